@@ -87,7 +87,7 @@ TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kerne
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all gpu-test gpu-kit build run check test soak lint unit tests helpers e2e clean install help needs force
+.PHONY: cuda-all gpu-test gpu-kit build run check test soak lint format unit tests helpers e2e clean install help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -112,7 +112,8 @@ help:
 	  'make gpu-kit          build/gpu: what gpu-test and tests/bench/gpu.sh need on a machine that has only a driver' \
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
-	  'make lint             clang-tidy, cppcheck, include arrows, scripts' \
+	  'make lint             clang-tidy, cppcheck, rooms and arrows, format, spelling, scripts' \
+	  'make format           clang-format, all files' \
 	  'make soak             long runs: fuzzers, simulations, chaos (SECONDS_EACH=60)' \
 	  'make install          DESTDIR= PREFIX=/usr/local' \
 	  'make clean' \
@@ -294,6 +295,9 @@ e2e:
 
 lint:
 	@etc/setup.sh build lint && tests/lint/run.sh
+
+format:
+	@etc/setup.sh lint && tests/lint/format.sh -i
 
 SECONDS_EACH ?= 60
 soak:

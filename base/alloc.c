@@ -17,10 +17,7 @@ void *sl_alloc(size_t bytes)
 	return malloc(bytes ? bytes : 1);
 }
 
-void *sl_zalloc(size_t bytes)
-{
-	return sl_zalloc_n(1, bytes);
-}
+void *sl_zalloc(size_t bytes) { return sl_zalloc_n(1, bytes); }
 
 void *sl_zalloc_n(size_t n, size_t each)
 {
@@ -54,12 +51,6 @@ char *sl_strndup(const char *s, size_t n)
 	return copy;
 }
 
-char *sl_strdup(const char *s)
-{
-	return sl_strndup(s, strlen(s));
-}
+char *sl_strdup(const char *s) { return sl_strndup(s, strlen(s)); }
 
-void sl_free(void *p)
-{
-	free(p);
-}
+void sl_free(void *p) { free(p); }

@@ -90,12 +90,10 @@ static bool all_fresh(uint64_t now)
 	for (int i = 0; i < BEAT_MAX_SLOTS; i++) {
 		if (!beat.used[i])
 			continue;
-		uint64_t touched =
-		    atomic_load_explicit(&beat.touched_ns[i], memory_order_relaxed);
+		uint64_t touched = atomic_load_explicit(&beat.touched_ns[i], memory_order_relaxed);
 		bool stale = now > touched && now - touched > beat.stale_ns;
 		if (stale && !beat.complained[i])
-			log_warn("loop %s has not turned for %llu ms: no more heartbeats",
-				 beat.names[i],
+			log_warn("loop %s has not turned for %llu ms: no more heartbeats", beat.names[i],
 				 (unsigned long long)((now - touched) / NS_PER_MS));
 		beat.complained[i] = stale;
 		fresh = fresh && !stale;
@@ -134,8 +132,7 @@ static void *beat_main(void *unused)
 	pthread_mutex_lock(&beat.lock);
 	uint64_t looked = clock_now_ns();
 	while (!beat.stop && beat.fd >= 0) {
-		if (beat.wanted != beat.sent &&
-		    send_byte(beat.wanted == WANT_READY ? BEAT_READY : BEAT_NOT_READY))
+		if (beat.wanted != beat.sent && send_byte(beat.wanted == WANT_READY ? BEAT_READY : BEAT_NOT_READY))
 			beat.sent = beat.wanted;
 		/* Who was stopped (with all of the process) judges later: the loops have only just been let go on. */
 		uint64_t now = clock_now_ns();
@@ -159,8 +156,7 @@ int beat_start(int fd, unsigned interval_ms, unsigned stale_ms)
 		return 0;
 	BUG_IF(beat.running, "beat_start: started twice");
 	int flags = fcntl(fd, F_GETFL);
-	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
-	    fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
 		return SL_EIO;
 
 	pthread_condattr_t monotonic;

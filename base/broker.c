@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A message is a head and, after it, a path or an address; a descriptor travels beside it (SCM_RIGHTS, unix(7)). Whatever
- * comes in is checked against its own length: the process at the other end may be an attacker's by then.
+ * A message is a head and, after it, a path or an address; a descriptor travels beside it (SCM_RIGHTS, unix(7)).
+ * Whatever comes in is checked against its own length: the process at the other end may be an attacker's by then.
  *
- * Answers carry their request's serial number, so that one that came after its deadline is not taken for the next one's.
+ * Answers carry their request's serial number, so that one that came after its deadline is not taken for the next
+ * one's.
  */
 #include "base/broker.h"
 
@@ -64,7 +65,9 @@ static ssize_t receive_message(int line, void *head, size_t n_head, void *rest, 
 {
 	union control control;
 	struct iovec iov[2] = {{head, n_head}, {rest, n_rest}};
-	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n_rest > 0 ? 2 : 1, .msg_control = control.bytes,
+	struct msghdr msg = {.msg_iov = iov,
+			     .msg_iovlen = n_rest > 0 ? 2 : 1,
+			     .msg_control = control.bytes,
 			     .msg_controllen = sizeof control.bytes};
 	ssize_t n;
 	*fd = -1;
@@ -74,7 +77,8 @@ static ssize_t receive_message(int line, void *head, size_t n_head, void *rest, 
 	if (n < 0)
 		return n;
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof *fd))
+	if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof *fd))
 		memcpy(fd, CMSG_DATA(c), sizeof *fd);
 	return n;
 }
@@ -233,7 +237,8 @@ int broker_receive(int fd, struct broker_asked *out)
 void broker_answer(int fd, struct broker_asked *asked, int result, const struct broker_file *file)
 {
 	struct answer a = {.serial = asked->serial, .result = result < 0 ? result : 0};
-	bool passes = result >= 0 && (asked->op == BROKER_OPEN || asked->op == BROKER_APPEND || asked->op == BROKER_LISTEN);
+	bool passes =
+	    result >= 0 && (asked->op == BROKER_OPEN || asked->op == BROKER_APPEND || asked->op == BROKER_LISTEN);
 	a.has_fd = passes;
 	if (file != NULL) {
 		a.mode = file->mode;

@@ -16,14 +16,14 @@
 
 enum broker_op {
 	BROKER_MALFORMED, /* never asked: what came is no request */
-	BROKER_OPEN,     /* a regular file, for reading → descriptor */
-	BROKER_LOOK,     /* what a name stands for → broker_file */
-	BROKER_APPEND,   /* a log: made when it is not there → descriptor */
-	BROKER_ROTATE,   /* a log becomes LOG.1 */
-	BROKER_BIND,     /* binds the caller's socket to an address */
-	BROKER_LISTEN,   /* a unix socket that listens → descriptor, broker_file */
-	BROKER_ADOPT,    /* the permissions of one that another process has bound → broker_file */
-	BROKER_REMOVE,   /* removes it, if the file is still the same */
+	BROKER_OPEN,      /* a regular file, for reading → descriptor */
+	BROKER_LOOK,      /* what a name stands for → broker_file */
+	BROKER_APPEND,    /* a log: made when it is not there → descriptor */
+	BROKER_ROTATE,    /* a log becomes LOG.1 */
+	BROKER_BIND,      /* binds the caller's socket to an address */
+	BROKER_LISTEN,    /* a unix socket that listens → descriptor, broker_file */
+	BROKER_ADOPT,     /* the permissions of one that another process has bound → broker_file */
+	BROKER_REMOVE,    /* removes it, if the file is still the same */
 	BROKER_N_OPS,
 };
 

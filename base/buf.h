@@ -30,10 +30,7 @@ void buf_trim(struct sl_buf *b);
 /* Forgets the content, keeps the memory unless it is above keep_bytes. */
 void buf_clear(struct sl_buf *b, size_t keep_bytes);
 
-static inline uint8_t *buf_data(const struct sl_buf *b)
-{
-	return b->mem == NULL ? NULL : b->mem + b->off;
-}
+static inline uint8_t *buf_data(const struct sl_buf *b) { return b->mem == NULL ? NULL : b->mem + b->off; }
 
 /* Room for n more bytes at the end: *out points at it; commit with buf_commit.
  * 0, SL_ELIMIT or SL_ENOMEM. */
@@ -53,10 +50,7 @@ static inline int buf_append(struct sl_buf *b, const void *data, size_t n)
 	return 0;
 }
 
-static inline int buf_append_str(struct sl_buf *b, const char *s)
-{
-	return buf_append(b, s, strlen(s));
-}
+static inline int buf_append_str(struct sl_buf *b, const char *s) { return buf_append(b, s, strlen(s)); }
 
 int buf_append_uint(struct sl_buf *b, uint64_t v); /* in decimal digits */
 int buf_printf(struct sl_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

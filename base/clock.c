@@ -33,12 +33,6 @@ int64_t clock_unix_s(void)
 	return fake != NULL ? __atomic_load_n(fake, __ATOMIC_RELAXED) : (int64_t)time(NULL);
 }
 
-void clock_fake(const uint64_t *source_ns)
-{
-	atomic_store(&fake_ns, source_ns);
-}
+void clock_fake(const uint64_t *source_ns) { atomic_store(&fake_ns, source_ns); }
 
-void clock_fake_unix(const int64_t *source_s)
-{
-	atomic_store(&fake_unix_s, source_s);
-}
+void clock_fake_unix(const int64_t *source_s) { atomic_store(&fake_unix_s, source_s); }

@@ -24,7 +24,7 @@ const char *sl_code_name(int code)
 	return "unknown error";
 }
 
-int (sl_errf)(struct sl_err *err, int code, const char *fmt, ...)
+int(sl_errf)(struct sl_err *err, int code, const char *fmt, ...)
 {
 	if (err != NULL) {
 		va_list ap;

@@ -37,27 +37,25 @@ const char *sl_code_name(int code);
 
 /* Fills err (which may be NULL) and returns code, so that a failing function can end with
  * `return sl_errf(err, SL_EINVAL, "%s: …", path);`. */
-int sl_errf(struct sl_err *err, int code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+int sl_errf(struct sl_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __clang_analyzer__
 /* The analyzer sees one file at a time; so it learns that the result is the code given. */
-#define sl_errf(err, code, ...)                        \
-	({                                             \
-		int code_ = (code);                    \
-		(sl_errf)((err), code_, __VA_ARGS__);  \
-		code_;                                 \
+#define sl_errf(err, code, ...)                       \
+	({                                            \
+		int code_ = (code);                   \
+		(sl_errf)((err), code_, __VA_ARGS__); \
+		code_;                                \
 	})
 #endif
 
 /* A broken invariant: prints file, line and the message, dumps what base/log was told to dump,
  * and aborts. Never compiled out. */
 #define BUG(...) sl_bug(__FILE__, __LINE__, __VA_ARGS__)
-#define BUG_IF(cond, ...)                   \
-	do {                                \
+#define BUG_IF(cond, ...)                          \
+	do {                                       \
 		if (__builtin_expect(!!(cond), 0)) \
-			BUG(__VA_ARGS__);   \
+			BUG(__VA_ARGS__);          \
 	} while (0)
-void sl_bug(const char *file, int line, const char *fmt, ...)
-    __attribute__((noreturn, format(printf, 3, 4)));
+void sl_bug(const char *file, int line, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
 
 #endif

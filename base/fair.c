@@ -12,7 +12,7 @@
 #include "base/err.h"
 
 struct fair_line {
-	struct list node; /* in its tier */
+	struct list node;       /* in its tier */
 	struct fair_line *next; /* in its bucket */
 	struct list items;
 	uint64_t tenant;
@@ -88,7 +88,8 @@ int fair_enter(struct fair *f, struct fair_item *it, uint64_t tenant, int64_t pr
 	if (l == NULL && (l = add_line(f, tenant, tier)) == NULL)
 		return SL_ENOMEM;
 	uint64_t now = f->tiers[tier].vtime;
-	*it = (struct fair_item){.line = l, .units = units, .start = l->finish > now ? l->finish : now, .order = f->next_order++};
+	*it = (struct fair_item){
+	    .line = l, .units = units, .start = l->finish > now ? l->finish : now, .order = f->next_order++};
 	l->finish = it->start + units;
 	list_push_back(&l->items, &it->node);
 	l->units += units;
@@ -182,7 +183,8 @@ static bool is_due(const struct fair_item *a, const struct fair_item *b)
 }
 
 /* Of the first items of all lines; NULL: there is none. */
-static struct fair_item *first_of_tier(const struct fair_tier *t, bool (*before)(const struct fair_item *, const struct fair_item *))
+static struct fair_item *first_of_tier(const struct fair_tier *t,
+				       bool (*before)(const struct fair_item *, const struct fair_item *))
 {
 	struct fair_item *it = NULL;
 	list_each(node, &t->lines) {

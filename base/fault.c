@@ -23,10 +23,7 @@ void fault_disarm_all(void)
 		atomic_store(&points[i].first, 0);
 }
 
-long fault_passes(enum fault_point point)
-{
-	return atomic_load(&points[point].passes);
-}
+long fault_passes(enum fault_point point) { return atomic_load(&points[point].passes); }
 
 bool fault_hit_slow(enum fault_point point)
 {

@@ -26,9 +26,7 @@ struct head {
 
 int fd_pass_pair(int ends[2])
 {
-	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0
-		   ? 0
-		   : SL_EIO;
+	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0 ? 0 : SL_EIO;
 }
 
 union control {
@@ -127,8 +125,7 @@ int fd_pass_receive(int sock, struct fd_pass_in *in, struct fd_pass_set *out)
 			return SL_ECLOSED;
 		if (h.at == 0) /* a new set; what was begun before is not coming any more */
 			fd_pass_in_dispose(in);
-		bool fits = h.at == in->part.n && h.total <= FD_PASS_MAX &&
-			    (h.at == 0 || h.total == in->total);
+		bool fits = h.at == in->part.n && h.total <= FD_PASS_MAX && (h.at == 0 || h.total == in->total);
 		bool room = take_fds(&msg, &in->part);
 		in->total = h.total;
 		if (!fits || !room || n != (ssize_t)sizeof h || in->part.n > in->total ||

@@ -19,10 +19,10 @@ enum { PIECE = 16384 };
 
 static const char *kind_of(mode_t mode)
 {
-	return S_ISDIR(mode)	? "it is a folder"
+	return S_ISDIR(mode)    ? "it is a folder"
 	       : S_ISFIFO(mode) ? "it is a FIFO"
 	       : S_ISSOCK(mode) ? "it is a socket"
-	       : S_ISLNK(mode)	? "it is a symbolic link"
+	       : S_ISLNK(mode)  ? "it is a symbolic link"
 				: "it is a device";
 }
 
@@ -98,8 +98,13 @@ int file_open_private(const char *path, struct sl_err *why)
 static int too_large(size_t most, struct sl_err *why)
 {
 	bool mib = most >= 1 << 20 && most % (1 << 20) == 0, kib = !mib && most >= 1 << 10 && most % (1 << 10) == 0;
-	return sl_errf(why, SL_ELIMIT, "larger than %zu %s", mib ? most >> 20 : kib ? most >> 10 : most,
-		       mib ? "MiB" : kib ? "KiB" : "bytes");
+	return sl_errf(why, SL_ELIMIT, "larger than %zu %s",
+		       mib   ? most >> 20
+		       : kib ? most >> 10
+			     : most,
+		       mib   ? "MiB"
+		       : kib ? "KiB"
+			     : "bytes");
 }
 
 int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)

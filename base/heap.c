@@ -73,8 +73,7 @@ void heap_remove(struct heap *h, struct heap_node *n)
 	*n = (struct heap_node){0};
 }
 
-void heap_walk(const struct heap *h, size_t most, bool (*see)(void *ctx, struct heap_node *n),
-	       void *ctx)
+void heap_walk(const struct heap *h, size_t most, bool (*see)(void *ctx, struct heap_node *n), void *ctx)
 {
 	struct heap_node *n = h->top;
 	while (n != NULL && most-- > 0) {

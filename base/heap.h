@@ -26,10 +26,7 @@ struct heap {
 
 #define heap_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-static inline void heap_init(struct heap *h, heap_before *before)
-{
-	*h = (struct heap){.before = before};
-}
+static inline void heap_init(struct heap *h, heap_before *before) { *h = (struct heap){.before = before}; }
 
 void heap_insert(struct heap *h, struct heap_node *n);
 /* BUG when n is in no heap; it must be in this one. */
@@ -37,7 +34,6 @@ void heap_remove(struct heap *h, struct heap_node *n);
 
 /* Calls see for nodes until it returns false for one: then that node's descendants, which do not
  * come before it, are left out. At most `most` calls. */
-void heap_walk(const struct heap *h, size_t most, bool (*see)(void *ctx, struct heap_node *n),
-	       void *ctx);
+void heap_walk(const struct heap *h, size_t most, bool (*see)(void *ctx, struct heap_node *n), void *ctx);
 
 #endif

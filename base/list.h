@@ -20,15 +20,9 @@ struct list {
 	for (struct list *it = (head)->next, *tmp = it->next; it != (head); it = tmp, tmp = it->next)
 #define list_each(it, head) for (struct list *it = (head)->next; it != (head); it = it->next)
 
-static inline void list_init(struct list *l)
-{
-	l->next = l->prev = l;
-}
+static inline void list_init(struct list *l) { l->next = l->prev = l; }
 
-static inline bool list_empty(const struct list *l)
-{
-	return l->next == l;
-}
+static inline bool list_empty(const struct list *l) { return l->next == l; }
 
 static inline void list_push_back(struct list *head, struct list *node)
 {
@@ -38,10 +32,7 @@ static inline void list_push_back(struct list *head, struct list *node)
 	head->prev = node;
 }
 
-static inline void list_push_front(struct list *head, struct list *node)
-{
-	list_push_back(head->next, node);
-}
+static inline void list_push_front(struct list *head, struct list *node) { list_push_back(head->next, node); }
 
 static inline void list_remove(struct list *node)
 {

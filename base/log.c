@@ -34,10 +34,7 @@ void log_init(const char *who, enum log_level least)
 	log_set_level(least);
 }
 
-void log_set_level(enum log_level least)
-{
-	atomic_store_explicit(&log_least, (int)least, memory_order_relaxed);
-}
+void log_set_level(enum log_level least) { atomic_store_explicit(&log_least, (int)least, memory_order_relaxed); }
 
 void log_at(enum log_level level, const char *fmt, ...)
 {
@@ -51,8 +48,8 @@ void log_at(enum log_level level, const char *fmt, ...)
 	clock_gettime(CLOCK_REALTIME, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
 	size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
-	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s %s: ", ts.tv_nsec / 1000000,
-			      names[level], log_who);
+	n +=
+	    (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s %s: ", ts.tv_nsec / 1000000, names[level], log_who);
 
 	va_list ap;
 	va_start(ap, fmt);

@@ -13,15 +13,13 @@ static const double MOST_SECONDS = 86400;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct metric *first;
 
-static int same(const char *a, const char *b)
-{
-	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
+static int same(const char *a, const char *b) { return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0); }
 
 void metric_register(struct metric *m)
 {
 	BUG_IF(m->n_buckets > METRIC_MAX_BUCKETS, "metric %s: too many buckets", m->name);
-	BUG_IF(m->n_buckets > 0 && !(m->bounds[m->n_buckets - 1] < MOST_SECONDS), "metric %s: its bounds are not seconds", m->name);
+	BUG_IF(m->n_buckets > 0 && !(m->bounds[m->n_buckets - 1] < MOST_SECONDS),
+	       "metric %s: its bounds are not seconds", m->name);
 	pthread_mutex_lock(&lock);
 	struct metric **at = &first, **after_family = NULL;
 	for (; *at != NULL; at = &(*at)->next) {
@@ -57,18 +55,16 @@ static int print_histogram(struct sl_buf *out, struct metric *m)
 	for (int i = 0; i <= m->n_buckets && rc == 0; i++) {
 		seen += atomic_load_explicit(&m->counts[i], memory_order_relaxed);
 		if (i < m->n_buckets)
-			rc = buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %lld\n", m->name, labels,
-					comma, m->bounds[i], (long long)seen);
+			rc = buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %lld\n", m->name, labels, comma, m->bounds[i],
+					(long long)seen);
 		else
-			rc = buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %lld\n", m->name, labels,
-					comma, (long long)seen);
+			rc = buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %lld\n", m->name, labels, comma,
+					(long long)seen);
 	}
 	if (rc == 0)
-		rc = buf_printf(out, "%s_sum%s%s%s %.9g\n%s_count%s%s%s %lld\n", m->name, open,
-				labels, close,
-				(double)atomic_load_explicit(&m->sum, memory_order_relaxed) *
-				    m->scale,
-				m->name, open, labels, close, (long long)seen);
+		rc = buf_printf(out, "%s_sum%s%s%s %.9g\n%s_count%s%s%s %lld\n", m->name, open, labels, close,
+				(double)atomic_load_explicit(&m->sum, memory_order_relaxed) * m->scale, m->name, open,
+				labels, close, (long long)seen);
 	return rc;
 }
 
@@ -81,8 +77,7 @@ int metrics_print(struct sl_buf *out)
 	for (struct metric *m = first; m != NULL && rc == 0; m = m->next) {
 		if (strcmp(family, m->name) != 0) {
 			family = m->name;
-			rc = buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help,
-					m->name, kinds[m->kind]);
+			rc = buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help, m->name, kinds[m->kind]);
 			if (rc != 0)
 				break;
 		}
@@ -93,8 +88,7 @@ int metrics_print(struct sl_buf *out)
 					m->labels != NULL ? m->labels : "", m->labels != NULL ? "}" : "",
 					(double)metric_get(m) * m->scale);
 		else if (m->labels != NULL)
-			rc = buf_printf(out, "%s{%s} %lld\n", m->name, m->labels,
-					(long long)metric_get(m));
+			rc = buf_printf(out, "%s{%s} %lld\n", m->name, m->labels, (long long)metric_get(m));
 		else
 			rc = buf_printf(out, "%s %lld\n", m->name, (long long)metric_get(m));
 	}

@@ -26,7 +26,7 @@ struct metric {
 	/* Histograms: upper bounds, ascending; counts has one more (+Inf). */
 	int n_buckets;
 	const double *bounds; /* in the printed unit: of a time seconds, and less than a day */
-	double scale; /* printed value = integer * scale (1e-9: observe ns, print s); gauges: 0 is 1 */
+	double scale;         /* printed value = integer * scale (1e-9: observe ns, print s); gauges: 0 is 1 */
 	atomic_int_least64_t counts[METRIC_MAX_BUCKETS + 1];
 	atomic_int_least64_t sum;
 	struct metric *next;
@@ -46,10 +46,7 @@ static inline void metric_set(struct metric *m, int64_t v)
 	atomic_store_explicit(&m->value, v, memory_order_relaxed);
 }
 
-static inline int64_t metric_get(struct metric *m)
-{
-	return atomic_load_explicit(&m->value, memory_order_relaxed);
-}
+static inline int64_t metric_get(struct metric *m) { return atomic_load_explicit(&m->value, memory_order_relaxed); }
 
 void metric_observe(struct metric *m, int64_t v);
 

@@ -39,7 +39,10 @@ int out_file_check(const char *path, bool replace, struct sl_err *err)
 	return 0;
 }
 
-static bool same(const struct stat *a, const struct stat *b) { return a->st_dev == b->st_dev && a->st_ino == b->st_ino; }
+static bool same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
 
 int out_file_is_not(const char *path, const char *source, struct sl_err *err)
 {
@@ -63,8 +66,9 @@ int out_file_is_not_in(const char *path, const char *folder, const char *except,
 	DIR *d = rc == 0 && stat(path, &out) == 0 ? opendir(folder) : NULL;
 	while (d != NULL && rc == 0 && (entry = readdir(d)) != NULL)
 		if (!ends(entry->d_name, except) && fstatat(dirfd(d), entry->d_name, &in, 0) == 0 && same(&out, &in))
-			rc = sl_errf(err, SL_EINVAL, "%s is the same file as %s/%s, which is read: write to another one", path, folder,
-				     entry->d_name);
+			rc =
+			    sl_errf(err, SL_EINVAL, "%s is the same file as %s/%s, which is read: write to another one",
+				    path, folder, entry->d_name);
 	if (d != NULL)
 		closedir(d);
 	return rc;
@@ -129,12 +133,12 @@ int out_file_room(const struct out_file *o, uint64_t bytes, struct sl_err *err)
 	uint64_t blocks = geteuid() == 0 ? s.f_bfree : s.f_bavail;
 	if (__builtin_mul_overflow(blocks, (uint64_t)s.f_frsize, &most) || bytes <= most)
 		return 0;
-	return sl_errf(err, SL_ELIMIT, "%s needs %llu MiB, its disk has %llu MiB left", o->path, (unsigned long long)(bytes >> 20),
-		       (unsigned long long)(most >> 20));
+	return sl_errf(err, SL_ELIMIT, "%s needs %llu MiB, its disk has %llu MiB left", o->path,
+		       (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
 }
 
-/* In one step, so that a file that somebody made meanwhile is not replaced. Where the file system has no such rename, a hard link
- * fails the same way. */
+/* In one step, so that a file that somebody made meanwhile is not replaced. Where the file system has no such rename, a
+ * hard link fails the same way. */
 static int give_name(const struct out_file *o)
 {
 	if (o->replace)

@@ -64,8 +64,7 @@ static int find_host(struct cache *c, const char *host, const char *port, struct
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
 	int rc = getaddrinfo(host, port, &hints, &found);
 	if (rc == 0) {
-		rc = getnameinfo(found->ai_addr, found->ai_addrlen, c->host, sizeof c->host, NULL, 0,
-				 NI_NUMERICHOST);
+		rc = getnameinfo(found->ai_addr, found->ai_addrlen, c->host, sizeof c->host, NULL, 0, NI_NUMERICHOST);
 		freeaddrinfo(found);
 	}
 	if (rc != 0)
@@ -80,7 +79,7 @@ static int parse_address(struct cache *c, struct sl_err *err)
 		return sl_errf(err, SL_EINVAL, "cache address: missing");
 	if (strncmp(a, "unix:", 5) == 0 || a[0] == '/') {
 		const char *path = a[0] == '/' ? a : a + 5;
-		if (path[0] == '\0' || strlen(path) >= sizeof ((struct sockaddr_un *)NULL)->sun_path)
+		if (path[0] == '\0' || strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
 			return sl_errf(err, SL_EINVAL, "cache address %s: too long for a socket", a);
 		c->unix_path = sl_strdup(path);
 		return c->unix_path == NULL ? sl_errf(err, SL_ENOMEM, "cache: no memory") : 0;

@@ -76,17 +76,17 @@ struct cache_config {
 	const char *user;          /* NULL: the default user */
 	const char *password_file; /* NULL: none. Its first line; read by cache_create */
 	int database;
-	const char *prefix;        /* before every key, up to 32 of [A-Za-z0-9:._-] */
+	const char *prefix; /* before every key, up to 32 of [A-Za-z0-9:._-] */
 	uint32_t connect_timeout_ms;
-	uint32_t op_timeout_ms;    /* of which Redis gets three quarters, and the policy's memory the rest */
+	uint32_t op_timeout_ms; /* of which Redis gets three quarters, and the policy's memory the rest */
 	uint32_t backoff_least_ms, backoff_most_ms;
 	uint32_t breaker_failures; /* in a row; then the circuit is open */
 	uint32_t max_ops;          /* outstanding, for each client */
 	size_t max_value_bytes;
-	size_t max_log_bytes;      /* of one log; its oldest entries go first */
+	size_t max_log_bytes;         /* of one log; its oldest entries go first */
 	uint32_t max_keys_per_tenant; /* of one kind; what expires soonest goes first */
-	uint64_t memory_bytes;     /* of the memory store; each kind has a share of its own */
-	uint32_t n_gateways;       /* that share the limits: the divisor of local shares */
+	uint64_t memory_bytes;        /* of the memory store; each kind has a share of its own */
+	uint32_t n_gateways;          /* that share the limits: the divisor of local shares */
 	/* Tests: the time in microseconds for memory and for procedures in Redis. NULL: the memory's
 	 * own (wall time that never steps) and Redis' TIME. */
 	uint64_t (*now_us)(void *ctx);
@@ -154,11 +154,10 @@ struct cache_key {
 
 /* tenant: a name of [A-Za-z0-9._-], itself hashed when it is anything else or longer than
  * CACHE_TENANT_MAX. part: what names the thing within tenant and kind, of any origin and length. */
-void cache_key_make(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *part,
-		    size_t n);
+void cache_key_make(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *part, size_t n);
 /* From what cache_list answered. SL_EINVAL unless digest is CACHE_DIGEST_LEN lower-case hex digits. */
-int cache_key_from_digest(struct cache_key *out, enum cache_kind kind, const char *tenant,
-			  const void *digest, size_t n);
+int cache_key_from_digest(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *digest,
+			  size_t n);
 
 /* ---- operations ---- */
 
@@ -171,8 +170,8 @@ struct cache_item { /* of a log: a batch as it was appended; of a list: a key's 
 
 struct cache_result {
 	int code;
-	bool degraded; /* Redis failed: answered by this process's memory, or (code < 0) not at all */
-	bool found;    /* put_absent: somebody's value stands and is below; delete: there was one */
+	bool degraded;        /* Redis failed: answered by this process's memory, or (code < 0) not at all */
+	bool found;           /* put_absent: somebody's value stands and is below; delete: there was one */
 	const uint8_t *bytes; /* get, put_absent: the value without its version */
 	size_t n;
 	uint64_t first_seq, next_seq; /* of the log: what it begins with, what an append must begin with */
@@ -208,30 +207,28 @@ void cache_put(struct cache_client *cl, struct cache_op *op, const struct cache_
 	       const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
 /* 0 in both cases; found: there was one of this version, given back, and nothing was written. One of
  * another version is overwritten. */
-void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		      uint8_t version, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
+void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
+		      const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
 /* 0 whether it was there or not; values and logs. */
-void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		  cache_done *done);
+void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, cache_done *done);
 
 /* Appends n_items items, numbered from first_seq, as one batch; ttl_ms (not 0) is that of the whole
  * log. The first batch may have any number. Told again what it has (all of the batch below next_seq)
  * it does nothing and answers 0, so an append may be repeated when its outcome is unknown.
  * SL_ERANGE: not the next number; next_seq says which would be. SL_ELIMIT: batch too large. */
-void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		      uint64_t first_seq, uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms,
-		      cache_done *done);
+void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t first_seq,
+		      uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
 /* Batches in order from the one that holds from_seq, up to about max_bytes (at least one batch).
  * None when from_seq is next_seq. SL_ENOTFOUND: no log; SL_ERANGE: from_seq was trimmed or is beyond. */
-void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		    uint64_t from_seq, size_t max_bytes, cache_done *done);
+void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t from_seq,
+		    size_t max_bytes, cache_done *done);
 
 /* The digests of a tenant's keys of one kind (session, replay, identity), the soonest to expire first. */
 void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
 		cache_done *done);
 /* Deletes them all, atomically. */
-void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind,
-		      const char *tenant, cache_done *done);
+void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
+		      cache_done *done);
 
 /* Runs a registered procedure on keys of one kind and one tenant. */
 void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
@@ -240,7 +237,7 @@ void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache
 /* The same against this process's memory whatever the state of Redis: to end there what began there
  * degraded. */
 void cache_eval_local(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
-		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args,
-		      size_t n_args, cache_done *done);
+		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
+		      cache_done *done);
 
 #endif

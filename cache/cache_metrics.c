@@ -3,8 +3,10 @@
 
 #include "cache/priv.h"
 
-#define COUNTER(name_, help_, labels_) \
-	{.kind = METRIC_COUNTER, .name = (name_), .help = (help_), .labels = (labels_)}
+#define COUNTER(name_, help_, labels_)                                                        \
+	{                                                                                     \
+		.kind = METRIC_COUNTER, .name = (name_), .help = (help_), .labels = (labels_) \
+	}
 
 #define OPS "sluice_cache_operations_total"
 #define OPS_HELP "Operations answered, by who answered"
@@ -16,13 +18,11 @@ struct metric cache_m_timeouts =
     COUNTER("sluice_cache_timeouts_total", "Operations that ended with their time and no answer", NULL);
 struct metric cache_m_expired =
     COUNTER("sluice_cache_expired_total", "Records of the memory store whose time to live was over", NULL);
-struct metric cache_m_connects =
-    COUNTER("sluice_cache_connects_total", "Attempts to connect to Redis", NULL);
+struct metric cache_m_connects = COUNTER("sluice_cache_connects_total", "Attempts to connect to Redis", NULL);
 struct metric cache_m_opened =
     COUNTER("sluice_cache_circuit_opened_total", "Times that a thread stopped asking Redis", NULL);
-struct metric cache_m_up = {.kind = METRIC_GAUGE,
-			    .name = "sluice_cache_up",
-			    .help = "Threads with a working connection to Redis"};
+struct metric cache_m_up = {
+    .kind = METRIC_GAUGE, .name = "sluice_cache_up", .help = "Threads with a working connection to Redis"};
 
 static const double redis_bounds[] = {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3};
 struct metric cache_m_redis_seconds = {.kind = METRIC_HISTOGRAM,
@@ -35,19 +35,25 @@ struct metric cache_m_redis_seconds = {.kind = METRIC_HISTOGRAM,
 #define FAILURE(reason) \
 	COUNTER("sluice_cache_failures_total", "What Redis failed at, by reason", "reason=\"" reason "\"")
 struct metric cache_m_failures[N_FAILURES] = {
-    [FAILED_CLOSED] = FAILURE("closed"),         [FAILED_TIMEOUT] = FAILURE("timeout"),
-    [FAILED_LOADING] = FAILURE("loading"),       [FAILED_READONLY] = FAILURE("readonly"),
-    [FAILED_OOM] = FAILURE("oom"),               [FAILED_NOAUTH] = FAILURE("noauth"),
-    [FAILED_MOVED] = FAILURE("moved"),           [FAILED_BUSY] = FAILURE("busy"),
-    [FAILED_WRONG_TYPE] = FAILURE("wrong_type"), [FAILED_MALFORMED] = FAILURE("malformed"),
-    [FAILED_FULL] = FAILURE("full"),             [FAILED_OTHER] = FAILURE("other"),
+    [FAILED_CLOSED] = FAILURE("closed"),
+    [FAILED_TIMEOUT] = FAILURE("timeout"),
+    [FAILED_LOADING] = FAILURE("loading"),
+    [FAILED_READONLY] = FAILURE("readonly"),
+    [FAILED_OOM] = FAILURE("oom"),
+    [FAILED_NOAUTH] = FAILURE("noauth"),
+    [FAILED_MOVED] = FAILURE("moved"),
+    [FAILED_BUSY] = FAILURE("busy"),
+    [FAILED_WRONG_TYPE] = FAILURE("wrong_type"),
+    [FAILED_MALFORMED] = FAILURE("malformed"),
+    [FAILED_FULL] = FAILURE("full"),
+    [FAILED_OTHER] = FAILURE("other"),
 };
 
 #define BY_KIND(kind, name, help) COUNTER(name, help, "kind=\"" kind "\"")
-#define EACH_KIND(name, help)                                                                           \
-	{                                                                                               \
+#define EACH_KIND(name, help)                                                                                \
+	{                                                                                                    \
 		BY_KIND("limit", name, help), BY_KIND("session", name, help), BY_KIND("replay", name, help), \
-		    BY_KIND("identity", name, help), BY_KIND("shared", name, help)                      \
+		    BY_KIND("identity", name, help), BY_KIND("shared", name, help)                           \
 	}
 struct metric cache_m_degraded[CACHE_N_KINDS] =
     EACH_KIND("sluice_cache_degraded_total", "Operations that ended by policy because Redis failed");

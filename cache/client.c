@@ -128,10 +128,8 @@ void cache_cancel(struct cache_op *op)
 		list_remove(&w->node);
 		free_work(w);
 		break;
-	case AT_STORE: /* freed when it comes back */
-		break;
-	case AT_NONE:
-		BUG("an operation's work is nowhere");
+	case AT_STORE: /* freed when it comes back */ break;
+	case AT_NONE: BUG("an operation's work is nowhere");
 	}
 }
 
@@ -146,8 +144,7 @@ static void arm(struct cache_client *cl)
 		return;
 	uint64_t now = clock_now_ns();
 	uint64_t in_us = due > now ? (due - now + 999) / 1000 : 0;
-	struct timeval tv = {.tv_sec = (time_t)(in_us / 1000000),
-			     .tv_usec = (suseconds_t)(in_us % 1000000)};
+	struct timeval tv = {.tv_sec = (time_t)(in_us / 1000000), .tv_usec = (suseconds_t)(in_us % 1000000)};
 	if (event_add(cl->due_event, &tv) == 0)
 		cl->armed_ns = due;
 }
@@ -184,11 +181,8 @@ void client_failed(struct cache_work *w, int code)
 		w->share = w->client->cache->cfg.n_gateways;
 		to_store(w);
 		return;
-	case POLICY_LOCAL:
-		to_store(w);
-		return;
-	case POLICY_ERROR:
-		break;
+	case POLICY_LOCAL: to_store(w); return;
+	case POLICY_ERROR: break;
 	}
 	struct cache_op *op = w->op;
 	part(op, w);
@@ -222,9 +216,7 @@ static void route(struct cache_work *w)
 		set_due(w, w->end_ns - cl->cache->cfg.op_timeout_ms * (NS_PER_MS / 4));
 		return;
 	case CACHE_IS_DOWN:
-	case CACHE_IS_MEMORY:
-		client_failed(w, SL_ECLOSED);
-		return;
+	case CACHE_IS_MEMORY: client_failed(w, SL_ECLOSED); return;
 	}
 }
 
@@ -278,8 +270,7 @@ static void overdue(struct cache_work *w)
 		part(op, w);
 		call_done(op, &(struct cache_result){.code = SL_ETIMEOUT, .degraded = w->degraded});
 		return;
-	case AT_NONE:
-		BUG("an operation's work is nowhere");
+	case AT_NONE: BUG("an operation's work is nowhere");
 	}
 }
 
@@ -328,8 +319,8 @@ struct request {
 static struct cache_work *copy_request(struct cache_client *cl, const struct request *q)
 {
 	bool is_put = q->type == WORK_PUT || q->type == WORK_PUT_ABSENT;
-	size_t size = sizeof(struct cache_work) + q->n_args * sizeof *q->args + q->n_keys * sizeof *q->keys +
-		      q->n + is_put;
+	size_t size =
+	    sizeof(struct cache_work) + q->n_args * sizeof *q->args + q->n_keys * sizeof *q->keys + q->n + is_put;
 	for (size_t i = 0; i < q->n_args; i++)
 		size += q->args[i].p == NULL ? 0 : q->args[i].n;
 	struct cache_work *w = sl_alloc(size);
@@ -396,9 +387,8 @@ void cache_get(struct cache_client *cl, struct cache_op *op, const struct cache_
 	start(cl, op, &(struct request){.type = WORK_GET, .keys = key, .n_keys = 1, .version = version}, done);
 }
 
-static void put(struct cache_client *cl, struct cache_op *op, enum work_type type,
-		const struct cache_key *key, uint8_t version, const void *bytes, size_t n, uint64_t ttl_ms,
-		cache_done *done)
+static void put(struct cache_client *cl, struct cache_op *op, enum work_type type, const struct cache_key *key,
+		uint8_t version, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
 {
 	/* Redis refuses lives beyond 2^63 ms from 1970. */
 	if (n > cl->cache->cfg.max_value_bytes || ttl_ms > UINT64_C(1) << 50) {
@@ -406,13 +396,8 @@ static void put(struct cache_client *cl, struct cache_op *op, enum work_type typ
 		return;
 	}
 	start(cl, op,
-	      &(struct request){.type = type,
-				.keys = key,
-				.n_keys = 1,
-				.version = version,
-				.bytes = bytes,
-				.n = n,
-				.ttl_ms = ttl_ms},
+	      &(struct request){
+		  .type = type, .keys = key, .n_keys = 1, .version = version, .bytes = bytes, .n = n, .ttl_ms = ttl_ms},
 	      done);
 }
 
@@ -422,21 +407,19 @@ void cache_put(struct cache_client *cl, struct cache_op *op, const struct cache_
 	put(cl, op, WORK_PUT, key, version, bytes, n, ttl_ms, done);
 }
 
-void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		      uint8_t version, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
+void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
+		      const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
 {
 	put(cl, op, WORK_PUT_ABSENT, key, version, bytes, n, ttl_ms, done);
 }
 
-void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		  cache_done *done)
+void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, cache_done *done)
 {
 	start(cl, op, &(struct request){.type = WORK_DELETE, .keys = key, .n_keys = 1}, done);
 }
 
-void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		      uint64_t first_seq, uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms,
-		      cache_done *done)
+void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t first_seq,
+		      uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
 {
 	/* The header of a batch in Redis has 16 and 8 digits. */
 	if (n > cl->cache->cfg.max_value_bytes || n + LOG_HEADER > cl->cache->cfg.max_log_bytes) {
@@ -460,8 +443,8 @@ void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct
 	      done);
 }
 
-void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct cache_key *key,
-		    uint64_t from_seq, size_t max_bytes, cache_done *done)
+void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t from_seq,
+		    size_t max_bytes, cache_done *done)
 {
 	size_t most = cl->cache->cfg.max_value_bytes;
 	if (from_seq > UINT64_C(1) << 53) {
@@ -495,8 +478,8 @@ void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind ki
 	on_index(cl, op, WORK_LIST, kind, tenant, done);
 }
 
-void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind,
-		      const char *tenant, cache_done *done)
+void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
+		      cache_done *done)
 {
 	on_index(cl, op, WORK_DELETE_ALL, kind, tenant, done);
 }
@@ -511,9 +494,8 @@ static bool is_callable(const struct cache_client *cl, const struct request *q)
 			return false;
 	size_t bytes = 0;
 	for (size_t i = 0; i < q->n_args; i++)
-		if (q->args[i].p != NULL &&
-		    (q->args[i].n > cl->cache->cfg.max_value_bytes ||
-		     (bytes += q->args[i].n) > cl->cache->cfg.max_value_bytes))
+		if (q->args[i].p != NULL && (q->args[i].n > cl->cache->cfg.max_value_bytes ||
+					     (bytes += q->args[i].n) > cl->cache->cfg.max_value_bytes))
 			return false;
 	for (size_t i = 0; i < cl->cache->n_procs; i++)
 		if (cl->cache->procs[i] == q->proc)
@@ -534,18 +516,14 @@ void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache
 		cache_done *done)
 {
 	eval(cl, op,
-	     &(struct request){.type = WORK_EVAL,
-			       .proc = proc,
-			       .keys = keys,
-			       .n_keys = n_keys,
-			       .args = args,
-			       .n_args = n_args},
+	     &(struct request){
+		 .type = WORK_EVAL, .proc = proc, .keys = keys, .n_keys = n_keys, .args = args, .n_args = n_args},
 	     done);
 }
 
 void cache_eval_local(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
-		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args,
-		      size_t n_args, cache_done *done)
+		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
+		      cache_done *done)
 {
 	eval(cl, op,
 	     &(struct request){.type = WORK_EVAL,

@@ -14,10 +14,8 @@ static const struct {
 	bool indexed;
 	int memory_percent;
 } kinds[CACHE_N_KINDS] = {
-    [CACHE_LIMIT] = {"limit", POLICY_SHARE, false, 30},
-    [CACHE_SESSION] = {"session", POLICY_ERROR, true, 20},
-    [CACHE_REPLAY] = {"replay", POLICY_LOCAL, true, 25},
-    [CACHE_IDENTITY] = {"identity", POLICY_ERROR, true, 10},
+    [CACHE_LIMIT] = {"limit", POLICY_SHARE, false, 30},   [CACHE_SESSION] = {"session", POLICY_ERROR, true, 20},
+    [CACHE_REPLAY] = {"replay", POLICY_LOCAL, true, 25},  [CACHE_IDENTITY] = {"identity", POLICY_ERROR, true, 10},
     [CACHE_SHARED] = {"shared", POLICY_LOCAL, false, 15},
 };
 
@@ -50,16 +48,14 @@ static void make(struct cache_key *out, enum cache_kind kind, const char *tenant
 	out->len = (uint8_t)n;
 }
 
-void cache_key_make(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *part,
-		    size_t n)
+void cache_key_make(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *part, size_t n)
 {
 	char hex[65];
 	cache_sha256_hex(part, n, hex);
 	make(out, kind, tenant, hex);
 }
 
-int cache_key_from_digest(struct cache_key *out, enum cache_kind kind, const char *tenant,
-			  const void *digest, size_t n)
+int cache_key_from_digest(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *digest, size_t n)
 {
 	char hex[65];
 	if (n != CACHE_DIGEST_LEN)
@@ -77,10 +73,7 @@ void cache_key_index(struct cache_key *out, enum cache_kind kind, const char *te
 	make(out, kind, tenant, "index");
 }
 
-const char *cache_key_digest(const struct cache_key *key)
-{
-	return key->text + cache_key_stem(key);
-}
+const char *cache_key_digest(const struct cache_key *key) { return key->text + cache_key_stem(key); }
 
 size_t cache_key_stem(const struct cache_key *key)
 {

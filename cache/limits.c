@@ -27,10 +27,8 @@ static bool is_sane(const struct cache_limit *l, bool settling)
 		       in(l->period_us, 1, CACHE_PERIOD_MAX) &&
 		       (double)l->burst * (double)l->period_us / (double)l->limit < SPAN_MAX &&
 		       fabs((double)l->cost) * (double)l->period_us / (double)l->limit < SPAN_MAX;
-	case CACHE_LEASE:
-		return in(l->limit, 0, CACHE_UNITS_MAX) && (settling || in(l->cost, 1, CACHE_UNITS_MAX));
-	case CACHE_BUDGET:
-		return in(l->limit, 0, CACHE_UNITS_MAX) && in(l->period_us, 0, CACHE_PERIOD_MAX);
+	case CACHE_LEASE: return in(l->limit, 0, CACHE_UNITS_MAX) && (settling || in(l->cost, 1, CACHE_UNITS_MAX));
+	case CACHE_BUDGET: return in(l->limit, 0, CACHE_UNITS_MAX) && in(l->period_us, 0, CACHE_PERIOD_MAX);
 	}
 	return false;
 }
@@ -49,8 +47,7 @@ static bool all_sane(const struct cache_limit *items, size_t n, bool settling)
 	return true;
 }
 
-static void pack(const struct cache_limit *items, size_t n, struct cache_key *keys,
-		 struct cache_value *args)
+static void pack(const struct cache_limit *items, size_t n, struct cache_key *keys, struct cache_value *args)
 {
 	for (size_t i = 0; i < n; i++, args += ITEM_ARGS) {
 		const struct cache_limit *l = &items[i];
@@ -92,8 +89,8 @@ void cache_settle(struct cache_client *cl, struct cache_op *op, const uint8_t id
 	struct cache_value args[SETTLE_ARGS + ITEM_ARGS * CACHE_MAX_KEYS] = {
 	    {.p = id, .n = CACHE_ID_LEN}, {.i = used}, {.i = keep_us}};
 	pack(items, n, keys, args + SETTLE_ARGS);
-	(local ? cache_eval_local : cache_eval)(cl, op, &cache_proc_settle, keys, n, args,
-						SETTLE_ARGS + ITEM_ARGS * n, done);
+	(local ? cache_eval_local : cache_eval)(cl, op, &cache_proc_settle, keys, n, args, SETTLE_ARGS + ITEM_ARGS * n,
+						done);
 }
 
 /* Whether r holds that many numbers and nothing else. */
@@ -122,10 +119,8 @@ void cache_admission_read(const struct cache_result *r, struct cache_admission *
 	out->granted = r->values[1].i;
 	const struct cache_value *v = r->values + ADMIT_VALUES;
 	for (size_t i = 0; i < out->n; i++, v += ADMIT_EACH)
-		out->each[i] = (struct cache_limit_result){.ok = v[0].i != 0,
-							   .remaining = v[1].i,
-							   .retry_after_us = v[2].i,
-							   .reset_us = v[3].i};
+		out->each[i] = (struct cache_limit_result){
+		    .ok = v[0].i != 0, .remaining = v[1].i, .retry_after_us = v[2].i, .reset_us = v[3].i};
 }
 
 void cache_settlement_read(const struct cache_result *r, struct cache_settlement *out)

@@ -41,8 +41,8 @@ enum {
 	CACHE_ID_LEN = 16,
 	CACHE_MAX_HOLDERS = 65536, /* ids in one lease or budget */
 };
-#define CACHE_RATE_MAX (INT64_C(1) << 26)   /* limit, burst and cost of a rate */
-#define CACHE_UNITS_MAX (INT64_C(1) << 40)  /* limit and cost of the others */
+#define CACHE_RATE_MAX (INT64_C(1) << 26)  /* limit, burst and cost of a rate */
+#define CACHE_UNITS_MAX (INT64_C(1) << 40) /* limit and cost of the others */
 #define CACHE_PERIOD_MAX (INT64_C(366) * 86400 * 1000000)
 
 struct cache_limit {

@@ -36,7 +36,7 @@ struct pool {
 	int64_t used, window, reserved;
 	int64_t ends_us;              /* of the window, by the record's own clock */
 	int64_t ahead_us, written_us; /* that clock: how far it is ahead, and its time of the last writing */
-	int64_t earliest_us; /* no hold ends before it */
+	int64_t earliest_us;          /* no hold ends before it */
 	uint32_t n, cap;
 	struct holder holders[];
 };
@@ -260,8 +260,7 @@ static int prepare_pool(struct cache_twin *t, size_t i, const struct item *it, i
 	bool for_ever = it->type == CACHE_BUDGET && it->period == 0;
 	if (p == NULL) /* something else may be there */
 		cache_twin_remove(t, i);
-	struct pool *edited = cache_twin_edit(t, i, sizeof *edited + cap * sizeof *edited->holders,
-					      for_ever ? 0 : ms);
+	struct pool *edited = cache_twin_edit(t, i, sizeof *edited + cap * sizeof *edited->holders, for_ever ? 0 : ms);
 	if (edited == NULL)
 		return SL_ENOMEM;
 	edited->cap = cap;
@@ -348,8 +347,7 @@ static int64_t look(struct cache_twin *t, struct item *items, int64_t want, int6
 
 static bool writes(const struct item *it, int64_t grant)
 {
-	return it->type == CACHE_RATE ? it->cost > 0
-				      : it->known || it->type == CACHE_LEASE || it->own + grant > 0;
+	return it->type == CACHE_RATE ? it->cost > 0 : it->known || it->type == CACHE_LEASE || it->own + grant > 0;
 }
 
 static int charge(struct cache_twin *t, struct item *items, int64_t grant, int64_t hold_us)

@@ -86,8 +86,7 @@ static struct mem_batch *first_batch(const struct mem_record *r)
 
 static size_t log_size(const struct mem_record *r) { return r->cost - r->n; }
 
-static int op_append(struct mem_store *s, const struct cache_config *cfg, struct cache_work *w,
-		     uint64_t now_us)
+static int op_append(struct mem_store *s, const struct cache_config *cfg, struct cache_work *w, uint64_t now_us)
 {
 	struct mem_record *r = mem_find(s, w->keys);
 	if (r != NULL && r->type != MEM_LOG)
@@ -136,8 +135,8 @@ static int op_append(struct mem_store *s, const struct cache_config *cfg, struct
 }
 
 /* How many batches from *first answer w, and their bytes. */
-static size_t count_batches(const struct mem_record *r, const struct cache_work *w,
-			    const struct mem_batch **first, size_t *bytes)
+static size_t count_batches(const struct mem_record *r, const struct cache_work *w, const struct mem_batch **first,
+			    size_t *bytes)
 {
 	size_t n = 0;
 	*bytes = 0;
@@ -324,35 +323,25 @@ static int op_eval(struct mem_store *s, struct cache_work *w, uint64_t now_us)
 	int rc = w->proc->twin(&twin);
 	for (size_t i = 0; i < w->res.n_values; i++)
 		if (w->values[i].p != NULL)
-			w->values[i] = (struct cache_value){.p = (uint8_t *)w->out + w->values[i].i,
-							    .n = w->values[i].n};
+			w->values[i] =
+			    (struct cache_value){.p = (uint8_t *)w->out + w->values[i].i, .n = w->values[i].n};
 	w->res.values = w->values;
 	return rc;
 }
 
-static int dispatch(struct mem_store *s, const struct cache_config *cfg, struct cache_work *w,
-		    uint64_t now_us)
+static int dispatch(struct mem_store *s, const struct cache_config *cfg, struct cache_work *w, uint64_t now_us)
 {
 	switch (w->type) {
-	case WORK_GET:
-		return op_get(s, w);
+	case WORK_GET: return op_get(s, w);
 	case WORK_PUT:
-	case WORK_PUT_ABSENT:
-		return op_put(s, w, now_us);
-	case WORK_DELETE:
-		return op_delete(s, w);
-	case WORK_LOG_APPEND:
-		return op_append(s, cfg, w, now_us);
-	case WORK_LOG_READ:
-		return op_log_read(s, w);
-	case WORK_LIST:
-		return op_list(s, w);
-	case WORK_DELETE_ALL:
-		return op_delete_all(s, w);
-	case WORK_EVAL:
-		return op_eval(s, w, now_us);
-	case WORK_FLUSH:
-		return 0;
+	case WORK_PUT_ABSENT: return op_put(s, w, now_us);
+	case WORK_DELETE: return op_delete(s, w);
+	case WORK_LOG_APPEND: return op_append(s, cfg, w, now_us);
+	case WORK_LOG_READ: return op_log_read(s, w);
+	case WORK_LIST: return op_list(s, w);
+	case WORK_DELETE_ALL: return op_delete_all(s, w);
+	case WORK_EVAL: return op_eval(s, w, now_us);
+	case WORK_FLUSH: return 0;
 	}
 	BUG("no work of type %d", (int)w->type);
 }

@@ -59,11 +59,11 @@ struct cache_work {
 	enum work_type type;
 	enum work_place place;
 	bool degraded;
-	bool local;            /* never to Redis */
-	struct cache_op *op;   /* NULL: nobody waits any more */
-	struct heap_node due;  /* in client->due while op is set */
+	bool local;              /* never to Redis */
+	struct cache_op *op;     /* NULL: nobody waits any more */
+	struct heap_node due;    /* in client->due while op is set */
 	uint64_t due_ns, end_ns; /* this stage's end, the operation's end */
-	struct list node;      /* AT_WAITING: in client->waiting */
+	struct list node;        /* AT_WAITING: in client->waiting */
 	struct redis_slot *slot; /* AT_REDIS */
 	/* The request. Pointers lead into the same allocation. */
 	uint32_t share;
@@ -229,8 +229,8 @@ enum cache_failure {
 
 extern struct metric cache_m_redis_ops, cache_m_memory_ops, cache_m_refused, cache_m_timeouts, cache_m_expired,
     cache_m_up, cache_m_connects, cache_m_opened, cache_m_redis_seconds;
-extern struct metric cache_m_failures[N_FAILURES], cache_m_degraded[CACHE_N_KINDS],
-    cache_m_evicted[CACHE_N_KINDS], cache_m_bytes[CACHE_N_KINDS];
+extern struct metric cache_m_failures[N_FAILURES], cache_m_degraded[CACHE_N_KINDS], cache_m_evicted[CACHE_N_KINDS],
+    cache_m_bytes[CACHE_N_KINDS];
 void cache_metrics_register(void); /* once; any number of calls */
 
 #endif

@@ -99,8 +99,7 @@ static void set_state(struct redis_link *l, enum link_state to)
 	enum link_state from = l->state;
 	l->state = to;
 	metric_add(&cache_m_up, (to == LINK_UP) - (from == LINK_UP));
-	snprintf(l->text, sizeof l->text, to == LINK_UP || to == LINK_CONNECTING ? "%s" : "%s: %s", names[to],
-		 l->why);
+	snprintf(l->text, sizeof l->text, to == LINK_UP || to == LINK_CONNECTING ? "%s" : "%s: %s", names[to], l->why);
 	if (from != to && to == LINK_UP) {
 		log_info("store: connected to Redis");
 	} else if (to == LINK_DOWN && from != LINK_PROBING) {
@@ -263,10 +262,7 @@ static int handshake(struct redis_link *l)
 
 /* ---- connecting ---- */
 
-static size_t max_reply_bytes(const struct cache *c)
-{
-	return 2 * c->cfg.max_value_bytes + (1 << 20);
-}
+static size_t max_reply_bytes(const struct cache *c) { return 2 * c->cfg.max_value_bytes + (1 << 20); }
 
 static void close_connection(struct redis_link *l)
 {
@@ -282,8 +278,8 @@ static int open_connection(struct redis_link *l)
 {
 	const struct cache *c = l->cache;
 	metric_add(&cache_m_connects, 1);
-	redisAsyncContext *ac = c->unix_path != NULL ? redisAsyncConnectUnix(c->unix_path)
-						     : redisAsyncConnect(c->host, c->port);
+	redisAsyncContext *ac =
+	    c->unix_path != NULL ? redisAsyncConnectUnix(c->unix_path) : redisAsyncConnect(c->host, c->port);
 	if (ac == NULL) {
 		set_why(l, "no memory");
 		return SL_ENOMEM;
@@ -344,8 +340,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 		set_why(l, "no answer within %u ms", l->cache->cfg.connect_timeout_ms);
 		go_down(l);
 		return;
-	case LINK_UP:
-		return;
+	case LINK_UP: return;
 	}
 }
 
@@ -384,8 +379,7 @@ static void on_error(struct redis_slot *s, struct cache_work *w, const redisRepl
 {
 	struct redis_link *l = s->link;
 	struct redis_error e = redis_error_of(reply);
-	if (e.action == ERROR_NOSCRIPT && !s->whole_text && s->script >= 0 && l->state == LINK_UP &&
-	    l->ac != NULL) {
+	if (e.action == ERROR_NOSCRIPT && !s->whole_text && s->script >= 0 && l->state == LINK_UP && l->ac != NULL) {
 		/* Somebody flushed the scripts: the whole text loads it again. */
 		struct redis_slot *again = take_slot(l, SLOT_WORK, w);
 		if (again != NULL) {
@@ -485,13 +479,10 @@ void redis_link_destroy(struct redis_link *l)
 enum cache_state redis_link_state(const struct redis_link *l)
 {
 	switch (l->state) {
-	case LINK_CONNECTING:
-		return CACHE_IS_CONNECTING;
-	case LINK_UP:
-		return CACHE_IS_UP;
+	case LINK_CONNECTING: return CACHE_IS_CONNECTING;
+	case LINK_UP: return CACHE_IS_UP;
 	case LINK_DOWN:
-	case LINK_PROBING:
-		break;
+	case LINK_PROBING: break;
 	}
 	return CACHE_IS_DOWN;
 }

@@ -61,22 +61,14 @@ int redis_script_of(const struct cache *c, const struct cache_work *w)
 	bool listed = w->n_keys > 0 && cache_kind_indexed(w->keys[0].kind);
 	switch (w->type) {
 	case WORK_GET:
-	case WORK_FLUSH:
-		return -1;
-	case WORK_PUT:
-		return listed ? SCRIPT_PUT : -1;
-	case WORK_PUT_ABSENT:
-		return SCRIPT_PUT;
-	case WORK_DELETE:
-		return listed ? SCRIPT_DELETE : -1;
-	case WORK_LOG_APPEND:
-		return SCRIPT_APPEND;
-	case WORK_LOG_READ:
-		return SCRIPT_READ;
-	case WORK_LIST:
-		return SCRIPT_LIST;
-	case WORK_DELETE_ALL:
-		return SCRIPT_DELETE_ALL;
+	case WORK_FLUSH: return -1;
+	case WORK_PUT: return listed ? SCRIPT_PUT : -1;
+	case WORK_PUT_ABSENT: return SCRIPT_PUT;
+	case WORK_DELETE: return listed ? SCRIPT_DELETE : -1;
+	case WORK_LOG_APPEND: return SCRIPT_APPEND;
+	case WORK_LOG_READ: return SCRIPT_READ;
+	case WORK_LIST: return SCRIPT_LIST;
+	case WORK_DELETE_ALL: return SCRIPT_DELETE_ALL;
 	case WORK_EVAL:
 		for (size_t i = 0; i < c->n_procs; i++)
 			if (c->procs[i] == w->proc)
@@ -162,8 +154,7 @@ static void script_arguments(struct command *c, const struct cache *cache, const
 		}
 		return;
 	case WORK_GET:
-	case WORK_FLUSH:
-		break;
+	case WORK_FLUSH: break;
 	}
 	BUG("work of type %d runs no script", (int)w->type);
 }
@@ -183,8 +174,7 @@ static void plain_command(struct command *c, const struct cache *cache, const st
 	}
 }
 
-int redis_send(redisAsyncContext *ac, const struct cache_work *w, const char *sha, redisCallbackFn *fn,
-	       void *privdata)
+int redis_send(redisAsyncContext *ac, const struct cache_work *w, const char *sha, redisCallbackFn *fn, void *privdata)
 {
 	const struct cache *cache = w->client->cache;
 	int script = redis_script_of(cache, w);

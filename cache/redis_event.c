@@ -75,8 +75,8 @@ static void cleanup(void *arg)
 	closed(ctx);
 }
 
-int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t max_reply,
-		       void (*closed)(void *ctx), void *ctx)
+int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t max_reply, void (*closed)(void *ctx),
+		       void *ctx)
 {
 	struct attached *a = sl_zalloc(sizeof *a);
 	if (a == NULL)

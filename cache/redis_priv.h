@@ -47,14 +47,13 @@ int redis_result(struct cache_work *w, const redisReply *reply, struct cache_res
 int redis_script_of(const struct cache *c, const struct cache_work *w);
 const char *redis_script_text(const struct cache *c, int script);
 /* Sends w on ac. sha NULL: the whole text (EVAL). 0, SL_ENOMEM, SL_ECLOSED. */
-int redis_send(redisAsyncContext *ac, const struct cache_work *w, const char *sha, redisCallbackFn *fn,
-	       void *privdata);
+int redis_send(redisAsyncContext *ac, const struct cache_work *w, const char *sha, redisCallbackFn *fn, void *privdata);
 
 /* ---- the loop (redis_event.c) ---- */
 
 /* Attaches ac to base. A reply larger than max_reply ends the connection. closed is called when ac
  * goes, whoever ends it. 0 or SL_ENOMEM. */
-int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t max_reply,
-		       void (*closed)(void *ctx), void *ctx);
+int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t max_reply, void (*closed)(void *ctx),
+		       void *ctx);
 
 #endif

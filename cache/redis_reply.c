@@ -90,10 +90,7 @@ static void *make_bool(const redisReadTask *task, int value)
 	return r;
 }
 #else
-static void *make_array(const redisReadTask *task, int n)
-{
-	return n < 0 ? NULL : make_array_of(task, (size_t)n);
-}
+static void *make_array(const redisReadTask *task, int n) { return n < 0 ? NULL : make_array_of(task, (size_t)n); }
 #endif
 
 static void *make_integer(const redisReadTask *task, long long value)
@@ -122,15 +119,15 @@ static void free_reply(void *arg) /* NOLINT(misc-no-recursion) */
 void redis_reply_attach(redisAsyncContext *ac, struct redis_guard *guard)
 {
 	static redisReplyObjectFunctions functions = {
-	    .createString = make_string,
-	    .createArray = make_array,
-	    .createInteger = make_integer,
+		.createString = make_string,
+		.createArray = make_array,
+		.createInteger = make_integer,
 #if HIREDIS_MAJOR >= 1
-	    .createDouble = make_double,
-	    .createBool = make_bool,
+		.createDouble = make_double,
+		.createBool = make_bool,
 #endif
-	    .createNil = make_nil,
-	    .freeObject = free_reply,
+		.createNil = make_nil,
+		.freeObject = free_reply,
 	};
 	*guard = (struct redis_guard){.ac = ac, .objects = MAX_REPLY_OBJECTS};
 	ac->c.reader->fn = &functions;
@@ -234,14 +231,10 @@ static int log_head(const redisReply *reply, struct cache_result *r)
 	r->first_seq = (uint64_t)first;
 	r->next_seq = (uint64_t)next;
 	switch (reply->element[0]->integer) {
-	case 0:
-		return 0;
-	case 1:
-		return SL_ERANGE;
-	case 2:
-		return SL_ENOTFOUND;
-	default:
-		return SL_EPROTO;
+	case 0: return 0;
+	case 1: return SL_ERANGE;
+	case 2: return SL_ENOTFOUND;
+	default: return SL_EPROTO;
 	}
 }
 
@@ -323,27 +316,18 @@ static int eval_values(struct cache_work *w, const redisReply *reply, struct cac
 static int result(struct cache_work *w, const redisReply *reply, struct cache_result *r)
 {
 	switch (w->type) {
-	case WORK_GET:
-		return value(w, reply, r);
+	case WORK_GET: return value(w, reply, r);
 	case WORK_PUT:
-	case WORK_PUT_ABSENT:
-		return put(w, reply, r);
-	case WORK_DELETE:
-		r->found = is_integer(reply) && reply->integer > 0;
-		return is_integer(reply) ? 0 : SL_EPROTO;
-	case WORK_LOG_APPEND:
-		return log_head(reply, r);
-	case WORK_LOG_READ:
-		return log_items(w, reply, r);
-	case WORK_LIST:
-		return digests(w, reply, r);
+	case WORK_PUT_ABSENT: return put(w, reply, r);
+	case WORK_DELETE: r->found = is_integer(reply) && reply->integer > 0; return is_integer(reply) ? 0 : SL_EPROTO;
+	case WORK_LOG_APPEND: return log_head(reply, r);
+	case WORK_LOG_READ: return log_items(w, reply, r);
+	case WORK_LIST: return digests(w, reply, r);
 	case WORK_DELETE_ALL:
 		r->n_deleted = is_integer(reply) && reply->integer > 0 ? (uint64_t)reply->integer : 0;
 		return is_integer(reply) && reply->integer >= 0 ? 0 : SL_EPROTO;
-	case WORK_EVAL:
-		return eval_values(w, reply, r);
-	case WORK_FLUSH:
-		break;
+	case WORK_EVAL: return eval_values(w, reply, r);
+	case WORK_FLUSH: break;
 	}
 	BUG("no answer to work of type %d", (int)w->type);
 }

@@ -22,7 +22,8 @@ enum { PATIENCE_MS = 10000 /* with a large model that may have taken over before
 static bool large_lost(const struct casc *c)
 {
 	const struct casc_run *r = &c->large;
-	bool switched = c->escalated == CASC_FOR_HELD || c->escalated == CASC_FOR_SHOWN || c->escalated == CASC_FOR_FAILURE;
+	bool switched =
+	    c->escalated == CASC_FOR_HELD || c->escalated == CASC_FOR_SHOWN || c->escalated == CASC_FOR_FAILURE;
 	if (r->shown > 0 || (c->phase != CASC_ONE && c->phase != CASC_OVER))
 		return false;
 	return r->state == CASC_RUN_FAILED || (r->state == CASC_RUN_CANCELLED && switched);
@@ -76,19 +77,20 @@ static bool is_share(float v) { return v >= 0 && v <= 1; }
 static bool policy_is_sound(const struct casc_policy *p)
 {
 	const struct casc_conf_policy *c = &p->conf;
-	return c->window >= 1 && c->window <= CASC_MAX_WINDOW && is_share(c->smooth) && isfinite(c->w_mean) && isfinite(c->w_min) &&
-	       isfinite(c->w_entropy) && isfinite(c->w_margin) && is_share(p->low) && p->sure >= 0 && is_share(p->drop) &&
-	       p->hold_tokens >= 1;
+	return c->window >= 1 && c->window <= CASC_MAX_WINDOW && is_share(c->smooth) && isfinite(c->w_mean) &&
+	       isfinite(c->w_min) && isfinite(c->w_entropy) && isfinite(c->w_margin) && is_share(p->low) &&
+	       p->sure >= 0 && is_share(p->drop) && p->hold_tokens >= 1;
 }
 
 bool casc_past_is_sound(const struct casc_past *p)
 {
-	if (p->version != CASC_PAST_VERSION || p->plan == CASC_PLAN_NONE || p->plan > CASC_PLAN_RACE || p->why >= CASC_N_WHYS ||
-	    !policy_is_sound(&p->policy))
+	if (p->version != CASC_PAST_VERSION || p->plan == CASC_PLAN_NONE || p->plan > CASC_PLAN_RACE ||
+	    p->why >= CASC_N_WHYS || !policy_is_sound(&p->policy))
 		return false;
 	bool both = p->plan == CASC_PLAN_CHECK || p->plan == CASC_PLAN_RACE;
 	bool won = (p->facts & CASC_PAST_LARGE_WON) != 0 && (p->facts & CASC_PAST_SMALL_WON) != 0;
-	return !won && (p->can_small || (p->plan != CASC_PLAN_SMALL && !both)) && (p->can_large || (p->plan != CASC_PLAN_LARGE && !both));
+	return !won && (p->can_small || (p->plan != CASC_PLAN_SMALL && !both)) &&
+	       (p->can_large || (p->plan != CASC_PLAN_LARGE && !both));
 }
 
 int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms, struct casc_actions *out)
@@ -104,7 +106,8 @@ int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms,
 	if (policy->takeover_ms < PATIENCE_MS)
 		policy->takeover_ms = PATIENCE_MS;
 	if (p->facts & CASC_PAST_HOLD_TIMED)
-		policy->hold_tokens = (uint16_t)(p->held > 0 && p->held < policy->hold_tokens ? p->held : policy->hold_tokens);
+		policy->hold_tokens =
+		    (uint16_t)(p->held > 0 && p->held < policy->hold_tokens ? p->held : policy->hold_tokens);
 	policy->floor = refused ? 0 : UINT32_MAX;
 	policy->share = refused ? 0 : 1;
 	c->why = p->why;

@@ -21,10 +21,7 @@ static uint32_t slot_at(struct casc_budget *b, uint64_t now_ms)
 	return (uint32_t)(b->slot % CASC_SLOTS);
 }
 
-void casc_budget_request(struct casc_budget *b, uint64_t now_ms)
-{
-	b->requests[slot_at(b, now_ms)]++;
-}
+void casc_budget_request(struct casc_budget *b, uint64_t now_ms) { b->requests[slot_at(b, now_ms)]++; }
 
 bool casc_budget_take(struct casc_budget *b, const struct casc_policy *p, uint64_t now_ms)
 {

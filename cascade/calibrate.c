@@ -40,10 +40,7 @@ struct kept {
 	bool small_right, large_right;
 };
 
-static float threshold(uint32_t steps)
-{
-	return (float)steps / STEPS;
-}
+static float threshold(uint32_t steps) { return (float)steps / STEPS; }
 
 static uint32_t most_kept(const struct casc_gate *g, const struct casc_outcome *o)
 {
@@ -68,12 +65,14 @@ static int check(const struct casc_outcome *outcomes, size_t n, const struct cas
 {
 	if (n == 0)
 		return sl_errf(err, SL_EINVAL, "there are no outcomes with a trace and a verdict");
-	if (g->hold_tokens < 1 || g->hold_min < 1 || g->hold_min > g->hold_tokens || !(g->sure_above >= 0) || !(g->drop_below >= 0))
+	if (g->hold_tokens < 1 || g->hold_min < 1 || g->hold_min > g->hold_tokens || !(g->sure_above >= 0) ||
+	    !(g->drop_below >= 0))
 		return sl_errf(err, SL_EINVAL, "the gate: min tokens must be from 1 to tokens, distances not below 0");
 	for (size_t i = 0; i < n; i++)
 		for (uint32_t k = 0; k < outcomes[i].n; k++)
 			if (!(outcomes[i].trace[k] >= 0 && outcomes[i].trace[k] <= 1))
-				return sl_errf(err, SL_EINVAL, "outcome %zu: confidence %u is not from 0 to 1", i + 1, k);
+				return sl_errf(err, SL_EINVAL, "outcome %zu: confidence %u is not from 0 to 1", i + 1,
+					       k);
 	return 0;
 }
 
@@ -102,9 +101,9 @@ static bool better(const struct casc_curve_point *p, enum casc_target kind, doub
 	return !found && p->quality + 1e-12 >= target;
 }
 
-int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, enum casc_target kind, double target,
-		   struct casc_curve_point *points, size_t n_max, size_t *n_points, struct casc_curve_point *best,
-		   struct sl_err *err)
+int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, enum casc_target kind,
+		   double target, struct casc_curve_point *points, size_t n_max, size_t *n_points,
+		   struct casc_curve_point *best, struct sl_err *err)
 {
 	int rc = check(outcomes, n, g, err);
 	*n_points = 0;
@@ -167,7 +166,8 @@ static uint32_t held(const struct casc_gate *g, float low, const float *trace, u
 	return i < n ? i + 1 : n;
 }
 
-static size_t count_right(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low, double *tokens_held)
+static size_t count_right(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low,
+			  double *tokens_held)
 {
 	size_t right = 0;
 	*tokens_held = 0;
@@ -179,8 +179,8 @@ static size_t count_right(const struct casc_outcome *outcomes, size_t n, const s
 	return right;
 }
 
-int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low, double share,
-			 struct casc_early *out, struct sl_err *err)
+int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low,
+			 double share, struct casc_early *out, struct sl_err *err)
 {
 	struct casc_gate early = *g;
 	int rc = check(outcomes, n, g, err);

@@ -46,26 +46,26 @@ struct casc_ask {
 
 /* What is looked at, each scaled to about 0..1. The order is that of weights files: append only. */
 enum casc_feature {
-	CASC_F_LENGTH,	  /* log2 of the last user message's bytes */
-	CASC_F_CONTEXT,	  /* log2 of all messages' bytes */
-	CASC_F_SYSTEM,	  /* log2 of the system messages' bytes */
-	CASC_F_TURNS,	  /* messages of users */
+	CASC_F_LENGTH,    /* log2 of the last user message's bytes */
+	CASC_F_CONTEXT,   /* log2 of all messages' bytes */
+	CASC_F_SYSTEM,    /* log2 of the system messages' bytes */
+	CASC_F_TURNS,     /* messages of users */
 	CASC_F_QUESTIONS, /* question marks */
-	CASC_F_ASKS,	  /* question words */
-	CASC_F_EXPLAIN,	  /* cues, in English and Korean, from here … */
+	CASC_F_ASKS,      /* question words */
+	CASC_F_EXPLAIN,   /* cues, in English and Korean, from here … */
 	CASC_F_ANALYSE,
 	CASC_F_COMPARE,
 	CASC_F_WRITE,
 	CASC_F_CODE,
 	CASC_F_MATHS,
 	CASC_F_REASON,
-	CASC_F_SIMPLE,	/* … to here: greetings, thanks, lookups */
-	CASC_F_FENCES,	/* code fences */
+	CASC_F_SIMPLE,  /* … to here: greetings, thanks, lookups */
+	CASC_F_FENCES,  /* code fences */
 	CASC_F_SYMBOLS, /* characters that code and formulas have */
 	CASC_F_NUMBERS, /* runs of digits */
-	CASC_F_LINES,	/* lines of the last user message */
-	CASC_F_TOOLS,	/* tools offered */
-	CASC_F_ASKED,	/* log2 of max_tokens */
+	CASC_F_LINES,   /* lines of the last user message */
+	CASC_F_TOOLS,   /* tools offered */
+	CASC_F_ASKED,   /* log2 of max_tokens */
 	CASC_N_FEATURES,
 };
 
@@ -98,8 +98,8 @@ struct casc_rule_setting {
 	char *name;
 	struct conf_strings contains; /* one of them, whatever the case of ASCII letters; none: any text */
 	int64_t min_bytes, max_bytes; /* 0: no bound */
-	char *model;		      /* "small", "large", a model's name; "": only weighs */
-	double weight;		      /* added before the score becomes a probability */
+	char *model;                  /* "small", "large", a model's name; "": only weighs */
+	double weight;                /* added before the score becomes a probability */
 };
 
 enum casc_mode { CASC_MODE_AUTO, CASC_MODE_SMALL, CASC_MODE_LARGE };
@@ -108,15 +108,15 @@ enum casc_disagree { CASC_CONTINUE, CASC_TELL_IT };
 /* cascade.tiers: */
 struct casc_tier_setting {
 	char *name;
-	int mode;		 /* enum casc_mode */
+	int mode;                /* enum casc_mode */
 	double easy, race, hard; /* scores: below easy the small one alone; from race on both; from hard
 				    on the large one alone */
-	double sure, low, drop;	 /* confidence: at least sure is shown at once; below low is not shown;
+	double sure, low, drop;  /* confidence: at least sure is shown at once; below low is not shown;
 				    below drop, once shown, the large one takes over */
 	uint64_t target_ttft_ms; /* the large one's predicted TTFT above which the tier is degraded; 0: never */
-	bool tell_degraded;	 /* those who asked to know are told */
-	int disagree;		 /* enum casc_disagree */
-	double share;		 /* of the tier's requests of the last minute that may be escalated */
+	bool tell_degraded;      /* those who asked to know are told */
+	int disagree;            /* enum casc_disagree */
+	double share;            /* of the tier's requests of the last minute that may be escalated */
 };
 
 struct casc_settings {
@@ -149,8 +149,8 @@ int casc_scorer_create(const struct casc_settings *s, struct casc_scorer **out, 
 void casc_scorer_destroy(struct casc_scorer *s);
 
 struct casc_score {
-	float score;	   /* how likely the small model's answer will not do */
-	int rule;	   /* the first rule that names a model, or -1 */
+	float score;       /* how likely the small model's answer will not do */
+	int rule;          /* the first rule that names a model, or -1 */
 	const char *model; /* what it names (borrowed from the scorer), or NULL */
 };
 
@@ -163,14 +163,14 @@ enum { CASC_TOP = 8, CASC_MAX_WINDOW = 32 };
 /* Log-probabilities are natural and of the model's own distribution, before temperature. */
 struct casc_token {
 	float logprob;
-	uint8_t n_top;	     /* 0: entropy and margin are left out */
+	uint8_t n_top;       /* 0: entropy and margin are left out */
 	float top[CASC_TOP]; /* the most likely tokens', in falling order */
 };
 
 struct casc_conf_policy {
 	float w_mean, w_min, w_entropy, w_margin; /* shares of what the confidence is made of */
-	float smooth;				  /* weight of the newest token in the means, 0..1 */
-	uint8_t window;				  /* tokens of the minimum, 1..CASC_MAX_WINDOW */
+	float smooth;                             /* weight of the newest token in the means, 0..1 */
+	uint8_t window;                           /* tokens of the minimum, 1..CASC_MAX_WINDOW */
 };
 
 struct casc_conf {
@@ -199,16 +199,16 @@ struct casc_load_policy {
 
 /* Of one tier; zeroed to begin with. */
 struct casc_load {
-	uint8_t state;	   /* enum casc_load_state */
+	uint8_t state;     /* enum casc_load_state */
 	uint64_t since_ms; /* of the state, or of what may end it */
-	float due;	   /* while recovering: requests owed to the large model */
+	float due;         /* while recovering: requests owed to the large model */
 };
 enum casc_load_state { CASC_NORMAL, CASC_RISING, CASC_DEGRADED, CASC_FALLING, CASC_RECOVERING };
 
 struct casc_load_in {
 	uint64_t now_ms;
 	uint32_t ttft_small_ms, ttft_large_ms; /* predicted for this request */
-	bool better_degraded; /* a tier that is served before this one is degraded: so is this one */
+	bool better_degraded;                  /* a tier that is served before this one is degraded: so is this one */
 };
 
 /* Takes the prediction into account; true: this request is to do with the small model alone. */
@@ -230,15 +230,15 @@ struct casc_budget {
 
 /* What a tier's requests get. Without pointers; a request keeps a copy. */
 struct casc_policy {
-	uint8_t mode;	  /* enum casc_mode */
+	uint8_t mode;     /* enum casc_mode */
 	uint8_t disagree; /* enum casc_disagree */
-	bool fallback;	  /* a model that fails before anything was shown is replaced by the other one */
+	bool fallback;    /* a model that fails before anything was shown is replaced by the other one */
 	bool tell_degraded;
 	float easy, race, hard;
 	float sure, low, drop;
 	uint16_t hold_tokens, hold_min; /* nothing is decided before hold_min tokens, all at hold_tokens */
-	uint32_t hold_ms;		/* from the first token held */
-	uint32_t takeover_ms;		/* the longest wait for the large model after an escalation */
+	uint32_t hold_ms;               /* from the first token held */
+	uint32_t takeover_ms;           /* the longest wait for the large model after an escalation */
 	float share;
 	uint32_t floor; /* escalations per minute that are always allowed */
 	struct casc_conf_policy conf;
@@ -252,12 +252,12 @@ enum casc_model { CASC_NEITHER, CASC_SMALL, CASC_LARGE };
 
 struct casc_plan_in {
 	float score;
-	uint8_t forced;		    /* enum casc_model: a rule or the request names it */
-	bool can_small, can_large;  /* ready, allowed for the tier, the prompt fits */
-	bool can_watch;		    /* one plain choice: log-probabilities and hold-back are possible */
-	bool can_verify;	    /* one tokenizer: the large model can check the small one's tokens */
-	bool degraded;		    /* casc_load_decide's answer */
-	bool wants_to_know;	    /* asked to be told of a degradation */
+	uint8_t forced;                      /* enum casc_model: a rule or the request names it */
+	bool can_small, can_large;           /* ready, allowed for the tier, the prompt fits */
+	bool can_watch;                      /* one plain choice: log-probabilities and hold-back are possible */
+	bool can_verify;                     /* one tokenizer: the large model can check the small one's tokens */
+	bool degraded;                       /* casc_load_decide's answer */
+	bool wants_to_know;                  /* asked to be told of a degradation */
 	uint32_t prompt_small, prompt_large; /* tokens, for the costs */
 };
 
@@ -277,15 +277,15 @@ enum casc_why {
 };
 
 enum casc_event_kind {
-	CASC_START,	   /* plan */
-	CASC_SMALL_TOKEN,  /* token */
-	CASC_LARGE_TOKEN,  /* written by the large model: after an escalation those behind what it kept */
+	CASC_START,       /* plan */
+	CASC_SMALL_TOKEN, /* token */
+	CASC_LARGE_TOKEN, /* written by the large model: after an escalation those behind what it kept */
 	CASC_SMALL_DONE,
 	CASC_LARGE_DONE,
 	CASC_SMALL_FAILED,
 	CASC_LARGE_FAILED,
-	CASC_VERIFIED,	   /* n: of the tokens offered, so many from the first on are as the large one's */
-	CASC_TIMER,	   /* casc_due has come; at other times it does nothing */
+	CASC_VERIFIED, /* n: of the tokens offered, so many from the first on are as the large one's */
+	CASC_TIMER,    /* casc_due has come; at other times it does nothing */
 	CASC_CLIENT_GONE,
 	CASC_N_EVENTS,
 };
@@ -299,20 +299,20 @@ struct casc_event {
 };
 
 enum casc_action_kind {
-	CASC_DO_START_SMALL,  /* where the plan is CHECK or RACE with log-probabilities and CASC_TOP likeliest */
+	CASC_DO_START_SMALL, /* where the plan is CHECK or RACE with log-probabilities and CASC_TOP likeliest */
 	CASC_DO_START_LARGE,
-	CASC_DO_HOLD,	      /* tokens of the small model are not shown from here on */
-	CASC_DO_RELEASE,      /* the next n tokens of `model` are shown */
-	CASC_DO_ESCALATE,     /* start the large model behind prompt + keep tokens of the small one, which are
-				 shown and stay; n tokens of the small one in all are a draft, checked from
-				 the first on; it goes on behind the longest agreed part, or behind keep. When
-				 n is 0 tokens can't be compared: it just goes on behind the text of keep */
-	CASC_DO_PAUSE_SMALL,  /* no more credit; it may have to go on */
+	CASC_DO_HOLD,        /* tokens of the small model are not shown from here on */
+	CASC_DO_RELEASE,     /* the next n tokens of `model` are shown */
+	CASC_DO_ESCALATE,    /* start the large model behind prompt + keep tokens of the small one, which are
+				shown and stay; n tokens of the small one in all are a draft, checked from
+				the first on; it goes on behind the longest agreed part, or behind keep. When
+				n is 0 tokens can't be compared: it just goes on behind the text of keep */
+	CASC_DO_PAUSE_SMALL, /* no more credit; it may have to go on */
 	CASC_DO_RESUME_SMALL,
 	CASC_DO_CANCEL_SMALL,
 	CASC_DO_CANCEL_LARGE,
-	CASC_DO_TELL,	      /* n: enum casc_tell; keep: at which token */
-	CASC_DO_END,	      /* n: enum casc_end. The last one */
+	CASC_DO_TELL, /* n: enum casc_tell; keep: at which token */
+	CASC_DO_END,  /* n: enum casc_end. The last one */
 	CASC_N_ACTIONS,
 };
 enum casc_tell { CASC_TELL_DEGRADED, CASC_TELL_DISAGREES };
@@ -359,16 +359,16 @@ struct casc_run {
 struct casc {
 	struct casc_policy policy;
 	uint8_t phase, plan, why; /* enum casc_phase, casc_plan, casc_why */
-	uint8_t escalated;	  /* enum casc_reason, 0: not */
-	uint8_t held_by;	  /* enum casc_held_by: what has ended the small model's hold, once it has */
-	uint32_t held;		  /* tokens of it by then */
+	uint8_t escalated;        /* enum casc_reason, 0: not */
+	uint8_t held_by;          /* enum casc_held_by: what has ended the small model's hold, once it has */
+	uint32_t held;            /* tokens of it by then */
 	bool can_small, can_large, can_verify;
-	bool refused;		  /* the budget did not allow an escalation */
-	bool disagreed;			     /* shown text is not what the large model would have written */
+	bool refused;   /* the budget did not allow an escalation */
+	bool disagreed; /* shown text is not what the large model would have written */
 	uint32_t offered, accepted;
-	uint32_t given;			 /* tokens of the small model that the large one computed: draft or context */
+	uint32_t given;                  /* tokens of the small model that the large one computed: draft or context */
 	uint32_t lost_prompt, lost_made; /* of a large run that lost a race, when there is a second one */
-	uint64_t due_ms;		 /* 0: none */
+	uint64_t due_ms;                 /* 0: none */
 	struct casc_run small, large;
 	struct casc_conf conf;
 };
@@ -407,13 +407,13 @@ const char *casc_held_by_name(int held_by);
 
 /* What casc_step can't find again in the tokens. Facts only grow. */
 enum casc_fact {
-	CASC_PAST_LARGE_WON = 1,    /* a race: the small one need not be started again */
-	CASC_PAST_SMALL_WON = 2,    /* a race: the large one that was started first need not be */
-	CASC_PAST_LARGE_LOST = 4,   /* it failed, or was too late: it is to fail at once (the one that is asked to take over,
-				  after SMALL_WON) */
-	CASC_PAST_REFUSED = 8,      /* by the budget */
+	CASC_PAST_LARGE_WON = 1,     /* a race: the small one need not be started again */
+	CASC_PAST_SMALL_WON = 2,     /* a race: the large one that was started first need not be */
+	CASC_PAST_LARGE_LOST = 4,    /* it failed, or was too late: it is to fail at once (the one that is asked to take
+				   over,    after SMALL_WON) */
+	CASC_PAST_REFUSED = 8,       /* by the budget */
 	CASC_PAST_SMALL_FAILED = 16, /* it is to fail again, after `failed` tokens; not after LARGE_WON */
-	CASC_PAST_HOLD_TIMED = 32,  /* a hold was ended by its time, after `held` tokens */
+	CASC_PAST_HOLD_TIMED = 32,   /* a hold was ended by its time, after `held` tokens */
 };
 
 enum { CASC_PAST_VERSION = 1 };
@@ -430,7 +430,8 @@ struct casc_past {
 
 /* Of one that has just been planned. */
 void casc_past_begin(struct casc_past *p, const struct casc *c);
-/* After a step: true when it has become more. What is shown from that step on must not be seen before that is stored. */
+/* After a step: true when it has become more. What is shown from that step on must not be seen before that is stored.
+ */
 bool casc_past_note(struct casc_past *p, const struct casc *c);
 /* One that was read from somewhere. */
 bool casc_past_is_sound(const struct casc_past *p);
@@ -446,9 +447,9 @@ struct casc_cost {
 	uint64_t small_only; /* requests of which the large model computed nothing */
 	uint64_t small_prompt, small_made, small_shown, small_wasted;
 	uint64_t large_prompt, large_made, large_shown, large_wasted;
-	uint64_t large_given;	     /* tokens of the small model that it computed: drafts and context */
-	uint64_t offered, accepted;  /* of the same */
-	uint64_t always_large;	     /* rows the large model would have computed alone */
+	uint64_t large_given;       /* tokens of the small model that it computed: drafts and context */
+	uint64_t offered, accepted; /* of the same */
+	uint64_t always_large;      /* rows the large model would have computed alone */
 };
 
 /* Adds what a request has cost so far; call it once, at its end. */

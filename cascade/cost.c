@@ -53,10 +53,7 @@ void casc_cost_merge(struct casc_cost *sum, const struct casc_cost *o)
 	sum->always_large += o->always_large;
 }
 
-uint64_t casc_cost_large(const struct casc_cost *c)
-{
-	return c->large_prompt + c->large_made + c->large_given;
-}
+uint64_t casc_cost_large(const struct casc_cost *c) { return c->large_prompt + c->large_made + c->large_given; }
 
 double casc_cost_total(const struct casc_cost *c, double small_cost)
 {

@@ -29,12 +29,14 @@ static const struct {
     {CASC_F_COMPARE, "compare compares compared comparing comparison contrast versus vs difference differences differ "
 		     "similarities advantages disadvantages pros cons better "
 		     "비교 대조 차이 장단점 공통점 장점 단점 다른점"},
-    {CASC_F_WRITE, "write writes writing rewrite draft compose essay story poem article letter email blog report speech "
-		   "summarize summarise summary translate translation paraphrase outline brainstorm generate create "
-		   "작성 써줘 써주 글을 시를 소설 수필 편지 이메일 보고서 요약 번역 만들어 기사 대본 연설"},
-    {CASC_F_CODE, "code coding program programming function implement implementation refactor debug bug compile compiler "
-		  "algorithm python javascript typescript java rust golang sql regex html css api class script "
-		  "코드 코딩 프로그 함수 구현 디버그 알고리 파이썬 자바 스크립 컴파일 버그 정규식 쿼리"},
+    {CASC_F_WRITE,
+     "write writes writing rewrite draft compose essay story poem article letter email blog report speech "
+     "summarize summarise summary translate translation paraphrase outline brainstorm generate create "
+     "작성 써줘 써주 글을 시를 소설 수필 편지 이메일 보고서 요약 번역 만들어 기사 대본 연설"},
+    {CASC_F_CODE,
+     "code coding program programming function implement implementation refactor debug bug compile compiler "
+     "algorithm python javascript typescript java rust golang sql regex html css api class script "
+     "코드 코딩 프로그 함수 구현 디버그 알고리 파이썬 자바 스크립 컴파일 버그 정규식 쿼리"},
     {CASC_F_MATHS, "calculate compute solve equation equations integral derivative proof theorem probability matrix "
 		   "polynomial algebra geometry calculus sum product factor prime modulo logarithm "
 		   "계산 방정식 적분 미분 증명 정리를 확률 행렬 다항식 대수 기하 수학 인수 소수 로그"},

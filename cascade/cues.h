@@ -10,10 +10,7 @@
 /* The hash of a word as features.c builds it: from CASC_HASH_SEED, one casc_hash_byte a byte, ASCII
  * letters in lower case. Part of the format of weights files. */
 #define CASC_HASH_SEED 2166136261u
-static inline uint32_t casc_hash_byte(uint32_t h, uint8_t c)
-{
-	return (h ^ c) * 16777619u;
-}
+static inline uint32_t casc_hash_byte(uint32_t h, uint8_t c) { return (h ^ c) * 16777619u; }
 static inline uint32_t casc_hash_mix(uint32_t h)
 {
 	h ^= h >> 16;

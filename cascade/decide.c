@@ -26,29 +26,21 @@
 #include "cascade/decide.h"
 
 static const char *const plan_names[] = {"none", "small", "large", "check", "race"};
-static const char *const why_names[CASC_N_WHYS] = {"no_model", "only", "forced", "tier", "load",
-						  "easy", "middle", "likely_hard", "hard", "budget"};
-static const char *const action_names[CASC_N_ACTIONS] = {"start_small", "start_large", "hold", "release", "escalate",
-							"pause_small", "resume_small", "cancel_small", "cancel_large", "tell",
-							"end"};
+static const char *const why_names[CASC_N_WHYS] = {"no_model", "only",   "forced",      "tier", "load",
+						   "easy",     "middle", "likely_hard", "hard", "budget"};
+static const char *const action_names[CASC_N_ACTIONS] = {"start_small",  "start_large", "hold",         "release",
+							 "escalate",     "pause_small", "resume_small", "cancel_small",
+							 "cancel_large", "tell",        "end"};
 static const char *const reason_names[] = {"none", "held", "shown", "race", "failure"};
 
-static const char *const held_by_names[CASC_N_HELD_BY] = {"none", "sure", "low", "tokens", "time", "end", "large", "failed"};
+static const char *const held_by_names[CASC_N_HELD_BY] = {"none", "sure", "low",   "tokens",
+							  "time", "end",  "large", "failed"};
 
-const char *casc_plan_name(int plan)
-{
-	return plan >= 0 && plan <= CASC_PLAN_RACE ? plan_names[plan] : "?";
-}
+const char *casc_plan_name(int plan) { return plan >= 0 && plan <= CASC_PLAN_RACE ? plan_names[plan] : "?"; }
 
-const char *casc_why_name(int why)
-{
-	return why >= 0 && why < CASC_N_WHYS ? why_names[why] : "?";
-}
+const char *casc_why_name(int why) { return why >= 0 && why < CASC_N_WHYS ? why_names[why] : "?"; }
 
-const char *casc_action_name(int action)
-{
-	return action >= 0 && action < CASC_N_ACTIONS ? action_names[action] : "?";
-}
+const char *casc_action_name(int action) { return action >= 0 && action < CASC_N_ACTIONS ? action_names[action] : "?"; }
 
 const char *casc_reason_name(int reason)
 {
@@ -67,10 +59,7 @@ void casc_init(struct casc *c, const struct casc_policy *policy)
 	c->policy = copy;
 }
 
-uint64_t casc_due(const struct casc *c)
-{
-	return c->due_ms;
-}
+uint64_t casc_due(const struct casc *c) { return c->due_ms; }
 
 /* ---- what every step is made of ---- */
 
@@ -229,7 +218,8 @@ static void begin_plan(struct step *s, enum casc_plan made)
 	act(s, CASC_DO_HOLD, 0, 0);
 }
 
-void casc_begin_plan(struct casc *c, struct casc_budget *budget, enum casc_plan plan_made, uint64_t now_ms, struct casc_actions *out)
+void casc_begin_plan(struct casc *c, struct casc_budget *budget, enum casc_plan plan_made, uint64_t now_ms,
+		     struct casc_actions *out)
 {
 	begin_plan(&(struct step){.c = c, .budget = budget, .now_ms = now_ms, .out = out}, plan_made);
 }
@@ -592,18 +582,23 @@ void casc_check(const struct casc *c)
 	bool small_on = c->small.state == CASC_RUN_ON, large_on = c->large.state == CASC_RUN_ON;
 	BUG_IF(c->phase >= CASC_N_PHASES, "cascade: phase %d", c->phase);
 	BUG_IF(c->small.shown > c->small.made || c->large.shown > c->large.made, "cascade: more shown than made");
-	BUG_IF(c->accepted > c->offered || c->offered > c->small.made, "cascade: %u of %u accepted, %u made", c->accepted,
-	       c->offered, c->small.made);
-	BUG_IF(c->phase == CASC_OVER && (small_on || large_on || c->small.state == CASC_RUN_PAUSED), "cascade: over, and a run is on");
+	BUG_IF(c->accepted > c->offered || c->offered > c->small.made, "cascade: %u of %u accepted, %u made",
+	       c->accepted, c->offered, c->small.made);
+	BUG_IF(c->phase == CASC_OVER && (small_on || large_on || c->small.state == CASC_RUN_PAUSED),
+	       "cascade: over, and a run is on");
 	BUG_IF(c->phase == CASC_NEW && (c->small.state != CASC_RUN_NONE || c->large.state != CASC_RUN_NONE),
 	       "cascade: a run before the plan");
 	BUG_IF(c->phase == CASC_ONE && small_on == large_on, "cascade: one model, and %d are on", small_on + large_on);
-	BUG_IF((c->phase == CASC_HELD || c->phase == CASC_SHOWN) && (!small_on || large_on), "cascade: watched, and the runs are not so");
+	BUG_IF((c->phase == CASC_HELD || c->phase == CASC_SHOWN) && (!small_on || large_on),
+	       "cascade: watched, and the runs are not so");
 	BUG_IF(c->phase == CASC_HELD && c->small.shown > 0, "cascade: held tokens were shown");
 	BUG_IF(c->phase == CASC_RACING && (!small_on || !large_on || c->small.shown > 0 || c->large.shown > 0),
 	       "cascade: racing, and the runs are not so");
-	BUG_IF(c->phase == CASC_SWITCH && (!large_on || small_on || c->due_ms == 0), "cascade: switching, and the runs are not so");
-	BUG_IF(c->phase == CASC_TAKEN && (!large_on || small_on || c->small.state == CASC_RUN_PAUSED), "cascade: taken over, and the runs are not so");
-	bool clock = c->phase == CASC_SWITCH || ((c->phase == CASC_HELD || c->phase == CASC_RACING) && c->small.made > 0);
+	BUG_IF(c->phase == CASC_SWITCH && (!large_on || small_on || c->due_ms == 0),
+	       "cascade: switching, and the runs are not so");
+	BUG_IF(c->phase == CASC_TAKEN && (!large_on || small_on || c->small.state == CASC_RUN_PAUSED),
+	       "cascade: taken over, and the runs are not so");
+	bool clock =
+	    c->phase == CASC_SWITCH || ((c->phase == CASC_HELD || c->phase == CASC_RACING) && c->small.made > 0);
 	BUG_IF(clock != (c->due_ms != 0), "cascade: a deadline in phase %d", c->phase);
 }

@@ -8,6 +8,7 @@
 #include "cascade/cascade.h"
 
 /* A request that is new begins with what was planned. */
-void casc_begin_plan(struct casc *c, struct casc_budget *budget, enum casc_plan plan, uint64_t now_ms, struct casc_actions *out);
+void casc_begin_plan(struct casc *c, struct casc_budget *budget, enum casc_plan plan, uint64_t now_ms,
+		     struct casc_actions *out);
 
 #endif

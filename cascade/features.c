@@ -18,14 +18,11 @@
 #include "cascade/cues.h"
 
 static const char *const names[CASC_N_FEATURES] = {
-    "length", "context", "system", "turns", "questions", "asks", "explain", "analyse", "compare", "write",
-    "code", "maths", "reason", "simple", "fences", "symbols", "numbers", "lines", "tools", "asked",
+    "length", "context", "system", "turns",  "questions", "asks",    "explain", "analyse", "compare", "write",
+    "code",   "maths",   "reason", "simple", "fences",    "symbols", "numbers", "lines",   "tools",   "asked",
 };
 
-const char *casc_feature_name(int feature)
-{
-	return feature >= 0 && feature < CASC_N_FEATURES ? names[feature] : NULL;
-}
+const char *casc_feature_name(int feature) { return feature >= 0 && feature < CASC_N_FEATURES ? names[feature] : NULL; }
 
 int casc_feature_find(const char *name)
 {
@@ -40,10 +37,11 @@ enum { SEED_PAIR = 0x9e3779b9, SEED_CJK = 0x51ed270b, HANGUL_STEMS = 3 };
 enum byte_class { OTHER, LETTER, DIGIT, HIGH, SYMBOL };
 
 static const uint8_t classes[256] = {
-    ['a' ... 'z'] = LETTER, ['A' ... 'Z'] = LETTER, ['_'] = LETTER, ['0' ... '9'] = DIGIT, [0x80 ... 0xff] = HIGH,
-    ['{'] = SYMBOL, ['}'] = SYMBOL, ['['] = SYMBOL, [']'] = SYMBOL, ['='] = SYMBOL, ['<'] = SYMBOL, ['>'] = SYMBOL,
-    [';'] = SYMBOL, ['+'] = SYMBOL, ['*'] = SYMBOL, ['/'] = SYMBOL, ['^'] = SYMBOL, ['\\'] = SYMBOL, ['|'] = SYMBOL,
-    ['&'] = SYMBOL, ['$'] = SYMBOL, ['#'] = SYMBOL, ['%'] = SYMBOL, ['~'] = SYMBOL,
+    ['a' ... 'z'] = LETTER, ['A' ... 'Z'] = LETTER, ['_'] = LETTER,  ['0' ... '9'] = DIGIT, [0x80 ... 0xff] = HIGH,
+    ['{'] = SYMBOL,         ['}'] = SYMBOL,         ['['] = SYMBOL,  [']'] = SYMBOL,        ['='] = SYMBOL,
+    ['<'] = SYMBOL,         ['>'] = SYMBOL,         [';'] = SYMBOL,  ['+'] = SYMBOL,        ['*'] = SYMBOL,
+    ['/'] = SYMBOL,         ['^'] = SYMBOL,         ['\\'] = SYMBOL, ['|'] = SYMBOL,        ['&'] = SYMBOL,
+    ['$'] = SYMBOL,         ['#'] = SYMBOL,         ['%'] = SYMBOL,  ['~'] = SYMBOL,
 };
 
 struct counts {
@@ -141,10 +139,7 @@ static float log_scale(size_t n, float top)
 	return v < 1.5f ? v : 1.5f;
 }
 
-static float count_scale(size_t n, size_t most)
-{
-	return (float)(n < most ? n : most) / (float)most;
-}
+static float count_scale(size_t n, size_t most) { return (float)(n < most ? n : most) / (float)most; }
 
 void casc_features(const struct casc_ask *ask, struct casc_features *out)
 {

@@ -19,8 +19,8 @@ struct casc_example {
 
 struct casc_train_settings {
 	uint32_t bits, epochs;
-	double rate;	 /* of the first step of each weight (AdaGrad) */
-	double decay;	 /* L2, per pass over the examples */
+	double rate;     /* of the first step of each weight (AdaGrad) */
+	double decay;    /* L2, per pass over the examples */
 	double held_out; /* share of the examples that are only looked at, 0..0.9 */
 	uint64_t seed;
 };
@@ -28,16 +28,16 @@ struct casc_train_settings {
 /* How well a set of examples is told apart. */
 struct casc_fit {
 	uint32_t n, n_hard;
-	double loss;	 /* mean cross entropy; that of always telling the mean: base_loss */
+	double loss; /* mean cross entropy; that of always telling the mean: base_loss */
 	double base_loss;
 	double accuracy; /* at 0.5 */
-	double auc;	 /* chance that a hard one scores above an easy one */
+	double auc;      /* chance that a hard one scores above an easy one */
 };
 
 /* The same examples, settings and seed give the same weights. 0; SL_EINVAL when there are no examples
  * of both kinds to learn from; SL_ENOMEM. */
-int casc_train(const struct casc_example *examples, size_t n, const struct casc_train_settings *s, struct casc_weights **out,
-	       struct casc_fit *trained, struct casc_fit *held_out, struct sl_err *err);
+int casc_train(const struct casc_example *examples, size_t n, const struct casc_train_settings *s,
+	       struct casc_weights **out, struct casc_fit *trained, struct casc_fit *held_out, struct sl_err *err);
 
 /* ---- thresholds: casc_calibrate ---- */
 
@@ -54,9 +54,9 @@ struct casc_gate {
 };
 
 struct casc_curve_point {
-	float low;	   /* the threshold */
-	double small_rate; /* of the requests answered by the small model alone */
-	double quality;	   /* right answers, over those of always-large */
+	float low;                 /* the threshold */
+	double small_rate;         /* of the requests answered by the small model alone */
+	double quality;            /* right answers, over those of always-large */
 	double large_tokens_saved; /* share of the answers' tokens that the large model did not write */
 };
 
@@ -71,9 +71,9 @@ int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, u
  * that leaves at least `target` to the small model, for CASC_FOR_QUALITY the lowest whose quality is at
  * least `target`. 0; SL_EINVAL for no outcomes, or traces that are not confidences; SL_ENOTFOUND when
  * no threshold does it (the curve is there); SL_ENOMEM. */
-int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, enum casc_target kind, double target,
-		   struct casc_curve_point *points, size_t n_max, size_t *n_points, struct casc_curve_point *best,
-		   struct sl_err *err);
+int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, enum casc_target kind,
+		   double target, struct casc_curve_point *points, size_t n_max, size_t *n_points,
+		   struct casc_curve_point *best, struct sl_err *err);
 
 struct casc_early {
 	float sure;
@@ -83,7 +83,7 @@ struct casc_early {
 /* How early an answer may be shown, once low (and with it drop) is known: the lowest sure, not below low, with which,
  * and with every one above it, at least `share` of the answers that would be right were sure 1 are right. 0; SL_EINVAL
  * as above. */
-int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low, double share,
-			 struct casc_early *out, struct sl_err *err);
+int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low,
+			 double share, struct casc_early *out, struct sl_err *err);
 
 #endif

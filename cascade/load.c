@@ -21,10 +21,7 @@ static void set_state(struct casc_load *l, enum casc_load_state state, uint64_t 
 	l->due = 0;
 }
 
-bool casc_load_degraded(const struct casc_load *l)
-{
-	return l->state == CASC_DEGRADED || l->state == CASC_FALLING;
-}
+bool casc_load_degraded(const struct casc_load *l) { return l->state == CASC_DEGRADED || l->state == CASC_FALLING; }
 
 static void advance(struct casc_load *l, const struct casc_load_policy *p, const struct casc_load_in *in)
 {

@@ -33,14 +33,15 @@ static int put_costs(struct sl_buf *out, const struct casc *c)
 {
 	struct casc_cost cost = {0};
 	casc_cost_add(&cost, c);
-	return buf_printf(out,
-			  ",\"small\":{\"prompt\":%llu,\"made\":%llu,\"shown\":%llu},\"large\":{\"prompt\":%llu,\"made\":%llu,"
-			  "\"shown\":%llu,\"given\":%llu},\"offered\":%llu,\"accepted\":%llu,\"always_large\":%llu",
-			  (unsigned long long)cost.small_prompt, (unsigned long long)cost.small_made,
-			  (unsigned long long)cost.small_shown, (unsigned long long)cost.large_prompt,
-			  (unsigned long long)cost.large_made, (unsigned long long)cost.large_shown,
-			  (unsigned long long)cost.large_given, (unsigned long long)cost.offered,
-			  (unsigned long long)cost.accepted, (unsigned long long)cost.always_large);
+	return buf_printf(
+	    out,
+	    ",\"small\":{\"prompt\":%llu,\"made\":%llu,\"shown\":%llu},\"large\":{\"prompt\":%llu,\"made\":%llu,"
+	    "\"shown\":%llu,\"given\":%llu},\"offered\":%llu,\"accepted\":%llu,\"always_large\":%llu",
+	    (unsigned long long)cost.small_prompt, (unsigned long long)cost.small_made,
+	    (unsigned long long)cost.small_shown, (unsigned long long)cost.large_prompt,
+	    (unsigned long long)cost.large_made, (unsigned long long)cost.large_shown,
+	    (unsigned long long)cost.large_given, (unsigned long long)cost.offered, (unsigned long long)cost.accepted,
+	    (unsigned long long)cost.always_large);
 }
 
 static int put(struct sl_buf *out, const struct casc_outcome_log *o)
@@ -54,12 +55,13 @@ static int put(struct sl_buf *out, const struct casc_outcome_log *o)
 	if (rc == 0)
 		rc = json_out_string(out, o->tier, strlen(o->tier));
 	if (rc == 0)
-		rc = buf_printf(out,
-				",\"at\":%lld,\"score\":%.5f,\"plan\":\"%s\",\"why\":\"%s\",\"escalated\":\"%s\",\"refused\":%s,"
-				"\"disagreed\":%s,\"ttft_ms\":%u",
-				(long long)o->at_unix_s, (double)o->score, casc_plan_name(c->plan), casc_why_name(c->why),
-				casc_reason_name(c->escalated), c->refused ? "true" : "false", c->disagreed ? "true" : "false",
-				o->ttft_ms);
+		rc = buf_printf(
+		    out,
+		    ",\"at\":%lld,\"score\":%.5f,\"plan\":\"%s\",\"why\":\"%s\",\"escalated\":\"%s\",\"refused\":%s,"
+		    "\"disagreed\":%s,\"ttft_ms\":%u",
+		    (long long)o->at_unix_s, (double)o->score, casc_plan_name(c->plan), casc_why_name(c->why),
+		    casc_reason_name(c->escalated), c->refused ? "true" : "false", c->disagreed ? "true" : "false",
+		    o->ttft_ms);
 	if (rc == 0 && c->held_by != CASC_NOT_HELD)
 		rc = buf_printf(out, ",\"hold\":{\"by\":\"%s\",\"tokens\":%u,\"ms\":%.3f,\"shown_ms\":%.3f}",
 				casc_held_by_name(c->held_by), c->held, o->hold_ms, o->shown_ms);

@@ -15,10 +15,11 @@ struct casc_outcome_log {
 	const struct casc *request;
 	float score;
 	const struct casc_features *features; /* NULL: not logged */
-	const float *trace;		      /* the confidence after each token of the small model */
+	const float *trace;                   /* the confidence after each token of the small model */
 	uint32_t n_trace;
 	uint32_t ttft_ms;
-	double hold_ms, shown_ms; /* from the first token until the hold's end, until the first one shown; where it was held */
+	double hold_ms,
+	    shown_ms; /* from the first token until the hold's end, until the first one shown; where it was held */
 };
 
 /* Appends the line with its newline. 0, SL_ELIMIT, SL_ENOMEM; then nothing has been appended. */

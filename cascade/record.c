@@ -64,7 +64,8 @@ int casc_replay(const struct casc_record *r)
 	}
 	/* From a file: what the code takes for granted is looked at. */
 	uint8_t window = r->step.before.policy.conf.window;
-	if (r->step.actions.n > CASC_MAX_ACTIONS || r->step.before.phase >= CASC_N_PHASES || window < 1 || window > CASC_MAX_WINDOW)
+	if (r->step.actions.n > CASC_MAX_ACTIONS || r->step.before.phase >= CASC_N_PHASES || window < 1 ||
+	    window > CASC_MAX_WINDOW)
 		return SL_EINVAL;
 	struct casc c = r->step.before;
 	struct casc_budget budget = r->step.budget;

@@ -13,11 +13,11 @@
 
 static const float usual_bias = -2.4f;
 static const float usual[CASC_N_FEATURES] = {
-    [CASC_F_LENGTH] = 1.6f, [CASC_F_CONTEXT] = 0.4f, [CASC_F_TURNS] = 0.4f, [CASC_F_QUESTIONS] = 0.2f,
-    [CASC_F_ASKS] = -0.3f, [CASC_F_EXPLAIN] = 1.5f, [CASC_F_ANALYSE] = 3.0f, [CASC_F_COMPARE] = 2.4f,
-    [CASC_F_WRITE] = 1.8f, [CASC_F_CODE] = 2.6f, [CASC_F_MATHS] = 3.0f, [CASC_F_REASON] = 2.4f,
-    [CASC_F_SIMPLE] = -2.1f, [CASC_F_FENCES] = 2.0f, [CASC_F_SYMBOLS] = 1.5f, [CASC_F_NUMBERS] = 0.8f,
-    [CASC_F_LINES] = 0.8f, [CASC_F_TOOLS] = 1.0f, [CASC_F_ASKED] = 0.2f,
+    [CASC_F_LENGTH] = 1.6f,  [CASC_F_CONTEXT] = 0.4f, [CASC_F_TURNS] = 0.4f,   [CASC_F_QUESTIONS] = 0.2f,
+    [CASC_F_ASKS] = -0.3f,   [CASC_F_EXPLAIN] = 1.5f, [CASC_F_ANALYSE] = 3.0f, [CASC_F_COMPARE] = 2.4f,
+    [CASC_F_WRITE] = 1.8f,   [CASC_F_CODE] = 2.6f,    [CASC_F_MATHS] = 3.0f,   [CASC_F_REASON] = 2.4f,
+    [CASC_F_SIMPLE] = -2.1f, [CASC_F_FENCES] = 2.0f,  [CASC_F_SYMBOLS] = 1.5f, [CASC_F_NUMBERS] = 0.8f,
+    [CASC_F_LINES] = 0.8f,   [CASC_F_TOOLS] = 1.0f,   [CASC_F_ASKED] = 0.2f,
 };
 
 struct rule {
@@ -125,10 +125,7 @@ void casc_scorer_destroy(struct casc_scorer *s)
 /* Beyond it a rule does not look: time is bounded. */
 enum { RULE_WINDOW = 65536 };
 
-static uint8_t lower(uint8_t c)
-{
-	return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
-}
+static uint8_t lower(uint8_t c) { return c >= 'A' && c <= 'Z' ? c | 0x20 : c; }
 
 static bool begins(const uint8_t *text, const char *with, size_t n)
 {

@@ -12,8 +12,14 @@
 #define CUE(field) offsetof(struct casc_cue_setting, field)
 #define RULE(field) offsetof(struct casc_rule_setting, field)
 #define TIER(field) offsetof(struct casc_tier_setting, field)
-#define ROW(k, t, o, d, lo, hi, h) {.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi, .help = h}
-#define ROW_ENUM(k, o, d, c, h) {.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c, .help = h}
+#define ROW(k, t, o, d, lo, hi, h)                                                               \
+	{                                                                                        \
+		.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi, .help = h \
+	}
+#define ROW_ENUM(k, o, d, c, h)                                                                  \
+	{                                                                                        \
+		.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c, .help = h \
+	}
 
 static const char *const modes[] = {"auto", "small", "large", NULL};
 static const char *const disagreements[] = {"continue", "tell", NULL};
@@ -42,9 +48,12 @@ const struct conf_row casc_tier_rows[] = {
     ROW("easy", CONF_FLOAT, TIER(easy), "0", 0, 1, "Below this score the small model answers alone, unwatched."),
     ROW("race", CONF_FLOAT, TIER(race), "0.6", 0, 1, "From this score on both models start."),
     ROW("hard", CONF_FLOAT, TIER(hard), "0.85", 0, 1, "From this score on the large model answers alone."),
-    ROW("sure", CONF_FLOAT, TIER(sure), "0.75", 0, 1, "A confidence of the small model that is shown without further wait."),
-    ROW("low", CONF_FLOAT, TIER(low), "0.5", 0, 1, "Below this confidence nothing is shown: the large model takes over."),
-    ROW("drop", CONF_FLOAT, TIER(drop), "0.4", 0, 1, "Below this one it takes over from an answer that is being shown."),
+    ROW("sure", CONF_FLOAT, TIER(sure), "0.75", 0, 1,
+	"A confidence of the small model that is shown without further wait."),
+    ROW("low", CONF_FLOAT, TIER(low), "0.5", 0, 1,
+	"Below this confidence nothing is shown: the large model takes over."),
+    ROW("drop", CONF_FLOAT, TIER(drop), "0.4", 0, 1,
+	"Below this one it takes over from an answer that is being shown."),
     ROW("target_ttft", CONF_DURATION, TIER(target_ttft_ms), "0", 0, 3600000.0,
 	"The large model's predicted time to the first token above which the small one answers; 0: never."),
     ROW("tell_degraded", CONF_BOOL, TIER(tell_degraded), "true", 0, 0, "Tell those of it who asked to know."),
@@ -56,7 +65,8 @@ const struct conf_row casc_tier_rows[] = {
 
 #define AT(list, type, i) ((const type *)(list).items + (i))
 
-static int fail(char *key, size_t size, const char *list, const char *item, const char *field, struct sl_err *err, const char *what)
+static int fail(char *key, size_t size, const char *list, const char *item, const char *field, struct sl_err *err,
+		const char *what)
 {
 	snprintf(key, size, "%s.%s.%s", list, item, field);
 	return sl_errf(err, SL_EINVAL, "%s", what);
@@ -89,7 +99,8 @@ int casc_settings_check(const struct casc_settings *s, char *key, size_t key_siz
 			rc = fail(key, key_size, "rules", r->name, "max_bytes", err, "must not be below min_bytes");
 		for (size_t k = 0; k < r->contains.n && rc == 0; k++)
 			if (r->contains.items[k][0] == '\0')
-				rc = fail(key, key_size, "rules", r->name, "contains", err, "an empty string is in every text");
+				rc = fail(key, key_size, "rules", r->name, "contains", err,
+					  "an empty string is in every text");
 	}
 	for (size_t i = 0; i < s->tiers.n && rc == 0; i++)
 		rc = check_tier(AT(s->tiers, struct casc_tier_setting, i), key, key_size, err);
@@ -99,7 +110,9 @@ int casc_settings_check(const struct casc_settings *s, char *key, size_t key_siz
 	}
 	if (rc == 0 && s->w_mean + s->w_min <= 0) {
 		snprintf(key, key_size, "confidence.mean");
-		rc = sl_errf(err, SL_EINVAL, "and cascade.confidence.minimum must not both be 0: a list of the likeliest may be missing");
+		rc = sl_errf(
+		    err, SL_EINVAL,
+		    "and cascade.confidence.minimum must not both be 0: a list of the likeliest may be missing");
 	}
 	return rc;
 }

@@ -133,7 +133,8 @@ static int check(const struct casc_example *examples, size_t n, const struct cas
 	size_t hard = 0;
 	if (s->bits < CASC_BITS_MIN || s->bits > CASC_BITS_MAX)
 		return sl_errf(err, SL_EINVAL, "bits must be from %d to %d", CASC_BITS_MIN, CASC_BITS_MAX);
-	if (!(s->rate > 0 && s->rate <= 100) || !(s->decay >= 0 && s->decay < 1) || !(s->held_out >= 0 && s->held_out <= 0.9))
+	if (!(s->rate > 0 && s->rate <= 100) || !(s->decay >= 0 && s->decay < 1) ||
+	    !(s->held_out >= 0 && s->held_out <= 0.9))
 		return sl_errf(err, SL_EINVAL, "rate must be above 0, decay from 0 to below 1, held_out from 0 to 0.9");
 	for (size_t i = 0; i < n; i++)
 		hard += examples[i].hard;
@@ -142,8 +143,8 @@ static int check(const struct casc_example *examples, size_t n, const struct cas
 	return 0;
 }
 
-int casc_train(const struct casc_example *examples, size_t n, const struct casc_train_settings *s, struct casc_weights **out,
-	       struct casc_fit *trained, struct casc_fit *held_out, struct sl_err *err)
+int casc_train(const struct casc_example *examples, size_t n, const struct casc_train_settings *s,
+	       struct casc_weights **out, struct casc_fit *trained, struct casc_fit *held_out, struct sl_err *err)
 {
 	int rc = check(examples, n, s, err);
 	if (rc != 0)

@@ -19,10 +19,7 @@ enum {
 };
 #define WEIGHT_MOST 1e4f
 
-float casc_sigmoid(float x)
-{
-	return 1.0f / (1.0f + expf(-x));
-}
+float casc_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 struct casc_weights *casc_weights_create(uint32_t bits)
 {
@@ -33,12 +30,10 @@ struct casc_weights *casc_weights_create(uint32_t bits)
 	return w;
 }
 
-void casc_weights_destroy(struct casc_weights *w)
-{
-	sl_free(w);
-}
+void casc_weights_destroy(struct casc_weights *w) { sl_free(w); }
 
-float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams, uint32_t n_grams)
+float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams,
+			 uint32_t n_grams)
 {
 	float sum = w->bias, of_grams = 0;
 	for (int i = 0; i < CASC_N_FEATURES; i++)
@@ -89,13 +84,17 @@ static int check_head(const uint8_t *data, size_t n, const char *name, struct sl
 		return sl_errf(err, SL_EINVAL, "%s: is not a file of the cascade's weights", name);
 	uint32_t version = get_u32(data + 4), bits = get_u32(data + 8), n_dense = get_u32(data + 12);
 	if (version != VERSION)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: version %u; this program reads version %d", name, version, VERSION);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: version %u; this program reads version %d", name, version,
+			       VERSION);
 	if (bits < CASC_BITS_MIN || bits > CASC_BITS_MAX)
-		return sl_errf(err, SL_EINVAL, "%s: bits %u, which must be from %d to %d", name, bits, CASC_BITS_MIN, CASC_BITS_MAX);
+		return sl_errf(err, SL_EINVAL, "%s: bits %u, which must be from %d to %d", name, bits, CASC_BITS_MIN,
+			       CASC_BITS_MAX);
 	if (n_dense == 0 || n_dense > DENSE_MOST)
-		return sl_errf(err, SL_EINVAL, "%s: %u dense weights, which must be from 1 to %d", name, n_dense, DENSE_MOST);
+		return sl_errf(err, SL_EINVAL, "%s: %u dense weights, which must be from 1 to %d", name, n_dense,
+			       DENSE_MOST);
 	if (n_dense > CASC_N_FEATURES)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: %u dense weights; this program knows %d", name, n_dense, CASC_N_FEATURES);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: %u dense weights; this program knows %d", name, n_dense,
+			       CASC_N_FEATURES);
 	size_t want = HEAD + 4 + 4 * ((size_t)n_dense + ((size_t)1 << bits)) + SUM;
 	if (n != want)
 		return sl_errf(err, SL_EINVAL, "%s: %zu bytes, which must be %zu", name, n, want);

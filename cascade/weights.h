@@ -23,7 +23,8 @@ struct casc_weights {
 struct casc_weights *casc_weights_create(uint32_t bits);
 void casc_weights_destroy(struct casc_weights *w);
 /* The logarithm of the odds that the small model's answer will not do. */
-float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams, uint32_t n_grams);
+float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams,
+			 uint32_t n_grams);
 
 /* The file's content. Every length, number and the checksum are checked; name: for messages. */
 int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct casc_weights **out, struct sl_err *err);

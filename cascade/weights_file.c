@@ -22,7 +22,8 @@ int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err
 	if (rc != 0)
 		rc = sl_errf(err, rc == SL_ENOTFOUND ? SL_EIO : rc, "%s: %s", path, why.text);
 	else
-		rc = casc_weights_decode(bytes.len > 0 ? buf_data(&bytes) : (const uint8_t *)"", bytes.len, path, out, err);
+		rc = casc_weights_decode(bytes.len > 0 ? buf_data(&bytes) : (const uint8_t *)"", bytes.len, path, out,
+					 err);
 	buf_dispose(&bytes);
 	return rc;
 }

@@ -22,8 +22,8 @@ struct eng_model_config {
 	const char *name; /* as clients ask for it */
 	const char *path;
 	int role; /* enum proto_role */
-	/* Matrices of floats are converted to the weight type of that name on load ("int4": of Q8_0 too), "fp8" by backends that have it;
-	 * NULL or "": not. */
+	/* Matrices of floats are converted to the weight type of that name on load ("int4": of Q8_0 too), "fp8" by
+	 * backends that have it; NULL or "": not. */
 	const char *quantize;
 	/* Type of its keys and values by name (kernels/kv_type.h); NULL or "": eng_config's. */
 	const char *kv_type;
@@ -40,32 +40,32 @@ enum eng_spec_mode {
 struct eng_config {
 	const struct eng_model_config *models;
 	int n_models;
-	const char *backend;       /* kernels: "auto", or a name of kernels/kernels.h */
-	int n_threads;             /* 0: all */
-	int n_text_workers;        /* at least 1 */
-	int page_tokens;           /* 16 */
-	uint64_t kv_bytes;         /* for all pools together */
-	double device_memory;      /* on a device that tells how much memory it has: the part of it that may be taken in all;
-				    * what weights and steps leave of that is for the pools then. 0: kv_bytes are */
-	uint64_t swap_bytes;       /* of the host, for pages of those who are pre-empted on a device; 0: none */
-	bool swap_fixed;           /* always swapped where there is room, paying or not: for tests */
-	const char *kv_type;       /* of the keys and values of models that name none; NULL, "", "auto": float16 where
-				    * the backend has it */
-	uint64_t max_model_bytes;  /* a model file above it fails with a clear line; 0: what memory allows */
-	int max_sequences;         /* in the batch or paused with pages */
-	int max_waiting;           /* queued; one more is PROTO_ERR_OVERLOADED */
-	int step_tokens;           /* token budget of a step: prefill is chunked to it */
+	const char *backend;  /* kernels: "auto", or a name of kernels/kernels.h */
+	int n_threads;        /* 0: all */
+	int n_text_workers;   /* at least 1 */
+	int page_tokens;      /* 16 */
+	uint64_t kv_bytes;    /* for all pools together */
+	double device_memory; /* on a device that tells how much memory it has: the part of it that may be taken in all;
+			       * what weights and steps leave of that is for the pools then. 0: kv_bytes are */
+	uint64_t swap_bytes;  /* of the host, for pages of those who are pre-empted on a device; 0: none */
+	bool swap_fixed;      /* always swapped where there is room, paying or not: for tests */
+	const char *kv_type;  /* of the keys and values of models that name none; NULL, "", "auto": float16 where
+			       * the backend has it */
+	uint64_t max_model_bytes; /* a model file above it fails with a clear line; 0: what memory allows */
+	int max_sequences;        /* in the batch or paused with pages */
+	int max_waiting;          /* queued; one more is PROTO_ERR_OVERLOADED */
+	int step_tokens;          /* token budget of a step: prefill is chunked to it */
 	uint32_t max_prompt_bytes;
-	int itl_target_ms;         /* what prefill may add to the time between tokens; 0: no target */
+	int itl_target_ms; /* what prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
-	bool share_prefixes;       /* between tenants */
-	bool no_launch_ahead;      /* a device's next step is launched only when the last one's tokens are here */
-	int spec_mode;             /* enum eng_spec_mode */
-	int spec_max_draft;        /* tokens; at most SPEC_MAX_DRAFT count */
-	bool spec_fixed;           /* drafts are always as long as can be, paying or not */
-	bool loose_products;       /* kn_config's: no batch invariance where a library is quicker */
-	const char *choices_path;  /* kn_config's; NULL: none */
-	const char *weight_cache;  /* folder where weights are kept as the backend rearranges them; NULL: not kept */
+	bool share_prefixes;         /* between tenants */
+	bool no_launch_ahead;        /* a device's next step is launched only when the last one's tokens are here */
+	int spec_mode;               /* enum eng_spec_mode */
+	int spec_max_draft;          /* tokens; at most SPEC_MAX_DRAFT count */
+	bool spec_fixed;             /* drafts are always as long as can be, paying or not */
+	bool loose_products;         /* kn_config's: no batch invariance where a library is quicker */
+	const char *choices_path;    /* kn_config's; NULL: none */
+	const char *weight_cache;    /* folder where weights are kept as the backend rearranges them; NULL: not kept */
 	uint64_t weight_cache_bytes; /* that all files in it may have */
 	/* After a model's device has failed in a step, when its streams have been told: on the step thread. A device
 	 * does not come back within a process. NULL: nobody is told. */
@@ -91,7 +91,7 @@ struct eng_event {
 		struct proto_model model;
 		struct proto_queued queued;
 		struct proto_prompt_logprobs prompt_logprobs; /* `entries` set, `records` not */
-		struct proto_tokens tokens; /* `tokens` and `tops` set, `records` not */
+		struct proto_tokens tokens;                   /* `tokens` and `tops` set, `records` not */
 		struct proto_verified verified;
 		struct proto_choice choice;
 		struct proto_done done;
@@ -104,8 +104,8 @@ struct eng_event {
 typedef void eng_on_event(void *ctx, const struct eng_event *ev);
 
 /* Copies cfg; models load in the background, the smallest file first, each announced by ENG_MODEL. */
-int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx,
-		  struct engine **out, struct sl_err *err);
+int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx, struct engine **out,
+		  struct sl_err *err);
 /* Cancels everything (each sequence gets its DONE), joins the threads, frees. Asserts that every
  * page and sequence is back. */
 void engine_destroy(struct engine *e);
@@ -137,18 +137,18 @@ int engine_serve(const struct eng_config *cfg, const struct eng_server_config *s
 /* ---- the echo engine (engine/echo/echo.c): the same protocol, no models, programmable ---- */
 
 struct eng_echo_config {
-	double rate_tps;       /* tokens per second per sequence; 0: as credit allows */
-	int tokens_per_burst;  /* sent together */
-	int ttft_ms;           /* before the first token */
-	int fail_after;        /* tokens, then DONE with an internal error; 0: never */
-	int hang_after;        /* tokens, then silence; 0: never */
-	int die_after;         /* tokens in all, then the process exits; 0: never */
+	double rate_tps;      /* tokens per second per sequence; 0: as credit allows */
+	int tokens_per_burst; /* sent together */
+	int ttft_ms;          /* before the first token */
+	int fail_after;       /* tokens, then DONE with an internal error; 0: never */
+	int hang_after;       /* tokens, then silence; 0: never */
+	int die_after;        /* tokens in all, then the process exits; 0: never */
 	int n_ctx;
-	bool stamp;            /* every token's text is the time of its making, as "clock" asks for */
-	int step_ms;           /* tokens come in common steps at that distance; 0: each for itself */
-	int step_active;       /* sequences that get tokens in one step; 0: all */
-	int slots;             /* of each model: sequences that go on at once, the others wait; 0: all */
-	int waiting;           /* that may wait; 0: any number */
+	bool stamp;      /* every token's text is the time of its making, as "clock" asks for */
+	int step_ms;     /* tokens come in common steps at that distance; 0: each for itself */
+	int step_active; /* sequences that get tokens in one step; 0: all */
+	int slots;       /* of each model: sequences that go on at once, the others wait; 0: all */
+	int waiting;     /* that may wait; 0: any number */
 };
 
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);

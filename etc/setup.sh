@@ -38,6 +38,7 @@ tests c chromium chromium
 tests c nginx nginx
 tests c haproxy haproxy
 lint c clang clang
+lint c clang-format clang-format
 lint c clang-tidy clang-tidy
 lint c cppcheck cppcheck
 lint c shellcheck shellcheck

@@ -37,8 +37,8 @@
  * IQ4_XS: low four bits in a nibble of sl, in order, low first, upper two at bit 2i of sh.
  *
  * INT4 is in no file: floats and Q8_0 become it on load. Symmetric, one scale for each 128 weights along K, as most
- * checkpoints of four bits for 16-bit activations are: a zero point would cost a kernel the sums of the activations and a
- * multiply-add each, 1/32 bit more, and buys little where weights lie around zero; Q4_1 and Q4_K have minimums.
+ * checkpoints of four bits for 16-bit activations are: a zero point would cost a kernel the sums of the activations and
+ * a multiply-add each, 1/32 bit more, and buys little where weights lie around zero; Q4_1 and Q4_K have minimums.
  *
  * Every product above is exact in float32 (at most 11 + 6 + 7 bits), so a weight is rounded at most
  * once, in the sum with a minimum, and every implementation gives the same bits.
@@ -54,20 +54,11 @@
 
 enum { KN_K_BLOCK = 256, KN_SMALL_BLOCK = 32 };
 
-static inline uint16_t kn_u16_at(const uint8_t *at)
-{
-	return (uint16_t)(at[0] | at[1] << 8);
-}
+static inline uint16_t kn_u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
 
-static inline uint32_t kn_u32_at(const uint8_t *at)
-{
-	return kn_u16_at(at) | (uint32_t)kn_u16_at(at + 2) << 16;
-}
+static inline uint32_t kn_u32_at(const uint8_t *at) { return kn_u16_at(at) | (uint32_t)kn_u16_at(at + 2) << 16; }
 
-static inline float kn_f16_at(const uint8_t *at)
-{
-	return kn_f32_from_f16(kn_u16_at(at));
-}
+static inline float kn_f16_at(const uint8_t *at) { return kn_f32_from_f16(kn_u16_at(at)); }
 
 /* Scale and minimum j < 8 of Q4_K and Q5_K. The first four have six bits in a byte of their own; the
  * others four in sc[4 + j] and two on top of what belongs to the first four. */

@@ -26,9 +26,6 @@ static inline float kn_f32_from_f16(uint16_t h)
 	return sign ? -f : f;
 }
 
-static inline float kn_f32_from_bf16(uint16_t h)
-{
-	return kn_f32_from_bits((uint32_t)h << 16);
-}
+static inline float kn_f32_from_bf16(uint16_t h) { return kn_f32_from_bits((uint32_t)h << 16); }
 
 #endif

@@ -83,16 +83,16 @@ struct kn_weight {
 /* Which pages hold a row's past. Page p of a sequence holds positions p·page_tokens and up. */
 struct kn_step {
 	int n_rows;
-	const int32_t *row_token;  /* [n_rows] token ids */
-	const int32_t *row_pos;    /* [n_rows] absolute positions, from 0 */
-	const int32_t *row_seq;    /* [n_rows] index into the page tables */
+	const int32_t *row_token; /* [n_rows] token ids */
+	const int32_t *row_pos;   /* [n_rows] absolute positions, from 0 */
+	const int32_t *row_seq;   /* [n_rows] index into the page tables */
 	int n_seqs;
 	const int32_t *page_table; /* [n_seqs][max_pages] page numbers in the pool */
 	int max_pages;
 	int page_tokens; /* of every pool in this step, so that a backend knows which pages it reads; 0: all of them */
-	/* NULL, or [n_rows]: where it is not negative the row's token is what this draw of the last step before that drew
-	 * any made, whether that has ended or not, and row_token says nothing. A draw that made none stands for token 0.
-	 * Backends with `ahead` only. */
+	/* NULL, or [n_rows]: where it is not negative the row's token is what this draw of the last step before that
+	 * drew any made, whether that has ended or not, and row_token says nothing. A draw that made none stands for
+	 * token 0. Backends with `ahead` only. */
 	const int32_t *row_from;
 };
 
@@ -124,7 +124,8 @@ struct kn_attn {
 	float scale;   /* of q·k */
 	float softcap; /* cap·tanh(score/cap); 0: none */
 	int window;    /* positions seen, the row's own included; 0: all */
-	int q_row;     /* floats from a row of queries to the next; 0: they lie one after another. Otherwise of joined ones only. */
+	int q_row; /* floats from a row of queries to the next; 0: they lie one after another. Otherwise of joined ones
+		      only. */
 };
 
 /* A matrix that is in no file: numbers around 0 that are drawn by a counter. */
@@ -136,20 +137,21 @@ struct kn_noise {
 struct kn_backend; /* each backend defines its own */
 
 struct kn_config {
-	int n_threads;  /* 0: as many as the process may use */
-	int max_rows;   /* the widest step */
-	int max_width;  /* the widest activation row */
+	int n_threads;    /* 0: as many as the process may use */
+	int max_rows;     /* the widest step */
+	int max_width;    /* the widest activation row */
 	bool fp8_weights; /* matrices of floats become e4m3 with a scale for each output; SL_EUNSUPPORTED where not */
-	int priority;   /* above 0: on a device, before backends of lower priority */
+	int priority;     /* above 0: on a device, before backends of lower priority */
 	/* Every activation that operations of a step get has room for max_rows rows, and what stands behind the
-	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or those of
-	 * a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
+	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or
+	 * those of a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
 	bool pad_rows;
 	/* A row's products may depend, within the bounds that all have, on how many rows there are: where a vendor's
-	 * library is quicker, it makes them. With fp8_weights it may round activations to e4m3 too (2^-4 of each). Not set:
-	 * batch invariance as above. */
+	 * library is quicker, it makes them. With fp8_weights it may round activations to e4m3 too (2^-4 of each). Not
+	 * set: batch invariance as above. */
 	bool loose_products;
-	const char *choices_path; /* with it: a file to keep in what was found quicker; NULL: none. Not kept by the callee. */
+	const char
+	    *choices_path; /* with it: a file to keep in what was found quicker; NULL: none. Not kept by the callee. */
 };
 
 enum { KN_MAX_TOP = 20, KN_MAX_SAMPLED_VOCAB = 1 << 20 };
@@ -172,9 +174,9 @@ struct kn_draw {
 	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
 	int32_t n_bias, n_penalties, n_out;
 	const struct kn_adjust *adjust;
-	/* 0, or 1 + a row of the step whose token, which the host may not know yet (kn_step.row_from), has been said once
-	 * more than the penalties know: the one of that id has `more` for its b. Where there is none, the last one, whose
-	 * id is -1, is that token's. */
+	/* 0, or 1 + a row of the step whose token, which the host may not know yet (kn_step.row_from), has been said
+	 * once more than the penalties know: the one of that id has `more` for its b. Where there is none, the last
+	 * one, whose id is -1, is that token's. */
 	int32_t said;
 };
 
@@ -195,20 +197,20 @@ struct kn_stats {
 	uint64_t steps;
 	uint64_t graph_hits, graph_misses; /* steps that a graph was there for, or could have been */
 	uint64_t graph_captures, graph_refusals;
-	uint64_t graphs; /* there are now */
+	uint64_t graphs;    /* there are now */
 	uint64_t device_ns; /* from when a step's first work was on the device to its end; 0: not told */
-	char pci[16];	    /* the device by its bus, "0000:1b:00.0"; "": none */
+	char pci[16];       /* the device by its bus, "0000:1b:00.0"; "": none */
 };
 
 /* Of a device with memory of its own: bytes. */
 struct kn_memory {
 	uint64_t free, total; /* of all of it, whoever has the rest */
-	uint64_t later;	      /* at most what this backend will take beside mem_alloc and weights: for steps and graphs */
+	uint64_t later; /* at most what this backend will take beside mem_alloc and weights: for steps and graphs */
 };
 
 struct kn_ops {
-	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx", "cpu-amx-int8", "cuda",
-			   * "cuda-emulated" */
+	const char *name; /* "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx",
+			   * "cpu-amx-int8", "cuda", "cuda-emulated" */
 	bool eight_bits;  /* products with weights in blocks take activations of eight bits (cpu/int8.h) */
 
 	int (*open)(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err);
@@ -224,34 +226,36 @@ struct kn_ops {
 
 	/* Takes a matrix as it lies in the file (host memory that outlives the weight) and makes
 	 * it usable: in place, repacked or uploaded. SL_EUNSUPPORTED for a type it can't use. */
-	int (*weight_load)(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
-			   struct kn_weight *out, struct sl_err *err);
+	int (*weight_load)(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
+			   struct sl_err *err);
 	void (*weight_free)(struct kn_backend *b, struct kn_weight *w);
 
-	/* Products of the same rows made as one, and what reads their joined outputs; all NULL where there are none. Every
-	 * number has the bits that it has without.
+	/* Products of the same rows made as one, and what reads their joined outputs; all NULL where there are none.
+	 * Every number has the bits that it has without.
 	 * weight_load_joined: as weight_load, of n ≥ 1 matrices of one type and width, matrix i with n_outs[i] rows at
 	 * host[i], one below the other. SL_EUNSUPPORTED: not of these shapes, so they are loaded one by one. */
-	int (*weight_load_joined)(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
-				  struct kn_weight *out, struct sl_err *err);
-	/* NULL where there is none. As weight_load_joined, of matrices that are made where they lie, noise[i] matrix i: for measuring
-	 * without a file. Of F32, F16 and BF16 they are the numbers that engine/source/random_model.c writes to one, of block types all
-	 * codes are as likely. */
-	int (*weight_random)(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type, int n_in,
-			     struct kn_weight *out, struct sl_err *err);
-	/* Rows of qkv [rows][n_heads + 2·n_kv_heads][head_dim] are queries, then keys, then values. Each head of the queries and of
-	 * the keys as rmsnorm does, with its gain [head_dim]. */
-	int (*qkv_norm)(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
-			const float *k_gain, float eps, int n_rows);
+	int (*weight_load_joined)(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type,
+				  int n_in, struct kn_weight *out, struct sl_err *err);
+	/* NULL where there is none. As weight_load_joined, of matrices that are made where they lie, noise[i] matrix i:
+	 * for measuring without a file. Of F32, F16 and BF16 they are the numbers that engine/source/random_model.c
+	 * writes to one, of block types all codes are as likely. */
+	int (*weight_random)(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type,
+			     int n_in, struct kn_weight *out, struct sl_err *err);
+	/* Rows of qkv [rows][n_heads + 2·n_kv_heads][head_dim] are queries, then keys, then values. Each head of the
+	 * queries and of the keys as rmsnorm does, with its gain [head_dim]. */
+	int (*qkv_norm)(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim,
+			const float *q_gain, const float *k_gain, float eps, int n_rows);
 	/* As rope_kv_write. */
-	int (*qkv_rope_write)(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
-			      int layer);
+	int (*qkv_rope_write)(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads,
+			      const struct kn_kv *kv, int layer);
 	/* y[r][i] = act(x[r][i]) · x[r][width + i], of x [n_rows][2·width]: as silu_mul or gelu_mul. */
 	int (*gate_mul)(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
 
-	/* Steps go on by themselves between step_issue and step_wait, and may take tokens from each other (row_from). */
+	/* Steps go on by themselves between step_issue and step_wait, and may take tokens from each other (row_from).
+	 */
 	bool ahead;
-	/* The step's arrays must stay unchanged until step_issue. At most KN_STEPS_AHEAD - 1 others are on their way. */
+	/* The step's arrays must stay unchanged until step_issue. At most KN_STEPS_AHEAD - 1 others are on their way.
+	 */
 	int (*step_begin)(struct kn_backend *b, const struct kn_step *s);
 	/* What was begun is complete and on its way. */
 	int (*step_issue)(struct kn_backend *b);
@@ -265,26 +269,25 @@ struct kn_ops {
 	/* y[r][n_in] = row row_token[r] of w (an embedding table), dequantized. */
 	int (*embed)(struct kn_backend *b, const struct kn_weight *w, float *y);
 	/* y[r][i] = x[r][i] / sqrt(mean(x[r]²) + eps) · gain[i]. y may be x. */
-	int (*rmsnorm)(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
-		       int width, float *y);
+	int (*rmsnorm)(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
+		       float *y);
 	/* x += add, then y as rmsnorm makes it of x: what add and rmsnorm give one after the other, bit for bit. y may
 	 * be add, not x. */
 	int (*add_rmsnorm)(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 			   int width, float *y);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
-	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
-		      float *y);
+	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 	/* Whether this backend can compute with keys and values of a type (kn_kv.type). */
 	bool (*kv_type)(int type);
 	/* Rotates q [rows][n_heads][head_dim] in place and k likewise, then writes k and v
 	 * [rows][n_kv_heads][head_dim] of every row to its page, in the pool's type. */
-	int (*rope_kv_write)(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
-			     float *k, const float *v, const struct kn_kv *kv, int layer);
+	int (*rope_kv_write)(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
+			     const float *v, const struct kn_kv *kv, int layer);
 	/* Causal attention of every row over positions 0…row_pos of its sequence, or the last `window`
 	 * of them, grouped heads (head h reads kv head h / (n_heads / n_kv_heads)):
 	 * out[r][h] = Σ_p softmax_p(softcap(scale · q[r][h]·k[p])) v[p]. */
-	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv,
-			 int layer, const struct kn_attn *attn, float *out);
+	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
+			 const struct kn_attn *attn, float *out);
 	/* gate[r][i] = act(gate[r][i]) · up[r][i], with x·sigmoid(x) or GELU's tanh form (Hendrycks,
 	 * Gimpel 2016). */
 	int (*silu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
@@ -298,8 +301,7 @@ struct kn_ops {
 	/* x = cap · tanh(x / cap). */
 	int (*softcap)(struct kn_backend *b, float *x, float cap, int n_rows, int width);
 	/* y[i] = x[rows[i]], i < n: which rows go to the output head. rows is host memory. */
-	int (*gather)(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width,
-		      float *y);
+	int (*gather)(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y);
 	/* Host copy of n floats, valid after step_wait (on the CPU the pointer itself would do). */
 	int (*read_back)(struct kn_backend *b, const float *src, size_t n, float *host);
 	/* Copies page src of every layer to page dst (copy on write), after what was issued before. */
@@ -307,14 +309,14 @@ struct kn_ops {
 
 	/* NULL where all memory is the host's. False: the device does not tell. Weights are loaded by then. */
 	bool (*memory)(struct kn_backend *b, struct kn_memory *out);
-	/* Waits for all that was called so far; outside of steps, others may be on their way. NULL: there is never anything
-	 * to wait for. */
+	/* Waits for all that was called so far; outside of steps, others may be on their way. NULL: there is never
+	 * anything to wait for. */
 	int (*settle)(struct kn_backend *b);
-	/* Pages in memory of the host, as they are, byte for byte: keys of every layer, then values. All NULL where all memory
-	 * is the host's. host_alloc: aligned to 16 bytes, copies reach it by themselves; SL_ENOMEM. page_out and page_in, outside of
-	 * steps, take effect in the order of what is issued; steps that have none of their pages in their tables go on beside
-	 * them. The host sees what page_out wrote after settle. pages_there: whether all copies so far are done; NULL: they always are
-	 * before the next step. */
+	/* Pages in memory of the host, as they are, byte for byte: keys of every layer, then values. All NULL where all
+	 * memory is the host's. host_alloc: aligned to 16 bytes, copies reach it by themselves; SL_ENOMEM. page_out and
+	 * page_in, outside of steps, take effect in the order of what is issued; steps that have none of their pages in
+	 * their tables go on beside them. The host sees what page_out wrote after settle. pages_there: whether all
+	 * copies so far are done; NULL: they always are before the next step. */
 	int (*host_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*host_free)(struct kn_backend *b, void *p);
 	int (*page_out)(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);
@@ -333,9 +335,10 @@ struct kn_ops {
 	 * weight_made: the host's memory that w lies in and its bytes, the same in every process for the same matrix;
 	 * NULL: w lies as in the file. Borrowed from w. */
 	const void *(*weight_made)(struct kn_backend *b, const struct kn_weight *w, size_t *bytes);
-	/* As weight_load, of what weight_made told for a matrix of that type and shape. `made` is KN_ALIGN-aligned, used
-	 * in place and outlives the weight. SL_EINVAL: that matrix has another number of bytes; SL_EUNSUPPORTED: nothing
-	 * is made of the type; SL_ENOMEM. What the bytes mean is not checked: any are safe, wrong ones answer wrongly. */
+	/* As weight_load, of what weight_made told for a matrix of that type and shape. `made` is KN_ALIGN-aligned,
+	 * used in place and outlives the weight. SL_EINVAL: that matrix has another number of bytes; SL_EUNSUPPORTED:
+	 * nothing is made of the type; SL_ENOMEM. What the bytes mean is not checked: any are safe, wrong ones answer
+	 * wrongly. */
 	int (*weight_adopt)(struct kn_backend *b, const void *made, size_t bytes, int type, int n_out, int n_in,
 			    struct kn_weight *out, struct sl_err *err);
 	const char *made_layout; /* name and version of how it lies */

@@ -37,15 +37,9 @@ int kn_kv_type_from_name(const char *name)
 	return -1;
 }
 
-int kn_kv_type_at(int i)
-{
-	return i >= 0 && i < N_TYPES ? types[i].type : -1;
-}
+int kn_kv_type_at(int i) { return i >= 0 && i < N_TYPES ? types[i].type : -1; }
 
-int kn_kv_type_auto(const struct kn_ops *ops)
-{
-	return ops->kv_type(KN_F16) ? KN_F16 : KN_F32;
-}
+int kn_kv_type_auto(const struct kn_ops *ops) { return ops->kv_type(KN_F16) ? KN_F16 : KN_F32; }
 
 const char *kn_kv_types_of(const struct kn_ops *ops, char *out, size_t n)
 {
@@ -90,10 +84,7 @@ float kn_f32_from_fp8(uint8_t code)
 /* ---- elements ---- */
 
 /* x, or the largest number of a type with its sign; NaN stays. */
-static float within(float x, float most)
-{
-	return x > most ? most : x < -most ? -most : x;
-}
+static float within(float x, float most) { return x > most ? most : x < -most ? -most : x; }
 
 static float scale_of(int type, const float *x, int n)
 {
@@ -151,8 +142,7 @@ float kn_kv_get(int type, const void *block, bool keys, int page_tokens, int hea
 	case KN_F32: return ((const float *)block)[at];
 	case KN_F16: return kn_f32_from_f16(((const uint16_t *)block)[at]);
 	case KN_BF16: return kn_f32_from_bf16(((const uint16_t *)block)[at]);
-	case KN_KV_Q8:
-		return *scale_at(type, block, page_tokens, head_dim, token) * (float)((const int8_t *)block)[at];
+	case KN_KV_Q8: return *scale_at(type, block, page_tokens, head_dim, token) * (float)((const int8_t *)block)[at];
 	case KN_FP8:
 		return *scale_at(type, block, page_tokens, head_dim, token) *
 		       kn_f32_from_fp8(((const uint8_t *)block)[at]);

@@ -35,10 +35,7 @@ static inline size_t kn_kv_element_bytes(int type)
 	}
 }
 
-static inline bool kn_kv_has_scales(int type)
-{
-	return type == KN_KV_Q8 || type == KN_FP8;
-}
+static inline bool kn_kv_has_scales(int type) { return type == KN_KV_Q8 || type == KN_FP8; }
 
 /* From the beginning of a head's block to its scales; what is between the elements and them is never
  * read. SIZE_MAX when it does not fit into a size. */
@@ -63,7 +60,8 @@ static inline size_t kn_kv_head_bytes(int type, int page_tokens, int head_dim)
 /* Bytes of a page of all layers, of keys or of values. */
 static inline size_t kn_kv_page_bytes(const struct kn_kv *kv)
 {
-	return kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim) * (size_t)kv->n_layers * (size_t)kv->n_kv_heads;
+	return kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim) * (size_t)kv->n_layers *
+	       (size_t)kv->n_kv_heads;
 }
 
 /* Bytes from the beginning of k or v to a page's block of a layer and key head. */

@@ -32,8 +32,8 @@ typedef const struct kn_ops *kn_plugin_entry(const struct kn_plugin_host *host, 
 
 /* The table of the shared object at path; NULL and *err say why not. Any thread. */
 const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err);
-/* Opens the shared object of that name, if there is one, and begins nothing with it: kn_plugin_select does, later, when its file may
- * be out of reach. */
+/* Opens the shared object of that name, if there is one, and begins nothing with it: kn_plugin_select does, later, when
+ * its file may be out of reach. */
 void kn_plugin_load(const char *name);
 /* Those by name, "cuda" and "cuda-emulated": libsluice-NAME.so beside the executable or in
  * ../lib/sluice. Looked for once; the answer stays. *is_plugin: whether it is such a name. */

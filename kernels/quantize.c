@@ -208,12 +208,23 @@ static int mxfp4(const float *x, uint8_t *at)
 /* ---- the door ---- */
 
 static int (*const encoders[])(const float *x, uint8_t *at) = {
-    [KN_F32] = f32,	       [KN_F16] = f16,		  [KN_BF16] = bf16,
-    [KN_Q4_0] = q4_0,	       [KN_Q4_1] = q4_1,	  [KN_Q5_0] = q5_0,
-    [KN_Q5_1] = q5_1,	       [KN_Q8_0] = q8_0,	  [KN_IQ4_NL] = iq4_nl,
-    [KN_MXFP4] = mxfp4,	       [KN_Q2_K] = kn_encode_q2_k, [KN_Q3_K] = kn_encode_q3_k,
-    [KN_Q4_K] = kn_encode_q4_k, [KN_Q5_K] = kn_encode_q5_k, [KN_Q6_K] = kn_encode_q6_k,
-    [KN_IQ4_XS] = kn_encode_iq4_xs, [KN_INT4] = int4,
+    [KN_F32] = f32,
+    [KN_F16] = f16,
+    [KN_BF16] = bf16,
+    [KN_Q4_0] = q4_0,
+    [KN_Q4_1] = q4_1,
+    [KN_Q5_0] = q5_0,
+    [KN_Q5_1] = q5_1,
+    [KN_Q8_0] = q8_0,
+    [KN_IQ4_NL] = iq4_nl,
+    [KN_MXFP4] = mxfp4,
+    [KN_Q2_K] = kn_encode_q2_k,
+    [KN_Q3_K] = kn_encode_q3_k,
+    [KN_Q4_K] = kn_encode_q4_k,
+    [KN_Q5_K] = kn_encode_q5_k,
+    [KN_Q6_K] = kn_encode_q6_k,
+    [KN_IQ4_XS] = kn_encode_iq4_xs,
+    [KN_INT4] = int4,
 };
 
 int kn_quantize_row(int type, const float *x, size_t n, void *out)

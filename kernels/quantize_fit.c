@@ -24,16 +24,13 @@ static inline f4 load(const float *x)
 	return v;
 }
 
-static inline float sum_of(f4 v)
-{
-	return (v[0] + v[2]) + (v[1] + v[3]);
-}
+static inline float sum_of(f4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
 /* kn_round_to of each lane. */
 static inline f4 round_lanes(f4 v, float lo, float hi)
 {
 	f4 low = {lo, lo, lo, lo}, high = {hi, hi, hi, hi};
-	i4 below = v < low, above = v > high;
+	i4 below = v<low, above = v> high;
 	v = (f4)(((i4)v & ~below) | ((i4)low & below));
 	v = (f4)(((i4)v & ~above) | ((i4)high & above));
 	return v + 12582912.0f - 12582912.0f;

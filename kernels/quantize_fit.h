@@ -32,10 +32,7 @@ float kn_scale_error(const struct kn_grid *g, const float *x, int n, float scale
 float kn_affine_error(int max, const float *x, int n, float scale, float offset);
 
 /* v / scale, 0 for a scale of 0. */
-static inline float kn_over(float v, float scale)
-{
-	return scale == 0 ? 0 : v / scale;
-}
+static inline float kn_over(float v, float scale) { return scale == 0 ? 0 : v / scale; }
 
 /* The nearest integer from lo to hi, ties to even. */
 static inline int kn_round_to(float v, int lo, int hi)

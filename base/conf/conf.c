@@ -70,25 +70,22 @@ static int fail(const struct conf *c, struct conf_place at, const char *key, con
 	if (at.origin == CONF_ORIGIN_COMMAND_LINE)
 		return sl_errf(err, why->code, "--set: %.120s: %.200s", key, why->text);
 	if (at.origin == CONF_ORIGIN_FILE)
-		return sl_errf(err, why->code, "%.120s:%u:%u: %.120s: %.200s", c->path, at.line,
-			       at.column, key, why->text);
+		return sl_errf(err, why->code, "%.120s:%u:%u: %.120s: %.200s", c->path, at.line, at.column, key,
+			       why->text);
 	if (c->path != NULL)
 		return sl_errf(err, why->code, "%.120s: %.120s: %.200s", c->path, key, why->text);
 	return sl_errf(err, why->code, "%.120s: %.200s", key, why->text);
 }
 
-static int fail_text(const struct conf *c, struct conf_place at, const char *key, int code,
-		     const char *what, struct sl_err *err)
+static int fail_text(const struct conf *c, struct conf_place at, const char *key, int code, const char *what,
+		     struct sl_err *err)
 {
 	struct sl_err why;
 	sl_errf(&why, code, "%s", what);
 	return fail(c, at, key, &why, err);
 }
 
-static int fail_memory(struct sl_err *err)
-{
-	return sl_errf(err, SL_ENOMEM, "configuration: no memory");
-}
+static int fail_memory(struct sl_err *err) { return sl_errf(err, SL_ENOMEM, "configuration: no memory"); }
 
 void conf_name_join(struct conf_name *out, const char *prefix, const char *key)
 {
@@ -156,8 +153,8 @@ static void suggest(const struct conf_row *rows, const char *key, struct conf_na
 	}
 }
 
-static int fail_unknown(const struct conf *c, struct conf_place at, const struct conf_row *rows,
-			const char *shown, const char *key, struct sl_err *err)
+static int fail_unknown(const struct conf *c, struct conf_place at, const struct conf_row *rows, const char *shown,
+			const char *key, struct sl_err *err)
 {
 	struct conf_name near;
 	struct sl_err why;
@@ -202,15 +199,14 @@ static int set_defaults(const struct conf *c, struct conf_table *t, struct sl_er
 }
 
 /* Appends an item with its defaults to the list in slot i. */
-static int add_item(const struct conf *c, struct conf_table *t, size_t i, struct conf_place at,
-		    const char *shown, struct conf_table **out, struct sl_err *err)
+static int add_item(const struct conf *c, struct conf_table *t, size_t i, struct conf_place at, const char *shown,
+		    struct conf_table **out, struct sl_err *err)
 {
 	const struct conf_row *r = &t->rows[i];
 	struct conf_slot *s = &t->slots[i];
 	if ((r->max > 0 && (double)s->n_items >= r->max) || s->n_items >= CONF_MAX_CHILDREN) {
 		struct sl_err why;
-		sl_errf(&why, SL_ERANGE, "more than %.0f items",
-			r->max > 0 ? r->max : (double)CONF_MAX_CHILDREN);
+		sl_errf(&why, SL_ERANGE, "more than %.0f items", r->max > 0 ? r->max : (double)CONF_MAX_CHILDREN);
 		return fail(c, at, shown, &why, err);
 	}
 	struct conf_table *items = sl_realloc_n(s->items, s->n_items + 1, sizeof *items);
@@ -242,8 +238,8 @@ const char *conf_item_name(const struct conf_row *list, const struct conf_table 
 
 /* ---- the file ---- */
 
-static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map,
-			const char *prefix, const char *shown_prefix, struct sl_err *err);
+static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map, const char *prefix,
+			const char *shown_prefix, struct sl_err *err);
 
 /* `key:` with nothing behind it. */
 static bool is_nothing(const struct conf_node *n)
@@ -257,23 +253,23 @@ static struct conf_place place_of(const struct conf_node *n)
 	return (struct conf_place){CONF_ORIGIN_FILE, n->line, n->column};
 }
 
-static int walk_list(const struct conf *c, struct conf_table *t, size_t i, const struct conf_node *n,
-		     const char *shown, struct sl_err *err)
+static int walk_list(const struct conf *c, struct conf_table *t, size_t i, const struct conf_node *n, const char *shown,
+		     struct sl_err *err)
 {
 	if (is_nothing(n)) {
 		t->slots[i].place = place_of(n);
 		return 0;
 	}
 	if (n->kind != CONF_NODE_SEQUENCE)
-		return fail_text(c, place_of(n), shown, SL_EINVAL,
-				 "a list is wanted (each item begins with '- ')", err);
+		return fail_text(c, place_of(n), shown, SL_EINVAL, "a list is wanted (each item begins with '- ')",
+				 err);
 	t->slots[i].place = place_of(n);
 	for (size_t k = 0; k < n->n; k++) {
 		const struct conf_node *kid = n->kids[k];
 		struct conf_table *item;
 		if (kid->kind != CONF_NODE_MAPPING)
-			return fail_text(c, place_of(kid), shown, SL_EINVAL,
-					 "an item must be a mapping (key: value)", err);
+			return fail_text(c, place_of(kid), shown, SL_EINVAL, "an item must be a mapping (key: value)",
+					 err);
 		int rc = add_item(c, t, i, place_of(kid), shown, &item, err);
 		if (rc == 0)
 			rc = walk_mapping(c, item, kid, "", shown, err);
@@ -342,8 +338,8 @@ static bool is_section(const struct conf_table *t, const char *key)
 }
 
 /* prefix: inside this table; shown_prefix: from the file's root, for messages. */
-static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map,
-			const char *prefix, const char *shown_prefix, struct sl_err *err)
+static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map, const char *prefix,
+			const char *shown_prefix, struct sl_err *err)
 {
 	for (size_t k = 0; k + 1 < map->n; k += 2) {
 		const struct conf_node *key = map->kids[k], *value = map->kids[k + 1];
@@ -366,8 +362,8 @@ static int walk_mapping(const struct conf *c, struct conf_table *t, const struct
 		else if (is_nothing(value)) /* a section with everything commented out */
 			rc = 0;
 		else if (value->kind != CONF_NODE_MAPPING)
-			rc = fail_text(c, place_of(value), shown.text, SL_EINVAL,
-				       "keys are wanted below this one", err);
+			rc =
+			    fail_text(c, place_of(value), shown.text, SL_EINVAL, "keys are wanted below this one", err);
 		else
 			rc = walk_mapping(c, t, value, full.text, shown.text, err);
 		if (rc != 0)
@@ -385,8 +381,8 @@ static int read_file(struct conf *c, struct sl_err *err)
 	if (tree->kind == CONF_NODE_MAPPING)
 		rc = walk_mapping(c, &c->root, tree, "", "", err);
 	else if (!is_nothing(tree))
-		rc = sl_errf(err, SL_EINVAL, "%s:%u:%u: keys are wanted (key: value)", c->path,
-			     tree->line, tree->column);
+		rc = sl_errf(err, SL_EINVAL, "%s:%u:%u: keys are wanted (key: value)", c->path, tree->line,
+			     tree->column);
 	conf_node_free(tree);
 	return rc;
 }
@@ -395,8 +391,8 @@ static int read_file(struct conf *c, struct sl_err *err)
 
 /* key is `NAME.item-key` below a list. An item's name may itself hold dots, so the item's key is
  * looked for at the end. */
-static int override_item(const struct conf *c, struct conf_table *t, size_t i, const char *key,
-			 const char *value, const char *shown, struct sl_err *err)
+static int override_item(const struct conf *c, struct conf_table *t, size_t i, const char *key, const char *value,
+			 const char *shown, struct sl_err *err)
 {
 	const struct conf_row *list = &t->rows[i];
 	size_t n_key = strlen(key), at = SIZE_MAX, n_name = 0;
@@ -410,8 +406,7 @@ static int override_item(const struct conf *c, struct conf_table *t, size_t i, c
 		}
 	}
 	if (at == SIZE_MAX)
-		return fail_unknown(c, from_command_line, list->item_rows, shown, last_word(key),
-				    err);
+		return fail_unknown(c, from_command_line, list->item_rows, shown, last_word(key), err);
 
 	struct conf_slot *s = &t->slots[i];
 	struct conf_table *item = NULL;
@@ -427,8 +422,7 @@ static int override_item(const struct conf *c, struct conf_table *t, size_t i, c
 			return fail_memory(err);
 		rc = add_item(c, t, i, from_command_line, shown, &item, err);
 		if (rc == 0)
-			rc = set_text(c, item, item_name_index(list), name, true, from_command_line,
-				      shown, err);
+			rc = set_text(c, item, item_name_index(list), name, true, from_command_line, shown, err);
 		sl_free(name);
 	}
 	if (rc == 0 && list->item_rows[at].type == CONF_LIST)
@@ -461,8 +455,7 @@ static int override_key(const struct conf *c, struct conf_table *t, const char *
 		return 0;
 	}
 	if (is_section(t, key))
-		return fail_text(c, from_command_line, key, SL_EINVAL,
-				 "a section: its keys are set one by one", err);
+		return fail_text(c, from_command_line, key, SL_EINVAL, "a section: its keys are set one by one", err);
 	return fail_unknown(c, from_command_line, t->rows, key, key, err);
 }
 
@@ -483,16 +476,14 @@ static int override(const struct conf *c, struct conf_table *t, const char *set,
 
 /* ---- after everything was read ---- */
 
-static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix,
-		 struct sl_err *err);
+static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix, struct sl_err *err);
 
-static int check_list(const struct conf *c, const struct conf_row *r, const struct conf_slot *s,
-		      const char *shown, struct sl_err *err)
+static int check_list(const struct conf *c, const struct conf_row *r, const struct conf_slot *s, const char *shown,
+		      struct sl_err *err)
 {
 	if ((double)s->n_items < r->min) {
 		struct sl_err why;
-		sl_errf(&why, SL_ERANGE, "needs at least %.0f item%s", r->min,
-			r->min > 1 ? "s" : "");
+		sl_errf(&why, SL_ERANGE, "needs at least %.0f item%s", r->min, r->min > 1 ? "s" : "");
 		return fail(c, s->place, shown, &why, err);
 	}
 	for (size_t i = 0; i < s->n_items; i++) {
@@ -508,16 +499,14 @@ static int check_list(const struct conf *c, const struct conf_row *r, const stru
 			if (strcmp(name, other) != 0)
 				continue;
 			struct sl_err why;
-			sl_errf(&why, SL_EINVAL, "two items have the %s '%.80s'", r->item_name,
-				name);
+			sl_errf(&why, SL_EINVAL, "two items have the %s '%.80s'", r->item_name, name);
 			return fail(c, s->items[i].place, shown, &why, err);
 		}
 	}
 	return 0;
 }
 
-static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix,
-		 struct sl_err *err)
+static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix, struct sl_err *err)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
 		struct conf_name shown;
@@ -578,15 +567,14 @@ static void write_out(const struct conf_table *t, void *base)
 	}
 }
 
-int conf_load(const struct conf_row *rows, const char *path, const char *const *sets, size_t n_sets,
-	      void *root, struct conf **out, struct sl_err *err)
+int conf_load(const struct conf_row *rows, const char *path, const char *const *sets, size_t n_sets, void *root,
+	      struct conf **out, struct sl_err *err)
 {
 	struct conf *c = sl_zalloc(sizeof *c);
 	if (c == NULL)
 		return fail_memory(err);
 	int rc = 0;
-	if (table_init(&c->root, rows, from_default) != 0 ||
-	    (path != NULL && (c->path = sl_strdup(path)) == NULL))
+	if (table_init(&c->root, rows, from_default) != 0 || (path != NULL && (c->path = sl_strdup(path)) == NULL))
 		rc = fail_memory(err);
 	if (rc == 0)
 		rc = set_defaults(c, &c->root, err);

@@ -54,11 +54,11 @@ struct conf_list {
 struct conf_row {
 	const char *key; /* dotted: "gateway.limits.body"; inside a list relative to the item */
 	enum conf_type type;
-	size_t offset;             /* into the root struct, or into the item */
-	const char *fallback;      /* default as it would be written; NULL: must be given */
-	double min, max;           /* numbers, bytes, durations; items for lists; length for strings;
-				      no range when both are 0 */
-	const char *const *choices; /* CONF_ENUM: NULL-terminated */
+	size_t offset;                    /* into the root struct, or into the item */
+	const char *fallback;             /* default as it would be written; NULL: must be given */
+	double min, max;                  /* numbers, bytes, durations; items for lists; length for strings;
+					     no range when both are 0 */
+	const char *const *choices;       /* CONF_ENUM: NULL-terminated */
 	const struct conf_row *item_rows; /* CONF_LIST: its table, ends with key == NULL */
 	size_t item_size;
 	const char *item_name; /* CONF_LIST: the key that names an item ("name") */
@@ -69,8 +69,8 @@ struct conf; /* owns every string and list it wrote into the root struct */
 
 /* Reads path (NULL: defaults only), then the overrides `key=value` in order, and fills *root.
  * On failure *err holds the one line and root is untouched. */
-int conf_load(const struct conf_row *rows, const char *path, const char *const *sets, size_t n_sets,
-	      void *root, struct conf **out, struct sl_err *err);
+int conf_load(const struct conf_row *rows, const char *path, const char *const *sets, size_t n_sets, void *root,
+	      struct conf **out, struct sl_err *err);
 void conf_free(struct conf *c);
 /* `key: value  # origin`, one line a key, in the table's order, lists expanded. */
 int conf_show(const struct conf *c, struct sl_buf *out);
@@ -79,13 +79,11 @@ int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), 
 /* What differs between two loads of one table: told is called for each root key whose value is not
  * the same in both, in the table's order, until it returns something else than 0, which is the
  * result. */
-int conf_compare(const struct conf *a, const struct conf *b,
-		 int (*told)(void *ctx, const char *key), void *ctx);
+int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *ctx, const char *key), void *ctx);
 /* The overrides (`KEY=VALUE`, as conf_load takes them) that give a root key the value it has in c:
  * one for a plain key, several for a list. add copies what it is given and returns 0 or a code.
  * SL_EINVAL when a value can't be written as an override (a string list with commas in it). */
-int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, const char *set),
-		   void *ctx);
+int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, const char *set), void *ctx);
 /* A check of the caller's own failed for this key (an item's is LIST.NAME.KEY): the same kind of
  * line, at the place where the key's value was given. Returns SL_EINVAL. */
 int conf_fail(const struct conf *c, const char *key, struct sl_err *err, const char *fmt, ...)

@@ -22,9 +22,9 @@ enum conf_node_kind { CONF_NODE_SCALAR, CONF_NODE_MAPPING, CONF_NODE_SEQUENCE };
 
 struct conf_node {
 	enum conf_node_kind kind;
-	unsigned line, column; /* from 1 */
-	bool quoted;           /* scalar: written in quotes, so it is text whatever it looks like */
-	char *text;            /* scalar: owned, without control characters */
+	unsigned line, column;   /* from 1 */
+	bool quoted;             /* scalar: written in quotes, so it is text whatever it looks like */
+	char *text;              /* scalar: owned, without control characters */
 	struct conf_node **kids; /* owned; a mapping's alternate key, value */
 	size_t n, cap;
 };
@@ -49,11 +49,11 @@ union conf_value {
 /* text as a row's type; everything but CONF_LIST. quoted: see struct conf_node. 0, SL_EINVAL,
  * SL_ERANGE, SL_ENOMEM with what is wrong in why (no place, no key). Owned by the caller, who
  * disposes of it with conf_value_dispose. */
-int conf_value_parse(const struct conf_row *row, const char *text, bool quoted,
-		     union conf_value *out, struct sl_err *why);
+int conf_value_parse(const struct conf_row *row, const char *text, bool quoted, union conf_value *out,
+		     struct sl_err *why);
 /* Appends one more item to a CONF_STRINGS value. */
-int conf_value_add_string(const struct conf_row *row, union conf_value *v, const char *text,
-			  size_t n, struct sl_err *why);
+int conf_value_add_string(const struct conf_row *row, union conf_value *v, const char *text, size_t n,
+			  struct sl_err *why);
 void conf_value_dispose(const struct conf_row *row, union conf_value *v);
 int conf_value_format(const struct conf_row *row, const union conf_value *v, struct sl_buf *out);
 /* "a number", "true or false": what the row wants, for messages. */
@@ -81,7 +81,8 @@ struct conf_slot {
 };
 
 /* One instance of a row table: the root, or one item of a list. Its values stand beside the rows, each with the
- * place it came from. Tables own every string and every item array; the caller's struct borrows them until conf_free. */
+ * place it came from. Tables own every string and every item array; the caller's struct borrows them until conf_free.
+ */
 struct conf_table {
 	const struct conf_row *rows;
 	size_t n_rows;

@@ -26,8 +26,8 @@ static int show_origin(const struct conf *c, struct conf_place at, const char *n
 }
 
 /* note: what is said behind each line of this row; NULL: nothing. */
-static int show_row(const struct conf *c, const struct conf_row *r, const struct conf_slot *s,
-		    const char *prefix, const char *note, struct sl_buf *out)
+static int show_row(const struct conf *c, const struct conf_row *r, const struct conf_slot *s, const char *prefix,
+		    const char *note, struct sl_buf *out)
 {
 	int rc = 0;
 	struct conf_name full;
@@ -37,15 +37,13 @@ static int show_row(const struct conf *c, const struct conf_row *r, const struct
 		struct conf_name prefix_of_item;
 		conf_name_join(&prefix_of_item, full.text, conf_item_name(r, item));
 		for (size_t i = 0; rc == 0 && i < item->n_rows; i++)
-			rc = show_row(c, &item->rows[i], &item->slots[i], prefix_of_item.text, note,
-				      out);
+			rc = show_row(c, &item->rows[i], &item->slots[i], prefix_of_item.text, note, out);
 	}
 	if (rc != 0 || s->n_items > 0)
 		return rc;
 	rc = buf_printf(out, "%s: ", full.text);
 	if (rc == 0)
-		rc = r->type == CONF_LIST ? buf_append_str(out, "[]")
-					  : conf_value_format(r, &s->value, out);
+		rc = r->type == CONF_LIST ? buf_append_str(out, "[]") : conf_value_format(r, &s->value, out);
 	return rc == 0 ? show_origin(c, s->place, note, out) : rc;
 }
 
@@ -63,8 +61,7 @@ int conf_show(const struct conf *c, struct sl_buf *out) { return conf_show_noted
 
 /* ---- comparing, and values as overrides ---- */
 
-static bool tables_equal(const struct conf_table *a, const struct conf_table *b, struct sl_buf *scratch,
-			 int *rc);
+static bool tables_equal(const struct conf_table *a, const struct conf_table *b, struct sl_buf *scratch, int *rc);
 
 /* By the text that is shown: it is the same exactly when the values are. */
 static bool slots_equal(const struct conf_row *r, const struct conf_slot *a, const struct conf_slot *b,
@@ -86,8 +83,7 @@ static bool slots_equal(const struct conf_row *r, const struct conf_slot *a, con
 	return scratch->len == 2 * n && (n == 0 || memcmp(text, text + n, n) == 0);
 }
 
-static bool tables_equal(const struct conf_table *a, const struct conf_table *b, struct sl_buf *scratch,
-			 int *rc)
+static bool tables_equal(const struct conf_table *a, const struct conf_table *b, struct sl_buf *scratch, int *rc)
 {
 	bool same = true;
 	for (size_t i = 0; same && i < a->n_rows; i++)
@@ -95,8 +91,7 @@ static bool tables_equal(const struct conf_table *a, const struct conf_table *b,
 	return same;
 }
 
-int conf_compare(const struct conf *a, const struct conf *b,
-		 int (*told)(void *ctx, const char *key), void *ctx)
+int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *ctx, const char *key), void *ctx)
 {
 	struct sl_buf scratch;
 	int rc = 0;
@@ -154,8 +149,7 @@ static int override_of(const struct conf_row *r, const struct conf_slot *s, cons
 	return rc;
 }
 
-int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, const char *set),
-		   void *ctx)
+int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, const char *set), void *ctx)
 {
 	for (size_t i = 0; i < c->root.n_rows; i++) {
 		if (strcmp(c->root.rows[i].key, key) == 0)

@@ -48,10 +48,7 @@ static int wrong(const struct conf_row *row, const char *text, struct sl_err *wh
 	return sl_errf(why, SL_EINVAL, "'%.60s' is not %s", text, conf_type_wants(row->type));
 }
 
-static bool has_range(const struct conf_row *row)
-{
-	return row->min < row->max;
-}
+static bool has_range(const struct conf_row *row) { return row->min < row->max; }
 
 /* v and the bounds as they would be written, for messages. */
 static int out_of_range(const struct conf_row *row, const char *text, struct sl_err *why)
@@ -95,8 +92,7 @@ static int parse_int(const struct conf_row *row, const char *text, int64_t *out,
 	return 0;
 }
 
-static int parse_float(const struct conf_row *row, const char *text, double *out,
-		       struct sl_err *why)
+static int parse_float(const struct conf_row *row, const char *text, double *out, struct sl_err *why)
 {
 	/* strtod alone would also take inf, nan and hexadecimal. */
 	if (*text == '\0' || text[strspn(text, "+-.0123456789eE")] != '\0')
@@ -111,8 +107,8 @@ static int parse_float(const struct conf_row *row, const char *text, double *out
 	return 0;
 }
 
-static int parse_amount(const struct conf_row *row, const char *text, const struct unit *units,
-			size_t n_units, uint64_t *out, struct sl_err *why)
+static int parse_amount(const struct conf_row *row, const char *text, const struct unit *units, size_t n_units,
+			uint64_t *out, struct sl_err *why)
 {
 	size_t digits = strspn(text, "0123456789");
 	if (digits == 0)
@@ -152,8 +148,7 @@ static int parse_enum(const struct conf_row *row, const char *text, int *out, st
 	return sl_errf(why, SL_EINVAL, "'%.60s' is not one of %s", text, all);
 }
 
-static int parse_address(const struct conf_row *row, const char *text, struct conf_address *out,
-			 struct sl_err *why)
+static int parse_address(const struct conf_row *row, const char *text, struct conf_address *out, struct sl_err *why)
 {
 	memset(out, 0, sizeof *out);
 	size_t n_text = strlen(text);
@@ -193,13 +188,13 @@ static int parse_address(const struct conf_row *row, const char *text, struct co
 	if (!v6 && strcmp(out->host, "localhost") == 0)
 		return 0;
 	if (inet_pton(v6 ? AF_INET6 : AF_INET, out->host, bytes) != 1)
-		return sl_errf(why, SL_EINVAL, "'%.47s' is not an IP address; %s is wanted",
-			       out->host, conf_type_wants(row->type));
+		return sl_errf(why, SL_EINVAL, "'%.47s' is not an IP address; %s is wanted", out->host,
+			       conf_type_wants(row->type));
 	return 0;
 }
 
-int conf_value_add_string(const struct conf_row *row, union conf_value *v, const char *text,
-			  size_t n, struct sl_err *why)
+int conf_value_add_string(const struct conf_row *row, union conf_value *v, const char *text, size_t n,
+			  struct sl_err *why)
 {
 	if (n > CONF_MAX_STRING)
 		return sl_errf(why, SL_ERANGE, "a text longer than %d bytes", CONF_MAX_STRING);
@@ -216,8 +211,7 @@ int conf_value_add_string(const struct conf_row *row, union conf_value *v, const
 	return 0;
 }
 
-static int parse_strings(const struct conf_row *row, const char *text, union conf_value *v,
-			 struct sl_err *why)
+static int parse_strings(const struct conf_row *row, const char *text, union conf_value *v, struct sl_err *why)
 {
 	int rc = 0;
 	while (rc == 0 && *text != '\0') {
@@ -235,8 +229,7 @@ static int parse_strings(const struct conf_row *row, const char *text, union con
 	return rc;
 }
 
-static int parse_string(const struct conf_row *row, const char *text, char **out,
-			struct sl_err *why)
+static int parse_string(const struct conf_row *row, const char *text, char **out, struct sl_err *why)
 {
 	size_t n = strlen(text);
 	double most = has_range(row) ? row->max : CONF_MAX_STRING;
@@ -249,15 +242,14 @@ static int parse_string(const struct conf_row *row, const char *text, char **out
 	return *out != NULL ? 0 : sl_errf(why, SL_ENOMEM, "no memory");
 }
 
-int conf_value_parse(const struct conf_row *row, const char *text, bool quoted,
-		     union conf_value *out, struct sl_err *why)
+int conf_value_parse(const struct conf_row *row, const char *text, bool quoted, union conf_value *out,
+		     struct sl_err *why)
 {
 	memset(out, 0, sizeof *out);
-	bool is_text = row->type == CONF_STRING || row->type == CONF_STRINGS ||
-		       row->type == CONF_ENUM || row->type == CONF_ADDRESS;
+	bool is_text = row->type == CONF_STRING || row->type == CONF_STRINGS || row->type == CONF_ENUM ||
+		       row->type == CONF_ADDRESS;
 	if (quoted && !is_text)
-		return sl_errf(why, SL_EINVAL, "%s is wanted, not a text in quotes",
-			       conf_type_wants(row->type));
+		return sl_errf(why, SL_EINVAL, "%s is wanted, not a text in quotes", conf_type_wants(row->type));
 	switch (row->type) {
 	case CONF_STRING: return parse_string(row, text, &out->string, why);
 	case CONF_BOOL:
@@ -266,11 +258,9 @@ int conf_value_parse(const struct conf_row *row, const char *text, bool quoted,
 	case CONF_INT: return parse_int(row, text, &out->integer, why);
 	case CONF_FLOAT: return parse_float(row, text, &out->number, why);
 	case CONF_BYTES:
-		return parse_amount(row, text, byte_units, sizeof byte_units / sizeof *byte_units,
-				    &out->amount, why);
+		return parse_amount(row, text, byte_units, sizeof byte_units / sizeof *byte_units, &out->amount, why);
 	case CONF_DURATION:
-		return parse_amount(row, text, time_units, sizeof time_units / sizeof *time_units,
-				    &out->amount, why);
+		return parse_amount(row, text, time_units, sizeof time_units / sizeof *time_units, &out->amount, why);
 	case CONF_ENUM: return parse_enum(row, text, &out->choice, why);
 	case CONF_ADDRESS: return parse_address(row, text, &out->address, why);
 	case CONF_STRINGS: return parse_strings(row, text, out, why);
@@ -306,8 +296,7 @@ static int format_text(const char *s, struct sl_buf *out)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				    "0123456789/._-";
-	static const char *const words[] = {"true", "false", "null", "off", "on",
-					    "yes",  "no",    "~",    NULL};
+	static const char *const words[] = {"true", "false", "null", "off", "on", "yes", "no", "~", NULL};
 	bool quote = *s == '\0' || *s == '-' || s[strspn(s, plain)] != '\0';
 	for (int i = 0; words[i] != NULL; i++)
 		quote = quote || strcmp(s, words[i]) == 0;
@@ -330,16 +319,10 @@ int conf_value_format(const struct conf_row *row, const union conf_value *v, str
 	case CONF_BOOL: return buf_append_str(out, v->boolean ? "true" : "false");
 	case CONF_INT: return buf_printf(out, "%" PRId64, v->integer);
 	case CONF_FLOAT: return buf_printf(out, "%.15g", v->number);
-	case CONF_BYTES:
-		return format_amount(v->amount, byte_units, sizeof byte_units / sizeof *byte_units,
-				     out);
-	case CONF_DURATION:
-		return format_amount(v->amount, time_units, sizeof time_units / sizeof *time_units,
-				     out);
+	case CONF_BYTES: return format_amount(v->amount, byte_units, sizeof byte_units / sizeof *byte_units, out);
+	case CONF_DURATION: return format_amount(v->amount, time_units, sizeof time_units / sizeof *time_units, out);
 	case CONF_ENUM: return buf_append_str(out, row->choices[v->choice]);
-	case CONF_ADDRESS:
-		return v->address.off ? buf_append_str(out, "off")
-				      : format_text(v->address.text, out);
+	case CONF_ADDRESS: return v->address.off ? buf_append_str(out, "off") : format_text(v->address.text, out);
 	case CONF_STRINGS: {
 		int rc = buf_append_str(out, "[");
 		for (size_t i = 0; rc == 0 && i < v->strings.n; i++) {

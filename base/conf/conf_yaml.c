@@ -44,11 +44,9 @@ bool conf_has_control(const char *text, size_t n)
 	return false;
 }
 
-static int fail_at(const struct reader *r, const yaml_mark_t *at, const char *what,
-		   struct sl_err *err)
+static int fail_at(const struct reader *r, const yaml_mark_t *at, const char *what, struct sl_err *err)
 {
-	return sl_errf(err, SL_EINVAL, "%s:%zu:%zu: %s", r->path, at->line + 1, at->column + 1,
-		       what);
+	return sl_errf(err, SL_EINVAL, "%s:%zu:%zu: %s", r->path, at->line + 1, at->column + 1, what);
 }
 
 /* libyaml's own complaint. Its reader (encoding) errors carry a byte offset and no mark. */
@@ -71,8 +69,8 @@ static int fail_parse(const struct reader *r, struct sl_err *err)
 		}
 	}
 	char what[256];
-	snprintf(what, sizeof what, "not YAML: %s%s%s", p->problem ? p->problem : "unreadable",
-		 p->context ? " " : "", p->context ? p->context : "");
+	snprintf(what, sizeof what, "not YAML: %s%s%s", p->problem ? p->problem : "unreadable", p->context ? " " : "",
+		 p->context ? p->context : "");
 	return fail_at(r, &at, what, err);
 }
 
@@ -114,14 +112,11 @@ static int check_event(const struct reader *r, const yaml_event_t *ev, struct sl
 	return 0;
 }
 
-static int node_add(const struct reader *r, struct conf_node *to, struct conf_node *kid,
-		    struct sl_err *err)
+static int node_add(const struct reader *r, struct conf_node *to, struct conf_node *kid, struct sl_err *err)
 {
 	if (to->n == CONF_MAX_CHILDREN)
-		return sl_errf(err, SL_ELIMIT, "%s:%u:%u: more than %d entries here", r->path,
-			       kid->line, kid->column,
-			       to->kind == CONF_NODE_MAPPING ? CONF_MAX_CHILDREN / 2
-							     : CONF_MAX_CHILDREN);
+		return sl_errf(err, SL_ELIMIT, "%s:%u:%u: more than %d entries here", r->path, kid->line, kid->column,
+			       to->kind == CONF_NODE_MAPPING ? CONF_MAX_CHILDREN / 2 : CONF_MAX_CHILDREN);
 	if (to->n == to->cap) {
 		size_t cap = to->cap ? to->cap * 2 : 8;
 		struct conf_node **kids = sl_realloc_n(to->kids, cap, sizeof *kids);
@@ -134,23 +129,20 @@ static int node_add(const struct reader *r, struct conf_node *to, struct conf_no
 	return 0;
 }
 
-static int check_key(const struct reader *r, const struct conf_node *map,
-		     const struct conf_node *key, struct sl_err *err)
+static int check_key(const struct reader *r, const struct conf_node *map, const struct conf_node *key,
+		     struct sl_err *err)
 {
 	if (key->kind != CONF_NODE_SCALAR)
-		return sl_errf(err, SL_EINVAL, "%s:%u:%u: a key must be a word", r->path, key->line,
-			       key->column);
+		return sl_errf(err, SL_EINVAL, "%s:%u:%u: a key must be a word", r->path, key->line, key->column);
 	for (size_t i = 0; i < map->n; i += 2) {
 		if (strcmp(map->kids[i]->text, key->text) == 0)
-			return sl_errf(err, SL_EINVAL,
-				       "%s:%u:%u: %.80s: given twice, first on line %u", r->path,
+			return sl_errf(err, SL_EINVAL, "%s:%u:%u: %.80s: given twice, first on line %u", r->path,
 				       key->line, key->column, key->text, map->kids[i]->line);
 	}
 	return 0;
 }
 
-static int read_node(struct reader *r, const yaml_event_t *ev, int depth, struct conf_node **out,
-		     struct sl_err *err);
+static int read_node(struct reader *r, const yaml_event_t *ev, int depth, struct conf_node **out, struct sl_err *err);
 
 /* The children of a mapping or sequence up to its end event. */
 static int read_kids(struct reader *r, struct conf_node *n, int depth, struct sl_err *err)
@@ -178,8 +170,7 @@ static int read_kids(struct reader *r, struct conf_node *n, int depth, struct sl
 	}
 }
 
-static int read_node(struct reader *r, const yaml_event_t *ev, int depth, struct conf_node **out,
-		     struct sl_err *err)
+static int read_node(struct reader *r, const yaml_event_t *ev, int depth, struct conf_node **out, struct sl_err *err)
 {
 	int rc = check_event(r, ev, err);
 	if (rc != 0)
@@ -200,14 +191,12 @@ static int read_node(struct reader *r, const yaml_event_t *ev, int depth, struct
 		n->kind = CONF_NODE_SCALAR;
 		n->quoted = ev->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
 		if (conf_has_control(text, len))
-			rc = fail_at(r, &ev->start_mark,
-				     "line breaks and control characters are not allowed in a text",
+			rc = fail_at(r, &ev->start_mark, "line breaks and control characters are not allowed in a text",
 				     err);
 		else if ((n->text = sl_strndup(text, len)) == NULL)
 			rc = sl_errf(err, SL_ENOMEM, "%s: no memory", r->path);
 	} else {
-		n->kind = ev->type == YAML_MAPPING_START_EVENT ? CONF_NODE_MAPPING
-							       : CONF_NODE_SEQUENCE;
+		n->kind = ev->type == YAML_MAPPING_START_EVENT ? CONF_NODE_MAPPING : CONF_NODE_SEQUENCE;
 		rc = read_kids(r, n, depth, err);
 	}
 	if (rc != 0) {

@@ -25,8 +25,8 @@ static size_t skip_string(const char *text, size_t i, size_t n)
 bool json_measure(const char *text, size_t n, size_t max_depth, size_t *weight)
 {
 	enum { QUOTE = 64, OPENS = 128, CLOSES = 32, WEIGHT = 15 };
-	static const unsigned char of[256] = {['{'] = OPENS | 8, ['['] = OPENS | 8, [':'] = 4,	   [','] = 1,
-					      ['}'] = CLOSES,	 [']'] = CLOSES,    ['"'] = QUOTE};
+	static const unsigned char of[256] = {
+	    ['{'] = OPENS | 8, ['['] = OPENS | 8, [':'] = 4, [','] = 1, ['}'] = CLOSES, [']'] = CLOSES, ['"'] = QUOTE};
 	size_t depth = 0, sum = 0;
 	for (size_t i = 0; i < n;) {
 		unsigned c = of[(unsigned char)text[i++]];

@@ -13,8 +13,8 @@
 bool json_deeper_than(const char *text, size_t n, size_t max);
 
 /* The same, false where it does, and in the same pass what a tree of the text costs to build, about in units of an
- * array's element: an object or array 8, a key 4, an element 1. A body of a megabyte can hold half a million objects, and
- * building them stops everything else for as long. The text need not be valid JSON. */
+ * array's element: an object or array 8, a key 4, an element 1. A body of a megabyte can hold half a million objects,
+ * and building them stops everything else for as long. The text need not be valid JSON. */
 bool json_measure(const char *text, size_t n, size_t max_depth, size_t *weight);
 
 #endif

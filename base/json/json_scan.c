@@ -72,10 +72,7 @@ bool json_scan_array(struct json_scan *s)
 	return true;
 }
 
-bool json_scan_item(struct json_scan *s)
-{
-	return s->bad == NULL && more(s, ']');
-}
+bool json_scan_item(struct json_scan *s) { return s->bad == NULL && more(s, ']'); }
 
 bool json_scan_string(struct json_scan *s, struct proto_str *raw)
 {

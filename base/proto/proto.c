@@ -42,8 +42,8 @@ uint32_t proto_type_max(uint8_t type)
 const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
-	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS", "DONE", "COUNTED", "STATS",
-						 "PONG", "BYE", "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED"};
+	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS",          "DONE",   "COUNTED", "STATS",
+						 "PONG",  "BYE",    "PROMPT_LOGPROBS", "CHOICE", "LOAD",    "VERIFIED"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
 	if (type >= PROTO_MODEL && type <= PROTO_VERIFIED)
@@ -60,14 +60,14 @@ int proto_head_read(const uint8_t *bytes, struct proto_head *out, struct sl_err 
 	uint16_t zero = proto_r_u16(&r);
 	out->id = proto_r_u64(&r);
 	if (out->version != PROTO_VERSION)
-		return sl_errf(err, SL_EPROTO, "the peer speaks protocol version %u, this is %u",
-			       out->version, PROTO_VERSION);
+		return sl_errf(err, SL_EPROTO, "the peer speaks protocol version %u, this is %u", out->version,
+			       PROTO_VERSION);
 	uint32_t max = proto_type_max(out->type);
 	if (max == 0 || zero != 0)
 		return sl_errf(err, SL_EPROTO, "unknown frame type %u", out->type);
 	if (out->length > max)
-		return sl_errf(err, SL_EPROTO, "%s frame of %u bytes, the most is %u",
-			       proto_type_name(out->type), out->length, max);
+		return sl_errf(err, SL_EPROTO, "%s frame of %u bytes, the most is %u", proto_type_name(out->type),
+			       out->length, max);
 	return 0;
 }
 
@@ -211,8 +211,7 @@ static void put_piece(struct proto_writer *w, const struct proto_pieces *pieces,
 }
 
 /* The rest of a payload: a flag, then `count` pieces if it is set. */
-static int get_pieces(struct proto_reader *r, size_t count, uint8_t type, struct proto_pieces *out,
-		      struct sl_err *err)
+static int get_pieces(struct proto_reader *r, size_t count, uint8_t type, struct proto_pieces *out, struct sl_err *err)
 {
 	uint8_t told = proto_r_u8(r);
 	const uint8_t *from = r->p;
@@ -321,8 +320,7 @@ int proto_put_prompt_logprobs(struct sl_buf *out, uint64_t id, const struct prot
 	return proto_w_end(&w);
 }
 
-int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_logprobs *out,
-			      struct sl_err *err)
+int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_logprobs *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
 	*out = (struct proto_prompt_logprobs){.first = proto_r_u32(&r)};
@@ -336,11 +334,10 @@ int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_lo
 	return get_pieces(&r, out->n * (1u + out->n_top), PROTO_PROMPT_LOGPROBS, &out->pieces, err);
 }
 
-struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i,
-					    uint8_t k)
+struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i, uint8_t k)
 {
 	return proto_pair_at(m->records + i * (size_t)PROTO_PROMPT_TOKEN_BYTES(m->n_top) +
-		       k * (size_t)PROTO_PAIR_BYTES);
+			     k * (size_t)PROTO_PAIR_BYTES);
 }
 
 int proto_put_choice(struct sl_buf *out, uint64_t id, const struct proto_choice *m)

@@ -76,7 +76,7 @@ enum {
 	PROTO_MAX_PIECE = 255,  /* bytes of one token's text; what is longer is cut */
 	PROTO_MAX_WEIGHT = 10000,
 	PROTO_DEFAULT_WEIGHT = 100,
-	PROTO_PRIORITIES = 8, /* those beyond are the last one */
+	PROTO_PRIORITIES = 8,   /* those beyond are the last one */
 	PROTO_MAX_GIVEN = 1024, /* tokens of an answer that another model began */
 };
 
@@ -134,7 +134,7 @@ struct proto_model {
 	uint64_t n_params;
 	struct proto_str name;
 	struct proto_str reason; /* why FAILED; else empty */
-	uint64_t tokenizer; /* a digest: equal ones mean the same by a token's id; 0: unknown */
+	uint64_t tokenizer;      /* a digest: equal ones mean the same by a token's id; 0: unknown */
 };
 
 enum proto_prompt_kind {
@@ -162,45 +162,46 @@ struct proto_submit {
 	uint16_t model;
 	uint8_t prompt_kind;
 	uint8_t flags;
-	uint8_t priority;     /* 0 first; strict with ageing between values */
+	uint8_t priority; /* 0 first; strict with ageing between values */
 	uint8_t n_stops;
-	uint64_t tenant;      /* digest; fairness and the salt of private prefixes */
-	uint64_t seed;        /* always set: the gateway draws one when the client gave none */
-	float temperature;    /* 0 greedy … 2 */
-	float top_p;          /* (0, 1] */
-	float min_p;          /* [0, 1] */
+	uint64_t tenant;                           /* digest; fairness and the salt of private prefixes */
+	uint64_t seed;                             /* always set: the gateway draws one when the client gave none */
+	float temperature;                         /* 0 greedy … 2 */
+	float top_p;                               /* (0, 1] */
+	float min_p;                               /* [0, 1] */
 	float presence_penalty, frequency_penalty; /* -2 … 2 */
-	uint32_t top_k;       /* 0: all */
-	uint32_t max_tokens;  /* at least 1 */
-	uint32_t deadline_ms; /* from arrival to the last token; 0: none. Ends with LENGTH */
-	float rate_tps;       /* tokens per second the engine paces itself to; 0: unpaced */
-	uint32_t burst;       /* tokens that may come at once before the pace begins */
-	float typical_p;          /* (0, 1]; 1: off */
-	float repetition_penalty; /* (0, 2]; 1: off */
-	float length_penalty;     /* -8 … 8: beams are ranked by logprob / length^this */
-	uint32_t min_tokens;      /* nothing but max_tokens and the deadline ends it before; used ones count; at
-				   * most max_tokens + n_given */
-	uint8_t n_top_logprobs;   /* with WANT_LOGPROBS: so many of the likeliest beside the chosen */
-	uint8_t prompt_logprobs;  /* 0: none; 1 + k: of every prompt token, with its k likeliest rivals */
-	uint8_t n;                /* choices told, 1 … PROTO_MAX_CHOICES */
-	uint8_t best_of;          /* choices made, of which the n best are told; at least n */
-	uint8_t beam_width;       /* 0: no beam search; else at least n */
+	uint32_t top_k;                            /* 0: all */
+	uint32_t max_tokens;                       /* at least 1 */
+	uint32_t deadline_ms;                      /* from arrival to the last token; 0: none. Ends with LENGTH */
+	float rate_tps;                            /* tokens per second the engine paces itself to; 0: unpaced */
+	uint32_t burst;                            /* tokens that may come at once before the pace begins */
+	float typical_p;                           /* (0, 1]; 1: off */
+	float repetition_penalty;                  /* (0, 2]; 1: off */
+	float length_penalty;                      /* -8 … 8: beams are ranked by logprob / length^this */
+	uint32_t min_tokens;     /* nothing but max_tokens and the deadline ends it before; used ones count; at
+				  * most max_tokens + n_given */
+	uint8_t n_top_logprobs;  /* with WANT_LOGPROBS: so many of the likeliest beside the chosen */
+	uint8_t prompt_logprobs; /* 0: none; 1 + k: of every prompt token, with its k likeliest rivals */
+	uint8_t n;               /* choices told, 1 … PROTO_MAX_CHOICES */
+	uint8_t best_of;         /* choices made, of which the n best are told; at least n */
+	uint8_t beam_width;      /* 0: no beam search; else at least n */
 	uint8_t n_stop_ids;
 	uint16_t n_logit_bias;
-	uint32_t weight;          /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
-	uint16_t n_given, n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
+	uint32_t weight; /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint16_t n_given,
+	    n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
 	uint32_t stop_ids[PROTO_MAX_STOP_IDS];
 	const struct proto_id_f32 *logit_bias; /* encode; read by proto_bias_at. Each -100 … 100 */
 	const uint8_t *logit_bias_records;     /* decode: n_logit_bias × 8 bytes */
-	const uint32_t *given;        /* encode; read by proto_given_at */
-	const uint8_t *given_records; /* decode: n_given × 4 bytes */
+	const uint32_t *given;                 /* encode; read by proto_given_at */
+	const uint8_t *given_records;          /* decode: n_given × 4 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
 	struct proto_str prompt;
 };
 
 /* For initialisers: what a plain request leaves off but must not leave zero. */
-#define PROTO_SUBMIT_OFF                                                                            \
-	.typical_p = 1, .repetition_penalty = 1, .length_penalty = 1, .n = 1, .best_of = 1,        \
+#define PROTO_SUBMIT_OFF                                                                    \
+	.typical_p = 1, .repetition_penalty = 1, .length_penalty = 1, .n = 1, .best_of = 1, \
 	.weight = PROTO_DEFAULT_WEIGHT
 
 struct proto_credit {
@@ -242,9 +243,9 @@ struct proto_token {
 
 struct proto_tokens {
 	uint16_t n;
-	uint8_t choice;         /* below PROTO_MAX_CHOICES; 0 where there is one only */
-	uint8_t n_top;          /* likeliest tokens told with each, at most PROTO_MAX_TOP_LOGPROBS */
-	const uint8_t *records; /* decode: n × (12 + 8 · n_top) bytes, by proto_token_at, proto_top_at */
+	uint8_t choice;                   /* below PROTO_MAX_CHOICES; 0 where there is one only */
+	uint8_t n_top;                    /* likeliest tokens told with each, at most PROTO_MAX_TOP_LOGPROBS */
+	const uint8_t *records;           /* decode: n × (12 + 8 · n_top) bytes, by proto_token_at, proto_top_at */
 	const struct proto_token *tokens; /* encode only */
 	const struct proto_id_f32 *tops;  /* encode only: n × n_top, likeliest first */
 	struct proto_str text;
@@ -263,9 +264,9 @@ enum proto_error {
 	PROTO_ERR_BAD_REQUEST = 1,    /* the request can't be served as it is */
 	PROTO_ERR_CONTEXT_LENGTH = 2, /* prompt + 1 > context */
 	PROTO_ERR_NO_MODEL = 3,
-	PROTO_ERR_NOT_READY = 4,      /* model loading or failed */
-	PROTO_ERR_OVERLOADED = 5,     /* a queue is full */
-	PROTO_ERR_INTERNAL = 6,       /* device fault and the like */
+	PROTO_ERR_NOT_READY = 4,  /* model loading or failed */
+	PROTO_ERR_OVERLOADED = 5, /* a queue is full */
+	PROTO_ERR_INTERNAL = 6,   /* device fault and the like */
 	/* BAD_REQUEST, of another field than the prompt */
 	PROTO_ERR_BAD_STOP_IDS = 7,
 	PROTO_ERR_BAD_LOGIT_BIAS = 8,
@@ -342,20 +343,20 @@ enum proto_slowed {
 };
 
 struct proto_stats {
-	uint32_t running;   /* sequences in the batch, or paused with pages */
-	uint32_t waiting;   /* queued, not started */
+	uint32_t running; /* sequences in the batch, or paused with pages */
+	uint32_t waiting; /* queued, not started */
 	uint32_t pages_total, pages_free;
 	uint64_t steps, prefill_tokens, decode_tokens;
-	uint64_t submitted, finished, cancelled, failed; /* failed: displaced ones, too */
-	uint64_t displaced; /* from the queue, by a newcomer */
+	uint64_t submitted, finished, cancelled, failed;   /* failed: displaced ones, too */
+	uint64_t displaced;                                /* from the queue, by a newcomer */
 	uint32_t us_per_prefill_token, us_per_decode_step; /* moving averages */
-	uint64_t prefix_queries, prefix_hits; /* prompt tokens looked up in the prefix tree; found */
+	uint64_t prefix_queries, prefix_hits;              /* prompt tokens looked up in the prefix tree; found */
 	uint64_t preemptions;
 	uint32_t prefix_pages;     /* held by the prefix tree */
 	uint32_t kv_used_permille; /* of all pages: those of running sequences and of the tree */
 	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
 	uint64_t swapped_out, swapped_in; /* pages of pre-empted sequences, to the host's memory and back */
-	uint64_t swap_full;		  /* pre-emptions that found no room there */
+	uint64_t swap_full;               /* pre-emptions that found no room there */
 	uint32_t swap_places, swap_used;  /* pages that find room there, and those that do */
 	struct proto_device device;
 };
@@ -365,8 +366,8 @@ struct proto_load {
 	uint16_t model;
 	bool idle; /* nothing runs or waits, of any model: no reason to refuse anything */
 	struct proto_line {
-		uint32_t waiting; /* of this priority, not started */
-		uint32_t wait_us; /* until its first token; 0 also while no step was measured of late */
+		uint32_t waiting;      /* of this priority, not started */
+		uint32_t wait_us;      /* until its first token; 0 also while no step was measured of late */
 		uint32_t places_free;  /* so many could start at once: those of worse ones count as free */
 		uint32_t us_per_place; /* while none is free: in so long one becomes free, on the average */
 	} of[PROTO_PRIORITIES];
@@ -419,8 +420,7 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err);
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err);
 int proto_get_tokens(const uint8_t *p, size_t n, struct proto_tokens *out, struct sl_err *err);
-int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_logprobs *out,
-			      struct sl_err *err);
+int proto_get_prompt_logprobs(const uint8_t *p, size_t n, struct proto_prompt_logprobs *out, struct sl_err *err);
 int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struct sl_err *err);
 int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl_err *err);
 int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, struct sl_err *err);
@@ -437,8 +437,7 @@ struct proto_id_f32 proto_top_at(const struct proto_tokens *m, uint16_t i, uint8
 struct proto_str proto_piece_next(struct proto_str *all);
 /* Of a decoded PROMPT_LOGPROBS frame: k = 0 is the i-th token itself (NaN for the prompt's first,
  * which nothing predicts), k = 1 … n_top the likeliest at its place. */
-struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i,
-					    uint8_t k);
+struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i, uint8_t k);
 /* The i-th bias of a SUBMIT, encoded or decoded. */
 struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i);
 /* The i-th given token of a SUBMIT, encoded or decoded. */

@@ -55,10 +55,7 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 }
 
 /* Written so that a NaN is out of bounds. */
-static bool within(float v, float lo, float hi)
-{
-	return v >= lo && v <= hi;
-}
+static bool within(float v, float lo, float hi) { return v >= lo && v <= hi; }
 
 /* The first field outside its bound, or NULL. */
 static const char *submit_bad_field(const struct proto_submit *m)

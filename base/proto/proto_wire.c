@@ -87,11 +87,9 @@ struct proto_id_f32 proto_pair_at(const uint8_t *at)
 int proto_r_end(const struct proto_reader *r, uint8_t type, struct sl_err *err)
 {
 	if (r->bad)
-		return sl_errf(err, SL_EPROTO, "%s frame: truncated or a length out of bounds",
-			       proto_type_name(type));
+		return sl_errf(err, SL_EPROTO, "%s frame: truncated or a length out of bounds", proto_type_name(type));
 	if (r->left != 0)
-		return sl_errf(err, SL_EPROTO, "%s frame: %zu bytes too many",
-			       proto_type_name(type), r->left);
+		return sl_errf(err, SL_EPROTO, "%s frame: %zu bytes too many", proto_type_name(type), r->left);
 	return 0;
 }
 

@@ -84,7 +84,8 @@ void bench_header(void)
 static int out_of_range(const struct bench_option *o, const char *value)
 {
 	char range[80];
-	return bench_complain(CMD_EXIT_USAGE, "%s must be %s, not %s", o->name, range_of(o->lo, false, o->hi, range, sizeof range), value);
+	return bench_complain(CMD_EXIT_USAGE, "%s must be %s, not %s", o->name,
+			      range_of(o->lo, false, o->hi, range, sizeof range), value);
 }
 
 int bench_parse(int argc, char **argv, const struct bench_option *options, size_t n, const char **word)
@@ -139,11 +140,13 @@ int cmd_bench(int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
-	} commands[] = {{"machine", bench_machine}, {"model", bench_model}, {"engine", bench_engine},
-			{"speculation", bench_speculation},
-			{"ops", bench_ops}, {"gpu", bench_gpu}, {"serve", bench_serve}, {"gateway", bench_gateway},
-			{"cleanse", bench_cleanse}, {"store", bench_store}, {"cascade", bench_cascade},
-			{"overload", bench_overload}, {"pacing", bench_pacing}};
+	} commands[] = {{"machine", bench_machine}, {"model", bench_model},
+			{"engine", bench_engine},   {"speculation", bench_speculation},
+			{"ops", bench_ops},         {"gpu", bench_gpu},
+			{"serve", bench_serve},     {"gateway", bench_gateway},
+			{"cleanse", bench_cleanse}, {"store", bench_store},
+			{"cascade", bench_cascade}, {"overload", bench_overload},
+			{"pacing", bench_pacing}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

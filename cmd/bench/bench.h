@@ -32,9 +32,9 @@ void bench_header(void);
 /* An option "--name VALUE" with a whole number or a real one within bounds. */
 struct bench_option {
 	const char *name;
-	double *number;     /* or */
-	const char **text;  /* or */
-	bool *flag;         /* takes no value */
+	double *number;    /* or */
+	const char **text; /* or */
+	bool *flag;        /* takes no value */
 	double lo, hi;
 };
 /* Takes the options; the one argument that is none goes to *word (NULL: none is allowed). 0 or the

@@ -22,11 +22,14 @@ struct sample {
 
 static const struct sample samples[] = {
     {"short question", "What is the capital of France? ", 30},
-    {"english 1 KiB", "Compare the two approaches and explain step by step which one is better for a small team. ", 1024},
-    {"english 4 KiB", "Compare the two approaches and explain step by step which one is better for a small team. ", 4096},
+    {"english 1 KiB", "Compare the two approaches and explain step by step which one is better for a small team. ",
+     1024},
+    {"english 4 KiB", "Compare the two approaches and explain step by step which one is better for a small team. ",
+     4096},
     {"korean 4 KiB", "두 가지 방법을 비교하고 어느 쪽이 더 나은지 단계별로 설명해 주세요. ", 4096},
     {"code 4 KiB", "for (size_t i = 0; i < n; i++) sum += a[i] * b[i]; // dot product\n", 4096},
-    {"english 64 KiB", "Compare the two approaches and explain step by step which one is better for a small team. ", TEXT_MOST},
+    {"english 64 KiB", "Compare the two approaches and explain step by step which one is better for a small team. ",
+     TEXT_MOST},
     {"one-letter words", "a b c d e f g h ", 4096},
 };
 
@@ -55,12 +58,17 @@ static double ns_of_score(const struct casc_weights *w, const char *text, size_t
 static double ns_of_token(void)
 {
 	double took[TIMES];
-	struct casc_policy p = {.race = 1, .hard = 1, .hold_tokens = 16, .hold_min = 3, .hold_ms = 250,
+	struct casc_policy p = {.race = 1,
+				.hard = 1,
+				.hold_tokens = 16,
+				.hold_min = 3,
+				.hold_ms = 250,
 				.conf = {0.5f, 0.2f, 0.15f, 0.15f, 0.25f, 6}};
 	static struct casc c;
 	struct casc_budget b = {0};
 	struct casc_actions out;
-	const struct casc_event begin_it = {.kind = CASC_START, .plan = {.score = 0.5f, .can_small = true, .can_large = true, .can_watch = true}};
+	const struct casc_event begin_it = {
+	    .kind = CASC_START, .plan = {.score = 0.5f, .can_small = true, .can_large = true, .can_watch = true}};
 	const struct casc_event token = {.kind = CASC_SMALL_TOKEN, .token = {-0.1f, 4, {-0.1f, -3, -4, -5}}};
 	casc_init(&c, &p);
 	BUG_IF(casc_step(&c, &b, &begin_it, &out) != 0, "bench cascade: START");
@@ -81,8 +89,8 @@ static void run(const struct sample *s, char *text, const struct casc_weights *w
 	ns_of_score(w, text, s->bytes, sink);
 	double features = ns_of_score(NULL, text, s->bytes, sink), all = ns_of_score(w, text, s->bytes, sink);
 	if (json)
-		printf("%s{\"text\":\"%s\",\"bytes\":%zu,\"features_ns\":%.0f,\"score_ns\":%.0f}", first ? "" : ",", s->name, s->bytes,
-		       features, all);
+		printf("%s{\"text\":\"%s\",\"bytes\":%zu,\"features_ns\":%.0f,\"score_ns\":%.0f}", first ? "" : ",",
+		       s->name, s->bytes, features, all);
 	else
 		printf("%-18s %8zu %12.0f %12.0f\n", s->name, s->bytes, features, all);
 }

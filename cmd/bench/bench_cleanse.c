@@ -24,11 +24,14 @@ static const struct sample samples[] = {
 		"from all over the world come to see it - mostly in summer. How many? Some millions.\n\n"},
     {"german", "Die Hauptstadt von Frankreich ist Paris; sie liegt an der Seine. Über zwei Millionen Menschen "
 	       "wohnen dort, und für viele Gäste ist sie die schönste Stadt.\n\n"},
-    {"korean", "프랑스의 수도는 파리이며, 센강을 끼고 있습니다. 인구는 이백만 명이 넘고, 여름에는 많은 사람이 찾아옵니다.\n\n"},
+    {"korean",
+     "프랑스의 수도는 파리이며, 센강을 끼고 있습니다. 인구는 이백만 명이 넘고, 여름에는 많은 사람이 찾아옵니다.\n\n"},
     {"hindi", "फ्रांस की राजधानी पेरिस है, जो सीन नदी के किनारे बसी है। यहाँ हर साल लाखों लोग आते हैं।\n\n"},
-    {"chat", "**Question:** what’s  the capital of *France*…   I think it’s “Paris” — right???\n\n\n\n- one\n- **two**\n\n"},
-    {"web page", "<div class=\"card\"><h2>Paris</h2><p>The capital of <a href=\"https://example.com/fr\">France</a>&nbsp;"
-		 "lies on the <b>Seine</b>.</p><ul><li>One</li><li>Two</li></ul></div>\n"},
+    {"chat",
+     "**Question:** what’s  the capital of *France*…   I think it’s “Paris” — right???\n\n\n\n- one\n- **two**\n\n"},
+    {"web page",
+     "<div class=\"card\"><h2>Paris</h2><p>The capital of <a href=\"https://example.com/fr\">France</a>&nbsp;"
+     "lies on the <b>Seine</b>.</p><ul><li>One</li><li>Two</li></ul></div>\n"},
 };
 
 static double seconds_of(const char *text, size_t n, int level, struct sl_buf *out)
@@ -38,7 +41,8 @@ static double seconds_of(const char *text, size_t n, int level, struct sl_buf *o
 		buf_clear(out, SIZE_MAX);
 		uint64_t begin = clock_now_ns();
 		/* Without a level it is memcpy. */
-		int rc = level == CLEANSE_OFF ? buf_append(out, text, n) : cleanse((enum cleanse_level)level, text, n, out, NULL);
+		int rc = level == CLEANSE_OFF ? buf_append(out, text, n)
+					      : cleanse((enum cleanse_level)level, text, n, out, NULL);
 		BUG_IF(rc != 0, "bench cleanse: out of memory");
 		took[t] = (double)(clock_now_ns() - begin) / 1e9;
 	}
@@ -61,11 +65,11 @@ static void run(const struct sample *s, char *text, bool json, bool first)
 	double left = (double)out.len / (double)n;
 	if (json)
 		printf("%s{\"text\":\"%s\",\"bytes\":%zu,\"memcpy_bytes_per_s\":%.4g,\"light_bytes_per_s\":%.4g,"
-		       "\"full_bytes_per_s\":%.4g,\"left\":%.4f}", first ? "" : ",", s->name, n, (double)n / copy,
-		       (double)n / light, (double)n / full, left);
+		       "\"full_bytes_per_s\":%.4g,\"left\":%.4f}",
+		       first ? "" : ",", s->name, n, (double)n / copy, (double)n / light, (double)n / full, left);
 	else
-		printf("%-10s %10.0f %10.0f %10.0f %9.1f %% %8.1f %%\n", s->name, (double)n / copy / 1e6, (double)n / light / 1e6,
-		       (double)n / full / 1e6, 100 * copy / full, 100 * left);
+		printf("%-10s %10.0f %10.0f %10.0f %9.1f %% %8.1f %%\n", s->name, (double)n / copy / 1e6,
+		       (double)n / light / 1e6, (double)n / full / 1e6, 100 * copy / full, 100 * left);
 	fflush(stdout);
 	buf_dispose(&out);
 }

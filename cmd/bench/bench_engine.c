@@ -90,8 +90,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		r->ended = true;
 		b->n_ended++;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	pthread_cond_signal(&b->news);
 	pthread_mutex_unlock(&b->lock);
@@ -150,8 +149,12 @@ static struct request *add(struct bench *b, uint64_t at_ns, uint32_t n_prompt, u
 {
 	BUG_IF(b->n == MAX_REQUESTS, "bench: too many requests");
 	struct request *r = &b->r[b->n++];
-	*r = (struct request){.at_ns = at_ns, .tenant = 1, .weight = PROTO_DEFAULT_WEIGHT, .n_prompt = n_prompt,
-			      .n_tokens = n_tokens, .ids = sl_zalloc_n(n_prompt, sizeof *r->ids),
+	*r = (struct request){.at_ns = at_ns,
+			      .tenant = 1,
+			      .weight = PROTO_DEFAULT_WEIGHT,
+			      .n_prompt = n_prompt,
+			      .n_tokens = n_tokens,
+			      .ids = sl_zalloc_n(n_prompt, sizeof *r->ids),
 			      .times = sl_zalloc_n(n_tokens, sizeof *r->times)};
 	BUG_IF(r->ids == NULL || r->times == NULL, "bench: out of memory");
 	for (uint32_t i = 0; i < n_prompt; i++)
@@ -162,9 +165,13 @@ static struct request *add(struct bench *b, uint64_t at_ns, uint32_t n_prompt, u
 static int submit(struct bench *b, uint32_t i)
 {
 	struct request *r = &b->r[i];
-	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TOKENS,
-				   .flags = PROTO_SUBMIT_IGNORE_EOS, .tenant = r->tenant, .top_p = 1,
-				   .max_tokens = r->n_tokens, .prompt = {(const char *)r->ids, r->n_prompt * 4}};
+	struct proto_submit req = {PROTO_SUBMIT_OFF,
+				   .prompt_kind = PROTO_PROMPT_TOKENS,
+				   .flags = PROTO_SUBMIT_IGNORE_EOS,
+				   .tenant = r->tenant,
+				   .top_p = 1,
+				   .max_tokens = r->n_tokens,
+				   .prompt = {(const char *)r->ids, r->n_prompt * 4}};
 	req.weight = r->weight;
 	req.priority = r->priority;
 	r->submitted = clock_now_ns();
@@ -211,10 +218,7 @@ static int run_until(struct bench *b, uint32_t from, uint32_t awaited)
 	return all ? 0 : bench_complain(1, "a request failed or took too long");
 }
 
-static int run(struct bench *b, uint32_t from)
-{
-	return run_until(b, from, 0);
-}
+static int run(struct bench *b, uint32_t from) { return run_until(b, from, 0); }
 
 static void line(struct bench *b, const char *what, double value, const char *unit)
 {
@@ -226,10 +230,7 @@ static void line(struct bench *b, const char *what, double value, const char *un
 	fflush(stdout);
 }
 
-static double ttft_ms(const struct request *r)
-{
-	return (double)(r->first - r->submitted) / 1e6;
-}
+static double ttft_ms(const struct request *r) { return (double)(r->first - r->submitted) / 1e6; }
 
 /* ---- scenarios ---- */
 
@@ -443,9 +444,14 @@ static double plan_us(int n_waiting)
 {
 	enum { RUNNING = 256, PLANS = 400 };
 	static double x[PLANS];
-	struct sched_config cfg = {.step_tokens = 128, .max_sequences = RUNNING, .page_tokens = 16,
-				   .n_pages = 100000, .age_ns = 2 * NS_PER_S, .starve_ns = 3600 * NS_PER_S,
-				   .paused_ns = NS_PER_S, .itl_target_ns = 50 * NS_PER_MS};
+	struct sched_config cfg = {.step_tokens = 128,
+				   .max_sequences = RUNNING,
+				   .page_tokens = 16,
+				   .n_pages = 100000,
+				   .age_ns = 2 * NS_PER_S,
+				   .starve_ns = 3600 * NS_PER_S,
+				   .paused_ns = NS_PER_S,
+				   .itl_target_ns = 50 * NS_PER_MS};
 	struct sched *sc;
 	struct sched_tenants tenants;
 	struct cost cost;
@@ -456,10 +462,16 @@ static double plan_us(int n_waiting)
 	for (int i = 0; i < RUNNING + n_waiting; i++) {
 		struct sched_seq *s = &seqs[i];
 		bool runs = i < RUNNING;
-		*s = (struct sched_seq){.order = (uint64_t)i, .served_ns = NS_PER_S, .credit = true, .width = 1,
+		*s = (struct sched_seq){.order = (uint64_t)i,
+					.served_ns = NS_PER_S,
+					.credit = true,
+					.width = 1,
 					.tenant = sched_tenant_enter(&tenants, (uint64_t)i % 64 + 1, 0),
-					.priority = (uint8_t)(i % 3), .started = runs, .prefilling = !runs,
-					.n_past = runs ? 500 : 0, .n_pages = runs ? 32 : 0,
+					.priority = (uint8_t)(i % 3),
+					.started = runs,
+					.prefilling = !runs,
+					.n_past = runs ? 500 : 0,
+					.n_pages = runs ? 32 : 0,
 					.n_left = runs ? 1 : 100 + (uint32_t)i % 900};
 		if (s->tenant == NULL || sched_add(sc, s, NS_PER_S) != 0)
 			return 0;
@@ -582,8 +594,13 @@ static int planning(struct bench *b)
 static const struct {
 	const char *name;
 	int (*run)(struct bench *b);
-} scenarios[] = {{"shared-prefix", shared_prefix}, {"no-sharing", no_sharing}, {"long-prompt", long_prompt},
-		 {"fair-share", fair_share}, {"fair-tiers", fair_tiers}, {"prediction", prediction}, {"planning", planning}};
+} scenarios[] = {{"shared-prefix", shared_prefix},
+		 {"no-sharing", no_sharing},
+		 {"long-prompt", long_prompt},
+		 {"fair-share", fair_share},
+		 {"fair-tiers", fair_tiers},
+		 {"prediction", prediction},
+		 {"planning", planning}};
 
 int bench_engine(int argc, char **argv)
 {
@@ -591,12 +608,9 @@ int bench_engine(int argc, char **argv)
 	double threads = 0, itl = 50, step_tokens = 256, sequences = 32;
 	bool json = false, found = false;
 	const struct bench_option options[] = {
-	    {"--scenario", NULL, &only, NULL, 0, 0},
-	    {"--threads", &threads, NULL, NULL, 0, 1024},
-	    {"--itl-target", &itl, NULL, NULL, 0, 10000},
-	    {"--step-tokens", &step_tokens, NULL, NULL, 1, 8192},
-	    {"--sequences", &sequences, NULL, NULL, 1, 1024},
-	    {"--json", NULL, NULL, &json, 0, 0},
+	    {"--scenario", NULL, &only, NULL, 0, 0},          {"--threads", &threads, NULL, NULL, 0, 1024},
+	    {"--itl-target", &itl, NULL, NULL, 0, 10000},     {"--step-tokens", &step_tokens, NULL, NULL, 1, 8192},
+	    {"--sequences", &sequences, NULL, NULL, 1, 1024}, {"--json", NULL, NULL, &json, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
 	if (rc != 0)
@@ -612,10 +626,18 @@ int bench_engine(int argc, char **argv)
 		return bench_complain(1, "out of memory");
 	log_init("bench", LOG_ERROR);
 	b->model = (struct eng_model_config){.name = "model", .path = path};
-	b->cfg = (struct eng_config){.models = &b->model, .n_models = 1, .backend = "auto", .n_threads = (int)threads,
-				     .n_text_workers = 1, .page_tokens = 16, .kv_bytes = 4ull << 30,
-				     .max_sequences = (int)sequences, .max_waiting = MAX_REQUESTS, .step_tokens = (int)step_tokens,
-				     .max_prompt_bytes = 1 << 20, .itl_target_ms = (int)itl};
+	b->cfg = (struct eng_config){.models = &b->model,
+				     .n_models = 1,
+				     .backend = "auto",
+				     .n_threads = (int)threads,
+				     .n_text_workers = 1,
+				     .page_tokens = 16,
+				     .kv_bytes = 4ull << 30,
+				     .max_sequences = (int)sequences,
+				     .max_waiting = MAX_REQUESTS,
+				     .step_tokens = (int)step_tokens,
+				     .max_prompt_bytes = 1 << 20,
+				     .itl_target_ms = (int)itl};
 	b->n_vocab = info.arch.n_vocab;
 	b->random = 1;
 	b->json = json;

@@ -55,10 +55,26 @@ static const struct load_case cases[] = {
     {"256-20ms", "256 streams on 4 connections, steps of 20 ms", STREAMS, {4, 64, false}, 20, 0, 2.5, 0.6, 0, 150},
     {"256-own", "256 streams on own connections, steps of 20 ms", STREAMS, {256, 1, false}, 20, 0, 12, 1.0, 0, 0},
     {"json", "small JSON answers, 64 connections", WHOLE, {64, 1, true}, 0, 0, 16, 1.0, 0, 0},
-    {"1000-on-100", "1,000 streams on 100 connections, all active in a step of 20 ms (to compare with the next)", STREAMS,
-     {100, 10, false}, 20, 0, 0, 0, 0, 0},
-    {"10000-open", "10,000 open streams on 100 connections, 1,000 active in a step of 20 ms", STREAMS,
-     {100, 100, false}, 20, 1000, 0, 0, 5, 0},
+    {"1000-on-100",
+     "1,000 streams on 100 connections, all active in a step of 20 ms (to compare with the next)",
+     STREAMS,
+     {100, 10, false},
+     20,
+     0,
+     0,
+     0,
+     0,
+     0},
+    {"10000-open",
+     "10,000 open streams on 100 connections, 1,000 active in a step of 20 ms",
+     STREAMS,
+     {100, 100, false},
+     20,
+     1000,
+     0,
+     0,
+     5,
+     0},
     {"memory", "memory", MEMORY, {0, 0, false}, 20, 1000, 0, 0, 0, 0},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
@@ -70,7 +86,8 @@ struct figures {
 	int n_runs;
 	double cpu_us[MAX_RUNS], nginx_us[MAX_RUNS], p50_us[MAX_RUNS], p99_us[MAX_RUNS], rate[MAX_RUNS];
 	double nginx_p50_us[MAX_RUNS];
-	double direct_p50_us[MAX_RUNS]; /* the engine's own socket, in the same round; not measured unless with_direct */
+	double
+	    direct_p50_us[MAX_RUNS]; /* the engine's own socket, in the same round; not measured unless with_direct */
 	bool with_nginx, with_direct;
 	double stream_kb, idle_kb;
 };
@@ -215,7 +232,8 @@ static int start_nginx(struct bench *b, const struct load_case *c, struct sl_err
 	if (rc == 0)
 		rc = target_of(port, &b->nginx_target, err);
 	if (rc == 0)
-		rc = wait_up(b, &b->nginx, (struct sockaddr *)&b->nginx_target.addr, b->nginx_target.addr_bytes, "nginx", err);
+		rc = wait_up(b, &b->nginx, (struct sockaddr *)&b->nginx_target.addr, b->nginx_target.addr_bytes,
+			     "nginx", err);
 	return rc;
 }
 
@@ -393,8 +411,8 @@ static void print_case(const struct load_case *c, const struct figures *f, int *
 		line("  ratio to nginx", ratio_of(f), "", c->nginx_ratio, missed);
 	}
 	line(c->kind == WHOLE ? "asked to answered, p50" : "step to client, p50", p50 / 1e3, "ms", 0, missed);
-	line(c->kind == WHOLE ? "asked to answered, p99" : "step to client, p99", median(f->p99_us, n) / 1e3, "ms", c->p99_ms,
-	     missed);
+	line(c->kind == WHOLE ? "asked to answered, p99" : "step to client, p99", median(f->p99_us, n) / 1e3, "ms",
+	     c->p99_ms, missed);
 	if (f->with_nginx)
 		printf("  %-34s %8.2f ms\n", "  nginx, p50", median(f->nginx_p50_us, n) / 1e3);
 	if (f->with_direct) {
@@ -487,7 +505,12 @@ int bench_gateway(int argc, char **argv)
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL);
 	if (rc != 0)
 		return rc;
-	struct bench b = {.seconds = seconds > 0 ? seconds : quick ? 0.4 : 2, .runs = runs > 0 ? (int)runs : quick ? 1 : 5};
+	struct bench b = {.seconds = seconds > 0 ? seconds
+				     : quick     ? 0.4
+						 : 2,
+			  .runs = runs > 0 ? (int)runs
+				  : quick  ? 1
+					   : 5};
 	struct sl_err err = {0};
 	int missed = 0;
 	b.nginx_path = no_nginx ? NULL : find_nginx();
@@ -496,8 +519,9 @@ int bench_gateway(int argc, char **argv)
 		return bench_complain(1, "%s", err.text);
 	if (!json) {
 		bench_header();
-		printf("one gateway thread over TLS; %d window%s of %g s each, medians%s%s\n", b.runs, b.runs > 1 ? "s" : "",
-		       b.seconds, bench_cpus() < 2 ? "; one processor only: no figure is worth much" : "",
+		printf("one gateway thread over TLS; %d window%s of %g s each, medians%s%s\n", b.runs,
+		       b.runs > 1 ? "s" : "", b.seconds,
+		       bench_cpus() < 2 ? "; one processor only: no figure is worth much" : "",
 		       b.nginx_path == NULL ? "; no nginx to compare with" : "");
 	}
 	bench_pin(CLIENT_CPU);

@@ -6,9 +6,9 @@
  *
  * A figure is that of one operation among many of one step: the difference between a step with many of them and one
  * with one, so that what launching a step costs is not in it. --loose: with the vendor's library where it is quicker.
- * Weights are made on the device. `sluice bench ops` and `sluice bench model` with a device for their --backend are these parts too.
- * Shapes are those of an 8B Llama; --tiny makes them small enough for the emulation, which tries the program and says
- * nothing about speed.
+ * Weights are made on the device. `sluice bench ops` and `sluice bench model` with a device for their --backend are
+ * these parts too. Shapes are those of an 8B Llama; --tiny makes them small enough for the emulation, which tries the
+ * program and says nothing about speed.
  */
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,10 @@ void bench_gpu_tell(const char *name, double seconds, double bytes, double opera
 int bench_gpu_open(struct gpu_bench *x, int max_rows, int max_width, bool fp8)
 {
 	struct sl_err err = {0};
-	struct kn_config kc = {.max_rows = max_rows, .max_width = max_width, .fp8_weights = fp8, .pad_rows = true,
+	struct kn_config kc = {.max_rows = max_rows,
+			       .max_width = max_width,
+			       .fp8_weights = fp8,
+			       .pad_rows = true,
 			       .loose_products = x->loose};
 	x->ops = kn_select(x->backend, &err);
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0) {
@@ -140,8 +143,12 @@ static int copy_op(struct gpu_bench *x, void *ctx, int i)
 static int bench_copy(struct gpu_bench *x)
 {
 	struct kn_step s = {.n_rows = 1};
-	struct copies c = {.kv = {.type = KN_F32, .n_pages = 2, .page_tokens = PAGE, .n_layers = x->tiny ? 1 : 1024,
-				  .n_kv_heads = x->tiny ? 1 : 64, .head_dim = 128}};
+	struct copies c = {.kv = {.type = KN_F32,
+				  .n_pages = 2,
+				  .page_tokens = PAGE,
+				  .n_layers = x->tiny ? 1 : 1024,
+				  .n_kv_heads = x->tiny ? 1 : 64,
+				  .head_dim = 128}};
 	size_t page = kn_kv_page_bytes(&c.kv);
 	c.kv.k = random_room(x, page / 2);
 	c.kv.v = random_room(x, page / 2);
@@ -188,14 +195,18 @@ static int bench_matrix(struct gpu_bench *x)
 {
 	int n = x->tiny ? 64 : 8192;
 	struct kn_step s = {.n_rows = n};
-	struct products p = {.n_rows = n, .x = random_room(x, (size_t)n * (size_t)n), .y = room(x, (size_t)n * (size_t)n)};
+	struct products p = {
+	    .n_rows = n, .x = random_room(x, (size_t)n * (size_t)n), .y = room(x, (size_t)n * (size_t)n)};
 	double seconds = 0;
 	if (p.x != NULL && p.y != NULL && random_weight(x, KN_BF16, n, n, &p.w[0]) == 0) {
 		p.n = 1;
 		seconds = op_s(x, &(struct timed){&s, product_op, &p}, 2);
 	}
 	if (seconds > 0)
-		bench_gpu_tell(x->fp8 ? (x->loose ? "library_fp8" : "matrix_fp8") : x->loose ? "library_bf16" : "matrix_bf16", seconds, 0, 2.0 * n * n * n);
+		bench_gpu_tell(x->fp8     ? (x->loose ? "library_fp8" : "matrix_fp8")
+			       : x->loose ? "library_bf16"
+					  : "matrix_bf16",
+			       seconds, 0, 2.0 * n * n * n);
 	drop_products(x, &p);
 	return seconds > 0 ? 0 : 1;
 }
@@ -204,7 +215,8 @@ static int bench_matrix(struct gpu_bench *x)
 
 static const struct {
 	int n_out, n_in;
-} layer[N_MATRICES] = {{4096, 4096}, {1024, 4096}, {1024, 4096}, {4096, 4096}, {14336, 4096}, {14336, 4096}, {4096, 14336}};
+} layer[N_MATRICES] = {{4096, 4096},  {1024, 4096},  {1024, 4096}, {4096, 4096},
+		       {14336, 4096}, {14336, 4096}, {4096, 14336}};
 
 static int bench_matvec_type(struct gpu_bench *x, int type)
 {
@@ -293,7 +305,11 @@ static int open_attends(struct gpu_bench *x, struct attends *a, int n_seqs, int 
 	int rows = past > n_seqs ? past : n_seqs, n_pages = n_seqs * ((past + PAGE - 1) / PAGE);
 	size_t n = (size_t)rows * DIM;
 	*a = (struct attends){.attn = {.scale = 0.088f},
-			      .kv = {.type = KN_F16, .n_pages = n_pages, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = KV_HEADS,
+			      .kv = {.type = KN_F16,
+				     .n_pages = n_pages,
+				     .page_tokens = PAGE,
+				     .n_layers = 1,
+				     .n_kv_heads = KV_HEADS,
 				     .head_dim = DIM}};
 	size_t half = kn_kv_page_bytes(&a->kv) * (size_t)n_pages / sizeof(float);
 	a->kv.k = room(x, half);
@@ -309,8 +325,12 @@ static int open_attends(struct gpu_bench *x, struct attends *a, int n_seqs, int 
 		return bench_complain(1, "out of memory");
 	for (int i = 0; i < n_pages; i++)
 		a->pages[i] = (int32_t)((int64_t)i * 7919 % n_pages); /* 7919 is prime: each once, unless it divides */
-	a->step = (struct kn_step){.row_pos = a->pos, .row_seq = a->seq, .n_seqs = n_seqs, .page_table = a->pages,
-				   .max_pages = n_pages / n_seqs, .page_tokens = PAGE};
+	a->step = (struct kn_step){.row_pos = a->pos,
+				   .row_seq = a->seq,
+				   .n_seqs = n_seqs,
+				   .page_table = a->pages,
+				   .max_pages = n_pages / n_seqs,
+				   .page_tokens = PAGE};
 	return write_pages(x, a, n_seqs, past) == 0 ? 0 : bench_complain(1, "%s", x->ops->describe(x->b));
 }
 
@@ -397,8 +417,9 @@ static const struct {
 	const char *name;
 	int (*run)(struct gpu_bench *x);
 	bool fp8;
-} parts[] = {{"copy", bench_copy, false},	{"matrix", bench_matrix, false},      {"matrix-fp8", bench_matrix, true},
-	     {"products", bench_matvec, false}, {"products-fp8", bench_matvec, true}, {"attention", bench_attention, false},
+} parts[] = {{"copy", bench_copy, false},          {"matrix", bench_matrix, false},
+	     {"matrix-fp8", bench_matrix, true},   {"products", bench_matvec, false},
+	     {"products-fp8", bench_matvec, true}, {"attention", bench_attention, false},
 	     {"sample", bench_sample, false}};
 
 static int run_part(struct gpu_bench *x, size_t i)
@@ -439,8 +460,9 @@ int bench_gpu(int argc, char **argv)
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (part != NULL && strcmp(part, parts[i].name) == 0)
 			return run_part(&x, i);
-	return bench_complain(CMD_EXIT_USAGE, "gpu needs a part: copy, matrix, matrix-fp8, products, products-fp8, attention, "
-					      "sample, model");
+	return bench_complain(CMD_EXIT_USAGE,
+			      "gpu needs a part: copy, matrix, matrix-fp8, products, products-fp8, attention, "
+			      "sample, model");
 }
 
 bool bench_gpu_asked(int argc, char **argv)

@@ -55,7 +55,8 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	r->n_seqs = n_seqs;
 	r->max_pages = one > each ? one : each;
 	r->n_vocab = a->n_vocab;
-	if (kv_pool_create(x->ops, x->b, type, n_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &r->pool, &err) != 0)
+	if (kv_pool_create(x->ops, x->b, type, n_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &r->pool,
+			   &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	r->pages = sl_zalloc_n((size_t)n_seqs * (size_t)r->max_pages, sizeof *r->pages);
 	r->token = sl_zalloc_n((size_t)rows, sizeof *r->token);
@@ -92,8 +93,14 @@ static void close_rig(struct rig *r)
 /* A step of n rows that are filled in, whose last n_want draw a token each; seconds, 0 after a fault. */
 static double step(struct rig *r, int n, int n_want, uint64_t *device_ns)
 {
-	struct kn_step s = {.n_rows = n, .row_token = r->token, .row_pos = r->pos, .row_seq = r->seq, .n_seqs = r->n_seqs,
-			    .page_table = r->pages, .max_pages = r->max_pages, .page_tokens = PAGE};
+	struct kn_step s = {.n_rows = n,
+			    .row_token = r->token,
+			    .row_pos = r->pos,
+			    .row_seq = r->seq,
+			    .n_seqs = r->n_seqs,
+			    .page_table = r->pages,
+			    .max_pages = r->max_pages,
+			    .page_tokens = PAGE};
 	struct model_draws d = {.draws = r->draws, .n = n_want, .drawn = r->drawn, .taken = r->taken};
 	struct kn_stats before = {0}, after = {0};
 	for (int i = 0; i < n_want; i++) {
@@ -224,7 +231,8 @@ static int prompts(struct rig *r, const char *kind, int few, int n_times)
 int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind)
 {
 	static struct rig r;
-	int context = x->tiny ? 24 : 1024, few = x->tiny ? 16 : 2048, n_steps = x->tiny ? 1 : 30, n_times = x->tiny ? 1 : 3;
+	int context = x->tiny ? 24 : 1024, few = x->tiny ? 16 : 2048, n_steps = x->tiny ? 1 : 30,
+	    n_times = x->tiny ? 1 : 3;
 	r = (struct rig){.x = x, .chunk = few};
 	int rc = open_rig(&r, path, x->tiny ? 8 : MOST_SEQS, context, 4 * few + few / 4);
 	if (rc == 0)

@@ -14,8 +14,15 @@
 
 static const char mark[] = "\"content\":\"t";
 
-enum { OPEN_S = 60, STAMP_DIGITS = 20, TURN_MS = 100, ASK_AT_ONCE = 500, ASK_TURN_MS = 5, MARK_BYTES = sizeof mark - 1,
-       TAIL_BYTES = MARK_BYTES + STAMP_DIGITS - 1 };
+enum {
+	OPEN_S = 60,
+	STAMP_DIGITS = 20,
+	TURN_MS = 100,
+	ASK_AT_ONCE = 500,
+	ASK_TURN_MS = 5,
+	MARK_BYTES = sizeof mark - 1,
+	TAIL_BYTES = MARK_BYTES + STAMP_DIGITS - 1
+};
 
 static const char stream_body[] = "{\"model\":\"default\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],"
 				  "\"max_tokens\":1000000,\"stream\":true}";
@@ -182,9 +189,8 @@ static int ask_all(struct bench_load *l, struct sl_err *err)
 		load_client_turn(l->client, clock_now_ns() + TURN_MS * NS_PER_MS);
 	if (l->failed)
 		return sl_errf(err, SL_EIO, "%s", l->why);
-	return l->n_begun == l->n_calls
-		   ? 0
-		   : sl_errf(err, SL_ETIMEOUT, "%d of %d answers began", l->n_begun, l->n_calls);
+	return l->n_begun == l->n_calls ? 0
+					: sl_errf(err, SL_ETIMEOUT, "%d of %d answers began", l->n_begun, l->n_calls);
 }
 
 int bench_load_open(const struct load_target *target, const struct bench_load_shape *shape, const char *key,

@@ -27,8 +27,8 @@ int bench_load_open(const struct load_target *target, const struct bench_load_sh
 int bench_load_run(struct bench_load *l, double seconds, struct sl_err *err);
 /* From now on: nothing counted, an empty histogram. */
 void bench_load_clear(struct bench_load *l);
-uint64_t bench_load_n(const struct bench_load *l);                          /* events, or whole answers */
-const struct histogram *bench_load_times(const struct bench_load *l);       /* making (asking) to arrival */
+uint64_t bench_load_n(const struct bench_load *l);                    /* events, or whole answers */
+const struct histogram *bench_load_times(const struct bench_load *l); /* making (asking) to arrival */
 void bench_load_close(struct bench_load *l);
 
 #endif

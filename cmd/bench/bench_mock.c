@@ -38,7 +38,8 @@ struct mock {
 };
 
 #define CHUNK_HEAD "{\"id\":\"chatcmpl-0123456789abcdef0123456789abcdef\",\"object\":\"chat.completion"
-#define CHUNK_REST "\",\"created\":1795233507,\"model\":\"demo-large\",\"system_fingerprint\":null,\"choices\":[{\"index\":0,"
+#define CHUNK_REST \
+	"\",\"created\":1795233507,\"model\":\"demo-large\",\"system_fingerprint\":null,\"choices\":[{\"index\":0,"
 
 static void drop(struct client *c)
 {

@@ -45,9 +45,9 @@ struct bench {
 	float *logits;
 	double weight_bytes; /* read for one step */
 	int kv_type;
-	double kv_bytes;     /* of a position */
-	double step_ops;     /* multiply and add, for one row, without attention */
-	double head_ops;     /* of them the output's, which a prompt needs once */
+	double kv_bytes; /* of a position */
+	double step_ops; /* multiply and add, for one row, without attention */
+	double head_ops; /* of them the output's, which a prompt needs once */
 };
 
 /* weights: folder where they are kept rearranged; NULL: not. */
@@ -62,7 +62,9 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 		return bench_complain(1, "%s", err.text);
 	const struct model_arch *a = &info.arch;
 	int rows = n_seqs > CHUNK ? n_seqs : CHUNK;
-	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
+	struct kn_config kc = {.n_threads = n_threads,
+			       .max_rows = rows,
+			       .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
 			       .pad_rows = true};
 	x->ops = kn_select("auto", &err);
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
@@ -72,8 +74,8 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 	x->kv_bytes = (double)kv_page_bytes(x->kv_type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
 	x->n_seqs = n_seqs;
 	x->max_pages = (context + PAGE - 1) / PAGE;
-	if (kv_pool_create(x->ops, x->b, x->kv_type, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
-			   &err) != 0)
+	if (kv_pool_create(x->ops, x->b, x->kv_type, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads,
+			   a->head_dim, &x->pool, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
 	x->token = sl_zalloc_n((size_t)rows, sizeof *x->token);
@@ -107,8 +109,13 @@ static void bench_close(struct bench *x)
 
 static int step(struct bench *x, int n_rows, int n_want)
 {
-	struct kn_step s = {.n_rows = n_rows, .row_token = x->token, .row_pos = x->pos, .row_seq = x->seq,
-			    .n_seqs = x->n_seqs, .page_table = x->pages, .max_pages = x->max_pages};
+	struct kn_step s = {.n_rows = n_rows,
+			    .row_token = x->token,
+			    .row_pos = x->pos,
+			    .row_seq = x->seq,
+			    .n_seqs = x->n_seqs,
+			    .page_table = x->pages,
+			    .max_pages = x->max_pages};
 	return model_forward(x->m, &s, kv_pool_layout(x->pool), x->want, n_want, x->logits);
 }
 
@@ -165,11 +172,14 @@ static int bench_context(struct bench *x, const struct kn_ceilings *c, int conte
 	double bytes = x->kv_bytes * context, reading = bytes / c->read_bytes;
 	if (json)
 		printf(",\"context\":{\"tokens\":%d,\"kv\":\"%s\",\"kv_bytes\":%.6g,\"empty_ms\":%.5g,\"full_ms\":%.5g,"
-		       "\"reading_ms\":%.5g,\"share_of_read\":%.4g}", context, kn_kv_type_name(x->kv_type), bytes,
-		       1e3 * least, 1e3 * with, 1e3 * reading, reading / (with - least));
+		       "\"reading_ms\":%.5g,\"share_of_read\":%.4g}",
+		       context, kn_kv_type_name(x->kv_type), bytes, 1e3 * least, 1e3 * with, 1e3 * reading,
+		       reading / (with - least));
 	else
-		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is %.1f %% of "
-		       "reading (%.2f ms)\n", context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
+		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is "
+		       "%.1f %% of "
+		       "reading (%.2f ms)\n",
+		       context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
 		       100 * reading / (with - least), 1e3 * reading);
 	return 0;
 }
@@ -196,7 +206,8 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 {
 	struct bench x = {0};
 	struct kn_ceilings c = {0};
-	double one[SUM_TIMES], few[SUM_TIMES], many[SUM_TIMES], drafts[SUM_TIMES], prompt[SUM_TIMES], read[SUM_TIMES], rate[SUM_TIMES];
+	double one[SUM_TIMES], few[SUM_TIMES], many[SUM_TIMES], drafts[SUM_TIMES], prompt[SUM_TIMES], read[SUM_TIMES],
+	    rate[SUM_TIMES];
 	int rc = bench_open(&x, path, "auto", NULL, n_threads, SUM_MANY, SUM_PROMPT + 1);
 	if (rc != 0) {
 		bench_close(&x);
@@ -217,22 +228,27 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 	}
 	double reads = percentile(read, n, 50), int8 = percentile(rate, n, 50), step_1 = percentile(one, n, 50);
 	double decode = (x.weight_bytes + SUM_PAST * x.kv_bytes) / step_1 / reads;
-	double few_over = SUM_FEW * step_1 / percentile(few, n, 50), many_over = SUM_MANY * step_1 / percentile(many, n, 50);
+	double few_over = SUM_FEW * step_1 / percentile(few, n, 50),
+	       many_over = SUM_MANY * step_1 / percentile(many, n, 50);
 	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
 	double prefill = percentile(prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
 	double verify = percentile(drafts, n, 50) / step_1;
 	if (rc == 0 && json)
-		printf("{\"threads\":%d,\"backend\":\"%s\",\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,\"decode_share_of_read\":%.4g,"
+		printf("{\"threads\":%d,\"backend\":\"%s\",\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,\"decode_"
+		       "share_of_read\":%.4g,"
 		       "\"answers_8_over_1\":%.4g,\"answers_16_over_1\":%.4g,\"prefill_512_share_of_int8\":%.4g,"
-		       "\"prefill_512_tokens_per_s\":%.4g,\"verify_5_over_1\":%.4g}", n_threads, x.ops->name, reads, int8, decode,
-		       few_over, many_over, share, SUM_PROMPT / prefill, verify);
+		       "\"prefill_512_tokens_per_s\":%.4g,\"verify_5_over_1\":%.4g}",
+		       n_threads, x.ops->name, reads, int8, decode, few_over, many_over, share, SUM_PROMPT / prefill,
+		       verify);
 	else if (rc == 0)
 		printf("\n%s on %s, %d threads, reading %.1f GB/s and %.3f Tops/s of int8 between the steps\n"
 		       "  one answer          %7.1f tokens/s, %5.1f %% of reading (weights, keys and values)\n"
 		       "  %2d and %2d answers   %6.2f and %.2f times one in all\n"
 		       "  a prompt of %d     %7.1f tokens/s, %5.1f %% of int8\n"
-		       "  verifying %d drafts  %6.2f steps\n", path, x.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1,
-		       100 * decode, SUM_FEW, SUM_MANY, few_over, many_over, SUM_PROMPT, SUM_PROMPT / prefill, 100 * share, SUM_DRAFTS, verify);
+		       "  verifying %d drafts  %6.2f steps\n",
+		       path, x.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1, 100 * decode, SUM_FEW,
+		       SUM_MANY, few_over, many_over, SUM_PROMPT, SUM_PROMPT / prefill, 100 * share, SUM_DRAFTS,
+		       verify);
 	bench_close(&x);
 	return rc;
 }
@@ -268,8 +284,8 @@ int bench_machine(int argc, char **argv)
 			return bench_complain(1, "%s", err.text);
 		if (json)
 			printf("%s{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,"
-			       "\"bf16_ops_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"fork_join_ns\":%.6g}", n > 1 ? "," : "", n, c.read_bytes,
-			       c.int8_ops, c.bf16_ops, c.fp32_ops, fork_ns);
+			       "\"bf16_ops_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"fork_join_ns\":%.6g}",
+			       n > 1 ? "," : "", n, c.read_bytes, c.int8_ops, c.bf16_ops, c.fp32_ops, fork_ns);
 		else
 			printf("%7d %11.1f %13.3f %14.3f %14.3f %14.2f\n", n, c.read_bytes / 1e9, c.int8_ops / 1e12,
 			       c.bf16_ops / 1e12, c.fp32_ops / 1e12, fork_ns / 1e3);
@@ -299,10 +315,14 @@ static int parse(int argc, char **argv, struct asked *a, const char **path)
 	const char *batches = "1,2,4,8";
 	*a = (struct asked){.prompt = 512, .tokens = 64, .repeat = 3, .kv = "auto", .widest = 1};
 	const struct bench_option options[] = {
-	    {"--prompt", &a->prompt, NULL, NULL, 1, 1 << 20},    {"--tokens", &a->tokens, NULL, NULL, 1, 1 << 16},
-	    {"--batch", NULL, &batches, NULL, 0, 0},             {"--threads", &a->threads, NULL, NULL, 0, 256},
-	    {"--repeat", &a->repeat, NULL, NULL, 1, MAX_REPEAT}, {"--json", NULL, NULL, &a->json, 0, 0},
-	    {"--context", &a->context, NULL, NULL, 0, 1 << 20},  {"--kv", NULL, &a->kv, NULL, 0, 0},
+	    {"--prompt", &a->prompt, NULL, NULL, 1, 1 << 20},
+	    {"--tokens", &a->tokens, NULL, NULL, 1, 1 << 16},
+	    {"--batch", NULL, &batches, NULL, 0, 0},
+	    {"--threads", &a->threads, NULL, NULL, 0, 256},
+	    {"--repeat", &a->repeat, NULL, NULL, 1, MAX_REPEAT},
+	    {"--json", NULL, NULL, &a->json, 0, 0},
+	    {"--context", &a->context, NULL, NULL, 0, 1 << 20},
+	    {"--kv", NULL, &a->kv, NULL, 0, 0},
 	    {"--weights", NULL, &a->weights, NULL, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, path);
@@ -312,7 +332,8 @@ static int parse(int argc, char **argv, struct asked *a, const char **path)
 		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", a->kv);
 	a->n_batches = bench_list(batches, 1024, a->batches, MAX_BATCHES);
 	if (*path == NULL || a->n_batches == 0)
-		return bench_complain(CMD_EXIT_USAGE, *path == NULL ? "model needs a file" : "--batch: not a list of numbers");
+		return bench_complain(CMD_EXIT_USAGE,
+				      *path == NULL ? "model needs a file" : "--batch: not a list of numbers");
 	for (int i = 0; i < a->n_batches; i++)
 		a->widest = a->batches[i] > a->widest ? a->batches[i] : a->widest;
 	return 0;
@@ -329,12 +350,14 @@ static void tell_prompt(struct bench *x, const struct asked *a, const struct kn_
 	if (a->json) {
 		printf("{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"weight_bytes\":%.6g,"
 		       "\"prompt\":{\"tokens\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_fp32\":%.4g}",
-		       n_threads, c->read_bytes, c->fp32_ops, x->weight_bytes, prompt, seen[0], median, seen[n - 1], share);
+		       n_threads, c->read_bytes, c->fp32_ops, x->weight_bytes, prompt, seen[0], median, seen[n - 1],
+		       share);
 		return;
 	}
 	bench_header();
 	printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights%s\n\n", n_threads,
-	       c->read_bytes / 1e9, c->fp32_ops / 1e12, x->weight_bytes / 1e6, model_was_kept(x->m) ? ", mapped from a file" : "");
+	       c->read_bytes / 1e9, c->fp32_ops / 1e12, x->weight_bytes / 1e6,
+	       model_was_kept(x->m) ? ", mapped from a file" : "");
 	printf("                        tokens/s  least / median / most    share of the ceiling\n");
 	printf("prompt of %-6d       %10.1f %10.1f %10.1f    %5.1f %% of fp32\n", prompt, seen[0], median, seen[n - 1],
 	       100 * share);
@@ -348,13 +371,14 @@ static void tell_answers(struct bench *x, const struct asked *a, const struct kn
 		int batch = a->batches[k];
 		for (int i = 0; i < n; i++)
 			seen[i] = batch / answer_s(x, batch, (int)a->prompt, (int)a->tokens);
-		double median = percentile(seen, (size_t)n, 50), share = median / batch * x->weight_bytes / c->read_bytes;
+		double median = percentile(seen, (size_t)n, 50),
+		       share = median / batch * x->weight_bytes / c->read_bytes;
 		if (a->json)
 			printf("%s{\"batch\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_read\":%.4g}",
 			       k > 0 ? "," : ",\"answer\":[", batch, seen[0], median, seen[n - 1], share);
 		else
-			printf("answer, %3d at once     %10.1f %10.1f %10.1f    %5.1f %% of reading\n", batch, seen[0], median,
-			       seen[n - 1], 100 * share);
+			printf("answer, %3d at once     %10.1f %10.1f %10.1f    %5.1f %% of reading\n", batch, seen[0],
+			       median, seen[n - 1], 100 * share);
 		fflush(stdout);
 	}
 	if (a->json)

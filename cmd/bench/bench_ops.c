@@ -97,14 +97,18 @@ static void tell(struct ops_bench *x, const char *op, const char *shape, const c
 	bool right = guards && off <= most_off;
 	x->n_wrong += !right;
 	if (x->json)
-		printf("%s{\"op\":\"%s\",\"shape\":\"%s\",\"type\":\"%s\",\"rows\":%d,\"us\":%.4g,\"share_of_roofline\":%.4g,"
-		       "\"bound\":\"%s\",\"error\":%.3g,\"right\":%s}", x->first ? "" : ",", op, shape, type, rows,
-		       seconds * 1e6, least / seconds, by_memory > by_arithmetic ? "memory" : "arithmetic",
-		       isfinite(off) ? off : 1e30, right ? "true" : "false");
+		printf("%s{\"op\":\"%s\",\"shape\":\"%s\",\"type\":\"%s\",\"rows\":%d,\"us\":%.4g,\"share_of_"
+		       "roofline\":%.4g,"
+		       "\"bound\":\"%s\",\"error\":%.3g,\"right\":%s}",
+		       x->first ? "" : ",", op, shape, type, rows, seconds * 1e6, least / seconds,
+		       by_memory > by_arithmetic ? "memory" : "arithmetic", isfinite(off) ? off : 1e30,
+		       right ? "true" : "false");
 	else
 		printf("%-10s %-14s %-7s %5d %12.1f %8.1f %% %-10s %9.1e  %s\n", op, shape, type, rows, seconds * 1e6,
 		       100 * least / seconds, by_memory > by_arithmetic ? "memory" : "arithmetic", off,
-		       right ? "right" : guards ? "WRONG" : "GUARD BROKEN");
+		       right    ? "right"
+		       : guards ? "WRONG"
+				: "GUARD BROKEN");
 	x->first = false;
 	fflush(stdout);
 }
@@ -120,9 +124,9 @@ static int checked_rows(int n_rows, int *rows)
 }
 
 /* Activations of eight bits are off by a root mean square of 1/(127 sqrt(12)), these here having one of
- * 1/sqrt(3); results are off by as much in proportion. OWN_ROWS rows of weights make a few dozen different ones of what is
- * looked at: the largest error of so few is less than four times that, and the largest result is no less than their root
- * mean square. */
+ * 1/sqrt(3); results are off by as much in proportion. OWN_ROWS rows of weights make a few dozen different ones of what
+ * is looked at: the largest error of so few is less than four times that, and the largest result is no less than their
+ * root mean square. */
 #define EIGHT_BITS_ERROR (0.5 / 127 * 4)
 
 static bool eight_bits(const struct kn_ops *o, int type)
@@ -145,7 +149,8 @@ static void product(struct ops_bench *x, int type, int n_out, int n_in)
 		if (o >= OWN_ROWS)
 			memcpy(at, host + (size_t)(o % OWN_ROWS) * row_bytes, row_bytes);
 		else
-			BUG_IF(kn_quantize_row(type, row, (size_t)n_in, at) != 0, "bench ops: a row of %s", kn_type_name(type));
+			BUG_IF(kn_quantize_row(type, row, (size_t)n_in, at) != 0, "bench ops: a row of %s",
+			       kn_type_name(type));
 	}
 	struct kn_weight w, rw;
 	struct sl_err err;
@@ -224,12 +229,18 @@ static void attention(struct ops_bench *x, int type, int n_heads, int n_kv_heads
 		pages[i] = n_pages - 1 - i;
 	for (int i = 0; i < n; i++)
 		pos[i] = past + i;
-	struct kn_kv kv = {.k = k.at, .v = v.at, .type = type, .n_pages = n_pages, .page_tokens = PAGE, .n_layers = 1,
-			   .n_kv_heads = n_kv_heads, .head_dim = dim};
+	struct kn_kv kv = {.k = k.at,
+			   .v = v.at,
+			   .type = type,
+			   .n_pages = n_pages,
+			   .page_tokens = PAGE,
+			   .n_layers = 1,
+			   .n_kv_heads = n_kv_heads,
+			   .head_dim = dim};
 	fill_pages(x, &kv);
 	const struct kn_attn how = {.scale = 1 / sqrtf((float)dim)};
-	struct kn_step s = {.n_rows = n, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = pages,
-			    .max_pages = n_pages};
+	struct kn_step s = {
+	    .n_rows = n, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = pages, .max_pages = n_pages};
 	double took[TIMES], off = 0;
 	for (int t = 0; t < TIMES; t++) {
 		uint64_t begin = clock_now_ns();
@@ -251,8 +262,9 @@ static void attention(struct ops_bench *x, int type, int n_heads, int n_kv_heads
 	snprintf(shape, sizeof shape, "%d/%dx%d@%d", n_heads, n_kv_heads, dim, past);
 	double positions = (double)n * past + (double)n * (n + 1) / 2;
 	tell(x, "attention", shape, kn_kv_type_name(type), n, percentile(took, TIMES, 50),
-	     2.0 * (past + n) * n_kv_heads * (double)head_bytes / PAGE + 8.0 * (double)n * (double)row, 2 * positions * n_heads * dim, off,
-	     guards_hold(out) && guards_hold(q) && guards_hold(k) && guards_hold(v), 1e-4);
+	     2.0 * (past + n) * n_kv_heads * (double)head_bytes / PAGE + 8.0 * (double)n * (double)row,
+	     2 * positions * n_heads * dim, off, guards_hold(out) && guards_hold(q) && guards_hold(k) && guards_hold(v),
+	     1e-4);
 	struct guarded all[] = {k, v, q, out};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		x->ops->mem_free(x->b, all[i].all);
@@ -346,7 +358,7 @@ int bench_ops(int argc, char **argv)
 	double threads = 0;
 	bool json = false, quick = false;
 	const struct bench_option options[] = {
-	    {"--backend", NULL, &backend, NULL, 0, 0}, {"--op", NULL, &only, NULL, 0, 0},
+	    {"--backend", NULL, &backend, NULL, 0, 0},   {"--op", NULL, &only, NULL, 0, 0},
 	    {"--threads", &threads, NULL, NULL, 0, 256}, {"--quick", NULL, NULL, &quick, 0, 0},
 	    {"--json", NULL, NULL, &json, 0, 0},
 	};
@@ -369,12 +381,12 @@ int bench_ops(int argc, char **argv)
 		return bench_complain(1, "%s", err.text[0] ? err.text : "out of memory");
 	}
 	if (json) {
-		printf("{\"backend\":\"%s\",\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"ops\":[", x.ops->name,
-		       n_threads, x.ceiling.read_bytes, x.ceiling.fp32_ops);
+		printf("{\"backend\":\"%s\",\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"ops\":[",
+		       x.ops->name, n_threads, x.ceiling.read_bytes, x.ceiling.fp32_ops);
 	} else {
 		bench_header();
-		printf("%s, %d threads: reads %.1f GB/s, %.3f Tflop/s\n\n", x.ops->name, n_threads, x.ceiling.read_bytes / 1e9,
-		       x.ceiling.fp32_ops / 1e12);
+		printf("%s, %d threads: reads %.1f GB/s, %.3f Tflop/s\n\n", x.ops->name, n_threads,
+		       x.ceiling.read_bytes / 1e9, x.ceiling.fp32_ops / 1e12);
 		printf("op         shape          type     rows           us  of roofline bound by       error\n");
 	}
 	run_all(&x, only, quick);

@@ -28,13 +28,21 @@
 #include "cmd/load/histogram.h"
 #include "cmd/load/sse_read.h"
 
-enum { MAX_CALLS = 6400, PER_CONN = 100, BODY_MAX = 1 << 16, LINE_BYTES = 96, MAX_OFF = 100000, DRAIN_S = 30,
-       BEGIN_S = 120, REFUSAL_MS = 20 };
+enum {
+	MAX_CALLS = 6400,
+	PER_CONN = 100,
+	BODY_MAX = 1 << 16,
+	LINE_BYTES = 96,
+	MAX_OFF = 100000,
+	DRAIN_S = 30,
+	BEGIN_S = 120,
+	REFUSAL_MS = 20
+};
 
 static const char key_free[] = "sluice-bench-free", key_paid[] = "sluice-bench-paid";
 
-static const char *const words[] = {"the", "small", "river", "runs", "under", "an", "old", "stone", "bridge", "while",
-				    "many", "people", "walk", "to", "work", "in"};
+static const char *const words[] = {"the",    "small", "river", "runs",   "under", "an", "old",  "stone",
+				    "bridge", "while", "many",  "people", "walk",  "to", "work", "in"};
 
 /* What a phase has seen. */
 struct tally {
@@ -86,10 +94,11 @@ static int write_body(struct call *c)
 	struct run *r = c->r;
 	enum { N_WORDS = sizeof words / sizeof *words };
 	buf_clear(&c->body, SIZE_MAX);
-	int rc = buf_printf(&c->body,
-			    "{\"model\":\"default\",\"stream\":true,\"temperature\":1,\"max_tokens\":%.0f,\"messages\":["
-			    "{\"role\":\"user\",\"content\":\"%s",
-			    r->tokens * (0.5 + draw(r)) + 0.5, r->echo ? "repeat " : "");
+	int rc =
+	    buf_printf(&c->body,
+		       "{\"model\":\"default\",\"stream\":true,\"temperature\":1,\"max_tokens\":%.0f,\"messages\":["
+		       "{\"role\":\"user\",\"content\":\"%s",
+		       r->tokens * (0.5 + draw(r)) + 0.5, r->echo ? "repeat " : "");
 	for (int i = 0; rc == 0 && i < (int)r->prompt; i++)
 		rc = buf_printf(&c->body, "%s ", words[(size_t)(draw(r) * (N_WORDS - 1))]);
 	return rc == 0 ? buf_append_str(&c->body, "\"}]}") : rc;
@@ -157,7 +166,8 @@ static void take_place(struct call *c, const uint8_t *bytes, size_t n)
 	c->n_line += take;
 	c->line[c->n_line] = '\0';
 	const char *at = strstr(c->line, wait);
-	if (c->told_ns == 0 && at != NULL && strchr(at, '\n') != NULL && strncmp(c->line, begin, sizeof begin - 1) == 0) {
+	if (c->told_ns == 0 && at != NULL && strchr(at, '\n') != NULL &&
+	    strncmp(c->line, begin, sizeof begin - 1) == 0) {
 		c->told_ns = c->now_ns;
 		c->told_ms = strtod(at + sizeof wait - 1, NULL);
 	}
@@ -304,7 +314,7 @@ struct shape {
 	const char *model; /* NULL: the echo */
 	double slots, rate, ttft_ms, target_ms, pace_tps;
 	double threads; /* the engine's; 0: one for each processor */
-	bool plain; /* without speculation */
+	bool plain;     /* without speculation */
 };
 
 static int start_box(struct bench_box *b, const struct shape *s, struct sl_err *err)
@@ -314,20 +324,24 @@ static int start_box(struct bench_box *b, const struct shape *s, struct sl_err *
 	bench_box_hash(key_free, unpaid);
 	if (s->model == NULL)
 		snprintf(engine, sizeof engine,
-			 "  echo:\n    enabled: true\n    rate: %g\n    ttft: %.0fms\n    slots: %.0f\n    context: 100000\n",
+			 "  echo:\n    enabled: true\n    rate: %g\n    ttft: %.0fms\n    slots: %.0f\n    context: "
+			 "100000\n",
 			 s->rate, s->ttft_ms, s->slots);
 	else
 		snprintf(engine, sizeof engine,
-			 "  threads: %.0f\n  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  speculation:\n    mode: %s\n"
+			 "  threads: %.0f\n  max_sequences: %.0f\n  max_waiting: 1000\n  kv_memory: 2GiB\n  "
+			 "speculation:\n    mode: %s\n"
 			 "  models:\n    - name: bench\n      path: %s\n",
 			 s->threads, s->slots, s->plain ? "off" : "auto", s->model);
 	snprintf(gateway, sizeof gateway,
 		 "  threads: 1\n"
 		 "  queue:\n    size: 900\n    tell: 10ms\n"
 		 "  tiers:\n"
-		 "    - name: free\n      priority: 1\n      max_output: 100000\n      concurrency: 100000\n      coalesce: off\n"
+		 "    - name: free\n      priority: 1\n      max_output: 100000\n      concurrency: 100000\n      "
+		 "coalesce: off\n"
 		 "      ttft_target: %.0fms\n      when_late: refuse\n      pace_tps: %g\n"
-		 "    - name: paid\n      priority: 0\n      max_output: 100000\n      concurrency: 100000\n      coalesce: off\n"
+		 "    - name: paid\n      priority: 0\n      max_output: 100000\n      concurrency: 100000\n      "
+		 "coalesce: off\n"
 		 "  keys:\n    - name: free\n      sha256: %s\n      tier: free\n"
 		 "    - name: paid\n      sha256: %s\n      tier: paid\n"
 		 "  limits:\n    connections: 20000\n    requests_per_key: 0\n",
@@ -399,7 +413,8 @@ static void tell_overload(struct run *r, const struct overload *o, bool json)
 	line(json, &first, "goodput", o->flood_rate, "answers/s");
 	line(json, &first, "goodput_of_peak", o->peak_rate > 0 ? o->flood_rate / o->peak_rate : 0, "");
 	line(json, &first, "late_answers", (double)late, "");
-	line(json, &first, "of_answers_in_time", o->flood->answered > 0 ? (double)o->flood->good / (double)o->flood->answered : 0, "");
+	line(json, &first, "of_answers_in_time",
+	     o->flood->answered > 0 ? (double)o->flood->good / (double)o->flood->answered : 0, "");
 	line(json, &first, "refused", (double)o->flood->refused, "");
 	line(json, &first, "refusal_p50_ms", ms(histogram_percentile(&o->flood->refusal, 50)), "ms");
 	line(json, &first, "refusal_p99_ms", ms(histogram_percentile(&o->flood->refusal, 99)), "ms");
@@ -416,9 +431,10 @@ static void tell_overload(struct run *r, const struct overload *o, bool json)
 		puts("}");
 }
 
-/* What one alone takes, the peak of so many at once as get the most in time, the flood over it, and what is after: into o,
- * whose tallies are there. 1 with one line told: no peak. */
-static int measure(struct run *r, const struct shape *s, double peak_s, double factor, double seconds, struct overload *o)
+/* What one alone takes, the peak of so many at once as get the most in time, the flood over it, and what is after: into
+ * o, whose tallies are there. 1 with one line told: no peak. */
+static int measure(struct run *r, const struct shape *s, double peak_s, double factor, double seconds,
+		   struct overload *o)
 {
 	static struct tally warm;
 	/* The engine gets to know the machine; then what one alone takes. */
@@ -440,8 +456,9 @@ static int measure(struct run *r, const struct shape *s, double peak_s, double f
 	ask_no_more(r);
 	good_before = o->peak->good;
 	if (!(o->peak_rate > 0))
-		return bench_complain(1, "no answer began within %.0f ms in the %.0f s of its peak: a longer --target or --peak-seconds",
-				      s->target_ms, peak_s);
+		return bench_complain(
+		    1, "no answer began within %.0f ms in the %.0f s of its peak: a longer --target or --peak-seconds",
+		    s->target_ms, peak_s);
 	r->n_off = 0;
 	begin = clock_now_ns();
 	o->unsent = ask_at(r, factor * o->peak_rate, seconds, o->flood);
@@ -464,12 +481,17 @@ int bench_overload(int argc, char **argv)
 	struct run r = {.prompt = 20, .tokens = 20, .slow_ms = 1e12};
 	bool json = false;
 	const struct bench_option options[] = {
-	    {"--seconds", &seconds, NULL, NULL, 1, 3600}, {"--peak-seconds", &peak_s, NULL, NULL, 1, 3600},
-	    {"--factor", &factor, NULL, NULL, 1, 1000},	  {"--slots", &s.slots, NULL, NULL, 1, 4096},
-	    {"--rate", &s.rate, NULL, NULL, 1, 1e6},	  {"--first-token", &s.ttft_ms, NULL, NULL, 0, 1e5},
-	    {"--target", &s.target_ms, NULL, NULL, 1, 60000}, {"--threads", &s.threads, NULL, NULL, 0, 1024},
+	    {"--seconds", &seconds, NULL, NULL, 1, 3600},
+	    {"--peak-seconds", &peak_s, NULL, NULL, 1, 3600},
+	    {"--factor", &factor, NULL, NULL, 1, 1000},
+	    {"--slots", &s.slots, NULL, NULL, 1, 4096},
+	    {"--rate", &s.rate, NULL, NULL, 1, 1e6},
+	    {"--first-token", &s.ttft_ms, NULL, NULL, 0, 1e5},
+	    {"--target", &s.target_ms, NULL, NULL, 1, 60000},
+	    {"--threads", &s.threads, NULL, NULL, 0, 1024},
 	    {"--prompt-tokens", &r.prompt, NULL, NULL, 1, 8000},
-	    {"--max-tokens", &r.tokens, NULL, NULL, 2, 1e5}, {"--json", NULL, NULL, &json, 0, 0},
+	    {"--max-tokens", &r.tokens, NULL, NULL, 2, 1e5},
+	    {"--json", NULL, NULL, &json, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &model);
 	if (rc != 0)
@@ -540,8 +562,9 @@ static void turn_both(struct run *high, struct run *low, double seconds)
 	}
 }
 
-static int measure_windows(struct bench_box *box, struct shape *s, int paced, int unpaced, double seconds, double tokens,
-			   double with[WINDOWS], double without[WINDOWS], double *low, struct sl_err *err)
+static int measure_windows(struct bench_box *box, struct shape *s, int paced, int unpaced, double seconds,
+			   double tokens, double with[WINDOWS], double without[WINDOWS], double *low,
+			   struct sl_err *err)
 {
 	static struct tally high, slow;
 	struct run r = {.prompt = 8, .tokens = tokens, .echo = s->model == NULL};
@@ -581,7 +604,8 @@ static int measure_windows(struct bench_box *box, struct shape *s, int paced, in
 	}
 	*low = low_events;
 	if (rc == 0 && !(low_events > 0))
-		rc = sl_errf(err, SL_EIO, "the paced streams told nothing while they were measured: windows of more --seconds");
+		rc = sl_errf(err, SL_EIO,
+			     "the paced streams told nothing while they were measured: windows of more --seconds");
 	close_run(&r);
 	bench_box_stop(box);
 	return rc;
@@ -593,8 +617,8 @@ int bench_pacing(int argc, char **argv)
 	double seconds = 10, paced = 32, unpaced = 4, tokens = 200, share = 10;
 	bool json = false, first = true;
 	const struct bench_option options[] = {
-	    {"--seconds", &seconds, NULL, NULL, 1, 600}, {"--paced", &paced, NULL, NULL, 1, 1000},
-	    {"--unpaced", &unpaced, NULL, NULL, 1, 1000}, {"--share", &share, NULL, NULL, 0.1, 100},
+	    {"--seconds", &seconds, NULL, NULL, 1, 600},   {"--paced", &paced, NULL, NULL, 1, 1000},
+	    {"--unpaced", &unpaced, NULL, NULL, 1, 1000},  {"--share", &share, NULL, NULL, 0.1, 100},
 	    {"--max-tokens", &tokens, NULL, NULL, 2, 1e5}, {"--json", NULL, NULL, &json, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &model);

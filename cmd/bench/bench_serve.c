@@ -33,9 +33,9 @@ static const uint64_t pause_ns = 100 * NS_PER_MS; /* of a place whose connection
 static const uint64_t progress_ns = 500 * NS_PER_MS;
 
 static const char *const words[] = {
-    "the",   "small", "river", "runs",  "under", "an",    "old",    "stone", "bridge", "while", "many",  "people",
-    "walk",  "to",    "work",  "in",    "cold",  "rain",  "and",    "talk",  "about",  "bread", "music", "trains",
-    "along", "road",  "home",  "again", "with",  "green", "quiet",  "light",
+    "the",    "small",  "river", "runs", "under", "an",    "old",  "stone", "bridge", "while", "many",
+    "people", "walk",   "to",    "work", "in",    "cold",  "rain", "and",   "talk",   "about", "bread",
+    "music",  "trains", "along", "road", "home",  "again", "with", "green", "quiet",  "light",
 };
 
 struct key {
@@ -97,7 +97,8 @@ static int write_words(struct load *l, struct sl_buf *out, uint64_t n, bool shar
 	int rc = 0;
 	enum { N_WORDS = sizeof words / sizeof *words };
 	for (uint64_t i = 0; i < n && rc == 0; i++) {
-		rc = buf_append_str(out, words[shared ? (i * 7 + i / N_WORDS) % N_WORDS : (uint64_t)(draw(l) * (N_WORDS - 1))]);
+		rc = buf_append_str(
+		    out, words[shared ? (i * 7 + i / N_WORDS) % N_WORDS : (uint64_t)(draw(l) * (N_WORDS - 1))]);
 		if (rc == 0)
 			rc = buf_append_str(out, " ");
 	}
@@ -113,9 +114,10 @@ static int write_request(struct load *l, struct sl_buf *out)
 	if (rc == 0)
 		rc = json_out_string(out, l->model, strlen(l->model));
 	if (rc == 0)
-		rc = buf_printf(out, ",\"max_tokens\":%.0f,\"temperature\":%g,%s\"messages\":[{\"role\":\"user\",\"content\":\"",
-				l->warming && l->max_tokens > WARMUP_TOKENS ? WARMUP_TOKENS : l->max_tokens, l->temperature,
-				l->whole ? "" : "\"stream\":true,\"stream_options\":{\"include_usage\":true},");
+		rc = buf_printf(
+		    out, ",\"max_tokens\":%.0f,\"temperature\":%g,%s\"messages\":[{\"role\":\"user\",\"content\":\"",
+		    l->warming && l->max_tokens > WARMUP_TOKENS ? WARMUP_TOKENS : l->max_tokens, l->temperature,
+		    l->whole ? "" : "\"stream\":true,\"stream_options\":{\"include_usage\":true},");
 	if (rc == 0)
 		rc = write_words(l, out, shared, true);
 	if (rc == 0)
@@ -153,8 +155,9 @@ static void free_place(struct place *p)
 
 static const char *code_name(int rc)
 {
-	return rc == SL_ECLOSED ? "connection: the server takes no more on it"
-	       : rc == SL_ENOMEM ? "out of memory" : "connection: could not be made";
+	return rc == SL_ECLOSED  ? "connection: the server takes no more on it"
+	       : rc == SL_ENOMEM ? "out of memory"
+				 : "connection: could not be made";
 }
 
 static void start(struct place *p, uint64_t due_ns)
@@ -312,10 +315,11 @@ static uint64_t start_due(struct load *l, uint64_t now)
 
 static void progress(const struct load *l, uint64_t now)
 {
-	fprintf(stderr, "\r%6.1f s  %llu of %s%llu answered  %llu failed  %.0f events/s\033[K",
-		(double)(now - l->begin_ns) / 1e9, (unsigned long long)l->n_ended, l->most == UINT64_MAX ? "at least " : "",
-		(unsigned long long)(l->most == UINT64_MAX ? l->n_started : l->most), (unsigned long long)l->all->n_failed,
-		(double)l->all->n_events / ((double)(now - l->begin_ns) / 1e9 + 1e-9));
+	fprintf(
+	    stderr, "\r%6.1f s  %llu of %s%llu answered  %llu failed  %.0f events/s\033[K",
+	    (double)(now - l->begin_ns) / 1e9, (unsigned long long)l->n_ended, l->most == UINT64_MAX ? "at least " : "",
+	    (unsigned long long)(l->most == UINT64_MAX ? l->n_started : l->most), (unsigned long long)l->all->n_failed,
+	    (double)l->all->n_events / ((double)(now - l->begin_ns) / 1e9 + 1e-9));
 }
 
 /* Until `most` requests have ended, or the time is over. */
@@ -503,7 +507,8 @@ int bench_serve(int argc, char **argv)
 	target.verify = ca != NULL || (target.verify && !insecure);
 	if (mix != NULL && parse_mix(&l, mix) != 0) {
 		dispose(&l);
-		return bench_complain(CMD_EXIT_USAGE, "--tier-mix: KEY=WEIGHT,KEY=WEIGHT is wanted, at most %d", MAX_KEYS);
+		return bench_complain(CMD_EXIT_USAGE, "--tier-mix: KEY=WEIGHT,KEY=WEIGHT is wanted, at most %d",
+				      MAX_KEYS);
 	}
 	if (mix == NULL) {
 		l.n_keys = 1;

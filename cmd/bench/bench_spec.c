@@ -31,7 +31,15 @@
 #include "engine/model/model.h"
 #include "engine/sched/spec.h"
 
-enum { PAGE = 16, PAST = 256, MOST_ROWS = SPEC_MAX_DRAFT + 1, MAX_ROUNDS = 99, MAX_TOKENS = 4096, NOISE = 12, WAYS = 4 };
+enum {
+	PAGE = 16,
+	PAST = 256,
+	MOST_ROWS = SPEC_MAX_DRAFT + 1,
+	MAX_ROUNDS = 99,
+	MAX_TOKENS = 4096,
+	NOISE = 12,
+	WAYS = 4
+};
 
 static void say(bool json, bool *first, const char *what, double value, const char *unit)
 {
@@ -63,8 +71,13 @@ static double pass_ns(struct passes *p, int n_rows)
 	}
 	for (int i = 0; i < PAST / PAGE + 2; i++)
 		pages[i] = i;
-	struct kn_step s = {.n_rows = n_rows, .row_token = token, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
-			    .page_table = pages, .max_pages = PAST / PAGE + 2};
+	struct kn_step s = {.n_rows = n_rows,
+			    .row_token = token,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = pages,
+			    .max_pages = PAST / PAGE + 2};
 	uint64_t begin = clock_now_ns();
 	if (model_forward(p->m, &s, kv_pool_layout(p->pool), want, n_rows, p->logits) != 0)
 		return NAN;
@@ -82,12 +95,15 @@ static int verifying(const struct eng_config *cfg, int rounds, bool json, bool *
 	int rc = model_inspect(cfg->models[0].path, &info, &err);
 	const struct model_arch *a = &info.arch;
 	long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
-	struct kn_config kc = {.n_threads = cfg->n_threads > 0 ? cfg->n_threads : (int)n_cores, .max_rows = MOST_ROWS,
-			       .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff, .pad_rows = true};
+	struct kn_config kc = {.n_threads = cfg->n_threads > 0 ? cfg->n_threads : (int)n_cores,
+			       .max_rows = MOST_ROWS,
+			       .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
+			       .pad_rows = true};
 	p.ops = rc == 0 ? kn_select("auto", &err) : NULL;
 	if (p.ops == NULL || p.ops->open(&kc, &p.b, &err) != 0 ||
 	    model_load(cfg->models[0].path, p.ops, p.b, MOST_ROWS, 0, &p.m, &err) != 0 ||
-	    kv_pool_create(p.ops, p.b, KN_F32, PAST / PAGE + 2, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &p.pool, &err) != 0)
+	    kv_pool_create(p.ops, p.b, KN_F32, PAST / PAGE + 2, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &p.pool,
+			   &err) != 0)
 		rc = bench_complain(1, "%s", err.text);
 	p.logits = rc == 0 ? sl_zalloc_n((size_t)MOST_ROWS * (size_t)a->n_vocab, sizeof *p.logits) : NULL;
 	if (rc == 0 && p.logits == NULL)
@@ -209,8 +225,13 @@ static struct proto_submit request(struct wording *w, int text, int round, int n
 	static const char *const phrases[] = {"One two three four five. ", "Tom has a red ball. ",
 					      "The dog runs to the tree and back. ", "apple, pear, plum, "};
 	static const char sentence[] = "The river runs to the sea, and on its way it passes the old town, where";
-	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TOKENS, .flags = PROTO_SUBMIT_IGNORE_EOS,
-				   .tenant = 1, .top_p = 1, .max_tokens = (uint32_t)n_tokens, .seed = (uint64_t)round + 1,
+	struct proto_submit req = {PROTO_SUBMIT_OFF,
+				   .prompt_kind = PROTO_PROMPT_TOKENS,
+				   .flags = PROTO_SUBMIT_IGNORE_EOS,
+				   .tenant = 1,
+				   .top_p = 1,
+				   .max_tokens = (uint32_t)n_tokens,
+				   .seed = (uint64_t)round + 1,
 				   .prompt = {(const char *)w->ids, sizeof w->ids}};
 	uint32_t random = (uint32_t)round * 2654435761u + 12345;
 	for (int i = 0; i < PAST; i++) {
@@ -242,7 +263,8 @@ static struct proto_submit request(struct wording *w, int text, int round, int n
 	return req;
 }
 
-static int compare(struct answering *a, int n_ways, int text, int rounds, int n_tokens, int n_vocab, bool json, bool *first)
+static int compare(struct answering *a, int n_ways, int text, int rounds, int n_tokens, int n_vocab, bool json,
+		   bool *first)
 {
 	static double ratio[WAYS][MAX_ROUNDS], cpu_ratio[WAYS][MAX_ROUNDS];
 	static struct wording w;
@@ -314,10 +336,19 @@ int bench_speculation(int argc, char **argv)
 		return bench_complain(1, "a context of %d tokens is too short", n_ctx);
 	struct eng_model_config models[2] = {{.name = "large", .path = path, .role = PROTO_ROLE_LARGE},
 					     {.name = "small", .path = draft, .role = PROTO_ROLE_SMALL}};
-	struct eng_config cfg = {.models = models, .n_models = draft != NULL ? 2 : 1, .backend = "auto",
-				 .n_threads = (int)threads, .n_text_workers = 1, .page_tokens = PAGE,
-				 .kv_bytes = 512 << 20, .max_sequences = 4, .max_waiting = 16, .step_tokens = 256,
-				 .max_prompt_bytes = 1 << 20, .itl_target_ms = 50, .spec_max_draft = (int)most};
+	struct eng_config cfg = {.models = models,
+				 .n_models = draft != NULL ? 2 : 1,
+				 .backend = "auto",
+				 .n_threads = (int)threads,
+				 .n_text_workers = 1,
+				 .page_tokens = PAGE,
+				 .kv_bytes = 512 << 20,
+				 .max_sequences = 4,
+				 .max_waiting = 16,
+				 .step_tokens = 256,
+				 .max_prompt_bytes = 1 << 20,
+				 .itl_target_ms = 50,
+				 .spec_max_draft = (int)most};
 	if (!json)
 		bench_header();
 	rc = verifying(&cfg, (int)rounds, json, &first);

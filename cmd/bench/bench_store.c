@@ -39,7 +39,7 @@ struct bench_store {
 	struct quotas quotas;
 	struct gw_tier_config tier;
 	struct auth_key key;
-	int ping; /* a socket to the same server */
+	int ping;                   /* a socket to the same server */
 	bool done, admitted, whole; /* whole: by Redis */
 };
 
@@ -127,10 +127,12 @@ static int run(struct bench_store *b, const char *name, int times, bool json, bo
 		double two = percentile(pings, (size_t)times, 50), take = percentile(takes, (size_t)times, 50);
 		double settle = percentile(settles, (size_t)times, 50);
 		if (json)
-			printf("%s{\"limits\":\"%s\",\"two_pings_us\":%.2f,\"take_us\":%.2f,\"settle_us\":%.2f,\"ratio\":%.3f}",
+			printf("%s{\"limits\":\"%s\",\"two_pings_us\":%.2f,\"take_us\":%.2f,\"settle_us\":%.2f,"
+			       "\"ratio\":%.3f}",
 			       first ? "" : ",", name, two * 1e6, take * 1e6, settle * 1e6, take / two);
 		else
-			printf("%-44s %9.1f %9.1f %9.1f %9.2f\n", name, two * 1e6, take * 1e6, settle * 1e6, take / two);
+			printf("%-44s %9.1f %9.1f %9.1f %9.2f\n", name, two * 1e6, take * 1e6, settle * 1e6,
+			       take / two);
 		fflush(stdout);
 	}
 	sl_free(pings);
@@ -201,7 +203,8 @@ int bench_store(int argc, char **argv)
 {
 	bool json = false;
 	double times = 5000;
-	const struct bench_option options[] = {{"--times", &times, NULL, NULL, 10, MOST_TIMES}, {"--json", NULL, NULL, &json, 0, 0}};
+	const struct bench_option options[] = {{"--times", &times, NULL, NULL, 10, MOST_TIMES},
+					       {"--json", NULL, NULL, &json, 0, 0}};
 	int rc = bench_parse(argc, argv, options, 2, NULL);
 	if (rc != 0)
 		return rc;
@@ -229,11 +232,14 @@ int bench_store(int argc, char **argv)
 		printf("{\"store\":[");
 	} else if (rc == 0) {
 		bench_header();
-		printf("\nus, medians of %d                          two PINGs      take    settle     ratio\n", (int)times);
+		printf("\nus, medians of %d                          two PINGs      take    settle     ratio\n",
+		       (int)times);
 	}
 	for (size_t i = 0; rc == 0 && i < sizeof kinds / sizeof *kinds; i++) {
-		b.tier = (struct gw_tier_config){.name = (char *)(uintptr_t)"bench", .requests_per_minute = kinds[i].requests,
-						 .tokens_per_minute = kinds[i].tokens, .tokens_per_day = kinds[i].day};
+		b.tier = (struct gw_tier_config){.name = (char *)(uintptr_t) "bench",
+						 .requests_per_minute = kinds[i].requests,
+						 .tokens_per_minute = kinds[i].tokens,
+						 .tokens_per_day = kinds[i].day};
 		rc = run(&b, kinds[i].name, (int)times, json, i == 0);
 	}
 	if (rc == 0 && json)

@@ -77,7 +77,8 @@ enum { OPT_FORCE = 999, OPT_JSON = 1000, MOST_NUMBERS = 12 };
 /* 0 or the exit status. */
 static int parse(struct ask *a, int argc, char **argv, const struct number *numbers, int n)
 {
-	struct option longs[MOST_NUMBERS + 4] = {{"json", no_argument, NULL, OPT_JSON}, {"output", required_argument, NULL, 'o'},
+	struct option longs[MOST_NUMBERS + 4] = {{"json", no_argument, NULL, OPT_JSON},
+						 {"output", required_argument, NULL, 'o'},
 						 {"force", no_argument, NULL, OPT_FORCE}};
 	for (int i = 0; i < n; i++)
 		longs[3 + i] = (struct option){numbers[i].name, required_argument, NULL, OPT_JSON + 1 + i};
@@ -111,11 +112,11 @@ static int parse(struct ask *a, int argc, char **argv, const struct number *numb
 static void print_fit(const struct casc_fit *f, const char *name, bool json)
 {
 	if (json)
-		printf("\"%s\":{\"n\":%u,\"hard\":%u,\"loss\":%.6f,\"base_loss\":%.6f,\"accuracy\":%.6f,\"auc\":%.6f}", name, f->n,
-		       f->n_hard, f->loss, f->base_loss, f->accuracy, f->auc);
+		printf("\"%s\":{\"n\":%u,\"hard\":%u,\"loss\":%.6f,\"base_loss\":%.6f,\"accuracy\":%.6f,\"auc\":%.6f}",
+		       name, f->n, f->n_hard, f->loss, f->base_loss, f->accuracy, f->auc);
 	else
-		printf("%-9s %8u %8u %10.4f %10.4f %10.4f %10.4f\n", name, f->n, f->n_hard, f->loss, f->base_loss, f->accuracy,
-		       f->auc);
+		printf("%-9s %8u %8u %10.4f %10.4f %10.4f %10.4f\n", name, f->n, f->n_hard, f->loss, f->base_loss,
+		       f->accuracy, f->auc);
 }
 
 static size_t examples_of(const struct outcomes *o, struct casc_example *out)
@@ -124,7 +125,8 @@ static size_t examples_of(const struct outcomes *o, struct casc_example *out)
 	for (size_t i = 0; i < o->n; i++) {
 		const struct outcome *x = &o->at[i];
 		if (x->dense != NULL && x->small_right != VERDICT_NONE)
-			out[n++] = (struct casc_example){x->dense, x->grams, x->n_grams, x->small_right == VERDICT_WRONG};
+			out[n++] =
+			    (struct casc_example){x->dense, x->grams, x->n_grams, x->small_right == VERDICT_WRONG};
 	}
 	return n;
 }
@@ -146,7 +148,8 @@ static int fit(const struct ask *a, const struct outcomes *o, const struct casc_
 		print_fit(&held_out, "held_out", true);
 		printf("}\n");
 	} else if (rc == 0) {
-		printf("%-9s %8s %8s %10s %10s %10s %10s\n", "", "outcomes", "hard", "loss", "of mean", "accuracy", "AUC");
+		printf("%-9s %8s %8s %10s %10s %10s %10s\n", "", "outcomes", "hard", "loss", "of mean", "accuracy",
+		       "AUC");
 		print_fit(&trained, "trained", false);
 		print_fit(&held_out, "held out", false);
 		printf("\n%s is for cascade.weights\n", a->output);
@@ -162,8 +165,11 @@ static int train(int argc, char **argv)
 	struct sl_err err = {0};
 	struct outcomes o;
 	double bits = CASC_BITS_USUAL, epochs = 20, rate = 0.1, decay = 0.01, held_out = 0.1, seed = 1;
-	const struct number numbers[] = {{"bits", &bits, CASC_BITS_MIN, CASC_BITS_MAX}, {"epochs", &epochs, 1, 1000},
-					 {"rate", &rate, 1e-6, 100}, {"decay", &decay, 0, 0.99}, {"held-out", &held_out, 0, 0.9},
+	const struct number numbers[] = {{"bits", &bits, CASC_BITS_MIN, CASC_BITS_MAX},
+					 {"epochs", &epochs, 1, 1000},
+					 {"rate", &rate, 1e-6, 100},
+					 {"decay", &decay, 0, 0.99},
+					 {"held-out", &held_out, 0, 0.9},
 					 {"seed", &seed, 0, 9007199254740992.0}};
 	int rc = parse(&a, argc, argv, numbers, sizeof numbers / sizeof *numbers);
 	if (rc != 0)
@@ -201,28 +207,22 @@ static size_t calibration_of(const struct outcomes *o, struct casc_outcome *out)
 	return n;
 }
 
-static float at_most_1(float v)
-{
-	return v < 1 ? v : 1;
-}
+static float at_most_1(float v) { return v < 1 ? v : 1; }
 
-static float at_least_0(float v)
-{
-	return v > 0 ? v : 0;
-}
+static float at_least_0(float v) { return v > 0 ? v : 0; }
 
 static void print_point(const struct casc_curve_point *p, bool json, bool first)
 {
 	if (json)
-		printf("%s{\"low\":%.4f,\"small_rate\":%.4f,\"quality\":%.4f,\"large_tokens_saved\":%.4f}", first ? "" : ",",
-		       (double)p->low, p->small_rate, p->quality, p->large_tokens_saved);
+		printf("%s{\"low\":%.4f,\"small_rate\":%.4f,\"quality\":%.4f,\"large_tokens_saved\":%.4f}",
+		       first ? "" : ",", (double)p->low, p->small_rate, p->quality, p->large_tokens_saved);
 	else
 		printf("%8.4f %9.1f %% %9.1f %% %11.1f %%\n", (double)p->low, 100 * p->small_rate, 100 * p->quality,
 		       100 * p->large_tokens_saved);
 }
 
-static void print_curve(const struct ask *a, const struct casc_gate *g, size_t n, const struct casc_curve_point *points, size_t n_points,
-			const struct casc_curve_point *best, const struct casc_early *early)
+static void print_curve(const struct ask *a, const struct casc_gate *g, size_t n, const struct casc_curve_point *points,
+			size_t n_points, const struct casc_curve_point *best, const struct casc_early *early)
 {
 	float sure = best == NULL ? 1 : early != NULL ? early->sure : at_most_1(best->low + g->sure_above);
 
@@ -252,8 +252,8 @@ static void print_curve(const struct ask *a, const struct casc_gate *g, size_t n
 }
 
 /* early: below 0: sure keeps its distance. */
-static int find_thresholds(const struct ask *a, const struct outcomes *o, const struct casc_gate *g, enum casc_target kind, double target,
-			   double early_share, size_t most, struct sl_err *err)
+static int find_thresholds(const struct ask *a, const struct outcomes *o, const struct casc_gate *g,
+			   enum casc_target kind, double target, double early_share, size_t most, struct sl_err *err)
 {
 	static struct casc_curve_point points[MOST_POINTS];
 	struct casc_curve_point best;
@@ -277,10 +277,15 @@ static int calibrate(int argc, char **argv)
 	struct ask a = {0};
 	struct sl_err err = {0};
 	struct outcomes o;
-	double rate = 0.6, quality = -1, hold = 16, hold_min = 3, sure_above = 0.2, drop_below = 0.1, points = 20, early = -1;
-	const struct number numbers[] = {{"rate", &rate, 0, 1}, {"quality", &quality, 0, 2}, {"hold", &hold, 1, 1024},
-					 {"hold-min", &hold_min, 1, 1024}, {"sure-above", &sure_above, 0, 1},
-					 {"drop-below", &drop_below, 0, 1}, {"points", &points, 2, MOST_POINTS},
+	double rate = 0.6, quality = -1, hold = 16, hold_min = 3, sure_above = 0.2, drop_below = 0.1, points = 20,
+	       early = -1;
+	const struct number numbers[] = {{"rate", &rate, 0, 1},
+					 {"quality", &quality, 0, 2},
+					 {"hold", &hold, 1, 1024},
+					 {"hold-min", &hold_min, 1, 1024},
+					 {"sure-above", &sure_above, 0, 1},
+					 {"drop-below", &drop_below, 0, 1},
+					 {"points", &points, 2, MOST_POINTS},
 					 {"early", &early, 0, 1}};
 	int rc = parse(&a, argc, argv, numbers, sizeof numbers / sizeof *numbers);
 	if (rc != 0)
@@ -288,10 +293,11 @@ static int calibrate(int argc, char **argv)
 	rc = outcomes_read(a.file, &o, &err);
 	if (rc != 0)
 		return complain("calibrate", err.text);
-	struct casc_gate g = {(uint16_t)hold, (uint16_t)(hold_min < hold ? hold_min : hold), (float)sure_above, (float)drop_below};
+	struct casc_gate g = {(uint16_t)hold, (uint16_t)(hold_min < hold ? hold_min : hold), (float)sure_above,
+			      (float)drop_below};
 	bool for_quality = quality >= 0;
-	rc = find_thresholds(&a, &o, &g, for_quality ? CASC_FOR_QUALITY : CASC_FOR_RATE, for_quality ? quality : rate, early,
-			     (size_t)points, &err);
+	rc = find_thresholds(&a, &o, &g, for_quality ? CASC_FOR_QUALITY : CASC_FOR_RATE, for_quality ? quality : rate,
+			     early, (size_t)points, &err);
 	outcomes_dispose(&o);
 	return rc == 0 ? 0 : complain("calibrate", err.text);
 }
@@ -331,14 +337,12 @@ static void print_names(const char *title, const size_t *counts, int n, const ch
 	printf(json ? "\"%s\":{" : "%-24s", title);
 	for (int i = 0, shown = 0; i < n; i++)
 		if (counts[i] > 0 || json)
-			printf(json ? "%s\"%s\":%zu" : "%s%s %zu", shown++ > 0 ? (json ? "," : ", ") : "", name(i), counts[i]);
+			printf(json ? "%s\"%s\":%zu" : "%s%s %zu", shown++ > 0 ? (json ? "," : ", ") : "", name(i),
+			       counts[i]);
 	printf(json ? "}," : "\n");
 }
 
-static double share(double part, double whole)
-{
-	return whole > 0 ? part / whole : 0;
-}
+static double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 static void print_json(struct report *r, double small_cost)
 {
@@ -352,13 +356,15 @@ static void print_json(struct report *r, double small_cost)
 	print_names("escalated", r->reasons, CASC_FOR_FAILURE + 1, casc_reason_name, true);
 	printf("\"tokens\":{\"small_shown\":%llu,\"small_wasted\":%llu,\"large_shown\":%llu,\"large_wasted\":%llu,"
 	       "\"offered\":%llu,\"accepted\":%llu},",
-	       (unsigned long long)c->small_shown, (unsigned long long)c->small_wasted, (unsigned long long)c->large_shown,
-	       (unsigned long long)c->large_wasted, (unsigned long long)c->offered, (unsigned long long)c->accepted);
+	       (unsigned long long)c->small_shown, (unsigned long long)c->small_wasted,
+	       (unsigned long long)c->large_shown, (unsigned long long)c->large_wasted, (unsigned long long)c->offered,
+	       (unsigned long long)c->accepted);
 	printf("\"rows\":{\"large\":%llu,\"always_large\":%llu,\"small\":%llu,\"saved\":%.4f},",
-	       (unsigned long long)casc_cost_large(c), (unsigned long long)c->always_large,
-	       small_rows, casc_cost_saved(c, small_cost));
+	       (unsigned long long)casc_cost_large(c), (unsigned long long)c->always_large, small_rows,
+	       casc_cost_saved(c, small_cost));
 	printf("\"quality\":{\"judged\":%zu,\"right\":%zu,\"large_right\":%zu},", r->judged, r->right, r->large_right);
-	printf("\"ttft_ms\":{\"small\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f},\"large\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f}}}\n",
+	printf("\"ttft_ms\":{\"small\":{\"n\":%zu,\"p50\":%.1f,\"p99\":%.1f},\"large\":{\"n\":%zu,\"p50\":%.1f,\"p99\":"
+	       "%.1f}}}\n",
 	       r->n_small_ttft, percentile(r->small_ttft, r->n_small_ttft, 50),
 	       percentile(r->small_ttft, r->n_small_ttft, 99), r->n_large_ttft,
 	       percentile(r->large_ttft, r->n_large_ttft, 50), percentile(r->large_ttft, r->n_large_ttft, 99));
@@ -375,20 +381,24 @@ static void print_text(struct report *r, double small_cost)
 	print_names("  at", r->reasons, CASC_FOR_FAILURE + 1, casc_reason_name, false);
 	print_names("plans", r->plans, CASC_PLAN_RACE + 1, casc_plan_name, false);
 	print_names("  because", r->whys, CASC_N_WHYS, casc_why_name, false);
-	printf("%-24s%llu small, %llu large; wasted %llu and %llu\n", "tokens shown", (unsigned long long)c->small_shown,
-	       (unsigned long long)c->large_shown, (unsigned long long)c->small_wasted, (unsigned long long)c->large_wasted);
-	printf("%-24s%llu of %llu (%.1f %%)\n", "drafts accepted", (unsigned long long)c->accepted, (unsigned long long)c->offered,
-	       100 * share((double)c->accepted, (double)c->offered));
-	printf("%-24s%llu of %llu that always-large would take (%.1f %%)\n", "the large one's rows", (unsigned long long)casc_cost_large(c),
-	       (unsigned long long)c->always_large, 100 * share((double)casc_cost_large(c), (double)c->always_large));
+	printf("%-24s%llu small, %llu large; wasted %llu and %llu\n", "tokens shown",
+	       (unsigned long long)c->small_shown, (unsigned long long)c->large_shown,
+	       (unsigned long long)c->small_wasted, (unsigned long long)c->large_wasted);
+	printf("%-24s%llu of %llu (%.1f %%)\n", "drafts accepted", (unsigned long long)c->accepted,
+	       (unsigned long long)c->offered, 100 * share((double)c->accepted, (double)c->offered));
+	printf("%-24s%llu of %llu that always-large would take (%.1f %%)\n", "the large one's rows",
+	       (unsigned long long)casc_cost_large(c), (unsigned long long)c->always_large,
+	       100 * share((double)casc_cost_large(c), (double)c->always_large));
 	printf("%-24s%.1f %%, a small row at %g\n", "compute saved", 100 * casc_cost_saved(c, small_cost), small_cost);
 	if (r->judged > 0)
-		printf("%-24s%zu of %zu right, always-large %zu (%.1f %%)\n", "quality on a sample", r->right, r->judged, r->large_right,
-		       100 * share((double)r->right, (double)r->large_right));
-	printf("%-24sp50 %.0f, p99 %.0f where the small one began (%zu); p50 %.0f, p99 %.0f where the large one did (%zu)\n", "TTFT, ms",
-	       percentile(r->small_ttft, r->n_small_ttft, 50), percentile(r->small_ttft, r->n_small_ttft, 99),
-	       r->n_small_ttft, percentile(r->large_ttft, r->n_large_ttft, 50),
-	       percentile(r->large_ttft, r->n_large_ttft, 99), r->n_large_ttft);
+		printf("%-24s%zu of %zu right, always-large %zu (%.1f %%)\n", "quality on a sample", r->right,
+		       r->judged, r->large_right, 100 * share((double)r->right, (double)r->large_right));
+	printf("%-24sp50 %.0f, p99 %.0f where the small one began (%zu); p50 %.0f, p99 %.0f where the large one did "
+	       "(%zu)\n",
+	       "TTFT, ms", percentile(r->small_ttft, r->n_small_ttft, 50),
+	       percentile(r->small_ttft, r->n_small_ttft, 99), r->n_small_ttft,
+	       percentile(r->large_ttft, r->n_large_ttft, 50), percentile(r->large_ttft, r->n_large_ttft, 99),
+	       r->n_large_ttft);
 }
 
 static int report(int argc, char **argv)
@@ -404,7 +414,8 @@ static int report(int argc, char **argv)
 	rc = outcomes_read(a.file, &o, &err);
 	if (rc != 0)
 		return complain("report", err.text);
-	struct report r = {.small_ttft = sl_zalloc_n(o.n + 1, sizeof(double)), .large_ttft = sl_zalloc_n(o.n + 1, sizeof(double))};
+	struct report r = {.small_ttft = sl_zalloc_n(o.n + 1, sizeof(double)),
+			   .large_ttft = sl_zalloc_n(o.n + 1, sizeof(double))};
 	if (r.small_ttft == NULL || r.large_ttft == NULL) {
 		rc = complain("report", "no memory");
 	} else {

@@ -57,7 +57,8 @@ static int get_verdict(const struct place *p, const json_t *o, const char *key, 
 	return 0;
 }
 
-static int get_name(const struct place *p, const json_t *o, const char *key, const char *(*name)(int), int n, int8_t *out)
+static int get_name(const struct place *p, const json_t *o, const char *key, const char *(*name)(int), int n,
+		    int8_t *out)
 {
 	const json_t *v = json_object_get(o, key);
 	*out = -1;
@@ -76,10 +77,14 @@ static int get_costs(const struct place *p, const json_t *o, struct outcome *to)
 	uint64_t small_made = 0, large_made = 0;
 	int rc = get_count(p, small, "prompt", &c->small_prompt);
 	if (rc != 0 || (rc = get_count(p, small, "made", &small_made)) != 0 ||
-	    (rc = get_count(p, small, "shown", &c->small_shown)) != 0 || (rc = get_count(p, large, "prompt", &c->large_prompt)) != 0 ||
-	    (rc = get_count(p, large, "made", &large_made)) != 0 || (rc = get_count(p, large, "shown", &c->large_shown)) != 0 ||
-	    (rc = get_count(p, large, "given", &c->large_given)) != 0 || (rc = get_count(p, o, "offered", &c->offered)) != 0 ||
-	    (rc = get_count(p, o, "accepted", &c->accepted)) != 0 || (rc = get_count(p, o, "always_large", &c->always_large)) != 0)
+	    (rc = get_count(p, small, "shown", &c->small_shown)) != 0 ||
+	    (rc = get_count(p, large, "prompt", &c->large_prompt)) != 0 ||
+	    (rc = get_count(p, large, "made", &large_made)) != 0 ||
+	    (rc = get_count(p, large, "shown", &c->large_shown)) != 0 ||
+	    (rc = get_count(p, large, "given", &c->large_given)) != 0 ||
+	    (rc = get_count(p, o, "offered", &c->offered)) != 0 ||
+	    (rc = get_count(p, o, "accepted", &c->accepted)) != 0 ||
+	    (rc = get_count(p, o, "always_large", &c->always_large)) != 0)
 		return rc;
 	if (small_made < c->small_shown)
 		return wrong(p, "small.shown", "is above made");
@@ -101,8 +106,8 @@ static int get_costs(const struct place *p, const json_t *o, struct outcome *to)
 
 /* ---- lists ---- */
 
-static int get_floats(const struct place *p, const json_t *v, const char *key, size_t least, size_t most, double top, float **out,
-		      uint32_t *n)
+static int get_floats(const struct place *p, const json_t *v, const char *key, size_t least, size_t most, double top,
+		      float **out, uint32_t *n)
 {
 	size_t len = json_array_size(v);
 	if (!json_is_array(v) || len < least || len > most)
@@ -129,7 +134,8 @@ static int set_grams(const struct place *p, struct outcome *to, size_t n)
 static int get_features(const struct place *p, const json_t *f, struct outcome *to)
 {
 	uint32_t n;
-	int rc = get_floats(p, json_object_get(f, "dense"), "features.dense", CASC_N_FEATURES, CASC_N_FEATURES, 100, &to->dense, &n);
+	int rc = get_floats(p, json_object_get(f, "dense"), "features.dense", CASC_N_FEATURES, CASC_N_FEATURES, 100,
+			    &to->dense, &n);
 	const json_t *grams = json_object_get(f, "grams");
 	if (rc != 0)
 		return rc;
@@ -151,7 +157,10 @@ static int role_of(const char *role, enum casc_role *out)
 	static const struct {
 		const char *name;
 		enum casc_role role;
-	} roles[] = {{"system", CASC_SYSTEM}, {"developer", CASC_SYSTEM}, {"user", CASC_USER}, {"assistant", CASC_ASSISTANT},
+	} roles[] = {{"system", CASC_SYSTEM},
+		     {"developer", CASC_SYSTEM},
+		     {"user", CASC_USER},
+		     {"assistant", CASC_ASSISTANT},
 		     {"tool", CASC_TOOL}};
 	for (size_t i = 0; i < sizeof roles / sizeof *roles && role != NULL; i++)
 		if (strcmp(roles[i].name, role) == 0) {
@@ -179,7 +188,8 @@ static int features_of(const struct place *p, const json_t *o, const json_t *mes
 		m[i].text = json_string_value(text);
 		m[i].n = json_string_length(text);
 	}
-	struct casc_ask ask = {m, n, (uint32_t)(tools < 1000 ? tools : 1000), (uint32_t)(asked < INT32_MAX ? asked : INT32_MAX)};
+	struct casc_ask ask = {m, n, (uint32_t)(tools < 1000 ? tools : 1000),
+			       (uint32_t)(asked < INT32_MAX ? asked : INT32_MAX)};
 	casc_features(&ask, &f);
 	if ((to->dense = sl_zalloc_n(CASC_N_FEATURES, sizeof *to->dense)) == NULL)
 		return no_memory(p);
@@ -207,14 +217,15 @@ static int take(const struct place *p, const json_t *o, struct outcome *to)
 	if (rc != 0 || (rc = get_name(p, o, "why", casc_why_name, CASC_N_WHYS, &to->why)) != 0 ||
 	    (rc = get_name(p, o, "escalated", casc_reason_name, CASC_FOR_FAILURE + 1, &to->escalated)) != 0 ||
 	    (rc = get_verdict(p, o, "small_right", &to->small_right)) != 0 ||
-	    (rc = get_verdict(p, o, "large_right", &to->large_right)) != 0 || (rc = get_verdict(p, o, "right", &to->right)) != 0 ||
-	    (rc = get_costs(p, o, to)) != 0)
+	    (rc = get_verdict(p, o, "large_right", &to->large_right)) != 0 ||
+	    (rc = get_verdict(p, o, "right", &to->right)) != 0 || (rc = get_costs(p, o, to)) != 0)
 		return rc;
 	if (features != NULL)
 		rc = get_features(p, features, to);
 	else if (messages != NULL)
 		rc = features_of(p, o, messages, to);
-	return rc == 0 && trace != NULL ? get_floats(p, trace, "trace", 0, MOST_TOKENS, 1, &to->trace, &to->n_trace) : rc;
+	return rc == 0 && trace != NULL ? get_floats(p, trace, "trace", 0, MOST_TOKENS, 1, &to->trace, &to->n_trace)
+					: rc;
 }
 
 static int add_line(const struct place *p, const char *text, size_t n, struct outcomes *to)

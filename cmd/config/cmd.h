@@ -37,16 +37,16 @@ struct cmd_options {
 	int beat_fd;          /* --beat-fd N; -1 */
 	int handover_fd;      /* --handover-fd N; -1 */
 	bool takeover;        /* --takeover */
-	/* What a child gets of the supervisor (cmd/confine/confine.h): --broker-fd N, --state-fd N, --run-as UID:GID; -1, -1, NULL. */
+	/* What a child gets of the supervisor (cmd/confine/confine.h): --broker-fd N, --state-fd N, --run-as UID:GID;
+	 * -1, -1, NULL. */
 	int broker_fd, state_fd;
 	const char *run_as;
-	const char *word;     /* the one argument that is no option; NULL */
+	const char *word; /* the one argument that is no option; NULL */
 };
 
 /* 0, or the exit status to end with (0 is never one: --help ends the process itself). what: one
  * line for --help. takes_word: one argument that is no option is allowed. */
-int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word,
-		      const char *what);
+int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word, const char *what);
 /* Reads and checks the configuration and starts the log under the name who. On failure prints the
  * one line and returns CMD_EXIT_CONFIG. */
 int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config *cfg);

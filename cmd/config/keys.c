@@ -136,12 +136,14 @@ static int add_key(struct key_registry *s, struct identity *id, struct sl_err *e
 
 static int check_room(const struct key_registry *s, size_t n, struct sl_err *err)
 {
-	return n < key_registry_room(s) ? 0
-				      : sl_errf(err, SL_ELIMIT, "the store keeps %zu keys already: cache.keys_per_tenant allows no more", n);
+	return n < key_registry_room(s)
+		   ? 0
+		   : sl_errf(err, SL_ELIMIT, "the store keeps %zu keys already: cache.keys_per_tenant allows no more",
+			     n);
 }
 
-static int create(struct key_registry *s, const struct sluice_config *cfg, const struct ask *a, const struct stored_key *all,
-		  size_t n, struct sl_err *err)
+static int create(struct key_registry *s, const struct sluice_config *cfg, const struct ask *a,
+		  const struct stored_key *all, size_t n, struct sl_err *err)
 {
 	struct identity id = {0};
 	const char *tenant = a->tenant != NULL ? a->tenant : a->name;
@@ -156,7 +158,8 @@ static int create(struct key_registry *s, const struct sluice_config *cfg, const
 		return sl_errf(err, SL_EINVAL, "--tier and --tenant are made of letters, digits and . _ -");
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(all[i].identity.name, a->name) == 0 && identity_valid(&all[i].identity, clock_unix_s()))
-			return sl_errf(err, SL_EINVAL, "%s: there is such a key; rotate it, or revoke it first", a->name);
+			return sl_errf(err, SL_EINVAL, "%s: there is such a key; rotate it, or revoke it first",
+				       a->name);
 	snprintf(id.name, sizeof id.name, "%s", a->name);
 	snprintf(id.tier, sizeof id.tier, "%s", a->tier);
 	snprintf(id.tenant, sizeof id.tenant, "%s", tenant);

@@ -15,7 +15,18 @@
 /* Looked for when -c is not given: a source tree, then an installation. */
 static const char *const usual_places[] = {"etc/sluice.yaml", "/etc/sluice/sluice.yaml"};
 
-enum { OPT_SET = 256, OPT_STATE, OPT_BEAT_FD, OPT_HANDOVER_FD, OPT_TAKEOVER, OPT_BROKER_FD, OPT_STATE_FD, OPT_RUN_AS, OPT_ECHO, OPT_HELP };
+enum {
+	OPT_SET = 256,
+	OPT_STATE,
+	OPT_BEAT_FD,
+	OPT_HANDOVER_FD,
+	OPT_TAKEOVER,
+	OPT_BROKER_FD,
+	OPT_STATE_FD,
+	OPT_RUN_AS,
+	OPT_ECHO,
+	OPT_HELP
+};
 
 static void print_help(const char *name, const char *what)
 {
@@ -49,8 +60,7 @@ static int parse_fd(const char *option, const char *text, int *out)
 	return 0;
 }
 
-int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word,
-		      const char *what)
+int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word, const char *what)
 {
 	static const struct option longs[] = {
 	    {"config", required_argument, NULL, 'c'},
@@ -77,8 +87,8 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 		case 'c': o->path = optarg; break;
 		case OPT_SET: rc = add_set(o, optarg); break;
 		case OPT_STATE:
-			if ((size_t)snprintf(o->state_set, sizeof o->state_set, "state=%s",
-					     optarg) >= sizeof o->state_set) {
+			if ((size_t)snprintf(o->state_set, sizeof o->state_set, "state=%s", optarg) >=
+			    sizeof o->state_set) {
 				fprintf(stderr, "sluice: --state: too long\n");
 				return CMD_EXIT_USAGE;
 			}
@@ -118,8 +128,8 @@ int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config 
 {
 	struct sl_err err;
 	if (o->path == NULL) {
-		fprintf(stderr, "sluice: no configuration: give -c FILE, or put one at %s or %s\n",
-			usual_places[0], usual_places[1]);
+		fprintf(stderr, "sluice: no configuration: give -c FILE, or put one at %s or %s\n", usual_places[0],
+			usual_places[1]);
 		return CMD_EXIT_CONFIG;
 	}
 	if (sluice_config_load(cfg, o->path, o->sets, o->n_sets, &err) != 0) {

@@ -30,14 +30,23 @@
 #define LISTENER(field) offsetof(struct gw_listener_config, field)
 
 /* One line a row: key, type, where, default, least, most, what it means. */
-#define ROW(k, t, o, d, lo, hi, h) \
-	{.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi, .help = h}
-#define ROW_ENUM(k, o, d, c, h) \
-	{.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c, .help = h}
-#define ROW_LIST(k, o, rows, type_, lo, hi, h)                                                     \
-	{.key = k, .type = CONF_LIST, .offset = o, .item_rows = rows, .item_size = sizeof(type_),  \
-	 .item_name = "name", .min = lo, .max = hi, .help = h}
-#define ROW_END {.key = NULL}
+#define ROW(k, t, o, d, lo, hi, h)                                                               \
+	{                                                                                        \
+		.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi, .help = h \
+	}
+#define ROW_ENUM(k, o, d, c, h)                                                                  \
+	{                                                                                        \
+		.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c, .help = h \
+	}
+#define ROW_LIST(k, o, rows, type_, lo, hi, h)                                                           \
+	{                                                                                                \
+		.key = k, .type = CONF_LIST, .offset = o, .item_rows = rows, .item_size = sizeof(type_), \
+		.item_name = "name", .min = lo, .max = hi, .help = h                                     \
+	}
+#define ROW_END             \
+	{                   \
+		.key = NULL \
+	}
 
 #define KIB 1024.0
 #define MIB (1024 * KIB)
@@ -48,7 +57,8 @@
 #define HOUR 3600000.0
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
-static const char *const backends[] = {"auto", "cpu-ref", "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni", "cpu-amx", "cpu-amx-int8", "cuda", "cuda-emulated", NULL};
+static const char *const backends[] = {"auto",    "cpu-ref",      "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni",
+				       "cpu-amx", "cpu-amx-int8", "cuda",     "cuda-emulated", NULL};
 static const char *const stores[] = {"auto", "memory", "redis", NULL};
 static const char *const client_certs[] = {"none", "optional", "required", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
@@ -72,7 +82,8 @@ static const struct conf_row model_rows[] = {
     ROW_ENUM("role", MODEL(role), "none", roles,
 	     "small and large are the pair that tiers and the default choose from."),
     ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16,
-	"A weight type (q8_0, q4_k, ...; int4; fp8 with CUDA) that float matrices become on load; empty: as in the file."),
+	"A weight type (q8_0, q4_k, ...; int4; fp8 with CUDA) that float matrices become on load; empty: as in the "
+	"file."),
     ROW_ENUM("kv_type", MODEL(kv_type), "default", kv_types,
 	     "What its keys and values are kept in; default: engine.kv_type."),
     ROW_END,
@@ -83,12 +94,9 @@ static const struct conf_row tier_rows[] = {
     ROW("priority", CONF_INT, TIER(priority), "1", 0, 9, "0 is served first."),
     ROW("default_model", CONF_STRING, TIER(default_model), "", 0, PROTO_MAX_NAME,
 	"What a request for the model named default gets; empty: gateway.default_model."),
-    ROW("pace_tps", CONF_FLOAT, TIER(pace_tps), "0", 0, 100000,
-	"Tokens per second of one stream; 0: unpaced."),
-    ROW("burst", CONF_INT, TIER(pace_burst), "8", 1, 100000,
-	"Tokens that may come at once before the pace begins."),
-    ROW("max_output", CONF_INT, TIER(max_output), "1024", 1, 1000000,
-	"The most tokens of one answer."),
+    ROW("pace_tps", CONF_FLOAT, TIER(pace_tps), "0", 0, 100000, "Tokens per second of one stream; 0: unpaced."),
+    ROW("burst", CONF_INT, TIER(pace_burst), "8", 1, 100000, "Tokens that may come at once before the pace begins."),
+    ROW("max_output", CONF_INT, TIER(max_output), "1024", 1, 1000000, "The most tokens of one answer."),
     ROW("concurrency", CONF_INT, TIER(concurrency), "4", 1, 100000,
 	"Answers of one key at once, each prompt x choice of a request counted."),
     ROW("deadline", CONF_DURATION, TIER(deadline_ms), "0", 0, 24 * HOUR,
@@ -147,8 +155,7 @@ static const struct conf_row prompt_rows[] = {
 static const struct conf_row key_rows[] = {
     ROW("name", CONF_STRING, KEY(name), NULL, 1, 64, "For logs and metrics, never the key."),
     ROW("sha256", CONF_STRING, KEY(sha256), NULL, 64, 64, "SHA-256 of the key, 64 hex digits."),
-    ROW("tier", CONF_STRING, KEY(tier), NULL, 1, 64,
-	"A tier's name, or admin: may only read /metrics."),
+    ROW("tier", CONF_STRING, KEY(tier), NULL, 1, 64, "A tier's name, or admin: may only read /metrics."),
     ROW("origins", CONF_STRINGS, KEY(origins), "", 0, 16,
 	"Web origins that may use the key; a request with another Origin is refused; empty: any."),
     ROW_END,
@@ -165,8 +172,7 @@ static const struct conf_row listener_rows[] = {
     ROW("name", CONF_STRING, LISTENER(name), NULL, 1, 64, "For messages."),
     ROW("address", CONF_ADDRESS, LISTENER(address), "off", 0, 0, "An address, or off with unix."),
     ROW("unix", CONF_STRING, LISTENER(unix_path), "", 0, 107, "A socket's path instead of an address."),
-    ROW("mode", CONF_STRING, LISTENER(unix_mode), "0660", 1, 4,
-	"Its permissions, octal: who may connect."),
+    ROW("mode", CONF_STRING, LISTENER(unix_mode), "0660", 1, 4, "Its permissions, octal: who may connect."),
     ROW("tls", CONF_BOOL, LISTENER(tls), "false", 0, 0, "TLS, or cleartext."),
     ROW("proxy", CONF_BOOL, LISTENER(proxy), "false", 0, 0,
 	"Connections begin with a PROXY header (version 1 or 2), from gateway.trusted_proxies only."),
@@ -184,8 +190,8 @@ static const struct conf_row all_rows[] = {
 	"The engine and the gateway send a sign of life that often."),
     ROW("supervisor.hang", CONF_DURATION, ROOT(supervisor.hang_ms), "3s", 50, 10 * MINUTE,
 	"A process silent for that long is killed and started again."),
-    ROW("supervisor.backoff_min", CONF_DURATION, ROOT(supervisor.backoff_min_ms), "250ms", 1,
-	MINUTE, "The wait before the second restart in a row; it doubles from there."),
+    ROW("supervisor.backoff_min", CONF_DURATION, ROOT(supervisor.backoff_min_ms), "250ms", 1, MINUTE,
+	"The wait before the second restart in a row; it doubles from there."),
     ROW("supervisor.backoff_max", CONF_DURATION, ROOT(supervisor.backoff_max_ms), "15s", 1, HOUR,
 	"The longest wait before a restart."),
     ROW("supervisor.drain", CONF_DURATION, ROOT(supervisor.drain_ms), "15s", 10, HOUR,
@@ -195,28 +201,27 @@ static const struct conf_row all_rows[] = {
     ROW("supervisor.core_dumps", CONF_BOOL, ROOT(supervisor.core_dumps), "false", 0, 0,
 	"Whether a crash may leave a core file: it would hold prompts, answers and keys."),
     ROW("supervisor.user", CONF_STRING, ROOT(supervisor.user), "", 0, 64,
-	"Started as root: the user (name, UID or UID:GID) the engine, the gateway and Redis run as; empty: sluice, or uid 65532."),
+	"Started as root: the user (name, UID or UID:GID) the engine, the gateway and Redis run as; empty: sluice, or "
+	"uid 65532."),
     ROW("supervisor.sandbox", CONF_BOOL, ROOT(supervisor.sandbox), "true", 0, 0,
-	"Whether the engine and the gateway give up what they don't need: system calls (seccomp) and files (Landlock)."),
+	"Whether the engine and the gateway give up what they don't need: system calls (seccomp) and files "
+	"(Landlock)."),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107,
 	"The engine's unix socket; empty: STATE/run/engine.sock."),
     ROW_ENUM("engine.backend", ROOT(engine.backend), "auto", backends,
 	     "Which kernels compute; auto takes the fastest this processor has. cuda-emulated is for tests."),
-    ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024,
-	"Threads that compute; 0: one for each core."),
+    ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024, "Threads that compute; 0: one for each core."),
     ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64,
 	"Threads for templates and tokenizers."),
-    ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256,
-	"Tokens in one page of the KV cache."),
+    ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256, "Tokens in one page of the KV cache."),
     ROW("engine.kv_memory", CONF_BYTES, ROOT(engine.kv_memory), "256MiB", MIB, TIB,
 	"Memory for the KV cache of all models together; on a device see engine.cuda.memory."),
     ROW_ENUM("engine.kv_type", ROOT(engine.kv_type), "auto", kv_types + 1,
 	     "What keys and values are kept in; auto: f16 where the backend has it, otherwise f32."),
     ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB,
 	"A larger model file is refused; 0: what memory allows."),
-    ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096,
-	"Answers in progress at once."),
+    ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096, "Answers in progress at once."),
     ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536,
 	"Answers that may wait, each choice counted; one more displaces a worse one, or is refused."),
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "128", 1, 8192,
@@ -242,33 +247,33 @@ static const struct conf_row all_rows[] = {
 	"An answer's bits don't depend on what runs beside it. false: products of many rows are made by cuBLASLt "
 	"where it is quicker, so they may differ within rounding, and seeds and drafts promise nothing."),
     ROW("engine.cuda.memory", CONF_FLOAT, ROOT(engine.cuda_memory), "0.9", 0, 1,
-	"Part of a device's memory that may be taken in all: what weights and steps leave of it is for the KV cache, and "
+	"Part of a device's memory that may be taken in all: what weights and steps leave of it is for the KV cache, "
+	"and "
 	"engine.kv_memory counts for nothing. 0: that counts."),
     ROW("engine.cuda.swap", CONF_BYTES, ROOT(engine.cuda_swap), "4GiB", 0, TIB,
-	"The host's memory for KV pages of answers that are pre-empted on a device, an eighth of the machine's at most; 0: none."),
+	"The host's memory for KV pages of answers that are pre-empted on a device, an eighth of the machine's at "
+	"most; 0: none."),
     ROW("engine.weight_cache", CONF_STRING, ROOT(engine.weight_cache), "", 0, 4000,
-	"Folder where weights are kept as the kernels rearrange them, for the next start; empty: STATE/weights; off: not kept."),
+	"Folder where weights are kept as the kernels rearrange them, for the next start; empty: STATE/weights; off: "
+	"not kept."),
     ROW("engine.weight_cache_size", CONF_BYTES, ROOT(engine.weight_cache_size), "64GiB", 0, 16 * TIB,
 	"Room for all files in it; the least recently used ones go."),
-    ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0,
-	     PROTO_MAX_MODELS, "The models to serve."),
+    ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0, PROTO_MAX_MODELS,
+	     "The models to serve."),
 
     ROW("engine.echo.enabled", CONF_BOOL, ROOT(echo.enabled), "false", 0, 0,
 	"Serve no model but an echo with programmable behaviour, for tests."),
     ROW("engine.echo.rate", CONF_FLOAT, ROOT(echo.rate), "50", 0, 10000000,
 	"Tokens per second of one answer; 0: as fast as the gateway takes them."),
-    ROW("engine.echo.burst", CONF_INT, ROOT(echo.burst), "1", 1, PROTO_MAX_TOKENS_PER_FRAME,
-	"Tokens sent together."),
-    ROW("engine.echo.ttft", CONF_DURATION, ROOT(echo.ttft_ms), "50ms", 0, HOUR,
-	"The wait before the first token."),
+    ROW("engine.echo.burst", CONF_INT, ROOT(echo.burst), "1", 1, PROTO_MAX_TOKENS_PER_FRAME, "Tokens sent together."),
+    ROW("engine.echo.ttft", CONF_DURATION, ROOT(echo.ttft_ms), "50ms", 0, HOUR, "The wait before the first token."),
     ROW("engine.echo.fail_after", CONF_INT, ROOT(echo.fail_after), "0", 0, INT_MAX,
 	"An answer fails after that many tokens; 0: never."),
     ROW("engine.echo.hang_after", CONF_INT, ROOT(echo.hang_after), "0", 0, INT_MAX,
 	"An answer falls silent after that many tokens; 0: never."),
     ROW("engine.echo.die_after", CONF_INT, ROOT(echo.die_after), "0", 0, INT_MAX,
 	"The engine exits after that many tokens in all; 0: never."),
-    ROW("engine.echo.context", CONF_INT, ROOT(echo.context), "4096", 16, 1 << 20,
-	"The context it claims, in tokens."),
+    ROW("engine.echo.context", CONF_INT, ROOT(echo.context), "4096", 16, 1 << 20, "The context it claims, in tokens."),
     ROW("engine.echo.stamp", CONF_BOOL, ROOT(echo.stamp), "false", 0, 0,
 	"Every token is the time of its making (CLOCK_MONOTONIC, nanoseconds), for measurements."),
     ROW("engine.echo.step", CONF_DURATION, ROOT(echo.step_ms), "0", 0, HOUR,
@@ -285,18 +290,15 @@ static const struct conf_row all_rows[] = {
 	     "redis-server of its own; where that isn't installed, memory."),
     ROW("cache.address", CONF_STRING, ROOT(gateway.store.address), "", 0, 300,
 	"Redis: unix:/path, host:port or [::1]:port; empty: none of yours."),
-    ROW("cache.user", CONF_STRING, ROOT(gateway.store.user), "", 0, 128,
-	"For AUTH; empty: the default user."),
+    ROW("cache.user", CONF_STRING, ROOT(gateway.store.user), "", 0, 128, "For AUTH; empty: the default user."),
     ROW("cache.password_file", CONF_STRING, ROOT(gateway.store.password_file), "", 0, 4095,
 	"A file whose first line is the password; empty: none."),
-    ROW("cache.database", CONF_INT, ROOT(gateway.store.database), "0", 0, 65535,
-	"Number of the database in Redis."),
-    ROW("cache.prefix", CONF_STRING, ROOT(gateway.store.prefix), "sluice:", 0, 32,
-	"Before every key in Redis."),
+    ROW("cache.database", CONF_INT, ROOT(gateway.store.database), "0", 0, 65535, "Number of the database in Redis."),
+    ROW("cache.prefix", CONF_STRING, ROOT(gateway.store.prefix), "sluice:", 0, 32, "Before every key in Redis."),
     ROW("cache.gateways", CONF_INT, ROOT(gateway.store.gateways), "1", 1, 10000,
 	"Gateways that share this Redis: while it fails each enforces that part of every limit."),
-    ROW("cache.connect_timeout", CONF_DURATION, ROOT(gateway.store.connect_timeout_ms), "500ms", 1,
-	MINUTE, "The longest wait for a connection to Redis."),
+    ROW("cache.connect_timeout", CONF_DURATION, ROOT(gateway.store.connect_timeout_ms), "500ms", 1, MINUTE,
+	"The longest wait for a connection to Redis."),
     ROW("cache.timeout", CONF_DURATION, ROOT(gateway.store.timeout_ms), "100ms", 4, MINUTE,
 	"The longest time of one operation, the answer by policy when Redis fails included."),
     ROW("cache.backoff_min", CONF_DURATION, ROOT(gateway.store.backoff_min_ms), "50ms", 1, MINUTE,
@@ -333,8 +335,7 @@ static const struct conf_row all_rows[] = {
 	"Tokens before which nothing is decided."),
     ROW("cascade.hold.time", CONF_DURATION, ROOT(cascade.hold_ms), "250ms", 0, MINUTE,
 	"The longest time they wait, from the first one on."),
-    ROW("cascade.confidence.window", CONF_INT, ROOT(cascade.window), "6", 1, CASC_MAX_WINDOW,
-	"Tokens of the minimum."),
+    ROW("cascade.confidence.window", CONF_INT, ROOT(cascade.window), "6", 1, CASC_MAX_WINDOW, "Tokens of the minimum."),
     ROW("cascade.confidence.smooth", CONF_FLOAT, ROOT(cascade.smooth), "0.25", 0.001, 1,
 	"Weight of the newest token in the means."),
     ROW("cascade.confidence.mean", CONF_FLOAT, ROOT(cascade.w_mean), "0.5", 0, 100,
@@ -369,12 +370,10 @@ static const struct conf_row all_rows[] = {
 	"Where TLS is served (HTTP/2 and HTTP/1.1); off: nowhere."),
     ROW("gateway.http", CONF_ADDRESS, ROOT(gateway.http), "127.0.0.1:8080", 0, 0,
 	"Where cleartext is served (HTTP/1.1, HTTP/2 with prior knowledge); off: nowhere."),
-    ROW("gateway.threads", CONF_INT, ROOT(gateway.threads), "1", 0, 64,
-	"Event loops; 0: one for each core."),
+    ROW("gateway.threads", CONF_INT, ROOT(gateway.threads), "1", 0, 64, "Event loops; 0: one for each core."),
     ROW("gateway.cert", CONF_STRING, ROOT(gateway.cert_file), "", 0, 4095,
 	"PEM certificate chain; empty: a self-signed one in STATE/tls, for development."),
-    ROW("gateway.key", CONF_STRING, ROOT(gateway.key_file), "", 0, 4095,
-	"PEM private key of gateway.cert."),
+    ROW("gateway.key", CONF_STRING, ROOT(gateway.key_file), "", 0, 4095, "PEM private key of gateway.cert."),
     ROW_LIST("gateway.certificates", ROOT(gateway.certificates), cert_rows, struct gw_cert_config, 0, 64,
 	     "More certificates, each for the names that stand in it (SNI)."),
     ROW_ENUM("gateway.tls_min", ROOT(gateway.tls_min), "1.2", tls_versions, "The oldest TLS that is spoken."),
@@ -419,7 +418,8 @@ static const struct conf_row all_rows[] = {
     ROW("gateway.cors_origins", CONF_STRINGS, ROOT(gateway.cors_origins), "", 0, 64,
 	"Web origins that may call from a browser; http://localhost:* allows every port."),
     ROW("gateway.flush.hold", CONF_DURATION, ROOT(gateway.flush.hold_ms), "0", 0, SECOND,
-	"After an answer's first token, fewer than flush.tokens wait so long for more; 0: every token goes out at once."),
+	"After an answer's first token, fewer than flush.tokens wait so long for more; 0: every token goes out at "
+	"once."),
     ROW("gateway.flush.tokens", CONF_INT, ROOT(gateway.flush.tokens), "2", 1, 5,
 	"So many tokens, or the end of a line or sentence, end the wait."),
     ROW("gateway.responses.keep", CONF_DURATION, ROOT(gateway.responses.keep_ms), "720h", MINUTE, 8784 * HOUR,
@@ -433,7 +433,8 @@ static const struct conf_row all_rows[] = {
     ROW("gateway.conversations.tenant_bytes", CONF_BYTES, ROOT(gateway.conversations.tenant_bytes), "64MiB", 0,
 	(int64_t)1 << 40, "The most bytes of all conversations of one tenant; 0: no limit."),
     ROW("gateway.warm", CONF_INT, ROOT(gateway.warm), "64", 0, 1000,
-	"After a restart of the engine so many prompts of conversations, the hottest first, are computed again while it is "
+	"After a restart of the engine so many prompts of conversations, the hottest first, are computed again while "
+	"it is "
 	"idle; 0: none."),
     ROW("gateway.coalesce.window", CONF_DURATION, ROOT(gateway.twins.window_ms), "1s", 0, MINUTE,
 	"How long after its end an answer is also that of an identical request of its user."),
@@ -453,40 +454,36 @@ static const struct conf_row all_rows[] = {
 	"They are no more when the wait is shorter."),
     ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024,
 	     "Stored prompts: a response's prompt: {id, variables} names one."),
-    ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32,
-	     "What keys of a kind get."),
+    ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32, "What keys of a kind get."),
     ROW_LIST("gateway.keys", ROOT(gateway.keys), key_rows, struct gw_key_config, 0, 1024,
 	     "Who may ask; only hashes of keys stand here."),
 
-    ROW("gateway.limits.connections", CONF_INT, ROOT(gateway.limits.connections), "4096", 1,
-	1000000, "Open connections of one thread."),
-    ROW("gateway.limits.connections_per_address", CONF_INT,
-	ROOT(gateway.limits.connections_per_address), "256", 0, 1000000,
-	"Open connections of one address (IPv6: of one /64), all threads; 0: no limit."),
-    ROW("gateway.limits.streams_per_address", CONF_INT, ROOT(gateway.limits.streams_per_address),
-	"1024", 0, 1000000, "Requests of one address in progress, all threads; 0: no limit."),
-    ROW("gateway.limits.exempt_addresses", CONF_STRINGS, ROOT(gateway.limits.exempt_addresses),
-	"127.0.0.0/8,::1", 0, 64,
-	"Addresses or blocks that those two do not count; gateway.trusted_proxies are not counted either."),
-    ROW("gateway.limits.requests_per_key", CONF_INT, ROOT(gateway.limits.requests_per_key), "64", 0,
-	1000000, "Requests of one key in progress, beyond the answers its tier allows; 0: no limit."),
+    ROW("gateway.limits.connections", CONF_INT, ROOT(gateway.limits.connections), "4096", 1, 1000000,
+	"Open connections of one thread."),
+    ROW("gateway.limits.connections_per_address", CONF_INT, ROOT(gateway.limits.connections_per_address), "256", 0,
+	1000000, "Open connections of one address (IPv6: of one /64), all threads; 0: no limit."),
+    ROW("gateway.limits.streams_per_address", CONF_INT, ROOT(gateway.limits.streams_per_address), "1024", 0, 1000000,
+	"Requests of one address in progress, all threads; 0: no limit."),
+    ROW("gateway.limits.exempt_addresses", CONF_STRINGS, ROOT(gateway.limits.exempt_addresses), "127.0.0.0/8,::1", 0,
+	64, "Addresses or blocks that those two do not count; gateway.trusted_proxies are not counted either."),
+    ROW("gateway.limits.requests_per_key", CONF_INT, ROOT(gateway.limits.requests_per_key), "64", 0, 1000000,
+	"Requests of one key in progress, beyond the answers its tier allows; 0: no limit."),
     ROW("gateway.limits.memory", CONF_BYTES, ROOT(gateway.limits.memory), "2GiB", 0, TIB,
 	"The gateway's memory above which idle connections end and requests get 503; 0: no limit."),
-    ROW("gateway.limits.handshakes_per_turn", CONF_INT, ROOT(gateway.limits.handshakes_per_turn), "4",
-	0, 100000, "Handshakes a thread goes on with before it looks at its streams again; 0: all."),
+    ROW("gateway.limits.handshakes_per_turn", CONF_INT, ROOT(gateway.limits.handshakes_per_turn), "4", 0, 100000,
+	"Handshakes a thread goes on with before it looks at its streams again; 0: all."),
     ROW("gateway.limits.response", CONF_DURATION, ROOT(gateway.limits.response_ms), "1h", 0, 24 * HOUR,
 	"The longest time of one answer, however fast it is read; 0: no limit."),
-    ROW("gateway.limits.streams_per_connection", CONF_INT,
-	ROOT(gateway.limits.streams_per_connection), "100", 1, 10000,
+    ROW("gateway.limits.streams_per_connection", CONF_INT, ROOT(gateway.limits.streams_per_connection), "100", 1, 10000,
 	"Open HTTP/2 streams of one connection."),
-    ROW("gateway.limits.header_bytes", CONF_BYTES, ROOT(gateway.limits.header_bytes), "16KiB", 512,
-	MIB, "Header block: name, value and 32 for each field."),
-    ROW("gateway.limits.header_fields", CONF_INT, ROOT(gateway.limits.header_fields), "100", 8,
-	1000, "Header fields of one request."),
-    ROW("gateway.limits.body_bytes", CONF_BYTES, ROOT(gateway.limits.body_bytes), "1MiB", 16,
-	64 * MIB, "Body of one request."),
-    ROW("gateway.limits.handshake", CONF_DURATION, ROOT(gateway.limits.handshake_ms), "10s", 10,
-	HOUR, "From accept to the end of the TLS handshake."),
+    ROW("gateway.limits.header_bytes", CONF_BYTES, ROOT(gateway.limits.header_bytes), "16KiB", 512, MIB,
+	"Header block: name, value and 32 for each field."),
+    ROW("gateway.limits.header_fields", CONF_INT, ROOT(gateway.limits.header_fields), "100", 8, 1000,
+	"Header fields of one request."),
+    ROW("gateway.limits.body_bytes", CONF_BYTES, ROOT(gateway.limits.body_bytes), "1MiB", 16, 64 * MIB,
+	"Body of one request."),
+    ROW("gateway.limits.handshake", CONF_DURATION, ROOT(gateway.limits.handshake_ms), "10s", 10, HOUR,
+	"From accept to the end of the TLS handshake."),
     ROW("gateway.limits.header", CONF_DURATION, ROOT(gateway.limits.header_ms), "10s", 10, HOUR,
 	"From a request's first byte to the end of its headers."),
     ROW("gateway.limits.body", CONF_DURATION, ROOT(gateway.limits.body_ms), "30s", 10, HOUR,
@@ -495,34 +492,32 @@ static const struct conf_row all_rows[] = {
 	"A connection without streams is closed after that long."),
     ROW("gateway.limits.stall", CONF_DURATION, ROOT(gateway.limits.stall_ms), "30s", 10, HOUR,
 	"A response whose reader takes nothing for that long is ended."),
-    ROW("gateway.limits.output_bytes", CONF_BYTES, ROOT(gateway.limits.output_bytes), "256KiB",
-	16 * KIB, 64 * MIB, "Unsent output of a connection above which nothing is read from it."),
-    ROW("gateway.limits.resets_per_s", CONF_INT, ROOT(gateway.limits.resets_per_s), "10", 1,
-	100000, "Streams a peer may reset per second (rapid reset), or make the server reset."),
-    ROW("gateway.limits.resets_burst", CONF_INT, ROOT(gateway.limits.resets_burst), "100", 1,
-	100000, "Resets that may come at once."),
-    ROW("gateway.limits.refused_per_s", CONF_INT, ROOT(gateway.limits.refused_per_s), "5", 1,
-	100000, "Malformed or oversized requests per second of an HTTP/2 connection that get an error; past them it ends."),
-    ROW("gateway.limits.refused_burst", CONF_INT, ROOT(gateway.limits.refused_burst), "50", 1,
-	100000, "Such requests that may come at once."),
-    ROW("gateway.limits.control_frames_per_s", CONF_INT,
-	ROOT(gateway.limits.control_frames_per_s), "50", 1, 100000,
+    ROW("gateway.limits.output_bytes", CONF_BYTES, ROOT(gateway.limits.output_bytes), "256KiB", 16 * KIB, 64 * MIB,
+	"Unsent output of a connection above which nothing is read from it."),
+    ROW("gateway.limits.resets_per_s", CONF_INT, ROOT(gateway.limits.resets_per_s), "10", 1, 100000,
+	"Streams a peer may reset per second (rapid reset), or make the server reset."),
+    ROW("gateway.limits.resets_burst", CONF_INT, ROOT(gateway.limits.resets_burst), "100", 1, 100000,
+	"Resets that may come at once."),
+    ROW("gateway.limits.refused_per_s", CONF_INT, ROOT(gateway.limits.refused_per_s), "5", 1, 100000,
+	"Malformed or oversized requests per second of an HTTP/2 connection that get an error; past them it ends."),
+    ROW("gateway.limits.refused_burst", CONF_INT, ROOT(gateway.limits.refused_burst), "50", 1, 100000,
+	"Such requests that may come at once."),
+    ROW("gateway.limits.control_frames_per_s", CONF_INT, ROOT(gateway.limits.control_frames_per_s), "50", 1, 100000,
 	"Frames per second that carry nothing: PING, SETTINGS, PRIORITY, empty DATA, unknown ones."),
-    ROW("gateway.limits.control_frames_burst", CONF_INT,
-	ROOT(gateway.limits.control_frames_burst), "200", 1, 100000,
+    ROW("gateway.limits.control_frames_burst", CONF_INT, ROOT(gateway.limits.control_frames_burst), "200", 1, 100000,
 	"Such frames that may come at once."),
-    ROW("gateway.limits.window_tokens", CONF_INT, ROOT(gateway.limits.window_tokens), "64", 1,
-	65536, "Tokens made but not yet taken by a slow reader."),
+    ROW("gateway.limits.window_tokens", CONF_INT, ROOT(gateway.limits.window_tokens), "64", 1, 65536,
+	"Tokens made but not yet taken by a slow reader."),
     ROW("gateway.limits.messages", CONF_INT, ROOT(gateway.limits.messages), "512", 1, 100000,
 	"Messages of one chat request."),
     ROW("gateway.limits.json_depth", CONF_INT, ROOT(gateway.limits.json_depth), "32", 4, 1000,
 	"Nesting of a request's JSON."),
     ROW("gateway.limits.json_values", CONF_INT, ROOT(gateway.limits.json_values), "160000", 0, 100000000,
 	"What it may hold: an object or array counts 8, a key 4, an element 1; 0: no limit."),
-    ROW("gateway.limits.submit_wait", CONF_DURATION, ROOT(gateway.limits.submit_wait_ms), "5s", 10,
-	HOUR, "The longest wait for the engine to answer a request at all."),
-    ROW("gateway.limits.first_token", CONF_DURATION, ROOT(gateway.limits.first_token_ms), "60s",
-	10, HOUR, "The longest predicted or real wait for a first token."),
+    ROW("gateway.limits.submit_wait", CONF_DURATION, ROOT(gateway.limits.submit_wait_ms), "5s", 10, HOUR,
+	"The longest wait for the engine to answer a request at all."),
+    ROW("gateway.limits.first_token", CONF_DURATION, ROOT(gateway.limits.first_token_ms), "60s", 10, HOUR,
+	"The longest predicted or real wait for a first token."),
     ROW("gateway.limits.quota_wait", CONF_DURATION, ROOT(gateway.limits.quota_wait_ms), "5s", 0, HOUR,
 	"The longest wait for tokens of the day that other answers of the key hold in reserve."),
     ROW_END,
@@ -575,8 +570,7 @@ enum restart_need sluice_config_restart(const char *key)
 static const struct model_settings *find_model(const struct sluice_config *cfg, const char *name)
 {
 	for (size_t i = 0; i < cfg->engine.models.n; i++) {
-		const struct model_settings *m =
-		    LIST_AT(cfg->engine.models, const struct model_settings, i);
+		const struct model_settings *m = LIST_AT(cfg->engine.models, const struct model_settings, i);
 		if (strcmp(m->name, name) == 0)
 			return m;
 	}
@@ -586,8 +580,7 @@ static const struct model_settings *find_model(const struct sluice_config *cfg, 
 static bool has_tier(const struct sluice_config *cfg, const char *name)
 {
 	for (size_t i = 0; i < cfg->gateway.tiers.n; i++) {
-		if (strcmp(LIST_AT(cfg->gateway.tiers, const struct gw_tier_config, i)->name,
-			   name) == 0)
+		if (strcmp(LIST_AT(cfg->gateway.tiers, const struct gw_tier_config, i)->name, name) == 0)
 			return true;
 	}
 	return false;
@@ -605,13 +598,12 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const char *with_role[3] = {NULL, NULL, NULL};
 	for (size_t i = 0; i < cfg->engine.models.n; i++) {
-		const struct model_settings *m =
-		    LIST_AT(cfg->engine.models, const struct model_settings, i);
+		const struct model_settings *m = LIST_AT(cfg->engine.models, const struct model_settings, i);
 		char key[256];
 		snprintf(key, sizeof key, "engine.models.%s.role", m->name);
 		if (m->role != 0 && with_role[m->role] != NULL)
-			return conf_fail(cfg->conf, key, err, "'%.60s' is the %s model already",
-					 with_role[m->role], roles[m->role]);
+			return conf_fail(cfg->conf, key, err, "'%.60s' is the %s model already", with_role[m->role],
+					 roles[m->role]);
 		with_role[m->role] = m->name;
 		snprintf(key, sizeof key, "engine.models.%s.name", m->name);
 		for (const char *p = m->name; *p != '\0'; p++) {
@@ -624,8 +616,7 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 			return conf_fail(cfg->conf, key, err, "no weight type is named '%.16s'", m->quantize);
 		snprintf(key, sizeof key, "engine.models.%s.name", m->name);
 		if (strcmp(m->name, "default") == 0)
-			return conf_fail(cfg->conf, key, err,
-					 "default stands for gateway.default_model");
+			return conf_fail(cfg->conf, key, err, "default stands for gateway.default_model");
 		if (strcmp(m->name, "auto") == 0)
 			return conf_fail(cfg->conf, key, err, "auto stands for the cascade");
 	}
@@ -656,8 +647,7 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 		snprintf(key, sizeof key, "gateway.tiers.%s.models", t->name);
 		for (size_t k = 0; knows_models(cfg) && k < t->models.n; k++) {
 			if (!is_model(cfg, t->models.items[k]))
-				return conf_fail(cfg->conf, key, err, "no model is named '%.60s'",
-						 t->models.items[k]);
+				return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", t->models.items[k]);
 		}
 		snprintf(key, sizeof key, "gateway.tiers.%s.default_model", t->name);
 		if (t->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, t->default_model))
@@ -667,8 +657,7 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
 		snprintf(key, sizeof key, "gateway.keys.%s.sha256", k->name);
 		if (strspn(k->sha256, "0123456789abcdefABCDEF") != 64)
-			return conf_fail(cfg->conf, key, err,
-					 "64 hex digits are wanted (printf %%s KEY | sha256sum)");
+			return conf_fail(cfg->conf, key, err, "64 hex digits are wanted (printf %%s KEY | sha256sum)");
 		snprintf(key, sizeof key, "gateway.keys.%s.tier", k->name);
 		if (strcmp(k->tier, "admin") != 0 && !has_tier(cfg, k->tier))
 			return conf_fail(cfg->conf, key, err, "no tier is named '%.60s'", k->tier);
@@ -678,19 +667,19 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 		snprintf(key, sizeof key, "gateway.keys.%s.origins", k->name);
 		for (size_t n = 0; n < k->origins.n; n++)
 			if (!cors_is_origin(k->origins.items[n]))
-				return conf_fail(cfg->conf, key, err, "'%.80s' is not an origin such as https://chat.example",
+				return conf_fail(cfg->conf, key, err,
+						 "'%.80s' is not an origin such as https://chat.example",
 						 k->origins.items[n]);
 	}
 	if (g->anonymous[0] != '\0' && !has_tier(cfg, g->anonymous))
 		return conf_fail(cfg->conf, "gateway.anonymous", err, "no tier is named '%.60s'", g->anonymous);
 	if (g->dev_keys && (!has_tier(cfg, "free") || !has_tier(cfg, "paid")))
-		return conf_fail(cfg->conf, "gateway.dev_keys", err,
-				 "needs the tiers free and paid in gateway.tiers");
+		return conf_fail(cfg->conf, "gateway.dev_keys", err, "needs the tiers free and paid in gateway.tiers");
 	return 0;
 }
 
-static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks,
-			const char *key, struct sl_err *err)
+static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks, const char *key,
+			struct sl_err *err)
 {
 	struct net_block b;
 	for (size_t i = 0; i < blocks->n; i++) {
@@ -742,14 +731,12 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 		return conf_fail(cfg->conf, "gateway.https", err,
 				 "off, and gateway.http is off too: nothing would be served");
 	if (!g->https.off && !g->http.off && g->https.port == g->http.port && g->http.port != 0 &&
-	    (strcmp(g->https.host, g->http.host) == 0 || g->https.host[0] == '\0' ||
-	     g->http.host[0] == '\0'))
-		return conf_fail(cfg->conf, "gateway.http", err,
-				 "port %u is gateway.https's already", (unsigned)g->http.port);
+	    (strcmp(g->https.host, g->http.host) == 0 || g->https.host[0] == '\0' || g->http.host[0] == '\0'))
+		return conf_fail(cfg->conf, "gateway.http", err, "port %u is gateway.https's already",
+				 (unsigned)g->http.port);
 	if ((g->cert_file[0] != '\0') != (g->key_file[0] != '\0'))
 		return conf_fail(cfg->conf, g->cert_file[0] ? "gateway.key" : "gateway.cert", err,
-				 "must be given together with gateway.%s",
-				 g->cert_file[0] ? "cert" : "key");
+				 "must be given together with gateway.%s", g->cert_file[0] ? "cert" : "key");
 	if (g->queue.load_low_ms > g->queue.load_high_ms)
 		return conf_fail(cfg->conf, "gateway.load.low", err, "must not be above gateway.load.high");
 	for (size_t i = 0; i < g->cors_origins.n; i++) {
@@ -760,8 +747,8 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 					 g->cors_origins.items[i]);
 	}
 	if (g->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, g->default_model))
-		return conf_fail(cfg->conf, "gateway.default_model", err,
-				 "no model is named '%.60s'", g->default_model);
+		return conf_fail(cfg->conf, "gateway.default_model", err, "no model is named '%.60s'",
+				 g->default_model);
 	return 0;
 }
 
@@ -812,14 +799,11 @@ static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct supervisor_settings *s = &cfg->supervisor;
 	if (s->hang_ms < 2 * s->heartbeat_ms)
-		return conf_fail(cfg->conf, "supervisor.hang", err,
-				 "must be at least twice supervisor.heartbeat");
+		return conf_fail(cfg->conf, "supervisor.hang", err, "must be at least twice supervisor.heartbeat");
 	if (s->backoff_max_ms < s->backoff_min_ms)
-		return conf_fail(cfg->conf, "supervisor.backoff_max", err,
-				 "must be at least supervisor.backoff_min");
+		return conf_fail(cfg->conf, "supervisor.backoff_max", err, "must be at least supervisor.backoff_min");
 	if (s->drain_ms < cfg->gateway.drain_ms)
-		return conf_fail(cfg->conf, "supervisor.drain", err,
-				 "must be at least gateway.drain");
+		return conf_fail(cfg->conf, "supervisor.drain", err, "must be at least gateway.drain");
 	return 0;
 }
 
@@ -867,22 +851,22 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 {
 	if (state_fd >= 0)
 		go_by_descriptor(cfg);
-	int n = snprintf(cfg->default_socket, sizeof cfg->default_socket, "%s/run/engine.sock",
-			 cfg->state);
+	int n = snprintf(cfg->default_socket, sizeof cfg->default_socket, "%s/run/engine.sock", cfg->state);
 	if (n < 0 || (size_t)n >= sizeof cfg->default_socket)
 		return conf_fail(cfg->conf, "state", err, "too long for a socket in it");
 	if (cfg->engine.socket[0] == '\0')
 		cfg->engine.socket = cfg->default_socket;
 	snprintf(cfg->cuda_products, sizeof cfg->cuda_products, "%s/cuda-products", cfg->state);
-	snprintf(cfg->default_weights, sizeof cfg->default_weights, "%s/weights", cfg->state); /* shorter than the socket */
+	snprintf(cfg->default_weights, sizeof cfg->default_weights, "%s/weights",
+		 cfg->state); /* shorter than the socket */
 	if (cfg->engine.weight_cache[0] == '\0')
 		cfg->engine.weight_cache = cfg->default_weights;
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
 	const char *address = cfg->gateway.store.address;
 	size_t n_state = strlen(cfg->state);
-	cfg->gateway.store.own_server = strncmp(address, "unix:", 5) == 0 && strncmp(address + 5, cfg->state, n_state) == 0 &&
-					address[5 + n_state] == '/';
+	cfg->gateway.store.own_server = strncmp(address, "unix:", 5) == 0 &&
+					strncmp(address + 5, cfg->state, n_state) == 0 && address[5 + n_state] == '/';
 	cfg->gateway.state_dir = cfg->state;
 	cfg->gateway.cascade = &cfg->cascade;
 	if (cfg->gateway.threads == 0) {
@@ -895,8 +879,8 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
-int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets,
-		       size_t n_sets, struct sl_err *err)
+int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
+		       struct sl_err *err)
 {
 	memset(cfg, 0, sizeof *cfg);
 	int rc = conf_load(all_rows, path, sets, n_sets, cfg, &cfg->conf, err);
@@ -926,14 +910,14 @@ void sluice_config_free(struct sluice_config *cfg)
 	cfg->conf = NULL;
 }
 
-void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models,
-			  struct eng_config *out)
+void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
 {
 	const struct engine_settings *e = &cfg->engine;
 	for (size_t i = 0; i < e->models.n; i++) {
-		const struct model_settings *m =
-		    LIST_AT(e->models, const struct model_settings, i);
-		models[i] = (struct eng_model_config){.name = m->name, .path = m->path, .role = m->role,
+		const struct model_settings *m = LIST_AT(e->models, const struct model_settings, i);
+		models[i] = (struct eng_model_config){.name = m->name,
+						      .path = m->path,
+						      .role = m->role,
 						      .quantize = m->quantize,
 						      .kv_type = m->kv_type > 0 ? kv_types[m->kv_type] : NULL};
 	}

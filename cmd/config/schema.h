@@ -17,8 +17,8 @@ struct supervisor_settings {
 	uint64_t backoff_min_ms, backoff_max_ms;
 	uint64_t drain_ms; /* of one child, before it is killed */
 	bool core_dumps;
-	bool sandbox; /* seccomp and Landlock, for the engine and the gateway */
-	char *user;   /* whom they run as when started as root; "": cmd/state/privileges.h chooses */
+	bool sandbox;         /* seccomp and Landlock, for the engine and the gateway */
+	char *user;           /* whom they run as when started as root; "": cmd/state/privileges.h chooses */
 	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
 };
 
@@ -41,7 +41,7 @@ struct engine_settings {
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;
 	int launch_ahead; /* index of its name */
-	int spec_mode; /* enum eng_spec_mode */
+	int spec_mode;    /* enum eng_spec_mode */
 	int64_t spec_max_draft;
 	bool spec_fixed;
 	bool cuda_batch_invariant;
@@ -76,16 +76,16 @@ struct sluice_config {
 	/* Derived: state/cuda-products, what a device's library was found to be quicker at. */
 	char cuda_products[4096 + 16];
 	char default_weights[108]; /* state/weights, where it names no folder for them */
-	/* Of a child of `sluice serve`: its way into the state folder, by a descriptor (sluice_config_state_fd), and what lies in
-	 * that folder by the configuration. */
+	/* Of a child of `sluice serve`: its way into the state folder, by a descriptor (sluice_config_state_fd), and
+	 * what lies in that folder by the configuration. */
 	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128];
 	struct conf *conf; /* owns everything above */
 };
 
 /* Reads path (NULL: defaults only) and the overrides, checks, derives. On failure *err is one line
  * for a person. 0 or a code; after 0 the caller owes sluice_config_free. cfg must not move. */
-int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets,
-		       size_t n_sets, struct sl_err *err);
+int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
+		       struct sl_err *err);
 void sluice_config_free(struct sluice_config *cfg);
 
 /* From now on the state folder of a configuration is this descriptor: its parents may be closed to this process. */
@@ -100,9 +100,9 @@ enum restart_need {
 enum restart_need sluice_config_restart(const char *key);
 
 /* The engine's own view. models: room for cfg->engine.models.n; everything borrows from cfg. */
-void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models,
-			  struct eng_config *out);
-/* Backends that are shared objects are opened, not begun with: their files may be out of reach for what this process becomes. */
+void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out);
+/* Backends that are shared objects are opened, not begun with: their files may be out of reach for what this process
+ * becomes. */
 void sluice_load_backends(const struct sluice_config *cfg);
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Under `sluice serve` a process is started as root, since only root may execute an executable that is root's alone; it
- * becomes its user here. It may read the system's folders and change the state folder; whatever else the configuration names
- * it gets from the broker.
+ * becomes its user here. It may read the system's folders and change the state folder; whatever else the configuration
+ * names it gets from the broker.
  *
  * Started by hand there is no broker and nobody has opened anything: the process keeps its user and may read what that
  * user may. It still changes nothing but what the configuration names for that, and has no system calls to spare.
@@ -49,7 +49,10 @@ static void add_folder_of(struct paths *p, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	if (path[0] != '\0')
-		add(p, SANDBOX_WRITE, slash != NULL ? path : ".", slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path));
+		add(p, SANDBOX_WRITE, slash != NULL ? path : ".",
+		    slash == NULL   ? 1
+		    : slash == path ? 1
+				    : (size_t)(slash - path));
 }
 
 /* Where libraries are, beside the system's folders: a device's driver may lie there. */
@@ -65,7 +68,8 @@ static void add_library_path(struct paths *p)
 
 static void add_devices(struct paths *p)
 {
-	static const char *const nodes[] = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps"};
+	static const char *const nodes[] = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset",
+					    "nvidia-caps"};
 	char path[64];
 	for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
 		snprintf(path, sizeof path, "/dev/%s", nodes[i]);
@@ -81,9 +85,10 @@ static void add_devices(struct paths *p)
 
 static void add_system(struct paths *p)
 {
-	static const char *const folders[] = {"/etc", "/usr", "/lib", "/lib64", "/lib32", "/opt", "/proc", "/sys", "/var/lib/sss",
-					      /* where /etc/resolv.conf leads to */
-					      "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/netconfig"};
+	static const char *const folders[] = {
+	    "/etc", "/usr", "/lib", "/lib64", "/lib32", "/opt", "/proc", "/sys", "/var/lib/sss",
+	    /* where /etc/resolv.conf leads to */
+	    "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/netconfig"};
 	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
 		add_path(p, SANDBOX_READ, folders[i]);
 	add_path(p, SANDBOX_DEVICE, "/dev/null");
@@ -219,7 +224,8 @@ int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum s
 		fcntl(o->state_fd, F_SETFD, FD_CLOEXEC);
 	int rc = drop(o, cfg);
 	if (rc != 0) {
-		log_error("this process can't become %s: %s", o->run_as != NULL ? o->run_as : "what it should be", strerror(-rc));
+		log_error("this process can't become %s: %s", o->run_as != NULL ? o->run_as : "what it should be",
+			  strerror(-rc));
 		return CMD_EXIT_CONFIG;
 	}
 	if (cfg->supervisor.sandbox)

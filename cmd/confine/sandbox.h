@@ -22,10 +22,11 @@ struct sandbox_path {
 	unsigned access;
 };
 
-/* Only these paths can be opened from now on; what is open stays usable. The version of Landlock's ABI; 0: this kernel has
- * none; -errno. */
+/* Only these paths can be opened from now on; what is open stays usable. The version of Landlock's ABI; 0: this kernel
+ * has none; -errno. */
 int sandbox_files(const struct sandbox_path *paths, size_t n);
-/* Only the system calls that such a process makes: others fail with ENOSYS, as with an older kernel, or with EPERM; those
+/* Only the system calls that such a process makes: others fail with ENOSYS, as with an older kernel, or with EPERM;
+ * those
  * that only an intruder makes (exec, ptrace, mount, …) end the process. 1; 0: this kernel has no filters; -errno. A build with sanitizers, which trace, allows what they do. */
 int sandbox_calls(enum sandbox_kind kind);
 /* What of both this kernel has, in words for the log. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * seccomp(2) by libseccomp: lists of what is allowed. What no list names fails with ENOSYS: libraries that try a newer
- * call first then take the older one, so a newer libc costs nothing. What only an intruder calls ends the process, which the
- * supervisor logs and starts again.
+ * call first then take the older one, so a newer libc costs nothing. What only an intruder calls ends the process,
+ * which the supervisor logs and starts again.
  *
- * The lists are by purpose and wider than what was seen in one run: libraries choose among calls alike (poll, ppoll, epoll).
- * Neither process starts programs. The engine's sockets are unix sockets; a device's driver makes calls that the lists for
- * devices add.
+ * The lists are by purpose and wider than what was seen in one run: libraries choose among calls alike (poll, ppoll,
+ * epoll). Neither process starts programs. The engine's sockets are unix sockets; a device's driver makes calls that
+ * the lists for devices add.
  */
 #include <errno.h>
 #include <sched.h>
@@ -29,52 +29,269 @@ enum { SANITIZED = 0 };
 
 static const char *const allowed[] = {
     /* memory */
-    "brk", "madvise", "mincore", "mlock", "mlock2", "mlockall", "mmap", "mmap2", "mprotect", "mremap", "msync", "munlock",
-    "munlockall", "munmap", "membarrier", "get_mempolicy", "mbind", "set_mempolicy", "memfd_create",
+    "brk",
+    "madvise",
+    "mincore",
+    "mlock",
+    "mlock2",
+    "mlockall",
+    "mmap",
+    "mmap2",
+    "mprotect",
+    "mremap",
+    "msync",
+    "munlock",
+    "munlockall",
+    "munmap",
+    "membarrier",
+    "get_mempolicy",
+    "mbind",
+    "set_mempolicy",
+    "memfd_create",
     /* threads, time */
-    "clock_getres", "clock_gettime", "clock_nanosleep", "exit", "exit_group", "futex", "futex_waitv",
-    "get_robust_list", "getitimer", "gettimeofday", "nanosleep", "restart_syscall", "rseq", "sched_get_priority_max",
-    "sched_get_priority_min", "sched_getaffinity", "sched_getattr", "sched_getparam", "sched_getscheduler", "sched_setaffinity",
-    "sched_yield", "set_robust_list", "set_thread_area", "set_tid_address", "time", "timer_create", "timer_delete",
-    "timer_getoverrun", "timer_gettime", "timer_settime", "timerfd_create", "timerfd_gettime", "timerfd_settime", "arch_prctl",
+    "clock_getres",
+    "clock_gettime",
+    "clock_nanosleep",
+    "exit",
+    "exit_group",
+    "futex",
+    "futex_waitv",
+    "get_robust_list",
+    "getitimer",
+    "gettimeofday",
+    "nanosleep",
+    "restart_syscall",
+    "rseq",
+    "sched_get_priority_max",
+    "sched_get_priority_min",
+    "sched_getaffinity",
+    "sched_getattr",
+    "sched_getparam",
+    "sched_getscheduler",
+    "sched_setaffinity",
+    "sched_yield",
+    "set_robust_list",
+    "set_thread_area",
+    "set_tid_address",
+    "time",
+    "timer_create",
+    "timer_delete",
+    "timer_getoverrun",
+    "timer_gettime",
+    "timer_settime",
+    "timerfd_create",
+    "timerfd_gettime",
+    "timerfd_settime",
+    "arch_prctl",
     /* who we are */
-    "getcpu", "getegid", "geteuid", "getgid", "getgroups", "getpgid", "getpgrp", "getpid", "getpriority", "getppid", "getrandom",
-    "getresgid", "getresuid", "getrlimit", "getrusage", "getsid", "gettid", "getuid", "sysinfo", "times", "ugetrlimit",
-    "umask", "uname", "capget",
+    "getcpu",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getgroups",
+    "getpgid",
+    "getpgrp",
+    "getpid",
+    "getpriority",
+    "getppid",
+    "getrandom",
+    "getresgid",
+    "getresuid",
+    "getrlimit",
+    "getrusage",
+    "getsid",
+    "gettid",
+    "getuid",
+    "sysinfo",
+    "times",
+    "ugetrlimit",
+    "umask",
+    "uname",
+    "capget",
     /* signals */
-    "pause", "rt_sigaction", "rt_sigpending", "rt_sigprocmask", "rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend",
-    "rt_sigtimedwait", "rt_tgsigqueueinfo", "sigaltstack", "signalfd", "signalfd4", "sigreturn",
+    "pause",
+    "rt_sigaction",
+    "rt_sigpending",
+    "rt_sigprocmask",
+    "rt_sigqueueinfo",
+    "rt_sigreturn",
+    "rt_sigsuspend",
+    "rt_sigtimedwait",
+    "rt_tgsigqueueinfo",
+    "sigaltstack",
+    "signalfd",
+    "signalfd4",
+    "sigreturn",
     /* descriptors and waiting */
-    "close", "close_range", "dup", "dup2", "dup3", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2",
-    "epoll_wait", "eventfd", "eventfd2", "fcntl", "fcntl64", "pipe", "pipe2", "poll", "ppoll", "pselect6", "select", "_newselect",
+    "close",
+    "close_range",
+    "dup",
+    "dup2",
+    "dup3",
+    "epoll_create",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "eventfd",
+    "eventfd2",
+    "fcntl",
+    "fcntl64",
+    "pipe",
+    "pipe2",
+    "poll",
+    "ppoll",
+    "pselect6",
+    "select",
+    "_newselect",
     /* files: which ones is for Landlock and the user's rights to say */
-    "access", "chdir", "chmod", "copy_file_range", "creat", "faccessat", "faccessat2", "fadvise64", "fallocate", "fchdir", "fchmod",
-    "fchmodat", "fdatasync", "flock", "fstat", "fstat64", "fstatat64", "fstatfs", "fsync", "ftruncate", "ftruncate64", "getcwd",
-    "getdents", "getdents64", "lseek", "_llseek", "link", "linkat", "lstat", "lstat64", "mkdir", "mkdirat", "newfstatat", "open",
-    "openat", "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read", "readahead", "readlink", "readlinkat",
-    "readv", "rename", "renameat", "renameat2", "rmdir", "sendfile", "stat", "stat64", "statfs", "statx", "sync_file_range",
-    "truncate", "unlink", "unlinkat", "utimensat", "write", "writev",
+    "access",
+    "chdir",
+    "chmod",
+    "copy_file_range",
+    "creat",
+    "faccessat",
+    "faccessat2",
+    "fadvise64",
+    "fallocate",
+    "fchdir",
+    "fchmod",
+    "fchmodat",
+    "fdatasync",
+    "flock",
+    "fstat",
+    "fstat64",
+    "fstatat64",
+    "fstatfs",
+    "fsync",
+    "ftruncate",
+    "ftruncate64",
+    "getcwd",
+    "getdents",
+    "getdents64",
+    "lseek",
+    "_llseek",
+    "link",
+    "linkat",
+    "lstat",
+    "lstat64",
+    "mkdir",
+    "mkdirat",
+    "newfstatat",
+    "open",
+    "openat",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "read",
+    "readahead",
+    "readlink",
+    "readlinkat",
+    "readv",
+    "rename",
+    "renameat",
+    "renameat2",
+    "rmdir",
+    "sendfile",
+    "stat",
+    "stat64",
+    "statfs",
+    "statx",
+    "sync_file_range",
+    "truncate",
+    "unlink",
+    "unlinkat",
+    "utimensat",
+    "write",
+    "writev",
     /* sockets: which ones socket() makes is said below */
-    "accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recv", "recvfrom", "recvmmsg",
-    "recvmsg", "send", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown", "socketpair",
+    "accept",
+    "accept4",
+    "bind",
+    "connect",
+    "getpeername",
+    "getsockname",
+    "getsockopt",
+    "listen",
+    "recv",
+    "recvfrom",
+    "recvmmsg",
+    "recvmsg",
+    "send",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "setsockopt",
+    "shutdown",
+    "socketpair",
 };
 
 /* A device's driver. */
-static const char *const for_devices[] = {"ioctl", "setpriority", "sched_setscheduler", "sched_setattr", "shmget", "shmat", "shmdt",
-					  "shmctl", "process_madvise"};
+static const char *const for_devices[] = {"ioctl",         "setpriority", "sched_setscheduler",
+					  "sched_setattr", "shmget",      "shmat",
+					  "shmdt",         "shmctl",      "process_madvise"};
 
 /* A leak checker stops all threads by tracing them. */
-static const char *const for_sanitizers[] = {"ptrace", "wait4", "waitid", "process_vm_readv", "personality", "ioctl",
-					     "clone", "kill", "tkill", "prctl", "setrlimit"};
+static const char *const for_sanitizers[] = {"ptrace",      "wait4", "waitid",   "process_vm_readv",
+					     "personality", "ioctl", "clone",    "kill",
+					     "tkill",       "prctl", "setrlimit"};
 
 /* No code of ours, or of a library's, makes these. */
 static const char *const hostile[] = {
-    "execve", "execveat", "fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "mount", "umount",
-    "umount2", "mount_setattr", "move_mount", "open_tree", "fsopen", "fsmount", "fsconfig", "fspick", "pivot_root", "chroot",
-    "unshare", "setns", "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "bpf", "perf_event_open",
-    "reboot", "swapon", "swapoff", "sethostname", "setdomainname", "acct", "settimeofday", "clock_settime", "iopl", "ioperm",
-    "open_by_handle_at", "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "setfsuid",
-    "setfsgid", "capset",
+    "execve",
+    "execveat",
+    "fork",
+    "vfork",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "pidfd_getfd",
+    "mount",
+    "umount",
+    "umount2",
+    "mount_setattr",
+    "move_mount",
+    "open_tree",
+    "fsopen",
+    "fsmount",
+    "fsconfig",
+    "fspick",
+    "pivot_root",
+    "chroot",
+    "unshare",
+    "setns",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "kexec_load",
+    "kexec_file_load",
+    "bpf",
+    "perf_event_open",
+    "reboot",
+    "swapon",
+    "swapoff",
+    "sethostname",
+    "setdomainname",
+    "acct",
+    "settimeofday",
+    "clock_settime",
+    "iopl",
+    "ioperm",
+    "open_by_handle_at",
+    "setuid",
+    "setgid",
+    "setreuid",
+    "setregid",
+    "setresuid",
+    "setresgid",
+    "setgroups",
+    "setfsuid",
+    "setfsgid",
+    "capset",
 };
 
 static bool is_for_sanitizers(const char *name)
@@ -132,17 +349,15 @@ static int allow_sockets(scmp_filter_ctx f, enum sandbox_kind kind)
 	return rc == 0 ? seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, &others) : rc;
 }
 
-/* Threads, no processes. glibc tries clone3 first, whose flags a filter can't see, and takes clone where that is missing. */
+/* Threads, no processes. glibc tries clone3 first, whose flags a filter can't see, and takes clone where that is
+ * missing. */
 static int allow_threads(scmp_filter_ctx f)
 {
 	return SANITIZED ? 0 : allow_if(f, SCMP_SYS(clone), arg_is(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
 }
 
 /* Of this process only. */
-static int allow_limits(scmp_filter_ctx f)
-{
-	return allow_if(f, SCMP_SYS(prlimit64), arg_is(0, SCMP_CMP_EQ, 0, 0));
-}
+static int allow_limits(scmp_filter_ctx f) { return allow_if(f, SCMP_SYS(prlimit64), arg_is(0, SCMP_CMP_EQ, 0, 0)); }
 
 static int allow_some(scmp_filter_ctx f, int call, int arg, const uint64_t *values, size_t n)
 {
@@ -154,9 +369,10 @@ static int allow_some(scmp_filter_ctx f, int call, int arg, const uint64_t *valu
 
 static int allow_prctl(scmp_filter_ctx f)
 {
-	static const uint64_t options[] = {PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, PR_GET_PDEATHSIG, PR_GET_NO_NEW_PRIVS,
-					   PR_GET_SECCOMP, PR_CAPBSET_READ, PR_SET_THP_DISABLE, PR_GET_THP_DISABLE,
-					   PR_SET_TIMERSLACK, 0x53564d41 /* PR_SET_VMA: names for mappings */};
+	static const uint64_t options[] = {
+	    PR_SET_NAME,         PR_GET_NAME,       PR_GET_DUMPABLE, PR_GET_PDEATHSIG,
+	    PR_GET_NO_NEW_PRIVS, PR_GET_SECCOMP,    PR_CAPBSET_READ, PR_SET_THP_DISABLE,
+	    PR_GET_THP_DISABLE,  PR_SET_TIMERSLACK, 0x53564d41 /* PR_SET_VMA: names for mappings */};
 	return SANITIZED ? 0 : allow_some(f, SCMP_SYS(prctl), 0, options, sizeof options / sizeof *options);
 }
 

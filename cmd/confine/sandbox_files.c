@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Landlock, landlock(7). There is no library for it: three system calls. A right that the kernel does not know yet may not be
- * named, so the rights follow from the version it tells.
+ * Landlock, landlock(7). There is no library for it: three system calls. A right that the kernel does not know yet may
+ * not be named, so the rights follow from the version it tells.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,10 +32,11 @@ struct ruleset {
 };
 
 static const uint64_t reads = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-static const uint64_t writes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
-			       LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |
-			       FS_REFER | FS_TRUNCATE;
-static const uint64_t of_files = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE | FS_IOCTL_DEV;
+static const uint64_t writes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+			       LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
+			       LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | FS_REFER | FS_TRUNCATE;
+static const uint64_t of_files =
+    LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE | FS_IOCTL_DEV;
 
 /* All rights that this version knows: what no rule grants is refused. */
 static uint64_t known_rights(int abi)
@@ -74,7 +75,8 @@ void sandbox_describe(char *out, size_t size)
 	int abi = landlock_version();
 	if (abi > 0)
 		snprintf(landlock, sizeof landlock, "Landlock (ABI %d)", abi);
-	snprintf(out, size, "%s, %s", prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 ? "seccomp" : "no seccomp: this kernel has none", landlock);
+	snprintf(out, size, "%s, %s",
+		 prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 ? "seccomp" : "no seccomp: this kernel has none", landlock);
 }
 
 int sandbox_files(const struct sandbox_path *paths, size_t n)
@@ -87,7 +89,8 @@ int sandbox_files(const struct sandbox_path *paths, size_t n)
 	int set = (int)syscall(SYS_landlock_create_ruleset, &all, size, 0), rc = set < 0 ? -errno : 0;
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = add(set, &paths[i], all.fs);
-	if (rc == 0 && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_landlock_restrict_self, set, 0) != 0))
+	if (rc == 0 &&
+	    (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_landlock_restrict_self, set, 0) != 0))
 		rc = -errno;
 	if (set >= 0)
 		close(set);

@@ -29,10 +29,7 @@ static uint64_t top_of(unsigned bar)
 	return low + ((1ull << shift) - 1);
 }
 
-void histogram_clear(struct histogram *h)
-{
-	memset(h, 0, sizeof *h);
-}
+void histogram_clear(struct histogram *h) { memset(h, 0, sizeof *h); }
 
 void histogram_add(struct histogram *h, uint64_t ns)
 {
@@ -54,7 +51,4 @@ uint64_t histogram_percentile(const struct histogram *h, double p)
 	return h->max_ns;
 }
 
-double histogram_mean(const struct histogram *h)
-{
-	return h->n > 0 ? (double)h->sum_ns / (double)h->n : 0;
-}
+double histogram_mean(const struct histogram *h) { return h->n > 0 ? (double)h->sum_ns / (double)h->n : 0; }

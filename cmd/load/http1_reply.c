@@ -92,9 +92,7 @@ static int take_line(struct http1_reply *r, const struct http1_events *ev, void 
 		rc = parse_number(r->line, 16, &r->left);
 		r->state = r->left > 0 ? HTTP1_CHUNK : HTTP1_TRAILER;
 		return rc;
-	case HTTP1_CHUNK_END:
-		r->state = HTTP1_CHUNK_SIZE;
-		return r->line[0] == '\0' ? 0 : SL_EPROTO;
+	case HTTP1_CHUNK_END: r->state = HTTP1_CHUNK_SIZE; return r->line[0] == '\0' ? 0 : SL_EPROTO;
 	case HTTP1_TRAILER:
 		if (r->line[0] == '\0')
 			r->state = HTTP1_DONE;
@@ -127,8 +125,8 @@ static int collect(struct http1_reply *r, const uint8_t *bytes, size_t n, size_t
 	return 0;
 }
 
-int http1_reply_feed(struct http1_reply *r, const struct http1_events *ev, void *ctx, const uint8_t *bytes,
-		     size_t n, size_t *used)
+int http1_reply_feed(struct http1_reply *r, const struct http1_events *ev, void *ctx, const uint8_t *bytes, size_t n,
+		     size_t *used)
 {
 	size_t at = 0;
 	int rc = 0;

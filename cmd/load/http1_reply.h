@@ -15,10 +15,10 @@ enum { HTTP1_LINE_MAX = 16 << 10 };
 enum http1_state {
 	HTTP1_STATUS_LINE,
 	HTTP1_FIELDS,
-	HTTP1_BODY,       /* `left` bytes */
+	HTTP1_BODY, /* `left` bytes */
 	HTTP1_BODY_TO_END,
 	HTTP1_CHUNK_SIZE,
-	HTTP1_CHUNK,      /* `left` bytes */
+	HTTP1_CHUNK, /* `left` bytes */
 	HTTP1_CHUNK_END,
 	HTTP1_TRAILER,
 	HTTP1_DONE,
@@ -41,8 +41,8 @@ struct http1_events {
 
 void http1_reply_init(struct http1_reply *r);
 /* Takes bytes up to the end of the reply; *used of them. 0, SL_EPROTO or SL_ELIMIT. */
-int http1_reply_feed(struct http1_reply *r, const struct http1_events *ev, void *ctx, const uint8_t *bytes,
-		     size_t n, size_t *used);
+int http1_reply_feed(struct http1_reply *r, const struct http1_events *ev, void *ctx, const uint8_t *bytes, size_t n,
+		     size_t *used);
 /* The connection has ended: is the reply whole? */
 bool http1_reply_eof(struct http1_reply *r);
 

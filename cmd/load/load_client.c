@@ -72,7 +72,7 @@ struct load_client {
 	struct list dirty, came;
 	struct load_conn *conns;
 	int n_conns, n_up;
-	int n_told;	 /* sockets that had something in this turn of the loop */
+	int n_told;      /* sockets that had something in this turn of the loop */
 	uint64_t now_ns; /* when what is being read came */
 	char why[WHY_BYTES];
 	uint8_t read[READ_BYTES];
@@ -123,8 +123,8 @@ int load_target_parse(const char *url, struct load_target *out, struct sl_err *e
 	const char *end = bracket ? memchr(at, ']', n) : memchr(at, ':', n);
 	size_t n_host = end != NULL ? (size_t)(end - at) : n;
 	const char *colon = end != NULL ? end + (bracket ? 1 : 0) : slash;
-	if (n_host - (bracket ? 1u : 0u) >= sizeof out->host || (bracket && end == NULL) || (colon < slash && *colon != ':') ||
-	    (colon < slash && (size_t)(slash - colon) >= sizeof port))
+	if (n_host - (bracket ? 1u : 0u) >= sizeof out->host || (bracket && end == NULL) ||
+	    (colon < slash && *colon != ':') || (colon < slash && (size_t)(slash - colon) >= sizeof port))
 		return sl_errf(err, SL_EINVAL, "%s: not an address such as https://localhost:8443", url);
 	memcpy(out->host, at + (bracket ? 1 : 0), n_host - (bracket ? 1 : 0));
 	if (colon < slash)
@@ -276,10 +276,14 @@ static int h2_start(struct load_conn *k, struct load_call *call, const char *pat
 	const struct load_target *t = &k->c->target;
 	char length[24];
 	snprintf(length, sizeof length, "%zu", call->n_body);
-	const nghttp2_nv nv[] = {field(":method", "POST"), field(":scheme", t->tls ? "https" : "http"),
-				 field(":authority", t->authority), field(":path", path),
-				 field("content-type", "application/json"), field("content-length", length),
-				 field("user-agent", "sluice-bench"), field("authorization", bearer)};
+	const nghttp2_nv nv[] = {field(":method", "POST"),
+				 field(":scheme", t->tls ? "https" : "http"),
+				 field(":authority", t->authority),
+				 field(":path", path),
+				 field("content-type", "application/json"),
+				 field("content-length", length),
+				 field("user-agent", "sluice-bench"),
+				 field("authorization", bearer)};
 	size_t n = sizeof nv / sizeof *nv - (bearer[0] == '\0' ? 1 : 0);
 	nghttp2_data_provider body = {.source.ptr = call, .read_callback = read_body};
 	call->stream = nghttp2_submit_request(k->session, NULL, nv, n, &body, call);
@@ -664,8 +668,7 @@ static int make_loop(struct load_client *c)
 	return c->timer != NULL ? 0 : SL_ENOMEM;
 }
 
-int load_client_create(const struct load_target *target, int n_conns, struct load_client **out,
-		       struct sl_err *err)
+int load_client_create(const struct load_target *target, int n_conns, struct load_client **out, struct sl_err *err)
 {
 	struct load_client *c = sl_zalloc(sizeof *c);
 	if (c == NULL)
@@ -724,8 +727,8 @@ int load_client_connect(struct load_client *c, int conn)
 int load_client_n_up(const struct load_client *c) { return c->n_up; }
 const char *load_client_why(const struct load_client *c) { return c->why; }
 
-int load_client_start(struct load_client *c, int conn, struct load_call *call, const char *path,
-		      const char *key, const char *body, size_t n_body)
+int load_client_start(struct load_client *c, int conn, struct load_call *call, const char *path, const char *key,
+		      const char *body, size_t n_body)
 {
 	struct load_conn *k = &c->conns[conn];
 	char whole[1024], bearer[1024] = "";

@@ -59,8 +59,7 @@ struct load_call {
 };
 
 /* The connections are made when first used, or by load_client_connect. target: copied. */
-int load_client_create(const struct load_target *target, int n_conns, struct load_client **out,
-		       struct sl_err *err);
+int load_client_create(const struct load_target *target, int n_conns, struct load_client **out, struct sl_err *err);
 /* Calls in flight are not told. */
 void load_client_destroy(struct load_client *c);
 /* Begins to connect, if it is not there. */
@@ -70,8 +69,8 @@ int load_client_n_up(const struct load_client *c);
 /* POST of JSON to target.path + path, with a bearer key (NULL: none). Strings are copied, the body
  * is not. With HTTP/1.1 a connection takes one call at a time. 0, SL_ELIMIT (busy), SL_ECLOSED (the
  * server takes no more on this connection, which still has calls), SL_ENOMEM, SL_EIO. */
-int load_client_start(struct load_client *c, int conn, struct load_call *call, const char *path,
-		      const char *key, const char *body, size_t n_body);
+int load_client_start(struct load_client *c, int conn, struct load_call *call, const char *path, const char *key,
+		      const char *body, size_t n_body);
 /* Handles what there is, waits for it until until_ns at most. */
 void load_client_turn(struct load_client *c, uint64_t until_ns);
 /* Why the last connection broke or was not made; "" when none did. */

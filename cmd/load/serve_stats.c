@@ -40,15 +40,9 @@ void serve_stats_error(struct serve_stats *s, const char *what)
 	s->errors[i].n++;
 }
 
-static double rate(uint64_t n, const struct serve_stats *s)
-{
-	return s->seconds > 0 ? (double)n / s->seconds : 0;
-}
+static double rate(uint64_t n, const struct serve_stats *s) { return s->seconds > 0 ? (double)n / s->seconds : 0; }
 
-static double share(uint64_t n, uint64_t of)
-{
-	return of > 0 ? (double)n / (double)of : 0;
-}
+static double share(uint64_t n, uint64_t of) { return of > 0 ? (double)n / (double)of : 0; }
 
 static void times(const char *name, const struct histogram *h)
 {
@@ -73,7 +67,8 @@ void serve_stats_table(const struct serve_stats *s, const char *name, const stru
 	       share(s->n_prompt, s->n_done), share(s->n_cached, s->n_done), share(s->n_completion, s->n_done),
 	       s->n_counted == s->n_completion ? "" : " (events, where the server told no usage)");
 	if (slo->ttft_ms > 0 || slo->itl_ms > 0)
-		printf("  %-26s %.1f %% of requests, %.2f requests/s (first token within %g ms, mean between tokens within "
+		printf("  %-26s %.1f %% of requests, %.2f requests/s (first token within %g ms, mean between tokens "
+		       "within "
 		       "%g ms; 0: any)\n",
 		       "goodput", 100 * share(s->n_good, n), rate(s->n_good, s), slo->ttft_ms, slo->itl_ms);
 	for (int i = 0; i < s->n_errors; i++)

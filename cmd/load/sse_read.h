@@ -17,7 +17,7 @@ struct sse_read {
 	struct sl_buf line; /* the beginning of a line whose end has not come */
 	struct sl_buf data; /* of the event being read */
 	bool has_data;
-	bool after_cr;      /* an LF that comes next belongs to the CR before it */
+	bool after_cr;                                           /* an LF that comes next belongs to the CR before it */
 	void (*on_event)(void *ctx, const char *data, size_t n); /* not terminated; borrowed */
 	void *ctx;
 };

@@ -78,14 +78,11 @@ int model_read_input(struct sl_buf *in)
 	for (;;) {
 		uint8_t *at;
 		if (buf_reserve(in, 65536, &at) != 0)
-			return model_complain(1, "standard input has more than %d bytes",
-					      MODEL_MAX_INPUT);
+			return model_complain(1, "standard input has more than %d bytes", MODEL_MAX_INPUT);
 		size_t n = fread(at, 1, 65536, stdin);
 		buf_commit(in, n);
 		if (n == 0)
-			return ferror(stdin) ? model_complain(1, "standard input: %s",
-							      strerror(errno))
-					     : 0;
+			return ferror(stdin) ? model_complain(1, "standard input: %s", strerror(errno)) : 0;
 	}
 }
 
@@ -118,8 +115,11 @@ static enum sampling_taken generate_option(struct generate_options *o, const cha
 	const struct {
 		const char *name;
 		const char **to;
-	} texts[] = {{"--prompt", &o->prompt},	  {"--system", &o->system},   {"--quantize", &o->quantize},
-		     {"--kv-type", &o->kv_type}, {"--backend", &o->backend}};
+	} texts[] = {{"--prompt", &o->prompt},
+		     {"--system", &o->system},
+		     {"--quantize", &o->quantize},
+		     {"--kv-type", &o->kv_type},
+		     {"--backend", &o->backend}};
 	double x;
 	uint64_t n;
 	bool ok;
@@ -161,8 +161,7 @@ static int generate_check(struct generate_options *o)
 
 static int generate(int argc, char **argv)
 {
-	struct generate_options o = {
-	    .path = argv[2], .backend = "auto", .n_tokens = 256, .temperature = 0};
+	struct generate_options o = {.path = argv[2], .backend = "auto", .n_tokens = 256, .temperature = 0};
 	model_sampling_init(&o.sampling);
 	for (int i = 3; i < argc; i++) {
 		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;

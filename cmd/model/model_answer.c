@@ -65,8 +65,7 @@ static bool take_tokens(struct model_answer *a, const struct proto_tokens *t)
 	a->n_top = t->n_top;
 	memcpy(c->tokens + c->n_tokens, t->tokens, t->n * sizeof *t->tokens);
 	if (t->n_top > 0)
-		memcpy(c->tops + c->n_tokens * t->n_top, t->tops,
-		       (size_t)t->n * t->n_top * sizeof *t->tops);
+		memcpy(c->tops + c->n_tokens * t->n_top, t->tops, (size_t)t->n * t->n_top * sizeof *t->tops);
 	c->n_tokens += t->n;
 	return buf_append(&c->text, t->text.at, t->text.n) == 0;
 }
@@ -101,10 +100,7 @@ void model_answer_take(struct model_answer *a, const struct eng_event *ev)
 	a->lost = a->lost || !kept;
 }
 
-bool model_answer_failed(const struct model_answer *a)
-{
-	return a->lost || a->end.finish == PROTO_FINISH_ERROR;
-}
+bool model_answer_failed(const struct model_answer *a) { return a->lost || a->end.finish == PROTO_FINISH_ERROR; }
 
 /* ---- JSON ---- */
 
@@ -140,8 +136,7 @@ static int put_choice(struct sl_buf *out, const struct model_answer *a, const st
 {
 	int rc = buf_append_str(out, "\"text\":");
 	if (rc == 0)
-		rc = json_out_string(out, c->text.len ? (const char *)buf_data(&c->text) : "",
-				     c->text.len);
+		rc = json_out_string(out, c->text.len ? (const char *)buf_data(&c->text) : "", c->text.len);
 	if (rc == 0)
 		rc = buf_append_str(out, ",\"tokens\":[");
 	for (size_t i = 0; i < c->n_tokens && rc == 0; i++)
@@ -175,8 +170,8 @@ static int put_choices(struct sl_buf *out, const struct model_answer *a)
 		if (rc == 0)
 			rc = put_choice(out, a, c);
 		if (rc == 0)
-			rc = buf_printf(out, ",\"finish_reason\":\"%s\",\"cumulative_logprob\":",
-					finish_name(a, c->end.finish));
+			rc = buf_printf(
+			    out, ",\"finish_reason\":\"%s\",\"cumulative_logprob\":", finish_name(a, c->end.finish));
 		if (rc == 0)
 			rc = put_float(out, c->end.cumulative_logprob);
 		if (rc == 0)
@@ -218,8 +213,8 @@ static int put_answer(struct sl_buf *line, const struct model_answer *a)
 	if (rc == 0 && a->prompt != NULL)
 		rc = put_prompt(line, a);
 	if (rc == 0)
-		rc = buf_printf(line, ",\"finish_reason\":\"%s\",\"n_prompt\":%u",
-				finish_name(a, a->end.finish), a->end.n_prompt);
+		rc = buf_printf(line, ",\"finish_reason\":\"%s\",\"n_prompt\":%u", finish_name(a, a->end.finish),
+				a->end.n_prompt);
 	if (rc == 0 && a->message[0] != '\0') {
 		rc = buf_append_str(line, ",\"error\":");
 		if (rc == 0)
@@ -267,8 +262,8 @@ static int print_tokens(const struct model_answer *a, const struct model_choice 
 			return rc;
 		}
 		at += n;
-		printf("%8u %11.4f  %.*s", c->tokens[i].id, (double)c->tokens[i].logprob,
-		       (int)text.len, (const char *)buf_data(&text));
+		printf("%8u %11.4f  %.*s", c->tokens[i].id, (double)c->tokens[i].logprob, (int)text.len,
+		       (const char *)buf_data(&text));
 		print_pairs(c->tops + i * a->n_top, a->n_top);
 		putchar('\n');
 	}

@@ -66,12 +66,9 @@ static int parse(int argc, char **argv, struct arguments *a)
 		bool is_number;
 		uint64_t least, most;
 	} options[] = {
-	    {"--shape", &a->shape, false, 0, 0},
-	    {"--type", &a->type, false, 0, 0},
-	    {"--tokenizer", &a->tokenizer, false, 0, 0},
-	    {"--name", &a->name, false, 0, 0},
-	    {"--seed", &a->seed, true, 0, UINT64_MAX},
-	    {"--context", &a->context, true, 1, 1 << 24},
+	    {"--shape", &a->shape, false, 0, 0},         {"--type", &a->type, false, 0, 0},
+	    {"--tokenizer", &a->tokenizer, false, 0, 0}, {"--name", &a->name, false, 0, 0},
+	    {"--seed", &a->seed, true, 0, UINT64_MAX},   {"--context", &a->context, true, 1, 1 << 24},
 	    {"--threads", &a->threads, true, 0, 64},
 	};
 	const size_t n = sizeof options / sizeof *options;
@@ -92,8 +89,8 @@ static int parse(int argc, char **argv, struct arguments *a)
 			k++;
 		if (k == n)
 			return model_complain(CMD_EXIT_USAGE, "no option %s", option);
-		if (value == NULL || (options[k].is_number && !model_whole(value, options[k].least, options[k].most,
-									   options[k].at)))
+		if (value == NULL ||
+		    (options[k].is_number && !model_whole(value, options[k].least, options[k].most, options[k].at)))
 			return model_complain(CMD_EXIT_USAGE, "%s: %s is not possible", option,
 					      value != NULL ? value : "nothing");
 		if (!options[k].is_number)
@@ -120,10 +117,15 @@ int model_random(int argc, char **argv)
 		return rc;
 	if (a.n_paths != 1 || a.shape == NULL)
 		return model_complain(CMD_EXIT_USAGE, "random needs --shape NAME and one file to write");
-	m = (struct random_model){.path = a.paths[0], .name = a.name, .tokenizer = a.tokenizer, .seed = a.seed,
-				  .n_threads = (int)a.threads, .keep = !a.force};
+	m = (struct random_model){.path = a.paths[0],
+				  .name = a.name,
+				  .tokenizer = a.tokenizer,
+				  .seed = a.seed,
+				  .n_threads = (int)a.threads,
+				  .keep = !a.force};
 	char name[128];
-	snprintf(name, sizeof name, "%.60s of random weights (seed %llu)", base_name(a.shape), (unsigned long long)a.seed);
+	snprintf(name, sizeof name, "%.60s of random weights (seed %llu)", base_name(a.shape),
+		 (unsigned long long)a.seed);
 	if (m.name == NULL)
 		m.name = name;
 	if (random_shape_find(a.shape, &m.arch, &err) != 0 || weight_plan_parse(a.type, &m.plan, &err) != 0)
@@ -150,5 +152,6 @@ int model_quantize(int argc, char **argv)
 		return model_complain(CMD_EXIT_USAGE, "%s", err.text);
 	out_file_on_signals();
 	struct convert_progress p = progress_for(&meter);
-	return report(quantize_model(a.paths[0], a.paths[1], a.force, &plan, (int)a.threads, &p, &err), &meter, a.paths[1], &err);
+	return report(quantize_model(a.paths[0], a.paths[1], a.force, &plan, (int)a.threads, &p, &err), &meter,
+		      a.paths[1], &err);
 }

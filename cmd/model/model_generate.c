@@ -63,13 +63,10 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		break;
 	case ENG_QUEUED:
 	case ENG_VERIFIED:
-	case ENG_COUNTED:
-		break;
+	case ENG_COUNTED: break;
 	case ENG_PROMPT_LOGPROBS:
 	case ENG_TOKENS:
-	case ENG_CHOICE:
-		model_answer_take(&s->answer, ev);
-		break;
+	case ENG_CHOICE: model_answer_take(&s->answer, ev); break;
 	}
 	pthread_cond_signal(&r->news);
 	pthread_mutex_unlock(&r->lock);
@@ -137,10 +134,8 @@ static char *chat_of(const struct generate_options *o)
 {
 	json_t *messages = json_array();
 	if (o->system != NULL)
-		json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "system", "content",
-							  o->system));
-	json_array_append_new(messages,
-			      json_pack("{s:s,s:s}", "role", "user", "content", o->prompt));
+		json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "system", "content", o->system));
+	json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", o->prompt));
 	json_t *root = json_pack("{s:o}", "messages", messages);
 	char *text = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
@@ -180,8 +175,7 @@ static int run_single(struct runner *r, const struct generate_options *o)
 		return model_complain(1, "the prompt is not valid UTF-8");
 	struct proto_submit req = o->sampling.req;
 	/* Only one choice of which nothing more is to be told can be shown while it comes. */
-	bool stream = !o->json && !o->logprobs && req.prompt_logprobs == 0 && req.best_of == 1 &&
-		      req.beam_width == 0;
+	bool stream = !o->json && !o->logprobs && req.prompt_logprobs == 0 && req.best_of == 1 && req.beam_width == 0;
 	req.prompt_kind = o->raw ? PROTO_PROMPT_TEXT : PROTO_PROMPT_CHAT;
 	req.flags = stream ? 0 : PROTO_SUBMIT_WANT_LOGPROBS;
 	req.seed = o->seed;
@@ -208,8 +202,8 @@ static int run_single(struct runner *r, const struct generate_options *o)
 	if (a->end.finish == PROTO_FINISH_ERROR)
 		status = model_complain(1, "%s", a->message);
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "%u tokens of prompt, %u made in %.2f s\n", a->end.n_prompt,
-			a->end.n_completion, (double)(clock_now_ns() - begin) / 1e9);
+		fprintf(stderr, "%u tokens of prompt, %u made in %.2f s\n", a->end.n_prompt, a->end.n_completion,
+			(double)(clock_now_ns() - begin) / 1e9);
 	if (o->json && status == 0)
 		return settle(r, s);
 	if (!stream && status == 0) {
@@ -224,8 +218,8 @@ static int run_single(struct runner *r, const struct generate_options *o)
 /* ---- many ---- */
 
 /* Reads one request; the prompt's text is *owned (free). */
-static const char *read_request(const json_t *line, const struct generate_options *o,
-				struct proto_submit *req, char **owned)
+static const char *read_request(const json_t *line, const struct generate_options *o, struct proto_submit *req,
+				char **owned)
 {
 	const json_t *messages = json_object_get(line, "messages");
 	const json_t *prompt = json_object_get(line, "prompt");
@@ -236,12 +230,10 @@ static const char *read_request(const json_t *line, const struct generate_option
 		return "the line is not a JSON object";
 	if ((messages != NULL) == (prompt != NULL))
 		return "a line has either messages or prompt";
-	if (n != NULL && (!json_is_integer(n) || json_integer_value(n) < 1 ||
-			  json_integer_value(n) > UINT32_MAX))
+	if (n != NULL && (!json_is_integer(n) || json_integer_value(n) < 1 || json_integer_value(n) > UINT32_MAX))
 		return "max_tokens is not a number from 1";
-	if (temperature != NULL &&
-	    (!json_is_number(temperature) || !(json_number_value(temperature) >= 0) ||
-	     !(json_number_value(temperature) <= 2)))
+	if (temperature != NULL && (!json_is_number(temperature) || !(json_number_value(temperature) >= 0) ||
+				    !(json_number_value(temperature) <= 2)))
 		return "temperature is not from 0 to 2";
 	if (seed != NULL && !json_is_integer(seed))
 		return "seed is not an integer";
@@ -274,8 +266,7 @@ static int refuse_line(struct runner *r, struct slot *s, const char *why)
 	return settle(r, s);
 }
 
-static int start_line(struct runner *r, const struct generate_options *o, int index,
-		      const char *text, size_t n)
+static int start_line(struct runner *r, const struct generate_options *o, int index, const char *text, size_t n)
 {
 	struct slot *s = &r->slots[index];
 	struct proto_submit req;
@@ -333,8 +324,8 @@ static int run_batch(struct runner *r, const struct generate_options *o)
 
 static int run(struct runner *r, const struct generate_options *o)
 {
-	struct eng_model_config model = {.name = "model", .path = o->path, .quantize = o->quantize,
-					 .kv_type = o->kv_type};
+	struct eng_model_config model = {
+	    .name = "model", .path = o->path, .quantize = o->quantize, .kv_type = o->kv_type};
 	struct eng_config cfg = {.models = &model,
 				 .n_models = 1,
 				 .backend = o->backend,

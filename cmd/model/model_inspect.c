@@ -196,10 +196,11 @@ static json_t *arch_json(const struct model_arch *a)
 				 scaling_name(a->rope.scaling));
 	if (a->rope.factor > 0)
 		json_object_set_new(rope, "factor", json_real(a->rope.factor));
-	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o}", "family", a->family, "layers",
-			 a->n_layers, "width", a->n_embd, "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_width",
-			 a->head_dim, "feed_forward", a->n_ff, "vocabulary", a->n_vocab, "context", a->n_ctx, "tied",
-			 a->tied_embeddings, "window", a->window, "window_pattern", a->window_pattern, "rope", rope);
+	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o}", "family", a->family,
+			 "layers", a->n_layers, "width", a->n_embd, "heads", a->n_heads, "kv_heads", a->n_kv_heads,
+			 "head_width", a->head_dim, "feed_forward", a->n_ff, "vocabulary", a->n_vocab, "context",
+			 a->n_ctx, "tied", a->tied_embeddings, "window", a->window, "window_pattern", a->window_pattern,
+			 "rope", rope);
 }
 
 static json_t *tensors_json(const struct model_file *file)
@@ -210,9 +211,9 @@ static json_t *tensors_json(const struct model_file *file)
 		json_t *dims = json_array();
 		for (int d = 0; d < t->n_dims; d++)
 			json_array_append_new(dims, json_integer((json_int_t)t->dims[d]));
-		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "type",
-						      kn_type_name(t->type), "dims", dims, "bytes",
-						      (json_int_t)t->bytes));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "type", kn_type_name(t->type),
+						"dims", dims, "bytes", (json_int_t)t->bytes));
 	}
 	return list;
 }

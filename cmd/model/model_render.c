@@ -49,8 +49,7 @@ static int read_file(const char *path, struct sl_buf *out, struct sl_err *err)
 	size_t n = 1;
 	buf_init(out, MODEL_MAX_INPUT);
 	if (f == NULL)
-		return sl_errf(err, errno == ENOENT ? SL_ENOTFOUND : SL_EIO, "%s: %s", path,
-			       strerror(errno));
+		return sl_errf(err, errno == ENOENT ? SL_ENOTFOUND : SL_EIO, "%s: %s", path, strerror(errno));
 	while (rc == 0 && n > 0) {
 		uint8_t *at;
 		rc = buf_reserve(out, 65536, &at);

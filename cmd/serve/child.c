@@ -60,9 +60,7 @@ void child_dispose(struct child *c)
 
 void child_set_state(struct child *c, enum child_state to)
 {
-	enum {
-		LEAVES = 1 << CHILD_WAITING | 1 << CHILD_RETIRED | 1 << CHILD_ENDING | 1 << CHILD_GONE
-	};
+	enum { LEAVES = 1 << CHILD_WAITING | 1 << CHILD_RETIRED | 1 << CHILD_ENDING | 1 << CHILD_GONE };
 	static const uint8_t allowed[] = {
 	    [CHILD_WAITING] = 1 << CHILD_RUNNING | 1 << CHILD_WAITING | 1 << CHILD_GONE,
 	    [CHILD_RUNNING] = LEAVES | 1 << CHILD_READY,
@@ -71,8 +69,7 @@ void child_set_state(struct child *c, enum child_state to)
 	    [CHILD_ENDING] = 1 << CHILD_GONE,
 	    [CHILD_GONE] = 1 << CHILD_RUNNING,
 	};
-	BUG_IF(!(allowed[c->state] & 1 << to), "supervise: %s: state %d → %d", c->what->name,
-	       (int)c->state, (int)to);
+	BUG_IF(!(allowed[c->state] & 1 << to), "supervise: %s: state %d → %d", c->what->name, (int)c->state, (int)to);
 	c->state = to;
 	c->since_ns = clock_now_ns();
 	if (to == CHILD_READY)
@@ -137,7 +134,7 @@ static _Noreturn void child_exec(const struct start *s)
 		_exit(SUPERVISE_STATUS_CONFIG);
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user would undo it */
-	if (getppid() != s->parent) /* it died before prctl */
+	if (getppid() != s->parent)       /* it died before prctl */
 		_exit(1);
 	if (s->foreign_exe == NULL)
 		fcntl(s->beat_fd, F_SETFD, 0);
@@ -165,15 +162,14 @@ static bool open_lines(const struct supervise_config *cfg, const struct child *c
 		ok = fd_pass_pair(broker) == 0;
 	if (ok && c->what->replaceable) {
 		ok = fd_pass_pair(handover) == 0;
-		if (ok && given != NULL && given->n > 0 &&
-		    fd_pass_send(handover[0], given->fds, given->n) != 0)
+		if (ok && given != NULL && given->n > 0 && fd_pass_send(handover[0], given->fds, given->n) != 0)
 			log_warn("%s: the listening sockets can't be handed over", c->what->name);
 	}
 	return ok;
 }
 
-bool child_start(const struct supervise_config *cfg, struct child *c, const char *const *argv,
-		 bool takeover, const struct fd_pass_set *given)
+bool child_start(const struct supervise_config *cfg, struct child *c, const char *const *argv, bool takeover,
+		 const struct fd_pass_set *given)
 {
 	int beat[2] = {-1, -1}, handover[2] = {-1, -1}, broker[2] = {-1, -1};
 	struct start s = {.cfg = cfg,
@@ -248,8 +244,7 @@ void child_wait(const struct supervise_config *cfg, struct child *c)
 	child_set_state(c, CHILD_WAITING);
 	c->due_ns = c->since_ns + wait_ns;
 	if (wait_ns > 0)
-		log_info("%s is started again in %llu ms", c->what->name,
-			 (unsigned long long)(wait_ns / NS_PER_MS));
+		log_info("%s is started again in %llu ms", c->what->name, (unsigned long long)(wait_ns / NS_PER_MS));
 }
 
 /* ---- hearing ---- */
@@ -288,8 +283,7 @@ void child_excuse(struct child *c, uint64_t ns)
 		c->due_ns += ns;
 }
 
-void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte),
-		      void *ctx)
+void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte), void *ctx)
 {
 	uint8_t bytes[256];
 	ssize_t n;

@@ -34,13 +34,13 @@ enum child_state {
 struct child {
 	const struct supervise_child *what;
 	enum child_state state;
-	pid_t pid;       /* 0: no process */
-	int beat_fd;     /* the pipe's read end; -1 */
-	int broker_fd;   /* where it asks for what only we may open; -1 */
-	int exe_fd;      /* what is executed; -1: the configuration's exe */
-	bool was_ready;  /* ever, over all restarts */
-	bool has_beaten; /* since the last start */
-	bool hung;       /* killed by us for silence */
+	pid_t pid;         /* 0: no process */
+	int beat_fd;       /* the pipe's read end; -1 */
+	int broker_fd;     /* where it asks for what only we may open; -1 */
+	int exe_fd;        /* what is executed; -1: the configuration's exe */
+	bool was_ready;    /* ever, over all restarts */
+	bool has_beaten;   /* since the last start */
+	bool hung;         /* killed by us for silence */
 	unsigned failures; /* in a row */
 	uint64_t since_ns; /* of the current state */
 	uint64_t beat_ns;  /* last sign of life */
@@ -60,17 +60,16 @@ void child_set_state(struct child *c, enum child_state to);
 
 /* Starts argv. takeover: beside another process that serves still. given: sockets to begin with, or
  * NULL. False (logged): there is no process, and c is in the state that it was in. */
-bool child_start(const struct supervise_config *cfg, struct child *c, const char *const *argv,
-		 bool takeover, const struct fd_pass_set *given);
+bool child_start(const struct supervise_config *cfg, struct child *c, const char *const *argv, bool takeover,
+		 const struct fd_pass_set *given);
 /* → WAITING, for as long as its failures say. */
 void child_wait(const struct supervise_config *cfg, struct child *c);
 
-/* The supervisor has slept so much longer than it wanted: whatever held it up (the whole machine was stopped) held up the child, so
- * that much of its silence and of its time to get ready does not count. */
+/* The supervisor has slept so much longer than it wanted: whatever held it up (the whole machine was stopped) held up
+ * the child, so that much of its silence and of its time to get ready does not count. */
 void child_excuse(struct child *c, uint64_t ns);
 /* Reads what it has said: on_byte for each byte of its heartbeat. */
-void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte),
-		      void *ctx);
+void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *c, uint8_t byte), void *ctx);
 /* Has what it asks for answered. */
 void child_answer(const struct supervise_config *cfg, struct child *c);
 /* Takes the set of sockets that it has published, if it has. */

@@ -7,8 +7,7 @@
 static int run_models(const struct sluice_config *cfg, const struct eng_server_config *srv)
 {
 	struct eng_config eng;
-	struct eng_model_config *models =
-	    sl_zalloc_n(cfg->engine.models.n, sizeof(struct eng_model_config));
+	struct eng_model_config *models = sl_zalloc_n(cfg->engine.models.n, sizeof(struct eng_model_config));
 	if (models == NULL) {
 		log_error("no memory");
 		return 1;

@@ -12,8 +12,7 @@
 /* Under a supervisor that has told the same already. */
 static bool is_child(const struct cmd_options *o) { return o->beat_fd >= 0; }
 
-static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
-		struct sl_err *err)
+static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err)
 {
 	const struct cmd_options *o = ctx;
 	struct sluice_config *cfg;

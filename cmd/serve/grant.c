@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names are compared with those in the configuration, byte for byte; there is nothing to normalise and no pattern, but for
- * the parts of a split model and the files of a model's folder.
+ * Names are compared with those in the configuration, byte for byte; there is nothing to normalise and no pattern, but
+ * for the parts of a split model and the files of a model's folder.
  *
- * A file is opened without waiting and must be a regular one. Names that lead into the state folder are another matter: it
- * belongs to the user that asks, who could have put a link to anything there. In it no link is followed, no name leads out of
- * it, and no file counts that has another name elsewhere; what is moved there is moved with the user's rights.
+ * A file is opened without waiting and must be a regular one. Names that lead into the state folder are another matter:
+ * it belongs to the user that asks, who could have put a link to anything there. In it no link is followed, no name
+ * leads out of it, and no file counts that has another name elsewhere; what is moved there is moved with the user's
+ * rights.
  */
 #include "cmd/serve/grant.h"
 
@@ -153,7 +154,11 @@ static bool is_in_state(const struct grants *g, const char *path, char rest[PATH
 		return true;
 	}
 	snprintf(self, sizeof self, "/proc/self/fd/%d", g->state_fd);
-	snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path), slash == NULL ? "." : path);
+	snprintf(folder, sizeof folder, "%.*s",
+		 slash == NULL   ? 1
+		 : slash == path ? 1
+				 : (int)(slash - path),
+		 slash == NULL ? "." : path);
 	if (realpath(folder, real) == NULL || realpath(self, state) == NULL)
 		return false;
 	n = strlen(state);
@@ -165,7 +170,8 @@ static bool is_in_state(const struct grants *g, const char *path, char rest[PATH
 
 static int open_in_state(const struct grants *g, const char *rest, int flags)
 {
-	struct open_how how = {.flags = (uint64_t)(unsigned)flags, .mode = flags & O_CREAT ? 0640 : 0,
+	struct open_how how = {.flags = (uint64_t)(unsigned)flags,
+			       .mode = flags & O_CREAT ? 0640 : 0,
 			       .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
 	return (int)syscall(SYS_openat2, g->state_fd, rest, &how, sizeof how);
 }
@@ -193,7 +199,8 @@ static int open_path(const struct grants *g, const char *path, int flags)
 
 static void describe(const struct stat *st, struct broker_file *out)
 {
-	*out = (struct broker_file){.mode = st->st_mode, .bytes = (uint64_t)st->st_size, .dev = st->st_dev, .ino = st->st_ino};
+	*out = (struct broker_file){
+	    .mode = st->st_mode, .bytes = (uint64_t)st->st_size, .dev = st->st_dev, .ino = st->st_ino};
 }
 
 static int look_at(const struct grants *g, const char *path, struct broker_file *out)
@@ -223,7 +230,8 @@ static int rotate(const struct grants *g, const char *path)
 	snprintf(before, sizeof before, "%s.1", from);
 	if (inside)
 		privileges_as_user(g->user);
-	int rc = renameat(inside ? g->state_fd : AT_FDCWD, from, inside ? g->state_fd : AT_FDCWD, before) == 0 ? 0 : -errno;
+	int rc =
+	    renameat(inside ? g->state_fd : AT_FDCWD, from, inside ? g->state_fd : AT_FDCWD, before) == 0 ? 0 : -errno;
 	if (inside)
 		privileges_as_before(g->user);
 	return rc;
@@ -275,7 +283,8 @@ static int remove_socket(const struct broker_asked *q)
 
 /* ---- answering ---- */
 
-static int carry_out(const struct grants *g, const struct sluice_config *c, const struct broker_asked *q, struct broker_file *file)
+static int carry_out(const struct grants *g, const struct sluice_config *c, const struct broker_asked *q,
+		     struct broker_file *file)
 {
 	switch (q->op) {
 	case BROKER_OPEN: return open_path(g, q->path, O_RDONLY);
@@ -311,7 +320,9 @@ int grant_one(const struct grants *g, enum grant_role role, int fd)
 	if (rc <= 0)
 		return rc;
 	/* An upgrade has two configurations; what either names is granted. */
-	const struct sluice_config *c = is_granted(g->now, role, &q) ? g->now : is_granted(g->next, role, &q) ? g->next : NULL;
+	const struct sluice_config *c = is_granted(g->now, role, &q)    ? g->now
+					: is_granted(g->next, role, &q) ? g->next
+									: NULL;
 	int result = c != NULL ? carry_out(g, c, &q, &file) : -EPERM;
 	if (c == NULL)
 		tell_refused(role, &q);

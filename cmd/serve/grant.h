@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process without rights is granted (base/broker.h): to read files that the configuration names for it, and nothing
- * else; to write the one log it names; to bind the addresses it names. The engine gets models, the gateway certificates,
- * keys, passwords and weights of the cascade.
+ * What a process without rights is granted (base/broker.h): to read files that the configuration names for it, and
+ * nothing else; to write the one log it names; to bind the addresses it names. The engine gets models, the gateway
+ * certificates, keys, passwords and weights of the cascade.
  */
 #ifndef CMD_GRANT_H
 #define CMD_GRANT_H

@@ -58,8 +58,8 @@ static int on_difference(void *ctx, const char *key)
 	return conf_overrides(k->now->conf, key, add_pin, k);
 }
 
-static int load(const struct cmd_options *o, const struct reload_pins *pins,
-		struct sluice_config **out, struct sl_err *err)
+static int load(const struct cmd_options *o, const struct reload_pins *pins, struct sluice_config **out,
+		struct sl_err *err)
 {
 	const char *sets[CMD_MAX_SETS];
 	size_t n = 0;
@@ -95,9 +95,8 @@ int reload_config_first(const struct cmd_options *o, const char *who, struct slu
 	return 0;
 }
 
-int reload_config(const struct cmd_options *o, const struct sluice_config *now,
-		  enum restart_need kept, bool tell, struct reload_pins *pins,
-		  struct sluice_config **out, struct sl_err *err)
+int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool tell,
+		  struct reload_pins *pins, struct sluice_config **out, struct sl_err *err)
 {
 	struct sluice_config *fresh = NULL, *mixed = NULL;
 	/* One override is left for serve.c's own. */

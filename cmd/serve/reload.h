@@ -17,9 +17,8 @@ struct reload_pins {
  * (RESTART_GATEWAY: both kinds) keep their values: each is named in the log when tell, and pins
  * become the overrides that keep them so, for processes started later. 0 with *out on the heap
  * (reload_config_free); or one line in *err, and nothing has changed. pins may be NULL. */
-int reload_config(const struct cmd_options *o, const struct sluice_config *now,
-		  enum restart_need kept, bool tell, struct reload_pins *pins,
-		  struct sluice_config **out, struct sl_err *err);
+int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool tell,
+		  struct reload_pins *pins, struct sluice_config **out, struct sl_err *err);
 /* The first time: cmd_load onto the heap. 0 or an exit status. */
 int reload_config_first(const struct cmd_options *o, const char *who, struct sluice_config **out);
 /* NULL is allowed. */

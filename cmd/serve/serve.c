@@ -41,7 +41,13 @@
 #include "kernels/kv_type.h"
 
 /* A replaced gateway ends by itself; the slack is for that. */
-enum { FIRST_BEAT_MS = 10000, HEALTHY_MS = 10000, RETIRED_SLACK_MS = 5000, DISK_LEAST = 1 << 20, CONFIG_MOST = 1 << 20 };
+enum {
+	FIRST_BEAT_MS = 10000,
+	HEALTHY_MS = 10000,
+	RETIRED_SLACK_MS = 5000,
+	DISK_LEAST = 1 << 20,
+	CONFIG_MOST = 1 << 20
+};
 
 /* What a child is started with. Made whole and never changed, since the supervisor reads argv whenever
  * it starts one. */
@@ -60,8 +66,8 @@ struct serving {
 	char address_set[192];
 	struct run_user user; /* of the engine, the gateway and Redis */
 	char run_as[32];
-	/* The state folder: this descriptor, its number, and the name that leads there in every process that has it. Its own name
-	 * may lead through folders that are closed to the user. */
+	/* The state folder: this descriptor, its number, and the name that leads there in every process that has it.
+	 * Its own name may lead through folders that are closed to the user. */
 	int state_fd;
 	char state_fd_text[16], state[32];
 	struct supervise_child children[3];
@@ -79,8 +85,8 @@ struct serving {
 /* Every address is served on this machine too. */
 static void print_host(const struct conf_address *a)
 {
-	if (a->host[0] == '\0' || strcmp(a->host, "0.0.0.0") == 0 ||
-	    strcmp(a->host, "127.0.0.1") == 0 || strcmp(a->host, "::") == 0)
+	if (a->host[0] == '\0' || strcmp(a->host, "0.0.0.0") == 0 || strcmp(a->host, "127.0.0.1") == 0 ||
+	    strcmp(a->host, "::") == 0)
 		printf("localhost:%u", (unsigned)a->port);
 	else if (strchr(a->host, ':') != NULL)
 		printf("[%s]:%u", a->host, (unsigned)a->port);
@@ -101,9 +107,9 @@ static void on_ready(void *ctx)
 	printf("page ");
 	print_url(g);
 	if (g->dev_keys)
-		printf("/#free=%s&paid=%s\nkey-free %s\nkey-paid %s\nkey-admin %s\n",
-		       s->keys.key[GW_DEV_FREE], s->keys.key[GW_DEV_PAID], s->keys.key[GW_DEV_FREE],
-		       s->keys.key[GW_DEV_PAID], s->keys.key[GW_DEV_ADMIN]);
+		printf("/#free=%s&paid=%s\nkey-free %s\nkey-paid %s\nkey-admin %s\n", s->keys.key[GW_DEV_FREE],
+		       s->keys.key[GW_DEV_PAID], s->keys.key[GW_DEV_FREE], s->keys.key[GW_DEV_PAID],
+		       s->keys.key[GW_DEV_ADMIN]);
 	else
 		printf("/\n");
 	printf("curl -N%s ", g->http.off && g->cert_file[0] == '\0' ? "k" : "");
@@ -131,7 +137,8 @@ static int lock_state(const char *state, const char *name, struct sl_err *err)
 		ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
 		pid[n > 0 ? n : 0] = '\0';
 		pid[strcspn(pid, "\n")] = '\0';
-		sl_errf(err, SL_EIO, "%s is in use by the sluice process %s; end that one, or give "
+		sl_errf(err, SL_EIO,
+			"%s is in use by the sluice process %s; end that one, or give "
 			"this one its own folder (--state DIR)",
 			name, pid);
 		close(fd);
@@ -185,11 +192,13 @@ static int put_file(const char *state, const char *path, const struct sl_buf *by
 	}
 	if (!good && fd >= 0)
 		unlink(part);
-	return good ? 0 : sl_errf(err, SL_EIO, "%s/run/%s can't be written: %s", state, strrchr(path, '/') + 1, strerror(why));
+	return good ? 0
+		    : sl_errf(err, SL_EIO, "%s/run/%s can't be written: %s", state, strrchr(path, '/') + 1,
+			      strerror(why));
 }
 
-/* The configuration's file into place. *which: where; the copy that is there already when it is the same, so that a reload or an
- * upgrade that changes nothing of it needs no room on the disk. */
+/* The configuration's file into place. *which: where; the copy that is there already when it is the same, so that a
+ * reload or an upgrade that changes nothing of it needs no room on the disk. */
 static int accept_file(struct serving *s, int *which, struct sl_err *err)
 {
 	struct sl_buf bytes;
@@ -277,8 +286,9 @@ static int choose_store(struct serving *s, struct sl_err *err)
 	}
 	if (!private_redis_find(&s->redis, s->state, c->server_memory)) {
 		if (c->kind == GW_STORE_REDIS)
-			return sl_errf(err, SL_ENOTFOUND,
-				       "cache.store: redis, but cache.address is empty and no redis-server is installed");
+			return sl_errf(
+			    err, SL_ENOTFOUND,
+			    "cache.store: redis, but cache.address is empty and no redis-server is installed");
 		log_info("store: memory, lost when the gateway ends (redis-server is not installed)");
 		return 0;
 	}
@@ -533,11 +543,9 @@ static int run(struct serving *s)
 	set_engine(s, (struct reload_pins){.n = 0});
 	set_gateway(s, &s->gateway, s->which, (struct reload_pins){.n = 0});
 	/* Redis outlives a restart of the others. */
-	s->children[0] = (struct supervise_child){
-	    .name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
+	s->children[0] = (struct supervise_child){.name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
 	s->children[1] = (struct supervise_child){.name = "engine", .argv = s->engine.argv};
-	s->children[2] = (struct supervise_child){
-	    .name = "gateway", .argv = s->gateway.argv, .replaceable = true};
+	s->children[2] = (struct supervise_child){.name = "gateway", .argv = s->gateway.argv, .replaceable = true};
 	s->sup = (struct supervise_config){
 	    .exe = "/proc/self/exe",
 	    .children = s->children + skip,
@@ -574,11 +582,13 @@ static void tell_confinement(const struct serving *s)
 	if (s->cfg->supervisor.sandbox)
 		log_info("confined: uid %u%s, no new privileges, %s", (unsigned)s->user.uid, rights, what);
 	else
-		log_warn("confined: uid %u%s, no new privileges; supervisor.sandbox is off: neither seccomp nor Landlock",
-			 (unsigned)s->user.uid, rights);
+		log_warn(
+		    "confined: uid %u%s, no new privileges; supervisor.sandbox is off: neither seccomp nor Landlock",
+		    (unsigned)s->user.uid, rights);
 }
 
-/* Whom the processes run as, the folder they share, and that nobody else serves from it. The lock's descriptor, or negative. */
+/* Whom the processes run as, the folder they share, and that nobody else serves from it. The lock's descriptor, or
+ * negative. */
 static int take_state(struct serving *s, struct sl_err *err)
 {
 	const char *name = s->cfg->state;
@@ -602,8 +612,7 @@ int cmd_serve(int argc, char **argv)
 {
 	struct cmd_options o;
 	struct serving s = {.o = &o, .state_fd = -1};
-	int rc = cmd_options_parse(&o, argc, argv, false,
-				   "start the engine and the gateway, and watch them");
+	int rc = cmd_options_parse(&o, argc, argv, false, "start the engine and the gateway, and watch them");
 	if (rc == 0)
 		rc = reload_config_first(&o, "sluice", &s.cfg);
 	if (rc != 0)

@@ -41,7 +41,7 @@ enum {
 	RETIRED = NEWCOMER + 1,
 	PLACES = RETIRED + SUPERVISE_MAX_RETIRED,
 	STARVED_FAILURES = 4, /* as long as a child waits whose disk is full: 4 backoff_min_ms */
-	PAUSE_SHARE = 8, /* of the patience with a child: less is no pause of everybody */
+	PAUSE_SHARE = 8,      /* of the patience with a child: less is no pause of everybody */
 };
 
 struct supervisor {
@@ -67,10 +67,7 @@ static struct child *replaceable(struct supervisor *s)
 	return NULL;
 }
 
-static bool is_extra(const struct supervisor *s, const struct child *c)
-{
-	return c >= &s->at[NEWCOMER];
-}
+static bool is_extra(const struct supervisor *s, const struct child *c) { return c >= &s->at[NEWCOMER]; }
 
 static const char *noun(const struct supervisor *s, const struct child *c)
 {
@@ -148,8 +145,7 @@ static int begin_upgrade(struct supervisor *s, struct sl_err *err)
 	if (next->state != CHILD_GONE)
 		return sl_errf(err, SL_EINVAL, "another one is under way");
 	if (free_place(s) == NULL)
-		return sl_errf(err, SL_ELIMIT, "%d replaced processes still drain",
-			       SUPERVISE_MAX_RETIRED);
+		return sl_errf(err, SL_ELIMIT, "%d replaced processes still drain", SUPERVISE_MAX_RETIRED);
 	child_read_sockets(now);
 	if (now->state != CHILD_READY)
 		return sl_errf(err, SL_EINVAL, "%s is not ready itself", now->what->name);
@@ -183,8 +179,7 @@ static void finish_upgrade(struct supervisor *s)
 	if (old->pid > 0) {
 		child_set_state(old, CHILD_RETIRED);
 		old->due_ns = old->since_ns + s->cfg->retired_ms * NS_PER_MS;
-		log_info("upgrade: %s is process %d now, %d drains", what->name, (int)now->pid,
-			 (int)old->pid);
+		log_info("upgrade: %s is process %d now, %d drains", what->name, (int)now->pid, (int)old->pid);
 		kill(old->pid, SIGUSR2);
 	} else { /* it had crashed and was waiting */
 		child_dispose(old);
@@ -245,15 +240,13 @@ static void on_deadline(struct supervisor *s, struct child *c)
 	}
 	uint64_t now = clock_now_ns();
 	if (c->due_ns > now)
-		log_error("%s%s (process %d) has been silent for %llu ms: killed", noun(s, c),
-			  c->what->name, (int)c->pid,
-			  (unsigned long long)((now - c->beat_ns) / NS_PER_MS));
+		log_error("%s%s (process %d) has been silent for %llu ms: killed", noun(s, c), c->what->name,
+			  (int)c->pid, (unsigned long long)((now - c->beat_ns) / NS_PER_MS));
 	else if (c == &s->at[NEWCOMER] && c->state == CHILD_RUNNING)
-		log_error("upgrade: the new %s (process %d) is not ready after %llu ms: killed",
-			  c->what->name, (int)c->pid, (unsigned long long)s->cfg->takeover_ms);
+		log_error("upgrade: the new %s (process %d) is not ready after %llu ms: killed", c->what->name,
+			  (int)c->pid, (unsigned long long)s->cfg->takeover_ms);
 	else
-		log_warn("%s%s (process %d) does not end: killed", noun(s, c), c->what->name,
-			 (int)c->pid);
+		log_warn("%s%s (process %d) does not end: killed", noun(s, c), c->what->name, (int)c->pid);
 	child_kill(c);
 }
 
@@ -313,8 +306,7 @@ static void begin_end(struct supervisor *s, const char *why)
 
 static void on_exit_of(struct supervisor *s, struct child *c, int status)
 {
-	bool healthy = c->state == CHILD_READY &&
-		       clock_now_ns() - c->since_ns >= s->cfg->healthy_ms * NS_PER_MS;
+	bool healthy = c->state == CHILD_READY && clock_now_ns() - c->since_ns >= s->cfg->healthy_ms * NS_PER_MS;
 	bool bad_config = WIFEXITED(status) && WEXITSTATUS(status) == SUPERVISE_STATUS_CONFIG;
 	bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
 	pid_t pid = c->pid;
@@ -373,8 +365,7 @@ static void on_signal(struct supervisor *s, int number)
 	struct sl_err err = {.text = ""};
 	if (number == SIGCHLD)
 		reap(s);
-	else if (number == SIGTERM || number == SIGINT ||
-		 (number == SIGHUP && s->has_terminal && !terminal_is_there()))
+	else if (number == SIGTERM || number == SIGINT || (number == SIGHUP && s->has_terminal && !terminal_is_there()))
 		begin_end(s, strsignal(number));
 	else if (s->ending)
 		return;
@@ -419,8 +410,8 @@ static int poll_timeout(const struct supervisor *s)
 	return (int)(ms < most ? ms : most < INT_MAX ? most : INT_MAX);
 }
 
-/* How long all of us were stopped, here or since it looked last: a turn takes hardly any time but what it waits. What it does
- * take is no pause: excused, it would push a deadline that has just not passed before itself for ever. */
+/* How long all of us were stopped, here or since it looked last: a turn takes hardly any time but what it waits. What
+ * it does take is no pause: excused, it would push a deadline that has just not passed before itself for ever. */
 static uint64_t paused_for(const struct supervisor *s, uint64_t now, int wait_ms)
 {
 	uint64_t took_ns = now - s->looked_ns, waited_ns = (unsigned)(wait_ms > 0 ? wait_ms : 0) * NS_PER_MS;
@@ -464,8 +455,7 @@ int supervise(const struct supervise_config *cfg)
 	static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR2};
 	struct supervisor s = {
 	    .cfg = cfg, .signal_fd = -1, .has_terminal = terminal_is_there(), .looked_ns = clock_now_ns()};
-	BUG_IF(cfg->n_children > SUPERVISE_MAX_CHILDREN, "supervise: %d children",
-	       cfg->n_children);
+	BUG_IF(cfg->n_children > SUPERVISE_MAX_CHILDREN, "supervise: %d children", cfg->n_children);
 	sigset_t set, before;
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)

@@ -36,27 +36,28 @@ struct supervise_child {
 /* Read anew whenever it is used: on_reload and on_upgraded may change the times and what argv points
  * to. */
 struct supervise_config {
-	const char *exe; /* what is executed for every child */
+	const char *exe;                        /* what is executed for every child */
 	const struct supervise_child *children; /* in the order of starting; ended in reverse */
 	int n_children;
 	uint64_t hang_ms;       /* silence after which a child is killed */
 	uint64_t first_beat_ms; /* patience for the first beat after a start */
 	uint64_t backoff_min_ms, backoff_max_ms;
-	uint64_t healthy_ms;    /* ready for that long: its failures are forgotten */
-	uint64_t drain_ms;      /* of one child, before it is killed */
-	uint64_t takeover_ms;   /* of an upgrade: until the new one is ready */
-	uint64_t retired_ms;    /* of one that was replaced, before it is killed */
+	uint64_t healthy_ms;         /* ready for that long: its failures are forgotten */
+	uint64_t drain_ms;           /* of one child, before it is killed */
+	uint64_t takeover_ms;        /* of an upgrade: until the new one is ready */
+	uint64_t retired_ms;         /* of one that was replaced, before it is killed */
 	void (*on_ready)(void *ctx); /* once: every child is ready for the first time */
 	/* SIGHUP. 0: the replaceable child is told; or one line in *err. NULL: nothing to reload. */
 	int (*on_reload)(void *ctx, struct sl_err *err);
 	/* SIGUSR2. 0 with what the new process is started with, valid until on_upgraded; or one line in
 	 * *err. exe is opened at once: what it names later does not matter. NULL: no upgrades. */
 	int (*on_upgrade)(void *ctx, const char **exe, const char *const **argv, struct sl_err *err);
-	/* Asked when a child has failed: is there nothing to write on that it needs (a full disk)? Then its failures do not make the wait
-	 * longer than a few times backoff_min_ms, since they say nothing of it and end at any moment. NULL: never. */
+	/* Asked when a child has failed: is there nothing to write on that it needs (a full disk)? Then its failures do
+	 * not make the wait longer than a few times backoff_min_ms, since they say nothing of it and end at any moment.
+	 * NULL: never. */
 	bool (*starved)(void *ctx);
-	/* Something can be read on fd, the broker's end of a child's line (base/broker.h): one request is answered. 1; 0: none
-	 * is there; negative: the line is closed. NULL: children get no `--broker-fd N`. */
+	/* Something can be read on fd, the broker's end of a child's line (base/broker.h): one request is answered. 1;
+	 * 0: none is there; negative: the line is closed. NULL: children get no `--broker-fd N`. */
 	int (*on_asked)(void *ctx, const struct supervise_child *what, int fd);
 	/* In the forked child that becomes a foreign program. Not 0: it must not run (errno). NULL: nothing to do. */
 	int (*before_foreign)(void *ctx);

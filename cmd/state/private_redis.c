@@ -41,12 +41,32 @@ bool private_redis_find(struct private_redis *r, const char *state, uint64_t mem
 	snprintf(r->address, sizeof r->address, "unix:%s", r->socket);
 	snprintf(r->memory, sizeof r->memory, "%llu", (unsigned long long)memory_bytes);
 	/* --dir first: what follows is relative to it. */
-	const char *const argv[] = {"redis-server", "--dir", r->dir, "--port", "0",
-				    "--unixsocket", "../run/redis.sock", "--unixsocketperm", "700",
-				    "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-				    "--maxmemory", r->memory, "--maxmemory-policy", "volatile-lru",
-				    "--logfile", "redis.log", "--loglevel", "warning",
-				    "--daemonize", "no", NULL};
+	const char *const argv[] = {"redis-server",
+				    "--dir",
+				    r->dir,
+				    "--port",
+				    "0",
+				    "--unixsocket",
+				    "../run/redis.sock",
+				    "--unixsocketperm",
+				    "700",
+				    "--appendonly",
+				    "yes",
+				    "--appendfsync",
+				    "everysec",
+				    "--save",
+				    "",
+				    "--maxmemory",
+				    r->memory,
+				    "--maxmemory-policy",
+				    "volatile-lru",
+				    "--logfile",
+				    "redis.log",
+				    "--loglevel",
+				    "warning",
+				    "--daemonize",
+				    "no",
+				    NULL};
 	_Static_assert(sizeof argv <= sizeof r->argv, "room for the command line");
 	memcpy(r->argv, argv, sizeof argv);
 	return find_along_path("redis-server", r->exe, sizeof r->exe);

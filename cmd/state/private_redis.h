@@ -13,10 +13,10 @@
 enum { PRIVATE_REDIS_ARGS = 40 };
 
 struct private_redis {
-	char exe[1024];                       /* "": not installed */
-	char dir[128];                        /* STATE/redis */
-	char socket[128];                     /* STATE/run/redis.sock */
-	char address[160];                    /* the same for cache.address */
+	char exe[1024];    /* "": not installed */
+	char dir[128];     /* STATE/redis */
+	char socket[128];  /* STATE/run/redis.sock */
+	char address[160]; /* the same for cache.address */
 	char memory[32];
 	const char *argv[PRIVATE_REDIS_ARGS]; /* its command line */
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * capabilities(7), credentials(7). The system calls are made directly: libcap would be one more library for two of them.
+ * capabilities(7), credentials(7). The system calls are made directly: libcap would be one more library for two of
+ * them.
  *
- * The order of a drop: the bounding set needs CAP_SETPCAP and the groups CAP_SETGID, so both come before the user; a user
- * other than root loses its capabilities with setresuid already, root (user namespaces with one user, supervisor.user: root)
- * only with capset.
+ * The order of a drop: the bounding set needs CAP_SETPCAP and the groups CAP_SETGID, so both come before the user; a
+ * user other than root loses its capabilities with setresuid already, root (user namespaces with one user,
+ * supervisor.user: root) only with capset.
  */
 #include "cmd/state/privileges.h"
 
@@ -28,8 +29,8 @@ enum { FALLBACK_ID = 65532, LAST_CAP = 63 };
 
 /* What the supervisor does as root: certificates and models that only root may read, sockets in folders of others and
  * ports below 1024 (for the gateway), the state folder's owner, other users and their end. */
-static const int kept[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_KILL,
-			   CAP_SETGID, CAP_SETUID, CAP_SETPCAP, CAP_NET_BIND_SERVICE};
+static const int kept[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,          CAP_KILL,
+			   CAP_SETGID, CAP_SETUID,       CAP_SETPCAP,         CAP_NET_BIND_SERVICE};
 
 /* ---- whom ---- */
 
@@ -86,7 +87,8 @@ int privileges_user(const char *configured, struct run_user *out, struct sl_err 
 		if (!find_account(USUAL_ACCOUNT, out))
 			*out = (struct run_user){.change = true, .uid = FALLBACK_ID, .gid = FALLBACK_ID};
 	} else if (privileges_user_parse(configured, out) != 0 && !find_account(configured, out)) {
-		return sl_errf(err, SL_EINVAL, "supervisor.user: there is no user '%.60s' (a name, UID or UID:GID)", configured);
+		return sl_errf(err, SL_EINVAL, "supervisor.user: there is no user '%.60s' (a name, UID or UID:GID)",
+			       configured);
 	}
 	if (!out->change) {
 		log_warn("supervisor.user is root: the engine and the gateway run as root, without capabilities");
@@ -96,8 +98,8 @@ int privileges_user(const char *configured, struct run_user *out, struct sl_err 
 	if (e == 0)
 		return 0;
 	if (configured[0] != '\0')
-		return sl_errf(err, SL_EIO, "supervisor.user: this process may not become uid %u: %s", (unsigned)out->uid,
-			       strerror(e));
+		return sl_errf(err, SL_EIO, "supervisor.user: this process may not become uid %u: %s",
+			       (unsigned)out->uid, strerror(e));
 	log_warn("this process may not become uid %u (%s): the engine and the gateway stay root, without capabilities",
 		 (unsigned)out->uid, strerror(e));
 	*out = (struct run_user){.uid = 0, .gid = getegid()};

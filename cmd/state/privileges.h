@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Users and capabilities. Started as root, the supervisor keeps the few capabilities it uses, and every process it starts
- * becomes one user without any. ARCHITECTURE.md, Privileges, has the whole picture.
+ * Users and capabilities. Started as root, the supervisor keeps the few capabilities it uses, and every process it
+ * starts becomes one user without any. ARCHITECTURE.md, Privileges, has the whole picture.
  */
 #ifndef CMD_PRIVILEGES_H
 #define CMD_PRIVILEGES_H
@@ -18,8 +18,9 @@ struct run_user {
 	gid_t gid;
 };
 
-/* configured: a name, UID or UID:GID; "": the account `sluice`, or uid 65532, which no system gives to anybody. root stays
- * root, with a warning. SL_EINVAL: there is no such user; SL_EIO: this process may not become it (with "": a warning). */
+/* configured: a name, UID or UID:GID; "": the account `sluice`, or uid 65532, which no system gives to anybody. root
+ * stays root, with a warning. SL_EINVAL: there is no such user; SL_EIO: this process may not become it (with "": a
+ * warning). */
 int privileges_user(const char *configured, struct run_user *out, struct sl_err *err);
 /* "65532:65532", for a child's command line, and back. */
 void privileges_user_put(const struct run_user *u, char *out, size_t size);
@@ -27,13 +28,13 @@ int privileges_user_parse(const char *text, struct run_user *out);
 
 /* The supervisor: no supplementary groups, only the capabilities it uses, and no others by exec. */
 void privileges_keep_few(void);
-/* Between these two calls files are made, opened and removed with the user's rights: whatever the user may have put into
- * its folders, nothing beyond them is reached. */
+/* Between these two calls files are made, opened and removed with the user's rights: whatever the user may have put
+ * into its folders, nothing beyond them is reached. */
 void privileges_as_user(const struct run_user *u);
 void privileges_as_before(const struct run_user *u);
 
-/* For good: groups, user, capabilities, bounding set; no_new_privs. Only system calls that are safe after fork. 0 or -errno;
- * after a failure the process must not go on. */
+/* For good: groups, user, capabilities, bounding set; no_new_privs. Only system calls that are safe after fork. 0 or
+ * -errno; after a failure the process must not go on. */
 int privileges_drop(const struct run_user *u);
 
 #endif

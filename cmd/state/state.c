@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whoever may write to the state folder has the development keys, the engine's socket and the store. So it, and its run/,
- * must belong to us, to root or to the user that the processes run as, and nobody else may write to them; nor may anybody
- * rename what leads to them, so a parent that all may write to must be sticky, as /tmp is. Nothing is repaired: who
- * opened the folder to others may have left something in it.
+ * Whoever may write to the state folder has the development keys, the engine's socket and the store. So it, and its
+ * run/, must belong to us, to root or to the user that the processes run as, and nobody else may write to them; nor may
+ * anybody rename what leads to them, so a parent that all may write to must be sticky, as /tmp is. Nothing is repaired:
+ * who opened the folder to others may have left something in it.
  *
  * Owners are changed by descriptor, and never through a link. Only what root owns is given away, and no file that has
  * another name elsewhere: a user who once owned the folder can't have anything else given to it.
@@ -23,7 +23,8 @@
 enum { DEEPEST = 8 };
 
 /* What is made in a state folder. */
-static const char *const names[] = {"run", "redis", "tls", "weights", "cuda-products", "dev-keys.yaml", "token-secrets"};
+static const char *const names[] = {"run",           "redis",         "tls",          "weights",
+				    "cuda-products", "dev-keys.yaml", "token-secrets"};
 
 static bool is_ours(const struct stat *st, const struct run_user *u)
 {
@@ -35,11 +36,13 @@ static int check_folder(const char *path, const struct stat *st, const struct ru
 	if (!S_ISDIR(st->st_mode))
 		return sl_errf(err, SL_EINVAL, "%s: is there and is not a folder", path);
 	if (!is_ours(st, u))
-		return sl_errf(err, SL_EINVAL, "%s: belongs to another user (uid %u): the state folder must be our own", path,
-			       (unsigned)st->st_uid);
+		return sl_errf(err, SL_EINVAL, "%s: belongs to another user (uid %u): the state folder must be our own",
+			       path, (unsigned)st->st_uid);
 	if ((st->st_mode & (S_IWGRP | S_IWOTH)) != 0)
-		return sl_errf(err, SL_EINVAL, "%s: others may write to it (mode %04o): nobody else may write to the state folder "
-			       "(chmod go-w, or give another one: --state DIR)", path, (unsigned)st->st_mode & 07777);
+		return sl_errf(err, SL_EINVAL,
+			       "%s: others may write to it (mode %04o): nobody else may write to the state folder "
+			       "(chmod go-w, or give another one: --state DIR)",
+			       path, (unsigned)st->st_mode & 07777);
 	return 0;
 }
 
@@ -52,8 +55,10 @@ static int check_parents(const char *path, struct sl_err *err)
 	for (char *slash = strrchr(part, '/'); slash != NULL; slash = strrchr(part, '/')) {
 		slash[slash == part] = '\0';
 		if (stat(part, &st) == 0 && (st.st_mode & S_IWOTH) != 0 && (st.st_mode & S_ISVTX) == 0)
-			return sl_errf(err, SL_EINVAL, "%s: all may write to this folder (mode %04o) and so replace the state folder "
-				       "in it", part, (unsigned)st.st_mode & 07777);
+			return sl_errf(err, SL_EINVAL,
+				       "%s: all may write to this folder (mode %04o) and so replace the state folder "
+				       "in it",
+				       part, (unsigned)st.st_mode & 07777);
 		if (slash == part)
 			break;
 	}
@@ -66,7 +71,8 @@ static int check_way(const char *path, struct sl_err *err)
 	char given[PATH_MAX], real[PATH_MAX], here[PATH_MAX];
 	if (path[0] == '/')
 		snprintf(given, sizeof given, "%s", path);
-	else if (getcwd(here, sizeof here) == NULL || (size_t)snprintf(given, sizeof given, "%s/%s", here, path) >= sizeof given)
+	else if (getcwd(here, sizeof here) == NULL ||
+		 (size_t)snprintf(given, sizeof given, "%s/%s", here, path) >= sizeof given)
 		return 0; /* a working directory without a name has no parents to look at */
 	int rc = check_parents(given, err);
 	return rc == 0 && realpath(path, real) != NULL ? check_parents(real, err) : rc;
@@ -118,8 +124,10 @@ static int check_contents(int fd, const char *path, struct sl_err *err)
 		while (i < sizeof names / sizeof *names && strcmp(e->d_name, names[i]) != 0)
 			i++;
 		if (i == sizeof names / sizeof *names && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			rc = sl_errf(err, SL_EINVAL, "%s: holds %.60s, which is not Sluice's: the state folder must be its own "
-				     "(chmod 700 it if it is, or give another one: --state DIR)", path, e->d_name);
+			rc = sl_errf(err, SL_EINVAL,
+				     "%s: holds %.60s, which is not Sluice's: the state folder must be its own "
+				     "(chmod 700 it if it is, or give another one: --state DIR)",
+				     path, e->d_name);
 	}
 	closedir(d);
 	return rc;
@@ -132,7 +140,8 @@ static int give_folder(int fd, const char *path, const struct stat *st, const st
 		if (rc != 0)
 			return rc;
 		if (fchown(fd, u->uid, u->gid) != 0)
-			return sl_errf(err, SL_EIO, "%s: can't be given to uid %u: %s", path, (unsigned)u->uid, strerror(errno));
+			return sl_errf(err, SL_EIO, "%s: can't be given to uid %u: %s", path, (unsigned)u->uid,
+				       strerror(errno));
 	}
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		give(fd, names[i], u, 0);
@@ -164,7 +173,8 @@ int state_open(const char *path, const struct run_user *u, struct sl_err *err)
 		return sl_errf(err, SL_EIO, "%s: can't be made: %s", path, strerror(errno));
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	if (fd < 0 || fstat(fd, &st) != 0)
-		rc = sl_errf(err, SL_EIO, errno == ENOTDIR ? "%s: is there and is not a folder" : "%s: %s", path, strerror(errno));
+		rc = sl_errf(err, SL_EIO, errno == ENOTDIR ? "%s: is there and is not a folder" : "%s: %s", path,
+			     strerror(errno));
 	if (rc == 0)
 		rc = check_folder(path, &st, u, err);
 	if (rc == 0)

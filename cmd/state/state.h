@@ -8,9 +8,9 @@
 #include "base/err.h"
 #include "cmd/state/privileges.h"
 
-/* Makes path and path/run (0700) unless they are there. Refused: a folder (or run, or what leads to them) that others could
- * change. With u->change what is in it becomes that user's: what root has left, and only under names that Sluice uses. A
- * descriptor of the folder, or SL_EINVAL, SL_EIO. */
+/* Makes path and path/run (0700) unless they are there. Refused: a folder (or run, or what leads to them) that others
+ * could change. With u->change what is in it becomes that user's: what root has left, and only under names that Sluice
+ * uses. A descriptor of the folder, or SL_EINVAL, SL_EIO. */
 int state_open(const char *path, const struct run_user *u, struct sl_err *err);
 
 #endif

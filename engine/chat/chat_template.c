@@ -18,8 +18,7 @@ struct chat_template {
 	bool takes_parts;
 };
 
-int chat_template_compile(const char *source, size_t n, struct chat_template **out,
-			  struct sl_err *err)
+int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err)
 {
 	struct chat_template *t = sl_zalloc(sizeof(*t));
 	if (t == NULL)
@@ -45,10 +44,7 @@ void chat_template_free(struct chat_template *t)
 	sl_free(t);
 }
 
-bool chat_template_takes_parts(const struct chat_template *t)
-{
-	return t->takes_parts;
-}
+bool chat_template_takes_parts(const struct chat_template *t) { return t->takes_parts; }
 
 /* ---- variables ---- */
 
@@ -116,8 +112,7 @@ static int bind_more(struct jrun *r, const json_t *more)
 {
 	json_t *object = (json_t *)more; /* the iterator only reads */
 	int rc = 0;
-	for (void *i = json_object_iter(object); i != NULL && rc == 0;
-	     i = json_object_iter_next(object, i))
+	for (void *i = json_object_iter(object); i != NULL && rc == 0; i = json_object_iter_next(object, i))
 		rc = bind_json(r, json_object_iter_key(i), json_object_iter_value(i));
 	return rc;
 }
@@ -145,8 +140,7 @@ static int bind_vars(struct jrun *r, const struct chat_vars *vars, bool takes_pa
 /* The last message's text, or the last of its parts'. */
 static const json_t *last_text(const json_t *messages)
 {
-	const json_t *content =
-	    json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
+	const json_t *content = json_object_get(json_array_get(messages, json_array_size(messages) - 1), "content");
 	if (json_is_array(content))
 		content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
 	return json_is_string(content) ? content : NULL;
@@ -185,19 +179,22 @@ static int cut_at_last(struct jrun *r, const struct chat_vars *vars, size_t begi
 	return 0;
 }
 
-int chat_template_render(const struct chat_template *t, const struct chat_vars *vars,
-			 struct sl_buf *text, struct sl_buf *trust, struct sl_err *err)
+int chat_template_render(const struct chat_template *t, const struct chat_vars *vars, struct sl_buf *text,
+			 struct sl_buf *trust, struct sl_err *err)
 {
 	struct sl_err own = {0};
 	struct jframe frame = {0};
-	struct jrun r = {.err = err ? err : &own, .place = {1, 1}, .frame = &frame, .text = text,
-			 .trust = trust, .now_s = vars->now_s};
+	struct jrun r = {.err = err ? err : &own,
+			 .place = {1, 1},
+			 .frame = &frame,
+			 .text = text,
+			 .trust = trust,
+			 .now_s = vars->now_s};
 	size_t text_before = text->len, trust_before = trust->len;
 	r.max_text = text_before + JINJA_MAX_OUTPUT;
 	jarena_init(&r.arena, JINJA_MAX_ARENA);
-	int rc = json_is_array(vars->messages)
-		     ? bind_vars(&r, vars, t->takes_parts)
-		     : sl_errf(r.err, SL_EINVAL, "messages are not a list");
+	int rc = json_is_array(vars->messages) ? bind_vars(&r, vars, t->takes_parts)
+					       : sl_errf(r.err, SL_EINVAL, "messages are not a list");
 	if (rc == 0)
 		rc = jinja_run(&r, t->body);
 	if (rc == 0 && vars->continue_final_message)

@@ -20,8 +20,7 @@
 
 struct chat_template;
 
-int chat_template_compile(const char *source, size_t n, struct chat_template **out,
-			  struct sl_err *err);
+int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err);
 void chat_template_free(struct chat_template *t);
 
 /* Whether it goes through the parts of a message's content; else it takes content as one text, and a
@@ -31,10 +30,10 @@ bool chat_template_takes_parts(const struct chat_template *t);
 /* All JSON is borrowed. As in the transformers library, tools and documents are none when they are
  * not given. */
 struct chat_vars {
-	const json_t *messages;  /* array of objects */
-	const json_t *tools;     /* array or NULL */
-	const json_t *documents; /* array or NULL */
-	const json_t *more;      /* object or NULL: further variables (enable_thinking, …) */
+	const json_t *messages;            /* array of objects */
+	const json_t *tools;               /* array or NULL */
+	const json_t *documents;           /* array or NULL */
+	const json_t *more;                /* object or NULL: further variables (enable_thinking, …) */
 	const char *bos_token, *eos_token; /* may be NULL: undefined; trusted text */
 	bool add_generation_prompt;
 	/* The text ends where the last message's content does, so that the model goes on with it. */
@@ -44,7 +43,7 @@ struct chat_vars {
 
 /* Appends the text to text and one trust byte per byte of it to trust. SL_EINVAL: the template
  * raised an exception or can't render these messages (*err is for the client); SL_ELIMIT: a bound. */
-int chat_template_render(const struct chat_template *t, const struct chat_vars *vars,
-			 struct sl_buf *text, struct sl_buf *trust, struct sl_err *err);
+int chat_template_render(const struct chat_template *t, const struct chat_vars *vars, struct sl_buf *text,
+			 struct sl_buf *trust, struct sl_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the device is, for the engine's figures: a thread of its own asks the driver once a second (kernels/backend/nvml.h), so
- * that nobody waits for a driver that hangs.
+ * How the device is, for the engine's figures: a thread of its own asks the driver once a second
+ * (kernels/backend/nvml.h), so that nobody waits for a driver that hangs.
  */
 #ifndef ENGINE_DEVICE_WATCH_H
 #define ENGINE_DEVICE_WATCH_H
@@ -10,7 +10,8 @@
 
 struct device_watch;
 
-/* library: kn_nvml_open's, NULL but for tests. pci: the device. NULL: it can't be watched; a line in the log says why. */
+/* library: kn_nvml_open's, NULL but for tests. pci: the device. NULL: it can't be watched; a line in the log says why.
+ */
 struct device_watch *device_watch_start(const char *library, const char *pci);
 /* Waits at most two seconds; a thread that hangs in the driver is left behind with its memory. w may be NULL. */
 void device_watch_stop(struct device_watch *w);

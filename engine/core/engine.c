@@ -37,8 +37,7 @@ static void knock(struct engine *e, struct eng_seq *s)
 
 static unsigned n_waiting(struct engine *e)
 {
-	return atomic_load(&e->counters.in_state[SEQ_TEXT]) +
-	       atomic_load(&e->counters.in_state[SEQ_WAITING]);
+	return atomic_load(&e->counters.in_state[SEQ_TEXT]) + atomic_load(&e->counters.in_state[SEQ_WAITING]);
 }
 
 /* All of the fan-out is let in, or none of it. */
@@ -69,8 +68,8 @@ static void give_up_text(struct engine *e, struct eng_seq *s)
 
 int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 {
-	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = fan_out(req),
-				      .prompt_bytes = req->prompt.n};
+	const struct lobby_ask ask = {
+	    .tenant = req->tenant, .priority = req->priority, .n = fan_out(req), .prompt_bytes = req->prompt.n};
 	struct list displaced;
 	struct eng_seq *s;
 	int rc = eng_seq_create(id, req, &s);
@@ -102,9 +101,13 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 {
-	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = 1, .prompt_bytes = req->prompt.n};
-	struct proto_submit like = {.model = req->model, .prompt_kind = req->prompt_kind, .prompt = req->prompt,
-				    .tenant = req->tenant, .priority = req->priority};
+	const struct lobby_ask ask = {
+	    .tenant = req->tenant, .priority = req->priority, .n = 1, .prompt_bytes = req->prompt.n};
+	struct proto_submit like = {.model = req->model,
+				    .prompt_kind = req->prompt_kind,
+				    .prompt = req->prompt,
+				    .tenant = req->tenant,
+				    .priority = req->priority};
 	struct list displaced;
 	struct eng_seq *s;
 	int rc = eng_seq_create(id, &like, &s);
@@ -164,8 +167,7 @@ void engine_cancel(struct engine *e, uint64_t id)
 void engine_stats(struct engine *e, struct proto_stats *out)
 {
 	*out = (struct proto_stats){
-	    .running = atomic_load(&e->counters.in_state[SEQ_PREFILL]) +
-		       atomic_load(&e->counters.in_state[SEQ_DECODE]),
+	    .running = atomic_load(&e->counters.in_state[SEQ_PREFILL]) + atomic_load(&e->counters.in_state[SEQ_DECODE]),
 	    .waiting = n_waiting(e),
 	    .pages_total = atomic_load(&e->pages_total),
 	    .pages_free = atomic_load(&e->pages_free),
@@ -196,30 +198,24 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	device_watch_read(atomic_load(&e->watch), &out->device);
 }
 
-int engine_n_models(struct engine *e)
-{
-	return e->n_models;
-}
+int engine_n_models(struct engine *e) { return e->n_models; }
 
 /* ---- life ---- */
 
 static int check_config(const struct eng_config *cfg, struct sl_err *err)
 {
 	if (cfg->n_models < 1 || cfg->n_models > PROTO_MAX_MODELS)
-		return sl_errf(err, SL_EINVAL, "an engine has 1 to %d models, not %d",
-			       PROTO_MAX_MODELS, cfg->n_models);
-	if (cfg->n_text_workers < 1 || cfg->page_tokens < 1 || cfg->max_sequences < 1 ||
-	    cfg->max_waiting < 1 || cfg->step_tokens < 1)
+		return sl_errf(err, SL_EINVAL, "an engine has 1 to %d models, not %d", PROTO_MAX_MODELS, cfg->n_models);
+	if (cfg->n_text_workers < 1 || cfg->page_tokens < 1 || cfg->max_sequences < 1 || cfg->max_waiting < 1 ||
+	    cfg->step_tokens < 1)
 		return sl_errf(err, SL_EINVAL, "every size of the engine must be at least 1");
 	for (int i = 0; i < cfg->n_models; i++) {
 		size_t n = strlen(cfg->models[i].name);
 		if (n < 1 || n > PROTO_MAX_NAME)
-			return sl_errf(err, SL_EINVAL, "a model's name has 1 to %d bytes",
-				       PROTO_MAX_NAME);
+			return sl_errf(err, SL_EINVAL, "a model's name has 1 to %d bytes", PROTO_MAX_NAME);
 		for (int j = 0; j < i; j++) {
 			if (strcmp(cfg->models[i].name, cfg->models[j].name) == 0)
-				return sl_errf(err, SL_EINVAL, "two models are named %s",
-					       cfg->models[i].name);
+				return sl_errf(err, SL_EINVAL, "two models are named %s", cfg->models[i].name);
 		}
 	}
 	return 0;
@@ -275,16 +271,15 @@ static int start_threads(struct engine *e)
 	if (!e->step_running)
 		return SL_EIO;
 	for (; e->n_text_threads < e->cfg.n_text_workers; e->n_text_threads++) {
-		if (pthread_create(&e->text_threads[e->n_text_threads], NULL, text_worker_main,
-				   e) != 0)
+		if (pthread_create(&e->text_threads[e->n_text_threads], NULL, text_worker_main, e) != 0)
 			return SL_EIO;
 	}
 	e->loader_running = pthread_create(&e->loader_thread, NULL, loader_main, e) == 0;
 	return e->loader_running ? 0 : SL_EIO;
 }
 
-int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx,
-		  struct engine **out, struct sl_err *err)
+int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx, struct engine **out,
+		  struct sl_err *err)
 {
 	int rc = check_config(cfg, err);
 	if (rc != 0)
@@ -359,10 +354,8 @@ void engine_destroy(struct engine *e)
 	}
 	trade_free_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)
-		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0,
-		       "engine: sequences are left in state %d", i);
-	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0,
-	       "engine: requests are left");
+		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0, "engine: sequences are left in state %d", i);
+	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0, "engine: requests are left");
 	lobby_dispose(&e->lobby);
 	lobby_dispose(&e->counts);
 	sl_free(e->models);

@@ -121,8 +121,8 @@ void hub_post(void *ctx, const struct eng_event *ev)
 			rc = proto_put_verified(&m->frame, ev->id, &ev->u.verified);
 		break;
 	case ENG_TOKENS:
-		m = mail_new((size_t)PROTO_HEAD_BYTES + 8 +
-			     (12u + 8u * ev->u.tokens.n_top) * ev->u.tokens.n + ev->u.tokens.text.n +
+		m = mail_new((size_t)PROTO_HEAD_BYTES + 8 + (12u + 8u * ev->u.tokens.n_top) * ev->u.tokens.n +
+			     ev->u.tokens.text.n +
 			     pieces_bytes(&ev->u.tokens.pieces, (1u + ev->u.tokens.n_top) * (size_t)ev->u.tokens.n));
 		if (m != NULL)
 			rc = proto_put_tokens(&m->frame, ev->id, &ev->u.tokens);
@@ -136,8 +136,7 @@ void hub_post(void *ctx, const struct eng_event *ev)
 		rc = proto_put_counted(&m->frame, ev->id, &ev->u.counted);
 		break;
 	}
-	BUG_IF(rc != 0, "an event of kind %d can't be encoded: %s", (int)ev->kind,
-	       sl_code_name(rc));
+	BUG_IF(rc != 0, "an event of kind %d can't be encoded: %s", (int)ev->kind, sl_code_name(rc));
 	if (m == NULL) {
 		atomic_store(&hub->lost, true);
 		mailbox_nudge(&hub->box);
@@ -157,7 +156,8 @@ static void out_result(struct eng_link *l, int rc)
 	if (rc != 0 && !l->overflow) {
 		if (rc == SL_ELIMIT)
 			log_warn("a gateway does not read: its link is closed with %u bytes "
-				 "unread", l->out.len);
+				 "unread",
+				 l->out.len);
 		else
 			log_warn("a gateway's link is closed: out of memory");
 		l->overflow = l->finished = true;
@@ -175,9 +175,8 @@ static void link_bye(struct eng_link *l, const char *reason)
 
 static void put_refusal(struct eng_link *l, uint64_t id, uint8_t error, const char *why)
 {
-	struct proto_done done = {.finish = PROTO_FINISH_ERROR,
-				  .error = error,
-				  .message = {.at = why, .n = strlen(why)}};
+	struct proto_done done = {
+	    .finish = PROTO_FINISH_ERROR, .error = error, .message = {.at = why, .n = strlen(why)}};
 	out_result(l, proto_put_done(&l->out, id, &done));
 }
 
@@ -305,8 +304,7 @@ static int on_hello(struct eng_link *l, const struct proto_hello *hello, struct 
 
 /* ---- input ---- */
 
-static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_t *p,
-		    struct sl_err *err)
+static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	struct link_hub *hub = l->hub;
 	union {
@@ -360,9 +358,7 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 			return sl_errf(err, SL_EPROTO, "PING frame with a payload");
 		out_result(l, proto_put_pong(&l->out, h->id));
 		return 0;
-	default:
-		return sl_errf(err, SL_EPROTO, "%s is the engine's to send",
-			       proto_type_name(h->type));
+	default: return sl_errf(err, SL_EPROTO, "%s is the engine's to send", proto_type_name(h->type));
 	}
 }
 
@@ -483,10 +479,7 @@ void hub_say_bye(struct link_hub *hub, const char *reason)
 		link_bye(list_entry(it, struct eng_link, in_hub), reason);
 }
 
-size_t hub_n_live(const struct link_hub *hub)
-{
-	return hub->seqs.n;
-}
+size_t hub_n_live(const struct link_hub *hub) { return hub->seqs.n; }
 
 /* ---- life ---- */
 

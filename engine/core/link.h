@@ -48,12 +48,12 @@ struct link_hub {
 	const struct eng_backend *backend;
 	void *be;
 	uint64_t epoch, next_id;
-	struct idmap seqs;  /* engine-wide identifier → struct link_seq */
-	struct list links;  /* struct eng_link.in_hub */
-	bool closing;       /* new requests are refused */
-	bool changed;       /* something happened since the last hub_send_stats */
+	struct idmap seqs;     /* engine-wide identifier → struct link_seq */
+	struct list links;     /* struct eng_link.in_hub */
+	bool closing;          /* new requests are refused */
+	bool changed;          /* something happened since the last hub_send_stats */
 	uint64_t ready_models; /* bit i: model i is READY */
-	struct mailbox box; /* struct event_mail */
+	struct mailbox box;    /* struct event_mail */
 	/* One mail for the last event of every sequence is set aside when it is submitted, so that
 	 * its end can always be told. */
 	pthread_mutex_t spare_lock;

@@ -10,8 +10,8 @@
  * are drafts only while few sequences run.
  *
  * On a device that tells how much memory it has, the weights of all models are loaded first, and what they leave is the
- * budget (engine/core/device_memory.h); so no estimate of theirs can be wrong, and what a model that failed would have taken is
- * there for the others.
+ * budget (engine/core/device_memory.h); so no estimate of theirs can be wrong, and what a model that failed would have
+ * taken is there for the others.
  *
  * Before a model is given away a few rows go through a few of its layers: this tells how long a token takes, so that
  * the first prediction is one. The real steps then tell better.
@@ -34,12 +34,12 @@
 enum {
 	WARM_ROWS = 16,
 	PROBE_BYTES = 48 << 20, /* of weights that are more than most caches hold */
-	TELL_MS = 1000, /* rearranging weights is told of when it takes longer */
+	TELL_MS = 1000,         /* rearranging weights is told of when it takes longer */
 	MAX_TOKEN_BYTES = 4096,
-	AGE_MS = 2000,     /* without service: a tier is one rank better */
+	AGE_MS = 2000, /* without service: a tier is one rank better */
 	STARVE_MS = 10000,
 	PAUSED_MS = 1000,
-	SWAP_PART = 8, /* of the machine's memory: so much at most is for pages of a device */
+	SWAP_PART = 8,  /* of the machine's memory: so much at most is for pages of a device */
 	DRAFT_PART = 4, /* of the pages of a pool: so many a pool for drafts has */
 };
 
@@ -58,12 +58,10 @@ static uint64_t pages_each(const struct engine *e)
 	uint64_t one_of_each = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		if (e->models[i].inspected &&
-		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]),
-					   &one_of_each))
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]), &one_of_each))
 			return 0;
 		if (spec_may_draft(e, &e->models[i]) &&
-		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / DRAFT_PART + 1,
-					   &one_of_each))
+		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / DRAFT_PART + 1, &one_of_each))
 			return 0;
 	}
 	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
@@ -84,26 +82,24 @@ static int make_pool(struct eng_model *m)
 			       (unsigned long long)e->cfg.kv_bytes, e->planned ? ", all that the device has left," : "",
 			       page_bytes(m));
 	int rc = e->memory != NULL
-		? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens, a->n_layers,
-				    a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
-		: kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers, a->n_kv_heads,
-				 a->head_dim, &m->pool, &m->load_err);
+		     ? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens,
+					 a->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
+		     : kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers,
+				      a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
 	if (rc == 0 && spec_may_draft(e, m) && draft_pages(n_pages) > 0)
-		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)draft_pages(n_pages), e->cfg.page_tokens, a->n_layers,
-				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)draft_pages(n_pages), e->cfg.page_tokens,
+				    a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;
 	/* What is announced must be possible for one sequence alone. */
 	n_pages = (uint64_t)kv_pool_n_pages(m->pool);
 	if (n_pages * page_tokens < n_ctx) {
 		n_ctx = (uint32_t)n_pages * page_tokens;
-		log_warn("model %s: the KV memory holds %u of its %d tokens of context", m->name,
-			 n_ctx, a->n_ctx);
+		log_warn("model %s: the KV memory holds %u of its %d tokens of context", m->name, n_ctx, a->n_ctx);
 	}
 	m->max_pages = (n_ctx + page_tokens - 1) / page_tokens;
 	m->n_ctx = n_ctx;
-	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages,
-				     sizeof *m->page_tables);
+	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages, sizeof *m->page_tables);
 	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->places == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
@@ -156,13 +152,12 @@ static int check_vocabulary(struct eng_model *m)
 	const struct tokenizer *t = model_tokenizer(m->model);
 	int n = tokenizer_n_vocab(t);
 	if (n != m->info.arch.n_vocab)
-		return sl_errf(&m->load_err, SL_EINVAL,
-			       "%s: the tokenizer has %d tokens, the weights have %d", m->path, n,
-			       m->info.arch.n_vocab);
+		return sl_errf(&m->load_err, SL_EINVAL, "%s: the tokenizer has %d tokens, the weights have %d", m->path,
+			       n, m->info.arch.n_vocab);
 	for (int32_t id = 0; id < n; id++) {
 		if (tokenizer_bytes(t, id).n > MAX_TOKEN_BYTES)
-			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes",
-				       m->path, (int)id, MAX_TOKEN_BYTES);
+			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes", m->path,
+				       (int)id, MAX_TOKEN_BYTES);
 	}
 	if (list_end_ids(m) != 0 || token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
 	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
@@ -172,7 +167,8 @@ static int check_vocabulary(struct eng_model *m)
 
 /* A step that somebody else's work on the machine may have lengthened: the best of some, of which there are
  * the more the shorter they are. */
-static int time_part(struct eng_model *m, const struct kn_step *step, int n_layers, int n_want, float *logits, double *ns)
+static int time_part(struct eng_model *m, const struct kn_step *step, int n_layers, int n_want, float *logits,
+		     double *ns)
 {
 	enum { LEAST = 2, MOST = 8 };
 	static const double enough_ns = 5e6;
@@ -200,7 +196,8 @@ static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, f
 	double with_head = 0, one = 0, many = 0;
 	some = some < all ? some : all;
 	step->n_rows = 1;
-	if ((rc = time_part(m, step, some, 1, logits, &with_head)) != 0 || (rc = time_part(m, step, some, 0, logits, &one)) != 0)
+	if ((rc = time_part(m, step, some, 1, logits, &with_head)) != 0 ||
+	    (rc = time_part(m, step, some, 0, logits, &one)) != 0)
 		return rc;
 	step->n_rows = rows;
 	if ((rc = time_part(m, step, some, 0, logits, &many)) != 0)
@@ -212,10 +209,12 @@ static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, f
 	m->ns_per_decode_step = one_ns;
 	/* Where every row has logits the head grows as the layers do. */
 	m->verify = m->cost;
-	const struct cost_past past[2] = {{.positions = 1, .reads = 1}, {.positions = (double)cost_positions(0, (uint64_t)rows), .reads = rows}};
+	const struct cost_past past[2] = {{.positions = 1, .reads = 1},
+					  {.positions = (double)cost_positions(0, (uint64_t)rows), .reads = rows}};
 	cost_learn(&m->verify, 1, past[0], one_ns);
 	if (rows > 1)
-		cost_learn(&m->verify, (uint32_t)rows, past[1], layers * many + (many > one ? head * many / one : head));
+		cost_learn(&m->verify, (uint32_t)rows, past[1],
+			   layers * many + (many > one ? head * many / one : head));
 	return 0;
 }
 
@@ -250,8 +249,7 @@ static int warm_up(struct eng_model *m)
 		kv_page_unref(m->pool, pages[--got]);
 	sl_free(logits);
 	if (rc != 0)
-		return sl_errf(&m->load_err, rc, "%s: the first step failed: %s", m->path,
-			       sl_code_name(rc));
+		return sl_errf(&m->load_err, rc, "%s: the first step failed: %s", m->path, sl_code_name(rc));
 	return 0;
 }
 
@@ -270,10 +268,11 @@ static int make_swap(struct eng_model *m)
 	bytes = (bytes < most ? bytes : most) / n;
 	int rc = kv_swap_create(m->ops, m->backend, m->pool, bytes, &m->swap, &err);
 	if (rc == 0)
-		log_info("model %s: %u pages, %llu MiB, of the host for those who are pre-empted; one is copied in %.1f us", m->name,
-			 kv_swap_n_places(m->swap),
-			 (unsigned long long)kv_swap_n_places(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
-			 kv_swap_ns(m->swap, 1) / 1e3);
+		log_info(
+		    "model %s: %u pages, %llu MiB, of the host for those who are pre-empted; one is copied in %.1f us",
+		    m->name, kv_swap_n_places(m->swap),
+		    (unsigned long long)kv_swap_n_places(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
+		    kv_swap_ns(m->swap, 1) / 1e3);
 	else if (rc != SL_EIO)
 		log_warn("model %s: those who are pre-empted are computed again: %s", m->name, err.text);
 	else
@@ -322,7 +321,8 @@ static int load_weights(struct eng_model *m, int max_rows)
 	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL, .rearranging = &rearranging};
 	if (e->weight_cache.folder != NULL)
 		how.cache = &e->weight_cache;
-	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model, &m->load_err);
+	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model,
+			     &m->load_err);
 }
 
 /* From the first model on that has a device. One loader at a time. */
@@ -409,8 +409,8 @@ static int check_kv_type(struct eng_model *m)
 	char can[64];
 	if (m->kv_type >= 0 && ops->kv_type(m->kv_type))
 		return 0;
-	return sl_errf(&m->load_err, SL_EUNSUPPORTED, "%s: the backend %s has no KV of type %s, but %s", m->path, ops->name,
-		       kn_kv_type_name(m->kv_type), kn_kv_types_of(ops, can, sizeof can));
+	return sl_errf(&m->load_err, SL_EUNSUPPORTED, "%s: the backend %s has no KV of type %s, but %s", m->path,
+		       ops->name, kn_kv_type_name(m->kv_type), kn_kv_types_of(ops, can, sizeof can));
 }
 
 static void inspect(struct eng_model *m)
@@ -423,8 +423,8 @@ static void inspect(struct eng_model *m)
 		rc = model_inspect(m->path, &m->info, &m->load_err);
 	m->inspected = rc == 0;
 	if (rc == 0 && m->info.arch.n_unknown_keys > 0)
-		log_warn("model %s: keys that are not known are passed over: %d (%s)", m->name, m->info.arch.n_unknown_keys,
-			 m->info.arch.unknown_keys);
+		log_warn("model %s: keys that are not known are passed over: %d (%s)", m->name,
+			 m->info.arch.n_unknown_keys, m->info.arch.unknown_keys);
 	if (rc == 0)
 		m->file_bytes = m->info.file_bytes; /* of all parts */
 	else if (m->load_err.text[0] == '\0')
@@ -470,8 +470,9 @@ static void finish(struct eng_model *m, bool begun)
 		model_unload(m);
 	} else if (rc == 0) {
 		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
-			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS), m->ops->describe(m->backend),
-			 model_was_kept(m->model) ? ", weights kept from before" : "", kn_kv_type_name(m->kv_type), page_bytes(m));
+			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS),
+			 m->ops->describe(m->backend), model_was_kept(m->model) ? ", weights kept from before" : "",
+			 kn_kv_type_name(m->kv_type), page_bytes(m));
 	}
 	mailbox_send(&m->e->box, &m->mail.mail);
 }

@@ -34,8 +34,7 @@ static int check_content(const json_t *m, size_t i, bool optional, struct sl_err
 		return 0;
 	size_t n = json_array_size(content);
 	if (n == 0 || n > PROMPT_MAX_PARTS)
-		REFUSE("messages[%zu].content must be a string or a list of 1 to %d parts.", i,
-		       PROMPT_MAX_PARTS);
+		REFUSE("messages[%zu].content must be a string or a list of 1 to %d parts.", i, PROMPT_MAX_PARTS);
 	for (size_t k = 0; k < n; k++) {
 		const json_t *part = json_array_get(content, k);
 		const char *type = json_string_value(json_object_get(part, "type"));
@@ -77,8 +76,7 @@ static int check_calls(json_t *m, size_t i, struct sl_err *err)
 		return 0;
 	size_t n = json_array_size(calls);
 	if (!json_is_array(calls) || n > PROMPT_MAX_CALLS)
-		REFUSE("messages[%zu].tool_calls must be an array of at most %d calls.", i,
-		       PROMPT_MAX_CALLS);
+		REFUSE("messages[%zu].tool_calls must be an array of at most %d calls.", i, PROMPT_MAX_CALLS);
 	for (size_t k = 0; k < n; k++) {
 		json_t *call = json_array_get(calls, k);
 		json_t *function = json_object_get(call, "function");
@@ -90,7 +88,8 @@ static int check_calls(json_t *m, size_t i, struct sl_err *err)
 			REFUSE("messages[%zu].tool_calls[%zu].id must be a string.", i, k);
 		if (arguments != NULL && !json_is_string(arguments) && !json_is_object(arguments))
 			REFUSE("messages[%zu].tool_calls[%zu].function.arguments must be a string or an "
-			       "object.", i, k);
+			       "object.",
+			       i, k);
 		int rc = open_arguments(function, err);
 		if (rc != 0)
 			return rc;
@@ -109,8 +108,7 @@ static int check_message(json_t *m, size_t i, struct sl_err *err)
 	for (size_t r = 0; r < sizeof roles / sizeof *roles; r++)
 		known = known || strcmp(role, roles[r]) == 0;
 	if (!known)
-		REFUSE("messages[%zu].role must be one of system, user, assistant, tool and developer.",
-		       i);
+		REFUSE("messages[%zu].role must be one of system, user, assistant, tool and developer.", i);
 	bool assistant = strcmp(role, "assistant") == 0;
 	if (!assistant && member(m, "tool_calls") != NULL)
 		REFUSE("messages[%zu].tool_calls is for the assistant.", i);
@@ -155,8 +153,7 @@ static int check_tools(const json_t *tools, struct sl_err *err)
 
 static int check_documents(const json_t *documents, struct sl_err *err)
 {
-	if (documents != NULL &&
-	    (!json_is_array(documents) || json_array_size(documents) > PROMPT_MAX_DOCUMENTS))
+	if (documents != NULL && (!json_is_array(documents) || json_array_size(documents) > PROMPT_MAX_DOCUMENTS))
 		REFUSE("documents must be an array of at most %d objects.", PROMPT_MAX_DOCUMENTS);
 	for (size_t i = 0; i < json_array_size(documents); i++)
 		if (!json_is_object(json_array_get(documents, i)))
@@ -177,10 +174,22 @@ static bool is_identifier(const char *s, size_t n)
  * function of the templates. */
 static int check_variable(const char *name, size_t n, const json_t *value, struct sl_err *err)
 {
-	static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt",
-					    "continue_final_message", "bos_token", "eos_token",
-					    "chat_template", "raise_exception", "strftime_now",
-					    "namespace", "range", "dict", "cycler", "joiner", "loop",
+	static const char *const taken[] = {"messages",
+					    "tools",
+					    "documents",
+					    "add_generation_prompt",
+					    "continue_final_message",
+					    "bos_token",
+					    "eos_token",
+					    "chat_template",
+					    "raise_exception",
+					    "strftime_now",
+					    "namespace",
+					    "range",
+					    "dict",
+					    "cycler",
+					    "joiner",
+					    "loop",
 					    "caller"};
 	int shown = n < 64 ? (int)n : 64;
 	if (!is_identifier(name, n))
@@ -189,8 +198,7 @@ static int check_variable(const char *name, size_t n, const json_t *value, struc
 		if (strlen(taken[i]) == n && memcmp(taken[i], name, n) == 0)
 			REFUSE("chat_template_kwargs can't set %.*s.", shown, name);
 	if (json_is_object(value))
-		REFUSE("chat_template_kwargs.%.*s must be a string, number, boolean, null or array.",
-		       shown, name);
+		REFUSE("chat_template_kwargs.%.*s must be a string, number, boolean, null or array.", shown, name);
 	return 0;
 }
 
@@ -199,13 +207,11 @@ static int check_variables(json_t *variables, struct sl_err *err)
 	if (variables == NULL)
 		return 0;
 	if (!json_is_object(variables) || json_object_size(variables) > PROMPT_MAX_VARIABLES)
-		REFUSE("chat_template_kwargs must be an object of at most %d members.",
-		       PROMPT_MAX_VARIABLES);
+		REFUSE("chat_template_kwargs must be an object of at most %d members.", PROMPT_MAX_VARIABLES);
 	int rc = 0;
-	for (void *i = json_object_iter(variables); i != NULL && rc == 0;
-	     i = json_object_iter_next(variables, i))
-		rc = check_variable(json_object_iter_key(i), json_object_iter_key_len(i),
-				    json_object_iter_value(i), err);
+	for (void *i = json_object_iter(variables); i != NULL && rc == 0; i = json_object_iter_next(variables, i))
+		rc = check_variable(json_object_iter_key(i), json_object_iter_key_len(i), json_object_iter_value(i),
+				    err);
 	return rc;
 }
 
@@ -235,8 +241,8 @@ static int check_chat(struct prompt_chat *c, struct sl_err *err)
 	if (rc == 0)
 		rc = read_flag(c->root, "continue_final_message", false, &c->continue_final_message, err);
 	if (rc == 0)
-		rc = read_flag(c->root, "add_generation_prompt", !c->continue_final_message,
-			       &c->add_generation_prompt, err);
+		rc = read_flag(c->root, "add_generation_prompt", !c->continue_final_message, &c->add_generation_prompt,
+			       err);
 	if (rc == 0 && c->add_generation_prompt && c->continue_final_message)
 		REFUSE("continue_final_message and add_generation_prompt exclude each other.");
 	/* An empty list of tools is none: templates ask whether there are tools, not how many. */

@@ -23,18 +23,18 @@
 enum {
 	PROMPT_MAX_DEPTH = 32,
 	PROMPT_MAX_MESSAGES = 4096,
-	PROMPT_MAX_PARTS = 1024,   /* of a message */
-	PROMPT_MAX_CALLS = 256,    /* of a message */
+	PROMPT_MAX_PARTS = 1024, /* of a message */
+	PROMPT_MAX_CALLS = 256,  /* of a message */
 	PROMPT_MAX_TOOLS = 1024,
 	PROMPT_MAX_DOCUMENTS = 1024,
 	PROMPT_MAX_VARIABLES = 64, /* chat_template_kwargs */
 };
 
 struct prompt_chat {
-	json_t *root;            /* owned; the rest is borrowed from it */
+	json_t *root; /* owned; the rest is borrowed from it */
 	const json_t *messages;
 	const json_t *tools, *documents, *variables; /* NULL: none */
-	bool add_generation_prompt; /* true unless said otherwise or a message is continued */
+	bool add_generation_prompt;                  /* true unless said otherwise or a message is continued */
 	bool continue_final_message;
 	uint8_t refused; /* after SL_EINVAL: enum proto_error where that is about one field; else 0 */
 };

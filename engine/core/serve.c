@@ -9,45 +9,21 @@
 #include "engine/engine.h"
 #include "engine/core/server.h"
 
-static int be_submit(void *be, uint64_t id, const struct proto_submit *req)
-{
-	return engine_submit(be, id, req);
-}
+static int be_submit(void *be, uint64_t id, const struct proto_submit *req) { return engine_submit(be, id, req); }
 
-static int be_count(void *be, uint64_t id, const struct proto_count *req)
-{
-	return engine_count(be, id, req);
-}
+static int be_count(void *be, uint64_t id, const struct proto_count *req) { return engine_count(be, id, req); }
 
-static void be_credit(void *be, uint64_t id, uint32_t n_tokens)
-{
-	engine_credit(be, id, n_tokens);
-}
+static void be_credit(void *be, uint64_t id, uint32_t n_tokens) { engine_credit(be, id, n_tokens); }
 
-static void be_cancel(void *be, uint64_t id)
-{
-	engine_cancel(be, id);
-}
+static void be_cancel(void *be, uint64_t id) { engine_cancel(be, id); }
 
-static void be_stats(void *be, struct proto_stats *out)
-{
-	engine_stats(be, out);
-}
+static void be_stats(void *be, struct proto_stats *out) { engine_stats(be, out); }
 
-static bool be_load(void *be, int index, struct proto_load *out)
-{
-	return engine_load(be, index, out);
-}
+static bool be_load(void *be, int index, struct proto_load *out) { return engine_load(be, index, out); }
 
-static int be_n_models(void *be)
-{
-	return engine_n_models(be);
-}
+static int be_n_models(void *be) { return engine_n_models(be); }
 
-static void be_model_info(void *be, int index, struct proto_model *out)
-{
-	engine_model_info(be, index, out);
-}
+static void be_model_info(void *be, int index, struct proto_model *out) { engine_model_info(be, index, out); }
 
 const struct eng_backend engine_backend = {
     .submit = be_submit,

@@ -37,13 +37,13 @@ enum {
 	SERVER_MAX_CONNS = 256,
 	SERVER_BACKLOG = 64,
 	READ_BYTES = 64 << 10,
-	READS_PER_TURN = 4,      /* a busy link does not keep others waiting */
+	READS_PER_TURN = 4, /* a busy link does not keep others waiting */
 	STATS_MIN_MS = 20,
 	STATS_MAX_MS = 250,
-	HELLO_MS = 5000,         /* a connection that says nothing */
-	LAST_WRITE_MS = 1000,    /* for a BYE */
-	STOP_MS = 5000,          /* for the last events when the engine stops */
-	ACCEPT_PAUSE_MS = 100,   /* out of descriptors */
+	HELLO_MS = 5000,       /* a connection that says nothing */
+	LAST_WRITE_MS = 1000,  /* for a BYE */
+	STOP_MS = 5000,        /* for the last events when the engine stops */
+	ACCEPT_PAUSE_MS = 100, /* out of descriptors */
 };
 
 _Static_assert((int)READ_BYTES <= (int)LINK_KEEP, "link_feed takes one read at a time");
@@ -73,7 +73,7 @@ struct server {
 	uint64_t stop_at_ns;  /* stopping: the deadline; 0: serving */
 	atomic_bool stop_asked, failed;
 	bool ready;
-	bool settled;         /* every model has been READY or FAILED */
+	bool settled; /* every model has been READY or FAILED */
 	int beat_slot;
 	uint8_t in[READ_BYTES];
 };
@@ -139,8 +139,8 @@ static void close_socket(struct server *s)
 		return;
 	close(s->listen_fd);
 	s->listen_fd = -1;
-	if (s->bound.st_ino != 0 && lstat(s->cfg.socket_path, &st) == 0 &&
-	    st.st_ino == s->bound.st_ino && st.st_dev == s->bound.st_dev)
+	if (s->bound.st_ino != 0 && lstat(s->cfg.socket_path, &st) == 0 && st.st_ino == s->bound.st_ino &&
+	    st.st_dev == s->bound.st_dev)
 		unlink(s->cfg.socket_path);
 }
 
@@ -174,8 +174,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 	struct conn *c = ctx;
 	(void)what;
 	for (int i = 0; i < READS_PER_TURN && !c->gone && !c->link->finished; i++) {
-		ssize_t n = fault_hit(FAULT_READ) ? (errno = ECONNRESET, -1)
-						  : read(fd, c->s->in, sizeof c->s->in);
+		ssize_t n = fault_hit(FAULT_READ) ? (errno = ECONNRESET, -1) : read(fd, c->s->in, sizeof c->s->in);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
@@ -192,9 +191,8 @@ static void conn_flush(struct conn *c)
 {
 	struct sl_buf *out = &c->link->out;
 	while (!c->gone && !c->blocked && out->len > 0) {
-		ssize_t n = fault_hit(FAULT_WRITE)
-				? (errno = ECONNRESET, -1)
-				: send(c->fd, buf_data(out), out->len, MSG_NOSIGNAL);
+		ssize_t n = fault_hit(FAULT_WRITE) ? (errno = ECONNRESET, -1)
+						   : send(c->fd, buf_data(out), out->len, MSG_NOSIGNAL);
 		if (n >= 0) {
 			buf_consume(out, (size_t)n);
 		} else if (errno == EAGAIN) {
@@ -260,8 +258,8 @@ static void on_acceptable(evutil_socket_t fd, short what, void *ctx)
 {
 	struct server *s = ctx;
 	(void)what;
-	int got = fault_hit(FAULT_ACCEPT) ? (errno = EMFILE, -1)
-					  : accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int got =
+	    fault_hit(FAULT_ACCEPT) ? (errno = EMFILE, -1) : accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (got >= 0) {
 		conn_open(s, got);
 	} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -315,8 +313,7 @@ static void arm_tick(struct server *s, uint64_t now)
 	if (s->hub.changed && s->stats_at_ns + STATS_MIN_MS * NS_PER_MS < at)
 		at = s->stats_at_ns + STATS_MIN_MS * NS_PER_MS;
 	uint64_t in_us = at > now ? (at - now) / 1000 + 1 : 1;
-	struct timeval tv = {.tv_sec = (time_t)(in_us / 1000000),
-			     .tv_usec = (suseconds_t)(in_us % 1000000)};
+	struct timeval tv = {.tv_sec = (time_t)(in_us / 1000000), .tv_usec = (suseconds_t)(in_us % 1000000)};
 	event_add(s->tick_ev, &tv);
 }
 
@@ -339,8 +336,7 @@ static void end_of_turn(struct server *s)
 	uint64_t now = clock_now_ns();
 	beat_touch(s->beat_slot);
 	uint64_t since = now - s->stats_at_ns;
-	if (since >= STATS_MAX_MS * NS_PER_MS ||
-	    (s->hub.changed && since >= STATS_MIN_MS * NS_PER_MS)) {
+	if (since >= STATS_MAX_MS * NS_PER_MS || (s->hub.changed && since >= STATS_MIN_MS * NS_PER_MS)) {
 		s->stats_at_ns = now;
 		hub_send_stats(&s->hub);
 	}
@@ -379,8 +375,7 @@ void server_run(struct server *s)
 		uint64_t now = clock_now_ns();
 		if (s->stop_at_ns == 0 && atomic_load(&s->stop_asked))
 			begin_stop(s, now);
-		bool over = s->stop_at_ns != 0 &&
-			    (hub_n_live(&s->hub) == 0 || now >= s->stop_at_ns);
+		bool over = s->stop_at_ns != 0 && (hub_n_live(&s->hub) == 0 || now >= s->stop_at_ns);
 		if (over && !said_bye) {
 			hub_say_bye(&s->hub, "the engine is shutting down");
 			said_bye = true;
@@ -407,22 +402,13 @@ void server_fail(struct server *s)
 	server_stop(s);
 }
 
-bool server_failed(struct server *s)
-{
-	return atomic_load(&s->failed);
-}
+bool server_failed(struct server *s) { return atomic_load(&s->failed); }
 
 /* ---- life ---- */
 
-struct link_hub *server_hub(struct server *s)
-{
-	return &s->hub;
-}
+struct link_hub *server_hub(struct server *s) { return &s->hub; }
 
-struct event_base *server_base(struct server *s)
-{
-	return s->base;
-}
+struct event_base *server_base(struct server *s) { return s->base; }
 
 int server_catch_signals(struct server *s)
 {
@@ -446,14 +432,12 @@ static int make_loop(struct server *s, struct sl_err *err)
 	}
 	if (s->base == NULL)
 		return sl_errf(err, SL_ENOMEM, "no event loop");
-	s->accept_ev =
-	    event_new(s->base, s->listen_fd, EV_READ | EV_PERSIST, on_acceptable, s);
+	s->accept_ev = event_new(s->base, s->listen_fd, EV_READ | EV_PERSIST, on_acceptable, s);
 	s->resume_ev = event_new(s->base, -1, 0, on_resume, s);
 	s->mail_ev = event_new(s->base, s->hub.box.wake_fd, EV_READ | EV_PERSIST, on_mail, s);
 	s->tick_ev = event_new(s->base, -1, 0, on_tick, s);
-	if (s->accept_ev == NULL || s->resume_ev == NULL || s->mail_ev == NULL ||
-	    s->tick_ev == NULL || event_add(s->accept_ev, NULL) != 0 ||
-	    event_add(s->mail_ev, NULL) != 0)
+	if (s->accept_ev == NULL || s->resume_ev == NULL || s->mail_ev == NULL || s->tick_ev == NULL ||
+	    event_add(s->accept_ev, NULL) != 0 || event_add(s->mail_ev, NULL) != 0)
 		return sl_errf(err, SL_ENOMEM, "no event loop");
 	return 0;
 }
@@ -473,8 +457,7 @@ int server_create(const struct eng_server_config *cfg, struct server **out, stru
 		return sl_errf(err, rc, "%s", sl_code_name(rc));
 	}
 	s->cfg.socket_path = sl_strdup(cfg->socket_path);
-	rc = s->cfg.socket_path != NULL ? open_socket(s, err)
-					: sl_errf(err, SL_ENOMEM, "out of memory");
+	rc = s->cfg.socket_path != NULL ? open_socket(s, err) : sl_errf(err, SL_ENOMEM, "out of memory");
 	if (rc == 0)
 		rc = make_loop(s, err);
 	if (rc != 0) {
@@ -489,7 +472,7 @@ void server_destroy(struct server *s)
 {
 	enum { N_EVENTS = 6 };
 	struct event *const all[N_EVENTS] = {s->accept_ev, s->resume_ev,    s->mail_ev,
-				     s->tick_ev,   s->signal_ev[0], s->signal_ev[1]};
+					     s->tick_ev,   s->signal_ev[0], s->signal_ev[1]};
 	for (size_t i = 0; i < N_EVENTS; i++) {
 		if (all[i] != NULL)
 			event_free(all[i]);

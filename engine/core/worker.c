@@ -41,8 +41,8 @@ static int add_ids(struct seq_text *t)
 		return refuse_code(t, SL_ENOMEM, NULL);
 	for (size_t i = 0; i < n; i++) {
 		const uint8_t *at = (const uint8_t *)t->prompt.at + 4 * i;
-		ids[i] = (int32_t)((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
-				   (uint32_t)at[3] << 24);
+		ids[i] =
+		    (int32_t)((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
 	}
 	t->ids.ids = ids;
 	t->ids.n = t->ids.cap = n;
@@ -50,8 +50,7 @@ static int add_ids(struct seq_text *t)
 }
 
 /* Templates usually write the token that begins every prompt themselves; then it is not doubled. */
-static int add_text(struct seq_text *t, const struct tokenizer *tok, const char *text, size_t n,
-		    const uint8_t *trust)
+static int add_text(struct seq_text *t, const struct tokenizer *tok, const char *text, size_t n, const uint8_t *trust)
 {
 	int rc = tokenizer_add_bos(tok, &t->ids);
 	size_t n_bos = t->ids.n;
@@ -70,8 +69,7 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 {
 	const struct chat_template *template = model_template(m->model);
 	if (template == NULL)
-		return refuse(t, PROTO_ERR_NO_CHAT,
-			      "This model has no chat template; it takes plain prompts only.");
+		return refuse(t, PROTO_ERR_NO_CHAT, "This model has no chat template; it takes plain prompts only.");
 	struct prompt_chat chat;
 	int rc = prompt_parse_chat(t->prompt.at, t->prompt.n, &chat, &t->err);
 	if (rc != 0) {
@@ -95,8 +93,7 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 	if (rc != 0)
 		rc = refuse_code(t, rc, t->err.code == 0 ? "The chat can't be rendered." : NULL);
 	else
-		rc = add_text(t, model_tokenizer(m->model), (const char *)buf_data(&text), text.len,
-			      buf_data(&trust));
+		rc = add_text(t, model_tokenizer(m->model), (const char *)buf_data(&text), text.len, buf_data(&trust));
 	buf_dispose(&text);
 	buf_dispose(&trust);
 	prompt_chat_dispose(&chat);
@@ -110,8 +107,7 @@ static int check_ids(struct seq_text *t, const struct eng_model *m)
 		return refuse(t, PROTO_ERR_BAD_REQUEST, "The prompt is empty.");
 	for (size_t i = 0; i < t->ids.n; i++) {
 		if (t->ids.ids[i] < 0 || t->ids.ids[i] >= n_vocab)
-			return refuse(t, PROTO_ERR_BAD_REQUEST,
-				      "The prompt has a token that the model does not know.");
+			return refuse(t, PROTO_ERR_BAD_REQUEST, "The prompt has a token that the model does not know.");
 	}
 	return 0;
 }
@@ -129,14 +125,17 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 		return refuse(t, PROTO_ERR_NOT_READY, "The model has failed.");
 	if (t->prompt.n > e->cfg.max_prompt_bytes) {
 		t->error = PROTO_ERR_BAD_REQUEST;
-		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; at most %u are taken.",
-			       t->prompt.n, e->cfg.max_prompt_bytes);
+		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; at most %u are taken.", t->prompt.n,
+			       e->cfg.max_prompt_bytes);
 	}
 	if (t->searching)
 		return refuse(t, PROTO_ERR_BAD_REQUEST,
 			      "Beam search goes with temperature 0 and without penalties and stop strings.");
 	int rc;
-	const struct prompt_memo_key key = {.tenant = s->tenant_digest, .salt = s->salt, .text = model_info(m->model)->text, .kind = t->prompt_kind,
+	const struct prompt_memo_key key = {.tenant = s->tenant_digest,
+					    .salt = s->salt,
+					    .text = model_info(m->model)->text,
+					    .kind = t->prompt_kind,
 					    .prompt = t->prompt};
 	bool repeats = e->n_models > 1 && t->prompt_kind != PROTO_PROMPT_TOKENS;
 	if (repeats && prompt_memo_find(&e->memo, &key, &t->ids, clock_now_ns()))
@@ -155,12 +154,11 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 static void answer_count(struct engine *e, struct eng_seq *s)
 {
 	struct seq_text *t = &s->text;
-	struct eng_event ev = {
-	    .kind = ENG_COUNTED,
-	    .id = s->node.key,
-	    .u.counted = {.error = t->error,
-			  .n_tokens = t->error == 0 ? (uint32_t)t->ids.n : 0,
-			  .message = {.at = t->err.text, .n = strlen(t->err.text)}}};
+	struct eng_event ev = {.kind = ENG_COUNTED,
+			       .id = s->node.key,
+			       .u.counted = {.error = t->error,
+					     .n_tokens = t->error == 0 ? (uint32_t)t->ids.n : 0,
+					     .message = {.at = t->err.text, .n = strlen(t->err.text)}}};
 	pthread_mutex_lock(&e->index_lock);
 	lobby_leave(&e->counts, &s->lobby);
 	pthread_mutex_unlock(&e->index_lock);

@@ -22,8 +22,8 @@
  * place and a prediction again and again (echo_places.h).
  *
  * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
- * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real engine's do.
- * A sequence is freed in its timer's callback or when it is cancelled, never in between.
+ * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real
+ * engine's do. A sequence is freed in its timer's callback or when it is cancelled, never in between.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,10 +38,7 @@
 
 /* ---- the end of a sequence ---- */
 
-static struct proto_str str_of(const char *s)
-{
-	return (struct proto_str){.at = s, .n = strlen(s)};
-}
+static struct proto_str str_of(const char *s) { return (struct proto_str){.at = s, .n = strlen(s)}; }
 
 static void leave_step(struct echo_seq *s)
 {
@@ -63,8 +60,7 @@ static void arm(struct echo_seq *s, uint64_t at_ns)
 {
 	uint64_t now = clock_now_ns();
 	uint64_t us = at_ns > now ? (at_ns - now + 999) / 1000 : 0;
-	struct timeval tv = {.tv_sec = (time_t)(us / 1000000),
-			     .tv_usec = (suseconds_t)(us % 1000000)};
+	struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
 	event_add(s->timer, &tv);
 }
 
@@ -83,18 +79,17 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 {
 	struct echo *e = s->e;
 	uint64_t now = clock_now_ns();
-	struct eng_event ev = {
-	    .kind = ENG_DONE,
-	    .id = s->node.key,
-	    .u.done = {.finish = s->first_finish != 0 && error == 0 ? s->first_finish : finish,
-		       .error = error,
-		       .length_why = s->length_why,
-		       .n_prompt = s->n_prompt,
-		       .n_completion = s->n_before + s->n_made - s->n_used,
-		       .queue_us = clock_us_between(s->arrived_ns, s->started ? s->started_ns : now),
-		       .prefill_us = clock_us_between(s->started_ns, s->first_ns),
-		       .decode_us = clock_us_between(s->first_ns, now),
-		       .message = str_of(message)}};
+	struct eng_event ev = {.kind = ENG_DONE,
+			       .id = s->node.key,
+			       .u.done = {.finish = s->first_finish != 0 && error == 0 ? s->first_finish : finish,
+					  .error = error,
+					  .length_why = s->length_why,
+					  .n_prompt = s->n_prompt,
+					  .n_completion = s->n_before + s->n_made - s->n_used,
+					  .queue_us = clock_us_between(s->arrived_ns, s->started ? s->started_ns : now),
+					  .prefill_us = clock_us_between(s->started_ns, s->first_ns),
+					  .decode_us = clock_us_between(s->first_ns, now),
+					  .message = str_of(message)}};
 	hub_post(e->hub, &ev);
 	if (s->started)
 		e->stats.running--;
@@ -216,8 +211,7 @@ static void seq_advance(struct echo_seq *s)
 	uint64_t next = seq_make(s, now);
 
 	if (echo_fails(s)) {
-		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
-			"The echo engine fails as it was told.");
+		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The echo engine fails as it was told.");
 		return;
 	}
 	if (s->prefill_only && next == now) {
@@ -342,8 +336,7 @@ static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
 static void tell_queued(const struct echo_seq *s, uint32_t ahead, uint64_t now)
 {
 	const struct echo *e = s->e;
-	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS +
-		      echo_places_wait_ns(&e->places[s->model], ahead, now);
+	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS + echo_places_wait_ns(&e->places[s->model], ahead, now);
 	struct eng_event ev = {
 	    .kind = ENG_QUEUED,
 	    .id = s->node.key,
@@ -374,8 +367,9 @@ static void on_tell(evutil_socket_t fd, short what, void *ctx)
 			list_each(it, &e->places[m].lines[i]) {
 				any = true;
 				if (ahead < ECHO_TELL_MOST)
-					tell_queued(list_entry(list_entry(it, struct echo_place, node), struct echo_seq, place),
-						    ahead++, now);
+					tell_queued(
+					    list_entry(list_entry(it, struct echo_place, node), struct echo_seq, place),
+					    ahead++, now);
 			}
 	}
 	if (any)
@@ -383,8 +377,7 @@ static void on_tell(evutil_socket_t fd, short what, void *ctx)
 }
 
 /* What is wrong with the request: an error and its sentence, or PROTO_ERR_NONE. */
-static uint8_t check(const struct echo *e, uint16_t model, const struct echo_prompt *view, int rc,
-		     struct sl_err *err)
+static uint8_t check(const struct echo *e, uint16_t model, const struct echo_prompt *view, int rc, struct sl_err *err)
 {
 	if (model >= ECHO_MODELS) {
 		sl_errf(err, SL_ENOTFOUND, "There is no model %u.", (unsigned)model);
@@ -397,7 +390,8 @@ static uint8_t check(const struct echo *e, uint16_t model, const struct echo_pro
 	if (view->n_tokens >= (uint32_t)e->cfg.n_ctx) {
 		sl_errf(err, SL_ELIMIT,
 			"This model's maximum context length is %d tokens. However, your messages "
-			"resulted in %u tokens.", e->cfg.n_ctx, view->n_tokens);
+			"resulted in %u tokens.",
+			e->cfg.n_ctx, view->n_tokens);
 		return PROTO_ERR_CONTEXT_LENGTH;
 	}
 	return PROTO_ERR_NONE;
@@ -412,7 +406,9 @@ static bool begins_with(const struct echo_seq *s, const char *word)
 /* What has to go for s goes. As lobby_enter. */
 static int enter_lobby(struct echo *e, struct echo_seq *s, const struct proto_submit *req)
 {
-	const struct lobby_ask ask = {.tenant = req->tenant, .priority = req->priority, .n = req->best_of > 0 ? req->best_of : 1,
+	const struct lobby_ask ask = {.tenant = req->tenant,
+				      .priority = req->priority,
+				      .n = req->best_of > 0 ? req->best_of : 1,
 				      .prompt_bytes = req->prompt.n};
 	struct list displaced;
 	if (e->cfg.waiting == 0)
@@ -423,7 +419,8 @@ static int enter_lobby(struct echo *e, struct echo_seq *s, const struct proto_su
 		struct echo_seq *victim = list_entry(it, struct echo_seq, lobby.displaced);
 		list_remove(it);
 		e->stats.displaced++;
-		seq_end(victim, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The server is busy: this request had to make room for others.");
+		seq_end(victim, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
+			"The server is busy: this request had to make room for others.");
 	}
 	return rc;
 }
@@ -458,8 +455,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	s->n_prompt = view.n_tokens;
 	s->arrived_ns = clock_now_ns();
 	s->clock = e->cfg.stamp || begins_with(s, "clock");
-	s->round = s->n_words_bytes > 0 && (begins_with(s, "repeat") ||
-					    (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0);
+	s->round = s->n_words_bytes > 0 && (begins_with(s, "repeat") || (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0);
 	s->rate_tps = (double)req->rate_tps;
 	s->burst = req->burst;
 	s->deadline_ns = UINT64_MAX;
@@ -514,9 +510,7 @@ static int echo_count(void *be, uint64_t id, const struct proto_count *req)
 	}
 	struct eng_event ev = {.kind = ENG_COUNTED,
 			       .id = id,
-			       .u.counted = {.error = error,
-					     .n_tokens = view.n_tokens,
-					     .message = str_of(err.text)}};
+			       .u.counted = {.error = error, .n_tokens = view.n_tokens, .message = str_of(err.text)}};
 	hub_post(e->hub, &ev);
 	sl_free(view.last);
 	return 0;

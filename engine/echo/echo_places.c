@@ -9,10 +9,7 @@
 
 #include "base/err.h"
 
-static uint8_t line_of(uint8_t priority)
-{
-	return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1;
-}
+static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 
 void echo_places_init(struct echo_places *p, uint32_t most)
 {
@@ -134,7 +131,8 @@ void echo_places_load(const struct echo_places *p, uint64_t first_ns, uint64_t n
 	uint32_t n = p->most > 0 ? what_is_left(p, now_ns, left) : 0, n_free = p->most - p->n_placed;
 	*out = (struct proto_load){0};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
-		double ns = (double)first_ns + (p->most > 0 ? wait_of(left, n, n_free, echo_places_ahead(p, (uint8_t)i), each) : 0);
+		double ns = (double)first_ns +
+			    (p->most > 0 ? wait_of(left, n, n_free, echo_places_ahead(p, (uint8_t)i), each) : 0);
 		out->of[i] = (struct proto_line){.waiting = p->n_waiting[i],
 						 .wait_us = (uint32_t)(ns / 1e3 < 4e9 ? ns / 1e3 : 4e9),
 						 .places_free = p->most > 0 ? n_free : UINT32_MAX,

@@ -21,7 +21,7 @@ enum {
 	ECHO_FRAME_TOKENS = 64,
 	ECHO_FIRST_ID = 1000,
 	ECHO_OWN_IDS = 1 << 24, /* of words that only the large one says */
-	ECHO_DIE_MS = 20, /* what was said is sent before the process dies */
+	ECHO_DIE_MS = 20,       /* what was said is sent before the process dies */
 	ECHO_EXIT_DIED = 70,
 	ECHO_TELL_MS = 100, /* their places, those who wait */
 	ECHO_TELL_MOST = 256,
@@ -59,18 +59,18 @@ struct echo_seq {
 	struct event *timer;
 	char *words; /* owned: the last user message */
 	size_t n_words_bytes, at;
-	bool round;  /* the words go round */
+	bool round; /* the words go round */
 	bool clock;
 	bool prefill_only;
 	bool wants_logprobs, wants_top;
 	bool started; /* credit has come */
 	uint32_t n_prompt, n_made, max_tokens, credit;
-	uint32_t n_used; /* of n_made: another one's tokens */
+	uint32_t n_used;           /* of n_made: another one's tokens */
 	uint8_t choice, n_choices; /* n_made is of this one */
 	uint32_t n_before;         /* tokens of the choices before it */
 	uint8_t first_finish;      /* how choice 0 ended; 0: it has not */
 	struct echo_drives drives;
-	bool given;      /* VERIFIED is to be told */
+	bool given; /* VERIFIED is to be told */
 	struct proto_verified verified;
 	double rate_tps;
 	uint32_t burst;

@@ -29,13 +29,11 @@ bool echo_hangs(const struct echo_seq *s)
 bool echo_fails(const struct echo_seq *s)
 {
 	const struct eng_echo_config *cfg = &s->e->cfg;
-	return (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) || s->n_made - s->n_used >= s->drives.fail_at;
+	return (cfg->fail_after > 0 && s->n_made >= (uint32_t)cfg->fail_after) ||
+	       s->n_made - s->n_used >= s->drives.fail_at;
 }
 
-bool echo_ended(const struct echo_seq *s)
-{
-	return !s->clock && !s->round && s->at >= s->n_words_bytes;
-}
+bool echo_ended(const struct echo_seq *s) { return !s->clock && !s->round && s->at >= s->n_words_bytes; }
 
 /* What the pieces of a frame's tokens are found in. */
 struct echo_frame {
@@ -129,8 +127,7 @@ void echo_send_tokens(struct echo_seq *s, uint32_t want)
 			memcpy(text + n_text + tilde, s->words + s->at - bytes, bytes);
 			bytes += tilde;
 			/* Going round, the last word needs its space. */
-			if (s->round && s->at >= s->n_words_bytes &&
-			    !echo_is_space(s->words[s->n_words_bytes - 1]))
+			if (s->round && s->at >= s->n_words_bytes && !echo_is_space(s->words[s->n_words_bytes - 1]))
 				text[n_text + bytes++] = ' ';
 		}
 		tokens[n] = (struct proto_token){.id = id_of(s, s->n_made),
@@ -155,8 +152,11 @@ void echo_send_tokens(struct echo_seq *s, uint32_t want)
 	const struct echo_frame frame = {tokens, n, text};
 	struct eng_event ev = {.kind = ENG_TOKENS,
 			       .id = s->node.key,
-			       .u.tokens = {.n = n, .choice = s->choice, .tokens = tokens,
-					    .n_top = s->wants_top, .tops = likeliest,
+			       .u.tokens = {.n = n,
+					    .choice = s->choice,
+					    .tokens = tokens,
+					    .n_top = s->wants_top,
+					    .tops = likeliest,
 					    .text = {.at = text, .n = n_text},
 					    .pieces = {.of = s->wants_logprobs ? piece_of : NULL, .ctx = &frame}}};
 	hub_post(e->hub, &ev);

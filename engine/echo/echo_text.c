@@ -8,10 +8,7 @@
 #include "base/alloc.h"
 #include "engine/core/prompt.h"
 
-bool echo_is_space(char c)
-{
-	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
+bool echo_is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
 uint32_t echo_count_words(const char *text, size_t n)
 {
@@ -63,13 +60,12 @@ int echo_read_prompt(uint8_t kind, struct proto_str prompt, struct echo_prompt *
 			const json_t *content = json_object_get(m, "content");
 			/* Of a list of parts the last is echoed. */
 			if (json_is_array(content))
-				content = json_object_get(
-				    json_array_get(content, json_array_size(content) - 1), "text");
+				content =
+				    json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
 			const char *text = json_is_string(content) ? json_string_value(content) : "";
 			size_t bytes = json_string_length(content);
 			out->n_tokens += echo_count_words(text, bytes);
-			bool by_user =
-			    strcmp(json_string_value(json_object_get(m, "role")), "user") == 0;
+			bool by_user = strcmp(json_string_value(json_object_get(m, "role")), "user") == 0;
 			if (by_user || !user) {
 				last = text;
 				n = bytes;

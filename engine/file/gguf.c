@@ -121,8 +121,8 @@ static int read_keys(struct gguf *g, struct cursor *c, struct sl_err *err)
 		k->name = take_str(c);
 		k->type = (enum gguf_value)take_u32(c);
 		if (c->bad || !proper_name(k->name, MAX_KEY_NAME))
-			return sl_errf(err, SL_EINVAL, "%s: key %zu of %zu has no proper name", g->path,
-				       i + 1, g->n_keys);
+			return sl_errf(err, SL_EINVAL, "%s: key %zu of %zu has no proper name", g->path, i + 1,
+				       g->n_keys);
 		int rc = read_value(g, c, k, err);
 		if (rc != 0)
 			return rc;
@@ -147,8 +147,8 @@ static size_t measure_names(const struct gguf *g, struct cursor c)
 }
 
 /* name has room for what measure_names found, or for nothing when that found a fault. */
-static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, char **name,
-		       uint64_t *offset, struct sl_err *err)
+static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, char **name, uint64_t *offset,
+		       struct sl_err *err)
 {
 	struct proto_str s = take_str(c);
 	if (c->bad || !proper_name(s, MAX_NAME))
@@ -269,15 +269,13 @@ static int read_head(struct gguf *g, struct sl_err *err)
 	if (c.bad)
 		return sl_errf(err, SL_EINVAL, "%s: the file ends inside its head", g->path);
 	if (version != 2 && version != 3)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: GGUF version %u (supported: 2 and 3, little endian)",
-			       g->path, version);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: GGUF version %u (supported: 2 and 3, little endian)", g->path,
+			       version);
 	uint64_t left = (uint64_t)(c.end - c.p);
 	if (n_keys > MAX_KEYS || n_keys > left / MIN_KEY_BYTES)
-		return sl_errf(err, SL_EINVAL, "%s: says it has %llu keys", g->path,
-			       (unsigned long long)n_keys);
+		return sl_errf(err, SL_EINVAL, "%s: says it has %llu keys", g->path, (unsigned long long)n_keys);
 	if (n_tensors > MAX_TENSORS || n_tensors > left / MIN_TENSOR_BYTES)
-		return sl_errf(err, SL_EINVAL, "%s: says it has %llu tensors", g->path,
-			       (unsigned long long)n_tensors);
+		return sl_errf(err, SL_EINVAL, "%s: says it has %llu tensors", g->path, (unsigned long long)n_tensors);
 	g->version = version;
 	g->n_keys = (size_t)n_keys;
 	g->n_tensors = (size_t)n_tensors;

@@ -18,8 +18,19 @@
 struct gguf;
 
 enum gguf_value {
-	GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-	GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+	GGUF_U8,
+	GGUF_I8,
+	GGUF_U16,
+	GGUF_I16,
+	GGUF_U32,
+	GGUF_I32,
+	GGUF_F32,
+	GGUF_BOOL,
+	GGUF_STRING,
+	GGUF_ARRAY,
+	GGUF_U64,
+	GGUF_I64,
+	GGUF_F64,
 };
 
 struct gguf_array {
@@ -54,8 +65,7 @@ int gguf_get_str(const struct gguf *g, const char *key, struct proto_str *out, s
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct sl_err *err);
 int gguf_get_f32(const struct gguf *g, const char *key, float *out, struct sl_err *err);
 int gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct sl_err *err);
-int gguf_get_array(const struct gguf *g, const char *key, struct gguf_array *out,
-		   struct sl_err *err);
+int gguf_get_array(const struct gguf *g, const char *key, struct gguf_array *out, struct sl_err *err);
 /* The next string of a string array; false at its end. Bounds were checked by gguf_open. */
 bool gguf_next_string(struct gguf_array *a, struct proto_str *out);
 int64_t gguf_array_int(const struct gguf_array *a, uint64_t i); /* integer and bool arrays */

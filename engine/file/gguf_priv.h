@@ -39,9 +39,9 @@ static inline uint64_t gguf_load_le(const uint8_t *p, int n)
 /* Bytes of a scalar; 0 for strings, arrays and unknown types. */
 static inline int gguf_scalar_bytes(uint32_t type)
 {
-	static const int sizes[] = {[GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2,
-				    [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_BOOL] = 1,
-				    [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8};
+	static const int sizes[] = {
+	    [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
+	    [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8};
 	return type <= GGUF_F64 ? sizes[type] : 0;
 }
 

@@ -35,8 +35,7 @@ static size_t prefix_length(const char *path, uint32_t part, uint32_t count)
 }
 
 /* Part i beside the one whose path's first bytes are the prefix; opened and checked. */
-static int open_part(const char *path, size_t prefix, uint32_t i, uint32_t count, struct gguf **out,
-		     struct sl_err *err)
+static int open_part(const char *path, size_t prefix, uint32_t i, uint32_t count, struct gguf **out, struct sl_err *err)
 {
 	struct sl_err why = {0};
 	size_t bytes = prefix + SUFFIX_LENGTH + 1;
@@ -54,8 +53,8 @@ static int open_part(const char *path, size_t prefix, uint32_t i, uint32_t count
 	if (rc != 0)
 		sl_errf(err, rc, "part %u of %u: %s", i + 1, count, why.text);
 	else if (no != i || its_count != count)
-		rc = sl_errf(err, SL_EINVAL, "%s: says it is part %u of %u (split.no, split.count)", name,
-			     no + 1, its_count);
+		rc = sl_errf(err, SL_EINVAL, "%s: says it is part %u of %u (split.no, split.count)", name, no + 1,
+			     its_count);
 	sl_free(name);
 	if (rc == 0)
 		*out = g;
@@ -92,8 +91,7 @@ static int open_others(const char *path, struct gguf **parts, uint32_t mine, uin
 		rc = open_part(path, prefix, i, count, &parts[i], err);
 		n_tensors += rc == 0 ? gguf_n_tensors(parts[i]) : 0;
 		if (n_tensors > MAX_TENSORS_IN_ALL)
-			rc = sl_errf(err, SL_EINVAL, "%s: more than %d tensors in all parts", path,
-				     MAX_TENSORS_IN_ALL);
+			rc = sl_errf(err, SL_EINVAL, "%s: more than %d tensors in all parts", path, MAX_TENSORS_IN_ALL);
 	}
 	return rc != 0 ? rc : check_tensors(parts, count, err);
 }

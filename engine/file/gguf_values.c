@@ -114,8 +114,7 @@ int gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct sl_er
 	return 0;
 }
 
-int gguf_get_array(const struct gguf *g, const char *key, struct gguf_array *out,
-		   struct sl_err *err)
+int gguf_get_array(const struct gguf *g, const char *key, struct gguf_array *out, struct sl_err *err)
 {
 	const struct gguf_key *k = gguf_find_key(g, key);
 	if (k == NULL)
@@ -146,8 +145,8 @@ int64_t gguf_array_int(const struct gguf_array *a, uint64_t i)
 
 float gguf_array_f32(const struct gguf_array *a, uint64_t i)
 {
-	BUG_IF(i >= a->n || a->type != GGUF_F32, "not an array of f32, or index %llu of %llu",
-	       (unsigned long long)i, (unsigned long long)a->n);
+	BUG_IF(i >= a->n || a->type != GGUF_F32, "not an array of f32, or index %llu of %llu", (unsigned long long)i,
+	       (unsigned long long)a->n);
 	return f32_at(a->at + i * 4);
 }
 
@@ -177,7 +176,7 @@ uint32_t gguf_version(const struct gguf *g) { return g->version; }
 
 struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t value_bytes)
 {
-	static const char *const names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32",
+	static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
 					    "bool", "string", "array", "u64", "i64", "f64"};
 	const struct gguf_key *k = &g->keys[i];
 	bool is_int;
@@ -193,7 +192,6 @@ struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t
 	else if (k->type == GGUF_STRING)
 		print_string(string_at(k->at), value, value_bytes);
 	else
-		snprintf(value, value_bytes, "%llu × %s", (unsigned long long)k->array.n,
-			 names[k->array.type]);
+		snprintf(value, value_bytes, "%llu × %s", (unsigned long long)k->array.n, names[k->array.type]);
 	return k->name;
 }

@@ -15,7 +15,8 @@ struct gguf_writer;
 
 /* replace: a regular file of that name may be there (base/out_file.h). */
 int gguf_writer_create(const char *path, bool replace, struct gguf_writer **out, struct sl_err *err);
-/* To an empty file that is the caller's, open for writing, and stays open; after a fault there is a part of it. name is for messages. */
+/* To an empty file that is the caller's, open for writing, and stays open; after a fault there is a part of it. name is
+ * for messages. */
 int gguf_writer_create_fd(int fd, const char *name, struct gguf_writer **out, struct sl_err *err);
 
 void gguf_put_str(struct gguf_writer *w, const char *key, const char *s, size_t n);

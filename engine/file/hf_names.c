@@ -13,8 +13,8 @@
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"},   {"mistral", "llama"}, {"qwen2", "qwen2"},         {"qwen3", "qwen3"},
-    {"phi3", "phi3"},     {"gemma2", "gemma2"}, {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
+    {"llama", "llama"}, {"mistral", "llama"}, {"qwen2", "qwen2"},        {"qwen3", "qwen3"},
+    {"phi3", "phi3"},   {"gemma2", "gemma2"}, {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
 };
 
 const char *hf_family(const char *model_type)

@@ -106,10 +106,7 @@ void map_file_guard(void)
 	sigaction(SIGBUS, &action, NULL);
 }
 
-static uint64_t ns_of(const struct timespec *t)
-{
-	return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
-}
+static uint64_t ns_of(const struct timespec *t) { return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec; }
 
 int map_file_open(const char *path, struct map_file *out, struct sl_err *err)
 {
@@ -131,7 +128,8 @@ int map_file_open(const char *path, struct map_file *out, struct sl_err *err)
 	else if (map == MAP_FAILED)
 		rc = sl_errf(err, SL_EIO, "%s: can't be mapped: %m", path);
 	else
-		*out = (struct map_file){.at = map, .bytes = bytes, .modified_ns = ns_of(&st.st_mtim), .changed_ns = ns_of(&st.st_ctim)};
+		*out = (struct map_file){
+		    .at = map, .bytes = bytes, .modified_ns = ns_of(&st.st_mtim), .changed_ns = ns_of(&st.st_ctim)};
 	close(fd);
 	if (rc == 0 && remember(out, path) != 0) {
 		munmap(map, bytes);

@@ -32,10 +32,9 @@ static const struct {
 	uint64_t bytes;
 	int type;
 } dtypes[] = {
-    {"F32", 4, KN_F32}, {"F16", 2, KN_F16}, {"BF16", 2, KN_BF16}, {"F64", 8, -1},     {"I64", 8, -1},
-    {"I32", 4, -1},     {"I16", 2, -1},     {"I8", 1, -1},        {"U8", 1, -1},      {"U16", 2, -1},
-    {"U32", 4, -1},     {"U64", 8, -1},     {"BOOL", 1, -1},      {"F8_E4M3", 1, -1}, {"F8_E5M2", 1, -1},
-    {"F8_E8M0", 1, -1}, {"C64", 8, -1},
+    {"F32", 4, KN_F32}, {"F16", 2, KN_F16}, {"BF16", 2, KN_BF16}, {"F64", 8, -1},     {"I64", 8, -1}, {"I32", 4, -1},
+    {"I16", 2, -1},     {"I8", 1, -1},      {"U8", 1, -1},        {"U16", 2, -1},     {"U32", 4, -1}, {"U64", 8, -1},
+    {"BOOL", 1, -1},    {"F8_E4M3", 1, -1}, {"F8_E5M2", 1, -1},   {"F8_E8M0", 1, -1}, {"C64", 8, -1},
 };
 
 static int malformed(const struct safetensors *s, const struct json_scan *j, struct sl_err *err)
@@ -43,10 +42,7 @@ static int malformed(const struct safetensors *s, const struct json_scan *j, str
 	return sl_errf(err, SL_EINVAL, "%s: byte %zu of the head: %s", s->path, (size_t)(j->at - j->text), j->bad);
 }
 
-static bool is_metadata(struct proto_str key)
-{
-	return key.n == 12 && memcmp(key.at, "__metadata__", 12) == 0;
-}
+static bool is_metadata(struct proto_str key) { return key.n == 12 && memcmp(key.at, "__metadata__", 12) == 0; }
 
 static int count_tensors(struct safetensors *s, struct proto_str head, size_t *name_bytes, struct sl_err *err)
 {
@@ -175,7 +171,8 @@ static int read_tensor(struct safetensors *s, struct json_scan *j, struct st_ten
 
 static int by_place(const void *a, const void *b)
 {
-	const uint8_t *x = (*(const struct st_tensor *const *)a)->data, *y = (*(const struct st_tensor *const *)b)->data;
+	const uint8_t *x = (*(const struct st_tensor *const *)a)->data,
+		      *y = (*(const struct st_tensor *const *)b)->data;
 	return (x > y) - (x < y);
 }
 

@@ -34,15 +34,15 @@ enum {
 	JINJA_MAX_SOURCE = 256 << 10,
 	JINJA_MAX_NODES = 64 << 10,
 	JINJA_MAX_NAMES = 2048,
-	JINJA_MAX_DEPTH = 64,        /* nesting in the source: blocks, brackets, unary operators */
-	JINJA_MAX_TREE_DEPTH = 512,  /* with chains of operators and filters, which lean to the left */
-	JINJA_MAX_RUN_DEPTH = 1500,  /* nodes at work at once: macros may call themselves */
-	JINJA_MAX_VALUE_DEPTH = 64,  /* lists in lists */
+	JINJA_MAX_DEPTH = 64,       /* nesting in the source: blocks, brackets, unary operators */
+	JINJA_MAX_TREE_DEPTH = 512, /* with chains of operators and filters, which lean to the left */
+	JINJA_MAX_RUN_DEPTH = 1500, /* nodes at work at once: macros may call themselves */
+	JINJA_MAX_VALUE_DEPTH = 64, /* lists in lists */
 	JINJA_MAX_STEPS = 4 * 1000 * 1000,
 	JINJA_MAX_OUTPUT = 8 << 20,
 	JINJA_MAX_ARENA = 64 << 20,
-	JINJA_BYTES_PER_STEP = 256,  /* work on text is charged as steps … */
-	JINJA_SEARCH_COST = 8,       /* … and what looks at its characters as so much more text */
+	JINJA_BYTES_PER_STEP = 256, /* work on text is charged as steps … */
+	JINJA_SEARCH_COST = 8,      /* … and what looks at its characters as so much more text */
 };
 
 /* ---- arena ---- */
@@ -61,8 +61,19 @@ void *jarena_alloc(struct jarena *a, size_t n);
 
 /* ---- tokens ---- */
 
-enum jtok_kind { JT_TEXT, JT_OUT_BEGIN, JT_OUT_END, JT_STMT_BEGIN, JT_STMT_END, JT_NAME, JT_STRING,
-		 JT_INT, JT_FLOAT, JT_OP, JT_EOF };
+enum jtok_kind {
+	JT_TEXT,
+	JT_OUT_BEGIN,
+	JT_OUT_END,
+	JT_STMT_BEGIN,
+	JT_STMT_END,
+	JT_NAME,
+	JT_STRING,
+	JT_INT,
+	JT_FLOAT,
+	JT_OP,
+	JT_EOF
+};
 
 struct jplace {
 	int line, column; /* from 1; columns are characters */
@@ -84,37 +95,67 @@ int jinja_lex(struct jarena *a, const char *src, size_t n, struct jtok **out, st
 /* ---- syntax tree ---- */
 
 enum jnode_kind {
-	JN_STRING, JN_INT, JN_FLOAT, JN_BOOL, JN_NONE, JN_NAME,
-	JN_LIST, JN_TUPLE, /* items in a */
-	JN_DICT,    /* keys and values in turn in a */
-	JN_ATTR,    /* a.text */
-	JN_INDEX,   /* a[b] */
-	JN_SLICE,   /* a[b:c:d] */
-	JN_BINARY,  /* op */
-	JN_CHAIN,   /* a op b op … : the rest as JN_BINARY, without their a, in b */
-	JN_AND, JN_OR, JN_NOT, JN_NEGATE, JN_PLUS,
-	JN_COND,    /* a if b else c */
-	JN_FILTER, JN_TEST, /* fn applied to a with arguments b; a filter's a may be missing */
+	JN_STRING,
+	JN_INT,
+	JN_FLOAT,
+	JN_BOOL,
+	JN_NONE,
+	JN_NAME,
+	JN_LIST,
+	JN_TUPLE,  /* items in a */
+	JN_DICT,   /* keys and values in turn in a */
+	JN_ATTR,   /* a.text */
+	JN_INDEX,  /* a[b] */
+	JN_SLICE,  /* a[b:c:d] */
+	JN_BINARY, /* op */
+	JN_CHAIN,  /* a op b op … : the rest as JN_BINARY, without their a, in b */
+	JN_AND,
+	JN_OR,
+	JN_NOT,
+	JN_NEGATE,
+	JN_PLUS,
+	JN_COND, /* a if b else c */
+	JN_FILTER,
+	JN_TEST,    /* fn applied to a with arguments b; a filter's a may be missing */
 	JN_CALL,    /* a called with arguments b */
 	JN_KEYWORD, /* an argument: text = a; a parameter: text, a if it has a default */
-	JN_SPREAD, JN_SPREAD_NAMES, /* arguments *a and **a */
-	JN_TEXT, JN_OUT,
-	JN_IF,      /* branches in a: JN_BRANCH, condition a (NULL: else), body b */
+	JN_SPREAD,
+	JN_SPREAD_NAMES, /* arguments *a and **a */
+	JN_TEXT,
+	JN_OUT,
+	JN_IF, /* branches in a: JN_BRANCH, condition a (NULL: else), body b */
 	JN_BRANCH,
-	JN_FOR,     /* for a in b if c: body d->a, else d->b; i: recursive */
+	JN_FOR, /* for a in b if c: body d->a, else d->b; i: recursive */
 	JN_BODIES,
-	JN_SET,     /* a = b */
-	JN_CAPTURE, /* a = the text of body b through the filters c */
-	JN_FILTERED, /* the text of body b through the filters c */
-	JN_MACRO,   /* text, parameters a, body b, i: enum jmacro_uses */
+	JN_SET,        /* a = b */
+	JN_CAPTURE,    /* a = the text of body b through the filters c */
+	JN_FILTERED,   /* the text of body b through the filters c */
+	JN_MACRO,      /* text, parameters a, body b, i: enum jmacro_uses */
 	JN_CALL_BLOCK, /* the call a with the macro b as its caller */
-	JN_WITH,    /* JN_SETs in a, body b, in a frame of their own */
-	JN_BREAK, JN_CONTINUE,
-	JN_DO,      /* a, for what it does */
+	JN_WITH,       /* JN_SETs in a, body b, in a frame of their own */
+	JN_BREAK,
+	JN_CONTINUE,
+	JN_DO, /* a, for what it does */
 };
 
-enum jop { JO_ADD, JO_SUB, JO_MUL, JO_DIV, JO_FLOORDIV, JO_MOD, JO_POW, JO_CONCAT, JO_EQ, JO_NE,
-	   JO_LT, JO_GT, JO_LE, JO_GE, JO_IN, JO_NOT_IN };
+enum jop {
+	JO_ADD,
+	JO_SUB,
+	JO_MUL,
+	JO_DIV,
+	JO_FLOORDIV,
+	JO_MOD,
+	JO_POW,
+	JO_CONCAT,
+	JO_EQ,
+	JO_NE,
+	JO_LT,
+	JO_GT,
+	JO_LE,
+	JO_GE,
+	JO_IN,
+	JO_NOT_IN
+};
 
 /* Names that a macro must mention to be given them. */
 enum jmacro_uses { JMACRO_CALLER = 1, JMACRO_VARARGS = 2, JMACRO_KWARGS = 4 };
@@ -122,12 +163,12 @@ enum jmacro_uses { JMACRO_CALLER = 1, JMACRO_VARARGS = 2, JMACRO_KWARGS = 4 };
 struct jfunction;
 struct jnode {
 	uint8_t kind;
-	uint8_t op;      /* enum jop */
-	bool negate;     /* JN_TEST: is not */
-	uint16_t depth;  /* of the tree below */
+	uint8_t op;     /* enum jop */
+	bool negate;    /* JN_TEST: is not */
+	uint16_t depth; /* of the tree below */
 	struct jplace place;
 	struct jnode *a, *b, *c, *d;
-	struct jnode *next; /* in a list */
+	struct jnode *next;         /* in a list */
 	const struct jfunction *fn; /* JN_FILTER, JN_TEST; NULL: nothing is named text */
 	struct proto_str text;
 	int64_t i;
@@ -135,14 +176,28 @@ struct jnode {
 };
 
 /* *loops_content: some loop goes through what is called content. */
-int jinja_parse(struct jarena *a, const struct jtok *toks, struct jnode **out, bool *loops_content,
-		struct sl_err *err);
+int jinja_parse(struct jarena *a, const struct jtok *toks, struct jnode **out, bool *loops_content, struct sl_err *err);
 
 /* ---- values ---- */
 
-enum jtype { JV_ABSENT, /* an argument that was not given; never in a variable */
-	     JV_UNDEFINED, JV_NONE, JV_BOOL, JV_INT, JV_FLOAT, JV_STRING, JV_LIST, JV_TUPLE, JV_DICT,
-	     JV_NAMESPACE, JV_LOOP, JV_FUNCTION, JV_MACRO, JV_CYCLER, JV_JOINER };
+enum jtype {
+	JV_ABSENT, /* an argument that was not given; never in a variable */
+	JV_UNDEFINED,
+	JV_NONE,
+	JV_BOOL,
+	JV_INT,
+	JV_FLOAT,
+	JV_STRING,
+	JV_LIST,
+	JV_TUPLE,
+	JV_DICT,
+	JV_NAMESPACE,
+	JV_LOOP,
+	JV_FUNCTION,
+	JV_MACRO,
+	JV_CYCLER,
+	JV_JOINER
+};
 
 enum jtrust { JTRUST_NONE, JTRUST_ALL, JTRUST_MASK };
 
@@ -200,7 +255,7 @@ struct jloop {
 	size_t index;
 	int depth0;
 	const struct jnode *recursive; /* the JN_FOR that calling it runs again, or NULL */
-	struct jframe *outer; /* lives while the loop is not over */
+	struct jframe *outer;          /* lives while the loop is not over */
 	bool over;
 	struct jvalue changed; /* what changed() was last given; JV_ABSENT at first */
 };
@@ -215,11 +270,11 @@ enum jflow { JFLOW_ON, JFLOW_BREAK, JFLOW_CONTINUE };
 /* A run of a template. Functions that return int give 0 or a negative code, with err filled. */
 struct jrun {
 	struct jarena arena;
-	struct sl_err *err; /* never NULL */
+	struct sl_err *err;  /* never NULL */
 	struct jplace place; /* of the node at work */
 	uint64_t steps;
-	int depth;       /* of recursion into values */
-	int nodes_deep;  /* of recursion into nodes */
+	int depth;      /* of recursion into values */
+	int nodes_deep; /* of recursion into nodes */
 	enum jflow flow;
 	struct jframe *frame;
 	struct jframe *free_frames; /* linked by outer */
@@ -230,8 +285,7 @@ struct jrun {
 	int64_t now_s;   /* for strftime_now; 0: the clock's */
 };
 
-int jrun_fail(struct jrun *r, int code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+int jrun_fail(struct jrun *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Accounts for a step and for work on n bytes. */
 int jrun_charge(struct jrun *r, size_t n);
 /* Zeroed arena memory, or NULL with r->err filled. */
@@ -246,19 +300,13 @@ int jrun_capture(struct jrun *r, size_t mark, struct jstr *out);
 
 const char *jvalue_type_name(const struct jvalue *v);
 bool jvalue_true(const struct jvalue *v);
-static inline bool jvalue_is_list(const struct jvalue *v)
-{
-	return v->type == JV_LIST || v->type == JV_TUPLE;
-}
+static inline bool jvalue_is_list(const struct jvalue *v) { return v->type == JV_LIST || v->type == JV_TUPLE; }
 static inline bool jvalue_is_number(const struct jvalue *v)
 {
 	return v->type == JV_BOOL || v->type == JV_INT || v->type == JV_FLOAT;
 }
 /* None and what was not given: for optional arguments. */
-static inline bool jvalue_is_nothing(const struct jvalue *v)
-{
-	return v->type == JV_ABSENT || v->type == JV_NONE;
-}
+static inline bool jvalue_is_nothing(const struct jvalue *v) { return v->type == JV_ABSENT || v->type == JV_NONE; }
 struct jvalue jvalue_none(void);
 struct jvalue jvalue_int(int64_t i, bool trusted);
 struct jvalue jvalue_float(double f, bool trusted);
@@ -298,15 +346,12 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 int jvalue_compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, bool *out);
 int jvalue_length(struct jrun *r, const struct jvalue *v, int64_t *out);
 /* v[key]; an index or key that is not there gives an undefined value. */
-int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key,
-		 struct jvalue *out);
+int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key, struct jvalue *out);
 /* v.name as Jinja finds it: an attribute or a method before an item. */
 int jvalue_attr(struct jrun *r, const struct jvalue *v, struct proto_str name, struct jvalue *out);
 /* v[from:to:step]; NULL where nothing stands. */
-int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *const part[3],
-		 struct jvalue *out);
-int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b,
-		  struct jvalue *out);
+int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *const part[3], struct jvalue *out);
+int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out);
 
 /* ---- text of values ---- */
 
@@ -336,10 +381,8 @@ enum jcase { JCASE_UPPER, JCASE_LOWER, JCASE_TITLE, JCASE_CAPITAL, JCASE_TITLE_F
 int jstr_case(struct jrun *r, struct jstr s, enum jcase to, struct jstr *out);
 /* The parts between the occurrences of sep (none: of white space), at most max + 1 of them, counted
  * from the right if so wanted. max < 0: all. */
-int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right,
-	       struct jlist **out);
-int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max,
-		 struct jstr *out);
+int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right, struct jlist **out);
+int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max, struct jstr *out);
 int jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any, struct jstr *out);
 int jstr_repeat(struct jrun *r, struct jstr s, int64_t times, struct jstr *out);
 /* Python's % with the arguments of a list. exact: all of them must be used. escape: what isn't markup is escaped. */
@@ -382,16 +425,16 @@ struct jargs {
 struct jfunction {
 	const char *name, *params;
 	int min;
-	int (*call)(struct jrun *r, const struct jvalue *self, const struct jvalue *args,
-		    const struct jargs *all, struct jvalue *out);
+	int (*call)(struct jrun *r, const struct jvalue *self, const struct jvalue *args, const struct jargs *all,
+		    struct jvalue *out);
 	uint8_t self; /* methods: the type of value that has it */
 };
 extern const struct jfunction jinja_filters[], jinja_list_filters[], jinja_tests[], jinja_methods[],
     jinja_string_methods[], jinja_globals[]; /* end: no name */
 
-#define JSELF                                                                                      \
-	struct jrun *r, const struct jvalue *self, const struct jvalue *args,                      \
-	    const struct jargs *all, struct jvalue *out
+#define JSELF                                                                                          \
+	struct jrun *r, const struct jvalue *self, const struct jvalue *args, const struct jargs *all, \
+	    struct jvalue *out
 
 int jinja_method_update(JSELF);
 int jinja_method_splitlines(JSELF), jinja_method_islower(JSELF), jinja_method_isupper(JSELF);
@@ -409,18 +452,14 @@ bool jinja_is_filter_of_functions(const struct jfunction *fn, int *at, bool *tes
 
 /* Whether a call of that shape can be one of fn; if not, what is wrong (static text), and with
  * which name. */
-const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *args,
-			     struct proto_str *name);
-int jinja_call_function(struct jrun *r, const struct jfunction *fn, const struct jvalue *self,
-			const struct jargs *args, struct jvalue *out);
+const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *args, struct proto_str *name);
+int jinja_call_function(struct jrun *r, const struct jfunction *fn, const struct jvalue *self, const struct jargs *args,
+			struct jvalue *out);
 /* A function, a macro, a joiner or a recursive loop. */
-int jinja_call_value(struct jrun *r, const struct jvalue *callee, const struct jargs *args,
-		     struct jvalue *out);
-int jinja_call_macro(struct jrun *r, const struct jmacro *m, const struct jargs *args,
-		     struct jvalue *out);
+int jinja_call_value(struct jrun *r, const struct jvalue *callee, const struct jargs *args, struct jvalue *out);
+int jinja_call_macro(struct jrun *r, const struct jmacro *m, const struct jargs *args, struct jvalue *out);
 /* loop(list) inside of that loop. */
-int jinja_call_loop(struct jrun *r, const struct jloop *l, const struct jargs *args,
-		    struct jvalue *out);
+int jinja_call_loop(struct jrun *r, const struct jloop *l, const struct jargs *args, struct jvalue *out);
 /* Whether `loop` has the attribute. */
 bool jinja_loop_knows(struct proto_str name);
 
@@ -447,8 +486,7 @@ int jinja_eval(struct jrun *r, const struct jnode *n, struct jvalue *out);
 /* The arguments of a call, evaluated. */
 int jinja_eval_args(struct jrun *r, const struct jnode *list, struct jargs *out);
 /* Filters as the tree of a block has them, applied to text. */
-int jinja_eval_filters(struct jrun *r, const struct jnode *n, const struct jvalue *text,
-		       struct jvalue *out);
+int jinja_eval_filters(struct jrun *r, const struct jnode *n, const struct jvalue *text, struct jvalue *out);
 int jinja_run(struct jrun *r, const struct jnode *body);
 
 static inline bool proto_str_is(struct proto_str a, const char *b)

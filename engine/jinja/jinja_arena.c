@@ -14,10 +14,7 @@ struct jarena_block {
 
 enum { BLOCK = 16 << 10 };
 
-void jarena_init(struct jarena *a, size_t max)
-{
-	*a = (struct jarena){.max = max};
-}
+void jarena_init(struct jarena *a, size_t max) { *a = (struct jarena){.max = max}; }
 
 void jarena_dispose(struct jarena *a)
 {

@@ -27,17 +27,10 @@ static int integer_op(struct jrun *r, int op, int64_t a, int64_t b, int64_t *out
 {
 	bool over = false;
 	switch (op) {
-	case JO_ADD:
-		over = __builtin_add_overflow(a, b, out);
-		break;
-	case JO_SUB:
-		over = __builtin_sub_overflow(a, b, out);
-		break;
-	case JO_MUL:
-		over = __builtin_mul_overflow(a, b, out);
-		break;
-	case JO_POW:
-		return power(r, a, b, out);
+	case JO_ADD: over = __builtin_add_overflow(a, b, out); break;
+	case JO_SUB: over = __builtin_sub_overflow(a, b, out); break;
+	case JO_MUL: over = __builtin_mul_overflow(a, b, out); break;
+	case JO_POW: return power(r, a, b, out);
 	default: /* // and %: towards minus infinity */
 		if (b == 0)
 			return jrun_fail(r, SL_EINVAL, "division by zero");
@@ -53,18 +46,11 @@ static int integer_op(struct jrun *r, int op, int64_t a, int64_t b, int64_t *out
 	return over ? jrun_fail(r, SL_EINVAL, "a number out of range") : 0;
 }
 
-static int64_t as_int(const struct jvalue *v)
-{
-	return v->type == JV_BOOL ? v->b : v->i;
-}
+static int64_t as_int(const struct jvalue *v) { return v->type == JV_BOOL ? v->b : v->i; }
 
-static double as_double(const struct jvalue *v)
-{
-	return v->type == JV_FLOAT ? v->f : (double)as_int(v);
-}
+static double as_double(const struct jvalue *v) { return v->type == JV_FLOAT ? v->f : (double)as_int(v); }
 
-static int arithmetic(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b,
-		      struct jvalue *out)
+static int arithmetic(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
 {
 	bool trusted = a->trusted && b->trusted;
 	bool ints = a->type != JV_FLOAT && b->type != JV_FLOAT;
@@ -78,21 +64,11 @@ static int arithmetic(struct jrun *r, int op, const struct jvalue *a, const stru
 	if (y == 0 && (op == JO_DIV || op == JO_FLOORDIV || op == JO_MOD))
 		return jrun_fail(r, SL_EINVAL, "division by zero");
 	switch (op) {
-	case JO_ADD:
-		f = x + y;
-		break;
-	case JO_SUB:
-		f = x - y;
-		break;
-	case JO_MUL:
-		f = x * y;
-		break;
-	case JO_DIV:
-		f = x / y;
-		break;
-	case JO_FLOORDIV:
-		f = floor(x / y);
-		break;
+	case JO_ADD: f = x + y; break;
+	case JO_SUB: f = x - y; break;
+	case JO_MUL: f = x * y; break;
+	case JO_DIV: f = x / y; break;
+	case JO_FLOORDIV: f = floor(x / y); break;
 	case JO_POW:
 		f = pow(x, y);
 		if (x == 0 && y < 0)
@@ -109,8 +85,7 @@ static int arithmetic(struct jrun *r, int op, const struct jvalue *a, const stru
 	return 0;
 }
 
-static int add_lists(struct jrun *r, const struct jlist *a, const struct jlist *b,
-		     struct jlist **out)
+static int add_lists(struct jrun *r, const struct jlist *a, const struct jlist *b, struct jlist **out)
 {
 	*out = jlist_new(r, a->n + b->n);
 	if (*out == NULL)
@@ -137,8 +112,7 @@ static int repeat_list(struct jrun *r, const struct jlist *l, int64_t times, str
 	return 0;
 }
 
-static int concat(struct jrun *r, const struct jvalue *a, const struct jvalue *b,
-		  struct jvalue *out)
+static int concat(struct jrun *r, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
 {
 	struct jstr parts[2];
 	int rc = jvalue_string(r, a, &parts[0]);
@@ -159,16 +133,14 @@ static int format(struct jrun *r, const struct jvalue *a, const struct jvalue *b
 			   b->type != JV_LIST && b->type != JV_DICT && b->type != JV_UNDEFINED, a->markup, &out->s);
 }
 
-static int repeat(struct jrun *r, const struct jvalue *what, const struct jvalue *times,
-		  struct jvalue *out)
+static int repeat(struct jrun *r, const struct jvalue *what, const struct jvalue *times, struct jvalue *out)
 {
 	*out = *what;
 	return what->type == JV_STRING ? jstr_repeat(r, what->s, as_int(times), &out->s)
 				       : repeat_list(r, what->list, as_int(times), &out->list);
 }
 
-int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b,
-		  struct jvalue *out)
+int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
 {
 	bool a_many = a->type == JV_STRING || jvalue_is_list(a);
 	bool b_many = b->type == JV_STRING || jvalue_is_list(b);
@@ -191,8 +163,6 @@ int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct j
 	const struct jvalue *undefined = a->type == JV_UNDEFINED ? a : b->type == JV_UNDEFINED ? b : NULL;
 	if (undefined != NULL)
 		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined",
-				 undefined->name.n < 64 ? (int)undefined->name.n : 64,
-				 undefined->name.at);
-	return jrun_fail(r, SL_EINVAL, "arithmetic with %s and %s", jvalue_type_name(a),
-			 jvalue_type_name(b));
+				 undefined->name.n < 64 ? (int)undefined->name.n : 64, undefined->name.at);
+	return jrun_fail(r, SL_EINVAL, "arithmetic with %s and %s", jvalue_type_name(a), jvalue_type_name(b));
 }

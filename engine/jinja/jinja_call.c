@@ -54,10 +54,7 @@ static bool takes_more(const struct jfunction *fn)
 	       (n > 2 && (strcmp(fn->params + n - 2, ",*") == 0 || strstr(fn->params, ",*,") != NULL));
 }
 
-static bool takes_names(const struct jfunction *fn)
-{
-	return strstr(fn->params, "**") != NULL;
-}
+static bool takes_names(const struct jfunction *fn) { return strstr(fn->params, "**") != NULL; }
 
 /* Goes through arguments one by one: given[k] tells which parameters have one. */
 struct shape {
@@ -96,8 +93,7 @@ static const char *shape_end(const struct shape *s)
 	return NULL;
 }
 
-const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *args,
-			     struct proto_str *name)
+const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *args, struct proto_str *name)
 {
 	struct shape s = {.fn = fn, .n_params = n_parameters(fn)};
 	const char *wrong = NULL;
@@ -106,16 +102,15 @@ const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *arg
 	for (; args != NULL && wrong == NULL; args = args->next) {
 		if (args->kind == JN_SPREAD || args->kind == JN_SPREAD_NAMES)
 			return NULL; /* what it has shows in the call */
-		wrong = args->kind == JN_KEYWORD ? shape_named(&s, args->text, &k)
-						 : shape_positional(&s);
+		wrong = args->kind == JN_KEYWORD ? shape_named(&s, args->text, &k) : shape_positional(&s);
 		if (wrong != NULL && args->kind == JN_KEYWORD && k < 0)
 			*name = args->text;
 	}
 	return wrong != NULL ? wrong : shape_end(&s);
 }
 
-int jinja_call_function(struct jrun *r, const struct jfunction *fn, const struct jvalue *self,
-			const struct jargs *args, struct jvalue *out)
+int jinja_call_function(struct jrun *r, const struct jfunction *fn, const struct jvalue *self, const struct jargs *args,
+			struct jvalue *out)
 {
 	struct shape s = {.fn = fn, .n_params = n_parameters(fn)};
 	struct jvalue slots[JINJA_MAX_ARGS] = {{0}};
@@ -147,8 +142,8 @@ int jinja_want_string(struct jrun *r, const struct jvalue *v)
 	if (v->type == JV_STRING)
 		return 0;
 	if (v->type == JV_UNDEFINED)
-		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined",
-				 v->name.n < 64 ? (int)v->name.n : 64, v->name.at);
+		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined", v->name.n < 64 ? (int)v->name.n : 64,
+				 v->name.at);
 	return jrun_fail(r, SL_EINVAL, "a string expected, not %s", jvalue_type_name(v));
 }
 
@@ -285,8 +280,7 @@ static int global_joiner(JSELF)
 	struct jlist *l = jlist_new(r, 1);
 	if (l == NULL)
 		return r->err->code;
-	l->items[l->n++] = args[0].type != JV_ABSENT ? args[0]
-						     : jvalue_literal((struct proto_str){", ", 2});
+	l->items[l->n++] = args[0].type != JV_ABSENT ? args[0] : jvalue_literal((struct proto_str){", ", 2});
 	*out = (struct jvalue){.type = JV_JOINER, .list = l};
 	return 0;
 }
@@ -303,8 +297,7 @@ static int global_strftime_now(JSELF)
 		return rc;
 	/* An empty result can't be told from too long a one: a blank behind makes the difference. */
 	if (args[0].s.n > sizeof(format) - 2 || memchr(args[0].s.at, '\0', args[0].s.n) != NULL)
-		return jrun_fail(r, SL_ELIMIT, "a format of a date of more than %zu bytes",
-				 sizeof(format) - 2);
+		return jrun_fail(r, SL_ELIMIT, "a format of a date of more than %zu bytes", sizeof(format) - 2);
 	memcpy(format, args[0].s.at, args[0].s.n);
 	memcpy(format + args[0].s.n, " ", 2);
 	if (localtime_r(&now, &tm) == NULL)
@@ -320,8 +313,8 @@ static int global_strftime_now(JSELF)
 	if (copy == NULL)
 		return r->err->code;
 	memcpy(copy, text, n);
-	*out = jvalue_string_of((struct jstr){
-	    .at = copy, .n = n, .trust = args[0].s.trust == JTRUST_ALL ? JTRUST_ALL : JTRUST_NONE});
+	*out = jvalue_string_of(
+	    (struct jstr){.at = copy, .n = n, .trust = args[0].s.trust == JTRUST_ALL ? JTRUST_ALL : JTRUST_NONE});
 	return 0;
 }
 
@@ -346,10 +339,7 @@ static const struct jfunction *find(const struct jfunction *table, struct proto_
 	return NULL;
 }
 
-const struct jfunction *jinja_find_global(struct proto_str name)
-{
-	return find(jinja_globals, name);
-}
+const struct jfunction *jinja_find_global(struct proto_str name) { return find(jinja_globals, name); }
 
 const struct jfunction *jinja_find_filter(struct proto_str name)
 {
@@ -357,10 +347,7 @@ const struct jfunction *jinja_find_filter(struct proto_str name)
 	return fn != NULL ? fn : find(jinja_list_filters, name);
 }
 
-const struct jfunction *jinja_find_test(struct proto_str name)
-{
-	return find(jinja_tests, name);
-}
+const struct jfunction *jinja_find_test(struct proto_str name) { return find(jinja_tests, name); }
 
 static const struct jfunction *const method_tables[] = {jinja_string_methods, jinja_methods};
 enum { N_METHOD_TABLES = sizeof(method_tables) / sizeof(method_tables[0]) };
@@ -386,26 +373,20 @@ bool jinja_method_fits(struct proto_str name, const struct jnode *args)
 
 /* ---- calling ---- */
 
-int jinja_call_value(struct jrun *r, const struct jvalue *callee, const struct jargs *args,
-		     struct jvalue *out)
+int jinja_call_value(struct jrun *r, const struct jvalue *callee, const struct jargs *args, struct jvalue *out)
 {
 	switch (callee->type) {
-	case JV_FUNCTION:
-		return jinja_call_function(r, callee->function.fn, callee->function.self, args, out);
-	case JV_MACRO:
-		return jinja_call_macro(r, callee->macro, args, out);
-	case JV_LOOP:
-		return jinja_call_loop(r, callee->loop, args, out);
+	case JV_FUNCTION: return jinja_call_function(r, callee->function.fn, callee->function.self, args, out);
+	case JV_MACRO: return jinja_call_macro(r, callee->macro, args, out);
+	case JV_LOOP: return jinja_call_loop(r, callee->loop, args, out);
 	case JV_JOINER:
 		if (args->n + args->n_named > 0)
 			return jrun_fail(r, SL_EINVAL, "a joiner with arguments");
-		*out = callee->list->at++ > 0 ? callee->list->items[0]
-					      : jvalue_literal((struct proto_str){"", 0});
+		*out = callee->list->at++ > 0 ? callee->list->items[0] : jvalue_literal((struct proto_str){"", 0});
 		return 0;
 	case JV_UNDEFINED:
-		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined",
-				 callee->name.n < 64 ? (int)callee->name.n : 64, callee->name.at);
-	default:
-		return jrun_fail(r, SL_EINVAL, "a call of %s", jvalue_type_name(callee));
+		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined", callee->name.n < 64 ? (int)callee->name.n : 64,
+				 callee->name.at);
+	default: return jrun_fail(r, SL_EINVAL, "a call of %s", jvalue_type_name(callee));
 	}
 }

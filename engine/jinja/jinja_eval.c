@@ -33,8 +33,7 @@ static int eval_member(struct jrun *r, const struct jnode *n, struct jvalue *out
 	if (rc != 0)
 		return rc;
 	r->place = n->place;
-	return n->kind == JN_INDEX ? jvalue_index(r, &self, &key, out)
-				   : jvalue_attr(r, &self, n->text, out);
+	return n->kind == JN_INDEX ? jvalue_index(r, &self, &key, out) : jvalue_attr(r, &self, n->text, out);
 }
 
 static int eval_binary(struct jrun *r, const struct jnode *n, struct jvalue *out)
@@ -120,8 +119,7 @@ static int name_pairs(struct jrun *r, const struct jlist *pairs, struct jargs *o
 		return r->err->code;
 	for (size_t i = 0; i < pairs->n; i += 2) {
 		struct jstr name = pairs->items[i + 1].s;
-		out->named[out->n_named++] =
-		    (struct jnamed){.name = {name.at, name.n}, .value = pairs->items[i]};
+		out->named[out->n_named++] = (struct jnamed){.name = {name.at, name.n}, .value = pairs->items[i]};
 	}
 	return 0;
 }
@@ -150,15 +148,15 @@ int jinja_eval_args(struct jrun *r, const struct jnode *list, struct jargs *out)
 	return rc == 0 ? name_pairs(r, &pairs, out) : rc;
 }
 
-static int eval_applied(struct jrun *r, const struct jnode *n, const struct jvalue *self,
-			struct jvalue *out)
+static int eval_applied(struct jrun *r, const struct jnode *n, const struct jvalue *self, struct jvalue *out)
 {
 	struct jargs args;
 	int rc = jinja_eval_args(r, n->b, &args);
 	r->place = n->place;
 	if (rc == 0 && n->fn == NULL) /* in a condition: jinja_parse.c */
-		return jrun_fail(r, SL_EUNSUPPORTED, "the %s \"%.*s\" is not supported", n->kind == JN_TEST ? "test" : "filter",
-				 n->text.n < 64 ? (int)n->text.n : 64, n->text.at);
+		return jrun_fail(r, SL_EUNSUPPORTED, "the %s \"%.*s\" is not supported",
+				 n->kind == JN_TEST ? "test" : "filter", n->text.n < 64 ? (int)n->text.n : 64,
+				 n->text.at);
 	if (rc == 0)
 		rc = jinja_call_function(r, n->fn, self, &args, out);
 	if (rc == 0 && n->negate)
@@ -173,8 +171,7 @@ static int eval_function(struct jrun *r, const struct jnode *n, struct jvalue *o
 	return rc == 0 ? eval_applied(r, n, &self, out) : rc;
 }
 
-int jinja_eval_filters(struct jrun *r, const struct jnode *n, const struct jvalue *text,
-		       struct jvalue *out)
+int jinja_eval_filters(struct jrun *r, const struct jnode *n, const struct jvalue *text, struct jvalue *out)
 {
 	struct jvalue self = *text;
 	int rc = n->a != NULL ? jinja_eval_filters(r, n->a, text, &self) : 0;
@@ -195,8 +192,8 @@ static int eval_call(struct jrun *r, const struct jnode *n, struct jvalue *out)
 		if (rc == 0 && method == NULL)
 			rc = jvalue_attr(r, &self, n->a->text, &callee);
 		if (rc == 0 && method == NULL && callee.type == JV_UNDEFINED)
-			return jrun_fail(r, SL_EINVAL, "%s has no method \"%.*s\"",
-					 jvalue_type_name(&self), (int)n->a->text.n, n->a->text.at);
+			return jrun_fail(r, SL_EINVAL, "%s has no method \"%.*s\"", jvalue_type_name(&self),
+					 (int)n->a->text.n, n->a->text.at);
 	} else {
 		rc = jinja_eval(r, n->a, &callee);
 	}
@@ -265,8 +262,7 @@ static int eval_sign(struct jrun *r, const struct jnode *n, struct jvalue *out)
 		*out = jvalue_int(out->b, out->trusted);
 	if (rc == 0 && out->type == JV_FLOAT)
 		out->f = minus ? -out->f : out->f;
-	else if (rc == 0 &&
-		 (out->type != JV_INT || (minus && __builtin_sub_overflow(0, out->i, &out->i))))
+	else if (rc == 0 && (out->type != JV_INT || (minus && __builtin_sub_overflow(0, out->i, &out->i))))
 		rc = jrun_fail(r, SL_EINVAL, "a sign before %s", jvalue_type_name(out));
 	return rc;
 }
@@ -276,37 +272,20 @@ static int eval_node(struct jrun *r, const struct jnode *n, struct jvalue *out)
 	struct jvalue self;
 	int rc;
 	switch ((enum jnode_kind)n->kind) {
-	case JN_STRING:
-		*out = jvalue_literal(n->text);
-		return 0;
-	case JN_INT:
-		*out = jvalue_int(n->i, true);
-		return 0;
-	case JN_FLOAT:
-		*out = jvalue_float(n->f, true);
-		return 0;
-	case JN_BOOL:
-		*out = jvalue_bool(n->i != 0);
-		return 0;
-	case JN_NONE:
-		*out = jvalue_none();
-		return 0;
-	case JN_NAME:
-		return jinja_look_up(r, n->text, out);
+	case JN_STRING: *out = jvalue_literal(n->text); return 0;
+	case JN_INT: *out = jvalue_int(n->i, true); return 0;
+	case JN_FLOAT: *out = jvalue_float(n->f, true); return 0;
+	case JN_BOOL: *out = jvalue_bool(n->i != 0); return 0;
+	case JN_NONE: *out = jvalue_none(); return 0;
+	case JN_NAME: return jinja_look_up(r, n->text, out);
 	case JN_LIST:
-	case JN_TUPLE:
-		return eval_list(r, n, out);
-	case JN_DICT:
-		return eval_dict(r, n, out);
+	case JN_TUPLE: return eval_list(r, n, out);
+	case JN_DICT: return eval_dict(r, n, out);
 	case JN_ATTR:
-	case JN_INDEX:
-		return eval_member(r, n, out);
-	case JN_SLICE:
-		return eval_slice(r, n, out);
-	case JN_BINARY:
-		return eval_binary(r, n, out);
-	case JN_CHAIN:
-		return eval_chain(r, n, out);
+	case JN_INDEX: return eval_member(r, n, out);
+	case JN_SLICE: return eval_slice(r, n, out);
+	case JN_BINARY: return eval_binary(r, n, out);
+	case JN_CHAIN: return eval_chain(r, n, out);
 	case JN_AND:
 	case JN_OR:
 		rc = jinja_eval(r, n->a, out);
@@ -318,17 +297,12 @@ static int eval_node(struct jrun *r, const struct jnode *n, struct jvalue *out)
 		*out = jvalue_bool(rc == 0 && !jvalue_true(&self));
 		return rc;
 	case JN_NEGATE:
-	case JN_PLUS:
-		return eval_sign(r, n, out);
-	case JN_COND:
-		return eval_cond(r, n, out);
+	case JN_PLUS: return eval_sign(r, n, out);
+	case JN_COND: return eval_cond(r, n, out);
 	case JN_FILTER:
-	case JN_TEST:
-		return eval_function(r, n, out);
-	case JN_CALL:
-		return eval_call(r, n, out);
-	default:
-		BUG("node %d is no expression", n->kind);
+	case JN_TEST: return eval_function(r, n, out);
+	case JN_CALL: return eval_call(r, n, out);
+	default: BUG("node %d is no expression", n->kind);
 	}
 }
 
@@ -337,8 +311,7 @@ int jinja_eval(struct jrun *r, const struct jnode *n, struct jvalue *out)
 	int rc = jrun_charge(r, 0);
 	r->place = n->place;
 	if (rc == 0 && r->nodes_deep >= JINJA_MAX_RUN_DEPTH)
-		rc = jrun_fail(r, SL_ELIMIT, "more than %d calls and parts in each other",
-			       JINJA_MAX_RUN_DEPTH);
+		rc = jrun_fail(r, SL_ELIMIT, "more than %d calls and parts in each other", JINJA_MAX_RUN_DEPTH);
 	if (rc != 0)
 		return rc;
 	r->nodes_deep++;

@@ -27,8 +27,7 @@ static int parse_args(struct parser *p, const char *close, bool named, struct jn
 		if (rc == 0 && n > 0 && parse_take_op(p, close))
 			return 0;
 		struct jplace at = p->t->place;
-		bool has_name = p->t->kind == JT_NAME && p->t[1].kind == JT_OP &&
-				strcmp(p->t[1].op, "=") == 0;
+		bool has_name = p->t->kind == JT_NAME && p->t[1].kind == JT_OP && strcmp(p->t[1].op, "=") == 0;
 		bool items = rc == 0 && named && parse_take_op(p, "*");
 		if (items || (rc == 0 && named && parse_take_op(p, "**"))) {
 			struct jnode *value = NULL;
@@ -77,8 +76,7 @@ static int check_named_function(struct parser *p, const struct jfunction *fn, st
 	return 0;
 }
 
-int parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at,
-		      const struct jnode *args)
+int parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at, const struct jnode *args)
 {
 	struct proto_str name;
 	const char *wrong = jinja_wrong_args(fn, args, &name);
@@ -125,13 +123,13 @@ int parse_filter_chain(struct parser *p, struct jnode **out)
 /* A test may take its argument without brackets: `is divisibleby 3`. */
 static bool begins_argument(const struct jtok *t)
 {
-	static const char *const not[] = {"else", "or", "and", "is", "if", "in", "not"};
+	static const char *const not [] = {"else", "or", "and", "is", "if", "in", "not"};
 	if (t->kind == JT_STRING || t->kind == JT_INT || t->kind == JT_FLOAT)
 		return true;
 	if (t->kind == JT_OP)
 		return strcmp(t->op, "[") == 0 || strcmp(t->op, "{") == 0;
-	for (size_t i = 0; i < sizeof(not) / sizeof(not[0]); i++)
-		if (parse_is_word(t, not[i]))
+	for (size_t i = 0; i < sizeof(not ) / sizeof(not [0]); i++)
+		if (parse_is_word(t, not [i]))
 			return false;
 	return t->kind == JT_NAME;
 }
@@ -275,8 +273,7 @@ static int parse_primary(struct parser *p, struct jnode **out)
 	const struct jtok *t = p->t;
 	int rc;
 	switch (t->kind) {
-	case JT_STRING:
-		return parse_string(p, out);
+	case JT_STRING: return parse_string(p, out);
 	case JT_INT:
 	case JT_FLOAT:
 		rc = parse_new(p, t->kind == JT_INT ? JN_INT : JN_FLOAT, t->place, out);
@@ -286,8 +283,7 @@ static int parse_primary(struct parser *p, struct jnode **out)
 			p->t++;
 		}
 		return rc;
-	case JT_NAME:
-		return parse_name(p, out);
+	case JT_NAME: return parse_name(p, out);
 	default:
 		if (parse_is_op(p, "(") || parse_is_op(p, "[") || parse_is_op(p, "{"))
 			return parse_bracketed(p, out);
@@ -318,8 +314,7 @@ static int parse_dot(struct parser *p, struct jnode *self, struct jnode **out)
 	return rc;
 }
 
-static int parse_subscript(struct parser *p, struct jplace at, struct jnode *self,
-			   struct jnode **out)
+static int parse_subscript(struct parser *p, struct jplace at, struct jnode *self, struct jnode **out)
 {
 	int n_colons = 0, rc = 0;
 	struct jnode *part[3] = {NULL, NULL, NULL};
@@ -351,8 +346,7 @@ static int parse_subscript(struct parser *p, struct jplace at, struct jnode *sel
 }
 
 /* A method must be one that some value has, with these arguments. */
-static int check_method(struct parser *p, struct jplace at, struct proto_str name,
-			const struct jnode *args)
+static int check_method(struct parser *p, struct jplace at, struct proto_str name, const struct jnode *args)
 {
 	const struct jfunction *fn = jinja_find_method(name, JV_ABSENT);
 	if (fn == NULL)
@@ -578,8 +572,8 @@ int parse_expr(struct parser *p, struct jnode **out)
 
 bool parse_ends_tuple(const struct parser *p)
 {
-	return p->t->kind == JT_STMT_END || p->t->kind == JT_OUT_END || parse_is_op(p, ")") ||
-	       parse_is_op(p, "=") || parse_is_word(p->t, "in");
+	return p->t->kind == JT_STMT_END || p->t->kind == JT_OUT_END || parse_is_op(p, ")") || parse_is_op(p, "=") ||
+	       parse_is_word(p->t, "in");
 }
 
 int parse_tuple(struct parser *p, bool conditional, struct jnode **out)

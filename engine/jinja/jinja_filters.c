@@ -115,8 +115,7 @@ static int filter_escape(JSELF)
 
 static bool is_break(uint32_t c)
 {
-	return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
-	       c == 0x2029;
+	return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
 /* Python's str.splitlines. */
@@ -157,7 +156,6 @@ int jinja_method_splitlines(JSELF)
 	*out = rc == 0 ? jvalue_list_of(l) : *self;
 	return rc;
 }
-
 
 static int filter_indent(JSELF)
 {
@@ -239,8 +237,10 @@ static int json_separators(struct jrun *r, const struct jvalue *v, struct jjson 
 
 static int filter_tojson(JSELF)
 {
-	struct jjson how = {.ascii = jvalue_true(&args[0]), .sort_keys = jvalue_true(&args[3]),
-			    .item = {.at = ", ", .n = 2}, .key = {.at = ": ", .n = 2}};
+	struct jjson how = {.ascii = jvalue_true(&args[0]),
+			    .sort_keys = jvalue_true(&args[3]),
+			    .item = {.at = ", ", .n = 2},
+			    .key = {.at = ": ", .n = 2}};
 	struct jstr indent = {.at = " ", .n = 1};
 	int64_t width = 0;
 	int rc = 0;
@@ -269,8 +269,8 @@ static int text_number(struct jrun *r, struct jstr s, char *out, size_t size, bo
 	s = jstr_strip(s, true, true, NULL);
 	*good = s.n > 0 && s.n < size;
 	for (size_t i = 0; i < s.n && *good; i++) {
-		bool between = s.at[i] == '_' && i > 0 && i + 1 < s.n && s.at[i - 1] >= '0' &&
-			       s.at[i - 1] <= '9' && s.at[i + 1] >= '0' && s.at[i + 1] <= '9';
+		bool between = s.at[i] == '_' && i > 0 && i + 1 < s.n && s.at[i - 1] >= '0' && s.at[i - 1] <= '9' &&
+			       s.at[i + 1] >= '0' && s.at[i + 1] <= '9';
 		*good = s.at[i] != '\0' && (s.at[i] != '_' || between) && s.at[i] != 'x' && s.at[i] != 'X';
 		if (s.at[i] != '_')
 			out[n++] = s.at[i];
@@ -319,8 +319,9 @@ static int filter_int(JSELF)
 	} else {
 		good = false;
 	}
-	*out = good ? jvalue_int(i, jvalue_is_number(self) && self->trusted)
-	       : args[0].type != JV_ABSENT ? args[0] : jvalue_int(0, true);
+	*out = good                        ? jvalue_int(i, jvalue_is_number(self) && self->trusted)
+	       : args[0].type != JV_ABSENT ? args[0]
+					   : jvalue_int(0, true);
 	return 0;
 }
 
@@ -343,15 +344,15 @@ static int filter_float(JSELF)
 		good = true;
 		f = self->type == JV_FLOAT ? self->f : self->type == JV_BOOL ? self->b : (double)self->i;
 	}
-	*out = good ? jvalue_float(f, jvalue_is_number(self) && self->trusted)
-	       : args[0].type != JV_ABSENT ? args[0] : jvalue_float(0, true);
+	*out = good                        ? jvalue_float(f, jvalue_is_number(self) && self->trusted)
+	       : args[0].type != JV_ABSENT ? args[0]
+					   : jvalue_float(0, true);
 	return rc;
 }
 
 static int want_number(struct jrun *r, const struct jvalue *v)
 {
-	return jvalue_is_number(v) ? 0 : jrun_fail(r, SL_EINVAL, "a number expected, not %s",
-						   jvalue_type_name(v));
+	return jvalue_is_number(v) ? 0 : jrun_fail(r, SL_EINVAL, "a number expected, not %s", jvalue_type_name(v));
 }
 
 static int filter_abs(JSELF)
@@ -424,8 +425,7 @@ static int filter_default(JSELF)
 {
 	(void)r, (void)all;
 	bool absent = self->type == JV_UNDEFINED || (jvalue_true(&args[1]) && !jvalue_true(self));
-	*out = !absent ? *self
-	       : args[0].type != JV_ABSENT ? args[0] : jvalue_literal((struct proto_str){"", 0});
+	*out = !absent ? *self : args[0].type != JV_ABSENT ? args[0] : jvalue_literal((struct proto_str){"", 0});
 	return 0;
 }
 

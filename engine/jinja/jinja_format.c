@@ -39,8 +39,7 @@ static size_t read_spec(struct jstr f, size_t i, struct spec *out)
 	return i + 1;
 }
 
-static int format_number(struct jrun *r, const struct spec *spec, const struct jvalue *v,
-			 struct jstr *out)
+static int format_number(struct jrun *r, const struct spec *spec, const struct jvalue *v, struct jstr *out)
 {
 	char format[16], text[512], *at = format;
 	bool real = strchr("eEfFgG", spec->kind) != NULL;
@@ -65,8 +64,7 @@ static int format_number(struct jrun *r, const struct spec *spec, const struct j
 	int width = spec->left ? 0 : spec->width;
 	if (real) {
 		memcpy(at, (char[]){'*', '.', '*', spec->kind, '\0'}, 5);
-		n = snprintf(text, sizeof(text), format, width,
-			     spec->precision < 0 ? 6 : spec->precision, f);
+		n = snprintf(text, sizeof(text), format, width, spec->precision < 0 ? 6 : spec->precision, f);
 	} else {
 		char kind = spec->kind == 'i' || spec->kind == 'u' ? 'd' : spec->kind;
 		if (i < 0 && kind != 'd')
@@ -80,13 +78,11 @@ static int format_number(struct jrun *r, const struct spec *spec, const struct j
 	if (copy == NULL)
 		return r->err->code;
 	memcpy(copy, text, (size_t)n);
-	*out = (struct jstr){.at = copy, .n = (size_t)n,
-			     .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
+	*out = (struct jstr){.at = copy, .n = (size_t)n, .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
 	return 0;
 }
 
-static int format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v, bool escape,
-		      struct jlist *parts)
+static int format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v, bool escape, struct jlist *parts)
 {
 	struct jstr s;
 	struct jvalue escaped = *v;
@@ -113,8 +109,7 @@ static int format_one(struct jrun *r, const struct spec *spec, const struct jval
 	return rc == 0 ? jlist_add(r, parts, spec->left ? &blanks : &text) : rc;
 }
 
-int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact, bool escape,
-		struct jstr *out)
+int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact, bool escape, struct jstr *out)
 {
 	struct jlist *parts = jlist_new(r, 0);
 	if (parts == NULL)

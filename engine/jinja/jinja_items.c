@@ -67,30 +67,21 @@ int jvalue_items(struct jrun *r, const struct jvalue *v, struct jlist **out)
 	struct jvalue keys;
 	switch (v->type) {
 	case JV_LIST:
-	case JV_TUPLE:
-		*out = v->list;
-		return 0;
-	case JV_UNDEFINED:
-		*out = jlist_new(r, 0);
-		return *out != NULL ? 0 : r->err->code;
-	case JV_STRING:
-		return characters(r, v->s, out);
+	case JV_TUPLE: *out = v->list; return 0;
+	case JV_UNDEFINED: *out = jlist_new(r, 0); return *out != NULL ? 0 : r->err->code;
+	case JV_STRING: return characters(r, v->s, out);
 	case JV_DICT: {
 		int rc = jdict_list(r, v->dict, JDICT_KEYS, &keys);
 		*out = rc == 0 ? keys.list : NULL;
 		return rc;
 	}
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s has no items to go through", jvalue_type_name(v));
+	default: return jrun_fail(r, SL_EINVAL, "%s has no items to go through", jvalue_type_name(v));
 	}
 }
 
 /* ---- dictionaries ---- */
 
-struct jdict *jdict_new(struct jrun *r)
-{
-	return jrun_alloc(r, sizeof(struct jdict));
-}
+struct jdict *jdict_new(struct jrun *r) { return jrun_alloc(r, sizeof(struct jdict)); }
 
 static bool same_key(const struct jvalue *a, const struct jvalue *b)
 {

@@ -48,15 +48,11 @@ static int add(struct lexer *l, struct jtok tok)
 	return 0;
 }
 
-static bool is_space(char c)
-{
-	return c == ' ' || (c >= '\t' && c <= '\r');
-}
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static bool is_name(char c, bool first)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-	       (!first && c >= '0' && c <= '9');
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && c >= '0' && c <= '9');
 }
 
 static void skip(struct lexer *l, size_t n)
@@ -104,8 +100,7 @@ static int lex_escape(struct lexer *l, char *out, size_t *n)
 	if (c >= '0' && c <= '7') {
 		base = 8;
 		at--;
-		while (digits < 3 && at + digits < l->n && l->src[at + digits] >= '0' &&
-		       l->src[at + digits] <= '7')
+		while (digits < 3 && at + digits < l->n && l->src[at + digits] >= '0' && l->src[at + digits] <= '7')
 			digits++;
 	}
 	if (digits == 0) {
@@ -160,8 +155,7 @@ static int lex_string(struct lexer *l)
 static size_t digits_end(const struct lexer *l, size_t i)
 {
 	while (i < l->n && ((l->src[i] >= '0' && l->src[i] <= '9') ||
-			    (l->src[i] == '_' && i + 1 < l->n && l->src[i + 1] >= '0' &&
-			     l->src[i + 1] <= '9')))
+			    (l->src[i] == '_' && i + 1 < l->n && l->src[i + 1] >= '0' && l->src[i + 1] <= '9')))
 		i++;
 	return i;
 }
@@ -188,8 +182,7 @@ static int lex_number(struct lexer *l)
 		if (l->src[k] != '_')
 			digits[n++] = l->src[k];
 	digits[n] = '\0';
-	struct jtok tok = {.kind = real ? JT_FLOAT : JT_INT, .place = l->place,
-			   .at = l->src + begin, .n = i - begin};
+	struct jtok tok = {.kind = real ? JT_FLOAT : JT_INT, .place = l->place, .at = l->src + begin, .n = i - begin};
 	if (real) {
 		tok.f = strtod(digits, NULL);
 	} else {
@@ -204,14 +197,12 @@ static int lex_number(struct lexer *l)
 
 static int lex_operator(struct lexer *l)
 {
-	static const char *const ops[] = {"==", "!=", "<=", ">=", "//", "**", "+", "-", "*", "/", "%",
-					  "~",  "<",  ">",  "(",  ")",  "[",  "]", "{", "}", ",", ".",
-					  ":",  "|",  "="};
+	static const char *const ops[] = {"==", "!=", "<=", ">=", "//", "**", "+", "-", "*", "/", "%", "~", "<",
+					  ">",  "(",  ")",  "[",  "]",  "{",  "}", ",", ".", ":", "|", "="};
 	for (size_t k = 0; k < sizeof(ops) / sizeof(ops[0]); k++) {
 		if (!looking_at(l, ops[k]))
 			continue;
-		struct jtok tok = {.kind = JT_OP, .place = l->place, .at = l->src + l->i,
-				   .n = strlen(ops[k])};
+		struct jtok tok = {.kind = JT_OP, .place = l->place, .at = l->src + l->i, .n = strlen(ops[k])};
 		memcpy(tok.op, ops[k], tok.n);
 		skip(l, tok.n);
 		return add(l, tok);
@@ -250,8 +241,7 @@ static int lex_block(struct lexer *l, bool statement)
 		char c = l->src[l->i];
 		struct jplace at = l->place;
 		if ((open == 0 || statement) && lex_block_end(l, close, statement))
-			return add(l, (struct jtok){.kind = statement ? JT_STMT_END : JT_OUT_END,
-						    .place = at});
+			return add(l, (struct jtok){.kind = statement ? JT_STMT_END : JT_OUT_END, .place = at});
 		if (c == '\'' || c == '"') {
 			rc = lex_string(l);
 		} else if (c >= '0' && c <= '9') {
@@ -260,8 +250,7 @@ static int lex_block(struct lexer *l, bool statement)
 			size_t n = 1;
 			while (l->i + n < l->n && is_name(l->src[l->i + n], false))
 				n++;
-			rc = add(l, (struct jtok){.kind = JT_NAME, .place = at,
-						  .at = l->src + l->i, .n = n});
+			rc = add(l, (struct jtok){.kind = JT_NAME, .place = at, .at = l->src + l->i, .n = n});
 			skip(l, n);
 		} else {
 			open += (c == '{' || c == '(' || c == '[') - (c == '}' || c == ')' || c == ']');
@@ -304,8 +293,7 @@ static int add_text(struct lexer *l, size_t begin, struct jplace place)
 	}
 	if (end == begin)
 		return 0;
-	return add(l, (struct jtok){.kind = JT_TEXT, .place = place, .at = l->src + begin,
-				    .n = end - begin});
+	return add(l, (struct jtok){.kind = JT_TEXT, .place = place, .at = l->src + begin, .n = end - begin});
 }
 
 /* The length of `{% word` with any sign and blanks at l->i; 0 when something else stands there. */
@@ -361,8 +349,7 @@ static int lex_all(struct lexer *l)
 	while (l->i < l->n) {
 		size_t begin = l->i, raw_n;
 		struct jplace place = l->place;
-		while (l->i < l->n && !looking_at(l, "{{") && !looking_at(l, "{%") &&
-		       !looking_at(l, "{#"))
+		while (l->i < l->n && !looking_at(l, "{{") && !looking_at(l, "{%") && !looking_at(l, "{#"))
 			skip(l, 1);
 		int rc = add_text(l, begin, place);
 		if (rc != 0 || l->i >= l->n)
@@ -381,8 +368,7 @@ static int lex_all(struct lexer *l)
 		if (kind == '#') {
 			rc = lex_comment(l);
 		} else {
-			rc = add(l, (struct jtok){.kind = kind == '%' ? JT_STMT_BEGIN : JT_OUT_BEGIN,
-						  .place = place});
+			rc = add(l, (struct jtok){.kind = kind == '%' ? JT_STMT_BEGIN : JT_OUT_BEGIN, .place = place});
 			if (rc == 0)
 				rc = lex_block(l, kind == '%');
 		}
@@ -396,8 +382,7 @@ int jinja_lex(struct jarena *a, const char *src, size_t n, struct jtok **out, st
 {
 	struct lexer l = {.arena = a, .place = {1, 1}, .err = err};
 	if (n > JINJA_MAX_SOURCE)
-		return sl_errf(err, SL_ELIMIT, "the template has %zu bytes, more than %d", n,
-			       JINJA_MAX_SOURCE);
+		return sl_errf(err, SL_ELIMIT, "the template has %zu bytes, more than %d", n, JINJA_MAX_SOURCE);
 	if (!utf8_valid(src, n))
 		return sl_errf(err, SL_EINVAL, "the template is not UTF-8");
 	char *copy = jarena_alloc(a, n + 1);

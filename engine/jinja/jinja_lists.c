@@ -40,8 +40,7 @@ static int get_attribute(struct jrun *r, const struct jvalue *v, const struct jv
 		size_t n = dot != NULL ? (size_t)(dot - path.at) : path.n;
 		struct jvalue self = *out;
 		rc = get_part(r, &self, jstr_sub(path, 0, n), out);
-		if (rc == 0 && out->type == JV_UNDEFINED && otherwise != NULL &&
-		    otherwise->type != JV_ABSENT)
+		if (rc == 0 && out->type == JV_UNDEFINED && otherwise != NULL && otherwise->type != JV_ABSENT)
 			*out = *otherwise;
 		if (dot == NULL)
 			break;
@@ -116,8 +115,7 @@ static int get_keys(struct jrun *r, const struct jvalue *v, const struct jvalue 
 }
 
 static int sort_items(struct jrun *r, const struct jlist *l, const struct jvalue *attribute,
-		      const struct jvalue *otherwise, bool case_sensitive, bool down,
-		      struct jlist **out)
+		      const struct jvalue *otherwise, bool case_sensitive, bool down, struct jlist **out)
 {
 	int rc = jrun_charge(r, 2 * l->n * sizeof(struct keyed));
 	struct keyed *at = rc == 0 ? jrun_alloc(r, (2 * l->n + 1) * sizeof(*at)) : NULL;
@@ -168,8 +166,7 @@ static int filter_dictsort(JSELF)
 	return rc;
 }
 
-static int add_group(struct jrun *r, struct jlist *groups, const struct jvalue *key,
-		     struct jlist **members)
+static int add_group(struct jrun *r, struct jlist *groups, const struct jvalue *key, struct jlist **members)
 {
 	struct jlist *pair = jlist_new(r, 2);
 	*members = pair != NULL ? jlist_new(r, 0) : NULL;
@@ -240,8 +237,7 @@ static int filter_unique(JSELF)
 	return rc;
 }
 
-static int extreme(struct jrun *r, const struct jvalue *self, const struct jvalue *args, int wanted,
-		   struct jvalue *out)
+static int extreme(struct jrun *r, const struct jvalue *self, const struct jvalue *args, int wanted, struct jvalue *out)
 {
 	struct jlist *l;
 	struct jvalue best = {0};
@@ -297,8 +293,7 @@ static struct jargs rest(const struct jargs *all, size_t from)
 }
 
 /* Whether v passes the test that all->at[from] names; without one, whether it is true. */
-static int passes(struct jrun *r, const struct jvalue *v, const struct jargs *all, size_t from,
-		  bool *out)
+static int passes(struct jrun *r, const struct jvalue *v, const struct jargs *all, size_t from, bool *out)
 {
 	*out = jvalue_true(v);
 	if (all->n <= from)
@@ -318,8 +313,8 @@ static int passes(struct jrun *r, const struct jvalue *v, const struct jargs *al
 	return rc;
 }
 
-static int choose(struct jrun *r, const struct jvalue *self, const struct jargs *all, bool attribute,
-		  bool wanted, struct jvalue *out)
+static int choose(struct jrun *r, const struct jvalue *self, const struct jargs *all, bool attribute, bool wanted,
+		  struct jvalue *out)
 {
 	struct jlist *l, *kept = jlist_new(r, 0);
 	if (kept == NULL)
@@ -462,7 +457,8 @@ static int end_item(struct jrun *r, const struct jvalue *self, bool last, struct
 	struct jvalue key = jvalue_int(last ? -1 : 0, true);
 	if (self->type == JV_STRING) {
 		int found = jvalue_index(r, self, &key, out);
-		out->markup = out->markup && last; /* Python's iterator of markup gives plain text, what reverses it markup */
+		out->markup =
+		    out->markup && last; /* Python's iterator of markup gives plain text, what reverses it markup */
 		return found;
 	}
 	int rc = jvalue_items(r, self, &l);
@@ -529,8 +525,8 @@ static int filter_items(JSELF)
 }
 
 /* Takes n items from *at on as a list of its own, with fill behind up to width. */
-static int add_row(struct jrun *r, struct jlist *rows, const struct jlist *l, size_t *at, size_t n,
-		   size_t width, const struct jvalue *fill)
+static int add_row(struct jrun *r, struct jlist *rows, const struct jlist *l, size_t *at, size_t n, size_t width,
+		   const struct jvalue *fill)
 {
 	struct jlist *row = jlist_new(r, 0);
 	if (row == NULL)

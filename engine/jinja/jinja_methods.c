@@ -136,8 +136,7 @@ static int method_list_pop(JSELF)
 	return 0;
 }
 
-static int find_item(struct jrun *r, const struct jlist *l, const struct jvalue *what,
-		     int64_t *first, int64_t *n)
+static int find_item(struct jrun *r, const struct jlist *l, const struct jvalue *what, int64_t *first, int64_t *n)
 {
 	int rc = 0;
 	*first = -1;

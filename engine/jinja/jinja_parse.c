@@ -2,11 +2,12 @@
  *
  * What both halves of the parser stand on: errors with their place, nodes and their bounds, names.
  *
- * A filter, test or method that nothing has is refused when the template loads, except in a condition: the tests and branches of an
- * `if` statement, all of `a if b else c`. There it fails when it runs. Where a statement opens a scope of its own (the body of a loop,
- * macro, call, filter, with or set block, a macro's defaults, a loop's filter), the conditions around that scope don't count, only
- * those inside. For filters and tests this is jinja2's rule (Frame.soft_frame in its compiler). Names are noted as they are met,
- * because the `if` of an expression stands behind its value.
+ * A filter, test or method that nothing has is refused when the template loads, except in a condition: the tests and
+ * branches of an `if` statement, all of `a if b else c`. There it fails when it runs. Where a statement opens a scope
+ * of its own (the body of a loop, macro, call, filter, with or set block, a macro's defaults, a loop's filter), the
+ * conditions around that scope don't count, only those inside. For filters and tests this is jinja2's rule
+ * (Frame.soft_frame in its compiler). Names are noted as they are met, because the `if` of an expression stands behind
+ * its value.
  */
 #include "engine/jinja/jinja_parse.h"
 
@@ -26,9 +27,8 @@ int parse_fail(struct parser *p, struct jplace at, const char *fmt, ...)
 int parse_unknown(struct parser *p, struct jplace at, const char *what, struct proto_str name)
 {
 	int n = name.n < 64 ? (int)name.n : 64;
-	return sl_errf(p->err, SL_EUNSUPPORTED,
-		       "template line %d, column %d: %s \"%.*s\" is not supported", at.line, at.column,
-		       what, n, name.at);
+	return sl_errf(p->err, SL_EUNSUPPORTED, "template line %d, column %d: %s \"%.*s\" is not supported", at.line,
+		       at.column, what, n, name.at);
 }
 
 int parse_no_memory(struct parser *p)
@@ -39,16 +39,15 @@ int parse_no_memory(struct parser *p)
 int parse_enter(struct parser *p)
 {
 	if (++p->depth > JINJA_MAX_DEPTH)
-		return sl_errf(p->err, SL_ELIMIT, "template line %d: nested deeper than %d",
-			       p->t->place.line, JINJA_MAX_DEPTH);
+		return sl_errf(p->err, SL_ELIMIT, "template line %d: nested deeper than %d", p->t->place.line,
+			       JINJA_MAX_DEPTH);
 	return 0;
 }
 
 int parse_new(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode **out)
 {
 	if (++p->n_nodes > JINJA_MAX_NODES)
-		return sl_errf(p->err, SL_ELIMIT, "template line %d: more than %d nodes", at.line,
-			       JINJA_MAX_NODES);
+		return sl_errf(p->err, SL_ELIMIT, "template line %d: more than %d nodes", at.line, JINJA_MAX_NODES);
 	struct jnode *n = jarena_alloc(p->arena, sizeof(*n));
 	if (n == NULL)
 		return parse_no_memory(p);
@@ -77,8 +76,8 @@ int parse_finish(struct parser *p, struct jnode *n)
 	return 0;
 }
 
-int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode *a,
-	       struct jnode *b, struct jnode **out)
+int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode *a, struct jnode *b,
+	       struct jnode **out)
 {
 	struct jnode *n = NULL;
 	int rc = parse_new(p, kind, at, &n);
@@ -90,8 +89,7 @@ int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct 
 	return parse_finish(p, n);
 }
 
-static int add_name(struct parser *p, struct jname **list, struct proto_str name,
-		    const struct jnode *call)
+static int add_name(struct parser *p, struct jname **list, struct proto_str name, const struct jnode *call)
 {
 	struct jname *n = jarena_alloc(p->arena, sizeof(*n));
 	if (n == NULL)
@@ -107,8 +105,8 @@ int parse_bind(struct parser *p, struct proto_str name)
 		if (proto_str_same(b->name, name))
 			return 0;
 	if (++p->n_bound > JINJA_MAX_NAMES)
-		return sl_errf(p->err, SL_ELIMIT, "template line %d: more than %d names",
-			       p->t->place.line, JINJA_MAX_NAMES);
+		return sl_errf(p->err, SL_ELIMIT, "template line %d: more than %d names", p->t->place.line,
+			       JINJA_MAX_NAMES);
 	return add_name(p, &p->bound, name, NULL);
 }
 
@@ -117,20 +115,11 @@ int parse_unexpected(struct parser *p, const char *wanted)
 	const struct jtok *t = p->t;
 	const char *what = NULL;
 	switch (t->kind) {
-	case JT_EOF:
-		what = "the end of the template";
-		break;
-	case JT_OUT_END:
-		what = "}}";
-		break;
-	case JT_STMT_END:
-		what = "%}";
-		break;
-	case JT_STRING:
-		what = "a string";
-		break;
-	default:
-		break;
+	case JT_EOF: what = "the end of the template"; break;
+	case JT_OUT_END: what = "}}"; break;
+	case JT_STMT_END: what = "%}"; break;
+	case JT_STRING: what = "a string"; break;
+	default: break;
 	}
 	if (what != NULL)
 		return parse_fail(p, t->place, "%s expected, not %s", wanted, what);
@@ -138,10 +127,7 @@ int parse_unexpected(struct parser *p, const char *wanted)
 			  t->at != NULL ? t->at : "");
 }
 
-int parse_expect_op(struct parser *p, const char *op)
-{
-	return parse_take_op(p, op) ? 0 : parse_unexpected(p, op);
-}
+int parse_expect_op(struct parser *p, const char *op) { return parse_take_op(p, op) ? 0 : parse_unexpected(p, op); }
 
 int parse_expect_name(struct parser *p, struct proto_str *out)
 {

@@ -32,7 +32,8 @@ struct parser {
 	int loops;           /* around this place, inside of its macro */
 	int64_t *macro_uses; /* of the macro around this place, or NULL */
 	struct jname *bound, *called;
-	/* Names of filters, tests and methods that nothing has, latest first: jinja_parse.c says where they may stand. */
+	/* Names of filters, tests and methods that nothing has, latest first: jinja_parse.c says where they may stand.
+	 */
 	const struct junknown *unknown;
 	int n_bound; /* different ones */
 	bool loops_content;
@@ -40,8 +41,7 @@ struct parser {
 };
 
 /* They fill err and give its code. */
-int parse_fail(struct parser *p, struct jplace at, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+int parse_fail(struct parser *p, struct jplace at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int parse_unknown(struct parser *p, struct jplace at, const char *what, struct proto_str name);
 int parse_unexpected(struct parser *p, const char *wanted);
 int parse_no_memory(struct parser *p);
@@ -52,8 +52,8 @@ int parse_new(struct parser *p, enum jnode_kind kind, struct jplace at, struct j
 /* Closes a node: its depth follows from its children. */
 int parse_finish(struct parser *p, struct jnode *n);
 /* A node with two children. */
-int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode *a,
-	       struct jnode *b, struct jnode **out);
+int parse_wrap(struct parser *p, enum jnode_kind kind, struct jplace at, struct jnode *a, struct jnode *b,
+	       struct jnode **out);
 /* Notes that the name has a value somewhere, or that it is called. */
 int parse_bind(struct parser *p, struct proto_str name);
 int parse_note_call(struct parser *p, struct proto_str name, const struct jnode *call);
@@ -64,10 +64,7 @@ static inline void parse_end_condition(struct parser *p, const struct junknown *
 /* A scope ends that no condition around it reaches into, with rc: any in it are refused. */
 int parse_end_scope(struct parser *p, const struct junknown *mark, int rc);
 
-static inline struct proto_str parse_text(const struct jtok *t)
-{
-	return (struct proto_str){t->at, t->n};
-}
+static inline struct proto_str parse_text(const struct jtok *t) { return (struct proto_str){t->at, t->n}; }
 
 static inline bool parse_is_op(const struct parser *p, const char *op)
 {
@@ -102,8 +99,7 @@ int parse_tuple(struct parser *p, bool conditional, struct jnode **out);
 /* Whether no other item can follow a comma here. */
 bool parse_ends_tuple(const struct parser *p);
 /* Whether fn can be called like that; fills err if not. */
-int parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at,
-		     const struct jnode *args);
+int parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at, const struct jnode *args);
 /* `name(args)|name…` behind an end or a `filter`, as JN_FILTERs around nothing. */
 int parse_filter_chain(struct parser *p, struct jnode **out);
 

@@ -8,28 +8,18 @@
 int jvalue_length(struct jrun *r, const struct jvalue *v, int64_t *out)
 {
 	switch (v->type) {
-	case JV_UNDEFINED:
-		*out = 0;
-		return 0;
-	case JV_STRING:
-		*out = (int64_t)jstr_chars(v->s);
-		return jrun_charge(r, v->s.n);
+	case JV_UNDEFINED: *out = 0; return 0;
+	case JV_STRING: *out = (int64_t)jstr_chars(v->s); return jrun_charge(r, v->s.n);
 	case JV_LIST:
-	case JV_TUPLE:
-		*out = (int64_t)v->list->n;
-		return 0;
-	case JV_DICT:
-		*out = (int64_t)v->dict->n;
-		return 0;
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s has no length", jvalue_type_name(v));
+	case JV_TUPLE: *out = (int64_t)v->list->n; return 0;
+	case JV_DICT: *out = (int64_t)v->dict->n; return 0;
+	default: return jrun_fail(r, SL_EINVAL, "%s has no length", jvalue_type_name(v));
 	}
 }
 
 static int fail_undefined(struct jrun *r, const struct jvalue *v)
 {
-	return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined", v->name.n < 64 ? (int)v->name.n : 64,
-			 v->name.at);
+	return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined", v->name.n < 64 ? (int)v->name.n : 64, v->name.at);
 }
 
 static struct jvalue missing(const struct jvalue *key)
@@ -38,8 +28,7 @@ static struct jvalue missing(const struct jvalue *key)
 						       : (struct proto_str){"an item", 7});
 }
 
-int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key,
-		 struct jvalue *out)
+int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key, struct jvalue *out)
 {
 	*out = missing(key);
 	if (v->type == JV_UNDEFINED)
@@ -52,8 +41,7 @@ int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *ke
 			return jvalue_attr(r, v, (struct proto_str){key->s.at, key->s.n}, out);
 		return jrun_charge(r, v->dict->n * 64);
 	}
-	if ((jvalue_is_list(v) || v->type == JV_STRING) &&
-	    (key->type == JV_INT || key->type == JV_BOOL)) {
+	if ((jvalue_is_list(v) || v->type == JV_STRING) && (key->type == JV_INT || key->type == JV_BOOL)) {
 		int64_t n, i = key->type == JV_INT ? key->i : key->b;
 		int rc = jvalue_length(r, v, &n);
 		if (rc != 0)
@@ -131,8 +119,7 @@ int jvalue_attr(struct jrun *r, const struct jvalue *v, struct proto_str name, s
 		*out = v->list->items[v->list->at];
 		return 0;
 	}
-	if (v->type == JV_TUPLE && v->list->grouped &&
-	    (proto_str_is(name, "grouper") || proto_str_is(name, "list"))) {
+	if (v->type == JV_TUPLE && v->list->grouped && (proto_str_is(name, "grouper") || proto_str_is(name, "list"))) {
 		*out = v->list->items[proto_str_is(name, "list")];
 		return 0;
 	}
@@ -170,8 +157,7 @@ static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
 	return i < low ? low : i > high ? high : i;
 }
 
-int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *const part[3],
-		 struct jvalue *out)
+int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *const part[3], struct jvalue *out)
 {
 	int64_t n, from, to, step;
 	struct jlist *items, *taken;

@@ -64,15 +64,9 @@ int jrun_capture(struct jrun *r, size_t mark, struct jstr *out)
 	return 0;
 }
 
-static int put_bytes(struct jrun *r, const char *at, size_t n)
-{
-	return jrun_put(r, (struct jstr){.at = at, .n = n});
-}
+static int put_bytes(struct jrun *r, const char *at, size_t n) { return jrun_put(r, (struct jstr){.at = at, .n = n}); }
 
-static int put_word(struct jrun *r, const char *word)
-{
-	return put_bytes(r, word, strlen(word));
-}
+static int put_word(struct jrun *r, const char *word) { return put_bytes(r, word, strlen(word)); }
 
 /* ---- numbers ---- */
 
@@ -174,21 +168,17 @@ static int repr(struct jrun *r, const struct jvalue *v)
 		if (rc == 0)
 			rc = repr_string(r, v->s);
 		return rc == 0 && v->markup ? put_word(r, ")") : rc;
-	case JV_UNDEFINED:
-		return put_word(r, "Undefined");
+	case JV_UNDEFINED: return put_word(r, "Undefined");
 	case JV_LIST:
 	case JV_TUPLE:
 	case JV_DICT:
 		rc = jrun_descend(r);
 		if (rc != 0)
 			return rc;
-		rc = v->type == JV_DICT ? repr_dict(r, v->dict)
-					: repr_list(r, v->list, v->type == JV_TUPLE);
+		rc = v->type == JV_DICT ? repr_dict(r, v->dict) : repr_list(r, v->list, v->type == JV_TUPLE);
 		r->depth--;
 		return rc;
-	default:
-		rc = jvalue_string(r, v, &s);
-		return rc == 0 ? put_bytes(r, s.at, s.n) : rc;
+	default: rc = jvalue_string(r, v, &s); return rc == 0 ? put_bytes(r, s.at, s.n) : rc;
 	}
 }
 
@@ -199,18 +189,10 @@ int jvalue_string(struct jrun *r, const struct jvalue *v, struct jstr *out)
 	size_t mark = r->text->len;
 	int rc;
 	switch (v->type) {
-	case JV_STRING:
-		*out = v->s;
-		return 0;
-	case JV_UNDEFINED:
-		word = "";
-		break;
-	case JV_NONE:
-		word = "None";
-		break;
-	case JV_BOOL:
-		word = v->b ? "True" : "False";
-		break;
+	case JV_STRING: *out = v->s; return 0;
+	case JV_UNDEFINED: word = ""; break;
+	case JV_NONE: word = "None"; break;
+	case JV_BOOL: word = v->b ? "True" : "False"; break;
 	case JV_INT:
 	case JV_FLOAT:
 		at = jrun_alloc(r, 32);
@@ -224,14 +206,10 @@ int jvalue_string(struct jrun *r, const struct jvalue *v, struct jstr *out)
 		break;
 	case JV_LIST:
 	case JV_TUPLE:
-	case JV_DICT:
-		rc = repr(r, v);
-		return rc == 0 ? jrun_capture(r, mark, out) : rc;
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s can't be printed", jvalue_type_name(v));
+	case JV_DICT: rc = repr(r, v); return rc == 0 ? jrun_capture(r, mark, out) : rc;
+	default: return jrun_fail(r, SL_EINVAL, "%s can't be printed", jvalue_type_name(v));
 	}
-	*out = (struct jstr){.at = word, .n = strlen(word),
-			     .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
+	*out = (struct jstr){.at = word, .n = strlen(word), .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
 	return 0;
 }
 
@@ -243,8 +221,7 @@ static int json_char(struct jrun *r, uint32_t c)
 	if (c < 0x10000)
 		snprintf(text, sizeof(text), "\\u%04x", (unsigned)c);
 	else
-		snprintf(text, sizeof(text), "\\u%04x\\u%04x",
-			 (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
+		snprintf(text, sizeof(text), "\\u%04x\\u%04x", (unsigned)(0xD800 + ((c - 0x10000) >> 10)),
 			 (unsigned)(0xDC00 + ((c - 0x10000) & 0x3FF)));
 	return put_word(r, text);
 }
@@ -268,9 +245,7 @@ static int json_text(struct jrun *r, struct jstr s, bool ascii)
 		rc = put_bytes(r, s.at + begin, i - begin);
 		begin = i + n;
 		if (rc == 0)
-			rc = known != NULL
-				 ? put_bytes(r, (char[]){'\\', to[known - from]}, 2)
-				 : json_char(r, c);
+			rc = known != NULL ? put_bytes(r, (char[]){'\\', to[known - from]}, 2) : json_char(r, c);
 	}
 	if (rc == 0)
 		rc = put_bytes(r, s.at + begin, s.n - begin);
@@ -369,31 +344,24 @@ static int json_put(struct jrun *r, const struct jvalue *v, const struct jjson *
 	struct jstr s;
 	int rc;
 	switch (v->type) {
-	case JV_NONE:
-		return put_word(r, "null");
-	case JV_BOOL:
-		return put_word(r, v->b ? "true" : "false");
+	case JV_NONE: return put_word(r, "null");
+	case JV_BOOL: return put_word(r, v->b ? "true" : "false");
 	case JV_FLOAT:
 		if (!isfinite(v->f))
 			return put_word(r, isnan(v->f) ? "NaN" : v->f < 0 ? "-Infinity" : "Infinity");
 		/* fallthrough */
-	case JV_INT:
-		rc = jvalue_string(r, v, &s);
-		return rc == 0 ? put_bytes(r, s.at, s.n) : rc;
-	case JV_STRING:
-		return json_text(r, v->s, how->ascii);
+	case JV_INT: rc = jvalue_string(r, v, &s); return rc == 0 ? put_bytes(r, s.at, s.n) : rc;
+	case JV_STRING: return json_text(r, v->s, how->ascii);
 	case JV_LIST:
 	case JV_TUPLE:
 	case JV_DICT:
 		rc = jrun_descend(r);
 		if (rc != 0)
 			return rc;
-		rc = v->type == JV_DICT ? json_dict(r, v->dict, how, level)
-					: json_list(r, v->list, how, level);
+		rc = v->type == JV_DICT ? json_dict(r, v->dict, how, level) : json_list(r, v->list, how, level);
 		r->depth--;
 		return rc;
-	default:
-		return jrun_fail(r, SL_EINVAL, "%s as JSON", jvalue_type_name(v));
+	default: return jrun_fail(r, SL_EINVAL, "%s as JSON", jvalue_type_name(v));
 	}
 }
 

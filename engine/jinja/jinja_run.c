@@ -71,8 +71,7 @@ int jinja_look_up(struct jrun *r, struct proto_str name, struct jvalue *out)
 				return jrun_charge(r, passed * 16);
 			}
 	const struct jfunction *fn = jinja_find_global(name);
-	*out = fn != NULL ? (struct jvalue){.type = JV_FUNCTION, .function = {.fn = fn}}
-			  : jvalue_undefined(name);
+	*out = fn != NULL ? (struct jvalue){.type = JV_FUNCTION, .function = {.fn = fn}} : jvalue_undefined(name);
 	return jrun_charge(r, passed * 16);
 }
 
@@ -151,8 +150,7 @@ static int bind_more(struct jrun *r, const struct jnode *n, const struct jargs *
 		return r->err->code;
 	int rc = 0;
 	if (rc == 0 && used < args->n && (n->i & JMACRO_VARARGS) == 0)
-		rc = jrun_fail(r, SL_EINVAL, "too many arguments for the macro \"%.*s\"", (int)n->text.n,
-			       n->text.at);
+		rc = jrun_fail(r, SL_EINVAL, "too many arguments for the macro \"%.*s\"", (int)n->text.n, n->text.at);
 	for (; rc == 0 && used < args->n; used++)
 		rc = jlist_add(r, more, &args->at[used]);
 	struct jvalue v = jvalue_tuple_of(more);
@@ -180,9 +178,8 @@ static int bind_named(struct jrun *r, const struct jnode *n, const struct jargs 
 		if (find_param(n, args->named[i].name) != NULL)
 			continue;
 		if ((n->i & JMACRO_KWARGS) == 0)
-			return jrun_fail(r, SL_EINVAL, "the macro \"%.*s\" has no parameter \"%.*s\"",
-					 (int)n->text.n, n->text.at, (int)args->named[i].name.n,
-					 args->named[i].name.at);
+			return jrun_fail(r, SL_EINVAL, "the macro \"%.*s\" has no parameter \"%.*s\"", (int)n->text.n,
+					 n->text.at, (int)args->named[i].name.n, args->named[i].name.at);
 		rc = jdict_put(r, more, &key, &args->named[i].value);
 	}
 	struct jvalue v = {.type = JV_DICT, .dict = more};
@@ -209,8 +206,8 @@ static int bind_params(struct jrun *r, const struct jnode *n, const struct jargs
 		const struct jvalue *named = named_arg(args, p->text);
 		if (used < args->n) {
 			if (named != NULL)
-				return jrun_fail(r, SL_EINVAL, "the parameter \"%.*s\" given twice",
-						 (int)p->text.n, p->text.at);
+				return jrun_fail(r, SL_EINVAL, "the parameter \"%.*s\" given twice", (int)p->text.n,
+						 p->text.at);
 			v = args->at[used++];
 		} else if (named != NULL) {
 			v = *named;
@@ -228,15 +225,14 @@ static int bind_params(struct jrun *r, const struct jnode *n, const struct jargs
 	if (args->caller != NULL)
 		caller = *args->caller;
 	if (rc == 0 && args->caller != NULL && (n->i & JMACRO_CALLER) == 0)
-		return jrun_fail(r, SL_EINVAL, "the macro \"%.*s\" has no use for a call block",
-				 (int)n->text.n, n->text.at);
+		return jrun_fail(r, SL_EINVAL, "the macro \"%.*s\" has no use for a call block", (int)n->text.n,
+				 n->text.at);
 	if (rc == 0 && (n->i & JMACRO_CALLER) != 0 && find_param(n, caller.name) == NULL)
 		rc = jinja_bind(r, (struct proto_str){"caller", 6}, &caller);
 	return rc;
 }
 
-int jinja_call_macro(struct jrun *r, const struct jmacro *m, const struct jargs *args,
-		     struct jvalue *out)
+int jinja_call_macro(struct jrun *r, const struct jmacro *m, const struct jargs *args, struct jvalue *out)
 {
 	struct jframe *before = r->frame, *frame = jframe_new(r, m->frame);
 	if (frame == NULL)
@@ -348,8 +344,7 @@ static int run_loop(struct jrun *r, const struct jnode *n, const struct jvalue *
 	struct jloop *loop = jrun_alloc(r, sizeof(*loop));
 	if (loop == NULL)
 		return r->err->code;
-	*loop = (struct jloop){.list = items, .depth0 = depth0, .recursive = n->i != 0 ? n : NULL,
-			       .outer = r->frame};
+	*loop = (struct jloop){.list = items, .depth0 = depth0, .recursive = n->i != 0 ? n : NULL, .outer = r->frame};
 	for (; loop->index < items->n && rc == 0 && r->flow == JFLOW_ON; loop->index++)
 		rc = run_pass(r, n, loop);
 	loop->over = true;
@@ -366,8 +361,7 @@ static int run_for(struct jrun *r, const struct jnode *n)
 	return rc == 0 ? run_loop(r, n, &list, 0) : rc;
 }
 
-int jinja_call_loop(struct jrun *r, const struct jloop *l, const struct jargs *args,
-		    struct jvalue *out)
+int jinja_call_loop(struct jrun *r, const struct jloop *l, const struct jargs *args, struct jvalue *out)
 {
 	struct jframe *before = r->frame;
 	size_t mark = r->text->len;
@@ -443,35 +437,20 @@ static int run_node(struct jrun *r, const struct jnode *n)
 {
 	struct jvalue ignored;
 	switch ((enum jnode_kind)n->kind) {
-	case JN_TEXT:
-		return jrun_put(r, (struct jstr){.at = n->text.at, .n = n->text.n, .trust = JTRUST_ALL});
-	case JN_OUT:
-		return run_output(r, n);
-	case JN_IF:
-		return run_if(r, n);
-	case JN_FOR:
-		return run_for(r, n);
-	case JN_SET:
-		return run_set(r, n);
+	case JN_TEXT: return jrun_put(r, (struct jstr){.at = n->text.at, .n = n->text.n, .trust = JTRUST_ALL});
+	case JN_OUT: return run_output(r, n);
+	case JN_IF: return run_if(r, n);
+	case JN_FOR: return run_for(r, n);
+	case JN_SET: return run_set(r, n);
 	case JN_CAPTURE:
-	case JN_FILTERED:
-		return run_capture(r, n);
-	case JN_MACRO:
-		return run_macro(r, n);
-	case JN_CALL_BLOCK:
-		return run_call_block(r, n);
-	case JN_WITH:
-		return run_with(r, n);
-	case JN_DO:
-		return jinja_eval(r, n->a, &ignored);
-	case JN_BREAK:
-		r->flow = JFLOW_BREAK;
-		return 0;
-	case JN_CONTINUE:
-		r->flow = JFLOW_CONTINUE;
-		return 0;
-	default:
-		BUG("node %d is no statement", n->kind);
+	case JN_FILTERED: return run_capture(r, n);
+	case JN_MACRO: return run_macro(r, n);
+	case JN_CALL_BLOCK: return run_call_block(r, n);
+	case JN_WITH: return run_with(r, n);
+	case JN_DO: return jinja_eval(r, n->a, &ignored);
+	case JN_BREAK: r->flow = JFLOW_BREAK; return 0;
+	case JN_CONTINUE: r->flow = JFLOW_CONTINUE; return 0;
+	default: BUG("node %d is no statement", n->kind);
 	}
 }
 
@@ -479,8 +458,7 @@ int jinja_run(struct jrun *r, const struct jnode *body)
 {
 	int rc = 0;
 	if (r->nodes_deep >= JINJA_MAX_RUN_DEPTH)
-		return jrun_fail(r, SL_ELIMIT, "more than %d calls and parts in each other",
-				 JINJA_MAX_RUN_DEPTH);
+		return jrun_fail(r, SL_ELIMIT, "more than %d calls and parts in each other", JINJA_MAX_RUN_DEPTH);
 	r->nodes_deep++;
 	for (const struct jnode *n = body; n != NULL && rc == 0 && r->flow == JFLOW_ON; n = n->next) {
 		r->place = n->place;

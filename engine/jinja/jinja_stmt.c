@@ -134,8 +134,7 @@ static bool is_content(const struct jnode *n)
 {
 	if (n->kind == JN_INDEX)
 		n = n->b;
-	return (n->kind == JN_ATTR || n->kind == JN_NAME || n->kind == JN_STRING) &&
-	       proto_str_is(n->text, "content");
+	return (n->kind == JN_ATTR || n->kind == JN_NAME || n->kind == JN_STRING) && proto_str_is(n->text, "content");
 }
 
 static int parse_for(struct parser *p, struct jplace at, struct jnode **out)
@@ -256,8 +255,7 @@ static int parse_parameters(struct parser *p, struct jnode **list)
 }
 
 /* Parameters and body of a macro: of one with a name, or of the caller in a call block. */
-static int parse_macro(struct parser *p, struct jplace at, bool parameters, const char *end,
-		       struct jnode **out)
+static int parse_macro(struct parser *p, struct jplace at, bool parameters, const char *end, struct jnode **out)
 {
 	struct jnode *n;
 	int rc = parse_new(p, JN_MACRO, at, &n), loops = p->loops;
@@ -361,8 +359,7 @@ static int parse_generation(struct parser *p, struct jplace at, struct jnode **o
 static int parse_jump(struct parser *p, struct jplace at, enum jnode_kind kind, struct jnode **out)
 {
 	if (p->loops == 0)
-		return parse_fail(p, at, "\"%s\" outside of a loop",
-				  kind == JN_BREAK ? "break" : "continue");
+		return parse_fail(p, at, "\"%s\" outside of a loop", kind == JN_BREAK ? "break" : "continue");
 	int rc = parse_new(p, kind, at, out);
 	return rc != 0 ? rc : end_statement(p);
 }
@@ -404,9 +401,8 @@ static int parse_statement(struct parser *p, struct jnode **out)
 		return parse_do(p, at, out);
 	if (p->t->kind != JT_NAME)
 		return parse_unexpected(p, "a statement");
-	static const char *const closers[] = {"elif",     "else",      "endif",   "endfor",       "endset",
-					      "endmacro", "endfilter", "endcall", "endgeneration", "endwith",
-					      "endraw"};
+	static const char *const closers[] = {"elif",      "else",    "endif",         "endfor",  "endset", "endmacro",
+					      "endfilter", "endcall", "endgeneration", "endwith", "endraw"};
 	for (size_t i = 0; i < sizeof(closers) / sizeof(closers[0]); i++)
 		if (parse_is_word(p->t, closers[i]))
 			return parse_fail(p, at, "\"%s\" without its beginning", closers[i]);
@@ -482,8 +478,7 @@ static int check_calls(struct parser *p)
 	return 0;
 }
 
-int jinja_parse(struct jarena *a, const struct jtok *toks, struct jnode **out, bool *loops_content,
-		struct sl_err *err)
+int jinja_parse(struct jarena *a, const struct jtok *toks, struct jnode **out, bool *loops_content, struct sl_err *err)
 {
 	struct parser p = {.arena = a, .t = toks, .err = err};
 	*out = NULL;

@@ -9,8 +9,8 @@
 
 #define UNUSED (void)r, (void)self, (void)args, (void)all
 
-static int strip_method(struct jrun *r, const struct jvalue *self, const struct jvalue *set,
-			bool left, bool right, struct jvalue *out)
+static int strip_method(struct jrun *r, const struct jvalue *self, const struct jvalue *set, bool left, bool right,
+			struct jvalue *out)
 {
 	bool has = !jvalue_is_nothing(set);
 	int rc = has ? jinja_want_string(r, set) : 0;
@@ -72,8 +72,8 @@ static int method_capitalize(JSELF)
 
 /* The part of the text that args[1:] choose; *gone when they begin behind its end, where not even
  * an empty text is found. */
-static int part_of(struct jrun *r, const struct jvalue *self, const struct jvalue *args,
-		   struct jstr *out, size_t *skipped, bool *gone)
+static int part_of(struct jrun *r, const struct jvalue *self, const struct jvalue *args, struct jstr *out,
+		   size_t *skipped, bool *gone)
 {
 	const struct jvalue *parts[3] = {jvalue_is_nothing(&args[1]) ? NULL : &args[1],
 					 jvalue_is_nothing(&args[2]) ? NULL : &args[2], NULL};
@@ -98,12 +98,11 @@ static int part_of(struct jrun *r, const struct jvalue *self, const struct jvalu
 
 static bool affix_is(struct jstr s, struct jstr affix, bool at_end)
 {
-	return s.n >= affix.n &&
-	       (affix.n == 0 || memcmp(at_end ? s.at + s.n - affix.n : s.at, affix.at, affix.n) == 0);
+	return s.n >= affix.n && (affix.n == 0 || memcmp(at_end ? s.at + s.n - affix.n : s.at, affix.at, affix.n) == 0);
 }
 
-static int affix_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args,
-			bool at_end, struct jvalue *out)
+static int affix_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool at_end,
+			struct jvalue *out)
 {
 	struct jstr s;
 	size_t skipped;
@@ -136,8 +135,8 @@ static int method_endswith(JSELF)
 	return affix_method(r, self, args, true, out);
 }
 
-static int remove_affix(struct jrun *r, const struct jvalue *self, const struct jvalue *affix,
-			bool at_end, struct jvalue *out)
+static int remove_affix(struct jrun *r, const struct jvalue *self, const struct jvalue *affix, bool at_end,
+			struct jvalue *out)
 {
 	int rc = jinja_want_string(r, affix);
 	*out = *self;
@@ -158,8 +157,8 @@ static int method_removesuffix(JSELF)
 	return remove_affix(r, self, &args[0], true, out);
 }
 
-static int split_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args,
-			bool right, struct jvalue *out)
+static int split_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool right,
+			struct jvalue *out)
 {
 	struct jlist *l;
 	int64_t max = -1;
@@ -188,8 +187,8 @@ static int method_rsplit(JSELF)
 	return split_method(r, self, args, true, out);
 }
 
-static int partition_method(struct jrun *r, const struct jvalue *self, const struct jvalue *sep,
-			    bool right, struct jvalue *out)
+static int partition_method(struct jrun *r, const struct jvalue *self, const struct jvalue *sep, bool right,
+			    struct jvalue *out)
 {
 	struct jlist *l, *three = jlist_new(r, 3);
 	const struct jvalue none = jvalue_literal((struct proto_str){"", 0});
@@ -251,8 +250,7 @@ static int method_join(JSELF)
 }
 
 /* The characters before the found place; -1 when there is none. */
-static int find_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args,
-		       bool last, int64_t *out)
+static int find_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool last, int64_t *out)
 {
 	struct jstr s;
 	size_t skipped;
@@ -377,8 +375,8 @@ static int method_isspace(JSELF)
 	return all_are(r, self, CAT_SPACE, out);
 }
 
-static int pad_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool left,
-		      bool right, struct jvalue *out)
+static int pad_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool left, bool right,
+		      struct jvalue *out)
 {
 	struct jstr fill = {.at = " ", .n = 1, .trust = JTRUST_ALL}, parts[3];
 	int64_t width = 0, n = (int64_t)jstr_chars(self->s);

@@ -6,12 +6,12 @@
 
 #include "engine/jinja/jinja.h"
 
-#define TYPE_TEST(name, condition)                                                                 \
-	static int test_##name(JSELF)                                                              \
-	{                                                                                          \
-		(void)r, (void)args, (void)all;                                                    \
-		*out = jvalue_bool(condition);                                                     \
-		return 0;                                                                          \
+#define TYPE_TEST(name, condition)              \
+	static int test_##name(JSELF)           \
+	{                                       \
+		(void)r, (void)args, (void)all; \
+		*out = jvalue_bool(condition);  \
+		return 0;                       \
 	}
 TYPE_TEST(defined, self->type != JV_UNDEFINED)
 TYPE_TEST(undefined, self->type == JV_UNDEFINED)
@@ -24,22 +24,20 @@ TYPE_TEST(float, self->type == JV_FLOAT)
 TYPE_TEST(number, jvalue_is_number(self))
 TYPE_TEST(mapping, self->type == JV_DICT)
 /* What has a length and items; a string and an undefined value do. */
-TYPE_TEST(sequence, jvalue_is_list(self) || self->type == JV_STRING || self->type == JV_DICT ||
-			self->type == JV_UNDEFINED)
+TYPE_TEST(sequence,
+	  jvalue_is_list(self) || self->type == JV_STRING || self->type == JV_DICT || self->type == JV_UNDEFINED)
 TYPE_TEST(true, self->type == JV_BOOL && self->b)
 TYPE_TEST(false, self->type == JV_BOOL && !self->b)
 TYPE_TEST(callable, self->type == JV_FUNCTION || self->type == JV_MACRO || self->type == JV_JOINER ||
 			self->type == JV_LOOP || self->type == JV_UNDEFINED)
 
 /* Whether self % by is rest. */
-static int leaves(struct jrun *r, const struct jvalue *self, const struct jvalue *by, int64_t rest,
-		  struct jvalue *out)
+static int leaves(struct jrun *r, const struct jvalue *self, const struct jvalue *by, int64_t rest, struct jvalue *out)
 {
 	struct jvalue left, want = jvalue_int(rest, true);
 	bool same = false;
 	if (!jvalue_is_number(self) || !jvalue_is_number(by))
-		return jrun_fail(r, SL_EINVAL, "division of %s by %s", jvalue_type_name(self),
-				 jvalue_type_name(by));
+		return jrun_fail(r, SL_EINVAL, "division of %s by %s", jvalue_type_name(self), jvalue_type_name(by));
 	int rc = jvalue_binary(r, JO_MOD, self, by, &left);
 	if (rc == 0)
 		rc = jvalue_equal(r, &left, &want, &same);
@@ -67,8 +65,7 @@ static int test_divisibleby(JSELF)
 	return leaves(r, self, &args[0], 0, out);
 }
 
-static int compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b,
-		   struct jvalue *out)
+static int compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
 {
 	bool yes;
 	int rc = jvalue_compare(r, op, a, b, &yes);
@@ -76,11 +73,11 @@ static int compare(struct jrun *r, int op, const struct jvalue *a, const struct 
 	return rc;
 }
 
-#define COMPARE_TEST(name, op)                                                                     \
-	static int test_##name(JSELF)                                                              \
-	{                                                                                          \
-		(void)all;                                                                         \
-		return compare(r, op, self, &args[0], out);                                        \
+#define COMPARE_TEST(name, op)                              \
+	static int test_##name(JSELF)                       \
+	{                                                   \
+		(void)all;                                  \
+		return compare(r, op, self, &args[0], out); \
 	}
 COMPARE_TEST(eq, JO_EQ)
 COMPARE_TEST(ne, JO_NE)

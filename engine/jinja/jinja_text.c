@@ -16,9 +16,8 @@
 /* Python's str.isspace. */
 bool jinja_is_space(uint32_t c)
 {
-	return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-	       c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-	       c == 0x202F || c == 0x205F || c == 0x3000;
+	return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+	       (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 /* Python's str.isprintable: no controls, formats, separators (but the space) or unassigned ones. */
@@ -33,12 +32,9 @@ bool jinja_is_printable(uint32_t c)
 	case UTF8PROC_CATEGORY_CS:
 	case UTF8PROC_CATEGORY_CO:
 	case UTF8PROC_CATEGORY_ZL:
-	case UTF8PROC_CATEGORY_ZP:
-		return false;
-	case UTF8PROC_CATEGORY_ZS:
-		return c == ' ';
-	default:
-		return true;
+	case UTF8PROC_CATEGORY_ZP: return false;
+	case UTF8PROC_CATEGORY_ZS: return c == ' ';
+	default: return true;
 	}
 }
 
@@ -49,10 +45,8 @@ bool jinja_is_alpha(uint32_t c)
 	case UTF8PROC_CATEGORY_LL:
 	case UTF8PROC_CATEGORY_LT:
 	case UTF8PROC_CATEGORY_LM:
-	case UTF8PROC_CATEGORY_LO:
-		return true;
-	default:
-		return false;
+	case UTF8PROC_CATEGORY_LO: return true;
+	default: return false;
 	}
 }
 
@@ -63,17 +57,12 @@ bool jinja_is_alnum(uint32_t c)
 	switch (utf8proc_category((utf8proc_int32_t)c)) {
 	case UTF8PROC_CATEGORY_ND:
 	case UTF8PROC_CATEGORY_NL:
-	case UTF8PROC_CATEGORY_NO:
-		return true;
-	default:
-		return false;
+	case UTF8PROC_CATEGORY_NO: return true;
+	default: return false;
 	}
 }
 
-bool jstr_equal(struct jstr a, struct jstr b)
-{
-	return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
-}
+bool jstr_equal(struct jstr a, struct jstr b) { return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0); }
 
 size_t jstr_chars(struct jstr s)
 {
@@ -145,8 +134,7 @@ int jstr_concat(struct jrun *r, const struct jstr *parts, size_t n, struct jstr 
 	uint8_t *mask = at && mixed ? jrun_alloc(r, total) : NULL;
 	if (at == NULL || (mixed && mask == NULL))
 		return r->err->code;
-	*out = (struct jstr){.at = at, .n = total, .mask = mask,
-			     .trust = mixed ? JTRUST_MASK : first->trust};
+	*out = (struct jstr){.at = at, .n = total, .mask = mask, .trust = mixed ? JTRUST_MASK : first->trust};
 	for (size_t i = 0; i < n; i++) {
 		if (parts[i].n == 0)
 			continue;
@@ -249,14 +237,12 @@ static const char *find_last(const char *at, size_t n, struct jstr sep)
 	return NULL;
 }
 
-static int split_at(struct jrun *r, struct jstr s, struct jstr sep, int64_t max, bool right,
-		    struct jlist *l)
+static int split_at(struct jrun *r, struct jstr s, struct jstr sep, int64_t max, bool right, struct jlist *l)
 {
 	size_t from = 0, to = s.n;
 	int rc = 0;
 	while (rc == 0 && (max < 0 || (int64_t)l->n < max)) {
-		const char *hit = right ? find_last(s.at, to, sep)
-					: memmem(s.at + from, to - from, sep.at, sep.n);
+		const char *hit = right ? find_last(s.at, to, sep) : memmem(s.at + from, to - from, sep.at, sep.n);
 		if (hit == NULL)
 			break;
 		size_t at = (size_t)(hit - s.at);
@@ -303,8 +289,7 @@ static int split_words(struct jrun *r, struct jstr s, int64_t max, bool right, s
 	return rc;
 }
 
-int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right,
-	       struct jlist **out)
+int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right, struct jlist **out)
 {
 	if (sep != NULL && sep->n == 0)
 		return jrun_fail(r, SL_EINVAL, "an empty separator");
@@ -321,8 +306,7 @@ int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t ma
 }
 
 /* Nothing to look for stands before every character and at the end. */
-static int replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_t max,
-			   struct jstr *out)
+static int replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_t max, struct jstr *out)
 {
 	struct jlist *l = jlist_new(r, 0);
 	struct jvalue with = jvalue_string_of(to);
@@ -346,8 +330,7 @@ static int replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_
 	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, l, true, out) : rc;
 }
 
-int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max,
-		 struct jstr *out)
+int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max, struct jstr *out)
 {
 	struct jlist *parts;
 	if (from.n == 0)
@@ -363,13 +346,23 @@ static const struct {
 	uint32_t c;
 	const char *upper, *title;
 } several[] = {
-    {0x00DF, "SS", "Ss"},   {0x0149, "\u02BCN", "\u02BCN"}, {0x01F0, "J\u030C", "J\u030C"},
+    {0x00DF, "SS", "Ss"},
+    {0x0149, "\u02BCN", "\u02BCN"},
+    {0x01F0, "J\u030C", "J\u030C"},
     {0x0390, "\u0399\u0308\u0301", "\u0399\u0308\u0301"},
     {0x03B0, "\u03A5\u0308\u0301", "\u03A5\u0308\u0301"},
-    {0x0587, "\u0535\u0552", "\u0535\u0582"}, {0x1E96, "H\u0331", "H\u0331"},
-    {0x1E97, "T\u0308", "T\u0308"}, {0x1E98, "W\u030A", "W\u030A"}, {0x1E99, "Y\u030A", "Y\u030A"},
-    {0x1E9A, "A\u02BE", "A\u02BE"}, {0xFB00, "FF", "Ff"}, {0xFB01, "FI", "Fi"},
-    {0xFB02, "FL", "Fl"}, {0xFB03, "FFI", "Ffi"}, {0xFB04, "FFL", "Ffl"}, {0xFB05, "ST", "St"},
+    {0x0587, "\u0535\u0552", "\u0535\u0582"},
+    {0x1E96, "H\u0331", "H\u0331"},
+    {0x1E97, "T\u0308", "T\u0308"},
+    {0x1E98, "W\u030A", "W\u030A"},
+    {0x1E99, "Y\u030A", "Y\u030A"},
+    {0x1E9A, "A\u02BE", "A\u02BE"},
+    {0xFB00, "FF", "Ff"},
+    {0xFB01, "FI", "Fi"},
+    {0xFB02, "FL", "Fl"},
+    {0xFB03, "FFI", "Ffi"},
+    {0xFB04, "FFL", "Ffl"},
+    {0xFB05, "ST", "St"},
     {0xFB06, "ST", "St"},
 };
 
@@ -377,8 +370,8 @@ static bool is_cased(uint32_t c)
 {
 	utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
 	return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT ||
-	       (c != 0xAA && c != 0xBA && (utf8proc_islower((utf8proc_int32_t)c) ||
-					   utf8proc_isupper((utf8proc_int32_t)c)));
+	       (c != 0xAA && c != 0xBA &&
+		(utf8proc_islower((utf8proc_int32_t)c) || utf8proc_isupper((utf8proc_int32_t)c)));
 }
 
 /* A sigma ends a word: a letter before it and none behind. */
@@ -426,8 +419,7 @@ static size_t map_case(struct jstr s, size_t at, uint32_t c, enum jcase to, char
 			memcpy(out, text, strlen(text));
 			return strlen(text);
 		}
-	p = to == JCASE_UPPER ? utf8proc_toupper(p) : to == JCASE_LOWER ? utf8proc_tolower(p)
-									 : utf8proc_totitle(p);
+	p = to == JCASE_UPPER ? utf8proc_toupper(p) : to == JCASE_LOWER ? utf8proc_tolower(p) : utf8proc_totitle(p);
 	return (size_t)utf8_encode((uint32_t)p, (uint8_t *)out);
 }
 

@@ -26,8 +26,7 @@ int jrun_fail(struct jrun *r, int code, const char *fmt, ...)
 	va_end(ap);
 	/* A long text from the request may have been cut inside a character. */
 	text[utf8_whole_prefix((const uint8_t *)text, strlen(text))] = '\0';
-	return sl_errf(r->err, code, "chat template line %d, column %d: %s", r->place.line,
-		       r->place.column, text);
+	return sl_errf(r->err, code, "chat template line %d, column %d: %s", r->place.line, r->place.column, text);
 }
 
 int jrun_charge(struct jrun *r, size_t n)
@@ -60,17 +59,13 @@ int jrun_descend(struct jrun *r)
 
 const char *jvalue_type_name(const struct jvalue *v)
 {
-	static const char *const names[] = {"nothing",  "undefined", "none",         "a boolean",
-					    "an integer", "a number",  "a string",     "a list",
-					    "a tuple",  "a dictionary", "a namespace", "loop",
-					    "a function", "a macro", "a cycler", "a joiner"};
+	static const char *const names[] = {
+	    "nothing", "undefined",    "none",        "a boolean", "an integer", "a number", "a string", "a list",
+	    "a tuple", "a dictionary", "a namespace", "loop",      "a function", "a macro",  "a cycler", "a joiner"};
 	return names[v->type];
 }
 
-struct jvalue jvalue_none(void)
-{
-	return (struct jvalue){.type = JV_NONE, .trusted = true};
-}
+struct jvalue jvalue_none(void) { return (struct jvalue){.type = JV_NONE, .trusted = true}; }
 
 struct jvalue jvalue_int(int64_t i, bool trusted)
 {
@@ -82,35 +77,20 @@ struct jvalue jvalue_float(double f, bool trusted)
 	return (struct jvalue){.type = JV_FLOAT, .trusted = trusted, .f = f};
 }
 
-struct jvalue jvalue_bool(bool b)
-{
-	return (struct jvalue){.type = JV_BOOL, .trusted = true, .b = b};
-}
+struct jvalue jvalue_bool(bool b) { return (struct jvalue){.type = JV_BOOL, .trusted = true, .b = b}; }
 
-struct jvalue jvalue_string_of(struct jstr s)
-{
-	return (struct jvalue){.type = JV_STRING, .s = s};
-}
+struct jvalue jvalue_string_of(struct jstr s) { return (struct jvalue){.type = JV_STRING, .s = s}; }
 
 struct jvalue jvalue_literal(struct proto_str text)
 {
 	return jvalue_string_of((struct jstr){.at = text.at, .n = text.n, .trust = JTRUST_ALL});
 }
 
-struct jvalue jvalue_undefined(struct proto_str name)
-{
-	return (struct jvalue){.type = JV_UNDEFINED, .name = name};
-}
+struct jvalue jvalue_undefined(struct proto_str name) { return (struct jvalue){.type = JV_UNDEFINED, .name = name}; }
 
-struct jvalue jvalue_list_of(struct jlist *l)
-{
-	return (struct jvalue){.type = JV_LIST, .list = l};
-}
+struct jvalue jvalue_list_of(struct jlist *l) { return (struct jvalue){.type = JV_LIST, .list = l}; }
 
-struct jvalue jvalue_tuple_of(struct jlist *l)
-{
-	return (struct jvalue){.type = JV_TUPLE, .list = l};
-}
+struct jvalue jvalue_tuple_of(struct jlist *l) { return (struct jvalue){.type = JV_TUPLE, .list = l}; }
 
 bool jvalue_text_is(const struct jvalue *v, const char *text)
 {
@@ -141,8 +121,8 @@ static int dict_from_json(struct jrun *r, const json_t *j, struct jvalue *out)
 		struct jpair *p = jrun_alloc(r, sizeof(*p));
 		if (p == NULL)
 			return r->err->code;
-		p->key = jvalue_string_of((struct jstr){.at = json_object_iter_key(i),
-							.n = json_object_iter_key_len(i)});
+		p->key =
+		    jvalue_string_of((struct jstr){.at = json_object_iter_key(i), .n = json_object_iter_key_len(i)});
 		int rc = jvalue_from_json(r, json_object_iter_value(i), &p->value);
 		if (rc != 0)
 			return rc;
@@ -157,19 +137,13 @@ int jvalue_from_json(struct jrun *r, const json_t *j, struct jvalue *out)
 	int rc;
 	switch (json_typeof(j)) {
 	case JSON_STRING:
-		*out = jvalue_string_of((struct jstr){
-		    .at = json_string_value(j), .n = json_string_length(j), .trust = JTRUST_NONE});
+		*out = jvalue_string_of(
+		    (struct jstr){.at = json_string_value(j), .n = json_string_length(j), .trust = JTRUST_NONE});
 		return 0;
-	case JSON_INTEGER:
-		*out = jvalue_int(json_integer_value(j), false);
-		return 0;
-	case JSON_REAL:
-		*out = jvalue_float(json_real_value(j), false);
-		return 0;
+	case JSON_INTEGER: *out = jvalue_int(json_integer_value(j), false); return 0;
+	case JSON_REAL: *out = jvalue_float(json_real_value(j), false); return 0;
 	case JSON_TRUE:
-	case JSON_FALSE:
-		*out = (struct jvalue){.type = JV_BOOL, .b = json_is_true(j)};
-		return 0;
+	case JSON_FALSE: *out = (struct jvalue){.type = JV_BOOL, .b = json_is_true(j)}; return 0;
 	case JSON_ARRAY:
 	case JSON_OBJECT:
 		rc = jrun_descend(r);
@@ -178,9 +152,7 @@ int jvalue_from_json(struct jrun *r, const json_t *j, struct jvalue *out)
 		rc = json_is_array(j) ? list_from_json(r, j, out) : dict_from_json(r, j, out);
 		r->depth--;
 		return rc;
-	default:
-		*out = (struct jvalue){.type = JV_NONE};
-		return 0;
+	default: *out = (struct jvalue){.type = JV_NONE}; return 0;
 	}
 }
 
@@ -189,23 +161,15 @@ bool jvalue_true(const struct jvalue *v)
 	switch (v->type) {
 	case JV_ABSENT:
 	case JV_UNDEFINED:
-	case JV_NONE:
-		return false;
-	case JV_BOOL:
-		return v->b;
-	case JV_INT:
-		return v->i != 0;
-	case JV_FLOAT:
-		return v->f != 0;
-	case JV_STRING:
-		return v->s.n > 0;
+	case JV_NONE: return false;
+	case JV_BOOL: return v->b;
+	case JV_INT: return v->i != 0;
+	case JV_FLOAT: return v->f != 0;
+	case JV_STRING: return v->s.n > 0;
 	case JV_LIST:
-	case JV_TUPLE:
-		return v->list->n > 0;
-	case JV_DICT:
-		return v->dict->n > 0;
-	default:
-		return true;
+	case JV_TUPLE: return v->list->n > 0;
+	case JV_DICT: return v->dict->n > 0;
+	default: return true;
 	}
 }
 
@@ -260,28 +224,19 @@ int jvalue_equal(struct jrun *r, const struct jvalue *a, const struct jvalue *b,
 	int rc;
 	switch (a->type) {
 	case JV_UNDEFINED:
-	case JV_NONE:
-		*out = true;
-		return 0;
-	case JV_STRING:
-		*out = jstr_equal(a->s, b->s);
-		return jrun_charge(r, a->s.n);
+	case JV_NONE: *out = true; return 0;
+	case JV_STRING: *out = jstr_equal(a->s, b->s); return jrun_charge(r, a->s.n);
 	case JV_LIST:
 	case JV_TUPLE:
 	case JV_DICT:
 		rc = jrun_descend(r);
 		if (rc != 0)
 			return rc;
-		rc = a->type == JV_DICT ? equal_dicts(r, a->dict, b->dict, out)
-					: equal_lists(r, a->list, b->list, out);
+		rc = a->type == JV_DICT ? equal_dicts(r, a->dict, b->dict, out) : equal_lists(r, a->list, b->list, out);
 		r->depth--;
 		return rc;
-	case JV_FUNCTION:
-		*out = a->function.fn == b->function.fn && a->function.self == b->function.self;
-		return 0;
-	default: /* the same one */
-		*out = a->list == b->list;
-		return 0;
+	case JV_FUNCTION: *out = a->function.fn == b->function.fn && a->function.self == b->function.self; return 0;
+	default: /* the same one */ *out = a->list == b->list; return 0;
 	}
 }
 
@@ -314,8 +269,7 @@ int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b,
 		return rc;
 	}
 	if (a->type != JV_STRING || b->type != JV_STRING)
-		return jrun_fail(r, SL_EINVAL, "%s and %s have no order", jvalue_type_name(a),
-				 jvalue_type_name(b));
+		return jrun_fail(r, SL_EINVAL, "%s and %s have no order", jvalue_type_name(a), jvalue_type_name(b));
 	/* UTF-8's bytes order as its code points do. */
 	size_t n = a->s.n < b->s.n ? a->s.n : b->s.n;
 	int d = n > 0 ? memcmp(a->s.at, b->s.at, n) : 0;
@@ -328,8 +282,7 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 	int rc = 0;
 	*out = false;
 	switch (in->type) {
-	case JV_UNDEFINED: /* an undefined value has no items */
-		return 0;
+	case JV_UNDEFINED: /* an undefined value has no items */ return 0;
 	case JV_STRING:
 		if (what->type != JV_STRING)
 			break;
@@ -348,8 +301,7 @@ int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue
 			break;
 		*out = jdict_find(in->dict, what) != NULL;
 		return jrun_charge(r, in->dict->n * 64);
-	default:
-		break;
+	default: break;
 	}
 	return jrun_fail(r, SL_EINVAL, "%s in %s", jvalue_type_name(what), jvalue_type_name(in));
 }

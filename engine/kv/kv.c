@@ -15,14 +15,14 @@
 struct kv_pool {
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
-	struct kn_kv layout; /* n_pages: the limit of page numbers */
+	struct kn_kv layout;      /* n_pages: the limit of page numbers */
 	struct kv_memory *memory; /* NULL: its own */
-	uint32_t *refs;  /* [layout.n_pages] */
-	int32_t *next;   /* [layout.n_pages]: the next free page of the slab */
+	uint32_t *refs;           /* [layout.n_pages] */
+	int32_t *next;            /* [layout.n_pages]: the next free page of the slab */
 	struct kv_slab *slabs;
 	int n_slabs;
 	int16_t *page_slab; /* [layout.n_pages]: -1: in none, for it lies across a border */
-	int current;     /* slab that pages are taken from */
+	int current;        /* slab that pages are taken from */
 	int n_pages, n_free;
 	uint64_t own_clock, *clock;
 };
@@ -46,7 +46,8 @@ static void pool_free(struct kv_pool *p)
 }
 
 /* A pool without memory and without slabs of its own yet; NULL: out of memory. */
-static struct kv_pool *pool_make(const struct kn_ops *ops, struct kn_backend *b, const struct kn_kv *layout, int n_slabs)
+static struct kv_pool *pool_make(const struct kn_ops *ops, struct kn_backend *b, const struct kn_kv *layout,
+				 int n_slabs)
 {
 	struct kv_pool *p = sl_zalloc(sizeof *p);
 	if (p == NULL)
@@ -92,13 +93,16 @@ static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half
 	return 0;
 }
 
-int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens,
-		   int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
-		   struct sl_err *err)
+int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens, int n_layers,
+		   int n_kv_heads, int head_dim, struct kv_pool **out, struct sl_err *err)
 {
 	size_t half;
-	struct kn_kv layout = {.type = type, .n_pages = n_pages, .page_tokens = page_tokens,
-			       .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim};
+	struct kn_kv layout = {.type = type,
+			       .n_pages = n_pages,
+			       .page_tokens = page_tokens,
+			       .n_layers = n_layers,
+			       .n_kv_heads = n_kv_heads,
+			       .head_dim = head_dim};
 	int rc = half_of(ops, &layout, &half, err);
 	if (rc != 0)
 		return rc;
@@ -117,12 +121,16 @@ int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int
 	return 0;
 }
 
-int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b,
-		      int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
+int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b, int type,
+		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err)
 {
-	struct kn_kv layout = {.type = type, .n_pages = 1, .page_tokens = page_tokens,
-			       .n_layers = n_layers, .n_kv_heads = n_kv_heads, .head_dim = head_dim};
+	struct kn_kv layout = {.type = type,
+			       .n_pages = 1,
+			       .page_tokens = page_tokens,
+			       .n_layers = n_layers,
+			       .n_kv_heads = n_kv_heads,
+			       .head_dim = head_dim};
 	size_t page;
 	int rc = half_of(ops, &layout, &page, err);
 	if (rc != 0)
@@ -140,7 +148,8 @@ int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops,
 	kv_memory_halves(memory, &p->layout.k, &p->layout.v);
 	for (int slab = 0; slab < n_slabs; slab++) {
 		/* The whole pages between its borders. */
-		size_t first = (slab_bytes * (size_t)slab + page - 1) / page, end = slab_bytes * ((size_t)slab + 1) / page;
+		size_t first = (slab_bytes * (size_t)slab + page - 1) / page,
+		       end = slab_bytes * ((size_t)slab + 1) / page;
 		set_slab(p, slab, (int32_t)first, end > first ? (int32_t)(end - first) : 0);
 	}
 	for (int slab = kv_memory_first(memory, i); slab < kv_memory_first(memory, i + 1); slab++)
@@ -212,8 +221,7 @@ static int fullest(const struct kv_pool *p)
 
 static void check_held(const struct kv_pool *p, int32_t page)
 {
-	BUG_IF(page < 0 || page >= p->layout.n_pages || p->refs[page] == 0,
-	       "KV page %d is not held", page);
+	BUG_IF(page < 0 || page >= p->layout.n_pages || p->refs[page] == 0, "KV page %d is not held", page);
 }
 
 int kv_page_alloc(struct kv_pool *p, int32_t *out)
@@ -291,10 +299,7 @@ int kv_page_make_own(struct kv_pool *p, int32_t *page)
 	return 0;
 }
 
-uint32_t kv_page_refs(const struct kv_pool *p, int32_t page)
-{
-	return p->refs[page];
-}
+uint32_t kv_page_refs(const struct kv_pool *p, int32_t page) { return p->refs[page]; }
 
 int kv_pool_n_pages(const struct kv_pool *p) { return p->n_pages; }
 int kv_pool_n_free(const struct kv_pool *p) { return p->n_free; }
@@ -311,24 +316,24 @@ void kv_pool_validate(const struct kv_pool *p)
 			without += p->refs[page] == 0;
 		/* As many listed as have no reference, and the list ends: then it is those. */
 		for (int32_t page = slab->free; page >= 0 && listed <= slab->n_pages; page = p->next[page], listed++)
-			BUG_IF(p->page_slab[page] != i || p->refs[page] != 0, "KV pool: page %d is listed as free in slab %d",
-			       page, i);
+			BUG_IF(p->page_slab[page] != i || p->refs[page] != 0,
+			       "KV pool: page %d is listed as free in slab %d", page, i);
 		BUG_IF(listed != slab->n_free || (slab->own ? without : 0) != listed,
 		       "KV pool: slab %d has %d pages without a reference, %d are free, %d are listed", i, without,
 		       slab->n_free, listed);
 		BUG_IF(!slab->own && without != slab->n_pages, "KV pool: pages of a slab that is not its own are held");
-		BUG_IF(slab->n_idle < 0 || slab->n_idle > slab->n_pages - slab->n_free, "KV pool: %d idle pages", slab->n_idle);
+		BUG_IF(slab->n_idle < 0 || slab->n_idle > slab->n_pages - slab->n_free, "KV pool: %d idle pages",
+		       slab->n_idle);
 		n_pages += slab->own ? slab->n_pages : 0;
 		n_free += slab->n_free;
 	}
-	BUG_IF(n_pages != p->n_pages || n_free != p->n_free, "KV pool: %d pages, %d free; counted %d and %d", p->n_pages,
-	       p->n_free, n_pages, n_free);
+	BUG_IF(n_pages != p->n_pages || n_free != p->n_free, "KV pool: %d pages, %d free; counted %d and %d",
+	       p->n_pages, p->n_free, n_pages, n_free);
 }
 
 void kv_pool_dump(const struct kv_pool *p, struct sl_buf *out)
 {
-	buf_printf(out, "kv pool: %d pages of %d tokens, %d free\n", p->n_pages,
-		   p->layout.page_tokens, p->n_free);
+	buf_printf(out, "kv pool: %d pages of %d tokens, %d free\n", p->n_pages, p->layout.page_tokens, p->n_free);
 	for (int i = 0; i < p->layout.n_pages; i++)
 		if (p->refs[i] > 1)
 			buf_printf(out, "  page %d: %u references\n", i, p->refs[i]);

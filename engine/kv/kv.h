@@ -25,12 +25,11 @@ struct kv_memory;
 /* Bytes of one page of this layout, k and v together; SIZE_MAX: too many. type: kn_kv's. */
 size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim);
 /* SL_EUNSUPPORTED: a type that the backend can't compute with. */
-int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens,
-		   int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
-		   struct sl_err *err);
+int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens, int n_layers,
+		   int n_kv_heads, int head_dim, struct kv_pool **out, struct sl_err *err);
 /* The i-th pool of memory that is shared; it has its part of the slabs. The memory must outlive it. */
-int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b,
-		      int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
+int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b, int type,
+		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err);
 /* Every page must be free; BUG otherwise. */
 void kv_pool_destroy(struct kv_pool *p);
@@ -51,8 +50,8 @@ struct kv_slab {
 	int32_t first, n_pages; /* numbers of its pages */
 	int32_t free;           /* the first of its free pages, -1: none */
 	int32_t n_free;
-	int32_t n_idle;         /* not free, but could be at once: nobody needs what they hold */
-	uint64_t used;          /* by the pool's clock: when an idle page was last needed */
+	int32_t n_idle; /* not free, but could be at once: nobody needs what they hold */
+	uint64_t used;  /* by the pool's clock: when an idle page was last needed */
 	bool own;
 };
 

@@ -21,10 +21,7 @@ struct kv_swap {
 	double page_ns; /* of one copy */
 };
 
-static void *place_at(const struct kv_swap *s, int32_t place)
-{
-	return s->memory + (size_t)place * s->page_bytes;
-}
+static void *place_at(const struct kv_swap *s, int32_t place) { return s->memory + (size_t)place * s->page_bytes; }
 
 /* Pages go out and come back: the best of a few times, for somebody else's copies may be in between. */
 static int time_copies(struct kv_swap *s)
@@ -49,8 +46,8 @@ static int time_copies(struct kv_swap *s)
 	return rc;
 }
 
-int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes, struct kv_swap **out,
-		   struct sl_err *err)
+int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes,
+		   struct kv_swap **out, struct sl_err *err)
 {
 	void *memory;
 	size_t page = 2 * kn_kv_page_bytes(kv_pool_layout(p));
@@ -67,10 +64,17 @@ int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_poo
 	if (s == NULL || places == NULL || ops->host_alloc(b, (size_t)n * page, &memory) != 0) {
 		sl_free(s);
 		sl_free(places);
-		return sl_errf(err, SL_ENOMEM, "no memory on the host for %llu swapped pages of %zu bytes", (unsigned long long)n, page);
+		return sl_errf(err, SL_ENOMEM, "no memory on the host for %llu swapped pages of %zu bytes",
+			       (unsigned long long)n, page);
 	}
-	*s = (struct kv_swap){.ops = ops, .backend = b, .pool = p, .memory = memory, .page_bytes = page, .free = places,
-			      .n_places = (uint32_t)n, .n_free = (uint32_t)n};
+	*s = (struct kv_swap){.ops = ops,
+			      .backend = b,
+			      .pool = p,
+			      .memory = memory,
+			      .page_bytes = page,
+			      .free = places,
+			      .n_places = (uint32_t)n,
+			      .n_free = (uint32_t)n};
 	for (uint32_t i = 0; i < s->n_places; i++)
 		places[i] = (int32_t)i;
 	int rc = time_copies(s);
@@ -97,7 +101,8 @@ uint32_t kv_swap_n_free(const struct kv_swap *s) { return s->n_free; }
 uint32_t kv_swap_n_places(const struct kv_swap *s) { return s->n_places; }
 size_t kv_swap_page_bytes(const struct kv_swap *s) { return s->page_bytes; }
 
-int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past, struct kv_swapped *out)
+int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
+		struct kv_swapped *out)
 {
 	BUG_IF(out->n_pages > 0 || n == 0, "a sequence is swapped twice, or nothing of it");
 	if (n > s->n_free)

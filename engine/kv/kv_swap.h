@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages of a model that lie in the host's memory: those of sequences that were pre-empted, where bringing them out and back
- * takes less time than computing them again. Private to engine/; the step thread's.
+ * Pages of a model that lie in the host's memory: those of sequences that were pre-empted, where bringing them out and
+ * back takes less time than computing them again. Private to engine/; the step thread's.
  *
- * A place holds one page, byte for byte. Copies take effect in the order in which they and steps are issued (kernels.h), so
- * nobody waits for one: a place that is given back may be filled again at once, a page that was brought out may be another
- * sequence's at once.
+ * A place holds one page, byte for byte. Copies take effect in the order in which they and steps are issued
+ * (kernels.h), so nobody waits for one: a place that is given back may be filled again at once, a page that was brought
+ * out may be another sequence's at once.
  */
 #ifndef ENGINE_KV_SWAP_H
 #define ENGINE_KV_SWAP_H
@@ -28,8 +28,8 @@ struct kv_swapped {
 
 /* At most so many bytes of the host's memory for p's pages, at least one page. SL_EUNSUPPORTED: the backend can't;
  * SL_ELIMIT: not one page; SL_ENOMEM; SL_EIO. Times a few copies, so nothing may be on its way. p must outlive it. */
-int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes, struct kv_swap **out,
-		   struct sl_err *err);
+int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes,
+		   struct kv_swap **out, struct sl_err *err);
 /* Nothing may lie there; BUG otherwise. s may be NULL. */
 void kv_swap_destroy(struct kv_swap *s);
 
@@ -39,9 +39,10 @@ uint32_t kv_swap_n_free(const struct kv_swap *s);
 uint32_t kv_swap_n_places(const struct kv_swap *s);
 size_t kv_swap_page_bytes(const struct kv_swap *s);
 
-/* Brings out pages[n], the first of which is page `first` of a sequence with n_past tokens in its pages; the pages stay the
- * caller's. out must be empty. SL_ELIMIT: there are not so many places; SL_ENOMEM, SL_EIO: nothing was kept. */
-int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past, struct kv_swapped *out);
+/* Brings out pages[n], the first of which is page `first` of a sequence with n_past tokens in its pages; the pages stay
+ * the caller's. out must be empty. SL_ELIMIT: there are not so many places; SL_ENOMEM, SL_EIO: nothing was kept. */
+int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
+		struct kv_swapped *out);
 /* The i-th page of what lies there, to a page of the pool. 0 or SL_EIO. */
 int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t i, int32_t page);
 /* Gives the places back; of may be empty, and is afterwards. */

@@ -33,7 +33,7 @@ struct prefix_node {
 	struct prefix_node *parent;
 	struct list children, sibling;
 	struct list waiters;
-	struct prefix_path *claimant; /* while it is not filled */
+	struct prefix_path *claimant;   /* while it is not filled */
 	struct prefix_node *claim_next; /* the next one of the same claim, one deeper */
 	uint64_t used;
 	uint32_t pins, depth; /* a root's depth is 0 */
@@ -48,7 +48,7 @@ struct prefix_tree {
 	struct idmap nodes, roots;
 	struct heap unused;
 	struct list woken;
-	uint64_t *tick; /* the pool's clock */
+	uint64_t *tick;               /* the pool's clock */
 	struct prefix_node **of_page; /* by page number: the node that names it */
 	prefix_more_fn *more;         /* pages for a pool that has none left; may be NULL */
 	void *more_ctx;
@@ -93,10 +93,7 @@ fail:
 
 /* ---- nodes ---- */
 
-static uint64_t root_key(uint64_t salt)
-{
-	return XXH3_64bits(&salt, sizeof salt);
-}
+static uint64_t root_key(uint64_t salt) { return XXH3_64bits(&salt, sizeof salt); }
 
 static uint64_t child_key(const struct prefix_tree *t, uint64_t parent_key, const int32_t *tokens)
 {
@@ -104,15 +101,9 @@ static uint64_t child_key(const struct prefix_tree *t, uint64_t parent_key, cons
 }
 
 /* A root stands in its table by its salt, so that two salts never share one; its key is apart. */
-static uint64_t key_of(const struct prefix_node *n)
-{
-	return n->depth == 0 ? root_key(n->index.key) : n->index.key;
-}
+static uint64_t key_of(const struct prefix_node *n) { return n->depth == 0 ? root_key(n->index.key) : n->index.key; }
 
-static bool is_whole(const struct prefix_tree *t, const struct prefix_node *n)
-{
-	return n->n_tokens == t->page_tokens;
-}
+static bool is_whole(const struct prefix_tree *t, const struct prefix_node *n) { return n->n_tokens == t->page_tokens; }
 
 static struct prefix_node *root_of(const struct prefix_tree *t, uint64_t salt)
 {
@@ -120,8 +111,8 @@ static struct prefix_node *root_of(const struct prefix_tree *t, uint64_t salt)
 	return it != NULL ? idmap_entry(it, struct prefix_node, index) : NULL;
 }
 
-static struct prefix_node *find_by_key(const struct prefix_tree *t, const struct prefix_node *parent,
-				       uint64_t key, const int32_t *tokens)
+static struct prefix_node *find_by_key(const struct prefix_tree *t, const struct prefix_node *parent, uint64_t key,
+				       const int32_t *tokens)
 {
 	struct idmap_node *it = idmap_find(&t->nodes, key);
 	if (it == NULL)
@@ -187,8 +178,7 @@ static void attach(struct prefix_tree *t, struct prefix_node *n)
 }
 
 /* A new whole page below parent; NULL: no memory, or another text has the same key. */
-static struct prefix_node *add_whole(struct prefix_tree *t, struct prefix_node *parent,
-				     const int32_t *tokens)
+static struct prefix_node *add_whole(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens)
 {
 	uint64_t key = child_key(t, key_of(parent), tokens);
 	if (idmap_find(&t->nodes, key) != NULL)
@@ -296,8 +286,8 @@ static uint32_t n_common(const int32_t *a, const int32_t *b, uint32_t n)
 }
 
 /* The child of n that shares most of its beginning with tokens; *common of them, less than a page. */
-static struct prefix_node *find_part(const struct prefix_tree *t, const struct prefix_node *n,
-				     const int32_t *tokens, uint32_t n_tokens, uint32_t *common)
+static struct prefix_node *find_part(const struct prefix_tree *t, const struct prefix_node *n, const int32_t *tokens,
+				     uint32_t n_tokens, uint32_t *common)
 {
 	struct prefix_node *best = NULL;
 	int looked = 0;
@@ -319,8 +309,8 @@ static struct prefix_node *find_part(const struct prefix_tree *t, const struct p
 }
 
 /* The deepest filled node for the first n tokens; NULL: there is not even a root. */
-static struct prefix_node *walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens,
-				uint32_t n, uint32_t *n_unpinned)
+static struct prefix_node *walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
+				uint32_t *n_unpinned)
 {
 	struct prefix_node *at = root_of(t, salt);
 	*n_unpinned = 0;
@@ -336,8 +326,8 @@ static struct prefix_node *walk(const struct prefix_tree *t, uint64_t salt, cons
 	return at;
 }
 
-static enum prefix_miss why_missing(const struct prefix_tree *t, const struct prefix_node *at,
-				    uint64_t salt, const int32_t *tokens, uint32_t n)
+static enum prefix_miss why_missing(const struct prefix_tree *t, const struct prefix_node *at, uint64_t salt,
+				    const int32_t *tokens, uint32_t n)
 {
 	uint32_t depth = at != NULL ? at->depth : 0;
 	if (n < t->page_tokens)
@@ -385,8 +375,8 @@ static struct prefix_node *make_root(struct prefix_tree *t, uint64_t salt)
 }
 
 /* Makes the common part of a child's page the sequence's own next page. */
-static uint32_t copy_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens,
-			  uint32_t n, int32_t *page)
+static uint32_t copy_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens, uint32_t n,
+			  int32_t *page)
 {
 	uint32_t common;
 	struct prefix_node *part = find_part(t, at, tokens, n, &common);
@@ -399,8 +389,7 @@ static uint32_t copy_part(struct prefix_tree *t, struct prefix_node *at, const i
 	return rc == 0 ? common : 0;
 }
 
-static void claim(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
-		  uint32_t n_claim)
+static void claim(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_claim)
 {
 	struct prefix_node *last = NULL;
 	while (!path->cut && (path->tail->depth + 1) * t->page_tokens <= n_claim) {
@@ -423,9 +412,8 @@ static void claim(struct prefix_tree *t, struct prefix_path *path, const int32_t
 	}
 }
 
-uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
-		      uint32_t n_claim, struct prefix_path *path, int32_t *pages,
-		      uint32_t *n_pages)
+uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n, uint32_t n_claim,
+		      struct prefix_path *path, int32_t *pages, uint32_t *n_pages)
 {
 	BUG_IF(path->tail != NULL || n == 0, "prefix tree: a path begins twice");
 	uint32_t ignored, most = n - 1;
@@ -464,8 +452,8 @@ static void take_over(struct prefix_tree *t, const struct prefix_node *n, int32_
 	*page = n->page;
 }
 
-void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
-		     uint32_t n_past, int32_t *pages)
+void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
+		     int32_t *pages)
 {
 	while ((path->n_pages + 1) * t->page_tokens <= n_past) {
 		uint32_t i = path->n_pages;
@@ -494,8 +482,8 @@ void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int3
 }
 
 /* What was computed of a page that is not full, for whoever goes on from there. */
-static void keep_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens,
-		      uint32_t n_past, const int32_t *pages)
+static void keep_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens, uint32_t n_past,
+		      const int32_t *pages)
 {
 	uint32_t begin = at->depth * t->page_tokens, common;
 	if (n_past <= begin || n_past - begin >= t->page_tokens)
@@ -511,8 +499,8 @@ static void keep_part(struct prefix_tree *t, struct prefix_node *at, const int32
 	fill(t, part, pages[at->depth]);
 }
 
-void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
-		uint32_t n_past, const int32_t *pages)
+void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
+		const int32_t *pages)
 {
 	struct prefix_node *at = path->tail;
 	if (at == NULL)
@@ -533,10 +521,7 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	unpin(t, at);
 }
 
-void prefix_await(struct prefix_node *node, struct prefix_waiter *w)
-{
-	list_push_back(&node->waiters, &w->place);
-}
+void prefix_await(struct prefix_node *node, struct prefix_waiter *w) { list_push_back(&node->waiters, &w->place); }
 
 struct prefix_waiter *prefix_woken(struct prefix_tree *t)
 {
@@ -555,10 +540,7 @@ uint32_t prefix_n_exclusive(const struct prefix_path *path)
 	return n;
 }
 
-struct prefix_path *prefix_claimant(const struct prefix_node *pending)
-{
-	return pending->claimant;
-}
+struct prefix_path *prefix_claimant(const struct prefix_node *pending) { return pending->claimant; }
 
 /* ---- pages ---- */
 
@@ -611,8 +593,8 @@ void prefix_destroy(struct prefix_tree *t)
 		return;
 	while (prefix_evict(t))
 		;
-	BUG_IF(t->nodes.n != 0 || t->roots.n != 0 || t->n_pages != 0,
-	       "prefix tree destroyed with %zu nodes in use", t->nodes.n);
+	BUG_IF(t->nodes.n != 0 || t->roots.n != 0 || t->n_pages != 0, "prefix tree destroyed with %zu nodes in use",
+	       t->nodes.n);
 	idmap_dispose(&t->nodes);
 	idmap_dispose(&t->roots);
 	sl_free(t->of_page);
@@ -658,8 +640,7 @@ void prefix_validate(const struct prefix_tree *t)
 			/* Depth first without a stack: down, then to the next sibling of an ancestor. */
 			const struct prefix_node *root = idmap_entry(r, struct prefix_node, index);
 			const struct prefix_node *n = root;
-			BUG_IF(n->pins == 0 && list_empty(&n->children),
-			       "prefix tree: a root that nobody needs");
+			BUG_IF(n->pins == 0 && list_empty(&n->children), "prefix tree: a root that nobody needs");
 			while (n != NULL) {
 				check_node(&c, n);
 				if (!list_empty(&n->children)) {
@@ -668,18 +649,16 @@ void prefix_validate(const struct prefix_tree *t)
 				}
 				while (n != root && n->sibling.next == &n->parent->children)
 					n = n->parent;
-				n = n != root ? list_entry(n->sibling.next, struct prefix_node, sibling)
-					      : NULL;
+				n = n != root ? list_entry(n->sibling.next, struct prefix_node, sibling) : NULL;
 			}
 		}
 	}
 	BUG_IF(c.n_pages != t->n_pages || c.n_unpinned != t->n_unpinned || c.n_unused != t->unused.n,
-	       "prefix tree: %u pages, %u unpinned, %u leaves; counted %u, %u, %zu", c.n_pages,
-	       c.n_unpinned, c.n_unused, t->n_pages, t->n_unpinned, t->unused.n);
+	       "prefix tree: %u pages, %u unpinned, %u leaves; counted %u, %u, %zu", c.n_pages, c.n_unpinned,
+	       c.n_unused, t->n_pages, t->n_unpinned, t->unused.n);
 }
 
 void prefix_dump(const struct prefix_tree *t, struct sl_buf *out)
 {
-	buf_printf(out, "prefix tree: %u pages, %u not in use, %zu salts\n", t->n_pages, t->n_unpinned,
-		   t->roots.n);
+	buf_printf(out, "prefix tree: %u pages, %u not in use, %zu salts\n", t->n_pages, t->n_unpinned, t->roots.n);
 }

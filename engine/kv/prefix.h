@@ -48,9 +48,9 @@ enum prefix_miss {
 };
 
 struct prefix_match {
-	uint32_t n_tokens;   /* to be reused: whole pages, and the common part of one more */
-	uint32_t n_pages;    /* whole ones */
-	uint32_t n_unpinned; /* of those: not to be had any more once this sequence starts */
+	uint32_t n_tokens;           /* to be reused: whole pages, and the common part of one more */
+	uint32_t n_pages;            /* whole ones */
+	uint32_t n_unpinned;         /* of those: not to be had any more once this sequence starts */
 	struct prefix_node *pending; /* the deepest page that is just being computed; NULL: none */
 	enum prefix_miss miss;
 };
@@ -68,17 +68,16 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
  * computed), fills pages[] with them (a reference each; the part of a page is copied to a new one)
  * and claims the whole pages of the first n_claim tokens. Returns the tokens that need not be
  * computed; *n_pages of pages[] are filled. Out of memory costs reuse, nothing else. */
-uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
-		      uint32_t n_claim, struct prefix_path *path, int32_t *pages,
-		      uint32_t *n_pages);
+uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n, uint32_t n_claim,
+		      struct prefix_path *path, int32_t *pages, uint32_t *n_pages);
 /* The first n_past of tokens are in pages[] now. Whole pages become the tree's too; where it has
  * one with the same tokens already, pages[] takes that one. */
-void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
-		     uint32_t n_past, int32_t *pages);
+void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
+		     int32_t *pages);
 /* The sequence leaves (its references on pages[] stay its own to give back). A last page that is
  * not full is kept for whoever continues from there. Whoever awaits what it had claimed is woken. */
-void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens,
-		uint32_t n_past, const int32_t *pages);
+void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
+		const int32_t *pages);
 
 /* w is put among the woken when the node is filled or given up. */
 void prefix_await(struct prefix_node *node, struct prefix_waiter *w);

@@ -23,8 +23,8 @@
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
-	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which have
-	 * none where it does not. */
+	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which
+	 * have none where it does not. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	struct kn_attn attn;
 	const struct kn_rope *rope;
@@ -150,10 +150,10 @@ static int load_rows(struct model *m, const struct model_tensor *t, int first_ro
 	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
 }
 
-/* Matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend or their types
- * don't allow it. */
-static int load_joined(struct model *m, const char *const *names, const int *n_outs, int n, int n_in, struct kn_weight *out,
-		       struct sl_err *err)
+/* Matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend or
+ * their types don't allow it. */
+static int load_joined(struct model *m, const char *const *names, const int *n_outs, int n, int n_in,
+		       struct kn_weight *out, struct sl_err *err)
 {
 	const struct model_tensor *t[WEIGHT_STORE_JOINED];
 	int rc = m->ops->weight_load_joined == NULL ? SL_EUNSUPPORTED : 0;
@@ -191,14 +191,16 @@ static int put_vector(struct model *m, const char *name, int n, float offset, fl
 			       name, n);
 	float *host = sl_zalloc_n((size_t)n, sizeof *host);
 	if (host == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file), name, n);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file),
+			       name, n);
 	kn_dequantize(t->type, t->data, (size_t)n, host);
 	for (int i = 0; i < n; i++)
 		host[i] += offset;
 	int rc = m->ops->upload(m->backend, to, host, (size_t)n);
 	sl_free(host);
-	return rc == 0 ? 0 : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file),
-				     name);
+	return rc == 0
+		   ? 0
+		   : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file), name);
 }
 
 static int load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
@@ -235,7 +237,8 @@ static int load_qkv(struct model *m, int i, struct sl_err *err)
 	}
 	const char *const all[] = {in_layer(i, "attn_q.weight", names[0]), in_layer(i, "attn_k.weight", names[1]),
 				   in_layer(i, "attn_v.weight", names[2])};
-	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) != SL_EUNSUPPORTED)
+	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) !=
+	    SL_EUNSUPPORTED)
 		return rc;
 	if ((rc = load_matrix(m, in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
 	    (rc = load_matrix(m, in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
@@ -253,7 +256,8 @@ static int load_gate_up(struct model *m, int i, struct sl_err *err)
 	if (model_file_find(m->file, in_layer(i, "ffn_gate.weight", name)) == NULL) {
 		const struct model_tensor *t = NULL;
 		if (m->ops->weight_load_joined != NULL)
-			return load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &l->gate_up, err);
+			return load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &l->gate_up,
+					   err);
 		if ((rc = find_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) != 0 ||
 		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
 		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
@@ -263,7 +267,8 @@ static int load_gate_up(struct model *m, int i, struct sl_err *err)
 		return 0;
 	}
 	const char *const both[] = {in_layer(i, "ffn_gate.weight", names[0]), in_layer(i, "ffn_up.weight", names[1])};
-	if ((rc = load_joined(m, both, (const int[]){a->n_ff, a->n_ff}, 2, a->n_embd, &l->gate_up, err)) != SL_EUNSUPPORTED)
+	if ((rc = load_joined(m, both, (const int[]){a->n_ff, a->n_ff}, 2, a->n_embd, &l->gate_up, err)) !=
+	    SL_EUNSUPPORTED)
 		return rc;
 	if ((rc = load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
 		return rc;
@@ -278,7 +283,8 @@ static int load_biases(struct model *m, int i, struct sl_err *err)
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	bool joined = l->qkv.data != NULL;
 	char name[64];
-	if ((rc = alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias, err)) != 0 ||
+	if ((rc = alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias, err)) !=
+		0 ||
 	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->k_bias, err)) != 0) ||
 	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
 		return rc;
@@ -346,7 +352,8 @@ static int load_weights(struct model *m, struct sl_err *err)
 	if (rc == 0)
 		rc = load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset, &m->output_norm, err);
 	/* The head's reader has these in arch.rope. */
-	static const char *const ropes[] = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
+	static const char *const ropes[] = {"rope_freqs.weight", "rope_factors_long.weight",
+					    "rope_factors_short.weight"};
 	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && rc == 0; i++)
 		if (model_file_find(m->file, ropes[i]) != NULL)
 			take_tensor(m, ropes[i], err);
@@ -371,17 +378,25 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 		size_t width;
 		bool has;
 	} buffers[] = {
-	    {&m->x, (size_t)a->n_embd, true}, {&m->normed, (size_t)a->n_embd, true},   {&m->attn, q_width, true},
-	    {&m->q, q_width, three},	      {&m->k, kv_width, three},		       {&m->v, kv_width, three},
-	    {&m->gate, ff, true},	      {&m->up, ff, two},		       {&m->logits, (size_t)a->n_vocab, true},
-	    {&m->gate_up, 2 * ff, gate_up},   {&m->qkv, q_width + 2 * kv_width, qkv},
+	    {&m->x, (size_t)a->n_embd, true},
+	    {&m->normed, (size_t)a->n_embd, true},
+	    {&m->attn, q_width, true},
+	    {&m->q, q_width, three},
+	    {&m->k, kv_width, three},
+	    {&m->v, kv_width, three},
+	    {&m->gate, ff, true},
+	    {&m->up, ff, two},
+	    {&m->logits, (size_t)a->n_vocab, true},
+	    {&m->gate_up, 2 * ff, gate_up},
+	    {&m->qkv, q_width + 2 * kv_width, qkv},
 	};
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
 		void *p;
 		if (!buffers[i].has)
 			continue;
 		if (m->ops->mem_alloc(m->backend, buffers[i].width * (size_t)m->max_rows * sizeof(float), &p) != 0)
-			return sl_errf(err, SL_ENOMEM, "%s: no memory for steps of %d rows: %zu bytes for %zu floats of each",
+			return sl_errf(err, SL_ENOMEM,
+				       "%s: no memory for steps of %d rows: %zu bytes for %zu floats of each",
 				       model_file_path(m->file), m->max_rows,
 				       buffers[i].width * (size_t)m->max_rows * sizeof(float), buffers[i].width);
 		*buffers[i].out = p;
@@ -415,7 +430,8 @@ static int check_size(const struct model *m, uint64_t max_bytes, struct sl_err *
 	uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
 	bool by_config = max_bytes > 0 && max_bytes < memory;
 	uint64_t most = by_config ? max_bytes : memory;
-	if (m->info.file_bytes <= most || (!by_config && model_file_is_random(m->file))) /* it needs the device's alone */
+	if (m->info.file_bytes <= most ||
+	    (!by_config && model_file_is_random(m->file))) /* it needs the device's alone */
 		return 0;
 	return sl_errf(err, SL_ELIMIT, "%s: too big: the file has %llu MiB, %s %llu MiB", model_file_path(m->file),
 		       (unsigned long long)(m->info.file_bytes >> 20),
@@ -449,8 +465,8 @@ static int open_model(struct model *m, const char *path, uint64_t max_bytes, str
 static struct kn_rope make_rope(const struct arch_rope *r, int n_ctx, double *inv_freq)
 {
 	rope_frequencies(r, inv_freq);
-	return (struct kn_rope){.n_rot = r->n_rot, .halves = r->halves, .inv_freq = inv_freq,
-				.magnitude = (float)rope_magnitude(r, n_ctx)};
+	return (struct kn_rope){
+	    .n_rot = r->n_rot, .halves = r->halves, .inv_freq = inv_freq, .magnitude = (float)rope_magnitude(r, n_ctx)};
 }
 
 static void set_rope(struct model *m)
@@ -470,8 +486,8 @@ int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)
 	return rc;
 }
 
-int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
-	       uint64_t max_bytes, struct model **out, struct sl_err *err)
+int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows, uint64_t max_bytes,
+	       struct model **out, struct sl_err *err)
 {
 	const struct model_how how = {0};
 	return model_load_as(path, &how, ops, backend, max_rows, max_bytes, out, err);
@@ -486,9 +502,8 @@ static int open_store(struct model *m, const struct model_how *how, struct sl_er
 	return weight_store_open(m->ops, m->backend, m->file, cache, how->rearranging, &m->store, err);
 }
 
-int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
-		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
-		  struct sl_err *err)
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops, struct kn_backend *backend,
+		  int max_rows, uint64_t max_bytes, struct model **out, struct sl_err *err)
 {
 	const struct model_quantize *q = how->quantize;
 	struct model *m = sl_zalloc(sizeof *m);
@@ -536,19 +551,20 @@ void model_free(struct model *m)
 	weight_store_close(m->store);
 	for (int i = 0; m->layers != NULL && i < m->info.arch.n_layers; i++) {
 		struct layer *l = &m->layers[i];
-		struct kn_weight *weights[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->qkv, &l->gate_up};
+		struct kn_weight *weights[] = {&l->q,  &l->k,    &l->v,   &l->o,      &l->gate,
+					       &l->up, &l->down, &l->qkv, &l->gate_up};
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
 			free_weight(m, weights[k]);
 		float *vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
-				    l->k_norm, l->q_bias, l->k_bias, l->v_bias};
+				    l->k_norm,    l->q_bias,   l->k_bias,         l->v_bias};
 		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
 			free_memory(m, vectors[k]);
 	}
 	if (!m->info.arch.tied_embeddings)
 		free_weight(m, &m->head);
 	free_weight(m, &m->embed);
-	float *memory[] = {m->output_norm, m->x, m->normed, m->q, m->k, m->v, m->attn, m->gate,
-			   m->up, m->logits, m->qkv, m->gate_up};
+	float *memory[] = {m->output_norm, m->x,    m->normed, m->q,      m->k,   m->v,
+			   m->attn,        m->gate, m->up,     m->logits, m->qkv, m->gate_up};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		free_memory(m, memory[i]);
 	sl_free(m->layers);
@@ -592,8 +608,8 @@ static int project_joined(struct model *m, const struct layer *l, int n, const s
 		return rc;
 	if (l->q_bias != NULL && (rc = o->add_row(b, m->qkv, l->q_bias, n, l->qkv.n_out)) != 0)
 		return rc;
-	if (l->q_norm != NULL && (rc = o->qkv_norm(b, m->qkv, a->n_heads, a->n_kv_heads, a->head_dim, l->q_norm, l->k_norm,
-						   a->rms_eps, n)) != 0)
+	if (l->q_norm != NULL && (rc = o->qkv_norm(b, m->qkv, a->n_heads, a->n_kv_heads, a->head_dim, l->q_norm,
+						   l->k_norm, a->rms_eps, n)) != 0)
 		return rc;
 	return o->qkv_rope_write(b, l->rope, m->qkv, a->n_heads, kv, layer);
 }
@@ -606,8 +622,7 @@ static int project(struct model *m, const struct layer *l, int n, const struct k
 	struct kn_backend *b = m->backend;
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	if ((rc = o->matmul(b, &l->q, m->normed, n, m->q)) != 0 ||
-	    (rc = o->matmul(b, &l->k, m->normed, n, m->k)) != 0 ||
-	    (rc = o->matmul(b, &l->v, m->normed, n, m->v)) != 0)
+	    (rc = o->matmul(b, &l->k, m->normed, n, m->k)) != 0 || (rc = o->matmul(b, &l->v, m->normed, n, m->v)) != 0)
 		return rc;
 	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
 				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
@@ -633,7 +648,8 @@ static int widen(struct model *m, const struct layer *l, int n)
 		rc = o->matmul(b, &l->gate_up, m->normed, n, m->gate_up);
 		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, a->n_ff, gelu, m->gate);
 	}
-	if ((rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
+	if ((rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 ||
+	    (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
 		return rc;
 	return gelu ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff) : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
 }
@@ -740,21 +756,21 @@ static int forward(struct model *m, const struct kn_step *s, const struct kn_kv 
 	return rc != 0 ? rc : model_wait(m);
 }
 
-int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
-		  const int32_t *want, int n_want, float *logits)
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		  float *logits)
 {
 	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, NULL);
 }
 
-int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
-		       int n_want, float *logits)
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers,
+		       const int32_t *want, int n_want, float *logits)
 {
 	BUG_IF(n_layers < 1 || n_layers > m->info.arch.n_layers, "a step of %d layers", n_layers);
 	return forward(m, s, kv, n_layers, want, n_want, logits, NULL);
 }
 
-int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		       float *logits, const struct model_draws *draws)
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
+		       int n_want, float *logits, const struct model_draws *draws)
 {
 	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
 }

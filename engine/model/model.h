@@ -21,9 +21,9 @@ struct model;
 struct model_info {
 	struct model_arch arch;
 	uint64_t file_bytes, n_params;
-	uint64_t embed_bytes; /* of the table of embeddings */
-	uint64_t text;        /* models of the same number make the same tokens of a text; once loaded; 0: unknown */
-	char name[64];        /* general.name */
+	uint64_t embed_bytes;  /* of the table of embeddings */
+	uint64_t text;         /* models of the same number make the same tokens of a text; once loaded; 0: unknown */
+	char name[64];         /* general.name */
 	char weight_types[96]; /* "Q8_0 ×29, F32 ×9" */
 };
 
@@ -35,24 +35,25 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err);
 int model_check(const char *path, uint64_t max_bytes, struct sl_err *err);
 
 /* max_bytes: a larger file is SL_ELIMIT with both numbers in the line; 0: this machine's memory. */
-int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
-	       uint64_t max_bytes, struct model **out, struct sl_err *err);
+int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows, uint64_t max_bytes,
+	       struct model **out, struct sl_err *err);
 /* As model_load, with the float matrices of the file converted to another type on the way, or weights kept
  * rearranged from one start to the next (weight_store.h). */
 struct model_quantize {
 	int type;
-	int n_threads; /* 0: all */
+	int n_threads;                     /* 0: all */
 	struct convert_progress *progress; /* may be NULL */
 };
 struct weight_cache_config;
 struct model_how {
-	const struct model_quantize *quantize;   /* NULL: not */
-	const struct weight_cache_config *cache; /* where rearranged weights are kept, until model_free; NULL: nowhere */
-	struct convert_progress *rearranging;    /* told while weights are rearranged, not when kept ones are used; may be NULL */
+	const struct model_quantize *quantize; /* NULL: not */
+	const struct weight_cache_config
+	    *cache; /* where rearranged weights are kept, until model_free; NULL: nowhere */
+	struct convert_progress
+	    *rearranging; /* told while weights are rearranged, not when kept ones are used; may be NULL */
 };
-int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
-		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
-		  struct sl_err *err);
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops, struct kn_backend *backend,
+		  int max_rows, uint64_t max_bytes, struct model **out, struct sl_err *err);
 void model_free(struct model *m);
 
 const struct model_info *model_info(const struct model *m);
@@ -65,11 +66,11 @@ const struct chat_template *model_template(const struct model *m);
 /* One step over s->n_rows ≤ max_rows rows: writes their K and V to the pages and computes the
  * logits of the rows named in want[n_want] (indices of rows), float32 [n_want][n_vocab], into host
  * memory. SL_EIO after a device fault. */
-int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
-		  const int32_t *want, int n_want, float *logits);
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		  float *logits);
 /* The same of the first n_layers only, 1 … all: for measuring what a layer costs. */
-int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
-		       int n_want, float *logits);
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers,
+		       const int32_t *want, int n_want, float *logits);
 
 /* Tokens drawn where the logits are (kn_ops.sample): draws[n], each from the row draw.row of want, none from a row
  * twice; drawn[n] gets what came out. Logits of rows where taken[n_want] is set are not brought to the host. */
@@ -82,8 +83,8 @@ struct model_draws {
 /* Whether the model's backend can. */
 bool model_can_draw(const struct model *m);
 /* As model_forward; draws may be NULL. No step may be on its way. */
-int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		       float *logits, const struct model_draws *draws);
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
+		       int n_want, float *logits, const struct model_draws *draws);
 
 /* Whether steps go on by themselves between issue and wait, and take tokens from each other (kn_step.row_from). */
 bool model_ahead(const struct model *m);

@@ -55,7 +55,8 @@ uint64_t weight_cache_chunk_sum(const void *chunk, size_t bytes, uint64_t index)
 	return XXH3_64bits_withSeed(chunk, bytes, index);
 }
 
-uint64_t weight_cache_rest_sum(const struct weight_cache_entry *entries, const uint64_t *sums, uint64_t n_entries, uint64_t n_chunks)
+uint64_t weight_cache_rest_sum(const struct weight_cache_entry *entries, const uint64_t *sums, uint64_t n_entries,
+			       uint64_t n_chunks)
 {
 	uint64_t first = XXH3_64bits(entries, n_entries * sizeof *entries);
 	return XXH3_64bits_withSeed(sums, n_chunks * sizeof *sums, first);
@@ -84,8 +85,8 @@ static int check_head(struct weight_cache *c, const struct weight_cache_key *key
 	if (h->source != key->source || h->digest[0] != key->digest[0] || h->digest[1] != key->digest[1])
 		return SL_EINVAL;
 	if (h->n_entries < 1 || h->n_entries > WEIGHT_CACHE_MAX_ENTRIES || h->data_bytes > bytes ||
-	    h->n_chunks != weight_cache_n_chunks(h->data_bytes) || h->data_at != weight_cache_data_at(h->n_entries, h->data_bytes) ||
-	    h->data_at != bytes - h->data_bytes)
+	    h->n_chunks != weight_cache_n_chunks(h->data_bytes) ||
+	    h->data_at != weight_cache_data_at(h->n_entries, h->data_bytes) || h->data_at != bytes - h->data_bytes)
 		return SL_EINVAL;
 	c->entries = (const void *)(c->map.at + sizeof *h);
 	c->data = c->map.at + h->data_at;
@@ -144,8 +145,8 @@ static bool is_own(const struct stat *st)
 	return S_ISREG(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-int weight_cache_open(const struct weight_cache_config *cfg, const struct weight_cache_key *key, struct weight_cache *out,
-		      struct sl_err *err)
+int weight_cache_open(const struct weight_cache_config *cfg, const struct weight_cache_key *key,
+		      struct weight_cache *out, struct sl_err *err)
 {
 	char name[WEIGHT_CACHE_NAME], path[MAX_PATH];
 	struct stat st;

@@ -3,11 +3,11 @@
  * Weights as a backend has rearranged them (kn_ops.weight_made), kept in a file from one start to the next: mapping
  * it takes a tenth of a second where rearranging takes seconds.
  *
- * A file is named by what it was made of: the digest of the model's files (model_stamp.h) and the layout's name and version.
- * Its head repeats that, so a file under a wrong name is not taken either. It is written under another
- * name, brought to disk and only then given its own, so under its name there is never half of one; a file
- * is never changed, only removed, which does nothing to processes that have mapped it. All of it is
- * compared with its checksums before any of it is used. What is wrong is removed and made again.
+ * A file is named by what it was made of: the digest of the model's files (model_stamp.h) and the layout's name and
+ * version. Its head repeats that, so a file under a wrong name is not taken either. It is written under another name,
+ * brought to disk and only then given its own, so under its name there is never half of one; a file is never changed,
+ * only removed, which does nothing to processes that have mapped it. All of it is compared with its checksums before
+ * any of it is used. What is wrong is removed and made again.
  *
  *   head | entries, one for each matrix in the order they are loaded | checksums, one for each chunk of data | data
  *
@@ -44,9 +44,9 @@ struct weight_cache_entry {
 enum {
 	WEIGHT_CACHE_MAX_ENTRIES = 1 << 16,
 	WEIGHT_CACHE_CHUNK = 4 << 20,
-	WEIGHT_CACHE_ALIGN = 64,      /* of entries */
-	WEIGHT_CACHE_HUGE = 2 << 20,  /* of the data in a large file, so that the system can map it in large pages */
-	WEIGHT_CACHE_NAME = 64,       /* bytes of a file's name, terminated */
+	WEIGHT_CACHE_ALIGN = 64,     /* of entries */
+	WEIGHT_CACHE_HUGE = 2 << 20, /* of the data in a large file, so that the system can map it in large pages */
+	WEIGHT_CACHE_NAME = 64,      /* bytes of a file's name, terminated */
 };
 
 struct weight_cache_head {
@@ -54,8 +54,8 @@ struct weight_cache_head {
 	uint64_t source, digest[2];
 	uint64_t n_entries, n_chunks;
 	uint64_t data_at, data_bytes; /* the file ends with the data */
-	uint64_t rest_sum; /* of entries and checksums */
-	uint64_t head_sum; /* of all before */
+	uint64_t rest_sum;            /* of entries and checksums */
+	uint64_t head_sum;            /* of all before */
 };
 
 struct weight_cache {
@@ -65,10 +65,10 @@ struct weight_cache {
 	const uint8_t *data;
 };
 
-/* Opens and checks all of the file of that key. SL_ENOTFOUND: there is none (or no folder); SL_EINVAL: it was damaged or is not
- * this user's, err says how, and it has been removed where possible; SL_EIO, SL_ENOMEM. */
-int weight_cache_open(const struct weight_cache_config *cfg, const struct weight_cache_key *key, struct weight_cache *out,
-		      struct sl_err *err);
+/* Opens and checks all of the file of that key. SL_ENOTFOUND: there is none (or no folder); SL_EINVAL: it was damaged
+ * or is not this user's, err says how, and it has been removed where possible; SL_EIO, SL_ENOMEM. */
+int weight_cache_open(const struct weight_cache_config *cfg, const struct weight_cache_key *key,
+		      struct weight_cache *out, struct sl_err *err);
 void weight_cache_close(struct weight_cache *c);
 
 /* ---- for weight_write.c ---- */
@@ -78,7 +78,8 @@ extern const char weight_cache_magic[16];
 uint64_t weight_cache_data_at(uint64_t n_entries, uint64_t data_bytes);
 uint64_t weight_cache_n_chunks(uint64_t data_bytes);
 uint64_t weight_cache_chunk_sum(const void *chunk, size_t bytes, uint64_t index);
-uint64_t weight_cache_rest_sum(const struct weight_cache_entry *entries, const uint64_t *sums, uint64_t n_entries, uint64_t n_chunks);
+uint64_t weight_cache_rest_sum(const struct weight_cache_entry *entries, const uint64_t *sums, uint64_t n_entries,
+			       uint64_t n_chunks);
 uint64_t weight_cache_head_sum(const struct weight_cache_head *h);
 void weight_cache_name(const struct weight_cache_key *key, char out[WEIGHT_CACHE_NAME]);
 /* Removes other files of the key's source, what writers that have died left, and the least recently used

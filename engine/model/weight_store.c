@@ -43,8 +43,8 @@ static bool settled(const struct model_stamp *stamp)
 static bool make_key(struct weight_store *s, struct model_stamp *stamp)
 {
 	const char *path = model_file_path(s->file), *layout = s->ops->made_layout;
-	if (model_file_is_random(s->file) || layout == NULL || s->ops->weight_made == NULL || s->ops->weight_adopt == NULL ||
-	    !model_stamp_of(s->file, stamp))
+	if (model_file_is_random(s->file) || layout == NULL || s->ops->weight_made == NULL ||
+	    s->ops->weight_adopt == NULL || !model_stamp_of(s->file, stamp))
 		return false;
 	uint64_t of_layout = XXH3_64bits(layout, strlen(layout));
 	XXH128_hash_t h = XXH3_128bits_withSeed(stamp->digest, sizeof stamp->digest, of_layout);
@@ -54,8 +54,8 @@ static bool make_key(struct weight_store *s, struct model_stamp *stamp)
 }
 
 int weight_store_open(const struct kn_ops *ops, struct kn_backend *b, const struct model_file *f,
-		      const struct weight_cache_config *cache, struct convert_progress *progress, struct weight_store **out,
-		      struct sl_err *err)
+		      const struct weight_cache_config *cache, struct convert_progress *progress,
+		      struct weight_store **out, struct sl_err *err)
 {
 	struct model_stamp stamp;
 	struct sl_err why = {0};
@@ -94,7 +94,8 @@ static void note(struct weight_store *s, const struct kn_weight *w, const struct
 		return;
 	if (s->n == s->cap) {
 		size_t cap = s->cap == 0 ? 256 : 2 * s->cap;
-		struct weight_piece *grown = cap <= WEIGHT_CACHE_MAX_ENTRIES ? sl_realloc_n(s->pieces, cap, sizeof *grown) : NULL;
+		struct weight_piece *grown =
+		    cap <= WEIGHT_CACHE_MAX_ENTRIES ? sl_realloc_n(s->pieces, cap, sizeof *grown) : NULL;
 		s->writes = grown != NULL;
 		if (grown == NULL)
 			return;
@@ -111,8 +112,10 @@ static int make(struct weight_store *s, const struct model_tensor *const *t, con
 {
 	struct kn_noise noise[WEIGHT_STORE_JOINED] = {0};
 	if (s->ops->weight_random == NULL)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s makes no weights at random; `sluice model random` writes "
-			       "a file of them", model_file_path(s->file), s->ops->name);
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "%s: the backend %s makes no weights at random; `sluice model random` writes "
+			       "a file of them",
+			       model_file_path(s->file), s->ops->name);
 	for (int i = 0; i < n; i++)
 		noise[i] = t[i]->noise;
 	return s->ops->weight_random(s->backend, noise, n_outs, n, t[0]->type, n_in, out, err);
@@ -124,18 +127,24 @@ int weight_store_load(struct weight_store *s, const struct model_tensor *t, int 
 	if (t->noise.spread > 0 && first_row == 0)
 		return make(s, &t, &n_out, 1, n_in, out, err);
 	if (t->noise.spread > 0)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: a part of %s, which is in no file", model_file_path(s->file), t->name);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: a part of %s, which is in no file", model_file_path(s->file),
+			       t->name);
 	size_t row = kn_row_bytes(t->type, (size_t)n_in);
-	const struct weight_cache_entry want = {.name = XXH3_64bits(t->name, strlen(t->name)), .type = t->type,
-						.first_row = first_row, .n_out = n_out, .n_in = n_in};
+	const struct weight_cache_entry want = {.name = XXH3_64bits(t->name, strlen(t->name)),
+						.type = t->type,
+						.first_row = first_row,
+						.n_out = n_out,
+						.n_in = n_in};
 	const struct weight_cache_entry *e = next_kept(s, &want);
 	if (e != NULL) {
 		s->next++;
-		int rc = s->ops->weight_adopt(s->backend, s->cache.data + e->at, e->bytes, t->type, n_out, n_in, out, err);
+		int rc =
+		    s->ops->weight_adopt(s->backend, s->cache.data + e->at, e->bytes, t->type, n_out, n_in, out, err);
 		if (rc != SL_EINVAL && rc != SL_EUNSUPPORTED)
 			return rc;
 	}
-	int rc = s->ops->weight_load(s->backend, (const uint8_t *)t->data + (size_t)first_row * row, t->type, n_out, n_in, out, err);
+	int rc = s->ops->weight_load(s->backend, (const uint8_t *)t->data + (size_t)first_row * row, t->type, n_out,
+				     n_in, out, err);
 	convert_advance(s->progress, (size_t)n_out * row);
 	if (rc == 0 && s->writes)
 		note(s, out, &want);
@@ -152,8 +161,9 @@ int weight_store_load_joined(struct weight_store *s, const struct model_tensor *
 		host[i] = t[i]->data;
 		n_outs[i] = (int)t[i]->dims[1];
 	}
-	int rc = t[0]->noise.spread > 0 ? make(s, t, n_outs, n, n_in, out, err)
-				    : s->ops->weight_load_joined(s->backend, host, n_outs, n, t[0]->type, n_in, out, err);
+	int rc = t[0]->noise.spread > 0
+		     ? make(s, t, n_outs, n, n_in, out, err)
+		     : s->ops->weight_load_joined(s->backend, host, n_outs, n, t[0]->type, n_in, out, err);
 	for (int i = 0; i < n && rc == 0; i++)
 		convert_advance(s->progress, t[i]->bytes);
 	return rc;
@@ -171,10 +181,7 @@ void weight_store_loaded(struct weight_store *s)
 		log_warn("%s: no thread to keep its weights", model_file_path(s->file));
 }
 
-bool weight_store_was_kept(const struct weight_store *s)
-{
-	return s->next > 0;
-}
+bool weight_store_was_kept(const struct weight_store *s) { return s->next > 0; }
 
 void weight_store_close(struct weight_store *s)
 {

@@ -77,7 +77,8 @@ static int put_data(struct weight_writer *w, struct out *o)
 			uint64_t begin = e->at > from ? e->at : from, end = e->at + e->bytes;
 			end = end < from + n ? end : from + n;
 			if (begin < end)
-				memcpy(o->chunk + (begin - from), (const uint8_t *)w->pieces[piece].at + (begin - e->at), end - begin);
+				memcpy(o->chunk + (begin - from),
+				       (const uint8_t *)w->pieces[piece].at + (begin - e->at), end - begin);
 			if (e->at + e->bytes > from + n)
 				break; /* goes on in the next chunk */
 		}
@@ -94,7 +95,8 @@ static int put_heads(const struct weight_writer *w, struct out *o)
 	h->rest_sum = weight_cache_rest_sum(o->entries, o->sums, w->n, h->n_chunks);
 	h->head_sum = weight_cache_head_sum(h);
 	uint64_t at = sizeof *h, entries = w->n * sizeof *o->entries;
-	if (put(o->fd, o->entries, entries, at) != 0 || put(o->fd, o->sums, h->n_chunks * sizeof *o->sums, at + entries) != 0)
+	if (put(o->fd, o->entries, entries, at) != 0 ||
+	    put(o->fd, o->sums, h->n_chunks * sizeof *o->sums, at + entries) != 0)
 		return SL_EIO;
 	return put(o->fd, h, sizeof *h, 0);
 }
@@ -110,9 +112,12 @@ static int lay_out(const struct weight_writer *w, struct out *o)
 		o->entries[i].at = at;
 		at = (at + o->entries[i].bytes + WEIGHT_CACHE_ALIGN - 1) / WEIGHT_CACHE_ALIGN * WEIGHT_CACHE_ALIGN;
 	}
-	o->head = (struct weight_cache_head){.source = w->key.source, .digest = {w->key.digest[0], w->key.digest[1]},
-					     .n_entries = w->n, .n_chunks = weight_cache_n_chunks(at),
-					     .data_at = weight_cache_data_at(w->n, at), .data_bytes = at};
+	o->head = (struct weight_cache_head){.source = w->key.source,
+					     .digest = {w->key.digest[0], w->key.digest[1]},
+					     .n_entries = w->n,
+					     .n_chunks = weight_cache_n_chunks(at),
+					     .data_at = weight_cache_data_at(w->n, at),
+					     .data_bytes = at};
 	memcpy(o->head.magic, weight_cache_magic, sizeof o->head.magic);
 	o->sums = sl_zalloc_n(o->head.n_chunks, sizeof *o->sums);
 	o->chunk = sl_alloc(WEIGHT_CACHE_CHUNK);
@@ -124,12 +129,14 @@ static int check_room(const struct weight_writer *w, uint64_t bytes, struct sl_e
 {
 	struct statvfs v;
 	if (bytes > w->cfg.max_bytes)
-		return sl_errf(err, SL_ELIMIT, "%llu MiB are more than engine.weight_cache_size", (unsigned long long)(bytes >> 20));
+		return sl_errf(err, SL_ELIMIT, "%llu MiB are more than engine.weight_cache_size",
+			       (unsigned long long)(bytes >> 20));
 	if (statvfs(w->folder, &v) != 0)
 		return sl_errf(err, SL_EIO, "%s: %m", w->folder);
 	uint64_t free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
 	if (free_bytes < bytes || free_bytes - bytes < SPARE_BYTES)
-		return sl_errf(err, SL_ELIMIT, "%s: the disk has no room for %llu MiB", w->folder, (unsigned long long)(bytes >> 20));
+		return sl_errf(err, SL_ELIMIT, "%s: the disk has no room for %llu MiB", w->folder,
+			       (unsigned long long)(bytes >> 20));
 	return 0;
 }
 
@@ -137,7 +144,8 @@ static int create_part(const struct weight_writer *w, struct out *o, struct sl_e
 {
 	char name[WEIGHT_CACHE_NAME];
 	weight_cache_name(&w->key, name);
-	if ((size_t)snprintf(o->part, sizeof o->part, "%s/%s" WEIGHT_CACHE_PART "XXXXXX", w->folder, name) >= sizeof o->part)
+	if ((size_t)snprintf(o->part, sizeof o->part, "%s/%s" WEIGHT_CACHE_PART "XXXXXX", w->folder, name) >=
+	    sizeof o->part)
 		return sl_errf(err, SL_EIO, "%s: the path is too long", w->folder);
 	o->fd = mkostemp(o->part, O_CLOEXEC);
 	if (o->fd < 0)
@@ -145,7 +153,8 @@ static int create_part(const struct weight_writer *w, struct out *o, struct sl_e
 	/* Unlocked it would be taken for one whose writer has died. */
 	if (flock(o->fd, LOCK_EX | LOCK_NB) != 0)
 		return sl_errf(err, SL_EIO, "%s: can't be locked: %m", o->part);
-	if (fallocate(o->fd, 0, 0, (off_t)(o->head.data_at + o->head.data_bytes)) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+	if (fallocate(o->fd, 0, 0, (off_t)(o->head.data_at + o->head.data_bytes)) != 0 && errno != EOPNOTSUPP &&
+	    errno != ENOSYS)
 		return sl_errf(err, SL_EIO, "%s: %m", w->folder);
 	return 0;
 }
@@ -204,7 +213,8 @@ static void *write_main(void *arg)
 		log_info("%s: its rearranged weights are kept in %s, %llu MiB", w->what, w->folder,
 			 (unsigned long long)(o.head.data_bytes >> 20));
 	} else if (rc != SL_ECLOSED) {
-		log_warn("%s: its rearranged weights are not kept, every start makes them again: %s", w->what, err.text);
+		log_warn("%s: its rearranged weights are not kept, every start makes them again: %s", w->what,
+			 err.text);
 	}
 	return NULL;
 }
@@ -217,8 +227,8 @@ static void writer_free(struct weight_writer *w)
 	sl_free(w);
 }
 
-int weight_write_start(const struct weight_cache_config *cfg, const struct weight_cache_key *key, struct weight_piece *pieces, size_t n,
-		       const char *what, struct weight_writer **out)
+int weight_write_start(const struct weight_cache_config *cfg, const struct weight_cache_key *key,
+		       struct weight_piece *pieces, size_t n, const char *what, struct weight_writer **out)
 {
 	struct weight_writer *w = sl_zalloc(sizeof *w);
 	if (w == NULL) {

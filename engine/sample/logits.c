@@ -38,20 +38,11 @@ static f32x4 load4(const float *p)
 	return v;
 }
 
-static void store4(float *p, f32x4 v)
-{
-	memcpy(p, &v, sizeof v);
-}
+static void store4(float *p, f32x4 v) { memcpy(p, &v, sizeof v); }
 
-static f32x4 all4(float v)
-{
-	return (f32x4){v, v, v, v};
-}
+static f32x4 all4(float v) { return (f32x4){v, v, v, v}; }
 
-static f32x4 select4(i32x4 mask, f32x4 yes, f32x4 no)
-{
-	return (f32x4)(((i32x4)yes & mask) | ((i32x4)no & ~mask));
-}
+static f32x4 select4(i32x4 mask, f32x4 yes, f32x4 no) { return (f32x4)(((i32x4)yes & mask) | ((i32x4)no & ~mask)); }
 
 /* Two sums in double that four floats are added to. */
 static inline __attribute__((always_inline)) void add4(f64x2 sum[2], f32x4 v)
@@ -60,10 +51,7 @@ static inline __attribute__((always_inline)) void add4(f64x2 sum[2], f32x4 v)
 	sum[1] += (f64x2){(double)v[2], (double)v[3]};
 }
 
-static double sum4(const f64x2 sum[2])
-{
-	return (sum[0][0] + sum[0][1]) + (sum[1][0] + sum[1][1]);
-}
+static double sum4(const f64x2 sum[2]) { return (sum[0][0] + sum[0][1]) + (sum[1][0] + sum[1][1]); }
 
 static bool any4(i32x4 mask)
 {
@@ -209,13 +197,10 @@ logits_rank logits_rank_of(float v, int32_t i)
 	v += 0.0f; /* -0 and 0 are equal */
 	memcpy(&b, &v, sizeof b);
 	b = b >> 31 ? ~b : b | 0x80000000u;
-	return (uint64_t)b << 32 | (uint32_t)~(uint32_t)i;
+	return (uint64_t)b << 32 | (uint32_t) ~(uint32_t)i;
 }
 
-int32_t logits_rank_index(logits_rank r)
-{
-	return (int32_t)~(uint32_t)r;
-}
+int32_t logits_rank_index(logits_rank r) { return (int32_t) ~(uint32_t)r; }
 
 float logits_rank_value(logits_rank r)
 {
@@ -241,8 +226,7 @@ static void swap(struct logits_item *a, struct logits_item *b)
 static int partition(struct logits_item *v, int n)
 {
 	uint32_t h = (uint32_t)n * 0x9E3779B9u;
-	struct logits_item *a = &v[h % (uint32_t)n], *b = &v[(h >> 8) % (uint32_t)n],
-			   *c = &v[(h >> 16) % (uint32_t)n];
+	struct logits_item *a = &v[h % (uint32_t)n], *b = &v[(h >> 8) % (uint32_t)n], *c = &v[(h >> 16) % (uint32_t)n];
 	if (a->rank < b->rank) {
 		struct logits_item *t = a;
 		a = b;
@@ -370,8 +354,7 @@ struct cut {
 	int count;
 };
 
-static inline __attribute__((always_inline)) void weigh_in(f32x4 key, i32x4 w, f32x4 at, f32x4 *sum,
-							   i32x4 *count)
+static inline __attribute__((always_inline)) void weigh_in(f32x4 key, i32x4 w, f32x4 at, f32x4 *sum, i32x4 *count)
 {
 	i32x4 in = key >= at;
 	*sum += (f32x4)(w & in);
@@ -465,8 +448,7 @@ static inline __attribute__((always_inline)) i32x4 within4(f32x4 v, float low, f
 	return (v >= all4(low)) & (v < all4(high));
 }
 
-logits_rank logits_share(const float *key, const float *w, int n, double target,
-			 struct logits_item *room)
+logits_rank logits_share(const float *key, const float *w, int n, double target, struct logits_item *room)
 {
 	static const float powers[N_CUTS] = {1, 2, 4, 8}, parts[N_CUTS] = {0.2f, 0.4f, 0.6f, 0.8f};
 	BUG_IF(n < 1, "a share of nothing");
@@ -482,8 +464,8 @@ logits_rank logits_share(const float *key, const float *w, int n, double target,
 	double mass = high.at < INFINITY ? mass_above(key, w, n, high.at) : 0;
 	int m = 0;
 	for (int i = 0; i < n; i += 8) {
-		if (i + 8 <= n && !any4(within4(load4(key + i), low.at, high.at) |
-					within4(load4(key + i + 4), low.at, high.at)))
+		if (i + 8 <= n &&
+		    !any4(within4(load4(key + i), low.at, high.at) | within4(load4(key + i + 4), low.at, high.at)))
 			continue;
 		for (int j = i; j < n && j < i + 8; j++) {
 			/* What weighs nothing can't help to reach the target. */
@@ -502,15 +484,14 @@ logits_rank logits_share(const float *key, const float *w, int n, double target,
 	return least;
 }
 
-int logits_keep(const float *key, const float *l, const int32_t *ids, int n, logits_rank least,
-		float *l_out, int32_t *ids_out)
+int logits_keep(const float *key, const float *l, const int32_t *ids, int n, logits_rank least, float *l_out,
+		int32_t *ids_out)
 {
 	float value = logits_rank_value(least);
 	int32_t last = logits_rank_index(least);
 	int kept = 0;
 	for (int i = 0; i < n; i += 8) {
-		if (i + 8 <= n &&
-		    !any4((load4(key + i) >= all4(value)) | (load4(key + i + 4) >= all4(value))))
+		if (i + 8 <= n && !any4((load4(key + i) >= all4(value)) | (load4(key + i + 4) >= all4(value))))
 			continue;
 		for (int j = i; j < n && j < i + 8; j++) {
 			/* Written whether it stays or not: no branch depends on it. */

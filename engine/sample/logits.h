@@ -45,11 +45,10 @@ logits_rank logits_kth(struct logits_item *items, int n, int k);
 
 /* The lowest rank of the fewest best elements, by key, whose weights add up to target; all that weigh
  * anything where they don't reach it, and at least one. room: n items. */
-logits_rank logits_share(const float *key, const float *w, int n, double target,
-			 struct logits_item *room);
+logits_rank logits_share(const float *key, const float *w, int n, double target, struct logits_item *room);
 /* Keeps elements of rank at least `least` of parallel arrays, in their order; ids may be NULL, when
  * the element's index is its id. How many were kept. Outputs may be the inputs. */
-int logits_keep(const float *key, const float *l, const int32_t *ids, int n, logits_rank least,
-		float *l_out, int32_t *ids_out);
+int logits_keep(const float *key, const float *l, const int32_t *ids, int n, logits_rank least, float *l_out,
+		int32_t *ids_out);
 
 #endif

@@ -36,8 +36,8 @@ int sampler_scratch_reserve(struct sampler_scratch *s, int n_vocab)
 	m.items = sl_zalloc_n(n, sizeof *m.items);
 	/* Every bias, then every id once by a penalty and once by being excluded. */
 	m.undo = sl_zalloc_n(2 * n + PROTO_MAX_LOGIT_BIAS, sizeof *m.undo);
-	if (m.l == NULL || m.w == NULL || m.key == NULL || m.ids == NULL || m.sums == NULL ||
-	    m.items == NULL || m.undo == NULL) {
+	if (m.l == NULL || m.w == NULL || m.key == NULL || m.ids == NULL || m.sums == NULL || m.items == NULL ||
+	    m.undo == NULL) {
 		sampler_scratch_dispose(&m);
 		return SL_ENOMEM;
 	}
@@ -108,8 +108,8 @@ static void exclude(struct sampler_scratch *sc, float *logits, const int32_t *id
 }
 
 /* Biases, penalties, exclusions. Whether anything was changed. */
-static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits,
-		   uint64_t index, struct sampler_scratch *sc)
+static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits, uint64_t index,
+		   struct sampler_scratch *sc)
 {
 	BUG_IF(p->n_bias > PROTO_MAX_LOGIT_BIAS, "sampler: %u biases", p->n_bias);
 	sc->n_undo = 0;
@@ -139,8 +139,7 @@ static int tell_top(const float *logits, int n_vocab, double log_z, int n, struc
 	logits_sort(sc->items, have);
 	for (int i = 0; i < have; i++) {
 		int32_t id = logits_rank_index(sc->items[i].rank);
-		out[i] = (struct proto_id_f32){.id = (uint32_t)id,
-					       .v = (float)((double)logits[id] - log_z)};
+		out[i] = (struct proto_id_f32){.id = (uint32_t)id, .v = (float)((double)logits[id] - log_z)};
 	}
 	return have;
 }
@@ -150,8 +149,8 @@ static double log_mass(const float *logits, int n_vocab, float max)
 	return (double)max + log(logits_mass(logits, n_vocab, max, 1, NULL, NULL));
 }
 
-static void tell(const float *logits, int n_vocab, float max, int32_t id, uint8_t n_top,
-		 struct sampler_scratch *sc, struct sampler_choice *out)
+static void tell(const float *logits, int n_vocab, float max, int32_t id, uint8_t n_top, struct sampler_scratch *sc,
+		 struct sampler_choice *out)
 {
 	BUG_IF(n_top > PROTO_MAX_TOP_LOGPROBS, "sampler: %u top log probabilities", n_top);
 	double log_z = log_mass(logits, n_vocab, max);
@@ -237,8 +236,8 @@ static int32_t walk(const struct candidates *c, double u, const struct sampler_s
 	return c->ids != NULL ? c->ids[last] : last;
 }
 
-static int32_t draw(const struct sampler_params *p, const float *logits, int n_vocab, float max,
-		    uint64_t index, struct sampler_scratch *sc)
+static int32_t draw(const struct sampler_params *p, const float *logits, int n_vocab, float max, uint64_t index,
+		    struct sampler_scratch *sc)
 {
 	/* With a temperature so low that its inverse overflows only the largest have any weight. */
 	float inv_t = p->temperature > 1e-30f ? 1 / p->temperature : 1e30f;
@@ -264,8 +263,8 @@ static int32_t draw(const struct sampler_params *p, const float *logits, int n_v
 /* ---- the door ---- */
 
 /* Nothing but the largest is wanted: no pass but the one that finds it, which also passes over NaN. */
-static int32_t draw_greedy(const struct sampler_params *p, const struct sampler_state *state,
-			   float *logits, int n_vocab, uint64_t index, struct sampler_scratch *sc)
+static int32_t draw_greedy(const struct sampler_params *p, const struct sampler_state *state, float *logits,
+			   int n_vocab, uint64_t index, struct sampler_scratch *sc)
 {
 	adjust(p, state, logits, index, sc);
 	int32_t id = logits_argmax(logits, n_vocab);
@@ -276,8 +275,8 @@ static int32_t draw_greedy(const struct sampler_params *p, const struct sampler_
 	return usable ? id : -1;
 }
 
-void sampler_draw(const struct sampler_params *p, const struct sampler_state *state, float *logits,
-		  int n_vocab, uint64_t index, struct sampler_scratch *sc, struct sampler_choice *out)
+void sampler_draw(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
+		  uint64_t index, struct sampler_scratch *sc, struct sampler_choice *out)
 {
 	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab, "sampler: a vocabulary of %d", n_vocab);
 	out->id = -1;
@@ -293,15 +292,15 @@ void sampler_draw(const struct sampler_params *p, const struct sampler_state *st
 	bool adjusted = adjust(p, state, logits, index, sc);
 	float max = adjusted ? logits_clean_max(logits, n_vocab) : said_max;
 	if (isfinite(max))
-		out->id = p->temperature == 0 ? logits_argmax(logits, n_vocab)
-					      : draw(p, logits, n_vocab, max, index, sc);
+		out->id =
+		    p->temperature == 0 ? logits_argmax(logits, n_vocab) : draw(p, logits, n_vocab, max, index, sc);
 	take_back(sc, logits);
 	if (out->id >= 0 && p->want_logprob)
 		tell(logits, n_vocab, said_max, out->id, p->n_top, sc, out);
 }
 
-void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_top,
-			    struct sampler_scratch *sc, struct sampler_choice *out)
+void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_top, struct sampler_scratch *sc,
+			    struct sampler_choice *out)
 {
 	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab, "sampler: a vocabulary of %d", n_vocab);
 	BUG_IF(id < 0 || id >= n_vocab, "sampler: the id %d", id);
@@ -313,9 +312,8 @@ void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_to
 		tell(logits, n_vocab, max, id, n_top, sc, out);
 }
 
-int sampler_top(const struct sampler_params *p, const struct sampler_state *state, float *logits,
-		int n_vocab, uint64_t index, int k, struct sampler_scratch *sc,
-		struct proto_id_f32 *out)
+int sampler_top(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
+		uint64_t index, int k, struct sampler_scratch *sc, struct proto_id_f32 *out)
 {
 	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab || k < 1, "sampler: %d of %d", k, n_vocab);
 	int n = 0;
@@ -323,8 +321,8 @@ int sampler_top(const struct sampler_params *p, const struct sampler_state *stat
 		adjust(p, state, logits, index, sc);
 		float max = logits_clean_max(logits, n_vocab);
 		if (isfinite(max))
-			n = tell_top(logits, n_vocab, log_mass(logits, n_vocab, max),
-				     k < n_vocab ? k : n_vocab, sc, out);
+			n = tell_top(logits, n_vocab, log_mass(logits, n_vocab, max), k < n_vocab ? k : n_vocab, sc,
+				     out);
 		take_back(sc, logits);
 	}
 	return n;

@@ -39,8 +39,8 @@ struct sampler_params {
 	uint32_t choice;     /* which of several answers to one request */
 	uint32_t min_tokens; /* of the answer */
 	bool ignore_eos;
-	bool want_logprob;   /* else logprob is NaN and n_top 0 */
-	uint8_t n_top;       /* likeliest tokens told, at most PROTO_MAX_TOP_LOGPROBS */
+	bool want_logprob; /* else logprob is NaN and n_top 0 */
+	uint8_t n_top;     /* likeliest tokens told, at most PROTO_MAX_TOP_LOGPROBS */
 	uint16_t n_bias;
 	uint8_t n_stop_ids;
 	uint32_t n_end_ids;
@@ -105,21 +105,19 @@ struct sampler_choice {
  * logits [n_vocab] are used and come back as they were, but for a NaN, which becomes -inf. id is -1 if
  * the largest is not finite, before or after biases (nothing is left, or an overflow): the caller
  * fails the sequence. */
-void sampler_draw(const struct sampler_params *p, const struct sampler_state *state, float *logits,
-		  int n_vocab, uint64_t index, struct sampler_scratch *scratch,
-		  struct sampler_choice *out);
+void sampler_draw(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
+		  uint64_t index, struct sampler_scratch *scratch, struct sampler_choice *out);
 
 /* What the model thought of a token that is given: its log probability and the n_top likeliest
  * (≤ PROTO_MAX_TOP_LOGPROBS). As draw does with logits; out->id is -1 as there, else id. */
-void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_top,
-			    struct sampler_scratch *scratch, struct sampler_choice *out);
+void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_top, struct sampler_scratch *scratch,
+			    struct sampler_choice *out);
 
 /* For a search: the k ≤ n_vocab likeliest after biases, penalties and the minimum of tokens (p, state)
  * but without temperature and filters, and their log probabilities among all; likeliest first. How
  * many: fewer than k when the rest is out, 0 as where draw says -1. */
-int sampler_top(const struct sampler_params *p, const struct sampler_state *state, float *logits,
-		int n_vocab, uint64_t index, int k, struct sampler_scratch *scratch,
-		struct proto_id_f32 *out);
+int sampler_top(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
+		uint64_t index, int k, struct sampler_scratch *scratch, struct proto_id_f32 *out);
 
 /* Uniform in [0, 1), 53 bits: what the draw is made with. */
 double sampler_uniform(uint64_t seed, uint32_t choice, uint64_t index);

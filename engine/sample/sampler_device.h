@@ -24,8 +24,8 @@ void sampler_adjusts_dispose(struct sampler_adjusts *a);
 /* Whether the device can draw so. */
 bool sampler_on_device(const struct sampler_params *p, const struct sampler_state *state, int n_vocab);
 /* The draw of the token with this index, as sampler_draw's, from this row; its adjustments are put behind those in a,
- * and out->adjust is set by sampler_adjusts_point. said: kn_draw's, for a token that state does not know yet; 0: it knows
- * all. 0 or SL_ENOMEM. */
+ * and out->adjust is set by sampler_adjusts_point. said: kn_draw's, for a token that state does not know yet; 0: it
+ * knows all. 0 or SL_ENOMEM. */
 int sampler_device_draw(const struct sampler_params *p, const struct sampler_state *state, uint64_t index, int32_t row,
 			int32_t said, struct sampler_adjusts *a, struct kn_draw *out);
 /* Once all draws are made: a no longer moves. They must be in the order in which they were made. */

@@ -55,10 +55,7 @@ bool sampler_needs_state(const struct sampler_params *p)
 	return p->presence_penalty != 0 || p->frequency_penalty != 0 || sampler_needs_prompt(p);
 }
 
-bool sampler_needs_prompt(const struct sampler_params *p)
-{
-	return p->repetition_penalty != 1;
-}
+bool sampler_needs_prompt(const struct sampler_params *p) { return p->repetition_penalty != 1; }
 
 int sampler_state_add_prompt(struct sampler_state *s, const int32_t *ids, size_t n)
 {

@@ -28,10 +28,7 @@ void cost_init(struct cost *c, double fixed_ns, double row_ns)
 	}
 }
 
-static double part(const struct cost *c, int i)
-{
-	return c->theta[i] / unit[i];
-}
+static double part(const struct cost *c, int i) { return c->theta[i] / unit[i]; }
 
 double cost_past_ns(const struct cost *c, struct cost_past past)
 {

@@ -43,10 +43,7 @@ double cost_rows_ns(const struct cost *c, double rows);
 double cost_step_ns(const struct cost *c, uint32_t rows, struct cost_past past);
 
 /* Positions that n rows read which begin after n_past tokens. */
-static inline uint64_t cost_positions(uint64_t n_past, uint64_t n)
-{
-	return n * n_past + n * (n + 1) / 2;
-}
+static inline uint64_t cost_positions(uint64_t n_past, uint64_t n) { return n * n_past + n * (n + 1) / 2; }
 
 /* What n rows after n_past tokens add to a step that has `beside` rows already. */
 double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uint32_t n);

@@ -21,8 +21,7 @@ struct idmap {
 	size_t hint; /* no node stands in a slot before it */
 };
 
-#define idmap_entry(node, type, member) \
-	((type *)(void *)((char *)(node)-offsetof(type, member)))
+#define idmap_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 /* 0 or SL_ENOMEM. */
 int idmap_init(struct idmap *m);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A newcomer first needs room beside its own priority and better ones: there it may displace tenants that hold more than
- * its own, if that is enough for all of its fan-out; otherwise it is refused and nobody goes. Then all that waits must
- * fit: worse ones go until it does.
+ * A newcomer first needs room beside its own priority and better ones: there it may displace tenants that hold more
+ * than its own, if that is enough for all of its fan-out; otherwise it is refused and nobody goes. Then all that waits
+ * must fit: worse ones go until it does.
  *
- * The displaced are freed by others, a little later. Their number is bounded too: beyond it a newcomer that would displace
- * somebody is refused.
+ * The displaced are freed by others, a little later. Their number is bounded too: beyond it a newcomer that would
+ * displace somebody is refused.
  */
 #include "engine/sched/lobby.h"
 
@@ -27,7 +27,10 @@ void lobby_dispose(struct lobby *l)
 
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 
-static uint32_t units_of(const struct lobby_ask *ask) { return ask->n + (uint32_t)(ask->prompt_bytes / LOBBY_UNIT_BYTES); }
+static uint32_t units_of(const struct lobby_ask *ask)
+{
+	return ask->n + (uint32_t)(ask->prompt_bytes / LOBBY_UNIT_BYTES);
+}
 
 static uint64_t held_up_to(const struct lobby *l, uint8_t priority)
 {
@@ -54,7 +57,8 @@ static uint64_t excess(const struct lobby *l, uint8_t priority, uint32_t n)
 {
 	uint64_t units = fair_units(&l->waiting, priority), held = held_up_to(l, priority) + n;
 	uint64_t most = l->max_waiting + l->max_running;
-	uint64_t by_units = units >= l->max_waiting ? units - l->max_waiting + 1 : 0, by_held = held > most ? held - most : 0;
+	uint64_t by_units = units >= l->max_waiting ? units - l->max_waiting + 1 : 0,
+		 by_held = held > most ? held - most : 0;
 	return by_units > by_held ? by_units : by_held;
 }
 
@@ -86,7 +90,8 @@ int lobby_enter(struct lobby *l, struct lobby_entry *e, const struct lobby_ask *
 {
 	uint8_t priority = line_of(ask->priority);
 	BUG_IF(e->state != LOBBY_OUT || ask->n == 0, "an entry that can't wait");
-	if (excess(l, PROTO_PRIORITIES - 1, ask->n) > 0 && l->n_going >= PROTO_PRIORITIES * (l->max_waiting + l->max_running))
+	if (excess(l, PROTO_PRIORITIES - 1, ask->n) > 0 &&
+	    l->n_going >= PROTO_PRIORITIES * (l->max_waiting + l->max_running))
 		return SL_ELIMIT;
 	int rc = displace_richer(l, ask, priority, displaced);
 	if (rc != 0)

@@ -44,15 +44,15 @@ struct lobby {
 struct lobby_ask {
 	uint64_t tenant;
 	uint8_t priority;
-	uint32_t n;         /* sequences, at least 1 */
+	uint32_t n; /* sequences, at least 1 */
 	size_t prompt_bytes;
 };
 
 void lobby_init(struct lobby *l, uint64_t max_waiting, uint64_t max_running);
 /* BUG when an entry is left. */
 void lobby_dispose(struct lobby *l);
-/* Those that have to go for it are put into the list, by their `displaced`, and are GOING: the caller takes them out and
- * ends them, also after SL_ENOMEM. SL_ELIMIT: no room, nobody goes. */
+/* Those that have to go for it are put into the list, by their `displaced`, and are GOING: the caller takes them out
+ * and ends them, also after SL_ENOMEM. SL_ELIMIT: no room, nobody goes. */
 int lobby_enter(struct lobby *l, struct lobby_entry *e, const struct lobby_ask *ask, struct list *displaced);
 /* It waits no more. Nothing unless it does. */
 void lobby_start(struct lobby *l, struct lobby_entry *e);

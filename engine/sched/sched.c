@@ -36,8 +36,8 @@ static bool less_share(const struct heap_node *a, const struct heap_node *b)
 
 int sched_create(const struct sched_config *cfg, struct sched **out)
 {
-	BUG_IF(cfg->step_tokens == 0 || cfg->max_sequences == 0 || cfg->page_tokens == 0 ||
-	       cfg->age_ns == 0, "scheduler: a size is 0");
+	BUG_IF(cfg->step_tokens == 0 || cfg->max_sequences == 0 || cfg->page_tokens == 0 || cfg->age_ns == 0,
+	       "scheduler: a size is 0");
 	struct sched *sc = sl_zalloc(sizeof *sc);
 	if (sc == NULL)
 		return SL_ENOMEM;
@@ -82,10 +82,7 @@ uint32_t sched_n_queued(const struct sched *sc) { return sc->n_queued; }
 
 /* ---- queues ---- */
 
-static uint8_t tier_of(uint8_t priority)
-{
-	return priority < SCHED_TIERS ? priority : SCHED_TIERS - 1;
-}
+static uint8_t tier_of(uint8_t priority) { return priority < SCHED_TIERS ? priority : SCHED_TIERS - 1; }
 
 static uint64_t queue_key(const struct sched_tenant *t, uint8_t tier)
 {
@@ -158,8 +155,7 @@ static void enqueue(struct sched *sc, struct sched_seq *s, uint64_t now)
 	/* New ones are younger than all; one that comes back has mostly been there before them. */
 	struct list *after = q->by_age.prev;
 	int looked = 0;
-	while (after != &q->by_age && list_entry(after, struct sched_seq, by_age)->order > s->order &&
-	       looked++ < 8)
+	while (after != &q->by_age && list_entry(after, struct sched_seq, by_age)->order > s->order && looked++ < 8)
 		after = after->prev;
 	if (looked > 8)
 		after = &q->by_age;
@@ -244,8 +240,8 @@ static void give_slot(struct sched *sc, struct sched_seq *s)
 
 int sched_add(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 {
-	BUG_IF(s->queue != NULL || s->tenant == NULL || s->width == 0 ||
-	       s->width > sc->cfg.max_sequences, "scheduler: a sequence that can't be added");
+	BUG_IF(s->queue != NULL || s->tenant == NULL || s->width == 0 || s->width > sc->cfg.max_sequences,
+	       "scheduler: a sequence that can't be added");
 	s->queue = queue_enter(sc, s);
 	if (s->queue == NULL)
 		return SL_ENOMEM;
@@ -353,8 +349,7 @@ static bool count_other(void *ctx, struct heap_node *node)
 	if (q->tenant == own)
 		return true;
 	double gets = o->own_rows * q->weight / own->weight;
-	gets += ((double)own->share - (double)q->tenant->share) * q->weight /
-		((double)SCHED_WEIGHT * SHARE_UNIT);
+	gets += ((double)own->share - (double)q->tenant->share) * q->weight / ((double)SCHED_WEIGHT * SHARE_UNIT);
 	if (gets <= 0)
 		return true;
 	double part = gets < (double)q->n_rows ? gets / (double)q->n_rows : 1;
@@ -379,7 +374,8 @@ static double prompts_ns(const struct cost *cost, const struct beside *b, double
 		    cost_past_ns(cost, (struct cost_past){.positions = positions, .reads = positions / b->per_step});
 	if (rest >= 1)
 		ns += cost_rows_ns(cost, rest + b->n_decode);
-	return ns + (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = b->reads, .reads = b->reads});
+	return ns +
+	       (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = b->reads, .reads = b->reads});
 }
 
 /* Those of worse tiers are had for the asking. */
@@ -392,8 +388,8 @@ static uint32_t places_held(const struct sched *sc, uint8_t tier)
 }
 
 /* Until s has its first token, with these of its own tenant before it. */
-static double wait_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost, const struct beside *b,
-		      double answer_ns, const struct ahead *own)
+static double wait_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
+		      const struct beside *b, double answer_ns, const struct ahead *own)
 {
 	enum { LOOK = 512 };
 	const struct sched_queue *q = s->queue;
@@ -412,11 +408,12 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 	uint32_t places = sc->cfg.max_sequences, wanted = places_held(sc, q->tier) + n_ahead + s->width;
 	double until_place = wanted > places ? answer_ns * (wanted - places) / places : 0;
 	double until_turn = prompts_ns(cost, b, before, positions);
-	return (until_place > until_turn ? until_place : until_turn) + prompts_ns(cost, b, rows, (double)positions_left(s));
+	return (until_place > until_turn ? until_place : until_turn) +
+	       prompts_ns(cost, b, rows, (double)positions_left(s));
 }
 
-double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
-			double answer_ns, uint32_t *position)
+double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost, double answer_ns,
+			uint32_t *position)
 {
 	enum { LOOK = 512 };
 	const struct sched_queue *q = s->queue;
@@ -454,8 +451,13 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 	struct sched_tenant guest = {.share = sched_tenants_least(tenants), .weight = SCHED_WEIGHT};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		struct sched_queue queue = {.tenant = &guest, .tier = tier_of((uint8_t)i), .weight = SCHED_WEIGHT};
-		struct sched_seq seq = {.queue = &queue, .tenant = &guest, .priority = (uint8_t)i, .n_left = n_rows, .width = 1,
-					.prefilling = true, .credit = true};
+		struct sched_seq seq = {.queue = &queue,
+					.tenant = &guest,
+					.priority = (uint8_t)i,
+					.n_left = n_rows,
+					.width = 1,
+					.prefilling = true,
+					.credit = true};
 		heap_init(&queue.by_turn, earlier_turn);
 		double us = sched_predict_ns(sc, &seq, cost, answer_ns[queue.tier], &position) / 1e3;
 		out->of[i].places_free = places - places_held(sc, queue.tier);
@@ -508,14 +510,14 @@ void sched_validate(const struct sched *sc)
 			uint32_t n = 0;
 			list_each(at, &q->by_age) {
 				const struct sched_seq *s = list_entry(at, struct sched_seq, by_age);
-				BUG_IF(s->queue != q || !s->by_turn.in || !s->prefilling || !s->credit ||
-				       s->blocked, "scheduler: a sequence stands in a wrong queue");
+				BUG_IF(s->queue != q || !s->by_turn.in || !s->prefilling || !s->credit || s->blocked,
+				       "scheduler: a sequence stands in a wrong queue");
 				q_rows += s->rows;
 				positions += s->positions;
 				n++;
 			}
-			BUG_IF(n != q->by_turn.n || q_rows != q->n_rows ||
-			       q->by_share.in != (n > 0), "scheduler: a queue's books are wrong");
+			BUG_IF(n != q->by_turn.n || q_rows != q->n_rows || q->by_share.in != (n > 0),
+			       "scheduler: a queue's books are wrong");
 			rows += q_rows;
 			n_queued += n;
 			n_places += q->n_places;
@@ -528,7 +530,7 @@ void sched_validate(const struct sched *sc)
 		tier_positions += sc->tiers[i].n_positions;
 	}
 	BUG_IF(rows != tier_rows || positions != tier_positions || n_queued != sc->n_queued ||
-	       n_places != sc->n_places || n_places > sc->cfg.max_sequences,
+		   n_places != sc->n_places || n_places > sc->cfg.max_sequences,
 	       "scheduler: the tiers' books are wrong");
 	for (uint32_t i = 0; i < sc->n_started; i++)
 		BUG_IF(sc->started[i]->slot != i + 1 || !sc->started[i]->started,

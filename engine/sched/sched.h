@@ -68,17 +68,17 @@ struct sched_seq {
 	uint64_t served_ns; /* when it last got tokens, or arrived */
 	uint64_t due_ns;    /* not before (its pace); for decoding only */
 	struct sched_tenant *tenant;
-	uint32_t n_past;    /* tokens in its pages */
-	uint32_t n_left;    /* tokens to compute before the next can be drawn; at least 1 */
-	uint32_t n_cached;  /* of these, while it has not started: expected to be there already */
-	uint32_t n_found;   /* pages: of n_cached, while it has not started: those that need not be allocated */
-	uint32_t n_pages;   /* held */
-	uint32_t width;     /* places and rows of a decode step: 1, or more for beams */
-	uint8_t priority;   /* 0 is first */
-	bool started;       /* holds a place */
-	bool prefilling;    /* more than one token of a decode step */
+	uint32_t n_past;   /* tokens in its pages */
+	uint32_t n_left;   /* tokens to compute before the next can be drawn; at least 1 */
+	uint32_t n_cached; /* of these, while it has not started: expected to be there already */
+	uint32_t n_found;  /* pages: of n_cached, while it has not started: those that need not be allocated */
+	uint32_t n_pages;  /* held */
+	uint32_t width;    /* places and rows of a decode step: 1, or more for beams */
+	uint8_t priority;  /* 0 is first */
+	bool started;      /* holds a place */
+	bool prefilling;   /* more than one token of a decode step */
 	bool credit;
-	bool blocked;       /* waits for what another one computes */
+	bool blocked; /* waits for what another one computes */
 
 	/* A plan's answer. */
 	uint32_t n_tokens; /* in this step */
@@ -92,14 +92,14 @@ struct sched_seq {
 	uint64_t came_ns, turn_ns; /* when it was added; as when it is taken to have come */
 	uint64_t positions;        /* as counted in its queue */
 	uint32_t rows;
-	uint32_t slot;             /* among the started, from 1 */
+	uint32_t slot; /* among the started, from 1 */
 };
 
 /* What a sequence would find if it started now. */
 struct sched_look {
 	bool blocked;
 	uint32_t n_cached, n_cached_pages; /* tokens that need not be computed, and pages that need not be allocated */
-	uint32_t n_unpinned; /* of these pages: counted as free so far */
+	uint32_t n_unpinned;               /* of these pages: counted as free so far */
 };
 
 struct sched_owner {
@@ -117,10 +117,10 @@ struct sched_plan {
 	struct sched_seq **run;   /* those with n_tokens > 0, decodes first */
 	struct sched_seq **evict; /* to be evicted before */
 	uint32_t n_run, n_evict;
-	uint32_t n_decode, n_prefill; /* rows of each kind */
+	uint32_t n_decode, n_prefill;   /* rows of each kind */
 	uint32_t rows_left, pages_left; /* of the step's tokens, and of pages: for nobody yet */
-	uint64_t next_due_ns;     /* of those who only wait for their pace; UINT64_MAX: none */
-	bool wants_room;          /* somebody would have got more, had the plan not been gentle */
+	uint64_t next_due_ns;           /* of those who only wait for their pace; UINT64_MAX: none */
+	bool wants_room;                /* somebody would have got more, had the plan not been gentle */
 };
 
 /* ---- tenants: shared by the schedulers of all models. One thread. ---- */
@@ -172,8 +172,8 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
 void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64_t now_ns);
 void sched_remove(struct sched *sc, struct sched_seq *s);
 
-void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost,
-		uint32_t pages_free, uint64_t now_ns, struct sched_plan *out);
+void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost, uint32_t pages_free,
+		uint64_t now_ns, struct sched_plan *out);
 
 /* s decodes in this plan: how many of n more rows, for tokens that may follow, the plan has room for.
  * They are its tenant's. */
@@ -181,8 +181,8 @@ uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, cons
 
 /* When s would have its first token if it had credit now: ns from now. *position: how many others
  * of its tier and better ones have not started. answer_ns: how long an answer takes on the average. */
-double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
-			double answer_ns, uint32_t *position);
+double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost, double answer_ns,
+			uint32_t *position);
 
 /* What one more would meet, of each priority: n_rows of a prompt, of a tenant that has nothing here. answer_ns
  * [SCHED_TIERS]: of a tier and better ones. */
@@ -191,7 +191,7 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 
 /* What there is to do, for whoever shares a device among several (engine/step/turns.h). */
 struct sched_demand {
-	uint32_t load;    /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
+	uint32_t load;       /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
 	uint8_t best_tier;   /* of them; SCHED_TIERS: there are none */
 	uint8_t best_prompt; /* of those with a prompt to compute */
 };

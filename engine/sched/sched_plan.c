@@ -86,20 +86,17 @@ static bool holds_too_much(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_queue *q = s->queue;
 	const struct sched_tier *tier = &p->sc->tiers[q->tier];
-	return (uint64_t)(q->n_places - s->width) * tier->weight >=
-	       (uint64_t)tier->n_places * q->weight;
+	return (uint64_t)(q->n_places - s->width) * tier->weight >= (uint64_t)tier->n_places * q->weight;
 }
 
 static bool holds_less(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_queue *q = s->queue;
 	const struct sched_tier *tier = &p->sc->tiers[q->tier];
-	return (uint64_t)(q->n_places + s->width) * tier->weight <=
-	       (uint64_t)tier->n_places * q->weight;
+	return (uint64_t)(q->n_places + s->width) * tier->weight <= (uint64_t)tier->n_places * q->weight;
 }
 
-static bool may_evict(const struct planning *p, const struct sched_seq *victim,
-		      const struct sched_seq *by)
+static bool may_evict(const struct planning *p, const struct sched_seq *victim, const struct sched_seq *by)
 {
 	if (victim == by || victim->evict)
 		return false;
@@ -149,8 +146,8 @@ static bool goes_with_others(const struct planning *p, const struct sched_seq *v
 	return may_evict(p, v, by) && (!v->credit || v->queue->tier > by->queue->tier);
 }
 
-/* Those give up their places and pages if that may be enough for by: what they share with each other only (a flood of equal
- * prompts) is in nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
+/* Those give up their places and pages if that may be enough for by: what they share with each other only (a flood of
+ * equal prompts) is in nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
 static void evict_sharing(struct planning *p, const struct sched_seq *by, uint64_t want)
 {
 	uint64_t at_most = p->free;
@@ -219,8 +216,7 @@ static bool make_place(struct planning *p, const struct sched_seq *by)
 		for (uint32_t i = 0; i < p->sc->n_started; i++) {
 			struct sched_seq *v = p->sc->started[i];
 			bool paused = !v->credit && p->now - v->served_ns >= p->cfg->paused_ns;
-			if (may_evict(p, v, by) && (v->credit || paused) &&
-			    (worst == NULL || worse_victim(v, worst)))
+			if (may_evict(p, v, by) && (v->credit || paused) && (worst == NULL || worse_victim(v, worst)))
 				worst = v;
 		}
 		if (worst == NULL)
@@ -305,8 +301,7 @@ static double part_beside(const struct sched_seq *worse, const struct sched_seq 
 }
 
 /* Whether t has had more than the one whose prompt is to be computed, beyond what a step gives. */
-static bool has_had_more(const struct planning *p, const struct sched_seq *s,
-			 const struct sched_seq *than)
+static bool has_had_more(const struct planning *p, const struct sched_seq *s, const struct sched_seq *than)
 {
 	if (s->queue->tier != than->queue->tier)
 		return s->queue->tier > than->queue->tier;
@@ -337,8 +332,8 @@ static uint32_t rows_beside(const struct planning *p, const struct sched_seq *s)
 	return rows < 1 ? 1 : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
 }
 
-/* Decodes of worse tiers beside a better one's prompt. Their part is one for all tenants and tiers: otherwise the more of them
- * there are, the longer the prompt takes. One of them goes on in any step, so they age and none starves. */
+/* Decodes of worse tiers beside a better one's prompt. Their part is one for all tenants and tiers: otherwise the more
+ * of them there are, the longer the prompt takes. One of them goes on in any step, so they age and none starves. */
 struct beside_worse {
 	uint32_t n_kept;
 	double left_ns;
@@ -391,10 +386,7 @@ static void hold_back_decodes(struct planning *p)
 /* ---- prompts ---- */
 
 /* What prompts may add to a step: some of the target is left to what no cost foresees. */
-static double itl_budget_ns(const struct sched_config *cfg)
-{
-	return 0.8 * (double)cfg->itl_target_ns;
-}
+static double itl_budget_ns(const struct sched_config *cfg) { return 0.8 * (double)cfg->itl_target_ns; }
 
 static uint32_t at_least_a_chunk(uint32_t rows, uint32_t most)
 {
@@ -402,8 +394,7 @@ static uint32_t at_least_a_chunk(uint32_t rows, uint32_t most)
 	return rows < most ? rows : most;
 }
 
-uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside,
-			  uint32_t n_past)
+uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside, uint32_t n_past)
 {
 	uint32_t most = cfg->step_tokens;
 	if (cfg->itl_target_ns == 0)
@@ -526,7 +517,8 @@ static struct sched_seq *better_waiting(const struct planning *p, const struct s
 /* As far as can be seen without looking what it would find. */
 static bool can_start(const struct planning *p, const struct sched_seq *s)
 {
-	return s->started || (p->n_places + s->width <= p->cfg->max_sequences && p->free >= p->promised + pages_to_finish(p, s));
+	return s->started ||
+	       (p->n_places + s->width <= p->cfg->max_sequences && p->free >= p->promised + pages_to_finish(p, s));
 }
 
 static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_past)
@@ -562,9 +554,11 @@ static uint32_t rows_of_part(const struct planning *p, struct taken part, uint32
 
 static void join_step(struct planning *p, const struct sched_seq *s, uint32_t n_past)
 {
-	uint32_t before = p->plan->n_prefill, rows = sched_step_rows(p->sc, s->queue, p->cost, p->plan->n_decode, n_past);
+	uint32_t before = p->plan->n_prefill,
+		 rows = sched_step_rows(p->sc, s->queue, p->cost, p->plan->n_decode, n_past);
 	double times = 1 / part_beside(p->first, s);
-	uint32_t part = rows_of_part(p, (struct taken){(uint32_t)(times * p->better.rows), times * p->better.ns}, n_past);
+	uint32_t part =
+	    rows_of_part(p, (struct taken){(uint32_t)(times * p->better.rows), times * p->better.ns}, n_past);
 	rows = rows > before ? rows - before : 0;
 	if (s->queue->tier == p->first->queue->tier && before > 0 && rows > part)
 		rows = part;
@@ -582,7 +576,8 @@ static uint32_t rows_beside_first(const struct planning *p, const struct sched_s
 	if (p->first == NULL || !is_better(p->first, s))
 		return UINT32_MAX;
 	double part = part_beside(s, p->first), rows = part * p->better.rows;
-	struct taken left = {rows > p->worse.rows ? (uint32_t)(rows - p->worse.rows) : 0, part * p->better.ns - p->worse.ns};
+	struct taken left = {rows > p->worse.rows ? (uint32_t)(rows - p->worse.rows) : 0,
+			     part * p->better.ns - p->worse.ns};
 	return rows_of_part(p, left, s->n_past);
 }
 
@@ -664,7 +659,8 @@ static void go_on(struct planning *p)
 	}
 }
 
-/* The first's own decodes, or that somebody better might come, have kept the step short; and somebody better is here. */
+/* The first's own decodes, or that somebody better might come, have kept the step short; and somebody better is here.
+ */
 static void call_better(struct planning *p)
 {
 	struct sched_seq *s = better_waiting(p, p->first);
@@ -706,13 +702,20 @@ static void plan_prompts(struct planning *p)
 		call_better(p);
 }
 
-void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost,
-		uint32_t pages_free, uint64_t now_ns, struct sched_plan *out)
+void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost, uint32_t pages_free,
+		uint64_t now_ns, struct sched_plan *out)
 {
 	*out = (struct sched_plan){.run = sc->run, .evict = sc->evicted, .next_due_ns = UINT64_MAX};
-	struct planning p = {.sc = sc, .cfg = &sc->cfg, .owner = owner, .cost = cost, .plan = out,
-			     .now = now_ns, .free = pages_free, .n_places = sc->n_places,
-			     .n_tiers = SCHED_TIERS, .rows_left = sc->cfg.step_tokens};
+	struct planning p = {.sc = sc,
+			     .cfg = &sc->cfg,
+			     .owner = owner,
+			     .cost = cost,
+			     .plan = out,
+			     .now = now_ns,
+			     .free = pages_free,
+			     .n_places = sc->n_places,
+			     .n_tiers = SCHED_TIERS,
+			     .rows_left = sc->cfg.step_tokens};
 	list_init(&p.aside);
 	for (uint32_t i = 0; i < sc->n_started; i++) {
 		sc->started[i]->n_tokens = 0;

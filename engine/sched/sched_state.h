@@ -18,8 +18,8 @@ struct sched_queue {
 	struct sched_tenant *tenant;
 	uint8_t tier;
 	uint32_t weight;
-	uint32_t n_seqs;   /* added, queued or not */
-	uint32_t n_places; /* held */
+	uint32_t n_seqs;           /* added, queued or not */
+	uint32_t n_places;         /* held */
 	struct heap_node by_share; /* among the tier's, while something is queued */
 	uint64_t share_key;        /* the share at which it stands there; the true one is not less */
 	struct heap by_turn;
@@ -55,8 +55,7 @@ void sched_bring_back(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
 /* The queue whose tenant has had least; NULL when nothing waits in this tier. */
 struct sched_queue *sched_first_queue(struct sched_tier *tier);
 /* Tokens of prefill in a step beside decodes that are to be spared. */
-uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside,
-			  uint32_t n_past);
+uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside, uint32_t n_past);
 /* And in one without: all that a step has; of prompts of q, where better ones have been here, as many as take a moment,
  * for one that comes meanwhile waits for all of it. */
 uint32_t sched_step_rows(const struct sched *sc, const struct sched_queue *q, const struct cost *cost, uint32_t beside,

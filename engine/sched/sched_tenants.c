@@ -52,7 +52,8 @@ static uint64_t least_share(struct sched_tenants *t)
 uint64_t sched_tenants_least(const struct sched_tenants *t)
 {
 	/* An old key is not above the true share of its tenant. */
-	return t->active.top != NULL ? heap_entry(t->active.top, const struct sched_tenant, active)->active_key : t->floor;
+	return t->active.top != NULL ? heap_entry(t->active.top, const struct sched_tenant, active)->active_key
+				     : t->floor;
 }
 
 struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest, uint32_t weight)

@@ -14,14 +14,15 @@ void spec_rate_init(struct spec_rate *r, double accept)
 
 void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accepted)
 {
-	BUG_IF(n_accepted > n_compared || n_compared > n_accepted + 1, "speculation: %u of %u accepted",
-	       n_accepted, n_compared);
+	BUG_IF(n_accepted > n_compared || n_compared > n_accepted + 1, "speculation: %u of %u accepted", n_accepted,
+	       n_compared);
 	for (uint32_t i = 0; i < n_accepted; i++)
 		r->accept += recent * (1 - r->accept);
 	if (n_compared > n_accepted)
 		r->accept -= recent * r->accept;
 	else
-		r->patience = SPEC_FIRST_PATIENCE; /* what it says is right: only what rows are thought to cost may be wrong */
+		r->patience =
+		    SPEC_FIRST_PATIENCE; /* what it says is right: only what rows are thought to cost may be wrong */
 }
 
 static double expected(double accept, uint32_t n)
@@ -34,16 +35,12 @@ static double expected(double accept, uint32_t n)
 	return sum;
 }
 
-double spec_expected(const struct spec_rate *r, uint32_t n)
-{
-	return expected(r->accept, n);
-}
+double spec_expected(const struct spec_rate *r, uint32_t n) { return expected(r->accept, n); }
 
 static struct cost_past past_with(const struct spec_now *now, uint32_t n_past, uint32_t n)
 {
-	return (struct cost_past){
-	    .positions = now->past.positions + (double)cost_positions((uint64_t)n_past + 1, n),
-	    .reads = now->past.reads + n};
+	return (struct cost_past){.positions = now->past.positions + (double)cost_positions((uint64_t)n_past + 1, n),
+				  .reads = now->past.reads + n};
 }
 
 void spec_cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns)
@@ -73,10 +70,7 @@ static void draw_curve(const struct spec_now *now, struct curve *out)
 	out->past_ns = cost_past_ns(now->cost, now->past);
 }
 
-static double plain_ns(const struct curve *c)
-{
-	return c->ns[0] + c->past_ns;
-}
+static double plain_ns(const struct curve *c) { return c->ns[0] + c->past_ns; }
 
 /* The step with a draft of n, without what drafting costs once. */
 static double draft_ns(const struct curve *c, const struct spec_now *now, uint32_t n_past, uint32_t n,
@@ -86,8 +80,8 @@ static double draft_ns(const struct curve *c, const struct spec_now *now, uint32
 }
 
 /* The length of the greatest throughput, and what it gains over none. */
-static uint32_t best_length(const struct curve *c, double accept, const struct spec_now *now, uint32_t n_past, uint32_t most,
-			    const struct spec_price *price, double *gain)
+static uint32_t best_length(const struct curve *c, double accept, const struct spec_now *now, uint32_t n_past,
+			    uint32_t most, const struct spec_price *price, double *gain)
 {
 	uint32_t best = 0;
 	double plain = now->tokens / plain_ns(c), once = price->spread > 0 ? price->once_ns / price->spread : 0;

@@ -25,16 +25,16 @@ enum arch_rope_scaling {
 enum { ARCH_MAX_ROT = 512 }; /* pairs of one head at most */
 
 struct arch_rope {
-	int n_rot;  /* of head_dim: the first n_rot elements turn */
+	int n_rot;   /* of head_dim: the first n_rot elements turn */
 	bool halves; /* pairs (i, i + n_rot/2) as Hugging Face has them, else (2i, 2i + 1) */
 	double base;
 	enum arch_rope_scaling scaling;
-	double factor;                /* LINEAR, LLAMA3, YARN */
-	double low_freq, high_freq;   /* LLAMA3 */
-	double beta_fast, beta_slow;  /* YARN */
-	bool fractional;              /* YARN: the ramp's ends are not rounded to whole pairs */
-	double magnitude;             /* YARN, LONGROPE: on cosine and sine; 0: the scaling's own rule */
-	int original_ctx;             /* LLAMA3, YARN, LONGROPE */
+	double factor;               /* LINEAR, LLAMA3, YARN */
+	double low_freq, high_freq;  /* LLAMA3 */
+	double beta_fast, beta_slow; /* YARN */
+	bool fractional;             /* YARN: the ramp's ends are not rounded to whole pairs */
+	double magnitude;            /* YARN, LONGROPE: on cosine and sine; 0: the scaling's own rule */
+	int original_ctx;            /* LLAMA3, YARN, LONGROPE */
 	/* Divisors of each pair's frequency, n_rot/2 of them: LONGROPE (chosen by whether the model's
 	 * n_ctx exceeds original_ctx) or a file's own rope_freqs; n_factors is 0 when there are none. */
 	int n_factors;
@@ -46,14 +46,14 @@ struct model_arch {
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
 	float rms_eps;
 	bool tied_embeddings;
-	bool qkv_bias;   /* Qwen2 */
-	bool qk_norm;    /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
-	bool post_norms; /* RMS norms of what attention and feed-forward add: Gemma 2, 3 */
+	bool qkv_bias;          /* Qwen2 */
+	bool qk_norm;           /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
+	bool post_norms;        /* RMS norms of what attention and feed-forward add: Gemma 2, 3 */
 	float norm_gain_offset; /* added to every norm's gain when it is read: 1 for Gemma in
 				   Hugging Face folders, 0 in GGUF where it is already in the weights */
 	enum arch_act act;
-	float embed_scale;  /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
-	float attn_scale;   /* of q·k: usually 1/sqrt(head_dim) */
+	float embed_scale;                 /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
+	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
 	int window;         /* positions a windowed layer sees, its own included; 0: no window anywhere */
 	int window_pattern; /* every window_pattern-th layer sees everything; 0: every layer is windowed */

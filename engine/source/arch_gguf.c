@@ -25,10 +25,21 @@ static const struct family families[] = {
     {.name = "qwen2", .halves = true, .qkv_bias = true},
     {.name = "qwen3", .halves = true, .qk_norm = true},
     {.name = "phi3", .halves = true},
-    {.name = "gemma2", .halves = true, .gelu = true, .scaled_embed = true, .post_norms = true,
-     .window_pattern = 2, .odd_scale_layers = 46},
-    {.name = "gemma3", .halves = true, .gelu = true, .scaled_embed = true, .post_norms = true, .qk_norm = true,
-     .window_pattern = 6, .odd_scale_layers = 62},
+    {.name = "gemma2",
+     .halves = true,
+     .gelu = true,
+     .scaled_embed = true,
+     .post_norms = true,
+     .window_pattern = 2,
+     .odd_scale_layers = 46},
+    {.name = "gemma3",
+     .halves = true,
+     .gelu = true,
+     .scaled_embed = true,
+     .post_norms = true,
+     .qk_norm = true,
+     .window_pattern = 6,
+     .odd_scale_layers = 62},
 };
 
 struct reader {
@@ -157,14 +168,18 @@ static int read_longrope(struct reader *r, const struct model_file *f, struct mo
 {
 	struct arch_rope *rope = &a->rope;
 	if (model_file_find(f, "rope_factors_long.weight") == NULL)
-		return rope->scaling != ARCH_ROPE_LONGROPE ? 0 : sl_errf(r->err, SL_EINVAL, "%s: %s.rope.scaling.type is longrope, but tensor "
-									 "rope_factors_long.weight is missing", gguf_path(r->g), r->family);
+		return rope->scaling != ARCH_ROPE_LONGROPE ? 0
+							   : sl_errf(r->err, SL_EINVAL,
+								     "%s: %s.rope.scaling.type is longrope, but tensor "
+								     "rope_factors_long.weight is missing",
+								     gguf_path(r->g), r->family);
 	rope->scaling = ARCH_ROPE_LONGROPE;
 	int rc = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, &rope->original_ctx);
 	if (rc == 0)
 		rc = get_float_or(r, "rope.scaling.attn_factor", 0.01, 100, &rope->magnitude);
 	bool far = a->n_ctx > rope->original_ctx;
-	return rc != 0 ? rc : read_factors(f, far ? "rope_factors_long.weight" : "rope_factors_short.weight", rope, r->err);
+	return rc != 0 ? rc
+		       : read_factors(f, far ? "rope_factors_long.weight" : "rope_factors_short.weight", rope, r->err);
 }
 
 static int read_rope(struct reader *r, const struct model_file *f, const struct family *family, struct model_arch *a)
@@ -209,8 +224,8 @@ static int unknown_family(const struct gguf *g, struct proto_str name, struct sl
 	size_t n = 0;
 	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
 		n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", families[i].name);
-	return sl_errf(err, SL_EUNSUPPORTED, "%s: architecture \"%.*s\" is not supported (supported: %s)",
-		       gguf_path(g), (int)(name.n > 40 ? 40 : name.n), name.at, known);
+	return sl_errf(err, SL_EUNSUPPORTED, "%s: architecture \"%.*s\" is not supported (supported: %s)", gguf_path(g),
+		       (int)(name.n > 40 ? 40 : name.n), name.at, known);
 }
 
 static int read_shape(struct reader *r, struct model_arch *a)
@@ -261,7 +276,7 @@ static int read_attention(struct reader *r, const struct family *family, struct 
 	if (rc == 0)
 		rc = get_int_or(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, &a->window_pattern);
 	a->attn_softcap = (float)softcap;
-	a->final_softcap = (float)final;
+	a->final_softcap = (float) final;
 	a->attn_scale = scale > 0 ? (float)scale : arch_gguf_attn_scale(a);
 	return rc;
 }

@@ -79,7 +79,8 @@ static bool get_bool(struct reader *r, const char *key, bool fallback)
 
 static void read_factors(struct reader *r, const json_t *list, const char *key, struct arch_rope *rope)
 {
-	if (!json_is_array(list) || json_array_size(list) != (size_t)rope->n_rot / 2 || rope->n_rot / 2 > ARCH_MAX_ROT) {
+	if (!json_is_array(list) || json_array_size(list) != (size_t)rope->n_rot / 2 ||
+	    rope->n_rot / 2 > ARCH_MAX_ROT) {
 		fault(r, SL_EINVAL, key, "is not a list of a factor for each pair");
 		return;
 	}
@@ -114,11 +115,12 @@ static void read_longrope(struct reader *r, const json_t *scaling, int n_ctx, st
 /* How much sharper the scores get, on sine and cosine, by a factor of the context: the paper's rule times mscale. */
 static double sharper(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
-/* transformers takes mscale and mscale_all_dim together or not at all. One alone is read in two ways, by it and by DeepSeek's own
- * code, which are the same for these values only. */
+/* transformers takes mscale and mscale_all_dim together or not at all. One alone is read in two ways, by it and by
+ * DeepSeek's own code, which are the same for these values only. */
 static void read_yarn(struct reader *r, const json_t *scaling, struct arch_rope *rope)
 {
-	double mscale = number_in(r, scaling, "mscale", 0, 100, -1), all = number_in(r, scaling, "mscale_all_dim", 0, 100, -1), given = 0;
+	double mscale = number_in(r, scaling, "mscale", 0, 100, -1),
+	       all = number_in(r, scaling, "mscale_all_dim", 0, 100, -1), given = 0;
 	const json_t *truncate = get(r, scaling, "truncate");
 	rope->scaling = ARCH_ROPE_YARN;
 	rope->beta_fast = number_in(r, scaling, "beta_fast", 0, 1e4, 32);
@@ -170,8 +172,9 @@ static void read_scaling(struct reader *r, const json_t *scaling, struct model_a
 		if (original * rope->factor > a->n_ctx && original * rope->factor <= ARCH_MAX_CTX)
 			a->n_ctx = (int)(original * rope->factor);
 	} else {
-		fault(r, SL_EUNSUPPORTED, "rope_scaling", "is of a kind that this version does not know (known: linear, "
-							  "llama3, yarn, longrope)");
+		fault(r, SL_EUNSUPPORTED, "rope_scaling",
+		      "is of a kind that this version does not know (known: linear, "
+		      "llama3, yarn, longrope)");
 	}
 }
 
@@ -254,7 +257,8 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 
 static void read_act(struct reader *r, struct model_arch *a, bool gemma)
 {
-	const json_t *v = gemma ? get(r, r->config, "hidden_activation") : NULL, *older = get(r, r->config, "hidden_act");
+	const json_t *v = gemma ? get(r, r->config, "hidden_activation") : NULL,
+		     *older = get(r, r->config, "hidden_act");
 	const char *act = json_string_value(v != NULL ? v : older);
 	if (v != NULL && older != NULL && !json_equal(v, older))
 		fault(r, SL_EUNSUPPORTED, "hidden_act", "is not what hidden_activation is");
@@ -295,7 +299,8 @@ static void read_shape(struct reader *r, struct model_arch *a, const struct defa
 	a->n_ctx = get_int(r, "max_position_embeddings", 1, ARCH_MAX_CTX, d->n_ctx);
 	if (r->rc != 0)
 		return;
-	a->n_kv_heads = get_int(r, "num_key_value_heads", 1, a->n_heads, d->n_kv_heads > 0 ? d->n_kv_heads : a->n_heads);
+	a->n_kv_heads =
+	    get_int(r, "num_key_value_heads", 1, a->n_heads, d->n_kv_heads > 0 ? d->n_kv_heads : a->n_heads);
 	int head_dim = d->head_dim > 0 ? d->head_dim : a->n_embd / a->n_heads;
 	a->head_dim = get_int(r, "head_dim", 2, 1024, head_dim >= 2 ? head_dim : 2);
 	if (r->rc == 0 && (a->n_heads % a->n_kv_heads != 0 || a->head_dim % 2 != 0 || a->head_dim > 1024 ||
@@ -312,12 +317,14 @@ static bool ends(const char *s, const char *with)
 /* A model that makes text: not one that classifies, or has another code around the same layers. */
 static void read_kind(struct reader *r, const struct hf_folder *folder, const char *family)
 {
-	const json_t *classes = json_object_get(hf_root(folder), "architectures"), *inner = get(r, r->config, "model_type");
+	const json_t *classes = json_object_get(hf_root(folder), "architectures"),
+		     *inner = get(r, r->config, "model_type");
 	for (size_t i = 0; i < json_array_size(classes); i++) {
 		const char *name = json_string_value(json_array_get(classes, i));
 		if (name == NULL || (!ends(name, "ForCausalLM") && !ends(name, "ForConditionalGeneration")))
-			fault(r, SL_EUNSUPPORTED, "architectures", "names a class that is not supported (supported: …ForCausalLM, "
-								   "…ForConditionalGeneration)");
+			fault(r, SL_EUNSUPPORTED, "architectures",
+			      "names a class that is not supported (supported: …ForCausalLM, "
+			      "…ForConditionalGeneration)");
 	}
 	const char *text = json_string_value(inner), *other = text != NULL ? hf_family(text) : family;
 	if (other == NULL || strcmp(other, family) != 0)
@@ -331,7 +338,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	if (family == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
-			       "qwen3, phi3, gemma2, gemma3)", r.path, type);
+			       "qwen3, phi3, gemma2, gemma3)",
+			       r.path, type);
 	*a = (struct model_arch){.embed_scale = 1};
 	snprintf(a->family, sizeof a->family, "%s", family);
 	bool gemma = strncmp(family, "gemma", 5) == 0;
@@ -339,7 +347,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	read_shape(&r, a, &d);
 	if (r.rc != 0)
 		return r.rc;
-	a->rms_eps = (float)number_in(&r, r.config, "rms_norm_eps", 1e-12, 0.1, strcmp(family, "phi3") == 0 ? 1e-5 : 1e-6);
+	a->rms_eps =
+	    (float)number_in(&r, r.config, "rms_norm_eps", 1e-12, 0.1, strcmp(family, "phi3") == 0 ? 1e-5 : 1e-6);
 	read_act(&r, a, gemma);
 	a->qkv_bias = strcmp(family, "qwen2") == 0;
 	a->qk_norm = strcmp(family, "qwen3") == 0 || strcmp(family, "gemma3") == 0;

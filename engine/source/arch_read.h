@@ -21,7 +21,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 
 /* Keys that the two have not asked for: SL_EUNSUPPORTED names one that changes answers (key_rules.h). */
 int arch_check_gguf(const struct key_seen *seen, const struct gguf *g, struct model_arch *a, struct sl_err *err);
-int arch_check_hf(const struct key_seen *seen, const struct hf_folder *folder, struct model_arch *a, struct sl_err *err);
+int arch_check_hf(const struct key_seen *seen, const struct hf_folder *folder, struct model_arch *a,
+		  struct sl_err *err);
 
 /* The scale of q·k that a GGUF file of this family and shape has without a key for it. */
 float arch_gguf_attn_scale(const struct model_arch *a);

@@ -61,7 +61,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
 	/* What readers of the format take for granted and no key can change. */
 	if (gemma3 && a->rope_windowed.base != 10000)
-		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g", a->rope_windowed.base);
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g",
+			       a->rope_windowed.base);
 	if (a->window > 0 && a->window_pattern != (gemma2 ? 2 : gemma3 ? 6 : 0))
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a window in all but every %dth layer",
 			       a->window_pattern);

@@ -51,7 +51,9 @@ int convert_rows(const struct convert *c, uint64_t first, uint64_t n, void *out)
 	uint64_t from = 0, running = 0;
 	for (uint64_t t = 0; t < n_threads; t++) {
 		uint64_t to = n * (t + 1) / n_threads;
-		slices[t] = (struct slice){.c = c, .first = first + from, .n = to - from,
+		slices[t] = (struct slice){.c = c,
+					   .first = first + from,
+					   .n = to - from,
 					   .out = (uint8_t *)out + from * kn_row_bytes(c->type, c->width)};
 		from = to;
 		/* The last slice, and whatever no thread can be had for, is done here. */

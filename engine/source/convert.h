@@ -17,8 +17,8 @@ struct convert {
 	/* Fills row's bytes in that type, instead; or NULL. */
 	void (*raw_row)(void *ctx, uint64_t row, uint8_t *out);
 	void *ctx;
-	int type;     /* to */
-	size_t width; /* elements of a row, a multiple of the type's block */
+	int type;      /* to */
+	size_t width;  /* elements of a row, a multiple of the type's block */
 	int n_threads; /* 0: one for each core */
 };
 

@@ -190,10 +190,7 @@ static int set_template(struct hf_folder *f, const char *name, struct proto_str 
 	return 0;
 }
 
-static bool is(struct proto_str s, const char *word)
-{
-	return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
-}
+static bool is(struct proto_str s, const char *word) { return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0; }
 
 /* [{"name": "default", "template": "…"}, …]: the one named default. */
 static int scan_templates(struct hf_folder *f, const char *name, struct json_scan *j, struct sl_err *err)
@@ -348,8 +345,8 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 	else if (exists(f, "model.safetensors"))
 		rc = add_part(f, (struct proto_str){.at = "model.safetensors", .n = 17}, err);
 	else
-		rc = sl_errf(err, SL_EINVAL, "%s: neither model.safetensors nor model.safetensors.index.json is there%s",
-			     f->path,
+		rc = sl_errf(err, SL_EINVAL,
+			     "%s: neither model.safetensors nor model.safetensors.index.json is there%s", f->path,
 			     exists(f, "pytorch_model.bin") || exists(f, "pytorch_model.bin.index.json")
 				 ? " (pytorch_model.bin is not supported)"
 				 : "");
@@ -371,10 +368,16 @@ static int convert(struct hf_folder *f, const struct st_tensor *s, char *name, s
 		   struct sl_err *err)
 {
 	if (s->type < 0 || s->n_dims > GGUF_MAX_DIMS)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has dtype %s in %d dimensions (supported: F32, F16, "
-			       "BF16 in up to %d)", f->path, s->name, s->dtype, s->n_dims, GGUF_MAX_DIMS);
-	*t = (struct model_tensor){.name = name, .type = s->type, .n_dims = s->n_dims, .dims = {1, 1, 1, 1},
-				   .data = s->data, .bytes = s->bytes};
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "%s: tensor %s has dtype %s in %d dimensions (supported: F32, F16, "
+			       "BF16 in up to %d)",
+			       f->path, s->name, s->dtype, s->n_dims, GGUF_MAX_DIMS);
+	*t = (struct model_tensor){.name = name,
+				   .type = s->type,
+				   .n_dims = s->n_dims,
+				   .dims = {1, 1, 1, 1},
+				   .data = s->data,
+				   .bytes = s->bytes};
 	for (int d = 0; d < s->n_dims; d++)
 		t->dims[d] = s->dims[s->n_dims - 1 - d];
 	return 0;
@@ -430,7 +433,8 @@ static bool is_tied(const struct hf_folder *f)
 		tied = json_object_get(f->root, "tie_word_embeddings");
 	/* Only Gemma's class ties them where the file says nothing. */
 	const char *family = hf_family(f->model_type);
-	return tied != NULL && !json_is_null(tied) ? json_is_true(tied) : family != NULL && strncmp(family, "gemma", 5) == 0;
+	return tied != NULL && !json_is_null(tied) ? json_is_true(tied)
+						   : family != NULL && strncmp(family, "gemma", 5) == 0;
 }
 
 static const struct st_tensor *find_theirs(const void *folder, const char *name)
@@ -443,7 +447,8 @@ static const struct st_tensor *find_theirs(const void *folder, const char *name)
 	return NULL;
 }
 
-/* The name that a tensor has here; false: it is none of a text model, or a part of another one. *packed: of four bits. */
+/* The name that a tensor has here; false: it is none of a text model, or a part of another one. *packed: of four bits.
+ */
 static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
 {
 	const char *family = hf_family(f->model_type), *theirs = s->name;
@@ -456,14 +461,18 @@ static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *
 }
 
 /* A matrix of four bits, which is made when it is wanted. */
-static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m, struct model_tensor *t,
-			  struct sl_err *err)
+static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m,
+			  struct model_tensor *t, struct sl_err *err)
 {
 	int rc = hf_int4_matrix(&f->int4, s, find_theirs, f, f->path, m, err);
 	if (rc != 0)
 		return rc;
 	int type = hf_int4_type(m);
-	*t = (struct model_tensor){.name = name, .type = type, .n_dims = 2, .dims = {m->n_in, m->n_out, 1, 1}, .packed = m,
+	*t = (struct model_tensor){.name = name,
+				   .type = type,
+				   .n_dims = 2,
+				   .dims = {m->n_in, m->n_out, 1, 1},
+				   .packed = m,
 				   .bytes = m->n_out * kn_row_bytes(type, m->n_in)};
 	return 0;
 }
@@ -497,7 +506,8 @@ int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct
 				continue;
 			size_t bytes = strlen(name) + 1;
 			memcpy(at, name, bytes);
-			rc = packed ? convert_packed(f, s, at, matrix++, &tensors[used], err) : convert(f, s, at, &tensors[used], err);
+			rc = packed ? convert_packed(f, s, at, matrix++, &tensors[used], err)
+				    : convert(f, s, at, &tensors[used], err);
 			at += bytes;
 			used++;
 		}
@@ -529,11 +539,12 @@ int hf_open(const char *path, struct hf_folder **out, struct sl_err *err)
 	for (size_t n = strlen(f->path); n > 1 && f->path[n - 1] == '/'; n--)
 		f->path[n - 1] = '\0';
 	int rc;
-	if ((rc = read_config(f, err)) != 0 || (rc = read_end_ids(f, err)) != 0 ||
-	    (rc = read_template(f, err)) != 0 || (rc = open_weights(f, err)) != 0) {
+	if ((rc = read_config(f, err)) != 0 || (rc = read_end_ids(f, err)) != 0 || (rc = read_template(f, err)) != 0 ||
+	    (rc = open_weights(f, err)) != 0) {
 		hf_close(f);
-		return rc == SL_ENOTFOUND ? sl_errf(err, SL_EINVAL, "%s: not a model's folder: it has no config.json", path)
-					  : rc;
+		return rc == SL_ENOTFOUND
+			   ? sl_errf(err, SL_EINVAL, "%s: not a model's folder: it has no config.json", path)
+			   : rc;
 	}
 	*out = f;
 	return 0;

@@ -33,8 +33,8 @@ int hf_count_tokens(const struct hf_folder *f);
 
 /* The tensors that a text model has, under GGUF's names (in storage of f), in the files' order.
  * Vectors of F16 or BF16 are F32 here; embeddings and output have no more rows than the tokenizer has
- * tokens (many models are published with some more, that never were trained). Matrices of four bits have no data yet but what
- * they are made of (hf_int4.h). The array is the caller's (sl_free). */
+ * tokens (many models are published with some more, that never were trained). Matrices of four bits have no data yet
+ * but what they are made of (hf_int4.h). The array is the caller's (sl_free). */
 int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err);
 
 /* Tokens that end an answer, from generation_config.json and config.json. */

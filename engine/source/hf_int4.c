@@ -18,8 +18,10 @@ static const uint32_t awq_place[IN_WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static int unsupported(const char *path, const char *what, struct sl_err *err)
 {
-	return sl_errf(err, SL_EUNSUPPORTED, "%s/config.json: quantization_config: %s is not supported: take the model's F32, F16 or BF16 "
-		       "folder, or a GGUF file", path, what);
+	return sl_errf(err, SL_EUNSUPPORTED,
+		       "%s/config.json: quantization_config: %s is not supported: take the model's F32, F16 or BF16 "
+		       "folder, or a GGUF file",
+		       path, what);
 }
 
 static bool is_text(const json_t *j, const char *key, const char *text)
@@ -88,7 +90,8 @@ static int read_packed(const json_t *j, const char *path, struct hf_int4 *out, s
 		return unsupported(path, "kv_cache_scheme", err);
 	if (json_is_object(sparsity) && json_object_size(sparsity) > 0 && !is_text(sparsity, "format", "dense"))
 		return unsupported(path, "sparsity_config", err);
-	const json_t *one = json_object_iter_value(json_object_iter((json_t *)(uintptr_t)groups)), *w = json_object_get(one, "weights");
+	const json_t *one = json_object_iter_value(json_object_iter((json_t *)(uintptr_t)groups)),
+		     *w = json_object_get(one, "weights");
 	if (!is_off(one, "input_activations") || !is_off(one, "output_activations"))
 		return unsupported(path, "compressed-tensors with quantized activations", err);
 	if (json_integer_value(json_object_get(w, "num_bits")) != 4 || !is_text(w, "type", "int"))
@@ -136,8 +139,9 @@ static const char *integers_of(const struct hf_int4 *how)
 
 bool hf_int4_names(const struct hf_int4 *how, const char *name, char *out, size_t out_bytes, bool *belongs)
 {
-	static const char *const others[2][4] = {{".qzeros", ".scales", ".g_idx", ".scales"},
-						 {".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"}};
+	static const char *const others[2][4] = {
+	    {".qzeros", ".scales", ".g_idx", ".scales"},
+	    {".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"}};
 	const char *suffix = integers_of(how);
 	*belongs = false;
 	for (size_t i = 0; i < 4; i++)
@@ -155,12 +159,14 @@ static int wrong(const char *path, const char *name, const char *what, struct sl
 
 static bool has_shape(const struct st_tensor *t, const char *dtype, uint64_t rows, uint64_t width)
 {
-	return t->n_dims == 2 && t->dims[0] == rows && t->dims[1] == width && (dtype == NULL || strcmp(t->dtype, dtype) == 0);
+	return t->n_dims == 2 && t->dims[0] == rows && t->dims[1] == width &&
+	       (dtype == NULL || strcmp(t->dtype, dtype) == 0);
 }
 
 /* The tensor beside q that is called so. */
 static const struct st_tensor *companion(const struct hf_int4 *how, const struct st_tensor *q, const char *suffix,
-					 const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx)
+					 const struct st_tensor *(*find)(const void *ctx, const char *name),
+					 const void *ctx)
 {
 	char name[ST_MAX_NAME + 32];
 	snprintf(name, sizeof name, "%.*s%s", (int)(strlen(q->name) - strlen(integers_of(how))), q->name, suffix);
@@ -180,8 +186,8 @@ static bool shape_agrees(const struct st_tensor *t, const struct hf_int4_matrix 
 }
 
 int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
-		   const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx, const char *path,
-		   struct hf_int4_matrix *out, struct sl_err *err)
+		   const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx,
+		   const char *path, struct hf_int4_matrix *out, struct sl_err *err)
 {
 	bool packed = how->form == HF_INT4_PACKED, gptq = how->form == HF_INT4_GPTQ;
 	const struct st_tensor *scales = companion(how, q, packed ? ".weight_scale" : ".scales", find, ctx);
@@ -192,12 +198,18 @@ int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
 	uint64_t n_out = packed ? q->dims[0] : gptq ? q->dims[1] : q->dims[1] * IN_WORD;
 	uint64_t n_in = packed ? q->dims[1] * IN_WORD : gptq ? q->dims[0] * IN_WORD : q->dims[0];
 	uint64_t group = how->group > 0 ? how->group : n_in;
-	*out = (struct hf_int4_matrix){.how = how, .name = q->name, .q = q->data, .n_out = (uint32_t)n_out, .n_in = (uint32_t)n_in,
-				       .group = (uint32_t)group, .q_bytes = q->bytes};
+	*out = (struct hf_int4_matrix){.how = how,
+				       .name = q->name,
+				       .q = q->data,
+				       .n_out = (uint32_t)n_out,
+				       .n_in = (uint32_t)n_in,
+				       .group = (uint32_t)group,
+				       .q_bytes = q->bytes};
 	if (n_in > MOST_SIDE || n_out > MOST_SIDE || n_in % group != 0 || group % SMALL != 0)
 		return wrong(path, q->name, "is no whole number of groups wide", err);
 	uint64_t groups = n_in / group;
-	if (scales == NULL || scales->type < 0 || !has_shape(scales, NULL, packed ? n_out : groups, packed ? groups : n_out))
+	if (scales == NULL || scales->type < 0 ||
+	    !has_shape(scales, NULL, packed ? n_out : groups, packed ? groups : n_out))
 		return wrong(path, q->name, "has no scales of its shape", err);
 	if (zeros != NULL && (n_out % IN_WORD != 0 || !has_shape(zeros, "I32", packed ? n_out / IN_WORD : groups,
 								 packed ? groups : n_out / IN_WORD)))
@@ -222,16 +234,14 @@ int hf_int4_type(const struct hf_int4_matrix *m)
 	return !m->how->symmetric ? KN_Q4_1 : m->group % LARGE == 0 ? KN_INT4 : KN_Q4_0;
 }
 
-static uint32_t nibble(const uint32_t *words, uint64_t at, uint32_t place)
-{
-	return words[at] >> 4 * place & 15;
-}
+static uint32_t nibble(const uint32_t *words, uint64_t at, uint32_t place) { return words[at] >> 4 * place & 15; }
 
 static uint32_t integer_at(const struct hf_int4_matrix *m, uint32_t out, uint32_t k)
 {
 	switch (m->how->form) {
 	case HF_INT4_GPTQ: return nibble(m->q, (uint64_t)(k / IN_WORD) * m->n_out + out, k % IN_WORD);
-	case HF_INT4_AWQ: return nibble(m->q, (uint64_t)k * (m->n_out / IN_WORD) + out / IN_WORD, awq_place[out % IN_WORD]);
+	case HF_INT4_AWQ:
+		return nibble(m->q, (uint64_t)k * (m->n_out / IN_WORD) + out / IN_WORD, awq_place[out % IN_WORD]);
 	default: return nibble(m->q, (uint64_t)out * (m->n_in / IN_WORD) + k / IN_WORD, k % IN_WORD);
 	}
 }
@@ -250,7 +260,8 @@ static uint32_t zero_at(const struct hf_int4_matrix *m, uint32_t out, uint32_t g
 
 static float scale_at(const struct hf_int4_matrix *m, uint32_t out, uint32_t group)
 {
-	uint64_t at = m->how->form == HF_INT4_PACKED ? (uint64_t)out * (m->n_in / m->group) + group : (uint64_t)group * m->n_out + out;
+	uint64_t at = m->how->form == HF_INT4_PACKED ? (uint64_t)out * (m->n_in / m->group) + group
+						     : (uint64_t)group * m->n_out + out;
 	float f;
 	size_t bytes = kn_type_block_bytes(m->scale_type);
 	kn_dequantize(m->scale_type, (const uint8_t *)m->scales + at * bytes, 1, &f);
@@ -258,10 +269,7 @@ static float scale_at(const struct hf_int4_matrix *m, uint32_t out, uint32_t gro
 }
 
 /* check() has seen that it fits. */
-static void put_half(uint8_t *to, float f)
-{
-	(void)kn_quantize_row(KN_F16, &f, 1, to);
-}
+static void put_half(uint8_t *to, float f) { (void)kn_quantize_row(KN_F16, &f, 1, to); }
 
 /* 32 integers from k on, as every type here has them: nibble i low for i < 16. */
 static void put_integers(const struct hf_int4_matrix *m, uint32_t out, uint32_t k, uint8_t *to)
@@ -294,15 +302,19 @@ static int check(const struct hf_int4_matrix *m, const char *path, struct sl_err
 {
 	for (uint32_t k = 0; m->g_idx != NULL && k < m->n_in; k++)
 		if (m->g_idx[k] != (int32_t)(k / m->group))
-			return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %.200s: its weights are in another order (desc_act), which is not "
-				       "supported", path, m->name);
+			return sl_errf(err, SL_EUNSUPPORTED,
+				       "%s: tensor %.200s: its weights are in another order (desc_act), which is not "
+				       "supported",
+				       path, m->name);
 	for (uint32_t out = 0; out < m->n_out; out++)
 		for (uint32_t g = 0; g < m->n_in / m->group; g++) {
 			float most = fabsf(scale_at(m, out, g)) * (m->how->symmetric ? 1.0f : 16.0f);
 			if (!(most < 65504.0f))
 				return wrong(path, m->name, "has a scale that is no number or too large", err);
 			if (m->how->symmetric && zero_at(m, out, g) != 8)
-				return wrong(path, m->name, "has a zero point other than 8, but the configuration says symmetric", err);
+				return wrong(path, m->name,
+					     "has a zero point other than 8, but the configuration says symmetric",
+					     err);
 		}
 	return 0;
 }
@@ -310,7 +322,8 @@ static int check(const struct hf_int4_matrix *m, const char *path, struct sl_err
 int hf_int4_make(const struct hf_int4_matrix *m, const char *path, int n_threads, void *out, struct sl_err *err)
 {
 	struct hf_int4_matrix copy = *m;
-	struct convert c = {.raw_row = make_row, .ctx = &copy, .type = hf_int4_type(m), .width = m->n_in, .n_threads = n_threads};
+	struct convert c = {
+	    .raw_row = make_row, .ctx = &copy, .type = hf_int4_type(m), .width = m->n_in, .n_threads = n_threads};
 	int rc = check(m, path, err);
 	if (rc != 0)
 		return rc;

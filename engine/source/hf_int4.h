@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of four bits as Hugging Face folders have them: GPTQ's and AWQ's tensors, and those that compressed-tensors calls
- * pack-quantized. Integers of 4 bits, a scale for each group of weights along K and output, and for it a zero point.
+ * Matrices of four bits as Hugging Face folders have them: GPTQ's and AWQ's tensors, and those that compressed-tensors
+ * calls pack-quantized. Integers of 4 bits, a scale for each group of weights along K and output, and for it a zero
+ * point.
  *
  *  form    integers, I32                             zero points                          scales
  *  gptq    qweight [K/8][out], 8 of K in a word      qzeros [groups][out/8], less one     scales [groups][out]
@@ -9,12 +10,12 @@
  *          5 7 of eight from the low bits on
  *  packed  weight_packed [out][K/8]                  weight_zero_point [out/8][groups]    weight_scale [out][groups]
  *
- * A weight is scale · (q - zero). Where all zero points are 8 they become INT4 (groups of a multiple of 128) or Q4_0 (of 32): exactly, if the
- * scales are float16; a scale of another type is rounded to it, 2^-11 of it at most. With zero points they become Q4_1 with a
- * minimum of -scale · zero in float16, which is off by 2^-11 of it at most.
+ * A weight is scale · (q - zero). Where all zero points are 8 they become INT4 (groups of a multiple of 128) or Q4_0
+ * (of 32): exactly, if the scales are float16; a scale of another type is rounded to it, 2^-11 of it at most. With zero
+ * points they become Q4_1 with a minimum of -scale · zero in float16, which is off by 2^-11 of it at most.
  *
- * Sources: Frantar et al., "GPTQ", 2023, and AutoGPTQ's qlinear_cuda; Lin et al., "AWQ", 2024, and AutoAWQ's pack functions;
- * compressed-tensors' pack_to_int32.
+ * Sources: Frantar et al., "GPTQ", 2023, and AutoGPTQ's qlinear_cuda; Lin et al., "AWQ", 2024, and AutoAWQ's pack
+ * functions; compressed-tensors' pack_to_int32.
  */
 #ifndef ENGINE_HF_INT4_H
 #define ENGINE_HF_INT4_H
@@ -30,36 +31,37 @@ enum hf_int4_form { HF_INT4_NONE, HF_INT4_GPTQ, HF_INT4_AWQ, HF_INT4_PACKED };
 struct hf_int4 {
 	enum hf_int4_form form;
 	uint32_t group;    /* weights of one scale; 0: a whole row */
-	bool symmetric;	   /* all zero points are 8 */
+	bool symmetric;    /* all zero points are 8 */
 	uint32_t zero_off; /* to be added to a zero point as it is stored */
 };
 
 /* Of a quantization_config; path is the folder's, for the line that names what is not supported. */
 int hf_int4_config(const json_t *config, const char *path, struct hf_int4 *out, struct sl_err *err);
 
-/* Whether a tensor of that name is a matrix's integers: then *out becomes the name that the matrix would have in floats. Whether it only
- * belongs to one: false, and *belongs. */
+/* Whether a tensor of that name is a matrix's integers: then *out becomes the name that the matrix would have in
+ * floats. Whether it only belongs to one: false, and *belongs. */
 bool hf_int4_names(const struct hf_int4 *how, const char *name, char *out, size_t out_bytes, bool *belongs);
 
 struct hf_int4_matrix {
 	const struct hf_int4 *how;
-	const char *name; /* of its integers */
+	const char *name;          /* of its integers */
 	const uint32_t *q, *zeros; /* NULL: all are 8 */
-	const int32_t *g_idx;	   /* NULL: none */
+	const int32_t *g_idx;      /* NULL: none */
 	const void *scales;
 	int scale_type;
 	uint32_t n_out, n_in, group;
 	uint64_t q_bytes;
 };
 
-/* The matrix whose integers are q; find gives a tensor by its name, or NULL. Shapes and types are checked, no number is read. */
+/* The matrix whose integers are q; find gives a tensor by its name, or NULL. Shapes and types are checked, no number is
+ * read. */
 int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
-		   const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx, const char *path,
-		   struct hf_int4_matrix *out, struct sl_err *err);
+		   const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx,
+		   const char *path, struct hf_int4_matrix *out, struct sl_err *err);
 /* The weight type that it becomes. */
 int hf_int4_type(const struct hf_int4_matrix *m);
-/* All of it in that type to out, of n_out · kn_row_bytes, on several threads (0: all). SL_EINVAL names what is not as the
- * configuration says, SL_EUNSUPPORTED that its weights are reordered (desc_act). */
+/* All of it in that type to out, of n_out · kn_row_bytes, on several threads (0: all). SL_EINVAL names what is not as
+ * the configuration says, SL_EUNSUPPORTED that its weights are reordered (desc_act). */
 int hf_int4_make(const struct hf_int4_matrix *m, const char *path, int n_threads, void *out, struct sl_err *err);
 
 #endif

@@ -41,10 +41,7 @@ static int fault(const struct vocab *v, int code, const char *what)
 	return sl_errf(v->err, code, "%s/tokenizer.json: %s", hf_path(v->folder), what);
 }
 
-static bool is(struct proto_str s, const char *word)
-{
-	return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
-}
+static bool is(struct proto_str s, const char *word) { return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0; }
 
 static bool contains(struct proto_str s, const char *word)
 {
@@ -203,7 +200,9 @@ static int put_unescaped(struct vocab *v, struct proto_str raw)
 	if (text != NULL && n != SIZE_MAX)
 		gguf_item_str(v->w, text, n);
 	sl_free(text);
-	return text == NULL ? fault(v, SL_ENOMEM, "no memory") : n == SIZE_MAX ? fault(v, SL_EINVAL, "a malformed escape") : 0;
+	return text == NULL    ? fault(v, SL_ENOMEM, "no memory")
+	       : n == SIZE_MAX ? fault(v, SL_EINVAL, "a malformed escape")
+			       : 0;
 }
 
 static int count_merges(struct vocab *v, uint64_t *n)
@@ -357,7 +356,8 @@ static const char *known_pre(const struct vocab *v)
 static int put_kind(struct vocab *v)
 {
 	if (!is(v->kind, "BPE") && v->kind.n > 0)
-		return sl_errf(v->err, SL_EUNSUPPORTED, "%s/tokenizer.json: a tokenizer of type %.*s can't be written to GGUF",
+		return sl_errf(v->err, SL_EUNSUPPORTED,
+			       "%s/tokenizer.json: a tokenizer of type %.*s can't be written to GGUF",
 			       hf_path(v->folder), (int)(v->kind.n > 30 ? 30 : v->kind.n), v->kind.at);
 	if (v->merges.at == NULL)
 		return fault(v, SL_EINVAL, "its model has no merges");
@@ -365,7 +365,8 @@ static int put_kind(struct vocab *v)
 	if (v->byte_fallback) {
 		gguf_put_str(v->w, "tokenizer.ggml.model", "llama", 5);
 		gguf_put_str(v->w, "tokenizer.ggml.pre", "default", 7);
-		bool prefix = contains(v->normalizer, "\"Prepend\"") || contains(v->pre, "\"prepend_scheme\": \"first\"") ||
+		bool prefix = contains(v->normalizer, "\"Prepend\"") ||
+			      contains(v->pre, "\"prepend_scheme\": \"first\"") ||
 			      contains(v->pre, "\"prepend_scheme\":\"first\"");
 		gguf_put_bool(v->w, "tokenizer.ggml.add_space_prefix", prefix);
 		if ((rc = rank_scores(v)) != 0)
@@ -384,8 +385,9 @@ static int put_kind(struct vocab *v)
 	}
 	const char *pre = known_pre(v);
 	if (pre == NULL)
-		return fault(v, SL_EUNSUPPORTED, "its pre-tokenizer has no name in GGUF (known: gpt-2, llama-bpe, smaug-bpe, qwen2, "
-					       "tekken, gpt-4o)");
+		return fault(v, SL_EUNSUPPORTED,
+			     "its pre-tokenizer has no name in GGUF (known: gpt-2, llama-bpe, smaug-bpe, qwen2, "
+			     "tekken, gpt-4o)");
 	gguf_put_str(v->w, "tokenizer.ggml.model", "gpt2", 4);
 	gguf_put_str(v->w, "tokenizer.ggml.pre", pre, strlen(pre));
 	rc = put_tokens(v);
@@ -399,7 +401,8 @@ static bool begins_with_special(const struct vocab *v)
 	if (single == NULL)
 		return false;
 	size_t left = v->post.n - (size_t)(single - v->post.at);
-	const char *special = memmem(single, left, "\"SpecialToken\"", 14), *text = memmem(single, left, "\"Sequence\"", 10);
+	const char *special = memmem(single, left, "\"SpecialToken\"", 14),
+		   *text = memmem(single, left, "\"Sequence\"", 10);
 	return special != NULL && (text == NULL || special < text);
 }
 

@@ -26,8 +26,9 @@ bool key_was_seen(const struct key_seen *s, const void *object, const char *key)
 /* Parts of names that say what a key is about. */
 static bool is_telling(const char *key)
 {
-	static const char *const words[] = {"rope", "rotary", "attn", "attention", "softcap", "soft_cap", "multiplier", "scaling",
-					    "alibi", "causal", "bidirectional", "window", "logit", "expert", "layer_types"};
+	static const char *const words[] = {"rope",          "rotary",     "attn",    "attention", "softcap",
+					    "soft_cap",      "multiplier", "scaling", "alibi",     "causal",
+					    "bidirectional", "window",     "logit",   "expert",    "layer_types"};
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
 		if (strstr(key, words[i]) != NULL)
 			return true;
@@ -77,8 +78,8 @@ static int refuse(const struct key_check *c, const char *key, const char *value,
 	char name[80], what[64];
 	one_line(name, sizeof name, key);
 	one_line(what, sizeof what, value);
-	return sl_errf(c->err, SL_EUNSUPPORTED, "%s: %s%s is %s, which is not supported%s%s%s", c->where, c->prefix, name, what,
-		       but != NULL ? " (supported: " : "", but != NULL ? but : "", but != NULL ? ")" : "");
+	return sl_errf(c->err, SL_EUNSUPPORTED, "%s: %s%s is %s, which is not supported%s%s%s", c->where, c->prefix,
+		       name, what, but != NULL ? " (supported: " : "", but != NULL ? but : "", but != NULL ? ")" : "");
 }
 
 int key_check(const struct key_check *c, const char *key, const char *value)
@@ -86,8 +87,8 @@ int key_check(const struct key_check *c, const char *key, const char *value)
 	for (const struct key_rule *r = c->rules; r->key != NULL; r++)
 		if (fits(r, key, c->family))
 			return r->neutral == NULL || strcmp(value, "null") == 0 || is_one_of(r->neutral, value)
-				       ? 0
-				       : refuse(c, key, value, r->neutral[0] != '\0' ? r->neutral : NULL);
+				   ? 0
+				   : refuse(c, key, value, r->neutral[0] != '\0' ? r->neutral : NULL);
 	if (c->strict || is_telling(key))
 		return is_one_of("null|false|[]|{}", value) ? 0 : refuse(c, key, value, NULL);
 	note_unknown(c->arch, c->prefix, key);

@@ -110,7 +110,8 @@ static void put_gguf_tensors(const struct gguf *g, struct model_tensor *out)
 {
 	for (size_t i = 0; i < gguf_n_tensors(g); i++, out++) {
 		const struct gguf_tensor *t = gguf_tensor_at(g, i);
-		*out = (struct model_tensor){.name = t->name, .type = t->type, .n_dims = t->n_dims, .data = t->data, .bytes = t->bytes};
+		*out = (struct model_tensor){
+		    .name = t->name, .type = t->type, .n_dims = t->n_dims, .data = t->data, .bytes = t->bytes};
 		memcpy(out->dims, t->dims, sizeof t->dims);
 	}
 }
@@ -165,8 +166,12 @@ static int open_random(struct model_file *f, struct sl_err *err)
 	put_gguf_tensors(f->random->head, f->tensors);
 	for (size_t i = 0; i < f->random->n; i++) {
 		const struct random_matrix *x = &f->random->matrices[i];
-		f->tensors[n + i] = (struct model_tensor){.name = x->name, .type = x->type, .n_dims = 2, .dims = {x->n_in, x->n_out, 1, 1},
-							  .noise = x->noise, .bytes = x->n_out * kn_row_bytes(x->type, (size_t)x->n_in)};
+		f->tensors[n + i] = (struct model_tensor){.name = x->name,
+							  .type = x->type,
+							  .n_dims = 2,
+							  .dims = {x->n_in, x->n_out, 1, 1},
+							  .noise = x->noise,
+							  .bytes = x->n_out * kn_row_bytes(x->type, (size_t)x->n_in)};
 	}
 	snprintf(f->name, sizeof f->name, "%s", f->path);
 	snprintf(f->form, sizeof f->form, "made at random");
@@ -250,22 +255,24 @@ static void float_row(void *ctx, uint64_t row, float *out)
 	kn_dequantize(t->type, (const uint8_t *)t->data + row * kn_row_bytes(t->type, width), width, out);
 }
 
-/* Four bits with one scale for 128 weights are too few for what tokens begin and end with: those two stay as they are, as checkpoints of
- * that kind have them. */
+/* Four bits with one scale for 128 weights are too few for what tokens begin and end with: those two stay as they are,
+ * as checkpoints of that kind have them. */
 static bool quantizes(const struct model_tensor *t, int type)
 {
 	bool floats = t->type == KN_F32 || t->type == KN_F16 || t->type == KN_BF16;
 	bool ends = strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0;
 	if (type == KN_INT4 && ends)
 		return false;
-	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type && t->n_dims == 2 && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
+	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type && t->n_dims == 2 &&
+	       t->dims[0] % (uint64_t)kn_type_block(type) == 0;
 }
 
 static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threads, struct convert_progress *p,
 			   struct sl_err *err)
 {
 	struct model_tensor *t = &f->tensors[i];
-	struct convert c = {.row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
+	struct convert c = {
+	    .row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
 	size_t row_bytes = kn_row_bytes(type, c.width);
 	uint64_t rows = t->dims[1], piece = (4u << 20) / c.width + 1;
 	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
@@ -315,7 +322,8 @@ int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, str
 	int rc = f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(keys_of(f), out, err);
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
 	/* Rows without a token: they are never sampled on purpose, but an id of theirs must be one. */
-	if (rc == 0 && embed != NULL && embed->dims[1] <= ARCH_MAX_VOCAB && tokenizer_pad(*out, (size_t)embed->dims[1]) != 0) {
+	if (rc == 0 && embed != NULL && embed->dims[1] <= ARCH_MAX_VOCAB &&
+	    tokenizer_pad(*out, (size_t)embed->dims[1]) != 0) {
 		tokenizer_destroy(*out);
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
 	}
@@ -345,7 +353,8 @@ uint64_t model_file_text(const struct model_file *f)
 		enum gguf_value type;
 		struct proto_str value, key = gguf_raw_key(g, i, &type, &value);
 		if (makes_tokens(key))
-			sum += XXH3_64bits_withSeed(value.at, value.n, XXH3_64bits_withSeed(key.at, key.n, (uint64_t)type));
+			sum += XXH3_64bits_withSeed(value.at, value.n,
+						    XXH3_64bits_withSeed(key.at, key.n, (uint64_t)type));
 	}
 	return sum;
 }

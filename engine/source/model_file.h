@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model on disk, whatever form it has: one GGUF file, a GGUF split in several files (any part's
- * path names it), or a Hugging Face folder (config.json, tokenizer.json, safetensors); or one that a path only describes
- * (random_source.h). Behind it the
- * tensors have GGUF's names ("blk.3.attn_q.weight"), whatever the files call them, and everything
- * is checked: a tensor's bytes lie in a mapping that lives until model_file_close.
+ * path names it), or a Hugging Face folder (config.json, tokenizer.json, safetensors); or one that a path only
+ * describes (random_source.h). Behind it the tensors have GGUF's names ("blk.3.attn_q.weight"), whatever the files call
+ * them, and everything is checked: a tensor's bytes lie in a mapping that lives until model_file_close.
  */
 #ifndef ENGINE_MODEL_FILE_H
 #define ENGINE_MODEL_FILE_H
@@ -39,7 +38,7 @@ int model_file_open(const char *path, struct model_file **out, struct sl_err *er
 void model_file_close(struct model_file *f);
 
 const char *model_file_path(const struct model_file *f);
-uint64_t model_file_bytes(const struct model_file *f); /* of all parts */
+uint64_t model_file_bytes(const struct model_file *f);   /* of all parts */
 const char *model_file_name(const struct model_file *f); /* "" when it has none */
 /* In a few words: "GGUF v3", "GGUF v3 in 4 parts", "safetensors in 2 parts", "made at random". */
 const char *model_file_form(const struct model_file *f);
@@ -50,8 +49,9 @@ int model_file_arch(const struct model_file *f, struct model_arch *out, struct s
 size_t model_file_n_tensors(const struct model_file *f);
 const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i);
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
-/* Before the data of t, a tensor of f, are read: makes them, if its file has them in another form, until model_file_let_go or
- * model_file_close. Once they are there nothing. SL_ENOMEM, SL_EINVAL: they are not as the file says. */
+/* Before the data of t, a tensor of f, are read: makes them, if its file has them in another form, until
+ * model_file_let_go or model_file_close. Once they are there nothing. SL_ENOMEM, SL_EINVAL: they are not as the file
+ * says. */
 int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err);
 /* A tensor of f whose bytes nobody will read again, because a backend has made its own of them: what is
  * mapped leaves memory, what was converted is freed. */
@@ -63,15 +63,15 @@ bool model_file_is_random(const struct model_file *f);
 /* Replaces every matrix of F32, F16 or BF16 by one of that type, in memory, where the type's blocks
  * fit its rows. Several threads (0: all); a piece of a few MiB at a time beside what is kept. */
 struct convert_progress;
-int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p,
-			struct sl_err *err);
+int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p, struct sl_err *err);
 
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err);
 /* The chat template's text, borrowed; SL_ENOTFOUND when there is none. */
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err);
 /* Of all that makes tokens of text, template too: equal for files that do it alike. 0: unknown (a folder). */
 uint64_t model_file_text(const struct model_file *f);
-/* The GGUF behind it, for listing its keys; NULL for a Hugging Face folder. Of one without a file, that which has the rest. */
+/* The GGUF behind it, for listing its keys; NULL for a Hugging Face folder. Of one without a file, that which has the
+ * rest. */
 const struct gguf *model_file_gguf(const struct model_file *f);
 /* The files behind it, GGUF's parts in order; 0 of them for a Hugging Face folder or where there is none. */
 size_t model_file_n_parts(const struct model_file *f);

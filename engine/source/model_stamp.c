@@ -30,7 +30,8 @@ static void add_part(XXH3_state_t *x, const struct gguf *g)
 	XXH3_128bits_update(x, g->file.at, (size_t)(data - g->file.at));
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		add_samples(x, &g->tensors[i]);
-		map_file_let_go(g->tensors[i].data, (size_t)g->tensors[i].bytes); /* a page comes with many neighbours */
+		map_file_let_go(g->tensors[i].data,
+				(size_t)g->tensors[i].bytes); /* a page comes with many neighbours */
 	}
 }
 

@@ -5,8 +5,8 @@
  *
  * In it are, of every part: its length, when its content last changed and when anything of it did (the system
  * sets the latter, nobody else can: a file that was written to has another one even if its other time was
- * set back), a digest of its whole head (keys, names, types, shapes, offsets) and of some bytes of every tensor. Not in it
- * are its path and inode, so a file may be opened by any name; moving or copying it makes another stamp, which costs
+ * set back), a digest of its whole head (keys, names, types, shapes, offsets) and of some bytes of every tensor. Not in
+ * it are its path and inode, so a file may be opened by any name; moving or copying it makes another stamp, which costs
  * making things again and nothing else.
  */
 #ifndef ENGINE_MODEL_STAMP_H

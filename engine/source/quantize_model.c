@@ -72,7 +72,8 @@ static struct source source_of(const struct job *j, const struct model_tensor *t
 		return s;
 	if (t->n_dims == 1 && ends(t->name, "norm.weight"))
 		s.add = j->arch.norm_gain_offset;
-	if (strcmp(j->arch.family, "llama") == 0 && (ends(t->name, ".attn_q.weight") || ends(t->name, ".attn_k.weight")))
+	if (strcmp(j->arch.family, "llama") == 0 &&
+	    (ends(t->name, ".attn_q.weight") || ends(t->name, ".attn_k.weight")))
 		s.pair_heads = j->arch.head_dim;
 	return s;
 }
@@ -100,7 +101,10 @@ static int declare_tensors(struct job *j)
 static int write_tensor(struct job *j, const struct model_tensor *t)
 {
 	struct source s = source_of(j, t);
-	struct convert c = {.row = source_row, .ctx = &s, .type = type_of(j, t), .width = (size_t)t->dims[0],
+	struct convert c = {.row = source_row,
+			    .ctx = &s,
+			    .type = type_of(j, t),
+			    .width = (size_t)t->dims[0],
 			    .n_threads = j->n_threads};
 	int rc = model_file_bring(j->file, t, j->err);
 	if (rc != 0)
@@ -121,7 +125,7 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 static bool is_of_the_file(struct proto_str key)
 {
 	static const char *const keys[] = {"general.alignment", "general.file_type", "general.quantization_version",
-					   "split.no", "split.count", "split.tensors.count"};
+					   "split.no",          "split.count",       "split.tensors.count"};
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
 		if (key.n == strlen(keys[i]) && memcmp(key.at, keys[i], key.n) == 0)
 			return true;
@@ -145,8 +149,10 @@ static int folder_keys(struct job *j)
 	if (rc != 0)
 		return rc;
 	if (strcmp(j->arch.family, "llama") == 0 && j->arch.rope.n_rot != j->arch.head_dim)
-		return sl_errf(j->err, SL_EUNSUPPORTED, "%s: rope that turns a part of each head has no GGUF form for "
-			       "this family", model_file_path(j->file));
+		return sl_errf(j->err, SL_EUNSUPPORTED,
+			       "%s: rope that turns a part of each head has no GGUF form for "
+			       "this family",
+			       model_file_path(j->file));
 	rc = arch_write_keys(&j->arch, j->w, j->err);
 	gguf_put_str(j->w, "general.name", name, strlen(name));
 	return rc != 0 ? rc : hf_write_tokenizer(j->folder, j->arch.n_vocab, j->w, j->err);
@@ -208,9 +214,14 @@ int quantize_model(const char *in, const char *out, bool replace, const struct w
 		model_file_close(f);
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights that are in no file are not converted", in);
 	}
-	struct job j = {.file = f, .plan = plan, .folder = model_file_folder(f), .n_layers = count_layers(f),
-			.n_threads = n_threads, .tied = model_file_find(f, "output.weight") == NULL,
-			.progress = p != NULL ? p : &mine, .err = err};
+	struct job j = {.file = f,
+			.plan = plan,
+			.folder = model_file_folder(f),
+			.n_layers = count_layers(f),
+			.n_threads = n_threads,
+			.tied = model_file_find(f, "output.weight") == NULL,
+			.progress = p != NULL ? p : &mine,
+			.err = err};
 	rc = check_is_no_source(f, out, err);
 	if (rc == 0)
 		rc = gguf_writer_create(out, replace, &j.w, err);

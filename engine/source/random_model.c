@@ -61,7 +61,8 @@ static void pooled_row(void *ctx, uint64_t row, uint8_t *out)
 	const struct noise *n = ctx;
 	uint64_t state = mix(n->seed ^ mix(row)), pool_blocks = POOL_FLOATS / (n->width / n->blocks_of_row);
 	for (size_t i = 0; i < n->blocks_of_row; i++)
-		memcpy(out + i * n->block_bytes, n->pool + mix(state + i) % pool_blocks * n->block_bytes, n->block_bytes);
+		memcpy(out + i * n->block_bytes, n->pool + mix(state + i) % pool_blocks * n->block_bytes,
+		       n->block_bytes);
 }
 
 struct tensor_spec {
@@ -112,13 +113,15 @@ static void each(struct run *r, const struct tensor_spec *t)
 	const struct random_model *m = r->m;
 	if (r->rc != 0)
 		return;
-	int type = t->n_out == 0 ? KN_F32
-				 : weight_plan_type(&m->plan, t->name, t->n_in, m->arch.n_layers,
-						    m->arch.tied_embeddings);
+	int type = t->n_out == 0
+		       ? KN_F32
+		       : weight_plan_type(&m->plan, t->name, t->n_in, m->arch.n_layers, m->arch.tied_embeddings);
 	uint64_t rows = t->n_out > 0 ? t->n_out : 1;
 	if (r->matrix != NULL && t->n_out > 0) {
 		uint64_t number = r->tensor++;
-		struct random_matrix x = {.type = type, .n_in = t->n_in, .n_out = t->n_out,
+		struct random_matrix x = {.type = type,
+					  .n_in = t->n_in,
+					  .n_out = t->n_out,
 					  .noise = {.seed = seed_of(m, t, number), .spread = t->spread}};
 		snprintf(x.name, sizeof x.name, "%s", t->name);
 		if (!r->data)
@@ -132,9 +135,10 @@ static void each(struct run *r, const struct tensor_spec *t)
 		return;
 	}
 	uint64_t number = r->tensor++;
-	struct noise n = {.seed = seed_of(m, t, number), .width = (size_t)t->n_in, .mean = t->mean, .spread = t->spread};
-	struct convert c = {.row = noise_row, .ctx = &n, .type = type, .width = (size_t)t->n_in,
-			    .n_threads = m->n_threads};
+	struct noise n = {
+	    .seed = seed_of(m, t, number), .width = (size_t)t->n_in, .mean = t->mean, .spread = t->spread};
+	struct convert c = {
+	    .row = noise_row, .ctx = &n, .type = type, .width = (size_t)t->n_in, .n_threads = m->n_threads};
 	if (rows * t->n_in > POOL_FLOATS && type != KN_F32 && type != KN_F16 && type != KN_BF16 && type != KN_Q8_0) {
 		r->rc = make_pool(&n, c, r->err);
 		c.raw_row = pooled_row;
@@ -214,8 +218,11 @@ static void run_all(struct run *r)
 	/* What the layers add comes to about one, or through Gemma's norms of it to this: */
 	double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1, width = sqrt(a->n_embd);
 	double spread = 2.5 * added / width / (double)a->embed_scale;
-	struct tensor_spec output = {.name = "output.weight", .n_in = (uint64_t)a->n_embd, .n_out = (uint64_t)a->n_vocab,
-				     .spread = (float)spread, .as_first = true};
+	struct tensor_spec output = {.name = "output.weight",
+				     .n_in = (uint64_t)a->n_embd,
+				     .n_out = (uint64_t)a->n_vocab,
+				     .spread = (float)spread,
+				     .as_first = true};
 	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, spread);
 	gains(r, -1, "output_norm.weight", a->n_embd, 3 / (spread * width));
 	if (!a->tied_embeddings)
@@ -257,8 +264,9 @@ static void copy_tokenizer(const struct gguf *g, struct gguf_writer *w)
 }
 
 /* w: to be finished here. told: of struct run. */
-static int write_file(struct random_model *m, const struct gguf *tokenizer, struct gguf_writer *w, struct convert_progress *p,
-		      void (*told)(void *ctx, const struct random_matrix *x), void *ctx, struct sl_err *err)
+static int write_file(struct random_model *m, const struct gguf *tokenizer, struct gguf_writer *w,
+		      struct convert_progress *p, void (*told)(void *ctx, const struct random_matrix *x), void *ctx,
+		      struct sl_err *err)
 {
 	int rc = arch_write_keys(&m->arch, w, err);
 	gguf_put_str(w, "general.name", m->name, strlen(m->name));
@@ -296,8 +304,8 @@ int random_model_write(const struct random_model *m, struct convert_progress *p,
 	return rc;
 }
 
-int random_model_head(const struct random_model *m, int fd, void (*told)(void *ctx, const struct random_matrix *x), void *ctx,
-		      struct sl_err *err)
+int random_model_head(const struct random_model *m, int fd, void (*told)(void *ctx, const struct random_matrix *x),
+		      void *ctx, struct sl_err *err)
 {
 	struct convert_progress mine = {0};
 	struct random_model copy = *m;

@@ -36,10 +36,10 @@ struct random_matrix {
 	uint64_t n_in, n_out;
 	struct kn_noise noise; /* of floats: the very numbers that random_model_write writes */
 };
-/* Everything but the matrices to the file fd, empty and open for writing, which stays open; tells of each matrix instead, in the order of
- * the file's. m->path stands in messages; m->tokenizer is NULL. */
-int random_model_head(const struct random_model *m, int fd, void (*matrix)(void *ctx, const struct random_matrix *x), void *ctx,
-		      struct sl_err *err);
+/* Everything but the matrices to the file fd, empty and open for writing, which stays open; tells of each matrix
+ * instead, in the order of the file's. m->path stands in messages; m->tokenizer is NULL. */
+int random_model_head(const struct random_model *m, int fd, void (*matrix)(void *ctx, const struct random_matrix *x),
+		      void *ctx, struct sl_err *err);
 
 /* Tokenizer keys for a vocabulary of n tokens, at least RANDOM_LEAST_VOCAB: every byte, words of a
  * made-up language merged letter by letter, and control tokens for chats (engine/source/random_vocab.c). */

@@ -21,9 +21,12 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32, 8192},
-    {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32, 8192},
-    {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, 5e5, false, 0, ARCH_ROPE_LLAMA3, 8, 8192},
+    {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32,
+     8192},
+    {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32,
+     8192},
+    {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, 5e5, false, 0, ARCH_ROPE_LLAMA3, 8,
+     8192},
     {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
     {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
     {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
@@ -50,8 +53,14 @@ static void describe(const struct shape *s, struct model_arch *a)
 	bool gemma2 = strcmp(s->family, "gemma2") == 0, gemma3 = strcmp(s->family, "gemma3") == 0;
 	bool gemma = gemma2 || gemma3;
 	*a = (struct model_arch){
-	    .n_layers = s->n_layers, .n_embd = s->n_embd, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
-	    .head_dim = s->head_dim, .n_ff = s->n_ff, .n_vocab = s->n_vocab, .n_ctx = s->n_ctx,
+	    .n_layers = s->n_layers,
+	    .n_embd = s->n_embd,
+	    .n_heads = s->n_heads,
+	    .n_kv_heads = s->n_kv_heads,
+	    .head_dim = s->head_dim,
+	    .n_ff = s->n_ff,
+	    .n_vocab = s->n_vocab,
+	    .n_ctx = s->n_ctx,
 	    .rms_eps = (float)s->eps,
 	    .tied_embeddings = s->tied,
 	    .qkv_bias = strcmp(s->family, "qwen2") == 0,
@@ -63,10 +72,17 @@ static void describe(const struct shape *s, struct model_arch *a)
 	    .attn_softcap = gemma2 ? 50 : 0,
 	    .final_softcap = gemma2 ? 30 : 0,
 	    .window = s->window,
-	    .window_pattern = gemma2 ? 2 : gemma3 ? 6 : 0,
-	    .rope = {.n_rot = s->head_dim, .halves = strcmp(s->family, "llama") != 0, .base = s->base,
-		     .scaling = s->scaling, .factor = s->factor, .original_ctx = s->original_ctx,
-		     .low_freq = 1, .high_freq = 4},
+	    .window_pattern = gemma2   ? 2
+			      : gemma3 ? 6
+				       : 0,
+	    .rope = {.n_rot = s->head_dim,
+		     .halves = strcmp(s->family, "llama") != 0,
+		     .base = s->base,
+		     .scaling = s->scaling,
+		     .factor = s->factor,
+		     .original_ctx = s->original_ctx,
+		     .low_freq = 1,
+		     .high_freq = 4},
 	};
 	snprintf(a->family, sizeof a->family, "%s", s->family);
 	if (s->scaling == ARCH_ROPE_LONGROPE) {

@@ -13,10 +13,7 @@
 static const char prefix[] = "random:";
 enum { MOST_MATRICES = 1 << 14 };
 
-bool random_source_names(const char *path)
-{
-	return strncmp(path, prefix, sizeof prefix - 1) == 0;
-}
+bool random_source_names(const char *path) { return strncmp(path, prefix, sizeof prefix - 1) == 0; }
 
 static bool is_end(const char *tensor)
 {
@@ -27,7 +24,8 @@ static void add(void *ctx, const struct random_matrix *x)
 {
 	struct random_source *s = ctx;
 	if (s->n % 64 == 0 && !s->lacks_memory) {
-		struct random_matrix *grown = s->n < MOST_MATRICES ? sl_realloc_n(s->matrices, s->n + 64, sizeof *grown) : NULL;
+		struct random_matrix *grown =
+		    s->n < MOST_MATRICES ? sl_realloc_n(s->matrices, s->n + 64, sizeof *grown) : NULL;
 		s->lacks_memory = grown == NULL;
 		s->matrices = grown != NULL ? grown : s->matrices;
 	}
@@ -39,7 +37,8 @@ static void add(void *ctx, const struct random_matrix *x)
 	s->n++;
 }
 
-/* The part of a path from *at to the next colon or its end; false: it is empty or too long, or nothing follows that colon. */
+/* The part of a path from *at to the next colon or its end; false: it is empty or too long, or nothing follows that
+ * colon. */
 static bool part(const char **at, char *to, size_t size)
 {
 	const char *colon = strchr(*at, ':');
@@ -56,8 +55,8 @@ static int parse(const char *path, struct random_model *m, struct sl_err *err)
 {
 	const char *at = path + sizeof prefix - 1;
 	char shape[64], type[32], seed[32] = "", *end = NULL;
-	if (!part(&at, shape, sizeof shape) || !part(&at, type, sizeof type) || (*at != '\0' && !part(&at, seed, sizeof seed)) ||
-	    *at != '\0')
+	if (!part(&at, shape, sizeof shape) || !part(&at, type, sizeof type) ||
+	    (*at != '\0' && !part(&at, seed, sizeof seed)) || *at != '\0')
 		return sl_errf(err, SL_EINVAL, "%.100s: not random:SHAPE:TYPE or random:SHAPE:TYPE:SEED", path);
 	*m = (struct random_model){.path = path, .name = shape, .seed = 1, .n_threads = 1};
 	if (seed[0] != '\0') {

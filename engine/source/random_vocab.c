@@ -12,8 +12,7 @@
 enum { N_BYTES = 256, N_CONTROL = 6, FIRSTS = 27, LETTERS = 26, MAX_TOKEN = 8 };
 
 /* The first four are names that other engines look up in a file of the phi3 family. */
-static const char *const control[N_CONTROL] = {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>",
-						"<|im_end|>"};
+static const char *const control[N_CONTROL] = {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 
 static const char chat[] =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "

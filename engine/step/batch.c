@@ -27,10 +27,7 @@ enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
 /* ---- places and pages ---- */
 
-static int32_t *page_row(const struct eng_seq *s)
-{
-	return batch_row(s->model, s->place);
-}
+static int32_t *page_row(const struct eng_seq *s) { return batch_row(s->model, s->place); }
 
 /* Tokens in s's pages that are its own and not only given: what others may share. */
 static uint32_t own_past(const struct eng_seq *s)
@@ -100,8 +97,7 @@ void batch_wake(struct eng_model *m, uint64_t now_ns)
 {
 	struct prefix_waiter *w;
 	while ((w = prefix_woken(m->prefix)) != NULL) {
-		struct eng_seq *s =
-		    (struct eng_seq *)(void *)((char *)w - offsetof(struct eng_seq, waiter));
+		struct eng_seq *s = (struct eng_seq *)(void *)((char *)w - offsetof(struct eng_seq, waiter));
 		s->sched.blocked = false;
 		sched_update(m->sched, &s->sched, now_ns);
 	}
@@ -128,8 +124,8 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	}
 	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_own(s), &match);
 	if (match.pending != NULL) {
-		struct eng_seq *other = (struct eng_seq *)(void *)((char *)prefix_claimant(match.pending) -
-								   offsetof(struct eng_seq, path));
+		struct eng_seq *other =
+		    (struct eng_seq *)(void *)((char *)prefix_claimant(match.pending) - offsetof(struct eng_seq, path));
 		sched_boost(m->sched, &other->sched, view->priority, p->now_ns);
 		prefix_await(match.pending, &s->waiter);
 		out->blocked = true;
@@ -168,7 +164,7 @@ void batch_preempt(struct eng_seq *s, uint64_t now)
 uint32_t batch_row_pages(const struct eng_seq *s, int place)
 {
 	return is_searching(s) && s->state == SEQ_DECODE ? beam_step_row_pages(s, place)
-	       : place == s->place			 ? s->sched.n_pages
+	       : place == s->place                       ? s->sched.n_pages
 							 : 0;
 }
 
@@ -201,8 +197,8 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
 	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
-		s->sched.n_past = prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s),
-					       &s->sched.n_pages);
+		s->sched.n_past =
+		    prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s), &s->sched.n_pages);
 	seq_swap_in(s);
 	s->sched.n_left = n - s->sched.n_past;
 	s->sched.started = true;
@@ -241,7 +237,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		for (uint32_t i = 0; i < n; i++) {
 			int row = b->n_rows++;
 			bool coming = past + i >= eng_seq_n_tokens(s);
-			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0), "a row of a token that nobody draws");
+			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0),
+			       "a row of a token that nobody draws");
 			st->row_token[row] = coming ? 0 : s->tokens[past + i];
 			st->row_from[row] = coming ? s->coming_from : -1;
 			st->row_pos[row] = (int32_t)(past + i);
@@ -280,10 +277,7 @@ static void first_token(struct eng_seq *s, uint64_t now)
 		cost_bias_learn(&s->model->ttft_bias[s->found_busy], s->predicted_ns, (double)(now - s->queued_ns));
 }
 
-static double average(double before, double now)
-{
-	return before == 0 ? now : before + (now - before) / 8;
-}
+static double average(double before, double now) { return before == 0 ? now : before + (now - before) / 8; }
 
 static void measure(struct engine *e, struct eng_model *m, const struct flight *f, uint64_t took_ns)
 {
@@ -296,7 +290,8 @@ static void measure(struct engine *e, struct eng_model *m, const struct flight *
 	atomic_fetch_add(&e->steps, 1);
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
 	atomic_fetch_add(&e->decode_tokens, b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode));
-	atomic_store(&e->us_per_prefill_token, (unsigned)(cost_rows_ns(&m->cost, m->e->cfg.step_tokens) / 1e3 / m->e->cfg.step_tokens));
+	atomic_store(&e->us_per_prefill_token,
+		     (unsigned)(cost_rows_ns(&m->cost, m->e->cfg.step_tokens) / 1e3 / m->e->cfg.step_tokens));
 	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
 }
 
@@ -323,18 +318,16 @@ static void tell_token(struct step *st, struct eng_seq *s)
 		choices_token(st, s);
 		return;
 	}
-	struct proto_token token = {.id = (uint32_t)st->choice.id,
-				    .logprob = st->choice.logprob,
-				    .n_bytes = (uint16_t)st->text.len};
-	struct eng_event ev = {
-	    .kind = ENG_TOKENS,
-	    .id = s->node.key,
-	    .u.tokens = {.n = 1,
-			 .n_top = st->choice.n_top,
-			 .tokens = &token,
-			 .tops = st->choice.top,
-			 .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len},
-			 .pieces = eng_seq_pieces(s, s->sampling.want_logprob)}};
+	struct proto_token token = {
+	    .id = (uint32_t)st->choice.id, .logprob = st->choice.logprob, .n_bytes = (uint16_t)st->text.len};
+	struct eng_event ev = {.kind = ENG_TOKENS,
+			       .id = s->node.key,
+			       .u.tokens = {.n = 1,
+					    .n_top = st->choice.n_top,
+					    .tokens = &token,
+					    .tops = st->choice.top,
+					    .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len},
+					    .pieces = eng_seq_pieces(s, s->sampling.want_logprob)}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
@@ -398,14 +391,12 @@ void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
 static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	if (st->choice.id < 0) {
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
-			    "The model produced no usable result.");
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model produced no usable result.");
 		return;
 	}
 	bool stopped = false;
 	if (batch_take_token(st, s, st->choice.id, &stopped) != 0) {
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
-			    "The engine is out of memory.");
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
 		return;
 	}
 	if (s->first_ns == 0)
@@ -428,8 +419,7 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
-	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made,
-		     &st->scratch, &st->choice);
+	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made, &st->scratch, &st->choice);
 	take_choice(st, s, now);
 }
 
@@ -474,8 +464,7 @@ static int serve(struct step *st, const struct flight *f, int i, uint64_t now)
 		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
 	prompt_rows_tell(st, s);
 	if (!usable)
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
-			    "The model produced no usable result.");
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model produced no usable result.");
 	else if (drawing && is_searching(s))
 		beam_step_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	else if (drawing)
@@ -523,8 +512,8 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	bool ahead = m->n_flights > 0;
 	uint64_t now = clock_now_ns();
 	struct planning_for whom = {.m = m, .now_ns = now};
-	const struct sched_owner owner = {.ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages,
-					  .gentle = ahead};
+	const struct sched_owner owner = {
+	    .ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages, .gentle = ahead};
 	if (sched_n_started(m->sched) == 0 && sched_n_queued(m->sched) == 0)
 		return BATCH_IDLE;
 	if (ahead && !flight_foresee(m, now))

@@ -22,10 +22,7 @@ static inline struct eng_seq *seq_of(const struct sched_seq *s)
 	return (struct eng_seq *)(void *)((char *)(uintptr_t)s - offsetof(struct eng_seq, sched));
 }
 
-static inline bool is_searching(const struct eng_seq *s)
-{
-	return s->choices != NULL && s->choices->searching;
-}
+static inline bool is_searching(const struct eng_seq *s) { return s->choices != NULL && s->choices->searching; }
 
 static inline int32_t *batch_row(const struct eng_model *m, int place)
 {

@@ -21,8 +21,7 @@ struct candidate {
 void beam_init(struct beam *b, uint32_t width, uint32_t max_tokens, float length_penalty)
 {
 	BUG_IF(width < 1 || width > BEAM_MAX, "beam: width %u", width);
-	*b = (struct beam){.width = width, .max_tokens = max_tokens, .n_live = 1,
-			   .length_penalty = length_penalty};
+	*b = (struct beam){.width = width, .max_tokens = max_tokens, .n_live = 1, .length_penalty = length_penalty};
 }
 
 static void drop(struct beam_hyp *h)
@@ -42,10 +41,7 @@ void beam_reset(struct beam *b)
 	b->n_done = 0;
 }
 
-void beam_dispose(struct beam *b)
-{
-	beam_reset(b);
-}
+void beam_dispose(struct beam *b) { beam_reset(b); }
 
 static double score(const struct beam *b, double sum, uint32_t n)
 {
@@ -108,9 +104,8 @@ static bool is_over(const struct beam *b)
 	return score(b, b->live[0].sum, b->live[0].n) <= b->done[b->n_done - 1].score;
 }
 
-int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k,
-		 bool (*is_end)(const void *ctx, int32_t id), const void *ctx, uint8_t *parents,
-		 bool *finished)
+int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (*is_end)(const void *ctx, int32_t id),
+		 const void *ctx, uint8_t *parents, bool *finished)
 {
 	struct candidate all[BEAM_MAX * 2 * BEAM_MAX] = {0};
 	struct beam_hyp next[BEAM_MAX] = {0}, ends[2 * BEAM_MAX] = {0};
@@ -120,8 +115,8 @@ int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k,
 		for (uint32_t j = 0; j < k; j++) {
 			const struct beam_top *t = &tops[i * k + j];
 			if (t->id >= 0 && isfinite(t->logprob))
-				all[n++] = (struct candidate){.sum = b->live[i].sum + (double)t->logprob,
-							      .top = *t, .parent = (uint8_t)i};
+				all[n++] = (struct candidate){
+				    .sum = b->live[i].sum + (double)t->logprob, .top = *t, .parent = (uint8_t)i};
 		}
 	}
 	qsort(all, n, sizeof *all, likelier);

@@ -16,12 +16,12 @@
 enum { BEAM_MAX = 16 };
 
 struct beam_hyp {
-	int32_t *tokens;  /* owned, n of them */
-	float *logprobs;  /* owned */
+	int32_t *tokens; /* owned, n of them */
+	float *logprobs; /* owned */
 	uint32_t n;
-	double sum;       /* of the logprobs */
-	double score;     /* of one that ended */
-	bool ended;       /* by an end token, which is its last; else by the length */
+	double sum;   /* of the logprobs */
+	double score; /* of one that ended */
+	bool ended;   /* by an end token, which is its last; else by the length */
 };
 
 struct beam {
@@ -43,16 +43,12 @@ void beam_dispose(struct beam *b);
 void beam_reset(struct beam *b);
 
 /* Continuations to give for each living hypothesis: then enough are left when some of them end. */
-static inline uint32_t beam_n_tops(const struct beam *b)
-{
-	return 2 * b->width;
-}
+static inline uint32_t beam_n_tops(const struct beam *b) { return 2 * b->width; }
 
 /* tops: [n_live][k], the likeliest first. The next generation: parents[i] is the hypothesis that
  * the i-th living one continues. *finished: nothing that lives can become better than what ended,
  * or the length is reached; then done[] is the answer. 0 or SL_ENOMEM (nothing has changed). */
-int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k,
-		 bool (*is_end)(const void *ctx, int32_t id), const void *ctx, uint8_t *parents,
-		 bool *finished);
+int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (*is_end)(const void *ctx, int32_t id),
+		 const void *ctx, uint8_t *parents, bool *finished);
 
 #endif

@@ -139,8 +139,7 @@ static void inherit(struct eng_seq *s, uint32_t n_before, const uint8_t *parents
 	for (uint32_t i = 0; i < n_before; i++)
 		drop_row(s, i);
 	for (uint32_t i = 0; i < c->beam.n_live; i++) {
-		memcpy(batch_row(m, c->rows[i]), c->next_rows + (size_t)i * m->max_pages,
-		       n_pages[i] * sizeof(int32_t));
+		memcpy(batch_row(m, c->rows[i]), c->next_rows + (size_t)i * m->max_pages, n_pages[i] * sizeof(int32_t));
 		c->n_pages[i] = n_pages[i];
 	}
 }

@@ -135,17 +135,21 @@ static void tell(struct step *st, struct choices *c, uint8_t as, const struct pr
 {
 	struct eng_event ev = {.kind = ENG_TOKENS,
 			       .id = c->lead->node.key,
-			       .u.tokens = {.n = 1, .choice = as, .n_top = n_top, .tokens = token, .tops = tops,
-					    .text = text, .pieces = eng_seq_pieces(c->lead, !isnan(token->logprob))}};
+			       .u.tokens = {.n = 1,
+					    .choice = as,
+					    .n_top = n_top,
+					    .tokens = token,
+					    .tops = tops,
+					    .text = text,
+					    .pieces = eng_seq_pieces(c->lead, !isnan(token->logprob))}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
-static void keep(struct choices *c, struct choice_log *log, const struct sampler_choice *choice,
-		 struct proto_str text)
+static void keep(struct choices *c, struct choice_log *log, const struct sampler_choice *choice, struct proto_str text)
 {
-	struct choice_record r = {.token = {.id = (uint32_t)choice->id, .logprob = choice->logprob,
-					    .n_bytes = (uint16_t)text.n},
-				  .n_top = choice->n_top};
+	struct choice_record r = {
+	    .token = {.id = (uint32_t)choice->id, .logprob = choice->logprob, .n_bytes = (uint16_t)text.n},
+	    .n_top = choice->n_top};
 	if (buf_append(&log->records, &r, sizeof r) != 0 ||
 	    buf_append(&log->records, choice->top, choice->n_top * sizeof *choice->top) != 0 ||
 	    buf_append(&log->text, text.at, text.n) != 0)
@@ -163,8 +167,8 @@ void choices_token(struct step *st, struct eng_seq *s)
 		keep(c, &c->logs[s->choice], &st->choice, text);
 		return;
 	}
-	struct proto_token token = {.id = (uint32_t)st->choice.id, .logprob = st->choice.logprob,
-				    .n_bytes = (uint16_t)st->text.len};
+	struct proto_token token = {
+	    .id = (uint32_t)st->choice.id, .logprob = st->choice.logprob, .n_bytes = (uint16_t)st->text.len};
 	c->logs[s->choice].n++;
 	c->logs[s->choice].sum += isfinite(st->choice.logprob) ? (double)st->choice.logprob : 0;
 	tell(st, c, s->choice, &token, st->choice.n_top, st->choice.top, text);
@@ -174,8 +178,11 @@ static void tell_end(struct step *st, struct choices *c, uint8_t as, const struc
 {
 	struct eng_event ev = {.kind = ENG_CHOICE,
 			       .id = c->lead->node.key,
-			       .u.choice = {.choice = as, .finish = log->finish, .length_why = log->length_why,
-					    .n_completion = log->n, .cumulative_logprob = (float)log->sum}};
+			       .u.choice = {.choice = as,
+					    .finish = log->finish,
+					    .length_why = log->length_why,
+					    .n_completion = log->n,
+					    .cumulative_logprob = (float)log->sum}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 	if (as == 0) {
 		c->finish = log->finish;

@@ -42,15 +42,15 @@ struct choices {
 	bool lost;         /* a log ran out of memory: the request fails */
 	struct choice_log logs[PROTO_MAX_CHOICES];
 	uint8_t order[PROTO_MAX_CHOICES]; /* of telling, the best first */
-	uint8_t telling;   /* the next one to be told */
+	uint8_t telling;                  /* the next one to be told */
 	uint32_t credit, n_completion;
 	uint8_t finish, length_why; /* of choice 0 as told */
 	/* A beam search: the lead is its only member. */
 	bool searching;
 	struct beam beam;
-	int rows[BEAM_MAX];     /* places */
+	int rows[BEAM_MAX]; /* places */
 	uint32_t n_pages[BEAM_MAX];
-	int32_t *next_rows;     /* [width][max_pages] */
+	int32_t *next_rows; /* [width][max_pages] */
 };
 
 /* The request of s, whose tokens are known and which is scheduled, wants several choices: makes them.

@@ -25,9 +25,10 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 		const struct eng_seq *s = st->want_seqs[i];
 		st->drawn_at[i] = -1;
 		/* Without memory for its adjustments it is drawn on the host. */
-		st->taken[i] = can && draws_here(st, b, i) && sampler_on_device(&s->sampling, &s->said, n_vocab) &&
-			       sampler_device_draw(&s->sampling, &s->said, s->n_made + s->n_coming, i,
-						   s->n_coming > 0 ? st->want[i] + 1 : 0, &st->adjusts, &st->draws[out->n]) == 0;
+		st->taken[i] =
+		    can && draws_here(st, b, i) && sampler_on_device(&s->sampling, &s->said, n_vocab) &&
+		    sampler_device_draw(&s->sampling, &s->said, s->n_made + s->n_coming, i,
+					s->n_coming > 0 ? st->want[i] + 1 : 0, &st->adjusts, &st->draws[out->n]) == 0;
 		if (st->taken[i])
 			st->drawn_at[i] = out->n++;
 	}

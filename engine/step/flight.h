@@ -7,11 +7,11 @@
  * What is not known yet, the tokens that the first one draws, the second takes on the device (kn_step.row_from).
  * A flight keeps what serving needs.
  *
- * Which steps are launched so: those after one whose tokens are all drawn on the device, and in which nobody has to give
- * anything up for another (sched_owner.gentle). Where penalties count what was said, the device counts the token that is coming
- * (kn_draw.said). A sequence of the first goes on in the second where its token, whatever it is, does not use up
- * its credit, its length or its pace. If it ends all the same, by a stop or because it was cancelled, the second has
- * computed a row too many: it is dropped, and nothing of it was told.
+ * Which steps are launched so: those after one whose tokens are all drawn on the device, and in which nobody has to
+ * give anything up for another (sched_owner.gentle). Where penalties count what was said, the device counts the token
+ * that is coming (kn_draw.said). A sequence of the first goes on in the second where its token, whatever it is, does
+ * not use up its credit, its length or its pace. If it ends all the same, by a stop or because it was cancelled, the
+ * second has computed a row too many: it is dropped, and nothing of it was told.
  *
  * A sequence that loses its place (it has ended, or is pre-empted) leaves the flights at once, and its pages and place
  * may be another's at once too, though rows on their way still write there: everything of one model takes effect
@@ -25,8 +25,8 @@
 
 struct flight {
 	struct batch b;
-	/* Of each wanted row: whose it is (NULL: it has left), which draw on the device it is (-1: none, its logits come
-	 * to the host), and whether a token is drawn from it. */
+	/* Of each wanted row: whose it is (NULL: it has left), which draw on the device it is (-1: none, its logits
+	 * come to the host), and whether a token is drawn from it. */
 	struct eng_seq **want_seqs;
 	int32_t *drawn_at;
 	bool *drawing;
@@ -62,8 +62,8 @@ void flight_over(struct eng_model *m);
 void flight_leave(struct eng_seq *s);
 /* Nobody is served: m has failed, or the engine stops. */
 void flight_drop(struct eng_model *m);
-/* Shows the scheduler those who are on their way as they are after that, whatever is drawn. False: somebody's next step can't
- * be known before the last one is served. */
+/* Shows the scheduler those who are on their way as they are after that, whatever is drawn. False: somebody's next step
+ * can't be known before the last one is served. */
 bool flight_foresee(struct eng_model *m, uint64_t now_ns);
 
 #endif

@@ -31,9 +31,11 @@ uint8_t given_accept(struct eng_seq *s, const struct eng_model *m, struct sl_err
 		return 0;
 	uint32_t room = m->n_ctx - s->n_prompt - 1; /* and one to be made */
 	if (g->n_keep > room) {
-		sl_errf(err, SL_ELIMIT,
-			"This model's maximum context length is %u tokens. However, your messages and the answer so far "
-			"resulted in %u tokens.", m->n_ctx, s->n_prompt + g->n_keep);
+		sl_errf(
+		    err, SL_ELIMIT,
+		    "This model's maximum context length is %u tokens. However, your messages and the answer so far "
+		    "resulted in %u tokens.",
+		    m->n_ctx, s->n_prompt + g->n_keep);
 		return PROTO_ERR_CONTEXT_LENGTH;
 	}
 	for (uint32_t i = 0; i < g->n; i++) {
@@ -95,9 +97,8 @@ static void settle(struct step *st, struct eng_seq *s)
 		s->max_tokens = room;
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
-	struct eng_event ev = {.kind = ENG_VERIFIED,
-			       .id = s->node.key,
-			       .u.verified = {.n_agreed = g->n_agreed, .n_used = g->n_used}};
+	struct eng_event ev = {
+	    .kind = ENG_VERIFIED, .id = s->node.key, .u.verified = {.n_agreed = g->n_agreed, .n_used = g->n_used}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 

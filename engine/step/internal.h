@@ -26,9 +26,9 @@ struct eng_model {
 	int index;
 	char *name, *path;
 	int role;
-	int quantize; /* enum kn_type that the loader converts to, or -1 */
-	bool fp8;     /* the backend is to make its own FP8 of matrices of floats */
-	int kv_type;  /* of its pages; -1: no type has the name that was asked for */
+	int quantize;     /* enum kn_type that the loader converts to, or -1 */
+	bool fp8;         /* the backend is to make its own FP8 of matrices of floats */
+	int kv_type;      /* of its pages; -1: no type has the name that was asked for */
 	atomic_int state; /* enum proto_model_state; the step thread's to change */
 	struct {
 		uint32_t n_ctx, n_vocab;
@@ -38,7 +38,7 @@ struct eng_model {
 
 	/* The loader's, then constant. */
 	uint64_t file_bytes;
-	int told; /* quarters of the conversion that were logged */
+	int told;         /* quarters of the conversion that were logged */
 	uint64_t told_ns; /* when something of the rearranging last was; 0: it has not begun */
 	struct model_info info;
 	bool inspected, loaded; /* its head is known, and it has not failed */
@@ -47,35 +47,36 @@ struct eng_model {
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
 	struct model *model;
-	char *bos, *eos; /* text, for the template; NULL: none */
+	char *bos, *eos;  /* text, for the template; NULL: none */
 	int32_t *end_ids; /* of the tokens that end an answer */
 	uint32_t n_end_ids;
 
 	/* The step thread's. */
-	int memory_index; /* its pool's among those that share the engine's memory */
-	bool trading;     /* slabs may be taken from it, and given to it */
+	int memory_index;                  /* its pool's among those that share the engine's memory */
+	bool trading;                      /* slabs may be taken from it, and given to it */
 	struct kv_pool *pool, *draft_pool; /* the latter for what it drafts for another; NULL: nothing */
-	struct kv_swap *swap;  /* NULL: nothing is swapped */
+	struct kv_swap *swap;              /* NULL: nothing is swapped */
 	struct prefix_tree *prefix;
 	struct sched *sched;
-	uint32_t n_ctx;        /* what the pool allows one sequence */
-	uint32_t max_pages;    /* of one sequence */
-	int32_t *page_tables;  /* [max_sequences][max_pages] */
-	struct eng_model *drafter; /* whose drafts it verifies; NULL: none */
-	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
-	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
-	struct eng_seq **places; /* [max_sequences] */
+	uint32_t n_ctx;                         /* what the pool allows one sequence */
+	uint32_t max_pages;                     /* of one sequence */
+	int32_t *page_tables;                   /* [max_sequences][max_pages] */
+	struct eng_model *drafter;              /* whose drafts it verifies; NULL: none */
+	double draft_accept;                    /* of the drafter's tokens, of late, whoever asked */
+	int32_t *draft_tables;                  /* [max_sequences][the drafter's max_pages], of its draft_pool */
+	struct eng_seq **places;                /* [max_sequences] */
 	struct flight *flights[KN_STEPS_AHEAD]; /* steps on their way, the oldest first (engine/step/flight.h) */
 	int n_flights;
-	bool settle;           /* the next step is planned when nothing is on its way any more */
-	uint64_t landed_ns;    /* when the last one had come */
-	uint64_t vtime_ns;     /* of the device, spent on this model, by its part (engine/step/turns.h) */
+	bool settle;        /* the next step is planned when nothing is on its way any more */
+	uint64_t landed_ns; /* when the last one had come */
+	uint64_t vtime_ns;  /* of the device, spent on this model, by its part (engine/step/turns.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
-	struct cost verify; /* of steps without prompts, where every row has logits */
-	uint32_t n_drafting; /* steps with drafts since the last one without */
-	struct proto_load load; /* what a newcomer would meet; under the engine's info_lock */
-	/* Moving averages; 0: not known yet. Of an answer: by tier, of that and better ones, for worse ones keep nobody waiting. */
+	struct cost verify;            /* of steps without prompts, where every row has logits */
+	uint32_t n_drafting;           /* steps with drafts since the last one without */
+	struct proto_load load;        /* what a newcomer would meet; under the engine's info_lock */
+	/* Moving averages; 0: not known yet. Of an answer: by tier, of that and better ones, for worse ones keep nobody
+	 * waiting. */
 	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
 };
 
@@ -88,7 +89,7 @@ struct text_queue {
 };
 
 struct engine {
-	struct eng_config cfg; /* its models live in `models` */
+	struct eng_config cfg;                   /* its models live in `models` */
 	struct weight_cache_config weight_cache; /* folder NULL: nothing is kept */
 	char *weight_cache_folder;
 	eng_on_event *on_event;
@@ -103,8 +104,8 @@ struct engine {
 	pthread_mutex_t info_lock;
 
 	pthread_mutex_t index_lock;
-	struct idmap index;  /* identifier → struct eng_seq, until DONE */
-	struct list knocks;  /* struct seq_knock: sequences to look at */
+	struct idmap index; /* identifier → struct eng_seq, until DONE */
+	struct list knocks; /* struct seq_knock: sequences to look at */
 	uint64_t next_order;
 	struct lobby lobby, counts; /* what sequences and COUNTs wait; under index_lock */
 
@@ -114,8 +115,8 @@ struct engine {
 	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
-	_Atomic(struct device_watch *) watch; /* NULL: no device, or none that tells how it is */
-	atomic_ullong swapped_out, swapped_in, swap_full; /* pages; and how often there was no place for them */
+	_Atomic(struct device_watch *) watch;                  /* NULL: no device, or none that tells how it is */
+	atomic_ullong swapped_out, swapped_in, swap_full;      /* pages; and how often there was no place for them */
 	atomic_uint swap_places, swap_used;
 	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
 	atomic_uint us_per_prefill_token, us_per_decode_step;
@@ -127,7 +128,7 @@ struct engine {
 	bool step_running, loader_running;
 	struct text_queue text_queue;
 	struct prompt_memo memo; /* the text workers' */
-	struct step *step; /* the step thread's own */
+	struct step *step;       /* the step thread's own */
 };
 
 /* ---- text_queue.c ---- */

@@ -15,8 +15,8 @@
 #include "engine/step/step.h"
 
 enum {
-	LOAD_MS = 10,   /* so often newcomers' waits are predicted */
-	TELL_MS = 250,  /* so often those who wait are told again */
+	LOAD_MS = 10,  /* so often newcomers' waits are predicted */
+	TELL_MS = 250, /* so often those who wait are told again */
 	TELL_MOST = 256,
 	FRESH_S = 10, /* so long a model's last step says what its next ones will cost */
 	GUEST_ROWS = 64,
@@ -40,8 +40,8 @@ static bool is_alone(const struct step *st, const struct eng_seq *s)
 }
 
 /* What steps cost was measured, and not long ago: the first guess may be far off, and so may be what was learnt while
- * something else had the machine. Both are put right by the next step only, which nobody would ever wait for if everybody
- * was refused by them. */
+ * something else had the machine. Both are put right by the next step only, which nobody would ever wait for if
+ * everybody was refused by them. */
 static bool is_measured(const struct eng_model *m)
 {
 	return m->landed_ns != 0 && clock_now_ns() - m->landed_ns < FRESH_S * NS_PER_S;

@@ -12,10 +12,7 @@
 #include "engine/step/step.h"
 
 /* Rows [first, end) are still to be told about. */
-static uint32_t first_row(const struct eng_seq *s)
-{
-	return s->prompt_told > 1 ? s->prompt_told - 1 : 0;
-}
+static uint32_t first_row(const struct eng_seq *s) { return s->prompt_told > 1 ? s->prompt_told - 1 : 0; }
 
 bool prompt_row_tells(const struct eng_seq *s, uint32_t position)
 {
@@ -48,8 +45,8 @@ bool prompt_row_take(struct step *st, struct eng_seq *s, float *logits)
 	if (s->prompt_told == 0)
 		next_entry(st, s);
 	struct proto_id_f32 *at = next_entry(st, s);
-	sampler_prompt_logprob(logits, s->model->info.arch.n_vocab, (int32_t)at->id,
-			       (uint8_t)(s->prompt_logprobs - 1), &st->scratch, &st->choice);
+	sampler_prompt_logprob(logits, s->model->info.arch.n_vocab, (int32_t)at->id, (uint8_t)(s->prompt_logprobs - 1),
+			       &st->scratch, &st->choice);
 	if (st->choice.id < 0)
 		return false;
 	at->v = st->choice.logprob;

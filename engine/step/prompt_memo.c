@@ -33,8 +33,8 @@ static bool matters(const struct prompt_memo_key *key)
 
 static bool is_same(const struct prompt_memo_key *a, const struct prompt_memo_key *b)
 {
-	return a->tenant == b->tenant && a->salt == b->salt && a->text == b->text && a->kind == b->kind && a->prompt.n == b->prompt.n &&
-	       memcmp(a->prompt.at, b->prompt.at, a->prompt.n) == 0;
+	return a->tenant == b->tenant && a->salt == b->salt && a->text == b->text && a->kind == b->kind &&
+	       a->prompt.n == b->prompt.n && memcmp(a->prompt.at, b->prompt.at, a->prompt.n) == 0;
 }
 
 static struct prompt_memo_slot *find(struct prompt_memo *m, const struct prompt_memo_key *key)
@@ -60,7 +60,8 @@ bool prompt_memo_find(struct prompt_memo *m, const struct prompt_memo_key *key, 
 	return found;
 }
 
-void prompt_memo_put(struct prompt_memo *m, const struct prompt_memo_key *key, const struct tok_ids *ids, uint64_t now_ns)
+void prompt_memo_put(struct prompt_memo *m, const struct prompt_memo_key *key, const struct tok_ids *ids,
+		     uint64_t now_ns)
 {
 	if (!matters(key) || ids->n == 0)
 		return;

@@ -21,8 +21,8 @@ enum { PROMPT_MEMO_SLOTS = 16, PROMPT_MEMO_BYTES = 64 << 10, PROMPT_MEMO_MS = 50
 /* Whose prompt it is and who reads it. */
 struct prompt_memo_key {
 	uint64_t tenant, salt; /* of SUBMIT */
-	uint64_t text; /* model_info.text: models of the same number make the same tokens; 0: never found */
-	uint8_t kind;  /* PROTO_PROMPT_TEXT, PROTO_PROMPT_CHAT */
+	uint64_t text;         /* model_info.text: models of the same number make the same tokens; 0: never found */
+	uint8_t kind;          /* PROTO_PROMPT_TEXT, PROTO_PROMPT_CHAT */
 	struct proto_str prompt;
 };
 
@@ -30,8 +30,8 @@ struct prompt_memo {
 	pthread_mutex_t lock;
 	struct prompt_memo_slot {
 		struct prompt_memo_key key;
-		char *prompt;               /* owned: the key's */
-		int32_t *ids;               /* owned; NULL: the slot is free */
+		char *prompt; /* owned: the key's */
+		int32_t *ids; /* owned; NULL: the slot is free */
 		size_t n_ids;
 		uint64_t until_ns;
 	} slots[PROMPT_MEMO_SLOTS];
@@ -43,6 +43,7 @@ void prompt_memo_dispose(struct prompt_memo *m);
 /* True: *ids, empty before, are the key's. False: they are not known, or there was no memory. */
 bool prompt_memo_find(struct prompt_memo *m, const struct prompt_memo_key *key, struct tok_ids *ids, uint64_t now_ns);
 /* Copies both. Without memory for it nothing is kept. */
-void prompt_memo_put(struct prompt_memo *m, const struct prompt_memo_key *key, const struct tok_ids *ids, uint64_t now_ns);
+void prompt_memo_put(struct prompt_memo *m, const struct prompt_memo_key *key, const struct tok_ids *ids,
+		     uint64_t now_ns);
 
 #endif

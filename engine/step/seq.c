@@ -8,8 +8,7 @@
 #include "engine/step/internal.h"
 #include "engine/token/tokenizer.h"
 
-static const char *const state_names[SEQ_N_STATES] = {"new",     "text",   "waiting",
-						      "prefill", "decode", "ended", "done"};
+static const char *const state_names[SEQ_N_STATES] = {"new", "text", "waiting", "prefill", "decode", "ended", "done"};
 
 void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to)
 {
@@ -23,8 +22,7 @@ void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_s
 	    [SEQ_ENDED] = 1u << SEQ_DONE,
 	    [SEQ_DONE] = 0,
 	};
-	BUG_IF((allowed[s->state] & 1u << to) == 0, "sequence: from %s to %s",
-	       state_names[s->state], state_names[to]);
+	BUG_IF((allowed[s->state] & 1u << to) == 0, "sequence: from %s to %s", state_names[s->state], state_names[to]);
 	if (s->state != SEQ_NEW)
 		atomic_fetch_sub(&c->in_state[s->state], 1);
 	if (to != SEQ_DONE)
@@ -74,23 +72,22 @@ uint64_t eng_seq_due(const struct eng_seq *s)
 
 static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
 {
-	s->sampling = (struct sampler_params){
-	    .temperature = req->temperature,
-	    .top_p = req->top_p,
-	    .min_p = req->min_p,
-	    .typical_p = req->typical_p,
-	    .repetition_penalty = req->repetition_penalty,
-	    .presence_penalty = req->presence_penalty,
-	    .frequency_penalty = req->frequency_penalty,
-	    .top_k = req->top_k,
-	    .seed = req->seed,
-	    .min_tokens = req->min_tokens,
-	    .ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0,
-	    .want_logprob = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0,
-	    .n_top = req->n_top_logprobs,
-	    .n_bias = req->n_logit_bias,
-	    .n_stop_ids = req->n_stop_ids,
-	    .stop_ids = s->stop_ids};
+	s->sampling = (struct sampler_params){.temperature = req->temperature,
+					      .top_p = req->top_p,
+					      .min_p = req->min_p,
+					      .typical_p = req->typical_p,
+					      .repetition_penalty = req->repetition_penalty,
+					      .presence_penalty = req->presence_penalty,
+					      .frequency_penalty = req->frequency_penalty,
+					      .top_k = req->top_k,
+					      .seed = req->seed,
+					      .min_tokens = req->min_tokens,
+					      .ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0,
+					      .want_logprob = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0,
+					      .n_top = req->n_top_logprobs,
+					      .n_bias = req->n_logit_bias,
+					      .n_stop_ids = req->n_stop_ids,
+					      .stop_ids = s->stop_ids};
 	for (int i = 0; i < req->n_stop_ids; i++)
 		s->stop_ids[i] = (int32_t)req->stop_ids[i];
 	if (req->n_logit_bias == 0)
@@ -198,9 +195,13 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 	s->pace_each_ns = lead->pace_each_ns;
 	s->pace_early_ns = lead->pace_early_ns;
 	s->arrived_ns = lead->arrived_ns;
-	s->sched = (struct sched_seq){.order = lead->sched.order, .served_ns = lead->sched.served_ns,
-				      .priority = lead->sched.priority, .width = 1, .prefilling = true,
-				      .n_left = lead->n_prompt, .n_cached = lead->n_prompt - 1};
+	s->sched = (struct sched_seq){.order = lead->sched.order,
+				      .served_ns = lead->sched.served_ns,
+				      .priority = lead->sched.priority,
+				      .width = 1,
+				      .prefilling = true,
+				      .n_left = lead->n_prompt,
+				      .n_cached = lead->n_prompt - 1};
 	s->place = -1;
 	if (sampler_state_copy(&s->said, &lead->said) != 0) {
 		eng_seq_free(s);
@@ -212,8 +213,7 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 
 void eng_seq_free(struct eng_seq *s)
 {
-	BUG_IF(s->state != SEQ_NEW && s->state != SEQ_DONE, "sequence: freed while %s",
-	       state_names[s->state]);
+	BUG_IF(s->state != SEQ_NEW && s->state != SEQ_DONE, "sequence: freed while %s", state_names[s->state]);
 	BUG_IF(s->place >= 0 || s->sched.n_pages != 0 || s->sched.queue != NULL, "sequence: freed with pages");
 	text_stream_dispose(&s->stream);
 	tok_ids_dispose(&s->text.ids);

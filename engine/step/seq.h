@@ -61,7 +61,7 @@ struct seq_text {
 	uint8_t prompt_kind;
 	struct proto_str prompt; /* in the sequence's own memory */
 	bool counting;
-	bool searching; /* for the best answer: not everything goes with it */
+	bool searching;       /* for the best answer: not everything goes with it */
 	atomic_bool unwanted; /* cancelled: the worker need not work */
 	struct tok_ids ids;   /* the result */
 	uint8_t error;        /* enum proto_error */
@@ -80,7 +80,7 @@ struct seq_knock {
 struct seq_spec {
 	struct ngram said;
 	struct spec_rate rates[SPEC_SOURCES]; /* patience 0: not begun */
-	uint8_t source; /* enum spec_source: of the draft in this step */
+	uint8_t source;                       /* enum spec_source: of the draft in this step */
 	uint8_t n_draft;
 	int32_t draft[SPEC_MAX_DRAFT];
 	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
@@ -88,11 +88,11 @@ struct seq_spec {
 
 /* Tokens of the answer that another model made (engine/step/given.c). */
 struct seq_given {
-	int32_t *ids;   /* owned, until the prompt's tokens are known; then they stand behind these */
+	int32_t *ids; /* owned, until the prompt's tokens are known; then they stand behind these */
 	uint32_t n, n_keep, max_new;
 	uint32_t n_left; /* behind its own tokens: not judged */
 	uint32_t n_agreed, n_used;
-	bool open;      /* VERIFIED is to come */
+	bool open; /* VERIFIED is to come */
 };
 
 struct eng_seq {
@@ -100,26 +100,26 @@ struct eng_seq {
 	struct idmap_node node; /* in the index; key: the identifier */
 	struct seq_knock knock;
 	struct seq_text text;
-	struct fair_item in_text;  /* under the text queue's lock */
-	struct lobby_entry lobby;  /* of a request, in its lead; under the index's lock */
-	char *mem; /* owned: the prompt */
+	struct fair_item in_text; /* under the text queue's lock */
+	struct lobby_entry lobby; /* of a request, in its lead; under the index's lock */
+	char *mem;                /* owned: the prompt */
 
 	enum eng_seq_state state; /* by eng_seq_set_state only */
 	struct list in_all;
-	bool with_worker; /* its text mail is still to come */
+	bool with_worker;       /* its text mail is still to come */
 	struct sched_seq sched; /* order, priority, tenant, credit, tokens in pages: what the scheduler sees */
 
 	/* The request. */
 	uint64_t tenant_digest;
 	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
-	struct proto_id_f32 *bias; /* owned */
+	struct proto_id_f32 *bias;      /* owned */
 	int32_t stop_ids[PROTO_MAX_STOP_IDS];
-	uint32_t weight; /* of the tenant */
+	uint32_t weight;         /* of the tenant */
 	uint8_t prompt_logprobs; /* as in SUBMIT */
 	uint32_t prompt_told;    /* tokens of the prompt whose log probability has been told */
 	bool ignore_eos;
 	bool prefill_only; /* PROTO_SUBMIT_PREFILL_ONLY */
-	uint64_t salt; /* of the prefixes that it may share */
+	uint64_t salt;     /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
 	uint64_t deadline_ns; /* UINT64_MAX: none */
 	struct heap_node by_deadline;
@@ -128,18 +128,18 @@ struct eng_seq {
 
 	/* The work. */
 	struct eng_model *model; /* set when its text is ready */
-	int32_t *tokens; /* prompt, answer and what is given and not judged; owned */
+	int32_t *tokens;         /* prompt, answer and what is given and not judged; owned */
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
-	uint32_t n_cached; /* of the prompt, when it started first */
-	uint8_t miss;      /* enum proto_miss: why no more of it was there */
-	int place;         /* row of the model's page tables; -1: none */
-	uint8_t n_coming;  /* tokens that steps on their way draw for it (engine/step/flight.h) */
-	uint32_t n_flying; /* of n_past: tokens whose rows are on their way */
-	uint32_t n_rows;   /* it has in the step that is being made, of n_past */
-	int32_t coming_from; /* the last one of them: which draw of its step; -1: on the host */
+	uint32_t n_cached;         /* of the prompt, when it started first */
+	uint8_t miss;              /* enum proto_miss: why no more of it was there */
+	int place;                 /* row of the model's page tables; -1: none */
+	uint8_t n_coming;          /* tokens that steps on their way draw for it (engine/step/flight.h) */
+	uint32_t n_flying;         /* of n_past: tokens whose rows are on their way */
+	uint32_t n_rows;           /* it has in the step that is being made, of n_past */
+	int32_t coming_from;       /* the last one of them: which draw of its step; -1: on the host */
 	struct kv_swapped swapped; /* pages that wait for it on the host, while it has no place */
-	bool arriving;		   /* they were given to it, and may be on their way */
+	bool arriving;             /* they were given to it, and may be on their way */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */
@@ -173,16 +173,10 @@ void eng_seq_free(struct eng_seq *s);
 void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to);
 
 /* Its prompt and its answer so far. */
-static inline uint32_t eng_seq_n_own(const struct eng_seq *s)
-{
-	return s->n_prompt + s->n_made;
-}
+static inline uint32_t eng_seq_n_own(const struct eng_seq *s) { return s->n_prompt + s->n_made; }
 
 /* All that is to be computed. */
-static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s)
-{
-	return eng_seq_n_own(s) + s->given.n_left;
-}
+static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s) { return eng_seq_n_own(s) + s->given.n_left; }
 
 /* A token was made at now: the pace moves on. */
 void eng_seq_pace(struct eng_seq *s, uint64_t now_ns);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/step/seq_swap.h"
 
-static uint32_t page_tokens_of(const struct eng_seq *s)
-{
-	return (uint32_t)kv_page_tokens(s->model->pool);
-}
+static uint32_t page_tokens_of(const struct eng_seq *s) { return (uint32_t)kv_page_tokens(s->model->pool); }
 
 /* Whether it is worth it for n pages from this one on, with so many tokens in them. */
 static bool pays(const struct eng_model *m, uint32_t first, uint32_t n, uint32_t n_tokens)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pre-empted sequences whose pages wait in the host's memory (engine/kv/kv_swap.h). Private to engine/; the step thread's.
+ * Pre-empted sequences whose pages wait in the host's memory (engine/kv/kv_swap.h). Private to engine/; the step
+ * thread's.
  *
- * A sequence that is pre-empted loses its pages; whole ones stay in the prefix tree as long as nobody needs them, which mostly
- * is not long, for pages are short. Where its pages can be brought out and back in less time than computing their tokens
- * again takes (both are measured), they are, and it goes on with the very bytes: keys and values do not
+ * A sequence that is pre-empted loses its pages; whole ones stay in the prefix tree as long as nobody needs them, which
+ * mostly is not long, for pages are short. Where its pages can be brought out and back in less time than computing
+ * their tokens again takes (both are measured), they are, and it goes on with the very bytes: keys and values do not
  * depend on what they were computed beside, so it says what it would have said either way.
  *
- * Not kept: what another sequence has in use too (it stays in the tree), the hypotheses of a search, tokens that are judged,
- * rows that are still on their way, and drafts.
+ * Not kept: what another sequence has in use too (it stays in the tree), the hypotheses of a search, tokens that are
+ * judged, rows that are still on their way, and drafts.
  */
 #ifndef ENGINE_SEQ_SWAP_H
 #define ENGINE_SEQ_SWAP_H

@@ -235,8 +235,7 @@ static bool draw(const struct drafting *d, struct eng_seq *s, uint32_t i, float 
 {
 	struct sampler_params p = s->sampling;
 	p.want_logprob = false;
-	sampler_draw(&p, &s->said, logits, d->small->info.arch.n_vocab, s->n_made + i, &d->st->scratch,
-		     &d->st->choice);
+	sampler_draw(&p, &s->said, logits, d->small->info.arch.n_vocab, s->n_made + i, &d->st->scratch, &d->st->choice);
 	s->spec.draft[i] = d->st->choice.id;
 	return d->st->choice.id >= 0;
 }

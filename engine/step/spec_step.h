@@ -15,8 +15,8 @@ void spec_rows(struct step *st, struct batch *b, struct eng_seq *s);
 /* The logits of the last token's row and those of its draft: draws from one after another for as long
  * as the draft says what was drawn. s may end and then is gone. */
 void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
-/* seqs[n], each with one row, NULL among them, have decoded and may do so in the next step too: whether spec_prepare would
- * draft for one of them then. */
+/* seqs[n], each with one row, NULL among them, have decoded and may do so in the next step too: whether spec_prepare
+ * would draft for one of them then. */
 bool spec_pays(struct step *st, struct eng_model *m, struct eng_seq *const *seqs, int n, uint64_t now);
 /* s loses its place. */
 void spec_release(struct eng_seq *s);

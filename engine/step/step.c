@@ -4,8 +4,8 @@
  *
  * A turn: take knocks (new, credit, cancel) and mail (text ready, model loaded), end what has
  * passed its deadline, then one step of one model, whose turn it is by the device time that the models
- * have had and by what they have to do (engine/step/turns.h). When there is nothing to compute the thread sleeps until mail, the next due time
- * of a paced sequence or the next deadline, so pace costs no spinning.
+ * have had and by what they have to do (engine/step/turns.h). When there is nothing to compute the thread sleeps until
+ * mail, the next due time of a paced sequence or the next deadline, so pace costs no spinning.
  *
  * Knocks are taken before the mail that was there with them, so a sequence is known before its
  * text arrives.
@@ -86,8 +86,7 @@ static void free_ended(struct step *st)
 	}
 }
 
-void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
-		 const char *message)
+void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error, const char *message)
 {
 	struct engine *e = st->e;
 	uint64_t now = clock_now_ns();
@@ -206,8 +205,8 @@ static void on_model(struct step *st, struct eng_model *m)
 
 static uint8_t refuse_token(uint8_t error, const char *field, uint32_t id, uint32_t n_vocab, struct sl_err *err)
 {
-	sl_errf(err, SL_EINVAL, "Invalid token %u in '%s': the ids of this model's tokens are between 0 and %u.", id, field,
-		n_vocab - 1);
+	sl_errf(err, SL_EINVAL, "Invalid token %u in '%s': the ids of this model's tokens are between 0 and %u.", id,
+		field, n_vocab - 1);
 	return error;
 }
 
@@ -253,7 +252,8 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	if (n >= m->n_ctx) {
 		sl_errf(err, SL_ELIMIT,
 			"This model's maximum context length is %u tokens. However, your messages "
-			"resulted in %zu tokens.", m->n_ctx, n);
+			"resulted in %zu tokens.",
+			m->n_ctx, n);
 		return PROTO_ERR_CONTEXT_LENGTH;
 	}
 	if (s->max_tokens > m->n_ctx - s->n_prompt) {
@@ -267,8 +267,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->sampling.n_end_ids = m->n_end_ids;
 	s->sched.tenant = sched_tenant_enter(&st->tenants, s->tenant_digest, s->weight);
 	if (s->sched.tenant == NULL ||
-	    (sampler_needs_prompt(&s->sampling) &&
-	     sampler_state_add_prompt(&s->said, s->text.ids.ids, n) != 0)) {
+	    (sampler_needs_prompt(&s->sampling) && sampler_state_add_prompt(&s->said, s->text.ids.ids, n) != 0)) {
 		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
 		return PROTO_ERR_OVERLOADED;
 	}
@@ -430,8 +429,7 @@ static void publish_pages(struct engine *e)
 	atomic_store(&e->pages_total, total);
 	atomic_store(&e->pages_free, n_free);
 	atomic_store(&e->prefix_pages, prefix);
-	atomic_store(&e->kv_used_permille,
-		     total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
+	atomic_store(&e->kv_used_permille, total > 0 ? (unsigned)((uint64_t)used * 1000 / total) : 0);
 }
 
 static bool is_ready(const struct eng_model *m) { return atomic_load(&m->state) == PROTO_MODEL_READY; }
@@ -471,7 +469,8 @@ static int soonest(const struct engine *e)
 		if (m->n_flights == 0)
 			continue;
 		const struct flight *f = m->flights[0];
-		double ns = f->waited ? 0 : (double)(f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns) + f->expect_ns;
+		double ns =
+		    f->waited ? 0 : (double)(f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns) + f->expect_ns;
 		if (best < 0 || ns < best_ns) {
 			best = i;
 			best_ns = ns;
@@ -480,8 +479,8 @@ static int soonest(const struct engine *e)
 	return best;
 }
 
-/* Steps that run beside the host: each model whose turn comes has one on its way, a model that is alone two. Then one of
- * them is waited for. */
+/* Steps that run beside the host: each model whose turn comes has one on its way, a model that is alone two. Then one
+ * of them is waited for. */
 static bool keep_busy(struct step *st, const struct turn *turns, int n_busy, bool *skip, uint64_t *next_due)
 {
 	struct engine *e = st->e;
@@ -564,8 +563,7 @@ void *step_main(void *engine)
 	for (int i = 0; i < e->n_models; i++)
 		flight_drop(&e->models[i]);
 	while (!list_empty(&st->all))
-		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all),
-			    PROTO_FINISH_CANCELLED, 0, "");
+		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all), PROTO_FINISH_CANCELLED, 0, "");
 	free_ended(st);
 	beat_slot_close(st->beat_slot);
 	return NULL;
@@ -604,7 +602,8 @@ int step_create(struct engine *e, struct step **out)
 	st->taken = sl_zalloc_n(max_rows, sizeof *st->taken);
 	*out = st;
 	if (st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL || st->want == NULL ||
-	    st->want_seqs == NULL || st->row_from == NULL || st->draws == NULL || st->drawn_at == NULL || st->taken == NULL)
+	    st->want_seqs == NULL || st->row_from == NULL || st->draws == NULL || st->drawn_at == NULL ||
+	    st->taken == NULL)
 		return SL_ENOMEM; /* engine_destroy frees it */
 	return 0;
 }

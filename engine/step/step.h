@@ -15,7 +15,7 @@ enum { STEP_EXTRA_ROWS = 32 };
 
 struct step {
 	struct engine *e;
-	struct list all; /* struct eng_seq.in_all: every sequence that is not DONE */
+	struct list all;   /* struct eng_seq.in_all: every sequence that is not DONE */
 	struct list ended; /* to be freed at the end of the turn */
 	struct heap deadlines;
 	struct sched_tenants tenants;
@@ -74,8 +74,7 @@ void prompt_rows_tell(struct step *st, struct eng_seq *s);
 /* ---- step.c ---- */
 
 /* The end of a sequence: frees what it holds, tells DONE. s is gone afterwards. */
-void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error,
-		 const char *message);
+void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error, const char *message);
 /* Without a word: s gives back what it holds and is freed at the end of the turn. */
 void step_leave(struct step *st, struct eng_seq *s);
 /* s gives back what it holds and waits for the other choices of its request. */

@@ -44,8 +44,7 @@ int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n
 	size_t total = 0;
 	for (int i = 0; i < n_stops; i++) {
 		/* Only whole characters: a stop may not cut the text inside of one. */
-		if (stops[i].n == 0 || stops[i].n > PROTO_MAX_STOP_BYTES ||
-		    !utf8_valid(stops[i].at, stops[i].n))
+		if (stops[i].n == 0 || stops[i].n > PROTO_MAX_STOP_BYTES || !utf8_valid(stops[i].at, stops[i].n))
 			return SL_EINVAL;
 		total += stops[i].n;
 	}
@@ -55,8 +54,7 @@ int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n
 	uint8_t *room;
 	s->stop_mem = sl_alloc(total);
 	s->borders = sl_zalloc_n(total, sizeof(*s->borders));
-	if (s->stop_mem == NULL || s->borders == NULL ||
-	    buf_reserve(&s->held, s->held.max, &room) != 0) {
+	if (s->stop_mem == NULL || s->borders == NULL || buf_reserve(&s->held, s->held.max, &room) != 0) {
 		text_stream_dispose(s);
 		return SL_ENOMEM;
 	}
@@ -106,10 +104,7 @@ static size_t match_byte(struct text_stream *s, char c, size_t *hold)
 	return done;
 }
 
-void text_stream_may_stop(struct text_stream *s, bool may)
-{
-	s->passing = !may;
-}
+void text_stream_may_stop(struct text_stream *s, bool may) { s->passing = !may; }
 
 static int release(struct text_stream *s, size_t keep, struct sl_buf *out)
 {
@@ -143,8 +138,7 @@ static int add_char(struct text_stream *s, const uint8_t *c, size_t n, struct sl
 	return release(s, hold, out);
 }
 
-int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out,
-		     bool *stopped)
+int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out, bool *stopped)
 {
 	for (size_t i = 0; i < n && !s->stopped; i++) {
 		s->part[s->n_part++] = (uint8_t)bytes[i];

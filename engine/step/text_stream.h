@@ -15,11 +15,11 @@
 #include "base/proto/proto.h"
 
 struct text_stream {
-	struct sl_buf held;              /* whole characters not yet released: the beginning of a stop */
+	struct sl_buf held;                      /* whole characters not yet released: the beginning of a stop */
 	struct proto_str stops[PROTO_MAX_STOPS]; /* point into stop_mem */
 	int n_stops;
 	char *stop_mem;
-	uint16_t *borders; /* per byte of stop_mem: the longest border of the stop up to there */
+	uint16_t *borders;                 /* per byte of stop_mem: the longest border of the stop up to there */
 	uint16_t matched[PROTO_MAX_STOPS]; /* bytes of each stop that end the text so far */
 	uint8_t part[4];                   /* an unfinished character */
 	uint8_t n_part;
@@ -35,8 +35,7 @@ void text_stream_dispose(struct text_stream *s);
  * by these bytes or before; what precedes it has been released, the rest is dropped. The stop that
  * is completed first counts, the longest of those that end together. 0, SL_ENOMEM, SL_ELIMIT (out
  * is full). */
-int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out,
-		     bool *stopped);
+int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out, bool *stopped);
 /* Whether stops that are completed from now on count (they do at first); where they don't, they are
  * text like any other. One that began before and is completed when they count, counts. */
 void text_stream_may_stop(struct text_stream *s, bool may);

@@ -19,8 +19,9 @@ void trade_make_memory(struct engine *e, uint64_t pages)
 		m->memory_index = -1;
 		if (!m->inspected)
 			continue;
-		uint64_t useful = (uint64_t)e->cfg.max_sequences *
-				  (((uint64_t)a->n_ctx + (unsigned)e->cfg.page_tokens - 1) / (unsigned)e->cfg.page_tokens);
+		uint64_t useful =
+		    (uint64_t)e->cfg.max_sequences *
+		    (((uint64_t)a->n_ctx + (unsigned)e->cfg.page_tokens - 1) / (unsigned)e->cfg.page_tokens);
 		page_bytes[n] = kv_page_bytes(m->kv_type, e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
 		bytes += page_bytes[n] * (pages < useful ? pages : useful);
 		m->memory_index = n++;
@@ -68,10 +69,7 @@ static uint32_t move(struct engine *e, int slab, struct eng_model *from, struct 
 	return (uint32_t)kv_pool_slab(to->pool, slab)->n_pages;
 }
 
-static bool is_idle(const struct kv_slab *s)
-{
-	return s->n_free + s->n_idle == s->n_pages;
-}
+static bool is_idle(const struct kv_slab *s) { return s->n_free + s->n_idle == s->n_pages; }
 
 /* Takes a slab that nobody needs, if it was needed before `before`; how many pages it has. */
 static uint32_t take_idle(struct eng_model *m, uint64_t before)
@@ -113,8 +111,8 @@ static bool more(void *ctx)
 /* ---- slabs that sequences hold pages of ---- */
 
 struct holds {
-	bool needed;      /* by somebody who can't be pre-empted */
-	uint32_t n_held;  /* rows of page tables with pages in it */
+	bool needed;     /* by somebody who can't be pre-empted */
+	uint32_t n_held; /* rows of page tables with pages in it */
 };
 
 static bool may_preempt(const struct eng_seq *s, const struct sched_seq *by, bool entitled)
@@ -167,8 +165,8 @@ static bool empty(struct eng_model *m, int slab, uint64_t now)
 	}
 	batch_wake(m, now);
 	const struct kv_slab *s = kv_pool_slab(m->pool, slab);
-	BUG_IF(!is_idle(s), "slab %d has %d free and %d idle pages of %d, and nobody holds any", slab, s->n_free, s->n_idle,
-	       s->n_pages);
+	BUG_IF(!is_idle(s), "slab %d has %d free and %d idle pages of %d, and nobody holds any", slab, s->n_free,
+	       s->n_idle, s->n_pages);
 	for (int32_t page = s->first; page < s->first + s->n_pages; page++)
 		prefix_evict_page(m->prefix, page);
 	return s->n_free == s->n_pages;
@@ -184,7 +182,7 @@ static uint32_t take_held(struct eng_model *m, const struct sched_seq *by, uint6
 		if (from == m || !from->trading)
 			continue;
 		bool entitled = short_of && kv_memory_n_owned(memory, from->memory_index) >
-						    kv_memory_part(memory, from->memory_index);
+						kv_memory_part(memory, from->memory_index);
 		int slab = cheapest(from, m, by, entitled);
 		if (slab >= 0 && empty(from, slab, now))
 			return move(e, slab, from, m);

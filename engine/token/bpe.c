@@ -21,8 +21,8 @@
 enum { NONE = 0xFFFFFFFFu, KEEP_SCRATCH = 64 << 10 };
 
 struct pair {
-	uint64_t key; /* left << 32 | right */
-	uint32_t rank; /* NONE: a free slot */
+	uint64_t key;    /* left << 32 | right */
+	uint32_t rank;   /* NONE: a free slot */
 	uint32_t merged; /* the symbol it makes */
 };
 
@@ -134,13 +134,9 @@ static struct pair *pair_slot(const struct bpe *b, uint32_t left, uint32_t right
 /* ---- reading the vocabulary ---- */
 
 /* Vocabularies trained on valid text often lack these, and need them only for broken input. */
-static bool never_in_utf8(unsigned c)
-{
-	return c == 0xC0 || c == 0xC1 || c >= 0xF5;
-}
+static bool never_in_utf8(unsigned c) { return c == 0xC0 || c == 0xC1 || c >= 0xF5; }
 
-static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_source *src,
-		       struct sl_err *err)
+static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_source *src, struct sl_err *err)
 {
 	static char bytes[256];
 	for (int c = 0; c < 256; c++) {
@@ -226,20 +222,14 @@ static int rank_scores(const struct bpe_source *src, uint32_t *ranks)
 		order[i] = (struct scored){src->scores[i], (uint32_t)i};
 	qsort(order, n, sizeof *order, higher_score);
 	for (size_t i = 0; i < n; i++)
-		ranks[order[i].i] = i > 0 && order[i].score == order[i - 1].score
-					? ranks[order[i - 1].i]
-					: (uint32_t)i;
+		ranks[order[i].i] = i > 0 && order[i].score == order[i - 1].score ? ranks[order[i - 1].i] : (uint32_t)i;
 	sl_free(order);
 	return 0;
 }
 
-static bool char_begins(char c)
-{
-	return ((uint8_t)c & 0xC0) != 0x80;
-}
+static bool char_begins(char c) { return ((uint8_t)c & 0xC0) != 0x80; }
 
-static bool find_token(const struct bpe *b, const struct interner *in, struct proto_str text,
-		       uint32_t *symbol)
+static bool find_token(const struct bpe *b, const struct interner *in, struct proto_str text, uint32_t *symbol)
 {
 	*symbol = *intern_slot(in, text);
 	return *symbol != NONE && b->symbol_token[*symbol] >= 0;
@@ -257,8 +247,7 @@ static size_t pairs_of_scores(struct bpe *b, const struct interner *in, const st
 			continue;
 		for (size_t cut = 1; cut < t.n; cut++) {
 			struct proto_str l = {t.at, cut}, r = {t.at + cut, t.n - cut};
-			if (!char_begins(*r.at) || !find_token(b, in, l, &left) ||
-			    !find_token(b, in, r, &right))
+			if (!char_begins(*r.at) || !find_token(b, in, l, &left) || !find_token(b, in, r, &right))
 				continue;
 			n++;
 			if (ranks != NULL)
@@ -303,10 +292,7 @@ static struct one_char *char_slot(const struct bpe *b, uint32_t cp)
 	return &b->chars[i];
 }
 
-static bool is_mark(const char *at, size_t n)
-{
-	return n >= 3 && memcmp(at, "\xE2\x96\x81", 3) == 0;
-}
+static bool is_mark(const char *at, size_t n) { return n >= 3 && memcmp(at, "\xE2\x96\x81", 3) == 0; }
 
 /* Where a word begins after the first character; n: nowhere. */
 static size_t next_word(const char *at, size_t n)
@@ -351,8 +337,8 @@ int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *er
 {
 	/* Symbols are numbered in 32 bits; files are far below this. */
 	if (src->n_tokens > 1u << 24 || src->n_merges > 1u << 24)
-		return sl_errf(err, SL_EINVAL, "%zu tokens and %zu merges are more than is supported",
-			       src->n_tokens, src->n_merges);
+		return sl_errf(err, SL_EINVAL, "%zu tokens and %zu merges are more than is supported", src->n_tokens,
+			       src->n_merges);
 	for (size_t i = 0; src->halves != NULL && i < 2 * src->n_merges; i++)
 		if (src->halves[i].n == 0)
 			return sl_errf(err, SL_EINVAL, "merge %zu has an empty half", i / 2);
@@ -528,8 +514,7 @@ static int push_byte(const struct bpe *b, uint8_t c, struct tok_ids *out)
 }
 
 /* A character without a token: its bytes when each of them has one, or the unknown token. */
-static int push_unknown(const struct bpe *b, const char *at, size_t n, bool *was_unknown,
-			struct tok_ids *out)
+static int push_unknown(const struct bpe *b, const char *at, size_t n, bool *was_unknown, struct tok_ids *out)
 {
 	bool all = b->falls_back;
 	for (size_t i = 0; i < n && all; i++)
@@ -559,15 +544,15 @@ static void make_nodes(const struct bpe *b, struct bpe_node *nodes, const char *
 			len = len > 0 ? len : 1;
 		}
 		uint32_t next = i + (uint32_t)len;
-		nodes[i] = (struct bpe_node){.symbol = symbol, .prev = prev, .rank = NONE,
-					     .next = next >= n ? NONE : next};
+		nodes[i] =
+		    (struct bpe_node){.symbol = symbol, .prev = prev, .rank = NONE, .next = next >= n ? NONE : next};
 		prev = i;
 		i = next;
 	}
 }
 
-static int encode_part(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
-		       bool *was_unknown, struct tok_ids *out)
+static int encode_part(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n, bool *was_unknown,
+		       struct tok_ids *out)
 {
 	int rc = scratch_reserve(s, n);
 	if (rc != 0)
@@ -595,8 +580,7 @@ static int encode_part(const struct bpe *b, struct bpe_scratch *s, const char *p
 	return rc;
 }
 
-int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
-	       struct tok_ids *out)
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n, struct tok_ids *out)
 {
 	bool was_unknown = false;
 	if (n == 0)

@@ -50,8 +50,7 @@ struct bpe_scratch {
 void bpe_scratch_dispose(struct bpe_scratch *s);
 
 /* Appends the ids of a pre-token: O(n log n). 0, SL_ENOMEM, SL_ELIMIT. */
-int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n,
-	       struct tok_ids *out);
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, size_t n, struct tok_ids *out);
 
 int tok_ids_push(struct tok_ids *l, int32_t id);
 

@@ -51,10 +51,7 @@ void norm_destroy(struct norm *m)
 	sl_free(m);
 }
 
-bool norm_is_empty(const struct norm *m)
-{
-	return m == NULL || m->n == 0;
-}
+bool norm_is_empty(const struct norm *m) { return m == NULL || m->n == 0; }
 
 static uint32_t read_u32(const uint8_t *at)
 {
@@ -75,8 +72,7 @@ static int read_charsmap(struct step *s, struct sl_err *err)
 	return 0;
 }
 
-int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct proto_str with,
-	     struct sl_err *err)
+int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct proto_str with, struct sl_err *err)
 {
 	if (m->n == MAX_STEPS)
 		return sl_errf(err, SL_ELIMIT, "more than %d normalizers", MAX_STEPS);
@@ -154,7 +150,9 @@ static int replace_matches(const struct step *s, const char *at, size_t n, struc
 			const PCRE2_SIZE *v = pcre2_get_ovector_pointer(match);
 			if (v[1] <= v[0]) { /* nothing matched: on by a character */
 				uint32_t cp;
-				from = v[0] + (size_t)(v[0] < run ? utf8_decode((const uint8_t *)at + v[0], run - v[0], &cp) : 1);
+				from =
+				    v[0] +
+				    (size_t)(v[0] < run ? utf8_decode((const uint8_t *)at + v[0], run - v[0], &cp) : 1);
 				continue;
 			}
 			rc = buf_append(out, at + done, v[0] - done);
@@ -179,8 +177,7 @@ static int replace_matches(const struct step *s, const char *at, size_t n, struc
 
 static int normal_form(enum norm_kind kind, const char *at, size_t n, struct sl_buf *out)
 {
-	int options = UTF8PROC_STABLE | (kind == NORM_NFC || kind == NORM_NFKC ? UTF8PROC_COMPOSE
-										: UTF8PROC_DECOMPOSE);
+	int options = UTF8PROC_STABLE | (kind == NORM_NFC || kind == NORM_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
 	if (kind == NORM_NFKC || kind == NORM_NFKD)
 		options |= UTF8PROC_COMPAT;
 	while (n > 0) {
@@ -216,15 +213,13 @@ static bool is_white(uint32_t cp)
 
 static bool is_ideograph(uint32_t cp)
 {
-	return (cp >= 0x4E00 && cp <= 0x9FFF) || (cp >= 0x3400 && cp <= 0x4DBF) ||
-	       (cp >= 0x20000 && cp <= 0x2CEAF) || (cp >= 0xF900 && cp <= 0xFAFF) ||
-	       (cp >= 0x2F800 && cp <= 0x2FA1F);
+	return (cp >= 0x4E00 && cp <= 0x9FFF) || (cp >= 0x3400 && cp <= 0x4DBF) || (cp >= 0x20000 && cp <= 0x2CEAF) ||
+	       (cp >= 0xF900 && cp <= 0xFAFF) || (cp >= 0x2F800 && cp <= 0x2FA1F);
 }
 
 static bool nmt_drops(uint32_t cp)
 {
-	return (cp >= 1 && cp <= 8) || cp == 11 || (cp >= 14 && cp <= 31) || cp == 0x7F || cp == 0x8F ||
-	       cp == 0x9F;
+	return (cp >= 1 && cp <= 8) || cp == 11 || (cp >= 14 && cp <= 31) || cp == 0x7F || cp == 0x8F || cp == 0x9F;
 }
 
 static bool nmt_spaces(uint32_t cp)
@@ -247,8 +242,7 @@ static int map_char(enum norm_kind kind, uint32_t cp, uint32_t to[4])
 		}
 		to[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
 		return 1;
-	case NORM_STRIP_ACCENTS:
-		return c != UTF8PROC_CATEGORY_MN;
+	case NORM_STRIP_ACCENTS: return c != UTF8PROC_CATEGORY_MN;
 	case NORM_CLEAN:
 		if (is_white(cp)) {
 			to[0] = ' ';
@@ -266,8 +260,7 @@ static int map_char(enum norm_kind kind, uint32_t cp, uint32_t to[4])
 		if (nmt_spaces(cp))
 			to[0] = ' ';
 		return !nmt_drops(cp);
-	default:
-		return 1;
+	default: return 1;
 	}
 }
 
@@ -318,15 +311,9 @@ static int strip(enum norm_kind kind, const char *at, size_t n, struct sl_buf *o
 
 /* ---- the precompiled table: a double-array trie (Aoe 1989) in Darts' layout ---- */
 
-static uint32_t unit_at(const struct step *s, size_t i)
-{
-	return i < s->n_units ? read_u32(s->units + 4 * i) : 0;
-}
+static uint32_t unit_at(const struct step *s, size_t i) { return i < s->n_units ? read_u32(s->units + 4 * i) : 0; }
 
-static size_t unit_offset(uint32_t unit)
-{
-	return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
-}
+static size_t unit_offset(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6); }
 
 /* The longest entry at the beginning of text: its length, and where its string begins. */
 static size_t longest_entry(const struct step *s, const char *text, size_t n, size_t *string)
@@ -375,22 +362,16 @@ static int run_step(const struct step *s, const char *at, size_t n, struct sl_bu
 		int rc = n > 0 ? buf_append(out, s->text, s->n_text) : 0;
 		return rc != 0 ? rc : buf_append(out, at, n);
 	}
-	case NORM_REPLACE:
-		return replace_all(s, at, n, out);
-	case NORM_REPLACE_REGEX:
-		return replace_matches(s, at, n, out);
+	case NORM_REPLACE: return replace_all(s, at, n, out);
+	case NORM_REPLACE_REGEX: return replace_matches(s, at, n, out);
 	case NORM_NFC:
 	case NORM_NFD:
 	case NORM_NFKC:
-	case NORM_NFKD:
-		return normal_form(s->kind, at, n, out);
+	case NORM_NFKD: return normal_form(s->kind, at, n, out);
 	case NORM_STRIP_LEFT:
-	case NORM_STRIP_RIGHT:
-		return strip(s->kind, at, n, out);
-	case NORM_CHARSMAP:
-		return apply_charsmap(s, at, n, out);
-	default:
-		return map_chars(s->kind, at, n, out);
+	case NORM_STRIP_RIGHT: return strip(s->kind, at, n, out);
+	case NORM_CHARSMAP: return apply_charsmap(s, at, n, out);
+	default: return map_chars(s->kind, at, n, out);
 	}
 }
 

@@ -17,9 +17,13 @@ enum norm_kind {
 	NORM_PREPEND,       /* text, unless the input is empty */
 	NORM_REPLACE,       /* text by with */
 	NORM_REPLACE_REGEX, /* what the pattern text matches by with */
-	NORM_NFC, NORM_NFD, NORM_NFKC, NORM_NFKD,
+	NORM_NFC,
+	NORM_NFD,
+	NORM_NFKC,
+	NORM_NFKD,
 	NORM_LOWERCASE,
-	NORM_STRIP_LEFT, NORM_STRIP_RIGHT, /* white space */
+	NORM_STRIP_LEFT,
+	NORM_STRIP_RIGHT,   /* white space */
 	NORM_STRIP_ACCENTS, /* non-spacing marks */
 	NORM_CLEAN,         /* BERT: control characters go, white space becomes a space */
 	NORM_SPACE_CJK,     /* BERT: spaces around ideographs */
@@ -32,8 +36,7 @@ struct norm;
 int norm_create(struct norm **out);
 void norm_destroy(struct norm *m);
 /* Copies text and with. SL_EINVAL for a pattern or a table that is malformed. */
-int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct proto_str with,
-	     struct sl_err *err);
+int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct proto_str with, struct sl_err *err);
 /* Replaces what out holds. SL_ENOMEM, SL_ELIMIT (out's bound, or a pattern's match limit). */
 int norm_apply(const struct norm *m, const char *text, size_t n, struct sl_buf *out);
 bool norm_is_empty(const struct norm *m);

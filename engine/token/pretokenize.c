@@ -23,41 +23,39 @@ enum { MAX_PATTERNS = 6, MAX_LEVELS = 16, MATCH_LIMIT = 50 * 1000 * 1000 };
 #define CONTRACTIONS "'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])"
 
 /* The cased letters that the DeepSeek LLM tokenizer lists. */
-#define CASED_LETTERS \
-	"A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}" \
-	"\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}" \
-	"\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}" \
-	"\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}" \
+#define CASED_LETTERS                                                              \
+	"A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}"              \
+	"\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}"     \
+	"\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}"       \
+	"\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}"              \
 	"\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}" \
-	"\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}" \
-	"\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}" \
-	"\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}" \
-	"\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}" \
-	"\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}" \
-	"\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}" \
-	"\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}" \
-	"\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}" \
-	"\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}\\x{212A}-\\x{212D}" \
-	"\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}" \
-	"\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}" \
-	"\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}" \
-	"\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}" \
-	"\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}" \
-	"\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}" \
-	"\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}" \
-	"\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}" \
+	"\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}"                \
+	"\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}"                \
+	"\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}"                \
+	"\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}"        \
+	"\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}"       \
+	"\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}"                \
+	"\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}"                \
+	"\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}"        \
+	"\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}\\x{212A}-\\x{212D}"        \
+	"\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}"       \
+	"\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}"        \
+	"\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}"                 \
+	"\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}"                \
+	"\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}"                \
+	"\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}"                \
+	"\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}"          \
+	"\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}"          \
 	"\\x{1E900}-\\x{1E943}"
 
-#define GPT2_PATTERN \
-	"'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define LLAMA3_PATTERN(digits) \
+#define GPT2_PATTERN "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define LLAMA3_PATTERN(digits)                                \
 	CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
 		     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 /* Capitals before small letters, as tokenizers since GPT-4o cut words. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASED_WORDS(before, end) \
-	before UPPER "*" LOWER "+" end "|" before UPPER "+" LOWER "*" end
+#define CASED_WORDS(before, end) before UPPER "*" LOWER "+" end "|" before UPPER "+" LOWER "*" end
 
 static const struct pretok_kind {
 	const char *names[14];
@@ -69,8 +67,7 @@ static const struct pretok_kind {
 	.patterns = {GPT2_PATTERN},
     },
     {
-	.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
-		  "lfm2"},
+	.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
 	.whole_words = true,
 	.adds_bos = true,
 	.patterns = {LLAMA3_PATTERN("\\p{N}{1,3}")},
@@ -86,18 +83,19 @@ static const struct pretok_kind {
     {
 	.names = {"qwen35"},
 	.patterns = {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
-		     "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+				  "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     },
     {
 	.names = {"tekken"},
 	.whole_words = true,
-	.patterns = {CASED_WORDS("[^\\r\\n\\p{L}\\p{N}]?", "")
-		     "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+	.patterns = {CASED_WORDS("[^\\r\\n\\p{L}\\p{N}]?",
+				 "") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     },
     {
 	.names = {"gpt-4o", "llama4", "kanana2"},
-	.patterns = {CASED_WORDS("[^\\r\\n\\p{L}\\p{N}]?", "(?:" CONTRACTIONS ")?")
-		     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+	.patterns = {CASED_WORDS("[^\\r\\n\\p{L}\\p{N}]?",
+				 "(?:" CONTRACTIONS
+				 ")?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     },
     {
 	.names = {"default"},
@@ -135,8 +133,7 @@ static const struct pretok_kind {
 		     "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}"
 		     "\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
 		     /* The tokenizer's \s+$, kept from trying each place inside of a run. */
-		     "(?<!\\s)\\s++\\z",
-		     "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"},
+		     "(?<!\\s)\\s++\\z", "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"},
     },
 };
 
@@ -233,15 +230,14 @@ int pretok_add_split(struct pretok *p, struct proto_str pattern, bool literal, b
 	PCRE2_SIZE at;
 	uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP);
 	pcre2_compile_context *cc = pcre2_compile_context_create(p->memory);
-	pcre2_code *re = cc == NULL ? NULL
-				    : pcre2_compile((PCRE2_SPTR)pattern.at, pattern.n, options, &code, &at, cc);
+	pcre2_code *re = cc == NULL ? NULL : pcre2_compile((PCRE2_SPTR)pattern.at, pattern.n, options, &code, &at, cc);
 	pcre2_compile_context_free(cc);
 	int rc = 0;
 	if (re == NULL && (cc == NULL || code == PCRE2_ERROR_HEAP_FAILED))
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the pre-tokenizer");
 	else if (re == NULL)
-		rc = sl_errf(err, SL_EINVAL, "a pre-tokenizer's pattern is malformed at its byte %zu: %.*s",
-			     (size_t)at, pattern.n < 80 ? (int)pattern.n : 80, pattern.at);
+		rc = sl_errf(err, SL_EINVAL, "a pre-tokenizer's pattern is malformed at its byte %zu: %.*s", (size_t)at,
+			     pattern.n < 80 ? (int)pattern.n : 80, pattern.at);
 	sl_free(translated);
 	if (rc != 0)
 		return rc;
@@ -251,8 +247,8 @@ int pretok_add_split(struct pretok *p, struct proto_str pattern, bool literal, b
 			 err);
 }
 
-int pretok_add_metaspace(struct pretok *p, struct proto_str replacement, enum pretok_prepend prepend,
-			 bool split, struct sl_err *err)
+int pretok_add_metaspace(struct pretok *p, struct proto_str replacement, enum pretok_prepend prepend, bool split,
+			 struct sl_err *err)
 {
 	struct level level = {.kind = LEVEL_METASPACE, .prepend = prepend, .n_mark = replacement.n};
 	if (replacement.n == 0 || replacement.n > sizeof level.mark)
@@ -276,10 +272,7 @@ int pretok_add_byte_level(struct pretok *p, bool prefix_space, bool pattern, str
 	return rc;
 }
 
-void pretok_set_whole_words(struct pretok *p, bool whole)
-{
-	p->whole_words = whole;
-}
+void pretok_set_whole_words(struct pretok *p, bool whole) { p->whole_words = whole; }
 
 int pretok_create_empty(struct pretok **out)
 {
@@ -331,15 +324,9 @@ void pretok_destroy(struct pretok *p)
 	sl_free(p);
 }
 
-bool pretok_whole_words(const struct pretok *p)
-{
-	return p->whole_words;
-}
+bool pretok_whole_words(const struct pretok *p) { return p->whole_words; }
 
-bool pretok_adds_bos(const struct pretok *p)
-{
-	return p->adds_bos;
-}
+bool pretok_adds_bos(const struct pretok *p) { return p->adds_bos; }
 
 struct split {
 	const struct pretok *p;
@@ -353,8 +340,8 @@ static int split_piece(struct split *s, int level, const char *text, size_t n, b
 /* The next range of a level's cut: a match, or what lies before one. 1, 0 at the end, or an error. */
 struct ranges {
 	const char *text;
-	size_t n, at;       /* told up to here */
-	size_t begin, end;  /* a match that is still to be told; begin == n: there is none */
+	size_t n, at;      /* told up to here */
+	size_t begin, end; /* a match that is still to be told; begin == n: there is none */
 	bool searched;
 };
 
@@ -415,8 +402,9 @@ static int split_by_pattern(struct split *s, int level, const char *text, size_t
 		if (joins) {
 			held.end = it.end;
 			/* What was joined takes nothing more of that kind. */
-			held.match = l->behavior == PRETOK_MERGED_PREV ? true
-				   : l->behavior == PRETOK_MERGED_NEXT ? false : held.match;
+			held.match = l->behavior == PRETOK_MERGED_PREV   ? true
+				     : l->behavior == PRETOK_MERGED_NEXT ? false
+									 : held.match;
 			continue;
 		}
 		if (holding)
@@ -479,8 +467,7 @@ static int split_piece(struct split *s, int level, const char *text, size_t n, b
 	return split_changed(s, level, text, n, first);
 }
 
-int pretok_split(const struct pretok *p, const char *text, size_t n, bool first, pretok_fn fn,
-		 void *arg)
+int pretok_split(const struct pretok *p, const char *text, size_t n, bool first, pretok_fn fn, void *arg)
 {
 	struct split s = {.p = p, .fn = fn, .arg = arg};
 	s.match = pcre2_match_data_create(1, p->memory);

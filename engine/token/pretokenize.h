@@ -38,8 +38,8 @@ void pretok_destroy(struct pretok *p);
 int pretok_add_split(struct pretok *p, struct proto_str pattern, bool literal, bool invert,
 		     enum pretok_behavior behavior, struct sl_err *err);
 /* Every space becomes U+2581 (or what stands in its place), which begins pieces when split is set. */
-int pretok_add_metaspace(struct pretok *p, struct proto_str replacement, enum pretok_prepend prepend,
-			 bool split, struct sl_err *err);
+int pretok_add_metaspace(struct pretok *p, struct proto_str replacement, enum pretok_prepend prepend, bool split,
+			 struct sl_err *err);
 /* GPT-2's: a space before each piece that begins with none, and its pattern, each on request. */
 int pretok_add_byte_level(struct pretok *p, bool prefix_space, bool pattern, struct sl_err *err);
 void pretok_set_whole_words(struct pretok *p, bool whole);
@@ -55,7 +55,6 @@ typedef int (*pretok_fn)(void *arg, const char *piece, size_t n);
 /* Calls fn for the pieces of text in order, none of them empty. first: it stands at the beginning of
  * the whole text. A byte that is not valid UTF-8 is a piece of its own. SL_ENOMEM, SL_ELIMIT (a
  * match limit), or fn's result. */
-int pretok_split(const struct pretok *p, const char *text, size_t n, bool first, pretok_fn fn,
-		 void *arg);
+int pretok_split(const struct pretok *p, const char *text, size_t n, bool first, pretok_fn fn, void *arg);
 
 #endif

@@ -28,7 +28,7 @@
 #include "engine/token/unigram.h"
 
 struct token {
-	const char *at; /* in mem */
+	const char *at;      /* in mem */
 	const char *written; /* in mem: as it is found in text; of added tokens only */
 	uint32_t n, n_written;
 	uint8_t attr, flags;
@@ -41,7 +41,7 @@ struct tokenizer {
 	char *mem;
 	struct norm *norm;
 	struct pretok *pretok;
-	struct bpe *bpe;         /* or */
+	struct bpe *bpe; /* or */
 	struct unigram *unigram;
 	uint32_t *words; /* ids by their bytes, open addressed; NULL unless whole words count */
 	size_t words_mask;
@@ -62,10 +62,7 @@ void tok_ids_dispose(struct tok_ids *l)
 /* ---- the writing of bytes as characters ---- */
 
 /* Bytes that print stand for themselves; the others, in order, for U+0100 and on. */
-static bool byte_prints(unsigned b)
-{
-	return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-}
+static bool byte_prints(unsigned b) { return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE; }
 
 struct byte_chars {
 	int16_t byte_of[0x144]; /* by code point; -1: none */
@@ -86,8 +83,7 @@ static bool undo_writing(const struct byte_chars *m, struct proto_str text, char
 	for (size_t i = 0; i < text.n;) {
 		uint32_t cp;
 		int len = utf8_decode((const uint8_t *)text.at + i, text.n - i, &cp);
-		if (len <= 0 || cp >= sizeof(m->byte_of) / sizeof(m->byte_of[0]) ||
-		    m->byte_of[cp] < 0)
+		if (len <= 0 || cp >= sizeof(m->byte_of) / sizeof(m->byte_of[0]) || m->byte_of[cp] < 0)
 			return false;
 		out[(*n)++] = (char)m->byte_of[cp];
 		i += (size_t)len;
@@ -97,10 +93,7 @@ static bool undo_writing(const struct byte_chars *m, struct proto_str text, char
 
 /* ---- creation ---- */
 
-static bool is_special(const struct token *t)
-{
-	return t->attr == TOK_CONTROL || t->attr == TOK_USER;
-}
+static bool is_special(const struct token *t) { return t->attr == TOK_CONTROL || t->attr == TOK_USER; }
 
 /* <0x0A>: the byte; -1: it is not written so. */
 static int byte_written(struct proto_str text)
@@ -146,8 +139,8 @@ static size_t undo(const struct tok_source *src, const struct byte_chars *chars,
 	return 1;
 }
 
-static int copy_tokens(struct tokenizer *t, const struct tok_source *src,
-		       const struct byte_chars *chars, struct sl_err *err)
+static int copy_tokens(struct tokenizer *t, const struct tok_source *src, const struct byte_chars *chars,
+		       struct sl_err *err)
 {
 	size_t total = 0;
 	for (size_t i = 0; i < src->n_tokens; i++)
@@ -167,8 +160,7 @@ static int copy_tokens(struct tokenizer *t, const struct tok_source *src,
 		if (text.n > UINT16_MAX)
 			return sl_errf(err, SL_EINVAL, "token %zu is %zu bytes long", i, text.n);
 		struct token *tok = &t->tokens[i];
-		*tok = (struct token){.at = at, .attr = (uint8_t)attr,
-				      .flags = src->flags != NULL ? src->flags[i] : 0};
+		*tok = (struct token){.at = at, .attr = (uint8_t)attr, .flags = src->flags != NULL ? src->flags[i] : 0};
 		tok->n = (uint32_t)undo(src, chars, tok, text, at);
 		at += tok->n;
 		if (!is_special(tok) || text.n == 0)
@@ -182,8 +174,8 @@ static int copy_tokens(struct tokenizer *t, const struct tok_source *src,
 }
 
 /* Halves undone from GPT-2's writing, in *mem; both to be freed. */
-static int undo_halves(const struct tok_source *src, const struct byte_chars *chars, struct proto_str **out,
-		       char **mem, struct sl_err *err)
+static int undo_halves(const struct tok_source *src, const struct byte_chars *chars, struct proto_str **out, char **mem,
+		       struct sl_err *err)
 {
 	size_t total = 0;
 	for (size_t i = 0; i < 2 * src->n_merges; i++)
@@ -371,8 +363,8 @@ static int check_source(const struct tok_source *src, struct sl_err *err)
 	} ids[] = {{"bos", src->bos}, {"eos", src->eos}, {"eot", src->eot}, {"unknown", src->unknown}};
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
 		if (ids[i].id < -1 || (ids[i].id >= 0 && (size_t)ids[i].id >= src->n_tokens))
-			return sl_errf(err, SL_EINVAL, "the %s token %d is not in the vocabulary of %zu",
-				       ids[i].name, ids[i].id, src->n_tokens);
+			return sl_errf(err, SL_EINVAL, "the %s token %d is not in the vocabulary of %zu", ids[i].name,
+				       ids[i].id, src->n_tokens);
 	if (src->add_bos == 1 && src->bos < 0)
 		return sl_errf(err, SL_EINVAL, "prompts are to begin with bos, but there is none");
 	if (src->scores == NULL && (src->kind == TOK_UNIGRAM || (src->kind == TOK_BPE_CHARS && !src->halves)))
@@ -481,14 +473,10 @@ static bool is_word_byte(char c)
 	       (uint8_t)c >= 0x80;
 }
 
-static bool is_space(char c)
-{
-	return c == ' ' || (c >= '\t' && c <= '\r');
-}
+static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /* The longest added token at text[i]; control tokens only within trusted bytes. -1: none. */
-static int32_t match_special(const struct tokenizer *t, const char *text, size_t n, size_t i,
-			     size_t trusted_to)
+static int32_t match_special(const struct tokenizer *t, const char *text, size_t n, size_t i, size_t trusted_to)
 {
 	unsigned first = (uint8_t)text[i];
 	for (uint32_t k = t->special_from[first]; k < t->special_from[first + 1]; k++) {
@@ -539,8 +527,7 @@ static int encode_all(struct encoding *e, const char *text, size_t n, const uint
 	return encode_segment(e, text + begin, n - begin, begin == 0);
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust,
-		     struct tok_ids *out)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust, struct tok_ids *out)
 {
 	struct encoding e = {.t = t, .out = out};
 	size_t before = out->n, max;
@@ -589,10 +576,7 @@ static const struct token *token_of(const struct tokenizer *t, int32_t id)
 	return &t->tokens[id];
 }
 
-int tokenizer_n_vocab(const struct tokenizer *t)
-{
-	return (int)t->n;
-}
+int tokenizer_n_vocab(const struct tokenizer *t) { return (int)t->n; }
 
 uint64_t tokenizer_digest(const struct tokenizer *t)
 {
@@ -611,27 +595,12 @@ struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id)
 	return (struct proto_str){tok->at, tok->n};
 }
 
-enum tok_attr tokenizer_attr(const struct tokenizer *t, int32_t id)
-{
-	return (enum tok_attr)token_of(t, id)->attr;
-}
+enum tok_attr tokenizer_attr(const struct tokenizer *t, int32_t id) { return (enum tok_attr)token_of(t, id)->attr; }
 
-bool tokenizer_is_end(const struct tokenizer *t, int32_t id)
-{
-	return token_of(t, id)->end;
-}
+bool tokenizer_is_end(const struct tokenizer *t, int32_t id) { return token_of(t, id)->end; }
 
-bool tokenizer_strips_space(const struct tokenizer *t)
-{
-	return t->strips_space;
-}
+bool tokenizer_strips_space(const struct tokenizer *t) { return t->strips_space; }
 
-int32_t tokenizer_bos(const struct tokenizer *t)
-{
-	return t->bos;
-}
+int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
 
-int32_t tokenizer_eos(const struct tokenizer *t)
-{
-	return t->eos;
-}
+int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }

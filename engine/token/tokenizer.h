@@ -34,15 +34,14 @@ enum tok_attr { TOK_NORMAL = 1, TOK_UNKNOWN = 2, TOK_CONTROL = 3, TOK_USER = 4, 
 int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err *err);
 /* The same from a Hugging Face tokenizer.json and, when there is one, its tokenizer_config.json
  * (n_config 0: none). A part that this version does not know is SL_EUNSUPPORTED with its name. */
-int tokenizer_create_json(const char *json, size_t n_json, const char *config, size_t n_config,
-			  struct tokenizer **out, struct sl_err *err);
+int tokenizer_create_json(const char *json, size_t n_json, const char *config, size_t n_config, struct tokenizer **out,
+			  struct sl_err *err);
 void tokenizer_destroy(struct tokenizer *t);
 
 /* Appends the ids of n bytes. trust has a byte for each byte of text (non-zero: trusted), or is
  * NULL when nothing is. Bytes need not be valid UTF-8. Linear in n but for the longest pre-token,
  * where it is n log n. SL_ELIMIT, SL_ENOMEM. */
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust,
-		     struct tok_ids *out);
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust, struct tok_ids *out);
 /* Appends the tokens the file wants before every prompt (bos), if any. */
 int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out);
 /* Encoding puts a space before a text: whoever turns the ids of a whole text back into text takes

@@ -17,16 +17,15 @@ static int get_list(const struct gguf *g, const char *key, struct gguf_array *ou
 	return rc == SL_ENOTFOUND ? sl_errf(err, SL_EINVAL, "%s: %s is missing", gguf_path(g), key) : rc;
 }
 
-static int get_strings(const struct gguf *g, const char *key, struct proto_str **out, size_t *n,
-		       struct sl_err *err)
+static int get_strings(const struct gguf *g, const char *key, struct proto_str **out, size_t *n, struct sl_err *err)
 {
 	struct gguf_array a;
 	int rc = get_list(g, key, &a, err);
 	if (rc != 0)
 		return rc;
 	if (a.type != GGUF_STRING || a.n > MAX_STRINGS)
-		return sl_errf(err, SL_EINVAL, "%s: %s is not a list of up to %d strings",
-			       gguf_path(g), key, MAX_STRINGS);
+		return sl_errf(err, SL_EINVAL, "%s: %s is not a list of up to %d strings", gguf_path(g), key,
+			       MAX_STRINGS);
 	struct proto_str *list = sl_zalloc_n((size_t)a.n + 1, sizeof(*list));
 	if (list == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for %s", key);
@@ -62,8 +61,7 @@ static int get_attrs(const struct gguf *g, size_t n_tokens, int32_t **out, struc
 	if (rc != 0)
 		return rc;
 	if (a.type == GGUF_STRING || a.type == GGUF_F32 || a.type == GGUF_F64 || a.n != n_tokens)
-		return sl_errf(err, SL_EINVAL, "%s: %s is not a list of %zu integers", gguf_path(g),
-			       key, n_tokens);
+		return sl_errf(err, SL_EINVAL, "%s: %s is not a list of %zu integers", gguf_path(g), key, n_tokens);
 	int32_t *attrs = sl_zalloc_n(n_tokens + 1, sizeof(*attrs));
 	if (attrs == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for %s", key);
@@ -75,13 +73,11 @@ static int get_attrs(const struct gguf *g, size_t n_tokens, int32_t **out, struc
 	return 0;
 }
 
-static int get_name(const struct gguf *g, const char *key, struct proto_str *out,
-		    struct sl_err *err)
+static int get_name(const struct gguf *g, const char *key, struct proto_str *out, struct sl_err *err)
 {
 	int rc = gguf_get_str(g, key, out, err);
 	if (rc == SL_ENOTFOUND)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: %s is missing, and a guess may be wrong",
-			       gguf_path(g), key);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: %s is missing, and a guess may be wrong", gguf_path(g), key);
 	return rc;
 }
 
@@ -172,8 +168,8 @@ static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_e
 	return rc;
 }
 
-static int read_kind(const struct gguf *g, struct tok_source *src, struct proto_str **merges,
-		     struct proto_str **halves, struct sl_err *err)
+static int read_kind(const struct gguf *g, struct tok_source *src, struct proto_str **merges, struct proto_str **halves,
+		     struct sl_err *err)
 {
 	struct proto_str model, pre;
 	int rc = get_name(g, "tokenizer.ggml.model", &model, err);

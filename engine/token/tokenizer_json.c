@@ -60,10 +60,7 @@ static int malformed(struct reading *r, const char *what)
 	return sl_errf(r->err, SL_EINVAL, "tokenizer.json: %s is malformed or missing", what);
 }
 
-static int no_memory(struct reading *r)
-{
-	return sl_errf(r->err, SL_ENOMEM, "no memory for the tokenizer");
-}
+static int no_memory(struct reading *r) { return sl_errf(r->err, SL_ENOMEM, "no memory for the tokenizer"); }
 
 /* ---- normalizers ---- */
 
@@ -100,7 +97,8 @@ static int read_charsmap(struct reading *r, const json_t *o)
 {
 	struct proto_str text = str_of(json_object_get(o, "precompiled_charsmap"));
 	if (text.at == NULL)
-		return json_is_null(json_object_get(o, "precompiled_charsmap")) ? 0 : malformed(r, "precompiled_charsmap");
+		return json_is_null(json_object_get(o, "precompiled_charsmap")) ? 0
+										: malformed(r, "precompiled_charsmap");
 	size_t n;
 	char *table = decode_base64(text, &n);
 	if (table == NULL)
@@ -144,8 +142,13 @@ static int read_normalizer(struct reading *r, const json_t *o, int depth)
 	static const struct {
 		const char *name;
 		enum norm_kind kind;
-	} plain[] = {{"NFC", NORM_NFC}, {"NFD", NORM_NFD}, {"NFKC", NORM_NFKC}, {"NFKD", NORM_NFKD},
-		     {"Lowercase", NORM_LOWERCASE}, {"StripAccents", NORM_STRIP_ACCENTS}, {"Nmt", NORM_NMT}};
+	} plain[] = {{"NFC", NORM_NFC},
+		     {"NFD", NORM_NFD},
+		     {"NFKC", NORM_NFKC},
+		     {"NFKD", NORM_NFKD},
+		     {"Lowercase", NORM_LOWERCASE},
+		     {"StripAccents", NORM_STRIP_ACCENTS},
+		     {"Nmt", NORM_NMT}};
 	if (o == NULL || json_is_null(o))
 		return 0;
 	const char *type = text_of(o, "type");
@@ -156,8 +159,7 @@ static int read_normalizer(struct reading *r, const json_t *o, int depth)
 		const json_t *list = json_object_get(o, "normalizers"), *it;
 		size_t i;
 		int rc = json_is_array(list) ? 0 : malformed(r, "a Sequence of normalizers");
-		json_array_foreach(list, i, it)
-			rc = rc == 0 ? read_normalizer(r, it, depth + 1) : rc;
+		json_array_foreach(list, i, it) rc = rc == 0 ? read_normalizer(r, it, depth + 1) : rc;
 		return rc;
 	}
 	if (strcmp(type, "Prepend") == 0) {
@@ -246,8 +248,7 @@ static int read_pretok(struct reading *r, const json_t *o, int depth)
 		const json_t *list = json_object_get(o, "pretokenizers"), *it;
 		size_t i;
 		int rc = json_is_array(list) ? 0 : malformed(r, "a Sequence of pre-tokenizers");
-		json_array_foreach(list, i, it)
-			rc = rc == 0 ? read_pretok(r, it, depth + 1) : rc;
+		json_array_foreach(list, i, it) rc = rc == 0 ? read_pretok(r, it, depth + 1) : rc;
 		return rc;
 	}
 	if (strcmp(type, "ByteLevel") == 0) {
@@ -314,8 +315,7 @@ static int reserve_ids(struct reading *r, size_t n)
 /* Puts zero bytes back where they stood; the room for it was counted from the file. */
 static struct proto_str put_zeros_back(struct reading *r, struct proto_str text)
 {
-	if (r->zeros == NULL || memmem(text.at, text.n, ZERO_STAND_IN, 4) == NULL ||
-	    text.n > r->cap_zeros - r->n_zeros)
+	if (r->zeros == NULL || memmem(text.at, text.n, ZERO_STAND_IN, 4) == NULL || text.n > r->cap_zeros - r->n_zeros)
 		return text;
 	char *to = r->zeros + r->n_zeros;
 	size_t n = 0;
@@ -355,7 +355,8 @@ static int read_vocab(struct reading *r, json_t *vocab)
 		return malformed(r, "model.vocab");
 	json_int_t most = (json_int_t)json_object_size(vocab) * 4 + 4096;
 	int rc = 0;
-	json_object_keylen_foreach(vocab, key, key_n, value) {
+	json_object_keylen_foreach(vocab, key, key_n, value)
+	{
 		if (!json_is_integer(value) || json_integer_value(value) > most)
 			return malformed(r, "a token's id");
 		rc = put_token(r, json_integer_value(value), (struct proto_str){key, key_n}, TOK_NORMAL, 0);
@@ -406,9 +407,7 @@ static int read_bpe(struct reading *r, const json_t *model)
 	r->halves = sl_zalloc_n(r->src.n_merges + 1, 2 * sizeof *r->halves);
 	if (r->halves == NULL)
 		return no_memory(r);
-	json_array_foreach(merges, i, it)
-		if ((rc = read_merge(r, it, &r->halves[2 * i])) != 0)
-			return rc;
+	json_array_foreach(merges, i, it) if ((rc = read_merge(r, it, &r->halves[2 * i])) != 0) return rc;
 	r->src.halves = r->halves;
 	r->src.byte_fallback = flag_of(model, "byte_fallback", false);
 	r->src.fuse_unknown = flag_of(model, "fuse_unk", false);
@@ -429,7 +428,8 @@ static int read_unigram(struct reading *r, const json_t *model)
 	if (r->scores == NULL)
 		return no_memory(r);
 	r->n_scores = n;
-	json_array_foreach(vocab, i, it) {
+	json_array_foreach(vocab, i, it)
+	{
 		const json_t *score = json_array_get(it, 1);
 		if (!json_is_number(score))
 			return malformed(r, "a token's score");
@@ -440,7 +440,8 @@ static int read_unigram(struct reading *r, const json_t *model)
 	}
 	const json_t *unk = json_object_get(model, "unk_id");
 	r->src.unknown = json_is_integer(unk) && json_integer_value(unk) >= 0 && (size_t)json_integer_value(unk) < n
-				 ? (int32_t)json_integer_value(unk) : -1;
+			     ? (int32_t)json_integer_value(unk)
+			     : -1;
 	r->src.byte_fallback = flag_of(model, "byte_fallback", false);
 	r->src.kind = TOK_UNIGRAM;
 	return 0;
@@ -461,17 +462,18 @@ static int read_added(struct reading *r, const json_t *list)
 {
 	const json_t *it;
 	size_t i, most = r->src.n_tokens + 2 * json_array_size(list) + 4096;
-	json_array_foreach(list, i, it) {
-		json_int_t id = json_is_integer(json_object_get(it, "id"))
-					? json_integer_value(json_object_get(it, "id")) : -1;
+	json_array_foreach(list, i, it)
+	{
+		json_int_t id =
+		    json_is_integer(json_object_get(it, "id")) ? json_integer_value(json_object_get(it, "id")) : -1;
 		bool special = flag_of(it, "special", false);
 		uint8_t flags = (uint8_t)((flag_of(it, "lstrip", false) ? TOK_LSTRIP : 0) |
 					  (flag_of(it, "rstrip", false) ? TOK_RSTRIP : 0) |
 					  (flag_of(it, "single_word", false) ? TOK_SINGLE_WORD : 0));
 		if (id > (json_int_t)most)
 			return malformed(r, "an added token's id");
-		int rc = put_token(r, id, str_of(json_object_get(it, "content")), special ? TOK_CONTROL : TOK_USER,
-				   flags);
+		int rc =
+		    put_token(r, id, str_of(json_object_get(it, "content")), special ? TOK_CONTROL : TOK_USER, flags);
 		if (rc != 0)
 			return rc;
 	}
@@ -509,7 +511,8 @@ static int template_bos(const struct reading *r, const json_t *post, int depth)
 		const json_t *it;
 		size_t i;
 		int found = -2;
-		json_array_foreach(json_object_get(post, "processors"), i, it) {
+		json_array_foreach(json_object_get(post, "processors"), i, it)
+		{
 			int id = template_bos(r, it, depth + 1);
 			found = id != -2 ? id : found;
 		}
@@ -528,9 +531,8 @@ static bool strips_space(const json_t *decoder, int depth)
 	if (strcmp(type, "Sequence") == 0 && depth < MAX_NESTED) {
 		const json_t *it;
 		size_t i;
-		json_array_foreach(json_object_get(decoder, "decoders"), i, it)
-			if (strips_space(it, depth + 1))
-				return true;
+		json_array_foreach(json_object_get(decoder, "decoders"), i,
+				   it) if (strips_space(it, depth + 1)) return true;
 		return false;
 	}
 	if (strcmp(type, "Strip") == 0)
@@ -616,8 +618,8 @@ static char *without_zeros(struct reading *r, const char *json, size_t n, size_t
 	return out;
 }
 
-int tokenizer_create_json(const char *json, size_t n_json, const char *config, size_t n_config,
-			  struct tokenizer **out, struct sl_err *err)
+int tokenizer_create_json(const char *json, size_t n_json, const char *config, size_t n_config, struct tokenizer **out,
+			  struct sl_err *err)
 {
 	struct sl_err reason = {0};
 	struct reading r = {.err = &reason};

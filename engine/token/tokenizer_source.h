@@ -21,8 +21,8 @@ enum tok_flag { TOK_LSTRIP = 1, TOK_RSTRIP = 2, TOK_SINGLE_WORD = 4 };
 
 struct tok_source {
 	enum tok_kind kind;
-	struct norm *norm;     /* NULL: none. With pretok: taken over by tokenizer_create_from, */
-	struct pretok *pretok; /* also when it fails */
+	struct norm *norm;              /* NULL: none. With pretok: taken over by tokenizer_create_from, */
+	struct pretok *pretok;          /* also when it fails */
 	const struct proto_str *tokens; /* as the file writes them */
 	const int32_t *attrs;           /* enum tok_attr; NULL: all normal */
 	size_t n_tokens;
@@ -30,7 +30,7 @@ struct tok_source {
 	const struct proto_str *halves; /* [2 · n_merges]: left, right, as the file writes them; NULL
 					   with TOK_BPE_CHARS: whatever makes a token, by score */
 	size_t n_merges;
-	const float *scores;            /* [n_tokens]; of TOK_BPE_CHARS without merges, and TOK_UNIGRAM */
+	const float *scores; /* [n_tokens]; of TOK_BPE_CHARS without merges, and TOK_UNIGRAM */
 	bool byte_fallback, fuse_unknown;
 	bool strips_space;              /* a text's first space was put there by encoding it */
 	int32_t bos, eos, eot, unknown; /* -1: none */
@@ -38,7 +38,6 @@ struct tok_source {
 };
 
 /* Copies what it needs. Errors as tokenizer_create. */
-int tokenizer_create_from(const struct tok_source *src, struct tokenizer **out,
-			  struct sl_err *err);
+int tokenizer_create_from(const struct tok_source *src, struct tokenizer **out, struct sl_err *err);
 
 #endif

@@ -6,9 +6,9 @@
 #include "base/clock.h"
 
 enum {
-	MEMO_PART = 4, /* of the wait: so soon the engine is asked again, */
+	MEMO_PART = 4,       /* of the wait: so soon the engine is asked again, */
 	MEMO_LEAST_MS = 100, /* but not sooner */
-	CERTAIN_MS = 50, /* of shorter waits the half is chance */
+	CERTAIN_MS = 50,     /* of shorter waits the half is chance */
 };
 
 /* ---- decisions ---- */
@@ -89,7 +89,8 @@ bool load_is_high(const struct load_levels *l, int model, int64_t priority)
 static size_t row_of(uint64_t tenant, int model, uint8_t priority)
 {
 	uint64_t line = (uint64_t)model * PROTO_PRIORITIES + priority;
-	return (size_t)((tenant ^ line * 0x9e3779b97f4a7c15u) % (sizeof((struct load_memo *)0)->of / sizeof(struct load_word)));
+	return (size_t)((tenant ^ line * 0x9e3779b97f4a7c15u) %
+			(sizeof((struct load_memo *)0)->of / sizeof(struct load_word)));
 }
 
 /* It holds for a part of the wait; one that is sent later is a question, and others wait for what comes of it. */
@@ -103,11 +104,13 @@ static void hold(struct load_word *w, uint64_t now_ns)
 void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t wait_ms, uint64_t now_ns)
 {
 	struct load_word *w = &m->of[row_of(tenant, model, priority)];
-	*w = (struct load_word){.tenant = tenant, .model = model, .priority = priority, .begin_ns = now_ns + wait_ms * NS_PER_MS};
+	*w = (struct load_word){
+	    .tenant = tenant, .model = model, .priority = priority, .begin_ns = now_ns + wait_ms * NS_PER_MS};
 	hold(w, now_ns);
 }
 
-void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t each_us, uint64_t now_ns)
+void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t each_us,
+		    uint64_t now_ns)
 {
 	struct load_word *w = &m->of[row_of(tenant, model, priority)];
 	if (w->tenant != tenant || w->model != model || w->priority != priority || now_ns >= w->begin_ns)

@@ -20,9 +20,9 @@ enum load_verdict { LOAD_GO, LOAD_DEGRADE, LOAD_REFUSE };
 
 /* What is known of one that asks. */
 struct load_case {
-	uint64_t predicted_ms;   /* until its first token */
-	uint64_t most_ms;        /* nobody waits longer: limits.first_token */
-	double margin;           /* what predictions are multiplied with before they are believed */
+	uint64_t predicted_ms;     /* until its first token */
+	uint64_t most_ms;          /* nobody waits longer: limits.first_token */
+	double margin;             /* what predictions are multiplied with before they are believed */
 	bool other_model, shorter; /* it can be degraded in these ways */
 	bool is_shorter;           /* it has been, in the latter */
 	bool guess; /* nothing else runs or waits, or no step was measured of late: the prediction refuses nothing */
@@ -39,7 +39,7 @@ unsigned load_retry_s(uint64_t ms);
  * sizes, as many small ones down for a large one up. So of those that are let in 97 % are in time: an answer that
  * is late is work done for nothing, one less in the queue costs nothing. */
 struct load_margin {
-	double log; /* 0: as predicted */
+	double log;     /* 0: as predicted */
 	uint64_t at_ns; /* learnt; half as much every half a minute from then on */
 };
 
@@ -70,9 +70,11 @@ struct load_memo {
 };
 
 /* The engine says that one of this tenant's, of that priority, begins in wait_ms. */
-void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t wait_ms, uint64_t now_ns);
+void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t wait_ms,
+		   uint64_t now_ns);
 /* One more is sent to it; in each_us a place becomes free, on the average. */
-void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t each_us, uint64_t now_ns);
+void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t each_us,
+		    uint64_t now_ns);
 /* What the tenant's next one would wait; 0: that is not known, or to be asked again. */
 uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t now_ns);
 

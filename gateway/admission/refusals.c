@@ -41,8 +41,11 @@ int refusals_print(struct sl_buf *out, uint64_t now_ns)
 		uint64_t ago = now_ns > at ? (now_ns - at) / NS_PER_S : 0;
 		if (total == 0 || ago >= RECENT_S)
 			continue;
-		rc = buf_printf(out, "%s{\"reason\":\"%s\",\"message\":\"%s\",\"total\":%llu,\"seconds_ago\":%llu,\"predicted_ms\":%llu}",
-				comma, reasons[i].name, reasons[i].words, (unsigned long long)total, (unsigned long long)ago,
+		rc = buf_printf(out,
+				"%s{\"reason\":\"%s\",\"message\":\"%s\",\"total\":%llu,\"seconds_ago\":%llu,"
+				"\"predicted_ms\":%llu}",
+				comma, reasons[i].name, reasons[i].words, (unsigned long long)total,
+				(unsigned long long)ago,
 				(unsigned long long)atomic_load_explicit(&of[i].predicted_ms, memory_order_relaxed));
 		comma = ",";
 	}

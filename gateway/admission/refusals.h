@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Why requests were refused for load of late, for /health: each reason with how often, how long ago, and the wait that was
- * predicted for the last one. The process's, all threads together; any thread may call.
+ * Why requests were refused for load of late, for /health: each reason with how often, how long ago, and the wait that
+ * was predicted for the last one. The process's, all threads together; any thread may call.
  */
 #ifndef GATEWAY_REFUSALS_H
 #define GATEWAY_REFUSALS_H

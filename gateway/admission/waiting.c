@@ -29,9 +29,10 @@ struct waiting_room {
 	struct fair fair;
 };
 
-static struct metric waiting_now = {.kind = METRIC_GAUGE, .name = "sluice_waiting",
-				    .help = "Answers that wait for their first token behind others"};
-static struct metric displaced_total = {.kind = METRIC_COUNTER, .name = "sluice_load_displaced_total",
+static struct metric waiting_now = {
+    .kind = METRIC_GAUGE, .name = "sluice_waiting", .help = "Answers that wait for their first token behind others"};
+static struct metric displaced_total = {.kind = METRIC_COUNTER,
+					.name = "sluice_load_displaced_total",
 					.help = "Waiting answers that had to go for one of a better tier"};
 
 __attribute__((constructor)) static void register_metrics(void)
@@ -104,7 +105,9 @@ int waiting_enter(struct waiting_room *r, size_t most, struct waiting_guest gues
 	atomic_init(&w->refs, 1);
 	pthread_mutex_lock(&r->lock);
 	bool full = r->fair.n >= most;
-	int rc = full && (victim = find_victim(r, guest)) == NULL ? SL_ELIMIT : fair_enter(&r->fair, &w->here, guest.tenant, guest.priority, 1);
+	int rc = full && (victim = find_victim(r, guest)) == NULL
+		     ? SL_ELIMIT
+		     : fair_enter(&r->fair, &w->here, guest.tenant, guest.priority, 1);
 	if (rc == 0 && victim != NULL)
 		displace(r, victim);
 	metric_set(&waiting_now, (int64_t)r->fair.n);

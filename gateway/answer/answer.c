@@ -39,7 +39,8 @@ static struct sse_usage usage_of_run(const struct answer_run *run)
 	if (state == GEN_FINISHED || state == GEN_FAILED) {
 		const struct proto_done *d = gen_done(g);
 		bool again = run->answer->again != NULL;
-		return (struct sse_usage){d->n_prompt, again ? answer_again_cached(run->answer) : d->n_cached, d->n_completion};
+		return (struct sse_usage){d->n_prompt, again ? answer_again_cached(run->answer) : d->n_cached,
+					  d->n_completion};
 	}
 	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
 }
@@ -235,8 +236,7 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error)
 	case PROTO_ERR_BAD_KWARGS: return bad_field("invalid_value", "chat_template_kwargs");
 	case PROTO_ERR_NO_CHAT: return bad_field("invalid_value", "model");
 	case PROTO_ERR_CONTEXT_LENGTH: return bad_field("context_length_exceeded", a->format->prompt_param);
-	case PROTO_ERR_NO_MODEL:
-		return (struct api_error){404, "invalid_request_error", "model_not_found", "model", 0};
+	case PROTO_ERR_NO_MODEL: return (struct api_error){404, "invalid_request_error", "model_not_found", "model", 0};
 	case PROTO_ERR_NOT_READY:
 		return (struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S};
 	case PROTO_ERR_OVERLOADED:
@@ -306,11 +306,11 @@ static void fail_by_run(struct answer *a, const struct answer_run *run)
 void answers_break_off(struct gw_app *app)
 {
 	static const struct api_error over = {503, "server_error", "shutting_down", NULL, ANSWER_RETRY_AFTER_S};
-	list_each_safe(it, tmp, &app->all_answers)
-	{
+	list_each_safe(it, tmp, &app->all_answers) {
 		struct answer *a = list_entry(it, struct answer, in_all);
 		if (a->state != ANSWER_ENDED && !answer_can_be_left(a))
-			answer_fail(a, &over, "The server is shutting down, and the answer has not become ready in time.");
+			answer_fail(a, &over,
+				    "The server is shutting down, and the answer has not become ready in time.");
 	}
 }
 
@@ -406,7 +406,8 @@ static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
 	/* Of the prompts' tokens none is told. */
 	if (r->granted < ask.tokens) {
 		a->tokens_left = r->granted - (ask.least - a->n_runs);
-		/* Who goes on with a logged one after this gateway knows what was granted at first, not what came later. */
+		/* Who goes on with a logged one after this gateway knows what was granted at first, not what came
+		 * later. */
 		a->tokens_short = a->logged ? 0 : ask.tokens - r->granted;
 	}
 	answer_admit(a);
@@ -424,15 +425,13 @@ static void on_extended(void *ctx, struct quota *q, const struct quota_result *r
 	answer_more(a);
 }
 
-static int64_t used_up_to_now(const struct answer *a)
-{
-	return (int64_t)answer_usage(a).n_prompt + (int64_t)a->n_told;
-}
+static int64_t used_up_to_now(const struct answer *a) { return (int64_t)answer_usage(a).n_prompt + (int64_t)a->n_told; }
 
 void answer_extend(struct answer *a)
 {
 	a->extending = true;
-	quota_extend(a->quota, used_up_to_now(a), a->tokens_short, a->app->t->cfg->limits.quota_wait_ms, on_extended, a);
+	quota_extend(a->quota, used_up_to_now(a), a->tokens_short, a->app->t->cfg->limits.quota_wait_ms, on_extended,
+		     a);
 }
 
 void answer_out_of_tokens(struct answer *a)
@@ -462,10 +461,12 @@ static bool is_prompt_too_long(struct answer *a, uint32_t n_prompt)
 	char message[160];
 	if (most == 0 || n_prompt <= most)
 		return false;
-	snprintf(message, sizeof message, "This key's prompts may have %lld tokens at most; yours has %u. Please shorten it.",
-		 (long long)most, n_prompt);
-	answer_refuse(a, &(struct api_error){400, "invalid_request_error", "context_length_exceeded", a->format->prompt_param, 0},
-	       message);
+	snprintf(message, sizeof message,
+		 "This key's prompts may have %lld tokens at most; yours has %u. Please shorten it.", (long long)most,
+		 n_prompt);
+	answer_refuse(
+	    a, &(struct api_error){400, "invalid_request_error", "context_length_exceeded", a->format->prompt_param, 0},
+	    message);
 	return true;
 }
 

@@ -79,16 +79,23 @@ struct answer_format {
 };
 
 /* Of log probabilities: what is not yet told, and behind it, where text is kept, the first list of what was. */
-enum { ANSWER_LISTS = 4, ANSWER_TOLD = ANSWER_LISTS, ANSWER_ALL_LISTS, ANSWER_MAX_RUNS = 128, ANSWER_MAX_CHOICES = 128, ANSWER_ID_BYTES = 64 };
+enum {
+	ANSWER_LISTS = 4,
+	ANSWER_TOLD = ANSWER_LISTS,
+	ANSWER_ALL_LISTS,
+	ANSWER_MAX_RUNS = 128,
+	ANSWER_MAX_CHOICES = 128,
+	ANSWER_ID_BYTES = 64
+};
 
 struct answer_choice {
 	bool closed;
-	uint32_t n_characters;                 /* of its text; counted for log probabilities only */
-	const char *reason;                    /* once closed */
-	const char *ended_by;                  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
-	struct sl_buf text;                    /* all of it, where that is kept */
-	struct sl_buf *logprobs;               /* [ANSWER_ALL_LISTS], not yet told; of a whole answer all; not to
-						* be written to unless they are wanted */
+	uint32_t n_characters;   /* of its text; counted for log probabilities only */
+	const char *reason;      /* once closed */
+	const char *ended_by;    /* "deadline", "budget", "load", "superseded"; NULL: none of them */
+	struct sl_buf text;      /* all of it, where that is kept */
+	struct sl_buf *logprobs; /* [ANSWER_ALL_LISTS], not yet told; of a whole answer all; not to
+				  * be written to unless they are wanted */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
@@ -101,20 +108,20 @@ struct answer_run {
 	struct generation *gen; /* NULL: late, not submitted, or let go */
 	struct answer *answer;
 	struct cascade_run *cascade; /* a reference; NULL: one model answers */
-	bool queued, begun;     /* queued: its prompt is counted; begun: some of it was told */
-	bool placed, late;      /* it holds places of its key; late: it is yet to be submitted (answer_places.h) */
-	uint32_t n_prompt;      /* tokens, once it is queued */
-	uint64_t count_id;      /* of a late one while it is counted; 0: it is not */
-	uint64_t held_ns;       /* since when a token waits for others; 0: none does */
-	struct sse_usage usage; /* as far as it is known */
+	bool queued, begun;          /* queued: its prompt is counted; begun: some of it was told */
+	bool placed, late;           /* it holds places of its key; late: it is yet to be submitted (answer_places.h) */
+	uint32_t n_prompt;           /* tokens, once it is queued */
+	uint64_t count_id;           /* of a late one while it is counted; 0: it is not */
+	uint64_t held_ns;            /* since when a token waits for others; 0: none does */
+	struct sse_usage usage;      /* as far as it is known */
 };
 
 /* What is asked for. Borrowed for the call, but for own. */
 struct answer_spec {
 	const struct answer_format *format;
-	void *own;       /* the format's, owned by the answer in any case */
-	const char *id;  /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
-	int model;       /* from answer_choose_model; ANSWER_AUTO: the cascade */
+	void *own;      /* the format's, owned by the answer in any case */
+	const char *id; /* NULL: it gets one; else shorter than ANSWER_ID_BYTES, with the format's prefix */
+	int model;      /* from answer_choose_model; ANSWER_AUTO: the cascade */
 	bool stream, include_usage, obfuscate;
 	bool logged;     /* a replay log, if there is room for one */
 	bool ids;        /* the first reader gets id lines */
@@ -123,10 +130,10 @@ struct answer_spec {
 	bool has_max_tokens, has_seed;
 	uint32_t max_tokens;
 	const struct proto_submit *submit; /* sampling */
-	const struct answer_prompt { /* [n_prompts], each a run */
+	const struct answer_prompt {       /* [n_prompts], each a run */
 		uint8_t kind;
 		struct proto_str text;
-	} *prompts;
+	} * prompts;
 	int n_prompts;
 	/* Whose it is and what it belongs to, for twins and newer prompts: borrowed for the call. */
 	const char *user;                     /* NULL: the key's only */
@@ -151,34 +158,34 @@ struct answer {
 	enum answer_end end;
 	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool settling, settled;
-	bool unkept;     /* settled, but not kept as it should be: it is no answer to have again */
-	bool waits; /* the timer is set for a token whose time has not come */
-	bool extending; /* more of them are being asked for */
-	bool capped; /* ended by what its key may still use */
-	bool twin;       /* it reads the generation of another answer, which pays for it */
-	bool released;   /* its run goes on, but not for its reader */
-	bool alone;      /* its reader has got all there will be; its twins go on, and it pays */
-	bool superseded; /* ended by a newer prompt */
-	bool automatic;  /* of the model "auto": a cascade */
+	bool unkept;        /* settled, but not kept as it should be: it is no answer to have again */
+	bool waits;         /* the timer is set for a token whose time has not come */
+	bool extending;     /* more of them are being asked for */
+	bool capped;        /* ended by what its key may still use */
+	bool twin;          /* it reads the generation of another answer, which pays for it */
+	bool released;      /* its run goes on, but not for its reader */
+	bool alone;         /* its reader has got all there will be; its twins go on, and it pays */
+	bool superseded;    /* ended by a newer prompt */
+	bool automatic;     /* of the model "auto": a cascade */
 	bool wants_to_know; /* of a degradation */
-	bool spooled;    /* its spool writes it, or was to */
-	uint8_t n;       /* choices of a run */
-	uint8_t n_made;  /* the same, with those that are not told */
+	bool spooled;       /* its spool writes it, or was to */
+	uint8_t n;          /* choices of a run */
+	uint8_t n_made;     /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
-	struct replay_log *log; /* while it is written */
-	struct held_reply *held; /* to who began it in the background; NULL: told, or there is nobody */
-	struct spool *spool;    /* that writes it to the store, too; NULL: nothing does */
-	struct answer_again *again; /* another gateway began it; NULL: nobody else */
-	int64_t tokens_left; /* it may still tell so many */
-	int64_t tokens_short; /* and would be granted so many more if there were any */
-	uint64_t n_told;     /* tokens, of all choices */
-	uint64_t pace_ns;    /* when the next may be told, if its tier is paced */
+	struct replay_log *log;        /* while it is written */
+	struct held_reply *held;       /* to who began it in the background; NULL: told, or there is nobody */
+	struct spool *spool;           /* that writes it to the store, too; NULL: nothing does */
+	struct answer_again *again;    /* another gateway began it; NULL: nobody else */
+	int64_t tokens_left;           /* it may still tell so many */
+	int64_t tokens_short;          /* and would be granted so many more if there were any */
+	uint64_t n_told;               /* tokens, of all choices */
+	uint64_t pace_ns;              /* when the next may be told, if its tier is paced */
 	uint64_t moved_ns, token_ns;
 	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
-	struct sse_stream sse;  /* chat and completions */
-	struct sl_buf carry;    /* rendered, not yet pulled or logged */
+	struct sse_stream sse;         /* chat and completions */
+	struct sl_buf carry;           /* rendered, not yet pulled or logged */
 	/* Now and then. */
 	void *own;
 	struct quota *quota; /* NULL: nothing is reserved */
@@ -187,20 +194,20 @@ struct answer {
 	struct answer_places places;  /* of its key's concurrency */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
-	struct twin_log *lead;  /* until its run tells it; a reference */
-	struct sl_buf frame;    /* of one that others may go on with: its SUBMIT, until its log is open */
-	struct talk *talk;      /* NULL: nothing newer will end it */
-	struct list in_app; /* logged, or alone */
+	struct twin_log *lead;        /* until its run tells it; a reference */
+	struct sl_buf frame;          /* of one that others may go on with: its SUBMIT, until its log is open */
+	struct talk *talk;            /* NULL: nothing newer will end it */
+	struct list in_app;           /* logged, or alone */
 	struct list in_all;
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns; /* the request was complete; it was admitted */
 	int64_t created;
-	uint32_t max_tokens, n_ctx;  /* n_ctx: the model's, prompt and answer */
-	uint32_t asked_tokens;       /* its max_tokens as asked for; 0: it says none */
-	char *model;                 /* its name; owned */
+	uint32_t max_tokens, n_ctx;     /* n_ctx: the model's, prompt and answer */
+	uint32_t asked_tokens;          /* its max_tokens as asked for; 0: it says none */
+	char *model;                    /* its name; owned */
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory to say how */
-	char *told;                  /* owned; as in its spec */
-	struct sl_buf cascade_text;  /* what answer_auto_about told last */
+	char *told;                     /* owned; as in its spec */
+	struct sl_buf cascade_text;     /* what answer_auto_about told last */
 	char id[ANSWER_ID_BYTES];
 };
 
@@ -236,10 +243,7 @@ struct sse_about answer_about(struct answer *a, unsigned index);
 unsigned answer_n_choices(const struct answer *a);
 
 /* Does run still have something for the reader? */
-static inline bool answer_live(const struct answer_run *run)
-{
-	return run->gen != NULL && !run->answer->released;
-}
+static inline bool answer_live(const struct answer_run *run) { return run->gen != NULL && !run->answer->released; }
 
 /* By which connection what its engine says goes out at once; 0: by none. One that is logged writes its log first. */
 static inline uint32_t answer_lane(const struct answer *a)

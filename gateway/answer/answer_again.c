@@ -107,7 +107,8 @@ static uint32_t cached_of(const struct answer *a)
 {
 	if (a->again != NULL)
 		return a->again->n_cached;
-	return a->runs[0].cascade != NULL ? cascade_run_cached(a->runs[0].cascade) : gen_queued(a->runs[0].gen)->n_cached;
+	return a->runs[0].cascade != NULL ? cascade_run_cached(a->runs[0].cascade)
+					  : gen_queued(a->runs[0].gen)->n_cached;
 }
 
 /* A new reference; NULL: no memory. */
@@ -115,15 +116,18 @@ static json_t *describe(const struct answer *a)
 {
 	json_t *own = a->format->save != NULL ? a->format->save(a) : json_null();
 	/* Of what was granted; what was told of it since will be told again. */
-	int64_t left = a->tokens_left == INT64_MAX ? -1 : a->tokens_left + (answer_is_behind(a) ? 0 : (int64_t)a->n_told);
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, s:o, s:o, s:o, s:o}",
-			 "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created", (json_int_t)a->created,
-			 "model", a->model, "format", a->format->id_prefix, "stream", a->stream, "usage", a->include_usage,
-			 "obfuscate", a->obfuscate, "background", a->background, "keep_text", a->keep_text, "ids", a->ids,
-			 "max_tokens", (json_int_t)a->max_tokens, "cached", (json_int_t)cached_of(a), "tokens_left",
-			 (json_int_t)left, "tokens_short", (json_int_t)a->tokens_short, "degraded", a->line.degraded, "shortened",
-			 a->line.shortened || a->line.short_at != UINT64_MAX, "told", a->told, "key", key_of(a), "quota",
-			 ticket_of(a), "own", own, "cascade", answer_auto_save(a));
+	int64_t left =
+	    a->tokens_left == INT64_MAX ? -1 : a->tokens_left + (answer_is_behind(a) ? 0 : (int64_t)a->n_told);
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, "
+			 "s:o, s:o, s:o, s:o}",
+			 "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created",
+			 (json_int_t)a->created, "model", a->model, "format", a->format->id_prefix, "stream", a->stream,
+			 "usage", a->include_usage, "obfuscate", a->obfuscate, "background", a->background, "keep_text",
+			 a->keep_text, "ids", a->ids, "max_tokens", (json_int_t)a->max_tokens, "cached",
+			 (json_int_t)cached_of(a), "tokens_left", (json_int_t)left, "tokens_short",
+			 (json_int_t)a->tokens_short, "degraded", a->line.degraded, "shortened",
+			 a->line.shortened || a->line.short_at != UINT64_MAX, "told", a->told, "key", key_of(a),
+			 "quota", ticket_of(a), "own", own, "cascade", answer_auto_save(a));
 }
 
 /* With the seed that was drawn. */
@@ -322,7 +326,8 @@ static struct answer *create(struct gw_app *app, const struct answer_head *h, co
 	a->again = sl_zalloc(sizeof *a->again);
 	sl_free(a->model);
 	a->model = sl_strdup(text_of(h->json, "model"));
-	if (a->again == NULL || a->model == NULL || (h->n_frame > 0 && buf_append(&a->frame, h->frame, h->n_frame) != 0)) {
+	if (a->again == NULL || a->model == NULL ||
+	    (h->n_frame > 0 && buf_append(&a->frame, h->frame, h->n_frame) != 0)) {
 		answer_free(a);
 		return NULL;
 	}
@@ -387,7 +392,8 @@ static void submit(struct answer *a, struct proto_submit *s, const json_t *casca
 		rc = start_again(a, s, cascade);
 	sl_free(bias);
 	if (rc != 0)
-		answer_refuse(a, &cant_go_on, "The gateway of this answer stopped, and the engine does not take it again.");
+		answer_refuse(a, &cant_go_on,
+			      "The gateway of this answer stopped, and the engine does not take it again.");
 	else
 		metric_add(&replay_m_continued, 1);
 }

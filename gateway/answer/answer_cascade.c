@@ -35,10 +35,12 @@ bool answer_auto_find(const struct gw_app *app, const struct gw_snapshot *now, c
 		      struct cascade_models *out)
 {
 	const struct engine_link *link = app->link;
-	*out = (struct cascade_models){.small = with_role(link, PROTO_ROLE_SMALL), .large = with_role(link, PROTO_ROLE_LARGE)};
+	*out = (struct cascade_models){.small = with_role(link, PROTO_ROLE_SMALL),
+				       .large = with_role(link, PROTO_ROLE_LARGE)};
 	if (now->cascade == NULL || out->small < 0 || out->large < 0)
 		return false;
-	const struct link_model *small = engine_link_model(link, out->small), *large = engine_link_model(link, out->large);
+	const struct link_model *small = engine_link_model(link, out->small),
+				*large = engine_link_model(link, out->large);
 	out->can_small = may(tier, small) && small->state == PROTO_MODEL_READY;
 	out->can_large = may(tier, large) && large->state == PROTO_MODEL_READY;
 	return may(tier, small) || may(tier, large);
@@ -51,7 +53,8 @@ static int longest(const struct engine_link *link, const struct cascade_models *
 		return 0;
 	if (!m->can_small || !m->can_large)
 		return m->can_small ? m->small : m->large;
-	return engine_link_model(link, m->large)->n_ctx >= engine_link_model(link, m->small)->n_ctx ? m->large : m->small;
+	return engine_link_model(link, m->large)->n_ctx >= engine_link_model(link, m->small)->n_ctx ? m->large
+												    : m->small;
 }
 
 int answer_longest_model(const struct exchange *x, int model)
@@ -109,8 +112,8 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct pr
 				  .started_ns = a->started_ns,
 				  .lane = answer_lane(a)};
 	(void)answer_auto_find(a->app, a->snapshot, a->key->tier, &ask.models);
-	int rc = cascade_run_start(a->app->t, &ask, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub, &run->gen,
-				   &run->cascade);
+	int rc = cascade_run_start(a->app->t, &ask, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub,
+				   &run->gen, &run->cascade);
 	if (rc != 0)
 		return rc;
 	a->line.model = cascade_run_model(run->cascade);
@@ -129,7 +132,8 @@ void answer_auto_load(const struct gw_app *app)
 	if (app->now->cascade == NULL || small < 0 || large < 0)
 		return;
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
-		uint64_t s = engine_link_wait_ms(link, small, (uint8_t)i), l = engine_link_wait_ms(link, large, (uint8_t)i);
+		uint64_t s = engine_link_wait_ms(link, small, (uint8_t)i),
+			 l = engine_link_wait_ms(link, large, (uint8_t)i);
 		small_ms[i] = s < UINT32_MAX ? (uint32_t)s : UINT32_MAX;
 		large_ms[i] = l < UINT32_MAX ? (uint32_t)l : UINT32_MAX;
 	}

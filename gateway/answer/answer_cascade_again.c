@@ -29,8 +29,9 @@ json_t *answer_auto_save(const struct answer *a)
 		hex[2 * i + 1] = hex_digits[bytes[i] & 15];
 	}
 	hex[sizeof hex - 1] = '\0';
-	return json_pack("{s:s, s:s, s:b, s:I, s:s}", "small", cascade_run_small(run), "large", cascade_run_large(run), "degraded",
-			 cascade_run_tells_degraded(run), "size", (json_int_t)sizeof(struct casc_past), "past", hex);
+	return json_pack("{s:s, s:s, s:b, s:I, s:s}", "small", cascade_run_small(run), "large", cascade_run_large(run),
+			 "degraded", cascade_run_tells_degraded(run), "size", (json_int_t)sizeof(struct casc_past),
+			 "past", hex);
 }
 
 static int digit(char c)
@@ -43,7 +44,8 @@ static bool read_past(const json_t *o, struct casc_past *out)
 {
 	const char *hex = json_string_value(json_object_get(o, "past"));
 	uint8_t bytes[sizeof *out];
-	if (hex == NULL || json_integer_value(json_object_get(o, "size")) != (json_int_t)sizeof *out || strlen(hex) != 2 * sizeof *out)
+	if (hex == NULL || json_integer_value(json_object_get(o, "size")) != (json_int_t)sizeof *out ||
+	    strlen(hex) != 2 * sizeof *out)
 		return false;
 	for (size_t i = 0; i < sizeof *out; i++) {
 		int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
@@ -73,12 +75,14 @@ static int find(const struct gw_app *app, const json_t *o, const char *role, boo
 	return SL_ENOTFOUND;
 }
 
-static enum answer_chance find_both(const struct gw_app *app, const json_t *saved, struct casc_past *past, struct cascade_models *m)
+static enum answer_chance find_both(const struct gw_app *app, const json_t *saved, struct casc_past *past,
+				    struct cascade_models *m)
 {
 	*m = (struct cascade_models){-1, -1, false, false};
 	if (app->now->cascade == NULL || !read_past(saved, past))
 		return ANSWER_MAY_NEVER;
-	int small = find(app, saved, "small", past->can_small, &m->small), large = find(app, saved, "large", past->can_large, &m->large);
+	int small = find(app, saved, "small", past->can_small, &m->small),
+	    large = find(app, saved, "large", past->can_large, &m->large);
 	if (small == SL_ENOTFOUND || large == SL_ENOTFOUND)
 		return ANSWER_MAY_NEVER;
 	if (small < 0 || large < 0)
@@ -108,7 +112,8 @@ int answer_auto_again(struct answer *a, const json_t *saved, const struct proto_
 				  .told_degraded = json_is_true(json_object_get(saved, "degraded"))};
 	if (find_both(a->app, saved, &past, &ask.models) != ANSWER_MAY_GO_ON)
 		return SL_ENOTFOUND;
-	int rc = cascade_run_start(a->app->t, &ask, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub, &run->gen, &run->cascade);
+	int rc = cascade_run_start(a->app->t, &ask, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub,
+				   &run->gen, &run->cascade);
 	if (rc != 0)
 		return rc;
 	a->line.model = cascade_run_model(run->cascade);
@@ -130,12 +135,10 @@ static bool on_past(void *ctx)
 	return answer_rewrite_head(a, on_saved);
 }
 
-void answer_auto_watch(struct answer *a)
-{
-	cascade_run_on_past(a->runs[0].cascade, on_past, a);
-}
+void answer_auto_watch(struct answer *a) { cascade_run_on_past(a->runs[0].cascade, on_past, a); }
 
 bool answer_auto_repeats(const struct answer *a)
 {
-	return !a->automatic || (a->n_runs == 1 && a->runs[0].cascade != NULL && cascade_run_repeats(a->runs[0].cascade));
+	return !a->automatic ||
+	       (a->n_runs == 1 && a->runs[0].cascade != NULL && cascade_run_repeats(a->runs[0].cascade));
 }

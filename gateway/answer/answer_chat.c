@@ -48,7 +48,10 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 	return rc == 0 ? buf_append_str(out, "\"}") : rc;
 }
 
-static int whole(struct answer *a, struct sl_buf *out) { return answer_chunk_whole(a, out, "chat.completion", put_choice); }
+static int whole(struct answer *a, struct sl_buf *out)
+{
+	return answer_chunk_whole(a, out, "chat.completion", put_choice);
+}
 
 static int logprob(struct answer *a, struct answer_choice *c, const struct gen_token *t)
 {

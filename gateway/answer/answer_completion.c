@@ -83,7 +83,10 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 	return rc == 0 ? buf_printf(out, ",\"finish_reason\":\"%s\"}", c->reason) : rc;
 }
 
-static int whole(struct answer *a, struct sl_buf *out) { return answer_chunk_whole(a, out, "text_completion", put_choice); }
+static int whole(struct answer *a, struct sl_buf *out)
+{
+	return answer_chunk_whole(a, out, "text_completion", put_choice);
+}
 
 static int add(struct sl_buf *list) { return list->len > 0 ? buf_append_str(list, ",") : 0; }
 
@@ -138,7 +141,8 @@ static int logprob(struct answer *a, struct answer_choice *c, const struct gen_t
 	if (rc == 0)
 		rc = add(&c->logprobs[TEXT_OFFSET]);
 	/* Characters, not bytes: how the API counts offsets. */
-	size_t at = c->n_characters + (before != NULL ? utf8_characters((const char *)buf_data(before), before->len) : 0);
+	size_t at =
+	    c->n_characters + (before != NULL ? utf8_characters((const char *)buf_data(before), before->len) : 0);
 	if (rc == 0)
 		rc = buf_printf(&c->logprobs[TEXT_OFFSET], "%zu", at);
 	return rc;

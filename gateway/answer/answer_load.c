@@ -40,34 +40,35 @@ enum {
 /* For one that was let through by an estimate and is counted late: enough for what is almost certainly in time. */
 static const double counted_margin = 1.05;
 
-#define REFUSED(label)                                                                             \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_load_refused_total",                       \
+#define REFUSED(label)                                                                                               \
+	{                                                                                                            \
+		.kind = METRIC_COUNTER, .name = "sluice_load_refused_total",                                         \
 		.help = "Answers refused for load: predicted too late, room full, waited too long, prompt too long " \
-			"under load, displaced",                                                   \
-		.labels = "reason=\"" label "\""                                                   \
+			"under load, displaced",                                                                     \
+		.labels = "reason=\"" label "\""                                                                     \
 	}
 static struct metric refused_total[N_REFUSALS] = {[REFUSED_LATE] = REFUSED("late"),
 						  [REFUSED_FULL] = REFUSED("full"),
 						  [REFUSED_WAITED] = REFUSED("waited"),
 						  [REFUSED_PROMPT] = REFUSED("prompt"),
 						  [REFUSED_DISPLACED] = REFUSED("displaced")};
-#define DEGRADED(label)                                                                            \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_load_degraded_total",                      \
-		.help = "Answers degraded for load: by another model, or in length",               \
-		.labels = "how=\"" label "\""                                                      \
+#define DEGRADED(label)                                                                                            \
+	{                                                                                                          \
+		.kind = METRIC_COUNTER, .name = "sluice_load_degraded_total",                                      \
+		.help = "Answers degraded for load: by another model, or in length", .labels = "how=\"" label "\"" \
 	}
 static struct metric degraded_model = DEGRADED("model"), degraded_length = DEGRADED("length");
-static struct metric unsubmitted = {.kind = METRIC_COUNTER, .name = "sluice_load_unsubmitted_total",
+static struct metric unsubmitted = {.kind = METRIC_COUNTER,
+				    .name = "sluice_load_unsubmitted_total",
 				    .help = "Of the refused ones those that the engine was not asked for"};
-static struct metric cut_total = {.kind = METRIC_COUNTER, .name = "sluice_load_cut_total",
+static struct metric cut_total = {.kind = METRIC_COUNTER,
+				  .name = "sluice_load_cut_total",
 				  .help = "Answers ended at their tier's output limit under load"};
-#define WAIT(p)                                                                                    \
-	{                                                                                          \
-		.kind = METRIC_GAUGE, .name = "sluice_predicted_wait_ms",                          \
+#define WAIT(p)                                                                                                     \
+	{                                                                                                           \
+		.kind = METRIC_GAUGE, .name = "sluice_predicted_wait_ms",                                           \
 		.help = "Until the first token of a request that came now, by priority; the longest of all models", \
-		.labels = "priority=\"" p "\""                                                     \
+		.labels = "priority=\"" p "\""                                                                      \
 	}
 static struct metric waits[PROTO_PRIORITIES] = {WAIT("0"), WAIT("1"), WAIT("2"), WAIT("3"),
 						WAIT("4"), WAIT("5"), WAIT("6"), WAIT("7")};
@@ -130,8 +131,8 @@ static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, ui
 void answer_load_refuse(struct answer *a, uint64_t retry_ms)
 {
 	metric_add(&unsubmitted, 1);
-	refuse(a, REFUSED_LATE, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority), retry_ms,
-	       "The server is busy: the first token would come too late.");
+	refuse(a, REFUSED_LATE, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority),
+	       retry_ms, "The server is busy: the first token would come too late.");
 }
 
 /* ---- predictions ---- */
@@ -164,12 +165,14 @@ static int other_model(const struct answer *a)
 {
 	const struct gw_tier_config *tier = tier_of(a);
 	const struct engine_link *link = a->app->link;
-	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->line.degraded != NULL || tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
+	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->line.degraded != NULL ||
+	    tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
 		return -1;
 	int i = engine_link_find_model(link, tier->degrade_model);
 	if (i < 0 || i == a->line.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
 		return -1;
-	double ms = (double)engine_link_wait_ms(link, i, (uint8_t)tier->priority) * load_margin_factor(&a->app->margin, clock_now_ns());
+	double ms = (double)engine_link_wait_ms(link, i, (uint8_t)tier->priority) *
+		    load_margin_factor(&a->app->margin, clock_now_ns());
 	return tier->ttft_target_ms > 0 && ms > (double)tier->ttft_target_ms ? -1 : i;
 }
 
@@ -255,7 +258,8 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 		shorten(a, s);
 		set_degraded(a, c.other_model ? "model" : "length");
 	}
-	load_memo_sent(&a->app->memo, s->tenant, s->model, s->priority, engine_link_place_us(a->app->link, s->model, s->priority), now);
+	load_memo_sent(&a->app->memo, s->tenant, s->model, s->priority,
+		       engine_link_place_us(a->app->link, s->model, s->priority), now);
 	return v;
 }
 
@@ -320,8 +324,8 @@ static bool submit_again(struct answer *a)
 			continue;
 		const struct sl_buf *frame = &a->line.wait->kept[i];
 		struct proto_submit s;
-		int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES, frame->len - PROTO_HEAD_BYTES,
-					  &s, NULL);
+		int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES,
+					  frame->len - PROTO_HEAD_BYTES, &s, NULL);
 		BUG_IF(rc != 0, "a request that was kept can't be read: %s", sl_code_name(rc));
 		s.model = (uint16_t)a->line.model;
 		shorten(a, &s);
@@ -360,15 +364,16 @@ static bool is_prompt_refused(struct answer *a, uint32_t n_prompt, uint64_t wait
 	if (most == 0 || n_prompt <= most || !load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
 		return false;
 	snprintf(message, sizeof message,
-		 "The server is busy: at the moment prompts may have %lld tokens at most; yours has %u.", (long long)most,
-		 n_prompt);
+		 "The server is busy: at the moment prompts may have %lld tokens at most; yours has %u.",
+		 (long long)most, n_prompt);
 	refuse(a, REFUSED_PROMPT, wait_ms, wait_ms + config(a)->queue.load_low_ms, message);
 	return true;
 }
 
 bool answer_load_counted(struct answer *a, uint32_t n_prompt)
 {
-	return !is_prompt_refused(a, n_prompt, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority));
+	return !is_prompt_refused(a, n_prompt,
+				  engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority));
 }
 
 bool answer_load_queued(struct answer *a, struct answer_run *run)
@@ -385,7 +390,8 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	if (a->twin) {
 		bool hopeless = ms > c.most_ms && !c.guess;
 		if (hopeless)
-			refuse(a, REFUSED_LATE, ms, ms - c.most_ms, "The server is busy: the first token would come too late.");
+			refuse(a, REFUSED_LATE, ms, ms - c.most_ms,
+			       "The server is busy: the first token would come too late.");
 		return !hopeless;
 	}
 	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
@@ -395,12 +401,11 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	c.other_model = c.other_model && may_submit_again(a);
 	c.shorter = c.shorter && !answer_has_twins(a);
 	switch (load_decide(tier_of(a), &c, &retry_ms)) {
-	case LOAD_GO:
-		load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, priority, each_us, now);
-		return true;
+	case LOAD_GO: load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, priority, each_us, now); return true;
 	case LOAD_REFUSE:
 		/* The next one is let through when it is likely to stay, not as soon as it might. */
-		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
+		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority,
+			      ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
 		refuse(a, REFUSED_LATE, ms, retry_ms, "The server is busy: the first token would come too late.");
 		return false;
 	case LOAD_DEGRADE: break;
@@ -480,8 +485,8 @@ bool answer_load_enter(struct answer *a)
 	l->wait->since_ns = now;
 	l->wait->predicted_ns = ms * NS_PER_MS;
 	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms)) {
-		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a), a->app->t,
-				       on_displaced, a, &l->wait->place);
+		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a),
+				       a->app->t, on_displaced, a, &l->wait->place);
 		if (rc == SL_ELIMIT)
 			refuse(a, REFUSED_FULL, ms, ms, "The server is busy: too many are waiting.");
 		else if (rc != 0)
@@ -571,10 +576,7 @@ void answer_load_end(struct answer *a)
 	a->line.wait = NULL;
 }
 
-bool answer_load_has_place(const struct answer *a)
-{
-	return a->line.wait != NULL && a->line.wait->place != NULL;
-}
+bool answer_load_has_place(const struct answer *a) { return a->line.wait != NULL && a->line.wait->place != NULL; }
 
 bool answer_load_quiet(const struct answer *a)
 {
@@ -622,8 +624,7 @@ void answers_load(void *ctx, const struct proto_load *load)
 	answer_auto_load(app);
 	if (q->load_high_ms == 0 || !load_levels_see(&app->levels, load, q->load_high_ms, q->load_low_ms))
 		return;
-	list_each_safe(it, tmp, &app->all_answers)
-	{
+	list_each_safe(it, tmp, &app->all_answers) {
 		limit(list_entry(it, struct answer, in_all));
 	}
 }

@@ -30,7 +30,8 @@ int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex)
 			uint8_t *at;
 			rc = buf_reserve(out, JSON_ESCAPED_MAX((size_t)len), &at);
 			if (rc == 0)
-				buf_commit(out, (size_t)(json_escape((char *)at, (const char *)p + i, (size_t)len) - (char *)at));
+				buf_commit(out, (size_t)(json_escape((char *)at, (const char *)p + i, (size_t)len) -
+							 (char *)at));
 		} else {
 			rc = hex ? buf_printf(out, "\\\\x%02x", p[i]) : buf_append_str(out, "\xef\xbf\xbd");
 		}

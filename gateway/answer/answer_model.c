@@ -35,8 +35,9 @@ static int default_model(const struct gw_app *app, const struct gw_tier_config *
 
 static int loading(struct exchange *x, const char *name, bool failed)
 {
-	exchange_error(x, &(struct api_error){503, "server_error", failed ? "model_failed" : "model_loading", "model",
-					      failed ? 60 : RETRY_AFTER_S},
+	exchange_error(x,
+		       &(struct api_error){503, "server_error", failed ? "model_failed" : "model_loading", "model",
+					   failed ? 60 : RETRY_AFTER_S},
 		       failed ? "The model '%s' could not be loaded." : "The model '%s' is being loaded.", name);
 	return -1;
 }

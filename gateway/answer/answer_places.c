@@ -20,7 +20,7 @@ enum { AGAIN_MS = 500 }; /* the engine has no room: it is asked again in so long
 struct answer_late {
 	struct answer *answer;
 	struct gw_timer timer;
-	uint64_t deadline_ns; /* 0: none */
+	uint64_t deadline_ns;   /* 0: none */
 	struct sl_buf frames[]; /* [n_runs] */
 };
 
@@ -52,16 +52,18 @@ static void refuse_for_ever(struct answer *a, int64_t most)
 	const char *field = a->n_made > a->n ? "best_of" : "n";
 	char message[160];
 	snprintf(message, sizeof message,
-		 "Invalid value for '%s': this key may have %lld choices in progress at once, not %d.", field, (long long)most,
-		 a->places.each);
+		 "Invalid value for '%s': this key may have %lld choices in progress at once, not %d.", field,
+		 (long long)most, a->places.each);
 	answer_refuse(a, &(struct api_error){400, "invalid_request_error", "concurrency_limit", field, 0}, message);
 }
 
 static void refuse_for_now(struct answer *a, int64_t most)
 {
 	char message[160];
-	snprintf(message, sizeof message, "Rate limit reached: at most %lld answers at once for this key.", (long long)most);
-	answer_refuse(a, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, ANSWER_RETRY_AFTER_S}, message);
+	snprintf(message, sizeof message, "Rate limit reached: at most %lld answers at once for this key.",
+		 (long long)most);
+	answer_refuse(a, &(struct api_error){429, "rate_limit_error", "concurrency_limit", NULL, ANSWER_RETRY_AFTER_S},
+		      message);
 }
 
 bool answer_places_take(struct answer *a)
@@ -104,8 +106,9 @@ static void on_counted(void *ctx, const struct proto_counted *m)
 	char message[PROTO_MAX_MESSAGE + 1];
 	run->count_id = 0;
 	if (m == NULL) {
-		answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
-			      "The engine stopped unexpectedly. It is being restarted.");
+		answer_refuse(
+		    a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
+		    "The engine stopped unexpectedly. It is being restarted.");
 		return;
 	}
 	if (m->error != PROTO_ERR_NONE) {
@@ -116,8 +119,10 @@ static void on_counted(void *ctx, const struct proto_counted *m)
 	}
 	if (m->n_tokens >= a->n_ctx) {
 		struct api_error e = answer_error_of(a, PROTO_ERR_CONTEXT_LENGTH);
-		snprintf(message, sizeof message, "This model's maximum context length is %u tokens. However, your messages "
-			 "resulted in %u tokens.", a->n_ctx, m->n_tokens);
+		snprintf(message, sizeof message,
+			 "This model's maximum context length is %u tokens. However, your messages "
+			 "resulted in %u tokens.",
+			 a->n_ctx, m->n_tokens);
 		answer_refuse(a, &e, message);
 		return;
 	}
@@ -126,8 +131,11 @@ static void on_counted(void *ctx, const struct proto_counted *m)
 
 static int count(struct answer *a, struct answer_run *run, const struct proto_submit *s)
 {
-	const struct proto_count req = {.model = s->model, .prompt_kind = s->prompt_kind, .priority = s->priority,
-					.tenant = s->tenant, .prompt = s->prompt};
+	const struct proto_count req = {.model = s->model,
+					.prompt_kind = s->prompt_kind,
+					.priority = s->priority,
+					.tenant = s->tenant,
+					.prompt = s->prompt};
 	return engine_link_count(a->app->link, &req, on_counted, run, &run->count_id);
 }
 
@@ -174,7 +182,8 @@ static bool submit_late(struct answer *a, struct answer_run *run)
 	const struct sl_buf *frame = &l->frames[run - a->runs];
 	uint64_t now = clock_now_ns();
 	struct proto_submit s;
-	int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES, frame->len - PROTO_HEAD_BYTES, &s, NULL);
+	int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES, frame->len - PROTO_HEAD_BYTES,
+				  &s, NULL);
 	BUG_IF(rc != 0, "a late prompt can't be read: %s", sl_code_name(rc));
 	if (!a->automatic)
 		s.model = (uint16_t)a->line.model;
@@ -192,7 +201,8 @@ static bool submit_late(struct answer *a, struct answer_run *run)
 	if (rc == 0)
 		return true;
 	answer_fail(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
-		    rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted." : "The server is busy.");
+		    rc == SL_ECLOSED ? "The engine is not there at the moment. It is being restarted."
+				     : "The server is busy.");
 	return false;
 }
 
@@ -223,8 +233,9 @@ bool answer_places_ended(struct answer *a, struct answer_run *run)
 bool answer_places_again(struct answer *a, struct answer_run *run)
 {
 	struct answer_places *p = &a->places;
-	if (p->late == NULL || !run->placed || a->automatic || a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED ||
-	    a->token_ns == 0 || gen_n_tokens(run->gen) > 0 || gen_done(run->gen)->error != PROTO_ERR_OVERLOADED)
+	if (p->late == NULL || !run->placed || a->automatic || a->state != ANSWER_RUNNING ||
+	    a->end != ANSWER_UNDECIDED || a->token_ns == 0 || gen_n_tokens(run->gen) > 0 ||
+	    gen_done(run->gen)->error != PROTO_ERR_OVERLOADED)
 		return false;
 	run->gen = NULL;
 	gen_unsubscribe(&run->sub);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an answer takes of its key's concurrency: a place for each sequence that it has in the engine, which is prompts ×
- * max(n, best_of, beam width). Where fewer are free than it has prompts, the first ones are submitted, the others wait for
- * places: their prompts are counted at once, so that quota, lengths and refusals are known before the 200, and each is
- * submitted when one before it has ended. Included by answer.h.
+ * What an answer takes of its key's concurrency: a place for each sequence that it has in the engine, which is prompts
+ * × max(n, best_of, beam width). Where fewer are free than it has prompts, the first ones are submitted, the others
+ * wait for places: their prompts are counted at once, so that quota, lengths and refusals are known before the 200, and
+ * each is submitted when one before it has ended. Included by answer.h.
  *
  * A cascade counts one place for both its models: whether a second one runs is the operator's decision (cascade.tiers),
  * not the client's, and the engine's own bounds count both.
@@ -21,24 +21,26 @@ struct proto_submit;
 
 /* An answer's. */
 struct answer_places {
-	int each;    /* of a prompt's sequences */
-	int n_held;  /* counted for its key */
-	int n_first; /* prompts that are submitted at once */
-	int n_late;  /* prompts that are not submitted */
-	int n_free;  /* places of ended prompts, for late ones */
+	int each;                 /* of a prompt's sequences */
+	int n_held;               /* counted for its key */
+	int n_first;              /* prompts that are submitted at once */
+	int n_late;               /* prompts that are not submitted */
+	int n_free;               /* places of ended prompts, for late ones */
 	struct answer_late *late; /* owned; NULL: all were submitted at once and stay so */
 };
 
-/* Before anything is submitted. False: the request has been answered (429, or 400 for a fan-out of one prompt that is more
- * than its key may ever have). */
+/* Before anything is submitted. False: the request has been answered (429, or 400 for a fan-out of one prompt that is
+ * more than its key may ever have). */
 bool answer_places_take(struct answer *a);
 /* One that has been admitted by another gateway goes on: its places count, whatever the limit. */
 void answer_places_claim(struct answer *a);
-/* Run i is about to be submitted, or has to wait, as s says. 1: submit it; 0: it waits; SL_ENOMEM, SL_ECLOSED, SL_ELIMIT. */
+/* Run i is about to be submitted, or has to wait, as s says. 1: submit it; 0: it waits; SL_ENOMEM, SL_ECLOSED,
+ * SL_ELIMIT. */
 int answer_places_begin(struct answer *a, int i, const struct proto_submit *s);
 /* A run has finished: its places are free again. False: its answer has failed, and may be gone. */
 bool answer_places_ended(struct answer *a, struct answer_run *run);
-/* A run of an answer that is under way was displaced before its first token: it is asked for again. False: it is not. */
+/* A run of an answer that is under way was displaced before its first token: it is asked for again. False: it is not.
+ */
 bool answer_places_again(struct answer *a, struct answer_run *run);
 /* Nothing more is submitted. */
 void answer_places_drop(struct answer *a);

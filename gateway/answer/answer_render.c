@@ -111,7 +111,8 @@ static uint32_t together(const struct answer *a)
 	const struct gw_tier_config *tier = a->key->tier;
 	if (a->logged || is_paced(a))
 		return 1;
-	uint64_t left = tier->pace_tps > 0 && !answer_is_behind(a) ? (uint64_t)tier->pace_burst - a->n_told : GROUP_TOKENS;
+	uint64_t left =
+	    tier->pace_tps > 0 && !answer_is_behind(a) ? (uint64_t)tier->pace_burst - a->n_told : GROUP_TOKENS;
 	return left < GROUP_TOKENS ? (uint32_t)left : GROUP_TOKENS;
 }
 
@@ -146,10 +147,7 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 	return rc;
 }
 
-static const char *reason_of(enum proto_finish finish)
-{
-	return finish == PROTO_FINISH_LENGTH ? "length" : "stop";
-}
+static const char *reason_of(enum proto_finish finish) { return finish == PROTO_FINISH_LENGTH ? "length" : "stop"; }
 
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
@@ -329,7 +327,8 @@ int answer_render(struct answer *a, struct sl_buf *out)
 		if (a->end == ANSWER_FAILED && a->again != NULL)
 			answer_again_catch_up(a);
 		a->stage = ANSWER_OVER;
-		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, answer_error(a), answer_error_text(a)) : a->format->end(a, out);
+		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, answer_error(a), answer_error_text(a))
+					     : a->format->end(a, out);
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;

@@ -65,7 +65,8 @@ static int put_event(struct answer *a, struct sl_buf *out, const char *type, jso
 	size_t start = out->len;
 	json_t *event = json_pack("{s:s, s:I}", "type", type, "sequence_number", (json_int_t)r->n_events);
 	int rc = event == NULL || members == NULL || json_object_update(event, members) != 0 ? SL_ENOMEM : 0;
-	if (rc == 0 && (rc = buf_printf(out, "event: %s\ndata: ", type)) == 0 && (rc = request_put_json(out, event)) == 0)
+	if (rc == 0 && (rc = buf_printf(out, "event: %s\ndata: ", type)) == 0 &&
+	    (rc = request_put_json(out, event)) == 0)
 		rc = buf_append_str(out, "\n\n");
 	json_decref(event);
 	json_decref(members);
@@ -118,10 +119,11 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 	char id[ANSWER_ID_BYTES];
 	size_t start = out->len;
 	response_message_id(a, id);
-	int rc = buf_printf(out,
-			    "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%u,\"item_id\":\"%s\",\"output_index\":0,"
-			    "\"content_index\":0,\"delta\":",
-			    type, type, r->n_events, id);
+	int rc =
+	    buf_printf(out,
+		       "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%u,\"item_id\":\"%s\",\"output_index\":0,"
+		       "\"content_index\":0,\"delta\":",
+		       type, type, r->n_events, id);
 	if (rc == 0)
 		rc = json_out_string(out, at, n);
 	if (rc == 0)
@@ -162,7 +164,9 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 static int end(struct answer *a, struct sl_buf *out)
 {
 	bool complete = a->end == ANSWER_DONE && strcmp(a->choices[0].reason, "length") != 0;
-	const char *type = response_is_unkept(a->own) ? "response.failed" : complete ? "response.completed" : "response.incomplete";
+	const char *type = response_is_unkept(a->own) ? "response.failed"
+			   : complete                 ? "response.completed"
+						      : "response.incomplete";
 	int rc = put_item(a, out, "response.output_item.done", false);
 	return rc == 0 ? put_state(a, out, type) : rc;
 }

@@ -21,7 +21,8 @@
 
 enum { MAX_REQUEST = PROTO_MAX_PAYLOAD + (64 << 10) };
 
-static struct metric joined_total = {.kind = METRIC_COUNTER, .name = "sluice_twins_joined_total",
+static struct metric joined_total = {.kind = METRIC_COUNTER,
+				     .name = "sluice_twins_joined_total",
 				     .help = "Requests that were answered by the generation of another"};
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&joined_total); }
@@ -35,8 +36,8 @@ bool answer_has_twins(const struct answer *a)
 void answer_unshare(struct answer *a)
 {
 	static const char text[] = "The answer that this one shared did not begin.";
-	static const struct proto_done gone = {.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED,
-					       .message = {text, sizeof text - 1}};
+	static const struct proto_done gone = {
+	    .finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED, .message = {text, sizeof text - 1}};
 	if (a->lead != NULL) {
 		twin_log_end(a->lead, &gone);
 		twin_log_unref(a->lead);
@@ -101,7 +102,8 @@ static void begin_talk(struct answer *a, const struct answer_spec *spec, const s
 {
 	const struct gw_tier_config *tier = a->key->tier;
 	struct talk_turn turn = {.named = spec->conversation != NULL,
-				 .guess = tier->supersede == GW_SUPERSEDE_ANY && spec->user != NULL && spec->messages != NULL,
+				 .guess = tier->supersede == GW_SUPERSEDE_ANY && spec->user != NULL &&
+					  spec->messages != NULL,
 				 .may_join = asked->may_join,
 				 .burst_ns = a->app->t->cfg->twins.burst_ms * NS_PER_MS};
 	struct talks *talks = a->app->talks;
@@ -131,7 +133,8 @@ static int join(struct answer *a, struct twin_log *log, const struct proto_submi
 }
 
 /* The same answer again, so it has its name. */
-static int join_first(struct answer *a, struct twin_log *log, const char *id, int64_t created, const struct proto_submit *s)
+static int join_first(struct answer *a, struct twin_log *log, const char *id, int64_t created,
+		      const struct proto_submit *s)
 {
 	snprintf(a->id, sizeof a->id, "%s", id);
 	a->created = created;

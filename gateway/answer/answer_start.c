@@ -16,7 +16,8 @@
 enum {
 	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
 	MAX_LOGPROBS = 32 << 20,
-	/* So many tokens the engine may be ahead of what a paced reader is told: its steps are not even, the flow is. */
+	/* So many tokens the engine may be ahead of what a paced reader is told: its steps are not even, the flow is.
+	 */
 	PACE_AHEAD = 4,
 };
 
@@ -25,7 +26,8 @@ static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
 
 void answer_free(struct answer *a)
 {
-	BUG_IF(a->log != NULL || a->spool != NULL || a->held != NULL || a->lead != NULL || a->talk != NULL || a->idempotent != NULL,
+	BUG_IF(a->log != NULL || a->spool != NULL || a->held != NULL || a->lead != NULL || a->talk != NULL ||
+		   a->idempotent != NULL,
 	       "an answer is freed in the middle of something");
 	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
@@ -145,8 +147,8 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	bool waits = answer_load_init(a, model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (!named || !waits || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL || a->choices == NULL ||
-	    !init_choices(a)) {
+	if (!named || !waits || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL ||
+	    a->choices == NULL || !init_choices(a)) {
 		answer_free(a);
 		return NULL;
 	}
@@ -206,10 +208,12 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 	for (int i = 0; i < a->n_runs; i++) {
 		int rc = begin_run(a, spec, i, s);
 		if (rc != 0) {
-			answer_refuse(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
-			       rc == SL_ECLOSED     ? "The engine is not there at the moment. It is being restarted."
-			       : rc == SL_ENOTFOUND ? "None of its models can answer at the moment."
-						    : "The server is busy.");
+			answer_refuse(
+			    a,
+			    &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
+			    rc == SL_ECLOSED     ? "The engine is not there at the moment. It is being restarted."
+			    : rc == SL_ENOTFOUND ? "None of its models can answer at the moment."
+						 : "The server is busy.");
 			return;
 		}
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */

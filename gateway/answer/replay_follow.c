@@ -32,10 +32,10 @@ enum {
 	POLL_LEAST_MS = 50,
 	POLL_MOST_MS = 200,
 	RETRY_MS = 200,
-	LOOK_IDLE_MS = 300,   /* at its owner, when nothing comes */
-	LOOK_MS = 2000,       /* and when something does */
-	TWICE_MS = 1500,      /* between the two looks for a lease */
-	ORPHAN_MS = 600000,   /* then its readers are told that nobody goes on with it */
+	LOOK_IDLE_MS = 300, /* at its owner, when nothing comes */
+	LOOK_MS = 2000,     /* and when something does */
+	TWICE_MS = 1500,    /* between the two looks for a lease */
+	ORPHAN_MS = 600000, /* then its readers are told that nobody goes on with it */
 	HEADLESS_MS = 10000,
 	READ_BYTES = 256 << 10,
 	MAX_RECORD = 256 << 20,
@@ -60,15 +60,15 @@ struct follow {
 	char owner[REPLAY_OWNER_CHARS];   /* "": not known */
 	char doubted[REPLAY_OWNER_CHARS]; /* whose lease was not there at dead_ns */
 	unsigned hops;                    /* from one dead owner to the one that claimed it */
-	uint64_t next;                  /* event to read */
+	uint64_t next;                    /* event to read */
 	uint64_t poll_ms;
 	uint64_t moved_ns, looked_ns, dead_ns, noted_ns, began_ns;
-	bool orphan;     /* begun by the sweep */
-	bool alive;      /* its owner, when last looked at */
+	bool orphan; /* begun by the sweep */
+	bool alive;  /* its owner, when last looked at */
 	bool claimed;
-	bool head_read;  /* since it was claimed: its owner may have written it again before it died */
-	bool headless;   /* there was neither events nor head once */
-	bool stop;       /* its end was asked for */
+	bool head_read; /* since it was claimed: its owner may have written it again before it died */
+	bool headless;  /* there was neither events nor head once */
+	bool stop;      /* its end was asked for */
 	bool stop_noted;
 };
 
@@ -216,7 +216,8 @@ static bool open_log(struct follow *f, uint64_t first)
 	struct replay_log *there;
 	if (f->log != NULL)
 		return true;
-	int rc = replay_open_copy(f->store->app->replay, f->store->app->t, f->id, f->tenant, first, on_log_stop, f, &there);
+	int rc =
+	    replay_open_copy(f->store->app->replay, f->store->app->t, f->id, f->tenant, first, on_log_stop, f, &there);
 	if (rc == 0) {
 		f->log = there;
 		f->next = first;
@@ -515,12 +516,13 @@ static void step(struct follow *f, enum follow_stage to)
 		break;
 	case FOLLOW_NOTE:
 		replay_owner_key(&key, f->stop ? REPLAY_NOTE_STOP : REPLAY_NOTE_READ, f->owner, f->id);
-		cache_put(cache, &f->op, &key, REPLAY_VERSION, f->id, strlen(f->id), f->stop ? STOP_NOTE_MS : 2 * note_ms(f) + REPLAY_BEAT_MS,
-			  on_noted);
+		cache_put(cache, &f->op, &key, REPLAY_VERSION, f->id, strlen(f->id),
+			  f->stop ? STOP_NOTE_MS : 2 * note_ms(f) + REPLAY_BEAT_MS, on_noted);
 		break;
 	case FOLLOW_CLAIM:
 		replay_owner_key(&key, REPLAY_CLAIMS, f->owner, f->id);
-		cache_put_absent(cache, &f->op, &key, REPLAY_VERSION, me, strlen(me), replay_run_ms(f->store->app), on_claimed);
+		cache_put_absent(cache, &f->op, &key, REPLAY_VERSION, me, strlen(me), replay_run_ms(f->store->app),
+				 on_claimed);
 		break;
 	case FOLLOW_UNRUN:
 		replay_owner_key(&key, REPLAY_RUN, f->owner, f->id);
@@ -561,7 +563,8 @@ static struct follow *find_follow(const struct replay_store *s, const char *id, 
 	return NULL;
 }
 
-int replay_store_find(struct gw_app *app, struct replay_find *find, const char *id, uint64_t tenant, struct replay_log **out)
+int replay_store_find(struct gw_app *app, struct replay_find *find, const char *id, uint64_t tenant,
+		      struct replay_log **out)
 {
 	struct replay_store *s = app->replay_store;
 	list_init(&find->node);
@@ -605,5 +608,6 @@ void replay_follow_orphan(struct replay_store *s, const char *id, uint64_t tenan
 void replay_follows_stop(struct replay_store *s)
 {
 	if (s != NULL)
-		list_each_safe(it, next, &s->follows) follow_stop(list_entry(it, struct follow, node));
+		list_each_safe(it, next, &s->follows)
+			follow_stop(list_entry(it, struct follow, node));
 }

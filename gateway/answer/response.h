@@ -26,16 +26,16 @@ struct response {
 	bool lost;             /* that failed: the final object says "store": false, and why */
 	bool first;            /* what is being stored is its beginning, which its client waits for */
 	bool corrected;        /* what is being stored says that its turn was not added */
-	int why;               /* lost: the store's code; SL_ENOTFOUND: its conversation was deleted, and it with that */
-	bool last;             /* what is being stored is its final state */
-	bool waits;            /* for the store, to put the final state there */
+	int why;    /* lost: the store's code; SL_ENOTFOUND: its conversation was deleted, and it with that */
+	bool last;  /* what is being stored is its final state */
+	bool waits; /* for the store, to put the final state there */
 	struct cache_op op;
 	/* Of one that is made in a conversation. */
 	struct conversation_turn *turn; /* until it is added; owned; NULL: none */
 	bool not_added;                 /* that failed: the final object says "conversation": null, and why */
 	/* For the prefix registry. */
-	uint64_t digest;       /* of the messages; 0: unknown */
-	uint8_t cleanse;       /* how they were made */
+	uint64_t digest; /* of the messages; 0: unknown */
+	uint8_t cleanse; /* how they were made */
 };
 
 /* items: taken in any case. NULL: no memory. */

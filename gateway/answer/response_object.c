@@ -82,17 +82,21 @@ static json_t *error_of_unkept(const struct response *r)
 {
 	if (!r->lost)
 		return json_pack("{s:s, s:s}", "code", "conversation_not_updated", "message",
-				 "The answer is whole, but was not added to its conversation, or the store did not say so in time: read it "
+				 "The answer is whole, but was not added to its conversation, or the store did not say "
+				 "so in time: read it "
 				 "before going on.");
 	if (r->why == SL_ENOTFOUND)
 		return json_pack("{s:s, s:s}", "code", "conversation_not_updated", "message",
-				 "The answer is whole, but its conversation was deleted meanwhile: neither it nor the response is kept.");
+				 "The answer is whole, but its conversation was deleted meanwhile: neither it nor the "
+				 "response is kept.");
 	if (r->why == SL_ELIMIT)
-		return json_pack("{s:s, s:s}", "code", "store_limit_exceeded", "message",
-				 "The answer is whole, but with what came before it it is too large to be stored: it can be neither "
-				 "retrieved nor continued.");
+		return json_pack(
+		    "{s:s, s:s}", "code", "store_limit_exceeded", "message",
+		    "The answer is whole, but with what came before it it is too large to be stored: it can be neither "
+		    "retrieved nor continued.");
 	return json_pack("{s:s, s:s}", "code", "store_unavailable", "message",
-			 "The answer is whole, but was not stored, or the store did not say so in time: do not count on retrieving or "
+			 "The answer is whole, but was not stored, or the store did not say so in time: do not count "
+			 "on retrieving or "
 			 "continuing it.");
 }
 
@@ -113,7 +117,8 @@ static json_t *error_of(const struct answer *a)
 
 static json_t *incomplete_details(const struct answer *a)
 {
-	return strcmp(status_of(a), "incomplete") == 0 ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null();
+	return strcmp(status_of(a), "incomplete") == 0 ? json_pack("{s:s}", "reason", "max_output_tokens")
+						       : json_null();
 }
 
 static json_t *usage_of(const struct answer *a)
@@ -148,8 +153,8 @@ json_t *response_part(const struct answer *a, bool open)
 {
 	const struct sl_buf *text = &a->choices[0].text;
 	size_t n = open ? 0 : text->len;
-	return json_pack("{s:s, s:[], s:o, s:s%}", "type", "output_text", "annotations", "logprobs", logprobs_of(a, open),
-			 "text", n > 0 ? (const char *)buf_data(text) : "", n);
+	return json_pack("{s:s, s:[], s:o, s:s%}", "type", "output_text", "annotations", "logprobs",
+			 logprobs_of(a, open), "text", n > 0 ? (const char *)buf_data(text) : "", n);
 }
 
 void response_message_id(const struct answer *a, char out[ANSWER_ID_BYTES])
@@ -160,13 +165,13 @@ void response_message_id(const struct answer *a, char out[ANSWER_ID_BYTES])
 json_t *response_message(const struct answer *a, bool open)
 {
 	char id[ANSWER_ID_BYTES];
-	const char *status = open || a->end == ANSWER_UNDECIDED    ? "in_progress"
+	const char *status = open || a->end == ANSWER_UNDECIDED     ? "in_progress"
 			     : strcmp(made_of(a), "completed") == 0 ? "completed"
-								      : "incomplete";
+								    : "incomplete";
 	json_t *content = open ? json_array() : json_pack("[o]", response_part(a, false));
 	response_message_id(a, id);
-	return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role", "assistant",
-			 "content", content);
+	return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role",
+			 "assistant", "content", content);
 }
 
 static json_t *output_of(const struct answer *a)
@@ -185,7 +190,8 @@ static json_t *sluice_of(struct answer *a, bool *failed)
 	if (about.ended_by == NULL && about.degraded == NULL && about.told == NULL && about.cascade == NULL)
 		return NULL;
 	buf_init(&text, MAX_SLUICE);
-	if (buf_append_str(&text, "{\"\":0") == 0 && sse_about_print(&text, &about) == 0 && buf_append_str(&text, "}") == 0) {
+	if (buf_append_str(&text, "{\"\":0") == 0 && sse_about_print(&text, &about) == 0 &&
+	    buf_append_str(&text, "}") == 0) {
 		json_t *all = json_mem_load((const char *)buf_data(&text), text.len, 0, NULL);
 		out = json_incref(json_object_get(all, "sluice"));
 		json_decref(all);
@@ -198,10 +204,10 @@ static json_t *sluice_of(struct answer *a, bool *failed)
 json_t *response_object(struct answer *a)
 {
 	const struct response *r = a->own;
-	json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:o, s:o}", "id", a->id, "object", "response",
-			      "created_at", (json_int_t)a->created, "status", status_of(a), "error", error_of(a),
-			      "incomplete_details", incomplete_details(a), "model", a->model, "output", output_of(a),
-			      "usage", usage_of(a));
+	json_t *o =
+	    json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:o, s:o}", "id", a->id, "object", "response", "created_at",
+		      (json_int_t)a->created, "status", status_of(a), "error", error_of(a), "incomplete_details",
+		      incomplete_details(a), "model", a->model, "output", output_of(a), "usage", usage_of(a));
 	bool failed;
 	json_t *sluice = sluice_of(a, &failed);
 	if (o != NULL && (json_object_update(o, r->about) != 0 || failed ||

@@ -154,7 +154,8 @@ static bool add_turn(struct response *r)
 	struct answer *a = r->answer;
 	if (r->turn == NULL)
 		return false;
-	json_t *object = tells_well(a) ? response_object(a) : NULL, *items = object != NULL ? json_copy(r->items) : NULL;
+	json_t *object = tells_well(a) ? response_object(a) : NULL,
+	       *items = object != NULL ? json_copy(r->items) : NULL;
 	int rc = items == NULL || json_array_extend(items, json_object_get(object, "output")) != 0 ? SL_ENOMEM : 0;
 	if (rc == 0)
 		rc = conversation_turn_add(r->turn, items, on_added, r);

@@ -39,7 +39,8 @@ void sse_rest_unref(struct sse_rest *r)
 		sl_free(r);
 }
 
-static bool rest_fits(const struct sse_rest *r, const struct sse_shape *shape, const char *model, size_t n_model, int64_t created)
+static bool rest_fits(const struct sse_rest *r, const struct sse_shape *shape, const char *model, size_t n_model,
+		      int64_t created)
 {
 	return r != NULL && r->shape == shape && r->created == created && r->n_model == n_model &&
 	       memcmp(r->text, model, n_model) == 0;
@@ -51,11 +52,13 @@ static struct sse_rest *rest_create(const struct sse_shape *shape, const char *m
 	struct sl_buf text;
 	buf_init(&text, MAX_HEAD);
 	if (buf_append(&text, model, n_model) == 0 &&
-	    buf_printf(&text, "\",\"object\":\"%s\",\"created\":%lld,\"model\":", shape->object, (long long)created) == 0 &&
+	    buf_printf(&text, "\",\"object\":\"%s\",\"created\":%lld,\"model\":", shape->object, (long long)created) ==
+		0 &&
 	    json_out_string(&text, model, n_model) == 0 &&
 	    buf_append_str(&text, ",\"system_fingerprint\":null,\"choices\":[") == 0 &&
 	    (r = sl_alloc(sizeof *r + text.len)) != NULL) {
-		*r = (struct sse_rest){.refs = 1, .shape = shape, .created = created, .n_model = n_model, .n = text.len - n_model};
+		*r = (struct sse_rest){
+		    .refs = 1, .shape = shape, .created = created, .n_model = n_model, .n = text.len - n_model};
 		memcpy(r->text, buf_data(&text), text.len);
 	}
 	buf_dispose(&text);
@@ -66,7 +69,8 @@ int sse_init(struct sse_stream *s, const struct sse_shape *shape, const char *id
 	     bool include_usage, bool obfuscate, struct sse_rest **last)
 {
 	size_t n_model = strlen(model);
-	*s = (struct sse_stream){.shape = shape, .id = id, .n_id = strlen(id), .include_usage = include_usage, .obfuscate = obfuscate};
+	*s = (struct sse_stream){
+	    .shape = shape, .id = id, .n_id = strlen(id), .include_usage = include_usage, .obfuscate = obfuscate};
 	if (!rest_fits(*last, shape, model, n_model, created)) {
 		struct sse_rest *r = rest_create(shape, model, n_model, created);
 		if (r == NULL)
@@ -91,16 +95,10 @@ static char *put(char *p, const void *at, size_t n)
 	return p + n;
 }
 
-static char *put_str(char *p, const char *s)
-{
-	return put(p, s, strlen(s));
-}
+static char *put_str(char *p, const char *s) { return put(p, s, strlen(s)); }
 
 /* From "data: {" to just before the choices. */
-static size_t head_bytes(const struct sse_stream *s)
-{
-	return sizeof before_id - 1 + s->n_id + s->rest->n;
-}
+static size_t head_bytes(const struct sse_stream *s) { return sizeof before_id - 1 + s->n_id + s->rest->n; }
 
 static char *put_head(char *p, const struct sse_stream *s)
 {
@@ -149,11 +147,12 @@ static size_t about_text(char out[MAX_ABOUT], const struct sse_about *about)
 	bool cascade = about->cascade != NULL;
 	if (by == NULL && how == NULL && told == NULL && !cascade)
 		return 0;
-	int n = snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s%s%s", by != NULL ? "\"ended_by\":\"" : "",
-			 by != NULL ? by : "", by != NULL ? "\"" : "", by != NULL && how != NULL ? "," : "",
-			 how != NULL ? "\"degraded\":\"" : "", how != NULL ? how : "", how != NULL ? "\"" : "",
-			 told != NULL && (by != NULL || how != NULL) ? "," : "", told != NULL ? told : "",
-			 cascade && (by != NULL || how != NULL || told != NULL) ? "," : "", cascade ? "\"cascade\":" : "");
+	int n =
+	    snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s%s%s", by != NULL ? "\"ended_by\":\"" : "",
+		     by != NULL ? by : "", by != NULL ? "\"" : "", by != NULL && how != NULL ? "," : "",
+		     how != NULL ? "\"degraded\":\"" : "", how != NULL ? how : "", how != NULL ? "\"" : "",
+		     told != NULL && (by != NULL || how != NULL) ? "," : "", told != NULL ? told : "",
+		     cascade && (by != NULL || how != NULL || told != NULL) ? "," : "", cascade ? "\"cascade\":" : "");
 	BUG_IF(n < 0 || n >= MAX_ABOUT, "an answer has too much to tell of itself");
 	return (size_t)n;
 }
@@ -161,7 +160,8 @@ static size_t about_text(char out[MAX_ABOUT], const struct sse_about *about)
 /* One choice: what stands around the text, the text, logprobs and reason. Takes everything back on
  * failure. */
 static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
-		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason, const struct sse_about *about)
+		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason,
+		 const struct sse_about *about)
 {
 	static const char tail[] = "}]", usage[] = ",\"usage\":null";
 	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4, n_about = 0, n_cascade = 0;
@@ -233,7 +233,8 @@ int usage_print(struct sl_buf *out, const struct sse_usage *u)
 {
 	int rc;
 	if ((rc = buf_append_str(out, "{\"prompt_tokens\":")) == 0 && (rc = buf_append_uint(out, u->n_prompt)) == 0 &&
-	    (rc = buf_append_str(out, ",\"completion_tokens\":")) == 0 && (rc = buf_append_uint(out, u->n_completion)) == 0 &&
+	    (rc = buf_append_str(out, ",\"completion_tokens\":")) == 0 &&
+	    (rc = buf_append_uint(out, u->n_completion)) == 0 &&
 	    (rc = buf_append_str(out, ",\"total_tokens\":")) == 0 &&
 	    (rc = buf_append_uint(out, (uint64_t)u->n_prompt + u->n_completion)) == 0 &&
 	    (rc = buf_append_str(out, ",\"prompt_tokens_details\":{\"cached_tokens\":")) == 0 &&
@@ -249,18 +250,14 @@ int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct
 	int rc = buf_reserve(out, head_bytes(s), &at);
 	if (rc == 0)
 		buf_commit(out, (size_t)(put_head((char *)at, s) - (char *)at));
-	if (rc == 0 &&
-	    (rc = buf_append_str(out, "],\"usage\":")) == 0 && (rc = usage_print(out, u)) == 0 &&
+	if (rc == 0 && (rc = buf_append_str(out, "],\"usage\":")) == 0 && (rc = usage_print(out, u)) == 0 &&
 	    (rc = buf_append_str(out, "}\n\n")) == 0)
 		return 0;
 	buf_cut(out, start);
 	return rc;
 }
 
-int sse_done(struct sl_buf *out)
-{
-	return buf_append_str(out, "data: [DONE]\n\n");
-}
+int sse_done(struct sl_buf *out) { return buf_append_str(out, "data: [DONE]\n\n"); }
 
 int sse_error(struct sl_buf *out, const struct api_error *e, const char *message)
 {
@@ -273,7 +270,4 @@ int sse_error(struct sl_buf *out, const struct api_error *e, const char *message
 	return rc;
 }
 
-int sse_ping(struct sl_buf *out)
-{
-	return buf_append_str(out, ": ping\n");
-}
+int sse_ping(struct sl_buf *out) { return buf_append_str(out, ": ping\n"); }

@@ -16,9 +16,9 @@
 /* Where the text of a choice stands: between these, after its index. */
 struct sse_shape {
 	const char *object;
-	const char *role;           /* before the end of the event that opens a choice; NULL: there is none */
-	const char *text, *after;   /* around its text */
-	const char *empty;          /* instead of both where there is no text */
+	const char *role;         /* before the end of the event that opens a choice; NULL: there is none */
+	const char *text, *after; /* around its text */
+	const char *empty;        /* instead of both where there is no text */
 };
 
 extern const struct sse_shape sse_chat_shape, sse_completion_shape;

@@ -48,10 +48,7 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 	return n;
 }
 
-static void restart(struct stream_out *so, uint64_t ns)
-{
-	gw_timer_start(&so->x->app->t->timers, &so->timer, ns);
-}
+static void restart(struct stream_out *so, uint64_t ns) { gw_timer_start(&so->x->app->t->timers, &so->timer, ns); }
 
 static void on_timer(struct gw_timer *timer)
 {

@@ -34,9 +34,9 @@ enum {
 	TICK_MS = 250,
 	RUNNING_TICK_MS = 50,
 	AGAIN_MS = 5000,
-	MOST_MS = 60000,  /* of one prompt */
+	MOST_MS = 60000, /* of one prompt */
 	MOST_TRIES = 8,
-	LISTED_EACH = 4,  /* so many entries are looked at for each that is warmed */
+	LISTED_EACH = 4, /* so many entries are looked at for each that is warmed */
 	NOTES = 16,
 	LAST_PRIORITY = 255,
 	HALF_LIFE_S = 1800,
@@ -68,11 +68,13 @@ struct warm {
 	struct note notes[NOTES];
 };
 
-static struct metric warmed = {.kind = METRIC_COUNTER, .name = "sluice_prefixes_warmed_total",
+static struct metric warmed = {.kind = METRIC_COUNTER,
+			       .name = "sluice_prefixes_warmed_total",
 			       .help = "Prompts of conversations computed again after a restart of the engine"};
-static struct metric warmed_tokens = {.kind = METRIC_COUNTER, .name = "sluice_prefix_tokens_warmed_total",
-				      .help = "Tokens of those prompts"};
-static struct metric interrupted = {.kind = METRIC_COUNTER, .name = "sluice_prefixes_interrupted_total",
+static struct metric warmed_tokens = {
+    .kind = METRIC_COUNTER, .name = "sluice_prefix_tokens_warmed_total", .help = "Tokens of those prompts"};
+static struct metric interrupted = {.kind = METRIC_COUNTER,
+				    .name = "sluice_prefixes_interrupted_total",
 				    .help = "Times that one was put off because the engine had other work"};
 
 __attribute__((constructor)) static void register_metrics(void)

@@ -152,7 +152,8 @@ static bool take_origins(struct exchange *x, const json_t *v, char out[BROWSER_T
 	}
 	if (!json_is_array(v))
 		return bad(x, "origins", "origins is a list of web origins.");
-	json_array_foreach(v, i, one) {
+	json_array_foreach(v, i, one)
+	{
 		const char *s = json_string_value(one);
 		size_t len = s == NULL ? 0 : strlen(s);
 		if (s == NULL || len != json_string_length(one) || !cors_is_origin(s))
@@ -175,16 +176,20 @@ static bool take_all(struct exchange *x, const json_t *o, struct browser_token *
 	json_t *value;
 	int64_t ttl_s;
 	if (!json_is_object(o))
-		return bad(x, NULL, "The body must be a JSON object: {\"ttl\": 600, \"subject\": \"…\", \"origins\": […]}.");
-	json_object_foreach((json_t *)o, name, value) {
+		return bad(x, NULL,
+			   "The body must be a JSON object: {\"ttl\": 600, \"subject\": \"…\", \"origins\": […]}.");
+	json_object_foreach((json_t *)o, name, value)
+	{
 		(void)value;
 		if (strcmp(name, "ttl") != 0 && strcmp(name, "subject") != 0 && strcmp(name, "origins") != 0) {
-			exchange_error(x, &(struct api_error){400, "invalid_request_error", "unknown_parameter", name, 0},
+			exchange_error(x,
+				       &(struct api_error){400, "invalid_request_error", "unknown_parameter", name, 0},
 				       "Unknown parameter: '%.100s'.", name);
 			return false;
 		}
 	}
-	if (!take_ttl(x, json_object_get(o, "ttl"), &ttl_s) || !take_subject(x, json_object_get(o, "subject"), t->subject) ||
+	if (!take_ttl(x, json_object_get(o, "ttl"), &ttl_s) ||
+	    !take_subject(x, json_object_get(o, "subject"), t->subject) ||
 	    !take_origins(x, json_object_get(o, "origins"), t->origins))
 		return false;
 	t->expires_s = clock_unix_s() + ttl_s;
@@ -226,7 +231,8 @@ void api_browser_tokens(struct exchange *x)
 {
 	json_error_t where = {.text = "too long"};
 	if (x->key->kind != AUTH_CONFIGURED && x->key->kind != AUTH_STORED) {
-		exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
+		exchange_error(x,
+			       &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
 			       "Only an API key makes browser tokens.");
 		return;
 	}

@@ -27,7 +27,7 @@ struct removal {
 	struct cache_op op;
 	char *names; /* of its responses, a line each; owned */
 	size_t n_names, at;
-	bool last;   /* the conversation has gone: the second round */
+	bool last; /* the conversation has gone: the second round */
 	uint64_t tenant;
 };
 
@@ -164,8 +164,10 @@ void api_conversation_delete(struct exchange *x)
 	r->tenant = x->key->tenant;
 	x->state = r;
 	x->on_close = on_close;
-	if (!route_part(x->route, http_request(x->stream)->path, r->id, sizeof r->id) || !owned_name_is_of(x->key, r->id)) {
-		conversation_refuse(x, r->id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
+	if (!route_part(x->route, http_request(x->stream)->path, r->id, sizeof r->id) ||
+	    !owned_name_is_of(x->key, r->id)) {
+		conversation_refuse(x, r->id, "conversation_id",
+				    &(struct conversation_answer){.what = CONVERSATION_GONE});
 		return;
 	}
 	struct conversation_ref c = ref_of(r);

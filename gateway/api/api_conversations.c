@@ -231,8 +231,9 @@ void api_conversation_update(struct exchange *x)
 	if (c == NULL || !read_body(c))
 		return;
 	if (json_object_get(c->body, "metadata") == NULL) { /* null takes all of it away */
-		exchange_error(x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "metadata", 0},
-			       "Missing required parameter: 'metadata'.");
+		exchange_error(
+		    x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "metadata", 0},
+		    "Missing required parameter: 'metadata'.");
 		return;
 	}
 	json_decref(c->items); /* they are no part of this */
@@ -245,7 +246,7 @@ void api_conversation_update(struct exchange *x)
 static void tell_export(struct call *c)
 {
 	api_reply_json(c->x, json_pack("{s:s, s:o, s:O}", "object", "conversation.export", "conversation",
-				   conversation_object(c->doc), "items", json_object_get(c->doc, "items")));
+				       conversation_object(c->doc), "items", json_object_get(c->doc, "items")));
 }
 
 void api_conversation_export(struct exchange *x)
@@ -300,8 +301,9 @@ void api_conversation_items_add(struct exchange *x)
 	if (c == NULL || !read_body(c))
 		return;
 	if (json_array_size(c->items) == 0) {
-		exchange_error(x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "items", 0},
-			       "Missing required parameter: 'items', at least one.");
+		exchange_error(
+		    x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "items", 0},
+		    "Missing required parameter: 'items', at least one.");
 		return;
 	}
 	c->change = add_items;
@@ -372,8 +374,8 @@ static json_t *listed(const char *at, const char *end)
 		else if (i >= 1 && i <= 3 && *p >= '0' && *p <= '9' && numbers[i - 1] < INT64_MAX / 16)
 			numbers[i - 1] = numbers[i - 1] * 10 + (*p - '0');
 	}
-	return json_pack("{s:s%, s:s, s:I, s:I, s:I}", "id", at, n_id, "object", "conversation", "created_at", numbers[0],
-			 "bytes", numbers[1], "expires_at", numbers[2] / 1000);
+	return json_pack("{s:s%, s:s, s:I, s:I, s:I}", "id", at, n_id, "object", "conversation", "created_at",
+			 numbers[0], "bytes", numbers[1], "expires_at", numbers[2] / 1000);
 }
 
 static int older(const void *a, const void *b)
@@ -432,10 +434,11 @@ static void on_listed(struct cache_op *op, const struct cache_result *r)
 
 void api_conversations(struct exchange *x)
 {
-	/* Visitors of a page share its tenant, as do neighbours behind one address: none of them may learn the others' ids,
-	 * which are all that is needed to read and delete. */
+	/* Visitors of a page share its tenant, as do neighbours behind one address: none of them may learn the others'
+	 * ids, which are all that is needed to read and delete. */
 	if (x->key->kind != AUTH_CONFIGURED && x->key->kind != AUTH_STORED) {
-		exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
+		exchange_error(x,
+			       &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
 			       "Only an API key may list the conversations.");
 		return;
 	}

@@ -35,12 +35,14 @@ void api_ready(struct exchange *x)
 			       "No model is ready to serve.");
 }
 
-/* Also what is served by policy only: limits by this gateway's share, responses that can't be stored. Not why: anybody may read
- * it. */
+/* Also what is served by policy only: limits by this gateway's share, responses that can't be stored. Not why: anybody
+ * may read it. */
 static const char *store_state(const struct cache_client *store)
 {
-	static const char *const names[] = {
-	    [CACHE_IS_MEMORY] = "memory", [CACHE_IS_CONNECTING] = "connecting", [CACHE_IS_UP] = "up", [CACHE_IS_DOWN] = "down"};
+	static const char *const names[] = {[CACHE_IS_MEMORY] = "memory",
+					    [CACHE_IS_CONNECTING] = "connecting",
+					    [CACHE_IS_UP] = "up",
+					    [CACHE_IS_DOWN] = "down"};
 	return names[cache_client_state(store)];
 }
 
@@ -52,8 +54,8 @@ void api_health(struct exchange *x)
 	buf_init(&body, MAX_HEALTH);
 	const struct cache_client *store = x->app->t->cache;
 	bool whole = app_ready(x->app) && cache_client_state(store) != CACHE_IS_DOWN;
-	int rc = buf_printf(&body, "{\"status\":\"%s\",\"engine\":\"%s\",\"store\":\"%s\",\"models\":[", whole ? "ok" : "degraded",
-			    engine_link_up(link) ? "up" : "down", store_state(store));
+	int rc = buf_printf(&body, "{\"status\":\"%s\",\"engine\":\"%s\",\"store\":\"%s\",\"models\":[",
+			    whole ? "ok" : "degraded", engine_link_up(link) ? "up" : "down", store_state(store));
 	for (int i = 0; i < engine_link_n_models(link) && rc == 0; i++) {
 		const struct link_model *m = engine_link_model(link, i);
 		rc = buf_append_str(&body, i ? ",{\"id\":" : "{\"id\":");

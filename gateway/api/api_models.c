@@ -43,12 +43,13 @@ static int put_auto(struct sl_buf *out, const struct exchange *x, const struct c
 {
 	const struct engine_link *link = x->app->link;
 	const struct link_model *small = engine_link_model(link, m->small), *large = engine_link_model(link, m->large);
-	return buf_printf(out,
-			  "{\"id\":\"%s\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"sluice\",\"state\":\"%s\","
-			  "\"role\":\"cascade\",\"context_length\":%u,\"parameters\":%llu}",
-			  answer_auto_name, (long long)x->app->started_s, m->can_small || m->can_large ? "ready" : "loading",
-			  small->n_ctx > large->n_ctx ? small->n_ctx : large->n_ctx,
-			  (unsigned long long)small->n_params + large->n_params);
+	return buf_printf(
+	    out,
+	    "{\"id\":\"%s\",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"sluice\",\"state\":\"%s\","
+	    "\"role\":\"cascade\",\"context_length\":%u,\"parameters\":%llu}",
+	    answer_auto_name, (long long)x->app->started_s, m->can_small || m->can_large ? "ready" : "loading",
+	    small->n_ctx > large->n_ctx ? small->n_ctx : large->n_ctx,
+	    (unsigned long long)small->n_params + large->n_params);
 }
 
 static void reply(struct exchange *x, struct sl_buf *body, int rc)
@@ -120,6 +121,5 @@ void api_model(struct exchange *x)
 void api_unbuilt(struct exchange *x)
 {
 	exchange_error(x, &(struct api_error){404, "invalid_request_error", "unsupported_endpoint", NULL, 0},
-		       "%s is not supported by this version. Use /v1/chat/completions.",
-		       http_request(x->stream)->path);
+		       "%s is not supported by this version. Use /v1/chat/completions.", http_request(x->stream)->path);
 }

@@ -20,11 +20,14 @@ struct request_limits api_limits(const struct exchange *x)
 /* Tokens cannot be counted without tokenizing what was removed: so many bytes are taken for one. */
 enum { TOKEN_BYTES = 4 };
 
-static struct metric cleansed_requests = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_requests_total",
+static struct metric cleansed_requests = {.kind = METRIC_COUNTER,
+					  .name = "sluice_cleansed_requests_total",
 					  .help = "Requests in which cleansing changed a user's message"};
-static struct metric cleansed_bytes = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_bytes_total",
+static struct metric cleansed_bytes = {.kind = METRIC_COUNTER,
+				       .name = "sluice_cleansed_bytes_total",
 				       .help = "Bytes that cleansing removed from users' messages"};
-static struct metric cleansed_tokens = {.kind = METRIC_COUNTER, .name = "sluice_cleansed_tokens_total",
+static struct metric cleansed_tokens = {.kind = METRIC_COUNTER,
+					.name = "sluice_cleansed_tokens_total",
 					.help = "Tokens that cleansing saved: an estimate, a quarter of the bytes"};
 
 void api_cleansed_register(void)
@@ -53,7 +56,8 @@ bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
 	if (rc == 0)
 		return true;
 	if (rc == SL_EINVAL)
-		exchange_error(x, &(struct api_error){400, "invalid_request_error", e->code, e->param, 0}, "%s", e->message);
+		exchange_error(x, &(struct api_error){400, "invalid_request_error", e->code, e->param, 0}, "%s",
+			       e->message);
 	else
 		exchange_reply_no_memory(x);
 	return false;
@@ -65,8 +69,8 @@ bool api_wants_ids(const struct exchange *x)
 	return events != NULL && strcmp(events, "1") == 0;
 }
 
-struct answer_spec api_spec(const struct exchange *x, const struct request_common *c, const struct answer_format *format,
-			    int model)
+struct answer_spec api_spec(const struct exchange *x, const struct request_common *c,
+			    const struct answer_format *format, int model)
 {
 	const char *conversation = http_header(http_request(x->stream), "x-sluice-conversation");
 	return (struct answer_spec){

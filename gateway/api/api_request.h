@@ -23,8 +23,8 @@ void api_cleansed_register(void);
 /* The client can resume a stream by its events' numbers, and says so: `x-sluice-events: 1`. */
 bool api_wants_ids(const struct exchange *x);
 /* What the common fields and x say of an answer; the rest is the caller's. */
-struct answer_spec api_spec(const struct exchange *x, const struct request_common *c, const struct answer_format *format,
-			    int model);
+struct answer_spec api_spec(const struct exchange *x, const struct request_common *c,
+			    const struct answer_format *format, int model);
 
 enum { API_MAX_REPLY = 64 << 20 };
 /* 200 with v, which it takes; NULL: there was no memory for it. */

@@ -35,14 +35,14 @@ struct call {
 	struct exchange *x;
 	char id[ID_BYTES]; /* of the response that is spoken of */
 	struct cache_op op;
-	struct replay_find find;      /* of a log that is not in this process */
+	struct replay_find find;                 /* of a log that is not in this process */
 	void (*found)(struct call *c, int code); /* c->log, unless code is negative */
-	uint64_t from;                /* retrieve, as a stream */
-	struct replay_log *log;       /* a reference, or NULL */
-	struct replay_reader *reader; /* while its end is waited for */
+	uint64_t from;                           /* retrieve, as a stream */
+	struct replay_log *log;                  /* a reference, or NULL */
+	struct replay_reader *reader;            /* while its end is waited for */
 	struct event *timer;
-	void (*ended)(struct call *c);   /* the log's end has come */
-	int model;                       /* create */
+	void (*ended)(struct call *c); /* the log's end has come */
+	int model;                     /* create */
 	bool has_request;
 	struct response_request request; /* create */
 	struct response *own;            /* create: until the answer has it */
@@ -97,9 +97,10 @@ static struct call *call_create(struct exchange *x)
 
 static void reply_not_found(struct call *c)
 {
-	exchange_error(c->x, &(struct api_error){404, "invalid_request_error", "response_not_found", "response_id", 0},
-		       "No response with the id '%.64s': it never was, was not stored, is no longer kept, or is not yours.",
-		       c->id);
+	exchange_error(
+	    c->x, &(struct api_error){404, "invalid_request_error", "response_not_found", "response_id", 0},
+	    "No response with the id '%.64s': it never was, was not stored, is no longer kept, or is not yours.",
+	    c->id);
 }
 
 /* Of a call on the response in the path; its log, when there is one, is found. NULL with x answered. */
@@ -135,10 +136,7 @@ static json_t *record_of(struct call *c, const struct cache_result *r)
 	return record;
 }
 
-static struct call *of_op(struct cache_op *op)
-{
-	return (struct call *)((char *)op - offsetof(struct call, op));
-}
+static struct call *of_op(struct cache_op *op) { return (struct call *)((char *)op - offsetof(struct call, op)); }
 
 static void read_record(struct call *c, cache_done *done)
 {
@@ -201,7 +199,7 @@ static void reply_snapshot(struct call *c)
 static void on_reader(void *ctx)
 {
 	struct call *c = ctx;
-	void (*ended)(struct call *c) = c->ended;
+	void (*ended)(struct call * c) = c->ended;
 	/* It may be told again of a log that has ended: while what follows is under way in the store, say. */
 	if (ended == NULL || http_answered(c->x->stream) || !has_ended(c))
 		return;
@@ -251,7 +249,8 @@ static json_t *conversation(const struct response_request *r, const json_t *hist
 	for (size_t i = 0; i < json_array_size(items); i++) {
 		json_t *item = json_array_get(items, i);
 		char id[ID_BYTES];
-		const char *prefix = strcmp(json_string_value(json_object_get(item, "type")), "message") == 0 ? "msg" : "item";
+		const char *prefix =
+		    strcmp(json_string_value(json_object_get(item, "type")), "message") == 0 ? "msg" : "item";
 		snprintf(id, sizeof id, "%s_%016llx%04zx", prefix, (unsigned long long)unique, i);
 		if (json_object_get(item, "id") == NULL && json_object_set_new(item, "id", json_string(id)) != 0) {
 			json_decref(items);
@@ -366,7 +365,8 @@ static void take_turn(struct call *c)
 	struct exchange *x = c->x;
 	size_t n = strlen(answer_response.id_prefix);
 	memcpy(c->made, answer_response.id_prefix, n);
-	if (strlen(c->request.conversation) >= CONVERSATION_ID_BYTES || !owned_name_is_of(x->key, c->request.conversation)) {
+	if (strlen(c->request.conversation) >= CONVERSATION_ID_BYTES ||
+	    !owned_name_is_of(x->key, c->request.conversation)) {
 		conversation_refuse(x, c->request.conversation, "conversation",
 				    &(struct conversation_answer){.what = CONVERSATION_GONE});
 		return;
@@ -397,7 +397,8 @@ static void on_read(struct exchange *x, void *read)
 	c->has_request = true;
 	int rc = response_prompt_apply(x->app->t->cfg, r, &e);
 	if (rc == SL_ENOTFOUND) {
-		exchange_error(x, &(struct api_error){404, "invalid_request_error", e.code, e.param, 0}, "%s", e.message);
+		exchange_error(x, &(struct api_error){404, "invalid_request_error", e.code, e.param, 0}, "%s",
+			       e.message);
 		return;
 	}
 	if (!api_parsed(x, rc, &e) || (c->model = answer_choose_model(x, r->c.model)) < 0)
@@ -508,10 +509,7 @@ void api_response(struct exchange *x)
 
 /* ---- cancel ---- */
 
-static bool in_background(const json_t *response)
-{
-	return json_is_true(json_object_get(response, "background"));
-}
+static bool in_background(const json_t *response) { return json_is_true(json_object_get(response, "background")); }
 
 static void reply_not_background(struct call *c)
 {

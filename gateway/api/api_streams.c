@@ -128,7 +128,8 @@ void api_stream(struct exchange *x)
 {
 	uint64_t from;
 	if (next_event(http_header(http_request(x->stream), "last-event-id"), &from) != 0) {
-		exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", "Last-Event-ID", 0},
+		exchange_error(x,
+			       &(struct api_error){400, "invalid_request_error", "invalid_value", "Last-Event-ID", 0},
 			       "Last-Event-ID must be the number of an event of this stream.");
 		return;
 	}

@@ -18,14 +18,16 @@ static int put_text(struct sl_buf *out, const char *name, const char *value)
 {
 	int rc = buf_printf(out, "\"%s\":", name);
 	if (rc == 0)
-		rc = value == NULL || value[0] == '\0' ? buf_append_str(out, "null") : json_out_string(out, value, strlen(value));
+		rc = value == NULL || value[0] == '\0' ? buf_append_str(out, "null")
+						       : json_out_string(out, value, strlen(value));
 	return rc == 0 ? buf_append_str(out, ",") : rc;
 }
 
 /* 0: null, there is none. */
 static int put_limit(struct sl_buf *out, const char *name, int64_t value)
 {
-	return value == 0 ? buf_printf(out, "\"%s\":null,", name) : buf_printf(out, "\"%s\":%lld,", name, (long long)value);
+	return value == 0 ? buf_printf(out, "\"%s\":null,", name)
+			  : buf_printf(out, "\"%s\":%lld,", name, (long long)value);
 }
 
 static int put_models(struct sl_buf *out, const struct exchange *x)
@@ -72,7 +74,7 @@ static int put_limits(struct sl_buf *out, const struct gw_tier_config *t)
 static int put_left(struct sl_buf *out, const struct quota_result *r)
 {
 	static const char *const names[QUOTA_N_LIMITS] = {"requests_per_minute", "subject_requests_per_minute",
-						   "tokens_per_minute", "tokens_per_day"};
+							  "tokens_per_minute", "tokens_per_day"};
 	bool first = true;
 	if (r != NULL && r->code < 0)
 		return buf_append_str(out, "\"remaining\":null}");
@@ -81,8 +83,9 @@ static int put_left(struct sl_buf *out, const struct quota_result *r)
 		const struct quota_left *l = &r->each[i];
 		if (l->limit == 0)
 			continue;
-		rc = buf_printf(out, "%s\"%s\":{\"limit\":%lld,\"remaining\":%lld,\"reset_ms\":%lld}", first ? "" : ",", names[i],
-				(long long)l->limit, (long long)l->remaining, (long long)((l->reset_us + 999) / 1000));
+		rc = buf_printf(out, "%s\"%s\":{\"limit\":%lld,\"remaining\":%lld,\"reset_ms\":%lld}", first ? "" : ",",
+				names[i], (long long)l->limit, (long long)l->remaining,
+				(long long)((l->reset_us + 999) / 1000));
 		first = false;
 	}
 	return rc == 0 ? buf_append_str(out, "}}") : rc;

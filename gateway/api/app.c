@@ -3,10 +3,10 @@
  * The application of a thread: from a request's headers to its handler, and from its close to the
  * access log.
  *
- * Order of checks: route (404, 405), preflight, fields that came twice (400), a process that ends (503), who asks (access.h; while the
- * store is asked the body may come), body (413, 415), then the handler once the body is whole. The keys belong to a state of the configuration
- * (snapshot.h): a reload makes new ones before any thread hears of it, and a request keeps those that
- * it was checked against.
+ * Order of checks: route (404, 405), preflight, fields that came twice (400), a process that ends (503), who asks
+ * (access.h; while the store is asked the body may come), body (413, 415), then the handler once the body is whole. The
+ * keys belong to a state of the configuration (snapshot.h): a reload makes new ones before any thread hears of it, and
+ * a request keeps those that it was checked against.
  */
 #include "gateway/api/app.h"
 
@@ -58,72 +58,83 @@ static struct body_reader *shared_bodies;
 static int shared_users;
 static atomic_llong shared_serving; /* applications that could serve a request */
 
-static struct metric engine_up = {.kind = METRIC_GAUGE, .name = "sluice_engine_up",
-				  .help = "1 while the link to the engine is up"};
-static struct metric engine_running = {.kind = METRIC_GAUGE, .name = "sluice_engine_running",
-				       .help = "Sequences that run in the engine"};
-static struct metric engine_waiting = {.kind = METRIC_GAUGE, .name = "sluice_engine_waiting",
-				       .help = "Sequences that wait in the engine"};
-static struct metric engine_pages = {.kind = METRIC_GAUGE, .name = "sluice_engine_pages",
-				     .help = "KV pages of the engine"};
-static struct metric engine_pages_free = {.kind = METRIC_GAUGE, .name = "sluice_engine_pages_free",
-					  .help = "KV pages of the engine that are free"};
-static struct metric engine_steps = {.kind = METRIC_COUNTER, .name = "sluice_engine_steps_total",
-				     .help = "Steps of the engine"};
-static struct metric engine_prefill = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefill_tokens_total",
-				       .help = "Prompt tokens computed"};
-static struct metric engine_decode = {.kind = METRIC_COUNTER, .name = "sluice_engine_decode_tokens_total",
-				      .help = "Tokens generated"};
-static struct metric engine_preempted = {.kind = METRIC_COUNTER, .name = "sluice_engine_preemptions_total",
+static struct metric engine_up = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_up", .help = "1 while the link to the engine is up"};
+static struct metric engine_running = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_running", .help = "Sequences that run in the engine"};
+static struct metric engine_waiting = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_waiting", .help = "Sequences that wait in the engine"};
+static struct metric engine_pages = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_pages", .help = "KV pages of the engine"};
+static struct metric engine_pages_free = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_pages_free", .help = "KV pages of the engine that are free"};
+static struct metric engine_steps = {
+    .kind = METRIC_COUNTER, .name = "sluice_engine_steps_total", .help = "Steps of the engine"};
+static struct metric engine_prefill = {
+    .kind = METRIC_COUNTER, .name = "sluice_engine_prefill_tokens_total", .help = "Prompt tokens computed"};
+static struct metric engine_decode = {
+    .kind = METRIC_COUNTER, .name = "sluice_engine_decode_tokens_total", .help = "Tokens generated"};
+static struct metric engine_preempted = {.kind = METRIC_COUNTER,
+					 .name = "sluice_engine_preemptions_total",
 					 .help = "Sequences that gave up their pages, to be computed again or swapped"};
-static struct metric engine_displaced = {.kind = METRIC_COUNTER, .name = "sluice_engine_displaced_total",
+static struct metric engine_displaced = {.kind = METRIC_COUNTER,
+					 .name = "sluice_engine_displaced_total",
 					 .help = "Requests that had to leave the engine's queue for others"};
-static struct metric swapped_out = {.kind = METRIC_COUNTER, .name = "sluice_engine_swapped_out_pages_total",
+static struct metric swapped_out = {.kind = METRIC_COUNTER,
+				    .name = "sluice_engine_swapped_out_pages_total",
 				    .help = "KV pages of pre-empted sequences that were brought to the host's memory"};
-static struct metric swapped_in = {.kind = METRIC_COUNTER, .name = "sluice_engine_swapped_in_pages_total",
+static struct metric swapped_in = {.kind = METRIC_COUNTER,
+				   .name = "sluice_engine_swapped_in_pages_total",
 				   .help = "KV pages that were brought back from there"};
-static struct metric swap_full = {.kind = METRIC_COUNTER, .name = "sluice_engine_swap_full_total",
-				  .help = "Sequences that were pre-empted when there was no room for their pages there"};
-static struct metric swap_places = {.kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages",
-				    .help = "KV pages that the host's memory has room for"};
-static struct metric swap_used = {.kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages_used",
-				  .help = "KV pages that are there now"};
-static struct metric engine_looked_up = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_queries_total",
+static struct metric swap_full = {.kind = METRIC_COUNTER,
+				  .name = "sluice_engine_swap_full_total",
+				  .help =
+				      "Sequences that were pre-empted when there was no room for their pages there"};
+static struct metric swap_places = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages", .help = "KV pages that the host's memory has room for"};
+static struct metric swap_used = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages_used", .help = "KV pages that are there now"};
+static struct metric engine_looked_up = {.kind = METRIC_COUNTER,
+					 .name = "sluice_engine_prefix_queries_total",
 					 .help = "Prompt tokens looked up in the prefix tree"};
-static struct metric engine_found = {.kind = METRIC_COUNTER, .name = "sluice_engine_prefix_hits_total",
-				     .help = "Prompt tokens that were there"};
-static struct metric engine_submitted = {.kind = METRIC_COUNTER, .name = "sluice_engine_submitted_total",
-					 .help = "Sequences that the engine was given"};
-static struct metric engine_cancelled = {.kind = METRIC_COUNTER, .name = "sluice_engine_cancelled_total",
-					 .help = "Sequences that were cancelled"};
-static struct metric engine_tree = {.kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages",
-				    .help = "KV pages that the prefix tree names"};
-static struct metric spec_drafts = {.kind = METRIC_COUNTER, .name = "sluice_spec_drafts_total",
-				    .help = "Drafts that a step of the engine verified"};
-static struct metric spec_drafted = {.kind = METRIC_COUNTER, .name = "sluice_spec_drafted_tokens_total",
-				     .help = "Tokens in them"};
-static struct metric spec_accepted = {.kind = METRIC_COUNTER, .name = "sluice_spec_accepted_tokens_total",
+static struct metric engine_found = {
+    .kind = METRIC_COUNTER, .name = "sluice_engine_prefix_hits_total", .help = "Prompt tokens that were there"};
+static struct metric engine_submitted = {
+    .kind = METRIC_COUNTER, .name = "sluice_engine_submitted_total", .help = "Sequences that the engine was given"};
+static struct metric engine_cancelled = {
+    .kind = METRIC_COUNTER, .name = "sluice_engine_cancelled_total", .help = "Sequences that were cancelled"};
+static struct metric engine_tree = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages", .help = "KV pages that the prefix tree names"};
+static struct metric spec_drafts = {
+    .kind = METRIC_COUNTER, .name = "sluice_spec_drafts_total", .help = "Drafts that a step of the engine verified"};
+static struct metric spec_drafted = {
+    .kind = METRIC_COUNTER, .name = "sluice_spec_drafted_tokens_total", .help = "Tokens in them"};
+static struct metric spec_accepted = {.kind = METRIC_COUNTER,
+				      .name = "sluice_spec_accepted_tokens_total",
 				      .help = "Tokens in them that were accepted: each saved its answer a step"};
 /* The same under vLLM's names, for the dashboards that people have. */
-static struct metric vllm_running = {.kind = METRIC_GAUGE, .name = "vllm:num_requests_running",
-				     .help = "As sluice_engine_running"};
-static struct metric vllm_waiting = {.kind = METRIC_GAUGE, .name = "vllm:num_requests_waiting",
-				     .help = "As sluice_engine_waiting"};
-static struct metric vllm_kv = {.kind = METRIC_GAUGE, .name = "vllm:kv_cache_usage_perc", .scale = 1e-3,
+static struct metric vllm_running = {
+    .kind = METRIC_GAUGE, .name = "vllm:num_requests_running", .help = "As sluice_engine_running"};
+static struct metric vllm_waiting = {
+    .kind = METRIC_GAUGE, .name = "vllm:num_requests_waiting", .help = "As sluice_engine_waiting"};
+static struct metric vllm_kv = {.kind = METRIC_GAUGE,
+				.name = "vllm:kv_cache_usage_perc",
+				.scale = 1e-3,
 				.help = "KV pages that can't be had at once, 1 is all of them"};
-static struct metric vllm_looked_up = {.kind = METRIC_COUNTER, .name = "vllm:prefix_cache_queries_total",
-				       .help = "As sluice_engine_prefix_queries_total"};
-static struct metric vllm_found = {.kind = METRIC_COUNTER, .name = "vllm:prefix_cache_hits_total",
-				   .help = "As sluice_engine_prefix_hits_total"};
-static struct metric vllm_preempted = {.kind = METRIC_COUNTER, .name = "vllm:num_preemptions_total",
-				       .help = "As sluice_engine_preemptions_total"};
-static struct metric vllm_prompt = {.kind = METRIC_COUNTER, .name = "vllm:prompt_tokens_total",
-				    .help = "As sluice_engine_prefill_tokens_total"};
-static struct metric vllm_generated = {.kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total",
-				       .help = "As sluice_engine_decode_tokens_total"};
-static struct metric vllm_drafts = {.kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_drafts_total",
-				    .help = "As sluice_spec_drafts_total"};
-static struct metric vllm_drafted = {.kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_draft_tokens_total",
+static struct metric vllm_looked_up = {
+    .kind = METRIC_COUNTER, .name = "vllm:prefix_cache_queries_total", .help = "As sluice_engine_prefix_queries_total"};
+static struct metric vllm_found = {
+    .kind = METRIC_COUNTER, .name = "vllm:prefix_cache_hits_total", .help = "As sluice_engine_prefix_hits_total"};
+static struct metric vllm_preempted = {
+    .kind = METRIC_COUNTER, .name = "vllm:num_preemptions_total", .help = "As sluice_engine_preemptions_total"};
+static struct metric vllm_prompt = {
+    .kind = METRIC_COUNTER, .name = "vllm:prompt_tokens_total", .help = "As sluice_engine_prefill_tokens_total"};
+static struct metric vllm_generated = {
+    .kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total", .help = "As sluice_engine_decode_tokens_total"};
+static struct metric vllm_drafts = {
+    .kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_drafts_total", .help = "As sluice_spec_drafts_total"};
+static struct metric vllm_drafted = {.kind = METRIC_COUNTER,
+				     .name = "vllm:spec_decode_num_draft_tokens_total",
 				     .help = "As sluice_spec_drafted_tokens_total"};
 static struct metric vllm_accepted = {.kind = METRIC_COUNTER,
 				      .name = "vllm:spec_decode_num_accepted_tokens_total",
@@ -148,23 +159,25 @@ static void register_answers(size_t row, const char *name)
 {
 	for (int c = 0; c < CLASSES; c++) {
 		snprintf(answer_labels[row][c], LABEL_BYTES, "route=\"%s\",class=\"%s\"", name, classes[c]);
-		answers[row][c] = (struct metric){.kind = METRIC_COUNTER, .name = "sluice_answers_total",
-						  .labels = answer_labels[row][c],
-						  .help = "Ended requests by route and class of status; none: not answered"};
+		answers[row][c] =
+		    (struct metric){.kind = METRIC_COUNTER,
+				    .name = "sluice_answers_total",
+				    .labels = answer_labels[row][c],
+				    .help = "Ended requests by route and class of status; none: not answered"};
 		metric_register(&answers[row][c]);
 	}
 }
 
 static void register_metrics(void)
 {
-	struct metric *const all[] = {&engine_up, &engine_running, &engine_waiting, &engine_pages,
-				      &engine_pages_free, &engine_steps, &engine_prefill, &engine_decode,
-				      &engine_preempted, &engine_displaced, &swapped_out, &swapped_in, &swap_full, &swap_places, &swap_used, &engine_looked_up, &engine_found, &engine_tree, &engine_submitted,
-				      &engine_cancelled,
-				      &vllm_running, &vllm_waiting, &vllm_kv, &vllm_looked_up, &vllm_found,
-				      &vllm_preempted, &vllm_prompt, &vllm_generated,
-				      &spec_drafts, &spec_drafted, &spec_accepted, &vllm_drafts, &vllm_drafted,
-				      &vllm_accepted};
+	struct metric *const all[] = {
+	    &engine_up,        &engine_running, &engine_waiting, &engine_pages,     &engine_pages_free,
+	    &engine_steps,     &engine_prefill, &engine_decode,  &engine_preempted, &engine_displaced,
+	    &swapped_out,      &swapped_in,     &swap_full,      &swap_places,      &swap_used,
+	    &engine_looked_up, &engine_found,   &engine_tree,    &engine_submitted, &engine_cancelled,
+	    &vllm_running,     &vllm_waiting,   &vllm_kv,        &vllm_looked_up,   &vllm_found,
+	    &vllm_preempted,   &vllm_prompt,    &vllm_generated, &spec_drafts,      &spec_drafted,
+	    &spec_accepted,    &vllm_drafts,    &vllm_drafted,   &vllm_accepted};
 	static bool done;
 	if (done)
 		return;
@@ -191,10 +204,7 @@ static void register_tiers(const struct gw_config *cfg)
 	}
 }
 
-static void release_auth(void *shared)
-{
-	auth_destroy(shared);
-}
+static void release_auth(void *shared) { auth_destroy(shared); }
 
 int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct sl_err *err)
 {
@@ -261,10 +271,10 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	    .log_bytes = r->stream_bytes, .all_bytes = r->memory_bytes, .keep_ms = r->keep_ms};
 	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
-	if (shared_users == 0 && ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
-				  (rc = talks_create(&shared_talks)) != 0 ||
-				  (rc = waiting_room_create(&shared_waiting)) != 0 ||
-				  (rc = body_reader_create(&shared_bodies)) != 0))
+	if (shared_users == 0 &&
+	    ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
+	     (rc = talks_create(&shared_talks)) != 0 || (rc = waiting_room_create(&shared_waiting)) != 0 ||
+	     (rc = body_reader_create(&shared_bodies)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
@@ -327,10 +337,7 @@ static struct exchange *exchange_create(struct gw_app *app, struct http_stream *
 	return x;
 }
 
-static const char *path_for_log(const struct exchange *x)
-{
-	return x->route ? x->route->path : "unknown path";
-}
+static const char *path_for_log(const struct exchange *x) { return x->route ? x->route->path : "unknown path"; }
 
 static void on_close(void *ctx, struct http_stream *s, enum http_close_reason why)
 {
@@ -345,12 +352,15 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	access_cancel(x);
 	count_answer(x);
 	const struct http_request *r = http_request(s);
-	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s", r->method, path_for_log(x),
-		 x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why], x->key ? x->key->name : "-",
-		 x->key == NULL ? "-" : x->key->tier ? x->key->tier->name : "admin", x->n_prompt, x->n_completion,
-		 x->cascade != NULL ? ", cascade " : "", x->cascade != NULL ? x->cascade : "",
-		 r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "", r->subject ? r->subject : "",
-		 r->subject ? ")" : "", x->id);
+	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s", r->method,
+		 path_for_log(x), x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why],
+		 x->key ? x->key->name : "-",
+		 x->key == NULL ? "-"
+		 : x->key->tier ? x->key->tier->name
+				: "admin",
+		 x->n_prompt, x->n_completion, x->cascade != NULL ? ", cascade " : "",
+		 x->cascade != NULL ? x->cascade : "", r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "",
+		 r->subject ? r->subject : "", r->subject ? ")" : "", x->id);
 	access_release(x);
 	buf_dispose(&x->body);
 	sl_free(x->quota);
@@ -381,8 +391,11 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 		return true;
 	if (allow == NULL) {
 		bool is_api = strncmp(r->path, "/v1/", 4) == 0;
-		exchange_error(x, &(struct api_error){404, "invalid_request_error", is_api ? "unsupported_endpoint" : "unknown_url", NULL, 0},
-			       "Unknown request URL: %s %.200s. GET /openapi.json lists what is served.", r->method, r->path);
+		exchange_error(x,
+			       &(struct api_error){404, "invalid_request_error",
+						   is_api ? "unsupported_endpoint" : "unknown_url", NULL, 0},
+			       "Unknown request URL: %s %.200s. GET /openapi.json lists what is served.", r->method,
+			       r->path);
 		return false;
 	}
 	if (cors_is_preflight(r)) {
@@ -398,8 +411,8 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	buf_init(&body, 1024);
 	char message[128];
 	snprintf(message, sizeof message, "Method %.20s is not allowed here. Allowed: %s.", r->method, allow);
-	int rc = api_error_print(&body, &(struct api_error){405, "invalid_request_error", "method_not_allowed", NULL, 0},
-				 message);
+	int rc = api_error_print(
+	    &body, &(struct api_error){405, "invalid_request_error", "method_not_allowed", NULL, 0}, message);
 	exchange_reply(x, 405, "application/json", &field, 1, buf_data(&body), rc == 0 ? body.len : 0);
 	buf_dispose(&body);
 	return false;
@@ -408,11 +421,17 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 /* What has one value comes once (RFC 9110 5.3): of two, somebody on the way may have looked at the other one. */
 static bool check_single(struct exchange *x, const struct http_request *r)
 {
-	static const struct { const char *name, *told; } single[] = {
-	    {"authorization", "Authorization"},	      {"content-type", "Content-Type"},
-	    {"idempotency-key", "Idempotency-Key"},   {"last-event-id", "Last-Event-ID"},
-	    {"origin", "Origin"},		      {"x-sluice-conversation", "X-Sluice-Conversation"},
-	    {"x-sluice-events", "X-Sluice-Events"},   {"x-sluice-notify", "X-Sluice-Notify"},
+	static const struct {
+		const char *name, *told;
+	} single[] = {
+	    {"authorization", "Authorization"},
+	    {"content-type", "Content-Type"},
+	    {"idempotency-key", "Idempotency-Key"},
+	    {"last-event-id", "Last-Event-ID"},
+	    {"origin", "Origin"},
+	    {"x-sluice-conversation", "X-Sluice-Conversation"},
+	    {"x-sluice-events", "X-Sluice-Events"},
+	    {"x-sluice-notify", "X-Sluice-Notify"},
 	};
 	unsigned seen = 0;
 	for (size_t i = 0; i < r->n_fields; i++) {
@@ -421,7 +440,9 @@ static bool check_single(struct exchange *x, const struct http_request *r)
 			if (name[0] != single[k].name[0] || strcmp(name, single[k].name) != 0)
 				continue;
 			if (seen & 1u << k) {
-				exchange_error(x, &(struct api_error){400, "invalid_request_error", "duplicate_header", single[k].told, 0},
+				exchange_error(x,
+					       &(struct api_error){400, "invalid_request_error", "duplicate_header",
+								   single[k].told, 0},
 					       "The header field %s came more than once.", single[k].told);
 				return false;
 			}
@@ -452,7 +473,8 @@ static bool is_json(const char *type)
 static bool is_coded(const struct http_request *r)
 {
 	for (size_t i = 0; i < r->n_fields; i++)
-		if (strcmp(r->fields[i].name, "content-encoding") == 0 && strcasecmp(r->fields[i].value, "identity") != 0)
+		if (strcmp(r->fields[i].name, "content-encoding") == 0 &&
+		    strcasecmp(r->fields[i].value, "identity") != 0)
 			return true;
 	return false;
 }
@@ -697,8 +719,7 @@ void app_expire(struct gw_app *app) { answers_break_off(app); }
 bool app_busy(struct gw_app *app)
 {
 	return !list_empty(&app->answers) || !list_empty(&app->idempotents) || !list_empty(&app->turns) ||
-	       quotas_busy(&app->quotas) ||
-	       replay_store_busy(app->replay_store);
+	       quotas_busy(&app->quotas) || replay_store_busy(app->replay_store);
 }
 
 bool app_ready(struct gw_app *app)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread, one bounded queue: the better priority first, fair by bytes between tenants; a newcomer that finds it full
- * displaces a worse one (base/fair.h), or is refused with 503. A job comes back to its loop as a message; the exchange it
- * belongs to is touched by its own loop only. One whose client has left is not read any more, and goes when it is back.
+ * One thread, one bounded queue: the better priority first, fair by bytes between tenants; a newcomer that finds it
+ * full displaces a worse one (base/fair.h), or is refused with 503. A job comes back to its loop as a message; the
+ * exchange it belongs to is touched by its own loop only. One whose client has left is not read any more, and goes when
+ * it is back.
  */
 #include "gateway/api/body_reader.h"
 
@@ -42,10 +43,13 @@ struct body_job {
 	alignas(max_align_t) unsigned char out[];
 };
 
-static struct metric aside = {.kind = METRIC_COUNTER, .name = "sluice_bodies_read_aside_total",
+static struct metric aside = {.kind = METRIC_COUNTER,
+			      .name = "sluice_bodies_read_aside_total",
 			      .help = "Large request bodies that were read beside the loop"};
-static struct metric refused = {.kind = METRIC_COUNTER, .name = "sluice_bodies_refused_total",
-				.help = "Large request bodies that found the queue for them full, or had to leave it for others"};
+static struct metric refused = {
+    .kind = METRIC_COUNTER,
+    .name = "sluice_bodies_refused_total",
+    .help = "Large request bodies that found the queue for them full, or had to leave it for others"};
 
 static void register_all(void)
 {
@@ -74,8 +78,8 @@ static void *run_reader(void *arg)
 		if (atomic_load(&j->unwanted))
 			j->rc = SL_ECLOSED;
 		else
-			j->rc = j->parser->parse(j->body.len > 0 ? buf_data(&j->body) : (const uint8_t *)"", j->body.len, &j->limits,
-						 j->out, &j->e);
+			j->rc = j->parser->parse(j->body.len > 0 ? buf_data(&j->body) : (const uint8_t *)"",
+						 j->body.len, &j->limits, j->out, &j->e);
 		gw_post(j->home, &j->m);
 	}
 	return NULL;
@@ -203,7 +207,8 @@ static int put(struct body_reader *r, struct body_job *j, const struct auth_key 
 	int64_t priority = key->tier != NULL ? key->tier->priority : 0;
 	uint32_t bytes = j->body.len > 0 ? j->body.len : 1;
 	pthread_mutex_lock(&r->lock);
-	int rc = make_room(r, key, priority, bytes) ? fair_enter(&r->jobs, &j->queued, key->tenant, priority, bytes) : SL_ELIMIT;
+	int rc = make_room(r, key, priority, bytes) ? fair_enter(&r->jobs, &j->queued, key->tenant, priority, bytes)
+						    : SL_ELIMIT;
 	pthread_cond_signal(&r->filled);
 	pthread_mutex_unlock(&r->lock);
 	return rc;

@@ -22,16 +22,23 @@ GAUGE(sm, "sluice_device_sm_clock_hertz", "Clock of the device's multiprocessors
 GAUGE(memory_clock, "sluice_device_memory_clock_hertz", "Clock of the device's memory", 1e6);
 GAUGE(nvlinks, "sluice_device_nvlinks_up", "Links to other devices that are up", 0);
 
-static struct metric ecc = {.kind = METRIC_COUNTER, .name = "sluice_device_ecc_errors_total",
-			    .help = "Errors of the device's memory that were not corrected, since the driver was loaded"};
+static struct metric ecc = {.kind = METRIC_COUNTER,
+			    .name = "sluice_device_ecc_errors_total",
+			    .help =
+				"Errors of the device's memory that were not corrected, since the driver was loaded"};
 
 static struct {
 	uint32_t bit;
 	struct metric gauge;
 } slowed[] = {
-#define SLOWED(b, why)                                                                                   \
-	{b, {.kind = METRIC_GAUGE, .name = "sluice_device_slowed", .labels = "reason=\"" why "\"",        \
-	     .help = "1 while the device's clocks are held down for this reason"}}
+#define SLOWED(b, why)                                                                                        \
+	{                                                                                                     \
+		b,                                                                                            \
+		{                                                                                             \
+			.kind = METRIC_GAUGE, .name = "sluice_device_slowed", .labels = "reason=\"" why "\"", \
+			.help = "1 while the device's clocks are held down for this reason"                   \
+		}                                                                                             \
+	}
     SLOWED(PROTO_SLOWED_POWER, "power"),
     SLOWED(PROTO_SLOWED_THERMAL, "thermal"),
     SLOWED(PROTO_SLOWED_HARDWARE, "hardware"),
@@ -43,8 +50,8 @@ enum { N_SLOWED = sizeof slowed / sizeof slowed[0] };
 
 static void register_all(void)
 {
-	struct metric *all[] = {&up, &busy, &memory_busy, &memory, &memory_used, &celsius, &watts,
-				&limit, &sm, &memory_clock, &nvlinks, &ecc};
+	struct metric *all[] = {&up,    &busy,  &memory_busy, &memory,       &memory_used, &celsius,
+				&watts, &limit, &sm,          &memory_clock, &nvlinks,     &ecc};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		metric_register(all[i]);
 	for (int i = 0; i < N_SLOWED; i++)

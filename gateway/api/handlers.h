@@ -7,8 +7,8 @@
 
 struct exchange;
 
-void api_chat(struct exchange *x);        /* api_chat.c */
-void api_completions(struct exchange *x); /* api_completions.c */
+void api_chat(struct exchange *x);            /* api_chat.c */
+void api_completions(struct exchange *x);     /* api_completions.c */
 void api_response_create(struct exchange *x); /* api_responses.c */
 void api_response(struct exchange *x);
 void api_response_delete(struct exchange *x);
@@ -24,13 +24,13 @@ void api_conversation_items(struct exchange *x);
 void api_conversation_items_add(struct exchange *x);
 void api_conversation_item(struct exchange *x);
 void api_conversation_item_delete(struct exchange *x);
-void api_stream(struct exchange *x);  /* api_streams.c */
+void api_stream(struct exchange *x); /* api_streams.c */
 void api_stream_stop(struct exchange *x);
-void api_models(struct exchange *x);  /* api_models.c */
+void api_models(struct exchange *x); /* api_models.c */
 void api_model(struct exchange *x);
 void api_browser_tokens(struct exchange *x); /* api_browser_tokens.c */
-void api_usage(struct exchange *x);   /* api_usage.c */
-void api_unbuilt(struct exchange *x); /* api_health.c and on: what this version does not do */
+void api_usage(struct exchange *x);          /* api_usage.c */
+void api_unbuilt(struct exchange *x);        /* api_health.c and on: what this version does not do */
 void api_live(struct exchange *x);
 void api_ready(struct exchange *x);
 void api_health(struct exchange *x);

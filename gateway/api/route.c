@@ -26,8 +26,10 @@ const struct route routes[] = {
     {"GET", "/v1/conversations/{id}/export", ACCESS_KEY, false, api_conversation_export, "conversation_export", false},
     {"GET", "/v1/conversations/{id}/items", ACCESS_KEY, false, api_conversation_items, "conversation_items", false},
     {"POST", "/v1/conversations/{id}/items", ACCESS_KEY, true, api_conversation_items_add, "conversation_items", false},
-    {"GET", "/v1/conversations/{id}/items/{item}", ACCESS_KEY, false, api_conversation_item, "conversation_item", false},
-    {"DELETE", "/v1/conversations/{id}/items/{item}", ACCESS_KEY, false, api_conversation_item_delete, "conversation_item", false},
+    {"GET", "/v1/conversations/{id}/items/{item}", ACCESS_KEY, false, api_conversation_item, "conversation_item",
+     false},
+    {"DELETE", "/v1/conversations/{id}/items/{item}", ACCESS_KEY, false, api_conversation_item_delete,
+     "conversation_item", false},
     {"POST", "/v1/browser_tokens", ACCESS_KEY, true, api_browser_tokens, "browser_tokens", false},
     {"GET", "/v1/usage", ACCESS_KEY, false, api_usage, "usage", false},
     {"POST", "/v1/embeddings", ACCESS_KEY, true, api_unbuilt, "embeddings", false},
@@ -137,18 +139,25 @@ static bool has_method(const char *path, const char *method)
 
 const char *route_methods(const char *path)
 {
-	static const char *const lists[] = {NULL, "GET, HEAD, OPTIONS", "POST, OPTIONS", "GET, HEAD, POST, OPTIONS",
-					    "DELETE, OPTIONS", "GET, HEAD, DELETE, OPTIONS", "POST, DELETE, OPTIONS",
+	static const char *const lists[] = {NULL,
+					    "GET, HEAD, OPTIONS",
+					    "POST, OPTIONS",
+					    "GET, HEAD, POST, OPTIONS",
+					    "DELETE, OPTIONS",
+					    "GET, HEAD, DELETE, OPTIONS",
+					    "POST, DELETE, OPTIONS",
 					    "GET, HEAD, POST, DELETE, OPTIONS"};
 	return lists[has_method(path, "GET") + 2 * has_method(path, "POST") + 4 * has_method(path, "DELETE")];
 }
 
 /* What the names of a kind begin with, so that /v1/responses/compact is no response asked for by a wrong method. */
-static const struct { const char *under, *prefix; } names[] = {{"/v1/responses/", "resp_"},
-								{"/v1/conversations/", "conv_"},
-								{"/v1/streams/", "chatcmpl-"},
-								{"/v1/streams/", "cmpl-"},
-								{"/v1/streams/", "resp_"}};
+static const struct {
+	const char *under, *prefix;
+} names[] = {{"/v1/responses/", "resp_"},
+	     {"/v1/conversations/", "conv_"},
+	     {"/v1/streams/", "chatcmpl-"},
+	     {"/v1/streams/", "cmpl-"},
+	     {"/v1/streams/", "resp_"}};
 
 /* Whether a path that has a route by another method is one of those that are served. A model's name may have several
  * parts, so any path below one would be a model: here only those of one part count. */

@@ -8,9 +8,9 @@
 #include <stddef.h>
 
 struct www_file {
-	const char *name;         /* "index.html" */
+	const char *name; /* "index.html" */
 	const char *content_type;
-	const char *etag;         /* quoted */
+	const char *etag; /* quoted */
 	const unsigned char *bytes;
 	size_t n_bytes;
 };

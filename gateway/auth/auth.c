@@ -113,8 +113,7 @@ static int add_dev_keys(struct auth *a, const struct gw_config *cfg, struct sl_e
 	return rc;
 }
 
-int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out,
-		struct sl_err *err)
+int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out, struct sl_err *err)
 {
 	struct auth *a = sl_zalloc(sizeof *a);
 	if (a != NULL) {

@@ -45,8 +45,7 @@ struct auth;
 
 /* Keys of the configuration, and the development keys when it says so. Borrows cfg. before: the keys
  * that these replace, whose counts go on, or NULL; borrowed for the call. */
-int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out,
-		struct sl_err *err);
+int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out, struct sl_err *err);
 void auth_destroy(struct auth *a);
 /* The key of `authorization: Bearer …`; NULL when there is none or it is unknown. *given tells which. */
 struct auth_key *auth_check(struct auth *a, const struct http_request *r, bool *given);

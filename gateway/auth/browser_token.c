@@ -23,7 +23,8 @@ static size_t encode(const uint8_t *in, size_t n, char *out)
 	size_t at = 0;
 	for (size_t i = 0; i < n; i += 3) {
 		size_t left = n - i;
-		uint32_t v = (uint32_t)in[i] << 16 | (left > 1 ? (uint32_t)in[i + 1] << 8 : 0) | (left > 2 ? in[i + 2] : 0);
+		uint32_t v =
+		    (uint32_t)in[i] << 16 | (left > 1 ? (uint32_t)in[i + 1] << 8 : 0) | (left > 2 ? in[i + 2] : 0);
 		for (size_t k = 0; k < (left > 2 ? 4 : left + 1); k++)
 			out[at++] = digits[v >> (18 - 6 * k) & 63];
 	}
@@ -86,8 +87,8 @@ static int put_payload(const struct browser_token *t, struct sl_buf *out)
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
-int browser_token_print(const struct browser_token *t, int64_t period,
-			const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], struct sl_buf *out)
+int browser_token_print(const struct browser_token *t, int64_t period, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES],
+			struct sl_buf *out)
 {
 	struct sl_buf payload;
 	uint8_t mac[MAC_BYTES], *room;
@@ -175,6 +176,7 @@ int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECR
 	json_decref(o);
 	if (!well)
 		return SL_EINVAL;
-	bool in_time = now_s < out->expires_s && out->expires_s - now_s <= BROWSER_TOKEN_LONGEST_S + BROWSER_TOKEN_SKEW_S;
+	bool in_time =
+	    now_s < out->expires_s && out->expires_s - now_s <= BROWSER_TOKEN_LONGEST_S + BROWSER_TOKEN_SKEW_S;
 	return in_time ? 0 : SL_ETIMEOUT;
 }

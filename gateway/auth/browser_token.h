@@ -36,14 +36,14 @@ struct browser_token {
 };
 
 /* Terminated text of at most BROWSER_TOKEN_MAX. 0, SL_ELIMIT, SL_ENOMEM. */
-int browser_token_print(const struct browser_token *t, int64_t period,
-			const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], struct sl_buf *out);
+int browser_token_print(const struct browser_token *t, int64_t period, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES],
+			struct sl_buf *out);
 /* Whether it looks like one, and of which period it says it is. */
 bool browser_token_period(const char *text, int64_t *period);
 /* The longest life of one, and by how much clocks may differ. */
 enum { BROWSER_TOKEN_LONGEST_S = 3600, BROWSER_TOKEN_SKEW_S = 60 };
-/* SL_EINVAL: not signed by that secret, or none at all; SL_ETIMEOUT: it was one until a while ago, or has longer to go than
- * any (the clock was set back since it was made); SL_ENOMEM. */
+/* SL_EINVAL: not signed by that secret, or none at all; SL_ETIMEOUT: it was one until a while ago, or has longer to go
+ * than any (the clock was set back since it was made); SL_ENOMEM. */
 int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], int64_t now_s,
 		       struct browser_token *out);
 

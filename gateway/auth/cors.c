@@ -8,9 +8,7 @@
 
 bool cors_is_origin(const char *o)
 {
-	const char *host = strncmp(o, "http://", 7) == 0    ? o + 7
-			   : strncmp(o, "https://", 8) == 0 ? o + 8
-							    : NULL;
+	const char *host = strncmp(o, "http://", 7) == 0 ? o + 7 : strncmp(o, "https://", 8) == 0 ? o + 8 : NULL;
 	if (host == NULL || *host == '\0' || *host == ':' || strpbrk(host, "/?#@ ") != NULL)
 		return false;
 	const char *star = strchr(host, '*');
@@ -56,11 +54,12 @@ size_t cors_origin_fields(const struct gw_config *cfg, const char *origin, struc
 	if (origin == NULL || !cors_allows(cfg, origin))
 		return n;
 	out[n++] = (struct http_field){"access-control-allow-origin", origin};
-	out[n++] = (struct http_field){"access-control-expose-headers",
-				       "x-request-id, retry-after, retry-after-ms, x-should-retry, "
-				       "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
-				       "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
-				       "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id, x-sluice-cleansed-bytes"};
+	out[n++] = (struct http_field){
+	    "access-control-expose-headers",
+	    "x-request-id, retry-after, retry-after-ms, x-should-retry, "
+	    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
+	    "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
+	    "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id, x-sluice-cleansed-bytes"};
 	return n;
 }
 
@@ -72,10 +71,10 @@ bool cors_is_preflight(const struct http_request *r)
 
 static bool header_allowed(const char *name)
 {
-	static const char *const known[] = {"authorization", "content-type", "accept", "idempotency-key",
-					    "last-event-id", "openai-organization", "openai-project",
-					    "openai-beta", "user-agent", "x-request-id", "x-sluice-events",
-					    "x-sluice-conversation", "x-sluice-notify"};
+	static const char *const known[] = {
+	    "authorization",       "content-type",          "accept",         "idempotency-key", "last-event-id",
+	    "openai-organization", "openai-project",        "openai-beta",    "user-agent",      "x-request-id",
+	    "x-sluice-events",     "x-sluice-conversation", "x-sluice-notify"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcasecmp(name, known[i]) == 0)
 			return true;
@@ -110,8 +109,7 @@ static void allowed_headers(const char *asked, char *out)
 	}
 }
 
-size_t cors_preflight_fields(const struct http_request *r, const char *methods, char *headers,
-			     struct http_field *out)
+size_t cors_preflight_fields(const struct http_request *r, const char *methods, char *headers, struct http_field *out)
 {
 	allowed_headers(http_header(r, "access-control-request-headers"), headers);
 	out[0] = (struct http_field){"access-control-allow-methods", methods};

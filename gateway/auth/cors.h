@@ -30,7 +30,6 @@ bool cors_is_preflight(const struct http_request *r);
 /* Fields on top of cors_fields for an allowed preflight; methods is the route's list. headers has
  * room for CORS_HEADERS_BYTES and must outlive the answer. */
 enum { CORS_HEADERS_BYTES = 1024 };
-size_t cors_preflight_fields(const struct http_request *r, const char *methods, char *headers,
-			     struct http_field *out);
+size_t cors_preflight_fields(const struct http_request *r, const char *methods, char *headers, struct http_field *out);
 
 #endif

@@ -28,8 +28,9 @@ static int parse(const char *path, char *text, struct gw_dev_keys *out, struct s
 		char *at = strstr(text, start);
 		size_t len = at ? strcspn(at + n, "\n") : 0;
 		if (at == NULL || (at != text && at[-1] != '\n') || len < 16 || len >= sizeof out->key[i])
-			return sl_errf(err, SL_EINVAL, "%s: no proper key \"%s\"; remove the file to have new keys made",
-				       path, names[i]);
+			return sl_errf(err, SL_EINVAL,
+				       "%s: no proper key \"%s\"; remove the file to have new keys made", path,
+				       names[i]);
 		memcpy(out->key[i], at + n, len);
 		out->key[i][len] = '\0';
 	}
@@ -55,7 +56,8 @@ static int read_file(const char *path, struct gw_dev_keys *out, struct sl_err *e
 static int write_file(const char *path, struct sl_err *err)
 {
 	char text[FILE_BYTES], aside[PATH_BYTES + 32];
-	size_t n = (size_t)snprintf(text, sizeof text, "# Development keys. Never put keys into a configuration: only their SHA-256.\n");
+	size_t n = (size_t)snprintf(text, sizeof text,
+				    "# Development keys. Never put keys into a configuration: only their SHA-256.\n");
 	for (int i = 0; i < GW_N_DEV_KEYS; i++) {
 		uint8_t random[RANDOM_BYTES];
 		if (RAND_bytes(random, sizeof random) != 1)

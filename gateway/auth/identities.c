@@ -29,10 +29,10 @@ struct entry {
 	struct cache_op op;
 	struct list waiters; /* struct identity_wait */
 	uint64_t asked_ns;
-	size_t payer;        /* index of the address that asks, while it does; PAYERS: none */
-	uint64_t until_ns;   /* believed so long */
-	uint64_t stale_ns;   /* KNOWN: so long, if the store fails */
-	struct identity id;  /* KNOWN */
+	size_t payer;       /* index of the address that asks, while it does; PAYERS: none */
+	uint64_t until_ns;  /* believed so long */
+	uint64_t stale_ns;  /* KNOWN: so long, if the store fails */
+	struct identity id; /* KNOWN */
 };
 
 struct payer {
@@ -85,10 +85,7 @@ static bool pay(struct identities *all, size_t who, uint64_t asked_ns)
 	return true;
 }
 
-static bool may_ask(const struct identities *all, size_t who)
-{
-	return all->payers[who].n_asked < all->most[NEW] / 2;
-}
+static bool may_ask(const struct identities *all, size_t who) { return all->payers[who].n_asked < all->most[NEW] / 2; }
 
 /* The question of e, if there is one, is over. Its address. */
 static size_t end_question(struct entry *e)
@@ -253,8 +250,7 @@ static void ask(struct entry *e)
 }
 
 enum identity_verdict identities_find(struct identities *all, const uint8_t digest[IDENTITY_DIGEST_BYTES],
-				      const struct net_addr *from, struct identity_wait *w,
-				      const struct identity **out)
+				      const struct net_addr *from, struct identity_wait *w, const struct identity **out)
 {
 	struct entry *e = find(all, digest);
 	uint64_t now = clock_now_ns();

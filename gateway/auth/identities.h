@@ -6,8 +6,8 @@
  * what is known.
  *
  * An address pays a token for each of its keys that the store does not know; with none left it gets TOO_MANY instead of
- * UNKNOWN. Its good keys are never refused for that: behind a proxy or a NAT one address is everybody. What guessing can
- * take of the store is bounded instead: an address has at most half of the questions that are on their way.
+ * UNKNOWN. Its good keys are never refused for that: behind a proxy or a NAT one address is everybody. What guessing
+ * can take of the store is bounded instead: an address has at most half of the questions that are on their way.
  *
  * When the store fails, a key that was known is believed for some minutes more: otherwise a restart of
  * Redis would shut everybody out. (Meanwhile nobody can revoke keys either.)
@@ -27,7 +27,7 @@ struct identities;
 struct identities_config {
 	uint64_t known_ms, unknown_ms, stale_ms;
 	size_t most_known, most_unknown, most_asked; /* asked: at once */
-	unsigned tries, tries_per_s; /* of an address: unknown keys */
+	unsigned tries, tries_per_s;                 /* of an address: unknown keys */
 };
 void identities_config_init(struct identities_config *cfg);
 

@@ -77,7 +77,8 @@ static bool take_origins(const json_t *list, char *out, size_t room)
 	out[0] = '\0';
 	if (!json_is_array(list))
 		return false;
-	json_array_foreach(list, i, one) {
+	json_array_foreach(list, i, one)
+	{
 		const char *s = json_string_value(one);
 		if (s == NULL || s[0] == '\0' || strchr(s, ' ') != NULL)
 			return false;
@@ -96,7 +97,8 @@ int identity_read(const void *bytes, size_t n, struct identity *out)
 	memset(out, 0, sizeof *out);
 	if (r == NULL && where.text[0] == '\0')
 		return SL_ENOMEM;
-	bool well = take_text(r, "name", out->name, sizeof out->name) && take_text(r, "tier", out->tier, sizeof out->tier) &&
+	bool well = take_text(r, "name", out->name, sizeof out->name) &&
+		    take_text(r, "tier", out->tier, sizeof out->tier) &&
 		    take_text(r, "tenant", out->tenant, sizeof out->tenant) &&
 		    take_text(r, "start", out->start, sizeof out->start) && out->tenant[0] != '\0' &&
 		    take_time(r, "created", &out->created_s) && take_time(r, "expires", &out->expires_s) &&

@@ -22,11 +22,11 @@ enum {
 };
 
 struct identity {
-	char name[IDENTITY_NAME_MAX + 1];   /* several keys may share one while they are rotated */
+	char name[IDENTITY_NAME_MAX + 1]; /* several keys may share one while they are rotated */
 	char tier[IDENTITY_NAME_MAX + 1];
 	char tenant[IDENTITY_NAME_MAX + 1]; /* whose limits, responses and prefixes */
 	char origins[IDENTITY_ORIGINS_MAX + 1];
-	char start[IDENTITY_NAME_MAX + 1];  /* how the key begins, for people */
+	char start[IDENTITY_NAME_MAX + 1];       /* how the key begins, for people */
 	int64_t created_s, expires_s, revoked_s; /* Unix time; 0: never */
 };
 

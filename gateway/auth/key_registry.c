@@ -37,10 +37,11 @@ static int open_client(struct key_registry *s, const struct gw_store_settings *s
 	struct cache_config c;
 	gw_store_config(settings, &c);
 	if (c.store == CACHE_MEMORY || c.address == NULL)
-		return sl_errf(err, SL_EINVAL,
-			       "the store is memory, which ends with the gateway: keys of their own need Redis "
-			       "(cache.address, or redis-server installed and `sluice serve`); without it put them into "
-			       "gateway.keys");
+		return sl_errf(
+		    err, SL_EINVAL,
+		    "the store is memory, which ends with the gateway: keys of their own need Redis "
+		    "(cache.address, or redis-server installed and `sluice serve`); without it put them into "
+		    "gateway.keys");
 	c.op_timeout_ms = c.connect_timeout_ms = PATIENCE_MS;
 	s->room = c.max_keys_per_tenant;
 	int rc = cache_create(&c, NULL, 0, &s->cache, err);
@@ -167,14 +168,14 @@ static int put(struct key_registry *s, const struct cache_key *key, const struct
 	}
 	if (ends_s != 0 && keep_s < 1)
 		keep_s = 1;
-	cache_put(s->client, &s->op, key, IDENTITY_VERSION, buf_data(&record), record.len, (uint64_t)keep_s * 1000, on_answer);
+	cache_put(s->client, &s->op, key, IDENTITY_VERSION, buf_data(&record), record.len, (uint64_t)keep_s * 1000,
+		  on_answer);
 	rc = wait_for(s, err);
 	buf_dispose(&record);
 	return rc;
 }
 
-int key_registry_make(struct key_registry *s, struct identity *id, char key[KEY_REGISTRY_KEY_BYTES],
-		      struct sl_err *err)
+int key_registry_make(struct key_registry *s, struct identity *id, char key[KEY_REGISTRY_KEY_BYTES], struct sl_err *err)
 {
 	uint8_t random[RANDOM_BYTES], digest[SHA256_DIGEST_LENGTH];
 	struct cache_key at;

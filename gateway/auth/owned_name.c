@@ -15,8 +15,8 @@ static void mark(const struct auth_key *who, const char *random, char out[OWNED_
 {
 	uint8_t digest[SHA256_DIGEST_LENGTH];
 	char text[TEXT_BYTES];
-	int n = snprintf(text, sizeof text, "subject\n%016llx\n%.*s\n%s", (unsigned long long)who->tenant, RANDOM_NAME_CHARS,
-			 random, who->subject);
+	int n = snprintf(text, sizeof text, "subject\n%016llx\n%.*s\n%s", (unsigned long long)who->tenant,
+			 RANDOM_NAME_CHARS, random, who->subject);
 	BUG_IF(n < 0 || (size_t)n >= sizeof text, "a long subject");
 	SHA256((const uint8_t *)text, (size_t)n, digest);
 	for (int i = 0; i < OWNED_MARK_CHARS / 2; i++)

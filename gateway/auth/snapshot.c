@@ -3,8 +3,7 @@
 
 #include "base/alloc.h"
 
-int gw_snapshot_create(const struct gw_config *cfg, void *owner, void (*release)(void *owner),
-		       struct gw_snapshot **out)
+int gw_snapshot_create(const struct gw_config *cfg, void *owner, void (*release)(void *owner), struct gw_snapshot **out)
 {
 	struct gw_snapshot *s = sl_zalloc(sizeof *s);
 	if (s == NULL) {

@@ -71,7 +71,8 @@ static void on_kept(struct cache_op *op, const struct cache_result *r)
 	if (well && r->found)
 		memcpy(s->secret, r->bytes, sizeof s->secret);
 	if (!well)
-		log_warn("no secret for browser tokens from the store: %s", r->code != 0 ? sl_code_name(r->code) : "not one");
+		log_warn("no secret for browser tokens from the store: %s",
+			 r->code != 0 ? sl_code_name(r->code) : "not one");
 	s->there = well;
 	tell(s, well ? SECRET_THERE : SECRET_UNAVAILABLE);
 }
@@ -175,7 +176,8 @@ enum secret_verdict token_secrets_find(struct token_secrets *all, int64_t period
 		int rc = in_file ? ask_file(s) : RAND_bytes(s->secret, sizeof s->secret) == 1 ? 0 : SL_EIO;
 		if (rc != 0) {
 			s->retry_ns = clock_now_ns() + RETRY_MS * NS_PER_MS;
-			log_warn("no secret for browser tokens in %s/token-secrets: %s", all->state_dir, sl_code_name(rc));
+			log_warn("no secret for browser tokens in %s/token-secrets: %s", all->state_dir,
+				 sl_code_name(rc));
 			return SECRET_UNAVAILABLE;
 		}
 		s->there = in_file;

@@ -78,7 +78,8 @@ void cascade_feed_end(struct cascade_run *r, uint32_t how)
 	r->end_how = how;
 	if (r->ends_later)
 		return;
-	/* Whose end it is: the large one's if it has come to one; a small one that went on without it has outlived it. */
+	/* Whose end it is: the large one's if it has come to one; a small one that went on without it has outlived it.
+	 */
 	enum casc_run_state want = how == CASC_END_FAILED ? CASC_RUN_FAILED : CASC_RUN_DONE;
 	struct cascade_side *last = r->casc.large.state == want ? &r->large : &r->small;
 	if (how == CASC_END_FAILED) {

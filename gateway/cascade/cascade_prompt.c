@@ -18,7 +18,8 @@ static enum casc_role role_of(const json_t *m)
 	static const struct {
 		const char *name;
 		enum casc_role role;
-	} roles[] = {{"system", CASC_SYSTEM}, {"developer", CASC_SYSTEM}, {"assistant", CASC_ASSISTANT}, {"tool", CASC_TOOL}};
+	} roles[] = {
+	    {"system", CASC_SYSTEM}, {"developer", CASC_SYSTEM}, {"assistant", CASC_ASSISTANT}, {"tool", CASC_TOOL}};
 	const char *name = json_string_value(json_object_get(m, "role"));
 	for (size_t i = 0; name != NULL && i < sizeof roles / sizeof *roles; i++)
 		if (strcmp(name, roles[i].name) == 0)
@@ -48,8 +49,8 @@ static void score(const struct casc_scorer *scorer, const struct casc_ask *ask, 
 		casc_features(ask, features);
 }
 
-void cascade_prompt_score(const struct casc_scorer *scorer, uint8_t kind, struct proto_str prompt, uint32_t asked_tokens,
-			  struct casc_score *out, struct casc_features *features)
+void cascade_prompt_score(const struct casc_scorer *scorer, uint8_t kind, struct proto_str prompt,
+			  uint32_t asked_tokens, struct casc_score *out, struct casc_features *features)
 {
 	struct casc_ask ask = {.max_tokens = asked_tokens};
 	struct casc_message one = {CASC_USER, prompt.at, prompt.n};

@@ -143,8 +143,12 @@ void cascade_queue_front(const struct cascade_queue *q, uint32_t n, struct proto
 		text += len.text;
 		pieces += len.pieces;
 	}
-	*out = (struct proto_tokens){.n = i, .choice = (uint8_t)choice, .n_top = q->n_top, .records = buf_data(&q->records),
-				     .text = {text_of(&q->text), text}, .pieces.all = {text_of(&q->piece_bytes), pieces}};
+	*out = (struct proto_tokens){.n = i,
+				     .choice = (uint8_t)choice,
+				     .n_top = q->n_top,
+				     .records = buf_data(&q->records),
+				     .text = {text_of(&q->text), text},
+				     .pieces.all = {text_of(&q->piece_bytes), pieces}};
 }
 
 void cascade_queue_pop(struct cascade_queue *q, const struct proto_tokens *front)

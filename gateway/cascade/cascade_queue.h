@@ -12,7 +12,7 @@
 struct cascade_queue {
 	uint8_t n_top; /* of each so many of the likeliest are kept, and with them pieces */
 	bool pieces;
-	uint32_t n;    /* tokens */
+	uint32_t n; /* tokens */
 	struct sl_buf lengths, records, text, piece_bytes;
 };
 
@@ -24,7 +24,7 @@ void cascade_queue_dispose(struct cascade_queue *q);
 struct cascade_frame {
 	const struct proto_tokens *m;
 	uint16_t at;
-	size_t text;            /* offset */
+	size_t text;             /* offset */
 	struct proto_str pieces; /* those left */
 };
 

@@ -33,7 +33,10 @@ bool cascade_run_is_watched(const struct cascade_run *r)
 	return r->casc.phase == CASC_HELD || r->casc.phase == CASC_RACING || r->casc.phase == CASC_SHOWN;
 }
 
-static struct cascade_side *other(struct cascade_side *s) { return s == &s->run->small ? &s->run->large : &s->run->small; }
+static struct cascade_side *other(struct cascade_side *s)
+{
+	return s == &s->run->small ? &s->run->large : &s->run->small;
+}
 
 /* ---- life ---- */
 
@@ -150,7 +153,8 @@ static void arm(struct cascade_run *r)
 static bool is_settled(const struct cascade_run *r)
 {
 	const struct casc *c = &r->casc;
-	return c->phase == CASC_OVER || c->phase == CASC_TAKEN || (c->phase == CASC_ONE && c->small.shown + c->large.shown > 0);
+	return c->phase == CASC_OVER || c->phase == CASC_TAKEN ||
+	       (c->phase == CASC_ONE && c->small.shown + c->large.shown > 0);
 }
 
 /* ---- events ---- */
@@ -364,7 +368,8 @@ static void on_lost(void *ctx)
 	cascade_run_end(s->run);
 }
 
-const struct link_listener cascade_side_listener = {on_queued, on_tokens, on_choice, on_done, on_lost, on_verified, NULL};
+const struct link_listener cascade_side_listener = {on_queued, on_tokens,   on_choice, on_done,
+						    on_lost,   on_verified, NULL};
 
 /* ---- the generation's ---- */
 

@@ -29,22 +29,22 @@ struct cascade_models {
 struct cascade_ask {
 	struct gw_snapshot *snapshot; /* the configuration, with its cascade; a reference is taken */
 	const char *tier;
-	const char *id;               /* for the log of outcomes */
+	const char *id;                    /* for the log of outcomes */
 	const struct proto_submit *submit; /* with the prompt; its model is not looked at */
 	struct cascade_models models;
-	uint32_t asked_tokens;        /* 0: not said */
-	bool wants_to_know;           /* of a degradation */
-	uint64_t started_ns;          /* the request's */
-	uint32_t lane;                /* of its sequences: engine_link_lane */
+	uint32_t asked_tokens; /* 0: not said */
+	bool wants_to_know;    /* of a degradation */
+	uint64_t started_ns;   /* the request's */
+	uint32_t lane;         /* of its sequences: engine_link_lane */
 	/* Not NULL: it is the run again of which past is told; models are that one's. */
 	const struct casc_past *again;
-	bool told_degraded;           /* and was told so */
+	bool told_degraded; /* and was told so */
 };
 
 /* Plans and submits; *gen is the generation, as gen_start has it, *out the caller's reference. SL_ECLOSED: no
  * engine; SL_ENOTFOUND: none of the models can answer now; SL_ELIMIT, SL_ENOMEM. */
-int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32_t window_tokens, struct subscriber *first,
-		      struct generation **gen, struct cascade_run **out);
+int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32_t window_tokens,
+		      struct subscriber *first, struct generation **gen, struct cascade_run **out);
 /* NULL is allowed. */
 void cascade_run_unref(struct cascade_run *r);
 
@@ -62,8 +62,8 @@ const struct casc_past *cascade_run_past(const struct cascade_run *r);
 const char *cascade_run_small(const struct cascade_run *r);
 const char *cascade_run_large(const struct cascade_run *r);
 uint32_t cascade_run_cached(const struct cascade_run *r);
-/* note(ctx) is called when cascade_run_past has become more; true: nothing is told until cascade_run_saved. NULL: nobody
- * wants to know any more. */
+/* note(ctx) is called when cascade_run_past has become more; true: nothing is told until cascade_run_saved. NULL:
+ * nobody wants to know any more. */
 void cascade_run_on_past(struct cascade_run *r, bool (*note)(void *ctx), void *ctx);
 void cascade_run_saved(struct cascade_run *r);
 

@@ -22,8 +22,8 @@ struct cascade_side {
 	bool verifying;    /* its VERIFIED is still to come */
 	uint32_t credited; /* tokens it may make, and has made */
 	uint32_t made;
-	uint32_t most;     /* tokens it may tell; UINT32_MAX: as many as the engine lets it */
-	uint32_t n_ready;  /* of the queue: to be told */
+	uint32_t most;    /* tokens it may tell; UINT32_MAX: as many as the engine lets it */
+	uint32_t n_ready; /* of the queue: to be told */
 	uint32_t n_told;
 	uint32_t *told_by; /* [run->n_choices] owned: of each choice; NULL where there is one */
 	uint32_t n_prompt, lost_prompt;
@@ -35,7 +35,7 @@ struct cascade_side {
 struct cascade_run {
 	int refs;
 	struct gw_thread *t;
-	struct generation *gen; /* NULL: nobody wants more, or the end has been told */
+	struct generation *gen;       /* NULL: nobody wants more, or the end has been told */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct cascade_tier *tier;
 	struct cascade_log *log; /* NULL: none */
@@ -59,21 +59,21 @@ struct cascade_run {
 	void *note_ctx;
 	bool tells_degraded, tells_disagreement;
 	uint32_t disagreed_at;
-	uint32_t room;         /* tokens that the generation wants in all */
+	uint32_t room; /* tokens that the generation wants in all */
 	uint32_t max_tokens;
 	uint32_t lane; /* as asked for */
 	bool is_queued;
 	struct proto_queued queued; /* as the generation was told first */
-	struct sl_buf frame;   /* the request's SUBMIT, while it may be submitted again */
-	struct sl_buf ids;     /* the small model's tokens, u32, while they may be a draft */
-	struct sl_buf kept;    /* their text that was shown, where tokens can't be given */
-	char *message;         /* owned: of the last failure */
+	struct sl_buf frame;        /* the request's SUBMIT, while it may be submitted again */
+	struct sl_buf ids;          /* the small model's tokens, u32, while they may be a draft */
+	struct sl_buf kept;         /* their text that was shown, where tokens can't be given */
+	char *message;              /* owned: of the last failure */
 	/* For what is told of it afterwards. */
 	float score;
 	uint64_t started_ns, submitted_ns, first_ns, shown_ns; /* first_ns: the first token of any model */
-	uint64_t decided_ns; /* the end of the small model's hold; 0: not held, or not yet at its end */
+	uint64_t decided_ns;            /* the end of the small model's hold; 0: not held, or not yet at its end */
 	struct casc_features *features; /* owned; NULL: not logged */
-	float *trace; /* owned, [CASCADE_MAX_TRACE]; NULL: not logged */
+	float *trace;                   /* owned, [CASCADE_MAX_TRACE]; NULL: not logged */
 	uint32_t n_trace;
 	char id_text[CASCADE_ID_BYTES];
 };

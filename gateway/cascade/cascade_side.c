@@ -24,7 +24,7 @@
 
 enum {
 	WATCH_AHEAD = 8, /* tokens that the small model may be ahead while it is watched: some steps of the engine */
-	HOLD_AHEAD = 2,	 /* and behind the last one that is held: while more credit is on its way */
+	HOLD_AHEAD = 2,  /* and behind the last one that is held: while more credit is on its way */
 };
 
 static const char busy[] = "The server is busy.";
@@ -79,7 +79,8 @@ static int put_kept(struct cascade_run *r, struct proto_submit *s, struct sl_buf
 {
 	if (r->kept.len == 0)
 		return 0;
-	int rc = cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&r->kept), r->kept.len);
+	int rc =
+	    cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&r->kept), r->kept.len);
 	if (rc == 0)
 		s->prompt = (struct proto_str){(const char *)buf_data(prompt), prompt->len};
 	return rc;
@@ -166,7 +167,8 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, busy, strlen(busy));
 		return;
 	}
-	int rc = proto_get_submit((const uint8_t *)buf_data(&r->frame) + PROTO_HEAD_BYTES, r->frame.len - PROTO_HEAD_BYTES, &s, NULL);
+	int rc = proto_get_submit((const uint8_t *)buf_data(&r->frame) + PROTO_HEAD_BYTES,
+				  r->frame.len - PROTO_HEAD_BYTES, &s, NULL);
 	BUG_IF(rc != 0, "a request that was kept can't be read: %s", sl_code_name(rc));
 	side->lost_prompt += side->n_prompt;
 	side->n_prompt = side->made = side->credited = side->n_ready = side->n_told = 0;

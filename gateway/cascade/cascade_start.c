@@ -63,20 +63,23 @@ static void plan(struct cascade_run *r, const struct cascade_ask *ask, struct ca
 	const struct proto_submit *s = ask->submit;
 	struct cascade_models m = ask->models;
 	struct casc_score score;
-	cascade_prompt_score(cascade_state_scorer(ask->snapshot->cascade), s->prompt_kind, s->prompt, ask->asked_tokens, &score, r->features);
+	cascade_prompt_score(cascade_state_scorer(ask->snapshot->cascade), s->prompt_kind, s->prompt, ask->asked_tokens,
+			     &score, r->features);
 	r->score = score.score;
-	*e = (struct casc_event){.kind = CASC_START,
-				 .plan = {.score = score.score,
-					  .forced = forced_by(r->t->link, score.model, &m),
-					  .can_watch = s->n == 1 && s->best_of <= 1 && s->beam_width == 0 && s->prompt_logprobs == 0,
-					  .wants_to_know = ask->wants_to_know}};
+	*e = (struct casc_event){
+	    .kind = CASC_START,
+	    .plan = {.score = score.score,
+		     .forced = forced_by(r->t->link, score.model, &m),
+		     .can_watch = s->n == 1 && s->best_of <= 1 && s->beam_width == 0 && s->prompt_logprobs == 0,
+		     .wants_to_know = ask->wants_to_know}};
 	r->verifiable = one_tokenizer(r->t->link, &m);
 	e->plan.can_small = m.can_small;
 	e->plan.can_large = m.can_large;
 	e->plan.can_verify = r->verifiable;
 	if (m.can_small && m.can_large)
-		e->plan.degraded = cascade_tier_degraded(r->tier, predicted_ms(r, m.small, s->priority),
-							 predicted_ms(r, m.large, s->priority), clock_now_ns() / NS_PER_MS);
+		e->plan.degraded =
+		    cascade_tier_degraded(r->tier, predicted_ms(r, m.small, s->priority),
+					  predicted_ms(r, m.large, s->priority), clock_now_ns() / NS_PER_MS);
 	side_init(&r->small, r, m.can_small ? m.small : -1, s);
 	side_init(&r->large, r, m.can_large ? m.large : -1, s);
 }
@@ -144,8 +147,8 @@ static int start_code(const struct cascade_run *r)
 	return engine_link_up(r->t->link) ? SL_ELIMIT : SL_ECLOSED;
 }
 
-int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32_t window_tokens, struct subscriber *first,
-		      struct generation **gen, struct cascade_run **out)
+int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32_t window_tokens,
+		      struct subscriber *first, struct generation **gen, struct cascade_run **out)
 {
 	struct cascade_run *r = create(t, ask);
 	struct casc_event e;

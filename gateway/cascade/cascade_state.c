@@ -137,14 +137,16 @@ bool cascade_tier_degraded(struct cascade_tier *t, uint32_t ttft_small_ms, uint3
 	return is;
 }
 
-void cascade_state_see(struct cascade_state *s, const uint32_t small_ms[PROTO_PRIORITIES], const uint32_t large_ms[PROTO_PRIORITIES],
-		       uint64_t now_ms)
+void cascade_state_see(struct cascade_state *s, const uint32_t small_ms[PROTO_PRIORITIES],
+		       const uint32_t large_ms[PROTO_PRIORITIES], uint64_t now_ms)
 {
 	for (size_t i = 0; i < s->n_tiers; i++) {
 		struct cascade_tier *t = &s->tiers[i];
 		int64_t p = t->priority < PROTO_PRIORITIES ? t->priority : PROTO_PRIORITIES - 1;
-		const struct casc_load_in in = {
-		    .now_ms = now_ms, .ttft_small_ms = small_ms[p], .ttft_large_ms = large_ms[p], .better_degraded = better_degraded(t)};
+		const struct casc_load_in in = {.now_ms = now_ms,
+						.ttft_small_ms = small_ms[p],
+						.ttft_large_ms = large_ms[p],
+						.better_degraded = better_degraded(t)};
 		pthread_mutex_lock(&t->lock);
 		/* While it recovers, every decision is a request's turn. */
 		if (t->policy.load.target_ms > 0 && t->load.state != CASC_RECOVERING)

@@ -38,8 +38,8 @@ const char *cascade_tier_name(const struct cascade_tier *t);
 bool cascade_tier_degraded(struct cascade_tier *t, uint32_t ttft_small_ms, uint32_t ttft_large_ms, uint64_t now_ms);
 /* The engine's newest word about newcomers' waits on both models, by priority: so that tiers are degraded and recover
  * though nobody of them asks. */
-void cascade_state_see(struct cascade_state *s, const uint32_t small_ms[PROTO_PRIORITIES], const uint32_t large_ms[PROTO_PRIORITIES],
-		       uint64_t now_ms);
+void cascade_state_see(struct cascade_state *s, const uint32_t small_ms[PROTO_PRIORITIES],
+		       const uint32_t large_ms[PROTO_PRIORITIES], uint64_t now_ms);
 /* casc_step with the tier's budget. */
 int cascade_tier_step(struct cascade_tier *t, struct casc *c, const struct casc_event *e, struct casc_actions *out);
 

@@ -22,44 +22,56 @@ static const double hold_bounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0
 
 static struct metric requests[N_PLANS][CASC_N_WHYS], escalations[N_REASONS];
 static char request_labels[N_PLANS][CASC_N_WHYS][LABEL_BYTES], escalation_labels[N_REASONS][LABEL_BYTES];
-#define TOKENS(model, what)                                                                        \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_cascade_tokens_total",                     \
-		.help = "Tokens of the cascade, by model: prompts computed, tokens shown, tokens made in vain; and given: " \
-			"the small model's that the large one computed",                           \
-		.labels = "model=\"" model "\",what=\"" what "\""                                  \
+#define TOKENS(model, what)                                                                                          \
+	{                                                                                                            \
+		.kind = METRIC_COUNTER, .name = "sluice_cascade_tokens_total",                                       \
+		.help = "Tokens of the cascade, by model: prompts computed, tokens shown, tokens made in vain; and " \
+			"given: "                                                                                    \
+			"the small model's that the large one computed",                                             \
+		.labels = "model=\"" model "\",what=\"" what "\""                                                    \
 	}
 static struct metric small_prompt = TOKENS("small", "prompt"), small_shown = TOKENS("small", "shown"),
 		     small_wasted = TOKENS("small", "wasted"), large_prompt = TOKENS("large", "prompt"),
 		     large_shown = TOKENS("large", "shown"), large_wasted = TOKENS("large", "wasted"),
 		     large_given = TOKENS("large", "given");
-static struct metric refused = {.kind = METRIC_COUNTER, .name = "sluice_cascade_refused_total",
+static struct metric refused = {.kind = METRIC_COUNTER,
+				.name = "sluice_cascade_refused_total",
 				.help = "Escalations that the tier's budget did not allow"};
-static struct metric disagreed = {.kind = METRIC_COUNTER, .name = "sluice_cascade_disagreed_total",
+static struct metric disagreed = {.kind = METRIC_COUNTER,
+				  .name = "sluice_cascade_disagreed_total",
 				  .help = "Escalations where shown text was not the large model's"};
-static struct metric offered = {.kind = METRIC_COUNTER, .name = "sluice_cascade_offered_tokens_total",
+static struct metric offered = {.kind = METRIC_COUNTER,
+				.name = "sluice_cascade_offered_tokens_total",
 				.help = "Tokens of the small model that the large one was to check"};
-static struct metric accepted = {.kind = METRIC_COUNTER, .name = "sluice_cascade_accepted_tokens_total",
-				 .help = "Of these, those it agreed with"};
-static struct metric hold = {.kind = METRIC_HISTOGRAM, .name = "sluice_cascade_hold_seconds",
-			     .help = "From the first token that was made to the first that was shown, where the small model's are held",
-			     .n_buckets = sizeof hold_bounds / sizeof *hold_bounds, .bounds = hold_bounds, .scale = 1e-9};
+static struct metric accepted = {
+    .kind = METRIC_COUNTER, .name = "sluice_cascade_accepted_tokens_total", .help = "Of these, those it agreed with"};
+static struct metric hold = {
+    .kind = METRIC_HISTOGRAM,
+    .name = "sluice_cascade_hold_seconds",
+    .help = "From the first token that was made to the first that was shown, where the small model's are held",
+    .n_buckets = sizeof hold_bounds / sizeof *hold_bounds,
+    .bounds = hold_bounds,
+    .scale = 1e-9};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	struct metric *const others[] = {&small_prompt, &small_shown, &small_wasted, &large_prompt, &large_shown, &large_wasted,
-					 &large_given, &refused, &disagreed, &offered, &accepted, &hold};
+	struct metric *const others[] = {&small_prompt, &small_shown,  &small_wasted, &large_prompt,
+					 &large_shown,  &large_wasted, &large_given,  &refused,
+					 &disagreed,    &offered,      &accepted,     &hold};
 	for (int p = 0; p < N_PLANS; p++)
 		for (int w = 0; w < CASC_N_WHYS; w++) {
-			snprintf(request_labels[p][w], LABEL_BYTES, "plan=\"%s\",why=\"%s\"", casc_plan_name(p), casc_why_name(w));
-			requests[p][w] = (struct metric){.kind = METRIC_COUNTER, .name = "sluice_cascade_requests_total",
+			snprintf(request_labels[p][w], LABEL_BYTES, "plan=\"%s\",why=\"%s\"", casc_plan_name(p),
+				 casc_why_name(w));
+			requests[p][w] = (struct metric){.kind = METRIC_COUNTER,
+							 .name = "sluice_cascade_requests_total",
 							 .labels = request_labels[p][w],
 							 .help = "Requests of the cascade, by plan and why"};
 			metric_register(&requests[p][w]);
 		}
 	for (int i = 1; i < N_REASONS; i++) {
 		snprintf(escalation_labels[i], LABEL_BYTES, "reason=\"%s\"", casc_reason_name(i));
-		escalations[i] = (struct metric){.kind = METRIC_COUNTER, .name = "sluice_cascade_escalations_total",
+		escalations[i] = (struct metric){.kind = METRIC_COUNTER,
+						 .name = "sluice_cascade_escalations_total",
 						 .labels = escalation_labels[i],
 						 .help = "Answers that the large model took over (race: that it won)"};
 		metric_register(&escalations[i]);
@@ -159,7 +171,8 @@ int cascade_run_about(const struct cascade_run *r, uint8_t choice, struct sl_buf
 {
 	const struct casc *c = &r->casc;
 	bool first = true;
-	int rc = buf_printf(out, "{\"plan\":\"%s\",\"why\":\"%s\",\"parts\":[", casc_plan_name(c->plan), casc_why_name(c->why));
+	int rc = buf_printf(out, "{\"plan\":\"%s\",\"why\":\"%s\",\"parts\":[", casc_plan_name(c->plan),
+			    casc_why_name(c->why));
 	if (rc == 0)
 		rc = put_part(out, &r->small, choice, &first);
 	if (rc == 0)
@@ -177,6 +190,6 @@ void cascade_run_line(const struct cascade_run *r, char *out, size_t size)
 {
 	const struct casc *c = &r->casc;
 	snprintf(out, size, "%s/%s%s%s, small %u of %u, large %u of %u", casc_plan_name(c->plan), casc_why_name(c->why),
-		 is_switched(r) ? ", escalated: " : "", is_switched(r) ? casc_reason_name(c->escalated) : "", c->small.shown,
-		 c->small.made, c->large.shown, c->large.made + c->lost_made);
+		 is_switched(r) ? ", escalated: " : "", is_switched(r) ? casc_reason_name(c->escalated) : "",
+		 c->small.shown, c->small.made, c->large.shown, c->large.made + c->lost_made);
 }

@@ -23,10 +23,7 @@ enum { ROUNDS = 6 };
 /* The text, and what passes and rounds need beside it. */
 enum { AT, SPARE, LAST_LIGHT, ORIGIN_LIGHT, LAST_FULL, ORIGIN_FULL, N_BUFFERS };
 
-static const char *text_of(const struct sl_buf *b)
-{
-	return b->len > 0 ? (const char *)buf_data(b) : "";
-}
+static const char *text_of(const struct sl_buf *b) { return b->len > 0 ? (const char *)buf_data(b) : ""; }
 
 static int copy(struct sl_buf *to, const struct sl_buf *from)
 {

@@ -23,10 +23,28 @@
 enum { MAX_RUN = 64, LONGEST = 4, MAX_ESCAPE = 64 };
 
 enum {
-	ESC = 0x1b, NEL = 0x85, SOFT_HYPHEN = 0xad, MONGOLIAN_VOWEL = 0x180e, ZWSP = 0x200b, ZWNJ = 0x200c,
-	ZWJ = 0x200d, LRM = 0x200e, RLM = 0x200f, LINE_SEPARATOR = 0x2028, PARAGRAPH_SEPARATOR = 0x2029,
-	LRE = 0x202a, RLO = 0x202e, LRI = 0x2066, PDI = 0x2069, VS1 = 0xfe00, VS16 = 0xfe0f,
-	BLACK_FLAG = 0x1f3f4, TAG_FIRST = 0xe0000, TAG_LAST = 0xe007f, VS17 = 0xe0100, VS256 = 0xe01ef,
+	ESC = 0x1b,
+	NEL = 0x85,
+	SOFT_HYPHEN = 0xad,
+	MONGOLIAN_VOWEL = 0x180e,
+	ZWSP = 0x200b,
+	ZWNJ = 0x200c,
+	ZWJ = 0x200d,
+	LRM = 0x200e,
+	RLM = 0x200f,
+	LINE_SEPARATOR = 0x2028,
+	PARAGRAPH_SEPARATOR = 0x2029,
+	LRE = 0x202a,
+	RLO = 0x202e,
+	LRI = 0x2066,
+	PDI = 0x2069,
+	VS1 = 0xfe00,
+	VS16 = 0xfe0f,
+	BLACK_FLAG = 0x1f3f4,
+	TAG_FIRST = 0xe0000,
+	TAG_LAST = 0xe007f,
+	VS17 = 0xe0100,
+	VS256 = 0xe01ef,
 };
 
 struct writer {
@@ -103,7 +121,8 @@ static bool varies(uint32_t before, uint32_t selector)
 		return false;
 	if (selector >= VS17)
 		return cleanse_cp_cjk(before);
-	return before >= 0xa9 ? before < TAG_FIRST && before != ZWJ : cleanse_digit((char)before) || before == '#' || before == '*';
+	return before >= 0xa9 ? before < TAG_FIRST && before != ZWJ
+			      : cleanse_digit((char)before) || before == '#' || before == '*';
 }
 
 /* Does the character, which nobody sees, mean something where it stands? */

@@ -21,15 +21,9 @@
 
 enum { MIN_BREAKS = 2, MAX_WORD = 16, UNKNOWN_SHARE = 4, MAX_NAMED = 16 };
 
-static unsigned flags_of(const struct html_tag *tag)
-{
-	return tag->element != NULL ? tag->element->flags : 0;
-}
+static unsigned flags_of(const struct html_tag *tag) { return tag->element != NULL ? tag->element->flags : 0; }
 
-static bool is_element(const struct html_tag *tag)
-{
-	return tag->kind == HTML_TAG && tag->element != NULL;
-}
+static bool is_element(const struct html_tag *tag) { return tag->kind == HTML_TAG && tag->element != NULL; }
 
 static bool is_open_pair(const struct html_tag *tag)
 {
@@ -40,14 +34,16 @@ static bool is_open_pair(const struct html_tag *tag)
 
 /* Words of people who ask about the tags themselves; those of other scripts anywhere. */
 static const char *const markup_words[] = {
-    "html",	"xhtml",   "css",	 "xml",	      "jsx",	    "tsx",	"svg",	   "dom",	 "tag",	     "tags",
-    "element",	"elements", "attribute", "attributes", "markup",    "markdown", "javascript", "typescript", "react",  "vue",
-    "svelte",	"angular", "selector",	 "selectors", "xpath",	    "scrape",	"scraper", "scraping",	 "regex",    "parser",
-    "parse",	"code",	   "snippet",	 "div",	      "span",	    "iframe",	"href",	   "onclick",	 "flexbox",  "bootstrap",
-    "tailwind", "template", "render",	 "renders",   "rendered",   "rendering", "accessibility", "accessible", "fix", "bug",
-    "debug",	"broken",  "working",	 "work",      "works",	    "error",	"errors",  "function",	 "component", "escape",
-    "escaped",	"sanitize", "xss",	 "webpage's", "stylesheet", "indent",	"minify",  "balise",	 "balises",  "etiqueta",
-    "etiquetas", "quellcode", "quelltext",
+    "html",       "xhtml",      "css",       "xml",      "jsx",       "tsx",        "svg",           "dom",
+    "tag",        "tags",       "element",   "elements", "attribute", "attributes", "markup",        "markdown",
+    "javascript", "typescript", "react",     "vue",      "svelte",    "angular",    "selector",      "selectors",
+    "xpath",      "scrape",     "scraper",   "scraping", "regex",     "parser",     "parse",         "code",
+    "snippet",    "div",        "span",      "iframe",   "href",      "onclick",    "flexbox",       "bootstrap",
+    "tailwind",   "template",   "render",    "renders",  "rendered",  "rendering",  "accessibility", "accessible",
+    "fix",        "bug",        "debug",     "broken",   "working",   "work",       "works",         "error",
+    "errors",     "function",   "component", "escape",   "escaped",   "sanitize",   "xss",           "webpage's",
+    "stylesheet", "indent",     "minify",    "balise",   "balises",   "etiqueta",   "etiquetas",     "quellcode",
+    "quelltext",
 };
 static const char *const markup_parts[] = {"태그", "코드", "タグ", "コード", "标签", "代码", "標籤", "тег", "код"};
 
@@ -142,9 +138,10 @@ static bool begins_line(const struct html *h, size_t i)
 /* `<b>bold</b>`, `<i>text</i>` */
 static bool names_itself(const struct html *h, const struct html_tag *open)
 {
-	static const char *const examples[] = {"bold",	    "strong", "italic",	   "italics", "emphasis", "emphasized", "underline",
-					       "underlined", "text",  "some text", "content", "foo",	  "bar",	"word",
-					       "example",   "...",    "\u2026",	   "deleted", "inserted", "highlighted", "x"};
+	static const char *const examples[] = {
+	    "bold",       "strong", "italic",    "italics", "emphasis", "emphasized",  "underline",
+	    "underlined", "text",   "some text", "content", "foo",      "bar",         "word",
+	    "example",    "...",    "\u2026",    "deleted", "inserted", "highlighted", "x"};
 	size_t at = open->end, n = h->tags[open->partner].at - at;
 	if (n == open->name_n && strncasecmp(h->t + at, h->t + open->name_at, n) == 0)
 		return true;
@@ -179,7 +176,8 @@ static struct evidence weigh(const struct html *h)
 		bool full = !is_empty(h, tag->end, h->tags[tag->partner].at);
 		if ((tag->element->flags & HTML_SURE) && full && begins_line(h, i))
 			e.blocks++;
-		else if (((tag->element->flags & HTML_FORMAT) || (tag->element->id == HTML_A && tag->attributes)) && full) {
+		else if (((tag->element->flags & HTML_FORMAT) || (tag->element->id == HTML_A && tag->attributes)) &&
+			 full) {
 			e.named = e.named || names_itself(h, tag);
 			e.formats++;
 		}
@@ -206,8 +204,8 @@ static bool goes(const struct html *h, const struct html_tag *tag)
 		return h->page || tag->kind == HTML_COMMENT;
 	if (!is_element(tag))
 		return false;
-	return tag->partner != HTML_NONE || (tag->element->flags & (HTML_VOID | HTML_OPTIONAL)) || tag->attributes || tag->self ||
-	       (h->page && tag->close);
+	return tag->partner != HTML_NONE || (tag->element->flags & (HTML_VOID | HTML_OPTIONAL)) || tag->attributes ||
+	       tag->self || (h->page && tag->close);
 }
 
 static bool choose(struct html *h)

@@ -13,20 +13,38 @@
 #include "base/buf.h"
 
 enum html_id {
-	HTML_OTHER, HTML_A, HTML_BODY, HTML_BR, HTML_CODE, HTML_HR, HTML_HTML, HTML_IMG, HTML_LI, HTML_OL, HTML_P,
-	HTML_PRE, HTML_Q, HTML_STRUCK, HTML_SUB, HTML_SUP, HTML_TABLE, HTML_CELL, HTML_ROW, HTML_UL,
+	HTML_OTHER,
+	HTML_A,
+	HTML_BODY,
+	HTML_BR,
+	HTML_CODE,
+	HTML_HR,
+	HTML_HTML,
+	HTML_IMG,
+	HTML_LI,
+	HTML_OL,
+	HTML_P,
+	HTML_PRE,
+	HTML_Q,
+	HTML_STRUCK,
+	HTML_SUB,
+	HTML_SUP,
+	HTML_TABLE,
+	HTML_CELL,
+	HTML_ROW,
+	HTML_UL,
 };
 
 enum {
-	HTML_BLOCK = 1,      /* a line of its own */
-	HTML_PARAGRAPH = 2,  /* with blank lines around it */
-	HTML_VOID = 4,       /* has no end tag */
-	HTML_DROP = 8,       /* nothing in it is text */
-	HTML_RAW = 16,       /* nothing in it is a tag but its own end */
-	HTML_OPTIONAL = 32,  /* the end tag may be left out */
-	HTML_SURE = 64,      /* a block that nobody uses but HTML */
-	HTML_FORMAT = 128,   /* formats words */
-	HTML_PAGE = 256,     /* of a whole document */
+	HTML_BLOCK = 1,     /* a line of its own */
+	HTML_PARAGRAPH = 2, /* with blank lines around it */
+	HTML_VOID = 4,      /* has no end tag */
+	HTML_DROP = 8,      /* nothing in it is text */
+	HTML_RAW = 16,      /* nothing in it is a tag but its own end */
+	HTML_OPTIONAL = 32, /* the end tag may be left out */
+	HTML_SURE = 64,     /* a block that nobody uses but HTML */
+	HTML_FORMAT = 128,  /* formats words */
+	HTML_PAGE = 256,    /* of a whole document */
 };
 
 struct html_element {
@@ -45,12 +63,12 @@ struct html_tag {
 	const struct html_element *element; /* NULL: not one of HTML */
 	size_t name_at, name_n;
 	bool close, self, attributes;
-	bool alien;       /* in an attribute */
-	bool custom;      /* a name with - or : */
+	bool alien;  /* in an attribute */
+	bool custom; /* a name with - or : */
 	bool doctype;
-	bool layout;      /* a table with a table in it, or that says so: no rows and columns of data */
-	bool goes;        /* set by the decision */
-	size_t partner;   /* of an element with both tags; HTML_NONE */
+	bool layout;    /* a table with a table in it, or that says so: no rows and columns of data */
+	bool goes;      /* set by the decision */
+	size_t partner; /* of an element with both tags; HTML_NONE */
 };
 
 struct html {
@@ -58,8 +76,8 @@ struct html {
 	size_t n;
 	struct html_tag *tags; /* owned */
 	size_t n_tags, room;
-	bool alien;  /* something had attributes of templates or of JSX */
-	bool page;   /* it has blocks: links are furniture then */
+	bool alien;        /* something had attributes of templates or of JSX */
+	bool page;         /* it has blocks: links are furniture then */
 	size_t begin, end; /* of the part that is HTML */
 };
 

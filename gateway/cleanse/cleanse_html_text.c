@@ -29,13 +29,13 @@ struct writer {
 	struct sl_buf *out;
 	size_t begin;
 	struct protect p;
-	size_t depth;  /* paired elements around */
-	size_t cells;  /* cells of data around */
-	unsigned breaks; /* owed: newlines */
-	bool space;      /* owed: a blank */
-	bool marker;     /* owed: of a list's item */
+	size_t depth;     /* paired elements around */
+	size_t cells;     /* cells of data around */
+	unsigned breaks;  /* owed: newlines */
+	bool space;       /* owed: a blank */
+	bool marker;      /* owed: of a list's item */
 	unsigned n_cells; /* in this row */
-	unsigned bars;   /* owed: between cells */
+	unsigned bars;    /* owed: between cells */
 	struct list lists[MAX_LISTS];
 	size_t n_lists;
 	bool layout[MAX_TABLES]; /* of the tables around */
@@ -287,8 +287,7 @@ static bool put_code(struct writer *w, size_t i)
 {
 	const struct html *h = w->h;
 	size_t at = h->tags[i].end, end = h->tags[h->tags[i].partner].at;
-	if (has(h, at, end, "`") || has(h, at, end, "\n") || has(h, at, end, "&#96;") ||
-	    has(h, at, end, "&#x60;"))
+	if (has(h, at, end, "`") || has(h, at, end, "\n") || has(h, at, end, "&#96;") || has(h, at, end, "&#x60;"))
 		return false;
 	while (at < end && cleanse_blank(h->t[at]))
 		at++;
@@ -463,8 +462,8 @@ static size_t put_tag(struct writer *w, size_t i)
 		return i;
 	if (!tag->close && (tag->element->flags & HTML_DROP) && paired)
 		return tag->partner;
-	if (!tag->close && paired && ((tag->element->id == HTML_PRE && put_fenced(w, i)) ||
-				      (tag->element->id == HTML_CODE && put_code(w, i))))
+	if (!tag->close && paired &&
+	    ((tag->element->id == HTML_PRE && put_fenced(w, i)) || (tag->element->id == HTML_CODE && put_code(w, i))))
 		return tag->partner;
 	if (tag->close)
 		end_element(w, i);

@@ -36,9 +36,9 @@ struct writer {
 	struct protect p;
 	struct mark marks[MAX_MARKS];
 	size_t n_marks;
-	size_t from; /* not yet written */
-	size_t no_image; /* no embedded image begins before here */
-	bool code, as_is; /* as_is: its typography stays */
+	size_t from;                     /* not yet written */
+	size_t no_image;                 /* no embedded image begins before here */
+	bool code, as_is;                /* as_is: its typography stays */
 	struct line before, before_that; /* words == end: blank, or none */
 };
 
@@ -71,11 +71,11 @@ static bool contains(const struct writer *w, struct line l, const char *what)
 /* Only what is hardly ever a sentence. */
 static bool is_code(const struct writer *w, struct line l)
 {
-	static const char *const first[] = {"$ ",     ">>> ",	 "#!",	   "#include", "import ", "from ",  "def ",    "class ",
-					    "const ", "let ",	 "var ",   "return ",  "if (",	  "for (",  "while (", "public ",
-					    "npm ",   "pip ",	 "sudo ",  "git ",     "apt ",	  "apt-get ", "cd ",   "rm ",
-					    "ls ",    "cp ",	 "mv ",	   "find ",    "grep ",	  "cat ",   "echo ",   "docker ",
-					    "curl ",  "make ",	 "export ", "SELECT ", "UPDATE ", "INSERT ", "DELETE "};
+	static const char *const first[] = {
+	    "$ ",    ">>> ",     "#!",    "#include", "import ", "from ",   "def ",    "class ",  "const ", "let ",
+	    "var ",  "return ",  "if (",  "for (",    "while (", "public ", "npm ",    "pip ",    "sudo ",  "git ",
+	    "apt ",  "apt-get ", "cd ",   "rm ",      "ls ",     "cp ",     "mv ",     "find ",   "grep ",  "cat ",
+	    "echo ", "docker ",  "curl ", "make ",    "export ", "SELECT ", "UPDATE ", "INSERT ", "DELETE "};
 	static const char *const inside[] = {" = ", "=>", "->", "::", "==", "()", "&&", "*/", "/*", "+="};
 	if (is_blank(l))
 		return false;
@@ -190,7 +190,8 @@ static size_t bullet(const struct writer *w, struct line l)
 	size_t bytes, next;
 	uint32_t cp = cleanse_cp_at(w->t, l.end, l.words, &bytes);
 	uint32_t after = cleanse_cp_at(w->t, l.end, l.words + bytes, &next);
-	bool is = cp == 0x2022 || cp == 0x2023 || cp == 0x2043 || cp == 0x25aa || cp == 0x25ab || cp == 0x25cf || cp == 0x25e6;
+	bool is = cp == 0x2022 || cp == 0x2023 || cp == 0x2043 || cp == 0x25aa || cp == 0x25ab || cp == 0x25cf ||
+		  cp == 0x25e6;
 	return is && (after == ' ' || after == '\t' || after == 0xa0) ? bytes : 0;
 }
 
@@ -224,12 +225,16 @@ static void classify(const struct writer *w, struct mark *m)
 	if (len > 3 || (is_quote(before) && before == after))
 		return;
 	bool edge_before = before == 0 || before == ' ' || before == '\n' || before == '\t' ||
-			   (before < 0x80 && strchr("([{\"'->|:,;*_~#", (int)before) != NULL) || (before >= 0x80 && !under);
+			   (before < 0x80 && strchr("([{\"'->|:,;*_~#", (int)before) != NULL) ||
+			   (before >= 0x80 && !under);
 	bool edge_after = after == 0 || after == ' ' || after == '\n' || after == '\t' ||
-			  (after < 0x80 && strchr(".,;:!?)]}\"'-|<*_~", (int)after) != NULL) || (after >= 0x80 && !under);
-	bool inner_after = is_wordish(after) || (after != 0 && after < 0x80 && strchr("*_([$`#~", (int)after) != NULL) ||
+			  (after < 0x80 && strchr(".,;:!?)]}\"'-|<*_~", (int)after) != NULL) ||
+			  (after >= 0x80 && !under);
+	bool inner_after = is_wordish(after) ||
+			   (after != 0 && after < 0x80 && strchr("*_([$`#~", (int)after) != NULL) ||
 			   (len > 1 && is_quote(after));
-	bool inner_before = is_wordish(before) || (before != 0 && before < 0x80 && strchr("*_)]$`.!?,:;%~", (int)before) != NULL) ||
+	bool inner_before = is_wordish(before) ||
+			    (before != 0 && before < 0x80 && strchr("*_)]$`.!?,:;%~", (int)before) != NULL) ||
 			    (len > 1 && is_quote(before));
 	m->opens = edge_before && !ascii_before && inner_after;
 	m->closes = edge_after && !ascii_after && inner_before;
@@ -264,7 +269,8 @@ static void match(struct writer *w)
 			continue;
 		size_t k = m->closes ? n : 0;
 		for (; k > 0; k--)
-			if (w->t[open[k - 1]->at] == w->t[m->at] && open[k - 1]->end - open[k - 1]->at == m->end - m->at)
+			if (w->t[open[k - 1]->at] == w->t[m->at] &&
+			    open[k - 1]->end - open[k - 1]->at == m->end - m->at)
 				break;
 		if (k > 0 && is_emphasis(w, open[k - 1], m)) {
 			open[k - 1]->goes = m->goes = true;
@@ -311,9 +317,13 @@ static bool find_image(struct writer *w, size_t at, size_t end, struct mark *m)
 		w->no_image = end;
 		return false;
 	}
-	if (memchr(w->t + at + 2, ']', (size_t)(middle - (w->t + at + 2))) != NULL || middle - (w->t + at) > MAX_EMPHASIS)
+	if (memchr(w->t + at + 2, ']', (size_t)(middle - (w->t + at + 2))) != NULL ||
+	    middle - (w->t + at) > MAX_EMPHASIS)
 		return false;
-	*m = (struct mark){.at = at, .end = (size_t)(close - w->t) + 1, .kind = REPLACE, .text_at = at + 2,
+	*m = (struct mark){.at = at,
+			   .end = (size_t)(close - w->t) + 1,
+			   .kind = REPLACE,
+			   .text_at = at + 2,
 			   .text_end = (size_t)(middle - w->t)};
 	return true;
 }
@@ -411,7 +421,8 @@ static int put_line(struct writer *w, struct line l, size_t *at, bool *dropped)
 	if (heading(w, l, &text) > 0)
 		return put_heading(w, l, text, at);
 	if ((bytes = bullet(w, l)) > 0) {
-		if ((rc = buf_append(w->out, w->t + l.at, l.words - l.at)) != 0 || (rc = buf_append_str(w->out, "-")) != 0)
+		if ((rc = buf_append(w->out, w->t + l.at, l.words - l.at)) != 0 ||
+		    (rc = buf_append_str(w->out, "-")) != 0)
 			return rc;
 		*at = l.words + bytes;
 		return put_inline(w, at, w->n);

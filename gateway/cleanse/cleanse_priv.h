@@ -70,8 +70,8 @@ struct protect {
 	const char *text;
 	size_t n;
 	unsigned kinds;
-	size_t budget;                            /* bytes of JSON that may yet be read in vain */
-	size_t no_ticks[PROTECT_MAX_TICKS + 1];   /* no closing run of that length before here */
+	size_t budget;                          /* bytes of JSON that may yet be read in vain */
+	size_t no_ticks[PROTECT_MAX_TICKS + 1]; /* no closing run of that length before here */
 	size_t no_math[PROTECT_MATHS];
 };
 
@@ -81,8 +81,8 @@ size_t protect_span(struct protect *p, size_t at);
 static inline size_t protect_at(struct protect *p, size_t at)
 {
 	char c = p->text[at], before = at > 0 ? p->text[at - 1] : '\n';
-	if (before != '\n' && (cleanse_letter(c) ? cleanse_alnum(before)
-					       : c != '`' && c != '{' && c != '[' && c != '$' && c != '\\'))
+	if (before != '\n' &&
+	    (cleanse_letter(c) ? cleanse_alnum(before) : c != '`' && c != '{' && c != '[' && c != '$' && c != '\\'))
 		return at;
 	return protect_span(p, at);
 }

@@ -92,9 +92,9 @@ static bool begins_diff(const struct protect *p, size_t line)
 
 static bool of_diff(const struct protect *p, size_t line)
 {
-	static const char *const heads[] = {"diff ",	     "index ",	  "new file ", "deleted file ", "rename ",
-					    "similarity ",   "copy ",	  "old mode ", "new mode ",	"Binary files ",
-					    "GIT binary patch"};
+	static const char *const heads[] = {"diff ",     "index ",        "new file ",       "deleted file ",
+					    "rename ",   "similarity ",   "copy ",           "old mode ",
+					    "new mode ", "Binary files ", "GIT binary patch"};
 	if (line >= p->n)
 		return false;
 	if (memchr(" +-@\\", p->text[line], 5) != NULL)
@@ -174,9 +174,9 @@ static size_t json(struct protect *p, size_t at)
 
 static bool ends_url(uint32_t cp)
 {
-	return cp <= ' ' || cp == '<' || cp == '>' || cp == '"' || cp == '`' || cp == '|' || cp == 0x7f || cp == 0x3000 ||
-	       (cp >= 0x80 && cp <= 0xa0) || (cp >= 0x2000 && cp <= 0x206f) || cp == 0xfeff || cp == 0xfffc ||
-	       (cp >= 0x3001 && cp <= 0x3011) || (cp >= 0xff01 && cp <= 0xff1f && cp != 0xff0f);
+	return cp <= ' ' || cp == '<' || cp == '>' || cp == '"' || cp == '`' || cp == '|' || cp == 0x7f ||
+	       cp == 0x3000 || (cp >= 0x80 && cp <= 0xa0) || (cp >= 0x2000 && cp <= 0x206f) || cp == 0xfeff ||
+	       cp == 0xfffc || (cp >= 0x3001 && cp <= 0x3011) || (cp >= 0xff01 && cp <= 0xff1f && cp != 0xff0f);
 }
 
 static size_t url(const struct protect *p, size_t at)
@@ -218,8 +218,7 @@ static bool closes_math(const struct protect *p, size_t k, size_t i)
 {
 	if (!starts(p, i, maths[k].close))
 		return false;
-	return !maths[k].line ||
-	       (!cleanse_blank(p->text[i - 1]) && (i + 1 >= p->n || !cleanse_digit(p->text[i + 1])));
+	return !maths[k].line || (!cleanse_blank(p->text[i - 1]) && (i + 1 >= p->n || !cleanse_digit(p->text[i + 1])));
 }
 
 static size_t math(struct protect *p, size_t at)

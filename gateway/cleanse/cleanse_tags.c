@@ -14,8 +14,16 @@
 #include "gateway/cleanse/cleanse_html.h"
 #include "gateway/cleanse/cleanse_priv.h"
 
-enum { MAX_TAGS = 1 << 18, MAX_NAME = 32, MAX_STACK = 256, MAX_UP = 32, VAIN_READS = 4, N_RAW = 2, FIRST_ROOM = 64,
-       MAX_DECLARATION = 400 };
+enum {
+	MAX_TAGS = 1 << 18,
+	MAX_NAME = 32,
+	MAX_STACK = 256,
+	MAX_UP = 32,
+	VAIN_READS = 4,
+	N_RAW = 2,
+	FIRST_ROOM = 64,
+	MAX_DECLARATION = 400
+};
 
 #define BLOCK HTML_BLOCK
 #define PARA (HTML_BLOCK | HTML_PARAGRAPH)
@@ -140,10 +148,7 @@ static const struct html_element elements[] = {
     {"wbr", HTML_OTHER, HTML_VOID},
 };
 
-static int by_name(const void *key, const void *row)
-{
-	return strcmp(key, ((const struct html_element *)row)->name);
-}
+static int by_name(const void *key, const void *row) { return strcmp(key, ((const struct html_element *)row)->name); }
 
 const struct html_element *html_element(const char *t, size_t n)
 {
@@ -182,19 +187,19 @@ struct finder {
 	struct html *h;
 	struct protect p;
 	size_t budget;
-	size_t no_comment_end;                     /* none from here on */
-	const struct html_element *no_end[N_RAW];  /* of these no end tag is left */
+	size_t no_comment_end;                    /* none from here on */
+	const struct html_element *no_end[N_RAW]; /* of these no end tag is left */
 	size_t stack[MAX_STACK], depth;
 };
 
 /* Attributes without a value that HTML has; others are words of a sentence. */
 static bool is_flag(const char *t, size_t n)
 {
-	static const char *const flags[] = {"allowfullscreen", "async",	  "autofocus", "autoplay", "border",   "checked",
-					    "controls",	       "crossorigin", "default", "defer", "disabled", "download",
-					    "hidden",	       "inert",	  "ismap",     "itemscope", "loop",	"multiple",
-					    "muted",	       "nomodule", "novalidate", "nowrap", "open",	"playsinline",
-					    "readonly",	       "required", "reversed",	"selected"};
+	static const char *const flags[] = {
+	    "allowfullscreen", "async",     "autofocus",   "autoplay", "border",   "checked",  "controls",
+	    "crossorigin",     "default",   "defer",       "disabled", "download", "hidden",   "inert",
+	    "ismap",           "itemscope", "loop",        "multiple", "muted",    "nomodule", "novalidate",
+	    "nowrap",          "open",      "playsinline", "readonly", "required", "reversed", "selected"};
 	if (n > 5 && strncasecmp(t, "data-", 5) == 0)
 		return true;
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -279,7 +284,8 @@ bool html_attribute(const struct html *h, const struct html_tag *tag, const char
 	for (;;) {
 		struct html_tag scratch = {0};
 		size_t from = spaces(h, i), len;
-		if (from >= tag->end || h->t[from] == '>' || h->t[from] == '/' || (i = attribute_end(h, from, &scratch)) == 0)
+		if (from >= tag->end || h->t[from] == '>' || h->t[from] == '/' ||
+		    (i = attribute_end(h, from, &scratch)) == 0)
 			return false;
 		len = strcspn(h->t + from, " \t\n\r\f=>");
 		const char *eq = memchr(h->t + from, '=', i - from);
@@ -311,7 +317,8 @@ static size_t comment_end(struct finder *f, struct html_tag *tag)
 		return end != NULL ? (size_t)(end - h->t) + 3 : 0;
 	}
 	tag->doctype = begins(h, tag->at, "<!doctype html");
-	if (!tag->doctype && !begins(h, tag->at, "<![") && !begins(h, tag->at, "<?xml") && !begins(h, tag->at, "<!doctype"))
+	if (!tag->doctype && !begins(h, tag->at, "<![") && !begins(h, tag->at, "<?xml") &&
+	    !begins(h, tag->at, "<!doctype"))
 		return 0;
 	end = memchr(from, '>', left < MAX_DECLARATION ? left : MAX_DECLARATION);
 	return end != NULL ? (size_t)(end - h->t) + 1 : 0;
@@ -340,10 +347,7 @@ static bool same_name(const struct html *h, const struct html_tag *a, const stru
 	return a->name_n == b->name_n && strncasecmp(h->t + a->name_at, h->t + b->name_at, a->name_n) == 0;
 }
 
-static enum html_id id_of(const struct html_tag *tag)
-{
-	return tag->element != NULL ? tag->element->id : HTML_OTHER;
-}
+static enum html_id id_of(const struct html_tag *tag) { return tag->element != NULL ? tag->element->id : HTML_OTHER; }
 
 /* Elements whose end tags were left out, and which this one ends. */
 static void end_implied(struct finder *f, const struct html_tag *tag)
@@ -352,9 +356,10 @@ static void end_implied(struct finder *f, const struct html_tag *tag)
 	while (f->depth > 0 && tag->element != NULL) {
 		const struct html_tag *top = &h->tags[f->stack[f->depth - 1]];
 		enum html_id open = id_of(top), id = tag->element->id;
-		bool ends = (open == HTML_LI && id == HTML_LI) || (open == HTML_CELL && (id == HTML_CELL || id == HTML_ROW)) ||
-			    (open == HTML_ROW && id == HTML_ROW) || (open == HTML_P && (tag->element->flags & HTML_BLOCK)) ||
-			    (top->element != NULL && top->element == tag->element && (tag->element->flags & HTML_OPTIONAL));
+		bool ends =
+		    (open == HTML_LI && id == HTML_LI) || (open == HTML_CELL && (id == HTML_CELL || id == HTML_ROW)) ||
+		    (open == HTML_ROW && id == HTML_ROW) || (open == HTML_P && (tag->element->flags & HTML_BLOCK)) ||
+		    (top->element != NULL && top->element == tag->element && (tag->element->flags & HTML_OPTIONAL));
 		if (!ends)
 			return;
 		f->depth--;

@@ -11,10 +11,23 @@
 #include "gateway/cleanse/cleanse_priv.h"
 
 enum {
-	NBSP = 0xa0, EN_QUAD = 0x2000, HAIR_SPACE = 0x200a, HYPHEN = 0x2010, NON_BREAKING_HYPHEN = 0x2011,
-	EN_DASH = 0x2013, EM_DASH = 0x2014, BAR = 0x2015, SINGLE_FIRST = 0x2018, SINGLE_LAST = 0x201b,
-	DOUBLE_FIRST = 0x201c, DOUBLE_LAST = 0x201f, ELLIPSIS = 0x2026, NARROW_SPACE = 0x202f, MATH_SPACE = 0x205f,
-	MIN_MARKS = 3, DOTS = 3,
+	NBSP = 0xa0,
+	EN_QUAD = 0x2000,
+	HAIR_SPACE = 0x200a,
+	HYPHEN = 0x2010,
+	NON_BREAKING_HYPHEN = 0x2011,
+	EN_DASH = 0x2013,
+	EM_DASH = 0x2014,
+	BAR = 0x2015,
+	SINGLE_FIRST = 0x2018,
+	SINGLE_LAST = 0x201b,
+	DOUBLE_FIRST = 0x201c,
+	DOUBLE_LAST = 0x201f,
+	ELLIPSIS = 0x2026,
+	NARROW_SPACE = 0x202f,
+	MATH_SPACE = 0x205f,
+	MIN_MARKS = 3,
+	DOTS = 3,
 };
 
 static bool is_space(uint32_t cp)
@@ -63,7 +76,8 @@ static size_t marks(const char *t, size_t n, size_t at, size_t end, const char *
 		while (i < end && t[i] == '.')
 			i++;
 		*stays = "...";
-		bool path = (at > 0 && (t[at - 1] == '/' || t[at - 1] == '\\')) || (i < n && (t[i] == '/' || t[i] == '\\'));
+		bool path =
+		    (at > 0 && (t[at - 1] == '/' || t[at - 1] == '\\')) || (i < n && (t[i] == '/' || t[i] == '\\'));
 		return i - at > DOTS && !path ? i - at : 0;
 	}
 	for (; i < end && is_mark(t[i]); i++)
@@ -71,7 +85,8 @@ static size_t marks(const char *t, size_t n, size_t at, size_t end, const char *
 	*stays = questions == 0 ? "!" : questions == i - at ? "?" : "?!";
 	/* `!!!x` and `?.` are somebody's syntax. */
 	bool free_after = i >= n || (unsigned char)t[i] >= 0x80 || strchr(" \t\n\"')]}*_.,", t[i]) != NULL;
-	bool free_before = at == 0 || !is_space((unsigned char)t[at - 1]) || at + 1 == n || i >= n || is_space((unsigned char)t[i]);
+	bool free_before =
+	    at == 0 || !is_space((unsigned char)t[at - 1]) || at + 1 == n || i >= n || is_space((unsigned char)t[i]);
 	return i - at >= MIN_MARKS && free_after && free_before ? i - at : 0;
 }
 
@@ -94,7 +109,8 @@ int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool as_is, 
 		} else if ((unsigned char)c >= 0x80) {
 			uint32_t cp = cleanse_cp_at(text, n, at, &bytes);
 			if (cp == NBSP || (cp >= EN_QUAD && cp <= MATH_SPACE))
-				stays = plain(cp, cleanse_cp_before(text, at), cleanse_cp_at(text, n, at + bytes, &next), as_is);
+				stays = plain(cp, cleanse_cp_before(text, at),
+					      cleanse_cp_at(text, n, at + bytes, &next), as_is);
 		}
 		if (stays != NULL) {
 			rc = buf_append(out, text + from, at - from);

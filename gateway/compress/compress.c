@@ -24,7 +24,9 @@ enum {
 	CALLERS = 16,          /* messages with calls that are looked at for a result's */
 	/* What the user said can't be said again by a model; what others said is asked for when it came up
 	 * more than once. */
-	USERS_WEIGHT = 4, OTHERS_WEIGHT = 1, LEAST_WEIGHT = 2,
+	USERS_WEIGHT = 4,
+	OTHERS_WEIGHT = 1,
+	LEAST_WEIGHT = 2,
 };
 
 struct message {
@@ -388,10 +390,7 @@ static int fold(json_t *m, const char *summary, size_t n)
 	return rc;
 }
 
-static int append(json_t *list, json_t *v)
-{
-	return json_array_append_new(list, v) == 0 ? 0 : SL_ENOMEM;
-}
+static int append(json_t *list, json_t *v) { return json_array_append_new(list, v) == 0 ? 0 : SL_ENOMEM; }
 
 static int put_messages(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary,
 			size_t n, json_t *list)

@@ -96,8 +96,8 @@ static bool is_better(const struct compress_fact *a, const struct compress_fact 
 static void add(struct reader *r, size_t from, size_t to)
 {
 	struct compress_facts *f = r->f;
-	struct compress_fact fact = {.at = r->text + from, .n = to - from, .weight = r->weight, .last = ++f->clock,
-				     .text = f->n_texts};
+	struct compress_fact fact = {
+	    .at = r->text + from, .n = to - from, .weight = r->weight, .last = ++f->clock, .text = f->n_texts};
 	if (to <= from || fact.n > FACT_MAX_BYTES)
 		return;
 	fact.hash = hash_of(fact.at, fact.n);
@@ -147,7 +147,8 @@ static size_t take_quotation(struct reader *r, size_t i)
 		if (!begins(r, i, marks[k].open))
 			continue;
 		size_t from = i + strlen(marks[k].open), end = from;
-		while (end < r->n && end - from <= FACT_MAX_BYTES && r->text[end] != '\n' && !begins(r, end, marks[k].close))
+		while (end < r->n && end - from <= FACT_MAX_BYTES && r->text[end] != '\n' &&
+		       !begins(r, end, marks[k].close))
 			end++;
 		if (end - from < 2 || end >= r->n || !begins(r, end, marks[k].close))
 			return 0;
@@ -181,8 +182,8 @@ static size_t take_token(struct reader *r, size_t i)
 		inner = inner || (is_upper(c) && end > i && is_lower(r->text[end - 1]));
 		end++;
 	}
-	bool sign = (i > 0 && r->text[i - 1] == '$') || (i > 2 && (memcmp(r->text + i - 3, "€", 3) == 0 ||
-								   memcmp(r->text + i - 3, "₩", 3) == 0));
+	bool sign = (i > 0 && r->text[i - 1] == '$') ||
+		    (i > 2 && (memcmp(r->text + i - 3, "€", 3) == 0 || memcmp(r->text + i - 3, "₩", 3) == 0));
 	bool number = digits > 0 && letters == 0 && (digits > 1 || sign || (end < r->n && r->text[end] == '%'));
 	if (!number && !(digits > 0 && letters > 0) && !(letters > 1 && (joints > 0 || inner)))
 		return 0;
@@ -199,10 +200,7 @@ static size_t letter_at(const struct reader *r, size_t i, utf8proc_category_t *w
 	return len > 0 ? (size_t)len : 1;
 }
 
-static bool is_letter(utf8proc_category_t what)
-{
-	return what >= UTF8PROC_CATEGORY_LU && what <= UTF8PROC_CATEGORY_MN;
-}
+static bool is_letter(utf8proc_category_t what) { return what >= UTF8PROC_CATEGORY_LU && what <= UTF8PROC_CATEGORY_MN; }
 
 /* The end of the word at i; *capital: it begins with one. An apostrophe ends it, too. */
 static size_t word_end(const struct reader *r, size_t i, bool *capital)
@@ -259,7 +257,8 @@ void compress_facts_read(struct compress_facts *f, const char *text, size_t n, u
 			i++;
 			continue;
 		}
-		if ((took = take_address(&r, i)) == 0 && (took = take_quotation(&r, i)) == 0 && (took = take_token(&r, i)) == 0)
+		if ((took = take_address(&r, i)) == 0 && (took = take_quotation(&r, i)) == 0 &&
+		    (took = take_token(&r, i)) == 0)
 			took = take_name(&r, i, within, &word);
 		if (took == 0)
 			took = word;

@@ -47,15 +47,15 @@ struct compress_run {
 	int writer;            /* the model that writes summaries */
 	uint32_t limit, n_ctx; /* tokens of the answering model */
 	uint32_t n_before, n_trimmed, n_after;
-	uint64_t count_id;     /* 0: none is awaited */
+	uint64_t count_id; /* 0: none is awaited */
 	bool placed;
-	bool late;             /* the time for summaries is over */
-	size_t n_out;          /* blocks that go */
+	bool late;    /* the time for summaries is over */
+	size_t n_out; /* blocks that go */
 	int n_trims;
 	struct compress_summary *summaries; /* [n_out] */
-	size_t block;          /* the one that is summarized; going down */
-	int n_blocks;          /* that were, or not */
-	uint32_t room;         /* tokens that summaries may still have */
+	size_t block;                       /* the one that is summarized; going down */
+	int n_blocks;                       /* that were, or not */
+	uint32_t room;                      /* tokens that summaries may still have */
 	/* Of the block. */
 	int tries;
 	uint32_t max_tokens;
@@ -64,10 +64,10 @@ struct compress_run {
 	struct subscriber sub;
 	struct generation *gen;
 	struct quota *quota;
-	struct sl_buf text;    /* what the model wrote */
+	struct sl_buf text;                /* what the model wrote */
 	struct compress_facts facts, said; /* of the block, of its summary */
 	struct gw_timer timer;
-	struct sl_buf out;     /* the prompt */
+	struct sl_buf out; /* the prompt */
 	char told[COMPRESS_TOLD_BYTES];
 	compress_done *done;
 	void *ctx;

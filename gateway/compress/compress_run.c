@@ -29,11 +29,14 @@ static const char heading[] = "Summary of the conversation so far: ";
 
 /* ---- metrics ---- */
 
-#define REQUESTS(how)                                                                               \
-	{.kind = METRIC_COUNTER, .name = "sluice_compressed_requests_total", .labels = "how=\"" how "\"", \
-	 .help = "Requests whose conversation was made shorter"}
+#define REQUESTS(how)                                                                                            \
+	{                                                                                                        \
+		.kind = METRIC_COUNTER, .name = "sluice_compressed_requests_total", .labels = "how=\"" how "\"", \
+		.help = "Requests whose conversation was made shorter"                                           \
+	}
 static struct metric requests_summary = REQUESTS("summary"), requests_trim = REQUESTS("trim");
-static struct metric removed_tokens = {.kind = METRIC_COUNTER, .name = "sluice_compressed_tokens_total",
+static struct metric removed_tokens = {.kind = METRIC_COUNTER,
+				       .name = "sluice_compressed_tokens_total",
 				       .help = "Tokens of conversations that compression removed"};
 
 void compress_metrics_register(void)
@@ -118,8 +121,11 @@ static void on_counted(void *ctx, const struct proto_counted *m);
 /* 0, or it can't be counted. */
 static int count(struct compress_run *r, struct proto_str prompt)
 {
-	const struct proto_count req = {.model = (uint16_t)r->ask.model, .prompt_kind = PROTO_PROMPT_CHAT,
-					.priority = (uint8_t)r->key->tier->priority, .tenant = r->key->tenant, .prompt = prompt};
+	const struct proto_count req = {.model = (uint16_t)r->ask.model,
+					.prompt_kind = PROTO_PROMPT_CHAT,
+					.priority = (uint8_t)r->key->tier->priority,
+					.tenant = r->key->tenant,
+					.prompt = prompt};
 	return engine_link_count(r->x->app->link, &req, on_counted, r, &r->count_id);
 }
 
@@ -173,7 +179,8 @@ static void finish_shorter(struct compress_run *r)
 	metric_add(summarized ? &requests_summary : &requests_trim, 1);
 	metric_add(&removed_tokens, removed);
 	snprintf(r->told, sizeof r->told,
-		 "\"compressed\":{\"removed_messages\":%zu,\"removed_tokens\":%u,\"summary_tokens\":%u,\"how\":\"%s\",\"cached\":%s}",
+		 "\"compressed\":{\"removed_messages\":%zu,\"removed_tokens\":%u,\"summary_tokens\":%u,\"how\":\"%s\","
+		 "\"cached\":%s}",
 		 compress_n_messages(r->chat, r->n_out), removed, summary, summarized ? "summary" : "trim",
 		 stored ? "true" : "false");
 	finish(r, true);

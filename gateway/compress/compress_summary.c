@@ -25,36 +25,40 @@
 enum {
 	RECORD_VERSION = 0x53,
 	RECORD_HEAD = 1, /* whether there is a summary */
-	LEAST_SUMMARY = 32, MOST_SUMMARY = 512, /* tokens */
-	SUMMARY_PROMPT = 64,    /* tokens around a transcript */
-	BYTES_PER_TOKEN = 2,    /* of a transcript, at least */
-	SUMMARY_BYTES = 3,      /* of a summary's token */
-	MOST_ADDED = 1024,      /* bytes of facts that are added */
+	LEAST_SUMMARY = 32,
+	MOST_SUMMARY = 512,  /* tokens */
+	SUMMARY_PROMPT = 64, /* tokens around a transcript */
+	BYTES_PER_TOKEN = 2, /* of a transcript, at least */
+	SUMMARY_BYTES = 3,   /* of a summary's token */
+	MOST_ADDED = 1024,   /* bytes of facts that are added */
 	MOST_TRIES = 2,
-	MOST_BLOCKS = 16,       /* that are summarized for one request, the newest */
+	MOST_BLOCKS = 16,        /* that are summarized for one request, the newest */
 	FAILED_KEEP_MS = 600000, /* that a block has no good summary */
 	WINDOW_TOKENS = 64,
-	FOUND_OF_5 = 3,         /* of 5 facts so many must be there */
-	INVENTED_OF_5 = 1,      /* and of 5 in the summary so many may be new: other ways to write them */
-	OTHERS_BYTES = 200,     /* of a message that isn't the user's: models say much, and it is theirs */
+	FOUND_OF_5 = 3,     /* of 5 facts so many must be there */
+	INVENTED_OF_5 = 1,  /* and of 5 in the summary so many may be new: other ways to write them */
+	OTHERS_BYTES = 200, /* of a message that isn't the user's: models say much, and it is theirs */
 };
 
 /* ---- metrics ---- */
 
 enum outcome { MADE, STORED, REPAIRED, CHECK_FAILED, STORED_FAILED, REFUSED, NOT_MADE, N_OUTCOMES };
-#define SUMMARIES(result)                                                                              \
-	{.kind = METRIC_COUNTER, .name = "sluice_compress_summaries_total", .labels = "result=\"" result "\"", \
-	 .help = "Blocks of conversations that were to be summarized, by what came of it"}
+#define SUMMARIES(result)                                                                                             \
+	{                                                                                                             \
+		.kind = METRIC_COUNTER, .name = "sluice_compress_summaries_total", .labels = "result=\"" result "\"", \
+		.help = "Blocks of conversations that were to be summarized, by what came of it"                      \
+	}
 static struct metric outcomes[N_OUTCOMES] = {
-    [MADE] = SUMMARIES("made"),                   /* all facts were in it */
-    [REPAIRED] = SUMMARIES("repaired"),           /* some were added */
+    [MADE] = SUMMARIES("made"),         /* all facts were in it */
+    [REPAIRED] = SUMMARIES("repaired"), /* some were added */
     [STORED] = SUMMARIES("cached"),
-    [CHECK_FAILED] = SUMMARIES("check_failed"),   /* fell back to trimming, as all below */
+    [CHECK_FAILED] = SUMMARIES("check_failed"), /* fell back to trimming, as all below */
     [STORED_FAILED] = SUMMARIES("cached_failed"),
-    [REFUSED] = SUMMARIES("refused"),             /* by a limit of the key */
-    [NOT_MADE] = SUMMARIES("not_made"),           /* no time, no room, no engine */
+    [REFUSED] = SUMMARIES("refused"),   /* by a limit of the key */
+    [NOT_MADE] = SUMMARIES("not_made"), /* no time, no room, no engine */
 };
-static struct metric written_tokens = {.kind = METRIC_COUNTER, .name = "sluice_compress_summary_tokens_total",
+static struct metric written_tokens = {.kind = METRIC_COUNTER,
+				       .name = "sluice_compress_summary_tokens_total",
 				       .help = "Tokens that writing summaries took, prompts and summaries"};
 
 void compress_summary_metrics_register(void)
@@ -276,7 +280,8 @@ static int put_question(struct compress_run *r, struct sl_buf *out)
 {
 	uint32_t n_ctx = engine_link_model(r->x->app->link, r->writer)->n_ctx;
 	uint32_t around = r->max_tokens + SUMMARY_PROMPT;
-	const struct compress_telling telling = {.max_bytes = n_ctx > around ? (size_t)(n_ctx - around) * BYTES_PER_TOKEN : 0,
+	const struct compress_telling telling = {.max_bytes =
+						     n_ctx > around ? (size_t)(n_ctx - around) * BYTES_PER_TOKEN : 0,
 						 .of_others = OTHERS_BYTES,
 						 .only = r->tries > 0 && r->facts.n > 0 ? &r->facts : NULL};
 	struct sl_buf text;
@@ -286,8 +291,9 @@ static int put_question(struct compress_run *r, struct sl_buf *out)
 	if (rc == 0 && r->tries == 0)
 		rc = buf_append_str(&text, "\n\nSummarize the conversation above.");
 	if (rc == 0)
-		rc = buf_append_str(out, "{\"messages\":[{\"role\":\"system\",\"content\":\"Summarize the conversation and keep "
-					 "all facts the user gave.\"},{\"role\":\"user\",\"content\":");
+		rc = buf_append_str(
+		    out, "{\"messages\":[{\"role\":\"system\",\"content\":\"Summarize the conversation and keep "
+			 "all facts the user gave.\"},{\"role\":\"user\",\"content\":");
 	if (rc == 0)
 		rc = json_out_string(out, text.len > 0 ? (const char *)buf_data(&text) : "", text.len);
 	buf_dispose(&text);

@@ -25,35 +25,35 @@ struct casc_settings;
 
 struct gw_tier_config {
 	char *name;
-	char *default_model;     /* for a request that names "default"; "" or NULL: gateway.default_model */
-	int64_t priority;        /* 0 first */
-	double pace_tps;         /* tokens per second of one stream; 0: unpaced */
-	int64_t pace_burst;      /* tokens at once before the pace begins */
-	int64_t max_output;      /* tokens; the most max_tokens may be, and its default's cap */
-	int64_t concurrency;     /* generations of one key at once; one more is 429 */
-	uint64_t deadline_ms;    /* of one generation; 0: none */
-	int64_t max_prompt;      /* tokens; 0: as long as the model's context */
-	int64_t weight;          /* a tenant's share beside those of other tiers of the same priority */
+	char *default_model;        /* for a request that names "default"; "" or NULL: gateway.default_model */
+	int64_t priority;           /* 0 first */
+	double pace_tps;            /* tokens per second of one stream; 0: unpaced */
+	int64_t pace_burst;         /* tokens at once before the pace begins */
+	int64_t max_output;         /* tokens; the most max_tokens may be, and its default's cap */
+	int64_t concurrency;        /* generations of one key at once; one more is 429 */
+	uint64_t deadline_ms;       /* of one generation; 0: none */
+	int64_t max_prompt;         /* tokens; 0: as long as the model's context */
+	int64_t weight;             /* a tenant's share beside those of other tiers of the same priority */
 	struct conf_strings models; /* names this tier may ask for; empty: all */
-	int coalesce;  /* enum gw_coalesce */
-	int supersede; /* enum gw_supersede */
+	int coalesce;               /* enum gw_coalesce */
+	int supersede;              /* enum gw_supersede */
 	/* Of one key, prompt and answer together; 0: no limit. */
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
 	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the former; 0: no limit */
-	int cleanse;             /* enum cleanse_level, of users' messages */
-	int compress;            /* enum compress_mode, of conversations that grow too long */
-	uint64_t ttft_target_ms; /* 0: none */
-	uint64_t max_wait_ms;    /* for a first token, once admitted; 0: as limits.first_token_ms */
-	int when_late;           /* enum gw_late */
-	char *degrade_model;     /* "": stays with its own */
-	int64_t degrade_max_tokens; /* 0: as asked for */
-	int64_t load_prompt, load_output; /* tokens, under load; 0: as ever */
+	int cleanse;                         /* enum cleanse_level, of users' messages */
+	int compress;                        /* enum compress_mode, of conversations that grow too long */
+	uint64_t ttft_target_ms;             /* 0: none */
+	uint64_t max_wait_ms;                /* for a first token, once admitted; 0: as limits.first_token_ms */
+	int when_late;                       /* enum gw_late */
+	char *degrade_model;                 /* "": stays with its own */
+	int64_t degrade_max_tokens;          /* 0: as asked for */
+	int64_t load_prompt, load_output;    /* tokens, under load; 0: as ever */
 };
 
 struct gw_key_config {
-	char *name;   /* for logs and metrics, never the key */
-	char *sha256; /* 64 hex digits, of the key's bytes */
-	char *tier;   /* a tier's name, or "admin": may only read /metrics */
+	char *name;                  /* for logs and metrics, never the key */
+	char *sha256;                /* 64 hex digits, of the key's bytes */
+	char *tier;                  /* a tier's name, or "admin": may only read /metrics */
 	struct conf_strings origins; /* web pages that may use it; empty: any that cors_origins lets in */
 };
 
@@ -70,39 +70,39 @@ struct gw_cert_config {
 struct gw_listener_config {
 	char *name;
 	struct conf_address address;
-	char *unix_path;  /* "": none */
-	char *unix_mode;  /* octal, "0660" */
+	char *unix_path; /* "": none */
+	char *unix_mode; /* octal, "0660" */
 	bool tls;
 	bool proxy;       /* every connection begins with a PROXY header */
 	int client_certs; /* enum gw_client_certs */
 };
 
 struct gw_limits {
-	int64_t connections;           /* per thread */
+	int64_t connections;                                  /* per thread */
 	int64_t connections_per_address, streams_per_address; /* of all threads; 0: no limit */
-	struct conf_strings exempt_addresses; /* blocks that the two do not count for */
-	int64_t requests_per_key;      /* in progress, beyond its tier's concurrency; 0: no limit */
-	uint64_t memory;               /* of the process, above which work is shed; 0: no limit */
-	int64_t handshakes_per_turn;   /* TLS messages of new connections in a turn; 0: no limit */
-	uint64_t response_ms;          /* absolute, of one answer; 0: no limit */
+	struct conf_strings exempt_addresses;                 /* blocks that the two do not count for */
+	int64_t requests_per_key;    /* in progress, beyond its tier's concurrency; 0: no limit */
+	uint64_t memory;             /* of the process, above which work is shed; 0: no limit */
+	int64_t handshakes_per_turn; /* TLS messages of new connections in a turn; 0: no limit */
+	uint64_t response_ms;        /* absolute, of one answer; 0: no limit */
 	int64_t streams_per_connection;
-	uint64_t header_bytes;         /* name + value + 32 for each field, RFC 9113 6.5.2 */
+	uint64_t header_bytes; /* name + value + 32 for each field, RFC 9113 6.5.2 */
 	int64_t header_fields;
 	uint64_t body_bytes;
 	uint64_t handshake_ms, header_ms, body_ms; /* absolute deadlines */
-	uint64_t idle_ms;              /* a connection without streams */
-	uint64_t stall_ms;             /* a response without progress */
-	uint64_t output_bytes;         /* pending output of a connection above which nothing is read */
+	uint64_t idle_ms;                          /* a connection without streams */
+	uint64_t stall_ms;                         /* a response without progress */
+	uint64_t output_bytes;                     /* pending output of a connection above which nothing is read */
 	int64_t resets_per_s, resets_burst;
 	int64_t refused_per_s, refused_burst; /* HTTP/2: malformed and oversized requests of a connection */
 	int64_t control_frames_per_s, control_frames_burst; /* PING, SETTINGS, PRIORITY, empty DATA, … */
-	int64_t window_tokens;         /* unsent tokens buffered for one subscriber */
-	int64_t messages;              /* of one chat request */
+	int64_t window_tokens;                              /* unsent tokens buffered for one subscriber */
+	int64_t messages;                                   /* of one chat request */
 	int64_t json_depth;
-	int64_t json_values;           /* an object or array counts 8, a key 4, an element 1; 0: no limit */
-	uint64_t submit_wait_ms;       /* for QUEUED after SUBMIT */
-	uint64_t quota_wait_ms;        /* for tokens that other answers of the key hold in reserve */
-	uint64_t first_token_ms;       /* the longest predicted or real wait for a first token */
+	int64_t json_values;     /* an object or array counts 8, a key 4, an element 1; 0: no limit */
+	uint64_t submit_wait_ms; /* for QUEUED after SUBMIT */
+	uint64_t quota_wait_ms;  /* for tokens that other answers of the key hold in reserve */
+	uint64_t first_token_ms; /* the longest predicted or real wait for a first token */
 };
 
 /* Streams that can be read again. */
@@ -161,7 +161,7 @@ enum gw_store_kind {
 struct gw_store_settings { /* 0: as cache_config_init has it */
 	int kind;
 	char *address, *user, *password_file, *prefix; /* address, user, password_file: "" is none */
-	bool own_server; /* the address is a socket in the state folder */
+	bool own_server;                               /* the address is a socket in the state folder */
 	int64_t database;
 	uint64_t connect_timeout_ms, timeout_ms, backoff_min_ms, backoff_max_ms;
 	int64_t failures, operations, keys_per_tenant, gateways;
@@ -171,8 +171,8 @@ struct gw_store_settings { /* 0: as cache_config_init has it */
 
 /* Those who wait, and when that is load. */
 struct gw_queue_config {
-	int64_t most;     /* of all threads; 0: no limit */
-	uint64_t tell_ms; /* after so long they are told their place, and again; 0: never */
+	int64_t most;                       /* of all threads; 0: no limit */
+	uint64_t tell_ms;                   /* after so long they are told their place, and again; 0: never */
 	uint64_t load_high_ms, load_low_ms; /* predicted waits between which a tier is under load; high 0: never */
 };
 
@@ -180,24 +180,24 @@ struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
 	char *state_dir;
-	char *cert_file, *key_file; /* "": the development certificate in state_dir/tls */
-	struct conf_list certificates; /* struct gw_cert_config */
-	char *client_ca;            /* PEM; whose client certificates are believed; "": nobody's */
-	int client_certs;           /* enum gw_client_certs, of https */
-	int tls_min;                /* enum gw_tls_min */
-	uint64_t ticket_ms;         /* how long a key makes session tickets; 0: no resumption */
-	struct conf_list listeners; /* struct gw_listener_config */
+	char *cert_file, *key_file;          /* "": the development certificate in state_dir/tls */
+	struct conf_list certificates;       /* struct gw_cert_config */
+	char *client_ca;                     /* PEM; whose client certificates are believed; "": nobody's */
+	int client_certs;                    /* enum gw_client_certs, of https */
+	int tls_min;                         /* enum gw_tls_min */
+	uint64_t ticket_ms;                  /* how long a key makes session tickets; 0: no resumption */
+	struct conf_list listeners;          /* struct gw_listener_config */
 	struct conf_strings trusted_proxies; /* blocks; who may say whose request it is */
-	int forwarded;              /* enum forwarded_kind: how they say it */
+	int forwarded;                       /* enum forwarded_kind: how they say it */
 	char *engine_socket;
-	bool dev_keys;              /* accept state_dir/dev-keys.yaml */
+	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
-	char *anonymous;            /* the tier of who shows no key; "": nobody gets in without one */
-	char *default_model;        /* for a request that names "default"; "": the large one */
-	uint64_t heartbeat_ms;      /* SSE comment after that much silence */
+	char *anonymous;                  /* the tier of who shows no key; "": nobody gets in without one */
+	char *default_model;              /* for a request that names "default"; "": the large one */
+	uint64_t heartbeat_ms;            /* SSE comment after that much silence */
 	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */
-	struct conf_list tiers;     /* struct gw_tier_config */
-	struct conf_list keys;      /* struct gw_key_config */
+	struct conf_list tiers;           /* struct gw_tier_config */
+	struct conf_list keys;            /* struct gw_key_config */
 	struct gw_limits limits;
 	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at an end, when replaced */
 	struct gw_resume resume;
@@ -205,14 +205,14 @@ struct gw_config {
 	struct gw_flush flush;
 	struct gw_responses responses;
 	struct gw_conversations conversations;
-	int64_t warm;                        /* prefixes computed again after a restart of the engine; 0: none */
+	int64_t warm; /* prefixes computed again after a restart of the engine; 0: none */
 	struct gw_twins twins;
 	struct gw_compress compress;
 	struct gw_queue_config queue;
-	struct conf_list prompts; /* struct gw_prompt_config */
+	struct conf_list prompts;            /* struct gw_prompt_config */
 	const struct casc_settings *cascade; /* NULL: there is no model "auto" */
-	char *cascade_log;          /* file of outcomes; "": none */
-	uint64_t cascade_log_bytes; /* of it; 0: no limit */
+	char *cascade_log;                   /* file of outcomes; "": none */
+	uint64_t cascade_log_bytes;          /* of it; 0: no limit */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
 	bool takeover;   /* accept only once a request could be served: another gateway does till then */

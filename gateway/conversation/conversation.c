@@ -151,8 +151,9 @@ json_t *conversation_load(const char *bytes, size_t n)
 
 json_t *conversation_object(const json_t *doc)
 {
-	return json_pack("{s:O, s:s, s:O, s:O}", "id", json_object_get(doc, "id"), "object", "conversation", "created_at",
-			 json_object_get(doc, "created_at"), "metadata", json_object_get(doc, "metadata"));
+	return json_pack("{s:O, s:s, s:O, s:O}", "id", json_object_get(doc, "id"), "object", "conversation",
+			 "created_at", json_object_get(doc, "created_at"), "metadata",
+			 json_object_get(doc, "metadata"));
 }
 
 int conversation_name_items(json_t *items)
@@ -193,27 +194,33 @@ void conversation_refuse(struct exchange *x, const char *id, const char *param, 
 	switch (a->what) {
 	case CONVERSATION_GONE:
 		exchange_error(x, &(struct api_error){404, wrong, "conversation_not_found", param, 0},
-			       "No conversation with the id '%.64s': it never was, is no longer kept, or is not yours.", id);
+			       "No conversation with the id '%.64s': it never was, is no longer kept, or is not yours.",
+			       id);
 		return;
 	case CONVERSATION_HELD:
 	case CONVERSATION_CHANGED:
-		exchange_error(x, &(struct api_error){409, wrong, "conversation_locked", param, 1},
-			       "The conversation '%.64s' is being continued by another request. Please try again when that "
-			       "has ended.", id);
+		exchange_error(
+		    x, &(struct api_error){409, wrong, "conversation_locked", param, 1},
+		    "The conversation '%.64s' is being continued by another request. Please try again when that "
+		    "has ended.",
+		    id);
 		return;
 	case CONVERSATION_FULL:
 		exchange_error(x, &(struct api_error){400, wrong, "conversation_too_large", param, 0},
 			       "Too many responses were made in the conversation '%.64s'. Please begin a new one.", id);
 		return;
 	case CONVERSATION_TOO_MANY:
-		exchange_error(x, &(struct api_error){400, wrong, "too_many_conversations", param, 0},
-			       "At most %lld conversations are kept (gateway.conversations.per_tenant). Please delete some.",
-			       (long long)l->per_tenant);
+		exchange_error(
+		    x, &(struct api_error){400, wrong, "too_many_conversations", param, 0},
+		    "At most %lld conversations are kept (gateway.conversations.per_tenant). Please delete some.",
+		    (long long)l->per_tenant);
 		return;
 	case CONVERSATION_TOO_LARGE:
-		exchange_error(x, &(struct api_error){400, wrong, "too_many_conversations", param, 0},
-			       "All conversations together may have %llu bytes (gateway.conversations.tenant_bytes). Please "
-			       "delete some.", (unsigned long long)l->tenant_bytes);
+		exchange_error(
+		    x, &(struct api_error){400, wrong, "too_many_conversations", param, 0},
+		    "All conversations together may have %llu bytes (gateway.conversations.tenant_bytes). Please "
+		    "delete some.",
+		    (unsigned long long)l->tenant_bytes);
 		return;
 	default: break;
 	}
@@ -223,7 +230,8 @@ void conversation_refuse(struct exchange *x, const char *id, const char *param, 
 
 void conversation_refuse_size(struct exchange *x, const char *param, size_t bytes)
 {
-	exchange_error(x, &(struct api_error){400, "invalid_request_error", "conversation_too_large", param, 0},
-		       "The conversation would have %zu bytes; the most is %llu (gateway.conversations.bytes), and %d items.",
-		       bytes, (unsigned long long)x->app->t->cfg->conversations.bytes, (int)CONVERSATION_MAX_ITEMS);
+	exchange_error(
+	    x, &(struct api_error){400, "invalid_request_error", "conversation_too_large", param, 0},
+	    "The conversation would have %zu bytes; the most is %llu (gateway.conversations.bytes), and %d items.",
+	    bytes, (unsigned long long)x->app->t->cfg->conversations.bytes, (int)CONVERSATION_MAX_ITEMS);
 }

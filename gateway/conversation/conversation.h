@@ -41,7 +41,7 @@ struct conversation_change {
 	const char *token; /* NULL: nobody holds it, and it is */
 	uint64_t rev;      /* 0: a new one */
 	const json_t *doc;
-	bool bounded;      /* by what its tenant may keep; not so the end of a turn */
+	bool bounded; /* by what its tenant may keep; not so the end of a turn */
 };
 /* 0, or SL_ENOMEM and then done does not come. */
 int conversation_save(const struct conversation_ref *c, const struct gw_config *cfg, struct cache_op *op,

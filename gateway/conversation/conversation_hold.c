@@ -30,7 +30,7 @@ struct conversation_turn {
 	struct cache_op op;
 	struct gw_timer timer;
 	uint64_t tenant, rev;
-	json_t *doc;   /* once HELD */
+	json_t *doc; /* once HELD */
 	void (*taken)(void *ctx, const struct conversation_answer *a, json_t *doc);
 	void (*added)(void *ctx, int what);
 	void *ctx;
@@ -63,7 +63,10 @@ void conversation_turns_stop(struct gw_app *app)
 		turn_free(list_entry(app->turns.next, struct conversation_turn, node));
 }
 
-static void restart(struct conversation_turn *t) { gw_timer_start(&t->app->t->timers, &t->timer, RENEW_MS * NS_PER_MS); }
+static void restart(struct conversation_turn *t)
+{
+	gw_timer_start(&t->app->t->timers, &t->timer, RENEW_MS * NS_PER_MS);
+}
 
 /* ---- freeing ---- */
 
@@ -160,9 +163,9 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 		turn_free(t);
 }
 
-struct conversation_turn *conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, const char *response,
-						 void (*taken)(void *ctx, const struct conversation_answer *a, json_t *doc),
-						 void *ctx)
+struct conversation_turn *
+conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, const char *response,
+		       void (*taken)(void *ctx, const struct conversation_answer *a, json_t *doc), void *ctx)
 {
 	struct conversation_turn *t = sl_zalloc(sizeof *t);
 	if (t == NULL)

@@ -17,9 +17,9 @@ struct conversation_turn;
 /* taken is called once, from the loop: doc (lent) with what on OK, otherwise a is what came instead and
  * the turn is over. Not after conversation_turn_drop. response: the name of what will be made.
  * NULL: no memory. */
-struct conversation_turn *conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, const char *response,
-						 void (*taken)(void *ctx, const struct conversation_answer *a, json_t *doc),
-						 void *ctx);
+struct conversation_turn *
+conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, const char *response,
+		       void (*taken)(void *ctx, const struct conversation_answer *a, json_t *doc), void *ctx);
 /* The conversation's items are now these (borrowed). added is called once with the outcome, and the turn
  * is over; not after conversation_turn_drop. SL_ENOMEM: nothing follows, it is to be dropped. */
 int conversation_turn_add(struct conversation_turn *t, json_t *items, void (*added)(void *ctx, int what), void *ctx);

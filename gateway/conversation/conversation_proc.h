@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The atomic procedures that keep conversations in the store, in Lua and as C twins. gateway/conversation/conversation.h
- * is what others use.
+ * The atomic procedures that keep conversations in the store, in Lua and as C twins.
+ * gateway/conversation/conversation.h is what others use.
  */
 #ifndef GATEWAY_CONVERSATION_PROC_H
 #define GATEWAY_CONVERSATION_PROC_H
@@ -9,10 +9,11 @@
 #include "cache/cache.h"
 
 enum {
-	CONVERSATION_ID_BYTES = 64,   /* of an id in the directory, with its NUL */
-	CONVERSATION_TOKEN_BYTES = 33, /* of a hold's name, the same */
+	CONVERSATION_ID_BYTES = 64,          /* of an id in the directory, with its NUL */
+	CONVERSATION_TOKEN_BYTES = 33,       /* of a hold's name, the same */
 	CONVERSATION_MADE_BYTES = 256 << 10, /* names of the responses made in one */
-	/* The longest hold. One that has longer to go was taken before the store's clock was set back, and is cut to that. */
+	/* The longest hold. One that has longer to go was taken before the store's clock was set back, and is cut to
+	   that. */
 	CONVERSATION_LEASE_US = 20000000,
 };
 

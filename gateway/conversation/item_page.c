@@ -21,7 +21,8 @@ bool item_page_read(struct exchange *x, struct item_page *p)
 	*p = (struct item_page){.limit = ITEMS_PAGE};
 	if (query_get_u64(query, "limit", &p->limit) < 0 || p->limit < 1 || p->limit > ITEMS_MOST)
 		return page_bad_query(x, "limit", "between 1 and 100");
-	if (query_get(query, "order", order, sizeof order) < 0 || (strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0))
+	if (query_get(query, "order", order, sizeof order) < 0 ||
+	    (strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0))
 		return page_bad_query(x, "order", "asc or desc");
 	if (query_get(query, "after", p->after, sizeof p->after) < 0)
 		return page_bad_query(x, "after", "the id of an item");
@@ -50,5 +51,6 @@ json_t *item_page_of(const json_t *items, const struct item_page *p, bool *bad)
 	json_t *first = json_incref(json_object_get(json_array_get(data, 0), "id"));
 	json_t *last = json_incref(json_object_get(json_array_get(data, json_array_size(data) - 1), "id"));
 	return json_pack("{s:s, s:o, s:o, s:o, s:b}", "object", "list", "data", data, "first_id",
-			 first != NULL ? first : json_null(), "last_id", last != NULL ? last : json_null(), "has_more", end < n);
+			 first != NULL ? first : json_null(), "last_id", last != NULL ? last : json_null(), "has_more",
+			 end < n);
 }

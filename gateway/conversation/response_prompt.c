@@ -70,7 +70,8 @@ static int check_given(const struct gw_prompt_config *prompt, json_t *variables,
 		char param[96];
 		snprintf(param, sizeof param, "prompt.variables.%s", name);
 		if (!names(prompt->text, name))
-			return request_bad(e, "unknown_variable", param, "The prompt '%s' has no variable '%.64s'.", prompt->name, name);
+			return request_bad(e, "unknown_variable", param, "The prompt '%s' has no variable '%.64s'.",
+					   prompt->name, name);
 	}
 	return 0;
 }
@@ -84,7 +85,8 @@ int response_prompt_apply(const struct gw_config *cfg, struct response_request *
 	if (prompt == NULL) {
 		request_bad(e, "prompt_not_found", r->prompt_version != NULL ? "prompt.version" : "prompt.id",
 			    "No prompt '%.64s'%s%.32s is configured here.", r->prompt_id,
-			    r->prompt_version != NULL ? " of version " : "", r->prompt_version != NULL ? r->prompt_version : "");
+			    r->prompt_version != NULL ? " of version " : "",
+			    r->prompt_version != NULL ? r->prompt_version : "");
 		return SL_ENOTFOUND;
 	}
 	struct sl_buf text;
@@ -93,8 +95,8 @@ int response_prompt_apply(const struct gw_config *cfg, struct response_request *
 	if (rc == 0)
 		rc = request_too_long(fill(prompt, r->prompt_variables, &text, e), "prompt.variables", e);
 	if (rc == 0) {
-		json_t *message = json_pack("{s:s, s:s, s:s, s:[{s:s, s:s%}]}", "type", "message", "role", "developer", "status",
-					    "completed", "content", "type", "input_text", "text",
+		json_t *message = json_pack("{s:s, s:s, s:s, s:[{s:s, s:s%}]}", "type", "message", "role", "developer",
+					    "status", "completed", "content", "type", "input_text", "text",
 					    text.len > 0 ? (const char *)buf_data(&text) : "", text.len);
 		rc = message == NULL || json_array_insert_new(r->input, 0, message) != 0 ? SL_ENOMEM : 0;
 	}

@@ -32,10 +32,12 @@ struct access_wait {
 	struct browser_token token;
 };
 
-static struct metric limited_key = {.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",
+static struct metric limited_key = {.kind = METRIC_COUNTER,
+				    .name = "sluice_http_limited_total",
 				    .labels = "limit=\"requests_per_key\"",
 				    .help = "Requests refused and connections ended for a limit, by which."};
-static struct metric limited_unknown = {.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",
+static struct metric limited_unknown = {.kind = METRIC_COUNTER,
+					.name = "sluice_http_limited_total",
 					.labels = "limit=\"unknown_keys\"",
 					.help = "Requests refused and connections ended for a limit, by which."};
 
@@ -55,7 +57,8 @@ static enum access_verdict refuse_unknown(struct exchange *x, const char *messag
 
 static enum access_verdict refuse_no_memory(struct exchange *x)
 {
-	exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1}, "The server is out of memory.");
+	exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
+		       "The server is out of memory.");
 	return ACCESS_REFUSED;
 }
 
@@ -167,7 +170,8 @@ static void be_token(struct auth_person *p, const struct browser_token *t)
 }
 
 /* id: what the store knows of the key that made it; NULL: the store gives no answer. */
-static enum access_verdict grant_stored_token(struct exchange *x, const struct identity *id, const struct browser_token *t)
+static enum access_verdict grant_stored_token(struct exchange *x, const struct identity *id,
+					      const struct browser_token *t)
 {
 	struct identity said = {0};
 	if (id == NULL) {
@@ -264,9 +268,9 @@ static enum access_verdict by_secret(struct access_wait *a, enum secret_verdict 
 	struct exchange *x = a->x;
 	if (v == SECRET_UNAVAILABLE)
 		return refuse_by(x, IDENTITY_UNAVAILABLE);
-	int rc = v == SECRET_THERE
-		     ? browser_token_read(auth_bearer(http_request(x->stream), &(bool){false}), secret, clock_unix_s(), &a->token)
-		     : SL_EINVAL;
+	int rc = v == SECRET_THERE ? browser_token_read(auth_bearer(http_request(x->stream), &(bool){false}), secret,
+							clock_unix_s(), &a->token)
+				   : SL_EINVAL;
 	if (rc == SL_ENOMEM)
 		return refuse_no_memory(x);
 	if (rc == SL_ETIMEOUT)

@@ -31,11 +31,11 @@ struct gw_app {
 	struct gw_snapshot *now; /* of the configuration, with the keys; counted */
 	struct auth *auth;       /* now's */
 	struct engine_link *link;
-	bool serving; /* the link is up, and a model ready: counted for all threads */
+	bool serving;       /* the link is up, and a model ready: counted for all threads */
 	struct event *tick; /* thread 0: engine gauges */
-	int64_t started_s; /* seconds since 1970 */
+	int64_t started_s;  /* seconds since 1970 */
 	size_t n_exchanges;
-	struct replay *replay; /* shared by the threads, as are twins and talks */
+	struct replay *replay;             /* shared by the threads, as are twins and talks */
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
 	struct replay_sweep *replay_sweep;
 	struct twins *twins;
@@ -46,17 +46,17 @@ struct gw_app {
 	struct load_margin margin;
 	struct load_memo memo;
 	struct quotas quotas;
-	struct list idempotents; /* struct idempotent */
-	size_t unstored_bytes;   /* of their answers, that the store has yet to take */
+	struct list idempotents;       /* struct idempotent */
+	size_t unstored_bytes;         /* of their answers, that the store has yet to take */
 	struct identities *identities; /* NULL: there is no store */
 	struct token_secrets *secrets; /* NULL: there is no store */
-	struct sl_buf scratch; /* one event while it is rendered */
-	struct sse_rest *sse_last; /* of the newest stream; a reference */
-	struct sl_buf list;    /* the log probabilities in it */
-	struct list answers;   /* struct answer, in_app: those that go on without an exchange */
-	struct list all_answers; /* struct answer, in_all */
-	struct warm *warm;     /* NULL: there is no store */
-	struct list turns; /* struct conversation_turn */
+	struct sl_buf scratch;         /* one event while it is rendered */
+	struct sse_rest *sse_last;     /* of the newest stream; a reference */
+	struct sl_buf list;            /* the log probabilities in it */
+	struct list answers;           /* struct answer, in_app: those that go on without an exchange */
+	struct list all_answers;       /* struct answer, in_all */
+	struct warm *warm;             /* NULL: there is no store */
+	struct list turns;             /* struct conversation_turn */
 };
 
 #endif

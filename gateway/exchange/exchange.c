@@ -64,8 +64,7 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, co
 		http_reset(x->stream);
 }
 
-void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields,
-			   struct http_source src)
+void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields, struct http_source src)
 {
 	struct field_list all;
 	gather(x, &all, "text/event-stream", fields, n_fields);
@@ -127,12 +126,12 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 
 const struct api_error exchange_no_memory = {503, "server_error", "overloaded", NULL, 1};
 
-void exchange_reply_no_memory(struct exchange *x) { exchange_error(x, &exchange_no_memory, "The server is out of memory."); }
-
-const char *exchange_body(const struct exchange *x)
+void exchange_reply_no_memory(struct exchange *x)
 {
-	return x->body.len > 0 ? (const char *)buf_data(&x->body) : "";
+	exchange_error(x, &exchange_no_memory, "The server is out of memory.");
 }
+
+const char *exchange_body(const struct exchange *x) { return x->body.len > 0 ? (const char *)buf_data(&x->body) : ""; }
 
 const struct http_field stream_fields[STREAM_FIELDS] = {
     {"cache-control", "no-cache, no-transform"},

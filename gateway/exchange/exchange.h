@@ -25,22 +25,22 @@ struct exchange {
 	struct gw_app *app;
 	struct http_stream *stream;
 	const struct route *route;
-	struct gw_snapshot *snapshot;   /* the configuration it began with; counted */
-	struct auth_key *key;           /* of snapshot, or counted; NULL on public routes */
-	struct auth_key *counted;       /* among whose open requests it is; NULL: of nobody's */
-	const char *subject;            /* of key: whom a browser token was made for; "" or NULL: nobody */
-	struct access_wait *access;          /* while it is being found out who asks */
-	struct sl_buf body;         /* of the request, bounded by limits.body_bytes */
-	char id[40];                /* "req_…" */
+	struct gw_snapshot *snapshot;     /* the configuration it began with; counted */
+	struct auth_key *key;             /* of snapshot, or counted; NULL on public routes */
+	struct auth_key *counted;         /* among whose open requests it is; NULL: of nobody's */
+	const char *subject;              /* of key: whom a browser token was made for; "" or NULL: nobody */
+	struct access_wait *access;       /* while it is being found out who asks */
+	struct sl_buf body;               /* of the request, bounded by limits.body_bytes */
+	char id[40];                      /* "req_…" */
 	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
-	int status;                 /* of the answer; 0: none yet */
-	bool body_ended;            /* while it was being found out who asks, the body has come */
-	bool cleansed;              /* a user's message was changed: the answer says by how much it is shorter */
-	struct quota_result *quota; /* what every answer says of the key's limits; owned; NULL: nothing */
+	int status;                       /* of the answer; 0: none yet */
+	bool body_ended;                  /* while it was being found out who asks, the body has come */
+	bool cleansed;                    /* a user's message was changed: the answer says by how much it is shorter */
+	struct quota_result *quota;       /* what every answer says of the key's limits; owned; NULL: nothing */
 	uint64_t cleansed_bytes;
-	const char *degraded;    /* how the answer is less than was asked for; NULL: it is not */
+	const char *degraded;            /* how the answer is less than was asked for; NULL: it is not */
 	uint32_t n_prompt, n_completion; /* for the access log */
-	unsigned retry_ms; /* an error that says when to come back: the same more exactly; 0: no header */
+	unsigned retry_ms;               /* an error that says when to come back: the same more exactly; 0: no header */
 	char *cascade; /* the same: plan/why, tokens, of each prompt; owned; NULL: it was none, or no memory */
 	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */

@@ -26,9 +26,11 @@
 /* Beyond them a reservation ends with its time. */
 enum { RENEW_MS = 60000, RETRY_MS = 2000, CONTENDED_RETRY_US = 1000000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
 
-#define REFUSED(label) \
-	{.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
-	 .help = "Requests refused by a limit of their key; unknown: the store gave no answer"}
+#define REFUSED(label)                                                                                         \
+	{                                                                                                      \
+		.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
+		.help = "Requests refused by a limit of their key; unknown: the store gave no answer"          \
+	}
 static struct metric refused[QUOTA_N_LIMITS] = {
     [QUOTA_REQUESTS] = REFUSED("requests"),
     [QUOTA_SUBJECT] = REFUSED("subject"),
@@ -36,9 +38,8 @@ static struct metric refused[QUOTA_N_LIMITS] = {
     [QUOTA_DAY] = REFUSED("day"),
 };
 static struct metric refused_unknown = REFUSED("unknown"), refused_concurrency = REFUSED("concurrency");
-static struct metric unsettled = {.kind = METRIC_GAUGE,
-				  .name = "sluice_quota_unsettled",
-				  .help = "Charges that Redis has yet to be told the end of"};
+static struct metric unsettled = {
+    .kind = METRIC_GAUGE, .name = "sluice_quota_unsettled", .help = "Charges that Redis has yet to be told the end of"};
 
 static void register_all(void)
 {
@@ -65,8 +66,8 @@ static bool waits(enum quota_state s)
 void quota_set_state(struct quota *q, enum quota_state to)
 {
 	static const uint8_t allowed[] = {
-	    [QUOTA_TAKING] = 1 << QUOTA_HELD | 1 << QUOTA_CONTENDED | 1 << QUOTA_ABANDONED | 1 << QUOTA_UNSETTLED |
-			     1 << QUOTA_GONE,
+	    [QUOTA_TAKING] =
+		1 << QUOTA_HELD | 1 << QUOTA_CONTENDED | 1 << QUOTA_ABANDONED | 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
 	    [QUOTA_CONTENDED] = 1 << QUOTA_TAKING | 1 << QUOTA_GONE,
 	    [QUOTA_ABANDONED] = 1 << QUOTA_HELD | 1 << QUOTA_UNSETTLED | 1 << QUOTA_GONE,
 	    [QUOTA_HELD] = 1 << QUOTA_SETTLING | 1 << QUOTA_GONE,
@@ -325,8 +326,7 @@ static void add_limits(struct quota *q, const struct quota_ask *ask)
 						.cost = within(ask->tokens, 1, tokens)},
 			  "tokens a minute", ask->key);
 	if (day > 0) /* the last one: budget_of */
-		add_limit(q, QUOTA_DAY,
-			  &(struct cache_limit){.type = CACHE_BUDGET, .limit = day, .period_us = DAY_US},
+		add_limit(q, QUOTA_DAY, &(struct cache_limit){.type = CACHE_BUDGET, .limit = day, .period_us = DAY_US},
 			  "tokens a day", ask->key);
 }
 
@@ -362,8 +362,7 @@ static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask
 	return q;
 }
 
-int quota_take(struct quotas *qs, const struct quota_ask *asked, quota_done *done, void *ctx,
-	       struct quota **out)
+int quota_take(struct quotas *qs, const struct quota_ask *asked, quota_done *done, void *ctx, struct quota **out)
 {
 	*out = NULL;
 	if (qs->client == NULL || !is_limited(asked->key))
@@ -508,8 +507,8 @@ void quotas_dispose(struct quotas *qs)
 {
 	while (!list_empty(&qs->all)) {
 		struct quota *q = list_entry(qs->all.next, struct quota, node);
-		BUG_IF(q->state == QUOTA_HELD || q->state == QUOTA_TAKING || q->state == QUOTA_CONTENDED, "a quota is left in state %d",
-		       (int)q->state);
+		BUG_IF(q->state == QUOTA_HELD || q->state == QUOTA_TAKING || q->state == QUOTA_CONTENDED,
+		       "a quota is left in state %d", (int)q->state);
 		quota_free(q);
 	}
 	BUG_IF(qs->n_waiting != 0, "%zu quotas wait after the last has gone", qs->n_waiting);

@@ -57,9 +57,9 @@ struct quotas {
 	struct list all; /* struct quota */
 	struct deadline_list renewals, retries;
 	struct deadline_list contention;
-	struct list contenders; /* those that wait for what others hold, in the order of asking */
+	struct list contenders;        /* those that wait for what others hold, in the order of asking */
 	size_t n_waiting, n_unsettled; /* n_waiting: for the store */
-	uint64_t run_ns;  /* of the run that goes on */
+	uint64_t run_ns;               /* of the run that goes on */
 };
 
 /* client NULL: nothing is limited. 0, SL_ENOMEM. */
@@ -82,10 +82,10 @@ struct quota_ask {
 enum quota_limit { QUOTA_REQUESTS, QUOTA_SUBJECT, QUOTA_TOKENS, QUOTA_DAY, QUOTA_N_LIMITS };
 
 struct quota_result {
-	int code;      /* negative: the store gave no answer; not admitted */
+	int code; /* negative: the store gave no answer; not admitted */
 	bool admitted;
-	bool degraded; /* Redis failed; by this gateway's share */
-	bool contended; /* not admitted: others held in reserve what it needs, for all the time it waited */
+	bool degraded;   /* Redis failed; by this gateway's share */
+	bool contended;  /* not admitted: others held in reserve what it needs, for all the time it waited */
 	int64_t granted; /* tokens, of the day; INT64_MAX: no such limit */
 	struct quota_left {
 		int64_t limit; /* 0: there is none */
@@ -102,8 +102,7 @@ struct quota_result {
 typedef void quota_done(void *ctx, struct quota *q, const struct quota_result *r);
 
 /* 1: nothing is limited, *out is NULL and done will not come: go on. 0: done will. SL_ENOMEM. */
-int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx,
-	       struct quota **out);
+int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx, struct quota **out);
 /* The same, but nothing is charged: how much is left. done gets no answer that could be refused; q goes
  * when it returns. */
 int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, void *ctx, struct quota **out);
@@ -142,8 +141,7 @@ struct quota_text {
 /* The header fields that r means, x-ratelimit-{limit,remaining,reset}-{requests,tokens} and, when it
  * refuses, retry-after, retry-after-ms and x-should-retry. Of the two limits on tokens the one that is
  * scarcer, or that refuses. Their number; values point into text. */
-size_t quota_fields(const struct quota_result *r, struct quota_text *text,
-		    struct http_field out[QUOTA_MAX_FIELDS]);
+size_t quota_fields(const struct quota_result *r, struct quota_text *text, struct http_field out[QUOTA_MAX_FIELDS]);
 /* A time as Go writes durations: "0s", "12ms", "1.5s", "6m0s", "1h0m0s"; rounded up to milliseconds. */
 void quota_duration(int64_t us, char *out, size_t size);
 /* A request was refused by its key's concurrency, of which nothing else is known here. */

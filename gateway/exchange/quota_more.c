@@ -18,8 +18,7 @@ static void charge_part(struct quota *q);
 /* Of those of its key that wait on this thread only the first asks the store. */
 static struct quota *first_contender(struct quotas *qs, uint64_t tenant)
 {
-	list_each(it, &qs->contenders)
-	{
+	list_each(it, &qs->contenders) {
 		struct quota *q = list_entry(it, struct quota, contender);
 		if (q->tenant == tenant)
 			return q;
@@ -149,7 +148,8 @@ static void charge_part(struct quota *q)
 
 void quota_extend(struct quota *q, int64_t used, int64_t want, uint64_t wait_ms, quota_done *done, void *ctx)
 {
-	BUG_IF(q->state != QUOTA_HELD || q->extending || budget_of(q) == NULL, "more is asked for in state %d", (int)q->state);
+	BUG_IF(q->state != QUOTA_HELD || q->extending || budget_of(q) == NULL, "more is asked for in state %d",
+	       (int)q->state);
 	cache_cancel(&q->op); /* a renewal: this is one as well */
 	deadline_cancel(&q->due);
 	q->extending = true;

@@ -16,7 +16,16 @@
 
 enum { QUOTA_CONTENTION_MS = 100 };
 
-enum quota_state { QUOTA_TAKING, QUOTA_CONTENDED, QUOTA_ABANDONED, QUOTA_HELD, QUOTA_SETTLING, QUOTA_UNSETTLED, QUOTA_PEEKING, QUOTA_GONE };
+enum quota_state {
+	QUOTA_TAKING,
+	QUOTA_CONTENDED,
+	QUOTA_ABANDONED,
+	QUOTA_HELD,
+	QUOTA_SETTLING,
+	QUOTA_UNSETTLED,
+	QUOTA_PEEKING,
+	QUOTA_GONE
+};
 
 struct quota {
 	struct cache_op op;
@@ -28,15 +37,15 @@ struct quota {
 	enum quota_limit which[QUOTA_N_LIMITS]; /* the items in order */
 	size_t n;
 	int64_t requests, tokens; /* as they were asked for */
-	int64_t want, least; /* of the day */
+	int64_t want, least;      /* of the day */
 	int64_t used;
 	uint64_t tenant;
-	int64_t charged;     /* of it, already */
-	int64_t charging;    /* of it, under way */
-	bool extending;      /* HELD: done waits for more */
-	uint64_t until_ns;   /* it waits for what others hold */
+	int64_t charged;       /* of it, already */
+	int64_t charging;      /* of it, under way */
+	bool extending;        /* HELD: done waits for more */
+	uint64_t until_ns;     /* it waits for what others hold */
 	struct list contender; /* in quotas.contenders */
-	bool local; /* taken from this gateway's share */
+	bool local;            /* taken from this gateway's share */
 	unsigned retries;
 	quota_done *done;
 	void *ctx;

@@ -77,8 +77,7 @@ static void add_left(struct writer *w, const struct quota_left *l, const char *c
 	add_duration(w, names[2], l->reset_us);
 }
 
-size_t quota_fields(const struct quota_result *r, struct quota_text *text,
-		    struct http_field out[QUOTA_MAX_FIELDS])
+size_t quota_fields(const struct quota_result *r, struct quota_text *text, struct http_field out[QUOTA_MAX_FIELDS])
 {
 	static const char *const requests[] = {"x-ratelimit-limit-requests", "x-ratelimit-remaining-requests",
 					       "x-ratelimit-reset-requests"};
@@ -127,8 +126,11 @@ void quota_refuse(struct exchange *x, const struct quota_result *r)
 	}
 	quota_duration(r->retry_after_us, wait, sizeof wait);
 	if (r->contended) {
-		exchange_error(x, &e, "Rate limit reached: what is left of %lld %s for this key is reserved by its requests that "
-			       "run. Please try again in %s.", limit, names[r->refused_by].what, wait);
+		exchange_error(
+		    x, &e,
+		    "Rate limit reached: what is left of %lld %s for this key is reserved by its requests that "
+		    "run. Please try again in %s.",
+		    limit, names[r->refused_by].what, wait);
 		return;
 	}
 	exchange_error(x, &e, "Rate limit reached: %lld %s for this key. Please try again in %s.", limit,

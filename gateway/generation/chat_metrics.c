@@ -14,16 +14,18 @@ enum { MAX_TIERS = 16, NAME_BYTES = 64 };
 static const double ttft_bounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30};
 static const double itl_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
 
-static struct metric ttft = {.kind = METRIC_HISTOGRAM, .name = "sluice_ttft_seconds",
+static struct metric ttft = {.kind = METRIC_HISTOGRAM,
+			     .name = "sluice_ttft_seconds",
 			     .help = "Time from the end of a request's body to its first token",
-			     .n_buckets = sizeof ttft_bounds / sizeof ttft_bounds[0], .bounds = ttft_bounds,
+			     .n_buckets = sizeof ttft_bounds / sizeof ttft_bounds[0],
+			     .bounds = ttft_bounds,
 			     .scale = 1e-9};
-#define ITL(is_paced)                                                                                        \
-	{                                                                                                    \
-		.kind = METRIC_HISTOGRAM, .name = "sluice_itl_seconds",                                      \
+#define ITL(is_paced)                                                                                         \
+	{                                                                                                     \
+		.kind = METRIC_HISTOGRAM, .name = "sluice_itl_seconds",                                       \
 		.help = "Time between two arrivals of tokens of one choice, without waits for a slow reader", \
 		.labels = "paced=\"" is_paced "\"", .n_buckets = sizeof itl_bounds / sizeof itl_bounds[0],    \
-		.bounds = itl_bounds, .scale = 1e-9                                                          \
+		.bounds = itl_bounds, .scale = 1e-9                                                           \
 	}
 static struct metric itl[2] = {ITL("false"), ITL("true")};
 
@@ -56,8 +58,10 @@ static void add_row(const char *tier)
 			*p = '_';
 	snprintf(r->prompt_labels, sizeof r->prompt_labels, "tier=\"%s\",kind=\"prompt\"", label);
 	snprintf(r->completion_labels, sizeof r->completion_labels, "tier=\"%s\",kind=\"completion\"", label);
-	r->prompt = (struct metric){.kind = METRIC_COUNTER, .name = "sluice_tokens_total",
-				    .labels = r->prompt_labels, .help = "Tokens of chat requests, by tier"};
+	r->prompt = (struct metric){.kind = METRIC_COUNTER,
+				    .name = "sluice_tokens_total",
+				    .labels = r->prompt_labels,
+				    .help = "Tokens of chat requests, by tier"};
 	r->completion = r->prompt;
 	r->completion.labels = r->completion_labels;
 	metric_register(&r->prompt);

@@ -35,20 +35,20 @@ enum {
 	READ_BYTES = 64 << 10,
 	BACKOFF_MIN_MS = 20,
 	BACKOFF_MAX_MS = 500,
-	HELLO_MS = 2000,    /* connect and HELLO together */
-	PING_MS = 1000,     /* silent for that long: ask */
-	DEAD_MS = 3000,     /* silent for that long: gone */
+	HELLO_MS = 2000, /* connect and HELLO together */
+	PING_MS = 1000,  /* silent for that long: ask */
+	DEAD_MS = 3000,  /* silent for that long: gone */
 	TICK_MS = 250,
 	FIRST_SLOTS = 64,
 	CONTEXT_BYTES = 256, /* of a listener's context, what a token's frame uses */
-	SOON = 3,    /* so many frames ahead what a frame needs is fetched */
-	SOONER = 6,  /* and the context that tells what that is */
+	SOON = 3,            /* so many frames ahead what a frame needs is fetched */
+	SOONER = 6,          /* and the context that tells what that is */
 };
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
 
 struct sequence {
-	uint64_t id; /* 0: empty slot */
+	uint64_t id;                          /* 0: empty slot */
 	const struct link_listener *listener; /* NULL: abandoned */
 	void (*stopped)(void *ctx);           /* of an abandoned one */
 	void *ctx;
@@ -58,18 +58,18 @@ struct sequence {
 
 struct engine_link {
 	struct gw_thread *t;
-	char path[sizeof ((struct sockaddr_un *)0)->sun_path];
+	char path[sizeof((struct sockaddr_un *)0)->sun_path];
 	enum link_state state;
 	int fd;
 	struct event *readable, *writable, *tick, *retry;
 	struct gw_deferred flush;
 	struct sl_buf in, out;
 	unsigned backoff_ms;
-	uint64_t ticked_ns; /* last tick */
+	uint64_t ticked_ns;          /* last tick */
 	uint64_t heard_ns, since_ns; /* last byte from the engine; start of CONNECTING */
 	bool want_write;
 	bool overrun; /* a frame found no room: the link goes down at the end of the turn */
-	bool told; /* the log has the reason why the link is down */
+	bool told;    /* the log has the reason why the link is down */
 	uint64_t next_id;
 	struct sequence *slots; /* n_slots, a power of two */
 	size_t n_slots, n_seqs;
@@ -381,7 +381,8 @@ static size_t gather(struct engine_link *l)
 		const struct sequence *s = seq_find(l, h.id);
 		uint32_t lane = s != NULL ? s->lane : 0;
 		bool tell = s != NULL && s->listener != NULL;
-		if (!frame_order_add(&l->order, lane, (uint32_t)used, tell ? s->listener->soon : NULL, tell ? s->ctx : NULL))
+		if (!frame_order_add(&l->order, lane, (uint32_t)used, tell ? s->listener->soon : NULL,
+				     tell ? s->ctx : NULL))
 			break;
 		used += PROTO_HEAD_BYTES + h.length;
 	}
@@ -533,10 +534,7 @@ static void on_flush(struct gw_deferred *d)
 		write_out(l);
 }
 
-static void flush_soon(struct engine_link *l)
-{
-	gw_defer(l->t, &l->flush);
-}
+static void flush_soon(struct engine_link *l) { gw_defer(l->t, &l->flush); }
 
 /* ---- coming up ---- */
 
@@ -608,8 +606,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	}
 }
 
-int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out,
-		       struct sl_err *err)
+int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err)
 {
 	struct engine_link *l = sl_zalloc(sizeof *l);
 	if (l == NULL)
@@ -720,8 +717,8 @@ static bool has_room(const struct engine_link *l, struct proto_str prompt, uint8
 	return l->out.len + prompt.n <= (size_t)OUT_MAX - (size_t)OUT_KEPT * (1u + (unsigned)line_of(priority));
 }
 
-int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
-		       const struct link_listener *listener, void *ctx, uint64_t *id)
+int engine_link_submit(struct engine_link *l, const struct proto_submit *req, const struct link_listener *listener,
+		       void *ctx, uint64_t *id)
 {
 	if (l->state != LINK_UP)
 		return SL_ECLOSED;

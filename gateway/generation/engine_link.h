@@ -23,10 +23,10 @@ struct link_listener {
 	void (*on_tokens)(void *ctx, const struct proto_tokens *m);
 	void (*on_choice)(void *ctx, const struct proto_choice *m); /* one of several has ended */
 	void (*on_done)(void *ctx, const struct proto_done *m);
-	void (*on_lost)(void *ctx); /* the engine has gone */
+	void (*on_lost)(void *ctx);                                     /* the engine has gone */
 	void (*on_verified)(void *ctx, const struct proto_verified *m); /* NULL: it was given no tokens */
-	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing. Where
-	 * it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
+	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing.
+	 * Where it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
 	void (*soon)(const void *ctx);
 };
 
@@ -39,8 +39,7 @@ struct link_model {
 	uint64_t tokenizer; /* models with the same one mean the same by a token's id; 0: unknown */
 };
 
-int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out,
-		       struct sl_err *err);
+int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);
 /* Every sequence is told on_lost first. */
 void engine_link_destroy(struct engine_link *l);
 
@@ -67,8 +66,8 @@ void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), vo
 /* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when the link is down,
  * SL_ELIMIT when too much is waiting to be written. The listener and ctx are borrowed until the
  * sequence's end or engine_link_forget. */
-int engine_link_submit(struct engine_link *l, const struct proto_submit *req,
-		       const struct link_listener *listener, void *ctx, uint64_t *id);
+int engine_link_submit(struct engine_link *l, const struct proto_submit *req, const struct link_listener *listener,
+		       void *ctx, uint64_t *id);
 /* Frames of it that come together with others are told together with those of the same lane (frame_order.h), and
  * behind each lane's its output goes out (gw_run_output). 0, and at first: of none. */
 void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane);

@@ -26,7 +26,8 @@ bool frame_order_add(struct frame_order *o, uint32_t lane, uint32_t at, void (*s
 	o->frames[n] = (struct ordered_frame){.soon = soon, .ctx = ctx, .at = at, .next = FRAME_ORDER_NONE};
 	uint32_t place = place_of(o, lane);
 	if (o->table[place] == 0) {
-		o->lanes[o->n_lanes] = (struct ordered_lane){.lane = lane, .first = (uint16_t)n, .place = (uint16_t)place};
+		o->lanes[o->n_lanes] =
+		    (struct ordered_lane){.lane = lane, .first = (uint16_t)n, .place = (uint16_t)place};
 		o->table[place] = (uint16_t)++o->n_lanes;
 	} else {
 		o->frames[o->lanes[o->table[place] - 1].last].next = n;

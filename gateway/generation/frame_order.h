@@ -22,7 +22,7 @@ struct frame_order {
 		void (*soon)(const void *ctx);
 		const void *ctx;
 		uint32_t at;
-		uint32_t next;    /* of its lane: an index, or FRAME_ORDER_NONE */
+		uint32_t next; /* of its lane: an index, or FRAME_ORDER_NONE */
 	} frames[FRAME_ORDER_MAX];
 	struct ordered_lane {
 		uint32_t lane;

@@ -51,8 +51,8 @@ struct record {
 /* A choice: when its last tokens came, and its end, after so many tokens of all. */
 struct choice_end {
 	uint64_t token_ns; /* 0: none yet, or the engine was out of credit since */
-	uint8_t finish; /* 0: not yet */
-	uint8_t why;    /* enum proto_length_why */
+	uint8_t finish;    /* 0: not yet */
+	uint8_t why;       /* enum proto_length_why */
 	uint64_t after;
 };
 
@@ -72,19 +72,19 @@ struct generation {
 	uint32_t window;
 	struct choice_end *ends; /* [n_choices]; &only for one */
 	struct choice_end only;
-	struct sl_buf text;   /* of tokens first … end - 1 */
-	uint64_t text_base;   /* absolute offset of the text's first byte, modulo 2^32 in the records */
+	struct sl_buf text;         /* of tokens first … end - 1 */
+	uint64_t text_base;         /* absolute offset of the text's first byte, modulo 2^32 in the records */
 	struct foresight foresight; /* of its subscribers */
 	/* Of tokens that tell their pieces and rivals. */
 	struct sl_buf pieces; /* of the same tokens, where they were asked for */
 	uint64_t pieces_base;
 	struct proto_id_f32 *tops; /* [ring_size][n_top] */
 	/* Shared. */
-	struct twin_log *shared;     /* counted, while it is told; NULL: it is not shared */
-	struct twin_reader *reader;  /* of one that joined, until the end */
+	struct twin_log *shared;         /* counted, while it is told; NULL: it is not shared */
+	struct twin_reader *reader;      /* of one that joined, until the end */
 	const struct gen_source *source; /* of one that is fed, until the end */
 	void *source_ctx;
-	uint64_t reported;           /* how far it has gone, for the one it joined */
+	uint64_t reported; /* how far it has gone, for the one it joined */
 	struct gw_deferred feed;
 	/* At the beginning and at the end. */
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
@@ -98,20 +98,32 @@ struct generation {
 };
 
 static struct metric state_gauges[] = {
-    [GEN_SUBMITTED] = {.kind = METRIC_GAUGE, .name = "sluice_generations", .labels = "state=\"submitted\"",
+    [GEN_SUBMITTED] = {.kind = METRIC_GAUGE,
+		       .name = "sluice_generations",
+		       .labels = "state=\"submitted\"",
 		       .help = "Generations that exist, by state"},
-    [GEN_QUEUED] = {.kind = METRIC_GAUGE, .name = "sluice_generations", .labels = "state=\"queued\"",
+    [GEN_QUEUED] = {.kind = METRIC_GAUGE,
+		    .name = "sluice_generations",
+		    .labels = "state=\"queued\"",
 		    .help = "Generations that exist, by state"},
-    [GEN_RUNNING] = {.kind = METRIC_GAUGE, .name = "sluice_generations", .labels = "state=\"running\"",
+    [GEN_RUNNING] = {.kind = METRIC_GAUGE,
+		     .name = "sluice_generations",
+		     .labels = "state=\"running\"",
 		     .help = "Generations that exist, by state"},
 };
 
 static struct metric end_counters[] = {
-    [GEN_FINISHED] = {.kind = METRIC_COUNTER, .name = "sluice_generations_ended_total", .labels = "how=\"finished\"",
+    [GEN_FINISHED] = {.kind = METRIC_COUNTER,
+		      .name = "sluice_generations_ended_total",
+		      .labels = "how=\"finished\"",
 		      .help = "Generations that ended"},
-    [GEN_FAILED] = {.kind = METRIC_COUNTER, .name = "sluice_generations_ended_total", .labels = "how=\"failed\"",
+    [GEN_FAILED] = {.kind = METRIC_COUNTER,
+		    .name = "sluice_generations_ended_total",
+		    .labels = "how=\"failed\"",
 		    .help = "Generations that ended"},
-    [GEN_CANCELLED] = {.kind = METRIC_COUNTER, .name = "sluice_generations_ended_total", .labels = "how=\"cancelled\"",
+    [GEN_CANCELLED] = {.kind = METRIC_COUNTER,
+		       .name = "sluice_generations_ended_total",
+		       .labels = "how=\"cancelled\"",
 		       .help = "Generations that ended"},
 };
 
@@ -135,10 +147,7 @@ static void gen_set_state(struct generation *g, enum gen_state to)
 		metric_add(&state_gauges[to], 1);
 }
 
-static bool is_final(const struct generation *g)
-{
-	return g->state >= GEN_FINISHED;
-}
+static bool is_final(const struct generation *g) { return g->state >= GEN_FINISHED; }
 
 /* A subscriber may leave in its own call, not make another leave. */
 static void tell_all(struct generation *g, bool queued)
@@ -177,8 +186,10 @@ static void leave_log(struct generation *g)
 /* message: a literal. */
 static void fail(struct generation *g, enum proto_error error, const char *message)
 {
-	g->done = (struct proto_done){.finish = PROTO_FINISH_ERROR, .error = (uint8_t)error,
-				      .n_prompt = g->queued.n_prompt, .n_completion = (uint32_t)g->end,
+	g->done = (struct proto_done){.finish = PROTO_FINISH_ERROR,
+				      .error = (uint8_t)error,
+				      .n_prompt = g->queued.n_prompt,
+				      .n_completion = (uint32_t)g->end,
 				      .message = {.at = message, .n = strlen(message)}};
 	end_shared(g, &g->done);
 	leave_log(g);
@@ -334,9 +345,13 @@ static int append(struct generation *g, const struct proto_tokens *m)
 		for (int k = 0; left.n > 0 && k <= m->n_top; k++)
 			proto_piece_next(&left);
 		for (uint8_t k = 0; k < g->n_top; k++)
-			g->tops[(size_t)slot * g->n_top + k] = k < m->n_top ? proto_top_at(m, i, k) : (struct proto_id_f32){.v = -INFINITY};
-		g->ring[slot] = (struct record){.text_end = (uint32_t)at, .pieces_end = (uint32_t)(pieces_end - left.n),
-						.logprob = t.logprob, .id = t.id, .choice = m->choice};
+			g->tops[(size_t)slot * g->n_top + k] =
+			    k < m->n_top ? proto_top_at(m, i, k) : (struct proto_id_f32){.v = -INFINITY};
+		g->ring[slot] = (struct record){.text_end = (uint32_t)at,
+						.pieces_end = (uint32_t)(pieces_end - left.n),
+						.logprob = t.logprob,
+						.id = t.id,
+						.choice = m->choice};
 	}
 	return 0;
 }
@@ -357,8 +372,8 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	struct generation *g = ctx;
 	if (is_final(g))
 		return;
-	if (g->state != GEN_RUNNING || (!g->joined && !g->fed && m->n > g->credited - g->end) || m->choice >= g->n_choices ||
-	    m->n_top > g->n_top) {
+	if (g->state != GEN_RUNNING || (!g->joined && !g->fed && m->n > g->credited - g->end) ||
+	    m->choice >= g->n_choices || m->n_top > g->n_top) {
 		forget(g);
 		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
 		return;
@@ -491,16 +506,16 @@ bool gen_has_twins(const struct generation *g)
 	return g->shared != NULL && twin_log_readers(g->shared, &most) > 0;
 }
 
-void gen_follow_twins(struct generation *g)
-{
-	g->follows = true;
-}
+void gen_follow_twins(struct generation *g) { g->follows = true; }
 
 void gen_end_twins(struct generation *g, enum proto_finish finish)
 {
 	static const char gone[] = "The answer that this one shared was ended.";
-	struct proto_done done = {.finish = (uint8_t)finish, .n_prompt = g->queued.n_prompt, .n_cached = g->queued.n_cached,
-				  .n_completion = (uint32_t)g->end, .message = {"", 0}};
+	struct proto_done done = {.finish = (uint8_t)finish,
+				  .n_prompt = g->queued.n_prompt,
+				  .n_cached = g->queued.n_cached,
+				  .n_completion = (uint32_t)g->end,
+				  .message = {"", 0}};
 	if (finish == PROTO_FINISH_ERROR) {
 		done.error = PROTO_ERR_OVERLOADED;
 		done.message = (struct proto_str){gone, sizeof gone - 1};
@@ -508,10 +523,7 @@ void gen_end_twins(struct generation *g, enum proto_finish finish)
 	end_shared(g, &done);
 }
 
-static bool has_room(const struct generation *g)
-{
-	return g->end - g->first < g->window;
-}
+static bool has_room(const struct generation *g) { return g->end - g->first < g->window; }
 
 /* As much of the log as there is room for: as if the engine had said it. */
 static void feed(struct generation *g)
@@ -525,7 +537,9 @@ static void feed(struct generation *g)
 		case TWIN_TOKENS: on_tokens(g, &ev.u.tokens); break;
 		case TWIN_CHOICE: on_choice(g, &ev.u.choice); break;
 		case TWIN_DONE: on_done(g, &ev.u.done); break;
-		case TWIN_LOST: fail(g, PROTO_ERR_OVERLOADED, "This reader was too slow for the answer that it shared."); break;
+		case TWIN_LOST:
+			fail(g, PROTO_ERR_OVERLOADED, "This reader was too slow for the answer that it shared.");
+			break;
 		}
 	}
 }
@@ -579,8 +593,8 @@ int gen_join(struct gw_thread *t, struct twin_log *log, const struct proto_submi
 	return 0;
 }
 
-int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
-	      struct subscriber *first, struct generation **out)
+int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens, struct subscriber *first,
+	      struct generation **out)
 {
 	struct generation *g = generation_create(t, req, window_tokens);
 	if (g == NULL)
@@ -659,8 +673,7 @@ static void begins_at(const struct generation *g, uint64_t index, uint32_t *text
 	*pieces = index == g->first ? 0 : before->pieces_end - (uint32_t)g->pieces_base;
 }
 
-bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens,
-	      struct gen_chunk *out)
+bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens, struct gen_chunk *out)
 {
 	if (s->next_token >= g->end)
 		return false;
@@ -673,7 +686,10 @@ bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t m
 			break;
 		end = r->text_end - (uint32_t)g->text_base;
 	}
-	*out = (struct gen_chunk){.first_token = s->next_token, .n_tokens = n, .choice = choice, .n_bytes = end - from,
+	*out = (struct gen_chunk){.first_token = s->next_token,
+				  .n_tokens = n,
+				  .choice = choice,
+				  .n_bytes = end - from,
 				  .text = g->text.len > 0 ? (const char *)buf_data(&g->text) + from : ""};
 	return true;
 }
@@ -685,10 +701,12 @@ void gen_token_at(const struct generation *g, uint64_t index, struct gen_token *
 	uint32_t text, pieces;
 	begins_at(g, index, &text, &pieces);
 	const char *all = g->pieces.len > 0 ? (const char *)buf_data(&g->pieces) : "";
-	*out = (struct gen_token){
-	    .id = r->id, .logprob = r->logprob, .n_bytes = r->text_end - (uint32_t)g->text_base - text,
-	    .pieces = {all + pieces, r->pieces_end - (uint32_t)g->pieces_base - pieces},
-	    .tops = g->n_top > 0 ? g->tops + (size_t)slot_of(g, index) * g->n_top : NULL, .n_top = g->n_top};
+	*out = (struct gen_token){.id = r->id,
+				  .logprob = r->logprob,
+				  .n_bytes = r->text_end - (uint32_t)g->text_base - text,
+				  .pieces = {all + pieces, r->pieces_end - (uint32_t)g->pieces_base - pieces},
+				  .tops = g->n_top > 0 ? g->tops + (size_t)slot_of(g, index) * g->n_top : NULL,
+				  .n_top = g->n_top};
 }
 
 enum proto_finish gen_choice_end(const struct generation *g, const struct subscriber *s, uint8_t i)

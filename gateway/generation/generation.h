@@ -70,8 +70,8 @@ struct gen_token {
 };
 
 /* Submits to the thread's engine link and subscribes `first`. SL_ECLOSED: no engine; SL_ELIMIT. */
-int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
-	      struct subscriber *first, struct generation **out);
+int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens, struct subscriber *first,
+	      struct generation **out);
 /* Right after gen_start: what it says is told together with others of that lane (engine_link_lane). */
 void gen_lane(struct generation *g, uint32_t lane);
 /* What its subscribers will touch with each of its tokens, to add to. */
@@ -86,8 +86,8 @@ int gen_join(struct gw_thread *t, struct twin_log *log, const struct proto_submi
 /* What feeds a generation that has no sequence of its own, by gen_told. */
 struct gen_source {
 	void (*credit)(void *ctx, uint32_t n_tokens); /* it wants so many more tokens; feed nothing from here */
-	/* Nobody wants anything more; feed nothing from here on. Takes hold (NULL: none): it is released when the engine
-	 * is done. Not called after gen_told.on_done; may be called from within the others. */
+	/* Nobody wants anything more; feed nothing from here on. Takes hold (NULL: none): it is released when the
+	 * engine is done. Not called after gen_told.on_done; may be called from within the others. */
 	void (*leave)(void *ctx, struct http_hold *hold);
 };
 /* What the source tells: ctx is the generation. Not on_verified. */
@@ -126,8 +126,7 @@ uint64_t gen_seed(const struct generation *g);
 
 /* The next run of whole tokens at s->next_token, at most max_tokens, all of one choice. False: nothing
  * there. Does not move the cursor. */
-bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens,
-	      struct gen_chunk *out);
+bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens, struct gen_chunk *out);
 /* Token `index`, which a chunk has just told of. */
 void gen_token_at(const struct generation *g, uint64_t index, struct gen_token *out);
 /* Why choice i ended, once it has and s is past its last token; 0 before. */

@@ -40,7 +40,7 @@ struct twin_log {
 	void (*moved)(void *ctx);
 	void *moved_ctx;
 	bool posted;
-	bool whole;    /* its beginning is there */
+	bool whole; /* its beginning is there */
 	bool is_queued, ended;
 	uint64_t seed;
 	struct proto_queued queued;
@@ -68,10 +68,10 @@ struct twin_reader {
 
 static atomic_size_t all_bytes;
 
-static struct metric bytes_kept = {.kind = METRIC_GAUGE, .name = "sluice_twins_bytes",
-				   .help = "Bytes kept of answers that twins may join"};
-static struct metric readers_lost = {.kind = METRIC_COUNTER, .name = "sluice_twins_lost_total",
-				     .help = "Twins that were too slow for what they shared"};
+static struct metric bytes_kept = {
+    .kind = METRIC_GAUGE, .name = "sluice_twins_bytes", .help = "Bytes kept of answers that twins may join"};
+static struct metric readers_lost = {
+    .kind = METRIC_COUNTER, .name = "sluice_twins_lost_total", .help = "Twins that were too slow for what they shared"};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
@@ -303,14 +303,19 @@ static void add(struct twin_log *log, const struct piece *p, const void *records
 
 void twin_log_tokens(struct twin_log *log, const struct proto_tokens *m)
 {
-	const struct piece p = {.kind = TWIN_TOKENS, .choice = m->choice, .n_top = m->n_top, .n = m->n,
-				.n_text = (uint32_t)m->text.n, .n_pieces = (uint32_t)m->pieces.all.n};
+	const struct piece p = {.kind = TWIN_TOKENS,
+				.choice = m->choice,
+				.n_top = m->n_top,
+				.n = m->n,
+				.n_text = (uint32_t)m->text.n,
+				.n_pieces = (uint32_t)m->pieces.all.n};
 	add(log, &p, m->records, m->text.at, m->pieces.all.at);
 }
 
 void twin_log_choice(struct twin_log *log, const struct proto_choice *m)
 {
-	const struct piece p = {.kind = TWIN_CHOICE, .choice = m->choice, .finish = m->finish, .length_why = m->length_why};
+	const struct piece p = {
+	    .kind = TWIN_CHOICE, .choice = m->choice, .finish = m->finish, .length_why = m->length_why};
 	add(log, &p, NULL, NULL, NULL);
 }
 
@@ -361,8 +366,7 @@ static void on_wake(struct gw_thread *t, struct gw_message *m)
 		rd->ready(rd->ctx);
 }
 
-int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx,
-	      struct twin_reader **out)
+int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx, struct twin_reader **out)
 {
 	struct twin_reader *rd = sl_zalloc(sizeof *rd);
 	if (rd == NULL)
@@ -405,7 +409,10 @@ static void tell_tokens(const struct twin_reader *rd, const struct piece *p, str
 {
 	size_t n_records = (size_t)p->n * (12 + 8 * (size_t)p->n_top);
 	const uint8_t *at = buf_data(&rd->piece);
-	*out = (struct proto_tokens){.n = p->n, .choice = p->choice, .n_top = p->n_top, .records = at,
+	*out = (struct proto_tokens){.n = p->n,
+				     .choice = p->choice,
+				     .n_top = p->n_top,
+				     .records = at,
 				     .text = {(const char *)at + n_records, p->n_text}};
 	out->pieces.all = (struct proto_str){(const char *)at + n_records + p->n_text, p->n_pieces};
 }
@@ -437,7 +444,8 @@ void twin_next(struct twin_reader *rd, struct twin_event *out)
 	if (out->kind == TWIN_TOKENS)
 		tell_tokens(rd, &p, &out->u.tokens);
 	else if (out->kind == TWIN_CHOICE)
-		out->u.choice = (struct proto_choice){.choice = p.choice, .finish = p.finish, .length_why = p.length_why};
+		out->u.choice =
+		    (struct proto_choice){.choice = p.choice, .finish = p.finish, .length_why = p.length_why};
 }
 
 uint64_t twin_seed(struct twin_reader *rd)

@@ -52,8 +52,7 @@ unsigned twin_log_readers(struct twin_log *log, uint64_t *most);
 
 /* From the beginning; ready(ctx) is called on t, from its loop, when there is more, and once soon. Takes
  * a reference of its own. SL_ERANGE: the beginning is not there any more, or it has failed; SL_ENOMEM. */
-int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx,
-	      struct twin_reader **out);
+int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx, struct twin_reader **out);
 
 enum twin_kind {
 	TWIN_NOTHING, /* at the moment */

@@ -34,10 +34,7 @@ static inline void deadline_list_init(struct deadline_list *l, uint64_t after_ms
 }
 
 /* Of waits that begin from now on. */
-static inline void deadline_list_set(struct deadline_list *l, uint64_t after_ms)
-{
-	l->after_ns = after_ms * NS_PER_MS;
-}
+static inline void deadline_list_set(struct deadline_list *l, uint64_t after_ms) { l->after_ns = after_ms * NS_PER_MS; }
 
 static inline void deadline_init(struct deadline *d, void (*fire)(struct deadline *d))
 {

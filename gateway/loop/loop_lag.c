@@ -10,9 +10,12 @@
 enum { EVERY_MS = 100 };
 
 static const double bounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5};
-static struct metric lag = {.kind = METRIC_HISTOGRAM, .name = "sluice_gateway_loop_lag_seconds",
+static struct metric lag = {.kind = METRIC_HISTOGRAM,
+			    .name = "sluice_gateway_loop_lag_seconds",
 			    .help = "How late a thread's timers fire",
-			    .n_buckets = sizeof bounds / sizeof bounds[0], .bounds = bounds, .scale = 1e-9};
+			    .n_buckets = sizeof bounds / sizeof bounds[0],
+			    .bounds = bounds,
+			    .scale = 1e-9};
 
 static void register_it(void) { metric_register(&lag); }
 

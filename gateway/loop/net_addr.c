@@ -53,10 +53,7 @@ bool net_addr_known(const struct net_addr *a)
 	return !net_addr_equal(a, &none);
 }
 
-bool net_addr_equal(const struct net_addr *a, const struct net_addr *b)
-{
-	return memcmp(a->b, b->b, sizeof a->b) == 0;
-}
+bool net_addr_equal(const struct net_addr *a, const struct net_addr *b) { return memcmp(a->b, b->b, sizeof a->b) == 0; }
 
 struct net_addr net_addr_group(const struct net_addr *a)
 {

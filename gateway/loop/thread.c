@@ -69,8 +69,7 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
 	struct mail *m = mailbox_take_all(&t->inbox);
 	while (m != NULL) {
 		struct mail *next = m->next;
-		struct gw_message *msg =
-		    (struct gw_message *)(void *)((char *)m - offsetof(struct gw_message, mail));
+		struct gw_message *msg = (struct gw_message *)(void *)((char *)m - offsetof(struct gw_message, mail));
 		msg->run(t, msg);
 		m = next;
 	}
@@ -87,8 +86,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 		return sl_errf(err, SL_EIO, "no descriptor for a thread's inbox");
 	t->base = event_base_new();
 	if (t->base != NULL)
-		t->inbox_event =
-		    event_new(t->base, t->inbox.wake_fd, EV_READ | EV_PERSIST, on_inbox, t);
+		t->inbox_event = event_new(t->base, t->inbox.wake_fd, EV_READ | EV_PERSIST, on_inbox, t);
 	if (t->inbox_event == NULL || event_add(t->inbox_event, NULL) != 0 ||
 	    gw_timers_init(&t->timers, t->base) != 0) {
 		if (t->inbox_event != NULL)

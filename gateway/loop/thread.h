@@ -33,8 +33,8 @@ struct gw_deferred {
 };
 
 struct gw_thread {
-	int index; /* 0 … n_threads - 1 */
-	const struct gw_config *cfg; /* the newest; a reload changes it between two events */
+	int index;                    /* 0 … n_threads - 1 */
+	const struct gw_config *cfg;  /* the newest; a reload changes it between two events */
 	struct gw_snapshot *snapshot; /* that cfg is of; NULL: a thread without a process, in tests */
 	struct event_base *base;
 	struct mailbox inbox; /* struct gw_message: from other threads */

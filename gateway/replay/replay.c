@@ -40,16 +40,16 @@ struct replay_log {
 	pthread_mutex_t lock; /* for all below */
 	int refs;
 	bool ended, in_directory;
-	bool ahead;  /* a copy: there may be more where it comes from */
-	bool deleted; /* by its tenant */
-	bool broken; /* it did not come to where its readers were */
+	bool ahead;                   /* a copy: there may be more where it comes from */
+	bool deleted;                 /* by its tenant */
+	bool broken;                  /* it did not come to where its readers were */
 	uint64_t ended_ns, lonely_ns; /* since when nobody reads; 0: somebody does */
 	struct gw_thread *home;       /* NULL: the owner has let go */
 	void (*stop)(void *ctx);
 	void *stop_ctx;
 	struct sl_buf bytes;
-	uint64_t first, base;  /* number of the first event there, and its absolute offset */
-	uint64_t *ends;        /* [n] absolute */
+	uint64_t first, base; /* number of the first event there, and its absolute offset */
+	uint64_t *ends;       /* [n] absolute */
 	size_t n, cap;
 	struct sl_buf snapshot;
 	struct replay_usage usage;
@@ -72,10 +72,10 @@ struct replay_reader {
 	bool posted, closed;
 };
 
-static struct metric logs_open = {.kind = METRIC_GAUGE, .name = "sluice_replay_logs",
-				  .help = "Event streams kept to be read again"};
-static struct metric bytes_kept = {.kind = METRIC_GAUGE, .name = "sluice_replay_bytes",
-				   .help = "Bytes of event streams kept to be read again"};
+static struct metric logs_open = {
+    .kind = METRIC_GAUGE, .name = "sluice_replay_logs", .help = "Event streams kept to be read again"};
+static struct metric bytes_kept = {
+    .kind = METRIC_GAUGE, .name = "sluice_replay_bytes", .help = "Bytes of event streams kept to be read again"};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
@@ -606,8 +606,8 @@ int replay_read(struct replay_log *log, struct gw_thread *t, uint64_t from, bool
 	struct replay_reader *rd = sl_zalloc(sizeof *rd);
 	if (rd == NULL)
 		return SL_ENOMEM;
-	*rd = (struct replay_reader){.message = {.run = on_wake}, .log = log, .t = t, .ready = ready, .ctx = ctx,
-				     .event = from, .ids = ids};
+	*rd = (struct replay_reader){
+	    .message = {.run = on_wake}, .log = log, .t = t, .ready = ready, .ctx = ctx, .event = from, .ids = ids};
 	pthread_mutex_lock(&log->lock);
 	if (from == REPLAY_NEXT)
 		rd->event = from = log->first + log->n;
@@ -635,8 +635,9 @@ static size_t prefix_of(const struct replay_reader *rd, char out[PREFIX_BYTES])
 {
 	if (!rd->ids)
 		return 0;
-	int n = rd->begun ? snprintf(out, PREFIX_BYTES, "id: %llu\n", (unsigned long long)rd->event)
-			  : snprintf(out, PREFIX_BYTES, "retry: %d\nid: %llu\n", RETRY_MS, (unsigned long long)rd->event);
+	int n = rd->begun
+		    ? snprintf(out, PREFIX_BYTES, "id: %llu\n", (unsigned long long)rd->event)
+		    : snprintf(out, PREFIX_BYTES, "retry: %d\nid: %llu\n", RETRY_MS, (unsigned long long)rd->event);
 	return (size_t)n;
 }
 

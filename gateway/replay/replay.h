@@ -19,8 +19,8 @@
 
 #include "gateway/loop/thread.h"
 
-struct replay;        /* all logs of the process */
-struct replay_log;    /* counted references */
+struct replay;     /* all logs of the process */
+struct replay_log; /* counted references */
 struct replay_reader;
 
 enum { REPLAY_MAX_ID = 64 };

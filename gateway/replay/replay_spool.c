@@ -47,12 +47,12 @@ struct spool {
 	struct cache_op op;
 	struct gw_timer timer;
 	struct sl_buf head;
-	uint64_t next;  /* the first event that the store does not have */
+	uint64_t next;   /* the first event that the store does not have */
 	uint32_t n_sent; /* events of the append on its way; 0: the end */
 	bool background, ended, given_up, unwritten;
-	bool rewrite;    /* head is to take the place of what is there */
-	bool rewriting;  /* and is on its way */
-	bool outdated;   /* and a newer one has come meanwhile */
+	bool rewrite;                 /* head is to take the place of what is there */
+	bool rewriting;               /* and is on its way */
+	bool outdated;                /* and a newer one has come meanwhile */
 	void (*rewritten)(void *ctx); /* NULL: nobody waits for that */
 	void *rewritten_ctx;
 	void (*begun)(void *ctx); /* the same of HEAD and RUN */
@@ -187,7 +187,8 @@ static void put_run(struct spool *sp)
 	int n = snprintf(text, sizeof text, "%c %016llx %s", sp->background ? 'b' : 'r', (unsigned long long)sp->tenant,
 			 replay_id(sp->log));
 	replay_owner_key(&key, REPLAY_RUN, sp->store->owner, replay_id(sp->log));
-	cache_put(sp->store->cache, &sp->op, &key, REPLAY_VERSION, text, (size_t)n, replay_run_ms(sp->store->app), on_put);
+	cache_put(sp->store->cache, &sp->op, &key, REPLAY_VERSION, text, (size_t)n, replay_run_ms(sp->store->app),
+		  on_put);
 }
 
 static void on_deleted(struct cache_op *op, const struct cache_result *r)
@@ -208,7 +209,8 @@ static void delete_key(struct spool *sp)
 	if (sp->stage == SPOOL_UNRUN)
 		replay_owner_key(&key, REPLAY_RUN, sp->store->owner, replay_id(sp->log));
 	else
-		replay_key(&key, sp->stage == SPOOL_UNEVENTS ? REPLAY_EVENTS : REPLAY_HEAD, sp->tenant, replay_id(sp->log));
+		replay_key(&key, sp->stage == SPOOL_UNEVENTS ? REPLAY_EVENTS : REPLAY_HEAD, sp->tenant,
+			   replay_id(sp->log));
 	cache_delete(sp->store->cache, &sp->op, &key, on_deleted);
 }
 
@@ -263,8 +265,8 @@ static void append(struct spool *sp)
 		rc = SL_ELIMIT;
 	replay_key(&key, REPLAY_EVENTS, sp->tenant, replay_id(sp->log));
 	if (rc == 0)
-		cache_log_append(sp->store->cache, &sp->op, &key, sp->next, sp->n_sent > 0 ? sp->n_sent : 1, buf_data(&batch),
-				 batch.len, events_ttl_ms(sp), on_appended);
+		cache_log_append(sp->store->cache, &sp->op, &key, sp->next, sp->n_sent > 0 ? sp->n_sent : 1,
+				 buf_data(&batch), batch.len, events_ttl_ms(sp), on_appended);
 	buf_dispose(&batch);
 	if (rc == SL_ENOMEM)
 		failed(sp);
@@ -323,7 +325,8 @@ static void on_timer(struct gw_timer *timer)
 	struct spool *sp = list_entry(timer, struct spool, timer);
 	if (cache_op_busy(&sp->op) || sp->given_up)
 		return;
-	if (sp->stage == SPOOL_EVENTS && !sp->ended && !sp->rewrite && replay_next(sp->log) > sp->next && replay_store_up(sp->store))
+	if (sp->stage == SPOOL_EVENTS && !sp->ended && !sp->rewrite && replay_next(sp->log) > sp->next &&
+	    replay_store_up(sp->store))
 		append(sp);
 	else
 		run(sp);
@@ -331,8 +334,8 @@ static void on_timer(struct gw_timer *timer)
 
 /* ---- the owner ---- */
 
-struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_t tenant, uint64_t from, const void *head,
-			 size_t n_head, bool background)
+struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_t tenant, uint64_t from,
+			 const void *head, size_t n_head, bool background)
 {
 	struct spool *sp = replay_store_on(s) ? sl_zalloc(sizeof *sp) : NULL;
 	if (sp == NULL)

@@ -23,22 +23,27 @@
 
 enum { LEAST_NOTES_MS = 50, SOON_MS = 20, HOUR_MS = 3600 * 1000, PLACE_BYTES = 160, STAT_BYTES = 1024 };
 
-struct metric replay_m_spools = {.kind = METRIC_GAUGE, .name = "sluice_replay_spools",
-				 .help = "Event streams that are being written to the store"};
-struct metric replay_m_failures = {.kind = METRIC_COUNTER, .name = "sluice_replay_store_failures_total",
+struct metric replay_m_spools = {
+    .kind = METRIC_GAUGE, .name = "sluice_replay_spools", .help = "Event streams that are being written to the store"};
+struct metric replay_m_failures = {.kind = METRIC_COUNTER,
+				   .name = "sluice_replay_store_failures_total",
 				   .help = "Writes of event streams that the store did not take at once"};
-struct metric replay_m_lost = {.kind = METRIC_COUNTER, .name = "sluice_replay_store_lost_total",
+struct metric replay_m_lost = {.kind = METRIC_COUNTER,
+			       .name = "sluice_replay_store_lost_total",
 			       .help = "Event streams that only this process has, because the store did not take them"};
-struct metric replay_m_follows = {.kind = METRIC_GAUGE, .name = "sluice_replay_follows",
+struct metric replay_m_follows = {.kind = METRIC_GAUGE,
+				  .name = "sluice_replay_follows",
 				  .help = "Event streams of other gateways that are read here"};
-struct metric replay_m_continued = {.kind = METRIC_COUNTER, .name = "sluice_replay_continued_total",
+struct metric replay_m_continued = {.kind = METRIC_COUNTER,
+				    .name = "sluice_replay_continued_total",
 				    .help = "Answers of dead gateways that were gone on with here"};
-struct metric replay_m_uncontinued = {.kind = METRIC_COUNTER, .name = "sluice_replay_uncontinued_total",
+struct metric replay_m_uncontinued = {.kind = METRIC_COUNTER,
+				      .name = "sluice_replay_uncontinued_total",
 				      .help = "Answers of dead gateways that could not be gone on with"};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	struct metric *const all[] = {&replay_m_spools, &replay_m_failures, &replay_m_lost,
+	struct metric *const all[] = {&replay_m_spools,  &replay_m_failures,  &replay_m_lost,
 				      &replay_m_follows, &replay_m_continued, &replay_m_uncontinued};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		metric_register(all[i]);
@@ -189,7 +194,8 @@ static void on_beat(struct gw_timer *timer)
 	if (cache_op_busy(&s->lease_op) || cache_op_busy(&s->gateway_op) || !up)
 		return;
 	replay_lease_key(&key, gateway_name);
-	cache_put(s->cache, &s->lease_op, &key, REPLAY_VERSION, lease_text, strlen(lease_text), REPLAY_LEASE_MS, on_renewed);
+	cache_put(s->cache, &s->lease_op, &key, REPLAY_VERSION, lease_text, strlen(lease_text), REPLAY_LEASE_MS,
+		  on_renewed);
 	int n = snprintf(text, sizeof text, "%s %lld %lld", gateway_name, (long long)s->app->t->cfg->threads,
 			 (long long)clock_unix_s());
 	cache_key_make(&key, CACHE_REPLAY, "gateways", gateway_name, strlen(gateway_name));
@@ -299,8 +305,10 @@ void replay_store_destroy(struct replay_store *s)
 	if (s == NULL)
 		return;
 	BUG_IF(!list_empty(&s->follows), "a copy of a stream outlives its store");
-	list_each_safe(it, next, &s->spools) spool_stop((struct spool *)(void *)it);
-	list_each_safe(it, next, &s->errands) errand_free(list_entry(it, struct errand, node));
+	list_each_safe(it, next, &s->spools)
+		spool_stop((struct spool *)(void *)it);
+	list_each_safe(it, next, &s->errands)
+		errand_free(list_entry(it, struct errand, node));
 	gw_timer_stop(&s->app->t->timers, &s->beat);
 	gw_timer_stop(&s->app->t->timers, &s->notes);
 	cache_cancel(&s->lease_op);
@@ -314,9 +322,6 @@ bool replay_store_busy(const struct replay_store *s)
 	return s != NULL && replay_store_up(s) && (s->n_spools > 0 || !list_empty(&s->errands));
 }
 
-bool replay_store_on(const struct replay_store *s)
-{
-	return s != NULL && s->app->t->cfg->resume.store;
-}
+bool replay_store_on(const struct replay_store *s) { return s != NULL && s->app->t->cfg->resume.store; }
 
 const char *replay_store_owner(const struct replay_store *s) { return s->owner; }

@@ -71,8 +71,8 @@ struct spool;
 
 /* Of log, from event number `from` on (what is before is there). head: copied; background: it is gone on with
  * unasked however late. NULL: no memory, or not on. */
-struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_t tenant, uint64_t from, const void *head,
-			 size_t n_head, bool background);
+struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_t tenant, uint64_t from,
+			 const void *head, size_t n_head, bool background);
 /* What is needed to go on with it has become more: head (copied) takes the place of what was written. done(ctx) is
  * called once, from the loop, when the store has it or has not taken it (then it is tried again), but not after
  * spool_end or spool_leave. False: it is not written. */

@@ -30,10 +30,7 @@ struct replay_store {
 extern struct metric replay_m_spools, replay_m_failures, replay_m_lost, replay_m_follows, replay_m_continued,
     replay_m_uncontinued;
 
-static inline bool replay_store_up(const struct replay_store *s)
-{
-	return cache_client_state(s->cache) == CACHE_IS_UP;
-}
+static inline bool replay_store_up(const struct replay_store *s) { return cache_client_state(s->cache) == CACHE_IS_UP; }
 
 void spool_stop(struct spool *sp);
 bool spool_is_noted(struct spool *sp, const void *digest);

@@ -58,8 +58,11 @@ static int get_role(struct writer *w, const json_t *m, enum role *out)
 	static const struct {
 		const char *name;
 		enum role role;
-	} roles[] = {{"system", ROLE_SYSTEM},	    {"developer", ROLE_SYSTEM}, {"user", ROLE_USER},
-		     {"assistant", ROLE_ASSISTANT}, {"tool", ROLE_TOOL}};
+	} roles[] = {{"system", ROLE_SYSTEM},
+		     {"developer", ROLE_SYSTEM},
+		     {"user", ROLE_USER},
+		     {"assistant", ROLE_ASSISTANT},
+		     {"tool", ROLE_TOOL}};
 	const json_t *v = request_get(m, "role");
 	if (v == NULL)
 		return request_missing(w->e, at(w, "role"));
@@ -73,11 +76,12 @@ static int get_role(struct writer *w, const json_t *m, enum role *out)
 		}
 	const char *param = at(w, "role");
 	if (strcmp(role, "function") == 0)
-		return request_bad(w->e, "unsupported_value", param,
-				   "Unsupported value: '%s' is 'function', and only 'tool' is supported by this version.",
-				   param);
+		return request_bad(
+		    w->e, "unsupported_value", param,
+		    "Unsupported value: '%s' is 'function', and only 'tool' is supported by this version.", param);
 	return request_bad(w->e, "invalid_value", param,
-			   "Invalid value for '%s': '%.*s'. Supported values are 'system', 'developer', 'user', 'assistant' and 'tool'.",
+			   "Invalid value for '%s': '%.*s'. Supported values are 'system', 'developer', 'user', "
+			   "'assistant' and 'tool'.",
 			   param, request_quoted(v), role);
 }
 
@@ -124,8 +128,8 @@ static int put_parts(struct writer *w, const json_t *parts, enum role role)
 	struct sl_buf text;
 	int rc = 0;
 	if (json_array_size(parts) == 0)
-		return request_bad(w->e, "invalid_value", at(w, "content"),
-				   "Invalid value for '%s': it has no parts.", at(w, "content"));
+		return request_bad(w->e, "invalid_value", at(w, "content"), "Invalid value for '%s': it has no parts.",
+				   at(w, "content"));
 	buf_init(&text, REQUEST_MAX_PROMPT);
 	for (size_t k = 0; k < json_array_size(parts) && rc == 0; k++) {
 		const json_t *v = NULL;
@@ -168,8 +172,8 @@ static int put_content(struct writer *w, const json_t *m, enum role role, bool m
 /* ---- calls of tools ---- */
 
 /* A member of a call that must be a string; `inside` is what is written before it. */
-static int put_call_string(struct writer *w, const json_t *object, const char *key, size_t k,
-			   const char *path, const char *inside)
+static int put_call_string(struct writer *w, const json_t *object, const char *key, size_t k, const char *path,
+			   const char *inside)
 {
 	char name[64];
 	const json_t *v = request_get(object, key);
@@ -193,9 +197,10 @@ static int put_call(struct writer *w, const json_t *call, size_t k)
 	if (type != NULL && !json_is_string(type))
 		return request_wrong_type(w->e, at(w, name), "a string", type);
 	if (type != NULL && strcmp(json_string_value(type), "function") != 0)
-		return request_bad(w->e, "unsupported_value", at(w, name),
-				   "Unsupported value: '%s' is '%.*s', and only 'function' is supported by this version.",
-				   at(w, name), request_quoted(type), json_string_value(type));
+		return request_bad(
+		    w->e, "unsupported_value", at(w, name),
+		    "Unsupported value: '%s' is '%.*s', and only 'function' is supported by this version.", at(w, name),
+		    request_quoted(type), json_string_value(type));
 	snprintf(name, sizeof name, "tool_calls[%zu].function", k);
 	if (function == NULL)
 		return request_missing(w->e, at(w, name));
@@ -233,8 +238,7 @@ static int get_calls(struct writer *w, const json_t *m, enum role role, const js
 		return 0;
 	if (role != ROLE_ASSISTANT)
 		return request_bad(w->e, "invalid_value", at(w, "tool_calls"),
-				   "Invalid '%s': only a message of the assistant has calls.",
-				   at(w, "tool_calls"));
+				   "Invalid '%s': only a message of the assistant has calls.", at(w, "tool_calls"));
 	*out = v;
 	return 0;
 }
@@ -288,12 +292,11 @@ static int put_message(struct writer *w, const json_t *m)
 		return request_wrong_type(w->e, w->param, "an object", m);
 	}
 	if ((rc = refuse_unbuilt(w, m)) != 0 || (rc = get_role(w, m, &role)) != 0 ||
-	    (rc = get_calls(w, m, role, &calls)) != 0 ||
-	    (w->i > 0 && (rc = buf_append_str(w->out, ",")) != 0) ||
+	    (rc = get_calls(w, m, role, &calls)) != 0 || (w->i > 0 && (rc = buf_append_str(w->out, ",")) != 0) ||
 	    (rc = buf_append_str(w->out, heads[role])) != 0 ||
 	    (rc = put_content(w, m, role,
-			      calls != NULL || (role == ROLE_ASSISTANT &&
-						request_get(m, "reasoning_content") != NULL))) != 0 ||
+			      calls != NULL ||
+				  (role == ROLE_ASSISTANT && request_get(m, "reasoning_content") != NULL))) != 0 ||
 	    (rc = put_member(w, m, "name", false)) != 0 ||
 	    (role == ROLE_ASSISTANT && (rc = put_member(w, m, "reasoning_content", false)) != 0) ||
 	    (role == ROLE_TOOL && (rc = put_member(w, m, "tool_call_id", true)) != 0) ||
@@ -310,8 +313,7 @@ int chat_messages_put(struct sl_buf *out, const json_t *messages, const struct r
 		return request_missing(e, "messages");
 	size_t n = json_array_size(messages);
 	if (n == 0)
-		return request_bad(e, "empty_array", "messages",
-				   "Invalid 'messages': at least one message is needed.");
+		return request_bad(e, "empty_array", "messages", "Invalid 'messages': at least one message is needed.");
 	if (n > l->messages)
 		return request_bad(e, "array_above_max_length", "messages",
 				   "Invalid 'messages': at most %zu messages, not %zu.", l->messages, n);

@@ -21,14 +21,13 @@ static int put_text(struct completion_request *r, const json_t *v, const char *p
 	size_t n = json_string_length(v);
 	if (n > REQUEST_MAX_PROMPT)
 		return request_too_long(SL_ELIMIT, param, e);
-	r->prompts[r->n_prompts++] = (struct completion_prompt){
-	    .kind = PROTO_PROMPT_TEXT, .text = {.at = json_string_value(v), .n = n}};
+	r->prompts[r->n_prompts++] =
+	    (struct completion_prompt){.kind = PROTO_PROMPT_TEXT, .text = {.at = json_string_value(v), .n = n}};
 	return request_check_text(v, param, e);
 }
 
 /* param: the array's own name. */
-static int put_tokens(struct completion_request *r, const json_t *ids, const char *param,
-		      struct request_error *e)
+static int put_tokens(struct completion_request *r, const json_t *ids, const char *param, struct request_error *e)
 {
 	size_t n = json_array_size(ids);
 	char at[80];
@@ -88,8 +87,8 @@ static void place_tokens(struct completion_request *r)
 	r->c.submit.prompt = r->prompts[0].text;
 }
 
-static int get_prompts(const struct request_values *values, struct completion_request *r, const struct request_limits *l,
-		       struct request_error *e)
+static int get_prompts(const struct request_values *values, struct completion_request *r,
+		       const struct request_limits *l, struct request_error *e)
 {
 	const json_t *v = values->at[VALUE_PROMPT];
 	const json_t *first = json_array_get(v, 0);
@@ -141,11 +140,13 @@ static int get_echo(const struct request_values *values, struct completion_reque
 	if (!r->echo)
 		return 0;
 	if ((r->c.submit.flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0)
-		return request_bad(e, "unsupported_parameter", "echo",
-				   "Unsupported parameter: 'echo' together with 'logprobs' is not supported by this version.");
+		return request_bad(
+		    e, "unsupported_parameter", "echo",
+		    "Unsupported parameter: 'echo' together with 'logprobs' is not supported by this version.");
 	if (r->prompts[0].kind == PROTO_PROMPT_TOKENS)
-		return request_bad(e, "unsupported_parameter", "echo",
-				   "Unsupported parameter: 'echo' of a prompt of tokens is not supported by this version.");
+		return request_bad(
+		    e, "unsupported_parameter", "echo",
+		    "Unsupported parameter: 'echo' of a prompt of tokens is not supported by this version.");
 	return 0;
 }
 

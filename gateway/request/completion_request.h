@@ -20,12 +20,12 @@ struct completion_prompt {
 };
 
 struct completion_request {
-	struct json_doc body;    /* owned; strings point into it */
-	struct request_common c; /* c.submit.prompt is the first of the prompts */
-	bool echo;               /* with prompts of text only, and without log probabilities */
+	struct json_doc body;              /* owned; strings point into it */
+	struct request_common c;           /* c.submit.prompt is the first of the prompts */
+	bool echo;                         /* with prompts of text only, and without log probabilities */
 	struct completion_prompt *prompts; /* owned; 1 … limits->prompts */
-	int n_prompts;           /* × best_of is at most limits->prompts or PROTO_MAX_CHOICES */
-	struct sl_buf tokens;    /* owned; what prompts of tokens point into */
+	int n_prompts;                     /* × best_of is at most limits->prompts or PROTO_MAX_CHOICES */
+	struct sl_buf tokens;              /* owned; what prompts of tokens point into */
 };
 
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose. */

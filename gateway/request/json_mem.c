@@ -81,10 +81,7 @@ static void json_mem_free(void *p)
 		sl_free(p);
 }
 
-void json_mem_install(void)
-{
-	json_set_alloc_funcs(json_mem_alloc, json_mem_free);
-}
+void json_mem_install(void) { json_set_alloc_funcs(json_mem_alloc, json_mem_free); }
 
 json_t *json_mem_load(const char *bytes, size_t n, size_t flags, json_error_t *where)
 {

@@ -20,7 +20,7 @@ json_t *json_mem_load(const char *bytes, size_t n, size_t flags, json_error_t *w
 /* A document that is read and then freed as a whole, which is quicker than freeing each of its values. Nothing of it
  * may be changed, or kept beyond it by json_incref. Any thread may read and free it. */
 struct json_doc {
-	json_t *root;		   /* NULL: empty */
+	json_t *root;              /* NULL: empty */
 	struct json_chunk *chunks; /* owned: what the values lie in; NULL: each lies by itself */
 };
 

@@ -22,8 +22,8 @@ static int get_model(const json_t *body, struct request_common *c, struct reques
 		return request_wrong_type(e, "model", "a string", v);
 	size_t n = json_string_length(v);
 	if (n == 0 || n > PROTO_MAX_NAME || strlen(json_string_value(v)) != n)
-		return request_bad(e, "invalid_value", "model",
-				   "Invalid value for 'model': a name has 1 to %d bytes.", PROTO_MAX_NAME);
+		return request_bad(e, "invalid_value", "model", "Invalid value for 'model': a name has 1 to %d bytes.",
+				   PROTO_MAX_NAME);
 	c->model = json_string_value(v);
 	return 0;
 }
@@ -81,8 +81,8 @@ static void get_sampling(const struct request_values *values, struct request_com
 		s->flags |= PROTO_SUBMIT_IGNORE_EOS;
 }
 
-static int get_max_tokens(const struct request_values *values, enum request_endpoint endpoint,
-			  struct request_common *c, struct request_error *e)
+static int get_max_tokens(const struct request_values *values, enum request_endpoint endpoint, struct request_common *c,
+			  struct request_error *e)
 {
 	const char *name = "max_tokens";
 	enum request_value which = VALUE_MAX_TOKENS;
@@ -101,8 +101,8 @@ static int get_max_tokens(const struct request_values *values, enum request_endp
 	c->submit.min_tokens = (uint32_t)get_int(values, VALUE_MIN_TOKENS, 0);
 	if (c->has_max_tokens && c->submit.min_tokens > c->max_tokens)
 		return request_bad(e, "invalid_value", "min_tokens",
-				   "Invalid value for 'min_tokens': %u is more than '%s' (%u).",
-				   c->submit.min_tokens, name, c->max_tokens);
+				   "Invalid value for 'min_tokens': %u is more than '%s' (%u).", c->submit.min_tokens,
+				   name, c->max_tokens);
 	return 0;
 }
 
@@ -115,8 +115,7 @@ static int get_choices(const struct request_values *values, enum request_endpoin
 	int64_t n = get_int(values, VALUE_N, 1), best_of = get_int(values, VALUE_BEST_OF, n);
 	if (best_of < n)
 		return request_bad(e, "invalid_value", "best_of",
-				   "Invalid value for 'best_of': %d is less than 'n' (%d).", (int)best_of,
-				   (int)n);
+				   "Invalid value for 'best_of': %d is less than 'n' (%d).", (int)best_of, (int)n);
 	if (best_of > n && c->stream)
 		return request_bad(e, "invalid_value", "best_of",
 				   "Invalid value for 'best_of': when 'stream' is true it can't be more than 'n'.");
@@ -142,9 +141,8 @@ static int check_count(const json_t *v, const char *param, size_t most, struct r
 {
 	if (json_array_size(v) <= most)
 		return 0;
-	return request_bad(e, "array_above_max_length", param,
-			   "Invalid '%s': it has at most %zu elements, not %zu.", param, most,
-			   json_array_size(v));
+	return request_bad(e, "array_above_max_length", param, "Invalid '%s': it has at most %zu elements, not %zu.",
+			   param, most, json_array_size(v));
 }
 
 static int get_stops(const struct request_values *values, struct proto_submit *s, struct request_error *e)

@@ -66,9 +66,8 @@ static const char *type_name(const json_t *v)
 
 int request_wrong_type(struct request_error *e, const char *param, const char *want, const json_t *got)
 {
-	return request_bad(e, "invalid_type", param,
-			   "Invalid type for '%s': expected %s, but got %s instead.", param, want,
-			   type_name(got));
+	return request_bad(e, "invalid_type", param, "Invalid type for '%s': expected %s, but got %s instead.", param,
+			   want, type_name(got));
 }
 
 int request_out_of_range(struct request_error *e, const char *param, double lo, bool above, double hi, double got)
@@ -80,8 +79,7 @@ int request_out_of_range(struct request_error *e, const char *param, double lo, 
 
 int request_missing(struct request_error *e, const char *param)
 {
-	return request_bad(e, "missing_required_parameter", param, "Missing required parameter: '%s'.",
-			   param);
+	return request_bad(e, "missing_required_parameter", param, "Missing required parameter: '%s'.", param);
 }
 
 int request_refuse(struct request_error *e, const char *param)
@@ -134,12 +132,14 @@ static int refuse_number(const void *bytes, size_t n, const json_error_t *where,
 	char param[sizeof e->param];
 	size_t upto = where->position > 0 && (size_t)where->position < n ? (size_t)where->position : n;
 	json_where(bytes, upto, param, sizeof param);
-	return request_bad(e, "invalid_value", param, "Invalid value for '%s': the number is too large (line %d, column %d).", param,
-			   where->line, where->column);
+	return request_bad(e, "invalid_value", param,
+			   "Invalid value for '%s': the number is too large (line %d, column %d).", param, where->line,
+			   where->column);
 }
 
 /* v: what the parser made of the bytes. */
-static int check_parsed(const json_t *v, const void *bytes, size_t n, const json_error_t *where, struct request_error *e)
+static int check_parsed(const json_t *v, const void *bytes, size_t n, const json_error_t *where,
+			struct request_error *e)
 {
 	if (v == NULL && where->text[0] == '\0')
 		return SL_ENOMEM;
@@ -208,7 +208,7 @@ static const char *types_text(unsigned types, char *out, size_t room)
 		unsigned type;
 		const char *name;
 	} names[] = {{TYPE_BOOL, "a boolean"}, {TYPE_INT, "an integer"}, {TYPE_NUM, "a number"},
-		     {TYPE_STR, "a string"},   {TYPE_ARR, "an array"},	 {TYPE_OBJ, "an object"}};
+		     {TYPE_STR, "a string"},   {TYPE_ARR, "an array"},   {TYPE_OBJ, "an object"}};
 	size_t n = 0;
 	out[0] = '\0';
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -232,9 +232,8 @@ static int check_values(const struct request_field *f, const json_t *v, struct r
 	for (const char *p = f->values; *p != '\0'; p = strchr(p, ' ') + 1)
 		if ((size_t)(strchr(p, ' ') - p) == n && memcmp(p, s, n) == 0)
 			return 0;
-	return request_bad(e, "invalid_value", f->name,
-			   "Invalid value for '%s': '%.*s'. Supported values are: %.*s.", f->name,
-			   request_quoted(v), s, (int)strlen(f->values) - 1, f->values);
+	return request_bad(e, "invalid_value", f->name, "Invalid value for '%s': '%.*s'. Supported values are: %.*s.",
+			   f->name, request_quoted(v), s, (int)strlen(f->values) - 1, f->values);
 }
 
 static int check_members(const char *name, const json_t *object, enum request_endpoint endpoint,
@@ -307,8 +306,8 @@ bool request_text_fits(const json_t *string)
 int request_check_text(const json_t *string, const char *param, struct request_error *e)
 {
 	if (!request_text_fits(string))
-		return request_bad(e, "invalid_value", param,
-				   "Invalid value for '%s': it holds the character U+0000.", param);
+		return request_bad(e, "invalid_value", param, "Invalid value for '%s': it holds the character U+0000.",
+				   param);
 	return 0;
 }
 
@@ -328,8 +327,7 @@ int request_read_label(const json_t *v, const char *param, const char **out, str
 	size_t n = json_string_length(v);
 	if (n > REQUEST_MAX_LABEL)
 		return request_bad(e, "string_above_max_length", param,
-				   "Invalid '%s': it has at most %d bytes, not %zu.", param,
-				   REQUEST_MAX_LABEL, n);
+				   "Invalid '%s': it has at most %d bytes, not %zu.", param, REQUEST_MAX_LABEL, n);
 	if (n > 0)
 		*out = json_string_value(v);
 	return request_check_text(v, param, e);
@@ -350,16 +348,14 @@ int request_check_metadata(json_t *m, struct request_error *e)
 	json_t *v;
 	if (json_object_size(m) > MAX_METADATA)
 		return request_bad(e, "object_above_max_properties", "metadata",
-				   "Invalid 'metadata': at most %d pairs, not %zu.", MAX_METADATA,
-				   json_object_size(m));
+				   "Invalid 'metadata': at most %d pairs, not %zu.", MAX_METADATA, json_object_size(m));
 	json_object_foreach(m, key, v)
 	{
 		char param[96];
 		snprintf(param, sizeof param, "metadata.%s", key);
 		if (n_characters(key, strlen(key)) > MAX_METADATA_KEY)
 			return request_bad(e, "invalid_value", "metadata",
-					   "Invalid 'metadata': a key has at most %d characters.",
-					   MAX_METADATA_KEY);
+					   "Invalid 'metadata': a key has at most %d characters.", MAX_METADATA_KEY);
 		if (!json_is_string(v))
 			return request_wrong_type(e, param, "a string", v);
 		if (n_characters(json_string_value(v), json_string_length(v)) > MAX_METADATA_VALUE)
@@ -372,8 +368,7 @@ int request_check_metadata(json_t *m, struct request_error *e)
 
 bool request_is_empty(const json_t *v)
 {
-	return (json_is_array(v) && json_array_size(v) == 0) ||
-	       (json_is_object(v) && json_object_size(v) == 0);
+	return (json_is_array(v) && json_array_size(v) == 0) || (json_is_object(v) && json_object_size(v) == 0);
 }
 
 int request_too_long(int rc, const char *param, struct request_error *e)

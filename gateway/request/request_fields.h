@@ -22,10 +22,10 @@
 #include "gateway/request/request_table.h"
 
 struct request_limits {
-	size_t messages;   /* of a chat, or items of a response's input: at most */
-	size_t json_depth; /* nesting of the body */
-	size_t json_values; /* how much there is in it, json_measure; 0: no limit */
-	size_t prompts;    /* of a completion */
+	size_t messages;            /* of a chat, or items of a response's input: at most */
+	size_t json_depth;          /* nesting of the body */
+	size_t json_values;         /* how much there is in it, json_measure; 0: no limit */
+	size_t prompts;             /* of a completion */
 	enum cleanse_level cleanse; /* of users' messages: what their tier has */
 };
 
@@ -53,9 +53,9 @@ struct request_common {
 	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and what the tier says are
 	 * the caller's. */
 	struct proto_submit submit;
-	struct proto_id_f32 *bias; /* owned: what submit.logit_bias points to */
-	const char *user;          /* safety_identifier or user; NULL */
-	const char *cache_key;     /* prompt_cache_key; NULL */
+	struct proto_id_f32 *bias;     /* owned: what submit.logit_bias points to */
+	const char *user;              /* safety_identifier or user; NULL */
+	const char *cache_key;         /* prompt_cache_key; NULL */
 	struct cleanse_stats cleansed; /* users' messages, once the prompt is made */
 };
 
@@ -80,7 +80,8 @@ int request_quoted(const json_t *string);
 /* ---- reading: 0, SL_EINVAL with *e filled, SL_ENOMEM ---- */
 
 /* A JSON object of correct UTF-8 that is not too deep; *out is the caller's. */
-int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out, struct request_error *e);
+int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out,
+		       struct request_error *e);
 /* The same into a document, for who only reads it. */
 int request_parse_doc(const void *bytes, size_t n, const struct request_limits *l, struct json_doc *out,
 		      struct request_error *e);
@@ -100,7 +101,7 @@ int request_get_label(const json_t *object, const char *key, const char *param, 
 int request_read_label(const json_t *v, const char *param, const char **out, struct request_error *e);
 /* OpenAI's bounds on metadata: 16 pairs, keys of 64, values of 512 characters. */
 int request_check_metadata(json_t *metadata, struct request_error *e); /* NULL: none */
-bool request_is_empty(const json_t *v); /* an array or object without members */
+bool request_is_empty(const json_t *v);                                /* an array or object without members */
 /* What is wrong when a bounded buffer was too small (SL_ELIMIT); other codes stay. */
 int request_too_long(int rc, const char *param, struct request_error *e);
 

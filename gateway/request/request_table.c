@@ -19,8 +19,7 @@
 static bool is_empty(const json_t *v, const json_t *object)
 {
 	(void)object;
-	return (json_is_array(v) && json_array_size(v) == 0) ||
-	       (json_is_object(v) && json_object_size(v) == 0) ||
+	return (json_is_array(v) && json_array_size(v) == 0) || (json_is_object(v) && json_object_size(v) == 0) ||
 	       (json_is_string(v) && json_string_length(v) == 0);
 }
 
@@ -98,12 +97,18 @@ static bool only_text(const json_t *v, const json_t *object)
 
 /* ---- the rows ---- */
 
-#define HONOURED(name_, endpoints_, types_, ...)                                                    \
-	{.name = name_, .endpoints = endpoints_, .does = FIELD_HONOURED, .types = types_, __VA_ARGS__}
-#define IGNORED(name_, endpoints_, types_, ...)                                                     \
-	{.name = name_, .endpoints = endpoints_, .does = FIELD_IGNORED, .types = types_, __VA_ARGS__}
-#define REFUSED(name_, endpoints_, types_, harmless_)                                               \
-	{.name = name_, .endpoints = endpoints_, .does = FIELD_REFUSED, .types = types_, .harmless = harmless_}
+#define HONOURED(name_, endpoints_, types_, ...)                                                             \
+	{                                                                                                    \
+		.name = name_, .endpoints = endpoints_, .does = FIELD_HONOURED, .types = types_, __VA_ARGS__ \
+	}
+#define IGNORED(name_, endpoints_, types_, ...)                                                             \
+	{                                                                                                   \
+		.name = name_, .endpoints = endpoints_, .does = FIELD_IGNORED, .types = types_, __VA_ARGS__ \
+	}
+#define REFUSED(name_, endpoints_, types_, harmless_)                                                                 \
+	{                                                                                                             \
+		.name = name_, .endpoints = endpoints_, .does = FIELD_REFUSED, .types = types_, .harmless = harmless_ \
+	}
 #define RANGE(lo_, hi_) .lo = lo_, .hi = hi_
 #define ABOVE(lo_, hi_) .lo = lo_, .hi = hi_, .above = true
 

@@ -26,14 +26,10 @@ static const char *at(struct reader *r, const char *name)
 }
 
 /* Takes the reference. */
-static int set(json_t *o, const char *key, json_t *v)
-{
-	return json_object_set_new(o, key, v) == 0 ? 0 : SL_ENOMEM;
-}
+static int set(json_t *o, const char *key, json_t *v) { return json_object_set_new(o, key, v) == 0 ? 0 : SL_ENOMEM; }
 
 /* A string of an item; *out borrowed, NULL when it is absent and not needed. */
-static int get_string(struct reader *r, const json_t *o, const char *key, const char *name, bool needed,
-		      json_t **out)
+static int get_string(struct reader *r, const json_t *o, const char *key, const char *name, bool needed, json_t **out)
 {
 	*out = request_get(o, key);
 	if (*out == NULL)
@@ -81,8 +77,8 @@ static int new_part(const struct part_kind *kind, json_t *text, json_t **out)
 	return rc;
 }
 
-static int read_part(struct reader *r, const json_t *v, const char *key, size_t k,
-		     const struct part_kind *kinds, json_t **out)
+static int read_part(struct reader *r, const json_t *v, const char *key, size_t k, const struct part_kind *kinds,
+		     json_t **out)
 {
 	char name[64];
 	json_t *type, *text;
@@ -114,8 +110,7 @@ static int set_list(int rc, json_t *to, const char *key, json_t *list)
 }
 
 /* The parts at `key` into `to`. */
-static int copy_parts(struct reader *r, const json_t *v, const char *key, const struct part_kind *kinds,
-		      json_t *to)
+static int copy_parts(struct reader *r, const json_t *v, const char *key, const struct part_kind *kinds, json_t *to)
 {
 	json_t *list = json_array();
 	int rc = list != NULL ? 0 : SL_ENOMEM;
@@ -150,7 +145,8 @@ static int read_message(struct reader *r, const json_t *v, json_t *to)
 		known = known || strcmp(json_string_value(role), roles[i]) == 0;
 	if (rc == 0 && !known)
 		rc = request_bad(r->e, "invalid_value", at(r, "role"),
-				 "Invalid value for '%s': '%.*s'. Supported values are 'user', 'assistant', 'system' and 'developer'.",
+				 "Invalid value for '%s': '%.*s'. Supported values are 'user', 'assistant', 'system' "
+				 "and 'developer'.",
 				 at(r, "role"), request_quoted(role), json_string_value(role));
 	if (rc == 0)
 		rc = set(to, "role", json_incref(role));
@@ -167,8 +163,8 @@ static int read_message(struct reader *r, const json_t *v, json_t *to)
 		return request_wrong_type(r->e, at(r, "content"), "a string or an array of parts", content);
 	/* An answer may have ended before its first part. */
 	if (json_array_size(content) == 0 && kinds == input_parts)
-		return request_bad(r->e, "invalid_value", at(r, "content"),
-				   "Invalid value for '%s': it has no parts.", at(r, "content"));
+		return request_bad(r->e, "invalid_value", at(r, "content"), "Invalid value for '%s': it has no parts.",
+				   at(r, "content"));
 	return copy_parts(r, content, "content", kinds, to);
 }
 
@@ -245,8 +241,8 @@ static int item_kind_of(struct reader *r, const json_t *v, const struct item_kin
 			return 0;
 		}
 	return request_bad(r->e, "unsupported_value", at(r, "type"),
-			   "Unsupported value: '%s' is '%.*s', which is not supported by this version.",
-			   at(r, "type"), request_quoted(type), json_string_value(type));
+			   "Unsupported value: '%s' is '%.*s', which is not supported by this version.", at(r, "type"),
+			   request_quoted(type), json_string_value(type));
 }
 
 static int read_status(struct reader *r, const json_t *v, json_t *to)
@@ -259,9 +255,10 @@ static int read_status(struct reader *r, const json_t *v, json_t *to)
 		return set(to, "status", json_string("completed"));
 	const char *s = json_string_value(status);
 	if (strcmp(s, "completed") != 0 && strcmp(s, "incomplete") != 0 && strcmp(s, "in_progress") != 0)
-		return request_bad(r->e, "invalid_value", at(r, "status"),
-				   "Invalid value for '%s': '%.*s'. Supported values are 'in_progress', 'completed' and 'incomplete'.",
-				   at(r, "status"), request_quoted(status), s);
+		return request_bad(
+		    r->e, "invalid_value", at(r, "status"),
+		    "Invalid value for '%s': '%.*s'. Supported values are 'in_progress', 'completed' and 'incomplete'.",
+		    at(r, "status"), request_quoted(status), s);
 	return set(to, "status", json_incref(status));
 }
 
@@ -285,8 +282,7 @@ static int read_item(struct reader *r, const json_t *v, json_t *list)
 	return json_array_append_new(list, to) == 0 ? 0 : SL_ENOMEM;
 }
 
-int response_items_normalise(const json_t *items, const char *param, size_t most, json_t **out,
-			     struct request_error *e)
+int response_items_normalise(const json_t *items, const char *param, size_t most, json_t **out, struct request_error *e)
 {
 	struct reader r = {.name = param, .e = e};
 	size_t n = json_array_size(items);

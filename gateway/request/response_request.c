@@ -94,9 +94,8 @@ static int get_include(const struct request_values *values, struct response_requ
 {
 	static const char logprobs[] = "message.output_text.logprobs";
 	static const char *const nothing[] = {
-	    "code_interpreter_call.outputs", "computer_call_output.output.image_url",
-	    "file_search_call.results", "message.input_image.image_url",
-	    "reasoning.encrypted_content", "web_search_call.action.sources",
+	    "code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
+	    "message.input_image.image_url", "reasoning.encrypted_content",           "web_search_call.action.sources",
 	    "web_search_call.results",
 	};
 	const json_t *v = values->at[VALUE_INCLUDE];
@@ -149,8 +148,8 @@ static int get_input(const struct request_values *values, struct response_reques
 	return r->input != NULL ? 0 : SL_ENOMEM;
 }
 
-int response_request_parse(const void *bytes, size_t n, const struct request_limits *l,
-			   struct response_request *out, struct request_error *e)
+int response_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct response_request *out,
+			   struct request_error *e)
 {
 	*out = (struct response_request){0};
 	*e = (struct request_error){0};
@@ -200,8 +199,7 @@ static int put_history(struct response_request *r, struct sl_buf *out, const jso
 	return rc;
 }
 
-int response_messages(struct response_request *r, const json_t *history, struct sl_buf *out,
-		      struct request_error *e)
+int response_messages(struct response_request *r, const json_t *history, struct sl_buf *out, struct request_error *e)
 {
 	size_t n = 0;
 	*e = (struct request_error){0};

@@ -73,8 +73,7 @@ static bool usable(const struct paths *p)
 	buf_dispose(&certs);
 	buf_dispose(&keys);
 	if (cert != NULL && key != NULL)
-		ok = X509_check_private_key(cert, key) == 1 &&
-		     X509_cmp_time(X509_get0_notAfter(cert), &tomorrow) > 0 &&
+		ok = X509_check_private_key(cert, key) == 1 && X509_cmp_time(X509_get0_notAfter(cert), &tomorrow) > 0 &&
 		     X509_check_host(cert, "localhost", 0, 0, NULL) == 1;
 	X509_free(cert);
 	EVP_PKEY_free(key);
@@ -117,9 +116,8 @@ static X509 *make_certificate(EVP_PKEY *key)
 		  X509_gmtime_adj(X509_getm_notBefore(cert), -DAY_S) != NULL &&
 		  X509_gmtime_adj(X509_getm_notAfter(cert), (long)VALID_DAYS * DAY_S) != NULL &&
 		  X509_set_pubkey(cert, key) == 1 &&
-		  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-					     (const unsigned char *)"Sluice development", -1, -1,
-					     0) == 1 &&
+		  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"Sluice development", -1,
+					     -1, 0) == 1 &&
 		  X509_set_issuer_name(cert, name) == 1 &&
 		  add_extension(cert, NID_basic_constraints, "critical,CA:FALSE") &&
 		  add_extension(cert, NID_key_usage, "critical,digitalSignature") &&
@@ -168,8 +166,7 @@ static int write_pair(const struct paths *p, X509 *cert, EVP_PKEY *key, struct s
 		return 0;
 	unlink(cert_tmp);
 	unlink(key_tmp);
-	return sl_errf(err, SL_EIO, "%s: the development certificate cannot be written: %s", p->dir,
-		       strerror(e));
+	return sl_errf(err, SL_EIO, "%s: the development certificate cannot be written: %s", p->dir, strerror(e));
 }
 
 int gw_dev_cert_ensure(const char *state_dir, struct sl_err *err)
@@ -184,8 +181,7 @@ int gw_dev_cert_ensure(const char *state_dir, struct sl_err *err)
 		return rc;
 	EVP_PKEY *key = EVP_EC_gen("P-256");
 	X509 *cert = key != NULL ? make_certificate(key) : NULL;
-	rc = cert != NULL ? write_pair(&p, cert, key, err)
-			  : sl_errf(err, SL_EIO, "OpenSSL cannot make a certificate");
+	rc = cert != NULL ? write_pair(&p, cert, key, err) : sl_errf(err, SL_EIO, "OpenSSL cannot make a certificate");
 	X509_free(cert);
 	EVP_PKEY_free(key);
 	ERR_clear_error();

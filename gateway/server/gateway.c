@@ -22,8 +22,7 @@ static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
 	bool has_cert = cfg->cert_file != NULL && cfg->cert_file[0] != '\0';
 	bool has_key = cfg->key_file != NULL && cfg->key_file[0] != '\0';
 	if (has_cert != has_key)
-		return sl_errf(err, SL_EINVAL,
-			       "a certificate and its key are given together or not at all");
+		return sl_errf(err, SL_EINVAL, "a certificate and its key are given together or not at all");
 	if (!gateway_wants_dev_cert(cfg))
 		return 0;
 	int rc = gw_dev_cert_ensure(cfg->state_dir, err);
@@ -47,8 +46,7 @@ int gateway_check(const struct gw_config *cfg, struct sl_err *err)
 }
 
 /* The caller's reload with the certificate's place on top. */
-static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
-		struct sl_err *err)
+static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err)
 {
 	const struct gw_reload *inner = ctx;
 	int rc = inner->load(inner->ctx, now, out, err);
@@ -62,7 +60,7 @@ static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **o
 
 int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload)
 {
-	static const struct gw_app_ops ops = {app_create, app_destroy, app_ready,   app_busy,
+	static const struct gw_app_ops ops = {app_create, app_destroy, app_ready,  app_busy,
 					      &app_http,  app_prepare, app_reload, app_expire};
 	const struct gw_reload with_certificate = {load, (void *)(uintptr_t)reload};
 	struct sl_err err = {0};

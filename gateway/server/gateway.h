@@ -14,8 +14,7 @@ struct gw_snapshot;
 struct gw_reload {
 	/* On SIGHUP, on the main thread: 0 and a snapshot that differs from now in nothing that threads
 	 * can't take; or one line in *err, and the old one goes on. */
-	int (*load)(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
-		    struct sl_err *err);
+	int (*load)(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err);
 	void *ctx;
 };
 

@@ -51,7 +51,14 @@
 #include "gateway/transport/tls_context.h"
 #include "gateway/transport/transport.h"
 
-enum { POLL_MS = 100, BEAT_LEAST_MS = 20, STORE_WAIT_MS = 2000, LAST_WORDS_MS = 300, RESTART_WAIT_MS = 1000, RESTART_LOOK_MS = 5 };
+enum {
+	POLL_MS = 100,
+	BEAT_LEAST_MS = 20,
+	STORE_WAIT_MS = 2000,
+	LAST_WORDS_MS = 300,
+	RESTART_WAIT_MS = 1000,
+	RESTART_LOOK_MS = 5
+};
 
 enum worker_state { WORKER_STARTING, WORKER_SERVING, WORKER_FAILED, WORKER_ENDED };
 
@@ -111,8 +118,7 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 
 static struct timeval in_ms(uint64_t ms)
 {
-	return (struct timeval){.tv_sec = (time_t)(ms / 1000),
-				.tv_usec = (suseconds_t)(ms % 1000 * 1000)};
+	return (struct timeval){.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000)};
 }
 
 static void on_drain_expired(evutil_socket_t fd, short what, void *arg)
@@ -204,8 +210,7 @@ static int begin_accepting(struct worker *w)
 
 static void reload_worker(struct gw_thread *t, struct gw_message *m)
 {
-	struct reload_message *r =
-	    (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
+	struct reload_message *r = (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
 	struct gw_snapshot *before = t->snapshot;
 	t->snapshot = r->next;
 	t->cfg = &r->next->cfg;
@@ -220,8 +225,7 @@ static void reload_worker(struct gw_thread *t, struct gw_message *m)
 static int start_serving(struct worker *w)
 {
 	struct gw_thread *t = &w->t;
-	struct timeval every =
-	    in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2 : BEAT_LEAST_MS);
+	struct timeval every = in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2 : BEAT_LEAST_MS);
 	int rc = cache_client_create(w->store, t->base, &t->cache);
 	if (rc != 0)
 		return sl_errf(&w->err, rc, "no client of the store: %s", sl_code_name(rc));
@@ -313,9 +317,7 @@ static void set_phase(struct process *p, enum phase to)
 	p->phase = to;
 	for (int64_t i = 0; i < p->n_started; i++) {
 		struct worker *w = &p->workers[i];
-		gw_post(&w->t, to == REPLACED   ? &w->replace_msg
-			       : to == DRAINING ? &w->drain_msg
-						: &w->stop_msg);
+		gw_post(&w->t, to == REPLACED ? &w->replace_msg : to == DRAINING ? &w->drain_msg : &w->stop_msg);
 	}
 }
 
@@ -439,8 +441,8 @@ static int reload_certificates(struct process *p, const struct gw_config *cfg, s
 	return rc;
 }
 
-static int prepare_reload(struct process *p, struct gw_snapshot **next,
-			  struct reload_message ***messages, struct sl_err *err)
+static int prepare_reload(struct process *p, struct gw_snapshot **next, struct reload_message ***messages,
+			  struct sl_err *err)
 {
 	int rc = p->reload->load(p->reload->ctx, p->now, next, err);
 	if (rc != 0)
@@ -545,8 +547,7 @@ static int prepare_start(struct process *p)
 	return rc == SL_ENOMEM ? 1 : GATEWAY_EXIT_CONFIG;
 }
 
-int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *ops,
-			   const struct gw_reload *reload)
+int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *ops, const struct gw_reload *reload)
 {
 	struct process p = {.ops = ops, .reload = reload, .now = first};
 	sigset_t set, before;

@@ -41,8 +41,7 @@ enum { GATEWAY_EXIT_CONFIG = 78 };
  * certificate's files if there is an https listener. A second signal cuts the drain short. SIGUSR2:
  * another process has taken over the listeners; the drain may last upgrade_drain_ms. SIGHUP: reload
  * (NULL: told in the log and nothing done). Takes first. */
-int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *ops,
-			   const struct gw_reload *reload);
+int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *ops, const struct gw_reload *reload);
 /* The same without reloads. cfg is copied. */
 int gateway_serve(const struct gw_config *cfg, const struct gw_app_ops *ops);
 

@@ -31,10 +31,10 @@ enum {
 	AGAIN_MS = 250, /* after the store did not answer */
 	PAUSE_MS = 50,
 	PATIENCE_MS = 5000,
-	UNKNOWN_MS = 2000, /* the store is asked for that long; not at all while it is known to be down */
+	UNKNOWN_MS = 2000,  /* the store is asked for that long; not at all while it is known to be down */
 	LETTING_MS = 30000, /* then the lease has ended by itself */
 	STORING_MS = 600000,
-	LAST_MS = 2000, /* both, while the process ends */
+	LAST_MS = 2000,          /* both, while the process ends */
 	MOST_STORING = 16 << 20, /* bytes that wait for the store, of a thread */
 	DEFAULT_VALUE_BYTES = 1 << 20,
 };
@@ -63,21 +63,26 @@ struct idempotent {
 	struct cache_op op;
 	struct cache_key key;
 	struct event *timer;
-	uint64_t since_ns;       /* it has been in its state */
-	bool asked;              /* the store may hold `mine` */
+	uint64_t since_ns;           /* it has been in its state */
+	bool asked;                  /* the store may hold `mine` */
 	struct running mine, theirs; /* its lease; the one that it takes over */
 	struct twin_digest retry;
 	struct twin_claim claim; /* its own, or the one it joins */
 	struct twin_name *name;
-	struct sl_buf kept;      /* a record; empty: not kept any more */
+	struct sl_buf kept; /* a record; empty: not kept any more */
 };
 
-static struct metric replays = {.kind = METRIC_COUNTER, .name = "sluice_idempotent_replays_total",
+static struct metric replays = {.kind = METRIC_COUNTER,
+				.name = "sluice_idempotent_replays_total",
 				.help = "Repeated requests that got the answer of the first"};
-static struct metric unknown = {.kind = METRIC_COUNTER, .name = "sluice_idempotent_unknown_total",
-				.help = "Requests refused because the store did not tell the state of their Idempotency-Key"};
-static struct metric unstored = {.kind = METRIC_GAUGE, .name = "sluice_idempotent_unstored_bytes",
-				 .help = "Bytes of answers to requests with an Idempotency-Key that the store has yet to take"};
+static struct metric unknown = {
+    .kind = METRIC_COUNTER,
+    .name = "sluice_idempotent_unknown_total",
+    .help = "Requests refused because the store did not tell the state of their Idempotency-Key"};
+static struct metric unstored = {
+    .kind = METRIC_GAUGE,
+    .name = "sluice_idempotent_unstored_bytes",
+    .help = "Bytes of answers to requests with an Idempotency-Key that the store has yet to take"};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
@@ -148,11 +153,14 @@ static bool is_unknown(const struct cache_result *r) { return r->code != 0 || r-
 
 static bool is_done(const struct cache_result *r) { return r->values[0].p == NULL && r->values[0].i == 1; }
 
-static void change(struct idempotent *i, const struct running *want, bool absent, const void *to, size_t n, uint64_t ttl_ms,
-		   cache_done *done)
+static void change(struct idempotent *i, const struct running *want, bool absent, const void *to, size_t n,
+		   uint64_t ttl_ms, cache_done *done)
 {
-	const struct cache_value args[] = {{.p = want->bytes, .n = want->n}, {.i = absent}, {.p = to, .n = n},
-					   {.i = (int64_t)ttl_ms}, {.i = LEASE_MS}};
+	const struct cache_value args[] = {{.p = want->bytes, .n = want->n},
+					   {.i = absent},
+					   {.p = to, .n = n},
+					   {.i = (int64_t)ttl_ms},
+					   {.i = LEASE_MS}};
 	i->asked = true;
 	cache_eval(i->app->t->cache, &i->op, &idempotent_change, &i->key, 1, args, sizeof args / sizeof *args, done);
 }
@@ -231,20 +239,23 @@ static void reply_other(struct idempotent *i)
 {
 	struct exchange *x = part(i);
 	idempotent_free(i);
-	exchange_error(x, &(struct api_error){422, "invalid_request_error", "idempotency_key_reused", "Idempotency-Key", 0},
-		       "This Idempotency-Key was used with another request.");
+	exchange_error(
+	    x, &(struct api_error){422, "invalid_request_error", "idempotency_key_reused", "Idempotency-Key", 0},
+	    "This Idempotency-Key was used with another request.");
 }
 
 static void reply_running(struct idempotent *i)
 {
 	static const struct http_field fields[] = {{"retry-after", "1"}, {"x-should-retry", "true"}};
-	static const struct api_error e = {409, "invalid_request_error", "idempotency_key_in_use", "Idempotency-Key", 0};
+	static const struct api_error e = {409, "invalid_request_error", "idempotency_key_in_use", "Idempotency-Key",
+					   0};
 	struct exchange *x = part(i);
 	struct sl_buf body;
 	idempotent_free(i);
 	buf_init(&body, 1024);
 	int rc = api_error_print(&body, &e, "The first request with this Idempotency-Key is still being answered.");
-	exchange_reply(x, e.status, rc == 0 ? "application/json" : NULL, fields, 2, buf_data(&body), rc == 0 ? body.len : 0);
+	exchange_reply(x, e.status, rc == 0 ? "application/json" : NULL, fields, 2, buf_data(&body),
+		       rc == 0 ? body.len : 0);
 	buf_dispose(&body);
 }
 
@@ -254,7 +265,8 @@ static void reply_unknown(struct idempotent *i)
 	metric_add(&unknown, 1);
 	give_back(i);
 	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
-		       "Whether a request with this Idempotency-Key has been answered is not known at the moment. Nothing was done.");
+		       "Whether a request with this Idempotency-Key has been answered is not known at the moment. "
+		       "Nothing was done.");
 }
 
 static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size_t n)
@@ -264,7 +276,8 @@ static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size
 	for (size_t k = 0; k < STREAM_FIELDS; k++)
 		fields[1 + k] = stream_fields[k];
 	metric_add(&replays, 1);
-	exchange_reply(x, 200, stream ? "text/event-stream" : "application/json", fields, stream ? STREAM_FIELDS + 1 : 1, bytes, n);
+	exchange_reply(x, 200, stream ? "text/event-stream" : "application/json", fields,
+		       stream ? STREAM_FIELDS + 1 : 1, bytes, n);
 	idempotent_free(i);
 }
 
@@ -277,7 +290,8 @@ static bool make_lease(struct idempotent *i)
 	if (!random_u64(&number))
 		return false;
 	memcpy(i->mine.bytes, &head, sizeof head);
-	int n = snprintf((char *)i->mine.bytes + sizeof head, MOST_LEASE, "%s %016llx", replay_lease_text(), (unsigned long long)number);
+	int n = snprintf((char *)i->mine.bytes + sizeof head, MOST_LEASE, "%s %016llx", replay_lease_text(),
+			 (unsigned long long)number);
 	i->mine.n = sizeof head + (size_t)n;
 	return n > 0 && n < MOST_LEASE;
 }
@@ -320,7 +334,8 @@ static void on_found(struct idempotent *i, const uint8_t *bytes, size_t n)
 		return;
 	}
 	memcpy(&head, bytes, sizeof head);
-	bool dead = head.state == RECORD_RUNNING && n <= sizeof i->theirs.bytes && replay_lease_is_of_dead(bytes + sizeof head, n - sizeof head);
+	bool dead = head.state == RECORD_RUNNING && n <= sizeof i->theirs.bytes &&
+		    replay_lease_is_of_dead(bytes + sizeof head, n - sizeof head);
 	if (memcmp(&head.body, &i->claim.body, sizeof head.body) != 0) {
 		reply_other(i);
 	} else if (head.state != RECORD_RUNNING) {
@@ -384,22 +399,15 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 	struct idempotent *i = ctx;
 	(void)fd, (void)what;
 	switch (i->state) {
-	case ASKING:
-		ask(i);
-		return;
+	case ASKING: ask(i); return;
 	case HELD:
 		if (!cache_op_busy(&i->op) && !is_down(i))
 			lease(i, &i->mine, true, on_renewed);
 		restart(i, is_down(i) ? AGAIN_MS : RENEW_MS);
 		return;
-	case STORING:
-		store(i);
-		return;
-	case LETTING:
-		let(i);
-		return;
-	case JOINED:
-		return;
+	case STORING: store(i); return;
+	case LETTING: let(i); return;
+	case JOINED: return;
 	}
 }
 
@@ -446,7 +454,8 @@ bool idempotent_gate(struct exchange *x)
 		return true;
 	size_t n = strlen(key);
 	if (n < 1 || n > MAX_KEY) {
-		exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", "Idempotency-Key", 0},
+		exchange_error(x,
+			       &(struct api_error){400, "invalid_request_error", "invalid_value", "Idempotency-Key", 0},
 			       "An Idempotency-Key has 1 to %d bytes.", MAX_KEY);
 		return false;
 	}
@@ -531,7 +540,8 @@ static void store(struct idempotent *i)
 	if (is_down(i))
 		store_later(i, SL_ECLOSED);
 	else
-		change(i, &i->mine, true, buf_data(&i->kept), i->kept.len, i->app->t->cfg->twins.idempotency_ms, on_stored);
+		change(i, &i->mine, true, buf_data(&i->kept), i->kept.len, i->app->t->cfg->twins.idempotency_ms,
+		       on_stored);
 }
 
 void idempotent_end(struct idempotent *i, bool whole, bool stream)

@@ -37,6 +37,7 @@ bool prefix_read(const uint8_t *bytes, size_t n, struct prefix_entry *out)
 	if (n != sizeof *out)
 		return false;
 	memcpy(out, bytes, n);
-	return memchr(out->model, '\0', sizeof out->model) != NULL && memchr(out->name, '\0', sizeof out->name) != NULL &&
+	return memchr(out->model, '\0', sizeof out->model) != NULL &&
+	       memchr(out->name, '\0', sizeof out->name) != NULL &&
 	       memchr(out->response, '\0', sizeof out->response) != NULL;
 }

@@ -28,8 +28,8 @@ struct talk {
 	struct gw_thread *t;
 	void (*superseded)(void *ctx);
 	void *ctx;
-	bool posted;          /* the lock */
-	bool ended, arrived;  /* its thread's */
+	bool posted;         /* the lock */
+	bool ended, arrived; /* its thread's */
 	uint64_t began_ns;
 	struct talk_digest who, name, request, whole, before;
 	bool named, may_join, guess, answered;
@@ -45,7 +45,8 @@ struct talks {
 	size_t n;
 };
 
-static struct metric superseded_total = {.kind = METRIC_COUNTER, .name = "sluice_superseded_total",
+static struct metric superseded_total = {.kind = METRIC_COUNTER,
+					 .name = "sluice_superseded_total",
 					 .help = "Answers ended because a newer prompt of their conversation came"};
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&superseded_total); }
@@ -178,8 +179,8 @@ static struct talk *talk_create(const struct talk_turn *turn)
 	return talk;
 }
 
-size_t talks_begin(struct talks *ts, const struct talk_turn *turn, struct gw_thread *t,
-		   void (*superseded)(void *ctx), void *ctx, struct talk **out)
+size_t talks_begin(struct talks *ts, const struct talk_turn *turn, struct gw_thread *t, void (*superseded)(void *ctx),
+		   void *ctx, struct talk **out)
 {
 	struct talk *talk = talk_create(turn);
 	struct list *bucket = bucket_of(ts, &turn->who);

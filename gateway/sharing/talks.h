@@ -40,11 +40,11 @@ struct talk_messages {
 };
 
 struct talk_turn {
-	struct talk_digest who;   /* tenant and user */
+	struct talk_digest who; /* tenant and user */
 	bool named, guess;
-	struct talk_digest name;  /* of the conversation, when named */
+	struct talk_digest name; /* of the conversation, when named */
 	bool may_join;
-	struct talk_digest request; /* of all it asks, when may_join */
+	struct talk_digest request;    /* of all it asks, when may_join */
 	struct talk_messages messages; /* when guess */
 	uint64_t burst_ns;
 };
@@ -58,8 +58,8 @@ void talks_digest(const struct talks *ts, const struct talk_digest *before, cons
 /* One begins: asks older ones of its conversation to end; superseded(ctx) will be called on t, from its
  * loop, when a newer one comes. How many older ones there were; *out NULL: without room or memory for it
  * nothing will end this one. */
-size_t talks_begin(struct talks *ts, const struct talk_turn *turn, struct gw_thread *t,
-		   void (*superseded)(void *ctx), void *ctx, struct talk **out);
+size_t talks_begin(struct talks *ts, const struct talk_turn *turn, struct gw_thread *t, void (*superseded)(void *ctx),
+		   void *ctx, struct talk **out);
 void talks_end(struct talk *talk); /* NULL is allowed */
 
 #endif

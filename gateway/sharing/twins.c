@@ -38,8 +38,8 @@ struct twins {
 	size_t n, n_content;
 };
 
-static struct metric names = {.kind = METRIC_GAUGE, .name = "sluice_twins_names",
-			      .help = "Answers that twins may join, by content or by retry"};
+static struct metric names = {
+    .kind = METRIC_GAUGE, .name = "sluice_twins_names", .help = "Answers that twins may join, by content or by retry"};
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&names); }
 

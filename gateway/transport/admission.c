@@ -31,25 +31,24 @@
 #include "gateway/transport/pressure.h"
 
 enum {
-	TOLD_AT_LEAST = 4,   /* connections over the limit that are told */
+	TOLD_AT_LEAST = 4, /* connections over the limit that are told */
 	IDLE_ENDS_A_TICK = 64,
 };
 
-#define REJECTED(why)                                                                              \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http_connections_rejected_total",          \
-		.help = "Connections closed before their first byte was read.",                    \
-		.labels = "reason=\"" why "\""                                                     \
+#define REJECTED(why)                                                                                          \
+	{                                                                                                      \
+		.kind = METRIC_COUNTER, .name = "sluice_http_connections_rejected_total",                      \
+		.help = "Connections closed before their first byte was read.", .labels = "reason=\"" why "\"" \
 	}
 static struct metric rejected_full = REJECTED("limit");
 static struct metric rejected_address = REJECTED("address");
 static struct metric rejected_memory = REJECTED("memory");
 
-#define LIMITED(what)                                                                              \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",                       \
-		.help = "Requests refused and connections ended for a limit, by which.",           \
-		.labels = "limit=\"" what "\""                                                     \
+#define LIMITED(what)                                                                    \
+	{                                                                                \
+		.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",             \
+		.help = "Requests refused and connections ended for a limit, by which.", \
+		.labels = "limit=\"" what "\""                                           \
 	}
 static struct metric limited_conns = LIMITED("connections_per_address");
 static struct metric limited_streams = LIMITED("streams_per_address");
@@ -59,9 +58,8 @@ static struct metric limited_forwarded = LIMITED("forwarded");
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	struct metric *const metrics[] = {&rejected_full, &rejected_address, &rejected_memory,
-					  &limited_conns, &limited_streams,  &limited_memory,
-					  &limited_idle,  &limited_forwarded};
+	struct metric *const metrics[] = {&rejected_full,   &rejected_address, &rejected_memory, &limited_conns,
+					  &limited_streams, &limited_memory,   &limited_idle,    &limited_forwarded};
 	for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
 		metric_register(metrics[i]);
 }
@@ -129,8 +127,8 @@ static int find_client(struct http_stream *s, struct net_addr *client)
 		return 0;
 	if (net_addr_known(&c->addr) && !net_blocks_hold(&c->tr->trusted, &c->addr))
 		return 0;
-	if (forwarded_client((enum forwarded_kind)cfg->forwarded, s->req.fields, s->req.n_fields,
-			     &c->tr->trusted, &c->addr, client) != 0) {
+	if (forwarded_client((enum forwarded_kind)cfg->forwarded, s->req.fields, s->req.n_fields, &c->tr->trusted,
+			     &c->addr, client) != 0) {
 		metric_add(&limited_forwarded, 1);
 		return 400;
 	}
@@ -203,8 +201,7 @@ void admission_tick(struct gw_transport *tr, uint64_t now_ns)
 	if (pressure_look(config(tr)->limits.memory, now_ns) == PRESSURE_NONE)
 		return;
 	int n = 0;
-	list_each_safe(it, tmp, &tr->idle.head)
-	{
+	list_each_safe(it, tmp, &tr->idle.head) {
 		if (n++ == IDLE_ENDS_A_TICK)
 			return;
 		struct conn *c = list_entry(list_entry(it, struct deadline, node), struct conn, deadline);

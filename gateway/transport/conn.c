@@ -62,11 +62,10 @@ static struct metric connections[] = {
      .help = "Open connections with a known protocol.",
      .labels = "proto=\"h2\""},
 };
-#define TIMEOUT(phase)                                                                             \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",                      \
-		.help = "Connections and streams ended by a deadline.",                            \
-		.labels = "phase=\"" phase "\""                                                    \
+#define TIMEOUT(phase)                                                                                  \
+	{                                                                                               \
+		.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",                           \
+		.help = "Connections and streams ended by a deadline.", .labels = "phase=\"" phase "\"" \
 	}
 static struct metric timeouts[] = {
     [TIMEOUT_HANDSHAKE] = TIMEOUT("handshake"), [TIMEOUT_HEADER] = TIMEOUT("header"),
@@ -74,10 +73,10 @@ static struct metric timeouts[] = {
     [TIMEOUT_STALL] = TIMEOUT("stall"),         [TIMEOUT_OUTPUT] = TIMEOUT("output"),
     [TIMEOUT_RESPONSE] = TIMEOUT("response"),   [TIMEOUT_PROXY] = TIMEOUT("proxy"),
 };
-#define HANDSHAKES(result)                                                                         \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_tls_handshakes_total",                     \
-		.help = "TLS handshakes by how they ended.", .labels = "result=\"" result "\""     \
+#define HANDSHAKES(result)                                                                     \
+	{                                                                                      \
+		.kind = METRIC_COUNTER, .name = "sluice_tls_handshakes_total",                 \
+		.help = "TLS handshakes by how they ended.", .labels = "result=\"" result "\"" \
 	}
 static struct metric handshakes_full = HANDSHAKES("full");
 static struct metric handshakes_resumed = HANDSHAKES("resumed");
@@ -87,11 +86,11 @@ static struct metric handshakes_delayed = {
     .name = "sluice_tls_handshakes_delayed_total",
     .help = "Times that a handshake had to wait for another turn of the loop.",
 };
-#define PROXY_REJECTED(why)                                                                        \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_proxy_headers_rejected_total",             \
-		.help = "Connections closed for what stood in place of a PROXY header.",           \
-		.labels = "reason=\"" why "\""                                                     \
+#define PROXY_REJECTED(why)                                                              \
+	{                                                                                \
+		.kind = METRIC_COUNTER, .name = "sluice_proxy_headers_rejected_total",   \
+		.help = "Connections closed for what stood in place of a PROXY header.", \
+		.labels = "reason=\"" why "\""                                           \
 	}
 static struct metric proxy_malformed = PROXY_REJECTED("malformed");
 static struct metric proxy_untrusted = PROXY_REJECTED("untrusted");
@@ -112,10 +111,7 @@ __attribute__((constructor)) static void register_metrics(void)
 
 void conn_count_timeout(enum conn_timeout phase) { metric_add(&timeouts[phase], 1); }
 
-static struct metric *connections_of(const struct conn *c)
-{
-	return &connections[c->proto == &h2_proto];
-}
+static struct metric *connections_of(const struct conn *c) { return &connections[c->proto == &h2_proto]; }
 
 static void conn_set_state(struct conn *c, enum conn_state to)
 {
@@ -151,13 +147,13 @@ static bool too_much_waits(const struct conn *c)
 {
 	if (c->pending.len == 0)
 		return false;
-	size_t queued =
-	    c->proto != NULL && c->proto->queued != NULL ? c->proto->queued((struct conn *)c) : 0;
+	size_t queued = c->proto != NULL && c->proto->queued != NULL ? c->proto->queued((struct conn *)c) : 0;
 	return c->pending.len + queued > c->tr->t->cfg->limits.output_bytes;
 }
 
-/* What a peer sends after our end is thrown away up to a bound; the rest stays unread until the deadline. To close then would reset
- * the connection, and a client that is still sending would lose the last word (a GOAWAY, a 413) that it has not read. */
+/* What a peer sends after our end is thrown away up to a bound; the rest stays unread until the deadline. To close then
+ * would reset the connection, and a client that is still sending would lose the last word (a GOAWAY, a 413) that it has
+ * not read. */
 static bool lingered_enough(const struct conn *c)
 {
 	return c->lingered > LINGER_BYTES + c->tr->t->cfg->limits.body_bytes;
@@ -237,7 +233,7 @@ static void on_deadline(struct deadline *d)
 		return;
 	}
 	if (c->state < CONN_OPEN)
-		conn_count_timeout(c->state == CONN_PROXY	? TIMEOUT_PROXY
+		conn_count_timeout(c->state == CONN_PROXY       ? TIMEOUT_PROXY
 				   : c->state == CONN_HANDSHAKE ? TIMEOUT_HANDSHAKE
 								: TIMEOUT_HEADER);
 	conn_close(c, HTTP_CLOSE_TIMEOUT);
@@ -411,9 +407,7 @@ static void flush_conn(struct gw_deferred *d)
 	bool more;
 	int rc = write_out(c, &more);
 	if (c->doomed || rc != 0) {
-		conn_close(c, c->doomed          ? c->doom
-			      : rc == SL_ECLOSED ? HTTP_CLOSE_PEER
-						 : HTTP_CLOSE_ERROR);
+		conn_close(c, c->doomed ? c->doom : rc == SL_ECLOSED ? HTTP_CLOSE_PEER : HTTP_CLOSE_ERROR);
 		return;
 	}
 	bool blocked = c->pending.len > 0;
@@ -445,8 +439,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 static int detect(struct conn *c, const uint8_t *data, size_t n)
 {
 	size_t used = 0;
-	while (used < n && c->n_preface < CONN_PREFACE_BYTES &&
-	       data[used] == (uint8_t)preface[c->n_preface])
+	while (used < n && c->n_preface < CONN_PREFACE_BYTES && data[used] == (uint8_t)preface[c->n_preface])
 		c->preface[c->n_preface++] = data[used++];
 	if (used == n && c->n_preface < CONN_PREFACE_BYTES)
 		return 0;
@@ -467,8 +460,8 @@ static int plain_input(struct conn *c, const uint8_t *data, size_t n)
 	return c->proto->on_input(c, data, n);
 }
 
-/* A method, where a TLS record would begin with the byte 22 (and one of SSL 2 above 127): what tells the user what is wrong is
- * an answer that their client can read. */
+/* A method, where a TLS record would begin with the byte 22 (and one of SSL 2 above 127): what tells the user what is
+ * wrong is an answer that their client can read. */
 static int plain_where_tls_is_spoken(struct conn *c, const uint8_t *data, size_t n)
 {
 	metric_add(&handshakes_failed, 1);
@@ -487,8 +480,7 @@ static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
 	size_t n_text;
 	bool eof = false;
 	buf_clear(&tr->wire, SIZE_MAX);
-	int rc = tls_input(c->tls, data, n, tr->text_buf, TRANSPORT_TEXT_BYTES, &n_text, &eof,
-			   &tr->wire);
+	int rc = tls_input(c->tls, data, n, tr->text_buf, TRANSPORT_TEXT_BYTES, &n_text, &eof, &tr->wire);
 	int sent = send_wire(c, &tr->wire);
 	if (rc != 0 && c->state == CONN_HANDSHAKE)
 		metric_add(&handshakes_failed, 1);
@@ -646,8 +638,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 
 /* ---- the beginning ---- */
 
-void conn_accept(struct gw_transport *tr, int fd, const struct listener_options *o,
-		 const struct net_addr *peer)
+void conn_accept(struct gw_transport *tr, int fd, const struct listener_options *o, const struct net_addr *peer)
 {
 	struct conn *c = sl_zalloc(sizeof *c);
 	if (c == NULL) {

@@ -40,8 +40,7 @@ struct conn_proto {
 	/* Closes every open stream and frees the protocol's state. */
 	void (*destroy)(struct conn *c, enum http_close_reason why);
 	/* Of streams. */
-	int (*respond)(struct http_stream *s, int status, const struct http_field *fields,
-		       size_t n_fields);
+	int (*respond)(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields);
 	void (*body_ready)(struct http_stream *s);
 	void (*reset)(struct http_stream *s);
 	/* A stream's receive or stall deadline has passed. */
@@ -61,9 +60,9 @@ enum conn_state {
 	CONN_DETECT,    /* cleartext: which protocol? */
 	CONN_OPEN,
 	CONN_FINISHING, /* nothing is read any more; the rest of the output goes out */
-	CONN_LINGER, /* our side is shut; input is thrown away so that the peer can read the answer
-		      */
-	CONN_CLOSED, /* unlinked; freed at the end of the turn */
+	CONN_LINGER,    /* our side is shut; input is thrown away so that the peer can read the answer
+			 */
+	CONN_CLOSED,    /* unlinked; freed at the end of the turn */
 };
 
 enum { CONN_PREFACE_BYTES = 24 };
@@ -74,8 +73,8 @@ enum conn_timeout {
 	TIMEOUT_HEADER, /* a request's head */
 	TIMEOUT_BODY,
 	TIMEOUT_IDLE,
-	TIMEOUT_STALL,  /* a stream's reader takes nothing */
-	TIMEOUT_OUTPUT, /* a connection's reader takes nothing */
+	TIMEOUT_STALL,    /* a stream's reader takes nothing */
+	TIMEOUT_OUTPUT,   /* a connection's reader takes nothing */
 	TIMEOUT_RESPONSE, /* an answer, absolutely */
 	TIMEOUT_PROXY,
 };
@@ -104,8 +103,8 @@ struct conn {
 	uint64_t filled_turn; /* the turn of the loop in which it was last asked for output */
 	size_t filled;        /* and the plain bytes that came in that turn */
 	uint32_t number;      /* among the thread's connections, from 1 on */
-	struct list streams; /* struct http_stream */
-	struct list holds;   /* struct http_hold of streams that have ended */
+	struct list streams;  /* struct http_stream */
+	struct list holds;    /* struct http_hold of streams that have ended */
 	int64_t n_streams, n_holds;
 	size_t lingered;
 	struct net_addr addr;       /* the peer's, or whom a PROXY header names */
@@ -121,8 +120,7 @@ struct conn {
 };
 
 /* Takes fd. On failure it is closed. */
-void conn_accept(struct gw_transport *tr, int fd, const struct listener_options *o,
-		 const struct net_addr *peer);
+void conn_accept(struct gw_transport *tr, int fd, const struct listener_options *o, const struct net_addr *peer);
 /* A turn of the loop has passed: the next of those that wait to shake hands. arg: the transport. */
 void conn_shake_turn(evutil_socket_t fd, short what, void *arg);
 /* Output is due at the end of the turn, or when the event says so in which it came. Any number of times. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libevent keeps an entry of a few bytes for each descriptor that a loop has ever watched, for as long as the loop lives. It is
- * made when a connection comes, so it lies between what the connection needs, and once a flood has gone, one such entry
- * a page keeps nearly every page of the flood's memory resident: 1.3 KB a connection instead of 32 bytes. So small pieces
- * have a place of their own: address space for the most there can be, of which only what is used is ever touched.
+ * libevent keeps an entry of a few bytes for each descriptor that a loop has ever watched, for as long as the loop
+ * lives. It is made when a connection comes, so it lies between what the connection needs, and once a flood has gone,
+ * one such entry a page keeps nearly every page of the flood's memory resident: 1.3 KB a connection instead of 32
+ * bytes. So small pieces have a place of their own: address space for the most there can be, of which only what is used
+ * is ever touched.
  *
  * All pieces there have one size, and freed ones are a list. When the place is full, malloc serves.
  *
@@ -29,13 +30,10 @@ union piece {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static union piece *place; /* NULL: none */
-static size_t used;	   /* pieces from the start of place; under the lock */
+static size_t used;        /* pieces from the start of place; under the lock */
 static union piece *given_back;
 
-static bool is_small(const void *p)
-{
-	return place != NULL && (uintptr_t)p - (uintptr_t)place < PLACE_BYTES;
-}
+static bool is_small(const void *p) { return place != NULL && (uintptr_t)p - (uintptr_t)place < PLACE_BYTES; }
 
 static void *take_small(void)
 {

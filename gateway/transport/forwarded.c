@@ -58,8 +58,7 @@ static struct hop read_node(const char *p, size_t n)
 		}
 	}
 	size_t n_rest = n - n_addr - (bracketed ? 2 : 0);
-	h.known = (n_rest == 0 || is_port(rest, n_rest)) &&
-		  (!bracketed || memchr(p, ':', n_addr) != NULL) &&
+	h.known = (n_rest == 0 || is_port(rest, n_rest)) && (!bracketed || memchr(p, ':', n_addr) != NULL) &&
 		  net_addr_parse(p, n_addr, &h.addr);
 	return h;
 }
@@ -171,15 +170,13 @@ static int read_forwarded(const char *p, struct way *w)
 }
 
 int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, size_t n_fields,
-		     const struct net_blocks *trusted, const struct net_addr *peer,
-		     struct net_addr *client)
+		     const struct net_blocks *trusted, const struct net_addr *peer, struct net_addr *client)
 {
 	struct way w;
 	w.n = 0;
 	*client = *peer;
 	for (size_t i = 0; i < n_fields; i++) {
-		if (kind == FORWARDED_X_FORWARDED_FOR &&
-		    strcmp(fields[i].name, "x-forwarded-for") == 0)
+		if (kind == FORWARDED_X_FORWARDED_FOR && strcmp(fields[i].name, "x-forwarded-for") == 0)
 			read_x_forwarded_for(fields[i].value, &w);
 		else if (kind == FORWARDED_RFC7239 && strcmp(fields[i].name, "forwarded") == 0 &&
 			 read_forwarded(fields[i].value, &w) != 0)

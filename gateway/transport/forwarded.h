@@ -18,7 +18,6 @@ enum forwarded_kind { FORWARDED_OFF, FORWARDED_X_FORWARDED_FOR, FORWARDED_RFC723
  * it. 0, or SL_EPROTO: a Forwarded field that breaks its grammar, of which nobody can say where an
  * element begins. */
 int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, size_t n_fields,
-		     const struct net_blocks *trusted, const struct net_addr *peer,
-		     struct net_addr *client);
+		     const struct net_blocks *trusted, const struct net_addr *peer, struct net_addr *client);
 
 #endif

@@ -53,15 +53,14 @@ struct h1 {
 	size_t answer_off; /* where the answer's head begins in out */
 };
 
-#define OVERRUN(why)                                                                               \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http1_closed_total",                       \
-		.help = "HTTP/1.1 connections closed without an answer, for what the peer sent.",  \
-		.labels = "reason=\"" why "\""                                                     \
+#define OVERRUN(why)                                                                              \
+	{                                                                                         \
+		.kind = METRIC_COUNTER, .name = "sluice_http1_closed_total",                      \
+		.help = "HTTP/1.1 connections closed without an answer, for what the peer sent.", \
+		.labels = "reason=\"" why "\""                                                    \
 	}
 enum { OVER_PIPELINED, OVER_DISCARDED, OVER_ALIEN, OVER_N };
-static struct metric overruns[OVER_N] = {OVERRUN("pipelined"), OVERRUN("discarded"),
-					 OVERRUN("not_http")};
+static struct metric overruns[OVER_N] = {OVERRUN("pipelined"), OVERRUN("discarded"), OVERRUN("not_http")};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
@@ -142,8 +141,7 @@ static int collect_head(struct h1 *h, struct http_stream *s, const struct h1_hea
 	int rc = http_head_text(s, data + head->method.off, head->method.len, &s->head->method);
 	s->head->has_method = true;
 	if (rc == 0 && head->authority.len > 0) {
-		rc = http_head_text(s, data + head->authority.off, head->authority.len,
-				    &s->head->authority);
+		rc = http_head_text(s, data + head->authority.off, head->authority.len, &s->head->authority);
 		s->head->has_authority = true;
 	}
 	if (rc == 0 && head->target_is_root) {
@@ -159,8 +157,7 @@ static int collect_head(struct h1 *h, struct http_stream *s, const struct h1_hea
 		for (uint32_t k = 0; k < f->name.len; k++)
 			if (data[f->name.off + k] >= 'A' && data[f->name.off + k] <= 'Z')
 				data[f->name.off + k] |= 0x20;
-		rc = http_head_add(s, data + f->name.off, f->name.len, data + f->value.off,
-				   f->value.len);
+		rc = http_head_add(s, data + f->name.off, f->name.len, data + f->value.off, f->value.len);
 	}
 	return rc == 0 ? http_head_complete(s) : rc;
 }
@@ -171,7 +168,8 @@ static int send_to_https(struct h1 *h, const struct h1_head *head)
 	char text[512];
 	struct h1_span host = head != NULL ? head->authority : (struct h1_span){0};
 	if (host.len > 0 && host.len < sizeof text / 2)
-		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
+		snprintf(text, sizeof text,
+			 "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
 			 (const char *)buf_data(&h->in) + host.off);
 	else
 		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS.\n");
@@ -182,8 +180,7 @@ static int begin_request(struct h1 *h)
 {
 	struct gw_transport *tr = h->c->tr;
 	struct h1_head head;
-	int status = h1_parse_head(buf_data(&h->in), h->scan.pos,
-				   (size_t)tr->t->cfg->limits.header_fields, &head);
+	int status = h1_parse_head(buf_data(&h->in), h->scan.pos, (size_t)tr->t->cfg->limits.header_fields, &head);
 	if (h->c->wants_tls)
 		return send_to_https(h, status == 0 ? &head : NULL);
 	if (status != 0 && head.alien && !h->known) {
@@ -202,11 +199,7 @@ static int begin_request(struct h1 *h)
 	h->s = s;
 	int rc = collect_head(h, s, &head);
 	if (rc != 0)
-		return reject(h,
-			      rc == SL_ELIMIT   ? 431
-			      : rc == SL_EINVAL ? 400
-						: 503,
-			      HTTP_CLOSE_ERROR);
+		return reject(h, rc == SL_ELIMIT ? 431 : rc == SL_EINVAL ? 400 : 503, HTTP_CLOSE_ERROR);
 	buf_consume(&h->in, h->scan.pos);
 	h->chunked_in = head.chunked;
 	h->ch = (struct h1_chunked){0};
@@ -287,8 +280,7 @@ static int read_body(struct h1 *h, bool *again)
 	if (h->in.len == 0)
 		return 0;
 	if (h->chunked_in) {
-		if (h1_chunked_feed(&h->ch, buf_data(&h->in), h->in.len, &used, &piece, &n_piece,
-				    &done) != 0) {
+		if (h1_chunked_feed(&h->ch, buf_data(&h->in), h->in.len, &used, &piece, &n_piece, &done) != 0) {
 			if (h->s == NULL) {
 				conn_doom(h->c, HTTP_CLOSE_ERROR);
 				return 0;
@@ -356,12 +348,10 @@ static int h1_respond(struct http_stream *s, int status, const struct http_field
 	h->answer_off = b->len;
 	h->answer_begun = false;
 	h->chunked_out = s->expect_bytes < 0 && s->req.version == HTTP_1_1;
-	int rc = buf_printf(b, "HTTP/1.1 %d %s\r\ndate: %s\r\n", status, http_reason(status),
-			    transport_date(tr));
+	int rc = buf_printf(b, "HTTP/1.1 %d %s\r\ndate: %s\r\n", status, http_reason(status), transport_date(tr));
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = buf_printf(b, "%s: %s\r\n", fields[i].name, fields[i].value);
-	if (rc == 0 && s->expect_bytes >= 0 && status != 204 &&
-	    !(status == 304 && s->expect_bytes == 0))
+	if (rc == 0 && s->expect_bytes >= 0 && status != 204 && !(status == 304 && s->expect_bytes == 0))
 		rc = buf_printf(b, "content-length: %lld\r\n", (long long)s->expect_bytes);
 	if (rc == 0 && h->chunked_out && status != 204 && status != 304)
 		rc = buf_append_str(b, "transfer-encoding: chunked\r\n");
@@ -469,19 +459,14 @@ static int h1_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 
 static void h1_body_ready(struct http_stream *s) { (void)s; /* fill asks the source anyway */ }
 
-static void h1_reset(struct http_stream *s)
-{
-	(void)s; /* fill sees reset_wanted and closes the connection */
-}
+static void h1_reset(struct http_stream *s) { (void)s; /* fill sees reset_wanted and closes the connection */ }
 
 /* ---- deadlines and ends ---- */
 
 static void h1_on_deadline(struct conn *c)
 {
 	struct h1 *h = c->p;
-	conn_count_timeout(h->state == H1_HEAD   ? TIMEOUT_HEADER
-			   : h->state == H1_IDLE ? TIMEOUT_IDLE
-						 : TIMEOUT_BODY);
+	conn_count_timeout(h->state == H1_HEAD ? TIMEOUT_HEADER : h->state == H1_IDLE ? TIMEOUT_IDLE : TIMEOUT_BODY);
 	if (h->state == H1_HEAD && h->in.len > 0) {
 		if (reject(h, 408, HTTP_CLOSE_TIMEOUT) != 0)
 			conn_doom(c, HTTP_CLOSE_TIMEOUT);

@@ -73,10 +73,7 @@ static bool equals(const uint8_t *p, size_t n, const char *text)
 	return true;
 }
 
-static struct h1_span span(size_t off, size_t len)
-{
-	return (struct h1_span){(uint32_t)off, (uint32_t)len};
-}
+static struct h1_span span(size_t off, size_t len) { return (struct h1_span){(uint32_t)off, (uint32_t)len}; }
 
 /* ---- the request line ---- */
 
@@ -84,9 +81,7 @@ static struct h1_span span(size_t off, size_t len)
 static int parse_absolute(const uint8_t *data, size_t off, size_t len, struct h1_head *out)
 {
 	const uint8_t *t = data + off;
-	size_t scheme = len > 7 && equals(t, 7, "http://")    ? 7
-			: len > 8 && equals(t, 8, "https://") ? 8
-							      : 0;
+	size_t scheme = len > 7 && equals(t, 7, "http://") ? 7 : len > 8 && equals(t, 8, "https://") ? 8 : 0;
 	if (scheme == 0)
 		return 400;
 	size_t end = scheme;
@@ -200,8 +195,7 @@ static int wrong(struct h1_head *out, const char *why)
 	return 400;
 }
 
-static int note_field(const uint8_t *data, const struct h1_field *f, struct seen *seen,
-		      struct h1_head *out)
+static int note_field(const uint8_t *data, const struct h1_field *f, struct seen *seen, struct h1_head *out)
 {
 	const uint8_t *name = data + f->name.off, *v = data + f->value.off;
 	size_t n_name = f->name.len, n = f->value.len;
@@ -299,8 +293,9 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 	if (end + 2 != n)
 		return 400;
 	if (seen.coding && (seen.length || out->minor == 0))
-		return wrong(out, seen.length ? "The header fields Content-Length and Transfer-Encoding exclude each other."
-					      : "The header field Transfer-Encoding needs HTTP/1.1.");
+		return wrong(out, seen.length
+				      ? "The header fields Content-Length and Transfer-Encoding exclude each other."
+				      : "The header field Transfer-Encoding needs HTTP/1.1.");
 	if (!seen.host && out->minor == 1)
 		return wrong(out, "The header field Host is missing.");
 	if (out->minor == 0) {
@@ -431,8 +426,8 @@ static int frame_byte(struct h1_chunked *ch, uint8_t b)
 	}
 }
 
-int h1_chunked_feed(struct h1_chunked *ch, const uint8_t *data, size_t n, size_t *used,
-		    const uint8_t **body, size_t *n_body, bool *done)
+int h1_chunked_feed(struct h1_chunked *ch, const uint8_t *data, size_t n, size_t *used, const uint8_t **body,
+		    size_t *n_body, bool *done)
 {
 	size_t i = 0;
 	*body = NULL;

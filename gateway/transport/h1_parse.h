@@ -22,17 +22,17 @@ struct h1_field {
 
 struct h1_head {
 	struct h1_span method;
-	struct h1_span
-	    target; /* origin-form or "*"; of an absolute-form what follows the authority */
-	bool target_is_root; /* an absolute-form without path: "/" is meant (target may hold ?query)
-			      */
+	struct h1_span target;    /* origin-form or "*"; of an absolute-form what follows the authority */
+	bool target_is_root;      /* an absolute-form without path: "/" is meant (target may hold ?query)
+				   */
 	struct h1_span authority; /* of the absolute-form, else Host; len 0 when neither */
 	int minor;                /* HTTP/1.minor: 0 or 1 */
 	bool chunked;
 	int64_t content_length; /* -1: none */
 	bool close;             /* "Connection: close" */
 	bool expect_continue;
-	const char *why; /* with an error: which field and what is wrong with it; NULL: nothing more than the status says */
+	const char
+	    *why;   /* with an error: which field and what is wrong with it; NULL: nothing more than the status says */
 	bool alien; /* with 400: neither the target nor the version is HTTP/1's */
 	size_t n_fields;
 	struct h1_field fields[H1_MAX_FIELDS];
@@ -54,8 +54,8 @@ enum h1_scan_result h1_scan_head(struct h1_scan *sc, const uint8_t *data, size_t
  * 431, 501, 505. Never reads outside data[0..n). */
 int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_head *out);
 
-/* The value of Origin among the lines of a head that may be anything and may have no end; len 0: none, or more than one. Only
- * for saying to a browser that may read it what is wrong with the rest. */
+/* The value of Origin among the lines of a head that may be anything and may have no end; len 0: none, or more than
+ * one. Only for saying to a browser that may read it what is wrong with the rest. */
 struct h1_span h1_find_origin(const uint8_t *data, size_t n);
 
 /* A chunked body. Start with {0}. */
@@ -70,7 +70,7 @@ struct h1_chunked {
 enum { H1_CHUNK_EXTRA_MAX = 8192 };
 /* Takes bytes up to the next piece of data or the end. *used: bytes taken; *body, *n_body: a piece
  * of data inside data[0..n) (n_body 0: none). *done: the body is complete. 0 or SL_EPROTO. */
-int h1_chunked_feed(struct h1_chunked *ch, const uint8_t *data, size_t n, size_t *used,
-		    const uint8_t **body, size_t *n_body, bool *done);
+int h1_chunked_feed(struct h1_chunked *ch, const uint8_t *data, size_t n, size_t *used, const uint8_t **body,
+		    size_t *n_body, bool *done);
 
 #endif

@@ -49,16 +49,14 @@ struct h2_env {
 	nghttp2_option *option;
 };
 
-#define ENDED(why)                                                                                 \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total",                       \
-		.help = "HTTP/2 connections the transport ended with an error.",                   \
-		.labels = "reason=\"" why "\""                                                     \
+#define ENDED(why)                                                                                              \
+	{                                                                                                       \
+		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total",                                    \
+		.help = "HTTP/2 connections the transport ended with an error.", .labels = "reason=\"" why "\"" \
 	}
 enum { END_RESETS, END_CONTROL, END_REFUSED, END_HEAD, END_STREAM_ID, END_PROTOCOL, END_N };
 static struct metric ended[END_N] = {ENDED("resets"), ENDED("control_frames"), ENDED("refused"),
-				     ENDED("head"),
-				     ENDED("stream_id"), ENDED("protocol")};
+				     ENDED("head"),   ENDED("stream_id"),      ENDED("protocol")};
 static struct metric refused = {
     .kind = METRIC_COUNTER,
     .name = "sluice_http2_streams_refused_total",
@@ -101,8 +99,7 @@ static void arm_idle(struct h2 *h)
 {
 	struct gw_transport *tr = h->c->tr;
 	if (list_empty(&h->c->streams))
-		deadline_arm(h->draining && !h->drain_seen ? &tr->linger : &tr->idle,
-			     &h->c->deadline, gw_now(tr->t));
+		deadline_arm(h->draining && !h->drain_seen ? &tr->linger : &tr->idle, &h->c->deadline, gw_now(tr->t));
 }
 
 /* The second step of a drain. */
@@ -111,9 +108,8 @@ static void last_goaway(struct h2 *h)
 	if (h->drain_seen)
 		return;
 	h->drain_seen = true;
-	nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE,
-			      nghttp2_session_get_last_proc_stream_id(h->session), NGHTTP2_NO_ERROR,
-			      NULL, 0);
+	nghttp2_submit_goaway(h->session, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(h->session),
+			      NGHTTP2_NO_ERROR, NULL, 0);
 	conn_schedule(h->c);
 }
 
@@ -170,12 +166,10 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 		return 0;
 	/* The library counts open streams; those that are closed here and not yet elsewhere count
 	 * too. */
-	bool full = c->n_holds > 0 &&
-		    c->n_streams + c->n_holds >= h->max_streams;
+	bool full = c->n_holds > 0 && c->n_streams + c->n_holds >= h->max_streams;
 	struct http_stream *s = full ? NULL : stream_create(c, HTTP_2);
 	if (s == NULL) {
-		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
-					  NGHTTP2_REFUSED_STREAM);
+		nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
 		return 0;
 	}
 	s->id = frame->hd.stream_id;
@@ -186,8 +180,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	return 0;
 }
 
-static int pseudo_field(struct http_stream *s, const uint8_t *name, size_t n_name,
-			const uint8_t *value, size_t n_value)
+static int pseudo_field(struct http_stream *s, const uint8_t *name, size_t n_name, const uint8_t *value, size_t n_value)
 {
 	struct http_head *head = s->head;
 	/* Charged like any field, RFC 9113 6.5.2. */
@@ -211,8 +204,8 @@ static int pseudo_field(struct http_stream *s, const uint8_t *name, size_t n_nam
 	return 0; /* :scheme; the library has checked the rest */
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-		     size_t n_name, const uint8_t *value, size_t n_value, uint8_t flags, void *user)
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+		     const uint8_t *value, size_t n_value, uint8_t flags, void *user)
 {
 	(void)flags;
 	struct h2 *h = user;
@@ -262,8 +255,8 @@ static size_t authority_len(const struct http_request *r, const char *authority)
 	return n > n_port && strcmp(authority + n - n_port, r->tls ? ":443" : ":80") == 0 ? n - n_port : n;
 }
 
-/* Host, where there is one: malformed, or another one than :authority names (RFC 9113 8.3.1). Of two of the same name the library
- * makes an error. NULL: it is fine. */
+/* Host, where there is one: malformed, or another one than :authority names (RFC 9113 8.3.1). Of two of the same name
+ * the library makes an error. NULL: it is fine. */
 static const char *take_host(struct http_stream *s)
 {
 	const char *host = http_header(&s->req, "host"), *named = s->req.authority;
@@ -286,13 +279,12 @@ static const char *take_host(struct http_stream *s)
 static bool is_never_the_same(const char *name)
 {
 	return name[0] == 'x' && (strcmp(name, "x-request-id") == 0 || strcmp(name, "x-sluice-stream-id") == 0 ||
-	       strncmp(name, "x-ratelimit-re", 14) == 0);
+				  strncmp(name, "x-ratelimit-re", 14) == 0);
 }
 
 static nghttp2_nv field(const char *name, const char *value)
 {
-	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
-			    strlen(value),
+	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
 			    is_never_the_same(name) ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE};
 }
 
@@ -347,8 +339,7 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 		refuse(h, s, 417, http_reason(417));
 		return;
 	}
-	if (s->req.content_length >= 0 &&
-	    (uint64_t)s->req.content_length > s->body_max) {
+	if (s->req.content_length >= 0 && (uint64_t)s->req.content_length > s->body_max) {
 		refuse(h, s, 413, http_reason(413));
 		return;
 	}
@@ -406,16 +397,14 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 	return 0;
 }
 
-static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code,
-			    void *user)
+static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code, void *user)
 {
 	(void)session, (void)frame, (void)code;
 	charge_reset(user);
 	return 0;
 }
 
-static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
-			 size_t n, void *user)
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t n, void *user)
 {
 	(void)flags, (void)user;
 	struct http_stream *s = stream_of(session, id);
@@ -454,11 +443,9 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 {
 	struct h2 *h = user;
 	struct http_stream *s = stream_of(session, frame->hd.stream_id);
-	if (frame->hd.type == NGHTTP2_RST_STREAM &&
-	    frame->rst_stream.error_code == NGHTTP2_REFUSED_STREAM)
+	if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code == NGHTTP2_REFUSED_STREAM)
 		metric_add(&refused, 1);
-	if (frame->hd.type == NGHTTP2_RST_STREAM &&
-	    frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
+	if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
 		charge_reset(h);
 	/* Only now: the library sends a PING before a GOAWAY that waits. */
@@ -479,10 +466,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 	return 0;
 }
 
-static void h2_reset(struct http_stream *s)
-{
-	h2_out_reset(s->conn->p, s);
-}
+static void h2_reset(struct http_stream *s) { h2_out_reset(s->conn->p, s); }
 
 static void h2_stream_timeout(struct http_stream *s)
 {
@@ -535,7 +519,7 @@ static void h2_destroy(struct conn *c, enum http_close_reason why)
 	struct h2 *h = c->p;
 	/* The session's own destruction makes no callbacks. */
 	list_each_safe(it, tmp, &c->streams)
-	    stream_close(list_entry(it, struct http_stream, node), why);
+		stream_close(list_entry(it, struct http_stream, node), why);
 	nghttp2_session_del(h->session);
 	h2_out_dispose(h);
 	sl_free(h);
@@ -611,8 +595,7 @@ static int h2_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	if (*more)
 		return 0;
 	bool drained = h->drain_seen && list_empty(&c->streams);
-	if (h->ended || drained ||
-	    (!nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session)))
+	if (h->ended || drained || (!nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session)))
 		conn_finish(c);
 	return 0;
 }
@@ -639,8 +622,7 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 	struct h2_env *e = sl_zalloc(sizeof *e);
 	if (e == NULL)
 		return SL_ENOMEM;
-	if (nghttp2_session_callbacks_new(&e->callbacks) != 0 ||
-	    nghttp2_option_new(&e->option) != 0) {
+	if (nghttp2_session_callbacks_new(&e->callbacks) != 0 || nghttp2_option_new(&e->option) != 0) {
 		h2_env_destroy(e);
 		return SL_ENOMEM;
 	}
@@ -654,8 +636,7 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 	nghttp2_session_callbacks_set_on_begin_headers_callback(e->callbacks, on_begin_headers);
 	nghttp2_session_callbacks_set_on_header_callback(e->callbacks, on_header);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(e->callbacks, on_frame_recv);
-	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(e->callbacks,
-								     on_invalid_frame);
+	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(e->callbacks, on_invalid_frame);
 	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(e->callbacks, on_data_chunk);
 	nghttp2_session_callbacks_set_on_stream_close_callback(e->callbacks, on_stream_close);
 	nghttp2_session_callbacks_set_send_data_callback(e->callbacks, h2_out_send_data);
@@ -679,8 +660,7 @@ int h2_attach(struct conn *c)
 	    {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
 	    {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)lim->header_bytes},
 	};
-	int rc =
-	    nghttp2_session_server_new2(&h->session, c->tr->h2->callbacks, h, c->tr->h2->option);
+	int rc = nghttp2_session_server_new2(&h->session, c->tr->h2->callbacks, h, c->tr->h2->option);
 	if (rc == 0)
 		rc = nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings,
 					     sizeof settings / sizeof *settings);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What goes out on an HTTP/2 connection. Control frames and heads are the library's; DATA frames are written here, straight
- * from a stream's source into the connection's output, and the library is told of them afterwards, many at once: a frame
- * through it costs two looks for the stream, two turns of its queue and a copy, a third of what an event costs in all
- * (tests/bench/results), where nine bytes and two subtractions are what RFC 9113 6.1 and 6.9 ask for.
+ * What goes out on an HTTP/2 connection. Control frames and heads are the library's; DATA frames are written here,
+ * straight from a stream's source into the connection's output, and the library is told of them afterwards, many at
+ * once: a frame through it costs two looks for the stream, two turns of its queue and a copy, a third of what an event
+ * costs in all (tests/bench/results), where nine bytes and two subtractions are what RFC 9113 6.1 and 6.9 ask for.
  *
  *   written    counted against the stream's window and the connection's here (`unbooked`), so never over what the peer gave
  *   booked     the library reads so many bytes of a "source" (NGHTTP2_DATA_FLAG_NO_COPY), thinks that it sends them, and
  *              counts them against its own windows; h2_out_send_data sends nothing. With the last booking of a stream it
  *              learns of END_STREAM and closes the stream as it would have done by itself
  *
- * What has been written is booked before anything else can depend on it: before the library reads a byte from the peer (so its
- * windows are exact whenever a WINDOW_UPDATE, SETTINGS or RST_STREAM is judged), before a reset of ours, at the end of a
- * stream, and at the latest after BOOK_BYTES of a stream. So it knows of everything but what was written since the peer was
- * last heard.
+ * What has been written is booked before anything else can depend on it: before the library reads a byte from the peer
+ * (so its windows are exact whenever a WINDOW_UPDATE, SETTINGS or RST_STREAM is judged), before a reset of ours, at the
+ * end of a stream, and at the latest after BOOK_BYTES of a stream. So it knows of everything but what was written since
+ * the peer was last heard.
  *
  * Invariants: of each stream unbooked ≤ the library's window of it, and the sum of all ≤ the connection's: nothing, not even
- * an end, is written while one of them is used up, and only input moves them down. So a booking never waits. A stream is asked for content only when
- * its head is out: that is when the library first asks its "source".
+ * an end, is written while one of them is used up, and only input moves them down. So a booking never waits. A stream
+ * is asked for content only when its head is out: that is when the library first asks its "source".
  *
  * Streams take turns, a frame each, in the order in which they had something.
  */
@@ -28,8 +28,8 @@
 #include "base/err.h"
 
 enum {
-	DATA_MOST = 16384,  /* of a frame; every peer takes that much (RFC 9113 4.2) */
-	BOOK_BYTES = 8192,  /* below DATA_MOST, so one booking takes it all */
+	DATA_MOST = 16384,    /* of a frame; every peer takes that much (RFC 9113 4.2) */
+	BOOK_BYTES = 8192,    /* below DATA_MOST, so one booking takes it all */
 	EARLY_MOST = 8 << 20, /* never reached: what the library held when it was last asked */
 };
 
@@ -127,7 +127,7 @@ int h2_out_book(struct h2 *h)
 	if (list_empty(&h->owed) || is_over(h))
 		return 0;
 	list_each(it, &h->owed)
-	    ask_to_book(h, list_entry(it, struct http_stream, owed));
+		ask_to_book(h, list_entry(it, struct http_stream, owed));
 	int rc = drain(h, &h->early, SIZE_MAX);
 	/* A window of the library's would be wrong from here on. */
 	return rc == 0 && !list_empty(&h->owed) && !is_over(h) ? SL_EPROTO : rc;
@@ -193,9 +193,15 @@ void h2_out_reset(struct h2 *h, struct http_stream *s)
 
 static void put_frame_head(uint8_t at[H2_FRAME_HEAD], size_t n, bool end, int32_t id)
 {
-	const uint8_t head[H2_FRAME_HEAD] = {
-	    (uint8_t)(n >> 16),  (uint8_t)(n >> 8),  (uint8_t)n,	 NGHTTP2_DATA, end ? NGHTTP2_FLAG_END_STREAM : 0,
-	    (uint8_t)(id >> 24), (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id};
+	const uint8_t head[H2_FRAME_HEAD] = {(uint8_t)(n >> 16),
+					     (uint8_t)(n >> 8),
+					     (uint8_t)n,
+					     NGHTTP2_DATA,
+					     end ? NGHTTP2_FLAG_END_STREAM : 0,
+					     (uint8_t)(id >> 24),
+					     (uint8_t)(id >> 16),
+					     (uint8_t)(id >> 8),
+					     (uint8_t)id};
 	memcpy(at, head, sizeof head);
 }
 

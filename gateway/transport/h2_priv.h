@@ -18,16 +18,16 @@ struct h2 {
 	nghttp2_session *session;
 	struct h2_guard guard;
 	int64_t max_streams; /* as the peer was told */
-	bool ended; /* GOAWAY with an error is queued: nothing more is read */
+	bool ended;          /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
 	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
 	bool got_settings; /* the peer's first */
 	/* Of h2_out.c. */
-	struct list due;   /* streams to be asked for content */
-	struct list stuck; /* those that a window holds back */
-	struct list owed;  /* those with content that the library does not know of */
-	uint32_t unbooked; /* bytes of content that it does not know of, of all streams */
-	uint32_t epoch;    /* counts what moves the windows of all streams */
+	struct list due;     /* streams to be asked for content */
+	struct list stuck;   /* those that a window holds back */
+	struct list owed;    /* those with content that the library does not know of */
+	uint32_t unbooked;   /* bytes of content that it does not know of, of all streams */
+	uint32_t epoch;      /* counts what moves the windows of all streams */
 	struct sl_buf early; /* frames of the library that came out while content was booked; go out first */
 };
 

@@ -89,8 +89,8 @@ static size_t find(const struct sockaddr *sa, size_t k)
 	for (size_t i = 0; i < table.given.n; i++) {
 		struct sockaddr_storage at = {.ss_family = AF_UNSPEC};
 		socklen_t n = sizeof at;
-		if (getsockname(table.given.fds[i], (struct sockaddr *)&at, &n) == 0 &&
-		    same_address(sa, &at) && k-- == 0)
+		if (getsockname(table.given.fds[i], (struct sockaddr *)&at, &n) == 0 && same_address(sa, &at) &&
+		    k-- == 0)
 			return i;
 	}
 	return table.given.n;
@@ -156,8 +156,7 @@ int handover_publish(void)
 	int rc = 0;
 	pthread_mutex_lock(&table.lock);
 	if (table.sock >= 0)
-		rc = table.lost ? SL_ELIMIT
-				: fd_pass_send(table.sock, table.used.fds, table.used.n);
+		rc = table.lost ? SL_ELIMIT : fd_pass_send(table.sock, table.used.fds, table.used.n);
 	if (rc != 0)
 		log_warn("the listeners can't be handed over: the next upgrade will be refused");
 	empty_table();

@@ -29,31 +29,28 @@ static struct metric streams_open = {
     .help = "Exchanges in progress.",
 };
 
-#define REQUESTS(proto)                                                                            \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http_requests_total",                      \
-		.help = "Requests whose head was complete and well-formed.",                       \
-		.labels = "proto=\"" proto "\""                                                    \
+#define REQUESTS(proto)                                                                                      \
+	{                                                                                                    \
+		.kind = METRIC_COUNTER, .name = "sluice_http_requests_total",                                \
+		.help = "Requests whose head was complete and well-formed.", .labels = "proto=\"" proto "\"" \
 	}
 static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), REQUESTS("h2")};
 
-#define CLOSED(why)                                                                                \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http_closed_total",                        \
-		.help = "Ended exchanges by how they ended.", .labels = "reason=\"" why "\""       \
+#define CLOSED(why)                                                                          \
+	{                                                                                    \
+		.kind = METRIC_COUNTER, .name = "sluice_http_closed_total",                  \
+		.help = "Ended exchanges by how they ended.", .labels = "reason=\"" why "\"" \
 	}
-static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"),
-				 CLOSED("shutdown"), CLOSED("error")};
+static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"), CLOSED("shutdown"),
+				 CLOSED("error")};
 
-#define REJECTED(why)                                                                              \
-	{                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",                      \
-		.help = "Requests refused by the transport, by the status it answers.",            \
-		.labels = "status=\"" why "\""                                                     \
+#define REJECTED(why)                                                                                                  \
+	{                                                                                                              \
+		.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",                                          \
+		.help = "Requests refused by the transport, by the status it answers.", .labels = "status=\"" why "\"" \
 	}
-static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"),
-				   REJECTED("414"), REJECTED("417"), REJECTED("429"), REJECTED("431"),
-				   REJECTED("501"), REJECTED("503"), REJECTED("505")};
+static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"), REJECTED("414"), REJECTED("417"),
+				   REJECTED("429"), REJECTED("431"), REJECTED("501"), REJECTED("503"), REJECTED("505")};
 static const int rejected_status[] = {400, 408, 413, 414, 417, 429, 431, 501, 503, 505};
 
 __attribute__((constructor)) static void register_metrics(void)
@@ -87,8 +84,7 @@ int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *
 	return 0;
 }
 
-int http_head_add(struct http_stream *s, const void *name, size_t n_name, const void *value,
-		  size_t n_value)
+int http_head_add(struct http_stream *s, const void *name, size_t n_name, const void *value, size_t n_value)
 {
 	const struct gw_limits *lim = &s->conn->tr->t->cfg->limits;
 	struct http_head *h = s->head;
@@ -151,8 +147,7 @@ int http_head_complete(struct http_stream *s)
 	buf_trim(&h->text);
 	const char *text = (const char *)buf_data(&h->text);
 	for (size_t i = 0; i < h->n_fields; i++)
-		fields[i] =
-		    (struct http_field){text + h->offsets[2 * i], text + h->offsets[2 * i + 1]};
+		fields[i] = (struct http_field){text + h->offsets[2 * i], text + h->offsets[2 * i + 1]};
 	s->req.fields = h->fields = fields;
 	s->req.n_fields = h->n_fields;
 	s->req.method = text + (h->has_method ? h->method : empty);
@@ -217,8 +212,7 @@ static void keep_place(struct http_stream *s)
 
 void stream_drop_holds(struct conn *c)
 {
-	list_each_safe(it, tmp, &c->holds)
-	{
+	list_each_safe(it, tmp, &c->holds) {
 		list_remove(it);
 		list_entry(it, struct http_hold, node)->c = NULL;
 	}
@@ -258,8 +252,7 @@ static void forget_request(struct http_stream *s)
 void stream_free_closed(struct gw_deferred *d)
 {
 	struct gw_transport *tr = list_entry(d, struct gw_transport, free_closed);
-	list_each_safe(it, tmp, &tr->closed)
-	{
+	list_each_safe(it, tmp, &tr->closed) {
 		struct http_stream *s = list_entry(it, struct http_stream, node);
 		free_head(s);
 		sl_free(s->body);
@@ -450,8 +443,7 @@ static int answer(struct http_stream *s, int status, const struct http_field *fi
 	s->answered = true;
 	if (status == 204 || status == 304)
 		s->no_body = true;
-	int rc =
-	    fields_are_clean(fields, n) ? s->conn->proto->respond(s, status, fields, n) : SL_EINVAL;
+	int rc = fields_are_clean(fields, n) ? s->conn->proto->respond(s, status, fields, n) : SL_EINVAL;
 	if (rc != 0) {
 		http_reset(s);
 		return rc;
@@ -467,8 +459,8 @@ static int answer(struct http_stream *s, int status, const struct http_field *fi
 	return 0;
 }
 
-int http_reply(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields,
-	       const void *body, size_t n)
+int http_reply(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields, const void *body,
+	       size_t n)
 {
 	BUG_IF(s->answered, "a stream was answered twice");
 	/* Also an empty body has a copy: it marks whose the source is. */
@@ -486,8 +478,8 @@ int http_reply(struct http_stream *s, int status, const struct http_field *field
 	return answer(s, status, fields, n_fields);
 }
 
-int http_reply_stream(struct http_stream *s, int status, const struct http_field *fields,
-		      size_t n_fields, struct http_source src)
+int http_reply_stream(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields,
+		      struct http_source src)
 {
 	s->src = src;
 	s->dry = false;
@@ -570,7 +562,8 @@ static int print_error(const struct http_stream *s, struct sl_buf *b, int status
 int stream_error(struct http_stream *s, int status, const char *message)
 {
 	struct gw_transport *tr = s->conn->tr;
-	struct http_refusal r = {.status = status, .peer = s->req.peer != NULL ? s->req.peer : s->conn->peer, .origin = origin_of(s)};
+	struct http_refusal r = {
+	    .status = status, .peer = s->req.peer != NULL ? s->req.peer : s->conn->peer, .origin = origin_of(s)};
 	struct http_field fields[2 + HTTP_REFUSAL_FIELDS];
 	size_t n = 0;
 	struct sl_buf b;
@@ -578,7 +571,8 @@ int stream_error(struct http_stream *s, int status, const char *message)
 	if (tr->app->on_refusal != NULL)
 		tr->app->on_refusal(tr->app_ctx, &r);
 	BUG_IF(r.n > HTTP_REFUSAL_FIELDS, "an error with %zu fields", r.n);
-	fields[n++] = (struct http_field){"content-type", s->conn->wants_tls ? "text/plain; charset=utf-8" : "application/json"};
+	fields[n++] =
+	    (struct http_field){"content-type", s->conn->wants_tls ? "text/plain; charset=utf-8" : "application/json"};
 	if (status == 429 || status == 503)
 		fields[n++] = (struct http_field){"retry-after", "1"};
 	for (size_t i = 0; i < r.n; i++)

@@ -23,18 +23,18 @@ struct http_stream;
 struct gw_thread;
 
 struct http_field {
-	const char *name; /* lower case, terminated */
+	const char *name;  /* lower case, terminated */
 	const char *value; /* terminated; holds no NUL, CR or LF */
 };
 
 enum http_version { HTTP_1_0, HTTP_1_1, HTTP_2 };
 
-/* Valid from on_request to on_close; owned by the stream. Once http_reply_stream has answered it there may be no more of it
- * than version, tls, method, peer and subject: strings are empty, there are no fields. */
+/* Valid from on_request to on_close; owned by the stream. Once http_reply_stream has answered it there may be no more
+ * of it than version, tls, method, peer and subject: strings are empty, there are no fields. */
 struct http_request {
 	enum http_version version;
 	bool tls;
-	bool has_body;          /* false: on_body_end follows on_request at once */
+	bool has_body;         /* false: on_body_end follows on_request at once */
 	const char *method;    /* "GET" */
 	const char *path;      /* as sent, without the query: exact match, nothing decoded */
 	const char *query;     /* after '?', "" when none */
@@ -64,11 +64,11 @@ enum http_close_reason {
 	HTTP_CLOSE_PEER,    /* the client left or reset the stream */
 	HTTP_CLOSE_TIMEOUT, /* no progress within the limit, or an absolute deadline */
 	HTTP_CLOSE_SHUTDOWN,
-	HTTP_CLOSE_ERROR,   /* protocol error, http_reset, source failure */
+	HTTP_CLOSE_ERROR, /* protocol error, http_reset, source failure */
 };
 
-/* An error that the transport answers by itself, before the application has seen the request: what is known of that, and the fields
- * that every answer of the application has. */
+/* An error that the transport answers by itself, before the application has seen the request: what is known of that,
+ * and the fields that every answer of the application has. */
 enum { HTTP_REFUSAL_FIELDS = 6 };
 struct http_refusal {
 	int status;
@@ -107,8 +107,8 @@ void http_foresee(const struct http_stream *s, struct foresight *f);
 bool http_is_late(const struct http_stream *s);
 const struct http_request *http_request(struct http_stream *s);
 
-/* What the application keeps with a connection from one request to the next: where it is kept; NULL at first. dispose is
- * called once, when the connection is freed. */
+/* What the application keeps with a connection from one request to the next: where it is kept; NULL at first. dispose
+ * is called once, when the connection is freed. */
 struct http_kept {
 	void (*dispose)(struct http_kept *k);
 };
@@ -120,11 +120,11 @@ enum { HTTP_MAX_ANSWER_FIELDS = 32 };
  * lower-case names. SL_EINVAL (and the stream is reset) when a value holds a control character. At most one
  * answer a stream: a second one is a BUG; ask http_answered. A request body not read yet is
  * discarded up to a bound, then the connection (HTTP/1.1) closes or the stream is reset. */
-int http_reply(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields,
-	       const void *body, size_t n);
+int http_reply(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields, const void *body,
+	       size_t n);
 /* Answers with a body pulled from src; headers go out at once, without content-length. */
-int http_reply_stream(struct http_stream *s, int status, const struct http_field *fields,
-		      size_t n_fields, struct http_source src);
+int http_reply_stream(struct http_stream *s, int status, const struct http_field *fields, size_t n_fields,
+		      struct http_source src);
 /* The source has bytes again (or its end). Cheap; may be called any number of times. */
 void http_body_ready(struct http_stream *s);
 bool http_answered(const struct http_stream *s);

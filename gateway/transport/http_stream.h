@@ -16,7 +16,7 @@
 struct http_head {
 	struct sl_buf text;
 	struct http_field *fields; /* the request's, once it is complete */
-	uint32_t *offsets; /* name and value of each field */
+	uint32_t *offsets;         /* name and value of each field */
 	uint32_t n_fields, cap_fields;
 	uint64_t charged; /* RFC 9113 6.5.2: name + value + 32 for each field */
 	uint32_t method, path, query, authority, origin;
@@ -37,22 +37,22 @@ struct http_stream {
 	struct http_source src; /* of the answer's body */
 	uint8_t *body;          /* http_reply's copy; owned */
 	uint32_t body_len, body_off;
-	int64_t expect_bytes; /* the answer's content-length; -1: unknown */
-	uint64_t received;    /* body bytes */
-	uint64_t body_max;    /* limits.body_bytes when it began */
+	int64_t expect_bytes;  /* the answer's content-length; -1: unknown */
+	uint64_t received;     /* body bytes */
+	uint64_t body_max;     /* limits.body_bytes when it began */
 	struct list due, owed; /* HTTP/2: in lists of h2_out.c, which has the next three to itself */
 	int32_t window;        /* what may be written of it, at that epoch of its connection's windows */
 	uint32_t epoch;
-	uint32_t unbooked;    /* bytes written that the library does not know of */
-	int32_t id;           /* HTTP/2 */
-	int head_status;      /* HTTP/2: what a head that can't be processed is answered; 0: fine */
+	uint32_t unbooked; /* bytes written that the library does not know of */
+	int32_t id;        /* HTTP/2 */
+	int head_status;   /* HTTP/2: what a head that can't be processed is answered; 0: fine */
 	/* What few events look at is packed: there are as many streams as users. */
 	bool head_done : 1, peer_reset : 1, timed_out : 1, end_sent : 1; /* HTTP/2 */
-	bool head_sent : 1; /* HTTP/2: the answer's head is out */
+	bool head_sent : 1;                                              /* HTTP/2: the answer's head is out */
 	bool end_due : 1;   /* HTTP/2: its end is written, and to be booked */
 	bool recv_done : 1; /* the request is complete */
 	bool no_body : 1;   /* HEAD, 204, 304: the answer has no content */
-	bool to_app; /* the application knows it: on_request was, on_close was not called */
+	bool to_app;        /* the application knows it: on_request was, on_close was not called */
 	bool answered;
 	bool sent_done; /* the answer's last byte has been handed to the connection */
 	bool reset_wanted;
@@ -60,17 +60,16 @@ struct http_stream {
 	bool dry;     /* it gave less than it might have: asking once more brings nothing */
 	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
-	struct http_hold *hold; /* borrowed from who holds it */
-	struct deadline recv;   /* the request's head, then its body */
-	struct deadline stall;  /* bytes are there and the peer does not take them */
-	struct deadline response; /* the answer, absolutely */
+	struct http_hold *hold;     /* borrowed from who holds it */
+	struct deadline recv;       /* the request's head, then its body */
+	struct deadline stall;      /* bytes are there and the peer does not take them */
+	struct deadline response;   /* the answer, absolutely */
 	struct addr_count *counted; /* among those of its address; NULL: not counted */
-	char *peer;               /* owned: req.peer where it is not the connection's */
+	char *peer;                 /* owned: req.peer where it is not the connection's */
 };
 
 /* Fields of a head. 0, SL_ELIMIT (431) or SL_ENOMEM. Charged also when refused. */
-int http_head_add(struct http_stream *s, const void *name, size_t n_name, const void *value,
-		  size_t n_value);
+int http_head_add(struct http_stream *s, const void *name, size_t n_name, const void *value, size_t n_value);
 /* The value of Origin, of a head that may never be complete. The first one counts; one that is too long is none. */
 void http_head_origin(struct http_stream *s, const void *value, size_t n);
 /* One string of the head, not a field; its offset goes out. */

@@ -40,8 +40,7 @@
 enum {
 	BACKLOG = 1024,
 	ACCEPTS_PER_TURN = 64,
-	NOTSENT_LOWAT =
-	    131072, /* unsent bytes the kernel may hold: the rest waits as tokens, not as bytes */
+	NOTSENT_LOWAT = 131072, /* unsent bytes the kernel may hold: the rest waits as tokens, not as bytes */
 	ADDRESSES_MAX = 2,
 };
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS)
@@ -53,10 +52,7 @@ static struct metric rejected_fds = {
     .labels = "reason=\"descriptors\"",
 };
 
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&rejected_fds);
-}
+__attribute__((constructor)) static void register_metrics(void) { metric_register(&rejected_fds); }
 
 struct bind_address {
 	struct sockaddr_storage sa;
@@ -85,15 +81,13 @@ static bool parse_address(const char *host, uint16_t port, struct bind_address *
 }
 
 /* Names are not looked up, only "localhost" and "" (every address) are known. */
-static int resolve(const struct conf_address *addr, struct bind_address out[ADDRESSES_MAX],
-		   struct sl_err *err)
+static int resolve(const struct conf_address *addr, struct bind_address out[ADDRESSES_MAX], struct sl_err *err)
 {
 	bool both = strcmp(addr->host, "localhost") == 0, any = addr->host[0] == '\0';
 	if (!both && !any)
 		return parse_address(addr->host, addr->port, &out[0])
 			   ? 1
-			   : sl_errf(err, SL_EINVAL, "%s: not an IP address or localhost",
-				     addr->text);
+			   : sl_errf(err, SL_EINVAL, "%s: not an IP address or localhost", addr->text);
 	parse_address(both ? "127.0.0.1" : "0.0.0.0", addr->port, &out[0]);
 	parse_address(both ? "::1" : "::", addr->port, &out[1]);
 	out[1].optional = true;
@@ -124,8 +118,8 @@ static int bind_address(int fd, const struct bind_address *a)
 }
 
 /* A bound socket or SL_EIO; *unavailable: this machine does not have that address. */
-static int bind_socket(const struct bind_address *a, const struct gw_config *cfg, bool share,
-		       const char *text, bool *unavailable, struct sl_err *err)
+static int bind_socket(const struct bind_address *a, const struct gw_config *cfg, bool share, const char *text,
+		       bool *unavailable, struct sl_err *err)
 {
 	*unavailable = false;
 	int one = 1, lowat = NOTSENT_LOWAT;
@@ -147,15 +141,13 @@ static int bind_socket(const struct bind_address *a, const struct gw_config *cfg
 		close(fd);
 		*unavailable = e == EADDRNOTAVAIL;
 		if (e == EADDRINUSE)
-			return sl_errf(err, SL_EIO, "%s: the port is in use by another program",
-				       text);
+			return sl_errf(err, SL_EIO, "%s: the port is in use by another program", text);
 		return sl_errf(err, SL_EIO, "%s: cannot listen: %s", text, strerror(e));
 	}
 	return fd;
 }
 
-static int check_address(const struct gw_config *cfg, const struct conf_address *addr,
-			 struct sl_err *err)
+static int check_address(const struct gw_config *cfg, const struct conf_address *addr, struct sl_err *err)
 {
 	struct bind_address at[ADDRESSES_MAX];
 	if (addr->off || addr->port == 0)
@@ -200,7 +192,8 @@ int transport_check_ports(const struct gw_config *cfg, struct sl_err *err)
 static void pause_accepting(struct gw_transport *tr)
 {
 	if (tr->accept_after_ns == 0)
-		list_each(it, &tr->listeners) event_del(&list_entry(it, struct listener, node)->ev);
+		list_each(it, &tr->listeners)
+			event_del(&list_entry(it, struct listener, node)->ev);
 	tr->accept_after_ns = clock_now_ns() + ACCEPT_PAUSE_NS;
 }
 
@@ -233,11 +226,9 @@ static void on_acceptable(evutil_socket_t lfd, short what, void *arg)
 		if (fault_hit(FAULT_ACCEPT))
 			errno = EMFILE;
 		else
-			fd = accept4(lfd, (struct sockaddr *)&sa, &len,
-				     SOCK_NONBLOCK | SOCK_CLOEXEC);
+			fd = accept4(lfd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			    errno == ENOMEM)
+			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
 				out_of_descriptors(l);
 			else if (errno == EINTR || errno == ECONNABORTED)
 				continue;
@@ -260,7 +251,8 @@ void listeners_tick(struct gw_transport *tr, uint64_t now_ns)
 	tr->accept_after_ns = 0;
 	if (tr->reserve_fd < 0)
 		tr->reserve_fd = take_reserve();
-	list_each(it, &tr->listeners) event_add(&list_entry(it, struct listener, node)->ev, NULL);
+	list_each(it, &tr->listeners)
+		event_add(&list_entry(it, struct listener, node)->ev, NULL);
 }
 
 /* Takes fd, which listens, and unix_path. */
@@ -288,9 +280,8 @@ static int add_listener(struct gw_transport *tr, int fd, char *unix_path, const 
 	return 0;
 }
 
-static int open_one(struct gw_transport *tr, const struct bind_address *a,
-		    const struct conf_address *addr, const struct listener_options *o,
-		    struct sl_err *err)
+static int open_one(struct gw_transport *tr, const struct bind_address *a, const struct conf_address *addr,
+		    const struct listener_options *o, struct sl_err *err)
 {
 	bool unavailable;
 	int fd = bind_socket(a, tr->t->cfg, tr->t->cfg->threads > 1, addr->text, &unavailable, err);
@@ -300,8 +291,7 @@ static int open_one(struct gw_transport *tr, const struct bind_address *a,
 		int e = errno;
 		close(fd);
 		return sl_errf(err, SL_EIO,
-			       e == EADDRINUSE ? "%s: the port is in use by another program"
-					       : "%s: cannot listen",
+			       e == EADDRINUSE ? "%s: the port is in use by another program" : "%s: cannot listen",
 			       addr->text);
 	}
 	handover_note(fd);
@@ -309,9 +299,8 @@ static int open_one(struct gw_transport *tr, const struct bind_address *a,
 }
 
 /* This thread's part of n sockets that are there already. */
-static int take_given(struct gw_transport *tr, const struct bind_address *a, size_t n,
-		      const struct conf_address *addr, const struct listener_options *o,
-		      struct sl_err *err)
+static int take_given(struct gw_transport *tr, const struct bind_address *a, size_t n, const struct conf_address *addr,
+		      const struct listener_options *o, struct sl_err *err)
 {
 	size_t threads = (size_t)tr->t->cfg->threads, most = threads > n ? threads : n;
 	for (size_t i = (size_t)tr->t->index; i < most; i += threads) {
@@ -331,8 +320,8 @@ static void have_reserve(struct gw_transport *tr)
 		tr->reserve_fd = take_reserve();
 }
 
-int listeners_open(struct gw_transport *tr, const struct conf_address *addr,
-		   const struct listener_options *o, struct sl_err *err)
+int listeners_open(struct gw_transport *tr, const struct conf_address *addr, const struct listener_options *o,
+		   struct sl_err *err)
 {
 	struct bind_address at[ADDRESSES_MAX];
 	if (addr->off)
@@ -341,19 +330,16 @@ int listeners_open(struct gw_transport *tr, const struct conf_address *addr,
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
 		size_t given = handover_count((const struct sockaddr *)&at[i].sa, at[i].len);
-		int rc = given > 0 ? take_given(tr, &at[i], given, addr, o, err)
-				   : open_one(tr, &at[i], addr, o, err);
+		int rc = given > 0 ? take_given(tr, &at[i], given, addr, o, err) : open_one(tr, &at[i], addr, o, err);
 		if (rc != 0)
 			return rc;
 	}
 	return n < 0 ? n : 0;
 }
 
-int listeners_open_config(struct gw_transport *tr, const struct gw_listener_config *l,
-			  struct sl_err *err)
+int listeners_open_config(struct gw_transport *tr, const struct gw_listener_config *l, struct sl_err *err)
 {
-	const struct listener_options o = {
-	    .tls = l->tls, .proxy = l->proxy, .client_certs = l->client_certs};
+	const struct listener_options o = {.tls = l->tls, .proxy = l->proxy, .client_certs = l->client_certs};
 	mode_t mode;
 	if (l->unix_path[0] == '\0')
 		return listeners_open(tr, &l->address, &o, err);
@@ -383,8 +369,7 @@ int transport_accept(struct gw_transport *tr)
 	if (tr->accepting)
 		return 0;
 	tr->accepting = true;
-	list_each(it, &tr->listeners)
-	{
+	list_each(it, &tr->listeners) {
 		if (event_add(&list_entry(it, struct listener, node)->ev, NULL) != 0)
 			rc = SL_EIO;
 	}
@@ -396,8 +381,7 @@ void listeners_close(struct gw_transport *tr)
 	/* Of a process that has taken nothing over the files are somebody else's. */
 	bool stays = tr->replaced || (tr->t->cfg->takeover && !tr->accepting);
 	tr->accepting = false;
-	list_each_safe(it, tmp, &tr->listeners)
-	{
+	list_each_safe(it, tmp, &tr->listeners) {
 		struct listener *l = list_entry(it, struct listener, node);
 		event_del(&l->ev);
 		close(l->fd);
@@ -415,8 +399,7 @@ void listeners_close(struct gw_transport *tr)
 
 uint16_t transport_port(const struct gw_transport *tr, bool tls)
 {
-	list_each(it, &tr->listeners)
-	{
+	list_each(it, &tr->listeners) {
 		const struct listener *l = list_entry(it, struct listener, node);
 		if (l->options.tls == tls && l->port != 0)
 			return l->port;

@@ -27,11 +27,10 @@ struct listener {
 };
 
 /* One socket for each address that addr names (localhost: both loopbacks when there are two). */
-int listeners_open(struct gw_transport *tr, const struct conf_address *addr,
-		   const struct listener_options *o, struct sl_err *err);
+int listeners_open(struct gw_transport *tr, const struct conf_address *addr, const struct listener_options *o,
+		   struct sl_err *err);
 /* One more of the configuration. */
-int listeners_open_config(struct gw_transport *tr, const struct gw_listener_config *l,
-			  struct sl_err *err);
+int listeners_open_config(struct gw_transport *tr, const struct gw_listener_config *l, struct sl_err *err);
 void listeners_close(struct gw_transport *tr);
 /* From the tick: accept again after a pause. */
 void listeners_tick(struct gw_transport *tr, uint64_t now_ns);

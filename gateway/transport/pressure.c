@@ -149,7 +149,4 @@ enum pressure pressure_look(uint64_t limit, uint64_t now_ns)
 	return p;
 }
 
-enum pressure pressure_now(void)
-{
-	return (enum pressure)atomic_load_explicit(&level, memory_order_relaxed);
-}
+enum pressure pressure_now(void) { return (enum pressure)atomic_load_explicit(&level, memory_order_relaxed); }

@@ -89,8 +89,7 @@ static enum proxy_result read_line(const char *line, size_t n, struct proxy_head
 		return PROXY_BAD;
 	bool v4 = is_word(&w, 1, "TCP4");
 	if ((!v4 && !is_word(&w, 1, "TCP6")) || !read_address(&w, 2, v4, &out->client) ||
-	    !read_address(&w, 3, v4, &to) || !read_port(&w, 4, &out->port) ||
-	    !read_port(&w, 5, &to_port))
+	    !read_address(&w, 3, v4, &to) || !read_port(&w, 4, &out->port) || !read_port(&w, 5, &to_port))
 		return PROXY_BAD;
 	out->known = true;
 	return PROXY_DONE;
@@ -188,8 +187,7 @@ static enum proxy_result parse_v2(const uint8_t *data, size_t n, struct proxy_he
 	if (data[12] == CMD_LOCAL)
 		return PROXY_DONE;
 	/* Without a family nobody knows where extensions begin. */
-	if (family != FAM_UNSPEC &&
-	    !extensions_are_right(data, out->used, PROXY_V2_HEAD + n_addr))
+	if (family != FAM_UNSPEC && !extensions_are_right(data, out->used, PROXY_V2_HEAD + n_addr))
 		return PROXY_BAD;
 	const uint8_t *a = data + PROXY_V2_HEAD;
 	if (family == FAM_TCP4) {

@@ -13,7 +13,7 @@
 #include "gateway/loop/net_addr.h"
 
 enum {
-	PROXY_V1_MAX = 107,  /* with CR LF: the longest line of the specification */
+	PROXY_V1_MAX = 107, /* with CR LF: the longest line of the specification */
 	PROXY_V2_HEAD = 16,
 	PROXY_HEADER_MAX = 2048, /* of version 2, extensions included */
 };
@@ -25,9 +25,9 @@ enum proxy_result {
 };
 
 struct proxy_header {
-	size_t used;            /* bytes of the header */
-	bool known;             /* false: the balancer's own connection (health checks), or a family
-				   that has no such addresses: the peer stays the peer */
+	size_t used; /* bytes of the header */
+	bool known;  /* false: the balancer's own connection (health checks), or a family
+			that has no such addresses: the peer stays the peer */
 	struct net_addr client;
 	uint16_t port;
 };

@@ -4,8 +4,8 @@
  * writes into a buffer of the caller's: no socket, no copy kept between turns, so an idle
  * connection costs the SSL object alone (SSL_MODE_RELEASE_BUFFERS frees its record buffers).
  *
- * While it shakes hands it costs some 48 KB, and anybody may begin. So the SSL object is made when the ClientHello is whole: what
- * has come of one before is held as bytes, and a client that sends half of one and no more costs those.
+ * While it shakes hands it costs some 48 KB, and anybody may begin. So the SSL object is made when the ClientHello is
+ * whole: what has come of one before is held as bytes, and a client that sends half of one and no more costs those.
  *
  * Measured against bufferevent_openssl this is fewer system calls and less time, and its ends are
  * ours to order.
@@ -162,8 +162,8 @@ static void clear_errors(void)
 
 /* ---- the ClientHello ---- */
 
-/* Does the library need no more bytes to answer? Also what is no ClientHello is the library's to answer. A ClientHello may be spread over
- * records (RFC 8446 5.1); looked at again with each piece, it costs a step a record. */
+/* Does the library need no more bytes to answer? Also what is no ClientHello is the library's to answer. A ClientHello
+ * may be spread over records (RFC 8446 5.1); looked at again with each piece, it costs a step a record. */
 static bool hello_is_whole(const uint8_t *p, size_t n)
 {
 	uint8_t head[MESSAGE_HEAD];
@@ -212,8 +212,8 @@ static int take_hello(struct tls_conn *tc, const uint8_t *data, size_t n, bool *
 
 bool tls_is_untouched(const struct tls_conn *tc) { return tc->ssl == NULL && tc->hello.len == 0; }
 
-int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room,
-	      size_t *n_text, bool *eof, struct sl_buf *wire)
+int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room, size_t *n_text, bool *eof,
+	      struct sl_buf *wire)
 {
 	BUG_IF(room < n + TLS_RECORD_BYTES, "no room for a record");
 	int rc = 0;
@@ -278,8 +278,7 @@ char *tls_peer_subject(const struct tls_conn *tc)
 	/* Everything that is not visible ASCII is escaped. */
 	if (X509_NAME_print_ex(b, X509_get_subject_name(cert), 0, XN_FLAG_RFC2253) >= 0) {
 		long n = BIO_get_mem_data(b, &text);
-		out = n > 0 ? sl_strndup(text, (size_t)n < SUBJECT_MAX ? (size_t)n : SUBJECT_MAX)
-			    : sl_strdup("");
+		out = n > 0 ? sl_strndup(text, (size_t)n < SUBJECT_MAX ? (size_t)n : SUBJECT_MAX) : sl_strdup("");
 	}
 	BIO_free(b);
 	return out;

@@ -25,8 +25,8 @@ enum { TLS_RECORD_BYTES = 16384 };
 /* Takes n bytes of the wire, decrypts into text (room at least n + TLS_RECORD_BYTES: then
  * everything fits), and writes what the protocol wants to say (handshake, alerts) to wire. *n_text:
  * plain bytes; *eof: the peer has said close_notify. 0, or SL_EPROTO after writing an alert. */
-int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room,
-	      size_t *n_text, bool *eof, struct sl_buf *wire);
+int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room, size_t *n_text, bool *eof,
+	      struct sl_buf *wire);
 /* Nothing has come yet. */
 bool tls_is_untouched(const struct tls_conn *tc);
 bool tls_handshake_done(const struct tls_conn *tc);

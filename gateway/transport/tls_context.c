@@ -56,14 +56,13 @@ __attribute__((constructor)) static void register_metrics(void)
 	metric_register(&reloads[1]);
 }
 
-static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n_out,
-			   const unsigned char *in, unsigned int n_in, void *arg)
+static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n_out, const unsigned char *in,
+			   unsigned int n_in, void *arg)
 {
 	(void)ssl, (void)arg;
 	static const unsigned char ours[] = "\x02h2\x08http/1.1\x08http/1.0";
 	unsigned char *chosen;
-	if (SSL_select_next_proto(&chosen, n_out, ours, sizeof ours - 1, in, n_in) !=
-	    OPENSSL_NPN_NEGOTIATED)
+	if (SSL_select_next_proto(&chosen, n_out, ours, sizeof ours - 1, in, n_in) != OPENSSL_NPN_NEGOTIATED)
 		return SSL_TLSEXT_ERR_ALERT_FATAL;
 	*out = chosen;
 	return SSL_TLSEXT_ERR_OK;
@@ -78,9 +77,8 @@ static int choose_certificate(SSL *ssl, int *alert, void *arg)
 	for (size_t i = 0; name != NULL && i < ctx->n; i++) {
 		X509 *cert = SSL_CTX_get0_certificate(ctx->certs[i]);
 		if (X509_check_host(cert, name, strlen(name), 0, NULL) == 1)
-			return SSL_set_SSL_CTX(ssl, ctx->certs[i]) != NULL
-				   ? SSL_TLSEXT_ERR_OK
-				   : SSL_TLSEXT_ERR_ALERT_FATAL;
+			return SSL_set_SSL_CTX(ssl, ctx->certs[i]) != NULL ? SSL_TLSEXT_ERR_OK
+									   : SSL_TLSEXT_ERR_ALERT_FATAL;
 	}
 	return SSL_TLSEXT_ERR_OK;
 }
@@ -91,10 +89,7 @@ static const char *ssl_reason(void)
 	return text != NULL ? text : "unknown reason";
 }
 
-static const char *client_ca(const struct gw_config *cfg)
-{
-	return cfg->client_ca != NULL ? cfg->client_ca : "";
-}
+static const char *client_ca(const struct gw_config *cfg) { return cfg->client_ca != NULL ? cfg->client_ca : ""; }
 
 /* The file is read for the first certificate; the others share what it held. */
 static int believe(struct tls_context *ctx, SSL_CTX *c, const struct gw_config *cfg, struct sl_err *err)
@@ -118,10 +113,9 @@ static int make_one(struct tls_context *ctx, const struct gw_config *cfg, const 
 	if (c == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for TLS");
 	ctx->certs[ctx->n++] = c;
-	SSL_CTX_set_min_proto_version(c, cfg->tls_min == GW_TLS_1_3 ? TLS1_3_VERSION
-								    : TLS1_2_VERSION);
-	SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
-				   SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+	SSL_CTX_set_min_proto_version(c, cfg->tls_min == GW_TLS_1_3 ? TLS1_3_VERSION : TLS1_2_VERSION);
+	SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
+				   SSL_OP_PRIORITIZE_CHACHA);
 	SSL_CTX_set_mode(c, SSL_MODE_RELEASE_BUFFERS);
 	SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_cipher_list(c, "ECDHE+AESGCM:ECDHE+CHACHA20");
@@ -141,7 +135,8 @@ static int make_one(struct tls_context *ctx, const struct gw_config *cfg, const 
 
 static int make_first(struct tls_context *ctx, const struct gw_config *cfg, struct sl_err *err)
 {
-	const struct tls_file cert = {cfg->cert_file, "gateway.cert", "", ""}, key = {cfg->key_file, "gateway.key", "", ""};
+	const struct tls_file cert = {cfg->cert_file, "gateway.cert", "", ""},
+			      key = {cfg->key_file, "gateway.key", "", ""};
 	return make_one(ctx, cfg, &cert, &key, err);
 }
 
@@ -231,8 +226,7 @@ struct reload_message {
 
 static void take_over(struct gw_thread *t, struct gw_message *m)
 {
-	struct reload_message *r =
-	    (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
+	struct reload_message *r = (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
 	/* A thread that has not begun, or has ended, has none. */
 	if (t->transport != NULL)
 		transport_set_tls(t->transport, r->ctx);
@@ -241,8 +235,7 @@ static void take_over(struct gw_thread *t, struct gw_message *m)
 	sl_free(r);
 }
 
-int tls_reload(const struct gw_config *cfg, struct gw_thread *const *threads, size_t n,
-	       struct sl_err *err)
+int tls_reload(const struct gw_config *cfg, struct gw_thread *const *threads, size_t n, struct sl_err *err)
 {
 	struct tls_context *ctx = NULL;
 	struct reload_message **all = sl_zalloc_n(n, sizeof *all);

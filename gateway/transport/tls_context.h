@@ -26,7 +26,6 @@ SSL *tls_context_ssl(struct tls_context *ctx, int client_certs);
 /* Reads the files again and gives the result to the transports of all threads, by message; only
  * connections that come later see it. Where it fails nothing changes. Any thread; the threads'
  * inboxes outlive the call. */
-int tls_reload(const struct gw_config *cfg, struct gw_thread *const *threads, size_t n,
-	       struct sl_err *err);
+int tls_reload(const struct gw_config *cfg, struct gw_thread *const *threads, size_t n, struct sl_err *err);
 
 #endif

@@ -123,7 +123,7 @@ int tls_files_certificate(SSL_CTX *c, const struct tls_file *cert, const struct 
 static int compare_names(const X509_NAME *const *a, const X509_NAME *const *b) { return X509_NAME_cmp(*a, *b); }
 
 /* Each name once. Takes nothing. */
-static bool add_name(STACK_OF(X509_NAME) *names, const X509 *x)
+static bool add_name(STACK_OF(X509_NAME) * names, const X509 *x)
 {
 	X509_NAME *name = X509_get_subject_name(x);
 	if (sk_X509_NAME_find(names, name) >= 0)
@@ -136,7 +136,7 @@ static bool add_name(STACK_OF(X509_NAME) *names, const X509 *x)
 }
 
 /* Certificates and lists of revoked ones. False: the library's queue has the reason. */
-static bool add_all(X509_STORE *store, STACK_OF(X509_NAME) *names, STACK_OF(X509_INFO) *all, int *n_certs)
+static bool add_all(X509_STORE *store, STACK_OF(X509_NAME) * names, STACK_OF(X509_INFO) * all, int *n_certs)
 {
 	for (int i = 0; i < sk_X509_INFO_num(all); i++) {
 		const X509_INFO *info = sk_X509_INFO_value(all, i);
@@ -163,8 +163,8 @@ int tls_files_authorities(SSL_CTX *c, const struct tls_file *f, uint8_t digest[T
 	bool ok = all != NULL && names != NULL && add_all(SSL_CTX_get_cert_store(c), names, all, &n) && n > 0 &&
 		  EVP_Digest(buf_data(&bytes), bytes.len, digest, NULL, EVP_sha256(), NULL) == 1;
 	int rc = ok ? 0
-		    : refuse(f, "certificates", all != NULL && n == 0 ? "the file holds none in PEM form" : library_reason(),
-			     err);
+		    : refuse(f, "certificates",
+			     all != NULL && n == 0 ? "the file holds none in PEM form" : library_reason(), err);
 	sk_X509_INFO_pop_free(all, X509_INFO_free);
 	if (ok)
 		SSL_CTX_set_client_CA_list(c, names); /* takes them */

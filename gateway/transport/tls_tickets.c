@@ -103,8 +103,8 @@ static bool use_mac(EVP_MAC_CTX *mac, struct ticket_key *k)
 
 /* As SSL_CTX_set_tlsext_ticket_key_evp_cb wants it: 1 to go on, 2 to renew, 0 for no such key (a
  * full handshake), negative for an error. */
-static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher,
-		     EVP_MAC_CTX *mac, int making)
+static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
+		     int making)
 {
 	(void)ssl;
 	struct ticket_key k;
@@ -115,14 +115,12 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 			return 0; /* a connection without a ticket */
 		memcpy(name, k.name, NAME_BYTES);
 		if (RAND_bytes(iv, IV_BYTES) == 1 &&
-		    EVP_EncryptInit_ex(cipher, EVP_aes_256_cbc(), NULL, k.cipher, iv) == 1 &&
-		    use_mac(mac, &k))
+		    EVP_EncryptInit_ex(cipher, EVP_aes_256_cbc(), NULL, k.cipher, iv) == 1 && use_mac(mac, &k))
 			rc = 1;
 	} else {
 		if (!find(name, &k, &old))
 			return 0;
-		if (use_mac(mac, &k) &&
-		    EVP_DecryptInit_ex(cipher, EVP_aes_256_cbc(), NULL, k.cipher, iv) == 1)
+		if (use_mac(mac, &k) && EVP_DecryptInit_ex(cipher, EVP_aes_256_cbc(), NULL, k.cipher, iv) == 1)
 			rc = old ? 2 : 1;
 	}
 	OPENSSL_cleanse(&k, sizeof k);

@@ -86,8 +86,8 @@ static void read_blocks(struct gw_transport *tr)
 	net_blocks_read(&tr->t->cfg->trusted_proxies, &tr->trusted);
 }
 
-int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
-		     struct gw_transport **out, struct sl_err *err)
+int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx, struct gw_transport **out,
+		     struct sl_err *err)
 {
 	struct gw_transport *tr = sl_zalloc(sizeof *tr);
 	if (tr == NULL)
@@ -150,7 +150,8 @@ void transport_drain(struct gw_transport *tr, bool replaced)
 	tr->replaced = replaced;
 	if (replaced)
 		listeners_close(tr);
-	list_each_safe(it, tmp, &tr->conns) conn_drain(list_entry(it, struct conn, node));
+	list_each_safe(it, tmp, &tr->conns)
+		conn_drain(list_entry(it, struct conn, node));
 }
 
 bool transport_empty(const struct gw_transport *tr) { return list_empty(&tr->conns); }
@@ -160,8 +161,7 @@ bool transport_drained(const struct gw_transport *tr)
 	if (tr->replaced)
 		return list_empty(&tr->conns);
 	/* Who has not asked anything yet is not waited for: somebody always connects. */
-	list_each(it, &tr->conns)
-	{
+	list_each(it, &tr->conns) {
 		if (list_entry(it, struct conn, node)->state >= CONN_OPEN)
 			return false;
 	}

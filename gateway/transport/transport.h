@@ -37,7 +37,7 @@ struct gw_transport {
 	/* Streams that have ended in this turn (struct http_stream, node): who closed one may still look at it. */
 	struct list closed;
 	struct gw_deferred free_closed;
-	uint32_t last_number; /* of a connection */
+	uint32_t last_number;    /* of a connection */
 	struct tls_context *tls; /* one count; NULL: no listener with TLS */
 	/* Handshakes that wait for their turn (struct conn, shaking), and how many may go on in this
 	 * one. */
@@ -66,9 +66,10 @@ struct gw_transport {
 };
 
 /* Listens where t->cfg says and serves app, whose callbacks get app_ctx; accepts at once unless
- * t->cfg->takeover or another process was there before (handover_given). On failure *err is one line that names the address. */
-int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx,
-		     struct gw_transport **out, struct sl_err *err);
+ * t->cfg->takeover or another process was there before (handover_given). On failure *err is one line that names the
+ * address. */
+int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx, struct gw_transport **out,
+		     struct sl_err *err);
 /* Begins to accept, if it has not yet. 0 or SL_EIO. */
 int transport_accept(struct gw_transport *tr);
 /* t->cfg has changed: deadlines that begin from now on are its, and so are lists of addresses. */

@@ -65,9 +65,7 @@ bool unix_address(const char *path, struct sockaddr_un *out)
 
 static int make_address(const char *path, struct sockaddr_un *sa, struct sl_err *err)
 {
-	return unix_address(path, sa)
-		   ? 0
-		   : sl_errf(err, SL_EINVAL, "%.40s…: too long for a socket's path", path);
+	return unix_address(path, sa) ? 0 : sl_errf(err, SL_EINVAL, "%.40s…: too long for a socket's path", path);
 }
 
 /* What is there: 0 nothing, 1 a stale socket, or SL_EIO. */
@@ -75,8 +73,7 @@ static int look(const struct sockaddr_un *sa, struct sl_err *err)
 {
 	struct stat st;
 	if (lstat(sa->sun_path, &st) != 0)
-		return errno == ENOENT ? 0
-				       : sl_errf(err, SL_EIO, "%s: %s", sa->sun_path, strerror(errno));
+		return errno == ENOENT ? 0 : sl_errf(err, SL_EIO, "%s: %s", sa->sun_path, strerror(errno));
 	if (!S_ISSOCK(st.st_mode))
 		return sl_errf(err, SL_EIO, "%s: is there already and no socket", sa->sun_path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -119,7 +116,10 @@ static int lock_folder(const char *path, struct sl_err *err)
 {
 	char folder[sizeof((struct sockaddr_un *)NULL)->sun_path];
 	const char *slash = strrchr(path, '/');
-	snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path),
+	snprintf(folder, sizeof folder, "%.*s",
+		 slash == NULL   ? 1
+		 : slash == path ? 1
+				 : (int)(slash - path),
 		 slash == NULL ? "." : path);
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
@@ -144,10 +144,8 @@ static int bind_there(struct shared *s, mode_t mode, struct sl_err *err)
 		return sl_errf(err, SL_EIO, "%s: the stale socket can't be removed: %s", s->sa.sun_path,
 			       strerror(errno));
 	s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (s->fd < 0 || fchmod(s->fd, mode) != 0 ||
-	    bind(s->fd, (const struct sockaddr *)&s->sa, sizeof s->sa) != 0 ||
-	    unix_listen_mode(s->sa.sun_path, mode, &st) != 0 ||
-	    listen(s->fd, BACKLOG) != 0) {
+	if (s->fd < 0 || fchmod(s->fd, mode) != 0 || bind(s->fd, (const struct sockaddr *)&s->sa, sizeof s->sa) != 0 ||
+	    unix_listen_mode(s->sa.sun_path, mode, &st) != 0 || listen(s->fd, BACKLOG) != 0) {
 		int e = errno;
 		if (s->fd >= 0)
 			close(s->fd);
@@ -174,7 +172,8 @@ static int ask_broker(struct shared *s, int given, mode_t mode, struct sl_err *e
 	struct broker_file f = {0};
 	int rc = given >= 0 ? broker_adopt(s->sa.sun_path, mode, &f) : broker_listen(s->sa.sun_path, mode, &f);
 	if (rc < 0 && given < 0)
-		return sl_errf(err, SL_EIO, rc == -EADDRINUSE ? "%s: another program listens there" : "%s: cannot listen: %s",
+		return sl_errf(err, SL_EIO,
+			       rc == -EADDRINUSE ? "%s: another program listens there" : "%s: cannot listen: %s",
 			       s->sa.sun_path, strerror(-rc));
 	s->fd = given >= 0 ? given : rc;
 	s->dev = (dev_t)f.dev;
@@ -195,8 +194,7 @@ static int open_here(struct shared *s, const char *path, int given, mode_t mode,
 	return rc;
 }
 
-static int open_shared(const char *path, mode_t mode, int given, struct shared **out,
-		       struct sl_err *err)
+static int open_shared(const char *path, mode_t mode, int given, struct shared **out, struct sl_err *err)
 {
 	struct shared *s = sl_zalloc(sizeof *s);
 	if (s == NULL)

@@ -15,7 +15,8 @@
 
 /* "0660": octal, permissions only. */
 bool unix_mode_parse(const char *text, mode_t *out);
-/* The permissions of the socket at path, never of what a link there leads to. 0 with *st; -1: there is none, or errno. */
+/* The permissions of the socket at path, never of what a link there leads to. 0 with *st; -1: there is none, or errno.
+ */
 int unix_listen_mode(const char *path, mode_t mode, struct stat *st);
 /* Could path be listened on? SL_EIO and one line in *err. Removes nothing. */
 int unix_listen_check(const char *path, struct sl_err *err);

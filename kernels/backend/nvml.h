@@ -15,29 +15,29 @@
 
 /* Why clocks are lower than they could be; one bit each in kn_device_state.slowed. */
 enum kn_slowed {
-	KN_SLOWED_POWER = 1 << 0,   /* the power limit, of software or of the board */
-	KN_SLOWED_THERMAL = 1 << 1, /* too warm */
+	KN_SLOWED_POWER = 1 << 0,    /* the power limit, of software or of the board */
+	KN_SLOWED_THERMAL = 1 << 1,  /* too warm */
 	KN_SLOWED_HARDWARE = 1 << 2, /* what else the board demands */
-	KN_SLOWED_OTHER = 1 << 3,   /* set so by somebody; not that it is idle */
+	KN_SLOWED_OTHER = 1 << 3,    /* set so by somebody; not that it is idle */
 };
 
 /* What the device does not tell is 0. */
 struct kn_device_state {
-	uint32_t busy_percent;	      /* of the last moments in which a kernel ran */
+	uint32_t busy_percent;        /* of the last moments in which a kernel ran */
 	uint32_t memory_busy_percent; /* in which memory was read or written */
 	uint64_t memory_bytes, memory_used_bytes;
 	uint32_t celsius;
 	uint32_t milliwatts, limit_milliwatts;
 	uint32_t sm_mhz, memory_mhz;
-	uint32_t slowed;	   /* bits of kn_slowed */
-	uint64_t ecc_uncorrected;  /* errors since the driver was loaded */
-	uint32_t nvlinks;	   /* links that are up */
+	uint32_t slowed;          /* bits of kn_slowed */
+	uint64_t ecc_uncorrected; /* errors since the driver was loaded */
+	uint32_t nvlinks;         /* links that are up */
 };
 
 struct kn_nvml;
 
-/* library: NULL, or another file than the driver's, for tests. pci: the device by its bus ("0000:1b:00.0"). SL_ENOTFOUND
- * and *err: no library, or no such device. */
+/* library: NULL, or another file than the driver's, for tests. pci: the device by its bus ("0000:1b:00.0").
+ * SL_ENOTFOUND and *err: no library, or no such device. */
 int kn_nvml_open(const char *library, const char *pci, struct kn_nvml **out, struct sl_err *err);
 void kn_nvml_close(struct kn_nvml *n);
 /* SL_EIO: the device answers no more, for now or for good. */

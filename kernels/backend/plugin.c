@@ -19,10 +19,7 @@
 #include "base/alloc.h"
 #include "base/fault.h"
 
-static bool device_fault(void)
-{
-	return fault_hit(FAULT_DEVICE);
-}
+static bool device_fault(void) { return fault_hit(FAULT_DEVICE); }
 
 static const struct kn_plugin_host host = {
     .abi = KN_PLUGIN_ABI,
@@ -116,7 +113,8 @@ void kn_plugin_load(const char *name)
 	for (int i = 0; i < N_PLUGINS; i++) {
 		struct found *f = &plugins[i];
 		if (strcmp(name, f->name) == 0 && !f->looked && f->so == NULL && find(name, path, sizeof path))
-			f->so = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* a failure comes again, and is told, when it is wanted */
+			f->so = dlopen(
+			    path, RTLD_NOW | RTLD_LOCAL); /* a failure comes again, and is told, when it is wanted */
 	}
 	pthread_mutex_unlock(&lock);
 }

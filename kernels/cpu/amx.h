@@ -28,10 +28,7 @@ struct kn_amx_type {
 	bool has_offset;
 };
 
-static inline size_t kn_amx_panel_block(int block)
-{
-	return (size_t)(AMX_OUT * block) + 2 * AMX_OUT * sizeof(float);
-}
+static inline size_t kn_amx_panel_block(int block) { return (size_t)(AMX_OUT * block) + 2 * AMX_OUT * sizeof(float); }
 
 struct kn_amx_type kn_amx_type_of(int type);
 

@@ -43,25 +43,22 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-	GROUP = 16,  /* rows of a tile */
+	GROUP = 16, /* rows of a tile */
 	DIGITS = 3,
 	LANES = 16,
 	HEAD = 2 * LANES * (int)sizeof(float), /* of a packed block: s, and s · Σ x, of every row */
 	MIN_BLOCK = 16,
 	MAX_TILES = 64,
-	FEW_CHUNK = 256,  /* weights of a panel tile that stays in the first-level cache */
+	FEW_CHUNK = 256,   /* weights of a panel tile that stays in the first-level cache */
 	FETCH_CHUNK = 128, /* weights whose successors are fetched at a time: few enough not to wait for */
-	MANY_CHUNK = 512, /* of a group of activations that does */
+	MANY_CHUNK = 512,  /* of a group of activations that does */
 };
 
 /* Rows that a group may have, and by how many tile products: 3n digit rows are shared out evenly. */
 enum { N_SIZES = 10 };
 static const int sizes[N_SIZES] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16};
 
-INLINE int products_of(int n)
-{
-	return (DIGITS * n + GROUP - 1) / GROUP;
-}
+INLINE int products_of(int n) { return (DIGITS * n + GROUP - 1) / GROUP; }
 
 bool kn_amx_usable(void)
 {
@@ -69,10 +66,7 @@ bool kn_amx_usable(void)
 	return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XTILEDATA) == 0;
 }
 
-bool kn_amx_packs(int type)
-{
-	return kn_amx_type_of(type).unpack != NULL;
-}
+bool kn_amx_packs(int type) { return kn_amx_type_of(type).unpack != NULL; }
 
 /* ---- activations ---- */
 
@@ -135,10 +129,12 @@ void kn_amx_pack(int type, const float *x, int n_rows, int n_in, int part, int n
 	int from = (int)((int64_t)n_blocks * part / n_parts), to = (int)((int64_t)n_blocks * (part + 1) / n_parts);
 	for (int r = 0; r < n_rows; r += GROUP) {
 		int n = sizes[size_of(n_rows - r)];
-		uint8_t *group = (uint8_t *)packed + (size_t)(r / GROUP) * (size_t)n_blocks * packed_block(block, GROUP);
+		uint8_t *group =
+		    (uint8_t *)packed + (size_t)(r / GROUP) * (size_t)n_blocks * packed_block(block, GROUP);
 		for (int b = from; b < to; b++)
 			for (int c = 0; c < n; c++) {
-				const float *at = r + c < n_rows ? x + (size_t)(r + c) * (size_t)n_in + (size_t)(b * block) : NULL;
+				const float *at =
+				    r + c < n_rows ? x + (size_t)(r + c) * (size_t)n_in + (size_t)(b * block) : NULL;
 				uint8_t *out = group + (size_t)b * packed_block(block, n);
 				if (block == KN_ALIGN / 2)
 					pack_block(at, KN_ALIGN / 2, c, n, out);
@@ -172,38 +168,38 @@ TILES static void configure(int block, int n)
 typedef int32_t sums[DIGITS * GROUP][AMX_OUT]; /* the first 3n of them */
 
 /* Register numbers must be literals. */
-#define PRODUCT(t)                                                                                     \
-	_tile_zero(t);                                                                                 \
-	_tile_loadd(6, digits, block);                                                                 \
+#define PRODUCT(t)                     \
+	_tile_zero(t);                 \
+	_tile_loadd(6, digits, block); \
 	_tile_dpbssd(t, 6, 7)
 
 /* Begins the products of a block, in registers a, b and c. */
-#define BEGIN(name, a, b, c)                                                                           \
-	TILES INLINE void name(const uint8_t *w, const uint8_t *x, int block, int n)                   \
-	{                                                                                              \
-		const uint8_t *digits = x + HEAD;                                                      \
-		size_t step = (size_t)(DIGITS * n / products_of(n) * block);                           \
-		MEMORY_IS_READ();                                                                      \
-		_tile_loadd(7, w, 64);                                                                 \
-		PRODUCT(a);                                                                            \
-		if (products_of(n) > 1) {                                                              \
-			digits += step;                                                                \
-			PRODUCT(b);                                                                    \
-		}                                                                                      \
-		if (products_of(n) > 2) {                                                              \
-			digits += step;                                                                \
-			PRODUCT(c);                                                                    \
-		}                                                                                      \
+#define BEGIN(name, a, b, c)                                                         \
+	TILES INLINE void name(const uint8_t *w, const uint8_t *x, int block, int n) \
+	{                                                                            \
+		const uint8_t *digits = x + HEAD;                                    \
+		size_t step = (size_t)(DIGITS * n / products_of(n) * block);         \
+		MEMORY_IS_READ();                                                    \
+		_tile_loadd(7, w, 64);                                               \
+		PRODUCT(a);                                                          \
+		if (products_of(n) > 1) {                                            \
+			digits += step;                                              \
+			PRODUCT(b);                                                  \
+		}                                                                    \
+		if (products_of(n) > 2) {                                            \
+			digits += step;                                              \
+			PRODUCT(c);                                                  \
+		}                                                                    \
 	}
-#define END(name, a, b, c)                                                                             \
-	TILES INLINE void name(sums out, int n)                                                        \
-	{                                                                                              \
-		int rows = DIGITS * n / products_of(n);                                                \
-		_tile_stored(a, out[0], 64);                                                           \
-		if (products_of(n) > 1)                                                                \
-			_tile_stored(b, out[rows], 64);                                                \
-		if (products_of(n) > 2)                                                                \
-			_tile_stored(c, out[2 * rows], 64);                                            \
+#define END(name, a, b, c)                                  \
+	TILES INLINE void name(sums out, int n)             \
+	{                                                   \
+		int rows = DIGITS * n / products_of(n);     \
+		_tile_stored(a, out[0], 64);                \
+		if (products_of(n) > 1)                     \
+			_tile_stored(b, out[rows], 64);     \
+		if (products_of(n) > 2)                     \
+			_tile_stored(c, out[2 * rows], 64); \
 	}
 
 BEGIN(begin_even, 0, 1, 2)
@@ -218,8 +214,9 @@ INLINE void add_block(const uint8_t *w, const uint8_t *x, int block, int n, bool
 	__m512 scales = _mm512_load_ps(scale), offsets = scales;
 	if (has_offset)
 		offsets = _mm512_load_ps(scale + AMX_OUT);
-	UNROLL for (int r = 0; r < n; r++) {
-		__m512i a = _mm512_load_si512(in[r]), b = _mm512_load_si512(in[n + r]), c = _mm512_load_si512(in[2 * n + r]);
+	UNROLL_FOR(int r = 0; r < n; r++) {
+		__m512i a = _mm512_load_si512(in[r]), b = _mm512_load_si512(in[n + r]),
+			c = _mm512_load_si512(in[2 * n + r]);
 		__m512 high = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(a, 7), b));
 		__m512 f = _mm512_fmadd_ps(high, _mm512_set1_ps(128), _mm512_cvtepi32_ps(c));
 		acc[r] = _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(s[r])), scales, acc[r]);
@@ -229,14 +226,15 @@ INLINE void add_block(const uint8_t *w, const uint8_t *x, int block, int n, bool
 }
 
 /* n_blocks of a panel tile and a group. Three blocks are under way: the products of one run while the
- * sums of the one before are stored and those of the one before that, which are in memory, added up. All but the pointers and n_blocks are constants where this is inlined. */
+ * sums of the one before are stored and those of the one before that, which are in memory, added up. All but the
+ * pointers and n_blocks are constants where this is inlined. */
 TILES INLINE void multiply_n(const uint8_t *w, const uint8_t *x, int n_blocks, int block, int n, bool has_offset,
 			     __m512 *acc)
 {
 	_Alignas(KN_ALIGN) sums even, odd;
 	size_t w_step = kn_amx_panel_block(block), x_step = packed_block(block, n);
 	__m512 a[GROUP];
-	UNROLL for (int r = 0; r < n; r++)
+	UNROLL_FOR(int r = 0; r < n; r++)
 		a[r] = acc[r];
 	begin_even(w, x, block, n);
 	for (int b = 0; b < n_blocks; b++, w += w_step, x += x_step) {
@@ -258,29 +256,29 @@ TILES INLINE void multiply_n(const uint8_t *w, const uint8_t *x, int n_blocks, i
 		if (b + 1 == n_blocks)
 			add_block(w, x, block, n, has_offset, odd, a);
 	}
-	UNROLL for (int r = 0; r < n; r++)
+	UNROLL_FOR(int r = 0; r < n; r++)
 		acc[r] = a[r];
 }
 
 typedef void multiply_fn(const uint8_t *w, const uint8_t *x, int n_blocks, __m512 *acc);
 
-#define MULTIPLY(name, block, n, has_offset)                                                           \
-	TILES static void name(const uint8_t *w, const uint8_t *x, int n_blocks, __m512 *acc)          \
-	{                                                                                              \
-		multiply_n(w, x, n_blocks, block, n, has_offset, acc);                                 \
+#define MULTIPLY(name, block, n, has_offset)                                                  \
+	TILES static void name(const uint8_t *w, const uint8_t *x, int n_blocks, __m512 *acc) \
+	{                                                                                     \
+		multiply_n(w, x, n_blocks, block, n, has_offset, acc);                        \
 	}
 #define MULTIPLY_ALL(name, block, has_offset)                                                          \
-	MULTIPLY(name##_1, block, 1, has_offset)                                               \
-	MULTIPLY(name##_2, block, 2, has_offset)                                               \
-	MULTIPLY(name##_3, block, 3, has_offset)                                               \
-	MULTIPLY(name##_4, block, 4, has_offset)                                               \
-	MULTIPLY(name##_5, block, 5, has_offset)                                               \
-	MULTIPLY(name##_6, block, 6, has_offset)                                               \
-	MULTIPLY(name##_8, block, 8, has_offset)                                               \
-	MULTIPLY(name##_10, block, 10, has_offset)                                             \
-	MULTIPLY(name##_12, block, 12, has_offset)                                             \
-	MULTIPLY(name##_16, block, 16, has_offset)                                             \
-	static multiply_fn *const name[N_SIZES] = {name##_1, name##_2, name##_3, name##_4, name##_5,   \
+	MULTIPLY(name##_1, block, 1, has_offset)                                                       \
+	MULTIPLY(name##_2, block, 2, has_offset)                                                       \
+	MULTIPLY(name##_3, block, 3, has_offset)                                                       \
+	MULTIPLY(name##_4, block, 4, has_offset)                                                       \
+	MULTIPLY(name##_5, block, 5, has_offset)                                                       \
+	MULTIPLY(name##_6, block, 6, has_offset)                                                       \
+	MULTIPLY(name##_8, block, 8, has_offset)                                                       \
+	MULTIPLY(name##_10, block, 10, has_offset)                                                     \
+	MULTIPLY(name##_12, block, 12, has_offset)                                                     \
+	MULTIPLY(name##_16, block, 16, has_offset)                                                     \
+	static multiply_fn *const name[N_SIZES] = {name##_1, name##_2, name##_3,  name##_4,  name##_5, \
 						   name##_6, name##_8, name##_10, name##_12, name##_16};
 
 MULTIPLY_ALL(plain, 32, false)
@@ -304,10 +302,7 @@ struct job {
 	float *y;
 };
 
-static inline int at_most(int n, int most)
-{
-	return n < most ? n : most;
-}
+static inline int at_most(int n, int most) { return n < most ? n : most; }
 
 /* A tile's n weights from k on. What the next tile has in the same place is fetched. */
 static void fill(const struct job *j, int o, int n_o, int k, int n, uint8_t *out)
@@ -381,7 +376,8 @@ static void matmul_many(const struct job *j, int o0, int o1, uint8_t *panel, siz
 	for (int o = o0; o < o1; o += most * AMX_OUT) {
 		int used = at_most((o1 - o + AMX_OUT - 1) / AMX_OUT, most);
 		for (int t = 0; t < used; t++)
-			fill(j, o + t * AMX_OUT, at_most(o1 - o - t * AMX_OUT, AMX_OUT), 0, j->w->n_in, panel + (size_t)t * tile);
+			fill(j, o + t * AMX_OUT, at_most(o1 - o - t * AMX_OUT, AMX_OUT), 0, j->w->n_in,
+			     panel + (size_t)t * tile);
 		for (int g = 0; g * GROUP < j->n_rows; g++)
 			multiply_group(j, panel, o, used, o1, g);
 	}

@@ -48,7 +48,7 @@ static inline __m512 floats_of_i8(const int8_t *bytes)
 INLINE void turn_16(rows_at rows, size_t at, __m512i *out)
 {
 	__m512i v[4];
-	UNROLL for (int i = 0; i < 4; i++) {
+	UNROLL_FOR(int i = 0; i < 4; i++) {
 		v[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(rows[i] + at)));
 		v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(rows[i + 4] + at)), 1);
 		v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const void *)(rows[i + 8] + at)), 2);
@@ -65,13 +65,14 @@ INLINE void turn_16(rows_at rows, size_t at, __m512i *out)
 /* 32 bytes of each row, as eight vectors. */
 INLINE void turn_32(rows_at rows, size_t at, __m512i *out)
 {
-	const __m512i even = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0), odd = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
+	const __m512i even = _mm512_set_epi64(13, 12, 5, 4, 9, 8, 1, 0),
+		      odd = _mm512_set_epi64(15, 14, 7, 6, 11, 10, 3, 2);
 	__m512i v[8], w[8];
-	UNROLL for (int i = 0; i < 8; i++)
+	UNROLL_FOR(int i = 0; i < 8; i++)
 		v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const void *)(rows[i] + at))),
 					  _mm256_loadu_si256((const void *)(rows[i + 8] + at)), 1);
 	/* Four rows at a time: words 0 to 3 in the even quarters of a vector, 4 to 7 in the odd ones. */
-	UNROLL for (int i = 0; i < 8; i += 4) {
+	UNROLL_FOR(int i = 0; i < 8; i += 4) {
 		__m512i a = _mm512_unpacklo_epi32(v[i], v[i + 1]), b = _mm512_unpackhi_epi32(v[i], v[i + 1]);
 		__m512i c = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]), d = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
 		w[i] = _mm512_unpacklo_epi64(a, c);
@@ -79,7 +80,7 @@ INLINE void turn_32(rows_at rows, size_t at, __m512i *out)
 		w[i + 2] = _mm512_unpacklo_epi64(b, d);
 		w[i + 3] = _mm512_unpackhi_epi64(b, d);
 	}
-	UNROLL for (int i = 0; i < 4; i++) {
+	UNROLL_FOR(int i = 0; i < 4; i++) {
 		out[i] = _mm512_permutex2var_epi64(w[i], even, w[i + 4]);
 		out[i + 4] = _mm512_permutex2var_epi64(w[i], odd, w[i + 4]);
 	}
@@ -87,21 +88,15 @@ INLINE void turn_32(rows_at rows, size_t at, __m512i *out)
 
 INLINE void put(uint8_t *out, const __m512i *v, int n)
 {
-	UNROLL for (int i = 0; i < n; i++)
+	UNROLL_FOR(int i = 0; i < n; i++)
 		_mm512_store_si512((void *)(out + 64 * i), v[i]);
 }
 
 /* ---- blocks of 32 ---- */
 
-INLINE __m512i low_nibbles(__m512i v)
-{
-	return _mm512_and_si512(v, _mm512_set1_epi8(15));
-}
+INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 
-INLINE __m512i high_nibbles(__m512i v)
-{
-	return low_nibbles(_mm512_srli_epi16(v, 4));
-}
+INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
 
 /* What a nibble of the type stands for; the type is a constant where this is inlined. */
 INLINE __m512i value_of(int type, __m512i q)
@@ -131,7 +126,7 @@ INLINE void unpack_small(int type, rows_at rows, int n, uint8_t *out)
 			turn_32(rows, at + head, v);
 		} else {
 			turn_16(rows, at + head, v);
-			UNROLL for (int i = 0; i < 4; i++) {
+			UNROLL_FOR(int i = 0; i < 4; i++) {
 				v[i + 4] = value_of(type, high_nibbles(v[i]));
 				v[i] = value_of(type, low_nibbles(v[i]));
 			}
@@ -146,25 +141,13 @@ INLINE void unpack_small(int type, rows_at rows, int n, uint8_t *out)
 	}
 }
 
-static void unpack_q8_0(rows_at rows, int n, uint8_t *out)
-{
-	unpack_small(KN_Q8_0, rows, n, out);
-}
+static void unpack_q8_0(rows_at rows, int n, uint8_t *out) { unpack_small(KN_Q8_0, rows, n, out); }
 
-static void unpack_q4_0(rows_at rows, int n, uint8_t *out)
-{
-	unpack_small(KN_Q4_0, rows, n, out);
-}
+static void unpack_q4_0(rows_at rows, int n, uint8_t *out) { unpack_small(KN_Q4_0, rows, n, out); }
 
-static void unpack_q4_1(rows_at rows, int n, uint8_t *out)
-{
-	unpack_small(KN_Q4_1, rows, n, out);
-}
+static void unpack_q4_1(rows_at rows, int n, uint8_t *out) { unpack_small(KN_Q4_1, rows, n, out); }
 
-static void unpack_iq4_nl(rows_at rows, int n, uint8_t *out)
-{
-	unpack_small(KN_IQ4_NL, rows, n, out);
-}
+static void unpack_iq4_nl(rows_at rows, int n, uint8_t *out) { unpack_small(KN_IQ4_NL, rows, n, out); }
 
 /* ---- blocks of 256; n is AMX_CHUNK ---- */
 
@@ -199,7 +182,7 @@ static void unpack_q4_k(rows_at rows, int n, uint8_t *out)
 	for (size_t g = 0; g < 4; g++, to += 2 * kn_amx_panel_block(SMALL)) {
 		__m512i v[8];
 		turn_32(rows, 16 + 32 * g, v);
-		UNROLL for (int i = 0; i < 8; i++) {
+		UNROLL_FOR(int i = 0; i < 8; i++) {
 			_mm512_store_si512((void *)(to + 64 * i), low_nibbles(v[i]));
 			_mm512_store_si512((void *)(to + kn_amx_panel_block(SMALL) + 64 * i), high_nibbles(v[i]));
 		}

@@ -26,18 +26,15 @@
 enum {
 	TILE_HEADS = 4,
 	TILE_QUERIES = 64,
-	STRETCH = 64, /* positions */
+	STRETCH = 64,        /* positions */
 	SPLIT_QUERIES = 256, /* rows · heads at most for which blocks are shared out: each has sums of its own */
-	PARTS_A_THREAD = 8, /* so that one that was held up does not hold up all */
+	PARTS_A_THREAD = 8,  /* so that one that was held up does not hold up all */
 	MAX_LANES = 16,
-	TURN_COST = 28, /* multiply-adds that turning and writing an element is worth */
+	TURN_COST = 28,  /* multiply-adds that turning and writing an element is worth */
 	LONG_HEAD = 512, /* elements */
 };
 
-bool kn_cpu_kv_type(int type)
-{
-	return type == KN_F32 || type == KN_F16 || type == KN_KV_Q8;
-}
+bool kn_cpu_kv_type(int type) { return type == KN_F32 || type == KN_F16 || type == KN_KV_Q8; }
 
 /* A page's block of one key head, in k or v. */
 static void *block_of(const struct kn_kv *kv, void *side, int layer, int32_t page, int head)
@@ -178,11 +175,18 @@ static void run_writing(void *ctx, int part)
 		write_row(w, (int)r);
 }
 
-int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
-			 float *k, const float *v, const struct kn_kv *kv, int layer)
+int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
+			 const float *v, const struct kn_kv *kv, int layer)
 {
-	struct writing w = {.b = b, .rope = rope, .q = q, .k = k, .v = v, .n_heads = n_heads, .kv = kv,
-			    .layer = layer, .turns = turns_of_step(b, rope)};
+	struct writing w = {.b = b,
+			    .rope = rope,
+			    .q = q,
+			    .k = k,
+			    .v = v,
+			    .n_heads = n_heads,
+			    .kv = kv,
+			    .layer = layer,
+			    .turns = turns_of_step(b, rope)};
 	if (w.turns == NULL)
 		return SL_EIO;
 	int n_rows = b->step->n_rows;
@@ -211,9 +215,9 @@ struct attention {
 	int layer;
 	const struct kn_attn *attn;
 	float *out;
-	int group;     /* heads of one key head */
-	int n_chunks;  /* of at most TILE_HEADS heads each, in a group */
-	int span;      /* key heads of a tile */
+	int group;    /* heads of one key head */
+	int n_chunks; /* of at most TILE_HEADS heads each, in a group */
+	int span;     /* key heads of a tile */
 	int n_spans;
 	const int32_t *tiles; /* [n_tiles + 1] first rows */
 	int n_tiles;
@@ -229,9 +233,9 @@ struct attention {
 struct tile {
 	int seq, kv_head, n_kv, n_each, n_q;
 	const float *q[TILE_QUERIES];
-	size_t number[TILE_QUERIES]; /* row · n_heads + head */
+	size_t number[TILE_QUERIES];                  /* row · n_heads + head */
 	int32_t from[TILE_QUERIES], to[TILE_QUERIES]; /* what each sees */
-	int32_t first, last; /* and all */
+	int32_t first, last;                          /* and all */
 };
 
 /* The positions of a block that a tile sees, in runs that lie next to each other: those of its first key head. They are
@@ -258,14 +262,19 @@ static void find_block(const struct attention *a, const struct tile *t, int at, 
 	for (int i = b->begin; i < b->end; index++, token = 0) {
 		int left = kv->page_tokens - token, n = left < b->end - i ? left : b->end - i;
 		int32_t page = page_of(a->b->step, t->seq, index);
-		void *k = block_of(kv, kv->k, a->layer, page, t->kv_head), *v = block_of(kv, kv->v, a->layer, page, t->kv_head);
+		void *k = block_of(kv, kv->k, a->layer, page, t->kv_head),
+		     *v = block_of(kv, kv->v, a->layer, page, t->kv_head);
 		if (positions + n > STRETCH) {
 			b->stretch[b->n_stretches++] = b->n_runs;
 			positions = 0;
 		}
-		b->runs[b->n_runs++] = (struct kn_run){.k = k, .v = v, .k_scale = scaled ? scales_of(kv, k) : NULL,
-						       .v_scale = scaled ? scales_of(kv, v) : NULL, .token = token,
-						       .at = i - at, .n = n};
+		b->runs[b->n_runs++] = (struct kn_run){.k = k,
+						       .v = v,
+						       .k_scale = scaled ? scales_of(kv, k) : NULL,
+						       .v_scale = scaled ? scales_of(kv, v) : NULL,
+						       .token = token,
+						       .at = i - at,
+						       .n = n};
 		positions += n;
 		i += n;
 	}
@@ -292,10 +301,7 @@ static bool next_piece(const struct tile *t, struct piece *p)
 	return p->values;
 }
 
-static const void *further(const void *at, size_t bytes)
-{
-	return (const uint8_t *)at + bytes;
-}
+static const void *further(const void *at, size_t bytes) { return (const uint8_t *)at + bytes; }
 
 /* The runs of a piece, and what comes after each; their number. next_block: the one after this, or NULL. */
 static int runs_of_piece(const struct attention *a, const struct tile *t, const struct piece *p,
@@ -373,11 +379,12 @@ static void attend_block(const struct attention *a, const struct tile *t, const 
 	struct piece p = {.b = b};
 	do {
 		int n = runs_of_piece(a, t, &p, next_block, runs), q = p.head * t->n_each;
-		isa->scores(type, t->q + q, t->n_each, runs, n, a->kv->page_tokens, dim, scores + (size_t)q * KN_ATTN_BLOCK);
+		isa->scores(type, t->q + q, t->n_each, runs, n, a->kv->page_tokens, dim,
+			    scores + (size_t)q * KN_ATTN_BLOCK);
 	} while (next_piece(t, &p) && !p.values);
 	for (int i = 0; i < t->n_q; i++) {
-		isa->softmax(scores + (size_t)i * KN_ATTN_BLOCK, (b->begin - b->at) / MAX_LANES * MAX_LANES, b->end - b->at,
-			     t->from[i] - b->at, t->to[i] - b->at, a->attn, &seen[i]);
+		isa->softmax(scores + (size_t)i * KN_ATTN_BLOCK, (b->begin - b->at) / MAX_LANES * MAX_LANES,
+			     b->end - b->at, t->from[i] - b->at, t->to[i] - b->at, a->attn, &seen[i]);
 		memset(part[i], 0, (size_t)dim * sizeof *part[i]);
 	}
 	do {
@@ -425,7 +432,8 @@ static int n_blocks_of(int32_t first, int32_t last)
 static void attend_part(const struct attention *a, const struct tile *t, int part_of_tile)
 {
 	int n = n_blocks_of(t->first, t->last), dim = a->kv->head_dim;
-	int from = (int)((int64_t)n * part_of_tile / a->n_parts), to = (int)((int64_t)n * (part_of_tile + 1) / a->n_parts);
+	int from = (int)((int64_t)n * part_of_tile / a->n_parts),
+	    to = (int)((int64_t)n * (part_of_tile + 1) / a->n_parts);
 	float *part[TILE_QUERIES];
 	struct kn_seen seen[TILE_QUERIES];
 	struct block two[2];
@@ -575,8 +583,14 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 {
 	const struct kn_step *s = b->step;
 	int32_t few[64], *tiles = few;
-	struct attention a = {.b = b, .q = q, .n_heads = n_heads, .kv = kv, .layer = layer, .attn = attn,
-			      .out = out, .group = n_heads / kv->n_kv_heads};
+	struct attention a = {.b = b,
+			      .q = q,
+			      .n_heads = n_heads,
+			      .kv = kv,
+			      .layer = layer,
+			      .attn = attn,
+			      .out = out,
+			      .group = n_heads / kv->n_kv_heads};
 	if (s->n_rows >= 64 && (tiles = sl_zalloc_n((size_t)s->n_rows + 1, sizeof *tiles)) == NULL)
 		return SL_EIO;
 	a.tiles = tiles;

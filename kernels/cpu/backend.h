@@ -12,10 +12,10 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/pool.h"
 
-enum { KN_MIN_PART = 1 << 17 }; /* multiply-adds worth a part of their own: some 10 µs */
+enum { KN_MIN_PART = 1 << 17 };  /* multiply-adds worth a part of their own: some 10 µs */
 enum { KN_MIN_SHARE = 1 << 16 }; /* and a share of a product, which costs no fork */
-/* Of a whole step those for which sleeping threads are not woken: that takes them as long as they would help (two threads,
- * a step of 1.2 million: 0.22 ms with both, 0.16 alone), and whatever else runs here has the processors. */
+/* Of a whole step those for which sleeping threads are not woken: that takes them as long as they would help (two
+ * threads, a step of 1.2 million: 0.22 ms with both, 0.16 alone), and whatever else runs here has the processors. */
 enum { KN_LONE_STEP = 3 << 20 };
 
 /* cosines and sines of the step's rows for one rotation, computed at the first layer that uses it:
@@ -49,8 +49,8 @@ struct kn_backend {
 	size_t packed_bytes;
 	const float *packed_of; /* NULL: nobody's */
 	int packed_rows, packed_width;
-	/* The products of a step in the order of the last one: what comes after one is asked for early. There is room for
-	 * as many as there are weights. */
+	/* The products of a step in the order of the last one: what comes after one is asked for early. There is room
+	 * for as many as there are weights. */
 	struct kn_first *order;
 	int n_order, room, at_product;
 	int64_t work;     /* multiply-adds of this step's products so far */
@@ -91,13 +91,13 @@ int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_er
 const void *kn_weight_made(const struct kn_weight *w, size_t *bytes);
 /* A weight of what was made before, which is used in place and stays its owner's. SL_EINVAL: not as many bytes as are
  * made of such a matrix. */
-int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out, struct sl_err *err);
+int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out,
+		    struct sl_err *err);
 /* Frees what kn_weight_interleave has made; does nothing to weights of the file, or adopted ones. */
 void kn_weight_drop(struct kn_weight *w);
 
 /* ---- rows.c ---- */
-int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
-		   int width, float *y);
+int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y);
 int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 		       int width, float *y);
 int kn_cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
@@ -109,8 +109,8 @@ int kn_cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int wi
 
 /* ---- attention.c ---- */
 bool kn_cpu_kv_type(int type);
-int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
-			 float *k, const float *v, const struct kn_kv *kv, int layer);
+int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
+			 const float *v, const struct kn_kv *kv, int layer);
 int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 		     const struct kn_attn *attn, float *out);
 int kn_cpu_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);

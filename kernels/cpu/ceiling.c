@@ -137,9 +137,9 @@ __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 	int out[8];
 	(void)buffer;
 /* x is told to change, or its product would be made once; the sum is kept in a register of its own. */
-#define ADD_PRODUCT(sum)                                                                               \
-	__asm__ volatile("" : "+x"(x));                                                                \
-	(sum) = _mm256_add_epi32((sum), _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));          \
+#define ADD_PRODUCT(sum)                                                                      \
+	__asm__ volatile("" : "+x"(x));                                                       \
+	(sum) = _mm256_add_epi32((sum), _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones)); \
 	__asm__ volatile("" : "+x"(sum))
 	for (int t = 0; t < TURNS; t++) {
 		ADD_PRODUCT(a);
@@ -270,11 +270,13 @@ int kn_measure_ceilings(int n_threads, double seconds, struct kn_ceilings *out)
 		return SL_EINVAL;
 	int rc = measure(wide ? read_512 : avx2 ? read_256 : read_plain, n_threads, seconds, &out->read_bytes);
 	if (rc == 0)
-		rc = measure(__builtin_cpu_supports("avx512vnni") ? int8_512 : avx2 ? int8_256 : NULL, n_threads,
-			     seconds, &out->int8_ops);
+		rc = measure(__builtin_cpu_supports("avx512vnni") ? int8_512
+			     : avx2                               ? int8_256
+								  : NULL,
+			     n_threads, seconds, &out->int8_ops);
 	if (rc == 0)
-		rc = measure(__builtin_cpu_supports("avx512bf16") ? bf16_512 : NULL, n_threads, seconds,
-			     &out->bf16_ops);
+		rc =
+		    measure(__builtin_cpu_supports("avx512bf16") ? bf16_512 : NULL, n_threads, seconds, &out->bf16_ops);
 	if (rc == 0)
 		rc = measure(wide ? fp32_512 : fma ? fp32_256 : NULL, n_threads, seconds, &out->fp32_ops);
 	return rc;

@@ -8,8 +8,10 @@
  * Small jobs stay in the caller's thread: a fork and join costs more than they do.
  *
  * VERSIONS of how a product is shared out (a step of one row of the 1B shape, Q8_0, two threads of an AVX2 machine)
- *   1  four equal parts for each thread. One thread waited for the other for 4.6 of 54.7 ms, beside 0.8 ms of silu in one thread
- *   2  this: half of what is left, divided by the threads, down to some microseconds' worth. Waiting 0.3 ms. Expected: 4 ms less.
+ *   1  four equal parts for each thread. One thread waited for the other for 4.6 of 54.7 ms, beside 0.8 ms of silu in
+ * one thread
+ *   2  this: half of what is left, divided by the threads, down to some microseconds' worth. Waiting 0.3 ms. Expected:
+ * 4 ms less.
  *      Measured: 0 to 6 % less, for who doesn't wait reads faster meanwhile.
  */
 #include "kernels/cpu/cpu.h"
@@ -27,8 +29,8 @@
 #include "kernels/cpu/int8.h"
 
 enum {
-	SOON = 1 << 18,  /* bytes of the next product that each thread brings nearer before it comes */
-	SHARES = 2,      /* of what is left of a product for each thread */
+	SOON = 1 << 18, /* bytes of the next product that each thread brings nearer before it comes */
+	SHARES = 2,     /* of what is left of a product for each thread */
 	MANY_ROWS = 16,
 	MANY_TILES = 16, /* of a share then, at least */
 	PACK_ROWS = 256, /* that are packed at a time: a second-level cache or two */
@@ -41,8 +43,7 @@ static int n_cpus(void)
 	return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-static int open_isa(const struct kn_isa *isa, const struct kn_config *cfg, struct kn_backend **out,
-		    struct sl_err *err)
+static int open_isa(const struct kn_isa *isa, const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
 {
 	if (cfg->fp8_weights)
 		return sl_errf(err, SL_EUNSUPPORTED, "the CPU backend has no weights of type fp8");
@@ -72,10 +73,7 @@ static void cpu_close(struct kn_backend *b)
 	sl_free(b);
 }
 
-static const char *cpu_describe(struct kn_backend *b)
-{
-	return b->line;
-}
+static const char *cpu_describe(struct kn_backend *b) { return b->line; }
 
 static int cpu_mem_alloc(struct kn_backend *b, size_t bytes, void **out)
 {
@@ -147,8 +145,8 @@ static int reserve(struct kn_backend *b, int n_in)
 	return reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0 || reserve_order(b) != 0 ? SL_ENOMEM : 0;
 }
 
-static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
-			   struct kn_weight *out, struct sl_err *err)
+static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
+			   struct sl_err *err)
 {
 	if (kn_type_block(type) == 0)
 		return sl_errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported", kn_type_name(type));
@@ -188,7 +186,8 @@ static int cpu_weight_adopt(struct kn_backend *b, const void *made, size_t bytes
 static void tell_next(struct kn_backend *b)
 {
 	if (b->at_product < b->n_order)
-		kn_pool_soon(b->pool, b->order[b->at_product].at, b->order[b->at_product].stride, b->order[b->at_product].bytes);
+		kn_pool_soon(b->pool, b->order[b->at_product].at, b->order[b->at_product].stride,
+			     b->order[b->at_product].bytes);
 }
 
 static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
@@ -231,17 +230,17 @@ static int cpu_step_end(struct kn_backend *b)
 
 /* ---- products ---- */
 
-/* A product's outputs are taken by whoever is free, a share at a time: a part of what is left, so that all end at about the same
- * time whatever holds one of them up, and few begin anew. */
+/* A product's outputs are taken by whoever is free, a share at a time: a part of what is left, so that all end at about
+ * the same time whatever holds one of them up, and few begin anew. */
 struct product {
 	const struct kn_backend *b;
 	const struct kn_weight *w;
 	const float *x;
 	int n_rows;
 	float *y;
-	int n_parts;       /* of a packing, or threads of a product */
-	int least;         /* outputs of a share */
-	atomic_int taken;  /* outputs */
+	int n_parts;      /* of a packing, or threads of a product */
+	int least;        /* outputs of a share */
+	atomic_int taken; /* outputs */
 };
 
 /* The next share: outputs from *o0 to *o1 - 1. False: there is none. */
@@ -255,16 +254,14 @@ static bool take_share(struct product *p, int *o0, int *o1)
 		n = (n_out - from) / (p->n_parts * SHARES) / step * step;
 		n = n > p->least ? n : p->least;
 		n = n < n_out - from ? n : n_out - from;
-	} while (!atomic_compare_exchange_weak_explicit(&p->taken, &from, from + n, memory_order_relaxed, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&p->taken, &from, from + n, memory_order_relaxed,
+							memory_order_relaxed));
 	*o0 = from;
 	*o1 = from + n;
 	return true;
 }
 
-static float *tile_of(const struct product *p)
-{
-	return p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats;
-}
+static float *tile_of(const struct product *p) { return p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats; }
 
 static void run_product(void *ctx, int part)
 {
@@ -302,7 +299,8 @@ static void note_product(struct kn_backend *b, const struct kn_weight *w)
 	if (b->at_product >= b->room)
 		return;
 	size_t share = (size_t)first_share(b, w) * kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
-	b->order[b->at_product++] = (struct kn_first){.at = w->data, .stride = share, .bytes = share < SOON ? share : SOON};
+	b->order[b->at_product++] =
+	    (struct kn_first){.at = w->data, .stride = share, .bytes = share < SOON ? share : SOON};
 	tell_next(b);
 	if (b->at_product > b->n_order)
 		b->n_order = b->at_product;
@@ -318,16 +316,21 @@ static void run_shares(struct kn_backend *b, struct product *p, void (*run)(void
 	atomic_store_explicit(&p->taken, 0, memory_order_relaxed);
 	p->n_parts = kn_parts_of(b, each * p->w->n_out) == 1 ? 1 : kn_pool_n_threads(b->pool);
 	/* Many rows: what is decoded for a share is worth more the more of it is kept for all rows. */
-	p->least = p->n_parts == 1 ? p->w->n_out : p->n_rows > MANY_ROWS ? MANY_TILES * step : least > step ? (int)least : step;
+	p->least = p->n_parts == 1         ? p->w->n_out
+		   : p->n_rows > MANY_ROWS ? MANY_TILES * step
+		   : least > step          ? (int)least
+					   : step;
 	kn_run_parts(b, p->n_parts, run, p);
 }
 
 static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
 	for (int r = 0; r < n_rows; r += PACK_ROWS) {
-		struct product p = {.b = b, .w = w, .x = x + (size_t)r * (size_t)w->n_in, .y = y + (size_t)r * (size_t)w->n_out};
+		struct product p = {
+		    .b = b, .w = w, .x = x + (size_t)r * (size_t)w->n_in, .y = y + (size_t)r * (size_t)w->n_out};
 		p.n_rows = n_rows - r < PACK_ROWS ? n_rows - r : PACK_ROWS;
-		if (b->packed_of != p.x || b->packed_rows != p.n_rows || b->packed_width != w->n_in || !b->isa->packs_alike) {
+		if (b->packed_of != p.x || b->packed_rows != p.n_rows || b->packed_width != w->n_in ||
+		    !b->isa->packs_alike) {
 			p.n_parts = kn_parts_of(b, (int64_t)p.n_rows * w->n_in * PACK_COST);
 			kn_run_parts(b, p.n_parts, run_packing, &p);
 			b->packed_of = p.x;
@@ -368,14 +371,15 @@ static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const flo
 
 #define STALE(b) ((b)->packed_of = NULL)
 
-static int cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y)
+static int cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
+		       float *y)
 {
 	STALE(b);
 	return kn_cpu_rmsnorm(b, x, gain, eps, n_rows, width, y);
 }
 
-static int cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
-			   float *y)
+static int cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+			   int width, float *y)
 {
 	STALE(b);
 	return kn_cpu_add_rmsnorm(b, x, add, gain, eps, n_rows, width, y);
@@ -448,8 +452,7 @@ static int cpu_gather(struct kn_backend *b, const float *x, const int32_t *rows,
 {
 	STALE(b);
 	for (int i = 0; i < n; i++)
-		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width,
-		       (size_t)width * sizeof *y);
+		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width, (size_t)width * sizeof *y);
 	return 0;
 }
 
@@ -469,17 +472,15 @@ static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float
 
 /* ---- the tables ---- */
 
-#define OPERATIONS                                                                                     \
-	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc,                      \
-	.mem_free = cpu_mem_free, .upload = cpu_upload, .weight_load = cpu_weight_load,                \
-	.weight_free = cpu_weight_free, .weight_made = cpu_weight_made,                               \
-	.weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT, .step_begin = cpu_step_begin, .step_end = cpu_step_end,        \
-	.step_issue = cpu_step_end, .step_wait = cpu_step_wait, .step_ready = cpu_step_ready,          \
-	.embed = cpu_embed, .rmsnorm = cpu_rmsnorm, .add_rmsnorm = cpu_add_rmsnorm,                    \
-	.matmul = cpu_matmul, .kv_type = kn_cpu_kv_type, .rope_kv_write = cpu_rope_kv_write,           \
-	.attention = cpu_attention,                                                                    \
-	.silu_mul = cpu_silu_mul, .gelu_mul = cpu_gelu_mul, .add = cpu_add,                            \
-	.add_row = cpu_add_row, .scale = cpu_scale, .softcap = cpu_softcap,                            \
+#define OPERATIONS                                                                                                    \
+	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc, .mem_free = cpu_mem_free,           \
+	.upload = cpu_upload, .weight_load = cpu_weight_load, .weight_free = cpu_weight_free,                         \
+	.weight_made = cpu_weight_made, .weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT,              \
+	.step_begin = cpu_step_begin, .step_end = cpu_step_end, .step_issue = cpu_step_end,                           \
+	.step_wait = cpu_step_wait, .step_ready = cpu_step_ready, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm,         \
+	.add_rmsnorm = cpu_add_rmsnorm, .matmul = cpu_matmul, .kv_type = kn_cpu_kv_type,                              \
+	.rope_kv_write = cpu_rope_kv_write, .attention = cpu_attention, .silu_mul = cpu_silu_mul,                     \
+	.gelu_mul = cpu_gelu_mul, .add = cpu_add, .add_row = cpu_add_row, .scale = cpu_scale, .softcap = cpu_softcap, \
 	.gather = cpu_gather, .read_back = cpu_read_back, .page_copy = kn_cpu_page_copy
 
 static int open_avx2(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
@@ -513,7 +514,8 @@ static int open_amx_int8(const struct kn_config *cfg, struct kn_backend **out, s
 }
 
 const struct kn_ops kn_avx2_ops = {.name = "cpu-avx2", .open = open_avx2, OPERATIONS};
-const struct kn_ops kn_avx2_int8_ops = {.name = "cpu-avx2-int8", .eight_bits = true, .open = open_avx2_int8, OPERATIONS};
+const struct kn_ops kn_avx2_int8_ops = {
+    .name = "cpu-avx2-int8", .eight_bits = true, .open = open_avx2_int8, OPERATIONS};
 const struct kn_ops kn_avx512_ops = {.name = "cpu-avx512", .open = open_avx512, OPERATIONS};
 const struct kn_ops kn_vnni_ops = {.name = "cpu-vnni", .eight_bits = true, .open = open_vnni, OPERATIONS};
 const struct kn_ops kn_amx_ops = {.name = "cpu-amx", .open = open_amx, OPERATIONS};

@@ -4,7 +4,6 @@
 
 #include "kernels/kernels.h"
 
-extern const struct kn_ops kn_avx2_ops, kn_avx2_int8_ops, kn_avx512_ops, kn_vnni_ops, kn_amx_ops,
-    kn_amx_int8_ops;
+extern const struct kn_ops kn_avx2_ops, kn_avx2_int8_ops, kn_avx512_ops, kn_vnni_ops, kn_amx_ops, kn_amx_int8_ops;
 
 #endif

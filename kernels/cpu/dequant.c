@@ -8,10 +8,7 @@
 #include "kernels/blocks.h"
 #include "kernels/quantize.h"
 
-static void f32(const uint8_t *at, size_t n, float *y)
-{
-	memcpy(y, at, n * sizeof *y);
-}
+static void f32(const uint8_t *at, size_t n, float *y) { memcpy(y, at, n * sizeof *y); }
 
 static void f16(const uint8_t *at, size_t n, float *y)
 {
@@ -35,10 +32,7 @@ static void q8_0(const uint8_t *at, size_t n, float *y)
 }
 
 /* Nibble i of a run of 32. */
-static int nibble(const uint8_t *qs, int i)
-{
-	return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4;
-}
+static int nibble(const uint8_t *qs, int i) { return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4; }
 
 static void q4_0(const uint8_t *at, size_t n, float *y)
 {
@@ -172,10 +166,10 @@ static void iq4_xs(const uint8_t *at, size_t n, float *y)
 }
 
 static void (*const decoders[])(const uint8_t *at, size_t n, float *y) = {
-    [KN_F32] = f32,	  [KN_F16] = f16,   [KN_BF16] = bf16, [KN_Q4_0] = q4_0,	    [KN_Q4_1] = q4_1,
-    [KN_Q5_0] = q5_0,	  [KN_Q5_1] = q5_1, [KN_Q8_0] = q8_0, [KN_Q2_K] = q2_k,	    [KN_Q3_K] = q3_k,
-    [KN_Q4_K] = q4_k,	  [KN_Q5_K] = q5_k, [KN_Q6_K] = q6_k, [KN_IQ4_NL] = iq4_nl, [KN_IQ4_XS] = iq4_xs,
-    [KN_MXFP4] = mxfp4,	  [KN_INT4] = int4,
+    [KN_F32] = f32,     [KN_F16] = f16,   [KN_BF16] = bf16, [KN_Q4_0] = q4_0,     [KN_Q4_1] = q4_1,
+    [KN_Q5_0] = q5_0,   [KN_Q5_1] = q5_1, [KN_Q8_0] = q8_0, [KN_Q2_K] = q2_k,     [KN_Q3_K] = q3_k,
+    [KN_Q4_K] = q4_k,   [KN_Q5_K] = q5_k, [KN_Q6_K] = q6_k, [KN_IQ4_NL] = iq4_nl, [KN_IQ4_XS] = iq4_xs,
+    [KN_MXFP4] = mxfp4, [KN_INT4] = int4,
 };
 
 void kn_dequantize(int type, const void *at, size_t n, float *y)

@@ -37,7 +37,7 @@ enum { KN_INTERLEAVED = 1 << 8 };
 struct int8_block {
 	int8_t q[INT8_BLOCK];
 	float d;
-	float sum;      /* d · Σ q */
+	float sum;       /* d · Σ q */
 	float halves[2]; /* the same of 16 each */
 	/* What sums of products with unsigned weights begin at: [0] of all 32, [2] and [3] of 16 each; the
 	 * instruction set says what is in them. */

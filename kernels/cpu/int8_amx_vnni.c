@@ -11,10 +11,11 @@
  * panel's weights along K.
  *
  * VERSIONS (one thread of a Sapphire Rapids)
- *   1  this. Counted for 8192 multiply-adds: a tile product 16 cycles, storing its sums 16, three vector instructions a row
- *      (convert, scale, add) on two ports 24, where VNNI takes 64 and 24; if all of it overlapped, three times VNNI.
+ *   1  this. Counted for 8192 multiply-adds: a tile product 16 cycles, storing its sums 16, three vector instructions a
+ * row (convert, scale, add) on two ports 24, where VNNI takes 64 and 24; if all of it overlapped, three times VNNI.
  *      Measured, 512 rows of 2048 × 2048 beside VNNI: 380 to 404 GMAC/s and 256 (Q8_0, Q4_0), 305 and 231 (Q4_K), 208 and 209
- *      (Q6_K): 1.5, 1.3 and 1.0 times. By themselves, on a processor whose other half somebody else uses: loads, product and
+ *      (Q6_K): 1.5, 1.3 and 1.0 times. By themselves, on a processor whose other half somebody else uses: loads,
+ * product and
  *      store of a block 30 cycles (store and product add up), vectors 35 to 40 (28 would be the loads), both 55 to 62: little overlaps.
  *      Tried: sums stored a block later (nothing), four sets of sums (nothing), 8 rows by 32 outputs (slower), chunks of 512 and 1024 (3 %
  *      slower), Q8_0 through a panel (2 % slower), 7 to 16 rows (a quarter slower than VNNI). Tiles of bfloat16 add up
@@ -100,10 +101,7 @@ TILES static void configure(int block)
 typedef int32_t sums[GROUP][INT8_OUT];
 
 /* Where a block's weights and scales are in a panel, or in a matrix of Q8_0. */
-INLINE const uint8_t *weights_of(enum kind kind, const uint8_t *block)
-{
-	return block + (kind == PLAIN ? HALVES : 0);
-}
+INLINE const uint8_t *weights_of(enum kind kind, const uint8_t *block) { return block + (kind == PLAIN ? HALVES : 0); }
 
 INLINE const uint8_t *scales_of(enum kind kind, const uint8_t *block)
 {
@@ -111,11 +109,11 @@ INLINE const uint8_t *scales_of(enum kind kind, const uint8_t *block)
 }
 
 /* Register numbers must be literals. */
-#define BEGIN(sum, a, b, w, q)                                                                         \
-	MEMORY_IS_READ();                                                                              \
-	_tile_loadd(b, w, WORD);                                                                       \
-	_tile_loadd(a, q, INT8_BLOCK);                                                                 \
-	_tile_zero(sum);                                                                               \
+#define BEGIN(sum, a, b, w, q)         \
+	MEMORY_IS_READ();              \
+	_tile_loadd(b, w, WORD);       \
+	_tile_loadd(a, q, INT8_BLOCK); \
+	_tile_zero(sum);               \
 	_tile_dpbssd(sum, a, b)
 
 /* The next block of a panel, or half of one of activations. */
@@ -142,28 +140,28 @@ INLINE void add_block(enum kind kind, bool has_offset, struct place place, sums 
 	const uint8_t *at = scales_of(kind, place.w);
 	vf scale = kind == PLAIN ? v_f16(at) : v_load((const float *)(const void *)at);
 	const float *d = place.x->d, *total = kind == FINE ? place.x->halves[place.p] : place.x->sum;
-	UNROLL for (int r = 0; r < GROUP; r++) {
+	UNROLL_FOR(int r = 0; r < GROUP; r++) {
 		vf sum = _mm512_cvtepi32_ps(_mm512_load_si512(in[r]));
 		acc[r] = v_fma(sum, scale * v_set(d[r]), acc[r]);
 	}
 	if (!has_offset)
 		return;
 	vf offset = v_load((const float *)(const void *)(at + SCALES));
-	UNROLL for (int r = 0; r < GROUP; r++)
+	UNROLL_FOR(int r = 0; r < GROUP; r++)
 		acc[r] = v_fma(offset, v_set(total[r]), acc[r]);
 }
 
 /* n weights along K of a group's panel by a group of rows, of which n_r are there. Three blocks are under way: the
  * product of one runs while the sums of the one before are stored and those of the one before that added up. All but
  * pointers, n and n_r are constants where this is inlined. */
-TILES INLINE void multiply(enum kind kind, bool has_offset, const uint8_t *w, const struct group_block *x, int n, float *y,
-			   size_t y_step, int n_r)
+TILES INLINE void multiply(enum kind kind, bool has_offset, const uint8_t *w, const struct group_block *x, int n,
+			   float *y, size_t y_step, int n_r)
 {
 	_Alignas(KN_ALIGN) sums even, odd;
 	const int n_blocks = n / (kind == FINE ? FINE_BLOCK : INT8_BLOCK);
 	struct place at = {w, x, 0}, done = at; /* of the next product, and of the next sums to be added up */
 	vf acc[GROUP];
-	UNROLL for (int r = 0; r < GROUP; r++)
+	UNROLL_FOR(int r = 0; r < GROUP; r++)
 		acc[r] = r < n_r ? v_load(y + (size_t)r * y_step) : v_set(0);
 	for (int b = 0; b < n_blocks; b += 2) {
 		BEGIN(0, 2, 4, weights_of(kind, at.w), at.x->q[0] + FINE_BLOCK * at.p);
@@ -188,17 +186,17 @@ TILES INLINE void multiply(enum kind kind, bool has_offset, const uint8_t *w, co
 	add_block(kind, has_offset, done, even, acc);
 	if (n_blocks % 2 == 0)
 		add_block(kind, has_offset, next_of(kind, done), odd, acc);
-	UNROLL for (int r = 0; r < GROUP; r++)
+	UNROLL_FOR(int r = 0; r < GROUP; r++)
 		if (r < n_r)
 			v_store(y + (size_t)r * y_step, acc[r]);
 }
 
 typedef void multiply_fn(const uint8_t *w, const struct group_block *x, int n, float *y, size_t y_step, int n_r);
 
-#define OF_KIND(name, kind, has_offset)                                                                \
+#define OF_KIND(name, kind, has_offset)                                                                                \
 	TILES static void name(const uint8_t *w, const struct group_block *x, int n, float *y, size_t y_step, int n_r) \
-	{                                                                                              \
-		multiply(kind, has_offset, w, x, n, y, y_step, n_r);                                   \
+	{                                                                                                              \
+		multiply(kind, has_offset, w, x, n, y, y_step, n_r);                                                   \
 	}
 
 OF_KIND(multiply_narrow, NARROW, false)
@@ -220,7 +218,7 @@ struct job {
 	multiply_fn *multiply;
 	const struct kn_weight *w;
 	size_t row_bytes, chunk_bytes; /* of a row, and of a chunk of a group, as they lie */
-	size_t group_bytes;	       /* of a panel */
+	size_t group_bytes;            /* of a panel */
 	const struct group_block *x;
 	int n_rows;
 	float *y;
@@ -250,13 +248,10 @@ static void multiply_group(const struct job *j, int o, int o1, int k, int n, con
 		memcpy(y + (size_t)i * n_out, aside + i * INT8_OUT, n_o * sizeof *y);
 }
 
-TILES static void release(void)
-{
-	_tile_release();
-}
+TILES static void release(void) { _tile_release(); }
 
-void kn_int8_matmul_amx(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y, float *tile,
-			size_t tile_floats)
+void kn_int8_matmul_amx(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+			float *tile, size_t tile_floats)
 {
 	if (n_rows <= FEW_ROWS) {
 		kn_int8_matmul_vnni(w, o0, o1, packed, n_rows, y, tile, tile_floats);
@@ -279,7 +274,8 @@ void kn_int8_matmul_amx(const struct kn_weight *w, int o0, int o1, const void *p
 			const int n = w->n_in - k < chunk ? w->n_in - k : chunk;
 			int used = 0;
 			for (; used < most && o + used * INT8_OUT < o1; used++) {
-				const uint8_t *lies = (const uint8_t *)w->data + (size_t)(o / INT8_OUT + used) * j.row_bytes * INT8_OUT +
+				const uint8_t *lies = (const uint8_t *)w->data +
+						      (size_t)(o / INT8_OUT + used) * j.row_bytes * INT8_OUT +
 						      (size_t)(k / chunk) * j.chunk_bytes;
 				panels[used] = plain ? lies : (uint8_t *)tile + (size_t)used * j.group_bytes;
 				if (!plain)

@@ -27,16 +27,19 @@
  *      sixteen bits (vpmaddwd, vpaddd) 80, which would double what activations take; activations as two halves of four
  *      bits (vpmaddubsw, vpaddw twice) 80, and three more instructions a block. Weights made unsigned saturate: 2 · 255 · 127 does not
  *      fit, and pairs of activations that could do it are in nine of ten blocks (reckoned, normally distributed).
- *   3  four bits, few rows, without a panel (simd_nibbles.h). Counted for 64 products of a row: three instructions to take a vector of
+ *   3  four bits, few rows, without a panel (simd_nibbles.h). Counted for 64 products of a row: three instructions to
+ * take a vector of
  *      nibbles apart, two of each of vpmaddubsw and vpaddw; before, as many and a vector stored and loaded again. Steps of the 1B shape,
  *      two threads, tokens/s, before and now in turns: Q4_0 by 1 / 2 / 3 / 4 rows 33.9, 50.6, 69.8, 78.3 and 32.2, 58.8, 80.1, 84.5;
  *      Q4_K 23.4, 37.3 to 39.7, 53.2, 65.6 and 29.3 to 31.3, 45.9, 54.4, 52.1, so three rows and more take the panel.
  *      All that is asked for of a block of 256 at once, 36 lines, was a tenth of the time; by 32 it is none. Bits of the scales of Q4_K
  *      are moved right rather than left and right: bytes have no shifts.
- *   4  Q6_K and Q5_K the same way, the bits above the nibbles being brought beside them for every 32 weights: counted for one row 2.2 cycles for 32
+ *   4  Q6_K and Q5_K the same way, the bits above the nibbles being brought beside them for every 32 weights: counted
+ * for one row 2.2 cycles for 32
  *      weights of one output's eight, where memory takes 6.7. Steps of the 1B shape, two threads, tokens/s of one row, before and now in turns, three
  *      rounds: Q6_K 16.7 and 24 to 29, Q4_K_M (Q4_K and Q6_K) 24 to 28 and 30 to 33; two rows of Q6_K 33 to 38 and 32 to 39.
- *   5  wide, in panels (more than 16 rows): the sign as a mask (masked_dot). Counted for 2,048 products: two instructions more, but none bound to
+ *   5  wide, in panels (more than 16 rows): the sign as a mask (masked_dot). Counted for 2,048 products: two
+ * instructions more, but none bound to
  *      the pipes that vpsignb takes; simulated 93.2 cycles for 92.4 (llvm-mca, znver3). Measured nevertheless: in the first-level cache 67.0 and
  *      71.5 GMAC/s, prompts of 256 of the 1B shape in turns, five rounds, medians of three: 81.3, 83.9, 81.1, 87.0, 99.5 before and 79.7,
  *      98.3, 87.4, 103.7, 109.1 tokens/s now. The same bits. Few rows, with what is short found on the way: 67.0 and 55.6, not kept;
@@ -53,50 +56,23 @@ typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));
 typedef uint8_t vb __attribute__((vector_size(32)));
 
-static inline vf v_load(const float *at)
-{
-	return _mm256_loadu_ps(at);
-}
+static inline vf v_load(const float *at) { return _mm256_loadu_ps(at); }
 
-static inline void v_store(float *at, vf v)
-{
-	_mm256_storeu_ps(at, v);
-}
+static inline void v_store(float *at, vf v) { _mm256_storeu_ps(at, v); }
 
-static inline vf v_set(float f)
-{
-	return _mm256_set1_ps(f);
-}
+static inline vf v_set(float f) { return _mm256_set1_ps(f); }
 
-static inline vf v_fma(vf a, vf b, vf c)
-{
-	return _mm256_fmadd_ps(a, b, c);
-}
+static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 
-static inline vf v_max(vf a, vf b)
-{
-	return _mm256_max_ps(a, b);
-}
+static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 
-static inline vf v_float(vi v)
-{
-	return _mm256_cvtepi32_ps((__m256i)v);
-}
+static inline vf v_float(vi v) { return _mm256_cvtepi32_ps((__m256i)v); }
 
-static inline vi v_round(vf v)
-{
-	return (vi)_mm256_cvtps_epi32(v);
-}
+static inline vi v_round(vf v) { return (vi)_mm256_cvtps_epi32(v); }
 
-static inline vf v_f16(const uint8_t *at)
-{
-	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at));
-}
+static inline vf v_f16(const uint8_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
 
-static inline vi v_i8(const uint8_t *at)
-{
-	return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at));
-}
+static inline vi v_i8(const uint8_t *at) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)); }
 
 static inline float v_largest(vf v)
 {
@@ -112,10 +88,7 @@ static inline float v_sum(vf a)
 	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-static inline vb b_lookup(vb table, vb q)
-{
-	return (vb)_mm256_shuffle_epi8((__m256i)table, (__m256i)q);
-}
+static inline vb b_lookup(vb table, vb q) { return (vb)_mm256_shuffle_epi8((__m256i)table, (__m256i)q); }
 
 static inline vb b_word(const int8_t *at)
 {
@@ -138,12 +111,14 @@ static inline void begin_of(const vi *total, int32_t *half, int32_t *begin)
 {
 	int32_t lane[2][2];
 	for (int h = 0; h < 2; h++) {
-		__m128i four = _mm_add_epi32(_mm256_castsi256_si128((__m256i)total[h]), _mm256_extracti128_si256((__m256i)total[h], 1));
+		__m128i four = _mm_add_epi32(_mm256_castsi256_si128((__m256i)total[h]),
+					     _mm256_extracti128_si256((__m256i)total[h], 1));
 		four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1));
 		lane[h][0] = _mm_cvtsi128_si32(four);
 		lane[h][1] = _mm_extract_epi32(four, 2);
 		half[h] = lane[h][0] + lane[h][1];
-		begin[2 + h] = (int32_t)((uint32_t)(-32 * lane[h][0]) & 0xffff) | (int32_t)((uint32_t)(-32 * lane[h][1]) << 16);
+		begin[2 + h] =
+		    (int32_t)((uint32_t)(-32 * lane[h][0]) & 0xffff) | (int32_t)((uint32_t)(-32 * lane[h][1]) << 16);
 	}
 	uint32_t low = (uint32_t)(-16 * (lane[0][0] + lane[1][0])), high = (uint32_t)(-16 * (lane[0][1] + lane[1][1]));
 	begin[0] = (int32_t)((low & 0xffff) | high << 16);
@@ -162,10 +137,7 @@ static inline struct sums settled(__m256i v)
 	return (struct sums){v};
 }
 
-static inline struct sums sums_begin(const int32_t *begin)
-{
-	return (struct sums){_mm256_set1_epi32(*begin)};
-}
+static inline struct sums sums_begin(const int32_t *begin) { return (struct sums){_mm256_set1_epi32(*begin)}; }
 
 /* begin holds -16 times the sums, none of which has wrapped. */
 static inline struct sums sums_eights(const int32_t *begin)
@@ -173,20 +145,14 @@ static inline struct sums sums_eights(const int32_t *begin)
 	return (struct sums){_mm256_srai_epi16(_mm256_set1_epi32(*begin), 1)};
 }
 
-static inline struct sums sums_zero(void)
-{
-	return (struct sums){_mm256_setzero_si256()};
-}
+static inline struct sums sums_zero(void) { return (struct sums){_mm256_setzero_si256()}; }
 
 static inline struct sums sums_dot(struct sums s, vb w, vb x)
 {
 	return settled(_mm256_add_epi16(s.v, _mm256_maddubs_epi16((__m256i)w, (__m256i)x)));
 }
 
-static inline vi sums_end(struct sums s)
-{
-	return (vi)_mm256_madd_epi16(s.v, _mm256_set1_epi16(1));
-}
+static inline vi sums_end(struct sums s) { return (vi)_mm256_madd_epi16(s.v, _mm256_set1_epi16(1)); }
 
 static inline struct sums wide_begin(const struct int8_block *x)
 {
@@ -200,10 +166,7 @@ static inline struct sums wide_dot(struct sums s, vb w, vb x)
 	return settled(_mm256_add_epi32(s.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
 }
 
-static inline vi wide_end(struct sums s)
-{
-	return (vi)s.v;
-}
+static inline vi wide_end(struct sums s) { return (vi)s.v; }
 
 /* The same with the sign as a mask m of a weight: x ^ m is x where w ≥ 0 and -x - 1 where not, so |w| times it is short of
  * |w| where w is negative. What all of those of a panel's block come to is known before, and the sums begin with it. */

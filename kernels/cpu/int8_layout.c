@@ -38,15 +38,9 @@ static const struct field fields[][MAX_FIELDS] = {
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
-bool kn_int8_has(int type)
-{
-	return type >= 0 && type < N_FIELDS && fields[type][0].n > 0;
-}
+bool kn_int8_has(int type) { return type >= 0 && type < N_FIELDS && fields[type][0].n > 0; }
 
-bool kn_int8_packs(int type)
-{
-	return (type & KN_INTERLEAVED) != 0;
-}
+bool kn_int8_packs(int type) { return (type & KN_INTERLEAVED) != 0; }
 
 size_t kn_int8_packed_bytes(int n_rows, int n_in)
 {
@@ -64,7 +58,7 @@ static inline __attribute__((always_inline)) uint8_t *put_words(const uint8_t *c
 								uint8_t *out)
 {
 	for (size_t i = 0; i < f.n; i++)
-		UNROLL for (int o = 0; o < INT8_OUT; o++, out += size)
+		UNROLL_FOR(int o = 0; o < INT8_OUT; o++, out += size)
 			memcpy(out, rows[o] + f.at + i * size, size);
 	return out;
 }
@@ -97,7 +91,8 @@ void kn_interleave(const uint8_t *host, int type, int n_out, int n_in, int g0, i
 void kn_interleaved_row(const struct kn_weight *w, int row, float *y)
 {
 	int type = w->type & ~KN_INTERLEAVED;
-	size_t bytes = kn_type_block_bytes(type), whole = kn_row_bytes(type, (size_t)w->n_in), of_group = (size_t)(row % INT8_OUT);
+	size_t bytes = kn_type_block_bytes(type), whole = kn_row_bytes(type, (size_t)w->n_in),
+	       of_group = (size_t)(row % INT8_OUT);
 	size_t block = (size_t)kn_type_block(type);
 	const uint8_t *at = (const uint8_t *)w->data + (size_t)(row / INT8_OUT) * INT8_OUT * whole;
 	for (size_t k = 0; k < (size_t)w->n_in; k += block, y += block) {

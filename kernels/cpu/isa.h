@@ -16,7 +16,7 @@
 #include "kernels/kernels.h"
 
 /* Arrays of vectors live in registers only where every index is a constant. */
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 
 /* Floats of scratch memory that matmul needs at least for rows of n_in weights: one tile. With more it
  * decodes more at once for all rows. */
@@ -28,13 +28,13 @@ static inline size_t kn_least_tile(int n_in)
 
 /* Positions of an attention block that lie next to each other in a page. */
 struct kn_run {
-	const void *k; /* of the page and key head: [dim][page_tokens] elements of the pool's type */
-	const void *v; /* the same: [page_tokens][dim] */
+	const void *k;                  /* of the page and key head: [dim][page_tokens] elements of the pool's type */
+	const void *v;                  /* the same: [page_tokens][dim] */
 	const float *k_scale, *v_scale; /* [page_tokens], where the type has them */
 	/* What is read after k and after v, as large as they are: it is brought nearer meanwhile. Never NULL. */
 	const void *k_next, *v_next;
-	int token;     /* the first one's place in its page */
-	int at, n;     /* the first one's place in the block, and how many */
+	int token; /* the first one's place in its page */
+	int at, n; /* the first one's place in the block, and how many */
 };
 
 /* What a query has seen of its past, or of a block of it: the largest score, and Σ exp(score - max). */
@@ -47,8 +47,8 @@ struct kn_isa {
 	int tile_outputs; /* whole tiles of a product are multiples of it, a cache line of y at least */
 	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]; tile is
 	 * scratch memory of the calling thread, KN_ALIGN-aligned, of tile_floats. */
-	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y,
-		       float *tile, size_t tile_floats);
+	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y, float *tile,
+		       size_t tile_floats);
 	/* Products of some types with rows that are packed once for all outputs; packs is NULL in a set
 	 * without. Parts of a packing may run side by side; packed is KN_ALIGN-aligned. */
 	bool (*packs)(int type); /* of what weight_load made */
@@ -68,7 +68,8 @@ struct kn_isa {
 	/* The block's scores of one query become weights, those outside of from…to-1 zero; *seen is of this
 	 * block, its sum 0 where nothing is seen. begin is a multiple of the lanes; writes begin…end-1,
 	 * rounded up to the lanes. */
-	void (*softmax)(float *s, int begin, int end, int from, int to, const struct kn_attn *attn, struct kn_seen *seen);
+	void (*softmax)(float *s, int begin, int end, int from, int to, const struct kn_attn *attn,
+			struct kn_seen *seen);
 	/* out_i[d] += Σ_p s[i][p]·v_p[d], p in order, for n_q queries. Changes s. */
 	void (*weigh)(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out);
 	/* A block's sums part[dim] join those of the blocks before it; *seen begins as zeros. */

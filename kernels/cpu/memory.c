@@ -27,7 +27,8 @@ int kn_memory_take(size_t bytes, void **out)
 		return SL_ENOMEM;
 	all = all / KN_ALIGN * KN_ALIGN;
 	bool large = all >= LARGE;
-	void *p = large ? mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : aligned_alloc(KN_ALIGN, all);
+	void *p = large ? mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+			: aligned_alloc(KN_ALIGN, all);
 	if (p == NULL || p == MAP_FAILED)
 		return SL_ENOMEM;
 	if (large)

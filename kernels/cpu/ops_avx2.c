@@ -19,36 +19,18 @@ enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, 
 typedef __m256 vf;
 typedef int32_t vi __attribute__((vector_size(32)));
 
-static inline vf v_load(const float *at)
-{
-	return _mm256_loadu_ps(at);
-}
+static inline vf v_load(const float *at) { return _mm256_loadu_ps(at); }
 
-static inline void v_store(float *at, vf v)
-{
-	_mm256_storeu_ps(at, v);
-}
+static inline void v_store(float *at, vf v) { _mm256_storeu_ps(at, v); }
 
-static inline vf v_set(float f)
-{
-	return _mm256_set1_ps(f);
-}
+static inline vf v_set(float f) { return _mm256_set1_ps(f); }
 
-static inline vf v_fma(vf a, vf b, vf c)
-{
-	return _mm256_fmadd_ps(a, b, c);
-}
+static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 
-static inline vf v_max(vf a, vf b)
-{
-	return _mm256_max_ps(a, b);
-}
+static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 
 /* b where one of them is no number; v_max likewise. */
-static inline vf v_min(vf a, vf b)
-{
-	return _mm256_min_ps(a, b);
-}
+static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 
 static inline float v_largest(vf v)
 {
@@ -58,10 +40,7 @@ static inline float v_largest(vf v)
 }
 
 /* To the nearest. */
-static inline vi v_round(vf v)
-{
-	return (vi)_mm256_cvtps_epi32(v);
-}
+static inline vi v_round(vf v) { return (vi)_mm256_cvtps_epi32(v); }
 
 /* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
 static inline vf v_within(vf v, int first, int from, int to, float other)
@@ -85,25 +64,13 @@ static inline void v_sums(const vf *v, float *out)
 	out[1] = v_sum(v[1]);
 }
 
-static inline vi v_u8(const uint8_t *at)
-{
-	return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)at));
-}
+static inline vi v_u8(const uint8_t *at) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)at)); }
 
-static inline vi v_i8(const uint8_t *at)
-{
-	return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at));
-}
+static inline vi v_i8(const uint8_t *at) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)); }
 
-static inline vi v_u16(const uint8_t *at)
-{
-	return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)at));
-}
+static inline vi v_u16(const uint8_t *at) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)at)); }
 
-static inline vf v_f16(const uint8_t *at)
-{
-	return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at));
-}
+static inline vf v_f16(const uint8_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
 
 /* To the nearest, ties to even. */
 static inline void v_put_f16(uint16_t *at, vf v)
@@ -111,10 +78,7 @@ static inline void v_put_f16(uint16_t *at, vf v)
 	_mm_storeu_si128((void *)at, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-static inline vf v_float(vi v)
-{
-	return _mm256_cvtepi32_ps((__m256i)v);
-}
+static inline vf v_float(vi v) { return _mm256_cvtepi32_ps((__m256i)v); }
 
 static inline vi v_bits16(uint32_t bits)
 {
@@ -137,10 +101,7 @@ static inline struct map map_centred(float scale, int middle, int mask)
 	return map_affine(scale, -(float)middle * scale, mask);
 }
 
-static inline vf map_at(struct map m, vi q)
-{
-	return v_fma(v_float(q & m.mask), m.scale, m.offset);
-}
+static inline vf map_at(struct map m, vi q) { return v_fma(v_float(q & m.mask), m.scale, m.offset); }
 
 /* The values below 8 and from there on: a permutation has eight places, bit 3 chooses. */
 struct lookup {

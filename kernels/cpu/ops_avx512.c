@@ -15,10 +15,7 @@
 enum { TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
 
 /* b where one of them is no number; v_max likewise. */
-static inline vf v_min(vf a, vf b)
-{
-	return _mm512_min_ps(a, b);
-}
+static inline vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 
 /* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
 static inline vf v_within(vf v, int first, int from, int to, float other)
@@ -40,19 +37,13 @@ static inline void v_sums(const vf *v, float *out)
 	__m256 b = _mm256_add_ps(_mm256_permute2f128_ps(half[2], half[3], 0x20),
 				 _mm256_permute2f128_ps(half[2], half[3], 0x31));
 	__m256 c = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE)); /* 0 0 2 2, 1 1 3 3 */
-	c = _mm256_add_ps(_mm256_shuffle_ps(c, c, 0x88), _mm256_shuffle_ps(c, c, 0xDD)); /* 0 2 0 2, 1 3 1 3 */
+	c = _mm256_add_ps(_mm256_shuffle_ps(c, c, 0x88), _mm256_shuffle_ps(c, c, 0xDD));        /* 0 2 0 2, 1 3 1 3 */
 	_mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1)));
 }
 
-static inline vi v_u8(const uint8_t *at)
-{
-	return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)at));
-}
+static inline vi v_u8(const uint8_t *at) { return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)at)); }
 
-static inline vi v_u16(const uint8_t *at)
-{
-	return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)at));
-}
+static inline vi v_u16(const uint8_t *at) { return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)at)); }
 
 /* To the nearest, ties to even. */
 static inline void v_put_f16(uint16_t *at, vf v)
@@ -60,10 +51,7 @@ static inline void v_put_f16(uint16_t *at, vf v)
 	_mm256_storeu_si256((void *)at, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-static inline vi v_bits16(uint32_t bits)
-{
-	return (vi)_mm512_maskz_set1_epi32((__mmask16)bits, 16);
-}
+static inline vi v_bits16(uint32_t bits) { return (vi)_mm512_maskz_set1_epi32((__mmask16)bits, 16); }
 
 /* The sixteen possible values; the permutation looks at four bits of an index only. */
 struct map {
@@ -82,10 +70,7 @@ static inline struct map map_centred(float scale, int middle, int mask)
 	return (struct map){v_set(scale) * v_float(q - middle)};
 }
 
-static inline vf map_at(struct map m, vi q)
-{
-	return _mm512_permutexvar_ps((__m512i)q, m.values);
-}
+static inline vf map_at(struct map m, vi q) { return _mm512_permutexvar_ps((__m512i)q, m.values); }
 
 struct lookup {
 	vf values;
@@ -96,10 +81,7 @@ static inline struct lookup lookup_of(const int8_t *values, float d)
 	return (struct lookup){v_set(d) * v_float(v_i8((const uint8_t *)values))};
 }
 
-static inline vf lookup_at(struct lookup t, vi q)
-{
-	return _mm512_permutexvar_ps((__m512i)q, t.values);
-}
+static inline vf lookup_at(struct lookup t, vi q) { return _mm512_permutexvar_ps((__m512i)q, t.values); }
 
 #include "kernels/cpu/simd_attention.h"
 #include "kernels/cpu/simd_matmul.h"

@@ -14,7 +14,8 @@
  *      spinning, elsewhere a sleep in the middle of a step whenever one thread did something alone for
  *      50 µs; and a step began by waiting for all workers to be awake.
  *   2  spinning in a step, as it is now. 0.5 µs, the median of 4,001 in one step.
- *   3  this: who waits in a step brings what the next product reads first, for memory is idle while one thread norms or rotates.
+ *   3  this: who waits in a step brings what the next product reads first, for memory is idle while one thread norms or
+ * rotates.
  *      Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with products shared out as they go
  *      (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread can't be told apart.
  */
@@ -49,9 +50,9 @@ struct kn_pool {
 	int n_workers; /* running; the caller is not among them */
 	pthread_mutex_t lock;
 	pthread_cond_t stirred;
-	atomic_uint epoch;  /* of the last job */
-	atomic_int next;    /* part to take */
-	atomic_int inside;  /* workers that have not left the job yet */
+	atomic_uint epoch; /* of the last job */
+	atomic_int next;   /* part to take */
+	atomic_int inside; /* workers that have not left the job yet */
 	atomic_int sleeping;
 	atomic_int n_started; /* workers that have taken their number */
 	atomic_bool quit;
@@ -75,10 +76,7 @@ struct errand {
 /* 0 in every thread that is no worker. */
 static _Thread_local int self;
 
-int kn_pool_self(void)
-{
-	return self;
-}
+int kn_pool_self(void) { return self; }
 
 static void take_parts(struct kn_pool *p)
 {
@@ -196,10 +194,7 @@ void kn_pool_destroy(struct kn_pool *p)
 	sl_free(p);
 }
 
-int kn_pool_n_threads(const struct kn_pool *p)
-{
-	return p->n_workers + 1;
-}
+int kn_pool_n_threads(const struct kn_pool *p) { return p->n_workers + 1; }
 
 void kn_pool_wake(struct kn_pool *p)
 {
@@ -208,10 +203,7 @@ void kn_pool_wake(struct kn_pool *p)
 	stir(p);
 }
 
-void kn_pool_rest(struct kn_pool *p)
-{
-	atomic_store(&p->in_step, false);
-}
+void kn_pool_rest(struct kn_pool *p) { atomic_store(&p->in_step, false); }
 
 void kn_pool_soon(struct kn_pool *p, const void *at, size_t stride, size_t bytes)
 {

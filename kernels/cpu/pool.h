@@ -24,8 +24,9 @@ int kn_pool_self(void);
 void kn_pool_wake(struct kn_pool *p);
 /* It has ended: workers that find no other one soon go to sleep. */
 void kn_pool_rest(struct kn_pool *p);
-/* What a job that is still to come reads first: thread i `bytes` from at + i · stride on. Workers that have nothing to do in a step
- * bring their part nearer meanwhile. It is only asked for, never read: it may be gone, or have been a wrong guess. */
+/* What a job that is still to come reads first: thread i `bytes` from at + i · stride on. Workers that have nothing to
+ * do in a step bring their part nearer meanwhile. It is only asked for, never read: it may be gone, or have been a
+ * wrong guess. */
 void kn_pool_soon(struct kn_pool *p, const void *at, size_t stride, size_t bytes);
 /* Calls run(ctx, i) for every i < n once, spread over the threads, and returns when all are done.
  * Which thread takes which i varies: results must not depend on it. Caller's thread only. */

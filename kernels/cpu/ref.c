@@ -71,12 +71,11 @@ static void ref_mem_free(struct kn_backend *b, void *p)
 	free(p);
 }
 
-static int ref_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in,
-			   struct kn_weight *out, struct sl_err *err)
+static int ref_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
+			   struct sl_err *err)
 {
 	if (kn_type_block(type) == 0)
-		return sl_errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported",
-			       kn_type_name(type));
+		return sl_errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported", kn_type_name(type));
 	if (n_in > b->max_width)
 		return sl_errf(err, SL_EINVAL, "a weight row of %d, the widest is %d", n_in, b->max_width);
 	*out = (struct kn_weight){.data = host, .type = type, .n_out = n_out, .n_in = n_in};
@@ -120,8 +119,8 @@ static int ref_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 	return 0;
 }
 
-static int ref_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
-		       int width, float *y)
+static int ref_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
+		       float *y)
 {
 	(void)b;
 	for (int r = 0; r < n_rows; r++, x += width, y += width) {
@@ -143,8 +142,7 @@ static int ref_add_rmsnorm(struct kn_backend *b, float *x, const float *add, con
 	return ref_rmsnorm(b, x, gain, eps, n_rows, width, y);
 }
 
-static int ref_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
-		      float *y)
+static int ref_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
 	for (int o = 0; o < w->n_out; o++) {
 		kn_dequantize_row(w, o, b->row);
@@ -170,10 +168,7 @@ static void rotate(const struct kn_rope *rope, float *head, int32_t pos)
 	}
 }
 
-static bool ref_kv_type(int type)
-{
-	return kn_kv_element_bytes(type) > 0;
-}
+static bool ref_kv_type(int type) { return kn_kv_element_bytes(type) > 0; }
 
 /* The block of a position of a sequence in one layer, in k or v. */
 static void *block_of(const struct kn_step *s, const struct kn_kv *kv, void *side, int layer, int32_t seq, int32_t pos,
@@ -184,8 +179,8 @@ static void *block_of(const struct kn_step *s, const struct kn_kv *kv, void *sid
 	return (uint8_t *)side + kn_kv_block_at(kv, page, layer, head);
 }
 
-static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads,
-			     float *k, const float *v, const struct kn_kv *kv, int layer)
+static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
+			     const float *v, const struct kn_kv *kv, int layer)
 {
 	const struct kn_step *s = b->step;
 	size_t hd = (size_t)kv->head_dim, kv_width = (size_t)kv->n_kv_heads * hd;
@@ -199,15 +194,15 @@ static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, f
 			int32_t pos = s->row_pos[r], token = pos % kv->page_tokens;
 			kn_kv_put(kv->type, block_of(s, kv, kv->k, layer, s->row_seq[r], pos, h), true, kv->page_tokens,
 				  kv->head_dim, token, k + from);
-			kn_kv_put(kv->type, block_of(s, kv, kv->v, layer, s->row_seq[r], pos, h), false, kv->page_tokens,
-				  kv->head_dim, token, v + from);
+			kn_kv_put(kv->type, block_of(s, kv, kv->v, layer, s->row_seq[r], pos, h), false,
+				  kv->page_tokens, kv->head_dim, token, v + from);
 		}
 	}
 	return 0;
 }
 
-static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int kv_head,
-		   int row, const struct kn_attn *attn, float *out)
+static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int kv_head, int row,
+		   const struct kn_attn *attn, float *out)
 {
 	const struct kn_step *s = b->step;
 	int32_t n = s->row_pos[row] + 1, seq = s->row_seq[row];
@@ -233,14 +228,15 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 		for (int32_t p = from; p < n; p++) {
 			const void *v = block_of(s, kv, kv->v, layer, seq, p, kv_head);
 			acc += exp((double)(b->scores[p] - max)) / sum *
-			       (double)kn_kv_get(kv->type, v, false, kv->page_tokens, kv->head_dim, p % kv->page_tokens, d);
+			       (double)kn_kv_get(kv->type, v, false, kv->page_tokens, kv->head_dim, p % kv->page_tokens,
+						 d);
 		}
 		out[d] = (float)acc;
 	}
 }
 
-static int ref_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv,
-			 int layer, const struct kn_attn *attn, float *out)
+static int ref_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
+			 const struct kn_attn *attn, float *out)
 {
 	const struct kn_step *s = b->step;
 	int group = n_heads / kv->n_kv_heads;
@@ -322,13 +318,11 @@ static int ref_add(struct kn_backend *b, float *x, const float *y, int n_rows, i
 	return 0;
 }
 
-static int ref_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width,
-		      float *y)
+static int ref_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y)
 {
 	(void)b;
 	for (int i = 0; i < n; i++)
-		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width,
-		       (size_t)width * sizeof *y);
+		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width, (size_t)width * sizeof *y);
 	return 0;
 }
 

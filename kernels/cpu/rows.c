@@ -56,18 +56,12 @@ static int for_elements(struct kn_backend *b, struct rows *r, int cost)
 	return 0;
 }
 
-static float *row_of(const struct rows *r, float *x, int row)
-{
-	return x + (size_t)row * (size_t)r->width;
-}
+static float *row_of(const struct rows *r, float *x, int row) { return x + (size_t)row * (size_t)r->width; }
 
-static const float *other_row(const struct rows *r, int row)
-{
-	return r->y + (size_t)row * (size_t)r->width;
-}
+static const float *other_row(const struct rows *r, int row) { return r->y + (size_t)row * (size_t)r->width; }
 
-/* Some floats at once: what an element becomes does not depend on how many are. The compiler can't know that outputs lie
- * apart from inputs, or are the same. */
+/* Some floats at once: what an element becomes does not depend on how many are. The compiler can't know that outputs
+ * lie apart from inputs, or are the same. */
 typedef float some __attribute__((vector_size(16)));
 enum { SOME = sizeof(some) / sizeof(float) };
 
@@ -78,10 +72,7 @@ static some load(const float *at)
 	return v;
 }
 
-static void store(float *at, some v)
-{
-	memcpy(at, &v, sizeof v);
-}
+static void store(float *at, some v) { memcpy(at, &v, sizeof v); }
 
 static void add_floats(float *x, const float *y, int n)
 {
@@ -103,16 +94,12 @@ static void norm_floats(const struct rows *r, const float *x, float *y)
 		y[i] = x[i] * scale * r->gain[i];
 }
 
-static void norm_row(const struct rows *r, int row)
-{
-	norm_floats(r, other_row(r, row), row_of(r, r->out, row));
-}
+static void norm_row(const struct rows *r, int row) { norm_floats(r, other_row(r, row), row_of(r, r->out, row)); }
 
-int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
-		   int width, float *y)
+int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y)
 {
-	struct rows r = {.each = norm_row, .y = x, .gain = gain, .out = y, .number = eps,
-			 .n_rows = n_rows, .width = width};
+	struct rows r = {
+	    .each = norm_row, .y = x, .gain = gain, .out = y, .number = eps, .n_rows = n_rows, .width = width};
 	return for_rows(b, &r, 6);
 }
 
@@ -126,8 +113,14 @@ static void add_norm_row(const struct rows *r, int row)
 int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 		       int width, float *y)
 {
-	struct rows r = {.each = add_norm_row, .x = x, .y = add, .gain = gain, .out = y, .number = eps,
-			 .n_rows = n_rows, .width = width};
+	struct rows r = {.each = add_norm_row,
+			 .x = x,
+			 .y = add,
+			 .gain = gain,
+			 .out = y,
+			 .number = eps,
+			 .n_rows = n_rows,
+			 .width = width};
 	return for_rows(b, &r, 8);
 }
 

@@ -43,10 +43,11 @@
  *      Scores 37 % of the time, weighing 39, softmax 15. Without softmax 1 ms less from memory: nothing is read
  *      meanwhile. A loop with as many multiply-adds beside the same reads takes 5.9: so much may still be had.
  *   9  exponentials of four vectors side by side: softmax of 256 scores of 32 queries 6.4 → 5.5 µs
- * Expected, tried and not kept: 4 to 24 lines asked for with the softmax of each query, up to 1, 2, 4 or 8 pieces further than the next one,
- * and every n-th piece of values asks for nothing, so that the lead is used up. Expected: 1 ms less from memory, two threads. Medians
- * in turns, milliseconds: 10.4 without, 10.7 to 12.3 with it; others at work 17.1 and 17.9 to 18.7; the least of many 7.6 to 7.7 and 7.9 to 9.9.
- * The more was asked for the slower. int8, one line's worth: 7.5 without, 8.0 with it.
+ * Expected, tried and not kept: 4 to 24 lines asked for with the softmax of each query, up to 1, 2, 4 or 8 pieces
+ * further than the next one, and every n-th piece of values asks for nothing, so that the lead is used up. Expected: 1
+ * ms less from memory, two threads. Medians in turns, milliseconds: 10.4 without, 10.7 to 12.3 with it; others at
+ * work 17.1 and 17.9 to 18.7; the least of many 7.6 to 7.7 and 7.9 to 9.9. The more was asked for the slower. int8, one
+ * line's worth: 7.5 without, 8.0 with it.
  */
 #include <float.h>
 #include <math.h>
@@ -62,7 +63,7 @@ __attribute__((always_inline)) static inline void v_exps(vf *x, const int n)
 	static const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
 	vf r[EXPS], y[EXPS];
 	vi whole[EXPS];
-	UNROLL for (int k = 0; k < n; k++) {
+	UNROLL_FOR(int k = 0; k < n; k++) {
 		vf low = v_max(x[k], v_set(-87.0f));
 		whole[k] = v_round(low * v_set(1.44269504f));
 		vf nf = v_float(whole[k]);
@@ -70,10 +71,10 @@ __attribute__((always_inline)) static inline void v_exps(vf *x, const int n)
 		r[k] = v_fma(nf, v_set(2.12194440e-4f), r[k]);
 		y[k] = v_set(1.0f / 5040);
 	}
-	UNROLL for (size_t t = 0; t < sizeof terms / sizeof *terms; t++)
-		UNROLL for (int k = 0; k < n; k++)
+	UNROLL_FOR(size_t t = 0; t < sizeof terms / sizeof *terms; t++)
+		UNROLL_FOR(int k = 0; k < n; k++)
 			y[k] = v_fma(y[k], r[k], v_set(terms[t]));
-	UNROLL for (int k = 0; k < n; k++) {
+	UNROLL_FOR(int k = 0; k < n; k++) {
 		vf power = y[k] * (vf)((whole[k] + 127) << 23);
 		x[k] = (vf)((vi)power & (vi)(x[k] > v_set(-87.0f)));
 	}
@@ -124,30 +125,21 @@ enum { LINE = 64 };
 #define STEPS_A_LINE(bytes) ((bytes) < LINE ? LINE / (bytes) : 1)
 #define LINES_A_STEP(bytes) ((bytes) > LINE ? (bytes) / LINE : 1)
 
-static inline void fetch(const uint8_t *at)
-{
-	__builtin_prefetch(at, 0, 3);
-}
+static inline void fetch(const uint8_t *at) { __builtin_prefetch(at, 0, 3); }
 
 /* The sizes that tiles have: few, for each is code of its own. */
-static int tile_queries(int left)
-{
-	return left >= ATTN_QUERIES ? ATTN_QUERIES : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-}
+static int tile_queries(int left) { return left >= ATTN_QUERIES ? ATTN_QUERIES : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
-static int tile_vectors(int left, int most)
-{
-	return left >= most ? most : 1;
-}
+static int tile_vectors(int left, int most) { return left >= most ? most : 1; }
 
 /* ---- scores ---- */
 
 /* LANES positions of a page. */
 struct keys {
-	const void *at;	    /* element 0 of the first one */
+	const void *at;     /* element 0 of the first one */
 	const void *next;   /* an equal share of what comes next */
 	const float *scale; /* where the type has them */
-	int to;		    /* the first one's place in the block */
+	int to;             /* the first one's place in the block */
 };
 
 /* One element of n_q queries and n_v vectors of keys. */
@@ -156,11 +148,11 @@ __attribute__((always_inline)) static inline void score_step(const int type, con
 							     const int n_q, const int n_v)
 {
 	vf key[SCORE_VECTORS];
-	UNROLL for (int v = 0; v < n_v; v++)
+	UNROLL_FOR(int v = 0; v < n_v; v++)
 		key[v] = v_elements(type, at[v], 0);
-	UNROLL for (int i = 0; i < n_q; i++) {
+	UNROLL_FOR(int i = 0; i < n_q; i++) {
 		vf x = v_set(q[i][d]);
-		UNROLL for (int v = 0; v < n_v; v++)
+		UNROLL_FOR(int v = 0; v < n_v; v++)
 			acc[i][v] = v_fma(x, key[v], acc[i][v]);
 	}
 }
@@ -176,36 +168,36 @@ __attribute__((always_inline)) static inline void score_tile(const int type, con
 	const uint8_t *at[SCORE_VECTORS], *next[SCORE_VECTORS];
 	vf acc[ATTN_QUERIES][SCORE_VECTORS];
 	int d = 0;
-	UNROLL for (int v = 0; v < n_v; v++) {
+	UNROLL_FOR(int v = 0; v < n_v; v++) {
 		at[v] = k[v].at;
 		next[v] = k[v].next;
 	}
-	UNROLL for (int i = 0; i < n_q; i++) {
+	UNROLL_FOR(int i = 0; i < n_q; i++) {
 		q[i] = queries[i];
-		UNROLL for (int v = 0; v < n_v; v++)
+		UNROLL_FOR(int v = 0; v < n_v; v++)
 			acc[i][v] = v_set(0);
 	}
 	for (; d + steps <= dim; d += steps) {
-		UNROLL for (int v = 0; v < n_v; v++) {
+		UNROLL_FOR(int v = 0; v < n_v; v++) {
 			fetch(next[v]);
 			next[v] += LINE;
 		}
-		UNROLL for (int u = 0; u < steps; u++) {
+		UNROLL_FOR(int u = 0; u < steps; u++) {
 			score_step(type, q, at, d + u, acc, n_q, n_v);
-			UNROLL for (int v = 0; v < n_v; v++)
+			UNROLL_FOR(int v = 0; v < n_v; v++)
 				at[v] += row;
 		}
 	}
 	for (; d < dim; d++) {
 		score_step(type, q, at, d, acc, n_q, n_v);
-		UNROLL for (int v = 0; v < n_v; v++)
+		UNROLL_FOR(int v = 0; v < n_v; v++)
 			at[v] += row;
 	}
-	UNROLL for (int v = 0; v < n_v; v++) {
+	UNROLL_FOR(int v = 0; v < n_v; v++) {
 		vf factor = v_set(1);
 		if (type == KN_KV_Q8)
 			factor = v_load(k[v].scale);
-		UNROLL for (int i = 0; i < n_q; i++) {
+		UNROLL_FOR(int i = 0; i < n_q; i++) {
 			if (type == KN_KV_Q8)
 				acc[i][v] *= factor;
 			v_store(s + (size_t)i * KN_ATTN_BLOCK + k[v].to, acc[i][v]);
@@ -217,19 +209,19 @@ __attribute__((always_inline)) static inline void score_group(const int type, co
 							      const struct keys *k, int page_tokens, int dim, float *s,
 							      int n_q, int n_v)
 {
-#define TILE(n) \
-	case n: \
-		if (n_v == SCORE_VECTORS) \
+#define TILE(n)                                                                        \
+	case n:                                                                        \
+		if (n_v == SCORE_VECTORS)                                              \
 			score_tile(type, q, k, page_tokens, dim, s, n, SCORE_VECTORS); \
-		else \
-			score_tile(type, q, k, page_tokens, dim, s, n, 1); \
+		else                                                                   \
+			score_tile(type, q, k, page_tokens, dim, s, n, 1);             \
 		break;
 	switch (n_q) {
-	TILE(1)
-	TILE(2)
-	TILE(4)
+		TILE(1)
+		TILE(2)
+		TILE(4)
 #if ATTN_QUERIES_MAX == 6
-	TILE(6)
+		TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
 	}
@@ -259,13 +251,14 @@ __attribute__((always_inline)) static inline void scores_of(const int type, cons
 		if (type == KN_KV_Q8)
 			fetch((const uint8_t *)run->k_next + ((const uint8_t *)run->k_scale - (const uint8_t *)run->k));
 		/* A vector may reach past the run within its page and block: those scores are masked. */
-		for (; i < run->n && run->token + i + LANES <= page_tokens &&
-		       run->at + i + LANES <= KN_ATTN_BLOCK && n < KN_ATTN_BLOCK / LANES;
+		for (; i < run->n && run->token + i + LANES <= page_tokens && run->at + i + LANES <= KN_ATTN_BLOCK &&
+		       n < KN_ATTN_BLOCK / LANES;
 		     i += LANES) {
 			size_t token = (size_t)(run->token + i);
 			k[n++] = (struct keys){.at = (const uint8_t *)run->k + token * bytes,
 					       .next = (const uint8_t *)run->k_next + token * bytes * (size_t)dim,
-					       .scale = type == KN_KV_Q8 ? run->k_scale + token : NULL, .to = run->at + i};
+					       .scale = type == KN_KV_Q8 ? run->k_scale + token : NULL,
+					       .to = run->at + i};
 		}
 		for (; i < run->n; i++)
 			for (int j = 0; j < n_q; j++)
@@ -297,10 +290,10 @@ static void scores(int type, const float *const *q, int n_q, const struct kn_run
 __attribute__((always_inline)) static inline vf weights_of(float *s, vf max, vf sum, const int n)
 {
 	vf p[EXPS];
-	UNROLL for (int k = 0; k < n; k++)
+	UNROLL_FOR(int k = 0; k < n; k++)
 		p[k] = v_load(s + k * LANES) - max; /* 0 where nothing is seen, and max no number to subtract */
 	v_exps(p, n);
-	UNROLL for (int k = 0; k < n; k++) {
+	UNROLL_FOR(int k = 0; k < n; k++) {
 		v_store(s + k * LANES, p[k]);
 		sum += p[k];
 	}
@@ -352,11 +345,11 @@ __attribute__((always_inline)) static inline void weigh_step(const int type, con
 							     vf (*acc)[WEIGH_VECTORS], const int n_q, const int n_v)
 {
 	vf value[WEIGH_VECTORS];
-	UNROLL for (int k = 0; k < n_v; k++)
+	UNROLL_FOR(int k = 0; k < n_v; k++)
 		value[k] = v_elements(type, at, (size_t)(k * LANES));
-	UNROLL for (int i = 0; i < n_q; i++) {
+	UNROLL_FOR(int i = 0; i < n_q; i++) {
 		vf x = v_set(weight[i * KN_ATTN_BLOCK]);
-		UNROLL for (int k = 0; k < n_v; k++)
+		UNROLL_FOR(int k = 0; k < n_v; k++)
 			acc[i][k] = v_fma(x, value[k], acc[i][k]);
 	}
 }
@@ -370,8 +363,8 @@ __attribute__((always_inline)) static inline void weigh_tile(const int type, con
 	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)dim * element_bytes;
 	const int bytes = n_v * LANES * (int)element_bytes, steps = STEPS_A_LINE(bytes), lines = LINES_A_STEP(bytes);
 	vf acc[ATTN_QUERIES][WEIGH_VECTORS];
-	UNROLL for (int i = 0; i < n_q; i++)
-		UNROLL for (int k = 0; k < n_v; k++)
+	UNROLL_FOR(int i = 0; i < n_q; i++)
+		UNROLL_FOR(int k = 0; k < n_v; k++)
 			acc[i][k] = v_load(out[i] + from + k * LANES);
 	for (int r = 0; r < n_runs; r++) {
 		const struct kn_run *run = &runs[r];
@@ -380,38 +373,38 @@ __attribute__((always_inline)) static inline void weigh_tile(const int type, con
 		/* As many bytes of what comes next as are read now, whichever. */
 		const uint8_t *next = (const uint8_t *)run->v_next + from * element_bytes * (size_t)run->n;
 		for (; end - weight >= steps; weight += steps) {
-			UNROLL for (int l = 0; l < lines; l++) {
+			UNROLL_FOR(int l = 0; l < lines; l++) {
 				fetch(next);
 				next += LINE;
 			}
-			UNROLL for (int u = 0; u < steps; u++, at += row)
+			UNROLL_FOR(int u = 0; u < steps; u++, at += row)
 				weigh_step(type, weight + u, at, acc, n_q, n_v);
 		}
 		for (; weight < end; weight++, at += row)
 			weigh_step(type, weight, at, acc, n_q, n_v);
 	}
-	UNROLL for (int i = 0; i < n_q; i++)
-		UNROLL for (int k = 0; k < n_v; k++)
+	UNROLL_FOR(int i = 0; i < n_q; i++)
+		UNROLL_FOR(int k = 0; k < n_v; k++)
 			v_store(out[i] + from + k * LANES, acc[i][k]);
 }
 
 __attribute__((always_inline)) static inline void weigh_group(const int type, const float *p, const struct kn_run *runs,
-							      int n_runs, size_t at, int dim, float *const *out, int n_q,
-							      int n_v)
+							      int n_runs, size_t at, int dim, float *const *out,
+							      int n_q, int n_v)
 {
-#define TILE(n) \
-	case n: \
-		if (n_v == WEIGH_VECTORS) \
+#define TILE(n)                                                                            \
+	case n:                                                                            \
+		if (n_v == WEIGH_VECTORS)                                                  \
 			weigh_tile(type, p, runs, n_runs, at, dim, out, n, WEIGH_VECTORS); \
-		else \
-			weigh_tile(type, p, runs, n_runs, at, dim, out, n, 1); \
+		else                                                                       \
+			weigh_tile(type, p, runs, n_runs, at, dim, out, n, 1);             \
 		break;
 	switch (n_q) {
-	TILE(1)
-	TILE(2)
-	TILE(4)
+		TILE(1)
+		TILE(2)
+		TILE(4)
 #if ATTN_QUERIES_MAX == 6
-	TILE(6)
+		TILE(6)
 #endif
 	default: BUG("a tile of %d queries", n_q);
 	}
@@ -425,10 +418,10 @@ __attribute__((always_inline)) static inline void weigh_rest(const int type, con
 	for (int d = dim / LANES * LANES; d < dim; d++)
 		for (int r = 0; r < n_runs; r++)
 			for (int t = 0; t < runs[r].n; t++)
-				out[d] = __builtin_fmaf(p[runs[r].at + t],
-							element(type, runs[r].v,
-								(size_t)(runs[r].token + t) * (size_t)dim + (size_t)d),
-							out[d]);
+				out[d] = __builtin_fmaf(
+				    p[runs[r].at + t],
+				    element(type, runs[r].v, (size_t)(runs[r].token + t) * (size_t)dim + (size_t)d),
+				    out[d]);
 }
 
 /* The weights of n_q queries times the scales of the tokens that they are of. */
@@ -436,7 +429,8 @@ static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_ru
 {
 	for (int r = 0; r < n_runs; r++) {
 		const float *scale = runs[r].v_scale + runs[r].token;
-		fetch((const uint8_t *)runs[r].v_next + ((const uint8_t *)runs[r].v_scale - (const uint8_t *)runs[r].v));
+		fetch((const uint8_t *)runs[r].v_next +
+		      ((const uint8_t *)runs[r].v_scale - (const uint8_t *)runs[r].v));
 		for (int i = 0; i < n_q; i++) {
 			float *p = s + (size_t)i * KN_ATTN_BLOCK + (size_t)runs[r].at;
 			int t = 0;
@@ -448,9 +442,8 @@ static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_ru
 	}
 }
 
-__attribute__((always_inline)) static inline void weigh_of(const int type, const float *s, int n_q,
-							   const struct kn_run *runs, int n_runs, int dim,
-							   float *const *out)
+__attribute__((always_inline)) static inline void
+weigh_of(const int type, const float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out)
 {
 	int whole = dim / LANES;
 	for (int j = 0, group; j < n_q; j += group) {

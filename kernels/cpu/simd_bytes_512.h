@@ -8,10 +8,7 @@
 
 typedef uint8_t vb __attribute__((vector_size(64)));
 
-static inline vb b_lookup(vb table, vb q)
-{
-	return (vb)_mm512_shuffle_epi8((__m512i)table, (__m512i)q);
-}
+static inline vb b_lookup(vb table, vb q) { return (vb)_mm512_shuffle_epi8((__m512i)table, (__m512i)q); }
 
 static inline vb b_word(const int8_t *at)
 {
@@ -21,10 +18,7 @@ static inline vb b_word(const int8_t *at)
 }
 
 /* LANES values of eight bits. */
-static inline void b_put(int8_t *at, vi q)
-{
-	_mm_storeu_si128((void *)at, _mm512_cvtepi32_epi8((__m512i)q));
-}
+static inline void b_put(int8_t *at, vi q) { _mm_storeu_si128((void *)at, _mm512_cvtepi32_epi8((__m512i)q)); }
 
 /* -16 and -128 times the sum of all 32, -32 times those of each half. half: the sums of the halves. */
 static inline void begin_of(const vi *total, int32_t *half, int32_t *begin)

@@ -14,15 +14,9 @@
 
 #define NOT_INLINED __attribute__((noinline))
 
-static inline float f16_at(const uint8_t *at)
-{
-	return _cvtsh_ss(kn_u16_at(at));
-}
+static inline float f16_at(const uint8_t *at) { return _cvtsh_ss(kn_u16_at(at)); }
 
-static inline __attribute__((always_inline)) void put(float *out, int v, vf values)
-{
-	v_store(out + v * STEP, values);
-}
+static inline __attribute__((always_inline)) void put(float *out, int v, vf values) { v_store(out + v * STEP, values); }
 
 /* Bit `from` of every lane to where bit `to` is, by one shift at the most. */
 static inline __attribute__((always_inline)) vi move_bit(vi v, int from, int to)
@@ -73,7 +67,7 @@ static inline __attribute__((always_inline)) struct scales scales_at(const uint8
 	struct scales s = {0};
 	for (size_t i = 0; i < n / 32; i++, at += block_bytes)
 		half[i] = kn_u16_at(at);
-	UNROLL for (int i = 0; i < CHUNK / 32; i += LANES)
+	UNROLL_FOR(int i = 0; i < CHUNK / 32; i += LANES)
 		v_store(s.of + i, v_f16((const uint8_t *)(half + i)));
 	return s;
 }
@@ -83,7 +77,7 @@ static void decode_q8_0(const uint8_t *at, size_t n, float *out)
 	struct scales s = scales_at(at, n, 34);
 	for (size_t i = 0; i < n / 32; i++, at += 34, out += 32 / LANES * STEP) {
 		vf d = v_set(s.of[i]);
-		UNROLL for (int l = 0; l < 32; l += LANES)
+		UNROLL_FOR(int l = 0; l < 32; l += LANES)
 			put(out, l / LANES, d * v_float(v_i8(at + 2 + l)));
 	}
 }
@@ -91,10 +85,10 @@ static void decode_q8_0(const uint8_t *at, size_t n, float *out)
 /* ---- nibbles ---- */
 
 /* 16 bytes: their low nibbles, then their high ones. */
-static inline __attribute__((always_inline)) void decode_nibbles(const uint8_t *qs, struct map low,
-								 struct map high, int apart, float *out)
+static inline __attribute__((always_inline)) void decode_nibbles(const uint8_t *qs, struct map low, struct map high,
+								 int apart, float *out)
 {
-	UNROLL for (int l = 0; l < 16; l += LANES) {
+	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
 		put(out, l / LANES, map_at(low, q));
 		put(out, (l + apart) / LANES, map_at(high, q >> 4));
@@ -131,7 +125,7 @@ static void decode_q4_1(const uint8_t *at, size_t n, float *out)
 /* The same through a table of sixteen values. */
 static inline __attribute__((always_inline)) void decode_lookup(const uint8_t *qs, struct lookup t, float *out)
 {
-	UNROLL for (int l = 0; l < 16; l += LANES) {
+	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
 		put(out, l / LANES, lookup_at(t, q & 15));
 		put(out, (l + 16) / LANES, lookup_at(t, q >> 4));
@@ -149,9 +143,8 @@ static void decode_iq4_xs(const uint8_t *at, size_t n, float *out)
 {
 	for (; n > 0; n -= 256, at += 136) {
 		float d = f16_at(at);
-		UNROLL for (int i = 0; i < 8; i++, out += 32 / LANES * STEP)
-			decode_lookup(at + 8 + 16 * i,
-				      lookup_of(kn_nl_values, d * (float)kn_scale_iq4(at, i)), out);
+		UNROLL_FOR(int i = 0; i < 8; i++, out += 32 / LANES * STEP)
+			decode_lookup(at + 8 + 16 * i, lookup_of(kn_nl_values, d * (float)kn_scale_iq4(at, i)), out);
 	}
 }
 
@@ -165,7 +158,7 @@ static void decode_mxfp4(const uint8_t *at, size_t n, float *out)
 
 static inline __attribute__((always_inline)) void decode_five(const uint8_t *qs, uint32_t qh, vf d, vf m, float *out)
 {
-	UNROLL for (int l = 0; l < 16; l += LANES) {
+	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
 		put(out, l / LANES, v_fma(v_float((q & 15) | v_bits16(qh >> l)), d, m));
 		put(out, (l + 16) / LANES, v_fma(v_float(q >> 4 | v_bits16(qh >> (l + 16))), d, m));
@@ -193,8 +186,8 @@ static void decode_q5_1(const uint8_t *at, size_t n, float *out)
 /* d times each of the 8 bytes of `packed`, `less` taken off. */
 static inline void scale_bytes(uint64_t packed, int less, float d, float *out)
 {
-	__m256i bytes = _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)packed)),
-					 _mm256_set1_epi32(less));
+	__m256i bytes =
+	    _mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)packed)), _mm256_set1_epi32(less));
 	_mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(bytes)));
 }
 
@@ -217,7 +210,7 @@ static void decode_q4_k(const uint8_t *at, size_t n, float *out)
 	for (; n > 0; n -= 256, at += 144) {
 		float scale[8], offset[8];
 		scales_and_minimums(at, scale, offset);
-		UNROLL for (int g = 0; g < 4; g++, out += 64 / LANES * STEP) {
+		UNROLL_FOR(int g = 0; g < 4; g++, out += 64 / LANES * STEP) {
 			struct map low = map_affine(scale[2 * g], offset[2 * g], 15);
 			struct map high = map_affine(scale[2 * g + 1], offset[2 * g + 1], 15);
 			decode_nibbles(at + 16 + 32 * g, low, high, 32, out);
@@ -231,10 +224,10 @@ static void decode_q5_k(const uint8_t *at, size_t n, float *out)
 	for (; n > 0; n -= 256, at += 176) {
 		float scale[8], offset[8];
 		scales_and_minimums(at, scale, offset);
-		UNROLL for (int g = 0; g < 4; g++, out += 64 / LANES * STEP) {
+		UNROLL_FOR(int g = 0; g < 4; g++, out += 64 / LANES * STEP) {
 			vf d0 = v_set(scale[2 * g]), m0 = v_set(offset[2 * g]);
 			vf d1 = v_set(scale[2 * g + 1]), m1 = v_set(offset[2 * g + 1]);
-			UNROLL for (int l = 0; l < 32; l += LANES) {
+			UNROLL_FOR(int l = 0; l < 32; l += LANES) {
 				vi q = v_u8(at + 48 + 32 * g + l), h = v_u8(at + 16 + l);
 				vi low = (q & 15) | (move_bit(h, 2 * g, 4) & 16);
 				vi high = q >> 4 | (move_bit(h, 2 * g + 1, 4) & 16);
@@ -262,12 +255,13 @@ static void decode_q2_k(const uint8_t *at, size_t n, float *out)
 		float scale[16], offset[16];
 		scales_q2(at, scale, offset);
 		/* Runs of 16 in the order that loads every byte once. */
-		UNROLL for (int h = 0; h < 4; h++)
-			UNROLL for (int l = 0; l < 16; l += LANES) {
+		UNROLL_FOR(int h = 0; h < 4; h++)
+			UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 				vi q = v_u8(at + 16 + 16 * h + l);
-				UNROLL for (int j = 0; j < 4; j++) {
+				UNROLL_FOR(int j = 0; j < 4; j++) {
 					int i = h / 2 * 8 + 2 * j + h % 2;
-					put(out, (16 * i + l) / LANES, map_at(map_affine(scale[i], offset[i], 3), q >> 2 * j));
+					put(out, (16 * i + l) / LANES,
+					    map_at(map_affine(scale[i], offset[i], 3), q >> 2 * j));
 				}
 			}
 		out += 256 / LANES * STEP;
@@ -291,10 +285,10 @@ static void decode_q3_k(const uint8_t *at, size_t n, float *out)
 	for (; n > 0; n -= 256, at += 110, out += 256 / LANES * STEP) {
 		float scale[16];
 		scales_q3(at, scale);
-		UNROLL for (int h = 0; h < 4; h++)
-			UNROLL for (int l = 0; l < 16; l += LANES) {
+		UNROLL_FOR(int h = 0; h < 4; h++)
+			UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 				vi q = v_u8(at + 32 + 16 * h + l), high = v_u8(at + h % 2 * 16 + l) >> (h / 2 * 4);
-				UNROLL for (int j = 0; j < 4; j++) {
+				UNROLL_FOR(int j = 0; j < 4; j++) {
 					int i = h / 2 * 8 + 2 * j + h % 2;
 					vi whole = (q >> 2 * j & 3) | (move_bit(high, j, 2) & 4);
 					put(out, (16 * i + l) / LANES, map_at(map_centred(scale[i], 4, 7), whole));
@@ -317,13 +311,14 @@ static void decode_q6_k(const uint8_t *at, size_t n, float *out)
 	for (; n > 0; n -= 256, at += 210, out += 256 / LANES * STEP) {
 		float scale[16], offset[16];
 		scales_q6(at, scale, offset);
-		UNROLL for (int h = 0; h < 4; h++)
-			UNROLL for (int l = 0; l < 16; l += LANES) {
+		UNROLL_FOR(int h = 0; h < 4; h++)
+			UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 				const uint8_t *ql = at + h / 2 * 64 + h % 2 * 16 + l;
 				vi q[2] = {v_u8(ql), v_u8(ql + 32)}, high = v_u8(at + 128 + 16 * h + l);
-				UNROLL for (int j = 0; j < 4; j++) {
+				UNROLL_FOR(int j = 0; j < 4; j++) {
 					int i = h / 2 * 8 + 2 * j + h % 2;
-					vi whole = (move_bit(q[j % 2], j / 2 * 4, 0) & 15) | (move_bit(high, 2 * j, 4) & 48);
+					vi whole =
+					    (move_bit(q[j % 2], j / 2 * 4, 0) & 15) | (move_bit(high, 2 * j, 4) & 48);
 					put(out, (16 * i + l) / LANES,
 					    v_fma(v_float(whole), v_set(scale[i]), v_set(offset[i])));
 				}
@@ -332,10 +327,9 @@ static void decode_q6_k(const uint8_t *at, size_t n, float *out)
 }
 
 static void (*const decoders[])(const uint8_t *at, size_t n, float *out) = {
-    [KN_F32] = decode_f32,	 [KN_F16] = decode_f16,	    [KN_BF16] = decode_bf16,
-    [KN_Q4_0] = decode_q4_0,	 [KN_Q4_1] = decode_q4_1,   [KN_Q5_0] = decode_q5_0,
-    [KN_Q5_1] = decode_q5_1,	 [KN_Q8_0] = decode_q8_0,   [KN_Q2_K] = decode_q2_k,
-    [KN_Q3_K] = decode_q3_k,	 [KN_Q4_K] = decode_q4_k,   [KN_Q5_K] = decode_q5_k,
-    [KN_Q6_K] = decode_q6_k,	 [KN_IQ4_NL] = decode_iq4_nl, [KN_IQ4_XS] = decode_iq4_xs,
-    [KN_MXFP4] = decode_mxfp4,	 [KN_INT4] = decode_int4,
+    [KN_F32] = decode_f32,   [KN_F16] = decode_f16,       [KN_BF16] = decode_bf16,     [KN_Q4_0] = decode_q4_0,
+    [KN_Q4_1] = decode_q4_1, [KN_Q5_0] = decode_q5_0,     [KN_Q5_1] = decode_q5_1,     [KN_Q8_0] = decode_q8_0,
+    [KN_Q2_K] = decode_q2_k, [KN_Q3_K] = decode_q3_k,     [KN_Q4_K] = decode_q4_k,     [KN_Q5_K] = decode_q5_k,
+    [KN_Q6_K] = decode_q6_k, [KN_IQ4_NL] = decode_iq4_nl, [KN_IQ4_XS] = decode_iq4_xs, [KN_MXFP4] = decode_mxfp4,
+    [KN_INT4] = decode_int4,
 };

@@ -70,8 +70,8 @@ INLINE vf scale_at(enum kind kind, const uint8_t *scales, size_t group_bytes, in
 	return v_load((const float *)(const void *)vector_at(scales, group_bytes, i));
 }
 
-/* Weights that are unpacked after this panel: they are asked for while it is multiplied, evenly, so that memory is never
- * idle. Of each group of a tile a stream, `each` bytes for every block of 32. */
+/* Weights that are unpacked after this panel: they are asked for while it is multiplied, evenly, so that memory is
+ * never idle. Of each group of a tile a stream, `each` bytes for every block of 32. */
 struct ahead {
 	const uint8_t *at[TILE_GROUPS];
 	size_t each;
@@ -88,41 +88,42 @@ INLINE const uint8_t *bring(const uint8_t *at, const uint8_t *to)
 }
 
 /* The sums of a block of a tile, or of half a block (p) of a fine one. */
-INLINE void sum_words(const uint8_t *weights, size_t group_bytes, const struct int8_block *x, size_t x_step, enum kind kind, int p,
-		      int words, int n_r, struct sums s[][VECTORS])
+INLINE void sum_words(const uint8_t *weights, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		      enum kind kind, int p, int words, int n_r, struct sums s[][VECTORS])
 {
 	const bool is_wide = kind == WIDE || kind == PLAIN;
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			s[r][i] = is_wide ? wide_begin(&x[(size_t)r * x_step])
-					       : sums_begin(&x[(size_t)r * x_step].begin[kind == FINE ? 2 + p : 0]);
-	UNROLL for (int k = 0; k < words; k++) {
+					  : sums_begin(&x[(size_t)r * x_step].begin[kind == FINE ? 2 + p : 0]);
+	UNROLL_FOR(int k = 0; k < words; k++) {
 		vb w[VECTORS];
-		UNROLL for (int i = 0; i < VECTORS; i++)
-			w[i] = b_load(vector_at(weights + k * WORD, group_bytes, i)) + (uint8_t)(kind == PLAIN ? BIAS_WIDE : 0);
-		UNROLL for (int r = 0; r < n_r; r++) {
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
+			w[i] = b_load(vector_at(weights + k * WORD, group_bytes, i)) +
+			       (uint8_t)(kind == PLAIN ? BIAS_WIDE : 0);
+		UNROLL_FOR(int r = 0; r < n_r; r++) {
 			vb xr = b_word(x[(size_t)r * x_step].q + 4 * (p * words + k));
-			UNROLL for (int i = 0; i < VECTORS; i++)
+			UNROLL_FOR(int i = 0; i < VECTORS; i++)
 				s[r][i] = is_wide ? wide_dot(s[r][i], w[i], xr) : sums_dot(s[r][i], w[i], xr);
 		}
 	}
 }
 
 /* The same of a wide panel's block with signs as masks. */
-INLINE void sum_masked(const uint8_t *weights, const uint8_t *less, size_t group_bytes, const struct int8_block *x, size_t x_step,
-		       int n_r, struct sums s[][VECTORS])
+INLINE void sum_masked(const uint8_t *weights, const uint8_t *less, size_t group_bytes, const struct int8_block *x,
+		       size_t x_step, int n_r, struct sums s[][VECTORS])
 {
 #ifdef WIDE_MASKED
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			s[r][i] = masked_begin(vector_at(less, group_bytes, i));
-	UNROLL for (int k = 0; k < 8; k++) {
+	UNROLL_FOR(int k = 0; k < 8; k++) {
 		struct masked w[VECTORS];
-		UNROLL for (int i = 0; i < VECTORS; i++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			w[i] = masked_of(b_load(vector_at(weights + k * WORD, group_bytes, i)));
-		UNROLL for (int r = 0; r < n_r; r++) {
+		UNROLL_FOR(int r = 0; r < n_r; r++) {
 			vb xr = b_word(x[(size_t)r * x_step].q + 4 * k);
-			UNROLL for (int i = 0; i < VECTORS; i++)
+			UNROLL_FOR(int i = 0; i < VECTORS; i++)
 				s[r][i] = masked_dot(s[r][i], w[i], xr);
 		}
 	}
@@ -133,23 +134,24 @@ INLINE void sum_masked(const uint8_t *weights, const uint8_t *less, size_t group
 
 /* Blocks of 32 of a tile with n_r rows. All but pointers, steps and n_blocks are constants where this is
  * inlined. y has rows y_step apart, x x_step. */
-INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
-		       float *y, size_t y_step, const struct ahead *ahead, enum kind kind, bool has_offset, int n_r)
+INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step,
+		       int n_blocks, float *y, size_t y_step, const struct ahead *ahead, enum kind kind,
+		       bool has_offset, int n_r)
 {
 	const uint8_t *near[TILE_GROUPS];
 	size_t brought = 0;
 	memcpy(near, ahead->at, sizeof near);
 	vf acc[TILE_ROWS][VECTORS];
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			acc[r][i] = v_load(y + (size_t)r * y_step + i * LANES);
 	const int parts = kind == FINE ? 2 : 1, words = 8 / parts;
 	const bool is_wide = kind == WIDE || kind == PLAIN;
 	for (int b = 0; b < n_blocks; b++, x++) {
 		brought += ahead->each;
-		UNROLL for (int g = 0; g < TILE_GROUPS; g++)
+		UNROLL_FOR(int g = 0; g < TILE_GROUPS; g++)
 			near[g] = bring(near[g], ahead->at[g] + brought);
-		UNROLL for (int p = 0; p < parts; p++, panel += panel_block(kind)) {
+		UNROLL_FOR(int p = 0; p < parts; p++, panel += panel_block(kind)) {
 			const uint8_t *weights = panel + (kind == PLAIN ? HALVES : 0);
 			const uint8_t *scales = kind == PLAIN ? panel : panel + words * WORD;
 			struct sums s[TILE_ROWS][VECTORS];
@@ -157,48 +159,50 @@ INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct in
 				sum_masked(weights, scales + SCALES, group_bytes, x, x_step, n_r, s);
 			else
 				sum_words(weights, group_bytes, x, x_step, kind, p, words, n_r, s);
-			UNROLL for (int r = 0; r < n_r; r++) {
+			UNROLL_FOR(int r = 0; r < n_r; r++) {
 				const struct int8_block *xr = x + (size_t)r * x_step;
 				vf d = v_set(xr->d);
-				UNROLL for (int i = 0; i < VECTORS; i++) {
+				UNROLL_FOR(int i = 0; i < VECTORS; i++) {
 					vf sum = v_float(is_wide ? wide_end(s[r][i]) : sums_end(s[r][i]));
 					acc[r][i] = v_fma(sum, scale_at(kind, scales, group_bytes, i) * d, acc[r][i]);
 				}
 				if (!has_offset)
 					continue;
 				vf total = v_set(kind == FINE ? xr->halves[p] : xr->sum);
-				UNROLL for (int i = 0; i < VECTORS; i++)
-					acc[r][i] = v_fma(scale_at(kind, scales + SCALES, group_bytes, i), total, acc[r][i]);
+				UNROLL_FOR(int i = 0; i < VECTORS; i++)
+					acc[r][i] =
+					    v_fma(scale_at(kind, scales + SCALES, group_bytes, i), total, acc[r][i]);
 			}
 		}
 	}
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			v_store(y + (size_t)r * y_step + i * LANES, acc[r][i]);
 }
 
-typedef void multiply_fn(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
-			 float *y, size_t y_step, const struct ahead *ahead, int n_r);
+typedef void multiply_fn(const uint8_t *panel, size_t group_bytes, const struct int8_block *x, size_t x_step,
+			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r);
 
-#define CASE(n, most, of, ...)                                                                        \
-	case n:                                                                                        \
-		if ((n) <= (most))                                                                     \
-			of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, (n) < (most) ? (n) : (most)); \
+#define CASE(n, most, of, ...)                                                                  \
+	case n:                                                                                 \
+		if ((n) <= (most))                                                              \
+			of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, \
+			   (n) < (most) ? (n) : (most));                                        \
 		break;
 /* A multiply_fn of `of`, whose constants are given, for at most so many rows. */
-#define BY_ROWS(name, most, of, ...)                                                                   \
+#define BY_ROWS(name, most, of, ...)                                                                       \
 	static void name(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, \
-			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)    \
-	{                                                                                              \
-		switch (n_r) {                                                                         \
-			CASE(1, most, of, __VA_ARGS__)                                                 \
-			CASE(2, most, of, __VA_ARGS__)                                                 \
-			CASE(3, most, of, __VA_ARGS__)                                                 \
-			CASE(4, most, of, __VA_ARGS__)                                                 \
-			CASE(5, most, of, __VA_ARGS__)                                                 \
-			CASE(6, most, of, __VA_ARGS__)                                                 \
-		default: BUG_IF(true, "a tile of %d rows", n_r);                                       \
-		}                                                                                      \
+			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)        \
+	{                                                                                                  \
+		switch (n_r) {                                                                             \
+			CASE(1, most, of, __VA_ARGS__)                                                     \
+			CASE(2, most, of, __VA_ARGS__)                                                     \
+			CASE(3, most, of, __VA_ARGS__)                                                     \
+			CASE(4, most, of, __VA_ARGS__)                                                     \
+			CASE(5, most, of, __VA_ARGS__)                                                     \
+			CASE(6, most, of, __VA_ARGS__)                                                     \
+		default: BUG_IF(true, "a tile of %d rows", n_r);                                           \
+		}                                                                                          \
 	}
 
 BY_ROWS(multiply_narrow, TILE_ROWS, multiply_n, NARROW, false)
@@ -235,15 +239,13 @@ struct job {
 	float *y;
 };
 
-INLINE int at_most(int n, int most)
-{
-	return n < most ? n : most;
-}
+INLINE int at_most(int n, int most) { return n < most ? n : most; }
 
 /* Where the weights of a group begin, from k on, a multiple of the chunk. */
 INLINE const uint8_t *weights_at(const struct job *j, int group, int k)
 {
-	return (const uint8_t *)j->w->data + (size_t)group * j->row_bytes * INT8_OUT + (size_t)(k / j->chunk) * j->chunk_bytes;
+	return (const uint8_t *)j->w->data + (size_t)group * j->row_bytes * INT8_OUT +
+	       (size_t)(k / j->chunk) * j->chunk_bytes;
 }
 
 /* n weights from k on of the groups of a tile to its panel. */
@@ -254,8 +256,8 @@ static void fill(const struct job *j, int group, int n_groups, int k, int n, uin
 }
 
 /* A tile with all rows, K from k on. Outputs past the end are computed beside y and dropped. */
-static void multiply_tile(const struct job *j, int o, int o1, int k, int n, const uint8_t *panel, const struct ahead *ahead, int r,
-			  int n_r)
+static void multiply_tile(const struct job *j, int o, int o1, int k, int n, const uint8_t *panel,
+			  const struct ahead *ahead, int r, int n_r)
 {
 	enum { OUTPUTS = VECTORS * LANES };
 	float aside[TILE_ROWS * OUTPUTS];
@@ -277,8 +279,9 @@ static void multiply_tile(const struct job *j, int o, int o1, int k, int n, cons
 		memcpy(y + (size_t)i * n_out, aside + i * OUTPUTS, n_o * sizeof *y);
 }
 
-/* A tile's panel with all rows, of which there are few: it takes memory longer to bring weights than the processor to multiply
- * them, so the tile's next chunk along K, or behind the last one the next tile's first, is asked for meanwhile. */
+/* A tile's panel with all rows, of which there are few: it takes memory longer to bring weights than the processor to
+ * multiply them, so the tile's next chunk along K, or behind the last one the next tile's first, is asked for
+ * meanwhile. */
 static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_t each, const uint8_t *panel)
 {
 	bool last = k + n >= j->w->n_in;
@@ -295,8 +298,8 @@ static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_
 	}
 }
 
-/* From one group of a tile to the next, of weights as they lie. Of the last tile there may be one group only: its outputs
- * twice, and the second ones are dropped. */
+/* From one group of a tile to the next, of weights as they lie. Of the last tile there may be one group only: its
+ * outputs twice, and the second ones are dropped. */
 INLINE size_t group_step(const struct job *j, int o, int o1)
 {
 	return o + (TILE_GROUPS - 1) * INT8_OUT < o1 ? j->row_bytes * INT8_OUT : 0;
@@ -323,7 +326,8 @@ static void multiply_many(const struct job *j, int o, int o1, int k, int n, int 
 	const struct ahead none = {.each = 0};
 	for (int r = 0; r < j->n_rows; r += TILE_ROWS)
 		for (int t = 0; t < used; t++)
-			multiply_tile(j, o + t * VECTORS * LANES, o1, k, n, panels + (size_t)t * TILE_GROUPS * j->group_bytes, &none, r,
+			multiply_tile(j, o + t * VECTORS * LANES, o1, k, n,
+				      panels + (size_t)t * TILE_GROUPS * j->group_bytes, &none, r,
 				      at_most(j->n_rows - r, TILE_ROWS));
 }
 
@@ -334,7 +338,13 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 	const struct type *type = &types[w->type & ~KN_INTERLEAVED];
 	bool few = n_rows <= FEW_ROWS, plain = few && (w->type & ~KN_INTERLEAVED) == KN_Q8_0;
 	int chunk = at_most(w->n_in, few ? FEW_CHUNK : MANY_CHUNK), n_tiles = 1;
-	struct job j = {.w = w, .type = type, .kind = plain ? PLAIN : type->kind, .chunk = chunk, .x = packed, .n_rows = n_rows, .y = y};
+	struct job j = {.w = w,
+			.type = type,
+			.kind = plain ? PLAIN : type->kind,
+			.chunk = chunk,
+			.x = packed,
+			.n_rows = n_rows,
+			.y = y};
 	j.multiply = multiply_of(j.kind, type);
 	j.row_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
 	j.chunk_bytes = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)chunk) * INT8_OUT;
@@ -346,7 +356,8 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 		return;
 	}
 	/* Of what is asked for, with a block of 32 of a pass. */
-	size_t n_passes = ((size_t)n_rows + TILE_ROWS - 1) / TILE_ROWS, each = j.chunk_bytes / (n_passes * (size_t)(chunk / INT8_BLOCK)) + 1;
+	size_t n_passes = ((size_t)n_rows + TILE_ROWS - 1) / TILE_ROWS,
+	       each = j.chunk_bytes / (n_passes * (size_t)(chunk / INT8_BLOCK)) + 1;
 	j.group_bytes = panel_bytes(j.kind, chunk);
 	size_t tile_bytes = TILE_GROUPS * j.group_bytes, fit = tile_floats * sizeof *tile / tile_bytes;
 	BUG_IF(fit < 1, "a tile of %zu bytes, there is room for %zu", tile_bytes, tile_floats * sizeof *tile);
@@ -360,7 +371,8 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed
 			if (plain)
 				j.group_bytes = group_step(&j, o, o1);
 			for (int t = 0; t < used && !plain; t++) {
-				int from = o + t * OUTPUTS, n_groups = at_most((o1 - from + INT8_OUT - 1) / INT8_OUT, TILE_GROUPS);
+				int from = o + t * OUTPUTS,
+				    n_groups = at_most((o1 - from + INT8_OUT - 1) / INT8_OUT, TILE_GROUPS);
 				fill(&j, from / INT8_OUT, n_groups, k, n, panel + (size_t)t * tile_bytes);
 			}
 			if (few)

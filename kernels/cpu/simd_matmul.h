@@ -29,7 +29,7 @@
  *
  * VERSIONS (one thread of a Sapphire Rapids server at 16 GB/s; AVX-512 unless said)
  *   1  weights decoded in registers within a tile of 4 × 4 (AVX2 2 × 4), again for every 4 rows.
- *      512 rows: 12 to 14 % of the peak, the accumulators being an array in memory (see UNROLL).
+ *      512 rows: 12 to 14 % of the peak, the accumulators being an array in memory (see UNROLL_FOR).
  *   2  this. Expected: prefill near the peak of the multiply-adds for every type, since 24 of them
  *      need 10 loads (AVX2: 12 and 8), and decoding is shared by all rows.
  *      Measured, 2048 × 2048 by 512 rows: 66 to 71 % of the peak for every type (AVX2 72 to 79 %). The
@@ -81,28 +81,27 @@ static inline __attribute__((always_inline)) void multiply_rows(const float *til
 								size_t n_vectors, int n_r, accumulators acc)
 {
 	vf a[TILE_ROWS][TILE_OUT];
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < TILE_OUT; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < TILE_OUT; i++)
 			a[r][i] = acc[r][i];
 	for (size_t v = 0; v < n_vectors; v++, tile += STEP, x += LANES) {
 		vf w[TILE_OUT];
-		UNROLL for (int i = 0; n_r == TILE_ROWS && i < STEP; i += 16)
+		UNROLL_FOR(int i = 0; n_r == TILE_ROWS && i < STEP; i += 16)
 			__builtin_prefetch(tile + AHEAD + i);
-		UNROLL for (int i = 0; i < TILE_OUT; i++)
+		UNROLL_FOR(int i = 0; i < TILE_OUT; i++)
 			w[i] = v_load(tile + i * LANES);
-		UNROLL for (int r = 0; r < n_r; r++) {
+		UNROLL_FOR(int r = 0; r < n_r; r++) {
 			vf xr = v_load(x + (size_t)r * x_stride);
-			UNROLL for (int i = 0; i < TILE_OUT; i++)
+			UNROLL_FOR(int i = 0; i < TILE_OUT; i++)
 				a[r][i] = v_fma(w[i], xr, a[r][i]);
 		}
 	}
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < TILE_OUT; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < TILE_OUT; i++)
 			acc[r][i] = a[r][i];
 }
 
-static void multiply(const float *tile, const float *x, size_t x_stride, size_t n_vectors, int n_r,
-		     accumulators acc)
+static void multiply(const float *tile, const float *x, size_t x_stride, size_t n_vectors, int n_r, accumulators acc)
 {
 	switch (n_r) {
 	case 1: multiply_rows(tile, x, x_stride, n_vectors, 1, acc); break;
@@ -116,15 +115,16 @@ static void multiply(const float *tile, const float *x, size_t x_stride, size_t 
 
 /* Adds up the lanes and what is left of the rows past the last whole vector: n_rest weights of each
  * output at `tile`, activations at x. */
-static void finish(accumulators acc, int n_o, int n_r, const float *tile, const float *x, size_t x_stride,
-		   int n_rest, float *y, size_t y_stride)
+static void finish(accumulators acc, int n_o, int n_r, const float *tile, const float *x, size_t x_stride, int n_rest,
+		   float *y, size_t y_stride)
 {
 	for (int r = 0; r < n_r; r++) {
 		float sums[TILE_OUT];
 		v_sums(acc[r], sums);
 		for (int k = 0; k < n_rest; k++)
 			for (int i = 0; i < TILE_OUT; i++)
-				sums[i] = __builtin_fmaf(tile[i * LANES + k], x[(size_t)r * x_stride + (size_t)k], sums[i]);
+				sums[i] =
+				    __builtin_fmaf(tile[i * LANES + k], x[(size_t)r * x_stride + (size_t)k], sums[i]);
 		if (n_o == TILE_OUT)
 			memcpy(y + (size_t)r * y_stride, sums, sizeof sums);
 		else
@@ -132,16 +132,10 @@ static void finish(accumulators acc, int n_o, int n_r, const float *tile, const 
 	}
 }
 
-static inline int at_most(int n, int most)
-{
-	return n < most ? n : most;
-}
+static inline int at_most(int n, int most) { return n < most ? n : most; }
 
 /* Floats of a tile of n weights for each output. */
-static inline size_t tile_size(size_t n)
-{
-	return (n + LANES - 1) / LANES * STEP;
-}
+static inline size_t tile_size(size_t n) { return (n + LANES - 1) / LANES * STEP; }
 
 static void matmul_few(const struct job *j, int o0, int o1, const float *x, int n_rows, float *y, float *tile)
 {

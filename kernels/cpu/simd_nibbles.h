@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of few rows with weights of four to six bits straight from where they lie: no panel is written and read again,
- * which costs more than the products themselves where one row is all there is. Included by simd_int8.h; an
+ * Products of few rows with weights of four to six bits straight from where they lie: no panel is written and read
+ * again, which costs more than the products themselves where one row is all there is. Included by simd_int8.h; an
  * instruction set's file brings, beside what it says there,
  *
  *   sums_eights sums_zero        sums that begin at -8 · Σ q of the activations, and at nothing
@@ -18,42 +18,40 @@ typedef uint16_t vs __attribute__((vector_size(4 * LANES)));
 INLINE void dot_low_high(const uint8_t *qs, size_t group_bytes, const struct int8_block *x, size_t x_step,
 			 struct sums (*s)[VECTORS], int n_r)
 {
-	UNROLL for (int k = 0; k < 4; k++) {
+	UNROLL_FOR(int k = 0; k < 4; k++) {
 		vb low[VECTORS], high[VECTORS];
-		UNROLL for (int i = 0; i < VECTORS; i++) {
+		UNROLL_FOR(int i = 0; i < VECTORS; i++) {
 			vb q = b_load(vector_at(qs + k * WORD, group_bytes, i));
 			low[i] = q & 15;
 			high[i] = q >> 4;
 		}
-		UNROLL for (int r = 0; r < n_r; r++) {
+		UNROLL_FOR(int r = 0; r < n_r; r++) {
 			const int8_t *xq = x[(size_t)r * x_step].q + 4 * k;
 			vb x_low = b_word(xq), x_high = b_word(xq + 16);
-			UNROLL for (int i = 0; i < VECTORS; i++)
+			UNROLL_FOR(int i = 0; i < VECTORS; i++)
 				s[r][i] = sums_dot(sums_dot(s[r][i], low[i], x_low), high[i], x_high);
 		}
 	}
 }
 
-/* Bits 2j and 2j + 1 of every byte to bits 4 and 5, or bit j to bit 4; what words of two bytes bring from the neighbour is masked
- * away, and bytes have no shifts. */
+/* Bits 2j and 2j + 1 of every byte to bits 4 and 5, or bit j to bit 4; what words of two bytes bring from the neighbour
+ * is masked away, and bytes have no shifts. */
 INLINE vb two_above(vb bits, int j)
 {
 	return (j < 2 ? (vb)((vs)bits << (4 - 2 * j)) : (vb)((vs)bits >> (2 * j - 4))) & 48;
 }
 
-INLINE vb one_above(vb bits, int j)
-{
-	return (j < 4 ? (vb)((vs)bits << (4 - j)) : (vb)((vs)bits >> (j - 4))) & 16;
-}
+INLINE vb one_above(vb bits, int j) { return (j < 4 ? (vb)((vs)bits << (4 - j)) : (vb)((vs)bits >> (j - 4))) & 16; }
 
-/* Words of a K type with the activations from `from` on, nibbles all low or all high, and above them, from a word of `above` for each:
- * two bits from 2j on (n_above is 2), bit j (1), or nothing (0). */
-INLINE void dot_words(const uint8_t *qs, bool high, const uint8_t *above, int n_above, int j, int n_words, size_t group_bytes,
-		      const struct int8_block *x, int from, size_t x_step, struct sums (*s)[VECTORS], int n_r)
+/* Words of a K type with the activations from `from` on, nibbles all low or all high, and above them, from a word of
+ * `above` for each: two bits from 2j on (n_above is 2), bit j (1), or nothing (0). */
+INLINE void dot_words(const uint8_t *qs, bool high, const uint8_t *above, int n_above, int j, int n_words,
+		      size_t group_bytes, const struct int8_block *x, int from, size_t x_step,
+		      struct sums (*s)[VECTORS], int n_r)
 {
-	UNROLL for (int k = 0; k < n_words; k++) {
+	UNROLL_FOR(int k = 0; k < n_words; k++) {
 		vb w[VECTORS];
-		UNROLL for (int i = 0; i < VECTORS; i++) {
+		UNROLL_FOR(int i = 0; i < VECTORS; i++) {
 			vb q = b_load(vector_at(qs + k * WORD, group_bytes, i));
 			w[i] = high ? q >> 4 : q & 15;
 			if (n_above == 0)
@@ -61,9 +59,9 @@ INLINE void dot_words(const uint8_t *qs, bool high, const uint8_t *above, int n_
 			vb bits = b_load(vector_at(above + k * WORD, group_bytes, i));
 			w[i] |= n_above == 2 ? two_above(bits, j) : one_above(bits, j);
 		}
-		UNROLL for (int r = 0; r < n_r; r++) {
+		UNROLL_FOR(int r = 0; r < n_r; r++) {
 			vb xr = b_word(x[(size_t)r * x_step].q + from + 4 * k);
-			UNROLL for (int i = 0; i < VECTORS; i++)
+			UNROLL_FOR(int i = 0; i < VECTORS; i++)
 				s[r][i] = sums_dot(s[r][i], w[i], xr);
 		}
 	}
@@ -76,7 +74,7 @@ INLINE void spread(const vb16 *of_groups, vf *out)
 {
 	uint8_t bytes[TILE_GROUPS][INT8_OUT];
 	memcpy(bytes, of_groups, sizeof bytes);
-	UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int i = 0; i < VECTORS; i++)
 		out[i] = v_float(v_i8(bytes[i * LANES / INT8_OUT] + i * LANES % INT8_OUT));
 }
 
@@ -84,13 +82,13 @@ INLINE void spread(const vb16 *of_groups, vf *out)
 INLINE void add_block(vf (*acc)[VECTORS], struct sums (*s)[VECTORS], const vf *scale, const vf *offset,
 		      const struct int8_block *x, size_t x_step, int n_r)
 {
-	UNROLL for (int r = 0; r < n_r; r++) {
+	UNROLL_FOR(int r = 0; r < n_r; r++) {
 		vf d = v_set(x[(size_t)r * x_step].d), total = v_set(x[(size_t)r * x_step].sum);
-		UNROLL for (int i = 0; i < VECTORS; i++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			acc[r][i] = v_fma(v_float(sums_end(s[r][i])), scale[i] * d, acc[r][i]);
 		if (offset == NULL)
 			continue;
-		UNROLL for (int i = 0; i < VECTORS; i++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			acc[r][i] = v_fma(offset[i], total, acc[r][i]);
 	}
 }
@@ -103,7 +101,7 @@ struct stream {
 
 INLINE void bring_more(struct stream *m, size_t bytes)
 {
-	UNROLL for (int g = 0; g < TILE_GROUPS; g++) {
+	UNROLL_FOR(int g = 0; g < TILE_GROUPS; g++) {
 		m->to[g] += bytes;
 		m->near[g] = bring(m->near[g], m->to[g]);
 	}
@@ -117,11 +115,11 @@ INLINE void take_q4_0(const uint8_t *at, size_t group_bytes, const struct int8_b
 	struct sums s[TILE_ROWS][VECTORS];
 	vf scale[VECTORS];
 	bring_more(more, HALVES + WORDS_4);
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			s[r][i] = sums_eights(&x[(size_t)r * x_step].begin[0]);
 	dot_low_high(at + HALVES, group_bytes, x, x_step, s, n_r);
-	UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int i = 0; i < VECTORS; i++)
 		scale[i] = v_f16(halves_at(at, group_bytes, i));
 	add_block(acc, s, scale, NULL, x, x_step, n_r);
 }
@@ -132,11 +130,11 @@ INLINE void take_q4_1(const uint8_t *at, size_t group_bytes, const struct int8_b
 	struct sums s[TILE_ROWS][VECTORS];
 	vf scale[VECTORS], offset[VECTORS];
 	bring_more(more, 2 * HALVES + WORDS_4);
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			s[r][i] = sums_zero();
 	dot_low_high(at + 2 * HALVES, group_bytes, x, x_step, s, n_r);
-	UNROLL for (int i = 0; i < VECTORS; i++) {
+	UNROLL_FOR(int i = 0; i < VECTORS; i++) {
 		scale[i] = v_f16(halves_at(at, group_bytes, i));
 		offset[i] = v_fma(scale[i], v_set(0), v_f16(halves_at(at + HALVES, group_bytes, i)));
 	}
@@ -148,22 +146,22 @@ INLINE void take_k(bool fifth, const uint8_t *at, size_t group_bytes, const stru
 		   vf (*acc)[VECTORS], struct stream *more, int n_r)
 {
 	const uint8_t *sc = at + 2 * HALVES, *qh = sc + 12 * INT8_OUT, *qs = qh + (fifth ? 8 * WORD : 0);
-	UNROLL for (int j = 0; j < 8; j++, x++) {
+	UNROLL_FOR(int j = 0; j < 8; j++, x++) {
 		struct sums s[TILE_ROWS][VECTORS];
 		vf scale[VECTORS], offset[VECTORS];
 		vb16 scales[TILE_GROUPS], mins[TILE_GROUPS];
 		bring_more(more, (size_t)(2 * HALVES + 12 * INT8_OUT + (fifth ? 40 : 32) * WORD) / 8);
-		UNROLL for (int r = 0; r < n_r; r++)
-			UNROLL for (int i = 0; i < VECTORS; i++)
+		UNROLL_FOR(int r = 0; r < n_r; r++)
+			UNROLL_FOR(int i = 0; i < VECTORS; i++)
 				s[r][i] = fifth ? sums_begin(&x[(size_t)r * x_step].begin[0]) : sums_zero();
 		dot_words(qs + j / 2 * 8 * WORD, j % 2 != 0, qh, fifth, j, 8, group_bytes, x, 0, x_step, s, n_r);
-		UNROLL for (int g = 0; g < TILE_GROUPS; g++) {
+		UNROLL_FOR(int g = 0; g < TILE_GROUPS; g++) {
 			scales[g] = scale_k(sc + (size_t)g * group_bytes, j);
 			mins[g] = min_k(sc + (size_t)g * group_bytes, j);
 		}
 		spread(scales, scale);
 		spread(mins, offset);
-		UNROLL for (int i = 0; i < VECTORS; i++) {
+		UNROLL_FOR(int i = 0; i < VECTORS; i++) {
 			scale[i] = v_f16(halves_at(at, group_bytes, i)) * scale[i];
 			offset[i] = v_fma(scale[i], v_set(fifth ? 16 : 0),
 					  v_set(-1) * v_f16(halves_at(at + HALVES, group_bytes, i)) * offset[i]);
@@ -178,21 +176,21 @@ INLINE void take_q6_k(const uint8_t *at, size_t group_bytes, const struct int8_b
 {
 	const uint8_t *qh = at + 32 * WORD, *sc = qh + 16 * WORD, *d = sc + 16 * INT8_OUT;
 	for (int h = 0; h < 2; h++, at += 16 * WORD, qh += 8 * WORD, sc += 8 * INT8_OUT) {
-		UNROLL for (int b = 0; b < 8; b++) {
+		UNROLL_FOR(int b = 0; b < 8; b++) {
 			struct sums s[TILE_ROWS][VECTORS];
 			vf scale[VECTORS];
 			vb16 scales[TILE_GROUPS];
 			const int j = b / 2, p = b % 2;
 			bring_more(more, 210 * INT8_OUT / 16);
-			UNROLL for (int r = 0; r < n_r; r++)
-				UNROLL for (int i = 0; i < VECTORS; i++)
+			UNROLL_FOR(int r = 0; r < n_r; r++)
+				UNROLL_FOR(int i = 0; i < VECTORS; i++)
 					s[r][i] = sums_begin(&x[(size_t)r * x_step].begin[2 + p]);
-			dot_words(at + (8 * (j % 2) + 4 * p) * WORD, j >= 2, qh + 4 * p * WORD, 2, j, 4, group_bytes, x, FINE_BLOCK * p,
-				  x_step, s, n_r);
-			UNROLL for (int g = 0; g < TILE_GROUPS; g++)
+			dot_words(at + (8 * (j % 2) + 4 * p) * WORD, j >= 2, qh + 4 * p * WORD, 2, j, 4, group_bytes, x,
+				  FINE_BLOCK * p, x_step, s, n_r);
+			UNROLL_FOR(int g = 0; g < TILE_GROUPS; g++)
 				scales[g] = b16_load(sc + (size_t)g * group_bytes + b * INT8_OUT);
 			spread(scales, scale);
-			UNROLL for (int i = 0; i < VECTORS; i++)
+			UNROLL_FOR(int i = 0; i < VECTORS; i++)
 				scale[i] = v_f16(halves_at(d, group_bytes, i)) * scale[i];
 			add_block(acc, s, scale, NULL, x, x_step, n_r);
 			x += p;
@@ -212,8 +210,8 @@ INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_bl
 	memcpy(more.near, ahead->at, sizeof more.near);
 	memcpy(more.to, ahead->at, sizeof more.to);
 	vf acc[TILE_ROWS][VECTORS];
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			acc[r][i] = v_load(y + (size_t)r * y_step + i * LANES);
 	for (int b = 0; b < n_blocks; b += step, x += step, at += bytes) {
 		switch (type) {
@@ -223,8 +221,8 @@ INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_bl
 		default: take_k(type == KN_Q5_K, at, group_bytes, x, x_step, acc, &more, n_r); break;
 		}
 	}
-	UNROLL for (int r = 0; r < n_r; r++)
-		UNROLL for (int i = 0; i < VECTORS; i++)
+	UNROLL_FOR(int r = 0; r < n_r; r++)
+		UNROLL_FOR(int i = 0; i < VECTORS; i++)
 			v_store(y + (size_t)r * y_step + i * LANES, acc[r][i]);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 32 activations to integers of eight bits (int8.h). An instruction set's file includes this after it has defined, beside
- * what simd_unpack.h asks for,
+ * 32 activations to integers of eight bits (int8.h). An instruction set's file includes this after it has defined,
+ * beside what simd_unpack.h asks for,
  *
  *   v_max v_round v_sum v_largest    of floats, as in simd_matmul.h; the last two of the lanes of a vector
  *   b_put                        LANES values of eight bits to memory
@@ -11,7 +11,7 @@ INLINE void quantize_block(const float *x, struct int8_block *out)
 {
 	vf most = v_set(0), spoiled = most;
 	vi total[2] = {0};
-	UNROLL for (int k = 0; k < INT8_BLOCK; k += LANES) {
+	UNROLL_FOR(int k = 0; k < INT8_BLOCK; k += LANES) {
 		vf v = v_load(x + k);
 		most = v_max((vf)((vi)v & 0x7fffffff), most);
 		spoiled = v_fma(v, v_set(0), spoiled); /* no number where v is not finite */
@@ -19,7 +19,7 @@ INLINE void quantize_block(const float *x, struct int8_block *out)
 	float largest = v_largest(most);
 	bool finite = v_sum(spoiled) == 0, zero = !(largest >= 0x1p-119f);
 	float inverse = !finite || zero ? 0 : 127 / largest;
-	UNROLL for (int k = 0; k < INT8_BLOCK; k += LANES) {
+	UNROLL_FOR(int k = 0; k < INT8_BLOCK; k += LANES) {
 		vi q = {0};
 		if (finite)
 			q = v_round(v_load(x + k) * v_set(inverse));

@@ -63,10 +63,7 @@ INLINE vb b_load(const uint8_t *at)
 	return v;
 }
 
-INLINE void b_store(uint8_t *at, vb v)
-{
-	memcpy(at, &v, sizeof v);
-}
+INLINE void b_store(uint8_t *at, vb v) { memcpy(at, &v, sizeof v); }
 
 INLINE vb16 b16_load(const uint8_t *at)
 {
@@ -88,12 +85,13 @@ INLINE void put_scales(uint8_t *out, struct factors f, vb16 s, vb16 o)
 	uint8_t bytes[2][INT8_OUT];
 	memcpy(bytes[0], &s, sizeof s);
 	memcpy(bytes[1], &o, sizeof o);
-	UNROLL for (int l = 0; l < INT8_OUT; l += LANES) {
+	UNROLL_FOR(int l = 0; l < INT8_OUT; l += LANES) {
 		vf d = v_f16(f.d + 2 * l) * v_float(v_i8(bytes[0] + l));
 		v_store(scale + l, d);
 		if (f.m != NULL)
-			v_store(scale + INT8_OUT + l, v_fma(d, v_set(f.extra), v_set(f.m_sign) * v_f16(f.m + 2 * l) *
-									     v_float(v_i8(bytes[1] + l))));
+			v_store(scale + INT8_OUT + l,
+				v_fma(d, v_set(f.extra),
+				      v_set(f.m_sign) * v_f16(f.m + 2 * l) * v_float(v_i8(bytes[1] + l))));
 	}
 }
 
@@ -101,7 +99,7 @@ INLINE void put_scales(uint8_t *out, struct factors f, vb16 s, vb16 o)
 INLINE void put_halves(uint8_t *out, const uint8_t *d, const uint8_t *m, float extra)
 {
 	float *scale = (float *)(void *)out;
-	UNROLL for (int l = 0; l < INT8_OUT; l += LANES) {
+	UNROLL_FOR(int l = 0; l < INT8_OUT; l += LANES) {
 		vf ds = v_f16(d + 2 * l);
 		v_store(scale + l, ds);
 		if (m != NULL)
@@ -119,7 +117,7 @@ enum { HAS_MASKED = 0 };
 INLINE void end_wide(uint8_t *out)
 {
 #ifdef WIDE_MASKED
-	UNROLL for (int i = 0; i < WORD; i += BYTES)
+	UNROLL_FOR(int i = 0; i < WORD; i += BYTES)
 		masked_less(out + i, WORD, out + 8 * WORD + SCALES + i);
 #else
 	(void)out;
@@ -129,7 +127,7 @@ INLINE void end_wide(uint8_t *out)
 static void unpack_q8_0(const uint8_t *at, int n, uint8_t *out)
 {
 	for (; n > 0; n -= INT8_BLOCK, at += HALVES + 8 * WORD, out += panel_block(WIDE)) {
-		UNROLL for (int i = 0; i < 8 * WORD; i += BYTES)
+		UNROLL_FOR(int i = 0; i < 8 * WORD; i += BYTES)
 			b_store(out + i, b_load(at + HALVES + i) + (uint8_t)BIAS_WIDE);
 		put_halves(out + 8 * WORD, at, NULL, 0);
 		end_wide(out);
@@ -139,7 +137,7 @@ static void unpack_q8_0(const uint8_t *at, int n, uint8_t *out)
 /* 32 nibbles of each output, `added` to each. */
 INLINE void put_nibbles(uint8_t *out, const uint8_t *qs, uint8_t added)
 {
-	UNROLL for (int i = 0; i < WORDS_4; i += BYTES) {
+	UNROLL_FOR(int i = 0; i < WORDS_4; i += BYTES) {
 		vb q = b_load(qs + i);
 		b_store(out + i, (q & 15) + added);
 		b_store(out + WORDS_4 + i, (q >> 4) + added);
@@ -168,9 +166,9 @@ typedef uint32_t vw __attribute__((vector_size(4 * LANES)));
 INLINE void put_fives(uint8_t *out, const uint8_t *qh, const uint8_t *qs)
 {
 	put_nibbles(out, qs, 0);
-	UNROLL for (int l = 0; l < WORD; l += BYTES) {
+	UNROLL_FOR(int l = 0; l < WORD; l += BYTES) {
 		vw bits = (vw)b_load(qh + l);
-		UNROLL for (int i = 0; i < 8; i++) {
+		UNROLL_FOR(int i = 0; i < 8; i++) {
 			/* Four bits to where four bytes begin: bit i to 8i = i + 7i. */
 			vw spread = ((bits >> 4 * i & 15) * 0x00204081u & 0x01010101u) << 4;
 			uint8_t *word = out + i * WORD + l;
@@ -198,7 +196,7 @@ static void unpack_q5_1(const uint8_t *at, int n, uint8_t *out)
 /* 32 nibbles of each output through a table. */
 INLINE void put_values(uint8_t *out, const uint8_t *qs, vb table)
 {
-	UNROLL for (int i = 0; i < WORDS_4; i += BYTES) {
+	UNROLL_FOR(int i = 0; i < WORDS_4; i += BYTES) {
 		vb q = b_load(qs + i);
 		b_store(out + i, b_lookup(table, q & 15));
 		b_store(out + WORDS_4 + i, b_lookup(table, q >> 4));
@@ -242,7 +240,7 @@ static void unpack_iq4_xs(const uint8_t *at, int n, uint8_t *out)
 		const uint8_t *sl = at + 2 * HALVES;
 		vh16 high;
 		memcpy(&high, at + HALVES, sizeof high);
-		UNROLL for (int b = 0; b < 8; b++, out += panel_block(WIDE)) {
+		UNROLL_FOR(int b = 0; b < 8; b++, out += panel_block(WIDE)) {
 			vb16 upper = __builtin_convertvector((high >> 2 * b & 3) << 4, vb16);
 			vb16 low = b16_load(sl + b / 2 * INT8_OUT) >> 4 * (b % 2) & 15;
 			put_values(out, sl + 4 * INT8_OUT + b * WORDS_4, table);
@@ -274,9 +272,9 @@ INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
 	for (; n > 0; n -= KN_K_BLOCK) {
 		const uint8_t *sc = at + 2 * HALVES, *qh = at + heads, *qs = qh + (fifth ? 8 * WORD : 0);
 		struct factors f = {.d = at, .m = at + HALVES, .m_sign = -1, .extra = fifth ? 16 : 0};
-		UNROLL for (int g = 0; g < 4; g++, qs += 8 * WORD, out += 2 * panel_block(NARROW)) {
+		UNROLL_FOR(int g = 0; g < 4; g++, qs += 8 * WORD, out += 2 * panel_block(NARROW)) {
 			uint8_t *next = out + panel_block(NARROW);
-			UNROLL for (int i = 0; i < 8 * WORD; i += BYTES) {
+			UNROLL_FOR(int i = 0; i < 8 * WORD; i += BYTES) {
 				vb q = b_load(qs + i), low = q & 15, high = q >> 4;
 				vb h = fifth ? b_load(qh + i) : q;
 				b_store(out + i, (fifth ? low | (h >> 2 * g & 1) << 4 : low) + added);
@@ -289,15 +287,9 @@ INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
 	}
 }
 
-static void unpack_q4_k(const uint8_t *at, int n, uint8_t *out)
-{
-	unpack_k(false, at, n, out);
-}
+static void unpack_q4_k(const uint8_t *at, int n, uint8_t *out) { unpack_k(false, at, n, out); }
 
-static void unpack_q5_k(const uint8_t *at, int n, uint8_t *out)
-{
-	unpack_k(true, at, n, out);
-}
+static void unpack_q5_k(const uint8_t *at, int n, uint8_t *out) { unpack_k(true, at, n, out); }
 
 /* Where the four weights 32j + i … of half h are, i in bytes of a vector of words. */
 INLINE uint8_t *fine_at(uint8_t *out, int h, int j, int i)
@@ -314,7 +306,7 @@ static void unpack_q6_k(const uint8_t *at, int n, uint8_t *out)
 			for (int i = 0; i < 8 * WORD; i += BYTES) {
 				vb high = b_load(qh + 8 * h * WORD + i);
 				vb q[2] = {b_load(at + 16 * h * WORD + i), b_load(at + (16 * h + 8) * WORD + i)};
-				UNROLL for (int j = 0; j < 4; j++)
+				UNROLL_FOR(int j = 0; j < 4; j++)
 					b_store(fine_at(out, h, j, i),
 						((j < 2 ? q[j % 2] & 15 : q[j % 2] >> 4) | (high >> 2 * j & 3) << 4) +
 						    (uint8_t)(BIAS_FINE - 32));
@@ -334,7 +326,7 @@ static void unpack_q2_k(const uint8_t *at, int n, uint8_t *out)
 		for (int h = 0; h < 2; h++)
 			for (int i = 0; i < 8 * WORD; i += BYTES) {
 				vb q = b_load(qs + 8 * h * WORD + i);
-				UNROLL for (int j = 0; j < 4; j++)
+				UNROLL_FOR(int j = 0; j < 4; j++)
 					b_store(fine_at(out, h, j, i), (q >> 2 * j & 3) + BIAS_FINE);
 			}
 		for (int s = 0; s < 16; s++) {
@@ -352,8 +344,9 @@ static void unpack_q3_k(const uint8_t *at, int n, uint8_t *out)
 		for (int h = 0; h < 2; h++)
 			for (int i = 0; i < 8 * WORD; i += BYTES) {
 				vb q = b_load(qs + 8 * h * WORD + i), third = b_load(at + i) >> 4 * h;
-				UNROLL for (int j = 0; j < 4; j++)
-					b_store(fine_at(out, h, j, i), ((q >> 2 * j & 3) | (third >> j & 1) << 2) + (uint8_t)(BIAS_FINE - 4));
+				UNROLL_FOR(int j = 0; j < 4; j++)
+					b_store(fine_at(out, h, j, i),
+						((q >> 2 * j & 3) | (third >> j & 1) << 2) + (uint8_t)(BIAS_FINE - 4));
 			}
 		for (int s = 0; s < 16; s++) {
 			vb16 low = b16_load(sc + s % 8 * INT8_OUT), high = b16_load(sc + (8 + s % 4) * INT8_OUT);
@@ -370,11 +363,11 @@ struct type {
 };
 
 static const struct type types[] = {
-    [KN_Q4_0] = {unpack_q4_0, NARROW, false},  [KN_Q4_1] = {unpack_q4_1, NARROW, true},
-    [KN_Q5_0] = {unpack_q5_0, NARROW, false},  [KN_Q5_1] = {unpack_q5_1, NARROW, true},
-    [KN_Q8_0] = {unpack_q8_0, WIDE, false},    [KN_Q2_K] = {unpack_q2_k, FINE, true},
-    [KN_Q3_K] = {unpack_q3_k, FINE, false},    [KN_Q4_K] = {unpack_q4_k, NARROW, true},
-    [KN_Q5_K] = {unpack_q5_k, NARROW, true},   [KN_Q6_K] = {unpack_q6_k, FINE, false},
+    [KN_Q4_0] = {unpack_q4_0, NARROW, false},   [KN_Q4_1] = {unpack_q4_1, NARROW, true},
+    [KN_Q5_0] = {unpack_q5_0, NARROW, false},   [KN_Q5_1] = {unpack_q5_1, NARROW, true},
+    [KN_Q8_0] = {unpack_q8_0, WIDE, false},     [KN_Q2_K] = {unpack_q2_k, FINE, true},
+    [KN_Q3_K] = {unpack_q3_k, FINE, false},     [KN_Q4_K] = {unpack_q4_k, NARROW, true},
+    [KN_Q5_K] = {unpack_q5_k, NARROW, true},    [KN_Q6_K] = {unpack_q6_k, FINE, false},
     [KN_IQ4_NL] = {unpack_iq4_nl, WIDE, false}, [KN_IQ4_XS] = {unpack_iq4_xs, WIDE, false},
     [KN_MXFP4] = {unpack_mxfp4, NARROW, false},
 };

@@ -48,11 +48,15 @@ const void *kn_weight_made(const struct kn_weight *w, size_t *bytes)
 	return w->data;
 }
 
-int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
+int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out,
+		    struct sl_err *err)
 {
-	if (n_out <= 0 || n_in <= 0 || n_in % kn_type_block(type) != 0 || bytes != kn_interleaved_bytes(type, n_out, n_in))
-		return sl_errf(err, SL_EINVAL, "%zu bytes are no %d × %d matrix of %s", bytes, n_in, n_out, kn_type_name(type));
-	*out = (struct kn_weight){.data = made, .type = type | KN_INTERLEAVED, .n_out = n_out, .n_in = n_in, .borrowed = true};
+	if (n_out <= 0 || n_in <= 0 || n_in % kn_type_block(type) != 0 ||
+	    bytes != kn_interleaved_bytes(type, n_out, n_in))
+		return sl_errf(err, SL_EINVAL, "%zu bytes are no %d × %d matrix of %s", bytes, n_in, n_out,
+			       kn_type_name(type));
+	*out = (struct kn_weight){
+	    .data = made, .type = type | KN_INTERLEAVED, .n_out = n_out, .n_in = n_in, .borrowed = true};
 	return 0;
 }
 

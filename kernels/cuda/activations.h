@@ -10,10 +10,7 @@
 enum { KN_ROW_THREADS = 256 }; /* of a block, which has a row */
 
 /* 2^n, for n from -126 to 127. */
-__device__ static inline float kn_power(int n)
-{
-	return kn_bits_float((uint32_t)(n + 127) << 23);
-}
+__device__ static inline float kn_power(int n) { return kn_bits_float((uint32_t)(n + 127) << 23); }
 
 /* The numbers of row `row` from k on that are there. */
 __device__ static inline void kn_load4(const float *x, int k, int n_in, bool there, float *v)
@@ -57,8 +54,8 @@ __device__ static inline int kn_scaling_exponent(float largest)
 	return 14 - exponent > 126 ? 126 : 14 - exponent;
 }
 
-/* Four numbers of row `row`, from k on (a multiple of 4), to where products take them from: matmul.h. In all lanes of a warp, which
- * have neighbours in order. */
+/* Four numbers of row `row`, from k on (a multiple of 4), to where products take them from: matmul.h. In all lanes of a
+ * warp, which have neighbours in order. */
 __device__ static inline void kn_put_units(const struct kn_into &to, int row, int k, const struct kn_f4 &v, float scale)
 {
 	int slab = k / KN_SLAB, half = k % KN_SLAB / 16, t = k / 4 % 4, tile = row / KN_ROWS, in = row % KN_ROWS;

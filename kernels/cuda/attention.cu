@@ -4,8 +4,8 @@
  * for float32 pages (and for heads too wide for the tensor cores' one). attention.h says what all have in common.
  *
  * The kernel here computes in float32 what attention_mma.h computes with 16-bit factors. A thread block has up
- * to KN_TILE queries: scores by position, their maximum, their exponentials' sum by a fixed tree, the weighted values by
- * element, position after position.
+ * to KN_TILE queries: scores by position, their maximum, their exponentials' sum by a fixed tree, the weighted values
+ * by element, position after position.
  *
  * A position that a query must not see is left out, not weighted with zero: what is there may be a page
  * nobody has written.
@@ -20,13 +20,12 @@
  */
 #include "kernels/cuda/attention.h"
 
-
 enum {
 	THREADS = 64,
 	WARPS = THREADS / KN_WARP,
 	EACH = KN_ATTN_BLOCK / THREADS, /* positions of a thread, one after the other */
 	COMBINE_THREADS = 128,
-	AHEAD = 8,	/* parts on their way to a thread */
+	AHEAD = 8,      /* parts on their way to a thread */
 	MAX_HEAD = 512, /* what the shared memory of every device has room for */
 	/* Thread blocks from which on parts bring nothing: a large device runs some hundred at a time. */
 	ENOUGH = 1024,
@@ -67,12 +66,12 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, struct 
 }
 
 struct shared {
-	float *q;	 /* [KN_TILE][head_dim] */
-	float *sum;	 /* [KN_TILE][head_dim]: values so far */
-	float *weight;	 /* [KN_TILE][KN_ATTN_BLOCK] */
+	float *q;           /* [KN_TILE][head_dim] */
+	float *sum;         /* [KN_TILE][head_dim]: values so far */
+	float *weight;      /* [KN_TILE][KN_ATTN_BLOCK] */
 	float *max, *total; /* [KN_TILE][WARPS] */
-	int64_t *value;	 /* [KN_ATTN_BLOCK]: where a position's values are, in bytes */
-	float *scale;	 /* [KN_ATTN_BLOCK]: theirs */
+	int64_t *value;     /* [KN_ATTN_BLOCK]: where a position's values are, in bytes */
+	float *scale;       /* [KN_ATTN_BLOCK]: theirs */
 };
 
 __device__ static inline struct shared share(int head_dim)
@@ -107,15 +106,12 @@ template <bool F32> __device__ static inline float number_at(int type, const uin
 	}
 }
 
-__device__ static inline int number_bytes(int type)
-{
-	return type == KN_F16 || type == KN_BF16 ? 2 : 1;
-}
+__device__ static inline int number_bytes(int type) { return type == KN_F16 || type == KN_BF16 ? 2 : 1; }
 
 /* Products of the queries with the keys of `EACH` positions from p on: dot[query][position]. */
 template <bool F32>
-__device__ static void multiply(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int p, int i,
-				float (*dot)[EACH])
+__device__ static void multiply(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int p,
+				int i, float (*dot)[EACH])
 {
 	const struct kn_pages &pages = c.pages;
 	int hd = pages.head_dim, bytes = F32 ? 4 : number_bytes(c.type);
@@ -177,7 +173,8 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 /* Scores of the positions of one block into s.weight, -INFINITY where a query sees nothing, and each
  * warp's maxima. */
 template <bool F32>
-__device__ static void score(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int begin, int t)
+__device__ static void score(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int begin,
+			     int t)
 {
 	int i = EACH * t, p = begin + i;
 	float dot[KN_TILE][EACH];
@@ -232,8 +229,8 @@ __device__ static void weigh(const struct queries &all, const struct shared &s, 
 
 /* Element d of the block's weighted values, for each query. */
 template <bool F32>
-__device__ static inline void collect(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int begin,
-				      int d, float *part)
+__device__ static inline void collect(const struct kn_attn_call &c, const struct queries &all, const struct shared &s,
+				      int begin, int d, float *part)
 {
 	int from = all.from > begin ? all.from - begin : 0;
 	int to = all.to - begin < KN_ATTN_BLOCK ? all.to - begin : KN_ATTN_BLOCK;
@@ -324,7 +321,8 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 	for (int j = 0; j < KN_TILE; j++)
 		if (!PARTS && j < all.n)
 			for (int d = t; d < hd; d += THREADS)
-				c.out[((int64_t)all.row[j] * c.n_heads + all.head[j]) * hd + d] = s.sum[j * hd + d] / sum[j];
+				c.out[((int64_t)all.row[j] * c.n_heads + all.head[j]) * hd + d] =
+				    s.sum[j * hd + d] / sum[j];
 }
 
 /* A block has a row and a head; its parts are those of the blocks of positions that the row sees. */
@@ -378,7 +376,8 @@ static int combine_parts(struct kn_backend *b, const struct kn_attn_call *c, int
 }
 
 /* Rows that stand alone on matrix units: as many at a time as there is room for their parts. */
-static int attend_alone(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items, int64_t row_bytes)
+static int attend_alone(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items,
+			int64_t row_bytes)
 {
 	int64_t most = c->n_parts > 1 ? SCRATCH / row_bytes : n_items;
 	int rc = 0;
@@ -399,7 +398,8 @@ static int attend_alone(struct kn_backend *b, struct kn_attn_call *c, const stru
 static int launch_exact(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
 	size_t shared = shared_bytes(c->pages.head_dim);
-	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles), c->n_parts > 0 ? (unsigned)c->n_parts : 1);
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
+		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
 	if (c->type == KN_F32 && c->n_parts > 0)
 		return KN_LAUNCH(b->dev, (attend<true, true>), grid, THREADS, shared, *c);
 	if (c->type == KN_F32)
@@ -410,7 +410,8 @@ static int launch_exact(struct kn_backend *b, const struct kn_attn_call *c, int 
 }
 
 /* All items of one kind: rows that stand alone, or together. */
-static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items, bool alone)
+static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items,
+			bool alone)
 {
 	int rows = alone ? 1 : KN_ITEM_ROWS, n_blocks = blocks_of(b);
 	bool mma = c->type != KN_F32 && kn_attn_mma_can(c->pages.head_dim);
@@ -441,8 +442,8 @@ static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const stru
 static bool is_wide(const struct kn_kv *kv, const struct kn_pages *p)
 {
 	int chunk = 16 / (int)kn_kv_element_bytes(kv->type);
-	return p->page_shift >= 0 && kv->page_tokens % chunk == 0 && kv->head_dim % chunk == 0 && p->head_bytes % 16 == 0 &&
-	       ((uintptr_t)kv->k | (uintptr_t)kv->v) % 16 == 0;
+	return p->page_shift >= 0 && kv->page_tokens % chunk == 0 && kv->head_dim % chunk == 0 &&
+	       p->head_bytes % 16 == 0 && ((uintptr_t)kv->k | (uintptr_t)kv->v) % 16 == 0;
 }
 
 int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,

@@ -21,10 +21,7 @@
 #include "kernels/cuda/backend.h"
 
 /* At an address that is a multiple of T's size. */
-template <class T> __device__ static inline T kn_load(const uint8_t *at)
-{
-	return *reinterpret_cast<const T *>(at);
-}
+template <class T> __device__ static inline T kn_load(const uint8_t *at) { return *reinterpret_cast<const T *>(at); }
 
 struct kn_attn_call {
 	struct kn_pages pages;
@@ -36,10 +33,10 @@ struct kn_attn_call {
 	const struct kn_item *items;
 	struct kn_attn attn;
 	int n_heads, group; /* query heads, and how many of them share a key head */
-	int n_tiles;	    /* of an item and a key head, at the most */
-	int n_parts;	    /* blocks of positions that there is room for; 0: not in parts, 1: nothing to merge */
-	bool alone;	    /* items have one row, and parts are by item; otherwise by row */
-	bool wide;	    /* pages are laid out so that 16 bytes may be loaded at once */
+	int n_tiles;        /* of an item and a key head, at the most */
+	int n_parts;        /* blocks of positions that there is room for; 0: not in parts, 1: nothing to merge */
+	bool alone;         /* items have one row, and parts are by item; otherwise by row */
+	bool wide;          /* pages are laid out so that 16 bytes may be loaded at once */
 };
 
 /* [first, end) of the positions that a row sees. */
@@ -50,10 +47,7 @@ __device__ static inline void kn_seen_by(const struct kn_attn_call &c, int row, 
 }
 
 /* Scores of float32 pages are to the base e, those of the others to the base 2, one instruction of the device. */
-template <bool BASE_2> __device__ static inline float kn_attn_exp(float x)
-{
-	return BASE_2 ? exp2f(x) : expf(x);
-}
+template <bool BASE_2> __device__ static inline float kn_attn_exp(float x) { return BASE_2 ? exp2f(x) : expf(x); }
 
 /* Factors of what there is and what comes, and the new maximum and sum. */
 template <bool BASE_2>

@@ -5,15 +5,9 @@
  */
 #include "kernels/cuda/attention_mma.h"
 
-int kn_attn_mma_tile(bool alone)
-{
-	return alone ? QUERIES : QUERIES * PROMPT_WARPS;
-}
+int kn_attn_mma_tile(bool alone) { return alone ? QUERIES : QUERIES * PROMPT_WARPS; }
 
-bool kn_attn_mma_can(int head_dim)
-{
-	return head_dim <= MOST_WIDE;
-}
+bool kn_attn_mma_can(int head_dim) { return head_dim <= MOST_WIDE; }
 
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {

@@ -17,12 +17,12 @@
  *
  * Numbers. Queries become 16-bit, with a power of two as factor of each so that none is too large or small. 8-bit
  * keys are exact in float16 and their scale goes to the score; values become float16 with their scale (one above
- * 65504/127, or /448, is taken for that). Weights become 16-bit relative to the largest so far, sums of them do not. So beside
- * float32's own, an error is: 2^-11 (bfloat16: 2^-8) of each |q·k| and of each weighted value, 8-bit values
+ * 65504/127, or /448, is taken for that). Weights become 16-bit relative to the largest so far, sums of them do not. So
+ * beside float32's own, an error is: 2^-11 (bfloat16: 2^-8) of each |q·k| and of each weighted value, 8-bit values
  * 2^-11 once more.
  *
- * A position that a query must not see gets the weight zero, and the value zero if no query of the thread block sees it:
- * what is there may be a page nobody has written.
+ * A position that a query must not see gets the weight zero, and the value zero if no query of the thread block sees
+ * it: what is there may be a page nobody has written.
  *
  * VERSIONS
  *  1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages): decode, one
@@ -50,8 +50,8 @@
 #include "kernels/cuda/attention.h"
 
 enum {
-	QUERIES = 16,	/* of a warp: rows of a matrix operation */
-	TILE = 64,	/* positions */
+	QUERIES = 16,       /* of a warp: rows of a matrix operation */
+	TILE = 64,          /* positions */
 	COLUMNS = TILE / 8, /* of matrix operations in it */
 	PROMPT_WARPS = 4,
 	MOST_WIDE = 256, /* head_dim */
@@ -89,7 +89,7 @@ template <int KIND> __device__ static inline uint32_t pair_of(float low, float h
 template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int threads = WARPS * KN_WARP;
 	static constexpr int keys = WARPS == 1 ? 16 : 32; /* positions of a unit */
-	static constexpr int per_tile = TILE / keys;	  /* units of keys, and as many of values */
+	static constexpr int per_tile = TILE / keys;      /* units of keys, and as many of values */
 	static constexpr int slots = WARPS == 1 ? 4 : 3;
 	static constexpr int bytes = KIND == EIGHT ? 1 : 2; /* of a number in the pool */
 	static constexpr int numbers = keys * WIDE;
@@ -110,7 +110,7 @@ template <int N> __device__ static inline int place_of(int row, int chunk)
 /* What a thread block goes over. */
 struct span {
 	int seq, kv_head;
-	int from, to;	 /* positions some query of it sees */
+	int from, to; /* positions some query of it sees */
 	int first_tile, n_tiles;
 };
 
@@ -208,7 +208,8 @@ __device__ static inline void load_narrow(const struct kn_attn_call &c, const st
 }
 
 template <int KIND, int WIDE, class P>
-__device__ static inline void load_unit(const struct kn_attn_call &c, const struct span &s, int u, unsigned char *ring, int t)
+__device__ static inline void load_unit(const struct kn_attn_call &c, const struct span &s, int u, unsigned char *ring,
+					int t)
 {
 	int begin;
 	if (u < 2 * P::per_tile * s.n_tiles) {
@@ -298,16 +299,16 @@ template <int KIND> __device__ static inline void multiply(float *d, const uint3
  * those 2 (lane % 4) and the next. */
 template <int WIDE> struct queries {
 	int first[2], end[2];
-	int from, to;	     /* positions some query of the warp sees */
+	int from, to;         /* positions some query of the warp sees */
 	int all_from, all_to; /* those all of them see */
-	float factor[2];     /* of a product, to the score, or to what its cap is taken of */
+	float factor[2];      /* of a product, to the score, or to what its cap is taken of */
 	uint32_t q[WIDE / 16][4];
 };
 
 /* The warp's part of the tile of queries, from query `begin` of the item on. */
 template <int KIND, int WIDE>
-__device__ static inline void find_queries(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
-					   int lane, struct queries<WIDE> *w)
+__device__ static inline void find_queries(const struct kn_attn_call &c, const struct kn_item &item, int kv_head,
+					   int begin, int lane, struct queries<WIDE> *w)
 {
 	int n = item.n_rows * c.group, hd = c.pages.head_dim;
 	int last = begin + QUERIES < n ? begin + QUERIES : n;
@@ -346,7 +347,8 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 		int exp = (int)(kn_float_bits(most) >> 23) - 127;
 		exp = exp < -100 ? -100 : exp > 100 ? 100 : exp;
 		float down = kn_bits_float((uint32_t)(127 - exp) << 23);
-		w->factor[j] = c.attn.scale * kn_bits_float((uint32_t)(127 + exp) << 23) * (c.type == KN_FP8 ? 256.0f : 1.0f);
+		w->factor[j] =
+		    c.attn.scale * kn_bits_float((uint32_t)(127 + exp) << 23) * (c.type == KN_FP8 ? 256.0f : 1.0f);
 		w->factor[j] *= c.attn.softcap > 0 ? 1.0f / c.attn.softcap : LOG2_E;
 #pragma unroll
 		for (int k = 0; k < WIDE / 16; k++) {
@@ -358,7 +360,8 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 
 /* Four matrices of 8 × 8 from rows row…row + 15 of a unit whose rows have N chunks: of chunk `chunk` the upper and
  * the lower, of the next chunk likewise. */
-template <int N> __device__ static inline void take_matrices(const unsigned char *unit, int row, int chunk, int lane, uint32_t *b)
+template <int N>
+__device__ static inline void take_matrices(const unsigned char *unit, int row, int chunk, int lane, uint32_t *b)
 {
 	row += lane / 8 % 2 * 8 + lane % 8;
 	kn_ldmatrix_x4_trans(b, unit + 16 * place_of<N>(row, chunk + lane / 16));
@@ -366,8 +369,8 @@ template <int N> __device__ static inline void take_matrices(const unsigned char
 
 /* Products of the queries with unit i of a tile's keys: into the unit's columns of s[COLUMNS][4]. */
 template <int KIND, int WIDE, class P>
-__device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, const unsigned char *unit, const float *scales,
-					int lane, int i, float (*s)[4])
+__device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, const unsigned char *unit,
+					const float *scales, int lane, int i, float (*s)[4])
 {
 	float sum[P::keys / 8][4];
 #pragma unroll
@@ -401,7 +404,8 @@ __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, c
 
 /* Products with the queries to scores to the base 2, -INFINITY where a query sees nothing. */
 template <int WIDE>
-__device__ static inline void score(const struct kn_attn_call &c, const struct queries<WIDE> &w, int begin, int lane, float (*s)[4])
+__device__ static inline void score(const struct kn_attn_call &c, const struct queries<WIDE> &w, int begin, int lane,
+				    float (*s)[4])
 {
 	bool masked = begin < w.all_from || begin + TILE > w.all_to;
 	float cap = c.attn.softcap * LOG2_E;
@@ -519,8 +523,8 @@ template <int WIDE> __device__ static inline void end_block(struct so_far<WIDE> 
 }
 
 /* Query i of an item; false: there is none. */
-__device__ static inline bool find_query(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int i, int *row,
-					 int *head)
+__device__ static inline bool find_query(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int i,
+					 int *row, int *head)
 {
 	*row = item.row + i / c.group;
 	*head = kv_head * c.group + i % c.group;
@@ -529,8 +533,8 @@ __device__ static inline bool find_query(const struct kn_attn_call &c, const str
 
 /* begin: the warp's first query. */
 template <int WIDE>
-__device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin, int block,
-				       const struct so_far<WIDE> &b, int lane)
+__device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
+				       int block, const struct so_far<WIDE> &b, int lane)
 {
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
@@ -610,10 +614,10 @@ __device__ static inline const unsigned char *next_unit(const struct kn_attn_cal
 	return flat;
 }
 
-
 /* Positions that rows of the tile of queries see, and the tiles of positions of this thread block's; false: none. */
-template <bool PARTS> __device__ static inline bool find_span(const struct kn_attn_call &c, const struct kn_item &item, int begin,
-							      int end, struct span *s)
+template <bool PARTS>
+__device__ static inline bool find_span(const struct kn_attn_call &c, const struct kn_item &item, int begin, int end,
+					struct span *s)
 {
 	s->from = INT32_MAX;
 	s->to = 0;
@@ -634,8 +638,8 @@ template <bool PARTS> __device__ static inline bool find_span(const struct kn_at
 }
 
 template <int KIND, int WIDE, int WARPS, bool PARTS>
-__global__ void BLOCKS_AT_LEAST(WARPS * KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
-attend_tiles(IN_PLACE struct kn_attn_call c)
+__global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
+    attend_tiles(IN_PLACE struct kn_attn_call c)
 {
 	typedef struct plan<KIND, WIDE, WARPS, PARTS> P;
 	unsigned char *ring = (unsigned char *)kn_shared(), *flat = ring + P::slots * P::slot_bytes;
@@ -670,8 +674,8 @@ attend_tiles(IN_PLACE struct kn_attn_call c)
 			const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
 			const unsigned char *unit = next_unit<KIND, WIDE, P>(c, s, u, ring, flat, t);
 			if (mine)
-				take_keys<KIND, WIDE, P>(w, hd, unit, (const float *)(const void *)(slot + P::numbers), lane, i,
-							 scores);
+				take_keys<KIND, WIDE, P>(w, hd, unit, (const float *)(const void *)(slot + P::numbers),
+							 lane, i, scores);
 		}
 		if (mine) {
 			score(c, w, tile * TILE, lane, scores);
@@ -701,10 +705,12 @@ attend_tiles(IN_PLACE struct kn_attn_call c)
 		put_out(c, item, s.kv_head, begin, block, lane);
 }
 
-template <int KIND, int WIDE, int WARPS> static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+template <int KIND, int WIDE, int WARPS>
+static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
 	typedef struct plan<KIND, WIDE, WARPS, true> P; /* the same memory without parts */
-	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles), c->n_parts > 0 ? (unsigned)c->n_parts : 1);
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
+		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
 	if (WARPS == 1 || c->n_parts > 0)
 		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, true>), grid, P::threads, P::all, *c);
 	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, WARPS == 1>), grid, P::threads, P::all, *c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's table: memory, weights, and which operation is which function. The same source is the backend "cuda" and, with
- * KN_EMULATED, "cuda-emulated".
+ * The CUDA backend's table: memory, weights, and which operation is which function. The same source is the backend
+ * "cuda" and, with KN_EMULATED, "cuda-emulated".
  *
  * A fault of the device stays in the device layer: every
  * operation then returns SL_EIO, which is what the engine ends a model's streams by.
@@ -27,8 +27,8 @@ static void backend_close(struct kn_backend *b)
 		kn_cuda_host_room_free(b, &b->sets[i].results);
 		b->host->free(b->sets[i].reads);
 	}
-	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at, b->drawn.at,
-			 b->rows.at, b->parts.at, b->stage.at, b->flat_weights.at, b->flat_rows.at};
+	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at,        b->drawn.at,
+			 b->rows.at, b->parts.at,   b->stage.at, b->flat_weights.at, b->flat_rows.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
@@ -67,21 +67,16 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 static const char *backend_describe(struct kn_backend *b)
 {
 	const char *fault = dev_fault(b->dev);
-	int n = snprintf(b->line, sizeof b->line, "%s%s%.100s", dev_describe(b->dev), fault[0] ? ", failed: " : "", fault);
+	int n =
+	    snprintf(b->line, sizeof b->line, "%s%s%.100s", dev_describe(b->dev), fault[0] ? ", failed: " : "", fault);
 	if (b->lacked > 0 && n > 0 && (size_t)n < sizeof b->line)
 		snprintf(b->line + n, sizeof b->line - (size_t)n, ", no memory for %zu bytes of its steps", b->lacked);
 	return b->line;
 }
 
-static int backend_mem_alloc(struct kn_backend *b, size_t bytes, void **out)
-{
-	return dev_alloc(b->dev, bytes, out);
-}
+static int backend_mem_alloc(struct kn_backend *b, size_t bytes, void **out) { return dev_alloc(b->dev, bytes, out); }
 
-static void backend_mem_free(struct kn_backend *b, void *p)
-{
-	dev_free(b->dev, p);
-}
+static void backend_mem_free(struct kn_backend *b, void *p) { dev_free(b->dev, p); }
 
 static int backend_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
 {
@@ -105,7 +100,8 @@ static int op_step_begin(struct kn_backend *b, const struct kn_step *s)
 	return kn_cuda_step_begin(b, s);
 }
 
-static int op_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n, struct kn_drawn *out)
+static int op_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
+		     struct kn_drawn *out)
 {
 	dev_range(b->dev, "sampling");
 	return kn_cuda_sample(b, logits, n_vocab, draws, n, out);
@@ -138,13 +134,14 @@ static int op_step_end(struct kn_backend *b)
 
 /* ---- operations on rows, in a step that was filled up ---- */
 
-static int op_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y)
+static int op_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
+		      float *y)
 {
 	return kn_cuda_rmsnorm(b, x, gain, eps, kn_cuda_rows(b, n_rows), width, y);
 }
 
-static int op_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
-			  float *y)
+static int op_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+			  int width, float *y)
 {
 	return kn_cuda_add_rmsnorm(b, x, add, gain, eps, kn_cuda_rows(b, n_rows), width, y);
 }
@@ -207,10 +204,7 @@ static void backend_stats(struct kn_backend *b, struct kn_stats *out)
 	snprintf(out->pci, sizeof out->pci, "%s", dev_pci(b->dev));
 }
 
-static bool backend_kv_type(int type)
-{
-	return kn_kv_element_bytes(type) > 0;
-}
+static bool backend_kv_type(int type) { return kn_kv_element_bytes(type) > 0; }
 
 static struct kn_ops make_ops(void)
 {
@@ -267,8 +261,8 @@ static struct kn_ops make_ops(void)
 	return o;
 }
 
-extern "C" __attribute__((visibility("default"))) const struct kn_ops *
-sluice_backend(const struct kn_plugin_host *host, struct sl_err *err)
+extern "C" __attribute__((visibility("default"))) const struct kn_ops *sluice_backend(const struct kn_plugin_host *host,
+										      struct sl_err *err)
 {
 	static struct kn_ops ops;
 	if (host->abi != KN_PLUGIN_ABI || host->ops_size != sizeof(struct kn_ops) ||

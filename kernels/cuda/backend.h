@@ -2,8 +2,9 @@
  *
  * The CUDA backend's state, and how its files split work: backend.cu (the table), memory.cu, step.cu (what a step reads
  * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
- * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), noise.cu (weights of no file),
- * matmul.cu (which kernel does what), matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's library).
+ * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), noise.cu (weights of
+ * no file), matmul.cu (which kernel does what), matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's
+ * library).
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -12,7 +13,7 @@
 #include "kernels/kv_type.h"
 
 enum {
-	KN_TILE = 8,	   /* rows, or rows times heads, that a block works on together */
+	KN_TILE = 8,       /* rows, or rows times heads, that a block works on together */
 	KN_ITEM_ROWS = 64, /* of an item, at the most */
 };
 
@@ -46,7 +47,7 @@ struct kn_item {
 struct kn_converted {
 	const float *x; /* NULL: none */
 	int n_rows, n_in;
-	int numbers; /* what they are: enum dev_numbers (library.h) */
+	int numbers;     /* what they are: enum dev_numbers (library.h) */
 	uint64_t serial; /* the stream's, after the last product of them */
 };
 
@@ -81,7 +82,7 @@ struct kn_backend {
 	struct dev *dev;
 	int max_rows;
 	int widest_in, longest_out; /* of the weights that were loaded */
-	size_t lacked;		    /* bytes that a step needed and the device did not have; 0: none */
+	size_t lacked;              /* bytes that a step needed and the device did not have; 0: none */
 	bool fp8_weights;
 	bool pad_rows;
 	/* The step as the device sees it: rows up to a class, tables of what it reads. NULL: outside of steps. */
@@ -99,7 +100,8 @@ struct kn_backend {
 	const int32_t *token, *pos, *seq, *table;
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
-	int32_t *numbers; /* [n_numbers] of sequences in this step, or -1; behind them [n_numbers] sequences by number */
+	int32_t
+	    *numbers; /* [n_numbers] of sequences in this step, or -1; behind them [n_numbers] sequences by number */
 	int n_numbers;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks;
@@ -111,15 +113,15 @@ struct kn_backend {
 	struct dev_library *library;
 	struct kn_choices *choices;
 	char choices_path[1024]; /* where they are kept; "": nowhere */
-	uint64_t tuned_ns;	 /* how long the device was at choosing so far */
+	uint64_t tuned_ns;       /* how long the device was at choosing so far */
 	struct kn_room flat_weights, flat_rows;
 	struct kn_converted flat;
 	/* What is drawn and how: staged and not sent yet, on the device, and what came out. */
 	size_t n_draws; /* bytes; 0: nothing, or sent */
 	struct kn_room draws, drawn;
 	int n_drawn; /* in drawn, by the last step that drew any */
-	/* Pages that are being copied aside, by their numbers' last bits, whatever pool they are of; and the stream's count when the
-	 * copies were last told to come after it. */
+	/* Pages that are being copied aside, by their numbers' last bits, whatever pool they are of; and the stream's
+	 * count when the copies were last told to come after it. */
 	uint64_t late[KN_LATE / 64];
 	bool any_late;
 	uint64_t aside_serial;
@@ -168,8 +170,8 @@ int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s);
 /* ---- rows.cu ---- */
 int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
 		    float *y);
-int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
-			float *y);
+int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+			int width, float *y);
 int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
@@ -182,15 +184,9 @@ int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int w
 int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y);
 
 /* ---- pack.cu ---- */
-static inline int64_t kn_cuda_tiles(int n_out)
-{
-	return ((int64_t)n_out + 15) / 16;
-}
+static inline int64_t kn_cuda_tiles(int n_out) { return ((int64_t)n_out + 15) / 16; }
 
-static inline int64_t kn_cuda_chunks(int n_in)
-{
-	return ((int64_t)n_in + 255) / 256;
-}
+static inline int64_t kn_cuda_chunks(int n_in) { return ((int64_t)n_in + 255) / 256; }
 
 /* Bytes of a record of a type (packed.h), 0 for one that isn't packed. */
 int64_t kn_cuda_record_bytes(int type);
@@ -198,29 +194,30 @@ int64_t kn_cuda_record_bytes(int type);
 const float *kn_cuda_fp8_scales(const struct kn_weight *w);
 int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err);
-int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
-			       struct kn_weight *out, struct sl_err *err);
-int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type, int n_in,
-			  struct kn_weight *out, struct sl_err *err);
+int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type,
+			       int n_in, struct kn_weight *out, struct sl_err *err);
+int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type,
+			  int n_in, struct kn_weight *out, struct sl_err *err);
 void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
 
 /* ---- noise.cu ---- */
 /* Rows first…first + n - 1 of that noise on the device, as a file of that type has them. 0 or SL_EIO. */
-int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int type, int64_t row_bytes, int first, int n, int n_in,
-		       void *to);
+int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int type, int64_t row_bytes, int first,
+		       int n, int n_in, void *to);
 
 /* ---- matmul.cu ---- */
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
-/* Where an operation that makes rows of activations puts them as products take them, and what it is to be told with: see matmul.cu. */
+/* Where an operation that makes rows of activations puts them as products take them, and what it is to be told with:
+ * see matmul.cu. */
 struct kn_into {
 	uint8_t *units; /* NULL: nowhere */
 	float *sums, *inverse;
 	int n_slabs, n_rows, n_all; /* rows there are, and with those that fill up the last tile */
 	bool bf16;
 };
-/* Of n_rows rows at x, n_in wide, which all products of such rows take as the same numbers; out->units NULL where they don't or
- * the library may make them. SL_EIO. */
+/* Of n_rows rows at x, n_in wide, which all products of such rows take as the same numbers; out->units NULL where they
+ * don't or the library may make them. SL_EIO. */
 int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out);
 /* It was launched: products of the rows at x need no conversion. */
 void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to);
@@ -240,8 +237,8 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 /* ---- pages.cu ---- */
 int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			  const float *v, const struct kn_kv *kv, int layer);
-int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
-			   int layer);
+int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads,
+			   const struct kn_kv *kv, int layer);
 int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
 /* ---- attention.cu ---- */
@@ -258,7 +255,7 @@ struct kn_pages {
 	int max_pages, page_tokens;
 	int page_shift; /* page_tokens is 2 to its power; -1: it is no power of 2 */
 	int n_layers, layer, n_kv_heads, head_dim;
-	int scales_at;	    /* in a block, of types that have them */
+	int scales_at;      /* in a block, of types that have them */
 	int64_t head_bytes; /* of a block */
 };
 
@@ -282,10 +279,7 @@ static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const stru
 }
 
 /* kn_kv_has_scales on the device. */
-__device__ static inline bool kn_has_scales(int type)
-{
-	return type == KN_KV_Q8 || type == KN_FP8;
-}
+__device__ static inline bool kn_has_scales(int type) { return type == KN_KV_Q8 || type == KN_FP8; }
 
 /* Bytes from the start of k or v to the block of a position of a sequence and a key head. */
 __device__ static inline int64_t kn_block_at(const struct kn_pages &p, int seq, int pos, int head)

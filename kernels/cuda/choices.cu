@@ -3,9 +3,9 @@
  * Which products are whose (library.h), in memory and in a file, so that a machine is not measured at every start. Host
  * code.
  *
- * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, who (0 the
- * library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. It is read like anything from outside: every number is within bounds or the line
- * is none.
+ * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, who (0
+ * the library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. It is read like anything from
+ * outside: every number is within bounds or the line is none.
  */
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/packed.h"
@@ -114,7 +114,9 @@ static bool write_all(FILE *f, const struct kn_choices *c, const char *key)
 	for (int i = 0; i < c->n && good; i++) {
 		const struct kn_choice *o = &c->all[i];
 		good = fprintf(f, "%d %d %d %d %d", o->type, o->n_out, o->n_in, o->rows,
-			       o->own ? OWN : o->fp8 ? LIBRARY_FP8 : LIBRARY) > 0;
+			       o->own   ? OWN
+			       : o->fp8 ? LIBRARY_FP8
+					: LIBRARY) > 0;
 		for (int w = 0; w < DEV_ALGO_WORDS && good; w++)
 			good = fprintf(f, " %llx", (unsigned long long)o->algo.word[w]) > 0;
 		good = good && fputc('\n', f) != EOF;

@@ -11,8 +11,8 @@
  *  - own conversions of types, kn_fma where a fused multiply-add is meant: nvcc gets --fmad=false, so
  *    that the same expression has the same bits in every kernel.
  *
- * Everything goes to one stream and takes effect in call order, but for copies aside, which have a stream of their own. The
- * first error stays: from then on every call returns SL_EIO until the device is closed.
+ * Everything goes to one stream and takes effect in call order, but for copies aside, which have a stream of their own.
+ * The first error stays: from then on every call returns SL_EIO until the device is closed.
  *
  * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are put at its end; every other
  * call that touches the device's memory runs what is in it first, so the order of effects is that of the calls.
@@ -53,8 +53,8 @@ int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
 /* Waits for everything so far, copies aside too. */
 int dev_sync(struct dev *d);
 
-/* Copies aside: between pinned memory of the host and the device's, in the order of these calls, on a stream of their own, so
- * that neither of the two waits for the other but where it is told so. Nothing may be recorded meanwhile. */
+/* Copies aside: between pinned memory of the host and the device's, in the order of these calls, on a stream of their
+ * own, so that neither of the two waits for the other but where it is told so. Nothing may be recorded meanwhile. */
 int dev_aside(struct dev *d, void *to, const void *from, size_t bytes);
 /* Those called from now on come after everything that the stream was given so far. */
 int dev_aside_after(struct dev *d);
@@ -76,7 +76,8 @@ void dev_count(struct dev *d);
 /* How long work of this stream was on the device: of each stretch that a dev_sync ended, from its first work on. */
 uint64_t dev_busy_ns(const struct dev *d);
 
-/* For profilers: what comes from now on is of the range of that name (static), and no more of the one before; NULL: of none. */
+/* For profilers: what comes from now on is of the range of that name (static), and no more of the one before; NULL: of
+ * none. */
 void dev_range(struct dev *d, const char *name);
 
 /* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
@@ -137,10 +138,7 @@ struct alignas(16) kn_f4 {
 #endif
 #include "kernels/cuda/launch.h"
 
-__device__ static inline float kn_bf16_float(uint16_t h)
-{
-	return kn_bits_float((uint32_t)h << 16);
-}
+__device__ static inline float kn_bf16_float(uint16_t h) { return kn_bits_float((uint32_t)h << 16); }
 
 /* To the nearest, even; no number stays none. */
 __device__ static inline uint16_t kn_float_bf16(float f)

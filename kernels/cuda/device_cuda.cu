@@ -27,15 +27,15 @@ struct dev {
 	cudaEvent_t firsts[DEV_MARKS + 1]; /* before the first work of those that a mark ends, and of what is open */
 	cudaEvent_t done, marks[DEV_MARKS];
 	int open, began[DEV_MARKS]; /* which of firsts; -1: there was no work */
-	bool working; /* since the last dev_sync or mark */
+	bool working;               /* since the last dev_sync or mark */
 	bool in_range;
 	char line[192];
 	char name[160], pci[16];
 	int capability;
 };
 
-/* For tests. Memory that is given from now on is the host's, which the device reaches over the bus (pinned; managed memory
- * that runs out can hang a device), so that they look into it as into the emulation's. */
+/* For tests. Memory that is given from now on is the host's, which the device reaches over the bus (pinned; managed
+ * memory that runs out can hang a device), so that they look into it as into the emulation's. */
 static bool memory_on_host;
 /* While set, no graph can be made. */
 static bool no_graphs;
@@ -45,15 +45,9 @@ extern "C" __attribute__((visibility("default"))) void sluice_device_memory_on_h
 	memory_on_host = on != 0;
 }
 
-extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(int none)
-{
-	no_graphs = none != 0;
-}
+extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(int none) { no_graphs = none != 0; }
 
-static int fail(struct dev *d, const char *what, cudaError_t rc)
-{
-	return dev_fail(d, what, cudaGetErrorString(rc));
-}
+static int fail(struct dev *d, const char *what, cudaError_t rc) { return dev_fail(d, what, cudaGetErrorString(rc)); }
 
 int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
 {
@@ -82,10 +76,11 @@ static void describe(struct dev *d)
 	    cudaDriverGetVersion(&driver) != cudaSuccess)
 		return;
 	d->capability = p.major * 10 + p.minor;
-	snprintf(d->name, sizeof d->name, "%.80s, sm_%d%d, driver for CUDA %d.%d", p.name, p.major, p.minor, driver / 1000,
+	snprintf(d->name, sizeof d->name, "%.80s, sm_%d%d, driver for CUDA %d.%d", p.name, p.major, p.minor,
+		 driver / 1000, driver % 1000 / 10);
+	snprintf(d->line, sizeof d->line, "%.80s, sm_%d%d, %.1f of %.1f GiB free, driver for CUDA %d.%d", p.name,
+		 p.major, p.minor, (double)free_bytes / 0x1p30, (double)all / 0x1p30, driver / 1000,
 		 driver % 1000 / 10);
-	snprintf(d->line, sizeof d->line, "%.80s, sm_%d%d, %.1f of %.1f GiB free, driver for CUDA %d.%d", p.name, p.major,
-		 p.minor, (double)free_bytes / 0x1p30, (double)all / 0x1p30, driver / 1000, driver % 1000 / 10);
 }
 
 /* Those there are; after a fault all of them report it again: there is nothing left to do about it. */
@@ -158,30 +153,15 @@ void dev_close(struct dev *d)
 	d->base.host->free(d);
 }
 
-const char *dev_describe(const struct dev *d)
-{
-	return d->line;
-}
+const char *dev_describe(const struct dev *d) { return d->line; }
 
-cudaStream_t dev_stream(const struct dev *d)
-{
-	return d->stream;
-}
+cudaStream_t dev_stream(const struct dev *d) { return d->stream; }
 
-int dev_capability(const struct dev *d)
-{
-	return d->capability;
-}
+int dev_capability(const struct dev *d) { return d->capability; }
 
-const char *dev_pci(const struct dev *d)
-{
-	return d->pci;
-}
+const char *dev_pci(const struct dev *d) { return d->pci; }
 
-const char *dev_name(const struct dev *d)
-{
-	return d->name;
-}
+const char *dev_name(const struct dev *d) { return d->name; }
 
 void dev_range(struct dev *d, const char *name)
 {
@@ -194,10 +174,7 @@ void dev_range(struct dev *d, const char *name)
 
 /* ---- memory ---- */
 
-static cudaError_t free_memory(void *p)
-{
-	return memory_on_host ? cudaFreeHost(p) : cudaFree(p);
-}
+static cudaError_t free_memory(void *p) { return memory_on_host ? cudaFreeHost(p) : cudaFree(p); }
 
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
@@ -241,7 +218,7 @@ bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
 
 void dev_free(struct dev *d, void *p)
 {
-	(void)kn_list_flush(d);		/* a fault stays in d */
+	(void)kn_list_flush(d);          /* a fault stays in d */
 	cudaError_t rc = free_memory(p); /* waits for the device */
 	if (rc != cudaSuccess)
 		fail(d, "cudaFree", rc);
@@ -398,7 +375,8 @@ static cudaError_t issue(struct dev *d, const struct kn_command *c)
 					dim3(c->block[0], c->block[1], c->block[2]), where, c->shared, d->stream);
 	}
 	if (c->kind == KN_PRODUCT)
-		return dev_library_run((const struct dev_product_call *)kn_args_of(c)) == 0 ? cudaSuccess : cudaErrorUnknown;
+		return dev_library_run((const struct dev_product_call *)kn_args_of(c)) == 0 ? cudaSuccess
+											    : cudaErrorUnknown;
 	const struct kn_copy *copy = (const struct kn_copy *)kn_args_of(c);
 	return cudaMemcpyAsync(copy->to, copy->from, copy->bytes, cudaMemcpyDefault, d->stream);
 }

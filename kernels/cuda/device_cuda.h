@@ -6,35 +6,17 @@
 
 extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
 
-__device__ static inline void *kn_shared(void)
-{
-	return kn_shared_bytes;
-}
+__device__ static inline void *kn_shared(void) { return kn_shared_bytes; }
 
-__device__ static inline void kn_barrier(void)
-{
-	__syncthreads();
-}
+__device__ static inline void kn_barrier(void) { __syncthreads(); }
 
-__device__ static inline float kn_shuffle_xor(float v, int mask)
-{
-	return __shfl_xor_sync(0xFFFFFFFFu, v, mask);
-}
+__device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, v, mask); }
 
-__device__ static inline float kn_fma(float a, float b, float c)
-{
-	return __fmaf_rn(a, b, c);
-}
+__device__ static inline float kn_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
-__device__ static inline float kn_bits_float(uint32_t bits)
-{
-	return __uint_as_float(bits);
-}
+__device__ static inline float kn_bits_float(uint32_t bits) { return __uint_as_float(bits); }
 
-__device__ static inline uint32_t kn_float_bits(float f)
-{
-	return __float_as_uint(f);
-}
+__device__ static inline uint32_t kn_float_bits(float f) { return __float_as_uint(f); }
 
 __device__ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
 {
@@ -42,31 +24,19 @@ __device__ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t 
 }
 
 /* On shared memory; what was there. */
-__device__ static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
-{
-	return atomicAdd(at, v);
-}
+__device__ static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return atomicAdd(at, v); }
 
 __device__ static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
 {
 	return atomicAdd(at, v);
 }
 
-__device__ static inline void kn_max_shared(unsigned long long *at, unsigned long long v)
-{
-	atomicMax(at, v);
-}
+__device__ static inline void kn_max_shared(unsigned long long *at, unsigned long long v) { atomicMax(at, v); }
 
-__device__ static inline void kn_min_shared(uint32_t *at, uint32_t v)
-{
-	atomicMin(at, v);
-}
+__device__ static inline void kn_min_shared(uint32_t *at, uint32_t v) { atomicMin(at, v); }
 
 /* A store that several threads may do, all of the same value. */
-__device__ static inline void kn_store_same(float *at, float v)
-{
-	atomicExch(at, v);
-}
+__device__ static inline void kn_store_same(float *at, float v) { atomicExch(at, v); }
 
 /* Exact, subnormals and all (PTX ISA, cvt). */
 __device__ static inline float kn_f16_float(uint16_t h)
@@ -117,10 +87,7 @@ __device__ static inline void kn_mma_f16_16816(float *d, const uint32_t *a, cons
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-__device__ static inline uint32_t kn_shared_address(const void *p)
-{
-	return (uint32_t)__cvta_generic_to_shared(p);
-}
+__device__ static inline uint32_t kn_shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 __device__ static inline void kn_ldmatrix_x4(uint32_t *r, const void *row)
 {
@@ -156,10 +123,7 @@ __device__ static inline void kn_cp_async16_or_zero(void *shared, const void *gl
 		     : "memory");
 }
 
-__device__ static inline void kn_cp_async_commit(void)
-{
-	asm volatile("cp.async.commit_group;" : : : "memory");
-}
+__device__ static inline void kn_cp_async_commit(void) { asm volatile("cp.async.commit_group;" : : : "memory"); }
 
 template <int N> __device__ static inline void kn_cp_async_wait(void)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Kernels with no device: they run on the host by the rules of CUDA's execution model, one
- * block after the other (emu_device.cu is the device that they believe in). It exists to find mistakes, so it is strict where a device is lenient:
+ * block after the other (emu_device.cu is the device that they believe in). It exists to find mistakes, so it is strict
+ * where a device is lenient:
  *  - shared memory is as long as the launch said and full of NaNs when a block begins;
  *  - a barrier that some thread of the block never reaches, and a shuffle or a matrix operation that some lane never
  *    reaches, are faults, with the kernel's name, and like a device's they stay;
- *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in one
+ *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in
+ * one
  *    of the orders, at once, so what is written too early is seen); one that nobody waited for when its thread ends is
  *    a fault;
  *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
@@ -372,10 +374,7 @@ static const char *run_grid(struct emu_block *b)
 	return stuck;
 }
 
-void kn_barrier(void)
-{
-	sleep_as(self, AT_BARRIER);
-}
+void kn_barrier(void) { sleep_as(self, AT_BARRIER); }
 
 /* Returns when all lanes have called it; what they did together is then computed by whoever goes on first. */
 static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
@@ -424,10 +423,7 @@ static void meet(struct runner *r, struct meeting *m, int why)
 	pthread_mutex_unlock(&r->lock);
 }
 
-static void runner_free(struct emu_blocks *r)
-{
-	r->host->free(r->runner);
-}
+static void runner_free(struct emu_blocks *r) { r->host->free(r->runner); }
 
 static int runner_make(struct emu_blocks *r)
 {
@@ -479,10 +475,7 @@ static const char *run_grid(struct emu_block *b)
 	return NULL;
 }
 
-void kn_barrier(void)
-{
-	meet(self->block->runner, &self->block->runner->block, AT_BARRIER);
-}
+void kn_barrier(void) { meet(self->block->runner, &self->block->runner->block, AT_BARRIER); }
 
 static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
 {
@@ -515,15 +508,9 @@ float kn_shuffle_xor(float v, int mask)
 	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
 }
 
-static float f16_of(uint16_t h)
-{
-	return kn_f16_float(h);
-}
+static float f16_of(uint16_t h) { return kn_f16_float(h); }
 
-static float bf16_of(uint16_t h)
-{
-	return kn_bf16_float(h);
-}
+static float bf16_of(uint16_t h) { return kn_bf16_float(h); }
 
 /* Products in float32 (those of two 11-bit numbers are exact), added to the sum one after the other. A device
  * adds them up in an order of its own. */
@@ -574,15 +561,9 @@ static void mma(int kind, float *d, const uint32_t *a, const uint32_t *b)
 		d[i] += sum[i];
 }
 
-void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b)
-{
-	mma(MMA_BF16, d, a, b);
-}
+void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b) { mma(MMA_BF16, d, a, b); }
 
-void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b)
-{
-	mma(MMA_F16, d, a, b);
-}
+void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b) { mma(MMA_F16, d, a, b); }
 
 static void read_matrices(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
 {
@@ -609,15 +590,9 @@ static void matrices(int kind, uint32_t *r, const void *row)
 	memcpy(r, t->block->warps[t->n / KN_WARP].got[t->turn % 2].pairs[t->n % KN_WARP], 4 * sizeof *r);
 }
 
-void kn_ldmatrix_x4(uint32_t *r, const void *row)
-{
-	matrices(MATRICES, r, row);
-}
+void kn_ldmatrix_x4(uint32_t *r, const void *row) { matrices(MATRICES, r, row); }
 
-void kn_ldmatrix_x4_trans(uint32_t *r, const void *row)
-{
-	matrices(MATRICES_TURNED, r, row);
-}
+void kn_ldmatrix_x4_trans(uint32_t *r, const void *row) { matrices(MATRICES_TURNED, r, row); }
 
 /* The oldest n of the thread's copies. */
 static void copy_now(struct emu_thread *t, int n)
@@ -645,15 +620,9 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
 		copy_now(t, t->n_copies);
 }
 
-void kn_cp_async16(void *shared, const void *global)
-{
-	kn_cp_async16_or_zero(shared, global, true);
-}
+void kn_cp_async16(void *shared, const void *global) { kn_cp_async16_or_zero(shared, global, true); }
 
-void kn_cp_async_commit(void)
-{
-	self->group++;
-}
+void kn_cp_async_commit(void) { self->group++; }
 
 void emu_cp_async_wait(int n)
 {
@@ -667,8 +636,8 @@ void emu_cp_async_wait(int n)
 /* Whether a device takes a launch: 48 KiB shared without asking for more, 65535 blocks but along x. */
 static bool fits(const struct kn_command *c, const dim3 &grid, int n)
 {
-	return n >= 1 && n <= MAX_THREADS && n % KN_WARP == 0 && c->shared <= 48 << 10 && grid.y <= 65535 && grid.z <= 65535 &&
-	       grid.x >= 1 && grid.y >= 1 && grid.z >= 1;
+	return n >= 1 && n <= MAX_THREADS && n % KN_WARP == 0 && c->shared <= 48 << 10 && grid.y <= 65535 &&
+	       grid.z <= 65535 && grid.x >= 1 && grid.y >= 1 && grid.z >= 1;
 }
 
 const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)

@@ -43,10 +43,7 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there);
 void kn_cp_async_commit(void);
 void emu_cp_async_wait(int n);
 
-template <int N> static inline void kn_cp_async_wait(void)
-{
-	emu_cp_async_wait(N);
-}
+template <int N> static inline void kn_cp_async_wait(void) { emu_cp_async_wait(N); }
 
 /* In which order the threads of a block go on from one barrier to the next: what is right in all of
  * them lacks no barrier that they could show. */
@@ -54,8 +51,8 @@ enum emu_order { EMU_FORWARD, EMU_BACKWARD, EMU_SHUFFLED };
 extern "C" void sluice_emulation_order(int order, uint32_t seed);
 /* The n-th launch from now on fails as a device fault would; 0: none. */
 extern "C" void sluice_emulation_fail(int n);
-/* While set, what is called is done at once, as by a device that is never behind. Else it is done when somebody waits for
- * it and not before, as by one that always is. */
+/* While set, what is called is done at once, as by a device that is never behind. Else it is done when somebody waits
+ * for it and not before, as by one that always is. */
 extern "C" void sluice_emulation_eager(bool eager);
 /* While set, no graph can be made. */
 extern "C" void sluice_device_no_graphs(bool none);
@@ -74,10 +71,7 @@ extern "C" int sluice_emulation_library_products(void);
 
 /* Two roundings where the device has one: within the bound of any sum of products, and much faster
  * than the library's where the processor at hand has no instruction for it. */
-static inline float kn_fma(float a, float b, float c)
-{
-	return a * b + c;
-}
+static inline float kn_fma(float a, float b, float c) { return a * b + c; }
 
 static inline float kn_bits_float(uint32_t bits)
 {
@@ -102,10 +96,7 @@ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
 	return r;
 }
 
-static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
-{
-	return __atomic_fetch_add(at, v, __ATOMIC_RELAXED);
-}
+static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_RELAXED); }
 
 static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
 {
@@ -126,10 +117,7 @@ static inline void kn_min_shared(uint32_t *at, uint32_t v)
 		;
 }
 
-static inline void kn_store_same(float *at, float v)
-{
-	__atomic_store(at, &v, __ATOMIC_RELAXED);
-}
+static inline void kn_store_same(float *at, float v) { __atomic_store(at, &v, __ATOMIC_RELAXED); }
 
 static inline float kn_f16_float(uint16_t h)
 {
@@ -162,9 +150,6 @@ static inline uint32_t kn_f16x2_sub(uint32_t a, uint32_t b)
 	return low | (uint32_t)high << 16;
 }
 
-static inline struct kn_u4 kn_load_once(const void *at)
-{
-	return *static_cast<const struct kn_u4 *>(at);
-}
+static inline struct kn_u4 kn_load_once(const void *at) { return *static_cast<const struct kn_u4 *>(at); }
 
 #endif

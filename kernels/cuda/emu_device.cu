@@ -7,8 +7,8 @@
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
  *    has to wait for them, or somebody asks a second time whether they are done), or as early, as tests say.
  *
- * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and fails:
- * so a test can break the device of another process when it likes, once.
+ * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
+ * fails: so a test can break the device of another process when it likes, once.
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
@@ -26,7 +26,7 @@ struct dev {
 	struct dev_base base;
 	struct emu_blocks *blocks;
 	struct emu_queue queue, aside;
-	bool asked; /* whether the copies aside are done, since the last of them */
+	bool asked;            /* whether the copies aside are done, since the last of them */
 	const char *fail_file; /* NULL: none */
 };
 
@@ -48,10 +48,7 @@ extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_r
 	return last;
 }
 
-extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n)
-{
-	fail_in = n;
-}
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n) { fail_in = n; }
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_early_copies(int early)
 {
@@ -59,15 +56,9 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_early_co
 }
 
 /* How often a stream was made to wait for copies aside. */
-extern "C" __attribute__((visibility("default"))) uint64_t sluice_emulation_waits_for_copies(void)
-{
-	return n_asides;
-}
+extern "C" __attribute__((visibility("default"))) uint64_t sluice_emulation_waits_for_copies(void) { return n_asides; }
 
-extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none)
-{
-	no_graphs = none;
-}
+extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none) { no_graphs = none; }
 
 /* Whether somebody wants this launch to fail: then SL_EIO. */
 static int struck(struct dev *d, const char *kernel)
@@ -95,7 +86,8 @@ static uint64_t takes_ns(const struct kn_command *c)
 {
 	if (c->kind == KN_PRODUCT)
 		return emu_library_takes_ns((const struct dev_product_call *)kn_args_of(c));
-	return c->kind == KN_CALL && (strstr(c->name, "mma") != NULL || strstr(c->name, "matvec") != NULL) ? 100000 : 1000;
+	return c->kind == KN_CALL && (strstr(c->name, "mma") != NULL || strstr(c->name, "matvec") != NULL) ? 100000
+													   : 1000;
 }
 
 int emu_run_now(struct dev *d, const struct kn_command *c)
@@ -132,15 +124,9 @@ int dev_mark(struct dev *d, int mark)
 	return 0;
 }
 
-int dev_await(struct dev *d, int mark)
-{
-	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark);
-}
+int dev_await(struct dev *d, int mark) { return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark); }
 
-bool dev_reached(struct dev *d, int mark)
-{
-	return d->base.fault[0] != '\0' || emu_queue_reached(&d->queue, mark);
-}
+bool dev_reached(struct dev *d, int mark) { return d->base.fault[0] != '\0' || emu_queue_reached(&d->queue, mark); }
 
 int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out)
 {
@@ -162,10 +148,7 @@ int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_
 	return 0;
 }
 
-int dev_graph_run(struct dev *d, struct dev_graph *g)
-{
-	return kn_list_run(d, &g->list, 0, g->list.n);
-}
+int dev_graph_run(struct dev *d, struct dev_graph *g) { return kn_list_run(d, &g->list, 0, g->list.n); }
 
 void dev_graph_free(struct dev *d, struct dev_graph *g)
 {
@@ -252,15 +235,9 @@ void dev_free(struct dev *d, void *p)
 	emu_memory_free(p);
 }
 
-void *dev_host_alloc(struct dev *d, size_t bytes)
-{
-	return emu_pinned_alloc(&d->queue, bytes);
-}
+void *dev_host_alloc(struct dev *d, size_t bytes) { return emu_pinned_alloc(&d->queue, bytes); }
 
-void dev_host_free(struct dev *d, void *p)
-{
-	emu_pinned_free(&d->queue, p);
-}
+void dev_host_free(struct dev *d, void *p) { emu_pinned_free(&d->queue, p); }
 
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {

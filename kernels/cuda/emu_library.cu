@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stands in for the vendor's library in the emulation: plain loops over K, or in some of its ways over two halves of
- * it, whose sums are added then, as a library splits it. Tests say what it has and which of its ways is the
+ * What stands in for the vendor's library in the emulation: plain loops over K, or in some of its ways over two halves
+ * of it, whose sums are added then, as a library splits it. Tests say what it has and which of its ways is the
  * quickest; nothing else asks for it, so that without being told so there is none.
  *
  * A command of it takes part in faults like a kernel.
  */
 #include "kernels/cuda/emu_library.h"
-
 
 struct dev_library {
 	struct dev *dev;
@@ -27,20 +26,11 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_library(
 	refuses = false;
 }
 
-extern "C" __attribute__((visibility("default"))) void sluice_emulation_library_fp8(int what)
-{
-	fp8 = what;
-}
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_library_fp8(int what) { fp8 = what; }
 
-extern "C" __attribute__((visibility("default"))) void sluice_emulation_library_refuses(int yes)
-{
-	refuses = yes != 0;
-}
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_library_refuses(int yes) { refuses = yes != 0; }
 
-extern "C" __attribute__((visibility("default"))) int sluice_emulation_library_products(void)
-{
-	return n_products;
-}
+extern "C" __attribute__((visibility("default"))) int sluice_emulation_library_products(void) { return n_products; }
 
 int dev_library_open(struct dev *d, struct dev_library **out, struct sl_err *err)
 {
@@ -54,10 +44,7 @@ int dev_library_open(struct dev *d, struct dev_library **out, struct sl_err *err
 	return 0;
 }
 
-void dev_library_close(struct dev_library *l)
-{
-	dev_host(l->dev)->free(l);
-}
+void dev_library_close(struct dev_library *l) { dev_host(l->dev)->free(l); }
 
 const char *dev_library_key(const struct dev_library *l)
 {
@@ -84,8 +71,9 @@ int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct 
 
 bool dev_library_takes(struct dev_library *l, const struct dev_product *s, const struct dev_algo *a)
 {
-	bool sides = s->numbers != DEV_E4M3 ? s->n_in % 8 == 0
-					     : dev_library_fp8(l) != DEV_FP8_NONE && s->n_in % 16 == 0 && s->n_out % 16 == 0;
+	bool sides = s->numbers != DEV_E4M3
+			 ? s->n_in % 8 == 0
+			 : dev_library_fp8(l) != DEV_FP8_NONE && s->n_in % 16 == 0 && s->n_out % 16 == 0;
 	return !refuses && a->word[0] == WAY && a->word[1] < (uint64_t)n_ways && sides;
 }
 
@@ -112,7 +100,8 @@ int dev_library_run(const struct dev_product_call *c)
 		for (int64_t o = 0; o < s->n_out; o++) {
 			float sum[2] = {0, 0};
 			for (int64_t k = 0; k < s->n_in; k++)
-				sum[k >= half] += value(c->w, o * s->n_in + k, s->numbers) * value(c->x, r * s->n_in + k, s->numbers);
+				sum[k >= half] +=
+				    value(c->w, o * s->n_in + k, s->numbers) * value(c->x, r * s->n_in + k, s->numbers);
 			float scale = c->w_scale != NULL ? c->w_scale[o] * c->x_scale[r] : 1.0f;
 			c->y[r * s->n_out + o] = (sum[0] + sum[1]) * scale;
 		}

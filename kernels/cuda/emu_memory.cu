@@ -42,7 +42,8 @@ static bool take(size_t bytes)
 
 static bool struck(void)
 {
-	return __atomic_load_n(&fail_in, __ATOMIC_RELAXED) > 0 && __atomic_sub_fetch(&fail_in, 1, __ATOMIC_RELAXED) == 0;
+	return __atomic_load_n(&fail_in, __ATOMIC_RELAXED) > 0 &&
+	       __atomic_sub_fetch(&fail_in, 1, __ATOMIC_RELAXED) == 0;
 }
 
 void *emu_memory_alloc(size_t bytes)
@@ -78,12 +79,6 @@ bool emu_memory_tell(uint64_t *free_bytes, uint64_t *total)
 	return *total > 0;
 }
 
-void emu_count_device(int n)
-{
-	__atomic_fetch_add(&n_devices, n, __ATOMIC_RELAXED);
-}
+void emu_count_device(int n) { __atomic_fetch_add(&n_devices, n, __ATOMIC_RELAXED); }
 
-void emu_count_graph(int n)
-{
-	__atomic_fetch_add(&n_graphs, n, __ATOMIC_RELAXED);
-}
+void emu_count_graph(int n) { __atomic_fetch_add(&n_graphs, n, __ATOMIC_RELAXED); }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of the emulated device: all of this process have one between them, of a size that tests set. And what there is of
- * devices and graphs just now. Private to the emulation; any thread.
+ * Memory of the emulated device: all of this process have one between them, of a size that tests set. And what there is
+ * of devices and graphs just now. Private to the emulation; any thread.
  */
 #ifndef KERNELS_CUDA_EMU_MEMORY_H
 #define KERNELS_CUDA_EMU_MEMORY_H

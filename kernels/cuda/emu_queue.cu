@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulated device's queue (emu_queue.h). Commands are kept byte for byte, as a device's driver keeps its own: the list
- * that they were recorded in may be cleared meanwhile.
+ * The emulated device's queue (emu_queue.h). Commands are kept byte for byte, as a device's driver keeps its own: the
+ * list that they were recorded in may be cleared meanwhile.
  */
 #include "kernels/cuda/emu_queue.h"
 
@@ -13,10 +13,7 @@ struct emu_pinned {
 
 static bool eager;
 
-extern "C" __attribute__((visibility("default"))) void sluice_emulation_eager(bool at_once)
-{
-	eager = at_once;
-}
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_eager(bool at_once) { eager = at_once; }
 
 void emu_queue_dispose(struct emu_queue *q)
 {
@@ -79,15 +76,9 @@ int emu_queue_after(struct dev *d, struct emu_queue *q, struct emu_queue *other)
 	return emu_queue_put(d, q, &here.c);
 }
 
-void emu_queue_mark(struct emu_queue *q, int mark)
-{
-	q->marks[mark] = q->n_before + q->n;
-}
+void emu_queue_mark(struct emu_queue *q, int mark) { q->marks[mark] = q->n_before + q->n; }
 
-bool emu_queue_reached(const struct emu_queue *q, int mark)
-{
-	return q->marks[mark] <= q->n_before + q->first;
-}
+bool emu_queue_reached(const struct emu_queue *q, int mark) { return q->marks[mark] <= q->n_before + q->first; }
 
 /* A command may run the other queue, which may run this one again up to an earlier place. */
 int emu_queue_run_to(struct dev *d, struct emu_queue *q, uint64_t to)

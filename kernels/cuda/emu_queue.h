@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What an emulated device has been told to do and has not done yet, and the memory of the host that it reads and
- * writes by itself meanwhile. Private to the emulation. A device has two, the second for copies aside; each waits for the other where a
- * command of it says so.
+ * writes by itself meanwhile. Private to the emulation. A device has two, the second for copies aside; each waits for
+ * the other where a command of it says so.
  */
 #ifndef KERNELS_CUDA_EMU_QUEUE_H
 #define KERNELS_CUDA_EMU_QUEUE_H
@@ -15,10 +15,11 @@ struct emu_queue {
 	const struct kn_plugin_host *host;
 	uint8_t *at; /* [room] commands one after another, KN_COMMAND_ALIGN-aligned */
 	void *owned;
-	size_t n, room;    /* bytes */
-	uint64_t n_before; /* bytes that have been done and are gone, of all there ever were: those at `at` begin there */
-	size_t first;	   /* of those at `at`, bytes that have been done */
-	int depth;	   /* how many are at running it */
+	size_t n, room; /* bytes */
+	uint64_t
+	    n_before; /* bytes that have been done and are gone, of all there ever were: those at `at` begin there */
+	size_t first; /* of those at `at`, bytes that have been done */
+	int depth;    /* how many are at running it */
 	uint64_t marks[DEV_MARKS];
 	struct emu_pinned *pinned;
 };

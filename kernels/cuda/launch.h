@@ -38,10 +38,7 @@ struct kn_copy {
 	size_t bytes;
 };
 
-static inline void *kn_args_of(const struct kn_command *c)
-{
-	return const_cast<struct kn_command *>(c + 1);
-}
+static inline void *kn_args_of(const struct kn_command *c) { return const_cast<struct kn_command *>(c + 1); }
 
 template <class... P> struct kn_args;
 template <> struct kn_args<> {
@@ -51,9 +48,7 @@ template <class H, class... T> struct kn_args<H, T...> {
 	struct kn_args<T...> tail;
 };
 
-static inline void kn_args_set(struct kn_args<> *)
-{
-}
+static inline void kn_args_set(struct kn_args<> *) {}
 
 template <class H, class... T, class A, class... B>
 static inline void kn_args_set(struct kn_args<H, T...> *to, const A &first, const B &...rest)
@@ -74,9 +69,7 @@ static inline void kn_args_use(K kernel, struct kn_args<H, T...> *a, const D &..
 	kn_args_use(kernel, &a->tail, done..., a->head);
 }
 #else
-static inline void kn_args_use(struct kn_args<> *, void **)
-{
-}
+static inline void kn_args_use(struct kn_args<> *, void **) {}
 
 template <class H, class... T> static inline void kn_args_use(struct kn_args<H, T...> *a, void **where)
 {

@@ -2,23 +2,25 @@
  *
  * Which products the vendor's library makes (library.h), and how.
  *
- * A type and a shape, of rows up to a power of two, is decided when it first comes: what the step has so far is run, then the own
- * kernels and each of the library's ways make the product some times, and the quickest is remembered, for good if there is a
- * file for it. All of them write the right result, so nothing has to be undone. That costs about BUDGET_NS of the
- * device's time at most for each and TUNE_NS in all, after which the own kernels do what comes new.
+ * A type and a shape, of rows up to a power of two, is decided when it first comes: what the step has so far is run,
+ * then the own kernels and each of the library's ways make the product some times, and the quickest is remembered, for
+ * good if there is a file for it. All of them write the right result, so nothing has to be undone. That costs about
+ * BUDGET_NS of the device's time at most for each and TUNE_NS in all, after which the own kernels do what comes new.
  *
- * Only packed weights, and only more rows than a matrix unit has: below that memory is the bound, which unpacked weights would need
- * twice to eight times. FP8 is also tried as it is.
+ * Only packed weights, and only more rows than a matrix unit has: below that memory is the bound, which unpacked
+ * weights would need twice to eight times. FP8 is also tried as it is.
  *
  * VERSIONS
- *  1  weights are unpacked for each product into one scratch: 2 bytes a weight written and read once more than they must be.
+ *  1  weights are unpacked for each product into one scratch: 2 bytes a weight written and read once more than they
+ * must be.
  *     Counted for a layer of an 8B model on an H200 (218 million weights, 0.87 GB more at 4.3 TB/s: 0.2 ms) against its
  *     product of 2048 rows (0.9 TFLOP at 790 TFLOP/s: 1.13 ms): 18 %; of 8192 rows 4.5 %. mma.cu is bound by mma.sync, about
  *     60 % of wgmma's rate: so the library should win from some 1024 rows on. Not measured on a device.
  *  2  FP8 as it is: half the bytes unpacked (0.44 GB a layer of an 8B model: 0.1 ms) and twice the matrix rate: 0.57 ms
  *     for its product of 2048 rows. Where the library takes a scale for each output and row (9.0) the pass over y goes. Not
  *     measured on a device.
- *  3  blocks of integers: for a product of a layer of an 8B model in INT4 (218 million weights) 0.11 GB are read and 0.44 GB written
+ *  3  blocks of integers: for a product of a layer of an 8B model in INT4 (218 million weights) 0.11 GB are read and
+ * 0.44 GB written
  *     and read again, 0.23 ms at 4.3 TB/s more than the product of float16 takes, 1.13 ms for 2048 rows. mma.cu unpacks in registers
  *     each time a tile of rows comes by, beside mma.sync: so the library should win from about the same number of rows on as with
  *     16 bits. Where it does not, it is not taken: what unpacking costs is timed with it. Not measured on a device.
@@ -73,7 +75,8 @@ template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks
 	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
 	to += (int64_t)out * n_chunks * KN_CHUNK;
 	for (int i = (int)threadIdx.x; i < n_slabs; i += THREADS) {
-		struct kn_heads heads = kn_load_heads<TYPE>(records + (int64_t)(i / KN_SLABS) * kn_form<TYPE>::record, out % KN_OUTS);
+		struct kn_heads heads =
+		    kn_load_heads<TYPE>(records + (int64_t)(i / KN_SLABS) * kn_form<TYPE>::record, out % KN_OUTS);
 		kn_scales<TYPE>(heads, i % KN_SLABS, by, min);
 		for (int h = 0; h < 2; h++)
 			all = fmaxf(all, fabsf(by[h]) * largest_code<TYPE>() + fabsf(min[h]));
@@ -128,12 +131,12 @@ __global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
 				      (out % 8 * 4 + t) * 16 + half * 8;
 		for (int h = 0; h < 2; h++)
 			*reinterpret_cast<uint32_t *>(to + slab * KN_SLAB + h * 16 + 4 * t) =
-				*reinterpret_cast<const uint32_t *>(lane + 4 * h);
+			    *reinterpret_cast<const uint32_t *>(lane + 4 * h);
 	}
 }
 
-/* Row blockIdx.x of the activations in e4m3, followed by zeros, and what to multiply them with. What is not finite makes
- * codes of the row no numbers. */
+/* Row blockIdx.x of the activations in e4m3, followed by zeros, and what to multiply them with. What is not finite
+ * makes codes of the row no numbers. */
 __global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, float *scale)
 {
 	x += (int64_t)blockIdx.x * n_in;
@@ -180,14 +183,14 @@ int dev_library_product(struct dev *d, const struct dev_product_call *call)
 
 static struct dev_product shape_of(const struct kn_weight *w, int n_rows, bool fp8)
 {
-	return {w->n_out, (int32_t)kn_cuda_chunks(w->n_in) * KN_CHUNK, n_rows, fp8 ? DEV_E4M3 : w->type == KN_BF16 ? DEV_BF16 : DEV_F16};
+	return {w->n_out, (int32_t)kn_cuda_chunks(w->n_in) * KN_CHUNK, n_rows,
+		fp8                  ? DEV_E4M3
+		: w->type == KN_BF16 ? DEV_BF16
+				     : DEV_F16};
 }
 
 /* Bytes of a row. */
-static size_t wide_of(const struct dev_product *s)
-{
-	return (size_t)s->n_in * (s->numbers == DEV_E4M3 ? 1 : 2);
-}
+static size_t wide_of(const struct dev_product *s) { return (size_t)s->n_in * (s->numbers == DEV_E4M3 ? 1 : 2); }
 
 /* Weights that are not exact in 16 bits, and so come with a scale for each output. */
 static bool in_blocks(const struct kn_weight *w)
@@ -198,13 +201,15 @@ static bool in_blocks(const struct kn_weight *w)
 /* Behind the unpacked weights. */
 static float *block_scales(const struct kn_backend *b, const struct kn_weight *w)
 {
-	return (float *)(void *)((uint8_t *)b->flat_weights.at + (size_t)w->n_out * (size_t)kn_cuda_chunks(w->n_in) * KN_CHUNK * 2);
+	return (float *)(void *)((uint8_t *)b->flat_weights.at +
+				 (size_t)w->n_out * (size_t)kn_cuda_chunks(w->n_in) * KN_CHUNK * 2);
 }
 
 template <int TYPE> static int blocks_unpacked(struct kn_backend *b, const struct kn_weight *w)
 {
 	return KN_LAUNCH(b->dev, unpack_blocks<TYPE>, (unsigned)w->n_out, THREADS, THREADS / KN_WARP * sizeof(float),
-			 (const uint8_t *)w->data, (int)kn_cuda_chunks(w->n_in), (uint16_t *)b->flat_weights.at, block_scales(b, w));
+			 (const uint8_t *)w->data, (int)kn_cuda_chunks(w->n_in), (uint16_t *)b->flat_weights.at,
+			 block_scales(b, w));
 }
 
 static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
@@ -218,21 +223,26 @@ static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
 	switch (w->type) {
 	case KN_F16: return KN_LAUNCH(b->dev, unpack<KN_F16>, rows, THREADS, 0, from, n_chunks, to);
 	case KN_BF16: return KN_LAUNCH(b->dev, unpack<KN_BF16>, rows, THREADS, 0, from, n_chunks, to);
-	case KN_CUDA_FP8: return KN_LAUNCH(b->dev, unpack<KN_CUDA_FP8>, rows, THREADS, 0, from, n_chunks, to);
+	case KN_CUDA_FP8:
+		return KN_LAUNCH(b->dev, unpack<KN_CUDA_FP8>, rows, THREADS, 0, from, n_chunks, to);
+// clang-format off
 #define BLOCKS(t) case t: return blocks_unpacked<t>(b, w);
 		BLOCKS(KN_Q4_0) BLOCKS(KN_Q4_1) BLOCKS(KN_Q5_0) BLOCKS(KN_Q5_1) BLOCKS(KN_Q8_0) BLOCKS(KN_IQ4_NL) BLOCKS(KN_MXFP4)
 		BLOCKS(KN_Q2_K) BLOCKS(KN_Q3_K) BLOCKS(KN_Q4_K) BLOCKS(KN_Q5_K) BLOCKS(KN_Q6_K) BLOCKS(KN_IQ4_XS) BLOCKS(KN_INT4)
 #undef BLOCKS
 	default: return SL_EIO;
 	}
+	// clang-format on
 }
 
 /* The rows to b->flat_rows, their factors behind them; once for all products of them in a row. */
-static int flattened(struct kn_backend *b, const float *x, int n_rows, const struct kn_weight *w, const struct dev_product *s)
+static int flattened(struct kn_backend *b, const float *x, int n_rows, const struct kn_weight *w,
+		     const struct dev_product *s)
 {
 	struct kn_converted *c = &b->flat;
 	int rc;
-	if (c->x == x && c->n_rows == n_rows && c->n_in == w->n_in && c->numbers == (int)s->numbers && c->serial == dev_serial(b->dev))
+	if (c->x == x && c->n_rows == n_rows && c->n_in == w->n_in && c->numbers == (int)s->numbers &&
+	    c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
 	uint8_t *to = (uint8_t *)b->flat_rows.at;
@@ -240,15 +250,16 @@ static int flattened(struct kn_backend *b, const float *x, int n_rows, const str
 	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
 	switch (s->numbers) {
 	case DEV_BF16:
-		rc = KN_LAUNCH(b->dev, flatten<true>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, (uint16_t *)(void *)to,
-			       inverse);
+		rc = KN_LAUNCH(b->dev, flatten<true>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in,
+			       (uint16_t *)(void *)to, inverse);
 		break;
 	case DEV_E4M3:
-		rc = KN_LAUNCH(b->dev, flatten_e4m3, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to, inverse);
+		rc = KN_LAUNCH(b->dev, flatten_e4m3, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to,
+			       inverse);
 		break;
 	default:
-		rc = KN_LAUNCH(b->dev, flatten<false>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, (uint16_t *)(void *)to,
-			       inverse);
+		rc = KN_LAUNCH(b->dev, flatten<false>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in,
+			       (uint16_t *)(void *)to, inverse);
 		break;
 	}
 	if (rc == 0)
@@ -262,17 +273,20 @@ static int by_library(struct kn_backend *b, const struct kn_weight *w, const flo
 	int64_t all = (int64_t)s->n_rows * s->n_out;
 	const uint8_t *rows = (const uint8_t *)b->flat_rows.at;
 	const float *inverse = (const float *)(const void *)(rows + (size_t)s->n_rows * wide_of(s));
-	const float *w_scale = w->type == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w) : in_blocks(w) ? block_scales(b, w) : NULL;
+	const float *w_scale = w->type == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w)
+			       : in_blocks(w)         ? block_scales(b, w)
+						      : NULL;
 	bool scaled = s->numbers == DEV_E4M3 && dev_library_fp8(b->library) == DEV_FP8_SCALED;
-	struct dev_product_call call = {b->library, *s, *algo, b->flat_weights.at, rows, y, scaled ? w_scale : NULL, scaled ? inverse : NULL};
+	struct dev_product_call call = {
+	    b->library, *s, *algo, b->flat_weights.at, rows, y, scaled ? w_scale : NULL, scaled ? inverse : NULL};
 	int rc = flattened(b, x, s->n_rows, w, s);
 	if (rc == 0)
 		rc = unpacked(b, w, s->numbers == DEV_E4M3);
 	if (rc == 0)
 		rc = dev_library_product(b->dev, &call);
 	if (rc == 0 && s->numbers != DEV_BF16 && !scaled) {
-		rc = KN_LAUNCH(b->dev, finish, (unsigned)((all + THREADS - 1) / THREADS), THREADS, 0, y, all, s->n_out, inverse,
-			       w_scale);
+		rc = KN_LAUNCH(b->dev, finish, (unsigned)((all + THREADS - 1) / THREADS), THREADS, 0, y, all, s->n_out,
+			       inverse, w_scale);
 	}
 	b->flat.serial = dev_serial(b->dev); /* y is not x */
 	return rc;
@@ -302,8 +316,8 @@ static int timed(struct kn_backend *b, const struct kn_weight *w, const float *x
 }
 
 /* The library's ways with numbers of one kind, of which one may be quicker than *best; 0 or SL_EIO. */
-static int try_ways(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s, float *y,
-		    uint64_t *best, struct kn_choice *c)
+static int try_ways(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s,
+		    float *y, uint64_t *best, struct kn_choice *c)
 {
 	struct dev_algo ways[DEV_MOST_WAYS];
 	uint64_t begin = dev_busy_ns(b->dev), took;
@@ -326,7 +340,8 @@ static bool multiplies_fp8(const struct kn_backend *b, const struct kn_weight *w
 }
 
 /* 0 or SL_EIO. */
-static int tune(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y, struct kn_choice *c)
+static int tune(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y,
+		struct kn_choice *c)
 {
 	struct dev_product s = shape_of(w, n_rows, false), s8 = shape_of(w, n_rows, true);
 	struct kn_list *recording = dev_recording(b->dev);
@@ -386,7 +401,8 @@ void kn_cuda_library_close(struct kn_backend *b)
 
 int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	if (b->library == NULL || kn_cuda_record_bytes(w->type) == 0 || n_rows < LEAST_ROWS || n_rows > MOST_CLASS || (uintptr_t)y % ALIGNED != 0)
+	if (b->library == NULL || kn_cuda_record_bytes(w->type) == 0 || n_rows < LEAST_ROWS || n_rows > MOST_CLASS ||
+	    (uintptr_t)y % ALIGNED != 0)
 		return KN_NOT_TAKEN;
 	struct dev_product s = shape_of(w, n_rows, false);
 	int32_t rows = LEAST_CLASS;
@@ -409,7 +425,8 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 		if (!kn_choices_put(b->choices, &made))
 			return KN_NOT_TAKEN;
 		if (b->choices_path[0] != '\0')
-			(void)kn_choices_save(b->choices, b->choices_path, dev_library_key(b->library)); /* else it is measured again */
+			(void)kn_choices_save(b->choices, b->choices_path,
+					      dev_library_key(b->library)); /* else it is measured again */
 		known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
 		if (known == NULL || known->own)
 			return KN_NOT_TAKEN;

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products by the library of the device's vendor (cuBLASLt), where a row's bits may depend on how many rows there are
- * (kn_config.loose_products): library_cuda.cu is the library, emu_library.cu stands in for it, library.cu decides and carries
- * out, choices.cu remembers.
+ * (kn_config.loose_products): library_cuda.cu is the library, emu_library.cu stands in for it, library.cu decides and
+ * carries out, choices.cu remembers.
  *
- * The library wants matrices as they are written; here they are packed. So a product by it is four commands: the weights
- * unpacked and the activations rounded, both into scratch, the product, and its scales. What that costs is in what is
- * timed when it is decided. Weights of 16 bits and of FP8 are exact there and the activations those of every product
- * (matmul.h); only the order of a sum is another one, so the error is bounded as there: by gamma(K) times the sum of the magnitudes.
+ * The library wants matrices as they are written; here they are packed. So a product by it is four commands: the
+ * weights unpacked and the activations rounded, both into scratch, the product, and its scales. What that costs is in
+ * what is timed when it is decided. Weights of 16 bits and of FP8 are exact there and the activations those of every
+ * product (matmul.h); only the order of a sum is another one, so the error is bounded as there: by gamma(K) times the
+ * sum of the magnitudes.
  *
- * Weights in blocks of integers are rounded to float16, each output's times a power of two of its own: each is off by 2^-11 of
- * itself at most, or by 2^-39 of the largest that its output's scales allow. That is as much again as the activations' error.
+ * Weights in blocks of integers are rounded to float16, each output's times a power of two of its own: each is off by
+ * 2^-11 of itself at most, or by 2^-39 of the largest that its output's scales allow. That is as much again as the
+ * activations' error.
  *
- * Weights of FP8 are multiplied as float16, or, where the library does so and it is quicker, as they are, with activations
- * of FP8 too: each row is divided by a scale that makes its largest 448 and rounded to the nearest e4m3. Then an activation
- * is off by 2^-4 of itself at most, or 2^-10 of its scale, and a result by as much of the magnitudes of its products: that
- * is more than all other products' error, so it is only where products may be loose.
+ * Weights of FP8 are multiplied as float16, or, where the library does so and it is quicker, as they are, with
+ * activations of FP8 too: each row is divided by a scale that makes its largest 448 and rounded to the nearest e4m3.
+ * Then an activation is off by 2^-4 of itself at most, or 2^-10 of its scale, and a result by as much of the magnitudes
+ * of its products: that is more than all other products' error, so it is only where products may be loose.
  */
 #ifndef KERNELS_CUDA_LIBRARY_H
 #define KERNELS_CUDA_LIBRARY_H
@@ -24,7 +26,8 @@
 
 enum { DEV_ALGO_WORDS = 8, DEV_MOST_WAYS = 8 };
 
-/* One of the library's ways to make a product. What the words mean is its own; they may be kept in a file beside its key. */
+/* One of the library's ways to make a product. What the words mean is its own; they may be kept in a file beside its
+ * key. */
 struct dev_algo {
 	uint64_t word[DEV_ALGO_WORDS];
 };
@@ -57,7 +60,8 @@ struct dev_product_call {
 /* SL_ENOTFOUND and *err: why there is none. */
 int dev_library_open(struct dev *d, struct dev_library **out, struct sl_err *err);
 void dev_library_close(struct dev_library *l);
-/* One line without control characters: device, driver and library with their versions. What is kept of ways is for that. */
+/* One line without control characters: device, driver and library with their versions. What is kept of ways is for
+ * that. */
 const char *dev_library_key(const struct dev_library *l);
 enum dev_fp8 dev_library_fp8(const struct dev_library *l);
 /* Ways to make it, likely ones first; how many of at most DEV_MOST_WAYS. */

@@ -3,11 +3,13 @@
  * cuBLASLt, opened at run time and only once there is a device (cuBLAS documentation, "Using the cuBLASLt API"): the
  * backend works without it. Headers are the toolkit's; what is used of them means the same in versions 12 and 13.
  *
- * Matrices here are rows one after the other, so to the library, whose columns are, they are transposed: y's columns are
+ * Matrices here are rows one after the other, so to the library, whose columns are, they are transposed: y's columns
+ * are
  * rows of activations, y = wᵀ · x with w transposed.
  *
- * e4m3 from 8.9 on. A scale for each output and row is for 9.0 only (the same documentation, "FP8 data types"); on others the
- * sums come unscaled. Sums are not the faster ones with fewer bits: that attribute stays as it is by default.
+ * e4m3 from 8.9 on. A scale for each output and row is for 9.0 only (the same documentation, "FP8 data types"); on
+ * others the sums come unscaled. Sums are not the faster ones with fewer bits: that attribute stays as it is by
+ * default.
  */
 #include "kernels/cuda/library.h"
 
@@ -66,8 +68,8 @@ static bool get_all(void *so, struct calls *c)
 	       get(so, "cublasLtMatmulPreferenceCreate", &c->preference_create) &&
 	       get(so, "cublasLtMatmulPreferenceDestroy", &c->preference_destroy) &&
 	       get(so, "cublasLtMatmulPreferenceSetAttribute", &c->preference_set) &&
-	       get(so, "cublasLtMatmulAlgoGetHeuristic", &c->heuristic) && get(so, "cublasLtMatmulAlgoCheck", &c->check) &&
-	       get(so, "cublasLtMatmul", &c->matmul);
+	       get(so, "cublasLtMatmulAlgoGetHeuristic", &c->heuristic) &&
+	       get(so, "cublasLtMatmulAlgoCheck", &c->check) && get(so, "cublasLtMatmul", &c->matmul);
 }
 
 /* The product's description. The caller drops it, made whole or not. */
@@ -91,8 +93,10 @@ static bool describe_scales(const struct dev_library *l, const struct dev_produc
 {
 	const cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
 	const void *w = c != NULL ? c->w_scale : l->workspace, *x = c != NULL ? c->x_scale : l->workspace;
-	return l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS &&
-	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode) == CUBLAS_STATUS_SUCCESS &&
+	return l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode) ==
+		   CUBLAS_STATUS_SUCCESS &&
+	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode) ==
+		   CUBLAS_STATUS_SUCCESS &&
 	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w, sizeof w) == CUBLAS_STATUS_SUCCESS &&
 	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x, sizeof x) == CUBLAS_STATUS_SUCCESS;
 }
@@ -104,15 +108,19 @@ enum dev_fp8 dev_library_fp8(const struct dev_library *l)
 }
 
 /* c NULL: nothing is made yet. */
-static bool describe(const struct dev_library *l, const struct dev_product *s, const struct dev_product_call *c, struct product *p)
+static bool describe(const struct dev_library *l, const struct dev_product *s, const struct dev_product_call *c,
+		     struct product *p)
 {
-	const cudaDataType type = s->numbers == DEV_E4M3 ? CUDA_R_8F_E4M3 : s->numbers == DEV_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+	const cudaDataType type = s->numbers == DEV_E4M3   ? CUDA_R_8F_E4M3
+				  : s->numbers == DEV_BF16 ? CUDA_R_16BF
+							   : CUDA_R_16F;
 	const bool scaled = s->numbers == DEV_E4M3 && dev_library_fp8(l) == DEV_FP8_SCALED;
 	const cublasOperation_t turned = CUBLAS_OP_T;
 	const uint64_t n_out = (uint64_t)s->n_out, n_in = (uint64_t)s->n_in, n_rows = (uint64_t)s->n_rows;
 	*p = {};
 	return l->call.desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned) == CUBLAS_STATUS_SUCCESS &&
+	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned) ==
+		   CUBLAS_STATUS_SUCCESS &&
 	       (!scaled || describe_scales(l, c, p)) &&
 	       l->call.layout_create(&p->w, type, n_in, n_out, s->n_in) == CUBLAS_STATUS_SUCCESS &&
 	       l->call.layout_create(&p->x, type, n_in, n_rows, s->n_in) == CUBLAS_STATUS_SUCCESS &&
@@ -166,10 +174,7 @@ void dev_library_close(struct dev_library *l)
 	dev_host(l->dev)->free(l);
 }
 
-const char *dev_library_key(const struct dev_library *l)
-{
-	return l->key;
-}
+const char *dev_library_key(const struct dev_library *l) { return l->key; }
 
 int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out)
 {
@@ -181,14 +186,14 @@ int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct 
 	int n = 0, used = 0;
 	bool good = describe(l, s, NULL, &p) && l->call.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
 		    l->call.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most) ==
-			    CUBLAS_STATUS_SUCCESS;
+			CUBLAS_STATUS_SUCCESS;
 	const cublasLtMatmulPreferenceAttributes_t each[] = {
-		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+	    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+	    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
 	for (int i = 0; i < 4 && good; i++)
 		good = l->call.preference_set(preference, each[i], &aligned, sizeof aligned) == CUBLAS_STATUS_SUCCESS;
 	if (good && l->call.heuristic(l->handle, p.desc, p.w, p.x, p.y, p.y, preference, DEV_MOST_WAYS, found, &n) ==
-			    CUBLAS_STATUS_SUCCESS)
+			CUBLAS_STATUS_SUCCESS)
 		for (int i = 0; i < n; i++)
 			if (found[i].state == CUBLAS_STATUS_SUCCESS)
 				memcpy(&out[used++], &found[i].algo, sizeof *out);
@@ -219,8 +224,8 @@ int dev_library_run(const struct dev_product_call *c)
 	struct product p;
 	memcpy(&algo, &c->algo, sizeof algo);
 	bool good = describe(l, &c->shape, c, &p) &&
-		    l->call.matmul(l->handle, p.desc, &one, c->w, p.w, c->x, p.x, &zero, c->y, p.y, c->y, p.y, &algo, l->workspace,
-				   WORKSPACE, dev_stream(l->dev)) == CUBLAS_STATUS_SUCCESS;
+		    l->call.matmul(l->handle, p.desc, &one, c->w, p.w, c->x, p.x, &zero, c->y, p.y, c->y, p.y, &algo,
+				   l->workspace, WORKSPACE, dev_stream(l->dev)) == CUBLAS_STATUS_SUCCESS;
 	drop(l, &p);
 	return good ? 0 : SL_EIO;
 }

@@ -67,10 +67,7 @@ static int copy(struct dev *d, uint32_t kind, void *to, const void *from, size_t
 	return kn_command_end(d, c, &here.c);
 }
 
-int dev_copy(struct dev *d, void *to, const void *from, size_t bytes)
-{
-	return copy(d, KN_COPY, to, from, bytes);
-}
+int dev_copy(struct dev *d, void *to, const void *from, size_t bytes) { return copy(d, KN_COPY, to, from, bytes); }
 
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes)
 {

@@ -56,7 +56,8 @@ struct kn_graph {
 struct kn_graphs {
 	struct kn_graph all[KN_MAX_GRAPHS];
 	int n;
-	uint64_t seen[KN_SEEN / KN_SEEN_WAYS][KN_SEEN_WAYS]; /* digests of lists that were run once, by their low bits */
+	uint64_t seen[KN_SEEN / KN_SEEN_WAYS]
+		     [KN_SEEN_WAYS]; /* digests of lists that were run once, by their low bits */
 	uint64_t clock;
 	uint64_t hits, misses, captures, refused;
 };

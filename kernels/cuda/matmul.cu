@@ -4,7 +4,8 @@
  *
  * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a
  * conversion is good as long as nothing was put on the stream since but products of it. A norm and a gate, which have
- * the numbers at hand, make it along with them where all weights of that width take the same: bit for bit as `convert` does.
+ * the numbers at hand, make it along with them where all weights of that width take the same: bit for bit as `convert`
+ * does.
  *
  * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane
  * four weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
@@ -90,15 +91,16 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 	if (rc != 0)
 		return rc;
 	*out = {to.units, to.sums, to.inverse, n_rows, to.n_slabs};
-	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->numbers == (int)bf16 && c->serial == dev_serial(b->dev))
+	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->numbers == (int)bf16 &&
+	    c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
 	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
 	unsigned blocks = (unsigned)to.n_all;
-	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs, to.units, to.sums,
-			      to.inverse)
-		  : KN_LAUNCH(b->dev, convert<false>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs, to.units, to.sums,
-			      to.inverse);
+	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs,
+			      to.units, to.sums, to.inverse)
+		  : KN_LAUNCH(b->dev, convert<false>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs,
+			      to.units, to.sums, to.inverse);
 	if (rc == 0)
 		*c = {x, n_rows, n_in, bf16, 0};
 	return rc;
@@ -136,8 +138,7 @@ void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const str
 
 /* ---- F32 ---- */
 
-template <int ROWS>
-__global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
+template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
 {
 	int lane = (int)threadIdx.x % KN_WARP, first = (int)blockIdx.y * ROWS;
 	int out = (int)blockIdx.x * F32_OUTS + (int)threadIdx.x / KN_WARP;
@@ -170,7 +171,8 @@ __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_r
 static int f32_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
 	const float *at = (const float *)w->data;
-	unsigned blocks = ((unsigned)w->n_out + F32_OUTS - 1) / F32_OUTS, tiles = ((unsigned)n_rows + KN_TILE - 1) / KN_TILE;
+	unsigned blocks = ((unsigned)w->n_out + F32_OUTS - 1) / F32_OUTS,
+		 tiles = ((unsigned)n_rows + KN_TILE - 1) / KN_TILE;
 	if (n_rows == 1)
 		return KN_LAUNCH(b->dev, f32<1>, blocks, THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
 	if (n_rows <= 4)
@@ -236,20 +238,20 @@ __global__ void embed_f32(const float *w, int n_in, const int32_t *token, float 
 template <int TYPE> static int rows_of(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
 	const float *w_scale = TYPE == KN_CUDA_FP8 ? kn_cuda_fp8_scales(w) : NULL;
-	return KN_LAUNCH(b->dev, embed<TYPE>, (unsigned)b->step->n_rows, THREADS, 0, (const uint8_t *)w->data, w_scale, w->n_in,
-			 (int)kn_cuda_chunks(w->n_in), b->token, y);
+	return KN_LAUNCH(b->dev, embed<TYPE>, (unsigned)b->step->n_rows, THREADS, 0, (const uint8_t *)w->data, w_scale,
+			 w->n_in, (int)kn_cuda_chunks(w->n_in), b->token, y);
 }
 
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
 	switch (w->type) {
-#define ROWS_OF(t) case t: return rows_of<t>(b, w, y);
+#define ROWS_OF(t) \
+	case t: return rows_of<t>(b, w, y);
 		KN_PACKED_TYPES(ROWS_OF)
 #undef ROWS_OF
 	case KN_F32:
-		return KN_LAUNCH(b->dev, embed_f32, (unsigned)b->step->n_rows, THREADS, 0, (const float *)w->data, w->n_in,
-				 b->token, y);
-	default:
-		return SL_EUNSUPPORTED;
+		return KN_LAUNCH(b->dev, embed_f32, (unsigned)b->step->n_rows, THREADS, 0, (const float *)w->data,
+				 w->n_in, b->token, y);
+	default: return SL_EUNSUPPORTED;
 	}
 }

@@ -20,8 +20,8 @@
 enum { KN_PARTS = 8, KN_ROWS = 8 }; /* rows of a matrix unit's tile */
 
 /* Tiles of eight rows, the last one's missing rows zero. The slabs of a tile are units of 512 bytes, in each of which
- * the 16 of lane l are row l / 4's numbers with the k that packed.h names; sums[tile][slab][half][8 rows] of what the units
- * hold; inverse[row]: what to multiply a sum with. */
+ * the 16 of lane l are row l / 4's numbers with the k that packed.h names; sums[tile][slab][half][8 rows] of what the
+ * units hold; inverse[row]: what to multiply a sum with. */
 struct kn_rows {
 	const uint8_t *units;
 	const float *sums, *inverse;

@@ -31,8 +31,7 @@
 
 enum { THREADS = KN_PARTS * KN_WARP };
 
-template <int TYPE, int NT>
-__global__ void __launch_bounds__(THREADS, 2) matvec(struct kn_product p)
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec(struct kn_product p)
 {
 	typedef kn_form<TYPE> form;
 	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP, tile = (int)blockIdx.x;
@@ -93,10 +92,10 @@ template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
 {
 	switch (type) {
-#define PRODUCT(t) case t: return p->x.n_rows <= KN_ROWS ? launch<t, 1>(b, p) : launch<t, 2>(b, p);
+#define PRODUCT(t) \
+	case t: return p->x.n_rows <= KN_ROWS ? launch<t, 1>(b, p) : launch<t, 2>(b, p);
 		KN_PACKED_TYPES(PRODUCT)
 #undef PRODUCT
-	default:
-		return SL_EUNSUPPORTED;
+	default: return SL_EUNSUPPORTED;
 	}
 }

@@ -2,24 +2,25 @@
  *
  * The device's memory as the engine plans with it, and pages that lie on the host meanwhile.
  *
- * Copies of pages from and to the host's pinned memory have a stream of their own. A copy comes after all steps issued before it, so
- * a page that is brought out has what they wrote, and nobody overwrites what they read. A step that comes later waits for the
- * copies only if its sequences have a page that is being copied, in whatever direction: steps of others go on beside them. Which pages those are
- * is kept by a few bits of their numbers, so one that looks like them may wait for nothing. A place on the host
- * may be another page's at once, for copies are in order.
+ * Copies of pages from and to the host's pinned memory have a stream of their own. A copy comes after all steps issued
+ * before it, so a page that is brought out has what they wrote, and nobody overwrites what they read. A step that comes
+ * later waits for the copies only if its sequences have a page that is being copied, in whatever direction: steps of
+ * others go on beside them. Which pages those are is kept by a few bits of their numbers, so one that looks like them
+ * may wait for nothing. A place on the host may be another page's at once, for copies are in order.
  *
- * Copies on write (kn_cuda_page_copy) stay on the stream of the steps: the step that is issued next writes to the copy, so it would
- * have to wait at once, and a page is copied within the device in about a microsecond.
+ * Copies on write (kn_cuda_page_copy) stay on the stream of the steps: the step that is issued next writes to the copy,
+ * so it would have to wait at once, and a page is copied within the device in about a microsecond.
  */
 #include "kernels/cuda/backend.h"
 
 #include "kernels/cuda/matmul.h"
 
 enum {
-	GRAPH_BYTES = 1 << 20,	   /* of one, some thousand nodes */
-	PART_BYTES = 128 << 20,	   /* parts of products and of attention: both are bounded by what a device can do at once */
-	ROW_BYTES = 4,		   /* of a converted activation, with the sums beside it; half of it is growth */
-	STEP_INTS = 16,		   /* of a row, with growth */
+	GRAPH_BYTES = 1 << 20, /* of one, some thousand nodes */
+	PART_BYTES =
+	    128 << 20,  /* parts of products and of attention: both are bounded by what a device can do at once */
+	ROW_BYTES = 4,  /* of a converted activation, with the sums beside it; half of it is growth */
+	STEP_INTS = 16, /* of a row, with growth */
 	STEP_SEQ_PAGES = 64 << 10, /* entries of page tables in one step */
 };
 
@@ -30,7 +31,8 @@ static uint64_t later(const struct kn_backend *b)
 	bytes += rows * (uint64_t)b->widest_in * ROW_BYTES;
 	bytes += (rows * STEP_INTS + STEP_SEQ_PAGES) * sizeof(int32_t);
 	if (b->library != NULL)
-		bytes += (rows + (uint64_t)b->longest_out) * ((uint64_t)b->widest_in * sizeof(uint16_t) + sizeof(float)) * 3 / 2;
+		bytes += (rows + (uint64_t)b->longest_out) *
+			 ((uint64_t)b->widest_in * sizeof(uint16_t) + sizeof(float)) * 3 / 2;
 	return bytes + (uint64_t)KN_MAX_GRAPHS * GRAPH_BYTES;
 }
 
@@ -43,10 +45,7 @@ bool kn_cuda_memory(struct kn_backend *b, struct kn_memory *out)
 	return true;
 }
 
-int kn_cuda_settle(struct kn_backend *b)
-{
-	return dev_sync(b->dev);
-}
+int kn_cuda_settle(struct kn_backend *b) { return dev_sync(b->dev); }
 
 int kn_cuda_host_alloc(struct kn_backend *b, size_t bytes, void **out)
 {
@@ -60,15 +59,9 @@ void kn_cuda_host_free(struct kn_backend *b, void *p)
 	dev_host_free(b->dev, p);
 }
 
-static uint64_t bit_of(int page)
-{
-	return (uint64_t)1 << (unsigned)page % 64;
-}
+static uint64_t bit_of(int page) { return (uint64_t)1 << (unsigned)page % 64; }
 
-static uint64_t *late_of(struct kn_backend *b, int page)
-{
-	return &b->late[(unsigned)page / 64 % (KN_LATE / 64)];
-}
+static uint64_t *late_of(struct kn_backend *b, int page) { return &b->late[(unsigned)page / 64 % (KN_LATE / 64)]; }
 
 /* Halves of a page: keys, then values. */
 static int copy_aside(struct kn_backend *b, const struct kn_kv *kv, int page, uint8_t *host, bool in)

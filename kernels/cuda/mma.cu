@@ -30,7 +30,7 @@ enum {
 	BLOCK_N = WARPS_ROWS * NT,
 	STAGE_SLABS = KN_SLABS / 2,
 	STAGE = BLOCK_N * STAGE_SLABS * KN_PIECE, /* bytes */
-	FEW_BLOCKS = 264, /* two for each multiprocessor of the largest devices */
+	FEW_BLOCKS = 264,                         /* two for each multiprocessor of the largest devices */
 };
 
 /* Half a chunk of the block's rows on its way to shared memory; tiles that are not there become zeros. */
@@ -49,7 +49,8 @@ __device__ static inline void fetch(const struct kn_product &p, uint8_t *stage, 
 /* The warp's sums over half a chunk, from shared memory. */
 template <int TYPE>
 __device__ static inline void half_chunk(const struct kn_product &p, const uint8_t *stage, const uint8_t *record,
-					 const struct kn_heads *heads, int chunk, int from, int first_n, int warp_n, float (*sum)[4])
+					 const struct kn_heads *heads, int chunk, int from, int first_n, int warp_n,
+					 float (*sum)[4])
 {
 	typedef kn_form<TYPE> form;
 	constexpr int group = form::group < STAGE_SLABS ? form::group : STAGE_SLABS;
@@ -69,9 +70,11 @@ __device__ static inline void half_chunk(const struct kn_product &p, const uint8
 				const uint8_t *unit = stage + ((warp_n + n) * STAGE_SLABS + g + s) * KN_PIECE;
 				x[n] = *reinterpret_cast<const struct kn_u4 *>(unit + lane * 16);
 				if (form::has_min && first_n + warp_n + n < n_tiles)
-					kn_load_sums(p.x, first_n + warp_n + n, chunk * KN_SLABS + from + g + s, lane % 4, xsum[n]);
+					kn_load_sums(p.x, first_n + warp_n + n, chunk * KN_SLABS + from + g + s,
+						     lane % 4, xsum[n]);
 			}
-			kn_slab_product<TYPE, NT>(piece, heads, (from + g + s) % form::group, from + g + s, x, xsum, unscaled, sum);
+			kn_slab_product<TYPE, NT>(piece, heads, (from + g + s) % form::group, from + g + s, x, xsum,
+						  unscaled, sum);
 		}
 	}
 }
@@ -125,8 +128,8 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_
 #pragma unroll
 			for (int m = 0; m < MT; m++)
 				if (busy && tile + m < n_tiles)
-					half_chunk<TYPE>(p, stages + h * STAGE, record[m], heads[m], chunk, h * STAGE_SLABS, first_n,
-							 warp_n, sum[m]);
+					half_chunk<TYPE>(p, stages + h * STAGE, record[m], heads[m], chunk,
+							 h * STAGE_SLABS, first_n, warp_n, sum[m]);
 			kn_barrier();
 		}
 	}
@@ -175,10 +178,10 @@ template <int TYPE> static int launch(struct kn_backend *b, const struct kn_prod
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p)
 {
 	switch (type) {
-#define PRODUCT(t) case t: return launch<t>(b, p);
+#define PRODUCT(t) \
+	case t: return launch<t>(b, p);
 		KN_PACKED_TYPES(PRODUCT)
 #undef PRODUCT
-	default:
-		return SL_EUNSUPPORTED;
+	default: return SL_EUNSUPPORTED;
 	}
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of noise on the device, as a file of a type has them (kernels/blocks.h), for weights that no file has: pack.cu makes records
- * of them as of any other rows.
+ * Rows of noise on the device, as a file of a type has them (kernels/blocks.h), for weights that no file has: pack.cu
+ * makes records of them as of any other rows.
  *
- * Floats are those of engine/source/random_model.c, bit for bit: each row has a generator of its own, a value is the sum of four
- * uniform ones of 16 bits. Of a block all bits of its codes are drawn, its small scales are the same everywhere and its d
- * makes the spread what is asked for. Codes that are not even about zero have their mean taken off by the block's minimum or,
- * where it has none, a random sign of its scale: else all outputs would share a part of the sum of the activations.
+ * Floats are those of engine/source/random_model.c, bit for bit: each row has a generator of its own, a value is the
+ * sum of four uniform ones of 16 bits. Of a block all bits of its codes are drawn, its small scales are the same
+ * everywhere and its d makes the spread what is asked for. Codes that are not even about zero have their mean taken off
+ * by the block's minimum or, where it has none, a random sign of its scale: else all outputs would share a part of the
+ * sum of the activations.
  *
  * VERSIONS
- *  1  a thread a block, a byte at a time. Counted for 16 GB of an 8B model in BF16: a store of 4 bytes and a hash of about 15
+ *  1  a thread a block, a byte at a time. Counted for 16 GB of an 8B model in BF16: a store of 4 bytes and a hash of
+ * about 15
  *     integer operations a weight, some 0.1 s; the packing after it reads them once more. Not measured on a device.
  */
 #include "kernels/cuda/backend.h"
@@ -21,12 +23,13 @@ static constexpr uint64_t COUNTER = 0xD1342543DE82EF95u;
 /* What is the same in all blocks. */
 struct noise {
 	uint64_t seed;
-	float unit;	/* of floats: what a sum of four is multiplied with; of blocks: d */
-	float min;	/* m over d, of types that have one */
+	float unit;     /* of floats: what a sum of four is multiplied with; of blocks: d */
+	float min;      /* m over d, of types that have one */
 	uint32_t e, up; /* MXFP4: the exponent, and in how many of 2^16 blocks it is one more */
 };
 
-/* SplitMix64's finalizer after an increment (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014). */
+/* SplitMix64's finalizer after an increment (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+ * 2014). */
 __device__ static inline uint64_t mix(uint64_t z)
 {
 	z += 0x9E3779B97F4A7C15u;
@@ -60,22 +63,26 @@ __device__ static inline void put_half(uint8_t *to, uint32_t h)
 /* Where d stands, where m, and the small scales: `n_sc` bytes of sc, then n_more of more. */
 template <int TYPE> struct block_form {
 	static constexpr int d = TYPE == KN_Q2_K ? 80 : TYPE == KN_Q3_K ? 108 : TYPE == KN_Q6_K ? 208 : 0;
-	static constexpr int m = TYPE == KN_Q2_K ? 82
+	static constexpr int m = TYPE == KN_Q2_K                                                            ? 82
 				 : TYPE == KN_Q4_1 || TYPE == KN_Q5_1 || TYPE == KN_Q4_K || TYPE == KN_Q5_K ? 2
 													    : -1;
-	static constexpr int sc_at = TYPE == KN_Q2_K			      ? 0
-				     : TYPE == KN_Q3_K			      ? 96
-				     : TYPE == KN_Q4_K || TYPE == KN_Q5_K     ? 4
-				     : TYPE == KN_IQ4_XS		      ? 2
-									      : 0;
-	static constexpr int n_sc = TYPE == KN_Q2_K			    ? 16
-				    : TYPE == KN_Q3_K			    ? 8
-				    : TYPE == KN_Q4_K || TYPE == KN_Q5_K    ? 8
-				    : TYPE == KN_IQ4_XS			    ? 2
-									    : 0;
-	static constexpr int n_more = TYPE == KN_Q3_K || TYPE == KN_Q4_K || TYPE == KN_Q5_K || TYPE == KN_IQ4_XS ? 4 : 0;
+	static constexpr int sc_at = TYPE == KN_Q2_K                      ? 0
+				     : TYPE == KN_Q3_K                    ? 96
+				     : TYPE == KN_Q4_K || TYPE == KN_Q5_K ? 4
+				     : TYPE == KN_IQ4_XS                  ? 2
+									  : 0;
+	static constexpr int n_sc = TYPE == KN_Q2_K                      ? 16
+				    : TYPE == KN_Q3_K                    ? 8
+				    : TYPE == KN_Q4_K || TYPE == KN_Q5_K ? 8
+				    : TYPE == KN_IQ4_XS                  ? 2
+									 : 0;
+	static constexpr int n_more =
+	    TYPE == KN_Q3_K || TYPE == KN_Q4_K || TYPE == KN_Q5_K || TYPE == KN_IQ4_XS ? 4 : 0;
 	/* Scales of 4 (Q2_K, Q4_K, Q5_K, with a minimum of 4), and of 33 - 32 (Q3_K, IQ4_XS). */
-	static constexpr uint32_t sc = TYPE == KN_Q2_K ? 0x44u : TYPE == KN_Q3_K ? 0x11u : TYPE == KN_IQ4_XS ? 0xAAu : 4u;
+	static constexpr uint32_t sc = TYPE == KN_Q2_K     ? 0x44u
+				       : TYPE == KN_Q3_K   ? 0x11u
+				       : TYPE == KN_IQ4_XS ? 0xAAu
+							   : 4u;
 	static constexpr uint32_t more = TYPE == KN_Q3_K ? 0xAAu : TYPE == KN_IQ4_XS ? 0x11u : 0x44u;
 };
 
@@ -122,9 +129,9 @@ static double of_codes(int type, float *min)
 	*min = 0;
 	switch (type) {
 	case KN_Q4_0:
-	case KN_INT4: return 4.63681; /* √21.5: of -8…7 */
-	case KN_Q5_0: return 9.24662; /* √85.5 */
-	case KN_Q8_0: return 73.9020; /* √5461.5 */
+	case KN_INT4: return 4.63681;               /* √21.5: of -8…7 */
+	case KN_Q5_0: return 9.24662;               /* √85.5 */
+	case KN_Q8_0: return 73.9020;               /* √5461.5 */
 	case KN_Q4_1: *min = -7.5f; return 4.60977; /* √21.25: of 0…15 about their mean */
 	case KN_Q5_1: *min = -15.5f; return 9.23309;
 	case KN_Q2_K: *min = 1.5f; return 4 * 1.11803;
@@ -134,19 +141,21 @@ static double of_codes(int type, float *min)
 	case KN_Q6_K: return 4 * 18.4797;
 	case KN_IQ4_NL:
 	case KN_IQ4_XS: return 67.4389; /* of kn_nl_values */
-	default: return 5.85235; /* MXFP4: of kn_fp4_values */
+	default: return 5.85235;        /* MXFP4: of kn_fp4_values */
 	}
 }
 
 template <int TYPE>
-static int launch_blocks(struct kn_backend *b, const struct noise &n, int64_t row_bytes, int first, int n_rows, int n_in, uint8_t *to)
+static int launch_blocks(struct kn_backend *b, const struct noise &n, int64_t row_bytes, int first, int n_rows,
+			 int n_in, uint8_t *to)
 {
 	int n_blocks = n_in / b->host->type_block(TYPE), bytes = (int)(row_bytes / n_blocks);
-	return KN_LAUNCH(b->dev, block_rows<TYPE>, (unsigned)n_rows, THREADS, 0, n, first, n_blocks, bytes, to, row_bytes);
+	return KN_LAUNCH(b->dev, block_rows<TYPE>, (unsigned)n_rows, THREADS, 0, n, first, n_blocks, bytes, to,
+			 row_bytes);
 }
 
-int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int type, int64_t row_bytes, int first, int n_rows,
-		       int n_in, void *to)
+int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int type, int64_t row_bytes, int first,
+		       int n_rows, int n_in, void *to)
 {
 	struct noise n = {noise->seed, noise->spread * 1.7320508f / 65536.0f, 0, 0, 0};
 	unsigned rows = (unsigned)n_rows;
@@ -166,10 +175,12 @@ int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int t
 		n.e = (uint32_t)(e < 0 ? 0 : e > 253 ? 253 : e);
 	}
 	switch (type) {
+// clang-format off
 #define BLOCKS(t) case t: return launch_blocks<t>(b, n, row_bytes, first, n_rows, n_in, at);
 		BLOCKS(KN_Q4_0) BLOCKS(KN_Q4_1) BLOCKS(KN_Q5_0) BLOCKS(KN_Q5_1) BLOCKS(KN_Q8_0) BLOCKS(KN_IQ4_NL) BLOCKS(KN_MXFP4)
 		BLOCKS(KN_Q2_K) BLOCKS(KN_Q3_K) BLOCKS(KN_Q4_K) BLOCKS(KN_Q5_K) BLOCKS(KN_Q6_K) BLOCKS(KN_IQ4_XS) BLOCKS(KN_INT4)
 #undef BLOCKS
 	default: return SL_EUNSUPPORTED;
 	}
+	// clang-format on
 }

@@ -20,39 +20,33 @@
 
 enum { THREADS = 128, STAGE_BYTES = 16 << 20 };
 
-__device__ static inline uint32_t u16_at(const uint8_t *at)
-{
-	return at[0] | (uint32_t)at[1] << 8;
-}
+__device__ static inline uint32_t u16_at(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8; }
 
 /* Where the block of a row begins that weight k is in. */
 template <int TYPE> __device__ static inline const uint8_t *block_of(const uint8_t *row, int k)
 {
 	constexpr int block = TYPE == KN_Q4_0 || TYPE == KN_Q4_1 || TYPE == KN_Q5_0 || TYPE == KN_Q5_1 ||
-					      TYPE == KN_Q8_0 || TYPE == KN_IQ4_NL || TYPE == KN_MXFP4
-				      ? 32
-				      : TYPE == KN_INT4 ? 128
-							: 256;
+				      TYPE == KN_Q8_0 || TYPE == KN_IQ4_NL || TYPE == KN_MXFP4
+				  ? 32
+			      : TYPE == KN_INT4 ? 128
+						: 256;
 	constexpr int bytes = TYPE == KN_Q4_0 || TYPE == KN_IQ4_NL ? 18
-			      : TYPE == KN_Q4_1			   ? 20
-			      : TYPE == KN_Q5_0			   ? 22
-			      : TYPE == KN_Q5_1			   ? 24
-			      : TYPE == KN_Q8_0			   ? 34
-			      : TYPE == KN_MXFP4		   ? 17
-			      : TYPE == KN_INT4			   ? 66
-			      : TYPE == KN_Q2_K			   ? 84
-			      : TYPE == KN_Q3_K			   ? 110
-			      : TYPE == KN_Q4_K			   ? 144
-			      : TYPE == KN_Q5_K			   ? 176
-			      : TYPE == KN_Q6_K			   ? 210
+			      : TYPE == KN_Q4_1                    ? 20
+			      : TYPE == KN_Q5_0                    ? 22
+			      : TYPE == KN_Q5_1                    ? 24
+			      : TYPE == KN_Q8_0                    ? 34
+			      : TYPE == KN_MXFP4                   ? 17
+			      : TYPE == KN_INT4                    ? 66
+			      : TYPE == KN_Q2_K                    ? 84
+			      : TYPE == KN_Q3_K                    ? 110
+			      : TYPE == KN_Q4_K                    ? 144
+			      : TYPE == KN_Q5_K                    ? 176
+			      : TYPE == KN_Q6_K                    ? 210
 								   : 136;
 	return row + (int64_t)(k / block) * bytes;
 }
 
-__device__ static inline uint32_t nibble(const uint8_t *qs, int i)
-{
-	return i < 16 ? qs[i] & 15u : qs[i - 16] >> 4;
-}
+__device__ static inline uint32_t nibble(const uint8_t *qs, int i) { return i < 16 ? qs[i] & 15u : qs[i - 16] >> 4; }
 
 /* What is stored of weight k, as kernels/blocks.h has it. */
 template <int TYPE> __device__ static inline uint32_t code_of(const uint8_t *row, int k)
@@ -62,34 +56,22 @@ template <int TYPE> __device__ static inline uint32_t code_of(const uint8_t *row
 	const uint8_t *at = block_of<TYPE>(row, k);
 	const int i = k % 32, in = k % 256;
 	switch (TYPE) {
-	case KN_Q8_0:
-		return at[2 + i] ^ 128u;
+	case KN_Q8_0: return at[2 + i] ^ 128u;
 	case KN_Q4_0:
-	case KN_IQ4_NL:
-		return nibble(at + 2, i);
-	case KN_INT4:
-		return nibble(at + 2 + k % 128 / 32 * 16, i);
-	case KN_Q4_1:
-		return nibble(at + 4, i);
-	case KN_MXFP4:
-		return nibble(at + 1, i);
-	case KN_Q5_0:
-		return nibble(at + 6, i) | (at[2 + i / 8] >> i % 8 & 1u) << 4;
-	case KN_Q5_1:
-		return nibble(at + 8, i) | (at[4 + i / 8] >> i % 8 & 1u) << 4;
-	case KN_Q2_K:
-		return at[16 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u;
-	case KN_Q3_K:
-		return (at[32 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u) | (at[i] >> in / 32 & 1u) << 2;
-	case KN_Q4_K:
-		return at[16 + in / 64 * 32 + i] >> in / 32 % 2 * 4 & 15u;
-	case KN_Q5_K:
-		return (at[48 + in / 64 * 32 + i] >> in / 32 % 2 * 4 & 15u) | (at[16 + i] >> in / 32 & 1u) << 4;
+	case KN_IQ4_NL: return nibble(at + 2, i);
+	case KN_INT4: return nibble(at + 2 + k % 128 / 32 * 16, i);
+	case KN_Q4_1: return nibble(at + 4, i);
+	case KN_MXFP4: return nibble(at + 1, i);
+	case KN_Q5_0: return nibble(at + 6, i) | (at[2 + i / 8] >> i % 8 & 1u) << 4;
+	case KN_Q5_1: return nibble(at + 8, i) | (at[4 + i / 8] >> i % 8 & 1u) << 4;
+	case KN_Q2_K: return at[16 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u;
+	case KN_Q3_K: return (at[32 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u) | (at[i] >> in / 32 & 1u) << 2;
+	case KN_Q4_K: return at[16 + in / 64 * 32 + i] >> in / 32 % 2 * 4 & 15u;
+	case KN_Q5_K: return (at[48 + in / 64 * 32 + i] >> in / 32 % 2 * 4 & 15u) | (at[16 + i] >> in / 32 & 1u) << 4;
 	case KN_Q6_K:
 		return (at[in / 128 * 64 + in % 64] >> in / 64 % 2 * 4 & 15u) |
 		       (at[128 + in / 128 * 32 + i] >> in / 32 % 4 * 2 & 3u) << 4;
-	default: /* IQ4_XS */
-		return nibble(at + 8 + in / 32 * 16, i);
+	default: /* IQ4_XS */ return nibble(at + 8 + in / 32 * 16, i);
 	}
 }
 
@@ -151,8 +133,8 @@ __device__ static inline void get_codes(uint32_t *code, const uint8_t *rows, int
 
 /* Plane P of a record: its bits are those from `low` on. */
 template <int TYPE, int P>
-__device__ static inline void put_plane(uint8_t *plane, int low, const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in,
-					const struct floats &f, int tile, int chunk)
+__device__ static inline void put_plane(uint8_t *plane, int low, const uint8_t *rows, int64_t row_bytes, int n_rows,
+					int n_in, const struct floats &f, int tile, int chunk)
 {
 	for (int i = (int)threadIdx.x; i < KN_SLABS * 2 * KN_WARP; i += THREADS) {
 		int lane = i % KN_WARP, half = i / KN_WARP % 2, slab = i / KN_WARP / 2, b = (slab * 2 + half) * P;
@@ -206,7 +188,8 @@ __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const u
 		else if (TYPE == KN_Q2_K)
 			first[j] = sc[j];
 		else if (TYPE == KN_Q3_K)
-			first[j] = (uint8_t)((j < 8 ? sc[j] & 15 : sc[j - 8] >> 4) | (sc[8 + j % 4] >> 2 * (j / 4) & 3) << 4);
+			first[j] =
+			    (uint8_t)((j < 8 ? sc[j] & 15 : sc[j - 8] >> 4) | (sc[8 + j % 4] >> 2 * (j / 4) & 3) << 4);
 		else if (TYPE == KN_IQ4_XS)
 			first[j] = (uint8_t)((sc[j / 2] >> 4 * (j % 2) & 15) | ((u16_at(at + 2) >> 2 * j & 3) << 4));
 		else if (j < 4 || (j >= 8 && j < 12)) /* Q4_K, Q5_K: scales, then minimums */
@@ -226,11 +209,12 @@ __global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_i
 	uint8_t *record = to + ((int64_t)tile * gridDim.x + chunk) * form::record;
 	put_plane<TYPE, form::main>(record, 0, rows, row_bytes, n_rows, n_in, f, tile, chunk);
 	if (form::more > 0)
-		put_plane<TYPE, form::more ? form::more : 1>(record + form::main * KN_PIECE, form::main, rows, row_bytes, n_rows,
-							     n_in, f, tile, chunk);
+		put_plane<TYPE, form::more ? form::more : 1>(record + form::main * KN_PIECE, form::main, rows,
+							     row_bytes, n_rows, n_in, f, tile, chunk);
 	if (form::scaled != KN_PLAIN && threadIdx.x < KN_OUTS && out < n_rows)
 		put_heads<TYPE>(record + form::heads_at + (int)threadIdx.x * form::first,
-				record + form::second_at + (int)threadIdx.x * form::second, rows + out * row_bytes, n_in, chunk);
+				record + form::second_at + (int)threadIdx.x * form::second, rows + out * row_bytes,
+				n_in, chunk);
 }
 
 /* scale[out] = max |w| / 448 of what is finite; a warp an output. */
@@ -255,11 +239,11 @@ __global__ void fp8_scales(const uint8_t *rows, int64_t row_bytes, int type, int
 int64_t kn_cuda_record_bytes(int type)
 {
 	switch (type) {
-#define BYTES(t) case t: return kn_form<t>::record;
+#define BYTES(t) \
+	case t: return kn_form<t>::record;
 		KN_PACKED_TYPES(BYTES)
 #undef BYTES
-	default:
-		return 0;
+	default: return 0;
 	}
 }
 
@@ -287,11 +271,11 @@ static int pack_piece(struct kn_backend *b, const struct kn_weight *w, int from,
 		f.scale = scale;
 	}
 	switch (w->type) {
-#define PACK(t) case t: return pack_rows<t>(b, rows, row_bytes, n, w->n_in, f, to);
+#define PACK(t) \
+	case t: return pack_rows<t>(b, rows, row_bytes, n, w->n_in, f, to);
 		KN_PACKED_TYPES(PACK)
 #undef PACK
-	default:
-		return SL_EUNSUPPORTED;
+	default: return SL_EUNSUPPORTED;
 	}
 }
 
@@ -308,22 +292,24 @@ struct source {
 };
 
 /* Rows first…first + n - 1 of matrix `which` to the device, as they are in a file of that type. */
-static int bring(struct kn_backend *b, const struct source *s, int which, int type, int64_t row_bytes, int first, int n, int n_in,
-		 void *to)
+static int bring(struct kn_backend *b, const struct source *s, int which, int type, int64_t row_bytes, int first, int n,
+		 int n_in, void *to)
 {
 	if (s->host == NULL)
 		return kn_cuda_noise_rows(b, &s->noise[which], type, row_bytes, first, n, n_in, to);
-	return dev_copy_in(b->dev, to, (const uint8_t *)s->host[which] + first * row_bytes, (size_t)row_bytes * (size_t)n);
+	return dev_copy_in(b->dev, to, (const uint8_t *)s->host[which] + first * row_bytes,
+			   (size_t)row_bytes * (size_t)n);
 }
 
 /* The n_rows rows of matrix `which` to w->data, which is zero, from its row `begin` on. */
-static int fill(struct kn_backend *b, const struct kn_weight *w, const struct source *s, int which, int from, int64_t row_bytes,
-		int begin, int n_rows)
+static int fill(struct kn_backend *b, const struct kn_weight *w, const struct source *s, int which, int from,
+		int64_t row_bytes, int begin, int n_rows)
 {
 	if (w->type == KN_F32)
 		return bring(b, s, which, from, row_bytes, 0, n_rows, w->n_in,
 			     (uint8_t *)const_cast<void *>(w->data) + begin * row_bytes);
-	int64_t least = KN_OUTS, fits = STAGE_BYTES / row_bytes / least * least, most = 65535 * least; /* a grid's limit */
+	int64_t least = KN_OUTS, fits = STAGE_BYTES / row_bytes / least * least,
+		most = 65535 * least; /* a grid's limit */
 	fits = fits < least ? least : fits > most ? most : fits;
 	if (fits > n_rows)
 		fits = n_rows;
@@ -351,9 +337,9 @@ static int size_of(struct kn_backend *b, const struct kn_weight *w, int from, si
 	if (w->type == KN_CUDA_FP8)
 		scales = (size_t)kn_cuda_tiles(w->n_out) * KN_OUTS * sizeof(float);
 	return __builtin_mul_overflow(records, (size_t)kn_cuda_record_bytes(w->type), bytes) ||
-			       __builtin_add_overflow(*bytes, scales, bytes)
-		       ? SL_EINVAL
-		       : 0;
+		       __builtin_add_overflow(*bytes, scales, bytes)
+		   ? SL_EINVAL
+		   : 0;
 }
 
 /* Rows of all of them, or 0 where that is no number of rows. */
@@ -367,8 +353,8 @@ static int rows_of_all(const int *n_outs, int n)
 }
 
 /* Packed, each of them but the last one is whole tiles, so a tile's records are what they are when it is alone. */
-static int load(struct kn_backend *b, const struct source *s, const int *n_outs, int n, int type, int n_in, struct kn_weight *out,
-		struct sl_err *err)
+static int load(struct kn_backend *b, const struct source *s, const int *n_outs, int n, int type, int n_in,
+		struct kn_weight *out, struct sl_err *err)
 {
 	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
 	int n_out = rows_of_all(n_outs, n);
@@ -389,9 +375,8 @@ static int load(struct kn_backend *b, const struct source *s, const int *n_outs,
 		if ((rc = fill(b, &w, s, i, type, (int64_t)row_bytes, begin, n_outs[i])) != 0)
 			dev_free(b->dev, at);
 	if (rc != 0)
-		return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out, n_in,
-				     b->host->type_name(type),
-				     rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
+		return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out,
+				     n_in, b->host->type_name(type), rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
 	b->widest_in = n_in > b->widest_in ? n_in : b->widest_in;
 	b->longest_out = n_out > b->longest_out ? n_out : b->longest_out;
 	*out = w;
@@ -399,8 +384,8 @@ static int load(struct kn_backend *b, const struct source *s, const int *n_outs,
 	return 0;
 }
 
-int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type, int n_in,
-			       struct kn_weight *out, struct sl_err *err)
+int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type,
+			       int n_in, struct kn_weight *out, struct sl_err *err)
 {
 	const struct source s = {host, NULL};
 	return load(b, &s, n_outs, n, type, n_in, out, err);
@@ -412,8 +397,8 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 	return kn_cuda_weight_load_joined(b, &host, &n_out, 1, type, n_in, out, err);
 }
 
-int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type, int n_in,
-			  struct kn_weight *out, struct sl_err *err)
+int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type,
+			  int n_in, struct kn_weight *out, struct sl_err *err)
 {
 	const struct source s = {NULL, noise};
 	for (int i = 0; i < n; i++)

@@ -45,51 +45,55 @@ enum { KN_OUTS = 16, KN_SLAB = 32, KN_SLABS = 8, KN_CHUNK = KN_SLAB * KN_SLABS, 
 /* Of this backend alone: e4m3 with a scale for each output. */
 enum { KN_CUDA_FP8 = 1 << 16 };
 
+// clang-format off
 #define KN_PACKED_TYPES(X)                                                                                  \
 	X(KN_F16) X(KN_BF16) X(KN_CUDA_FP8) X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) \
 	X(KN_MXFP4) X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS) X(KN_INT4)
+// clang-format on
 
 /* What scales the quants of a slab. */
 enum kn_scaled { KN_PLAIN, KN_D, KN_D_128, KN_D_M, KN_E, KN_SC, KN_SC_MN, KN_SC16, KN_SC16_MN };
 
 template <int TYPE> struct kn_form {
 	static constexpr bool none = TYPE == KN_F16 || TYPE == KN_BF16 || TYPE == KN_CUDA_FP8;
-	static constexpr int main = TYPE == KN_F16 || TYPE == KN_BF16	     ? 16
+	static constexpr int main = TYPE == KN_F16 || TYPE == KN_BF16        ? 16
 				    : TYPE == KN_CUDA_FP8 || TYPE == KN_Q8_0 ? 8
 				    : TYPE == KN_Q2_K || TYPE == KN_Q3_K     ? 2
 									     : 4;
-	static constexpr int more = TYPE == KN_Q6_K ? 2
+	static constexpr int more = TYPE == KN_Q6_K                                                            ? 2
 				    : TYPE == KN_Q5_0 || TYPE == KN_Q5_1 || TYPE == KN_Q5_K || TYPE == KN_Q3_K ? 1
 													       : 0;
-	static constexpr int scaled = none						   ? KN_PLAIN
-				      : TYPE == KN_Q4_1 || TYPE == KN_Q5_1		   ? KN_D_M
-				      : TYPE == KN_INT4					   ? KN_D_128
-				      : TYPE == KN_MXFP4				   ? KN_E
-				      : TYPE == KN_IQ4_XS				   ? KN_SC
-				      : TYPE == KN_Q4_K || TYPE == KN_Q5_K		   ? KN_SC_MN
-				      : TYPE == KN_Q3_K || TYPE == KN_Q6_K		   ? KN_SC16
-				      : TYPE == KN_Q2_K					   ? KN_SC16_MN
-											   : KN_D;
+	static constexpr int scaled = none                                 ? KN_PLAIN
+				      : TYPE == KN_Q4_1 || TYPE == KN_Q5_1 ? KN_D_M
+				      : TYPE == KN_INT4                    ? KN_D_128
+				      : TYPE == KN_MXFP4                   ? KN_E
+				      : TYPE == KN_IQ4_XS                  ? KN_SC
+				      : TYPE == KN_Q4_K || TYPE == KN_Q5_K ? KN_SC_MN
+				      : TYPE == KN_Q3_K || TYPE == KN_Q6_K ? KN_SC16
+				      : TYPE == KN_Q2_K                    ? KN_SC16_MN
+									   : KN_D;
 	static constexpr bool by16 = scaled == KN_SC16 || scaled == KN_SC16_MN;
 	static constexpr bool has_min = scaled == KN_D_M || scaled == KN_SC_MN || scaled == KN_SC16_MN;
 	/* Slabs of one scale, whose products a matrix unit adds up before they are scaled. */
 	static constexpr int every = scaled == KN_D_128 ? 4 : 1;
 	/* Bytes of an output's heads in a record. */
-	static constexpr int first = scaled == KN_PLAIN || scaled == KN_D_128 ? 0 : scaled == KN_E || scaled == KN_SC ? 8 : 16;
-	static constexpr int second = scaled == KN_D_M					  ? 16
+	static constexpr int first = scaled == KN_PLAIN || scaled == KN_D_128 ? 0
+				     : scaled == KN_E || scaled == KN_SC      ? 8
+									      : 16;
+	static constexpr int second = scaled == KN_D_M                                                   ? 16
 				      : scaled == KN_SC_MN || scaled == KN_SC16_MN || scaled == KN_D_128 ? 4
-				      : scaled == KN_SC || scaled == KN_SC16		  ? 2
-											  : 0;
+				      : scaled == KN_SC || scaled == KN_SC16                             ? 2
+													 : 0;
 	static constexpr int pieces = main + more;
 	static constexpr int heads_at = pieces * KN_PIECE, second_at = heads_at + KN_OUTS * first;
 	static constexpr int record = second_at + KN_OUTS * second;
 	/* Taken off a code, and off a scale's byte. */
-	static constexpr int off = TYPE == KN_Q8_0   ? 128
+	static constexpr int off = TYPE == KN_Q8_0                      ? 128
 				   : TYPE == KN_Q4_0 || TYPE == KN_INT4 ? 8
-				   : TYPE == KN_Q5_0 ? 16
-				   : TYPE == KN_Q6_K ? 32
-				   : TYPE == KN_Q3_K ? 4
-						     : 0;
+				   : TYPE == KN_Q5_0                    ? 16
+				   : TYPE == KN_Q6_K                    ? 32
+				   : TYPE == KN_Q3_K                    ? 4
+									: 0;
 	static constexpr int scale_off = TYPE == KN_Q6_K ? 128 : TYPE == KN_Q3_K || TYPE == KN_IQ4_XS ? 32 : 0;
 	/* Slabs whose pieces a lane holds at a time. */
 	static constexpr int group = main == 16 ? 2 : main == 8 ? 4 : KN_SLABS;
@@ -230,12 +234,8 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 		min[0] = -kn_half_float(h.second, slab);
 		scale[0] = kn_half_float(h.first, slab);
 		break;
-	case KN_D:
-		scale[0] = kn_half_float(h.first, slab);
-		break;
-	case KN_D_128:
-		scale[0] = slab < KN_SLABS / 2 ? h.d : h.m;
-		break;
+	case KN_D: scale[0] = kn_half_float(h.first, slab); break;
+	case KN_D_128: scale[0] = slab < KN_SLABS / 2 ? h.d : h.m; break;
 	case KN_E: {
 		uint32_t e = kn_word(h.first, slab / 4) >> slab % 4 * 8 & 255; /* 2^(e - 128), a subnormal for e < 2 */
 		scale[0] = kn_bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
@@ -245,9 +245,7 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 		min[0] = h.m * kn_byte_float(h.first, KN_SLABS + slab, 0);
 		scale[0] = h.d * kn_byte_float(h.first, slab, 0);
 		break;
-	case KN_SC:
-		scale[0] = h.d * kn_byte_float(h.first, slab, form::scale_off);
-		break;
+	case KN_SC: scale[0] = h.d * kn_byte_float(h.first, slab, form::scale_off); break;
 	case KN_SC16:
 		for (int i = 0; i < 2; i++)
 			scale[i] = h.d * kn_byte_float(h.first, 2 * slab + i, form::scale_off);
@@ -259,9 +257,7 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 			min[i] = h.m * (kn_bits_float(0x4B000000u | (both >> 4 & 15)) - 8388608.0f);
 		}
 		break;
-	default:
-		scale[0] = 1;
-		break;
+	default: scale[0] = 1; break;
 	}
 }
 
@@ -280,8 +276,8 @@ __device__ static inline void kn_load_pieces(const uint8_t *record, int slab, in
 
 /* sum[4] += what a matrix unit made of half j of a slab, or of all of it, scaled; part begins anew. */
 template <int TYPE>
-__device__ static inline void kn_add_scaled(float *part, const float (*scale)[2], const float (*min)[2], const float (*xsum)[2],
-					    int j, float *sum)
+__device__ static inline void kn_add_scaled(float *part, const float (*scale)[2], const float (*min)[2],
+					    const float (*xsum)[2], int j, float *sum)
 {
 	typedef kn_form<TYPE> form;
 	const int which = form::by16 ? j : 0;
@@ -298,11 +294,12 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 
 /* sum[n][4] += the slab's weights of 16 outputs times the activations of n tiles of eight rows, as the lane holds
  * both. x[n]: what kn_mma takes of the slab; xsum[n][h][2]: sums of activations over the slab's halves, of rows 2t and
- * 2t + 1, where the type has minimums. part[n][4]: what is not scaled yet, zero before the first slab of a chunk or of its
- * second half, and after the last. */
+ * 2t + 1, where the type has minimums. part[n][4]: what is not scaled yet, zero before the first slab of a chunk or of
+ * its second half, and after the last. */
 template <int TYPE, int NT>
-__device__ static inline void kn_slab_product(const struct kn_u4 *piece, const struct kn_heads *heads, int in_group, int slab,
-					      const struct kn_u4 *x, const float (*xsum)[2][2], float (*part)[4], float (*sum)[4])
+__device__ static inline void kn_slab_product(const struct kn_u4 *piece, const struct kn_heads *heads, int in_group,
+					      int slab, const struct kn_u4 *x, const float (*xsum)[2][2],
+					      float (*part)[4], float (*sum)[4])
 {
 	typedef kn_form<TYPE> form;
 	uint32_t q[2][4];

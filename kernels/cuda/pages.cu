@@ -77,10 +77,7 @@ __device__ static inline float scale_of(int type, const float *x, int n, int lan
 }
 
 /* x, or the largest number of a type with its sign; no number stays none. */
-__device__ static inline float within(float x, float most)
-{
-	return x > most ? most : x < -most ? -most : x;
-}
+__device__ static inline float within(float x, float most) { return x > most ? most : x < -most ? -most : x; }
 
 /* What is no number has the same bits on every backend. */
 __device__ static inline uint16_t f16_of(float x)
@@ -97,7 +94,8 @@ __device__ static inline uint8_t q8_of(float x)
 }
 
 /* A warp puts one token's elements into its block: element d at index at + d · apart. */
-__device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart, int lane)
+__device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart,
+				  int lane)
 {
 	float scale = 1;
 	if (kn_has_scales(type)) {
@@ -118,9 +116,9 @@ __device__ static inline void put(int type, uint8_t *block, int scale_at, const 
 }
 
 /* Block (row, y) has key heads y · heads_each and up. q_row, k_row: floats from a row to the next. */
-__global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type, const int32_t *row_pos, const int32_t *row_seq,
-			      float *q, int n_heads, int q_row, float *k, const float *v, int k_row, uint8_t *k_pool,
-			      uint8_t *v_pool, int heads_each)
+__global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type, const int32_t *row_pos,
+			      const int32_t *row_seq, float *q, int n_heads, int q_row, float *k, const float *v,
+			      int k_row, uint8_t *k_pool, uint8_t *v_pool, int heads_each)
 {
 	float *turns = (float *)kn_shared(); /* [n_rot / 2][cosine, sine] */
 	int t = (int)threadIdx.x, row = (int)blockIdx.x, hd = pages.head_dim, pos = row_pos[row];
@@ -180,8 +178,8 @@ static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const doub
 	return 0;
 }
 
-static int launch(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, int q_row, float *k, const float *v,
-		  int k_row, const struct kn_kv *kv, int layer)
+static int launch(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, int q_row, float *k,
+		  const float *v, int k_row, const struct kn_kv *kv, int layer)
 {
 	struct turn turn = {};
 	turn.n_rot = rope->n_rot;
@@ -194,8 +192,8 @@ static int launch(struct kn_backend *b, const struct kn_rope *rope, float *q, in
 	int n_rows = b->step->n_rows, heads_each = n_rows < MANY_ROWS ? 1 : kv->n_kv_heads;
 	dim3 grid((unsigned)n_rows, (unsigned)((kv->n_kv_heads + heads_each - 1) / heads_each));
 	return KN_LAUNCH(b->dev, rope_kv_write, grid, THREADS, (size_t)rope->n_rot * sizeof(float), turn,
-			 kn_pages_of(b, kv, layer), kv->type, b->pos, b->seq, q, n_heads, q_row, k, v, k_row, (uint8_t *)kv->k,
-			 (uint8_t *)kv->v, heads_each);
+			 kn_pages_of(b, kv, layer), kv->type, b->pos, b->seq, q, n_heads, q_row, k, v, k_row,
+			 (uint8_t *)kv->k, (uint8_t *)kv->v, heads_each);
 }
 
 int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
@@ -204,8 +202,8 @@ int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, floa
 	return launch(b, rope, q, n_heads, n_heads * kv->head_dim, k, v, kv->n_kv_heads * kv->head_dim, kv, layer);
 }
 
-int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads, const struct kn_kv *kv,
-			   int layer)
+int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads,
+			   const struct kn_kv *kv, int layer)
 {
 	int q_width = n_heads * kv->head_dim, kv_width = kv->n_kv_heads * kv->head_dim, row = q_width + 2 * kv_width;
 	return launch(b, rope, qkv, n_heads, row, qkv + q_width, qkv + q_width + kv_width, row, kv, layer);

@@ -31,10 +31,7 @@ enum {
 	KEPT = 8,      /* times 4 numbers of each thread stay in registers */
 };
 
-static bool aligned(const void *p)
-{
-	return (uintptr_t)p % 16 == 0;
-}
+static bool aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 /* Numbers i…i+3 of n, zero past the end; wide: 16 bytes are aligned and all there. */
 __device__ static inline struct kn_f4 load4(const float *x, int64_t i, int64_t n, bool wide)
@@ -68,7 +65,7 @@ __device__ static inline void store4(float *x, int64_t i, int64_t n, bool wide, 
 /* ---- the norm ---- */
 
 struct norm {
-	float *x;	/* written only with a sum */
+	float *x;         /* written only with a sum */
 	const float *add; /* NULL: no sum */
 	const float *gain;
 	float *y;
@@ -98,7 +95,8 @@ __device__ static inline float squares(const struct kn_f4 &v, float sum)
 }
 
 /* What is put there is returned. */
-__device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v, float scale)
+__device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v,
+						 float scale)
 {
 	struct kn_f4 g = load4(c.gain, i, c.width, c.wide), y;
 	y.x = v.x * scale * g.x;
@@ -117,11 +115,11 @@ __device__ static inline float largest_of(const struct kn_f4 &v, float most)
 }
 
 /* Row number `row`, made before by the same threads, as products take it: of each thread the first numbers are in
- * `kept`, zeros past the end, what follows is read from y, NULL for a row that is not there. most: the thread's largest.
- * Shared memory: a float for each warp of the block, which nobody needs any more. */
+ * `kept`, zeros past the end, what follows is read from y, NULL for a row that is not there. most: the thread's
+ * largest. Shared memory: a float for each warp of the block, which nobody needs any more. */
 template <bool WARP>
-__device__ static inline void convert_row(const struct kn_into &to, int row, int t, const struct kn_f4 *kept, int n_kept, const float *y,
-					  int width, bool wide, float most, float *largest)
+__device__ static inline void convert_row(const struct kn_into &to, int row, int t, const struct kn_f4 *kept,
+					  int n_kept, const float *y, int width, bool wide, float most, float *largest)
 {
 	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
 	const struct kn_f4 zero = {0, 0, 0, 0};
@@ -151,7 +149,8 @@ __device__ static inline void convert_row(const struct kn_into &to, int row, int
 
 /* A row by n threads, of which this is number t. What does not stay in registers is made again: it is written
  * only by whoever reads it. WARP: by a warp. INTO: as products take it, too. */
-template <bool WARP, bool INTO = false> __device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
+template <bool WARP, bool INTO = false>
+__device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
 {
 	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
 	struct kn_f4 kept[KEPT] = {};
@@ -208,7 +207,8 @@ __global__ void norm_wide_into(struct norm c)
 
 __global__ void norm_narrow_into(struct norm c)
 {
-	int t = (int)threadIdx.x, row = (int)blockIdx.x * WARPS + t / KN_WARP; /* each whole warp has one, and there are all */
+	int t = (int)threadIdx.x,
+	    row = (int)blockIdx.x * WARPS + t / KN_WARP; /* each whole warp has one, and there are all */
 	if (row < c.n_rows)
 		norm_row<true, true>(c, (int64_t)row * c.width, t % KN_WARP, NULL);
 	else
@@ -250,11 +250,12 @@ int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_hea
 	c.n_rows = n_rows * all;
 	c.width = head_dim;
 	c.wide = head_dim % 4 == 0 && aligned(qkv) && aligned(q_gain) && aligned(k_gain);
-	return KN_LAUNCH(b->dev, norm_heads, (unsigned)((c.n_rows + WARPS - 1) / WARPS), THREADS, 0, c, k_gain, n_heads, all,
-			 (all + n_kv_heads) * head_dim);
+	return KN_LAUNCH(b->dev, norm_heads, (unsigned)((c.n_rows + WARPS - 1) / WARPS), THREADS, 0, c, k_gain, n_heads,
+			 all, (all + n_kv_heads) * head_dim);
 }
 
-static int launch_norm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width, float *y)
+static int launch_norm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+		       int width, float *y)
 {
 	struct norm c = {}; /* a command's unused bytes are zero */
 	c.x = x;
@@ -270,8 +271,9 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 		return SL_EIO;
 	if (c.to.units != NULL) {
 		unsigned all = (unsigned)c.to.n_all; /* a multiple of 8 */
-		int rc = width <= NARROW ? KN_LAUNCH(b->dev, norm_narrow_into, all / WARPS, THREADS, 0, c)
-					 : KN_LAUNCH(b->dev, norm_wide_into, all, NORM_THREADS, NORM_WARPS * sizeof(float), c);
+		int rc = width <= NARROW
+			     ? KN_LAUNCH(b->dev, norm_narrow_into, all / WARPS, THREADS, 0, c)
+			     : KN_LAUNCH(b->dev, norm_wide_into, all, NORM_THREADS, NORM_WARPS * sizeof(float), c);
 		kn_cuda_converted(b, y, width, &c.to);
 		return rc;
 	}
@@ -280,14 +282,13 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 	return KN_LAUNCH(b->dev, norm_wide, (unsigned)n_rows, NORM_THREADS, NORM_WARPS * sizeof(float), c);
 }
 
-int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
-		    float *y)
+int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y)
 {
 	return launch_norm(b, const_cast<float *>(x), NULL, gain, eps, n_rows, width, y);
 }
 
-int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows, int width,
-			float *y)
+int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
+			int width, float *y)
 {
 	return launch_norm(b, x, add, gain, eps, n_rows, width, y);
 }
@@ -296,10 +297,7 @@ int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const 
 
 /* x[i] = of(x[i], y[i]); what is made of one number. */
 struct silu_mul {
-	__device__ float of(float g, float up) const
-	{
-		return g / (1.0f + expf(-g)) * up;
-	}
+	__device__ float of(float g, float up) const { return g / (1.0f + expf(-g)) * up; }
 };
 
 /* (1 + tanh(z)) / 2 is 1 / (1 + exp(-2z)), which loses nothing where tanh is close to -1. */
@@ -312,26 +310,17 @@ struct gelu_mul {
 };
 
 struct sum {
-	__device__ float of(float x, float y) const
-	{
-		return x + y;
-	}
+	__device__ float of(float x, float y) const { return x + y; }
 };
 
 struct product {
 	float factor;
-	__device__ float of(float x, float) const
-	{
-		return x * factor;
-	}
+	__device__ float of(float x, float) const { return x * factor; }
 };
 
 struct softcap {
 	float cap;
-	__device__ float of(float x, float) const
-	{
-		return cap * tanhf(x / cap);
-	}
+	__device__ float of(float x, float) const { return cap * tanhf(x / cap); }
 };
 
 struct numbers {
@@ -363,10 +352,7 @@ template <class OP> __global__ void each(OP op, struct numbers c)
 	store4(c.x, i, c.n, c.wide, v);
 }
 
-static unsigned blocks_of(int64_t n)
-{
-	return (unsigned)((n + 4 * THREADS - 1) / (4 * THREADS));
-}
+static unsigned blocks_of(int64_t n) { return (unsigned)((n + 4 * THREADS - 1) / (4 * THREADS)); }
 
 /* period: y is one row of so many numbers; 0: as many as x. */
 template <class OP>
@@ -398,7 +384,8 @@ template <class OP> __global__ void halves(OP op, const float *x, int width, flo
 	int64_t row = blockIdx.x;
 	if (i >= width)
 		return;
-	struct kn_f4 v = load4(x + row * 2 * width, i, width, wide), up = load4(x + (row * 2 + 1) * width, i, width, wide);
+	struct kn_f4 v = load4(x + row * 2 * width, i, width, wide),
+		     up = load4(x + (row * 2 + 1) * width, i, width, wide);
 	v.x = op.of(v.x, up.x);
 	v.y = op.of(v.y, up.y);
 	v.z = op.of(v.z, up.z);
@@ -407,13 +394,15 @@ template <class OP> __global__ void halves(OP op, const float *x, int width, flo
 }
 
 /* The same, and as products take it: a block a row. */
-template <class OP> __global__ void halves_into(OP op, const float *x, int width, float *y, bool wide, struct kn_into to)
+template <class OP>
+__global__ void halves_into(OP op, const float *x, int width, float *y, bool wide, struct kn_into to)
 {
 	int64_t row = blockIdx.x;
 	float most = 0;
 	bool there = row < to.n_rows;
 	for (int i = 4 * (int)threadIdx.x; there && i < width; i += 4 * NORM_THREADS) {
-		struct kn_f4 v = load4(x + row * 2 * width, i, width, wide), up = load4(x + (row * 2 + 1) * width, i, width, wide);
+		struct kn_f4 v = load4(x + row * 2 * width, i, width, wide),
+			     up = load4(x + (row * 2 + 1) * width, i, width, wide);
 		v.x = op.of(v.x, up.x);
 		v.y = op.of(v.y, up.y);
 		v.z = op.of(v.z, up.z);
@@ -425,11 +414,12 @@ template <class OP> __global__ void halves_into(OP op, const float *x, int width
 			   (float *)kn_shared());
 }
 
-template <class OP> static int launch_halves_into(struct kn_backend *b, OP op, const float *x, int width, float *y, bool wide,
-						  const struct kn_into &to)
+template <class OP>
+static int launch_halves_into(struct kn_backend *b, OP op, const float *x, int width, float *y, bool wide,
+			      const struct kn_into &to)
 {
-	int rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float), op, x, width, y,
-			   wide, to);
+	int rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float), op, x,
+			   width, y, wide, to);
 	kn_cuda_converted(b, y, width, &to);
 	return rc;
 }
@@ -442,7 +432,8 @@ int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width
 	dim3 grid((unsigned)n_rows, blocks_of(width));
 	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
 	if (to.units != NULL)
-		return gelu ? launch_halves_into(b, gelu_mul{}, x, width, y, wide, to) : launch_halves_into(b, silu_mul{}, x, width, y, wide, to);
+		return gelu ? launch_halves_into(b, gelu_mul{}, x, width, y, wide, to)
+			    : launch_halves_into(b, silu_mul{}, x, width, y, wide, to);
 	if (gelu)
 		return KN_LAUNCH(b->dev, halves<gelu_mul>, grid, THREADS, 0, gelu_mul{}, x, width, y, wide);
 	return KN_LAUNCH(b->dev, halves<silu_mul>, grid, THREADS, 0, silu_mul{}, x, width, y, wide);

@@ -45,16 +45,16 @@ typedef unsigned long long u64;
 /* One row's draw, as the device gets it. */
 struct sample_job {
 	double u;
-	float inv_t, top_p, min_p; /* inv_t 0: greedy */
-	int32_t row, top_k;	   /* row -1: none */
+	float inv_t, top_p, min_p;                 /* inv_t 0: greedy */
+	int32_t row, top_k;                        /* row -1: none */
 	int32_t first, n_bias, n_penalties, n_out; /* of the adjustments, one kind behind the other */
 	int32_t want_logprob, n_top;
 	int32_t said; /* 0, or 1 + a row */
 };
 
 struct sample_shared {
-	u64 mass[BINS];	     /* of bins or chunks, or of candidates; then added up from the first on */
-	u64 list[CAP];	     /* ranks */
+	u64 mass[BINS]; /* of bins or chunks, or of candidates; then added up from the first on */
+	u64 list[CAP];  /* ranks */
 	uint32_t count[BINS];
 	u64 lane_mass[KN_WARP];
 	uint32_t lane_count[KN_WARP];
@@ -73,13 +73,10 @@ __device__ static inline u64 rank_of(float v, int32_t id)
 {
 	uint32_t b = kn_float_bits(v + 0.0f); /* -0 and 0 are equal */
 	b = b >> 31 ? ~b : b | 0x80000000u;
-	return (u64)b << 32 | (uint32_t)~(uint32_t)id;
+	return (u64)b << 32 | (uint32_t) ~(uint32_t)id;
 }
 
-__device__ static inline int32_t rank_id(u64 r)
-{
-	return (int32_t)~(uint32_t)r;
-}
+__device__ static inline int32_t rank_id(u64 r) { return (int32_t) ~(uint32_t)r; }
 
 __device__ static inline float rank_value(u64 r)
 {
@@ -92,8 +89,8 @@ struct sample_scale {
 	float max, inv_t;
 };
 
-/* exp((l - max) · inv_t), 0 below e^-86: the operations of engine/sample/logits.c, one by one, so that a weight has the bits
- * that it has there. */
+/* exp((l - max) · inv_t), 0 below e^-86: the operations of engine/sample/logits.c, one by one, so that a weight has the
+ * bits that it has there. */
 __device__ static inline float weight_of(const struct sample_scale &c, float l)
 {
 	float x = (l - c.max) * c.inv_t;
@@ -111,20 +108,14 @@ __device__ static inline float weight_of(const struct sample_scale &c, float l)
 	return x > -86.0f ? kn_bits_float(kn_float_bits(p) + (kn_float_bits(t) << 23)) : 0;
 }
 
-__device__ static inline u64 mass_of(const struct sample_scale &c, float l)
-{
-	return (u64)(weight_of(c, l) * UNIT);
-}
+__device__ static inline u64 mass_of(const struct sample_scale &c, float l) { return (u64)(weight_of(c, l) * UNIT); }
 
 __device__ static inline int bin_of(const struct sample_scale &c, float l)
 {
 	return (int)fminf((c.max - l) * c.inv_t * ((float)BINS / SPAN), (float)(BINS - 1));
 }
 
-__device__ static inline bool is_some(float l)
-{
-	return l > -INFINITY; /* neither a NaN */
-}
+__device__ static inline bool is_some(float l) { return l > -INFINITY; /* neither a NaN */ }
 
 /* ---- what all threads of the block do together ---- */
 
@@ -258,8 +249,8 @@ __device__ static void histogram(struct sample_shared *s, const float *l, int n,
 }
 
 /* Elements in bins up to `bin` and of at least this rank into the list, sorted; there is room. */
-__device__ static void collect(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, int bin, u64 least,
-			       int t)
+__device__ static void collect(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, int bin,
+			       u64 least, int t)
 {
 	kn_barrier();
 	if (t == 0)
@@ -277,8 +268,8 @@ __device__ static void collect(struct sample_shared *s, const float *l, int n, c
 
 /* After histogram: the lowest rank of the best `count` elements, or of the fewest best with that mass where count is
  * 0; *all: their mass. The histogram is lost. */
-__device__ static u64 select(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, uint32_t count,
-			     u64 mass, u64 *all, int t)
+__device__ static u64 select(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
+			     uint32_t count, u64 mass, u64 *all, int t)
 {
 	uint32_t bin = reach(s, count, mass, t), size = s->count[bin] - (bin > 0 ? s->count[bin - 1] : 0);
 	u64 above = bin > 0 ? s->mass[bin - 1] : 0, prefix = 0;
@@ -295,7 +286,8 @@ __device__ static u64 select(struct sample_shared *s, const float *l, int n, con
 			u64 r = rank_of(v, i);
 			if (shift + bits < 64 && r >> (shift + bits) != prefix)
 				continue;
-			int digit = BINS - 1 - (int)(r >> shift & (BINS - 1) & ((1u << bits) - 1)); /* high ranks first */
+			int digit =
+			    BINS - 1 - (int)(r >> shift & (BINS - 1) & ((1u << bits) - 1)); /* high ranks first */
 			kn_add_shared(&s->count[digit], 1u);
 			kn_add_shared(&s->mass[digit], mass_of(c, v));
 		}
@@ -329,7 +321,8 @@ __device__ static u64 select(struct sample_shared *s, const float *l, int n, con
 }
 
 /* The list, of all that counts, to the k best; k is at most CAP and what there is. */
-__device__ static void list_best(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, uint32_t k, int t)
+__device__ static void list_best(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
+				 uint32_t k, int t)
 {
 	uint32_t bin = reach(s, k, 0, t), size = s->count[bin];
 	u64 least = 0, all;
@@ -355,7 +348,8 @@ __device__ static inline u64 point_of(u64 mass, double u)
 }
 
 /* From the list, sorted, with its masses added up: filters, then the one at u in the order of ids. */
-__device__ static void draw_listed(struct sample_shared *s, const struct sample_scale &c, const struct sample_job &job, int t)
+__device__ static void draw_listed(struct sample_shared *s, const struct sample_scale &c, const struct sample_job &job,
+				   int t)
 {
 	uint32_t n = s->n;
 	if (job.top_k > 0 && n > (uint32_t)job.top_k)
@@ -434,7 +428,8 @@ __device__ static void draw(struct sample_shared *s, const float *l, int n, cons
 	u64 least = 0, rank, all;
 	if (job.top_k > 0 || job.top_p < 1) {
 		histogram(s, l, n, c, t);
-		uint32_t total = s->count[BINS - 1], k = job.top_k > 0 && (uint32_t)job.top_k < total ? (uint32_t)job.top_k : 0;
+		uint32_t total = s->count[BINS - 1],
+			 k = job.top_k > 0 && (uint32_t)job.top_k < total ? (uint32_t)job.top_k : 0;
 		if (k > 0 && k <= CAP) {
 			list_best(s, l, n, c, k, t);
 			draw_listed(s, c, job, t);
@@ -492,7 +487,8 @@ __device__ static void say_once_more(struct sample_shared *s, struct kn_adjust *
 }
 
 /* Biases, penalties, exclusions, each in its turn; what stood there before is kept beside them, in `more`. */
-__device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjust *a, const struct sample_job &job, int t)
+__device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjust *a, const struct sample_job &job,
+			      int t)
 {
 	int n = job.n_bias;
 	for (int i = t; i < n; i += THREADS) {
@@ -560,8 +556,8 @@ __device__ static void tops(struct sample_shared *s, const float *l, int n, floa
 	kn_barrier();
 }
 
-__global__ void sample(float *logits, int n, const struct sample_job *jobs, struct kn_adjust *adjusts, const int32_t *token,
-		       struct kn_drawn *out)
+__global__ void sample(float *logits, int n, const struct sample_job *jobs, struct kn_adjust *adjusts,
+		       const int32_t *token, struct kn_drawn *out)
 {
 	struct sample_shared *s = (struct sample_shared *)kn_shared();
 	const struct sample_job job = jobs[blockIdx.x];
@@ -636,7 +632,8 @@ static void fill_job(struct sample_job *job, const struct kn_draw *d, int n_voca
 	job->said = d->said;
 }
 
-int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n, struct kn_drawn *out)
+int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
+		   struct kn_drawn *out)
 {
 	int most = kn_cuda_rows(b, n);
 	size_t n_adjust = 0;
@@ -670,7 +667,7 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 		first += each;
 	}
 	int rc = KN_LAUNCH(b->dev, sample, (unsigned)most, THREADS, sizeof(struct sample_shared), logits, n_vocab,
-			   (const struct sample_job *)(const void *)device, (struct kn_adjust *)(void *)(device + head), b->token,
-			   (struct kn_drawn *)b->drawn.at);
+			   (const struct sample_job *)(const void *)device, (struct kn_adjust *)(void *)(device + head),
+			   b->token, (struct kn_drawn *)b->drawn.at);
 	return rc != 0 ? rc : kn_cuda_read_bytes(b, b->drawn.at, (size_t)n * sizeof *out, out);
 }

@@ -256,10 +256,7 @@ static int take(struct kn_backend *b, const int32_t *from)
 			 (const struct kn_drawn *)b->drawn.at);
 }
 
-static int fail_begin(struct kn_backend *b)
-{
-	return dev_fail(b->dev, "a step", "no memory for what it reads");
-}
+static int fail_begin(struct kn_backend *b) { return dev_fail(b->dev, "a step", "no memory for what it reads"); }
 
 int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 {
@@ -360,7 +357,8 @@ static int more_reads(struct kn_backend *b, struct kn_step_set *set)
 	return 0;
 }
 
-/* What is there already, or on its way there, moves: where it is wanted it may come only when the step is waited for. */
+/* What is there already, or on its way there, moves: where it is wanted it may come only when the step is waited for.
+ */
 static int more_results(struct kn_backend *b, struct kn_step_set *set, size_t bytes)
 {
 	struct kn_host_room grown = {};
@@ -419,10 +417,7 @@ int kn_cuda_step_issue(struct kn_backend *b)
 	return rc;
 }
 
-static int oldest(const struct kn_backend *b)
-{
-	return (b->set + KN_STEPS_AHEAD - b->n_issued) % KN_STEPS_AHEAD;
-}
+static int oldest(const struct kn_backend *b) { return (b->set + KN_STEPS_AHEAD - b->n_issued) % KN_STEPS_AHEAD; }
 
 int kn_cuda_step_wait(struct kn_backend *b)
 {
@@ -437,10 +432,7 @@ int kn_cuda_step_wait(struct kn_backend *b)
 	return rc;
 }
 
-bool kn_cuda_step_ready(struct kn_backend *b)
-{
-	return b->n_issued == 0 || dev_reached(b->dev, oldest(b));
-}
+bool kn_cuda_step_ready(struct kn_backend *b) { return b->n_issued == 0 || dev_reached(b->dev, oldest(b)); }
 
 int kn_cuda_step_end(struct kn_backend *b)
 {

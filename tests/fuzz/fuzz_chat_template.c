@@ -77,14 +77,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	int rc = chat_template_compile(source, n, &t, &err);
 	FUZZ_REQUIRE((rc == 0) == (t != NULL));
 	if (rc == 0) {
-		json_t *messages = json_pack(
-		    "[{s:s,s:s},{s:s,s:s,s:[i,f,n,{s:s}]}]", "role", "sys\x01\x02tem", "content",
-		    "\x01\x02 abc \x01\x02", "role", "user", "content", "a\x01\x02\xC3\xA9", "parts", 3,
-		    1.5, "t", "\x01\x02");
+		json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s,s:[i,f,n,{s:s}]}]", "role", "sys\x01\x02tem",
+					     "content", "\x01\x02 abc \x01\x02", "role", "user", "content",
+					     "a\x01\x02\xC3\xA9", "parts", 3, 1.5, "t", "\x01\x02");
 		FUZZ_REQUIRE(messages != NULL);
-		struct chat_vars vars = {.messages = messages, .tools = n % 3 == 0 ? messages : NULL,
-					 .bos_token = "<s>", .add_generation_prompt = n % 2 == 0,
-					 .continue_final_message = n % 8 == 1, .now_s = 1};
+		struct chat_vars vars = {.messages = messages,
+					 .tools = n % 3 == 0 ? messages : NULL,
+					 .bos_token = "<s>",
+					 .add_generation_prompt = n % 2 == 0,
+					 .continue_final_message = n % 8 == 1,
+					 .now_s = 1};
 		struct sl_buf text, trust;
 		buf_init(&text, 16 << 20);
 		buf_init(&trust, 16 << 20);

@@ -18,13 +18,20 @@ enum { MAX_TEXT = 8192 };
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
 	static const char *const seeds[] = {
-	    "\x01<p>What is the <b>capital</b> of&nbsp;<i>France</i>?</p>\n<ul><li>a<li>b</ul><table><tr><td>1<td>2</table>",
-	    "\x01<html><head><style>a{}</style></head><body><pre>x &lt; y</pre><code>a</code><!-- c --><br><br></body></html>",
-	    "\x01# Title\n\nSome *text* with **bold** and `code **x**`\n\n```\n  a   b  \n```\nEnd\n====\n|a|b|\n|-----|----|\n",
-	    "\x01\xe2\x80\x9cquick\xe2\x80\x9d\xc2\xa0" "fox\xe2\x80\x94jumps\xe2\x80\xa6 !!!! ..... $a_b_c$ \\(x*y*z\\)",
+	    "\x01<p>What is the <b>capital</b> "
+	    "of&nbsp;<i>France</i>?</p>\n<ul><li>a<li>b</ul><table><tr><td>1<td>2</table>",
+	    "\x01<html><head><style>a{}</style></head><body><pre>x &lt; y</pre><code>a</code><!-- c "
+	    "--><br><br></body></html>",
+	    "\x01# Title\n\nSome *text* with **bold** and `code **x**`\n\n```\n  a   b  "
+	    "\n```\nEnd\n====\n|a|b|\n|-----|----|\n",
+	    "\x01\xe2\x80\x9cquick\xe2\x80\x9d\xc2\xa0"
+	    "fox\xe2\x80\x94jumps\xe2\x80\xa6 !!!! ..... $a_b_c$ \\(x*y*z\\)",
 	    "\x01{\"a\": [1, \"<b>x</b>\"]} [1, 2] https://x.y/a_b_c*d*! diff --git a b\n@@ -1 +1 @@\n-a  b\n+a\n",
-	    "\x00" "cafe\xcc\x81 \xef\xbb\xbf\xe2\x80\x8bx \xd9\x85\xdb\x8c\xe2\x80\x8c\xd8\xae \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7",
-	    "\x00\x1b[31mred\x1b[0m \r\n\r\n\r\n  a  b\n  c  d\n\ta   b \xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab \xe0\xa4\x95\xe0\xa5\x8d\xe2\x80\x8d\xe0\xa4\xb7",
+	    "\x00"
+	    "cafe\xcc\x81 \xef\xbb\xbf\xe2\x80\x8bx \xd9\x85\xdb\x8c\xe2\x80\x8c\xd8\xae "
+	    "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7",
+	    "\x00\x1b[31mred\x1b[0m \r\n\r\n\r\n  a  b\n  c  d\n\ta   b \xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab "
+	    "\xe0\xa4\x95\xe0\xa5\x8d\xe2\x80\x8d\xe0\xa4\xb7",
 	    "\x01- - -\n***bold*** _a b_ __c d__ ![x](data:image/png;base64,AAAA) ![y](http://z)\n\xe2\x80\xa2 item",
 	};
 	if (i >= sizeof(seeds) / sizeof(seeds[0]))

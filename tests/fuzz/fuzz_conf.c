@@ -31,16 +31,25 @@ struct root {
 static const char *const levels[] = {"low", "high", NULL};
 
 static const struct conf_row item_rows[] = {
-    {.key = "name", .type = CONF_STRING, .offset = offsetof(struct item, name), .min = 1, .max = 20,
+    {.key = "name",
+     .type = CONF_STRING,
+     .offset = offsetof(struct item, name),
+     .min = 1,
+     .max = 20,
      .help = "Its name."},
-    {.key = "weight", .type = CONF_INT, .offset = offsetof(struct item, weight), .fallback = "1",
-     .min = 0, .max = 10, .help = "Its weight."},
+    {.key = "weight",
+     .type = CONF_INT,
+     .offset = offsetof(struct item, weight),
+     .fallback = "1",
+     .min = 0,
+     .max = 10,
+     .help = "Its weight."},
     {0},
 };
 
-#define ROW(field, t, fb, lo, hi)                                                                  \
-	.key = "a." #field, .type = t, .offset = offsetof(struct root, field), .fallback = fb,     \
-	.min = lo, .max = hi, .help = "One."
+#define ROW(field, t, fb, lo, hi)                                                                                    \
+	.key = "a." #field, .type = t, .offset = offsetof(struct root, field), .fallback = fb, .min = lo, .max = hi, \
+	.help = "One."
 static const struct conf_row rows[] = {
     {ROW(text, CONF_STRING, "x", 0, 40)},
     {ROW(flag, CONF_BOOL, "true", 0, 0)},
@@ -51,8 +60,7 @@ static const struct conf_row rows[] = {
     {ROW(level, CONF_ENUM, "low", 0, 0), .choices = levels},
     {ROW(listen, CONF_ADDRESS, "off", 0, 0)},
     {ROW(words, CONF_STRINGS, "", 0, 8)},
-    {ROW(items, CONF_LIST, "", 0, 4), .item_rows = item_rows, .item_size = sizeof(struct item),
-     .item_name = "name"},
+    {ROW(items, CONF_LIST, "", 0, 4), .item_rows = item_rows, .item_size = sizeof(struct item), .item_name = "name"},
     {0},
 };
 

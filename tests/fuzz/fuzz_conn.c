@@ -43,10 +43,9 @@ static long left[64];
 /* Places that outlive their streams; the oldest makes room. */
 static struct http_hold *holds[8];
 
-static const char h1_seed[] =
-    "\x3e"
-    "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-    "GET /a HTTP/1.1\r\nHost: h\r\n\r\nHEAD /c HTTP/1.1\r\nHost: h\r\n\r\n";
+static const char h1_seed[] = "\x3e"
+			      "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+			      "GET /a HTTP/1.1\r\nHost: h\r\n\r\nHEAD /c HTTP/1.1\r\nHost: h\r\n\r\n";
 static const char h2_seed[] = "\xff"
 			      "\0\0\0\4\0\0\0\0\0"                       /* SETTINGS */
 			      "\0\0\3\1\5\0\0\0\1\x82\x86\x84"           /* GET / */
@@ -59,22 +58,21 @@ static const char h2_seed[] = "\xff"
 			      "\0\0\4\x08\0\0\0\0\0\0\0\1\0"; /* WINDOW_UPDATE */
 
 /* A head in pieces, padding, an upload with trailers, held and reset streams, window updates. */
-static const char h2_more_seed[] =
-    "\x0f"
-    "\0\0\6\4\0\0\0\0\0\0\4\0\0\0\x10"                         /* SETTINGS, a small window */
-    "\0\0\2\1\0\0\0\0\1\x83\x86"                               /* HEADERS without an end */
-    "\0\0\4\x09\0\0\0\0\1\x04\x02/b"                           /* CONTINUATION */
-    "\0\0\3\x09\4\0\0\0\1\x01\x01h"                            /* and its end */
-    "\0\0\6\0\x08\0\0\0\1\2xyz\0\0"                            /* DATA with padding */
-    "\0\0\3\0\x08\0\0\0\1\2\0\0"                               /* nothing but padding */
-    "\0\0\5\1\5\0\0\0\1\0\1t\1u"                               /* trailers */
-    "\0\0\x0a\1\5\0\0\0\3\x82\x86\x04\x02/h\x01\x01h"          /* held */
-    "\0\0\4\3\0\0\0\0\3\0\0\0\x08"                             /* and reset */
-    "\0\0\x0a\1\5\0\0\0\5\x82\x86\x04\x02/s\x01\x01h"          /* a long answer */
-    "\0\0\4\x08\0\0\0\0\5\0\0\1\0\0\0\4\x08\0\0\0\0\0\0\0\1\0" /* WINDOW_UPDATE */
-    "\0\0\5\2\0\0\0\0\7\0\0\0\0\x10"                           /* PRIORITY */
-    "\0\0\x08\7\0\0\0\0\0\0\0\0\0\0\0\0\0"                     /* GOAWAY */
-    "\0\0\1\xee\0\0\0\0\0x";                                   /* unknown */
+static const char h2_more_seed[] = "\x0f"
+				   "\0\0\6\4\0\0\0\0\0\0\4\0\0\0\x10"                /* SETTINGS, a small window */
+				   "\0\0\2\1\0\0\0\0\1\x83\x86"                      /* HEADERS without an end */
+				   "\0\0\4\x09\0\0\0\0\1\x04\x02/b"                  /* CONTINUATION */
+				   "\0\0\3\x09\4\0\0\0\1\x01\x01h"                   /* and its end */
+				   "\0\0\6\0\x08\0\0\0\1\2xyz\0\0"                   /* DATA with padding */
+				   "\0\0\3\0\x08\0\0\0\1\2\0\0"                      /* nothing but padding */
+				   "\0\0\5\1\5\0\0\0\1\0\1t\1u"                      /* trailers */
+				   "\0\0\x0a\1\5\0\0\0\3\x82\x86\x04\x02/h\x01\x01h" /* held */
+				   "\0\0\4\3\0\0\0\0\3\0\0\0\x08"                    /* and reset */
+				   "\0\0\x0a\1\5\0\0\0\5\x82\x86\x04\x02/s\x01\x01h" /* a long answer */
+				   "\0\0\4\x08\0\0\0\0\5\0\0\1\0\0\0\4\x08\0\0\0\0\0\0\0\1\0" /* WINDOW_UPDATE */
+				   "\0\0\5\2\0\0\0\0\7\0\0\0\0\x10"                           /* PRIORITY */
+				   "\0\0\x08\7\0\0\0\0\0\0\0\0\0\0\0\0\0"                     /* GOAWAY */
+				   "\0\0\1\xee\0\0\0\0\0x";                                   /* unknown */
 static const char h1_more_seed[] =
     "\x06"
     "POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nAbcde"
@@ -146,9 +144,7 @@ static void on_body(void *ctx, struct http_stream *s, const uint8_t *data, size_
 static void on_body_end(void *ctx, struct http_stream *s)
 {
 	(void)ctx;
-	answer(s, http_request(s)->path[0] == '/' && http_request(s)->path[1] != '\0'
-		      ? http_request(s)->path[2]
-		      : 'x');
+	answer(s, http_request(s)->path[0] == '/' && http_request(s)->path[1] != '\0' ? http_request(s)->path[2] : 'x');
 }
 
 static void on_close(void *ctx, struct http_stream *s, enum http_close_reason why)

@@ -39,7 +39,9 @@ static int fz_submit(void *be, uint64_t id, const struct proto_submit *req)
 	struct eng_event ev = {.kind = ENG_QUEUED, .id = id};
 	hub_post(&hub, &ev);
 	if (req->n_given > 0) {
-		ev = (struct eng_event){.kind = ENG_VERIFIED, .id = id, .u.verified = {.n_agreed = req->n_keep / 2u, .n_used = req->n_keep}};
+		ev = (struct eng_event){.kind = ENG_VERIFIED,
+					.id = id,
+					.u.verified = {.n_agreed = req->n_keep / 2u, .n_used = req->n_keep}};
 		hub_post(&hub, &ev);
 	}
 	if (sum % 3 == 0 || n_held == sizeof held / sizeof *held)
@@ -52,8 +54,7 @@ static int fz_submit(void *be, uint64_t id, const struct proto_submit *req)
 static int fz_count(void *be, uint64_t id, const struct proto_count *req)
 {
 	(void)be;
-	struct eng_event ev = {.kind = ENG_COUNTED, .id = id,
-			       .u.counted = {.n_tokens = (uint32_t)req->prompt.n}};
+	struct eng_event ev = {.kind = ENG_COUNTED, .id = id, .u.counted = {.n_tokens = (uint32_t)req->prompt.n}};
 	hub_post(&hub, &ev);
 	return 0;
 }
@@ -99,27 +100,32 @@ static int fz_n_models(void *be)
 static void fz_model_info(void *be, int index, struct proto_model *out)
 {
 	(void)be;
-	*out = (struct proto_model){.index = (uint16_t)index,
-				    .name = {.at = "m", .n = 1},
-				    .reason = {.at = "", .n = 0}};
+	*out =
+	    (struct proto_model){.index = (uint16_t)index, .name = {.at = "m", .n = 1}, .reason = {.at = "", .n = 0}};
 }
 
 static const struct eng_backend backend = {
-    .submit = fz_submit, .count = fz_count, .credit = fz_credit, .cancel = fz_cancel,
-    .stats = fz_stats, .load = fz_load, .n_models = fz_n_models, .model_info = fz_model_info,
+    .submit = fz_submit,
+    .count = fz_count,
+    .credit = fz_credit,
+    .cancel = fz_cancel,
+    .stats = fz_stats,
+    .load = fz_load,
+    .n_models = fz_n_models,
+    .model_info = fz_model_info,
 };
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
 	struct sl_buf b;
-	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
+	struct proto_submit req = {PROTO_SUBMIT_OFF,
+				   .prompt_kind = PROTO_PROMPT_TEXT,
 				   .top_p = 1,
 				   .max_tokens = 9,
 				   .n_stops = 2,
 				   .stops = {{.at = "ab", .n = 2}, {.at = "c", .n = 1}},
 				   .prompt = {.at = "hello there", .n = i}};
-	struct proto_count count = {.prompt_kind = PROTO_PROMPT_TEXT,
-				    .prompt = {.at = "count", .n = 5}};
+	struct proto_count count = {.prompt_kind = PROTO_PROMPT_TEXT, .prompt = {.at = "count", .n = 5}};
 	struct proto_credit credit = {.n_tokens = 5};
 	if (i >= 12)
 		return 0;

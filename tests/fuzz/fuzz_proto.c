@@ -36,50 +36,76 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 					    {.id = 8, .logprob = -1.5f, .n_bytes = 3}};
 	const struct proto_id_f32 pairs[4] = {{7, -0.5f}, {9, 1}, {8, -1.5f}, {10, -9}};
 	const struct proto_submit submit = {PROTO_SUBMIT_OFF,
-	    .n_stop_ids = 2, .stop_ids = {5, 6}, .n_logit_bias = 2, .logit_bias = pairs,
-	    .prompt_kind = PROTO_PROMPT_TEXT, .n_stops = 2, .stops = {word, word}, .prompt = word,
-	    .temperature = 1, .top_p = 1, .max_tokens = 5, .seed = 1};
+					    .n_stop_ids = 2,
+					    .stop_ids = {5, 6},
+					    .n_logit_bias = 2,
+					    .logit_bias = pairs,
+					    .prompt_kind = PROTO_PROMPT_TEXT,
+					    .n_stops = 2,
+					    .stops = {word, word},
+					    .prompt = word,
+					    .temperature = 1,
+					    .top_p = 1,
+					    .max_tokens = 5,
+					    .seed = 1};
 	buf_init(&frame, 1 << 20);
 	switch (i) {
 	case 0:
-		return seed_of(PROTO_HELLO, proto_put_hello(&frame, &(struct proto_hello){
-				.version = PROTO_VERSION, .epoch = 5, .n_models = 2, .name = word}), out, max);
-	case 1:
-		return seed_of(PROTO_SUBMIT, proto_put_submit(&frame, 1, &submit), out, max);
-	case 2:
-		return seed_of(PROTO_CREDIT, proto_put_credit(&frame, 1, &(struct proto_credit){9}), out,
-			       max);
+		return seed_of(PROTO_HELLO,
+			       proto_put_hello(&frame,
+					       &(struct proto_hello){
+						   .version = PROTO_VERSION, .epoch = 5, .n_models = 2, .name = word}),
+			       out, max);
+	case 1: return seed_of(PROTO_SUBMIT, proto_put_submit(&frame, 1, &submit), out, max);
+	case 2: return seed_of(PROTO_CREDIT, proto_put_credit(&frame, 1, &(struct proto_credit){9}), out, max);
 	case 3:
-		return seed_of(PROTO_COUNT, proto_put_count(&frame, 1, &(struct proto_count){
-				.prompt_kind = PROTO_PROMPT_TEXT, .prompt = word}), out, max);
+		return seed_of(
+		    PROTO_COUNT,
+		    proto_put_count(&frame, 1, &(struct proto_count){.prompt_kind = PROTO_PROMPT_TEXT, .prompt = word}),
+		    out, max);
 	case 4:
-		return seed_of(PROTO_MODEL, proto_put_model(&frame, &(struct proto_model){
-				.state = PROTO_MODEL_FAILED, .name = word, .reason = word}), out, max);
+		return seed_of(
+		    PROTO_MODEL,
+		    proto_put_model(&frame,
+				    &(struct proto_model){.state = PROTO_MODEL_FAILED, .name = word, .reason = word}),
+		    out, max);
 	case 5:
 		return seed_of(PROTO_QUEUED, proto_put_queued(&frame, 1, &(struct proto_queued){1, 0, 2, 3, 4, true}),
 			       out, max);
 	case 6:
-		return seed_of(PROTO_TOKENS, proto_put_tokens(&frame, 1, &(struct proto_tokens){
-				.n = 2, .n_top = 2, .tokens = toks, .tops = pairs, .text = word, .pieces = {.of = word_of}}), out, max);
+		return seed_of(PROTO_TOKENS,
+			       proto_put_tokens(&frame, 1,
+						&(struct proto_tokens){.n = 2,
+								       .n_top = 2,
+								       .tokens = toks,
+								       .tops = pairs,
+								       .text = word,
+								       .pieces = {.of = word_of}}),
+			       out, max);
 	case 7:
-		return seed_of(PROTO_DONE, proto_put_done(&frame, 1, &(struct proto_done){
-				.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_INTERNAL, .message = word}),
+		return seed_of(PROTO_DONE,
+			       proto_put_done(&frame, 1,
+					      &(struct proto_done){.finish = PROTO_FINISH_ERROR,
+								   .error = PROTO_ERR_INTERNAL,
+								   .message = word}),
 			       out, max);
 	case 8:
-		return seed_of(PROTO_COUNTED, proto_put_counted(&frame, 1, &(struct proto_counted){
-				.n_tokens = 3, .message = word}), out, max);
-	case 9:
-		return seed_of(PROTO_STATS, proto_put_stats(&frame, &(struct proto_stats){.running = 1}),
+		return seed_of(PROTO_COUNTED,
+			       proto_put_counted(&frame, 1, &(struct proto_counted){.n_tokens = 3, .message = word}),
 			       out, max);
-	case 10:
-		return seed_of(PROTO_BYE, proto_put_bye(&frame, &(struct proto_bye){word}), out, max);
+	case 9: return seed_of(PROTO_STATS, proto_put_stats(&frame, &(struct proto_stats){.running = 1}), out, max);
+	case 10: return seed_of(PROTO_BYE, proto_put_bye(&frame, &(struct proto_bye){word}), out, max);
 	case 11:
-		return seed_of(PROTO_PROMPT_LOGPROBS, proto_put_prompt_logprobs(&frame, 1,
-				&(struct proto_prompt_logprobs){.first = 3, .n = 2, .n_top = 1,
-				.entries = pairs}), out, max);
+		return seed_of(
+		    PROTO_PROMPT_LOGPROBS,
+		    proto_put_prompt_logprobs(
+			&frame, 1, &(struct proto_prompt_logprobs){.first = 3, .n = 2, .n_top = 1, .entries = pairs}),
+		    out, max);
 	case 12:
-		return seed_of(PROTO_CHOICE, proto_put_choice(&frame, 1, &(struct proto_choice){
-				.finish = PROTO_FINISH_STOP, .n_completion = 4}), out, max);
+		return seed_of(
+		    PROTO_CHOICE,
+		    proto_put_choice(&frame, 1, &(struct proto_choice){.finish = PROTO_FINISH_STOP, .n_completion = 4}),
+		    out, max);
 	case 13: {
 		struct proto_submit going_on = submit;
 		going_on.n_given = going_on.n_keep = 2;
@@ -88,18 +114,17 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	}
 	case 14:
 		return seed_of(PROTO_VERIFIED, proto_put_verified(&frame, 1, &(struct proto_verified){1, 2}), out, max);
-	default:
-		return 0;
+	default: return 0;
 	}
 }
 
 /* Decodes into m and, where that worked, encodes again; *rc is the decoder's result. */
-#define AGAIN(name, kind, ...)                                                                     \
-	{                                                                                          \
-		struct proto_##name m = {0};                                                       \
-		rc = proto_get_##name(p, n, &m, &err);                                             \
-		again = rc == 0 ? proto_put_##name(&frame, ##__VA_ARGS__, &m) : 0;                 \
-		break;                                                                             \
+#define AGAIN(name, kind, ...)                                                     \
+	{                                                                          \
+		struct proto_##name m = {0};                                       \
+		rc = proto_get_##name(p, n, &m, &err);                             \
+		again = rc == 0 ? proto_put_##name(&frame, ##__VA_ARGS__, &m) : 0; \
+		break;                                                             \
 	}
 
 static struct proto_str pieces_left;
@@ -152,18 +177,12 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 	struct proto_prompt_logprobs prompt = {0};
 	buf_init(&frame, 16 << 20);
 	switch (type) {
-	case PROTO_HELLO:
-		AGAIN(hello, HELLO)
-	case PROTO_SUBMIT:
-		AGAIN(submit, SUBMIT, 1)
-	case PROTO_CREDIT:
-		AGAIN(credit, CREDIT, 1)
-	case PROTO_COUNT:
-		AGAIN(count, COUNT, 1)
-	case PROTO_MODEL:
-		AGAIN(model, MODEL)
-	case PROTO_QUEUED:
-		AGAIN(queued, QUEUED, 1)
+	case PROTO_HELLO: AGAIN(hello, HELLO)
+	case PROTO_SUBMIT: AGAIN(submit, SUBMIT, 1)
+	case PROTO_CREDIT: AGAIN(credit, CREDIT, 1)
+	case PROTO_COUNT: AGAIN(count, COUNT, 1)
+	case PROTO_MODEL: AGAIN(model, MODEL)
+	case PROTO_QUEUED: AGAIN(queued, QUEUED, 1)
 	case PROTO_TOKENS:
 		rc = proto_get_tokens(p, n, &tokens, &err);
 		again = rc == 0 ? tokens_again(&tokens) : 0;
@@ -172,22 +191,14 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 		rc = proto_get_prompt_logprobs(p, n, &prompt, &err);
 		again = rc == 0 ? prompt_again(&prompt) : 0;
 		break;
-	case PROTO_CHOICE:
-		AGAIN(choice, CHOICE, 1)
-	case PROTO_DONE:
-		AGAIN(done, DONE, 1)
-	case PROTO_COUNTED:
-		AGAIN(counted, COUNTED, 1)
-	case PROTO_LOAD:
-		AGAIN(load, LOAD)
-	case PROTO_VERIFIED:
-		AGAIN(verified, VERIFIED, 1)
-	case PROTO_STATS:
-		AGAIN(stats, STATS)
-	case PROTO_BYE:
-		AGAIN(bye, BYE)
-	default:
-		break;
+	case PROTO_CHOICE: AGAIN(choice, CHOICE, 1)
+	case PROTO_DONE: AGAIN(done, DONE, 1)
+	case PROTO_COUNTED: AGAIN(counted, COUNTED, 1)
+	case PROTO_LOAD: AGAIN(load, LOAD)
+	case PROTO_VERIFIED: AGAIN(verified, VERIFIED, 1)
+	case PROTO_STATS: AGAIN(stats, STATS)
+	case PROTO_BYE: AGAIN(bye, BYE)
+	default: break;
 	}
 	FUZZ_REQUIRE(rc == 0 || rc == SL_EPROTO);
 	if (rc == 0) {

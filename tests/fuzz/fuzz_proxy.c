@@ -10,7 +10,10 @@
 #include "gateway/transport/proxy_header.h"
 #include "tests/fuzz/fuzz.h"
 
-#define SEED(s) {s, sizeof s - 1}
+#define SEED(s)                 \
+	{                       \
+		s, sizeof s - 1 \
+	}
 static const struct {
 	const char *text;
 	size_t n;

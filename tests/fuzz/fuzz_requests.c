@@ -16,17 +16,20 @@
 
 static const char *const seeds[] = {
     "c{\"model\":\"m\",\"messages\":[" USER "]}",
-    "c{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"\\ud83d\\ude00\"}]}],"
+    "c{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"\\ud83d\\ude00\"}]"
+    "}],"
     "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"stop\":[\"a\",\"b\"],\"seed\":-1,\"top_p\":0.5,"
     "\"temperature\":1e-1,\"max_tokens\":3,\"n\":2,\"logit_bias\":{\"1\":-100},\"tools\":[],\"stop_token_ids\":[1,2]}",
     "c{\"model\":\"m\",\"messages\":[" USER ",{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"i\","
-    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"i\","
+    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":"
+    "\"i\","
     "\"content\":\"7\"}],\"logprobs\":true,\"top_logprobs\":3,\"documents\":[{}],\"metadata\":{\"a\":\"b\"}}",
     "c{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}],\"stop\":null}",
     "p{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"echo\":true,\"best_of\":3,\"n\":2}",
     "p{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"logprobs\":2,\"suffix\":\"\"}",
     "p{\"model\":\"m\",\"prompt\":[1,2147483647]}",
-    "r{\"model\":\"m\",\"input\":\"hi\",\"instructions\":\"be brief\",\"store\":false,\"reasoning\":{\"effort\":\"low\"}}",
+    "r{\"model\":\"m\",\"input\":\"hi\",\"instructions\":\"be "
+    "brief\",\"store\":false,\"reasoning\":{\"effort\":\"low\"}}",
     "r{\"model\":\"m\",\"previous_response_id\":\"resp_1\",\"include\":[\"message.output_text.logprobs\"],\"input\":["
     "{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},"
     "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"b\"}]},"

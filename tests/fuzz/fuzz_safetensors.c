@@ -16,7 +16,8 @@
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
 	static const char *const heads[] = {
-	    "{\"__metadata__\":{\"format\":\"pt\"},\"a.weight\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,8]},"
+	    "{\"__metadata__\":{\"format\":\"pt\"},\"a.weight\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[0,"
+	    "8]},"
 	    "\"b\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[8,16]}}",
 	    "{\"\\u0061\\n\":{\"dtype\":\"F16\",\"shape\":[],\"data_offsets\":[0,2]},\"x\":{\"data_offsets\":[2,16],"
 	    "\"extra\":[{\"y\":[true,null,-1.5e3]}],\"shape\":[14],\"dtype\":\"U8\"}}",

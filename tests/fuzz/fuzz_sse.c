@@ -21,8 +21,10 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	static const char *const seeds[] = {
 	    "\x01hello\xff \"you\"\n\xff\\\b\x01\x7f\xff\xe2\x80\xa8",
 	    "\x1f\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7\xff\xec\x95\x88\xff\xff",
-	    "\x02" "data: x\n\ndata: y\r\rid: 4\r\n: c\n\ndata\ndata:z\n\n",
-	    "\x06\xef\xbb\xbf" "data: 1\n\n\n\nevent: e\ndata: a\ndata: b\n\n",
+	    "\x02"
+	    "data: x\n\ndata: y\r\rid: 4\r\n: c\n\ndata\ndata:z\n\n",
+	    "\x06\xef\xbb\xbf"
+	    "data: 1\n\n\n\nevent: e\ndata: a\ndata: b\n\n",
 	};
 	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
@@ -46,7 +48,8 @@ static void read_in(size_t piece, const void *bytes, size_t n, struct found *f)
 	f->n = 0;
 	sse_read_init(&r, on_event, f);
 	for (size_t from = 0; from < n; from += piece)
-		FUZZ_REQUIRE(sse_read_feed(&r, (const uint8_t *)bytes + from, n - from < piece ? n - from : piece) == 0);
+		FUZZ_REQUIRE(sse_read_feed(&r, (const uint8_t *)bytes + from, n - from < piece ? n - from : piece) ==
+			     0);
 	sse_read_dispose(&r);
 }
 
@@ -87,7 +90,8 @@ static void check_event(const char *json, const struct text *t, bool chat, unsig
 {
 	json_t *o = json_loads(json, JSON_ALLOW_NUL, NULL);
 	json_t *choice = json_array_get(json_object_get(o, "choices"), 0);
-	json_t *text = chat ? json_object_get(json_object_get(choice, "delta"), "content") : json_object_get(choice, "text");
+	json_t *text =
+	    chat ? json_object_get(json_object_get(choice, "delta"), "content") : json_object_get(choice, "text");
 	FUZZ_REQUIRE(o != NULL && json_is_string(text));
 	FUZZ_REQUIRE(json_string_length(text) == t->n && memcmp(json_string_value(text), t->at, t->n) == 0);
 	FUZZ_REQUIRE(json_integer_value(json_object_get(choice, "index")) == (json_int_t)index);
@@ -104,7 +108,8 @@ static void round_trip(uint8_t choices, const uint8_t *data, size_t n)
 	struct sl_buf out;
 	struct found f;
 	buf_init(&out, 1 << 20);
-	FUZZ_REQUIRE(sse_init(&s, chat ? &sse_chat_shape : &sse_completion_shape, "id", "a \"model\"\n", 1, usage, pad, &last) == 0);
+	FUZZ_REQUIRE(sse_init(&s, chat ? &sse_chat_shape : &sse_completion_shape, "id", "a \"model\"\n", 1, usage, pad,
+			      &last) == 0);
 	for (size_t i = 0; i < n_texts; i++) {
 		size_t before = out.len;
 		FUZZ_REQUIRE(sse_content(&s, &out, (unsigned)i, texts[i].at, texts[i].n, NULL) == 0);

@@ -14,11 +14,20 @@
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
 	static const char *const seeds[] = {
-	    "\x02\x02" "ab\x01" "b\x01" "xxabab",
-	    "\x01\x03" "aab\x07" "aaaabaab",
-	    "\x02\x02\xC3\xA9\x03\xEF\xBF\xBD\x03" "a\xC3\xC3\xA9\xE2\x82",
-	    "\x01\x07\n\nUser:\x05" "Hi.\n\nUse it\n\nUser: x",
-	    "\x01\x04" "abab\x02" "abacababab",
+	    "\x02\x02"
+	    "ab\x01"
+	    "b\x01"
+	    "xxabab",
+	    "\x01\x03"
+	    "aab\x07"
+	    "aaaabaab",
+	    "\x02\x02\xC3\xA9\x03\xEF\xBF\xBD\x03"
+	    "a\xC3\xC3\xA9\xE2\x82",
+	    "\x01\x07\n\nUser:\x05"
+	    "Hi.\n\nUse it\n\nUser: x",
+	    "\x01\x04"
+	    "abab\x02"
+	    "abacababab",
 	};
 	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }
@@ -31,8 +40,7 @@ static bool run(const struct proto_str *stops, int n_stops, const char *text, si
 	int rc = text_stream_init(&s, stops, n_stops);
 	FUZZ_REQUIRE(rc == 0);
 	for (size_t from = 0; from < n; from += piece) {
-		rc = text_stream_push(&s, text + from, n - from < piece ? n - from : piece, out,
-				      &stopped);
+		rc = text_stream_push(&s, text + from, n - from < piece ? n - from : piece, out, &stopped);
 		FUZZ_REQUIRE(rc == 0 && utf8_valid(buf_data(out), out->len));
 	}
 	rc = text_stream_finish(&s, out);
@@ -63,8 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	FUZZ_REQUIRE(a == b && parts.len == whole.len);
 	FUZZ_REQUIRE(whole.len == 0 || memcmp(buf_data(&parts), buf_data(&whole), whole.len) == 0);
 	for (int k = 0; k < n_stops; k++)
-		FUZZ_REQUIRE(whole.len == 0 ||
-			     memmem(buf_data(&whole), whole.len, stops[k].at, stops[k].n) == NULL);
+		FUZZ_REQUIRE(whole.len == 0 || memmem(buf_data(&whole), whole.len, stops[k].at, stops[k].n) == NULL);
 	buf_dispose(&parts);
 	buf_dispose(&whole);
 	return 0;

@@ -21,7 +21,8 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	static const char *const seeds[] = {
 	    "0ab\naba\n!<|im_end|>\n!<|im\n\na b\nab a\n\nab aba \x01<|im_end|>\x01 <|im_end|> abab",
 	    "1aa\naaaa\n+hi\n\na a\naa aa\n\naaaaaaaaa\n\n  hi \x01hi\x01 I'm 12345 !?\xFF\xC3",
-	    "2\xC4\xA0" "a\n!<s>\n\n\xC4\xA0 a\n\n a  a\t\r\n\x01<s><s\x01>\xE4\xB8\xAD\xF0\x9F\x98\x80",
+	    "2\xC4\xA0"
+	    "a\n!<s>\n\n\xC4\xA0 a\n\n a  a\t\r\n\x01<s><s\x01>\xE4\xB8\xAD\xF0\x9F\x98\x80",
 	    "3\n\nx-y 1234567 don't\xC2\xA0",
 	    "4ab\n\na b\nb c\nab bc\n\nabc ab\xE4\xB8\xAD  12\n \xCC\x81\xCC\x81",
 	};
@@ -100,8 +101,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		}
 	}
 	size_t n_merges = take_lines(&at, end, merges);
-	struct tok_source src = {.tokens = tokens, .attrs = attrs, .n_tokens = BYTES + n_words,
-				 .n_merges = n_merges, .bos = -1, .eos = -1, .eot = -1, .unknown = -1,
+	struct tok_source src = {.tokens = tokens,
+				 .attrs = attrs,
+				 .n_tokens = BYTES + n_words,
+				 .n_merges = n_merges,
+				 .bos = -1,
+				 .eos = -1,
+				 .eot = -1,
+				 .unknown = -1,
 				 .add_bos = -1};
 	struct tokenizer *t = NULL;
 	struct sl_err err;

@@ -38,15 +38,21 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true}],"
 	    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Lowercase\"}]},"
 	    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"},"
-	    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"_\",-3],[\"a\",-2],[\"ab\",-3.5]]}}"
+	    "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"_\",-3],[\"a\",-2],[\"ab\",-3.5]]"
+	    "}}"
 	    "\f ab abx",
 	    "{\"added_tokens\":[{\"id\":9,\"content\":\"<t>\",\"rstrip\":true,\"single_word\":true}],"
-	    "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"_\"},\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1},"
-	    "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,\"unk_token\":\"u\",\"vocab\":{\"u\":0,\"_\":1,"
+	    "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"_\"},\"decoder\":{\"type\":\"Strip\",\"content\":\" "
+	    "\",\"start\":1},"
+	    "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,\"unk_token\":\"u\",\"vocab\":{\"u\":"
+	    "0,\"_\":1,"
 	    "\"a\":2,\"b\":3,\"ab\":4,\"<0x41>\":5,\"\\u0000\":6},\"merges\":[\"a b\"]}}\fab<t> A\xFF",
-	    "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},"
-	    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+|x\"},\"behavior\":\"MergedWithPrevious\",\"invert\":true},"
-	    "{\"type\":\"Punctuation\"},{\"type\":\"WhitespaceSplit\"}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+	    "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":"
+	    "true},"
+	    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+|x\"},\"behavior\":\"MergedWithPrevious\",\"invert\":"
+	    "true},"
+	    "{\"type\":\"Punctuation\"},{\"type\":\"WhitespaceSplit\"}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":"
+	    "0},"
 	    "\"merges\":[]}}\fa1 x,a",
 	};
 	if (i >= sizeof(seeds) / sizeof(seeds[0]))

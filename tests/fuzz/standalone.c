@@ -55,13 +55,10 @@ static size_t count_seeds(void)
 }
 
 /* Bytes that parsers treat in a special way, and ends of ranges. */
-static const uint8_t telling[] = {0,   1,   0x7F, 0x80, 0xFF, '\n', ' ', '"', '\'', '{', '}',
+static const uint8_t telling[] = {0,   1,   0x7F, 0x80, 0xFF, '\n', ' ', '"', '\'', '{',  '}',
 				  '%', '<', '|',  '>',  '\\', ':',  '-', '0', 0xC3, 0xE2, 0xF0};
 
-static size_t pick(size_t below)
-{
-	return below ? (size_t)(next() % below) : 0;
-}
+static size_t pick(size_t below) { return below ? (size_t)(next() % below) : 0; }
 
 static void mutate(size_t n_seeds)
 {

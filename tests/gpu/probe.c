@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * probe FILE: whether the backend in that shared object has a device here. One line: what device, or why none; exit status
- * 0, or 77 where there is none.
+ * probe FILE: whether the backend in that shared object has a device here. One line: what device, or why none; exit
+ * status 0, or 77 where there is none.
  */
 #include <stdio.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A small run over every operation of a table that computes on the host, beside the reference: returns
- * NULL, or the first thing that is wrong. What it is for is not precision, which test_ops.c and test_attention.c prove, but
- * rows of every kind in few operations: so that it can be repeated in every order of threads, under
- * every sanitizer and for every mutant.
+ * NULL, or the first thing that is wrong. What it is for is not precision, which test_ops.c and test_attention.c prove,
+ * but rows of every kind in few operations: so that it can be repeated in every order of threads, under every sanitizer
+ * and for every mutant.
  *
  * Bounds of products are those of products.h. A misplaced number is off by more, or not a number.
  */
@@ -49,8 +49,8 @@ static inline const char *differ(const char *what, const float *x, const float *
 	static char text[160];
 	for (size_t i = 0; i < n; i++)
 		if (!(fabs((double)x[i] - (double)y[i]) <= bound)) {
-			snprintf(text, sizeof text, "%s: number %zu is %.9g, not %.9g within %.3g", what, i, (double)y[i],
-				 (double)x[i], bound);
+			snprintf(text, sizeof text, "%s: number %zu is %.9g, not %.9g within %.3g", what, i,
+				 (double)y[i], (double)x[i], bound);
 			return text;
 		}
 	return NULL;
@@ -192,8 +192,13 @@ static inline void make_world(struct rig *rigs, struct world *w, int type)
 {
 	w->n = (size_t)PAGES * LAYERS * KV_HEADS * kn_kv_head_bytes(type, PAGE, HEAD) / sizeof(float);
 	for (int i = 0; i < 2; i++)
-		w->kv[i] = (struct kn_kv){.type = type, .n_pages = PAGES, .page_tokens = PAGE, .n_layers = LAYERS,
-					  .n_kv_heads = KV_HEADS, .head_dim = HEAD, .k = room(&rigs[i], w->n),
+		w->kv[i] = (struct kn_kv){.type = type,
+					  .n_pages = PAGES,
+					  .page_tokens = PAGE,
+					  .n_layers = LAYERS,
+					  .n_kv_heads = KV_HEADS,
+					  .head_dim = HEAD,
+					  .k = room(&rigs[i], w->n),
 					  .v = room(&rigs[i], w->n)};
 	/* One table ends where another begins would hide a row of the wrong one. */
 	static const int used[SEQS] = {18, 40, 2};
@@ -205,8 +210,8 @@ static inline void make_world(struct rig *rigs, struct world *w, int type)
 
 /* Keys and values of n rows of a sequence from position `from` on, written by the operation under
  * test: a chunk of a prompt. */
-static inline const char *write_rows(struct rig *rigs, struct world *w, int seq, int from, int n, const struct kn_rope *rope,
-				     int n_heads)
+static inline const char *write_rows(struct rig *rigs, struct world *w, int seq, int from, int n,
+				     const struct kn_rope *rope, int n_heads)
 {
 	enum { MOST = 48 };
 	int32_t pos[MOST], seqs[MOST];
@@ -216,7 +221,11 @@ static inline const char *write_rows(struct rig *rigs, struct world *w, int seq,
 		pos[i] = from + i;
 		seqs[i] = seq;
 	}
-	struct kn_step s = {.n_rows = n, .row_pos = pos, .row_seq = seqs, .n_seqs = SEQS, .page_table = w->table,
+	struct kn_step s = {.n_rows = n,
+			    .row_pos = pos,
+			    .row_seq = seqs,
+			    .n_seqs = SEQS,
+			    .page_table = w->table,
 			    .max_pages = MAX_PAGES};
 	for (int j = 0; j < 3; j++) {
 		for (int i = 0; i < 2; i++)
@@ -225,7 +234,8 @@ static inline const char *write_rows(struct rig *rigs, struct world *w, int seq,
 	}
 	for (int i = 0; i < 2; i++) {
 		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &s));
-		did(&rigs[i], rigs[i].o->rope_kv_write(rigs[i].b, rope, at[i][0], n_heads, at[i][1], at[i][2], &w->kv[i], 1));
+		did(&rigs[i],
+		    rigs[i].o->rope_kv_write(rigs[i].b, rope, at[i][0], n_heads, at[i][1], at[i][2], &w->kv[i], 1));
 		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
 	}
 	const char *wrong = differ("turned queries", at[0][0], at[1][0], q, 1e-5);
@@ -262,7 +272,11 @@ static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_h
 		pos[i] = i < 19 ? 248 + i : i == 20 ? 17 : 639 - (i == 19);
 	}
 	pos[23] = 255; /* beside another row of its sequence that is far away */
-	struct kn_step s = {.n_rows = ROWS, .row_pos = pos, .row_seq = seq, .n_seqs = SEQS, .page_table = w->table,
+	struct kn_step s = {.n_rows = ROWS,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = SEQS,
+			    .page_table = w->table,
 			    .max_pages = MAX_PAGES};
 	size_t row = (size_t)(n_heads * HEAD), n = ROWS * row;
 	float *q[2], *out[2], *alone = room(&rigs[1], row);
@@ -307,7 +321,8 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 	static double turning[12];
 	for (int i = 0; i < 12; i++)
 		turning[i] = pow(10000, -2.0 * i / 24);
-	struct kn_rope rope = {.n_rot = 24, .halves = true, .magnitude = 1, .inv_freq = type == KN_F32 ? turning : still};
+	struct kn_rope rope = {
+	    .n_rot = 24, .halves = true, .magnitude = 1, .inv_freq = type == KN_F32 ? turning : still};
 	struct world w;
 	make_world(rigs, &w, type);
 	static const int lengths[SEQS] = {18 * PAGE - 5, 40 * PAGE, 18};
@@ -342,7 +357,8 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 
 /* ---- joined products ---- */
 
-/* A joined product and what reads it against the same of the table itself with each matrix alone: other bits are wrong. */
+/* A joined product and what reads it against the same of the table itself with each matrix alone: other bits are wrong.
+ */
 static inline const char *battery_joined(struct rig *r)
 {
 	enum { ROWS = 3, IN = 264, Q = 2 * KV_HEADS * HEAD, K = KV_HEADS * HEAD, ALL = Q + 2 * K };
@@ -352,7 +368,8 @@ static inline const char *battery_joined(struct rig *r)
 	const struct kn_rope rope = {.n_rot = 24, .magnitude = 1, .inv_freq = freq};
 	const struct kn_attn plain = {.scale = 1}, strided = {.scale = 1, .q_row = ALL};
 	const struct kn_ops *o = r->o;
-	struct kn_step s = {.n_rows = ROWS, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = table, .max_pages = 1};
+	struct kn_step s = {
+	    .n_rows = ROWS, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = table, .max_pages = 1};
 	struct matrix m[3];
 	struct kn_weight each[3], all;
 	const void *host[3];
@@ -371,8 +388,14 @@ static inline const char *battery_joined(struct rig *r)
 		did(r, o->weight_load(r->b, host[i], KN_BF16, outs[i], IN, &each[i], &err));
 	}
 	for (int i = 0; i < 2; i++) {
-		kv[i] = (struct kn_kv){.type = KN_F16, .n_pages = 1, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = KV_HEADS,
-				       .head_dim = HEAD, .k = room(r, pool), .v = room(r, pool)};
+		kv[i] = (struct kn_kv){.type = KN_F16,
+				       .n_pages = 1,
+				       .page_tokens = PAGE,
+				       .n_layers = 1,
+				       .n_kv_heads = KV_HEADS,
+				       .head_dim = HEAD,
+				       .k = room(r, pool),
+				       .v = room(r, pool)};
 		out[i] = room(r, ROWS * ALL);
 	}
 	did(r, o->weight_load_joined(r->b, host, outs, 3, KN_BF16, IN, &all, &err));
@@ -388,7 +411,8 @@ static inline const char *battery_joined(struct rig *r)
 	did(r, o->rope_kv_write(r->b, &rope, part[0], 2 * KV_HEADS, part[1], part[2], &kv[1], 0));
 	did(r, o->attention(r->b, part[0], 2 * KV_HEADS, &kv[1], 0, &plain, out[1]));
 	did(r, o->step_end(r->b));
-	bool same = memcmp(out[0], out[1], ROWS * Q * sizeof(float)) == 0 && memcmp(kv[0].k, kv[1].k, pool * sizeof(float)) == 0 &&
+	bool same = memcmp(out[0], out[1], ROWS * Q * sizeof(float)) == 0 &&
+		    memcmp(kv[0].k, kv[1].k, pool * sizeof(float)) == 0 &&
 		    memcmp(kv[0].v, kv[1].v, pool * sizeof(float)) == 0;
 	/* Two halves of rows of y, as if they were gates and what they open. */
 	did(r, o->step_begin(r->b, &s));
@@ -410,8 +434,8 @@ static inline const char *battery_joined(struct rig *r)
 	return same ? NULL : "a joined product has other bits";
 }
 
-/* Rows that a norm makes, and a gate, and their product, which converts them itself only when they were touched: the same bits; and
- * those of a norm in place, which converts nothing. */
+/* Rows that a norm makes, and a gate, and their product, which converts them itself only when they were touched: the
+ * same bits; and those of a norm in place, which converts nothing. */
 static inline const char *battery_converted(struct rig *r)
 {
 	enum { ROWS = 3, OUT = 5 };
@@ -427,7 +451,8 @@ static inline const char *battery_converted(struct rig *r)
 		struct kn_weight w;
 		struct sl_err err;
 		struct kn_step s = {.n_rows = ROWS};
-		float *x = room(r, 2 * n), *made = room(r, n), *z = room(r, n), *y[2] = {room(r, ROWS * OUT), room(r, ROWS * OUT)};
+		float *x = room(r, 2 * n), *made = room(r, n), *z = room(r, n),
+		      *y[2] = {room(r, ROWS * OUT), room(r, ROWS * OUT)};
 		for (size_t k = 0; k < 2 * n; k++)
 			x[k] = next_float() * (k % 97 == 0 ? 8 : 1);
 		memcpy(z, x, n * sizeof *z);
@@ -435,7 +460,8 @@ static inline const char *battery_converted(struct rig *r)
 		for (int gate = 0; gate < 2; gate++) {
 			for (int touched = 0; touched < 2; touched++) {
 				did(r, o->step_begin(r->b, &s));
-				did(r, gate ? o->gate_mul(r->b, x, ROWS, width, false, made) : o->rmsnorm(r->b, x, x, 1e-5f, ROWS, width, made));
+				did(r, gate ? o->gate_mul(r->b, x, ROWS, width, false, made)
+					    : o->rmsnorm(r->b, x, x, 1e-5f, ROWS, width, made));
 				if (touched)
 					did(r, o->scale(r->b, made, 1, ROWS, width));
 				did(r, o->matmul(r->b, &w, made, ROWS, y[touched]));
@@ -463,8 +489,9 @@ static inline const char *battery(const struct kn_ops *o)
 {
 	static const struct {
 		int type, n_in, n_rows;
-	} products[] = {{KN_F32, 37, 1}, {KN_F16, 263, 3}, {KN_BF16, 520, 11}, {KN_Q8_0, 96, 8}, {KN_Q4_K, 512, 9},
-			{KN_Q6_K, 256, 2}, {KN_BF16, 2309, 5}, {KN_Q4_K, 2560, 70}, {KN_Q6_K, 768, 17}, {KN_INT4, 768, 3}, {KN_INT4, 2176, 24}};
+	} products[] = {{KN_F32, 37, 1},    {KN_F16, 263, 3},  {KN_BF16, 520, 11}, {KN_Q8_0, 96, 8},
+			{KN_Q4_K, 512, 9},  {KN_Q6_K, 256, 2}, {KN_BF16, 2309, 5}, {KN_Q4_K, 2560, 70},
+			{KN_Q6_K, 768, 17}, {KN_INT4, 768, 3}, {KN_INT4, 2176, 24}};
 	struct kn_config cfg = {.n_threads = 1, .max_rows = 64, .max_width = 4096};
 	struct rig rigs[2] = {{.o = kn_available()[0]}, {.o = o}};
 	const char *wrong = NULL;

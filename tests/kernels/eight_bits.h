@@ -33,13 +33,14 @@ static inline double eight_bits_error(const double *w, const float *x, int n)
 	return error;
 }
 
-/* What a model's logits may be off by for the rounding of activations, of their root mean square, n_products being made one after
- * the other; 0: for nothing.
+/* What a model's logits may be off by for the rounding of activations, of their root mean square, n_products being made
+ * one after the other; 0: for nothing.
  *
- * Activations of eight bits have steps of 1/127 of the largest of 32, which is at most sqrt(32) times their root mean square; an
- * error evenly spread over a step has its 1/sqrt(12). CUDA rounds them to 11 bits (beside bfloat16 to its 8), evenly spread over what
- * that may be off by, 2^-11 (2^-8) at most. Errors of products one after the other are independent, so their squares add up; a norm takes the scale off, and what
- * goes around a product by the residual keeps its own. */
+ * Activations of eight bits have steps of 1/127 of the largest of 32, which is at most sqrt(32) times their root mean
+ * square; an error evenly spread over a step has its 1/sqrt(12). CUDA rounds them to 11 bits (beside bfloat16 to its
+ * 8), evenly spread over what that may be off by, 2^-11 (2^-8) at most. Errors of products one after the other are
+ * independent, so their squares add up; a norm takes the scale off, and what goes around a product by the residual
+ * keeps its own. */
 static inline double rounding_share(const struct kn_ops *o, int type, int n_products)
 {
 	if (eight_bits(o, type))

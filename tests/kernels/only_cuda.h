@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of the engine upon the CUDA kernels in their emulation: whatever name is selected, it is theirs. Included by one file of
- * a test, which is then linked without kernels/backend/select.c.
+ * For tests of the engine upon the CUDA kernels in their emulation: whatever name is selected, it is theirs. Included
+ * by one file of a test, which is then linked without kernels/backend/select.c.
  */
 #ifndef TESTS_KERNELS_ONLY_CUDA_H
 #define TESTS_KERNELS_ONLY_CUDA_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of products: a matrix loaded and multiplied, what a product may be off by, and that it does not depend on what it is
- * computed with.
+ * For tests of products: a matrix loaded and multiplied, what a product may be off by, and that it does not depend on
+ * what it is computed with.
  */
 #ifndef TESTS_KERNELS_PRODUCTS_H
 #define TESTS_KERNELS_PRODUCTS_H
@@ -17,8 +17,8 @@ static inline struct kn_weight load(const struct kn_ops *o, struct kn_backend *b
 	return w;
 }
 
-static inline void run(const struct kn_ops *o, struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows,
-		float *y)
+static inline void run(const struct kn_ops *o, struct kn_backend *b, const struct kn_weight *w, const float *x,
+		       int n_rows, float *y)
 {
 	struct kn_step s = {.n_rows = n_rows};
 	assert_int_equal(o->step_begin(b, &s), 0);
@@ -44,13 +44,14 @@ static inline void matmul_case(const struct kn_ops *o, struct kn_backend *b, int
 				magnitude += fabs(p);
 				weights += fabs(m.values[i * n_in + k]);
 			}
-			/* The weights are float32 exactly, so all the error is the sum's, or the activations', which are
-			 * below one. */
+			/* The weights are float32 exactly, so all the error is the sum's, or the activations', which
+			 * are below one. */
 			double got = (double)y[r * n_out + i], bound = (gamma_of(n_in) * (1 + e) + e) * magnitude;
 			bound += activation_floor(o, type) * weights;
 			/* Sums of 32 are exact: three roundings each, of parts, are less than 32 of products. */
 			if (eight_bits(o, type))
-				bound += eight_bits_error(m.values + (size_t)i * (size_t)n_in, x + (size_t)r * (size_t)n_in, n_in);
+				bound += eight_bits_error(m.values + (size_t)i * (size_t)n_in,
+							  x + (size_t)r * (size_t)n_in, n_in);
 			if (!(fabs(got - sum) <= bound))
 				fail_msg("%s of %s, %d × %d, %d rows: y[%d][%d] = %.9g, not %.9g within %.3g",
 					 kn_type_name(type), o->name, n_out, n_in, n_rows, r, i, got, sum, bound);
@@ -66,8 +67,9 @@ static inline void matmul_case(const struct kn_ops *o, struct kn_backend *b, int
 }
 
 /* A row's result has the same bits in any company and with any number of threads. */
-static inline void identity_case(const struct kn_ops *o, struct kn_backend *(*open)(const struct kn_ops *o, int n_threads),
-				 int type, int n_out, int n_in, int row_step, int most_threads)
+static inline void identity_case(const struct kn_ops *o,
+				 struct kn_backend *(*open)(const struct kn_ops *o, int n_threads), int type, int n_out,
+				 int n_in, int row_step, int most_threads)
 {
 	enum { ROWS = 40 };
 	struct matrix m = make_matrix(type, n_out, n_in);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages on their way between the device and the host beside the steps (kernels.h, page_out and page_in): copies that the emulated
- * device makes as late as it may, or as early, are in order with the steps that have their pages, in both directions, and steps that
- * have none of them wait for nothing.
+ * Pages on their way between the device and the host beside the steps (kernels.h, page_out and page_in): copies that
+ * the emulated device makes as late as it may, or as early, are in order with the steps that have their pages, in both
+ * directions, and steps that have none of them wait for nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,8 @@ static void copies(int early)
 static uint64_t waits(void)
 {
 	uint64_t (*count)(void);
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL), *symbol = so != NULL ? dlsym(so, "sluice_emulation_waits_for_copies") : NULL;
+	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL),
+	     *symbol = so != NULL ? dlsym(so, "sluice_emulation_waits_for_copies") : NULL;
 	assert_non_null(symbol);
 	memcpy(&count, &symbol, sizeof count);
 	dlclose(so);
@@ -53,8 +54,13 @@ static void open_rig(struct rig *r)
 	struct kn_config cfg = {.max_rows = ROWS, .max_width = 64};
 	struct sl_err err = {0};
 	void *host = NULL;
-	*r = (struct rig){.o = open_cuda(), .kv = {.type = KN_F32, .n_pages = N_PAGES, .page_tokens = PAGE, .n_layers = 1,
-						    .n_kv_heads = 1, .head_dim = DIM}};
+	*r = (struct rig){.o = open_cuda(),
+			  .kv = {.type = KN_F32,
+				 .n_pages = N_PAGES,
+				 .page_tokens = PAGE,
+				 .n_layers = 1,
+				 .n_kv_heads = 1,
+				 .head_dim = DIM}};
 	assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
 	r->kv.k = room(r, N_PAGES * PAGE_FLOATS * sizeof(float));
 	r->kv.v = room(r, N_PAGES * PAGE_FLOATS * sizeof(float));
@@ -75,21 +81,24 @@ static void close_rig(struct rig *r)
 	r->o->close(r->b);
 }
 
-static float *place(const struct rig *r, int i)
-{
-	return r->host + i * 2 * PAGE_FLOATS;
-}
+static float *place(const struct rig *r, int i) { return r->host + i * 2 * PAGE_FLOATS; }
 
 static struct kn_step step_of(int page, int n_rows)
 {
 	table[0] = page;
 	table[1] = 7; /* left there by another, and none of this sequence's */
-	return (struct kn_step){.n_rows = n_rows, .row_token = token, .row_pos = n_rows == 1 ? pos + PAGE - 1 : pos, .row_seq = seq,
-				.n_seqs = 1, .page_table = table, .max_pages = 2, .page_tokens = PAGE};
+	return (struct kn_step){.n_rows = n_rows,
+				.row_token = token,
+				.row_pos = n_rows == 1 ? pos + PAGE - 1 : pos,
+				.row_seq = seq,
+				.n_seqs = 1,
+				.page_table = table,
+				.max_pages = 2,
+				.page_tokens = PAGE};
 }
 
-/* Issues a step that fills a page with `value`, in keys and values. What it takes from the host is read when it runs: so no other is
- * issued before it has. */
+/* Issues a step that fills a page with `value`, in keys and values. What it takes from the host is read when it runs:
+ * so no other is issued before it has. */
 static int fill(struct rig *r, int page, float value)
 {
 	static const double still[DIM / 2];
@@ -275,7 +284,8 @@ static void test_fault(void **arg)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_out), cmocka_unit_test(test_in), cmocka_unit_test(test_places),
-					   cmocka_unit_test(test_beside), cmocka_unit_test(test_fault)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_out), cmocka_unit_test(test_in),
+					   cmocka_unit_test(test_places), cmocka_unit_test(test_beside),
+					   cmocka_unit_test(test_fault)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys, values and attention of every table this processor can run, and of the emulated CUDA kernels: attention, rope_kv_write
- * and page_copy for every type of keys and values that a table has, against the same computation in double (long double for
- * angles) written here. As in test_ops.c bounds are derived beside each case and outputs lie between canaries.
+ * Keys, values and attention of every table this processor can run, and of the emulated CUDA kernels: attention,
+ * rope_kv_write and page_copy for every type of keys and values that a table has, against the same computation in
+ * double (long double for angles) written here. As in test_ops.c bounds are derived beside each case and outputs lie
+ * between canaries.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,8 +38,12 @@ static void make_cache(struct cache *c, const struct kn_ops *o, struct kn_backen
 		       int n_kv_heads, int head_dim)
 {
 	int pages = 0, n_rows = N(row_pos);
-	c->kv = (struct kn_kv){.type = type, .n_pages = 83, .page_tokens = page_tokens, .n_layers = LAYERS,
-			       .n_kv_heads = n_kv_heads, .head_dim = head_dim};
+	c->kv = (struct kn_kv){.type = type,
+			       .n_pages = 83,
+			       .page_tokens = page_tokens,
+			       .n_layers = LAYERS,
+			       .n_kv_heads = n_kv_heads,
+			       .head_dim = head_dim};
 	c->n = ((size_t)c->kv.n_pages * kn_kv_page_bytes(&c->kv) + 3) / sizeof(float);
 	c->kv.k = guarded(o, b, c->n);
 	c->kv.v = guarded(o, b, c->n);
@@ -51,8 +56,12 @@ static void make_cache(struct cache *c, const struct kn_ops *o, struct kn_backen
 		for (int p = 0; p * page_tokens < longest[s]; p++)
 			c->table[s * 64 + p] = (pages++ * 29 + 7) % c->kv.n_pages;
 	assert_true(pages <= c->kv.n_pages);
-	c->step = (struct kn_step){.n_rows = n_rows, .row_pos = row_pos, .row_seq = row_seq, .n_seqs = N_SEQS,
-				   .page_table = c->table, .max_pages = 64};
+	c->step = (struct kn_step){.n_rows = n_rows,
+				   .row_pos = row_pos,
+				   .row_seq = row_seq,
+				   .n_seqs = N_SEQS,
+				   .page_table = c->table,
+				   .max_pages = 64};
 }
 
 /* The block of a position's page and head. */
@@ -65,8 +74,8 @@ static void *block_at(const struct cache *c, bool keys, int layer, int seq, int 
 static double kv_get(const struct cache *c, bool keys, int seq, int pos, int head, int d)
 {
 	const struct kn_kv *kv = &c->kv;
-	return (double)kn_kv_get(kv->type, block_at(c, keys, LAYER, seq, pos, head), keys, kv->page_tokens, kv->head_dim,
-				 pos % kv->page_tokens, d);
+	return (double)kn_kv_get(kv->type, block_at(c, keys, LAYER, seq, pos, head), keys, kv->page_tokens,
+				 kv->head_dim, pos % kv->page_tokens, d);
 }
 
 static void kv_put(const struct cache *c, bool keys, int seq, int pos, int head, const float *x)
@@ -196,7 +205,8 @@ static void test_attention(void **arg)
 			attention_case(*o, type, 42, 2, 2, 16, 1, 1, 0);
 			attention_case(*o, type, 64, 2, 12, 16, 1, 257, 0);
 			for (int g = 0; g < N(groups) && type != KN_BF16; g++)
-				attention_case(*o, type, 32, 2, groups[g], 24, g % 2 ? 8 : 1, 100 + 90 * g, g % 2 ? 0 : 3);
+				attention_case(*o, type, 32, 2, groups[g], 24, g % 2 ? 8 : 1, 100 + 90 * g,
+					       g % 2 ? 0 : 3);
 			/* More key heads than one tile of a table of this processor has: 16 and 2. */
 			if (type == KN_F16 && strncmp((*o)->name, "cuda", 4) != 0)
 				attention_case(*o, type, 32, 18, 4, 16, 1, 0, 0);
@@ -242,9 +252,9 @@ static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot,
 				/* Sine and cosine rounded, a product, a sum: 3U of the magnitudes. The angle
 				 * itself, in double, is off by some 2^-51 of it: below U/2^10 up to 2^17. */
 				expect_near("rope", o, (double)y[d], a * cs - e * sn,
-				     3.01 * U * (fabs(a * cs) + fabs(e * sn)) + U / 1024);
+					    3.01 * U * (fabs(a * cs) + fabs(e * sn)) + U / 1024);
 				expect_near("rope", o, (double)y[d2], a * sn + e * cs,
-				     3.01 * U * (fabs(a * sn) + fabs(e * cs)) + U / 1024);
+					    3.01 * U * (fabs(a * sn) + fabs(e * cs)) + U / 1024);
 			}
 			assert_memory_equal(y + n_rot, x + n_rot, (size_t)(head_dim - n_rot) * sizeof *x);
 		}

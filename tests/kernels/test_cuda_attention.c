@@ -18,7 +18,17 @@
 #include "tests/kernels/tables.h"
 #include "tests/kernels/weights.h"
 
-enum { SEQS = 3, LAYERS = 2, LAYER = 1, PAGES = 96, MAX_PAGES = 48, KV_HEADS = 2, PROMPT = 21, ROWS = PROMPT + 3, LONGEST = 525 };
+enum {
+	SEQS = 3,
+	LAYERS = 2,
+	LAYER = 1,
+	PAGES = 96,
+	MAX_PAGES = 48,
+	KV_HEADS = 2,
+	PROMPT = 21,
+	ROWS = PROMPT + 3,
+	LONGEST = 525
+};
 
 /* A prompt's part over the end of a block, and three decodes. */
 static const int lengths[SEQS] = {236 + PROMPT, LONGEST, 18};
@@ -61,8 +71,12 @@ static void make_world(struct world *w, const struct shape *shape)
 		struct rig *r = &w->rigs[i];
 		assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
 		assert_true(r->o->kv_type(shape->type));
-		r->kv = (struct kn_kv){.type = shape->type, .n_pages = PAGES, .page_tokens = shape->page_tokens,
-				       .n_layers = LAYERS, .n_kv_heads = KV_HEADS, .head_dim = shape->head_dim};
+		r->kv = (struct kn_kv){.type = shape->type,
+				       .n_pages = PAGES,
+				       .page_tokens = shape->page_tokens,
+				       .n_layers = LAYERS,
+				       .n_kv_heads = KV_HEADS,
+				       .head_dim = shape->head_dim};
 		r->kv.k = memory(r, kn_kv_page_bytes(&r->kv) * PAGES, 0xFF);
 		r->kv.v = memory(r, kn_kv_page_bytes(&r->kv) * PAGES, 0xFF);
 	}
@@ -90,8 +104,12 @@ static void drop_world(struct world *w)
 
 static struct kn_step step_of(const struct world *w, int first, int n)
 {
-	return (struct kn_step){.n_rows = n, .row_pos = w->pos + first, .row_seq = w->seq + first, .n_seqs = SEQS,
-				.page_table = w->table, .max_pages = MAX_PAGES};
+	return (struct kn_step){.n_rows = n,
+				.row_pos = w->pos + first,
+				.row_seq = w->seq + first,
+				.n_seqs = SEQS,
+				.page_table = w->table,
+				.max_pages = MAX_PAGES};
 }
 
 /* Keys and values of all positions by both backends: their pages have the same bits, unwritten ones too. */
@@ -109,7 +127,11 @@ static void write_all(struct world *w)
 		for (int from = 0; from < lengths[s]; from += MOST) {
 			int n = lengths[s] - from < MOST ? lengths[s] - from : MOST;
 			int32_t pos[MOST], seq[MOST];
-			struct kn_step step = {.n_rows = n, .row_pos = pos, .row_seq = seq, .n_seqs = SEQS, .page_table = w->table,
+			struct kn_step step = {.n_rows = n,
+					       .row_pos = pos,
+					       .row_seq = seq,
+					       .n_seqs = SEQS,
+					       .page_table = w->table,
 					       .max_pages = MAX_PAGES};
 			for (int i = 0; i < n; i++) {
 				pos[i] = from + i;
@@ -124,7 +146,8 @@ static void write_all(struct world *w)
 			for (int i = 0; i < 2; i++) {
 				struct rig *r = &w->rigs[i];
 				assert_int_equal(r->o->step_begin(r->b, &step), 0);
-				assert_int_equal(r->o->rope_kv_write(r->b, &rope, q, w->n_heads, k, v, &r->kv, LAYER), 0);
+				assert_int_equal(r->o->rope_kv_write(r->b, &rope, q, w->n_heads, k, v, &r->kv, LAYER),
+						 0);
 				assert_int_equal(r->o->step_end(r->b), 0);
 			}
 		}
@@ -142,11 +165,12 @@ static double kv_at(const struct world *w, bool keys, int seq, int pos, int head
 	const struct kn_kv *kv = &w->rigs[0].kv;
 	int32_t page = w->table[seq * MAX_PAGES + pos / kv->page_tokens];
 	const uint8_t *side = keys ? kv->k : kv->v;
-	return (double)kn_kv_get(kv->type, side + kn_kv_block_at(kv, page, LAYER, head), keys, kv->page_tokens, kv->head_dim,
-				 pos % kv->page_tokens, d);
+	return (double)kn_kv_get(kv->type, side + kn_kv_block_at(kv, page, LAYER, head), keys, kv->page_tokens,
+				 kv->head_dim, pos % kv->page_tokens, d);
 }
 
-static void check_row(const struct world *w, int row, int head, const float *q, const struct kn_attn *how, const float *out)
+static void check_row(const struct world *w, int row, int head, const float *q, const struct kn_attn *how,
+		      const float *out)
 {
 	static double s[LONGEST], weight[LONGEST];
 	const struct shape *shape = w->shape;
@@ -172,13 +196,14 @@ static void check_row(const struct world *w, int row, int head, const float *q, 
 		min = fmin(min, s[p]);
 		/* Queries rounded, the sum, and five factors: the key's scale, the score's, the cap twice, log2 e. The
 		 * slope of the cap is at most 1; tanh is off by 2U of itself. */
-		score_error = fmax(score_error, ((u + gamma_of(hd) + 5 * U) * magnitude + 2 * tiny * most_q * keys) * scale +
-						    4 * U * cap);
+		score_error =
+		    fmax(score_error,
+			 ((u + gamma_of(hd) + 5 * U) * magnitude + 2 * tiny * most_q * keys) * scale + 4 * U * cap);
 	}
 	for (int p = from; p < n; p++)
 		sum += weight[p] = exp(s[p] - max);
-	/* As in test_attention.c, with more merges, the base 2 (a rounding of the score more, U of the range) and a quotient
-	 * made of an inverse. */
+	/* As in test_attention.c, with more merges, the base 2 (a rounding of the score more, U of the range) and a
+	 * quotient made of an inverse. */
 	double range = max - min + 2 * score_error;
 	double relative = 1.01 * (2 * (score_error + merges * (2 * U * range + 4 * U)) + u + (eight ? 0x1p-11 : 0) +
 				  2 * gamma_of(n) + 2 * U);
@@ -215,7 +240,8 @@ static void attention_case(const struct shape *shape)
 	make_world(&w, shape);
 	write_all(&w);
 	size_t row = (size_t)(w.n_heads * shape->head_dim), n = ROWS * row;
-	struct kn_attn how = {.scale = shape->sharpness / sqrtf((float)shape->head_dim), .softcap = shape->softcap,
+	struct kn_attn how = {.scale = shape->sharpness / sqrtf((float)shape->head_dim),
+			      .softcap = shape->softcap,
 			      .window = shape->window};
 	struct rig *r = &w.rigs[1];
 	float *q = random_floats(r->o, r->b, n), *out = guarded(r->o, r->b, n), *part = guarded(r->o, r->b, n);
@@ -249,12 +275,17 @@ static void attention_case(const struct shape *shape)
 static void test_attention(void **arg)
 {
 	(void)arg;
-	static const int dims[] = {64, 80, 96, 128, 256}, groups[] = {4, 1, 3, 8}, pages[] = {16, 32, 16, 24, 64, 12, 16};
+	static const int dims[] = {64, 80, 96, 128, 256}, groups[] = {4, 1, 3, 8},
+			 pages[] = {16, 32, 16, 24, 64, 12, 16};
 	static const int windows[] = {0, 37, 0, 300, 1};
 	for (int t = 0, i = 0; t < 5; t++)
 		for (int d = 0; d < N(dims); d++, i++) {
-			struct shape shape = {.type = kn_kv_type_at(t), .head_dim = dims[d], .group = groups[i % 4],
-					      .page_tokens = pages[i % 7], .window = windows[i % 5], .sharpness = i % 2 ? 8 : 1,
+			struct shape shape = {.type = kn_kv_type_at(t),
+					      .head_dim = dims[d],
+					      .group = groups[i % 4],
+					      .page_tokens = pages[i % 7],
+					      .window = windows[i % 5],
+					      .sharpness = i % 2 ? 8 : 1,
 					      .softcap = i % 3 == 1 ? 3 : 0};
 			attention_case(&shape);
 		}
@@ -280,8 +311,9 @@ static void test_odd_shapes(void **arg)
 static void test_extremes(void **arg)
 {
 	(void)arg;
-	static const float numbers[] = {0, -0.0f, NAN, INFINITY, -INFINITY, 65504, 65520, -70000, 3e38f, 1e-8f, 6e-8f, 1e-40f,
-					-1e-38f, 448, 449, 464, 1.0625f, 1, -2.5f, 0x1p-9f};
+	static const float numbers[] = {0,      -0.0f, NAN,     INFINITY, -INFINITY, 65504,   65520,
+					-70000, 3e38f, 1e-8f,   6e-8f,    1e-40f,    -1e-38f, 448,
+					449,    464,   1.0625f, 1,        -2.5f,     0x1p-9f};
 	for (int t = 0; t < 5; t++) {
 		struct shape shape = {.type = kn_kv_type_at(t), .head_dim = 64, .group = 1, .page_tokens = 16};
 		struct world w;
@@ -291,7 +323,9 @@ static void test_extremes(void **arg)
 		for (int i = 0; i < N(q); i++) {
 			/* A head of each: with faults, of ordinary numbers, of tiny ones. */
 			int head = i / 64, kind = head % 4;
-			float x = kind == 0 ? numbers[below(N(numbers))] : kind == 1 ? numbers[9 + below(4)] : next_float() * 500;
+			float x = kind == 0   ? numbers[below(N(numbers))]
+				  : kind == 1 ? numbers[9 + below(4)]
+					      : next_float() * 500;
 			q[i] = 0;
 			k[i] = x;
 			v[i] = -x;
@@ -301,7 +335,11 @@ static void test_extremes(void **arg)
 			pos[i] = i;
 			seq[i] = 2;
 		}
-		struct kn_step step = {.n_rows = 18, .row_pos = pos, .row_seq = seq, .n_seqs = SEQS, .page_table = w.table,
+		struct kn_step step = {.n_rows = 18,
+				       .row_pos = pos,
+				       .row_seq = seq,
+				       .n_seqs = SEQS,
+				       .page_table = w.table,
 				       .max_pages = MAX_PAGES};
 		for (int i = 0; i < 2; i++) {
 			struct rig *r = &w.rigs[i];
@@ -315,7 +353,8 @@ static void test_extremes(void **arg)
 					for (int keys = 0; keys < 2; keys++) {
 						struct world other = w;
 						other.rigs[0].kv = w.rigs[1].kv;
-						double x = kv_at(&w, keys, 2, p, h, d), y = kv_at(&other, keys, 2, p, h, d);
+						double x = kv_at(&w, keys, 2, p, h, d),
+						       y = kv_at(&other, keys, 2, p, h, d);
 						assert_true(isnan(x) ? isnan(y) : x == y);
 					}
 		/* A copied page has the same bytes. */

@@ -17,7 +17,8 @@
 
 static struct kn_backend *open_table(const struct kn_ops *o, bool fp8)
 {
-	return open_with(o, &(struct kn_config){.n_threads = 1, .max_rows = 16384, .max_width = 4096, .fp8_weights = fp8});
+	return open_with(o,
+			 &(struct kn_config){.n_threads = 1, .max_rows = 16384, .max_width = 4096, .fp8_weights = fp8});
 }
 
 /* One row against the matrix's values: the activations' error (tables.h) and the sum's, two products more for
@@ -40,7 +41,8 @@ static void check_row(const struct kn_ops *o, const struct matrix *m, const floa
 		if (m->type == KN_BF16)
 			bound += 0x1p-134 * weights; /* half the last bit of the smallest, which are not scaled */
 		if (!(fabs((double)y[i] - sum) <= bound))
-			fail_msg("%s, output %d: %.9g, not %.9g within %.3g", kn_type_name(m->type), i, (double)y[i], sum, bound);
+			fail_msg("%s, output %d: %.9g, not %.9g within %.3g", kn_type_name(m->type), i, (double)y[i],
+				 sum, bound);
 	}
 }
 
@@ -91,7 +93,8 @@ static void test_ranges(void **arg)
 			for (int k = 0; k < IN; k++) {
 				x[k] = ldexpf(x[k], -130);
 				x[IN + k] = 0;
-				x[2 * IN + k] = ldexpf(x[2 * IN + k], types[t] == KN_Q2_K || types[t] == KN_Q4_K ? 90 : 100);
+				x[2 * IN + k] =
+				    ldexpf(x[2 * IN + k], types[t] == KN_Q2_K || types[t] == KN_Q4_K ? 90 : 100);
 				x[3 * IN + k] = ldexpf(x[3 * IN + k], -(k % 50));
 				x[4 * IN + k] = k % 2 ? 1 : -1;
 				x[5 * IN + k] = k == 77 ? 3000 : x[5 * IN + k];
@@ -146,7 +149,8 @@ static void round_matrix(struct matrix *m)
 static void test_fp8(void **arg)
 {
 	(void)arg;
-	static const int types[] = {KN_F32, KN_F16, KN_BF16}, rows[] = {1, 2, 8, 9, 16, 17, 64}, ins[] = {1, 33, 263, 520};
+	static const int types[] = {KN_F32, KN_F16, KN_BF16}, rows[] = {1, 2, 8, 9, 16, 17, 64},
+			 ins[] = {1, 33, 263, 520};
 	const struct kn_ops *o = open_cuda();
 	struct kn_backend *b = open_table(o, true);
 	for (int t = 0; t < N(types); t++)
@@ -155,7 +159,8 @@ static void test_fp8(void **arg)
 			static const int32_t tokens[] = {34, 0, 15, 16, 16, 7, 8};
 			struct matrix m = make_matrix(types[t], OUT, ins[k]);
 			struct kn_weight w = load(o, b, &m);
-			float *y = guarded(o, b, (size_t)(MOST * OUT)), *e = guarded(o, b, (size_t)(N(tokens) * ins[k]));
+			float *y = guarded(o, b, (size_t)(MOST * OUT)),
+			      *e = guarded(o, b, (size_t)(N(tokens) * ins[k]));
 			float *x = random_floats(o, b, (size_t)(MOST * ins[k]));
 			struct kn_step s = {.n_rows = N(tokens), .row_token = tokens};
 			round_matrix(&m);
@@ -210,8 +215,12 @@ static size_t logits_of(const char *path, const struct kn_ops *o, bool fp8, int 
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(m)->arch;
 	size_t n = (size_t)LENGTH * (size_t)a->n_vocab;
-	struct kn_kv kv = {.type = KN_F32, .n_pages = 2, .page_tokens = 16, .n_layers = a->n_layers,
-			   .n_kv_heads = a->n_kv_heads, .head_dim = a->head_dim};
+	struct kn_kv kv = {.type = KN_F32,
+			   .n_pages = 2,
+			   .page_tokens = 16,
+			   .n_layers = a->n_layers,
+			   .n_kv_heads = a->n_kv_heads,
+			   .head_dim = a->head_dim};
 	size_t bytes = 2 * 16 * (size_t)(a->n_layers * a->n_kv_heads * a->head_dim) * sizeof(float);
 	assert_int_equal(o->mem_alloc(b, bytes, &kv.k), 0);
 	assert_int_equal(o->mem_alloc(b, bytes, &kv.v), 0);
@@ -222,8 +231,13 @@ static size_t logits_of(const char *path, const struct kn_ops *o, bool fp8, int 
 	int32_t want[LENGTH];
 	for (int i = 0; i < LENGTH; i++)
 		want[i] = i;
-	struct kn_step s = {.n_rows = LENGTH, .row_token = tokens, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
-			    .page_table = page, .max_pages = 2};
+	struct kn_step s = {.n_rows = LENGTH,
+			    .row_token = tokens,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = page,
+			    .max_pages = 2};
 	*out = calloc(n, sizeof **out);
 	assert_non_null(*out);
 	assert_int_equal(model_forward(m, &s, &kv, want, LENGTH, *out), 0);
@@ -246,9 +260,9 @@ static double distance(const float *x, const float *y, size_t n)
 }
 
 /* Rounding to e4m3 is off by 2.6 % of a weight in the root mean square (half a step of an eighth, evenly), and so is
- * a product of many. A logit of this model depends on sixteen matrices (seven a layer, the embedding, the head), and norms
- * over 32 numbers pass errors on whole: four times one's, 10 %, if they are independent. Twice that is asked for, and that it
- * isn't nothing. */
+ * a product of many. A logit of this model depends on sixteen matrices (seven a layer, the embedding, the head), and
+ * norms over 32 numbers pass errors on whole: four times one's, 10 %, if they are independent. Twice that is asked for,
+ * and that it isn't nothing. */
 static void test_fp8_logits(void **arg)
 {
 	(void)arg;
@@ -267,9 +281,10 @@ static void test_fp8_logits(void **arg)
 }
 
 /* Weights spread evenly over their range lose 6.7 % in four bits, normal ones, of which the largest of 128 is some 2.6
- * deviations, 10 % (a step of 2.6 / 7.5, evenly). Fourteen matrices here, the embedding and the head are not among them: the root
- * of fourteen times that if they are independent, 37 %, of which a layer's residual takes away more than half. The reference
- * has the same weights: what is left there is the activations' 2^-11 and what norms and layers make of it. */
+ * deviations, 10 % (a step of 2.6 / 7.5, evenly). Fourteen matrices here, the embedding and the head are not among
+ * them: the root of fourteen times that if they are independent, 37 %, of which a layer's residual takes away more than
+ * half. The reference has the same weights: what is left there is the activations' 2^-11 and what norms and layers make
+ * of it. */
 static void test_int4_logits(void **arg)
 {
 	(void)arg;
@@ -286,8 +301,9 @@ static void test_int4_logits(void **arg)
 	assert_int_equal(logits_of(file, kn_available()[0], false, KN_INT4, &same), n);
 	assert_int_equal(logits_of(file, open_cuda(), false, KN_INT4, &int4), n);
 	double off = distance(int4, plain, n), between = distance(int4, same, n);
-	print_message("logits in int4: %.2f %% off in the root mean square, %.3f %% between CUDA's and the reference's\n", 100 * off,
-		      100 * between);
+	print_message(
+	    "logits in int4: %.2f %% off in the root mean square, %.3f %% between CUDA's and the reference's\n",
+	    100 * off, 100 * between);
 	assert_true(off < 0.37 && off > 0.02);
 	assert_true(between < 16 * 0x1p-8); /* the head and the embedding are bfloat16 */
 	unlink(file);
@@ -299,9 +315,8 @@ static void test_int4_logits(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_ranges),      cmocka_unit_test(test_fp8),
-	    cmocka_unit_test(test_fp8_refused), cmocka_unit_test(test_fp8_logits),
-	    cmocka_unit_test(test_int4_logits),
+	    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_ranges),     cmocka_unit_test(test_fp8),
+	    cmocka_unit_test(test_fp8_refused), cmocka_unit_test(test_fp8_logits), cmocka_unit_test(test_int4_logits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

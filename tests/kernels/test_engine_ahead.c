@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine on the emulated device, with the small demonstration model: what requests say, log probabilities bit for bit,
- * is the same alone and together, and whether the next step is launched while one runs or not. The
- * emulated device does nothing before somebody waits for it (kernels/cuda/emu_queue.h), so whatever
- * is changed or read too early shows. Run from the repository's root.
+ * The engine on the emulated device, with the small demonstration model: what requests say, log probabilities bit for
+ * bit, is the same alone and together, and whether the next step is launched while one runs or not. The emulated device
+ * does nothing before somebody waits for it (kernels/cuda/emu_queue.h), so whatever is changed or read too early shows.
+ * Run from the repository's root.
  */
 #include "tests/unit/engine/core/engine_run.h"
 
@@ -16,13 +16,22 @@ enum { N_REQUESTS = 5, MADE = 8 };
 
 static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
 static const char *const said[N_REQUESTS] = {"The capital of France is", "One two three four five six",
-					      "The capital of France is not", "A fox", "Tell me of hens and of foxes, and"};
+					     "The capital of France is not", "A fox",
+					     "Tell me of hens and of foxes, and"};
 
 static struct eng_config config(bool ahead)
 {
-	return (struct eng_config){.models = models, .n_models = 1, .backend = "cuda-emulated", .n_threads = 1,
-				   .n_text_workers = 1, .page_tokens = 4, .kv_bytes = 8 << 20, .max_sequences = 4,
-				   .max_waiting = 16, .step_tokens = 8, .max_prompt_bytes = 1 << 20,
+	return (struct eng_config){.models = models,
+				   .n_models = 1,
+				   .backend = "cuda-emulated",
+				   .n_threads = 1,
+				   .n_text_workers = 1,
+				   .page_tokens = 4,
+				   .kv_bytes = 8 << 20,
+				   .max_sequences = 4,
+				   .max_waiting = 16,
+				   .step_tokens = 8,
+				   .max_prompt_bytes = 1 << 20,
 				   .no_launch_ahead = !ahead};
 }
 
@@ -87,8 +96,8 @@ static void same_ahead(void **state)
 	free(expect);
 }
 
-/* In other chunks and pages, all at once with places for all, and again, when the prompts are in the prefix tree: the switch for
- * batch-invariant products is on. */
+/* In other chunks and pages, all at once with places for all, and again, when the prompts are in the prefix tree: the
+ * switch for batch-invariant products is on. */
 static void same_in_other_chunks(void **state)
 {
 	(void)state;
@@ -133,14 +142,16 @@ static void assert_same_tokens(const struct answer *a, const struct answer *b)
 		assert_true(fabsf(a->logprobs[i] - b->logprobs[i]) <= 1e-4f * (1 + fabsf(b->logprobs[i])));
 }
 
-/* With drafts from the text, that pay or not: tokens are those of plain steps, whether steps without a draft are launched ahead or
- * none is. The rows of a draft are drawn from on the host (sampler_device.h), whose sums of a row for log probabilities are in another
- * order than the device's: gamma of the vocabulary's length in the logarithm, and an ulp or two. */
+/* With drafts from the text, that pay or not: tokens are those of plain steps, whether steps without a draft are
+ * launched ahead or none is. The rows of a draft are drawn from on the host (sampler_device.h), whose sums of a row for
+ * log probabilities are in another order than the device's: gamma of the vocabulary's length in the logarithm, and an
+ * ulp or two. */
 static void same_with_drafts(void **state)
 {
 	(void)state;
 	enum { N_DRAFTED = 2 };
-	static const struct proto_id_f32 likely[2] = {{.id = 300, .v = 60}, {.id = 301, .v = 60}}; /* so that they come again and again */
+	static const struct proto_id_f32 likely[2] = {{.id = 300, .v = 60},
+						      {.id = 301, .v = 60}}; /* so that they come again and again */
 	struct answer *expect = calloc(N_DRAFTED, sizeof *expect);
 	assert_non_null(expect);
 	for (int how = 0; how < 4; how++) { /* plain; drafts at will, ahead; always, ahead; always, not ahead */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine on the emulated device when memory is what there is little of: pools planned from what a device of a given size
- * has left; too little of it, and an end of it at every allocation, are errors that say what there was no memory for; pages of pre-empted answers go to the host's
- * memory and back bit for bit, in every type; and after random cancels, pre-emptions and a device that fails no memory, graph or
- * device is left. Run from the repository's root.
+ * The engine on the emulated device when memory is what there is little of: pools planned from what a device of a given
+ * size has left; too little of it, and an end of it at every allocation, are errors that say what there was no memory
+ * for; pages of pre-empted answers go to the host's memory and back bit for bit, in every type; and after random
+ * cancels, pre-emptions and a device that fails no memory, graph or device is left. Run from the repository's root.
  */
 #include "tests/unit/engine/core/engine_run.h"
 
@@ -70,13 +70,22 @@ enum { PAGE = 4, MADE = 10 };
 static char path[64];
 static const struct eng_model_config one[] = {{.name = "small", .path = path}};
 static const struct eng_model_config with_bad[] = {{.name = "bad", .path = "etc/models/README.md"},
-						    {.name = "small", .path = path}};
+						   {.name = "small", .path = path}};
 
 static struct eng_config config(void)
 {
-	return (struct eng_config){.models = one, .n_models = 1, .backend = "cuda-emulated", .n_threads = 1,
-				   .n_text_workers = 1, .page_tokens = PAGE, .kv_bytes = 8 << 20, .max_sequences = 4,
-				   .max_waiting = 16, .step_tokens = 8, .max_prompt_bytes = 1 << 20, .device_memory = 0.9};
+	return (struct eng_config){.models = one,
+				   .n_models = 1,
+				   .backend = "cuda-emulated",
+				   .n_threads = 1,
+				   .n_text_workers = 1,
+				   .page_tokens = PAGE,
+				   .kv_bytes = 8 << 20,
+				   .max_sequences = 4,
+				   .max_waiting = 16,
+				   .step_tokens = 8,
+				   .max_prompt_bytes = 1 << 20,
+				   .device_memory = 0.9};
 }
 
 static uint64_t page_bytes(const char *kv_type)
@@ -84,7 +93,8 @@ static uint64_t page_bytes(const char *kv_type)
 	struct model_info info;
 	struct sl_err err;
 	assert_int_equal(model_inspect(one[0].path, &info, &err), 0);
-	return kv_page_bytes(kn_kv_type_from_name(kv_type), PAGE, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
+	return kv_page_bytes(kn_kv_type_from_name(kv_type), PAGE, info.arch.n_layers, info.arch.n_kv_heads,
+			     info.arch.head_dim);
 }
 
 /* How much is taken by a model that has next to no pages. */
@@ -157,7 +167,8 @@ static void too_little(void **state)
 	set_memory(0);
 }
 
-/* The nth allocation on the device fails, at the start or in a step: an error that names it, or none, and nothing is left. */
+/* The nth allocation on the device fails, at the start or in a step: an error that names it, or none, and nothing is
+ * left. */
 static void every_allocation(void **state)
 {
 	(void)state;
@@ -235,8 +246,9 @@ static void swapped_bit_for_bit(void **state)
 			run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
 		run_until_idle(&r);
 		engine_stats(r.e, &s);
-		print_message("%s: %llu pre-emptions, %llu pages out, %llu in\n", types[k], (unsigned long long)s.preemptions,
-			      (unsigned long long)s.swapped_out, (unsigned long long)s.swapped_in);
+		print_message("%s: %llu pre-emptions, %llu pages out, %llu in\n", types[k],
+			      (unsigned long long)s.preemptions, (unsigned long long)s.swapped_out,
+			      (unsigned long long)s.swapped_in);
 		assert_true(s.swapped_in > 0 && s.swapped_in == s.swapped_out);
 		run_stop(&r);
 		assert_nothing_left();
@@ -315,7 +327,8 @@ static int drop_model(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(planned), cmocka_unit_test(too_little), cmocka_unit_test(every_allocation),
-					   cmocka_unit_test(swapped_bit_for_bit), cmocka_unit_test(nothing_is_left)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(planned), cmocka_unit_test(too_little),
+					   cmocka_unit_test(every_allocation), cmocka_unit_test(swapped_bit_for_bit),
+					   cmocka_unit_test(nothing_is_left)};
 	return cmocka_run_group_tests(tests, make_model, drop_model);
 }

@@ -30,10 +30,7 @@ enum {
 	MOST = 72,
 };
 
-static void no_graphs(bool none)
-{
-	assert_true(call_backend(cuda_path(), "sluice_device_no_graphs", none));
-}
+static void no_graphs(bool none) { assert_true(call_backend(cuda_path(), "sluice_device_no_graphs", none)); }
 
 struct small {
 	const struct kn_ops *o;
@@ -81,8 +78,14 @@ static void open_small(struct small *m, bool pad)
 	m->v = weight(m, KV * DIM, EMBD);
 	m->out = weight(m, EMBD, HEADS * DIM);
 	m->head = weight(m, VOCAB, EMBD);
-	m->kv = (struct kn_kv){.type = KN_F32, .n_pages = N_PAGES_ALL, .page_tokens = TOKENS, .n_layers = 1,
-			       .n_kv_heads = KV, .head_dim = DIM, .k = some(m, pool), .v = some(m, pool)};
+	m->kv = (struct kn_kv){.type = KN_F32,
+			       .n_pages = N_PAGES_ALL,
+			       .page_tokens = TOKENS,
+			       .n_layers = 1,
+			       .n_kv_heads = KV,
+			       .head_dim = DIM,
+			       .k = some(m, pool),
+			       .v = some(m, pool)};
 	m->x = some(m, MOST * EMBD);
 	m->normed = some(m, MOST * EMBD);
 	m->qs = some(m, MOST * HEADS * DIM);
@@ -119,12 +122,14 @@ static int compute(struct small *m, int n, const int32_t *want, int n_want)
 	int rc;
 	if ((rc = o->embed(b, &m->embed, m->x)) == 0 &&
 	    (rc = o->rmsnorm(b, m->x, m->gain, 1e-5f, n, EMBD, m->normed)) == 0 &&
-	    (rc = o->matmul(b, &m->q, m->normed, n, m->qs)) == 0 && (rc = o->matmul(b, &m->k, m->normed, n, m->ks)) == 0 &&
+	    (rc = o->matmul(b, &m->q, m->normed, n, m->qs)) == 0 &&
+	    (rc = o->matmul(b, &m->k, m->normed, n, m->ks)) == 0 &&
 	    (rc = o->matmul(b, &m->v, m->normed, n, m->vs)) == 0 &&
 	    (rc = o->rmsnorm(b, m->qs, m->gain, 1e-5f, n * HEADS, DIM, m->qs)) == 0 &&
 	    (rc = o->rope_kv_write(b, &rope, m->qs, HEADS, m->ks, m->vs, &m->kv, 0)) == 0 &&
 	    (rc = o->attention(b, m->qs, HEADS, &m->kv, 0, &plain_attn, m->attn)) == 0 &&
-	    (rc = o->matmul(b, &m->out, m->attn, n, m->normed)) == 0 && (rc = o->add(b, m->x, m->normed, n, EMBD)) == 0 &&
+	    (rc = o->matmul(b, &m->out, m->attn, n, m->normed)) == 0 &&
+	    (rc = o->add(b, m->x, m->normed, n, EMBD)) == 0 &&
 	    (rc = o->gather(b, m->x, want, n_want, EMBD, m->normed)) == 0)
 		rc = o->matmul(b, &m->head, m->normed, n_want, m->logits);
 	return rc;
@@ -158,8 +163,14 @@ static const struct kn_step *decodes(struct rows *r, int n, int first, int past)
 		r->seq[i] = (first + i) % N_SEQ;
 		r->want[i] = n - 1 - i;
 	}
-	r->step = (struct kn_step){.n_rows = n, .row_token = r->token, .row_pos = r->pos, .row_seq = r->seq,
-				   .n_seqs = N_SEQ, .page_table = table, .max_pages = TABLE, .page_tokens = TOKENS};
+	r->step = (struct kn_step){.n_rows = n,
+				   .row_token = r->token,
+				   .row_pos = r->pos,
+				   .row_seq = r->seq,
+				   .n_seqs = N_SEQ,
+				   .page_table = table,
+				   .max_pages = TABLE,
+				   .page_tokens = TOKENS};
 	return &r->step;
 }
 
@@ -214,7 +225,8 @@ static void test_replay(void **arg)
 	}
 	same_pages(&plain, &graphs);
 	struct kn_stats s = stats_of(&graphs), none = stats_of(&plain);
-	print_message("24 steps: %d graphs, %d hits, %d misses\n", (int)s.graphs, (int)s.graph_hits, (int)s.graph_misses);
+	print_message("24 steps: %d graphs, %d hits, %d misses\n", (int)s.graphs, (int)s.graph_hits,
+		      (int)s.graph_misses);
 	assert_int_equal(s.steps, 24);
 	assert_true(s.graph_hits + s.graph_misses >= 20); /* some made buffers grow */
 	assert_true(s.graph_hits >= 10 && s.graphs >= 2);
@@ -240,7 +252,8 @@ static void test_padding(void **arg)
 	struct kn_stats s = stats_of(&padded);
 	assert_int_equal(s.graphs, 1);
 	assert_true(s.graph_hits >= 26);
-	/* Other numbers, with fewer rows wanted than there are, a prompt, and more than the largest class has room for. */
+	/* Other numbers, with fewer rows wanted than there are, a prompt, and more than the largest class has room for.
+	 */
 	static const int sizes[] = {1, 2, 3, 17, 33, 64, 65, 70};
 	for (int i = 0; i < N(sizes); i++) {
 		decodes(&r, sizes[i], i, 100 + i);
@@ -413,7 +426,8 @@ static const struct kn_step *step_of(struct made *s, const struct made *before, 
 	state = 1000 + (uint32_t)i;
 	decodes(&s->r, n, 0, 0);
 	for (int k = 0; k < n; k++) {
-		int seq = (k + i) % n, was = (seq - (i - 1) % n + n) % n; /* its row before, whose draw stands at the end's distance */
+		int seq = (k + i) % n,
+		    was = (seq - (i - 1) % n + n) % n; /* its row before, whose draw stands at the end's distance */
 		bool anew = before == NULL || (k + i) % 5 == 4;
 		s->r.seq[k] = seq;
 		s->r.pos[k] = 3 + i;
@@ -421,7 +435,8 @@ static const struct kn_step *step_of(struct made *s, const struct made *before, 
 		s->from[k] = anew ? -1 : n - 1 - was;
 		if (!anew)
 			s->r.token[k] = on_device ? VOCAB - 1 : before->drawn[n - 1 - was].id;
-		s->draws[k] = (struct kn_draw){.row = k, .temperature = 1, .top_p = 1, .u = (double)(next_bits() % 1000) / 1000};
+		s->draws[k] =
+		    (struct kn_draw){.row = k, .temperature = 1, .top_p = 1, .u = (double)(next_bits() % 1000) / 1000};
 	}
 	s->r.step.row_from = on_device ? s->from : NULL;
 	return &s->r.step;
@@ -556,10 +571,11 @@ static void test_faults_ahead(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_replay),       cmocka_unit_test(test_padding),  cmocka_unit_test(test_growth),
-	    cmocka_unit_test(test_bounded),      cmocka_unit_test(test_many_results),
-	    cmocka_unit_test(test_fault_in_graph), cmocka_unit_test(test_no_memory),
-	    cmocka_unit_test(test_ahead), cmocka_unit_test(test_growth_ahead), cmocka_unit_test(test_faults_ahead),
+	    cmocka_unit_test(test_replay),       cmocka_unit_test(test_padding),
+	    cmocka_unit_test(test_growth),       cmocka_unit_test(test_bounded),
+	    cmocka_unit_test(test_many_results), cmocka_unit_test(test_fault_in_graph),
+	    cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_ahead),
+	    cmocka_unit_test(test_growth_ahead), cmocka_unit_test(test_faults_ahead),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products made as one (kernels.h, weight_load_joined) and what reads their joined outputs: every number has the bits that
- * it has when each is made by itself, whatever the type and the rows; shapes that are not joined are refused, and
+ * Products made as one (kernels.h, weight_load_joined) and what reads their joined outputs: every number has the bits
+ * that it has when each is made by itself, whatever the type and the rows; shapes that are not joined are refused, and
  * a failure leaves nothing behind.
  */
 #include <setjmp.h>
@@ -62,7 +62,8 @@ static void product_case(int type, bool fp8, const int *n_outs, int n_in)
 		for (int i = 0, at = 0; i < PARTS; at += n_outs[i++]) {
 			run(b, &each[i], x, rows[r], one);
 			for (int k = 0; k < rows[r]; k++)
-				assert_memory_equal(y + k * width + at, one + k * n_outs[i], (size_t)n_outs[i] * sizeof *y);
+				assert_memory_equal(y + k * width + at, one + k * n_outs[i],
+						    (size_t)n_outs[i] * sizeof *y);
 		}
 	}
 	check_guards(y, (size_t)ROWS * (size_t)width);
@@ -93,7 +94,8 @@ static void test_rows(void **arg)
 	enum { WIDTH = 1030, HEADS = Q + 2 * KV, ROW = HEADS * HEAD };
 	(void)arg;
 	struct kn_backend *b = open_backend(false);
-	float *x = random_floats(o, b, 3 * 2 * WIDTH), *y = guarded(o, b, 3 * WIDTH), *gate = guarded(o, b, WIDTH), *up = guarded(o, b, WIDTH);
+	float *x = random_floats(o, b, 3 * 2 * WIDTH), *y = guarded(o, b, 3 * WIDTH), *gate = guarded(o, b, WIDTH),
+	      *up = guarded(o, b, WIDTH);
 	struct kn_step s = {.n_rows = 3};
 	for (int width = WIDTH - 3; width <= WIDTH; width++) /* of which one lets 16 bytes be read at once */
 		for (int gelu = 0; gelu < 2; gelu++) {
@@ -120,7 +122,8 @@ static void test_rows(void **arg)
 		int h = i % HEADS;
 		if (h < Q + KV) {
 			assert_int_equal(o->step_begin(b, &s), 0);
-			assert_int_equal(o->rmsnorm(b, was + i * HEAD, h < Q ? gain : gain + HEAD, 1e-5f, 1, HEAD, head), 0);
+			assert_int_equal(
+			    o->rmsnorm(b, was + i * HEAD, h < Q ? gain : gain + HEAD, 1e-5f, 1, HEAD, head), 0);
 			assert_int_equal(o->step_end(b), 0);
 		} else {
 			memcpy(head, was + i * HEAD, HEAD * sizeof *head);
@@ -137,10 +140,10 @@ static void test_rows(void **arg)
 
 /* ---- conversions ---- */
 
-/* A norm, or a gate, and a product of what it makes: as it is, and with rows that were touched between, so that the product
- * converts them itself. */
-static int chain(struct kn_backend *b, const struct kn_weight *w, int which, bool touched, float *x, const float *add, const float *gain,
-		 int n_rows, float *made, float *y)
+/* A norm, or a gate, and a product of what it makes: as it is, and with rows that were touched between, so that the
+ * product converts them itself. */
+static int chain(struct kn_backend *b, const struct kn_weight *w, int which, bool touched, float *x, const float *add,
+		 const float *gain, int n_rows, float *made, float *y)
 {
 	struct kn_step s = {.n_rows = n_rows};
 	int rc = o->step_begin(b, &s), end;
@@ -167,11 +170,15 @@ static void chain_case(int type, int width, int n_rows, int which)
 	struct sl_err err = {0};
 	size_t n = (size_t)(n_rows * width), bytes = n * sizeof(float);
 	assert_int_equal(o->weight_load(b, m.bytes, type, OUT, width, &w, &err), 0);
-	float *start = random_floats(o, b, 2 * n), *add = random_floats(o, b, n), *gain = random_floats(o, b, (size_t)width);
-	float *x = guarded(o, b, 2 * n), *made[2] = {guarded(o, b, n), guarded(o, b, n)}, *y[2], *was = guarded(o, b, 2 * n);
+	float *start = random_floats(o, b, 2 * n), *add = random_floats(o, b, n),
+	      *gain = random_floats(o, b, (size_t)width);
+	float *x = guarded(o, b, 2 * n), *made[2] = {guarded(o, b, n), guarded(o, b, n)}, *y[2],
+	      *was = guarded(o, b, 2 * n);
 	for (int r = 0; r < n_rows; r++)
-		for (int k = 0; k < 2 * width; k++) /* rows of different sizes, one that stands out at another place in each */
-			start[r * 2 * width + k] = ldexpf(start[r * 2 * width + k], r % 5 * 3) * (k == (r * 37) % width ? 50 : 1);
+		for (int k = 0; k < 2 * width;
+		     k++) /* rows of different sizes, one that stands out at another place in each */
+			start[r * 2 * width + k] =
+			    ldexpf(start[r * 2 * width + k], r % 5 * 3) * (k == (r * 37) % width ? 50 : 1);
 	for (int i = 0; i < 2; i++) {
 		y[i] = guarded(o, b, (size_t)(n_rows * OUT));
 		memcpy(x, start, 2 * bytes);
@@ -197,7 +204,7 @@ static void test_conversions(void **arg)
 	(void)arg;
 	for (int which = 0; which < 4; which++) {
 		chain_case(KN_BF16, 263, 1, which);
-		chain_case(KN_F16, 96, 9, which); /* rows of a warp, and a tile that is not full */
+		chain_case(KN_F16, 96, 9, which);    /* rows of a warp, and a tile that is not full */
 		chain_case(KN_Q4_K, 1280, 3, which); /* which wants sums of the activations */
 		chain_case(KN_INT4, 8576, 2, which); /* more than is kept in registers */
 	}
@@ -256,7 +263,12 @@ struct pages {
 
 static struct pages make_pages(struct kn_backend *b, int type)
 {
-	struct pages p = {.kv = {.type = type, .n_pages = N_PAGES, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = KV, .head_dim = HEAD}};
+	struct pages p = {.kv = {.type = type,
+				 .n_pages = N_PAGES,
+				 .page_tokens = PAGE,
+				 .n_layers = 1,
+				 .n_kv_heads = KV,
+				 .head_dim = HEAD}};
 	p.bytes = (size_t)(N_PAGES * KV) * kn_kv_head_bytes(type, PAGE, HEAD);
 	assert_int_equal(o->mem_alloc(b, p.bytes, &p.kv.k), 0);
 	assert_int_equal(o->mem_alloc(b, p.bytes, &p.kv.v), 0);
@@ -281,11 +293,17 @@ static void pages_case(int type, int n_rot, bool halves)
 		pos[i] = i;
 	for (int i = 0; i < N_PAGES; i++)
 		table[i] = (i * 7 + 3) % N_PAGES;
-	float *qkv = guarded(o, b, POSITIONS * WIDE), *out[2] = {guarded(o, b, ROWS * Q * HEAD), guarded(o, b, ROWS * Q * HEAD)};
-	float *q = guarded(o, b, POSITIONS * Q * HEAD), *k = guarded(o, b, POSITIONS * KV * HEAD), *v = guarded(o, b, POSITIONS * KV * HEAD);
+	float *qkv = guarded(o, b, POSITIONS * WIDE),
+	      *out[2] = {guarded(o, b, ROWS * Q * HEAD), guarded(o, b, ROWS * Q * HEAD)};
+	float *q = guarded(o, b, POSITIONS * Q * HEAD), *k = guarded(o, b, POSITIONS * KV * HEAD),
+	      *v = guarded(o, b, POSITIONS * KV * HEAD);
 	for (int i = 0; i + 1 < N(starts); i++) {
 		int n = starts[i + 1] - starts[i] > ROWS ? ROWS : starts[i + 1] - starts[i];
-		struct kn_step s = {.n_rows = n, .row_pos = pos + starts[i], .row_seq = seq, .n_seqs = 1, .page_table = table,
+		struct kn_step s = {.n_rows = n,
+				    .row_pos = pos + starts[i],
+				    .row_seq = seq,
+				    .n_seqs = 1,
+				    .page_table = table,
 				    .max_pages = N_PAGES};
 		for (int r = 0; r < n * WIDE; r++)
 			qkv[r] = next_float();
@@ -356,7 +374,8 @@ static void test_fault(void **arg)
 		struct sl_err err = {0};
 		call_backend(cuda_path(), "sluice_emulation_fail", n);
 		int rc = o->weight_load_joined(b, host, outs, 3, KN_F16, 64, &w, &err);
-		assert_int_equal(rc, n <= 2 ? SL_EIO : 0); /* each is done when the next comes: the last one is still on its way */
+		assert_int_equal(
+		    rc, n <= 2 ? SL_EIO : 0); /* each is done when the next comes: the last one is still on its way */
 		call_backend(cuda_path(), "sluice_emulation_fail", 0);
 		if (rc == 0)
 			o->weight_free(b, &w);
@@ -381,8 +400,12 @@ static float *logits_of(const struct kn_ops *ops, const char *path, size_t *n)
 	if (model_load(path, ops, b, 8, 0, &m, &err) != 0)
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(m)->arch;
-	struct kn_kv kv = {.type = KN_F16, .n_pages = 1, .page_tokens = 16, .n_layers = a->n_layers,
-			   .n_kv_heads = a->n_kv_heads, .head_dim = a->head_dim};
+	struct kn_kv kv = {.type = KN_F16,
+			   .n_pages = 1,
+			   .page_tokens = 16,
+			   .n_layers = a->n_layers,
+			   .n_kv_heads = a->n_kv_heads,
+			   .head_dim = a->head_dim};
 	size_t bytes = (size_t)(a->n_layers * a->n_kv_heads) * kn_kv_head_bytes(KN_F16, 16, a->head_dim);
 	assert_int_equal(ops->mem_alloc(b, bytes, &kv.k), 0);
 	assert_int_equal(ops->mem_alloc(b, bytes, &kv.v), 0);
@@ -391,8 +414,13 @@ static float *logits_of(const struct kn_ops *ops, const char *path, size_t *n)
 		pos[i] = i;
 	}
 	const int32_t want[2] = {1, LENGTH - 1};
-	struct kn_step s = {.n_rows = LENGTH, .row_token = tokens, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
-			    .page_table = page, .max_pages = 1};
+	struct kn_step s = {.n_rows = LENGTH,
+			    .row_token = tokens,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = page,
+			    .max_pages = 1};
 	*n = 2 * (size_t)a->n_vocab;
 	float *out = calloc(*n, sizeof *out);
 	assert_non_null(out);
@@ -404,13 +432,17 @@ static float *logits_of(const struct kn_ops *ops, const char *path, size_t *n)
 	return out;
 }
 
-/* Models with biases, with norms of heads, with matrices that are joined in the file, with other gates, and with a matrix of
- * another type among three: as on the same backend when it joins nothing. */
+/* Models with biases, with norms of heads, with matrices that are joined in the file, with other gates, and with a
+ * matrix of another type among three: as on the same backend when it joins nothing. */
 static void test_models(void **arg)
 {
 	static const struct {
 		const char *shape, *plan;
-	} cases[] = {{"tiny-qwen2", "bf16"}, {"tiny-qwen3", "f32"}, {"tiny-phi3", "q8_0"}, {"tiny-gemma3", "f16"}, {"tiny-llama", "q4_k_m"}};
+	} cases[] = {{"tiny-qwen2", "bf16"},
+		     {"tiny-qwen3", "f32"},
+		     {"tiny-phi3", "q8_0"},
+		     {"tiny-gemma3", "f16"},
+		     {"tiny-llama", "q4_k_m"}};
 	char path[PATH_MAX + 64];
 	(void)arg;
 	snprintf(path, sizeof path, "%s", beside("test_joined.gguf"));
@@ -439,9 +471,9 @@ static void test_models(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_products), cmocka_unit_test(test_rows),  cmocka_unit_test(test_pages),
-	    cmocka_unit_test(test_refused),  cmocka_unit_test(test_fault),
-	    cmocka_unit_test(test_models),   cmocka_unit_test(test_conversions), cmocka_unit_test(test_launches),
+	    cmocka_unit_test(test_products),    cmocka_unit_test(test_rows),     cmocka_unit_test(test_pages),
+	    cmocka_unit_test(test_refused),     cmocka_unit_test(test_fault),    cmocka_unit_test(test_models),
+	    cmocka_unit_test(test_conversions), cmocka_unit_test(test_launches),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,8 @@ static uint32_t next_bits(void)
 /* Any finite float with an exponent from lo to hi. */
 static float any_float(int lo, int hi)
 {
-	float x = ldexpf((float)(1 + (double)(next_bits() >> 8) * 0x1p-24), lo + (int)(next_bits() >> 8) % (hi - lo + 1));
+	float x =
+	    ldexpf((float)(1 + (double)(next_bits() >> 8) * 0x1p-24), lo + (int)(next_bits() >> 8) % (hi - lo + 1));
 	return next_bits() >> 31 ? -x : x;
 }
 
@@ -37,7 +38,7 @@ static void test_sizes(void **arg)
 	static const struct {
 		int type, tokens, dim;
 		size_t scales, bytes;
-	} sizes[] = {{KN_F32, 16, 64, 4096, 4096}, {KN_F16, 16, 64, 2048, 2048}, {KN_BF16, 3, 5, 30, 30},
+	} sizes[] = {{KN_F32, 16, 64, 4096, 4096},   {KN_F16, 16, 64, 2048, 2048},  {KN_BF16, 3, 5, 30, 30},
 		     {KN_KV_Q8, 16, 64, 1024, 1088}, {KN_FP8, 16, 128, 2048, 2112}, {KN_KV_Q8, 3, 5, 16, 28}};
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		assert_int_equal(kn_kv_scales_at(sizes[i].type, sizes[i].tokens, sizes[i].dim), sizes[i].scales);
@@ -52,10 +53,7 @@ static void test_sizes(void **arg)
 		assert_int_equal(kn_kv_element_bytes(type) > 0, strcmp(kn_kv_type_name(type), "unknown") != 0);
 }
 
-static bool only_q8(int type)
-{
-	return type == KN_KV_Q8;
-}
+static bool only_q8(int type) { return type == KN_KV_Q8; }
 
 static void test_names(void **arg)
 {
@@ -129,7 +127,8 @@ static void check_token(int type, int tokens, int dim, int token, bool keys, con
 	for (int d = 0; d < dim; d++)
 		most = fmax(most, fabs((double)x[d]));
 	for (int d = 0; d < dim; d++) {
-		double a = fabs((double)x[d]), got = (double)kn_kv_get(type, block, keys, tokens, dim, token, d), bound = 0;
+		double a = fabs((double)x[d]), got = (double)kn_kv_get(type, block, keys, tokens, dim, token, d),
+		       bound = 0;
 		/* A scale is rounded, its quotients and products are: each by 2^-24 of the result. */
 		switch (type) {
 		case KN_F16: bound = a > 65504 ? a - 65504 : fmax(0x1p-11 * a, 0x1p-25); break;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by the vendor's library, which in the emulation plain loops stand in for: that it is asked only where rows may
- * depend on one another, that the quickest is found and remembered, in memory and in a file that is not believed, and that
- * whatever it refuses or lacks is made by the kernels here.
+ * Products by the vendor's library, which in the emulation plain loops stand in for: that it is asked only where rows
+ * may depend on one another, that the quickest is found and remembered, in memory and in a file that is not believed,
+ * and that whatever it refuses or lacks is made by the kernels here.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,14 +58,12 @@ struct rig {
 };
 
 /* A width that is no whole number of chunks where the type allows it. */
-static int width_of(int type)
-{
-	return kn_type_block(type) == 1 ? IN : kn_type_block(type) <= 128 ? 640 : WIDEST;
-}
+static int width_of(int type) { return kn_type_block(type) == 1 ? IN : kn_type_block(type) <= 128 ? 640 : WIDEST; }
 
 static void open_rig(struct rig *r, int type, bool fp8, bool loose, const char *path)
 {
-	struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .fp8_weights = fp8, .loose_products = loose, .choices_path = path};
+	struct kn_config cfg = {
+	    .max_rows = MOST, .max_width = 1024, .fp8_weights = fp8, .loose_products = loose, .choices_path = path};
 	struct sl_err err = {0};
 	*r = (struct rig){.o = open_cuda(), .n_in = width_of(type), .error_type = type};
 	state = 11;
@@ -100,9 +98,9 @@ static int run(struct rig *r, int n_rows)
 	return rc != 0 ? rc : end;
 }
 
-/* As test_cuda_products.c derives it: the activations' error and the sum's, in whatever order; and that of weights in blocks, which are
- * rounded to float16: 2^-11 of each, or 2^-39 of a number that is not more than 2^7 times its block's largest, which the own
- * kernels would have as well (library.h). */
+/* As test_cuda_products.c derives it: the activations' error and the sum's, in whatever order; and that of weights in
+ * blocks, which are rounded to float16: 2^-11 of each, or 2^-39 of a number that is not more than 2^7 times its block's
+ * largest, which the own kernels would have as well (library.h). */
 static void check(const struct rig *r, int n_rows)
 {
 	double e = activation_error(r->o, r->error_type), w_error = kn_type_block(r->m.type) > 1 ? 0x1p-11 : 0;
@@ -124,12 +122,14 @@ static void check(const struct rig *r, int n_rows)
 				w_most = fmax(w_most, fabs(w));
 				inputs += fabs((double)x[k]);
 			}
-			double bound = (gamma_of(n_in + 4) * (1 + e) + e) * magnitude + 0x1p-39 * largest * weights + 0x1p-148;
+			double bound =
+			    (gamma_of(n_in + 4) * (1 + e) + e) * magnitude + 0x1p-39 * largest * weights + 0x1p-148;
 			if (w_error > 0)
 				bound += 0x1p-32 * w_most * inputs;
 			if (!(fabs((double)r->y[row * OUT + i] - sum) <= bound))
-				fail_msg("%s, %d rows, row %d, output %d: %.9g, not %.9g within %.3g", kn_type_name(r->m.type), n_rows, row, i,
-					 (double)r->y[row * OUT + i], sum, bound);
+				fail_msg("%s, %d rows, row %d, output %d: %.9g, not %.9g within %.3g",
+					 kn_type_name(r->m.type), n_rows, row, i, (double)r->y[row * OUT + i], sum,
+					 bound);
 		}
 	}
 }
@@ -156,7 +156,7 @@ static void skip_on_device(void)
 /* Every type that it takes, with as many rows as make every class, and one way that splits K. */
 static void test_right(void **arg)
 {
-	static const int types[] = {KN_F16,  KN_BF16, KN_INT4, KN_Q4_0, KN_Q4_1, KN_Q5_0,	 KN_Q5_1,  KN_Q8_0,
+	static const int types[] = {KN_F16,  KN_BF16, KN_INT4, KN_Q4_0, KN_Q4_1, KN_Q5_0,   KN_Q5_1,   KN_Q8_0,
 				    KN_Q2_K, KN_Q3_K, KN_Q4_K, KN_Q5_K, KN_Q6_K, KN_IQ4_NL, KN_IQ4_XS, KN_MXFP4},
 			 rows[] = {9, 16, 17, 64, MOST};
 	(void)arg;
@@ -195,7 +195,8 @@ static void test_blocks_by_own(void **arg)
 	close_rig(&r);
 }
 
-/* Scales out of all proportion: what the largest of an output's allows does not overflow, and one that is none spoils its output alone. */
+/* Scales out of all proportion: what the largest of an output's allows does not overflow, and one that is none spoils
+ * its output alone. */
 static void test_block_scales(void **arg)
 {
 	enum { ROWS = 12 };
@@ -210,7 +211,7 @@ static void test_block_scales(void **arg)
 		uint8_t *bytes = malloc(OUT * row_bytes);
 		assert_non_null(bytes);
 		memcpy(bytes, r.m.bytes, OUT * row_bytes);
-		memcpy(bytes, "\xff\x7b", 2); /* 65504 */
+		memcpy(bytes, "\xff\x7b", 2);               /* 65504 */
 		memcpy(bytes + 3 * row_bytes, "\0\x7c", 2); /* infinite */
 		struct kn_weight w;
 		struct sl_err err = {0};
@@ -245,7 +246,8 @@ static void test_fp8(void **arg)
 		double magnitude = 0;
 		for (int k = 0; k < IN; k++) /* a weight's rounding to e4m3 is 2^-4 of it at most */
 			magnitude += fabs(own.m.values[i % OUT * IN + k] * (double)x[k]) * (1 + 0x1p-4);
-		assert_true(fabs((double)own.y[i] - (double)loose.y[i]) <= 2 * gamma_of(IN + 3) * magnitude * (1 + 0x1p-11));
+		assert_true(fabs((double)own.y[i] - (double)loose.y[i]) <=
+			    2 * gamma_of(IN + 3) * magnitude * (1 + 0x1p-11));
 	}
 	close_rig(&own);
 	close_rig(&loose);
@@ -254,9 +256,11 @@ static void test_fp8(void **arg)
 enum { FP8_NONE, FP8_PLAIN, FP8_SCALED }; /* as in library.h */
 
 /* Products of n_rows rows by weights of n_out outputs that become FP8, in y; the library then has so many ways. */
-static int fp8_product(int what, bool loose, int n_out, int n_rows, const char *path, float *x, float *y, struct matrix *m)
+static int fp8_product(int what, bool loose, int n_out, int n_rows, const char *path, float *x, float *y,
+		       struct matrix *m)
 {
-	struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .fp8_weights = true, .loose_products = loose, .choices_path = path};
+	struct kn_config cfg = {
+	    .max_rows = MOST, .max_width = 1024, .fp8_weights = true, .loose_products = loose, .choices_path = path};
 	const struct kn_ops *o = open_cuda();
 	struct kn_backend *b = NULL;
 	struct kn_weight w;
@@ -286,9 +290,9 @@ static int fp8_product(int what, bool loose, int n_out, int n_rows, const char *
 	return products();
 }
 
-/* Activations in e4m3: each is off by 2^-4 of itself, or 2^-10 of what makes the row's largest 448. Weights are those that the own
- * kernels have, up to 1 + 2^-4 of the matrix's. Whether the library has scales or not, the products are the same but for their
- * last multiplications. */
+/* Activations in e4m3: each is off by 2^-4 of itself, or 2^-10 of what makes the row's largest 448. Weights are those
+ * that the own kernels have, up to 1 + 2^-4 of the matrix's. Whether the library has scales or not, the products are
+ * the same but for their last multiplications. */
 static void test_fp8_activations(void **arg)
 {
 	enum { WIDE = 48, ROWS = 33 };
@@ -312,9 +316,11 @@ static void test_fp8_activations(void **arg)
 			}
 			double off = fabs((double)got[k][i] - (double)own[i]);
 			most = fmax(most, off / magnitude);
-			double bound = (0x1p-4 + 0x1p-11 + 3 * gamma_of(IN + 5)) * magnitude + 0x1p-10 * largest / 448 * weights;
+			double bound =
+			    (0x1p-4 + 0x1p-11 + 3 * gamma_of(IN + 5)) * magnitude + 0x1p-10 * largest / 448 * weights;
 			if (!(off <= bound))
-				fail_msg("row %d, output %d: %.9g, not %.9g within %.3g", i / WIDE, i % WIDE, (double)got[k][i], (double)own[i], bound);
+				fail_msg("row %d, output %d: %.9g, not %.9g within %.3g", i / WIDE, i % WIDE,
+					 (double)got[k][i], (double)own[i], bound);
 		}
 		drop_matrix(&m);
 	}
@@ -323,7 +329,8 @@ static void test_fp8_activations(void **arg)
 		assert_true(fabs((double)got[0][i] - (double)got[1][i]) <= 4 * U * fabs((double)got[0][i]));
 }
 
-/* Shapes that the library does not take in FP8 are multiplied in float16; what was found is kept and believed only of that type. */
+/* Shapes that the library does not take in FP8 are multiplied in float16; what was found is kept and believed only of
+ * that type. */
 static void test_fp8_kept(void **arg)
 {
 	static float x[20 * IN], y[20 * 48];
@@ -497,12 +504,20 @@ static void test_own_is_quicker(void **arg)
 /* A file of another machine, or of nobody: as if there were none. What in it can't be is left out. */
 static void test_not_believed(void **arg)
 {
-	static const char *const heads[] = {"sluice products 1\nanother device\n", "sluice products 2\nthe emulation's library, 1\n",
-					    "", "sluice products 1", "\n\n\n", "sluice products 1\nthe emulation's library, 1\n"};
-	static const char *const bodies[] = {"1 35 520 32 0 5c1 0 0 0 0 0 0\n",	     "1 35 520 32 2 5c1 0 0 0 0 0 0 0\n",
-					     "1 35 520 -32 0 5c1 0 0 0 0 0 0 0\n",   "1 35 520 32 0 5c1 0 0 0 0 0 0 0 7\n",
-					     "1 35 99999999999 32 1 0 0 0 0 0 0 0 0\n", "1 35 520 32 0 fffffffffffffffff 0 0 0 0 0 0 0\n",
-					     "1 35 520 32 0 77 0 0 0 0 0 0 0\n",     "1 35 520 32 0 5c1 9 0 0 0 0 0 0\n",
+	static const char *const heads[] = {"sluice products 1\nanother device\n",
+					    "sluice products 2\nthe emulation's library, 1\n",
+					    "",
+					    "sluice products 1",
+					    "\n\n\n",
+					    "sluice products 1\nthe emulation's library, 1\n"};
+	static const char *const bodies[] = {"1 35 520 32 0 5c1 0 0 0 0 0 0\n",
+					     "1 35 520 32 2 5c1 0 0 0 0 0 0 0\n",
+					     "1 35 520 -32 0 5c1 0 0 0 0 0 0 0\n",
+					     "1 35 520 32 0 5c1 0 0 0 0 0 0 0 7\n",
+					     "1 35 99999999999 32 1 0 0 0 0 0 0 0 0\n",
+					     "1 35 520 32 0 fffffffffffffffff 0 0 0 0 0 0 0\n",
+					     "1 35 520 32 0 77 0 0 0 0 0 0 0\n",
+					     "1 35 520 32 0 5c1 9 0 0 0 0 0 0\n",
 					     "1 35 520 32 1 0 0 0 0 0 0 0 0"};
 	(void)arg;
 	skip_on_device();
@@ -511,7 +526,8 @@ static void test_not_believed(void **arg)
 		bool body = i >= N(heads) - 1;
 		FILE *f = fopen(kept, "w");
 		assert_non_null(f);
-		fprintf(f, "%s%s", heads[body ? N(heads) - 1 : i], body ? bodies[i - (N(heads) - 1)] : "1 35 520 32 1 0 0 0 0 0 0 0 0\n");
+		fprintf(f, "%s%s", heads[body ? N(heads) - 1 : i],
+			body ? bodies[i - (N(heads) - 1)] : "1 35 520 32 1 0 0 0 0 0 0 0 0\n");
 		fclose(f);
 		library(1, 0);
 		open_rig(&r, KN_F16, false, true, kept);
@@ -616,11 +632,14 @@ static int teardown(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_right),	   cmocka_unit_test(test_fp8),		 cmocka_unit_test(test_not_asked),
-	    cmocka_unit_test(test_fp8_activations), cmocka_unit_test(test_fp8_kept),	 cmocka_unit_test(test_fp8_rows),
-	    cmocka_unit_test(test_none),	   cmocka_unit_test(test_kept),		 cmocka_unit_test(test_own_is_quicker),
-	    cmocka_unit_test(test_not_believed),   cmocka_unit_test(test_not_kept),	 cmocka_unit_test(test_faults),
-	    cmocka_unit_test(test_no_memory),	   cmocka_unit_test(test_blocks_by_own), cmocka_unit_test(test_block_scales),
+	    cmocka_unit_test(test_right),          cmocka_unit_test(test_fp8),
+	    cmocka_unit_test(test_not_asked),      cmocka_unit_test(test_fp8_activations),
+	    cmocka_unit_test(test_fp8_kept),       cmocka_unit_test(test_fp8_rows),
+	    cmocka_unit_test(test_none),           cmocka_unit_test(test_kept),
+	    cmocka_unit_test(test_own_is_quicker), cmocka_unit_test(test_not_believed),
+	    cmocka_unit_test(test_not_kept),       cmocka_unit_test(test_faults),
+	    cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_blocks_by_own),
+	    cmocka_unit_test(test_block_scales),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

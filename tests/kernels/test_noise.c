@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights that are in no file (kernels.h, weight_random; engine/source/random_source.h): of floats those of a file, bit for bit; of every
- * block type of the spread that was asked for; models of them say something of every token; what can't be made is refused
- * by name, and a failure leaves nothing behind.
+ * Weights that are in no file (kernels.h, weight_random; engine/source/random_source.h): of floats those of a file, bit
+ * for bit; of every block type of the spread that was asked for; models of them say something of every token; what
+ * can't be made is refused by name, and a failure leaves nothing behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,12 +81,14 @@ static void test_spread(void **arg)
 				}
 				assert_memory_not_equal(r == 0 ? other : x, x + r * IN, IN * sizeof *x);
 			}
-			/* Outputs of equal activations have nothing in common: what a block's codes are beside zero has its scale's sign. A row of
+			/* Outputs of equal activations have nothing in common: what a block's codes are beside zero has
+			 * its scale's sign. A row of
 			 * blocks of 256 codes that are off by half a step (of 1 / 2.3 spreads) sums to 3.6 times √IN spreads. */
 			double spread = sqrt(squares / (OUT * IN)), common = 5 * 3.6 * 0.02 * sqrt(IN) / sqrt(OUT);
-			if (!(fabs(spread / 0.02 - 1) < 0.06 && fabs(sum) / OUT < common && fabs(together) / squares < 0.05))
-				fail_msg("%s: spread %g, %g in a row, %g like another seed's", kn_type_name(type), spread, sum / OUT,
-					 together / squares);
+			if (!(fabs(spread / 0.02 - 1) < 0.06 && fabs(sum) / OUT < common &&
+			      fabs(together) / squares < 0.05))
+				fail_msg("%s: spread %g, %g in a row, %g like another seed's", kn_type_name(type),
+					 spread, sum / OUT, together / squares);
 		}
 		o->close(b);
 	}
@@ -110,7 +112,8 @@ static void test_refused(void **arg)
 	assert_int_equal(o->weight_random(b, both, two, 2, KN_F16, 256, &w, &err), SL_EUNSUPPORTED);
 	if (!on_device()) {
 		fault_arm(FAULT_DEVICE, 1, 1);
-		int rc = o->weight_random(b, &good, &n_out, 1, KN_F16, 256, &w, &err), end = o->settle(b); /* some is told only then */
+		int rc = o->weight_random(b, &good, &n_out, 1, KN_F16, 256, &w, &err),
+		    end = o->settle(b); /* some is told only then */
 		fault_disarm_all();
 		assert_true(rc == SL_EIO || end == SL_EIO);
 		if (rc == 0)
@@ -137,13 +140,19 @@ static float *logits_of(const char *path, bool fp8, int *n)
 	if (model_load(path, ops, b, LENGTH, 0, &m, &err) != 0)
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(m)->arch;
-	assert_int_equal(kv_pool_create(ops, b, KN_F16, 1, 16, a->n_layers, a->n_kv_heads, a->head_dim, &pool, &err), 0);
+	assert_int_equal(kv_pool_create(ops, b, KN_F16, 1, 16, a->n_layers, a->n_kv_heads, a->head_dim, &pool, &err),
+			 0);
 	for (int i = 0; i < LENGTH; i++) {
 		token[i] = (i * 37 + 11) % a->n_vocab;
 		pos[i] = i;
 	}
 	const int32_t want = LENGTH - 1;
-	struct kn_step s = {.n_rows = LENGTH, .row_token = token, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = page,
+	struct kn_step s = {.n_rows = LENGTH,
+			    .row_token = token,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = page,
 			    .max_pages = 1};
 	*n = a->n_vocab;
 	float *out = calloc((size_t)*n, sizeof *out);
@@ -162,7 +171,9 @@ static void test_as_the_file(void **arg)
 		const char *shape, *type;
 		uint64_t seed;
 		bool fp8;
-	} cases[] = {{"tiny-llama", "bf16", 1, false}, {"tiny-phi3", "f16", 5, false}, {"tiny-qwen2", "f32", 9, false},
+	} cases[] = {{"tiny-llama", "bf16", 1, false},
+		     {"tiny-phi3", "f16", 5, false},
+		     {"tiny-qwen2", "f32", 9, false},
 		     {"tiny-gemma3", "bf16", 3, true}};
 	char path[PATH_MAX + 64], name[128];
 	(void)arg;
@@ -188,8 +199,9 @@ static void test_as_the_file(void **arg)
 /* Models of block types: logits are numbers, and of a spread that text can be drawn from. */
 static void test_says_something(void **arg)
 {
-	static const char *const paths[] = {"random:tiny-llama:int4", "random:tiny-mistral:q4_0", "random:tiny-qwen3:q4_k_m:2",
-					    "random:tiny-llama:iq4_xs", "random:tiny-llama:mxfp4", "random:tiny-llama:q8_0"};
+	static const char *const paths[] = {"random:tiny-llama:int4",     "random:tiny-mistral:q4_0",
+					    "random:tiny-qwen3:q4_k_m:2", "random:tiny-llama:iq4_xs",
+					    "random:tiny-llama:mxfp4",    "random:tiny-llama:q8_0"};
 	(void)arg;
 	for (int i = 0; i < N(paths); i++) {
 		int n;
@@ -235,7 +247,8 @@ static void test_names(void **arg)
 	refused("random:tiny-llama:bf16:1x", SL_EINVAL, "no whole number");
 	refused("random:llama:bf16", SL_EINVAL, "no shape is named llama");
 	refused("random:tiny-llama:q9", SL_EINVAL, "no type is named q9");
-	refused("random:a-name-that-is-longer-than-any-shape-has-ever-had-or-will-have-in-this-program:bf16", SL_EINVAL, "not random");
+	refused("random:a-name-that-is-longer-than-any-shape-has-ever-had-or-will-have-in-this-program:bf16", SL_EINVAL,
+		"not random");
 
 	assert_int_equal(model_file_open("random:tiny-llama:int4", &f, &err), 0);
 	assert_string_equal(model_file_form(f), "made at random");
@@ -263,7 +276,9 @@ static void test_names(void **arg)
 	assert_int_equal(model_load("random:tiny-phi3:bf16", cpu, b, 4, 0, &m, &err), SL_EUNSUPPORTED);
 	cpu->close(b);
 	const struct weight_plan plan = {KN_Q8_0, KN_Q8_0};
-	assert_int_equal(quantize_model("random:tiny-llama:bf16", beside("test_noise.gguf"), true, &plan, 1, NULL, &err), SL_EUNSUPPORTED);
+	assert_int_equal(
+	    quantize_model("random:tiny-llama:bf16", beside("test_noise.gguf"), true, &plan, 1, NULL, &err),
+	    SL_EUNSUPPORTED);
 	assert_int_equal(access(beside("test_noise.gguf"), F_OK), -1);
 }
 
@@ -291,8 +306,8 @@ static void test_no_memory(void **arg)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_spread),	    cmocka_unit_test(test_refused),
-					   cmocka_unit_test(test_as_the_file),	    cmocka_unit_test(test_names),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_spread),         cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_as_the_file),    cmocka_unit_test(test_names),
 					   cmocka_unit_test(test_says_something), cmocka_unit_test(test_no_memory)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every operation of every table this processor can run, and of the emulated CUDA kernels, against the same computation in double
- * written here; attention and what writes keys and values: test_attention.c. Bounds are derived per output beside each case, from U
- * and gamma (weights.h).
+ * Every operation of every table this processor can run, and of the emulated CUDA kernels, against the same computation
+ * in double written here; attention and what writes keys and values: test_attention.c. Bounds are derived per output
+ * beside each case, from U and gamma (weights.h).
  *
  * Outputs lie between canaries and are NaN before. The tables here all compute on the host, so the
  * test reads and writes their memory directly.
@@ -18,7 +18,8 @@ static const int types[] = {KN_F32, KN_F16, KN_BF16, KN_Q8_0};
 
 static struct kn_backend *open_table(const struct kn_ops *o, int n_threads)
 {
-	struct kn_backend *b = open_with(o, &(struct kn_config){.n_threads = n_threads, .max_rows = 64, .max_width = 8448});
+	struct kn_backend *b =
+	    open_with(o, &(struct kn_config){.n_threads = n_threads, .max_rows = 64, .max_width = 8448});
 	assert_non_null(o->describe(b));
 	return b;
 }
@@ -144,7 +145,7 @@ static void test_rmsnorm(void **arg)
 					for (int j = 0; j < width; j++) {
 						double want = (double)xr[j] * scale * (double)gain[j];
 						expect_near("rmsnorm", *o, (double)y[r * width + j], want,
-						     (gamma_of(width + 2) / 2 + 4.01 * U) * fabs(want));
+							    (gamma_of(width + 2) / 2 + 4.01 * U) * fabs(want));
 					}
 					assert_int_equal((*o)->rmsnorm(b, xr, gain, eps, 1, width, one), 0);
 					end_step(*o, b, &s);
@@ -160,7 +161,8 @@ static void test_rmsnorm(void **arg)
 				for (int same = 0; same < 2; same++) {
 					float *z = same ? more : guarded(*o, b, n);
 					memcpy(sum, x, n * sizeof *sum);
-					assert_int_equal((*o)->add_rmsnorm(b, sum, more, gain, eps, n_rows, width, z), 0);
+					assert_int_equal((*o)->add_rmsnorm(b, sum, more, gain, eps, n_rows, width, z),
+							 0);
 					end_step(*o, b, &s);
 					assert_memory_equal(z, y, n * sizeof *z);
 					assert_memory_equal(sum, one, (size_t)width * sizeof *sum);
@@ -210,7 +212,8 @@ static void test_elementwise(void **arg)
 				 * add U each. Where it overflows, the result is 0 instead of below g/FLT_MAX;
 				 * a subnormal result is off by its spacing. */
 				expect_near("silu", *o, (double)x[j], want,
-				     5.01 * U * fabs(want) + fabs(g * (double)y[j]) / (double)FLT_MAX + 0x1p-149);
+					    5.01 * U * fabs(want) + fabs(g * (double)y[j]) / (double)FLT_MAX +
+						0x1p-149);
 			}
 			memcpy(x, was, n * sizeof *was);
 			assert_int_equal((*o)->add(b, x, y, n_rows, width), 0);
@@ -264,8 +267,8 @@ static void test_tables(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_tables),          cmocka_unit_test(test_matmul),  cmocka_unit_test(test_matmul_identity),
-	    cmocka_unit_test(test_embed),           cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_elementwise),
+	    cmocka_unit_test(test_tables), cmocka_unit_test(test_matmul),  cmocka_unit_test(test_matmul_identity),
+	    cmocka_unit_test(test_embed),  cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_elementwise),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,8 +76,8 @@ static void check_row(const struct product *p, int r)
 		if (eight_bits(p->o, p->m.type))
 			bound += eight_bits_error(p->m.values + i * N_IN, p->x + r * N_IN, N_IN);
 		if (!(fabs(got - sum) <= bound + (double)FLT_MIN))
-			fail_msg("%s of %s: row %d, output %d is %.9g, not %.9g within %.3g", kn_type_name(p->w.type), p->o->name,
-				 r, i, got, sum, bound);
+			fail_msg("%s of %s: row %d, output %d is %.9g, not %.9g within %.3g", kn_type_name(p->w.type),
+				 p->o->name, r, i, got, sum, bound);
 	}
 }
 
@@ -90,10 +90,10 @@ static void test_ranges(void **arg)
 			struct product p;
 			begin(&p, *o, types[t], ROWS);
 			for (int k = 0; k < N_IN; k++) {
-				p.x[k] = ldexpf(p.x[k], -120 + 15 * (k / BLOCK));       /* every block another power */
-				p.x[N_IN + k] = k % BLOCK == 5 ? 3000 : p.x[N_IN + k];  /* one that stands out */
+				p.x[k] = ldexpf(p.x[k], -120 + 15 * (k / BLOCK));      /* every block another power */
+				p.x[N_IN + k] = k % BLOCK == 5 ? 3000 : p.x[N_IN + k]; /* one that stands out */
 				p.x[2 * N_IN + k] = 0;
-				p.x[3 * N_IN + k] = k % 2 ? 1 : -1;                     /* powers of two, all the largest */
+				p.x[3 * N_IN + k] = k % 2 ? 1 : -1; /* powers of two, all the largest */
 				p.x[4 * N_IN + k] = k % 3 ? 0x1.fffffep9f : -0x1.fffffep9f; /* just below one */
 				p.x[5 * N_IN + k] = ldexpf(p.x[5 * N_IN + k], k % BLOCK ? -148 : -140); /* subnormal */
 			}
@@ -167,7 +167,8 @@ static void test_not_finite(void **arg)
 				assert_memory_equal(p.y, was, 3 * N_OUT * sizeof *was);
 				assert_memory_equal(p.y + 4 * N_OUT, was + 4 * N_OUT, 3 * N_OUT * sizeof *was);
 				for (int k = 0; k < N_OUT; k++)
-					assert_false(isfinite(p.y[3 * N_OUT + k]) && p.m.values[k * N_IN + 100 * i + 7] != 0);
+					assert_false(isfinite(p.y[3 * N_OUT + k]) &&
+						     p.m.values[k * N_IN + 100 * i + 7] != 0);
 				end(&p);
 			}
 }
@@ -189,7 +190,8 @@ static void test_many_rows(void **arg)
 			memcpy(all, p.y, sizeof all);
 			for (int i = 0; i < N(looked); i++) {
 				run(&p, looked[i], 1);
-				assert_memory_equal(p.y + looked[i] * N_OUT, all + looked[i] * N_OUT, N_OUT * sizeof *all);
+				assert_memory_equal(p.y + looked[i] * N_OUT, all + looked[i] * N_OUT,
+						    N_OUT * sizeof *all);
 				check_row(&p, looked[i]);
 			}
 			end(&p);
@@ -213,7 +215,9 @@ static void test_adopted(void **arg)
 			begin(&p, *o, types[t], ROWS);
 			const void *made = (*o)->weight_made(p.b, &p.w, &bytes);
 			if (made == NULL) {
-				assert_int_equal((*o)->weight_adopt(p.b, p.m.bytes, 64, types[t], N_OUT, N_IN, &none, &err), SL_EUNSUPPORTED);
+				assert_int_equal(
+				    (*o)->weight_adopt(p.b, p.m.bytes, 64, types[t], N_OUT, N_IN, &none, &err),
+				    SL_EUNSUPPORTED);
 				end(&p);
 				continue;
 			}
@@ -222,11 +226,15 @@ static void test_adopted(void **arg)
 			run(&p, 0, ROWS);
 			float *first = malloc(ROWS * N_OUT * sizeof *first);
 			memcpy(first, p.y, ROWS * N_OUT * sizeof *first);
-			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes - 1, types[t], N_OUT, N_IN, &w, &err), SL_EINVAL);
-			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT + 16, N_IN, &w, &err), SL_EINVAL);
-			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT, N_IN + 1, &w, &err), SL_EINVAL);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes - 1, types[t], N_OUT, N_IN, &w, &err),
+					 SL_EINVAL);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT + 16, N_IN, &w, &err),
+					 SL_EINVAL);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT, N_IN + 1, &w, &err),
+					 SL_EINVAL);
 			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], -1, N_IN, &w, &err), SL_EINVAL);
-			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, KN_F32, N_OUT, N_IN, &w, &err), SL_EUNSUPPORTED);
+			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, KN_F32, N_OUT, N_IN, &w, &err),
+					 SL_EUNSUPPORTED);
 			assert_int_equal((*o)->weight_adopt(p.b, copy, bytes, types[t], N_OUT, N_IN, &w, &err), 0);
 			assert_ptr_equal((*o)->weight_made(p.b, &w, &bytes), copy);
 			(*o)->weight_free(p.b, &p.w);
@@ -272,8 +280,8 @@ static float *product_of(const struct kn_ops *o, int type, int n_in, int n_rows)
 	return out;
 }
 
-/* Instruction sets with activations of eight bits have the same bits, by whichever way so many rows are made; more weights
- * along K than a panel has, and an odd number of blocks. */
+/* Instruction sets with activations of eight bits have the same bits, by whichever way so many rows are made; more
+ * weights along K than a panel has, and an odd number of blocks. */
 static void test_alike(void **arg)
 {
 	(void)arg;
@@ -291,9 +299,11 @@ static void test_alike(void **arg)
 			bool k = t >= N(of_blocks);
 			int type = k ? of_k[t - N(of_blocks)] : of_blocks[t];
 			for (int c = 0; c < N(counts); c++) {
-				float *a = product_of(first, type, k ? 2304 : 2080, counts[c]), *b = product_of(*o, type, k ? 2304 : 2080, counts[c]);
+				float *a = product_of(first, type, k ? 2304 : 2080, counts[c]),
+				      *b = product_of(*o, type, k ? 2304 : 2080, counts[c]);
 				if (memcmp(a, b, (size_t)(counts[c] * N_OUT) * sizeof *a) != 0)
-					fail_msg("%s, %d rows: %s and %s differ", kn_type_name(type), counts[c], first->name, (*o)->name);
+					fail_msg("%s, %d rows: %s and %s differ", kn_type_name(type), counts[c],
+						 first->name, (*o)->name);
 				free(a);
 				free(b);
 				n_compared++;
@@ -307,12 +317,8 @@ static void test_alike(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_ranges),
-	    cmocka_unit_test(test_extremes),
-	    cmocka_unit_test(test_not_finite),
-	    cmocka_unit_test(test_many_rows),
-	    cmocka_unit_test(test_adopted),
-	    cmocka_unit_test(test_alike),
+	    cmocka_unit_test(test_ranges),    cmocka_unit_test(test_extremes), cmocka_unit_test(test_not_finite),
+	    cmocka_unit_test(test_many_rows), cmocka_unit_test(test_adopted),  cmocka_unit_test(test_alike),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

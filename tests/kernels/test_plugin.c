@@ -25,7 +25,8 @@ static void test_missing(void **arg)
 	assert_null(kn_plugin_open("libm.so.6", &err));
 	assert_non_null(strstr(err.text, "libm.so.6 is no backend"));
 	assert_null(kn_select("cuda-emulated", &err)); /* not beside this test */
-	assert_string_equal(err.text, "backend \"cuda-emulated\": libsluice-cuda-emulated.so was not built or installed");
+	assert_string_equal(err.text,
+			    "backend \"cuda-emulated\": libsluice-cuda-emulated.so was not built or installed");
 	assert_null(kn_select("cuda-none", &err));
 	assert_non_null(strstr(err.text, "is unknown"));
 	const char *line = kn_plugin_line();
@@ -50,10 +51,7 @@ static void test_cuda(void **arg)
 	assert_true(strlen(err.text) > 0 && strchr(err.text, '\n') == NULL);
 }
 
-static void fail_launch(int n)
-{
-	assert_true(call_backend(cuda_path(), "sluice_emulation_fail", n));
-}
+static void fail_launch(int n) { assert_true(call_backend(cuda_path(), "sluice_emulation_fail", n)); }
 
 /* After a fault every operation fails until the backend is closed; another one is not touched. */
 static void test_fault(void **arg)

@@ -181,7 +181,8 @@ static void test_edges(void **arg)
 			for (int i = 0; i < 256; i++)
 				/* 100 lies between two values of MXFP4, 96 and 128. */
 				if (!(fabsf(y[i] - x[i]) <= (type == KN_MXFP4 ? 0.05f : 0.004f) * fabsf(x[i]) + 1e-7f))
-					fail_msg("%s: all %g became %g", kn_type_name(type), (double)x[i], (double)y[i]);
+					fail_msg("%s: all %g became %g", kn_type_name(type), (double)x[i],
+						 (double)y[i]);
 		}
 		/* One large value among zeros, at any place and of either sign. */
 		for (int i = 0; i < 256; i++) {
@@ -190,9 +191,11 @@ static void test_edges(void **arg)
 			there_and_back(type, x, 256, y);
 			for (int k = 0; k < 256; k++)
 				/* Scale and offset are rounded by 2^-11 each; nl has no zero but a 1 of 127. */
-				if (!(fabsf(y[k] - x[k]) <=
-				      (k == i ? 0.04f : type == KN_IQ4_NL || type == KN_IQ4_XS ? 0.08f : 0.008f)))
-					fail_msg("%s: %g at %d became %g", kn_type_name(type), (double)x[k], k, (double)y[k]);
+				if (!(fabsf(y[k] - x[k]) <= (k == i                                   ? 0.04f
+							     : type == KN_IQ4_NL || type == KN_IQ4_XS ? 0.08f
+												      : 0.008f)))
+					fail_msg("%s: %g at %d became %g", kn_type_name(type), (double)x[k], k,
+						 (double)y[k]);
 		}
 		if (type == KN_F32)
 			continue;

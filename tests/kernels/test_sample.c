@@ -31,10 +31,7 @@ static uint32_t next_bits(void)
 	return (uint32_t)(state >> 32);
 }
 
-static double next_unit(void)
-{
-	return next_bits() * 0x1p-32;
-}
+static double next_unit(void) { return next_bits() * 0x1p-32; }
 
 static float normal(void)
 {
@@ -209,7 +206,8 @@ static void make_job(struct job *j, int n)
 		j->p.frequency_penalty = (float)next_unit();
 		for (int i = 0; i < 30; i++) {
 			int32_t id = (int32_t)(next_bits() % (uint32_t)n);
-			assert_int_equal(i % 2 ? sampler_state_add(&j->said, id) : sampler_state_add_prompt(&j->said, &id, 1), 0);
+			assert_int_equal(
+			    i % 2 ? sampler_state_add(&j->said, id) : sampler_state_add_prompt(&j->said, &id, 1), 0);
 		}
 	}
 	if (next_unit() < 0.3) {
@@ -317,7 +315,9 @@ static void test_flat_and_tied(void **arg)
 			for (int i = 0; i < ROWS; i++) {
 				struct job *j = &jobs[i];
 				for (int k = 0; k < WIDEST; k++)
-					j->logits[k] = i < 4 ? 2.0f : (float)(next_bits() % 3) + (i == 7 ? (float)(next_bits() % 1000) * 1e-3f : 0);
+					j->logits[k] = i < 4 ? 2.0f
+							     : (float)(next_bits() % 3) +
+								   (i == 7 ? (float)(next_bits() % 1000) * 1e-3f : 0);
 				j->p = plain;
 				j->index = (uint64_t)(round * ROWS + i);
 				j->p.top_k = i % 4 == 1 || i == 7 ? 3000 : i == 6 ? 700 : 0;
@@ -437,7 +437,8 @@ static void test_said_on_the_device(void **arg)
 			tokens[i] = tokens[i] < n_vocab ? tokens[i] : 1;
 			j->logits[tokens[i]] = 4; /* it would come again */
 			memcpy(r.logits + (size_t)i * (size_t)n_vocab, j->logits, (size_t)n_vocab * sizeof(float));
-			assert_int_equal(sampler_device_draw(&j->p, &j->said, j->index, i, i + 1, &r.adjusts, &draws[i]), 0);
+			assert_int_equal(
+			    sampler_device_draw(&j->p, &j->said, j->index, i, i + 1, &r.adjusts, &draws[i]), 0);
 			assert_int_equal(draws[i].said, i + 1);
 		}
 		struct kn_step s = {.n_rows = ROWS, .row_token = tokens};
@@ -505,9 +506,12 @@ static void test_left_to_the_host(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_random),   cmocka_unit_test(test_flat_and_tied),
-	    cmocka_unit_test(test_unusable), cmocka_unit_test(test_twice),
-	    cmocka_unit_test(test_said_on_the_device), cmocka_unit_test(test_left_to_the_host),
+	    cmocka_unit_test(test_random),
+	    cmocka_unit_test(test_flat_and_tied),
+	    cmocka_unit_test(test_unusable),
+	    cmocka_unit_test(test_twice),
+	    cmocka_unit_test(test_said_on_the_device),
+	    cmocka_unit_test(test_left_to_the_host),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads change no bit: products whose outputs are shared out as threads are free, element by element operations cut within
- * a row, and steps of which the backend remembers what came after what, though it is no longer there.
+ * Threads change no bit: products whose outputs are shared out as threads are free, element by element operations cut
+ * within a row, and steps of which the backend remembers what came after what, though it is no longer there.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,8 @@ static void multiply(struct machine *m, int n_rows)
 	assert_int_equal(m->o->step_begin(m->b, &s), 0);
 	for (int t = 0; t < N(types); t++)
 		if (m->w[t].data != NULL)
-			assert_int_equal(m->o->matmul(m->b, &m->w[t], m->x, n_rows, m->y + (size_t)t * MOST_ROWS * N_OUT), 0);
+			assert_int_equal(
+			    m->o->matmul(m->b, &m->w[t], m->x, n_rows, m->y + (size_t)t * MOST_ROWS * N_OUT), 0);
 	assert_int_equal(m->o->step_end(m->b), 0);
 }
 
@@ -63,7 +64,8 @@ static void compare(const struct machine *m, const struct machine *one, int n_ro
 	for (int t = 0; t < N(types); t++) {
 		size_t at = (size_t)t * MOST_ROWS * N_OUT, n = (size_t)n_rows * N_OUT;
 		if (m->w[t].data != NULL && memcmp(m->y + at, one->y + at, n * sizeof *m->y) != 0)
-			fail_msg("%s of %s: other bits with more threads, %d rows", kn_type_name(types[t]), m->o->name, n_rows);
+			fail_msg("%s of %s: other bits with more threads, %d rows", kn_type_name(types[t]), m->o->name,
+				 n_rows);
 		memset(m->y + at, 0xff, n * sizeof *m->y);
 	}
 }

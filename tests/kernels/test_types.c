@@ -62,8 +62,8 @@ static void test_known_blocks(void **arg)
 	kn_dequantize(KN_MXFP4, mxfp4, 32, y);
 	assert_true(y[0] == -12 && y[16] == 12 && y[1] == 0);
 	/* The sixth scale of Q4_K is 0x15: five in sc[9], one on top of sc[1]; its minimum is 0x23. */
-	uint8_t q4_k[144] = {0x00, 0x3C, 0x00, 0x38, [4 + 1] = 0x40, [4 + 5] = 0x80, [4 + 9] = 0x35,
-			     [16 + 2 * 32 + 7] = 0xB0};
+	uint8_t q4_k[144] = {0x00,           0x3C,           0x00,           0x38,
+			     [4 + 1] = 0x40, [4 + 5] = 0x80, [4 + 9] = 0x35, [16 + 2 * 32 + 7] = 0xB0};
 	kn_dequantize(KN_Q4_K, q4_k, 256, y);
 	assert_true(y[5 * 32 + 7] == 21 * 11 - 17.5f && y[5 * 32] == -17.5f && y[4 * 32 + 7] == 0);
 	uint8_t q6_k[210] = {[64 + 32 + 3] = 0x90, [128 + 32 + 3] = 0x80, [192 + 8 + 6] = 0xFE, [209] = 0x3C};
@@ -81,7 +81,8 @@ static void test_dequantize(void **arg)
 		kn_dequantize(type, m.bytes, (size_t)n, y);
 		for (int k = 0; k < n; k++)
 			if ((double)y[k] != m.values[k])
-				fail_msg("%s, weight %d: %.9g, not %.9g", kn_type_name(type), k, (double)y[k], m.values[k]);
+				fail_msg("%s, weight %d: %.9g, not %.9g", kn_type_name(type), k, (double)y[k],
+					 m.values[k]);
 		free(y);
 		drop_matrix(&m);
 	}
@@ -115,9 +116,11 @@ static void test_decoders(void **arg)
 			run(*o, b, &w, x, IN, y);
 			for (int k = 0; k < IN; k++)
 				for (int i = 0; i < OUT; i++)
-					if (!(fabs((double)y[k * OUT + i] - m.values[i * IN + k]) <= unit_error(*o, &m, i, k)))
-						fail_msg("%s of %s, row %d, weight %d: %.9g, not %.9g", kn_type_name(m.type),
-							 (*o)->name, i, k, (double)y[k * OUT + i], m.values[i * IN + k]);
+					if (!(fabs((double)y[k * OUT + i] - m.values[i * IN + k]) <=
+					      unit_error(*o, &m, i, k)))
+						fail_msg("%s of %s, row %d, weight %d: %.9g, not %.9g",
+							 kn_type_name(m.type), (*o)->name, i, k, (double)y[k * OUT + i],
+							 m.values[i * IN + k]);
 			(*o)->weight_free(b, &w);
 			drop_matrix(&m);
 		}
@@ -131,7 +134,8 @@ static void test_matmul(void **arg)
 {
 	(void)arg;
 	static const int outs[] = {1, 3, 4, 17, 35}, rows[] = {1, 2, 5, 6, 7, 12, 13, 23};
-	static const int ins[] = {1, 15, 17, 263, 520}, small[] = {32, 96, 544}, mid[] = {128, 384, 640}, large[] = {256, 768};
+	static const int ins[] = {1, 15, 17, 263, 520}, small[] = {32, 96, 544}, mid[] = {128, 384, 640},
+			 large[] = {256, 768};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
 		struct kn_backend *b = open_table(*o, 2);
 		for (int t = 0; t < N_TYPES; t++) {
@@ -156,7 +160,8 @@ static void test_identity(void **arg)
 	(void)arg;
 	for (const struct kn_ops *const *o = all_tables() + 1; *o != NULL; o++)
 		for (int t = 0; t < N_TYPES; t++) {
-			identity_case(*o, open_table, kn_type_at(t), 37, kn_type_block(kn_type_at(t)) == 1 ? 1037 : 1024, 1, 2);
+			identity_case(*o, open_table, kn_type_at(t), 37,
+				      kn_type_block(kn_type_at(t)) == 1 ? 1037 : 1024, 1, 2);
 			/* Enough work for parts and threads. */
 			identity_case(*o, open_table, kn_type_at(t), 261, 1024, 13, 2);
 		}
@@ -191,9 +196,8 @@ static void test_embed(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_table),    cmocka_unit_test(test_known_blocks),
-	    cmocka_unit_test(test_dequantize), cmocka_unit_test(test_decoders),
-	    cmocka_unit_test(test_matmul),   cmocka_unit_test(test_identity),
+	    cmocka_unit_test(test_table),    cmocka_unit_test(test_known_blocks), cmocka_unit_test(test_dequantize),
+	    cmocka_unit_test(test_decoders), cmocka_unit_test(test_matmul),       cmocka_unit_test(test_identity),
 	    cmocka_unit_test(test_embed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

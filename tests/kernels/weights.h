@@ -30,17 +30,11 @@ static inline uint32_t next_bits(void)
 }
 
 /* Uniform in [-1, 1), with all 24 bits. */
-static inline float next_float(void)
-{
-	return (float)((int32_t)(next_bits() >> 7) - (1 << 24)) * 0x1p-24f;
-}
+static inline float next_float(void) { return (float)((int32_t)(next_bits() >> 7) - (1 << 24)) * 0x1p-24f; }
 
 /* The error of a sum of n products by fused multiply-adds in any order, relative to the sum of their
  * magnitudes (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 3.1). */
-static inline double gamma_of(int n)
-{
-	return n * U / (1 - n * U);
-}
+static inline double gamma_of(int n) { return n * U / (1 - n * U); }
 
 /* n floats between two guards, NaN; the first is KN_ALIGN-aligned. */
 static inline float *guarded(const struct kn_ops *o, struct kn_backend *b, size_t n)
@@ -66,10 +60,7 @@ static inline void check_guards(const float *f, size_t n)
 	}
 }
 
-static inline void drop(const struct kn_ops *o, struct kn_backend *b, float *f)
-{
-	o->mem_free(b, f - GUARD);
-}
+static inline void drop(const struct kn_ops *o, struct kn_backend *b, float *f) { o->mem_free(b, f - GUARD); }
 
 static inline float *random_floats(const struct kn_ops *o, struct kn_backend *b, size_t n)
 {
@@ -103,10 +94,7 @@ static inline double put_scale(uint8_t *at)
 	return f16_value(h);
 }
 
-static inline int below(int n)
-{
-	return (int)(next_bits() % (uint32_t)n);
-}
+static inline int below(int n) { return (int)(next_bits() % (uint32_t)n); }
 
 /* 32 values of four bits or more, of which four go here. */
 static inline void put_nibbles(uint8_t *qs, const int *q)
@@ -194,7 +182,11 @@ static inline void large_block(int type, uint8_t *at, double *v)
 		m[i] = below(bits);
 	}
 	for (int i = 0; i < 256; i++)
-		q[i] = below(type == KN_Q2_K ? 4 : type == KN_Q3_K ? 8 : type == KN_Q5_K ? 32 : type == KN_Q6_K ? 64 : 16);
+		q[i] = below(type == KN_Q2_K   ? 4
+			     : type == KN_Q3_K ? 8
+			     : type == KN_Q5_K ? 32
+			     : type == KN_Q6_K ? 64
+					       : 16);
 	double d, dm;
 	switch (type) {
 	case KN_Q2_K:

@@ -39,6 +39,7 @@ check tap tests/lint/tap.sh
 check config build/sluice config check -c etc/sluice.yaml
 command -v shellcheck >/dev/null && check scripts scripts
 if [ "${1-}" != quick ]; then
+	check format tests/lint/format.sh
 	check clang-tidy tests/lint/tidy.sh "$@"
 	check cppcheck tests/lint/cppcheck.sh
 fi

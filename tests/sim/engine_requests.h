@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests of all kinds for the engine with a model that has no weights (fake_model.h), alone, together and in turmoil: what
- * its tests share. Included by one test file each.
+ * Requests of all kinds for the engine with a model that has no weights (fake_model.h), alone, together and in turmoil:
+ * what its tests share. Included by one test file each.
  */
 #ifndef TESTS_ENGINE_REQUESTS_H
 #define TESTS_ENGINE_REQUESTS_H
@@ -99,10 +99,7 @@ static inline struct proto_submit fan(int kind)
 	return req;
 }
 
-static inline void count_fault(void *ctx)
-{
-	atomic_fetch_add((atomic_int *)ctx, 1);
-}
+static inline void count_fault(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
 static uint64_t random_state;
 
@@ -112,8 +109,8 @@ static inline uint32_t at_random(uint32_t below)
 	return (uint32_t)(random_state >> 33) % below;
 }
 
-/* Requests of all kinds come, stall and are cancelled at random, with too few pages and places for them. Whoever is let go
- * on says what it says alone, and nothing is left behind (run_stop's counters and pools see). */
+/* Requests of all kinds come, stall and are cancelled at random, with too few pages and places for them. Whoever is let
+ * go on says what it says alone, and nothing is left behind (run_stop's counters and pools see). */
 static inline void turmoil(const struct eng_config *cfg, const struct answer *expect, uint64_t seed)
 {
 	enum { AT_ONCE = 12, ROUNDS = 400, ENOUGH = 8 };
@@ -170,20 +167,20 @@ static inline void turmoil(const struct eng_config *cfg, const struct answer *ex
 	run_stop(&r);
 }
 
-/* Lists of tests: as it is, with drafts, and where steps go on by themselves: late ones, whose every wait is needed, and early
- * ones. How many failed. */
-#define RUN_IN_EVERY_MODE(plain, with_drafts, ahead_ones)                                          \
-	({                                                                                         \
-		int failed_ = cmocka_run_group_tests(plain, NULL, NULL);                           \
-		spec_mode = ENG_SPEC_AUTO;                                                         \
-		failed_ += cmocka_run_group_tests(with_drafts, NULL, NULL);                        \
-		spec_mode = ENG_SPEC_OFF;                                                          \
-		atomic_store(&fake.draws, 1);                                                      \
-		for (int mode_ = 1; mode_ <= 2; mode_++) {                                         \
-			atomic_store(&fake.ahead, mode_);                                          \
-			failed_ += cmocka_run_group_tests(ahead_ones, NULL, NULL);                 \
-		}                                                                                  \
-		failed_;                                                                           \
+/* Lists of tests: as it is, with drafts, and where steps go on by themselves: late ones, whose every wait is needed,
+ * and early ones. How many failed. */
+#define RUN_IN_EVERY_MODE(plain, with_drafts, ahead_ones)                          \
+	({                                                                         \
+		int failed_ = cmocka_run_group_tests(plain, NULL, NULL);           \
+		spec_mode = ENG_SPEC_AUTO;                                         \
+		failed_ += cmocka_run_group_tests(with_drafts, NULL, NULL);        \
+		spec_mode = ENG_SPEC_OFF;                                          \
+		atomic_store(&fake.draws, 1);                                      \
+		for (int mode_ = 1; mode_ <= 2; mode_++) {                         \
+			atomic_store(&fake.ahead, mode_);                          \
+			failed_ += cmocka_run_group_tests(ahead_ones, NULL, NULL); \
+		}                                                                  \
+		failed_;                                                           \
 	})
 
 #endif

@@ -63,22 +63,22 @@ struct fake_step {
 		struct kn_kv kv;
 		int src, dst; /* -1: the host's */
 		void *host;
-	} *copies;
+	} * copies;
 	int n_copies, max_copies;
 };
 
 static struct {
-	atomic_int fail_next;   /* forwards to come before SL_EIO; -1: never */
+	atomic_int fail_next; /* forwards to come before SL_EIO; -1: never */
 	atomic_int forwards;
 	atomic_int max_rows_seen, max_want_seen;
-	atomic_int end_never;   /* no end tokens */
-	atomic_int step_us;     /* a step takes so long */
-	atomic_int copy_us;     /* and a page to the host or from there */
-	atomic_int draws;       /* tokens are drawn where the logits are, as on a device */
-	atomic_int drawn;       /* so many were */
-	atomic_int ahead;       /* steps go on by themselves: 1: they are computed when somebody waits for them, 2: at once,
-				 * but what they give comes then */
-	atomic_int n_ahead;     /* so many were issued while another was on its way */
+	atomic_int end_never; /* no end tokens */
+	atomic_int step_us;   /* a step takes so long */
+	atomic_int copy_us;   /* and a page to the host or from there */
+	atomic_int draws;     /* tokens are drawn where the logits are, as on a device */
+	atomic_int drawn;     /* so many were */
+	atomic_int ahead;   /* steps go on by themselves: 1: they are computed when somebody waits for them, 2: at once,
+			     * but what they give comes then */
+	atomic_int n_ahead; /* so many were issued while another was on its way */
 	atomic_int n_beside;    /* so many while another model's was */
 	atomic_int n_crowding;  /* so many while both were */
 	atomic_int n_on_way;    /* of all models */
@@ -108,16 +108,22 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 	if (strstr(path, "missing") != NULL)
 		return sl_errf(err, SL_EIO, "%s: no such file", path);
 	int n_layers = strstr(path, "three") != NULL ? 3 : strstr(path, "two") != NULL ? 2 : 1;
-	*out = (struct model_info){
-	    .arch = {.family = "fake", .n_layers = n_layers, .n_embd = 8, .n_heads = 1, .n_kv_heads = 1,
-		     .head_dim = 8, .n_ff = 8, .n_vocab = FAKE_VOCAB, .n_ctx = FAKE_CTX},
-	    .file_bytes = 100,
-	    .n_params = 1000};
+	*out = (struct model_info){.arch = {.family = "fake",
+					    .n_layers = n_layers,
+					    .n_embd = 8,
+					    .n_heads = 1,
+					    .n_kv_heads = 1,
+					    .head_dim = 8,
+					    .n_ff = 8,
+					    .n_vocab = FAKE_VOCAB,
+					    .n_ctx = FAKE_CTX},
+				   .file_bytes = 100,
+				   .n_params = 1000};
 	return 0;
 }
 
-int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows,
-	       uint64_t max_bytes, struct model **out, struct sl_err *err)
+int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows, uint64_t max_bytes,
+	       struct model **out, struct sl_err *err)
 {
 	(void)ops;
 	(void)max_bytes;
@@ -141,9 +147,8 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	return 0;
 }
 
-int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops,
-		  struct kn_backend *backend, int max_rows, uint64_t max_bytes, struct model **out,
-		  struct sl_err *err)
+int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops, struct kn_backend *backend,
+		  int max_rows, uint64_t max_bytes, struct model **out, struct sl_err *err)
 {
 	(void)how;
 	return model_load(path, ops, backend, max_rows, max_bytes, out, err);
@@ -168,20 +173,11 @@ bool model_was_kept(const struct model *m)
 	return false;
 }
 
-const struct model_info *model_info(const struct model *m)
-{
-	return &m->info;
-}
+const struct model_info *model_info(const struct model *m) { return &m->info; }
 
-const struct tokenizer *model_tokenizer(const struct model *m)
-{
-	return &m->tok;
-}
+const struct tokenizer *model_tokenizer(const struct model *m) { return &m->tok; }
 
-const struct chat_template *model_template(const struct model *m)
-{
-	return m->template;
-}
+const struct chat_template *model_template(const struct model *m) { return m->template; }
 
 static uint64_t fake_mix(uint64_t h, uint64_t v)
 {
@@ -237,8 +233,8 @@ static void fake_draw(const struct kn_draw *d, const struct kn_step *s, float *r
 	pthread_mutex_lock(&fake_scratch_lock);
 	sampler_prompt_logprob(row, FAKE_VOCAB, id, d->n_top, &fake_scratch, &told);
 	pthread_mutex_unlock(&fake_scratch_lock);
-	*out = (struct kn_drawn){.id = id, .logprob = d->want_logprob ? told.logprob : NAN,
-				 .n_top = d->want_logprob ? told.n_top : 0};
+	*out = (struct kn_drawn){
+	    .id = id, .logprob = d->want_logprob ? told.logprob : NAN, .n_top = d->want_logprob ? told.n_top : 0};
 	for (int i = 0; i < out->n_top; i++)
 		out->top[i] = (struct kn_id_logprob){(int32_t)told.top[i].id, told.top[i].v};
 	for (int i = 0; i < FAKE_VOCAB; i++)
@@ -246,8 +242,8 @@ static void fake_draw(const struct kn_draw *d, const struct kn_step *s, float *r
 	atomic_fetch_add(&fake.drawn, 1);
 }
 
-int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
-		  const int32_t *want, int n_want, float *logits)
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		  float *logits)
 {
 	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
 }
@@ -356,7 +352,8 @@ static void fake_step_free(struct fake_step *f)
 static struct fake_step *fake_step_of(const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
 				      float *logits, const struct model_draws *draws)
 {
-	struct fake_step *f = fake_copy(&(struct fake_step){.s = *s, .kv = *kv, .n_want = n_want, .to = logits}, sizeof *f);
+	struct fake_step *f =
+	    fake_copy(&(struct fake_step){.s = *s, .kv = *kv, .n_want = n_want, .to = logits}, sizeof *f);
 	size_t rows = (size_t)s->n_rows, table = (size_t)s->n_seqs * (size_t)s->max_pages;
 	int32_t *at = f->ints = malloc((4 * rows + table + (size_t)n_want) * sizeof *at);
 	f->logits = calloc((size_t)n_want + 1, FAKE_VOCAB * sizeof *f->logits);
@@ -471,7 +468,8 @@ static int fake_page_out(struct kn_backend *b, const struct kn_kv *kv, int page,
 
 static int fake_page_in(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page)
 {
-	return fake_copy_later(b, &(struct fake_copy){.kv = *kv, .src = -1, .dst = page, .host = (void *)(uintptr_t)host});
+	return fake_copy_later(b,
+			       &(struct fake_copy){.kv = *kv, .src = -1, .dst = page, .host = (void *)(uintptr_t)host});
 }
 
 static int fake_settle(struct kn_backend *b)
@@ -498,10 +496,7 @@ static void fake_host_free(struct kn_backend *b, void *p)
 static struct kn_ops fake_ops;
 static const struct kn_ops *fake_available[2];
 
-const struct kn_ops *const *kn_available(void)
-{
-	return fake_available;
-}
+const struct kn_ops *const *kn_available(void) { return fake_available; }
 
 const struct kn_ops *kn_select(const char *name, struct sl_err *err)
 {
@@ -548,7 +543,8 @@ int model_wait(struct model *m)
 		memcpy(f->out, f->drawn, (size_t)f->n_draws * sizeof *f->out);
 	for (int i = 0; f->rc == 0 && i < f->n_want; i++)
 		if (f->taken == NULL || !f->taken[i])
-			memcpy(f->to + (size_t)i * FAKE_VOCAB, f->logits + (size_t)i * FAKE_VOCAB, FAKE_VOCAB * sizeof *f->to);
+			memcpy(f->to + (size_t)i * FAKE_VOCAB, f->logits + (size_t)i * FAKE_VOCAB,
+			       FAKE_VOCAB * sizeof *f->to);
 	int rc = f->rc;
 	atomic_fetch_sub(&fake.n_on_way, 1);
 	m->steps[0] = m->steps[1];
@@ -557,27 +553,23 @@ int model_wait(struct model *m)
 	return rc;
 }
 
-bool model_ready(const struct model *m)
-{
-	return m->n_steps == 0 || m->steps[0]->computed;
-}
+bool model_ready(const struct model *m) { return m->n_steps == 0 || m->steps[0]->computed; }
 
-int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		       float *logits, const struct model_draws *draws)
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
+		       int n_want, float *logits, const struct model_draws *draws)
 {
 	int rc = model_issue(m, s, kv, want, n_want, logits, draws);
 	return rc != 0 ? rc : model_wait(m);
 }
 
-int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
-		       int n_want, float *logits)
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers,
+		       const int32_t *want, int n_want, float *logits)
 {
 	(void)n_layers;
 	return model_forward(m, s, kv, want, n_want, logits);
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust,
-		     struct tok_ids *out)
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust, struct tok_ids *out)
 {
 	(void)t;
 	(void)trust;

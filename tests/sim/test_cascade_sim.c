@@ -28,7 +28,7 @@ struct tier {
 /* A model's run as the world has it. */
 struct run {
 	bool started, paused, cancelled, ended;
-	uint32_t left;	  /* tokens it would still write */
+	uint32_t left;      /* tokens it would still write */
 	uint32_t in_flight; /* told after a pause or a cancel, at most */
 	uint32_t made, shown;
 	bool silent; /* falls silent for good, until it is failed from outside */
@@ -51,18 +51,19 @@ struct world {
 	struct casc_plan_in in;
 	float sureness; /* of the small model, drifts */
 	struct casc_cost sum, expected;
-	uint64_t n_plans[CASC_PLAN_RACE + 1], n_whys[CASC_N_WHYS], n_actions[CASC_N_ACTIONS], n_reasons[CASC_FOR_FAILURE + 1];
+	uint64_t n_plans[CASC_PLAN_RACE + 1], n_whys[CASC_N_WHYS], n_actions[CASC_N_ACTIONS],
+	    n_reasons[CASC_FOR_FAILURE + 1];
 	uint64_t n_ends[CASC_END_NO_MODEL + 1], n_decisions, n_refused_events, n_timeouts;
 };
 
-#define HOLDS(w, cond, ...)                                                                                     \
-	do {                                                                                                    \
-		if (!(cond)) {                                                                                  \
-			print_error("SIM_SEED=%llu, request %llu: ", (unsigned long long)(w)->seed,             \
-				    (unsigned long long)(w)->request);                                          \
-			print_error(__VA_ARGS__);                                                               \
-			fail_msg("%s", #cond);                                                                  \
-		}                                                                                               \
+#define HOLDS(w, cond, ...)                                                                         \
+	do {                                                                                        \
+		if (!(cond)) {                                                                      \
+			print_error("SIM_SEED=%llu, request %llu: ", (unsigned long long)(w)->seed, \
+				    (unsigned long long)(w)->request);                              \
+			print_error(__VA_ARGS__);                                                   \
+			fail_msg("%s", #cond);                                                      \
+		}                                                                                   \
 	} while (0)
 
 static uint64_t draw(struct world *w)
@@ -73,20 +74,11 @@ static uint64_t draw(struct world *w)
 	return z ^ (z >> 31);
 }
 
-static uint32_t below(struct world *w, uint32_t n)
-{
-	return (uint32_t)(draw(w) % n);
-}
+static uint32_t below(struct world *w, uint32_t n) { return (uint32_t)(draw(w) % n); }
 
-static float unit(struct world *w)
-{
-	return (float)(draw(w) >> 40) / (float)(1 << 24);
-}
+static float unit(struct world *w) { return (float)(draw(w) >> 40) / (float)(1 << 24); }
 
-static bool chance(struct world *w, uint32_t per_mille)
-{
-	return below(w, 1000) < per_mille;
-}
+static bool chance(struct world *w, uint32_t per_mille) { return below(w, 1000) < per_mille; }
 
 static struct casc_policy random_policy(struct world *w)
 {
@@ -109,10 +101,14 @@ static struct casc_policy random_policy(struct world *w)
 	p.takeover_ms = below(w, 3000);
 	p.share = unit(w);
 	p.floor = below(w, 5);
-	p.conf = (struct casc_conf_policy){unit(w) + 0.01f, unit(w), unit(w), unit(w), 0.05f + 0.9f * unit(w),
+	p.conf = (struct casc_conf_policy){unit(w) + 0.01f,
+					   unit(w),
+					   unit(w),
+					   unit(w),
+					   0.05f + 0.9f * unit(w),
 					   (uint8_t)(1 + below(w, CASC_MAX_WINDOW))};
-	p.load = (struct casc_load_policy){below(w, 5) == 0 ? 0 : 200 + below(w, 1500), 0.3f + 0.7f * unit(w), below(w, 500),
-					   below(w, 3000), below(w, 5000)};
+	p.load = (struct casc_load_policy){below(w, 5) == 0 ? 0 : 200 + below(w, 1500), 0.3f + 0.7f * unit(w),
+					   below(w, 500), below(w, 3000), below(w, 5000)};
 	return p;
 }
 
@@ -152,7 +148,8 @@ static void carry_out(struct world *w, const struct casc_action *a)
 	case CASC_DO_RELEASE: {
 		struct run *of = a->model == CASC_SMALL ? &r->small : &r->large;
 		HOLDS(w, a->n > 0 && of->shown + a->n <= of->made, "shown: %u + %u of %u\n", of->shown, a->n, of->made);
-		HOLDS(w, a->model == CASC_LARGE || r->large.shown == 0, "the small one is shown behind the large one\n");
+		HOLDS(w, a->model == CASC_LARGE || r->large.shown == 0,
+		      "the small one is shown behind the large one\n");
 		/* Of a cancelled run nothing is shown any more; of a draft only what was agreed upon. */
 		HOLDS(w, !of->cancelled && (!of->paused || of->ended), "shown of a run that is not on\n");
 		of->shown += a->n;
@@ -160,8 +157,8 @@ static void carry_out(struct world *w, const struct casc_action *a)
 	}
 	case CASC_DO_ESCALATE:
 		HOLDS(w, w->in.can_large && r->n_switches++ == 0, "a second switch\n");
-		HOLDS(w, a->keep == r->small.shown && (a->n == 0 || a->n == r->small.made), "keep %u of %u, n %u of %u\n", a->keep,
-		      r->small.shown, a->n, r->small.made);
+		HOLDS(w, a->keep == r->small.shown && (a->n == 0 || a->n == r->small.made),
+		      "keep %u of %u, n %u of %u\n", a->keep, r->small.shown, a->n, r->small.made);
 		HOLDS(w, (a->n > 0) == w->in.can_verify, "a draft that can't be checked\n");
 		start(w, &r->large);
 		r->verifying = a->n > 0;
@@ -180,11 +177,14 @@ static void carry_out(struct world *w, const struct casc_action *a)
 	case CASC_DO_CANCEL_SMALL: cancel(w, &r->small); break;
 	case CASC_DO_CANCEL_LARGE: cancel(w, &r->large); break;
 	case CASC_DO_TELL:
-		HOLDS(w, a->n == CASC_TELL_DEGRADED ? w->in.wants_to_know && w->in.degraded : a->keep < r->keep, "told for nothing\n");
+		HOLDS(w, a->n == CASC_TELL_DEGRADED ? w->in.wants_to_know && w->in.degraded : a->keep < r->keep,
+		      "told for nothing\n");
 		break;
 	case CASC_DO_END:
-		HOLDS(w, !r->small.started || r->small.ended || r->small.cancelled, "the end, and the small one is on\n");
-		HOLDS(w, !r->large.started || r->large.ended || r->large.cancelled, "the end, and the large one is on\n");
+		HOLDS(w, !r->small.started || r->small.ended || r->small.cancelled,
+		      "the end, and the small one is on\n");
+		HOLDS(w, !r->large.started || r->large.ended || r->large.cancelled,
+		      "the end, and the large one is on\n");
 		r->ended = true;
 		r->end = (enum casc_end)a->n;
 		w->n_ends[a->n]++;
@@ -193,10 +193,7 @@ static void carry_out(struct world *w, const struct casc_action *a)
 	}
 }
 
-static bool same_state(const struct casc *a, const struct casc *b)
-{
-	return memcmp(a, b, sizeof *a) == 0;
-}
+static bool same_state(const struct casc *a, const struct casc *b) { return memcmp(a, b, sizeof *a) == 0; }
 
 static int tell(struct world *w, const struct casc_event *e)
 {
@@ -207,7 +204,8 @@ static int tell(struct world *w, const struct casc_event *e)
 	HOLDS(w, casc_replay(&record) == 0, "the replay decides otherwise\n");
 	w->n_decisions += casc_actions_decide(&out);
 	if (rc != 0) {
-		HOLDS(w, rc == SL_EPROTO && out.n == 0 && same_state(&w->c, &before), "a refused event changed something\n");
+		HOLDS(w, rc == SL_EPROTO && out.n == 0 && same_state(&w->c, &before),
+		      "a refused event changed something\n");
 		return rc;
 	}
 	/* What is released by a VERIFIED was paused: it has been agreed upon. */
@@ -219,7 +217,8 @@ static int tell(struct world *w, const struct casc_event *e)
 	if (e->kind == CASC_VERIFIED && !w->r.small.cancelled)
 		w->r.small.paused = was_paused;
 	casc_check(&w->c);
-	HOLDS(w, w->r.small.shown == w->c.small.shown && w->r.large.shown == w->c.large.shown, "two accounts of what is shown\n");
+	HOLDS(w, w->r.small.shown == w->c.small.shown && w->r.large.shown == w->c.large.shown,
+	      "two accounts of what is shown\n");
 	HOLDS(w, w->r.ended == (w->c.phase == CASC_OVER), "two opinions of the end\n");
 	return 0;
 }
@@ -317,7 +316,8 @@ static void begin(struct world *w)
 	/* Load comes in waves. */
 	struct casc_load_in in = {.now_ms = w->now,
 				  .ttft_small_ms = below(w, 100),
-				  .ttft_large_ms = (uint32_t)(700 + 690 * sinf((float)(w->request % 20000) / 3183.0f)) + below(w, 200),
+				  .ttft_large_ms = (uint32_t)(700 + 690 * sinf((float)(w->request % 20000) / 3183.0f)) +
+						   below(w, 200),
 				  .better_degraded = t > 0 && casc_load_degraded(&w->tiers[t - 1].load)};
 	struct casc_record record;
 	bool degraded = casc_load_decide_recorded(&w->tier->load, &w->tier->policy.load, &in, &record);
@@ -367,17 +367,21 @@ static void book(struct world *w)
 	const struct casc *c = &w->c;
 	uint64_t before = w->sum.small_made + w->sum.large_made;
 	casc_cost_add(&w->sum, c);
-	HOLDS(w, w->sum.small_made + w->sum.large_made == before + c->small.made + c->large.made + c->lost_made, "made\n");
+	HOLDS(w, w->sum.small_made + w->sum.large_made == before + c->small.made + c->large.made + c->lost_made,
+	      "made\n");
 	w->expected.requests++;
 	w->expected.small_shown += w->r.small.shown;
 	w->expected.large_shown += w->r.large.shown;
 	w->n_reasons[c->escalated]++;
 	HOLDS(w, w->sum.small_made == w->expected.small_made && w->sum.large_made == w->expected.large_made,
-	      "costs: %llu and %llu of the small one, %llu and %llu of the large one\n", (unsigned long long)w->sum.small_made,
-	      (unsigned long long)w->expected.small_made, (unsigned long long)w->sum.large_made,
-	      (unsigned long long)w->expected.large_made);
-	HOLDS(w, w->sum.small_shown == w->expected.small_shown && w->sum.large_shown == w->expected.large_shown, "shown\n");
-	HOLDS(w, w->sum.small_made == w->sum.small_shown + w->sum.small_wasted && w->sum.large_made == w->sum.large_shown + w->sum.large_wasted,
+	      "costs: %llu and %llu of the small one, %llu and %llu of the large one\n",
+	      (unsigned long long)w->sum.small_made, (unsigned long long)w->expected.small_made,
+	      (unsigned long long)w->sum.large_made, (unsigned long long)w->expected.large_made);
+	HOLDS(w, w->sum.small_shown == w->expected.small_shown && w->sum.large_shown == w->expected.large_shown,
+	      "shown\n");
+	HOLDS(w,
+	      w->sum.small_made == w->sum.small_shown + w->sum.small_wasted &&
+		  w->sum.large_made == w->sum.large_shown + w->sum.large_wasted,
 	      "made is not shown and wasted\n");
 }
 
@@ -425,11 +429,12 @@ static void random_lives(void **state)
 	for (w.request = 0; w.request < n; w.request++)
 		live(&w);
 	assert_int_equal(w.sum.requests, n);
-	print_message("%llu requests, %llu decisions; small alone %llu, escalated %llu, races %llu, refused by budget %llu, "
-		      "timeouts %llu, refused events %llu\n",
-		      (unsigned long long)n, (unsigned long long)w.n_decisions, (unsigned long long)w.sum.small_only,
-		      (unsigned long long)w.sum.escalations, (unsigned long long)w.sum.races, (unsigned long long)w.sum.refused,
-		      (unsigned long long)w.n_timeouts, (unsigned long long)w.n_refused_events);
+	print_message(
+	    "%llu requests, %llu decisions; small alone %llu, escalated %llu, races %llu, refused by budget %llu, "
+	    "timeouts %llu, refused events %llu\n",
+	    (unsigned long long)n, (unsigned long long)w.n_decisions, (unsigned long long)w.sum.small_only,
+	    (unsigned long long)w.sum.escalations, (unsigned long long)w.sum.races, (unsigned long long)w.sum.refused,
+	    (unsigned long long)w.n_timeouts, (unsigned long long)w.n_refused_events);
 	/* Everything that can be has been. */
 	for (int i = 0; i <= CASC_PLAN_RACE; i++)
 		HOLDS(&w, w.n_plans[i] > 0, "never planned: %s\n", casc_plan_name(i));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine with a model that has no weights (fake_model.h): answers that are cancelled in every phase, models and devices that
- * fail, memory that ends, and steps that are launched while one is on its way, in turmoil. Nothing is ever left behind.
+ * The engine with a model that has no weights (fake_model.h): answers that are cancelled in every phase, models and
+ * devices that fail, memory that ends, and steps that are launched while one is on its way, in turmoil. Nothing is ever
+ * left behind.
  */
 #include "engine_requests.h"
 
@@ -175,8 +176,7 @@ static void failures_of_models(void **state)
 	run_stop(&r);
 
 	/* The device fails in mid-answer: this model ends, the other one serves. */
-	static const struct eng_model_config two[] = {{.name = "a", .path = "a.gguf"},
-						      {.name = "b", .path = "b.gguf"}};
+	static const struct eng_model_config two[] = {{.name = "a", .path = "a.gguf"}, {.name = "b", .path = "b.gguf"}};
 	cfg.models = two;
 	cfg.n_models = 2;
 	run_start(&r, &cfg);
@@ -407,19 +407,23 @@ static void ahead_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(choices_are_cancelled),
-	    cmocka_unit_test(failures_of_models), cmocka_unit_test(faults),
+	    cmocka_unit_test(cancel_in_every_phase),
+	    cmocka_unit_test(choices_are_cancelled),
+	    cmocka_unit_test(failures_of_models),
+	    cmocka_unit_test(faults),
 	};
 	/* Again with drafts; the others count steps. */
 	const struct CMUnitTest with_drafts[] = {
-	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(failures_of_models), cmocka_unit_test(faults),
+	    cmocka_unit_test(cancel_in_every_phase),
+	    cmocka_unit_test(failures_of_models),
+	    cmocka_unit_test(faults),
 	};
 	/* And where steps go on by themselves. */
 	const struct CMUnitTest ahead[] = {
-	    cmocka_unit_test(cancel_in_every_phase), cmocka_unit_test(choices_are_cancelled),
-	    cmocka_unit_test(failures_of_models), cmocka_unit_test(faults),
+	    cmocka_unit_test(cancel_in_every_phase),    cmocka_unit_test(choices_are_cancelled),
+	    cmocka_unit_test(failures_of_models),       cmocka_unit_test(faults),
 	    cmocka_unit_test(models_beside_each_other), cmocka_unit_test(ahead_in_turmoil),
-	    cmocka_unit_test(ahead_only_what_can), cmocka_unit_test(ahead_fails),
+	    cmocka_unit_test(ahead_only_what_can),      cmocka_unit_test(ahead_fails),
 	};
 	return RUN_IN_EVERY_MODE(tests, with_drafts, ahead);
 }

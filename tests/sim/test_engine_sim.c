@@ -332,8 +332,7 @@ static void biases_and_logprobs(void **state)
 		assert_int_equal(a->ids[i], 'q');
 		/* The model's own opinion, and of what it would have said. */
 		assert_true(a->logprobs[i] <= a->tops[i].v && a->tops[i].v < 0);
-		assert_true(a->tops[i].id == 'q' ? a->logprobs[i] == a->tops[i].v
-						 : a->logprobs[i] < a->tops[i].v);
+		assert_true(a->tops[i].id == 'q' ? a->logprobs[i] == a->tops[i].v : a->logprobs[i] < a->tops[i].v);
 	}
 	req.flags = 0;
 	req.n_top_logprobs = 0;
@@ -361,7 +360,8 @@ static void prompt_logprobs(void **state)
 		cfg.swap_bytes = round == 4 ? 1 << 16 : 0;
 		cfg.swap_fixed = true;
 		if (round >= 3) /* pre-empted on the way */
-			cfg.kv_bytes = (uint64_t)(240 / cfg.page_tokens + 1) * kv_page_bytes(KN_F16, cfg.page_tokens, 1, 1, 8);
+			cfg.kv_bytes =
+			    (uint64_t)(240 / cfg.page_tokens + 1) * kv_page_bytes(KN_F16, cfg.page_tokens, 1, 1, 8);
 		run_start(&r, &cfg);
 		struct proto_submit req = run_plain("a", 150);
 		req.n_top_logprobs = 2;
@@ -512,9 +512,8 @@ static void chats(void **state)
 		if (i == 0)
 			assert_int_equal(a->end.n_prompt, strlen("<user>hi<assistant>"));
 	}
-	struct proto_count count = {
-	    .prompt_kind = PROTO_PROMPT_CHAT,
-	    .prompt = {.at = cases[0].json, .n = strlen(cases[0].json)}};
+	struct proto_count count = {.prompt_kind = PROTO_PROMPT_CHAT,
+				    .prompt = {.at = cases[0].json, .n = strlen(cases[0].json)}};
 	assert_int_equal(engine_count(r.e, 50, &count), 0);
 	RUN_UNTIL(&r, r.answers[50].counted);
 	assert_int_equal(r.answers[50].count.n_tokens, strlen("<user>hi<assistant>"));
@@ -559,8 +558,7 @@ static void deadlines_and_pace(void **state)
 	took = clock_now_ns() - begin;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu1);
 	assert_true(took >= 35 * NS_PER_MS);
-	int64_t cpu_ms = (cpu1.tv_sec - cpu0.tv_sec) * 1000 +
-			 (cpu1.tv_nsec - cpu0.tv_nsec) / 1000000;
+	int64_t cpu_ms = (cpu1.tv_sec - cpu0.tv_sec) * 1000 + (cpu1.tv_nsec - cpu0.tv_nsec) / 1000000;
 	assert_true(cpu_ms < 30);
 	run_stop(&r);
 	atomic_store(&fake.end_never, 0);
@@ -593,25 +591,27 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
-	    cmocka_unit_test(several_choices), cmocka_unit_test(reasons_for_a_miss),
-	    cmocka_unit_test(drawn_on_the_device), cmocka_unit_test(stop_strings), cmocka_unit_test(ends_and_minimum),
-	    cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs),
-	    cmocka_unit_test(statistics_of_prefixes), cmocka_unit_test(limits_of_context), cmocka_unit_test(chats),
-	    cmocka_unit_test(deadlines_and_pace), cmocka_unit_test(queue_is_bounded),
+	    cmocka_unit_test(several_choices),        cmocka_unit_test(reasons_for_a_miss),
+	    cmocka_unit_test(drawn_on_the_device),    cmocka_unit_test(stop_strings),
+	    cmocka_unit_test(ends_and_minimum),       cmocka_unit_test(biases_and_logprobs),
+	    cmocka_unit_test(prompt_logprobs),        cmocka_unit_test(statistics_of_prefixes),
+	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
+	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(queue_is_bounded),
 	};
 	/* Again with drafts; the others count steps. */
 	const struct CMUnitTest with_drafts[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(several_choices),
-	    cmocka_unit_test(stop_strings), cmocka_unit_test(ends_and_minimum), cmocka_unit_test(biases_and_logprobs),
-	    cmocka_unit_test(prompt_logprobs), cmocka_unit_test(limits_of_context),
-	    cmocka_unit_test(deadlines_and_pace),
+	    cmocka_unit_test(stop_strings),           cmocka_unit_test(ends_and_minimum),
+	    cmocka_unit_test(biases_and_logprobs),    cmocka_unit_test(prompt_logprobs),
+	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(deadlines_and_pace),
 	};
 	/* And where steps go on by themselves. */
 	const struct CMUnitTest ahead[] = {
 	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
-	    cmocka_unit_test(several_choices), cmocka_unit_test(stop_strings), cmocka_unit_test(ends_and_minimum),
-	    cmocka_unit_test(biases_and_logprobs), cmocka_unit_test(prompt_logprobs),
-	    cmocka_unit_test(limits_of_context), cmocka_unit_test(deadlines_and_pace),
+	    cmocka_unit_test(several_choices),        cmocka_unit_test(stop_strings),
+	    cmocka_unit_test(ends_and_minimum),       cmocka_unit_test(biases_and_logprobs),
+	    cmocka_unit_test(prompt_logprobs),        cmocka_unit_test(limits_of_context),
+	    cmocka_unit_test(deadlines_and_pace),
 	};
 	return RUN_IN_EVERY_MODE(tests, with_drafts, ahead);
 }

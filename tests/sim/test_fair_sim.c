@@ -65,8 +65,13 @@ static void ask(struct world *w, struct seq *q, uint32_t prompt, uint32_t answer
 	bool flood = q < w->seqs + FLOOD;
 	uint64_t tenant = !flood ? 1 : w->flood->n_tenants > 0 ? 2 + (uint64_t)(q - w->seqs) % w->flood->n_tenants : 2;
 	*q = (struct seq){.live = true, .want = answer, .came_ns = w->now};
-	q->s = (struct sched_seq){.order = ++w->order, .served_ns = w->now, .width = 1, .credit = true, .prefilling = true,
-				  .n_left = prompt, .priority = flood ? w->flood->priority : 0,
+	q->s = (struct sched_seq){.order = ++w->order,
+				  .served_ns = w->now,
+				  .width = 1,
+				  .credit = true,
+				  .prefilling = true,
+				  .n_left = prompt,
+				  .priority = flood ? w->flood->priority : 0,
 				  .tenant = sched_tenant_enter(&w->tenants, tenant, flood ? w->flood->weight : 0)};
 	assert_non_null(q->s.tenant);
 	assert_int_equal(sched_add(w->sched, &q->s, w->now), 0);
@@ -136,9 +141,14 @@ static bool step(struct world *w)
 
 static void open_world(struct world *w, const struct machine *m, const struct flood *f, uint32_t step_tokens)
 {
-	const struct sched_config cfg = {.step_tokens = step_tokens, .max_sequences = PLACES, .page_tokens = PAGE,
-					 .n_pages = 1000000, .age_ns = 2 * NS_PER_S, .starve_ns = 10 * NS_PER_S,
-					 .paused_ns = NS_PER_S, .itl_target_ns = 50 * NS_PER_MS};
+	const struct sched_config cfg = {.step_tokens = step_tokens,
+					 .max_sequences = PLACES,
+					 .page_tokens = PAGE,
+					 .n_pages = 1000000,
+					 .age_ns = 2 * NS_PER_S,
+					 .starve_ns = 10 * NS_PER_S,
+					 .paused_ns = NS_PER_S,
+					 .itl_target_ns = 50 * NS_PER_MS};
 	memset(w, 0, sizeof *w);
 	w->m = m;
 	w->flood = f;
@@ -166,7 +176,8 @@ static void keep_flooding(struct world *w)
 {
 	for (int i = 0; i < FLOOD; i++) {
 		if (!w->seqs[i].live)
-			ask(w, &w->seqs[i], w->flood->prompt / 2 + draw(w, w->flood->prompt), 1 + draw(w, 2 * w->flood->answer));
+			ask(w, &w->seqs[i], w->flood->prompt / 2 + draw(w, w->flood->prompt),
+			    1 + draw(w, 2 * w->flood->answer));
 	}
 }
 
@@ -188,7 +199,8 @@ static double idle_ns(struct world *w, uint32_t prompt)
 }
 
 /* p99 of the first tokens of one who asks now and then, over 1.3 of an idle machine's and a step. */
-static double lateness(const struct machine *m, const struct flood *f, uint32_t step_tokens, uint32_t prompt, const char *name)
+static double lateness(const struct machine *m, const struct flood *f, uint32_t step_tokens, uint32_t prompt,
+		       const char *name)
 {
 	static struct world w;
 	open_world(&w, m, f, step_tokens);
@@ -208,15 +220,19 @@ static double lateness(const struct machine *m, const struct flood *f, uint32_t 
 	}
 	qsort(w.ttft, MEASURED, sizeof *w.ttft, ascending);
 	double p99 = w.ttft[MEASURED * 99 / 100 - 1], bound = 1.3 * idle + step_ns(m, 1);
-	print_message("%-44s idle %7.1f ms; p50 %5.3f, p99 %5.3f of it; %4.1f %% of the tokens are the flood's\n", name, idle / 1e6,
-		      w.ttft[MEASURED / 2] / idle, p99 / idle, 100.0 * (double)w.tokens[1] / (double)(w.tokens[0] + w.tokens[1]));
+	print_message("%-44s idle %7.1f ms; p50 %5.3f, p99 %5.3f of it; %4.1f %% of the tokens are the flood's\n", name,
+		      idle / 1e6, w.ttft[MEASURED / 2] / idle, p99 / idle,
+		      100.0 * (double)w.tokens[1] / (double)(w.tokens[0] + w.tokens[1]));
 	close_world(&w);
 	return p99 / bound;
 }
 
-/* Two cores and a billion parameters: a row costs a fifth of reading all weights. A device: reading costs as much as 200 rows. */
-static const struct machine cores = {.weights_ns = 50e6, .fixed_ns = 15e6, .row_ns = 9.3e6, .position_ns = 650, .read_ns = 1200};
-static const struct machine device = {.weights_ns = 4e6, .fixed_ns = 0.3e6, .row_ns = 20e3, .position_ns = 2, .read_ns = 10};
+/* Two cores and a billion parameters: a row costs a fifth of reading all weights. A device: reading costs as much as
+ * 200 rows. */
+static const struct machine cores = {
+    .weights_ns = 50e6, .fixed_ns = 15e6, .row_ns = 9.3e6, .position_ns = 650, .read_ns = 1200};
+static const struct machine device = {
+    .weights_ns = 4e6, .fixed_ns = 0.3e6, .row_ns = 20e3, .position_ns = 2, .read_ns = 10};
 
 static const struct {
 	const char *name;
@@ -264,8 +280,8 @@ static void both_flood(void **unused)
 			assert_true(step(&w));
 		}
 		double part = (double)w.tokens[1] / (double)(w.tokens[0] + w.tokens[1]);
-		print_message("%-44s both flood: %4.1f %% of the tokens, %5.2f s without any at most\n", floods[i].name, 100 * part,
-			      (double)w.starved_ns / 1e9);
+		print_message("%-44s both flood: %4.1f %% of the tokens, %5.2f s without any at most\n", floods[i].name,
+			      100 * part, (double)w.starved_ns / 1e9);
 		close_world(&w);
 		assert_true(f->priority == 0 ? part > 0.05 && part < 0.13 : part > 0.01 && part < 0.25);
 		assert_true(w.starved_ns < 60 * NS_PER_S);

@@ -16,10 +16,20 @@ static const struct eng_model_config models[] = {{.name = "large", .path = "a.gg
 
 static struct eng_config config(void)
 {
-	return (struct eng_config){.models = models, .n_models = 2, .backend = "cpu-ref", .kv_type = "q8", .n_threads = 1,
-				   .n_text_workers = 1, .page_tokens = 4, .kv_bytes = 16 << 20, .max_sequences = 8,
-				   .max_waiting = 64, .step_tokens = 16, .max_prompt_bytes = 1 << 20,
-				   .spec_max_draft = 8, .spec_fixed = true};
+	return (struct eng_config){.models = models,
+				   .n_models = 2,
+				   .backend = "cpu-ref",
+				   .kv_type = "q8",
+				   .n_threads = 1,
+				   .n_text_workers = 1,
+				   .page_tokens = 4,
+				   .kv_bytes = 16 << 20,
+				   .max_sequences = 8,
+				   .max_waiting = 64,
+				   .step_tokens = 16,
+				   .max_prompt_bytes = 1 << 20,
+				   .spec_max_draft = 8,
+				   .spec_fixed = true};
 }
 
 enum { MANY = 32 };
@@ -65,7 +75,8 @@ static uint64_t together(const struct eng_config *cfg, const struct answer *whol
 	run_start(&r, cfg);
 	for (int i = 0; i < MANY; i++) {
 		struct proto_submit req = nth_request(i);
-		uint32_t n = whole[i].n_tokens < 59 ? whole[i].n_tokens : 59, wrong = i % 2 == 0 ? n : n * (uint32_t)(i % 4) / 4;
+		uint32_t n = whole[i].n_tokens < 59 ? whole[i].n_tokens : 59,
+			 wrong = i % 2 == 0 ? n : n * (uint32_t)(i % 4) / 4;
 		c[i] = given_of(&whole[i], n, wrong, i % 3 == 0 ? wrong : wrong / 2);
 		agreed[i] = wrong;
 		struct proto_submit s = given_request(&req, &c[i], wrong);
@@ -247,8 +258,11 @@ int main(void)
 {
 	log_init("test", LOG_ERROR);
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(together_as_undisturbed), cmocka_unit_test(rows_are_bounded),
-	    cmocka_unit_test(cancelled_in_the_middle), cmocka_unit_test(a_device_that_fails), cmocka_unit_test(faults),
+	    cmocka_unit_test(together_as_undisturbed),
+	    cmocka_unit_test(rows_are_bounded),
+	    cmocka_unit_test(cancelled_in_the_middle),
+	    cmocka_unit_test(a_device_that_fails),
+	    cmocka_unit_test(faults),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

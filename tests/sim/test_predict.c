@@ -32,7 +32,7 @@ struct machine {
 	double step_ns, row_ns, position_ns, read_ns;
 	uint32_t places;
 	double target_s;
-	double load;      /* requests a second, of what it can do about */
+	double load; /* requests a second, of what it can do about */
 	uint32_t prompt_lo, prompt_hi, answer_lo, answer_hi;
 	int n_tenants, n_tiers;
 };
@@ -68,8 +68,13 @@ static void arrive(struct world *w)
 		q = w->seqs[i].live ? NULL : &w->seqs[i];
 	assert_non_null(q);
 	uint64_t tenant = 1 + (uint64_t)(draw(w) * m->n_tenants);
-	*q = (struct seq){.live = true, .tenant = tenant, .want = between(w, m->answer_lo, m->answer_hi), .queued_ns = w->now};
-	q->s = (struct sched_seq){.order = ++w->order, .served_ns = w->now, .width = 1, .credit = true, .prefilling = true,
+	*q = (struct seq){
+	    .live = true, .tenant = tenant, .want = between(w, m->answer_lo, m->answer_hi), .queued_ns = w->now};
+	q->s = (struct sched_seq){.order = ++w->order,
+				  .served_ns = w->now,
+				  .width = 1,
+				  .credit = true,
+				  .prefilling = true,
 				  .priority = (uint8_t)(draw(w) * m->n_tiers),
 				  .n_left = between(w, m->prompt_lo, m->prompt_hi),
 				  .tenant = sched_tenant_enter(&w->tenants, tenant, 0)};
@@ -77,7 +82,8 @@ static void arrive(struct world *w)
 	assert_int_equal(sched_add(w->sched, &q->s, w->now), 0);
 	uint32_t position;
 	q->busy = sched_n_started(w->sched) > 0 || sched_n_queued(w->sched) > 1;
-	q->predicted = sched_predict_ns(w->sched, &q->s, &w->cost, w->answer_ns, &position) * cost_bias_factor(&w->bias[q->busy]);
+	q->predicted =
+	    sched_predict_ns(w->sched, &q->s, &w->cost, w->answer_ns, &position) * cost_bias_factor(&w->bias[q->busy]);
 	q->waits = position > 0;
 	if (q->predicted > m->target_s * 1e9) {
 		w->refused++;
@@ -167,8 +173,13 @@ static double part(double *x, size_t n, double p)
 static double run(const struct machine *m, const char *name, double seconds)
 {
 	static struct world w;
-	const struct sched_config cfg = {.step_tokens = 128, .max_sequences = m->places, .page_tokens = PAGE, .n_pages = 1000000,
-					 .age_ns = 2 * NS_PER_S, .starve_ns = 10 * NS_PER_S, .paused_ns = NS_PER_S,
+	const struct sched_config cfg = {.step_tokens = 128,
+					 .max_sequences = m->places,
+					 .page_tokens = PAGE,
+					 .n_pages = 1000000,
+					 .age_ns = 2 * NS_PER_S,
+					 .starve_ns = 10 * NS_PER_S,
+					 .paused_ns = NS_PER_S,
 					 .itl_target_ns = 50 * NS_PER_MS};
 	memset(&w, 0, sizeof w);
 	w.m = m;
@@ -191,9 +202,11 @@ static double run(const struct machine *m, const char *name, double seconds)
 		step(&w);
 	}
 	double p50 = part(w.off[1], w.n_off[1], 0.5);
-	print_message("%-28s answered %6llu refused %6llu; off with others before %5.1f %% (p90 %5.1f %%, %zu), without %5.1f %% (%zu)\n",
+	print_message("%-28s answered %6llu refused %6llu; off with others before %5.1f %% (p90 %5.1f %%, %zu), "
+		      "without %5.1f %% (%zu)\n",
 		      name, (unsigned long long)w.answered, (unsigned long long)w.refused, 100 * p50,
-		      100 * part(w.off[1], w.n_off[1], 0.9), w.n_off[1], 100 * part(w.off[0], w.n_off[0], 0.5), w.n_off[0]);
+		      100 * part(w.off[1], w.n_off[1], 0.9), w.n_off[1], 100 * part(w.off[0], w.n_off[0], 0.5),
+		      w.n_off[0]);
 	for (int i = 0; i < MAX_SEQS; i++) {
 		if (!w.seqs[i].live)
 			continue;
@@ -206,9 +219,19 @@ static double run(const struct machine *m, const char *name, double seconds)
 }
 
 /* 1B on two cores; and one with many places and little time. */
-static const struct machine billion = {.step_ns = 100e6, .row_ns = 12e6, .position_ns = 2e3, .read_ns = 1e3, .places = 8,
-				       .target_s = 60, .load = 10, .prompt_lo = 50, .prompt_hi = 550, .answer_lo = 4,
-				       .answer_hi = 60, .n_tenants = 3, .n_tiers = 1};
+static const struct machine billion = {.step_ns = 100e6,
+				       .row_ns = 12e6,
+				       .position_ns = 2e3,
+				       .read_ns = 1e3,
+				       .places = 8,
+				       .target_s = 60,
+				       .load = 10,
+				       .prompt_lo = 50,
+				       .prompt_hi = 550,
+				       .answer_lo = 4,
+				       .answer_hi = 60,
+				       .n_tenants = 3,
+				       .n_tiers = 1};
 
 /* Requests that are alike: nobody overtakes, and what is not foreseen is only when answers end. */
 static void where_all_are_alike(void **unused)

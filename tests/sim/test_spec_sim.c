@@ -17,10 +17,19 @@ static const struct eng_model_config pair[] = {{.name = "large", .path = "fake.g
 
 static struct eng_config config(int mode)
 {
-	return (struct eng_config){.models = pair, .n_models = 2, .backend = "cpu-ref", .n_threads = 1,
-				   .n_text_workers = 2, .page_tokens = 4, .kv_bytes = 16 << 20,
-				   .max_sequences = 8, .max_waiting = 64, .step_tokens = 32,
-				   .max_prompt_bytes = 1 << 20, .spec_mode = mode, .spec_max_draft = 8,
+	return (struct eng_config){.models = pair,
+				   .n_models = 2,
+				   .backend = "cpu-ref",
+				   .n_threads = 1,
+				   .n_text_workers = 2,
+				   .page_tokens = 4,
+				   .kv_bytes = 16 << 20,
+				   .max_sequences = 8,
+				   .max_waiting = 64,
+				   .step_tokens = 32,
+				   .max_prompt_bytes = 1 << 20,
+				   .spec_mode = mode,
+				   .spec_max_draft = 8,
 				   .spec_fixed = true};
 }
 
@@ -310,7 +319,8 @@ static void several_choices(void **state)
 			same_choices(a, &expect[kind], kind == 0 ? 4 : 2);
 		}
 		struct proto_stats s = stats_of(&r);
-		assert_int_equal(s.spec_drafts > 0, mode > ENG_SPEC_NGRAM || (mode == ENG_SPEC_NGRAM && s.spec_drafts > 0));
+		assert_int_equal(s.spec_drafts > 0,
+				 mode > ENG_SPEC_NGRAM || (mode == ENG_SPEC_NGRAM && s.spec_drafts > 0));
 		run_stop(&r);
 	}
 }
@@ -453,10 +463,14 @@ static void a_drafter_that_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(answers_are_the_plain_ones), cmocka_unit_test(right_drafts_save_steps),
-	    cmocka_unit_test(repetition_saves_steps), cmocka_unit_test(never_more_than_credit_or_pace),
-	    cmocka_unit_test(several_choices), cmocka_unit_test(nothing_wrong_in_the_tree),
-	    cmocka_unit_test(ends_at_any_time), cmocka_unit_test(pages_that_fail),
+	    cmocka_unit_test(answers_are_the_plain_ones),
+	    cmocka_unit_test(right_drafts_save_steps),
+	    cmocka_unit_test(repetition_saves_steps),
+	    cmocka_unit_test(never_more_than_credit_or_pace),
+	    cmocka_unit_test(several_choices),
+	    cmocka_unit_test(nothing_wrong_in_the_tree),
+	    cmocka_unit_test(ends_at_any_time),
+	    cmocka_unit_test(pages_that_fail),
 	    cmocka_unit_test(a_drafter_that_fails),
 	};
 	log_init("test", LOG_ERROR);

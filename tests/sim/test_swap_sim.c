@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pre-emption with pages that wait in the host's memory, of a model without weights that notices any byte that is not
- * where it was (fake_model.h): everybody says what he says alone, whoever is pre-empted, cancelled or too late, however little
- * room there is, with steps on their way and without, and when everything ends nothing is left.
+ * where it was (fake_model.h): everybody says what he says alone, whoever is pre-empted, cancelled or too late, however
+ * little room there is, with steps on their way and without, and when everything ends nothing is left.
  */
 #include "engine_requests.h"
 
-static const struct eng_model_config two_models[] = {{.name = "a", .path = "a.gguf"}, {.name = "b", .path = "two.gguf"}};
+static const struct eng_model_config two_models[] = {{.name = "a", .path = "a.gguf"},
+						     {.name = "b", .path = "two.gguf"}};
 
 /* Pages for 208 tokens, less than two of the longest at once; of the host as much as is said. */
 static struct eng_config scarce(uint64_t pages_on_host)
@@ -117,7 +118,8 @@ static void only_where_it_pays(void **state)
 static void turmoil_with_swap(void **state)
 {
 	(void)state;
-	static const struct eng_model_config twins[] = {{.name = "a", .path = "a.gguf"}, {.name = "b", .path = "b.gguf"}};
+	static const struct eng_model_config twins[] = {{.name = "a", .path = "a.gguf"},
+							{.name = "b", .path = "b.gguf"}};
 	struct answer *expect = answers_alone();
 	int before = atomic_load(&fake.n_in);
 	for (uint64_t seed = 11; seed <= 16; seed++) {
@@ -179,7 +181,9 @@ static void ends_while_swapped(void **state)
 			atomic_store(&fake.fail_next, 2);
 		if (how < 3) {
 			const struct answer *a = run_until_done(&r, 1);
-			assert_int_equal(a->end.finish, how == 0 ? PROTO_FINISH_CANCELLED : how == 1 ? PROTO_FINISH_LENGTH : PROTO_FINISH_ERROR);
+			assert_int_equal(a->end.finish, how == 0   ? PROTO_FINISH_CANCELLED
+							: how == 1 ? PROTO_FINISH_LENGTH
+								   : PROTO_FINISH_ERROR);
 			assert_true(how != 1 || a->end.length_why == PROTO_LENGTH_DEADLINE);
 			run_until_done(&r, 2);
 			run_until_idle(&r);
@@ -258,13 +262,15 @@ static void paused_twins_make_room(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(same_when_swapped), cmocka_unit_test(same_when_traded), cmocka_unit_test(only_where_it_pays),
-	    cmocka_unit_test(turmoil_with_swap), cmocka_unit_test(ends_while_swapped), cmocka_unit_test(faults_while_swapping),
+	    cmocka_unit_test(same_when_swapped),      cmocka_unit_test(same_when_traded),
+	    cmocka_unit_test(only_where_it_pays),     cmocka_unit_test(turmoil_with_swap),
+	    cmocka_unit_test(ends_while_swapped),     cmocka_unit_test(faults_while_swapping),
 	    cmocka_unit_test(paused_twins_make_room),
 	};
 	const struct CMUnitTest again[] = {
-	    cmocka_unit_test(same_when_swapped), cmocka_unit_test(same_when_traded), cmocka_unit_test(turmoil_with_swap),
-	    cmocka_unit_test(ends_while_swapped), cmocka_unit_test(paused_twins_make_room),
+	    cmocka_unit_test(same_when_swapped),      cmocka_unit_test(same_when_traded),
+	    cmocka_unit_test(turmoil_with_swap),      cmocka_unit_test(ends_while_swapped),
+	    cmocka_unit_test(paused_twins_make_room),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	spec_mode = ENG_SPEC_NGRAM;

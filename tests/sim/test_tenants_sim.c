@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One tenant against the others in a whole engine (with a model that has no weights): the queue, the text workers, the places
- * and the pages that a flood of a worse tier holds are had by a better one at once, and no request is lost or answered twice.
+ * One tenant against the others in a whole engine (with a model that has no weights): the queue, the text workers, the
+ * places and the pages that a flood of a worse tier holds are had by a better one at once, and no request is lost or
+ * answered twice.
  */
 #include "engine_requests.h"
 
@@ -17,7 +18,8 @@ static struct proto_submit of(const char *prompt, uint64_t tenant, uint8_t prior
 
 static bool is_displaced(const struct answer *a)
 {
-	return a->done && a->end.finish == PROTO_FINISH_ERROR && a->end.error == PROTO_ERR_OVERLOADED && a->n_tokens == 0;
+	return a->done && a->end.finish == PROTO_FINISH_ERROR && a->end.error == PROTO_ERR_OVERLOADED &&
+	       a->n_tokens == 0;
 }
 
 static uint64_t n_displaced(struct run *r)
@@ -122,7 +124,8 @@ static int n_begun(const struct run *r, int n)
 	return begun;
 }
 
-/* Every place is taken by answers that are paced so slowly that none ends: a better tier's has one all the same. So with pages. */
+/* Every place is taken by answers that are paced so slowly that none ends: a better tier's has one all the same. So
+ * with pages. */
 static void places_and_pages_are_had(void **state)
 {
 	(void)state;
@@ -136,7 +139,8 @@ static void places_and_pages_are_had(void **state)
 		if (pages)
 			cfg.kv_bytes = 280 * 128; /* two of them */
 		run_start(&r, &cfg);
-		struct proto_submit slow = of(pages ? long_prompt : "x", 7, FREE, 40), better = of(pages ? long_prompt : "y", 1, PAID, 5);
+		struct proto_submit slow = of(pages ? long_prompt : "x", 7, FREE, 40),
+				    better = of(pages ? long_prompt : "y", 1, PAID, 5);
 		slow.rate_tps = 0.01f;
 		slow.burst = 1;
 		for (uint64_t i = 1; i <= 8; i++) {
@@ -201,7 +205,8 @@ static void floods_in_turmoil(void **state)
 		for (uint64_t id = 1; id < 64; id++) {
 			random = random * 6364136223846793005u + 1442695040888963407u;
 			uint32_t x = (uint32_t)(random >> 33);
-			struct proto_submit req = of(x & 1 ? "short" : "a longer prompt than the others are", 1 + x / 2 % 5, (uint8_t)(x / 16 % 3), 1 + x / 64 % 9);
+			struct proto_submit req = of(x & 1 ? "short" : "a longer prompt than the others are",
+						     1 + x / 2 % 5, (uint8_t)(x / 16 % 3), 1 + x / 64 % 9);
 			req.n = req.best_of = (uint8_t)(x / 1024 % 4 == 0 ? 1 + x / 4096 % 3 : 1);
 			pthread_mutex_lock(&r.lock);
 			r.answers[id] = (struct answer){0};

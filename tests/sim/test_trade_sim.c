@@ -32,11 +32,19 @@ static struct eng_config config(int k)
 {
 	static const char *const paths[] = {"", "one.gguf", "two.gguf", "three.gguf"}, *const names[] = {"a", "b"};
 	for (int i = 0; i < 2; i++)
-		models[i] = (struct eng_model_config){.name = names[i], .path = paths[layouts[k].layers[i]],
+		models[i] = (struct eng_model_config){.name = names[i],
+						      .path = paths[layouts[k].layers[i]],
 						      .kv_type = kn_kv_type_name(layouts[k].types[i])};
-	return (struct eng_config){.models = models, .n_models = 2, .backend = "cpu-ref", .n_threads = 1,
-				   .n_text_workers = 1, .page_tokens = PAGE, .max_sequences = MANY, .max_waiting = 200,
-				   .step_tokens = 64, .max_prompt_bytes = 1 << 20,
+	return (struct eng_config){.models = models,
+				   .n_models = 2,
+				   .backend = "cpu-ref",
+				   .n_threads = 1,
+				   .n_text_workers = 1,
+				   .page_tokens = PAGE,
+				   .max_sequences = MANY,
+				   .max_waiting = 200,
+				   .step_tokens = 64,
+				   .max_prompt_bytes = 1 << 20,
 				   .kv_bytes = (page_of(k, 0) + page_of(k, 1)) * PAGES};
 }
 
@@ -311,8 +319,8 @@ int main(void)
 	log_init("test", LOG_ERROR);
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(one_that_is_alone_has_all), cmocka_unit_test(both_at_once),
-	    cmocka_unit_test(a_part_comes_back), cmocka_unit_test(better_tiers_come_first),
-	    cmocka_unit_test(of_one_that_fails), cmocka_unit_test(faults),
+	    cmocka_unit_test(a_part_comes_back),         cmocka_unit_test(better_tiers_come_first),
+	    cmocka_unit_test(of_one_that_fails),         cmocka_unit_test(faults),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,9 +19,9 @@ struct device {
 
 static void set(struct device *d, int i, int tier, uint32_t n, bool prompt)
 {
-	d->turns[i].demand = (struct sched_demand){
-	    .load = n << (SCHED_TIERS - 1 - tier), .best_tier = (uint8_t)(n > 0 ? tier : SCHED_TIERS),
-	    .best_prompt = (uint8_t)(prompt ? tier : SCHED_TIERS)};
+	d->turns[i].demand = (struct sched_demand){.load = n << (SCHED_TIERS - 1 - tier),
+						   .best_tier = (uint8_t)(n > 0 ? tier : SCHED_TIERS),
+						   .best_prompt = (uint8_t)(prompt ? tier : SCHED_TIERS)};
 }
 
 /* One step; whose it was. -1: nobody has anything to do. */
@@ -72,12 +72,10 @@ static void parts(void **state)
 		uint32_t n[2];
 		double first; /* its part of the device */
 	} cases[] = {
-	    {{1, 1}, {4, 4}, 0.5},    /* the same load: the same time, whatever a step costs */
-	    {{1, 1}, {12, 4}, 0.75},
-	    {{1, 1}, {4, 12}, 0.25},
+	    {{1, 1}, {4, 4}, 0.5}, /* the same load: the same time, whatever a step costs */
+	    {{1, 1}, {12, 4}, 0.75},       {{1, 1}, {4, 12}, 0.25},
 	    {{0, 1}, {4, 4}, 2.0 / 3}, /* a better tier weighs twice */
-	    {{0, 1}, {1, 2}, 0.5},
-	    {{2, 0}, {4, 4}, 0.2},
+	    {{0, 1}, {1, 2}, 0.5},         {{2, 0}, {4, 4}, 0.2},
 	    {{1, 1}, {1, 1000}, 1.0 / 17}, /* and none less than about an eighth of half of it */
 	    {{7, 0}, {1, 64}, 1.0 / 17},
 	};
@@ -153,7 +151,8 @@ static void nobody_starves(void **state)
 		if (draw % 16 == 0) {
 			int m = (int)(draw >> 4) % MODELS;
 			bool idle = d.turns[m].demand.load == 0;
-			set(&d, m, (int)(draw >> 8) % SCHED_TIERS, (draw >> 12) % 3 == 0 ? 0 : 1 + (draw >> 14) % 200, (draw >> 24) % 2);
+			set(&d, m, (int)(draw >> 8) % SCHED_TIERS, (draw >> 12) % 3 == 0 ? 0 : 1 + (draw >> 14) % 200,
+			    (draw >> 24) % 2);
 			if (idle)
 				since[m] = d.now_ns;
 		}
@@ -171,7 +170,8 @@ static void nobody_starves(void **state)
 	/* Its own step at an eighth, the others' at nearly their whole, and what prompts may lead by. */
 	uint64_t most = (20ull * TURNS_LEAST * MODELS + 2ull * TURNS_LEAD_MS) * MODELS * MS;
 	if (longest > most)
-		fail_msg("seed %s: somebody waited for %llu ms", text != NULL ? text : "1", (unsigned long long)(longest / MS));
+		fail_msg("seed %s: somebody waited for %llu ms", text != NULL ? text : "1",
+			 (unsigned long long)(longest / MS));
 }
 
 /* The engine itself: forty streams on one model, one on the other. */
@@ -179,10 +179,19 @@ static void a_stream_beside_a_crowd(void **state)
 {
 	(void)state;
 	enum { CROWD = 40, LONG = 100 };
-	static const struct eng_model_config models[] = {{.name = "a", .path = "a.gguf"}, {.name = "b", .path = "b.gguf"}};
-	struct eng_config cfg = {.models = models, .n_models = 2, .backend = "cpu-ref", .n_threads = 1, .n_text_workers = 1,
-				 .page_tokens = 4, .kv_bytes = 16 << 20, .max_sequences = CROWD, .max_waiting = 64,
-				 .step_tokens = 64, .max_prompt_bytes = 1 << 20};
+	static const struct eng_model_config models[] = {{.name = "a", .path = "a.gguf"},
+							 {.name = "b", .path = "b.gguf"}};
+	struct eng_config cfg = {.models = models,
+				 .n_models = 2,
+				 .backend = "cpu-ref",
+				 .n_threads = 1,
+				 .n_text_workers = 1,
+				 .page_tokens = 4,
+				 .kv_bytes = 16 << 20,
+				 .max_sequences = CROWD,
+				 .max_waiting = 64,
+				 .step_tokens = 64,
+				 .max_prompt_bytes = 1 << 20};
 	struct run r;
 	atomic_store(&fake.end_never, 1);
 	run_start(&r, &cfg);
@@ -220,8 +229,10 @@ int main(void)
 {
 	log_init("test", LOG_ERROR);
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(parts), cmocka_unit_test(idling_saves_nothing_and_owes_nothing),
-	    cmocka_unit_test(a_better_prompt_goes_first), cmocka_unit_test(nobody_starves),
+	    cmocka_unit_test(parts),
+	    cmocka_unit_test(idling_saves_nothing_and_owes_nothing),
+	    cmocka_unit_test(a_better_prompt_goes_first),
+	    cmocka_unit_test(nobody_starves),
 	    cmocka_unit_test(a_stream_beside_a_crowd),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,13 +70,13 @@ struct world {
 	int n_pages;
 };
 
-#define HOLDS(w, cond, ...)                                                                              \
-	do {                                                                                             \
-		if (!(cond)) {                                                                           \
+#define HOLDS(w, cond, ...)                                                                                 \
+	do {                                                                                                \
+		if (!(cond)) {                                                                              \
 			print_error("SIM_SEED=%llu, step %lu: ", (unsigned long long)(w)->seed, (w)->step); \
-			print_error(__VA_ARGS__);                                                        \
-			fail_msg("%s", #cond);                                                           \
-		}                                                                                        \
+			print_error(__VA_ARGS__);                                                           \
+			fail_msg("%s", #cond);                                                              \
+		}                                                                                           \
 	} while (0)
 
 static uint32_t draw(struct world *w, uint32_t below)
@@ -217,8 +217,8 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	struct prefix_match m;
 	prefix_lookup(w->tree, l->salt, l->tokens, l->n, &m);
 	if (m.pending != NULL) {
-		struct life *other = (struct life *)(void *)((char *)prefix_claimant(m.pending) -
-							     offsetof(struct life, path));
+		struct life *other =
+		    (struct life *)(void *)((char *)prefix_claimant(m.pending) - offsetof(struct life, path));
 		sched_boost(w->sched, &other->s, view->priority, w->now);
 		prefix_await(m.pending, &l->waiter);
 		out->blocked = true;
@@ -267,7 +267,8 @@ static void draft(struct world *w, struct sched_plan *p)
 		uint32_t before = l->s.n_past / PAGE + 1, rows = p->rows_left, pages = p->pages_left;
 		n = n < most ? n : most;
 		l->n_draft = sched_grant_draft(w->sched, p, &l->s, n);
-		HOLDS(w, l->n_draft <= n && rows - p->rows_left == l->n_draft, "%u rows of a draft of %u\n", l->n_draft, n);
+		HOLDS(w, l->n_draft <= n && rows - p->rows_left == l->n_draft, "%u rows of a draft of %u\n", l->n_draft,
+		      n);
 		uint32_t after = (l->s.n_past + l->n_draft) / PAGE + 1;
 		before = before > l->s.n_pages ? before : l->s.n_pages;
 		HOLDS(w, pages - p->pages_left == (after > before ? after - before : 0), "pages that are not there\n");
@@ -413,12 +414,13 @@ static void check_world(struct world *w)
 		HOLDS(w, l->s.n_pages * PAGE >= l->s.n_past, "tokens without pages\n");
 		HOLDS(w, l->s.n_past + l->s.n_left == l->n || !l->s.started, "tokens are lost\n");
 		if (l->s.credit && (l->s.prefilling || l->s.due_ns <= w->now))
-			HOLDS(w, w->now - l->seen_ns < longest_wait_ns, "somebody waits for ever (tenant %d, tier %d)\n",
-			      l->tenant, l->s.priority);
+			HOLDS(w, w->now - l->seen_ns < longest_wait_ns,
+			      "somebody waits for ever (tenant %d, tier %d)\n", l->tenant, l->s.priority);
 	}
 	for (int i = 0; i < w->n_pages; i++) {
 		uint32_t refs = kv_page_refs(w->pool, i);
-		HOLDS(w, refs == held[i] || refs == held[i] + 1, "page %d: %u references, %u holders\n", i, refs, held[i]);
+		HOLDS(w, refs == held[i] || refs == held[i] + 1, "page %d: %u references, %u holders\n", i, refs,
+		      held[i]);
 		all += refs;
 	}
 	HOLDS(w, all == mine + prefix_n_pages(w->tree), "references are lost\n");
@@ -441,9 +443,14 @@ static void world_open(struct world *w, uint64_t seed, int n_pages)
 	assert_int_equal(kv_pool_create(w->ops, w->b, KN_F32, n_pages, PAGE, 1, 1, 2, &w->pool, &err), 0);
 	assert_int_equal(prefix_create(w->pool, &w->tree), 0);
 	assert_int_equal(sched_tenants_init(&w->tenants), 0);
-	struct sched_config cfg = {.step_tokens = STEP, .max_sequences = PLACES, .page_tokens = PAGE,
-				   .n_pages = (uint32_t)n_pages, .age_ns = NS_PER_S, .starve_ns = 5 * NS_PER_S,
-				   .paused_ns = NS_PER_S / 2, .itl_target_ns = 3 * NS_PER_MS};
+	struct sched_config cfg = {.step_tokens = STEP,
+				   .max_sequences = PLACES,
+				   .page_tokens = PAGE,
+				   .n_pages = (uint32_t)n_pages,
+				   .age_ns = NS_PER_S,
+				   .starve_ns = 5 * NS_PER_S,
+				   .paused_ns = NS_PER_S / 2,
+				   .itl_target_ns = 3 * NS_PER_MS};
 	assert_int_equal(sched_create(&cfg, &w->sched), 0);
 	cost_init(&w->cost, 2e6, 1e5);
 }
@@ -507,12 +514,12 @@ static void everything_holds(void **state)
 	for (int i = 0; i < 3; i++) {
 		world_open(&w, seed + (unsigned long)i, pools[i]);
 		live(&w, steps / 3);
-		print_message("%d pages, %lu steps: %llu done, %llu cancelled, %llu pre-empted, %llu waited for a prefix, "
-			      "%llu of %llu prompt tokens were there, %llu of %llu drafted ones were right\n", pools[i], steps / 3,
-			      (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled,
-			      (unsigned long long)w.n_evicted, (unsigned long long)w.n_blocked,
-			      (unsigned long long)w.n_cached, (unsigned long long)w.n_prompt,
-			      (unsigned long long)w.n_right, (unsigned long long)w.n_drafted);
+		print_message(
+		    "%d pages, %lu steps: %llu done, %llu cancelled, %llu pre-empted, %llu waited for a prefix, "
+		    "%llu of %llu prompt tokens were there, %llu of %llu drafted ones were right\n",
+		    pools[i], steps / 3, (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled,
+		    (unsigned long long)w.n_evicted, (unsigned long long)w.n_blocked, (unsigned long long)w.n_cached,
+		    (unsigned long long)w.n_prompt, (unsigned long long)w.n_right, (unsigned long long)w.n_drafted);
 		assert_true(w.n_right > steps / 300);
 		assert_true(w.n_done > steps / 300 && w.n_cancelled > steps / 3000 && w.n_cached > 0);
 		assert_true(w.n_blocked > 0);
@@ -558,7 +565,8 @@ static void shares_are_fair(void **state)
 		step(&w);
 		check_world(&w);
 		for (int i = 0; i < LIVES; i++) {
-			uint32_t got = w.lives[i].phase == OUT ? was[i].s.n_left : w.lives[i].s.n_past - was[i].s.n_past;
+			uint32_t got =
+			    w.lives[i].phase == OUT ? was[i].s.n_left : w.lives[i].s.n_past - was[i].s.n_past;
 			*(was[i].s.priority > 0 ? &worse : &better) += got <= STEP ? got : 0;
 		}
 		if (w.step < 100)

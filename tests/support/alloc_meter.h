@@ -18,10 +18,7 @@
 static atomic_size_t meter_live, meter_peak;
 static atomic_long meter_fail_at; /* 1: the next allocation fails; 0: none does */
 
-static bool meter_fails(void)
-{
-	return atomic_load(&meter_fail_at) > 0 && atomic_fetch_sub(&meter_fail_at, 1) == 1;
-}
+static bool meter_fails(void) { return atomic_load(&meter_fail_at) > 0 && atomic_fetch_sub(&meter_fail_at, 1) == 1; }
 
 static void meter_add(void *p)
 {

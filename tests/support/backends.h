@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which backend's cases a test runs. SLUICE_TEST_BACKEND names one that is a shared object ("cuda", "cuda-emulated"): then
- * tests that go over all tables take that one, and tests of the CUDA kernels take it for their emulation
+ * Which backend's cases a test runs. SLUICE_TEST_BACKEND names one that is a shared object ("cuda", "cuda-emulated"):
+ * then tests that go over all tables take that one, and tests of the CUDA kernels take it for their emulation
  * (tests/gpu/run.sh). Not set: the program's own, and the emulation.
  */
 #ifndef TESTS_SUPPORT_BACKENDS_H

@@ -45,20 +45,20 @@ struct chat_rig {
 	size_t n_in;
 	uint64_t credited_id; /* the sequence that was answered last */
 	struct sl_buf hello, queued, tokens, done, computed, counted;
-	struct sl_buf queued_other; /* what requests for the second model get, if that is there */
+	struct sl_buf queued_other;             /* what requests for the second model get, if that is there */
 	struct sl_buf tokens_other, done_other; /* the same */
-	struct sl_buf verified; /* what one that is given tokens gets first */
-	uint64_t other_id, given_id; /* of the last ones of those kinds */
-	char prompt[1024];           /* of the last one for the first model, cut to fit */
-	uint32_t max_tokens;         /* the same one's */
+	struct sl_buf verified;                 /* what one that is given tokens gets first */
+	uint64_t other_id, given_id;            /* of the last ones of those kinds */
+	char prompt[1024];                      /* of the last one for the first model, cut to fit */
+	uint32_t max_tokens;                    /* the same one's */
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
-	bool silent;     /* the engine makes no token */
+	bool silent;        /* the engine makes no token */
 	int n_submits;
 	unsigned slow_ms; /* a step goes on so long before one that is submitted is counted */
 	/* Of prompts that are only to be computed. */
-	uint64_t prefill_id;   /* the last one */
+	uint64_t prefill_id; /* the last one */
 	int n_prefills, n_cancelled;
 	uint8_t prefill_priority;
 	uint64_t prefill_tenant;
@@ -190,8 +190,8 @@ static void engine_prepare(struct chat_rig *c)
 	struct proto_queued queued = {.n_prompt = 3};
 	struct proto_token t[FAKE_TOKENS] = {{.n_bytes = 1}, {.n_bytes = 1}, {.n_bytes = 1}};
 	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"abc", 3}};
-	struct proto_done done = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS,
-				  .message = {"", 0}};
+	struct proto_done done = {
+	    .finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
 	buf_init(&c->hello, 4096);
 	buf_init(&c->queued, 4096);
 	buf_init(&c->tokens, 4096);
@@ -200,7 +200,8 @@ static void engine_prepare(struct chat_rig *c)
 	buf_init(&c->prefilled, 1 << 20);
 	buf_init(&c->counted, 4096);
 	buf_init(&c->displaced, 4096);
-	const struct proto_done displaced = {.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED, .message = {"full", 4}};
+	const struct proto_done displaced = {
+	    .finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED, .message = {"full", 4}};
 	assert_int_equal(proto_put_done(&c->displaced, 1, &displaced), 0);
 	assert_int_equal(proto_put_counted(&c->counted, 1, &(struct proto_counted){.message = {"", 0}}), 0);
 	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
@@ -235,14 +236,14 @@ static void turn(struct chat_rig *c)
 	rig_turn(&c->r);
 }
 
-#define CHAT_UNTIL(c, cond)                                                                                  \
-	do {                                                                                                 \
-		time_t until_end = rig_now() + RIG_PATIENCE_S;                                               \
-		while (!(cond)) {                                                                            \
-			if (rig_now() > until_end)                                                           \
-				fail_msg("waited in vain for %s", #cond);                                    \
-			turn(c);                                                                             \
-		}                                                                                            \
+#define CHAT_UNTIL(c, cond)                                               \
+	do {                                                              \
+		time_t until_end = rig_now() + RIG_PATIENCE_S;            \
+		while (!(cond)) {                                         \
+			if (rig_now() > until_end)                        \
+				fail_msg("waited in vain for %s", #cond); \
+			turn(c);                                          \
+		}                                                         \
 	} while (0)
 
 static int chat_set_up(void **state)
@@ -282,7 +283,8 @@ static int chat_set_up(void **state)
 	cfg->limits.submit_wait_ms = cfg->limits.first_token_ms = 5000;
 	cfg->responses.keep_ms = 60000;
 	cfg->conversations = (struct gw_conversations){.keep_ms = 60000, .bytes = 1 << 20};
-	cfg->resume = (struct gw_resume){.grace_ms = 5000, .keep_ms = 5000, .stream_bytes = 1 << 20, .memory_bytes = 8 << 20};
+	cfg->resume =
+	    (struct gw_resume){.grace_ms = 5000, .keep_ms = 5000, .stream_bytes = 1 << 20, .memory_bytes = 8 << 20};
 	assert_int_equal(gw_thread_init(&c->r.t, 0, cfg, &err), 0);
 	struct cache_config store;
 	cache_config_init(&store);
@@ -361,8 +363,9 @@ static int send_request(struct chat_rig *c, const char *target, const char *fiel
 	int n = snprintf(request, sizeof request,
 			 "%s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n%s"
 			 "%s%s%scontent-type: application/json\r\n"
-			 "content-length: %zu\r\n\r\n%s", target, fields, c->bearer[0] != '\0' ? "authorization: Bearer " : "",
-			 c->bearer, c->bearer[0] != '\0' ? "\r\n" : "", strlen(body), body);
+			 "content-length: %zu\r\n\r\n%s",
+			 target, fields, c->bearer[0] != '\0' ? "authorization: Bearer " : "", c->bearer,
+			 c->bearer[0] != '\0' ? "\r\n" : "", strlen(body), body);
 	assert_true(n > 0 && (size_t)n < sizeof request);
 	int fd = rig_connect(&c->r);
 	c->n_answer = 0;
@@ -385,12 +388,13 @@ static void ask(struct chat_rig *c, const char *target, const char *fields, cons
 /* Nothing goes on. */
 static bool at_rest(const struct chat_rig *c)
 {
-	return c->app->n_exchanges == 0 && list_empty(&c->app->answers) && c->r.tr->n_streams == 0 && c->r.tr->n_conns == 0;
+	return c->app->n_exchanges == 0 && list_empty(&c->app->answers) && c->r.tr->n_streams == 0 &&
+	       c->r.tr->n_conns == 0;
 }
 
 /* Asks while the nth pass of a point fails, until nothing goes on; returns how often it was passed. */
-static inline long ask_with_fault(struct chat_rig *c, enum fault_point point, long n, const char *target, const char *fields,
-				  const char *body)
+static inline long ask_with_fault(struct chat_rig *c, enum fault_point point, long n, const char *target,
+				  const char *fields, const char *body)
 {
 	long before = fault_passes(point);
 	fault_arm(point, n, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gateway of chat_rig.h beside a real redis-server that keeps its streams. Where none is installed such tests are skipped.
+ * The gateway of chat_rig.h beside a real redis-server that keeps its streams. Where none is installed such tests are
+ * skipped.
  */
 #ifndef TESTS_SUPPORT_CHAT_STORE_H
 #define TESTS_SUPPORT_CHAT_STORE_H
@@ -11,7 +12,11 @@
 
 static struct redis_server server;
 
-#define NEEDS_REDIS() do { if (!redis_server_installed()) skip(); } while (0)
+#define NEEDS_REDIS()                          \
+	do {                                   \
+		if (!redis_server_installed()) \
+			skip();                \
+	} while (0)
 
 static int chat_store_set_up(void **state)
 {
@@ -38,7 +43,8 @@ static inline struct replay_store *store_of(struct chat_rig *c) { return c->app-
 
 static inline bool is_quiet(struct chat_rig *c)
 {
-	return at_rest(c) && store_of(c)->n_spools == 0 && store_of(c)->n_follows == 0 && list_empty(&store_of(c)->errands);
+	return at_rest(c) && store_of(c)->n_spools == 0 && store_of(c)->n_follows == 0 &&
+	       list_empty(&store_of(c)->errands);
 }
 
 #endif

@@ -100,8 +100,8 @@ static inline bool fake_answer(struct fake_redis *f, int fd, const char *name, c
 	bool closes = f->closes;
 	pthread_mutex_unlock(&f->lock);
 	bool is_script = strcmp(name, "SCRIPT") == 0;
-	bool is_handshake = is_script || strcmp(name, "AUTH") == 0 || strcmp(name, "SELECT") == 0 ||
-			    strstr(second, "probe") != NULL;
+	bool is_handshake =
+	    is_script || strcmp(name, "AUTH") == 0 || strcmp(name, "SELECT") == 0 || strstr(second, "probe") != NULL;
 	if (is_handshake) {
 		static const char sha[] = "$40\r\n0123456789abcdef0123456789abcdef01234567\r\n";
 		const char *good = is_script ? sha : "+OK\r\n";

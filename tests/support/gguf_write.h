@@ -66,8 +66,8 @@ static inline void gw_array(struct gw *w, const char *name, uint32_t type, uint6
 	gw_u64(w, n);
 }
 
-static inline void gw_tensor(struct gw *w, const char *name, uint32_t n_dims, const uint64_t *dims,
-			     uint32_t type, uint64_t offset)
+static inline void gw_tensor(struct gw *w, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type,
+			     uint64_t offset)
 {
 	gw_str(w, name);
 	gw_u32(w, n_dims);
@@ -111,9 +111,9 @@ static inline void gw_good(struct gw *w, uint32_t version)
 	gw_key(w, "t.i64", 11), gw_u64(w, (uint64_t)-9);
 	gw_key(w, "t.f64", 12);
 	gw_bytes(w, &(double){0.25}, 8);
-	gw_tensor(w, "vector", 1, vector, 0, 0);   /* F32, 20 bytes */
-	gw_tensor(w, "matrix", 2, matrix, 8, 32);  /* Q8_0, 102 bytes */
-	gw_tensor(w, "cube", 3, cube, 1, 160);     /* F16, 24 bytes */
+	gw_tensor(w, "vector", 1, vector, 0, 0);  /* F32, 20 bytes */
+	gw_tensor(w, "matrix", 2, matrix, 8, 32); /* Q8_0, 102 bytes */
+	gw_tensor(w, "cube", 3, cube, 1, 160);    /* F16, 24 bytes */
 	gw_pad(w, 32);
 	for (int i = 0; i < 184; i++)
 		gw_int(w, (uint64_t)i, 1);

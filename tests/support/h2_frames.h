@@ -10,18 +10,7 @@
 
 #include "base/fault.h"
 
-enum {
-	DATA,
-	HEADERS,
-	PRIORITY,
-	RST_STREAM,
-	SETTINGS,
-	PUSH_PROMISE,
-	PING,
-	GOAWAY,
-	WINDOW_UPDATE,
-	CONTINUATION
-};
+enum { DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION };
 enum { END_STREAM = 1, ACK = 1, END_HEADERS = 4, PADDED = 8 };
 enum {
 	NO_ERROR,
@@ -79,9 +68,8 @@ static void put(const void *p, size_t n) { assert_int_equal(buf_append(&out, p, 
 
 static void put_head(size_t len, int type, int flags, uint32_t id)
 {
-	uint8_t h[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len,
-			(uint8_t)type,        (uint8_t)flags,      (uint8_t)(id >> 24),
-			(uint8_t)(id >> 16),  (uint8_t)(id >> 8),  (uint8_t)id};
+	uint8_t h[9] = {(uint8_t)(len >> 16), (uint8_t)(len >> 8), (uint8_t)len,       (uint8_t)type, (uint8_t)flags,
+			(uint8_t)(id >> 24),  (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id};
 	put(h, 9);
 }
 
@@ -179,10 +167,9 @@ static bool next_frame(struct frame *f)
 	if (!rig_read(&rig, fd, &in, 9 + len))
 		return false;
 	h = buf_data(&in);
-	*f = (struct frame){
-	    (uint32_t)len, h[3], h[4],
-	    ((uint32_t)h[5] << 24 | (uint32_t)h[6] << 16 | (uint32_t)h[7] << 8 | h[8]) & 0x7fffffff,
-	    h + 9};
+	*f = (struct frame){(uint32_t)len, h[3], h[4],
+			    ((uint32_t)h[5] << 24 | (uint32_t)h[6] << 16 | (uint32_t)h[7] << 8 | h[8]) & 0x7fffffff,
+			    h + 9};
 	buf_consume(&in, 9 + len);
 	return true;
 }
@@ -196,8 +183,7 @@ RIG_UNUSED static uint32_t u32(const uint8_t *p)
 RIG_UNUSED static bool await(int type, uint32_t id, struct frame *f)
 {
 	while (next_frame(f))
-		if (f->type == type && (id == 0 || f->id == id) &&
-		    !(type == SETTINGS && (f->flags & ACK)))
+		if (f->type == type && (id == 0 || f->id == id) && !(type == SETTINGS && (f->flags & ACK)))
 			return true;
 	return false;
 }

@@ -28,8 +28,8 @@ static void made_add(X509 *cert, X509 *issuer, int nid, const char *value)
 }
 
 /* DIR/NAME.pem and DIR/NAME.key. names: "DNS:a.example", NULL: none; issuer NULL: self-signed. */
-static void made_cert_create(struct made_cert *m, const char *dir, const char *name,
-			     const char *names, const struct made_cert *issuer)
+static void made_cert_create(struct made_cert *m, const char *dir, const char *name, const char *names,
+			     const struct made_cert *issuer)
 {
 	static long serial = 1;
 	snprintf(m->cert_file, sizeof m->cert_file, "%s/%s.pem", dir, name);
@@ -42,8 +42,8 @@ static void made_cert_create(struct made_cert *m, const char *dir, const char *n
 	X509_gmtime_adj(X509_getm_notBefore(m->cert), -60);
 	X509_gmtime_adj(X509_getm_notAfter(m->cert), 86400);
 	X509_set_pubkey(m->cert, m->key);
-	X509_NAME_add_entry_by_txt(X509_get_subject_name(m->cert), "CN", MBSTRING_UTF8,
-				   (const unsigned char *)name, -1, -1, 0);
+	X509_NAME_add_entry_by_txt(X509_get_subject_name(m->cert), "CN", MBSTRING_UTF8, (const unsigned char *)name, -1,
+				   -1, 0);
 	X509 *by = issuer != NULL ? issuer->cert : m->cert;
 	X509_set_issuer_name(m->cert, X509_get_subject_name(by));
 	if (issuer == NULL)

@@ -118,10 +118,12 @@ static inline void md_safetensors(const char *dir, const char *name, const struc
 	for (size_t i = 0; i < n; i++) {
 		const struct md_tensor *t = &tensors[i];
 		size_t bytes = (size_t)(t->rows ? t->rows : 1) * (size_t)t->width * md_element(t->dtype);
-		h += (size_t)snprintf(head + h, sizeof head - h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name, t->dtype);
+		h += (size_t)snprintf(head + h, sizeof head - h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name,
+				      t->dtype);
 		if (t->rows > 0)
 			h += (size_t)snprintf(head + h, sizeof head - h, "%d,", t->rows);
-		h += (size_t)snprintf(head + h, sizeof head - h, "%d],\"data_offsets\":[%zu,%zu]}", t->width, at, at + bytes);
+		h += (size_t)snprintf(head + h, sizeof head - h, "%d],\"data_offsets\":[%zu,%zu]}", t->width, at,
+				      at + bytes);
 		at += bytes;
 	}
 	h += (size_t)snprintf(head + h, sizeof head - h, "}");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of what is in the store: one redis-server for all tests of a file, where one is installed, and the same tests upon
- * memory and upon it. The file has set_up_memory, set_up_redis (which leaves the state NULL unless `installed`) and tear_down.
+ * For tests of what is in the store: one redis-server for all tests of a file, where one is installed, and the same
+ * tests upon memory and upon it. The file has set_up_memory, set_up_redis (which leaves the state NULL unless
+ * `installed`) and tear_down.
  */
 #ifndef TESTS_SUPPORT_ON_BOTH_H
 #define TESTS_SUPPORT_ON_BOTH_H
@@ -44,7 +45,11 @@ static inline void *state_of(void **state)
 	return *state;
 }
 
-#define ON_MEMORY(f) {#f " (memory)", f, set_up_memory, tear_down, NULL}
-#define ON_BOTH(f) ON_MEMORY(f), {#f " (Redis)", f, set_up_redis, tear_down, NULL}
+#define ON_MEMORY(f)                                              \
+	{                                                         \
+#f " (memory)", f, set_up_memory, tear_down, NULL \
+	}
+#define ON_BOTH(f) \
+	ON_MEMORY(f), { #f " (Redis)", f, set_up_redis, tear_down, NULL }
 
 #endif

@@ -20,11 +20,11 @@
 struct oracle {
 	int n_layers, n_embd, n_heads, n_kv, head_dim, n_ff, n_vocab;
 	double eps;
-	bool halves;          /* pairs of the rotary embedding */
+	bool halves; /* pairs of the rotary embedding */
 	bool bias, qk_norm, post_norms, gelu, fused;
 	double embed_scale;
 	double score_scale, score_cap, logit_cap;
-	int window, every;    /* every `every`th layer sees all; 0: none does */
+	int window, every;         /* every `every`th layer sees all; 0: none does */
 	double *freq, *freq_local; /* [head_dim / 2] radians a position */
 	double magnitude;
 };
@@ -158,7 +158,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			for (int j = from; j <= t; j++) {
 				p[j] = 0;
 				for (int d = 0; d < hd; d++)
-					p[j] += q[(size_t)t * qw + (size_t)(h * hd + d)] * k[(size_t)j * kw + (size_t)(g * hd + d)];
+					p[j] += q[(size_t)t * qw + (size_t)(h * hd + d)] *
+						k[(size_t)j * kw + (size_t)(g * hd + d)];
 				p[j] *= m->score_scale;
 				if (m->score_cap > 0)
 					p[j] = m->score_cap * tanh(p[j] / m->score_cap);
@@ -183,8 +184,9 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		oracle_product(gate, a, m->n_ff, m->n_embd, b);
 		oracle_product(up, a, m->n_ff, m->n_embd, c);
 		for (size_t i = 0; i < ff; i++) {
-			double act = m->gelu ? 0.5 * b[i] * (1 + tanh(sqrt(2 / M_PI) * (b[i] + 0.044715 * b[i] * b[i] * b[i])))
-					     : b[i] / (1 + exp(-b[i]));
+			double act =
+			    m->gelu ? 0.5 * b[i] * (1 + tanh(sqrt(2 / M_PI) * (b[i] + 0.044715 * b[i] * b[i] * b[i])))
+				    : b[i] / (1 + exp(-b[i]));
 			b[i] = act * c[i];
 		}
 		oracle_product(down, b, m->n_embd, m->n_ff, c);
@@ -193,8 +195,30 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		for (size_t i = 0; i < e; i++)
 			xt[i] += c[i];
 	}
-	double *all[] = {wqkv, m->fused ? NULL : wq, m->fused ? NULL : wk, m->fused ? NULL : wv, gate,
-			 m->fused ? NULL : up, wo, down, n1, n2, p1, p2, bq, bk, bv, nq, nk, q, k, v, p, a, b, c};
+	double *all[] = {wqkv,
+			 m->fused ? NULL : wq,
+			 m->fused ? NULL : wk,
+			 m->fused ? NULL : wv,
+			 gate,
+			 m->fused ? NULL : up,
+			 wo,
+			 down,
+			 n1,
+			 n2,
+			 p1,
+			 p2,
+			 bq,
+			 bk,
+			 bv,
+			 nq,
+			 nk,
+			 q,
+			 k,
+			 v,
+			 p,
+			 a,
+			 b,
+			 c};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free(all[i]);
 }

@@ -26,10 +26,7 @@ static inline void reply_reader_open(struct reply_reader *r)
 
 static inline void reply_reader_close(struct reply_reader *r) { redisReaderFree(r->ac.c.reader); }
 
-static inline void reply_free(struct reply_reader *r, redisReply *reply)
-{
-	r->ac.c.reader->fn->freeObject(reply);
-}
+static inline void reply_free(struct reply_reader *r, redisReply *reply) { r->ac.c.reader->fn->freeObject(reply); }
 
 /* A work as it is when its answer comes. */
 struct answered_work {

@@ -25,8 +25,8 @@
 struct redis_server {
 	char dir[64];
 	char socket[80];
-	char address[96]; /* for cache_config */
-	pid_t pid;        /* 0: not running */
+	char address[96];     /* for cache_config */
+	pid_t pid;            /* 0: not running */
 	redisContext *direct; /* a blocking connection of the test's own */
 };
 
@@ -44,10 +44,7 @@ static inline bool redis_server_installed(void)
 }
 
 /* A pause between two looks at something outside this process. */
-static inline void redis_server_pause(void)
-{
-	nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
+static inline void redis_server_pause(void) { nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); }
 
 static inline void redis_server_name(struct redis_server *s)
 {
@@ -64,8 +61,9 @@ static inline void redis_server_start(struct redis_server *s, const char *const 
 {
 	if (s->dir[0] == '\0')
 		redis_server_name(s);
-	const char *argv[24] = {"redis-server", "--port", "0",  "--unixsocket", s->socket, "--dir", s->dir,
-				"--save",       "",       "--appendonly", "no", "--hz", "100"};
+	const char *argv[24] = {"redis-server", "--port", "0", "--unixsocket", s->socket, "--dir",
+				s->dir,         "--save", "",  "--appendonly", "no",      "--hz",
+				"100"};
 	size_t n = 13;
 	for (size_t i = 0; more != NULL && more[i] != NULL && i < 6; i++)
 		argv[n++] = more[i];
@@ -121,20 +119,20 @@ static inline void redis_server_stop(struct redis_server *s)
 }
 
 /* One command of the test's own; the reply is the caller's (freeReplyObject). */
-#define redis_server_ask(s, ...)                                                                \
-	({                                                                                      \
-		redisReply *reply_ = redisCommand((s)->direct, __VA_ARGS__);                    \
-		BUG_IF(reply_ == NULL, "redis-server: %s", (s)->direct->errstr);                \
-		reply_;                                                                         \
+#define redis_server_ask(s, ...)                                                 \
+	({                                                                       \
+		redisReply *reply_ = redisCommand((s)->direct, __VA_ARGS__);     \
+		BUG_IF(reply_ == NULL, "redis-server: %s", (s)->direct->errstr); \
+		reply_;                                                          \
 	})
 /* The same for commands whose answer is a number, or of no interest. */
-#define redis_server_number(s, ...)                                                             \
-	({                                                                                      \
-		redisReply *got_ = redis_server_ask(s, __VA_ARGS__);                            \
-		BUG_IF(got_->type == REDIS_REPLY_ERROR, "redis-server: %s", got_->str);         \
-		long long number_ = got_->integer;                                              \
-		freeReplyObject(got_);                                                          \
-		number_;                                                                        \
+#define redis_server_number(s, ...)                                                     \
+	({                                                                              \
+		redisReply *got_ = redis_server_ask(s, __VA_ARGS__);                    \
+		BUG_IF(got_->type == REDIS_REPLY_ERROR, "redis-server: %s", got_->str); \
+		long long number_ = got_->integer;                                      \
+		freeReplyObject(got_);                                                  \
+		number_;                                                                \
 	})
 
 #endif

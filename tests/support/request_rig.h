@@ -43,7 +43,6 @@ static inline void assert_refused(request_try_fn *try, const struct refusal *cas
 	}
 }
 
-
 /* want: what comes when nothing fails. */
 static inline void sweep_allocations(request_try_fn *try, const char *body, int want)
 {

@@ -13,8 +13,16 @@
 #include <string.h>
 
 enum {
-	TINY_LAYERS = 2, TINY_EMBD = 32, TINY_HEADS = 4, TINY_KV_HEADS = 2, TINY_HEAD = 8,
-	TINY_FF = 48, TINY_CTX = 512, TINY_BOS = 256, TINY_EOS = 257, TINY_VOCAB = 258,
+	TINY_LAYERS = 2,
+	TINY_EMBD = 32,
+	TINY_HEADS = 4,
+	TINY_KV_HEADS = 2,
+	TINY_HEAD = 8,
+	TINY_FF = 48,
+	TINY_CTX = 512,
+	TINY_BOS = 256,
+	TINY_EOS = 257,
+	TINY_VOCAB = 258,
 	TINY_ALIGN = 32,
 };
 
@@ -123,8 +131,7 @@ static inline void tiny_data(struct tiny *t, uint64_t n_in, uint64_t n_out)
 		fputc(0, t->f);
 }
 
-static inline void tiny_each(struct tiny *t,
-			     void (*each)(struct tiny *, const char *, uint64_t, uint64_t))
+static inline void tiny_each(struct tiny *t, void (*each)(struct tiny *, const char *, uint64_t, uint64_t))
 {
 	static const struct {
 		const char *name;

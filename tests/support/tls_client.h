@@ -21,8 +21,8 @@ struct client {
 };
 
 /* ca: whose certificate is believed; "": any. */
-RIG_UNUSED static void client_open(struct rig *r, const char *ca, struct client *c, const char *alpn,
-				   size_t n_alpn, int max_version)
+RIG_UNUSED static void client_open(struct rig *r, const char *ca, struct client *c, const char *alpn, size_t n_alpn,
+				   int max_version)
 {
 	*c = (struct client){.fd = rig_connect_to(r, transport_port(r->tr, true) != 0, 0), .rig = r};
 	c->ctx = SSL_CTX_new(TLS_client_method());
@@ -88,8 +88,7 @@ RIG_UNUSED static bool client_handshake(struct client *c, size_t step)
 		client_pump(c, step);
 		if (r == 1)
 			return true;
-		if ((e != SSL_ERROR_WANT_READ && e != SSL_ERROR_WANT_WRITE) ||
-		    (c->eof && BIO_pending(c->in) == 0))
+		if ((e != SSL_ERROR_WANT_READ && e != SSL_ERROR_WANT_WRITE) || (c->eof && BIO_pending(c->in) == 0))
 			return false;
 		rig_turn(c->rig);
 	}

@@ -230,22 +230,21 @@ static time_t rig_now(void)
 }
 
 /* Turns the loop until cond holds. */
-#define RIG_UNTIL(rig, cond)                                                                       \
-	do {                                                                                       \
-		time_t rig_end = rig_now() + RIG_PATIENCE_S;                                       \
-		while (!(cond)) {                                                                  \
-			if (rig_now() > rig_end)                                                   \
-				fail_msg("waited in vain for %s", #cond);                          \
-			rig_turn(rig);                                                             \
-		}                                                                                  \
+#define RIG_UNTIL(rig, cond)                                              \
+	do {                                                              \
+		time_t rig_end = rig_now() + RIG_PATIENCE_S;              \
+		while (!(cond)) {                                         \
+			if (rig_now() > rig_end)                          \
+				fail_msg("waited in vain for %s", #cond); \
+			rig_turn(rig);                                    \
+		}                                                         \
 	} while (0)
 
 /* A connected, non-blocking client. rcvbuf > 0: a small receive buffer. */
 RIG_UNUSED static int rig_connect_to(struct rig *rig, bool tls, int rcvbuf)
 {
 	int one = 1;
-	struct sockaddr_in sa = {.sin_family = AF_INET,
-				 .sin_port = htons(transport_port(rig->tr, tls))};
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(transport_port(rig->tr, tls))};
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);

@@ -10,15 +10,9 @@ enum { FINE, NO_START, SILENT, HANGS, BARE };
 
 static atomic_int mode, n_begun;
 
-void fake_nvml_mode(int how)
-{
-	mode = how;
-}
+void fake_nvml_mode(int how) { mode = how; }
 
-int fake_nvml_begun(void)
-{
-	return n_begun;
-}
+int fake_nvml_begun(void) { return n_begun; }
 
 int nvmlInit_v2(void)
 {

@@ -192,8 +192,8 @@ static void errors_say_one_line(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(beats_and_readiness),   cmocka_unit_test(a_stale_slot_silences),
-	    cmocka_unit_test(slots_are_bounded),     cmocka_unit_test(a_full_or_closed_pipe),
+	    cmocka_unit_test(beats_and_readiness),     cmocka_unit_test(a_stale_slot_silences),
+	    cmocka_unit_test(slots_are_bounded),       cmocka_unit_test(a_full_or_closed_pipe),
 	    cmocka_unit_test(no_descriptor_no_thread), cmocka_unit_test(faults_hit_the_nth),
 	    cmocka_unit_test(errors_say_one_line),
 	};

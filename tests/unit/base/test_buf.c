@@ -65,7 +65,7 @@ static void none_holds_more_than_it_can_count(void **unused)
 	buf_init(&b, SIZE_MAX);
 	assert_int_equal(buf_append(&b, "some", 4), 0);
 	assert_int_equal(buf_reserve(&b, BUF_MOST - 3, &at), SL_ELIMIT);
-	volatile size_t most = BUF_MOST; /* the compiler would tell that "abc" is shorter */
+	volatile size_t most = BUF_MOST;                          /* the compiler would tell that "abc" is shorter */
 	assert_int_equal(buf_append(&b, "abc", most), SL_ELIMIT); /* it does not look at them */
 	assert_int_equal(buf_reserve(&b, (size_t)UINT32_MAX + 1, &at), SL_ELIMIT);
 	buf_cut(&b, 2);

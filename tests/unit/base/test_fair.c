@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fairness in a bounded queue: what is served next, what goes for a newcomer, by hand and against a referee that keeps plain
- * lists.
+ * Fairness in a bounded queue: what is served next, what goes for a newcomer, by hand and against a referee that keeps
+ * plain lists.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,7 +111,8 @@ static void who_goes(void **unused)
 	assert_ptr_equal(fair_worse(&f, 2), &worst);
 	assert_null(fair_worse(&f, 12));
 	assert_null(fair_worse(&f, 99)); /* those beyond are the last one */
-	/* Beside its own 2 the second may displace while the first has more than it would: 10 against 2 and those that come. */
+	/* Beside its own 2 the second may displace while the first has more than it would: 10 against 2 and those that
+	 * come. */
 	assert_ptr_equal(fair_richer(&f, 2, 3, 7), &rich[4]);
 	assert_null(fair_richer(&f, 2, 3, 8));
 	assert_null(fair_richer(&f, 1, 3, 1)); /* nobody has more than the first */
@@ -185,7 +186,9 @@ static void check_victims(const struct fair *f, const struct one *all)
 		uint64_t n = held(all, t, worst > priority ? worst : priority);
 		most = n > most && (worst > priority || t != tenant) ? n : most;
 	}
-	const struct one *victim = (const struct one *)(const void *)(worst > priority ? fair_worse(f, priority) : fair_richer(f, tenant, priority, 1));
+	const struct one *victim =
+	    (const struct one *)(const void *)(worst > priority ? fair_worse(f, priority)
+								: fair_richer(f, tenant, priority, 1));
 	if (worst <= priority) {
 		assert_null(fair_worse(f, priority));
 		/* One that holds as much as the largest, and is no victim, stands before another tenant as large. */
@@ -215,7 +218,11 @@ static void against_a_referee(void **unused)
 			fair_leave(&f, &o->it);
 			o->in = false;
 		} else if (!o->in) {
-			*o = (struct one){.in = true, .tenant = draw(TENANTS), .order = order, .priority = (int)draw(4), .units = 1 + draw(9)};
+			*o = (struct one){.in = true,
+					  .tenant = draw(TENANTS),
+					  .order = order,
+					  .priority = (int)draw(4),
+					  .units = 1 + draw(9)};
 			order++;
 			enter(&f, &o->it, o->tenant, o->priority, o->units);
 		} else if (draw(4) == 0) {
@@ -239,9 +246,12 @@ static void against_a_referee(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_better_first_and_nobody_starves), cmocka_unit_test(tenants_take_turns_by_size),
-	    cmocka_unit_test(the_urgent_first),			   cmocka_unit_test(who_goes),
-	    cmocka_unit_test(memory_fails),			   cmocka_unit_test(against_a_referee),
+	    cmocka_unit_test(the_better_first_and_nobody_starves),
+	    cmocka_unit_test(tenants_take_turns_by_size),
+	    cmocka_unit_test(the_urgent_first),
+	    cmocka_unit_test(who_goes),
+	    cmocka_unit_test(memory_fails),
+	    cmocka_unit_test(against_a_referee),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

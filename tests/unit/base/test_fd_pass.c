@@ -106,9 +106,11 @@ static void what_does_not_fit_is_refused(void **state)
 		size_t bytes;
 		int n_fds;
 	} wrong[] = {
-	    {1, 2, 8, 1},            /* not the first */
-	    {0, 1, 8, 2},            /* more than it says */
-	    {0, FD_PASS_MAX + 1, 8, 1}, {0, 1, 4, 1}, {0, 1, 12, 1},
+	    {1, 2, 8, 1}, /* not the first */
+	    {0, 1, 8, 2}, /* more than it says */
+	    {0, FD_PASS_MAX + 1, 8, 1},
+	    {0, 1, 4, 1},
+	    {0, 1, 12, 1},
 	};
 	int ends[2], before = n_open();
 	(void)state;

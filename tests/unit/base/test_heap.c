@@ -109,8 +109,8 @@ static void a_walk_sees_what_comes_before(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_least_is_on_top),
-		cmocka_unit_test(a_walk_sees_what_comes_before),
+	    cmocka_unit_test(the_least_is_on_top),
+	    cmocka_unit_test(a_walk_sees_what_comes_before),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,8 +24,8 @@ static void all_scalar_values(void **unused)
 		if (utf8_decode(s, (size_t)n, &back) != n || back != cp || !utf8_valid(s, (size_t)n))
 			fail_msg("U+%04X", cp);
 		for (int cut = 1; cut < n; cut++) {
-			if (utf8_decode(s, (size_t)cut, &back) != 0 ||
-			    utf8_whole_prefix(s, (size_t)cut) != 0 || utf8_valid(s, (size_t)cut))
+			if (utf8_decode(s, (size_t)cut, &back) != 0 || utf8_whole_prefix(s, (size_t)cut) != 0 ||
+			    utf8_valid(s, (size_t)cut))
 				fail_msg("U+%04X cut to %d", cp, cut);
 		}
 	}
@@ -65,15 +65,14 @@ static void all_three_bytes(void **unused)
 static void hopeless_beginnings(void **unused)
 {
 	(void)unused;
-	static const char *const bad[] = {"\xC0\x80", "\xE0\x80\x80", "\xF0\x80\x80\x80",
-					  "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF5", "\x80", "\xFF",
-					  "\xC3\x28"};
+	static const char *const bad[] = {
+	    "\xC0\x80", "\xE0\x80\x80", "\xF0\x80\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF5",
+	    "\x80",     "\xFF",         "\xC3\x28"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		uint32_t cp;
 		assert_int_equal(utf8_decode((const uint8_t *)bad[i], strlen(bad[i]), &cp), -1);
 		assert_false(utf8_valid(bad[i], strlen(bad[i])));
-		assert_int_equal(utf8_whole_prefix((const uint8_t *)bad[i], strlen(bad[i])),
-				 strlen(bad[i]));
+		assert_int_equal(utf8_whole_prefix((const uint8_t *)bad[i], strlen(bad[i])), strlen(bad[i]));
 	}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small store, in memory or in a real redis-server, and its operations as one waits for them. Time passes by the rig's clock for
- * memory; in Redis every life (and every score of a list) is shortened by as much.
+ * A small store, in memory or in a real redis-server, and its operations as one waits for them. Time passes by the
+ * rig's clock for memory; in Redis every life (and every score of a list) is shortened by as much.
  */
 #ifndef TESTS_CACHE_WORLD_H
 #define TESTS_CACHE_WORLD_H
@@ -40,14 +40,13 @@ static inline int tally_twin(struct cache_twin *t)
 	return 0;
 }
 
-static const struct cache_proc tally = {
-    "tally",
-    "local n = redis.call('HINCRBY', KEYS[1], 'n', ARGV[2])\n"
-    "local last = redis.call('HGET', KEYS[1], 'last') or ''\n"
-    "redis.call('HSET', KEYS[1], 'last', ARGV[3])\n"
-    "redis.call('PEXPIRE', KEYS[1], 60000)\n"
-    "return {n, last, tonumber(ARGV[1])}\n",
-    tally_twin};
+static const struct cache_proc tally = {"tally",
+					"local n = redis.call('HINCRBY', KEYS[1], 'n', ARGV[2])\n"
+					"local last = redis.call('HGET', KEYS[1], 'last') or ''\n"
+					"redis.call('HSET', KEYS[1], 'last', ARGV[3])\n"
+					"redis.call('PEXPIRE', KEYS[1], 60000)\n"
+					"return {n, last, tonumber(ARGV[1])}\n",
+					tally_twin};
 static const struct cache_proc *const procs[] = {&tally};
 
 /* ---- the world ---- */
@@ -103,8 +102,7 @@ static inline void pass_ms(struct world *w, uint64_t ms)
 {
 	w->g.now_us += ms * 1000;
 	if (w->redis)
-		redis_server_number(&server,
-				    "EVAL %s 0 %llu",
+		redis_server_number(&server, "EVAL %s 0 %llu",
 				    "for _, key in ipairs(redis.call('KEYS', '*')) do\n"
 				    "  if redis.call('TYPE', key).ok == 'zset' then\n"
 				    "    for _, m in ipairs(redis.call('ZRANGE', key, 0, -1)) do\n"
@@ -127,7 +125,7 @@ static inline int code_of(struct world *w, struct answer *a)
 }
 
 static inline int put_v(struct world *w, const struct cache_key *key, uint8_t version, const void *p, size_t n,
-		 uint64_t ttl_ms)
+			uint64_t ttl_ms)
 {
 	struct answer a = {0};
 	cache_put(w->g.cl, &a.op, key, version, p, n, ttl_ms, on_answer);
@@ -172,7 +170,7 @@ static inline bool forget(struct world *w, const struct cache_key *key)
 }
 
 static inline int append(struct world *w, const struct cache_key *key, uint64_t first, uint32_t n, const char *text,
-		  struct cache_result *r)
+			 struct cache_result *r)
 {
 	struct answer a = {0};
 	cache_log_append(w->g.cl, &a.op, key, first, n, text, strlen(text), 60000, on_answer);

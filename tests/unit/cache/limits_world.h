@@ -85,7 +85,7 @@ static inline struct cache_limit budget(const char *name, int64_t limit, int64_t
 }
 
 static inline struct cache_admission admit(struct world *w, int id, const struct cache_limit *items, size_t n,
-				    int64_t want, int64_t least, int64_t ttl_us)
+					   int64_t want, int64_t least, int64_t ttl_us)
 {
 	struct answer a = {0};
 	struct cache_admission out;
@@ -99,7 +99,7 @@ static inline struct cache_admission admit(struct world *w, int id, const struct
 }
 
 static inline struct cache_settlement settle(struct world *w, int id, const struct cache_limit *items, size_t n,
-				      int64_t used, int64_t keep_us)
+					     int64_t used, int64_t keep_us)
 {
 	struct answer a = {0};
 	struct cache_settlement out;

@@ -51,8 +51,8 @@ static void a_key_names_tenant_kind_and_digest(void **state)
 	(void)state;
 	struct cache_key key;
 	cache_key_make(&key, CACHE_SESSION, "acme", "abc", 3);
-	assert_string_equal(
-	    key.text, "{acme}:session:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	assert_string_equal(key.text,
+			    "{acme}:session:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 	assert_int_equal(key.len, strlen(key.text));
 	assert_int_equal(key.n_tenant, strlen("{acme}"));
 	assert_string_equal(cache_key_digest(&key), key.text + strlen("{acme}:session:"));
@@ -64,7 +64,12 @@ static void a_key_names_tenant_kind_and_digest(void **state)
 static void what_a_client_sends_never_stands_in_a_key(void **state)
 {
 	(void)state;
-	static const char *const bad[] = {"", "a b", "a}:limit:", "x\r\nDEL y", "\xff", "a:b",
+	static const char *const bad[] = {"",
+					  "a b",
+					  "a}:limit:",
+					  "x\r\nDEL y",
+					  "\xff",
+					  "a:b",
 					  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct cache_key key, again, other;
@@ -98,8 +103,8 @@ static void a_key_from_a_listed_digest_is_the_same(void **state)
 	(void)state;
 	struct cache_key key, again;
 	cache_key_make(&key, CACHE_REPLAY, "acme", "resp_1", 6);
-	assert_int_equal(
-	    cache_key_from_digest(&again, CACHE_REPLAY, "acme", cache_key_digest(&key), CACHE_DIGEST_LEN), 0);
+	assert_int_equal(cache_key_from_digest(&again, CACHE_REPLAY, "acme", cache_key_digest(&key), CACHE_DIGEST_LEN),
+			 0);
 	assert_string_equal(key.text, again.text);
 	assert_int_equal(key.n_tenant, again.n_tenant);
 	char bad[CACHE_DIGEST_LEN];

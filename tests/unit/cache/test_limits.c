@@ -319,8 +319,8 @@ static void say(struct world *w, const struct call *c, struct answer *a)
 	uint8_t id[CACHE_ID_LEN];
 	make_id(id, c->id);
 	if (c->settles)
-		cache_settle(w->g.cl, &a->op, id, c->items, c->n, c->want, c->least % 3 == 0 ? 0 : c->ttl_us,
-			     false, on_answer);
+		cache_settle(w->g.cl, &a->op, id, c->items, c->n, c->want, c->least % 3 == 0 ? 0 : c->ttl_us, false,
+			     on_answer);
 	else
 		cache_admit(w->g.cl, &a->op, id, c->items, c->n, c->want, c->least, c->ttl_us, on_answer);
 }
@@ -364,8 +364,8 @@ static void the_lua_and_its_twin_agree(void **state)
 			answer_reset(&of_r[i]);
 		}
 		uint64_t step = (uint64_t)below(3) * (uint64_t)below(2 * SECOND);
-		/* Now and then it is set, either way and over several windows; back by less than the grace of ten seconds,
-		 * for memory forgets what is over by this clock and Redis by its own. */
+		/* Now and then it is set, either way and over several windows; back by less than the grace of ten
+		 * seconds, for memory forgets what is over by this clock and Redis by its own. */
 		if (below(12) == 0)
 			step += (uint64_t)below(30 * SECOND);
 		m.g.now_us += step;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits whose clock is set, over memory and over Redis: an hour, two days and a year, ahead and back, in both orders. What the
- * store's clock shows is the rig's now_us.
+ * Limits whose clock is set, over memory and over Redis: an hour, two days and a year, ahead and back, in both orders.
+ * What the store's clock shows is the rig's now_us.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,14 +23,13 @@ static void set_noon(struct world *w) { w->g.now_us = (uint64_t)(19676 * DAY + 1
 
 static void set_clock(struct world *w, int64_t by) { w->g.now_us += (uint64_t)by; }
 
-/* Redis ends what is over by its own clock, which no test sets: so lives are shortened by as much as the clock goes ahead, and
- * an end that went by stays so. The memory store ends things by the rig's, when something is done. */
+/* Redis ends what is over by its own clock, which no test sets: so lives are shortened by as much as the clock goes
+ * ahead, and an end that went by stays so. The memory store ends things by the rig's, when something is done. */
 static void set_ahead(struct world *w, int64_t by)
 {
 	set_clock(w, by);
 	if (w->redis)
-		redis_server_number(&server,
-				    "EVAL %s 0 %lld",
+		redis_server_number(&server, "EVAL %s 0 %lld",
 				    "for _, key in ipairs(redis.call('KEYS', '*')) do\n"
 				    "  local left = redis.call('PTTL', key)\n"
 				    "  if left >= 0 then redis.call('PEXPIRE', key, left - ARGV[1]) end\n"
@@ -67,7 +66,8 @@ static void a_key_waits_no_longer_when_the_clock_goes_back(void **state)
 		/* It is asked all the time, and refused: that must not hold the wait up. */
 		for (int k = 0; k < 9; k++) {
 			set_clock(w, SECOND / 10);
-			assert_int_equal(admit(w, 0, &l, 1, 0, 0, SECOND).each[0].retry_after_us, SECOND - (k + 1) * SECOND / 10);
+			assert_int_equal(admit(w, 0, &l, 1, 0, 0, SECOND).each[0].retry_after_us,
+					 SECOND - (k + 1) * SECOND / 10);
 		}
 		set_clock(w, SECOND / 10);
 		assert_true(admit(w, 0, &l, 1, 0, 0, SECOND).admitted);
@@ -283,7 +283,10 @@ static void records_without_a_time_are_bounded_too(void **state)
 	assert_int_equal(spend(w, &b), 1000);
 }
 
-#define ON_REDIS(f) {#f " (Redis)", f, set_up_redis, tear_down, NULL}
+#define ON_REDIS(f)                                             \
+	{                                                       \
+#f " (Redis)", f, set_up_redis, tear_down, NULL \
+	}
 
 int main(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits on a redis-server whose own clock is set, with all that Redis itself ends by it (tests/support/clock_shim). What each
- * step means in detail: test_limits_clock.
+ * Limits on a redis-server whose own clock is set, with all that Redis itself ends by it (tests/support/clock_shim).
+ * What each step means in detail: test_limits_clock.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,8 @@
 #define HOUR (60 * MINUTE)
 #define DAY (24 * HOUR)
 
-static int64_t *ahead_us, noon_us; /* from the machine's time to the noon of its day, so that no midnight comes by itself */
+static int64_t *ahead_us,
+    noon_us; /* from the machine's time to the noon of its day, so that no midnight comes by itself */
 static char shim_file[] = "/tmp/clock-shim-XXXXXX";
 
 /* Beside the tests of its build: build/[SAN/]tests/unit/cache. */

@@ -77,7 +77,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 static void lag_begin(struct lag *l, struct rig *g)
 {
 	static const struct timeval every = {.tv_usec = 1000};
-	*l = (struct lag){.schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), .last_ns = clock_now_ns()};
+	*l = (struct lag){.schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC),
+			  .last_ns = clock_now_ns()};
 	l->last_waited_ns = waited_ns(l);
 	l->tick = event_new(g->base, -1, EV_PERSIST, on_tick, l);
 	event_add(l->tick, &every);
@@ -403,10 +404,19 @@ static void nonsense_ends_the_connection_and_nothing_else(void **state)
 {
 	(void)state;
 	static const char *const replies[] = {
-	    "nonsense\r\n", "\r\n\r\n", "$5\r\nabc", "*-7\r\n", "*99999999\r\n", "$99999999999999999999\r\n", "$-2\r\n",
-	    ":12x\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
+	    "nonsense\r\n",
+	    "\r\n\r\n",
+	    "$5\r\nabc",
+	    "*-7\r\n",
+	    "*99999999\r\n",
+	    "$99999999999999999999\r\n",
+	    "$-2\r\n",
+	    ":12x\r\n",
+	    "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n",
 	    "$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n", /* two that nobody asked for */
-	    "-\r\n", "+\r\n", "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+	    "-\r\n",
+	    "+\r\n",
+	    "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
 	};
 	static struct fake_redis f;
 	struct rig g;

@@ -77,8 +77,8 @@ static void errors_are_known_by_their_first_word(void **state)
 	    {"LOADINGS", FAILED_OTHER, SL_EIO, ERROR_OF_CALL},
 	    {"OOM", FAILED_OOM, SL_ELIMIT, ERROR_OF_SERVER},
 	    {"", FAILED_OTHER, SL_EIO, ERROR_OF_CALL},
-	    {"ERR Error running script (call to f_6b1bf486c8): @user_script:1: -OOM command not allowed",
-	     FAILED_OOM, SL_ELIMIT, ERROR_OF_SERVER},
+	    {"ERR Error running script (call to f_6b1bf486c8): @user_script:1: -OOM command not allowed", FAILED_OOM,
+	     SL_ELIMIT, ERROR_OF_SERVER},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		redisReply r = {.type = REDIS_REPLY_ERROR, .len = strlen(all[i].text)};
@@ -95,15 +95,17 @@ static void a_value_has_its_version(void **state)
 {
 	(void)state;
 	struct cache_result r;
-	assert_int_equal(RESULT(WORK_GET, "$4\r\n\x01"
-					  "abc\r\n",
+	assert_int_equal(RESULT(WORK_GET,
+				"$4\r\n\x01"
+				"abc\r\n",
 				&r),
 			 0);
 	assert_int_equal(r.n, 3);
 	assert_int_equal(RESULT(WORK_GET, "$1\r\n\x01\r\n", &r), 0);
 	assert_int_equal(r.n, 0);
-	assert_int_equal(RESULT(WORK_GET, "$4\r\n\x02"
-					  "abc\r\n",
+	assert_int_equal(RESULT(WORK_GET,
+				"$4\r\n\x02"
+				"abc\r\n",
 				&r),
 			 SL_ENOTFOUND);
 	assert_int_equal(RESULT(WORK_GET, "$0\r\n\r\n", &r), SL_ENOTFOUND);

@@ -32,8 +32,8 @@ struct models {
 	float logprob[LONGEST];
 	uint32_t n_small, n_large, n_agreed;
 	uint32_t small_fails, large_fails; /* before this token; UINT32_MAX: never */
-	uint32_t slow;		      /* of ten turns so many are the clock's */
-	uint32_t large_waits;	      /* turns until it is there */
+	uint32_t slow;                     /* of ten turns so many are the clock's */
+	uint32_t large_waits;              /* turns until it is there */
 };
 
 /* One machine, and who carries it out: as gateway/cascade/cascade_run.c does. */
@@ -143,7 +143,8 @@ static void large_turn(struct world *w)
 		tell(w, (struct casc_event){.kind = CASC_LARGE_FAILED});
 	} else if (w->verifying && w->offered > 0) {
 		w->verifying = false;
-		tell(w, (struct casc_event){.kind = CASC_VERIFIED, .n = m->n_agreed < w->offered ? m->n_agreed : w->offered});
+		tell(w, (struct casc_event){.kind = CASC_VERIFIED,
+					    .n = m->n_agreed < w->offered ? m->n_agreed : w->offered});
 	} else if (w->at_large == m->n_large) {
 		w->large_on = false;
 		tell(w, (struct casc_event){.kind = CASC_LARGE_DONE});
@@ -172,7 +173,8 @@ static void turn(struct world *w)
 
 static struct models make_models(void)
 {
-	struct models m = {.n_small = roll(LONGEST), .n_large = 1 + roll(LONGEST), .n_agreed = roll(LONGEST), .slow = roll(3)};
+	struct models m = {
+	    .n_small = roll(LONGEST), .n_large = 1 + roll(LONGEST), .n_agreed = roll(LONGEST), .slow = roll(3)};
 	m.small_fails = roll(5) == 0 ? roll(12) : UINT32_MAX;
 	m.large_fails = roll(5) == 0 ? 0 : UINT32_MAX;
 	m.large_waits = roll(20);
@@ -183,14 +185,27 @@ static struct models make_models(void)
 
 static void begin(struct world *w, const struct models *m)
 {
-	struct casc_policy p = {.fallback = true, .easy = 0.1f, .race = 0.6f, .hard = 0.9f, .low = 0.4f, .sure = 0.8f, .drop = 0.35f,
-				.hold_min = (uint16_t)(1 + roll(3)), .hold_tokens = (uint16_t)(3 + roll(4)), .hold_ms = 100,
-				.takeover_ms = 200, .share = roll(4) == 0 ? 0 : 1, .floor = roll(4) == 0 ? 0 : 1000,
+	struct casc_policy p = {.fallback = true,
+				.easy = 0.1f,
+				.race = 0.6f,
+				.hard = 0.9f,
+				.low = 0.4f,
+				.sure = 0.8f,
+				.drop = 0.35f,
+				.hold_min = (uint16_t)(1 + roll(3)),
+				.hold_tokens = (uint16_t)(3 + roll(4)),
+				.hold_ms = 100,
+				.takeover_ms = 200,
+				.share = roll(4) == 0 ? 0 : 1,
+				.floor = roll(4) == 0 ? 0 : 1000,
 				.conf = {.w_mean = 0.5f, .w_min = 0.5f, .smooth = 0.5f, .window = 3}};
 	*w = (struct world){.models = m, .now_ms = 1000};
 	casc_init(&w->c, &p);
 	tell(w, (struct casc_event){.kind = CASC_START,
-				    .plan = {.score = (float)roll(100) / 100, .can_small = true, .can_large = true, .can_watch = true,
+				    .plan = {.score = (float)roll(100) / 100,
+					     .can_small = true,
+					     .can_large = true,
+					     .can_watch = true,
 					     .can_verify = true}});
 	casc_past_begin(&w->past, &w->c);
 }

@@ -10,23 +10,17 @@
 
 static const struct casc_conf_policy usual = {0.5f, 0.2f, 0.15f, 0.15f, 0.25f, 6};
 
-static struct casc_token plain(float p)
-{
-	return (struct casc_token){.logprob = logf(p)};
-}
+static struct casc_token plain(float p) { return (struct casc_token){.logprob = logf(p)}; }
 
-static bool near(float a, float b)
-{
-	return fabsf(a - b) < 1e-5f;
-}
+static bool near(float a, float b) { return fabsf(a - b) < 1e-5f; }
 
 static void one_number_each(void **state)
 {
 	(void)state;
 	struct casc_conf c = {0};
 	/* Each part alone. */
-	struct casc_conf_policy mean = {1, 0, 0, 0, 0.25f, 3}, least = {0, 1, 0, 0, 0.25f, 3}, entropy = {0, 0, 1, 0, 1, 3},
-				margin = {0, 0, 0, 1, 1, 3};
+	struct casc_conf_policy mean = {1, 0, 0, 0, 0.25f, 3}, least = {0, 1, 0, 0, 0.25f, 3},
+				entropy = {0, 0, 1, 0, 1, 3}, margin = {0, 0, 0, 1, 1, 3};
 	assert_true(casc_conf_value(&c, &usual) == 0);
 	struct casc_token t = plain(0.5f);
 	assert_int_equal(casc_conf_add(&c, &mean, &t), 0);

@@ -42,8 +42,13 @@ static struct casc_policy policy(void)
 
 static struct casc_plan_in in(float score)
 {
-	return (struct casc_plan_in){.score = score, .can_small = true, .can_large = true, .can_watch = true, .can_verify = true,
-				     .prompt_small = 10, .prompt_large = 11};
+	return (struct casc_plan_in){.score = score,
+				     .can_small = true,
+				     .can_large = true,
+				     .can_watch = true,
+				     .can_verify = true,
+				     .prompt_small = 10,
+				     .prompt_large = 11};
 }
 
 static const char *step(struct casc_event e)
@@ -97,15 +102,9 @@ static const char *small(float p)
 	return step((struct casc_event){.kind = CASC_SMALL_TOKEN, .token = {.logprob = logf(p)}});
 }
 
-static const char *tell(enum casc_event_kind kind)
-{
-	return step((struct casc_event){.kind = (uint8_t)kind});
-}
+static const char *tell(enum casc_event_kind kind) { return step((struct casc_event){.kind = (uint8_t)kind}); }
 
-static const char *verified(uint32_t n)
-{
-	return step((struct casc_event){.kind = CASC_VERIFIED, .n = n});
-}
+static const char *verified(uint32_t n) { return step((struct casc_event){.kind = CASC_VERIFIED, .n = n}); }
 
 #define IS(call, text) assert_string_equal((call), (text))
 
@@ -480,10 +479,18 @@ static void names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(plans),	       cmocka_unit_test(sure_soon), cmocka_unit_test(undecided),
-	    cmocka_unit_test(held_and_given_up), cmocka_unit_test(shown_and_given_up),
-	    cmocka_unit_test(the_large_one_does_not_come), cmocka_unit_test(races), cmocka_unit_test(budgets),
-	    cmocka_unit_test(failures),	       cmocka_unit_test(clients_that_go), cmocka_unit_test(records), cmocka_unit_test(names),
+	    cmocka_unit_test(plans),
+	    cmocka_unit_test(sure_soon),
+	    cmocka_unit_test(undecided),
+	    cmocka_unit_test(held_and_given_up),
+	    cmocka_unit_test(shown_and_given_up),
+	    cmocka_unit_test(the_large_one_does_not_come),
+	    cmocka_unit_test(races),
+	    cmocka_unit_test(budgets),
+	    cmocka_unit_test(failures),
+	    cmocka_unit_test(clients_that_go),
+	    cmocka_unit_test(records),
+	    cmocka_unit_test(names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,10 +21,7 @@ static const float *of_text(const char *text, size_t n)
 	return f.dense;
 }
 
-static const float *of(const char *text)
-{
-	return of_text(text, strlen(text));
-}
+static const float *of(const char *text) { return of_text(text, strlen(text)); }
 
 static void cues(void **state)
 {
@@ -33,16 +30,26 @@ static void cues(void **state)
 		const char *text;
 		enum casc_feature feature;
 	} cases[] = {
-	    {"Explain how tides work", CASC_F_EXPLAIN},	    {"EXPLAIN it", CASC_F_EXPLAIN},
-	    {"analyse this poem", CASC_F_ANALYSE},	    {"Compare cats and dogs", CASC_F_COMPARE},
-	    {"the difference, please", CASC_F_COMPARE},	    {"write a poem", CASC_F_WRITE},
-	    {"a python function", CASC_F_CODE},		    {"solve the equation", CASC_F_MATHS},
-	    {"think step by step", CASC_F_REASON},	    {"thanks!", CASC_F_SIMPLE},
-	    {"What is it", CASC_F_ASKS},		    {"조수가 왜 생기는지 설명해 주세요", CASC_F_EXPLAIN},
-	    {"두 글을 비교해줘", CASC_F_COMPARE},	    {"시장 동향을 분석하고", CASC_F_ANALYSE},
-	    {"파이썬으로 짜줘", CASC_F_CODE},		    {"이 방정식을 풀어", CASC_F_MATHS},
-	    {"보고서를 작성해", CASC_F_WRITE},		    {"그 이유를 말해", CASC_F_REASON},
-	    {"안녕하세요", CASC_F_SIMPLE},		    {"프랑스는 어디에 있나요", CASC_F_ASKS},
+	    {"Explain how tides work", CASC_F_EXPLAIN},
+	    {"EXPLAIN it", CASC_F_EXPLAIN},
+	    {"analyse this poem", CASC_F_ANALYSE},
+	    {"Compare cats and dogs", CASC_F_COMPARE},
+	    {"the difference, please", CASC_F_COMPARE},
+	    {"write a poem", CASC_F_WRITE},
+	    {"a python function", CASC_F_CODE},
+	    {"solve the equation", CASC_F_MATHS},
+	    {"think step by step", CASC_F_REASON},
+	    {"thanks!", CASC_F_SIMPLE},
+	    {"What is it", CASC_F_ASKS},
+	    {"조수가 왜 생기는지 설명해 주세요", CASC_F_EXPLAIN},
+	    {"두 글을 비교해줘", CASC_F_COMPARE},
+	    {"시장 동향을 분석하고", CASC_F_ANALYSE},
+	    {"파이썬으로 짜줘", CASC_F_CODE},
+	    {"이 방정식을 풀어", CASC_F_MATHS},
+	    {"보고서를 작성해", CASC_F_WRITE},
+	    {"그 이유를 말해", CASC_F_REASON},
+	    {"안녕하세요", CASC_F_SIMPLE},
+	    {"프랑스는 어디에 있나요", CASC_F_ASKS},
 	    {"수도는 무엇입니까", CASC_F_ASKS},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -62,8 +69,11 @@ static void counts(void **state)
 	const float *d = of("```c\nint x = 1;\n```\nWhat? Why?\n12 345");
 	assert_true(d[CASC_F_FENCES] == 0.5f && d[CASC_F_QUESTIONS] == 0.5f && d[CASC_F_SYMBOLS] > 0);
 	assert_true(d[CASC_F_NUMBERS] == 3.0f / 16 && d[CASC_F_LINES] == 4.0f / 32);
-	const struct casc_message talk[] = {{CASC_SYSTEM, "You are terse.", 14}, {CASC_USER, "write code", 10},
-					    {CASC_ASSISTANT, "ok", 2}, {CASC_USER, "thanks", 6}, {CASC_TOOL, "{}", 2}};
+	const struct casc_message talk[] = {{CASC_SYSTEM, "You are terse.", 14},
+					    {CASC_USER, "write code", 10},
+					    {CASC_ASSISTANT, "ok", 2},
+					    {CASC_USER, "thanks", 6},
+					    {CASC_TOOL, "{}", 2}};
 	const struct casc_ask ask = {talk, 5, 4, 1000};
 	casc_features(&ask, &f);
 	assert_true(f.dense[CASC_F_TURNS] == 2.0f / 16 && f.dense[CASC_F_TOOLS] == 0.5f);
@@ -179,9 +189,11 @@ static void order_of_scores(void **state)
 	struct casc_scorer *s;
 	struct casc_score out;
 	assert_int_equal(casc_scorer_create(&c, &s, NULL), 0);
-	static const char *const easy[] = {"What is the capital of France?", "Hello!", "thanks", "프랑스의 수도는 어디인가요?", "안녕하세요"};
+	static const char *const easy[] = {"What is the capital of France?", "Hello!", "thanks",
+					   "프랑스의 수도는 어디인가요?", "안녕하세요"};
 	static const char *const hard[] = {
-	    "Compare TCP and UDP and analyse which one is better for a video call; explain your reasoning step by step.",
+	    "Compare TCP and UDP and analyse which one is better for a video call; explain your reasoning step by "
+	    "step.",
 	    "Write a Python function that computes the prime factors of n, and prove that it is correct.",
 	    "두 정렬 알고리즘을 비교하고 시간 복잡도를 분석해서 증명과 함께 설명해 주세요."};
 	for (size_t i = 0; i < sizeof easy / sizeof *easy; i++)
@@ -260,8 +272,9 @@ static void faults(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(cues),	   cmocka_unit_test(counts), cmocka_unit_test(grams),  cmocka_unit_test(windows),
-	    cmocka_unit_test(any_bytes), cmocka_unit_test(order_of_scores), cmocka_unit_test(rules), cmocka_unit_test(faults),
+	    cmocka_unit_test(cues),    cmocka_unit_test(counts),    cmocka_unit_test(grams),
+	    cmocka_unit_test(windows), cmocka_unit_test(any_bytes), cmocka_unit_test(order_of_scores),
+	    cmocka_unit_test(rules),   cmocka_unit_test(faults),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,10 +22,7 @@ static uint64_t draw(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
-static float unit(uint64_t *state)
-{
-	return (float)(draw(state) >> 40) / (float)(1 << 24);
-}
+static float unit(uint64_t *state) { return (float)(draw(state) >> 40) / (float)(1 << 24); }
 
 /* ---- weights ---- */
 
@@ -51,7 +48,8 @@ static void make_examples(bool noise)
 	}
 }
 
-static const struct casc_train_settings usual = {.bits = 14, .epochs = 20, .rate = 0.1, .decay = 0.01, .held_out = 0.3, .seed = 5};
+static const struct casc_train_settings usual = {
+    .bits = 14, .epochs = 20, .rate = 0.1, .decay = 0.01, .held_out = 0.3, .seed = 5};
 
 static void something_to_learn(void **state)
 {
@@ -149,14 +147,16 @@ static void like_trying_all(void **state)
 	struct casc_curve_point best;
 	size_t n;
 	make_outcomes();
-	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_RATE, 0.6, points, 1000, &n, &best, NULL), 0);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_RATE, 0.6, points, 1000, &n, &best, NULL),
+			 0);
 	assert_true(n > 20);
 	for (size_t i = 0; i < n; i++) {
 		struct casc_curve_point p = tried(points[i].low);
 		assert_true(fabs(p.small_rate - points[i].small_rate) < 1e-9);
 		assert_true(fabs(p.quality - points[i].quality) < 1e-9);
 		assert_true(fabs(p.large_tokens_saved - points[i].large_tokens_saved) < 1e-9);
-		assert_true(i == 0 || (points[i].low > points[i - 1].low && points[i].small_rate < points[i - 1].small_rate));
+		assert_true(i == 0 ||
+			    (points[i].low > points[i - 1].low && points[i].small_rate < points[i - 1].small_rate));
 	}
 	assert_true(points[0].low == 0 && points[0].small_rate == 1 && points[n - 1].small_rate <= 0.02);
 	/* No threshold does better: those a little above and below what was found. */
@@ -166,7 +166,8 @@ static void like_trying_all(void **state)
 	for (float low = 0; low <= 1; low += 0.001f)
 		if (tried(low).small_rate >= 0.6)
 			assert_true(tried(low).small_rate >= best.small_rate - 1e-9);
-	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_QUALITY, 0.9, points, 10, &n, &best, NULL), 0);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_QUALITY, 0.9, points, 10, &n, &best, NULL),
+			 0);
 	assert_int_equal(n, 10);
 	assert_true(points[0].small_rate == 1 && points[9].small_rate <= 0.02);
 	assert_true(best.quality >= 0.9 && fabs(tried(best.low).quality - best.quality) < 1e-9);
@@ -181,17 +182,21 @@ static void what_can_not_be(void **state)
 	size_t n;
 	struct sl_err err = {0};
 	make_outcomes();
-	assert_int_equal(casc_calibrate(outcomes, 0, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_EINVAL);
-	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_QUALITY, 1.9, points, 10, &n, &best, &err), SL_ENOTFOUND);
+	assert_int_equal(casc_calibrate(outcomes, 0, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err),
+			 SL_EINVAL);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_QUALITY, 1.9, points, 10, &n, &best, &err),
+			 SL_ENOTFOUND);
 	assert_int_equal(n, 10);
 	struct casc_gate bad = gate;
 	bad.hold_min = 9;
-	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &bad, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_EINVAL);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &bad, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err),
+			 SL_EINVAL);
 	float wrong = NAN;
 	struct casc_outcome one = {&wrong, 1, true, true};
 	assert_int_equal(casc_calibrate(&one, 1, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_EINVAL);
 	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err), SL_ENOMEM);
+	assert_int_equal(casc_calibrate(outcomes, OUTCOMES, &gate, CASC_FOR_RATE, 0.5, points, 10, &n, &best, &err),
+			 SL_ENOMEM);
 	fault_disarm_all();
 	/* One that is always sure, one that is empty. */
 	float sure = 1;
@@ -218,8 +223,9 @@ static void shown_early(void **state)
 			size_t right = 0;
 			g.sure_above = (float)sure / 10000 - low;
 			for (int i = 0; i < OUTCOMES; i++)
-				right += casc_gate_at(&g, low, outcomes[i].trace, outcomes[i].n) < 0 ? outcomes[i].small_right
-												     : outcomes[i].large_right;
+				right += casc_gate_at(&g, low, outcomes[i].trace, outcomes[i].n) < 0
+					     ? outcomes[i].small_right
+					     : outcomes[i].large_right;
 			if (sure == 10000)
 				right_at_1 = right;
 			if ((double)right < share * (double)right_at_1)
@@ -262,8 +268,9 @@ static void as_the_machine(void **state)
 		p.sure = low + gate.sure_above;
 		p.drop = low - gate.drop_below;
 		casc_init(&c, &p);
-		struct casc_event e = {.kind = CASC_START,
-				       .plan = {.score = 0.5f, .can_small = true, .can_large = true, .can_watch = true}};
+		struct casc_event e = {
+		    .kind = CASC_START,
+		    .plan = {.score = 0.5f, .can_small = true, .can_large = true, .can_watch = true}};
 		assert_int_equal(casc_step(&c, &b, &e, &out), 0);
 		int64_t at = -1;
 		uint32_t n = outcomes[i].n;
@@ -291,7 +298,7 @@ static void as_the_machine(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(something_to_learn), cmocka_unit_test(nothing_to_learn),
-					   cmocka_unit_test(like_trying_all), cmocka_unit_test(what_can_not_be),
-					   cmocka_unit_test(shown_early), cmocka_unit_test(as_the_machine)};
+					   cmocka_unit_test(like_trying_all),    cmocka_unit_test(what_can_not_be),
+					   cmocka_unit_test(shown_early),        cmocka_unit_test(as_the_machine)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,8 @@ static void budgets(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(hysteresis), cmocka_unit_test(a_relapse), cmocka_unit_test(order_of_tiers),
-					   cmocka_unit_test(clocks_that_go_back), cmocka_unit_test(budgets)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(hysteresis), cmocka_unit_test(a_relapse),
+					   cmocka_unit_test(order_of_tiers), cmocka_unit_test(clocks_that_go_back),
+					   cmocka_unit_test(budgets)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

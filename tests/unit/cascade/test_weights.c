@@ -83,8 +83,9 @@ static void bad_heads(void **state)
 		size_t at;
 		uint32_t value;
 		int rc;
-	} cases[] = {{4, 2, SL_EUNSUPPORTED}, {8, 7, SL_EINVAL},  {8, 21, SL_EINVAL},		{8, UINT32_MAX, SL_EINVAL},
-		     {12, 0, SL_EINVAL},      {12, 21, SL_EUNSUPPORTED}, {12, UINT32_MAX, SL_EINVAL}, {12, 19, SL_EINVAL}};
+	} cases[] = {{4, 2, SL_EUNSUPPORTED},     {8, 7, SL_EINVAL},  {8, 21, SL_EINVAL},
+		     {8, UINT32_MAX, SL_EINVAL},  {12, 0, SL_EINVAL}, {12, 21, SL_EUNSUPPORTED},
+		     {12, UINT32_MAX, SL_EINVAL}, {12, 19, SL_EINVAL}};
 	struct casc_weights *w = some(8), *again;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct sl_buf b;
@@ -158,6 +159,7 @@ static void files(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(format), cmocka_unit_test(bad_heads), cmocka_unit_test(files)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(format), cmocka_unit_test(bad_heads),
+					   cmocka_unit_test(files)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,8 @@
 static void test_zeroed(void **arg)
 {
 	(void)arg;
-	static const size_t sizes[] = {1, 63, 64, 65, 4096, (1 << 20) - 128, (1 << 20) - 64, 1 << 20, (1 << 20) + 1, 5 << 20};
+	static const size_t sizes[] = {
+	    1, 63, 64, 65, 4096, (1 << 20) - 128, (1 << 20) - 64, 1 << 20, (1 << 20) + 1, 5 << 20};
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
 		for (int again = 0; again < 2; again++) {
 			void *p = NULL;

@@ -124,7 +124,8 @@ static void test_lifecycle(void **arg)
 		assert_int_equal(kn_pool_create(wrong[i], &p, &err), SL_EINVAL);
 }
 
-/* What workers are told to bring is asked for only: it may be unmapped, nothing, or no address at all. Jobs come all the same. */
+/* What workers are told to bring is asked for only: it may be unmapped, nothing, or no address at all. Jobs come all
+ * the same. */
 static void test_soon(void **arg)
 {
 	(void)arg;
@@ -138,8 +139,8 @@ static void test_soon(void **arg)
 		const struct {
 			const void *at;
 			size_t stride, bytes;
-		} told[] = {{gone, page, page}, {gone, 0, 4 * page}, {NULL, 0, 0}, {NULL, 1, page}, {gone, SIZE_MAX / 2, 1 << 20},
-			    {told, 1, SIZE_MAX}};
+		} told[] = {{gone, page, page}, {gone, 0, 4 * page},           {NULL, 0, 0},
+			    {NULL, 1, page},    {gone, SIZE_MAX / 2, 1 << 20}, {told, 1, SIZE_MAX}};
 		for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
 			kn_pool_wake(p);
 			kn_pool_soon(p, told[i].at, told[i].stride, told[i].bytes);
@@ -182,11 +183,8 @@ static void test_rest(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_jobs),
-	    cmocka_unit_test(test_order),
-	    cmocka_unit_test(test_soon),
-	    cmocka_unit_test(test_lifecycle),
-	    cmocka_unit_test(test_rest),
+	    cmocka_unit_test(test_jobs),      cmocka_unit_test(test_order), cmocka_unit_test(test_soon),
+	    cmocka_unit_test(test_lifecycle), cmocka_unit_test(test_rest),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,8 +56,13 @@ static const struct conf_row rows[] = {
     {.key = "a.level", .type = CONF_ENUM, .offset = R(level), .fallback = "info", .choices = levels},
     {.key = "a.listen", .type = CONF_ADDRESS, .offset = R(listen), .fallback = "127.0.0.1:8443"},
     {.key = "a.origins", .type = CONF_STRINGS, .offset = R(origins), .fallback = "x,y"},
-    {.key = "b.models", .type = CONF_LIST, .offset = R(models), .max = 3, .item_rows = item_rows,
-     .item_size = sizeof(struct item), .item_name = "name"},
+    {.key = "b.models",
+     .type = CONF_LIST,
+     .offset = R(models),
+     .max = 3,
+     .item_rows = item_rows,
+     .item_size = sizeof(struct item),
+     .item_name = "name"},
     {.key = NULL},
 };
 
@@ -88,8 +93,8 @@ static void write_file(const char *text, size_t n)
 	assert_int_equal(fclose(f), 0);
 }
 
-static int load(const char *yaml, const char *const *sets, size_t n_sets, struct root *r,
-		struct conf **c, struct sl_err *err)
+static int load(const char *yaml, const char *const *sets, size_t n_sets, struct root *r, struct conf **c,
+		struct sl_err *err)
 {
 	if (yaml == NULL)
 		return conf_load(rows, NULL, sets, n_sets, r, c, err);
@@ -155,9 +160,15 @@ static void overrides(void **unused)
 	struct root r;
 	struct conf *c;
 	struct sl_err err;
-	static const char *const sets[] = {
-	    "a.count=1", "a.count=2", "a.origins=", "a.listen=*:9", "b.models.m.1.path=/new=x",
-	    "b.models.three.path=/3", "b.models.three.role=small", "b.models.three.tags=u,v", "state="};
+	static const char *const sets[] = {"a.count=1",
+					   "a.count=2",
+					   "a.origins=",
+					   "a.listen=*:9",
+					   "b.models.m.1.path=/new=x",
+					   "b.models.three.path=/3",
+					   "b.models.three.role=small",
+					   "b.models.three.tags=u,v",
+					   "state="};
 	assert_int_equal(load(good_yaml, sets, sizeof sets / sizeof *sets, &r, &c, &err), 0);
 	assert_int_equal(r.count, 2);
 	assert_int_equal(r.origins.n, 0);
@@ -187,7 +198,8 @@ static void shows_values_and_origins(void **unused)
 	char want[1024];
 	static const char *const sets[] = {"a.wait=90s", "a.origins=off,\"q\\"};
 	assert_int_equal(load("state: yes\na:\n  limits:\n    body: 1025\nb:\n  models:\n  - name: k\n    path: ''\n",
-			      sets, 2, &r, &c, &err), 0);
+			      sets, 2, &r, &c, &err),
+			 0);
 	buf_init(&out, 1 << 16);
 	assert_int_equal(conf_show(c, &out), 0);
 	snprintf(want, sizeof want,
@@ -242,9 +254,11 @@ static const char *const wrong_files[][2] = {
     {"a: {wait: 30}\n", ":1:11: a.wait: '30' is not a time such as 250ms, 30s, 5m or 1h"},
     {"a: {wait: 2h}\n", ":1:11: a.wait: must be between 0 and 1h, not '2h'"},
     {"a: {level: loud}\n", ":1:12: a.level: 'loud' is not one of debug, info"},
-    {"a: {listen: 8080}\n", ":1:13: a.listen: '8080' is not an address such as 127.0.0.1:8443, \"[::1]:8443\", \"*:80\" or off"},
+    {"a: {listen: 8080}\n",
+     ":1:13: a.listen: '8080' is not an address such as 127.0.0.1:8443, \"[::1]:8443\", \"*:80\" or off"},
     {"a: {listen: '1.2.3.4:70000'}\n", ":1:13: a.listen: the port must be between 0 and 65535, not 70000"},
-    {"a: {listen: 'here:80'}\n", ":1:13: a.listen: 'here' is not an IP address; an address such as 127.0.0.1:8443, \"[::1]:8443\", \"*:80\" or off is wanted"},
+    {"a: {listen: 'here:80'}\n", ":1:13: a.listen: 'here' is not an IP address; an address such as 127.0.0.1:8443, "
+				 "\"[::1]:8443\", \"*:80\" or off is wanted"},
     {"a: {origins: x}\n", ":1:14: a.origins: a list of texts is wanted"},
     {"a: {origins: [[x]]}\n", ":1:15: a.origins: an item must be a text"},
     {"b: {models: 3}\n", ":1:13: b.models: a list is wanted (each item begins with '- ')"},
@@ -366,7 +380,7 @@ static void compares_and_keeps(void **unused)
 	const char *all[32];
 	/* Everything differs but a.ratio, also the list: an item less, one more, one changed. */
 	static const char *const sets[] = {
-	    "state=/t", "a.on=true", "a.count=3", "a.limits.body=1", "a.wait=1s", "a.level=info",
+	    "state=/t",     "a.on=true",  "a.count=3", "a.limits.body=1",      "a.wait=1s",         "a.level=info",
 	    "a.listen=off", "a.origins=", "b.models=", "b.models.m.1.path=/q", "b.models.z.path=/z"};
 	struct told t = {.keys = ""};
 	assert_int_equal(load(good_yaml, NULL, 0, &r, &a, &err), 0);
@@ -423,10 +437,14 @@ static void every_allocation_fails_once(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(reads_every_type),     cmocka_unit_test(defaults_without_a_file),
-	    cmocka_unit_test(overrides),            cmocka_unit_test(shows_values_and_origins),
-	    cmocka_unit_test(refuses_with_a_place), cmocka_unit_test(refuses_overrides),
-	    cmocka_unit_test(size_and_file_errors), cmocka_unit_test(every_allocation_fails_once),
+	    cmocka_unit_test(reads_every_type),
+	    cmocka_unit_test(defaults_without_a_file),
+	    cmocka_unit_test(overrides),
+	    cmocka_unit_test(shows_values_and_origins),
+	    cmocka_unit_test(refuses_with_a_place),
+	    cmocka_unit_test(refuses_overrides),
+	    cmocka_unit_test(size_and_file_errors),
+	    cmocka_unit_test(every_allocation_fails_once),
 	    cmocka_unit_test(compares_and_keeps),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);

@@ -9,10 +9,7 @@
 
 #include "base/json/json_depth.h"
 
-static bool deeper(const char *text, size_t max)
-{
-	return json_deeper_than(text, strlen(text), max);
-}
+static bool deeper(const char *text, size_t max) { return json_deeper_than(text, strlen(text), max); }
 
 static void test_depths(void **arg)
 {

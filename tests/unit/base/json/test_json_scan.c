@@ -16,7 +16,8 @@
 static void test_walk(void **arg)
 {
 	(void)arg;
-	static const char text[] = " { \"a\" : [ 1 , 22,\"x\\\"y\" ,{} , []] ,\"b\":{\"c\":-1.5e+3,\"d\":null},\"e\":true } ";
+	static const char text[] =
+	    " { \"a\" : [ 1 , 22,\"x\\\"y\" ,{} , []] ,\"b\":{\"c\":-1.5e+3,\"d\":null},\"e\":true } ";
 	struct json_scan s;
 	struct proto_str str;
 	uint64_t n;
@@ -56,13 +57,20 @@ static void test_malformed(void **arg)
 	static const struct {
 		const char *text, *fault;
 	} wrong[] = {
-	    {"", "a value is missing"},           {"{", "not a string"},
-	    {"{\"a\"}", "a colon is missing"},    {"{\"a\":}", "a value is missing"},
-	    {"{\"a\":1 \"b\":2}", "a comma or }"}, {"[1 2]", "a comma or ]"},
-	    {"[1,]", "a value is missing"},       {"[1", "a comma or ]"},
-	    {"\"a", "a string does not end"},     {"\"a\\\"", "a string does not end"},
-	    {"\"a\nb\"", "a control character"},  {"{} {}", "more follows"},
-	    {"{\"a\":1,}", "not a string"},       {"]", "a value is missing"},
+	    {"", "a value is missing"},
+	    {"{", "not a string"},
+	    {"{\"a\"}", "a colon is missing"},
+	    {"{\"a\":}", "a value is missing"},
+	    {"{\"a\":1 \"b\":2}", "a comma or }"},
+	    {"[1 2]", "a comma or ]"},
+	    {"[1,]", "a value is missing"},
+	    {"[1", "a comma or ]"},
+	    {"\"a", "a string does not end"},
+	    {"\"a\\\"", "a string does not end"},
+	    {"\"a\nb\"", "a control character"},
+	    {"{} {}", "more follows"},
+	    {"{\"a\":1,}", "not a string"},
+	    {"]", "a value is missing"},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		const char *fault = fault_of(wrong[i].text);
@@ -74,8 +82,9 @@ static void test_malformed(void **arg)
 	memset(deep + 100, ']', 99);
 	deep[199] = '\0';
 	assert_string_equal(fault_of(deep), "nested too deep");
-	assert_null(fault_of("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]"
-			     "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"));
+	assert_null(
+	    fault_of("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]"
+		     "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"));
 	struct json_scan s;
 	uint64_t n;
 	static const char *const no_uint[] = {"-1", "1.0", "1e3", "18446744073709551616", "x", ""};
@@ -124,7 +133,8 @@ static void test_unescape(void **arg)
 	unescaped("\\\"\\\\\\/\\b\\f\\n\\r\\t", "\"\\/\b\f\n\r\t");
 	unescaped("\\u0041\\u00e9\\u20AC\\ud83d\\ude00", "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
 	unescaped("\\ud83dx\\ude00", "\xef\xbf\xbdx\xef\xbf\xbd");
-	unescaped("\\ud83d\\u0041", "\xef\xbf\xbd" "A");
+	unescaped("\\ud83d\\u0041", "\xef\xbf\xbd"
+				    "A");
 	unescaped("\\u12", NULL);
 	unescaped("\\u12g4", NULL);
 	unescaped("\\x", NULL);

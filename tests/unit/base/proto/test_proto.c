@@ -61,10 +61,8 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 	static struct proto_token tokens[PROTO_MAX_TOKENS_PER_FRAME];
 	static struct proto_id_f32 pairs[PROTO_MAX_TOKENS_PER_FRAME * (1 + PROTO_MAX_TOP_LOGPROBS)];
 	int rc;
-#define TYPE(T, f, put)                                  \
-	case T:                                          \
-		rc = proto_get_##f(p, n, &u.f, &err);    \
-		return rc != 0 ? rc : put
+#define TYPE(T, f, put) \
+	case T: rc = proto_get_##f(p, n, &u.f, &err); return rc != 0 ? rc : put
 	switch (type) {
 		TYPE(PROTO_HELLO, hello, proto_put_hello(out, &u.hello));
 		TYPE(PROTO_SUBMIT, submit, proto_put_submit(out, id, &u.submit));
@@ -99,8 +97,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 			return rc;
 		for (uint16_t i = 0; i < u.prompt.n; i++) {
 			for (uint8_t k = 0; k <= u.prompt.n_top; k++)
-				pairs[i * (1 + u.prompt.n_top) + k] =
-				    proto_prompt_logprob_at(&u.prompt, i, k);
+				pairs[i * (1 + u.prompt.n_top) + k] = proto_prompt_logprob_at(&u.prompt, i, k);
 		}
 		u.prompt.entries = pairs;
 		pieces_left = u.prompt.pieces.all;
@@ -111,24 +108,57 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 	return -1;
 }
 
-static const struct proto_id_f32 six_pairs[] = {{1, -0.5f}, {2, -1.5f}, {3, -2},
-						{4, -0.25f}, {5, -3}, {6, -4}};
-static const struct proto_submit full_submit = {
-    .typical_p = 0.9f, .repetition_penalty = 1.25f, .length_penalty = -1, .min_tokens = 3,
-    .n_top_logprobs = 20, .prompt_logprobs = 21, .n = 2, .best_of = 4, .beam_width = 3,
-    .n_stop_ids = 3, .stop_ids = {7, 8, 9}, .n_logit_bias = 6, .logit_bias = six_pairs,
-    .weight = PROTO_MAX_WEIGHT,
-    .model = 3, .prompt_kind = PROTO_PROMPT_CHAT, .flags = 7, .priority = 2,
-    .n_stops = 2, .tenant = 0x1122334455667788, .seed = 0x99aabbccddeeff00, .temperature = 0.75f,
-    .top_p = 0.5f, .min_p = 0.25f, .presence_penalty = -2.0f, .frequency_penalty = 1.5f,
-    .top_k = 40, .max_tokens = 77, .deadline_ms = 1000, .rate_tps = 12.5f, .burst = 4,
-    .stops = {STR("END"), STR("\xED\x95\x9C")}, .prompt = STR("{\"messages\":[]}")};
+static const struct proto_id_f32 six_pairs[] = {{1, -0.5f}, {2, -1.5f}, {3, -2}, {4, -0.25f}, {5, -3}, {6, -4}};
+static const struct proto_submit full_submit = {.typical_p = 0.9f,
+						.repetition_penalty = 1.25f,
+						.length_penalty = -1,
+						.min_tokens = 3,
+						.n_top_logprobs = 20,
+						.prompt_logprobs = 21,
+						.n = 2,
+						.best_of = 4,
+						.beam_width = 3,
+						.n_stop_ids = 3,
+						.stop_ids = {7, 8, 9},
+						.n_logit_bias = 6,
+						.logit_bias = six_pairs,
+						.weight = PROTO_MAX_WEIGHT,
+						.model = 3,
+						.prompt_kind = PROTO_PROMPT_CHAT,
+						.flags = 7,
+						.priority = 2,
+						.n_stops = 2,
+						.tenant = 0x1122334455667788,
+						.seed = 0x99aabbccddeeff00,
+						.temperature = 0.75f,
+						.top_p = 0.5f,
+						.min_p = 0.25f,
+						.presence_penalty = -2.0f,
+						.frequency_penalty = 1.5f,
+						.top_k = 40,
+						.max_tokens = 77,
+						.deadline_ms = 1000,
+						.rate_tps = 12.5f,
+						.burst = 4,
+						.stops = {STR("END"), STR("\xED\x95\x9C")},
+						.prompt = STR("{\"messages\":[]}")};
 /* An answer that goes on: nothing that does not go with it. */
 static const uint32_t three_ids[] = {70000, 2, 3};
-static const struct proto_submit given_submit = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .top_p = 1,
-    .max_tokens = 4, .min_tokens = 6, .n_given = 3, .n_keep = 2, .given = three_ids, .n_stop_ids = 1,
-    .stop_ids = {5}, .n_logit_bias = 1, .logit_bias = six_pairs, .n_stops = 1, .stops = {STR("END")},
-    .prompt = STR("so far")};
+static const struct proto_submit given_submit = {PROTO_SUBMIT_OFF,
+						 .prompt_kind = PROTO_PROMPT_TEXT,
+						 .top_p = 1,
+						 .max_tokens = 4,
+						 .min_tokens = 6,
+						 .n_given = 3,
+						 .n_keep = 2,
+						 .given = three_ids,
+						 .n_stop_ids = 1,
+						 .stop_ids = {5},
+						 .n_logit_bias = 1,
+						 .logit_bias = six_pairs,
+						 .n_stops = 1,
+						 .stops = {STR("END")},
+						 .prompt = STR("so far")};
 static const struct proto_token two_tokens[] = {{5, -0.5f, 3}, {6, -1.25f, 2}};
 
 static void frames(struct sl_buf frame[N_FRAMES])
@@ -138,24 +168,56 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_hello(&frame[0], &(struct proto_hello){2, 42, 2, STR("engine")}), 0);
 	assert_int_equal(proto_put_submit(&frame[1], 7, &full_submit), 0);
 	assert_int_equal(proto_put_credit(&frame[2], 7, &(struct proto_credit){64}), 0);
-	assert_int_equal(proto_put_count(&frame[3], 8, &(struct proto_count){1, PROTO_PROMPT_TEXT, 3, 0x1122334455667788, STR("x y")}), 0);
-	assert_int_equal(proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000,
-			 1234567890123, STR("large"), STR("no such file"), 0x1122334455667788}), 0);
-	assert_int_equal(proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true}), 0);
-	assert_int_equal(proto_put_tokens(&frame[6], 7, &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}), 0);
-	assert_int_equal(proto_put_done(&frame[7], 7, &(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0,
-			 1, 2, 3, 4, 5, 6, STR("why")}), 0);
+	assert_int_equal(
+	    proto_put_count(&frame[3], 8,
+			    &(struct proto_count){1, PROTO_PROMPT_TEXT, 3, 0x1122334455667788, STR("x y")}),
+	    0);
+	assert_int_equal(
+	    proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000, 1234567890123,
+							     STR("large"), STR("no such file"), 0x1122334455667788}),
+	    0);
+	assert_int_equal(
+	    proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true}), 0);
+	assert_int_equal(
+	    proto_put_tokens(&frame[6], 7,
+			     &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}),
+	    0);
+	assert_int_equal(proto_put_done(&frame[7], 7,
+					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, 1, 2, 3, 4, 5,
+							     6, STR("why")}),
+			 0);
 	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
-	assert_int_equal(proto_put_stats(&frame[9], &(struct proto_stats){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 39, 12, 13,
-			 14, 15, 16, 17, 18, 19, 20, 21, 34, 35, 36, 37, 38, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}), 0);
+	assert_int_equal(
+	    proto_put_stats(
+		&frame[9],
+		&(struct proto_stats){1,  2,  3,  4,  5,  6,  7,
+				      8,  9,  10, 11, 39, 12, 13,
+				      14, 15, 16, 17, 18, 19, 20,
+				      21, 34, 35, 36, 37, 38, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}),
+	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
-	assert_int_equal(proto_put_tokens(&frame[11], 7, &(struct proto_tokens){.n = 2, .n_top = 3, .tokens = two_tokens,
-			 .tops = six_pairs, .text = STR("abcde"), .pieces = {.of = piece_of_id}}), 0);
-	assert_int_equal(proto_put_prompt_logprobs(&frame[12], 7, &(struct proto_prompt_logprobs){.first = 256, .n = 2,
-			 .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}), 0);
-	assert_int_equal(proto_put_choice(&frame[13], 7, &(struct proto_choice){3, PROTO_FINISH_LENGTH,
-			 PROTO_LENGTH_CONTEXT, 99, -12.5f}), 0);
-	assert_int_equal(proto_put_load(&frame[14], &(struct proto_load){63, true, {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}), 0);
+	assert_int_equal(proto_put_tokens(&frame[11], 7,
+					  &(struct proto_tokens){.n = 2,
+								 .n_top = 3,
+								 .tokens = two_tokens,
+								 .tops = six_pairs,
+								 .text = STR("abcde"),
+								 .pieces = {.of = piece_of_id}}),
+			 0);
+	assert_int_equal(
+	    proto_put_prompt_logprobs(
+		&frame[12], 7,
+		&(struct proto_prompt_logprobs){
+		    .first = 256, .n = 2, .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}),
+	    0);
+	assert_int_equal(
+	    proto_put_choice(&frame[13], 7,
+			     &(struct proto_choice){3, PROTO_FINISH_LENGTH, PROTO_LENGTH_CONTEXT, 99, -12.5f}),
+	    0);
+	assert_int_equal(
+	    proto_put_load(&frame[14],
+			   &(struct proto_load){63, true, {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}),
+	    0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	assert_int_equal(proto_put_verified(&frame[16], 9, &(struct proto_verified){2, 3}), 0);
 }
@@ -183,8 +245,7 @@ static void round_trip_and_every_truncation(void **unused)
 				assert_int_equal(again.len, frame[i].len);
 				assert_memory_equal(buf_data(&again), bytes, again.len);
 			} else if (rc != SL_EPROTO) {
-				fail_msg("%s: %zu of %u bytes: %d", proto_type_name(head.type), n,
-					 head.length, rc);
+				fail_msg("%s: %zu of %u bytes: %d", proto_type_name(head.type), n, head.length, rc);
 			}
 			free(payload);
 			buf_dispose(&again);
@@ -211,8 +272,7 @@ static void every_byte_changed(void **unused)
 				p[at] ^= (uint8_t)(1 << flip);
 				int rc = decode(head.type, head.id, p, head.length, &again);
 				if (rc == 0)
-					assert_memory_equal(buf_data(&again) + PROTO_HEAD_BYTES, p,
-							    head.length);
+					assert_memory_equal(buf_data(&again) + PROTO_HEAD_BYTES, p, head.length);
 				else
 					assert_int_equal(rc, SL_EPROTO);
 				free(p);
@@ -240,8 +300,8 @@ static void heads(void **unused)
 	for (int type = 0; type < 256; type++) {
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
-		bool known = (type >= PROTO_HELLO && type <= PROTO_PING) ||
-			     (type >= PROTO_MODEL && type <= PROTO_VERIFIED);
+		bool known =
+		    (type >= PROTO_HELLO && type <= PROTO_PING) || (type >= PROTO_MODEL && type <= PROTO_VERIFIED);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)
@@ -318,8 +378,9 @@ static void bounds_of_a_prefill(void **unused)
 		int rc;
 	} cases[] = {{1, 0, 0, 0}, {2, 0, 0, SL_EPROTO}, {1, 2, 0, SL_EPROTO}, {1, 0, 1, SL_EPROTO}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct proto_submit s = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .top_p = 1, .max_tokens = 1,
-					 .flags = PROTO_SUBMIT_PREFILL_ONLY, .prompt = {"x", 1}}, got;
+		struct proto_submit s = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,   .top_p = 1,
+					 .max_tokens = 1,  .flags = PROTO_SUBMIT_PREFILL_ONLY, .prompt = {"x", 1}},
+				    got;
 		struct sl_buf b;
 		struct sl_err err;
 		s.n = s.best_of = cases[i].n;
@@ -327,8 +388,9 @@ static void bounds_of_a_prefill(void **unused)
 		s.prompt_logprobs = cases[i].prompt_logprobs;
 		buf_init(&b, 4096);
 		assert_int_equal(proto_put_submit(&b, 1, &s), 0);
-		assert_int_equal(proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, &err),
-				 cases[i].rc);
+		assert_int_equal(
+		    proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, &err),
+		    cases[i].rc);
 		buf_dispose(&b);
 	}
 }
@@ -343,12 +405,19 @@ static void bounds_of_given_tokens(void **unused)
 		uint8_t n, best_of, beam_width, prompt_logprobs, flags;
 		int rc;
 	} cases[] = {
-	    {3, 3, 0, 1, 1, 0, 0, 0, 0}, {3, 0, 0, 1, 1, 0, 0, 0, 0}, {3, 4, 0, 1, 1, 0, 0, 0, SL_EPROTO},
-	    {0, 0, 0, 2, 2, 2, 0, 0, 0}, {0, 1, 0, 1, 1, 0, 0, 0, SL_EPROTO},
+	    {3, 3, 0, 1, 1, 0, 0, 0, 0},
+	    {3, 0, 0, 1, 1, 0, 0, 0, 0},
+	    {3, 4, 0, 1, 1, 0, 0, 0, SL_EPROTO},
+	    {0, 0, 0, 2, 2, 2, 0, 0, 0},
+	    {0, 1, 0, 1, 1, 0, 0, 0, SL_EPROTO},
 	    {PROTO_MAX_GIVEN, PROTO_MAX_GIVEN, 0, 1, 1, 0, 0, 0, 0},
-	    {3, 0, 4 + 3, 1, 1, 0, 0, 0, 0}, {3, 0, 4 + 3 + 1, 1, 1, 0, 0, 0, SL_EPROTO},
-	    {3, 0, 0, 2, 2, 0, 0, 0, SL_EPROTO}, {3, 0, 0, 1, 2, 0, 0, 0, SL_EPROTO}, {3, 0, 0, 1, 1, 1, 0, 0, SL_EPROTO},
-	    {3, 0, 0, 1, 1, 0, 1, 0, SL_EPROTO}, {3, 0, 0, 1, 1, 0, 0, PROTO_SUBMIT_PREFILL_ONLY, SL_EPROTO},
+	    {3, 0, 4 + 3, 1, 1, 0, 0, 0, 0},
+	    {3, 0, 4 + 3 + 1, 1, 1, 0, 0, 0, SL_EPROTO},
+	    {3, 0, 0, 2, 2, 0, 0, 0, SL_EPROTO},
+	    {3, 0, 0, 1, 2, 0, 0, 0, SL_EPROTO},
+	    {3, 0, 0, 1, 1, 1, 0, 0, SL_EPROTO},
+	    {3, 0, 0, 1, 1, 0, 1, 0, SL_EPROTO},
+	    {3, 0, 0, 1, 1, 0, 0, PROTO_SUBMIT_PREFILL_ONLY, SL_EPROTO},
 	};
 	static uint32_t ids[PROTO_MAX_GIVEN + 1];
 	for (uint32_t i = 0; i <= PROTO_MAX_GIVEN; i++)
@@ -404,18 +473,49 @@ static void bounds_of_a_submit(void **unused)
 		double good, bad;
 	} cases[] = {
 #define U(f, good, bad) {#f, offsetof(struct proto_submit, f), sizeof full_submit.f, good, bad}
-#define F(f, good, bad) {#f, offsetof(struct proto_submit, f), 0, good, bad}
-	    U(flags, 7, 8 + 7), U(n_top_logprobs, 20, 21), U(prompt_logprobs, 21, 22), U(n, 1, 0), U(n, 3, 17),
-	    U(best_of, 2, 1), U(best_of, 16, 17), U(beam_width, 0, 1), U(beam_width, 16, 17),
-	    U(weight, 1, 0), U(weight, 10000, 10001), U(min_tokens, 77, 78), U(max_tokens, 3, 2),
-	    U(max_tokens, 3, 0), U(prompt_kind, 2, 0), U(prompt_kind, 1, 4),
-	    F(typical_p, 0x1p-20, 0), F(typical_p, 1, 1.0625), F(repetition_penalty, 0x1p-20, 0),
-	    F(repetition_penalty, 2, 2.0625), F(length_penalty, 8, 8.5), F(length_penalty, -8, -8.5),
-	    F(temperature, 2, 2.5), F(temperature, 0, -1), F(top_p, 1, 0), F(top_p, 1, 1.5), F(min_p, 1, 1.5),
-	    F(min_p, 0, -0.5), F(presence_penalty, 2, 2.5), F(presence_penalty, -2, -2.5),
-	    F(frequency_penalty, 2, 2.5), F(frequency_penalty, -2, -2.5), F(rate_tps, 1e6, 2e6),
-	    F(typical_p, 1, NAN), F(repetition_penalty, 1, NAN), F(length_penalty, 0, NAN),
-	    F(temperature, 1, NAN), F(top_p, 1, NAN), F(min_p, 0, NAN),
+#define F(f, good, bad)                                            \
+	{                                                          \
+#f, offsetof(struct proto_submit, f), 0, good, bad \
+	}
+	    U(flags, 7, 8 + 7),
+	    U(n_top_logprobs, 20, 21),
+	    U(prompt_logprobs, 21, 22),
+	    U(n, 1, 0),
+	    U(n, 3, 17),
+	    U(best_of, 2, 1),
+	    U(best_of, 16, 17),
+	    U(beam_width, 0, 1),
+	    U(beam_width, 16, 17),
+	    U(weight, 1, 0),
+	    U(weight, 10000, 10001),
+	    U(min_tokens, 77, 78),
+	    U(max_tokens, 3, 2),
+	    U(max_tokens, 3, 0),
+	    U(prompt_kind, 2, 0),
+	    U(prompt_kind, 1, 4),
+	    F(typical_p, 0x1p-20, 0),
+	    F(typical_p, 1, 1.0625),
+	    F(repetition_penalty, 0x1p-20, 0),
+	    F(repetition_penalty, 2, 2.0625),
+	    F(length_penalty, 8, 8.5),
+	    F(length_penalty, -8, -8.5),
+	    F(temperature, 2, 2.5),
+	    F(temperature, 0, -1),
+	    F(top_p, 1, 0),
+	    F(top_p, 1, 1.5),
+	    F(min_p, 1, 1.5),
+	    F(min_p, 0, -0.5),
+	    F(presence_penalty, 2, 2.5),
+	    F(presence_penalty, -2, -2.5),
+	    F(frequency_penalty, 2, 2.5),
+	    F(frequency_penalty, -2, -2.5),
+	    F(rate_tps, 1e6, 2e6),
+	    F(typical_p, 1, NAN),
+	    F(repetition_penalty, 1, NAN),
+	    F(length_penalty, 0, NAN),
+	    F(temperature, 1, NAN),
+	    F(top_p, 1, NAN),
+	    F(min_p, 0, NAN),
 #undef U
 #undef F
 	};
@@ -432,8 +532,8 @@ static void bounds_of_a_submit(void **unused)
 			       cases[i].size == 0 ? sizeof f : cases[i].size);
 			buf_init(&b, 1 << 20);
 			assert_int_equal(proto_put_submit(&b, 1, &s), 0);
-			int rc = proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES,
-						  &got, &err);
+			int rc =
+			    proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, &err);
 			if (rc != (bad ? SL_EPROTO : 0) ||
 			    (bad && cases[i].size == 0 && strstr(err.text, cases[i].field) == NULL))
 				fail_msg("%s %g: %d %s", cases[i].field, v, rc, err.text);

@@ -46,11 +46,16 @@ static void defaults(void **state)
 static void a_tier(void **state)
 {
 	(void)state;
-	static const char *const sets[] = {"gateway.tiers.free.priority=1",	"cascade.tiers.free.low=0.3",
-					   "cascade.tiers.free.drop=0.2",	"cascade.tiers.free.mode=large",
-					   "cascade.tiers.free.disagree=tell",	"cascade.tiers.free.target_ttft=2s",
-					   "cascade.tiers.free.tell_degraded=false", "cascade.hold.tokens=9",
-					   "cascade.rules.long.min_bytes=500", "cascade.rules.long.model=large",
+	static const char *const sets[] = {"gateway.tiers.free.priority=1",
+					   "cascade.tiers.free.low=0.3",
+					   "cascade.tiers.free.drop=0.2",
+					   "cascade.tiers.free.mode=large",
+					   "cascade.tiers.free.disagree=tell",
+					   "cascade.tiers.free.target_ttft=2s",
+					   "cascade.tiers.free.tell_degraded=false",
+					   "cascade.hold.tokens=9",
+					   "cascade.rules.long.min_bytes=500",
+					   "cascade.rules.long.model=large",
 					   "cascade.cues.code.weight=7"};
 	struct sluice_config cfg;
 	struct sl_err err = {0};
@@ -129,7 +134,12 @@ static struct casc escalated(void)
 	p.conf = (struct casc_conf_policy){.w_mean = 1, .smooth = 1, .window = 1};
 	const struct casc_event events[] = {
 	    {.kind = CASC_START,
-	     .plan = {.can_small = true, .can_large = true, .can_watch = true, .can_verify = true, .prompt_small = 7, .prompt_large = 8}},
+	     .plan = {.can_small = true,
+		      .can_large = true,
+		      .can_watch = true,
+		      .can_verify = true,
+		      .prompt_small = 7,
+		      .prompt_large = 8}},
 	    {.kind = CASC_SMALL_TOKEN, .token = {.logprob = -1}},
 	    {.kind = CASC_SMALL_DONE},
 	    {.kind = CASC_VERIFIED, .n = 1},
@@ -155,8 +165,15 @@ static void written_and_read(void **state)
 	struct outcomes o;
 	struct sl_err err = {0};
 	casc_features(&ask, &f);
-	struct casc_outcome_log log = {.id = "a\"b", .tier = "free", .at_unix_s = 17, .request = &c, .score = 0.25f, .features = &f,
-				       .trace = trace, .n_trace = 2, .ttft_ms = 31};
+	struct casc_outcome_log log = {.id = "a\"b",
+				       .tier = "free",
+				       .at_unix_s = 17,
+				       .request = &c,
+				       .score = 0.25f,
+				       .features = &f,
+				       .trace = trace,
+				       .n_trace = 2,
+				       .ttft_ms = 31};
 	buf_init(&b, SIZE_MAX);
 	assert_int_equal(casc_outcome_print(&b, &log), 0);
 	log.features = NULL;
@@ -169,13 +186,15 @@ static void written_and_read(void **state)
 	casc_cost_add(&cost, &c);
 	assert_memory_equal(&cost, &o.at[0].cost, sizeof cost);
 	assert_memory_equal(&cost, &o.at[1].cost, sizeof cost);
-	assert_true(o.at[0].plan == CASC_PLAN_CHECK && o.at[0].why == CASC_WHY_MIDDLE && o.at[0].escalated == CASC_FOR_HELD);
+	assert_true(o.at[0].plan == CASC_PLAN_CHECK && o.at[0].why == CASC_WHY_MIDDLE &&
+		    o.at[0].escalated == CASC_FOR_HELD);
 	assert_true(o.at[0].ttft_ms == 31 && o.at[0].small_right == VERDICT_NONE);
 	assert_int_equal(o.at[0].n_grams, f.n_grams);
 	assert_memory_equal(o.at[0].grams, f.grams, f.n_grams * sizeof *f.grams);
 	for (int i = 0; i < CASC_N_FEATURES; i++)
 		assert_true(fabsf(o.at[0].dense[i] - f.dense[i]) < 1e-5f);
-	assert_true(o.at[0].n_trace == 2 && o.at[0].trace[0] == 0.25f && o.at[1].dense == NULL && o.at[1].trace == NULL);
+	assert_true(o.at[0].n_trace == 2 && o.at[0].trace[0] == 0.25f && o.at[1].dense == NULL &&
+		    o.at[1].trace == NULL);
 	outcomes_dispose(&o);
 	/* A line that does not fit leaves nothing behind. */
 	struct sl_buf little;
@@ -200,15 +219,18 @@ static void written_and_read(void **state)
 static void features_of_messages(void **state)
 {
 	(void)state;
-	static const char line[] = "\n  {\"messages\":[{\"role\":\"system\",\"content\":\"x\"},{\"role\":\"user\",\"content\":\"explain\"}],"
-				   "\"tools\":8,\"max_tokens\":100,\"small_right\":false,\"right\":true,\"large_right\":null,"
-				   "\"more\":[1]}\n\n";
+	static const char line[] =
+	    "\n  {\"messages\":[{\"role\":\"system\",\"content\":\"x\"},{\"role\":\"user\",\"content\":\"explain\"}],"
+	    "\"tools\":8,\"max_tokens\":100,\"small_right\":false,\"right\":true,\"large_right\":null,"
+	    "\"more\":[1]}\n\n";
 	struct outcomes o;
 	struct sl_err err = {0};
 	assert_int_equal(read_text(line, sizeof line - 1, &o, &err), 0);
 	assert_int_equal(o.n, 1);
-	assert_true(o.at[0].dense[CASC_F_EXPLAIN] > 0 && o.at[0].dense[CASC_F_TOOLS] == 1 && o.at[0].dense[CASC_F_SYSTEM] > 0);
-	assert_true(o.at[0].small_right == VERDICT_WRONG && o.at[0].right == VERDICT_RIGHT && o.at[0].large_right == VERDICT_NONE);
+	assert_true(o.at[0].dense[CASC_F_EXPLAIN] > 0 && o.at[0].dense[CASC_F_TOOLS] == 1 &&
+		    o.at[0].dense[CASC_F_SYSTEM] > 0);
+	assert_true(o.at[0].small_right == VERDICT_WRONG && o.at[0].right == VERDICT_RIGHT &&
+		    o.at[0].large_right == VERDICT_NONE);
 	assert_int_equal(o.at[0].n_grams, 1);
 	outcomes_dispose(&o);
 }
@@ -236,7 +258,8 @@ static void bad_lines(void **state)
 	    {"{\"trace\":3}", "trace"},
 	    {"{\"features\":{\"dense\":[1],\"grams\":[]}}", "features.dense"},
 	    {"{\"features\":{\"dense\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}", "features.grams"},
-	    {"{\"features\":{\"dense\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],\"grams\":[4294967296]}}", "features.grams"},
+	    {"{\"features\":{\"dense\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],\"grams\":[4294967296]}}",
+	     "features.grams"},
 	    {"{\"messages\":[{\"role\":\"nobody\",\"content\":\"\"}]}", "messages"},
 	    {"{\"messages\":[{\"role\":\"user\"}]}", "messages"},
 	    {"{\"messages\":{}}", "messages"},
@@ -262,9 +285,12 @@ static void bad_lines(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),	       cmocka_unit_test(a_tier),
-					   cmocka_unit_test(what_can_not_be),  cmocka_unit_test(written_and_read),
-					   cmocka_unit_test(features_of_messages), cmocka_unit_test(bad_lines)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),
+					   cmocka_unit_test(a_tier),
+					   cmocka_unit_test(what_can_not_be),
+					   cmocka_unit_test(written_and_read),
+					   cmocka_unit_test(features_of_messages),
+					   cmocka_unit_test(bad_lines)};
 	int fd = mkstemp(path);
 	if (fd < 0)
 		return 1;

@@ -147,7 +147,8 @@ static int work(void)
 	sigemptyset(&none);
 	if (pthread_create(&t, NULL, thread, &seven) != 0 || pthread_join(t, NULL) != 0 || seven != 7)
 		return 1;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0 || write(pair[0], &c, 1) != 1 || read(pair[1], &c, 1) != 1)
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0 || write(pair[0], &c, 1) != 1 ||
+	    read(pair[1], &c, 1) != 1)
 		return 2;
 	int ep = epoll_create1(EPOLL_CLOEXEC), sig = signalfd(-1, &none, SFD_CLOEXEC);
 	struct epoll_event e = {.events = EPOLLOUT};
@@ -225,13 +226,18 @@ static void their_own_work_goes_on(void **unused)
 static int open_limited(const char *path, int flags)
 {
 	int status;
-	const struct sandbox_path paths[] = {{dir, SANDBOX_WRITE}, {"/usr", SANDBOX_READ}, {"/dev/null", SANDBOX_DEVICE},
+	const struct sandbox_path paths[] = {{dir, SANDBOX_WRITE},
+					     {"/usr", SANDBOX_READ},
+					     {"/dev/null", SANDBOX_DEVICE},
 					     {"/no/such/folder", SANDBOX_READ}};
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		int rc = sandbox_files(paths, sizeof paths / sizeof *paths);
-		_exit(rc < 0 ? NOT_CONFINED : rc == 0 ? LEFT_OUT : open(path, flags | O_CLOEXEC, 0600) >= 0 ? 0 : errno);
+		_exit(rc < 0                                     ? NOT_CONFINED
+		      : rc == 0                                  ? LEFT_OUT
+		      : open(path, flags | O_CLOEXEC, 0600) >= 0 ? 0
+								 : errno);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
@@ -349,7 +355,8 @@ static int drop_and_look(void)
 	gid_t groups[4];
 	if (privileges_drop(&u) != 0)
 		return 1;
-	if (!is_zero("CapEff") || !is_zero("CapPrm") || !is_zero("CapInh") || !is_zero("CapAmb") || (root && !is_zero("CapBnd")))
+	if (!is_zero("CapEff") || !is_zero("CapPrm") || !is_zero("CapInh") || !is_zero("CapAmb") ||
+	    (root && !is_zero("CapBnd")))
 		return 2;
 	if (status_line("NoNewPrivs", text, sizeof text) != 0 || strcmp(text, "1") != 0)
 		return 3;

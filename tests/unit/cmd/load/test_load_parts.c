@@ -95,10 +95,7 @@ struct reply_seen {
 	char body[256];
 };
 
-static void on_head(void *ctx, int status)
-{
-	((struct reply_seen *)ctx)->status = status;
-}
+static void on_head(void *ctx, int status) { ((struct reply_seen *)ctx)->status = status; }
 
 static void on_body(void *ctx, const uint8_t *bytes, size_t n)
 {
@@ -134,8 +131,9 @@ static void replies_of_every_kind(void **state)
 	(void)state;
 	static const char by_length[] = "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nhello";
 	check_reply(by_length, sizeof by_length - 1, 404, "hello", true);
-	static const char chunked[] = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-				      "3\r\nabc\r\n0a;x=y\r\n0123456789\r\n0\r\nx: y\r\n\r\n";
+	static const char chunked[] =
+	    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+	    "3\r\nabc\r\n0a;x=y\r\n0123456789\r\n0\r\nx: y\r\n\r\n";
 	check_reply(chunked, sizeof chunked - 1, 200, "abc0123456789", true);
 	static const char to_end[] = "HTTP/1.0 200 OK\r\n\r\nall of it";
 	check_reply(to_end, sizeof to_end - 1, 200, "all of it", false);
@@ -168,8 +166,10 @@ static void bad_replies(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(percentiles_are_close), cmocka_unit_test(events_in_any_pieces),
-	    cmocka_unit_test(endless_lines_are_refused), cmocka_unit_test(replies_of_every_kind),
+	    cmocka_unit_test(percentiles_are_close),
+	    cmocka_unit_test(events_in_any_pieces),
+	    cmocka_unit_test(endless_lines_are_refused),
+	    cmocka_unit_test(replies_of_every_kind),
 	    cmocka_unit_test(bad_replies),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

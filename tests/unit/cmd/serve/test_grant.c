@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process without rights is granted, over the real wire: a thread asks as that process would, the test answers as the
- * supervisor does.
+ * What a process without rights is granted, over the real wire: a thread asks as that process would, the test answers
+ * as the supervisor does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +86,8 @@ static int setup(void **unused)
 	if (sluice_config_load(&cfg, NULL, list, n, &err) != 0)
 		fail_msg("%s", err.text);
 	user = (struct run_user){.uid = geteuid(), .gid = getegid()};
-	grants = (struct grants){.now = &cfg, .state_fd = open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .user = &user};
+	grants =
+	    (struct grants){.now = &cfg, .state_fd = open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .user = &user};
 	assert_true(grants.state_fd >= 0);
 	assert_int_equal(fd_pass_pair(ends), 0);
 	broker_use(ends[1]);
@@ -306,7 +307,8 @@ static void only_named_addresses_are_bound(void **unused)
 {
 	(void)unused;
 	struct call c = {.op = BROKER_BIND, .sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-	c.sa = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(8124), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	c.sa = (struct sockaddr_in){
+	    .sin_family = AF_INET, .sin_port = htons(8124), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	assert_int_equal(call(&c, GRANT_GATEWAY), -EPERM);
 	c.sa.sin_port = htons(8123);
 	c.sa.sin_addr.s_addr = htonl(INADDR_ANY);

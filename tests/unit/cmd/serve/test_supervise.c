@@ -30,15 +30,15 @@
 /* What every test's children can use: `say WORD` writes a line to the test. The supervisor appends
  * `--beat-fd N`, so the script sees $1 = --beat-fd, $2 = N. A child that is to live on beats
  * itself. */
-#define PRELUDE                                                    \
-	"fd=$2; say() { echo \"$1\" >&9; }; "                      \
-	"beat() { eval \"printf a >&$fd\"; }; "                    \
-	"ready() { eval \"printf r >&$fd\"; }; "                   \
+#define PRELUDE                                  \
+	"fd=$2; say() { echo \"$1\" >&9; }; "    \
+	"beat() { eval \"printf a >&$fd\"; }; "  \
+	"ready() { eval \"printf r >&$fd\"; }; " \
 	"live() { while :; do beat; read -t 0.02 -u 8 x; done; }; "
 
 struct run {
 	pid_t pid;
-	int words;     /* what children and on_ready said */
+	int words;       /* what children and on_ready said */
 	char rest[4096]; /* read but not yet taken */
 	size_t n;
 };
@@ -63,8 +63,7 @@ static struct run start_three(bool foreign, const char *a, const char *b, uint64
 	assert_true(r.pid >= 0);
 	if (r.pid == 0) {
 		/* 9: to the test. 8: something that is never readable, to wait on. */
-		if (pipe(never) != 0 || dup2(words[1], 9) < 0 || fcntl(9, F_SETFD, 0) != 0 ||
-		    dup2(never[0], 8) < 0)
+		if (pipe(never) != 0 || dup2(words[1], 9) < 0 || fcntl(9, F_SETFD, 0) != 0 || dup2(never[0], 8) < 0)
 			_exit(99);
 		log_init("test", LOG_ERROR + 1);
 		const char *argv_a[] = {"bash", "-c", a, "a", NULL};
@@ -72,11 +71,18 @@ static struct run start_three(bool foreign, const char *a, const char *b, uint64
 		const struct supervise_child children[] = {
 		    {.name = "a", .argv = argv_a, .foreign_exe = foreign ? "/bin/bash" : NULL},
 		    {.name = "b", .argv = argv_b}};
-		const struct supervise_config cfg = {
-		    .exe = "/bin/bash", .children = children, .n_children = b ? 2 : 1,
-		    .hang_ms = hang_ms, .first_beat_ms = 5000, .backoff_min_ms = 40,
-		    .backoff_max_ms = backoff_max_ms, .healthy_ms = 10000, .drain_ms = drain_ms,
-		    .on_ready = said_ready, .starved = starved, .ctx = &nine};
+		const struct supervise_config cfg = {.exe = "/bin/bash",
+						     .children = children,
+						     .n_children = b ? 2 : 1,
+						     .hang_ms = hang_ms,
+						     .first_beat_ms = 5000,
+						     .backoff_min_ms = 40,
+						     .backoff_max_ms = backoff_max_ms,
+						     .healthy_ms = 10000,
+						     .drain_ms = drain_ms,
+						     .on_ready = said_ready,
+						     .starved = starved,
+						     .ctx = &nine};
 		_exit(supervise(&cfg));
 	}
 	close(words[1]);
@@ -89,10 +95,7 @@ static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uin
 	return start_three(false, a, b, hang_ms, drain_ms);
 }
 
-static struct run start(const char *a, const char *b)
-{
-	return start_with(a, b, 5000, 5000);
-}
+static struct run start(const char *a, const char *b) { return start_with(a, b, 5000, 5000); }
 
 /* The next line, or "" when none comes within ten seconds or all writers have gone. */
 static const char *word(struct run *r)
@@ -130,9 +133,8 @@ static int wait_for_end(struct run *r)
 static void ready_then_ends_in_order(void **unused)
 {
 	(void)unused;
-	struct run r = start(
-	    PRELUDE "trap 'say a-end; exit 0' TERM; say up; ready; live",
-	    PRELUDE "trap 'read -t 0.2 -u 8 x; say b-end; exit 0' TERM; say up; ready; live");
+	struct run r = start(PRELUDE "trap 'say a-end; exit 0' TERM; say up; ready; live",
+			     PRELUDE "trap 'read -t 0.2 -u 8 x; say b-end; exit 0' TERM; say up; ready; live");
 	assert_string_equal(word(&r), "up");
 	assert_string_equal(word(&r), "up");
 	assert_string_equal(word(&r), "ALL");
@@ -220,7 +222,8 @@ static void a_silent_child_is_killed(void **unused)
 		silent_for(20);
 }
 
-/* All of it is stopped for longer than a child may be silent, as when a container or a machine is paused, and goes on. */
+/* All of it is stopped for longer than a child may be silent, as when a container or a machine is paused, and goes on.
+ */
 static void a_pause_of_everybody_is_nobodys_silence(void **unused)
 {
 	(void)unused;
@@ -291,8 +294,9 @@ static void a_foreign_child_is_watched_by_its_exits_only(void **unused)
 	(void)unused;
 	/* It says how many arguments it got, and never beats; the other one is silent for too long only later
 	 * than that one would have been killed. */
-	struct run r = start_three(true, "trap 'echo f-end >&9; exit 0' TERM; echo args=$# $$ >&9;"
-					 "while :; do read -t 0.02 -u 8 x; done",
+	struct run r = start_three(true,
+				   "trap 'echo f-end >&9; exit 0' TERM; echo args=$# $$ >&9;"
+				   "while :; do read -t 0.02 -u 8 x; done",
 				   PRELUDE "trap 'say b-end; exit 0' TERM;"
 					   "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do beat; read -t 0.05 -u 8 x; done;"
 					   "say waited; ready; live",
@@ -356,8 +360,7 @@ static int child_main(int argc, char **argv)
 			 : number == SIGUSR2 ? "usr2"
 					     : "term");
 		dprintf(9, "%s", line);
-		if ((number == SIGTERM && strchr(how, 't') == NULL) ||
-		    (number == SIGUSR2 && strchr(how, 'u') != NULL))
+		if ((number == SIGTERM && strchr(how, 't') == NULL) || (number == SIGUSR2 && strchr(how, 'u') != NULL))
 			return 0;
 	}
 }
@@ -411,20 +414,30 @@ static struct run start_replaceable(const char *first, const char *second)
 	if (r.pid == 0) {
 		if (dup2(words[1], 9) < 0 || fcntl(9, F_SETFD, 0) != 0)
 			_exit(99);
-		setsid(); /* no terminal: SIGHUP is a reload */
+		setsid();                         /* no terminal: SIGHUP is a reload */
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a failed test */
 		log_init("test", LOG_ERROR + 1);
 		struct plan plan = {.second = second};
 		const char *argv_a[] = {"test", "child", "a", "r", NULL};
 		const char *argv_b[] = {"test", "child", "old", first, NULL};
-		const struct supervise_child children[] = {
-		    {.name = "a", .argv = argv_a}, {.name = "b", .argv = argv_b, .replaceable = true}};
-		const struct supervise_config cfg = {
-		    .exe = "/proc/self/exe", .children = children, .n_children = 2, .hang_ms = 5000,
-		    .first_beat_ms = 5000, .backoff_min_ms = 40, .backoff_max_ms = 100,
-		    .healthy_ms = 10000, .drain_ms = 5000, .takeover_ms = 300, .retired_ms = 300,
-		    .on_ready = say_all, .on_reload = try_reload, .on_upgrade = give_second,
-		    .on_upgraded = say_upgraded, .ctx = &plan};
+		const struct supervise_child children[] = {{.name = "a", .argv = argv_a},
+							   {.name = "b", .argv = argv_b, .replaceable = true}};
+		const struct supervise_config cfg = {.exe = "/proc/self/exe",
+						     .children = children,
+						     .n_children = 2,
+						     .hang_ms = 5000,
+						     .first_beat_ms = 5000,
+						     .backoff_min_ms = 40,
+						     .backoff_max_ms = 100,
+						     .healthy_ms = 10000,
+						     .drain_ms = 5000,
+						     .takeover_ms = 300,
+						     .retired_ms = 300,
+						     .on_ready = say_all,
+						     .on_reload = try_reload,
+						     .on_upgrade = give_second,
+						     .on_upgraded = say_upgraded,
+						     .ctx = &plan};
 		_exit(supervise(&cfg));
 	}
 	close(words[1]);
@@ -446,8 +459,7 @@ static void expect(struct run *r, int n, const char *const *want)
 		seen[k] = true;
 	}
 }
-#define EXPECT(r, ...) \
-	expect(r, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *), (const char *[]){__VA_ARGS__})
+#define EXPECT(r, ...) expect(r, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *), (const char *[]){__VA_ARGS__})
 
 static void a_reload_is_told_unless_refused(void **unused)
 {

@@ -221,7 +221,8 @@ static void a_folder_of_the_system_is_not_taken(void **unused)
 static void users_are_named_or_numbered(void **unused)
 {
 	(void)unused;
-	static const char *const bad[] = {"", "x", "-1", "1:", ":1", "1:2:3", "1x", " 1", "+1", "4294967295", "99999999999"};
+	static const char *const bad[] = {"",   "x",  "-1", "1:",         ":1",         "1:2:3",
+					  "1x", " 1", "+1", "4294967295", "99999999999"};
 	struct run_user u;
 	char text[32];
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

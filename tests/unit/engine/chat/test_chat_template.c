@@ -38,8 +38,7 @@ static struct result render_n(const char *source, size_t n, const char *messages
 		return x;
 	json_t *j = json_loads(messages, 0, NULL);
 	assert_non_null(j);
-	struct chat_vars vars = {.messages = j, .bos_token = "<s>", .eos_token = "</s>",
-				 .add_generation_prompt = true};
+	struct chat_vars vars = {.messages = j, .bos_token = "<s>", .eos_token = "</s>", .add_generation_prompt = true};
 	x.rc = chat_template_render(t, &vars, &x.text, &x.trust, &x.err);
 	assert_int_equal(x.text.len, x.trust.len);
 	if (x.rc != 0)
@@ -84,8 +83,8 @@ static void fails(const char *source, const char *messages, int rc, const char *
 	result_dispose(&x);
 }
 
-#define CHAT                                                                                       \
-	"[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\" Hi \"}"    \
+#define CHAT                                                                                        \
+	"[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\" Hi \"}" \
 	",{\"role\":\"assistant\",\"content\":\"Yes?\"},{\"role\":\"user\",\"content\":\"x\"}]"
 
 static void chatml(void **state)
@@ -130,11 +129,9 @@ static void bracketed_style(void **state)
 	    "{% if m['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
 	    "{% elif m['role'] == 'assistant' %}{{ ' ' + content | trim + ' ' + eos_token }}"
 	    "{% endif %}{% endfor %}";
-	gives(source, CHAT,
-	      "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n Hi [/INST] Yes? </s><s>[INST] x [/INST]");
+	gives(source, CHAT, "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n Hi [/INST] Yes? </s><s>[INST] x [/INST]");
 	gives(source, "[{\"role\":\"user\",\"content\":\"a\"}]", "<s>[INST] a [/INST]");
-	fails(source, "[{\"role\":\"assistant\",\"content\":\"a\"}]", SL_EINVAL,
-	      "Roles must alternate, not assistant");
+	fails(source, "[{\"role\":\"assistant\",\"content\":\"a\"}]", SL_EINVAL, "Roles must alternate, not assistant");
 }
 
 /* In the style of Llama 3: headers, bos before the first turn. */
@@ -169,28 +166,25 @@ static void white_space(void **state)
 static void expressions(void **state)
 {
 	(void)state;
-	gives("{{ 1 + 2 * 3 - 4 }} {{ (1 + 2) * 3 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }}", "[]",
-	      "3 9 -4 2 3.5");
-	gives("{{ 1 ~ 2 ~ none ~ true ~ nothing }}|{{ nothing }}|{{ 0.1 }} {{ 4 / 2 }}", "[]",
-	      "12NoneTrue||0.1 2.0");
-	gives("{{ 1 == 1.0 }} {{ 'a' < 'b' }} {{ 'b' in 'abc' }} {{ 2 not in [1, 3] }} {{ 'k' in {'k': 1} }}",
-	      "[]", "True True True True True");
-	gives("{{ not 1 == 2 and 0 or 'x' }} {{ 'y' if false else 'n' }}{{ 'z' if false }}", "[]",
-	      "x n");
+	gives("{{ 1 + 2 * 3 - 4 }} {{ (1 + 2) * 3 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }}", "[]", "3 9 -4 2 3.5");
+	gives("{{ 1 ~ 2 ~ none ~ true ~ nothing }}|{{ nothing }}|{{ 0.1 }} {{ 4 / 2 }}", "[]", "12NoneTrue||0.1 2.0");
+	gives("{{ 1 == 1.0 }} {{ 'a' < 'b' }} {{ 'b' in 'abc' }} {{ 2 not in [1, 3] }} {{ 'k' in {'k': 1} }}", "[]",
+	      "True True True True True");
+	gives("{{ not 1 == 2 and 0 or 'x' }} {{ 'y' if false else 'n' }}{{ 'z' if false }}", "[]", "x n");
 	gives("{{ nothing is defined }}{{ none is none }}{{ 'a' is not string }}{{ 1 is number }}"
 	      "{{ messages is mapping }}{{ messages is iterable }}",
 	      "[]", "FalseTrueFalseTrueFalseTrue");
-	gives("{{ 'abc'[0] }}{{ 'a\xC3\xA9z'[-2] }}{{ 'abcd'[1:-1] }}{{ [1, 2, 3][::-1] | join('-') }}",
-	      "[]", "a\xC3\xA9" "bc3-2-1");
+	gives("{{ 'abc'[0] }}{{ 'a\xC3\xA9z'[-2] }}{{ 'abcd'[1:-1] }}{{ [1, 2, 3][::-1] | join('-') }}", "[]",
+	      "a\xC3\xA9"
+	      "bc3-2-1");
 	gives("{{ ' x ' | trim | length }}{{ 'aB' | upper }}{{ 'aB'.lower() }}{{ nothing | default('d') }}"
 	      "{{ '' | default('e', true) }}",
 	      "[]", "1ABabde");
-	gives("{{ 'a,b,c'.split(',')[1] }}{{ 'abc'.replace('b', '--') }}{{ 'abc'.startswith('ab') }}",
-	      "[]", "ba--cTrue");
+	gives("{{ 'a,b,c'.split(',')[1] }}{{ 'abc'.replace('b', '--') }}{{ 'abc'.startswith('ab') }}", "[]",
+	      "ba--cTrue");
 	gives("{{ messages | tojson }}", "[{\"a\":[1,null,true,1.5],\"b\":\"\\\"\\n\\u00e9\\u0001\"}]",
 	      "[{\"a\": [1, null, true, 1.5], \"b\": \"\\\"\\n\xC3\xA9\\u0001\"}]");
-	gives("{{ messages[0].a.b.c }}{{ messages[0]['a']['nope'] }}", "[{\"a\":{\"b\":{\"c\":\"d\"}}}]",
-	      "d");
+	gives("{{ messages[0].a.b.c }}{{ messages[0]['a']['nope'] }}", "[{\"a\":{\"b\":{\"c\":\"d\"}}}]", "d");
 	gives("{{ 'a' 'b' }}{{ '\\x41\\u00e9\\t\\'' }}", "[]", "abA\xC3\xA9\t'");
 }
 
@@ -204,8 +198,7 @@ static void statements(void **state)
 	gives("{% set n = namespace(x=1, s='') %}{% for i in range(3) %}{% set n.x = n.x + i %}{% endfor %}"
 	      "{{ n.x }}",
 	      "[]", "4");
-	gives("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}{{ v }}{% else %}none{% endfor %}", "[]",
-	      "a1b2");
+	gives("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}{{ v }}{% else %}none{% endfor %}", "[]", "a1b2");
 	gives("{% for x in nothing %}x{% else %}none{% endfor %}", "[]", "none");
 	gives("{% if 0 %}a{% elif '' %}b{% elif [] %}c{% else %}d{% endif %}", "[]", "d");
 }
@@ -227,8 +220,7 @@ static void trust(void **state)
 	trusts("{% for k in messages[0] %}{{ k }}{% endfor %}", m, "cn", "..");
 	trusts("{{ messages[0].nope | default('x') }}", m, "x", "t");
 	trusts("{{ bos_token }}", m, "<s>", "ttt");
-	trusts("{{ (' ' + messages[0].c + ' ') | trim }}{{ messages[0].c.split('a')[1] }}", m, "abb",
-	       "...");
+	trusts("{{ (' ' + messages[0].c + ' ') | trim }}{{ messages[0].c.split('a')[1] }}", m, "abb", "...");
 	trusts("{% set n = namespace(t='') %}{% for i in [1, 2] %}{% set n.t = n.t + messages[0].c + '.' %}"
 	       "{% endfor %}{{ n.t }}",
 	       m, "ab.ab.", "..t..t");
@@ -252,8 +244,8 @@ static void trust_of_constructs(void **state)
 	trusts("{{ messages[0].c | indent(2, true) }}", m, "  ab", "tt..");
 	trusts("{{ ['<', messages[0].c] }}", m, "['<', 'ab']", "...........");
 	trusts("{{ messages[0] | items | first | first }}{{ messages[0] | length }}", m, "c2", "..");
-	trusts("{{ messages | map(attribute='c') | first }}{{ messages | groupby('c') | first | first }}",
-	       m, "abab", "....");
+	trusts("{{ messages | map(attribute='c') | first }}{{ messages | groupby('c') | first | first }}", m, "abab",
+	       "....");
 	trusts("{{ 'x'.join([messages[0].c, messages[0].c]) }}", m, "abxab", "..t..");
 	trusts("{{ messages[0].c.center(6, '<') }}", m, "<<ab<<", "tt..tt");
 	trusts("{% for c in messages[0].c %}{{ c }}{% endfor %}", m, "ab", "..");
@@ -367,11 +359,30 @@ static void refusals_at_compile_time(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		fails(cases[i].source, "[]", SL_EUNSUPPORTED, cases[i].message);
 	const char *const malformed[] = {
-	    "{{ 'a }}", "{{ a",     "{% if 1 %}",      "{% endif %}", "{{ }}",        "{{ 1 + }}",
-	    "{{ a b }}", "{# a",     "{% for in x %}", "{% set 1 = 2 %}", "{{ a[ }}", "{{ a[] }}",
-	    "{{ '\\x1' }}", "{{ 'a' | }}", "{% if 1 %}{% else %}{% elif 1 %}{% endif %}", "{{ ? }}",
-	    "{{ 99999999999999999999 }}", "{% if %}", "{%", "{{", "{{ {'a' 1} }}", "{{ 1x }}",
-	    "{{ 'a' | trim(1, 2) }}", "\xFF",
+	    "{{ 'a }}",
+	    "{{ a",
+	    "{% if 1 %}",
+	    "{% endif %}",
+	    "{{ }}",
+	    "{{ 1 + }}",
+	    "{{ a b }}",
+	    "{# a",
+	    "{% for in x %}",
+	    "{% set 1 = 2 %}",
+	    "{{ a[ }}",
+	    "{{ a[] }}",
+	    "{{ '\\x1' }}",
+	    "{{ 'a' | }}",
+	    "{% if 1 %}{% else %}{% elif 1 %}{% endif %}",
+	    "{{ ? }}",
+	    "{{ 99999999999999999999 }}",
+	    "{% if %}",
+	    "{%",
+	    "{{",
+	    "{{ {'a' 1} }}",
+	    "{{ 1x }}",
+	    "{{ 'a' | trim(1, 2) }}",
+	    "\xFF",
 	};
 	for (size_t i = 0; i < sizeof(malformed) / sizeof(malformed[0]); i++)
 		fails(malformed[i], "[]", SL_EINVAL, "template");
@@ -426,8 +437,8 @@ static void bounds(void **state)
 	fails("{{ 'a'.center(99999999999) }}", "[]", SL_ELIMIT, "");
 	fails("{{ '%999999999s' % 'a' }}{{ '%99d' % 1 }}", "[]", SL_ELIMIT, "");
 	fails("{{ [1] | tojson(indent=99999999999) }}", "[]", SL_ELIMIT, "");
-	fails("{% set n = namespace(l=[1]) %}{% for i in range(64) %}{% set n.l = n.l + n.l %}{% endfor %}",
-	      "[]", SL_ELIMIT, "");
+	fails("{% set n = namespace(l=[1]) %}{% for i in range(64) %}{% set n.l = n.l + n.l %}{% endfor %}", "[]",
+	      SL_ELIMIT, "");
 	fails("{% set n = namespace(l=[1]) %}{% for i in range(70) %}{% set n.l = [n.l] %}{% endfor %}"
 	      "{{ n.l }}",
 	      "[]", SL_ELIMIT, "nested deeper");

@@ -53,7 +53,7 @@ struct run {
 	struct engine *e;
 	pthread_mutex_t lock;
 	pthread_cond_t news;
-	struct answer *answers; /* [RUN_MAX], by identifier */
+	struct answer *answers;       /* [RUN_MAX], by identifier */
 	int states[PROTO_MAX_MODELS]; /* -1: not announced */
 	char reasons[PROTO_MAX_MODELS][PROTO_MAX_MESSAGE + 1];
 	uint32_t n_ctx[PROTO_MAX_MODELS];
@@ -136,18 +136,18 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 }
 
 /* Waits under the lock until cond; fails the test when it does not come. */
-#define RUN_UNTIL(r, cond)                                                                 \
-	do {                                                                               \
-		struct timespec run_ts;                                                    \
-		clock_gettime(CLOCK_REALTIME, &run_ts);                                    \
-		run_ts.tv_sec += RUN_WAIT_S;                                               \
-		int run_rc = 0;                                                            \
-		pthread_mutex_lock(&(r)->lock);                                            \
-		while (!(cond) && run_rc == 0)                                             \
-			run_rc = pthread_cond_timedwait(&(r)->news, &(r)->lock, &run_ts);  \
-		bool run_met = (cond);                                                     \
-		pthread_mutex_unlock(&(r)->lock);                                          \
-		assert_true(run_met);                                                      \
+#define RUN_UNTIL(r, cond)                                                                \
+	do {                                                                              \
+		struct timespec run_ts;                                                   \
+		clock_gettime(CLOCK_REALTIME, &run_ts);                                   \
+		run_ts.tv_sec += RUN_WAIT_S;                                              \
+		int run_rc = 0;                                                           \
+		pthread_mutex_lock(&(r)->lock);                                           \
+		while (!(cond) && run_rc == 0)                                            \
+			run_rc = pthread_cond_timedwait(&(r)->news, &(r)->lock, &run_ts); \
+		bool run_met = (cond);                                                    \
+		pthread_mutex_unlock(&(r)->lock);                                         \
+		assert_true(run_met);                                                     \
 	} while (0)
 
 static inline int run_start_rc(struct run *r, const struct eng_config *cfg)
@@ -184,7 +184,8 @@ static inline void run_stop(struct run *r)
 
 static inline struct proto_submit run_plain(const char *prompt, uint32_t max_tokens)
 {
-	return (struct proto_submit){PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
+	return (struct proto_submit){PROTO_SUBMIT_OFF,
+				     .prompt_kind = PROTO_PROMPT_TEXT,
 				     .flags = PROTO_SUBMIT_WANT_LOGPROBS,
 				     .n_top_logprobs = 1,
 				     .top_p = 1,
@@ -230,8 +231,7 @@ static inline const struct answer *run_until_done(struct run *r, uint64_t id)
 	return &r->answers[id];
 }
 
-static inline const struct answer *run_one(struct run *r, uint64_t id,
-					   const struct proto_submit *req)
+static inline const struct answer *run_one(struct run *r, uint64_t id, const struct proto_submit *req)
 {
 	run_submit(r, id, req);
 	run_credit(r, id, req->max_tokens);
@@ -251,8 +251,8 @@ static inline void run_until_idle(struct run *r)
 		struct timespec ts = {.tv_nsec = 1000000};
 		nanosleep(&ts, NULL);
 	} while (clock_now_ns() < until);
-	fail_msg("not idle: %u run, %u wait, %u of %u pages are free", s.running, s.waiting,
-		 s.pages_free, s.pages_total);
+	fail_msg("not idle: %u run, %u wait, %u of %u pages are free", s.running, s.waiting, s.pages_free,
+		 s.pages_total);
 }
 
 /* The tokens of one choice; how many. */

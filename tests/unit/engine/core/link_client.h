@@ -130,14 +130,11 @@ static inline void client_open(struct client *c, const char *path)
 }
 
 /* A request with everything at its plainest. */
-static inline struct proto_submit client_plain(const char *prompt, uint8_t kind,
-					       uint32_t max_tokens)
+static inline struct proto_submit client_plain(const char *prompt, uint8_t kind, uint32_t max_tokens)
 {
-	return (struct proto_submit){PROTO_SUBMIT_OFF, .prompt_kind = kind,
-				     .top_p = 1,
-				     .seed = 7,
-				     .max_tokens = max_tokens,
-				     .prompt = {.at = prompt, .n = strlen(prompt)}};
+	return (struct proto_submit){
+	    PROTO_SUBMIT_OFF, .prompt_kind = kind,      .top_p = 1,
+	    .seed = 7,        .max_tokens = max_tokens, .prompt = {.at = prompt, .n = strlen(prompt)}};
 }
 
 static inline void client_submit(struct client *c, uint64_t id, const struct proto_submit *req)
@@ -178,8 +175,8 @@ static inline struct proto_tokens client_tokens(struct client *c)
 }
 
 /* Reads TOKENS of any sequence until DONE of id; the text of id goes to text. */
-static inline struct proto_done client_until_done(struct client *c, uint64_t id,
-						  struct sl_buf *text, uint32_t *n_tokens)
+static inline struct proto_done client_until_done(struct client *c, uint64_t id, struct sl_buf *text,
+						  uint32_t *n_tokens)
 {
 	for (;;) {
 		assert_true(client_next(c));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the driver tells of a device: read by name from a library that is not there, lacks functions, does not start, knows
- * another device, falls silent or hangs; and the thread that asks it.
+ * What the driver tells of a device: read by name from a library that is not there, lacks functions, does not start,
+ * knows another device, falls silent or hangs; and the thread that asks it.
  */
 #include <setjmp.h>
 #include <stdarg.h>

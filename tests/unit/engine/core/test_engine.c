@@ -42,7 +42,8 @@ static struct proto_submit nth_request(int i)
 	word[n] = '\0';
 	snprintf(chats[i], sizeof chats[i],
 		 "{\"messages\":[{\"role\":\"system\",\"content\":\"Be number %d.\"},"
-		 "{\"role\":\"user\",\"content\":\"%s \xc3\xa9?\"}]}", i, word);
+		 "{\"role\":\"user\",\"content\":\"%s \xc3\xa9?\"}]}",
+		 i, word);
 	struct proto_submit req = run_plain(chats[i], (uint32_t)(8 + i % 24));
 	req.prompt_kind = PROTO_PROMPT_CHAT;
 	req.seed = (uint64_t)(i + 1) * 305419896;
@@ -109,10 +110,13 @@ static void prefill_only(void **state)
 	struct run r;
 	struct eng_config cfg = config();
 	run_start(&r, &cfg);
-	struct proto_submit req = run_plain("The grey bridge over the river was built by people whose names are lost.", 8);
-	const struct answer alone = *run_one(&r, 1, &(struct proto_submit){PROTO_SUBMIT_OFF,
-		.prompt_kind = PROTO_PROMPT_TEXT, .flags = req.flags, .n_top_logprobs = 1, .top_p = 1, .seed = 7,
-		.max_tokens = 8, .tenant = 9, .prompt = req.prompt});
+	struct proto_submit req =
+	    run_plain("The grey bridge over the river was built by people whose names are lost.", 8);
+	const struct answer alone =
+	    *run_one(&r, 1,
+		     &(struct proto_submit){PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .flags = req.flags,
+					    .n_top_logprobs = 1, .top_p = 1, .seed = 7, .max_tokens = 8, .tenant = 9,
+					    .prompt = req.prompt});
 	req.tenant = 1;
 	struct proto_submit only = req;
 	only.flags = PROTO_SUBMIT_PREFILL_ONLY;
@@ -241,8 +245,7 @@ static void users_write_text(void **state)
 	struct eng_config cfg = config();
 	run_start(&r, &cfg);
 	static const char plain[] = "<|end|>";
-	struct proto_count count = {.prompt_kind = PROTO_PROMPT_TEXT,
-				    .prompt = {.at = plain, .n = sizeof plain - 1}};
+	struct proto_count count = {.prompt_kind = PROTO_PROMPT_TEXT, .prompt = {.at = plain, .n = sizeof plain - 1}};
 	assert_int_equal(engine_count(r.e, 1, &count), 0);
 	RUN_UNTIL(&r, r.answers[1].counted);
 	assert_int_equal(r.answers[1].count.n_tokens, 7);
@@ -296,16 +299,19 @@ int main(void)
 	snprintf(small_path, sizeof small_path, "/tmp/sluice-tiny-a-%d.gguf", (int)getpid());
 	snprintf(large_path, sizeof large_path, "/tmp/sluice-tiny-b-%d.gguf", (int)getpid());
 	snprintf(broken_path, sizeof broken_path, "/tmp/sluice-tiny-c-%d.gguf", (int)getpid());
-	if (!tiny_gguf_write(small_path, 1) || !tiny_gguf_write(large_path, 2) ||
-	    !tiny_gguf_write(broken_path, 3) || truncate(broken_path, 20000) != 0)
+	if (!tiny_gguf_write(small_path, 1) || !tiny_gguf_write(large_path, 2) || !tiny_gguf_write(broken_path, 3) ||
+	    truncate(broken_path, 20000) != 0)
 		return 1;
 	models[0] = (struct eng_model_config){.name = "small", .path = small_path, .role = 1};
 	models[1] = (struct eng_model_config){.name = "large", .path = large_path, .role = 2};
 	models[2] = (struct eng_model_config){.name = "broken", .path = broken_path};
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(models_of_one_engine),
-	    cmocka_unit_test(prefill_only), cmocka_unit_test(predictions_and_timings),
-		cmocka_unit_test(a_guess_says_so), cmocka_unit_test(users_write_text),
+	    cmocka_unit_test(same_together_as_alone),
+	    cmocka_unit_test(models_of_one_engine),
+	    cmocka_unit_test(prefill_only),
+	    cmocka_unit_test(predictions_and_timings),
+	    cmocka_unit_test(a_guess_says_so),
+	    cmocka_unit_test(users_write_text),
 	    cmocka_unit_test(faults),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,9 +41,18 @@ static void plain(double *freq, int head_dim, double base)
 static struct oracle llama_like(int n_layers, double base, double eps)
 {
 	plain(plain_freq, 64, base);
-	return (struct oracle){.n_layers = n_layers, .n_embd = 256, .n_heads = 4, .n_kv = 2, .head_dim = 64,
-			       .n_ff = 512, .n_vocab = VOCAB, .eps = eps, .embed_scale = 1, .score_scale = 0.125,
-			       .freq = plain_freq, .magnitude = 1};
+	return (struct oracle){.n_layers = n_layers,
+			       .n_embd = 256,
+			       .n_heads = 4,
+			       .n_kv = 2,
+			       .head_dim = 64,
+			       .n_ff = 512,
+			       .n_vocab = VOCAB,
+			       .eps = eps,
+			       .embed_scale = 1,
+			       .score_scale = 0.125,
+			       .freq = plain_freq,
+			       .magnitude = 1};
 }
 
 /* Llama 3.1's rule, from Meta's reference code's description: factor 8, 128 positions before. */
@@ -94,7 +103,8 @@ static struct oracle yarn(struct model_arch *a)
 	a->rope.beta_fast = 32;
 	a->rope.beta_slow = 1;
 	a->rope_windowed = a->rope;
-	double lo = 64 * log(256 / (32 * 2 * M_PI)) / (2 * log(1e6)), hi = 64 * log(256 / (1 * 2 * M_PI)) / (2 * log(1e6));
+	double lo = 64 * log(256 / (32 * 2 * M_PI)) / (2 * log(1e6)),
+	       hi = 64 * log(256 / (1 * 2 * M_PI)) / (2 * log(1e6));
 	lo = floor(lo) < 0 ? 0 : floor(lo);
 	hi = ceil(hi) > 63 ? 63 : ceil(hi);
 	for (int i = 0; i < 32; i++) {
@@ -183,10 +193,11 @@ static const struct {
 	const char *name, *shape;
 	struct oracle (*describe)(struct model_arch *a);
 } cases[] = {
-    {"llama 3", "tiny-llama", llama3},   {"mistral", "tiny-mistral", mistral}, {"linear", "tiny-mistral", linear},
-    {"yarn", "tiny-mistral", yarn},      {"qwen 2", "tiny-qwen2", qwen2},      {"qwen 3", "tiny-qwen3", qwen3},
-    {"phi 3", "tiny-phi3", phi3},        {"gemma 2", "tiny-gemma2", gemma2},   {"gemma 3", "tiny-gemma3", gemma3},
-    {"gemma 3, capped", "tiny-gemma3", gemma3_capped},
+    {"llama 3", "tiny-llama", llama3},  {"mistral", "tiny-mistral", mistral},
+    {"linear", "tiny-mistral", linear}, {"yarn", "tiny-mistral", yarn},
+    {"qwen 2", "tiny-qwen2", qwen2},    {"qwen 3", "tiny-qwen3", qwen3},
+    {"phi 3", "tiny-phi3", phi3},       {"gemma 2", "tiny-gemma2", gemma2},
+    {"gemma 3", "tiny-gemma3", gemma3}, {"gemma 3, capped", "tiny-gemma3", gemma3_capped},
 };
 
 /* ---- running the engine's own ---- */
@@ -209,7 +220,8 @@ static void bench_open(struct bench *x, const struct kn_ops *ops, int n_threads)
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(x->m)->arch;
 	assert_int_equal(kv_pool_create(ops, x->b, KN_F32, 2 * N_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim,
-					&x->pool, &err), 0);
+					&x->pool, &err),
+			 0);
 	/* What stands in pages that were not written must not matter. */
 	const struct kn_kv *kv = kv_pool_layout(x->pool);
 	size_t n = (size_t)(2 * N_PAGES * PAGE * a->n_layers * a->n_kv_heads * a->head_dim);
@@ -242,10 +254,15 @@ static void forward(struct bench *x, int chunk, float *logits)
 			rows[n_want] = want[done + n_want] - from;
 			n_want++;
 		}
-		struct kn_step s = {.n_rows = n, .row_token = token, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
-				    .page_table = x->pages, .max_pages = N_PAGES};
-		assert_int_equal(model_forward(x->m, &s, kv_pool_layout(x->pool), rows, n_want,
-					       logits + (size_t)done * VOCAB), 0);
+		struct kn_step s = {.n_rows = n,
+				    .row_token = token,
+				    .row_pos = pos,
+				    .row_seq = seq,
+				    .n_seqs = 1,
+				    .page_table = x->pages,
+				    .max_pages = N_PAGES};
+		assert_int_equal(
+		    model_forward(x->m, &s, kv_pool_layout(x->pool), rows, n_want, logits + (size_t)done * VOCAB), 0);
 		done += n_want;
 	}
 	assert_int_equal(done, N_WANT);
@@ -354,7 +371,8 @@ static void every_number_counts(void **state)
 				size = fmax(size, fabs(expected[i]));
 			}
 			if (diff / size < 2 * TOLERANCE)
-				fail_msg("%s: number %d changes the logits by %g only", cases[c].name, what, diff / size);
+				fail_msg("%s: number %d changes the logits by %g only", cases[c].name, what,
+					 diff / size);
 		}
 		model_file_close(f);
 	}

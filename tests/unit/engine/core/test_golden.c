@@ -96,10 +96,7 @@ struct running {
 
 /* Products that are made one after the other in a layer: of attention its inputs and its output, of the
  * rest the same; and the head. */
-static int n_products(const struct model *m)
-{
-	return 4 * model_info(m)->arch.n_layers + 1;
-}
+static int n_products(const struct model *m) { return 4 * model_info(m)->arch.n_layers + 1; }
 
 static double share_allowed(const struct running *r) { return rounding_share(r->ops, KN_Q8_0, n_products(r->model)); }
 
@@ -116,7 +113,8 @@ static void start(struct running *r, const struct kn_ops *ops, const char *file)
 	const struct model_arch *a = &model_info(r->model)->arch;
 	r->n_vocab = a->n_vocab;
 	assert_int_equal(kv_pool_create(ops, r->backend, KN_F32, PAGES, PAGE_TOKENS, a->n_layers, a->n_kv_heads,
-					a->head_dim, &r->pool, &err), 0);
+					a->head_dim, &r->pool, &err),
+			 0);
 	for (int i = 0; i < PAGES; i++)
 		assert_int_equal(kv_page_alloc(r->pool, &r->pages[i]), 0);
 	r->logits = calloc((size_t)MAX_ROWS * (size_t)r->n_vocab, sizeof *r->logits);
@@ -142,8 +140,13 @@ static void forward(struct running *r, const int32_t *ids, int at, int n)
 		pos[i] = at + i;
 		want[i] = i;
 	}
-	struct kn_step s = {.n_rows = n, .row_token = ids, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
-			    .page_table = r->pages, .max_pages = PAGES};
+	struct kn_step s = {.n_rows = n,
+			    .row_token = ids,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = r->pages,
+			    .max_pages = PAGES};
 	assert_int_equal(model_forward(r->model, &s, kv_pool_layout(r->pool), want, n, r->logits), 0);
 }
 
@@ -168,7 +171,8 @@ static void check_sequence(struct running *r, json_t *sequence)
 	for (size_t at = 0; at < n; at += MAX_ROWS) {
 		size_t rows = n - at < MAX_ROWS ? n - at : MAX_ROWS;
 		forward(r, ids + at, (int)at, (int)rows);
-		json_array_foreach(tops, i, top) {
+		json_array_foreach(tops, i, top)
+		{
 			size_t position = (size_t)json_integer_value(member(top, "position")), k;
 			if (position < at || position >= at + rows)
 				continue;
@@ -226,19 +230,20 @@ static void test_logits(void **arg)
 	json_t *models = member(golden, "models"), *m, *sequence;
 	assert_int_equal(json_object_size(models), 2);
 	for (const struct kn_ops *const *o = tested_backends(); *o != NULL; o++)
-		json_object_foreach(models, name, m) {
+		json_object_foreach(models, name, m)
+		{
 			struct running r;
 			size_t i;
 			start(&r, *o, json_string_value(member(m, "file")));
 			assert_true(json_array_size(member(m, "sequences")) > 0);
-			json_array_foreach(member(m, "sequences"), i, sequence)
-				check_sequence(&r, sequence);
+			json_array_foreach(member(m, "sequences"), i, sequence) check_sequence(&r, sequence);
 			if (share_allowed(&r) > 0) {
 				double share = sqrt(r.errors / r.values);
-				print_message("%s on %s: logits off by %.2f %%, at most %.2f %%\n", name, (*o)->name, 100 * share,
-					      100 * share_allowed(&r));
+				print_message("%s on %s: logits off by %.2f %%, at most %.2f %%\n", name, (*o)->name,
+					      100 * share, 100 * share_allowed(&r));
 				if (!(share <= share_allowed(&r)) || share < 1e-6)
-					fail_msg("%s on %s: logits are off by %.3g of their size", name, (*o)->name, share);
+					fail_msg("%s on %s: logits are off by %.3g of their size", name, (*o)->name,
+						 share);
 				if (!eight_bits(r.ops, KN_Q8_0))
 					check_greedy(&r, member(m, "greedy"));
 				stop(&r);
@@ -272,7 +277,8 @@ static void test_tokenizer(void **arg)
 	(void)arg;
 	const char *name;
 	json_t *m, *item;
-	json_object_foreach(member(golden, "models"), name, m) {
+	json_object_foreach(member(golden, "models"), name, m)
+	{
 		char path[256];
 		struct sl_err err = {0};
 		struct gguf *g;
@@ -285,10 +291,9 @@ static void test_tokenizer(void **arg)
 		assert_true(json_array_size(member(golden, "tokenizations")) > 0);
 		assert_true(json_array_size(member(golden, "chats")) > 0);
 		json_array_foreach(member(golden, "tokenizations"), i, item)
-			check_ids(t, member(item, "text"), json_is_true(member(item, "special")),
-				  member(item, "ids"));
+		    check_ids(t, member(item, "text"), json_is_true(member(item, "special")), member(item, "ids"));
 		json_array_foreach(member(golden, "chats"), i, item)
-			check_ids(t, member(item, "text"), true, member(item, "ids"));
+		    check_ids(t, member(item, "text"), true, member(item, "ids"));
 		tokenizer_destroy(t);
 	}
 }

@@ -21,17 +21,25 @@ static const char *backend, *kv_type;
 
 static struct eng_config config(void)
 {
-	return (struct eng_config){.models = model, .n_models = 1, .backend = backend, .kv_type = kv_type, .n_threads = 2,
-				   .n_text_workers = 1, .page_tokens = 16, .kv_bytes = 256 << 20,
-				   .max_sequences = N, .max_waiting = 2 * N, .step_tokens = 128,
+	return (struct eng_config){.models = model,
+				   .n_models = 1,
+				   .backend = backend,
+				   .kv_type = kv_type,
+				   .n_threads = 2,
+				   .n_text_workers = 1,
+				   .page_tokens = 16,
+				   .kv_bytes = 256 << 20,
+				   .max_sequences = N,
+				   .max_waiting = 2 * N,
+				   .step_tokens = 128,
 				   .max_prompt_bytes = 1 << 20};
 }
 
 /* Half of them begin alike; from a few tokens to more than an attention block. */
 static struct proto_submit request(int i)
 {
-	static const char *const said[] = {"the river runs to the sea, ", "tell me of foxes and of hens: ",
-					   "one two three four five, "};
+	static const char *const said[] = {"the river runs to the sea, ",
+					   "tell me of foxes and of hens: ", "one two three four five, "};
 	char *at = prompts[i];
 	size_t n = 0, length = 10 + (size_t)(i * 97) % 1200;
 	if (i % 2 == 0)
@@ -127,7 +135,8 @@ static void check(const struct answer *expect)
 	struct model_info info;
 	struct sl_err err;
 	assert_int_equal(model_inspect(model[0].path, &info, &err), 0);
-	cfg.kv_bytes = 40 * kv_page_bytes(kn_kv_type_from_name(kv_type), 16, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
+	cfg.kv_bytes = 40 * kv_page_bytes(kn_kv_type_from_name(kv_type), 16, info.arch.n_layers, info.arch.n_kv_heads,
+					  info.arch.head_dim);
 	run_start(&r, &cfg);
 	for (int i = 0; i < N; i++) {
 		struct proto_submit req = request(i);
@@ -140,8 +149,8 @@ static void check(const struct answer *expect)
 	for (int i = 0; i < N; i++)
 		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
 	uint64_t n = preempted(&r);
-	print_message("%s, KV in %s: %u prompt tokens came from the tree, %llu pre-emptions\n", backend, kv_type, cached,
-		      (unsigned long long)n);
+	print_message("%s, KV in %s: %u prompt tokens came from the tree, %llu pre-emptions\n", backend, kv_type,
+		      cached, (unsigned long long)n);
 	assert_true(n > 0);
 	run_stop(&r);
 }

@@ -33,9 +33,9 @@ static void refused(const char *text, const char *message)
 	if (rc != SL_EINVAL || strstr(err.text, message) == NULL)
 		fail_msg("%s: %d \"%s\", not \"%s\"", text, rc, err.text, message);
 	assert_null(c.root);
-	uint8_t field = strncmp(err.text, "documents", 9) == 0		 ? PROTO_ERR_BAD_DOCUMENTS
+	uint8_t field = strncmp(err.text, "documents", 9) == 0               ? PROTO_ERR_BAD_DOCUMENTS
 			: strncmp(err.text, "chat_template_kwargs", 20) == 0 ? PROTO_ERR_BAD_KWARGS
-									      : 0;
+									     : 0;
 	if (c.refused != field)
 		fail_msg("%s: refused for %d, not %d", text, c.refused, field);
 }
@@ -135,8 +135,7 @@ static void arguments_become_objects(void **state)
 			 "\"arguments\":%s}}]}]}",
 			 cases[i].text);
 		struct prompt_chat c = taken(text);
-		const json_t *call =
-		    json_array_get(json_object_get(json_array_get(c.messages, 0), "tool_calls"), 0);
+		const json_t *call = json_array_get(json_object_get(json_array_get(c.messages, 0), "tool_calls"), 0);
 		char *got = json_dumps(json_object_get(json_object_get(call, "function"), "arguments"),
 				       JSON_COMPACT | JSON_ENCODE_ANY);
 		assert_string_equal(got, cases[i].want);
@@ -222,9 +221,8 @@ static void bounds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(whole_chats),    cmocka_unit_test(messages),
-	    cmocka_unit_test(arguments_become_objects), cmocka_unit_test(whole_refusals),
-	    cmocka_unit_test(bounds),
+	    cmocka_unit_test(whole_chats),    cmocka_unit_test(messages), cmocka_unit_test(arguments_become_objects),
+	    cmocka_unit_test(whole_refusals), cmocka_unit_test(bounds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

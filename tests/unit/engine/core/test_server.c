@@ -420,10 +420,17 @@ static void the_real_engine(void **state)
 	assert_true(tiny_gguf_write(model, 5));
 	struct eng_model_config models[] = {{.name = "gone", .path = "/nonexistent.gguf"},
 					    {.name = "tiny", .path = model, .role = 1}};
-	struct eng_config cfg = {.models = models, .n_models = 2, .backend = "auto",
-				 .n_threads = 1, .n_text_workers = 1, .page_tokens = 16,
-				 .kv_bytes = 4 << 20, .max_sequences = 4, .max_waiting = 8,
-				 .step_tokens = 32, .max_prompt_bytes = 1 << 20};
+	struct eng_config cfg = {.models = models,
+				 .n_models = 2,
+				 .backend = "auto",
+				 .n_threads = 1,
+				 .n_text_workers = 1,
+				 .page_tokens = 16,
+				 .kv_bytes = 4 << 20,
+				 .max_sequences = 4,
+				 .max_waiting = 8,
+				 .step_tokens = 32,
+				 .max_prompt_bytes = 1 << 20};
 	struct sl_err err;
 	start_server(&r);
 	assert_int_equal(engine_create(&cfg, hub_post, server_hub(r.server), &r.engine, &err), 0);
@@ -504,10 +511,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(ended_by_a_signal),
-	    cmocka_unit_test(socket_is_private), cmocka_unit_test(malformed_frames),
-	    cmocka_unit_test(bytes_one_by_one),	 cmocka_unit_test(large_frames),
-	    cmocka_unit_test(slow_reader),	 cmocka_unit_test(link_drops),
-	    cmocka_unit_test(stopping_tells_everybody), cmocka_unit_test(faults),
+	    cmocka_unit_test(socket_is_private),
+	    cmocka_unit_test(malformed_frames),
+	    cmocka_unit_test(bytes_one_by_one),
+	    cmocka_unit_test(large_frames),
+	    cmocka_unit_test(slow_reader),
+	    cmocka_unit_test(link_drops),
+	    cmocka_unit_test(stopping_tells_everybody),
+	    cmocka_unit_test(faults),
 	    cmocka_unit_test(the_real_engine),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,12 +24,21 @@ static struct eng_model_config models[2];
 static struct eng_config config(int mode, bool alike)
 {
 	models[0] = (struct eng_model_config){.name = "large", .path = large_path, .role = PROTO_ROLE_LARGE};
-	models[1] = (struct eng_model_config){.name = "small", .path = alike ? large_path : small_path,
-					      .role = PROTO_ROLE_SMALL};
-	return (struct eng_config){.models = models, .n_models = 2, .backend = "auto", .n_threads = 2,
-				   .n_text_workers = 1, .page_tokens = 16, .kv_bytes = 32 << 20,
-				   .max_sequences = BATCH, .max_waiting = 2 * BATCH, .step_tokens = 512,
-				   .max_prompt_bytes = 1 << 20, .spec_mode = mode, .spec_max_draft = 6,
+	models[1] = (struct eng_model_config){
+	    .name = "small", .path = alike ? large_path : small_path, .role = PROTO_ROLE_SMALL};
+	return (struct eng_config){.models = models,
+				   .n_models = 2,
+				   .backend = "auto",
+				   .n_threads = 2,
+				   .n_text_workers = 1,
+				   .page_tokens = 16,
+				   .kv_bytes = 32 << 20,
+				   .max_sequences = BATCH,
+				   .max_waiting = 2 * BATCH,
+				   .step_tokens = 512,
+				   .max_prompt_bytes = 1 << 20,
+				   .spec_mode = mode,
+				   .spec_max_draft = 6,
 				   .spec_fixed = true};
 }
 
@@ -87,8 +96,11 @@ static void answers_are_the_plain_ones(void **state)
 	static const struct {
 		int mode;
 		bool alike, adapts;
-	} ways[] = {{ENG_SPEC_NGRAM, false, false}, {ENG_SPEC_DRAFT, true, false}, {ENG_SPEC_DRAFT, false, false},
-		    {ENG_SPEC_AUTO, true, false}, {ENG_SPEC_AUTO, false, true}};
+	} ways[] = {{ENG_SPEC_NGRAM, false, false},
+		    {ENG_SPEC_DRAFT, true, false},
+		    {ENG_SPEC_DRAFT, false, false},
+		    {ENG_SPEC_AUTO, true, false},
+		    {ENG_SPEC_AUTO, false, true}};
 	enum { WAYS = sizeof ways / sizeof *ways };
 	(void)state;
 	struct run plain, r[WAYS];
@@ -112,7 +124,9 @@ static void answers_are_the_plain_ones(void **state)
 		run_until_idle(&r[k]);
 		engine_stats(r[k].e, &s);
 		print_message("mode %d%s: %llu drafts, %llu of %llu tokens accepted\n", ways[k].mode,
-			      ways[k].alike ? ", alike" : ways[k].adapts ? ", adapting" : "",
+			      ways[k].alike    ? ", alike"
+			      : ways[k].adapts ? ", adapting"
+					       : "",
 			      (unsigned long long)s.spec_drafts, (unsigned long long)s.spec_accepted,
 			      (unsigned long long)s.spec_drafted);
 		assert_true(ways[k].adapts || (s.spec_drafts > 100 && s.spec_accepted > 0));
@@ -254,18 +268,22 @@ static void pages_stay_within_the_budget(void **state)
 		cfg.kv_bytes = bytes;
 		run_start(&r, &cfg);
 		const struct eng_model *large = &r.e->models[0], *small = &r.e->models[1];
-		const size_t page = kv_page_bytes(small->kv_type, cfg.page_tokens, TINY_LAYERS, TINY_KV_HEADS, TINY_HEAD);
+		const size_t page =
+		    kv_page_bytes(small->kv_type, cfg.page_tokens, TINY_LAYERS, TINY_KV_HEADS, TINY_HEAD);
 		assert_non_null(r.e->memory);
 		uint64_t shared = 2 * (uint64_t)kv_memory_n_slabs(r.e->memory) * kv_memory_slab_bytes(r.e->memory);
 		uint64_t drafts = (uint64_t)kv_pool_n_pages(small->draft_pool) * page;
 		assert_null(large->draft_pool);
 		if (shared + drafts > bytes)
-			fail_msg("%llu + %llu bytes are more than %llu", (unsigned long long)shared, (unsigned long long)drafts, (unsigned long long)bytes);
+			fail_msg("%llu + %llu bytes are more than %llu", (unsigned long long)shared,
+				 (unsigned long long)drafts, (unsigned long long)bytes);
 		/* A quarter of what the model has for itself, which is half of what is shared. */
 		assert_true(drafts <= shared / 8 + page && drafts + 2 * page >= shared / 8);
-		uint64_t useful = (uint64_t)cfg.max_sequences * (TINY_CTX / 16) * page * 9 / 4, most = bytes < useful ? bytes : useful;
+		uint64_t useful = (uint64_t)cfg.max_sequences * (TINY_CTX / 16) * page * 9 / 4,
+			 most = bytes < useful ? bytes : useful;
 		if (shared + drafts + most / 8 < most)
-			fail_msg("%llu + %llu bytes of %llu", (unsigned long long)shared, (unsigned long long)drafts, (unsigned long long)most);
+			fail_msg("%llu + %llu bytes of %llu", (unsigned long long)shared, (unsigned long long)drafts,
+				 (unsigned long long)most);
 		run_stop(&r);
 	}
 }
@@ -278,8 +296,10 @@ int main(void)
 	if (!tiny_gguf_write(large_path, 1) || !tiny_gguf_write(small_path, 2))
 		return 1;
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(answers_are_the_plain_ones), cmocka_unit_test(samples_are_distributed_alike),
-	    cmocka_unit_test(other_vocabularies_do_not_pair), cmocka_unit_test(pages_stay_within_the_budget),
+	    cmocka_unit_test(answers_are_the_plain_ones),
+	    cmocka_unit_test(samples_are_distributed_alike),
+	    cmocka_unit_test(other_vocabularies_do_not_pair),
+	    cmocka_unit_test(pages_stay_within_the_budget),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(large_path);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each type of weights does to a model's logits, on every backend: a model with random weights is written in the type and
- * compared with a pass in double precision over the very same weights (what the backend's arithmetic loses), and that with
- * one over the floats they were made of (what the type loses). Errors are root mean squares, as a part of the logits' spread.
+ * What each type of weights does to a model's logits, on every backend: a model with random weights is written in the
+ * type and compared with a pass in double precision over the very same weights (what the backend's arithmetic loses),
+ * and that with one over the floats they were made of (what the type loses). Errors are root mean squares, as a part of
+ * the logits' spread.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,15 +25,16 @@ enum { N = 32, PAGE = 16, N_PAGES = N / PAGE, VOCAB = 512, EMBD = 256, LAYERS = 
 static const int want[] = {0, 15, N - 1};
 enum { N_WANT = sizeof want / sizeof *want, N_LOGITS = N_WANT * VOCAB };
 
-/* What a type may lose of a model of random weights: of what its steps say it loses, a little more for what comes after. */
+/* What a type may lose of a model of random weights: of what its steps say it loses, a little more for what comes
+ * after. */
 static const struct {
 	const char *name;
 	int type;
 	double most;
-} types[] = {{"f32", KN_F32, 0},       {"f16", KN_F16, 2e-3},	 {"bf16", KN_BF16, 1e-2},     {"q8_0", KN_Q8_0, 2e-2},
-	     {"q6_k", KN_Q6_K, 6e-2},  {"q5_k", KN_Q5_K, 0.12},	 {"q5_1", KN_Q5_1, 0.12},     {"q5_0", KN_Q5_0, 0.15},
-	     {"q4_k", KN_Q4_K, 0.25},  {"q4_1", KN_Q4_1, 0.25},	 {"q4_0", KN_Q4_0, 0.3},      {"iq4_nl", KN_IQ4_NL, 0.25},
-	     {"iq4_xs", KN_IQ4_XS, 0.3}, {"mxfp4", KN_MXFP4, 0.4}, {"q3_k", KN_Q3_K, 0.5},    {"q2_k", KN_Q2_K, 1.0}};
+} types[] = {{"f32", KN_F32, 0},         {"f16", KN_F16, 2e-3},    {"bf16", KN_BF16, 1e-2}, {"q8_0", KN_Q8_0, 2e-2},
+	     {"q6_k", KN_Q6_K, 6e-2},    {"q5_k", KN_Q5_K, 0.12},  {"q5_1", KN_Q5_1, 0.12}, {"q5_0", KN_Q5_0, 0.15},
+	     {"q4_k", KN_Q4_K, 0.25},    {"q4_1", KN_Q4_1, 0.25},  {"q4_0", KN_Q4_0, 0.3},  {"iq4_nl", KN_IQ4_NL, 0.25},
+	     {"iq4_xs", KN_IQ4_XS, 0.3}, {"mxfp4", KN_MXFP4, 0.4}, {"q3_k", KN_Q3_K, 0.5},  {"q2_k", KN_Q2_K, 1.0}};
 
 static int tokens[N];
 static char path[] = "/tmp/sluice-weights-XXXXXX";
@@ -55,8 +57,18 @@ static void exact(double logits[N_LOGITS])
 	struct model_file *f;
 	for (int i = 0; i < 32; i++)
 		freq[i] = exp(-log(1e6) * 2 * i / 64);
-	const struct oracle m = {.n_layers = LAYERS, .n_embd = EMBD, .n_heads = 4, .n_kv = 2, .head_dim = 64, .n_ff = 512,
-				 .n_vocab = VOCAB, .eps = 1e-5, .embed_scale = 1, .score_scale = 0.125, .freq = freq, .magnitude = 1};
+	const struct oracle m = {.n_layers = LAYERS,
+				 .n_embd = EMBD,
+				 .n_heads = 4,
+				 .n_kv = 2,
+				 .head_dim = 64,
+				 .n_ff = 512,
+				 .n_vocab = VOCAB,
+				 .eps = 1e-5,
+				 .embed_scale = 1,
+				 .score_scale = 0.125,
+				 .freq = freq,
+				 .magnitude = 1};
 	assert_int_equal(model_file_open(path, &f, &err), 0);
 	oracle_logits(&m, f, tokens, N, want, N_WANT, logits);
 	model_file_close(f);
@@ -74,14 +86,20 @@ static void forward(const struct kn_ops *ops, float logits[N_LOGITS])
 	if (model_load(path, ops, b, N, 0, &m, &err) != 0)
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(m)->arch;
-	assert_int_equal(kv_pool_create(ops, b, KN_F32, N_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &pool, &err), 0);
+	assert_int_equal(
+	    kv_pool_create(ops, b, KN_F32, N_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &pool, &err), 0);
 	for (int i = 0; i < N_PAGES; i++)
 		pages[i] = i;
 	for (int i = 0; i < N; i++) {
 		token[i] = tokens[i];
 		pos[i] = i;
 	}
-	struct kn_step s = {.n_rows = N, .row_token = token, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = pages,
+	struct kn_step s = {.n_rows = N,
+			    .row_token = token,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = pages,
 			    .max_pages = N_PAGES};
 	assert_int_equal(model_forward(m, &s, kv_pool_layout(pool), want, N_WANT, logits), 0);
 	kv_pool_destroy(pool);
@@ -122,11 +140,13 @@ static void test_types(void **state)
 			double off = off_by(got, expected);
 			print_message(" %s %.2e", (*o)->name, off);
 			if (!(off <= most))
-				fail_msg("%s on %s: logits are off by %.3g, at most %.3g", types[t].name, (*o)->name, off, most);
+				fail_msg("%s on %s: logits are off by %.3g, at most %.3g", types[t].name, (*o)->name,
+					 off, most);
 		}
 		print_message("\n");
 		if (!(type_off <= types[t].most) || (types[t].most > 0 && type_off < types[t].most / 20))
-			fail_msg("%s: logits are off by %.3g for the type, at most %.3g", types[t].name, type_off, types[t].most);
+			fail_msg("%s: logits are off by %.3g for the type, at most %.3g", types[t].name, type_off,
+				 types[t].most);
 	}
 }
 

@@ -43,9 +43,8 @@ static void stop(struct running *r)
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static const char chat[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},"
-    "{\"role\":\"user\",\"content\":\"Hello  brave\\nnew world\"}]}";
+static const char chat[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+			   "{\"role\":\"user\",\"content\":\"Hello  brave\\nnew world\"}]}";
 
 static void says_the_words_once(void **state)
 {
@@ -236,8 +235,12 @@ static void steps_are_common(void **state)
 	(void)state;
 	enum { SEQS = 3, ACTIVE = 2, STEPS = 6, STEP_MS = 4 };
 	struct running r;
-	start(&r, &(struct eng_echo_config){.n_ctx = 2048, .tokens_per_burst = 1, .rate_tps = 1, .stamp = true,
-					    .step_ms = STEP_MS, .step_active = ACTIVE});
+	start(&r, &(struct eng_echo_config){.n_ctx = 2048,
+					    .tokens_per_burst = 1,
+					    .rate_tps = 1,
+					    .stamp = true,
+					    .step_ms = STEP_MS,
+					    .step_active = ACTIVE});
 	struct client *c = calloc(1, sizeof *c);
 	client_open(c, path);
 	for (uint64_t id = 1; id <= SEQS; id++) {
@@ -278,8 +281,7 @@ static void rate_holds(void **state)
 {
 	(void)state;
 	struct running r;
-	start(&r, &(struct eng_echo_config){.n_ctx = 2048, .rate_tps = 200, .ttft_ms = 30,
-					    .tokens_per_burst = 4});
+	start(&r, &(struct eng_echo_config){.n_ctx = 2048, .rate_tps = 200, .ttft_ms = 30, .tokens_per_burst = 4});
 	struct client *c = calloc(1, sizeof *c);
 	client_open(c, path);
 	struct proto_submit req = client_plain("clock", PROTO_PROMPT_TEXT, 24);
@@ -429,10 +431,16 @@ static void refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(says_the_words_once),     cmocka_unit_test(credit_and_max_tokens), cmocka_unit_test(choices),
-	    cmocka_unit_test(goes_on_behind_given_tokens), cmocka_unit_test(prefill_only), cmocka_unit_test(steps_are_common),
-	    cmocka_unit_test(rate_holds),	       cmocka_unit_test(fails_and_hangs_as_told),
-	    cmocka_unit_test(dies_as_told),	       cmocka_unit_test(refusals),
+	    cmocka_unit_test(says_the_words_once),
+	    cmocka_unit_test(credit_and_max_tokens),
+	    cmocka_unit_test(choices),
+	    cmocka_unit_test(goes_on_behind_given_tokens),
+	    cmocka_unit_test(prefill_only),
+	    cmocka_unit_test(steps_are_common),
+	    cmocka_unit_test(rate_holds),
+	    cmocka_unit_test(fails_and_hangs_as_told),
+	    cmocka_unit_test(dies_as_told),
+	    cmocka_unit_test(refusals),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,8 +167,8 @@ static void test_good(void **arg)
 			assert_int_equal(gguf_get_u32(g, ints[i].key, &u, &err), 0);
 			assert_int_equal(u, ints[i].want);
 		}
-		static const char *const no_u32[] = {"t.i8", "t.i16", "t.i32", "t.u64", "t.i64", "t.f32", "t.bool",
-						     "t.string", "t.ints"};
+		static const char *const no_u32[] = {"t.i8",  "t.i16",  "t.i32",    "t.u64", "t.i64",
+						     "t.f32", "t.bool", "t.string", "t.ints"};
 		for (size_t i = 0; i < sizeof no_u32 / sizeof *no_u32; i++) {
 			assert_int_equal(gguf_get_u32(g, no_u32[i], &u, &err), SL_EINVAL);
 			assert_non_null(strstr(err.text, no_u32[i]));

@@ -50,8 +50,7 @@ static void all_same(const struct same *cases, size_t n)
 		if (render(cases[i].source, &text, &err) != 0)
 			fail_msg("%s: %s", cases[i].source, err.text);
 		if (strcmp(buf_cstr(&text), cases[i].text) != 0)
-			fail_msg("%s\n  gives %s\n  not   %s", cases[i].source, buf_cstr(&text),
-				 cases[i].text);
+			fail_msg("%s\n  gives %s\n  not   %s", cases[i].source, buf_cstr(&text), cases[i].text);
 		buf_dispose(&text);
 	}
 }
@@ -74,30 +73,24 @@ static void macros(void **state)
 	    {"{% macro f(a, b=2, c='x') %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ f(1) }}{{ f"
 	     "(1, 3) }}{{ f(1, c='z') }}{{ f(c=1, a=2, b=3) }}",
 	     "12x;13x;12z;231;"},
-	    {"{% macro f(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ f(1) }}{{ f() }}",
-	     "11"},
-	    {"{% macro f() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, x=3) }}",
-	     "(1, 2){'x': 3}"},
+	    {"{% macro f(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ f(1) }}{{ f() }}", "11"},
+	    {"{% macro f() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, x=3) }}", "(1, 2){'x': 3}"},
 	    {"{% macro f(a) %}{{ g(a) }}{% endmacro %}{% macro g(a) %}<{{ a }}>{% endmacro %"
 	     "}{{ f('q') }}",
 	     "<q>"},
 	    {"{% macro f(n) %}{% if n > 0 %}{{ n }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{"
 	     " f(5) }}",
 	     "54321"},
-	    {"{% macro f() %}[{{ caller() }}]{% endmacro %}{% call f() %}in{% endcall %}",
-	     "[in]"},
+	    {"{% macro f() %}[{{ caller() }}]{% endmacro %}{% call f() %}in{% endcall %}", "[in]"},
 	    {"{% macro f() %}[{{ caller(3, 4) }}]{% endmacro %}{% call(x, y) f() %}{{ x }}{{"
 	     " y }}{% endcall %}",
 	     "[34]"},
 	    {"{% macro f() %}{% if caller %}yes{% else %}no{% endif %}{% endmacro %}{{ f() }"
 	     "}{% call f() %}{% endcall %}",
 	     "noyes"},
-	    {"{% macro f() %}{% macro g() %}g{% endmacro %}{{ g() }}{% endmacro %}{{ f() }}",
-	     "g"},
-	    {"{% set x = 1 %}{% macro f() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ f() }}",
-	     "2"},
-	    {"{% for i in [1,2] %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{% endfor %}",
-	     "12"},
+	    {"{% macro f() %}{% macro g() %}g{% endmacro %}{{ g() }}{% endmacro %}{{ f() }}", "g"},
+	    {"{% set x = 1 %}{% macro f() %}{{ x }}{% endmacro %}{% set x = 2 %}{{ f() }}", "2"},
+	    {"{% for i in [1,2] %}{% macro f() %}{{ i }}{% endmacro %}{{ f() }}{% endfor %}", "12"},
 	    {"{% set ns = namespace(f=1) %}{% macro g() %}{% set ns.f = ns.f + 1 %}{% endmac"
 	     "ro %}{{ g() }}{{ g() }}{{ ns.f }}",
 	     "3"},
@@ -112,22 +105,14 @@ static void blocks(void **state)
 {
 	(void)state;
 	static const struct same cases[] = {
-	    {"{% set x %}a{{ 1 }}b{% endset %}[{{ x }}]{{ x | length }}",
-	     "[a1b]3"},
-	    {"{% set x | upper | trim %} ab {% endset %}[{{ x }}]",
-	     "[AB]"},
-	    {"{% set y = 1 %}{% set x %}{% set y = 2 %}{{ y }}{% endset %}{{ x }}{{ y }}",
-	     "21"},
-	    {"{% filter upper %}abc{{ 'd' }}{% endfilter %}",
-	     "ABCD"},
-	    {"{% filter replace('a', 'b') | upper %}aba{% endfilter %}",
-	     "BBB"},
-	    {"{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}",
-	     "12"},
-	    {"{% set a = 5 %}{% with a = 1, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}",
-	     "155"},
-	    {"{% generation %}x{% set q = 1 %}{% endgeneration %}{{ q }}",
-	     "x"},
+	    {"{% set x %}a{{ 1 }}b{% endset %}[{{ x }}]{{ x | length }}", "[a1b]3"},
+	    {"{% set x | upper | trim %} ab {% endset %}[{{ x }}]", "[AB]"},
+	    {"{% set y = 1 %}{% set x %}{% set y = 2 %}{{ y }}{% endset %}{{ x }}{{ y }}", "21"},
+	    {"{% filter upper %}abc{{ 'd' }}{% endfilter %}", "ABCD"},
+	    {"{% filter replace('a', 'b') | upper %}aba{% endfilter %}", "BBB"},
+	    {"{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}", "12"},
+	    {"{% set a = 5 %}{% with a = 1, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}", "155"},
+	    {"{% generation %}x{% set q = 1 %}{% endgeneration %}{{ q }}", "x"},
 	};
 	all_same(cases, sizeof(cases) / sizeof(cases[0]));
 }
@@ -145,8 +130,7 @@ static void loops(void **state)
 	    {"{% for i in range(6) if i % 2 %}{{ loop.index }}/{{ loop.length }}:{{ i }} {% "
 	     "else %}none{% endfor %}",
 	     "1/3:1 2/3:3 3/3:5 "},
-	    {"{% for i in [1, 2] if i > 5 %}{{ i }}{% else %}none{% endfor %}",
-	     "none"},
+	    {"{% for i in [1, 2] if i > 5 %}{{ i }}{% else %}none{% endfor %}", "none"},
 	    {"{% for i in [1,2,3] %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ l"
 	     "oop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previt"
 	     "em }}{{ loop.nextitem }}{{ loop.depth }}{{ loop.depth0 }}{{ loop.cycle('a', 'b"
@@ -158,19 +142,14 @@ static void loops(void **state)
 	    {"{% for x in [{'n': 1, 'c': [{'n': 2, 'c': []}, {'n': 3, 'c': [{'n': 4, 'c': []"
 	     "}]}]}] recursive %}{{ loop.depth }}:{{ x.n }}({{ loop(x.c) }}){% endfor %}",
 	     "1:1(2:2()2:3(3:4()))"},
-	    {"{% for a, b in [(1, 2), [3, 4]] %}{{ a }}{{ b }}{% endfor %}",
-	     "1234"},
-	    {"{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}",
-	     "123"},
-	    {"{% for (a, b) in [(1, 2)] %}{{ a }}{{ b }}{% endfor %}",
-	     "12"},
+	    {"{% for a, b in [(1, 2), [3, 4]] %}{{ a }}{{ b }}{% endfor %}", "1234"},
+	    {"{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "123"},
+	    {"{% for (a, b) in [(1, 2)] %}{{ a }}{{ b }}{% endfor %}", "12"},
 	    {"{% for k in {'a': 1, 'b': 2} %}{{ k }}{% endfor %}{% for k, v in {'a': 1}.item"
 	     "s() %}{{ k }}{{ v }}{% endfor %}",
 	     "aba1"},
-	    {"{% for c in 'aé😀' %}<{{ c }}>{% endfor %}",
-	     "<a><é><😀>"},
-	    {"{% for x in 1, 2, 3 %}{{ x }}{% endfor %}",
-	     "123"},
+	    {"{% for c in 'aé😀' %}<{{ c }}>{% endfor %}", "<a><é><😀>"},
+	    {"{% for x in 1, 2, 3 %}{{ x }}{% endfor %}", "123"},
 	    {"{% for k, v in [{'r': 'b', 'n': 1}, {'r': 'a', 'n': 2}, {'r': 'b', 'n': 3}] | "
 	     "groupby('r') %}{{ k }}:{{ v | map(attribute='n') | list }} {% endfor %}{% for "
 	     "g in [{'r': 1}] | groupby('r') %}{{ g.grouper }}{{ g.list }}{% endfor %}",
@@ -185,8 +164,7 @@ static void loops(void **state)
 	    {"{{ ('a', 'b') | join }}{% set t = (1, 2) %}{{ t[0] }}{{ t | length }}{% for q "
 	     "in t %}{{ q }}{% endfor %}",
 	     "ab1212"},
-	    {"{{ loop is defined }}{% for i in [1] %}{{ loop is defined }}{% endfor %}",
-	     "FalseTrue"},
+	    {"{{ loop is defined }}{% for i in [1] %}{{ loop is defined }}{% endfor %}", "FalseTrue"},
 	    {"{% for i in [3, 4] %}{% set outer = loop %}{% for j in [5, 6] %}{{ outer.index"
 	     " }}{{ loop.index }} {% endfor %}{% endfor %}",
 	     "11 12 21 22 "},
@@ -263,8 +241,7 @@ static void filters_of_lists(void **state)
 	    {"{{ nothing ~ 'x' }}{{ nothing | upper }}{{ nothing | trim }}|{{ nothing | list"
 	     " }}{{ nothing | join }}",
 	     "x|[]"},
-	    {"{{ [[1, 2], [3]] | sum(start=[]) }}",
-	     "[1, 2, 3]"},
+	    {"{{ [[1, 2], [3]] | sum(start=[]) }}", "[1, 2, 3]"},
 	};
 	all_same(cases, sizeof(cases) / sizeof(cases[0]));
 }
@@ -292,8 +269,7 @@ static void is_tests(void **state)
 	     "is boolean }}{{ 1 is boolean }}{{ true is true }}{{ 1 is true }}{{ false is fa"
 	     "lse }}{{ 0 is false }}",
 	     "TrueTrueTrueFalseTrueFalseTrueFalseTrueFalseTrueFalseTrueFalse"},
-	    {"{{ range is callable }}{{ 1 is callable }}{{ 'a'.upper is callable }}",
-	     "TrueFalseTrue"},
+	    {"{{ range is callable }}{{ 1 is callable }}{{ 'a'.upper is callable }}", "TrueFalseTrue"},
 	    {"{{ 3 is odd }}{{ 4 is even }}{{ 6 is divisibleby 3 }}{{ 7 is divisibleby(3) }}"
 	     "{{ 1 is eq 1 }}{{ 1 is equalto(2) }}{{ 1 is ne 2 }}{{ 1 is lt 2 }}{{ 2 is gt 1"
 	     " }}{{ 2 is ge 2 }}{{ 2 is le 1 }}{{ 1 is in [1] }}{{ 'abc' is lower }}{{ 'ABC'"
@@ -303,16 +279,14 @@ static void is_tests(void **state)
 	    {"{{ 1 is not odd }}{{ not 1 is odd }}{{ 1 is odd and 2 is even }}{{ 4 is divisi"
 	     "bleby 2 and true }}",
 	     "FalseFalseTrueTrue"},
-	    {"{{ 'trim' is filter }}{{ 'nope' is filter }}{{ 'odd' is test }}",
-	     "TrueFalseTrue"},
+	    {"{{ 'trim' is filter }}{{ 'nope' is filter }}{{ 'odd' is test }}", "TrueFalseTrue"},
 	    {"{% if messages is defined and messages is not none and messages | length > 0 %"
 	     "}y{% endif %}",
 	     "y"},
 	    {"{% set x = messages[0].content if messages[0].content is string else '' %}{{ x"
 	     " }}",
 	     "Be é"},
-	    {"{{ 1 if 2 is odd else 3 }}{{ [1, 2, 3,] }}{{ {'a': 1,} }}{{ dict(a=1,) }}",
-	     "3[1, 2, 3]{'a': 1}{'a': 1}"},
+	    {"{{ 1 if 2 is odd else 3 }}{{ [1, 2, 3,] }}{{ {'a': 1,} }}{{ dict(a=1,) }}", "3[1, 2, 3]{'a': 1}{'a': 1}"},
 	    {"{{ \"a\" is in \"abc\" }}{{ \"a\" in [\"a\"] and not \"b\" in [\"a\"] }}{{ 1 i"
 	     "s not in [1] }}",
 	     "TrueTrueFalse"},
@@ -324,10 +298,8 @@ static void filters(void **state)
 {
 	(void)state;
 	static const struct same cases[] = {
-	    {"{{ +1 }}{{ - 1 }}{{ -1 | abs }}{{ --1 }}{{ true + 1 }}{{ -true }}{{ not 1 }}",
-	     "1-1112-1False"},
-	    {"{{ \"%s-%s\" | format(1, 'b') }}",
-	     "1-b"},
+	    {"{{ +1 }}{{ - 1 }}{{ -1 | abs }}{{ --1 }}{{ true + 1 }}{{ -true }}{{ not 1 }}", "1-1112-1False"},
+	    {"{{ \"%s-%s\" | format(1, 'b') }}", "1-b"},
 	    {"{{ 'abc' | length }}{{ [1] | count }}{{ {} | length }}{{ nothing | length }}{{"
 	     " 'é😀' | length }}",
 	     "31002"},
@@ -378,16 +350,11 @@ static void filters(void **state)
 	     "1e16 | tojson }}{{ (1, 2) | tojson }}{{ none | tojson }}{{ '\\x7f\\u2028' | to"
 	     "json }}",
 	     "{\"1\": \"c\", \"null\": \"b\", \"1.5\": \"d\"}\"a/b\"1e+16[1, 2]null\"\x7f \""},
-	    {"{{ [1, [2, [3]]] | string | length }}{{ [none, nothing] }}",
-	     "13[None, Undefined]"},
-	    {"{{ 'A' | lower | upper | title | capitalize }}",
-	     "A"},
-	    {"{{ 'a' 'b' }}{{ 'a' \"c\" | upper }}",
-	     "abAC"},
-	    {"{{ 'İstanbul'.lower() }}{{ 'ΣΑΣ ΣΣ' | lower }}",
-	     "i̇stanbulσας σς"},
-	    {"{{ '日本語'[1] }}{{ '日本語'[::-1] }}{{ '日本語' | length }}{{ '日本語'.find('語') }}",
-	     "本語本日32"},
+	    {"{{ [1, [2, [3]]] | string | length }}{{ [none, nothing] }}", "13[None, Undefined]"},
+	    {"{{ 'A' | lower | upper | title | capitalize }}", "A"},
+	    {"{{ 'a' 'b' }}{{ 'a' \"c\" | upper }}", "abAC"},
+	    {"{{ 'İstanbul'.lower() }}{{ 'ΣΑΣ ΣΣ' | lower }}", "i̇stanbulσας σς"},
+	    {"{{ '日本語'[1] }}{{ '日本語'[::-1] }}{{ '日本語' | length }}{{ '日本語'.find('語') }}", "本語本日32"},
 	};
 	all_same(cases, sizeof(cases) / sizeof(cases[0]));
 }
@@ -431,8 +398,7 @@ static void methods(void **state)
 	    {"{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.c"
 	     "urrent }}{% set _ = c.reset() %}{{ c.current }}",
 	     "ababa"},
-	    {"{{ [1,2].index(2) }}{{ [1,1].count(1) }}{{ (1, 2).index(2) }}",
-	     "121"},
+	    {"{{ [1,2].index(2) }}{{ [1,1].count(1) }}{{ (1, 2).index(2) }}", "121"},
 	};
 	all_same(cases, sizeof(cases) / sizeof(cases[0]));
 }
@@ -441,20 +407,14 @@ static void source(void **state)
 {
 	(void)state;
 	static const struct same cases[] = {
-	    {"{{ '\\x41\\u00e9\\U0001F600\\101\\q\\'\\\"' }}{{ \"a\\\nb\" }}",
-	     "Aé😀A\\q'\"ab"},
+	    {"{{ '\\x41\\u00e9\\U0001F600\\101\\q\\'\\\"' }}{{ \"a\\\nb\" }}", "Aé😀A\\q'\"ab"},
 	    {"{% raw %}{{ x }}{% y %}{# z #}{% endraw %}|{%- raw -%}  a  {%- endraw -%}  |",
 	     "{{ x }}{% y %}{# z #}|a|"},
-	    {"a {% raw %} b {% endraw %} c",
-	     "a  b  c"},
-	    {"  {% raw %}\n  x\n  {% endraw %}\ny",
-	     "\n  x\ny"},
-	    {"a{#- c -#} b {# d #}",
-	     "ab "},
-	    {"{% if 1 %}\n  a\n  {%- if 1 %}\n  b\n  {% endif +%}\n  c\n{% endif %}\nd",
-	     "  a  b\n\n  c\nd"},
-	    {"   {# c #}",
-	     ""},
+	    {"a {% raw %} b {% endraw %} c", "a  b  c"},
+	    {"  {% raw %}\n  x\n  {% endraw %}\ny", "\n  x\ny"},
+	    {"a{#- c -#} b {# d #}", "ab "},
+	    {"{% if 1 %}\n  a\n  {%- if 1 %}\n  b\n  {% endif +%}\n  c\n{% endif %}\nd", "  a  b\n\n  c\nd"},
+	    {"   {# c #}", ""},
 	};
 	all_same(cases, sizeof(cases) / sizeof(cases[0]));
 }
@@ -463,31 +423,26 @@ static void operators(void **state)
 {
 	(void)state;
 	static const struct same cases[] = {
-	    {"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set a, b = b, a %}{{ a }}{{ b }}",
-	     "1221"},
-	    {"{% set ns = namespace({'q': 1}, r=2) %}{{ ns.q }}{{ ns.r }}",
-	     "12"},
+	    {"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set a, b = b, a %}{{ a }}{{ b }}", "1221"},
+	    {"{% set ns = namespace({'q': 1}, r=2) %}{{ ns.q }}{{ ns.r }}", "12"},
 	    {"{{ (1, 2) }}{{ (1,) }}{{ () }}{{ [1, 'a', none, true, 1.5, {'k': 'v'}] }}",
 	     "(1, 2)(1,)()[1, 'a', None, True, 1.5, {'k': 'v'}]"},
 	    {"{{ [\"it's\", 'say \"x\"', 'both \\' and \"', '\\n\\t\\\\', 'é', '\\x00\\x7f',"
 	     " '\\u200b\\u00a0', '😀'] }}",
 	     "[\"it's\", 'say \"x\"', 'both \\' and \"', '\\n\\t\\\\', 'é', '\\x00\\x7f', '\\"
 	     "u200b\\xa0', '😀']"},
-	    {"{{ {'a': [1, (2, 3)], 1: none, none: true, true: 2} }}",
-	     "{'a': [1, (2, 3)], 1: 2, None: True}"},
+	    {"{{ {'a': [1, (2, 3)], 1: none, none: true, true: 2} }}", "{'a': [1, (2, 3)], 1: 2, None: True}"},
 	    {"{{ 1 < 2 < 3 }}{{ 1 < 3 < 2 }}{{ 3 > 2 >= 2 != 1 }}{{ 1 == 1 in [1] }}{{ 1 < 2"
 	     " == true }}",
 	     "TrueFalseTrueTrueFalse"},
-	    {"{{ 2 ** 3 ** 2 }}{{ 2 ** -1 }}{{ -2 ** 2 }}{{ 2.0 ** 0.5 }}{{ 0 ** 0 }}",
-	     "640.541.41421356237309511"},
+	    {"{{ 2 ** 3 ** 2 }}{{ 2 ** -1 }}{{ -2 ** 2 }}{{ 2.0 ** 0.5 }}{{ 0 ** 0 }}", "640.541.41421356237309511"},
 	    {"{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % -3 }} {{ -7 % 3 }} {{ 7.5 // 2 }} {{ -7.5 % "
 	     "2 }} {{ 7 / 2 }} {{ 6 / 2 }} {{ 1e3 }} {{ 1_000 }}",
 	     "3 -4 -2 2 3.0 0.5 3.5 3.0 1000.0 1000"},
 	    {"{{ 'ab' * 3 }}{{ 2 * 'x' }}{{ [1, 2] * 2 }}{{ 'a' * 0 }}{{ 'a' * -1 }}{{ (1,) "
 	     "* 2 }}",
 	     "abababxx[1, 2, 1, 2](1, 1)"},
-	    {"{{ [1] + [2] }}{{ (1,) + (2,) }}{{ 'a' ~ 1 ~ none ~ true ~ 1.0 ~ [1] }}",
-	     "[1, 2](1, 2)a1NoneTrue1.0[1]"},
+	    {"{{ [1] + [2] }}{{ (1,) + (2,) }}{{ 'a' ~ 1 ~ none ~ true ~ 1.0 ~ [1] }}", "[1, 2](1, 2)a1NoneTrue1.0[1]"},
 	    {"{{ 'x' if false }}{{ 'x' if true else 'y' }}{{ 'a' if 0 else 'b' if 0 else 'c'"
 	     " }}",
 	     "xc"},
@@ -512,19 +467,14 @@ static void operators(void **state)
 	     "{{ 1 == true }}{{ nothing == nothing2 }}{{ [1, 2] < [1, 3] }}{{ (1,) < (1, 0) "
 	     "}}{{ 'a' < 'b' }}",
 	     "TrueFalseFalseFalseTrueTrueTrueTrueTrue"},
-	    {"{{- 1 -}}  {{+ 2 }} {%+ if true %} x {% endif %}",
-	     "12  x "},
-	    {"e",
-	     "e"},
+	    {"{{- 1 -}}  {{+ 2 }} {%+ if true %} x {% endif %}", "12  x "},
+	    {"e", "e"},
 	    {"{% set a = [] %}{{ a }}{% if a %}x{% else %}y{% endif %}{{ a or 'z' }}{{ 0 or "
 	     "none }}{{ 1 and 'a' }}",
 	     "[]yzNonea"},
-	    {"{{ [1,2][5] }}{{ {}.a }}{{ 'abc'[9] }}{{ (1).x }}",
-	     ""},
-	    {"{{ {'a': {'b': [1, 2, {'c': 3}]}}['a'].b[2]['c'] }}",
-	     "3"},
-	    {"{{ 9223372036854775807 }}{{ -9223372036854775807 - 1 }}",
-	     "9223372036854775807-9223372036854775808"},
+	    {"{{ [1,2][5] }}{{ {}.a }}{{ 'abc'[9] }}{{ (1).x }}", ""},
+	    {"{{ {'a': {'b': [1, 2, {'c': 3}]}}['a'].b[2]['c'] }}", "3"},
+	    {"{{ 9223372036854775807 }}{{ -9223372036854775807 - 1 }}", "9223372036854775807-9223372036854775808"},
 	};
 	all_same(cases, sizeof(cases) / sizeof(cases[0]));
 }
@@ -533,70 +483,39 @@ static void refusals(void **state)
 {
 	(void)state;
 	static const struct same cases[] = {
-	    {"{% macro f(*a) %}{% endmacro %}",
-	     "a name expected, not \"*\""},
-	    {"{{ nothing.x }}",
-	     "\"nothing\" is undefined"},
-	    {"{{ nothing() }}",
-	     "the function \"nothing\" is not supported"},
-	    {"{{ none.x }}{{ none.x.y }}",
-	     "\"x\" is undefined"},
-	    {"{{ none + 'a' }}",
-	     "arithmetic with none and a string"},
-	    {"{{ 'a' + 1 }}",
-	     "arithmetic with a string and an integer"},
-	    {"{{ 'a'.nope() }}",
-	     "the method \"nope\" is not supported"},
-	    {"{{ 1 / 0 }}",
-	     "division by zero"},
-	    {"{{ 1 < 'a' }}",
-	     "an integer and a string have no order"},
-	    {"{{ [] | sort(attribute='a') }}{{ [1, 'a'] | sort }}",
-	     "an integer and a string have no order"},
-	    {"{{ 'a' | abs }}",
-	     "a number expected, not a string"},
-	    {"{{ none | length }}",
-	     "none has no length"},
-	    {"{{ none | list }}",
-	     "none has no items to go through"},
-	    {"{{ 5 in 5 }}",
-	     "an integer in an integer"},
-	    {"{% for x in none %}{% endfor %}",
-	     "none has no items to go through"},
-	    {"{% set x = 1 %}{% set x.y = 2 %}",
-	     "set of an attribute of an integer"},
-	    {"{{ nothing | tojson }}",
-	     "undefined as JSON"},
-	    {"{% for a, b in [1] %}{% endfor %}",
-	     "an integer has no items to go through"},
-	    {"{{ 'x' | replace('a') }}",
-	     "\"replace\" with too few arguments"},
-	    {"{{ range() }}",
-	     "\"range\" with too few arguments"},
-	    {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, 2) }}",
-	     "too many arguments for the macro \"f\""},
-	    {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(b=2) }}",
-	     "the macro \"f\" has no parameter \"b\""},
-	    {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=2) }}",
-	     "the parameter \"a\" given twice"},
+	    {"{% macro f(*a) %}{% endmacro %}", "a name expected, not \"*\""},
+	    {"{{ nothing.x }}", "\"nothing\" is undefined"},
+	    {"{{ nothing() }}", "the function \"nothing\" is not supported"},
+	    {"{{ none.x }}{{ none.x.y }}", "\"x\" is undefined"},
+	    {"{{ none + 'a' }}", "arithmetic with none and a string"},
+	    {"{{ 'a' + 1 }}", "arithmetic with a string and an integer"},
+	    {"{{ 'a'.nope() }}", "the method \"nope\" is not supported"},
+	    {"{{ 1 / 0 }}", "division by zero"},
+	    {"{{ 1 < 'a' }}", "an integer and a string have no order"},
+	    {"{{ [] | sort(attribute='a') }}{{ [1, 'a'] | sort }}", "an integer and a string have no order"},
+	    {"{{ 'a' | abs }}", "a number expected, not a string"},
+	    {"{{ none | length }}", "none has no length"},
+	    {"{{ none | list }}", "none has no items to go through"},
+	    {"{{ 5 in 5 }}", "an integer in an integer"},
+	    {"{% for x in none %}{% endfor %}", "none has no items to go through"},
+	    {"{% set x = 1 %}{% set x.y = 2 %}", "set of an attribute of an integer"},
+	    {"{{ nothing | tojson }}", "undefined as JSON"},
+	    {"{% for a, b in [1] %}{% endfor %}", "an integer has no items to go through"},
+	    {"{{ 'x' | replace('a') }}", "\"replace\" with too few arguments"},
+	    {"{{ range() }}", "\"range\" with too few arguments"},
+	    {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, 2) }}", "too many arguments for the macro \"f\""},
+	    {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(b=2) }}", "the macro \"f\" has no parameter \"b\""},
+	    {"{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=2) }}", "the parameter \"a\" given twice"},
 	    {"{% macro f(a) %}{{ a }}{% endmacro %}{% call f(1) %}{% endcall %}",
 	     "the macro \"f\" has no use for a call block"},
-	    {"{% macro f(a=1, b) %}{% endmacro %}",
-	     "a parameter without a default behind one with a default"},
-	    {"{% break %}",
-	     "\"break\" outside of a loop"},
-	    {"{{ ''.join([1]) }}",
-	     "a string expected, not an integer"},
-	    {"{{ 'a'.split('') }}",
-	     "an empty separator"},
-	    {"{{ [1] + (2,) }}",
-	     "arithmetic with a list and a tuple"},
-	    {"{{ {[1]: 2} }}",
-	     "a list as the key of a dictionary"},
-	    {"{{ '%d' % 'a' }}",
-	     "%d of a string"},
-	    {"{{ '%s %s' % 'a' }}",
-	     "not enough values for the format"},
+	    {"{% macro f(a=1, b) %}{% endmacro %}", "a parameter without a default behind one with a default"},
+	    {"{% break %}", "\"break\" outside of a loop"},
+	    {"{{ ''.join([1]) }}", "a string expected, not an integer"},
+	    {"{{ 'a'.split('') }}", "an empty separator"},
+	    {"{{ [1] + (2,) }}", "arithmetic with a list and a tuple"},
+	    {"{{ {[1]: 2} }}", "a list as the key of a dictionary"},
+	    {"{{ '%d' % 'a' }}", "%d of a string"},
+	    {"{{ '%s %s' % 'a' }}", "not enough values for the format"},
 	    {"{{ 10 | string | length }}{{ 'x' | string | first }}{{ 1 ~ 2 | int + 3 }}",
 	     "arithmetic with a string and an integer"},
 	    {"{{ 'x' * 3 ~ 'y' }}{{ 1 - -1 }}{{ 2 * (3 + 4) }}{{ 10 - 2 - 3 }}{{ 2 - 1 ~ 5 }"
@@ -637,66 +556,65 @@ static void markup(void **state)
 {
 	(void)state;
 	static const struct same cases[] = {
-	    {"{{ '<b>'|safe }}{{ 5|safe }}{{ none|safe }}{{ [1,'<']|safe }}",
-	     "<b>5None[1, '<']"},
+	    {"{{ '<b>'|safe }}{{ 5|safe }}{{ none|safe }}{{ [1,'<']|safe }}", "<b>5None[1, '<']"},
 	    {"{{ '<b>'|safe + '<' }}|{{ '<' + '<b>'|safe }}|{{ '<'|safe + '>'|safe }}|{{ '<' + '&' }}",
 	     "<b>&lt;|&lt;<b>|<>|<&"},
-	    {"{{ '<b>'|safe ~ '<' }}|{{ '<' ~ ('<b>'|safe + '&') }}",
-	     "<b><|<<b>&amp;"},
-	    {"{{ ('<'|safe ~ '>') + '<' }}|{{ '<'|safe ~ '>' + '<'|safe }}",
-	     "<><|&lt;&gt;<"},
-	    {"{{ ('<'|safe) * 2 + '>' }}|{{ 2 * ('<'|safe) + '>' }}",
-	     "<<&gt;|<<&gt;"},
-	    {"{{ '<b>%s</b>'|safe % '<' }}|{{ '%s %d %s' |safe % ('<', 3, '&'|safe) }}|{{ '<%5s|%-5s>'|safe % ('<', '>') }}",
+	    {"{{ '<b>'|safe ~ '<' }}|{{ '<' ~ ('<b>'|safe + '&') }}", "<b><|<<b>&amp;"},
+	    {"{{ ('<'|safe ~ '>') + '<' }}|{{ '<'|safe ~ '>' + '<'|safe }}", "<><|&lt;&gt;<"},
+	    {"{{ ('<'|safe) * 2 + '>' }}|{{ 2 * ('<'|safe) + '>' }}", "<<&gt;|<<&gt;"},
+	    {"{{ '<b>%s</b>'|safe % '<' }}|{{ '%s %d %s' |safe % ('<', 3, '&'|safe) }}|{{ '<%5s|%-5s>'|safe % ('<', "
+	     "'>') }}",
 	     "<b>&lt;</b>|&lt; 3 &|< &lt;|&gt; >"},
-	    {"{{ '%s'|safe % [1, '<'] }}|{{ '%s' % ('<'|safe) }}|{{ '%.1f<'|safe % 2 }}",
-	     "[1, &#39;&lt;&#39;]|<|2.0<"},
-	    {"{{ '%s-%s'|safe|format('<', 7) }}|{{ '%s'|format('<'|safe) }}",
-	     "&lt;-7|<"},
+	    {"{{ '%s'|safe % [1, '<'] }}|{{ '%s' % ('<'|safe) }}|{{ '%.1f<'|safe % 2 }}", "[1, &#39;&lt;&#39;]|<|2.0<"},
+	    {"{{ '%s-%s'|safe|format('<', 7) }}|{{ '%s'|format('<'|safe) }}", "&lt;-7|<"},
 	    {"{{ ('<a>'|e) + '<b>' }}|{{ '<a>'|e|e }}|{{ '<a>'|safe|e }}|{{ '<a>'|escape|upper }}",
 	     "&lt;a&gt;&lt;b&gt;|&lt;a&gt;|<a>|&LT;A&GT;"},
 	    {"{{ ('<a>'|safe)[0] + '<' }}|{{ ('<a>'|safe)[0:2] + '<' }}|{{ ('<a>'|safe)[::-1] + '<' }}",
 	     "<&lt;|<a&lt;|>a<&lt;"},
 	    {"{{ '<a>'|safe|first + '<' }}|{{ '<a>'|safe|last + '<' }}|{{ '<a>'|safe|reverse + '<' }}",
 	     "<<|>&lt;|>a<&lt;"},
-	    {"{% for c in '<&'|safe %}{{ c + '<' }}{% endfor %}|{{ ('<a'|safe|list)[0] + '<' }}",
-	     "<<&<|<<"},
-	    {"{{ '<A>'|safe|lower + '<' }}|{{ '<a>'|safe|capitalize + '<' }}|{{ '<a>'|safe|title + '<' }}|{{ ' <a> '|safe|trim + '<' }}|{{ '<a>'|safe|string + '<' }}",
+	    {"{% for c in '<&'|safe %}{{ c + '<' }}{% endfor %}|{{ ('<a'|safe|list)[0] + '<' }}", "<<&<|<<"},
+	    {"{{ '<A>'|safe|lower + '<' }}|{{ '<a>'|safe|capitalize + '<' }}|{{ '<a>'|safe|title + '<' }}|{{ ' <a> "
+	     "'|safe|trim + '<' }}|{{ '<a>'|safe|string + '<' }}",
 	     "<a>&lt;|<a>&lt;|<A><|<a>&lt;|<a>&lt;"},
-	    {"{{ '<a>'|safe|replace('a', '&') }}|{{ ('<a>'|safe).replace('a', '&') }}|{{ '<a>'|safe|replace('a', '&') + '<' }}",
+	    {"{{ '<a>'|safe|replace('a', '&') }}|{{ ('<a>'|safe).replace('a', '&') }}|{{ '<a>'|safe|replace('a', '&') "
+	     "+ '<' }}",
 	     "<&>|<&amp;>|<&><"},
-	    {"{{ '<a>'.replace('a', '&'|safe) + '<' }}",
-	     "<&><"},
-	    {"{{ ['<', '>'|safe]|join(',') + '<' }}|{{ (','|safe).join(['<', '>'|safe]) + '<' }}|{{ ','.join(['<', '>'|safe]) + '<' }}|{{ ('<'|safe).join(['a', 'b']) }}|{{ (''|safe).join([1, '<']) }}",
+	    {"{{ '<a>'.replace('a', '&'|safe) + '<' }}", "<&><"},
+	    {"{{ ['<', '>'|safe]|join(',') + '<' }}|{{ (','|safe).join(['<', '>'|safe]) + '<' }}|{{ ','.join(['<', "
+	     "'>'|safe]) + '<' }}|{{ ('<'|safe).join(['a', 'b']) }}|{{ (''|safe).join([1, '<']) }}",
 	     "<,><|&lt;,>&lt;|<,><|a<b|1&lt;"},
-	    {"{{ ('<a,<b'|safe).split(',')[1] + '<' }}|{{ ('<a,<b'|safe).rsplit(',', 1)[0] + '<' }}|{{ ('<a\\n<b'|safe).splitlines()[1] + '<' }}|{{ ('<a,<b'|safe).partition(',')[1] + '<' }}|{{ ('<ab'|safe).partition(',')[2] + '<' }}",
+	    {"{{ ('<a,<b'|safe).split(',')[1] + '<' }}|{{ ('<a,<b'|safe).rsplit(',', 1)[0] + '<' }}|{{ "
+	     "('<a\\n<b'|safe).splitlines()[1] + '<' }}|{{ ('<a,<b'|safe).partition(',')[1] + '<' }}|{{ "
+	     "('<ab'|safe).partition(',')[2] + '<' }}",
 	     "<b&lt;|<a&lt;|<b&lt;|,&lt;|&lt;"},
-	    {"{{ ('<a'|safe).strip('a') + '<' }}|{{ ('<a'|safe).lstrip('<') + '<' }}|{{ ('<a'|safe).rstrip() + '<' }}|{{ ('<a'|safe).upper() + '<' }}|{{ ('<a'|safe).title() + '<' }}|{{ ('<a'|safe).capitalize() + '<' }}",
+	    {"{{ ('<a'|safe).strip('a') + '<' }}|{{ ('<a'|safe).lstrip('<') + '<' }}|{{ ('<a'|safe).rstrip() + '<' "
+	     "}}|{{ ('<a'|safe).upper() + '<' }}|{{ ('<a'|safe).title() + '<' }}|{{ ('<a'|safe).capitalize() + '<' }}",
 	     "<&lt;|a&lt;|<a&lt;|<A&lt;|<A&lt;|<a&lt;"},
 	    {"{{ ('<a'|safe).ljust(4) + '<' }}|{{ ('<a'|safe).rjust(4, '*') + '<' }}|{{ ('<a'|safe).center(4) + '<' }}",
 	     "<a  &lt;|**<a&lt;| <a &lt;"},
-	    {"{{ ('<a'|safe).removeprefix('<') + '<' }}|{{ ('<a'|safe).removesuffix('a') + '<' }}",
-	     "a&lt;|<&lt;"},
+	    {"{{ ('<a'|safe).removeprefix('<') + '<' }}|{{ ('<a'|safe).removesuffix('a') + '<' }}", "a&lt;|<&lt;"},
 	    {"{{ ['<'|safe] }}|{{ {'a'|safe: '<'|safe} }}|{{ ('<'|safe,) }}|{{ ['<'|safe]|string }}",
 	     "[Markup('<')]|{Markup('a'): Markup('<')}|(Markup('<'),)|[Markup('<')]"},
-	    {"{{ '<'|safe|tojson }}|{{ ['<'|safe]|tojson }}|{{ ('<'|safe|tojson) + '<' }}",
-	     "\"<\"|[\"<\"]|\"<\"<"},
-	    {"{{ '<'|safe == '<' }}|{{ '<'|safe in '<a' }}|{{ {'<': 1}['<'|safe] }}|{{ '<'|safe is string }}|{{ '<'|safe is escaped }}|{{ '<' is escaped }}|{{ 5 is escaped }}|{{ ('<'|e) is escaped }}",
+	    {"{{ '<'|safe|tojson }}|{{ ['<'|safe]|tojson }}|{{ ('<'|safe|tojson) + '<' }}", "\"<\"|[\"<\"]|\"<\"<"},
+	    {"{{ '<'|safe == '<' }}|{{ '<'|safe in '<a' }}|{{ {'<': 1}['<'|safe] }}|{{ '<'|safe is string }}|{{ "
+	     "'<'|safe is escaped }}|{{ '<' is escaped }}|{{ 5 is escaped }}|{{ ('<'|e) is escaped }}",
 	     "True|True|1|True|True|False|False|True"},
 	    {"{{ 'a\\nb<'|safe|indent(2) + '<' }}|{{ 'a\\nb<'|safe|indent('<') }}|{{ 'a\\nb'|indent('<'|safe) + '<' }}",
 	     "a\n  b<&lt;|a\n<b<|a\n<b<"},
-	    {"{{ '<'|safe|default('x') + '<' }}|{{ nothing|default('<'|safe) + '<' }}",
-	     "<&lt;|<&lt;"},
-	    {"{% set x %}<{% endset %}{{ x + '<' }}|{% set y | safe %}<{% endset %}{{ y + '<' }}|{% macro m(a) %}{{ a }}{% endmacro %}{{ m('<'|safe) + '<' }}",
+	    {"{{ '<'|safe|default('x') + '<' }}|{{ nothing|default('<'|safe) + '<' }}", "<&lt;|<&lt;"},
+	    {"{% set x %}<{% endset %}{{ x + '<' }}|{% set y | safe %}<{% endset %}{{ y + '<' }}|{% macro m(a) %}{{ a "
+	     "}}{% endmacro %}{{ m('<'|safe) + '<' }}",
 	     "<<|<&lt;|<<"},
-	    {"{% filter safe %}<{% endfilter %}|{{ ['<', 'b']|map('safe')|first + '<' }}|{{ ['<', 'b']|map('e')|join('<') }}",
+	    {"{% filter safe %}<{% endfilter %}|{{ ['<', 'b']|map('safe')|first + '<' }}|{{ ['<', "
+	     "'b']|map('e')|join('<') }}",
 	     "<|<&lt;|&lt;<b"},
-	    {"{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + m.content|safe %}{% endfor %}{{ ns.t + '<' }}",
+	    {"{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + m.content|safe %}{% endfor "
+	     "%}{{ ns.t + '<' }}",
 	     "Be é Hi x&lt;"},
 	    {"{{ '<'|safe if true else '' + '<' }}|{{ ('<'|safe or 'x') + '<' }}|{{ ('' or '<') + ('&'|safe) }}",
 	     "<|<&lt;|&lt;&"},
-	    {"{{ ('é<'|safe)[1:] + '\\'\"' }}|{{ 'x'|safe + '\\'\"' }}",
-	     "<&#39;&#34;|x&#39;&#34;"},
+	    {"{{ ('é<'|safe)[1:] + '\\'\"' }}|{{ 'x'|safe + '\\'\"' }}", "<&#39;&#34;|x&#39;&#34;"},
 	};
 	all_same(cases, sizeof(cases) / sizeof(cases[0]));
 	fails("{{ 5|safe + 1 }}", "arithmetic with a string and an integer");
@@ -744,8 +662,10 @@ static void unknown_names(void **state)
 	    {REFUSED, "{% if false %}{% filter upper %}{{ x|nof }}{% endfilter %}{% endif %}"},
 	    {LOADS, "{% if false %}{% with a = x|nof %}{{ a }}{% endwith %}{% endif %}"},
 	    {REFUSED, "{% if false %}{% with a = 1 %}{{ x|nof }}{% endwith %}{% endif %}"},
-	    {REFUSED, "{% macro m() %}{{ caller() }}{% endmacro %}{% if false %}{% call m() %}{{ x|nof }}{% endcall %}{% endif %}"},
-	    {LOADS, "{% macro m(a) %}{{ caller() }}{% endmacro %}{% if false %}{% call m(x|nof) %}{% endcall %}{% endif %}"},
+	    {REFUSED, "{% macro m() %}{{ caller() }}{% endmacro %}{% if false %}{% call m() %}{{ x|nof }}{% endcall "
+		      "%}{% endif %}"},
+	    {LOADS,
+	     "{% macro m(a) %}{{ caller() }}{% endmacro %}{% if false %}{% call m(x|nof) %}{% endcall %}{% endif %}"},
 	    {REFUSED, "{% if false %}{% call(a=x|nof) m() %}{% endcall %}{% endif %}"},
 	    {REFUSED, "{{ x is nosuch }}"},
 	    {LOADS, "{% if false %}{{ x is nosuch }}{% endif %}"},
@@ -797,9 +717,11 @@ static void unknown_names(void **state)
 		if (loaded == 0)
 			buf_dispose(&text);
 	}
-	fails("{% if true %}{{ 'x'|from_json }}{% endif %}", "template line 1, column 21: the filter \"from_json\" is not supported");
+	fails("{% if true %}{{ 'x'|from_json }}{% endif %}",
+	      "template line 1, column 21: the filter \"from_json\" is not supported");
 	fails("{{ 1 if 2 is nosuch else 3 }}", "template line 1, column 14: the test \"nosuch\" is not supported");
-	fails("{{ [1, 'x'|first|from_json] }}", "template line 1, column 18: the filter \"from_json\" is not supported");
+	fails("{{ [1, 'x'|first|from_json] }}",
+	      "template line 1, column 18: the filter \"from_json\" is not supported");
 	fails("{% if false %}{% for i in [] %}{{ i|a|b }}{% endfor %}{% endif %}", "the filter \"a\" is not supported");
 	fails("{% if true %}{{ 'a'.nope() }}{% endif %}", "a string has no method \"nope\"");
 	fails("{{ [1]|map('nof')|list }}", "the filter \"nof\" is not supported");
@@ -808,18 +730,10 @@ static void unknown_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(macros),
-	    cmocka_unit_test(blocks),
-	    cmocka_unit_test(loops),
-	    cmocka_unit_test(filters_of_lists),
-	    cmocka_unit_test(is_tests),
-	    cmocka_unit_test(filters),
-	    cmocka_unit_test(methods),
-	    cmocka_unit_test(source),
-	    cmocka_unit_test(operators),
-	    cmocka_unit_test(odd_arguments),
-	    cmocka_unit_test(refusals),
-	    cmocka_unit_test(markup),
+	    cmocka_unit_test(macros),           cmocka_unit_test(blocks),   cmocka_unit_test(loops),
+	    cmocka_unit_test(filters_of_lists), cmocka_unit_test(is_tests), cmocka_unit_test(filters),
+	    cmocka_unit_test(methods),          cmocka_unit_test(source),   cmocka_unit_test(operators),
+	    cmocka_unit_test(odd_arguments),    cmocka_unit_test(refusals), cmocka_unit_test(markup),
 	    cmocka_unit_test(unknown_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,13 +102,14 @@ static void test_sizes(void **arg)
 	assert_int_equal(kv_page_bytes(KN_F32, 1 << 30, 1 << 30, 1 << 30, 1 << 30), SIZE_MAX);
 	assert_int_equal(kv_pool_n_pages(pool), PAGES);
 	assert_int_equal(kv_page_tokens(pool), TOKENS);
-	static const int wrong[][5] = {{0, 1, 1, 1, 1}, {1, 0, 1, 1, 1}, {1, 1, -1, 1, 1}, {1, 1, 1, 0, 1},
-				       {1, 1, 1, 1, -8}, {1 << 30, 1 << 30, 1 << 30, 64, 64}};
+	static const int wrong[][5] = {{0, 1, 1, 1, 1}, {1, 0, 1, 1, 1},  {1, 1, -1, 1, 1},
+				       {1, 1, 1, 0, 1}, {1, 1, 1, 1, -8}, {1 << 30, 1 << 30, 1 << 30, 64, 64}};
 	for (int i = 0; i < 6; i++) {
 		struct kv_pool *p = NULL;
 		struct sl_err err = {0};
 		const int *w = wrong[i];
-		assert_int_equal(kv_pool_create(&ops, backend, KN_F32, w[0], w[1], w[2], w[3], w[4], &p, &err), SL_EINVAL);
+		assert_int_equal(kv_pool_create(&ops, backend, KN_F32, w[0], w[1], w[2], w[3], w[4], &p, &err),
+				 SL_EINVAL);
 		assert_true(p == NULL && err.text[0] != '\0');
 	}
 }
@@ -249,9 +250,8 @@ static void test_walk(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_sizes),         cmocka_unit_test(test_no_memory),
-	    cmocka_unit_test(test_exhaustion),    cmocka_unit_test(test_copy_on_write),
-	    cmocka_unit_test(test_walk),
+	    cmocka_unit_test(test_sizes),         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_exhaustion),
+	    cmocka_unit_test(test_copy_on_write), cmocka_unit_test(test_walk),
 	};
 	return cmocka_run_group_tests(tests, make_pool, drop_pool);
 }

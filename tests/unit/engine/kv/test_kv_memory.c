@@ -39,7 +39,8 @@ static void begin(struct shared *x, const int *layers, int n, uint64_t bytes)
 	}
 	assert_int_equal(kv_memory_create(ops, backend, bytes, page_bytes, n, &x->m, &err), 0);
 	for (int i = 0; i < n; i++)
-		assert_int_equal(kv_pool_create_in(x->m, i, ops, backend, KN_F32, TOKENS, layers[i], 1, HEAD, &x->pool[i], &err), 0);
+		assert_int_equal(
+		    kv_pool_create_in(x->m, i, ops, backend, KN_F32, TOKENS, layers[i], 1, HEAD, &x->pool[i], &err), 0);
 }
 
 static void finish(struct shared *x)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages in the host's memory: a random walk of going out and coming back against what was in them, of every type of keys and
- * values; no room, no memory, a device that fails. And the plan of a device's memory.
+ * Pages in the host's memory: a random walk of going out and coming back against what was in them, of every type of
+ * keys and values; no room, no memory, a device that fails. And the plan of a device's memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,7 +123,8 @@ static bool has(int32_t page, uint8_t seed)
 {
 	const struct kn_kv *kv = kv_pool_layout(pool);
 	for (size_t i = 0; i < kn_kv_page_bytes(kv); i++)
-		if (half_of(kv, true, page)[i] != (uint8_t)(seed + 3 * i) || half_of(kv, false, page)[i] != (uint8_t)(seed + 5 * i + 1))
+		if (half_of(kv, true, page)[i] != (uint8_t)(seed + 3 * i) ||
+		    half_of(kv, false, page)[i] != (uint8_t)(seed + 5 * i + 1))
 			return false;
 	return true;
 }
@@ -234,9 +235,10 @@ static void plans(void **arg)
 	device_memory_plan(&now, 10 << 20, 0.9, &p);
 	assert_int_equal(p.taken, 40 << 20);
 	assert_in_range(p.kv, (40 << 20) - 1, 40 << 20);
-	assert_string_equal(device_memory_line(&p, line, sizeof line),
-			    "device memory: 40 of 100 MiB are taken with all weights, 10 MiB kept for steps and graphs, 10 MiB in "
-			    "reserve: 40 MiB for keys and values");
+	assert_string_equal(
+	    device_memory_line(&p, line, sizeof line),
+	    "device memory: 40 of 100 MiB are taken with all weights, 10 MiB kept for steps and graphs, 10 MiB in "
+	    "reserve: 40 MiB for keys and values");
 	/* All of it; less than is taken; less than steps need. */
 	device_memory_plan(&now, 0, 1, &p);
 	assert_int_equal(p.kv, 60 << 20);

@@ -4,7 +4,8 @@
  * the kind that it was trained on (etc/models/abilities.jsonl) in every type that a backend has. Shown and
  * bounded are the logits' error, as a part of their spread, and what the perplexity of the assistant's words
  * changes by. How an element's error grows through a model is no derivation: the bounds are what a type is
- * asked to cost at most. The same is asked of weights in four bits. Pages that were copied hold the same, and parts of a text give the bits of the whole.
+ * asked to cost at most. The same is asked of weights in four bits. Pages that were copied hold the same, and parts of
+ * a text give the bits of the whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,8 +68,8 @@ static void read_talks(struct rig *x)
 		size_t k;
 		assert_non_null(talk);
 		json_array_foreach(json_object_get(talk, "messages"), k, turn)
-			add_turn(x, json_string_value(json_object_get(turn, "role")),
-				 json_string_value(json_object_get(turn, "content")));
+		    add_turn(x, json_string_value(json_object_get(turn, "role")),
+			     json_string_value(json_object_get(turn, "content")));
 		add_turn(x, "assistant", json_string_value(json_array_get(json_object_get(talk, "answer"), 0)));
 		json_decref(talk);
 	}
@@ -102,8 +103,9 @@ static void open_pool(struct rig *x, int type)
 {
 	const struct model_arch *a = &model_info(x->m)->arch;
 	struct sl_err err = {0};
-	assert_int_equal(kv_pool_create(x->ops, x->b, type, MAX_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &x->pool,
-					&err), 0);
+	assert_int_equal(kv_pool_create(x->ops, x->b, type, MAX_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim,
+					&x->pool, &err),
+			 0);
 	for (int i = 0; i < MAX_PAGES / 2; i++)
 		assert_int_equal(kv_page_alloc(x->pool, &x->pages[i]), 0);
 }
@@ -123,8 +125,13 @@ static void read_text(struct rig *x, int at, int n, float *logits)
 		pos[i] = at + i;
 		want[i] = i;
 	}
-	struct kn_step s = {.n_rows = n, .row_token = x->ids.ids + at, .row_pos = pos, .row_seq = seq, .n_seqs = 1,
-			    .page_table = x->pages, .max_pages = MAX_PAGES / 2};
+	struct kn_step s = {.n_rows = n,
+			    .row_token = x->ids.ids + at,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = x->pages,
+			    .max_pages = MAX_PAGES / 2};
 	assert_int_equal(model_forward(x->m, &s, kv_pool_layout(x->pool), want, n, logits), 0);
 }
 
@@ -192,7 +199,10 @@ static void quality(const char *path, bool with_reference)
 	static const struct {
 		int type;
 		double error, perplexity; /* at most: relative */
-	} bounds[] = {{KN_F32, 1e-5, 1e-5}, {KN_F16, 2e-3, 1e-3}, {KN_BF16, 2e-2, 1e-2}, {KN_KV_Q8, 4e-2, 1e-2},
+	} bounds[] = {{KN_F32, 1e-5, 1e-5},
+		      {KN_F16, 2e-3, 1e-3},
+		      {KN_BF16, 2e-2, 1e-2},
+		      {KN_KV_Q8, 4e-2, 1e-2},
 		      {KN_FP8, 1.6e-1, 5e-2}};
 	struct rig x;
 	float *exact = NULL;
@@ -214,8 +224,9 @@ static void quality(const char *path, bool with_reference)
 				exact_perplexity = perplexity(&x, exact);
 			}
 			double error = logit_error(&x, logits, exact), p = perplexity(&x, logits);
-			print_message("%s on %s, %s: logits off by %.2e, perplexity %.4f (%+.3f %%)\n", strrchr(path, '/') + 1,
-				      (*o)->name, kn_kv_type_name(bounds[i].type), error, p, 100 * (p / exact_perplexity - 1));
+			print_message("%s on %s, %s: logits off by %.2e, perplexity %.4f (%+.3f %%)\n",
+				      strrchr(path, '/') + 1, (*o)->name, kn_kv_type_name(bounds[i].type), error, p,
+				      100 * (p / exact_perplexity - 1));
 			assert_true(error <= bounds[i].error + more_error);
 			assert_true(fabs(p / exact_perplexity - 1) <= bounds[i].perplexity + more_perplexity);
 			if (*o != kn_available()[0])
@@ -235,8 +246,9 @@ static void test_pair(void **state)
 	quality("etc/models/demo-large.gguf", false);
 }
 
-/* The pair, whose Q8_0 becomes INT4 on load but for the embedding and, in the large one, matrices whose rows no block of 128
- * fits, on the first table with vectors. Models so small have little to spare: a tenth of each weight is lost. */
+/* The pair, whose Q8_0 becomes INT4 on load but for the embedding and, in the large one, matrices whose rows no block
+ * of 128 fits, on the first table with vectors. Models so small have little to spare: a tenth of each weight is lost.
+ */
 static void test_int4(void **state)
 {
 	static const struct {
@@ -261,8 +273,9 @@ static void test_int4(void **state)
 				stop(&x);
 		}
 		double error = logit_error(&x, logits[1], logits[0]);
-		print_message("%s on %s, int4 (%s): logits off by %.2e, perplexity %.4f (%+.2f %%)\n", strrchr(cases[i].path, '/') + 1,
-			      o->name, model_info(x.m)->weight_types, error, p[1], 100 * (p[1] / p[0] - 1));
+		print_message("%s on %s, int4 (%s): logits off by %.2e, perplexity %.4f (%+.2f %%)\n",
+			      strrchr(cases[i].path, '/') + 1, o->name, model_info(x.m)->weight_types, error, p[1],
+			      100 * (p[1] / p[0] - 1));
 		assert_true(error <= cases[i].error && error > 1e-3);
 		assert_true(p[1] / p[0] - 1 <= cases[i].perplexity);
 		stop(&x);
@@ -272,10 +285,7 @@ static void test_int4(void **state)
 }
 
 /* A type that a backend does not have is no pool. */
-static bool only_f32(int type)
-{
-	return type == KN_F32;
-}
+static bool only_f32(int type) { return type == KN_F32; }
 
 static void test_refused(void **state)
 {
@@ -299,6 +309,7 @@ static void test_refused(void **state)
 int main(void)
 {
 	log_init("test", LOG_ERROR);
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_int4), cmocka_unit_test(test_refused), cmocka_unit_test(test_pair)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_int4), cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_pair)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -374,12 +374,12 @@ static void one_page_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_prompt_comes_again),
-		cmocka_unit_test(one_computes_the_others_wait),
-		cmocka_unit_test(the_longest_unused_goes_first),
-		cmocka_unit_test(no_memory_costs_reuse_only),
-		cmocka_unit_test(random_lives),
-		cmocka_unit_test(one_page_goes),
+	    cmocka_unit_test(a_prompt_comes_again),
+	    cmocka_unit_test(one_computes_the_others_wait),
+	    cmocka_unit_test(the_longest_unused_goes_first),
+	    cmocka_unit_test(no_memory_costs_reuse_only),
+	    cmocka_unit_test(random_lives),
+	    cmocka_unit_test(one_page_goes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,15 +60,9 @@ static off_t after(const char *s)
 	return at + 8 + n - image;
 }
 
-static void restore(void)
-{
-	assert_int_equal(pwrite(fd, image, image_n, 0), image_n);
-}
+static void restore(void) { assert_int_equal(pwrite(fd, image, image_n, 0), image_n); }
 
-static void patch(off_t at, const void *p, size_t n)
-{
-	assert_int_equal(pwrite(fd, p, n, at), n);
-}
+static void patch(off_t at, const void *p, size_t n) { assert_int_equal(pwrite(fd, p, n, at), n); }
 
 static void patch_u32(off_t at, uint32_t v) { patch(at, &v, 4); }
 
@@ -119,8 +113,8 @@ static void test_good(void **arg)
 static void test_refused(void **arg)
 {
 	(void)arg;
-	static const char *const tensors[] = {"token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight",
-					      "blk.1.attn_q.weight", "blk.0.attn_k.weight", "blk.1.ffn_down.weight",
+	static const char *const tensors[] = {"token_embd.weight",    "output_norm.weight",  "blk.0.attn_norm.weight",
+					      "blk.1.attn_q.weight",  "blk.0.attn_k.weight", "blk.1.ffn_down.weight",
 					      "blk.1.ffn_norm.weight"};
 	for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
 		off_t at = after(tensors[i]);
@@ -148,12 +142,18 @@ static void test_refused(void **arg)
 		uint32_t value;
 		int code;
 	} keys[] = {
-	    {"llama.block_count", 0, SL_EINVAL},          {"llama.block_count", 3, SL_EINVAL},
-	    {"llama.block_count", UINT32_MAX, SL_EINVAL}, {"llama.embedding_length", 0, SL_EINVAL},
-	    {"llama.embedding_length", 1u << 31, SL_EINVAL}, {"llama.attention.head_count", 0, SL_EINVAL},
-	    {"llama.attention.head_count", 33, SL_EINVAL}, {"llama.attention.head_count_kv", 0, SL_EINVAL},
-	    {"llama.attention.head_count_kv", 3, SL_EUNSUPPORTED}, {"llama.attention.head_count_kv", 5, SL_EINVAL},
-	    {"llama.feed_forward_length", 0, SL_EINVAL},  {"llama.context_length", 0, SL_EINVAL},
+	    {"llama.block_count", 0, SL_EINVAL},
+	    {"llama.block_count", 3, SL_EINVAL},
+	    {"llama.block_count", UINT32_MAX, SL_EINVAL},
+	    {"llama.embedding_length", 0, SL_EINVAL},
+	    {"llama.embedding_length", 1u << 31, SL_EINVAL},
+	    {"llama.attention.head_count", 0, SL_EINVAL},
+	    {"llama.attention.head_count", 33, SL_EINVAL},
+	    {"llama.attention.head_count_kv", 0, SL_EINVAL},
+	    {"llama.attention.head_count_kv", 3, SL_EUNSUPPORTED},
+	    {"llama.attention.head_count_kv", 5, SL_EINVAL},
+	    {"llama.feed_forward_length", 0, SL_EINVAL},
+	    {"llama.context_length", 0, SL_EINVAL},
 	    {"llama.attention.layer_norm_rms_epsilon", 0x7FC00000, SL_EINVAL},
 	    {"llama.attention.layer_norm_rms_epsilon", 0, SL_EINVAL},
 	};
@@ -211,8 +211,13 @@ static void step(struct rig *r, int done[N_SEQS], const int take[N_SEQS], bool k
 	/* Any subset and order of rows may be wanted: here backwards. */
 	for (int i = 0; i < n; i++)
 		want[i] = n - 1 - i;
-	struct kn_step k = {.n_rows = n, .row_token = token, .row_pos = pos, .row_seq = seq, .n_seqs = N_SEQS,
-			    .page_table = r->tables, .max_pages = SEQ_PAGES};
+	struct kn_step k = {.n_rows = n,
+			    .row_token = token,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = N_SEQS,
+			    .page_table = r->tables,
+			    .max_pages = SEQ_PAGES};
 	int n_want = keep ? n : 1 + (int)pick(r, (uint32_t)n);
 	assert_int_equal(model_forward(r->m, &k, kv_pool_layout(r->pool), want, n_want, r->logits), 0);
 	for (int i = 0; i < n_want; i++) {
@@ -267,8 +272,9 @@ static void test_batch_invariance(void **arg)
 			fail_msg("%s", err.text);
 		const struct model_arch *a = &model_info(r.m)->arch;
 		r.n_vocab = (size_t)a->n_vocab;
-		assert_int_equal(kv_pool_create(*o, b, KN_F32, N_SEQS * SEQ_PAGES, PAGE_TOKENS, a->n_layers, a->n_kv_heads,
-						a->head_dim, &r.pool, &err), 0);
+		assert_int_equal(kv_pool_create(*o, b, KN_F32, N_SEQS * SEQ_PAGES, PAGE_TOKENS, a->n_layers,
+						a->n_kv_heads, a->head_dim, &r.pool, &err),
+				 0);
 		for (int i = 0; i < N_SEQS * SEQ_PAGES; i++) /* sequences take pages in turn */
 			assert_int_equal(kv_page_alloc(r.pool, &r.tables[i % N_SEQS * SEQ_PAGES + i / N_SEQS]), 0);
 		for (int i = 0; i < N_SEQS * LENGTH; i++)

@@ -62,16 +62,14 @@ static struct weight_writer *begin(const struct weight_cache_key *k)
 	struct weight_writer *w = NULL;
 	struct weight_piece *pieces = sl_zalloc_n(N_PIECES, sizeof *pieces);
 	for (int i = 0; i < N_PIECES; i++)
-		pieces[i] = (struct weight_piece){.entry = {.name = 10 + (uint64_t)i, .type = KN_Q8_0, .n_out = i + 1, .n_in = 32, .bytes = sizes[i]},
-						  .at = bytes[i]};
+		pieces[i] = (struct weight_piece){
+		    .entry = {.name = 10 + (uint64_t)i, .type = KN_Q8_0, .n_out = i + 1, .n_in = 32, .bytes = sizes[i]},
+		    .at = bytes[i]};
 	assert_int_equal(weight_write_start(&cfg, k, pieces, N_PIECES, "test", &w), 0);
 	return w;
 }
 
-static bool write_one(const struct weight_cache_key *k)
-{
-	return weight_write_end(begin(k), false);
-}
+static bool write_one(const struct weight_cache_key *k) { return weight_write_end(begin(k), false); }
 
 static int open_one(const struct weight_cache_key *k)
 {
@@ -150,8 +148,11 @@ static void expect_removed(const char *path)
 static void test_damaged(void **arg)
 {
 	(void)arg;
-	const long head = (long)sizeof(struct weight_cache_head), entries = head + N_PIECES * (long)sizeof(struct weight_cache_entry);
-	const long at[] = {0, 16, 40, 60, head - 1, head, entries - 1, entries, entries + 8, 4096, 4096 + WEIGHT_CACHE_CHUNK, -5000000, -1};
+	const long head = (long)sizeof(struct weight_cache_head),
+		   entries = head + N_PIECES * (long)sizeof(struct weight_cache_entry);
+	const long at[] = {
+	    0,        16, 40, 60, head - 1, head, entries - 1, entries, entries + 8, 4096, 4096 + WEIGHT_CACHE_CHUNK,
+	    -5000000, -1};
 	char path[256];
 	path_of(&key, path);
 	for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
@@ -374,7 +375,8 @@ static bool load_once(const char *backend)
 	assert_int_equal(model_load_as(model_path, &how, ops, b, 4, 0, &m, &err), 0);
 	bool kept = model_was_kept(m);
 	/* A few more where an older one is there already. */
-	for (int i = 0; ops->made_layout != NULL && !kept && i < 500 && (i < 20 || count(WEIGHT_CACHE_SUFFIX) == 0); i++)
+	for (int i = 0; ops->made_layout != NULL && !kept && i < 500 && (i < 20 || count(WEIGHT_CACHE_SUFFIX) == 0);
+	     i++)
 		usleep(10000);
 	model_free(m);
 	ops->close(b);
@@ -390,9 +392,19 @@ static bool has_int8(void)
 static void ask(const char *weights, struct answer *out, int n)
 {
 	struct eng_model_config models[] = {{.name = "small", .path = model_path}};
-	struct eng_config e = {.models = models, .n_models = 1, .backend = "cpu-avx2-int8", .n_threads = 2, .n_text_workers = 1,
-			       .page_tokens = 16, .kv_bytes = 64 << 20, .max_sequences = 4, .max_waiting = 8, .step_tokens = 64,
-			       .max_prompt_bytes = 1 << 20, .weight_cache = weights, .weight_cache_bytes = 1 << 30};
+	struct eng_config e = {.models = models,
+			       .n_models = 1,
+			       .backend = "cpu-avx2-int8",
+			       .n_threads = 2,
+			       .n_text_workers = 1,
+			       .page_tokens = 16,
+			       .kv_bytes = 64 << 20,
+			       .max_sequences = 4,
+			       .max_waiting = 8,
+			       .step_tokens = 64,
+			       .max_prompt_bytes = 1 << 20,
+			       .weight_cache = weights,
+			       .weight_cache_bytes = 1 << 30};
 	struct run r;
 	run_start(&r, &e);
 	for (int i = 0; i < n; i++) {

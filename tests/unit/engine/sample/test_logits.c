@@ -202,9 +202,8 @@ static void test_share_and_keep(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_largest), cmocka_unit_test(test_mass),
-	    cmocka_unit_test(test_ranks),   cmocka_unit_test(test_best),
-	    cmocka_unit_test(test_share_and_keep),
+	    cmocka_unit_test(test_largest), cmocka_unit_test(test_mass),           cmocka_unit_test(test_ranks),
+	    cmocka_unit_test(test_best),    cmocka_unit_test(test_share_and_keep),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

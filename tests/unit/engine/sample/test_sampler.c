@@ -18,12 +18,8 @@
 
 enum { MOST = 64, WIDE = 131072 };
 
-static const struct sampler_params plain = {.temperature = 1,
-					    .top_p = 1,
-					    .typical_p = 1,
-					    .repetition_penalty = 1,
-					    .want_logprob = true,
-					    .seed = 1};
+static const struct sampler_params plain = {
+    .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .want_logprob = true, .seed = 1};
 static struct sampler_scratch scratch;
 
 /* Draws from a copy, which must come back as it was. */
@@ -169,7 +165,8 @@ static void test_greedy_and_ties(void **arg)
 static void test_not_numbers(void **arg)
 {
 	(void)arg;
-	static const float none[] = {NAN, -INFINITY, NAN}, over[] = {0, INFINITY, 1}, some[] = {NAN, -INFINITY, -3e38f, NAN};
+	static const float none[] = {NAN, -INFINITY, NAN}, over[] = {0, INFINITY, 1},
+			   some[] = {NAN, -INFINITY, -3e38f, NAN};
 	static const float temperatures[] = {0, 1e-6f, 1, 100};
 	for (int t = 0; t < 4; t++)
 		for (uint32_t k = 0; k < 3; k++)
@@ -196,10 +193,7 @@ static uint32_t next_random(void)
 	return (uint32_t)(random_state >> 33);
 }
 
-static double random_unit(void)
-{
-	return next_random() * 0x1p-31;
-}
+static double random_unit(void) { return next_random() * 0x1p-31; }
 
 static void fill(float *l, int n, double spread, bool coarse)
 {
@@ -270,8 +264,7 @@ static void ref_adjust(const struct sampler_params *p, const struct text *t, flo
 		l[p->end_ids[i]] = -INFINITY;
 }
 
-static int32_t ref_draw(const struct sampler_params *p, const struct text *t, const float *raw, int n,
-			uint64_t index)
+static int32_t ref_draw(const struct sampler_params *p, const struct text *t, const float *raw, int n, uint64_t index)
 {
 	static float l[WIDE];
 	double max = -INFINITY, mass = 0, mean = 0, most = 0, at = 0;
@@ -340,10 +333,7 @@ static void ref_logprobs(const float *raw, int n, double *lp)
 }
 
 /* Of a float of this size, and of sums whose terms are good to 3e-7 (raw.h). */
-static bool near(float got, double exact)
-{
-	return fabs((double)got - exact) <= 4e-7 + fabs(exact) * 0x1p-23;
-}
+static bool near(float got, double exact) { return fabs((double)got - exact) <= 4e-7 + fabs(exact) * 0x1p-23; }
 
 static void check_tops(const struct sampler_choice *c, const float *raw, int n, int n_top)
 {
@@ -362,10 +352,7 @@ static void check_tops(const struct sampler_choice *c, const float *raw, int n, 
 	}
 }
 
-static float one_of(const float *values, int n)
-{
-	return values[next_random() % (unsigned)n];
-}
+static float one_of(const float *values, int n) { return values[next_random() % (unsigned)n]; }
 
 #define ONE_OF(...) one_of((const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
 
@@ -438,9 +425,8 @@ static void compare(int n, const float *l, int draws)
 		struct sampler_choice c = draw_said(&p, &said, l, n, index);
 		int32_t expected = ref_draw(&p, &t, l, n, index);
 		if (c.id != expected)
-			fail_msg("n %d: %d, expected %d: T %g top_k %u typical %g top_p %g min_p %g", n, c.id,
-				 expected, (double)p.temperature, p.top_k, (double)p.typical_p,
-				 (double)p.top_p, (double)p.min_p);
+			fail_msg("n %d: %d, expected %d: T %g top_k %u typical %g top_p %g min_p %g", n, c.id, expected,
+				 (double)p.temperature, p.top_k, (double)p.typical_p, (double)p.top_p, (double)p.min_p);
 		if (c.id < 0)
 			continue;
 		if (p.want_logprob)
@@ -653,9 +639,8 @@ static void test_uniform(void **arg)
 	enum { N = 40000, BINS = 16 };
 	int pairs[3][BINS][BINS] = {0};
 	for (uint64_t i = 0; i < N; i++) {
-		double u = sampler_uniform(7, 0, i), v[3] = {sampler_uniform(7, 0, i + 1),
-							       sampler_uniform(8, 0, i),
-							       sampler_uniform(7, 1, i)};
+		double u = sampler_uniform(7, 0, i),
+		       v[3] = {sampler_uniform(7, 0, i + 1), sampler_uniform(8, 0, i), sampler_uniform(7, 1, i)};
 		assert_true(u >= 0 && u < 1);
 		for (int k = 0; k < 3; k++)
 			pairs[k][(int)(u * BINS)][(int)(v[k] * BINS)]++;

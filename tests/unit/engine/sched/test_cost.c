@@ -138,11 +138,11 @@ static void follows_the_median(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(learns_from_noisy_steps),
-		cmocka_unit_test(what_was_slowed_down_is_put_right_soon),
-		cmocka_unit_test(survives_outliers_and_sameness),
-		cmocka_unit_test(rows_for_a_time),
-		cmocka_unit_test(follows_the_median),
+	    cmocka_unit_test(learns_from_noisy_steps),
+	    cmocka_unit_test(what_was_slowed_down_is_put_right_soon),
+	    cmocka_unit_test(survives_outliers_and_sameness),
+	    cmocka_unit_test(rows_for_a_time),
+	    cmocka_unit_test(follows_the_median),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

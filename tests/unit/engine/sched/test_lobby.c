@@ -33,7 +33,10 @@ static int enter_n(struct rig *r, int i, uint64_t tenant, uint8_t priority, uint
 	return lobby_enter(&r->l, &r->of[i], &ask, &r->displaced);
 }
 
-static int enter(struct rig *r, int i, uint64_t tenant, uint8_t priority) { return enter_n(r, i, tenant, priority, 1, 0); }
+static int enter(struct rig *r, int i, uint64_t tenant, uint8_t priority)
+{
+	return enter_n(r, i, tenant, priority, 1, 0);
+}
 
 /* How many had to go; they have gone. */
 static int gone(struct rig *r)
@@ -186,7 +189,8 @@ static void the_displaced_are_bounded(void **unused)
 	for (int round = 0; round < 4; round++)
 		for (int p = PROTO_PRIORITIES - 1; p >= 0; p--)
 			for (uint64_t i = 0; i < WAIT; i++) {
-				const struct lobby_ask ask = {.tenant = i + 100 * (uint64_t)round, .priority = (uint8_t)p, .n = 1};
+				const struct lobby_ask ask = {
+				    .tenant = i + 100 * (uint64_t)round, .priority = (uint8_t)p, .n = 1};
 				if (n < sizeof of / sizeof *of && lobby_enter(&l, &of[n], &ask, &displaced) == 0)
 					n++;
 			}
@@ -202,9 +206,12 @@ static void the_displaced_are_bounded(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_tenant_alone_fills_it),		    cmocka_unit_test(the_share_shrinks),
-	    cmocka_unit_test(a_better_priority_is_never_kept_out), cmocka_unit_test(what_runs_is_in_nobodys_way),
-	    cmocka_unit_test(fan_outs_count_whole),		    cmocka_unit_test(the_displaced_are_bounded),
+	    cmocka_unit_test(a_tenant_alone_fills_it),
+	    cmocka_unit_test(the_share_shrinks),
+	    cmocka_unit_test(a_better_priority_is_never_kept_out),
+	    cmocka_unit_test(what_runs_is_in_nobodys_way),
+	    cmocka_unit_test(fan_outs_count_whole),
+	    cmocka_unit_test(the_displaced_are_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,10 +126,7 @@ static void learn(struct cost *c, double each)
 	}
 }
 
-static struct spec_now alone(const struct cost *c)
-{
-	return (struct spec_now){.cost = c, .rows = 1, .tokens = 1};
-}
+static struct spec_now alone(const struct cost *c) { return (struct spec_now){.cost = c, .rows = 1, .tokens = 1}; }
 
 static void lengths_follow_acceptance(void **state)
 {
@@ -158,7 +155,8 @@ static void lengths_follow_acceptance(void **state)
 	/* Drafting costs too. */
 	now = alone(&cheap);
 	r.accept = 0.8;
-	assert_true(spec_length(&r, &now, 100, 8, &(struct spec_price){1e5, 0, 1}) < spec_length(&r, &now, 100, 8, &free_draft));
+	assert_true(spec_length(&r, &now, 100, 8, &(struct spec_price){1e5, 0, 1}) <
+		    spec_length(&r, &now, 100, 8, &free_draft));
 	assert_int_equal(spec_length(&r, &now, 100, 8, &(struct spec_price){2e6, 0, 1}), 0);
 	assert_int_equal(spec_length(&r, &now, 100, 8, &(struct spec_price){0, 2e7, 1}), 0);
 	assert_int_equal(spec_length(&r, &now, 100, 0, &free_draft), 0);
@@ -296,10 +294,11 @@ static void expectations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(ngrams_as_defined), cmocka_unit_test(ngrams_of_loops),
+	    cmocka_unit_test(ngrams_as_defined),     cmocka_unit_test(ngrams_of_loops),
 	    cmocka_unit_test(ngrams_without_memory), cmocka_unit_test(lengths_follow_acceptance),
-	    cmocka_unit_test(none_under_load), cmocka_unit_test(losses_are_bounded),
-	    cmocka_unit_test(dear_trials_are_rare), cmocka_unit_test(disturbances_pass), cmocka_unit_test(expectations),
+	    cmocka_unit_test(none_under_load),       cmocka_unit_test(losses_are_bounded),
+	    cmocka_unit_test(dear_trials_are_rare),  cmocka_unit_test(disturbances_pass),
+	    cmocka_unit_test(expectations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of models on disk share: files made in the fixture's folder, and what is said of them when they are opened.
+ * What the tests of models on disk share: files made in the fixture's folder, and what is said of them when they are
+ * opened.
  */
 #ifndef TESTS_ENGINE_MODEL_FILES_H
 #define TESTS_ENGINE_MODEL_FILES_H
@@ -12,9 +13,9 @@
 #include "tests/support/model_dir_fixture.h"
 
 /* The shape of md_llama_folder's tensors, for a config.json of another family. */
-#define SHAPE                                                                                        \
-	"\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"                        \
-	"\"num_key_value_heads\":1,\"intermediate_size\":16,\"max_position_embeddings\":8192,"       \
+#define SHAPE                                                                                  \
+	"\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"                 \
+	"\"num_key_value_heads\":1,\"intermediate_size\":16,\"max_position_embeddings\":8192," \
 	"\"rms_norm_eps\":1e-6,\"head_dim\":4"
 
 /* Refused with that code and those words in one line. */

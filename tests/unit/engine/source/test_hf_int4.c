@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of four bits in Hugging Face folders (engine/source/hf_int4.h): made here from known integers, packed as GPTQ, AWQ and
- * compressed-tensors pack them, they become the weights that their formula says, exactly or within the bound that the header
- * gives; whatever is not supported or does not fit together is one line that names it.
+ * Matrices of four bits in Hugging Face folders (engine/source/hf_int4.h): made here from known integers, packed as
+ * GPTQ, AWQ and compressed-tensors pack them, they become the weights that their formula says, exactly or within the
+ * bound that the header gives; whatever is not supported or does not fit together is one line that names it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,12 +91,12 @@ static void write_tensors(void)
 	char path[256];
 	h = (size_t)snprintf(head, sizeof head, "{");
 	for (size_t i = 0; i < n_raws; at += raws[i++].bytes) {
-		h += (size_t)snprintf(head + h, sizeof head - h, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i > 0 ? "," : "", raws[i].name,
-				      raws[i].dtype);
+		h += (size_t)snprintf(head + h, sizeof head - h, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+				      i > 0 ? "," : "", raws[i].name, raws[i].dtype);
 		if (raws[i].rows > 0)
 			h += (size_t)snprintf(head + h, sizeof head - h, "%d,", (int)raws[i].rows);
-		h += (size_t)snprintf(head + h, sizeof head - h, "%d],\"data_offsets\":[%zu,%zu]}", (int)raws[i].width, at,
-				      at + raws[i].bytes);
+		h += (size_t)snprintf(head + h, sizeof head - h, "%d],\"data_offsets\":[%zu,%zu]}", (int)raws[i].width,
+				      at, at + raws[i].bytes);
 	}
 	h += (size_t)snprintf(head + h, sizeof head - h, "}");
 	while (h % 8 != 0)
@@ -176,7 +176,8 @@ static void pack_awq(int group, const char *dtype)
 static void pack_packed(int group, bool zeros, const char *dtype)
 {
 	int groups = IN / group;
-	uint32_t *q = add(".weight_packed", "I32", OUT, IN / 8), *z = zeros ? add(".weight_zero_point", "I32", OUT / 8, (uint64_t)groups) : NULL;
+	uint32_t *q = add(".weight_packed", "I32", OUT, IN / 8),
+		 *z = zeros ? add(".weight_zero_point", "I32", OUT / 8, (uint64_t)groups) : NULL;
 	void *s = add(".weight_scale", dtype, OUT, (uint64_t)groups);
 	int64_t *shape = add(".weight_shape", "I64", 0, 2);
 	shape[0] = OUT;
@@ -194,7 +195,7 @@ static void pack_packed(int group, bool zeros, const char *dtype)
 
 #define GPTQ(more) "{\"quant_method\":\"gptq\",\"bits\":4" more "}"
 #define AWQ(more) "{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemm\"" more "}"
-#define PACKED(weights, more)                                                                     \
+#define PACKED(weights, more)                                                                       \
 	"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":" \
 	"{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"type\":\"int\"" weights "}}}" more "}"
 
@@ -234,7 +235,8 @@ static void check(const char *config, int group, int type)
 				double s = (double)scale[o][g], z = zero[o][g], want = s * (code[o][k] - z);
 				double bound = type == KN_Q4_1 ? 0x1p-11 * s * z + 0x1p-23 * fabs(want) : 0;
 				if (!(fabs((double)row[k] - want) <= bound))
-					fail_msg("%s: weight %d of %d is %.9g, not %.9g", config, k, o, (double)row[k], want);
+					fail_msg("%s: weight %d of %d is %.9g, not %.9g", config, k, o, (double)row[k],
+						 want);
 			}
 		}
 		model_file_let_go(f, t); /* and once more */
@@ -257,10 +259,13 @@ static void test_forms(void **arg)
 	pack_awq(128, "F16");
 	check(AWQ(",\"group_size\":128,\"zero_point\":false"), 128, KN_INT4);
 	pack_packed(128, false, "BF16");
-	check(PACKED(",\"strategy\":\"group\",\"group_size\":128,\"symmetric\":true,\"actorder\":null", ",\"ignore\":[\"lm_head\"]"), 128,
-	      KN_INT4);
+	check(PACKED(",\"strategy\":\"group\",\"group_size\":128,\"symmetric\":true,\"actorder\":null",
+		     ",\"ignore\":[\"lm_head\"]"),
+	      128, KN_INT4);
 	pack_packed(IN, false, "F32");
-	check(PACKED(",\"strategy\":\"channel\",\"group_size\":null", ",\"kv_cache_scheme\":null,\"sparsity_config\":{}"), IN, KN_INT4);
+	check(
+	    PACKED(",\"strategy\":\"channel\",\"group_size\":null", ",\"kv_cache_scheme\":null,\"sparsity_config\":{}"),
+	    IN, KN_INT4);
 	pack_packed(32, true, "F16");
 	check(PACKED(",\"strategy\":\"group\",\"group_size\":32", ""), 32, KN_Q4_0);
 
@@ -310,16 +315,21 @@ static void test_configs(void **arg)
 	    {GPTQ(",\"group_size\":9000000000000000000"), "a group_size"},
 	    {GPTQ(",\"group_size\":\"128\""), "a group_size"},
 	    {"{\"quant_method\":\"awq\",\"bits\":3}", "awq with bits other than 4"},
-	    {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\",\"group_size\":128}", "awq of a version other than gemm"},
+	    {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\",\"group_size\":128}",
+	     "awq of a version other than gemm"},
 	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"}", "other than pack-quantized"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{}}", "other than one group"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":1}}", "int of 4 bits"},
+	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{}}",
+	     "other than one group"},
+	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":1}}",
+	     "int of 4 bits"},
 	    {PACKED(",\"strategy\":\"tensor\"", ""), "a strategy"},
 	    {PACKED(",\"strategy\":\"group\",\"group_size\":128,\"actorder\":\"group\"", ""), "actorder"},
 	    {PACKED(",\"strategy\":\"channel\"", ",\"kv_cache_scheme\":{\"num_bits\":8}"), "kv_cache_scheme"},
 	    {PACKED(",\"strategy\":\"channel\"", ",\"sparsity_config\":{\"format\":\"sparse-24\"}"), "sparsity_config"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"input_activations\":{},"
-	     "\"weights\":{\"num_bits\":4,\"type\":\"int\",\"strategy\":\"channel\"}}}}", "quantized activations"},
+	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"input_"
+	     "activations\":{},"
+	     "\"weights\":{\"num_bits\":4,\"type\":\"int\",\"strategy\":\"channel\"}}}}",
+	     "quantized activations"},
 	};
 	(void)arg;
 	draw_matrix(true);
@@ -331,7 +341,8 @@ static void test_configs(void **arg)
 
 static void test_shapes(void **arg)
 {
-	static const char gptq[] = GPTQ(",\"group_size\":128"), packed[] = PACKED(",\"strategy\":\"group\",\"group_size\":128", "");
+	static const char gptq[] = GPTQ(",\"group_size\":128"),
+			  packed[] = PACKED(",\"strategy\":\"group\",\"group_size\":128", "");
 	(void)arg;
 	draw_matrix(true);
 	pack_gptq(128, 1, "F16");
@@ -366,7 +377,8 @@ static void test_shapes(void **arg)
 	drop_raws();
 
 	pack_packed(128, false, "F16");
-	refused(PACKED(",\"strategy\":\"group\",\"group_size\":128,\"symmetric\":false", ""), SL_EINVAL, "has no zero points");
+	refused(PACKED(",\"strategy\":\"group\",\"group_size\":128,\"symmetric\":false", ""), SL_EINVAL,
+		"has no zero points");
 	raws[2].at[0] = 7;
 	refused(packed, SL_EINVAL, "has a weight_shape that is another");
 	raws[2].dtype = "F32", raws[2].width = 4;
@@ -390,9 +402,10 @@ static void test_shapes(void **arg)
 /* ---- a whole model ---- */
 
 enum { WIDE = 64, N_MATRICES = 7, N_TOKENS = 7 };
-static const char *const matrices[N_MATRICES] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-						 "mlp.gate_proj",    "mlp.up_proj",	 "mlp.down_proj"};
-#define SHAPE                                                                                            \
+static const char *const matrices[N_MATRICES] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+						 "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
+						 "mlp.down_proj"};
+#define SHAPE                                                                                             \
 	"{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":2," \
 	"\"num_key_value_heads\":2,\"intermediate_size\":64,\"max_position_embeddings\":64,"              \
 	"\"rms_norm_eps\":1e-5,\"rope_theta\":20000,\"hidden_act\":\"silu\",\"vocab_size\":7,"            \
@@ -445,7 +458,8 @@ static void write_plain(void)
 	static char names[N_MATRICES][96];
 	struct model_file *f = opened();
 	struct sl_err err = {0};
-	static const char *const ours[N_MATRICES] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+	static const char *const ours[N_MATRICES] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
+						     "ffn_gate", "ffn_up", "ffn_down"};
 	drop_raws();
 	add_ends();
 	for (int i = 0; i < N_MATRICES; i++) {
@@ -481,14 +495,21 @@ static void logits_of(const char *path, float *out)
 	if (model_load(path, o, b, 4, 0, &m, &err) != 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(kv_pool_create(o, b, KN_F32, 1, 16, 1, 2, 32, &pool, &err), 0);
-	struct kn_step s = {.n_rows = 3, .row_token = token, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = page, .max_pages = 1};
+	struct kn_step s = {.n_rows = 3,
+			    .row_token = token,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = 1,
+			    .page_table = page,
+			    .max_pages = 1};
 	assert_int_equal(model_forward(m, &s, kv_pool_layout(pool), &want, 1, out), 0);
 	kv_pool_destroy(pool);
 	model_free(m);
 	o->close(b);
 }
 
-/* A model says with four bits what it says with the same numbers as floats; a GGUF file made of it has the very blocks. */
+/* A model says with four bits what it says with the same numbers as floats; a GGUF file made of it has the very blocks.
+ */
 static void test_model(void **arg)
 {
 	static float packed[N_TOKENS], plain[N_TOKENS];
@@ -503,7 +524,8 @@ static void test_model(void **arg)
 	if (quantize_model(dir, out, true, &plan, 1, NULL, &err) != 0 || model_file_open(out, &g, &err) != 0)
 		fail_msg("%s", err.text);
 	struct model_file *f = opened();
-	const struct model_tensor *t = model_file_find(f, "blk.0.attn_v.weight"), *written = model_file_find(g, "blk.0.attn_v.weight");
+	const struct model_tensor *t = model_file_find(f, "blk.0.attn_v.weight"),
+				  *written = model_file_find(g, "blk.0.attn_v.weight");
 	assert_int_equal(model_file_bring(f, t, &err), 0);
 	assert_int_equal(written->bytes, t->bytes);
 	assert_memory_equal(written->data, t->data, (size_t)t->bytes);
@@ -547,8 +569,10 @@ static void test_no_memory(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_forms, setup, teardown),   cmocka_unit_test_setup_teardown(test_configs, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_shapes, setup, teardown),  cmocka_unit_test_setup_teardown(test_model, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_forms, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_configs, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_shapes, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_model, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

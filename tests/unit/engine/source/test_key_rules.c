@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys of config.json and of GGUF heads: each is honoured, or known to change no answer, or refused by name, or named as unknown.
- * And the keys of rope scaling against their formulas, in double precision and written down once more here.
+ * Keys of config.json and of GGUF heads: each is honoured, or known to change no answer, or refused by name, or named
+ * as unknown. And the keys of rope scaling against their formulas, in double precision and written down once more here.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,15 +75,20 @@ static void test_refused_by_name(void **state)
 	    {"\"value_multiplier\":2.5", "value_multiplier is 2.5"},
 	    /* In groups where anything counts. */
 	    {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"wobble\":1}", "rope_scaling.wobble is 1"},
-	    {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"attention_factor\":1.5}", "rope_scaling.attention_factor is 1.5"},
+	    {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"attention_factor\":1.5}",
+	     "rope_scaling.attention_factor is 1.5"},
 	    {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,\"mscale\":1}", "rope_scaling.mscale is 1"},
-	    {"\"rope_scaling\":{\"rope_type\":\"default\",\"mrope_section\":[16,24]}", "rope_scaling.mrope_section is a list"},
-	    {"\"rope_parameters\":{\"rope_theta\":10000,\"llama_4_scaling_beta\":0.1}", "rope_parameters.llama_4_scaling_beta is 0.1"},
+	    {"\"rope_scaling\":{\"rope_type\":\"default\",\"mrope_section\":[16,24]}",
+	     "rope_scaling.mrope_section is a list"},
+	    {"\"rope_parameters\":{\"rope_theta\":10000,\"llama_4_scaling_beta\":0.1}",
+	     "rope_parameters.llama_4_scaling_beta is 0.1"},
 	    {"\"rope_parameters\":{\"rope_theta\":10000},\"rope_scaling\":{\"factor\":2}", "rope_scaling is an object"},
 	    {"\"rope_parameters\":{\"full_attention\":{\"rope_theta\":10000},\"sliding_attention\":{\"factor\":2}}",
 	     "rope_parameters.sliding_attention.factor is 2"},
-	    {"\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"zero_point\":true,\"version\":\"gemm\","
-	     "\"rotation\":\"hadamard\"}", "quantization_config.rotation is hadamard"},
+	    {"\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32,\"zero_point\":true,"
+	     "\"version\":\"gemm\","
+	     "\"rotation\":\"hadamard\"}",
+	     "quantization_config.rotation is hadamard"},
 	};
 	md_llama_folder(dir);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -94,9 +99,12 @@ static void test_refused_by_name(void **state)
 	}
 	/* What is off says nothing. */
 	struct model_arch a;
-	read_config(MD_LLAMA_CONFIG ",\"use_bidirectional_attention\":false,\"is_causal\":true,\"sliding_window\":null,\"logit_scale\":1.0,"
-				    "\"rope_wobble\":null,\"new_attention_gate\":false,\"clip_qkv\":null,\"num_local_experts\":0,"
-				    "\"rope_scaling\":{\"rope_type\":\"default\",\"factor\":1.0,\"wobble\":null}}", &a);
+	read_config(
+	    MD_LLAMA_CONFIG
+	    ",\"use_bidirectional_attention\":false,\"is_causal\":true,\"sliding_window\":null,\"logit_scale\":1.0,"
+	    "\"rope_wobble\":null,\"new_attention_gate\":false,\"clip_qkv\":null,\"num_local_experts\":0,"
+	    "\"rope_scaling\":{\"rope_type\":\"default\",\"factor\":1.0,\"wobble\":null}}",
+	    &a);
 	assert_int_equal(a.n_unknown_keys, 0);
 }
 
@@ -126,43 +134,64 @@ static void test_published(void **state)
 	(void)state;
 	static const char *const configs[] = {
 	    /* Llama 3.2 */
-	    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," SHAPE ",\"attention_bias\":false,\"attention_dropout\":0.0,"
-	    "\"bos_token_id\":128000,\"eos_token_id\":[128001],\"hidden_act\":\"silu\",\"initializer_range\":0.02,\"mlp_bias\":false,"
+	    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," SHAPE
+	    ",\"attention_bias\":false,\"attention_dropout\":0.0,"
+	    "\"bos_token_id\":128000,\"eos_token_id\":[128001],\"hidden_act\":\"silu\",\"initializer_range\":0.02,"
+	    "\"mlp_bias\":false,"
 	    "\"pretraining_tp\":1,\"rope_scaling\":{\"factor\":32.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,"
-	    "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},\"rope_theta\":500000.0,\"tie_word_embeddings\":true,"
-	    "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.45.0\",\"use_cache\":true,\"vocab_size\":128256}",
+	    "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},\"rope_theta\":500000.0,\"tie_word_"
+	    "embeddings\":true,"
+	    "\"torch_dtype\":\"bfloat16\",\"transformers_version\":\"4.45.0\",\"use_cache\":true,\"vocab_size\":"
+	    "128256}",
 	    /* SmolLM 2 */
-	    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," SHAPE ",\"is_llama_config\":true,\"pad_token_id\":2,"
-	    "\"rope_interleaved\":false,\"rope_scaling\":null,\"rope_theta\":130000,\"transformers.js_config\":{\"dtype\":\"q4\"}}",
+	    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," SHAPE
+	    ",\"is_llama_config\":true,\"pad_token_id\":2,"
+	    "\"rope_interleaved\":false,\"rope_scaling\":null,\"rope_theta\":130000,\"transformers.js_config\":{"
+	    "\"dtype\":\"q4\"}}",
 	    /* Mistral 0.3 */
-	    "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\"," SHAPE ",\"sliding_window\":null,\"rope_theta\":1e6}",
+	    "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\"," SHAPE
+	    ",\"sliding_window\":null,\"rope_theta\":1e6}",
 	    /* Qwen 2.5, with the scaling that its page proposes */
-	    "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\"," SHAPE ",\"max_window_layers\":28,\"sliding_window\":131072,"
-	    "\"use_sliding_window\":false,\"use_mrope\":false,\"rope_theta\":1000000.0,\"rope_scaling\":{\"factor\":4.0,"
+	    "{\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\"," SHAPE
+	    ",\"max_window_layers\":28,\"sliding_window\":131072,"
+	    "\"use_sliding_window\":false,\"use_mrope\":false,\"rope_theta\":1000000.0,\"rope_scaling\":{\"factor\":4."
+	    "0,"
 	    "\"original_max_position_embeddings\":32768,\"type\":\"yarn\"}}",
 	    /* Qwen 3 */
-	    "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\"," SHAPE ",\"attention_bias\":false,\"max_window_layers\":1,"
-	    "\"rope_scaling\":null,\"sliding_window\":null,\"use_sliding_window\":false,\"layer_types\":[\"full_attention\"],"
+	    "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\"," SHAPE
+	    ",\"attention_bias\":false,\"max_window_layers\":1,"
+	    "\"rope_scaling\":null,\"sliding_window\":null,\"use_sliding_window\":false,\"layer_types\":[\"full_"
+	    "attention\"],"
 	    "\"dtype\":\"bfloat16\"}",
 	    /* Phi 4 mini */
-	    "{\"architectures\":[\"Phi3ForCausalLM\"],\"auto_map\":{\"AutoConfig\":\"a.B\"},\"model_type\":\"phi3\"," SHAPE
-	    ",\"embd_pdrop\":0.0,\"full_attn_mod\":1,\"interpolate_factor\":1,\"lm_head_bias\":false,\"original_max_position_embeddings\":4096,"
+	    "{\"architectures\":[\"Phi3ForCausalLM\"],\"auto_map\":{\"AutoConfig\":\"a.B\"},\"model_type\":"
+	    "\"phi3\"," SHAPE ",\"embd_pdrop\":0.0,\"full_attn_mod\":1,\"interpolate_factor\":1,\"lm_head_bias\":false,"
+	    "\"original_max_position_embeddings\":4096,"
 	    "\"resid_pdrop\":0.0,\"rope_scaling\":{\"long_factor\":[1,2],\"short_factor\":[1,1],\"type\":\"longrope\"},"
 	    "\"sliding_window\":262144,\"tie_word_embeddings\":true}",
 	    /* Gemma 2 */
-	    "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\"," SHAPE ",\"attn_logit_softcapping\":50.0,"
+	    "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\"," SHAPE
+	    ",\"attn_logit_softcapping\":50.0,"
 	    "\"cache_implementation\":\"hybrid\",\"final_logit_softcapping\":30.0,\"hidden_act\":\"gelu_pytorch_tanh\","
 	    "\"hidden_activation\":\"gelu_pytorch_tanh\",\"query_pre_attn_scalar\":256,\"sliding_window\":4096}",
 	    /* Gemma 3, the text model and the whole; as transformers 5 writes it */
-	    "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\"," SHAPE ",\"attn_logit_softcapping\":null,"
-	    "\"final_logit_softcapping\":null,\"hidden_activation\":\"gelu_pytorch_tanh\",\"query_pre_attn_scalar\":256,"
-	    "\"rope_local_base_freq\":10000,\"sliding_window\":512,\"sliding_window_pattern\":6,\"use_bidirectional_attention\":false}",
-	    "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"boi_token_index\":255999,\"eoi_token_index\":256000,"
-	    "\"image_token_index\":262144,\"mm_tokens_per_image\":256,\"model_type\":\"gemma3\",\"vision_config\":{\"hidden_act\":\"x\"},"
-	    "\"text_config\":{" SHAPE ",\"model_type\":\"gemma3_text\",\"layer_types\":[\"sliding_attention\"],\"_sliding_window_pattern\":6,"
+	    "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\"," SHAPE
+	    ",\"attn_logit_softcapping\":null,"
+	    "\"final_logit_softcapping\":null,\"hidden_activation\":\"gelu_pytorch_tanh\",\"query_pre_attn_scalar\":"
+	    "256,"
+	    "\"rope_local_base_freq\":10000,\"sliding_window\":512,\"sliding_window_pattern\":6,\"use_bidirectional_"
+	    "attention\":false}",
+	    "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"boi_token_index\":255999,\"eoi_token_index\":"
+	    "256000,"
+	    "\"image_token_index\":262144,\"mm_tokens_per_image\":256,\"model_type\":\"gemma3\",\"vision_config\":{"
+	    "\"hidden_act\":\"x\"},"
+	    "\"text_config\":{" SHAPE
+	    ",\"model_type\":\"gemma3_text\",\"layer_types\":[\"sliding_attention\"],\"_sliding_window_pattern\":6,"
 	    "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"}}}",
-	    "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\"," SHAPE ",\"rope_parameters\":{\"full_attention\":{"
-	    "\"rope_theta\":1000000,\"rope_type\":\"default\"},\"sliding_attention\":{\"rope_theta\":10000,\"rope_type\":\"default\"}}}",
+	    "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\"," SHAPE
+	    ",\"rope_parameters\":{\"full_attention\":{"
+	    "\"rope_theta\":1000000,\"rope_type\":\"default\"},\"sliding_attention\":{\"rope_theta\":10000,\"rope_"
+	    "type\":\"default\"}}}",
 	};
 	md_llama_folder(dir);
 	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
@@ -181,12 +210,16 @@ static void test_gemma(void **state)
 	/* Gemma 3's classes cap nothing unless the file says so. */
 	read_config("{\"model_type\":\"gemma3_text\"," SHAPE "}", &a);
 	assert_true(a.attn_softcap == 0 && a.final_softcap == 0 && a.tied_embeddings);
-	read_config("{\"model_type\":\"gemma3_text\"," SHAPE ",\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0}", &a);
+	read_config("{\"model_type\":\"gemma3_text\"," SHAPE
+		    ",\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0}",
+		    &a);
 	assert_true(a.attn_softcap == 50 && a.final_softcap == 30);
 	/* Gemma 2's do unless it says null. */
 	read_config("{\"model_type\":\"gemma2\"," SHAPE "}", &a);
 	assert_true(a.attn_softcap == 50 && a.final_softcap == 30);
-	read_config("{\"model_type\":\"gemma2\"," SHAPE ",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null}", &a);
+	read_config("{\"model_type\":\"gemma2\"," SHAPE
+		    ",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null}",
+		    &a);
 	assert_true(a.attn_softcap == 0 && a.final_softcap == 0);
 	config("{\"model_type\":\"gemma3_text\"," SHAPE ",\"use_bidirectional_attention\":true}");
 	refused("", SL_EUNSUPPORTED, "use_bidirectional_attention is true");
@@ -212,7 +245,8 @@ static void test_defaults_of_classes(void **state)
 	assert_int_equal(a.window, 0);
 	config("{\"model_type\":\"qwen2\"," SHAPE ",\"layer_types\":[\"sliding_attention\"]}");
 	refused("", SL_EUNSUPPORTED, "layer_types has an order");
-	read_config("{\"model_type\":\"qwen2\"," SHAPE ",\"attention_bias\":true}", &a); /* which its class always has */
+	read_config("{\"model_type\":\"qwen2\"," SHAPE ",\"attention_bias\":true}",
+		    &a); /* which its class always has */
 	/* A head that is missing is not the embeddings where the file says that it isn't. */
 	md_safetensors(dir, "model.safetensors", md_llama, MD_N_LLAMA - 1);
 	config(MD_LLAMA_CONFIG "}");
@@ -222,9 +256,11 @@ static void test_defaults_of_classes(void **state)
 /* ---- YaRN ---- */
 
 /* Peng et al. 2023 as transformers computes it: correction range, ramp over n_rot / 2 pairs. */
-static double yarn_frequency(int i, int n_rot, double base, double factor, double original, double fast, double slow, bool truncate)
+static double yarn_frequency(int i, int n_rot, double base, double factor, double original, double fast, double slow,
+			     bool truncate)
 {
-	double low = n_rot * log(original / (fast * 2 * M_PI)) / (2 * log(base)), high = n_rot * log(original / (slow * 2 * M_PI)) / (2 * log(base));
+	double low = n_rot * log(original / (fast * 2 * M_PI)) / (2 * log(base)),
+	       high = n_rot * log(original / (slow * 2 * M_PI)) / (2 * log(base));
 	if (truncate) {
 		low = floor(low);
 		high = ceil(high);
@@ -267,19 +303,25 @@ static void test_yarn(void **state)
 		struct model_arch a;
 		double freq[ARCH_MAX_ROT];
 		char text[2048];
-		snprintf(text, sizeof text, "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-			 "\"num_key_value_heads\":1,\"intermediate_size\":16,\"max_position_embeddings\":8192,\"head_dim\":%d,\"rope_theta\":150000,"
-			 "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":16.0,\"original_max_position_embeddings\":4096%s}}", n_rot, cases[c].more);
+		snprintf(
+		    text, sizeof text,
+		    "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+		    "\"num_key_value_heads\":1,\"intermediate_size\":16,\"max_position_embeddings\":8192,\"head_dim\":%"
+		    "d,\"rope_theta\":150000,"
+		    "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":16.0,\"original_max_position_embeddings\":"
+		    "4096%s}}",
+		    n_rot, cases[c].more);
 		read_config(text, &a);
 		rope_frequencies(&a.rope, freq);
 		for (int i = 0; i < n_rot / 2; i++) {
-			double want = yarn_frequency(i, n_rot, 150000, 16, 4096, cases[c].fast, cases[c].slow, cases[c].truncate);
+			double want =
+			    yarn_frequency(i, n_rot, 150000, 16, 4096, cases[c].fast, cases[c].slow, cases[c].truncate);
 			if (!(fabs(freq[i] - want) <= 1e-12 * want))
 				fail_msg("%s: pair %d turns by %.15g, not %.15g", cases[c].more, i, freq[i], want);
 		}
-		double magnitude = cases[c].magnitude == 0	? get_mscale(16, 1)
+		double magnitude = cases[c].magnitude == 0    ? get_mscale(16, 1)
 				   : cases[c].magnitude == -1 ? get_mscale(16, 0.707) / get_mscale(16, 1.2)
-								: cases[c].magnitude;
+							      : cases[c].magnitude;
 		if (!(fabs(rope_magnitude(&a.rope, a.n_ctx) - magnitude) < 1e-12))
 			fail_msg("%s: %.15g, not %.15g", cases[c].more, rope_magnitude(&a.rope, a.n_ctx), magnitude);
 	}
@@ -295,7 +337,8 @@ static void test_yarn(void **state)
 		char text[2048];
 		struct model_arch a;
 		struct sl_err err = {0};
-		snprintf(text, sizeof text, "%s,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,%s}}", MD_LLAMA_CONFIG, wrong[i][0]);
+		snprintf(text, sizeof text, "%s,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,%s}}",
+			 MD_LLAMA_CONFIG, wrong[i][0]);
 		config(text);
 		struct model_file *f = opened("");
 		assert_int_not_equal(model_file_arch(f, &a, &err), 0);
@@ -329,7 +372,8 @@ static void edit(const struct extra *extras, size_t n)
 		struct proto_str value, key = gguf_raw_key(g, i, &type, &value);
 		bool changed = false;
 		for (size_t k = 0; k < n; k++)
-			changed = changed || (strlen(extras[k].key) == key.n && memcmp(extras[k].key, key.at, key.n) == 0);
+			changed =
+			    changed || (strlen(extras[k].key) == key.n && memcmp(extras[k].key, key.at, key.n) == 0);
 		if (!changed)
 			gguf_put_raw(w, key, type, value);
 	}
@@ -402,15 +446,25 @@ static void test_gguf_taken(void **state)
 	(void)state;
 	struct model_arch a, plain;
 	struct model_file *f;
-	const struct extra neutral[] = {{"llama.attention.causal", 'b', 1, NULL}, {"llama.pooling_type", 'u', 0, NULL},
-					{"llama.logit_scale", 'f', 1, NULL}, {"llama.rope.scaling.finetuned", 'b', 1, NULL},
-					{"llama.rope.scaling.type", 's', 0, "none"}, {"llama.rope.scaling.attn_factor", 'f', 1, NULL},
-					{"llama.rope.scaling.original_context_length", 'u', 4096, NULL}, {"llama.expert_count", 'u', 0, NULL},
-					{"llama.expert_used_count", 'u', 0, NULL}, {"llama.attention.sliding_window", 'u', 0, NULL},
-					{"general.file_type", 'u', 7, NULL}, {"general.type", 's', 0, "model"},
-					{"quantize.imatrix.entries_count", 'u', 7, NULL}, {"tokenizer.ggml.add_eos_token", 'b', 0, NULL}};
-	const struct extra counts[] = {{"llama.attention.scale", 'f', 0.25, NULL}, {"llama.final_logit_softcapping", 'f', 30, NULL},
-				       {"llama.attn_logit_softcapping", 'f', 50, NULL}, {"llama.flavour", 'u', 1, NULL}, {"zest", 'u', 1, NULL}};
+	const struct extra neutral[] = {{"llama.attention.causal", 'b', 1, NULL},
+					{"llama.pooling_type", 'u', 0, NULL},
+					{"llama.logit_scale", 'f', 1, NULL},
+					{"llama.rope.scaling.finetuned", 'b', 1, NULL},
+					{"llama.rope.scaling.type", 's', 0, "none"},
+					{"llama.rope.scaling.attn_factor", 'f', 1, NULL},
+					{"llama.rope.scaling.original_context_length", 'u', 4096, NULL},
+					{"llama.expert_count", 'u', 0, NULL},
+					{"llama.expert_used_count", 'u', 0, NULL},
+					{"llama.attention.sliding_window", 'u', 0, NULL},
+					{"general.file_type", 'u', 7, NULL},
+					{"general.type", 's', 0, "model"},
+					{"quantize.imatrix.entries_count", 'u', 7, NULL},
+					{"tokenizer.ggml.add_eos_token", 'b', 0, NULL}};
+	const struct extra counts[] = {{"llama.attention.scale", 'f', 0.25, NULL},
+				       {"llama.final_logit_softcapping", 'f', 30, NULL},
+				       {"llama.attn_logit_softcapping", 'f', 50, NULL},
+				       {"llama.flavour", 'u', 1, NULL},
+				       {"zest", 'u', 1, NULL}};
 	const struct extra longrope[] = {{"llama.rope.scaling.type", 's', 0, "longrope"}};
 	random_file("base.gguf", "tiny-mistral", "f32", 1, 1);
 	f = opened("base.gguf");
@@ -437,7 +491,8 @@ static void test_gguf_taken(void **state)
 static void test_gguf_of_every_family(void **state)
 {
 	(void)state;
-	static const char *const shapes[] = {"tiny-llama", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-phi3", "tiny-gemma2", "tiny-gemma3"};
+	static const char *const shapes[] = {"tiny-llama", "tiny-mistral", "tiny-qwen2", "tiny-qwen3",
+					     "tiny-phi3",  "tiny-gemma2",  "tiny-gemma3"};
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
 		struct model_arch a;
 		random_file("base.gguf", shapes[i], "f32", 1, 1);

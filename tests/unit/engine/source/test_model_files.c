@@ -128,7 +128,8 @@ static void test_config(void **arg)
 	    {",\"attention_bias\":true}", SL_EUNSUPPORTED, "attention_bias is not supported"},
 	    {",\"head_dim\":3}", SL_EUNSUPPORTED, "do not fit together"},
 	    {",\"head_dim\":-4}", SL_EINVAL, "head_dim is not a whole number"},
-	    {",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}", SL_EUNSUPPORTED, "rope_scaling is of a kind"},
+	    {",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}", SL_EUNSUPPORTED,
+	     "rope_scaling is of a kind"},
 	    {",\"rope_scaling\":{\"rope_type\":\"linear\"}}", SL_EINVAL, "factor of the rope scaling is missing"},
 	    {",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}", SL_EINVAL, "short_factor is not a list"},
 	    {",\"partial_rotary_factor\":0.3}", SL_EINVAL, "no whole number of pairs"},
@@ -160,7 +161,8 @@ static void test_families(void **arg)
 	struct model_arch a;
 	md_llama_folder(dir);
 	md_text(dir, "config.json",
-		"{\"model_type\":\"gemma3\",\"text_config\":{" SHAPE ",\"sliding_window\":512,\"query_pre_attn_scalar\":16,"
+		"{\"model_type\":\"gemma3\",\"text_config\":{" SHAPE
+		",\"sliding_window\":512,\"query_pre_attn_scalar\":16,"
 		"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}}");
 	struct model_file *f = opened("");
 	arch_of(f, &a);
@@ -188,7 +190,8 @@ static void test_families(void **arg)
 	assert_true(a.rope.n_factors == 2 && a.rope.factors[1] == 4 && a.window == 0);
 	assert_true(fabs(a.rope.magnitude - sqrt(1 + log(2) / log(4096))) < 1e-9);
 	model_file_close(f);
-	md_text(dir, "config.json", "{\"model_type\":\"qwen2\"," SHAPE ",\"sliding_window\":64,\"use_sliding_window\":false}");
+	md_text(dir, "config.json",
+		"{\"model_type\":\"qwen2\"," SHAPE ",\"sliding_window\":64,\"use_sliding_window\":false}");
 	f = opened("");
 	arch_of(f, &a);
 	assert_true(a.qkv_bias && a.window == 0 && a.norm_gain_offset == 0);

@@ -209,7 +209,8 @@ static void test_quantize_folder(void **arg)
 	const float *q = model_file_find(f, "blk.0.attn_q.weight")->data;
 	for (size_t row = 0; row < 8; row++)
 		for (size_t i = 0; i < 8; i++)
-			assert_true(q[row * 8 + i] == md_value("model.layers.0.self_attn.q_proj.weight", from[row] * 8 + i));
+			assert_true(q[row * 8 + i] ==
+				    md_value("model.layers.0.self_attn.q_proj.weight", from[row] * 8 + i));
 	struct gguf_array list;
 	struct proto_str s;
 	const struct gguf *g = model_file_gguf(f);
@@ -238,8 +239,9 @@ static void test_quantize_folder(void **arg)
 	model_file_close(f);
 
 	/* Gemma's gains have the one added; a window and its pattern are said. */
-	md_text(dir, "config.json", "{\"model_type\":\"gemma2\"," SHAPE ",\"attn_logit_softcapping\":50.0,"
-				    "\"final_logit_softcapping\":null}");
+	md_text(dir, "config.json",
+		"{\"model_type\":\"gemma2\"," SHAPE ",\"attn_logit_softcapping\":50.0,"
+		"\"final_logit_softcapping\":null}");
 	if (convert("", "out.gguf", "bf16", &err) != 0)
 		fail_msg("%s", err.text);
 	f = opened("out.gguf");
@@ -251,8 +253,9 @@ static void test_quantize_folder(void **arg)
 	assert_int_equal(gguf_get_u32(model_file_gguf(f), "gemma2.final_logit_softcapping", &id, &err), SL_ENOTFOUND);
 	model_file_close(f);
 	/* Yarn with a factor of its own comes back as it was. */
-	md_text(dir, "config.json", MD_LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"beta_fast\":16,"
-				    "\"attention_factor\":1.5}}");
+	md_text(dir, "config.json",
+		MD_LLAMA_CONFIG ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"beta_fast\":16,"
+				"\"attention_factor\":1.5}}");
 	if (convert("", "out.gguf", "bf16", &err) != 0)
 		fail_msg("%s", err.text);
 	f = opened("out.gguf");
@@ -264,22 +267,25 @@ static void test_quantize_folder(void **arg)
 
 	md_text(dir, "tokenizer.json", "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0.5]]}}");
 	assert_int_equal(convert("", "out.gguf", "f32", &err), SL_EUNSUPPORTED);
-	md_text(dir, "tokenizer.json", "{\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":\"BPE\",\"vocab\":{},"
-				       "\"merges\":[]}}");
+	md_text(dir, "tokenizer.json",
+		"{\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":\"BPE\",\"vocab\":{},"
+		"\"merges\":[]}}");
 	assert_int_equal(convert("", "out.gguf", "f32", &err), SL_EUNSUPPORTED);
 	assert_non_null(strstr(err.text, "no name in GGUF"));
 	md_text(dir, "tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":2000000},\"merges\":[]}}");
 	assert_int_equal(convert("", "out.gguf", "f32", &err), SL_EINVAL);
 	/* SentencePiece's: a token's score is the rank of its first merge. */
 	md_text(dir, "tokenizer.json",
-		"{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"a\":1,"
+		"{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,"
+		"\"a\":1,"
 		"\"b\":2,\"ab\":3,\"ba\":4,\"<0x0A>\":5},\"merges\":[\"b a\",\"a b\"]}}");
 	if (convert("", "out.gguf", "f32", &err) != 0)
 		fail_msg("%s", err.text);
 	f = opened("out.gguf");
 	g = model_file_gguf(f);
 	assert_int_equal(gguf_get_array(g, "tokenizer.ggml.scores", &list, &err), 0);
-	assert_true(gguf_array_f32(&list, 4) == 0 && gguf_array_f32(&list, 3) == -1 && gguf_array_f32(&list, 1) < -1000);
+	assert_true(gguf_array_f32(&list, 4) == 0 && gguf_array_f32(&list, 3) == -1 &&
+		    gguf_array_f32(&list, 1) < -1000);
 	assert_int_equal(gguf_get_array(g, "tokenizer.ggml.token_type", &list, &err), 0);
 	assert_true(gguf_array_int(&list, 0) == 2 && gguf_array_int(&list, 5) == 6);
 	model_file_close(f);

@@ -91,9 +91,8 @@ static double best_of_all(uint64_t seed, int32_t *tokens, uint32_t n, uint32_t m
 	for (int32_t v = 0; v < VOCAB; v++) {
 		double s = sum + (double)lp[v];
 		tokens[n] = v;
-		double got = v == END || n + 1 == max
-				 ? s / pow(n + 1, (double)penalty)
-				 : best_of_all(seed, tokens, n + 1, max, s, penalty);
+		double got = v == END || n + 1 == max ? s / pow(n + 1, (double)penalty)
+						      : best_of_all(seed, tokens, n + 1, max, s, penalty);
 		best = got > best ? got : best;
 	}
 	return best;
@@ -155,9 +154,9 @@ static void no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(finds_the_best),
-		cmocka_unit_test(a_beam_of_one_is_greedy),
-		cmocka_unit_test(no_memory),
+	    cmocka_unit_test(finds_the_best),
+	    cmocka_unit_test(a_beam_of_one_is_greedy),
+	    cmocka_unit_test(no_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,10 +21,19 @@ static struct eng_config config(void)
 {
 	models[0] = (struct eng_model_config){.name = "large", .path = large_path, .role = PROTO_ROLE_LARGE};
 	models[1] = (struct eng_model_config){.name = "small", .path = small_path, .role = PROTO_ROLE_SMALL};
-	return (struct eng_config){.models = models, .n_models = 2, .backend = "auto", .n_threads = 1,
-				   .n_text_workers = 1, .page_tokens = 16, .kv_bytes = 32 << 20,
-				   .max_sequences = 8, .max_waiting = 2 * REQUESTS, .step_tokens = 64,
-				   .max_prompt_bytes = 1 << 20, .spec_max_draft = 6, .spec_fixed = true};
+	return (struct eng_config){.models = models,
+				   .n_models = 2,
+				   .backend = "auto",
+				   .n_threads = 1,
+				   .n_text_workers = 1,
+				   .page_tokens = 16,
+				   .kv_bytes = 32 << 20,
+				   .max_sequences = 8,
+				   .max_waiting = 2 * REQUESTS,
+				   .step_tokens = 64,
+				   .max_prompt_bytes = 1 << 20,
+				   .spec_max_draft = 6,
+				   .spec_fixed = true};
 }
 
 static char prompts[REQUESTS][160];
@@ -419,9 +428,9 @@ int main(void)
 		return 1;
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(it_goes_on_as_if_undisturbed), cmocka_unit_test(what_is_kept_is_gone_on_from),
-	    cmocka_unit_test(what_is_kept_counts), cmocka_unit_test(characters_across_the_seam),
+	    cmocka_unit_test(what_is_kept_counts),          cmocka_unit_test(characters_across_the_seam),
 	    cmocka_unit_test(stop_strings_across_the_seam), cmocka_unit_test(answers_of_another_model),
-	    cmocka_unit_test(only_what_is_used_is_shared), cmocka_unit_test(bounds),
+	    cmocka_unit_test(only_what_is_used_is_shared),  cmocka_unit_test(bounds),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(large_path);

@@ -11,7 +11,8 @@
 #include "base/fault.h"
 #include "engine/step/prompt_memo.h"
 
-static const struct prompt_memo_key key = {.tenant = 1, .salt = 2, .text = 3, .kind = PROTO_PROMPT_CHAT, .prompt = {"abc", 3}};
+static const struct prompt_memo_key key = {
+    .tenant = 1, .salt = 2, .text = 3, .kind = PROTO_PROMPT_CHAT, .prompt = {"abc", 3}};
 static int32_t numbers[] = {7, 8, 9};
 static const struct tok_ids ids = {.ids = numbers, .n = 3, .cap = 3};
 

@@ -86,8 +86,15 @@ static void every_allocation_may_fail(void **state)
 	tokens[258] = (struct proto_str){"abc", 3};
 	attrs[256] = TOK_CONTROL;
 	attrs[257] = attrs[258] = TOK_NORMAL;
-	const struct tok_source src = {.tokens = tokens, .attrs = attrs, .n_tokens = 259, .n_merges = 3,
-				       .bos = 256, .eos = -1, .eot = -1, .unknown = -1, .add_bos = -1};
+	const struct tok_source src = {.tokens = tokens,
+				       .attrs = attrs,
+				       .n_tokens = 259,
+				       .n_merges = 3,
+				       .bos = 256,
+				       .eos = -1,
+				       .eot = -1,
+				       .unknown = -1,
+				       .add_bos = -1};
 	json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", " abc <s> ");
 	/* How many allocations there are: a point armed out of reach counts. */
 	long before = fault_passes(FAULT_ALLOC);

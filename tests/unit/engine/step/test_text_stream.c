@@ -14,14 +14,10 @@
 #include "base/utf8.h"
 #include "engine/step/text_stream.h"
 
-static struct proto_str str(const char *s)
-{
-	return (struct proto_str){s, strlen(s)};
-}
+static struct proto_str str(const char *s) { return (struct proto_str){s, strlen(s)}; }
 
 /* The whole text at once. Returns its length; *stopped as the stream should say before finish. */
-static size_t oracle(const char *in, size_t n, const struct proto_str *stops, int n_stops, char *out,
-		     bool *stopped)
+static size_t oracle(const char *in, size_t n, const struct proto_str *stops, int n_stops, char *out, bool *stopped)
 {
 	size_t len = 0, i = 0, tail_at = SIZE_MAX;
 	while (i < n) {
@@ -55,8 +51,7 @@ static size_t oracle(const char *in, size_t n, const struct proto_str *stops, in
 }
 
 /* Feeds in by the pieces whose ends are the bits of cuts (or by step when cuts is 0). */
-static void check(const char *in, size_t n, const struct proto_str *stops, int n_stops, uint64_t cuts,
-		  size_t step)
+static void check(const char *in, size_t n, const struct proto_str *stops, int n_stops, uint64_t cuts, size_t step)
 {
 	char want[512];
 	bool want_stopped, stopped = false, any = false;
@@ -94,7 +89,9 @@ static const char *const stop_sets[][6] = {
     {"abab", "aba", "bb"},
     {"aaa"},
     {"\xC3\xA9", "b\xC3\xA9"},
-    {"\xE2\x82\xAC" "a", "\xE2\x82\xAC\xE2\x82\xAC"},
+    {"\xE2\x82\xAC"
+     "a",
+     "\xE2\x82\xAC\xE2\x82\xAC"},
     {"\xEF\xBF\xBD"},
     {"a\xEF\xBF\xBD", "b"},
     {"abcabd", "bcabc", "cab"},
@@ -119,9 +116,13 @@ static uint64_t next_random(uint64_t *state)
 
 static size_t random_text(uint64_t *seed, char *text, size_t max)
 {
-	static const char *const parts[] = {"a",        "b",    "c",    "d",        "ab",
-					    "\xC3\xA9", "\xC3", "\xA9", "\xE2\x82", "\xE2\x82\xAC",
-					    "\xFF",     "\xF0\x9F\x98\x80", "\xF0\x9F", "abcabd"};
+	static const char *const parts[] = {"a",        "b",
+					    "c",        "d",
+					    "ab",       "\xC3\xA9",
+					    "\xC3",     "\xA9",
+					    "\xE2\x82", "\xE2\x82\xAC",
+					    "\xFF",     "\xF0\x9F\x98\x80",
+					    "\xF0\x9F", "abcabd"};
 	size_t n = 0;
 	for (;;) {
 		const char *part = parts[next_random(seed) % (sizeof(parts) / sizeof(parts[0]))];

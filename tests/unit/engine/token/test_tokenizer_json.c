@@ -32,13 +32,14 @@ static const char spm[] =
     "\"ab\":8,\"\\u2581a\":9,\"\\u2581ab\":10,\"ba\":11,\"\\u2581\\u2581\":12},"
     "\"merges\":[\"a b\",[\"\\u2581\",\"ab\"],\"\\u2581 a\",\"b a\",\"\\u2581 \\u2581\"]}}";
 
-static const char spm_config[] =
-    "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"<unk>\"},\"model_max_length\":1000000000000000019884624838656}";
+static const char spm_config[] = "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"<unk>\"},\"model_max_length\":"
+				 "1000000000000000019884624838656}";
 
 static const char unigram[] =
     "{\"added_tokens\":[{\"id\":0,\"content\":\"<unk>\",\"special\":true}],"
     "\"normalizer\":{\"type\":\"NFKC\"},"
-    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"prepend_scheme\":\"always\",\"split\":true},"
+    "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",\"prepend_scheme\":\"always\",\"split\":"
+    "true},"
     "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"\\u2581\",-3],[\"a\",-2],[\"b\",-2.5],"
     "[\"ab\",-3.5],[\"\\u2581ab\",-6],[\"fi\",-1],[\"abb\",-5.75]]}}";
 
@@ -79,8 +80,8 @@ static void characters(void **state)
 	ENCODES(t, "ab", false, 10);
 	ENCODES(t, "ab ab", false, 10, 10);
 	ENCODES(t, "a", false, 9);
-	ENCODES(t, "aba", false, 10, 6);     /* "ab" is made before "ba" */
-	ENCODES(t, "  a", false, 12, 9);     /* three marks: the last belongs to the word */
+	ENCODES(t, "aba", false, 10, 6); /* "ab" is made before "ba" */
+	ENCODES(t, "  a", false, 12, 9); /* three marks: the last belongs to the word */
 	ENCODES(t, "b\xC3\xA9\n", false, 5, 7, 2, 3, 4);
 	ENCODES(t, "b\xE2\x82\xAC?!", false, 5, 7, 0); /* neighbouring unknown ones are one token */
 	ENCODES(t, "<s>ab", true, 1, 10);
@@ -117,9 +118,9 @@ static void best_path(void **state)
 	(void)state;
 	struct tokenizer *t = read_json(unigram, NULL);
 	ENCODES(t, "a", false, 1, 2);
-	ENCODES(t, "ab", false, 5);      /* -6 beats -3 -3.5 */
-	ENCODES(t, "bab", false, 1, 3, 4); /* "ab" -3.5 beats "a" "b" -4.5 */
-	ENCODES(t, "abb", false, 5, 3);  /* -8.5 beats -3 -5.75 */
+	ENCODES(t, "ab", false, 5);              /* -6 beats -3 -3.5 */
+	ENCODES(t, "bab", false, 1, 3, 4);       /* "ab" -3.5 beats "a" "b" -4.5 */
+	ENCODES(t, "abb", false, 5, 3);          /* -8.5 beats -3 -5.75 */
 	ENCODES(t, "\xEF\xAC\x81", false, 1, 6); /* the ligature is "fi" in compatibility form */
 	ENCODES(t, "xyz a", false, 1, 0, 1, 2);
 	tokenizer_destroy(t);
@@ -131,10 +132,12 @@ static void byte_level(void **state)
 	/* All 256 bytes, in GPT-2's writing, then merges. */
 	char json[16384], *at = json;
 	uint32_t next = 0x100;
-	at += sprintf(at, "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\","
-			  "\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{N}{1,2}|\\\\s+|[^\\\\s\\\\p{N}]+\"},"
-			  "\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
-			  "\"use_regex\":false}]},\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"vocab\":{");
+	at += sprintf(
+	    at,
+	    "{\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\","
+	    "\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{N}{1,2}|\\\\s+|[^\\\\s\\\\p{N}]+\"},"
+	    "\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+	    "\"use_regex\":false}]},\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"vocab\":{");
 	for (unsigned b = 0; b < 256; b++) {
 		bool prints = (b > 0x20 && b < 0x7F) || (b > 0xA0 && b != 0xAD);
 		unsigned cp = prints ? b : next++;
@@ -173,7 +176,8 @@ static void refusals(void **state)
 	refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "score");
 	refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}", "unknown text");
 	refused("{\"pre_tokenizer\":{\"type\":\"NoSuch\"}}", "NoSuch");
-	refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(\"}}}", "pattern");
+	refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"(\"}}}",
+		"pattern");
 	refused("{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Odd\",\"pattern\":{\"Regex\":\"a\"}}}", "Odd");
 	refused("{\"normalizer\":{\"type\":\"NoSuch\"}}", "NoSuch");
 	refused("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}}", "table");
@@ -216,8 +220,8 @@ static void damaged_files(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(characters),  cmocka_unit_test(added_tokens), cmocka_unit_test(best_path),
-		cmocka_unit_test(byte_level),  cmocka_unit_test(refusals),     cmocka_unit_test(damaged_files),
+	    cmocka_unit_test(characters), cmocka_unit_test(added_tokens), cmocka_unit_test(best_path),
+	    cmocka_unit_test(byte_level), cmocka_unit_test(refusals),     cmocka_unit_test(damaged_files),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

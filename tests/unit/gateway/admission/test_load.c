@@ -99,7 +99,9 @@ static void levels_have_two_thresholds(void **unused)
 {
 	(void)unused;
 	struct load_levels l = {0};
-	struct proto_load now = {.model = 3, .of = {[0] = {0, 900 * 1000, 0, 0}, [2] = {5, 2000 * 1000, 0, 0}, [7] = {9, 3000 * 1000, 0, 0}}};
+	struct proto_load now = {
+	    .model = 3,
+	    .of = {[0] = {0, 900 * 1000, 0, 0}, [2] = {5, 2000 * 1000, 0, 0}, [7] = {9, 3000 * 1000, 0, 0}}};
 	assert_true(load_levels_see(&l, &now, 2000, 500));
 	assert_false(load_is_high(&l, 3, 0));
 	assert_false(load_is_high(&l, 3, 1));

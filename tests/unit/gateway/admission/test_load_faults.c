@@ -32,8 +32,8 @@ static const struct way {
      GW_LATE_DEGRADE, 0, "s", "\"sluice\":{\"degraded\":\"model\"}"},
     {"another model, whole", "POST /v1/completions", "", "{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"stop\":\"x\"}",
      GW_LATE_DEGRADE, 2, "s", "\"degraded\":\"model\""},
-    {"another model, a response", "POST /v1/responses", "", "{\"model\":\"m\",\"input\":\"hi\"}", GW_LATE_DEGRADE, 0, "s",
-     "\"sluice\":{\"degraded\":\"model\"}"},
+    {"another model, a response", "POST /v1/responses", "", "{\"model\":\"m\",\"input\":\"hi\"}", GW_LATE_DEGRADE, 0,
+     "s", "\"sluice\":{\"degraded\":\"model\"}"},
     {"shorter", "POST /v1/chat/completions", "", "{\"model\":\"m\",\"stream\":true," CHAT, GW_LATE_DEGRADE, 2, "",
      "\"ended_by\":\"load\",\"degraded\":\"length\""},
 };
@@ -47,7 +47,8 @@ static void prepare(struct chat_rig *c)
 	buf_init(&c->queued_other, 4096);
 	assert_int_equal(proto_put_queued(&c->queued, 1, &late), 0);
 	assert_int_equal(proto_put_queued(&c->queued_other, 1, &soon), 0);
-	c->r.cfg.queue = (struct gw_queue_config){.most = 4, .tell_ms = 10000, .load_high_ms = 2000, .load_low_ms = 500};
+	c->r.cfg.queue =
+	    (struct gw_queue_config){.most = 4, .tell_ms = 10000, .load_high_ms = 2000, .load_low_ms = 500};
 }
 
 static void set_tier(struct chat_rig *c, const struct way *w)
@@ -117,7 +118,8 @@ static void readers_leave(void **state)
 		int fd = send_request(c, w->target, w->fields, w->body);
 		CHAT_UNTIL(c, waiting_count(c->app->waiting) == 1);
 		if (told)
-			CHAT_UNTIL(c, !answer_ended(c, fd) && strstr(c->answer, "\n: queue position=4 wait_ms=") != NULL);
+			CHAT_UNTIL(c,
+				   !answer_ended(c, fd) && strstr(c->answer, "\n: queue position=4 wait_ms=") != NULL);
 		else
 			assert_int_equal(c->n_answer, 0);
 		close(fd);
@@ -155,7 +157,8 @@ static void engine_goes(void **state)
 /* What QUEUED says, and LOAD of every priority; alone: that nothing else is there. */
 static void engine_will_say_of(struct chat_rig *c, uint32_t queued_us, uint32_t load_us, bool alone)
 {
-	struct proto_queued queued = {.n_prompt = 3, .position = alone ? 0 : 4, .predicted_ttft_us = queued_us, .guess = alone};
+	struct proto_queued queued = {
+	    .n_prompt = 3, .position = alone ? 0 : 4, .predicted_ttft_us = queued_us, .guess = alone};
 	struct proto_load load = {.idle = alone};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		load.of[i].wait_us = load_us;
@@ -269,14 +272,16 @@ static void idle_servers_refuse_nothing(void **state)
 	assert_int_equal(status_of(c, &ways[0]), 503);
 	ask(c, "GET /health", "", "");
 	CHAT_UNTIL(c, at_rest(c));
-	assert_non_null(strstr(c->answer, "\"refusals\":[{\"reason\":\"late\",\"message\":\"the first token was predicted later "
-					  "than the tier allows\",\"total\":1,\"seconds_ago\":0,\"predicted_ms\":67000}]"));
+	assert_non_null(strstr(c->answer,
+			       "\"refusals\":[{\"reason\":\"late\",\"message\":\"the first token was predicted later "
+			       "than the tier allows\",\"total\":1,\"seconds_ago\":0,\"predicted_ms\":67000}]"));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(idle_servers_refuse_nothing, chat_set_up, chat_tear_down), /* before any refusal */
+	    cmocka_unit_test_setup_teardown(idle_servers_refuse_nothing, chat_set_up,
+					    chat_tear_down), /* before any refusal */
 	    cmocka_unit_test_setup_teardown(every_allocation, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(readers_leave, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(engine_goes, chat_set_up, chat_tear_down),

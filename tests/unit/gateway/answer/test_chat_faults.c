@@ -89,8 +89,10 @@ static void sweep(struct chat_rig *c, const char *body, bool stream)
 
 static void streamed(void **state)
 {
-	sweep(*state, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,"
-		      "\"stop\":[\"x\"],\"stream_options\":{\"include_usage\":true}}", true);
+	sweep(*state,
+	      "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,"
+	      "\"stop\":[\"x\"],\"stream_options\":{\"include_usage\":true}}",
+	      true);
 }
 
 static void whole(void **state)
@@ -172,8 +174,9 @@ static double ttft_sum(void)
 /* The time that a body takes to come is not the server's time. */
 static void first_tokens_count_from_the_end_of_the_body(void **state)
 {
-	static const char head[] = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
-				   "authorization: Bearer sk-test\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n\r\n",
+	static const char head[] =
+	    "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+	    "authorization: Bearer sk-test\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n\r\n",
 			  body[] = "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
 	struct chat_rig *c = *state;
 	char request[sizeof head + 64];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A key's concurrency counts sequences: prompts × choices. A list of prompts that is larger than what is free runs in turns; a
- * fan-out of one prompt that no key of the tier can have is refused by the field's name. With each allocation failing, with an
- * engine that goes at any frame, with clients that leave and with prompts that are displaced: every place comes back.
+ * A key's concurrency counts sequences: prompts × choices. A list of prompts that is larger than what is free runs in
+ * turns; a fan-out of one prompt that no key of the tier can have is refused by the field's name. With each allocation
+ * failing, with an engine that goes at any frame, with clients that leave and with prompts that are displaced: every
+ * place comes back.
  */
 #include "base/log.h"
 #include "base/metrics.h"
@@ -108,7 +109,8 @@ static void what_never_fits_is_named(void **state)
 	    {COMPLETIONS, "{\"model\":\"m\",\"prompt\":\"a\",\"n\":3}", "\"param\":\"n\""},
 	    {COMPLETIONS, "{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"n\":3}", "\"param\":\"n\""},
 	    {COMPLETIONS, "{\"model\":\"m\",\"prompt\":\"a\",\"best_of\":3}", "\"param\":\"best_of\""},
-	    {"POST /v1/chat/completions", "{\"model\":\"m\",\"n\":3,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "\"param\":\"n\""},
+	    {"POST /v1/chat/completions",
+	     "{\"model\":\"m\",\"n\":3,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "\"param\":\"n\""},
 	};
 	CHAT_UNTIL(c, app_ready(c->app));
 	c->tier.concurrency = 2;

@@ -57,8 +57,8 @@ static struct sse_stream chat_with(bool usage)
 	return s;
 }
 
-#define HEAD                                                                                                 \
-	"\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,"                 \
+#define HEAD                                                                                 \
+	"\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000," \
 	"\"model\":\"m \\\"x\\\"\\n\",\"system_fingerprint\":null,"
 
 static void the_fields_stand_in_their_order(void **state)
@@ -73,7 +73,8 @@ static void the_fields_stand_in_their_order(void **state)
 	buf_clear(&b, ROOM);
 	assert_int_equal(sse_role(&s, &b, 0), 0);
 	assert_string_equal(buf_cstr(&b),
-			    "data: {" HEAD "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+			    "data: {" HEAD
+			    "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
 			    "\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}\n\n");
 	buf_dispose(&b);
 	sse_dispose(&s);
@@ -88,10 +89,10 @@ static void every_event_is_json(void **state)
 		struct sse_stream s = chat_with(usage);
 		const char *tail = usage ? ",\"usage\":null}" : "}";
 		char want[1024];
-#define WANT(delta, finish)                                                                                          \
-	(snprintf(want, sizeof want,                                                                         \
+#define WANT(delta, finish)                                                                                            \
+	(snprintf(want, sizeof want,                                                                                   \
 		  "{" HEAD "\"choices\":[{\"index\":0,\"delta\":%s,\"logprobs\":null,\"finish_reason\":%s}]%s", delta, \
-		  finish, tail),                                                                             \
+		  finish, tail),                                                                                       \
 	 want)
 		assert_int_equal(sse_role(&s, &b, 0), 0);
 		same(take_event(&b), WANT("{\"role\":\"assistant\",\"content\":\"\"}", "null"));
@@ -135,8 +136,8 @@ static void any_text_comes_back_as_it_was(void **state)
 	buf_init(&b, ROOM);
 	assert_int_equal(sse_content(&s, &b, 0, all, n, NULL), 0);
 	json_t *j = take_event(&b);
-	json_t *content = json_object_get(
-	    json_object_get(json_array_get(json_object_get(j, "choices"), 0), "delta"), "content");
+	json_t *content =
+	    json_object_get(json_object_get(json_array_get(json_object_get(j, "choices"), 0), "delta"), "content");
 	assert_int_equal(json_string_length(content), n);
 	assert_memory_equal(json_string_value(content), all, n);
 	json_decref(j);
@@ -167,8 +168,9 @@ static void streams_of_a_second_share_their_text(void **state)
 	struct sl_buf b;
 	buf_init(&b, ROOM);
 	for (size_t i = 0; i < 5; i++) {
-		assert_int_equal(sse_init(&s[i], streams[i].shape, streams[i].id, streams[i].model, streams[i].created, false, false,
-					  &of_thread), 0);
+		assert_int_equal(sse_init(&s[i], streams[i].shape, streams[i].id, streams[i].model, streams[i].created,
+					  false, false, &of_thread),
+				 0);
 		assert_true(i == 0 || (s[i].rest == s[i - 1].rest) == streams[i].shares);
 	}
 	sse_rest_unref(of_thread);
@@ -285,10 +287,13 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_fields_stand_in_their_order), cmocka_unit_test(every_event_is_json),
-	    cmocka_unit_test(usage_comes_without_choices),     cmocka_unit_test(any_text_comes_back_as_it_was),
+	    cmocka_unit_test(the_fields_stand_in_their_order),
+	    cmocka_unit_test(every_event_is_json),
+	    cmocka_unit_test(usage_comes_without_choices),
+	    cmocka_unit_test(any_text_comes_back_as_it_was),
 	    cmocka_unit_test(streams_of_a_second_share_their_text),
-	    cmocka_unit_test(an_error_is_an_event_without_choices), cmocka_unit_test(a_ping_is_a_comment_and_no_event),
+	    cmocka_unit_test(an_error_is_an_event_without_choices),
+	    cmocka_unit_test(a_ping_is_a_comment_and_no_event),
 	    cmocka_unit_test(what_does_not_fit_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, teardown);

@@ -34,7 +34,8 @@ static void says_stats(struct chat_rig *c, uint32_t running, uint32_t waiting)
 	assert_int_equal(proto_put_stats(&b, &stats), 0);
 	(void)!send(c->engine, buf_data(&b), b.len, MSG_NOSIGNAL);
 	buf_dispose(&b);
-	CHAT_UNTIL(c, engine_link_stats(c->app->link)->running == running && engine_link_stats(c->app->link)->waiting == waiting);
+	CHAT_UNTIL(c, engine_link_stats(c->app->link)->running == running &&
+			  engine_link_stats(c->app->link)->waiting == waiting);
 }
 
 static void respond(struct chat_rig *c, const char *body, char id[64])
@@ -78,15 +79,18 @@ static void the_last_turns_are_computed_again(void **state)
 	long before = value_of(warmed);
 	CHAT_UNTIL(c, app_ready(c->app));
 	respond(c, "{\"model\":\"m\",\"input\":\"one\",\"instructions\":\"be kind\"}", first);
-	snprintf(body, sizeof body, "{\"model\":\"m\",\"input\":\"two\",\"instructions\":\"be kind\",\"previous_response_id\":\"%s\"}", first);
+	snprintf(body, sizeof body,
+		 "{\"model\":\"m\",\"input\":\"two\",\"instructions\":\"be kind\",\"previous_response_id\":\"%s\"}",
+		 first);
 	respond(c, body, second);
 	restart_engine(c, 2);
 	CHAT_UNTIL(c, value_of(warmed) == before + 1);
 	/* One of the chain, the last, with its answer: what the next turn begins with. */
-	assert_string_equal(buf_cstr(&c->prefilled),
-			    "{\"messages\":[{\"role\":\"system\",\"content\":\"be kind\"},{\"role\":\"user\",\"content\":\"one\"},"
-			    "{\"role\":\"assistant\",\"content\":\"abc\"},{\"role\":\"user\",\"content\":\"two\"},"
-			    "{\"role\":\"assistant\",\"content\":\"abc\"}]}");
+	assert_string_equal(
+	    buf_cstr(&c->prefilled),
+	    "{\"messages\":[{\"role\":\"system\",\"content\":\"be kind\"},{\"role\":\"user\",\"content\":\"one\"},"
+	    "{\"role\":\"assistant\",\"content\":\"abc\"},{\"role\":\"user\",\"content\":\"two\"},"
+	    "{\"role\":\"assistant\",\"content\":\"abc\"}]}");
 	assert_int_equal(c->prefill_priority, 255);
 	struct http_field f = {"authorization", "Bearer sk-test"};
 	struct http_request r = {.fields = &f, .n_fields = 1};

@@ -16,7 +16,8 @@ enum { BODY_BYTES = BODY_AT_ONCE + 2048, MOST_PASSES = 3000 };
 static const struct kind {
 	const char *target, *begin, *end, *whole;
 } kinds[] = {
-    {"POST /v1/chat/completions", "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]", "}", "\"abc\""},
+    {"POST /v1/chat/completions", "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]", "}",
+     "\"abc\""},
     {"POST /v1/completions", "{\"model\":\"m\",\"prompt\":\"hi\"", "}", "\"abc\""},
     {"POST /v1/responses", "{\"model\":\"m\",\"input\":\"hi\"", "}", "\"text\":\"abc\""},
     {"POST /v1/chat/completions", "{\"model\":\"m\",\"messages\":[", "!", "\"invalid_request_error\""},

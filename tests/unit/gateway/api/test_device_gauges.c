@@ -39,9 +39,19 @@ static void test_gauges(void **arg)
 	struct proto_device d = {0};
 	device_gauges_set(&d);
 	assert_null(strstr(printed(), "sluice_device"));
-	d = (struct proto_device){.known = 1, .busy_percent = 87, .memory_busy_percent = 41, .celsius = 64, .milliwatts = 512345,
-				  .limit_milliwatts = 700000, .sm_mhz = 1755, .memory_mhz = 3201, .slowed = PROTO_SLOWED_THERMAL,
-				  .nvlinks = 5, .memory_bytes = 150000000000, .memory_used_bytes = 90000000000, .ecc_uncorrected = 3};
+	d = (struct proto_device){.known = 1,
+				  .busy_percent = 87,
+				  .memory_busy_percent = 41,
+				  .celsius = 64,
+				  .milliwatts = 512345,
+				  .limit_milliwatts = 700000,
+				  .sm_mhz = 1755,
+				  .memory_mhz = 3201,
+				  .slowed = PROTO_SLOWED_THERMAL,
+				  .nvlinks = 5,
+				  .memory_bytes = 150000000000,
+				  .memory_used_bytes = 90000000000,
+				  .ecc_uncorrected = 3};
 	device_gauges_set(&d);
 	has("\nsluice_device_up 1\n");
 	has("\nsluice_device_busy_ratio 0.87\n");

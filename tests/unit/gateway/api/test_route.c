@@ -17,10 +17,26 @@
 
 static void matches_exactly(void **state)
 {
-	static const char *const unknown[] = {"", "/v1", "//v1/models", "/v1/models/", "/v1/models//a", "/v1/models/a/", "/v1/models/a//b",
-					      "/v1/responses/a/b", "/v1/%6dodels", "/v1%2Fmodels",
-					      "/V1/models", "/v1/models?", "/v1/./models", "/live/", "/metrics/", "*",
-					      "http://localhost/live", "/www/", "/www/../live", "/www/a/b"};
+	static const char *const unknown[] = {"",
+					      "/v1",
+					      "//v1/models",
+					      "/v1/models/",
+					      "/v1/models//a",
+					      "/v1/models/a/",
+					      "/v1/models/a//b",
+					      "/v1/responses/a/b",
+					      "/v1/%6dodels",
+					      "/v1%2Fmodels",
+					      "/V1/models",
+					      "/v1/models?",
+					      "/v1/./models",
+					      "/live/",
+					      "/metrics/",
+					      "*",
+					      "http://localhost/live",
+					      "/www/",
+					      "/www/../live",
+					      "/www/a/b"};
 	const char *allow;
 	(void)state;
 	for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
@@ -53,10 +69,10 @@ enum { N_METHODS = sizeof methods / sizeof *methods };
 /* A path that the route's pattern means, with a name of its kind. */
 static void path_of(const struct route *r, char *out, size_t room)
 {
-	const char *name = strncmp(r->path, "/v1/responses/", 14) == 0	    ? "resp_1"
+	const char *name = strncmp(r->path, "/v1/responses/", 14) == 0       ? "resp_1"
 			   : strncmp(r->path, "/v1/conversations/", 18) == 0 ? "conv_1"
-			   : strncmp(r->path, "/v1/streams/", 12) == 0	    ? "chatcmpl-1"
-									    : "x";
+			   : strncmp(r->path, "/v1/streams/", 12) == 0       ? "chatcmpl-1"
+									     : "x";
 	size_t n = 0;
 	for (const char *p = r->path; *p != '\0'; p++) {
 		if (*p == '{') {
@@ -81,14 +97,16 @@ static void every_path_refuses_other_methods_and_what_is_below_it(void **state)
 		assert_ptr_equal(route_find(routes[i].method, path, &allow), &routes[i]);
 		for (int k = 0; k < N_METHODS; k++) {
 			const struct route *r = route_find(methods[k], path, &allow);
-			if (r == NULL && (allow == NULL || strstr(allow, routes[i].method) == NULL || strstr(allow, methods[k]) != NULL))
+			if (r == NULL && (allow == NULL || strstr(allow, routes[i].method) == NULL ||
+					  strstr(allow, methods[k]) != NULL))
 				fail_msg("%s %s: allowed is %s", methods[k], path, allow != NULL ? allow : "nothing");
 			snprintf(below, sizeof below, "%s/unknown", path);
 			r = route_find(methods[k], below, &allow);
 			if (r != NULL && r->path[strlen(r->path) - 1] != '}')
 				fail_msg("%s %s is served", methods[k], below);
 			/* An item and a model may have any name. */
-			if (allow != NULL && strcmp(routes[i].name, "conversation_items") != 0 && strcmp(routes[i].name, "models") != 0)
+			if (allow != NULL && strcmp(routes[i].name, "conversation_items") != 0 &&
+			    strcmp(routes[i].name, "models") != 0)
 				fail_msg("%s %s: allowed is %s", methods[k], below, allow);
 		}
 	}
@@ -96,12 +114,22 @@ static void every_path_refuses_other_methods_and_what_is_below_it(void **state)
 
 static void unknown_names_are_unknown_paths(void **state)
 {
-	static const char *const unknown[][2] = {
-	    {"POST", "/v1/chat/foo"}, {"GET", "/v1/chat/foo"}, {"POST", "/v1/embeddings/x"}, {"GET", "/v1/embeddings/x"},
-	    {"POST", "/v1/responses/compact"}, {"POST", "/v1/responses/input_tokens"}, {"PUT", "/v1/responses/x"},
-	    {"GET", "/v1/responses/resp_1/unknown"}, {"POST", "/v1/responses/resp_1/input_items/x"}, {"PUT", "/v1/conversations/x"},
-	    {"POST", "/v1/streams/x"}, {"POST", "/v1/models/a/b"}, {"DELETE", "/v1/models/a/permissions"}, {"POST", "/v1/moderations"},
-	    {"POST", "/v1/images/generations"}, {"GET", "/v1/files"}};
+	static const char *const unknown[][2] = {{"POST", "/v1/chat/foo"},
+						 {"GET", "/v1/chat/foo"},
+						 {"POST", "/v1/embeddings/x"},
+						 {"GET", "/v1/embeddings/x"},
+						 {"POST", "/v1/responses/compact"},
+						 {"POST", "/v1/responses/input_tokens"},
+						 {"PUT", "/v1/responses/x"},
+						 {"GET", "/v1/responses/resp_1/unknown"},
+						 {"POST", "/v1/responses/resp_1/input_items/x"},
+						 {"PUT", "/v1/conversations/x"},
+						 {"POST", "/v1/streams/x"},
+						 {"POST", "/v1/models/a/b"},
+						 {"DELETE", "/v1/models/a/permissions"},
+						 {"POST", "/v1/moderations"},
+						 {"POST", "/v1/images/generations"},
+						 {"GET", "/v1/files"}};
 	const char *allow;
 	(void)state;
 	for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
@@ -113,8 +141,12 @@ static void unknown_names_are_unknown_paths(void **state)
 
 static void escapes_are_undone(void **state)
 {
-	static const char *const good[][2] = {{"a", "a"},           {"org%2Fname", "org/name"}, {"org%2fname%3Aq8", "org/name:q8"},
-					      {"%C3%A9", "\xc3\xa9"}, {"%252F", "%2F"},           {"", ""}};
+	static const char *const good[][2] = {{"a", "a"},
+					      {"org%2Fname", "org/name"},
+					      {"org%2fname%3Aq8", "org/name:q8"},
+					      {"%C3%A9", "\xc3\xa9"},
+					      {"%252F", "%2F"},
+					      {"", ""}};
 	static const char *const bad[] = {"%", "a%2", "%2", "%zz", "%2g", "%00", "%0a", "%7F", "%ff", "%C3", "%%2F"};
 	(void)state;
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -134,8 +166,8 @@ static void escapes_are_undone(void **state)
 /* What may be seen without a key is written down here once more, so that no row becomes public by a slip. */
 static void only_these_are_public(void **state)
 {
-	static const char *const public[] = {"/live", "/ready", "/health", "/openapi.json", "/", "/www/{file}", "/favicon.ico",
-					    "/client.js", "/client.d.ts"};
+	static const char *const public[] = {"/live",       "/ready",       "/health",    "/openapi.json", "/",
+					     "/www/{file}", "/favicon.ico", "/client.js", "/client.d.ts"};
 	(void)state;
 	for (size_t i = 0; i < n_routes; i++) {
 		bool known = false;
@@ -171,8 +203,7 @@ static void openapi_says_what_is_served(void **state)
 	}
 	const char *path;
 	json_t *item;
-	json_object_foreach((json_t *)(uintptr_t)paths, path, item)
-		n += json_object_size(item);
+	json_object_foreach((json_t *)(uintptr_t)paths, path, item) n += json_object_size(item);
 	assert_int_equal(n, n_routes);
 	json_decref(doc);
 }

@@ -82,8 +82,10 @@ static void configured_keys(void **state)
 {
 	struct gw_tier_config tier = {.name = (char *)"free"};
 	/* SHA-256 of "abc" (FIPS 180-4, example B.1). */
-	struct gw_key_config key = {.name = (char *)"k", .tier = (char *)"free",
-				    .sha256 = (char *)"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"};
+	struct gw_key_config key = {.name = (char *)"k",
+				    .tier = (char *)"free",
+				    .sha256 =
+					(char *)"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"};
 	struct gw_config cfg = {.tiers = {.items = &tier, .n = 1}, .keys = {.items = &key, .n = 1}};
 	struct auth *a;
 	struct sl_err err = {0};
@@ -104,9 +106,11 @@ static void counts_outlive_a_reload(void **state)
 {
 	struct gw_tier_config tier = {.name = (char *)"free"};
 	struct gw_key_config keys[] = {
-	    {.name = (char *)"k", .tier = (char *)"free",
+	    {.name = (char *)"k",
+	     .tier = (char *)"free",
 	     .sha256 = (char *)"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
-	    {.name = (char *)"other", .tier = (char *)"free",
+	    {.name = (char *)"other",
+	     .tier = (char *)"free",
 	     .sha256 = (char *)"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}};
 	struct gw_config cfg = {.tiers = {.items = &tier, .n = 1}, .keys = {.items = keys, .n = 2}};
 	struct auth *a, *b, *c;

@@ -20,7 +20,10 @@ static const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES] = "0123456789abcdef01234
 
 static struct browser_token example(bool stored)
 {
-	struct browser_token t = {.stored = stored, .name = "site", .subject = "Zoë \"7\"", .expires_s = 1000,
+	struct browser_token t = {.stored = stored,
+				  .name = "site",
+				  .subject = "Zoë \"7\"",
+				  .expires_s = 1000,
 				  .origins = "https://a.example http://localhost:*"};
 	if (stored) {
 		snprintf(t.tier, sizeof t.tier, "paid");
@@ -111,14 +114,15 @@ static void forged_ones_are_not_read(void **state)
 
 static void what_looks_like_one(void **state)
 {
-	static const char *const not[] = {"", "sk-sluice-x", "sbt_", "sbt_.a.b", "sbt_12", "sbt_-1.a.b", "sbt_x.a.b",
-					  "sbt_12345678901.a.b", "SBT_1.a.b"};
+	static const char *const not [] = {"",         "sk-sluice-x", "sbt_",      "sbt_.a.b",
+					   "sbt_12",   "sbt_-1.a.b",  "sbt_x.a.b", "sbt_12345678901.a.b",
+					   "SBT_1.a.b"};
 	int64_t period;
 	struct browser_token back;
 	(void)state;
-	for (size_t i = 0; i < sizeof not / sizeof *not; i++) {
-		assert_false(browser_token_period(not[i], &period));
-		assert_int_equal(browser_token_read(not[i], secret, 0, &back), SL_EINVAL);
+	for (size_t i = 0; i < sizeof not / sizeof *not ; i++) {
+		assert_false(browser_token_period(not [i], &period));
+		assert_int_equal(browser_token_read(not [i], secret, 0, &back), SL_EINVAL);
 	}
 }
 
@@ -164,16 +168,28 @@ static void without_memory(void **state)
 
 static void records_of_keys(void **state)
 {
-	struct identity id = {.name = "alice", .tier = "paid", .tenant = "acme", .start = "sk-sluice-ab12",
-			      .origins = "https://a.example https://b.example:*", .created_s = 5, .expires_s = 10};
+	struct identity id = {.name = "alice",
+			      .tier = "paid",
+			      .tenant = "acme",
+			      .start = "sk-sluice-ab12",
+			      .origins = "https://a.example https://b.example:*",
+			      .created_s = 5,
+			      .expires_s = 10};
 	struct identity back;
 	struct sl_buf b;
 	static const char *const bad[] = {
-	    "", "{}", "[]", "{\"name\":\"a\"",
-	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"\",\"start\":\"\",\"created\":1,\"expires\":0,\"revoked\":0,\"origins\":[]}",
-	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"x\",\"start\":\"\",\"created\":1,\"expires\":-1,\"revoked\":0,\"origins\":[]}",
-	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"x\",\"start\":\"\",\"created\":1,\"expires\":0,\"revoked\":0,\"origins\":[\"a b\"]}",
-	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"x\",\"start\":\"\",\"created\":1,\"expires\":0,\"origins\":[]}",
+	    "",
+	    "{}",
+	    "[]",
+	    "{\"name\":\"a\"",
+	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"\",\"start\":\"\",\"created\":1,\"expires\":0,\"revoked\":0,"
+	    "\"origins\":[]}",
+	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"x\",\"start\":\"\",\"created\":1,\"expires\":-1,\"revoked\":0,"
+	    "\"origins\":[]}",
+	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"x\",\"start\":\"\",\"created\":1,\"expires\":0,\"revoked\":0,"
+	    "\"origins\":[\"a b\"]}",
+	    "{\"name\":\"a\",\"tier\":\"t\",\"tenant\":\"x\",\"start\":\"\",\"created\":1,\"expires\":0,\"origins\":[]"
+	    "}",
 	};
 	(void)state;
 	buf_init(&b, IDENTITY_RECORD_MAX);

@@ -38,11 +38,23 @@ static void an_origin_is_matched_whole(void **state)
 	struct gw_config cfg = with_origins(entries, 2);
 	static const char *const yes[] = {"https://a.example", "http://localhost", "http://localhost:1",
 					  "http://localhost:65535"};
-	static const char *const no[] = {
-	    "", "null", "https://a.example.evil", "https://a.exampl", "https://a.example:443", "http://a.example",
-	    "https://evil.https://a.example", "HTTPS://a.example", "http://localhost:", "http://localhost:x",
-	    "http://localhost:80.evil.example", "http://localhost:80 ", "http://localhost:655350",
-	    "http://localhost.evil.example", "http://localhost.evil:80", "https://localhost:80", "http://localhost:*"};
+	static const char *const no[] = {"",
+					 "null",
+					 "https://a.example.evil",
+					 "https://a.exampl",
+					 "https://a.example:443",
+					 "http://a.example",
+					 "https://evil.https://a.example",
+					 "HTTPS://a.example",
+					 "http://localhost:",
+					 "http://localhost:x",
+					 "http://localhost:80.evil.example",
+					 "http://localhost:80 ",
+					 "http://localhost:655350",
+					 "http://localhost.evil.example",
+					 "http://localhost.evil:80",
+					 "https://localhost:80",
+					 "http://localhost:*"};
 	(void)state;
 	for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++)
 		if (!cors_allows(&cfg, yes[i]))

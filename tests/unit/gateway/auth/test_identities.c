@@ -82,7 +82,8 @@ static void digest_of(unsigned n, uint8_t out[IDENTITY_DIGEST_BYTES])
 
 static void put(struct world *w, unsigned n, int64_t revoked_s)
 {
-	struct identity id = {.name = "k", .tier = "paid", .tenant = "t", .start = "s", .created_s = 1, .revoked_s = revoked_s};
+	struct identity id = {
+	    .name = "k", .tier = "paid", .tenant = "t", .start = "s", .created_s = 1, .revoked_s = revoked_s};
 	uint8_t digest[IDENTITY_DIGEST_BYTES];
 	struct cache_key key;
 	struct sl_buf b;
@@ -167,7 +168,8 @@ static enum identity_verdict look(struct world *w, unsigned n, bool *asked)
 /* The times that entries are given are of the real clock: they end within the life of the test's. */
 static void pass(struct world *w, uint64_t ms)
 {
-	__atomic_store_n(&w->now_ns, clock_now_ns() + ms * NS_PER_MS, __ATOMIC_RELAXED); /* the store's thread reads it */
+	__atomic_store_n(&w->now_ns, clock_now_ns() + ms * NS_PER_MS,
+			 __ATOMIC_RELAXED); /* the store's thread reads it */
 }
 
 static void what_is_known_is_remembered_for_its_time(void **state)

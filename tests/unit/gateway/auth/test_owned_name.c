@@ -119,10 +119,10 @@ static void malformed_names_are_no_tokens(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_token_has_its_subjects_names_only),
-		cmocka_unit_test(a_key_is_the_operator_of_its_subjects),
-		cmocka_unit_test(long_subjects_are_told_apart),
-		cmocka_unit_test(malformed_names_are_no_tokens),
+	    cmocka_unit_test(a_token_has_its_subjects_names_only),
+	    cmocka_unit_test(a_key_is_the_operator_of_its_subjects),
+	    cmocka_unit_test(long_subjects_are_told_apart),
+	    cmocka_unit_test(malformed_names_are_no_tokens),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,16 +20,28 @@ enum { MOST_PASSES = 2000, VALUE_BYTES = 8192, KEY_BYTES = 256 };
 #define DEAD "00000000deadbeef"
 
 /* Every request is watched, and no escalation is allowed. */
-static struct casc_tier_setting tier = {.name = "t", .easy = 0, .race = 1, .hard = 1, .sure = 0.75, .low = 0.5, .drop = 0.4, .share = 0};
-static struct casc_settings settings = {.weights = "", .hold_tokens = 16, .hold_min = 4, .hold_ms = 60000, .window = 6, .smooth = 0.25,
-					.w_mean = 0.5, .w_min = 0.2, .takeover_ms = 60000, .floor = 0, .fallback = true};
+static struct casc_tier_setting tier = {
+    .name = "t", .easy = 0, .race = 1, .hard = 1, .sure = 0.75, .low = 0.5, .drop = 0.4, .share = 0};
+static struct casc_settings settings = {.weights = "",
+					.hold_tokens = 16,
+					.hold_min = 4,
+					.hold_ms = 60000,
+					.window = 6,
+					.smooth = 0.25,
+					.w_mean = 0.5,
+					.w_min = 0.2,
+					.takeover_ms = 60000,
+					.floor = 0,
+					.fallback = true};
 
 static void prepare(struct chat_rig *c)
 {
 	struct proto_queued queued = {.n_prompt = 3};
-	struct proto_done done = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
-	const struct proto_token t[FAKE_TOKENS] = {
-	    {.id = 11, .n_bytes = 1, .logprob = -5}, {.id = 12, .n_bytes = 1, .logprob = -5}, {.id = 13, .n_bytes = 1, .logprob = -5}};
+	struct proto_done done = {
+	    .finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
+	const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1, .logprob = -5},
+						   {.id = 12, .n_bytes = 1, .logprob = -5},
+						   {.id = 13, .n_bytes = 1, .logprob = -5}};
 	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
 	struct proto_verified verified = {.n_agreed = 1, .n_used = 1};
 	engine_has_two(c, 7);
@@ -57,14 +69,19 @@ static int set_up(void **state)
 
 static bool is_up(struct chat_rig *c)
 {
-	return app_ready(c->app) && engine_link_n_models(c->app->link) == 2 && cache_client_state(c->r.t.cache) == CACHE_IS_UP;
+	return app_ready(c->app) && engine_link_n_models(c->app->link) == 2 &&
+	       cache_client_state(c->r.t.cache) == CACHE_IS_UP;
 }
 
 /* Without memory what the cascade did may stay untold. */
 static void check_small_alone(struct chat_rig *c, bool is_told)
 {
-	static const char *const parts[] = {"HTTP/1.1 200", "\"content\":\"A\"", "\"content\":\"B\"", "\"content\":\"C\"",
-					    "\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false", "data: [DONE]"};
+	static const char *const parts[] = {"HTTP/1.1 200",
+					    "\"content\":\"A\"",
+					    "\"content\":\"B\"",
+					    "\"content\":\"C\"",
+					    "\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false",
+					    "data: [DONE]"};
 	const char *at = c->answer;
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
 		const char *found = strstr(at, parts[i]);
@@ -156,7 +173,8 @@ static void a_redis_that_is_gone_or_hangs(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-	const struct CMUnitTest tests[] = {T(told_once_it_is_stored), T(a_redis_that_is_gone_or_hangs), T(every_allocation)};
+	const struct CMUnitTest tests[] = {T(told_once_it_is_stored), T(a_redis_that_is_gone_or_hangs),
+					   T(every_allocation)};
 	signal(SIGPIPE, SIG_IGN);
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,8 +18,15 @@ enum { MOST_PASSES = 3000 };
 #define CHAT(word) "\"messages\":[{\"role\":\"user\",\"content\":\"" word "\"}]}"
 
 /* The tier's scores make every request one to be watched; words force the other plans. */
-static struct casc_tier_setting tier = {
-    .name = "t", .easy = 0, .race = 1, .hard = 1, .sure = 0.75, .low = 0.5, .drop = 0.4, .share = 1, .disagree = CASC_TELL_IT};
+static struct casc_tier_setting tier = {.name = "t",
+					.easy = 0,
+					.race = 1,
+					.hard = 1,
+					.sure = 0.75,
+					.low = 0.5,
+					.drop = 0.4,
+					.share = 1,
+					.disagree = CASC_TELL_IT};
 static struct casc_rule_setting rules[] = {{.name = "s", .model = "small"}, {.name = "l", .model = "large"}};
 static char *small_words[] = {"easy"}, *large_words[] = {"hard"};
 static struct casc_settings settings = {.weights = "",
@@ -58,19 +65,25 @@ static const struct way {
     {"sure, streamed", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), 0, 1, 0,
      "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false}"},
     {"unsure, all agreed", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), -5, 1, 3,
-     "\"parts\":[{\"model\":\"s\",\"tokens\":3},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}"},
+     "\"parts\":[{\"model\":\"s\",\"tokens\":3},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":"
+     "\"held\"}"},
     {"unsure, logged", "POST /v1/chat/completions", "x-sluice-events: 1\r\n",
      "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), -5, 1, 1,
-     "\"parts\":[{\"model\":\"s\",\"tokens\":1},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}"},
-    {"unsure, with log probabilities", "POST /v1/completions", "", "{\"model\":\"auto\",\"prompt\":\"hi\",\"logprobs\":2}", -5, 1, 0,
+     "\"parts\":[{\"model\":\"s\",\"tokens\":1},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":"
+     "\"held\"}"},
+    {"unsure, with log probabilities", "POST /v1/completions", "",
+     "{\"model\":\"auto\",\"prompt\":\"hi\",\"logprobs\":2}", -5, 1, 0,
      "\"parts\":[{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}"},
     {"unsure, a response", "POST /v1/responses", "", "{\"model\":\"auto\",\"input\":\"hi\"}", -5, 1, 2,
-     "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,"
+     "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],"
+     "\"escalated\":true,"
      "\"reason\":\"held\"}"},
     {"race", "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"), 0, 0, 0,
      "{\"plan\":\"race\",\"why\":\"likely_hard\""},
-    {"several choices", "POST /v1/completions", "", "{\"model\":\"auto\",\"prompt\":[\"a\",\"b\"],\"stop\":\"x\"}", 0, 1, 0,
-     "\"cascades\":[{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false},"
+    {"several choices", "POST /v1/completions", "", "{\"model\":\"auto\",\"prompt\":[\"a\",\"b\"],\"stop\":\"x\"}", 0,
+     1, 0,
+     "\"cascades\":[{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":"
+     "false},"
      "{\"plan\":\"check\",\"why\":\"middle\",\"parts\":[{\"model\":\"s\",\"tokens\":3}],\"escalated\":false}]"},
 };
 
@@ -78,7 +91,8 @@ static const struct way {
 static void prepare(struct chat_rig *c)
 {
 	struct proto_queued queued = {.n_prompt = 3};
-	struct proto_done done = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
+	struct proto_done done = {
+	    .finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = FAKE_TOKENS, .message = {"", 0}};
 	c->r.cfg.limits.window_tokens = 16;
 	engine_has_two(c, 7);
 	buf_init(&c->queued_other, 4096);
@@ -91,8 +105,9 @@ static void prepare(struct chat_rig *c)
 
 static void set_way(struct chat_rig *c, const struct way *w)
 {
-	const struct proto_token t[FAKE_TOKENS] = {
-	    {.id = 11, .n_bytes = 1, .logprob = w->logprob}, {.id = 12, .n_bytes = 1, .logprob = w->logprob}, {.id = 13, .n_bytes = 1, .logprob = w->logprob}};
+	const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1, .logprob = w->logprob},
+						   {.id = 12, .n_bytes = 1, .logprob = w->logprob},
+						   {.id = 13, .n_bytes = 1, .logprob = w->logprob}};
 	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
 	struct proto_verified verified = {.n_agreed = w->agreed, .n_used = w->agreed};
 	buf_clear(&c->tokens_other, SIZE_MAX);
@@ -190,7 +205,8 @@ static void they_go(void **state)
 			struct sl_buf tokens = c->tokens, done = c->done;
 			buf_init(&c->tokens, 4096);
 			buf_init(&c->done, 4096);
-			int fd = send_request(c, "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"));
+			int fd = send_request(c, "POST /v1/chat/completions", "",
+					      "{\"model\":\"auto\",\"stream\":true," CHAT("hi"));
 			if (at == 0)
 				CHAT_UNTIL(c, c->credited_id != 0 && n_generations() == 1);
 			else
@@ -227,11 +243,18 @@ static void other_tokenizers(void **state)
 		uint32_t n_sure;
 	} cases[] = {
 	    {"POST /v1/chat/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"stream\":true," CHAT("hi"),
-	     "{\"role\":\"assistant\",\"content\":\"AB\"}],\"continue_final_message\":true}", "\"content\":\"AB\"", "\"content\":\"abc\"",
-	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"shown\"}", 2},
-	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi AB", "\"text\":\"ABabc\"", "",
-	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"shown\"}", 2},
-	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi ", "\"text\":\"abc\"", "",
+	     "{\"role\":\"assistant\",\"content\":\"AB\"}],\"continue_final_message\":true}", "\"content\":\"AB\"",
+	     "\"content\":\"abc\"",
+	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":"
+	     "\"shown\"}",
+	     2},
+	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi AB",
+	     "\"text\":\"ABabc\"", "",
+	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":"
+	     "\"shown\"}",
+	     2},
+	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi ",
+	     "\"text\":\"abc\"", "",
 	     "\"parts\":[{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}", 0},
 	};
 	static const struct way nothing = {.logprob = 0};
@@ -242,11 +265,13 @@ static void other_tokenizers(void **state)
 	c = *state;
 	prepare(c);
 	set_way(c, &nothing);
-	struct proto_model small = {.index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = 8};
+	struct proto_model small = {
+	    .index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = 8};
 	assert_int_equal(proto_put_model(&c->hello, &small), 0);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		float sure = cases[i].n_sure > 0 ? 0 : -5;
-		const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1, .logprob = sure}, {.id = 12, .n_bytes = 1, .logprob = sure},
+		const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1, .logprob = sure},
+							   {.id = 12, .n_bytes = 1, .logprob = sure},
 							   {.id = 13, .n_bytes = 1, .logprob = -50}};
 		struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
 		buf_clear(&c->tokens_other, SIZE_MAX);
@@ -257,7 +282,8 @@ static void other_tokenizers(void **state)
 		CHAT_UNTIL(c, at_rest(c));
 		const char *text = strstr(c->answer, cases[i].text);
 		size_t n = strlen(c->prompt), n_end = strlen(cases[i].prompt);
-		if (text == NULL || strstr(text + 1, cases[i].after) == NULL || strstr(c->answer, cases[i].parts) == NULL || n < n_end ||
+		if (text == NULL || strstr(text + 1, cases[i].after) == NULL ||
+		    strstr(c->answer, cases[i].parts) == NULL || n < n_end ||
 		    strcmp(c->prompt + n - n_end, cases[i].prompt) != 0)
 			fail_msg("%zu: %s\nprompt: %s", i, c->answer, c->prompt);
 		assert_null(strstr(c->answer, "C")); /* what tipped it was not shown */
@@ -290,7 +316,9 @@ static void they_go_in_the_middle(void **state)
 		buf_init(&c->done, 4096);
 		buf_init(&c->done_other, 4096);
 		if (at == VERIFYING) { /* the small one wins, and loses its confidence then */
-			const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1}, {.id = 12, .n_bytes = 1}, {.id = 13, .n_bytes = 1, .logprob = -50}};
+			const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1},
+								   {.id = 12, .n_bytes = 1},
+								   {.id = 13, .n_bytes = 1, .logprob = -50}};
 			struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"ABC", 3}};
 			buf_clear(&c->tokens_other, SIZE_MAX);
 			assert_int_equal(proto_put_tokens(&c->tokens_other, 1, &tokens), 0);
@@ -298,7 +326,8 @@ static void they_go_in_the_middle(void **state)
 		c->silent = at == RACE_SILENT;
 		c->given_id = c->credited_id = 0;
 		CHAT_UNTIL(c, app_ready(c->app) && engine_link_n_models(c->app->link) == 2);
-		int fd = send_request(c, "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"));
+		int fd =
+		    send_request(c, "POST /v1/chat/completions", "", "{\"model\":\"auto\",\"stream\":true," CHAT("hi"));
 		if (at == VERIFYING)
 			CHAT_UNTIL(c, c->given_id != 0);
 		else

@@ -35,12 +35,17 @@ static struct proto_str piece_of(const void *ctx, uint32_t id)
 /* A frame as the engine sends it: three tokens with three rivals each. */
 static void make_frame(struct sl_buf *out, struct proto_tokens *m, uint32_t first, bool with_pieces)
 {
-	const struct proto_token t[3] = {{.id = first, .logprob = -1, .n_bytes = 2}, {.id = first + 1, .logprob = -2, .n_bytes = 0},
+	const struct proto_token t[3] = {{.id = first, .logprob = -1, .n_bytes = 2},
+					 {.id = first + 1, .logprob = -2, .n_bytes = 0},
 					 {.id = first + 2, .logprob = -3, .n_bytes = 1}};
 	struct proto_id_f32 tops[9];
 	for (uint32_t i = 0; i < 9; i++)
 		tops[i] = (struct proto_id_f32){first + i, -(float)i};
-	struct proto_tokens sent = {.n = 3, .n_top = 3, .tokens = t, .tops = tops, .text = {"xyz", 3},
+	struct proto_tokens sent = {.n = 3,
+				    .n_top = 3,
+				    .tokens = t,
+				    .tops = tops,
+				    .text = {"xyz", 3},
 				    .pieces = {.of = with_pieces ? piece_of : NULL}};
 	buf_init(out, 4096);
 	assert_int_equal(proto_put_tokens(out, 1, &sent), 0);
@@ -131,7 +136,8 @@ static json_t *continued(const char *prompt, const char *text, int want)
 {
 	struct sl_buf out;
 	buf_init(&out, 4096);
-	assert_int_equal(cascade_prompt_continue(&out, PROTO_PROMPT_CHAT, (struct proto_str){prompt, strlen(prompt)}, text, strlen(text)),
+	assert_int_equal(cascade_prompt_continue(&out, PROTO_PROMPT_CHAT, (struct proto_str){prompt, strlen(prompt)},
+						 text, strlen(text)),
 			 want);
 	json_t *root = want == 0 ? json_loadb((const char *)buf_data(&out), out.len, 0, NULL) : NULL;
 	buf_dispose(&out);
@@ -145,10 +151,12 @@ static void prompts_go_on(void **state)
 	buf_init(&out, 64);
 	assert_int_equal(cascade_prompt_continue(&out, PROTO_PROMPT_TEXT, (struct proto_str){"ab", 2}, "cd", 2), 0);
 	assert_memory_equal(buf_data(&out), "abcd", 4);
-	assert_int_equal(cascade_prompt_continue(&out, PROTO_PROMPT_TOKENS, (struct proto_str){"abcd", 4}, "x", 1), SL_EUNSUPPORTED);
+	assert_int_equal(cascade_prompt_continue(&out, PROTO_PROMPT_TOKENS, (struct proto_str){"abcd", 4}, "x", 1),
+			 SL_EUNSUPPORTED);
 	buf_dispose(&out);
 
-	json_t *root = continued("{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"add_generation_prompt\":true}", "so \"far\"", 0);
+	json_t *root = continued(
+	    "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"add_generation_prompt\":true}", "so \"far\"", 0);
 	const json_t *last = json_array_get(json_object_get(root, "messages"), 1);
 	assert_string_equal(json_string_value(json_object_get(last, "role")), "assistant");
 	assert_string_equal(json_string_value(json_object_get(last, "content")), "so \"far\"");
@@ -156,11 +164,13 @@ static void prompts_go_on(void **state)
 	assert_null(json_object_get(root, "add_generation_prompt"));
 	json_decref(root);
 
-	root = continued("{\"messages\":[{\"role\":\"assistant\",\"content\":\"one \"}],\"continue_final_message\":true}", "two", 0);
+	root = continued(
+	    "{\"messages\":[{\"role\":\"assistant\",\"content\":\"one \"}],\"continue_final_message\":true}", "two", 0);
 	last = json_array_get(json_object_get(root, "messages"), 0);
 	assert_string_equal(json_string_value(json_object_get(last, "content")), "one two");
 	json_decref(root);
-	continued("{\"messages\":[{\"role\":\"assistant\",\"content\":null}],\"continue_final_message\":true}", "two", SL_EUNSUPPORTED);
+	continued("{\"messages\":[{\"role\":\"assistant\",\"content\":null}],\"continue_final_message\":true}", "two",
+		  SL_EUNSUPPORTED);
 }
 
 static void prompts_are_scored(void **state)
@@ -179,14 +189,19 @@ static void prompts_are_scored(void **state)
 		uint8_t kind;
 		const char *prompt;
 		bool found;
-	} cases[] = {{PROTO_PROMPT_TEXT, "a needle", true},
-		     {PROTO_PROMPT_TOKENS, "needle12", false},
-		     {PROTO_PROMPT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"needle\"}]}", true},
-		     {PROTO_PROMPT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a needle\"}]}]}", true},
-		     {PROTO_PROMPT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"needle\"},{\"role\":\"user\",\"content\":\"x\"}]}", false},
-		     {PROTO_PROMPT_CHAT, "no JSON: needle", false}};
+	} cases[] = {
+	    {PROTO_PROMPT_TEXT, "a needle", true},
+	    {PROTO_PROMPT_TOKENS, "needle12", false},
+	    {PROTO_PROMPT_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"needle\"}]}", true},
+	    {PROTO_PROMPT_CHAT,
+	     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a needle\"}]}]}", true},
+	    {PROTO_PROMPT_CHAT,
+	     "{\"messages\":[{\"role\":\"user\",\"content\":\"needle\"},{\"role\":\"user\",\"content\":\"x\"}]}",
+	     false},
+	    {PROTO_PROMPT_CHAT, "no JSON: needle", false}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		cascade_prompt_score(scorer, cases[i].kind, (struct proto_str){cases[i].prompt, strlen(cases[i].prompt)}, 0, &score, NULL);
+		cascade_prompt_score(scorer, cases[i].kind,
+				     (struct proto_str){cases[i].prompt, strlen(cases[i].prompt)}, 0, &score, NULL);
 		assert_int_equal(score.model != NULL, cases[i].found);
 	}
 	casc_scorer_destroy(scorer);
@@ -235,7 +250,8 @@ static void loads_and_budgets_outlive_a_reload(void **state)
 	struct gw_tier_config tiers[] = {{.name = "best", .priority = 0}, {.name = "rest", .priority = 1}};
 	struct casc_tier_setting settings[] = {{.name = "best", .target_ttft_ms = 100, .race = 1, .hard = 1},
 					       {.name = "rest", .target_ttft_ms = 5000, .race = 0, .hard = 1}};
-	struct casc_settings casc = {.weights = "", .w_mean = 1, .window = 1, .smooth = 1, .leave_ratio = 0.5, .leave_ms = 100, .recover_ms = 1};
+	struct casc_settings casc = {
+	    .weights = "", .w_mean = 1, .window = 1, .smooth = 1, .leave_ratio = 0.5, .leave_ms = 100, .recover_ms = 1};
 	struct gw_config cfg = {.tiers = {.items = tiers, .n = 2}};
 	struct cascade_state *first, *second;
 	struct sl_err err;
@@ -256,8 +272,10 @@ static void loads_and_budgets_outlive_a_reload(void **state)
 	/* A race takes from the budget, which has none: the plan is to watch. */
 	struct casc c;
 	struct casc_actions out;
-	struct casc_event start = {.kind = CASC_START, .now_ms = 1002,
-				   .plan = {.score = 0.5F, .can_small = true, .can_large = true, .can_watch = true, .can_verify = true}};
+	struct casc_event start = {
+	    .kind = CASC_START,
+	    .now_ms = 1002,
+	    .plan = {.score = 0.5F, .can_small = true, .can_large = true, .can_watch = true, .can_verify = true}};
 	casc_init(&c, cascade_tier_policy(rest));
 	assert_int_equal(cascade_tier_step(rest, &c, &start, &out), 0);
 	assert_int_equal(c.why, CASC_WHY_BUDGET);
@@ -272,9 +290,12 @@ static void loads_and_budgets_outlive_a_reload(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(queue_cuts_what_is_not_asked_for), cmocka_unit_test(queue_keeps_choices_apart),
-	    cmocka_unit_test(prompts_go_on),			cmocka_unit_test(prompts_are_scored),
-	    cmocka_unit_test(log_is_bounded),			cmocka_unit_test(loads_and_budgets_outlive_a_reload),
+	    cmocka_unit_test(queue_cuts_what_is_not_asked_for),
+	    cmocka_unit_test(queue_keeps_choices_apart),
+	    cmocka_unit_test(prompts_go_on),
+	    cmocka_unit_test(prompts_are_scored),
+	    cmocka_unit_test(log_is_bounded),
+	    cmocka_unit_test(loads_and_budgets_outlive_a_reload),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

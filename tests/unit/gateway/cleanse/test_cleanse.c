@@ -42,8 +42,8 @@ static void check_promises(enum cleanse_level level, const char *text, size_t n)
 	bool same = once.len == twice.len && memcmp(text_of(&once), text_of(&twice), once.len) == 0;
 	bool valid = !utf8_valid(text, n) || utf8_valid(text_of(&once), once.len);
 	if (!same || !valid || once.len > n * CLEANSE_GROWTH || (n > 0 && once.len == 0))
-		fail_msg("level %d: [%.*s] became [%.*s], then [%.*s]", (int)level, (int)n, text, (int)once.len, text_of(&once),
-			 (int)twice.len, text_of(&twice));
+		fail_msg("level %d: [%.*s] became [%.*s], then [%.*s]", (int)level, (int)n, text, (int)once.len,
+			 text_of(&once), (int)twice.len, text_of(&twice));
 	buf_dispose(&once);
 	buf_dispose(&twice);
 }
@@ -118,7 +118,8 @@ static void check_case(const struct a_case *c, const char *file)
 	struct sl_buf out;
 	cleansed(c->level, c->text, strlen(c->text), &out);
 	if (out.len != strlen(c->want) || memcmp(text_of(&out), c->want, out.len) != 0)
-		fail_msg("%s, %s:\n%s\n--- became\n%.*s\n--- not\n%s", file, c->name, c->text, (int)out.len, text_of(&out), c->want);
+		fail_msg("%s, %s:\n%s\n--- became\n%.*s\n--- not\n%s", file, c->name, c->text, (int)out.len,
+			 text_of(&out), c->want);
 	buf_dispose(&out);
 	for (int level = CLEANSE_OFF; level <= CLEANSE_FULL; level++) {
 		check_promises((enum cleanse_level)level, c->text, strlen(c->text));
@@ -180,16 +181,126 @@ static size_t below(size_t n)
 static size_t random_text(char *out)
 {
 	static const char *const pieces[] = {
-	    " ",	"  ",	  "\n",	    "\n\n\n",  "\t",	  "a",	     "b c",	"X",	  "1",	    "*",	"**",	  "***",
-	    "_",	"__",	  "`",	    "```",     "```\n",	  "~~~\n",   "#",	"# ",	  "## ",    "-",	"- ",	  "---",
-	    "====",	"|",	  "| a ",   "|--",     "!",	  "!!!",     "?!?!",	"....",	  "<",	    ">",	"<b>",	  "</b>",
-	    "<p>",	"</p>",	  "<br>",   "<li>",    "<ul>",	  "</ul>",   "<td>",	"<tr>",	  "<table>", "</table>", "<pre>",  "</pre>",
-	    "<code>",	"</code>", "<s>",   "</s>",    "<script>", "</script>", "<!--",	"-->",	  "<a href=\"", "\"",	"'",	  "&amp;",
-	    "&lt;",	"&gt;",	  "&nbsp;", "&#96;",   ";",	  "&",	     "{",	"}",	  "{\"a\":", "[",	"]",	  "1,",
-	    "http://a.b/", "www.", "$",	    "\\(",     "\\)",	  "\\",	     "@@ -1 +1 @@\n", "--- a\n+++ b\n", "+", "![", "](data:", ")",
-	    "\u200b",	"\u200d", "\u200c", "\ufe0f",  "\u00ad",  "\u00a0",  "\u2014",	"\u2026", "\u201c", "\u2019",	"\u2022 ", "\u0301",
-	    "\u0323",	"e",	  "\u1112\u1161\u11ab", "\u11a8", "\uac00", "\u5927", "\u3002", "\u0645", "\u06cc", "\u0915", "\u094d", "\u0e01",
-	    "\U0001f468", "\U0001f3fd", "\U0001f3f4", "\U000e0067", "\u202e", "\u2028", "\r\n", "\x1b[1m", "\x01", "> ", "1. ", "    ",
+	    " ",
+	    "  ",
+	    "\n",
+	    "\n\n\n",
+	    "\t",
+	    "a",
+	    "b c",
+	    "X",
+	    "1",
+	    "*",
+	    "**",
+	    "***",
+	    "_",
+	    "__",
+	    "`",
+	    "```",
+	    "```\n",
+	    "~~~\n",
+	    "#",
+	    "# ",
+	    "## ",
+	    "-",
+	    "- ",
+	    "---",
+	    "====",
+	    "|",
+	    "| a ",
+	    "|--",
+	    "!",
+	    "!!!",
+	    "?!?!",
+	    "....",
+	    "<",
+	    ">",
+	    "<b>",
+	    "</b>",
+	    "<p>",
+	    "</p>",
+	    "<br>",
+	    "<li>",
+	    "<ul>",
+	    "</ul>",
+	    "<td>",
+	    "<tr>",
+	    "<table>",
+	    "</table>",
+	    "<pre>",
+	    "</pre>",
+	    "<code>",
+	    "</code>",
+	    "<s>",
+	    "</s>",
+	    "<script>",
+	    "</script>",
+	    "<!--",
+	    "-->",
+	    "<a href=\"",
+	    "\"",
+	    "'",
+	    "&amp;",
+	    "&lt;",
+	    "&gt;",
+	    "&nbsp;",
+	    "&#96;",
+	    ";",
+	    "&",
+	    "{",
+	    "}",
+	    "{\"a\":",
+	    "[",
+	    "]",
+	    "1,",
+	    "http://a.b/",
+	    "www.",
+	    "$",
+	    "\\(",
+	    "\\)",
+	    "\\",
+	    "@@ -1 +1 @@\n",
+	    "--- a\n+++ b\n",
+	    "+",
+	    "![",
+	    "](data:",
+	    ")",
+	    "\u200b",
+	    "\u200d",
+	    "\u200c",
+	    "\ufe0f",
+	    "\u00ad",
+	    "\u00a0",
+	    "\u2014",
+	    "\u2026",
+	    "\u201c",
+	    "\u2019",
+	    "\u2022 ",
+	    "\u0301",
+	    "\u0323",
+	    "e",
+	    "\u1112\u1161\u11ab",
+	    "\u11a8",
+	    "\uac00",
+	    "\u5927",
+	    "\u3002",
+	    "\u0645",
+	    "\u06cc",
+	    "\u0915",
+	    "\u094d",
+	    "\u0e01",
+	    "\U0001f468",
+	    "\U0001f3fd",
+	    "\U0001f3f4",
+	    "\U000e0067",
+	    "\u202e",
+	    "\u2028",
+	    "\r\n",
+	    "\x1b[1m",
+	    "\x01",
+	    "> ",
+	    "1. ",
+	    "    ",
 	};
 	size_t n = 0, most = 1 + below(MAX_STRING - 16);
 	while (n < most) {
@@ -299,11 +410,19 @@ static void test_linear_time(void **state)
 {
 	(void)state;
 	static const char *const pieces[] = {
-	    "`",     "``` ",   "` `` ",	 "{\"a\":", "[[",     "[1,",	 "<a b=\"", "<a b='",	"<a b ",   "<!--",   "<b>",
-	    "</b>",  "<p>",    "<td>",	 "<table>", "<script>", "<pre>", "<code>",  "&lt;",	"**a ",	   "*a",     "_a _",
-	    "$a ",   "\\(a ",  "$$a ",	 "![a](data:", "\u0301", "\u0301\u0323", "e\u0301", "\u200d", "\u094d", "\u11a8",  "a  b",
-	    "\n \n", "a  b\n", "  \n",	 "!?",	    ".",      "-",	 "|-",	    "# a\n",	"a\n==\n", "@@ -1\n", "http://",
-	    "www.a", "\u201c", "\u2014", "<![a",    "<?xml ", "<ul><li>", "<tr><td>", "<p><b>a</b></p>",
+	    "`",       "``` ",       "` `` ",    "{\"a\":",
+	    "[[",      "[1,",        "<a b=\"",  "<a b='",
+	    "<a b ",   "<!--",       "<b>",      "</b>",
+	    "<p>",     "<td>",       "<table>",  "<script>",
+	    "<pre>",   "<code>",     "&lt;",     "**a ",
+	    "*a",      "_a _",       "$a ",      "\\(a ",
+	    "$$a ",    "![a](data:", "\u0301",   "\u0301\u0323",
+	    "e\u0301", "\u200d",     "\u094d",   "\u11a8",
+	    "a  b",    "\n \n",      "a  b\n",   "  \n",
+	    "!?",      ".",          "-",        "|-",
+	    "# a\n",   "a\n==\n",    "@@ -1\n",  "http://",
+	    "www.a",   "\u201c",     "\u2014",   "<![a",
+	    "<?xml ",  "<ul><li>",   "<tr><td>", "<p><b>a</b></p>",
 	};
 	for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
 		uint64_t small = UINT64_MAX, large = UINT64_MAX;
@@ -314,17 +433,20 @@ static void test_linear_time(void **state)
 			large = l < large ? l : large;
 		}
 		if (large > 20 * small + 10000000)
-			fail_msg("[%s]: 8 KiB in %llu us, 64 KiB in %llu us", pieces[i], (unsigned long long)small / 1000,
-				 (unsigned long long)large / 1000);
+			fail_msg("[%s]: 8 KiB in %llu us, 64 KiB in %llu us", pieces[i],
+				 (unsigned long long)small / 1000, (unsigned long long)large / 1000);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_corpus),	     cmocka_unit_test(test_random_strings),
-	    cmocka_unit_test(test_not_utf8_stays),   cmocka_unit_test(test_stats_add_up),
-	    cmocka_unit_test(test_bounds_and_memory), cmocka_unit_test(test_linear_time),
+	    cmocka_unit_test(test_corpus),
+	    cmocka_unit_test(test_random_strings),
+	    cmocka_unit_test(test_not_utf8_stays),
+	    cmocka_unit_test(test_stats_add_up),
+	    cmocka_unit_test(test_bounds_and_memory),
+	    cmocka_unit_test(test_linear_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

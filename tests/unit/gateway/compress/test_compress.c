@@ -28,16 +28,21 @@ static void put_message(struct sl_buf *out, const char *word, size_t i)
 	static const struct {
 		char letter;
 		const char *role;
-	} roles[] = {{'u', "user"}, {'a', "assistant"}, {'s', "system"}, {'d', "developer"}, {'c', "assistant"}, {'r', "tool"}};
+	} roles[] = {{'u', "user"},      {'a', "assistant"}, {'s', "system"},
+		     {'d', "developer"}, {'c', "assistant"}, {'r', "tool"}};
 	const char *role = NULL;
 	for (size_t k = 0; k < sizeof roles / sizeof *roles; k++)
 		if (roles[k].letter == word[0])
 			role = roles[k].role;
 	assert_non_null(role);
-	assert_int_equal(buf_printf(out, "%s{\"role\":\"%s\",\"content\":\"message %zu\"", i > 0 ? "," : "", role, i), 0);
+	assert_int_equal(buf_printf(out, "%s{\"role\":\"%s\",\"content\":\"message %zu\"", i > 0 ? "," : "", role, i),
+			 0);
 	if (word[0] == 'c')
-		assert_int_equal(buf_printf(out, ",\"tool_calls\":[{\"id\":\"call_%c\",\"type\":\"function\",\"function\":"
-					    "{\"name\":\"look\",\"arguments\":\"{}\"}}]", word[1]), 0);
+		assert_int_equal(buf_printf(out,
+					    ",\"tool_calls\":[{\"id\":\"call_%c\",\"type\":\"function\",\"function\":"
+					    "{\"name\":\"look\",\"arguments\":\"{}\"}}]",
+					    word[1]),
+				 0);
 	if (word[0] == 'r')
 		assert_int_equal(buf_printf(out, ",\"tool_call_id\":\"call_%c\"", word[1]), 0);
 	assert_int_equal(buf_append_str(out, strchr(word, '!') != NULL ? ",\"pinned\":true}" : "}"), 0);
@@ -63,7 +68,8 @@ static struct compress_chat *read_chat(const struct sl_buf *b, uint32_t block_to
 }
 
 /* What is left: "0 1 S 5 …", S the summary's message, "5+" one that the summary is folded into. */
-static void left(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary, char *out)
+static void left(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary,
+		 char *out)
 {
 	struct sl_buf b;
 	buf_init(&b, MAX_TEXT);
@@ -180,8 +186,12 @@ static void long_chat(struct sl_buf *out, size_t n_turns)
 	buf_init(out, MAX_TEXT);
 	assert_int_equal(buf_append_str(out, "{\"messages\":["), 0);
 	for (size_t i = 0; i < n_turns; i++)
-		assert_int_equal(buf_printf(out, "{\"role\":\"user\",\"content\":\"Turn %zu is about as long as the others.\"},"
-					    "{\"role\":\"assistant\",\"content\":\"안녕하세요, 반갑습니다.\"},", i), 0);
+		assert_int_equal(
+		    buf_printf(out,
+			       "{\"role\":\"user\",\"content\":\"Turn %zu is about as long as the others.\"},"
+			       "{\"role\":\"assistant\",\"content\":\"안녕하세요, 반갑습니다.\"},",
+			       i),
+		    0);
 	assert_int_equal(buf_append_str(out, "{\"role\":\"user\",\"content\":\"and now?\"}],\"documents\":[]}"), 0);
 }
 
@@ -237,7 +247,13 @@ static void is_idempotent(void **state)
 
 static void refuses_nonsense(void **state)
 {
-	static const char *const bad[] = {"", "{", "[]", "{}", "{\"messages\":[]}", "{\"messages\":[1]}", "{\"messages\":[{}]}",
+	static const char *const bad[] = {"",
+					  "{",
+					  "[]",
+					  "{}",
+					  "{\"messages\":[]}",
+					  "{\"messages\":[1]}",
+					  "{\"messages\":[{}]}",
 					  "{\"messages\":{\"role\":\"user\"}}"};
 	struct compress_chat *c;
 	(void)state;
@@ -249,13 +265,15 @@ static void refuses_nonsense(void **state)
 
 static void tells_who_said_what(void **state)
 {
-	static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"I live in Zubo.\"},"
-				   "{\"role\":\"assistant\",\"content\":\"Fine.\"},"
-				   "{\"role\":\"user\",\"content\":\"and it rains\"},"
-				   "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"x\",\"type\":\"function\","
-				   "\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\":1}\"}}]},"
-				   "{\"role\":\"tool\",\"content\":\"0123456789012345678901234567890123456789가나다라\",\"tool_call_id\":\"x\"},"
-				   "{\"role\":\"user\",\"content\":\"so?\"}]}";
+	static const char chat[] =
+	    "{\"messages\":[{\"role\":\"user\",\"content\":\"I live in Zubo.\"},"
+	    "{\"role\":\"assistant\",\"content\":\"Fine.\"},"
+	    "{\"role\":\"user\",\"content\":\"and it rains\"},"
+	    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"x\",\"type\":\"function\","
+	    "\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"a\\\":1}\"}}]},"
+	    "{\"role\":\"tool\",\"content\":\"0123456789012345678901234567890123456789가나다라\",\"tool_call_id\":"
+	    "\"x\"},"
+	    "{\"role\":\"user\",\"content\":\"so?\"}]}";
 	static struct compress_facts facts;
 	struct compress_chat *c;
 	struct sl_buf out;
@@ -263,13 +281,15 @@ static void tells_who_said_what(void **state)
 	buf_init(&out, MAX_TEXT);
 	assert_int_equal(compress_chat_read(chat, sizeof chat - 1, 1000, &c), 0);
 	assert_int_equal(compress_n_blocks(c), 1);
-	assert_int_equal(compress_block_transcript(c, 0, &(struct compress_telling){.max_bytes = 10000, .of_others = 30}, &out), 0);
+	assert_int_equal(
+	    compress_block_transcript(c, 0, &(struct compress_telling){.max_bytes = 10000, .of_others = 30}, &out), 0);
 	assert_string_equal(buf_cstr(&out), "user: I live in Zubo.\nassistant: Fine.\nuser: and it rains\n"
 					    "assistant:  look({\"a\":1})\ntool: 01234567890123456789 … 나다라");
 	buf_clear(&out, 0);
 	compress_block_facts(c, 0, &facts);
 	assert_int_equal(facts.n, 1);
-	assert_int_equal(compress_block_transcript(c, 0, &(struct compress_telling){.max_bytes = 10000, .only = &facts}, &out), 0);
+	assert_int_equal(
+	    compress_block_transcript(c, 0, &(struct compress_telling){.max_bytes = 10000, .only = &facts}, &out), 0);
 	assert_string_equal(buf_cstr(&out), "user: I live in Zubo.\nassistant: Fine.");
 	compress_chat_free(c);
 	buf_dispose(&out);
@@ -291,7 +311,8 @@ static const struct {
     {"Call \"the old mill\" please.", "the old mill"},
     {"He said “go on” and left «the door» ajar.", "go on|the door"},
     {"See https://example.org/a?b=c, then www.foo.test.", "https://example.org/a?b=c|www.foo.test"},
-    {"Run `make -j2 build` in src_dir with parseJson or GPT-4 v1.2.3.", "make -j2 build|src_dir|parseJson|GPT-4|v1.2.3"},
+    {"Run `make -j2 build` in src_dir with parseJson or GPT-4 v1.2.3.",
+     "make -j2 build|src_dir|parseJson|GPT-4|v1.2.3"},
     {"HOW MUCH IS THAT THEN", ""},
     {"WHAT IS 16 AND Zubo", "16"},
     {"제 이름은 Kenji이고 주문 번호는 48213입니다.", "Kenji|48213"},
@@ -321,7 +342,8 @@ static void finds_facts(void **state)
 				fail_msg("'%s' is not found in '%s'", w, fact_cases[i].text);
 		}
 		if (f.n != n_want)
-			fail_msg("%zu facts in '%s', the last '%.*s'", f.n, fact_cases[i].text, (int)f.at[f.n - 1].n, f.at[f.n - 1].at);
+			fail_msg("%zu facts in '%s', the last '%.*s'", f.n, fact_cases[i].text, (int)f.at[f.n - 1].n,
+				 f.at[f.n - 1].at);
 	}
 }
 
@@ -439,12 +461,18 @@ static void survives_exhaustion(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(removes_whole_turns),	   cmocka_unit_test(keeps_what_may_not_go),
-	    cmocka_unit_test(keeps_calls_with_their_results), cmocka_unit_test(folds_where_it_must),
-	    cmocka_unit_test(blocks_stay),		   cmocka_unit_test(is_idempotent),
-	    cmocka_unit_test(refuses_nonsense),		   cmocka_unit_test(tells_who_said_what),
-	    cmocka_unit_test(finds_facts),		   cmocka_unit_test(chooses_what_matters),
-	    cmocka_unit_test(finds_facts_in_summaries),	   cmocka_unit_test(knows_sentences),
+	    cmocka_unit_test(removes_whole_turns),
+	    cmocka_unit_test(keeps_what_may_not_go),
+	    cmocka_unit_test(keeps_calls_with_their_results),
+	    cmocka_unit_test(folds_where_it_must),
+	    cmocka_unit_test(blocks_stay),
+	    cmocka_unit_test(is_idempotent),
+	    cmocka_unit_test(refuses_nonsense),
+	    cmocka_unit_test(tells_who_said_what),
+	    cmocka_unit_test(finds_facts),
+	    cmocka_unit_test(chooses_what_matters),
+	    cmocka_unit_test(finds_facts_in_summaries),
+	    cmocka_unit_test(knows_sentences),
 	    cmocka_unit_test(survives_exhaustion),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,11 +32,16 @@ static void make_body(char *out, const char *list, long n, const char *more)
 	for (size_t i = 0; i < sizeof word - 1; i++, n /= 26)
 		word[i] = (char)('a' + n % 26);
 	word[sizeof word - 1] = '\0';
-	snprintf(out, BODY_BYTES, "{\"model\":\"m\",\"%s\":["
-		 "{\"role\":\"user\",\"content\":\"this is what I say at first, and it is %s that I speak of, in many words\"},"
-		 "{\"role\":\"assistant\",\"content\":\"and this is what was answered to that, which is rather a lot of text, too\"},"
-		 "{\"role\":\"user\",\"content\":\"then again I say what I said at first, in as many words as they are needed for it\"},"
-		 "{\"role\":\"assistant\",\"content\":\"yes\"},{\"role\":\"user\",\"content\":\"bye\"}]%s}", list, word, more);
+	snprintf(out, BODY_BYTES,
+		 "{\"model\":\"m\",\"%s\":["
+		 "{\"role\":\"user\",\"content\":\"this is what I say at first, and it is %s that I speak of, in many "
+		 "words\"},"
+		 "{\"role\":\"assistant\",\"content\":\"and this is what was answered to that, which is rather a lot "
+		 "of text, too\"},"
+		 "{\"role\":\"user\",\"content\":\"then again I say what I said at first, in as many words as they are "
+		 "needed for it\"},"
+		 "{\"role\":\"assistant\",\"content\":\"yes\"},{\"role\":\"user\",\"content\":\"bye\"}]%s}",
+		 list, word, more);
 }
 
 static long value_of(const char *series)

@@ -20,8 +20,9 @@ struct way {
 
 /* A fresh one has two items and one response. */
 static const struct way ways[] = {
-    {"made", "POST /v1/conversations", "{\"items\":[{\"role\":\"user\",\"content\":\"hi\"}],\"metadata\":{\"a\":\"b\"}}",
-     "\"object\":\"conversation\"", 2},
+    {"made", "POST /v1/conversations",
+     "{\"items\":[{\"role\":\"user\",\"content\":\"hi\"}],\"metadata\":{\"a\":\"b\"}}", "\"object\":\"conversation\"",
+     2},
     {"told", "GET /v1/conversations/%s", "", "\"object\":\"conversation\"", 2},
     {"changed", "POST /v1/conversations/%s", "{\"metadata\":{\"c\":\"d\"}}", "\"c\":\"d\"", 2},
     {"listed", "GET /v1/conversations?limit=100", "", "\"object\":\"list\"", 2},
@@ -29,9 +30,11 @@ static const struct way ways[] = {
     {"its items", "GET /v1/conversations/%s/items", "", "\"object\":\"list\"", 2},
     {"items added", "POST /v1/conversations/%s/items", "{\"items\":[{\"role\":\"user\",\"content\":\"more\"}]}",
      "\"text\":\"more\"", 3},
-    {"a turn", "POST /v1/responses", "{\"model\":\"m\",\"input\":\"hi\",\"conversation\":\"%s\"}", "\"text\":\"abc\"", 4},
+    {"a turn", "POST /v1/responses", "{\"model\":\"m\",\"input\":\"hi\",\"conversation\":\"%s\"}", "\"text\":\"abc\"",
+     4},
     {"a turn, streamed", "POST /v1/responses",
-     "{\"model\":\"m\",\"input\":\"hi\",\"conversation\":{\"id\":\"%s\"},\"stream\":true}", "event: response.completed", 4},
+     "{\"model\":\"m\",\"input\":\"hi\",\"conversation\":{\"id\":\"%s\"},\"stream\":true}", "event: response.completed",
+     4},
     {"a turn that is not stored", "POST /v1/responses",
      "{\"model\":\"m\",\"input\":\"hi\",\"conversation\":\"%s\",\"store\":false}", "\"text\":\"abc\"", 4},
     {"a turn in the background", "POST /v1/responses",

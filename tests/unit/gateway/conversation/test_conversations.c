@@ -20,7 +20,8 @@
 enum { TRACES = 40, STEPS = 60, LEASE_MS = 1000, KEEP_MS = 3600000 };
 
 static struct redis_server server;
-static struct gw_config cfg = {.conversations = {.keep_ms = KEEP_MS, .per_tenant = 3, .bytes = 4096, .tenant_bytes = 600}};
+static struct gw_config cfg = {
+    .conversations = {.keep_ms = KEEP_MS, .per_tenant = 3, .bytes = 4096, .tenant_bytes = 600}};
 
 /* One store of a kind, and what it said last. */
 struct world {
@@ -55,7 +56,7 @@ static int by_text(const void *a, const void *b) { return strcmp(*(char *const *
 /* The lines of a list come in any order. */
 static void sort_lines(char *text)
 {
-	char copy[sizeof ((struct world *)0)->text], *lines[64], *rest = copy;
+	char copy[sizeof((struct world *)0)->text], *lines[64], *rest = copy;
 	size_t n = 0;
 	snprintf(copy, sizeof copy, "%s", text);
 	for (char *line; n < 64 && (line = strsep(&rest, "\n")) != NULL;)
@@ -271,9 +272,17 @@ static void in_redis(void (*test)(struct world *w))
 	close_world(&w);
 }
 
-#define BOTH(name)                                                                              \
-	static void name##_in_memory(void **state) { (void)state; in_memory(name); }            \
-	static void name##_in_redis(void **state) { (void)state; in_redis(name); }
+#define BOTH(name)                                 \
+	static void name##_in_memory(void **state) \
+	{                                          \
+		(void)state;                       \
+		in_memory(name);                   \
+	}                                          \
+	static void name##_in_redis(void **state)  \
+	{                                          \
+		(void)state;                       \
+		in_redis(name);                    \
+	}
 BOTH(a_turn)
 BOTH(a_lease_that_ended)
 BOTH(a_hold_of_a_clock_that_went_back)
@@ -316,7 +325,7 @@ struct step {
 static void do_step(struct world *w, const struct step *s)
 {
 	static const char *const ids[] = {"a", "b", "c", "d"}, *const tokens[] = {"t0", "t1", "t2"},
-			  *const names[] = {"", "r0", "r1", "r22"};
+				 *const names[] = {"", "r0", "r1", "r22"};
 	char text[200];
 	memset(text, 'x', s->text);
 	text[s->text] = '\0';
@@ -344,8 +353,8 @@ static void both_answer_alike(void **state)
 		open_world(&memory, false);
 		open_world(&redis, true);
 		for (unsigned i = 0; i < STEPS; i++) {
-			const struct step s = {roll(8), roll(4), roll(3), roll(4), roll(4), roll(200), roll(2),
-					       roll(4) == 0 ? LEASE_MS * 600 : 0};
+			const struct step s = {roll(8), roll(4),   roll(3), roll(4),
+					       roll(4), roll(200), roll(2), roll(4) == 0 ? LEASE_MS * 600 : 0};
 			do_step(&memory, &s);
 			do_step(&redis, &s);
 			if (strcmp(memory.text, redis.text) != 0)
@@ -377,13 +386,18 @@ static int stop(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_turn_in_memory), cmocka_unit_test(a_turn_in_redis),
-	    cmocka_unit_test(a_lease_that_ended_in_memory), cmocka_unit_test(a_lease_that_ended_in_redis),
+	    cmocka_unit_test(a_turn_in_memory),
+	    cmocka_unit_test(a_turn_in_redis),
+	    cmocka_unit_test(a_lease_that_ended_in_memory),
+	    cmocka_unit_test(a_lease_that_ended_in_redis),
 	    cmocka_unit_test(a_hold_of_a_clock_that_went_back_in_memory),
 	    cmocka_unit_test(a_hold_of_a_clock_that_went_back_in_redis),
-	    cmocka_unit_test(bounds_in_memory), cmocka_unit_test(bounds_in_redis),
-	    cmocka_unit_test(full_in_memory), cmocka_unit_test(full_in_redis),
-	    cmocka_unit_test(ended_ones_are_not_counted), cmocka_unit_test(both_answer_alike),
+	    cmocka_unit_test(bounds_in_memory),
+	    cmocka_unit_test(bounds_in_redis),
+	    cmocka_unit_test(full_in_memory),
+	    cmocka_unit_test(full_in_redis),
+	    cmocka_unit_test(ended_ones_are_not_counted),
+	    cmocka_unit_test(both_answer_alike),
 	};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, start, stop);

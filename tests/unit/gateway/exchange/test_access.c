@@ -27,7 +27,8 @@ static int set_up(void **state)
 	redis_server_number(&server, "FLUSHALL");
 	chat_store_address = server.address;
 	int rc = chat_set_up(state);
-	CHAT_UNTIL((struct chat_rig *)*state, cache_client_state(((struct chat_rig *)*state)->r.t.cache) == CACHE_IS_UP);
+	CHAT_UNTIL((struct chat_rig *)*state,
+		   cache_client_state(((struct chat_rig *)*state)->r.t.cache) == CACHE_IS_UP);
 	return rc;
 }
 

@@ -100,7 +100,8 @@ static void on_done(void *ctx, struct quota *q, const struct quota_result *r)
 static void begin(struct world *w, struct taking *t, int64_t requests, int64_t tokens, int64_t least)
 {
 	memset(t, 0, sizeof *t);
-	assert_int_equal(quota_take(&w->qs, &(struct quota_ask){&w->key, requests, tokens, least, 0}, on_done, t, &t->q), 0);
+	assert_int_equal(
+	    quota_take(&w->qs, &(struct quota_ask){&w->key, requests, tokens, least, 0}, on_done, t, &t->q), 0);
 	assert_int_equal(t->n_done, 0);
 	assert_non_null(t->q);
 }

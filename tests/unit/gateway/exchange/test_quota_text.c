@@ -20,10 +20,22 @@ static void durations_are_written_as_go_does(void **state)
 	static const struct {
 		int64_t us;
 		const char *text;
-	} cases[] = {{0, "0s"}, {-5, "0s"}, {1, "1ms"}, {1000, "1ms"}, {1001, "2ms"}, {999000, "999ms"},
-		     {999001, "1s"}, {1500000, "1.5s"}, {8640000, "8.64s"}, {59999000, "59.999s"},
-		     {60000000, "1m0s"}, {360000000, "6m0s"}, {3599999001, "1h0m0s"}, {3661007000, "1h1m1.007s"},
-		     {INT64_C(86400000000), "24h0m0s"}, {INT64_C(1) << 50, "312749h58m26.843s"}};
+	} cases[] = {{0, "0s"},
+		     {-5, "0s"},
+		     {1, "1ms"},
+		     {1000, "1ms"},
+		     {1001, "2ms"},
+		     {999000, "999ms"},
+		     {999001, "1s"},
+		     {1500000, "1.5s"},
+		     {8640000, "8.64s"},
+		     {59999000, "59.999s"},
+		     {60000000, "1m0s"},
+		     {360000000, "6m0s"},
+		     {3599999001, "1h0m0s"},
+		     {3661007000, "1h1m1.007s"},
+		     {INT64_C(86400000000), "24h0m0s"},
+		     {INT64_C(1) << 50, "312749h58m26.843s"}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char text[QUOTA_TEXT_BYTES];
 		quota_duration(cases[i].us, text, sizeof text);
@@ -77,8 +89,9 @@ static void fields_say_when_to_come_again(void **state)
 	struct quota_result r = {.refused_by = QUOTA_TOKENS, .retry_after_us = 1500001};
 	r.each[QUOTA_TOKENS] = (struct quota_left){1000, 300, 42000000};
 	r.each[QUOTA_DAY] = (struct quota_left){5000, 0, 3600000000};
-	assert_fields(&r, "x-ratelimit-limit-tokens: 1000\nx-ratelimit-remaining-tokens: 300\n"
-			  "x-ratelimit-reset-tokens: 42s\nretry-after: 2\nretry-after-ms: 1501\nx-should-retry: true\n");
+	assert_fields(&r,
+		      "x-ratelimit-limit-tokens: 1000\nx-ratelimit-remaining-tokens: 300\n"
+		      "x-ratelimit-reset-tokens: 42s\nretry-after: 2\nretry-after-ms: 1501\nx-should-retry: true\n");
 	r.refused_by = QUOTA_DAY;
 	r.retry_after_us = 3600000000;
 	assert_fields(&r, "x-ratelimit-limit-tokens: 5000\nx-ratelimit-remaining-tokens: 0\n"

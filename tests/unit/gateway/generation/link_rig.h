@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link to the engine on its real loop, against an engine that the test plays on a real socket: a listener that counts, and the
- * engine's words.
+ * The link to the engine on its real loop, against an engine that the test plays on a real socket: a listener that
+ * counts, and the engine's words.
  */
 #ifndef TESTS_GATEWAY_LINK_RIG_H
 #define TESTS_GATEWAY_LINK_RIG_H
@@ -47,16 +47,16 @@ struct rig {
 	uint64_t fake_ns;
 };
 
-#define TURN_UNTIL(r, cond)                                                                                  \
-	do {                                                                                                 \
-		struct timespec start_, now_;                                                                \
-		clock_gettime(CLOCK_MONOTONIC, &start_);                                                     \
-		while (!(cond)) {                                                                            \
-			assert_int_equal(gw_thread_turn(&(r)->t), 0);                                        \
-			clock_gettime(CLOCK_MONOTONIC, &now_);                                               \
-			if (now_.tv_sec - start_.tv_sec > PATIENCE_S)                                        \
-				fail_msg("never: %s", #cond);                                                \
-		}                                                                                            \
+#define TURN_UNTIL(r, cond)                                           \
+	do {                                                          \
+		struct timespec start_, now_;                         \
+		clock_gettime(CLOCK_MONOTONIC, &start_);              \
+		while (!(cond)) {                                     \
+			assert_int_equal(gw_thread_turn(&(r)->t), 0); \
+			clock_gettime(CLOCK_MONOTONIC, &now_);        \
+			if (now_.tv_sec - start_.tv_sec > PATIENCE_S) \
+				fail_msg("never: %s", #cond);         \
+		}                                                     \
 	} while (0)
 
 /* ---- the listener ---- */
@@ -103,8 +103,9 @@ static const struct link_listener listener;
 static inline int submit_as(struct rig *r, struct seq *s, size_t prompt_bytes, uint8_t priority)
 {
 	static char prompt[BIG_BYTES];
-	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9, .priority = priority,
-				   .prompt = {prompt, prompt_bytes}};
+	struct proto_submit req = {
+	    PROTO_SUBMIT_OFF,     .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
+	    .priority = priority, .prompt = {prompt, prompt_bytes}};
 	s->rig = r;
 	return engine_link_submit(r->link, &req, &listener, s, &s->id);
 }
@@ -120,7 +121,8 @@ static inline void on_lost(void *ctx)
 		s->submit_rc = submit(s->rig, s, 1);
 }
 
-static const struct link_listener listener = {.on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
+static const struct link_listener listener = {
+    .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
 
 /* ---- the engine's side ---- */
 

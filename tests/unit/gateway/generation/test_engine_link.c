@@ -90,12 +90,34 @@ static bool malformed(size_t i, uint64_t id, struct sl_buf *b)
 		uint8_t type;
 		uint32_t length; /* as the head says, and of the payload sent, all 0xff */
 	} plain[] = {
-	    {0, 0}, {7, 0}, {255, 0}, {PROTO_SUBMIT, 0}, {PROTO_CREDIT, 4}, {PROTO_CANCEL, 0}, {PROTO_COUNT, 8},
-	    {PROTO_PING, 0}, {PROTO_COUNTED, 9}, {PROTO_HELLO, 16}, {PROTO_MODEL, 0}, {PROTO_MODEL, 30},
-	    {PROTO_QUEUED, 15}, {PROTO_QUEUED, 17}, {PROTO_TOKENS, 0}, {PROTO_TOKENS, 40}, {PROTO_DONE, 0},
-	    {PROTO_DONE, 31}, {PROTO_DONE, 60}, {PROTO_STATS, 3}, {PROTO_BYE, 2}, {PROTO_STATS, 4097},
-	    {PROTO_TOKENS, 1u << 21}, {PROTO_QUEUED, UINT32_MAX},
-	    {PROTO_CHOICE, 11}, {PROTO_CHOICE, 0}, {PROTO_PROMPT_LOGPROBS, 7}, {PROTO_PROMPT_LOGPROBS, 40},
+	    {0, 0},
+	    {7, 0},
+	    {255, 0},
+	    {PROTO_SUBMIT, 0},
+	    {PROTO_CREDIT, 4},
+	    {PROTO_CANCEL, 0},
+	    {PROTO_COUNT, 8},
+	    {PROTO_PING, 0},
+	    {PROTO_COUNTED, 9},
+	    {PROTO_HELLO, 16},
+	    {PROTO_MODEL, 0},
+	    {PROTO_MODEL, 30},
+	    {PROTO_QUEUED, 15},
+	    {PROTO_QUEUED, 17},
+	    {PROTO_TOKENS, 0},
+	    {PROTO_TOKENS, 40},
+	    {PROTO_DONE, 0},
+	    {PROTO_DONE, 31},
+	    {PROTO_DONE, 60},
+	    {PROTO_STATS, 3},
+	    {PROTO_BYE, 2},
+	    {PROTO_STATS, 4097},
+	    {PROTO_TOKENS, 1u << 21},
+	    {PROTO_QUEUED, UINT32_MAX},
+	    {PROTO_CHOICE, 11},
+	    {PROTO_CHOICE, 0},
+	    {PROTO_PROMPT_LOGPROBS, 7},
+	    {PROTO_PROMPT_LOGPROBS, 40},
 	};
 	enum { N_PLAIN = sizeof plain / sizeof plain[0] };
 	struct proto_token t = {.n_bytes = 2};
@@ -113,7 +135,7 @@ static bool malformed(size_t i, uint64_t id, struct sl_buf *b)
 	}
 	switch (i - N_PLAIN) {
 	case 0: put_hello(b, PROTO_VERSION, 0); return true; /* a second one */
-	case 1: /* reserved bits in the head */
+	case 1:                                              /* reserved bits in the head */
 		put_done(b, id);
 		buf_data(b)[6] = 1;
 		return true;
@@ -390,16 +412,11 @@ static void choices_of_the_abandoned_are_told_to_nobody(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(both_sides_say_hello),
-	    TEST(another_version_is_refused),
-	    TEST(bye_ends_it_and_it_comes_back),
-	    TEST(each_malformed_frame_closes_it_and_tells_once),
-	    TEST(frames_may_be_cut_anywhere),
-	    TEST(frames_of_unknown_sequences_are_ignored),
-	    TEST(a_callback_may_forget),
-	    TEST(an_abandoned_sequence_ends_with_the_engines_word),
-	    TEST(counts_are_answered_once),
-	    TEST(choices_of_the_abandoned_are_told_to_nobody),
+	    TEST(both_sides_say_hello),          TEST(another_version_is_refused),
+	    TEST(bye_ends_it_and_it_comes_back), TEST(each_malformed_frame_closes_it_and_tells_once),
+	    TEST(frames_may_be_cut_anywhere),    TEST(frames_of_unknown_sequences_are_ignored),
+	    TEST(a_callback_may_forget),         TEST(an_abandoned_sequence_ends_with_the_engines_word),
+	    TEST(counts_are_answered_once),      TEST(choices_of_the_abandoned_are_told_to_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

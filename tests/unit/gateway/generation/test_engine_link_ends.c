@@ -235,7 +235,8 @@ static void an_engine_that_does_not_read_bounds_what_waits(void **state)
 		buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h.length);
 	}
 	submitted(r, &r->seqs[n]);
-	/* Prompts leave room to credit. A credit that finds none all the same ends the link: its sequence would wait for ever. */
+	/* Prompts leave room to credit. A credit that finds none all the same ends the link: its sequence would wait
+	 * for ever. */
 	int first = n + 1;
 	n = first;
 	for (size_t bytes = BIG_BYTES; bytes > 0; bytes /= 8)
@@ -303,7 +304,8 @@ int main(void)
 	    TEST(an_engine_that_does_not_greet_is_left),
 	    TEST(it_waits_longer_each_time),
 	    TEST(it_waits_for_an_engine_that_is_not_there),
-	    TEST(an_engine_that_does_not_read_bounds_what_waits), TEST(large_prompts_leave_room),
+	    TEST(an_engine_that_does_not_read_bounds_what_waits),
+	    TEST(large_prompts_leave_room),
 	    TEST(without_memory_a_submit_fails_and_nothing_else),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,8 @@
 
 enum { LANES = 3, STORY_BYTES = 1 << 16 };
 
-/* What happened, a word each: t3 (tokens of sequence 3), d3 (its end), c3 (a choice's end), q3, o1 (output of lane 1). */
+/* What happened, a word each: t3 (tokens of sequence 3), d3 (its end), c3 (a choice's end), q3, o1 (output of lane 1).
+ */
 static char story[STORY_BYTES];
 static size_t story_at;
 
@@ -35,8 +36,8 @@ static struct voice {
 static void say_word(char what, int number)
 {
 	assert_true(story_at + 16 < sizeof story);
-	story_at += (size_t)snprintf(story + story_at, sizeof story - story_at, "%s%c%d", story_at > 0 ? " " : "",
-				     what, number);
+	story_at += (size_t)snprintf(story + story_at, sizeof story - story_at, "%s%c%d", story_at > 0 ? " " : "", what,
+				     number);
 }
 
 static void on_output(struct gw_deferred *d)
@@ -71,14 +72,15 @@ static void voice_done(void *ctx, const struct proto_done *m) { (void)m, voice_s
 static void voice_lost(void *ctx) { voice_says(ctx, 'l'); }
 static void voice_soon(const void *ctx) { voices[(const struct voice *)ctx - voices].soon++; }
 
-static const struct link_listener voice = {voice_queued, voice_tokens, voice_choice, voice_done, voice_lost, NULL,
-					   voice_soon};
+static const struct link_listener voice = {voice_queued, voice_tokens, voice_choice, voice_done,
+					   voice_lost,   NULL,         voice_soon};
 
 /* n sequences: number i of lane lane_of[i % n_lanes]. */
 static void voices_up(struct rig *r, int n, const int *lane_of, int n_lanes)
 {
-	const struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1,
-					 .max_tokens = 9, .prompt = {"x", 1}};
+	const struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
+					 .temperature = 1, .top_p = 1,
+					 .max_tokens = 9,  .prompt = {"x", 1}};
 	for (int i = 1; i <= LANES; i++) {
 		lanes[i] = (struct lane){.rig = r, .number = (char)i};
 		gw_defer_init(&lanes[i].out, on_output);
@@ -217,8 +219,10 @@ static void a_malformed_one_among_others(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(each_lane_goes_out_before_the_next_is_told), TEST(what_belongs_together_keeps_its_order),
-	    TEST(output_may_forget_what_was_to_be_told),      TEST(more_frames_than_are_ordered_at_once),
+	    TEST(each_lane_goes_out_before_the_next_is_told),
+	    TEST(what_belongs_together_keeps_its_order),
+	    TEST(output_may_forget_what_was_to_be_told),
+	    TEST(more_frames_than_are_ordered_at_once),
 	    TEST(a_malformed_one_among_others),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

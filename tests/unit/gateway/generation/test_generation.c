@@ -41,14 +41,14 @@ static void on_queued(struct subscriber *s) { list_entry(s, struct rig, sub)->n_
 static void on_progress(struct subscriber *s) { list_entry(s, struct rig, sub)->n_progress++; }
 
 /* Turns the loop until the condition holds. */
-#define TURN_UNTIL(r, cond)                                                                                  \
-	do {                                                                                                 \
-		uint64_t start_ = clock_now_ns();                                                            \
-		while (!(cond)) {                                                                            \
-			assert_int_equal(gw_thread_turn(&(r)->t), 0);                                        \
-			if (clock_now_ns() - start_ > PATIENCE_S * NS_PER_S)                                 \
-				fail_msg("never: %s", #cond);                                                \
-		}                                                                                            \
+#define TURN_UNTIL(r, cond)                                                  \
+	do {                                                                 \
+		uint64_t start_ = clock_now_ns();                            \
+		while (!(cond)) {                                            \
+			assert_int_equal(gw_thread_turn(&(r)->t), 0);        \
+			if (clock_now_ns() - start_ > PATIENCE_S * NS_PER_S) \
+				fail_msg("never: %s", #cond);                \
+		}                                                            \
 	} while (0)
 
 /* The next frame from the gateway, or false when there is none yet. Consumed by drop_frame. */
@@ -119,8 +119,9 @@ static uint64_t start_with(struct rig *r, uint32_t window, uint8_t n_top)
 	send_buf(r, &b);
 	TURN_UNTIL(r, engine_link_up(r->t.link) && engine_link_find_model(r->t.link, "m") == 0);
 
-	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .temperature = 1, .top_p = 1, .max_tokens = 9,
-				   .prompt = {"p", 1}};
+	struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
+				   .temperature = 1, .top_p = 1,
+				   .max_tokens = 9,  .prompt = {"p", 1}};
 	if (n_top > 0)
 		req.flags |= PROTO_SUBMIT_WANT_LOGPROBS;
 	req.n_top_logprobs = n_top;
@@ -354,8 +355,8 @@ static double gap_metric(const char *what, const char *paced)
 	return value;
 }
 
-/* Two choices with a token each 40 ms, 20 ms apart: the gaps are of 40 ms. What waits for its reader is no gap, and what is
- * paced is told apart. */
+/* Two choices with a token each 40 ms, 20 ms apart: the gaps are of 40 ms. What waits for its reader is no gap, and
+ * what is paced is told apart. */
 static void gaps_are_of_one_choice(void **state)
 {
 	static const struct gen_source source = {want_more, leave};
@@ -363,7 +364,8 @@ static void gaps_are_of_one_choice(void **state)
 	for (int paced = 0; paced <= 1; paced++) {
 		const char *label = paced ? "true" : "false";
 		double n_before = gap_metric("count", label), sum_before = gap_metric("sum", label);
-		struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .max_tokens = 9, .prompt = {"p", 1}};
+		struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .max_tokens = 9,
+					   .prompt = {"p", 1}};
 		uint32_t credit = 0;
 		req.n = 2;
 		req.rate_tps = paced ? 25 : 0;

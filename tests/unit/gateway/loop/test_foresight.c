@@ -15,8 +15,9 @@ static void whole_lines(void **state)
 	static const struct {
 		size_t at, bytes;
 		int lines;
-	} cases[] = {{0, 1, 1}, {0, 64, 1}, {0, 65, 2}, {63, 1, 1}, {63, 2, 2}, {1, 64, 2},
-		     {16, 344, 6}, {0, 0, 0}, {8, SIZE_MAX / 2, FORESIGHT_MAX_LINES}};
+	} cases[] = {{0, 1, 1},    {0, 64, 1}, {0, 65, 2},
+		     {63, 1, 1},   {63, 2, 2}, {1, 64, 2},
+		     {16, 344, 6}, {0, 0, 0},  {8, SIZE_MAX / 2, FORESIGHT_MAX_LINES}};
 	static _Alignas(FORESIGHT_LINE) char memory[FORESIGHT_LINE];
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -25,9 +25,9 @@ static void addresses_are_read_strictly(void **state)
 {
 	(void)state;
 	static const char *const good[] = {"127.0.0.1", "0.0.0.0", "::1", "2001:db8::5", "fe80::1"};
-	static const char *const bad[] = {"", "127.0.0", "127.0.0.01", "127.0.0.256", " 1.2.3.4",
-					  "1.2.3.4 ", "[::1]", "::1%lo", "1.2.3.4:80", ":::",
-					  "localhost", "1:2:3:4:5:6:7:8:9"};
+	static const char *const bad[] = {"",           "127.0.0",  "127.0.0.01", "127.0.0.256",
+					  " 1.2.3.4",   "1.2.3.4 ", "[::1]",      "::1%lo",
+					  "1.2.3.4:80", ":::",      "localhost",  "1:2:3:4:5:6:7:8:9"};
 	struct net_addr a;
 	char text[NET_ADDR_TEXT];
 	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -72,9 +72,8 @@ static void blocks_hold(void **state)
 			assert_false(net_block_holds(&b, &a));
 		}
 	}
-	static const char *const bad[] = {"10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/+8",
-					  "::/129",     "/8",          "",          "10.0.0.0/8x",
-					  "2001:db8::1/64", "10.0.0.0/0008"};
+	static const char *const bad[] = {"10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/",      "10.0.0.0/+8",  "::/129", "/8",
+					  "",           "10.0.0.0/8x", "2001:db8::1/64", "10.0.0.0/0008"};
 	struct net_block b;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		if (net_block_parse(bad[i], &b))

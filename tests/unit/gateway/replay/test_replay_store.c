@@ -15,7 +15,7 @@ enum { MOST_PASSES = 2000, STRIDE = 11, DEAD_PID = 1, KEY_BYTES = 256, VALUE_BYT
 
 #define CHAT "POST /v1/chat/completions"
 #define RESUMABLE "x-sluice-events: 1\r\n"
-#define BODY \
+#define BODY                                                                    \
 	"{\"model\":\"m\",\"stream\":true,\"seed\":1,\"logit_bias\":{\"3\":1}," \
 	"\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"
 #define DEAD "00000000deadbeef"
@@ -63,10 +63,7 @@ static size_t copy_reply(redisReply *r, char *out)
 	return n;
 }
 
-static bool is_up(struct chat_rig *c)
-{
-	return app_ready(c->app) && cache_client_state(c->r.t.cache) == CACHE_IS_UP;
-}
+static bool is_up(struct chat_rig *c) { return app_ready(c->app) && cache_client_state(c->r.t.cache) == CACHE_IS_UP; }
 
 static bool forget_log(struct chat_rig *c, const struct left *l)
 {
@@ -155,9 +152,10 @@ static void read_stream(struct chat_rig *c, const struct left *l, const char *fi
 
 static void check_whole(struct chat_rig *c)
 {
-	static const char *const parts[] = {"HTTP/1.1 200", "id: 0\n", "\"role\"", "id: 1\n", "\"content\":\"a\"", "id: 2\n",
-					    "\"content\":\"b\"", "id: 3\n", "\"content\":\"c\"", "id: 4\n", "\"stop\"",
-					    "id: 5\n", "data: [DONE]"};
+	static const char *const parts[] = {"HTTP/1.1 200",      "id: 0\n", "\"role\"",          "id: 1\n",
+					    "\"content\":\"a\"", "id: 2\n", "\"content\":\"b\"", "id: 3\n",
+					    "\"content\":\"c\"", "id: 4\n", "\"stop\"",          "id: 5\n",
+					    "data: [DONE]"};
 	const char *at = c->answer;
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
 		at = strstr(at, parts[i]);
@@ -215,7 +213,8 @@ static void nobody_asks_for_it(void **state)
 	cache_key_make(&key, CACHE_REPLAY, "gateways", DEAD, strlen(DEAD));
 	snprintf(text, sizeof text, "\001" DEAD " 1 %lld", (long long)clock_unix_s());
 	redis_server_number(&server, "SET %s %s", name_of(&key), text);
-	redis_server_number(&server, "ZADD sluice:{gateways}:replay:index 9999999999999 %s", key.text + key.len - CACHE_DIGEST_LEN);
+	redis_server_number(&server, "ZADD sluice:{gateways}:replay:index 9999999999999 %s",
+			    key.text + key.len - CACHE_DIGEST_LEN);
 	int64_t before = metric_get(&replay_m_continued);
 	CHAT_UNTIL(c, metric_get(&replay_m_continued) == before + 1);
 	CHAT_UNTIL(c, is_quiet(c));
@@ -349,10 +348,7 @@ static void written_when_the_store_is_back(void **state)
 	check_whole(c);
 }
 
-static bool settled(struct chat_rig *c, const struct left *l)
-{
-	return is_quiet(c) && forget_log(c, l);
-}
+static bool settled(struct chat_rig *c, const struct left *l) { return is_quiet(c) && forget_log(c, l); }
 
 /* Each takes a wait or two, so some are left out. */
 static void every_allocation(void **state)
@@ -412,9 +408,11 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-	    T(a_dead_one_is_gone_on_with), T(nobody_asks_for_it), T(another_one_claimed_it), T(another_answer_ends_it),
-	    T(without_its_request_it_ends), T(stopped_before_it_goes_on), T(written_when_the_store_is_back),
-	    T(every_allocation), T(every_allocation_of_a_spool),
+	    T(a_dead_one_is_gone_on_with),     T(nobody_asks_for_it),
+	    T(another_one_claimed_it),         T(another_answer_ends_it),
+	    T(without_its_request_it_ends),    T(stopped_before_it_goes_on),
+	    T(written_when_the_store_is_back), T(every_allocation),
+	    T(every_allocation_of_a_spool),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	log_init("test", LOG_ERROR);

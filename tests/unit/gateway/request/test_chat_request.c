@@ -42,18 +42,27 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"messages\":[1,2,3,4,5]}", "messages", "array_above_max_length"},
 	    {"{\"model\":\"m\",\"messages\":[1]}", "messages[0]", "invalid_type"},
 	    {"{\"model\":\"m\",\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "missing_required_parameter"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"function\",\"content\":\"x\"}]}", "messages[0].role", "unsupported_value"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"pinned\":1}]}", "messages[0].pinned", "invalid_type"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role", "invalid_value"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}]}", "messages[0].content", "missing_required_parameter"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages[0].content", "invalid_type"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "messages[0].content", "invalid_value"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}", "messages[0].content", "invalid_value"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]}]}",
-	     "messages[0].content[1].type", "unsupported_value"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "messages[0].content[0].text", "invalid_type"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}", "messages[0].tool_calls[0].function",
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"function\",\"content\":\"x\"}]}", "messages[0].role",
+	     "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"pinned\":1}]}",
+	     "messages[0].pinned", "invalid_type"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role",
+	     "invalid_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\"}]}", "messages[0].content",
 	     "missing_required_parameter"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages[0].content",
+	     "invalid_type"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "messages[0].content",
+	     "invalid_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}", "messages[0].content",
+	     "invalid_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
+	     "\"type\":\"image_url\"}]}]}",
+	     "messages[0].content[1].type", "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
+	     "messages[0].content[0].text", "invalid_type"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}",
+	     "messages[0].tool_calls[0].function", "missing_required_parameter"},
 	    {"{" MSG ",\"temperature\":2.01}", "temperature", "invalid_value"},
 	    {"{" MSG ",\"temperature\":-0.1}", "temperature", "invalid_value"},
 	    {"{" MSG ",\"temperature\":\"1\"}", "temperature", "invalid_type"},
@@ -73,7 +82,8 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"stop\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7]}", "stop", "array_above_max_length"},
 	    {"{" MSG ",\"stream\":1}", "stream", "invalid_type"},
 	    {"{" MSG ",\"stream_options\":{}}", "stream_options", "invalid_value"},
-	    {"{" MSG ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage", "invalid_type"},
+	    {"{" MSG ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage",
+	     "invalid_type"},
 	    {"{" MSG ",\"tools\":[{}]}", "tools", "unsupported_parameter"},
 	    {"{" MSG ",\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter"},
 	    {"{" MSG ",\"functions\":[{}]}", "functions", "unsupported_parameter"},
@@ -87,27 +97,35 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"service_tier\":\"flex\"}", "service_tier", "invalid_value"},
 	    {"{" MSG ",\"max_tokens\":5,\"min_tokens\":6}", "min_tokens", "invalid_value"},
 	    {"{" MSG ",\"tools\":[{}],\"tool_choice\":\"auto\"}", "tools", "unsupported_parameter"},
-	    {"{" MSG ",\"add_generation_prompt\":true,\"continue_final_message\":true}", "continue_final_message", "invalid_value"},
-	    {"{" ONE("\"role\":\"tool\",\"content\":\"x\"") "}", "messages[0].tool_call_id", "missing_required_parameter"},
+	    {"{" MSG ",\"add_generation_prompt\":true,\"continue_final_message\":true}", "continue_final_message",
+	     "invalid_value"},
+	    {"{" ONE("\"role\":\"tool\",\"content\":\"x\"") "}", "messages[0].tool_call_id",
+	     "missing_required_parameter"},
 	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"name\":7") "}", "messages[0].name", "invalid_type"},
-	    {"{" ONE("\"role\":\"user\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"x\"}]") "}", "messages[0].content[0].type",
-	     "unsupported_value"},
-	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{}]") "}", "messages[0].tool_calls", "invalid_value"},
-	    {"{" ONE("\"role\":\"assistant\",\"content\":null") "}", "messages[0].content", "missing_required_parameter"},
-	    {"{" ONE("\"role\":\"assistant\",\"content\":null,\"refusal\":7") "}", "messages[0].refusal", "invalid_type"},
-	    {"{" ONE("\"role\":\"assistant\",\"content\":\"x\",\"function_call\":{\"name\":\"f\"}") "}", "messages[0].function_call",
-	     "unsupported_parameter"},
-	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\"}]") "}", "messages[0].tool_calls[0].type",
-	     "unsupported_value"},
-	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]") "}",
+	    {"{" ONE("\"role\":\"user\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"x\"}]") "}",
+	     "messages[0].content[0].type", "unsupported_value"},
+	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{}]") "}", "messages[0].tool_calls",
+	     "invalid_value"},
+	    {"{" ONE("\"role\":\"assistant\",\"content\":null") "}", "messages[0].content",
+	     "missing_required_parameter"},
+	    {"{" ONE("\"role\":\"assistant\",\"content\":null,\"refusal\":7") "}", "messages[0].refusal",
+	     "invalid_type"},
+	    {"{" ONE("\"role\":\"assistant\",\"content\":\"x\",\"function_call\":{\"name\":\"f\"}") "}",
+	     "messages[0].function_call", "unsupported_parameter"},
+	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\"}]") "}",
+	     "messages[0].tool_calls[0].type", "unsupported_value"},
+	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":{"
+		     "}}}]") "}",
 	     "messages[0].tool_calls[0].function.arguments", "invalid_type"},
-	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\\u0000\",\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]") "}",
+	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\\u0000\",\"function\":{\"name\":\"f\","
+		     "\"arguments\":\"\"}}]") "}",
 	     "messages[0].tool_calls[0].id", "invalid_value"},
-	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"name\":\"\\u0000\"") "}", "messages[0].name", "invalid_value"},
+	    {"{" ONE("\"role\":\"user\",\"content\":\"x\",\"name\":\"\\u0000\"") "}", "messages[0].name",
+	     "invalid_value"},
 	    {"{" ONE("\"role\":\"assistant\",\"refusal\":\"a\\u0000\"") "}", "messages[0].refusal", "invalid_value"},
 	    {"{" ONE("\"role\":\"user\",\"content\":[7]") "}", "messages[0].content[0]", "invalid_type"},
-	    {"{" ONE("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\\u0000\"}]") "}", "messages[0].content[0].text",
-	     "invalid_value"},
+	    {"{" ONE("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\\u0000\"}]") "}",
+	     "messages[0].content[0].text", "invalid_value"},
 	    {"{" ONE("\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":7}]") "}",
 	     "messages[0].content[0].refusal", "invalid_type"},
 	};
@@ -118,9 +136,25 @@ static void refuses_by_name(void **state)
 static void refuses_what_is_no_json_object(void **state)
 {
 	static const char *const bodies[] = {
-	    "", "{", "[]", "null", "\"x\"", "{} x", "{\"a\":1,\"a\":2}", "\xef\xbb\xbf{}", "{\"a\":\"\xff\"}",
-	    "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\\ud800\"}", "{\"a\":\"\\udc00x\"}", "{\"a\":1e999}", "{\"a\":NaN}",
-	    "{\"a\":99999999999999999999}", "{'a':1}", "{\"a\":01}", "{\"a\":[[[[[[[[1]]]]]]]]}", "{\"a\\u0000b\":1}",
+	    "",
+	    "{",
+	    "[]",
+	    "null",
+	    "\"x\"",
+	    "{} x",
+	    "{\"a\":1,\"a\":2}",
+	    "\xef\xbb\xbf{}",
+	    "{\"a\":\"\xff\"}",
+	    "{\"a\":\"\xed\xa0\x80\"}",
+	    "{\"a\":\"\\ud800\"}",
+	    "{\"a\":\"\\udc00x\"}",
+	    "{\"a\":1e999}",
+	    "{\"a\":NaN}",
+	    "{\"a\":99999999999999999999}",
+	    "{'a':1}",
+	    "{\"a\":01}",
+	    "{\"a\":[[[[[[[[1]]]]]]]]}",
+	    "{\"a\\u0000b\":1}",
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
@@ -144,17 +178,20 @@ static void takes_all_fields(void **state)
 {
 	struct chat_request r;
 	(void)state;
-	assert_int_equal(parse("{\"model\":\"m\",\"messages\":["
-			       "{\"role\":\"developer\",\"content\":\"s\"},{\"role\":\"user\",\"name\":\"x\",\"content\":"
-			       "[{\"type\":\"text\",\"text\":\"a\\\"\"},{\"type\":\"text\",\"text\":\"\\u00e9\\ud83d\\ude00\"}]},"
-			       "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[]}],"
-			       "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"temperature\":0,\"top_p\":0.5,"
-			       "\"top_k\":40,\"min_p\":0.1,\"seed\":-9223372036854775808,\"stop\":[\"a\",\"bc\"],"
-			       "\"max_tokens\":5,\"max_completion_tokens\":7,\"presence_penalty\":-2,\"frequency_penalty\":2,"
-			       "\"n\":1,\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\","
-			       "\"prompt_cache_key\":\"k\",\"safety_identifier\":\"i\",\"parallel_tool_calls\":true,"
-			       "\"unknown\":{\"deep\":[1]},\"tools\":[],\"tool_choice\":\"none\",\"logit_bias\":{},"
-			       "\"response_format\":{\"type\":\"text\"},\"logprobs\":false,\"modalities\":[\"text\"]}", &r), 0);
+	assert_int_equal(
+	    parse("{\"model\":\"m\",\"messages\":["
+		  "{\"role\":\"developer\",\"content\":\"s\"},{\"role\":\"user\",\"name\":\"x\",\"content\":"
+		  "[{\"type\":\"text\",\"text\":\"a\\\"\"},{\"type\":\"text\",\"text\":\"\\u00e9\\ud83d\\ude00\"}]},"
+		  "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[]}],"
+		  "\"stream\":true,\"stream_options\":{\"include_usage\":true},\"temperature\":0,\"top_p\":0.5,"
+		  "\"top_k\":40,\"min_p\":0.1,\"seed\":-9223372036854775808,\"stop\":[\"a\",\"bc\"],"
+		  "\"max_tokens\":5,\"max_completion_tokens\":7,\"presence_penalty\":-2,\"frequency_penalty\":2,"
+		  "\"n\":1,\"user\":\"u\",\"metadata\":{},\"store\":false,\"service_tier\":\"auto\","
+		  "\"prompt_cache_key\":\"k\",\"safety_identifier\":\"i\",\"parallel_tool_calls\":true,"
+		  "\"unknown\":{\"deep\":[1]},\"tools\":[],\"tool_choice\":\"none\",\"logit_bias\":{},"
+		  "\"response_format\":{\"type\":\"text\"},\"logprobs\":false,\"modalities\":[\"text\"]}",
+		  &r),
+	    0);
 	assert_string_equal(r.c.model, "m");
 	assert_true(r.c.stream && r.c.include_usage && r.c.has_seed && r.c.has_max_tokens);
 	assert_int_equal(r.c.max_tokens, 7);
@@ -164,8 +201,9 @@ static void takes_all_fields(void **state)
 	assert_true(r.c.submit.presence_penalty == -2 && r.c.submit.frequency_penalty == 2);
 	assert_int_equal(r.c.submit.n_stops, 2);
 	assert_int_equal(r.c.submit.stops[1].n, 2);
-	static const char want[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
-				   "\"a\\\"\u00e9\U0001F600\",\"name\":\"x\"},{\"role\":\"assistant\",\"content\":\"\"}]}";
+	static const char want[] =
+	    "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
+	    "\"a\\\"\u00e9\U0001F600\",\"name\":\"x\"},{\"role\":\"assistant\",\"content\":\"\"}]}";
 	assert_int_equal(r.c.submit.prompt.n, sizeof want - 1);
 	assert_memory_equal(r.c.submit.prompt.at, want, sizeof want - 1);
 	chat_request_dispose(&r);
@@ -188,30 +226,39 @@ static void assert_prompt(const char *body, const char *want)
 static void history_goes_to_the_template(void **state)
 {
 	(void)state;
-	assert_prompt("{\"model\":\"m\",\"messages\":["
-		      "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" CALL "," CALL "],\"reasoning_content\":\"hm\"},"
-		      "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[{\"type\":\"text\",\"text\":\"7\"}],\"other\":1},"
-		      "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"refusal\",\"refusal\":\"b\"}]},"
-		      "{\"role\":\"assistant\",\"refusal\":\"no\"}],\"tools\":[{}],\"tool_choice\":\"none\"}",
-		      "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"reasoning_content\":\"hm\",\"tool_calls\":[" CALL "," CALL "]},"
-		      "{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"a\"},{\"role\":\"assistant\",\"content\":\"ab\"},"
-		      "{\"role\":\"assistant\",\"content\":\"no\"}]}");
+	assert_prompt(
+	    "{\"model\":\"m\",\"messages\":["
+	    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" CALL "," CALL "],\"reasoning_content\":\"hm\"},"
+	    "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[{\"type\":\"text\",\"text\":\"7\"}],\"other\":1},"
+	    "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"refusal\",\"refusal\":"
+	    "\"b\"}]},"
+	    "{\"role\":\"assistant\",\"refusal\":\"no\"}],\"tools\":[{}],\"tool_choice\":\"none\"}",
+	    "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"reasoning_content\":\"hm\",\"tool_calls\":[" CALL
+	    "," CALL "]},"
+	    "{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"a\"},{\"role\":\"assistant\",\"content\":\"ab\"},"
+	    "{\"role\":\"assistant\",\"content\":\"no\"}]}");
 	assert_prompt("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},"
 		      "{\"role\":\"user\",\"content\":\"b\",\"pinned\":false}]}",
-		      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"user\",\"content\":\"b\"}]}");
+		      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"user\","
+		      "\"content\":\"b\"}]}");
 	assert_prompt("{" MSG ",\"documents\":[{\"a\":\"b\"}],\"chat_template_kwargs\":{\"enable_thinking\":false},"
 		      "\"add_generation_prompt\":false,\"continue_final_message\":true}",
 		      "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"documents\":[{\"a\":\"b\"}],"
-		      "\"chat_template_kwargs\":{\"enable_thinking\":false},\"add_generation_prompt\":false,\"continue_final_message\":true}");
+		      "\"chat_template_kwargs\":{\"enable_thinking\":false},\"add_generation_prompt\":false,\"continue_"
+		      "final_message\":true}");
 }
 
 static void sampling(void **state)
 {
 	struct chat_request r;
 	(void)state;
-	assert_int_equal(parse("{" MSG ",\"n\":3,\"best_of\":4,\"logprobs\":true,\"top_logprobs\":20,\"min_tokens\":2,\"ignore_eos\":true,"
-			       "\"typical_p\":0.5,\"repetition_penalty\":1.5,\"stop_token_ids\":[9],\"logit_bias\":{\"3\":-1.5},"
-			       "\"user\":\"u\",\"prompt_cache_key\":\"k\",\"top_p\":1e-60}", &r), 0);
+	assert_int_equal(
+	    parse("{" MSG
+		  ",\"n\":3,\"best_of\":4,\"logprobs\":true,\"top_logprobs\":20,\"min_tokens\":2,\"ignore_eos\":true,"
+		  "\"typical_p\":0.5,\"repetition_penalty\":1.5,\"stop_token_ids\":[9],\"logit_bias\":{\"3\":-1.5},"
+		  "\"user\":\"u\",\"prompt_cache_key\":\"k\",\"top_p\":1e-60}",
+		  &r),
+	    0);
 	const struct proto_submit *s = &r.c.submit;
 	assert_true(s->n == 3 && s->best_of == 4 && s->n_top_logprobs == 20 && s->min_tokens == 2);
 	assert_int_equal(s->flags, PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_IGNORE_EOS);
@@ -226,16 +273,21 @@ static void sampling(void **state)
 static void every_allocation_fails(void **state)
 {
 	(void)state;
-	sweep_allocations(try, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
-			       "{\"role\":\"assistant\",\"tool_calls\":[" CALL "]}],\"logit_bias\":{\"1\":2},\"documents\":[{}]}", 0);
+	sweep_allocations(
+	    try,
+	    "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
+	    "{\"role\":\"assistant\",\"tool_calls\":[" CALL "]}],\"logit_bias\":{\"1\":2},\"documents\":[{}]}",
+	    0);
 	sweep_allocations(try, "{" MSG ",\"logit_bias\":{\"1\":2},\"top_logprobs\":3}", SL_EINVAL);
 }
 
 static void null_counts_as_absent(void **state)
 {
-	static const char *const names[] = {"stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "seed",
-					    "stop", "max_tokens", "max_completion_tokens", "n", "tools", "tool_choice",
-					    "functions", "response_format", "logprobs", "logit_bias", "audio"};
+	static const char *const names[] = {
+	    "stream",   "stream_options", "temperature", "top_p",      "top_k",
+	    "min_p",    "seed",           "stop",        "max_tokens", "max_completion_tokens",
+	    "n",        "tools",          "tool_choice", "functions",  "response_format",
+	    "logprobs", "logit_bias",     "audio"};
 	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		char body[256];
@@ -243,7 +295,8 @@ static void null_counts_as_absent(void **state)
 		snprintf(body, sizeof body, "{" MSG ",\"%s\":null}", names[i]);
 		if (parse(body, &r) != 0)
 			fail_msg("%s: %s", names[i], error.message);
-		assert_true(r.c.submit.temperature == 1 && r.c.submit.top_p == 1 && !r.c.stream && !r.c.has_seed && !r.c.has_max_tokens);
+		assert_true(r.c.submit.temperature == 1 && r.c.submit.top_p == 1 && !r.c.stream && !r.c.has_seed &&
+			    !r.c.has_max_tokens);
 		chat_request_dispose(&r);
 	}
 }
@@ -255,7 +308,8 @@ static void cuts_messages_at_characters(void **state)
 	for (int shift = 0; shift < 4; shift++) {
 		char body[4096];
 		struct chat_request r;
-		size_t n = (size_t)snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"%.*s", shift, "abcd");
+		size_t n = (size_t)snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"%.*s", shift,
+					    "abcd");
 		for (int i = 0; i < 100; i++)
 			n += (size_t)snprintf(body + n, sizeof body - n, "\U0001F600");
 		snprintf(body + n, sizeof body - n, "\"}]}");
@@ -282,9 +336,10 @@ static void cleanses_what_users_wrote(void **state)
 	    "{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":\"a  b\"},"
 	    "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"c \"},{\"type\":\"text\",\"text\":\" d\"}]},"
 	    "{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"}]}";
-	static const char *const wants[] = {"c  d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"",
-					    "c d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"",
-					    "c d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"g\""};
+	static const char *const wants[] = {
+	    "c  d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"",
+	    "c d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"**g**\"",
+	    "c d\"},{\"role\":\"assistant\",\"content\":\"e  f\"},{\"role\":\"user\",\"content\":\"g\""};
 	static const uint64_t saved[] = {0, 1, 5};
 	for (int level = CLEANSE_OFF; level <= CLEANSE_FULL; level++) {
 		struct request_limits l = limits;

@@ -67,8 +67,11 @@ static void token_prompts_stay_where_they_are(void **state)
 	n += (size_t)snprintf(body, room, "{\"model\":\"m\",\"prompt\":[");
 	for (int i = 0; i < N; i++)
 		for (int k = 0; k < EACH; k++)
-			n += (size_t)snprintf(body + n, room - n, "%s%d%s", k ? "," : i ? ",[" : "[", i * EACH + k,
-					      k == EACH - 1 ? "]" : "");
+			n += (size_t)snprintf(body + n, room - n, "%s%d%s",
+					      k   ? ","
+					      : i ? ",["
+						  : "[",
+					      i * EACH + k, k == EACH - 1 ? "]" : "");
 	snprintf(body + n, room - n, "]}");
 	parse(body, &r);
 	assert_int_equal(r.n_prompts, N);
@@ -96,10 +99,12 @@ static void fields(void **state)
 	assert_int_equal(r.c.submit.flags & PROTO_SUBMIT_WANT_LOGPROBS, 0);
 	completion_request_dispose(&r);
 
-	parse("{\"model\":\"m\",\"prompt\":\"x\",\"logprobs\":0,\"n\":2,\"best_of\":5,\"seed\":3,\"max_tokens\":9,"
-	      "\"min_tokens\":9,\"ignore_eos\":true,\"top_k\":-1,\"typical_p\":0.5,\"repetition_penalty\":1.5,"
-	      "\"stop_token_ids\":[7,8],\"logit_bias\":{\"5\":-100,\"6\":1.5},\"user\":\"u\",\"safety_identifier\":\"s\","
-	      "\"prompt_cache_key\":\"k\",\"suffix\":\"\",\"metadata\":{\"a\":\"b\"}}", &r);
+	parse(
+	    "{\"model\":\"m\",\"prompt\":\"x\",\"logprobs\":0,\"n\":2,\"best_of\":5,\"seed\":3,\"max_tokens\":9,"
+	    "\"min_tokens\":9,\"ignore_eos\":true,\"top_k\":-1,\"typical_p\":0.5,\"repetition_penalty\":1.5,"
+	    "\"stop_token_ids\":[7,8],\"logit_bias\":{\"5\":-100,\"6\":1.5},\"user\":\"u\",\"safety_identifier\":\"s\","
+	    "\"prompt_cache_key\":\"k\",\"suffix\":\"\",\"metadata\":{\"a\":\"b\"}}",
+	    &r);
 	const struct proto_submit *s = &r.c.submit;
 	assert_true((s->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0 && s->n_top_logprobs == 0);
 	assert_true((s->flags & PROTO_SUBMIT_IGNORE_EOS) != 0);
@@ -112,7 +117,8 @@ static void fields(void **state)
 	completion_request_dispose(&r);
 
 	parse("{\"model\":\"m\",\"prompt\":\"x\",\"echo\":true,\"stream\":true,\"stream_options\":"
-	      "{\"include_usage\":true,\"include_obfuscation\":false}}", &r);
+	      "{\"include_usage\":true,\"include_obfuscation\":false}}",
+	      &r);
 	assert_true(r.echo && r.c.stream && r.c.include_usage && r.c.no_obfuscation && !r.c.obfuscate);
 	completion_request_dispose(&r);
 }
@@ -133,7 +139,8 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"prompt\":[2147483648]}", "prompt[0]", "invalid_value"},
 	    {"{\"model\":\"m\",\"prompt\":[1.5]}", "prompt[0]", "invalid_type"},
 	    {"{\"model\":\"m\",\"prompt\":\"a\\u0000\"}", "prompt", "invalid_value"},
-	    {"{\"model\":\"m\",\"prompt\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\"]}",
+	    {"{\"model\":\"m\",\"prompt\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
+	     "\"\",\"\",\"\",\"\",\"\",\"\"]}",
 	     "prompt", "array_above_max_length"},
 	    {"{\"model\":\"m\",\"prompt\":[\"\",\"\",\"\"],\"n\":7}", "n", "invalid_value"},
 	    {"{\"model\":\"m\",\"prompt\":[\"\",\"\",\"\"],\"best_of\":7}", "best_of", "invalid_value"},
@@ -151,8 +158,8 @@ static void refuses_by_name(void **state)
 	    {BODY("\"logit_bias\":{\"5\":101}"), "logit_bias.5", "invalid_value"},
 	    {BODY("\"logit_bias\":{\"5\":\"1\"}"), "logit_bias.5", "invalid_type"},
 	    {BODY("\"logit_bias\":{\"x\":1}"), "logit_bias", "invalid_value"},
-	    {BODY("\"stream\":true,\"stream_options\":{\"include_obfuscation\":1}"), "stream_options.include_obfuscation",
-	     "invalid_type"},
+	    {BODY("\"stream\":true,\"stream_options\":{\"include_obfuscation\":1}"),
+	     "stream_options.include_obfuscation", "invalid_type"},
 	    {BODY("\"metadata\":{\"a\":1}"), "metadata.a", "invalid_type"},
 	};
 	(void)state;
@@ -164,7 +171,8 @@ static void every_allocation_fails(void **state)
 	(void)state;
 	sweep_allocations(try, "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"logit_bias\":{\"1\":2},\"stop\":[\"x\"]}", 0);
 	sweep_allocations(try, "{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"metadata\":{\"a\":\"b\"}}", 0);
-	sweep_allocations(try, "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"logit_bias\":{\"1\":2},\"echo\":true}", SL_EINVAL);
+	sweep_allocations(try, "{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"logit_bias\":{\"1\":2},\"echo\":true}",
+			  SL_EINVAL);
 }
 
 int main(void)

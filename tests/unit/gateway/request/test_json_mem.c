@@ -14,8 +14,9 @@
 #include "base/fault.h"
 #include "gateway/request/json_mem.h"
 
-static const char text[] = "{\"a long name that makes the lexer's buffer grow\":[\"and \\\"another\\\" text, with escapes "
-			   "\\u00e9\\ud83d\\ude00 \\\\ that makes it grow once more, and once more again\",1.5,{\"b\":null}]}";
+static const char text[] =
+    "{\"a long name that makes the lexer's buffer grow\":[\"and \\\"another\\\" text, with escapes "
+    "\\u00e9\\ud83d\\ude00 \\\\ that makes it grow once more, and once more again\",1.5,{\"b\":null}]}";
 
 static void whole_or_not_at_all(void **state)
 {

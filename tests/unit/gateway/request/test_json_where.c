@@ -49,7 +49,8 @@ static void what_does_not_fit_is_left_out(void **unused)
 {
 	(void)unused;
 	static const char text[] = "{\"abc\":[{\"defgh\":[1,2";
-	static const char *const want[] = {"", "", "", "", "abc", "abc", "abc", "abc[0]", "abc[0]", "abc[0]", "abc[0]", "abc[0]", "abc[0]"};
+	static const char *const want[] = {"",       "",       "",       "",       "abc",    "abc",   "abc",
+					   "abc[0]", "abc[0]", "abc[0]", "abc[0]", "abc[0]", "abc[0]"};
 	for (size_t room = 1; room < 13; room++) {
 		char got[16];
 		memset(got, 'x', sizeof got);

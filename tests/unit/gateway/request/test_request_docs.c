@@ -41,7 +41,8 @@ static const json_t *schema_of(const struct endpoint *p)
 static bool has_string(const json_t *list, const char *want)
 {
 	for (size_t i = 0; i < json_array_size(list); i++)
-		if (json_is_string(json_array_get(list, i)) && strcmp(json_string_value(json_array_get(list, i)), want) == 0)
+		if (json_is_string(json_array_get(list, i)) &&
+		    strcmp(json_string_value(json_array_get(list, i)), want) == 0)
 			return true;
 	return false;
 }
@@ -91,7 +92,8 @@ static void compare(const struct request_field *f, const json_t *p, bool require
 		if (has_type(p, types[i].name) != ((f->types & types[i].type) != 0))
 			fail_msg("%s: type %s", f->name, types[i].name);
 	}
-	if (has_type(p, "null") == required || (json_is_string(member(p, "type")) ? 1 : json_array_size(member(p, "type"))) != n)
+	if (has_type(p, "null") == required ||
+	    (json_is_string(member(p, "type")) ? 1 : json_array_size(member(p, "type"))) != n)
 		fail_msg("%s: other types", f->name);
 	if (!number_is(p, "minimum", range && !f->above, f->lo) || !number_is(p, "exclusiveMinimum", f->above, f->lo) ||
 	    !number_is(p, "maximum", range, f->hi))
@@ -265,7 +267,8 @@ static void expect(const struct endpoint *p, const char *owner, const char *key,
 	snprintf(name, sizeof name, "%s%s%s", owner ? owner : "", owner ? "." : "", key);
 	if (code == NULL && rc != 0)
 		fail_msg("%s: not taken: %s", body, e.message);
-	if (code != NULL && (rc != SL_EINVAL || strcmp(e.param, name) != 0 || e.code == NULL || strcmp(e.code, code) != 0))
+	if (code != NULL &&
+	    (rc != SL_EINVAL || strcmp(e.param, name) != 0 || e.code == NULL || strcmp(e.code, code) != 0))
 		fail_msg("%s: %d, param %s, code %s, not %s", body, rc, e.param, e.code ? e.code : "null", code);
 	free(body);
 }
@@ -307,13 +310,16 @@ static void ranges_read_as_english(void **state)
 	    {"\"max_tokens\":-1", "Invalid value for 'max_tokens': it must be between 1 and 2147483647, not -1."},
 	    {"\"temperature\":2.5", "Invalid value for 'temperature': it must be between 0 and 2, not 2.5."},
 	    {"\"top_p\":0", "Invalid value for 'top_p': it must be above 0 and at most 1, not 0."},
-	    {"\"logit_bias\":{\"5\":101}", "Invalid value for 'logit_bias.5': it must be between -100 and 100, not 101."},
-	    {"\"stop_token_ids\":[1,-7]", "Invalid value for 'stop_token_ids[1]': it must be between 0 and 2147483647, not -7."}};
+	    {"\"logit_bias\":{\"5\":101}",
+	     "Invalid value for 'logit_bias.5': it must be between -100 and 100, not 101."},
+	    {"\"stop_token_ids\":[1,-7]",
+	     "Invalid value for 'stop_token_ids[1]': it must be between 0 and 2147483647, not -7."}};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct request_error e = {0};
 		char body[256];
-		snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}", cases[i][0]);
+		snprintf(body, sizeof body, "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}",
+			 cases[i][0]);
 		assert_int_equal(parse(REQUEST_CHAT, body, &e), SL_EINVAL);
 		assert_string_equal(e.message, cases[i][1]);
 	}
@@ -392,13 +398,14 @@ static void each_honoured_field_has_a_place_of_its_own(void **state)
 	(void)state;
 	for (size_t i = 0; i < n_request_fields; i++) {
 		const struct request_field *f = &request_fields[i];
-		bool is_read = f->does == FIELD_HONOURED && strchr(f->name, '.') == NULL && strcmp(f->name, "model") != 0 &&
-			       strcmp(f->name, "text") != 0;
+		bool is_read = f->does == FIELD_HONOURED && strchr(f->name, '.') == NULL &&
+			       strcmp(f->name, "model") != 0 && strcmp(f->name, "text") != 0;
 		if (is_read && f->value == VALUE_NONE)
 			fail_msg("%s is honoured and read by nobody", f->name);
 		assert_true(f->value < N_REQUEST_VALUES);
 		for (size_t k = 0; k < n_request_fields; k++)
-			if (f->value != VALUE_NONE && request_fields[k].value == f->value && strcmp(request_fields[k].name, f->name) != 0)
+			if (f->value != VALUE_NONE && request_fields[k].value == f->value &&
+			    strcmp(request_fields[k].name, f->name) != 0)
 				fail_msg("%s and %s have one place", f->name, request_fields[k].name);
 	}
 }

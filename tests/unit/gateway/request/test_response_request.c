@@ -88,16 +88,24 @@ static void items_have_a_normal_form(void **state)
 	(void)state;
 	assert_input(IN "\"hi\"}", "[{\"type\":\"message\",\"role\":\"user\",\"status\":\"completed\","
 				   "\"content\":[{\"type\":\"input_text\",\"text\":\"hi\"}]}]");
-	assert_input(IN "[{\"role\":\"developer\",\"content\":\"a\",\"other\":1},{\"role\":\"assistant\",\"id\":\"msg_1\",\"content\":\"b\"}]}",
-		     "[{\"type\":\"message\",\"role\":\"developer\",\"status\":\"completed\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},"
+	assert_input(IN "[{\"role\":\"developer\",\"content\":\"a\",\"other\":1},{\"role\":\"assistant\",\"id\":\"msg_"
+			"1\",\"content\":\"b\"}]}",
+		     "[{\"type\":\"message\",\"role\":\"developer\",\"status\":\"completed\",\"content\":[{\"type\":"
+		     "\"input_text\",\"text\":\"a\"}]},"
 		     "{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"status\":\"completed\","
 		     "\"content\":[{\"type\":\"output_text\",\"text\":\"b\",\"annotations\":[],\"logprobs\":[]}]}]");
-	assert_input(IN "[{\"type\":\"function_call\",\"id\":\"fc_1\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\",\"status\":null},"
-			"{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\",\"text\":\"o\"}],\"status\":\"incomplete\"}]}",
-		     "[{\"id\":\"fc_1\",\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\",\"status\":\"completed\"},"
-		     "{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\",\"text\":\"o\"}],\"status\":\"incomplete\"}]");
-	assert_input(IN "[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}],\"encrypted_content\":null}]}",
-		     "[{\"id\":\"rs_1\",\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}]}]");
+	assert_input(IN "[{\"type\":\"function_call\",\"id\":\"fc_1\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":"
+			"\"{}\",\"status\":null},"
+			"{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\","
+			"\"text\":\"o\"}],\"status\":\"incomplete\"}]}",
+		     "[{\"id\":\"fc_1\",\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}"
+		     "\",\"status\":\"completed\"},"
+		     "{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\","
+		     "\"text\":\"o\"}],\"status\":\"incomplete\"}]");
+	assert_input(
+	    IN "[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}],"
+	       "\"encrypted_content\":null}]}",
+	    "[{\"id\":\"rs_1\",\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}]}]");
 }
 
 #define CALL "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}"
@@ -107,43 +115,57 @@ static void items_become_messages(void **state)
 {
 	(void)state;
 	assert_messages(IN "\"hi\",\"instructions\":\"be \\\"brief\\\"\"}", NULL,
-			"{\"messages\":[{\"role\":\"system\",\"content\":\"be \\\"brief\\\"\"},{\"role\":\"user\",\"content\":\"hi\"}]}");
-	assert_messages(IN "\"c\",\"instructions\":\"s\",\"previous_response_id\":\"resp_1\"}",
-			"[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"message\",\"role\":\"assistant\",\"content\":"
-			"[{\"type\":\"output_text\",\"text\":\"b\"},{\"type\":\"refusal\",\"refusal\":\"!\"}]}]",
-			"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},"
-			"{\"role\":\"assistant\",\"content\":\"b!\"},{\"role\":\"user\",\"content\":\"c\"}]}");
+			"{\"messages\":[{\"role\":\"system\",\"content\":\"be "
+			"\\\"brief\\\"\"},{\"role\":\"user\",\"content\":\"hi\"}]}");
+	assert_messages(
+	    IN "\"c\",\"instructions\":\"s\",\"previous_response_id\":\"resp_1\"}",
+	    "[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"message\",\"role\":\"assistant\",\"content\":"
+	    "[{\"type\":\"output_text\",\"text\":\"b\"},{\"type\":\"refusal\",\"refusal\":\"!\"}]}]",
+	    "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},"
+	    "{\"role\":\"assistant\",\"content\":\"b!\"},{\"role\":\"user\",\"content\":\"c\"}]}");
 	/* One turn of the assistant is one message, however many items it is. */
-	assert_messages(IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":\"input_text\",\"text\":\"b\"}]},"
-			   "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"hm\"}]},"
-			   "{\"role\":\"assistant\",\"content\":\"t\"}," CALL "," CALL
-			   ",{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\"}]}", NULL,
-			"{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\"t\",\"reasoning_content\":\"hm\","
-			"\"tool_calls\":[" CALLED "," CALLED "]},{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"c1\"}]}");
+	assert_messages(
+	    IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":\"input_text\","
+	       "\"text\":\"b\"}]},"
+	       "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"hm\"}]},"
+	       "{\"role\":\"assistant\",\"content\":\"t\"}," CALL "," CALL
+	       ",{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\"}]}",
+	    NULL,
+	    "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\"t\","
+	    "\"reasoning_content\":\"hm\","
+	    "\"tool_calls\":[" CALLED "," CALLED "]},{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"c1\"}]}");
 	/* Two answers in a row stay two. */
-	assert_messages(IN "[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}", NULL,
-			"{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}");
+	assert_messages(
+	    IN "[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}", NULL,
+	    "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}");
 	assert_messages(IN "[" CALL ",{\"role\":\"developer\",\"content\":\"d\"}]}", NULL,
-			"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALLED "]},{\"role\":\"system\",\"content\":\"d\"}]}");
+			"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALLED
+			"]},{\"role\":\"system\",\"content\":\"d\"}]}");
 }
 
 /* What is pinned stays so on its way to the engine's messages, in history too. */
 static void pins_go_along(void **state)
 {
 	(void)state;
-	assert_input(IN "[{\"role\":\"assistant\",\"content\":[],\"pinned\":true},{\"role\":\"assistant\",\"content\":[],\"pinned\":false}]}",
-		     "[{\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\"pinned\":true,\"status\":\"completed\"},"
-		     "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\"status\":\"completed\"}]");
-	assert_messages(IN "[{\"role\":\"user\",\"content\":\"c\",\"pinned\":true},"
-			   "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{}\",\"pinned\":true},"
-			   "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\",\"pinned\":true},"
-			   "{\"role\":\"assistant\",\"content\":\"d\"}],\"previous_response_id\":\"resp_1\"}",
-			"[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"b\"}]",
-			"{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"b\"},"
-			"{\"role\":\"user\",\"content\":\"c\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
-			"{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}],\"pinned\":true},"
-			"{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"c1\",\"pinned\":true},"
-			"{\"role\":\"assistant\",\"content\":\"d\"}]}");
+	assert_input(
+	    IN "[{\"role\":\"assistant\",\"content\":[],\"pinned\":true},{\"role\":\"assistant\",\"content\":[],"
+	       "\"pinned\":false}]}",
+	    "[{\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\"pinned\":true,\"status\":\"completed\"},"
+	    "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\"status\":\"completed\"}]");
+	assert_messages(
+	    IN "[{\"role\":\"user\",\"content\":\"c\",\"pinned\":true},"
+	       "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":\"{}\",\"pinned\":true},"
+	       "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\",\"pinned\":true},"
+	       "{\"role\":\"assistant\",\"content\":\"d\"}],\"previous_response_id\":\"resp_1\"}",
+	    "[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"b\"}]",
+	    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"pinned\":true},{\"role\":\"assistant\",\"content\":"
+	    "\"b\"},"
+	    "{\"role\":\"user\",\"content\":\"c\",\"pinned\":true},{\"role\":\"assistant\",\"content\":\"\",\"tool_"
+	    "calls\":["
+	    "{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}],\"pinned\":true}"
+	    ","
+	    "{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"c1\",\"pinned\":true},"
+	    "{\"role\":\"assistant\",\"content\":\"d\"}]}");
 	struct request_error e;
 	assert_int_equal(try(IN "[{\"role\":\"user\",\"content\":\"c\",\"pinned\":1}]}", &e), SL_EINVAL);
 	assert_string_equal(e.param, "input[0].pinned");
@@ -160,22 +182,29 @@ static void fields(void **state)
 	assert_int_equal(r.c.submit.prompt_kind, PROTO_PROMPT_CHAT);
 	response_request_dispose(&r);
 
-	parse(IN "\"x\",\"store\":false,\"max_output_tokens\":9,\"top_logprobs\":3,\"metadata\":{\"a\":\"b\"},\"stream\":true,"
-		 "\"stream_options\":{\"include_obfuscation\":true},\"temperature\":0,\"user\":\"u\",\"truncation\":\"disabled\","
-		 "\"text\":{\"format\":{\"type\":\"text\"},\"verbosity\":\"low\"},\"reasoning\":{\"effort\":\"low\",\"summary\":null},"
-		 "\"tools\":[],\"tool_choice\":\"auto\",\"parallel_tool_calls\":true,\"include\":[\"reasoning.encrypted_content\"],"
-		 "\"service_tier\":\"auto\",\"max_tool_calls\":3}", &r);
+	parse(IN "\"x\",\"store\":false,\"max_output_tokens\":9,\"top_logprobs\":3,\"metadata\":{\"a\":\"b\"},"
+		 "\"stream\":true,"
+		 "\"stream_options\":{\"include_obfuscation\":true},\"temperature\":0,\"user\":\"u\",\"truncation\":"
+		 "\"disabled\","
+		 "\"text\":{\"format\":{\"type\":\"text\"},\"verbosity\":\"low\"},\"reasoning\":{\"effort\":\"low\","
+		 "\"summary\":null},"
+		 "\"tools\":[],\"tool_choice\":\"auto\",\"parallel_tool_calls\":true,\"include\":[\"reasoning."
+		 "encrypted_content\"],"
+		 "\"service_tier\":\"auto\",\"max_tool_calls\":3}",
+	      &r);
 	assert_true(!r.store && r.c.has_max_tokens && r.c.max_tokens == 9 && r.c.submit.n_top_logprobs == 3);
 	assert_true((r.c.submit.flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0 && r.c.obfuscate && r.c.stream);
 	assert_string_equal(json_string_value(json_object_get(r.metadata, "a")), "b");
 	response_request_dispose(&r);
 
 	parse(IN "\"x\",\"include\":[\"message.output_text.logprobs\"],\"background\":true}", &r);
-	assert_true((r.c.submit.flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0 && r.c.submit.n_top_logprobs == 0 && r.background);
+	assert_true((r.c.submit.flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0 && r.c.submit.n_top_logprobs == 0 &&
+		    r.background);
 	response_request_dispose(&r);
 
 	parse("{\"model\":\"m\",\"prompt\":{\"id\":\"p\",\"version\":\"2\",\"variables\":"
-	      "{\"a\":\"1\",\"b\":{\"type\":\"input_text\",\"text\":\"2\"}}}}", &r);
+	      "{\"a\":\"1\",\"b\":{\"type\":\"input_text\",\"text\":\"2\"}}}}",
+	      &r);
 	assert_string_equal(r.prompt_id, "p");
 	assert_string_equal(r.prompt_version, "2");
 	assert_string_equal(json_string_value(json_object_get(r.prompt_variables, "b")), "2");
@@ -197,15 +226,23 @@ static void refuses_by_name(void **state)
 	    {IN "[{\"role\":\"tool\",\"content\":\"x\"}]}", "input[0].role", "invalid_value"},
 	    {IN "[{\"role\":\"user\"}]}", "input[0].content", "missing_required_parameter"},
 	    {IN "[{\"role\":\"user\",\"content\":[]}]}", "input[0].content", "invalid_value"},
-	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}", "input[0].content[0].type", "unsupported_value"},
-	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"output_text\",\"text\":\"x\"}]}]}", "input[0].content[0].type", "unsupported_value"},
-	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\"}]}]}", "input[0].content[0].text", "missing_required_parameter"},
-	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"\\u0000\"}]}]}", "input[0].content[0].text", "invalid_value"},
+	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}", "input[0].content[0].type",
+	     "unsupported_value"},
+	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"output_text\",\"text\":\"x\"}]}]}",
+	     "input[0].content[0].type", "unsupported_value"},
+	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\"}]}]}", "input[0].content[0].text",
+	     "missing_required_parameter"},
+	    {IN "[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"\\u0000\"}]}]}",
+	     "input[0].content[0].text", "invalid_value"},
 	    {IN "[{\"type\":\"item_reference\",\"id\":\"x\"}]}", "input[0].type", "unsupported_value"},
-	    {IN "[{\"type\":\"message\",\"role\":\"user\",\"content\":\"x\",\"status\":\"failed\"}]}", "input[0].status", "invalid_value"},
-	    {IN "[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\"}]}", "input[0].arguments", "missing_required_parameter"},
-	    {IN "[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":7}]}", "input[0].output", "invalid_type"},
-	    {IN "[{\"type\":\"reasoning\",\"summary\":[],\"encrypted_content\":\"x\"}]}", "input[0].encrypted_content", "unsupported_parameter"},
+	    {IN "[{\"type\":\"message\",\"role\":\"user\",\"content\":\"x\",\"status\":\"failed\"}]}",
+	     "input[0].status", "invalid_value"},
+	    {IN "[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\"}]}", "input[0].arguments",
+	     "missing_required_parameter"},
+	    {IN "[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":7}]}", "input[0].output",
+	     "invalid_type"},
+	    {IN "[{\"type\":\"reasoning\",\"summary\":[],\"encrypted_content\":\"x\"}]}", "input[0].encrypted_content",
+	     "unsupported_parameter"},
 	    {IN "\"x\",\"store\":false,\"background\":true}", "background", "invalid_value"},
 	    {IN "\"x\",\"previous_response_id\":\"\"}", "previous_response_id", "invalid_value"},
 	    {IN "\"x\",\"conversation\":\"\"}", "conversation", "invalid_value"},
@@ -220,7 +257,8 @@ static void refuses_by_name(void **state)
 	    {IN "\"x\",\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter"},
 	    {IN "\"x\",\"prompt\":{}}", "prompt.id", "missing_required_parameter"},
 	    {IN "\"x\",\"prompt\":{\"id\":\"p\",\"variables\":{\"a\":1}}}", "prompt.variables.a", "invalid_type"},
-	    {IN "\"x\",\"prompt\":{\"id\":\"p\",\"variables\":{\"a\":{\"type\":\"input_file\"}}}}", "prompt.variables.a", "unsupported_value"},
+	    {IN "\"x\",\"prompt\":{\"id\":\"p\",\"variables\":{\"a\":{\"type\":\"input_file\"}}}}",
+	     "prompt.variables.a", "unsupported_value"},
 	    {IN "\"x\",\"top_logprobs\":21}", "top_logprobs", "invalid_value"},
 	    {IN "\"x\",\"stream_options\":{}}", "stream_options", "invalid_value"},
 	};
@@ -252,11 +290,18 @@ static void every_allocation_fails(void **state)
 {
 	(void)state;
 	sweep_allocations(try, IN "\"hi\",\"instructions\":\"s\"}", 0);
-	sweep_allocations(try, IN "[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"reasoning\",\"summary\":[],\"content\":"
-				  "[{\"type\":\"reasoning_text\",\"text\":\"hm\"}]},{\"role\":\"assistant\",\"content\":\"t\"},"
-				  "" CALL ",{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\"}]}", 0);
-	sweep_allocations(try, "{\"model\":\"m\",\"prompt\":{\"id\":\"p\",\"variables\":{\"b\":{\"type\":\"input_text\",\"text\":\"2\"}}}}", 0);
-	sweep_allocations(try, IN "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":7}]}", SL_EINVAL);
+	sweep_allocations(try,
+			  IN
+			  "[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"reasoning\",\"summary\":[],\"content\":"
+			  "[{\"type\":\"reasoning_text\",\"text\":\"hm\"}]},{\"role\":\"assistant\",\"content\":\"t\"},"
+			  "" CALL ",{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"7\"}]}",
+			  0);
+	sweep_allocations(try,
+			  "{\"model\":\"m\",\"prompt\":{\"id\":\"p\",\"variables\":{\"b\":{\"type\":\"input_text\","
+			  "\"text\":\"2\"}}}}",
+			  0);
+	sweep_allocations(try, IN "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":7}]}",
+			  SL_EINVAL);
 }
 
 int main(void)

@@ -74,8 +74,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 	} else {
 		char text[64];
 		int n = strcmp(r->path, "/who") == 0
-			    ? snprintf(text, sizeof text, "%d%s.", (int)getpid(),
-				       http_is_late(s) ? " late" : "")
+			    ? snprintf(text, sizeof text, "%d%s.", (int)getpid(), http_is_late(s) ? " late" : "")
 			: strcmp(r->path, "/beat") == 0
 			    ? snprintf(text, sizeof text, "%d.", (int)app->t->cfg->heartbeat_ms)
 			    : snprintf(text, sizeof text, "%d", app->t->index);
@@ -129,15 +128,14 @@ static void reload(struct gw_app *app, struct gw_snapshot *next)
 }
 
 static const struct http_app http = {on_request, on_body, on_body_end, on_close, NULL};
-static const struct gw_app_ops ops = {.create = create, .destroy = destroy, .ready = ready, .http = &http,
-				       .prepare = prepare, .reload = reload};
+static const struct gw_app_ops ops = {
+    .create = create, .destroy = destroy, .ready = ready, .http = &http, .prepare = prepare, .reload = reload};
 
 /* The n-th reload brings the n-th value for heartbeat_ms; 0 can't be read. */
 static const uint64_t reloads[] = {0, 11, 13, 17};
 static size_t n_reloads;
 
-static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out,
-		struct sl_err *err)
+static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err)
 {
 	struct gw_config cfg = now->cfg;
 	(void)ctx;
@@ -206,7 +204,7 @@ static struct child start(struct gw_config cfg)
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		dup2(log[1], STDERR_FILENO);
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a failed test */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);   /* nothing outlives a failed test */
 		for (int fd = 3; fd < 1024; fd++) { /* the parent's connections are not the child's */
 			if (fd != beat[1] && fd != cfg.handover_fd)
 				close(fd);
@@ -244,8 +242,7 @@ static int finish(struct child *c, char *text, size_t size)
 	size_t n = 0;
 	ssize_t m;
 	struct pollfd p = {.fd = c->log, .events = POLLIN};
-	while (poll(&p, 1, PATIENCE_MS) == 1 && n + 1 < size &&
-	       (m = read(c->log, text + n, size - 1 - n)) > 0)
+	while (poll(&p, 1, PATIENCE_MS) == 1 && n + 1 < size && (m = read(c->log, text + n, size - 1 - n)) > 0)
 		n += (size_t)m;
 	text[n] = '\0';
 	int status;
@@ -266,8 +263,7 @@ static int dial(const char *host, uint16_t port)
 	int fd = socket(is6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct timeval limit = {.tv_sec = PATIENCE_MS / 1000};
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	int rc = is6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6)
-		     : connect(fd, (struct sockaddr *)&v4, sizeof v4);
+	int rc = is6 ? connect(fd, (struct sockaddr *)&v6, sizeof v6) : connect(fd, (struct sockaddr *)&v4, sizeof v4);
 	if (rc != 0) {
 		close(fd);
 		return -1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How an Idempotency-Key's record changes hands, over memory and over Redis; and when the process of a lease is known to be dead.
+ * How an Idempotency-Key's record changes hands, over memory and over Redis; and when the process of a lease is known
+ * to be dead.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,9 +70,11 @@ static int tear_down(void **state)
 }
 
 /* True: it was changed. Otherwise w->a has what stands there. */
-static bool change(struct world *w, const char *want, size_t n_want, bool absent, const char *to, size_t n_to, int64_t ttl_ms)
+static bool change(struct world *w, const char *want, size_t n_want, bool absent, const char *to, size_t n_to,
+		   int64_t ttl_ms)
 {
-	const struct cache_value args[] = {{.p = want, .n = n_want}, {.i = absent}, {.p = to, .n = n_to}, {.i = ttl_ms}, {.i = LEASE_MS}};
+	const struct cache_value args[] = {
+	    {.p = want, .n = n_want}, {.i = absent}, {.p = to, .n = n_to}, {.i = ttl_ms}, {.i = LEASE_MS}};
 	answer_reset(&w->a);
 	cache_eval(w->g.cl, &w->a.op, &idempotent_change, &w->key, 1, args, 5, on_answer);
 	const struct cache_result *r = rig_wait(&w->g, &w->a);
@@ -167,13 +170,17 @@ static void only_a_process_that_is_gone_is_dead(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
 	none = (struct rlimit){0, was.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	bool mine = replay_lease_is_of_dead(lease, strlen(lease)), gone = replay_lease_is_of_dead(theirs, strlen(theirs));
+	bool mine = replay_lease_is_of_dead(lease, strlen(lease)),
+	     gone = replay_lease_is_of_dead(theirs, strlen(theirs));
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
 	assert_false(mine);
 	assert_false(gone);
 }
 
-#define ON_REDIS(f) {#f " (Redis)", f, set_up_redis, tear_down, NULL}
+#define ON_REDIS(f)                                             \
+	{                                                       \
+#f " (Redis)", f, set_up_redis, tear_down, NULL \
+	}
 
 int main(void)
 {

@@ -71,11 +71,12 @@ static struct talk_digest digest(const struct rig *r, const char *s)
 }
 
 /* messages: one a character, 'A' is an answer; the last is `last`. How many it ended. */
-static size_t begin(struct rig *r, const char *who, const char *name, const char *request, const char *messages, const char *last)
+static size_t begin(struct rig *r, const char *who, const char *name, const char *request, const char *messages,
+		    const char *last)
 {
 	struct talk_digest at[16];
-	struct talk_turn turn = {.who = digest(r, who), .named = name != NULL, .may_join = request != NULL,
-				 .burst_ns = TIME_MS * NS_PER_MS};
+	struct talk_turn turn = {
+	    .who = digest(r, who), .named = name != NULL, .may_join = request != NULL, .burst_ns = TIME_MS * NS_PER_MS};
 	if (name != NULL)
 		turn.name = digest(r, name);
 	if (request != NULL)
@@ -86,8 +87,11 @@ static size_t begin(struct rig *r, const char *who, const char *name, const char
 			talks_digest(r->ts, i > 0 ? &at[i - 1] : NULL, messages + i, 1, &at[i]);
 		talks_digest(r->ts, n > 0 ? &at[n - 1] : NULL, last, strlen(last), &at[n]);
 		turn.guess = true;
-		turn.messages = (struct talk_messages){.n = n + 1, .at = at, .answered = strchr(messages, 'A') != NULL,
-						       .last = last, .n_last = strlen(last)};
+		turn.messages = (struct talk_messages){.n = n + 1,
+						       .at = at,
+						       .answered = strchr(messages, 'A') != NULL,
+						       .last = last,
+						       .n_last = strlen(last)};
 	}
 	assert_true(r->n < MOST);
 	size_t ended = talks_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[r->n], &r->all[r->n]);
@@ -142,7 +146,8 @@ static void messages_tell_what_goes_on_and_what_is_edited(void **state)
 	struct rig *r = *state;
 	begin(r, "ann", NULL, NULL, "s", "question");
 	fake_ns += NS_PER_S;
-	assert_int_equal(begin(r, "ann", NULL, NULL, "s", "another question"), 0); /* only the system's message in common */
+	assert_int_equal(begin(r, "ann", NULL, NULL, "s", "another question"),
+			 0); /* only the system's message in common */
 	r->n--;
 	talks_end(r->all[r->n]);
 	begin(r, "ann", NULL, NULL, "suA", "first try");

@@ -44,10 +44,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-static bool quiet(const struct chat_rig *c)
-{
-	return at_rest(c) && list_empty(&c->app->idempotents);
-}
+static bool quiet(const struct chat_rig *c) { return at_rest(c) && list_empty(&c->app->idempotents); }
 
 static void check_quiet(struct chat_rig *c)
 {
@@ -203,8 +200,9 @@ static void both_leave(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    T(twins_whole),   T(twins_streamed), T(twins_logged),	T(superseded), T(superseded_whole),
-	    T(repeated),      T(with_the_parser), T(a_leader_leaves_before_it_is_admitted), T(both_leave),
+	    T(twins_whole),      T(twins_streamed), T(twins_logged),    T(superseded),
+	    T(superseded_whole), T(repeated),       T(with_the_parser), T(a_leader_leaves_before_it_is_admitted),
+	    T(both_leave),
 	};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, NULL, NULL);

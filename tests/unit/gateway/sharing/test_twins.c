@@ -141,7 +141,8 @@ static void leave(struct rig *r, struct reader *rd)
 	free(rd);
 }
 
-static const struct proto_done well = {.finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = 4, .message = {"", 0}};
+static const struct proto_done well = {
+    .finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = 4, .message = {"", 0}};
 
 static struct twin_digest digest_of(const struct rig *r, const char *text)
 {
@@ -380,7 +381,8 @@ static void a_retry_finds_its_answer_until_it_is_forgotten(void **state)
 {
 	struct rig *r = *state;
 	struct twin_digest key = digest_of(r, "key");
-	struct twin_claim claim = {.body = digest_of(r, "body"), .id = "chatcmpl-1", .created = 7, .log = lead(r, "a")}, found;
+	struct twin_claim claim = {.body = digest_of(r, "body"), .id = "chatcmpl-1", .created = 7, .log = lead(r, "a")},
+			  found;
 	struct twin_name *name = twins_name(r->ts, &key, &claim);
 	assert_non_null(name);
 	assert_null(twins_name(r->ts, &key, &claim));

@@ -179,8 +179,7 @@ static void clients_behind_a_proxy_are_counted(void **state)
 	assert_int_equal(addr_count_entries(), 4);
 	other = rig_connect(&rig);
 	for (int i = 0; i < 4; i++) {
-		snprintf(text, sizeof text, "GET /small HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: %s\r\n\r\n",
-			 same[i]);
+		snprintf(text, sizeof text, "GET /small HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: %s\r\n\r\n", same[i]);
 		expect(other, text, 429);
 	}
 	expect(other, "GET /small HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.3\r\n\r\n", 200);
@@ -336,7 +335,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	    T(connections_over_the_limit_are_told), T(requests_over_the_limit_are_told),
 	    T(exempt_addresses_are_not_counted),    T(clients_behind_a_proxy_are_counted),
-	    T(counts_hold_under_threads),	    T(memory_is_shed),
+	    T(counts_hold_under_threads),           T(memory_is_shed),
 	    T(an_answer_has_a_whole_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

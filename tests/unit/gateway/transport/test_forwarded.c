@@ -27,14 +27,12 @@ static struct net_addr addr(const char *s)
 }
 
 /* What two fields (the second may be NULL) from that peer say; "!" for an error. */
-static const char *client(enum forwarded_kind kind, const char *peer, const char *one,
-			  const char *two)
+static const char *client(enum forwarded_kind kind, const char *peer, const char *one, const char *two)
 {
 	const char *name = kind == FORWARDED_RFC7239 ? "forwarded" : "x-forwarded-for";
 	const struct http_field fields[] = {{"accept", "1.1.1.1"}, {name, one}, {name, two}};
 	struct net_addr p = addr(peer), out;
-	if (forwarded_client(kind, fields, two != NULL ? 3 : one != NULL ? 2 : 1, &trusted, &p,
-			     &out) != 0)
+	if (forwarded_client(kind, fields, two != NULL ? 3 : one != NULL ? 2 : 1, &trusted, &p, &out) != 0)
 		return "!";
 	net_addr_print(&out, text);
 	return text;
@@ -143,8 +141,7 @@ static void long_lists(void **state)
 		n += 9;
 	}
 	strcpy(value + n, "192.0.2.1, 10.2.2.2");
-	assert_string_equal(client(FORWARDED_X_FORWARDED_FOR, "10.0.0.1", value, NULL),
-			    "192.0.2.1");
+	assert_string_equal(client(FORWARDED_X_FORWARDED_FOR, "10.0.0.1", value, NULL), "192.0.2.1");
 	strcpy(value + n, "10.2.2.2");
 	assert_string_equal(client(FORWARDED_X_FORWARDED_FOR, "10.0.0.1", value, NULL), "10.0.0.7");
 }

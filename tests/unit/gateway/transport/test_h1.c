@@ -93,9 +93,8 @@ static void one_byte_at_a_time(void **state)
 {
 	(void)state;
 	rig_start(&rig);
-	static const char q[] =
-	    "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n" CLOSE
-	    "\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: u\r\n\r\n";
+	static const char q[] = "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n" CLOSE
+				"\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: u\r\n\r\n";
 	int fd = rig_connect(&rig);
 	for (size_t i = 0; i < sizeof q - 1; i++) {
 		assert_true(rig_send(&rig, fd, q + i, 1));
@@ -129,8 +128,7 @@ static void a_second_request_waits_for_the_first(void **state)
 	(void)state;
 	rig_start(&rig);
 	int fd = rig_connect(&rig);
-	static const char q[] =
-	    "GET /wait HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/1.1\r\n" HOST CLOSE "\r\n";
+	static const char q[] = "GET /wait HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/1.1\r\n" HOST CLOSE "\r\n";
 	rig_send(&rig, fd, q, sizeof q - 1);
 	RIG_UNTIL(&rig, rig.n_requests == 1);
 	rig_turn(&rig);
@@ -172,8 +170,8 @@ static void expect_100_continue(void **state)
 	(void)state;
 	rig_start(&rig);
 	int fd = rig_connect(&rig);
-	static const char q[] = "POST /echo HTTP/1.1\r\n" HOST CLOSE
-				"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+	static const char q[] =
+	    "POST /echo HTTP/1.1\r\n" HOST CLOSE "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n";
 	static const char cont[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	rig_send(&rig, fd, q, sizeof q - 1);
 	assert_true(rig_read(&rig, fd, &in, sizeof cont - 1));
@@ -184,8 +182,7 @@ static void expect_100_continue(void **state)
 	expect_body("ok");
 	close(fd);
 	/* Answered without the body: no interim answer, and the connection ends. */
-	static const char no[] =
-	    "POST /none HTTP/1.1\r\n" HOST "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+	static const char no[] = "POST /none HTTP/1.1\r\n" HOST "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n";
 	ask(no, sizeof no - 1);
 	assert_int_equal(count("HTTP/1.1 100"), 0);
 	assert_int_equal(count("HTTP/1.1 404"), 1);
@@ -202,12 +199,8 @@ static void malformed_requests_get_one_answer_and_an_end(void **state)
 	rig_start(&rig);
 	static const char next[] = "GET /small HTTP/1.1\r\n" HOST "\r\n";
 	static const struct refusal cases[] = {
-	    {"POST /echo HTTP/1.1\r\n" HOST
-	     "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n",
-	     400},
-	    {"POST /echo HTTP/1.1\r\n" HOST
-	     "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
-	     400},
+	    {"POST /echo HTTP/1.1\r\n" HOST "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+	    {"POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n", 400},
 	    /* Answered already, but nothing has left: the answer is taken back. */
 	    {"POST /small HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n", 400},
 	    {"GET /small HTTP/1.1\n" HOST "\n", 400},
@@ -236,14 +229,13 @@ static void who_speaks_no_http_gets_no_answer(void **state)
 	static const char alien[] = "INVALID CONNECTION PREFACE\r\n\r\n";
 	ask(alien, sizeof alien - 1);
 	assert_int_equal(in.len, 0);
-	static const char late[] =
-	    "GET /small HTTP/1.1\r\n" HOST "\r\nINVALID CONNECTION PREFACE\r\n\r\n";
+	static const char late[] = "GET /small HTTP/1.1\r\n" HOST "\r\nINVALID CONNECTION PREFACE\r\n\r\n";
 	ask(late, sizeof late - 1);
 	assert_int_equal(count("HTTP/1.1 200"), 1);
 	assert_int_equal(count("HTTP/1.1 400"), 1);
-	static const char *const close_to_it[] = {
-	    "GET /small FTP/1.1\r\n\r\n", "GET /small\r\n\r\n", "GET small HTTP/1.1\r\n\r\n",
-	    "GET http://a/ HTTQ/1.1\r\n\r\n", "\x16\x03\x01"};
+	static const char *const close_to_it[] = {"GET /small FTP/1.1\r\n\r\n", "GET /small\r\n\r\n",
+						  "GET small HTTP/1.1\r\n\r\n", "GET http://a/ HTTQ/1.1\r\n\r\n",
+						  "\x16\x03\x01"};
 	for (size_t i = 0; i < sizeof close_to_it / sizeof *close_to_it; i++) {
 		ask(close_to_it[i], strlen(close_to_it[i]));
 		if (count("HTTP/1.1 400") != 1)
@@ -285,8 +277,7 @@ static void chunked_body_over_the_limit_is_413(void **state)
 	rig_start(&rig);
 	char text[4096];
 	int n = snprintf(text, sizeof text,
-			 "POST /echo HTTP/1.1\r\n" HOST
-			 "Transfer-Encoding: chunked\r\n\r\n3e9\r\n%1001s\r\n"
+			 "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3e9\r\n%1001s\r\n"
 			 "0\r\n\r\n",
 			 "");
 	ask(text, (size_t)n);
@@ -329,9 +320,8 @@ static void a_client_that_leaves_is_noticed(void **state)
 	for (int i = 0; i < 3; i++) {
 		char q[128];
 		int fd = rig_connect(&rig);
-		int n =
-		    snprintf(q, sizeof q, "POST /%s HTTP/1.1\r\n" HOST "Content-Length: %d\r\n\r\n",
-			     paths[i], i == 2 ? 5 : 0);
+		int n = snprintf(q, sizeof q, "POST /%s HTTP/1.1\r\n" HOST "Content-Length: %d\r\n\r\n", paths[i],
+				 i == 2 ? 5 : 0);
 		rig_send(&rig, fd, q, (size_t)n);
 		RIG_UNTIL(&rig, rig.n_requests == i + 1);
 		close(fd);
@@ -585,9 +575,8 @@ static void every_fault_is_survived(void **state)
 {
 	(void)state;
 	rig_start(&rig);
-	static const char q[] =
-	    "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"
-	    "3\r\nabc\r\n0\r\n\r\nGET /big?70000 HTTP/1.1\r\n" HOST CLOSE "\r\n";
+	static const char q[] = "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n"
+				"3\r\nabc\r\n0\r\n\r\nGET /big?70000 HTTP/1.1\r\n" HOST CLOSE "\r\n";
 	static const enum fault_point points[] = {FAULT_ALLOC, FAULT_READ, FAULT_WRITE};
 	for (size_t p = 0; p < 3; p++) {
 		bool whole = false;
@@ -626,8 +615,7 @@ static void every_fault_is_survived(void **state)
 
 /* One exchange of whatever kind while the nth pass of a point fails. How much came back; false when
  * the run passed the point less often than that. */
-static bool run_with_fault(const char *text, size_t n, enum fault_point point, long nth,
-			   size_t *got)
+static bool run_with_fault(const char *text, size_t n, enum fault_point point, long nth, size_t *got)
 {
 	uint8_t *at;
 	buf_clear(&in, SIZE_MAX);
@@ -639,8 +627,7 @@ static bool run_with_fault(const char *text, size_t n, enum fault_point point, l
 	time_t end = rig_now() + RIG_PATIENCE_S;
 	for (;;) {
 		assert_true(rig_now() < end);
-		ssize_t m =
-		    sent < n ? send(fd, text + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+		ssize_t m = sent < n ? send(fd, text + sent, n - sent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
 		sent += m > 0 ? (size_t)m : 0;
 		m = recv(fd, at + in.len, (1 << 20) - in.len, MSG_DONTWAIT);
 		if (m > 0)
@@ -673,11 +660,10 @@ static void every_fault_of_every_kind_of_request(void **state)
 	static char upload[90200], chunks[70200], over[120200], fields[8000];
 	int n_fields = snprintf(fields, sizeof fields, "GET /small HTTP/1.1\r\n" HOST CLOSE);
 	for (int i = 0; i < 90; i++)
-		n_fields += snprintf(fields + n_fields, sizeof fields - (size_t)n_fields,
-				     "x-%d: %50d\r\n", i, i);
+		n_fields += snprintf(fields + n_fields, sizeof fields - (size_t)n_fields, "x-%d: %50d\r\n", i, i);
 	snprintf(fields + n_fields, sizeof fields - (size_t)n_fields, "\r\n");
-	snprintf(upload, sizeof upload,
-		 "POST /echo HTTP/1.1\r\n" HOST CLOSE "Content-Length: 90000\r\n\r\n%90000s", "");
+	snprintf(upload, sizeof upload, "POST /echo HTTP/1.1\r\n" HOST CLOSE "Content-Length: 90000\r\n\r\n%90000s",
+		 "");
 	snprintf(chunks, sizeof chunks,
 		 "POST /echo HTTP/1.1\r\n" HOST CLOSE "Transfer-Encoding: chunked\r\n\r\n"
 		 "7530\r\n%30000s\r\n9C40;e=x\r\n%40000s\r\n0\r\nt: u\r\n\r\n",
@@ -697,8 +683,7 @@ static void every_fault_of_every_kind_of_request(void **state)
 	    {chunks, "HTTP/1.1 200"},
 	    {over, "HTTP/1.1 413"},
 	    {fields, "HTTP/1.1 200"},
-	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/9.1\r\n" HOST "\r\n",
-	     "HTTP/1.1 505"},
+	    {"GET /small HTTP/1.1\r\n" HOST "\r\nGET /small HTTP/9.1\r\n" HOST "\r\n", "HTTP/1.1 505"},
 	    {"GET /reset HTTP/1.1\r\n" HOST "\r\n", ""},
 	    {"GET /fail HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200"},
 	};

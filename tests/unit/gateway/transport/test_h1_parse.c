@@ -33,9 +33,7 @@ static int read_head(const char *text, size_t n, size_t max_fields, struct h1_he
 	uint8_t *data = exact(text, n);
 	struct h1_scan sc = {0};
 	enum h1_scan_result r = h1_scan_head(&sc, data, n);
-	int rc = r == H1_SCAN_BAD    ? 400
-		 : r == H1_SCAN_MORE ? -1
-				     : h1_parse_head(data, sc.pos, max_fields, head);
+	int rc = r == H1_SCAN_BAD ? 400 : r == H1_SCAN_MORE ? -1 : h1_parse_head(data, sc.pos, max_fields, head);
 	free(data);
 	return rc;
 }
@@ -62,8 +60,7 @@ static const struct head_case bad_heads[] = {
 	  "chunked\r\n\r\n",
      0, 400},
     {"coding space colon", POST "Transfer-Encoding : chunked\r\n\r\n", 0, 400},
-    {"coding twice", POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 0,
-     400},
+    {"coding twice", POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 0, 400},
     {"coding in 1.0", "POST / HTTP/1.0\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n", 0, 400},
     {"length twice, equal", POST "Content-Length: 5\r\nContent-Length: 5\r\n\r\n", 0, 400},
     {"length twice", POST "Content-Length: 0\r\nContent-Length: 5\r\n\r\n", 0, 400},
@@ -254,8 +251,7 @@ static void scan_in_pieces(void **state)
 /* ---- chunked ---- */
 
 /* Feeds text in pieces of `step`; the body goes to out. 1 done, 0 not yet, or a code. *taken. */
-static int read_chunked(const char *text, size_t n, size_t step, char *out, size_t *n_out,
-			size_t *taken)
+static int read_chunked(const char *text, size_t n, size_t step, char *out, size_t *n_out, size_t *taken)
 {
 	struct h1_chunked ch = {0};
 	bool done = false;
@@ -328,8 +324,7 @@ static void bad_chunked_bodies_are_rejected(void **state)
 		for (size_t step = 1; step < 32; step += 5) {
 			char out[64];
 			size_t n, taken;
-			int rc = read_chunked(bad_chunked[i], strlen(bad_chunked[i]), step, out, &n,
-					      &taken);
+			int rc = read_chunked(bad_chunked[i], strlen(bad_chunked[i]), step, out, &n, &taken);
 			if (rc != SL_EPROTO)
 				fail_msg("%s: %d", bad_chunked[i], rc);
 		}
@@ -349,8 +344,7 @@ static void chunk_extras_are_bounded(void **state)
 		const uint8_t *body;
 		bool done;
 		while (rc == 0 && at < sizeof chunk - 1) {
-			rc = h1_chunked_feed(&ch, chunk + at, sizeof chunk - 1 - at, &used, &body,
-					     &n_body, &done);
+			rc = h1_chunked_feed(&ch, chunk + at, sizeof chunk - 1 - at, &used, &body, &n_body, &done);
 			at += used;
 		}
 		chunks++;

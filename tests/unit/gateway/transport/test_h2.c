@@ -127,13 +127,12 @@ static void malformed_requests(void **state)
 	    {"unknown pseudo", {":method", "GET", ":scheme", "http", ":path", "/", ":x", "y"}},
 	    {"pseudo late", {":method", "GET", ":scheme", "http", "a", "b", ":path", "/"}},
 	    {"upper case", {":method", "GET", ":scheme", "http", ":path", "/", "X", "y"}},
-	    {"connection",
-	     {":method", "GET", ":scheme", "http", ":path", "/", "connection", "close"}},
-	    {"two authorities", {":method", "GET", ":scheme", "http", ":path", "/", ":authority", "a", ":authority", "a"}},
+	    {"connection", {":method", "GET", ":scheme", "http", ":path", "/", "connection", "close"}},
+	    {"two authorities",
+	     {":method", "GET", ":scheme", "http", ":path", "/", ":authority", "a", ":authority", "a"}},
 	    {"two hosts", {":method", "GET", ":scheme", "http", ":path", "/", "host", "a", "host", "a"}},
 	    {"te", {":method", "GET", ":scheme", "http", ":path", "/", "te", "gzip"}},
-	    {"transfer-encoding",
-	     {":method", "GET", ":scheme", "http", ":path", "/", "transfer-encoding", "chunked"}},
+	    {"transfer-encoding", {":method", "GET", ":scheme", "http", ":path", "/", "transfer-encoding", "chunked"}},
 	};
 	begin();
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -171,7 +170,8 @@ static void paths_are_checked_like_in_http_1(void **state)
 static void authorities_are_checked(void **state)
 {
 	(void)state;
-	static const char *const bad[] = {"user@localhost", "user:pw@localhost:80", "", "localhost:x", "local host", "[::1", ":80"};
+	static const char *const bad[] = {
+	    "user@localhost", "user:pw@localhost:80", "", "localhost:x", "local host", "[::1", ":80"};
 	struct frame f;
 	begin();
 	for (size_t i = 0; i < 2 * (sizeof bad / sizeof *bad); i++) {
@@ -364,9 +364,8 @@ static void cleartext_upgrade_is_ignored(void **state)
 	(void)state;
 	rig_start(&rig);
 	fd = rig_connect(&rig);
-	static const char q[] =
-	    "GET /small HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
-	    "Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
+	static const char q[] = "GET /small HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+				"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
 	rig_send(&rig, fd, q, sizeof q - 1);
 	assert_true(rig_read(&rig, fd, &in, 17));
 	assert_int_equal(strncmp(buf_cstr(&in), "HTTP/1.1 200 OK\r\n", 17), 0);
@@ -649,8 +648,7 @@ static void every_stream_is_told_when_the_connection_goes(void **state)
 	(void)state;
 	begin();
 	for (uint32_t i = 0; i < 50; i++)
-		put_request(2 * i + 1, i % 2 ? "GET" : "POST", i % 3 ? "/wait" : "/never",
-			    i % 2 ? END_STREAM : 0);
+		put_request(2 * i + 1, i % 2 ? "GET" : "POST", i % 3 ? "/wait" : "/never", i % 2 ? END_STREAM : 0);
 	flush();
 	RIG_UNTIL(&rig, rig.n_requests == 50);
 	close(fd);
@@ -684,8 +682,7 @@ static void every_fault_is_survived(void **state)
 					break;
 				if (n < 0)
 					rig_turn(&rig);
-				if (rig.n_requests > 0 && rig.n_closed == rig.n_requests &&
-				    rig.tr->n_streams == 0)
+				if (rig.n_requests > 0 && rig.n_closed == rig.n_requests && rig.tr->n_streams == 0)
 					break;
 			}
 			fault_disarm_all();
@@ -716,7 +713,8 @@ int main(void)
 	    T(bytes_one_by_one),
 	    T(a_long_upload_gets_its_window_back),
 	    T(malformed_requests),
-	    T(paths_are_checked_like_in_http_1), T(authorities_are_checked),
+	    T(paths_are_checked_like_in_http_1),
+	    T(authorities_are_checked),
 	    T(connection_errors),
 	    T(a_smaller_stream_id_is_an_error),
 	    T(frames_on_closed_streams),

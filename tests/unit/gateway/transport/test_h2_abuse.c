@@ -43,16 +43,9 @@ static void control_floods_are_stopped(void **state)
 {
 	(void)state;
 	rig.cfg.limits.control_frames_burst = 50;
-	static const char *const what[] = {"PING",
-					   "PRIORITY",
-					   "empty DATA",
-					   "unknown",
-					   "SETTINGS",
-					   "WINDOW_UPDATE",
-					   "PING answer",
-					   "GOAWAY",
-					   "DATA of padding",
-					   "WINDOW_UPDATE of the stream"};
+	static const char *const what[] = {
+	    "PING",          "PRIORITY",    "empty DATA", "unknown",         "SETTINGS",
+	    "WINDOW_UPDATE", "PING answer", "GOAWAY",     "DATA of padding", "WINDOW_UPDATE of the stream"};
 	for (size_t kind = 0; kind < sizeof what / sizeof *what; kind++) {
 		begin();
 		put_request(1, "POST", "/echo", 0);
@@ -177,7 +170,17 @@ static void heads_are_bounded(void **state)
 	assert_int_equal(rig.n_requests, 0);
 }
 
-enum { REFUSED_HEAD, REFUSED_FIELDS, REFUSED_PATH, REFUSED_AUTHORITY, REFUSED_HOST, REFUSED_LENGTH, REFUSED_EXPECT, REFUSED_CONNECT, REFUSED_KINDS };
+enum {
+	REFUSED_HEAD,
+	REFUSED_FIELDS,
+	REFUSED_PATH,
+	REFUSED_AUTHORITY,
+	REFUSED_HOST,
+	REFUSED_LENGTH,
+	REFUSED_EXPECT,
+	REFUSED_CONNECT,
+	REFUSED_KINDS
+};
 
 /* A request that is well-formed HTTP/2 and gets an error from the transport. */
 static void put_refused(int kind, uint32_t id)
@@ -204,9 +207,11 @@ static void put_refused(int kind, uint32_t id)
 		m += hp_field(block + m, "expect", "tea");
 	if (kind == REFUSED_HEAD) {
 		m += hp_field(block + m, "b", "and so it is over the limit, though each frame is not");
-		m += hp_field(block + m, "c", "16384 bytes of names, values and 32 for each field are the most; this is that last straw, "
-						"and a good many bytes beyond it, so that nothing hangs on one of them: 0123456789 0123456789 "
-						"0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789");
+		m += hp_field(
+		    block + m, "c",
+		    "16384 bytes of names, values and 32 for each field are the most; this is that last straw, "
+		    "and a good many bytes beyond it, so that nothing hangs on one of them: 0123456789 0123456789 "
+		    "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789");
 		put_frame(HEADERS, 0, id, block, 8000);
 		put_frame(CONTINUATION, END_HEADERS, id, block + 8000, m - 8000);
 		return;
@@ -313,8 +318,7 @@ static void unread_pings_do_not_grow(void **state)
 		put_frame(PING, 0, 0, "12345678", 8);
 	size_t at = 0, sent = 0;
 	for (int idle = 0; sent < 64u << 20 && idle < 5;) {
-		ssize_t m =
-		    send(fd, buf_data(&out) + at, out.len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t m = send(fd, buf_data(&out) + at, out.len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (m < 0 && errno != EAGAIN)
 			break; /* ended */
 		idle = m < 0 ? idle + 1 : 0;

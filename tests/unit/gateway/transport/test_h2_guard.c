@@ -97,9 +97,8 @@ static void unknown_frames_are_counted(void **state)
 		bool over;
 		h2_guard_init(&g, &limits, 7, 0);
 		for (size_t at = 0; at < sizeof input - 1; at += step)
-			found += h2_guard_frames(
-			    &g, input + at,
-			    sizeof input - 1 - at < step ? sizeof input - 1 - at : step, &over);
+			found += h2_guard_frames(&g, input + at,
+						 sizeof input - 1 - at < step ? sizeof input - 1 - at : step, &over);
 		assert_int_equal(found, 3);
 		assert_int_equal(g.skip, 0);
 		assert_int_equal(g.n_head, 0);
@@ -140,10 +139,8 @@ static void head_blocks_are_bounded_on_the_wire(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(buckets_refill_up_to_their_burst),
-	    cmocka_unit_test(ids_must_rise),
-	    cmocka_unit_test(window_updates_are_due_for_data),
-	    cmocka_unit_test(unknown_frames_are_counted),
+	    cmocka_unit_test(buckets_refill_up_to_their_burst),    cmocka_unit_test(ids_must_rise),
+	    cmocka_unit_test(window_updates_are_due_for_data),     cmocka_unit_test(unknown_frames_are_counted),
 	    cmocka_unit_test(head_blocks_are_bounded_on_the_wire),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

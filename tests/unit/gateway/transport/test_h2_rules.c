@@ -49,25 +49,22 @@ struct rule {
 	uint32_t reset;    /* codes that an RST_STREAM may say; neither: the connection lives */
 	uint32_t answered; /* a stream that must be answered all the same */
 };
-#define RULE(what, goaway, reset, answered, bytes)                                                 \
-	{                                                                                          \
-		what, bytes, sizeof(bytes) - 1, goaway, reset, answered                            \
+#define RULE(what, goaway, reset, answered, bytes)                      \
+	{                                                               \
+		what, bytes, sizeof(bytes) - 1, goaway, reset, answered \
 	}
 
 static const struct rule frames[] = {
-    RULE("4.1 undefined flags are ignored", 0, 0, 0,
-	 FRAME("\x08", T_PING, "\x16", "\x00") "12345678"),
+    RULE("4.1 undefined flags are ignored", 0, 0, 0, FRAME("\x08", T_PING, "\x16", "\x00") "12345678"),
     RULE("4.1 the reserved bit is ignored", 0, 0, 0,
 	 "\0\0\x08\x06\x16\x80\0\0\0"
 	 "12345678"),
     RULE("4.2 a HEADERS frame too long", SIZE, 0, 0, "\0\x40\x01\x01\x05\0\0\0\x01"),
     RULE("4.3 PRIORITY inside a head", PROTOCOL, 0, 0,
-	 FRAME("\x0d", T_HEADERS, END, "\x01")
-	     GET_HEAD FRAME("\x05", T_PRIORITY, NONE, "\x01") "\0\0\0\0\x10"),
+	 FRAME("\x0d", T_HEADERS, END, "\x01") GET_HEAD FRAME("\x05", T_PRIORITY, NONE, "\x01") "\0\0\0\0\x10"),
     RULE("4.3 another stream's HEADERS inside a head", PROTOCOL, 0, 0,
 	 FRAME("\x0d", T_HEADERS, END, "\x01") GET_HEAD GET("\x03")),
-    RULE("5.1 CONTINUATION on idle", PROTOCOL, 0, 0,
-	 FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
+    RULE("5.1 CONTINUATION on idle", PROTOCOL, 0, 0, FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
     RULE("5.1 half closed: HEADERS", CLOSED | PROTOCOL, CLOSED, 0, GET_WAIT("\x01") GET("\x01")),
     RULE("5.1 half closed: CONTINUATION", CLOSED | PROTOCOL, CLOSED, 0,
 	 GET_WAIT("\x01") FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
@@ -76,8 +73,7 @@ static const struct rule frames[] = {
 	     "\x05", T_PRIORITY, NONE, "\x01") "\0\0\0\0\x10" RESET("\x01")),
     RULE("5.1 closed by RST_STREAM: DATA", CLOSED, CLOSED, 0,
 	 POST("\x01") RESET("\x01") FRAME("\x01", T_DATA, END, "\x01") "x"),
-    RULE("5.1 closed by RST_STREAM: HEADERS", CLOSED | PROTOCOL, CLOSED, 0,
-	 POST("\x01") RESET("\x01") GET("\x01")),
+    RULE("5.1 closed by RST_STREAM: HEADERS", CLOSED | PROTOCOL, CLOSED, 0, POST("\x01") RESET("\x01") GET("\x01")),
     RULE("5.1 closed by RST_STREAM: CONTINUATION", CLOSED | PROTOCOL, CLOSED, 0,
 	 POST("\x01") RESET("\x01") FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
     RULE("5.3 PRIORITY that depends on itself", PROTOCOL, PROTOCOL, 0,
@@ -88,19 +84,14 @@ static const struct rule frames[] = {
 	 FRAME("\x05", T_PRIORITY, NONE, "\x05") "\0\0\0\0\x10" GET("\x01")),
     RULE("5.5 an unknown frame inside a head", PROTOCOL, 0, 0,
 	 FRAME("\x0d", T_HEADERS, END, "\x01") GET_HEAD FRAME("\x01", "\xbb", NONE, "\x00") "x"),
-    RULE("6.1 DATA padded beyond its end", PROTOCOL, 0, 0,
-	 POST("\x01") FRAME("\x02", T_DATA, "\x09", "\x01") "\x02x"),
-    RULE("6.2 HEADERS padded beyond its end", PROTOCOL, 0, 0,
-	 FRAME("\x0e", T_HEADERS, "\x0d", "\x01") "\x0e" GET_HEAD),
+    RULE("6.1 DATA padded beyond its end", PROTOCOL, 0, 0, POST("\x01") FRAME("\x02", T_DATA, "\x09", "\x01") "\x02x"),
+    RULE("6.2 HEADERS padded beyond its end", PROTOCOL, 0, 0, FRAME("\x0e", T_HEADERS, "\x0d", "\x01") "\x0e" GET_HEAD),
     RULE("6.2 HEADERS padded, with priority", 0, 0, 1,
 	 FRAME("\x15", T_HEADERS, "\x2d", "\x01") "\x02\0\0\0\0\x10" GET_HEAD "\0\0"),
-    RULE("6.3 PRIORITY on 0", PROTOCOL, 0, 0,
-	 FRAME("\x05", T_PRIORITY, NONE, "\x00") "\0\0\0\0\x10"),
-    RULE("6.3 PRIORITY's length", SIZE, SIZE, 0,
-	 GET_WAIT("\x01") FRAME("\x04", T_PRIORITY, NONE, "\x01") "\0\0\0\0"),
+    RULE("6.3 PRIORITY on 0", PROTOCOL, 0, 0, FRAME("\x05", T_PRIORITY, NONE, "\x00") "\0\0\0\0\x10"),
+    RULE("6.3 PRIORITY's length", SIZE, SIZE, 0, GET_WAIT("\x01") FRAME("\x04", T_PRIORITY, NONE, "\x01") "\0\0\0\0"),
     RULE("6.4 RST_STREAM on 0", PROTOCOL, 0, 0, FRAME("\x04", T_RST, NONE, "\x00") "\0\0\0\x08"),
-    RULE("6.4 RST_STREAM's length", SIZE, 0, 0,
-	 GET_WAIT("\x01") FRAME("\x03", T_RST, NONE, "\x01") "\0\0\x08"),
+    RULE("6.4 RST_STREAM's length", SIZE, 0, 0, GET_WAIT("\x01") FRAME("\x03", T_RST, NONE, "\x01") "\0\0\x08"),
     RULE("6.5 SETTINGS on 1", PROTOCOL, 0, 0, FRAME("\x00", T_SETTINGS, NONE, "\x01")),
     RULE("6.5 SETTINGS acknowledged that were not sent", PROTOCOL, 0, 0,
 	 FRAME("\x00", T_SETTINGS, ACKED, "\x00") FRAME("\x00", T_SETTINGS, ACKED, "\x00")),
@@ -108,8 +99,7 @@ static const struct rule frames[] = {
 	 FRAME("\x06", T_SETTINGS, NONE, "\x00") "\0\x05\x01\0\0\0"),
     RULE("6.6 PUSH_PROMISE", PROTOCOL, 0, 0,
 	 POST("\x01") FRAME("\x11", T_PUSH, HEAD_END, "\x01") "\0\0\0\x02" GET_HEAD),
-    RULE("6.8 GOAWAY on 1", PROTOCOL, 0, 0,
-	 FRAME("\x08", T_GOAWAY, NONE, "\x01") "\0\0\0\0\0\0\0\0"),
+    RULE("6.8 GOAWAY on 1", PROTOCOL, 0, 0, FRAME("\x08", T_GOAWAY, NONE, "\x01") "\0\0\0\0\0\0\0\0"),
     RULE("6.9 WINDOW_UPDATE of 0 on a stream", PROTOCOL, PROTOCOL, 0,
 	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\0\0\0\0"),
     RULE("6.9 WINDOW_UPDATE's length", SIZE, 0, 0, FRAME("\x03", T_WINDOW, NONE, "\x00") "\0\0\1"),
@@ -117,8 +107,8 @@ static const struct rule frames[] = {
 	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\x7f\xff\xff\xff"),
     /* The library resets that stream only. */
     RULE("6.9.2 an initial window that overflows an open one", FLOW, FLOW, 0,
-	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\x7f\0\0\0" FRAME(
-	     "\x06", T_SETTINGS, NONE, "\x00") "\0\x04\x7f\xff\xff\xff"),
+	 GET_WAIT("\x01") FRAME("\x04", T_WINDOW, NONE, "\x01") "\x7f\0\0\0" FRAME("\x06", T_SETTINGS, NONE,
+										   "\x00") "\0\x04\x7f\xff\xff\xff"),
     RULE("6.10 CONTINUATION on 0", PROTOCOL, 0, 0,
 	 FRAME("\x0d", T_HEADERS, END, "\x01") GET_HEAD FRAME("\x00", T_CONT, HEAD_END, "\x00")),
     RULE("6.10 CONTINUATION behind a whole head", PROTOCOL | CLOSED, CLOSED, 0,
@@ -127,16 +117,11 @@ static const struct rule frames[] = {
 	 FRAME("\x0c", T_HEADERS, NONE, "\x01") POST_HEAD FRAME("\x00", T_CONT, HEAD_END, "\x01")
 	     FRAME("\x00", T_CONT, HEAD_END, "\x01")),
     RULE("6.10 CONTINUATION behind DATA", PROTOCOL, 0, 0,
-	 POST("\x01") FRAME("\x01", T_DATA, NONE, "\x01") "x" FRAME("\x0d", T_CONT, HEAD_END,
-								    "\x01") GET_HEAD),
+	 POST("\x01") FRAME("\x01", T_DATA, NONE, "\x01") "x" FRAME("\x0d", T_CONT, HEAD_END, "\x01") GET_HEAD),
     RULE("6.10 a head in four frames", 0, 0, 1,
-	 FRAME("\x01", T_HEADERS, END, "\x01") "\x82" FRAME(
-	     "\x01", T_CONT, NONE,
-	     "\x01") "\x86" FRAME("\x07", T_CONT, NONE,
-				  "\x01") "\x04\x06/smal" FRAME("\x04", T_CONT, HEAD_END,
-								"\x01") "l" HOST),
-    RULE("7 an unknown error code", 0, 0, 0,
-	 GET_WAIT("\x01") FRAME("\x04", T_RST, NONE, "\x01") "\0\0\0\xff"),
+	 FRAME("\x01", T_HEADERS, END, "\x01") "\x82" FRAME("\x01", T_CONT, NONE, "\x01") "\x86" FRAME(
+	     "\x07", T_CONT, NONE, "\x01") "\x04\x06/smal" FRAME("\x04", T_CONT, HEAD_END, "\x01") "l" HOST),
+    RULE("7 an unknown error code", 0, 0, 0, GET_WAIT("\x01") FRAME("\x04", T_RST, NONE, "\x01") "\0\0\0\xff"),
 };
 
 static const struct rule messages[] = {
@@ -150,16 +135,12 @@ static const struct rule messages[] = {
 	 FRAME("\x14", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\0\1a\3b\nc"),
     RULE("8.2 NUL in a value", PROTOCOL, PROTOCOL, 0,
 	 FRAME("\x14", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\0\1a\3b\0c"),
-    RULE("8.2 an empty name", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x11", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\0\0\1b"),
+    RULE("8.2 an empty name", PROTOCOL, PROTOCOL, 0, FRAME("\x11", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\0\0\1b"),
     RULE("8.3 an answer's pseudo-field", PROTOCOL, PROTOCOL, 0,
 	 FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x88"),
-    RULE("8.3.1 two methods", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") "\x82" GET_HEAD),
-    RULE("8.3.1 two schemes", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") "\x86" GET_HEAD),
-    RULE("8.3.1 no scheme", PROTOCOL, PROTOCOL, 0,
-	 FRAME("\x05", T_HEADERS, BOTH_ENDS, "\x01") "\x82\x84" HOST),
+    RULE("8.3.1 two methods", PROTOCOL, PROTOCOL, 0, FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") "\x82" GET_HEAD),
+    RULE("8.3.1 two schemes", PROTOCOL, PROTOCOL, 0, FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") "\x86" GET_HEAD),
+    RULE("8.3.1 no scheme", PROTOCOL, PROTOCOL, 0, FRAME("\x05", T_HEADERS, BOTH_ENDS, "\x01") "\x82\x84" HOST),
     RULE("8.3.1 a path of no form", PROTOCOL, PROTOCOL, 0,
 	 FRAME("\x0a", T_HEADERS, BOTH_ENDS, "\x01") "\x82\x86\x04\x03"
 						     "abc" HOST),
@@ -193,8 +174,7 @@ static const struct rule hpack[] = {
 	 FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\xc6"),
     RULE("RFC 7541 2.3.3 a name's index beyond the tables", HPACK, 0, 0,
 	 FRAME("\x10", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x7e\x01x"),
-    RULE("RFC 7541 6.1 index 0", HPACK, 0, 0,
-	 FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x80"),
+    RULE("RFC 7541 6.1 index 0", HPACK, 0, 0, FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x80"),
     RULE("RFC 7541 4.2 a table's size behind a field", HPACK, 0, 0,
 	 FRAME("\x0e", T_HEADERS, BOTH_ENDS, "\x01") GET_HEAD "\x20"),
     RULE("RFC 7541 6.3 a table larger than allowed", HPACK, 0, 0,
@@ -367,12 +347,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(frames_follow_the_rules),
-	    T(messages_follow_the_rules),
-	    T(head_compression_follows_the_rules),
-	    T(settings_apply_in_order),
-	    T(streams_over_the_number),
-	    T(the_largest_frame_is_taken),
+	    T(frames_follow_the_rules), T(messages_follow_the_rules), T(head_compression_follows_the_rules),
+	    T(settings_apply_in_order), T(streams_over_the_number),   T(the_largest_frame_is_taken),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flow control of what the gateway sends, seen by a peer that counts every byte (RFC 9113 5.2 and 6.9): small pieces, many of
- * them between two words of the peer, since that is when the gateway's count and its library's differ.
+ * Flow control of what the gateway sends, seen by a peer that counts every byte (RFC 9113 5.2 and 6.9): small pieces,
+ * many of them between two words of the peer, since that is when the gateway's count and its library's differ.
  */
 #include "tests/support/h2_frames.h"
 
@@ -23,7 +23,7 @@ static uint32_t draw(uint32_t n)
 struct seen {
 	uint32_t id;
 	struct rig_exchange *x;
-	int64_t window; /* what it may still be sent */
+	int64_t window;    /* what it may still be sent */
 	size_t given, got; /* bytes */
 	bool end_given, ended, reset;
 };
@@ -53,7 +53,8 @@ static void on_data(const struct frame *f)
 	/* Also content of a stream that has been reset counts. */
 	peer.window -= f->len;
 	if (peer.window < 0)
-		fail_msg("stream %u: %u bytes, %lld more than the connection's window", f->id, f->len, (long long)-peer.window);
+		fail_msg("stream %u: %u bytes, %lld more than the connection's window", f->id, f->len,
+			 (long long)-peer.window);
 	if (s == NULL)
 		return;
 	s->window -= f->len;
@@ -253,8 +254,8 @@ static void a_peer_that_counts(void **state)
 			hear();
 		for (int i = 0; i < STREAMS; i++)
 			if (!peer.s[i].reset && !peer.s[i].ended)
-				fail_msg("seed %d: stream %u has %zu of %zu bytes", (int)seed, peer.s[i].id, peer.s[i].got,
-					 peer.s[i].given);
+				fail_msg("seed %d: stream %u has %zu of %zu bytes", (int)seed, peer.s[i].id,
+					 peer.s[i].got, peer.s[i].given);
 		assert_int_equal(rig.n_closed, rig.n_requests);
 	}
 }
@@ -284,7 +285,8 @@ static void a_window_may_be_filled_to_the_brim(void **state)
 	expect_goaway("one over", FLOW_CONTROL_ERROR);
 }
 
-/* An end without content needs no window (6.9.1 speaks of content), but waits for one here; it comes when there is one. */
+/* An end without content needs no window (6.9.1 speaks of content), but waits for one here; it comes when there is one.
+ */
 static void an_end_behind_a_used_up_window(void **state)
 {
 	(void)state;

@@ -34,9 +34,7 @@ static int setup(void **state)
 	snprintf(path, sizeof path, "%s/s", dir);
 	rig_config(&rig);
 	rig.cfg.http.off = true;
-	one = (struct gw_listener_config){.name = mode,
-					  .unix_path = nothing,
-					  .unix_mode = mode};
+	one = (struct gw_listener_config){.name = mode, .unix_path = nothing, .unix_mode = mode};
 	one.address = rig.cfg.http;
 	one.address.off = false;
 	rig.cfg.listeners = (struct conf_list){&one, 1};
@@ -221,7 +219,8 @@ static void several_listeners_serve(void **state)
 	rig_start(&rig);
 	uint16_t ports[3];
 	int n = 0;
-	list_each(it, &rig.tr->listeners) ports[n++] = list_entry(it, struct listener, node)->port;
+	list_each(it, &rig.tr->listeners)
+		ports[n++] = list_entry(it, struct listener, node)->port;
 	assert_int_equal(n, 3);
 	assert_true(is_answered(rig_connect(&rig), request, strlen(request)));
 	assert_string_equal(last_peer(), "127.0.0.1");
@@ -513,21 +512,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 #define R(f) cmocka_unit_test_setup_teardown(f, setup, teardown_rig)
-	    R(a_unix_socket_serves),
-	    T(threads_share_a_unix_socket),
-	    T(only_a_stale_socket_is_replaced),
-	    T(permissions_are_octal),
-	    T(a_given_unix_socket),
-	    R(several_listeners_serve),
-	    R(vanished_peers_are_noticed),
-	    R(the_system_gives_up_first),
-	    R(proxy_headers_name_the_client),
-	    R(what_is_no_header_is_closed),
-	    R(only_trusted_peers_may_say),
-	    R(a_header_has_a_deadline),
-	    R(tls_comes_behind_the_header),
-	    R(faults_are_survived),
-	    R(trusted_proxies_name_the_client),
+	    R(a_unix_socket_serves),        T(threads_share_a_unix_socket), T(only_a_stale_socket_is_replaced),
+	    T(permissions_are_octal),       T(a_given_unix_socket),         R(several_listeners_serve),
+	    R(vanished_peers_are_noticed),  R(the_system_gives_up_first),   R(proxy_headers_name_the_client),
+	    R(what_is_no_header_is_closed), R(only_trusted_peers_may_say),  R(a_header_has_a_deadline),
+	    R(tls_comes_behind_the_header), R(faults_are_survived),         R(trusted_proxies_name_the_client),
 	    R(others_are_not_believed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

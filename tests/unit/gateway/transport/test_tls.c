@@ -53,8 +53,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static const char request[] =
-    "GET /big?100000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+static const char request[] = "GET /big?100000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 static void versions_and_certificate(void **state)
 {
@@ -209,7 +208,8 @@ static void http_in_cleartext_is_told_where_https_is(void **state)
 		const char *text, *says;
 	} cases[] = {
 	    {"GET /path?q HTTP/1.1\r\nHost: example.com:8443\r\n\r\n", "https://example.com:8443/\n"},
-	    {"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello", "https://localhost/\n"},
+	    {"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello",
+	     "https://localhost/\n"},
 	    {"GET http://other.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n", "https://other.example/\n"},
 	    {"GET / HTTP/1.0\r\n\r\n", "came without TLS.\n"},
 	    {"GET / HTTP/1.1\r\nHost: user@evil\r\n\r\n", "came without TLS.\n"},
@@ -433,13 +433,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(versions_and_certificate),   T(alpn_chooses),
-	    T(h2_begins_with_settings),    T(records_in_pieces),
-	    T(large_records_cut_badly),    T(http_in_cleartext_is_told_where_https_is),
-	    T(tls_is_answered_in_tls),     T(a_hello_in_many_records),
+	    T(versions_and_certificate),
+	    T(alpn_chooses),
+	    T(h2_begins_with_settings),
+	    T(records_in_pieces),
+	    T(large_records_cut_badly),
+	    T(http_in_cleartext_is_told_where_https_is),
+	    T(tls_is_answered_in_tls),
+	    T(a_hello_in_many_records),
 	    T(half_a_hello_holds_little),
-	    T(a_handshake_has_a_deadline), T(close_notify_ends),
-	    T(every_fault_is_survived),    T(the_pair_is_kept_while_valid),
+	    T(a_handshake_has_a_deadline),
+	    T(close_notify_ends),
+	    T(every_fault_is_survived),
+	    T(the_pair_is_kept_while_valid),
 	    T(errors_name_the_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,8 +69,7 @@ static void served_name(struct rig *r, const char *sni, char out[64])
 	if (sni != NULL)
 		SSL_set_tlsext_host_name(c.ssl, sni);
 	assert_true(client_handshake(&c, SIZE_MAX));
-	X509_NAME_get_text_by_NID(X509_get_subject_name(SSL_get0_peer_certificate(c.ssl)), NID_commonName,
-				  out, 64);
+	X509_NAME_get_text_by_NID(X509_get_subject_name(SSL_get0_peer_certificate(c.ssl)), NID_commonName, out, 64);
 	client_ask(&c, request, SIZE_MAX);
 	assert_non_null(strstr((const char *)buf_data(&c.text), "hello"));
 	client_close(&c);
@@ -81,11 +80,9 @@ static void a_name_has_its_certificate(void **state)
 	(void)state;
 	static const struct {
 		const char *sni, *name;
-	} cases[] = {{NULL, "first"},		   {"localhost", "first"},
-		     {"a.example", "second"},	   {"A.Example", "second"},
-		     {"second.example", "second"}, {"x.b.example", "wild"},
-		     {"b.example", "first"},	   {"x.y.b.example", "first"},
-		     {"nobody.example", "first"}};
+	} cases[] = {{NULL, "first"},         {"localhost", "first"},       {"a.example", "second"},
+		     {"A.Example", "second"}, {"second.example", "second"}, {"x.b.example", "wild"},
+		     {"b.example", "first"},  {"x.y.b.example", "first"},   {"nobody.example", "first"}};
 	rig.cfg.certificates = (struct conf_list){more, 2};
 	rig_start(&rig);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -379,16 +376,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(a_name_has_its_certificate),
-	    T(without_a_first_one_the_list_begins),
-	    T(certificates_are_read_again),
-	    T(a_session_goes_on_on_any_thread),
-	    T(keys_of_tickets_change),
-	    T(no_tickets_when_off),
-	    T(clients_show_certificates),
-	    T(a_session_does_not_carry_over_rules),
-	    T(the_oldest_version_is_configured),
-	    T(handshakes_wait_their_turn),
+	    T(a_name_has_its_certificate),       T(without_a_first_one_the_list_begins),
+	    T(certificates_are_read_again),      T(a_session_goes_on_on_any_thread),
+	    T(keys_of_tickets_change),           T(no_tickets_when_off),
+	    T(clients_show_certificates),        T(a_session_does_not_carry_over_rules),
+	    T(the_oldest_version_is_configured), T(handshakes_wait_their_turn),
 	    T(a_handshake_in_line_can_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
