@@ -83,6 +83,7 @@ CMD_SRC := $(call sources,cmd)
 WWW_SRC := $(wildcard gateway/www/*) gateway/openapi.json
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/api/www_files.o
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
+BENCH_OBJ := $(filter $(B)/cmd/bench/% $(B)/cmd/load/%,$(CMD_OBJ))
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
@@ -94,7 +95,7 @@ HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 %: %.c
 %.o: %.c
 
-build: $(B)/sluice $(CUDA_SO)
+build: $(B)/sluice $(B)/sluice-bench $(CUDA_SO)
 
 help:
 	@printf '%s\n' \
@@ -106,7 +107,7 @@ help:
 	  'make test             everything CI runs; ends with one line: N passed, N failed, N skipped' \
 	  '     tests/fresh_root.sh runs it and `make run` in a fresh Debian 12 (as root, with debootstrap)' \
 	  'make check            a subset of two minutes' \
-	  'make build            build/sluice, and build/libsluice-cuda.so where there is a CUDA toolkit' \
+	  'make build            build/sluice, build/sluice-bench, and build/libsluice-cuda.so where there is a CUDA toolkit' \
 	  'make cuda-all         build/libsluice-cuda.so for every architecture' \
 	  'make gpu-test         the tests of the CUDA kernels on a device; exit status 77 without one' \
 	  'make gpu-kit          build/gpu: what gpu-test and tests/bench/gpu.sh need on a machine that has only a driver' \
@@ -139,15 +140,20 @@ $(B)/version.h: VERSION force
 	  line="#define SLUICE_VERSION \"$$v$${g:+ ($$g)}\""; \
 	  echo "$$line" | cmp -s - $@ || echo "$$line" >$@
 
-$(B)/sluice: $(CMD_OBJ) $(B)/libsluice.a
+$(B)/sluice: $(filter-out $(BENCH_OBJ),$(CMD_OBJ)) $(B)/libsluice.a
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $(CMD_OBJ) $(B)/libsluice.a $(LIBS_ALL)
+	$(Q)$(CC) -o $@ $^ $(LIBS_ALL)
+
+# Measurements and load generators: `sluice bench` starts it.
+$(B)/sluice-bench: $(B)/cmd/bench/main.o $(B)/libcmd.a $(B)/libsluice.a
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $^ $(LIBS_ALL)
 
 $(B)/libsluice.a: $(LIB_OBJ)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 # The subcommands without main, for tests of them.
-$(B)/libcmd.a: $(filter-out $(B)/cmd/main.o,$(CMD_OBJ))
+$(B)/libcmd.a: $(filter-out %/main.o,$(CMD_OBJ))
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(B)/%.o: %.c $(B)/flags
@@ -155,7 +161,7 @@ $(B)/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
-$(B)/cmd/main.o $(B)/cmd/bench.o: $(B)/version.h
+$(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o: $(B)/version.h
 
 # ---- the CUDA backend ----
 
@@ -187,7 +193,7 @@ gpu-test: $(CUDA_SO) $(GPU_TESTS)
 	tests/gpu/run.sh $(B)
 
 # Stripped, with the libraries that a bare machine lacks: `tests/gpu/run.sh build/gpu`, `tests/bench/gpu.sh build/gpu`.
-GPU_KIT := $(B)/sluice $(CUDA_SO) $(GPU_TESTS)
+GPU_KIT := $(B)/sluice $(B)/sluice-bench $(CUDA_SO) $(GPU_TESTS)
 gpu-kit: $(GPU_KIT)
 	$(Q)rm -rf $(B)/gpu && mkdir -p $(B)/gpu/lib
 	$(Q)for f in $(GPU_KIT:$(B)/%=%); do mkdir -p $(B)/gpu/$$(dirname $$f) && strip -o $(B)/gpu/$$f $(B)/$$f || exit 1; done
@@ -259,7 +265,7 @@ clean:
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/sluice
-	install -m 755 $(B)/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	install -m 755 $(B)/sluice $(B)/sluice-bench $(DESTDIR)$(PREFIX)/bin/
 	$(if $(CUDA_SO),install -d $(DESTDIR)$(PREFIX)/lib/sluice)
 	$(if $(CUDA_SO),install -m 755 $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/sluice/)
 	install -m 644 etc/sluice.yaml $(DESTDIR)$(PREFIX)/share/sluice/sluice.yaml

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/beside.h"
 #include "cmd/config/cmd.h"
 #include "gateway/transport/event_memory.h"
 #include "gateway/request/json_mem.h"
@@ -14,6 +18,24 @@ struct command {
 	const char *what;
 };
 
+/* `sluice bench …` is the program sluice-bench, beside this one or in PATH. */
+static int start_bench(int argc, char **argv)
+{
+	static char name[] = "sluice-bench";
+	char path[PATH_MAX];
+	(void)argc;
+	argv[0] = name;
+	if (beside_executable(name, path, sizeof path))
+		execv(path, argv);
+	execvp(name, argv);
+	fprintf(stderr,
+		"sluice: sluice-bench can't be started: %s. It is a program of its own: `make build` makes it and "
+		"`make install` "
+		"installs it beside sluice\n",
+		strerror(errno));
+	return CMD_EXIT_UNAVAILABLE;
+}
+
 static const struct command commands[] = {
     {"serve", cmd_serve, "start the engine and the gateway, and watch them"},
     {"gateway", cmd_gateway, "the gateway alone"},
@@ -22,7 +44,7 @@ static const struct command commands[] = {
     {"keys", cmd_keys, "make, list, rotate and revoke API keys"},
     {"model", cmd_model, "look into model files and run them here"},
     {"cascade", cmd_cascade, "learn from the outcomes of small and large model, and report"},
-    {"bench", cmd_bench, "measure this machine, models, the engine and servers"},
+    {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };
 
 static void print_usage(FILE *to)

@@ -6,12 +6,14 @@
 #include "cmd/bench/bench.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/beside.h"
 #include "base/range.h"
 #include "cmd/config/cmd.h"
 #include "version.h"
@@ -135,7 +137,7 @@ int bench_list(const char *text, int most, int *out, int max)
 	return n;
 }
 
-int cmd_bench(int argc, char **argv)
+int bench_run(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
@@ -156,4 +158,12 @@ int cmd_bench(int argc, char **argv)
 			return commands[i].run(argc - 1, argv + 1);
 	fputs(usage, stderr);
 	return CMD_EXIT_USAGE;
+}
+
+const char *bench_server(void)
+{
+	static char path[PATH_MAX];
+	if (path[0] == '\0' && (!beside_executable("sluice", path, sizeof path) || access(path, X_OK) != 0))
+		snprintf(path, sizeof path, "sluice");
+	return path;
 }

@@ -9,6 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* argv[1] is the measurement. The exit status. */
+int bench_run(int argc, char **argv);
+/* The server to measure: `sluice` beside this program, otherwise the one in PATH. */
+const char *bench_server(void);
+
 /* argv[0] is the subcommand's name. The exit status. */
 int bench_machine(int argc, char **argv);
 int bench_model(int argc, char **argv);

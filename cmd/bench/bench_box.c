@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "cache/sha256.h"
+#include "cmd/bench/bench.h"
 #include "cmd/bench/bench_folder.h"
 
 enum { UP_S = 120, LOOK_MS = 20, CONFIG_BYTES = 8192, REPLY_BYTES = 512 };
@@ -57,11 +58,11 @@ static bool is_ready(const struct load_target *t)
 
 int bench_box_start(struct bench_box *b, const char *engine, const char *gateway, bool echo, struct sl_err *err)
 {
-	static char self[] = "/proc/self/exe", config_flag[] = "-c", echo_flag[] = "--echo", engine_name[] = "engine",
-		    gateway_name[] = "gateway";
+	static char config_flag[] = "-c", echo_flag[] = "--echo", engine_name[] = "engine", gateway_name[] = "gateway";
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	char *engine_argv[] = {self, engine_name, config_flag, b->config, echo ? echo_flag : NULL, NULL};
-	char *gateway_argv[] = {self, gateway_name, config_flag, b->config, NULL};
+	char *engine_argv[] = {(char *)bench_server(),  engine_name, config_flag, b->config,
+			       echo ? echo_flag : NULL, NULL};
+	char *gateway_argv[] = {(char *)bench_server(), gateway_name, config_flag, b->config, NULL};
 	char url[64];
 	uint16_t port = bench_free_port();
 	uint64_t deadline = clock_now_ns() + UP_S * NS_PER_S;

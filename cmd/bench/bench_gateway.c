@@ -188,12 +188,11 @@ static int target_of(uint16_t port, struct load_target *out, struct sl_err *err)
 
 static int start_gateway(struct bench *b, const struct load_case *c, struct sl_err *err)
 {
-	static char self[] = "/proc/self/exe", config_flag[] = "-c", echo_flag[] = "--echo", engine[] = "engine",
-		    gateway[] = "gateway";
+	static char config_flag[] = "-c", echo_flag[] = "--echo", engine[] = "engine", gateway[] = "gateway";
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	uint16_t port = bench_free_port();
-	char *engine_argv[] = {self, engine, config_flag, b->config, echo_flag, NULL};
-	char *gateway_argv[] = {self, gateway, config_flag, b->config, NULL};
+	char *engine_argv[] = {(char *)bench_server(), engine, config_flag, b->config, echo_flag, NULL};
+	char *gateway_argv[] = {(char *)bench_server(), gateway, config_flag, b->config, NULL};
 	if (strlen(b->socket) >= sizeof un.sun_path)
 		return sl_errf(err, SL_EINVAL, "%s: too long for a socket's path", b->socket);
 	memcpy(un.sun_path, b->socket, strlen(b->socket) + 1);

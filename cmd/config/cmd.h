@@ -14,7 +14,7 @@
 
 /* Exit statuses beside 0 and 1, as in sysexits.h. CMD_EXIT_CONFIG tells the supervisor that a
  * restart can't help. */
-enum { CMD_EXIT_USAGE = 64, CMD_EXIT_CONFIG = 78 };
+enum { CMD_EXIT_USAGE = 64, CMD_EXIT_UNAVAILABLE = 69, CMD_EXIT_CONFIG = 78 };
 
 int cmd_serve(int argc, char **argv);
 int cmd_gateway(int argc, char **argv);
@@ -23,7 +23,6 @@ int cmd_config(int argc, char **argv);
 int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_cascade(int argc, char **argv);
-int cmd_bench(int argc, char **argv);
 
 /* ---- options.c: -c FILE, --set KEY=VALUE, --state DIR, and a child's own ---- */
 

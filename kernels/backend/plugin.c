@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/beside.h"
 #include "base/fault.h"
 
 static bool device_fault(void) { return fault_hit(FAULT_DEVICE); }
@@ -74,18 +75,10 @@ const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err)
 static bool find(const char *name, char *path, size_t size)
 {
 	static const char *const places[] = {"", "../lib/sluice/"};
-	char exe[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-	if (n <= 0)
-		return false;
-	exe[n] = '\0';
-	char *slash = strrchr(exe, '/');
-	if (slash == NULL)
-		return false;
-	slash[1] = '\0';
+	char file[NAME_MAX];
 	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-		int len = snprintf(path, size, "%s%slibsluice-%s.so", exe, places[i], name);
-		if (len > 0 && (size_t)len < size && access(path, R_OK) == 0)
+		snprintf(file, sizeof file, "%slibsluice-%s.so", places[i], name);
+		if (beside_executable(file, path, size) && access(path, R_OK) == 0)
 			return true;
 	}
 	return false;

@@ -4,11 +4,28 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { hasRedis, startServer } from './harness.mjs';
+import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { SLUICE, hasRedis, startServer } from './harness.mjs';
 
-const sluice = process.env.SLUICE ?? 'build/sluice';
+const sluice = SLUICE;
 const small = 'etc/models/demo-small.gguf';
 const bench = (...args) => spawnSync(sluice, ['bench', ...args], { encoding: 'utf8', timeout: 120_000 });
+
+test('sluice bench is a program of its own, beside sluice or in PATH; without it the error says so', () => {
+  const alone = mkdtempSync(join(tmpdir(), 'sluice-alone-')), copy = join(alone, 'sluice');
+  copyFileSync(sluice, copy);
+  const run = (path) => spawnSync(copy, ['bench', 'cascade', '--json'], { encoding: 'utf8', env: { ...process.env, PATH: path } });
+  const absent = run('/nonexistent'), found = run(dirname(sluice)), nothing = spawnSync(sluice, ['bench'], { encoding: 'utf8' });
+  rmSync(alone, { recursive: true });
+  assert.equal(absent.status, 69);
+  assert.match(absent.stderr, /^sluice: sluice-bench can't be started: .*make install/);
+  assert.equal(found.status, 0, found.stderr);
+  assert.ok(JSON.parse(found.stdout).texts.length > 0);
+  assert.equal(nothing.status, 64, 'its exit status passes through');
+  assert.match(nothing.stderr, /^usage: sluice bench machine/);
+});
 
 test('bench machine: every number of threads has its ceilings', () => {
   const r = bench('machine', '--threads', '2', '--seconds', '0.05', '--json');
