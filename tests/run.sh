@@ -151,9 +151,9 @@ units() {
 # little. One is run both ways, with sanitizers in a part of what it draws. (`make unit` runs everything as
 # it ships, `make unit SAN=address,undefined` with them.) The longest first.
 arithmetic=(tests/unit/engine/{core/test_{families,invariance,speculation,weight_types},kv/test_kv_types}.c)
-both=(tests/unit/engine/step/test_given.c)
+both=(tests/unit/engine/step/test_draft_prefix.c)
 kernels=(tests/kernels/test_{mutants,types,engine_ahead}.c)
-long=(tests/unit/engine/{model/test_model,step/test_given,core/test_engine,core/test_golden}.c
+long=(tests/unit/engine/{model/test_model,step/test_draft_prefix,core/test_engine,core/test_golden}.c
 	tests/unit/gateway/{conversation/test_conversation_faults,answer/test_answer_faults,sharing/test_twin_faults}.c)
 
 # first A… -- B…: those of A, then those of B that are not among them.

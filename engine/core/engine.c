@@ -3,9 +3,9 @@
  * The engine's door: what other threads may call, and the life of the engine.
  *
  * The index. A sequence is in it from submit until just before its DONE is told; credit and cancel
- * find it there under a lock held for a few instructions, leave what they want in its `knock` and
+ * find it there under a lock held for a few instructions, leave what they want in its `signals` and
  * nudge the step thread. So neither allocates, and neither can fail: a cancellation always
- * arrives. The step thread takes the knocks at the beginning of each turn.
+ * arrives. The step thread takes the signals at the beginning of each turn.
  *
  * Life: create starts text workers, the step thread and the loader. Destroy stops the step thread
  * first (it tells every sequence its DONE), then the workers and the loader, then frees, and
@@ -22,17 +22,17 @@
 #include "base/log.h"
 #include "engine/core/device_watch.h"
 #include "engine/step/internal.h"
-#include "engine/step/trade.h"
+#include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
 #include "kernels/plugin.h"
 
 /* ---- requests ---- */
 
 /* With the index's lock held. */
-static void knock(struct engine *e, struct eng_seq *s)
+static void raise_signal(struct engine *e, struct eng_seq *s)
 {
-	list_remove(&s->knock.in_knocks);
-	list_push_back(&e->knocks, &s->knock.in_knocks);
+	list_remove(&s->signals.in_signaled);
+	list_push_back(&e->signaled, &s->signals.in_signaled);
 }
 
 static unsigned n_waiting(struct engine *e)
@@ -51,10 +51,10 @@ static uint32_t fan_out(const struct proto_submit *req)
 static void send_away(struct engine *e, struct list *displaced)
 {
 	list_each_safe(it, tmp, displaced) {
-		struct eng_seq *s = list_entry(it, struct eng_seq, lobby.displaced);
+		struct eng_seq *s = list_entry(it, struct eng_seq, wait_entry.displaced);
 		list_remove(it);
-		s->knock.displaced = true;
-		knock(e, s);
+		s->signals.displaced = true;
+		raise_signal(e, s);
 	}
 }
 
@@ -68,7 +68,7 @@ static void give_up_text(struct engine *e, struct eng_seq *s)
 
 int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 {
-	const struct lobby_ask ask = {
+	const struct wait_request ask = {
 	    .tenant = req->tenant, .priority = req->priority, .n = fan_out(req), .prompt_bytes = req->prompt.n};
 	struct list displaced;
 	struct eng_seq *s;
@@ -79,7 +79,7 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 	s->mail.kind = STEP_TEXT;
 	s->with_worker = true;
 	pthread_mutex_lock(&e->index_lock);
-	rc = lobby_enter(&e->lobby, &s->lobby, &ask, &displaced);
+	rc = wait_limits_enter(&e->wait_limits, &s->wait_entry, &ask, &displaced);
 	send_away(e, &displaced);
 	if (rc == 0) {
 		atomic_fetch_add(&e->n_live, 1 + s->n_reserved);
@@ -87,8 +87,8 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 		eng_seq_set_state(&e->counters, s, SEQ_TEXT);
 		s->sched.order = e->next_order++;
 		idmap_insert(&e->index, &s->node);
-		s->knock.fresh = true;
-		knock(e, s);
+		s->signals.fresh = true;
+		raise_signal(e, s);
 	}
 	pthread_mutex_unlock(&e->index_lock);
 	if (rc != 0)
@@ -101,7 +101,7 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 {
-	const struct lobby_ask ask = {
+	const struct wait_request ask = {
 	    .tenant = req->tenant, .priority = req->priority, .n = 1, .prompt_bytes = req->prompt.n};
 	struct proto_submit like = {.model = req->model,
 				    .prompt_kind = req->prompt_kind,
@@ -116,16 +116,16 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 	list_init(&displaced);
 	s->text.counting = true;
 	pthread_mutex_lock(&e->index_lock);
-	rc = lobby_enter(&e->counts, &s->lobby, &ask, &displaced);
+	rc = wait_limits_enter(&e->counts, &s->wait_entry, &ask, &displaced);
 	list_each_safe(it, tmp, &displaced) {
-		struct eng_seq *victim = list_entry(it, struct eng_seq, lobby.displaced);
+		struct eng_seq *victim = list_entry(it, struct eng_seq, wait_entry.displaced);
 		list_remove(it);
 		atomic_store(&victim->text.unwanted, true);
-		text_queue_hurry(&e->text_queue, victim);
+		text_queue_expedite(&e->text_queue, victim);
 	}
 	/* With the lock held: once it is queued its worker may free it. */
 	if (rc == 0 && (rc = text_queue_put(&e->text_queue, s)) != 0)
-		lobby_leave(&e->counts, &s->lobby);
+		wait_limits_leave(&e->counts, &s->wait_entry);
 	atomic_fetch_add(&e->n_counting, rc == 0);
 	pthread_mutex_unlock(&e->index_lock);
 	if (rc != 0)
@@ -139,9 +139,9 @@ void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens)
 	struct idmap_node *node = idmap_find(&e->index, id);
 	if (node != NULL) {
 		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
-		if (__builtin_add_overflow(s->knock.credit, n_tokens, &s->knock.credit))
-			s->knock.credit = UINT32_MAX;
-		knock(e, s);
+		if (__builtin_add_overflow(s->signals.credit, n_tokens, &s->signals.credit))
+			s->signals.credit = UINT32_MAX;
+		raise_signal(e, s);
 	}
 	pthread_mutex_unlock(&e->index_lock);
 	if (node != NULL)
@@ -154,8 +154,8 @@ void engine_cancel(struct engine *e, uint64_t id)
 	struct idmap_node *node = idmap_find(&e->index, id);
 	if (node != NULL) {
 		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
-		s->knock.cancel = true;
-		knock(e, s);
+		s->signals.cancel = true;
+		raise_signal(e, s);
 	}
 	pthread_mutex_unlock(&e->index_lock);
 	if (node != NULL)
@@ -307,9 +307,9 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->ops = ops;
 	pthread_mutex_init(&e->info_lock, NULL);
 	pthread_mutex_init(&e->index_lock, NULL);
-	list_init(&e->knocks);
-	lobby_init(&e->lobby, (uint64_t)cfg->max_waiting, (uint64_t)cfg->max_sequences);
-	lobby_init(&e->counts, (uint64_t)cfg->max_waiting, 0);
+	list_init(&e->signaled);
+	wait_limits_init(&e->wait_limits, (uint64_t)cfg->max_waiting, (uint64_t)cfg->max_sequences);
+	wait_limits_init(&e->counts, (uint64_t)cfg->max_waiting, 0);
 	text_queue_init(&e->text_queue);
 	prompt_memo_init(&e->memo);
 	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
@@ -352,12 +352,12 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].name);
 		sl_free(e->models[i].path);
 	}
-	trade_free_memory(e);
+	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)
 		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0, "engine: sequences are left in state %d", i);
 	BUG_IF(atomic_load(&e->n_live) != 0 || atomic_load(&e->n_counting) != 0, "engine: requests are left");
-	lobby_dispose(&e->lobby);
-	lobby_dispose(&e->counts);
+	wait_limits_dispose(&e->wait_limits);
+	wait_limits_dispose(&e->counts);
 	sl_free(e->models);
 	sl_free(e->weight_cache_folder);
 	sl_free(e->text_threads);

@@ -6,7 +6,7 @@
  * The KV memory is one budget for all pools. Each pool gets as many pages as the others, so that
  * every model has room for the same number of tokens whatever its layers cost; a model whose head
  * can't be read takes no share. Where there are several, that is only where they begin: they share the memory
- * and trade it (engine/step/trade.h). One that drafts for another has a second, smaller pool for that: there
+ * and trade it (engine/step/kv_rebalance.h). One that drafts for another has a second, smaller pool for that: there
  * are drafts only while few sequences run.
  *
  * On a device that tells how much memory it has, the weights of all models are loaded first, and what they leave is the
@@ -26,9 +26,9 @@
 #include "base/log.h"
 #include "engine/core/device_memory.h"
 #include "engine/core/device_watch.h"
-#include "engine/step/flight.h"
+#include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
-#include "engine/step/trade.h"
+#include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
 
 enum {
@@ -100,8 +100,8 @@ static int make_pool(struct eng_model *m)
 	m->max_pages = (n_ctx + page_tokens - 1) / page_tokens;
 	m->n_ctx = n_ctx;
 	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages, sizeof *m->page_tables);
-	m->places = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
-	if (m->page_tables == NULL || m->places == NULL)
+	m->slots = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
+	if (m->page_tables == NULL || m->slots == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
 	struct sched_config sc = {.step_tokens = (uint32_t)e->cfg.step_tokens,
 				  .max_sequences = (uint32_t)e->cfg.max_sequences,
@@ -270,8 +270,8 @@ static int make_swap(struct eng_model *m)
 	if (rc == 0)
 		log_info(
 		    "model %s: %u pages, %llu MiB, of the host for those who are pre-empted; one is copied in %.1f us",
-		    m->name, kv_swap_n_places(m->swap),
-		    (unsigned long long)kv_swap_n_places(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
+		    m->name, kv_swap_n_slots(m->swap),
+		    (unsigned long long)kv_swap_n_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
 		    kv_swap_ns(m->swap, 1) / 1e3);
 	else if (rc != SL_EIO)
 		log_warn("model %s: those who are pre-empted are computed again: %s", m->name, err.text);
@@ -378,7 +378,7 @@ void model_unload(struct eng_model *m)
 	sched_destroy(m->sched);
 	m->sched = NULL;
 	spec_unpair(m);
-	flights_destroy(m);
+	in_flight_destroy(m);
 	kv_swap_destroy(m->swap);
 	m->swap = NULL;
 	if (m->pool != NULL)
@@ -393,12 +393,12 @@ void model_unload(struct eng_model *m)
 	}
 	m->backend = NULL;
 	sl_free(m->page_tables);
-	sl_free(m->places);
+	sl_free(m->slots);
 	sl_free(m->bos);
 	sl_free(m->eos);
 	sl_free(m->end_ids);
 	m->page_tables = NULL;
-	m->places = NULL;
+	m->slots = NULL;
 	m->bos = m->eos = NULL;
 	m->end_ids = NULL;
 }
@@ -522,7 +522,7 @@ void *loader_main(void *engine)
 		inspect(&e->models[i]);
 	e->planned = tells_memory(e);
 	if (!e->planned)
-		trade_make_memory(e, pages_each(e));
+		kv_rebalance_create_memory(e, pages_each(e));
 	for (; (m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping); n++) {
 		taken[m->index] = true;
 		order[n] = m;
@@ -535,7 +535,7 @@ void *loader_main(void *engine)
 	if (!e->planned)
 		return NULL;
 	plan_memory(e);
-	trade_make_memory(e, pages_each(e));
+	kv_rebalance_create_memory(e, pages_each(e));
 	for (int i = 0; i < n && !atomic_load(&e->stopping); i++)
 		finish(order[i], begun[i]);
 	return NULL;

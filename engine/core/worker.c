@@ -160,7 +160,7 @@ static void answer_count(struct engine *e, struct eng_seq *s)
 					     .n_tokens = t->error == 0 ? (uint32_t)t->ids.n : 0,
 					     .message = {.at = t->err.text, .n = strlen(t->err.text)}}};
 	pthread_mutex_lock(&e->index_lock);
-	lobby_leave(&e->counts, &s->lobby);
+	wait_limits_leave(&e->counts, &s->wait_entry);
 	pthread_mutex_unlock(&e->index_lock);
 	e->on_event(e->on_event_ctx, &ev);
 	eng_seq_free(s);

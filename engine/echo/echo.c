@@ -19,7 +19,7 @@
  * Words anywhere in the message drive its two models apart (echo_text.h).
  *
  * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
- * place and a prediction again and again (echo_places.h).
+ * place and a prediction again and again (echo_slots.h).
  *
  * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
  * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real
@@ -69,7 +69,7 @@ static void seq_start(struct echo_seq *s, uint64_t now)
 {
 	s->started = true;
 	s->started_ns = now;
-	lobby_start(&s->e->lobby, &s->lobby);
+	wait_limits_start(&s->e->wait_limits, &s->wait_entry);
 	s->e->stats.waiting--;
 	s->e->stats.running++;
 	arm(s, now);
@@ -102,10 +102,10 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 	else
 		e->stats.finished++;
 	leave_step(s);
-	lobby_leave(&e->lobby, &s->lobby);
-	struct echo_place *next = echo_place_leave(&e->places[s->model], &s->place, now);
+	wait_limits_leave(&e->wait_limits, &s->wait_entry);
+	struct echo_slot *next = echo_slot_leave(&e->slots[s->model], &s->slot, now);
 	if (next != NULL)
-		seq_start(list_entry(next, struct echo_seq, place), now);
+		seq_start(list_entry(next, struct echo_seq, slot), now);
 	idmap_remove(&e->seqs, &s->node);
 	event_free(s->timer);
 	sl_free(s->words);
@@ -312,7 +312,7 @@ static void echo_stats(void *be, struct proto_stats *out)
 static bool echo_load(void *be, int index, struct proto_load *out)
 {
 	const struct echo *e = be;
-	echo_places_load(&e->places[index], (unsigned)e->cfg.ttft_ms * NS_PER_MS, clock_now_ns(), out);
+	echo_slots_load(&e->slots[index], (unsigned)e->cfg.ttft_ms * NS_PER_MS, clock_now_ns(), out);
 	out->idle = e->stats.running + e->stats.waiting == 0;
 	out->model = (uint16_t)index;
 	return true;
@@ -336,7 +336,7 @@ static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
 static void tell_queued(const struct echo_seq *s, uint32_t ahead, uint64_t now)
 {
 	const struct echo *e = s->e;
-	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS + echo_places_wait_ns(&e->places[s->model], ahead, now);
+	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS + echo_slots_wait_ns(&e->slots[s->model], ahead, now);
 	struct eng_event ev = {
 	    .kind = ENG_QUEUED,
 	    .id = s->node.key,
@@ -364,11 +364,11 @@ static void on_tell(evutil_socket_t fd, short what, void *ctx)
 	for (int m = 0; m < ECHO_MODELS; m++) {
 		uint32_t ahead = 0;
 		for (int i = 0; i < PROTO_PRIORITIES; i++)
-			list_each(it, &e->places[m].lines[i]) {
+			list_each(it, &e->slots[m].queues[i]) {
 				any = true;
 				if (ahead < ECHO_TELL_MOST)
 					tell_queued(
-					    list_entry(list_entry(it, struct echo_place, node), struct echo_seq, place),
+					    list_entry(list_entry(it, struct echo_slot, node), struct echo_seq, slot),
 					    ahead++, now);
 			}
 	}
@@ -403,20 +403,20 @@ static bool begins_with(const struct echo_seq *s, const char *word)
 	return s->n_words_bytes >= n && memcmp(s->words, word, n) == 0;
 }
 
-/* What has to go for s goes. As lobby_enter. */
-static int enter_lobby(struct echo *e, struct echo_seq *s, const struct proto_submit *req)
+/* What has to go for s goes. As wait_limits_enter. */
+static int enter_wait_limits(struct echo *e, struct echo_seq *s, const struct proto_submit *req)
 {
-	const struct lobby_ask ask = {.tenant = req->tenant,
-				      .priority = req->priority,
-				      .n = req->best_of > 0 ? req->best_of : 1,
-				      .prompt_bytes = req->prompt.n};
+	const struct wait_request ask = {.tenant = req->tenant,
+					 .priority = req->priority,
+					 .n = req->best_of > 0 ? req->best_of : 1,
+					 .prompt_bytes = req->prompt.n};
 	struct list displaced;
 	if (e->cfg.waiting == 0)
 		return 0;
 	list_init(&displaced);
-	int rc = lobby_enter(&e->lobby, &s->lobby, &ask, &displaced);
+	int rc = wait_limits_enter(&e->wait_limits, &s->wait_entry, &ask, &displaced);
 	list_each_safe(it, tmp, &displaced) {
-		struct echo_seq *victim = list_entry(it, struct echo_seq, lobby.displaced);
+		struct echo_seq *victim = list_entry(it, struct echo_seq, wait_entry.displaced);
 		list_remove(it);
 		e->stats.displaced++;
 		seq_end(victim, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED,
@@ -438,7 +438,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		sl_free(s);
 		return SL_ENOMEM;
 	}
-	int rc = enter_lobby(e, s, req);
+	int rc = enter_wait_limits(e, s, req);
 	if (rc != 0) {
 		event_free(s->timer);
 		sl_free(s);
@@ -463,8 +463,8 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
 	s->model = req->model < ECHO_MODELS ? req->model : 0;
 	s->n_choices = req->n > 0 ? req->n : 1;
-	uint32_t ahead = echo_places_ahead(&e->places[s->model], req->priority);
-	echo_place_enter(&e->places[s->model], &s->place, req->priority, need_ns(s, req->max_tokens));
+	uint32_t ahead = echo_slots_ahead(&e->slots[s->model], req->priority);
+	echo_slot_enter(&e->slots[s->model], &s->slot, req->priority, need_ns(s, req->max_tokens));
 	idmap_insert(&e->seqs, &s->node);
 	e->stats.submitted++;
 	e->stats.waiting++;
@@ -524,9 +524,9 @@ static void echo_credit(void *be, uint64_t id, uint32_t n_tokens)
 		return;
 	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
 		s->credit = UINT32_MAX;
-	if (s->place.state == ECHO_NO_CREDIT && s->credit > 0) {
+	if (s->slot.state == ECHO_NO_CREDIT && s->credit > 0) {
 		uint64_t now = clock_now_ns();
-		if (!echo_place_take(&e->places[s->model], &s->place, now)) {
+		if (!echo_slot_take(&e->slots[s->model], &s->slot, now)) {
 			arm_tell(e);
 			return; /* its timer is the deadline's */
 		}
@@ -574,9 +574,10 @@ int echo_create(const struct eng_echo_config *cfg, struct server *server, struct
 	}
 	e->cfg = *cfg;
 	list_init(&e->due);
-	lobby_init(&e->lobby, (uint64_t)cfg->waiting, cfg->slots > 0 ? (uint64_t)cfg->slots : ECHO_MAX_SEQUENCES);
+	wait_limits_init(&e->wait_limits, (uint64_t)cfg->waiting,
+			 cfg->slots > 0 ? (uint64_t)cfg->slots : ECHO_MAX_SEQUENCES);
 	for (int i = 0; i < ECHO_MODELS; i++)
-		echo_places_init(&e->places[i], (uint32_t)cfg->slots);
+		echo_slots_init(&e->slots[i], (uint32_t)cfg->slots);
 	e->base = server_base(server);
 	if (!make_timers(e)) {
 		echo_destroy(e);
@@ -604,7 +605,7 @@ void echo_destroy(struct echo *e)
 	while ((node = idmap_any(&e->seqs)) != NULL)
 		seq_end(idmap_entry(node, struct echo_seq, node), PROTO_FINISH_CANCELLED, 0, "");
 	BUG_IF(e->stats.running != 0 || e->stats.waiting != 0, "echo: counters are not back at 0");
-	lobby_dispose(&e->lobby);
+	wait_limits_dispose(&e->wait_limits);
 	idmap_dispose(&e->seqs);
 	if (e->step != NULL)
 		event_free(e->step);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The echo engine's state (owner: echo.c), and what one of its sequences says next (echo_say.c). Everything on
+ * The echo engine's state (owner: echo.c), and what one of its sequences says next (echo_reply.c). Everything on
  * the I/O thread.
  */
 #ifndef ENGINE_ECHO_PRIV_H
@@ -9,10 +9,10 @@
 #include <event2/event.h>
 
 #include "engine/echo/echo.h"
-#include "engine/echo/echo_places.h"
+#include "engine/echo/echo_slots.h"
 #include "engine/echo/echo_text.h"
 #include "engine/core/link.h"
-#include "engine/sched/lobby.h"
+#include "engine/sched/wait_limits.h"
 #include "engine/core/server.h"
 
 enum {
@@ -37,9 +37,9 @@ struct echo {
 	struct proto_stats stats;
 	uint64_t tokens_made; /* in all */
 	bool dying;
-	struct echo_places places[ECHO_MODELS];
-	struct lobby lobby; /* where there is a bound on what waits */
-	struct event *tell; /* NULL: nobody waits for a place */
+	struct echo_slots slots[ECHO_MODELS];
+	struct wait_limits wait_limits; /* where there is a bound on what waits */
+	struct event *tell;             /* NULL: nobody waits for a place */
 	/* In steps: who gets a token in the next ones, first come first. */
 	struct list due; /* struct echo_seq */
 	size_t n_due;
@@ -52,8 +52,8 @@ struct echo {
 struct echo_seq {
 	struct idmap_node node; /* key: the engine-wide identifier */
 	struct list in_due;
-	struct echo_place place;
-	struct lobby_entry lobby;
+	struct echo_slot slot;
+	struct wait_entry wait_entry;
 	uint16_t model;
 	struct echo *e;
 	struct event *timer;

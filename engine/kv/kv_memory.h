@@ -5,7 +5,7 @@
  * those that lie whole in its slabs; so pools of different layouts can trade, and nothing is moved when
  * they do.
  *
- * A pool's part of the slabs is what it has at first and what it can always have back (engine/step/trade.h);
+ * A pool's part of the slabs is what it has at first and what it can always have back (engine/step/kv_rebalance.h);
  * parts hold about the same number of pages each. Slabs change hands on one thread (the step thread);
  * what is said about parts and sizes never changes.
  */

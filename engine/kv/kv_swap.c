@@ -16,26 +16,26 @@ struct kv_swap {
 	struct kv_pool *pool;
 	uint8_t *memory;
 	size_t page_bytes;
-	int32_t *free; /* [n_places], the first n_free of them */
-	uint32_t n_places, n_free;
+	int32_t *free; /* [n_slots], the first n_free of them */
+	uint32_t n_slots, n_free;
 	double page_ns; /* of one copy */
 };
 
-static void *place_at(const struct kv_swap *s, int32_t place) { return s->memory + (size_t)place * s->page_bytes; }
+static void *slot_at(const struct kv_swap *s, int32_t slot) { return s->memory + (size_t)slot * s->page_bytes; }
 
 /* Pages go out and come back: the best of a few times, for somebody else's copies may be in between. */
 static int time_copies(struct kv_swap *s)
 {
 	int32_t pages[TRIAL_PAGES];
 	int rc = 0, n = 0;
-	while (n < TRIAL_PAGES && (uint32_t)n < s->n_places && kv_page_alloc(s->pool, &pages[n]) == 0)
+	while (n < TRIAL_PAGES && (uint32_t)n < s->n_slots && kv_page_alloc(s->pool, &pages[n]) == 0)
 		n++;
 	for (int trial = 0; trial < TRIALS && n > 0 && rc == 0; trial++) {
 		uint64_t begin = clock_now_ns();
 		for (int32_t i = 0; i < n && rc == 0; i++)
-			rc = s->ops->page_out(s->backend, kv_pool_layout(s->pool), pages[i], place_at(s, i));
+			rc = s->ops->page_out(s->backend, kv_pool_layout(s->pool), pages[i], slot_at(s, i));
 		for (int32_t i = 0; i < n && rc == 0; i++)
-			rc = s->ops->page_in(s->backend, kv_pool_layout(s->pool), place_at(s, i), pages[i]);
+			rc = s->ops->page_in(s->backend, kv_pool_layout(s->pool), slot_at(s, i), pages[i]);
 		if (rc == 0)
 			rc = s->ops->settle(s->backend);
 		double each = (double)(clock_now_ns() - begin) / (2 * n);
@@ -60,10 +60,10 @@ int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_poo
 		return sl_errf(err, SL_ELIMIT, "%llu bytes for swapped pages are less than one of %zu bytes",
 			       (unsigned long long)bytes, page);
 	struct kv_swap *s = sl_zalloc(sizeof *s);
-	int32_t *places = sl_zalloc_n((size_t)n, sizeof *places);
-	if (s == NULL || places == NULL || ops->host_alloc(b, (size_t)n * page, &memory) != 0) {
+	int32_t *slots = sl_zalloc_n((size_t)n, sizeof *slots);
+	if (s == NULL || slots == NULL || ops->host_alloc(b, (size_t)n * page, &memory) != 0) {
 		sl_free(s);
-		sl_free(places);
+		sl_free(slots);
 		return sl_errf(err, SL_ENOMEM, "no memory on the host for %llu swapped pages of %zu bytes",
 			       (unsigned long long)n, page);
 	}
@@ -72,11 +72,11 @@ int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_poo
 			      .pool = p,
 			      .memory = memory,
 			      .page_bytes = page,
-			      .free = places,
-			      .n_places = (uint32_t)n,
+			      .free = slots,
+			      .n_slots = (uint32_t)n,
 			      .n_free = (uint32_t)n};
-	for (uint32_t i = 0; i < s->n_places; i++)
-		places[i] = (int32_t)i;
+	for (uint32_t i = 0; i < s->n_slots; i++)
+		slots[i] = (int32_t)i;
 	int rc = time_copies(s);
 	if (rc != 0) {
 		kv_swap_destroy(s);
@@ -90,7 +90,7 @@ void kv_swap_destroy(struct kv_swap *s)
 {
 	if (s == NULL)
 		return;
-	BUG_IF(s->n_free != s->n_places, "%u swapped pages are left", s->n_places - s->n_free);
+	BUG_IF(s->n_free != s->n_slots, "%u swapped pages are left", s->n_slots - s->n_free);
 	s->ops->host_free(s->backend, s->memory);
 	sl_free(s->free);
 	sl_free(s);
@@ -98,7 +98,7 @@ void kv_swap_destroy(struct kv_swap *s)
 
 double kv_swap_ns(const struct kv_swap *s, uint32_t n_pages) { return s->page_ns * n_pages; }
 uint32_t kv_swap_n_free(const struct kv_swap *s) { return s->n_free; }
-uint32_t kv_swap_n_places(const struct kv_swap *s) { return s->n_places; }
+uint32_t kv_swap_n_slots(const struct kv_swap *s) { return s->n_slots; }
 size_t kv_swap_page_bytes(const struct kv_swap *s) { return s->page_bytes; }
 
 int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
@@ -107,13 +107,13 @@ int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t fi
 	BUG_IF(out->n_pages > 0 || n == 0, "a sequence is swapped twice, or nothing of it");
 	if (n > s->n_free)
 		return SL_ELIMIT;
-	int32_t *places = sl_zalloc_n(n, sizeof *places);
-	if (places == NULL)
+	int32_t *slots = sl_zalloc_n(n, sizeof *slots);
+	if (slots == NULL)
 		return SL_ENOMEM;
-	*out = (struct kv_swapped){.places = places, .first = first, .n_past = n_past};
+	*out = (struct kv_swapped){.slots = slots, .first = first, .n_past = n_past};
 	for (int rc; out->n_pages < n;) {
-		int32_t place = places[out->n_pages] = s->free[--s->n_free];
-		rc = s->ops->page_out(s->backend, kv_pool_layout(s->pool), pages[out->n_pages++], place_at(s, place));
+		int32_t slot = slots[out->n_pages] = s->free[--s->n_free];
+		rc = s->ops->page_out(s->backend, kv_pool_layout(s->pool), pages[out->n_pages++], slot_at(s, slot));
 		if (rc != 0) {
 			kv_swap_drop(s, out);
 			return rc;
@@ -125,13 +125,13 @@ int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t fi
 int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t i, int32_t page)
 {
 	BUG_IF(i >= from->n_pages, "swapped page %u of %u", i, from->n_pages);
-	return s->ops->page_in(s->backend, kv_pool_layout(s->pool), place_at(s, from->places[i]), page);
+	return s->ops->page_in(s->backend, kv_pool_layout(s->pool), slot_at(s, from->slots[i]), page);
 }
 
 void kv_swap_drop(struct kv_swap *s, struct kv_swapped *of)
 {
 	for (uint32_t i = 0; i < of->n_pages; i++)
-		s->free[s->n_free++] = of->places[i];
-	sl_free(of->places);
+		s->free[s->n_free++] = of->slots[i];
+	sl_free(of->slots);
 	*of = (struct kv_swapped){0};
 }

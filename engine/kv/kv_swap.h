@@ -20,8 +20,8 @@ struct kv_swap;
 
 /* What of a sequence lies there. All zero: nothing. */
 struct kv_swapped {
-	int32_t *places; /* [n_pages], owned */
-	uint32_t first;  /* the page of the sequence that the first of them is */
+	int32_t *slots; /* [n_pages], owned */
+	uint32_t first; /* the page of the sequence that the first of them is */
 	uint32_t n_pages;
 	uint32_t n_past; /* tokens in all pages up to the last of them */
 };
@@ -36,7 +36,7 @@ void kv_swap_destroy(struct kv_swap *s);
 /* How long so many pages take, out or in, ns. */
 double kv_swap_ns(const struct kv_swap *s, uint32_t n_pages);
 uint32_t kv_swap_n_free(const struct kv_swap *s);
-uint32_t kv_swap_n_places(const struct kv_swap *s);
+uint32_t kv_swap_n_slots(const struct kv_swap *s);
 size_t kv_swap_page_bytes(const struct kv_swap *s);
 
 /* Brings out pages[n], the first of which is page `first` of a sequence with n_past tokens in its pages; the pages stay

@@ -521,14 +521,14 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	unpin(t, at);
 }
 
-void prefix_await(struct prefix_node *node, struct prefix_waiter *w) { list_push_back(&node->waiters, &w->place); }
+void prefix_await(struct prefix_node *node, struct prefix_waiter *w) { list_push_back(&node->waiters, &w->link); }
 
 struct prefix_waiter *prefix_woken(struct prefix_tree *t)
 {
 	if (list_empty(&t->woken))
 		return NULL;
-	struct prefix_waiter *w = list_entry(t->woken.next, struct prefix_waiter, place);
-	list_remove(&w->place);
+	struct prefix_waiter *w = list_entry(t->woken.next, struct prefix_waiter, link);
+	list_remove(&w->link);
 	return w;
 }
 

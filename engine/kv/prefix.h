@@ -37,7 +37,7 @@ struct prefix_path {
 
 /* Somebody who waits for a claimed node. */
 struct prefix_waiter {
-	struct list place; /* of a node's waiters, then of the tree's woken ones */
+	struct list link; /* of a node's waiters, then of the tree's woken ones */
 };
 
 enum prefix_miss {

@@ -123,7 +123,7 @@ static void queue_leave(struct sched *sc, struct sched_queue *q)
 {
 	if (--q->n_seqs > 0)
 		return;
-	BUG_IF(q->n_places != 0 || q->by_turn.n != 0, "scheduler: a queue in use goes");
+	BUG_IF(q->n_slots != 0 || q->by_turn.n != 0, "scheduler: a queue in use goes");
 	sc->tiers[q->tier].weight -= q->weight;
 	idmap_remove(&sc->queues, &q->node);
 	sl_free(q);
@@ -219,22 +219,22 @@ static void take_slot(struct sched *sc, struct sched_seq *s)
 {
 	BUG_IF(sc->n_started == sc->cfg.max_sequences, "scheduler: more sequences than places");
 	sc->started[sc->n_started++] = s;
-	s->slot = sc->n_started;
-	sc->n_places += s->width;
-	s->queue->n_places += s->width;
-	sc->tiers[s->queue->tier].n_places += s->width;
+	s->started_index = sc->n_started;
+	sc->n_slots += s->width;
+	s->queue->n_slots += s->width;
+	sc->tiers[s->queue->tier].n_slots += s->width;
 	sc->tiers[s->queue->tier].n_waiting--;
 }
 
 static void give_slot(struct sched *sc, struct sched_seq *s)
 {
 	struct sched_seq *last = sc->started[--sc->n_started];
-	sc->started[s->slot - 1] = last;
-	last->slot = s->slot;
-	s->slot = 0;
-	sc->n_places -= s->width;
-	s->queue->n_places -= s->width;
-	sc->tiers[s->queue->tier].n_places -= s->width;
+	sc->started[s->started_index - 1] = last;
+	last->started_index = s->started_index;
+	s->started_index = 0;
+	sc->n_slots -= s->width;
+	s->queue->n_slots -= s->width;
+	sc->tiers[s->queue->tier].n_slots -= s->width;
 	sc->tiers[s->queue->tier].n_waiting++;
 }
 
@@ -245,7 +245,7 @@ int sched_add(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 	s->queue = queue_enter(sc, s);
 	if (s->queue == NULL)
 		return SL_ENOMEM;
-	s->slot = 0;
+	s->started_index = 0;
 	s->came_ns = now_ns;
 	sc->tiers[s->queue->tier].n_waiting++;
 	list_init(&s->by_age);
@@ -260,9 +260,9 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 		return;
 	if (s->by_turn.in)
 		dequeue(sc, s);
-	if (s->started && s->slot == 0)
+	if (s->started && s->started_index == 0)
 		take_slot(sc, s);
-	else if (!s->started && s->slot > 0)
+	else if (!s->started && s->started_index > 0)
 		give_slot(sc, s);
 	sched_bring_back(sc, s, now_ns);
 }
@@ -273,7 +273,7 @@ void sched_remove(struct sched *sc, struct sched_seq *s)
 		return;
 	if (s->by_turn.in)
 		dequeue(sc, s);
-	if (s->slot > 0)
+	if (s->started_index > 0)
 		give_slot(sc, s);
 	sc->tiers[s->queue->tier].n_waiting--;
 	queue_leave(sc, s->queue);
@@ -294,7 +294,7 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 		s->priority = before;
 		return;
 	}
-	bool started = s->slot > 0;
+	bool started = s->started_index > 0;
 	if (s->by_turn.in)
 		dequeue(sc, s);
 	if (started)
@@ -379,11 +379,11 @@ static double prompts_ns(const struct cost *cost, const struct beside *b, double
 }
 
 /* Those of worse tiers are had for the asking. */
-static uint32_t places_held(const struct sched *sc, uint8_t tier)
+static uint32_t slots_held(const struct sched *sc, uint8_t tier)
 {
 	uint32_t n = 0;
 	for (int i = 0; i <= tier; i++)
-		n += sc->tiers[i].n_places;
+		n += sc->tiers[i].n_slots;
 	return n;
 }
 
@@ -405,10 +405,10 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 	}
 	/* More than there are places for: so many answers have to end first. Prompts of those before it are
 	 * computed meanwhile, and what that takes has made the answers as long as they are. */
-	uint32_t places = sc->cfg.max_sequences, wanted = places_held(sc, q->tier) + n_ahead + s->width;
-	double until_place = wanted > places ? answer_ns * (wanted - places) / places : 0;
+	uint32_t slots = sc->cfg.max_sequences, wanted = slots_held(sc, q->tier) + n_ahead + s->width;
+	double until_slot = wanted > slots ? answer_ns * (wanted - slots) / slots : 0;
 	double until_turn = prompts_ns(cost, b, before, positions);
-	return (until_place > until_turn ? until_place : until_turn) +
+	return (until_slot > until_turn ? until_slot : until_turn) +
 	       prompts_ns(cost, b, rows, (double)positions_left(s));
 }
 
@@ -439,14 +439,14 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	*position = 0;
 	for (int i = 0; i <= q->tier; i++)
 		*position += sc->tiers[i].n_waiting;
-	*position -= s->slot == 0;
+	*position -= s->started_index == 0;
 	return ns;
 }
 
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		const double *answer_ns, uint32_t n_rows, struct proto_load *out)
 {
-	uint32_t places = sc->cfg.max_sequences, position;
+	uint32_t slots = sc->cfg.max_sequences, position;
 	*out = (struct proto_load){0};
 	struct sched_tenant guest = {.share = sched_tenants_least(tenants), .weight = SCHED_WEIGHT};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
@@ -460,8 +460,8 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 					.credit = true};
 		heap_init(&queue.by_turn, earlier_turn);
 		double us = sched_predict_ns(sc, &seq, cost, answer_ns[queue.tier], &position) / 1e3;
-		out->of[i].places_free = places - places_held(sc, queue.tier);
-		out->of[i].us_per_place = (uint32_t)(answer_ns[queue.tier] / 1e3 / places);
+		out->of[i].places_free = slots - slots_held(sc, queue.tier);
+		out->of[i].us_per_place = (uint32_t)(answer_ns[queue.tier] / 1e3 / slots);
 		out->of[i].waiting = sc->tiers[queue.tier].n_waiting;
 		out->of[i].wait_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 	}
@@ -501,7 +501,7 @@ void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *
 void sched_validate(const struct sched *sc)
 {
 	uint64_t rows = 0, positions = 0;
-	uint32_t n_queued = 0, n_places = 0;
+	uint32_t n_queued = 0, n_slots = 0;
 	size_t n_queues = 0;
 	for (size_t i = 0; i < sc->queues.n_slots; i++) {
 		for (const struct idmap_node *it = sc->queues.slots[i]; it != NULL; it = it->next) {
@@ -520,7 +520,7 @@ void sched_validate(const struct sched *sc)
 			       "scheduler: a queue's books are wrong");
 			rows += q_rows;
 			n_queued += n;
-			n_places += q->n_places;
+			n_slots += q->n_slots;
 			n_queues++;
 		}
 	}
@@ -529,11 +529,11 @@ void sched_validate(const struct sched *sc)
 		tier_rows += sc->tiers[i].n_rows;
 		tier_positions += sc->tiers[i].n_positions;
 	}
-	BUG_IF(rows != tier_rows || positions != tier_positions || n_queued != sc->n_queued ||
-		   n_places != sc->n_places || n_places > sc->cfg.max_sequences,
+	BUG_IF(rows != tier_rows || positions != tier_positions || n_queued != sc->n_queued || n_slots != sc->n_slots ||
+		   n_slots > sc->cfg.max_sequences,
 	       "scheduler: the tiers' books are wrong");
 	for (uint32_t i = 0; i < sc->n_started; i++)
-		BUG_IF(sc->started[i]->slot != i + 1 || !sc->started[i]->started,
+		BUG_IF(sc->started[i]->started_index != i + 1 || !sc->started[i]->started,
 		       "scheduler: the started ones are wrong");
 	(void)n_queues;
 }

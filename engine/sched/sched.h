@@ -92,7 +92,7 @@ struct sched_seq {
 	uint64_t came_ns, turn_ns; /* when it was added; as when it is taken to have come */
 	uint64_t positions;        /* as counted in its queue */
 	uint32_t rows;
-	uint32_t slot; /* among the started, from 1 */
+	uint32_t started_index; /* among the started, from 1 */
 };
 
 /* What a sequence would find if it started now. */
@@ -189,7 +189,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		const double *answer_ns, uint32_t n_rows, struct proto_load *out);
 
-/* What there is to do, for whoever shares a device among several (engine/step/turns.h). */
+/* What there is to do, for whoever shares a device among several (engine/step/model_sched.h). */
 struct sched_demand {
 	uint32_t load;       /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
 	uint8_t best_tier;   /* of them; SCHED_TIERS: there are none */

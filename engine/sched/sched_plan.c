@@ -35,7 +35,7 @@ struct planning {
 	uint64_t now;
 	uint64_t free;     /* pages */
 	uint64_t promised; /* to prompts that have begun, beyond what they hold */
-	uint32_t n_places;
+	uint32_t n_slots;
 	struct list aside;
 	uint32_t n_aside;
 	int n_tiers; /* those that may still be picked from */
@@ -86,14 +86,14 @@ static bool holds_too_much(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_queue *q = s->queue;
 	const struct sched_tier *tier = &p->sc->tiers[q->tier];
-	return (uint64_t)(q->n_places - s->width) * tier->weight >= (uint64_t)tier->n_places * q->weight;
+	return (uint64_t)(q->n_slots - s->width) * tier->weight >= (uint64_t)tier->n_slots * q->weight;
 }
 
 static bool holds_less(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_queue *q = s->queue;
 	const struct sched_tier *tier = &p->sc->tiers[q->tier];
-	return (uint64_t)(q->n_places + s->width) * tier->weight <= (uint64_t)tier->n_places * q->weight;
+	return (uint64_t)(q->n_slots + s->width) * tier->weight <= (uint64_t)tier->n_slots * q->weight;
 }
 
 static bool may_evict(const struct planning *p, const struct sched_seq *victim, const struct sched_seq *by)
@@ -126,7 +126,7 @@ static uint32_t pages_back(const struct planning *p, const struct sched_seq *v)
 static void evict(struct planning *p, struct sched_seq *v)
 {
 	p->free += pages_back(p, v);
-	p->n_places -= v->width;
+	p->n_slots -= v->width;
 	if (v->n_tokens > 0 && v->prefilling)
 		p->plan->n_prefill -= v->n_tokens;
 	else if (v->n_tokens > 0)
@@ -209,9 +209,9 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 
 /* All places are taken: one whose reader has stopped reading gives up its own, or one of a worse
  * tier, or of a tenant with more than its part. */
-static bool make_place(struct planning *p, const struct sched_seq *by)
+static bool make_slot(struct planning *p, const struct sched_seq *by)
 {
-	while (p->n_places + by->width > p->cfg->max_sequences) {
+	while (p->n_slots + by->width > p->cfg->max_sequences) {
 		struct sched_seq *worst = NULL;
 		for (uint32_t i = 0; i < p->sc->n_started; i++) {
 			struct sched_seq *v = p->sc->started[i];
@@ -465,10 +465,10 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 	s->n_found = look.n_cached_pages;
 	uint32_t whole = pages_to_finish(p, s), have = look.n_cached_pages;
 	uint32_t need = (whole > have ? whole - have : 0) + look.n_unpinned;
-	if (!make_room(p, s, need, p->promised) || !make_place(p, s))
+	if (!make_room(p, s, need, p->promised) || !make_slot(p, s))
 		return false;
 	p->free -= look.n_unpinned;
-	p->n_places += s->width;
+	p->n_slots += s->width;
 	p->promised += need - look.n_unpinned;
 	return true;
 }
@@ -518,7 +518,7 @@ static struct sched_seq *better_waiting(const struct planning *p, const struct s
 static bool can_start(const struct planning *p, const struct sched_seq *s)
 {
 	return s->started ||
-	       (p->n_places + s->width <= p->cfg->max_sequences && p->free >= p->promised + pages_to_finish(p, s));
+	       (p->n_slots + s->width <= p->cfg->max_sequences && p->free >= p->promised + pages_to_finish(p, s));
 }
 
 static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_past)
@@ -713,7 +713,7 @@ void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct 
 			     .plan = out,
 			     .now = now_ns,
 			     .free = pages_free,
-			     .n_places = sc->n_places,
+			     .n_slots = sc->n_slots,
 			     .n_tiers = SCHED_TIERS,
 			     .rows_left = sc->cfg.step_tokens};
 	list_init(&p.aside);

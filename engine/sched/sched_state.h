@@ -19,7 +19,7 @@ struct sched_queue {
 	uint8_t tier;
 	uint32_t weight;
 	uint32_t n_seqs;           /* added, queued or not */
-	uint32_t n_places;         /* held */
+	uint32_t n_slots;          /* held */
 	struct heap_node by_share; /* among the tier's, while something is queued */
 	uint64_t share_key;        /* the share at which it stands there; the true one is not less */
 	struct heap by_turn;
@@ -33,7 +33,7 @@ struct sched_tier {
 	uint64_t n_rows, n_positions;
 	uint64_t weight;    /* of its queues */
 	uint32_t n_waiting; /* added, and without a place */
-	uint32_t n_places;
+	uint32_t n_slots;
 };
 
 struct sched {
@@ -41,7 +41,7 @@ struct sched {
 	struct idmap queues;
 	struct sched_tier tiers[SCHED_TIERS];
 	struct sched_seq **started; /* [max_sequences] */
-	uint32_t n_started, n_places, n_queued;
+	uint32_t n_started, n_slots, n_queued;
 	/* The best that has ever been here: the least tier, and in it the greatest weight. */
 	uint8_t best_tier;
 	uint32_t best_weight;

@@ -17,17 +17,17 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/step/choices.h"
-#include "engine/step/flight.h"
-#include "engine/step/given.h"
+#include "engine/step/in_flight.h"
+#include "engine/step/draft_prefix.h"
 #include "engine/step/seq_swap.h"
 #include "engine/step/spec_step.h"
-#include "engine/step/trade.h"
+#include "engine/step/kv_rebalance.h"
 
 enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
 /* ---- places and pages ---- */
 
-static int32_t *page_row(const struct eng_seq *s) { return batch_row(s->model, s->place); }
+static int32_t *page_row(const struct eng_seq *s) { return batch_row(s->model, s->slot); }
 
 /* Tokens in s's pages that are its own and not only given: what others may share. */
 static uint32_t own_past(const struct eng_seq *s)
@@ -38,7 +38,7 @@ static uint32_t own_past(const struct eng_seq *s)
 
 void batch_release(struct eng_seq *s)
 {
-	if (s->place < 0)
+	if (s->slot < 0)
 		return;
 	if (is_searching(s))
 		beam_step_release(s);
@@ -47,25 +47,25 @@ void batch_release(struct eng_seq *s)
 	prefix_end(s->model->prefix, &s->path, s->tokens, own_past(s), row);
 	for (uint32_t i = 0; i < s->sched.n_pages; i++)
 		kv_page_unref(s->model->pool, row[i]);
-	s->model->places[s->place] = NULL;
-	s->place = -1;
+	s->model->slots[s->slot] = NULL;
+	s->slot = -1;
 	s->arriving = false;
 	/* Most of it can be had again as long as nobody needs the pages. */
 	s->sched.n_cached = own_past(s);
 	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_pages = s->sched.n_past = 0;
-	flight_leave(s);
+	in_flight_leave(s);
 	s->sched.prefilling = true;
 	s->sched.started = false;
 }
 
-int batch_take_place(const struct step *st, struct eng_seq *s)
+int batch_take_slot(const struct step *st, struct eng_seq *s)
 {
 	int n = st->e->cfg.max_sequences, i = 0;
-	while (i < n && s->model->places[i] != NULL)
+	while (i < n && s->model->slots[i] != NULL)
 		i++;
 	BUG_IF(i == n, "the plan starts more sequences than there are places");
-	s->model->places[i] = s;
+	s->model->slots[i] = s;
 	return i;
 }
 
@@ -148,7 +148,7 @@ static uint32_t pages_back(void *ctx, const struct sched_seq *view)
 static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
 {
 	const struct planning_for *p = ctx;
-	return trade_more(p->m, by, n, p->now_ns);
+	return kv_rebalance_more_pages(p->m, by, n, p->now_ns);
 }
 
 void batch_preempt(struct eng_seq *s, uint64_t now)
@@ -161,10 +161,10 @@ void batch_preempt(struct eng_seq *s, uint64_t now)
 	atomic_fetch_add(&e->preempted, 1);
 }
 
-uint32_t batch_row_pages(const struct eng_seq *s, int place)
+uint32_t batch_row_pages(const struct eng_seq *s, int slot)
 {
-	return is_searching(s) && s->state == SEQ_DECODE ? beam_step_row_pages(s, place)
-	       : place == s->place                       ? s->sched.n_pages
+	return is_searching(s) && s->state == SEQ_DECODE ? beam_step_row_pages(s, slot)
+	       : slot == s->slot                         ? s->sched.n_pages
 							 : 0;
 }
 
@@ -179,10 +179,10 @@ static bool evict_planned(struct eng_model *m, const struct sched_plan *plan, ui
 /* ---- the batch ---- */
 
 /* No newcomer displaces it any more. */
-static void leave_lobby(struct step *st, struct eng_seq *s)
+static void leave_wait_limits(struct step *st, struct eng_seq *s)
 {
 	pthread_mutex_lock(&st->e->index_lock);
-	lobby_start(&st->e->lobby, &s->lobby);
+	wait_limits_start(&st->e->wait_limits, &s->wait_entry);
 	pthread_mutex_unlock(&st->e->index_lock);
 }
 
@@ -190,7 +190,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	struct eng_model *m = s->model;
 	uint32_t n = eng_seq_n_tokens(s), own = eng_seq_n_own(s);
-	s->place = batch_take_place(st, s);
+	s->slot = batch_take_slot(st, s);
 	if (is_searching(s))
 		beam_step_start(st, s);
 	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
@@ -205,7 +205,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	if (s->started_ns != 0)
 		return;
 	s->started_ns = now;
-	leave_lobby(st, s->choices != NULL ? s->choices->lead : s);
+	leave_wait_limits(st, s->choices != NULL ? s->choices->lead : s);
 	s->n_cached = s->sched.n_past;
 	atomic_fetch_add(&st->e->prompt_tokens, s->n_prompt);
 	atomic_fetch_add(&st->e->cached_tokens, s->n_cached);
@@ -216,7 +216,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 {
 	uint32_t n = s->sched.n_tokens;
 	s->n_rows = 0;
-	if (s->place < 0)
+	if (s->slot < 0)
 		start(st, s, now);
 	if (is_searching(s) && s->state == SEQ_DECODE) {
 		beam_step_rows(st, b, s, now);
@@ -224,13 +224,13 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
 	/* While its pages come back, others' steps don't wait for them. */
-	if ((b->n_rows > 0 || s->model->n_flights > 0) && seq_swap_arriving(s)) {
+	if ((b->n_rows > 0 || s->model->n_in_flight > 0) && seq_swap_arriving(s)) {
 		sched_update(s->model->sched, &s->sched, now);
 		return;
 	}
 	uint32_t past = s->sched.n_past;
 	n = prompt_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
-	n = given_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	n = draft_prefix_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
 	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
 		s->spec.n_draft = 0;
 	if (take_pages(s, past + n) == 0) {
@@ -242,8 +242,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 			st->row_token[row] = coming ? 0 : s->tokens[past + i];
 			st->row_from[row] = coming ? s->coming_from : -1;
 			st->row_pos[row] = (int32_t)(past + i);
-			st->row_seq[row] = s->place;
-			if (prompt_row_tells(s, past + i) || given_row_tells(s, past + i)) {
+			st->row_seq[row] = s->slot;
+			if (prompt_row_tells(s, past + i) || draft_prefix_row_checks(s, past + i)) {
 				st->want[b->n_want] = row;
 				st->want_seqs[b->n_want++] = s;
 				b->n_extra_rows++;
@@ -279,7 +279,7 @@ static void first_token(struct eng_seq *s, uint64_t now)
 
 static double average(double before, double now) { return before == 0 ? now : before + (now - before) / 8; }
 
-static void measure(struct engine *e, struct eng_model *m, const struct flight *f, uint64_t took_ns)
+static void measure(struct engine *e, struct eng_model *m, const struct step_in_flight *f, uint64_t took_ns)
 {
 	const struct batch *b = &f->b;
 	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
@@ -424,7 +424,7 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 }
 
 /* The token of wanted row i: drawn already, or from its logits. */
-static void draw_row(struct step *st, const struct flight *f, struct eng_seq *s, int i, uint64_t now)
+static void draw_row(struct step *st, const struct step_in_flight *f, struct eng_seq *s, int i, uint64_t now)
 {
 	if (f->drawn_at[i] < 0) {
 		batch_draw(st, s, st->logits + (size_t)i * (size_t)s->model->info.arch.n_vocab, now);
@@ -436,7 +436,7 @@ static void draw_row(struct step *st, const struct flight *f, struct eng_seq *s,
 
 /* The rows of one sequence from the i-th wanted on: first those of its prompt, then the one that a
  * token is drawn from. The next one's index. */
-static int serve(struct step *st, const struct flight *f, int i, uint64_t now)
+static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
 {
 	struct eng_seq *s = f->want_seqs[i];
 	if (s == NULL)
@@ -455,8 +455,8 @@ static int serve(struct step *st, const struct flight *f, int i, uint64_t now)
 		spec_accept(st, s, st->logits + (size_t)i * n_vocab, now);
 		return end;
 	}
-	if (s->given.open) {
-		given_serve(st, s, st->logits + (size_t)i * n_vocab, end - i, now);
+	if (s->draft_prefix.open) {
+		draft_prefix_serve(st, s, st->logits + (size_t)i * n_vocab, end - i, now);
 		return end;
 	}
 	bool usable = true;
@@ -490,7 +490,7 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 			       .row_token = st->row_token,
 			       .row_pos = st->row_pos,
 			       .row_seq = st->row_seq,
-			       .row_from = m->n_flights > 0 ? st->row_from : NULL,
+			       .row_from = m->n_in_flight > 0 ? st->row_from : NULL,
 			       .n_seqs = st->e->cfg.max_sequences,
 			       .page_table = m->page_tables,
 			       .max_pages = (int)m->max_pages};
@@ -500,8 +500,8 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 	int rc = model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws);
 	if (rc != 0)
 		return rc;
-	flight_depart(st, m, b, plan);
-	m->flights[m->n_flights - 1]->issued_ns = begin;
+	in_flight_depart(st, m, b, plan);
+	m->in_flight[m->n_in_flight - 1]->issued_ns = begin;
 	return 0;
 }
 
@@ -509,14 +509,14 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 {
 	struct sched_plan plan;
 	struct batch b = {0};
-	bool ahead = m->n_flights > 0;
+	bool ahead = m->n_in_flight > 0;
 	uint64_t now = clock_now_ns();
 	struct planning_for whom = {.m = m, .now_ns = now};
 	const struct sched_owner owner = {
 	    .ctx = &whom, .look = look, .pages_back = pages_back, .more_pages = more_pages, .gentle = ahead};
 	if (sched_n_started(m->sched) == 0 && sched_n_queued(m->sched) == 0)
 		return BATCH_IDLE;
-	if (ahead && !flight_foresee(m, now))
+	if (ahead && !in_flight_foresee(m, now))
 		return BATCH_IDLE;
 	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
@@ -543,14 +543,14 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 
 bool batch_may_go_ahead(const struct eng_model *m)
 {
-	return m->n_flights == 1 && !m->settle && !m->e->cfg.no_launch_ahead && model_ahead(m->model) &&
-	       !m->flights[0]->waited;
+	return m->n_in_flight == 1 && !m->settle && !m->e->cfg.no_launch_ahead && model_ahead(m->model) &&
+	       !m->in_flight[0]->waited;
 }
 
 uint64_t batch_land(struct step *st, struct eng_model *m)
 {
-	struct flight *f = m->flights[0];
-	if (flight_wait(m) != 0) {
+	struct step_in_flight *f = m->in_flight[0];
+	if (in_flight_wait(m) != 0) {
 		fail(st, m);
 		return 0;
 	}
@@ -569,9 +569,9 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 	for (int i = 0; i < f->b.n_want;)
 		i = serve(st, f, i, done);
 	/* A draft is made of what has been said: none for a step that is planned before. */
-	if (m->n_flights > 1 && spec_pays(st, m, f->want_seqs, f->b.n_want, done))
+	if (m->n_in_flight > 1 && spec_pays(st, m, f->want_seqs, f->b.n_want, done))
 		m->settle = true;
-	flight_over(m);
+	in_flight_pop(m);
 	batch_wake(m, done);
 	return done - began;
 }

@@ -24,13 +24,13 @@ static inline struct eng_seq *seq_of(const struct sched_seq *s)
 
 static inline bool is_searching(const struct eng_seq *s) { return s->choices != NULL && s->choices->searching; }
 
-static inline int32_t *batch_row(const struct eng_model *m, int place)
+static inline int32_t *batch_row(const struct eng_model *m, int slot)
 {
-	return m->page_tables + (size_t)place * m->max_pages;
+	return m->page_tables + (size_t)slot * m->max_pages;
 }
 
 /* A place for s; BUG when there is none. */
-int batch_take_place(const struct step *st, struct eng_seq *s);
+int batch_take_slot(const struct step *st, struct eng_seq *s);
 /* Draws a token for s and tells it; s may end, and then is gone. */
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
 /* id is the next token of s's answer: puts it behind its own ones, counts it, and leaves in st->text what text
@@ -41,7 +41,7 @@ void batch_trim_pages(struct eng_seq *s);
 /* s gives up its place and pages and waits. */
 void batch_preempt(struct eng_seq *s, uint64_t now);
 /* How many pages s has in the page table of this place, which is one of its own. */
-uint32_t batch_row_pages(const struct eng_seq *s, int place);
+uint32_t batch_row_pages(const struct eng_seq *s, int slot);
 /* s computes one token next. */
 void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
 
@@ -54,12 +54,12 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 
 /* s has a place: takes the others. */
 void beam_step_start(const struct step *st, struct eng_seq *s);
-/* Gives back the other places, and what the search has so far: it begins again. Leaves in s->place's
+/* Gives back the other places, and what the search has so far: it begins again. Leaves in s->slot's
  * row the pages of the prompt. */
 void beam_step_release(struct eng_seq *s);
 uint32_t beam_step_pages_back(const struct eng_seq *s);
 /* While it searches: how many pages the hypothesis of this place has. */
-uint32_t beam_step_row_pages(const struct eng_seq *s, int place);
+uint32_t beam_step_row_pages(const struct eng_seq *s, int slot);
 /* Adds the last token of every hypothesis. */
 void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);
 /* The logits of the prompt's last row, or of every hypothesis. */

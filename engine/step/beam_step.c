@@ -22,10 +22,10 @@ static uint32_t n_past(const struct eng_seq *s)
 void beam_step_start(const struct step *st, struct eng_seq *s)
 {
 	struct choices *c = s->choices;
-	c->rows[0] = s->place;
+	c->rows[0] = s->slot;
 	c->n_pages[0] = 0;
 	for (uint32_t i = 1; i < c->beam.width; i++) {
-		c->rows[i] = batch_take_place(st, s);
+		c->rows[i] = batch_take_slot(st, s);
 		c->n_pages[i] = 0;
 	}
 }
@@ -44,7 +44,7 @@ void beam_step_release(struct eng_seq *s)
 	struct choices *c = s->choices;
 	if (s->state == SEQ_DECODE) {
 		/* The whole pages of the prompt are the same in every row; the rest of row 0 goes here. */
-		const int32_t *row = batch_row(s->model, s->place);
+		const int32_t *row = batch_row(s->model, s->slot);
 		uint32_t own = s->path.n_pages < c->n_pages[0] ? s->path.n_pages : c->n_pages[0];
 		for (uint32_t k = own; k < c->n_pages[0]; k++)
 			kv_page_unref(s->model->pool, row[k]);
@@ -53,7 +53,7 @@ void beam_step_release(struct eng_seq *s)
 	}
 	for (uint32_t i = 1; i < c->beam.width; i++) {
 		drop_row(s, i);
-		s->model->places[c->rows[i]] = NULL;
+		s->model->slots[c->rows[i]] = NULL;
 	}
 	beam_reset(&c->beam);
 	s->n_made = 0;
@@ -73,11 +73,11 @@ uint32_t beam_step_pages_back(const struct eng_seq *s)
 	return n;
 }
 
-uint32_t beam_step_row_pages(const struct eng_seq *s, int place)
+uint32_t beam_step_row_pages(const struct eng_seq *s, int slot)
 {
 	const struct choices *c = s->choices;
 	for (uint32_t i = 0; i < c->beam.width; i++) {
-		if (c->rows[i] == place)
+		if (c->rows[i] == slot)
 			return c->n_pages[i];
 	}
 	return 0;

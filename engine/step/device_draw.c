@@ -4,14 +4,14 @@
  * sequence that is neither searching nor judging tokens of others, where its sampling is what the device can do
  * (sampler_device.h). Everybody else's logits come to the host, in the same step.
  */
-#include "engine/step/flight.h"
+#include "engine/step/in_flight.h"
 
 /* Whether the row wanted at i is the one that a token is drawn from, and by nobody else. */
 static bool draws_here(const struct step *st, const struct batch *b, int i)
 {
 	const struct eng_seq *s = st->want_seqs[i];
 	bool last = i + 1 == b->n_want || st->want_seqs[i + 1] != s;
-	return last && s->sched.n_left == 0 && !is_searching(s) && !s->prefill_only && !s->given.open &&
+	return last && s->sched.n_left == 0 && !is_searching(s) && !s->prefill_only && !s->draft_prefix.open &&
 	       s->spec.n_draft == 0;
 }
 
@@ -19,7 +19,7 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 {
 	int n_vocab = m->info.arch.n_vocab;
 	bool can = model_can_draw(m->model);
-	*out = (struct model_draws){.draws = st->draws, .drawn = flight_drawn(m), .taken = st->taken};
+	*out = (struct model_draws){.draws = st->draws, .drawn = in_flight_drawn(m), .taken = st->taken};
 	st->adjusts.n = 0;
 	for (int32_t i = 0; i < b->n_want; i++) {
 		const struct eng_seq *s = st->want_seqs[i];

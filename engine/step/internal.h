@@ -53,23 +53,24 @@ struct eng_model {
 
 	/* The step thread's. */
 	int memory_index;                  /* its pool's among those that share the engine's memory */
-	bool trading;                      /* slabs may be taken from it, and given to it */
+	bool rebalancing;                  /* slabs may be taken from it, and given to it */
 	struct kv_pool *pool, *draft_pool; /* the latter for what it drafts for another; NULL: nothing */
 	struct kv_swap *swap;              /* NULL: nothing is swapped */
 	struct prefix_tree *prefix;
 	struct sched *sched;
-	uint32_t n_ctx;                         /* what the pool allows one sequence */
-	uint32_t max_pages;                     /* of one sequence */
-	int32_t *page_tables;                   /* [max_sequences][max_pages] */
-	struct eng_model *drafter;              /* whose drafts it verifies; NULL: none */
-	double draft_accept;                    /* of the drafter's tokens, of late, whoever asked */
-	int32_t *draft_tables;                  /* [max_sequences][the drafter's max_pages], of its draft_pool */
-	struct eng_seq **places;                /* [max_sequences] */
-	struct flight *flights[KN_STEPS_AHEAD]; /* steps on their way, the oldest first (engine/step/flight.h) */
-	int n_flights;
+	uint32_t n_ctx;            /* what the pool allows one sequence */
+	uint32_t max_pages;        /* of one sequence */
+	int32_t *page_tables;      /* [max_sequences][max_pages] */
+	struct eng_model *drafter; /* whose drafts it verifies; NULL: none */
+	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
+	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
+	struct eng_seq **slots;    /* [max_sequences] */
+	struct step_in_flight
+	    *in_flight[KN_STEPS_AHEAD]; /* steps on their way, the oldest first (engine/step/in_flight.h) */
+	int n_in_flight;
 	bool settle;        /* the next step is planned when nothing is on its way any more */
 	uint64_t landed_ns; /* when the last one had come */
-	uint64_t vtime_ns;  /* of the device, spent on this model, by its part (engine/step/turns.h) */
+	uint64_t vtime_ns;  /* of the device, spent on this model, by its part (engine/step/model_sched.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
 	struct cost verify;            /* of steps without prompts, where every row has logits */
@@ -104,10 +105,10 @@ struct engine {
 	pthread_mutex_t info_lock;
 
 	pthread_mutex_t index_lock;
-	struct idmap index; /* identifier → struct eng_seq, until DONE */
-	struct list knocks; /* struct seq_knock: sequences to look at */
+	struct idmap index;   /* identifier → struct eng_seq, until DONE */
+	struct list signaled; /* struct seq_signals: sequences to look at */
 	uint64_t next_order;
-	struct lobby lobby, counts; /* what sequences and COUNTs wait; under index_lock */
+	struct wait_limits wait_limits, counts; /* what sequences and COUNTs wait; under index_lock */
 
 	struct eng_counters counters;
 	atomic_uint n_live;     /* sequences that exist, and followers to come */
@@ -137,7 +138,7 @@ void text_queue_dispose(struct text_queue *q);
 /* SL_ENOMEM: it is not in it. */
 int text_queue_put(struct text_queue *q, struct eng_seq *s);
 /* Nobody wants it any more: a worker lets go of it next. */
-void text_queue_hurry(struct text_queue *q, struct eng_seq *s);
+void text_queue_expedite(struct text_queue *q, struct eng_seq *s);
 /* The takers return when the queue is empty. */
 void text_queue_close(struct text_queue *q);
 /* Waits for one; NULL once it is closed and empty. */

@@ -103,14 +103,14 @@ static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
 
 static int set_given(struct eng_seq *s, const struct proto_submit *req)
 {
-	s->given = (struct seq_given){.n = req->n_given, .n_keep = req->n_keep};
+	s->draft_prefix = (struct seq_draft_prefix){.n = req->n_given, .n_keep = req->n_keep};
 	if (req->n_given == 0)
 		return 0;
-	s->given.ids = sl_zalloc_n(req->n_given, sizeof *s->given.ids);
-	if (s->given.ids == NULL)
+	s->draft_prefix.ids = sl_zalloc_n(req->n_given, sizeof *s->draft_prefix.ids);
+	if (s->draft_prefix.ids == NULL)
 		return SL_ENOMEM;
 	for (uint16_t i = 0; i < req->n_given; i++)
-		s->given.ids[i] = (int32_t)proto_given_at(req, i);
+		s->draft_prefix.ids[i] = (int32_t)proto_given_at(req, i);
 	return 0;
 }
 
@@ -124,14 +124,14 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	    text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
 		sl_free(s->mem);
 		sl_free(s->bias);
-		sl_free(s->given.ids);
+		sl_free(s->draft_prefix.ids);
 		sl_free(s);
 		return SL_ENOMEM;
 	}
 	s->node.key = id;
-	list_init(&s->knock.in_knocks);
+	list_init(&s->signals.in_signaled);
 	list_init(&s->in_all);
-	list_init(&s->waiter.place);
+	list_init(&s->waiter.link);
 	s->text.model = req->model;
 	s->text.prompt_kind = req->prompt_kind;
 	bool plain = req->n_stops == 0 && req->temperature == 0 && req->presence_penalty == 0 &&
@@ -158,7 +158,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	if (req->deadline_ms > 0)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
 	set_pace(s, (double)req->rate_tps, req->burst);
-	s->place = -1;
+	s->slot = -1;
 	*out = s;
 	return 0;
 }
@@ -177,9 +177,9 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 	memcpy(s->tokens, lead->tokens, lead->n_prompt * sizeof *s->tokens);
 	s->tokens_cap = s->n_prompt = lead->n_prompt;
 	s->node.key = lead->node.key;
-	list_init(&s->knock.in_knocks);
+	list_init(&s->signals.in_signaled);
 	list_init(&s->in_all);
-	list_init(&s->waiter.place);
+	list_init(&s->waiter.link);
 	s->model = lead->model;
 	s->tenant_digest = lead->tenant_digest;
 	s->weight = lead->weight;
@@ -202,7 +202,7 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 				      .prefilling = true,
 				      .n_left = lead->n_prompt,
 				      .n_cached = lead->n_prompt - 1};
-	s->place = -1;
+	s->slot = -1;
 	if (sampler_state_copy(&s->said, &lead->said) != 0) {
 		eng_seq_free(s);
 		return SL_ENOMEM;
@@ -214,14 +214,14 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 void eng_seq_free(struct eng_seq *s)
 {
 	BUG_IF(s->state != SEQ_NEW && s->state != SEQ_DONE, "sequence: freed while %s", state_names[s->state]);
-	BUG_IF(s->place >= 0 || s->sched.n_pages != 0 || s->sched.queue != NULL, "sequence: freed with pages");
+	BUG_IF(s->slot >= 0 || s->sched.n_pages != 0 || s->sched.queue != NULL, "sequence: freed with pages");
 	text_stream_dispose(&s->stream);
 	tok_ids_dispose(&s->text.ids);
 	sl_free(s->tokens);
 	sampler_state_dispose(&s->said);
 	ngram_dispose(&s->spec.said);
 	sl_free(s->bias);
-	sl_free(s->given.ids);
+	sl_free(s->draft_prefix.ids);
 	sl_free(s->mem);
 	sl_free(s);
 }

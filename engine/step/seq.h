@@ -3,7 +3,7 @@
  * A sequence: one accepted request from submit to DONE. Private to engine/.
  *
  * Who may touch it: the submitting thread until it is in the engine's index; then the step thread,
- * but for `text` (the text worker's until its mail comes back) and `knock` (under the index's lock).
+ * but for `text` (the text worker's until its mail comes back) and `signals` (under the index's lock).
  */
 #ifndef ENGINE_SEQ_H
 #define ENGINE_SEQ_H
@@ -19,7 +19,7 @@
 #include "base/proto/proto.h"
 #include "engine/sched/idmap.h"
 #include "engine/kv/kv_swap.h"
-#include "engine/sched/lobby.h"
+#include "engine/sched/wait_limits.h"
 #include "engine/sched/ngram.h"
 #include "engine/kv/prefix.h"
 #include "engine/sample/sampler.h"
@@ -69,8 +69,8 @@ struct seq_text {
 };
 
 /* What came from other threads since the step thread last looked; under the index's lock. */
-struct seq_knock {
-	struct list in_knocks;
+struct seq_signals {
+	struct list in_signaled;
 	uint32_t credit;
 	bool cancel, fresh;
 	bool displaced; /* by a newcomer, unless it has begun meanwhile */
@@ -86,8 +86,8 @@ struct seq_spec {
 	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
 };
 
-/* Tokens of the answer that another model made (engine/step/given.c). */
-struct seq_given {
+/* Tokens of the answer that another model made (engine/step/draft_prefix.c). */
+struct seq_draft_prefix {
 	int32_t *ids; /* owned, until the prompt's tokens are known; then they stand behind these */
 	uint32_t n, n_keep, max_new;
 	uint32_t n_left; /* behind its own tokens: not judged */
@@ -98,11 +98,11 @@ struct seq_given {
 struct eng_seq {
 	struct step_mail mail;  /* to the text workers and from there to the step thread */
 	struct idmap_node node; /* in the index; key: the identifier */
-	struct seq_knock knock;
+	struct seq_signals signals;
 	struct seq_text text;
-	struct fair_item in_text; /* under the text queue's lock */
-	struct lobby_entry lobby; /* of a request, in its lead; under the index's lock */
-	char *mem;                /* owned: the prompt */
+	struct fair_item in_text;     /* under the text queue's lock */
+	struct wait_entry wait_entry; /* of a request, in its lead; under the index's lock */
+	char *mem;                    /* owned: the prompt */
 
 	enum eng_seq_state state; /* by eng_seq_set_state only */
 	struct list in_all;
@@ -133,8 +133,8 @@ struct eng_seq {
 	uint32_t n_prompt, n_made;
 	uint32_t n_cached;         /* of the prompt, when it started first */
 	uint8_t miss;              /* enum proto_miss: why no more of it was there */
-	int place;                 /* row of the model's page tables; -1: none */
-	uint8_t n_coming;          /* tokens that steps on their way draw for it (engine/step/flight.h) */
+	int slot;                  /* row of the model's page tables; -1: none */
+	uint8_t n_coming;          /* tokens that steps on their way draw for it (engine/step/in_flight.h) */
 	uint32_t n_flying;         /* of n_past: tokens whose rows are on their way */
 	uint32_t n_rows;           /* it has in the step that is being made, of n_past */
 	int32_t coming_from;       /* the last one of them: which draw of its step; -1: on the host */
@@ -145,7 +145,7 @@ struct eng_seq {
 	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
 	struct seq_spec spec;
-	struct seq_given given;
+	struct seq_draft_prefix draft_prefix;
 
 	/* Several choices. */
 	struct choices *choices; /* the lead's own; borrowed by those who follow; NULL: one choice */
@@ -176,7 +176,7 @@ void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_s
 static inline uint32_t eng_seq_n_own(const struct eng_seq *s) { return s->n_prompt + s->n_made; }
 
 /* All that is to be computed. */
-static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s) { return eng_seq_n_own(s) + s->given.n_left; }
+static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s) { return eng_seq_n_own(s) + s->draft_prefix.n_left; }
 
 /* A token was made at now: the pace moves on. */
 void eng_seq_pace(struct eng_seq *s, uint64_t now_ns);

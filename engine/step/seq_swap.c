@@ -15,12 +15,12 @@ void seq_swap_out(struct eng_seq *s, uint32_t n_past)
 	struct eng_model *m = s->model;
 	uint32_t page = page_tokens_of(s), most = eng_seq_n_tokens(s) - 1; /* the last one's row has to be computed */
 	n_past = n_past < most ? n_past : most;
-	if (m->swap == NULL || is_searching(s) || s->given.open || n_past == 0)
+	if (m->swap == NULL || is_searching(s) || s->draft_prefix.open || n_past == 0)
 		return;
 	uint32_t shared = s->path.n_pages - prefix_n_exclusive(&s->path), all = (n_past + page - 1) / page;
 	if (all <= shared || !pays(m, shared, all - shared, n_past - shared * page))
 		return;
-	int rc = kv_swap_out(m->swap, batch_row(m, s->place) + shared, all - shared, shared, n_past, &s->swapped);
+	int rc = kv_swap_out(m->swap, batch_row(m, s->slot) + shared, all - shared, shared, n_past, &s->swapped);
 	if (rc == SL_ELIMIT)
 		atomic_fetch_add(&m->e->swap_full, 1);
 	if (rc == 0)
@@ -37,7 +37,7 @@ void seq_swap_in(struct eng_seq *s)
 {
 	struct eng_model *m = s->model;
 	const struct kv_swapped *w = &s->swapped;
-	int32_t *row = batch_row(m, s->place);
+	int32_t *row = batch_row(m, s->slot);
 	uint32_t page = page_tokens_of(s), i = s->sched.n_past / page, before = i;
 	if (seq_swap_would_have(s, s->sched.n_past) > s->sched.n_past) {
 		/* The first may be there in part, as a copy of its own. */

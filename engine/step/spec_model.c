@@ -18,7 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/step/flight.h"
+#include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 
 enum { LEAST_CHUNK = 8, SPREAD_TOKENS = 128 };
@@ -99,7 +99,7 @@ void spec_unpair(struct eng_model *m)
 bool spec_model_ready(const struct eng_seq *s, uint32_t most)
 {
 	const struct eng_model *small = s->model->drafter;
-	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY || !flight_may_forward(small))
+	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY || !in_flight_may_forward(small))
 		return false;
 	uint64_t n = (uint64_t)eng_seq_n_tokens(s) + most, page_tokens = (uint64_t)kv_page_tokens(small->draft_pool);
 	return n <= small->n_ctx && n <= (uint64_t)kv_pool_n_pages(small->draft_pool) * page_tokens;
@@ -109,7 +109,7 @@ bool spec_model_ready(const struct eng_seq *s, uint32_t most)
 
 static int32_t *table_of(const struct eng_seq *s)
 {
-	return s->model->draft_tables + (size_t)s->place * s->model->drafter->max_pages;
+	return s->model->draft_tables + (size_t)s->slot * s->model->drafter->max_pages;
 }
 
 void spec_model_drop(struct eng_seq *s)
@@ -123,8 +123,8 @@ void spec_model_drop(struct eng_seq *s)
 static bool drop_another(const struct step *st, struct eng_model *m)
 {
 	for (int i = 0; i < st->e->cfg.max_sequences; i++) {
-		struct eng_seq *s = m->places[i];
-		if (s != NULL && s->place == i && s->spec.small_pages > 0 && s->spec.n_draft == 0) {
+		struct eng_seq *s = m->slots[i];
+		if (s != NULL && s->slot == i && s->spec.small_pages > 0 && s->spec.n_draft == 0) {
 			spec_model_drop(s);
 			return true;
 		}
@@ -187,7 +187,7 @@ static void add_row(struct drafting *d, const struct eng_seq *s, int32_t token, 
 	int row = d->n_rows++;
 	d->st->row_token[row] = token;
 	d->st->row_pos[row] = (int32_t)pos;
-	d->st->row_seq[row] = s->place;
+	d->st->row_seq[row] = s->slot;
 }
 
 /* What the small model does not know of s's text yet. False: it knows only a part after this step. */

@@ -164,7 +164,7 @@ void spec_rows(struct step *st, struct batch *b, struct eng_seq *s)
 		int row = b->n_rows++;
 		st->row_token[row] = s->spec.draft[i];
 		st->row_pos[row] = (int32_t)(past + i);
-		st->row_seq[row] = s->place;
+		st->row_seq[row] = s->slot;
 		st->want[b->n_want] = row;
 		st->want_seqs[b->n_want++] = s;
 	}
@@ -194,7 +194,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		/* Its row is computed already: as if it had been this step's own. */
 		BUG_IF(s->credit == 0, "a draft beyond the credit");
 		s->sched.n_past++;
-		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->place));
+		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->slot));
 	}
 	atomic_fetch_add(&e->spec_accepted, n_accepted);
 	atomic_fetch_add(&e->decode_tokens, n_accepted);

@@ -2,23 +2,23 @@
  *
  * The step thread: owner of sequences, pages, the scheduler and the models' forward passes.
  *
- * A turn: take knocks (new, credit, cancel) and mail (text ready, model loaded), end what has
+ * A turn: take signals (new, credit, cancel) and mail (text ready, model loaded), end what has
  * passed its deadline, then one step of one model, whose turn it is by the device time that the models
- * have had and by what they have to do (engine/step/turns.h). When there is nothing to compute the thread sleeps until
- * mail, the next due time of a paced sequence or the next deadline, so pace costs no spinning.
+ * have had and by what they have to do (engine/step/model_sched.h). When there is nothing to compute the thread sleeps
+ * until mail, the next due time of a paced sequence or the next deadline, so pace costs no spinning.
  *
  * Knocks are taken before the mail that was there with them, so a sequence is known before its
  * text arrives.
  */
 #include "engine/step/choices.h"
-#include "engine/step/flight.h"
-#include "engine/step/given.h"
-#include "engine/step/line.h"
+#include "engine/step/in_flight.h"
+#include "engine/step/draft_prefix.h"
+#include "engine/step/queue_status.h"
 #include "engine/step/seq_swap.h"
 #include "engine/step/spec_step.h"
 #include "engine/step/step.h"
-#include "engine/step/trade.h"
-#include "engine/step/turns.h"
+#include "engine/step/kv_rebalance.h"
+#include "engine/step/model_sched.h"
 
 #include <string.h>
 
@@ -35,7 +35,7 @@ static void seq_drop(struct engine *e, struct eng_seq *s)
 {
 	unsigned n = 1 + s->n_reserved;
 	pthread_mutex_lock(&e->index_lock);
-	lobby_leave(&e->lobby, &s->lobby);
+	wait_limits_leave(&e->wait_limits, &s->wait_entry);
 	pthread_mutex_unlock(&e->index_lock);
 	eng_seq_free(s);
 	atomic_fetch_sub(&e->n_live, n);
@@ -61,7 +61,7 @@ static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
 	if (s->sched.tenant != NULL)
 		sched_tenant_leave(&st->tenants, s->sched.tenant);
 	s->sched.tenant = NULL;
-	list_remove(&s->waiter.place);
+	list_remove(&s->waiter.link);
 }
 
 void step_rest(struct step *st, struct eng_seq *s)
@@ -90,7 +90,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 {
 	struct engine *e = st->e;
 	uint64_t now = clock_now_ns();
-	uint32_t n_made = s->given.open ? 0 : s->n_made - s->given.n_used; /* of its own making */
+	uint32_t n_made = s->draft_prefix.open ? 0 : s->n_made - s->draft_prefix.n_used; /* of its own making */
 	if (s->choices != NULL) {
 		s = s->choices->lead; /* whoever it was: the request ends */
 		n_made = s->choices->n_completion;
@@ -112,11 +112,11 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	/* Out of the index first: after DONE the identifier may come again. */
 	pthread_mutex_lock(&e->index_lock);
 	idmap_remove(&e->index, &s->node);
-	list_remove(&s->knock.in_knocks);
+	list_remove(&s->signals.in_signaled);
 	if (s->with_worker)
-		lobby_start(&e->lobby, &s->lobby); /* its memory is still held */
+		wait_limits_start(&e->wait_limits, &s->wait_entry); /* its memory is still held */
 	else
-		lobby_leave(&e->lobby, &s->lobby);
+		wait_limits_leave(&e->wait_limits, &s->wait_entry);
 	pthread_mutex_unlock(&e->index_lock);
 	struct eng_event ev = {
 	    .kind = ENG_DONE,
@@ -134,7 +134,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	e->on_event(e->on_event_ctx, &ev);
 	if (s->with_worker) {
 		atomic_store(&s->text.unwanted, true);
-		text_queue_hurry(&e->text_queue, s);
+		text_queue_expedite(&e->text_queue, s);
 	} else {
 		list_push_back(&st->ended, &s->in_all);
 	}
@@ -154,7 +154,7 @@ static struct eng_seq *first_of_model(const struct step *st, const struct eng_mo
 
 void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
 {
-	flight_drop(m); /* all that is on its way fails with it */
+	in_flight_drop(m); /* all that is on its way fails with it */
 	/* One may take others with it, so each is looked for anew. */
 	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
@@ -184,7 +184,7 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 static void on_model(struct step *st, struct eng_model *m)
 {
 	if (!m->loaded) {
-		trade_leave(m);
+		kv_rebalance_leave(m);
 		model_state_set(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
 		return;
 	}
@@ -192,11 +192,11 @@ static void on_model(struct step *st, struct eng_model *m)
 		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
 		return;
 	}
-	if (flights_create(m) != 0) {
+	if (in_flight_create(m) != 0) {
 		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for steps");
 		return;
 	}
-	trade_join(m);
+	kv_rebalance_join(m);
 	model_state_set(st->e, m, PROTO_MODEL_READY, "");
 	spec_pair(st, m);
 }
@@ -277,7 +277,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->text.ids = (struct tok_ids){0};
 	sl_free(s->mem); /* the prompt itself is no longer needed */
 	s->mem = NULL;
-	refused = given_accept(s, m, err);
+	refused = draft_prefix_accept(s, m, err);
 	if (refused != 0)
 		return refused;
 	if (st->e->cfg.share_prefixes)
@@ -318,7 +318,7 @@ static void on_text(struct step *st, struct eng_seq *s)
 		return;
 	}
 	eng_seq_set_state(&st->e->counters, s, SEQ_WAITING);
-	line_tell_queued(st, s);
+	queue_status_report(st, s);
 }
 
 /* ---- the loop ---- */
@@ -354,20 +354,20 @@ static void displace(struct step *st, struct eng_seq *s)
 		    "The server is busy: this request had to make room for others.");
 }
 
-static void take_knocks(struct step *st)
+static void take_signals(struct step *st)
 {
 	struct engine *e = st->e;
 	for (;;) {
 		pthread_mutex_lock(&e->index_lock);
-		if (list_empty(&e->knocks)) {
+		if (list_empty(&e->signaled)) {
 			pthread_mutex_unlock(&e->index_lock);
 			return;
 		}
-		struct eng_seq *s = list_entry(e->knocks.next, struct eng_seq, knock.in_knocks);
-		list_remove(&s->knock.in_knocks);
-		struct seq_knock k = s->knock;
-		s->knock.credit = 0;
-		s->knock.fresh = s->knock.displaced = false;
+		struct eng_seq *s = list_entry(e->signaled.next, struct eng_seq, signals.in_signaled);
+		list_remove(&s->signals.in_signaled);
+		struct seq_signals k = s->signals;
+		s->signals.credit = 0;
+		s->signals.fresh = s->signals.displaced = false;
 		pthread_mutex_unlock(&e->index_lock);
 		if (k.fresh) {
 			list_push_back(&st->all, &s->in_all);
@@ -412,7 +412,7 @@ static uint64_t check_deadlines(struct step *st)
 
 static void publish_pages(struct engine *e)
 {
-	unsigned total = 0, n_free = 0, prefix = 0, used = 0, places = 0, places_used = 0;
+	unsigned total = 0, n_free = 0, prefix = 0, used = 0, slots = 0, places_used = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		if (atomic_load(&m->state) != PROTO_MODEL_READY)
@@ -421,10 +421,10 @@ static void publish_pages(struct engine *e)
 		n_free += (unsigned)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 		used += (unsigned)(kv_pool_n_pages(m->pool) - kv_pool_n_free(m->pool));
 		prefix += prefix_n_pages(m->prefix);
-		places += m->swap != NULL ? kv_swap_n_places(m->swap) : 0;
-		places_used += m->swap != NULL ? kv_swap_n_places(m->swap) - kv_swap_n_free(m->swap) : 0;
+		slots += m->swap != NULL ? kv_swap_n_slots(m->swap) : 0;
+		places_used += m->swap != NULL ? kv_swap_n_slots(m->swap) - kv_swap_n_free(m->swap) : 0;
 	}
-	atomic_store(&e->swap_places, places);
+	atomic_store(&e->swap_places, slots);
 	atomic_store(&e->swap_used, places_used);
 	atomic_store(&e->pages_total, total);
 	atomic_store(&e->pages_free, n_free);
@@ -435,28 +435,28 @@ static void publish_pages(struct engine *e)
 static bool is_ready(const struct eng_model *m) { return atomic_load(&m->state) == PROTO_MODEL_READY; }
 
 /* Everybody's turn; how many models have something to do or on its way. */
-static int take_turns(struct engine *e, struct turn *turns, bool *skip)
+static int update_shares(struct engine *e, struct model_share *shares, bool *skip)
 {
 	uint64_t now = clock_now_ns();
 	int n_busy = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		skip[i] = !is_ready(m);
-		turns[i].vtime_ns = m->vtime_ns;
+		shares[i].vtime_ns = m->vtime_ns;
 		if (!skip[i])
-			sched_demand(m->sched, now, &turns[i].demand);
-		n_busy += turns[i].demand.load > 0 || m->n_flights > 0;
+			sched_demand(m->sched, now, &shares[i].demand);
+		n_busy += shares[i].demand.load > 0 || m->n_in_flight > 0;
 	}
-	turns_level(turns, e->n_models);
+	model_sched_level(shares, e->n_models);
 	for (int i = 0; i < e->n_models; i++)
-		e->models[i].vtime_ns = turns[i].vtime_ns;
+		e->models[i].vtime_ns = shares[i].vtime_ns;
 	return n_busy;
 }
 
-static void land(struct step *st, const struct turn *turns, int i)
+static void land(struct step *st, const struct model_share *shares, int i)
 {
 	struct engine *e = st->e;
-	e->models[i].vtime_ns += turns_charge(turns, e->n_models, i, batch_land(st, &e->models[i]));
+	e->models[i].vtime_ns += model_sched_charge(shares, e->n_models, i, batch_land(st, &e->models[i]));
 }
 
 /* The model whose step on its way is expected first; -1: nothing is on its way. */
@@ -466,9 +466,9 @@ static int soonest(const struct engine *e)
 	double best_ns = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		const struct eng_model *m = &e->models[i];
-		if (m->n_flights == 0)
+		if (m->n_in_flight == 0)
 			continue;
-		const struct flight *f = m->flights[0];
+		const struct step_in_flight *f = m->in_flight[0];
 		double ns =
 		    f->waited ? 0 : (double)(f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns) + f->expect_ns;
 		if (best < 0 || ns < best_ns) {
@@ -481,40 +481,40 @@ static int soonest(const struct engine *e)
 
 /* Steps that run beside the host: each model whose turn comes has one on its way, a model that is alone two. Then one
  * of them is waited for. */
-static bool keep_busy(struct step *st, const struct turn *turns, int n_busy, bool *skip, uint64_t *next_due)
+static bool keep_busy(struct step *st, const struct model_share *shares, int n_busy, bool *skip, uint64_t *next_due)
 {
 	struct engine *e = st->e;
 	bool worked = false;
 	int next;
 	for (int i = 0; i < e->n_models && n_busy > 1; i++) {
-		while (e->models[i].n_flights > 0 && model_ready(e->models[i].model)) {
-			land(st, turns, i);
+		while (e->models[i].n_in_flight > 0 && model_ready(e->models[i].model)) {
+			land(st, shares, i);
 			worked = true;
 		}
 	}
-	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+	while ((next = model_sched_next(shares, e->n_models, skip)) >= 0) {
 		struct eng_model *m = &e->models[next];
 		skip[next] = true;
 		if (!is_ready(m))
 			continue; /* it has failed meanwhile */
-		if (m->n_flights == 0)
+		if (m->n_in_flight == 0)
 			worked |= batch_issue(st, m, next_due) != BATCH_IDLE;
 		if (n_busy == 1 && is_ready(m) && batch_may_go_ahead(m))
 			(void)batch_issue(st, m, next_due);
 	}
 	if ((next = soonest(e)) < 0)
 		return worked;
-	land(st, turns, next);
+	land(st, shares, next);
 	return true;
 }
 
 /* Steps that run in the host's own time: one, of the model whose turn it is and that has something to do
- * (engine/step/turns.h). */
-static bool step_one(struct step *st, const struct turn *turns, bool *skip, uint64_t *next_due)
+ * (engine/step/model_sched.h). */
+static bool step_one(struct step *st, const struct model_share *shares, bool *skip, uint64_t *next_due)
 {
 	struct engine *e = st->e;
 	int next;
-	while ((next = turns_next(turns, e->n_models, skip)) >= 0) {
+	while ((next = model_sched_next(shares, e->n_models, skip)) >= 0) {
 		struct eng_model *m = &e->models[next];
 		skip[next] = true;
 		uint64_t begin = clock_now_ns();
@@ -523,7 +523,7 @@ static bool step_one(struct step *st, const struct turn *turns, bool *skip, uint
 			continue;
 		if (issued == BATCH_ISSUED)
 			(void)batch_land(st, m);
-		m->vtime_ns += turns_charge(turns, e->n_models, next, clock_now_ns() - begin);
+		m->vtime_ns += model_sched_charge(shares, e->n_models, next, clock_now_ns() - begin);
 		return true;
 	}
 	return false;
@@ -533,11 +533,11 @@ static bool step_some_model(struct step *st, uint64_t *next_due)
 {
 	struct engine *e = st->e;
 	bool skip[PROTO_MAX_MODELS] = {0}, ahead = false;
-	struct turn turns[PROTO_MAX_MODELS] = {0};
-	int n_busy = take_turns(e, turns, skip);
+	struct model_share shares[PROTO_MAX_MODELS] = {0};
+	int n_busy = update_shares(e, shares, skip);
 	for (int i = 0; i < e->n_models; i++)
 		ahead = ahead || (!skip[i] && model_ahead(e->models[i].model));
-	return ahead ? keep_busy(st, turns, n_busy, skip, next_due) : step_one(st, turns, skip, next_due);
+	return ahead ? keep_busy(st, shares, n_busy, skip, next_due) : step_one(st, shares, skip, next_due);
 }
 
 void *step_main(void *engine)
@@ -549,19 +549,19 @@ void *step_main(void *engine)
 	while (!atomic_load(&e->stopping)) {
 		struct mail *mail = mailbox_wait(&e->box, sleep_until);
 		beat_touch(st->beat_slot);
-		take_knocks(st);
+		take_signals(st);
 		take_mail(st, mail);
 		uint64_t next = check_deadlines(st);
 		bool worked = step_some_model(st, &next);
 		free_ended(st);
 		publish_pages(e);
 		uint64_t now = clock_now_ns(), latest = now + STEP_SLEEP_MS * NS_PER_MS;
-		line_tick(st, now);
+		queue_status_tick(st, now);
 		sleep_until = worked ? 0 : next < latest ? next : latest;
 	}
-	take_knocks(st);
+	take_signals(st);
 	for (int i = 0; i < e->n_models; i++)
-		flight_drop(&e->models[i]);
+		in_flight_drop(&e->models[i]);
 	while (!list_empty(&st->all))
 		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all), PROTO_FINISH_CANCELLED, 0, "");
 	free_ended(st);

@@ -20,7 +20,7 @@ struct step {
 	struct heap deadlines;
 	struct sched_tenants tenants;
 	int beat_slot;
-	uint64_t load_ns, told_ns; /* of line.c */
+	uint64_t load_ns, told_ns; /* of queue_status.c */
 
 	/* The batch's arrays. */
 	int32_t *row_token, *row_pos, *row_seq, *row_from, *want;

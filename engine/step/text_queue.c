@@ -32,7 +32,7 @@ int text_queue_put(struct text_queue *q, struct eng_seq *s)
 	return rc;
 }
 
-void text_queue_hurry(struct text_queue *q, struct eng_seq *s)
+void text_queue_expedite(struct text_queue *q, struct eng_seq *s)
 {
 	pthread_mutex_lock(&q->lock);
 	fair_hurry(&q->queued, &s->in_text);

@@ -149,7 +149,7 @@ static void leave(struct world *w, struct life *l)
 		HOLDS(w, (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree) >= before + own,
 		      "a page is not free at once\n");
 	}
-	list_remove(&l->waiter.place);
+	list_remove(&l->waiter.link);
 	sched_remove(w->sched, &l->s);
 	sched_tenant_leave(&w->tenants, l->s.tenant);
 	memcpy(w->talk[l->talk], l->tokens, l->n * sizeof *l->tokens);
@@ -162,7 +162,7 @@ static void arrive(struct world *w, struct life *l)
 {
 	static const uint32_t weights[TENANTS] = {100, 100, 300, 10, 1000};
 	*l = (struct life){.tenant = (int)draw(w, TENANTS), .talk = (int)draw(w, 16)};
-	list_init(&l->waiter.place);
+	list_init(&l->waiter.link);
 	/* A conversation goes on, or one of a few beginnings, and something of its own. */
 	uint32_t n = draw(w, 3) > 0 ? w->n_talk[l->talk] : 0;
 	if (n > 0)

@@ -96,7 +96,7 @@ static void begin(int type)
 	assert_int_equal(kv_pool_create(&ops, backend, type, PAGES, TOKENS, LAYERS, KV_HEADS, HEAD, &pool, &err), 0);
 	uint64_t bytes = (uint64_t)PLACES * kv_page_bytes(type, TOKENS, LAYERS, KV_HEADS, HEAD);
 	assert_int_equal(kv_swap_create(&ops, backend, pool, bytes + 1, &swap, &err), 0);
-	assert_int_equal(kv_swap_n_places(swap), PLACES);
+	assert_int_equal(kv_swap_n_slots(swap), PLACES);
 	assert_int_equal(kv_swap_n_free(swap), PLACES);
 	assert_int_equal(kv_pool_n_free(pool), PAGES);
 	assert_true(kv_swap_ns(swap, 4) > 0 && kv_swap_ns(swap, 0) == 0);
@@ -193,7 +193,7 @@ static void failures(void **arg)
 	for (int nth = 0; nth < 3; nth++) {
 		copies_left = nth;
 		assert_int_equal(kv_swap_out(swap, pages, 3, 0, 12, &of), SL_EIO);
-		assert_true(of.n_pages == 0 && of.places == NULL);
+		assert_true(of.n_pages == 0 && of.slots == NULL);
 		assert_int_equal(kv_swap_n_free(swap), PLACES);
 	}
 	copies_left = -1;

@@ -10,15 +10,16 @@
 
 enum { GIVEN_MOST = 256 };
 
-struct given_case {
+struct draft_prefix_case {
 	uint32_t ids[GIVEN_MOST];
 	uint16_t n, keep;
 };
 
 /* The first n tokens of an answer; at `wrong`, if that is below n, another one than it has there. */
-static inline struct given_case given_of(const struct answer *a, uint32_t n, uint32_t wrong, uint32_t keep)
+static inline struct draft_prefix_case draft_prefix_of(const struct answer *a, uint32_t n, uint32_t wrong,
+						       uint32_t keep)
 {
-	struct given_case c = {.n = (uint16_t)n, .keep = (uint16_t)keep};
+	struct draft_prefix_case c = {.n = (uint16_t)n, .keep = (uint16_t)keep};
 	BUG_IF(n > GIVEN_MOST || n > a->n_tokens, "a test gives %u of %u tokens", n, a->n_tokens);
 	for (uint32_t i = 0; i < n; i++)
 		c.ids[i] = (uint32_t)a->ids[i];
@@ -28,8 +29,8 @@ static inline struct given_case given_of(const struct answer *a, uint32_t n, uin
 }
 
 /* The request goes on behind what is given, to the same length at most as a whole answer of it. */
-static inline struct proto_submit given_request(const struct proto_submit *req, const struct given_case *c,
-						uint32_t n_used)
+static inline struct proto_submit draft_prefix_request(const struct proto_submit *req,
+						       const struct draft_prefix_case *c, uint32_t n_used)
 {
 	struct proto_submit s = *req;
 	s.given = c->ids;
@@ -39,7 +40,7 @@ static inline struct proto_submit given_request(const struct proto_submit *req, 
 	return s;
 }
 
-static inline void given_expect(const struct answer *got, uint32_t n_agreed, uint32_t n_used)
+static inline void draft_prefix_expect(const struct answer *got, uint32_t n_agreed, uint32_t n_used)
 {
 	assert_true(got->verified);
 	assert_int_equal(got->verified_as.n_agreed, n_agreed);
@@ -47,7 +48,7 @@ static inline void given_expect(const struct answer *got, uint32_t n_agreed, uin
 }
 
 /* got goes on behind the first n_used tokens of whole, in every respect. */
-static inline void given_assert_rest(const struct answer *got, const struct answer *whole, uint32_t n_used)
+static inline void draft_prefix_assert_rest(const struct answer *got, const struct answer *whole, uint32_t n_used)
 {
 	uint32_t text = n_used > 0 ? whole->text_end[n_used - 1] : 0;
 	assert_int_equal(got->end.finish, whole->end.finish);

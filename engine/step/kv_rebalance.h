@@ -14,18 +14,18 @@
  * over all models. It can't go to and fro: a sequence is never pre-empted for a worse tier's, and within a tier
  * only from beyond a part to below one.
  */
-#ifndef ENGINE_TRADE_H
-#define ENGINE_TRADE_H
+#ifndef ENGINE_KV_REBALANCE_H
+#define ENGINE_KV_REBALANCE_H
 
 #include "engine/step/internal.h"
 
 /* Memory for all models that were inspected; none if they don't share any. pages: of each at least. */
-void trade_make_memory(struct engine *e, uint64_t pages);
-void trade_free_memory(struct engine *e);
+void kv_rebalance_create_memory(struct engine *e, uint64_t pages);
+void kv_rebalance_destroy_memory(struct engine *e);
 /* m is ready, or will never be. */
-void trade_join(struct eng_model *m);
-void trade_leave(struct eng_model *m);
+void kv_rebalance_join(struct eng_model *m);
+void kv_rebalance_leave(struct eng_model *m);
 /* Pages for `by`, a sequence of m, at best n more; how many there are more. */
-uint32_t trade_more(struct eng_model *m, const struct sched_seq *by, uint64_t n, uint64_t now_ns);
+uint32_t kv_rebalance_more_pages(struct eng_model *m, const struct sched_seq *by, uint64_t n, uint64_t now_ns);
 
 #endif

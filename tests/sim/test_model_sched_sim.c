@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Whose step is next, on a fake device: models with steps of different length and loads that come and go.
- * What is checked is what engine/step/turns.h says. The last case is the whole engine: a stream on one model
+ * What is checked is what engine/step/model_sched.h says. The last case is the whole engine: a stream on one model
  * among a crowd on the other one. TURNS_SEED chooses another random run.
  */
 #include "tests/unit/engine/core/engine_run.h"
 #include "fake_model.h"
 
 #include "base/log.h"
-#include "engine/step/turns.h"
+#include "engine/step/model_sched.h"
 
 enum { MODELS = 3, MS = 1000000 };
 
 struct device {
-	struct turn turns[MODELS];
+	struct model_share shares[MODELS];
 	uint64_t step_ns[MODELS], had_ns[MODELS], now_ns;
 };
 
 static void set(struct device *d, int i, int tier, uint32_t n, bool prompt)
 {
-	d->turns[i].demand = (struct sched_demand){.load = n << (SCHED_TIERS - 1 - tier),
-						   .best_tier = (uint8_t)(n > 0 ? tier : SCHED_TIERS),
-						   .best_prompt = (uint8_t)(prompt ? tier : SCHED_TIERS)};
+	d->shares[i].demand = (struct sched_demand){.load = n << (SCHED_TIERS - 1 - tier),
+						    .best_tier = (uint8_t)(n > 0 ? tier : SCHED_TIERS),
+						    .best_prompt = (uint8_t)(prompt ? tier : SCHED_TIERS)};
 }
 
 /* One step; whose it was. -1: nobody has anything to do. */
@@ -29,14 +29,14 @@ static int turn(struct device *d)
 {
 	bool skip[MODELS];
 	for (int i = 0; i < MODELS; i++)
-		skip[i] = d->turns[i].demand.load == 0;
-	turns_level(d->turns, MODELS);
-	int i = turns_next(d->turns, MODELS, skip);
+		skip[i] = d->shares[i].demand.load == 0;
+	model_sched_level(d->shares, MODELS);
+	int i = model_sched_next(d->shares, MODELS, skip);
 	if (i < 0)
 		return i;
 	d->now_ns += d->step_ns[i];
 	d->had_ns[i] += d->step_ns[i];
-	d->turns[i].vtime_ns += turns_charge(d->turns, MODELS, i, d->step_ns[i]);
+	d->shares[i].vtime_ns += model_sched_charge(d->shares, MODELS, i, d->step_ns[i]);
 	return i;
 }
 
@@ -127,7 +127,7 @@ static void a_better_prompt_goes_first(void **state)
 		uint64_t since = d.now_ns;
 		assert_int_equal(turn(&d), m);
 		while (turn(&d) == m)
-			assert_true(d.now_ns < since + 4ull * TURNS_LEAD_MS * MS);
+			assert_true(d.now_ns < since + 4ull * MODEL_SCHED_LEAD_MS * MS);
 		turn_for(&d, 60ull * 1000 * MS);
 		assert_true(part(&d, 1 - m) > 0.5);
 		/* Of the same tier: in its turn. */
@@ -150,7 +150,7 @@ static void nobody_starves(void **state)
 		uint32_t draw = (uint32_t)(random >> 33);
 		if (draw % 16 == 0) {
 			int m = (int)(draw >> 4) % MODELS;
-			bool idle = d.turns[m].demand.load == 0;
+			bool idle = d.shares[m].demand.load == 0;
 			set(&d, m, (int)(draw >> 8) % SCHED_TIERS, (draw >> 12) % 3 == 0 ? 0 : 1 + (draw >> 14) % 200,
 			    (draw >> 24) % 2);
 			if (idle)
@@ -162,13 +162,13 @@ static void nobody_starves(void **state)
 			continue;
 		}
 		for (int k = 0; k < MODELS; k++) {
-			if (d.turns[k].demand.load == 0 || k == m)
+			if (d.shares[k].demand.load == 0 || k == m)
 				since[k] = d.now_ns;
 			longest = d.now_ns - since[k] > longest ? d.now_ns - since[k] : longest;
 		}
 	}
 	/* Its own step at an eighth, the others' at nearly their whole, and what prompts may lead by. */
-	uint64_t most = (20ull * TURNS_LEAST * MODELS + 2ull * TURNS_LEAD_MS) * MODELS * MS;
+	uint64_t most = (20ull * MODEL_SCHED_LEAST_SHARE * MODELS + 2ull * MODEL_SCHED_LEAD_MS) * MODELS * MS;
 	if (longest > most)
 		fail_msg("seed %s: somebody waited for %llu ms", text != NULL ? text : "1",
 			 (unsigned long long)(longest / MS));
@@ -216,7 +216,7 @@ static void a_stream_beside_a_crowd(void **state)
 		pthread_mutex_lock(&r.lock);
 		uint32_t n = r.answers[CROWD + 1].n_tokens;
 		pthread_mutex_unlock(&r.lock);
-		assert_true(n >= LONG / TURNS_LEAST / 4);
+		assert_true(n >= LONG / MODEL_SCHED_LEAST_SHARE / 4);
 		run_until_done(&r, CROWD + 1);
 		atomic_store(&fake.step_us, 0);
 	}

@@ -4,7 +4,7 @@
  * undisturbed answer: agreed is as much as the given tokens have in common with it, and what follows is
  * its rest to the bit, whatever chunks, drafts and shared prefixes there are.
  */
-#include "tests/unit/engine/core/given_run.h"
+#include "tests/unit/engine/core/draft_prefix_run.h"
 
 #include <unistd.h>
 
@@ -82,12 +82,12 @@ static void check_seams(struct run *r, const struct proto_submit *req, const str
 		for (int way = 0; way < 4; way++) {
 			bool right = way == 1 || way == 2;
 			uint32_t keep = way == 0 ? 0 : way == 1 ? most : way == 2 ? most / 2 : wrong;
-			struct given_case c = given_of(whole, most, right ? most : wrong, keep);
+			struct draft_prefix_case c = draft_prefix_of(whole, most, right ? most : wrong, keep);
 			uint32_t agreed = right ? most : wrong;
-			struct proto_submit s = given_request(req, &c, agreed);
+			struct proto_submit s = draft_prefix_request(req, &c, agreed);
 			const struct answer *got = again(r, 1, &s);
-			given_expect(got, agreed, agreed);
-			given_assert_rest(got, whole, agreed);
+			draft_prefix_expect(got, agreed, agreed);
+			draft_prefix_assert_rest(got, whole, agreed);
 		}
 	}
 }
@@ -138,7 +138,7 @@ static void what_is_kept_is_gone_on_from(void **state)
 			continue;
 		for (uint32_t keep = wrong + 1; keep <= n; keep += 7) {
 			/* A second wrong one behind what is kept changes nothing. */
-			struct given_case c = given_of(whole, n, wrong, keep);
+			struct draft_prefix_case c = draft_prefix_of(whole, n, wrong, keep);
 			uint8_t text[4 * (160 + GIVEN_MOST)];
 			size_t at = 0, n_prompt = req.prompt.n;
 			for (size_t k = 0; k < n_prompt + keep; k++, at += 4) {
@@ -154,9 +154,9 @@ static void what_is_kept_is_gone_on_from(void **state)
 			/* The text prompt may begin with a token of its own. */
 			if (expect->end.n_prompt != whole->end.n_prompt + keep)
 				fail_msg("%u and %u tokens", expect->end.n_prompt, whole->end.n_prompt);
-			struct proto_submit s = given_request(&req, &c, keep);
+			struct proto_submit s = draft_prefix_request(&req, &c, keep);
 			const struct answer *got = again(&r, 1, &s);
-			given_expect(got, wrong, keep);
+			draft_prefix_expect(got, wrong, keep);
 			assert_int_equal(got->n_tokens, expect->n_tokens);
 			assert_memory_equal(got->ids, expect->ids, got->n_tokens * sizeof *got->ids);
 			assert_memory_equal(got->logprobs, expect->logprobs, got->n_tokens * sizeof *got->logprobs);
@@ -185,21 +185,22 @@ static void what_is_kept_counts(void **state)
 		*whole = *again(&r, 2, &req);
 		if (whole->n_tokens < 12)
 			continue;
-		struct given_case exact = given_of(whole, 9, 2, 9), more = given_of(whole, 12, 2, 9);
-		struct proto_submit s = given_request(&req, &exact, 9);
+		struct draft_prefix_case exact = draft_prefix_of(whole, 9, 2, 9),
+					 more = draft_prefix_of(whole, 12, 2, 9);
+		struct proto_submit s = draft_prefix_request(&req, &exact, 9);
 		const struct answer *a = again(&r, 1, &s);
-		given_expect(a, 2, 9);
-		s = given_request(&req, &more, 9);
+		draft_prefix_expect(a, 2, 9);
+		s = draft_prefix_request(&req, &more, 9);
 		const struct answer *b = again(&r, 3, &s), *c = again(&chunks, 3, &s);
-		given_expect(b, 2, 9);
-		given_expect(c, 2, 9);
+		draft_prefix_expect(b, 2, 9);
+		draft_prefix_expect(c, 2, 9);
 		run_assert_same(a, b);
 		run_assert_same(a, c);
 		/* A penalty that nothing is told about the kept tokens would be another answer. */
 		if (req.repetition_penalty == 1)
 			continue;
 		req.repetition_penalty = 1.0001f;
-		s = given_request(&req, &exact, 9);
+		s = draft_prefix_request(&req, &exact, 9);
 		const struct answer *d = again(&r, 4, &s);
 		n_differ += d->n_tokens != a->n_tokens || memcmp(d->ids, a->ids, a->n_tokens * sizeof *a->ids) != 0;
 	}
@@ -271,8 +272,8 @@ static void stop_strings_across_the_seam(void **state)
 	req.n_logit_bias = 2;
 	*whole = *again(&r, 2, &req);
 	memcpy(stop, whole->text + 9, 6);
-	struct given_case c = given_of(whole, 30, 30, 30);
-	struct proto_submit s = given_request(&req, &c, 30);
+	struct draft_prefix_case c = draft_prefix_of(whole, 30, 30, 30);
+	struct proto_submit s = draft_prefix_request(&req, &c, 30);
 	s.stops[0] = (struct proto_str){stop, 6};
 	s.n_stops = 1;
 	const struct answer *got = again(&r, 1, &s);
@@ -308,12 +309,12 @@ static void answers_of_another_model(void **state)
 		if (n == 0)
 			continue;
 		n_partly += agreed > 0 && agreed < n;
-		struct given_case c = given_of(small, n, n, 0);
+		struct draft_prefix_case c = draft_prefix_of(small, n, n, 0);
 		req.model = 0;
-		struct proto_submit s = given_request(&req, &c, agreed);
+		struct proto_submit s = draft_prefix_request(&req, &c, agreed);
 		const struct answer *got = again(&r, 1, &s);
-		given_expect(got, agreed, agreed);
-		given_assert_rest(got, large, agreed);
+		draft_prefix_expect(got, agreed, agreed);
+		draft_prefix_assert_rest(got, large, agreed);
 	}
 	assert_true(n_partly > 5);
 	run_stop(&r);
@@ -335,12 +336,12 @@ static void only_what_is_used_is_shared(void **state)
 	run_stop(&r);
 	run_start(&r, &cfg);
 	for (uint32_t wrong = 1; wrong < 30; wrong += 9) {
-		struct given_case c = given_of(whole, 32, wrong, 0);
-		struct proto_submit s = given_request(&req, &c, wrong), other = req;
+		struct draft_prefix_case c = draft_prefix_of(whole, 32, wrong, 0);
+		struct proto_submit s = draft_prefix_request(&req, &c, wrong), other = req;
 		s.tenant = other.tenant = wrong; /* prefixes of its own */
 		s.max_tokens = 1;
 		const struct answer *got = again(&r, 1, &s);
-		given_expect(got, wrong, wrong);
+		draft_prefix_expect(got, wrong, wrong);
 		uint32_t n_prompt = whole->end.n_prompt, bos = n_prompt - (uint32_t)req.prompt.n;
 		uint8_t text[4 * 128];
 		size_t at = 0;

@@ -6,8 +6,8 @@
  *
  * I/O thread.
  */
-#ifndef ENGINE_ECHO_PLACES_H
-#define ENGINE_ECHO_PLACES_H
+#ifndef ENGINE_ECHO_SLOTS_H
+#define ENGINE_ECHO_SLOTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,40 +15,40 @@
 #include "base/list.h"
 #include "base/proto/proto.h"
 
-enum { ECHO_MAX_PLACES = 4096 };
+enum { ECHO_MAX_SLOTS = 4096 };
 
-enum echo_place_state { ECHO_NO_CREDIT, ECHO_IN_LINE, ECHO_PLACED, ECHO_GONE };
+enum echo_slot_state { ECHO_NO_CREDIT, ECHO_QUEUED, ECHO_RUNNING, ECHO_GONE };
 
 /* One answer's; embedded in it. */
-struct echo_place {
+struct echo_slot {
 	struct list node; /* in a line, or among the placed */
-	enum echo_place_state state;
+	enum echo_slot_state state;
 	uint8_t priority;
-	uint64_t placed_ns;
+	uint64_t running_ns;
 	double each_ns; /* that it needs a place for */
 };
 
 /* Those of one model. most 0: as many as come. */
-struct echo_places {
-	uint32_t most, n_placed;
-	struct list lines[PROTO_PRIORITIES];
+struct echo_slots {
+	uint32_t most, n_running;
+	struct list queues[PROTO_PRIORITIES];
 	uint32_t n_waiting[PROTO_PRIORITIES]; /* in line, or about to be */
-	struct list placed;
+	struct list running;
 	double need_ns; /* of all that are here, together */
 };
 
-void echo_places_init(struct echo_places *p, uint32_t most);
+void echo_slots_init(struct echo_slots *p, uint32_t most);
 /* A request has come, which will need a place for so long; it has no credit. */
-void echo_place_enter(struct echo_places *p, struct echo_place *w, uint8_t priority, double each_ns);
+void echo_slot_enter(struct echo_slots *p, struct echo_slot *w, uint8_t priority, double each_ns);
 /* Credit has come: true: it has a place; false: it stands in line. */
-bool echo_place_take(struct echo_places *p, struct echo_place *w, uint64_t now_ns);
+bool echo_slot_take(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns);
 /* It ends. The one that got its place, or NULL. */
-struct echo_place *echo_place_leave(struct echo_places *p, struct echo_place *w, uint64_t now_ns);
+struct echo_slot *echo_slot_leave(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns);
 
 /* In how long one with `ahead` others before it gets a place. */
-uint64_t echo_places_wait_ns(const struct echo_places *p, uint32_t ahead, uint64_t now_ns);
+uint64_t echo_slots_wait_ns(const struct echo_slots *p, uint32_t ahead, uint64_t now_ns);
 /* Those before a newcomer of this priority. */
-uint32_t echo_places_ahead(const struct echo_places *p, uint8_t priority);
-void echo_places_load(const struct echo_places *p, uint64_t first_ns, uint64_t now_ns, struct proto_load *out);
+uint32_t echo_slots_ahead(const struct echo_slots *p, uint8_t priority);
+void echo_slots_load(const struct echo_slots *p, uint64_t first_ns, uint64_t now_ns, struct proto_load *out);
 
 #endif

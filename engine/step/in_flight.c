@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See flight.h. The flights of a model are made once; the ring of them is two pointers.
+ * See in_flight.h. The flights of a model are made once; the ring of them is two pointers.
  */
-#include "engine/step/flight.h"
+#include "engine/step/in_flight.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 
-static void flight_free(struct flight *f)
+static void in_flight_free(struct step_in_flight *f)
 {
 	if (f == NULL)
 		return;
@@ -23,9 +23,9 @@ static void flight_free(struct flight *f)
 	sl_free(f);
 }
 
-static struct flight *flight_make(size_t max_rows, size_t max_run)
+static struct step_in_flight *in_flight_make(size_t max_rows, size_t max_run)
 {
-	struct flight *f = sl_zalloc(sizeof *f);
+	struct step_in_flight *f = sl_zalloc(sizeof *f);
 	if (f == NULL)
 		return NULL;
 	f->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
@@ -37,48 +37,49 @@ static struct flight *flight_make(size_t max_rows, size_t max_run)
 	f->run_past = sl_zalloc_n(max_run, sizeof *f->run_past);
 	if (f->want_seqs == NULL || f->drawn_at == NULL || f->drawing == NULL || f->drawn == NULL || f->run == NULL ||
 	    f->run_rows == NULL || f->run_past == NULL) {
-		flight_free(f);
+		in_flight_free(f);
 		return NULL;
 	}
 	return f;
 }
 
-int flights_create(struct eng_model *m)
+int in_flight_create(struct eng_model *m)
 {
 	const struct eng_config *cfg = &m->e->cfg;
 	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
 	/* As many wanted rows as one who draws has, and the others whose logits are wanted. */
 	size_t max_want = (size_t)cfg->max_sequences + STEP_EXTRA_ROWS;
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
-		m->flights[i] = flight_make(max_rows < max_want ? max_rows : max_want, 2 * (size_t)cfg->max_sequences);
-		if (m->flights[i] == NULL) {
-			flights_destroy(m);
+		m->in_flight[i] =
+		    in_flight_make(max_rows < max_want ? max_rows : max_want, 2 * (size_t)cfg->max_sequences);
+		if (m->in_flight[i] == NULL) {
+			in_flight_destroy(m);
 			return SL_ENOMEM;
 		}
 	}
 	return 0;
 }
 
-void flights_destroy(struct eng_model *m)
+void in_flight_destroy(struct eng_model *m)
 {
-	BUG_IF(m->n_flights > 0, "model %s goes with %d steps on their way", m->name, m->n_flights);
+	BUG_IF(m->n_in_flight > 0, "model %s goes with %d steps on their way", m->name, m->n_in_flight);
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
-		flight_free(m->flights[i]);
-		m->flights[i] = NULL;
+		in_flight_free(m->in_flight[i]);
+		m->in_flight[i] = NULL;
 	}
 }
 
 /* ---- on their way ---- */
 
-struct kn_drawn *flight_drawn(const struct eng_model *m)
+struct kn_drawn *in_flight_drawn(const struct eng_model *m)
 {
-	BUG_IF(m->n_flights == KN_STEPS_AHEAD, "model %s has %d steps on their way already", m->name, m->n_flights);
-	return m->flights[m->n_flights]->drawn;
+	BUG_IF(m->n_in_flight == KN_STEPS_AHEAD, "model %s has %d steps on their way already", m->name, m->n_in_flight);
+	return m->in_flight[m->n_in_flight]->drawn;
 }
 
-void flight_depart(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
+void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
 {
-	struct flight *f = m->flights[m->n_flights++];
+	struct step_in_flight *f = m->in_flight[m->n_in_flight++];
 	f->b = *b;
 	f->n_dropped = 0;
 	f->waited = false;
@@ -104,63 +105,63 @@ void flight_depart(struct step *st, struct eng_model *m, const struct batch *b, 
 	}
 }
 
-static void wait_for(struct eng_model *m, struct flight *f)
+static void wait_for(struct eng_model *m, struct step_in_flight *f)
 {
 	if (!f->waited)
 		f->rc = model_wait(m->model);
 	f->waited = true;
 }
 
-int flight_wait(struct eng_model *m)
+int in_flight_wait(struct eng_model *m)
 {
-	wait_for(m, m->flights[0]);
-	return m->flights[0]->rc;
+	wait_for(m, m->in_flight[0]);
+	return m->in_flight[0]->rc;
 }
 
-void flight_await(struct eng_model *m)
+void in_flight_await(struct eng_model *m)
 {
-	for (int i = 0; i < m->n_flights; i++)
-		wait_for(m, m->flights[i]);
+	for (int i = 0; i < m->n_in_flight; i++)
+		wait_for(m, m->in_flight[i]);
 }
 
-bool flight_may_forward(const struct eng_model *m)
+bool in_flight_may_forward(const struct eng_model *m)
 {
 	for (int i = 0; i < m->e->n_models; i++) {
 		const struct eng_model *other = &m->e->models[i];
-		if (other->n_flights > 0 && other->flights[0]->waited)
+		if (other->n_in_flight > 0 && other->in_flight[0]->waited)
 			return false;
 	}
-	return m->n_flights == 0;
+	return m->n_in_flight == 0;
 }
 
-void flight_over(struct eng_model *m)
+void in_flight_pop(struct eng_model *m)
 {
-	struct flight *f = m->flights[0];
-	m->n_flights--;
-	for (int i = 0; i < m->n_flights; i++)
-		m->flights[i] = m->flights[i + 1];
-	m->flights[m->n_flights] = f;
+	struct step_in_flight *f = m->in_flight[0];
+	m->n_in_flight--;
+	for (int i = 0; i < m->n_in_flight; i++)
+		m->in_flight[i] = m->in_flight[i + 1];
+	m->in_flight[m->n_in_flight] = f;
 }
 
-void flight_drop(struct eng_model *m)
+void in_flight_drop(struct eng_model *m)
 {
-	flight_await(m);
-	for (int i = 0; i < m->n_flights; i++) {
-		struct flight *f = m->flights[i];
+	in_flight_await(m);
+	for (int i = 0; i < m->n_in_flight; i++) {
+		struct step_in_flight *f = m->in_flight[i];
 		for (int k = 0; k < f->b.n_want; k++)
 			if (f->want_seqs[k] != NULL)
 				f->want_seqs[k]->n_coming = 0;
 		f->b.n_want = 0;
 		f->n_run = 0;
 	}
-	m->n_flights = 0;
+	m->n_in_flight = 0;
 }
 
-void flight_leave(struct eng_seq *s)
+void in_flight_leave(struct eng_seq *s)
 {
 	struct eng_model *m = s->model;
-	for (int i = 0; i < m->n_flights; i++) {
-		struct flight *f = m->flights[i];
+	for (int i = 0; i < m->n_in_flight; i++) {
+		struct step_in_flight *f = m->in_flight[i];
 		for (int k = 0; k < f->b.n_want; k++) {
 			if (f->want_seqs[k] != s)
 				continue;
@@ -187,9 +188,9 @@ static uint64_t due_after(struct eng_seq *s, uint64_t now)
 	return due;
 }
 
-bool flight_foresee(struct eng_model *m, uint64_t now_ns)
+bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 {
-	const struct flight *f = m->flights[0];
+	const struct step_in_flight *f = m->in_flight[0];
 	for (int i = 0; i < f->b.n_want; i++) {
 		const struct eng_seq *s = f->want_seqs[i];
 		if (s != NULL && f->drawn_at[i] < 0)

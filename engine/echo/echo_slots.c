@@ -3,7 +3,7 @@
  * A wait is foreseen by letting the present end: who has a place keeps it for what it still needs; those in
  * line take the places in turn, each for what all need on the average.
  */
-#include "engine/echo/echo_places.h"
+#include "engine/echo/echo_slots.h"
 
 #include <stdlib.h>
 
@@ -11,66 +11,66 @@
 
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 
-void echo_places_init(struct echo_places *p, uint32_t most)
+void echo_slots_init(struct echo_slots *p, uint32_t most)
 {
-	*p = (struct echo_places){.most = most < ECHO_MAX_PLACES ? most : ECHO_MAX_PLACES};
+	*p = (struct echo_slots){.most = most < ECHO_MAX_SLOTS ? most : ECHO_MAX_SLOTS};
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
-		list_init(&p->lines[i]);
-	list_init(&p->placed);
+		list_init(&p->queues[i]);
+	list_init(&p->running);
 }
 
-void echo_place_enter(struct echo_places *p, struct echo_place *w, uint8_t priority, double each_ns)
+void echo_slot_enter(struct echo_slots *p, struct echo_slot *w, uint8_t priority, double each_ns)
 {
-	*w = (struct echo_place){.state = ECHO_NO_CREDIT, .priority = line_of(priority), .each_ns = each_ns};
+	*w = (struct echo_slot){.state = ECHO_NO_CREDIT, .priority = line_of(priority), .each_ns = each_ns};
 	p->need_ns += each_ns;
 	list_init(&w->node);
 	p->n_waiting[w->priority]++;
 }
 
-static void place(struct echo_places *p, struct echo_place *w, uint64_t now_ns)
+static void place(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns)
 {
 	list_remove(&w->node);
-	list_push_back(&p->placed, &w->node);
-	w->state = ECHO_PLACED;
-	w->placed_ns = now_ns;
+	list_push_back(&p->running, &w->node);
+	w->state = ECHO_RUNNING;
+	w->running_ns = now_ns;
 	p->n_waiting[w->priority]--;
-	p->n_placed++;
+	p->n_running++;
 }
 
-bool echo_place_take(struct echo_places *p, struct echo_place *w, uint64_t now_ns)
+bool echo_slot_take(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns)
 {
 	BUG_IF(w->state != ECHO_NO_CREDIT, "echo: a place is asked for in state %d", (int)w->state);
-	if (p->most == 0 || p->n_placed < p->most) {
+	if (p->most == 0 || p->n_running < p->most) {
 		place(p, w, now_ns);
 		return true;
 	}
-	w->state = ECHO_IN_LINE;
-	list_push_back(&p->lines[w->priority], &w->node);
+	w->state = ECHO_QUEUED;
+	list_push_back(&p->queues[w->priority], &w->node);
 	return false;
 }
 
-struct echo_place *echo_place_leave(struct echo_places *p, struct echo_place *w, uint64_t now_ns)
+struct echo_slot *echo_slot_leave(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns)
 {
-	enum echo_place_state was = w->state;
+	enum echo_slot_state was = w->state;
 	list_remove(&w->node);
 	w->state = ECHO_GONE;
 	p->need_ns -= w->each_ns;
-	if (was != ECHO_PLACED) {
+	if (was != ECHO_RUNNING) {
 		p->n_waiting[w->priority]--;
 		return NULL;
 	}
-	p->n_placed--;
+	p->n_running--;
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
-		if (list_empty(&p->lines[i]))
+		if (list_empty(&p->queues[i]))
 			continue;
-		struct echo_place *next = list_entry(p->lines[i].next, struct echo_place, node);
+		struct echo_slot *next = list_entry(p->queues[i].next, struct echo_slot, node);
 		place(p, next, now_ns);
 		return next;
 	}
 	return NULL;
 }
 
-uint32_t echo_places_ahead(const struct echo_places *p, uint8_t priority)
+uint32_t echo_slots_ahead(const struct echo_slots *p, uint8_t priority)
 {
 	uint32_t n = 0;
 	for (int i = 0; i <= line_of(priority); i++)
@@ -85,21 +85,21 @@ static int ascending(const void *a, const void *b)
 }
 
 /* What one of all that are here needs. */
-static double mean_need(const struct echo_places *p)
+static double mean_need(const struct echo_slots *p)
 {
-	uint32_t n = p->n_placed;
+	uint32_t n = p->n_running;
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		n += p->n_waiting[i];
 	return n > 0 && p->need_ns > 0 ? p->need_ns / n : 0;
 }
 
 /* What the placed still need, sorted. */
-static uint32_t what_is_left(const struct echo_places *p, uint64_t now_ns, double left[ECHO_MAX_PLACES])
+static uint32_t what_is_left(const struct echo_slots *p, uint64_t now_ns, double left[ECHO_MAX_SLOTS])
 {
 	uint32_t n = 0;
-	list_each(it, &p->placed) {
-		const struct echo_place *w = list_entry(it, struct echo_place, node);
-		double rest = w->each_ns - (double)(now_ns - w->placed_ns);
+	list_each(it, &p->running) {
+		const struct echo_slot *w = list_entry(it, struct echo_slot, node);
+		double rest = w->each_ns - (double)(now_ns - w->running_ns);
 		left[n++] = rest > w->each_ns / 16 ? rest : w->each_ns / 16;
 	}
 	if (n > 1)
@@ -116,23 +116,23 @@ static double wait_of(const double *left, uint32_t n, uint32_t n_free, uint32_t 
 	return left[k % n] + rounds * each;
 }
 
-uint64_t echo_places_wait_ns(const struct echo_places *p, uint32_t ahead, uint64_t now_ns)
+uint64_t echo_slots_wait_ns(const struct echo_slots *p, uint32_t ahead, uint64_t now_ns)
 {
-	double left[ECHO_MAX_PLACES];
-	if (p->most == 0 || ahead < p->most - p->n_placed)
+	double left[ECHO_MAX_SLOTS];
+	if (p->most == 0 || ahead < p->most - p->n_running)
 		return 0;
 	uint32_t n = what_is_left(p, now_ns, left);
-	return (uint64_t)wait_of(left, n, p->most - p->n_placed, ahead, mean_need(p));
+	return (uint64_t)wait_of(left, n, p->most - p->n_running, ahead, mean_need(p));
 }
 
-void echo_places_load(const struct echo_places *p, uint64_t first_ns, uint64_t now_ns, struct proto_load *out)
+void echo_slots_load(const struct echo_slots *p, uint64_t first_ns, uint64_t now_ns, struct proto_load *out)
 {
-	double left[ECHO_MAX_PLACES], each = mean_need(p);
-	uint32_t n = p->most > 0 ? what_is_left(p, now_ns, left) : 0, n_free = p->most - p->n_placed;
+	double left[ECHO_MAX_SLOTS], each = mean_need(p);
+	uint32_t n = p->most > 0 ? what_is_left(p, now_ns, left) : 0, n_free = p->most - p->n_running;
 	*out = (struct proto_load){0};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
 		double ns = (double)first_ns +
-			    (p->most > 0 ? wait_of(left, n, n_free, echo_places_ahead(p, (uint8_t)i), each) : 0);
+			    (p->most > 0 ? wait_of(left, n, n_free, echo_slots_ahead(p, (uint8_t)i), each) : 0);
 		out->of[i] = (struct proto_line){.waiting = p->n_waiting[i],
 						 .wait_us = (uint32_t)(ns / 1e3 < 4e9 ? ns / 1e3 : 4e9),
 						 .places_free = p->most > 0 ? n_free : UINT32_MAX,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/step/trade.h"
+#include "engine/step/kv_rebalance.h"
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "engine/step/flight.h"
+#include "engine/step/in_flight.h"
 #include "engine/kv/kv_memory.h"
 
 /* ---- the memory ---- */
 
-void trade_make_memory(struct engine *e, uint64_t pages)
+void kv_rebalance_create_memory(struct engine *e, uint64_t pages)
 {
 	size_t page_bytes[PROTO_MAX_MODELS];
 	uint64_t bytes = 0;
@@ -35,7 +35,7 @@ void trade_make_memory(struct engine *e, uint64_t pages)
 		log_warn("the models' KV memory can't be shared: %s", err.text);
 }
 
-void trade_free_memory(struct engine *e)
+void kv_rebalance_destroy_memory(struct engine *e)
 {
 	kv_memory_destroy(e->memory);
 	if (e->memory_backend != NULL)
@@ -59,7 +59,7 @@ static struct eng_model *owner_of(const struct engine *e, int slab)
 static uint32_t move(struct engine *e, int slab, struct eng_model *from, struct eng_model *to)
 {
 	if (from != NULL) {
-		flight_await(from); /* rows on their way write to pages that are free already, */
+		in_flight_await(from); /* rows on their way write to pages that are free already, */
 		if (from->ops->settle != NULL)
 			(void)from->ops->settle(from->backend); /* and so do copies; a fault shows in the next step */
 		kv_pool_take_slab(from->pool, slab);
@@ -83,7 +83,7 @@ static uint32_t take_idle(struct eng_model *m, uint64_t before)
 		struct eng_model *from = owner_of(e, slab);
 		if (from == NULL)
 			return move(e, slab, NULL, m);
-		if (!from->trading)
+		if (!from->rebalancing)
 			continue;
 		const struct kv_slab *s = kv_pool_slab(from->pool, slab);
 		uint64_t used = s->n_idle > 0 ? s->used + 1 : 0;
@@ -122,10 +122,10 @@ static bool may_preempt(const struct eng_seq *s, const struct sched_seq *by, boo
 	return s->sched.priority > by->priority || (entitled && s->sched.priority == by->priority);
 }
 
-static bool holds_of(const struct eng_model *m, int place, int slab)
+static bool holds_of(const struct eng_model *m, int slot, int slab)
 {
-	const int32_t *row = batch_row(m, place);
-	for (uint32_t i = 0, n = batch_row_pages(m->places[place], place); i < n; i++) {
+	const int32_t *row = batch_row(m, slot);
+	for (uint32_t i = 0, n = batch_row_pages(m->slots[slot], slot); i < n; i++) {
 		if (kv_pool_slab_of(m->pool, row[i]) == slab)
 			return true;
 	}
@@ -137,11 +137,11 @@ static int cheapest(const struct eng_model *m, const struct eng_model *to, const
 {
 	struct holds of[KV_MEMORY_SLABS] = {0};
 	int n_slabs = kv_memory_n_slabs(m->e->memory), best = -1;
-	for (int place = 0; place < m->e->cfg.max_sequences; place++) {
-		const struct eng_seq *s = m->places[place];
+	for (int slot = 0; slot < m->e->cfg.max_sequences; slot++) {
+		const struct eng_seq *s = m->slots[slot];
 		int last = -1;
-		for (uint32_t i = 0, n = s != NULL ? batch_row_pages(s, place) : 0; i < n; i++) {
-			int slab = kv_pool_slab_of(m->pool, batch_row(m, place)[i]);
+		for (uint32_t i = 0, n = s != NULL ? batch_row_pages(s, slot) : 0; i < n; i++) {
+			int slab = kv_pool_slab_of(m->pool, batch_row(m, slot)[i]);
 			if (slab != last)
 				of[slab].n_held++; /* pages of one row mostly lie together */
 			if (!may_preempt(s, by, entitled))
@@ -159,9 +159,9 @@ static int cheapest(const struct eng_model *m, const struct eng_model *to, const
 
 static bool empty(struct eng_model *m, int slab, uint64_t now)
 {
-	for (int place = 0; place < m->e->cfg.max_sequences; place++) {
-		if (m->places[place] != NULL && holds_of(m, place, slab))
-			batch_preempt(m->places[place], now);
+	for (int slot = 0; slot < m->e->cfg.max_sequences; slot++) {
+		if (m->slots[slot] != NULL && holds_of(m, slot, slab))
+			batch_preempt(m->slots[slot], now);
 	}
 	batch_wake(m, now);
 	const struct kv_slab *s = kv_pool_slab(m->pool, slab);
@@ -179,7 +179,7 @@ static uint32_t take_held(struct eng_model *m, const struct sched_seq *by, uint6
 	bool short_of = kv_memory_n_owned(memory, m->memory_index) < kv_memory_part(memory, m->memory_index);
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *from = &e->models[i];
-		if (from == m || !from->trading)
+		if (from == m || !from->rebalancing)
 			continue;
 		bool entitled = short_of && kv_memory_n_owned(memory, from->memory_index) >
 						kv_memory_part(memory, from->memory_index);
@@ -190,10 +190,10 @@ static uint32_t take_held(struct eng_model *m, const struct sched_seq *by, uint6
 	return 0;
 }
 
-uint32_t trade_more(struct eng_model *m, const struct sched_seq *by, uint64_t n, uint64_t now_ns)
+uint32_t kv_rebalance_more_pages(struct eng_model *m, const struct sched_seq *by, uint64_t n, uint64_t now_ns)
 {
 	uint32_t got = 0, one;
-	if (!m->trading)
+	if (!m->rebalancing)
 		return 0;
 	while (got < n) {
 		one = take_idle(m, UINT64_MAX);
@@ -208,15 +208,15 @@ uint32_t trade_more(struct eng_model *m, const struct sched_seq *by, uint64_t n,
 
 /* ---- who takes part ---- */
 
-void trade_join(struct eng_model *m)
+void kv_rebalance_join(struct eng_model *m)
 {
 	if (m->e->memory == NULL)
 		return;
-	m->trading = true;
+	m->rebalancing = true;
 	prefix_set_more(m->prefix, more, m);
 }
 
-void trade_leave(struct eng_model *m)
+void kv_rebalance_leave(struct eng_model *m)
 {
 	struct kv_memory *memory = m->e->memory;
 	if (memory == NULL || m->memory_index < 0)

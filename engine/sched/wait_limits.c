@@ -7,17 +7,17 @@
  * The displaced are freed by others, a little later. Their number is bounded too: beyond it a newcomer that would
  * displace somebody is refused.
  */
-#include "engine/sched/lobby.h"
+#include "engine/sched/wait_limits.h"
 
 #include "base/err.h"
 
-void lobby_init(struct lobby *l, uint64_t max_waiting, uint64_t max_running)
+void wait_limits_init(struct wait_limits *l, uint64_t max_waiting, uint64_t max_running)
 {
-	*l = (struct lobby){.max_waiting = max_waiting, .max_running = max_running};
+	*l = (struct wait_limits){.max_waiting = max_waiting, .max_running = max_running};
 	fair_init(&l->waiting);
 }
 
-void lobby_dispose(struct lobby *l)
+void wait_limits_dispose(struct wait_limits *l)
 {
 	BUG_IF(l->n_going != 0, "%llu requests are still going", (unsigned long long)l->n_going);
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
@@ -27,12 +27,12 @@ void lobby_dispose(struct lobby *l)
 
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 
-static uint32_t units_of(const struct lobby_ask *ask)
+static uint32_t units_of(const struct wait_request *ask)
 {
-	return ask->n + (uint32_t)(ask->prompt_bytes / LOBBY_UNIT_BYTES);
+	return ask->n + (uint32_t)(ask->prompt_bytes / WAIT_UNIT_BYTES);
 }
 
-static uint64_t held_up_to(const struct lobby *l, uint8_t priority)
+static uint64_t held_up_to(const struct wait_limits *l, uint8_t priority)
 {
 	uint64_t n = 0;
 	for (int i = 0; i <= priority; i++)
@@ -40,20 +40,20 @@ static uint64_t held_up_to(const struct lobby *l, uint8_t priority)
 	return n;
 }
 
-static struct lobby_entry *entry_of(struct fair_item *it) { return list_entry(it, struct lobby_entry, waits); }
+static struct wait_entry *entry_of(struct fair_item *it) { return list_entry(it, struct wait_entry, waits); }
 
-static void displace(struct lobby *l, struct fair_item *it, struct list *displaced)
+static void displace(struct wait_limits *l, struct fair_item *it, struct list *displaced)
 {
-	struct lobby_entry *e = entry_of(it);
+	struct wait_entry *e = entry_of(it);
 	fair_leave(&l->waiting, it);
 	l->held[e->priority] -= e->n;
 	l->n_going++;
-	e->state = LOBBY_GOING;
+	e->state = WAIT_DISPLACED;
 	list_push_back(displaced, &e->displaced);
 }
 
 /* By how much its own priority and better ones are too many for it. */
-static uint64_t excess(const struct lobby *l, uint8_t priority, uint32_t n)
+static uint64_t excess(const struct wait_limits *l, uint8_t priority, uint32_t n)
 {
 	uint64_t units = fair_units(&l->waiting, priority), held = held_up_to(l, priority) + n;
 	uint64_t most = l->max_waiting + l->max_running;
@@ -63,7 +63,8 @@ static uint64_t excess(const struct lobby *l, uint8_t priority, uint32_t n)
 }
 
 /* Room among its own priority; what tenants hold beyond its own is enough, or nobody goes. */
-static int displace_richer(struct lobby *l, const struct lobby_ask *ask, uint8_t priority, struct list *displaced)
+static int displace_richer(struct wait_limits *l, const struct wait_request *ask, uint8_t priority,
+			   struct list *displaced)
 {
 	uint32_t units = units_of(ask);
 	uint64_t left = excess(l, priority, ask->n), before;
@@ -79,17 +80,19 @@ static int displace_richer(struct lobby *l, const struct lobby_ask *ask, uint8_t
 	return 0;
 }
 
-static void displace_worse(struct lobby *l, const struct lobby_ask *ask, uint8_t priority, struct list *displaced)
+static void displace_worse(struct wait_limits *l, const struct wait_request *ask, uint8_t priority,
+			   struct list *displaced)
 {
 	struct fair_item *it;
 	while (excess(l, PROTO_PRIORITIES - 1, ask->n) > 0 && (it = fair_worse(&l->waiting, priority)) != NULL)
 		displace(l, it, displaced);
 }
 
-int lobby_enter(struct lobby *l, struct lobby_entry *e, const struct lobby_ask *ask, struct list *displaced)
+int wait_limits_enter(struct wait_limits *l, struct wait_entry *e, const struct wait_request *ask,
+		      struct list *displaced)
 {
 	uint8_t priority = line_of(ask->priority);
-	BUG_IF(e->state != LOBBY_OUT || ask->n == 0, "an entry that can't wait");
+	BUG_IF(e->state != WAIT_OUT || ask->n == 0, "an entry that can't wait");
 	if (excess(l, PROTO_PRIORITIES - 1, ask->n) > 0 &&
 	    l->n_going >= PROTO_PRIORITIES * (l->max_waiting + l->max_running))
 		return SL_ELIMIT;
@@ -100,27 +103,27 @@ int lobby_enter(struct lobby *l, struct lobby_entry *e, const struct lobby_ask *
 	rc = fair_enter(&l->waiting, &e->waits, ask->tenant, priority, units_of(ask));
 	if (rc != 0)
 		return rc;
-	e->state = LOBBY_WAITING;
+	e->state = WAIT_WAITING;
 	e->priority = priority;
 	e->n = ask->n;
 	l->held[priority] += ask->n;
 	return 0;
 }
 
-void lobby_start(struct lobby *l, struct lobby_entry *e)
+void wait_limits_start(struct wait_limits *l, struct wait_entry *e)
 {
-	if (e->state != LOBBY_WAITING)
+	if (e->state != WAIT_WAITING)
 		return;
 	fair_leave(&l->waiting, &e->waits);
-	e->state = LOBBY_STARTED;
+	e->state = WAIT_STARTED;
 }
 
-void lobby_leave(struct lobby *l, struct lobby_entry *e)
+void wait_limits_leave(struct wait_limits *l, struct wait_entry *e)
 {
-	if (e->state == LOBBY_GOING)
+	if (e->state == WAIT_DISPLACED)
 		l->n_going--;
-	else if (e->state != LOBBY_OUT)
+	else if (e->state != WAIT_OUT)
 		l->held[e->priority] -= e->n;
 	fair_leave(&l->waiting, &e->waits);
-	e->state = LOBBY_OUT;
+	e->state = WAIT_OUT;
 }

@@ -17,16 +17,16 @@
  * What is dropped was never anybody else's: the prefix tree gets rows of own tokens only (batch.c), and
  * whole pages behind them go back at once.
  */
-#include "engine/step/given.h"
+#include "engine/step/draft_prefix.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 
-uint8_t given_accept(struct eng_seq *s, const struct eng_model *m, struct sl_err *err)
+uint8_t draft_prefix_accept(struct eng_seq *s, const struct eng_model *m, struct sl_err *err)
 {
-	struct seq_given *g = &s->given;
+	struct seq_draft_prefix *g = &s->draft_prefix;
 	if (g->n == 0)
 		return 0;
 	uint32_t room = m->n_ctx - s->n_prompt - 1; /* and one to be made */
@@ -66,14 +66,14 @@ uint8_t given_accept(struct eng_seq *s, const struct eng_model *m, struct sl_err
 	return 0;
 }
 
-bool given_row_tells(const struct eng_seq *s, uint32_t position)
+bool draft_prefix_row_checks(const struct eng_seq *s, uint32_t position)
 {
-	return s->given.open && position + 1 >= eng_seq_n_own(s) && position + 1 < eng_seq_n_tokens(s);
+	return s->draft_prefix.open && position + 1 >= eng_seq_n_own(s) && position + 1 < eng_seq_n_tokens(s);
 }
 
-uint32_t given_rows_fit(const struct eng_seq *s, uint32_t past, uint32_t n, uint32_t room)
+uint32_t draft_prefix_rows_fit(const struct eng_seq *s, uint32_t past, uint32_t n, uint32_t room)
 {
-	if (!s->given.open)
+	if (!s->draft_prefix.open)
 		return n;
 	uint32_t first = eng_seq_n_own(s) - 1, end = eng_seq_n_tokens(s) - 1;
 	uint32_t from = past > first ? past : first, to = past + n < end ? past + n : end;
@@ -83,7 +83,7 @@ uint32_t given_rows_fit(const struct eng_seq *s, uint32_t past, uint32_t n, uint
 /* It goes on behind what is its own now. */
 static void settle(struct step *st, struct eng_seq *s)
 {
-	struct seq_given *g = &s->given;
+	struct seq_draft_prefix *g = &s->draft_prefix;
 	uint32_t n_own = eng_seq_n_own(s), room = s->model->n_ctx - s->n_prompt;
 	g->open = false;
 	g->n_left = 0;
@@ -106,7 +106,7 @@ static void settle(struct step *st, struct eng_seq *s)
 static bool take(struct step *st, struct eng_seq *s)
 {
 	bool stopped = false;
-	s->given.n_left--;
+	s->draft_prefix.n_left--;
 	/* Its text has been told; what must not be told yet stays in the stream. */
 	if (batch_take_token(st, s, s->tokens[eng_seq_n_own(s)], &stopped) != 0) {
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
@@ -128,9 +128,9 @@ static int32_t choose(struct step *st, const struct eng_seq *s, float *logits)
 	return st->choice.id;
 }
 
-void given_serve(struct step *st, struct eng_seq *s, float *logits, int n_rows, uint64_t now)
+void draft_prefix_serve(struct step *st, struct eng_seq *s, float *logits, int n_rows, uint64_t now)
 {
-	struct seq_given *g = &s->given;
+	struct seq_draft_prefix *g = &s->draft_prefix;
 	size_t n_vocab = (size_t)s->model->info.arch.n_vocab;
 	uint32_t first = eng_seq_n_own(s); /* the token that the first row tells about */
 	bool agrees = true;

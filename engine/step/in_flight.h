@@ -16,14 +16,14 @@
  * A sequence that loses its place (it has ended, or is pre-empted) leaves the flights at once, and its pages and place
  * may be another's at once too, though rows on their way still write there: everything of one model takes effect
  * in the order in which it was issued, so who gets a page writes to it later. Whoever takes memory to another model
- * waits for what is on its way first (flight_await). A pre-empted sequence's token is drawn again, and is the same.
+ * waits for what is on its way first (in_flight_await). A pre-empted sequence's token is drawn again, and is the same.
  */
-#ifndef ENGINE_FLIGHT_H
-#define ENGINE_FLIGHT_H
+#ifndef ENGINE_IN_FLIGHT_H
+#define ENGINE_IN_FLIGHT_H
 
 #include "engine/step/batch.h"
 
-struct flight {
+struct step_in_flight {
 	struct batch b;
 	/* Of each wanted row: whose it is (NULL: it has left), which draw on the device it is (-1: none, its logits
 	 * come to the host), and whether a token is drawn from it. */
@@ -43,27 +43,27 @@ struct flight {
 };
 
 /* m's flights, empty. 0 or SL_ENOMEM. */
-int flights_create(struct eng_model *m);
-void flights_destroy(struct eng_model *m);
+int in_flight_create(struct eng_model *m);
+void in_flight_destroy(struct eng_model *m);
 /* The step of b, which is issued: its draws are in st. */
-void flight_depart(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan);
+void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan);
 /* Where the next step's draws go. */
-struct kn_drawn *flight_drawn(const struct eng_model *m);
+struct kn_drawn *in_flight_drawn(const struct eng_model *m);
 /* Waits for the oldest. 0 or SL_EIO. */
-int flight_wait(struct eng_model *m);
+int in_flight_wait(struct eng_model *m);
 /* Waits for all of them, serves none: what they read and write is done. */
-void flight_await(struct eng_model *m);
+void in_flight_await(struct eng_model *m);
 /* Whether m may compute a step at once, with logits in st: it has none on its way, and nobody's logits are in st that
  * have not been served. */
-bool flight_may_forward(const struct eng_model *m);
+bool in_flight_may_forward(const struct eng_model *m);
 /* The oldest has been served. */
-void flight_over(struct eng_model *m);
+void in_flight_pop(struct eng_model *m);
 /* s is in none of them any more. */
-void flight_leave(struct eng_seq *s);
+void in_flight_leave(struct eng_seq *s);
 /* Nobody is served: m has failed, or the engine stops. */
-void flight_drop(struct eng_model *m);
+void in_flight_drop(struct eng_model *m);
 /* Shows the scheduler those who are on their way as they are after that, whatever is drawn. False: somebody's next step
  * can't be known before the last one is served. */
-bool flight_foresee(struct eng_model *m, uint64_t now_ns);
+bool in_flight_foresee(struct eng_model *m, uint64_t now_ns);
 
 #endif

@@ -6,14 +6,14 @@
  *   OUT ──enter──► WAITING ──start──► STARTED ──leave──► OUT
  *                     └──displaced by a newcomer──► GOING ──leave──► OUT
  *
- * A request counts its whole fan-out (choices, hypotheses of a beam) and one more for each LOBBY_UNIT_BYTES of its
+ * A request counts its whole fan-out (choices, hypotheses of a beam) and one more for each WAIT_UNIT_BYTES of its
  * prompt. What waits or runs with a worse priority never keeps a newcomer out: the bounds hold for each priority and
  * the better ones together. Only what waits is displaced; a sequence that has started is pre-empted by the scheduler.
  *
  * The owner holds a lock.
  */
-#ifndef ENGINE_LOBBY_H
-#define ENGINE_LOBBY_H
+#ifndef ENGINE_WAIT_LIMITS_H
+#define ENGINE_WAIT_LIMITS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,42 +21,43 @@
 #include "base/fair.h"
 #include "base/proto/proto.h"
 
-enum { LOBBY_UNIT_BYTES = 64 << 10 };
+enum { WAIT_UNIT_BYTES = 64 << 10 };
 
-enum lobby_state { LOBBY_OUT, LOBBY_WAITING, LOBBY_STARTED, LOBBY_GOING };
+enum wait_state { WAIT_OUT, WAIT_WAITING, WAIT_STARTED, WAIT_DISPLACED };
 
 /* Embedded in its owner; zeros: out. */
-struct lobby_entry {
+struct wait_entry {
 	struct fair_item waits;
 	struct list displaced; /* among a newcomer's victims, until its owner has seen it */
-	enum lobby_state state;
+	enum wait_state state;
 	uint8_t priority;
 	uint32_t n; /* sequences */
 };
 
-struct lobby {
+struct wait_limits {
 	struct fair waiting;
 	uint64_t held[PROTO_PRIORITIES]; /* sequences that wait or have started */
 	uint64_t n_going;
 	uint64_t max_waiting, max_running;
 };
 
-struct lobby_ask {
+struct wait_request {
 	uint64_t tenant;
 	uint8_t priority;
 	uint32_t n; /* sequences, at least 1 */
 	size_t prompt_bytes;
 };
 
-void lobby_init(struct lobby *l, uint64_t max_waiting, uint64_t max_running);
+void wait_limits_init(struct wait_limits *l, uint64_t max_waiting, uint64_t max_running);
 /* BUG when an entry is left. */
-void lobby_dispose(struct lobby *l);
+void wait_limits_dispose(struct wait_limits *l);
 /* Those that have to go for it are put into the list, by their `displaced`, and are GOING: the caller takes them out
  * and ends them, also after SL_ENOMEM. SL_ELIMIT: no room, nobody goes. */
-int lobby_enter(struct lobby *l, struct lobby_entry *e, const struct lobby_ask *ask, struct list *displaced);
+int wait_limits_enter(struct wait_limits *l, struct wait_entry *e, const struct wait_request *ask,
+		      struct list *displaced);
 /* It waits no more. Nothing unless it does. */
-void lobby_start(struct lobby *l, struct lobby_entry *e);
+void wait_limits_start(struct wait_limits *l, struct wait_entry *e);
 /* Nothing when it is out. */
-void lobby_leave(struct lobby *l, struct lobby_entry *e);
+void wait_limits_leave(struct wait_limits *l, struct wait_entry *e);
 
 #endif

@@ -12,28 +12,28 @@
  *
  * Pure: it knows no sequences and no clock, so a simulation can drive it.
  */
-#ifndef ENGINE_TURNS_H
-#define ENGINE_TURNS_H
+#ifndef ENGINE_MODEL_SCHED_H
+#define ENGINE_MODEL_SCHED_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/sched/sched.h"
 
-enum { TURNS_LEAD_MS = 200, TURNS_LEAST = 8 };
+enum { MODEL_SCHED_LEAD_MS = 200, MODEL_SCHED_LEAST_SHARE = 8 };
 
 /* A model's turn. All zero but the clock: it is not ready. */
-struct turn {
+struct model_share {
 	struct sched_demand demand;
 	uint64_t vtime_ns; /* of the device, by its part */
 };
 
 /* Raises the clocks of those who have nothing to do to the least of those who have; if nobody has, all to the
  * greatest. */
-void turns_level(struct turn *turns, int n);
+void model_sched_level(struct model_share *shares, int n);
 /* The model whose step is next among n; those in skip have nothing to do just now. -1: none. */
-int turns_next(const struct turn *turns, int n, const bool *skip);
+int model_sched_next(const struct model_share *shares, int n, const bool *skip);
 /* How far the clock of model i goes on for took_ns of the device. */
-uint64_t turns_charge(const struct turn *turns, int n, int i, uint64_t took_ns);
+uint64_t model_sched_charge(const struct model_share *shares, int n, int i, uint64_t took_ns);
 
 #endif

@@ -10,27 +10,27 @@
 #include <cmocka.h>
 
 #include "base/err.h"
-#include "engine/sched/lobby.h"
+#include "engine/sched/wait_limits.h"
 
 enum { WAIT = 16, RUN = 4, MANY = 64 };
 
 struct rig {
-	struct lobby l;
-	struct lobby_entry of[MANY];
+	struct wait_limits l;
+	struct wait_entry of[MANY];
 	struct list displaced;
 };
 
 static void open_rig(struct rig *r)
 {
 	*r = (struct rig){0};
-	lobby_init(&r->l, WAIT, RUN);
+	wait_limits_init(&r->l, WAIT, RUN);
 	list_init(&r->displaced);
 }
 
 static int enter_n(struct rig *r, int i, uint64_t tenant, uint8_t priority, uint32_t n, size_t bytes)
 {
-	const struct lobby_ask ask = {.tenant = tenant, .priority = priority, .n = n, .prompt_bytes = bytes};
-	return lobby_enter(&r->l, &r->of[i], &ask, &r->displaced);
+	const struct wait_request ask = {.tenant = tenant, .priority = priority, .n = n, .prompt_bytes = bytes};
+	return wait_limits_enter(&r->l, &r->of[i], &ask, &r->displaced);
 }
 
 static int enter(struct rig *r, int i, uint64_t tenant, uint8_t priority)
@@ -43,11 +43,11 @@ static int gone(struct rig *r)
 {
 	int n = 0;
 	list_each_safe(it, tmp, &r->displaced) {
-		struct lobby_entry *e = list_entry(it, struct lobby_entry, displaced);
-		assert_int_equal(e->state, LOBBY_GOING);
+		struct wait_entry *e = list_entry(it, struct wait_entry, displaced);
+		assert_int_equal(e->state, WAIT_DISPLACED);
 		list_remove(it);
-		lobby_start(&r->l, e); /* nothing: it waits no more */
-		lobby_leave(&r->l, e);
+		wait_limits_start(&r->l, e); /* nothing: it waits no more */
+		wait_limits_leave(&r->l, e);
 		n++;
 	}
 	return n;
@@ -57,15 +57,15 @@ static void close_rig(struct rig *r)
 {
 	gone(r);
 	for (int i = 0; i < MANY; i++)
-		lobby_leave(&r->l, &r->of[i]);
-	lobby_dispose(&r->l);
+		wait_limits_leave(&r->l, &r->of[i]);
+	wait_limits_dispose(&r->l);
 }
 
 static int n_of(const struct rig *r, int from, int to)
 {
 	int n = 0;
 	for (int i = from; i < to; i++)
-		n += r->of[i].state == LOBBY_WAITING;
+		n += r->of[i].state == WAIT_WAITING;
 	return n;
 }
 
@@ -78,7 +78,7 @@ static void a_tenant_alone_fills_it(void **unused)
 		assert_int_equal(enter(&r, i, 1, 1), 0);
 	assert_int_equal(enter(&r, WAIT, 1, 1), SL_ELIMIT);
 	/* One starts, one more may wait. */
-	lobby_start(&r.l, &r.of[0]);
+	wait_limits_start(&r.l, &r.of[0]);
 	assert_int_equal(enter(&r, WAIT, 1, 1), 0);
 	assert_int_equal(gone(&r), 0);
 	close_rig(&r);
@@ -134,13 +134,13 @@ static void what_runs_is_in_nobodys_way(void **unused)
 	open_rig(&r);
 	for (int i = 0; i < WAIT + RUN; i++) {
 		assert_int_equal(enter(&r, i, 7, 1), 0);
-		lobby_start(&r.l, &r.of[i]);
+		wait_limits_start(&r.l, &r.of[i]);
 	}
 	assert_int_equal(enter(&r, MANY - 1, 7, 1), SL_ELIMIT);
 	for (int i = 0; i < WAIT; i++)
 		assert_int_equal(enter(&r, WAIT + RUN + i, 1, 0), 0);
 	assert_int_equal(gone(&r), 0);
-	assert_int_equal(r.of[0].state, LOBBY_STARTED);
+	assert_int_equal(r.of[0].state, WAIT_STARTED);
 	close_rig(&r);
 }
 
@@ -163,12 +163,12 @@ static void fan_outs_count_whole(void **unused)
 	close_rig(&r);
 	open_rig(&r);
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(enter_n(&r, i, 1, 1, 1, 3 * LOBBY_UNIT_BYTES), 0);
+		assert_int_equal(enter_n(&r, i, 1, 1, 1, 3 * WAIT_UNIT_BYTES), 0);
 	assert_int_equal(enter(&r, 4, 1, 1), SL_ELIMIT);
 	/* One that is larger than all there is comes in when nothing is there. */
 	close_rig(&r);
 	open_rig(&r);
-	assert_int_equal(enter_n(&r, 0, 1, 1, 1, (size_t)100 * WAIT * LOBBY_UNIT_BYTES), 0);
+	assert_int_equal(enter_n(&r, 0, 1, 1, 1, (size_t)100 * WAIT * WAIT_UNIT_BYTES), 0);
 	assert_int_equal(enter(&r, 1, 1, 1), SL_ELIMIT);
 	assert_int_equal(enter(&r, 1, 2, 1), 0);
 	assert_int_equal(gone(&r), 1);
@@ -179,19 +179,19 @@ static void fan_outs_count_whole(void **unused)
 static void the_displaced_are_bounded(void **unused)
 {
 	(void)unused;
-	static struct lobby_entry of[40 * (WAIT + RUN)];
-	struct lobby l;
+	static struct wait_entry of[40 * (WAIT + RUN)];
+	struct wait_limits l;
 	struct list displaced;
 	size_t n = 0;
-	lobby_init(&l, WAIT, RUN);
+	wait_limits_init(&l, WAIT, RUN);
 	list_init(&displaced);
 	/* Of eight priorities, the worst first, again and again: each displaces those before it. */
 	for (int round = 0; round < 4; round++)
 		for (int p = PROTO_PRIORITIES - 1; p >= 0; p--)
 			for (uint64_t i = 0; i < WAIT; i++) {
-				const struct lobby_ask ask = {
+				const struct wait_request ask = {
 				    .tenant = i + 100 * (uint64_t)round, .priority = (uint8_t)p, .n = 1};
-				if (n < sizeof of / sizeof *of && lobby_enter(&l, &of[n], &ask, &displaced) == 0)
+				if (n < sizeof of / sizeof *of && wait_limits_enter(&l, &of[n], &ask, &displaced) == 0)
 					n++;
 			}
 	assert_true(l.n_going > 0);
@@ -199,8 +199,8 @@ static void the_displaced_are_bounded(void **unused)
 	list_each_safe(it, tmp, &displaced)
 		list_remove(it);
 	for (size_t i = 0; i < n; i++)
-		lobby_leave(&l, &of[i]);
-	lobby_dispose(&l);
+		wait_limits_leave(&l, &of[i]);
+	wait_limits_dispose(&l);
 }
 
 int main(void)

@@ -6,7 +6,7 @@
  *
  * Thread: the step thread; what a newcomer would meet is left under the engine's info_lock for engine_load.
  */
-#include "engine/step/line.h"
+#include "engine/step/queue_status.h"
 
 #include <pthread.h>
 
@@ -33,7 +33,7 @@ static bool is_alone(const struct step *st, const struct eng_seq *s)
 {
 	list_each(it, &st->all) {
 		const struct eng_seq *other = list_entry(it, struct eng_seq, in_all);
-		if (other != s && (other->sched.slot != 0 || other->credit > 0))
+		if (other != s && (other->sched.started_index != 0 || other->credit > 0))
 			return false;
 	}
 	return true;
@@ -67,7 +67,7 @@ static double predict(const struct eng_seq *s, bool busy, uint32_t *position)
 	       cost_bias_factor(&m->ttft_bias[busy]);
 }
 
-void line_tell_queued(struct step *st, struct eng_seq *s)
+void queue_status_report(struct step *st, struct eng_seq *s)
 {
 	uint32_t position;
 	/* It stands in the queue itself. */
@@ -113,7 +113,7 @@ static void publish(struct step *st, struct eng_model *m)
 	pthread_mutex_unlock(&st->e->info_lock);
 }
 
-void line_tick(struct step *st, uint64_t now_ns)
+void queue_status_tick(struct step *st, uint64_t now_ns)
 {
 	if (now_ns - st->load_ns >= LOAD_MS * NS_PER_MS) {
 		st->load_ns = now_ns;

@@ -4,7 +4,7 @@
  * pre-empted between two chunks of what they check; some are cancelled in the middle of it, allocations fail.
  * The model has no weights (fake_model.h): whoever mixes up pages or positions says something else.
  */
-#include "tests/unit/engine/core/given_run.h"
+#include "tests/unit/engine/core/draft_prefix_run.h"
 #include "fake_model.h"
 
 #include "base/fault.h"
@@ -69,7 +69,7 @@ static struct answer *wholes(void)
  * were pre-empted. */
 static uint64_t together(const struct eng_config *cfg, const struct answer *whole)
 {
-	static struct given_case c[MANY];
+	static struct draft_prefix_case c[MANY];
 	uint32_t agreed[MANY];
 	struct run r;
 	run_start(&r, cfg);
@@ -77,9 +77,9 @@ static uint64_t together(const struct eng_config *cfg, const struct answer *whol
 		struct proto_submit req = nth_request(i);
 		uint32_t n = whole[i].n_tokens < 59 ? whole[i].n_tokens : 59,
 			 wrong = i % 2 == 0 ? n : n * (uint32_t)(i % 4) / 4;
-		c[i] = given_of(&whole[i], n, wrong, i % 3 == 0 ? wrong : wrong / 2);
+		c[i] = draft_prefix_of(&whole[i], n, wrong, i % 3 == 0 ? wrong : wrong / 2);
 		agreed[i] = wrong;
-		struct proto_submit s = given_request(&req, &c[i], wrong);
+		struct proto_submit s = draft_prefix_request(&req, &c[i], wrong);
 		run_submit(&r, (uint64_t)i + 1, &s);
 		run_credit(&r, (uint64_t)i + 1, 3); /* pauses on the way */
 	}
@@ -88,8 +88,8 @@ static uint64_t together(const struct eng_config *cfg, const struct answer *whol
 	for (int i = 0; i < MANY; i++) {
 		const struct answer *a = run_until_done(&r, (uint64_t)i + 1);
 		if (c[i].n > 0)
-			given_expect(a, agreed[i], agreed[i]);
-		given_assert_rest(a, &whole[i], agreed[i]);
+			draft_prefix_expect(a, agreed[i], agreed[i]);
+		draft_prefix_assert_rest(a, &whole[i], agreed[i]);
 	}
 	run_until_idle(&r);
 	struct proto_stats s;
@@ -150,11 +150,11 @@ static void cancelled_in_the_middle(void **state)
 	run_start(&r, &cfg);
 	struct proto_submit req = run_plain("hello", 200), other = run_plain("x", 1);
 	*whole = *run_one(&r, 1, &req);
-	struct given_case c = given_of(whole, 150, 150, 75);
+	struct draft_prefix_case c = draft_prefix_of(whole, 150, 150, 75);
 	atomic_store(&fake.step_us, 4000);
 	enum { ALL = (5 + 150) / 16 }; /* and one */
 	for (int steps = 1; steps < ALL; steps += 2) {
-		struct proto_submit s = given_request(&req, &c, 150);
+		struct proto_submit s = draft_prefix_request(&req, &c, 150);
 		run_submit(&r, 2, &s);
 		RUN_UNTIL(&r, r.answers[2].queued);
 		int before = atomic_load(&fake.forwards);
@@ -195,8 +195,8 @@ static void a_device_that_fails(void **state)
 		struct run r;
 		run_start(&r, &cfg);
 		struct proto_submit req = nth_request(7);
-		struct given_case c = given_of(&whole[7], 40, 40, 20);
-		struct proto_submit s = given_request(&req, &c, 40);
+		struct draft_prefix_case c = draft_prefix_of(&whole[7], 40, 40, 20);
+		struct proto_submit s = draft_prefix_request(&req, &c, 40);
 		run_submit(&r, 1, &s);
 		RUN_UNTIL(&r, r.answers[1].queued);
 		atomic_store(&fake.fail_next, at);
@@ -220,8 +220,8 @@ static void faults(void **state)
 	struct run r;
 	run_start(&r, &cfg);
 	struct proto_submit req = nth_request(6);
-	struct given_case c = given_of(&whole[6], 40, 40, 10);
-	struct proto_submit s = given_request(&req, &c, 40);
+	struct draft_prefix_case c = draft_prefix_of(&whole[6], 40, 40, 10);
+	struct proto_submit s = draft_prefix_request(&req, &c, 40);
 	s.tenant = 77;
 	int failed = 0, survived = 0;
 	for (long nth = 1; nth <= 60; nth++) {
@@ -232,7 +232,7 @@ static void faults(void **state)
 			engine_credit(r.e, 2, 1000);
 			const struct answer *a = run_until_done(&r, 2);
 			if (a->end.finish != PROTO_FINISH_ERROR)
-				given_assert_rest(a, &whole[6], 40);
+				draft_prefix_assert_rest(a, &whole[6], 40);
 			else
 				assert_true(a->message[0] != '\0');
 			survived += a->end.finish != PROTO_FINISH_ERROR;
@@ -246,7 +246,7 @@ static void faults(void **state)
 	assert_true(failed > 0 && survived > 0);
 	for (long nth = 1; nth <= 12; nth++) {
 		fault_arm(FAULT_KV_PAGE, nth, 3);
-		given_assert_rest(run_one(&r, 3, &s), &whole[6], 40);
+		draft_prefix_assert_rest(run_one(&r, 3, &s), &whole[6], 40);
 		fault_disarm_all();
 	}
 	run_stop(&r);

@@ -3,8 +3,8 @@
  * What is told of waiting: to those who wait, their place and how long it may still take; to gateways, what a
  * newcomer of each priority would meet (LOAD).
  */
-#ifndef ENGINE_LINE_H
-#define ENGINE_LINE_H
+#ifndef ENGINE_QUEUE_STATUS_H
+#define ENGINE_QUEUE_STATUS_H
 
 #include <stdint.h>
 
@@ -15,8 +15,8 @@ struct eng_seq;
 struct step;
 
 /* The first time, when its prompt has been counted. */
-void line_tell_queued(struct step *st, struct eng_seq *s);
+void queue_status_report(struct step *st, struct eng_seq *s);
 /* From the step thread's loop, as often as it likes. */
-void line_tick(struct step *st, uint64_t now_ns);
+void queue_status_tick(struct step *st, uint64_t now_ns);
 
 #endif
