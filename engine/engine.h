@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's only door. A process has one engine; it owns models, KV pages, the device and three
- * kinds of threads: text workers (templates, tokenizers), the step thread (sequences, pages,
- * scheduler, forward pass) and loaders. Requests and events are the structs of base/proto/proto.h.
+ * The engine's public interface, and the only header other folders include. A process has one engine.
  *
- * The life of a sequence: submit → (text worker) → QUEUED → credit → prefill → TOKENS … → DONE.
- * Exactly one DONE for every accepted submit, whatever happens; nothing for that id after it.
+ * The engine owns models, KV pages, the device and three kinds of threads: text workers (templates, tokenizers), the
+ * step thread (sequences, pages, scheduler, forward pass) and the loader. Requests and events are the structs of
+ * base/proto/proto.h. Every function may be called from any thread unless its comment names one.
+ *
+ * Terms: a sequence is one accepted request; a slot is its row of the page tables while it runs; credit is the number
+ * of tokens its client accepts.
+ *
+ * Life of a sequence: submit → (text worker) → QUEUED → credit → prefill → TOKENS … → DONE. Every accepted submit gets
+ * exactly one DONE. No event for that id follows it.
  */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H

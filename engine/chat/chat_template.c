@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The door to the Jinja interpreter (engine/jinja/jinja.h): compiles once, then renders conversations,
- * each run with an arena of its own. A compiled template is never written again, so threads share
- * it without locks; the request's JSON is only read.
+ * The interface to the Jinja interpreter (engine/jinja/jinja.h): compiles a template once, then renders conversations,
+ * each run with an arena of its own. A compiled template is immutable, so threads share it without locks; the request's
+ * JSON is only read.
  */
 #include "engine/chat/chat_template.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chat templates (Jinja) of model files: an untrusted program from a file, so a sandboxed
- * interpreter with bounds on source, steps, depth and output. What it does not know is an error at
- * compile time with its line, never a fallback. Immutable after compilation.
+ * Chat templates (Jinja) of model files: untrusted programs, so the interpreter is sandboxed and bounds source, steps,
+ * depth and output. Unsupported constructs are compile errors with their line, never a fallback. A template is
+ * immutable after compilation; any thread may render it.
  *
- * Values carry trust byte by byte: text that stands in the template is trusted (it may form control
- * tokens), text from the request never is, whatever is concatenated with it.
+ * Values carry trust byte by byte: text of the template is trusted (it may form control tokens), text of the request
+ * never is, even when concatenated with trusted text.
  */
 #ifndef ENGINE_CHAT_TEMPLATE_H
 #define ENGINE_CHAT_TEMPLATE_H

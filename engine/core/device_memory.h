@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much of a device's memory the models' pages get. Private to engine/; the loader's.
+ * The budget of a device's memory for KV pages. Private to engine/; loader thread.
  *
- * A part of the device is for this engine and whoever has some of it already (eng_config.device_memory); what is beyond
- * it is the reserve: for the driver, for libraries, for what nobody foresees. Of the part goes off what is taken once
- * the weights of all models are there, whoever took it, and what steps and graphs may take later (kn_memory.later). The
- * rest is for pages.
+ * eng_config.device_memory is the fraction of the device that this engine and other processes may use together; the
+ * rest is a reserve for the driver and libraries. From that fraction the budget subtracts all memory in use once every
+ * model's weights are loaded, and what steps and graphs may allocate later (kn_memory.later). Pages get the remainder.
  */
 #ifndef ENGINE_DEVICE_MEMORY_H
 #define ENGINE_DEVICE_MEMORY_H

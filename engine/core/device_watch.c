@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asking how the device is (device_watch.h). The thread and who stops it share a count of two on the memory, so whoever
- * leaves last frees it: the one who stops does not wait for a driver longer than STOP_MS.
+ * Polling of the device's health (device_watch.h). The polling thread and its owner share the memory by a count of two;
+ * the last to leave frees it. So stopping waits for the driver at most STOP_MS.
  */
 #include "engine/core/device_watch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the device is, for the engine's figures: a thread of its own asks the driver once a second
- * (kernels/backend/nvml.h), so that nobody waits for a driver that hangs.
+ * Device health for the engine's metrics: a dedicated thread queries the driver once a second
+ * (kernels/backend/nvml.h), so a driver that hangs blocks no other thread.
  */
 #ifndef ENGINE_DEVICE_WATCH_H
 #define ENGINE_DEVICE_WATCH_H

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's door: what other threads may call, and the life of the engine.
+ * The engine's entry points for other threads, and its life cycle.
  *
- * The index. A sequence is in it from submit until just before its DONE is told; credit and cancel
- * find it there under a lock held for a few instructions, leave what they want in its `signals` and
- * nudge the step thread. So neither allocates, and neither can fail: a cancellation always
- * arrives. The step thread takes the signals at the beginning of each turn.
+ * The index holds a sequence from submit until just before its DONE is reported. Credit and cancel look it up under a
+ * lock held for a few instructions, store their request in its `signals` and wake the step thread. Neither allocates
+ * and neither can fail, so a cancellation always arrives. The step thread takes the signals at the start of each
+ * iteration.
  *
- * Life: create starts text workers, the step thread and the loader. Destroy stops the step thread
- * first (it tells every sequence its DONE), then the workers and the loader, then frees, and
- * everything that is counted must be back.
+ * Life: create starts text workers, the step thread and the loader. Destroy stops the step thread first (it reports
+ * DONE for every sequence), then the workers and the loader, then frees; every counted resource must be back.
  */
 #include "engine/engine.h"
 

@@ -507,7 +507,7 @@ void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *b
 
 void hub_dispose(struct link_hub *hub)
 {
-	BUG_IF(!list_empty(&hub->links), "the hub goes before its links");
+	BUG_IF(!list_empty(&hub->links), "the hub is destroyed before its links");
 	struct mail *next, *it = mailbox_take_all(&hub->box);
 	for (; it != NULL; it = next) {
 		next = it->next;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's side of the protocol without its sockets: a hub with the identifiers of all links
- * and the events on their way to them, and a link that takes bytes and leaves bytes. What serves
- * the requests behind it is a table of functions, the same for the real and the echo engine.
+ * The engine's side of the protocol without its sockets: a hub with the identifiers of all links and the events queued
+ * for them, and a link that consumes and produces bytes. A table of functions serves the requests; the real and the
+ * echo engine both implement it.
  *
- * Everything runs on the I/O thread but hub_post and hub_nudge.
+ * I/O thread, except hub_post and hub_nudge (any thread).
  */
 #ifndef ENGINE_LINK_H
 #define ENGINE_LINK_H

@@ -268,13 +268,12 @@ static int make_swap(struct eng_model *m)
 	bytes = (bytes < most ? bytes : most) / n;
 	int rc = kv_swap_create(m->ops, m->backend, m->pool, bytes, &m->swap, &err);
 	if (rc == 0)
-		log_info(
-		    "model %s: %u pages, %llu MiB, of the host for those who are pre-empted; one is copied in %.1f us",
-		    m->name, kv_swap_n_slots(m->swap),
-		    (unsigned long long)kv_swap_n_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
-		    kv_swap_ns(m->swap, 1) / 1e3);
+		log_info("model %s: swap of %u pages (%llu MiB) in host memory; copying a page takes %.1f us", m->name,
+			 kv_swap_n_slots(m->swap),
+			 (unsigned long long)kv_swap_n_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
+			 kv_swap_ns(m->swap, 1) / 1e3);
 	else if (rc != SL_EIO)
-		log_warn("model %s: those who are pre-empted are computed again: %s", m->name, err.text);
+		log_warn("model %s: no swap, pre-empted sequences are computed again: %s", m->name, err.text);
 	else
 		return sl_errf(&m->load_err, rc, "%s: %s", m->path, err.text);
 	return 0;

@@ -2,17 +2,15 @@
  *
  * The engine's I/O thread.
  *
- * A turn of the loop: libevent calls back for what is ready (bytes come in, mail from the engine's
- * threads comes in), and the end of the turn writes each connection's output with one send and
- * frees the connections that ended. Nothing is written or freed inside a callback, so a callback
- * may end any connection, its own too.
+ * One iteration: libevent reports ready bytes and mail of the engine's threads; then one send per connection writes its
+ * output, and connections that ended are freed. No callback writes or frees, so a callback may end any
+ * connection, including its own.
  *
- * Who may connect: the socket has mode 0600 from the moment it exists, and the peer's uid must be
- * ours or root's. A socket file left by a dead engine is removed; one that somebody answers on is
- * never touched.
+ * Access: the socket has mode 0600 from its creation, and the peer's uid must be the process's or root's. A socket file
+ * left by a dead engine is removed; one that answers is never touched.
  *
- * Shutdown: the socket goes first, then every sequence is cancelled, and the loop turns on until
- * the gateways have been told the ends, with a deadline.
+ * Shutdown: the socket closes first, then every sequence is cancelled, and the loop runs until all ends are sent to the
+ * gateways, or until a deadline.
  */
 #include "engine/core/server.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's I/O thread: an event loop around a unix socket, its connections and the hub
- * (engine/core/link.h) that speaks the protocol. It knows nothing of what serves the requests.
+ * The engine's I/O thread: an event loop around a unix socket, its connections and the hub (engine/core/link.h) that
+ * speaks the protocol. It does not know the backend that serves the requests.
  */
 #ifndef ENGINE_SERVER_H
 #define ENGINE_SERVER_H

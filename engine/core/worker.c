@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text workers: from a request's prompt to token ids. Templates and tokenizers may take
- * milliseconds, so they run neither on the I/O nor on the step thread. A worker owns nothing: it
- * takes a sequence from the queue, fills its `text`, and mails it to the step thread, also when
- * nobody wants it any more (whoever sent it counts on getting it back). COUNTs end here.
+ * Text workers: from a request's prompt to token ids. Templates and tokenizers may take milliseconds, so they run
+ * neither on the I/O thread nor on the step thread. A worker owns nothing: it takes a sequence from the queue, fills
+ * its `text` and mails it to the step thread, also after a cancellation, because the sender waits for it. COUNTs end
+ * here.
  *
- * Everything the gateway validated is validated again.
+ * Workers validate everything again that the gateway validated.
  */
 #include <string.h>
 
@@ -130,7 +130,7 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 	}
 	if (t->searching)
 		return refuse(t, PROTO_ERR_BAD_REQUEST,
-			      "Beam search goes with temperature 0 and without penalties and stop strings.");
+			      "Beam search requires temperature 0 and supports neither penalties nor stop strings.");
 	int rc;
 	const struct prompt_memo_key key = {.tenant = s->tenant_digest,
 					    .salt = s->salt,

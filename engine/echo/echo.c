@@ -19,7 +19,7 @@
  * Words anywhere in the message drive its two models apart (echo_text.h).
  *
  * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
- * place and a prediction again and again (echo_slots.h).
+ * slot and a prediction again and again (echo_slots.h).
  *
  * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
  * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real
@@ -64,7 +64,7 @@ static void arm(struct echo_seq *s, uint64_t at_ns)
 	event_add(s->timer, &tv);
 }
 
-/* It has credit and a place. What follows is its timer's: whoever ends may start others in a row. */
+/* It has credit and a slot. What follows is its timer's: whoever ends may start others in a row. */
 static void seq_start(struct echo_seq *s, uint64_t now)
 {
 	s->started = true;
@@ -211,7 +211,7 @@ static void seq_advance(struct echo_seq *s)
 	uint64_t next = seq_make(s, now);
 
 	if (echo_fails(s)) {
-		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The echo engine fails as it was told.");
+		seq_end(s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The echo engine fails as configured.");
 		return;
 	}
 	if (s->prefill_only && next == now) {
@@ -318,9 +318,9 @@ static bool echo_load(void *be, int index, struct proto_load *out)
 	return true;
 }
 
-/* ---- those who wait for a place ---- */
+/* ---- those who wait for a slot ---- */
 
-/* How long it will have its place. */
+/* How long it will have its slot. */
 static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
 {
 	double rate = s->e->cfg.rate_tps, tokens = max_tokens;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The echo engine's state (owner: echo.c), and what one of its sequences says next (echo_reply.c). Everything on
- * the I/O thread.
+ * The echo engine's state (owner: echo.c) and the functions of echo_reply.c, which produce a sequence's next tokens.
+ * I/O thread.
  */
 #ifndef ENGINE_ECHO_PRIV_H
 #define ENGINE_ECHO_PRIV_H
@@ -23,7 +23,7 @@ enum {
 	ECHO_OWN_IDS = 1 << 24, /* of words that only the large one says */
 	ECHO_DIE_MS = 20,       /* what was said is sent before the process dies */
 	ECHO_EXIT_DIED = 70,
-	ECHO_TELL_MS = 100, /* their places, those who wait */
+	ECHO_TELL_MS = 100, /* their slots, those who wait */
 	ECHO_TELL_MOST = 256,
 };
 
@@ -39,7 +39,7 @@ struct echo {
 	bool dying;
 	struct echo_slots slots[ECHO_MODELS];
 	struct wait_limits wait_limits; /* where there is a bound on what waits */
-	struct event *tell;             /* NULL: nobody waits for a place */
+	struct event *tell;             /* NULL: nobody waits for a slot */
 	/* In steps: who gets a token in the next ones, first come first. */
 	struct list due; /* struct echo_seq */
 	size_t n_due;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a sequence of the echo engine says next: its words, a clock, silence or its end, and how far it agrees
- * with what another one is said to have said.
+ * The next tokens of an echo sequence: its words, a clock, silence or its end, and its agreement with a draft prefix.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A wait is foreseen by letting the present end: who has a place keeps it for what it still needs; those in
- * line take the places in turn, each for what all need on the average.
+ * A wait is predicted from the present: a running request keeps its slot for its remaining need; queued requests then
+ * take slots in order, each for the mean need of all.
  */
 #include "engine/echo/echo_slots.h"
 
@@ -27,7 +27,7 @@ void echo_slot_enter(struct echo_slots *p, struct echo_slot *w, uint8_t priority
 	p->n_waiting[w->priority]++;
 }
 
-static void place(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns)
+static void occupy(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns)
 {
 	list_remove(&w->node);
 	list_push_back(&p->running, &w->node);
@@ -39,9 +39,9 @@ static void place(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns)
 
 bool echo_slot_take(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns)
 {
-	BUG_IF(w->state != ECHO_NO_CREDIT, "echo: a place is asked for in state %d", (int)w->state);
+	BUG_IF(w->state != ECHO_NO_CREDIT, "echo: a slot is asked for in state %d", (int)w->state);
 	if (p->most == 0 || p->n_running < p->most) {
-		place(p, w, now_ns);
+		occupy(p, w, now_ns);
 		return true;
 	}
 	w->state = ECHO_QUEUED;
@@ -64,7 +64,7 @@ struct echo_slot *echo_slot_leave(struct echo_slots *p, struct echo_slot *w, uin
 		if (list_empty(&p->queues[i]))
 			continue;
 		struct echo_slot *next = list_entry(p->queues[i].next, struct echo_slot, node);
-		place(p, next, now_ns);
+		occupy(p, next, now_ns);
 		return next;
 	}
 	return NULL;

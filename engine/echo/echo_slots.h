@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places of the echo engine: so many answers of a model go on at once, the others wait in lines, one a
- * priority. So it is overloaded as a real engine is, and its predictions are as good as they can be: what
- * everybody still needs is known, but not what comes later.
+ * Slots of the echo engine: a bounded number of answers of a model run at once; the others wait in one queue per
+ * priority. So the echo engine is overloaded as a real engine is. Its predictions know the remaining need of every
+ * request present, but not future arrivals.
  *
  * I/O thread.
+ *
+ *   NO_CREDIT ──echo_slot_take──► RUNNING, or QUEUED while all slots are taken
+ *   QUEUED ──echo_slot_leave of another──► RUNNING       any ──echo_slot_leave──► GONE
  */
 #ifndef ENGINE_ECHO_SLOTS_H
 #define ENGINE_ECHO_SLOTS_H
@@ -25,7 +28,7 @@ struct echo_slot {
 	enum echo_slot_state state;
 	uint8_t priority;
 	uint64_t running_ns;
-	double each_ns; /* that it needs a place for */
+	double each_ns; /* that it needs a slot for */
 };
 
 /* Those of one model. most 0: as many as come. */
@@ -38,14 +41,14 @@ struct echo_slots {
 };
 
 void echo_slots_init(struct echo_slots *p, uint32_t most);
-/* A request has come, which will need a place for so long; it has no credit. */
+/* A request has come, which will need a slot for so long; it has no credit. */
 void echo_slot_enter(struct echo_slots *p, struct echo_slot *w, uint8_t priority, double each_ns);
-/* Credit has come: true: it has a place; false: it stands in line. */
+/* Credit has come: true: it has a slot; false: it stands in line. */
 bool echo_slot_take(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns);
-/* It ends. The one that got its place, or NULL. */
+/* It ends. The one that got its slot, or NULL. */
 struct echo_slot *echo_slot_leave(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns);
 
-/* In how long one with `ahead` others before it gets a place. */
+/* In how long one with `ahead` others before it gets a slot. */
 uint64_t echo_slots_wait_ns(const struct echo_slots *p, uint32_t ahead, uint64_t now_ns);
 /* Those before a newcomer of this priority. */
 uint32_t echo_slots_ahead(const struct echo_slots *p, uint8_t priority);

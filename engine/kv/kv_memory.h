@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory for the pages of several pools, in slabs that change hands. A slab belongs to one pool or to
- * none. Every pool sees all of the memory in pages of its own size, numbered from its beginning, and uses
- * those that lie whole in its slabs; so pools of different layouts can trade, and nothing is moved when
- * they do.
+ * Memory for the pages of several pools, in slabs that move between pools. A slab belongs to one pool or to none. Every
+ * pool maps all of the memory as pages of its own size, numbered from the start, and uses the pages that lie whole in
+ * its slabs. So pools of different layouts can exchange slabs without moving data.
  *
- * A pool's part of the slabs is what it has at first and what it can always have back (engine/step/kv_rebalance.h);
- * parts hold about the same number of pages each. Slabs change hands on one thread (the step thread);
- * what is said about parts and sizes never changes.
+ * A pool's share of the slabs is its initial number, which it can always regain (engine/step/kv_rebalance.h). Shares
+ * hold about the same number of pages each. Slabs move on the step thread; shares and sizes are constant.
  */
 #ifndef ENGINE_KV_MEMORY_H
 #define ENGINE_KV_MEMORY_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places are the pages of one piece of memory, the free ones a stack of their numbers.
+ * Slots are the pages of one allocation; free slots form a stack of their numbers.
  */
 #include "engine/kv/kv_swap.h"
 

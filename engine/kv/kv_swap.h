@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages of a model that lie in the host's memory: those of sequences that were pre-empted, where bringing them out and
- * back takes less time than computing them again. Private to engine/; the step thread's.
+ * Pages of a model in host memory: those of pre-empted sequences, where copying them out and back takes less time than
+ * computing them again. Private to engine/; step thread.
  *
- * A place holds one page, byte for byte. Copies take effect in the order in which they and steps are issued
- * (kernels.h), so nobody waits for one: a place that is given back may be filled again at once, a page that was brought
- * out may be another sequence's at once.
+ * A slot holds one page, byte for byte. Copies and steps take effect in the order of issue (kernels.h), so no caller
+ * waits for one: a freed slot may be refilled at once, and a page that was copied out may be reused at once.
  */
 #ifndef ENGINE_KV_SWAP_H
 #define ENGINE_KV_SWAP_H
@@ -40,12 +39,12 @@ uint32_t kv_swap_n_slots(const struct kv_swap *s);
 size_t kv_swap_page_bytes(const struct kv_swap *s);
 
 /* Brings out pages[n], the first of which is page `first` of a sequence with n_past tokens in its pages; the pages stay
- * the caller's. out must be empty. SL_ELIMIT: there are not so many places; SL_ENOMEM, SL_EIO: nothing was kept. */
+ * the caller's. out must be empty. SL_ELIMIT: there are not so many slots; SL_ENOMEM, SL_EIO: nothing was kept. */
 int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
 		struct kv_swapped *out);
 /* The i-th page of what lies there, to a page of the pool. 0 or SL_EIO. */
 int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t i, int32_t page);
-/* Gives the places back; of may be empty, and is afterwards. */
+/* Gives the slots back; of may be empty, and is afterwards. */
 void kv_swap_drop(struct kv_swap *s, struct kv_swapped *of);
 
 #endif

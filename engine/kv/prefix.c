@@ -236,7 +236,7 @@ static void pin(struct prefix_tree *t, struct prefix_node *n)
 static void unpin(struct prefix_tree *t, struct prefix_node *n)
 {
 	while (n != NULL) {
-		BUG_IF(n->pins == 0, "prefix tree: a node is unpinned that nobody pins");
+		BUG_IF(n->pins == 0, "prefix tree: a node without pins is unpinned");
 		if (--n->pins > 0)
 			return;
 		struct prefix_node *parent = n->parent;
@@ -626,7 +626,7 @@ static void check_node(struct check *c, const struct prefix_node *n)
 	BUG_IF(n->unused.in != is_evictable(n), "prefix tree: a leaf is on the wrong list");
 	BUG_IF(n->page >= 0 && c->t->of_page[n->page] != n, "prefix tree: page %d is another node's", n->page);
 	BUG_IF(n->depth > 0 && n->page < 0 && n->claimant == NULL,
-	       "prefix tree: nobody computes a page that is not filled");
+	       "prefix tree: a page is neither filled nor being computed");
 	c->n_pages += n->page >= 0;
 	c->n_unpinned += n->page >= 0 && n->pins == 0;
 	c->n_unused += n->unused.in;
@@ -640,7 +640,7 @@ void prefix_validate(const struct prefix_tree *t)
 			/* Depth first without a stack: down, then to the next sibling of an ancestor. */
 			const struct prefix_node *root = idmap_entry(r, struct prefix_node, index);
 			const struct prefix_node *n = root;
-			BUG_IF(n->pins == 0 && list_empty(&n->children), "prefix tree: a root that nobody needs");
+			BUG_IF(n->pins == 0 && list_empty(&n->children), "prefix tree: an unneeded root");
 			while (n != NULL) {
 				check_node(&c, n);
 				if (!list_empty(&n->children)) {

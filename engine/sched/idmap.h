@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hash table from 64-bit identifiers to nodes embedded in their owners. Growth that can't be had
- * is skipped (chains become longer), so inserting never fails. One thread.
+ * A hash table from 64-bit identifiers to nodes embedded in their owners. If growth fails, chains become longer, so an
+ * insertion never fails. One thread.
  */
 #ifndef ENGINE_IDMAP_H
 #define ENGINE_IDMAP_H

@@ -2,8 +2,8 @@
  *
  * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute stand in
  * a queue: a heap by the work that is left, and a list by age. The queues of a tier stand in a heap
- * by their tenants' shares. Everything that holds a place stands in an array besides. So what merely
- * waits costs memory and nothing else: a plan looks at those who hold places (there are at most
+ * by their tenants' shares. Everything that holds a slot stands in an array besides. So what merely
+ * waits costs memory and nothing else: a plan looks at those who hold slots (there are at most
  * max_sequences) and takes the few that it starts from the tops of heaps.
  *
  * Shares only grow; a queue's key in its heap may be older than its tenant's share and is put right
@@ -123,7 +123,7 @@ static void queue_leave(struct sched *sc, struct sched_queue *q)
 {
 	if (--q->n_seqs > 0)
 		return;
-	BUG_IF(q->n_slots != 0 || q->by_turn.n != 0, "scheduler: a queue in use goes");
+	BUG_IF(q->n_slots != 0 || q->by_turn.n != 0, "scheduler: a queue is freed in use");
 	sc->tiers[q->tier].weight -= q->weight;
 	idmap_remove(&sc->queues, &q->node);
 	sl_free(q);
@@ -217,7 +217,7 @@ struct sched_queue *sched_first_queue(struct sched_tier *tier)
 
 static void take_slot(struct sched *sc, struct sched_seq *s)
 {
-	BUG_IF(sc->n_started == sc->cfg.max_sequences, "scheduler: more sequences than places");
+	BUG_IF(sc->n_started == sc->cfg.max_sequences, "scheduler: more sequences than slots");
 	sc->started[sc->n_started++] = s;
 	s->started_index = sc->n_started;
 	sc->n_slots += s->width;
@@ -403,7 +403,7 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 		positions += (double)sc->tiers[i].n_positions;
 		n_ahead += sc->tiers[i].n_waiting;
 	}
-	/* More than there are places for: so many answers have to end first. Prompts of those before it are
+	/* More than there are slots for: so many answers have to end first. Prompts of those before it are
 	 * computed meanwhile, and what that takes has made the answers as long as they are. */
 	uint32_t slots = sc->cfg.max_sequences, wanted = slots_held(sc, q->tier) + n_ahead + s->width;
 	double until_slot = wanted > slots ? answer_ns * (wanted - slots) / slots : 0;

@@ -19,9 +19,9 @@
  *  - Tenants that have had more than the one whose prompt is computed give up decoding in a step what exceeds their
  *    share of it; worse tiers, all tenants of them together, what exceeds a tenth of the prompt's time.
  *  - A sequence starts only when pages for all it has to compute are there or can be had, and a
- *    place is. Pages run out: whoever is worse ranked gives up all of its own and computes them
+ *    slot is. Pages run out: whoever is worse ranked gives up all of its own and computes them
  *    again later. Ranks: priority, then arrival. Sequences without credit go first, whatever their
- *    rank; one that has not started takes pages and places only from those, from worse tiers, and
+ *    rank; one that has not started takes pages and slots only from those, from worse tiers, and
  *    from tenants that hold more than their part while its own holds less. So the best ranked
  *    sequence with credit always advances.
  *  - Rows of drafts (sched_grant_draft) take of the step's tokens and of the pages what a plan has left.
@@ -51,10 +51,10 @@ enum {
 
 struct sched_config {
 	uint32_t step_tokens;   /* of prefill in one step */
-	uint32_t max_sequences; /* places */
+	uint32_t max_sequences; /* slots */
 	uint32_t page_tokens, n_pages;
 	uint64_t age_ns, starve_ns;
-	uint64_t paused_ns;     /* no credit for that long: its place may be given away */
+	uint64_t paused_ns;     /* no credit for that long: its slot may be given away */
 	uint64_t itl_target_ns; /* prefill adds at most this to a step with decodes; 0: no such target */
 };
 
@@ -73,16 +73,16 @@ struct sched_seq {
 	uint32_t n_cached; /* of these, while it has not started: expected to be there already */
 	uint32_t n_found;  /* pages: of n_cached, while it has not started: those that need not be allocated */
 	uint32_t n_pages;  /* held */
-	uint32_t width;    /* places and rows of a decode step: 1, or more for beams */
+	uint32_t width;    /* slots and rows of a decode step: 1, or more for beams */
 	uint8_t priority;  /* 0 is first */
-	bool started;      /* holds a place */
+	bool started;      /* holds a slot */
 	bool prefilling;   /* more than one token of a decode step */
 	bool credit;
 	bool blocked; /* waits for what another one computes */
 
 	/* A plan's answer. */
 	uint32_t n_tokens; /* in this step */
-	bool evict;        /* gives up its place and pages first */
+	bool evict;        /* gives up its slot and pages first */
 
 	/* The scheduler's. */
 	struct sched_queue *queue; /* of its tenant and tier; NULL: not added */

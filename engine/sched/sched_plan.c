@@ -81,7 +81,7 @@ static bool worse_rank(const struct sched_seq *a, const struct sched_seq *b)
 
 /* ---- eviction ---- */
 
-/* Without s its tenant would still hold its part of the tier's places. */
+/* Without s its tenant would still hold its part of the tier's slots. */
 static bool holds_too_much(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_queue *q = s->queue;
@@ -146,7 +146,7 @@ static bool goes_with_others(const struct planning *p, const struct sched_seq *v
 	return may_evict(p, v, by) && (!v->credit || v->queue->tier > by->queue->tier);
 }
 
-/* Those give up their places and pages if that may be enough for by: what they share with each other only (a flood of
+/* Those give up their slots and pages if that may be enough for by: what they share with each other only (a flood of
  * equal prompts) is in nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
 static void evict_sharing(struct planning *p, const struct sched_seq *by, uint64_t want)
 {
@@ -207,7 +207,7 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 	return true;
 }
 
-/* All places are taken: one whose reader has stopped reading gives up its own, or one of a worse
+/* All slots are taken: one whose reader has stopped reading gives up its own, or one of a worse
  * tier, or of a tenant with more than its part. */
 static bool make_slot(struct planning *p, const struct sched_seq *by)
 {
@@ -453,7 +453,7 @@ static void stand_aside(struct planning *p, struct sched_seq *s)
 	list_push_back(&p->aside, &s->aside);
 }
 
-/* Pages and a place for what has not started; false: not now. What it would find is counted. */
+/* Pages and a slot for what has not started; false: not now. What it would find is counted. */
 static bool may_start(struct planning *p, struct sched_seq *s)
 {
 	struct sched_look look = {0};

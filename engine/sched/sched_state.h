@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the scheduler's two files share: sched.c keeps the indices, sched_plan.c makes plans.
+ * State shared by the scheduler's files: sched.c keeps the queues and predicts waits, sched_plan.c makes plans.
  */
 #ifndef ENGINE_SCHED_STATE_H
 #define ENGINE_SCHED_STATE_H
@@ -32,7 +32,7 @@ struct sched_tier {
 	uint64_t served_ns; /* when it last got some prefill, or began to wait for it */
 	uint64_t n_rows, n_positions;
 	uint64_t weight;    /* of its queues */
-	uint32_t n_waiting; /* added, and without a place */
+	uint32_t n_waiting; /* added, and without a slot */
 	uint32_t n_slots;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tenants and what they have had. Shares only grow, so the heap of the active ones may keep old
- * keys: the top is put right when it is asked for, which costs the charged ones nothing.
+ * Tenants and the service they received. Shares only grow, so keys in the heap of active tenants may be stale: the top
+ * is corrected on access, and charging a tenant costs no heap operation.
  */
 #include "base/alloc.h"
 #include "base/err.h"

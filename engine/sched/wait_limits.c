@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A newcomer first needs room beside its own priority and better ones: there it may displace tenants that hold more
- * than its own, if that is enough for all of its fan-out; otherwise it is refused and nobody goes. Then all that waits
- * must fit: worse ones go until it does.
+ * A newcomer first needs capacity within its own and better priorities. There it may displace tenants that hold more
+ * than its own, if that frees enough for its whole fan-out; otherwise it is refused and no sequence is displaced. Then
+ * worse priorities are displaced until all waiting sequences fit.
  *
- * The displaced are freed by others, a little later. Their number is bounded too: beyond it a newcomer that would
- * displace somebody is refused.
+ * Displaced sequences are freed later, by their owner. Their number is bounded: beyond the bound, a newcomer that needs
+ * to displace a sequence is refused.
  */
 #include "engine/sched/wait_limits.h"
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bound on what waits in the engine: sequences that have not started, of all tenants together. Whom a newcomer
- * displaces when it is reached: base/fair.h.
+ * Bounds on the sequences that wait in the engine, over all tenants. base/fair.h selects the sequences that a newcomer
+ * displaces when a bound is reached.
  *
- *   OUT ──enter──► WAITING ──start──► STARTED ──leave──► OUT
- *                     └──displaced by a newcomer──► GOING ──leave──► OUT
+ *   OUT ──wait_limits_enter──► WAITING ──wait_limits_start──► STARTED ──wait_limits_leave──► OUT
+ *                                 └──wait_limits_enter of a newcomer──► DISPLACED ──wait_limits_leave──► OUT
  *
- * A request counts its whole fan-out (choices, hypotheses of a beam) and one more for each WAIT_UNIT_BYTES of its
- * prompt. What waits or runs with a worse priority never keeps a newcomer out: the bounds hold for each priority and
- * the better ones together. Only what waits is displaced; a sequence that has started is pre-empted by the scheduler.
+ * A request counts its whole fan-out (choices, hypotheses of a beam) plus one for each WAIT_UNIT_BYTES of its prompt.
+ * Each bound covers a priority together with the better ones, so worse priorities never keep a newcomer out. Only
+ * waiting sequences are displaced; the scheduler pre-empts started ones.
  *
- * The owner holds a lock.
+ * Thread: any; the owner holds a lock.
  */
 #ifndef ENGINE_WAIT_LIMITS_H
 #define ENGINE_WAIT_LIMITS_H

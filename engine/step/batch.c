@@ -25,7 +25,7 @@
 
 enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
-/* ---- places and pages ---- */
+/* ---- slots and pages ---- */
 
 static int32_t *page_row(const struct eng_seq *s) { return batch_row(s->model, s->slot); }
 
@@ -64,7 +64,7 @@ int batch_take_slot(const struct step *st, struct eng_seq *s)
 	int n = st->e->cfg.max_sequences, i = 0;
 	while (i < n && s->model->slots[i] != NULL)
 		i++;
-	BUG_IF(i == n, "the plan starts more sequences than there are places");
+	BUG_IF(i == n, "the plan starts more sequences than there are slots");
 	s->model->slots[i] = s;
 	return i;
 }
@@ -238,7 +238,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 			int row = b->n_rows++;
 			bool coming = past + i >= eng_seq_n_tokens(s);
 			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0),
-			       "a row of a token that nobody draws");
+			       "a row whose token no sequence draws");
 			st->row_token[row] = coming ? 0 : s->tokens[past + i];
 			st->row_from[row] = coming ? s->coming_from : -1;
 			st->row_pos[row] = (int32_t)(past + i);
@@ -526,7 +526,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	bool changed = evict_planned(m, &plan, now);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
-	/* Sequences with places first: a start copies a page at most, and may take one of theirs. */
+	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);
 	if (b.n_rows == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the makers of a batch share. Private to engine/: batch.c takes the plan and serves sequences,
- * beam_step.c does so for a beam search, whose hypotheses are rows of their own.
+ * Functions shared by the files that build a batch. Private to engine/; step thread. batch.c executes the plan and
+ * serves sequences; beam_step.c does so for beam searches, whose hypotheses have rows of their own.
  */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
@@ -29,18 +29,18 @@ static inline int32_t *batch_row(const struct eng_model *m, int slot)
 	return m->page_tables + (size_t)slot * m->max_pages;
 }
 
-/* A place for s; BUG when there is none. */
+/* A slot for s; BUG when there is none. */
 int batch_take_slot(const struct step *st, struct eng_seq *s);
 /* Draws a token for s and tells it; s may end, and then is gone. */
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
 /* id is the next token of s's answer: puts it behind its own ones, counts it, and leaves in st->text what text
  * may be told. *stopped: the answer ends with it. 0, SL_ENOMEM, SL_ELIMIT. */
 int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped);
-/* Whole pages behind the next token's place go back. */
+/* Whole pages behind the next token go back. */
 void batch_trim_pages(struct eng_seq *s);
-/* s gives up its place and pages and waits. */
+/* s gives up its slot and pages and waits. */
 void batch_preempt(struct eng_seq *s, uint64_t now);
-/* How many pages s has in the page table of this place, which is one of its own. */
+/* How many pages s has in the page table of this slot, which is one of its own. */
 uint32_t batch_row_pages(const struct eng_seq *s, int slot);
 /* s computes one token next. */
 void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
@@ -52,13 +52,13 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 
 /* ---- beam_step.c ---- */
 
-/* s has a place: takes the others. */
+/* s has a slot: takes the others. */
 void beam_step_start(const struct step *st, struct eng_seq *s);
-/* Gives back the other places, and what the search has so far: it begins again. Leaves in s->slot's
+/* Gives back the other slots, and what the search has so far: it begins again. Leaves in s->slot's
  * row the pages of the prompt. */
 void beam_step_release(struct eng_seq *s);
 uint32_t beam_step_pages_back(const struct eng_seq *s);
-/* While it searches: how many pages the hypothesis of this place has. */
+/* While it searches: how many pages the hypothesis of this slot has. */
 uint32_t beam_step_row_pages(const struct eng_seq *s, int slot);
 /* Adds the last token of every hypothesis. */
 void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows and pages of a beam search. The prompt is computed as any other, in the first place's row;
+ * The rows and pages of a beam search. The prompt is computed as any other, in the first slot's row;
  * then every hypothesis has a row of the page tables. Hypotheses that come from one share its pages;
  * the last one, if it is not full, is copied by whoever writes to it first (copy on write).
  *

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several answers to one request: n, best_of, and what a beam search found.
+ * Several answers to one request: n, best_of, and the results of a beam search. Step thread.
  *
- * Each choice is a sequence of its own with the request's prompt. The first one, the lead, carries
- * the request (index, deadline, DONE) to its end; the others follow it. They share the prompt's
- * pages as any two requests with one prompt do: through the prefix tree, where they wait for the
- * lead's. So no choice depends on how many others there are.
+ * Each choice is a sequence of its own with the request's prompt. The first, the lead, carries the request (index,
+ * deadline, DONE) to its end; the others follow it. They share the prompt's pages as any two requests with one prompt
+ * do: through the prefix tree, where followers wait for the lead's pages. So no choice depends on the number of others.
  *
- * Choices that are all told are told as they are made and share the request's credit, token by token.
- * When only the best are told, none is told before all have ended; then credit pays for the telling.
- * One thread (the step thread).
+ * If all choices are reported, each is reported as it is made, and they share the request's credit token by token.
+ * If only the best are reported, reporting starts after all have ended; credit then pays for the report.
  */
 #ifndef ENGINE_CHOICES_H
 #define ENGINE_CHOICES_H
@@ -48,7 +46,7 @@ struct choices {
 	/* A beam search: the lead is its only member. */
 	bool searching;
 	struct beam beam;
-	int rows[BEAM_MAX]; /* places */
+	int rows[BEAM_MAX]; /* slots */
 	uint32_t n_pages[BEAM_MAX];
 	int32_t *next_rows; /* [width][max_pages] */
 };

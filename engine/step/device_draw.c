@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which tokens of a step are drawn where the logits are, so that only ids come back: the next token of a
- * sequence that is neither searching nor judging tokens of others, where its sampling is what the device can do
- * (sampler_device.h). Everybody else's logits come to the host, in the same step.
+ * Selects the tokens of a step that are drawn on the device, so that only ids are copied back: the next token of a
+ * sequence that neither searches nor verifies, if the device supports its sampling (sampler_device.h). Logits of all
+ * other sequences are copied to the host in the same step.
  */
 #include "engine/step/in_flight.h"
 

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Going on with an answer that another model began.
+ * Continuing an answer that another model began.
  *
- * The given tokens stand in the sequence's tokens behind those that are its own (eng_seq_n_own): the prompt
- * and what has been judged. All are computed as one prompt, but the rows from the prompt's last on want
- * their logits: the row of a token says which one this model would have made next. As in speculation, a draw
- * depends on the row, the seed, the place and what was said before it only, so what is found is what an
- * undisturbed answer would have said, bit for bit, and the row that disagrees is the one that the first new
- * token is drawn from: checking costs no step beside the prefill.
+ * The draft prefix follows the sequence's own tokens (eng_seq_n_own): the prompt and the tokens already verified. All
+ * are computed as one prompt, except that rows from the prompt's last on need their logits: a token's row holds the
+ * token this model would make next. As in speculation, a draw depends only on the row, the seed, the index and the
+ * tokens before it. The result therefore equals the undisturbed answer bit for bit, and the first new token is drawn
+ * from the row that disagrees: verification costs no step beyond the prefill.
  *
- * A token that is judged becomes the sequence's own (n_made), whether it was agreed to or has to be kept; so
- * a pre-emption in between loses no judgement, as of a prompt's log probabilities (prompt_logprobs.c, which
- * shares the room for rows with logits). Once a kept token is not agreed to, nothing more is compared: the
- * kept ones are taken, the others dropped, and what is not computed yet is a plain prompt.
+ * A verified token becomes the sequence's own (n_made), whether the model agrees or the token must be kept, so a
+ * pre-emption loses no verification. Prompt log probabilities (prompt_logprobs.c) work alike and share the
+ * space for rows with logits. After the first kept token that disagrees, comparison stops: kept tokens are accepted,
+ * the others dropped, and the rest is a plain prompt.
  *
- * What is dropped was never anybody else's: the prefix tree gets rows of own tokens only (batch.c), and
- * whole pages behind them go back at once.
+ * Dropped tokens are never shared: the prefix tree gets rows of own tokens only (batch.c), and whole pages behind them
+ * are freed at once.
  */
 #include "engine/step/draft_prefix.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An answer that another model began: its tokens are checked while they are computed (base/proto/proto.h has what
- * is promised). Private to engine/; the step thread's.
+ * Draft prefixes: tokens of an answer that another model began. The engine verifies them while it prefills them, as in
+ * speculation (base/proto/proto.h, `given`, states the contract). Private to engine/; step thread.
  */
 #ifndef ENGINE_DRAFT_PREFIX_H
 #define ENGINE_DRAFT_PREFIX_H

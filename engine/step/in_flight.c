@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See in_flight.h. The flights of a model are made once; the ring of them is two pointers.
+ * See in_flight.h. A model's step records are allocated once; the ring of them is two pointers.
  */
 #include "engine/step/in_flight.h"
 
@@ -62,7 +62,7 @@ int in_flight_create(struct eng_model *m)
 
 void in_flight_destroy(struct eng_model *m)
 {
-	BUG_IF(m->n_in_flight > 0, "model %s goes with %d steps on their way", m->name, m->n_in_flight);
+	BUG_IF(m->n_in_flight > 0, "model %s is destroyed with %d steps in flight", m->name, m->n_in_flight);
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
 		in_flight_free(m->in_flight[i]);
 		m->in_flight[i] = NULL;

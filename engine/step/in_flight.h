@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps on their way. Private to engine/; the step thread's.
+ * Steps in flight. Private to engine/; step thread.
  *
- * A step is planned, issued, waited for and served: its tokens are taken and told. On a device two of a model's steps
- * may be on their way: while one runs the next is planned and issued, so that the device never waits for the host.
- * What is not known yet, the tokens that the first one draws, the second takes on the device (kn_step.row_from).
- * A flight keeps what serving needs.
+ *    planned ──in_flight_depart──► issued ──in_flight_wait──► computed ──batch_land──► served ──in_flight_pop──► free
  *
- * Which steps are launched so: those after one whose tokens are all drawn on the device, and in which nobody has to
- * give anything up for another (sched_owner.gentle). Where penalties count what was said, the device counts the token
- * that is coming (kn_draw.said). A sequence of the first goes on in the second where its token, whatever it is, does
- * not use up its credit, its length or its pace. If it ends all the same, by a stop or because it was cancelled, the
- * second has computed a row too many: it is dropped, and nothing of it was told.
+ * On a device, two steps of a model may be in flight: while one runs, the next is planned and issued, so the device
+ * never waits for the host. The second step reads the tokens that the first draws on the device (kn_step.row_from).
  *
- * A sequence that loses its place (it has ended, or is pre-empted) leaves the flights at once, and its pages and place
- * may be another's at once too, though rows on their way still write there: everything of one model takes effect
- * in the order in which it was issued, so who gets a page writes to it later. Whoever takes memory to another model
- * waits for what is on its way first (in_flight_await). A pre-empted sequence's token is drawn again, and is the same.
+ * A step may follow another in flight if all tokens of the first are drawn on the device and no sequence must yield to
+ * another (sched_owner.gentle). Where penalties count tokens, the device counts the coming one (kn_draw.said).
+ * A sequence continues into the second step if its next token, whatever it is, exhausts neither credit, length nor
+ * pace. A sequence that ends meanwhile (stop, cancellation) wastes one row; its output is discarded.
+ *
+ * A sequence that loses its slot (ended or pre-empted) leaves all steps in flight at once. Its pages and slot may be
+ * reused at once, although rows in flight still write there: operations of one model take effect in the order of issue,
+ * so the new owner writes later. Moving memory to another model first waits for the steps in flight (in_flight_await).
+ * A pre-empted sequence's token is drawn again and is the same.
  */
 #ifndef ENGINE_IN_FLIGHT_H
 #define ENGINE_IN_FLIGHT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the engine's own files share: the engine, its models, the text queue and the mails of the
- * step thread. Private to engine/.
+ * State shared by the files of engine/: the engine, its models, the text queue and the step thread's mailbox.
+ * Private to engine/. Each field's comment names its thread or lock.
  */
 #ifndef ENGINE_INTERNAL_H
 #define ENGINE_INTERNAL_H
@@ -117,7 +117,7 @@ struct engine {
 	atomic_ullong steps, prefill_tokens, decode_tokens;
 	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
 	_Atomic(struct device_watch *) watch;                  /* NULL: no device, or none that tells how it is */
-	atomic_ullong swapped_out, swapped_in, swap_full;      /* pages; and how often there was no place for them */
+	atomic_ullong swapped_out, swapped_in, swap_full;      /* pages; and how often there was no slot for them */
 	atomic_uint swap_places, swap_used;
 	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
 	atomic_uint us_per_prefill_token, us_per_decode_step;

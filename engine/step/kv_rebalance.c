@@ -165,7 +165,7 @@ static bool empty(struct eng_model *m, int slab, uint64_t now)
 	}
 	batch_wake(m, now);
 	const struct kv_slab *s = kv_pool_slab(m->pool, slab);
-	BUG_IF(!is_idle(s), "slab %d has %d free and %d idle pages of %d, and nobody holds any", slab, s->n_free,
+	BUG_IF(!is_idle(s), "slab %d has %d free and %d idle pages of %d, but no sequence holds one", slab, s->n_free,
 	       s->n_idle, s->n_pages);
 	for (int32_t page = s->first; page < s->first + s->n_pages; page++)
 		prefix_evict_page(m->prefix, page);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pools that share memory (engine/kv/kv_memory.h) give each other slabs while they run. Private to engine/; the
- * step thread's.
+ * KV rebalancing: pools that share memory (engine/kv/kv_memory.h) move slabs between models at run time. Private to
+ * engine/; step thread.
  *
- * Whose slabs a model that is short of pages gets, in this order:
- *  - one that is nobody's, or of which another pool uses no page;
- *  - one whose pages only the other's prefix tree holds: when the model would have to give up younger ones of
- *    its own instead, or has none to give up;
- *  - where its sequences wait for pages: one of a model that has more than its part, if it has itself less than
- *    its own, from sequences of its tier and of worse ones; one from sequences of worse tiers wherever they
- *    run; one from sequences without credit. These are pre-empted, as few as hold pages of the slab.
- * So memory goes to whom needs it, each model can always have its part back, and better tiers come first
- * over all models. It can't go to and fro: a sequence is never pre-empted for a worse tier's, and within a tier
- * only from beyond a part to below one.
+ * A model that is short of pages takes, in this order:
+ *  - a free slab, or a slab in which another pool uses no page;
+ *  - a slab whose pages only the other model's prefix tree holds, when the model would otherwise evict younger prefixes
+ * of
+ *    its own or has none to evict;
+ *  - while its sequences wait for pages: from a model above its share, if it is below its own, a slab of sequences of
+ *    its tier and worse ones; from any model, a slab of sequences of worse tiers; a slab of sequences
+ *    without credit. These sequences are pre-empted, as few as hold pages of the slab.
+ *
+ * Invariants: every model can regain its share, and better tiers come first across models. Slabs cannot oscillate: no
+ * sequence is pre-empted for a worse tier, and within a tier only models above their share yield, and only to models
+ * below theirs.
  */
 #ifndef ENGINE_KV_REBALANCE_H
 #define ENGINE_KV_REBALANCE_H

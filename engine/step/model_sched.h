@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whose step is next: the models of one device take turns by the device time they have had, weighted by
- * what they have to do.
+ * Model scheduling: which model of a device runs the next step. Models share the device in proportion to their load.
  *
- *  - A model's load is what its sequences weigh: one of a better tier twice as much as one of the next. Of
- *    the device it gets that part of all load, but never less than about an eighth of an even part, so that a
- *    stream on a model that hardly anybody uses goes on in the crowd, and a paid one before a free crowd.
- *  - A prompt that waits on one model for its first token, of a better tier than all that the others have to
- *    do, goes first; up to LEAD_MS of device time, so that a flood of prompts stops nobody.
- *  - One that had nothing to do saves nothing up.
+ *  - A model's load is the sum of its sequences' weights; each tier weighs twice as much as the next. The model gets
+ *    that share of device time, but at least 1/MODEL_SCHED_LEAST_SHARE of an equal share, so that a stream on a rarely
+ *    used model keeps advancing.
+ *  - A prompt that waits for its first token and outranks all other models' work runs first, by at most
+ *    MODEL_SCHED_LEAD_MS of device time, so that a flood of prompts stops no model.
+ *  - Idle models accrue no credit.
  *
- * Pure: it knows no sequences and no clock, so a simulation can drive it.
+ * Pure: it knows neither sequences nor clocks, so a simulation can drive it. Step thread.
  */
 #ifndef ENGINE_MODEL_SCHED_H
 #define ENGINE_MODEL_SCHED_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is known of a model outside the step thread: written by that thread under info_lock, read by any.
+ * A model's state as other threads see it: written by the step thread under info_lock, read by any thread.
  */
 #include <string.h>
 

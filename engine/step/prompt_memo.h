@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokens of prompts that came a moment ago. The models of a cascade usually read text alike, and a prompt that
- * the small one has begun may come again for the large one: then it need not be rendered and encoded a second time,
- * while a client waits. Nothing is found that another tenant put there.
+ * A cache of recently tokenized prompts. The models of a cascade usually tokenize text alike, so a prompt that
+ * the small model has started may come again for the large one; the memo saves rendering and encoding it a second time
+ * while a client waits. A tenant finds only its own entries.
  *
- * Any thread. Bounded: a few prompts of bounded length, each for a few seconds (a template may look at the clock).
+ * Any thread. Bounded: a few prompts of bounded length, each for a few seconds (a template may read the clock).
  */
 #ifndef ENGINE_PROMPT_MEMO_H
 #define ENGINE_PROMPT_MEMO_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predictions are the scheduler's (sched_predict_ns), put right by how far off they have been. A newcomer's is
- * made for a short prompt of a tenant that has nothing here and as much share as the one with least: nobody
- * of that priority is served sooner. So who refuses by it refuses nobody who would have been in time.
+ * Predictions come from the scheduler (sched_predict_ns), corrected by their measured bias. The LOAD prediction assumes
+ * a short prompt of a tenant without running sequences whose share equals the least one here. No request of that
+ * priority is served sooner, so a gateway that refuses by it refuses only requests that would have been late.
  *
- * Thread: the step thread; what a newcomer would meet is left under the engine's info_lock for engine_load.
+ * Thread: the step thread. LOAD is published under the engine's info_lock for engine_load.
  */
 #include "engine/step/queue_status.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is told of waiting: to those who wait, their place and how long it may still take; to gateways, what a
- * newcomer of each priority would meet (LOAD).
+ * Queue status: reports position and predicted wait to waiting requests (QUEUED), and to gateways the wait that a new
+ * request of each priority would meet (LOAD). Step thread.
  */
 #ifndef ENGINE_QUEUE_STATUS_H
 #define ENGINE_QUEUE_STATUS_H

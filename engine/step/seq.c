@@ -101,7 +101,7 @@ static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
 	return 0;
 }
 
-static int set_given(struct eng_seq *s, const struct proto_submit *req)
+static int set_draft_prefix(struct eng_seq *s, const struct proto_submit *req)
 {
 	s->draft_prefix = (struct seq_draft_prefix){.n = req->n_given, .n_keep = req->n_keep};
 	if (req->n_given == 0)
@@ -120,7 +120,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	if (s == NULL)
 		return SL_ENOMEM;
 	s->mem = sl_strndup(req->prompt.n > 0 ? req->prompt.at : "", req->prompt.n);
-	if (s->mem == NULL || set_sampling(s, req) != 0 || set_given(s, req) != 0 ||
+	if (s->mem == NULL || set_sampling(s, req) != 0 || set_draft_prefix(s, req) != 0 ||
 	    text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
 		sl_free(s->mem);
 		sl_free(s->bias);

@@ -2,8 +2,14 @@
  *
  * A sequence: one accepted request from submit to DONE. Private to engine/.
  *
- * Who may touch it: the submitting thread until it is in the engine's index; then the step thread,
- * but for `text` (the text worker's until its mail comes back) and `signals` (under the index's lock).
+ * Thread: the submitting thread until the sequence is in the engine's index, then the step thread. Exceptions: `text`
+ * belongs to a text worker until its mail returns; `signals` is guarded by the index's lock.
+ *
+ * eng_seq_set_state is the only function that changes the state:
+ *   NEW → TEXT      engine_submit         TEXT → WAITING     step.c, its mail
+ *   WAITING → PREFILL → DECODE  batch.c, a step that starts it, and its last prompt row
+ *   PREFILL, DECODE → WAITING   batch_preempt
+ *   any → ENDED     step_rest             any → DONE         step_finish, step_leave
  */
 #ifndef ENGINE_SEQ_H
 #define ENGINE_SEQ_H
@@ -31,8 +37,8 @@
 enum eng_seq_state {
 	SEQ_NEW,     /* not counted anywhere */
 	SEQ_TEXT,    /* with a text worker */
-	SEQ_WAITING, /* tokens known; not started, or pre-empted: no place, no pages */
-	SEQ_PREFILL, /* has a place */
+	SEQ_WAITING, /* tokens known; not started, or pre-empted: no slot, no pages */
+	SEQ_PREFILL, /* has a slot */
 	SEQ_DECODE,  /* all but the last token are in its pages */
 	SEQ_ENDED,   /* the lead of several choices: its own has ended, others have not */
 	SEQ_DONE,    /* told; freed when no worker holds it */
@@ -138,7 +144,7 @@ struct eng_seq {
 	uint32_t n_flying;         /* of n_past: tokens whose rows are on their way */
 	uint32_t n_rows;           /* it has in the step that is being made, of n_past */
 	int32_t coming_from;       /* the last one of them: which draw of its step; -1: on the host */
-	struct kv_swapped swapped; /* pages that wait for it on the host, while it has no place */
+	struct kv_swapped swapped; /* pages that wait for it on the host, while it has no slot */
 	bool arriving;             /* they were given to it, and may be on their way */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
@@ -165,7 +171,7 @@ struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out);
 /* Another choice of the same request, NEW: it borrows the lists of lead, which must outlive it. */
 int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **out);
-/* It must be NEW or DONE, without place and worker. */
+/* It must be NEW or DONE, without slot and worker. */
 void eng_seq_free(struct eng_seq *s);
 
 /* The one place where a state changes, and the counters with it. BUG on a transition that the

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pre-empted sequences whose pages wait in the host's memory (engine/kv/kv_swap.h). Private to engine/; the step
- * thread's.
+ * Swapping: pre-empted sequences whose pages wait in host memory (engine/kv/kv_swap.h). Private to engine/; step
+ * thread.
  *
- * A sequence that is pre-empted loses its pages; whole ones stay in the prefix tree as long as nobody needs them, which
- * mostly is not long, for pages are short. Where its pages can be brought out and back in less time than computing
- * their tokens again takes (both are measured), they are, and it goes on with the very bytes: keys and values do not
- * depend on what they were computed beside, so it says what it would have said either way.
+ * A pre-empted sequence loses its pages. Full pages stay in the prefix tree until they are needed, usually not for
+ * long. If copying the pages out and back takes less time than computing their tokens again (both are measured), they
+ * are copied and the sequence resumes with the same bytes. Its answer is the same either way: keys and values do not
+ * depend on the rows they were computed beside.
  *
- * Not kept: what another sequence has in use too (it stays in the tree), the hypotheses of a search, tokens that are
- * judged, rows that are still on their way, and drafts.
+ * Not swapped: pages that another sequence uses (they stay in the tree), hypotheses of a search, tokens being verified,
+ * rows in flight, and drafts.
  */
 #ifndef ENGINE_SEQ_SWAP_H
 #define ENGINE_SEQ_SWAP_H

@@ -4,10 +4,10 @@
  * role large, and the same token, byte for byte and kind for kind, behind every id.
  *
  * A sequence that the small model drafts for has a second text of keys and values, the small model's, in
- * pages of a smaller pool that holds nothing else, with a page table in the row of the sequence's place. It
+ * pages of a smaller pool that holds nothing else, with a page table in the row of the sequence's slot. It
  * follows the large model's text: what was rejected is forgotten (small_past), what is missing is
  * computed before the next draft, a chunk at a time. It is worth what it saves and no more: it goes
- * with the place, and when pages are short those of sequences that just do not run go first.
+ * with the slot, and when pages are short those of sequences that just do not run go first.
  *
  * Drafts are drawn as the answer is, with the same random numbers: where the two models think alike,
  * they draw alike. All sequences draft together, a step of the small model for each token of the

@@ -18,7 +18,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 /* seqs[n], each with one row, NULL among them, have decoded and may do so in the next step too: whether spec_prepare
  * would draft for one of them then. */
 bool spec_pays(struct step *st, struct eng_model *m, struct eng_seq *const *seqs, int n, uint64_t now);
-/* s loses its place. */
+/* s loses its slot. */
 void spec_release(struct eng_seq *s);
 
 /* ---- spec_model.c ---- */

@@ -2,13 +2,11 @@
  *
  * The step thread: owner of sequences, pages, the scheduler and the models' forward passes.
  *
- * A turn: take signals (new, credit, cancel) and mail (text ready, model loaded), end what has
- * passed its deadline, then one step of one model, whose turn it is by the device time that the models
- * have had and by what they have to do (engine/step/model_sched.h). When there is nothing to compute the thread sleeps
- * until mail, the next due time of a paced sequence or the next deadline, so pace costs no spinning.
+ * One iteration: take signals (new, credit, cancel) and mail (text ready, model loaded), end sequences past their
+ * deadline, then run one step of one model, chosen by engine/step/model_sched.h. Without work the thread sleeps until
+ * mail, the next due time of a paced sequence or the next deadline, so pacing costs no spinning.
  *
- * Knocks are taken before the mail that was there with them, so a sequence is known before its
- * text arrives.
+ * Signals are taken before the mail that arrived with them, so a sequence is known before its text arrives.
  */
 #include "engine/step/choices.h"
 #include "engine/step/in_flight.h"
@@ -47,7 +45,7 @@ static void learn_answer(struct eng_model *m, uint8_t priority, double ns)
 		m->ns_per_answer[i] = m->ns_per_answer[i] == 0 ? ns : m->ns_per_answer[i] * 0.9 + ns * 0.1;
 }
 
-/* Gives back pages, place and its turn. */
+/* Gives back pages, slot and its turn. */
 static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	batch_release(s);

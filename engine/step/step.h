@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The step thread's own state. Private to engine/: step.c turns the loop and owns the life of
- * sequences, batch.c computes one step.
+ * The step thread's state. Private to engine/. step.c runs the loop and owns the life of sequences, batch.c computes
+ * one step, prompt_logprobs.c reports the prompt's log probabilities.
  */
 #ifndef ENGINE_STEP_H
 #define ENGINE_STEP_H
@@ -55,7 +55,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 bool batch_may_go_ahead(const struct eng_model *m);
 /* Waits for m's oldest step on its way and serves its sequences. For how long the device had it, ns. */
 uint64_t batch_land(struct step *st, struct eng_model *m);
-/* Takes place and pages away; the state, and telling the scheduler, is the caller's. */
+/* Takes slot and pages away; the state, and telling the scheduler, is the caller's. */
 void batch_release(struct eng_seq *s);
 /* Those who waited for what has been computed, or will not be, may start. */
 void batch_wake(struct eng_model *m, uint64_t now_ns);

@@ -33,7 +33,7 @@ static void better_ones_first(void **unused)
 	assert_int_equal(echo_slots_ahead(&p, 7), 4);
 	assert_ptr_equal(echo_slot_leave(&p, &w[0], t), &w[3]);
 	assert_ptr_equal(echo_slot_leave(&p, &w[1], t), &w[2]);
-	/* One that gives up its place in the line. */
+	/* One that gives up its slot in the line. */
 	assert_null(echo_slot_leave(&p, &w[5], t));
 	assert_ptr_equal(echo_slot_leave(&p, &w[2], t), &w[4]);
 	assert_null(echo_slot_leave(&p, &w[3], t));
@@ -59,7 +59,7 @@ static void waits_are_foreseen(void **unused)
 	echo_slot_take(&p, &w[0], t);
 	echo_slot_take(&p, &w[1], t + NS_PER_S);
 	t += NS_PER_S;
-	/* One ends in a second, one in two; the third gets the place of the first and keeps it for two. */
+	/* One ends in a second, one in two; the third gets the slot of the first and keeps it for two. */
 	assert_int_equal(echo_slots_wait_ns(&p, 0, t), NS_PER_S);
 	assert_int_equal(echo_slots_wait_ns(&p, 1, t), 2 * NS_PER_S);
 	assert_int_equal(echo_slots_wait_ns(&p, 2, t), 3 * NS_PER_S);
