@@ -40,6 +40,11 @@ CFLAGS_ALL := -std=gnu11 -D_GNU_SOURCE $(OPT) $(WARN) -fno-math-errno -ffp-contr
 	-I. -I$(B) $(PKG_CFLAGS) -pthread $(CFLAGS)
 LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LINKER) $(LDFLAGS)
 
+# Compilers' results are kept where ccache is installed; `make CCACHE=` does without. Clones in different folders share them.
+CCACHE ?= $(if $(findstring ccache,$(CC)),,$(shell command -v ccache 2>/dev/null))
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
+
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 # One by default: later devices take its PTX. `make cuda-all` has machine code for each.
@@ -86,6 +91,9 @@ CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 BENCH_OBJ := $(filter $(B)/cmd/bench/% $(B)/cmd/load/%,$(CMD_OBJ))
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
+# These replace functions of the library, each for itself only.
+ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'fake_model\.h|alloc_meter\.h|^void .sl_alloc.size_t' $(TEST_SRC)))
+ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
 .PHONY: cuda-all gpu-test gpu-kit build run check test soak lint format unit tests helpers e2e clean install help needs force
@@ -159,7 +167,7 @@ $(B)/libcmd.a: $(filter-out %/main.o,$(CMD_OBJ))
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
 $(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o: $(B)/version.h
 
@@ -207,7 +215,7 @@ $(B)/emulated/flags: force | needs
 
 $(EMU_OBJ): $(B)/emulated/%.o: kernels/cuda/%.cu $(B)/emulated/flags
 	$(call say,C++,$<)
-	$(Q)$(CXX) $(EMU_FLAGS) -I. -MMD -MP -c -o $@ $<
+	$(Q)$(CCACHE) $(CXX) $(EMU_FLAGS) -I. -MMD -MP -c -o $@ $<
 
 $(EMU_SO): $(EMU_OBJ)
 	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
@@ -223,7 +231,7 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | sed 's|.*/\(.*\)\.d$$|kernels/cuda/\1.cu|') ;; esac; \
 	  others='$(EMU_OBJ)'; made=; for f in $$of; do \
 	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
-	    $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
+	    $(CCACHE) $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
 	    others=$$(printf '%s\n' $$others | grep -v "/$$o\.o$$"); \
 	  done; \
 	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
@@ -234,12 +242,30 @@ $(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www $(WWW_S
 	$(Q)etc/embed.sh $@ $(WWW_SRC)
 
 $(B)/gateway/api/www_files.o: $(B)/gateway/api/www_files.c $(B)/flags
-	$(Q)$(CC) $(CFLAGS_ALL) -c -o $@ $<
+	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) -c -o $@ $<
 
+# A program of its own: the tests' helpers, and the tests that replace functions of the library.
 $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -MMD -MP -MF $@.d -o $@ $< $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
+
+# All other tests of a folder are one program, `room`, since linking a program takes longer than compiling a test. Each
+# file's main gets the file's name. A link of that name to the program runs that file alone.
+$(B)/tests/%.o: tests/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -Dmain=$(*F)_main -MMD -MP -c -o $@ $<
+
+define test_room
+$(1)/room: $(2:%=$(1)/%.o) tests/support/room/room.c $(B)/libcmd.a $(B)/libsluice.a
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(TEST_OPT) -DROOM_TESTS='$(foreach t,$(2),T($(t)))' -o $$@ tests/support/room/room.c $(2:%=$(1)/%.o) \
+	  $$(B)/libcmd.a $$(B)/libsluice.a -lcmocka $$(LIBS_ALL)
+$(2:%=$(1)/%): $(1)/room
+	$$(Q)ln -sf room $$@
+endef
+$(foreach d,$(sort $(dir $(ROOM_BIN))),$(eval $(call test_room,$(d:/=),$(notdir $(foreach t,$(ROOM_BIN),$(if $(filter $(d),$(dir $(t))),$(t)))))))
 
 # The driver's library, for tests of what it tells.
 FAKE_NVML := $(B)/libfake-nvml.so

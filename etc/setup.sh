@@ -34,12 +34,14 @@ tests c g++ g++
 tests c redis-server redis-server
 tests c node nodejs
 tests c npm npm
-tests c chromium chromium
+tests c ccache ccache
+tests c chromium-headless-shell chromium-headless-shell
 tests c nginx nginx
 tests c haproxy haproxy
 lint c clang clang
 lint c clang-format clang-format
 lint c clang-tidy clang-tidy
+lint c codespell codespell
 lint c cppcheck cppcheck
 lint c shellcheck shellcheck
 '

@@ -3,12 +3,11 @@
 // says the question's words, so every answer is known.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { chromium } from 'playwright-core';
+import { launch } from './chromium.mjs';
 import { until } from './client.mjs';
 import { isIdle } from './client_suite.mjs';
 import { FIREFOX, launchFirefox } from './firefox.mjs';
 
-const ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const COUNTED = Array.from({ length: 80 }, (_, i) => (i % 10 === 9 ? `물${i}` : `w${i}`)).join(' ');
 const id = (name) => `[data-testid="${name}"]`;
 const one = (name) => `document.querySelector('${id(name)}')`;
@@ -18,7 +17,7 @@ const longer = (n) => `${answer}?.textContent.length > ${n}`;
 
 /** As launchFirefox: one page that is driven by selectors and by expressions evaluated in it. */
 async function launchChromium() {
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ARGS });
+  const browser = await launch();
   const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
   page.setDefaultTimeout(15_000);
   return {

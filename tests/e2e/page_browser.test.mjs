@@ -7,7 +7,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { chromium } from 'playwright-core';
+import { launch } from './chromium.mjs';
 import { until } from './client.mjs';
 import { jumble, random, SCRIPTS } from './page_corpus.mjs';
 import { KEYS, startMock } from './page_mock.mjs';
@@ -15,7 +15,6 @@ import { KEYS, startMock } from './page_mock.mjs';
 const REAL = process.env.SLUICE_PAGE ?? '';
 const TIMEOUT = REAL ? 60_000 : 8_000;
 const STOP_MS = 10_000;
-const ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const onMock = REAL ? { skip: 'needs the programmable server' } : {};
 
 let browser;
@@ -24,7 +23,7 @@ let address;
 const open = [];
 
 before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ARGS });
+  browser = await launch();
   if (REAL) {
     address = REAL;
   } else {

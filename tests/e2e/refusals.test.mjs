@@ -7,7 +7,7 @@ import http from 'node:http';
 import http2 from 'node:http2';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { chromium } from 'playwright-core';
+import { launch } from './chromium.mjs';
 import { until } from './client.mjs';
 import { request, startServer, THREADS } from './harness.mjs';
 import { connect, portOf, within, write } from './wire.mjs';
@@ -17,8 +17,6 @@ const WAIT_MS = 50_000;
 const KIB = 1 << 10;
 const BODY_MAX = 64 * KIB;
 const PAGE = 'http://localhost:7';
-const ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync'];
 
 /** An answer of HTTP/1.1 that came whole: {status, headers, body}. */
 function parsed(text) {
@@ -150,7 +148,7 @@ for (const threads of THREADS) {
     test('a page of another origin sees 413 and 431, and not a network error', async () => {
       const site = http.createServer((q, r) => r.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>a page</title>'));
       await new Promise((done) => { site.listen(0, '127.0.0.1', done); });
-      const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ARGS });
+      const browser = await launch();
       try {
         const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
         page.setDefaultTimeout(10 * WAIT_MS);

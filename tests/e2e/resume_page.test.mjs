@@ -9,12 +9,11 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import { chromium } from 'playwright-core';
+import { launch } from './chromium.mjs';
 import { until } from './client.mjs';
 import { ROOT, request, startServer } from './harness.mjs';
 import { random } from './page_corpus.mjs';
 
-const ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const COUNTED = Array.from({ length: 150 }, (_, i) => (i % 10 === 9 ? `물${i}` : `w${i}`)).join(' ');
 const id = (name) => `[data-testid="${name}"]`;
 
@@ -24,7 +23,7 @@ let keeps = false; // the server's description names the resource
 before(async () => {
   server = await startServer({ echo: true, sets: ['gateway.threads=4', 'engine.echo.rate=100'] });
   keeps = Object.keys(JSON.parse((await request(server.http, '/openapi.json')).body).paths).some((p) => p.startsWith('/v1/streams/'));
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ARGS });
+  browser = await launch();
   folder = await mkdtemp(join(tmpdir(), 'sluice-resume-'));
   await cp(join(ROOT, 'gateway/www/client.js'), join(folder, 'client.mjs'));
   ({ createClient } = await import(pathToFileURL(join(folder, 'client.mjs'))));

@@ -5,7 +5,7 @@
 //
 // OPTIONS, after OUT.png: --dark, --ko, --empty.
 
-import { chromium } from 'playwright-core';
+import { launch } from './chromium.mjs';
 import { startMock } from './page_mock.mjs';
 
 const [out, ...options] = process.argv.slice(2);
@@ -36,10 +36,7 @@ const REAL_KO = ['프랑스의 수도는 어디인가요?', '안녕하세요!'];
 
 const real = process.env.SLUICE_PAGE;
 const mock = real ? null : await startMock();
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-  args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-});
+const browser = await launch();
 const page = await browser.newPage({
   viewport: { width: 1280, height: 800 }, colorScheme: options.includes('--dark') ? 'dark' : 'light', locale: ko ? 'ko-KR' : 'en-US', reducedMotion: 'reduce',
 });

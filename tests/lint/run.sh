@@ -36,6 +36,7 @@ check rooms tests/lint/rooms.sh
 check rooms_test tests/lint/rooms_test.sh
 check words tests/lint/words.sh
 check tap tests/lint/tap.sh
+command -v codespell >/dev/null && check spelling tests/lint/spelling.sh
 check config build/sluice config check -c etc/sluice.yaml
 command -v shellcheck >/dev/null && check scripts scripts
 if [ "${1-}" != quick ]; then

@@ -386,7 +386,7 @@ static int give_second(void *ctx, const char **exe, const char *const **argv, st
 		dprintf(9, "REFUSED\n");
 		return sl_errf(err, SL_EINVAL, "wrong");
 	}
-	p->argv[0] = "test", p->argv[1] = "child", p->argv[2] = "new", p->argv[3] = p->second;
+	p->argv[0] = "test_supervise", p->argv[1] = "child", p->argv[2] = "new", p->argv[3] = p->second;
 	*exe = strcmp(p->second, "absent") == 0 ? "/nonexistent/x" : "/proc/self/exe";
 	*argv = p->argv;
 	return 0;
@@ -418,8 +418,8 @@ static struct run start_replaceable(const char *first, const char *second)
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a failed test */
 		log_init("test", LOG_ERROR + 1);
 		struct plan plan = {.second = second};
-		const char *argv_a[] = {"test", "child", "a", "r", NULL};
-		const char *argv_b[] = {"test", "child", "old", first, NULL};
+		const char *argv_a[] = {"test_supervise", "child", "a", "r", NULL};
+		const char *argv_b[] = {"test_supervise", "child", "old", first, NULL};
 		const struct supervise_child children[] = {{.name = "a", .argv = argv_a},
 							   {.name = "b", .argv = argv_b, .replaceable = true}};
 		const struct supervise_config cfg = {.exe = "/proc/self/exe",
