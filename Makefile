@@ -79,7 +79,8 @@ ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 ISA_vnni := $(ISA_avx512) -mavx512vnni
 # To follow every value of their long unrolled loops takes half of the time to compile them: names and lines are what their
 # debugging information has. (The code is the same.)
-isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)) -g1)))
+# Nor are they sanitized, which takes four times as long to compile: tests/kernels runs them as they ship, between guard bands.
+isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)) -g1 $(if $(findstring address,$(SAN)),-fno-sanitize=all))))
 
 # A folder's own files and its rooms'.
 sources = $(wildcard $(foreach d,$(1),$(d)/*.c $(d)/*/*.c))
@@ -96,7 +97,7 @@ ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'fake_model\.h|alloc_meter\.
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all gpu-test gpu-kit build run check test soak lint format unit tests helpers e2e clean install help needs force
+.PHONY: cuda-all gpu-test gpu-kit build run check test perf soak lint format unit tests helpers e2e clean install help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -121,6 +122,7 @@ help:
 	  'make gpu-kit          build/gpu: what gpu-test and tests/bench/gpu.sh need on a machine that has only a driver' \
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
+	  'make perf             what measures speed, on a quiet machine: figures and whether they are as required' \
 	  'make lint             clang-tidy, cppcheck, rooms and arrows, format, spelling, scripts' \
 	  'make format           clang-format, all files' \
 	  'make soak             long runs: fuzzers, simulations, chaos (SECONDS_EACH=60)' \
@@ -324,6 +326,9 @@ unit:
 
 e2e:
 	@etc/setup.sh build tests && tests/run.sh e2e
+
+perf:
+	@etc/setup.sh build tests && tests/run.sh perf
 
 lint:
 	@etc/setup.sh build lint && tests/lint/run.sh

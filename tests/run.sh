@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh unit|e2e|check|test: builds, runs the tests of that set and ends with one line,
+# run.sh unit|e2e|check|test|perf: builds, runs the tests of that set and ends with one line,
 # `N passed, N failed`, counted from what the tests themselves reported; where some could not run
 # here, `, N skipped` follows. A binary that crashes, hangs or reports nothing counts as one failed
-# test. Logs are kept in build/test and printed only for what failed.
+# test. Logs are kept in build/test and printed only for what failed. `perf` measures, on a machine that has nothing else to
+# do, and prints its figures; the other sets judge no time (tests/README.md).
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/tap.sh
@@ -131,6 +132,9 @@ finish() {
 	[ ${#unsteady[@]} -eq 0 ] || echo "unsteady (failed beside others, passed by themselves): ${unsteady[*]}"
 	local rest=
 	[ "$skipped" -eq 0 ] || rest=", $skipped skipped"
+	# Of all that ended and was waited for, this script's own included.
+	times >"$out/times"
+	awk '{ gsub(/[ms]/, " "); n += $1 * 60 + $2 + $3 * 60 + $4 } END { printf "%.0f s of the processors\n", n }' "$out/times"
 	echo "$passed passed, $failed failed$rest"
 	[ "$failed" -eq 0 ]
 	exit
@@ -243,7 +247,7 @@ step() {
 }
 
 # want BESIDE AFTER KIND FILE…: these tests, no more than BESIDE at once (of all kinds), when the step AFTER is done (-: at
-# once). Beside 1 are those that look at times: no other test runs, only what is behind; beside 0, nothing at all does.
+# once). Beside 1, no other test runs, only what is behind.
 queue=()
 want() {
 	local f
@@ -260,8 +264,6 @@ may() {
 	read -r rc _ <"$out/$1.rc"
 	[ "$rc" -eq 0 ] || return 2
 }
-
-still() { [ -z "${behind_pid-}" ] || ! kill -0 "$behind_pid" 2>/dev/null; }
 
 begin() {
 	local kind=$1 f=$2 log=$3
@@ -321,7 +323,6 @@ run_queue() {
 			esac
 			if [ "$beside" -le 1 ]; then
 				[ ${#running[@]} -eq 0 ] || continue
-				[ "$beside" -eq 1 ] || still || continue
 				lone=1
 			elif [ ${#running[@]} -ge "$beside" ]; then
 				break
@@ -336,29 +337,22 @@ run_queue() {
 	done
 }
 
-# The end-to-end files: those that measure times one after the other (they say so: `// Alone: …`, and `// Still: …` where
-# also what is behind would tell), the others four at once, each with ports of its own; the page's are the longest, so
-# they come first. `backends` is what those of the other backend wait for.
+# The end-to-end files: those that are a load of their own one after the other (they say so: `// Alone: …`), the others four
+# at once, each with ports of its own; the page's are the longest, so they come first. `backends` is what those of the other
+# backend wait for.
 want_e2e() {
 	local backends=$1 f
 	for f in tests/e2e/*.test.mjs; do
 		grep -q '^// Alone: ' "$f" && want 1 "$(after_of "$f")" e2e "$f"
 	done
 	for f in $(first tests/e2e/{page_browser,page_unit,replay}.test.mjs -- tests/e2e/*.test.mjs); do
-		grep -qE '^// (Alone|Still): ' "$f" || want 4 "$(after_of "$f")" e2e "$f"
+		grep -q '^// Alone: ' "$f" || want 4 "$(after_of "$f")" e2e "$f"
 	done
 }
 
 # What an end-to-end file needs beside the executable.
 after_of() {
 	if grep -q 'libsluice-cuda' "$1"; then echo "$backends"; else echo -; fi
-}
-
-want_still() {
-	local f
-	for f in tests/e2e/*.test.mjs; do
-		grep -q '^// Still: ' "$f" && want 0 - e2e "$f"
-	done
 }
 
 run_e2e() {
@@ -368,9 +362,19 @@ run_e2e() {
 		return 0
 	fi
 	want_e2e -
-	want_still
 	run_queue
 	run_again
+}
+
+# What measures: end-to-end files that say `// Perf: …`, unit tests that include tests/support/perf.h; one after the other.
+run_perf() {
+	local f log
+	export SLUICE_PERF=1
+	node_modules || { count "npm ci" 0 1 "$out/npm.log"; return 0; }
+	for f in $(grep -lE 'tests/support/perf\.h' tests/unit/*/test_*.c tests/unit/*/*/test_*.c); do want 1 - shipped "$f"; done
+	for f in $(grep -lE '^// Perf: ' tests/e2e/*.test.mjs); do want 1 - e2e "$f"; done
+	run_queue
+	for log in "$out"/e2e-*.log; do sed -nE 's/^ *# (.*[0-9].*)$/  \1/p' "$log" | grep -vE '^  (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms|Subtest)'; done
 }
 
 # tests/lint/run.sh prints `ok NAME` or `FAIL NAME` for each of its checks.
@@ -418,8 +422,6 @@ everything() {
 	want "$((2 * jobs))" sanitized san "${sanitized_src[@]}"
 	run_queue
 	wait "$behind_pid"
-	want_still
-	run_queue
 	run_again
 	count_build shipped
 	count_build sanitized
@@ -447,6 +449,10 @@ check)
 	units
 	step lint timeout -k 10 900 tests/lint/run.sh quick
 	count_lint
+	;;
+perf)
+	build build tests
+	run_perf
 	;;
 test)
 	export THREADS=4

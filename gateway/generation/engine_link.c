@@ -659,6 +659,7 @@ void engine_link_destroy(struct engine_link *l)
 }
 
 bool engine_link_up(const struct engine_link *l) { return l->state == LINK_UP; }
+unsigned engine_link_backoff_ms(const struct engine_link *l) { return l->backoff_ms; }
 uint64_t engine_link_epoch(const struct engine_link *l) { return l->epoch; }
 int engine_link_n_models(const struct engine_link *l) { return l->n_models; }
 const struct link_model *engine_link_model(const struct engine_link *l, int index) { return &l->models[index]; }

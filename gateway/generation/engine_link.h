@@ -44,6 +44,8 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 void engine_link_destroy(struct engine_link *l);
 
 bool engine_link_up(const struct engine_link *l);
+/* How long the link waits before it connects again, once this connection has ended. */
+unsigned engine_link_backoff_ms(const struct engine_link *l);
 /* Of the engine that it is or was connected to: changes with every start of it. 0: none yet. */
 uint64_t engine_link_epoch(const struct engine_link *l);
 /* Models as last announced; kept while the link is down (state then reads LOADING). */

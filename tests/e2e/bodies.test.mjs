@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large request bodies: read beside the loop, so that nobody else waits for them; told as ever when they are wrong; bounded.
-// Alone: it looks at how late the loop is.
+// Perf: how late the loop is beside them.
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
 import { request, startServer, THREADS } from './harness.mjs';
+import { measured } from './perf.mjs';
 
 const PIECE = '**Question:** what’s  the capital of *France*…   I think it’s “Paris” — right???\n\n\n\n- one\n- **two**\n\n';
 const text = (bytes) => PIECE.repeat(Math.ceil(bytes / Buffer.byteLength(PIECE))).slice(0, bytes * 0.9);
@@ -54,17 +55,15 @@ for (const threads of THREADS) {
 
     test('keep nobody waiting', async () => {
       const body = JSON.stringify({ model: 'default', messages: user(text(1800000)), max_tokens: 1 });
-      let told;
-      for (let attempt = 1; ; attempt++) { // the machine may be busy with something else for once
-        const [all, soon] = await lag();
+      await measured(async () => {
+        const [all, soon] = await lag(), n = await aside();
         const stream = chat(server.http, server.keys.paid, { model: 'default', messages: user(`repeat ${'w '.repeat(40)}`), max_tokens: 100 });
         for (let i = 0; i < 12; i++) await post('/v1/chat/completions', body);
         const r = await stream, [allThen, soonThen] = await lag();
         assert.ok(r.done, r.body);
-        told = `${soonThen - soon} of ${allThen - all} turns within 10 ms`;
-        if (soonThen - soon >= 0.9 * (allThen - all)) break;
-        assert.ok(attempt < 4, told);
-      }
+        assert.equal(await aside(), n + 12, 'read beside the loop');
+        return { good: soonThen - soon >= 0.9 * (allThen - all), text: `large bodies: ${soonThen - soon} of ${allThen - all} turns within 10 ms` };
+      });
     });
 
     test('of clients that leave are forgotten', async () => {
@@ -77,7 +76,7 @@ for (const threads of THREADS) {
         req.on('close', done);
         req.end(body, () => setTimeout(() => req.destroy(), i));
       })));
-      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, 5000));
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, 50_000));
       assert.equal((await post('/v1/chat/completions', { model: 'default', messages: user('a b'), max_tokens: 2 })).status, 200);
     });
 

@@ -19,7 +19,7 @@ const longer = (n) => `${answer}?.textContent.length > ${n}`;
 async function launchChromium() {
   const browser = await launch();
   const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(60_000);
   return {
     goto: (url) => page.goto(url),
     reload: () => page.reload(),
@@ -48,7 +48,7 @@ export function browserSuite(x, browsers) {
     test(`${name}: the page streams, resumes after a reload, and stops`, { skip: !there && `${name} is not installed` }, () => inTurn(name, async () => {
       const page = browsers.get(name);
       const reached = async (expression) => {
-        if (await until(() => page.evaluate(`Boolean(${expression})`), 15_000)) return;
+        if (await until(() => page.evaluate(`Boolean(${expression})`), 60_000)) return;
         assert.fail(`never: ${expression}\n${await page.evaluate('document.body.innerText')}`);
       };
       const ask = async (text) => {

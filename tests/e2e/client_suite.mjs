@@ -48,8 +48,8 @@ export const SUITE_SETS = ['gateway.threads=2', 'engine.echo.rate=200', 'engine.
 const LONG = `repeat ${'over and '.repeat(20)}`;
 
 const running = async (server) => metric(await server.metrics(), 'sluice_engine_running');
-export const isIdle = (server) => until(async () => await running(server) === 0, 10_000);
-const isBusy = (server) => until(async () => await running(server) > 0, 10_000);
+export const isIdle = (server) => until(async () => await running(server) === 0, 60_000);
+const isBusy = (server) => until(async () => await running(server) > 0, 60_000);
 
 /** fetch that notes the answers: [{status, at (milliseconds), headers}]; refused: called when one is refused. */
 function noted(list, refused = () => {}) {

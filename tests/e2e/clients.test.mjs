@@ -10,7 +10,7 @@ import { chat, user } from './client.mjs';
 import { LIBRARIES, SUITE_SETS, clientSuite } from './client_suite.mjs';
 import { startServer } from './harness.mjs';
 
-describe('clients', { timeout: 120_000 }, () => {
+describe('clients', { timeout: 600_000 }, () => {
   const x = {}, browsers = new Map();
   let close;
   before(async () => {
@@ -27,7 +27,7 @@ describe('clients', { timeout: 120_000 }, () => {
   browserSuite(x, browsers);
 });
 
-describe('clients of the demo pair', { timeout: 60_000 }, () => {
+describe('clients of the demo pair', { timeout: 600_000 }, () => {
   let server;
   before(async () => { server = await startServer({}); });
   after(() => server?.stop());
@@ -71,7 +71,7 @@ describe('clients of the demo pair', { timeout: 60_000 }, () => {
   });
 });
 
-describe('a wait that the libraries would not keep', { timeout: 30_000 }, () => {
+describe('a wait that the libraries would not keep', { timeout: 600_000 }, () => {
   let server;
   // Something has to run: an idle server refuses nothing.
   before(async () => {

@@ -231,7 +231,7 @@ describe('with the demo pair', () => {
   const others = ['What is the capital of France?', 'What is the opposite of hot?', 'Say in a few words what a sailor is.',
     'What is the capital of Spain?', 'Tell me a joke.', 'How are you?', 'What comes after Monday?', 'What colour is the sky?',
     'How many days are in a week?', 'What does a dog say?'];
-  test('60 turns are answered within the context, and what was said at the beginning is still known', { timeout: 120_000 }, async () => {
+  test('60 turns are answered within the context, and what was said at the beginning is still known', { timeout: 600_000 }, async () => {
     const server = await startServer();
     try {
       const paid = open(server, 'paid'), messages = [], asks = [], known = new Set();

@@ -13,7 +13,7 @@ import { request, startServer, THREADS } from './harness.mjs';
 import { block, connect, F, frame, h2, head, T, within, write } from './wire.mjs';
 
 const run = promisify(execFile);
-const WAIT_MS = 5000;
+const WAIT_MS = 60_000;
 const BODY_MAX = 64 << 10;
 const KIB = 1 << 10;
 

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { until } from './client.mjs';
 import { freePorts } from './harness.mjs';
 
-const START_MS = 20_000;
+const START_MS = 60_000;
 const QUIET = { 'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
   'browser.aboutwelcome.enabled': false, 'browser.safebrowsing.update.enabled': false, 'browser.search.update': false,
   'datareporting.policy.dataSubmissionEnabled': false, 'extensions.update.enabled': false, 'network.captive-portal-service.enabled': false,

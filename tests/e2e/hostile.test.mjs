@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile clients: floods of every kind of frame, resets, endless heads, bytes that come one by one, connections without end.
 // Each is stopped by a bound, told so where the protocol can tell it, counted, and felt by nobody else.
-// Alone: it compares what others feel.
+// Perf: what others feel of it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
@@ -11,12 +11,13 @@ import { Worker } from 'node:worker_threads';
 import { chat, metric, until, user } from './client.mjs';
 import { request, startServer, THREADS, userOf } from './harness.mjs';
 import { clientHello, sendFrom } from './hellos.mjs';
+import { figure, measured } from './perf.mjs';
 import { block, CALM, connect, F, frame, h2, head, T, u32, within, write } from './wire.mjs';
 
 const MIB = 1 << 20;
-const WAIT_MS = 5000; // for what happens at once
-const LIMIT_MS = 1500; // the absolute deadlines of the servers below
-const LATE_MS = 2500; // beyond them: the tick, a second of lingering, a busy machine
+const WAIT_MS = 60_000; // for what happens at once
+const LIMIT_MS = 6000; // the absolute deadlines of one server below; the other's never come
+const LATE_MS = 60_000; // beyond them: the tick, a second of lingering, a busy machine
 
 const rss = (pid) => Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;
 const descriptors = (pid) => readdirSync(`/proc/${pid}/fd`).length;
@@ -57,19 +58,21 @@ async function gaps(server, tokens) {
 function tests(threads) {
   describe(`hostile clients, ${threads} gateway thread(s)`, () => {
     let server, gateway;
+    const begin = (limit) => startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.rate=50', 'engine.echo.ttft=5ms', 'supervisor.hang=10m',
+      ...['handshake', 'header', 'body'].map((k) => `gateway.limits.${k}=${limit}`), 'gateway.limits.body_bytes=64KiB',
+      'gateway.tiers.paid.concurrency=10000'] });
     before(async () => {
-      server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.rate=50', 'engine.echo.ttft=5ms', 'supervisor.hang=10m',
-        ...['handshake', 'header', 'body'].map((k) => `gateway.limits.${k}=${LIMIT_MS}ms`), 'gateway.limits.body_bytes=64KiB',
-        'gateway.tiers.paid.concurrency=10000'] });
+      server = await begin('10m');
       gateway = (await server.pids()).gateway;
     });
-    after(async () => {
+    const end = async () => {
       const now = (await server?.pids())?.gateway;
       const status = await server?.stop();
       const log = server?.log().split('\n').filter((l) => !/ info gateway: [A-Z]+ \//.test(l)).slice(-40).join('\n');
       assert.equal(now, gateway, `the gateway was restarted:\n${log}`);
       assert.equal(status, 0, log);
-    });
+    };
+    after(end);
 
     /** Something ordinary works. */
     async function serves(what) {
@@ -84,19 +87,17 @@ function tests(threads) {
         const before = await counter(server, 'sluice_http2_goaway_total{reason="resets"}');
         const requests = await counter(server, 'sluice_http_requests_total{proto="h2"}');
         const N = 12;
-        let told;
-        for (let attempt = 1; ; attempt++) { // the machine may be busy with something else for once
+        await measured(async () => {
           const alone = await gaps(server, 120);
           const running = gaps(server, 120);
           const codes = await attack(server, secure, N);
           assert.deepEqual(codes, Array(N).fill(CALM));
           const disturbed = await running;
-          told = `p50 ${percentile(alone, 0.5)} → ${percentile(disturbed, 0.5)} ms, p99 ${percentile(alone, 0.99)} → `
+          const text = `rapid reset, ${where}: p50 ${percentile(alone, 0.5)} → ${percentile(disturbed, 0.5)} ms, p99 ${percentile(alone, 0.99)} → `
             + `${percentile(disturbed, 0.99)} ms`;
           // Times are whole milliseconds: one of them is no difference.
-          if (percentile(disturbed, 0.99) <= 1.1 * percentile(alone, 0.99) + 1) break;
-          assert.ok(attempt < 4, told);
-        }
+          return { good: percentile(disturbed, 0.99) <= 1.1 * percentile(alone, 0.99) + 1, text };
+        });
         const stopped = await counter(server, 'sluice_http2_goaway_total{reason="resets"}') - before;
         assert.ok(stopped >= N && stopped % N === 0, `${stopped} counted`);
         const done = await counter(server, 'sluice_http_requests_total{proto="h2"}') - requests;
@@ -132,7 +133,7 @@ function tests(threads) {
               assert.equal(c.goaway(), undefined, `${what}: ended after a few`);
             }
           }
-          assert.ok(await within(c.closed, 10 * WAIT_MS), `${what}: still open`);
+          assert.ok(await within(c.closed, WAIT_MS), `${what}: still open`);
           assert.equal(c.goaway(), CALM, what);
           assert.ok(c.frames().filter((f) => f.type === T.HEADERS).length < 100, what);
           assert.equal(await counter(server, 'sluice_http2_goaway_total{reason="refused"}') - before, 1, what);
@@ -146,7 +147,7 @@ function tests(threads) {
           const frames = [frame(T.HEADERS, F.END_STREAM, 1, head('GET', '/'))];
           for (let i = 0; i < 9; i++) frames.push(frame(T.CONTINUATION, 0, 1, payload));
           write(c, Buffer.concat(frames));
-          assert.ok(await within(c.closed, LIMIT_MS - 500), `${payload.length} bytes each: still open`);
+          assert.ok(await within(c.closed, WAIT_MS), `${payload.length} bytes each: still open`);
           assert.equal(c.goaway(), CALM, `${payload.length} bytes each`);
         }
       });
@@ -208,72 +209,6 @@ function tests(threads) {
           c.socket.destroy();
         });
       }
-
-      test(`bytes that come one by one run into absolute deadlines, ${where}`, async () => {
-        const N = 250;
-        const body = 'Content-Length: 50000\r\n\r\n{';
-        const kinds = {
-          hello: { raw: true, text: '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03' },
-          head: { text: 'GET /v1/models HT', status: 408 },
-          body: { text: h1Head(server, body).replace(/\r\n$/, ''), status: 408 },
-          'HTTP/2 body': { two: true, text: Buffer.concat([frame(T.HEADERS, F.END_HEADERS, 1, chatHead(server)),
-            frame(T.DATA, 0, 1, Buffer.from('{'))]), more: frame(T.DATA, 0, 1, Buffer.from(' ')) },
-          'HTTP/2 head': { two: true, text: frame(T.HEADERS, F.END_STREAM, 1, head('GET', '/')),
-            more: Buffer.from([0]) },
-        };
-        if (!secure) delete kinds.hello;
-        await serves('nothing');
-        const base = descriptors(gateway);
-        const before = await server.metrics();
-        const ttft = async () => {
-          const t0 = process.hrtime.bigint();
-          await new Promise((done) => {
-            chat(server.http, server.keys.paid, { model: 'default', messages: user('x') },
-              { onEvent: () => { done(); return 'abort'; } });
-          });
-          return Number(process.hrtime.bigint() - t0) / 1e6;
-        };
-        const alone = [];
-        for (let i = 0; i < 20; i++) alone.push(await ttft());
-
-        const all = [];
-        for (const [name, k] of Object.entries(kinds)) {
-          const made = await Promise.all(Array.from({ length: N }, () => (k.two ? h2(server, { secure })
-            : connect(k.raw ? { http: server.https } : server, { secure: secure && !k.raw }))));
-          for (const c of made) { Object.assign(c, { name, kind: k, started: Date.now() }); write(c, k.raw ? Buffer.from(k.text, 'latin1') : k.text); }
-          all.push(...made);
-        }
-        const disturbed = [];
-        const end = Date.now() + LIMIT_MS + LATE_MS;
-        while (Date.now() < end && all.some((c) => !c.isClosed() && c.name !== 'HTTP/2 body')) {
-          // One byte more for everybody in each round of some 100 ms.
-          for (const c of all) if (!c.isClosed()) c.socket.write(c.kind.more ?? ' ');
-          await sleep(50); // the round itself costs this process more than the server
-          disturbed.push(await ttft());
-          await sleep(50);
-        }
-        for (const c of all.filter((x) => x.kind.status)) {
-          assert.ok(c.isClosed(), `${c.name}: open after ${Date.now() - c.started} ms`);
-          assert.match(c.text(), new RegExp(`^HTTP/1.1 ${c.kind.status} `), c.name);
-          assert.equal(c.text().match(/HTTP\/1.1 /g).length, 1, c.name);
-        }
-        for (const c of all.filter((x) => !x.kind.status && x.name !== 'HTTP/2 body')) assert.ok(c.isClosed(), c.name);
-        // An HTTP/2 connection outlives its stream, which was answered 408 and then reset.
-        for (const c of all.filter((x) => x.name === 'HTTP/2 body')) {
-          await within(c.await(T.HEADERS, 1), LATE_MS);
-          assert.ok(c.find(T.HEADERS, 1)?.payload.includes('408'), 'no 408');
-          assert.ok(c.find(T.RST_STREAM, 1) || await within(c.await(T.RST_STREAM, 1), LATE_MS), 'not reset');
-          c.socket.destroy();
-        }
-        const [p, q] = [percentile(alone, 0.5), percentile(disturbed, 0.5)];
-        assert.ok(q <= p * 1.5 + 10, `first tokens after ${q} ms, alone after ${p} ms`);
-        assert.ok(await until(async () => descriptors(gateway) <= base + 2, WAIT_MS), `${descriptors(gateway)} descriptors, ${base} before`);
-        const now = await server.metrics();
-        for (const phase of secure ? ['handshake', 'header', 'body'] : ['header', 'body']) {
-          const name = `sluice_http_timeouts_total{phase="${phase}"}`;
-          assert.ok(metric(now, name) - (metric(before, name) || 0) >= N, `${phase} not counted`);
-        }
-      });
     }
 
     test('a flood of TLS handshakes delays no stream by more than the few of a turn', async () => {
@@ -282,42 +217,18 @@ function tests(threads) {
         return [metric(text, 'sluice_gateway_loop_lag_seconds_count'), Number(/loop_lag_seconds_bucket\{le="0.01"\} (\d+)/.exec(text)[1])];
       };
       const delayed = await counter(server, 'sluice_tls_handshakes_delayed_total');
-      let told;
-      for (let attempt = 1; ; attempt++) { // the machine may be busy with something else for once
+      await measured(async () => {
         const alone = await gaps(server, 100), [all, soon] = await lag();
         const running = gaps(server, 100);
         const worker = new Worker(new URL('tls_flood.mjs', import.meta.url), { workerData: { https: server.https, at_once: 100, ms: 2000 } });
         const made = await new Promise((done, failed) => { worker.once('message', done); worker.once('error', failed); });
         const disturbed = await running, [allThen, soonThen] = await lag();
-        told = `${made} handshakes; p50 ${percentile(alone, 0.5)} → ${percentile(disturbed, 0.5)} ms, p95 ${percentile(alone, 0.95)} → `
+        const text = `TLS flood: ${made} handshakes; p50 ${percentile(alone, 0.5)} → ${percentile(disturbed, 0.5)} ms, p95 ${percentile(alone, 0.95)} → `
           + `${percentile(disturbed, 0.95)} ms; ${soonThen - soon} of ${allThen - all} turns within 10 ms`;
-        assert.ok(made > 100, told);
-        if (percentile(disturbed, 0.95) <= percentile(alone, 0.95) + 15 && soonThen - soon >= 0.9 * (allThen - all)) break;
-        assert.ok(attempt < 4, told);
-      }
+        assert.ok(made > 0, text);
+        return { good: made > 100 && percentile(disturbed, 0.95) <= percentile(alone, 0.95) + 15 && soonThen - soon >= 0.9 * (allThen - all), text };
+      });
       assert.ok(await counter(server, 'sluice_tls_handshakes_delayed_total') > delayed, 'none had to wait');
-    });
-
-    test('half ClientHellos hold little, and what whole ones held is given back', async () => {
-      const hello = await clientHello();
-      const start = rss(gateway);
-      const held = async (n, bytes) => {
-        let peak = 0;
-        const all = await Promise.all(Array.from({ length: n }, (_, i) => sendFrom(server.https, 2 + i % 60, bytes)));
-        const end = Date.now() + 10 * WAIT_MS;
-        while (Date.now() < end && all.some((s) => !s.gone)) {
-          peak = Math.max(peak, rss(gateway));
-          await sleep(20);
-        }
-        assert.ok(all.every((s) => s.gone), 'the deadline ends them');
-        return peak - start;
-      };
-      const half = await held(3000, hello.subarray(0, hello.length >> 1));
-      assert.ok(half < 16 * MIB, `${(half / MIB).toFixed(1)} MiB for half ClientHellos`);
-      const whole = await held(3000, hello);
-      assert.ok(await until(() => rss(gateway) < start + 24 * MIB, 12 * WAIT_MS),
-        `${((rss(gateway) - start) / MIB).toFixed(1)} MiB left of ${(whole / MIB).toFixed(1)}`);
-      await serves('ClientHellos');
     });
 
     test('without descriptors nothing spins, and it recovers', async () => {
@@ -328,7 +239,7 @@ function tests(threads) {
       const t0 = cpu(gateway), w0 = Date.now();
       await sleep(1000);
       const share = (cpu(gateway) - t0) / ((Date.now() - w0) / 1000);
-      assert.ok(share < 0.2, `${Math.round(share * 100)} % of a core while it can accept nothing`);
+      figure(share < 0.2, `no descriptors: ${Math.round(share * 100)} % of a core while it can accept nothing`);
       for (const c of all) c.socket.destroy();
       assert.ok(await until(async () => (await request(server.http, '/live').catch(() => ({}))).status === 200, WAIT_MS));
       execFileSync('prlimit', ['--pid', String(gateway), `--nofile=${old[1]}:${old[2]}`], userOf(gateway));
@@ -376,6 +287,113 @@ function tests(threads) {
       for (let i = 120; i < 400; i++) write(c, frame(T.HEADERS, F.END_HEADERS, 2 * i + 1, chatHead(server)));
       assert.ok(await within(c.closed, WAIT_MS), 'still open');
       assert.equal(c.goaway(), CALM);
+    });
+
+    describe('with short deadlines', () => {
+      let calm, calmGateway;
+      before(async () => {
+        [calm, calmGateway] = [server, gateway];
+        server = await begin(`${LIMIT_MS}ms`);
+        gateway = (await server.pids()).gateway;
+      });
+      after(async () => {
+        try { await end(); } finally { [server, gateway] = [calm, calmGateway]; }
+      });
+
+      for (const secure of [false, true]) {
+        const where = secure ? 'TLS' : 'cleartext';
+
+        test(`bytes that come one by one run into absolute deadlines, ${where}`, async () => {
+          const N = 250;
+          const body = 'Content-Length: 50000\r\n\r\n{';
+          const kinds = {
+            hello: { raw: true, text: '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03' },
+            head: { text: 'GET /v1/models HT', status: 408 },
+            body: { text: h1Head(server, body).replace(/\r\n$/, ''), status: 408 },
+            'HTTP/2 body': { two: true, text: Buffer.concat([frame(T.HEADERS, F.END_HEADERS, 1, chatHead(server)),
+              frame(T.DATA, 0, 1, Buffer.from('{'))]), more: frame(T.DATA, 0, 1, Buffer.from(' ')) },
+            'HTTP/2 head': { two: true, text: frame(T.HEADERS, F.END_STREAM, 1, head('GET', '/')),
+              more: Buffer.from([0]) },
+          };
+          if (!secure) delete kinds.hello;
+          await serves('nothing');
+          const base = descriptors(gateway);
+          const before = await server.metrics();
+          const ttft = async () => {
+            const t0 = process.hrtime.bigint();
+            await new Promise((done) => {
+              chat(server.http, server.keys.paid, { model: 'default', messages: user('x') },
+                { onEvent: () => { done(); return 'abort'; } });
+            });
+            return Number(process.hrtime.bigint() - t0) / 1e6;
+          };
+          const alone = [];
+          for (let i = 0; i < 20; i++) alone.push(await ttft());
+
+          const all = [];
+          for (const [name, k] of Object.entries(kinds)) {
+            const made = [];
+            while (made.length < N) { // not all at once: their handshakes have a deadline too
+              made.push(...await Promise.all(Array.from({ length: 50 }, () => (k.two ? h2(server, { secure })
+                : connect(k.raw ? { http: server.https } : server, { secure: secure && !k.raw })))));
+            }
+            for (const c of made) { Object.assign(c, { name, kind: k, started: Date.now() }); write(c, k.raw ? Buffer.from(k.text, 'latin1') : k.text); }
+            all.push(...made);
+          }
+          const disturbed = [];
+          const last = Date.now() + LIMIT_MS + LATE_MS;
+          while (Date.now() < last && all.some((c) => !c.isClosed() && c.name !== 'HTTP/2 body')) {
+            // One byte more for everybody in each round of some 100 ms.
+            for (const c of all) if (!c.isClosed()) c.socket.write(c.kind.more ?? ' ');
+            await sleep(50); // the round itself costs this process more than the server
+            disturbed.push(await ttft());
+            await sleep(50);
+          }
+          for (const c of all.filter((x) => x.kind.status)) {
+            assert.ok(c.isClosed(), `${c.name}: open after ${Date.now() - c.started} ms`);
+            assert.match(c.text(), new RegExp(`^HTTP/1.1 ${c.kind.status} `), c.name);
+            assert.equal(c.text().match(/HTTP\/1.1 /g).length, 1, c.name);
+          }
+          for (const c of all.filter((x) => !x.kind.status && x.name !== 'HTTP/2 body')) assert.ok(c.isClosed(), c.name);
+          // An HTTP/2 connection outlives its stream, which was answered 408 and then reset.
+          for (const c of all.filter((x) => x.name === 'HTTP/2 body')) {
+            await within(c.await(T.HEADERS, 1), LATE_MS);
+            assert.ok(c.find(T.HEADERS, 1)?.payload.includes('408'), 'no 408');
+            assert.ok(c.find(T.RST_STREAM, 1) || await within(c.await(T.RST_STREAM, 1), LATE_MS), 'not reset');
+            c.socket.destroy();
+          }
+          const [p, q] = [percentile(alone, 0.5), percentile(disturbed, 0.5)];
+          figure(q <= p * 1.5 + 10, `beside slow bytes, ${where}: first tokens after ${q} ms, alone after ${p} ms`);
+          assert.ok(await until(async () => descriptors(gateway) <= base + 2, WAIT_MS), `${descriptors(gateway)} descriptors, ${base} before`);
+          const now = await server.metrics();
+          for (const phase of secure ? ['handshake', 'header', 'body'] : ['header', 'body']) {
+            const name = `sluice_http_timeouts_total{phase="${phase}"}`;
+            assert.ok(metric(now, name) - (metric(before, name) || 0) >= N, `${phase} not counted`);
+          }
+        });
+      }
+
+      test('half ClientHellos hold little, and what whole ones held is given back', async () => {
+        const hello = await clientHello();
+        const start = rss(gateway);
+        const held = async (n, bytes) => {
+          let peak = 0;
+          const all = await Promise.all(Array.from({ length: n }, (_, i) => sendFrom(server.https, 2 + i % 60, bytes)));
+          const last = Date.now() + WAIT_MS;
+          while (Date.now() < last && all.some((s) => !s.gone)) {
+            peak = Math.max(peak, rss(gateway));
+            await sleep(20);
+          }
+          assert.ok(all.every((s) => s.gone), 'the deadline ends them');
+          return peak - start;
+        };
+        const half = await held(3000, hello.subarray(0, hello.length >> 1));
+        assert.ok(half < 16 * MIB, `${(half / MIB).toFixed(1)} MiB for half ClientHellos`);
+        const whole = await held(3000, hello);
+        assert.ok(await until(() => rss(gateway) < start + 24 * MIB, WAIT_MS),
+          `${((rss(gateway) - start) / MIB).toFixed(1)} MiB left of ${(whole / MIB).toFixed(1)}`);
+        await serves('ClientHellos');
+      });
     });
   });
 }

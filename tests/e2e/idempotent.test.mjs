@@ -45,7 +45,7 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
     assert.equal(n, 1);
     for (const at of [server, other]) assert.deepEqual([(await ask(at, 'once', 'something else')).code], ['idempotency_key_reused']);
     const from = await given(), first = ask(server, 'runs', words(60));
-    assert.ok(await until(async () => await given() > from, 3000));
+    assert.ok(await until(async () => await given() > from, 30000));
     assert.equal((await ask(other, 'runs', 'something else')).code, 'idempotency_key_reused', 'while it is answered');
     assert.equal((await first).status, 200);
   });
@@ -54,11 +54,11 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
     const stored = await ask(server, 'stored', 'a b');
     await new Promise((r) => setTimeout(r, 300));
     const from = await given(), lost = ask(server, 'lost', words(90)).catch(() => null);
-    assert.ok(await until(async () => await given() > from, 3000));
+    assert.ok(await until(async () => await given() > from, 30000));
     assert.equal((await ask(other, 'lost', 'not that')).code, 'idempotency_key_reused', 'it is held');
     process.kill((await server.pids()).gateway, 'SIGKILL');
     assert.equal(await lost, null, 'it ended with its gateway');
-    assert.ok(await until(async () => { try { return (await request(server.http, '/ready')).status === 200; } catch { return false; } }, 10000));
+    assert.ok(await until(async () => { try { return (await request(server.http, '/ready')).status === 200; } catch { return false; } }, 100000));
     const again = await ask(server, 'stored', 'a b');
     assert.deepEqual([again.id, again.replayed], [stored.id, true]);
     await new Promise((r) => setTimeout(r, 300));
@@ -71,7 +71,7 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
 
   const retried = async (what) => {
     let r;
-    assert.ok(await until(async () => (r = await what()).status === 200, 20000), JSON.stringify(r));
+    assert.ok(await until(async () => (r = await what()).status === 200, 200000), JSON.stringify(r));
     return r;
   };
   const redisStopped = async (what) => {
@@ -101,7 +101,7 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
       dies: (pid) => { process.kill(pid, 'SIGKILL'); return () => {}; } };
     for (const [how, break_] of Object.entries(breaks)) {
       const from = await given(), first = ask(server, how, words(30));
-      assert.ok(await until(async () => await given() > from, 3000));
+      assert.ok(await until(async () => await given() > from, 30000));
       const mend = break_((await server.pids()).redis);
       try {
         const made = await first;
@@ -114,7 +114,7 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
       } finally { mend(); }
       await new Promise((r) => setTimeout(r, 300));
       assert.equal(await given() - from, 1, how);
-      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_idempotent_unstored_bytes') === 0, 20000));
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_idempotent_unstored_bytes') === 0, 200000));
     }
   });
 });

@@ -14,7 +14,7 @@ import { chat, metric, until, user } from './client.mjs';
 import { request, startServer } from './harness.mjs';
 import { connect, F, frame, h2, head, PREFACE, T, within, write } from './wire.mjs';
 
-const WAIT_MS = 5000;
+const WAIT_MS = 60_000;
 const MIB = 1 << 20;
 const dir = mkdtempSync(join(tmpdir(), 'sluice-net-'));
 process.once('exit', () => rmSync(dir, { recursive: true, force: true }));
@@ -200,20 +200,32 @@ for (const threads of [1, 4]) {
       }, WAIT_MS), 'it does not recover');
     });
 
+    /**
+     * The answer that is refused beside n uploads that stay. On another thread a request may overtake an upload, take its
+     * place and have it refused: then that upload is begun again.
+     */
+    async function refusedBeside(open, n, upload, ask) {
+      const r = await until(async () => {
+        for (let i = 0; i < n; i++) if (!open[i] || open[i].isClosed()) { open[i] = await connect(server); write(open[i], upload); }
+        const answer = await ask();
+        return answer.status === 429 && answer;
+      }, WAIT_MS);
+      assert.ok(r, 'never refused');
+      return r;
+    }
+
     test('requests over the limit of an address are told', async () => {
       const name = 'sluice_http_limited_total{limit="streams_per_address"}';
       const before = await count(name);
       const upload = `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 203.0.113.77\r\nAuthorization: Bearer ${server.keys.paid}\r\n`
         + 'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{';
       const open = [];
-      for (let i = 0; i < 6; i++) { const c = await connect(server); write(c, upload); open.push(c); }
       const held = (address) => request(server.http, '/live', { headers: { 'x-forwarded-for': address } });
-      assert.ok(await until(async () => (await held('203.0.113.77')).status === 429, WAIT_MS));
-      const r = await held('203.0.113.77');
+      const r = await refusedBeside(open, 6, upload, () => held('203.0.113.77'));
       assert.equal(r.headers['retry-after'], '1');
       assert.equal(JSON.parse(r.body).error.type, 'rate_limit_error');
       assert.equal((await held('203.0.113.78')).status, 200);
-      assert.ok(await count(name) - before >= 2);
+      assert.ok(await count(name) - before >= 1);
       for (const c of open) c.socket.destroy();
       assert.ok(await until(async () => (await held('203.0.113.77')).status === 200, WAIT_MS));
     });
@@ -222,14 +234,12 @@ for (const threads of [1, 4]) {
       const upload = `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${server.keys.free}\r\n`
         + 'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{';
       const open = [];
-      for (let i = 0; i < 4; i++) { const c = await connect(server); write(c, upload); open.push(c); }
       const ask = (key) => request(server.http, '/v1/models', { headers: { authorization: `Bearer ${key}` } });
-      assert.ok(await until(async () => (await ask(server.keys.free)).status === 429, WAIT_MS));
-      const r = await ask(server.keys.free);
+      const r = await refusedBeside(open, 4, upload, () => ask(server.keys.free));
       assert.equal(JSON.parse(r.body).error.code, 'too_many_requests');
       assert.equal(r.headers['retry-after'], '1');
       assert.equal((await ask(server.keys.paid)).status, 200);
-      assert.ok(await count('sluice_http_limited_total{limit="requests_per_key"}') >= 2);
+      assert.ok(await count('sluice_http_limited_total{limit="requests_per_key"}') >= 1);
       for (const c of open) c.socket.destroy();
       assert.ok(await until(async () => (await ask(server.keys.free)).status === 200, WAIT_MS));
     });

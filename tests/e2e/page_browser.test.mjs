@@ -13,8 +13,8 @@ import { jumble, random, SCRIPTS } from './page_corpus.mjs';
 import { KEYS, startMock } from './page_mock.mjs';
 
 const REAL = process.env.SLUICE_PAGE ?? '';
-const TIMEOUT = REAL ? 60_000 : 8_000;
-const STOP_MS = 10_000;
+const TIMEOUT = 60_000;
+const STOP_MS = 60_000;
 const onMock = REAL ? { skip: 'needs the programmable server' } : {};
 
 let browser;

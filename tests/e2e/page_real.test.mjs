@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { ROOT, startServer, THREADS } from './harness.mjs';
 
-for (const threads of THREADS) test(`the page in front of the real server, ${threads} gateway thread(s)`, { timeout: 180_000 }, async () => {
+for (const threads of THREADS) test(`the page in front of the real server, ${threads} gateway thread(s)`, { timeout: 720_000 }, async () => {
   const server = await startServer({ sets: [`gateway.threads=${threads}`] });
   try {
     const child = spawn(process.execPath, ['--test', join(ROOT, 'tests/e2e/page_browser.test.mjs')], {

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ROOT, freePorts, request } from './harness.mjs';
 
 const PATH = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`; // where Debian puts nginx and haproxy
-const START_MS = 10_000;
+const START_MS = 60_000;
 
 /** The one code block of the page in that language. */
 export function documented(language) {

@@ -17,7 +17,7 @@ const codes = [];
 for (let i = 0; i < connections; i++) {
   const c = await h2(server, { secure });
   write(c, all);
-  codes.push(await within(c.closed, 5000) ? c.goaway() : 'open');
+  codes.push(await within(c.closed, 60_000) ? c.goaway() : 'open');
   c.socket.destroy();
 }
 parentPort.postMessage(codes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a user sees when a process dies or hangs, and how soon service is back by itself.
-// Alone: it measures how fast is recovered.
+// Perf: how soon.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -10,6 +10,7 @@ import { dirname, join } from 'node:path';
 import { afterEach, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { hasRedis, SLUICE, request, startServer } from './harness.mjs';
+import { figure } from './perf.mjs';
 
 let server;
 afterEach(async () => { await server?.stop(); server = null; });
@@ -19,16 +20,19 @@ const EMULATED = join(dirname(SLUICE), 'libsluice-cuda-emulated.so');
 const longStory = { model: 'demo-small', messages: user('Tell me a long story about a river.'), max_tokens: 400, min_tokens: 390 };
 const shortAsk = { model: 'demo-small', messages: user('What is the capital of France?'), max_tokens: 16 };
 
+const WAIT_MS = 100_000; // for what takes a second
+
 /** Asks again and again until a whole answer came; returns the milliseconds since `since` and the refusals on the way. */
-async function serviceBack(since, ms) {
+async function serviceBack(since) {
   const refused = [];
   const answer = await until(async () => {
     const r = await chat(server.http, server.keys.paid, shortAsk);
     if (r.status === 200 && r.done && !r.errors.length) return r;
     refused.push(r);
     return null;
-  }, ms);
-  return { took: answer ? Date.now() - since : Infinity, refused };
+  }, WAIT_MS);
+  assert.ok(answer, server.log());
+  return { took: Date.now() - since, refused };
 }
 
 /** Starts n slow streams (the free tier is paced) and calls `act` once every one shows text. */
@@ -53,36 +57,40 @@ for (const threads of [1, 4]) {
     const pid = (await server.pids()).engine;
     let killedAt;
     const { streams } = await whileStreaming(3, () => { killedAt = Date.now(); process.kill(pid, 'SIGKILL'); });
-    const { took, refused } = await serviceBack(killedAt, 6000);
+    const { took, refused } = await serviceBack(killedAt);
     for (const r of await streams) {
       assert.equal(r.errors.length, 1, `exactly one error event: ${r.body.slice(-400)}`);
       assert.equal(r.finish, null, 'no made-up finish_reason');
       assert.ok(!r.done, 'no [DONE] after an error');
       assert.equal(r.error, null, 'the response itself ends cleanly');
-      assert.ok(r.ended - killedAt < 1000, `ended ${r.ended - killedAt} ms after the kill`);
+      figure(r.ended - killedAt < 1000, `engine killed: a stream ended after ${r.ended - killedAt} ms`);
     }
     for (const r of refused) {
       assert.equal(r.status, 503, r.body);
       assert.ok(Number(r.headers['retry-after']) >= 1, 'Retry-After');
       assert.ok(JSON.parse(r.body).error.message);
     }
-    assert.ok(took < 3000, `service was back after ${took} ms`);
+    figure(took < 3000, `engine killed: back after ${took} ms`);
     assert.notEqual((await server.pids()).engine, pid);
   });
 }
 
 // Each connection may land on another thread, and each thread has a link to the engine of its own.
 test('/ready speaks for all threads', async () => {
-  server = await startServer({ echo: true, sets: ['gateway.threads=4'] });
+  server = await startServer({ echo: true, sets: ['gateway.threads=4', 'supervisor.backoff_min=3s', 'supervisor.backoff_max=3s'] });
   const ask = { model: 'default', messages: user('a'), max_tokens: 1 };
-  for (let round = 0; round < 5; round++) {
-    process.kill((await server.pids()).engine, 'SIGKILL');
-    let down = false;
+  for (let round = 0; round < 4; round++) {
+    const { engine } = await server.pids();
+    process.kill(engine, 'SIGKILL');
+    if (round === 0) { // the first restart comes at once: nobody may see that there was none
+      assert.ok(await until(async () => ![undefined, engine].includes((await server.pids()).engine), WAIT_MS));
+    }
+    let down = round === 0;
     assert.ok(await until(async () => {
       const { status } = await request(server.http, '/ready');
       down ||= status === 503;
       return down && status === 200;
-    }, 10000, 0), `round ${round}: ${down ? 'not ready again' : 'never seen down'}`);
+    }, WAIT_MS, 0), `round ${round}: ${down ? 'not ready again' : 'never seen down'}`);
     const all = await Promise.all(Array.from({ length: 16 }, () => chat(server.http, server.keys.paid, ask)));
     assert.deepEqual(all.map((r) => r.status), Array(16).fill(200), all.find((r) => r.status !== 200)?.body);
   }
@@ -106,8 +114,8 @@ test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` 
     assert.equal(r.error, null, 'the response itself ends cleanly');
   }
   assert.ok(!existsSync(breaks), 'the device broke');
-  const { took } = await serviceBack(killedAt, 15000);
-  assert.ok(took < 12000, `service was back after ${took} ms`);
+  const { took } = await serviceBack(killedAt);
+  figure(took < 12000, `a device failed: back after ${took} ms`);
   assert.notEqual((await server.pids()).engine, pid, 'by another process');
   assert.match(server.log(), /a device failed: the engine ends/);
   assert.doesNotMatch(server.log(), /BUG|AddressSanitizer/, 'every page and sequence was back when it ended');
@@ -115,7 +123,7 @@ test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` 
   const idle = await until(async () => {
     const m = await server.metrics();
     return /^sluice_engine_running(\{[^}]*\})? 0$/m.test(m) ? m : null;
-  }, 5000);
+  }, WAIT_MS);
   assert.ok(idle, 'nothing runs any more');
 });
 
@@ -123,15 +131,15 @@ test('kill -9 of the gateway', async () => {
   server = await startServer({});
   const pid = (await server.pids()).gateway;
   process.kill(pid, 'SIGKILL');
-  const { took } = await serviceBack(Date.now(), 3000);
-  assert.ok(took < 1000, `service was back after ${took} ms`);
+  const { took } = await serviceBack(Date.now());
+  figure(took < 1000, `gateway killed: back after ${took} ms`);
   assert.notEqual((await server.pids()).gateway, pid);
 });
 
 // Clients wait in the queues of sockets that nobody closed, until every thread of the next gateway could serve them.
 test('nobody is refused while a gateway comes back', async () => {
   server = await startServer({ echo: true, sets: ['gateway.threads=4', 'supervisor.backoff_min=10ms', 'supervisor.backoff_max=20ms'] });
-  const gone = (pid) => until(() => { try { process.kill(pid, 0); return false; } catch { return true; } }, 5000, 1);
+  const gone = (pid) => until(() => { try { process.kill(pid, 0); return false; } catch { return true; } }, WAIT_MS, 1);
   for (let round = 0; round < 5; round++) {
     const before = (await server.pids()).gateway;
     process.kill(before, 'SIGKILL');
@@ -149,22 +157,26 @@ test('a gateway comes back while the engine does not answer', async () => {
   process.kill(gateway, 'SIGKILL');
   try {
     // It waits for the engine, but not for ever: then it tells what is the matter.
-    const live = await until(async () => (await request(server.http, '/live').catch(() => ({}))).status === 200, 5000);
+    const live = await until(async () => (await request(server.http, '/live').catch(() => ({}))).status === 200, WAIT_MS);
     assert.ok(live, server.log());
     assert.equal((await request(server.http, '/ready')).status, 503);
     const r = await chat(server.http, server.keys.paid, { model: 'default', messages: user('hello') });
     assert.equal(r.status, 503, r.body);
     assert.ok(Number(r.headers['retry-after']) >= 1, JSON.stringify(r.headers));
   } finally { process.kill(engine, 'SIGCONT'); }
-  const back = await until(async () => (await chat(server.http, server.keys.paid, { model: 'default', messages: user('hello') })).status === 200, 5000);
+  const back = await until(async () => (await chat(server.http, server.keys.paid, { model: 'default', messages: user('hello') })).status === 200, WAIT_MS);
   assert.ok(back, server.log());
 });
 
 test('a hung engine is killed and replaced', async () => {
-  server = await startServer({ sets: ['supervisor.hang=1s'] });
+  server = await startServer({ sets: ['supervisor.hang=1s', 'supervisor.backoff_min=3s', 'supervisor.backoff_max=3s'] });
+  // The first restart comes at once and the second after three seconds, in which nobody can miss that there is no engine.
+  const first = (await server.pids()).engine;
+  process.kill(first, 'SIGKILL');
+  await serviceBack(Date.now());
   const pid = (await server.pids()).engine;
-  // /live and /ready, again and again from the hang until service is back: [milliseconds, status]. A new engine is ready
-  // within tens of milliseconds: a look now and then would miss that there was none.
+  assert.notEqual(pid, first);
+  // /live and /ready, again and again from the hang until service is back: [milliseconds, status].
   const seen = { '/live': [], '/ready': [] };
   let watching = true;
   const since = Date.now();
@@ -172,18 +184,18 @@ test('a hung engine is killed and replaced', async () => {
     while (watching) {
       const { status } = await request(server.http, path);
       seen[path].push([Date.now() - since, status]);
-      await new Promise((done) => { setTimeout(done, path === '/live' ? 50 : 1); });
+      await new Promise((done) => { setTimeout(done, 50); });
     }
   }));
   process.kill(pid, 'SIGSTOP');
   const replaced = await until(async () => {
     const now = (await server.pids()).engine;
     return now && now !== pid;
-  }, 5000);
+  }, WAIT_MS);
   assert.ok(replaced, 'the engine was not replaced');
-  const { took } = await serviceBack(Date.now(), 4000);
-  assert.ok(took < 3000, `service was back after ${took} ms`);
-  assert.ok(await until(() => seen['/ready'].at(-1)?.[1] === 200, 4000), '/ready does not come back');
+  const { took } = await serviceBack(Date.now());
+  figure(took < 3000, `engine hung: back after ${took} ms`);
+  assert.ok(await until(() => seen['/ready'].at(-1)?.[1] === 200, WAIT_MS), '/ready does not come back');
   watching = false;
   await watch;
   assert.ok(seen['/live'].every(([, status]) => status === 200), JSON.stringify(seen['/live']));
@@ -261,7 +273,7 @@ test('a port in use is one clear line that names it', async () => {
   await new Promise((r) => holder.once('listening', r));
   const { port } = holder.address();
   const out = spawnSync(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', `${process.env.TMPDIR ?? '/tmp'}/sluice-port-${process.pid}`,
-    '--set', `gateway.http=127.0.0.1:${port}`, '--set', 'gateway.https=off'], { timeout: 10000, encoding: 'utf8' });
+    '--set', `gateway.http=127.0.0.1:${port}`, '--set', 'gateway.https=off'], { timeout: 100000, encoding: 'utf8' });
   holder.close();
   assert.notEqual(out.status, 0);
   const last = out.stderr.trim().split('\n').at(-1);

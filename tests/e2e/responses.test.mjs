@@ -38,7 +38,7 @@ for (const threads of [1, 4]) {
     const ended = (id) => until(async () => {
       const r = await openai.responses.retrieve(id);
       return r.status !== 'in_progress' && r;
-    }, 10000);
+    }, 100000);
 
     before(async () => {
       server = await startServer({ echo: true, edit: (yaml) => yaml.replace('  prompts: []\n', PROMPTS),
@@ -187,11 +187,11 @@ for (const threads of [1, 4]) {
 
     test('one in the background is cancelled, and its work stops', async () => {
       const made = await openai.responses.create({ model: 'default', input: `repeat ${COUNTED}`, background: true });
-      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 1, 2000));
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 1, 20000));
       const cancelled = (await call('POST', `/v1/responses/${made.id}/cancel`)).json;
       assert.equal(cancelled.status, 'cancelled');
       assert.equal(cancelled.id, made.id);
-      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, 2000));
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, 20000));
       assert.equal((await openai.responses.retrieve(made.id)).status, 'cancelled');
       assert.equal((await call('POST', `/v1/responses/${made.id}/cancel`)).json.status, 'cancelled', 'again');
       const events = eventsOf((await request(server.http, `/v1/responses/${made.id}?stream=true`, { headers: headers() })).body);
@@ -207,7 +207,7 @@ for (const threads of [1, 4]) {
       const made = await openai.responses.create({ model: 'default', input: `repeat ${COUNTED}`, background: true });
       assert.equal((await call('DELETE', `/v1/responses/${made.id}`)).json.deleted, true);
       assert.equal((await call('GET', `/v1/responses/${made.id}`)).status, 404);
-      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, 2000));
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, 20000));
     });
 
     test('a stream that is cut fifty times is byte for byte the whole one', async () => {

@@ -45,7 +45,7 @@ await page.locator('[data-testid="model-select"]:enabled').waitFor();
 const ask = async (text) => {
   await page.fill('[data-testid="composer"]', text);
   await page.press('[data-testid="composer"]', 'Enter');
-  await page.locator('[data-testid="regenerate"]').waitFor({ timeout: 180_000 });
+  await page.locator('[data-testid="regenerate"]').waitFor({ timeout: 720_000 });
 };
 if (!options.includes('--empty')) {
   if (mock) {

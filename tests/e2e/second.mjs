@@ -24,8 +24,8 @@ export async function startSecondGateway(server, sets) {
     child.kill('SIGKILL');
     rmSync(state, { recursive: true, force: true });
   };
-  const ready = await until(async () => { try { return (await request(base, '/ready')).status === 200; } catch { return false; } }, 10000);
-  if (!ready || !await until(() => /connected to Redis/.test(log), 5000)) {
+  const ready = await until(async () => { try { return (await request(base, '/ready')).status === 200; } catch { return false; } }, 100000);
+  if (!ready || !await until(() => /connected to Redis/.test(log), 50000)) {
     stop();
     throw new Error(`no second gateway: ${log}`);
   }

@@ -72,7 +72,7 @@ async function check(server, ask) {
   const before = rss(gateway);
   const started = Date.now();
   const asked = ask();
-  assert.ok(await until(async () => await running(server) === N, 3000), `${await running(server)} of ${N} streams run`);
+  assert.ok(await until(async () => await running(server) === N, 30000), `${await running(server)} of ${N} streams run`);
   const made = await standstill(server);
   const grown = rss(gateway) - before;
   assert.ok(grown <= N * PER_STREAM + CONSTANT, `the gateway grew by ${grown} bytes for ${N} streams`);
@@ -84,7 +84,7 @@ async function check(server, ask) {
   /* The other one may still be counted. */
   assert.ok(await running(server) >= N, `broken off too early, after ${Date.now() - started} ms`);
 
-  assert.ok(await until(async () => await running(server) === 0, STALL_MS + 5000, 100), 'they are not broken off');
+  assert.ok(await until(async () => await running(server) === 0, STALL_MS + 50_000, 100), 'they are not broken off');
   assert.match(server.log(), /timed out/);
   return asked;
 }
@@ -110,7 +110,7 @@ describe('clients that do not read', { concurrency: 2 }, () => {
     let asked;
     try {
       asked = await check(server, () => askOnOne(server));
-      assert.ok(await until(() => asked.streams.every((s) => s.gone || s.destroyed), 3000), 'the client was not told');
+      assert.ok(await until(() => asked.streams.every((s) => s.gone || s.destroyed), 30000), 'the client was not told');
     } finally {
       asked?.session.destroy();
       assert.equal(await server.stop(), 0, server.log());

@@ -25,6 +25,7 @@
 #include "tests/support/cache_rig.h"
 #include "tests/support/fake_redis.h"
 #include "tests/support/on_both.h"
+#include "tests/support/perf.h"
 
 enum { SHORT_MS = 200 };
 
@@ -91,7 +92,8 @@ static void lag_end(struct lag *l, struct rig *g)
 	event_free(l->tick);
 	if (l->schedstat >= 0)
 		close(l->schedstat);
-	assert_true(l->n_late <= 2 + l->n / 20);
+	if (perf())
+		assert_true(l->n_late <= 2 + l->n / 20);
 }
 
 struct outcome {
@@ -112,7 +114,8 @@ static struct outcome ask(struct rig *g, enum cache_kind kind, int n)
 		cache_get(g->cl, &answers[i].op, &key, 1, on_answer);
 	/* Starting takes no time worth the name. */
 	o.longest_ns = clock_now_ns() - began;
-	assert_true(o.longest_ns < 100 * NS_PER_MS);
+	if (perf())
+		assert_true(o.longest_ns < 100 * NS_PER_MS);
 	for (int i = 0; i < n; i++) {
 		const struct cache_result *r = rig_wait(g, &answers[i]);
 		uint64_t took = clock_now_ns() - began;
@@ -218,7 +221,8 @@ static void stopped_and_on(void **state)
 	struct outcome o = ask(&g, CACHE_SHARED, 64);
 	assert_int_equal(o.degraded, 64);
 	assert_int_equal(o.failed, 0);
-	assert_true(o.longest_ns >= SHORT_MS * 3 / 4 * NS_PER_MS);
+	if (perf())
+		assert_true(o.longest_ns >= SHORT_MS * 3 / 4 * NS_PER_MS);
 	rig_turn_until_state(&g, CACHE_IS_DOWN);
 	assert_true(failures(FAILED_TIMEOUT) >= late + 5);
 	/* The others no longer ask it; attempts to reach it may run out of time. */
@@ -253,7 +257,7 @@ static void a_full_one_is_not_used(void **state)
 	/* Five in a row. A probe that can't write doesn't close the circuit. */
 	rig_turn_until_state(&g, CACHE_IS_DOWN);
 	int64_t connects = metric_get(&cache_m_connects);
-	uint64_t end = clock_now_ns() + 10 * NS_PER_S;
+	uint64_t end = clock_now_ns() + 100 * NS_PER_S;
 	while (metric_get(&cache_m_connects) < connects + 3 && clock_now_ns() < end) {
 		event_base_loop(g.base, EVLOOP_ONCE);
 		assert_int_equal(cache_client_state(g.cl), CACHE_IS_DOWN);
@@ -297,7 +301,7 @@ static void a_locked_one_wants_the_password(void **state)
 	redis_server_number(&server, "CONFIG SET requirepass secret");
 	redis_server_number(&server, "CLIENT KILL TYPE normal SKIPME yes");
 	rig_turn_until_state(&g, CACHE_IS_DOWN);
-	uint64_t end = clock_now_ns() + 10 * NS_PER_S;
+	uint64_t end = clock_now_ns() + 100 * NS_PER_S;
 	while (failures(FAILED_NOAUTH) < noauth + 2 && clock_now_ns() < end)
 		event_base_loop(g.base, EVLOOP_ONCE);
 	assert_true(failures(FAILED_NOAUTH) >= noauth + 2);
@@ -429,7 +433,7 @@ static void nonsense_ends_the_connection_and_nothing_else(void **state)
 			assert_int_equal(o.failed, 0);
 			fake_redis_says(&f, NULL, "$-1\r\n");
 			/* What was begun and not finished is found out by its time. */
-			uint64_t end = clock_now_ns() + 10 * NS_PER_S;
+			uint64_t end = clock_now_ns() + 100 * NS_PER_S;
 			while (ask(&g, CACHE_SESSION, 1).good != 1)
 				assert_true(clock_now_ns() < end);
 		}
@@ -480,7 +484,7 @@ static void a_mute_one_is_left_alone(void **state)
 	for (size_t i = 0; i < sizeof handshakes / sizeof *handshakes; i++) {
 		fake_redis_says(&f, handshakes[i], "$-1\r\n");
 		int accepts = atomic_load(&f.n_accepts);
-		uint64_t end = clock_now_ns() + 10 * NS_PER_S;
+		uint64_t end = clock_now_ns() + 100 * NS_PER_S;
 		while (atomic_load(&f.n_accepts) < accepts + 2) {
 			assert_true(clock_now_ns() < end);
 			event_base_loop(g.base, EVLOOP_ONCE);
@@ -531,16 +535,18 @@ static void they_come_back_one_by_one(void **state)
 		g[i].base = g[0].base;
 		BUG_IF(cache_client_create(g[0].cache, g[0].base, &g[i].cl) != 0, "no client");
 	}
-	uint64_t began = clock_now_ns(), end = began + 20 * NS_PER_S;
+	uint64_t began = clock_now_ns(), end = began + 200 * NS_PER_S;
 	while (atomic_load(&f.n_accepts) < 3 * GATEWAYS && clock_now_ns() < end)
 		event_base_loop(g[0].base, EVLOOP_ONCE);
 	assert_true(atomic_load(&f.n_accepts) >= 3 * GATEWAYS);
 	/* The second try comes after half to all of twice the least, the third after half to all of four times;
 	 * each may be late. */
 	uint64_t second_first = f.accepted_ns[GATEWAYS], second_last = f.accepted_ns[2 * GATEWAYS - 1];
-	assert_true(second_first - f.accepted_ns[0] >= LEAST_MS * 9 / 10 * NS_PER_MS);
-	assert_true(second_last - second_first >= LEAST_MS / 4 * NS_PER_MS);
-	assert_true(f.accepted_ns[3 * GATEWAYS - 1] - second_last >= LEAST_MS * NS_PER_MS);
+	if (perf()) {
+		assert_true(second_first - f.accepted_ns[0] >= LEAST_MS * 9 / 10 * NS_PER_MS);
+		assert_true(second_last - second_first >= LEAST_MS / 4 * NS_PER_MS);
+		assert_true(f.accepted_ns[3 * GATEWAYS - 1] - second_last >= LEAST_MS * NS_PER_MS);
+	}
 	for (int i = 1; i < GATEWAYS; i++)
 		cache_client_destroy(g[i].cl);
 	rig_close(&g[0]);

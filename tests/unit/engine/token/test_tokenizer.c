@@ -18,6 +18,7 @@
 #include "engine/chat/chat_template.h"
 #include "engine/token/pretokenize.h"
 #include "engine/token/tokenizer_source.h"
+#include "tests/support/perf.h"
 #include "tests/support/tok_make.h"
 
 static const char *const merges[] = {"a b", "ab a", "a a",  "aa aa", "b c",  "ab c", "Ġ a",   "Ġ ab",
@@ -458,7 +459,7 @@ static void pre_tokenizers(void **state)
 	splits("deepseek-llm", "ab\n\xE4\xB8\xAD\xE6\x96\x87 12  ", "[ab][\n][\xE4\xB8\xAD\xE6\x96\x87][ ][12][  ]");
 }
 
-/* Hostile texts: the cost of 16 times the text may not come near 16 times 16. */
+/* Hostile texts are encoded. `make perf`: the cost of 16 times the text may not come near 16 times 16. */
 static double seconds_for(const struct tokenizer *t, const char *unit, size_t n)
 {
 	char *text = malloc(n);
@@ -484,6 +485,8 @@ static void hostile_texts_cost_no_square(void **state)
 		struct tokenizer *t = make(pres[p]);
 		for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
 			double small = seconds_for(t, units[i], 16 << 10);
+			if (!perf())
+				continue;
 			double large = seconds_for(t, units[i], 256 << 10);
 			/* Small times are noise; a square would take seconds by now. */
 			if (large > 0.2 && large > 100 * small)
