@@ -106,16 +106,16 @@ struct cache_value {
 	size_t n;
 };
 
-struct cache_twin; /* what a procedure's C twin sees; cache/twin.h */
+struct mem_proc; /* what a procedure's C counterpart sees; cache/mem_proc.h */
 
-/* A procedure that runs atomically beside the data: a Lua text for Redis and a C twin for memory that
+/* A procedure that runs atomically beside the data: a Lua text for Redis and a C counterpart for memory that
  * means exactly the same. In Lua ARGV[1] is the time in microseconds or "0", which says to ask TIME;
  * the call's arguments follow from ARGV[2] on; it returns a flat array of integers and strings.
  * It may also use the keys KEYS[i] .. ":x". Static. */
 struct cache_proc {
 	const char *name;
 	const char *lua;
-	int (*twin)(struct cache_twin *t);
+	int (*in_memory)(struct mem_proc *t);
 };
 
 /* ---- life ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The limits as Lua. limits_twin.c says the same in C, and tests/unit/cache/test_limits.c holds them
+ * The limits as Lua. limits_memory.c says the same in C, and tests/unit/cache/test_limits.c holds them
  * together on random traces; change both.
  *
  * Every number is an integer below 2^53, where Lua's doubles are exact: floor(a / b) and a % b of such
@@ -232,5 +232,5 @@ static const char settle[] = COMMON "local used, keep, out = tonumber(ARGV[3]), 
 				    "end\n"
 				    "return out\n";
 
-const struct cache_proc cache_proc_admit = {"admit", admit, limits_admit_twin};
-const struct cache_proc cache_proc_settle = {"settle", settle, limits_settle_twin};
+const struct cache_proc cache_proc_admit = {"admit", admit, limits_admit_memory};
+const struct cache_proc cache_proc_settle = {"settle", settle, limits_settle_memory};

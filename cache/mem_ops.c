@@ -222,23 +222,23 @@ static int op_delete_all(struct mem_store *s, struct cache_work *w)
 
 /* ---- procedures ---- */
 
-static struct mem_record *twin_record(struct cache_twin *t, size_t i)
+static struct mem_record *shared_record(struct mem_proc *t, size_t i)
 {
 	BUG_IF(i >= t->n_keys, "a procedure has no key %zu", i);
 	struct mem_record *r = mem_find(t->store, &t->work->keys[i]);
 	return r != NULL && r->type == MEM_RECORD ? r : NULL;
 }
 
-void *cache_twin_find(struct cache_twin *t, size_t i, size_t *n)
+void *mem_proc_find(struct mem_proc *t, size_t i, size_t *n)
 {
-	struct mem_record *r = twin_record(t, i);
+	struct mem_record *r = shared_record(t, i);
 	*n = r == NULL ? 0 : r->n;
 	return r == NULL ? NULL : r->bytes;
 }
 
-void *cache_twin_edit(struct cache_twin *t, size_t i, size_t n, uint64_t ttl_ms)
+void *mem_proc_edit(struct mem_proc *t, size_t i, size_t n, uint64_t ttl_ms)
 {
-	struct mem_record *r = twin_record(t, i);
+	struct mem_record *r = shared_record(t, i);
 	void *bytes = r == NULL ? NULL : r->bytes;
 	size_t had = r == NULL ? 0 : r->n;
 	if (bytes == NULL || had != n) {
@@ -266,18 +266,18 @@ void *cache_twin_edit(struct cache_twin *t, size_t i, size_t n, uint64_t ttl_ms)
 	if (is_new || ttl_ms == 0 || ttl_ms > left_us / 1000)
 		mem_set_ttl(t->store, r, t->now_us, ttl_ms);
 	/* A tenant's list may have been full of longer lives. */
-	r = twin_record(t, i);
+	r = shared_record(t, i);
 	return r == NULL ? NULL : r->bytes;
 }
 
-void cache_twin_remove(struct cache_twin *t, size_t i)
+void mem_proc_remove(struct mem_proc *t, size_t i)
 {
-	struct mem_record *r = twin_record(t, i);
+	struct mem_record *r = shared_record(t, i);
 	if (r != NULL)
 		mem_remove(t->store, r);
 }
 
-int cache_twin_answer(struct cache_twin *t, int64_t i)
+int mem_proc_answer(struct mem_proc *t, int64_t i)
 {
 	struct cache_work *w = t->work;
 	if (w->res.n_values == CACHE_MAX_VALUES)
@@ -287,7 +287,7 @@ int cache_twin_answer(struct cache_twin *t, int64_t i)
 }
 
 /* The bytes of an answer stand behind the array of values, at offsets until all are there. */
-int cache_twin_answer_bytes(struct cache_twin *t, const void *p, size_t n)
+int mem_proc_answer_bytes(struct mem_proc *t, const void *p, size_t n)
 {
 	struct cache_work *w = t->work;
 	if (w->res.n_values == CACHE_MAX_VALUES)
@@ -313,14 +313,14 @@ static int op_eval(struct mem_store *s, struct cache_work *w, uint64_t now_us)
 		return SL_ENOMEM;
 	w->values = w->out;
 	w->n_out = 0;
-	struct cache_twin twin = {.now_us = now_us,
-				  .share = w->share,
-				  .n_keys = w->n_keys,
-				  .n_args = w->n_args,
-				  .args = w->args,
-				  .store = s,
-				  .work = w};
-	int rc = w->proc->twin(&twin);
+	struct mem_proc call = {.now_us = now_us,
+				.share = w->share,
+				.n_keys = w->n_keys,
+				.n_args = w->n_args,
+				.args = w->args,
+				.store = s,
+				.work = w};
+	int rc = w->proc->in_memory(&call);
 	for (size_t i = 0; i < w->res.n_values; i++)
 		if (w->values[i].p != NULL)
 			w->values[i] =

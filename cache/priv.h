@@ -19,7 +19,7 @@
 #include "base/mailbox.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
-#include "cache/twin.h"
+#include "cache/mem_proc.h"
 
 /* ---- kinds (key.c) ---- */
 
@@ -172,7 +172,7 @@ struct mem_record {
 	struct mem_index *index;
 	enum mem_type type;
 	size_t cost;
-	void *bytes; /* value with its version; a twin's record */
+	void *bytes; /* value with its version; a counterpart's record */
 	size_t n;
 	struct list batches; /* log */
 	uint64_t first_seq, next_seq;

@@ -158,7 +158,7 @@ arithmetic=(tests/unit/engine/{core/test_{families,invariance,speculation,weight
 both=(tests/unit/engine/step/test_draft_prefix.c)
 kernels=(tests/kernels/test_{mutants,types,engine_ahead}.c)
 long=(tests/unit/engine/{model/test_model,step/test_draft_prefix,core/test_engine,core/test_golden}.c
-	tests/unit/gateway/{conversation/test_conversation_faults,answer/test_answer_faults,sharing/test_twin_faults}.c)
+	tests/unit/gateway/{conversation/test_conversation_faults,answer/test_answer_faults,sharing/test_coalesce_faults}.c)
 
 # first A… -- B…: those of A, then those of B that are not among them.
 first() {

@@ -436,13 +436,13 @@ static const struct conf_row all_rows[] = {
 	"After a restart of the engine so many prompts of conversations, the hottest first, are computed again while "
 	"it is "
 	"idle; 0: none."),
-    ROW("gateway.coalesce.window", CONF_DURATION, ROOT(gateway.twins.window_ms), "1s", 0, MINUTE,
+    ROW("gateway.coalesce.window", CONF_DURATION, ROOT(gateway.coalescing.window_ms), "1s", 0, MINUTE,
 	"How long after its end an answer is also that of an identical request of its user."),
-    ROW("gateway.coalesce.burst", CONF_DURATION, ROOT(gateway.twins.burst_ms), "3ms", 0, SECOND,
+    ROW("gateway.coalesce.burst", CONF_DURATION, ROOT(gateway.coalescing.burst_ms), "3ms", 0, SECOND,
 	"Nearly identical prompts of one user that come so close together end but for the last (supersede: any)."),
     ROW("gateway.compress.wait", CONF_DURATION, ROOT(gateway.compress.wait_ms), "10s", 100, 10 * MINUTE,
 	"For the summaries of one request; what has none by then is left out of the conversation."),
-    ROW("gateway.idempotency.keep", CONF_DURATION, ROOT(gateway.twins.idempotency_ms), "24h", MINUTE, 720 * HOUR,
+    ROW("gateway.idempotency.keep", CONF_DURATION, ROOT(gateway.coalescing.idempotency_ms), "24h", MINUTE, 720 * HOUR,
 	"How long the answer to a request with an Idempotency-Key is kept for its repetitions."),
     ROW("gateway.queue.size", CONF_INT, ROOT(gateway.queue.most), "200", 1, 1000000,
 	"Answers that may wait for their first token; then one of the worst tier goes, or of the tenant with most."),
@@ -586,7 +586,7 @@ static bool has_tier(const struct sluice_config *cfg, const char *name)
 	return false;
 }
 
-/* Does this configuration say which models there are? Not when the gateway talks to an engine
+/* Does this configuration say which models there are? Not when the gateway superseding to an engine
  * started otherwise, or to the echo. */
 static bool knows_models(const struct sluice_config *cfg)
 {

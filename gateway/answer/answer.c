@@ -39,7 +39,7 @@ static struct sse_usage usage_of_run(const struct answer_run *run)
 	if (state == GEN_FINISHED || state == GEN_FAILED) {
 		const struct proto_done *d = gen_done(g);
 		bool again = run->answer->again != NULL;
-		return (struct sse_usage){d->n_prompt, again ? answer_again_cached(run->answer) : d->n_cached,
+		return (struct sse_usage){d->n_prompt, again ? answer_resume_cached(run->answer) : d->n_cached,
 					  d->n_completion};
 	}
 	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
@@ -62,7 +62,7 @@ struct sse_usage answer_usage(const struct answer *a)
 
 void answer_leave_runs(struct answer *a)
 {
-	answer_places_drop(a);
+	answer_slots_drop(a);
 	for (int i = 0; i < a->n_runs; i++) {
 		struct answer_run *run = &a->runs[i];
 		if (run->gen == NULL)
@@ -70,7 +70,7 @@ void answer_leave_runs(struct answer *a)
 		run->usage = usage_of_run(run);
 		if (a->capped) {
 			run->usage.n_completion = (uint32_t)run->sub.next_token;
-			gen_end_twins(run->gen, PROTO_FINISH_LENGTH);
+			gen_end_shared(run->gen, PROTO_FINISH_LENGTH);
 		}
 		run->gen = NULL;
 		gen_unsubscribe(&run->sub);
@@ -80,7 +80,7 @@ void answer_leave_runs(struct answer *a)
 /* Its reader gets no more of them. */
 void answer_drop_runs(struct answer *a)
 {
-	if (!answer_has_twins(a)) {
+	if (!answer_is_coalesced(a)) {
 		answer_leave_runs(a);
 		return;
 	}
@@ -123,10 +123,10 @@ void answer_finish_now(struct answer *a)
 	answer_load_end(a);
 	/* What is shared is used once. */
 	struct sse_usage u = {0};
-	if (!a->twin && !a->line.refused)
+	if (!a->coalesced && !a->line.refused)
 		u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
-	answer_places_leave(a);
+	answer_slots_leave(a);
 	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
 	a->quota = NULL;
 }
@@ -136,7 +136,7 @@ void answer_finish(struct answer *a)
 {
 	if (a->alone || a->state == ANSWER_ENDED)
 		return;
-	if (a->end == ANSWER_FAILED || !answer_has_twins(a)) {
+	if (a->end == ANSWER_FAILED || !answer_is_coalesced(a)) {
 		answer_finish_now(a);
 		return;
 	}
@@ -145,7 +145,7 @@ void answer_finish(struct answer *a)
 	a->alone = true;
 	answer_load_end(a);
 	answer_end_key(a, false);
-	talks_end(a->talk);
+	supersede_end(a->talk);
 	a->talk = NULL;
 	gen_follow_twins(a->runs[0].gen);
 	if (a->state == ANSWER_RUNNING)
@@ -160,14 +160,14 @@ void answer_let_go(struct answer *a)
 	gw_defer(a->app->t, &a->reap);
 }
 
-/* What came for its twins, which take it from their own log. */
+/* What came for its coalesced requests, which take it from their own log. */
 void answer_go_on_alone(struct answer *a)
 {
 	struct answer_run *run = &a->runs[0];
 	if (a->state == ANSWER_ENDED)
 		return;
 	gen_advance(&run->sub, (uint32_t)(gen_n_tokens(run->gen) - run->sub.next_token));
-	if (gen_state(run->gen) < GEN_FINISHED && gen_has_twins(run->gen))
+	if (gen_state(run->gen) < GEN_FINISHED && gen_is_shared_by_others(run->gen))
 		return;
 	answer_finish_now(a);
 	if (a->x == NULL && a->log == NULL)
@@ -351,7 +351,7 @@ void answer_supersede(struct answer *a)
 	a->end = ANSWER_STOPPED;
 	answer_drop_runs(a);
 	if (a->state == ANSWER_WAITING && a->released)
-		return; /* it is charged and admitted for its twins first */
+		return; /* it is charged and admitted for its coalesced requests first */
 	if (a->state == ANSWER_RUNNING) {
 		answer_tell(a);
 	} else {
@@ -364,12 +364,12 @@ void answer_supersede(struct answer *a)
 		answer_gather(a);
 }
 
-/* The tokens it takes at most, and the fewest it is of any use with. Those of a twin are charged to the
+/* The tokens it takes at most, and the fewest it is of any use with. Those of a coalesced request are charged to the
  * one that it joined. */
 static struct quota_ask quota_ask_of(const struct answer *a)
 {
 	struct quota_ask ask = {.key = a->key, .requests = a->n_runs, .wait_ms = a->app->t->cfg->limits.quota_wait_ms};
-	if (a->twin)
+	if (a->coalesced)
 		return ask;
 	for (int i = 0; i < a->n_runs; i++) {
 		uint32_t n_prompt = a->runs[i].n_prompt;
@@ -485,7 +485,7 @@ void answer_on_queued(struct subscriber *s)
 	if (a->again != NULL) { /* it was admitted once */
 		if (a->state == ANSWER_WAITING) {
 			run->queued = true;
-			answer_again_charge(a);
+			answer_resume_charge(a);
 		}
 		return;
 	}
@@ -533,11 +533,11 @@ void answer_on_progress(struct subscriber *s)
 	}
 	observe_tokens(a, run);
 	if (gen_state(run->gen) == GEN_FAILED) {
-		if (!answer_places_again(a, run))
+		if (!answer_slots_again(a, run))
 			fail_by_run(a, run);
 		return;
 	}
-	if (gen_state(run->gen) == GEN_FINISHED && !answer_places_ended(a, run))
+	if (gen_state(run->gen) == GEN_FINISHED && !answer_slots_ended(a, run))
 		return;
 	if (a->state == ANSWER_RUNNING)
 		answer_more(a);

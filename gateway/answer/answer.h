@@ -12,7 +12,7 @@
  *   WAITING ──all QUEUED──► RUNNING (the 200 is out or the log open) ──► ENDED
  *      └── refused, engine lost, too slow ─────────────────────────────► ENDED (an HTTP status)
  *
- * Others may share its generation (answer_share.c). While they do it does not end with its reader: it goes
+ * Others may share its generation (answer_coalesce.c). While they do it does not end with its reader: it goes
  * on alone, as the one that pays, until it is at its end or nobody shares it any more.
  *
  * answer_set_state owns the transitions. An answer that is streamed or whole goes with its exchange;
@@ -28,7 +28,7 @@
 #include "base/buf.h"
 #include "gateway/answer/answer_cascade.h"
 #include "gateway/answer/answer_load.h"
-#include "gateway/answer/answer_places.h"
+#include "gateway/answer/answer_slots.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/generation/generation.h"
@@ -36,11 +36,11 @@
 #include "gateway/exchange/quota.h"
 #include "gateway/replay/replay.h"
 #include "gateway/answer/sse.h"
-#include "gateway/sharing/talks.h"
-#include "gateway/sharing/twins.h"
+#include "gateway/sharing/supersede.h"
+#include "gateway/sharing/coalesce.h"
 
 struct answer;
-struct answer_again;
+struct answer_resume;
 struct answer_choice;
 struct json_t;
 struct held_reply;
@@ -109,7 +109,7 @@ struct answer_run {
 	struct answer *answer;
 	struct cascade_run *cascade; /* a reference; NULL: one model answers */
 	bool queued, begun;          /* queued: its prompt is counted; begun: some of it was told */
-	bool placed, late;           /* it holds places of its key; late: it is yet to be submitted (answer_places.h) */
+	bool placed, late;           /* it holds places of its key; late: it is yet to be submitted (answer_slots.h) */
 	uint32_t n_prompt;           /* tokens, once it is queued */
 	uint64_t count_id;           /* of a late one while it is counted; 0: it is not */
 	uint64_t held_ns;            /* since when a token waits for others; 0: none does */
@@ -135,10 +135,10 @@ struct answer_spec {
 		struct proto_str text;
 	} * prompts;
 	int n_prompts;
-	/* Whose it is and what it belongs to, for twins and newer prompts: borrowed for the call. */
-	const char *user;                     /* NULL: the key's only */
-	const char *conversation;             /* NULL: not named */
-	const struct talk_messages *messages; /* NULL: unknown */
+	/* Whose it is and what it belongs to, for coalesced requests and newer prompts: borrowed for the call. */
+	const char *user;                             /* NULL: the key's only */
+	const char *conversation;                     /* NULL: not named */
+	const struct supersede_messages_of *messages; /* NULL: unknown */
 	const char *told; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
 };
 
@@ -162,9 +162,9 @@ struct answer {
 	bool waits;         /* the timer is set for a token whose time has not come */
 	bool extending;     /* more of them are being asked for */
 	bool capped;        /* ended by what its key may still use */
-	bool twin;          /* it reads the generation of another answer, which pays for it */
+	bool coalesced;     /* it reads the generation of another answer, which pays for it */
 	bool released;      /* its run goes on, but not for its reader */
-	bool alone;         /* its reader has got all there will be; its twins go on, and it pays */
+	bool alone;         /* its reader has got all there will be; its coalesced requests go on, and it pays */
 	bool superseded;    /* ended by a newer prompt */
 	bool automatic;     /* of the model "auto": a cascade */
 	bool wants_to_know; /* of a degradation */
@@ -177,7 +177,7 @@ struct answer {
 	struct replay_log *log;        /* while it is written */
 	struct held_reply *held;       /* to who began it in the background; NULL: told, or there is nobody */
 	struct spool *spool;           /* that writes it to the store, too; NULL: nothing does */
-	struct answer_again *again;    /* another gateway began it; NULL: nobody else */
+	struct answer_resume *again;   /* another gateway began it; NULL: nobody else */
 	int64_t tokens_left;           /* it may still tell so many */
 	int64_t tokens_short;          /* and would be granted so many more if there were any */
 	uint64_t n_told;               /* tokens, of all choices */
@@ -191,10 +191,10 @@ struct answer {
 	struct quota *quota; /* NULL: nothing is reserved */
 	struct gw_timer timer;
 	struct answer_line line;      /* what load has to do with it */
-	struct answer_places places;  /* of its key's concurrency */
+	struct answer_slots places;   /* of its key's concurrency */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
-	struct twin_log *lead;        /* until its run tells it; a reference */
+	struct shared_log *lead;      /* until its run tells it; a reference */
 	struct sl_buf frame;          /* of one that others may go on with: its SUBMIT, until its log is open */
 	struct talk *talk;            /* NULL: nothing newer will end it */
 	struct list in_app;           /* logged, or alone */
@@ -251,7 +251,7 @@ static inline uint32_t answer_lane(const struct answer *a)
 	return a->logged || a->x == NULL ? 0 : http_conn_number(a->x->stream);
 }
 
-/* ---- answer_share.c ---- */
+/* ---- answer_coalesce.c ---- */
 
 /* It joins what is asked for already: 1. 0: it is to be submitted, as s says, and others may join it
  * (lead). SL_ERANGE: it repeats a request whose answer is no longer to be had. Asks what it supersedes to
@@ -260,11 +260,11 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 /* Nobody joins it any more, nothing newer will end it. */
 void answer_unshare(struct answer *a);
 /* Does the work of its run go on for others? */
-bool answer_has_twins(const struct answer *a);
+bool answer_is_coalesced(const struct answer *a);
 /* A newer prompt has come (answer.c). */
 void answer_supersede(struct answer *a);
 
-/* ---- answer_again.c: one whose gateway has died goes on in another ---- */
+/* ---- answer_resume.c: one whose gateway has died goes on in another ---- */
 
 /* What the store holds of it, decoded; texts are json's, frame is of the bytes that were read. */
 struct answer_head {
@@ -278,10 +278,10 @@ int answer_head_read(struct answer_head *h, const uint8_t *bytes, size_t n);
 void answer_head_dispose(struct answer_head *h);
 
 enum answer_chance { ANSWER_MAY_GO_ON, ANSWER_MAY_LATER, ANSWER_MAY_NEVER };
-enum answer_chance answer_again_chance(const struct gw_app *app, const struct answer_head *h);
+enum answer_chance answer_resume_chance(const struct gw_app *app, const struct answer_head *h);
 /* Takes the owner's part in log, which holds all events of it that the store has. If it can't go on it ends with
  * an event that says so. stop: somebody asked for its end. SL_ENOMEM: nothing is taken. */
-int answer_again(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop);
+int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop);
 /* It has yet to come to where the other gateway was. */
 bool answer_is_behind(const struct answer *a);
 

@@ -5,7 +5,7 @@
  *   before SUBMIT   the engine's last word about newcomers (LOAD), and who was refused just now: no, or degraded,
  *                   at the cost of nothing
  *   at QUEUED       its own prediction, with its prompt counted: the same, at the cost of counting
- *   admitted        it has a place among all that wait (waiting.h), unless nobody is before it. For a moment
+ *   admitted        it has a place among all that wait (admission_queue.h), unless nobody is before it. For a moment
  *                   (gateway.queue.tell) nothing is said, so that a refusal is still an HTTP status; then the 200
  *                   goes out, and where it stands as comments, until the first token. Its events begin only then: they
  *                   name the model, which may have become another.
@@ -29,7 +29,7 @@
 #include "gateway/answer/answer_priv.h"
 #include "gateway/admission/refusals.h"
 #include "gateway/loop/timer.h"
-#include "gateway/admission/waiting.h"
+#include "gateway/admission/admission_queue.h"
 
 enum {
 	SHORT_MS = 50, /* who is predicted sooner does not wait, whoever is before him */
@@ -98,9 +98,9 @@ struct line_wait {
 static const struct gw_config *config(const struct answer *a) { return a->app->t->cfg; }
 static const struct gw_tier_config *tier_of(const struct answer *a) { return a->key->tier; }
 
-static struct waiting_guest guest_of(const struct answer *a)
+static struct admission_guest guest_of(const struct answer *a)
 {
-	return (struct waiting_guest){.tenant = a->key->tenant, .priority = tier_of(a)->priority};
+	return (struct admission_guest){.tenant = a->key->tenant, .priority = tier_of(a)->priority};
 }
 
 /* ---- saying no ---- */
@@ -245,7 +245,7 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 	c.guess = engine_link_idle(a->app->link, s->model);
 	enum load_verdict v = load_decide(tier, &c, retry_ms);
 	if (v == LOAD_GO && !c.guess && ms >= SHORT_MS && config(a)->queue.most > 0 &&
-	    !waiting_has_room(a->app->waiting, (size_t)config(a)->queue.most, guest_of(a))) {
+	    !admission_queue_has_room(a->app->waiting, (size_t)config(a)->queue.most, guest_of(a))) {
 		*retry_ms = ms;
 		v = LOAD_REFUSE;
 	}
@@ -288,7 +288,8 @@ static void drop_kept(struct answer *a)
 static bool may_submit_again(const struct answer *a)
 {
 	const struct line_wait *l = a->line.wait;
-	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->twin || a->n_told > 0 || answer_has_twins(a))
+	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->coalesced || a->n_told > 0 ||
+	    answer_is_coalesced(a))
 		return false;
 	for (int i = 0; i < a->n_runs; i++)
 		if (l->kept[i].len == 0 && !a->runs[i].late)
@@ -336,7 +337,7 @@ static bool submit_again(struct answer *a)
 			answer_leave_runs(a);
 			return false;
 		}
-		answer_foresee(a, run);
+		answer_prefetch(a, run);
 		if (i == 0) {
 			gen_hold(run->gen, hold);
 			hold = NULL;
@@ -387,7 +388,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
 	if (now - a->started_ns > SOON_MS * NS_PER_MS)
 		c.margin = c.margin < counted_margin ? c.margin : counted_margin;
-	if (a->twin) {
+	if (a->coalesced) {
 		bool hopeless = ms > c.most_ms && !c.guess;
 		if (hopeless)
 			refuse(a, REFUSED_LATE, ms, ms - c.most_ms,
@@ -399,7 +400,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	if (!c.guess && is_prompt_refused(a, q->n_prompt, ms))
 		return false;
 	c.other_model = c.other_model && may_submit_again(a);
-	c.shorter = c.shorter && !answer_has_twins(a);
+	c.shorter = c.shorter && !answer_is_coalesced(a);
 	switch (load_decide(tier_of(a), &c, &retry_ms)) {
 	case LOAD_GO: load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, priority, each_us, now); return true;
 	case LOAD_REFUSE:
@@ -457,7 +458,7 @@ static void on_displaced(void *ctx)
 	uint32_t position;
 	uint64_t ms;
 	look(a, clock_now_ns(), &position, &ms);
-	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED || answer_has_twins(a))
+	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED || answer_is_coalesced(a))
 		return;
 	refuse(a, REFUSED_DISPLACED, ms, ms, "The server is busy: this request had to make room for others.");
 }
@@ -479,14 +480,14 @@ bool answer_load_enter(struct answer *a)
 	uint32_t position;
 	uint64_t ms, now = clock_now_ns();
 	set_limit(a);
-	if (l->wait == NULL || a->twin || a->released || a->alone || a->end != ANSWER_UNDECIDED)
+	if (l->wait == NULL || a->coalesced || a->released || a->alone || a->end != ANSWER_UNDECIDED)
 		return true;
 	look(a, now, &position, &ms);
 	l->wait->since_ns = now;
 	l->wait->predicted_ns = ms * NS_PER_MS;
 	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms)) {
-		int rc = waiting_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a),
-				       a->app->t, on_displaced, a, &l->wait->place);
+		int rc = admission_queue_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a),
+					       a->app->t, on_displaced, a, &l->wait->place);
 		if (rc == SL_ELIMIT)
 			refuse(a, REFUSED_FULL, ms, ms, "The server is busy: too many are waiting.");
 		else if (rc != 0)
@@ -538,7 +539,7 @@ static void on_line(struct gw_timer *timer)
 	uint64_t now = clock_now_ns(), waited = (now - w->since_ns) / NS_PER_MS, most = tier_of(a)->max_wait_ms;
 	if (a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED || a->token_ns != 0)
 		return;
-	if (most > 0 && waited >= most && !answer_has_twins(a)) {
+	if (most > 0 && waited >= most && !answer_is_coalesced(a)) {
 		too_long(a);
 		return;
 	}
@@ -570,7 +571,7 @@ void answer_load_end(struct answer *a)
 	if (w == NULL)
 		return;
 	gw_timer_stop(&a->app->t->timers, &w->timer);
-	waiting_leave(w->place);
+	admission_queue_leave(w->place);
 	drop_kept(a);
 	sl_free(w);
 	a->line.wait = NULL;

@@ -34,14 +34,14 @@ struct answer_line {
 /* False: no memory. */
 bool answer_load_init(struct answer *a, int model);
 /* Before it is shared or submitted. DEGRADE: that has been done to a and s. REFUSE: call answer_load_refuse
- * unless it finds a twin. */
+ * unless it finds a coalesced request. */
 enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms);
 void answer_load_refuse(struct answer *a, uint64_t retry_ms);
 /* Run i is submitted as s says: keeps it if it may be submitted again. */
 void answer_load_keep(struct answer *a, int i, const struct proto_submit *s);
 /* A run's prompt is counted and its wait predicted. False: it is not to be admitted (yet). */
 bool answer_load_queued(struct answer *a, struct answer_run *run);
-/* A late run's prompt is counted (answer_places.h). False: it has been refused. */
+/* A late run's prompt is counted (answer_slots.h). False: it has been refused. */
 bool answer_load_counted(struct answer *a, uint32_t n_prompt);
 /* It is about to be admitted. False: it has been refused. */
 bool answer_load_enter(struct answer *a);

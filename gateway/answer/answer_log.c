@@ -162,7 +162,7 @@ static void pump(struct answer *a)
 	if (a->log == NULL || a->state == ANSWER_ENDED)
 		return;
 	while ((rc = answer_render(a, &a->carry)) > 0)
-		answer_again_drop(a);
+		answer_resume_drop(a);
 	/* Who reads the end finds the final state. Without the memory for it the last one stands. */
 	if (a->stage == ANSWER_OVER)
 		answer_put_snapshot(a);
@@ -182,7 +182,7 @@ static void pump(struct answer *a)
 	if (a->stage == ANSWER_OVER) {
 		answer_finish(a);
 		close_log(a);
-	} else if (answer_again_must_stop(a)) {
+	} else if (answer_resume_must_stop(a)) {
 		answer_on_stop(a);
 	}
 }
@@ -196,7 +196,7 @@ void answer_on_stop(void *ctx)
 	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
 		return;
 	if (answer_is_behind(a)) {
-		answer_again_stop_later(a);
+		answer_resume_stop_later(a);
 		return;
 	}
 	pump(a);

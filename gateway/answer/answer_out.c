@@ -12,16 +12,16 @@
 #include "base/clock.h"
 #include "gateway/answer/stream_out.h"
 
-void answer_foresee(struct answer *a, struct answer_run *run)
+void answer_prefetch(struct answer *a, struct answer_run *run)
 {
-	struct foresight *f = gen_foresight(run->gen);
+	struct prefetch_hints *f = gen_prefetch(run->gen);
 	gen_lane(run->gen, answer_lane(a));
-	foresight_add(f, run, sizeof *run);
-	foresight_add(f, a, offsetof(struct answer, quota));
-	foresight_add(f, a->choices, sizeof *a->choices);
+	prefetch_add(f, run, sizeof *run);
+	prefetch_add(f, a, offsetof(struct answer, quota));
+	prefetch_add(f, a->choices, sizeof *a->choices);
 	if (a->stream && !a->logged && a->x != NULL) {
-		foresight_add(f, a->x, offsetof(struct exchange, route));
-		http_foresee(a->x->stream, f);
+		prefetch_add(f, a->x, offsetof(struct exchange, route));
+		http_prefetch(a->x->stream, f);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the parts of an answer's life have of each other: answer.c, answer_start.c, answer_out.c,
- * answer_log.c, answer_again.c.
+ * answer_log.c, answer_resume.c.
  */
 #ifndef GATEWAY_ANSWER_PRIV_H
 #define GATEWAY_ANSWER_PRIV_H
@@ -30,7 +30,7 @@ void answer_finish(struct answer *a);
 void answer_finish_now(struct answer *a);
 /* It has ended, and no exchange frees it. */
 void answer_let_go(struct answer *a);
-/* What came for its twins, which take it from their own log. */
+/* What came for its coalesced requests, which take it from their own log. */
 void answer_go_on_alone(struct answer *a);
 /* Instead of an answer. */
 void answer_refuse(struct answer *a, const struct api_error *e, const char *message);
@@ -69,7 +69,7 @@ void answer_on_reap(struct gw_deferred *d);
 /* ---- answer_out.c ---- */
 
 /* run has been submitted: by which connection its tokens leave, and what each will touch. */
-void answer_foresee(struct answer *a, struct answer_run *run);
+void answer_prefetch(struct answer *a, struct answer_run *run);
 /* The way out is open from here on. */
 void answer_open(struct answer *a);
 /* Of one that is told as a whole: what there is, and all of it if that is all. */
@@ -79,7 +79,7 @@ static inline bool answer_is_told(const struct answer *a) { return a->stream || 
 /* There is more of it: tell or gather. */
 void answer_more(struct answer *a);
 
-/* ---- answer_again.c ---- */
+/* ---- answer_resume.c ---- */
 
 /* What others need to go on with it goes to the store, as do events from number `from` on. */
 void answer_open_spool(struct answer *a, uint64_t from);
@@ -89,20 +89,20 @@ void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const s
  * False: nobody else has it. */
 bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx));
 /* Instead of answer_charge: what the other gateway charged is gone on with. */
-void answer_again_charge(struct answer *a);
+void answer_resume_charge(struct answer *a);
 /* What was rendered and is there already goes out of a->carry. If it is not the same, the answer fails. */
-void answer_again_drop(struct answer *a);
+void answer_resume_drop(struct answer *a);
 /* What follows are new events. */
-void answer_again_catch_up(struct answer *a);
+void answer_resume_catch_up(struct answer *a);
 /* The end that was asked for meanwhile, once. */
-bool answer_again_must_stop(struct answer *a);
-void answer_again_stop_later(struct answer *a);
-uint32_t answer_again_cached(const struct answer *a);
-void answer_again_free(struct answer *a);
+bool answer_resume_must_stop(struct answer *a);
+void answer_resume_stop_later(struct answer *a);
+uint32_t answer_resume_cached(const struct answer *a);
+void answer_resume_free(struct answer *a);
 /* It is left for another gateway to go on with, rather than ended. */
 bool answer_can_be_left(const struct answer *a);
 
-/* ---- answer_cascade_again.c ---- */
+/* ---- answer_cascade_resume.c ---- */
 
 /* For the head, a new reference; null where it is not of the cascade. NULL: no memory. */
 struct json_t *answer_auto_save(const struct answer *a);

@@ -4,7 +4,7 @@
  * many, which ends at the end of a line or a sentence so that readers may render or speak it. Unless the
  * configuration says so (gateway.flush), no token waits for another. In a logged answer each token with text
  * is an event by itself, so that the events depend on the tokens alone and not on when they came: whoever goes
- * on with it (answer_again.c) makes the same.
+ * on with it (answer_resume.c) makes the same.
  *
  * Several prompts take turns. A choice ends when its generation says so and its text is out.
  */
@@ -325,7 +325,7 @@ int answer_render(struct answer *a, struct sl_buf *out)
 	}
 	if (a->stage == ANSWER_END) {
 		if (a->end == ANSWER_FAILED && a->again != NULL)
-			answer_again_catch_up(a);
+			answer_resume_catch_up(a);
 		a->stage = ANSWER_OVER;
 		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, answer_error(a), answer_error_text(a))
 					     : a->format->end(a, out);

@@ -42,14 +42,14 @@ void answer_free(struct answer *a)
 			sl_free(c->logprobs);
 	}
 	answer_load_end(a);
-	answer_places_free(a);
+	answer_slots_free(a);
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
 	buf_dispose(&a->frame);
 	buf_dispose(&a->cascade_text);
-	answer_again_free(a);
+	answer_resume_free(a);
 	sl_free(a->choices);
 	for (int i = 0; a->runs != NULL && i < a->n_runs; i++) {
 		if (a->runs[i].cascade != NULL)
@@ -186,7 +186,7 @@ int answer_submit_run(struct answer *a, struct answer_run *run, const struct pro
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	int rc = a->automatic ? answer_auto_submit(a, run, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
 	if (rc == 0)
-		answer_foresee(a, run);
+		answer_prefetch(a, run);
 	return rc;
 }
 
@@ -196,7 +196,7 @@ static int begin_run(struct answer *a, const struct answer_spec *spec, int i, st
 	s->prompt_kind = spec->prompts[i].kind;
 	s->prompt = spec->prompts[i].text;
 	BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
-	int rc = answer_places_begin(a, i, s);
+	int rc = answer_slots_begin(a, i, s);
 	if (rc <= 0)
 		return rc;
 	answer_load_keep(a, i, s);
@@ -222,7 +222,7 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 	}
 	if (a->lead != NULL) {
 		gen_share(a->runs[0].gen, a->lead);
-		twin_log_unref(a->lead);
+		shared_log_unref(a->lead);
 		a->lead = NULL;
 	}
 }
@@ -253,6 +253,6 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");
 	else if (rc == 0 && v == LOAD_REFUSE)
 		answer_load_refuse(a, retry_ms);
-	else if (rc == 0 && answer_places_take(a))
+	else if (rc == 0 && answer_slots_take(a))
 		submit(a, spec, &s);
 }

@@ -2,7 +2,7 @@
  *
  * The reader of streams that other gateways write: a copy of the log in this process, filled from the store by
  * polling until its end. When its owner turns out to be dead, this gateway claims the stream, and the answer goes on
- * here with that same log (answer_again.c); its readers notice nothing.
+ * here with that same log (answer_resume.c); its readers notice nothing.
  *
  *   READ ──nothing new──► HEAD ──► LEASE ──alive──► (wait, note) ──► READ …
  *    │ end: gone                     └──dead──► CLAIM ──mine──► UNRUN ──► READ to the last ──► goes on
@@ -278,7 +278,7 @@ static void go_on(struct follow *f)
 	struct answer_head head;
 	int rc = answer_head_read(&head, buf_data(&f->head), f->head.len);
 	if (rc == 0) {
-		rc = answer_again(f->store->app, &head, f->log, f->stop);
+		rc = answer_resume(f->store->app, &head, f->log, f->stop);
 		answer_head_dispose(&head);
 	}
 	if (rc == SL_ENOMEM) {
@@ -420,7 +420,7 @@ static bool may_claim(struct follow *f)
 	struct answer_head head;
 	if (answer_head_read(&head, buf_data(&f->head), f->head.len) != 0)
 		return false;
-	enum answer_chance chance = answer_again_chance(f->store->app, &head);
+	enum answer_chance chance = answer_resume_chance(f->store->app, &head);
 	answer_head_dispose(&head);
 	return chance != ANSWER_MAY_LATER || since_ms(f->began_ns) > ORPHAN_MS;
 }

@@ -14,20 +14,20 @@
 
 /* What a newer prompt of the same conversation is recognised by, where the tier wants that guessed.
  * at: room for a digest of each message. Without memory nothing is recognised. */
-static bool describe(const struct exchange *x, const struct chat_request *r, struct talk_digest *at,
-		     struct talk_messages *out)
+static bool describe(const struct exchange *x, const struct chat_request *r, struct supersede_digest_of *at,
+		     struct supersede_messages_of *out)
 {
 	const json_t *messages = request_get(r->body.root, "messages");
 	struct sl_buf text;
 	int rc = 0;
-	*out = (struct talk_messages){.n = json_array_size(messages), .at = at};
+	*out = (struct supersede_messages_of){.n = json_array_size(messages), .at = at};
 	buf_init(&text, REQUEST_MAX_PROMPT);
 	for (size_t i = 0; rc == 0 && i < out->n; i++) {
 		const json_t *m = json_array_get(messages, i), *role = json_object_get(m, "role"),
 			     *content = json_object_get(m, "content");
 		buf_clear(&text, SIZE_MAX);
 		rc = request_put_json(&text, m);
-		talks_digest(x->app->talks, i > 0 ? &at[i - 1] : NULL, buf_data(&text), text.len, &at[i]);
+		supersede_digest(x->app->superseding, i > 0 ? &at[i - 1] : NULL, buf_data(&text), text.len, &at[i]);
 		if (i + 1 < out->n && json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0)
 			out->answered = true;
 		if (i + 1 == out->n && json_is_string(content)) {
@@ -42,8 +42,8 @@ static bool describe(const struct exchange *x, const struct chat_request *r, str
 /* told: as in answer_spec. */
 static void start(struct exchange *x, const struct chat_request *r, int model, struct proto_str text, const char *told)
 {
-	struct talk_messages messages;
-	struct talk_digest *digests = NULL;
+	struct supersede_messages_of messages;
+	struct supersede_digest_of *digests = NULL;
 	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
 	struct answer_spec spec = api_spec(x, &r->c, &answer_chat, model);
 	spec.told = told;

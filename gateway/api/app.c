@@ -41,7 +41,7 @@
 #include "gateway/exchange/route.h"
 #include "gateway/auth/snapshot.h"
 #include "gateway/auth/token_secrets.h"
-#include "gateway/admission/waiting.h"
+#include "gateway/admission/admission_queue.h"
 #include "gateway/answer/warm.h"
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
@@ -51,9 +51,9 @@ enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t shared_started_s;
 static struct replay *shared_replay;
-static struct twins *shared_twins;
-static struct talks *shared_talks;
-static struct waiting_room *shared_waiting;
+static struct coalescer *shared_coalescer;
+static struct superseding *shared_supersede;
+static struct admission_queue *shared_waiting;
 static struct body_reader *shared_bodies;
 static int shared_users;
 static atomic_llong shared_serving; /* applications that could serve a request */
@@ -251,13 +251,13 @@ static int take_snapshot(struct gw_app *app, struct sl_err *err)
 static void destroy_shared(void)
 {
 	replay_destroy(shared_replay);
-	twins_destroy(shared_twins);
-	talks_destroy(shared_talks);
-	waiting_room_destroy(shared_waiting);
+	coalesce_destroy(shared_coalescer);
+	supersede_destroy(shared_supersede);
+	admission_queue_destroy(shared_waiting);
 	body_reader_destroy(shared_bodies);
 	shared_replay = NULL;
-	shared_twins = NULL;
-	shared_talks = NULL;
+	shared_coalescer = NULL;
+	shared_supersede = NULL;
 	shared_waiting = NULL;
 	shared_bodies = NULL;
 }
@@ -272,15 +272,15 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 &&
-	    ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = twins_create(&shared_twins)) != 0 ||
-	     (rc = talks_create(&shared_talks)) != 0 || (rc = waiting_room_create(&shared_waiting)) != 0 ||
+	    ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = coalesce_create(&shared_coalescer)) != 0 ||
+	     (rc = supersede_create(&shared_supersede)) != 0 || (rc = admission_queue_create(&shared_waiting)) != 0 ||
 	     (rc = body_reader_create(&shared_bodies)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
 		app->replay = shared_replay;
-		app->twins = shared_twins;
-		app->talks = shared_talks;
+		app->coalescer = shared_coalescer;
+		app->superseding = shared_supersede;
 		app->waiting = shared_waiting;
 		app->bodies = shared_bodies;
 	}

@@ -67,7 +67,7 @@ uint32_t cascade_run_cached(const struct cascade_run *r);
 void cascade_run_on_past(struct cascade_run *r, bool (*note)(void *ctx), void *ctx);
 void cascade_run_saved(struct cascade_run *r);
 
-/* ---- cascade_tell.c ---- */
+/* ---- cascade_report.c ---- */
 
 /* Appends {"plan":…,"why":…,"parts":[{"model":…,"tokens":…}],"escalated":…}, up to now; tokens are those of one of its
  * choices. 0, SL_ELIMIT, SL_ENOMEM. */

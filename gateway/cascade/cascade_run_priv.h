@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the parts of a run have of each other: cascade_start.c, cascade_run.c, cascade_side.c, cascade_feed.c,
- * cascade_tell.c.
+ * cascade_report.c.
  */
 #ifndef GATEWAY_CASCADE_RUN_PRIV_H
 #define GATEWAY_CASCADE_RUN_PRIV_H
@@ -118,7 +118,7 @@ void cascade_feed_flush(struct cascade_run *r);
 void cascade_feed_end(struct cascade_run *r, uint32_t how);
 void cascade_feed_failed(struct cascade_run *r, const struct cascade_side *s);
 
-/* ---- cascade_tell.c ---- */
+/* ---- cascade_report.c ---- */
 
 /* It is at its end: counts it and logs its outcome. Once. */
 void cascade_run_book(struct cascade_run *r);

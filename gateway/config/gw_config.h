@@ -145,7 +145,7 @@ struct gw_conversations {
 };
 
 /* Requests that ask for the same, or almost. */
-struct gw_twins {
+struct gw_coalescing {
 	uint64_t window_ms;      /* an answer can be joined for so long after its end */
 	uint64_t burst_ms;       /* prompts of one user that come so close together and are nearly the same */
 	uint64_t idempotency_ms; /* an answer to a request with an Idempotency-Key is kept */
@@ -206,7 +206,7 @@ struct gw_config {
 	struct gw_responses responses;
 	struct gw_conversations conversations;
 	int64_t warm; /* prefixes computed again after a restart of the engine; 0: none */
-	struct gw_twins twins;
+	struct gw_coalescing coalescing;
 	struct gw_compress compress;
 	struct gw_queue_config queue;
 	struct conf_list prompts;            /* struct gw_prompt_config */

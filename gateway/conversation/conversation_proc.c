@@ -10,7 +10,7 @@
  * The responses made in a conversation stand in it by name from before they are stored, so that deleting
  * it finds all of them.
  *
- * The Lua (conversation_lua.h) and the twins below mean the same; change both. In memory a conversation
+ * The Lua (conversation_lua.h) and the counterparts below mean the same; change both. In memory a conversation
  * is a struct kept with the names and the document behind it, a directory an array of struct entry.
  * Twins fail before they change anything: an entry whose conversation found no room is left empty, which
  * is one that has ended.
@@ -22,7 +22,7 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "cache/twin.h"
+#include "cache/mem_proc.h"
 #include "gateway/conversation/conversation_lua.h"
 #include "gateway/sharing/idempotent_proc.h"
 
@@ -40,12 +40,12 @@ struct entry {
 
 enum { LISTED_BYTES = CONVERSATION_ID_BYTES + 64 };
 
-/* ---- what twins share ---- */
+/* ---- what counterparts share ---- */
 
-static struct kept *find(struct cache_twin *t)
+static struct kept *find(struct mem_proc *t)
 {
 	size_t n;
-	struct kept *k = cache_twin_find(t, 0, &n);
+	struct kept *k = mem_proc_find(t, 0, &n);
 	if (k == NULL || n < sizeof *k || n - sizeof *k != (size_t)k->n_made + k->n_doc)
 		return NULL;
 	if (k->until_us > t->now_us + CONVERSATION_LEASE_US)
@@ -53,7 +53,7 @@ static struct kept *find(struct cache_twin *t)
 	return k;
 }
 
-static const struct cache_value *arg(const struct cache_twin *t, size_t i)
+static const struct cache_value *arg(const struct mem_proc *t, size_t i)
 {
 	BUG_IF(i >= t->n_args, "a conversation's procedure has no argument %zu", i);
 	return &t->args[i];
@@ -67,26 +67,26 @@ static bool is_token(const struct kept *k, const struct cache_value *v)
 }
 
 /* Held, and not under this token. */
-static bool others(const struct cache_twin *t, const struct kept *k, const struct cache_value *mine)
+static bool others(const struct mem_proc *t, const struct kept *k, const struct cache_value *mine)
 {
 	return k->token[0] != '\0' && !is_token(k, mine) && k->until_us > t->now_us;
 }
 
-static int answer(struct cache_twin *t, enum conversation_outcome what) { return cache_twin_answer(t, what); }
+static int answer(struct mem_proc *t, enum conversation_outcome what) { return mem_proc_answer(t, what); }
 
-static int answer_held(struct cache_twin *t, uint64_t left_us)
+static int answer_held(struct mem_proc *t, uint64_t left_us)
 {
 	int rc = answer(t, CONVERSATION_HELD);
-	return rc == 0 ? cache_twin_answer(t, (int64_t)left_us) : rc;
+	return rc == 0 ? mem_proc_answer(t, (int64_t)left_us) : rc;
 }
 
-static int answer_rev(struct cache_twin *t, uint64_t rev)
+static int answer_rev(struct mem_proc *t, uint64_t rev)
 {
 	int rc = answer(t, CONVERSATION_OK);
-	return rc == 0 ? cache_twin_answer(t, (int64_t)rev) : rc;
+	return rc == 0 ? mem_proc_answer(t, (int64_t)rev) : rc;
 }
 
-static uint64_t ttl_left_ms(const struct cache_twin *t)
+static uint64_t ttl_left_ms(const struct mem_proc *t)
 {
 	(void)t;
 	return 1; /* it lives as long as it would have */
@@ -94,9 +94,9 @@ static uint64_t ttl_left_ms(const struct cache_twin *t)
 
 /* ---- the directory, number i of the keys ---- */
 
-static struct entry *directory(struct cache_twin *t, size_t i, size_t *n)
+static struct entry *directory(struct mem_proc *t, size_t i, size_t *n)
 {
-	struct entry *e = cache_twin_find(t, i, n);
+	struct entry *e = mem_proc_find(t, i, n);
 	*n /= sizeof *e;
 	return e;
 }
@@ -107,7 +107,7 @@ static bool is_entry(const struct entry *e, const struct cache_value *id)
 }
 
 /* Without those that have ended; how many are left. The rest of the array is empty. */
-static size_t prune(const struct cache_twin *t, struct entry *e, size_t n)
+static size_t prune(const struct mem_proc *t, struct entry *e, size_t n)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < n; i++)
@@ -118,20 +118,20 @@ static size_t prune(const struct cache_twin *t, struct entry *e, size_t n)
 	return kept;
 }
 
-/* ---- the twins ---- */
+/* ---- the counterparts ---- */
 
-static int read_twin(struct cache_twin *t)
+static int read_twin(struct mem_proc *t)
 {
 	const struct kept *k = find(t);
 	if (k == NULL)
 		return answer(t, CONVERSATION_GONE);
 	int rc = answer_rev(t, k->rev);
 	if (rc == 0)
-		rc = cache_twin_answer_bytes(t, k->bytes + k->n_made, k->n_doc);
-	return rc == 0 ? cache_twin_answer_bytes(t, k->bytes, k->n_made) : rc;
+		rc = mem_proc_answer_bytes(t, k->bytes + k->n_made, k->n_doc);
+	return rc == 0 ? mem_proc_answer_bytes(t, k->bytes, k->n_made) : rc;
 }
 
-static int hold_twin(struct cache_twin *t)
+static int hold_twin(struct mem_proc *t)
 {
 	const struct cache_value *mine = arg(t, 0), *lease = arg(t, 1), *name = arg(t, 2), *quiet = arg(t, 3);
 	struct kept *k = find(t);
@@ -144,11 +144,11 @@ static int hold_twin(struct cache_twin *t)
 		return answer(t, CONVERSATION_FULL);
 	int rc = answer_rev(t, k->rev);
 	if (rc == 0 && quiet->i == 0)
-		rc = cache_twin_answer_bytes(t, k->bytes + k->n_made, k->n_doc);
+		rc = mem_proc_answer_bytes(t, k->bytes + k->n_made, k->n_doc);
 	if (rc != 0 || mine->n >= sizeof k->token)
 		return rc != 0 ? rc : SL_EINVAL;
 	if (more > 0) {
-		k = cache_twin_edit(t, 0, sizeof *k + k->n_made + k->n_doc + more, ttl_left_ms(t));
+		k = mem_proc_edit(t, 0, sizeof *k + k->n_made + k->n_doc + more, ttl_left_ms(t));
 		if (k == NULL)
 			return SL_ENOMEM;
 		memmove(k->bytes + k->n_made + more, k->bytes + k->n_made, k->n_doc);
@@ -162,7 +162,7 @@ static int hold_twin(struct cache_twin *t)
 	return 0;
 }
 
-static int free_twin(struct cache_twin *t)
+static int free_twin(struct mem_proc *t)
 {
 	const struct cache_value *name = arg(t, 1);
 	struct kept *k = find(t);
@@ -180,7 +180,7 @@ static int free_twin(struct cache_twin *t)
 			memcpy(small, k, sizeof *k + k->n_made - less);
 			memcpy(small->bytes + k->n_made - less, k->bytes + k->n_made, k->n_doc);
 			small->n_made -= (uint32_t)less;
-			struct kept *to = cache_twin_edit(t, 0, n, ttl_left_ms(t));
+			struct kept *to = mem_proc_edit(t, 0, n, ttl_left_ms(t));
 			if (to != NULL)
 				memcpy(to, small, n);
 			k = to != NULL ? to : k;
@@ -192,17 +192,17 @@ static int free_twin(struct cache_twin *t)
 }
 
 /* Its entry, made at the end when it is new. NULL: no memory. */
-static struct entry *enter(struct cache_twin *t, const struct cache_value *id, size_t n, uint64_t ttl_ms)
+static struct entry *enter(struct mem_proc *t, const struct cache_value *id, size_t n, uint64_t ttl_ms)
 {
 	struct entry *e = directory(t, 1, &(size_t){0});
 	size_t i = 0;
 	while (i < n && !is_entry(&e[i], id))
 		i++;
-	e = cache_twin_edit(t, 1, (i < n ? n : n + 1) * sizeof *e, ttl_ms);
+	e = mem_proc_edit(t, 1, (i < n ? n : n + 1) * sizeof *e, ttl_ms);
 	return e != NULL ? &e[i] : NULL;
 }
 
-static int put_twin(struct cache_twin *t)
+static int put_twin(struct mem_proc *t)
 {
 	const struct cache_value *mine = arg(t, 0), *doc = arg(t, 2), *id = arg(t, 5);
 	uint64_t rev = (uint64_t)arg(t, 1)->i, ttl_ms = (uint64_t)arg(t, 3)->i;
@@ -236,7 +236,7 @@ static int put_twin(struct cache_twin *t)
 	int rc = answer_rev(t, now_rev + 1);
 	if (rc != 0 || enter(t, id, n_entries, ttl_ms) == NULL)
 		return rc != 0 ? rc : SL_ENOMEM;
-	k = cache_twin_edit(t, 0, sizeof *k + n_made + doc->n, ttl_ms);
+	k = mem_proc_edit(t, 0, sizeof *k + n_made + doc->n, ttl_ms);
 	if (k == NULL)
 		return SL_ENOMEM;
 	k->rev = now_rev + 1;
@@ -256,7 +256,7 @@ static int put_twin(struct cache_twin *t)
 	return 0;
 }
 
-static void leave_directory(struct cache_twin *t, const struct cache_value *id)
+static void leave_directory(struct mem_proc *t, const struct cache_value *id)
 {
 	size_t n;
 	struct entry *e = directory(t, 1, &n);
@@ -264,10 +264,10 @@ static void leave_directory(struct cache_twin *t, const struct cache_value *id)
 		if (is_entry(&e[i], id))
 			e[i].ends_us = 0;
 	if (e != NULL && prune(t, e, n) == 0)
-		cache_twin_remove(t, 1);
+		mem_proc_remove(t, 1);
 }
 
-static int delete_twin(struct cache_twin *t)
+static int delete_twin(struct mem_proc *t)
 {
 	const struct kept *k = find(t);
 	if (k == NULL) {
@@ -276,15 +276,15 @@ static int delete_twin(struct cache_twin *t)
 	}
 	int rc = answer(t, CONVERSATION_OK);
 	if (rc == 0)
-		rc = cache_twin_answer_bytes(t, k->bytes, k->n_made);
+		rc = mem_proc_answer_bytes(t, k->bytes, k->n_made);
 	if (rc != 0)
 		return rc;
 	leave_directory(t, arg(t, 0));
-	cache_twin_remove(t, 0);
+	mem_proc_remove(t, 0);
 	return 0;
 }
 
-static int list_twin(struct cache_twin *t)
+static int list_twin(struct mem_proc *t)
 {
 	size_t n;
 	const struct entry *e = directory(t, 0, &n);
@@ -296,7 +296,7 @@ static int list_twin(struct cache_twin *t)
 			rc = buf_printf(&out, "%s %llu %llu %llu\n", e[i].id, (unsigned long long)e[i].created_s,
 					(unsigned long long)e[i].bytes, (unsigned long long)(e[i].ends_us / 1000));
 	if (rc == 0)
-		rc = cache_twin_answer_bytes(t, out.len > 0 ? buf_data(&out) : (const uint8_t *)"", out.len);
+		rc = mem_proc_answer_bytes(t, out.len > 0 ? buf_data(&out) : (const uint8_t *)"", out.len);
 	buf_dispose(&out);
 	return rc;
 }

@@ -20,11 +20,11 @@ struct identities;
 struct replay;
 struct replay_store;
 struct replay_sweep;
-struct talks;
-struct twins;
+struct superseding;
+struct coalescer;
 struct warm;
 struct token_secrets;
-struct waiting_room;
+struct admission_queue;
 
 struct gw_app {
 	struct gw_thread *t;
@@ -35,13 +35,13 @@ struct gw_app {
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s;  /* seconds since 1970 */
 	size_t n_exchanges;
-	struct replay *replay;             /* shared by the threads, as are twins and talks */
+	struct replay *replay;             /* shared by the threads, as are the next four */
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
 	struct replay_sweep *replay_sweep;
-	struct twins *twins;
-	struct talks *talks;
-	struct waiting_room *waiting; /* so is this */
-	struct body_reader *bodies;   /* and this */
+	struct coalescer *coalescer;
+	struct superseding *superseding;
+	struct admission_queue *waiting; /* so is this */
+	struct body_reader *bodies;      /* and this */
 	struct load_levels levels;
 	struct load_margin margin;
 	struct load_memo memo;

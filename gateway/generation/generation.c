@@ -32,7 +32,7 @@
 
 enum {
 	MAX_WINDOW = 1 << 16,
-	/* By so many tokens a twin may be ahead of the subscribers of the one it joined. */
+	/* By so many tokens a coalesced request may be ahead of the subscribers of the one it joined. */
 	MAX_LAG = 1 << 14,
 	/* A window's text: a token rarely has more than a few bytes, and a stop string's held-back
 	 * beginning is released with one. Beyond it the generation fails rather than grow. */
@@ -72,16 +72,16 @@ struct generation {
 	uint32_t window;
 	struct choice_end *ends; /* [n_choices]; &only for one */
 	struct choice_end only;
-	struct sl_buf text;         /* of tokens first … end - 1 */
-	uint64_t text_base;         /* absolute offset of the text's first byte, modulo 2^32 in the records */
-	struct foresight foresight; /* of its subscribers */
+	struct sl_buf text;                   /* of tokens first … end - 1 */
+	uint64_t text_base;                   /* absolute offset of the text's first byte, modulo 2^32 in the records */
+	struct prefetch_hints prefetch_hints; /* of its subscribers */
 	/* Of tokens that tell their pieces and rivals. */
 	struct sl_buf pieces; /* of the same tokens, where they were asked for */
 	uint64_t pieces_base;
 	struct proto_id_f32 *tops; /* [ring_size][n_top] */
 	/* Shared. */
-	struct twin_log *shared;         /* counted, while it is told; NULL: it is not shared */
-	struct twin_reader *reader;      /* of one that joined, until the end */
+	struct shared_log *shared;       /* counted, while it is told; NULL: it is not shared */
+	struct shared_reader *reader;    /* of one that joined, until the end */
 	const struct gen_source *source; /* of one that is fed, until the end */
 	void *source_ctx;
 	uint64_t reported; /* how far it has gone, for the one it joined */
@@ -166,12 +166,12 @@ static void tell_all(struct generation *g, bool queued)
 /* Nothing more is told to those who share it. */
 static void end_shared(struct generation *g, const struct proto_done *m)
 {
-	struct twin_log *log = g->shared;
+	struct shared_log *log = g->shared;
 	g->shared = NULL;
 	if (log == NULL)
 		return;
-	twin_log_end(log, m);
-	twin_log_unref(log);
+	shared_log_end(log, m);
+	shared_log_unref(log);
 }
 
 /* Nothing more is read. */
@@ -277,7 +277,7 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 	if (g->reader != NULL)
 		g->seed = twin_seed(g->reader);
 	if (g->shared != NULL)
-		twin_log_queued(g->shared, m);
+		shared_log_queued(g->shared, m);
 	gen_set_state(g, GEN_QUEUED);
 	tell_all(g, true);
 }
@@ -385,7 +385,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	}
 	observe_gap(g, m->choice);
 	if (g->shared != NULL)
-		twin_log_tokens(g->shared, m);
+		shared_log_tokens(g->shared, m);
 	tell_all(g, false);
 }
 
@@ -396,7 +396,7 @@ static void on_choice(void *ctx, const struct proto_choice *m)
 		return;
 	g->ends[m->choice] = (struct choice_end){.finish = m->finish, .why = m->length_why, .after = g->end};
 	if (g->shared != NULL)
-		twin_log_choice(g->shared, m);
+		shared_log_choice(g->shared, m);
 	tell_all(g, false);
 }
 
@@ -442,7 +442,7 @@ static void soon(const void *ctx)
 	const struct generation *g = ctx;
 	__builtin_prefetch(g->ring);
 	__builtin_prefetch(buf_data(&g->text));
-	foresight_fetch(&g->foresight);
+	prefetch_fetch(&g->prefetch_hints);
 }
 
 static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, soon};
@@ -463,13 +463,13 @@ static void give_credit(struct generation *g, uint32_t n)
 }
 
 /* What the engine may still make, seen from whoever sets the pace: the slowest of its own subscribers,
- * or a twin that is further; but what a subscriber here has not read must fit into the log. */
+ * or a coalesced request that is further; but what a subscriber here has not read must fit into the log. */
 static void credit_ahead(struct generation *g)
 {
 	uint64_t lead = g->follows ? 0 : g->first, most;
 	if (!g->admitted || is_final(g))
 		return;
-	if (g->shared != NULL && (twin_log_readers(g->shared, &most) > 0 || g->follows))
+	if (g->shared != NULL && (shared_log_readers(g->shared, &most) > 0 || g->follows))
 		lead = most > lead ? most : lead;
 	if (lead > g->first + MAX_LAG)
 		lead = g->first + MAX_LAG;
@@ -477,12 +477,12 @@ static void credit_ahead(struct generation *g)
 		give_credit(g, (uint32_t)(lead + g->window - g->credited));
 }
 
-/* The fastest twin has moved, or the last one has left. */
+/* The fastest coalesced request has moved, or the last one has left. */
 static void on_twins_moved(void *ctx)
 {
 	struct generation *g = ctx;
 	credit_ahead(g);
-	if (g->follows && !gen_has_twins(g))
+	if (g->follows && !gen_is_shared_by_others(g))
 		tell_all(g, false);
 }
 
@@ -492,23 +492,23 @@ void gen_lane(struct generation *g, uint32_t lane)
 		engine_link_lane(g->t->link, g->link_id, lane);
 }
 
-struct foresight *gen_foresight(struct generation *g) { return &g->foresight; }
+struct prefetch_hints *gen_prefetch(struct generation *g) { return &g->prefetch_hints; }
 
-void gen_share(struct generation *g, struct twin_log *log)
+void gen_share(struct generation *g, struct shared_log *log)
 {
-	g->shared = twin_log_ref(log);
-	twin_log_own(log, g->t, g->seed, on_twins_moved, g);
+	g->shared = shared_log_ref(log);
+	shared_log_own(log, g->t, g->seed, on_twins_moved, g);
 }
 
-bool gen_has_twins(const struct generation *g)
+bool gen_is_shared_by_others(const struct generation *g)
 {
 	uint64_t most;
-	return g->shared != NULL && twin_log_readers(g->shared, &most) > 0;
+	return g->shared != NULL && shared_log_readers(g->shared, &most) > 0;
 }
 
 void gen_follow_twins(struct generation *g) { g->follows = true; }
 
-void gen_end_twins(struct generation *g, enum proto_finish finish)
+void gen_end_shared(struct generation *g, enum proto_finish finish)
 {
 	static const char gone[] = "The answer that this one shared was ended.";
 	struct proto_done done = {.finish = (uint8_t)finish,
@@ -528,7 +528,7 @@ static bool has_room(const struct generation *g) { return g->end - g->first < g-
 /* As much of the log as there is room for: as if the engine had said it. */
 static void feed(struct generation *g)
 {
-	struct twin_event ev;
+	struct shared_event ev;
 	while (g->reader != NULL && (g->state == GEN_SUBMITTED || (g->state == GEN_RUNNING && has_room(g)))) {
 		twin_next(g->reader, &ev);
 		switch (ev.kind) {
@@ -575,7 +575,7 @@ static struct generation *generation_create(struct gw_thread *t, const struct pr
 	return g;
 }
 
-int gen_join(struct gw_thread *t, struct twin_log *log, const struct proto_submit *req, uint32_t window_tokens,
+int gen_join(struct gw_thread *t, struct shared_log *log, const struct proto_submit *req, uint32_t window_tokens,
 	     struct subscriber *first, struct generation **out)
 {
 	struct generation *g = generation_create(t, req, window_tokens);
@@ -646,7 +646,7 @@ void gen_unsubscribe(struct subscriber *s)
 		return;
 	if (!is_final(g)) {
 		forget(g);
-		gen_end_twins(g, PROTO_FINISH_ERROR);
+		gen_end_shared(g, PROTO_FINISH_ERROR);
 		leave_log(g);
 		gen_set_state(g, GEN_CANCELLED);
 	}

@@ -14,7 +14,7 @@
  * nothing else needs it (replay will), and credit is given to the engine as the slowest subscriber
  * advances, so a slow reader costs `window_tokens` of memory and no batch slot.
  *
- * One that is shared (gen_share) tells a second log, which any thread reads (twin_log.h); generations
+ * One that is shared (gen_share) tells a second log, which any thread reads (shared_log.h); generations
  * that read it (gen_join) are like others to their subscribers. So are those that a source feeds
  * (gen_start_fed).
  */
@@ -27,10 +27,10 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/proto/proto.h"
-#include "gateway/loop/foresight.h"
+#include "gateway/loop/prefetch.h"
 #include "gateway/transport/http.h"
 #include "gateway/loop/thread.h"
-#include "gateway/generation/twin_log.h"
+#include "gateway/generation/shared_log.h"
 
 enum gen_state { GEN_SUBMITTED, GEN_QUEUED, GEN_RUNNING, GEN_FINISHED, GEN_FAILED, GEN_CANCELLED };
 
@@ -75,13 +75,13 @@ int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t wind
 /* Right after gen_start: what it says is told together with others of that lane (engine_link_lane). */
 void gen_lane(struct generation *g, uint32_t lane);
 /* What its subscribers will touch with each of its tokens, to add to. */
-struct foresight *gen_foresight(struct generation *g);
+struct prefetch_hints *gen_prefetch(struct generation *g);
 /* Right after gen_start: what comes of it is told to log, which it becomes the owner of; a reference is
  * taken. While others read it the engine is held to the pace of the fastest of all. */
-void gen_share(struct generation *g, struct twin_log *log);
+void gen_share(struct generation *g, struct shared_log *log);
 /* One without a sequence of its own: what is told to log, from its beginning. req: as that was
  * submitted. SL_ERANGE: log can't be joined any more; SL_ENOMEM. */
-int gen_join(struct gw_thread *t, struct twin_log *log, const struct proto_submit *req, uint32_t window_tokens,
+int gen_join(struct gw_thread *t, struct shared_log *log, const struct proto_submit *req, uint32_t window_tokens,
 	     struct subscriber *first, struct generation **out);
 /* What feeds a generation that has no sequence of its own, by gen_told. */
 struct gen_source {
@@ -96,11 +96,11 @@ extern const struct link_listener gen_told;
 int gen_start_fed(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens,
 		  const struct gen_source *source, void *ctx, struct subscriber *first, struct generation **out);
 /* Others read what it tells. */
-bool gen_has_twins(const struct generation *g);
-/* From now on its own subscribers don't set the pace. They are told when the last twin has left. */
+bool gen_is_shared_by_others(const struct generation *g);
+/* From now on its own subscribers don't set the pace. They are told when the last coalesced request has left. */
 void gen_follow_twins(struct generation *g);
-/* The last subscriber is about to leave one that goes on: its twins end in that way. */
-void gen_end_twins(struct generation *g, enum proto_finish finish);
+/* The last subscriber is about to leave one that goes on: its coalesced requests end in that way. */
+void gen_end_shared(struct generation *g, enum proto_finish finish);
 /* Takes hold (NULL allowed): released when the engine is done with the generation, however it ends. */
 void gen_hold(struct generation *g, struct http_hold *hold);
 /* Takes it back: NULL when there is none (any more). */

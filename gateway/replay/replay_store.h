@@ -19,7 +19,7 @@
  *
  * The engine's tokens depend on the request and its seed alone, and the events of a logged answer on the
  * tokens alone. So going on is doing it again: the same SUBMIT, rendered from the beginning, of which what is in
- * the store already is compared and dropped (answer_again.c). Two gateways that go on with one stream, because
+ * the store already is compared and dropped (answer_resume.c). Two gateways that go on with one stream, because
  * each takes the other for dead, append the same events.
  *
  * Thread: each has its own; they share nothing.

@@ -43,7 +43,7 @@ enum record_state { RECORD_RUNNING = IDEMPOTENT_RUNNING, RECORD_WHOLE, RECORD_ST
 
 struct record_head {
 	uint8_t version, state;
-	struct twin_digest body;
+	struct request_digest body;
 };
 
 /* Behind the head: the lease of its process (replay_store.h), as text, and a number. */
@@ -66,9 +66,9 @@ struct idempotent {
 	uint64_t since_ns;           /* it has been in its state */
 	bool asked;                  /* the store may hold `mine` */
 	struct running mine, theirs; /* its lease; the one that it takes over */
-	struct twin_digest retry;
-	struct twin_claim claim; /* its own, or the one it joins */
-	struct twin_name *name;
+	struct request_digest retry;
+	struct coalesce_claim claim; /* its own, or the one it joins */
+	struct coalesce_name *name;
 	struct sl_buf kept; /* a record; empty: not kept any more */
 };
 
@@ -109,9 +109,9 @@ static void idempotent_free(struct idempotent *i)
 {
 	cache_cancel(&i->op);
 	unkeep(i);
-	twins_forget(i->app->twins, i->name);
+	coalesce_forget(i->app->coalescer, i->name);
 	if (i->claim.log != NULL)
-		twin_log_unref(i->claim.log);
+		shared_log_unref(i->claim.log);
 	if (i->timer != NULL)
 		event_free(i->timer);
 	list_remove(&i->node);
@@ -206,7 +206,7 @@ static void give_back(struct idempotent *i)
 	cache_cancel(&i->op);
 	unkeep(i);
 	evtimer_del(i->timer);
-	twins_forget(i->app->twins, i->name);
+	coalesce_forget(i->app->coalescer, i->name);
 	i->name = NULL;
 	if (!i->asked) {
 		idempotent_free(i);
@@ -362,8 +362,8 @@ static void on_asked(struct cache_op *op, const struct cache_result *r)
 
 static void ask(struct idempotent *i)
 {
-	struct twin_claim claim;
-	if (!twins_find(i->app->twins, &i->retry, &claim)) {
+	struct coalesce_claim claim;
+	if (!coalesce_find(i->app->coalescer, &i->retry, &claim)) {
 		if (is_down(i))
 			reply_unknown(i);
 		else
@@ -378,7 +378,7 @@ static void ask(struct idempotent *i)
 		return;
 	}
 	if (claim.log != NULL)
-		twin_log_unref(claim.log);
+		shared_log_unref(claim.log);
 	if (!same)
 		reply_other(i);
 	else
@@ -432,7 +432,7 @@ static int name_it(struct idempotent *i, const char *key)
 		rc = buf_printf(&all, "\n%s", i->x->subject);
 	if (rc == 0) {
 		cache_key_make(&i->key, CACHE_SHARED, tenant, buf_data(&all), all.len);
-		twins_digest(i->app->twins, buf_data(&all), all.len, &i->retry);
+		coalesce_digest(i->app->coalescer, buf_data(&all), all.len, &i->retry);
 		/* The same in every gateway. */
 		SHA256((const uint8_t *)exchange_body(i->x), i->x->body.len, i->claim.body.bytes);
 	}
@@ -484,7 +484,7 @@ bool idempotent_gate(struct exchange *x)
 
 /* ---- the answer ---- */
 
-struct twin_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created)
+struct shared_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created)
 {
 	if (i == NULL || i->state != JOINED)
 		return NULL;
@@ -493,15 +493,15 @@ struct twin_log *idempotent_joins(const struct idempotent *i, const char **id, i
 	return i->claim.log;
 }
 
-void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct twin_log *log)
+void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct shared_log *log)
 {
 	if (i == NULL || i->state != HELD)
 		return;
-	struct twin_claim claim = i->claim;
+	struct coalesce_claim claim = i->claim;
 	snprintf(claim.id, sizeof claim.id, "%s", id);
 	claim.created = created;
 	claim.log = log;
-	i->name = twins_name(i->app->twins, &i->retry, &claim);
+	i->name = coalesce_name(i->app->coalescer, &i->retry, &claim);
 	const struct record_head head = {IDEMPOTENT_VERSION, RECORD_RUNNING, i->claim.body};
 	if (buf_append(&i->kept, &head, sizeof head) != 0)
 		buf_clear(&i->kept, 0);
@@ -540,7 +540,7 @@ static void store(struct idempotent *i)
 	if (is_down(i))
 		store_later(i, SL_ECLOSED);
 	else
-		change(i, &i->mine, true, buf_data(&i->kept), i->kept.len, i->app->t->cfg->twins.idempotency_ms,
+		change(i, &i->mine, true, buf_data(&i->kept), i->kept.len, i->app->t->cfg->coalescing.idempotency_ms,
 		       on_stored);
 }
 

@@ -37,7 +37,7 @@
 #include <stddef.h>
 
 #include "gateway/exchange/exchange.h"
-#include "gateway/sharing/twins.h"
+#include "gateway/sharing/coalesce.h"
 
 struct idempotent; /* of one request; in gw_app.idempotents until it is gone */
 
@@ -48,9 +48,9 @@ bool idempotent_gate(struct exchange *x);
 /* NULL is allowed in all of these. */
 
 /* The log to join, lent, with the id and time that the answer has; NULL: it holds the key. */
-struct twin_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created);
+struct shared_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created);
 /* The holder's answer is made under that name; log: what others may join. */
-void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct twin_log *log);
+void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct shared_log *log);
 /* More of what its reader gets. */
 void idempotent_keep(struct idempotent *i, const void *bytes, size_t n);
 /* What was kept is all, or (whole false) something went wrong. Takes i. */

@@ -36,7 +36,7 @@
 #include "base/alloc.h"
 #include "base/fault.h"
 #include "base/metrics.h"
-#include "gateway/transport/admission.h"
+#include "gateway/transport/client_limits.h"
 #include "gateway/transport/http_stream.h"
 #include "gateway/transport/listener.h"
 #include "gateway/transport/proxy_header.h"

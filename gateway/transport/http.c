@@ -19,8 +19,8 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
-#include "gateway/transport/admission.h"
-#include "gateway/loop/foresight.h"
+#include "gateway/transport/client_limits.h"
+#include "gateway/loop/prefetch.h"
 #include "gateway/transport/http_stream.h"
 
 static struct metric streams_open = {
@@ -616,9 +616,9 @@ struct gw_thread *http_thread(struct http_stream *s) { return s->conn->tr->t; }
 
 uint32_t http_conn_number(const struct http_stream *s) { return s->conn->number; }
 
-void http_foresee(const struct http_stream *s, struct foresight *f)
+void http_prefetch(const struct http_stream *s, struct prefetch_hints *f)
 {
-	foresight_add(f, s, offsetof(struct http_stream, response));
+	prefetch_add(f, s, offsetof(struct http_stream, response));
 }
 
 struct http_kept **http_kept(struct http_stream *s) { return &s->conn->kept; }

@@ -101,8 +101,8 @@ struct gw_thread *http_thread(struct http_stream *s);
 /* Of its connection, among the thread's: never 0; after 2^32 connections they begin again. */
 uint32_t http_conn_number(const struct http_stream *s);
 /* What an event of its answer's body will touch. */
-struct foresight;
-void http_foresee(const struct http_stream *s, struct foresight *f);
+struct prefetch_hints;
+void http_prefetch(const struct http_stream *s, struct prefetch_hints *f);
 /* Its connection came when the process was about to end: nothing long should begin. */
 bool http_is_late(const struct http_stream *s);
 const struct http_request *http_request(struct http_stream *s);

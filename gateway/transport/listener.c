@@ -32,7 +32,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "gateway/transport/admission.h"
+#include "gateway/transport/client_limits.h"
 #include "gateway/transport/conn.h"
 #include "gateway/transport/handover.h"
 #include "gateway/transport/unix_listen.h"

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "gateway/transport/admission.h"
+#include "gateway/transport/client_limits.h"
 #include "gateway/transport/conn.h"
 #include "gateway/transport/handover.h"
 #include "gateway/transport/http_stream.h"

@@ -18,20 +18,20 @@ struct tally {
 };
 
 /* KEYS: counter. ARGV: now, by, text of up to 8 bytes. Answers count, the text before, now. */
-static inline int tally_twin(struct cache_twin *t)
+static inline int tally_twin(struct mem_proc *t)
 {
 	size_t n;
-	struct tally *had = cache_twin_find(t, 0, &n);
+	struct tally *had = mem_proc_find(t, 0, &n);
 	struct tally before = had == NULL ? (struct tally){0} : *had;
 	size_t n_last = strnlen(before.last, sizeof before.last);
-	int rc = cache_twin_answer(t, before.n + t->args[0].i);
+	int rc = mem_proc_answer(t, before.n + t->args[0].i);
 	if (rc == 0)
-		rc = cache_twin_answer_bytes(t, before.last, n_last);
+		rc = mem_proc_answer_bytes(t, before.last, n_last);
 	if (rc == 0)
-		rc = cache_twin_answer(t, (int64_t)t->now_us);
+		rc = mem_proc_answer(t, (int64_t)t->now_us);
 	if (rc != 0)
 		return rc;
-	struct tally *now = cache_twin_edit(t, 0, sizeof *now, 60000);
+	struct tally *now = mem_proc_edit(t, 0, sizeof *now, 60000);
 	if (now == NULL)
 		return SL_ENOMEM;
 	now->n = before.n + t->args[0].i;

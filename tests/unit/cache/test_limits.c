@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Limits: what each kind means, over memory and over a real redis-server on the same fake clock, and the
- * Lua held against its C twin on random traffic: equal answers to every call.
+ * Lua held against its C counterpart on random traffic: equal answers to every call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -272,7 +272,7 @@ static void the_largest_numbers_are_exact(void **state)
 	assert_int_equal(settle(w, 0, &b, 1, CACHE_UNITS_MAX - 1, 0).each[0].remaining, 1);
 }
 
-/* ---- the Lua against the twin ---- */
+/* ---- the Lua against the counterpart ---- */
 
 static uint64_t seed = 20240611;
 

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "gateway/request/json_mem.h"
-#include "gateway/admission/waiting.h"
+#include "gateway/admission/admission_queue.h"
 #include "tests/support/chat_rig.h"
 
 enum { MOST_PASSES = 2000, LATE_US = 5000000 };
@@ -81,7 +81,7 @@ static void sweep(struct chat_rig *c, const struct way *w)
 			assert_null(strstr(c->answer + 1, "HTTP/1.1 "));
 		}
 		assert_int_equal(n_running(c), 0);
-		assert_int_equal(waiting_count(c->app->waiting), 0);
+		assert_int_equal(admission_queue_count(c->app->waiting), 0);
 		CHAT_UNTIL(c, n_generations() == 0);
 	} while (passes >= n);
 	CHAT_UNTIL(c, app_ready(c->app));
@@ -116,7 +116,7 @@ static void readers_leave(void **state)
 		CHAT_UNTIL(c, app_ready(c->app));
 		set_tier(c, w);
 		int fd = send_request(c, w->target, w->fields, w->body);
-		CHAT_UNTIL(c, waiting_count(c->app->waiting) == 1);
+		CHAT_UNTIL(c, admission_queue_count(c->app->waiting) == 1);
 		if (told)
 			CHAT_UNTIL(c,
 				   !answer_ended(c, fd) && strstr(c->answer, "\n: queue position=4 wait_ms=") != NULL);
@@ -124,7 +124,7 @@ static void readers_leave(void **state)
 			assert_int_equal(c->n_answer, 0);
 		close(fd);
 		CHAT_UNTIL(c, at_rest(c) && n_generations() == 0);
-		assert_int_equal(waiting_count(c->app->waiting), 0);
+		assert_int_equal(admission_queue_count(c->app->waiting), 0);
 		assert_int_equal(n_running(c), 0);
 	}
 }
@@ -142,7 +142,7 @@ static void engine_goes(void **state)
 		set_tier(c, w);
 		memset(c->answer, 0, sizeof c->answer);
 		int fd = send_request(c, w->target, w->fields, w->body);
-		CHAT_UNTIL(c, waiting_count(c->app->waiting) == 1);
+		CHAT_UNTIL(c, admission_queue_count(c->app->waiting) == 1);
 		if (told)
 			CHAT_UNTIL(c, !answer_ended(c, fd) && strstr(c->answer, "\n: queue ") != NULL);
 		shutdown(c->engine, SHUT_RDWR);
@@ -150,7 +150,7 @@ static void engine_goes(void **state)
 		assert_int_equal(atoi(c->answer + 9), told ? 200 : 503);
 		assert_non_null(strstr(c->answer, "engine_unavailable"));
 		CHAT_UNTIL(c, at_rest(c) && n_generations() == 0);
-		assert_int_equal(waiting_count(c->app->waiting), 0);
+		assert_int_equal(admission_queue_count(c->app->waiting), 0);
 	}
 }
 

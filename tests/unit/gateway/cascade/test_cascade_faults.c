@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "cascade/cascade.h"
 #include "gateway/request/json_mem.h"
-#include "gateway/admission/waiting.h"
+#include "gateway/admission/admission_queue.h"
 #include "tests/support/chat_rig.h"
 
 enum { MOST_PASSES = 3000 };
@@ -120,7 +120,7 @@ static void expect_at_rest(struct chat_rig *c)
 {
 	CHAT_UNTIL(c, at_rest(c));
 	assert_int_equal(n_running(c), 0);
-	assert_int_equal(waiting_count(c->app->waiting), 0);
+	assert_int_equal(admission_queue_count(c->app->waiting), 0);
 	CHAT_UNTIL(c, n_generations() == 0);
 }
 

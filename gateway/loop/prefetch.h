@@ -6,21 +6,21 @@
  *
  * Addresses are only hints: they are never followed, and nothing depends on them.
  */
-#ifndef GATEWAY_FORESIGHT_H
-#define GATEWAY_FORESIGHT_H
+#ifndef GATEWAY_PREFETCH_H
+#define GATEWAY_PREFETCH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 enum { FORESIGHT_PLACES = 6, FORESIGHT_LINE = 64, FORESIGHT_MAX_LINES = 8 };
 
-struct foresight {
+struct prefetch_hints {
 	const void *at[FORESIGHT_PLACES];
 	uint8_t n_lines[FORESIGHT_PLACES]; /* 0: nothing (more) */
 };
 
 /* So many bytes at that address, FORESIGHT_MAX_LINES at most; nothing when all places are taken. */
-static inline void foresight_add(struct foresight *f, const void *at, size_t n_bytes)
+static inline void prefetch_add(struct prefetch_hints *f, const void *at, size_t n_bytes)
 {
 	size_t from = (uintptr_t)at % FORESIGHT_LINE, n = (from + n_bytes + FORESIGHT_LINE - 1) / FORESIGHT_LINE;
 	for (int i = 0; i < FORESIGHT_PLACES; i++) {
@@ -32,7 +32,7 @@ static inline void foresight_add(struct foresight *f, const void *at, size_t n_b
 	}
 }
 
-static inline void foresight_fetch(const struct foresight *f)
+static inline void prefetch_fetch(const struct prefetch_hints *f)
 {
 	for (int i = 0; i < FORESIGHT_PLACES; i++)
 		for (unsigned k = 0; k < f->n_lines[i]; k++)

@@ -3,8 +3,8 @@
  * Who is let in: whose a connection or a request is (PROXY header, X-Forwarded-For, Forwarded), how
  * many of that address there may be, and what is refused while memory is short.
  */
-#ifndef GATEWAY_ADMISSION_H
-#define GATEWAY_ADMISSION_H
+#ifndef GATEWAY_CLIENT_LIMITS_H
+#define GATEWAY_CLIENT_LIMITS_H
 
 #include <stdint.h>
 

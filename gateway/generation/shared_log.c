@@ -10,7 +10,7 @@
  * reader not closed, an owner not ended), so it is alive; a thread takes what is left in its box before
  * it goes.
  */
-#include "gateway/generation/twin_log.h"
+#include "gateway/generation/shared_log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,18 +22,18 @@
 #include "base/metrics.h"
 
 struct piece {
-	uint8_t kind; /* enum twin_kind: TOKENS, CHOICE */
+	uint8_t kind; /* enum coalesce_kind: TOKENS, CHOICE */
 	uint8_t choice, n_top, finish;
 	uint16_t n;
 	uint8_t length_why, unused;
 	uint32_t n_text, n_pieces;
 };
 
-struct twin_log {
+struct shared_log {
 	struct gw_message message; /* to its owner */
-	void (*on_end)(void *ctx, struct twin_log *log);
+	void (*on_end)(void *ctx, struct shared_log *log);
 	void *on_end_ctx;
-	struct twin_name *name;
+	struct coalesce_name *name;
 	pthread_mutex_t lock; /* for all below */
 	int refs;
 	struct gw_thread *home; /* NULL: no owner yet, or it has ended */
@@ -53,10 +53,10 @@ struct twin_log {
 	uint64_t most;
 };
 
-struct twin_reader {
+struct shared_reader {
 	struct gw_message message;
 	struct list node;
-	struct twin_log *log;
+	struct shared_log *log;
 	struct gw_thread *t;
 	void (*ready)(void *ctx);
 	void *ctx;
@@ -87,9 +87,9 @@ static void count_bytes(int64_t n)
 
 /* ---- life ---- */
 
-struct twin_log *twin_log_create(void (*ended)(void *ctx, struct twin_log *log), void *ctx)
+struct shared_log *shared_log_create(void (*ended)(void *ctx, struct shared_log *log), void *ctx)
 {
-	struct twin_log *log = sl_zalloc(sizeof *log);
+	struct shared_log *log = sl_zalloc(sizeof *log);
 	if (log == NULL)
 		return NULL;
 	log->on_end = ended;
@@ -102,7 +102,7 @@ struct twin_log *twin_log_create(void (*ended)(void *ctx, struct twin_log *log),
 	return log;
 }
 
-struct twin_log *twin_log_ref(struct twin_log *log)
+struct shared_log *shared_log_ref(struct shared_log *log)
 {
 	pthread_mutex_lock(&log->lock);
 	log->refs++;
@@ -110,7 +110,7 @@ struct twin_log *twin_log_ref(struct twin_log *log)
 	return log;
 }
 
-void twin_log_unref(struct twin_log *log)
+void shared_log_unref(struct shared_log *log)
 {
 	pthread_mutex_lock(&log->lock);
 	bool last = --log->refs == 0;
@@ -125,15 +125,15 @@ void twin_log_unref(struct twin_log *log)
 	sl_free(log);
 }
 
-void twin_log_set_name(struct twin_log *log, struct twin_name *name) { log->name = name; }
-struct twin_name *twin_log_name(const struct twin_log *log) { return log->name; }
+void shared_log_set_name(struct shared_log *log, struct coalesce_name *name) { log->name = name; }
+struct coalesce_name *shared_log_name(const struct shared_log *log) { return log->name; }
 
-static bool joinable(const struct twin_log *log)
+static bool joinable(const struct shared_log *log)
 {
 	return log->whole && !(log->ended && log->done.finish >= PROTO_FINISH_CANCELLED);
 }
 
-bool twin_log_joinable(struct twin_log *log)
+bool shared_log_joinable(struct shared_log *log)
 {
 	pthread_mutex_lock(&log->lock);
 	bool is = joinable(log);
@@ -145,7 +145,7 @@ bool twin_log_joinable(struct twin_log *log)
 
 static void on_moved(struct gw_thread *t, struct gw_message *m)
 {
-	struct twin_log *log = list_entry(m, struct twin_log, message);
+	struct shared_log *log = list_entry(m, struct shared_log, message);
 	pthread_mutex_lock(&log->lock);
 	log->posted = false;
 	bool owned = log->home == t;
@@ -153,10 +153,10 @@ static void on_moved(struct gw_thread *t, struct gw_message *m)
 	/* Only this thread ends it. */
 	if (owned)
 		log->moved(log->moved_ctx);
-	twin_log_unref(log);
+	shared_log_unref(log);
 }
 
-static void wake_owner(struct twin_log *log)
+static void wake_owner(struct shared_log *log)
 {
 	if (log->home == NULL || log->posted)
 		return;
@@ -165,7 +165,7 @@ static void wake_owner(struct twin_log *log)
 	gw_post(log->home, &log->message);
 }
 
-static void wake(struct twin_reader *rd)
+static void wake(struct shared_reader *rd)
 {
 	if (rd->posted)
 		return;
@@ -173,15 +173,15 @@ static void wake(struct twin_reader *rd)
 	gw_post(rd->t, &rd->message);
 }
 
-static void wake_readers(struct twin_log *log)
+static void wake_readers(struct shared_log *log)
 {
 	list_each(it, &log->readers)
-		wake(list_entry(it, struct twin_reader, node));
+		wake(list_entry(it, struct shared_reader, node));
 }
 
 /* ---- the owner ---- */
 
-void twin_log_own(struct twin_log *log, struct gw_thread *t, uint64_t seed, void (*moved)(void *ctx), void *ctx)
+void shared_log_own(struct shared_log *log, struct gw_thread *t, uint64_t seed, void (*moved)(void *ctx), void *ctx)
 {
 	pthread_mutex_lock(&log->lock);
 	BUG_IF(log->home != NULL || log->ended, "a shared answer gets a second owner");
@@ -195,7 +195,7 @@ void twin_log_own(struct twin_log *log, struct gw_thread *t, uint64_t seed, void
 	pthread_mutex_unlock(&log->lock);
 }
 
-void twin_log_queued(struct twin_log *log, const struct proto_queued *m)
+void shared_log_queued(struct shared_log *log, const struct proto_queued *m)
 {
 	pthread_mutex_lock(&log->lock);
 	log->queued = *m;
@@ -204,7 +204,7 @@ void twin_log_queued(struct twin_log *log, const struct proto_queued *m)
 	pthread_mutex_unlock(&log->lock);
 }
 
-static void drop(struct twin_log *log, uint64_t to)
+static void drop(struct shared_log *log, uint64_t to)
 {
 	size_t n = (size_t)(to - log->base);
 	if (n == 0)
@@ -215,18 +215,18 @@ static void drop(struct twin_log *log, uint64_t to)
 	count_bytes(-(int64_t)n);
 }
 
-static struct twin_reader *slowest(const struct twin_log *log)
+static struct shared_reader *slowest(const struct shared_log *log)
 {
-	struct twin_reader *last = NULL;
+	struct shared_reader *last = NULL;
 	list_each(it, &log->readers) {
-		struct twin_reader *rd = list_entry(it, struct twin_reader, node);
+		struct shared_reader *rd = list_entry(it, struct shared_reader, node);
 		if (!rd->lost && (last == NULL || rd->at < last->at))
 			last = rd;
 	}
 	return last;
 }
 
-static void lose(struct twin_reader *rd)
+static void lose(struct shared_reader *rd)
 {
 	rd->lost = true;
 	metric_add(&readers_lost, 1);
@@ -234,9 +234,9 @@ static void lose(struct twin_reader *rd)
 }
 
 /* Nobody joins any more; what its readers have taken goes. The slowest of them, or NULL. */
-static struct twin_reader *shut(struct twin_log *log)
+static struct shared_reader *shut(struct shared_log *log)
 {
-	struct twin_reader *last = slowest(log);
+	struct shared_reader *last = slowest(log);
 	log->whole = false;
 	drop(log, last != NULL ? last->at : log->base + log->bytes.len);
 	if (last == NULL)
@@ -245,19 +245,19 @@ static struct twin_reader *shut(struct twin_log *log)
 }
 
 /* For n bytes. False: they are not worth keeping. */
-static bool make_room(struct twin_log *log, size_t n)
+static bool make_room(struct shared_log *log, size_t n)
 {
 	bool kept = log->n_readers > 0 || atomic_load(&all_bytes) + n <= TWIN_ALL_BYTES;
 	if (log->whole && kept && log->bytes.len + n <= TWIN_LOG_BYTES)
 		return true;
-	for (struct twin_reader *last; (last = shut(log)) != NULL; lose(last))
+	for (struct shared_reader *last; (last = shut(log)) != NULL; lose(last))
 		if (log->bytes.len + n <= TWIN_LOG_BYTES)
 			return true;
 	return false;
 }
 
 /* All or nothing. */
-static int put(struct twin_log *log, const struct piece *p, const void *records, const void *text, const void *pieces)
+static int put(struct shared_log *log, const struct piece *p, const void *records, const void *text, const void *pieces)
 {
 	size_t n_records = p->kind == TWIN_TOKENS ? (size_t)p->n * (12 + 8 * (size_t)p->n_top) : 0;
 	size_t n = sizeof *p + n_records + p->n_text + p->n_pieces;
@@ -278,17 +278,18 @@ static int put(struct twin_log *log, const struct piece *p, const void *records,
 	return 0;
 }
 
-static void lose_all(struct twin_log *log)
+static void lose_all(struct shared_log *log)
 {
 	list_each(it, &log->readers) {
-		struct twin_reader *rd = list_entry(it, struct twin_reader, node);
+		struct shared_reader *rd = list_entry(it, struct shared_reader, node);
 		if (!rd->lost)
 			lose(rd);
 	}
 	(void)shut(log);
 }
 
-static void add(struct twin_log *log, const struct piece *p, const void *records, const void *text, const void *pieces)
+static void add(struct shared_log *log, const struct piece *p, const void *records, const void *text,
+		const void *pieces)
 {
 	size_t most = sizeof *p + (size_t)p->n * (12 + 8 * (size_t)p->n_top) + p->n_text + p->n_pieces;
 	pthread_mutex_lock(&log->lock);
@@ -301,7 +302,7 @@ static void add(struct twin_log *log, const struct piece *p, const void *records
 	pthread_mutex_unlock(&log->lock);
 }
 
-void twin_log_tokens(struct twin_log *log, const struct proto_tokens *m)
+void shared_log_tokens(struct shared_log *log, const struct proto_tokens *m)
 {
 	const struct piece p = {.kind = TWIN_TOKENS,
 				.choice = m->choice,
@@ -312,14 +313,14 @@ void twin_log_tokens(struct twin_log *log, const struct proto_tokens *m)
 	add(log, &p, m->records, m->text.at, m->pieces.all.at);
 }
 
-void twin_log_choice(struct twin_log *log, const struct proto_choice *m)
+void shared_log_choice(struct shared_log *log, const struct proto_choice *m)
 {
 	const struct piece p = {
 	    .kind = TWIN_CHOICE, .choice = m->choice, .finish = m->finish, .length_why = m->length_why};
 	add(log, &p, NULL, NULL, NULL);
 }
 
-void twin_log_end(struct twin_log *log, const struct proto_done *m)
+void shared_log_end(struct shared_log *log, const struct proto_done *m)
 {
 	pthread_mutex_lock(&log->lock);
 	BUG_IF(log->ended, "a shared answer ends twice");
@@ -334,7 +335,7 @@ void twin_log_end(struct twin_log *log, const struct proto_done *m)
 	log->on_end(log->on_end_ctx, log);
 }
 
-unsigned twin_log_readers(struct twin_log *log, uint64_t *most)
+unsigned shared_log_readers(struct shared_log *log, uint64_t *most)
 {
 	pthread_mutex_lock(&log->lock);
 	unsigned n = log->n_readers;
@@ -345,16 +346,16 @@ unsigned twin_log_readers(struct twin_log *log, uint64_t *most)
 
 /* ---- readers ---- */
 
-static void reader_free(struct twin_reader *rd)
+static void reader_free(struct shared_reader *rd)
 {
-	twin_log_unref(rd->log);
+	shared_log_unref(rd->log);
 	buf_dispose(&rd->piece);
 	sl_free(rd);
 }
 
 static void on_wake(struct gw_thread *t, struct gw_message *m)
 {
-	struct twin_reader *rd = list_entry(m, struct twin_reader, message);
+	struct shared_reader *rd = list_entry(m, struct shared_reader, message);
 	(void)t;
 	pthread_mutex_lock(&rd->log->lock);
 	bool closed = rd->closed;
@@ -366,12 +367,13 @@ static void on_wake(struct gw_thread *t, struct gw_message *m)
 		rd->ready(rd->ctx);
 }
 
-int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx, struct twin_reader **out)
+int twin_read(struct shared_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx,
+	      struct shared_reader **out)
 {
-	struct twin_reader *rd = sl_zalloc(sizeof *rd);
+	struct shared_reader *rd = sl_zalloc(sizeof *rd);
 	if (rd == NULL)
 		return SL_ENOMEM;
-	*rd = (struct twin_reader){.message = {.run = on_wake}, .log = log, .t = t, .ready = ready, .ctx = ctx};
+	*rd = (struct shared_reader){.message = {.run = on_wake}, .log = log, .t = t, .ready = ready, .ctx = ctx};
 	buf_init(&rd->piece, TWIN_LOG_BYTES);
 	pthread_mutex_lock(&log->lock);
 	bool may = joinable(log);
@@ -392,7 +394,7 @@ int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx
 }
 
 /* Under the lock: a copy of the next message, whole. */
-static bool take_piece(struct twin_reader *rd, struct piece *p)
+static bool take_piece(struct shared_reader *rd, struct piece *p)
 {
 	const uint8_t *from = buf_data(&rd->log->bytes) + (rd->at - rd->log->base);
 	memcpy(p, from, sizeof *p);
@@ -405,7 +407,7 @@ static bool take_piece(struct twin_reader *rd, struct piece *p)
 	return true;
 }
 
-static void tell_tokens(const struct twin_reader *rd, const struct piece *p, struct proto_tokens *out)
+static void tell_tokens(const struct shared_reader *rd, const struct piece *p, struct proto_tokens *out)
 {
 	size_t n_records = (size_t)p->n * (12 + 8 * (size_t)p->n_top);
 	const uint8_t *at = buf_data(&rd->piece);
@@ -417,9 +419,9 @@ static void tell_tokens(const struct twin_reader *rd, const struct piece *p, str
 	out->pieces.all = (struct proto_str){(const char *)at + n_records + p->n_text, p->n_pieces};
 }
 
-void twin_next(struct twin_reader *rd, struct twin_event *out)
+void twin_next(struct shared_reader *rd, struct shared_event *out)
 {
-	struct twin_log *log = rd->log;
+	struct shared_log *log = rd->log;
 	struct piece p;
 	out->kind = TWIN_NOTHING;
 	if (rd->ended)
@@ -434,7 +436,7 @@ void twin_next(struct twin_reader *rd, struct twin_event *out)
 	} else if (rd->at < log->base + log->bytes.len) {
 		bool taken = take_piece(rd, &p);
 		rd->lost = !taken;
-		out->kind = taken ? (enum twin_kind)p.kind : TWIN_LOST;
+		out->kind = taken ? (enum coalesce_kind)p.kind : TWIN_LOST;
 	} else if (log->ended) {
 		out->kind = TWIN_DONE;
 		out->u.done = log->done;
@@ -448,7 +450,7 @@ void twin_next(struct twin_reader *rd, struct twin_event *out)
 		    (struct proto_choice){.choice = p.choice, .finish = p.finish, .length_why = p.length_why};
 }
 
-uint64_t twin_seed(struct twin_reader *rd)
+uint64_t twin_seed(struct shared_reader *rd)
 {
 	pthread_mutex_lock(&rd->log->lock);
 	uint64_t seed = rd->log->seed;
@@ -456,9 +458,9 @@ uint64_t twin_seed(struct twin_reader *rd)
 	return seed;
 }
 
-void twin_moved(struct twin_reader *rd, uint64_t n)
+void twin_moved(struct shared_reader *rd, uint64_t n)
 {
-	struct twin_log *log = rd->log;
+	struct shared_log *log = rd->log;
 	pthread_mutex_lock(&log->lock);
 	if (n > log->most) {
 		log->most = n;
@@ -467,9 +469,9 @@ void twin_moved(struct twin_reader *rd, uint64_t n)
 	pthread_mutex_unlock(&log->lock);
 }
 
-void twin_close(struct twin_reader *rd)
+void twin_close(struct shared_reader *rd)
 {
-	struct twin_log *log = rd->log;
+	struct shared_log *log = rd->log;
 	pthread_mutex_lock(&log->lock);
 	rd->closed = true;
 	list_remove(&rd->node);

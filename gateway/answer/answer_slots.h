@@ -8,8 +8,8 @@
  * A cascade counts one place for both its models: whether a second one runs is the operator's decision (cascade.tiers),
  * not the client's, and the engine's own bounds count both.
  */
-#ifndef GATEWAY_ANSWER_PLACES_H
-#define GATEWAY_ANSWER_PLACES_H
+#ifndef GATEWAY_ANSWER_SLOTS_H
+#define GATEWAY_ANSWER_SLOTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct answer_run;
 struct proto_submit;
 
 /* An answer's. */
-struct answer_places {
+struct answer_slots {
 	int each;                 /* of a prompt's sequences */
 	int n_held;               /* counted for its key */
 	int n_first;              /* prompts that are submitted at once */
@@ -31,21 +31,21 @@ struct answer_places {
 
 /* Before anything is submitted. False: the request has been answered (429, or 400 for a fan-out of one prompt that is
  * more than its key may ever have). */
-bool answer_places_take(struct answer *a);
+bool answer_slots_take(struct answer *a);
 /* One that has been admitted by another gateway goes on: its places count, whatever the limit. */
-void answer_places_claim(struct answer *a);
+void answer_slots_claim(struct answer *a);
 /* Run i is about to be submitted, or has to wait, as s says. 1: submit it; 0: it waits; SL_ENOMEM, SL_ECLOSED,
  * SL_ELIMIT. */
-int answer_places_begin(struct answer *a, int i, const struct proto_submit *s);
+int answer_slots_begin(struct answer *a, int i, const struct proto_submit *s);
 /* A run has finished: its places are free again. False: its answer has failed, and may be gone. */
-bool answer_places_ended(struct answer *a, struct answer_run *run);
+bool answer_slots_ended(struct answer *a, struct answer_run *run);
 /* A run of an answer that is under way was displaced before its first token: it is asked for again. False: it is not.
  */
-bool answer_places_again(struct answer *a, struct answer_run *run);
+bool answer_slots_again(struct answer *a, struct answer_run *run);
 /* Nothing more is submitted. */
-void answer_places_drop(struct answer *a);
+void answer_slots_drop(struct answer *a);
 /* Every place is given back. */
-void answer_places_leave(struct answer *a);
-void answer_places_free(struct answer *a);
+void answer_slots_leave(struct answer *a);
+void answer_slots_free(struct answer *a);
 
 #endif

@@ -10,8 +10,8 @@
  * is further behind than that is lost. All logs together have TWIN_ALL_BYTES: beyond it what nobody
  * reads is not kept.
  */
-#ifndef GATEWAY_TWIN_LOG_H
-#define GATEWAY_TWIN_LOG_H
+#ifndef GATEWAY_SHARED_LOG_H
+#define GATEWAY_SHARED_LOG_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,42 +19,43 @@
 #include "base/proto/proto.h"
 #include "gateway/loop/thread.h"
 
-struct twin_log; /* counted references */
-struct twin_reader;
+struct shared_log; /* counted references */
+struct shared_reader;
 
 enum { TWIN_LOG_BYTES = 256 << 10, TWIN_ALL_BYTES = 64 << 20 };
 
 /* ended(ctx, log): once, from the owner's thread, outside the lock. The caller has one reference. NULL:
  * no memory. */
-struct twin_log *twin_log_create(void (*ended)(void *ctx, struct twin_log *log), void *ctx);
-struct twin_log *twin_log_ref(struct twin_log *log);
-void twin_log_unref(struct twin_log *log);
+struct shared_log *shared_log_create(void (*ended)(void *ctx, struct shared_log *log), void *ctx);
+struct shared_log *shared_log_ref(struct shared_log *log);
+void shared_log_unref(struct shared_log *log);
 /* What the directory calls it; under the directory's lock, or before anybody else has the log. */
-struct twin_name;
-void twin_log_set_name(struct twin_log *log, struct twin_name *name);
-struct twin_name *twin_log_name(const struct twin_log *log);
+struct coalesce_name;
+void shared_log_set_name(struct shared_log *log, struct coalesce_name *name);
+struct coalesce_name *shared_log_name(const struct shared_log *log);
 /* Its beginning is there, and it has not failed. */
-bool twin_log_joinable(struct twin_log *log);
+bool shared_log_joinable(struct shared_log *log);
 
 /* ---- the owner, on its thread ---- */
 
-/* moved(ctx) is called on t; not after twin_log_end. seed: its sequence's. */
-void twin_log_own(struct twin_log *log, struct gw_thread *t, uint64_t seed, void (*moved)(void *ctx), void *ctx);
-void twin_log_queued(struct twin_log *log, const struct proto_queued *m);
-void twin_log_tokens(struct twin_log *log, const struct proto_tokens *m); /* a decoded one */
-void twin_log_choice(struct twin_log *log, const struct proto_choice *m);
+/* moved(ctx) is called on t; not after shared_log_end. seed: its sequence's. */
+void shared_log_own(struct shared_log *log, struct gw_thread *t, uint64_t seed, void (*moved)(void *ctx), void *ctx);
+void shared_log_queued(struct shared_log *log, const struct proto_queued *m);
+void shared_log_tokens(struct shared_log *log, const struct proto_tokens *m); /* a decoded one */
+void shared_log_choice(struct shared_log *log, const struct proto_choice *m);
 /* Nothing more comes. One with an error is nobody's to join. Once. */
-void twin_log_end(struct twin_log *log, const struct proto_done *m);
+void shared_log_end(struct shared_log *log, const struct proto_done *m);
 /* How many read it, and how many tokens the fastest of all who did has taken. */
-unsigned twin_log_readers(struct twin_log *log, uint64_t *most);
+unsigned shared_log_readers(struct shared_log *log, uint64_t *most);
 
 /* ---- readers, each on its thread ---- */
 
 /* From the beginning; ready(ctx) is called on t, from its loop, when there is more, and once soon. Takes
  * a reference of its own. SL_ERANGE: the beginning is not there any more, or it has failed; SL_ENOMEM. */
-int twin_read(struct twin_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx, struct twin_reader **out);
+int twin_read(struct shared_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx,
+	      struct shared_reader **out);
 
-enum twin_kind {
+enum coalesce_kind {
 	TWIN_NOTHING, /* at the moment */
 	TWIN_QUEUED,
 	TWIN_TOKENS,
@@ -63,8 +64,8 @@ enum twin_kind {
 	TWIN_LOST, /* too far behind, or no memory; nothing follows */
 };
 
-struct twin_event {
-	enum twin_kind kind;
+struct shared_event {
+	enum coalesce_kind kind;
 	union {
 		struct proto_queued queued;
 		struct proto_tokens tokens; /* what they point to stays until the next call */
@@ -74,11 +75,11 @@ struct twin_event {
 };
 
 /* Takes the next one. */
-void twin_next(struct twin_reader *rd, struct twin_event *out);
+void twin_next(struct shared_reader *rd, struct shared_event *out);
 /* The seed of the sequence; there once something was told. */
-uint64_t twin_seed(struct twin_reader *rd);
+uint64_t twin_seed(struct shared_reader *rd);
 /* It has gone on to token n. */
-void twin_moved(struct twin_reader *rd, uint64_t n);
-void twin_close(struct twin_reader *rd);
+void twin_moved(struct shared_reader *rd, uint64_t n);
+void twin_close(struct shared_reader *rd);
 
 #endif

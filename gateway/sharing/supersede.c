@@ -6,7 +6,7 @@
  * Messages: a talk is its own, posted at most once, under the lock and only while it has not ended; one
  * that ends while its message is on its way is freed when that arrives.
  */
-#include "gateway/sharing/talks.h"
+#include "gateway/sharing/supersede.h"
 
 #include <openssl/rand.h>
 #include <pthread.h>
@@ -24,21 +24,21 @@ enum { BUCKETS = 1024, SECRET_BYTES = XXH3_SECRET_SIZE_MIN };
 struct talk {
 	struct gw_message message;
 	struct list node;
-	struct talks *of;
+	struct superseding *of;
 	struct gw_thread *t;
 	void (*superseded)(void *ctx);
 	void *ctx;
 	bool posted;         /* the lock */
 	bool ended, arrived; /* its thread's */
 	uint64_t began_ns;
-	struct talk_digest who, name, request, whole, before;
+	struct supersede_digest_of who, name, request, whole, before;
 	bool named, may_join, guess, answered;
 	size_t n; /* messages */
 	size_t n_last;
 	char *last; /* owned; min(n_last, TALK_LAST_BYTES) bytes, or NULL */
 };
 
-struct talks {
+struct superseding {
 	uint8_t secret[SECRET_BYTES];
 	pthread_mutex_t lock;
 	struct list buckets[BUCKETS];
@@ -51,9 +51,9 @@ static struct metric superseded_total = {.kind = METRIC_COUNTER,
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&superseded_total); }
 
-int talks_create(struct talks **out)
+int supersede_create(struct superseding **out)
 {
-	struct talks *ts = sl_zalloc(sizeof *ts);
+	struct superseding *ts = sl_zalloc(sizeof *ts);
 	if (ts == NULL)
 		return SL_ENOMEM;
 	BUG_IF(RAND_bytes(ts->secret, SECRET_BYTES) != 1, "no random bytes");
@@ -64,7 +64,7 @@ int talks_create(struct talks **out)
 	return 0;
 }
 
-void talks_destroy(struct talks *ts)
+void supersede_destroy(struct superseding *ts)
 {
 	if (ts == NULL)
 		return;
@@ -73,8 +73,8 @@ void talks_destroy(struct talks *ts)
 	sl_free(ts);
 }
 
-void talks_digest(const struct talks *ts, const struct talk_digest *before, const void *bytes, size_t n,
-		  struct talk_digest *out)
+void supersede_digest(const struct superseding *ts, const struct supersede_digest_of *before, const void *bytes,
+		      size_t n, struct supersede_digest_of *out)
 {
 	XXH128_canonical_t all[2];
 	memset(all, 0, sizeof all);
@@ -85,9 +85,12 @@ void talks_digest(const struct talks *ts, const struct talk_digest *before, cons
 	memcpy(out, &all[0], sizeof *out);
 }
 
-static bool same(const struct talk_digest *a, const struct talk_digest *b) { return memcmp(a, b, sizeof *a) == 0; }
+static bool same(const struct supersede_digest_of *a, const struct supersede_digest_of *b)
+{
+	return memcmp(a, b, sizeof *a) == 0;
+}
 
-static struct list *bucket_of(struct talks *ts, const struct talk_digest *who)
+static struct list *bucket_of(struct superseding *ts, const struct supersede_digest_of *who)
 {
 	uint64_t n;
 	memcpy(&n, who->bytes, sizeof n);
@@ -109,9 +112,9 @@ static bool nearly_same(const char *a, size_t n_a, const char *b, size_t n_b)
 
 static size_t kept(size_t n) { return n < TALK_LAST_BYTES ? n : TALK_LAST_BYTES; }
 
-static bool guess(const struct talk *old, const struct talk_turn *turn, uint64_t now)
+static bool guess(const struct talk *old, const struct supersede_turn_of *turn, uint64_t now)
 {
-	const struct talk_messages *m = &turn->messages;
+	const struct supersede_messages_of *m = &turn->messages;
 	if (!turn->guess || !old->guess || old->n == 0)
 		return false;
 	if (m->n > old->n && same(&m->at[old->n - 1], &old->whole))
@@ -123,7 +126,7 @@ static bool guess(const struct talk *old, const struct talk_turn *turn, uint64_t
 	       nearly_same(old->last, kept(old->n_last), m->last, kept(m->n_last));
 }
 
-static bool is_older(const struct talk *old, const struct talk_turn *turn, uint64_t now)
+static bool is_older(const struct talk *old, const struct supersede_turn_of *turn, uint64_t now)
 {
 	if (!same(&old->who, &turn->who) || old->posted)
 		return false;
@@ -137,7 +140,7 @@ static bool is_older(const struct talk *old, const struct talk_turn *turn, uint6
 
 /* ---- beginning and end ---- */
 
-static void talk_free(struct talk *talk)
+static void supersede_free_of(struct talk *talk)
 {
 	sl_free(talk->last);
 	sl_free(talk);
@@ -149,14 +152,14 @@ static void on_message(struct gw_thread *t, struct gw_message *m)
 	(void)t;
 	talk->arrived = true;
 	if (talk->ended)
-		talk_free(talk);
+		supersede_free_of(talk);
 	else
 		talk->superseded(talk->ctx);
 }
 
-static struct talk *talk_create(const struct talk_turn *turn)
+static struct talk *supersede_create_of(const struct supersede_turn_of *turn)
 {
-	const struct talk_messages *m = &turn->messages;
+	const struct supersede_messages_of *m = &turn->messages;
 	struct talk *talk = sl_zalloc(sizeof *talk);
 	if (talk == NULL)
 		return NULL;
@@ -179,10 +182,10 @@ static struct talk *talk_create(const struct talk_turn *turn)
 	return talk;
 }
 
-size_t talks_begin(struct talks *ts, const struct talk_turn *turn, struct gw_thread *t, void (*superseded)(void *ctx),
-		   void *ctx, struct talk **out)
+size_t supersede_begin(struct superseding *ts, const struct supersede_turn_of *turn, struct gw_thread *t,
+		       void (*superseded)(void *ctx), void *ctx, struct talk **out)
 {
-	struct talk *talk = talk_create(turn);
+	struct talk *talk = supersede_create_of(turn);
 	struct list *bucket = bucket_of(ts, &turn->who);
 	uint64_t now = clock_now_ns();
 	size_t n = 0;
@@ -207,7 +210,7 @@ size_t talks_begin(struct talks *ts, const struct talk_turn *turn, struct gw_thr
 	}
 	pthread_mutex_unlock(&ts->lock);
 	if (talk != NULL && !room) {
-		talk_free(talk);
+		supersede_free_of(talk);
 		talk = NULL;
 	}
 	metric_add(&superseded_total, (int64_t)n);
@@ -215,7 +218,7 @@ size_t talks_begin(struct talks *ts, const struct talk_turn *turn, struct gw_thr
 	return n;
 }
 
-void talks_end(struct talk *talk)
+void supersede_end(struct talk *talk)
 {
 	if (talk == NULL)
 		return;
@@ -226,5 +229,5 @@ void talks_end(struct talk *talk)
 	pthread_mutex_unlock(&talk->of->lock);
 	talk->ended = true;
 	if (!posted || talk->arrived)
-		talk_free(talk);
+		supersede_free_of(talk);
 }

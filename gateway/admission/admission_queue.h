@@ -5,8 +5,8 @@
  * newcomer displaces an answer of a worse priority, or of a tenant that has more here than its own (base/fair.h);
  * otherwise it is not let in.
  */
-#ifndef GATEWAY_WAITING_H
-#define GATEWAY_WAITING_H
+#ifndef GATEWAY_ADMISSION_QUEUE_H
+#define GATEWAY_ADMISSION_QUEUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,27 +14,27 @@
 
 struct gw_thread;
 struct waiting;
-struct waiting_room;
+struct admission_queue;
 
 /* SL_ENOMEM. */
-int waiting_room_create(struct waiting_room **out);
+int admission_queue_create(struct admission_queue **out);
 /* Nobody is in it. */
-void waiting_room_destroy(struct waiting_room *r);
+void admission_queue_destroy(struct admission_queue *r);
 
 /* Who asks. */
-struct waiting_guest {
+struct admission_guest {
 	uint64_t tenant;
 	int64_t priority;
 };
 
 /* At most `most` are in it. displaced(ctx) is called on t, from its loop, when somebody better takes the place;
- * waiting_leave is due all the same, and then it is not called any more. SL_ELIMIT: full; SL_ENOMEM. */
-int waiting_enter(struct waiting_room *r, size_t most, struct waiting_guest guest, struct gw_thread *t,
-		  void (*displaced)(void *ctx), void *ctx, struct waiting **out);
+ * admission_queue_leave is due all the same, and then it is not called any more. SL_ELIMIT: full; SL_ENOMEM. */
+int admission_queue_enter(struct admission_queue *r, size_t most, struct admission_guest guest, struct gw_thread *t,
+			  void (*displaced)(void *ctx), void *ctx, struct waiting **out);
 /* On its thread; NULL is fine. */
-void waiting_leave(struct waiting *w);
+void admission_queue_leave(struct waiting *w);
 /* Would it be let in? */
-bool waiting_has_room(struct waiting_room *r, size_t most, struct waiting_guest guest);
-size_t waiting_count(struct waiting_room *r);
+bool admission_queue_has_room(struct admission_queue *r, size_t most, struct admission_guest guest);
+size_t admission_queue_count(struct admission_queue *r);
 
 #endif

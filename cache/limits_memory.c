@@ -63,19 +63,19 @@ static struct rate span(const struct item *it, int64_t units)
 	return (struct rate){units * (it->period / it->limit) + part / it->limit, part % it->limit};
 }
 
-static struct kept_rate *find_rate(struct cache_twin *t, size_t i)
+static struct kept_rate *find_rate(struct mem_proc *t, size_t i)
 {
 	size_t n;
-	struct kept_rate *kept = cache_twin_find(t, i, &n);
+	struct kept_rate *kept = mem_proc_find(t, i, &n);
 	return kept != NULL && n == sizeof *kept ? kept : NULL;
 }
 
-static void write_rate(const struct cache_twin *t, struct kept_rate *kept, struct rate at)
+static void write_rate(const struct mem_proc *t, struct kept_rate *kept, struct rate at)
 {
 	*kept = (struct kept_rate){at, (int64_t)t->now_us};
 }
 
-static struct rate arrival(struct cache_twin *t, size_t i, const struct item *it)
+static struct rate arrival(struct mem_proc *t, size_t i, const struct item *it)
 {
 	struct kept_rate *kept = find_rate(t, i);
 	int64_t now = (int64_t)t->now_us;
@@ -125,7 +125,7 @@ static struct rate later(const struct item *it, struct rate at, int64_t units)
 	return at.f < it->limit ? at : (struct rate){at.w + 1, at.f - it->limit};
 }
 
-static void look_at_rate(struct cache_twin *t, size_t i, struct item *it)
+static void look_at_rate(struct mem_proc *t, size_t i, struct item *it)
 {
 	it->at = it->next = arrival(t, i, it);
 	if (it->cost > it->burst) {
@@ -142,17 +142,17 @@ static void look_at_rate(struct cache_twin *t, size_t i, struct item *it)
 	}
 }
 
-static uint64_t rate_ttl_ms(const struct cache_twin *t, struct rate at)
+static uint64_t rate_ttl_ms(const struct mem_proc *t, struct rate at)
 {
 	return ((uint64_t)at.w - t->now_us) / 1000 + GRACE_MS;
 }
 
 /* ---- leases and budgets ---- */
 
-static struct pool *find_pool(struct cache_twin *t, size_t i)
+static struct pool *find_pool(struct mem_proc *t, size_t i)
 {
 	size_t n;
-	struct pool *p = cache_twin_find(t, i, &n);
+	struct pool *p = mem_proc_find(t, i, &n);
 	if (p == NULL || n < sizeof *p || n != sizeof *p + p->cap * sizeof *p->holders || p->n > p->cap)
 		return NULL;
 	return p;
@@ -218,7 +218,7 @@ static void look_at_window(struct item *it, const struct pool *p, int64_t window
 		it->ends = (window + 1) * it->period + it->ahead;
 }
 
-static void look_at_pool(struct cache_twin *t, size_t i, struct item *it)
+static void look_at_pool(struct mem_proc *t, size_t i, struct item *it)
 {
 	static const struct pool none;
 	int64_t now = (int64_t)t->now_us, window = it->period > 0 ? now / it->period : 0;
@@ -246,7 +246,7 @@ static void look_at_pool(struct cache_twin *t, size_t i, struct item *it)
 }
 
 /* Room for one more holder. */
-static int prepare_pool(struct cache_twin *t, size_t i, const struct item *it, int64_t hold_us)
+static int prepare_pool(struct mem_proc *t, size_t i, const struct item *it, int64_t hold_us)
 {
 	const struct pool *p = find_pool(t, i);
 	uint32_t cap = p == NULL ? FIRST_HOLDERS : p->cap;
@@ -259,15 +259,15 @@ static int prepare_pool(struct cache_twin *t, size_t i, const struct item *it, i
 	}
 	bool for_ever = it->type == CACHE_BUDGET && it->period == 0;
 	if (p == NULL) /* something else may be there */
-		cache_twin_remove(t, i);
-	struct pool *edited = cache_twin_edit(t, i, sizeof *edited + cap * sizeof *edited->holders, for_ever ? 0 : ms);
+		mem_proc_remove(t, i);
+	struct pool *edited = mem_proc_edit(t, i, sizeof *edited + cap * sizeof *edited->holders, for_ever ? 0 : ms);
 	if (edited == NULL)
 		return SL_ENOMEM;
 	edited->cap = cap;
 	return 0;
 }
 
-static void write_pool(struct cache_twin *t, size_t i, const struct item *it, bool keep, int64_t hold_us)
+static void write_pool(struct mem_proc *t, size_t i, const struct item *it, bool keep, int64_t hold_us)
 {
 	struct pool *p = find_pool(t, i);
 	BUG_IF(p == NULL, "a limit's record went while it was held");
@@ -297,12 +297,12 @@ static int64_t left_of_pool(const struct item *it)
 
 /* ---- the two procedures ---- */
 
-static int64_t share(const struct cache_twin *t, int64_t limit)
+static int64_t share(const struct mem_proc *t, int64_t limit)
 {
 	return limit > 0 && limit / t->share == 0 ? 1 : limit / t->share;
 }
 
-static void read_items(const struct cache_twin *t, size_t at, struct item *items)
+static void read_items(const struct mem_proc *t, size_t at, struct item *items)
 {
 	for (size_t i = 0; i < t->n_keys; i++) {
 		const struct cache_value *a = t->args + at + i * ITEM_ARGS;
@@ -316,7 +316,7 @@ static void read_items(const struct cache_twin *t, size_t at, struct item *items
 }
 
 /* Looks at every item; the units that all budgets can reserve, or -1 when one denies. */
-static int64_t look(struct cache_twin *t, struct item *items, int64_t want, int64_t least)
+static int64_t look(struct mem_proc *t, struct item *items, int64_t want, int64_t least)
 {
 	int64_t grant = want;
 	bool all = true;
@@ -350,7 +350,7 @@ static bool writes(const struct item *it, int64_t grant)
 	return it->type == CACHE_RATE ? it->cost > 0 : it->known || it->type == CACHE_LEASE || it->own + grant > 0;
 }
 
-static int charge(struct cache_twin *t, struct item *items, int64_t grant, int64_t hold_us)
+static int charge(struct mem_proc *t, struct item *items, int64_t grant, int64_t hold_us)
 {
 	for (size_t i = 0; i < t->n_keys; i++) {
 		const struct item *it = &items[i];
@@ -363,8 +363,8 @@ static int charge(struct cache_twin *t, struct item *items, int64_t grant, int64
 		}
 		/* Not charged yet: a record that fails to be written must not have been changed. */
 		if (find_rate(t, i) == NULL)
-			cache_twin_remove(t, i);
-		if (cache_twin_edit(t, i, sizeof(struct kept_rate), rate_ttl_ms(t, it->next)) == NULL)
+			mem_proc_remove(t, i);
+		if (mem_proc_edit(t, i, sizeof(struct kept_rate), rate_ttl_ms(t, it->next)) == NULL)
 			return SL_ENOMEM;
 	}
 	for (size_t i = 0; i < t->n_keys; i++) {
@@ -385,7 +385,7 @@ static int charge(struct cache_twin *t, struct item *items, int64_t grant, int64
 	return 0;
 }
 
-int limits_admit_twin(struct cache_twin *t)
+int limits_admit_memory(struct mem_proc *t)
 {
 	struct item items[CACHE_MAX_KEYS];
 	int64_t now = (int64_t)t->now_us, hold_us = t->args[3].i;
@@ -394,35 +394,35 @@ int limits_admit_twin(struct cache_twin *t)
 	int rc = grant < 0 ? 0 : charge(t, items, grant, hold_us);
 	if (rc != 0)
 		return rc;
-	(void)cache_twin_answer(t, grant >= 0);
-	(void)cache_twin_answer(t, grant < 0 ? 0 : grant);
+	(void)mem_proc_answer(t, grant >= 0);
+	(void)mem_proc_answer(t, grant < 0 ? 0 : grant);
 	for (size_t i = 0; i < t->n_keys; i++) {
 		const struct item *it = &items[i];
 		bool rate = it->type == CACHE_RATE;
 		int64_t reset = rate ? it->at.w - now + (it->at.f > 0) : 0;
 		if (it->type == CACHE_BUDGET && it->period > 0)
 			reset = it->ends - it->now;
-		(void)cache_twin_answer(t, it->ok);
-		(void)cache_twin_answer(t, rate ? left_of_rate(it, it->at, now) : left_of_pool(it));
-		(void)cache_twin_answer(t, it->retry);
-		rc = cache_twin_answer(t, reset);
+		(void)mem_proc_answer(t, it->ok);
+		(void)mem_proc_answer(t, rate ? left_of_rate(it, it->at, now) : left_of_pool(it));
+		(void)mem_proc_answer(t, it->retry);
+		rc = mem_proc_answer(t, reset);
 	}
 	return rc;
 }
 
 /* A debt is written even where nothing is left of what was charged. */
-static int prepare_debt(struct cache_twin *t, size_t i, struct item *it)
+static int prepare_debt(struct mem_proc *t, size_t i, struct item *it)
 {
 	struct rate at = later(it, arrival(t, i, it), -it->cost);
 	if (at.w > (int64_t)t->now_us + DEBT_MAX_US)
 		at = (struct rate){(int64_t)t->now_us + DEBT_MAX_US, 0};
 	it->at = at;
 	if (find_rate(t, i) == NULL)
-		cache_twin_remove(t, i);
-	return cache_twin_edit(t, i, sizeof(struct kept_rate), rate_ttl_ms(t, at)) == NULL ? SL_ENOMEM : 0;
+		mem_proc_remove(t, i);
+	return mem_proc_edit(t, i, sizeof(struct kept_rate), rate_ttl_ms(t, at)) == NULL ? SL_ENOMEM : 0;
 }
 
-static void settle_rate(struct cache_twin *t, size_t i, struct item *it)
+static void settle_rate(struct mem_proc *t, size_t i, struct item *it)
 {
 	if (it->cost < 0) {
 		struct kept_rate *debt = find_rate(t, i);
@@ -445,7 +445,7 @@ static void settle_rate(struct cache_twin *t, size_t i, struct item *it)
 		write_rate(t, kept, at);
 }
 
-static int64_t settle_pool(struct cache_twin *t, size_t i, struct item *it, int64_t used, int64_t keep_us)
+static int64_t settle_pool(struct mem_proc *t, size_t i, struct item *it, int64_t used, int64_t keep_us)
 {
 	int64_t charged = 0, own = it->own;
 	if (it->type == CACHE_BUDGET) {
@@ -461,7 +461,7 @@ static int64_t settle_pool(struct cache_twin *t, size_t i, struct item *it, int6
 	return charged;
 }
 
-int limits_settle_twin(struct cache_twin *t)
+int limits_settle_memory(struct mem_proc *t)
 {
 	struct item items[CACHE_MAX_KEYS];
 	int64_t used = t->args[1].i, keep_us = t->args[2].i;
@@ -484,10 +484,10 @@ int limits_settle_twin(struct cache_twin *t)
 			settle_rate(t, i, it);
 		else if (it->known)
 			charged = settle_pool(t, i, it, used, keep_us);
-		(void)cache_twin_answer(t, it->type == CACHE_RATE || it->known);
-		(void)cache_twin_answer(t, charged);
-		rc = cache_twin_answer(t, it->type == CACHE_RATE ? left_of_rate(it, it->at, (int64_t)t->now_us)
-								 : left_of_pool(it));
+		(void)mem_proc_answer(t, it->type == CACHE_RATE || it->known);
+		(void)mem_proc_answer(t, charged);
+		rc = mem_proc_answer(t, it->type == CACHE_RATE ? left_of_rate(it, it->at, (int64_t)t->now_us)
+							       : left_of_pool(it));
 	}
 	return rc;
 }

@@ -9,7 +9,7 @@
  * and in flight. So it must be between users, where a tier allows that. What is compared is the request as
  * the engine would get it (its bytes, but the seed when it would be drawn), so nothing can be forgotten.
  *
- * The first one never waits: it leads, and keeps what its generation tells (twin_log.h).
+ * The first one never waits: it leads, and keeps what its generation tells (shared_log.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,10 +27,10 @@ static struct metric joined_total = {.kind = METRIC_COUNTER,
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&joined_total); }
 
-bool answer_has_twins(const struct answer *a)
+bool answer_is_coalesced(const struct answer *a)
 {
 	const struct generation *g = a->runs[0].gen;
-	return g != NULL && gen_state(g) < GEN_FINISHED && gen_has_twins(g);
+	return g != NULL && gen_state(g) < GEN_FINISHED && gen_is_shared_by_others(g);
 }
 
 void answer_unshare(struct answer *a)
@@ -39,11 +39,11 @@ void answer_unshare(struct answer *a)
 	static const struct proto_done gone = {
 	    .finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED, .message = {text, sizeof text - 1}};
 	if (a->lead != NULL) {
-		twin_log_end(a->lead, &gone);
-		twin_log_unref(a->lead);
+		shared_log_end(a->lead, &gone);
+		shared_log_unref(a->lead);
 		a->lead = NULL;
 	}
-	talks_end(a->talk);
+	supersede_end(a->talk);
 	a->talk = NULL;
 }
 
@@ -55,7 +55,7 @@ static int put_text(struct sl_buf *out, const char *s) { return buf_append(out, 
 struct asked {
 	bool may_join;
 	bool named; /* whose it is */
-	struct twin_digest digest;
+	struct request_digest digest;
 };
 
 static int put_asked(struct sl_buf *all, const struct answer *a, const struct answer_spec *spec,
@@ -90,7 +90,7 @@ static void ask(const struct answer *a, const struct answer_spec *spec, const st
 	buf_init(&all, MAX_REQUEST);
 	out->may_join = put_asked(&all, a, spec, s, kind == GW_COALESCE_TENANT && certain) == 0;
 	if (out->may_join)
-		twins_digest(a->app->twins, buf_data(&all), all.len, &out->digest);
+		coalesce_digest(a->app->coalescer, buf_data(&all), all.len, &out->digest);
 	buf_dispose(&all);
 }
 
@@ -101,39 +101,39 @@ static void on_superseded(void *ctx) { answer_supersede(ctx); }
 static void begin_talk(struct answer *a, const struct answer_spec *spec, const struct asked *asked)
 {
 	const struct gw_tier_config *tier = a->key->tier;
-	struct talk_turn turn = {.named = spec->conversation != NULL,
-				 .guess = tier->supersede == GW_SUPERSEDE_ANY && spec->user != NULL &&
-					  spec->messages != NULL,
-				 .may_join = asked->may_join,
-				 .burst_ns = a->app->t->cfg->twins.burst_ms * NS_PER_MS};
-	struct talks *talks = a->app->talks;
+	struct supersede_turn_of turn = {.named = spec->conversation != NULL,
+					 .guess = tier->supersede == GW_SUPERSEDE_ANY && spec->user != NULL &&
+						  spec->messages != NULL,
+					 .may_join = asked->may_join,
+					 .burst_ns = a->app->t->cfg->coalescing.burst_ms * NS_PER_MS};
+	struct superseding *superseding = a->app->superseding;
 	if (tier->supersede == GW_SUPERSEDE_OFF || !(turn.named || turn.guess))
 		return;
 	const char *user = spec->user != NULL ? spec->user : "";
-	talks_digest(talks, NULL, &a->key->tenant, sizeof a->key->tenant, &turn.who);
-	talks_digest(talks, &turn.who, user, strlen(user), &turn.who);
+	supersede_digest(superseding, NULL, &a->key->tenant, sizeof a->key->tenant, &turn.who);
+	supersede_digest(superseding, &turn.who, user, strlen(user), &turn.who);
 	if (spec->conversation != NULL)
-		talks_digest(talks, NULL, spec->conversation, strlen(spec->conversation), &turn.name);
+		supersede_digest(superseding, NULL, spec->conversation, strlen(spec->conversation), &turn.name);
 	memcpy(&turn.request, &asked->digest, sizeof turn.request);
 	if (spec->messages != NULL)
 		turn.messages = *spec->messages;
-	talks_begin(talks, &turn, a->app->t, on_superseded, a, &a->talk);
+	supersede_begin(superseding, &turn, a->app->t, on_superseded, a, &a->talk);
 }
 
 /* ---- joining ---- */
 
-static int join(struct answer *a, struct twin_log *log, const struct proto_submit *s)
+static int join(struct answer *a, struct shared_log *log, const struct proto_submit *s)
 {
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	struct answer_run *run = &a->runs[0];
 	int rc = gen_join(a->app->t, log, s, window, &run->sub, &run->gen);
-	a->twin = rc == 0;
-	metric_add(&joined_total, a->twin);
+	a->coalesced = rc == 0;
+	metric_add(&joined_total, a->coalesced);
 	return rc;
 }
 
 /* The same answer again, so it has its name. */
-static int join_first(struct answer *a, struct twin_log *log, const char *id, int64_t created,
+static int join_first(struct answer *a, struct shared_log *log, const char *id, int64_t created,
 		      const struct proto_submit *s)
 {
 	snprintf(a->id, sizeof a->id, "%s", id);
@@ -143,26 +143,26 @@ static int join_first(struct answer *a, struct twin_log *log, const char *id, in
 
 int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s)
 {
-	uint64_t window_ns = a->app->t->cfg->twins.window_ms * NS_PER_MS;
+	uint64_t window_ns = a->app->t->cfg->coalescing.window_ms * NS_PER_MS;
 	struct asked asked;
 	const char *id;
 	int64_t created;
-	struct twin_log *log = idempotent_joins(a->idempotent, &id, &created);
+	struct shared_log *log = idempotent_joins(a->idempotent, &id, &created);
 	if (log != NULL)
 		return join_first(a, log, id, created, s);
 	ask(a, spec, s, &asked);
 	begin_talk(a, spec, &asked);
-	if (asked.may_join && twins_enter(a->app->twins, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
+	if (asked.may_join && coalesce_enter(a->app->coalescer, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
 		bool joined = join(a, log, s) == 0; /* or it has failed this moment: then by itself */
 		if (joined)
 			idempotent_begin(a->idempotent, a->id, a->created, log);
-		twin_log_unref(log);
+		shared_log_unref(log);
 		if (joined)
 			return 1;
 		log = NULL;
 	}
 	if (log == NULL && a->idempotent != NULL && spec->n_prompts == 1)
-		log = twins_log(a->app->twins);
+		log = coalesce_log(a->app->coalescer);
 	idempotent_begin(a->idempotent, a->id, a->created, log);
 	a->lead = log;
 	return 0;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the C twin of a procedure may do: read and edit the call's records in memory, on the store's
- * thread, with nobody else there. A record is bytes that the twin lays out as it likes (8-byte aligned).
+ * What the C counterpart of a procedure may do: read and edit the call's records in memory, on the store's
+ * thread, with nobody else there. A record is bytes that the counterpart lays out as it likes (8-byte aligned).
  * Twins must fail before they change anything: edit every record to its size first, then write.
  */
-#ifndef CACHE_TWIN_H
-#define CACHE_TWIN_H
+#ifndef CACHE_MEM_PROC_H
+#define CACHE_MEM_PROC_H
 
 #include "cache/cache.h"
 
-struct cache_twin {
+struct mem_proc {
 	uint64_t now_us;
 	uint32_t share; /* divide limits by it: 1, or n_gateways in place of a failing Redis */
 	size_t n_keys, n_args;
@@ -20,13 +20,13 @@ struct cache_twin {
 };
 
 /* Key number i's record and its size, NULL when absent. Valid until that key is edited or removed. */
-void *cache_twin_find(struct cache_twin *t, size_t i, size_t *n);
+void *mem_proc_find(struct mem_proc *t, size_t i, size_t *n);
 /* The record with exactly n bytes (not 0; new ones zeroed), made when absent. It lives ttl_ms from now (0:
  * for ever) or as long as it would have, whichever is longer. NULL: exhausted, nothing changed. */
-void *cache_twin_edit(struct cache_twin *t, size_t i, size_t n, uint64_t ttl_ms);
-void cache_twin_remove(struct cache_twin *t, size_t i);
+void *mem_proc_edit(struct mem_proc *t, size_t i, size_t n, uint64_t ttl_ms);
+void mem_proc_remove(struct mem_proc *t, size_t i);
 /* Appends to the answer. 0, SL_ELIMIT. Bytes are copied: SL_ENOMEM. */
-int cache_twin_answer(struct cache_twin *t, int64_t i);
-int cache_twin_answer_bytes(struct cache_twin *t, const void *p, size_t n);
+int mem_proc_answer(struct mem_proc *t, int64_t i);
+int mem_proc_answer_bytes(struct mem_proc *t, const void *p, size_t n);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "gateway/request/json_mem.h"
-#include "gateway/sharing/twins.h"
+#include "gateway/sharing/coalesce.h"
 #include "tests/support/chat_rig.h"
 
 enum { MOST_PASSES = 2000, KEY_BYTES = 64 };
@@ -40,7 +40,7 @@ static int set_up(void **state)
 	c->tier.concurrency = 4;
 	c->tier.coalesce = GW_COALESCE_USER;
 	c->tier.supersede = GW_SUPERSEDE_NAMED;
-	c->r.cfg.twins = (struct gw_twins){.window_ms = 0, .idempotency_ms = 60000};
+	c->r.cfg.coalescing = (struct gw_coalescing){.window_ms = 0, .idempotency_ms = 60000};
 	return 0;
 }
 
@@ -50,7 +50,7 @@ static void check_quiet(struct chat_rig *c)
 {
 	CHAT_UNTIL(c, quiet(c) && n_generations() == 0);
 	assert_int_equal(n_running(c), 0);
-	assert_int_equal(twins_count(c->app->twins), 0);
+	assert_int_equal(coalesce_count(c->app->coalescer), 0);
 }
 
 /* Both at once; what they got, one after the other. */
@@ -122,15 +122,15 @@ static void sweep(struct chat_rig *c, const char *fields, const char *first, con
 	check_quiet(c);
 }
 
-static void twins_whole(void **state)
+static void coalesce_whole(void **state)
 {
 	long before = counter("sluice_twins_joined_total");
 	sweep(*state, "", plain, plain, false);
 	assert_true(counter("sluice_twins_joined_total") > before);
 }
 
-static void twins_streamed(void **state) { sweep(*state, "", streamed, streamed, false); }
-static void twins_logged(void **state) { sweep(*state, "x-sluice-events: 1\r\n", streamed, streamed, false); }
+static void coalesce_streamed(void **state) { sweep(*state, "", streamed, streamed, false); }
+static void coalesce_logged(void **state) { sweep(*state, "x-sluice-events: 1\r\n", streamed, streamed, false); }
 
 static void superseded(void **state)
 {
@@ -154,7 +154,7 @@ static void repeated(void **state)
 static void with_the_parser(void **state)
 {
 	json_mem_install();
-	twins_streamed(state);
+	coalesce_streamed(state);
 	repeated(state);
 	json_set_alloc_funcs(malloc, free);
 }
@@ -200,8 +200,8 @@ static void both_leave(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    T(twins_whole),      T(twins_streamed), T(twins_logged),    T(superseded),
-	    T(superseded_whole), T(repeated),       T(with_the_parser), T(a_leader_leaves_before_it_is_admitted),
+	    T(coalesce_whole),   T(coalesce_streamed), T(coalesce_logged), T(superseded),
+	    T(superseded_whole), T(repeated),          T(with_the_parser), T(a_leader_leaves_before_it_is_admitted),
 	    T(both_leave),
 	};
 	log_init("test", LOG_ERROR);

@@ -6,7 +6,7 @@
  *
  * Locks: the directory's before a log's.
  */
-#include "gateway/sharing/twins.h"
+#include "gateway/sharing/coalesce.h"
 
 #include <openssl/rand.h>
 #include <openssl/sha.h>
@@ -21,16 +21,16 @@
 
 enum { BUCKETS = 1024, SECRET_BYTES = 32 };
 
-struct twin_name {
+struct coalesce_name {
 	struct list in_bucket; /* in none: forgotten */
 	struct list in_ended;
-	struct twin_digest digest;
+	struct request_digest digest;
 	bool retry;
 	uint64_t window_ns, ended_ns;
-	struct twin_claim claim; /* content: the log only */
+	struct coalesce_claim claim; /* content: the log only */
 };
 
-struct twins {
+struct coalescer {
 	uint8_t secret[SECRET_BYTES];
 	pthread_mutex_t lock;
 	struct list buckets[BUCKETS];
@@ -43,9 +43,9 @@ static struct metric names = {
 
 __attribute__((constructor)) static void register_metrics(void) { metric_register(&names); }
 
-int twins_create(struct twins **out)
+int coalesce_create(struct coalescer **out)
 {
-	struct twins *ts = sl_zalloc(sizeof *ts);
+	struct coalescer *ts = sl_zalloc(sizeof *ts);
 	if (ts == NULL)
 		return SL_ENOMEM;
 	BUG_IF(RAND_bytes(ts->secret, SECRET_BYTES) != 1, "no random bytes");
@@ -57,7 +57,7 @@ int twins_create(struct twins **out)
 	return 0;
 }
 
-void twins_digest(const struct twins *ts, const void *bytes, size_t n, struct twin_digest *out)
+void coalesce_digest(const struct coalescer *ts, const void *bytes, size_t n, struct request_digest *out)
 {
 	uint8_t both[SECRET_BYTES + SHA256_DIGEST_LENGTH];
 	memcpy(both, ts->secret, SECRET_BYTES);
@@ -67,26 +67,26 @@ void twins_digest(const struct twins *ts, const void *bytes, size_t n, struct tw
 
 /* ---- names, under the lock ---- */
 
-static struct list *bucket_of(struct twins *ts, const struct twin_digest *d)
+static struct list *bucket_of(struct coalescer *ts, const struct request_digest *d)
 {
 	uint64_t n;
 	memcpy(&n, d->bytes, sizeof n);
 	return &ts->buckets[n % BUCKETS];
 }
 
-static struct twin_name *find(struct twins *ts, const struct twin_digest *d)
+static struct coalesce_name *find(struct coalescer *ts, const struct request_digest *d)
 {
 	list_each(it, bucket_of(ts, d)) {
-		struct twin_name *name = list_entry(it, struct twin_name, in_bucket);
+		struct coalesce_name *name = list_entry(it, struct coalesce_name, in_bucket);
 		if (memcmp(&name->digest, d, sizeof *d) == 0)
 			return name;
 	}
 	return NULL;
 }
 
-static struct twin_name *add(struct twins *ts, const struct twin_digest *d)
+static struct coalesce_name *add(struct coalescer *ts, const struct request_digest *d)
 {
-	struct twin_name *name = ts->n < TWINS_MAX ? sl_zalloc(sizeof *name) : NULL;
+	struct coalesce_name *name = ts->n < COALESCE_MAX ? sl_zalloc(sizeof *name) : NULL;
 	if (name == NULL)
 		return NULL;
 	name->digest = *d;
@@ -98,7 +98,7 @@ static struct twin_name *add(struct twins *ts, const struct twin_digest *d)
 }
 
 /* The name stays. */
-static void unlist(struct twins *ts, struct twin_name *name)
+static void unlist(struct coalescer *ts, struct coalesce_name *name)
 {
 	if (list_empty(&name->in_bucket))
 		return;
@@ -109,31 +109,31 @@ static void unlist(struct twins *ts, struct twin_name *name)
 	metric_add(&names, -1);
 }
 
-static void release(struct twins *ts, struct twin_name *name)
+static void release(struct coalescer *ts, struct coalesce_name *name)
 {
 	unlist(ts, name);
 	if (name->claim.log != NULL)
-		twin_log_unref(name->claim.log);
+		shared_log_unref(name->claim.log);
 	sl_free(name);
 }
 
-static void expire(struct twins *ts)
+static void expire(struct coalescer *ts)
 {
 	uint64_t now = clock_now_ns();
 	while (!list_empty(&ts->ended)) {
-		struct twin_name *name = list_entry(ts->ended.next, struct twin_name, in_ended);
+		struct coalesce_name *name = list_entry(ts->ended.next, struct coalesce_name, in_ended);
 		if (now - name->ended_ns <= name->window_ns)
 			return;
 		release(ts, name);
 	}
 }
 
-void twins_destroy(struct twins *ts)
+void coalesce_destroy(struct coalescer *ts)
 {
 	if (ts == NULL)
 		return;
 	while (!list_empty(&ts->ended))
-		release(ts, list_entry(ts->ended.next, struct twin_name, in_ended));
+		release(ts, list_entry(ts->ended.next, struct coalesce_name, in_ended));
 	BUG_IF(ts->n != 0, "%zu answers may still be joined at the end", ts->n);
 	pthread_mutex_destroy(&ts->lock);
 	sl_free(ts);
@@ -143,10 +143,10 @@ void twins_destroy(struct twins *ts)
 
 /* Its name, if it has one, is to be found for a while; one that failed can't be joined, which its log
  * knows. */
-static void on_ended(void *ctx, struct twin_log *log)
+static void on_ended(void *ctx, struct shared_log *log)
 {
-	struct twins *ts = ctx;
-	struct twin_name *name = twin_log_name(log);
+	struct coalescer *ts = ctx;
+	struct coalesce_name *name = shared_log_name(log);
 	if (name == NULL)
 		return;
 	pthread_mutex_lock(&ts->lock);
@@ -158,10 +158,10 @@ static void on_ended(void *ctx, struct twin_log *log)
 	pthread_mutex_unlock(&ts->lock);
 }
 
-struct twin_log *twins_log(struct twins *ts) { return twin_log_create(on_ended, ts); }
+struct shared_log *coalesce_log(struct coalescer *ts) { return shared_log_create(on_ended, ts); }
 
 /* One that can't be joined any more makes way for the next. Its name goes when it ends. */
-static void make_way(struct twins *ts, struct twin_name *name)
+static void make_way(struct coalescer *ts, struct coalesce_name *name)
 {
 	bool ended = !list_empty(&name->in_ended);
 	unlist(ts, name);
@@ -169,36 +169,37 @@ static void make_way(struct twins *ts, struct twin_name *name)
 		release(ts, name);
 }
 
-int twins_enter(struct twins *ts, const struct twin_digest *content, uint64_t window_ns, struct twin_log **out)
+int coalesce_enter(struct coalescer *ts, const struct request_digest *content, uint64_t window_ns,
+		   struct shared_log **out)
 {
 	int joined = 0;
 	*out = NULL;
 	pthread_mutex_lock(&ts->lock);
 	expire(ts);
-	struct twin_name *name = find(ts, content);
-	if (name != NULL && twin_log_joinable(name->claim.log)) {
-		*out = twin_log_ref(name->claim.log);
+	struct coalesce_name *name = find(ts, content);
+	if (name != NULL && shared_log_joinable(name->claim.log)) {
+		*out = shared_log_ref(name->claim.log);
 		joined = 1;
 	} else {
 		if (name != NULL)
 			make_way(ts, name);
-		struct twin_log *log = twins_log(ts);
+		struct shared_log *log = coalesce_log(ts);
 		name = log != NULL ? add(ts, content) : NULL;
 		if (name != NULL) {
 			ts->n_content++;
 			name->window_ns = window_ns;
-			name->claim.log = twin_log_ref(log);
-			twin_log_set_name(log, name);
+			name->claim.log = shared_log_ref(log);
+			shared_log_set_name(log, name);
 			*out = log;
 		} else if (log != NULL) {
-			twin_log_unref(log);
+			shared_log_unref(log);
 		}
 	}
 	pthread_mutex_unlock(&ts->lock);
 	return joined;
 }
 
-size_t twins_count(struct twins *ts)
+size_t coalesce_count(struct coalescer *ts)
 {
 	pthread_mutex_lock(&ts->lock);
 	size_t n = ts->n_content;
@@ -208,21 +209,22 @@ size_t twins_count(struct twins *ts)
 
 /* ---- retries ---- */
 
-struct twin_name *twins_name(struct twins *ts, const struct twin_digest *retry, const struct twin_claim *claim)
+struct coalesce_name *coalesce_name(struct coalescer *ts, const struct request_digest *retry,
+				    const struct coalesce_claim *claim)
 {
 	pthread_mutex_lock(&ts->lock);
-	struct twin_name *name = find(ts, retry) == NULL ? add(ts, retry) : NULL;
+	struct coalesce_name *name = find(ts, retry) == NULL ? add(ts, retry) : NULL;
 	if (name != NULL) {
 		name->retry = true;
 		name->claim = *claim;
 		if (claim->log != NULL)
-			twin_log_ref(claim->log);
+			shared_log_ref(claim->log);
 	}
 	pthread_mutex_unlock(&ts->lock);
 	return name;
 }
 
-void twins_forget(struct twins *ts, struct twin_name *name)
+void coalesce_forget(struct coalescer *ts, struct coalesce_name *name)
 {
 	if (name == NULL)
 		return;
@@ -231,14 +233,14 @@ void twins_forget(struct twins *ts, struct twin_name *name)
 	pthread_mutex_unlock(&ts->lock);
 }
 
-bool twins_find(struct twins *ts, const struct twin_digest *retry, struct twin_claim *out)
+bool coalesce_find(struct coalescer *ts, const struct request_digest *retry, struct coalesce_claim *out)
 {
 	pthread_mutex_lock(&ts->lock);
-	const struct twin_name *name = find(ts, retry);
+	const struct coalesce_name *name = find(ts, retry);
 	if (name != NULL) {
 		*out = name->claim;
-		if (out->log != NULL && twin_log_joinable(out->log))
-			twin_log_ref(out->log);
+		if (out->log != NULL && shared_log_joinable(out->log))
+			shared_log_ref(out->log);
 		else
 			out->log = NULL;
 	}

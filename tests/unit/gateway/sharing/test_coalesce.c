@@ -17,12 +17,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "gateway/sharing/twins.h"
+#include "gateway/sharing/coalesce.h"
 
 enum { FRAME_TEXT = 100, MANY = 64 };
 
 struct reader {
-	struct twin_reader *rd;
+	struct shared_reader *rd;
 	int n_ready;
 	struct sl_buf text;
 	unsigned n_tokens, n_choices;
@@ -33,7 +33,7 @@ struct reader {
 struct rig {
 	struct gw_config cfg;
 	struct gw_thread t;
-	struct twins *ts;
+	struct coalescer *ts;
 	int n_moved;
 };
 
@@ -45,7 +45,7 @@ static int set_up(void **state)
 	struct sl_err err = {0};
 	assert_non_null(r);
 	assert_int_equal(gw_thread_init(&r->t, 0, &r->cfg, &err), 0);
-	assert_int_equal(twins_create(&r->ts), 0);
+	assert_int_equal(coalesce_create(&r->ts), 0);
 	*state = r;
 	return 0;
 }
@@ -56,7 +56,7 @@ static int tear_down(void **state)
 	clock_fake(NULL);
 	fault_disarm_all();
 	gw_thread_dispose(&r->t);
-	twins_destroy(r->ts);
+	coalesce_destroy(r->ts);
 	free(r);
 	return 0;
 }
@@ -75,7 +75,7 @@ static void deliver(struct rig *r)
 static bool no_memory; /* for the next tokens */
 
 /* As the engine's link has it: decoded from a frame. */
-static void put_tokens(struct twin_log *log, uint16_t n, const char *text, size_t n_text)
+static void put_tokens(struct shared_log *log, uint16_t n, const char *text, size_t n_text)
 {
 	struct proto_token tokens[8] = {0};
 	struct proto_id_f32 tops[8] = {{7, -0.5F}, {8, -1.5F}, {9, -2.5F}};
@@ -92,13 +92,13 @@ static void put_tokens(struct twin_log *log, uint16_t n, const char *text, size_
 	assert_int_equal(proto_get_tokens(buf_data(&b) + PROTO_HEAD_BYTES, h.length, &out, NULL), 0);
 	if (no_memory)
 		fault_arm(FAULT_ALLOC, 1, 1);
-	twin_log_tokens(log, &out);
+	shared_log_tokens(log, &out);
 	fault_disarm_all();
 	no_memory = false;
 	buf_dispose(&b);
 }
 
-static struct reader *read_from(struct rig *r, struct twin_log *log)
+static struct reader *read_from(struct rig *r, struct shared_log *log)
 {
 	struct reader *rd = calloc(1, sizeof *rd);
 	assert_non_null(rd);
@@ -110,7 +110,7 @@ static struct reader *read_from(struct rig *r, struct twin_log *log)
 /* Takes at most so many messages. */
 static void take(struct reader *rd, int most)
 {
-	struct twin_event ev;
+	struct shared_event ev;
 	for (int i = 0; i < most; i++) {
 		twin_next(rd->rd, &ev);
 		switch (ev.kind) {
@@ -144,39 +144,39 @@ static void leave(struct rig *r, struct reader *rd)
 static const struct proto_done well = {
     .finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = 4, .message = {"", 0}};
 
-static struct twin_digest digest_of(const struct rig *r, const char *text)
+static struct request_digest digest_of(const struct rig *r, const char *text)
 {
-	struct twin_digest d;
-	twins_digest(r->ts, text, strlen(text), &d);
+	struct request_digest d;
+	coalesce_digest(r->ts, text, strlen(text), &d);
 	return d;
 }
 
-static struct twin_log *lead(struct rig *r, const char *what)
+static struct shared_log *lead(struct rig *r, const char *what)
 {
-	struct twin_digest d = digest_of(r, what);
-	struct twin_log *log;
-	assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &log), 0);
+	struct request_digest d = digest_of(r, what);
+	struct shared_log *log;
+	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &log), 0);
 	assert_non_null(log);
-	twin_log_own(log, &r->t, 1, on_moved, r);
+	shared_log_own(log, &r->t, 1, on_moved, r);
 	return log;
 }
 
 static void early_and_late_readers_get_the_same(void **state)
 {
 	struct rig *r = *state;
-	struct twin_log *log = lead(r, "a");
+	struct shared_log *log = lead(r, "a");
 	struct reader *early = read_from(r, log);
 	take(early, MANY);
 	assert_false(early->queued);
-	twin_log_queued(log, &(struct proto_queued){.n_prompt = 3});
+	shared_log_queued(log, &(struct proto_queued){.n_prompt = 3});
 	put_tokens(log, 2, "ab", 2);
 	deliver(r);
 	assert_true(early->n_ready > 0);
 	take(early, MANY);
-	twin_log_choice(log, &(struct proto_choice){.choice = 0, .finish = PROTO_FINISH_STOP});
+	shared_log_choice(log, &(struct proto_choice){.choice = 0, .finish = PROTO_FINISH_STOP});
 	put_tokens(log, 2, "cde", 3);
 	struct reader *late = read_from(r, log);
-	twin_log_end(log, &well);
+	shared_log_end(log, &well);
 	deliver(r);
 	take(early, MANY);
 	take(late, MANY);
@@ -192,38 +192,38 @@ static void early_and_late_readers_get_the_same(void **state)
 		take(all[i], MANY); /* nothing twice */
 		leave(r, all[i]);
 	}
-	twin_log_unref(log);
+	shared_log_unref(log);
 }
 
 static void the_owner_hears_of_the_fastest_and_of_the_last(void **state)
 {
 	struct rig *r = *state;
 	uint64_t most;
-	struct twin_log *log = lead(r, "a");
+	struct shared_log *log = lead(r, "a");
 	struct reader *a = read_from(r, log), *b = read_from(r, log);
 	deliver(r);
 	assert_int_equal(r->n_moved, 1);
-	assert_int_equal(twin_log_readers(log, &most), 2);
+	assert_int_equal(shared_log_readers(log, &most), 2);
 	twin_moved(a->rd, 10);
 	twin_moved(b->rd, 5);
 	deliver(r);
 	assert_int_equal(r->n_moved, 2);
-	assert_int_equal(twin_log_readers(log, &most), 2);
+	assert_int_equal(shared_log_readers(log, &most), 2);
 	assert_int_equal(most, 10);
 	leave(r, a);
 	assert_int_equal(r->n_moved, 2);
 	leave(r, b);
 	assert_int_equal(r->n_moved, 3);
-	assert_int_equal(twin_log_readers(log, &most), 0);
-	twin_log_end(log, &well);
-	twin_log_unref(log);
+	assert_int_equal(shared_log_readers(log, &most), 0);
+	shared_log_end(log, &well);
+	shared_log_unref(log);
 }
 
 /* Messages are on their way when everybody has gone. */
 static void who_goes_at_once_leaves_nothing(void **state)
 {
 	struct rig *r = *state;
-	struct twin_log *log = lead(r, "a");
+	struct shared_log *log = lead(r, "a");
 	for (int i = 0; i < 3; i++) {
 		struct reader *rd = read_from(r, log);
 		put_tokens(log, 1, "x", 1);
@@ -231,8 +231,8 @@ static void who_goes_at_once_leaves_nothing(void **state)
 		buf_dispose(&rd->text);
 		free(rd);
 	}
-	twin_log_end(log, &well);
-	twin_log_unref(log);
+	shared_log_end(log, &well);
+	shared_log_unref(log);
 	deliver(r);
 	assert_int_equal(r->n_moved, 0);
 }
@@ -242,9 +242,9 @@ static void a_log_is_bounded_and_loses_the_slowest(void **state)
 	struct rig *r = *state;
 	char text[FRAME_TEXT];
 	memset(text, 'x', sizeof text);
-	struct twin_log *log = lead(r, "a");
+	struct shared_log *log = lead(r, "a");
 	struct reader *fast = read_from(r, log), *slow = read_from(r, log);
-	struct twin_reader *none;
+	struct shared_reader *none;
 	size_t n = 3 * TWIN_LOG_BYTES / FRAME_TEXT;
 	take(slow, 1);
 	for (size_t i = 0; i < n; i++) {
@@ -257,39 +257,39 @@ static void a_log_is_bounded_and_loses_the_slowest(void **state)
 	assert_int_equal(fast->text.len, n * FRAME_TEXT);
 	assert_int_equal(twin_read(log, &r->t, on_ready, r, &none), SL_ERANGE);
 	/* A new one leads: what is half gone can't be joined. */
-	struct twin_digest d = digest_of(r, "a");
-	struct twin_log *next;
-	assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &next), 0);
-	assert_int_equal(twins_count(r->ts), 1);
-	twin_log_end(next, &well);
-	twin_log_unref(next);
-	twin_log_end(log, &well);
+	struct request_digest d = digest_of(r, "a");
+	struct shared_log *next;
+	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &next), 0);
+	assert_int_equal(coalesce_count(r->ts), 1);
+	shared_log_end(next, &well);
+	shared_log_unref(next);
+	shared_log_end(log, &well);
 	take(fast, MANY);
 	assert_true(fast->done);
 	leave(r, fast);
 	leave(r, slow);
-	twin_log_unref(log);
+	shared_log_unref(log);
 }
 
 static void nobody_reads_so_nothing_is_kept_beyond_its_bound(void **state)
 {
 	struct rig *r = *state;
 	char text[FRAME_TEXT];
-	struct twin_reader *none;
+	struct shared_reader *none;
 	memset(text, 'x', sizeof text);
-	struct twin_log *log = lead(r, "a");
+	struct shared_log *log = lead(r, "a");
 	for (size_t i = 0; i < 2 * TWIN_LOG_BYTES / FRAME_TEXT; i++)
 		put_tokens(log, 4, text, sizeof text);
-	assert_false(twin_log_joinable(log));
+	assert_false(shared_log_joinable(log));
 	assert_int_equal(twin_read(log, &r->t, on_ready, r, &none), SL_ERANGE);
-	twin_log_end(log, &well);
-	twin_log_unref(log);
+	shared_log_end(log, &well);
+	shared_log_unref(log);
 }
 
 static void without_memory_a_reader_is_lost_and_the_owner_is_not(void **state)
 {
 	struct rig *r = *state;
-	struct twin_log *log = lead(r, "a");
+	struct shared_log *log = lead(r, "a");
 	struct reader *rd = read_from(r, log);
 	no_memory = true;
 	put_tokens(log, 1, "x", 1);
@@ -297,10 +297,10 @@ static void without_memory_a_reader_is_lost_and_the_owner_is_not(void **state)
 	take(rd, MANY);
 	assert_true(rd->lost);
 	assert_int_equal(rd->n_tokens, 0);
-	assert_false(twin_log_joinable(log));
-	twin_log_end(log, &well);
+	assert_false(shared_log_joinable(log));
+	shared_log_end(log, &well);
 	leave(r, rd);
-	twin_log_unref(log);
+	shared_log_unref(log);
 }
 
 static void a_window_ends(void **state)
@@ -308,71 +308,71 @@ static void a_window_ends(void **state)
 	struct rig *r = *state;
 	fake_ns = 5 * NS_PER_S;
 	clock_fake(&fake_ns);
-	struct twin_log *log = lead(r, "a"), *other;
-	struct twin_digest d = digest_of(r, "a");
-	twin_log_end(log, &well);
+	struct shared_log *log = lead(r, "a"), *other;
+	struct request_digest d = digest_of(r, "a");
+	shared_log_end(log, &well);
 	fake_ns += NS_PER_S;
-	assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &other), 1);
+	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &other), 1);
 	assert_ptr_equal(other, log);
-	twin_log_unref(other);
+	shared_log_unref(other);
 	fake_ns += 1;
-	assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &other), 0);
+	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &other), 0);
 	assert_ptr_not_equal(other, log);
-	twin_log_unref(log);
-	twin_log_end(other, &well);
-	twin_log_unref(other);
+	shared_log_unref(log);
+	shared_log_end(other, &well);
+	shared_log_unref(other);
 }
 
 static void what_failed_is_nobodys(void **state)
 {
 	struct rig *r = *state;
 	struct proto_done badly = {.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_INTERNAL, .message = {"broken", 6}};
-	struct twin_log *log = lead(r, "a"), *other;
-	struct twin_digest d = digest_of(r, "a");
+	struct shared_log *log = lead(r, "a"), *other;
+	struct request_digest d = digest_of(r, "a");
 	struct reader *rd = read_from(r, log);
-	twin_log_end(log, &badly);
+	shared_log_end(log, &badly);
 	take(rd, MANY);
 	assert_true(rd->done);
 	assert_memory_equal(rd->how.message.at, "broken", 6);
-	assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &other), 0);
-	twin_log_end(other, &badly);
-	twin_log_unref(other);
+	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &other), 0);
+	shared_log_end(other, &badly);
+	shared_log_unref(other);
 	leave(r, rd);
-	twin_log_unref(log);
+	shared_log_unref(log);
 }
 
 static void digests_differ_where_anything_does(void **state)
 {
 	struct rig *r = *state;
-	struct twins *elsewhere;
-	struct twin_digest a = digest_of(r, "a"), b = digest_of(r, "b"), again = digest_of(r, "a"), c;
-	assert_int_equal(twins_create(&elsewhere), 0);
-	twins_digest(elsewhere, "a", 1, &c);
+	struct coalescer *elsewhere;
+	struct request_digest a = digest_of(r, "a"), b = digest_of(r, "b"), again = digest_of(r, "a"), c;
+	assert_int_equal(coalesce_create(&elsewhere), 0);
+	coalesce_digest(elsewhere, "a", 1, &c);
 	assert_memory_equal(&a, &again, sizeof a);
 	assert_memory_not_equal(&a, &b, sizeof a);
 	assert_memory_not_equal(&a, &c, sizeof a); /* another secret */
-	twins_destroy(elsewhere);
+	coalesce_destroy(elsewhere);
 }
 
 static void the_directory_is_bounded(void **state)
 {
 	struct rig *r = *state;
-	struct twin_log **all = calloc(TWINS_MAX, sizeof *all), *none;
+	struct shared_log **all = calloc(COALESCE_MAX, sizeof *all), *none;
 	char what[16];
 	assert_non_null(all);
-	for (int i = 0; i < TWINS_MAX; i++) {
+	for (int i = 0; i < COALESCE_MAX; i++) {
 		snprintf(what, sizeof what, "%d", i);
 		all[i] = lead(r, what);
 	}
-	struct twin_digest d = digest_of(r, "one more");
-	assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &none), 0);
+	struct request_digest d = digest_of(r, "one more");
+	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &none), 0);
 	assert_null(none);
-	twin_log_end(all[0], &well); /* with its window it still stands there */
-	assert_int_equal(twins_count(r->ts), TWINS_MAX);
-	for (int i = 0; i < TWINS_MAX; i++) {
+	shared_log_end(all[0], &well); /* with its window it still stands there */
+	assert_int_equal(coalesce_count(r->ts), COALESCE_MAX);
+	for (int i = 0; i < COALESCE_MAX; i++) {
 		if (i > 0)
-			twin_log_end(all[i], &well);
-		twin_log_unref(all[i]);
+			shared_log_end(all[i], &well);
+		shared_log_unref(all[i]);
 	}
 	free(all);
 }
@@ -380,43 +380,46 @@ static void the_directory_is_bounded(void **state)
 static void a_retry_finds_its_answer_until_it_is_forgotten(void **state)
 {
 	struct rig *r = *state;
-	struct twin_digest key = digest_of(r, "key");
-	struct twin_claim claim = {.body = digest_of(r, "body"), .id = "chatcmpl-1", .created = 7, .log = lead(r, "a")},
-			  found;
-	struct twin_name *name = twins_name(r->ts, &key, &claim);
+	struct request_digest key = digest_of(r, "key");
+	struct coalesce_claim claim = {.body = digest_of(r, "body"),
+				       .id = "chatcmpl-1",
+				       .created = 7,
+				       .log = lead(r, "a")},
+			      found;
+	struct coalesce_name *name = coalesce_name(r->ts, &key, &claim);
 	assert_non_null(name);
-	assert_null(twins_name(r->ts, &key, &claim));
-	assert_true(twins_find(r->ts, &key, &found));
+	assert_null(coalesce_name(r->ts, &key, &claim));
+	assert_true(coalesce_find(r->ts, &key, &found));
 	assert_string_equal(found.id, "chatcmpl-1");
 	assert_int_equal(found.created, 7);
 	assert_ptr_equal(found.log, claim.log);
 	assert_memory_equal(&found.body, &claim.body, sizeof found.body);
-	twin_log_unref(found.log);
-	twins_forget(r->ts, name);
-	assert_false(twins_find(r->ts, &key, &found));
-	twin_log_end(claim.log, &well);
-	twin_log_unref(claim.log);
+	shared_log_unref(found.log);
+	coalesce_forget(r->ts, name);
+	assert_false(coalesce_find(r->ts, &key, &found));
+	shared_log_end(claim.log, &well);
+	shared_log_unref(claim.log);
 }
 
 static void without_memory_nobody_leads_nor_joins(void **state)
 {
 	struct rig *r = *state;
-	struct twin_digest d = digest_of(r, "a");
-	struct twin_log *log;
+	struct request_digest d = digest_of(r, "a");
+	struct shared_log *log;
 	for (long n = 1; n < 3; n++) {
 		fault_arm(FAULT_ALLOC, n, 1);
-		assert_int_equal(twins_enter(r->ts, &d, NS_PER_S, &log), 0);
+		assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &log), 0);
 		fault_disarm_all();
 		assert_null(log);
-		assert_int_equal(twins_count(r->ts), 0);
+		assert_int_equal(coalesce_count(r->ts), 0);
 	}
 	log = lead(r, "a");
-	struct twin_reader *rd;
+	struct shared_reader *rd;
 	fault_arm(FAULT_ALLOC, 1, 1);
 	assert_int_equal(twin_read(log, &r->t, on_ready, r, &rd), SL_ENOMEM);
 	fault_disarm_all();
-	twin_log_end(log, &well);
-	twin_log_unref(log);
+	shared_log_end(log, &well);
+	shared_log_unref(log);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)

@@ -18,7 +18,7 @@
  *
  * Thread: the transport's; the counts are of the process.
  */
-#include "gateway/transport/admission.h"
+#include "gateway/transport/client_limits.h"
 
 #include <string.h>
 

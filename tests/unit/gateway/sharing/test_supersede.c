@@ -13,14 +13,14 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "gateway/sharing/talks.h"
+#include "gateway/sharing/supersede.h"
 
 enum { MOST = 8, TIME_MS = 3 };
 
 struct rig {
 	struct gw_config cfg;
 	struct gw_thread t;
-	struct talks *ts;
+	struct superseding *ts;
 	struct talk *all[MOST];
 	int n;
 	int ended[MOST]; /* told so often */
@@ -34,7 +34,7 @@ static int set_up(void **state)
 	struct sl_err err = {0};
 	assert_non_null(r);
 	assert_int_equal(gw_thread_init(&r->t, 0, &r->cfg, &err), 0);
-	assert_int_equal(talks_create(&r->ts), 0);
+	assert_int_equal(supersede_create(&r->ts), 0);
 	fake_ns = NS_PER_S;
 	clock_fake(&fake_ns);
 	*state = r;
@@ -47,9 +47,9 @@ static int tear_down(void **state)
 	clock_fake(NULL);
 	fault_disarm_all();
 	for (int i = 0; i < r->n; i++)
-		talks_end(r->all[i]);
+		supersede_end(r->all[i]);
 	gw_thread_dispose(&r->t);
-	talks_destroy(r->ts);
+	supersede_destroy(r->ts);
 	free(r);
 	return 0;
 }
@@ -63,10 +63,10 @@ static void deliver(struct rig *r)
 
 static void on_superseded(void *ctx) { ++*(int *)ctx; }
 
-static struct talk_digest digest(const struct rig *r, const char *s)
+static struct supersede_digest_of digest(const struct rig *r, const char *s)
 {
-	struct talk_digest d;
-	talks_digest(r->ts, NULL, s, strlen(s), &d);
+	struct supersede_digest_of d;
+	supersede_digest(r->ts, NULL, s, strlen(s), &d);
 	return d;
 }
 
@@ -74,8 +74,8 @@ static struct talk_digest digest(const struct rig *r, const char *s)
 static size_t begin(struct rig *r, const char *who, const char *name, const char *request, const char *messages,
 		    const char *last)
 {
-	struct talk_digest at[16];
-	struct talk_turn turn = {
+	struct supersede_digest_of at[16];
+	struct supersede_turn_of turn = {
 	    .who = digest(r, who), .named = name != NULL, .may_join = request != NULL, .burst_ns = TIME_MS * NS_PER_MS};
 	if (name != NULL)
 		turn.name = digest(r, name);
@@ -84,17 +84,17 @@ static size_t begin(struct rig *r, const char *who, const char *name, const char
 	if (messages != NULL) {
 		size_t n = strlen(messages);
 		for (size_t i = 0; i < n; i++)
-			talks_digest(r->ts, i > 0 ? &at[i - 1] : NULL, messages + i, 1, &at[i]);
-		talks_digest(r->ts, n > 0 ? &at[n - 1] : NULL, last, strlen(last), &at[n]);
+			supersede_digest(r->ts, i > 0 ? &at[i - 1] : NULL, messages + i, 1, &at[i]);
+		supersede_digest(r->ts, n > 0 ? &at[n - 1] : NULL, last, strlen(last), &at[n]);
 		turn.guess = true;
-		turn.messages = (struct talk_messages){.n = n + 1,
-						       .at = at,
-						       .answered = strchr(messages, 'A') != NULL,
-						       .last = last,
-						       .n_last = strlen(last)};
+		turn.messages = (struct supersede_messages_of){.n = n + 1,
+							       .at = at,
+							       .answered = strchr(messages, 'A') != NULL,
+							       .last = last,
+							       .n_last = strlen(last)};
 	}
 	assert_true(r->n < MOST);
-	size_t ended = talks_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[r->n], &r->all[r->n]);
+	size_t ended = supersede_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[r->n], &r->all[r->n]);
 	r->n++;
 	deliver(r);
 	return ended;
@@ -127,18 +127,18 @@ static void who_has_ended_is_not_asked(void **state)
 {
 	struct rig *r = *state;
 	begin(r, "ann", "c", NULL, NULL, NULL);
-	talks_end(r->all[0]);
+	supersede_end(r->all[0]);
 	r->all[0] = NULL;
 	assert_int_equal(begin(r, "ann", "c", NULL, NULL, NULL), 0);
 	/* And one whose message is on its way when it ends. */
-	struct talk_turn turn = {.who = digest(r, "ann"), .named = true, .name = digest(r, "c")};
+	struct supersede_turn_of turn = {.who = digest(r, "ann"), .named = true, .name = digest(r, "c")};
 	struct talk *newer;
-	assert_int_equal(talks_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[7], &newer), 1);
-	talks_end(r->all[1]);
+	assert_int_equal(supersede_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[7], &newer), 1);
+	supersede_end(r->all[1]);
 	r->all[1] = NULL;
 	deliver(r);
 	assert_int_equal(r->ended[1], 0);
-	talks_end(newer);
+	supersede_end(newer);
 }
 
 static void messages_tell_what_goes_on_and_what_is_edited(void **state)
@@ -149,7 +149,7 @@ static void messages_tell_what_goes_on_and_what_is_edited(void **state)
 	assert_int_equal(begin(r, "ann", NULL, NULL, "s", "another question"),
 			 0); /* only the system's message in common */
 	r->n--;
-	talks_end(r->all[r->n]);
+	supersede_end(r->all[r->n]);
 	begin(r, "ann", NULL, NULL, "suA", "first try");
 	fake_ns += NS_PER_S;
 	assert_int_equal(begin(r, "bob", NULL, NULL, "suA", "second try"), 0);
@@ -191,13 +191,13 @@ static void without_memory_nothing_newer_ends_it_and_it_ends_the_older(void **st
 {
 	struct rig *r = *state;
 	begin(r, "ann", "c", NULL, NULL, NULL);
-	struct talk_turn turn = {.who = digest(r, "ann"), .named = true, .name = digest(r, "c")};
+	struct supersede_turn_of turn = {.who = digest(r, "ann"), .named = true, .name = digest(r, "c")};
 	struct talk *talk;
 	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(talks_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[1], &talk), 1);
+	assert_int_equal(supersede_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[1], &talk), 1);
 	fault_disarm_all();
 	assert_null(talk);
-	talks_end(talk);
+	supersede_end(talk);
 	deliver(r);
 	assert_int_equal(r->ended[0], 1);
 }

@@ -6,7 +6,7 @@
  * An answer keeps the places of a prompt that has ended for its next one, and takes others that are free; so it always
  * advances. Its deadline is that of its first prompt.
  */
-#include "gateway/answer/answer_places.h"
+#include "gateway/answer/answer_slots.h"
 
 #include <stdio.h>
 
@@ -66,7 +66,7 @@ static void refuse_for_now(struct answer *a, int64_t most)
 		      message);
 }
 
-bool answer_places_take(struct answer *a)
+bool answer_slots_take(struct answer *a)
 {
 	int64_t most = a->key->tier->concurrency;
 	int n = take(a, a->n_runs);
@@ -81,7 +81,7 @@ bool answer_places_take(struct answer *a)
 	return false;
 }
 
-void answer_places_claim(struct answer *a)
+void answer_slots_claim(struct answer *a)
 {
 	int n = a->n_runs * a->places.each;
 	atomic_fetch_add(a->key->n_running, n);
@@ -91,9 +91,9 @@ void answer_places_claim(struct answer *a)
 		a->runs[i].placed = true;
 }
 
-void answer_places_leave(struct answer *a)
+void answer_slots_leave(struct answer *a)
 {
-	answer_places_drop(a);
+	answer_slots_drop(a);
 	give(a, a->places.n_held);
 }
 
@@ -157,9 +157,9 @@ static int make_late(struct answer *a, const struct proto_submit *s)
 	return 0;
 }
 
-int answer_places_begin(struct answer *a, int i, const struct proto_submit *s)
+int answer_slots_begin(struct answer *a, int i, const struct proto_submit *s)
 {
-	struct answer_places *p = &a->places;
+	struct answer_slots *p = &a->places;
 	struct answer_run *run = &a->runs[i];
 	int rc = 0;
 	if (a->n_runs > 1 && p->late == NULL)
@@ -209,7 +209,7 @@ static bool submit_late(struct answer *a, struct answer_run *run)
 /* False: it has failed. */
 static bool submit_some(struct answer *a)
 {
-	struct answer_places *p = &a->places;
+	struct answer_slots *p = &a->places;
 	p->n_free += take(a, p->n_late - p->n_free);
 	for (int i = 0; i < a->n_runs && p->n_free > 0 && p->n_late > 0; i++)
 		if (a->runs[i].late && !submit_late(a, &a->runs[i]))
@@ -219,7 +219,7 @@ static bool submit_some(struct answer *a)
 	return true;
 }
 
-bool answer_places_ended(struct answer *a, struct answer_run *run)
+bool answer_slots_ended(struct answer *a, struct answer_run *run)
 {
 	if (!run->placed)
 		return true;
@@ -230,9 +230,9 @@ bool answer_places_ended(struct answer *a, struct answer_run *run)
 	return submit_some(a);
 }
 
-bool answer_places_again(struct answer *a, struct answer_run *run)
+bool answer_slots_again(struct answer *a, struct answer_run *run)
 {
-	struct answer_places *p = &a->places;
+	struct answer_slots *p = &a->places;
 	if (p->late == NULL || !run->placed || a->automatic || a->state != ANSWER_RUNNING ||
 	    a->end != ANSWER_UNDECIDED || a->token_ns == 0 || gen_n_tokens(run->gen) > 0 ||
 	    gen_done(run->gen)->error != PROTO_ERR_OVERLOADED)
@@ -256,9 +256,9 @@ static void on_timer(struct gw_timer *timer)
 
 /* ---- the end ---- */
 
-void answer_places_drop(struct answer *a)
+void answer_slots_drop(struct answer *a)
 {
-	struct answer_places *p = &a->places;
+	struct answer_slots *p = &a->places;
 	if (p->late == NULL)
 		return;
 	gw_timer_stop(&a->app->t->timers, &p->late->timer);
@@ -272,11 +272,11 @@ void answer_places_drop(struct answer *a)
 	p->n_late = 0;
 }
 
-void answer_places_free(struct answer *a)
+void answer_slots_free(struct answer *a)
 {
 	struct answer_late *l = a->places.late;
 	BUG_IF(a->places.n_held != 0, "an answer is freed with %d places of its key", a->places.n_held);
-	answer_places_drop(a);
+	answer_slots_drop(a);
 	for (int i = 0; l != NULL && i < a->n_runs; i++)
 		buf_dispose(&l->frames[i]);
 	sl_free(l);

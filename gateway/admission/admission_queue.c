@@ -3,7 +3,7 @@
  * An entry has up to two owners: who waits, and the message that tells him that he is displaced. The
  * message runs on the thread that may leave meanwhile, so what it finds is either still wanted or told to nobody.
  */
-#include "gateway/admission/waiting.h"
+#include "gateway/admission/admission_queue.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,14 +17,14 @@
 struct waiting {
 	struct gw_message message;
 	struct fair_item here; /* under the room's lock; not queued: it has no place any more */
-	struct waiting_room *room;
+	struct admission_queue *room;
 	struct gw_thread *t;
 	atomic_int refs;
 	void (*displaced)(void *ctx); /* NULL: it has left; its thread's */
 	void *ctx;
 };
 
-struct waiting_room {
+struct admission_queue {
 	pthread_mutex_t lock;
 	struct fair fair;
 };
@@ -41,9 +41,9 @@ __attribute__((constructor)) static void register_metrics(void)
 	metric_register(&displaced_total);
 }
 
-int waiting_room_create(struct waiting_room **out)
+int admission_queue_create(struct admission_queue **out)
 {
-	struct waiting_room *r = sl_zalloc(sizeof *r);
+	struct admission_queue *r = sl_zalloc(sizeof *r);
 	if (r == NULL)
 		return SL_ENOMEM;
 	pthread_mutex_init(&r->lock, NULL);
@@ -52,7 +52,7 @@ int waiting_room_create(struct waiting_room **out)
 	return 0;
 }
 
-void waiting_room_destroy(struct waiting_room *r)
+void admission_queue_destroy(struct admission_queue *r)
 {
 	if (r == NULL)
 		return;
@@ -77,7 +77,7 @@ static void on_displaced(struct gw_thread *t, struct gw_message *m)
 }
 
 /* Under the lock. Who goes for a guest; NULL: nobody. */
-static struct waiting *find_victim(struct waiting_room *r, struct waiting_guest guest)
+static struct waiting *find_victim(struct admission_queue *r, struct admission_guest guest)
 {
 	struct fair_item *it = fair_worse(&r->fair, guest.priority);
 	if (it == NULL)
@@ -86,7 +86,7 @@ static struct waiting *find_victim(struct waiting_room *r, struct waiting_guest 
 }
 
 /* Under the lock. The message is posted under it: the victim's thread can't have ended before it has left. */
-static void displace(struct waiting_room *r, struct waiting *victim)
+static void displace(struct admission_queue *r, struct waiting *victim)
 {
 	fair_leave(&r->fair, &victim->here);
 	atomic_fetch_add(&victim->refs, 1);
@@ -94,8 +94,8 @@ static void displace(struct waiting_room *r, struct waiting *victim)
 	metric_add(&displaced_total, 1);
 }
 
-int waiting_enter(struct waiting_room *r, size_t most, struct waiting_guest guest, struct gw_thread *t,
-		  void (*displaced)(void *ctx), void *ctx, struct waiting **out)
+int admission_queue_enter(struct admission_queue *r, size_t most, struct admission_guest guest, struct gw_thread *t,
+			  void (*displaced)(void *ctx), void *ctx, struct waiting **out)
 {
 	_Static_assert(offsetof(struct waiting, message) == 0, "a message is its entry");
 	struct waiting *w = sl_zalloc(sizeof *w), *victim = NULL;
@@ -120,11 +120,11 @@ int waiting_enter(struct waiting_room *r, size_t most, struct waiting_guest gues
 	return 0;
 }
 
-void waiting_leave(struct waiting *w)
+void admission_queue_leave(struct waiting *w)
 {
 	if (w == NULL)
 		return;
-	struct waiting_room *r = w->room;
+	struct admission_queue *r = w->room;
 	pthread_mutex_lock(&r->lock);
 	fair_leave(&r->fair, &w->here);
 	metric_set(&waiting_now, (int64_t)r->fair.n);
@@ -133,7 +133,7 @@ void waiting_leave(struct waiting *w)
 	unref(w);
 }
 
-bool waiting_has_room(struct waiting_room *r, size_t most, struct waiting_guest guest)
+bool admission_queue_has_room(struct admission_queue *r, size_t most, struct admission_guest guest)
 {
 	pthread_mutex_lock(&r->lock);
 	bool room = r->fair.n < most || find_victim(r, guest) != NULL;
@@ -141,7 +141,7 @@ bool waiting_has_room(struct waiting_room *r, size_t most, struct waiting_guest 
 	return room;
 }
 
-size_t waiting_count(struct waiting_room *r)
+size_t admission_queue_count(struct admission_queue *r)
 {
 	pthread_mutex_lock(&r->lock);
 	size_t n = (size_t)r->fair.n;

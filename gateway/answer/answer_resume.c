@@ -14,7 +14,7 @@
  *
  * What can't be gone on with: several choices or prompts, whose events come in the order in which the engine
  * makes them; completions that echo; requests too large for one value of the store; answers of the cascade that joined
- * another's, and those of two models with different tokenizers (the others: answer_cascade_again.c).
+ * another's, and those of two models with different tokenizers (the others: answer_cascade_resume.c).
  */
 #include "gateway/answer/answer_priv.h"
 
@@ -30,7 +30,7 @@
 #include "gateway/answer/response.h"
 #include "gateway/auth/snapshot.h"
 
-struct answer_again {
+struct answer_resume {
 	uint64_t n_there; /* events that the store had */
 	uint64_t at;      /* the number of the one that is rendered next, up to there */
 	bool stop;        /* at its end, once it is there */
@@ -249,7 +249,7 @@ static const struct answer_format *format_of(const json_t *o)
 	return NULL;
 }
 
-enum answer_chance answer_again_chance(const struct gw_app *app, const struct answer_head *h)
+enum answer_chance answer_resume_chance(const struct gw_app *app, const struct answer_head *h)
 {
 	const json_t *cascade = json_object_get(h->json, "cascade");
 	if (h->n_frame == 0)
@@ -382,7 +382,7 @@ static void submit(struct answer *a, struct proto_submit *s, const json_t *casca
 	if (s->burst < a->again->n_there)
 		s->burst = (uint32_t)a->again->n_there;
 	answer_restart_timer(a, t->cfg->limits.submit_wait_ms);
-	answer_places_claim(a);
+	answer_slots_claim(a);
 	struct proto_id_f32 *bias = s->n_logit_bias > 0 ? sl_zalloc_n(s->n_logit_bias, sizeof *bias) : NULL;
 	int rc = s->n_logit_bias > 0 && bias == NULL ? SL_ENOMEM : 0;
 	for (uint16_t i = 0; rc == 0 && i < s->n_logit_bias; i++)
@@ -404,7 +404,7 @@ static void refuse(struct answer *a, const char *message)
 	answer_refuse(a, &cant_go_on, message);
 }
 
-int answer_again(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop)
+int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop)
 {
 	struct proto_submit s = {.max_tokens = 1, PROTO_SUBMIT_OFF};
 	const struct answer_format *format = format_of(h->json);
@@ -429,7 +429,7 @@ int answer_again(struct gw_app *app, const struct answer_head *h, struct replay_
 	answer_put_snapshot(a);
 	if (format->opened != NULL)
 		format->opened(a);
-	enum answer_chance chance = whole ? answer_again_chance(app, h) : ANSWER_MAY_NEVER;
+	enum answer_chance chance = whole ? answer_resume_chance(app, h) : ANSWER_MAY_NEVER;
 	const json_t *cascade = json_object_get(h->json, "cascade");
 	if (!json_is_object(cascade))
 		cascade = NULL;
@@ -447,7 +447,7 @@ int answer_again(struct gw_app *app, const struct answer_head *h, struct replay_
 
 bool answer_is_behind(const struct answer *a) { return a->again != NULL && a->again->at < a->again->n_there; }
 
-void answer_again_catch_up(struct answer *a)
+void answer_resume_catch_up(struct answer *a)
 {
 	replay_break(a->log);
 	if (!answer_is_behind(a))
@@ -468,7 +468,7 @@ static void fail_differing(struct answer *a)
 	a->stage = ANSWER_SETTLE;
 }
 
-void answer_again_drop(struct answer *a)
+void answer_resume_drop(struct answer *a)
 {
 	while (answer_is_behind(a) && a->carry.len > 0) {
 		const char *event = (const char *)buf_data(&a->carry), *end = memmem(event, a->carry.len, "\n\n", 2);
@@ -487,9 +487,9 @@ void answer_again_drop(struct answer *a)
 	}
 }
 
-void answer_again_stop_later(struct answer *a) { a->again->stop = true; }
+void answer_resume_stop_later(struct answer *a) { a->again->stop = true; }
 
-bool answer_again_must_stop(struct answer *a)
+bool answer_resume_must_stop(struct answer *a)
 {
 	if (a->again == NULL || !a->again->stop || answer_is_behind(a) || a->state != ANSWER_RUNNING)
 		return false;
@@ -497,9 +497,9 @@ bool answer_again_must_stop(struct answer *a)
 	return true;
 }
 
-uint32_t answer_again_cached(const struct answer *a) { return a->again->n_cached; }
+uint32_t answer_resume_cached(const struct answer *a) { return a->again->n_cached; }
 
-void answer_again_free(struct answer *a) { sl_free(a->again); }
+void answer_resume_free(struct answer *a) { sl_free(a->again); }
 
 static void on_adopted(void *ctx, struct quota *q, const struct quota_result *r)
 {
@@ -511,7 +511,7 @@ static void on_adopted(void *ctx, struct quota *q, const struct quota_result *r)
 		answer_charge(a);
 }
 
-void answer_again_charge(struct answer *a)
+void answer_resume_charge(struct answer *a)
 {
 	int rc = 0;
 	if (a->again->has_ticket)

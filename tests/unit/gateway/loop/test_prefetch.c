@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "gateway/loop/foresight.h"
+#include "gateway/loop/prefetch.h"
 
 static void whole_lines(void **state)
 {
@@ -21,24 +21,24 @@ static void whole_lines(void **state)
 	static _Alignas(FORESIGHT_LINE) char memory[FORESIGHT_LINE];
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct foresight f = {0};
-		foresight_add(&f, memory + cases[i].at, cases[i].bytes);
+		struct prefetch_hints f = {0};
+		prefetch_add(&f, memory + cases[i].at, cases[i].bytes);
 		assert_int_equal(f.n_lines[0], cases[i].lines);
 		assert_int_equal(f.n_lines[1], 0);
-		foresight_fetch(&f); /* also of what is not there */
+		prefetch_fetch(&f); /* also of what is not there */
 	}
 }
 
 static void no_more_than_there_are_places(void **state)
 {
-	struct foresight f = {0};
+	struct prefetch_hints f = {0};
 	char memory[FORESIGHT_PLACES + 1];
 	(void)state;
 	for (int i = 0; i <= FORESIGHT_PLACES; i++)
-		foresight_add(&f, &memory[i], 1);
+		prefetch_add(&f, &memory[i], 1);
 	for (int i = 0; i < FORESIGHT_PLACES; i++)
 		assert_ptr_equal(f.at[i], &memory[i]);
-	foresight_fetch(&f);
+	prefetch_fetch(&f);
 }
 
 int main(void)
