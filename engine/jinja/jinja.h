@@ -9,11 +9,11 @@
  *   jinja_eval.c   tree + variables → values: expressions
  *   jinja_run.c    statements, macros and calls: tree + variables → text and trust
  *
- * and what they stand on: jinja_value.c (the values' own rules), jinja_items.c (lists and
- * dictionaries), jinja_parts.c (what stands in them), jinja_arith.c (operators), jinja_print.c
+ * and what they stand on: jinja_value.c (the values' own rules), jinja_containers.c (lists and
+ * dictionaries), jinja_access.c (what stands in them), jinja_arith.c (operators), jinja_print.c
  * (values as text and JSON), jinja_text.c (letters and parts of text), jinja_format.c (the operator
  * % on text), jinja_call.c (arguments, and the functions that every template knows),
- * jinja_filters.c, jinja_lists.c (the filters of lists), jinja_tests.c, jinja_methods.c,
+ * jinja_filters.c, jinja_list_filters.c (the filters of lists), jinja_tests.c, jinja_methods.c,
  * jinja_string_methods.c, jinja_markup.c (what `safe` makes of text).
  *
  * All memory of a pass comes from an arena with a bound and goes at once.

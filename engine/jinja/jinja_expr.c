@@ -570,28 +570,39 @@ int parse_expr(struct parser *p, struct jnode **out)
 
 /* ---- several ---- */
 
-bool parse_ends_tuple(const struct parser *p)
+static bool ends_tuple(const struct parser *p)
 {
 	return p->t->kind == JT_STMT_END || p->t->kind == JT_OUT_END || parse_is_op(p, ")") || parse_is_op(p, "=") ||
 	       parse_is_word(p->t, "in");
 }
 
-int parse_tuple(struct parser *p, bool conditional, struct jnode **out)
+int parse_items(struct parser *p, int (*item)(struct parser *, bool, struct jnode **), bool how, struct jnode **out)
 {
-	struct jnode *list = NULL, **tail = &list;
+	struct jnode **tail = out;
 	struct jplace at = p->t->place;
 	bool several = false;
-	int rc = parse_enter(p);
-	while (rc == 0) {
-		rc = conditional ? parse_expr(p, tail) : parse_logic(p, true, tail);
-		if (rc != 0 || !parse_take_op(p, ","))
-			break;
+	int rc;
+	*out = NULL;
+	while ((rc = item(p, how, tail)) == 0 && parse_take_op(p, ",")) {
 		several = true;
 		tail = &(*tail)->next;
-		if (parse_ends_tuple(p))
+		if (ends_tuple(p))
 			break;
 	}
+	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, *out, NULL, out) : rc;
+}
+
+static int parse_tuple_item(struct parser *p, bool conditional, struct jnode **out)
+{
+	return conditional ? parse_expr(p, out) : parse_logic(p, true, out);
+}
+
+int parse_tuple(struct parser *p, bool conditional, struct jnode **out)
+{
+	*out = NULL;
+	int rc = parse_enter(p);
+	if (rc == 0)
+		rc = parse_items(p, parse_tuple_item, conditional, out);
 	p->depth--;
-	*out = list;
-	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, list, NULL, out) : rc;
+	return rc;
 }

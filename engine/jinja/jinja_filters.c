@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The filters of single values: text, numbers, JSON. The parser looks names and arguments up in the
- * table, so what it lacks does not compile. Those of lists are in jinja_lists.c.
+ * table, so what it lacks does not compile. Those of lists are in jinja_list_filters.c.
  *
  * Filters of text take any value and use what printing it gives, as Jinja does.
  */

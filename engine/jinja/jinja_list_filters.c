@@ -540,22 +540,30 @@ static int add_row(struct jrun *r, struct jlist *rows, const struct jlist *l, si
 	return rc == 0 ? jlist_add(r, rows, &v) : rc;
 }
 
+/* The items of self, an empty list of rows and the argument, which is at least 1. */
+static int begin_rows(struct jrun *r, const struct jvalue *self, const struct jvalue *arg, const char *what,
+		      struct jlist **l, struct jlist **rows, size_t *n)
+{
+	int64_t wanted = 0;
+	*rows = jlist_new(r, 0);
+	if (*rows == NULL)
+		return r->err->code;
+	int rc = jvalue_items(r, self, l);
+	if (rc == 0)
+		rc = jinja_want_int(r, arg, &wanted);
+	*n = (size_t)wanted;
+	return rc == 0 && wanted < 1 ? jrun_fail(r, SL_EINVAL, "%s is %lld", what, (long long)wanted) : rc;
+}
+
 static int filter_batch(JSELF)
 {
-	struct jlist *l, *rows = jlist_new(r, 0);
-	int64_t width = 0;
-	size_t at = 0;
+	struct jlist *l, *rows;
+	size_t at = 0, width;
 	(void)all;
-	if (rows == NULL)
-		return r->err->code;
-	int rc = jvalue_items(r, self, &l);
-	if (rc == 0)
-		rc = jinja_want_int(r, &args[0], &width);
-	if (rc == 0 && width < 1)
-		rc = jrun_fail(r, SL_EINVAL, "batches of %lld items", (long long)width);
+	int rc = begin_rows(r, self, &args[0], "linecount", &l, &rows, &width);
 	while (rc == 0 && at < l->n) {
-		size_t left = l->n - at, n = left < (size_t)width ? left : (size_t)width;
-		rc = add_row(r, rows, l, &at, n, (size_t)width, &args[1]);
+		size_t left = l->n - at;
+		rc = add_row(r, rows, l, &at, left < width ? left : width, width, &args[1]);
 	}
 	if (rc == 0)
 		*out = jvalue_list_of(rows);
@@ -564,21 +572,13 @@ static int filter_batch(JSELF)
 
 static int filter_slice(JSELF)
 {
-	struct jlist *l, *rows = jlist_new(r, 0);
-	int64_t slices = 0;
-	size_t at = 0;
+	struct jlist *l, *rows;
+	size_t at = 0, slices;
 	(void)all;
-	if (rows == NULL)
-		return r->err->code;
-	int rc = jvalue_items(r, self, &l);
-	if (rc == 0)
-		rc = jinja_want_int(r, &args[0], &slices);
-	if (rc == 0 && slices < 1)
-		rc = jrun_fail(r, SL_EINVAL, "%lld slices", (long long)slices);
-	for (int64_t i = 0; rc == 0 && i < slices; i++) {
-		size_t each = l->n / (size_t)slices, more = l->n % (size_t)slices;
-		bool longer = (size_t)i < more;
-		rc = add_row(r, rows, l, &at, each + longer, more > 0 ? each + 1 : each, &args[1]);
+	int rc = begin_rows(r, self, &args[0], "slices", &l, &rows, &slices);
+	for (size_t i = 0; rc == 0 && i < slices; i++) {
+		size_t each = l->n / slices, more = l->n % slices;
+		rc = add_row(r, rows, l, &at, each + (i < more), more > 0 ? each + 1 : each, &args[1]);
 	}
 	if (rc == 0)
 		*out = jvalue_list_of(rows);

@@ -96,8 +96,8 @@ int parse_expect_name(struct parser *p, struct proto_str *out);
 int parse_expr(struct parser *p, struct jnode **out);
 /* An expression, or several with commas between: a tuple. conditional: `if` belongs to it. */
 int parse_tuple(struct parser *p, bool conditional, struct jnode **out);
-/* Whether no other item can follow a comma here. */
-bool parse_ends_tuple(const struct parser *p);
+/* One item, or several with commas between: a tuple. how is passed to item. */
+int parse_items(struct parser *p, int (*item)(struct parser *, bool, struct jnode **), bool how, struct jnode **out);
 /* Whether fn can be called like that; fills err if not. */
 int parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at, const struct jnode *args);
 /* `name(args)|name…` behind an end or a `filter`, as JN_FILTERs around nothing. */

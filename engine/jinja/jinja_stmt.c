@@ -74,21 +74,7 @@ static int parse_one_target(struct parser *p, bool attributes, struct jnode **ou
 
 static int parse_target(struct parser *p, bool attributes, struct jnode **out)
 {
-	struct jnode *list = NULL, **tail = &list;
-	struct jplace at = p->t->place;
-	bool several = false;
-	int rc = 0;
-	while (rc == 0) {
-		rc = parse_one_target(p, attributes, tail);
-		if (rc != 0 || !parse_take_op(p, ","))
-			break;
-		several = true;
-		tail = &(*tail)->next;
-		if (parse_ends_tuple(p))
-			break;
-	}
-	*out = list;
-	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, list, NULL, out) : rc;
+	return parse_items(p, parse_one_target, attributes, out);
 }
 
 /* ---- statements ---- */

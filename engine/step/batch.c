@@ -41,7 +41,7 @@ void batch_release(struct eng_seq *s)
 	if (s->slot < 0)
 		return;
 	if (is_searching(s))
-		beam_step_release(s);
+		beam_rows_release(s);
 	spec_release(s);
 	int32_t *row = page_row(s);
 	prefix_end(s->model->prefix, &s->path, s->tokens, own_past(s), row);
@@ -141,7 +141,7 @@ static uint32_t pages_back(void *ctx, const struct sched_seq *view)
 	const struct eng_seq *s = seq_of(view);
 	(void)ctx;
 	if (is_searching(s))
-		return beam_step_pages_back(s);
+		return beam_rows_pages_back(s);
 	return view->n_pages - s->path.n_pages + prefix_n_exclusive(&s->path);
 }
 
@@ -163,7 +163,7 @@ void batch_preempt(struct eng_seq *s, uint64_t now)
 
 uint32_t batch_row_pages(const struct eng_seq *s, int slot)
 {
-	return is_searching(s) && s->state == SEQ_DECODE ? beam_step_row_pages(s, slot)
+	return is_searching(s) && s->state == SEQ_DECODE ? beam_rows_row_pages(s, slot)
 	       : slot == s->slot                         ? s->sched.n_pages
 							 : 0;
 }
@@ -192,7 +192,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	uint32_t n = eng_seq_n_tokens(s), own = eng_seq_n_own(s);
 	s->slot = batch_take_slot(st, s);
 	if (is_searching(s))
-		beam_step_start(st, s);
+		beam_rows_start(st, s);
 	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
@@ -219,7 +219,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	if (s->slot < 0)
 		start(st, s, now);
 	if (is_searching(s) && s->state == SEQ_DECODE) {
-		beam_step_rows(st, b, s, now);
+		beam_rows_rows(st, b, s, now);
 		return;
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
@@ -448,7 +448,7 @@ static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_
 	bool drawing = f->drawing[end - 1];
 	s->n_coming -= drawing;
 	if (is_searching(s) && s->state == SEQ_DECODE) {
-		beam_step_serve(st, s, st->logits + (size_t)i * n_vocab, now);
+		beam_rows_serve(st, s, st->logits + (size_t)i * n_vocab, now);
 		return end;
 	}
 	if (s->state == SEQ_DECODE && s->spec.n_draft > 0) {
@@ -466,7 +466,7 @@ static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_
 	if (!usable)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model produced no usable result.");
 	else if (drawing && is_searching(s))
-		beam_step_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
+		beam_rows_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
 	else if (drawing)
 		draw_row(st, f, s, end - 1, now);
 	return end;

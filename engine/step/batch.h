@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Functions shared by the files that build a batch. Private to engine/; step thread. batch.c executes the plan and
- * serves sequences; beam_step.c does so for beam searches, whose hypotheses have rows of their own.
+ * serves sequences; beam_rows.c does so for beam searches, whose hypotheses have rows of their own.
  */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
@@ -50,19 +50,19 @@ void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
 /* Which of the batch's rows a token is drawn from on the device; out is for model_forward_draw. */
 void device_draw_plan(struct step *st, const struct batch *b, const struct eng_model *m, struct model_draws *out);
 
-/* ---- beam_step.c ---- */
+/* ---- beam_rows.c ---- */
 
 /* s has a slot: takes the others. */
-void beam_step_start(const struct step *st, struct eng_seq *s);
+void beam_rows_start(const struct step *st, struct eng_seq *s);
 /* Gives back the other slots, and what the search has so far: it begins again. Leaves in s->slot's
  * row the pages of the prompt. */
-void beam_step_release(struct eng_seq *s);
-uint32_t beam_step_pages_back(const struct eng_seq *s);
+void beam_rows_release(struct eng_seq *s);
+uint32_t beam_rows_pages_back(const struct eng_seq *s);
 /* While it searches: how many pages the hypothesis of this slot has. */
-uint32_t beam_step_row_pages(const struct eng_seq *s, int slot);
+uint32_t beam_rows_row_pages(const struct eng_seq *s, int slot);
 /* Adds the last token of every hypothesis. */
-void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);
+void beam_rows_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);
 /* The logits of the prompt's last row, or of every hypothesis. */
-void beam_step_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
+void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
 
 #endif

@@ -19,7 +19,7 @@ static uint32_t n_past(const struct eng_seq *s)
 	return s->n_prompt + (b->live[0].n > 0 ? b->live[0].n - 1 : 0);
 }
 
-void beam_step_start(const struct step *st, struct eng_seq *s)
+void beam_rows_start(const struct step *st, struct eng_seq *s)
 {
 	struct choices *c = s->choices;
 	c->rows[0] = s->slot;
@@ -39,7 +39,7 @@ static void drop_row(const struct eng_seq *s, uint32_t i)
 	c->n_pages[i] = 0;
 }
 
-void beam_step_release(struct eng_seq *s)
+void beam_rows_release(struct eng_seq *s)
 {
 	struct choices *c = s->choices;
 	if (s->state == SEQ_DECODE) {
@@ -59,7 +59,7 @@ void beam_step_release(struct eng_seq *s)
 	s->n_made = 0;
 }
 
-uint32_t beam_step_pages_back(const struct eng_seq *s)
+uint32_t beam_rows_pages_back(const struct eng_seq *s)
 {
 	const struct choices *c = s->choices;
 	uint32_t n = prefix_n_exclusive(&s->path);
@@ -73,7 +73,7 @@ uint32_t beam_step_pages_back(const struct eng_seq *s)
 	return n;
 }
 
-uint32_t beam_step_row_pages(const struct eng_seq *s, int slot)
+uint32_t beam_rows_row_pages(const struct eng_seq *s, int slot)
 {
 	const struct choices *c = s->choices;
 	for (uint32_t i = 0; i < c->beam.width; i++) {
@@ -100,7 +100,7 @@ static int make_room(struct eng_seq *s, uint32_t i)
 	return kv_page_make_own(m->pool, &row[page]);
 }
 
-void beam_step_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
+void beam_rows_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
 {
 	struct choices *c = s->choices;
 	uint32_t past = n_past(s);
@@ -153,7 +153,7 @@ static bool ends(const void *ctx, int32_t id)
 	return !s->ignore_eos && tokenizer_is_end(model_tokenizer(s->model->model), id);
 }
 
-void beam_step_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
+void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
 	struct choices *c = s->choices;
 	struct proto_id_f32 found[2 * BEAM_MAX];

@@ -96,7 +96,7 @@ void spec_unpair(struct eng_model *m)
 	m->drafter = NULL;
 }
 
-bool spec_model_ready(const struct eng_seq *s, uint32_t most)
+bool draft_model_ready(const struct eng_seq *s, uint32_t most)
 {
 	const struct eng_model *small = s->model->drafter;
 	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY || !in_flight_may_forward(small))
@@ -112,7 +112,7 @@ static int32_t *table_of(const struct eng_seq *s)
 	return s->model->draft_tables + (size_t)s->slot * s->model->drafter->max_pages;
 }
 
-void spec_model_drop(struct eng_seq *s)
+void draft_model_drop(struct eng_seq *s)
 {
 	while (s->spec.small_pages > 0)
 		kv_page_unref(s->model->drafter->draft_pool, table_of(s)[--s->spec.small_pages]);
@@ -125,7 +125,7 @@ static bool drop_another(const struct step *st, struct eng_model *m)
 	for (int i = 0; i < st->e->cfg.max_sequences; i++) {
 		struct eng_seq *s = m->slots[i];
 		if (s != NULL && s->slot == i && s->spec.small_pages > 0 && s->spec.n_draft == 0) {
-			spec_model_drop(s);
+			draft_model_drop(s);
 			return true;
 		}
 	}
@@ -162,7 +162,7 @@ static uint32_t chunk_rows(const struct step *st, const struct eng_model *small,
 	return within > least ? within : least;
 }
 
-void spec_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out)
+void draft_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out)
 {
 	const struct eng_model *small = s->model->drafter;
 	uint32_t behind = eng_seq_n_tokens(s) - s->spec.small_past;
@@ -240,7 +240,7 @@ static bool draw(const struct drafting *d, struct eng_seq *s, uint32_t i, float 
 	return d->st->choice.id >= 0;
 }
 
-void spec_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n)
+void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n)
 {
 	struct drafting d = {.st = st, .small = m->drafter, .tables = m->draft_tables};
 	int left = 0;

@@ -65,10 +65,10 @@ static uint32_t choose(const struct step *st, struct eng_seq *s, const struct sp
 		n = spec_length(said, now, past, n, &(struct spec_price){0});
 	sp->source = SPEC_NGRAM;
 	if (cfg->spec_mode == ENG_SPEC_NGRAM || (n > 0 && (cfg->spec_fixed || said->accept >= small->accept)) ||
-	    !spec_model_ready(s, most))
+	    !draft_model_ready(s, most))
 		return n;
 	struct spec_price price;
-	spec_model_price(s, n_together, &price);
+	draft_model_price(s, n_together, &price);
 	uint32_t by_model = cfg->spec_fixed ? most : spec_length(small, now, past, most, &price);
 	if (by_model == 0)
 		return n;
@@ -122,7 +122,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	}
 	m->n_drafting = room < all_room ? m->n_drafting + 1 : 0;
 	if (n_by_model > 0)
-		spec_model_draft(st, m, st->want_seqs, n_by_model);
+		draft_model_draft(st, m, st->want_seqs, n_by_model);
 }
 
 bool spec_pays(struct step *st, struct eng_model *m, struct eng_seq *const *seqs, int n, uint64_t now)
@@ -210,5 +210,5 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 void spec_release(struct eng_seq *s)
 {
 	s->spec.n_draft = 0;
-	spec_model_drop(s);
+	draft_model_drop(s);
 }

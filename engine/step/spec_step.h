@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Speculative decoding in the steps of a model. Private to engine/: spec_step.c drafts, adds rows and
- * accepts, spec_model.c drafts with the small model of a pair.
+ * accepts, draft_model.c drafts with the small model of a pair.
  */
 #ifndef ENGINE_SPEC_STEP_H
 #define ENGINE_SPEC_STEP_H
@@ -21,7 +21,7 @@ bool spec_pays(struct step *st, struct eng_model *m, struct eng_seq *const *seqs
 /* s loses its slot. */
 void spec_release(struct eng_seq *s);
 
-/* ---- spec_model.c ---- */
+/* ---- draft_model.c ---- */
 
 /* m is ready: finds its partner, if that is ready too. */
 void spec_pair(struct step *st, struct eng_model *m);
@@ -30,13 +30,13 @@ bool spec_may_draft(const struct engine *e, const struct eng_model *m);
 /* m goes, and its drafts have gone. */
 void spec_unpair(struct eng_model *m);
 /* Whether the partner of s's model can draft so many tokens for it. */
-bool spec_model_ready(const struct eng_seq *s, uint32_t most);
+bool draft_model_ready(const struct eng_seq *s, uint32_t most);
 /* What the partner's drafts for s cost with so many sequences that draft together. */
-void spec_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out);
+void draft_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out);
 /* The drafts of seqs[n], each of at most its spec.n_draft tokens; sets what they became, 0 for those
  * whose text the small model does not know yet. */
-void spec_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n);
+void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n);
 /* Gives back the pages of s's draft sequence. */
-void spec_model_drop(struct eng_seq *s);
+void draft_model_drop(struct eng_seq *s);
 
 #endif
