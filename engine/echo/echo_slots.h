@@ -31,7 +31,7 @@ struct echo_slot {
 	double each_ns; /* that it needs a slot for */
 };
 
-/* Those of one model. most 0: as many as come. */
+/* The slots of one model. most 0: unbounded. */
 struct echo_slots {
 	uint32_t most, n_running;
 	struct list queues[PROTO_PRIORITIES];
@@ -41,16 +41,16 @@ struct echo_slots {
 };
 
 void echo_slots_init(struct echo_slots *p, uint32_t most);
-/* A request has come, which will need a slot for so long; it has no credit. */
+/* A new request without credit that needs a slot for each_ns. */
 void echo_slot_enter(struct echo_slots *p, struct echo_slot *w, uint8_t priority, double each_ns);
-/* Credit has come: true: it has a slot; false: it stands in line. */
+/* On the first credit. True: RUNNING; false: QUEUED. */
 bool echo_slot_take(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns);
-/* It ends. The one that got its slot, or NULL. */
+/* w ends. Returns the request that takes its slot, or NULL. */
 struct echo_slot *echo_slot_leave(struct echo_slots *p, struct echo_slot *w, uint64_t now_ns);
 
-/* In how long one with `ahead` others before it gets a slot. */
+/* Predicted wait for a slot with `ahead` requests before it. */
 uint64_t echo_slots_wait_ns(const struct echo_slots *p, uint32_t ahead, uint64_t now_ns);
-/* Those before a newcomer of this priority. */
+/* Number of requests before a new one of this priority. */
 uint32_t echo_slots_ahead(const struct echo_slots *p, uint8_t priority);
 void echo_slots_load(const struct echo_slots *p, uint64_t first_ns, uint64_t now_ns, struct proto_load *out);
 

@@ -1,31 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler: which sequences of one model compute how many tokens in the next step. It keeps
- * its sequences indexed as they change, so that a plan costs what it gives out and not what waits;
- * it reads no clock and touches no page, so a simulation can drive it.
+ * The scheduler: which sequences of one model compute how many tokens in the next step. Pure: it reads no clock and
+ * touches no page, so a simulation can drive it. Indices are kept up to date, so a plan costs what it grants. Step
+ * thread.
  *
- * The rules:
- *  - Every sequence that decodes, has credit and is due makes one token in each step.
- *  - Prefill goes with them, in chunks. How large: what may be added to a step without passing the
- *    target for the time between tokens, and not beyond where larger steps hardly compute more a
- *    second (struct cost); all of a step where nobody decodes who has to be spared, but a short one where only
- *    worse tiers or lesser weights compute than have been here: a better one that comes meanwhile waits for it.
- *  - Whose: the tier that is due (the better one, but each tier once in a while: a tier gains one
- *    rank for every age_ns without service), in it the tenant that has had least for its weight
- *    (virtual token counters: Sheng et al., "Fairness in Serving Large Language Models", 2024), of
- *    its sequences the one with least work left, or the oldest once that has starved.
- *  - A better one that waits joins the step of a worse one whose turn it is, with its own part; beside a better
- *    one's prompt those of worse ones get theirs (by weight; a tenth of another tier).
- *  - Tenants that have had more than the one whose prompt is computed give up decoding in a step what exceeds their
- *    share of it; worse tiers, all tenants of them together, what exceeds a tenth of the prompt's time.
- *  - A sequence starts only when pages for all it has to compute are there or can be had, and a
- *    slot is. Pages run out: whoever is worse ranked gives up all of its own and computes them
- *    again later. Ranks: priority, then arrival. Sequences without credit go first, whatever their
- *    rank; one that has not started takes pages and slots only from those, from worse tiers, and
- *    from tenants that hold more than their part while its own holds less. So the best ranked
- *    sequence with credit always advances.
- *  - Rows of drafts (sched_grant_draft) take of the step's tokens and of the pages what a plan has left.
- *  - A sequence whose prompt another one is just computing is left alone until it is told.
+ *  - Each decoding sequence with credit that is due makes one token in each step.
+ *  - Prefill joins in chunks, sized to keep the target time between tokens and to stop where larger steps gain no
+ *    throughput (struct cost). Without decodes to protect a chunk takes the whole step, but stays short while only worse
+ *    tiers or lesser weights than seen before compute: a better prompt that arrives waits for the whole step.
+ *  - Order of prompts: the due tier (the better one; a tier gains one rank per age_ns without service), in it the
+ * tenant
+ *    with the least service for its weight (virtual token counters: Sheng et al., "Fairness in Serving Large Language
+ *    Models", 2024), of its sequences the one with the least work left, or the oldest once it has starved.
+ *  - A better prompt that waits joins the step of a worse one by its share; worse prompts join a better one's step by
+ *    weight, another tier with a tenth.
+ *  - Tenants ahead of the prompt's tenant lose decodes that exceed their share; worse tiers, above a tenth of its time.
+ *  - A sequence starts when a slot and pages for all its work are free or can be freed. When pages run out, the
+ *    worst rank (no credit first, then priority, then arrival) frees all of its own and recomputes them later. A sequence
+ *    that has not started takes pages and slots only from sequences without credit, from worse tiers, and, below its
+ *    tenant's share, from tenants above theirs. So the best-ranked sequence with credit always advances.
+ *  - Draft rows (sched_grant_draft) use the tokens and pages that a plan leaves.
+ *  - A sequence whose prompt another sequence is computing is skipped until it is woken.
  */
 #ifndef ENGINE_SCHED_H
 #define ENGINE_SCHED_H

@@ -51,13 +51,13 @@ struct wait_request {
 void wait_limits_init(struct wait_limits *l, uint64_t max_waiting, uint64_t max_running);
 /* BUG when an entry is left. */
 void wait_limits_dispose(struct wait_limits *l);
-/* Those that have to go for it are put into the list, by their `displaced`, and are GOING: the caller takes them out
- * and ends them, also after SL_ENOMEM. SL_ELIMIT: no room, nobody goes. */
+/* Appends the displaced entries to the list by their `displaced` member; they are DISPLACED, and the caller removes and
+ * ends them, also after SL_ENOMEM. SL_ELIMIT: at the bound, no entry is displaced. */
 int wait_limits_enter(struct wait_limits *l, struct wait_entry *e, const struct wait_request *ask,
 		      struct list *displaced);
-/* It waits no more. Nothing unless it does. */
+/* WAITING → STARTED; no effect in other states. */
 void wait_limits_start(struct wait_limits *l, struct wait_entry *e);
-/* Nothing when it is out. */
+/* Any state → OUT. */
 void wait_limits_leave(struct wait_limits *l, struct wait_entry *e);
 
 #endif

@@ -41,7 +41,7 @@ struct step_in_flight {
 	int rc; /* of the wait */
 };
 
-/* m's flights, empty. 0 or SL_ENOMEM. */
+/* m's step records, all free. 0 or SL_ENOMEM. */
 int in_flight_create(struct eng_model *m);
 void in_flight_destroy(struct eng_model *m);
 /* The step of b, which is issued: its draws are in st. */
@@ -50,16 +50,16 @@ void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *
 struct kn_drawn *in_flight_drawn(const struct eng_model *m);
 /* Waits for the oldest. 0 or SL_EIO. */
 int in_flight_wait(struct eng_model *m);
-/* Waits for all of them, serves none: what they read and write is done. */
+/* Waits until all steps in flight are computed; serves none. */
 void in_flight_await(struct eng_model *m);
 /* Whether m may compute a step at once, with logits in st: it has none on its way, and nobody's logits are in st that
  * have not been served. */
 bool in_flight_may_forward(const struct eng_model *m);
 /* The oldest has been served. */
 void in_flight_pop(struct eng_model *m);
-/* s is in none of them any more. */
+/* Removes s from all steps in flight. */
 void in_flight_leave(struct eng_seq *s);
-/* Nobody is served: m has failed, or the engine stops. */
+/* Discards all steps in flight unserved: m has failed, or the engine stops. */
 void in_flight_drop(struct eng_model *m);
 /* Shows the scheduler those who are on their way as they are after that, whatever is drawn. False: somebody's next step
  * can't be known before the last one is served. */

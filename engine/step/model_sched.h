@@ -21,18 +21,17 @@
 
 enum { MODEL_SCHED_LEAD_MS = 200, MODEL_SCHED_LEAST_SHARE = 8 };
 
-/* A model's turn. All zero but the clock: it is not ready. */
+/* All zero except vtime_ns: the model is not ready. */
 struct model_share {
 	struct sched_demand demand;
-	uint64_t vtime_ns; /* of the device, by its part */
+	uint64_t vtime_ns; /* device time used, divided by the model's share */
 };
 
-/* Raises the clocks of those who have nothing to do to the least of those who have; if nobody has, all to the
- * greatest. */
+/* Raises the clocks of idle models to the least of the busy ones; if none is busy, to the greatest. */
 void model_sched_level(struct model_share *shares, int n);
-/* The model whose step is next among n; those in skip have nothing to do just now. -1: none. */
+/* The index of the model that runs the next step, without those in skip; -1: none. */
 int model_sched_next(const struct model_share *shares, int n, const bool *skip);
-/* How far the clock of model i goes on for took_ns of the device. */
+/* By how much vtime_ns of model i grows for took_ns of device time. */
 uint64_t model_sched_charge(const struct model_share *shares, int n, int i, uint64_t took_ns);
 
 #endif

@@ -49,15 +49,15 @@ enum batch_issued {
 	BATCH_ISSUED,  /* one more step is on its way */
 };
 
-/* Plans m's next step and issues it, as far as its steps on their way allow. */
+/* Plans and issues m's next step, if its steps in flight allow it. */
 enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *next_due_ns);
-/* Whether a step may be issued while one is on its way. */
+/* Whether a step may be issued while one is in flight. */
 bool batch_may_go_ahead(const struct eng_model *m);
-/* Waits for m's oldest step on its way and serves its sequences. For how long the device had it, ns. */
+/* Waits for m's oldest step in flight and serves its sequences. Returns its device time, ns. */
 uint64_t batch_land(struct step *st, struct eng_model *m);
-/* Takes slot and pages away; the state, and telling the scheduler, is the caller's. */
+/* Frees slot and pages; the caller changes the state and updates the scheduler. */
 void batch_release(struct eng_seq *s);
-/* Those who waited for what has been computed, or will not be, may start. */
+/* Wakes the sequences that waited for pages which are computed now, or never will be. */
 void batch_wake(struct eng_model *m, uint64_t now_ns);
 
 /* ---- prompt_logprobs.c ---- */
@@ -73,11 +73,11 @@ void prompt_rows_tell(struct step *st, struct eng_seq *s);
 
 /* ---- step.c ---- */
 
-/* The end of a sequence: frees what it holds, tells DONE. s is gone afterwards. */
+/* Ends s: frees its resources, reports DONE. s is invalid afterwards. */
 void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t error, const char *message);
-/* Without a word: s gives back what it holds and is freed at the end of the turn. */
+/* Ends s without DONE: frees its resources; s is freed at the end of the iteration. */
 void step_leave(struct step *st, struct eng_seq *s);
-/* s gives back what it holds and waits for the other choices of its request. */
+/* Frees the resources of s, which waits for the other choices of its request. */
 void step_rest(struct step *st, struct eng_seq *s);
 /* The device failed: every sequence of m ends. */
 void step_fail_model(struct step *st, struct eng_model *m, const char *reason);
