@@ -410,7 +410,7 @@ count_build() {
 
 everything() {
 	choose
-	build "$folder/sluice" helpers
+	build "$folder/sluice" "$folder/sluice-bench" helpers
 	begin_behind
 	if node_modules; then
 		want_e2e shipped
