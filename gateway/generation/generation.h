@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A generation: one run of a model (or of a cascade of them: cascade_run.h) with an ordered log of what it
- * produced. HTTP streams do not own generations; they subscribe to them (subscriber.h), each with
+ * produced. HTTP streams do not own generations; they subscribe to them, each with
  * its own cursor. A generation whose last subscriber has left is cancelled in the engine.
  *
  * States, moved only by gen_set_state:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The waiting room: bounded over all threads; the newest of the worst goes, on its own thread, unless it has left by
+ * The admission queue: bounded over all threads; the newest of the worst goes, on its own thread, unless it has left by
  * itself meanwhile; and failing allocations.
  */
 #include <pthread.h>
