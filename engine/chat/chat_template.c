@@ -24,10 +24,7 @@ int chat_template_compile(const char *source, size_t n, struct chat_template **o
 	if (t == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the chat template");
 	jarena_init(&t->arena, JINJA_MAX_ARENA);
-	struct jtok *toks = NULL;
-	int rc = jinja_lex(&t->arena, source, n, &toks, err);
-	if (rc == 0)
-		rc = jinja_parse(&t->arena, toks, &t->body, &t->takes_parts, err);
+	int rc = jinja_compile(&t->arena, source, n, &t->body, &t->takes_parts, err);
 	if (rc != 0) {
 		chat_template_free(t);
 		return rc;
@@ -48,91 +45,62 @@ bool chat_template_takes_parts(const struct chat_template *t) { return t->takes_
 
 /* ---- variables ---- */
 
-static int bind(struct jrun *r, const char *name, const struct jvalue *v)
+static void bind_json(struct jrun *r, const char *name, const json_t *j)
 {
-	return jinja_bind(r, (struct proto_str){name, strlen(name)}, v);
+	jinja_bind(r, jname(name), j != NULL ? jvalue_from_json(r, j) : jvalue_none());
 }
 
-static int bind_json(struct jrun *r, const char *name, const json_t *j)
-{
-	struct jvalue v = jvalue_none();
-	int rc = j != NULL ? jvalue_from_json(r, j, &v) : 0;
-	return rc == 0 ? bind(r, name, &v) : rc;
-}
-
-static int bind_text(struct jrun *r, const char *name, const char *text)
+static void bind_text(struct jrun *r, const char *name, const char *text)
 {
 	if (text == NULL)
-		return 0;
+		return;
 	if (!utf8_valid(text, strlen(text)))
-		return jrun_fail(r, SL_EINVAL, "%s is not UTF-8", name);
-	struct jvalue v = jvalue_literal((struct proto_str){text, strlen(text)});
-	return bind(r, name, &v);
+		jrun_fail(r, SL_EINVAL, "%s is not UTF-8", name);
+	jinja_bind(r, jname(name), jvalue_literal(jname(text)));
 }
 
-/* The texts of a list of parts, joined; anything else stays as it is. */
-static int join_parts(struct jrun *r, struct jvalue *content)
+/* The texts of a list of parts, joined; any other content is kept. */
+static void join_parts(struct jrun *r, struct jvalue *content)
 {
-	static const struct proto_str word = {"text", 4};
-	const struct jvalue key = jvalue_literal(word);
+	const struct jvalue key = jvalue_literal(jname("text"));
 	if (content->type != JV_LIST)
-		return 0;
+		return;
 	struct jlist *texts = jlist_new(r, content->list->n);
-	if (texts == NULL)
-		return r->err->code;
 	for (size_t i = 0; i < content->list->n; i++) {
 		const struct jvalue *part = &content->list->items[i];
 		const struct jpair *text = part->type == JV_DICT ? jdict_find(part->dict, &key) : NULL;
 		if (text == NULL || text->value.type != JV_STRING)
-			return 0;
-		texts->items[texts->n++] = text->value;
+			return;
+		jlist_put(texts, text->value);
 	}
-	content->type = JV_STRING;
-	return jstr_join(r, (struct jstr){.at = "\n", .n = 1}, texts, false, &content->s);
+	*content = jvalue_string_of(jstr_join(r, (struct jstr){.at = "\n", .n = 1}, texts, false), false);
 }
 
-static int bind_messages(struct jrun *r, const json_t *messages, bool takes_parts)
+static void bind_messages(struct jrun *r, const json_t *messages, bool takes_parts)
 {
-	static const struct proto_str word = {"content", 7};
-	const struct jvalue key = jvalue_literal(word);
-	struct jvalue v;
-	int rc = jvalue_from_json(r, messages, &v);
-	for (size_t i = 0; rc == 0 && !takes_parts && i < v.list->n; i++) {
+	const struct jvalue key = jvalue_literal(jname("content"));
+	struct jvalue v = jvalue_from_json(r, messages);
+	for (size_t i = 0; !takes_parts && i < v.list->n; i++) {
 		const struct jvalue *m = &v.list->items[i];
-		struct jpair *content = NULL;
-		if (m->type == JV_DICT)
-			content = (struct jpair *)jdict_find(m->dict, &key); /* the run's own */
+		struct jpair *content = m->type == JV_DICT ? jdict_find(m->dict, &key) : NULL;
 		if (content != NULL)
-			rc = join_parts(r, &content->value);
+			join_parts(r, &content->value);
 	}
-	return rc == 0 ? bind(r, "messages", &v) : rc;
+	jinja_bind(r, jname("messages"), v);
 }
 
-static int bind_more(struct jrun *r, const json_t *more)
+/* Later bindings win: no further variable hides one of the interpreter's. */
+static void bind_vars(struct jrun *r, const struct chat_vars *vars, bool takes_parts)
 {
-	json_t *object = (json_t *)more; /* the iterator only reads */
-	int rc = 0;
-	for (void *i = json_object_iter(object); i != NULL && rc == 0; i = json_object_iter_next(object, i))
-		rc = bind_json(r, json_object_iter_key(i), json_object_iter_value(i));
-	return rc;
-}
-
-/* What stands later wins: no further variable hides one of the interpreter's. */
-static int bind_vars(struct jrun *r, const struct chat_vars *vars, bool takes_parts)
-{
-	struct jvalue prompt = jvalue_bool(vars->add_generation_prompt);
-	int rc = bind_more(r, vars->more);
-	if (rc == 0)
-		rc = bind_messages(r, vars->messages, takes_parts);
-	if (rc == 0)
-		rc = bind_json(r, "tools", vars->tools);
-	if (rc == 0)
-		rc = bind_json(r, "documents", vars->documents);
-	if (rc == 0)
-		rc = bind(r, "add_generation_prompt", &prompt);
-	if (rc == 0)
-		rc = bind_text(r, "bos_token", vars->bos_token);
-	return rc == 0 ? bind_text(r, "eos_token", vars->eos_token) : rc;
+	json_t *more = (json_t *)vars->more; /* the iterator only reads */
+	for (void *i = json_object_iter(more); i != NULL; i = json_object_iter_next(more, i))
+		bind_json(r, json_object_iter_key(i), json_object_iter_value(i));
+	bind_messages(r, vars->messages, takes_parts);
+	bind_json(r, "tools", vars->tools);
+	bind_json(r, "documents", vars->documents);
+	jinja_bind(r, jname("add_generation_prompt"), jvalue_bool(vars->add_generation_prompt));
+	bind_text(r, "bos_token", vars->bos_token);
+	bind_text(r, "eos_token", vars->eos_token);
 }
 
 /* ---- the end of the last message ---- */
@@ -154,58 +122,76 @@ static const char *find_last(const char *at, size_t n, struct jstr what)
 	return hit;
 }
 
-/* Templates trim what they are given; blanks at the content's end stay if the template kept them. */
-static int cut_at_last(struct jrun *r, const struct chat_vars *vars, size_t begin, size_t trust_begin)
+/* Templates may trim content; blanks at its end stay if the template kept them. */
+static void cut_at_last(struct jrun *r, const struct chat_vars *vars, size_t begin, size_t trust_begin)
 {
 	const json_t *j = last_text(vars->messages);
 	if (j == NULL || vars->add_generation_prompt)
-		return sl_errf(r->err, SL_EINVAL,
-			       "To continue the last message it must have text, and no prompt for "
-			       "another may be added.");
+		jinja_fail(&r->escape, SL_EINVAL,
+			   "To continue the last message it must have text, and no prompt for "
+			   "another may be added.");
 	struct jstr text = {.at = json_string_value(j), .n = json_string_length(j)};
 	struct jstr core = jstr_strip(text, true, true, NULL), tail = jstr_strip(text, true, false, NULL);
 	size_t n = r->text->len - begin;
 	const char *from = n > 0 ? (const char *)buf_data(r->text) + begin : NULL;
 	const char *hit = n > 0 && core.n > 0 ? find_last(from, n, core) : NULL;
 	if (hit == NULL)
-		return sl_errf(r->err, SL_EINVAL,
-			       "The last message can't be continued: its text is not in what the "
-			       "model reads.");
+		jinja_fail(&r->escape, SL_EINVAL,
+			   "The last message can't be continued: its text is not in what the "
+			   "model reads.");
 	size_t left = (size_t)(from + n - hit);
 	bool kept = left >= tail.n && memcmp(hit, tail.at, tail.n) == 0;
 	n = (size_t)(hit - from) + (kept ? tail.n : core.n);
 	buf_cut(r->text, begin + n);
 	buf_cut(r->trust, trust_begin + n);
-	return 0;
+}
+
+struct rendering {
+	struct jrun run;
+	const struct chat_template *template;
+	const struct chat_vars *vars;
+	size_t text_before, trust_before;
+};
+
+static void render(void *arg)
+{
+	struct rendering *d = arg;
+	struct jrun *r = &d->run;
+	if (!json_is_array(d->vars->messages))
+		jinja_fail(&r->escape, SL_EINVAL, "messages are not a list");
+	bind_vars(r, d->vars, d->template->takes_parts);
+	jinja_run(r, d->template->body);
+	if (d->vars->continue_final_message)
+		cut_at_last(r, d->vars, d->text_before, d->trust_before);
 }
 
 int chat_template_render(const struct chat_template *t, const struct chat_vars *vars, struct sl_buf *text,
 			 struct sl_buf *trust, struct sl_err *err)
 {
-	struct sl_err own = {0};
 	struct jframe frame = {0};
-	struct jrun r = {.err = err ? err : &own,
-			 .place = {1, 1},
-			 .frame = &frame,
-			 .text = text,
-			 .trust = trust,
-			 .now_s = vars->now_s};
-	size_t text_before = text->len, trust_before = trust->len;
-	r.max_text = text_before + JINJA_MAX_OUTPUT;
-	jarena_init(&r.arena, JINJA_MAX_ARENA);
-	int rc = json_is_array(vars->messages) ? bind_vars(&r, vars, t->takes_parts)
-					       : sl_errf(r.err, SL_EINVAL, "messages are not a list");
-	if (rc == 0)
-		rc = jinja_run(&r, t->body);
-	if (rc == 0 && vars->continue_final_message)
-		rc = cut_at_last(&r, vars, text_before, trust_before);
-	jarena_dispose(&r.arena);
+	struct rendering d = {.run = {.escape.err = err,
+				      .place = {1, 1},
+				      .frame = &frame,
+				      .text = text,
+				      .trust = trust,
+				      .max_text = text->len + JINJA_MAX_OUTPUT,
+				      .now_s = vars->now_s},
+			      .template = t,
+			      .vars = vars,
+			      .text_before = text->len,
+			      .trust_before = trust->len};
+	jarena_init(&d.run.arena, JINJA_MAX_ARENA);
+	int rc = jinja_catch(&d.run.escape, render, &d);
+	jarena_dispose(&d.run.arena);
 	if (rc != 0) {
-		buf_cut(text, text_before);
-		buf_cut(trust, trust_before);
+		buf_cut(text, d.text_before);
+		buf_cut(trust, d.trust_before);
 	}
-	/* To the caller a construct met only now is a request that can't be rendered. */
-	if (rc == SL_EUNSUPPORTED)
-		rc = r.err->code = SL_EINVAL;
+	/* To the caller an unsupported construct met only now is a request that can't be rendered. */
+	if (rc == SL_EUNSUPPORTED) {
+		rc = SL_EINVAL;
+		if (err != NULL)
+			err->code = rc;
+	}
 	return rc;
 }

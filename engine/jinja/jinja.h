@@ -1,30 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sandboxed Jinja interpreter behind engine/chat/chat_template.h; private to it. Three passes:
+ * The sandboxed Jinja interpreter behind engine/chat/chat_template.h, which alone may use it. A pass runs on its
+ * caller's thread and shares nothing. Passes:
  *
- *   jinja_lex.c    source → tokens, white space control done
- *   jinja_expr.c   tokens → syntax tree: expressions; whatever is not known is refused here, with
- *                  its line and column
- *   jinja_stmt.c   the same for statements (jinja_parse.c: what both stand on)
- *   jinja_eval.c   tree + variables → values: expressions
- *   jinja_run.c    statements, macros and calls: tree + variables → text and trust
+ *   jinja_lex.c                 source → tokens; white space control is done here
+ *   jinja_expr.c, jinja_stmt.c  tokens → syntax tree; unknown constructs are refused with line and column
+ *   jinja_eval.c, jinja_run.c   tree + variables → values; statements, macros and calls → text and trust
  *
- * and what they stand on: jinja_value.c (the values' own rules), jinja_containers.c (lists and
- * dictionaries), jinja_access.c (what stands in them), jinja_arith.c (operators), jinja_print.c
- * (values as text and JSON), jinja_text.c (letters and parts of text), jinja_format.c (the operator
- * % on text), jinja_call.c (arguments, and the functions that every template knows),
- * jinja_filters.c, jinja_list_filters.c (the filters of lists), jinja_tests.c, jinja_methods.c,
- * jinja_string_methods.c, jinja_markup.c (what `safe` makes of text).
- *
- * All memory of a pass comes from an arena with a bound and goes at once.
+ * All memory of a pass comes from one bounded arena and is released at once. A pass that fails therefore ends with one
+ * jump (jinja_fail to jinja_catch): functions return results, never error codes. Nothing but the arena and the run's
+ * two buffers may own memory between the two.
  */
 #ifndef ENGINE_JINJA_H
 #define ENGINE_JINJA_H
 
 #include <jansson.h>
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -45,14 +40,23 @@ enum {
 	JINJA_SEARCH_COST = 8,      /* … and what looks at its characters as so much more text */
 };
 
-/* ---- arena ---- */
+/* ---- errors and memory ---- */
+
+struct jescape {
+	jmp_buf to;
+	struct sl_err *err; /* may be NULL */
+	int code;
+};
+/* Runs work(arg). 0, or the code of the jinja_fail that ended it. */
+int jinja_catch(struct jescape *e, void (*work)(void *), void *arg);
+void jinja_fail(struct jescape *e, int code, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
 
 struct jarena_block;
 struct jarena {
 	struct jarena_block *blocks;
 	size_t used, cap; /* of the first block */
 	size_t total, max;
-	bool full; /* something was refused for max */
+	bool full; /* an allocation exceeded max */
 };
 void jarena_init(struct jarena *a, size_t max);
 void jarena_dispose(struct jarena *a);
@@ -89,8 +93,8 @@ struct jtok {
 	double f;
 };
 
-/* *out, in the arena, ends with JT_EOF. SL_EINVAL, SL_ELIMIT, SL_ENOMEM. */
-int jinja_lex(struct jarena *a, const char *src, size_t n, struct jtok **out, struct sl_err *err);
+/* In the arena; the last is JT_EOF. */
+const struct jtok *jinja_lex(struct jescape *e, struct jarena *a, const char *src, size_t n);
 
 /* ---- syntax tree ---- */
 
@@ -175,8 +179,10 @@ struct jnode {
 	double f;
 };
 
-/* *loops_content: some loop goes through what is called content. */
-int jinja_parse(struct jarena *a, const struct jtok *toks, struct jnode **out, bool *loops_content, struct sl_err *err);
+/* Source to tree, both in the arena. *loops_content: some loop iterates over a value called content. SL_EINVAL,
+ * SL_ELIMIT, SL_ENOMEM, SL_EUNSUPPORTED. */
+int jinja_compile(struct jarena *a, const char *src, size_t n, struct jnode **out, bool *loops_content,
+		  struct sl_err *err);
 
 /* ---- values ---- */
 
@@ -221,8 +227,7 @@ struct jvalue {
 	bool trusted; /* numbers and booleans: what they print as */
 	bool markup;  /* strings: jinja_markup.c */
 	union {
-		bool b;
-		int64_t i;
+		int64_t i; /* also of a boolean: 0 or 1 */
 		double f;
 		struct jstr s;
 		struct jlist *list; /* also of a tuple, a cycler (what it gives) and a joiner */
@@ -267,11 +272,11 @@ struct jmacro {
 /* Why the statements of a body end early. */
 enum jflow { JFLOW_ON, JFLOW_BREAK, JFLOW_CONTINUE };
 
-/* A run of a template. Functions that return int give 0 or a negative code, with err filled. */
+/* A run of a template. */
 struct jrun {
 	struct jarena arena;
-	struct sl_err *err;  /* never NULL */
-	struct jplace place; /* of the node at work */
+	struct jescape escape;
+	struct jplace place; /* of the current node */
 	uint64_t steps;
 	int depth;      /* of recursion into values */
 	int nodes_deep; /* of recursion into nodes */
@@ -285,125 +290,135 @@ struct jrun {
 	int64_t now_s;   /* for strftime_now; 0: the clock's */
 };
 
-int jrun_fail(struct jrun *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void jrun_fail(struct jrun *r, int code, const char *fmt, ...) __attribute__((noreturn, format(printf, 3, 4)));
+void jrun_fail_undefined(struct jrun *r, const struct jvalue *v) __attribute__((noreturn));
 /* Accounts for a step and for work on n bytes. */
-int jrun_charge(struct jrun *r, size_t n);
-/* Zeroed arena memory, or NULL with r->err filled. */
+void jrun_charge(struct jrun *r, size_t n);
+/* Zeroed; never NULL. */
 void *jrun_alloc(struct jrun *r, size_t n);
-/* Guards recursion into nested lists and dictionaries; a good one ends with r->depth--. */
-int jrun_descend(struct jrun *r);
+/* Guards recursion into nested values; each call is paired with r->depth--. */
+void jrun_descend(struct jrun *r);
 
 /* Appends to the output. */
-int jrun_put(struct jrun *r, struct jstr s);
-/* What was put since mark (r->text->len then), taken off the output again. */
-int jrun_capture(struct jrun *r, size_t mark, struct jstr *out);
+void jrun_put(struct jrun *r, struct jstr s);
+/* Takes back the output since mark (r->text->len then). */
+struct jstr jrun_capture(struct jrun *r, size_t mark);
+
+/* At most 64 bytes of a name, for a format's %.*s. */
+#define JINJA_SHOWN(name) (int)((name).n < 64 ? (name).n : 64), (name).at
+
+static inline struct proto_str jname(const char *word) { return (struct proto_str){word, strlen(word)}; }
+static inline struct proto_str jname_of(struct jstr s) { return (struct proto_str){s.at, s.n}; }
+static inline bool proto_str_same(struct proto_str a, struct proto_str b)
+{
+	return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
+}
+static inline bool proto_str_is(struct proto_str a, const char *b) { return proto_str_same(a, jname(b)); }
 
 const char *jvalue_type_name(const struct jvalue *v);
 bool jvalue_true(const struct jvalue *v);
 static inline bool jvalue_is_list(const struct jvalue *v) { return v->type == JV_LIST || v->type == JV_TUPLE; }
-static inline bool jvalue_is_number(const struct jvalue *v)
-{
-	return v->type == JV_BOOL || v->type == JV_INT || v->type == JV_FLOAT;
-}
+static inline bool jvalue_has_pairs(const struct jvalue *v) { return v->type == JV_DICT || v->type == JV_NAMESPACE; }
+static inline bool jvalue_is_integer(const struct jvalue *v) { return v->type == JV_INT || v->type == JV_BOOL; }
+static inline bool jvalue_is_number(const struct jvalue *v) { return jvalue_is_integer(v) || v->type == JV_FLOAT; }
+/* Of a number. */
+static inline double jvalue_double(const struct jvalue *v) { return v->type == JV_FLOAT ? v->f : (double)v->i; }
 /* None and what was not given: for optional arguments. */
 static inline bool jvalue_is_nothing(const struct jvalue *v) { return v->type == JV_ABSENT || v->type == JV_NONE; }
 struct jvalue jvalue_none(void);
 struct jvalue jvalue_int(int64_t i, bool trusted);
 struct jvalue jvalue_float(double f, bool trusted);
 struct jvalue jvalue_bool(bool b);
-struct jvalue jvalue_string_of(struct jstr s);
+struct jvalue jvalue_string_of(struct jstr s, bool markup);
 struct jvalue jvalue_literal(struct proto_str text); /* trusted; borrowed */
 struct jvalue jvalue_undefined(struct proto_str name);
-/* Untrusted; the texts are borrowed. SL_ELIMIT when it is nested too deep. */
-int jvalue_from_json(struct jrun *r, const json_t *j, struct jvalue *out);
+/* Untrusted; the texts are borrowed. */
+struct jvalue jvalue_from_json(struct jrun *r, const json_t *j);
 bool jvalue_text_is(const struct jvalue *v, const char *text);
 
 /* Lists. */
-struct jlist *jlist_new(struct jrun *r, size_t cap); /* NULL with r->err filled */
-int jlist_add(struct jrun *r, struct jlist *l, const struct jvalue *v);
+struct jlist *jlist_new(struct jrun *r, size_t cap);
+/* Into room that jlist_new reserved. */
+static inline void jlist_put(struct jlist *l, struct jvalue v) { l->items[l->n++] = v; }
+void jlist_add(struct jrun *r, struct jlist *l, struct jvalue v);
 /* Adds the bytes of s in [from, to). */
-int jlist_add_part(struct jrun *r, struct jlist *l, struct jstr s, size_t from, size_t to);
+void jlist_add_part(struct jrun *r, struct jlist *l, struct jstr s, size_t from, size_t to);
+struct jlist *jlist_copy(struct jrun *r, const struct jvalue *items, size_t n);
+void jlist_reverse(struct jlist *l);
 struct jvalue jvalue_list_of(struct jlist *l);
 struct jvalue jvalue_tuple_of(struct jlist *l);
-/* What a loop over v goes through: items, keys, characters. */
-int jvalue_items(struct jrun *r, const struct jvalue *v, struct jlist **out);
+/* What a loop over v iterates over: items, keys, characters. */
+struct jlist *jvalue_items(struct jrun *r, const struct jvalue *v);
 
 /* Dictionaries. Keys are strings, numbers, booleans and none. */
-struct jdict *jdict_new(struct jrun *r); /* NULL with r->err filled */
-const struct jpair *jdict_find(const struct jdict *d, const struct jvalue *key);
-int jdict_put(struct jrun *r, struct jdict *d, const struct jvalue *key, const struct jvalue *value);
+struct jdict *jdict_new(struct jrun *r);
+struct jvalue jvalue_dict_of(struct jdict *d);
+struct jpair *jdict_find(const struct jdict *d, const struct jvalue *key);
+void jdict_put(struct jrun *r, struct jdict *d, struct jvalue key, struct jvalue value);
+void jdict_put_all(struct jrun *r, struct jdict *d, const struct jdict *from);
 /* A pair of r's memory whose key d does not have yet; d takes it. */
 void jdict_append(struct jdict *d, struct jpair *pair);
 void jdict_remove(struct jdict *d, const struct jpair *pair);
 enum jdict_part { JDICT_KEYS, JDICT_VALUES, JDICT_ITEMS };
-int jdict_list(struct jrun *r, const struct jdict *d, enum jdict_part part, struct jvalue *out);
+struct jvalue jdict_list(struct jrun *r, const struct jdict *d, enum jdict_part part);
 
-int jvalue_equal(struct jrun *r, const struct jvalue *a, const struct jvalue *b, bool *out);
+bool jvalue_equal(struct jrun *r, const struct jvalue *a, const struct jvalue *b);
 /* -1, 0, 1; 2 when one is not a number. */
 int jvalue_order_numbers(const struct jvalue *a, const struct jvalue *b);
-int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b, int *out);
-int jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue *what, bool *out);
-int jvalue_compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, bool *out);
-int jvalue_length(struct jrun *r, const struct jvalue *v, int64_t *out);
-/* v[key]; an index or key that is not there gives an undefined value. */
-int jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key, struct jvalue *out);
+int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b);
+bool jvalue_contains(struct jrun *r, const struct jvalue *in, const struct jvalue *what);
+bool jvalue_compare(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b);
+int64_t jvalue_length(struct jrun *r, const struct jvalue *v);
+/* v[key]; a missing index or key gives an undefined value. */
+struct jvalue jvalue_index(struct jrun *r, const struct jvalue *v, const struct jvalue *key);
 /* v.name as Jinja finds it: an attribute or a method before an item. */
-int jvalue_attr(struct jrun *r, const struct jvalue *v, struct proto_str name, struct jvalue *out);
-/* v[from:to:step]; NULL where nothing stands. */
-int jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *const part[3], struct jvalue *out);
-int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out);
+struct jvalue jvalue_attr(struct jrun *r, const struct jvalue *v, struct proto_str name);
+/* v[from:to:step]; a NULL part is absent. */
+struct jvalue jvalue_slice(struct jrun *r, const struct jvalue *v, const struct jvalue *const part[3]);
+struct jvalue jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b);
 
 /* ---- text of values ---- */
 
 /* What printing v gives. Python's text of a list or dictionary is never trusted. */
-int jvalue_string(struct jrun *r, const struct jvalue *v, struct jstr *out);
+struct jstr jvalue_string(struct jrun *r, const struct jvalue *v);
 struct jjson { /* json.dumps' arguments */
 	bool ascii, sort_keys;
 	const struct jstr *indent; /* of a level, or NULL: on one line */
 	struct jstr item, key;     /* separators */
 };
 /* Never trusted. */
-int jvalue_json(struct jrun *r, const struct jvalue *v, const struct jjson *how, struct jstr *out);
-/* Python's repr; at least 32 bytes. */
-void jinja_print_float(double f, char *out);
+struct jstr jvalue_json(struct jrun *r, const struct jvalue *v, const struct jjson *how);
 
-int jstr_concat(struct jrun *r, const struct jstr *parts, size_t n, struct jstr *out);
+struct jstr jstr_concat(struct jrun *r, const struct jstr *parts, size_t n);
 struct jstr jstr_sub(struct jstr s, size_t from, size_t n);
 bool jstr_equal(struct jstr a, struct jstr b);
 size_t jstr_chars(struct jstr s);
-/* The byte at which the k-th character begins; n for the one past the last. */
+/* The byte at which the k-th character begins; s.n for the one past the last. */
 size_t jstr_offset(struct jstr s, size_t k);
-/* The UTF-8 character at byte i and its length. */
+/* The UTF-8 character at byte i and its length; the byte at which the character before byte i begins. */
 size_t jstr_char(struct jstr s, size_t i, uint32_t *out);
+size_t jstr_before(struct jstr s, size_t i);
 /* Strips white space, or the characters of set. */
 struct jstr jstr_strip(struct jstr s, bool left, bool right, const struct jstr *set);
 enum jcase { JCASE_UPPER, JCASE_LOWER, JCASE_TITLE, JCASE_CAPITAL, JCASE_TITLE_FILTER };
-int jstr_case(struct jrun *r, struct jstr s, enum jcase to, struct jstr *out);
-/* The parts between the occurrences of sep (none: of white space), at most max + 1 of them, counted
- * from the right if so wanted. max < 0: all. */
-int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right, struct jlist **out);
-int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max, struct jstr *out);
-int jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any, struct jstr *out);
-int jstr_repeat(struct jrun *r, struct jstr s, int64_t times, struct jstr *out);
-/* Python's % with the arguments of a list. exact: all of them must be used. escape: what isn't markup is escaped. */
-int jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, bool exact, bool escape,
-		struct jstr *out);
+struct jstr jstr_case(struct jrun *r, struct jstr s, enum jcase to);
+/* The parts between the occurrences of sep (NULL: of white space), at most max + 1 of them, counted from the right if
+ * right. max < 0: all. */
+struct jlist *jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right);
+struct jstr jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max);
+/* any: parts that are no strings are printed; else they are refused. */
+struct jstr jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any);
+struct jstr jstr_repeat(struct jrun *r, struct jstr s, int64_t times);
+/* Python's % with the arguments of a list. exact: all of them must be used. escape: all but markup is escaped. */
+struct jstr jstr_format(struct jrun *r, struct jstr format, const struct jlist *args, bool exact, bool escape);
 bool jinja_is_space(uint32_t c);
 bool jinja_is_printable(uint32_t c);
 bool jinja_is_alpha(uint32_t c);
 /* A letter or a number of any kind. */
 bool jinja_is_alnum(uint32_t c);
 
-/* Markup, which `safe` and `escape` make (jinja_markup.c). */
-struct jvalue jvalue_markup_of(struct jstr s);
-/* The value's text as markup: escaped, unless it is markup already. */
-int jinja_escape(struct jrun *r, const struct jvalue *v, struct jvalue *out);
-/* Two strings, at least one of them markup, joined. */
-int jinja_add_markup(struct jrun *r, const struct jvalue *a, const struct jvalue *b, struct jvalue *out);
-/* self.join(l), where self is markup. */
-int jinja_join_markup(struct jrun *r, const struct jvalue *self, const struct jlist *l, struct jvalue *out);
-/* The strings of a list are parts of self: markup if that is. */
-void jinja_mark_parts(const struct jvalue *self, struct jlist *l);
+/* Markup, which `safe` and `escape` make (jinja_markup.c): the value's text, escaped unless it is markup already. */
+struct jstr jinja_escape(struct jrun *r, const struct jvalue *v);
 
 /* ---- calls ---- */
 
@@ -419,25 +434,33 @@ struct jargs {
 	size_t n, n_named;
 	const struct jvalue *caller; /* of a call block, or NULL */
 };
+struct jcall {
+	const struct jvalue *self;
+	const struct jvalue *args; /* by parameter; JV_ABSENT where none was given */
+	const struct jargs *all;
+	int how; /* of the function */
+};
 
-/* params are the parameters' names with commas between; the first `min` must be given. "*" as the
- * last takes any more arguments, "**" any more names: the function finds them in all. */
+/* params are the parameters' names with commas between; the first `min` are required. "*" as the last accepts any
+ * further arguments, "**" any names: the function finds them in jcall.all. */
 struct jfunction {
 	const char *name, *params;
 	int min;
-	int (*call)(struct jrun *r, const struct jvalue *self, const struct jvalue *args, const struct jargs *all,
-		    struct jvalue *out);
+	struct jvalue (*call)(struct jrun *r, const struct jcall *c);
+	int how;      /* which of the functions that share call */
 	uint8_t self; /* methods: the type of value that has it */
 };
 extern const struct jfunction jinja_filters[], jinja_list_filters[], jinja_tests[], jinja_methods[],
-    jinja_string_methods[], jinja_globals[]; /* end: no name */
+    jinja_string_methods[]; /* end: no name */
 
-#define JSELF                                                                                          \
-	struct jrun *r, const struct jvalue *self, const struct jvalue *args, const struct jargs *all, \
-	    struct jvalue *out
-
-int jinja_method_update(JSELF);
-int jinja_method_splitlines(JSELF), jinja_method_islower(JSELF), jinja_method_isupper(JSELF);
+/* A list of strings that are all parts of a text: markup if that is. */
+struct jvalue jinja_marked_list(struct jlist *l, bool markup);
+/* In several tables. */
+struct jvalue jinja_is_case(struct jrun *r, const struct jcall *c);
+struct jvalue jinja_update(struct jrun *r, const struct jcall *c);
+struct jvalue jinja_splitlines(struct jrun *r, const struct jcall *c);
+struct jvalue jinja_strip(struct jrun *r, const struct jcall *c);
+enum { JSTRIP_LEFT = 1, JSTRIP_RIGHT = 2 };
 
 /* NULL: no such function. */
 const struct jfunction *jinja_find_global(struct proto_str name);
@@ -445,27 +468,28 @@ const struct jfunction *jinja_find_filter(struct proto_str name);
 const struct jfunction *jinja_find_test(struct proto_str name);
 /* Of that type of value. JV_ABSENT: of any. */
 const struct jfunction *jinja_find_method(struct proto_str name, uint8_t type);
-/* Whether a method of that name and of some type can be called like that. */
+/* Whether some type has a method of that name that accepts these arguments. */
 bool jinja_method_fits(struct proto_str name, const struct jnode *args);
 /* Whether one argument of fn is the name of a test or a filter, and which. */
 bool jinja_is_filter_of_functions(const struct jfunction *fn, int *at, bool *tests);
 
-/* Whether a call of that shape can be one of fn; if not, what is wrong (static text), and with
- * which name. */
+/* What is wrong with a call of fn with these arguments (static text), and with which name; NULL: nothing. */
 const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *args, struct proto_str *name);
-int jinja_call_function(struct jrun *r, const struct jfunction *fn, const struct jvalue *self, const struct jargs *args,
-			struct jvalue *out);
+struct jvalue jinja_call_function(struct jrun *r, const struct jfunction *fn, const struct jvalue *self,
+				  const struct jargs *args);
 /* A function, a macro, a joiner or a recursive loop. */
-int jinja_call_value(struct jrun *r, const struct jvalue *callee, const struct jargs *args, struct jvalue *out);
-int jinja_call_macro(struct jrun *r, const struct jmacro *m, const struct jargs *args, struct jvalue *out);
+struct jvalue jinja_call_value(struct jrun *r, const struct jvalue *callee, const struct jargs *args);
+struct jvalue jinja_call_macro(struct jrun *r, const struct jmacro *m, const struct jargs *args);
 /* loop(list) inside of that loop. */
-int jinja_call_loop(struct jrun *r, const struct jloop *l, const struct jargs *args, struct jvalue *out);
+struct jvalue jinja_call_loop(struct jrun *r, const struct jloop *l, const struct jargs *args);
 /* Whether `loop` has the attribute. */
 bool jinja_loop_knows(struct proto_str name);
 
 /* What arguments must be. */
-int jinja_want_string(struct jrun *r, const struct jvalue *v);
-int jinja_want_int(struct jrun *r, const struct jvalue *v, int64_t *out);
+struct jstr jinja_want_string(struct jrun *r, const struct jvalue *v);
+int64_t jinja_want_int(struct jrun *r, const struct jvalue *v);
+/* JV_ABSENT gives otherwise. */
+int64_t jinja_want_int_or(struct jrun *r, const struct jvalue *v, int64_t otherwise);
 
 /* ---- evaluation ---- */
 
@@ -479,23 +503,13 @@ struct jframe {
 	struct jframe *outer;
 	uint64_t n_macros; /* made before it */
 };
-struct jframe *jframe_new(struct jrun *r, struct jframe *outer); /* NULL with r->err filled */
-int jinja_bind(struct jrun *r, struct proto_str name, const struct jvalue *value);
-int jinja_look_up(struct jrun *r, struct proto_str name, struct jvalue *out);
-int jinja_eval(struct jrun *r, const struct jnode *n, struct jvalue *out);
+void jinja_bind(struct jrun *r, struct proto_str name, struct jvalue value);
+struct jvalue jinja_look_up(struct jrun *r, struct proto_str name);
+struct jvalue jinja_eval(struct jrun *r, const struct jnode *n);
 /* The arguments of a call, evaluated. */
-int jinja_eval_args(struct jrun *r, const struct jnode *list, struct jargs *out);
-/* Filters as the tree of a block has them, applied to text. */
-int jinja_eval_filters(struct jrun *r, const struct jnode *n, const struct jvalue *text, struct jvalue *out);
-int jinja_run(struct jrun *r, const struct jnode *body);
-
-static inline bool proto_str_is(struct proto_str a, const char *b)
-{
-	return a.n == __builtin_strlen(b) && __builtin_memcmp(a.at, b, a.n) == 0;
-}
-static inline bool proto_str_same(struct proto_str a, struct proto_str b)
-{
-	return a.n == b.n && (a.n == 0 || __builtin_memcmp(a.at, b.at, a.n) == 0);
-}
+struct jargs jinja_eval_args(struct jrun *r, const struct jnode *list);
+/* The filters of a block, applied to text. */
+struct jvalue jinja_eval_filters(struct jrun *r, const struct jnode *n, struct jvalue text);
+void jinja_run(struct jrun *r, const struct jnode *body);
 
 #endif

@@ -1,11 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter's memory: blocks that only grow and go together, with a bound on their sum.
+ * The interpreter's memory, blocks that only grow and are released together, and its way out when a pass fails.
  */
-#include <string.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "base/alloc.h"
 #include "engine/jinja/jinja.h"
+
+int jinja_catch(struct jescape *e, void (*work)(void *), void *arg)
+{
+	if (setjmp(e->to) != 0)
+		return e->code;
+	work(arg);
+	return 0;
+}
+
+void jinja_fail(struct jescape *e, int code, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	e->code = sl_errf(e->err, code, "%s", text);
+	longjmp(e->to, 1);
+}
 
 struct jarena_block {
 	struct jarena_block *next;

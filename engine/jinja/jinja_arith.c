@@ -1,168 +1,149 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The binary operators: Python's arithmetic on 64-bit integers (beyond them the run fails, where
- * Python would go on) and doubles, and what + * % mean for texts and lists.
+ * The binary operators: Python's arithmetic on doubles and 64-bit integers (a run fails on overflow, where Python has
+ * larger integers), and what + * % mean for texts and lists.
  */
 #include <math.h>
 
 #include "engine/jinja/jinja.h"
 
-static int power(struct jrun *r, int64_t base, int64_t exponent, int64_t *out)
+/* Returns whether it overflows. */
+static bool power(int64_t base, int64_t exponent, int64_t *out)
 {
-	int64_t x = 1;
 	bool over = false;
-	while (exponent > 0 && !over) {
+	for (*out = 1; exponent > 0 && !over;) {
 		if (exponent & 1)
-			over = __builtin_mul_overflow(x, base, &x);
+			over = __builtin_mul_overflow(*out, base, out);
 		exponent >>= 1;
-		/* The last square is not needed, so it may go over. */
+		/* The last square is not needed, so it may overflow. */
 		if (exponent > 0 && __builtin_mul_overflow(base, base, &base))
 			over = true;
 	}
-	*out = x;
-	return over ? jrun_fail(r, SL_EINVAL, "a number out of range") : 0;
+	return over;
 }
 
-static int integer_op(struct jrun *r, int op, int64_t a, int64_t b, int64_t *out)
+static int64_t integer_op(struct jrun *r, int op, int64_t a, int64_t b)
 {
 	bool over = false;
+	int64_t out = 0;
 	switch (op) {
-	case JO_ADD: over = __builtin_add_overflow(a, b, out); break;
-	case JO_SUB: over = __builtin_sub_overflow(a, b, out); break;
-	case JO_MUL: over = __builtin_mul_overflow(a, b, out); break;
-	case JO_POW: return power(r, a, b, out);
+	case JO_ADD: over = __builtin_add_overflow(a, b, &out); break;
+	case JO_SUB: over = __builtin_sub_overflow(a, b, &out); break;
+	case JO_MUL: over = __builtin_mul_overflow(a, b, &out); break;
+	case JO_POW: over = power(a, b, &out); break;
 	default: /* // and %: towards minus infinity */
 		if (b == 0)
-			return jrun_fail(r, SL_EINVAL, "division by zero");
+			jrun_fail(r, SL_EINVAL, "division by zero");
 		if (a == INT64_MIN && b == -1) {
 			over = op == JO_FLOORDIV;
-			*out = 0;
 			break;
 		}
 		int64_t q = a / b, rest = a % b;
 		bool down = rest != 0 && (rest < 0) != (b < 0);
-		*out = op == JO_FLOORDIV ? q - down : rest + (down ? b : 0);
+		out = op == JO_FLOORDIV ? q - down : rest + (down ? b : 0);
 	}
-	return over ? jrun_fail(r, SL_EINVAL, "a number out of range") : 0;
+	if (over)
+		jrun_fail(r, SL_EINVAL, "a number out of range");
+	return out;
 }
 
-static int64_t as_int(const struct jvalue *v) { return v->type == JV_BOOL ? v->b : v->i; }
-
-static double as_double(const struct jvalue *v) { return v->type == JV_FLOAT ? v->f : (double)as_int(v); }
-
-static int arithmetic(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
+static double double_op(struct jrun *r, int op, double x, double y)
 {
-	bool trusted = a->trusted && b->trusted;
-	bool ints = a->type != JV_FLOAT && b->type != JV_FLOAT;
-	if (ints && op != JO_DIV && !(op == JO_POW && as_int(b) < 0)) {
-		int64_t i = 0;
-		int rc = integer_op(r, op, as_int(a), as_int(b), &i);
-		*out = jvalue_int(i, trusted);
-		return rc;
-	}
-	double x = as_double(a), y = as_double(b), f;
+	double f;
 	if (y == 0 && (op == JO_DIV || op == JO_FLOORDIV || op == JO_MOD))
-		return jrun_fail(r, SL_EINVAL, "division by zero");
+		jrun_fail(r, SL_EINVAL, "division by zero");
 	switch (op) {
-	case JO_ADD: f = x + y; break;
-	case JO_SUB: f = x - y; break;
-	case JO_MUL: f = x * y; break;
-	case JO_DIV: f = x / y; break;
-	case JO_FLOORDIV: f = floor(x / y); break;
+	case JO_ADD: return x + y;
+	case JO_SUB: return x - y;
+	case JO_MUL: return x * y;
+	case JO_DIV: return x / y;
+	case JO_FLOORDIV: return floor(x / y);
 	case JO_POW:
 		f = pow(x, y);
 		if (x == 0 && y < 0)
-			return jrun_fail(r, SL_EINVAL, "division by zero");
+			jrun_fail(r, SL_EINVAL, "division by zero");
 		if (isnan(f) && !isnan(x) && !isnan(y))
-			return jrun_fail(r, SL_EINVAL, "a power that is no real number");
-		break;
-	default:
-		f = fmod(x, y);
-		if (f != 0 && (f < 0) != (y < 0))
-			f += y;
+			jrun_fail(r, SL_EINVAL, "a power that is no real number");
+		return f;
+	default: f = fmod(x, y); return f != 0 && (f < 0) != (y < 0) ? f + y : f;
 	}
-	*out = jvalue_float(f, trusted);
-	return 0;
 }
 
-static int add_lists(struct jrun *r, const struct jlist *a, const struct jlist *b, struct jlist **out)
+static struct jvalue arithmetic(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b)
 {
-	*out = jlist_new(r, a->n + b->n);
-	if (*out == NULL)
-		return r->err->code;
-	for (size_t i = 0; i < a->n; i++)
-		(*out)->items[(*out)->n++] = a->items[i];
-	for (size_t i = 0; i < b->n; i++)
-		(*out)->items[(*out)->n++] = b->items[i];
-	return 0;
+	bool trusted = a->trusted && b->trusted, ints = a->type != JV_FLOAT && b->type != JV_FLOAT;
+	if (ints && op != JO_DIV && !(op == JO_POW && b->i < 0))
+		return jvalue_int(integer_op(r, op, a->i, b->i), trusted);
+	return jvalue_float(double_op(r, op, jvalue_double(a), jvalue_double(b)), trusted);
 }
 
-static int repeat_list(struct jrun *r, const struct jlist *l, int64_t times, struct jlist **out)
+static struct jlist *add_lists(struct jrun *r, const struct jlist *a, const struct jlist *b)
+{
+	struct jlist *l = jlist_new(r, a->n + b->n);
+	for (size_t i = 0; i < a->n + b->n; i++)
+		jlist_put(l, i < a->n ? a->items[i] : b->items[i - a->n]);
+	return l;
+}
+
+static struct jlist *repeat_list(struct jrun *r, const struct jlist *l, int64_t times)
 {
 	size_t total = 0;
-	if (times < 0)
-		times = 0;
-	if (__builtin_mul_overflow(l->n, (size_t)times, &total))
-		return jrun_fail(r, SL_ELIMIT, "a list of too many items");
-	*out = jlist_new(r, total);
-	if (*out == NULL)
-		return r->err->code;
-	for (size_t i = 0; i < total; i++)
-		(*out)->items[(*out)->n++] = l->items[i % l->n];
-	return 0;
+	if (__builtin_mul_overflow(l->n, (size_t)(times < 0 ? 0 : times), &total))
+		jrun_fail(r, SL_ELIMIT, "a list of too many items");
+	struct jlist *out = jlist_new(r, total);
+	while (out->n < total)
+		jlist_put(out, l->items[out->n % l->n]);
+	return out;
 }
 
-static int concat(struct jrun *r, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
+/* markup: both are escaped first. */
+static struct jvalue concat(struct jrun *r, const struct jvalue *a, const struct jvalue *b, bool markup)
 {
 	struct jstr parts[2];
-	int rc = jvalue_string(r, a, &parts[0]);
-	if (rc == 0)
-		rc = jvalue_string(r, b, &parts[1]);
-	*out = jvalue_string_of((struct jstr){.at = ""});
-	return rc == 0 ? jstr_concat(r, parts, 2, &out->s) : rc;
+	parts[0] = markup ? jinja_escape(r, a) : jvalue_string(r, a);
+	parts[1] = markup ? jinja_escape(r, b) : jvalue_string(r, b);
+	return jvalue_string_of(jstr_concat(r, parts, 2), markup);
 }
 
-static int format(struct jrun *r, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
+static struct jvalue format(struct jrun *r, const struct jvalue *a, const struct jvalue *b)
 {
 	struct jvalue one = *b;
 	struct jlist alone = {.items = &one, .n = 1, .cap = 1};
-	*out = jvalue_string_of((struct jstr){.at = ""});
-	/* Python takes what has items for a mapping, of which not all must be used. */
-	out->markup = a->markup;
-	return jstr_format(r, a->s, b->type == JV_TUPLE ? b->list : &alone,
-			   b->type != JV_LIST && b->type != JV_DICT && b->type != JV_UNDEFINED, a->markup, &out->s);
+	/* To Python a value with items is a mapping, of which not all must be used. */
+	bool exact = b->type != JV_LIST && b->type != JV_DICT && b->type != JV_UNDEFINED;
+	struct jstr s = jstr_format(r, a->s, b->type == JV_TUPLE ? b->list : &alone, exact, a->markup);
+	return jvalue_string_of(s, a->markup);
 }
 
-static int repeat(struct jrun *r, const struct jvalue *what, const struct jvalue *times, struct jvalue *out)
+static struct jvalue repeat(struct jrun *r, const struct jvalue *what, int64_t times)
 {
-	*out = *what;
-	return what->type == JV_STRING ? jstr_repeat(r, what->s, as_int(times), &out->s)
-				       : repeat_list(r, what->list, as_int(times), &out->list);
+	struct jvalue out = *what;
+	if (what->type == JV_STRING)
+		out.s = jstr_repeat(r, what->s, times);
+	else
+		out.list = repeat_list(r, what->list, times);
+	return out;
 }
 
-int jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b, struct jvalue *out)
+struct jvalue jvalue_binary(struct jrun *r, int op, const struct jvalue *a, const struct jvalue *b)
 {
-	bool a_many = a->type == JV_STRING || jvalue_is_list(a);
-	bool b_many = b->type == JV_STRING || jvalue_is_list(b);
-	if (op == JO_ADD && a->type == JV_STRING && b->type == JV_STRING && (a->markup || b->markup))
-		return jinja_add_markup(r, a, b, out);
-	if (op == JO_CONCAT || (op == JO_ADD && a->type == JV_STRING && b->type == JV_STRING))
-		return concat(r, a, b, out);
+	bool texts = op == JO_ADD && a->type == JV_STRING && b->type == JV_STRING;
+	if (op == JO_CONCAT || texts)
+		return concat(r, a, b, texts && (a->markup || b->markup));
 	if (jvalue_is_number(a) && jvalue_is_number(b))
-		return arithmetic(r, op, a, b, out);
+		return arithmetic(r, op, a, b);
 	if (op == JO_ADD && jvalue_is_list(a) && a->type == b->type) {
-		*out = *a;
-		return add_lists(r, a->list, b->list, &out->list);
+		struct jvalue sum = *a;
+		sum.list = add_lists(r, a->list, b->list);
+		return sum;
 	}
-	if (op == JO_MUL && a_many && jvalue_is_number(b) && b->type != JV_FLOAT)
-		return repeat(r, a, b, out);
-	if (op == JO_MUL && b_many && jvalue_is_number(a) && a->type != JV_FLOAT)
-		return repeat(r, b, a, out);
+	if (op == JO_MUL && (a->type == JV_STRING || jvalue_is_list(a)) && jvalue_is_integer(b))
+		return repeat(r, a, b->i);
+	if (op == JO_MUL && (b->type == JV_STRING || jvalue_is_list(b)) && jvalue_is_integer(a))
+		return repeat(r, b, a->i);
 	if (op == JO_MOD && a->type == JV_STRING)
-		return format(r, a, b, out);
-	const struct jvalue *undefined = a->type == JV_UNDEFINED ? a : b->type == JV_UNDEFINED ? b : NULL;
-	if (undefined != NULL)
-		return jrun_fail(r, SL_EINVAL, "\"%.*s\" is undefined",
-				 undefined->name.n < 64 ? (int)undefined->name.n : 64, undefined->name.at);
-	return jrun_fail(r, SL_EINVAL, "arithmetic with %s and %s", jvalue_type_name(a), jvalue_type_name(b));
+		return format(r, a, b);
+	if (a->type == JV_UNDEFINED || b->type == JV_UNDEFINED)
+		jrun_fail_undefined(r, a->type == JV_UNDEFINED ? a : b);
+	jrun_fail(r, SL_EINVAL, "arithmetic with %s and %s", jvalue_type_name(a), jvalue_type_name(b));
 }

@@ -1,433 +1,332 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens to a syntax tree, the expressions: by recursive descent, one function per level of
- * precedence, the levels being Jinja's own:
+ * Tokens to a syntax tree, the expressions: by recursive descent, one function per level of precedence, the levels
+ * being Jinja's own:
  *
  *   if-else < or < and < not < comparison < + - < ~ < * / // % < ** < unary - + < . [] () | is
  *
- * What the evaluator does not know is refused here by name: a template either compiles and means
- * what Jinja says, or it does not compile. Bounds: nesting of the source (recursion here), depth of
- * the tree (recursion of the evaluator, chains like a + b + c included) and number of nodes.
+ * What the evaluator does not know is refused here by name: a template either compiles and means what Jinja says, or
+ * it does not compile. Bounds: nesting of the source (recursion here), depth of the tree (recursion of the evaluator,
+ * chains like a + b + c included) and number of nodes.
  */
 #include "engine/jinja/jinja_parse.h"
 
-static int parse_unary(struct parser *p, bool filters, struct jnode **out);
-static int parse_primary(struct parser *p, struct jnode **out);
-static int parse_postfix(struct parser *p, struct jnode *n, struct jnode **out);
+static struct jnode *parse_primary(struct parser *p);
+static struct jnode *parse_postfix(struct parser *p, struct jnode *n);
 
 /* ---- arguments ---- */
 
-/* Behind an open bracket up to its end; named: `name=value` may stand there. */
-static int parse_args(struct parser *p, const char *close, bool named, struct jnode **list)
+/* Behind an open bracket up to its end; named: `name=value`, `*items` and `**names` are allowed. */
+static struct jnode *parse_args(struct parser *p, const char *close, bool named)
 {
-	struct jnode **tail = list;
+	struct jnode *list = NULL, **tail = &list;
 	bool names = false;
-	for (int n = 0; !parse_take_op(p, close); n++) {
-		int rc = n > 0 ? parse_expect_op(p, ",") : 0;
-		if (rc == 0 && n > 0 && parse_take_op(p, close))
-			return 0;
+	for (int n = 0; parse_next(p, n, close); n++, tail = &(*tail)->next) {
 		struct jplace at = p->t->place;
 		bool has_name = p->t->kind == JT_NAME && p->t[1].kind == JT_OP && strcmp(p->t[1].op, "=") == 0;
-		bool items = rc == 0 && named && parse_take_op(p, "*");
-		if (items || (rc == 0 && named && parse_take_op(p, "**"))) {
-			struct jnode *value = NULL;
-			rc = parse_expr(p, &value);
-			if (rc == 0)
-				rc = parse_wrap(p, items ? JN_SPREAD : JN_SPREAD_NAMES, at, value, NULL, tail);
+		bool items = named && parse_take_op(p, "*");
+		if (items || (named && parse_take_op(p, "**"))) {
+			*tail = parse_wrap(p, items ? JN_SPREAD : JN_SPREAD_NAMES, at, parse_expr(p), NULL);
 			names = names || !items;
-		} else if (rc == 0 && named && has_name) {
-			struct jnode *value = NULL;
-			struct proto_str name;
-			rc = parse_expect_name(p, &name);
-			p->t += rc == 0;
-			if (rc == 0)
-				rc = parse_expr(p, &value);
-			if (rc == 0)
-				rc = parse_wrap(p, JN_KEYWORD, at, value, NULL, tail);
-			if (rc == 0)
-				(*tail)->text = name;
+		} else if (named && has_name) {
+			struct proto_str name = parse_expect_name(p);
+			p->t++;
+			*tail = parse_named(p, JN_KEYWORD, at, name, parse_expr(p));
 			names = true;
-		} else if (rc == 0 && names) {
-			return parse_fail(p, at, "an argument without a name behind one with a name");
-		} else if (rc == 0) {
-			rc = parse_expr(p, tail);
+		} else if (names) {
+			parse_fail(p, at, "an argument without a name behind one with a name");
+		} else {
+			*tail = parse_expr(p);
 		}
-		if (rc != 0)
-			return rc;
-		tail = &(*tail)->next;
 	}
-	return 0;
+	return list;
 }
 
 /* `map("trim")` and its like name a function by a text: it too is checked now. */
-static int check_named_function(struct parser *p, const struct jfunction *fn, struct jplace at,
-				const struct jnode *args)
+static void check_named_function(struct parser *p, const struct jfunction *fn, struct jplace at,
+				 const struct jnode *args)
 {
 	int index;
 	bool tests;
 	if (!jinja_is_filter_of_functions(fn, &index, &tests))
-		return 0;
+		return;
 	for (; args != NULL && index > 0; args = args->next)
 		index--;
 	if (args == NULL || args->kind != JN_STRING)
-		return 0;
+		return;
 	if (tests ? jinja_find_test(args->text) == NULL : jinja_find_filter(args->text) == NULL)
-		return parse_note_unknown(p, at, tests ? "the test" : "the filter", args->text);
-	return 0;
+		parse_note_unknown(p, at, tests ? "the test" : "the filter", args->text);
 }
 
-int parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at, const struct jnode *args)
+void parse_check_args(struct parser *p, const struct jfunction *fn, struct jplace at, const struct jnode *args)
 {
 	struct proto_str name;
 	const char *wrong = jinja_wrong_args(fn, args, &name);
-	if (wrong == NULL)
-		return 0;
-	if (name.n > 0)
-		return parse_unknown(p, at, wrong, name);
-	return parse_fail(p, at, "\"%s\" with %s", fn->name, wrong);
+	if (wrong != NULL && name.n > 0)
+		parse_unknown(p, at, wrong, name);
+	if (wrong != NULL)
+		parse_fail(p, at, "\"%s\" with %s", fn->name, wrong);
+}
+
+/* A node that applies fn, which may be unknown, to self. */
+static struct jnode *apply(struct parser *p, enum jnode_kind kind, struct jplace at, const struct jtok *name,
+			   const struct jfunction *fn, struct jnode *self, struct jnode *args)
+{
+	if (fn != NULL)
+		parse_check_args(p, fn, at, args);
+	if (fn != NULL && kind == JN_FILTER)
+		check_named_function(p, fn, at, args);
+	struct jnode *n = parse_wrap(p, kind, at, self, args);
+	n->fn = fn;
+	n->text = parse_text(name);
+	return n;
 }
 
 /* The name of a filter and its arguments behind it, applied to self. */
-static int parse_filter(struct parser *p, struct jnode *self, struct jnode **out)
+static struct jnode *parse_filter(struct parser *p, struct jnode *self)
 {
-	struct jplace at = p->t->place;
+	const struct jtok *name = p->t;
 	struct jnode *args = NULL;
-	if (p->t->kind != JT_NAME)
-		return parse_unexpected(p, "a filter");
-	struct proto_str name = parse_text(p->t++);
-	const struct jfunction *fn = jinja_find_filter(name);
-	int rc = fn == NULL ? parse_note_unknown(p, at, "the filter", name) : 0;
-	if (rc == 0 && parse_take_op(p, "("))
-		rc = parse_args(p, ")", true, &args);
-	if (rc == 0 && fn != NULL)
-		rc = parse_check_args(p, fn, at, args);
-	if (rc == 0 && fn != NULL)
-		rc = check_named_function(p, fn, at, args);
-	if (rc == 0)
-		rc = parse_wrap(p, JN_FILTER, at, self, args, out);
-	if (rc == 0) {
-		(*out)->fn = fn;
-		(*out)->text = name;
-	}
-	return rc;
+	if (name->kind != JT_NAME)
+		parse_unexpected(p, "a filter");
+	p->t++;
+	const struct jfunction *fn = jinja_find_filter(parse_text(name));
+	if (fn == NULL)
+		parse_note_unknown(p, name->place, "the filter", parse_text(name));
+	if (parse_take_op(p, "("))
+		args = parse_args(p, ")", true);
+	return apply(p, JN_FILTER, name->place, name, fn, self, args);
 }
 
-int parse_filter_chain(struct parser *p, struct jnode **out)
+struct jnode *parse_filter_chain(struct parser *p)
 {
-	int rc = parse_filter(p, NULL, out);
-	while (rc == 0 && parse_take_op(p, "|"))
-		rc = parse_filter(p, *out, out);
-	return rc;
+	struct jnode *n = parse_filter(p, NULL);
+	while (parse_take_op(p, "|"))
+		n = parse_filter(p, n);
+	return n;
 }
 
-/* A test may take its argument without brackets: `is divisibleby 3`. */
+/* A test may have its argument without brackets: `is divisibleby 3`. */
 static bool begins_argument(const struct jtok *t)
 {
-	static const char *const not [] = {"else", "or", "and", "is", "if", "in", "not"};
+	static const char *const others[] = {"else", "or", "and", "is", "if", "in", "not", NULL};
 	if (t->kind == JT_STRING || t->kind == JT_INT || t->kind == JT_FLOAT)
 		return true;
 	if (t->kind == JT_OP)
 		return strcmp(t->op, "[") == 0 || strcmp(t->op, "{") == 0;
-	for (size_t i = 0; i < sizeof(not ) / sizeof(not [0]); i++)
-		if (parse_is_word(t, not [i]))
-			return false;
-	return t->kind == JT_NAME;
+	return t->kind == JT_NAME && parse_which_word(t, others) < 0;
 }
 
-static int parse_test(struct parser *p, struct jnode *self, struct jnode **out)
+static struct jnode *parse_test(struct parser *p, struct jnode *self)
 {
 	struct jplace at = p->t->place;
 	bool negate = parse_take_word(p, "not");
+	const struct jtok *name = p->t;
 	struct jnode *args = NULL;
-	if (p->t->kind != JT_NAME)
-		return parse_unexpected(p, "a test");
-	struct proto_str name = parse_text(p->t++);
-	const struct jfunction *fn = jinja_find_test(name);
-	int rc = fn == NULL ? parse_note_unknown(p, at, "the test", name) : 0;
-	if (rc != 0)
-		return rc;
+	if (name->kind != JT_NAME)
+		parse_unexpected(p, "a test");
+	p->t++;
+	const struct jfunction *fn = jinja_find_test(parse_text(name));
+	if (fn == NULL)
+		parse_note_unknown(p, at, "the test", parse_text(name));
 	if (parse_take_op(p, "(")) {
-		rc = parse_args(p, ")", true, &args);
+		args = parse_args(p, ")", true);
 	} else if (begins_argument(p->t)) {
-		rc = parse_enter(p);
-		if (rc == 0)
-			rc = parse_primary(p, &args);
-		if (rc == 0)
-			rc = parse_postfix(p, args, &args);
+		parse_enter(p);
+		args = parse_postfix(p, parse_primary(p));
 		p->depth--;
 	}
-	if (rc == 0 && fn != NULL)
-		rc = parse_check_args(p, fn, at, args);
-	if (rc == 0)
-		rc = parse_wrap(p, JN_TEST, at, self, args, out);
-	if (rc == 0) {
-		(*out)->fn = fn;
-		(*out)->text = name;
-		(*out)->negate = negate;
-	}
-	return rc;
+	struct jnode *n = apply(p, JN_TEST, at, name, fn, self, args);
+	n->negate = negate;
+	return n;
 }
 
 /* ---- primaries ---- */
 
-static int parse_dict(struct parser *p, struct jplace at, struct jnode **out)
+static struct jnode *parse_dict(struct parser *p, struct jplace at)
 {
 	struct jnode *list = NULL, **tail = &list;
-	while (!parse_take_op(p, "}")) {
-		int rc = list != NULL ? parse_expect_op(p, ",") : 0;
-		if (rc == 0 && list != NULL && parse_take_op(p, "}"))
-			break;
-		if (rc == 0)
-			rc = parse_expr(p, tail);
-		if (rc == 0)
-			rc = parse_expect_op(p, ":");
-		if (rc == 0)
-			rc = parse_expr(p, &(*tail)->next);
-		if (rc != 0)
-			return rc;
+	for (int n = 0; parse_next(p, n, "}"); n++) {
+		*tail = parse_expr(p);
+		parse_expect_op(p, ":");
+		(*tail)->next = parse_expr(p);
 		tail = &(*tail)->next->next;
 	}
-	return parse_wrap(p, JN_DICT, at, list, NULL, out);
+	return parse_wrap(p, JN_DICT, at, list, NULL);
 }
 
-static int parse_bracketed(struct parser *p, struct jnode **out)
+static struct jnode *parse_bracketed(struct parser *p)
 {
-	int rc;
 	struct jplace at = p->t->place;
-	struct jnode *list = NULL;
-	if (parse_take_op(p, "[")) {
-		rc = parse_args(p, "]", false, &list);
-		return rc != 0 ? rc : parse_wrap(p, JN_LIST, at, list, NULL, out);
-	}
+	if (parse_take_op(p, "["))
+		return parse_wrap(p, JN_LIST, at, parse_args(p, "]", false), NULL);
 	if (parse_take_op(p, "{"))
-		return parse_dict(p, at, out);
-	p->t++;
+		return parse_dict(p, at);
+	if (!parse_take_op(p, "("))
+		parse_unexpected(p, "an expression");
 	if (parse_take_op(p, ")"))
-		return parse_wrap(p, JN_TUPLE, at, NULL, NULL, out);
-	rc = parse_tuple(p, true, out);
-	return rc != 0 ? rc : parse_expect_op(p, ")");
+		return parse_wrap(p, JN_TUPLE, at, NULL, NULL);
+	struct jnode *n = parse_tuple(p, true);
+	parse_expect_op(p, ")");
+	return n;
 }
 
 /* 'a' 'b' is one string. */
-static int parse_string(struct parser *p, struct jnode **out)
+static struct jnode *parse_string(struct parser *p)
 {
 	size_t n = 0;
-	const struct jtok *end = p->t;
-	int rc = parse_new(p, JN_STRING, p->t->place, out);
-	for (; end->kind == JT_STRING; end++)
-		n += end->n;
-	if (rc != 0)
-		return rc;
-	(*out)->text = parse_text(p->t);
-	if (end > p->t + 1) {
-		char *at = jarena_alloc(p->arena, n);
-		if (at == NULL)
-			return parse_no_memory(p);
-		(*out)->text = (struct proto_str){at, n};
-		for (const struct jtok *t = p->t; t < end; t++) {
-			memcpy(at, t->at, t->n);
-			at += t->n;
-		}
+	const struct jtok *t = p->t;
+	struct jnode *node = parse_new(p, JN_STRING, t->place);
+	node->text = parse_text(t);
+	for (; p->t->kind == JT_STRING; p->t++)
+		n += p->t->n;
+	if (p->t == t + 1)
+		return node;
+	char *at = parse_alloc(p, n);
+	node->text = (struct proto_str){at, n};
+	for (; t < p->t; t++) {
+		memcpy(at, t->at, t->n);
+		at += t->n;
 	}
-	p->t = end;
-	return 0;
+	return node;
 }
 
-static void note_use(struct parser *p, struct proto_str name)
+static struct jnode *parse_name(struct parser *p)
 {
-	if (p->macro_uses == NULL)
-		return;
-	*p->macro_uses |= proto_str_is(name, "caller")    ? JMACRO_CALLER
-			  : proto_str_is(name, "varargs") ? JMACRO_VARARGS
-			  : proto_str_is(name, "kwargs")  ? JMACRO_KWARGS
-							  : 0;
-}
-
-static int parse_name(struct parser *p, struct jnode **out)
-{
+	static const char *const constants[] = {"false", "False", "true", "True", "none", "None", NULL};
+	static const char *const used[] = {"caller", "varargs", "kwargs", NULL}; /* in the order of enum jmacro_uses */
 	struct jplace at = p->t->place;
-	bool yes = parse_is_word(p->t, "true") || parse_is_word(p->t, "True");
-	int rc;
-	if (yes || parse_is_word(p->t, "false") || parse_is_word(p->t, "False")) {
+	int k = parse_which_word(p->t, constants), use = parse_which_word(p->t, used);
+	if (k >= 0) {
 		p->t++;
-		rc = parse_new(p, JN_BOOL, at, out);
-		if (rc == 0)
-			(*out)->i = yes;
-		return rc;
+		struct jnode *n = parse_new(p, k < 4 ? JN_BOOL : JN_NONE, at);
+		n->i = k == 2 || k == 3;
+		return n;
 	}
-	if (parse_take_word(p, "none") || parse_take_word(p, "None"))
-		return parse_new(p, JN_NONE, at, out);
-	struct proto_str name;
-	rc = parse_expect_name(p, &name);
-	if (rc == 0)
-		rc = parse_new(p, JN_NAME, at, out);
-	if (rc == 0) {
-		(*out)->text = name;
-		note_use(p, name);
-	}
-	return rc;
+	if (use >= 0 && p->macro_uses != NULL)
+		*p->macro_uses |= 1 << use;
+	return parse_named(p, JN_NAME, at, parse_expect_name(p), NULL);
 }
 
-static int parse_primary(struct parser *p, struct jnode **out)
+static struct jnode *parse_primary(struct parser *p)
 {
 	const struct jtok *t = p->t;
-	int rc;
+	struct jnode *n;
 	switch (t->kind) {
-	case JT_STRING: return parse_string(p, out);
+	case JT_STRING: return parse_string(p);
 	case JT_INT:
 	case JT_FLOAT:
-		rc = parse_new(p, t->kind == JT_INT ? JN_INT : JN_FLOAT, t->place, out);
-		if (rc == 0) {
-			(*out)->i = t->i;
-			(*out)->f = t->f;
-			p->t++;
-		}
-		return rc;
-	case JT_NAME: return parse_name(p, out);
-	default:
-		if (parse_is_op(p, "(") || parse_is_op(p, "[") || parse_is_op(p, "{"))
-			return parse_bracketed(p, out);
-		return parse_unexpected(p, "an expression");
+		n = parse_new(p, t->kind == JT_INT ? JN_INT : JN_FLOAT, t->place);
+		n->i = t->i;
+		n->f = t->f;
+		p->t++;
+		return n;
+	case JT_NAME: return parse_name(p);
+	default: return parse_bracketed(p);
 	}
 }
 
 /* ---- behind a primary: .name, [index], [slice], (arguments) ---- */
 
-static int parse_dot(struct parser *p, struct jnode *self, struct jnode **out)
+static struct jnode *parse_dot(struct parser *p, struct jnode *self)
 {
 	struct jplace at = p->t->place;
-	if (p->t->kind == JT_INT) {
-		struct jnode *index;
-		int rc = parse_new(p, JN_INT, at, &index);
-		if (rc == 0)
-			index->i = p->t++->i;
-		return rc != 0 ? rc : parse_wrap(p, JN_INDEX, at, self, index, out);
-	}
+	if (p->t->kind == JT_INT)
+		return parse_wrap(p, JN_INDEX, at, self, parse_primary(p));
 	if (p->t->kind != JT_NAME)
-		return parse_unexpected(p, "a name");
+		parse_unexpected(p, "a name");
 	struct proto_str name = parse_text(p->t++);
 	if (self->kind == JN_NAME && proto_str_is(self->text, "loop") && !jinja_loop_knows(name))
-		return parse_unknown(p, at, "the loop's", name);
-	int rc = parse_wrap(p, JN_ATTR, at, self, NULL, out);
-	if (rc == 0)
-		(*out)->text = name;
-	return rc;
+		parse_unknown(p, at, "the loop's", name);
+	return parse_named(p, JN_ATTR, at, name, self);
 }
 
-static int parse_subscript(struct parser *p, struct jplace at, struct jnode *self, struct jnode **out)
+static struct jnode *parse_subscript(struct parser *p, struct jplace at, struct jnode *self)
 {
-	int n_colons = 0, rc = 0;
+	int n_colons = 0;
 	struct jnode *part[3] = {NULL, NULL, NULL};
-	while (rc == 0 && !parse_is_op(p, "]")) {
-		if (parse_take_op(p, ":")) {
-			if (++n_colons > 2)
-				return parse_unexpected(p, "]");
-		} else if (part[n_colons] != NULL) {
-			return parse_unexpected(p, "]");
-		} else {
-			rc = parse_expr(p, &part[n_colons]);
-		}
+	while (!parse_take_op(p, "]")) {
+		bool colon = parse_take_op(p, ":");
+		if (colon ? ++n_colons > 2 : part[n_colons] != NULL)
+			parse_unexpected(p, "]");
+		if (!colon)
+			part[n_colons] = parse_expr(p);
 	}
-	if (rc != 0)
-		return rc;
-	p->t++;
 	if (n_colons == 0 && part[0] == NULL)
-		return parse_fail(p, at, "an index expected");
-	struct jnode *n;
-	rc = parse_new(p, n_colons > 0 ? JN_SLICE : JN_INDEX, at, &n);
-	if (rc != 0)
-		return rc;
+		parse_fail(p, at, "an index expected");
+	struct jnode *n = parse_new(p, n_colons > 0 ? JN_SLICE : JN_INDEX, at);
 	n->a = self;
 	n->b = part[0];
 	n->c = part[1];
 	n->d = part[2];
-	*out = n;
 	return parse_finish(p, n);
 }
 
 /* A method must be one that some value has, with these arguments. */
-static int check_method(struct parser *p, struct jplace at, struct proto_str name, const struct jnode *args)
+static void check_method(struct parser *p, const struct jnode *callee, const struct jnode *args)
 {
-	const struct jfunction *fn = jinja_find_method(name, JV_ABSENT);
+	const struct jfunction *fn = jinja_find_method(callee->text, JV_ABSENT);
 	if (fn == NULL)
-		return parse_note_unknown(p, at, "the method", name); /* when it runs: undefined */
-	if (jinja_method_fits(name, args))
-		return 0;
-	return parse_check_args(p, fn, at, args);
+		parse_note_unknown(p, callee->place, "the method", callee->text); /* when it runs: undefined */
+	else if (!jinja_method_fits(callee->text, args))
+		parse_check_args(p, fn, callee->place, args);
 }
 
-static int parse_call(struct parser *p, struct jplace at, struct jnode *callee, struct jnode **out)
+static struct jnode *parse_call(struct parser *p, struct jnode *callee)
 {
-	struct jnode *args = NULL;
-	int rc = parse_args(p, ")", true, &args);
-	if (rc == 0 && callee->kind == JN_ATTR)
-		rc = check_method(p, callee->place, callee->text, args);
-	if (rc == 0)
-		rc = parse_wrap(p, JN_CALL, at, callee, args, out);
-	if (rc == 0 && callee->kind == JN_NAME)
-		rc = parse_note_call(p, callee->text, *out);
-	return rc;
+	struct jnode *args = parse_args(p, ")", true);
+	if (callee->kind == JN_ATTR)
+		check_method(p, callee, args);
+	struct jnode *n = parse_wrap(p, JN_CALL, callee->place, callee, args);
+	if (callee->kind == JN_NAME)
+		parse_note_call(p, callee->text, n);
+	return n;
 }
 
-static int parse_postfix(struct parser *p, struct jnode *n, struct jnode **out)
+static struct jnode *parse_postfix(struct parser *p, struct jnode *n)
 {
-	int rc = 0;
-	while (rc == 0) {
+	for (;;) {
 		struct jplace at = p->t->place;
 		if (parse_take_op(p, "."))
-			rc = parse_dot(p, n, &n);
+			n = parse_dot(p, n);
 		else if (parse_take_op(p, "["))
-			rc = parse_subscript(p, at, n, &n);
+			n = parse_subscript(p, at, n);
 		else if (parse_take_op(p, "("))
-			rc = parse_call(p, n->place, n, &n);
+			n = parse_call(p, n);
 		else
-			break;
+			return n;
 	}
-	*out = n;
-	return rc;
 }
 
-static int parse_filters(struct parser *p, struct jnode *n, struct jnode **out)
+static struct jnode *parse_filters(struct parser *p, struct jnode *n)
 {
-	int rc = 0;
-	while (rc == 0) {
+	for (;;) {
 		if (parse_take_op(p, "|"))
-			rc = parse_filter(p, n, &n);
+			n = parse_filter(p, n);
 		else if (parse_take_word(p, "is"))
-			rc = parse_test(p, n, &n);
-		else if (parse_is_op(p, "(")) {
-			p->t++;
-			rc = parse_call(p, n->place, n, &n);
-		} else
-			break;
+			n = parse_test(p, n);
+		else if (parse_take_op(p, "("))
+			n = parse_call(p, n);
+		else
+			return n;
 	}
-	*out = n;
-	return rc;
 }
 
-static int parse_unary(struct parser *p, bool filters, struct jnode **out)
+static struct jnode *parse_unary(struct parser *p, bool filters)
 {
 	struct jplace at = p->t->place;
-	struct jnode *n = NULL;
-	int rc;
+	struct jnode *n;
 	bool minus = parse_take_op(p, "-");
 	if (minus || parse_take_op(p, "+")) {
 		/* Filters bind weaker than the sign: -1|abs is (-1)|abs. */
-		rc = parse_enter(p);
-		if (rc == 0)
-			rc = parse_unary(p, false, &n);
-		if (rc == 0)
-			rc = parse_wrap(p, minus ? JN_NEGATE : JN_PLUS, at, n, NULL, &n);
+		parse_enter(p);
+		n = parse_wrap(p, minus ? JN_NEGATE : JN_PLUS, at, parse_unary(p, false), NULL);
 		p->depth--;
 	} else {
-		rc = parse_primary(p, &n);
+		n = parse_primary(p);
 	}
-	if (rc == 0)
-		rc = parse_postfix(p, n, &n);
-	if (rc == 0 && filters)
-		rc = parse_filters(p, n, &n);
-	*out = n;
-	return rc;
+	n = parse_postfix(p, n);
+	return filters ? parse_filters(p, n) : n;
 }
 
 /* ---- operators, loosest last ---- */
@@ -442,42 +341,34 @@ static const struct level levels[] = {
     {{{"+", JO_ADD}, {"-", JO_SUB}}},
     {{{"~", JO_CONCAT}}},
     {{{"*", JO_MUL}, {"//", JO_FLOORDIV}, {"/", JO_DIV}, {"%", JO_MOD}}},
-    {{{"**", JO_POW}}}, /* to Jinja it leans to the left */
+    {{{"**", JO_POW}}}, /* left-associative in Jinja */
 };
 enum { N_LEVELS = sizeof(levels) / sizeof(levels[0]) };
 
-static int parse_level(struct parser *p, int level, struct jnode **out)
+static struct jnode *parse_level(struct parser *p, int level)
 {
 	if (level == N_LEVELS)
-		return parse_unary(p, true, out);
-	int rc = parse_level(p, level + 1, out);
-	while (rc == 0) {
+		return parse_unary(p, true);
+	struct jnode *n = parse_level(p, level + 1);
+	for (;;) {
 		int k = 0;
 		while (levels[level].ops[k].op != NULL && !parse_is_op(p, levels[level].ops[k].op))
 			k++;
 		if (levels[level].ops[k].op == NULL)
-			break;
+			return n;
 		struct jplace at = p->t++->place;
-		struct jnode *right = NULL;
-		rc = parse_level(p, level + 1, &right);
-		if (rc == 0)
-			rc = parse_wrap(p, JN_BINARY, at, *out, right, out);
-		if (rc == 0)
-			(*out)->op = (uint8_t)levels[level].ops[k].jop;
+		n = parse_wrap(p, JN_BINARY, at, n, parse_level(p, level + 1));
+		n->op = (uint8_t)levels[level].ops[k].jop;
 	}
-	return rc;
 }
 
 /* -1: the token is no comparison. Takes it otherwise. */
 static int take_comparison(struct parser *p)
 {
-	static const struct {
-		const char *op;
-		enum jop jop;
-	} ops[] = {{"==", JO_EQ}, {"!=", JO_NE}, {"<", JO_LT}, {">", JO_GT}, {"<=", JO_LE}, {">=", JO_GE}};
+	static const char *const ops[] = {"==", "!=", "<", ">", "<=", ">="}; /* in the order of enum jop */
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
-		if (parse_take_op(p, ops[i].op))
-			return (int)ops[i].jop;
+		if (parse_take_op(p, ops[i]))
+			return JO_EQ + (int)i;
 	if (parse_take_word(p, "in"))
 		return JO_IN;
 	if (parse_is_word(p->t, "not") && parse_is_word(p->t + 1, "in")) {
@@ -488,84 +379,67 @@ static int take_comparison(struct parser *p)
 }
 
 /* One comparison is a JN_BINARY, several in a row a JN_CHAIN. */
-static int parse_comparison(struct parser *p, struct jnode **out)
+static struct jnode *parse_comparison(struct parser *p)
 {
-	struct jnode *first = NULL, *list = NULL, **tail = &list;
+	struct jnode *list = NULL, **tail = &list;
 	struct jplace at = p->t->place;
-	int rc = parse_level(p, 0, &first), op;
-	*out = first;
-	while (rc == 0) {
+	struct jnode *first = parse_level(p, 0);
+	for (;;) {
 		struct jplace place = p->t->place;
-		op = take_comparison(p);
+		int op = take_comparison(p);
 		if (op < 0)
 			break;
-		struct jnode *right = NULL;
-		rc = parse_level(p, 0, &right);
-		if (rc == 0)
-			rc = parse_wrap(p, JN_BINARY, place, NULL, right, tail);
-		if (rc != 0)
-			return rc;
+		*tail = parse_wrap(p, JN_BINARY, place, NULL, parse_level(p, 0));
 		(*tail)->op = (uint8_t)op;
 		tail = &(*tail)->next;
 	}
-	if (rc != 0 || list == NULL)
-		return rc;
+	if (list == NULL)
+		return first;
 	if (list->next != NULL)
-		return parse_wrap(p, JN_CHAIN, at, first, list, out);
+		return parse_wrap(p, JN_CHAIN, at, first, list);
 	list->a = first;
-	*out = list;
 	return parse_finish(p, list);
 }
 
-static int parse_not(struct parser *p, struct jnode **out)
+static struct jnode *parse_not(struct parser *p)
 {
 	struct jplace at = p->t->place;
 	if (!parse_take_word(p, "not"))
-		return parse_comparison(p, out);
-	int rc = parse_enter(p);
-	if (rc == 0)
-		rc = parse_not(p, out);
-	if (rc == 0)
-		rc = parse_wrap(p, JN_NOT, at, *out, NULL, out);
+		return parse_comparison(p);
+	parse_enter(p);
+	struct jnode *n = parse_wrap(p, JN_NOT, at, parse_not(p), NULL);
 	p->depth--;
-	return rc;
+	return n;
 }
 
-static int parse_logic(struct parser *p, bool either, struct jnode **out)
+/* either: `or`, whose operands are `and`s; else `and`. */
+static struct jnode *parse_logic(struct parser *p, bool either)
 {
-	int rc = either ? parse_logic(p, false, out) : parse_not(p, out);
-	while (rc == 0 && parse_is_word(p->t, either ? "or" : "and")) {
+	struct jnode *n = either ? parse_logic(p, false) : parse_not(p);
+	while (parse_is_word(p->t, either ? "or" : "and")) {
 		struct jplace at = p->t++->place;
-		struct jnode *right = NULL;
-		rc = either ? parse_logic(p, false, &right) : parse_not(p, &right);
-		if (rc == 0)
-			rc = parse_wrap(p, either ? JN_OR : JN_AND, at, *out, right, out);
+		struct jnode *right = either ? parse_logic(p, false) : parse_not(p);
+		n = parse_wrap(p, either ? JN_OR : JN_AND, at, n, right);
 	}
-	return rc;
+	return n;
 }
 
-int parse_expr(struct parser *p, struct jnode **out)
+struct jnode *parse_expr(struct parser *p)
 {
 	const struct junknown *mark = p->unknown;
-	int rc = parse_enter(p);
-	if (rc == 0)
-		rc = parse_logic(p, true, out);
-	while (rc == 0 && parse_is_word(p->t, "if")) {
-		struct jnode *n = NULL, *value = *out;
-		rc = parse_new(p, JN_COND, p->t++->place, &n);
-		if (rc == 0) {
-			n->a = value;
-			rc = parse_logic(p, true, &n->b);
-		}
-		if (rc == 0 && parse_take_word(p, "else"))
-			rc = parse_expr(p, &n->c);
-		if (rc == 0)
-			rc = parse_finish(p, n);
+	parse_enter(p);
+	struct jnode *value = parse_logic(p, true);
+	while (parse_is_word(p->t, "if")) {
+		struct jnode *n = parse_new(p, JN_COND, p->t++->place);
+		n->a = value;
+		n->b = parse_logic(p, true);
+		if (parse_take_word(p, "else"))
+			n->c = parse_expr(p);
+		value = parse_finish(p, n);
 		parse_end_condition(p, mark);
-		*out = n;
 	}
 	p->depth--;
-	return rc;
+	return value;
 }
 
 /* ---- several ---- */
@@ -576,33 +450,30 @@ static bool ends_tuple(const struct parser *p)
 	       parse_is_word(p->t, "in");
 }
 
-int parse_items(struct parser *p, int (*item)(struct parser *, bool, struct jnode **), bool how, struct jnode **out)
+struct jnode *parse_items(struct parser *p, struct jnode *(*item)(struct parser *, bool), bool how)
 {
-	struct jnode **tail = out;
 	struct jplace at = p->t->place;
-	bool several = false;
-	int rc;
-	*out = NULL;
-	while ((rc = item(p, how, tail)) == 0 && parse_take_op(p, ",")) {
-		several = true;
+	struct jnode *list = item(p, how), **tail = &list->next;
+	if (!parse_take_op(p, ","))
+		return list;
+	while (!ends_tuple(p)) {
+		*tail = item(p, how);
 		tail = &(*tail)->next;
-		if (ends_tuple(p))
+		if (!parse_take_op(p, ","))
 			break;
 	}
-	return rc == 0 && several ? parse_wrap(p, JN_TUPLE, at, *out, NULL, out) : rc;
+	return parse_wrap(p, JN_TUPLE, at, list, NULL);
 }
 
-static int parse_tuple_item(struct parser *p, bool conditional, struct jnode **out)
+static struct jnode *parse_tuple_item(struct parser *p, bool conditional)
 {
-	return conditional ? parse_expr(p, out) : parse_logic(p, true, out);
+	return conditional ? parse_expr(p) : parse_logic(p, true);
 }
 
-int parse_tuple(struct parser *p, bool conditional, struct jnode **out)
+struct jnode *parse_tuple(struct parser *p, bool conditional)
 {
-	*out = NULL;
-	int rc = parse_enter(p);
-	if (rc == 0)
-		rc = parse_items(p, parse_tuple_item, conditional, out);
+	parse_enter(p);
+	struct jnode *n = parse_items(p, parse_tuple_item, conditional);
 	p->depth--;
-	return rc;
+	return n;
 }

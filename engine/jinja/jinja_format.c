@@ -3,7 +3,6 @@
  * Python's operator % on text: the specifications of C, with arguments from a list.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "engine/jinja/jinja.h"
 
@@ -39,15 +38,15 @@ static size_t read_spec(struct jstr f, size_t i, struct spec *out)
 	return i + 1;
 }
 
-static int format_number(struct jrun *r, const struct spec *spec, const struct jvalue *v, struct jstr *out)
+static struct jstr format_number(struct jrun *r, const struct spec *spec, const struct jvalue *v)
 {
 	char format[16], text[512], *at = format;
 	bool real = strchr("eEfFgG", spec->kind) != NULL;
 	int n;
 	if (!jvalue_is_number(v))
-		return jrun_fail(r, SL_EINVAL, "%%%c of %s", spec->kind, jvalue_type_name(v));
+		jrun_fail(r, SL_EINVAL, "%%%c of %s", spec->kind, jvalue_type_name(v));
 	if (spec->width > 64 || spec->precision > 64)
-		return jrun_fail(r, SL_ELIMIT, "a number of more than 64 digits");
+		jrun_fail(r, SL_ELIMIT, "a number of more than 64 digits");
 	*at++ = '%';
 	if (spec->plus)
 		*at++ = '+';
@@ -57,81 +56,67 @@ static int format_number(struct jrun *r, const struct spec *spec, const struct j
 		*at++ = '#';
 	if (spec->zero && !spec->left)
 		*at++ = '0';
-	if (v->type == JV_FLOAT && !real && !(v->f > -9e18 && v->f < 9e18))
-		return jrun_fail(r, SL_EINVAL, "a number out of range");
-	int64_t i = v->type == JV_FLOAT ? (real ? 0 : (int64_t)v->f) : v->type == JV_BOOL ? v->b : v->i;
-	double f = v->type == JV_FLOAT ? v->f : (double)i;
 	int width = spec->left ? 0 : spec->width;
 	if (real) {
 		memcpy(at, (char[]){'*', '.', '*', spec->kind, '\0'}, 5);
-		n = snprintf(text, sizeof(text), format, width, spec->precision < 0 ? 6 : spec->precision, f);
+		int precision = spec->precision < 0 ? 6 : spec->precision;
+		n = snprintf(text, sizeof(text), format, width, precision, jvalue_double(v));
 	} else {
 		char kind = spec->kind == 'i' || spec->kind == 'u' ? 'd' : spec->kind;
+		if (v->type == JV_FLOAT && !(v->f > -9e18 && v->f < 9e18))
+			jrun_fail(r, SL_EINVAL, "a number out of range");
+		int64_t i = v->type == JV_FLOAT ? (int64_t)v->f : v->i;
 		if (i < 0 && kind != 'd')
-			return jrun_fail(r, SL_EINVAL, "%%%c of a negative number", kind);
+			jrun_fail(r, SL_EINVAL, "%%%c of a negative number", kind);
 		memcpy(at, (char[]){'*', 'l', 'l', kind, '\0'}, 5);
 		n = snprintf(text, sizeof(text), format, width, (long long)i);
 	}
 	if (n < 0 || (size_t)n >= sizeof(text))
-		return jrun_fail(r, SL_ELIMIT, "a number of too many digits");
-	char *copy = jrun_alloc(r, (size_t)n + 1);
-	if (copy == NULL)
-		return r->err->code;
-	memcpy(copy, text, (size_t)n);
-	*out = (struct jstr){.at = copy, .n = (size_t)n, .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
-	return 0;
+		jrun_fail(r, SL_ELIMIT, "a number of too many digits");
+	char *copy = memcpy(jrun_alloc(r, (size_t)n + 1), text, (size_t)n);
+	return (struct jstr){.at = copy, .n = (size_t)n, .trust = v->trusted ? JTRUST_ALL : JTRUST_NONE};
 }
 
-static int format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v, bool escape, struct jlist *parts)
+static void format_one(struct jrun *r, const struct spec *spec, const struct jvalue *v, bool escape,
+		       struct jlist *parts)
 {
-	struct jstr s;
-	struct jvalue escaped = *v;
-	int rc = escape && spec->kind == 's' ? jinja_escape(r, v, &escaped) : 0;
-	if (rc != 0)
-		return rc;
+	struct jstr s, blank = {.at = " ", .n = 1, .trust = JTRUST_ALL};
 	if (spec->kind == 's') {
-		rc = jvalue_string(r, &escaped, &s);
-		if (rc == 0 && spec->precision >= 0)
+		s = escape ? jinja_escape(r, v) : jvalue_string(r, v);
+		if (spec->precision >= 0)
 			s = jstr_sub(s, 0, jstr_offset(s, (size_t)spec->precision));
 	} else if (spec->kind != '\0' && strchr("diuxXoeEfFgG", spec->kind) != NULL) {
-		rc = format_number(r, spec, v, &s);
+		s = format_number(r, spec, v);
 	} else {
-		return jrun_fail(r, SL_EUNSUPPORTED, "the format %%%c is not supported",
-				 spec->kind >= ' ' && spec->kind < 0x7F ? spec->kind : '?');
+		jrun_fail(r, SL_EUNSUPPORTED, "the format %%%c is not supported",
+			  spec->kind >= ' ' && spec->kind < 0x7F ? spec->kind : '?');
 	}
-	if (rc != 0)
-		return rc;
-	int64_t pad = spec->width - (int64_t)jstr_chars(s);
-	struct jvalue text = jvalue_string_of(s), blanks = jvalue_literal((struct proto_str){" ", 1});
-	rc = jstr_repeat(r, blanks.s, pad, &blanks.s);
-	if (rc == 0)
-		rc = jlist_add(r, parts, spec->left ? &text : &blanks);
-	return rc == 0 ? jlist_add(r, parts, spec->left ? &blanks : &text) : rc;
+	struct jvalue text = jvalue_string_of(s, false);
+	struct jvalue blanks = jvalue_string_of(jstr_repeat(r, blank, spec->width - (int64_t)jstr_chars(s)), false);
+	jlist_add(r, parts, spec->left ? text : blanks);
+	jlist_add(r, parts, spec->left ? blanks : text);
 }
 
-int jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact, bool escape, struct jstr *out)
+struct jstr jstr_format(struct jrun *r, struct jstr f, const struct jlist *args, bool exact, bool escape)
 {
 	struct jlist *parts = jlist_new(r, 0);
-	if (parts == NULL)
-		return r->err->code;
-	int rc = 0;
 	size_t i = 0, used = 0;
-	while (rc == 0 && i < f.n) {
+	while (i < f.n) {
 		const char *hit = memchr(f.at + i, '%', f.n - i);
 		size_t at = hit ? (size_t)(hit - f.at) : f.n;
 		struct spec spec;
-		rc = jlist_add_part(r, parts, f, i, at);
-		if (rc != 0 || at == f.n)
+		jlist_add_part(r, parts, f, i, at);
+		if (at == f.n)
 			break;
 		i = read_spec(f, at + 1, &spec);
 		if (spec.kind == '%')
-			rc = jlist_add_part(r, parts, f, i - 1, i);
+			jlist_add_part(r, parts, f, i - 1, i);
 		else if (used == args->n)
-			rc = jrun_fail(r, SL_EINVAL, "not enough values for the format");
+			jrun_fail(r, SL_EINVAL, "not enough values for the format");
 		else
-			rc = format_one(r, &spec, &args->items[used++], escape, parts);
+			format_one(r, &spec, &args->items[used++], escape, parts);
 	}
-	if (rc == 0 && exact && used < args->n)
-		rc = jrun_fail(r, SL_EINVAL, "too many values for the format");
-	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, parts, true, out) : rc;
+	if (exact && used < args->n)
+		jrun_fail(r, SL_EINVAL, "too many values for the format");
+	return jstr_join(r, (struct jstr){.at = ""}, parts, true);
 }

@@ -1,99 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The methods of strings: Python's. Places in a text are characters, as there.
+ * The methods of strings: Python's. Positions in a text are characters, as there.
  */
-#include <string.h>
 #include <utf8proc.h>
 
 #include "engine/jinja/jinja.h"
 
-#define UNUSED (void)r, (void)self, (void)args, (void)all
-
-static int strip_method(struct jrun *r, const struct jvalue *self, const struct jvalue *set, bool left, bool right,
-			struct jvalue *out)
+/* upper, lower, title, capitalize. */
+static struct jvalue method_case(struct jrun *r, const struct jcall *c)
 {
-	bool has = !jvalue_is_nothing(set);
-	int rc = has ? jinja_want_string(r, set) : 0;
-	if (rc == 0)
-		rc = jrun_charge(r, JINJA_SEARCH_COST * self->s.n * (has ? set->s.n + 1 : 1));
-	if (rc == 0)
-		*out = jvalue_string_of(jstr_strip(self->s, left, right, has ? &set->s : NULL));
-	out->markup = self->markup;
-	return rc;
+	return jvalue_string_of(jstr_case(r, c->self->s, (enum jcase)c->how), c->self->markup);
 }
 
-static int method_strip(JSELF)
-{
-	UNUSED;
-	return strip_method(r, self, &args[0], true, true, out);
-}
+/* Where a method looks: the part of the text that args[1:] choose. */
+struct range {
+	struct jstr s;
+	size_t skipped; /* bytes before it */
+	bool gone;      /* begins past the text's end, where not even an empty text is found */
+};
 
-static int method_lstrip(JSELF)
+static struct range range_of(struct jrun *r, const struct jcall *c)
 {
-	UNUSED;
-	return strip_method(r, self, &args[0], true, false, out);
-}
-
-static int method_rstrip(JSELF)
-{
-	UNUSED;
-	return strip_method(r, self, &args[0], false, true, out);
-}
-
-static int case_method(struct jrun *r, const struct jvalue *self, enum jcase to, struct jvalue *out)
-{
-	*out = *self;
-	return jstr_case(r, self->s, to, &out->s);
-}
-
-static int method_upper(JSELF)
-{
-	UNUSED;
-	return case_method(r, self, JCASE_UPPER, out);
-}
-
-static int method_lower(JSELF)
-{
-	UNUSED;
-	return case_method(r, self, JCASE_LOWER, out);
-}
-
-static int method_title(JSELF)
-{
-	UNUSED;
-	return case_method(r, self, JCASE_TITLE, out);
-}
-
-static int method_capitalize(JSELF)
-{
-	UNUSED;
-	return case_method(r, self, JCASE_CAPITAL, out);
-}
-
-/* The part of the text that args[1:] choose; *gone when they begin behind its end, where not even
- * an empty text is found. */
-static int part_of(struct jrun *r, const struct jvalue *self, const struct jvalue *args, struct jstr *out,
-		   size_t *skipped, bool *gone)
-{
-	const struct jvalue *parts[3] = {jvalue_is_nothing(&args[1]) ? NULL : &args[1],
-					 jvalue_is_nothing(&args[2]) ? NULL : &args[2], NULL};
-	struct jvalue v;
-	int64_t n;
-	*out = self->s;
-	*skipped = 0;
-	*gone = false;
+	const struct jvalue *parts[3] = {jvalue_is_nothing(&c->args[1]) ? NULL : &c->args[1],
+					 jvalue_is_nothing(&c->args[2]) ? NULL : &c->args[2], NULL};
 	if (parts[0] == NULL && parts[1] == NULL)
-		return 0;
-	int rc = jvalue_slice(r, self, parts, &v);
-	if (rc == 0)
-		rc = jvalue_length(r, self, &n);
-	if (rc != 0)
-		return rc;
-	*out = v.s;
-	*skipped = (size_t)(v.s.at - self->s.at);
+		return (struct range){.s = c->self->s};
+	struct jstr s = jvalue_slice(r, c->self, parts).s;
 	int64_t from = parts[0] != NULL && parts[0]->type == JV_INT ? parts[0]->i : 0;
-	*gone = from > n;
-	return 0;
+	return (struct range){
+	    .s = s, .skipped = (size_t)(s.at - c->self->s.at), .gone = from > jvalue_length(r, c->self)};
 }
 
 static bool affix_is(struct jstr s, struct jstr affix, bool at_end)
@@ -101,230 +36,112 @@ static bool affix_is(struct jstr s, struct jstr affix, bool at_end)
 	return s.n >= affix.n && (affix.n == 0 || memcmp(at_end ? s.at + s.n - affix.n : s.at, affix.at, affix.n) == 0);
 }
 
-static int affix_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool at_end,
-			struct jvalue *out)
+/* startswith and endswith; any text of a tuple. */
+static struct jvalue method_has_affix(struct jrun *r, const struct jcall *c)
 {
-	struct jstr s;
-	size_t skipped;
-	bool yes = false, gone;
-	int rc = part_of(r, self, args, &s, &skipped, &gone);
-	if (rc == 0 && args[0].type == JV_TUPLE) {
-		for (size_t i = 0; rc == 0 && !yes && i < args[0].list->n; i++) {
-			rc = jinja_want_string(r, &args[0].list->items[i]);
-			if (rc == 0)
-				yes = !gone && affix_is(s, args[0].list->items[i].s, at_end);
-		}
-	} else if (rc == 0) {
-		rc = jinja_want_string(r, &args[0]);
-		if (rc == 0)
-			yes = !gone && affix_is(s, args[0].s, at_end);
+	struct range in = range_of(r, c);
+	bool many = c->args[0].type == JV_TUPLE, yes = false;
+	const struct jvalue *affixes = many ? c->args[0].list->items : &c->args[0];
+	for (size_t i = 0, n = many ? c->args[0].list->n : 1; i < n && !yes; i++) {
+		struct jstr affix = jinja_want_string(r, &affixes[i]);
+		yes = !in.gone && affix_is(in.s, affix, c->how);
 	}
-	*out = jvalue_bool(yes);
-	return rc;
+	return jvalue_bool(yes);
 }
 
-static int method_startswith(JSELF)
+/* removeprefix and removesuffix. */
+static struct jvalue method_remove_affix(struct jrun *r, const struct jcall *c)
 {
-	UNUSED;
-	return affix_method(r, self, args, false, out);
+	struct jstr affix = jinja_want_string(r, &c->args[0]), s = c->self->s;
+	if (affix_is(s, affix, c->how))
+		s = jstr_sub(s, c->how ? 0 : affix.n, s.n - affix.n);
+	return jvalue_string_of(s, c->self->markup);
 }
 
-static int method_endswith(JSELF)
+struct jvalue jinja_marked_list(struct jlist *l, bool markup)
 {
-	UNUSED;
-	return affix_method(r, self, args, true, out);
+	for (size_t i = 0; i < l->n; i++)
+		l->items[i].markup = markup;
+	return jvalue_list_of(l);
 }
 
-static int remove_affix(struct jrun *r, const struct jvalue *self, const struct jvalue *affix, bool at_end,
-			struct jvalue *out)
+/* split and rsplit. */
+static struct jvalue method_split(struct jrun *r, const struct jcall *c)
 {
-	int rc = jinja_want_string(r, affix);
-	*out = *self;
-	if (rc == 0 && affix_is(self->s, affix->s, at_end))
-		out->s = jstr_sub(self->s, at_end ? 0 : affix->s.n, self->s.n - affix->s.n);
-	return rc;
+	struct jstr sep = {0};
+	bool has = !jvalue_is_nothing(&c->args[0]);
+	if (has)
+		sep = jinja_want_string(r, &c->args[0]);
+	int64_t max = jinja_want_int_or(r, &c->args[1], -1);
+	return jinja_marked_list(jstr_split(r, c->self->s, has ? &sep : NULL, max, c->how), c->self->markup);
 }
 
-static int method_removeprefix(JSELF)
+/* partition and rpartition. */
+static struct jvalue method_partition(struct jrun *r, const struct jcall *c)
 {
-	UNUSED;
-	return remove_affix(r, self, &args[0], false, out);
-}
-
-static int method_removesuffix(JSELF)
-{
-	UNUSED;
-	return remove_affix(r, self, &args[0], true, out);
-}
-
-static int split_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool right,
-			struct jvalue *out)
-{
-	struct jlist *l;
-	int64_t max = -1;
-	bool has = !jvalue_is_nothing(&args[0]);
-	int rc = has ? jinja_want_string(r, &args[0]) : 0;
-	if (rc == 0 && args[1].type != JV_ABSENT)
-		rc = jinja_want_int(r, &args[1], &max);
-	if (rc == 0)
-		rc = jstr_split(r, self->s, has ? &args[0].s : NULL, max, right, &l);
-	if (rc != 0)
-		return rc;
-	jinja_mark_parts(self, l);
-	*out = jvalue_list_of(l);
-	return 0;
-}
-
-static int method_split(JSELF)
-{
-	UNUSED;
-	return split_method(r, self, args, false, out);
-}
-
-static int method_rsplit(JSELF)
-{
-	UNUSED;
-	return split_method(r, self, args, true, out);
-}
-
-static int partition_method(struct jrun *r, const struct jvalue *self, const struct jvalue *sep, bool right,
-			    struct jvalue *out)
-{
-	struct jlist *l, *three = jlist_new(r, 3);
-	const struct jvalue none = jvalue_literal((struct proto_str){"", 0});
-	if (three == NULL)
-		return r->err->code;
-	int rc = jinja_want_string(r, sep);
-	if (rc == 0)
-		rc = jstr_split(r, self->s, &sep->s, 1, right, &l);
-	if (rc != 0)
-		return rc;
+	struct jlist *three = jlist_new(r, 3);
+	const struct jvalue none = jvalue_literal(jname(""));
+	struct jstr sep = jinja_want_string(r, &c->args[0]);
+	struct jlist *l = jstr_split(r, c->self->s, &sep, 1, c->how);
 	bool found = l->n == 2;
-	three->items[0] = found || !right ? l->items[0] : none;
-	three->items[1] = found ? *sep : none;
-	three->items[2] = found ? l->items[1] : right ? l->items[0] : none;
-	three->n = 3;
-	for (size_t i = 0; i < three->n; i++) /* the separator too is a part of the text */
-		three->items[i].markup = self->markup;
-	*out = jvalue_tuple_of(three);
-	return 0;
+	jlist_put(three, found || !c->how ? l->items[0] : none);
+	jlist_put(three, found ? c->args[0] : none);
+	jlist_put(three, found ? l->items[1] : c->how ? l->items[0] : none);
+	(void)jinja_marked_list(three, c->self->markup); /* the separator too is a part of the text */
+	return jvalue_tuple_of(three);
 }
 
-static int method_partition(JSELF)
+static struct jvalue method_replace(struct jrun *r, const struct jcall *c)
 {
-	UNUSED;
-	return partition_method(r, self, &args[0], false, out);
+	struct jstr from = jinja_want_string(r, &c->args[0]), to = jinja_want_string(r, &c->args[1]);
+	int64_t max = jinja_want_int_or(r, &c->args[2], -1);
+	if (c->self->markup)
+		to = jinja_escape(r, &c->args[1]);
+	return jvalue_string_of(jstr_replace(r, c->self->s, from, to, max), c->self->markup);
 }
 
-static int method_rpartition(JSELF)
+static struct jvalue method_join(struct jrun *r, const struct jcall *c)
 {
-	UNUSED;
-	return partition_method(r, self, &args[0], true, out);
+	const struct jlist *l = jvalue_items(r, &c->args[0]);
+	if (!c->self->markup)
+		return jvalue_string_of(jstr_join(r, c->self->s, l, false), false);
+	struct jlist *parts = jlist_new(r, l->n);
+	for (size_t i = 0; i < l->n; i++)
+		jlist_put(parts, jvalue_string_of(jinja_escape(r, &l->items[i]), true));
+	return jvalue_string_of(jstr_join(r, c->self->s, parts, true), true);
 }
 
-static int method_replace(JSELF)
-{
-	int64_t max = -1;
-	(void)all;
-	int rc = jinja_want_string(r, &args[0]);
-	if (rc == 0)
-		rc = jinja_want_string(r, &args[1]);
-	if (rc == 0 && args[2].type != JV_ABSENT)
-		rc = jinja_want_int(r, &args[2], &max);
-	struct jvalue to = args[1];
-	if (rc == 0 && self->markup)
-		rc = jinja_escape(r, &args[1], &to);
-	*out = *self;
-	return rc == 0 ? jstr_replace(r, self->s, args[0].s, to.s, max, &out->s) : rc;
-}
+/* find, rfind and index: the characters before the match. */
+enum { FIND, RFIND, INDEX };
 
-static int method_join(JSELF)
+static struct jvalue method_find(struct jrun *r, const struct jcall *c)
 {
-	struct jlist *l;
-	(void)all;
-	int rc = jvalue_items(r, &args[0], &l);
-	*out = *self;
-	if (rc == 0 && self->markup)
-		return jinja_join_markup(r, self, l, out);
-	return rc == 0 ? jstr_join(r, self->s, l, false, &out->s) : rc;
-}
-
-/* The characters before the found place; -1 when there is none. */
-static int find_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool last, int64_t *out)
-{
-	struct jstr s;
-	size_t skipped;
-	bool gone;
-	int rc = jinja_want_string(r, &args[0]);
-	if (rc == 0)
-		rc = part_of(r, self, args, &s, &skipped, &gone);
-	if (rc == 0)
-		rc = jrun_charge(r, self->s.n * JINJA_SEARCH_COST);
-	if (rc != 0)
-		return rc;
-	const char *hit = NULL, *at = s.at, *next;
-	*out = -1;
-	if (gone)
-		return 0;
-	if (args[0].s.n == 0) {
-		hit = last ? s.at + s.n : s.at;
-	} else {
-		while ((next = memmem(at, (size_t)(s.at + s.n - at), args[0].s.at, args[0].s.n)) != NULL) {
-			hit = next;
-			at = next + 1;
-			rc = jrun_charge(r, args[0].s.n);
-			if (!last || rc != 0)
-				break;
-		}
+	struct jstr what = jinja_want_string(r, &c->args[0]);
+	struct range in = range_of(r, c);
+	const char *hit = NULL, *at = in.s.at, *end = at + in.s.n, *next;
+	jrun_charge(r, c->self->s.n * JINJA_SEARCH_COST);
+	if (what.n == 0 && !in.gone)
+		hit = c->how == RFIND ? end : at;
+	while (what.n > 0 && !in.gone && (next = memmem(at, (size_t)(end - at), what.at, what.n)) != NULL) {
+		hit = next;
+		at = next + 1;
+		jrun_charge(r, what.n);
+		if (c->how != RFIND)
+			break;
 	}
-	if (hit != NULL)
-		*out = (int64_t)jstr_chars(jstr_sub(self->s, 0, skipped + (size_t)(hit - s.at)));
-	return rc;
+	if (hit == NULL && c->how == INDEX)
+		jrun_fail(r, SL_EINVAL, "a text that is not in the other");
+	if (hit == NULL)
+		return jvalue_int(-1, false);
+	struct jstr before = jstr_sub(c->self->s, 0, in.skipped + (size_t)(hit - in.s.at));
+	return jvalue_int((int64_t)jstr_chars(before), false);
 }
 
-static int method_find(JSELF)
+static struct jvalue method_count(struct jrun *r, const struct jcall *c)
 {
-	int64_t at = -1;
-	(void)all;
-	int rc = find_method(r, self, args, false, &at);
-	*out = jvalue_int(at, false);
-	return rc;
-}
-
-static int method_rfind(JSELF)
-{
-	int64_t at = -1;
-	(void)all;
-	int rc = find_method(r, self, args, true, &at);
-	*out = jvalue_int(at, false);
-	return rc;
-}
-
-static int method_string_index(JSELF)
-{
-	int64_t at = -1;
-	(void)all;
-	int rc = find_method(r, self, args, false, &at);
-	if (rc == 0 && at < 0)
-		return jrun_fail(r, SL_EINVAL, "a text that is not in the other");
-	*out = jvalue_int(at, false);
-	return rc;
-}
-
-static int method_string_count(JSELF)
-{
-	struct jlist *l;
-	int rc = jinja_want_string(r, &args[0]);
-	(void)all;
-	if (rc == 0 && args[0].s.n == 0) {
-		*out = jvalue_int((int64_t)jstr_chars(self->s) + 1, false);
-		return 0;
-	}
-	if (rc == 0)
-		rc = jstr_split(r, self->s, &args[0].s, -1, false, &l);
-	if (rc == 0)
-		*out = jvalue_int((int64_t)l->n - 1, false);
-	return rc;
+	struct jstr what = jinja_want_string(r, &c->args[0]);
+	size_t n = what.n == 0 ? jstr_chars(c->self->s) + 1 : jstr_split(r, c->self->s, &what, -1, false)->n - 1;
+	return jvalue_int((int64_t)n, false);
 }
 
 enum { CAT_ALPHA = 1, CAT_DIGIT = 2, CAT_SPACE = 4 };
@@ -338,121 +155,73 @@ static int category(uint32_t c)
 	return jinja_is_space(c) ? CAT_SPACE : 0;
 }
 
-/* Whether there are characters, and all are of these kinds. */
-static int all_are(struct jrun *r, const struct jvalue *self, int kinds, struct jvalue *out)
+/* Whether there are characters, and all are of the kinds in how. */
+static struct jvalue method_is(struct jrun *r, const struct jcall *c)
 {
-	bool yes = self->s.n > 0;
-	for (size_t i = 0; i < self->s.n && yes;) {
-		uint32_t c;
-		i += jstr_char(self->s, i, &c);
-		yes = (category(c) & kinds) != 0;
+	struct jstr s = c->self->s;
+	bool yes = s.n > 0;
+	for (size_t i = 0; i < s.n && yes;) {
+		uint32_t ch;
+		i += jstr_char(s, i, &ch);
+		yes = (category(ch) & c->how) != 0;
 	}
-	*out = jvalue_bool(yes);
-	return jrun_charge(r, self->s.n * JINJA_SEARCH_COST * 2);
+	jrun_charge(r, s.n * JINJA_SEARCH_COST * 2);
+	return jvalue_bool(yes);
 }
 
-static int method_isdigit(JSELF)
-{
-	UNUSED;
-	return all_are(r, self, CAT_DIGIT, out);
-}
+/* ljust, rjust and center: on which sides it pads. */
+enum { PAD_LEFT = 1, PAD_RIGHT = 2 };
 
-static int method_isalpha(JSELF)
-{
-	UNUSED;
-	return all_are(r, self, CAT_ALPHA, out);
-}
-
-static int method_isalnum(JSELF)
-{
-	UNUSED;
-	return all_are(r, self, CAT_ALPHA | CAT_DIGIT, out);
-}
-
-static int method_isspace(JSELF)
-{
-	UNUSED;
-	return all_are(r, self, CAT_SPACE, out);
-}
-
-static int pad_method(struct jrun *r, const struct jvalue *self, const struct jvalue *args, bool left, bool right,
-		      struct jvalue *out)
+static struct jvalue method_pad(struct jrun *r, const struct jcall *c)
 {
 	struct jstr fill = {.at = " ", .n = 1, .trust = JTRUST_ALL}, parts[3];
-	int64_t width = 0, n = (int64_t)jstr_chars(self->s);
-	int rc = jinja_want_int(r, &args[0], &width);
-	if (rc == 0 && args[1].type != JV_ABSENT) {
-		struct jvalue with = args[1];
-		rc = jinja_want_string(r, &args[1]);
-		if (rc == 0 && self->markup)
-			rc = jinja_escape(r, &args[1], &with);
-		if (rc == 0 && jstr_chars(with.s) != 1)
-			rc = jrun_fail(r, SL_EINVAL, "text is filled with one character");
-		fill = with.s;
+	int64_t width = jinja_want_int(r, &c->args[0]), n = (int64_t)jstr_chars(c->self->s);
+	if (c->args[1].type != JV_ABSENT) {
+		fill = jinja_want_string(r, &c->args[1]);
+		if (c->self->markup)
+			fill = jinja_escape(r, &c->args[1]);
+		if (jstr_chars(fill) != 1)
+			jrun_fail(r, SL_EINVAL, "text is filled with one character");
 	}
-	int64_t pad = width > n ? width - n : 0, before = 0;
-	if (left && right)
-		before = pad / 2 + (pad & width & 1);
-	else if (left)
-		before = pad;
-	parts[1] = self->s;
-	if (rc == 0)
-		rc = jstr_repeat(r, fill, before, &parts[0]);
-	if (rc == 0)
-		rc = jstr_repeat(r, fill, pad - before, &parts[2]);
-	*out = *self;
-	return rc == 0 ? jstr_concat(r, parts, 3, &out->s) : rc;
-}
-
-static int method_ljust(JSELF)
-{
-	UNUSED;
-	return pad_method(r, self, args, false, true, out);
-}
-
-static int method_rjust(JSELF)
-{
-	UNUSED;
-	return pad_method(r, self, args, true, false, out);
-}
-
-static int method_center(JSELF)
-{
-	UNUSED;
-	return pad_method(r, self, args, true, true, out);
+	int64_t pad = width > n ? width - n : 0;
+	int64_t before = c->how == PAD_RIGHT ? 0 : c->how == PAD_LEFT ? pad : pad / 2 + (pad & width & 1);
+	parts[0] = jstr_repeat(r, fill, before);
+	parts[1] = c->self->s;
+	parts[2] = jstr_repeat(r, fill, pad - before);
+	return jvalue_string_of(jstr_concat(r, parts, 3), c->self->markup);
 }
 
 const struct jfunction jinja_string_methods[] = {
-    {"strip", "chars", 0, method_strip, JV_STRING},
-    {"lstrip", "chars", 0, method_lstrip, JV_STRING},
-    {"rstrip", "chars", 0, method_rstrip, JV_STRING},
-    {"split", "sep,maxsplit", 0, method_split, JV_STRING},
-    {"rsplit", "sep,maxsplit", 0, method_rsplit, JV_STRING},
-    {"splitlines", "keepends", 0, jinja_method_splitlines, JV_STRING},
-    {"partition", "sep", 1, method_partition, JV_STRING},
-    {"rpartition", "sep", 1, method_rpartition, JV_STRING},
-    {"startswith", "prefix,start,end", 1, method_startswith, JV_STRING},
-    {"endswith", "suffix,start,end", 1, method_endswith, JV_STRING},
-    {"removeprefix", "prefix", 1, method_removeprefix, JV_STRING},
-    {"removesuffix", "suffix", 1, method_removesuffix, JV_STRING},
-    {"replace", "old,new,count", 2, method_replace, JV_STRING},
-    {"upper", "", 0, method_upper, JV_STRING},
-    {"lower", "", 0, method_lower, JV_STRING},
-    {"title", "", 0, method_title, JV_STRING},
-    {"capitalize", "", 0, method_capitalize, JV_STRING},
-    {"join", "iterable", 1, method_join, JV_STRING},
-    {"find", "sub,start,end", 1, method_find, JV_STRING},
-    {"rfind", "sub,start,end", 1, method_rfind, JV_STRING},
-    {"index", "sub,start,end", 1, method_string_index, JV_STRING},
-    {"count", "sub", 1, method_string_count, JV_STRING},
-    {"isdigit", "", 0, method_isdigit, JV_STRING},
-    {"isalpha", "", 0, method_isalpha, JV_STRING},
-    {"isalnum", "", 0, method_isalnum, JV_STRING},
-    {"isspace", "", 0, method_isspace, JV_STRING},
-    {"islower", "", 0, jinja_method_islower, JV_STRING},
-    {"isupper", "", 0, jinja_method_isupper, JV_STRING},
-    {"ljust", "width,fillchar", 1, method_ljust, JV_STRING},
-    {"rjust", "width,fillchar", 1, method_rjust, JV_STRING},
-    {"center", "width,fillchar", 1, method_center, JV_STRING},
+    {"strip", "chars", 0, jinja_strip, JSTRIP_LEFT | JSTRIP_RIGHT, JV_STRING},
+    {"lstrip", "chars", 0, jinja_strip, JSTRIP_LEFT, JV_STRING},
+    {"rstrip", "chars", 0, jinja_strip, JSTRIP_RIGHT, JV_STRING},
+    {"split", "sep,maxsplit", 0, method_split, false, JV_STRING},
+    {"rsplit", "sep,maxsplit", 0, method_split, true, JV_STRING},
+    {"splitlines", "keepends", 0, jinja_splitlines, 0, JV_STRING},
+    {"partition", "sep", 1, method_partition, false, JV_STRING},
+    {"rpartition", "sep", 1, method_partition, true, JV_STRING},
+    {"startswith", "prefix,start,end", 1, method_has_affix, false, JV_STRING},
+    {"endswith", "suffix,start,end", 1, method_has_affix, true, JV_STRING},
+    {"removeprefix", "prefix", 1, method_remove_affix, false, JV_STRING},
+    {"removesuffix", "suffix", 1, method_remove_affix, true, JV_STRING},
+    {"replace", "old,new,count", 2, method_replace, 0, JV_STRING},
+    {"upper", "", 0, method_case, JCASE_UPPER, JV_STRING},
+    {"lower", "", 0, method_case, JCASE_LOWER, JV_STRING},
+    {"title", "", 0, method_case, JCASE_TITLE, JV_STRING},
+    {"capitalize", "", 0, method_case, JCASE_CAPITAL, JV_STRING},
+    {"join", "iterable", 1, method_join, 0, JV_STRING},
+    {"find", "sub,start,end", 1, method_find, FIND, JV_STRING},
+    {"rfind", "sub,start,end", 1, method_find, RFIND, JV_STRING},
+    {"index", "sub,start,end", 1, method_find, INDEX, JV_STRING},
+    {"count", "sub", 1, method_count, 0, JV_STRING},
+    {"isdigit", "", 0, method_is, CAT_DIGIT, JV_STRING},
+    {"isalpha", "", 0, method_is, CAT_ALPHA, JV_STRING},
+    {"isalnum", "", 0, method_is, CAT_ALPHA | CAT_DIGIT, JV_STRING},
+    {"isspace", "", 0, method_is, CAT_SPACE, JV_STRING},
+    {"islower", "", 0, jinja_is_case, JCASE_LOWER, JV_STRING},
+    {"isupper", "", 0, jinja_is_case, JCASE_UPPER, JV_STRING},
+    {"ljust", "width,fillchar", 1, method_pad, PAD_RIGHT, JV_STRING},
+    {"rjust", "width,fillchar", 1, method_pad, PAD_LEFT, JV_STRING},
+    {"center", "width,fillchar", 1, method_pad, PAD_LEFT | PAD_RIGHT, JV_STRING},
     {0},
 };

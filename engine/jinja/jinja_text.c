@@ -5,7 +5,6 @@
  * cases are Unicode's (utf8proc), with the letters that become several (SpecialCasing.txt, the
  * unconditional ones that occur in practice) and the final sigma as in Python.
  */
-#include <string.h>
 #include <utf8proc.h>
 
 #include "base/utf8.h"
@@ -20,47 +19,27 @@ bool jinja_is_space(uint32_t c)
 	       (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+/* Whether c's general category is one of those in the set of bits. */
+static bool is_of(uint32_t c, uint32_t categories)
+{
+	return (categories >> (unsigned)utf8proc_category((utf8proc_int32_t)c) & 1) != 0;
+}
+
+#define CATEGORY(name) (1U << UTF8PROC_CATEGORY_##name)
+enum {
+	CASED = CATEGORY(LU) | CATEGORY(LL) | CATEGORY(LT),
+	LETTERS = CASED | CATEGORY(LM) | CATEGORY(LO),
+	NUMBERS = CATEGORY(ND) | CATEGORY(NL) | CATEGORY(NO),
+	UNPRINTABLE = CATEGORY(CN) | CATEGORY(CC) | CATEGORY(CF) | CATEGORY(CS) | CATEGORY(CO) | CATEGORY(ZL) |
+		      CATEGORY(ZP) | CATEGORY(ZS),
+};
+
 /* Python's str.isprintable: no controls, formats, separators (but the space) or unassigned ones. */
-bool jinja_is_printable(uint32_t c)
-{
-	if (c < 0x7F)
-		return c >= ' ';
-	switch (utf8proc_category((utf8proc_int32_t)c)) {
-	case UTF8PROC_CATEGORY_CN:
-	case UTF8PROC_CATEGORY_CC:
-	case UTF8PROC_CATEGORY_CF:
-	case UTF8PROC_CATEGORY_CS:
-	case UTF8PROC_CATEGORY_CO:
-	case UTF8PROC_CATEGORY_ZL:
-	case UTF8PROC_CATEGORY_ZP: return false;
-	case UTF8PROC_CATEGORY_ZS: return c == ' ';
-	default: return true;
-	}
-}
+bool jinja_is_printable(uint32_t c) { return c < 0x7F ? c >= ' ' : !is_of(c, UNPRINTABLE); }
 
-bool jinja_is_alpha(uint32_t c)
-{
-	switch (utf8proc_category((utf8proc_int32_t)c)) {
-	case UTF8PROC_CATEGORY_LU:
-	case UTF8PROC_CATEGORY_LL:
-	case UTF8PROC_CATEGORY_LT:
-	case UTF8PROC_CATEGORY_LM:
-	case UTF8PROC_CATEGORY_LO: return true;
-	default: return false;
-	}
-}
+bool jinja_is_alpha(uint32_t c) { return is_of(c, LETTERS); }
 
-bool jinja_is_alnum(uint32_t c)
-{
-	if (jinja_is_alpha(c))
-		return true;
-	switch (utf8proc_category((utf8proc_int32_t)c)) {
-	case UTF8PROC_CATEGORY_ND:
-	case UTF8PROC_CATEGORY_NL:
-	case UTF8PROC_CATEGORY_NO: return true;
-	default: return false;
-	}
-}
+bool jinja_is_alnum(uint32_t c) { return is_of(c, LETTERS | NUMBERS); }
 
 bool jstr_equal(struct jstr a, struct jstr b) { return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0); }
 
@@ -92,6 +71,14 @@ size_t jstr_char(struct jstr s, size_t i, uint32_t *out)
 	return (size_t)n;
 }
 
+size_t jstr_before(struct jstr s, size_t i)
+{
+	do
+		i--;
+	while (((uint8_t)s.at[i] & 0xC0) == 0x80);
+	return i;
+}
+
 /* ---- parts and joints ---- */
 
 struct jstr jstr_sub(struct jstr s, size_t from, size_t n)
@@ -111,30 +98,34 @@ static void copy_trust(uint8_t *mask, struct jstr from)
 		memset(mask, from.trust == JTRUST_ALL, from.n);
 }
 
-int jstr_concat(struct jrun *r, const struct jstr *parts, size_t n, struct jstr *out)
+/* Room for n bytes with that trust: the mask too, if there is one. */
+static struct jstr new_text(struct jrun *r, size_t n, enum jtrust trust, char **at, uint8_t **mask)
+{
+	*at = jrun_alloc(r, n);
+	*mask = trust == JTRUST_MASK ? jrun_alloc(r, n) : NULL;
+	return (struct jstr){.at = *at, .n = n, .mask = *mask, .trust = (uint8_t)trust};
+}
+
+struct jstr jstr_concat(struct jrun *r, const struct jstr *parts, size_t n)
 {
 	size_t total = 0, filled = 0;
 	bool mixed = false;
-	const struct jstr *first = NULL;
+	struct jstr first = {.at = ""};
 	for (size_t i = 0; i < n; i++) {
 		if (parts[i].n == 0)
 			continue;
 		if (__builtin_add_overflow(total, parts[i].n, &total))
-			return jrun_fail(r, SL_ELIMIT, "a text of too many bytes");
-		filled++;
-		mixed |= parts[i].trust == JTRUST_MASK || (first && first->trust != parts[i].trust);
-		first = first ? first : &parts[i];
+			jrun_fail(r, SL_ELIMIT, "a text of too many bytes");
+		if (filled++ == 0)
+			first = parts[i];
+		mixed |= parts[i].trust == JTRUST_MASK || first.trust != parts[i].trust;
 	}
-	if (filled < 2) {
-		*out = filled ? *first : (struct jstr){.at = "", .trust = JTRUST_NONE};
-		return 0;
-	}
-	int rc = jrun_charge(r, total);
-	char *at = rc == 0 ? jrun_alloc(r, total) : NULL;
-	uint8_t *mask = at && mixed ? jrun_alloc(r, total) : NULL;
-	if (at == NULL || (mixed && mask == NULL))
-		return r->err->code;
-	*out = (struct jstr){.at = at, .n = total, .mask = mask, .trust = mixed ? JTRUST_MASK : first->trust};
+	if (filled < 2)
+		return first;
+	char *at;
+	uint8_t *mask;
+	jrun_charge(r, total);
+	struct jstr out = new_text(r, total, mixed ? JTRUST_MASK : first.trust, &at, &mask);
 	for (size_t i = 0; i < n; i++) {
 		if (parts[i].n == 0)
 			continue;
@@ -145,46 +136,39 @@ int jstr_concat(struct jrun *r, const struct jstr *parts, size_t n, struct jstr 
 			mask += parts[i].n;
 		}
 	}
-	return 0;
+	return out;
 }
 
-int jstr_repeat(struct jrun *r, struct jstr s, int64_t times, struct jstr *out)
+struct jstr jstr_repeat(struct jrun *r, struct jstr s, int64_t times)
 {
 	size_t total = 0;
-	*out = (struct jstr){.at = ""};
+	char *at;
+	uint8_t *mask;
 	if (times <= 0 || s.n == 0)
-		return 0;
+		return (struct jstr){.at = ""};
 	if (__builtin_mul_overflow(s.n, (size_t)times, &total))
-		return jrun_fail(r, SL_ELIMIT, "a text of too many bytes");
-	int rc = jrun_charge(r, total);
-	char *at = rc == 0 ? jrun_alloc(r, total) : NULL;
-	uint8_t *mask = at && s.trust == JTRUST_MASK ? jrun_alloc(r, total) : NULL;
-	if (at == NULL || (s.trust == JTRUST_MASK && mask == NULL))
-		return r->err->code;
+		jrun_fail(r, SL_ELIMIT, "a text of too many bytes");
+	jrun_charge(r, total);
+	struct jstr out = new_text(r, total, s.trust, &at, &mask);
 	for (size_t i = 0; i < total; i += s.n) {
 		memcpy(at + i, s.at, s.n);
 		if (mask != NULL)
 			memcpy(mask + i, s.mask, s.n);
 	}
-	*out = (struct jstr){.at = at, .n = total, .mask = mask, .trust = s.trust};
-	return 0;
+	return out;
 }
 
-int jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any, struct jstr *out)
+struct jstr jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any)
 {
 	size_t n = parts->n, k = 0;
-	int rc = jrun_charge(r, n * sizeof(struct jstr));
-	struct jstr *all = rc == 0 ? jrun_alloc(r, (2 * n + 1) * sizeof(*all)) : NULL;
-	if (all == NULL)
-		return r->err->code;
-	for (size_t i = 0; i < n && rc == 0; i++) {
+	jrun_charge(r, n * sizeof(struct jstr));
+	struct jstr *all = jrun_alloc(r, (2 * n + 1) * sizeof(*all));
+	for (size_t i = 0; i < n; i++) {
 		if (i > 0)
 			all[k++] = sep;
-		rc = any ? 0 : jinja_want_string(r, &parts->items[i]);
-		if (rc == 0)
-			rc = jvalue_string(r, &parts->items[i], &all[k++]);
+		all[k++] = any ? jvalue_string(r, &parts->items[i]) : jinja_want_string(r, &parts->items[i]);
 	}
-	return rc == 0 ? jstr_concat(r, all, k, out) : rc;
+	return jstr_concat(r, all, k);
 }
 
 static bool in_set(const char *at, size_t len, const struct jstr *set)
@@ -202,30 +186,13 @@ struct jstr jstr_strip(struct jstr s, bool left, bool right, const struct jstr *
 		s = jstr_sub(s, len, s.n - len);
 	}
 	while (right && s.n > 0) {
-		size_t at = s.n - 1;
-		while (at > 0 && ((uint8_t)s.at[at] & 0xC0) == 0x80)
-			at--;
+		size_t at = jstr_before(s, s.n);
 		size_t len = jstr_char(s, at, &c);
 		if (!(set ? in_set(s.at + at, len, set) : jinja_is_space(c)))
 			break;
 		s = jstr_sub(s, 0, at);
 	}
 	return s;
-}
-
-int jlist_add_part(struct jrun *r, struct jlist *l, struct jstr s, size_t from, size_t to)
-{
-	struct jvalue v = jvalue_string_of(jstr_sub(s, from, to - from));
-	return jlist_add(r, l, &v);
-}
-
-static void reverse(struct jlist *l)
-{
-	for (size_t i = 0; i < l->n / 2; i++) {
-		struct jvalue v = l->items[i];
-		l->items[i] = l->items[l->n - 1 - i];
-		l->items[l->n - 1 - i] = v;
-	}
 }
 
 /* The last occurrence of sep in the first n bytes. */
@@ -237,106 +204,89 @@ static const char *find_last(const char *at, size_t n, struct jstr sep)
 	return NULL;
 }
 
-static int split_at(struct jrun *r, struct jstr s, struct jstr sep, int64_t max, bool right, struct jlist *l)
+static void split_at(struct jrun *r, struct jstr s, struct jstr sep, int64_t max, bool right, struct jlist *l)
 {
 	size_t from = 0, to = s.n;
-	int rc = 0;
-	while (rc == 0 && (max < 0 || (int64_t)l->n < max)) {
+	while (max < 0 || (int64_t)l->n < max) {
 		const char *hit = right ? find_last(s.at, to, sep) : memmem(s.at + from, to - from, sep.at, sep.n);
 		if (hit == NULL)
 			break;
 		size_t at = (size_t)(hit - s.at);
-		rc = right ? jlist_add_part(r, l, s, at + sep.n, to) : jlist_add_part(r, l, s, from, at);
-		if (right)
+		if (right) {
+			jlist_add_part(r, l, s, at + sep.n, to);
 			to = at;
-		else
+		} else {
+			jlist_add_part(r, l, s, from, at);
 			from = at + sep.n;
+		}
 	}
-	return rc == 0 ? jlist_add_part(r, l, s, from, to) : rc;
+	jlist_add_part(r, l, s, from, to);
 }
 
-static int split_words(struct jrun *r, struct jstr s, int64_t max, bool right, struct jlist *l)
+/* The end of the first word, or the beginning of the last. */
+static size_t word_edge(struct jstr s, bool right)
 {
-	int rc = 0;
+	uint32_t c;
+	for (size_t at = right ? s.n : 0, next; right ? at > 0 : at < s.n; at = next) {
+		next = right ? jstr_before(s, at) : at + jstr_char(s, at, &c);
+		(void)jstr_char(s, right ? next : at, &c);
+		if (jinja_is_space(c))
+			return at;
+	}
+	return right ? 0 : s.n;
+}
+
+static void split_words(struct jrun *r, struct jstr s, int64_t max, bool right, struct jlist *l)
+{
 	/* What is left when max is reached keeps the white space at its other end. */
 	s = jstr_strip(s, !right, right, NULL);
-	while (rc == 0 && s.n > 0) {
-		size_t at = 0, n;
-		uint32_t c;
-		if (max >= 0 && (int64_t)l->n == max)
-			return jlist_add_part(r, l, s, 0, s.n);
-		if (!right) {
-			for (; at < s.n; at += n) {
-				n = jstr_char(s, at, &c);
-				if (jinja_is_space(c))
-					break;
-			}
-			rc = jlist_add_part(r, l, s, 0, at);
-			s = jstr_strip(jstr_sub(s, at, s.n - at), true, false, NULL);
-		} else {
-			for (at = s.n; at > 0; at -= n) {
-				n = 1;
-				while (((uint8_t)s.at[at - n] & 0xC0) == 0x80)
-					n++;
-				(void)jstr_char(s, at - n, &c);
-				if (jinja_is_space(c))
-					break;
-			}
-			rc = jlist_add_part(r, l, s, at, s.n);
-			s = jstr_strip(jstr_sub(s, 0, at), false, true, NULL);
-		}
+	while (s.n > 0 && (max < 0 || (int64_t)l->n < max)) {
+		size_t at = word_edge(s, right);
+		jlist_add_part(r, l, s, right ? at : 0, right ? s.n : at);
+		s = right ? jstr_sub(s, 0, at) : jstr_sub(s, at, s.n - at);
+		s = jstr_strip(s, !right, right, NULL);
 	}
-	return rc;
+	if (s.n > 0)
+		jlist_add_part(r, l, s, 0, s.n);
 }
 
-int jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right, struct jlist **out)
+struct jlist *jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right)
 {
 	if (sep != NULL && sep->n == 0)
-		return jrun_fail(r, SL_EINVAL, "an empty separator");
-	/* From the right every place may compare with the whole separator. */
-	int rc = jrun_charge(r, JINJA_SEARCH_COST * (right && sep != NULL ? s.n * sep->n : s.n));
-	struct jlist *l = rc == 0 ? jlist_new(r, 0) : NULL;
-	if (l == NULL)
-		return r->err->code;
-	rc = sep != NULL ? split_at(r, s, *sep, max, right, l) : split_words(r, s, max, right, l);
+		jrun_fail(r, SL_EINVAL, "an empty separator");
+	/* From the right every position may compare with the whole separator. */
+	jrun_charge(r, JINJA_SEARCH_COST * (right && sep != NULL ? s.n * sep->n : s.n));
+	struct jlist *l = jlist_new(r, 0);
+	if (sep != NULL)
+		split_at(r, s, *sep, max, right, l);
+	else
+		split_words(r, s, max, right, l);
 	if (right)
-		reverse(l);
-	*out = l;
-	return rc;
+		jlist_reverse(l);
+	return l;
 }
 
-/* Nothing to look for stands before every character and at the end. */
-static int replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_t max, struct jstr *out)
+/* The empty text is found before every character and at the end. */
+static struct jstr replace_nothing(struct jrun *r, struct jstr s, struct jstr to, int64_t max)
 {
 	struct jlist *l = jlist_new(r, 0);
-	struct jvalue with = jvalue_string_of(to);
-	if (l == NULL)
-		return r->err->code;
-	int rc = 0;
-	size_t i = 0, n = 0;
-	for (int64_t k = 0; rc == 0 && i <= s.n; k++, i += n) {
-		uint32_t c;
-		if (max >= 0 && k >= max) {
-			rc = jlist_add_part(r, l, s, i, s.n);
-			break;
-		}
-		rc = jlist_add(r, l, &with);
+	uint32_t c;
+	size_t i = 0, n;
+	for (int64_t k = 0; max < 0 || k < max; k++, i += n) {
+		jlist_add(r, l, jvalue_string_of(to, false));
 		if (i == s.n)
-			break;
+			return jstr_join(r, (struct jstr){.at = ""}, l, true);
 		n = jstr_char(s, i, &c);
-		if (rc == 0)
-			rc = jlist_add_part(r, l, s, i, i + n);
+		jlist_add_part(r, l, s, i, i + n);
 	}
-	return rc == 0 ? jstr_join(r, (struct jstr){.at = ""}, l, true, out) : rc;
+	jlist_add_part(r, l, s, i, s.n);
+	return jstr_join(r, (struct jstr){.at = ""}, l, true);
 }
 
-int jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max, struct jstr *out)
+struct jstr jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max)
 {
-	struct jlist *parts;
-	if (from.n == 0)
-		return replace_nothing(r, s, to, max, out);
-	int rc = jstr_split(r, s, &from, max, false, &parts);
-	return rc == 0 ? jstr_join(r, to, parts, true, out) : rc;
+	return from.n == 0 ? replace_nothing(r, s, to, max)
+			   : jstr_join(r, to, jstr_split(r, s, &from, max, false), true);
 }
 
 /* ---- case ---- */
@@ -368,34 +318,26 @@ static const struct {
 
 static bool is_cased(uint32_t c)
 {
-	utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-	return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT ||
-	       (c != 0xAA && c != 0xBA &&
-		(utf8proc_islower((utf8proc_int32_t)c) || utf8proc_isupper((utf8proc_int32_t)c)));
+	return is_of(c, CASED) || (c != 0xAA && c != 0xBA &&
+				   (utf8proc_islower((utf8proc_int32_t)c) || utf8proc_isupper((utf8proc_int32_t)c)));
 }
+
+static bool is_ignored_by_case(uint32_t c) { return c == '\'' || is_of(c, CATEGORY(MN)); }
 
 /* A sigma ends a word: a letter before it and none behind. */
 static bool is_final_sigma(struct jstr s, size_t at)
 {
-	uint32_t c;
-	bool before = false;
-	for (size_t i = at; i > 0 && !before;) {
-		do
-			i--;
-		while (((uint8_t)s.at[i] & 0xC0) == 0x80);
+	uint32_t c = '\'';
+	for (size_t i = at; i > 0 && !is_cased(c) && is_ignored_by_case(c);) {
+		i = jstr_before(s, i);
 		(void)jstr_char(s, i, &c);
-		before = is_cased(c);
-		if (!before && c != '\'' && utf8proc_category((utf8proc_int32_t)c) != UTF8PROC_CATEGORY_MN)
-			return false;
 	}
-	for (size_t i = at + 2, n; before && i < s.n; i += n) {
-		n = jstr_char(s, i, &c);
-		if (is_cased(c))
-			return false;
-		if (c != '\'' && utf8proc_category((utf8proc_int32_t)c) != UTF8PROC_CATEGORY_MN)
-			break;
-	}
-	return before;
+	if (!is_cased(c))
+		return false;
+	c = '\'';
+	for (size_t i = at + 2; i < s.n && !is_cased(c) && is_ignored_by_case(c);)
+		i += jstr_char(s, i, &c);
+	return !is_cased(c);
 }
 
 /* Writes at most 3 characters, 6 bytes. Returns how many bytes. */
@@ -429,15 +371,14 @@ static bool begins_word(uint32_t c)
 	return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || jinja_is_space(c);
 }
 
-int jstr_case(struct jrun *r, struct jstr s, enum jcase to, struct jstr *out)
+struct jstr jstr_case(struct jrun *r, struct jstr s, enum jcase to)
 {
 	size_t n = 0, len;
-	int rc = jrun_charge(r, 4 * s.n);
+	char *at;
+	uint8_t *mask;
+	jrun_charge(r, 4 * s.n);
 	/* A character of n bytes becomes at most 6, or 3 n. */
-	char *at = rc == 0 ? jrun_alloc(r, 3 * s.n + 8) : NULL;
-	uint8_t *mask = at && s.trust == JTRUST_MASK ? jrun_alloc(r, 3 * s.n + 8) : NULL;
-	if (at == NULL || (s.trust == JTRUST_MASK && mask == NULL))
-		return r->err->code;
+	struct jstr out = new_text(r, 3 * s.n + 8, s.trust, &at, &mask);
 	bool begin = true; /* of a word, or of the text */
 	for (size_t i = 0; i < s.n; i += len) {
 		uint32_t c;
@@ -451,6 +392,6 @@ int jstr_case(struct jrun *r, struct jstr s, enum jcase to, struct jstr *out)
 		n += wrote;
 		begin = to == JCASE_TITLE ? !is_cased(c) : to == JCASE_TITLE_FILTER && begins_word(c);
 	}
-	*out = (struct jstr){.at = at, .n = n, .mask = mask, .trust = s.trust};
-	return 0;
+	out.n = n;
+	return out;
 }
