@@ -35,22 +35,24 @@ static bool is_telling(const char *key)
 	return false;
 }
 
-static bool fits(const struct key_rule *r, const char *key, const char *family)
+/* Whether value is in the list, whose words have sep between them. wild: a word may end with "*", for any that begin
+ * so. */
+static bool is_one_of(const char *words, char sep, bool wild, const char *value)
 {
-	size_t n = strlen(r->key);
-	bool same = r->key[n - 1] == '*' ? strncmp(r->key, key, n - 1) == 0 : strcmp(r->key, key) == 0;
-	return same && (r->family == NULL || strcmp(r->family, family) == 0);
-}
-
-static bool is_one_of(const char *values, const char *value)
-{
+	const char between[] = {sep, '\0'};
 	size_t n = strlen(value), len;
-	for (; *values != '\0'; values += len + (values[len] == '|')) {
-		len = strcspn(values, "|");
-		if (len == n && memcmp(values, value, n) == 0)
+	for (; *words != '\0'; words += len + (words[len] == sep)) {
+		len = strcspn(words, between);
+		bool star = wild && words[len - 1] == '*';
+		if (star ? strncmp(words, value, len - 1) == 0 : len == n && memcmp(words, value, n) == 0)
 			return true;
 	}
 	return false;
+}
+
+static bool fits(const struct key_rule *r, const char *key, const char *family)
+{
+	return is_one_of(r->keys, ' ', true, key) && (r->family == NULL || strcmp(r->family, family) == 0);
 }
 
 /* Control characters would break the line. */
@@ -84,13 +86,14 @@ static int refuse(const struct key_check *c, const char *key, const char *value,
 
 int key_check(const struct key_check *c, const char *key, const char *value)
 {
-	for (const struct key_rule *r = c->rules; r->key != NULL; r++)
+	for (const struct key_rule *r = c->rules; r->keys != NULL; r++)
 		if (fits(r, key, c->family))
-			return r->neutral == NULL || strcmp(value, "null") == 0 || is_one_of(r->neutral, value)
+			return r->neutral == NULL || strcmp(value, "null") == 0 ||
+				       is_one_of(r->neutral, '|', false, value)
 				   ? 0
 				   : refuse(c, key, value, r->neutral[0] != '\0' ? r->neutral : NULL);
 	if (c->strict || is_telling(key))
-		return is_one_of("null|false|[]|{}", value) ? 0 : refuse(c, key, value, NULL);
+		return is_one_of("null|false|[]|{}", '|', false, value) ? 0 : refuse(c, key, value, NULL);
 	note_unknown(c->arch, c->prefix, key);
 	return 0;
 }

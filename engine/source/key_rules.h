@@ -21,7 +21,7 @@
 #include "engine/source/arch.h"
 
 struct key_rule {
-	const char *key;     /* "*" at its end: any that begin so */
+	const char *keys;    /* with blanks between; "*" at the end of one: any that begin so */
 	const char *neutral; /* values as key_check takes them, with | between; NULL: harmless whatever it is */
 	const char *family;  /* of this one only; NULL: of any. The first rule that fits counts. */
 };
