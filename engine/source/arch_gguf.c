@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A family's description from the keys of a GGUF head ("llama.block_count" and its like). Every
- * number is held to a range before anybody multiplies with it; a key that would change the answers
- * and is not built is refused by name. Source: the GGUF specification in the ggml repository.
+ * A family's description from the keys of a GGUF head ("llama.block_count" and its like). Every number is checked
+ * against a range before it is used in a product; unsupported keys that would change the answers are refused by name.
+ * Source: the GGUF specification in the ggml repository.
  */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,11 +44,26 @@ static const struct family families[] = {
 };
 
 struct reader {
+	const struct model_file *file;
 	const struct gguf *g;
 	const char *family;
 	struct key_seen seen; /* fields that were asked for: literals */
 	struct sl_err *err;
+	int rc; /* the first fault; then the getters do nothing */
 };
+
+/* Keeps the first fault. */
+static void __attribute__((format(printf, 3, 4))) fault(struct reader *r, int code, const char *fmt, ...)
+{
+	char text[400];
+	va_list ap;
+	if (r->rc != 0)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	r->rc = sl_errf(r->err, code, "%s: %s", gguf_path(r->g), text);
+}
 
 /* "<family>.<field>". */
 static const char *key_of(struct reader *r, const char *field, char out[96])
@@ -57,60 +73,59 @@ static const char *key_of(struct reader *r, const char *field, char out[96])
 	return out;
 }
 
-static int get_int(struct reader *r, const char *field, int lo, int hi, int *out)
+enum { REQUIRED = -1 };
+
+/* fallback: when the key is absent; REQUIRED: it must be there. */
+static int get_int(struct reader *r, const char *field, int lo, int hi, int fallback)
 {
 	char key[96];
-	uint32_t v;
+	uint32_t v = 0;
+	if (r->rc != 0)
+		return lo;
 	int rc = gguf_get_u32(r->g, key_of(r, field, key), &v, r->err);
-	if (rc != 0)
-		return rc;
+	if (rc == SL_ENOTFOUND && fallback != REQUIRED)
+		return fallback;
+	r->rc = rc;
 	if (v < (uint32_t)lo || v > (uint32_t)hi)
-		return sl_errf(r->err, SL_EINVAL, "%s: %s is %u, not from %d to %d", gguf_path(r->g), key, v, lo, hi);
-	*out = (int)v;
-	return 0;
+		fault(r, SL_EINVAL, "%s is %u, not from %d to %d", key, v, lo, hi);
+	return r->rc == 0 ? (int)v : lo;
 }
 
-/* As get_int, but an absent key leaves *out as it is. */
-static int get_int_or(struct reader *r, const char *field, int lo, int hi, int *out)
-{
-	int rc = get_int(r, field, lo, hi, out);
-	return rc == SL_ENOTFOUND ? 0 : rc;
-}
-
-/* A float that may be absent; SL_EINVAL outside of lo…hi. */
-static int get_float_or(struct reader *r, const char *field, double lo, double hi, double *out)
+/* A float that may be absent. */
+static double get_float(struct reader *r, const char *field, double lo, double hi, double fallback)
 {
 	char key[96];
 	float v;
+	if (r->rc != 0)
+		return fallback;
 	int rc = gguf_get_f32(r->g, key_of(r, field, key), &v, r->err);
-	if (rc == SL_ENOTFOUND)
-		return 0;
-	if (rc != 0)
-		return rc;
+	if (rc != 0) {
+		r->rc = rc == SL_ENOTFOUND ? 0 : rc;
+		return fallback;
+	}
 	if (!(v >= lo && v <= hi))
-		return sl_errf(r->err, SL_EINVAL, "%s: %s is %g", gguf_path(r->g), key, (double)v);
-	*out = v;
-	return 0;
+		fault(r, SL_EINVAL, "%s is %g", key, (double)v);
+	return v;
 }
 
 /* ---- rotary embedding ---- */
 
-/* Divisors of the frequencies, computed by whoever wrote the file. */
-static int read_factors(const struct model_file *f, const char *name, struct arch_rope *r, struct sl_err *err)
+/* Divisors of the frequencies, computed by the file's writer. */
+static void read_factors(struct reader *r, const char *name, struct arch_rope *rope)
 {
-	const struct model_tensor *t = model_file_find(f, name);
-	int n = r->n_rot / 2;
-	if (t == NULL)
-		return 0;
-	if (t->type != KN_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n || n > ARCH_MAX_ROT)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d F32", model_file_path(f), name, n);
-	memcpy(r->factors, t->data, (size_t)n * sizeof *r->factors);
+	const struct model_tensor *t = model_file_find(r->file, name);
+	int n = rope->n_rot / 2;
+	if (t == NULL || r->rc != 0)
+		return;
+	if (t->type != KN_F32 || t->n_dims != 1 || t->dims[0] != (uint64_t)n || n > ARCH_MAX_ROT) {
+		fault(r, SL_EINVAL, "tensor %s is not a vector of %d F32", name, n);
+		return;
+	}
+	memcpy(rope->factors, t->data, (size_t)n * sizeof *rope->factors);
 	for (int i = 0; i < n; i++)
-		if (!(r->factors[i] > 1e-6f && r->factors[i] < 1e9f))
-			return sl_errf(err, SL_EINVAL, "%s: tensor %s has the divisor %g", model_file_path(f), name,
-				       (double)r->factors[i]);
-	r->n_factors = n;
-	return 0;
+		if (!(rope->factors[i] > 1e-6f && rope->factors[i] < 1e9f))
+			fault(r, SL_EINVAL, "tensor %s has the divisor %g", name, (double)rope->factors[i]);
+	rope->n_factors = n;
 }
 
 static bool is_word(struct proto_str s, const char *word)
@@ -118,94 +133,77 @@ static bool is_word(struct proto_str s, const char *word)
 	return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
 }
 
-static int read_yarn(struct reader *r, struct arch_rope *rope)
+static void read_yarn(struct reader *r, struct arch_rope *rope)
 {
-	double sharper = 1;
 	rope->scaling = ARCH_ROPE_YARN;
-	rope->beta_fast = 32;
-	rope->beta_slow = 1;
-	int rc = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, &rope->original_ctx);
-	if (rc == 0)
-		rc = get_float_or(r, "rope.scaling.yarn_beta_fast", 0.01, 1e6, &rope->beta_fast);
-	if (rc == 0)
-		rc = get_float_or(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, &rope->beta_slow);
-	if (rc == 0)
-		rc = get_float_or(r, "rope.scaling.attn_factor", 0.01, 100, &sharper);
+	rope->original_ctx = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, REQUIRED);
+	rope->beta_fast = get_float(r, "rope.scaling.yarn_beta_fast", 0.01, 1e6, 32);
+	rope->beta_slow = get_float(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, 1);
+	double sharper = get_float(r, "rope.scaling.attn_factor", 0.01, 100, 1);
 	rope->magnitude = sharper != 1 ? sharper * (0.1 * log(rope->factor) + 1) : 0;
-	return rc;
 }
 
-static int read_rope_scaling(struct reader *r, struct arch_rope *rope)
+static void read_rope_scaling(struct reader *r, struct arch_rope *rope)
 {
 	char key[96];
 	float old;
-	if (gguf_get_f32(r->g, key_of(r, "rope.scale_linear", key), &old, r->err) != SL_ENOTFOUND)
-		return sl_errf(r->err, SL_EUNSUPPORTED, "%s: %s is not supported (supported: rope.scaling.factor)",
-			       gguf_path(r->g), key);
 	struct proto_str scaling;
+	if (r->rc != 0)
+		return;
+	if (gguf_get_f32(r->g, key_of(r, "rope.scale_linear", key), &old, r->err) != SL_ENOTFOUND) {
+		fault(r, SL_EUNSUPPORTED, "%s is not supported (supported: rope.scaling.factor)", key);
+		return;
+	}
 	int rc = gguf_get_str(r->g, key_of(r, "rope.scaling.type", key), &scaling, r->err);
-	if (rc == SL_ENOTFOUND || (rc == 0 && is_word(scaling, "none")))
-		return 0;
-	if (rc != 0)
-		return rc;
-	if (is_word(scaling, "longrope"))
+	if (rc != 0) {
+		r->rc = rc == SL_ENOTFOUND ? 0 : rc;
+	} else if (is_word(scaling, "longrope")) {
 		rope->scaling = ARCH_ROPE_LONGROPE; /* by its factors: read_longrope */
-	if (is_word(scaling, "longrope"))
-		return 0;
-	if (!is_word(scaling, "linear") && !is_word(scaling, "yarn"))
-		return sl_errf(r->err, SL_EUNSUPPORTED,
-			       "%s: rope scaling \"%.*s\" is not supported (supported: linear, yarn, longrope)",
-			       gguf_path(r->g), (int)(scaling.n > 40 ? 40 : scaling.n), scaling.at);
-	rope->factor = 0;
-	rc = get_float_or(r, "rope.scaling.factor", 1, 1024, &rope->factor);
-	if (rc == 0 && rope->factor == 0)
-		return sl_errf(r->err, SL_EINVAL, "%s: %s.rope.scaling.factor is missing", gguf_path(r->g), r->family);
-	rope->scaling = ARCH_ROPE_LINEAR;
-	return rc == 0 && is_word(scaling, "yarn") ? read_yarn(r, rope) : rc;
+	} else if (is_word(scaling, "linear") || is_word(scaling, "yarn")) {
+		rope->factor = get_float(r, "rope.scaling.factor", 1, 1024, 0);
+		if (rope->factor == 0)
+			fault(r, SL_EINVAL, "%s.rope.scaling.factor is missing", r->family);
+		rope->scaling = ARCH_ROPE_LINEAR;
+		if (is_word(scaling, "yarn"))
+			read_yarn(r, rope);
+	} else if (!is_word(scaling, "none")) {
+		fault(r, SL_EUNSUPPORTED, "rope scaling \"%.*s\" is not supported (supported: linear, yarn, longrope)",
+		      (int)(scaling.n > 40 ? 40 : scaling.n), scaling.at);
+	}
 }
 
-static int read_longrope(struct reader *r, const struct model_file *f, struct model_arch *a)
+static void read_longrope(struct reader *r, const struct model_arch *a, struct arch_rope *rope)
 {
-	struct arch_rope *rope = &a->rope;
-	if (model_file_find(f, "rope_factors_long.weight") == NULL)
-		return rope->scaling != ARCH_ROPE_LONGROPE ? 0
-							   : sl_errf(r->err, SL_EINVAL,
-								     "%s: %s.rope.scaling.type is longrope, but tensor "
-								     "rope_factors_long.weight is missing",
-								     gguf_path(r->g), r->family);
+	if (model_file_find(r->file, "rope_factors_long.weight") == NULL) {
+		if (rope->scaling == ARCH_ROPE_LONGROPE)
+			fault(r, SL_EINVAL,
+			      "%s.rope.scaling.type is longrope, but tensor rope_factors_long.weight is missing",
+			      r->family);
+		return;
+	}
 	rope->scaling = ARCH_ROPE_LONGROPE;
-	int rc = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, &rope->original_ctx);
-	if (rc == 0)
-		rc = get_float_or(r, "rope.scaling.attn_factor", 0.01, 100, &rope->magnitude);
+	rope->original_ctx = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, REQUIRED);
+	rope->magnitude = get_float(r, "rope.scaling.attn_factor", 0.01, 100, rope->magnitude);
 	bool far = a->n_ctx > rope->original_ctx;
-	return rc != 0 ? rc
-		       : read_factors(f, far ? "rope_factors_long.weight" : "rope_factors_short.weight", rope, r->err);
+	read_factors(r, far ? "rope_factors_long.weight" : "rope_factors_short.weight", rope);
 }
 
-static int read_rope(struct reader *r, const struct model_file *f, const struct family *family, struct model_arch *a)
+static void read_rope(struct reader *r, const struct family *family, struct model_arch *a)
 {
 	bool gemma3 = strcmp(a->family, "gemma3") == 0;
-	a->rope = (struct arch_rope){.n_rot = a->head_dim, .halves = family->halves, .base = gemma3 ? 1e6 : 10000};
-	int rc = get_int_or(r, "rope.dimension_count", 2, a->head_dim, &a->rope.n_rot);
-	if (rc != 0)
-		return rc;
+	a->rope = (struct arch_rope){.halves = family->halves};
+	a->rope.n_rot = get_int(r, "rope.dimension_count", 2, a->head_dim, a->head_dim);
 	if (a->rope.n_rot % 2 != 0)
-		return sl_errf(r->err, SL_EINVAL, "%s: %s.rope.dimension_count %d is odd", gguf_path(r->g), a->family,
-			       a->rope.n_rot);
-	rc = get_float_or(r, "rope.freq_base", 1.001, 1e12, &a->rope.base);
-	if (rc == 0)
-		rc = read_rope_scaling(r, &a->rope);
-	if (rc == 0)
-		rc = read_factors(f, "rope_freqs.weight", &a->rope, r->err);
-	if (rc == 0)
-		rc = read_longrope(r, f, a);
+		fault(r, SL_EINVAL, "%s.rope.dimension_count %d is odd", a->family, a->rope.n_rot);
+	a->rope.base = get_float(r, "rope.freq_base", 1.001, 1e12, gemma3 ? 1e6 : 10000);
+	read_rope_scaling(r, &a->rope);
+	read_factors(r, "rope_freqs.weight", &a->rope);
+	read_longrope(r, a, &a->rope);
 	a->rope_windowed = a->rope;
-	if (gemma3) { /* layers with a window keep the plain embedding of short contexts */
-		a->rope_windowed = (struct arch_rope){.n_rot = a->rope.n_rot, .halves = true, .base = 10000};
-		if (rc == 0)
-			rc = get_float_or(r, "rope.freq_base_swa", 1.001, 1e12, &a->rope_windowed.base);
-	}
-	return rc;
+	if (gemma3) /* layers with a window keep the plain embedding of short contexts */
+		a->rope_windowed = (struct arch_rope){.n_rot = a->rope.n_rot,
+						      .halves = true,
+						      .base = get_float(r, "rope.freq_base_swa", 1.001, 1e12, 10000)};
 }
 
 /* ---- the whole ---- */
@@ -228,31 +226,22 @@ static int unknown_family(const struct gguf *g, struct proto_str name, struct sl
 		       (int)(name.n > 40 ? 40 : name.n), name.at, known);
 }
 
-static int read_shape(struct reader *r, struct model_arch *a)
+static void read_shape(struct reader *r, struct model_arch *a)
 {
-	int n_experts = 0, rc;
-	if ((rc = get_int(r, "block_count", 1, ARCH_MAX_LAYERS, &a->n_layers)) != 0 ||
-	    (rc = get_int(r, "embedding_length", 1, ARCH_MAX_WIDTH, &a->n_embd)) != 0 ||
-	    (rc = get_int(r, "attention.head_count", 1, a->n_embd, &a->n_heads)) != 0 ||
-	    (rc = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, &a->n_ff)) != 0 ||
-	    (rc = get_int(r, "context_length", 1, ARCH_MAX_CTX, &a->n_ctx)) != 0 ||
-	    (rc = get_int_or(r, "expert_count", 0, 1 << 16, &n_experts)) != 0)
-		return rc;
+	a->n_layers = get_int(r, "block_count", 1, ARCH_MAX_LAYERS, REQUIRED);
+	a->n_embd = get_int(r, "embedding_length", 1, ARCH_MAX_WIDTH, REQUIRED);
+	a->n_heads = get_int(r, "attention.head_count", 1, a->n_embd, REQUIRED);
+	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);
+	a->n_ctx = get_int(r, "context_length", 1, ARCH_MAX_CTX, REQUIRED);
+	int n_experts = get_int(r, "expert_count", 0, 1 << 16, 0);
 	if (n_experts > 0)
-		return sl_errf(r->err, SL_EUNSUPPORTED, "%s: models of experts (%d) are not supported", gguf_path(r->g),
-			       n_experts);
-	a->n_kv_heads = a->n_heads;
-	a->head_dim = a->n_embd / a->n_heads;
-	if ((rc = get_int_or(r, "attention.head_count_kv", 1, a->n_heads, &a->n_kv_heads)) != 0 ||
-	    (rc = get_int_or(r, "attention.key_length", 1, 1024, &a->head_dim)) != 0)
-		return rc;
-	int value_dim = a->head_dim;
-	if ((rc = get_int_or(r, "attention.value_length", 1, 1024, &value_dim)) != 0)
-		return rc;
+		fault(r, SL_EUNSUPPORTED, "models of experts (%d) are not supported", n_experts);
+	a->n_kv_heads = get_int(r, "attention.head_count_kv", 1, a->n_heads, a->n_heads);
+	a->head_dim = get_int(r, "attention.key_length", 1, 1024, a->n_embd / a->n_heads);
+	int value_dim = get_int(r, "attention.value_length", 1, 1024, a->head_dim);
 	if (a->n_heads % a->n_kv_heads != 0 || value_dim != a->head_dim || a->head_dim > 1024 || a->head_dim % 2 != 0)
-		return sl_errf(r->err, SL_EUNSUPPORTED, "%s: %d heads, %d KV heads, keys of %d and values of %d",
-			       gguf_path(r->g), a->n_heads, a->n_kv_heads, a->head_dim, value_dim);
-	return 0;
+		fault(r, SL_EUNSUPPORTED, "%d heads, %d KV heads, keys of %d and values of %d", a->n_heads,
+		      a->n_kv_heads, a->head_dim, value_dim);
 }
 
 float arch_gguf_attn_scale(const struct model_arch *a)
@@ -262,23 +251,15 @@ float arch_gguf_attn_scale(const struct model_arch *a)
 	return 1.0f / sqrtf((float)(odd ? a->n_embd / a->n_heads : a->head_dim));
 }
 
-static int read_attention(struct reader *r, const struct family *family, struct model_arch *a)
+static void read_attention(struct reader *r, const struct family *family, struct model_arch *a)
 {
-	double softcap = 0, final = 0, scale = 0;
-	int rc = get_int_or(r, "attention.sliding_window", 0, ARCH_MAX_CTX, &a->window);
-	if (rc == 0)
-		rc = get_float_or(r, "attn_logit_softcapping", 0, 1e6, &softcap);
-	if (rc == 0)
-		rc = get_float_or(r, "final_logit_softcapping", 0, 1e6, &final);
-	if (rc == 0)
-		rc = get_float_or(r, "attention.scale", 0, 1e3, &scale);
-	a->window_pattern = family->window_pattern;
-	if (rc == 0)
-		rc = get_int_or(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, &a->window_pattern);
-	a->attn_softcap = (float)softcap;
-	a->final_softcap = (float) final;
-	a->attn_scale = scale > 0 ? (float)scale : arch_gguf_attn_scale(a);
-	return rc;
+	a->window = get_int(r, "attention.sliding_window", 0, ARCH_MAX_CTX, 0);
+	a->attn_softcap = (float)get_float(r, "attn_logit_softcapping", 0, 1e6, 0);
+	a->final_softcap = (float)get_float(r, "final_logit_softcapping", 0, 1e6, 0);
+	a->attn_scale = (float)get_float(r, "attention.scale", 0, 1e3, 0);
+	if (!(a->attn_scale > 0))
+		a->attn_scale = arch_gguf_attn_scale(a);
+	a->window_pattern = get_int(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, family->window_pattern);
 }
 
 int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_err *err)
@@ -291,31 +272,27 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 	const struct family *family = find_family(name);
 	if (family == NULL)
 		return unknown_family(g, name, err);
-	struct reader r = {.g = g, .family = family->name, .err = err};
+	struct reader r = {.file = f, .g = g, .family = family->name, .err = err};
 	*a = (struct model_arch){.embed_scale = 1,
 				 .act = family->gelu ? ARCH_GELU_TANH : ARCH_SILU,
 				 .qkv_bias = family->qkv_bias,
 				 .qk_norm = family->qk_norm,
 				 .post_norms = family->post_norms};
 	snprintf(a->family, sizeof a->family, "%s", family->name);
-	if ((rc = read_shape(&r, a)) != 0 || (rc = read_attention(&r, family, a)) != 0)
-		return rc;
+	read_shape(&r, a);
+	read_attention(&r, family, a);
 	if (family->scaled_embed)
 		a->embed_scale = sqrtf((float)a->n_embd);
-	double eps = 0;
-	rc = get_float_or(&r, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, &eps);
-	if (rc != 0)
-		return rc;
-	if (eps == 0)
-		return sl_errf(err, SL_EINVAL, "%s: %s.attention.layer_norm_rms_epsilon is missing", gguf_path(g),
-			       a->family);
-	a->rms_eps = (float)eps;
-
+	a->rms_eps = (float)get_float(&r, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, 0);
+	if (a->rms_eps == 0)
+		fault(&r, SL_EINVAL, "%s.attention.layer_norm_rms_epsilon is missing", a->family);
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
 	if (embed == NULL || embed->n_dims != 2 || embed->dims[1] > ARCH_MAX_VOCAB)
-		return sl_errf(err, SL_EINVAL, "%s: no proper tensor token_embd.weight", gguf_path(g));
+		fault(&r, SL_EINVAL, "no proper tensor token_embd.weight");
+	if (r.rc != 0)
+		return r.rc;
 	a->n_vocab = (int)embed->dims[1];
 	a->tied_embeddings = model_file_find(f, "output.weight") == NULL;
-	rc = read_rope(&r, f, family, a);
-	return rc != 0 ? rc : arch_check_gguf(&r.seen, g, a, err);
+	read_rope(&r, family, a);
+	return r.rc != 0 ? r.rc : arch_check_gguf(&r.seen, g, a, err);
 }
