@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tokenizer.json as GGUF's tokenizer keys, for files that are converted. The JSON is walked in its
- * mapping; only the places of its strings are remembered.
+ * tokenizer.json as GGUF's tokenizer keys, for converted files. The JSON is scanned in its mapping; its strings are
+ * borrowed from there.
  *
- * Two kinds can be said in GGUF: byte-level BPE ("gpt2": tokens, merges, and the name of a known
- * pre-tokenizer, found by its pattern), and SentencePiece's BPE with byte fallback ("llama": tokens
- * with scores; there the pair whose token scores best is merged first, so a token's score is minus
- * the rank of the first merge that makes it).
+ * GGUF can express two kinds: byte-level BPE ("gpt2": tokens, merges, and the name of a known pre-tokenizer, found by
+ * its pattern), and SentencePiece's BPE with byte fallback ("llama": tokens with scores; the pair whose token has the
+ * best score is merged first, so a token's score is minus the rank of the first merge that makes it).
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +24,8 @@ struct vocab {
 	const struct hf_folder *folder;
 	struct gguf_writer *w;
 	struct sl_err *err;
-	int n;                    /* rows of the weights */
-	struct proto_str *tokens; /* [n], raw; .at NULL: none */
+	int n;                    /* rows of the weights; while counting: one more than the highest id */
+	struct proto_str *tokens; /* [n], raw; .at NULL: none. NULL: ids are only counted */
 	int32_t *types;           /* [n], GGUF's */
 	float *scores;            /* [n] */
 	uint32_t *by_text;        /* [n_indexed] ids with a token, sorted by their text, for the merges */
@@ -35,6 +34,8 @@ struct vocab {
 	struct proto_str pre, normalizer, post, kind, unknown;
 	bool byte_fallback, ignore_merges;
 };
+
+static const struct proto_str none = {.at = NULL, .n = 0};
 
 static int fault(const struct vocab *v, int code, const char *what)
 {
@@ -59,6 +60,11 @@ static struct proto_str span(struct json_scan *j)
 
 static int set_token(struct vocab *v, uint64_t id, struct proto_str raw, int32_t type)
 {
+	if (v->tokens == NULL) {
+		if (id < ARCH_MAX_VOCAB && id >= (uint64_t)v->n)
+			v->n = (int)id + 1;
+		return 0;
+	}
 	if (id >= (uint64_t)v->n)
 		return sl_errf(v->err, SL_EINVAL, "%s/tokenizer.json: token %llu, but the weights have %d rows",
 			       hf_path(v->folder), (unsigned long long)id, v->n);
@@ -72,14 +78,20 @@ static int set_token(struct vocab *v, uint64_t id, struct proto_str raw, int32_t
 static int scan_vocab(struct vocab *v, struct json_scan *j)
 {
 	struct proto_str key;
-	uint64_t id;
+	uint64_t id = 0;
 	int rc = 0;
-	if (json_scan_peek(j) != '{')
+	if (json_scan_peek(j) != '{' && v->tokens != NULL)
 		return fault(v, SL_EUNSUPPORTED, "its model's vocabulary is not one of BPE");
+	if (json_scan_peek(j) != '{') { /* Unigram: a list of pieces */
+		json_scan_array(j);
+		while (json_scan_item(j) && json_scan_skip(j))
+			rc = set_token(v, id++, none, 1);
+		return rc;
+	}
 	json_scan_object(j);
 	while (rc == 0 && json_scan_key(j, &key) && json_scan_uint(j, &id)) {
-		/* What added_tokens said of it stays. */
-		if (id < (uint64_t)v->n && v->tokens[id].at != NULL)
+		/* added_tokens has precedence. */
+		if (v->tokens != NULL && id < (uint64_t)v->n && v->tokens[id].at != NULL)
 			continue;
 		bool is_byte = key.n == 6 && memcmp(key.at, "<0x", 3) == 0 && key.at[5] == '>';
 		rc = set_token(v, id, key, is_byte ? 6 : 1);
@@ -117,7 +129,7 @@ static int scan_added(struct vocab *v, struct json_scan *j)
 	int rc = 0;
 	json_scan_array(j);
 	while (rc == 0 && json_scan_item(j)) {
-		struct proto_str content = {.at = NULL, .n = 0};
+		struct proto_str content = none;
 		uint64_t id = UINT64_MAX;
 		bool special = false;
 		json_scan_object(j);
@@ -131,7 +143,7 @@ static int scan_added(struct vocab *v, struct json_scan *j)
 			else
 				json_scan_skip(j);
 		}
-		if (j->bad == NULL && content.at != NULL)
+		if (j->bad == NULL && (content.at != NULL || v->tokens == NULL))
 			rc = set_token(v, id, content, special ? 3 : 4);
 	}
 	return rc;
@@ -147,7 +159,7 @@ static int scan_file(struct vocab *v, struct proto_str text)
 	while (rc == 0 && json_scan_key(&j, &key)) {
 		if (is(key, "added_tokens"))
 			rc = scan_added(v, &j);
-		else if (is(key, "model"))
+		else if (is(key, "model") && (v->tokens != NULL || json_scan_peek(&j) == '{'))
 			rc = scan_model(v, &j);
 		else if (is(key, "pre_tokenizer"))
 			v->pre = span(&j);
@@ -165,6 +177,12 @@ static int scan_file(struct vocab *v, struct proto_str text)
 }
 
 /* ---- merges ---- */
+
+static void begin_merges(const struct vocab *v, struct json_scan *j)
+{
+	json_scan_init(j, v->merges.at, v->merges.n);
+	json_scan_array(j);
+}
 
 /* The next merge's two sides: "a b", or ["a", "b"]. */
 static bool next_merge(struct json_scan *j, struct proto_str *left, struct proto_str *right)
@@ -210,8 +228,7 @@ static int count_merges(struct vocab *v, uint64_t *n)
 	struct json_scan j;
 	struct proto_str left, right;
 	*n = 0;
-	json_scan_init(&j, v->merges.at, v->merges.n);
-	json_scan_array(&j);
+	begin_merges(v, &j);
 	while (next_merge(&j, &left, &right))
 		(*n)++;
 	if (!json_scan_end(&j) || *n > MAX_MERGES)
@@ -228,9 +245,8 @@ static int put_merges(struct vocab *v)
 	if (rc != 0)
 		return rc;
 	gguf_put_array(v->w, "tokenizer.ggml.merges", GGUF_STRING, n);
-	json_scan_init(&j, v->merges.at, v->merges.n);
-	json_scan_array(&j);
-	while (rc == 0 && next_merge(&j, &left, &right)) {
+	begin_merges(v, &j);
+	while (next_merge(&j, &left, &right)) {
 		char pair[4096];
 		size_t a = text_of(left, pair, sizeof pair / 2), b;
 		if (a == SIZE_MAX || (b = text_of(right, pair + a + 1, sizeof pair / 2 - 1)) == SIZE_MAX)
@@ -238,7 +254,7 @@ static int put_merges(struct vocab *v)
 		pair[a] = ' ';
 		gguf_item_str(v->w, pair, a + 1 + b);
 	}
-	return rc;
+	return 0;
 }
 
 static int compare_text(struct proto_str a, struct proto_str b)
@@ -268,8 +284,7 @@ static int rank_scores(struct vocab *v)
 			v->by_text[v->n_indexed++] = (uint32_t)i;
 	}
 	qsort_r(v->by_text, v->n_indexed, sizeof *v->by_text, compare_ids, v);
-	json_scan_init(&j, v->merges.at, v->merges.n);
-	json_scan_array(&j);
+	begin_merges(v, &j);
 	uint64_t n;
 	int rc = count_merges(v, &n);
 	for (float rank = 0; rc == 0 && next_merge(&j, &left, &right); rank++) {
@@ -320,8 +335,8 @@ static int put_tokens(struct vocab *v)
 	return rc;
 }
 
-/* GGUF knows pre-tokenizers by name only; the pattern, as JSON writes it, says which it is. whole: a
- * piece that is a token is that token, whatever the merges say (ignore_merges). */
+/* GGUF has names of pre-tokenizers only; the pattern, as JSON writes it, tells them apart. whole: a piece that is a
+ * token is that token, whatever the merges say (ignore_merges). */
 #define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WORD SHORT "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
 #define END(more) "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n" more "]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\""
@@ -420,89 +435,33 @@ static void put_ids(struct vocab *v)
 	gguf_put_bool(v->w, "tokenizer.ggml.add_bos_token", begins_with_special(v));
 }
 
-/* ---- how many ---- */
+/* ---- all of it ---- */
 
-static void count_id(uint64_t id, uint64_t *most)
+static int map_json(const struct hf_folder *f, struct map_file *out, struct sl_err *err)
 {
-	if (id < ARCH_MAX_VOCAB && id + 1 > *most)
-		*most = id + 1;
-}
-
-/* A vocabulary is an object of ids, or (Unigram) a list of pieces. */
-static void count_vocab(struct json_scan *j, uint64_t *most)
-{
-	struct proto_str key;
-	uint64_t id, n = 0;
-	if (json_scan_peek(j) == '{') {
-		json_scan_object(j);
-		while (json_scan_key(j, &key) && json_scan_uint(j, &id))
-			count_id(id, most);
-		return;
-	}
-	json_scan_array(j);
-	while (json_scan_item(j) && json_scan_skip(j))
-		count_id(n++, most);
-}
-
-static void count_added(struct json_scan *j, uint64_t *most)
-{
-	struct proto_str key;
-	uint64_t id;
-	json_scan_array(j);
-	while (json_scan_item(j)) {
-		json_scan_object(j);
-		while (json_scan_key(j, &key)) {
-			if (is(key, "id") && json_scan_uint(j, &id))
-				count_id(id, most);
-			else
-				json_scan_skip(j);
-		}
-	}
+	char path[PATH_BYTES];
+	snprintf(path, sizeof path, "%s/tokenizer.json", hf_path(f));
+	return map_file_open(path, out, err);
 }
 
 int hf_count_tokens(const struct hf_folder *f)
 {
-	char path[PATH_BYTES];
 	struct map_file map = {0};
-	struct json_scan j;
-	struct proto_str key;
-	uint64_t most = 0;
-	snprintf(path, sizeof path, "%s/tokenizer.json", hf_path(f));
-	if (map_file_open(path, &map, NULL) != 0)
+	struct vocab v = {.folder = f};
+	if (map_json(f, &map, NULL) != 0)
 		return 0;
-	json_scan_init(&j, (const char *)map.at, map.bytes);
-	json_scan_object(&j);
-	while (json_scan_key(&j, &key)) {
-		if (is(key, "added_tokens")) {
-			count_added(&j, &most);
-		} else if (is(key, "model") && json_scan_peek(&j) == '{') {
-			json_scan_object(&j);
-			while (json_scan_key(&j, &key)) {
-				if (is(key, "vocab"))
-					count_vocab(&j, &most);
-				else
-					json_scan_skip(&j);
-			}
-		} else {
-			json_scan_skip(&j);
-		}
-	}
-	bool good = json_scan_end(&j);
+	int rc = scan_file(&v, (struct proto_str){.at = (const char *)map.at, .n = map.bytes});
 	map_file_close(&map);
-	return good ? (int)most : 0;
+	return rc == 0 ? v.n : 0;
 }
-
-/* ---- all of it ---- */
 
 int hf_write_tokenizer(const struct hf_folder *f, int n_vocab, struct gguf_writer *w, struct sl_err *err)
 {
-	char path[PATH_BYTES];
 	struct map_file map = {0};
 	struct proto_str template;
 	struct sl_err ignored;
 	struct vocab v = {.folder = f, .w = w, .err = err, .n = n_vocab};
-	snprintf(path, sizeof path, "%s/tokenizer.json", hf_path(f));
-	int rc = map_file_open(path, &map, err);
+	int rc = map_json(f, &map, err);
 	if (rc != 0)
 		return rc;
 	v.tokens = sl_zalloc_n((size_t)n_vocab, sizeof *v.tokens);
