@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The merge loop: of all neighbouring pairs that have a rank, the lowest rank is merged first, the
- * leftmost of equals. Kept in a heap of (rank, position); an entry is stale when the pair that now
- * begins at its position has another rank, which the node itself remembers. Each merge adds at most
- * two entries and removes one node, so a piece of n bytes costs O(n log n) and at most 3n entries,
- * whatever its text: one letter a million times is not a special case.
+ * The merge loop: of all neighbouring pairs that have a rank, the lowest rank is merged first, the leftmost of equals.
+ * Candidates are in a heap of (rank, position); an entry is stale when the pair that now begins at its position has
+ * another rank, which the node itself stores. Each merge adds at most two entries and removes one node, so a piece of n
+ * bytes costs O(n log n) and at most 3n entries, whatever its text: one letter a million times is not a special case.
  *
- * Positions are byte offsets in the piece, so a node's text needs no storage. Ranks are found by an
- * open-addressed table keyed by the two symbols' numbers.
+ * Positions are byte offsets in the piece, so a node's text needs no storage. Ranks are found in an open-addressed
+ * table keyed by the two symbols' numbers.
  */
 #include "engine/token/bpe.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/alloc.h"
 #include "base/utf8.h"
@@ -21,15 +21,9 @@
 enum { NONE = 0xFFFFFFFFu, KEEP_SCRATCH = 64 << 10 };
 
 struct pair {
-	uint64_t key;    /* left << 32 | right */
+	uint64_t key;    /* left << 32 | right; of a single character: NONE << 32 | code point */
 	uint32_t rank;   /* NONE: a free slot */
 	uint32_t merged; /* the symbol it makes */
-};
-
-/* The symbol of a single character. */
-struct one_char {
-	uint32_t cp; /* NONE: a free slot */
-	uint32_t symbol;
 };
 
 struct bpe {
@@ -38,13 +32,12 @@ struct bpe {
 	int32_t *symbol_token; /* by symbol; -1: not a token */
 	struct pair *pairs;
 	uint64_t pair_mask; /* slots - 1 */
+	bool chars;         /* begins with characters, else with bytes */
 	/* Of characters only. */
-	struct one_char *chars; /* NULL: of bytes */
-	uint64_t char_mask;
 	int32_t unknown;
 	bool falls_back, fuse_unknown;
-	/* No token goes on from another character into U+2581, which begins words: so a text may be cut
-	 * there, and what is worked on stays small. */
+	/* No token continues from another character into U+2581, which begins words: so a text may be cut there, which
+	 * keeps pieces small. */
 	bool cuts_at_marks;
 };
 
@@ -65,14 +58,6 @@ struct interner {
 	size_t mask;
 };
 
-static uint64_t hash_bytes(const char *at, size_t n)
-{
-	uint64_t h = 0xCBF29CE484222325u;
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ (uint8_t)at[i]) * 0x100000001B3u;
-	return h ^ h >> 29;
-}
-
 /* A power of two of at least twice n. */
 static size_t table_size(size_t n)
 {
@@ -84,7 +69,7 @@ static size_t table_size(size_t n)
 
 static uint32_t *intern_slot(const struct interner *in, struct proto_str text)
 {
-	size_t i = hash_bytes(text.at, text.n) & in->mask;
+	size_t i = XXH3_64bits(text.at, text.n) & in->mask;
 	while (in->slots[i] != NONE) {
 		const struct proto_str *at = &in->texts[in->slots[i]];
 		if (at->n == text.n && memcmp(at->at, text.at, text.n) == 0)
@@ -102,6 +87,16 @@ static uint32_t intern(struct interner *in, struct proto_str text)
 		*slot = (uint32_t)in->n++;
 	}
 	return *slot;
+}
+
+/* The same, as a symbol that is no token unless the vocabulary has it. */
+static uint32_t intern_symbol(struct bpe *b, struct interner *in, struct proto_str text)
+{
+	size_t before = in->n;
+	uint32_t symbol = intern(in, text);
+	if (in->n > before)
+		b->symbol_token[symbol] = -1;
+	return symbol;
 }
 
 static void interner_dispose(struct interner *in)
@@ -122,9 +117,10 @@ static uint64_t pair_hash(uint64_t key)
 	return key ^ key >> 32;
 }
 
-static struct pair *pair_slot(const struct bpe *b, uint32_t left, uint32_t right)
+static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
+
+static struct pair *pair_slot(const struct bpe *b, uint64_t key)
 {
-	uint64_t key = (uint64_t)left << 32 | right;
 	uint64_t i = pair_hash(key) & b->pair_mask;
 	while (b->pairs[i].rank != NONE && b->pairs[i].key != key)
 		i = (i + 1) & b->pair_mask;
@@ -141,8 +137,7 @@ static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_sour
 	static char bytes[256];
 	for (int c = 0; c < 256; c++) {
 		bytes[c] = (char)c;
-		b->byte_symbol[c] = intern(in, (struct proto_str){&bytes[c], 1});
-		b->symbol_token[b->byte_symbol[c]] = -1;
+		b->byte_symbol[c] = intern_symbol(b, in, (struct proto_str){&bytes[c], 1});
 	}
 	for (size_t i = 0; i < src->n_tokens; i++) {
 		if (src->tokens[i].at == NULL || src->tokens[i].n == 0)
@@ -163,37 +158,59 @@ static int read_tokens(struct bpe *b, struct interner *in, const struct bpe_sour
 	return 0;
 }
 
+static bool is_char(struct proto_str t, uint32_t *cp)
+{
+	return t.n <= 4 && utf8_decode((const uint8_t *)t.at, t.n, cp) == (int)t.n;
+}
+
+/* Room for n pairs, and for the symbols that are single characters if the model begins with those. */
+static int alloc_pairs(struct bpe *b, const struct interner *in, size_t n)
+{
+	uint32_t cp;
+	for (size_t i = 0; b->chars && i < in->n; i++)
+		n += is_char(in->texts[i], &cp);
+	size_t slots = table_size(n);
+	b->pairs = sl_zalloc_n(slots, sizeof(*b->pairs));
+	if (b->pairs == NULL)
+		return SL_ENOMEM;
+	b->pair_mask = slots - 1;
+	for (size_t i = 0; i < slots; i++)
+		b->pairs[i].rank = NONE;
+	return 0;
+}
+
+/* All symbols are interned before the pairs, whose table has room for the characters among them. */
 static int read_merges(struct bpe *b, struct interner *in, const struct bpe_source *src)
 {
-	for (size_t i = 0; i < src->n_merges; i++) {
+	struct pair *made = sl_zalloc_n(src->n_merges + 1, sizeof *made);
+	int rc = made != NULL ? 0 : SL_ENOMEM;
+	for (size_t i = 0; i < src->n_merges && rc == 0; i++) {
 		struct proto_str left = src->halves[2 * i], right = src->halves[2 * i + 1];
 		char *text = sl_alloc(left.n + right.n);
-		if (text == NULL)
-			return SL_ENOMEM;
+		if (text == NULL) {
+			rc = SL_ENOMEM;
+			break;
+		}
 		memcpy(text, left.at, left.n);
 		memcpy(text + left.n, right.at, right.n);
-		struct proto_str whole = {text, left.n + right.n};
 		size_t before = in->n;
-		uint32_t merged = intern(in, whole);
-		if (in->n > before) {
+		uint32_t merged = intern_symbol(b, in, (struct proto_str){text, left.n + right.n});
+		if (in->n > before)
 			in->extra[in->n_extra++] = text;
-			b->symbol_token[merged] = -1;
-		} else {
+		else
 			sl_free(text);
-		}
-		const struct proto_str half[2] = {left, right};
-		uint32_t symbol[2];
-		for (int h = 0; h < 2; h++) {
-			before = in->n;
-			symbol[h] = intern(in, half[h]);
-			if (in->n > before)
-				b->symbol_token[symbol[h]] = -1;
-		}
-		struct pair *slot = pair_slot(b, symbol[0], symbol[1]);
-		if (slot->rank == NONE)
-			*slot = (struct pair){(uint64_t)symbol[0] << 32 | symbol[1], (uint32_t)i, merged};
+		uint32_t l = intern_symbol(b, in, left), r = intern_symbol(b, in, right);
+		made[i] = (struct pair){pair_key(l, r), (uint32_t)i, merged};
 	}
-	return 0;
+	if (rc == 0)
+		rc = alloc_pairs(b, in, src->n_merges);
+	for (size_t i = 0; i < src->n_merges && rc == 0; i++) {
+		struct pair *slot = pair_slot(b, made[i].key);
+		if (slot->rank == NONE)
+			*slot = made[i];
+	}
+	sl_free(made);
+	return rc;
 }
 
 /* ---- without merges: from scores ---- */
@@ -251,23 +268,11 @@ static size_t pairs_of_scores(struct bpe *b, const struct interner *in, const st
 				continue;
 			n++;
 			if (ranks != NULL)
-				*pair_slot(b, left, right) =
-				    (struct pair){(uint64_t)left << 32 | right, ranks[i], whole};
+				*pair_slot(b, pair_key(left, right)) =
+				    (struct pair){pair_key(left, right), ranks[i], whole};
 		}
 	}
 	return n;
-}
-
-static int alloc_pairs(struct bpe *b, size_t n)
-{
-	size_t slots = table_size(n);
-	b->pairs = sl_zalloc_n(slots, sizeof(*b->pairs));
-	if (b->pairs == NULL)
-		return SL_ENOMEM;
-	b->pair_mask = slots - 1;
-	for (size_t i = 0; i < slots; i++)
-		b->pairs[i].rank = NONE;
-	return 0;
 }
 
 static int read_scores(struct bpe *b, const struct interner *in, const struct bpe_source *src)
@@ -275,7 +280,7 @@ static int read_scores(struct bpe *b, const struct interner *in, const struct bp
 	uint32_t *ranks = sl_zalloc_n(src->n_tokens + 1, sizeof *ranks);
 	int rc = ranks != NULL ? rank_scores(src, ranks) : SL_ENOMEM;
 	if (rc == 0)
-		rc = alloc_pairs(b, pairs_of_scores(b, in, src, NULL));
+		rc = alloc_pairs(b, in, pairs_of_scores(b, in, src, NULL));
 	if (rc == 0)
 		pairs_of_scores(b, in, src, ranks);
 	sl_free(ranks);
@@ -283,14 +288,6 @@ static int read_scores(struct bpe *b, const struct interner *in, const struct bp
 }
 
 /* ---- characters ---- */
-
-static struct one_char *char_slot(const struct bpe *b, uint32_t cp)
-{
-	uint64_t i = pair_hash(cp) & b->char_mask;
-	while (b->chars[i].cp != NONE && b->chars[i].cp != cp)
-		i = (i + 1) & b->char_mask;
-	return &b->chars[i];
-}
 
 static bool is_mark(const char *at, size_t n) { return n >= 3 && memcmp(at, "\xE2\x96\x81", 3) == 0; }
 
@@ -303,34 +300,17 @@ static size_t next_word(const char *at, size_t n)
 	return n;
 }
 
-static int index_chars(struct bpe *b, const struct interner *in)
+static void index_chars(struct bpe *b, const struct interner *in)
 {
 	b->cuts_at_marks = true;
 	for (size_t i = 0; i < in->n; i++)
 		b->cuts_at_marks &= next_word(in->texts[i].at, in->texts[i].n) == in->texts[i].n;
-	size_t n = 0, slots;
-	for (int pass = 0; pass < 2; pass++) {
-		for (size_t i = 0; i < in->n; i++) {
-			uint32_t cp;
-			const struct proto_str t = in->texts[i];
-			if (t.n > 4 || utf8_decode((const uint8_t *)t.at, t.n, &cp) != (int)t.n)
-				continue;
-			if (pass == 0)
-				n++;
-			else
-				*char_slot(b, cp) = (struct one_char){cp, (uint32_t)i};
-		}
-		if (pass == 1)
-			break;
-		slots = table_size(n);
-		b->chars = sl_zalloc_n(slots, sizeof *b->chars);
-		if (b->chars == NULL)
-			return SL_ENOMEM;
-		b->char_mask = slots - 1;
-		for (size_t i = 0; i < slots; i++)
-			b->chars[i].cp = NONE;
+	for (size_t i = 0; i < in->n; i++) {
+		uint32_t cp;
+		const struct proto_str t = in->texts[i];
+		if (is_char(t, &cp))
+			*pair_slot(b, pair_key(NONE, cp)) = (struct pair){pair_key(NONE, cp), 0, (uint32_t)i};
 	}
-	return 0;
 }
 
 int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *err)
@@ -353,6 +333,7 @@ int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *er
 	in.slots = sl_zalloc_n(n_slots, sizeof(*in.slots));
 	in.mask = n_slots - 1;
 	b->symbol_token = sl_zalloc_n(max_symbols, sizeof(*b->symbol_token));
+	b->chars = src->chars;
 	b->unknown = src->unknown;
 	b->fuse_unknown = src->fuse_unknown;
 	b->falls_back = src->chars && src->byte_tokens != NULL;
@@ -365,9 +346,9 @@ int bpe_create(const struct bpe_source *src, struct bpe **out, struct sl_err *er
 		if (rc == 0 && src->halves == NULL)
 			rc = read_scores(b, &in, src);
 		else if (rc == 0)
-			rc = alloc_pairs(b, src->n_merges) != 0 ? SL_ENOMEM : read_merges(b, &in, src);
+			rc = read_merges(b, &in, src);
 		if (rc == 0 && src->chars)
-			rc = index_chars(b, &in);
+			index_chars(b, &in);
 	}
 	interner_dispose(&in);
 	if (rc != 0) {
@@ -384,7 +365,6 @@ void bpe_destroy(struct bpe *b)
 		return;
 	sl_free(b->symbol_token);
 	sl_free(b->pairs);
-	sl_free(b->chars);
 	sl_free(b);
 }
 
@@ -470,11 +450,9 @@ static void rank_pair(struct merge *m, uint32_t i)
 {
 	struct bpe_node *node = &m->nodes[i];
 	node->rank = NONE;
-	if (node->next == NONE)
+	if (node->next == NONE || node->symbol == NONE || m->nodes[node->next].symbol == NONE)
 		return;
-	if (node->symbol == NONE || m->nodes[node->next].symbol == NONE)
-		return;
-	const struct pair *pair = pair_slot(m->b, node->symbol, m->nodes[node->next].symbol);
+	const struct pair *pair = pair_slot(m->b, pair_key(node->symbol, m->nodes[node->next].symbol));
 	node->rank = pair->rank;
 	node->merged = pair->merged;
 	if (node->rank != NONE)
@@ -501,16 +479,21 @@ static void merge_all(struct merge *m)
 	}
 }
 
+static int push_bytes(const struct bpe *b, const uint8_t *at, size_t n, struct tok_ids *out)
+{
+	int rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = tok_ids_push(out, b->byte_token[at[i]]);
+	return rc;
+}
+
 /* A byte that has no token, and none for unknown text, becomes U+FFFD. */
 static int push_byte(const struct bpe *b, uint8_t c, struct tok_ids *out)
 {
 	static const uint8_t replacement[] = {0xEF, 0xBF, 0xBD};
 	if (b->byte_token[c] >= 0)
 		return tok_ids_push(out, b->byte_token[c]);
-	int rc = 0;
-	for (size_t i = 0; i < sizeof(replacement) && rc == 0; i++)
-		rc = tok_ids_push(out, b->byte_token[replacement[i]]);
-	return rc;
+	return push_bytes(b, replacement, sizeof replacement, out);
 }
 
 /* A character without a token: its bytes when each of them has one, or the unknown token. */
@@ -519,9 +502,7 @@ static int push_unknown(const struct bpe *b, const char *at, size_t n, bool *was
 	bool all = b->falls_back;
 	for (size_t i = 0; i < n && all; i++)
 		all = b->byte_token[(uint8_t)at[i]] >= 0;
-	int rc = 0;
-	for (size_t i = 0; i < n && all && rc == 0; i++)
-		rc = tok_ids_push(out, b->byte_token[(uint8_t)at[i]]);
+	int rc = all ? push_bytes(b, (const uint8_t *)at, n, out) : 0;
 	bool again = *was_unknown && b->fuse_unknown;
 	*was_unknown = !all;
 	if (all || again || b->unknown < 0)
@@ -536,11 +517,10 @@ static void make_nodes(const struct bpe *b, struct bpe_node *nodes, const char *
 	for (uint32_t i = 0; i < n;) {
 		uint32_t symbol = b->byte_symbol[(uint8_t)piece[i]], cp;
 		int len = 1;
-		if (b->chars != NULL) {
+		if (b->chars) {
 			len = utf8_decode((const uint8_t *)piece + i, n - i, &cp);
-			symbol = len > 0 ? char_slot(b, cp)->symbol : NONE;
-			if (len > 0 && char_slot(b, cp)->cp == NONE)
-				symbol = NONE;
+			const struct pair *one = len > 0 ? pair_slot(b, pair_key(NONE, cp)) : NULL;
+			symbol = one != NULL && one->rank != NONE ? one->merged : NONE;
 			len = len > 0 ? len : 1;
 		}
 		uint32_t next = i + (uint32_t)len;
@@ -570,7 +550,7 @@ static int encode_part(const struct bpe *b, struct bpe_scratch *s, const char *p
 		if (id >= 0) {
 			*was_unknown = false;
 			rc = tok_ids_push(out, id);
-		} else if (b->chars != NULL) {
+		} else if (b->chars) {
 			rc = push_unknown(b, piece + i, stop - i, was_unknown, out);
 		} else {
 			for (uint32_t k = i; k < stop && rc == 0; k++)
@@ -585,7 +565,7 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *piece, si
 	bool was_unknown = false;
 	if (n == 0)
 		return 0;
-	if (n == 1 && b->chars == NULL)
+	if (n == 1 && !b->chars)
 		return push_byte(b, (uint8_t)piece[0], out);
 	if (n >= NONE)
 		return SL_ELIMIT;

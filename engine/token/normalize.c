@@ -130,77 +130,76 @@ static size_t valid_run(const char *at, size_t n)
 	return i;
 }
 
-static int replace_matches(const struct step *s, const char *at, size_t n, struct sl_buf *out)
+/* Gives a step the valid runs of a text; bytes between them pass unchanged. */
+static int by_runs(int (*apply)(void *, const char *, size_t, struct sl_buf *), void *arg, const char *at, size_t n,
+		   struct sl_buf *out)
 {
-	pcre2_match_data *match = pcre2_match_data_create(1, NULL);
-	pcre2_match_context *limits = pcre2_match_context_create(NULL);
-	int rc = match != NULL && limits != NULL ? 0 : SL_ENOMEM;
-	if (rc == 0)
-		pcre2_set_match_limit(limits, MATCH_LIMIT);
-	while (rc == 0 && n > 0) {
-		size_t run = valid_run(at, n), done = 0, from = 0;
-		while (rc == 0 && from < run) {
-			int m = pcre2_match(s->code, (PCRE2_SPTR)at, run, from, PCRE2_NO_UTF_CHECK, match, limits);
-			if (m == PCRE2_ERROR_NOMATCH)
-				break;
-			if (m < 0) {
-				rc = m == PCRE2_ERROR_NOMEMORY ? SL_ENOMEM : SL_ELIMIT;
-				break;
-			}
-			const PCRE2_SIZE *v = pcre2_get_ovector_pointer(match);
-			if (v[1] <= v[0]) { /* nothing matched: on by a character */
-				uint32_t cp;
-				from =
-				    v[0] +
-				    (size_t)(v[0] < run ? utf8_decode((const uint8_t *)at + v[0], run - v[0], &cp) : 1);
-				continue;
-			}
-			rc = buf_append(out, at + done, v[0] - done);
-			if (rc == 0)
-				rc = buf_append(out, s->with, s->n_with);
-			done = from = v[1];
-		}
-		if (rc == 0)
-			rc = buf_append(out, at + done, run - done);
-		at += run;
-		n -= run;
-		if (rc == 0 && n > 0) {
-			rc = buf_append(out, at, 1);
-			at++;
-			n--;
-		}
+	int rc = 0;
+	while (n > 0 && rc == 0) {
+		size_t run = valid_run(at, n), used = run > 0 ? run : 1;
+		rc = run > 0 ? apply(arg, at, run, out) : buf_append(out, at, 1);
+		at += used;
+		n -= used;
 	}
-	pcre2_match_data_free(match);
-	pcre2_match_context_free(limits);
 	return rc;
 }
 
-static int normal_form(enum norm_kind kind, const char *at, size_t n, struct sl_buf *out)
+struct matching {
+	const struct step *step;
+	pcre2_match_data *match;
+	pcre2_match_context *limits;
+};
+
+static int replace_in_run(void *arg, const char *at, size_t n, struct sl_buf *out)
 {
+	const struct matching *m = arg;
+	const PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->match);
+	size_t done = 0, from = 0;
+	int rc = 0;
+	while (rc == 0 && from < n) {
+		int got = pcre2_match(m->step->code, (PCRE2_SPTR)at, n, from, PCRE2_NO_UTF_CHECK, m->match, m->limits);
+		if (got == PCRE2_ERROR_NOMATCH)
+			break;
+		if (got < 0)
+			return got == PCRE2_ERROR_NOMEMORY ? SL_ENOMEM : SL_ELIMIT;
+		if (v[1] <= v[0]) { /* an empty match: on by a character */
+			uint32_t cp;
+			from = v[0] + (size_t)(v[0] < n ? utf8_decode((const uint8_t *)at + v[0], n - v[0], &cp) : 1);
+			continue;
+		}
+		rc = buf_append(out, at + done, v[0] - done);
+		if (rc == 0)
+			rc = buf_append(out, m->step->with, m->step->n_with);
+		done = from = v[1];
+	}
+	return rc == 0 ? buf_append(out, at + done, n - done) : rc;
+}
+
+static int replace_matches(const struct step *s, const char *at, size_t n, struct sl_buf *out)
+{
+	struct matching m = {s, pcre2_match_data_create(1, NULL), pcre2_match_context_create(NULL)};
+	int rc = m.match != NULL && m.limits != NULL ? 0 : SL_ENOMEM;
+	if (rc == 0) {
+		pcre2_set_match_limit(m.limits, MATCH_LIMIT);
+		rc = by_runs(replace_in_run, &m, at, n, out);
+	}
+	pcre2_match_data_free(m.match);
+	pcre2_match_context_free(m.limits);
+	return rc;
+}
+
+static int normal_form(void *arg, const char *at, size_t n, struct sl_buf *out)
+{
+	enum norm_kind kind = *(const enum norm_kind *)arg;
 	int options = UTF8PROC_STABLE | (kind == NORM_NFC || kind == NORM_NFKC ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
 	if (kind == NORM_NFKC || kind == NORM_NFKD)
 		options |= UTF8PROC_COMPAT;
-	while (n > 0) {
-		size_t run = valid_run(at, n);
-		if (run == 0) {
-			int rc = buf_append(out, at, 1);
-			if (rc != 0)
-				return rc;
-			at++;
-			n--;
-			continue;
-		}
-		utf8proc_uint8_t *made = NULL;
-		utf8proc_ssize_t got = utf8proc_map((const utf8proc_uint8_t *)at, (utf8proc_ssize_t)run, &made,
-						    (utf8proc_option_t)options);
-		int rc = got < 0 ? SL_ENOMEM : buf_append(out, made, (size_t)got);
-		free(made);
-		if (rc != 0)
-			return rc;
-		at += run;
-		n -= run;
-	}
-	return 0;
+	utf8proc_uint8_t *made = NULL;
+	utf8proc_ssize_t got =
+	    utf8proc_map((const utf8proc_uint8_t *)at, (utf8proc_ssize_t)n, &made, (utf8proc_option_t)options);
+	int rc = got < 0 ? SL_ENOMEM : buf_append(out, made, (size_t)got);
+	free(made);
+	return rc;
 }
 
 static bool is_white(uint32_t cp)
@@ -367,7 +366,10 @@ static int run_step(const struct step *s, const char *at, size_t n, struct sl_bu
 	case NORM_NFC:
 	case NORM_NFD:
 	case NORM_NFKC:
-	case NORM_NFKD: return normal_form(s->kind, at, n, out);
+	case NORM_NFKD: {
+		enum norm_kind kind = s->kind;
+		return by_runs(normal_form, &kind, at, n, out);
+	}
 	case NORM_STRIP_LEFT:
 	case NORM_STRIP_RIGHT: return strip(s->kind, at, n, out);
 	case NORM_CHARSMAP: return apply_charsmap(s, at, n, out);
@@ -377,24 +379,23 @@ static int run_step(const struct step *s, const char *at, size_t n, struct sl_bu
 
 int norm_apply(const struct norm *m, const char *text, size_t n, struct sl_buf *out)
 {
-	struct sl_buf other;
-	size_t max = out->max;
+	struct sl_buf from; /* the step's input, which out was */
 	int rc = 0;
-	buf_init(&other, max);
-	buf_clear(out, max);
+	buf_init(&from, out->max);
+	buf_clear(out, out->max);
 	if (norm_is_empty(m))
 		rc = buf_append(out, text, n);
 	for (int i = 0; m != NULL && i < m->n && rc == 0; i++) {
-		struct sl_buf *to = i % 2 == 0 ? out : &other, *from = i % 2 == 0 ? &other : out;
-		buf_clear(to, max);
-		rc = i == 0 ? run_step(&m->steps[i], text, n, to)
-			    : run_step(&m->steps[i], (const char *)buf_data(from), from->len, to);
+		struct sl_buf to = from;
+		from = *out;
+		*out = to;
+		buf_clear(out, from.max);
+		if (i > 0) {
+			text = (const char *)buf_data(&from);
+			n = from.len;
+		}
+		rc = run_step(&m->steps[i], text, n, out);
 	}
-	if (rc == 0 && m != NULL && m->n > 0 && m->n % 2 == 0) {
-		struct sl_buf t = *out;
-		*out = other;
-		other = t;
-	}
-	buf_dispose(&other);
+	buf_dispose(&from);
 	return rc;
 }

@@ -93,6 +93,16 @@ static bool undo_writing(const struct byte_chars *m, struct proto_str text, char
 
 /* ---- creation ---- */
 
+bool tok_split_merge(struct proto_str merge, struct proto_str half[2])
+{
+	const char *space = merge.n > 1 ? memchr(merge.at + 1, ' ', merge.n - 1) : NULL;
+	if (space == NULL)
+		return false;
+	half[0] = (struct proto_str){merge.at, (size_t)(space - merge.at)};
+	half[1] = (struct proto_str){space + 1, merge.n - half[0].n - 1};
+	return true;
+}
+
 static bool is_special(const struct token *t) { return t->attr == TOK_CONTROL || t->attr == TOK_USER; }
 
 /* <0x0A>: the byte; -1: it is not written so. */
@@ -272,10 +282,7 @@ static int create_model(struct tokenizer *t, const struct tok_source *src, const
 
 static size_t word_slot(const struct tokenizer *t, const char *at, size_t n)
 {
-	uint64_t h = 0xCBF29CE484222325u;
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ (uint8_t)at[i]) * 0x100000001B3u;
-	size_t i = (h ^ h >> 29) & t->words_mask;
+	size_t i = XXH3_64bits(at, n) & t->words_mask;
 	while (t->words[i] != NO_WORD) {
 		const struct token *tok = &t->tokens[t->words[i]];
 		if (tok->n == n && memcmp(tok->at, at, n) == 0)

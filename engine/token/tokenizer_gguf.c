@@ -122,15 +122,9 @@ static int split_merges(const struct gguf *g, struct proto_str *merges, size_t n
 	if (halves == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the merges");
 	*out = halves;
-	for (size_t i = 0; i < n; i++) {
-		struct proto_str m = merges[i];
-		const char *space = m.n > 1 ? memchr(m.at + 1, ' ', m.n - 1) : NULL;
-		if (space == NULL)
+	for (size_t i = 0; i < n; i++)
+		if (!tok_split_merge(merges[i], &halves[2 * i]))
 			return sl_errf(err, SL_EINVAL, "%s: merge %zu is malformed", gguf_path(g), i);
-		size_t left = (size_t)(space - m.at);
-		halves[2 * i] = (struct proto_str){m.at, left};
-		halves[2 * i + 1] = (struct proto_str){m.at + left + 1, m.n - left - 1};
-	}
 	return 0;
 }
 
@@ -209,13 +203,16 @@ int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err
 	int32_t *attrs = NULL;
 	float *scores = NULL;
 	bool add_bos = false;
-	int rc = get_id(g, "tokenizer.ggml.bos_token_id", &src.bos, &why);
-	if (rc == 0)
-		rc = get_id(g, "tokenizer.ggml.eos_token_id", &src.eos, &why);
-	if (rc == 0)
-		rc = get_id(g, "tokenizer.ggml.eot_token_id", &src.eot, &why);
-	if (rc == 0)
-		rc = get_id(g, "tokenizer.ggml.unknown_token_id", &src.unknown, &why);
+	const struct {
+		const char *key;
+		int32_t *id;
+	} ids[] = {{"tokenizer.ggml.bos_token_id", &src.bos},
+		   {"tokenizer.ggml.eos_token_id", &src.eos},
+		   {"tokenizer.ggml.eot_token_id", &src.eot},
+		   {"tokenizer.ggml.unknown_token_id", &src.unknown}};
+	int rc = 0;
+	for (size_t i = 0; i < sizeof ids / sizeof *ids && rc == 0; i++)
+		rc = get_id(g, ids[i].key, ids[i].id, &why);
 	if (rc == 0)
 		rc = read_kind(g, &src, &merges, &halves, &why);
 	if (rc == 0)

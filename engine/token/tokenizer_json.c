@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a Hugging Face tokenizer.json (the format of the tokenizers library) and the few things
- * that its tokenizer_config.json adds: which tokens begin and end a text. Every part has a type by
- * name; one that is not known here, or a setting that would change ids and is not built, is an
- * error with its name. Strings are borrowed from the parsed JSON, which lives until the tokenizer
- * has copied them.
+ * Reads a Hugging Face tokenizer.json (the format of the tokenizers library) and what its tokenizer_config.json adds:
+ * which tokens begin and end a text. Every part has a type by name; unknown types and unsupported settings that would
+ * change ids are errors with their name. Strings are borrowed from the parsed JSON, which lives until the tokenizer has
+ * copied them.
  */
 #include <jansson.h>
 #include <string.h>
@@ -121,20 +120,40 @@ static int read_replace(struct reading *r, const json_t *o)
 	return add_norm(r, NORM_REPLACE_REGEX, regex, with);
 }
 
-static int read_bert_normalizer(struct reading *r, const json_t *o)
+/* A Sequence: reads each part of o's list. */
+static int read_parts(struct reading *r, const json_t *o, const char *list, const char *what, int depth,
+		      int (*read)(struct reading *, const json_t *, int))
+{
+	const json_t *parts = json_object_get(o, list), *it;
+	size_t i;
+	int rc = json_is_array(parts) ? 0 : malformed(r, what);
+	json_array_foreach(parts, i, it) rc = rc == 0 ? read(r, it, depth + 1) : rc;
+	return rc;
+}
+
+/* Each step that its flag turns on. */
+struct flagged {
+	bool on;
+	enum norm_kind kind;
+};
+
+static int add_flagged(struct reading *r, const struct flagged *steps, size_t n)
 {
 	int rc = 0;
-	bool lower = flag_of(o, "lowercase", true);
-	if (flag_of(o, "clean_text", true))
-		rc = add_norm(r, NORM_CLEAN, none, none);
-	if (rc == 0 && flag_of(o, "handle_chinese_chars", true))
-		rc = add_norm(r, NORM_SPACE_CJK, none, none);
-	if (rc == 0 && flag_of(o, "strip_accents", lower)) {
-		rc = add_norm(r, NORM_NFD, none, none);
-		if (rc == 0)
-			rc = add_norm(r, NORM_STRIP_ACCENTS, none, none);
-	}
-	return rc == 0 && lower ? add_norm(r, NORM_LOWERCASE, none, none) : rc;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = steps[i].on ? add_norm(r, steps[i].kind, none, none) : 0;
+	return rc;
+}
+
+static int read_bert_normalizer(struct reading *r, const json_t *o)
+{
+	bool lower = flag_of(o, "lowercase", true), strip = flag_of(o, "strip_accents", lower);
+	const struct flagged steps[] = {{flag_of(o, "clean_text", true), NORM_CLEAN},
+					{flag_of(o, "handle_chinese_chars", true), NORM_SPACE_CJK},
+					{strip, NORM_NFD},
+					{strip, NORM_STRIP_ACCENTS},
+					{lower, NORM_LOWERCASE}};
+	return add_flagged(r, steps, sizeof steps / sizeof *steps);
 }
 
 static int read_normalizer(struct reading *r, const json_t *o, int depth)
@@ -155,13 +174,8 @@ static int read_normalizer(struct reading *r, const json_t *o, int depth)
 	for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
 		if (strcmp(type, plain[i].name) == 0)
 			return add_norm(r, plain[i].kind, none, none);
-	if (strcmp(type, "Sequence") == 0 && depth < MAX_NESTED) {
-		const json_t *list = json_object_get(o, "normalizers"), *it;
-		size_t i;
-		int rc = json_is_array(list) ? 0 : malformed(r, "a Sequence of normalizers");
-		json_array_foreach(list, i, it) rc = rc == 0 ? read_normalizer(r, it, depth + 1) : rc;
-		return rc;
-	}
+	if (strcmp(type, "Sequence") == 0 && depth < MAX_NESTED)
+		return read_parts(r, o, "normalizers", "a Sequence of normalizers", depth, read_normalizer);
 	if (strcmp(type, "Prepend") == 0) {
 		struct proto_str text = str_of(json_object_get(o, "prepend"));
 		return text.at == NULL ? malformed(r, "a Prepend normalizer") : add_norm(r, NORM_PREPEND, text, none);
@@ -169,12 +183,9 @@ static int read_normalizer(struct reading *r, const json_t *o, int depth)
 	if (strcmp(type, "Replace") == 0)
 		return read_replace(r, o);
 	if (strcmp(type, "Strip") == 0) {
-		int rc = 0;
-		if (flag_of(o, "strip_left", true))
-			rc = add_norm(r, NORM_STRIP_LEFT, none, none);
-		if (rc == 0 && flag_of(o, "strip_right", true))
-			rc = add_norm(r, NORM_STRIP_RIGHT, none, none);
-		return rc;
+		const struct flagged steps[] = {{flag_of(o, "strip_left", true), NORM_STRIP_LEFT},
+						{flag_of(o, "strip_right", true), NORM_STRIP_RIGHT}};
+		return add_flagged(r, steps, 2);
 	}
 	if (strcmp(type, "Precompiled") == 0)
 		return read_charsmap(r, o);
@@ -185,17 +196,23 @@ static int read_normalizer(struct reading *r, const json_t *o, int depth)
 
 /* ---- pre-tokenizers ---- */
 
+/* -1: it is none of them. */
+static int index_of(const char *word, const char *const *words, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(word, words[i]) == 0)
+			return i;
+	return -1;
+}
+
 static int read_behavior(struct reading *r, const json_t *o, enum pretok_behavior *out)
 {
 	static const char *const names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious",
 					    "MergedWithNext"};
 	const char *name = text_of(o, "behavior");
-	for (int i = 0; i < 5; i++)
-		if (strcmp(name, names[i]) == 0) {
-			*out = (enum pretok_behavior)i;
-			return 0;
-		}
-	return unsupported(r, "behavior", name);
+	int i = index_of(name, names, 5);
+	*out = i < 0 ? PRETOK_ISOLATED : (enum pretok_behavior)i;
+	return i < 0 ? unsupported(r, "behavior", name) : 0;
 }
 
 static int add_pattern(struct reading *r, const char *pattern, enum pretok_behavior behavior)
@@ -224,19 +241,15 @@ static int read_split(struct reading *r, const json_t *o)
 static int read_metaspace(struct reading *r, const json_t *o)
 {
 	struct proto_str mark = str_of(json_object_get(o, "replacement"));
+	static const char *const schemes[] = {"never", "first", "always"}; /* in the order of enum pretok_prepend */
 	const char *scheme = text_of(o, "prepend_scheme");
-	enum pretok_prepend prepend = flag_of(o, "add_prefix_space", true) ? PRETOK_ALWAYS : PRETOK_NEVER;
-	if (strcmp(scheme, "always") == 0)
-		prepend = PRETOK_ALWAYS;
-	else if (strcmp(scheme, "first") == 0)
-		prepend = PRETOK_FIRST;
-	else if (strcmp(scheme, "never") == 0)
-		prepend = PRETOK_NEVER;
-	else if (scheme[0] != '\0')
+	int prepend = flag_of(o, "add_prefix_space", true) ? PRETOK_ALWAYS : PRETOK_NEVER;
+	if (scheme[0] != '\0' && (prepend = index_of(scheme, schemes, 3)) < 0)
 		return unsupported(r, "prepend_scheme", scheme);
 	if (mark.at == NULL)
 		return malformed(r, "a Metaspace pre-tokenizer");
-	return pretok_add_metaspace(r->src.pretok, mark, prepend, flag_of(o, "split", true), r->err);
+	return pretok_add_metaspace(r->src.pretok, mark, (enum pretok_prepend)prepend, flag_of(o, "split", true),
+				    r->err);
 }
 
 static int read_pretok(struct reading *r, const json_t *o, int depth)
@@ -244,13 +257,8 @@ static int read_pretok(struct reading *r, const json_t *o, int depth)
 	if (o == NULL || json_is_null(o))
 		return 0;
 	const char *type = text_of(o, "type");
-	if (strcmp(type, "Sequence") == 0 && depth < MAX_NESTED) {
-		const json_t *list = json_object_get(o, "pretokenizers"), *it;
-		size_t i;
-		int rc = json_is_array(list) ? 0 : malformed(r, "a Sequence of pre-tokenizers");
-		json_array_foreach(list, i, it) rc = rc == 0 ? read_pretok(r, it, depth + 1) : rc;
-		return rc;
-	}
+	if (strcmp(type, "Sequence") == 0 && depth < MAX_NESTED)
+		return read_parts(r, o, "pretokenizers", "a Sequence of pre-tokenizers", depth, read_pretok);
 	if (strcmp(type, "ByteLevel") == 0) {
 		r->byte_level = true;
 		return pretok_add_byte_level(r->src.pretok, flag_of(o, "add_prefix_space", true),
@@ -373,14 +381,7 @@ static int read_merge(struct reading *r, const json_t *it, struct proto_str half
 		half[1] = str_of(json_array_get(it, 1));
 		return half[0].at != NULL && half[1].at != NULL ? 0 : malformed(r, "a merge");
 	}
-	struct proto_str m = str_of(it);
-	const char *space = m.n > 1 ? memchr(m.at + 1, ' ', m.n - 1) : NULL;
-	if (space == NULL)
-		return malformed(r, "a merge");
-	size_t left = (size_t)(space - m.at);
-	half[0] = (struct proto_str){m.at, left};
-	half[1] = (struct proto_str){m.at + left + 1, m.n - left - 1};
-	return 0;
+	return tok_split_merge(str_of(it), half) ? 0 : malformed(r, "a merge");
 }
 
 static int find_token(const struct reading *r, const char *text)

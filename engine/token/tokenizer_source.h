@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a model file says about its tokenizer, apart from where it stands: lets tests and fuzzers
- * make a tokenizer without a file.
+ * What a model file says about its tokenizer, whatever the file's format; tests and fuzzers make tokenizers from it
+ * without a file.
  */
 #ifndef ENGINE_TOKENIZER_SOURCE_H
 #define ENGINE_TOKENIZER_SOURCE_H
@@ -37,6 +37,8 @@ struct tok_source {
 	int add_bos;                    /* 0, 1, or -1: as the pre-tokenizer's family does */
 };
 
+/* "left right": its two halves, borrowed from it; false: it is none. */
+bool tok_split_merge(struct proto_str merge, struct proto_str half[2]);
 /* Copies what it needs. Errors as tokenizer_create. */
 int tokenizer_create_from(const struct tok_source *src, struct tokenizer **out, struct sl_err *err);
 
