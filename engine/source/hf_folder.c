@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is small and of any shape (config.json, generation_config.json) is read into a tree, bounded
- * in bytes and depth before it is parsed. What may be large is walked in its mapping: the index of
- * parts, and tokenizer_config.json, of which only the chat template is wanted here.
+ * Small files of any shape (config.json, generation_config.json) are read into a tree, bounded in bytes and depth
+ * before they are parsed. Files that may be large are scanned in their mapping: the index of parts, and
+ * tokenizer_config.json, of which only the chat template is used here.
  */
 #include "engine/source/hf_folder.h"
 
@@ -223,37 +223,40 @@ static int map_named(const struct hf_folder *f, const char *name, struct map_fil
 	return rc;
 }
 
-static int bad_json(const struct hf_folder *f, const char *name, const struct json_scan *j, struct sl_err *err)
-{
-	return sl_errf(err, SL_EINVAL, "%s/%s: byte %zu: %s", f->path, name, (size_t)(j->at - j->text), j->bad);
-}
-
-/* The key chat_template of a JSON file: a string, a list of them, or null. */
-static int scan_template(struct hf_folder *f, const char *name, struct sl_err *err)
+/* Gives each key of a JSON file to read, which takes the value. */
+static int scan_keys(struct hf_folder *f, const char *name,
+		     int (*read)(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
+				 struct sl_err *err),
+		     struct sl_err *err)
 {
 	struct map_file map;
 	struct json_scan j;
-	struct proto_str key, raw;
-	if (!exists(f, name))
-		return 0;
+	struct proto_str key;
 	int rc = map_named(f, name, &map, err);
 	if (rc != 0)
 		return rc;
 	json_scan_init(&j, (const char *)map.at, map.bytes);
 	json_scan_object(&j);
-	while (rc == 0 && json_scan_key(&j, &key)) {
-		char kind = json_scan_peek(&j);
-		if (is(key, "chat_template") && kind == '"')
-			rc = json_scan_string(&j, &raw) ? set_template(f, name, raw, err) : 0;
-		else if (is(key, "chat_template") && kind == '[')
-			rc = scan_templates(f, name, &j, err);
-		else
-			json_scan_skip(&j);
-	}
+	while (rc == 0 && json_scan_key(&j, &key))
+		rc = read(f, name, key, &j, err);
 	if (rc == 0 && !json_scan_end(&j))
-		rc = bad_json(f, name, &j, err);
+		rc = sl_errf(err, SL_EINVAL, "%s/%s: byte %zu: %s", f->path, name, (size_t)(j.at - j.text), j.bad);
 	map_file_close(&map);
 	return rc;
+}
+
+/* chat_template: a string, a list of them, or null. */
+static int read_template_key(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
+			     struct sl_err *err)
+{
+	struct proto_str raw;
+	char kind = json_scan_peek(j);
+	if (is(key, "chat_template") && kind == '"')
+		return json_scan_string(j, &raw) ? set_template(f, name, raw, err) : 0;
+	if (is(key, "chat_template") && kind == '[')
+		return scan_templates(f, name, j, err);
+	json_scan_skip(j);
+	return 0;
 }
 
 static int read_template(struct hf_folder *f, struct sl_err *err)
@@ -261,9 +264,10 @@ static int read_template(struct hf_folder *f, struct sl_err *err)
 	int rc = read_small(f, "chat_template.jinja", MAX_TEMPLATE, &f->template, &f->template_n, err);
 	if (rc != SL_ENOTFOUND)
 		return rc;
-	rc = scan_template(f, "chat_template.json", err);
-	if (rc == 0 && f->template == NULL)
-		rc = scan_template(f, "tokenizer_config.json", err);
+	static const char *const others[] = {"chat_template.json", "tokenizer_config.json"};
+	rc = 0;
+	for (int i = 0; i < 2 && rc == 0 && f->template == NULL; i++)
+		rc = exists(f, others[i]) ? scan_keys(f, others[i], read_template_key, err) : 0;
 	return rc;
 }
 
@@ -306,32 +310,28 @@ static int add_part(struct hf_folder *f, struct proto_str raw, struct sl_err *er
 	return 0;
 }
 
+static int read_index_key(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
+			  struct sl_err *err)
+{
+	struct proto_str file;
+	int rc = 0;
+	(void)name;
+	if (!is(key, "weight_map")) {
+		json_scan_skip(j);
+		return 0;
+	}
+	json_scan_object(j);
+	while (rc == 0 && json_scan_key(j, &key))
+		rc = json_scan_string(j, &file) ? add_part(f, file, err) : 0;
+	return rc;
+}
+
 static int read_index(struct hf_folder *f, struct sl_err *err)
 {
 	static const char name[] = "model.safetensors.index.json";
-	struct map_file map;
-	struct json_scan j;
-	struct proto_str key, file;
-	int rc = map_named(f, name, &map, err);
-	if (rc != 0)
-		return rc;
-	json_scan_init(&j, (const char *)map.at, map.bytes);
-	json_scan_object(&j);
-	while (rc == 0 && json_scan_key(&j, &key)) {
-		if (!is(key, "weight_map")) {
-			json_scan_skip(&j);
-			continue;
-		}
-		json_scan_object(&j);
-		while (rc == 0 && json_scan_key(&j, &key))
-			rc = json_scan_string(&j, &file) ? add_part(f, file, err) : 0;
-	}
-	if (rc == 0 && !json_scan_end(&j))
-		rc = bad_json(f, name, &j, err);
-	if (rc == 0 && f->n_parts == 0)
-		rc = sl_errf(err, SL_EINVAL, "%s/%s: weight_map names no file", f->path, name);
-	map_file_close(&map);
-	return rc;
+	int rc = scan_keys(f, name, read_index_key, err);
+	return rc == 0 && f->n_parts == 0 ? sl_errf(err, SL_EINVAL, "%s/%s: weight_map names no file", f->path, name)
+					  : rc;
 }
 
 static int open_weights(struct hf_folder *f, struct sl_err *err)

@@ -117,8 +117,8 @@ static void each(struct run *r, const struct tensor_spec *t)
 		       ? KN_F32
 		       : weight_plan_type(&m->plan, t->name, t->n_in, m->arch.n_layers, m->arch.tied_embeddings);
 	uint64_t rows = t->n_out > 0 ? t->n_out : 1;
+	uint64_t number = r->tensor++;
 	if (r->matrix != NULL && t->n_out > 0) {
-		uint64_t number = r->tensor++;
 		struct random_matrix x = {.type = type,
 					  .n_in = t->n_in,
 					  .n_out = t->n_out,
@@ -129,12 +129,10 @@ static void each(struct run *r, const struct tensor_spec *t)
 		return;
 	}
 	if (!r->data) {
-		r->tensor++;
 		gguf_add_tensor(r->w, t->name, type, t->n_out > 0 ? 2 : 1, (uint64_t[]){t->n_in, t->n_out});
 		r->progress->total += rows * kn_row_bytes(type, (size_t)t->n_in);
 		return;
 	}
-	uint64_t number = r->tensor++;
 	struct noise n = {
 	    .seed = seed_of(m, t, number), .width = (size_t)t->n_in, .mean = t->mean, .spread = t->spread};
 	struct convert c = {
@@ -148,24 +146,26 @@ static void each(struct run *r, const struct tensor_spec *t)
 	sl_free(n.pool);
 }
 
+/* layer -1: the tensor is in none. */
+static void named(struct run *r, int layer, const char *name, const char *suffix, struct tensor_spec t)
+{
+	char prefix[32] = "";
+	if (layer >= 0)
+		snprintf(prefix, sizeof prefix, "blk.%d.", layer);
+	snprintf(t.name, sizeof t.name, "%s%s%s", prefix, name, suffix);
+	each(r, &t);
+}
+
 static void matrix(struct run *r, int layer, const char *name, int n_out, int n_in, double spread)
 {
-	struct tensor_spec t = {.n_in = (uint64_t)n_in, .n_out = (uint64_t)n_out, .spread = (float)spread};
-	if (layer < 0)
-		snprintf(t.name, sizeof t.name, "%s.weight", name);
-	else
-		snprintf(t.name, sizeof t.name, "blk.%d.%s.weight", layer, name);
-	each(r, &t);
+	named(r, layer, name, ".weight",
+	      (struct tensor_spec){.n_in = (uint64_t)n_in, .n_out = (uint64_t)n_out, .spread = (float)spread});
 }
 
 static void vector(struct run *r, int layer, const char *name, int n, double mean, double spread)
 {
-	struct tensor_spec t = {.n_in = (uint64_t)n, .mean = (float)mean, .spread = (float)spread};
-	if (layer < 0)
-		snprintf(t.name, sizeof t.name, "%s", name);
-	else
-		snprintf(t.name, sizeof t.name, "blk.%d.%s", layer, name);
-	each(r, &t);
+	named(r, layer, name, "",
+	      (struct tensor_spec){.n_in = (uint64_t)n, .mean = (float)mean, .spread = (float)spread});
 }
 
 /* A norm's gains, a tenth around their mean. */
@@ -291,9 +291,9 @@ int random_model_write(const struct random_model *m, struct convert_progress *p,
 	struct random_model copy = *m;
 	struct gguf *g = NULL;
 	int rc = m->tokenizer != NULL ? gguf_open(m->tokenizer, &g, err) : 0;
+	struct gguf_writer *w = NULL;
 	if (rc == 0 && g != NULL)
 		rc = vocabulary_size(g, &copy.arch.n_vocab, err);
-	struct gguf_writer *w = NULL;
 	if (rc == 0 && g != NULL)
 		rc = out_file_is_not(m->path, m->tokenizer, err);
 	if (rc == 0)
