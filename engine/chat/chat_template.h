@@ -23,8 +23,8 @@ struct chat_template;
 int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err);
 void chat_template_free(struct chat_template *t);
 
-/* Whether it goes through the parts of a message's content; else it takes content as one text, and a
- * list of parts is given to it joined by newlines. */
+/* Whether it iterates over the parts of a message's content. Otherwise content is one text, and a list of parts is
+ * joined by newlines first. */
 bool chat_template_takes_parts(const struct chat_template *t);
 
 /* All JSON is borrowed. As in the transformers library, tools and documents are none when they are
@@ -36,7 +36,7 @@ struct chat_vars {
 	const json_t *more;                /* object or NULL: further variables (enable_thinking, …) */
 	const char *bos_token, *eos_token; /* may be NULL: undefined; trusted text */
 	bool add_generation_prompt;
-	/* The text ends where the last message's content does, so that the model goes on with it. */
+	/* The text ends where the last message's content ends, so that the model continues it. */
 	bool continue_final_message;
 	int64_t now_s; /* seconds since 1970 for strftime_now, in local time; 0: the clock's */
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader walks the head once with a cursor that can't pass the end of the file, and remembers
- * where each key and tensor lies. What a count promises must fit into what is left of the file
- * (every key takes at least MIN_KEY_BYTES, every tensor MIN_TENSOR_BYTES) before anything is allocated for it.
- * Keys and tensors are found through sorted indexes, which also show duplicates.
+ * The reader walks the head once with a cursor that can't pass the end of the file, and stores the offset of each key
+ * and tensor. A count must fit into the rest of the file (every key takes at least MIN_KEY_BYTES, every tensor
+ * MIN_TENSOR_BYTES) before anything is allocated for it. Keys and tensors are found through sorted indexes, which also
+ * show duplicates.
  */
 #include "engine/file/gguf_priv.h"
 
@@ -175,7 +175,7 @@ static int read_tensor(struct gguf *g, struct cursor *c, struct gguf_tensor *t, 
 	if (c->bad)
 		return fail(g, err, "the file ends inside tensor", s);
 	t->type = type <= INT_MAX ? (int)type : -1;
-	/* A type this build does not know has no size here; whoever needs the tensor refuses it. */
+	/* An unknown type has no size here; the tensor's user refuses it. */
 	uint64_t block = (uint64_t)kn_type_block(t->type);
 	if (!kn_type_in_files(t->type)) {
 		t->type = block > 0 ? -1 : t->type;

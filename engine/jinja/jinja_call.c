@@ -225,7 +225,7 @@ static struct jvalue global_strftime_now(struct jrun *r, const struct jcall *c)
 	struct tm tm;
 	char format[128], text[512];
 	struct jstr s = jinja_want_string(r, &c->args[0]);
-	/* strftime gives 0 for an empty and for too long a result: a blank behind the format tells them apart. */
+	/* strftime gives 0 for an empty and for too long a result: a blank after the format distinguishes them. */
 	if (s.n > sizeof(format) - 2 || memchr(s.at, '\0', s.n) != NULL)
 		jrun_fail(r, SL_ELIMIT, "a format of a date of more than %zu bytes", sizeof(format) - 2);
 	memcpy(format, s.at, s.n);
@@ -285,8 +285,8 @@ const struct jfunction *jinja_find_method(struct proto_str name, uint8_t type)
 bool jinja_method_fits(struct proto_str name, const struct jnode *args)
 {
 	struct proto_str bad;
-	for (uint8_t type = JV_ABSENT + 1; type <= JV_JOINER; type++) {
-		const struct jfunction *m = jinja_find_method(name, type);
+	for (int type = JV_ABSENT + 1; type <= JV_JOINER; type++) {
+		const struct jfunction *m = jinja_find_method(name, (uint8_t)type);
 		if (m != NULL && jinja_wrong_args(m, args, &bad) == NULL)
 			return true;
 	}

@@ -233,7 +233,8 @@ static bool lex_block_end(struct lexer *l, const char *close, bool trims)
 	return true;
 }
 
-/* Tokens of a statement or output up to its end. Open brackets tell the brace of a dictionary from the block's end. */
+/* Tokens of a statement or output up to its end. The count of open brackets distinguishes the brace of a dictionary
+ * from the block's end. */
 static void lex_block(struct lexer *l, bool statement)
 {
 	const char *close = statement ? "%}" : "}}";

@@ -233,9 +233,9 @@ static struct jnode *parse_call_block(struct parser *p, struct jplace at)
 static struct jnode *parse_with(struct parser *p, struct jplace at)
 {
 	struct jnode *sets = NULL, **tail = &sets;
-	for (; p->t->kind != JT_STMT_END; tail = &(*tail)->next) {
+	for (int n = 0; p->t->kind != JT_STMT_END; n++, tail = &(*tail)->next) {
 		struct jplace place = p->t->place;
-		if (sets != NULL)
+		if (n > 0)
 			parse_expect_op(p, ",");
 		struct jnode *target = parse_target(p, false);
 		parse_expect_op(p, "=");

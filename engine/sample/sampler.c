@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sampling: what is done to a row of logits and in which order is said in the header, where each
- * filter comes from too; how the passes over a row work is said in logits.c.
+ * Sampling: the header describes the steps, their order and sources; logits.c the passes over a row.
  *
- * Biases, penalties and exclusions touch few ids, so they are written into the row itself and taken
- * back afterwards from a list of what stood there; the row is then again what the model said, for
- * the log probabilities and for the next choice that is drawn from the same row. A greedy draw is thus
- * a single pass.
+ * Biases, penalties and exclusions touch few ids, so they are written into the row and undone afterwards from a list of
+ * the old values. The row then is the model's own again, for the log probabilities and for the next choice drawn from
+ * it. A greedy draw is thus a single pass.
  *
- * Filters hand on a list of candidates (ids and logits, in the order of ids), the first of them made
- * from the row when a filter needs one at all. Since the candidates stay in the order of ids, the draw
- * is a walk along the sums of weights whatever was filtered, block by block for a whole vocabulary.
+ * Filters pass on a list of candidates (ids and logits, in the order of ids); the first filter makes it from the row.
+ * Since candidates stay in the order of ids, the draw walks along the sums of weights, block by block for a whole
+ * vocabulary.
  */
 #include "engine/sample/sampler.h"
 

@@ -40,7 +40,7 @@ struct sampler_params {
 	uint32_t min_tokens; /* of the answer */
 	bool ignore_eos;
 	bool want_logprob; /* else logprob is NaN and n_top 0 */
-	uint8_t n_top;     /* likeliest tokens told, at most PROTO_MAX_TOP_LOGPROBS */
+	uint8_t n_top;     /* likeliest tokens reported, at most PROTO_MAX_TOP_LOGPROBS */
 	uint16_t n_bias;
 	uint8_t n_stop_ids;
 	uint32_t n_end_ids;
@@ -49,7 +49,7 @@ struct sampler_params {
 	const int32_t *end_ids; /* the model's */
 };
 
-/* ---- what an answer has said so far (engine/sample/sampler_state.c) ---- */
+/* ---- tokens of the answer so far (sampler_state.c) ---- */
 
 /* A token in the answer or its prompt. */
 struct sampler_count {

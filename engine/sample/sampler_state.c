@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an answer has said, for the penalties: a count for each token that came up, in an open hash
- * table that is at most half full. A vocabulary has 10^5 tokens and a text some hundreds of
- * different ones, so counting sparsely makes both the memory of a sequence and the work of a draw a
- * matter of the text's size. Owned by one sequence, one thread.
+ * Counts of an answer's tokens, for the penalties, in an open hash table that is at most half full. A vocabulary has
+ * 10^5 tokens and a text some hundreds of different ones, so memory and the work of a draw follow the text's size.
+ * Owned by one sequence, one thread.
  */
 #include <string.h>
 

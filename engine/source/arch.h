@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A family of models as data: what differs from plain Llama is a field here, never a copy of the
- * forward pass. Filled from a GGUF head (engine/source/arch_gguf.c) or a Hugging Face config.json
- * (engine/source/arch_hf.c); read by engine/model/model.c and whoever needs a shape.
+ * A family of models as data: each difference from plain Llama is a field here, never a copy of the forward pass.
+ * Filled from a GGUF head (arch_gguf.c) or a Hugging Face config.json (arch_hf.c); read by the forward pass and by
+ * everything that needs a shape.
  */
 #ifndef ENGINE_ARCH_H
 #define ENGINE_ARCH_H

@@ -12,7 +12,7 @@
 #include "engine/source/arch_read.h"
 #include "kernels/kernels.h"
 
-/* What a family is, apart from what its file says in keys. */
+/* What a family is, apart from the keys of its file. */
 struct family {
 	const char *name;
 	bool halves, qkv_bias, qk_norm, post_norms, gelu, scaled_embed;
@@ -287,9 +287,9 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 	if (a->rms_eps == 0)
 		fault(&r, SL_EINVAL, "%s.attention.layer_norm_rms_epsilon is missing", a->family);
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
-	if (embed == NULL || embed->n_dims != 2 || embed->dims[1] > ARCH_MAX_VOCAB)
+	if (r.rc == 0 && (embed == NULL || embed->n_dims != 2 || embed->dims[1] > ARCH_MAX_VOCAB))
 		fault(&r, SL_EINVAL, "no proper tensor token_embd.weight");
-	if (r.rc != 0)
+	if (r.rc != 0 || embed == NULL)
 		return r.rc;
 	a->n_vocab = (int)embed->dims[1];
 	a->tied_embeddings = model_file_find(f, "output.weight") == NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A family's description from a Hugging Face config.json. What a file may leave out has the default
- * of that family's configuration class in the transformers library; what would change the answers
- * and is not built is refused by its key. All Hugging Face layouts rotate halves.
+ * A family's description from a Hugging Face config.json. Optional keys default as in that family's configuration class
+ * in the transformers library; unsupported keys that would change the answers are refused by name. All Hugging Face
+ * layouts rotate halves.
  */
 #include <math.h>
 #include <stdio.h>
@@ -207,7 +207,7 @@ static void read_rope(struct reader *r, struct model_arch *a, double base, doubl
 
 /* ---- windows ---- */
 
-/* layer_types must be what a pattern says. */
+/* layer_types must follow the pattern. */
 static void check_layer_types(struct reader *r, const struct model_arch *a)
 {
 	const json_t *types = get(r, r->config, "layer_types");
@@ -238,7 +238,7 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 		a->window_pattern = get_int(r, "sliding_window_pattern", 1, ARCH_MAX_LAYERS, a->window_pattern);
 	} else if (strncmp(type, "qwen", 4) == 0) {
 		bool windowed = get_bool(r, "use_sliding_window", false);
-		(void)get(r, r->config, "sliding_window"); /* without the other it says nothing */
+		(void)get(r, r->config, "sliding_window"); /* without the other it has no effect */
 		/* Layers from max_window_layers on would be windowed, those before not. */
 		if (get_int(r, "max_window_layers", 0, ARCH_MAX_LAYERS, a->n_layers) < a->n_layers && windowed)
 			fault(r, SL_EUNSUPPORTED, "use_sliding_window", "is not supported");

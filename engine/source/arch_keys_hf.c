@@ -28,7 +28,7 @@ static const struct key_rule of_config[] = {
      "forced_bos_token_id forced_eos_token_id remove_invalid_values exponential_decay_length_penalty "
      "suppress_tokens begin_suppress_tokens",
      NULL, NULL},
-    /* Tokens, whose numbers hf_folder.c and the tokenizer read; what the weights' shapes say again. */
+    /* Tokens, which hf_folder.c and the tokenizer read; sizes that the weights' shapes repeat. */
     {"bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id vocab_size "
      "seq_length max_sequence_length model_max_length original_max_position_embeddings tie_word_embeddings",
      NULL, NULL},
@@ -48,7 +48,7 @@ static const struct key_rule of_config[] = {
      "false", NULL},
     {"norm_type normalization_type layer_norm_type normalization_function", "rmsnorm|rms_norm|RMSNorm|rms", NULL},
     {"activation_function hidden_activation", "silu", NULL},
-    /* Attention: who sees what, and how scores are made. */
+    /* Attention: visible positions, and how scores are made. */
     {"is_causal causal scale_attn_weights", "true", NULL},
     {"use_bidirectional_attention is_bidirectional bidirectional* is_encoder_decoder add_cross_attention "
      "use_sliding_window scale_attn_by_inverse_layer_idx alibi use_alibi use_logn_attn",

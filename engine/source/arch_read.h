@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who fills a struct model_arch: one reader for each form of a model on disk. Called by
- * model_file_arch only.
+ * Readers of struct model_arch: one for each form of a model on disk. Called by model_file_arch only.
  */
 #ifndef ENGINE_ARCH_READ_H
 #define ENGINE_ARCH_READ_H

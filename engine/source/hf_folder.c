@@ -161,7 +161,7 @@ static void add_end_ids(struct hf_folder *f, const json_t *ids)
 	}
 }
 
-/* generation_config.json has the last word; a folder without one says it in config.json. */
+/* generation_config.json takes precedence over config.json. */
 static int read_end_ids(struct hf_folder *f, struct sl_err *err)
 {
 	json_t *generation = NULL;
@@ -298,7 +298,7 @@ static int add_part(struct hf_folder *f, struct proto_str raw, struct sl_err *er
 		return sl_errf(err, SL_EINVAL, "%s/model.safetensors.index.json: not a file's name: \"%.*s\"", f->path,
 			       (int)(raw.n > 60 ? 60 : strcspn(raw.at, "\"")), raw.at);
 	name[n] = '\0';
-	/* Names of the same part mostly stand together. */
+	/* Names of the same part are mostly neighbours. */
 	for (size_t i = f->n_parts; i > 0; i--)
 		if (strcmp(f->parts[i - 1].name, name) == 0)
 			return 0;
@@ -388,7 +388,7 @@ static bool is_narrow_vector(const struct model_tensor *t)
 	return t->n_dims == 1 && t->type != KN_F32 && t->dims[0] <= ARCH_MAX_WIDTH;
 }
 
-/* Norms and biases: few, and everybody wants them as floats. */
+/* Norms and biases: few, and needed as floats everywhere. */
 static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size_t n, struct sl_err *err)
 {
 	size_t floats = 0;
@@ -431,7 +431,7 @@ static bool is_tied(const struct hf_folder *f)
 	const json_t *tied = json_object_get(f->config, "tie_word_embeddings");
 	if (tied == NULL)
 		tied = json_object_get(f->root, "tie_word_embeddings");
-	/* Only Gemma's class ties them where the file says nothing. */
+	/* Only Gemma's class ties them by default. */
 	const char *family = hf_family(f->model_type);
 	return tied != NULL && !json_is_null(tied) ? json_is_true(tied)
 						   : family != NULL && strncmp(family, "gemma", 5) == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model as Hugging Face folders have it: config.json says what it is, model.safetensors (or the
- * parts that model.safetensors.index.json lists) hold the tensors, tokenizer.json and its companions
- * the text side. Tensors come out under GGUF's names.
+ * A model in a Hugging Face folder: config.json describes it, model.safetensors (or the parts that
+ * model.safetensors.index.json lists) has the tensors, tokenizer.json and its companions the text side. Tensors get
+ * GGUF's names.
  */
 #ifndef ENGINE_HF_FOLDER_H
 #define ENGINE_HF_FOLDER_H
@@ -27,8 +27,7 @@ const char *hf_model_type(const struct hf_folder *f);
 const json_t *hf_config(const struct hf_folder *f);
 const json_t *hf_root(const struct hf_folder *f); /* all of config.json */
 
-/* Tokens that tokenizer.json has, added ones included; 0 when that can't be said
- * (engine/source/hf_tokenizer.c). */
+/* Tokens of tokenizer.json, added ones included; 0: unknown (hf_tokenizer.c). */
 int hf_count_tokens(const struct hf_folder *f);
 
 /* The tensors that a text model has, under GGUF's names (in storage of f), in the files' order.

@@ -11,7 +11,7 @@
 
 enum { IN_WORD = 8, SMALL = 32, LARGE = 128, MOST_SIDE = 1 << 24 };
 
-/* Where output k of eight stands in a word of AWQ's. */
+/* The nibble of output k of eight in AWQ's words. */
 static const uint32_t awq_place[IN_WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 /* ---- the configuration ---- */
@@ -30,7 +30,7 @@ static bool is_text(const json_t *j, const char *key, const char *text)
 	return is != NULL && strcmp(is, text) == 0;
 }
 
-/* Neither there nor anything that says yes. */
+/* Absent, null or false. */
 static bool is_off(const json_t *j, const char *key)
 {
 	const json_t *v = json_object_get(j, key);
@@ -173,7 +173,7 @@ static const struct st_tensor *companion(const struct hf_int4 *how, const struct
 	return find(ctx, name);
 }
 
-/* weight_shape, which says once more what the others do. */
+/* weight_shape, which repeats what the others imply. */
 static bool shape_agrees(const struct st_tensor *t, const struct hf_int4_matrix *m)
 {
 	int64_t side[2];
@@ -297,7 +297,7 @@ static void make_row(void *ctx, uint64_t row, uint8_t *out)
 	}
 }
 
-/* What the rows are made of is as the configuration says. */
+/* The weights must agree with the configuration. */
 static int check(const struct hf_int4_matrix *m, const char *path, struct sl_err *err)
 {
 	for (uint32_t k = 0; m->g_idx != NULL && k < m->n_in; k++)

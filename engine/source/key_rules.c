@@ -23,7 +23,7 @@ bool key_was_seen(const struct key_seen *s, const void *object, const char *key)
 	return false;
 }
 
-/* Parts of names that say what a key is about. */
+/* Words that show what a key is about. */
 static bool is_telling(const char *key)
 {
 	static const char *const words[] = {"rope",          "rotary",     "attn",    "attention", "softcap",
@@ -72,7 +72,7 @@ static void note_unknown(struct model_arch *a, const char *prefix, const char *k
 	one_line(name, sizeof name, key);
 	int n = snprintf(a->unknown_keys + at, sizeof a->unknown_keys - at, "%s%s%s", at > 0 ? ", " : "", prefix, name);
 	if (n < 0 || (size_t)n >= sizeof a->unknown_keys - at)
-		a->unknown_keys[at] = '\0'; /* the number says that there are more */
+		a->unknown_keys[at] = '\0'; /* the count shows that there are more */
 }
 
 static int refuse(const struct key_check *c, const char *key, const char *value, const char *but)

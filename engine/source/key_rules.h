@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys of a model's description that no reader asked for. A key that is passed over in silence may change every answer,
- * so each is one of these:
+ * Keys of a model's description that no reader asked for. An ignored key may change every answer, so each is one of:
  *
- *   harmless   a rule says that it changes no answer (initializer_range, torch_dtype)
- *   neutral    a rule names the values with which it changes none (attention.causal true); with any other it is refused by name
- *   telling    no rule knows it, but its name says that it changes arithmetic (…rope…, …softcap…): refused, unless it is off
- *   unknown    nothing is known: the model loads, and the key is named in the log and by `sluice model inspect`
+ *   harmless   a rule: it changes no answer (initializer_range, torch_dtype)
+ *   neutral    a rule lists the values that change no answer (attention.causal true); any other is refused by name
+ *   telling    no rule, but its name implies arithmetic (…rope…, …softcap…): refused, unless it is off
+ *   unknown    the model loads; the log and `sluice model inspect` name the key
  *
- * What a reader asks for is not judged here. So a key that counts for one family only is refused in the others' files,
- * and nobody keeps a list of what is honoured. The rules: arch_keys_hf.c, arch_keys_gguf.c.
+ * Keys that a reader asks for are not judged here. So a key of one family is refused in the others' files, and no list
+ * of supported keys is needed. The rules: arch_keys_hf.c, arch_keys_gguf.c.
  */
 #ifndef ENGINE_KEY_RULES_H
 #define ENGINE_KEY_RULES_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One face for every form of a model on disk. What the forms share stands here: the list of tensors
- * under GGUF's names with an index over it, and the dispatch to the form's own readers. The list
- * borrows names and data from what the form's reader keeps mapped.
+ * One interface for every form of a model on disk. Here is what the forms share: the list of tensors under GGUF's names
+ * with its index, and the dispatch to the form's own readers. The list borrows names and data that the form's reader
+ * keeps mapped.
  */
 #include "engine/source/model_file.h"
 
@@ -310,7 +310,7 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 	return rc;
 }
 
-/* ---- what each form says ---- */
+/* ---- dispatch to the form ---- */
 
 int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err)
 {
@@ -348,7 +348,7 @@ uint64_t model_file_text(const struct model_file *f)
 	if (f->folder != NULL)
 		return 0;
 	const struct gguf *g = keys_of(f);
-	uint64_t sum = 0; /* in whatever order the keys stand */
+	uint64_t sum = 0; /* a sum: the order of keys does not matter */
 	for (size_t i = 0; i < gguf_n_keys(g); i++) {
 		enum gguf_value type;
 		struct proto_str value, key = gguf_raw_key(g, i, &type, &value);

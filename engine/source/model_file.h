@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model on disk, whatever form it has: one GGUF file, a GGUF split in several files (any part's
- * path names it), or a Hugging Face folder (config.json, tokenizer.json, safetensors); or one that a path only
- * describes (random_source.h). Behind it the tensors have GGUF's names ("blk.3.attn_q.weight"), whatever the files call
- * them, and everything is checked: a tensor's bytes lie in a mapping that lives until model_file_close.
+ * The room's front door. It owns models on disk, in any form: one GGUF file, a GGUF split in several files (any part's
+ * path names it), a Hugging Face folder (config.json, tokenizer.json, safetensors), or a model that a path only
+ * describes (random_source.h). In every form tensors have GGUF's names ("blk.3.attn_q.weight"), and everything is
+ * checked: a tensor's bytes are in a mapping that lives until model_file_close. An open file belongs to one thread at a
+ * time.
  */
 #ifndef ENGINE_MODEL_FILE_H
 #define ENGINE_MODEL_FILE_H
@@ -49,12 +50,11 @@ int model_file_arch(const struct model_file *f, struct model_arch *out, struct s
 size_t model_file_n_tensors(const struct model_file *f);
 const struct model_tensor *model_file_tensor_at(const struct model_file *f, size_t i);
 const struct model_tensor *model_file_find(const struct model_file *f, const char *name);
-/* Before the data of t, a tensor of f, are read: makes them, if its file has them in another form, until
- * model_file_let_go or model_file_close. Once they are there nothing. SL_ENOMEM, SL_EINVAL: they are not as the file
- * says. */
+/* To be called before the data of t, a tensor of f, are read: converts them if the file has another form; they live
+ * until model_file_let_go or model_file_close. Idempotent. SL_ENOMEM; SL_EINVAL: malformed data. */
 int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err);
-/* A tensor of f whose bytes nobody will read again, because a backend has made its own of them: what is
- * mapped leaves memory, what was converted is freed. */
+/* The bytes of t will not be read again, because a backend has its own copy: mapped pages leave memory, converted data
+ * are freed. */
 void model_file_let_go(struct model_file *f, const struct model_tensor *t);
 
 /* Whether its matrices are in no file. */

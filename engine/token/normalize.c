@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps, one after another, between two buffers. Canonical and compatibility forms come from
- * utf8proc, run by run of valid text; everything else is here. Definitions: the tokenizers library's
- * documentation of its normalizers, and the SentencePiece paper (Kudo, Richardson 2018) for the
- * precompiled table.
+ * The steps run one after another between two buffers. Canonical and compatibility forms come from utf8proc, run by run
+ * of valid text; everything else is here. Definitions: the tokenizers library's documentation of its normalizers, and
+ * the SentencePiece paper (Kudo, Richardson 2018) for the precompiled table.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/token/normalize.h"
@@ -285,7 +284,7 @@ static int map_chars(enum norm_kind kind, const char *at, size_t n, struct sl_bu
 	return 0;
 }
 
-/* White space at one end goes. */
+/* Strips white space at one end. */
 static int strip(enum norm_kind kind, const char *at, size_t n, struct sl_buf *out)
 {
 	uint32_t cp;

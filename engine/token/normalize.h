@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Normalizers: what a tokenizer does to text before it is cut. A list of steps, as a tokenizer.json
- * names them. Bytes that are not valid UTF-8 pass unchanged. Immutable once built.
+ * Normalizers: what a tokenizer does to text before it cuts it. A list of steps, named as in tokenizer.json. Bytes that
+ * are not valid UTF-8 pass unchanged. Immutable once built.
  */
 #ifndef ENGINE_NORMALIZE_H
 #define ENGINE_NORMALIZE_H
@@ -25,9 +25,9 @@ enum norm_kind {
 	NORM_STRIP_LEFT,
 	NORM_STRIP_RIGHT,   /* white space */
 	NORM_STRIP_ACCENTS, /* non-spacing marks */
-	NORM_CLEAN,         /* BERT: control characters go, white space becomes a space */
+	NORM_CLEAN,         /* BERT: drops control characters, white space becomes a space */
 	NORM_SPACE_CJK,     /* BERT: spaces around ideographs */
-	NORM_NMT,           /* SentencePiece's nmt: control characters go, odd spaces become a space */
+	NORM_NMT,           /* SentencePiece's nmt: drops control characters, odd spaces become a space */
 	NORM_CHARSMAP,      /* SentencePiece's precompiled table: text is its binary */
 };
 

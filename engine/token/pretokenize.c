@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pre-tokenizers by PCRE2 with its just-in-time compiler. The patterns are those that the models'
- * own tokenizer files state, written so that a match costs time linear in what it consumes: a run
- * of white space of any length is looked at a bounded number of times. PCRE2's match limit stays
- * on as the second line.
+ * Pre-tokenizers by PCRE2 with its just-in-time compiler. The patterns are those of the models' own tokenizer files,
+ * written so that a match costs time linear in what it consumes: a run of white space of any length is read a bounded
+ * number of times. PCRE2's match limit is the second line of defence.
  *
- * A match sees valid UTF-8 only (checked here once, so PCRE2 need not check at every call): the
- * text is cut at invalid bytes first. Patterns have no back references and no recursion. Thread: a
- * compiled pattern is shared; match data is made for each call of pretok_split.
+ * A match sees valid UTF-8 only (checked here once, so PCRE2 need not check at every call): the text is cut at invalid
+ * bytes first. Patterns have no back references and no recursion. Thread: a compiled pattern is shared; match data is
+ * made for each call of pretok_split.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/token/pretokenize.h"
@@ -340,8 +339,8 @@ static int split_piece(struct split *s, int level, const char *text, size_t n, b
 /* The next range of a level's cut: a match, or what lies before one. 1, 0 at the end, or an error. */
 struct ranges {
 	const char *text;
-	size_t n, at;      /* told up to here */
-	size_t begin, end; /* a match that is still to be told; begin == n: there is none */
+	size_t n, at;      /* reported up to here */
+	size_t begin, end; /* a match not reported yet; begin == n: there is none */
 	bool searched;
 };
 
@@ -370,7 +369,7 @@ static int next_range(const struct split *s, const struct level *l, struct range
 				r->end = at[1];
 				break;
 			}
-			/* It matched nothing: on by a character. */
+			/* An empty match: on by a character. */
 			from = (at[0] > from ? at[0] : from) + 1;
 			while (from < r->n && ((uint8_t)r->text[from] & 0xC0) == 0x80)
 				from++;
@@ -385,12 +384,12 @@ static int next_range(const struct split *s, const struct level *l, struct range
 	return 1;
 }
 
-/* Cuts by a pattern; pieces are told as soon as it is sure where they end. */
+/* Cuts by a pattern; a piece is reported as soon as its end is certain. */
 static int split_by_pattern(struct split *s, int level, const char *text, size_t n, bool first)
 {
 	const struct level *l = &s->p->levels[level];
 	struct ranges r = {.text = text, .n = n};
-	struct range it, held = {0}; /* held: begun, not told yet */
+	struct range it, held = {0}; /* held: begun, not reported yet */
 	bool holding = false;
 	int rc;
 	while ((rc = next_range(s, l, &r, &it)) > 0) {
@@ -401,7 +400,7 @@ static int split_by_pattern(struct split *s, int level, const char *text, size_t
 					 (l->behavior == PRETOK_MERGED_NEXT && held.match && !it.match));
 		if (joins) {
 			held.end = it.end;
-			/* What was joined takes nothing more of that kind. */
+			/* A joined piece accepts no further range of that kind. */
 			held.match = l->behavior == PRETOK_MERGED_PREV   ? true
 				     : l->behavior == PRETOK_MERGED_NEXT ? false
 									 : held.match;

@@ -4,11 +4,10 @@
  *
  *   text → cut at added tokens → normalized → pre-tokens → merges or the best path → ids
  *
- * A control token never comes out of ordinary text, not even where the merges would build its very
- * text: control tokens are kept out of the vocabulary that merging uses, so no trick with the split
- * can reach them. Tokens are stored as the bytes that they stand for: undone from GPT-2's writing,
- * in which each byte is one printable character, or from SentencePiece's, where U+2581 is a space
- * and <0x0A> a byte.
+ * Ordinary text never yields a control token, not even where the merges would build its exact text: control tokens are
+ * not in the vocabulary that merging uses, so no split can reach them. Tokens are stored as the bytes they mean:
+ * decoded from GPT-2's notation, in which each byte is one printable character, or from SentencePiece's, where U+2581
+ * is a space and <0x0A> a byte.
  *
  * Ownership: everything is copied; immutable after creation, shared by threads without locks.
  */
@@ -59,9 +58,9 @@ void tok_ids_dispose(struct tok_ids *l)
 	*l = (struct tok_ids){.max = l->max};
 }
 
-/* ---- the writing of bytes as characters ---- */
+/* ---- GPT-2's notation: bytes as characters ---- */
 
-/* Bytes that print stand for themselves; the others, in order, for U+0100 and on. */
+/* Printable bytes are their own character; the others are U+0100 and up, in order. */
 static bool byte_prints(unsigned b) { return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE; }
 
 struct byte_chars {
@@ -76,7 +75,7 @@ static void byte_chars_fill(struct byte_chars *m)
 		m->byte_of[byte_prints(b) ? (int16_t)b : next++] = (int16_t)b;
 }
 
-/* Undoes the writing into out (at least text.n bytes). False when text is not written so. */
+/* Decodes it into out (at least text.n bytes). False: text is not in this notation. */
 static bool undo_writing(const struct byte_chars *m, struct proto_str text, char *out, size_t *n)
 {
 	*n = 0;
@@ -105,7 +104,7 @@ bool tok_split_merge(struct proto_str merge, struct proto_str half[2])
 
 static bool is_special(const struct token *t) { return t->attr == TOK_CONTROL || t->attr == TOK_USER; }
 
-/* <0x0A>: the byte; -1: it is not written so. */
+/* <0x0A>: the byte; -1: not in that notation. */
 static int byte_written(struct proto_str text)
 {
 	static const char digits[] = "0123456789ABCDEF";
@@ -115,7 +114,7 @@ static int byte_written(struct proto_str text)
 	return hi != NULL && lo != NULL ? (int)((hi - digits) * 16 + (lo - digits)) : -1;
 }
 
-/* What a token of SentencePiece stands for; out has room for text.n bytes. */
+/* The meaning of a SentencePiece token; out has room for text.n bytes. */
 static size_t undo_spaces(struct proto_str text, char *out)
 {
 	size_t n = 0;
@@ -136,7 +135,7 @@ static size_t undo(const struct tok_source *src, const struct byte_chars *chars,
 	size_t n;
 	bool raw = src->kind == TOK_BPE_BYTES ? is_special(tok) : tok->attr == TOK_CONTROL;
 	if (raw || (src->kind == TOK_BPE_BYTES && !undo_writing(chars, text, out, &n))) {
-		/* They stand in the file as they are, and so does what isn't written so. */
+		/* The file has them as they are, and so it has tokens outside of the notation. */
 		memcpy(out, text.at, text.n);
 		return text.n;
 	}
@@ -183,7 +182,7 @@ static int copy_tokens(struct tokenizer *t, const struct tok_source *src, const 
 	return 0;
 }
 
-/* Halves undone from GPT-2's writing, in *mem; both to be freed. */
+/* Halves decoded from GPT-2's notation, in *mem; both to be freed. */
 static int undo_halves(const struct tok_source *src, const struct byte_chars *chars, struct proto_str **out, char **mem,
 		       struct sl_err *err)
 {
@@ -206,7 +205,7 @@ static int undo_halves(const struct tok_source *src, const struct byte_chars *ch
 	return 0;
 }
 
-/* What ordinary text can become, as the model's own alphabet has it. */
+/* What ordinary text can become, in the model's own alphabet. */
 static struct proto_str ordinary(const struct tokenizer *t, const struct tok_source *src, size_t i)
 {
 	if (t->tokens[i].attr != TOK_NORMAL && t->tokens[i].attr != TOK_USER)
@@ -459,7 +458,7 @@ static int encode_piece(void *arg, const char *piece, size_t n)
 	return bpe_encode(e->t->bpe, &e->scratch, piece, n, e->out);
 }
 
-/* Text between added tokens; first: at the beginning of everything. */
+/* Text between added tokens; first: it begins the whole text. */
 static int encode_segment(struct encoding *e, const char *text, size_t n, bool first)
 {
 	if (n == 0)

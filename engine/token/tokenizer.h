@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text to token ids and back: byte-level BPE (GPT-2's scheme), SentencePiece's BPE and Unigram, as
- * GGUF files and tokenizer.json carry them. Immutable after creation, so any thread may use one.
+ * This room owns tokenizers: text to token ids and back, by byte-level BPE (GPT-2's scheme), SentencePiece's BPE and
+ * Unigram, as GGUF files and tokenizer.json carry them. Immutable after creation: any thread may use one.
  *
- * Control tokens in text that a user wrote are text. The caller says byte by byte what it trusts:
- * only where every byte of a control token's text is trusted is it read as that token. A vocabulary's
- * other added tokens (TOK_USER: white space, tags) are found in any text.
+ *   text → added tokens (here) → normalizers (normalize.h) → pre-tokens (pretokenize.h) → bpe.h or unigram.h → ids
+ *
+ * Control tokens in a user's text are plain text. The caller marks trusted bytes: a control token is recognized only
+ * where every byte of its text is trusted. Other added tokens (TOK_USER: white space, tags) are recognized in any text.
  */
 #ifndef ENGINE_TOKENIZER_H
 #define ENGINE_TOKENIZER_H
@@ -44,19 +45,19 @@ void tokenizer_destroy(struct tokenizer *t);
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust, struct tok_ids *out);
 /* Appends the tokens the file wants before every prompt (bos), if any. */
 int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out);
-/* Encoding puts a space before a text: whoever turns the ids of a whole text back into text takes
- * it away again. Answers in a stream keep theirs, it is part of the first word. */
+/* Encoding puts a space before a text, which decoding a whole text removes again. Streamed answers keep theirs: it
+ * belongs to the first word. */
 bool tokenizer_strips_space(const struct tokenizer *t);
 
-/* Grows the vocabulary to n tokens by such as are never used: files often have more rows of weights
- * than tokens. Before anybody else has t. SL_ENOMEM. */
+/* Grows the vocabulary to n tokens by unused ones: files often have more rows of weights than tokens. Before t is
+ * shared. SL_ENOMEM. */
 int tokenizer_pad(struct tokenizer *t, size_t n);
-/* Makes a token end generations, as files beside the tokenizer say. Before anybody else has t; ids
- * beyond the vocabulary are ignored. */
+/* Makes a token end generations, for files beside the tokenizer that list such ids. Before t is shared; ids beyond the
+ * vocabulary are ignored. */
 void tokenizer_mark_end(struct tokenizer *t, int32_t id);
 int tokenizer_n_vocab(const struct tokenizer *t);
-/* Of what its ids mean: their bytes, what they are, which of them end an answer. Equal ones read each other's tokens;
- * never 0. */
+/* A digest of what its ids mean: bytes, attributes, ends of answers. Tokenizers with equal digests read each other's
+ * tokens. Never 0. */
 uint64_t tokenizer_digest(const struct tokenizer *t);
 /* The bytes of a token (control tokens: their text). id must be below n_vocab. */
 struct proto_str tokenizer_bytes(const struct tokenizer *t, int32_t id);

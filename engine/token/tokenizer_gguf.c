@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokenizer section of a GGUF file, read into a tok_source. Strings stay in the file's mapping;
- * only the arrays of their places are made here, and freed when the tokenizer has copied them.
+ * Reads the tokenizer section of a GGUF file into a tok_source. Strings stay in the file's mapping; the arrays that
+ * point to them are freed once the tokenizer has copied them.
  */
 #include <string.h>
 
@@ -128,7 +128,7 @@ static int split_merges(const struct gguf *g, struct proto_str *merges, size_t n
 	return 0;
 }
 
-/* What SentencePiece's files say in flags: a space before the text, spaces as U+2581. */
+/* The flags of SentencePiece's files as steps: a space before the text, spaces as U+2581. */
 static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_err *err)
 {
 	static const struct proto_str space = {" ", 1}, mark = {"\xE2\x96\x81", 3}, none = {"", 0};

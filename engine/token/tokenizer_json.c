@@ -451,7 +451,7 @@ static int read_unigram(struct reading *r, const json_t *model)
 static int read_model(struct reading *r, const json_t *model)
 {
 	const char *type = text_of(model, "type");
-	/* Old files do not say what their model is; only one kind has merges. */
+	/* Old files have no type of model; only one kind has merges. */
 	if (strcmp(type, "BPE") == 0 || (type[0] == '\0' && json_object_get(model, "merges") != NULL))
 		return read_bpe(r, model);
 	if (strcmp(type, "Unigram") == 0 || (type[0] == '\0' && json_is_array(json_object_get(model, "vocab"))))
@@ -631,7 +631,7 @@ int tokenizer_create_json(const char *json, size_t n_json, const char *config, s
 	int rc = root != NULL ? 0 : SL_EINVAL;
 	sl_free(clean);
 	if (rc == 0 && n_config > 0) {
-		/* It says "no limit" by numbers that no integer holds. */
+		/* Numbers that mean "no limit" there exceed every integer. */
 		settings = parse(config, n_config, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &reason);
 		rc = settings != NULL ? 0 : SL_EINVAL;
 	}

@@ -12,7 +12,7 @@
 
 enum tok_kind {
 	TOK_BPE_BYTES, /* GPT-2: merges from bytes, which the file writes as characters */
-	TOK_BPE_CHARS, /* SentencePiece: merges from characters, U+2581 stands for a space */
+	TOK_BPE_CHARS, /* SentencePiece: merges from characters, U+2581 is a space */
 	TOK_UNIGRAM,
 };
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best path from left to right (Viterbi 1967): for every character boundary the best way to get
- * there and the token it ends with. Tokens that begin at a boundary are found by walking a trie,
- * whose edges stand in one open-addressed table, so the walk ends where no token goes on. A
- * character that is no token costs ten more than the worst token; neighbouring ones are one unknown
- * token.
+ * The best path from left to right (Viterbi 1967): for every character boundary the best score to reach it and the last
+ * token. Tokens that begin at a boundary are found by walking a trie, whose edges are in one open-addressed table; the
+ * walk ends where no token continues. A character that is no token costs ten more than the worst token; neighbouring
+ * ones are one unknown token.
  */
 #include "engine/token/unigram.h"
 
