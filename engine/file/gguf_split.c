@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the other parts lie is known by the name alone, so a part whose name does not have the form
- * is refused; that they belong together is then read from their keys.
+ * Only the name leads to the other files, so a file without a name of that form is refused. Their keys prove that they
+ * belong together.
  */
 #include "engine/file/gguf_split.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head can be written only when its counts are known, so keys and tensors are gathered in two
- * buffers and go out with the first byte of data. By then the file's length is known too, so a disk that is too
- * full is found before anything is written.
+ * The head needs its counts, so keys and tensors are collected in two buffers and written with the first byte of data.
+ * The file's length is known then too, so a full disk is detected before anything is written.
  */
 #include "engine/file/gguf_write.h"
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes a GGUF file (version 3) in one pass: keys, then what the tensors are, then their bytes in
- * that order. The bytes stream to the disk; memory holds the head only. The file appears under its
- * name when it is whole, or not at all.
+ * Writes a GGUF file (version 3) in one pass: keys, then descriptions of tensors, then their bytes in that order. The
+ * bytes stream to the disk; memory holds the head only. The file appears under its name complete or not at all.
  *
- * Faults are remembered: after the first everything does nothing, and gguf_writer_finish tells it.
+ * Faults are sticky: after the first, every call does nothing and gguf_writer_finish reports it.
  */
 #ifndef ENGINE_GGUF_WRITE_H
 #define ENGINE_GGUF_WRITE_H
@@ -15,8 +14,8 @@ struct gguf_writer;
 
 /* replace: a regular file of that name may be there (base/out_file.h). */
 int gguf_writer_create(const char *path, bool replace, struct gguf_writer **out, struct sl_err *err);
-/* To an empty file that is the caller's, open for writing, and stays open; after a fault there is a part of it. name is
- * for messages. */
+/* To the caller's empty file, open for writing, which stays open; after a fault it is incomplete. name is for
+ * messages. */
 int gguf_writer_create_fd(int fd, const char *name, struct gguf_writer **out, struct sl_err *err);
 
 void gguf_put_str(struct gguf_writer *w, const char *key, const char *s, size_t n);
@@ -27,7 +26,7 @@ void gguf_put_bool(struct gguf_writer *w, const char *key, bool v);
 void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_value type, uint64_t n);
 void gguf_item_str(struct gguf_writer *w, const char *s, size_t n);
 void gguf_item_bytes(struct gguf_writer *w, const void *p, size_t n);
-/* A key of another file as it stands there (gguf_raw_key). */
+/* A key of another file, unchanged (gguf_raw_key). */
 void gguf_put_raw(struct gguf_writer *w, struct proto_str key, enum gguf_value type, struct proto_str value);
 
 /* After all keys. dims[0] is the contiguous one and a multiple of the type's block. */

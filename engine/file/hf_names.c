@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the tensors of Hugging Face folders are called in GGUF. The families differ in one place: what
- * stands after the attention is the feed-forward's own norm in Llama's line, and a norm of what
- * attention adds in Gemma's.
+ * GGUF's names for the tensors of Hugging Face folders. The families differ in one name: post_attention_layernorm is
+ * the feed-forward's own norm in Llama's line, and a norm of what attention adds in Gemma's.
  */
 #include <ctype.h>
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of mappings is for the signal handler: it may take no lock, so a slot is read through
- * atomics, and what the handler prints was made when the file was opened. A mapping that finds no
- * slot is mapped all the same, only without its name in the message.
+ * The list of mappings is for the signal handler. It may take no lock, so slots are read through atomics, and its
+ * message is prepared when the file is opened. A mapping without a free slot works, but the message lacks its name.
  */
 #include "engine/file/map_file.h"
 

@@ -13,8 +13,8 @@
 struct map_file {
 	const uint8_t *at; /* NULL when nothing is mapped */
 	size_t bytes;
-	/* Of the file when it was opened, in nanoseconds since 1970: when its content, and when anything of it, last
-	 * changed. The latter is the system's alone to set. */
+	/* When the file was opened, in nanoseconds since 1970: the last change of its content, and of anything about
+	 * it. Only the system sets the latter. */
 	uint64_t modified_ns, changed_ns;
 };
 
@@ -23,14 +23,13 @@ struct map_file {
 int map_file_open(const char *path, struct map_file *out, struct sl_err *err);
 void map_file_close(struct map_file *m);
 
-/* The bytes from `at` on will hardly be read again: whole pages of them leave this process's memory. They come
- * back from the file when they are. Does nothing where `at` is in no mapping of map_file_open's. */
+/* Drops whole pages of these bytes from this process's memory; a later read gets them from the file again. Does
+ * nothing if `at` is in no mapping of map_file_open. */
 void map_file_let_go(const void *at, size_t bytes);
 
-/* A file that is cut while it is mapped, or that the disk fails to give, raises SIGBUS where its bytes
- * are read, however late. From now on the process then says which file it was and exits with status
- * MAP_FILE_EXIT, instead of dying by the signal: there is no way to go on without the weights, and
- * whoever watches the process starts it again. Other causes of the signal stay what they were. */
+/* Installs a handler for SIGBUS, which a read raises when a mapped file was truncated or the disk fails. The process
+ * then names the file and exits with status MAP_FILE_EXIT: it can't continue without the weights, and the supervisor
+ * restarts it. Other causes of the signal keep their effect. */
 enum { MAP_FILE_EXIT = 74 };
 void map_file_guard(void);
 

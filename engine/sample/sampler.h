@@ -65,13 +65,13 @@ struct sampler_state {
 	uint32_t n_slots, n;
 };
 
-/* Whether draws by p look at the state at all, and at the prompt in it. */
+/* Whether draws by p use the state at all, and the prompt in it. */
 bool sampler_needs_state(const struct sampler_params *p);
 bool sampler_needs_prompt(const struct sampler_params *p);
 /* 0 or SL_ENOMEM (of a prompt, some may have been taken). */
 int sampler_state_add_prompt(struct sampler_state *s, const int32_t *ids, size_t n);
 int sampler_state_add(struct sampler_state *s, int32_t id);
-/* to holds nothing. 0 or SL_ENOMEM. */
+/* to is empty before. 0 or SL_ENOMEM. */
 int sampler_state_copy(struct sampler_state *to, const struct sampler_state *from);
 void sampler_state_dispose(struct sampler_state *s);
 
@@ -90,7 +90,7 @@ struct sampler_scratch {
 	size_t n_undo;
 };
 
-/* Makes room for vocabularies up to n_vocab. 0 or SL_ENOMEM (what there was stays). */
+/* Makes room for vocabularies up to n_vocab. 0 or SL_ENOMEM (s is unchanged). */
 int sampler_scratch_reserve(struct sampler_scratch *s, int n_vocab);
 void sampler_scratch_dispose(struct sampler_scratch *s);
 
@@ -108,14 +108,14 @@ struct sampler_choice {
 void sampler_draw(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
 		  uint64_t index, struct sampler_scratch *scratch, struct sampler_choice *out);
 
-/* What the model thought of a token that is given: its log probability and the n_top likeliest
- * (≤ PROTO_MAX_TOP_LOGPROBS). As draw does with logits; out->id is -1 as there, else id. */
+/* The log probability of a given token and the n_top likeliest (≤ PROTO_MAX_TOP_LOGPROBS). logits and out->id == -1 as
+ * with sampler_draw; else out->id is id. */
 void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_top, struct sampler_scratch *scratch,
 			    struct sampler_choice *out);
 
-/* For a search: the k ≤ n_vocab likeliest after biases, penalties and the minimum of tokens (p, state)
- * but without temperature and filters, and their log probabilities among all; likeliest first. How
- * many: fewer than k when the rest is out, 0 as where draw says -1. */
+/* For a search: the k ≤ n_vocab likeliest after biases, penalties and the minimum of tokens (p, state) but without
+ * temperature and filters, and their log probabilities among all; likeliest first. Returns how many: fewer than k if
+ * the rest is excluded, 0 where sampler_draw gives -1. */
 int sampler_top(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
 		uint64_t index, int k, struct sampler_scratch *scratch, struct proto_id_f32 *out);
 

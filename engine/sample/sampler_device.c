@@ -58,7 +58,7 @@ static float taken_from(const struct sampler_params *p, uint32_t made)
 	return made > 0 ? p->presence_penalty + p->frequency_penalty * (float)made : 0;
 }
 
-/* With room for one that is not among them, where one is to be said. */
+/* With room for one token that is not among them, if said. */
 static void put_penalties(struct sampler_adjusts *a, const struct sampler_params *p, const struct sampler_state *state,
 			  int32_t said)
 {

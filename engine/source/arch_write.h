@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A family's description as the keys and tensors that GGUF has for it: the other direction of
- * arch_gguf.c.
+ * A family's description to GGUF's keys and tensors: the inverse of arch_gguf.c.
  */
 #ifndef ENGINE_ARCH_WRITE_H
 #define ENGINE_ARCH_WRITE_H
@@ -9,8 +8,8 @@
 #include "engine/source/arch.h"
 #include "engine/file/gguf_write.h"
 
-/* general.architecture and all "<family>." keys. SL_EUNSUPPORTED when GGUF has no way to say
- * something of it. */
+/* general.architecture and all "<family>." keys. SL_EUNSUPPORTED if GGUF has no key for a
+ * part of it. */
 int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl_err *err);
 
 /* Tensors that are no weights but belong to the description: rope_freqs, rope_factors_long and

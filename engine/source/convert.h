@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of floats to rows of a weight type, on several threads: what quantizing and random files
- * share. The result does not depend on the number of threads.
+ * Converts rows of floats to rows of a weight type, on several threads, for quantizing and for random files. The result
+ * does not depend on the number of threads.
  */
 #ifndef ENGINE_CONVERT_H
 #define ENGINE_CONVERT_H
@@ -14,7 +14,7 @@
 struct convert {
 	/* Fills row's floats; called by several threads at once. */
 	void (*row)(void *ctx, uint64_t row, float *out);
-	/* Fills row's bytes in that type, instead; or NULL. */
+	/* Instead fills row's bytes in that type; or NULL. */
 	void (*raw_row)(void *ctx, uint64_t row, uint8_t *out);
 	void *ctx;
 	int type;      /* to */
@@ -26,7 +26,7 @@ struct convert {
  * type (not finite, too large), SL_ENOMEM. */
 int convert_rows(const struct convert *c, uint64_t first, uint64_t n, void *out);
 
-/* Told how far a file has come, in its data's bytes. NULL is nobody. */
+/* Reports progress, in bytes of the file's data. NULL: no report. */
 struct convert_progress {
 	void (*report)(void *ctx, uint64_t done, uint64_t total);
 	void *ctx;

@@ -27,19 +27,19 @@
 
 enum hf_int4_form { HF_INT4_NONE, HF_INT4_GPTQ, HF_INT4_AWQ, HF_INT4_PACKED };
 
-/* What config.json says of them. */
+/* Their description in config.json. */
 struct hf_int4 {
 	enum hf_int4_form form;
 	uint32_t group;    /* weights of one scale; 0: a whole row */
 	bool symmetric;    /* all zero points are 8 */
-	uint32_t zero_off; /* to be added to a zero point as it is stored */
+	uint32_t zero_off; /* added to each stored zero point */
 };
 
 /* Of a quantization_config; path is the folder's, for the line that names what is not supported. */
 int hf_int4_config(const json_t *config, const char *path, struct hf_int4 *out, struct sl_err *err);
 
-/* Whether a tensor of that name is a matrix's integers: then *out becomes the name that the matrix would have in
- * floats. Whether it only belongs to one: false, and *belongs. */
+/* Whether a tensor of that name is a matrix's integers: then *out is the name that the matrix would have in floats.
+ * false with *belongs: one of a matrix's other tensors. */
 bool hf_int4_names(const struct hf_int4 *how, const char *name, char *out, size_t out_bytes, bool *belongs);
 
 struct hf_int4_matrix {
@@ -60,8 +60,8 @@ int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
 		   const char *path, struct hf_int4_matrix *out, struct sl_err *err);
 /* The weight type that it becomes. */
 int hf_int4_type(const struct hf_int4_matrix *m);
-/* All of it in that type to out, of n_out · kn_row_bytes, on several threads (0: all). SL_EINVAL names what is not as
- * the configuration says, SL_EUNSUPPORTED that its weights are reordered (desc_act). */
+/* Converts all of it to that type, into out of n_out · kn_row_bytes, on several threads (0: all). SL_EINVAL: it
+ * contradicts the configuration; SL_EUNSUPPORTED: its weights are reordered (desc_act). */
 int hf_int4_make(const struct hf_int4_matrix *m, const char *path, int n_threads, void *out, struct sl_err *err);
 
 #endif

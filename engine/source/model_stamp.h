@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tells a model's files from any others, and from what they were before: so that something made of them
- * can be kept and never be taken for another model's.
+ * Identifies the state of a model's files, so that derived data can be cached and never be taken for another model's.
  *
- * In it are, of every part: its length, when its content last changed and when anything of it did (the system
- * sets the latter, nobody else can: a file that was written to has another one even if its other time was
- * set back), a digest of its whole head (keys, names, types, shapes, offsets) and of some bytes of every tensor. Not in
- * it are its path and inode, so a file may be opened by any name; moving or copying it makes another stamp, which costs
- * making things again and nothing else.
+ * It covers, of every file: its length, the last change of its content and of anything about it (only the system sets
+ * the latter, so a written file differs even if its other time was set back), a digest of its whole head (keys, names,
+ * types, shapes, offsets) and of some bytes of every tensor. Path and inode are not covered, so a file may be opened by
+ * any name. Moving or copying a file changes the stamp, which costs only deriving the data again.
  */
 #ifndef ENGINE_MODEL_STAMP_H
 #define ENGINE_MODEL_STAMP_H
@@ -22,7 +20,7 @@ struct model_stamp {
 	uint64_t changed_ns; /* the last change of any part, since 1970 */
 };
 
-/* False where there is none: of a Hugging Face folder. */
+/* False: none (a Hugging Face folder). */
 bool model_stamp_of(const struct model_file *f, struct model_stamp *out);
 
 #endif

@@ -8,7 +8,7 @@
  *
  * The output matrix repeats the embeddings, as in shapes where it is the same. A token's own row would
  * win every time if the stream still were mostly that row at its end, so they are small beside what
- * the layers add: a token's own logit then stands 2.5 deviations out of the noise, which lets greedy
+ * the layers add: a token's own logit is then 2.5 deviations above the noise, which lets greedy
  * text wander before it repeats itself, and settle before the rounding of another engine leads it
  * elsewhere. The last norm's gain makes up for the size: logits have a spread of about three in every
  * shape.
@@ -263,7 +263,7 @@ static void copy_tokenizer(const struct gguf *g, struct gguf_writer *w)
 	}
 }
 
-/* w: to be finished here. told: of struct run. */
+/* Finishes w. told: struct run's matrix. */
 static int write_file(struct random_model *m, const struct gguf *tokenizer, struct gguf_writer *w,
 		      struct convert_progress *p, void (*told)(void *ctx, const struct random_matrix *x), void *ctx,
 		      struct sl_err *err)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Model files with random weights in the shapes of real models, for tests and benchmarks: they
- * compute what the real one computes, for noise. The same seed makes the same file, whatever the
- * number of threads.
+ * Model files with random weights in the shapes of real models, for tests and benchmarks: the same arithmetic on noise.
+ * The same seed makes the same file for any number of threads.
  */
 #ifndef ENGINE_RANDOM_MODEL_H
 #define ENGINE_RANDOM_MODEL_H
@@ -22,7 +21,7 @@ struct random_model {
 	const char *name; /* general.name */
 	struct model_arch arch;
 	struct weight_plan plan;
-	const char *tokenizer; /* a GGUF file whose tokenizer is taken, with its vocabulary's size; or NULL */
+	const char *tokenizer; /* a GGUF file whose tokenizer and vocabulary size are used; or NULL */
 	uint64_t seed;
 	int n_threads;
 	bool keep; /* a file of that name is not replaced */
@@ -36,8 +35,8 @@ struct random_matrix {
 	uint64_t n_in, n_out;
 	struct kn_noise noise; /* of floats: the very numbers that random_model_write writes */
 };
-/* Everything but the matrices to the file fd, empty and open for writing, which stays open; tells of each matrix
- * instead, in the order of the file's. m->path stands in messages; m->tokenizer is NULL. */
+/* Writes all but the matrices to the file fd, which is empty, open for writing, and stays open; calls matrix for each
+ * of those instead, in the file's order. m->path is for messages; m->tokenizer is NULL. */
 int random_model_head(const struct random_model *m, int fd, void (*matrix)(void *ctx, const struct random_matrix *x),
 		      void *ctx, struct sl_err *err);
 

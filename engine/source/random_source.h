@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model without a file, for measuring: "random:SHAPE:TYPE" or "random:SHAPE:TYPE:SEED", where a path is asked for, is
- * what `sluice model random` would write, but its matrices are made by the backend, where they lie
- * (kn_ops.weight_random), so that eight billion weights are there in a second. TYPE is one of that command, or int4:
- * matrices of layers are that, embeddings and output BF16, as a checkpoint of that kind has them. Everything else
- * (vectors, vocabulary, description) is a GGUF file in memory.
+ * A model without a file, for measurements. The path "random:SHAPE:TYPE" or "random:SHAPE:TYPE:SEED" means the model
+ * that `sluice model random` would write, but the backend makes its matrices in its own memory (kn_ops.weight_random):
+ * eight billion weights take a second. TYPE is one of that command's, or int4: matrices of layers are int4, embeddings
+ * and output BF16, as in checkpoints of that kind. The rest (vectors, vocabulary, description) is a GGUF file in
+ * memory.
  */
 #ifndef ENGINE_RANDOM_SOURCE_H
 #define ENGINE_RANDOM_SOURCE_H
@@ -22,7 +22,7 @@ struct random_source {
 };
 
 bool random_source_names(const char *path);
-/* SL_EINVAL: no such shape, type or seed; the line says which there are. */
+/* SL_EINVAL: no such shape, type or seed; the message lists them. */
 int random_source_open(const char *path, struct random_source **out, struct sl_err *err);
 void random_source_close(struct random_source *s);
 

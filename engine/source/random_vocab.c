@@ -2,7 +2,7 @@
  *
  * A byte-level BPE vocabulary of any size without a corpus: after the 256 bytes come all strings of
  * two letters, of three, of four, the first of them possibly a space, each made by one merge of the
- * string before it and a letter. So every merge's parts exist, no token stands twice, and text of
+ * string before it and a letter. So every merge's parts exist, no token occurs twice, and text of
  * small letters is cut into few tokens.
  */
 #include <string.h>
