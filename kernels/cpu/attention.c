@@ -187,21 +187,13 @@ int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float
 			    .kv = kv,
 			    .layer = layer,
 			    .turns = turns_of_step(b, rope)};
+	b->packed_of = NULL;
 	if (w.turns == NULL)
 		return SL_EIO;
 	int n_rows = b->step->n_rows;
 	int parts = kn_parts_of(b, (int64_t)n_rows * (n_heads + kv->n_kv_heads) * kv->head_dim * TURN_COST);
 	w.n_parts = parts < n_rows ? parts : n_rows;
 	kn_run_parts(b, w.n_parts, run_writing, &w);
-	return 0;
-}
-
-int kn_cpu_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
-{
-	(void)b;
-	size_t bytes = kn_kv_page_bytes(kv);
-	memcpy(block_of(kv, kv->k, 0, dst, 0), block_of(kv, kv->k, 0, src, 0), bytes);
-	memcpy(block_of(kv, kv->v, 0, dst, 0), block_of(kv, kv->v, 0, src, 0), bytes);
 	return 0;
 }
 
@@ -591,6 +583,7 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 			      .attn = attn,
 			      .out = out,
 			      .group = n_heads / kv->n_kv_heads};
+	b->packed_of = NULL;
 	if (s->n_rows >= 64 && (tiles = sl_zalloc_n((size_t)s->n_rows + 1, sizeof *tiles)) == NULL)
 		return SL_EIO;
 	a.tiles = tiles;

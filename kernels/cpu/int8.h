@@ -58,16 +58,13 @@ void kn_interleaved_row(const struct kn_weight *w, int row, float *y);
 
 bool kn_int8_packs(int type);
 size_t kn_int8_packed_bytes(int n_rows, int n_in);
-void kn_int8_pack_avx2(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-void kn_int8_matmul_avx2(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats);
-void kn_int8_pack_vnni(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-void kn_int8_matmul_vnni(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats);
-/* With tiles; the bits are VNNI's. */
+/* AMX (kn_int8_*_amx) gives VNNI's bits. */
 size_t kn_int8_packed_bytes_amx(int n_rows, int n_in);
-void kn_int8_pack_amx(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-void kn_int8_matmul_amx(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			float *tile, size_t tile_floats);
+kn_pack_fn kn_int8_pack_avx2, kn_int8_pack_vnni, kn_int8_pack_amx;
+kn_matmul_packed_fn kn_int8_matmul_avx2, kn_int8_matmul_vnni, kn_int8_matmul_amx;
+
+#define KN_EIGHT_BITS(set, bytes)                                                  \
+	.packs = kn_int8_packs, .packed_bytes = bytes, .pack = kn_int8_pack_##set, \
+	.matmul_packed = kn_int8_matmul_##set, .packs_alike = true, .interleaves = kn_int8_has
 
 #endif

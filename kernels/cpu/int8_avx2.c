@@ -45,48 +45,16 @@
  *      98.3, 87.4, 103.7, 109.1 tokens/s now. The same bits. Few rows, with what is short found on the way: 67.0 and 55.6, not kept;
  *      16 rows by panels for it: 71, 77, 71, 77 tokens/s without, 63, 72, 69, 64 with it, not kept.
  */
-#include <immintrin.h>
 #include <string.h>
 
 #include "kernels/cpu/int8.h"
+#include "kernels/cpu/simd_256.h"
 
-enum { LANES = 8, TILE_ROWS = 4, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 0, AHEAD = 8192, DIRECT_K_ROWS = 2 };
+#define INT8(name) kn_int8_##name##_avx2
 
-typedef __m256 vf;
-typedef int32_t vi __attribute__((vector_size(32)));
+enum { TILE_ROWS = 4, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 0, AHEAD = 8192, DIRECT_K_ROWS = 2 };
+
 typedef uint8_t vb __attribute__((vector_size(32)));
-
-static inline vf v_load(const float *at) { return _mm256_loadu_ps(at); }
-
-static inline void v_store(float *at, vf v) { _mm256_storeu_ps(at, v); }
-
-static inline vf v_set(float f) { return _mm256_set1_ps(f); }
-
-static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-
-static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-
-static inline vf v_float(vi v) { return _mm256_cvtepi32_ps((__m256i)v); }
-
-static inline vi v_round(vf v) { return (vi)_mm256_cvtps_epi32(v); }
-
-static inline vf v_f16(const uint8_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
-
-static inline vi v_i8(const uint8_t *at) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)); }
-
-static inline float v_largest(vf v)
-{
-	__m128 a = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-	a = _mm_max_ps(a, _mm_movehl_ps(a, a));
-	return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
-}
-
-static inline float v_sum(vf a)
-{
-	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
-}
 
 static inline vb b_lookup(vb table, vb q) { return (vb)_mm256_shuffle_epi8((__m256i)table, (__m256i)q); }
 
@@ -205,14 +173,3 @@ static inline void masked_less(const uint8_t *words, size_t step, uint8_t *less)
 }
 
 #include "kernels/cpu/simd_int8.h"
-
-void kn_int8_pack_avx2(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed)
-{
-	pack(type, x, n_rows, n_in, part, n_parts, packed);
-}
-
-void kn_int8_matmul_avx2(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats)
-{
-	matmul(w, o0, o1, packed, n_rows, y, tile, tile_floats);
-}

@@ -19,6 +19,8 @@
 #include "kernels/cpu/int8.h"
 #include "kernels/cpu/simd_bytes_512.h"
 
+#define INT8(name) kn_int8_##name##_vnni
+
 enum { TILE_ROWS = 6, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 128, AHEAD = 2048, DIRECT_K_ROWS = 4 };
 
 struct sums {
@@ -45,14 +47,3 @@ static inline struct sums wide_dot(struct sums s, vb w, vb x) { return sums_dot(
 static inline vi wide_end(struct sums s) { return sums_end(s); }
 
 #include "kernels/cpu/simd_int8.h"
-
-void kn_int8_pack_vnni(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed)
-{
-	pack(type, x, n_rows, n_in, part, n_parts, packed);
-}
-
-void kn_int8_matmul_vnni(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats)
-{
-	matmul(w, o0, o1, packed, n_rows, y, tile, tile_floats);
-}

@@ -35,6 +35,7 @@ static void run_rows(void *ctx, int part)
 static int for_rows(struct kn_backend *b, struct rows *r, int cost)
 {
 	int parts = kn_parts_of(b, (int64_t)r->n_rows * r->width * cost);
+	b->packed_of = NULL;
 	r->b = b;
 	r->n_parts = parts < r->n_rows ? parts : r->n_rows;
 	kn_run_parts(b, r->n_parts, run_rows, r);
@@ -50,6 +51,7 @@ static void run_elements(void *ctx, int part)
 
 static int for_elements(struct kn_backend *b, struct rows *r, int cost)
 {
+	b->packed_of = NULL;
 	r->b = b;
 	r->n_parts = kn_parts_of(b, (int64_t)r->n_rows * r->width * cost);
 	kn_run_parts(b, r->n_parts, run_elements, r);

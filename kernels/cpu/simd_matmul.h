@@ -205,3 +205,19 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const float *x, in
 	else
 		matmul_many(&j, o0, o1, x, n_rows, y, tile, tile_floats);
 }
+
+/* Lanes, then what is left, as isa.h says. */
+static float sum_squares(const float *x, int n)
+{
+	vf acc = v_set(0);
+	int i = 0;
+	for (; i + LANES <= n; i += LANES)
+		acc = v_fma(v_load(x + i), v_load(x + i), acc);
+	float sum = v_sum(acc);
+	for (; i < n; i++)
+		sum = __builtin_fmaf(x[i], x[i], sum);
+	return sum;
+}
+
+/* Members of every instruction set's table. */
+#define LOOPS .matmul = matmul, .sum_squares = sum_squares, ATTENTION
