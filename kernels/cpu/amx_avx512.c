@@ -40,8 +40,6 @@
 #include "base/err.h"
 #include "kernels/cpu/amx.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
 	GROUP = 16, /* rows of a tile */
 	DIGITS = 3,

@@ -54,8 +54,7 @@ size_t kn_interleaved_bytes(int type, int n_out, int n_in)
 }
 
 /* Words of a field, of all outputs of a group. rows[o] is at the block. */
-static inline __attribute__((always_inline)) uint8_t *put_words(const uint8_t *const *rows, struct field f, size_t size,
-								uint8_t *out)
+INLINE uint8_t *put_words(const uint8_t *const *rows, struct field f, size_t size, uint8_t *out)
 {
 	for (size_t i = 0; i < f.n; i++)
 		UNROLL_FOR(int o = 0; o < INT8_OUT; o++, out += size)

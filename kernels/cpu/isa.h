@@ -18,6 +18,8 @@
 /* Arrays of vectors live in registers only where every index is a constant. */
 #define UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* Floats of scratch memory that matmul needs at least for rows of n_in weights: one tile. With more it
  * decodes more at once for all rows. */
 static inline size_t kn_least_tile(int n_in)

@@ -19,10 +19,7 @@ static inline float f16_at(const uint8_t *at) { return _cvtsh_ss(kn_u16_at(at));
 static inline __attribute__((always_inline)) void put(float *out, int v, vf values) { v_store(out + v * STEP, values); }
 
 /* Bit `from` of every lane to where bit `to` is, by one shift at the most. */
-static inline __attribute__((always_inline)) vi move_bit(vi v, int from, int to)
-{
-	return to > from ? v << (to - from) : to < from ? v >> (from - to) : v;
-}
+INLINE vi move_bit(vi v, int from, int to) { return to > from ? v << (to - from) : to < from ? v >> (from - to) : v; }
 
 static void decode_rest(int type, const uint8_t *at, size_t n, float *out)
 {
@@ -61,7 +58,7 @@ struct scales {
 	float of[CHUNK / 32];
 };
 
-static inline __attribute__((always_inline)) struct scales scales_at(const uint8_t *at, size_t n, size_t block_bytes)
+INLINE struct scales scales_at(const uint8_t *at, size_t n, size_t block_bytes)
 {
 	uint16_t half[CHUNK / 32] = {0};
 	struct scales s = {0};
@@ -85,8 +82,7 @@ static void decode_q8_0(const uint8_t *at, size_t n, float *out)
 /* ---- nibbles ---- */
 
 /* 16 bytes: their low nibbles, then their high ones. */
-static inline __attribute__((always_inline)) void decode_nibbles(const uint8_t *qs, struct map low, struct map high,
-								 int apart, float *out)
+INLINE void decode_nibbles(const uint8_t *qs, struct map low, struct map high, int apart, float *out)
 {
 	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
@@ -123,7 +119,7 @@ static void decode_q4_1(const uint8_t *at, size_t n, float *out)
 }
 
 /* The same through a table of sixteen values. */
-static inline __attribute__((always_inline)) void decode_lookup(const uint8_t *qs, struct lookup t, float *out)
+INLINE void decode_lookup(const uint8_t *qs, struct lookup t, float *out)
 {
 	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
@@ -156,7 +152,7 @@ static void decode_mxfp4(const uint8_t *at, size_t n, float *out)
 
 /* ---- five bits ---- */
 
-static inline __attribute__((always_inline)) void decode_five(const uint8_t *qs, uint32_t qh, vf d, vf m, float *out)
+INLINE void decode_five(const uint8_t *qs, uint32_t qh, vf d, vf m, float *out)
 {
 	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);

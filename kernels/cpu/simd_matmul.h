@@ -77,8 +77,8 @@ static void fill(const struct job *j, int o, int n_o, size_t k, size_t n, float 
 typedef vf accumulators[TILE_ROWS][TILE_OUT];
 
 /* n_r is a constant where this is inlined. */
-static inline __attribute__((always_inline)) void multiply_rows(const float *tile, const float *x, size_t x_stride,
-								size_t n_vectors, int n_r, accumulators acc)
+INLINE void multiply_rows(const float *tile, const float *x, size_t x_stride, size_t n_vectors, int n_r,
+			  accumulators acc)
 {
 	vf a[TILE_ROWS][TILE_OUT];
 	UNROLL_FOR(int r = 0; r < n_r; r++)

@@ -25,8 +25,6 @@
 #include "kernels/blocks.h"
 #include "kernels/cpu/int8.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
 	BYTES = 4 * LANES,   /* of a vector */
 	WORD = 4 * INT8_OUT, /* bytes of a panel: four weights of all outputs of a group */

@@ -16,11 +16,7 @@ __device__ static inline float kn_power(int n) { return kn_bits_float((uint32_t)
 __device__ static inline void kn_load4(const float *x, int k, int n_in, bool there, float *v)
 {
 	if (there && n_in % 4 == 0 && k < n_in && (uintptr_t)(x + k) % sizeof(struct kn_f4) == 0) {
-		struct kn_f4 f = *reinterpret_cast<const struct kn_f4 *>(x + k);
-		v[0] = f.x;
-		v[1] = f.y;
-		v[2] = f.z;
-		v[3] = f.w;
+		kn_take4(x + k, v);
 		return;
 	}
 	for (int i = 0; i < 4; i++)

@@ -145,11 +145,7 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 		int64_t at = (int64_t)d * pages.page_tokens;
 		float x[EACH];
 		if (wide) {
-			struct kn_f4 f = *(const struct kn_f4 *)(const void *)(four + 4 * at);
-			x[0] = f.x;
-			x[1] = f.y;
-			x[2] = f.z;
-			x[3] = f.w;
+			kn_take4((const float *)(const void *)(four + 4 * at), x);
 		} else {
 #pragma unroll
 			for (int e = 0; e < EACH; e++)
@@ -371,8 +367,7 @@ static int blocks_of(const struct kn_backend *b)
 static int combine_parts(struct kn_backend *b, const struct kn_attn_call *c, int n_items, bool base_2)
 {
 	dim3 grid((unsigned)n_items, (unsigned)c->n_heads, c->alone ? 1 : (unsigned)KN_ITEM_ROWS);
-	return base_2 ? KN_LAUNCH(b->dev, combine<true>, grid, COMBINE_THREADS, 0, *c)
-		      : KN_LAUNCH(b->dev, combine<false>, grid, COMBINE_THREADS, 0, *c);
+	return kn_launch(b->dev, "combine", base_2 ? combine<true> : combine<false>, grid, COMBINE_THREADS, 0, *c);
 }
 
 /* Rows that stand alone on matrix units: as many at a time as there is room for their parts. */
@@ -400,13 +395,10 @@ static int launch_exact(struct kn_backend *b, const struct kn_attn_call *c, int 
 	size_t shared = shared_bytes(c->pages.head_dim);
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
 		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
-	if (c->type == KN_F32 && c->n_parts > 0)
-		return KN_LAUNCH(b->dev, (attend<true, true>), grid, THREADS, shared, *c);
-	if (c->type == KN_F32)
-		return KN_LAUNCH(b->dev, (attend<true, false>), grid, THREADS, shared, *c);
-	if (c->n_parts > 0)
-		return KN_LAUNCH(b->dev, (attend<false, true>), grid, THREADS, shared, *c);
-	return KN_LAUNCH(b->dev, (attend<false, false>), grid, THREADS, shared, *c);
+	bool parts = c->n_parts > 0;
+	auto kernel = c->type == KN_F32 ? (parts ? attend<true, true> : attend<true, false>)
+					: (parts ? attend<false, true> : attend<false, false>);
+	return kn_launch(b->dev, "attend", kernel, grid, THREADS, shared, *c);
 }
 
 /* All items of one kind: rows that stand alone, or together. */

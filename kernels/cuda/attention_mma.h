@@ -531,6 +531,21 @@ __device__ static inline bool find_query(const struct kn_attn_call &c, const str
 	return i < item.n_rows * c.group;
 }
 
+/* What the lane has of query j of its two. */
+template <int WIDE>
+__device__ static inline void put_values(const struct so_far<WIDE> &b, int j, float factor, int head_dim, int lane,
+					 float *to)
+{
+#pragma unroll
+	for (int n = 0; n < WIDE / 8; n++)
+#pragma unroll
+		for (int e = 0; e < 2; e++) {
+			int d = 8 * n + lane % 4 * 2 + e;
+			if (d < head_dim)
+				to[d] = b.value[n][2 * j + e] * factor;
+		}
+}
+
 /* begin: the warp's first query. */
 template <int WIDE>
 __device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
@@ -546,14 +561,7 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 			at[0] = b.max[j];
 			at[1] = b.sum[j];
 		}
-#pragma unroll
-		for (int n = 0; n < WIDE / 8; n++)
-#pragma unroll
-			for (int e = 0; e < 2; e++) {
-				int d = 8 * n + lane % 4 * 2 + e;
-				if (d < c.pages.head_dim)
-					at[2 + d] = b.value[n][2 * j + e];
-			}
+		put_values(b, j, 1.0f, c.pages.head_dim, lane, at + 2);
 	}
 }
 
@@ -583,14 +591,7 @@ __device__ static inline void put_out(const struct kn_attn_call &c, const struct
 			continue;
 		float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim;
 		float share = 1.0f / all.sum[j]; /* as in combine() */
-#pragma unroll
-		for (int n = 0; n < WIDE / 8; n++)
-#pragma unroll
-			for (int e = 0; e < 2; e++) {
-				int d = 8 * n + lane % 4 * 2 + e;
-				if (d < c.pages.head_dim)
-					at[d] = all.value[n][2 * j + e] * share;
-			}
+		put_values(all, j, share, c.pages.head_dim, lane, at);
 	}
 }
 

@@ -508,14 +508,11 @@ float kn_shuffle_xor(float v, int mask)
 	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
 }
 
-static float f16_of(uint16_t h) { return kn_f16_float(h); }
-
-static float bf16_of(uint16_t h) { return kn_bf16_float(h); }
-
 /* Products in float32 (those of two 11-bit numbers are exact), added to the sum one after the other. A device
  * adds them up in an order of its own. */
-static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn, float (*of)(uint16_t))
+static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
 {
+	float (*of)(uint16_t) = lanes[0].together == MMA_BF16 ? kn_bf16_float : kn_f16_float;
 	float a[16][16], b[16][8], d[16][8];
 	for (int l = 0; l < KN_WARP; l++) {
 		const struct given *v = &lanes[l].given[turn % 2];
@@ -539,23 +536,13 @@ static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn
 			w->got[turn % 2].product[l][r] = d[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2];
 }
 
-static void multiply_bf16(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
-{
-	multiply(lanes, w, turn, bf16_of);
-}
-
-static void multiply_f16(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
-{
-	multiply(lanes, w, turn, f16_of);
-}
-
 static void mma(int kind, float *d, const uint32_t *a, const uint32_t *b)
 {
 	struct emu_thread *t = self;
 	struct given *v = next_turn(t, kind);
 	memcpy(v->a, a, sizeof v->a);
 	memcpy(v->b, b, sizeof v->b);
-	all_lanes(kind == MMA_BF16 ? multiply_bf16 : multiply_f16);
+	all_lanes(multiply);
 	const float *sum = t->block->warps[t->n / KN_WARP].got[t->turn % 2].product[t->n % KN_WARP];
 	for (int i = 0; i < 4; i++)
 		d[i] += sum[i];

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/half.h"
+
 #define __global__ static
 #define __device__
 #define __restrict__ __restrict
@@ -73,12 +75,7 @@ extern "C" int sluice_emulation_library_products(void);
  * than the library's where the processor at hand has no instruction for it. */
 static inline float kn_fma(float a, float b, float c) { return a * b + c; }
 
-static inline float kn_bits_float(uint32_t bits)
-{
-	float f;
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
+static inline float kn_bits_float(uint32_t bits) { return kn_f32_from_bits(bits); }
 
 static inline uint32_t kn_float_bits(float f)
 {
@@ -119,16 +116,7 @@ static inline void kn_min_shared(uint32_t *at, uint32_t v)
 
 static inline void kn_store_same(float *at, float v) { __atomic_store(at, &v, __ATOMIC_RELAXED); }
 
-static inline float kn_f16_float(uint16_t h)
-{
-	uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = h >> 10 & 31u, man = h & 0x3FFu;
-	if (exp == 31)
-		return kn_bits_float(sign | 0x7F800000u | man << 13);
-	if (exp != 0)
-		return kn_bits_float(sign | (exp + 112) << 23 | man << 13);
-	float f = (float)man * 0x1.0p-24f; /* zero and subnormals, exact */
-	return sign ? -f : f;
-}
+static inline float kn_f16_float(uint16_t h) { return kn_f32_from_f16(h); }
 
 static inline uint16_t kn_float_f16(float f)
 {

@@ -134,15 +134,12 @@ int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_
 	if (g == NULL)
 		return SL_ENOMEM;
 	g->list.host = d->base.host;
-	g->list.owned = d->base.host->zalloc(n + KN_COMMAND_ALIGN);
-	if (g->list.owned == NULL) {
+	void *to = kn_list_put(&g->list, n);
+	if (to == NULL) {
 		d->base.host->free(g);
 		return SL_ENOMEM;
 	}
-	uintptr_t at = (uintptr_t)g->list.owned + KN_COMMAND_ALIGN - 1;
-	g->list.at = (uint8_t *)(at / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN);
-	g->list.n = g->list.room = n;
-	memcpy(g->list.at, l->at, n);
+	memcpy(to, l->at, n);
 	emu_count_graph(1);
 	*out = g;
 	return 0;
@@ -174,8 +171,8 @@ static int run_all(struct dev *d)
 void dev_close(struct dev *d)
 {
 	(void)run_all(d);
-	emu_queue_dispose(&d->queue);
-	emu_queue_dispose(&d->aside);
+	kn_list_dispose(&d->queue.list);
+	kn_list_dispose(&d->aside.list);
 	emu_count_device(-1);
 	emu_blocks_free(d->blocks);
 	d->base.host->free(d);
@@ -188,7 +185,7 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	d->base.host = host;
-	d->queue.host = d->aside.host = host;
+	d->queue.list.host = d->aside.list.host = host;
 	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
 	if (emu_blocks_make(host, &d->blocks) != 0) {
 		host->free(d);
@@ -292,5 +289,5 @@ bool dev_aside_done(struct dev *d)
 	if (d->base.fault[0] == '\0' && d->asked)
 		(void)emu_queue_run(d, &d->aside, EMU_ALL);
 	d->asked = true;
-	return d->base.fault[0] != '\0' || d->aside.first == d->aside.n;
+	return d->base.fault[0] != '\0' || d->aside.first == d->aside.list.n;
 }

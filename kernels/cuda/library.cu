@@ -169,16 +169,7 @@ __global__ void finish(float *y, int64_t all, int n_out, const float *inverse, c
 
 int dev_library_product(struct dev *d, const struct dev_product_call *call)
 {
-	struct {
-		struct kn_command c;
-		struct dev_product_call args;
-	} here;
-	struct kn_command *c = kn_command_begin(d, KN_PRODUCT, sizeof here, &here.c);
-	if (c == NULL)
-		return SL_EIO;
-	c->name = "the library's product";
-	*(struct dev_product_call *)kn_args_of(c) = *call;
-	return kn_command_end(d, c, &here.c);
+	return kn_command_of(d, KN_PRODUCT, "the library's product", *call);
 }
 
 static struct dev_product shape_of(const struct kn_weight *w, int n_rows, bool fp8)
@@ -205,34 +196,25 @@ static float *block_scales(const struct kn_backend *b, const struct kn_weight *w
 				 (size_t)w->n_out * (size_t)kn_cuda_chunks(w->n_in) * KN_CHUNK * 2);
 }
 
-template <int TYPE> static int blocks_unpacked(struct kn_backend *b, const struct kn_weight *w)
-{
-	return KN_LAUNCH(b->dev, unpack_blocks<TYPE>, (unsigned)w->n_out, THREADS, THREADS / KN_WARP * sizeof(float),
-			 (const uint8_t *)w->data, (int)kn_cuda_chunks(w->n_in), (uint16_t *)b->flat_weights.at,
-			 block_scales(b, w));
-}
-
-static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
+template <int TYPE> static int unpacked(struct kn_backend *b, const struct kn_weight *w)
 {
 	unsigned rows = (unsigned)w->n_out;
 	int n_chunks = (int)kn_cuda_chunks(w->n_in);
 	const uint8_t *from = (const uint8_t *)w->data;
 	uint16_t *to = (uint16_t *)b->flat_weights.at;
+	if constexpr (kn_form<TYPE>::none)
+		return KN_LAUNCH(b->dev, unpack<TYPE>, rows, THREADS, 0, from, n_chunks, to);
+	else
+		return KN_LAUNCH(b->dev, unpack_blocks<TYPE>, rows, THREADS, THREADS / KN_WARP * sizeof(float), from,
+				 n_chunks, to, block_scales(b, w));
+}
+
+static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
+{
 	if (fp8)
-		return KN_LAUNCH(b->dev, unpack_e4m3, rows, THREADS, 0, from, n_chunks, (uint8_t *)b->flat_weights.at);
-	switch (w->type) {
-	case KN_F16: return KN_LAUNCH(b->dev, unpack<KN_F16>, rows, THREADS, 0, from, n_chunks, to);
-	case KN_BF16: return KN_LAUNCH(b->dev, unpack<KN_BF16>, rows, THREADS, 0, from, n_chunks, to);
-	case KN_CUDA_FP8:
-		return KN_LAUNCH(b->dev, unpack<KN_CUDA_FP8>, rows, THREADS, 0, from, n_chunks, to);
-// clang-format off
-#define BLOCKS(t) case t: return blocks_unpacked<t>(b, w);
-		BLOCKS(KN_Q4_0) BLOCKS(KN_Q4_1) BLOCKS(KN_Q5_0) BLOCKS(KN_Q5_1) BLOCKS(KN_Q8_0) BLOCKS(KN_IQ4_NL) BLOCKS(KN_MXFP4)
-		BLOCKS(KN_Q2_K) BLOCKS(KN_Q3_K) BLOCKS(KN_Q4_K) BLOCKS(KN_Q5_K) BLOCKS(KN_Q6_K) BLOCKS(KN_IQ4_XS) BLOCKS(KN_INT4)
-#undef BLOCKS
-	default: return SL_EIO;
-	}
-	// clang-format on
+		return KN_LAUNCH(b->dev, unpack_e4m3, (unsigned)w->n_out, THREADS, 0, (const uint8_t *)w->data,
+				 (int)kn_cuda_chunks(w->n_in), (uint8_t *)b->flat_weights.at);
+	return kn_of_packed(w->type, (int)SL_EIO, [&](auto t) { return unpacked<decltype(t)::type>(b, w); });
 }
 
 /* The rows to b->flat_rows, their factors behind them; once for all products of them in a row. */
@@ -248,20 +230,13 @@ static int flattened(struct kn_backend *b, const float *x, int n_rows, const str
 	uint8_t *to = (uint8_t *)b->flat_rows.at;
 	float *inverse = (float *)(void *)(to + (size_t)n_rows * wide_of(s));
 	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
-	switch (s->numbers) {
-	case DEV_BF16:
-		rc = KN_LAUNCH(b->dev, flatten<true>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in,
-			       (uint16_t *)(void *)to, inverse);
-		break;
-	case DEV_E4M3:
+	if (s->numbers == DEV_E4M3)
 		rc = KN_LAUNCH(b->dev, flatten_e4m3, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to,
 			       inverse);
-		break;
-	default:
-		rc = KN_LAUNCH(b->dev, flatten<false>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in,
-			       (uint16_t *)(void *)to, inverse);
-		break;
-	}
+	else
+		rc = kn_launch(b->dev, "flatten", s->numbers == DEV_BF16 ? flatten<true> : flatten<false>,
+			       (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, (uint16_t *)(void *)to,
+			       inverse);
 	if (rc == 0)
 		*c = {x, n_rows, w->n_in, (int)s->numbers, 0};
 	return rc;

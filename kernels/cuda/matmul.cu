@@ -95,12 +95,9 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 	    c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
-	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
-	unsigned blocks = (unsigned)to.n_all;
-	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs,
-			      to.units, to.sums, to.inverse)
-		  : KN_LAUNCH(b->dev, convert<false>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs,
-			      to.units, to.sums, to.inverse);
+	rc = kn_launch(b->dev, "convert", bf16 ? convert<true> : convert<false>, (unsigned)to.n_all, KN_ROW_THREADS,
+		       KN_ROW_THREADS / KN_WARP * sizeof(float), x, n_rows, n_in, to.n_slabs, to.units, to.sums,
+		       to.inverse);
 	if (rc == 0)
 		*c = {x, n_rows, n_in, bf16, 0};
 	return rc;
@@ -173,15 +170,13 @@ static int f32_product(struct kn_backend *b, const struct kn_weight *w, const fl
 	const float *at = (const float *)w->data;
 	unsigned blocks = ((unsigned)w->n_out + F32_OUTS - 1) / F32_OUTS,
 		 tiles = ((unsigned)n_rows + KN_TILE - 1) / KN_TILE;
-	if (n_rows == 1)
-		return KN_LAUNCH(b->dev, f32<1>, blocks, THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
-	if (n_rows <= 4)
-		return KN_LAUNCH(b->dev, f32<4>, blocks, THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
-	return KN_LAUNCH(b->dev, f32<KN_TILE>, dim3(blocks, tiles), THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
+	auto kernel = n_rows == 1 ? f32<1> : n_rows <= 4 ? f32<4> : f32<KN_TILE>;
+	return kn_launch(b->dev, "f32", kernel, dim3(blocks, tiles), THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
 }
 
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
+	n_rows = kn_cuda_rows(b, n_rows);
 	int rc = kn_cuda_library_product(b, w, x, n_rows, y);
 	return rc == KN_NOT_TAKEN ? kn_cuda_own_product(b, w, x, n_rows, y) : rc;
 }
@@ -244,14 +239,8 @@ template <int TYPE> static int rows_of(struct kn_backend *b, const struct kn_wei
 
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
-	switch (w->type) {
-#define ROWS_OF(t) \
-	case t: return rows_of<t>(b, w, y);
-		KN_PACKED_TYPES(ROWS_OF)
-#undef ROWS_OF
-	case KN_F32:
+	if (w->type == KN_F32)
 		return KN_LAUNCH(b->dev, embed_f32, (unsigned)b->step->n_rows, THREADS, 0, (const float *)w->data,
 				 w->n_in, b->token, y);
-	default: return SL_EUNSUPPORTED;
-	}
+	return kn_of_packed(w->type, (int)SL_EUNSUPPORTED, [&](auto t) { return rows_of<decltype(t)::type>(b, w, y); });
 }

@@ -91,11 +91,8 @@ template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct
 
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
 {
-	switch (type) {
-#define PRODUCT(t) \
-	case t: return p->x.n_rows <= KN_ROWS ? launch<t, 1>(b, p) : launch<t, 2>(b, p);
-		KN_PACKED_TYPES(PRODUCT)
-#undef PRODUCT
-	default: return SL_EUNSUPPORTED;
-	}
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		constexpr int of = decltype(t)::type;
+		return p->x.n_rows <= KN_ROWS ? launch<of, 1>(b, p) : launch<of, 2>(b, p);
+	});
 }

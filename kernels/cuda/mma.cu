@@ -177,11 +177,5 @@ template <int TYPE> static int launch(struct kn_backend *b, const struct kn_prod
 
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p)
 {
-	switch (type) {
-#define PRODUCT(t) \
-	case t: return launch<t>(b, p);
-		KN_PACKED_TYPES(PRODUCT)
-#undef PRODUCT
-	default: return SL_EUNSUPPORTED;
-	}
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) { return launch<decltype(t)::type>(b, p); });
 }

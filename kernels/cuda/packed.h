@@ -46,10 +46,27 @@ enum { KN_OUTS = 16, KN_SLAB = 32, KN_SLABS = 8, KN_CHUNK = KN_SLAB * KN_SLABS, 
 enum { KN_CUDA_FP8 = 1 << 16 };
 
 // clang-format off
-#define KN_PACKED_TYPES(X)                                                                                  \
-	X(KN_F16) X(KN_BF16) X(KN_CUDA_FP8) X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) \
-	X(KN_MXFP4) X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS) X(KN_INT4)
+#define KN_BLOCK_TYPES(X)                                                                    \
+	X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) X(KN_MXFP4)      \
+	X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS) X(KN_INT4)
+#define KN_PACKED_TYPES(X) X(KN_F16) X(KN_BF16) X(KN_CUDA_FP8) KN_BLOCK_TYPES(X)
 // clang-format on
+
+template <int TYPE> struct kn_constant {
+	static constexpr int type = TYPE;
+};
+
+/* f of the packed type, a kn_constant: what a template of it needs. Another type: otherwise. */
+template <class R, class F> static inline R kn_of_packed(int type, R otherwise, const F &f)
+{
+	switch (type) {
+#define OF(t) \
+	case t: return f(kn_constant<t>());
+		KN_PACKED_TYPES(OF)
+#undef OF
+	default: return otherwise;
+	}
+}
 
 /* What scales the quants of a slab. */
 enum kn_scaled { KN_PLAIN, KN_D, KN_D_128, KN_D_M, KN_E, KN_SC, KN_SC_MN, KN_SC16, KN_SC16_MN };
