@@ -28,29 +28,17 @@ static void decode_rest(int type, const uint8_t *at, size_t n, float *out)
 	v_store(out, v_load(rest));
 }
 
-static void decode_f32(const uint8_t *at, size_t n, float *out)
-{
-	for (; n >= LANES; n -= LANES, at += 4 * LANES, out += STEP)
-		v_store(out, v_load((const void *)at));
-	if (n > 0)
-		decode_rest(KN_F32, at, n, out);
-}
-
-static void decode_f16(const uint8_t *at, size_t n, float *out)
-{
-	for (; n >= LANES; n -= LANES, at += 2 * LANES, out += STEP)
-		v_store(out, v_f16(at));
-	if (n > 0)
-		decode_rest(KN_F16, at, n, out);
-}
-
-static void decode_bf16(const uint8_t *at, size_t n, float *out)
-{
-	for (; n >= LANES; n -= LANES, at += 2 * LANES, out += STEP)
-		v_store(out, (vf)(v_u16(at) << 16));
-	if (n > 0)
-		decode_rest(KN_BF16, at, n, out);
-}
+#define DECODE_FLOATS(name, type, bytes, load)                                   \
+	static void name(const uint8_t *at, size_t n, float *out)                \
+	{                                                                        \
+		for (; n >= LANES; n -= LANES, at += (bytes)*LANES, out += STEP) \
+			v_store(out, load);                                      \
+		if (n > 0)                                                       \
+			decode_rest(type, at, n, out);                           \
+	}
+DECODE_FLOATS(decode_f32, KN_F32, 4, v_load((const void *)at))
+DECODE_FLOATS(decode_f16, KN_F16, 2, v_f16(at))
+DECODE_FLOATS(decode_bf16, KN_BF16, 2, (vf)(v_u16(at) << 16))
 
 /* The float16 at the head of every block of 32 of a chunk, converted together: from memory a scale
  * then spreads over a vector without the shuffle unit, on which the decoders depend. */

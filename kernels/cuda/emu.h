@@ -15,6 +15,7 @@
 #define __device__
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
+#define UNROLL_FOR(...) for (__VA_ARGS__)
 
 struct dim3 {
 	unsigned x, y, z;

@@ -147,17 +147,14 @@ template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, con
 	float sum[ROWS] = {}, v[4], xv[4];
 	for (int k = 4 * lane; k < n_in; k += F32_STEP) {
 		kn_load4(w, k, n_in, true, v);
-#pragma unroll
-		for (int r = 0; r < ROWS; r++)
+		UNROLL_FOR(int r = 0; r < ROWS; r++)
 			if (r < n) {
 				kn_load4(x + (int64_t)r * n_in, k, n_in, true, xv);
-#pragma unroll
-				for (int i = 0; i < 4; i++)
+				UNROLL_FOR(int i = 0; i < 4; i++)
 					sum[r] = k + i < n_in ? kn_fma(v[i], xv[i], sum[r]) : sum[r];
 			}
 	}
-#pragma unroll
-	for (int r = 0; r < ROWS; r++)
+	UNROLL_FOR(int r = 0; r < ROWS; r++)
 		if (r < n) {
 			float all = kn_warp_sum(sum[r]);
 			if (lane == 0)

@@ -57,10 +57,8 @@ __device__ static inline void kn_put(const struct kn_product &p, int row, int ou
 __device__ static inline void kn_load_sums(const struct kn_rows &x, int tile, int slab, int t, float (*sum)[2])
 {
 	const float *at = x.sums + ((int64_t)tile * x.n_slabs + slab) * 2 * KN_ROWS + 2 * t;
-#pragma unroll
-	for (int h = 0; h < 2; h++)
-#pragma unroll
-		for (int i = 0; i < 2; i++)
+	UNROLL_FOR(int h = 0; h < 2; h++)
+		UNROLL_FOR(int i = 0; i < 2; i++)
 			sum[h][i] = at[h * KN_ROWS + i];
 }
 

@@ -130,8 +130,7 @@ __device__ static inline void convert_row(const struct kn_into &to, int row, int
 	float scale = kn_power(exponent);
 	if (t == 0)
 		to.inverse[row] = kn_power(-exponent);
-#pragma unroll
-	for (int j = 0; j < KEPT; j++) {
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
 		if (j < n_kept && i < end)
 			kn_put_units(to, row, i, kept[j], scale);
@@ -148,8 +147,7 @@ __device__ static inline void norm_row(const struct norm &c, int64_t row, int t,
 	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
 	struct kn_f4 kept[KEPT] = {};
 	float sum = 0, most = 0;
-#pragma unroll
-	for (int j = 0; j < KEPT; j++) {
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
 		if (i >= c.width)
 			continue;
@@ -168,8 +166,7 @@ __device__ static inline void norm_row(const struct norm &c, int64_t row, int t,
 			sum += sums[i];
 	}
 	float scale = 1.0f / sqrtf(sum / (float)c.width + c.eps);
-#pragma unroll
-	for (int j = 0; j < KEPT; j++) {
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
 		if (i < c.width) {
 			kept[j] = put_normed(c, row, i, kept[j], scale);
