@@ -4,7 +4,7 @@
  * under a lock, and the reason of a failure is kept: the start's line and a configuration that names
  * the backend say the same.
  *
- * Only two places are looked at, both relative to the executable, so that nobody's library path or
+ * Only two places are looked at, both relative to the executable, so that no library path or
  * working directory decides what code runs.
  */
 #include "kernels/plugin.h"

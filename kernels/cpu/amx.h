@@ -40,7 +40,7 @@ kn_matmul_packed_fn kn_amx_matmul_packed;
 
 /* ---- for both that multiply with tiles: here and int8_amx_vnni.c ---- */
 
-/* gcc 12's tile loads do not say which memory they read. */
+/* gcc 12's tile loads do not declare which memory they read. */
 #define MEMORY_IS_READ() __asm__ volatile("" ::: "memory")
 #define TILES __attribute__((target("amx-tile,amx-int8")))
 

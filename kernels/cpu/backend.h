@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU backend's state, and how its files split work: cpu.c (products, the table), memory.c, weights.c
- * (weights that are interleaved), rows.c
- * (what is done to each row by itself), attention.c (rotary embedding, pages, attention).
+ * The CPU backend's state and what its files share. Operations run on the calling thread and the pool's (pool.h).
+ *
+ * cpu.c        products, the tables           rows.c       row-wise operations
+ * attention.c  rotary embedding, pages, attention
+ * weights.c    interleaved weights            memory.c     host memory (host.h)
+ * isa.h        the inner loops of an instruction set: simd_*.h, included by *_avx2.c, *_avx512.c and *_vnni.c
+ * ref.c        the reference: a backend of its own, and the oracle of the tests
  */
 #ifndef KERNELS_CPU_BACKEND_H
 #define KERNELS_CPU_BACKEND_H
@@ -24,7 +28,7 @@ enum { KN_LONE_STEP = 3 << 20 };
 struct kn_turns {
 	float *at;
 	size_t n;               /* floats there is room for */
-	const double *inv_freq; /* whose they are; NULL: nobody's in this step */
+	const double *inv_freq; /* their source; NULL: unused in this step */
 	float magnitude;
 };
 
@@ -48,7 +52,7 @@ struct kn_backend {
 	 * are while nothing but products was called since: gate and up, or q, k and v, have the same. */
 	void *packed;
 	size_t packed_bytes;
-	const float *packed_of; /* NULL: nobody's */
+	const float *packed_of; /* NULL: none */
 	int packed_rows, packed_width;
 	/* The products of a step in the order of the last one: what comes after one is asked for early. There is room
 	 * for as many as there are weights. */

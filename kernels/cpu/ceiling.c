@@ -116,7 +116,7 @@ __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
 	int out[8];
 	(void)buffer;
-/* x is told to change, or its product would be made once; the sum is kept in a register of its own. */
+/* x is marked as changed, or its product would be made once; the sum is kept in a register of its own. */
 #define ADD_PRODUCT(sum)                                                                      \
 	__asm__ volatile("" : "+x"(x));                                                       \
 	(sum) = _mm256_add_epi32((sum), _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones)); \

@@ -2,7 +2,7 @@
  *
  * The CPU backend around the inner loops of an instruction set: memory, threads, pages and the table
  * of operations. Weights stay where the file's mapping has them, or are interleaved (weights.c).
- * Operations run at once in the caller's thread and the pool's; step_end has nothing to wait for.
+ * Operations run when they are called, in the caller's thread and the pool's.
  *
  * Work is split by outputs or by (row, head), never along a reduction, so threads change no result.
  * Small jobs stay in the caller's thread: a fork and join costs more than they do.
@@ -12,7 +12,7 @@
  * one thread
  *   2  this: half of what is left, divided by the threads, down to some microseconds' worth. Waiting 0.3 ms. Expected:
  * 4 ms less.
- *      Measured: 0 to 6 % less, for who doesn't wait reads faster meanwhile.
+ *      Measured: 0 to 6 % less: a thread that does not wait reads faster.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -191,8 +191,8 @@ static int cpu_step_end(struct kn_backend *b)
 
 /* ---- products ---- */
 
-/* A product's outputs are taken by whoever is free, a share at a time: a part of what is left, so that all end at about
- * the same time whatever holds one of them up, and few begin anew. */
+/* Free threads take a product's outputs a share at a time. A share is a fraction of what is left: all threads end at
+ * about the same time even if one is held up, and few shares begin anew. */
 struct product {
 	const struct kn_backend *b;
 	const struct kn_weight *w;
@@ -249,7 +249,7 @@ static int first_share(const struct kn_backend *b, const struct kn_weight *w)
 	return w->n_out / (kn_pool_n_threads(b->pool) * SHARES) / b->isa->tile_outputs * b->isa->tile_outputs;
 }
 
-/* Notes down that this product comes now, and says which came after it in the last step. */
+/* Records that this product comes now, and announces the one that followed it in the last step. */
 static void note_product(struct kn_backend *b, const struct kn_weight *w)
 {
 	if (b->at_product >= b->room)

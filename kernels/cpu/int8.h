@@ -25,8 +25,8 @@
 
 enum { INT8_OUT = 16, INT8_BLOCK = 32 };
 
-/* Name and version of how interleaved weights lie; the same for every instruction set. Whoever changes a byte
- * of it changes the number too: files that are kept of weights have it in their names. */
+/* Name and version of how interleaved weights lie; the same for every instruction set. A change of
+ * any byte changes the number too: files of kept weights have it in their names. */
 #define KN_INT8_LAYOUT "int8-16/1"
 
 /* Added to the number of a type whose weights are interleaved (kn_weight.type). */
@@ -39,8 +39,8 @@ struct int8_block {
 	float d;
 	float sum;       /* d · Σ q */
 	float halves[2]; /* the same of 16 each */
-	/* What sums of products with unsigned weights begin at: [0] of all 32, [2] and [3] of 16 each; the
-	 * instruction set says what is in them. */
+	/* What sums of products with unsigned weights begin at: [0] of all 32, [2] and [3] of 16 each; their
+	 * content is the instruction set's. */
 	int32_t begin[4];
 };
 

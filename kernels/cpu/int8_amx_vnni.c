@@ -14,7 +14,7 @@
  *   1  this. Counted for 8192 multiply-adds: a tile product 16 cycles, storing its sums 16, three vector instructions a
  * row (convert, scale, add) on two ports 24, where VNNI takes 64 and 24; if all of it overlapped, three times VNNI.
  *      Measured, 512 rows of 2048 × 2048 beside VNNI: 380 to 404 GMAC/s and 256 (Q8_0, Q4_0), 305 and 231 (Q4_K), 208 and 209
- *      (Q6_K): 1.5, 1.3 and 1.0 times. By themselves, on a processor whose other half somebody else uses: loads,
+ *      (Q6_K): 1.5, 1.3 and 1.0 times. By themselves, on a processor whose other half is in use: loads,
  * product and
  *      store of a block 30 cycles (store and product add up), vectors 35 to 40 (28 would be the loads), both 55 to 62: little overlaps.
  *      Tried: sums stored a block later (nothing), four sets of sums (nothing), 8 rows by 32 outputs (slower), chunks of 512 and 1024 (3 %

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interleaving (int8.h): a permutation of the file's bytes, the same for all instruction sets and told
+ * Interleaving (int8.h): a permutation of the file's bytes, the same for all instruction sets, given
  * by a table of fields, so that it can be undone for a single row.
  *
  * VERSIONS (one thread of an AVX2 machine, 8192 × 2048; memcpy 8.5 to 10 GB/s)

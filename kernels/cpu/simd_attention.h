@@ -18,7 +18,7 @@
  *   1  one query at a time, keys as they come, a sum across lanes each, expf a score     20 G
  *   2  transposed keys, tiles of 6 × 4 vectors, exponentials in vectors                  60 to 70 G (AVX-512)
  * and one row in float16, head of 64, group of 4 (AVX2, Zen 3, two threads, others at work: the same program's
- * figures wander by a third, so most of these can't be told apart):
+ * figures wander by a third, so most of these differences are noise):
  *   3  float16 and int8 in registers; a block's sums by themselves; tiles of 4 queries × 3 vectors, of which those
  *      of values spilled 3 accumulators; the next lines fetched. Expected: bound by reading. 4,000 positions, in
  *      the third-level cache: 669 µs (one run)

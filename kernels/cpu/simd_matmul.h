@@ -62,7 +62,7 @@ struct job {
 };
 
 /* n weights from k on (a multiple of the block) of n_o outputs from o on into a tile. Outputs that
- * are missing from the last tile keep whatever is there; nobody looks at what is computed from it. */
+ * are missing from the last tile keep whatever is there; what is computed from it is never read. */
 static void fill(const struct job *j, int o, int n_o, size_t k, size_t n, float *tile)
 {
 	const uint8_t *at = (const uint8_t *)j->w->data + (size_t)o * j->row_bytes + k / j->block * j->block_bytes;
@@ -206,7 +206,7 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const float *x, in
 		matmul_many(&j, o0, o1, x, n_rows, y, tile, tile_floats);
 }
 
-/* Lanes, then what is left, as isa.h says. */
+/* Lanes, then the remainder: isa.h's order. */
 static float sum_squares(const float *x, int n)
 {
 	vf acc = v_set(0);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention over pages: which kernel goes over which rows, in parts or not, the merging of parts, and the kernel
- * for float32 pages (and for heads too wide for the tensor cores' one). attention.h says what all have in common.
+ * for float32 pages (and for heads too wide for the tensor cores' one). attention.h has what all share.
  *
  * The kernel here computes in float32 what attention_mma.h computes with 16-bit factors. A thread block has up
  * to KN_TILE queries: scores by position, their maximum, their exponentials' sum by a fixed tree, the weighted values
  * by element, position after position.
  *
- * A position that a query must not see is left out, not weighted with zero: what is there may be a page
- * nobody has written.
+ * A position that a query must not see is left out, not weighted with zero: the page there may be
+ * unwritten.
  *
  * VERSIONS
  *  1  one kernel, one position of keys a thread, prompts in items of 8 rows and one head.

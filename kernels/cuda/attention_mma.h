@@ -5,8 +5,8 @@
  *
  * A warp has 16 queries, the rows of a matrix operation. It goes over tiles of 64 positions: scores, their
  * maximum and exponentials, the weighted values added to what the block's tiles before gave. Each block of
- * KN_ATTN_BLOCK positions begins anew and is merged as attention.h says. Everything a query gets depends on its
- * own row of the matrices only: an all masked tile changes nothing, so its bits don't depend on its company, nor
+ * KN_ATTN_BLOCK positions begins anew and is merged as in attention.h. Everything a query gets depends on its
+ * own row of the matrices only: an all masked tile changes nothing, so its bits depend neither on other queries nor
  * on how many warps (prompts: 4 with one set of pages between them; decodes: 1) a thread block has.
  *
  * Pages come in units of some positions of keys or of values, 16 bytes a load, through a ring in shared memory
@@ -22,7 +22,7 @@
  * 2^-11 once more.
  *
  * A position that a query must not see gets the weight zero, and the value zero if no query of the thread block sees
- * it: what is there may be a page nobody has written.
+ * it: the page there may be unwritten.
  *
  * VERSIONS
  *  1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages): decode, one
@@ -503,19 +503,6 @@ __device__ static inline bool find_query(const struct kn_attn_call &c, const str
 	return i < item.n_rows * c.group;
 }
 
-/* What the lane has of query j of its two. */
-template <int WIDE>
-__device__ static inline void put_values(const struct so_far<WIDE> &b, int j, float factor, int head_dim, int lane,
-					 float *to)
-{
-	UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
-		UNROLL_FOR(int e = 0; e < 2; e++) {
-			int d = 8 * n + lane % 4 * 2 + e;
-			if (d < head_dim)
-				to[d] = b.value[n][2 * j + e] * factor;
-		}
-}
-
 /* begin: the warp's first query. */
 template <int WIDE>
 __device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
@@ -530,7 +517,12 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 			at[0] = b.max[j];
 			at[1] = b.sum[j];
 		}
-		put_values(b, j, 1.0f, c.pages.head_dim, lane, at + 2);
+		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+			UNROLL_FOR(int e = 0; e < 2; e++) {
+				int d = 8 * n + lane % 4 * 2 + e;
+				if (d < c.pages.head_dim)
+					at[2 + d] = b.value[n][2 * j + e];
+			}
 	}
 }
 
@@ -556,7 +548,12 @@ __device__ static inline void put_out(const struct kn_attn_call &c, const struct
 			continue;
 		float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim;
 		float share = 1.0f / all.sum[j]; /* as in combine() */
-		put_values(all, j, share, c.pages.head_dim, lane, at);
+		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+			UNROLL_FOR(int e = 0; e < 2; e++) {
+				int d = 8 * n + lane % 4 * 2 + e;
+				if (d < c.pages.head_dim)
+					at[d] = all.value[n][2 * j + e] * share;
+			}
 	}
 }
 
@@ -569,7 +566,7 @@ __device__ static inline const unsigned char *next_unit(const struct kn_attn_cal
 {
 	const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
 	kn_cp_async_wait<P::slots - 2>();
-	kn_barrier(); /* unit u is there, and nobody uses the one before */
+	kn_barrier(); /* unit u is there, and the one before is free */
 	load_unit<KIND, WIDE, P>(c, s, u + P::slots - 1, ring, t);
 	if (KIND != EIGHT)
 		return slot;

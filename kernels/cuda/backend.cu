@@ -20,7 +20,7 @@ void kn_cuda_close(struct kn_backend *b)
 	dev_record(b->dev, NULL);
 	kn_graphs_drop(b->dev, &b->graphs);
 	kn_list_dispose(&b->list);
-	(void)dev_sync(b->dev); /* a step that nobody waits for any more may be at it */
+	(void)dev_sync(b->dev); /* an abandoned step may still run */
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
 		kn_cuda_host_room_free(b, &b->sets[i].staged);
 		kn_cuda_host_room_free(b, &b->sets[i].draws_staged);

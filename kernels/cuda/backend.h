@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's state, and how its files split work: backend.cu (the table), memory.cu, step.cu (what a step reads
- * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
- * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), noise.cu (weights of
- * no file), matmul.cu (which kernel does what), matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's
- * library).
+ * The CUDA backend's state and what its files share. Its operations run on the thread that calls kn_ops.
+ *
+ * backend.cu               the table                    memory.cu   device memory, pages on the host
+ * step.cu                  a step's inputs and results  list.cu     commands and graphs
+ * rows.cu                  row-wise operations          pages.cu    rotary embedding, pages
+ * attention.cu, attention_mma.h                         sample.cu   drawing tokens
+ * Products: pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which kernel),
+ * matvec.cu, mma.cu; library.cu and choices.cu (the vendor's library).
+ * Device: device.h; device_cuda.cu and library_cuda.cu on CUDA, emu*.cu in the emulation.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -19,7 +23,7 @@ enum {
 
 /* Frequencies of one rotation on the device. */
 struct kn_freqs {
-	const double *host; /* whose they are; NULL: nobody's */
+	const double *host; /* their source; NULL: free */
 	double *at;
 };
 
@@ -121,7 +125,7 @@ struct kn_backend {
 	struct kn_room draws, drawn;
 	int n_drawn; /* in drawn, by the last step that drew any */
 	/* Pages that are being copied aside, by their numbers' last bits, whatever pool they are of; and the stream's
-	 * count when the copies were last told to come after it. */
+	 * count when the copies were last ordered after it. */
 	uint64_t late[KN_LATE / 64];
 	bool any_late;
 	uint64_t aside_serial;
@@ -158,7 +162,7 @@ KN_CUDA_OPS(KN_CUDA_DECLARE)
  * far is run first. */
 int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
 void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room);
-/* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows says. */
+/* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows returns. */
 int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const int32_t **device);
 /* What an operation on n_rows rows, or a multiple of the step's, is to be done to in a step that was filled up. */
 int kn_cuda_rows(const struct kn_backend *b, int n_rows);
@@ -190,8 +194,8 @@ int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int t
 		       int n, int n_in, void *to);
 
 /* ---- matmul.cu ---- */
-/* Where an operation that makes rows of activations puts them as products take them, and what it is to be told with:
- * see matmul.cu. */
+/* Where an operation that makes rows of activations puts them as products take them, and its
+ * layout (matmul.cu). */
 struct kn_into {
 	uint8_t *units; /* NULL: nowhere */
 	float *sums, *inverse;
@@ -216,7 +220,7 @@ void kn_cuda_library_close(struct kn_backend *b);
 /* KN_NOT_TAKEN: the own kernels are to do it; 0 or SL_EIO. */
 int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
-/* A layer's part of the pool, as kernels.h says. */
+/* A layer's part of the pool (kernels.h). */
 struct kn_pages {
 	const int32_t *table;
 	int max_pages, page_tokens;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device layer on CUDA's runtime, which is linked statically: with no driver installed the first
- * call says so and nothing else happens.
+ * call fails with that reason.
  *
  * Memory comes from plain cudaMalloc, at load and never in a step but for a scratch buffer that grows.
  * Copies from pageable memory are staged by the runtime before the call returns, which is what

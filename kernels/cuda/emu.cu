@@ -8,7 +8,7 @@
  *    reaches, are faults, with the kernel's name, and like a device's they stay;
  *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in
  * one
- *    of the orders, at once, so what is written too early is seen); one that nobody waited for when its thread ends is
+ *    of the orders, at once, so what is written too early is seen); one still under way when its thread ends is
  *    a fault;
  *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
  *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
@@ -376,7 +376,7 @@ static const char *run_grid(struct emu_block *b)
 
 void kn_barrier(void) { sleep_as(self, AT_BARRIER); }
 
-/* Returns when all lanes have called it; what they did together is then computed by whoever goes on first. */
+/* Returns when all lanes have called it; what they did together is then computed by the first to continue. */
 static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
 {
 	struct emu_thread *t = self;
@@ -407,7 +407,7 @@ static void meet(struct runner *r, struct meeting *m, int why)
 {
 	pthread_mutex_lock(&r->lock);
 	if (m->arrived > 0 && m->why != why) {
-		/* Nobody could end the others: the run is over. */
+		/* The other threads cannot be ended: the run is over. */
 		fprintf(stderr, "emulation: %s: a barrier that not every thread reached\n", self->block->kernel);
 		abort();
 	}

@@ -54,8 +54,8 @@ enum emu_order { EMU_FORWARD, EMU_BACKWARD, EMU_SHUFFLED };
 extern "C" void sluice_emulation_order(int order, uint32_t seed);
 /* The n-th launch from now on fails as a device fault would; 0: none. */
 extern "C" void sluice_emulation_fail(int n);
-/* While set, what is called is done at once, as by a device that is never behind. Else it is done when somebody waits
- * for it and not before, as by one that always is. */
+/* While set, what is called is done at once, as by a device that is never behind. Else it is done when it is waited
+ * for and not before, as by one that always is. */
 extern "C" void sluice_emulation_eager(bool eager);
 /* While set, no graph can be made. */
 extern "C" void sluice_device_no_graphs(bool none);
@@ -69,7 +69,7 @@ extern "C" void sluice_emulation_library(int n, int quick);
 extern "C" void sluice_emulation_library_refuses(int yes);
 /* From now on it does that with e4m3: enum dev_fp8; of sides that are multiples of 16. */
 extern "C" void sluice_emulation_library_fp8(int what);
-/* Products that it made since it was told what it has. */
+/* Products that it made since sluice_emulation_library. */
 extern "C" int sluice_emulation_library_products(void);
 
 /* Two roundings where the device has one: within the bound of any sum of products, and much faster

@@ -3,9 +3,9 @@
  * The devices that the emulation pretends to have: memory, a stream that is behind, graphs, faults and a clock. Strict
  * where a device is lenient:
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
- *  - the device is behind: a command is done when somebody waits for it (emu_queue.h), and pinned memory is read and
+ *  - the device is behind: a command runs when it is waited for (emu_queue.h), and pinned memory is read and
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
- *    has to wait for them, or somebody asks a second time whether they are done), or as early, as tests say.
+ *    has to wait for them, or at the second query whether they are done), or as early, as tests choose.
  *
  * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
  * fails: so a test can break the device of another process when it likes, once.
@@ -60,7 +60,7 @@ extern "C" __attribute__((visibility("default"))) uint64_t sluice_emulation_wait
 
 extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none) { no_graphs = none; }
 
-/* Whether somebody wants this launch to fail: then SL_EIO. */
+/* SL_EIO: a test wants this launch to fail. */
 static int struck(struct dev *d, const char *kernel)
 {
 	if (fail_in > 0 && --fail_in == 0)
@@ -80,8 +80,8 @@ static int launch(struct dev *d, const struct kn_command *c)
 	return wrong == NULL ? 0 : dev_fail(d, c->name, wrong);
 }
 
-/* The device's own clock: what a command takes does not depend on the host. Kernels for products are the only ones that
- * somebody else (library.h) could be quicker at. */
+/* The device's own clock: what a command takes does not depend on the host. Only products are timed
+ * against an alternative (library.h). */
 static uint64_t takes_ns(const struct kn_command *c)
 {
 	if (c->kind == KN_PRODUCT)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What stands in for the vendor's library in the emulation: plain loops over K, or in some of its ways over two halves
- * of it, whose sums are added then, as a library splits it. Tests say what it has and which of its ways is the
- * quickest; nothing else asks for it, so that without being told so there is none.
+ * of it, whose sums are added then, as a library splits it. Tests set how many ways it has and which is the
+ * quickest. By default there is no library.
  *
  * A command of it takes part in faults like a kernel.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an emulated device has been told to do and has not done yet, and the memory of the host that it reads and
- * writes by itself meanwhile. Private to the emulation. A device has two, the second for copies aside; each waits for
- * the other where a command of it says so.
+ * The commands that an emulated device has received and not run yet, and the pinned host memory that they
+ * access. Private to the emulation. A device has two, the second for copies aside; each waits for
+ * the other where one of its commands requires it.
  */
 #ifndef KERNELS_CUDA_EMU_QUEUE_H
 #define KERNELS_CUDA_EMU_QUEUE_H

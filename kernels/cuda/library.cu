@@ -34,25 +34,14 @@ enum { THREADS = 128, LEAST_ROWS = KN_ROWS + 1, LEAST_CLASS = 16, MOST_CLASS = 1
 
 static const uint64_t BUDGET_NS = 100000000, TUNE_NS = 5000000000;
 
-/* ---- matrices as the library wants them ---- */
+/* ---- matrices in the library's layout ---- */
 
 /* Row blockIdx.x of the weights: float16 or, of that type, bfloat16, a whole number of chunks wide. */
 template <int TYPE> __global__ void unpack(const uint8_t *w, int n_chunks, uint16_t *to)
 {
-	int out = (int)blockIdx.x, half = out % KN_OUTS / 8;
-	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
-	to += (int64_t)out * n_chunks * KN_CHUNK;
-	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += THREADS) {
-		int slab = i / 4, t = i % 4;
-		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
-		float v[8];
-		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
-		for (int h = 0; h < 2; h++) {
-			uint16_t *at = to + slab * KN_SLAB + h * 16 + 4 * t;
-			for (int e = 0; e < 4; e++)
-				at[e] = TYPE == KN_BF16 ? kn_float_bf16(v[4 * h + e]) : kn_float_f16(v[4 * h + e]);
-		}
-	}
+	to += (int64_t)blockIdx.x * n_chunks * KN_CHUNK;
+	kn_each_weight<TYPE>(w, (int)blockIdx.x, n_chunks,
+			     [&](int k, float v) { to[k] = TYPE == KN_BF16 ? kn_float_bf16(v) : kn_float_f16(v); });
 }
 
 /* The largest magnitude of a code, once what is taken off it is. */
@@ -70,8 +59,8 @@ template <int TYPE> __device__ static inline float largest_code()
  * [2^14, 2^15). scale: what to multiply a sum with. */
 template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks, uint16_t *to, float *scale)
 {
-	float *most = (float *)kn_shared(), all = 0, by[2], min[2], v[8];
-	int out = (int)blockIdx.x, half = out % KN_OUTS / 8, n_slabs = n_chunks * KN_SLABS;
+	float all = 0, by[2], min[2];
+	int out = (int)blockIdx.x, n_slabs = n_chunks * KN_SLABS;
 	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
 	to += (int64_t)out * n_chunks * KN_CHUNK;
 	for (int i = (int)threadIdx.x; i < n_slabs; i += THREADS) {
@@ -81,26 +70,15 @@ template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks
 		for (int h = 0; h < 2; h++)
 			all = fmaxf(all, fabsf(by[h]) * largest_code<TYPE>() + fabsf(min[h]));
 	}
-	all = kn_warp_max(all);
-	if (threadIdx.x % KN_WARP == 0)
-		most[threadIdx.x / KN_WARP] = all;
-	kn_barrier();
-	for (int i = 0; i < THREADS / KN_WARP; i++)
-		all = fmaxf(all, most[i]);
+	all = kn_block_largest(all, THREADS);
 	int exponent = kn_scaling_exponent(all);
 	float power = kn_power(exponent);
 	if (threadIdx.x == 0)
 		scale[out] = kn_power(-exponent);
-	for (int i = (int)threadIdx.x; i < n_slabs * 4; i += THREADS) {
-		int slab = i / 4, t = i % 4;
-		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
-		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
-		for (int e = 0; e < 8; e++)
-			to[slab * KN_SLAB + e / 4 * 16 + 4 * t + e % 4] = kn_float_f16(v[e] * power);
-	}
+	kn_each_weight<TYPE>(w, out, n_chunks, [&](int k, float v) { to[k] = kn_float_f16(v * power); });
 }
 
-/* Row blockIdx.x of the activations, as matmul.h says of them, followed by zeros. */
+/* Row blockIdx.x of the activations, as matmul.h defines them, followed by zeros. */
 template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide, uint16_t *to, float *inverse)
 {
 	int exponent = 0;
@@ -344,8 +322,8 @@ static bool room(struct kn_backend *b, const struct kn_weight *w, const struct d
 	       kn_cuda_room(b, &b->flat_rows, (size_t)s->n_rows * (wide + sizeof(float))) == 0;
 }
 
-/* What a file says may be of another kind of product, and another number of rows may want another way: the library
- * knows. Asking takes it microseconds, so not again for as many rows. */
+/* A choice read from a file may be invalid for this product or number of rows: the library checks it. A check takes
+ * microseconds, so its result is kept for that number of rows. */
 static bool taken(struct kn_backend *b, const struct dev_product *s, struct kn_choice *c)
 {
 	if (c->taken_rows != s->n_rows)

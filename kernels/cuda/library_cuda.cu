@@ -124,7 +124,7 @@ static int open_handle(struct dev_library *l, struct sl_err *err)
 		l->workspace = NULL;
 		return host->errf(err, SL_ENOMEM, "no memory for libcublasLt's workspace");
 	}
-	/* Free memory, which dev_describe tells, is not the device's nature. */
+	/* dev_name, not dev_describe: free memory is no part of a key. */
 	snprintf(l->key, sizeof l->key, "%.180s, cuBLASLt %zu", dev_name(l->dev), l->call.version());
 	return 0;
 }

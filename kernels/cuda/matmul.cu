@@ -24,7 +24,7 @@ enum { THREADS = 128, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
 
 /* ---- activations ---- */
 
-/* A block a row: matmul.h says what it makes. */
+/* A block a row; the result is matmul.h's. */
 template <bool BF16>
 __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8_t *units, float *sums, float *inverse)
 {
@@ -103,7 +103,7 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 	return rc;
 }
 
-/* ---- conversions by who makes the rows ---- */
+/* ---- conversions by the operation that makes the rows ---- */
 
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in)
 {
@@ -203,20 +203,12 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 template <int TYPE>
 __global__ void embed(const uint8_t *w, const float *w_scale, int n_in, int n_chunks, const int32_t *token, float *y)
 {
-	int out = token[blockIdx.x], half = out % KN_OUTS / 8;
-	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
+	int out = token[blockIdx.x];
 	y += (int64_t)blockIdx.x * n_in;
-	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += THREADS) {
-		int slab = i / 4, t = i % 4;
-		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
-		float v[8];
-		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
-		for (int e = 0; e < 8; e++) {
-			int k = slab * KN_SLAB + e / 4 * 16 + 4 * t + e % 4;
-			if (k < n_in)
-				y[k] = TYPE == KN_CUDA_FP8 ? v[e] * w_scale[out] : v[e];
-		}
-	}
+	kn_each_weight<TYPE>(w, out, n_chunks, [&](int k, float v) {
+		if (k < n_in)
+			y[k] = TYPE == KN_CUDA_FP8 ? v * w_scale[out] : v;
+	});
 }
 
 __global__ void embed_f32(const float *w, int n_in, const int32_t *token, float *y)

@@ -8,8 +8,8 @@
  * float32.
  *
  * The order: K is cut into KN_PARTS parts of whole chunks, by K alone; a part is added up from its first slab to its
- * last, then the parts in order. So a row's result has the same bits whichever kernel computes it, in whatever
- * company.
+ * last, then the parts in order. So a row's result has the same bits whichever kernel computes it and
+ * whatever the other rows.
  */
 #ifndef KERNELS_CUDA_MATMUL_H
 #define KERNELS_CUDA_MATMUL_H
@@ -49,7 +49,7 @@ __device__ static inline void kn_put(const struct kn_product &p, int row, int ou
 		return;
 	sum *= p.x.inverse[row];
 	if (p.w_scale != NULL)
-		sum *= p.w_scale[out] * 256.0f; /* as packed.h says of FP8 */
+		sum *= p.w_scale[out] * 256.0f; /* FP8: packed.h */
 	p.y[(int64_t)row * p.n_out + out] = sum;
 }
 

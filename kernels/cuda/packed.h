@@ -362,4 +362,20 @@ __device__ static inline void kn_weights8(const uint8_t *record, int slab, int h
 	}
 }
 
+/* take(k, weight) of every weight of row `out`, the chunks' padding included, by all threads of a block. */
+template <int TYPE, class F>
+__device__ static inline void kn_each_weight(const uint8_t *w, int out, int n_chunks, const F &take)
+{
+	int half = out % KN_OUTS / 8;
+	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
+	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += (int)blockDim.x) {
+		int slab = i / 4, t = i % 4;
+		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
+		float v[8];
+		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
+		for (int e = 0; e < 8; e++)
+			take(slab * KN_SLAB + e / 4 * 16 + 4 * t + e % 4, v[e]);
+	}
+}
+
 #endif

@@ -109,7 +109,7 @@ __device__ static inline float largest_of(const struct kn_f4 &v, float most)
 
 /* Row number `row`, made before by the same threads, as products take it: of each thread the first numbers are in
  * `kept`, zeros past the end, what follows is read from y, NULL for a row that is not there. most: the thread's
- * largest. Shared memory: a float for each warp of the block, which nobody needs any more. */
+ * largest. Shared memory: a float for each warp of the block, whose contents are lost. */
 template <bool WARP>
 __device__ static inline void convert_row(const struct kn_into &to, int row, int t, const struct kn_f4 *kept,
 					  int n_kept, const float *y, int width, bool wide, float most, float *largest)
@@ -140,7 +140,7 @@ __device__ static inline void convert_row(const struct kn_into &to, int row, int
 }
 
 /* A row by n threads, of which this is number t. What does not stay in registers is made again: it is written
- * only by whoever reads it. WARP: by a warp. INTO: as products take it, too. */
+ * only by the thread that reads it. WARP: by a warp. INTO: as products take it, too. */
 template <bool WARP, bool INTO = false>
 __device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
 {

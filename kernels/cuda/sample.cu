@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drawing tokens on the device: what engine/sample/sampler.h says, for rows of logits that stay where they are. A
+ * Drawing tokens on the device: as engine/sample/sampler.h defines it, for rows of logits that stay where they are. A
  * block has a row. Nothing is sorted but what is left of it: at most CAP candidates.
  *
  * The filters top-k, top-p and min-p all keep a beginning of the row in the order of ranks (a value's
@@ -506,7 +506,7 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 		for (int j = 0; j < i && first; j++)
 			first = a[j].id != a[i].id;
 		if (!first)
-			continue; /* whoever is first adds them all */
+			continue; /* the first entry of an id adds all of them */
 		float v = keep(s, l, &a[i]);
 		for (int j = i; j < n; j++)
 			if (a[j].id == a[i].id)
@@ -517,7 +517,7 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 	a += n;
 	for (int i = t; i < job.n_penalties; i += THREADS) {
 		if (a[i].id < 0)
-			continue; /* nobody's */
+			continue; /* free */
 		float v = keep(s, l, &a[i]);
 		l[a[i].id] = (v > 0 ? v / a[i].a : v * a[i].a) - a[i].b;
 	}

@@ -10,7 +10,7 @@
  *    pages each, so they are small and their stride seldom changes;
  *  - rows that all stand alone (decodes) are filled up to a class, a power of two, with copies of the last
  *    row: the same token at the same position. Since a row's result depends on its own inputs only, a
- *    copy writes the very bits into the page that its original does, and nobody reads its result. That
+ *    copy writes the very bits into the page that its original does, and its result is never read. That
  *    needs room in the caller's activations, so it is done only where kn_config.pad_rows promises it.
  *
  * Results are copied to pinned memory, behind the graph, and to where they are wanted once the step's event
@@ -22,7 +22,7 @@
  */
 #include "kernels/cuda/backend.h"
 
-enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, filled up by nobody and never captured */
+enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, neither filled up nor captured */
 
 /* ---- memory ---- */
 
@@ -30,7 +30,7 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 {
 	if (bytes <= room->bytes)
 		return 0;
-	int rc = dev_sync(b->dev); /* nobody may still be using it */
+	int rc = dev_sync(b->dev); /* it may be in use */
 	if (rc != 0)
 		return rc;
 	kn_graphs_drop(b->dev, &b->graphs); /* they name memory that moves */
@@ -127,7 +127,7 @@ int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const 
 		b->picks_at = NULL;
 		return 0;
 	}
-	/* A second time in a step: by a copy of its own, when nobody reads the last one's any more. */
+	/* A second time in a step: by a copy of its own, once the previous copy's readers are done. */
 	if (kn_cuda_room(b, &b->picks, (size_t)to * sizeof *from) != 0 || dev_sync(b->dev) != 0)
 		return SL_EIO;
 	int32_t *at = (int32_t *)b->picks.at;
@@ -235,7 +235,7 @@ __global__ void take_tokens(int32_t *token, const int32_t *from, int n, const st
 	if (r >= n || from[r] < 0)
 		return;
 	int32_t id = drawn[from[r]].id;
-	token[r] = id >= 0 ? id : 0; /* where there was none nobody will ask what follows it */
+	token[r] = id >= 0 ? id : 0; /* without a draw the row's result is discarded */
 }
 
 static bool takes(const struct kn_step *s)
