@@ -412,8 +412,5 @@ int dev_graph_run(struct dev *d, struct dev_graph *g)
 	return rc == cudaSuccess ? 0 : fail(d, "a graph", rc);
 }
 
-void dev_graph_free(struct dev *d, struct dev_graph *g)
-{
-	(void)d;
-	(void)cudaGraphExecDestroy((cudaGraphExec_t)g); /* after a fault it reports that again */
-}
+/* After a fault it reports that again. */
+void dev_graph_free(struct dev *, struct dev_graph *g) { (void)cudaGraphExecDestroy((cudaGraphExec_t)g); }

@@ -155,12 +155,7 @@ void dev_graph_free(struct dev *d, struct dev_graph *g)
 	emu_count_graph(-1);
 }
 
-int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
-{
-	(void)host;
-	(void)err;
-	return 0;
-}
+int dev_probe(const struct kn_plugin_host *, struct sl_err *) { return 0; }
 
 static int run_all(struct dev *d)
 {
@@ -178,9 +173,8 @@ void dev_close(struct dev *d)
 	d->base.host->free(d);
 }
 
-int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
+int dev_open(const struct kn_plugin_host *host, int, struct dev **out, struct sl_err *err)
 {
-	(void)priority;
 	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
@@ -196,17 +190,9 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	return 0;
 }
 
-const char *dev_describe(const struct dev *d)
-{
-	(void)d;
-	return "CUDA kernels emulated on the host, for tests";
-}
+const char *dev_describe(const struct dev *) { return "CUDA kernels emulated on the host, for tests"; }
 
-const char *dev_pci(const struct dev *d)
-{
-	(void)d;
-	return "";
-}
+const char *dev_pci(const struct dev *) { return ""; }
 
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
@@ -219,11 +205,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	return 0;
 }
 
-bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
-{
-	(void)d;
-	return emu_memory_tell(free_bytes, total);
-}
+bool dev_memory(struct dev *, uint64_t *free_bytes, uint64_t *total) { return emu_memory_tell(free_bytes, total); }
 
 void dev_free(struct dev *d, void *p)
 {
@@ -250,9 +232,8 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	return rc;
 }
 
-void dev_range(struct dev *d, const char *name)
+void dev_range(struct dev *, const char *name)
 {
-	(void)d;
 	size_t n = strlen(ranges);
 	snprintf(ranges + n, sizeof ranges - n, "%s;", name != NULL ? name : "");
 }

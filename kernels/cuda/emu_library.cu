@@ -46,17 +46,9 @@ int dev_library_open(struct dev *d, struct dev_library **out, struct sl_err *err
 
 void dev_library_close(struct dev_library *l) { dev_host(l->dev)->free(l); }
 
-const char *dev_library_key(const struct dev_library *l)
-{
-	(void)l;
-	return "the emulation's library, 1";
-}
+const char *dev_library_key(const struct dev_library *) { return "the emulation's library, 1"; }
 
-enum dev_fp8 dev_library_fp8(const struct dev_library *l)
-{
-	(void)l;
-	return (enum dev_fp8)fp8;
-}
+enum dev_fp8 dev_library_fp8(const struct dev_library *) { return (enum dev_fp8)fp8; }
 
 int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out)
 {
