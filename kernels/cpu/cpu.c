@@ -9,10 +9,9 @@
  *
  * VERSIONS of how a product is shared out (a step of one row of the 1B shape, Q8_0, two threads of an AVX2 machine)
  *   1  four equal parts for each thread. One thread waited for the other for 4.6 of 54.7 ms, beside 0.8 ms of silu in
- * one thread
+ *      one thread
  *   2  this: half of what is left, divided by the threads, down to some microseconds' worth. Waiting 0.3 ms. Expected:
- * 4 ms less.
- *      Measured: 0 to 6 % less: a thread that does not wait reads faster.
+ *      4 ms less. Measured: 0 to 6 % less: a thread that does not wait reads faster.
  */
 #include "kernels/cpu/cpu.h"
 

@@ -10,14 +10,14 @@
  * running.
  *
  * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` has the line)
- *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of
- *      spinning, elsewhere a sleep in the middle of a step whenever one thread did something alone for
- *      50 µs; and a step began by waiting for all workers to be awake.
+ *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of spinning,
+ *      elsewhere a sleep in the middle of a step whenever one thread did something alone for 50 µs; and a step began by
+ *      waiting for all workers to be awake.
  *   2  spinning in a step, as it is now. 0.5 µs, the median of 4,001 in one step.
  *   3  this: threads that wait in a step bring what the next product reads first, for memory is idle while one thread
- * norms or rotates.
- *      Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with products shared out as they go
- *      (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread show no difference.
+ *      norms or rotates. Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with
+ *      products shared out as they go (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread show no
+ *      difference.
  */
 #include "kernels/cpu/pool.h"
 

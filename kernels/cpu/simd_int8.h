@@ -6,7 +6,6 @@
  *
  *   INT8                         the name of a function of the set: INT8(pack), INT8(matmul)
  *   TILE_ROWS                    rows of the inner tile, which has 2·LANES outputs
- *   b_word                       four bytes from memory, in every lane
  *   AHEAD                        bytes of weights between what is multiplied and what is asked for, where few rows
  *                                take them from where they lie
  *   struct sums; sums_begin sums_dot sums_end    Σ of products of small unsigned weights (below 64, at

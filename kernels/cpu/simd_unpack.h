@@ -61,6 +61,14 @@ INLINE vb b_load(const uint8_t *at)
 	return v;
 }
 
+/* Four bytes from memory in every lane of 32 bits. */
+INLINE vb b_word(const int8_t *at)
+{
+	int32_t word;
+	memcpy(&word, at, sizeof word);
+	return (vb)((vi){0} + word);
+}
+
 INLINE void b_store(uint8_t *at, vb v) { memcpy(at, &v, sizeof v); }
 
 INLINE vb16 b16_load(const uint8_t *at)

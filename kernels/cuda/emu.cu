@@ -1,27 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels with no device: they run on the host by the rules of CUDA's execution model, one
- * block after the other (emu_device.cu is the device that they believe in). It exists to find mistakes, so it is strict
- * where a device is lenient:
- *  - shared memory is as long as the launch said and full of NaNs when a block begins;
- *  - a barrier that some thread of the block never reaches, and a shuffle or a matrix operation that some lane never
- *    reaches, are faults, with the kernel's name, and like a device's they stay;
- *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in
- * one
- *    of the orders, at once, so what is written too early is seen); one still under way when its thread ends is
- *    a fault;
- *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
- *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
- *    or the other.
+ * Kernels without a device: the host runs them by the rules of CUDA's execution model, one block after the other
+ * (emu_device.cu emulates the device). The emulation exists to find mistakes, so it is strict where a device is
+ * lenient:
+ *  - Shared memory has the launch's length and is full of NaNs when a block begins.
+ *  - A barrier that some thread of the block never reaches is a fault with the kernel's name; so is a shuffle or a
+ *    matrix operation that some lane never reaches. Like a device's, these faults stay.
+ *  - An asynchronous copy takes effect when it is waited for, so an early read sees no number; in one of the orders it
+ *    takes effect at once, so an early write shows. A copy still under way when its thread ends is a fault.
+ *  - The test chooses the order in which warps, and lanes in a warp, run (emu_order). Each warp runs as far as it can,
+ *    so data that passes between warps without a barrier shows in one order or the other.
  *
- * Threads of a block are fibres: a switch saves six registers, which is what makes whole models
- * bearable (ucontext, used on other processors, makes a system call at each). They are kept between
- * blocks, since a fibre that ended its body waits for the next one. With KN_EMU_THREADS, which builds
- * with the thread sanitizer have, they are threads of the system and the sanitizer names both lines
- * of a race.
+ * Threads of a block are fibres: a switch saves six registers, which makes whole models bearable (ucontext, on other
+ * processors, makes a system call at each). Fibres are kept between blocks: one that ended its body waits for the next.
+ * With KN_EMU_THREADS, in builds with the thread sanitizer, they are system threads, and the sanitizer reports both
+ * lines of a race.
  *
- * What it can't show: memory that is not coherent between blocks, occupancy, speed, rounding of
- * the device's own exp, tanh, sin and cos.
+ * Not emulated: incoherent memory between blocks, occupancy, speed, the rounding of the device's exp, tanh, sin and
+ * cos.
  *
  * Thread: one at a time runs the blocks of a device; several devices may run at once.
  */

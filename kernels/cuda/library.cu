@@ -12,18 +12,18 @@
  *
  * VERSIONS
  *  1  weights are unpacked for each product into one scratch: 2 bytes a weight written and read once more than they
- * must be.
- *     Counted for a layer of an 8B model on an H200 (218 million weights, 0.87 GB more at 4.3 TB/s: 0.2 ms) against its
- *     product of 2048 rows (0.9 TFLOP at 790 TFLOP/s: 1.13 ms): 18 %; of 8192 rows 4.5 %. mma.cu is bound by mma.sync, about
- *     60 % of wgmma's rate: so the library should win from some 1024 rows on. Not measured on a device.
+ *     must be. Counted for a layer of an 8B model on an H200 (218 million weights, 0.87 GB more at 4.3 TB/s: 0.2 ms)
+ *     against its product of 2048 rows (0.9 TFLOP at 790 TFLOP/s: 1.13 ms): 18 %; of 8192 rows 4.5 %. mma.cu is bound
+ *     by mma.sync, about 60 % of wgmma's rate: so the library should win from some 1024 rows on. Not measured on a
+ *     device.
  *  2  FP8 as it is: half the bytes unpacked (0.44 GB a layer of an 8B model: 0.1 ms) and twice the matrix rate: 0.57 ms
- *     for its product of 2048 rows. Where the library takes a scale for each output and row (9.0) the pass over y goes. Not
- *     measured on a device.
+ *     for its product of 2048 rows. Where the library takes a scale for each output and row (9.0) the pass over y goes.
+ *     Not measured on a device.
  *  3  blocks of integers: for a product of a layer of an 8B model in INT4 (218 million weights) 0.11 GB are read and
- * 0.44 GB written
- *     and read again, 0.23 ms at 4.3 TB/s more than the product of float16 takes, 1.13 ms for 2048 rows. mma.cu unpacks in registers
- *     each time a tile of rows comes by, beside mma.sync: so the library should win from about the same number of rows on as with
- *     16 bits. Where it does not, it is not taken: what unpacking costs is timed with it. Not measured on a device.
+ *     0.44 GB written and read again, 0.23 ms at 4.3 TB/s more than the product of float16 takes, 1.13 ms for 2048
+ *     rows. mma.cu unpacks in registers each time a tile of rows comes by, beside mma.sync: so the library should win
+ *     from about the same number of rows on as with 16 bits. Where it does not, it is not taken: what unpacking costs
+ *     is timed with it. Not measured on a device.
  */
 #include "kernels/cuda/library.h"
 

@@ -3,9 +3,8 @@
  * cuBLASLt, opened at run time and only once there is a device (cuBLAS documentation, "Using the cuBLASLt API"): the
  * backend works without it. Headers are the toolkit's; what is used of them means the same in versions 12 and 13.
  *
- * Matrices here are rows one after the other, so to the library, whose columns are, they are transposed: y's columns
- * are
- * rows of activations, y = wᵀ · x with w transposed.
+ * Matrices here are row-major, the library's are column-major: to it they are transposed. y's columns are rows of
+ * activations, y = wᵀ · x with w transposed.
  *
  * e4m3 from 8.9 on. A scale for each output and row is for 9.0 only (the same documentation, "FP8 data types"); on
  * others the sums come unscaled. Sums are not the faster ones with fewer bits: that attribute stays as it is by

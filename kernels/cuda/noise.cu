@@ -11,8 +11,8 @@
  *
  * VERSIONS
  *  1  a thread a block, a byte at a time. Counted for 16 GB of an 8B model in BF16: a store of 4 bytes and a hash of
- * about 15
- *     integer operations a weight, some 0.1 s; the packing after it reads them once more. Not measured on a device.
+ *     about 15 integer operations a weight, some 0.1 s; the packing after it reads them once more. Not measured on a
+ *     device.
  */
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/packed.h"

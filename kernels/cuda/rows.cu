@@ -5,20 +5,21 @@
  *
  * VERSIONS
  *  1  one block of 128 threads a row for the norm, one thread a number for the others.
- *  2  16 bytes a thread at a time, everything read once: a norm keeps its row in registers (up to 8192 numbers;
- *     what is beyond is read again from the caches), rows of up to 1024 (a head's) are a warp's, four to a block; the sum
- *     of the residual is part of the norm that follows it. Counted a row of 4096: norm 16 kB in, 16 kB out and the
- *     gain from the caches; with the sum 32 in and 32 out instead of 48 and 32, and one launch instead of two. 8
- *     to 12 instructions for 16 bytes where an SM of an H200 has 110: bound by memory from some 500 rows on, below by
- *     the launch. silu_mul: an exponential and a division for each number, 40 instructions for 32 bytes in and 16
- *     out. Not measured on a device yet; expected: within 10 % of a copy for 512 rows of 4096.
- *  3  a norm and a gate write their rows as products take them, too: three of a layer's four conversions (the fourth
- *     is attention's output) are no launches any more and read nothing. Counted for a layer of an 8B model (4096 wide, 14336
- *     in the middle, 1024 keys), launches of a decode without parts of attention: before 3 products + convert, rope,
- *     attention, convert + product, norm, convert + 2 products, gate, convert + product, norm: 16 (17 where parts are
- *     combined); with products of several matrices as one and these 10 (11): norm, qkv, rope, attention, convert, o, norm,
- *     gate-up, gate, down; at 1.5 to 2 µs a launch in a graph some 10 µs of a layer whose weights take 110 (bf16). Activations
- *     of a row: conversions read 4 bytes of 4096 + 4096 + 14336 numbers, 90 kB, less. Not measured on a device.
+ *  2  16 bytes a thread at a time, everything read once: a norm keeps its row in registers (up to 8192 numbers; what is
+ *     beyond is read again from the caches), rows of up to 1024 (a head's) are a warp's, four to a block; the sum of
+ *     the residual is part of the norm that follows it. Counted a row of 4096: norm 16 kB in, 16 kB out and the gain
+ *     from the caches; with the sum 32 in and 32 out instead of 48 and 32, and one launch instead of two. 8 to 12
+ *     instructions for 16 bytes where an SM of an H200 has 110: bound by memory from some 500 rows on, below by the
+ *     launch. silu_mul: an exponential and a division for each number, 40 instructions for 32 bytes in and 16 out. Not
+ *     measured on a device yet; expected: within 10 % of a copy for 512 rows of 4096.
+ *  3  a norm and a gate write their rows as products take them, too: three of a layer's four conversions (the fourth is
+ *     attention's output) are no launches any more and read nothing. Counted for a layer of an 8B model (4096 wide,
+ *     14336 in the middle, 1024 keys), launches of a decode without parts of attention: before 3 products + convert,
+ *     rope, attention, convert + product, norm, convert + 2 products, gate, convert + product, norm: 16 (17 where parts
+ *     are combined); with products of several matrices as one and these 10 (11): norm, qkv, rope, attention, convert,
+ *     o, norm, gate-up, gate, down; at 1.5 to 2 µs a launch in a graph some 10 µs of a layer whose weights take 110
+ *     (bf16). Activations of a row: conversions read 4 bytes of 4096 + 4096 + 14336 numbers, 90 kB, less. Not measured
+ *     on a device.
  */
 #include "kernels/cuda/activations.h"
 
