@@ -54,6 +54,15 @@
 
 enum { KN_K_BLOCK = 256, KN_SMALL_BLOCK = 32 };
 
+// clang-format off
+/* Type, weights of a block, bytes of a block. */
+#define KN_TYPES(X)                                                                                     \
+	X(F32, 1, 4) X(F16, 1, 2) X(BF16, 1, 2)                                                         \
+	X(Q4_0, 32, 18) X(Q4_1, 32, 20) X(Q5_0, 32, 22) X(Q5_1, 32, 24) X(Q8_0, 32, 34)                 \
+	X(Q2_K, 256, 84) X(Q3_K, 256, 110) X(Q4_K, 256, 144) X(Q5_K, 256, 176) X(Q6_K, 256, 210)        \
+	X(IQ4_NL, 32, 18) X(IQ4_XS, 256, 136) X(MXFP4, 32, 17) X(INT4, 128, 66)
+// clang-format on
+
 static inline uint16_t kn_u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
 
 static inline uint32_t kn_u32_at(const uint8_t *at) { return kn_u16_at(at) | (uint32_t)kn_u16_at(at + 2) << 16; }

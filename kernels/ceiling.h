@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What this machine can do at most, measured: so that every other figure of a run can be told as a
+ * What this machine can do at most, measured: so that every other figure of a run can be given as a
  * share of it.
  */
 #ifndef KERNELS_CEILING_H

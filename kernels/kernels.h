@@ -1,27 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one table of operations between the engine and whatever computes. A backend is a table
- * (kn_ops) and its state (kn_backend). The engine sees only this header; a backend sees no
- * sequences, requests or models, only flat arrays.
+ * The table of operations between the engine and what computes. The engine includes this header only; a backend sees
+ * flat arrays, never sequences, requests or models. `kernels/backend` chooses a backend, `kernels/cpu` and
+ * `kernels/cuda` are backends.
  *
- * Memory: activations, KV and weights live in buffers of the backend, addressed by plain pointers
- * that only the backend may read or write (on a GPU they are device addresses). Offsetting such a
- * pointer by floats is allowed.
- *
- * Order: operations called between step_begin and step_end take effect in call order; results are
- * valid on the host only after step_end. An operation returns 0, or SL_EIO after a device fault;
- * after one the backend is dead until closed.
- *
- * A step may be launched before the one before it has ended: step_end is step_issue, after which the step is on
- * its way, and step_wait, which fills in what the oldest step on its way gives. Steps, and operations outside of
- * them, take effect in the order in which they were issued. On backends whose `ahead` is not set a step has run
- * when step_issue returns.
- *
- * Batch invariance: each output row depends on its own inputs only. The reduction order over K is
- * fixed by weight type and instruction set; attention reduces at absolute multiples of
- * KN_ATTN_BLOCK positions, left to right, whatever the rows, threads or tiles.
- *
- * Activations are float32 row-major [n_rows][width]; pointers are 64-byte aligned at row 0.
+ * Backend     a table (kn_ops) and its state (kn_backend). One thread at a time calls it: the engine's step thread, or
+ *             its loader before the first step.
+ * Memory      activations, KV and weights are the backend's: plain pointers that only it may dereference (device
+ *             addresses on a GPU). Adding floats to one is allowed. Activations are float32 [n_rows][width],
+ *             64-byte aligned at row 0.
+ * Step        operations between step_begin and step_end take effect in call order; the host sees results after
+ *             step_end. step_end is step_issue, which starts the step, and step_wait, which delivers the oldest issued
+ *             step. Steps take effect in the order of issue. Without `ahead` a step has run when step_issue returns.
+ * Fault       operations return 0, or SL_EIO after a device fault; from then on the backend can only be closed.
+ * Invariance  an output row depends on its own inputs only. The order of reduction over K is fixed by weight type and
+ *             instruction set; attention reduces at absolute multiples of KN_ATTN_BLOCK positions, left to right.
  */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
@@ -34,7 +27,7 @@
 
 enum { KN_ATTN_BLOCK = 256, KN_ALIGN = 64 };
 
-/* Element types, numbered as GGUF numbers them. blocks.h tells how they lie in memory. */
+/* Element types, numbered as GGUF numbers them. blocks.h has their layouts. */
 enum kn_type {
 	KN_F32 = 0,
 	KN_F16 = 1,
@@ -91,7 +84,7 @@ struct kn_step {
 	int max_pages;
 	int page_tokens; /* of every pool in this step, so that a backend knows which pages it reads; 0: all of them */
 	/* NULL, or [n_rows]: where it is not negative the row's token is what this draw of the last step before that
-	 * drew any made, whether that has ended or not, and row_token says nothing. A draw that made none stands for
+	 * drew any made, whether that has ended or not, and row_token says nothing. A draw that made none counts as
 	 * token 0. Backends with `ahead` only. */
 	const int32_t *row_from;
 };
@@ -170,7 +163,7 @@ struct kn_draw {
 	uint32_t top_k;                  /* 0: all */
 	double u;                        /* in [0, 1): where in the mass, in the order of ids */
 	bool want_logprob;
-	uint8_t n_top; /* with want_logprob: likeliest told, at most KN_MAX_TOP */
+	uint8_t n_top; /* with want_logprob: likeliest to report, at most KN_MAX_TOP */
 	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
 	int32_t n_bias, n_penalties, n_out;
 	const struct kn_adjust *adjust;
@@ -198,13 +191,13 @@ struct kn_stats {
 	uint64_t graph_hits, graph_misses; /* steps that a graph was there for, or could have been */
 	uint64_t graph_captures, graph_refusals;
 	uint64_t graphs;    /* there are now */
-	uint64_t device_ns; /* from when a step's first work was on the device to its end; 0: not told */
+	uint64_t device_ns; /* from when a step's first work was on the device to its end; 0: unknown */
 	char pci[16];       /* the device by its bus, "0000:1b:00.0"; "": none */
 };
 
 /* Of a device with memory of its own: bytes. */
 struct kn_memory {
-	uint64_t free, total; /* of all of it, whoever has the rest */
+	uint64_t free, total; /* of the whole device, all processes together */
 	uint64_t later; /* at most what this backend will take beside mem_alloc and weights: for steps and graphs */
 };
 
@@ -307,7 +300,7 @@ struct kn_ops {
 	/* Copies page src of every layer to page dst (copy on write), after what was issued before. */
 	int (*page_copy)(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
-	/* NULL where all memory is the host's. False: the device does not tell. Weights are loaded by then. */
+	/* NULL where all memory is the host's. False: the device does not report it. Weights are loaded by then. */
 	bool (*memory)(struct kn_backend *b, struct kn_memory *out);
 	/* Waits for all that was called so far; outside of steps, others may be on their way. NULL: there is never
 	 * anything to wait for. */
@@ -335,7 +328,7 @@ struct kn_ops {
 	 * weight_made: the host's memory that w lies in and its bytes, the same in every process for the same matrix;
 	 * NULL: w lies as in the file. Borrowed from w. */
 	const void *(*weight_made)(struct kn_backend *b, const struct kn_weight *w, size_t *bytes);
-	/* As weight_load, of what weight_made told for a matrix of that type and shape. `made` is KN_ALIGN-aligned,
+	/* As weight_load, of what weight_made returned for a matrix of that type and shape. `made` is KN_ALIGN-aligned,
 	 * used in place and outlives the weight. SL_EINVAL: that matrix has another number of bytes; SL_EUNSUPPORTED:
 	 * nothing is made of the type; SL_ENOMEM. What the bytes mean is not checked: any are safe, wrong ones answer
 	 * wrongly. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Backends that are shared objects of their own, opened at run time: so the program needs no CUDA
- * library to start, and says why it does without one.
+ * library to start, and reports why it runs without one.
  *
  * A plugin exports one C function, KN_PLUGIN_ENTRY. It calls back only through the table below and
  * links to nothing of the program, and is never closed again (a device's runtime does not survive it).

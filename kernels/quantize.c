@@ -41,11 +41,16 @@ uint16_t kn_bf16_from_f32(float f)
 	return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+static void put_u16(uint8_t *at, uint16_t h)
+{
+	at[0] = (uint8_t)h;
+	at[1] = (uint8_t)(h >> 8);
+}
+
 int kn_put_f16(uint8_t *at, float v, float *stored)
 {
 	uint16_t h = kn_f16_from_f32(v);
-	at[0] = (uint8_t)h;
-	at[1] = (uint8_t)(h >> 8);
+	put_u16(at, h);
 	*stored = kn_f32_from_f16(h);
 	return isfinite(*stored) ? 0 : SL_EINVAL;
 }
@@ -65,8 +70,7 @@ static int f16(const float *x, uint8_t *at)
 static int bf16(const float *x, uint8_t *at)
 {
 	uint16_t h = kn_bf16_from_f32(*x);
-	at[0] = (uint8_t)h;
-	at[1] = (uint8_t)(h >> 8);
+	put_u16(at, h);
 	return isfinite(kn_f32_from_bf16(h)) ? 0 : SL_EINVAL;
 }
 
@@ -85,12 +89,12 @@ static void put_fifth_bits(uint8_t *qh, const uint8_t *q)
 		qh[i / 8] |= (uint8_t)(q[i] >> 4 << i % 8);
 }
 
-/* A scale at `at` and the index of every value. */
-static int on_grid(const struct kn_grid *g, const float *x, uint8_t *at, uint8_t *q)
+/* A scale at `at` and the index of each of n values. */
+static int on_grid(const struct kn_grid *g, const float *x, int n, uint8_t *at, uint8_t *q)
 {
 	float d;
-	int rc = kn_put_f16(at, kn_fit_scale(g, x, 32), &d);
-	for (int i = 0; i < 32; i++)
+	int rc = kn_put_f16(at, kn_fit_scale(g, x, n), &d);
+	for (int i = 0; i < n; i++)
 		q[i] = (uint8_t)kn_grid_index(g, kn_over(x[i], d));
 	return rc;
 }
@@ -121,7 +125,7 @@ static int q8_0(const float *x, uint8_t *at)
 static int q4_0(const float *x, uint8_t *at)
 {
 	uint8_t q[32];
-	int rc = on_grid(&(struct kn_grid){.lowest = -8, .n = 16}, x, at, q);
+	int rc = on_grid(&(struct kn_grid){.lowest = -8, .n = 16}, x, 32, at, q);
 	kn_put_nibbles(at + 2, q);
 	return rc;
 }
@@ -129,12 +133,8 @@ static int q4_0(const float *x, uint8_t *at)
 /* kernels/blocks.h: a scale for 128. */
 static int int4(const float *x, uint8_t *at)
 {
-	static const struct kn_grid g = {.lowest = -8, .n = 16};
 	uint8_t q[128];
-	float d;
-	int rc = kn_put_f16(at, kn_fit_scale(&g, x, 128), &d);
-	for (int i = 0; i < 128; i++)
-		q[i] = (uint8_t)kn_grid_index(&g, kn_over(x[i], d));
+	int rc = on_grid(&(struct kn_grid){.lowest = -8, .n = 16}, x, 128, at, q);
 	for (int i = 0; i < 4; i++)
 		kn_put_nibbles(at + 2 + 16 * i, q + 32 * i);
 	return rc;
@@ -151,7 +151,7 @@ static int q4_1(const float *x, uint8_t *at)
 static int q5_0(const float *x, uint8_t *at)
 {
 	uint8_t q[32];
-	int rc = on_grid(&(struct kn_grid){.lowest = -16, .n = 32}, x, at, q);
+	int rc = on_grid(&(struct kn_grid){.lowest = -16, .n = 32}, x, 32, at, q);
 	put_fifth_bits(at + 2, q);
 	kn_put_nibbles(at + 6, q);
 	return rc;
@@ -169,7 +169,7 @@ static int q5_1(const float *x, uint8_t *at)
 static int iq4_nl(const float *x, uint8_t *at)
 {
 	uint8_t q[32];
-	int rc = on_grid(&(struct kn_grid){.values = kn_nl_values, .n = 16}, x, at, q);
+	int rc = on_grid(&(struct kn_grid){.values = kn_nl_values, .n = 16}, x, 32, at, q);
 	kn_put_nibbles(at + 2, q);
 	return rc;
 }

@@ -4,17 +4,14 @@
 #include "kernels/blocks.h"
 #include "kernels/kernels.h"
 
-static const struct {
+static const struct type {
 	int type, block;
 	size_t bytes;
 	const char *name;
 } types[] = {
-    {KN_F32, 1, 4, "F32"},       {KN_F16, 1, 2, "F16"},         {KN_BF16, 1, 2, "BF16"},
-    {KN_Q4_0, 32, 18, "Q4_0"},   {KN_Q4_1, 32, 20, "Q4_1"},     {KN_Q5_0, 32, 22, "Q5_0"},
-    {KN_Q5_1, 32, 24, "Q5_1"},   {KN_Q8_0, 32, 34, "Q8_0"},     {KN_Q2_K, 256, 84, "Q2_K"},
-    {KN_Q3_K, 256, 110, "Q3_K"}, {KN_Q4_K, 256, 144, "Q4_K"},   {KN_Q5_K, 256, 176, "Q5_K"},
-    {KN_Q6_K, 256, 210, "Q6_K"}, {KN_IQ4_NL, 32, 18, "IQ4_NL"}, {KN_IQ4_XS, 256, 136, "IQ4_XS"},
-    {KN_MXFP4, 32, 17, "MXFP4"}, {KN_INT4, 128, 66, "INT4"},
+#define TYPE(name, block, bytes) {KN_##name, block, bytes, #name},
+    KN_TYPES(TYPE)
+#undef TYPE
 };
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
@@ -22,21 +19,18 @@ enum { N_TYPES = sizeof types / sizeof types[0] };
 const int8_t kn_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 const int8_t kn_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-int kn_type_block(int type)
+static const struct type *find(int type)
 {
+	static const struct type none = {.type = -1};
 	for (int i = 0; i < N_TYPES; i++)
 		if (types[i].type == type)
-			return types[i].block;
-	return 0;
+			return &types[i];
+	return &none;
 }
 
-size_t kn_type_block_bytes(int type)
-{
-	for (int i = 0; i < N_TYPES; i++)
-		if (types[i].type == type)
-			return types[i].bytes;
-	return 0;
-}
+int kn_type_block(int type) { return find(type)->block; }
+
+size_t kn_type_block_bytes(int type) { return find(type)->bytes; }
 
 size_t kn_row_bytes(int type, size_t n)
 {
@@ -52,9 +46,8 @@ const char *kn_type_name(int type)
 	    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
 	    [21] = "IQ3_S", [22] = "IQ2_S", [24] = "I8",      [25] = "I16",    [26] = "I32",     [27] = "I64",
 	    [28] = "F64",   [29] = "IQ1_M", [34] = "TQ1_0",   [35] = "TQ2_0"};
-	for (int i = 0; i < N_TYPES; i++)
-		if (types[i].type == type)
-			return types[i].name;
+	if (find(type)->name != NULL)
+		return find(type)->name;
 	if (type >= 0 && type < (int)(sizeof others / sizeof others[0]) && others[type] != NULL)
 		return others[type];
 	return "unknown";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What NVIDIA's management library tells of a device (NVML API reference): how busy, warm and throttled it is. The
+ * What NVIDIA's management library reports of a device (NVML API reference): how busy, warm and throttled it is. The
  * library is the driver's and is opened at run time; no header of it is needed.
  *
  * Calls can take milliseconds, or hang with a driver that does: not for threads that others wait for.
@@ -18,10 +18,10 @@ enum kn_slowed {
 	KN_SLOWED_POWER = 1 << 0,    /* the power limit, of software or of the board */
 	KN_SLOWED_THERMAL = 1 << 1,  /* too warm */
 	KN_SLOWED_HARDWARE = 1 << 2, /* what else the board demands */
-	KN_SLOWED_OTHER = 1 << 3,    /* set so by somebody; not that it is idle */
+	KN_SLOWED_OTHER = 1 << 3,    /* any other reason but idleness */
 };
 
-/* What the device does not tell is 0. */
+/* 0: the device does not report it. */
 struct kn_device_state {
 	uint32_t busy_percent;        /* of the last moments in which a kernel ran */
 	uint32_t memory_busy_percent; /* in which memory was read or written */

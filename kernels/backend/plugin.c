@@ -4,7 +4,7 @@
  * under a lock, and the reason of a failure is kept: the start's line and a configuration that names
  * the backend say the same.
  *
- * Only two places are looked at, both relative to the executable, so that nobody's library path or
+ * Only two places are looked at, both relative to the executable, so that no library path or
  * working directory decides what code runs.
  */
 #include "kernels/plugin.h"
@@ -99,35 +99,39 @@ static void look(struct found *f)
 		sl_errf(&f->err, SL_ENOTFOUND, "libsluice-%s.so was not built or installed", f->name);
 }
 
+static struct found *plugin_of(const char *name)
+{
+	for (int i = 0; i < N_PLUGINS; i++)
+		if (strcmp(name, plugins[i].name) == 0)
+			return &plugins[i];
+	return NULL;
+}
+
 void kn_plugin_load(const char *name)
 {
 	char path[PATH_MAX];
+	struct found *f = plugin_of(name);
+	if (f == NULL)
+		return;
 	pthread_mutex_lock(&lock);
-	for (int i = 0; i < N_PLUGINS; i++) {
-		struct found *f = &plugins[i];
-		if (strcmp(name, f->name) == 0 && !f->looked && f->so == NULL && find(name, path, sizeof path))
-			f->so = dlopen(
-			    path, RTLD_NOW | RTLD_LOCAL); /* a failure comes again, and is told, when it is wanted */
-	}
+	/* A failure comes again, and is reported, when the backend is asked for. */
+	if (!f->looked && f->so == NULL && find(name, path, sizeof path))
+		f->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	pthread_mutex_unlock(&lock);
 }
 
 const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct sl_err *err)
 {
-	*is_plugin = false;
-	for (int i = 0; i < N_PLUGINS; i++) {
-		struct found *f = &plugins[i];
-		if (strcmp(name, f->name) != 0)
-			continue;
-		*is_plugin = true;
-		pthread_mutex_lock(&lock);
-		look(f);
-		pthread_mutex_unlock(&lock);
-		if (f->ops == NULL)
-			sl_errf(err, f->err.code, "backend \"%s\": %s", name, f->err.text);
-		return f->ops;
-	}
-	return NULL;
+	struct found *f = plugin_of(name);
+	*is_plugin = f != NULL;
+	if (f == NULL)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	look(f);
+	pthread_mutex_unlock(&lock);
+	if (f->ops == NULL)
+		sl_errf(err, f->err.code, "backend \"%s\": %s", name, f->err.text);
+	return f->ops;
 }
 
 const char *kn_plugin_line(void)

@@ -35,13 +35,12 @@ struct kn_amx_type kn_amx_type_of(int type);
 /* The members of struct kn_isa. */
 bool kn_amx_packs(int type);
 size_t kn_amx_packed_bytes(int n_rows, int n_in);
-void kn_amx_pack(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-void kn_amx_matmul_packed(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			  float *tile, size_t tile_floats);
+kn_pack_fn kn_amx_pack;
+kn_matmul_packed_fn kn_amx_matmul_packed;
 
 /* ---- for both that multiply with tiles: here and int8_amx_vnni.c ---- */
 
-/* gcc 12's tile loads do not say which memory they read. */
+/* gcc 12's tile loads do not declare which memory they read. */
 #define MEMORY_IS_READ() __asm__ volatile("" ::: "memory")
 #define TILES __attribute__((target("amx-tile,amx-int8")))
 

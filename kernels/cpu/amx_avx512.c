@@ -11,7 +11,7 @@
  *   f = 128 · float(128·Σ q·a + Σ q·b) + float(Σ q·c)
  *   y = fma(f · s, scale, y), and with an offset: y = fma(s · Σ x, offset, y)
  *
- * block after block from the left. So a row has the same bits in any company. The integers lose at most
+ * block after block from the left. So a row has the same bits whatever the other rows. The integers lose at most
  * 2^-20 of the block's largest activation: single bits of a float32, not the percent that activations
  * of eight bits lose.
  *
@@ -39,8 +39,6 @@
 
 #include "base/err.h"
 #include "kernels/cpu/amx.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum {
 	GROUP = 16, /* rows of a tile */
@@ -309,7 +307,7 @@ static void fill(const struct job *j, int o, int n_o, int k, int n, uint8_t *out
 {
 	const uint8_t *rows[AMX_OUT];
 	size_t at = (size_t)(k / j->type_block) * j->type_bytes, ahead = AMX_OUT * j->row_bytes;
-	/* Outputs that are missing from the last tile are the last one again; nobody looks at them. */
+	/* Outputs that are missing from the last tile are the last one again; their results are never read. */
 	for (int i = 0; i < AMX_OUT; i++)
 		rows[i] = (const uint8_t *)j->w->data + (size_t)(o + at_most(i, n_o - 1)) * j->row_bytes + at;
 	for (int done = 0, most = j->type_block < FETCH_CHUNK ? FETCH_CHUNK : AMX_CHUNK; done < n; done += most) {

@@ -16,8 +16,6 @@
 #include "kernels/blocks.h"
 #include "kernels/cpu/amx.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { SMALL = KN_SMALL_BLOCK, MOST = AMX_CHUNK / SMALL, SUBS = 16 /* the smallest block */ };
 
 typedef const uint8_t *const *rows_at;

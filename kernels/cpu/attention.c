@@ -187,21 +187,13 @@ int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float
 			    .kv = kv,
 			    .layer = layer,
 			    .turns = turns_of_step(b, rope)};
+	b->packed_of = NULL;
 	if (w.turns == NULL)
 		return SL_EIO;
 	int n_rows = b->step->n_rows;
 	int parts = kn_parts_of(b, (int64_t)n_rows * (n_heads + kv->n_kv_heads) * kv->head_dim * TURN_COST);
 	w.n_parts = parts < n_rows ? parts : n_rows;
 	kn_run_parts(b, w.n_parts, run_writing, &w);
-	return 0;
-}
-
-int kn_cpu_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
-{
-	(void)b;
-	size_t bytes = kn_kv_page_bytes(kv);
-	memcpy(block_of(kv, kv->k, 0, dst, 0), block_of(kv, kv->k, 0, src, 0), bytes);
-	memcpy(block_of(kv, kv->v, 0, dst, 0), block_of(kv, kv->v, 0, src, 0), bytes);
 	return 0;
 }
 
@@ -393,80 +385,6 @@ static void attend_block(const struct attention *a, const struct tile *t, const 
 	} while (next_piece(t, &p));
 }
 
-static void divide(float *out, int dim, float sum)
-{
-	for (int d = 0; d < dim; d++)
-		out[d] /= sum;
-}
-
-/* All blocks of a tile, one after the other. */
-static void attend_tile(const struct attention *a, const struct tile *t)
-{
-	int dim = a->kv->head_dim, block = t->first / KN_ATTN_BLOCK * KN_ATTN_BLOCK;
-	float *part[TILE_QUERIES], *sums = a->sums + (size_t)kn_pool_self() * TILE_QUERIES * (size_t)dim;
-	struct kn_seen seen[TILE_QUERIES], all[TILE_QUERIES] = {{0}};
-	struct block two[2];
-	for (int i = 0; i < t->n_q; i++) {
-		part[i] = sums + (size_t)i * (size_t)dim;
-		memset(a->out + t->number[i] * (size_t)dim, 0, (size_t)dim * sizeof *a->out);
-	}
-	find_block(a, t, block, &two[0]);
-	for (int k = 0; block < t->last; k = !k, block += KN_ATTN_BLOCK) {
-		bool more = block + KN_ATTN_BLOCK < t->last;
-		if (more)
-			find_block(a, t, block + KN_ATTN_BLOCK, &two[!k]);
-		attend_block(a, t, &two[k], more ? &two[!k] : NULL, part, seen);
-		for (int i = 0; i < t->n_q; i++)
-			a->b->isa->merge(part[i], &seen[i], &all[i], a->out + t->number[i] * (size_t)dim, dim);
-	}
-	for (int i = 0; i < t->n_q; i++)
-		divide(a->out + t->number[i] * (size_t)dim, dim, all[i].sum);
-}
-
-static int n_blocks_of(int32_t first, int32_t last)
-{
-	return (last + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK - first / KN_ATTN_BLOCK;
-}
-
-/* A part of a tile's blocks, whose sums are kept apart. */
-static void attend_part(const struct attention *a, const struct tile *t, int part_of_tile)
-{
-	int n = n_blocks_of(t->first, t->last), dim = a->kv->head_dim;
-	int from = (int)((int64_t)n * part_of_tile / a->n_parts),
-	    to = (int)((int64_t)n * (part_of_tile + 1) / a->n_parts);
-	float *part[TILE_QUERIES];
-	struct kn_seen seen[TILE_QUERIES];
-	struct block two[2];
-	int first = t->first / KN_ATTN_BLOCK;
-	if (from == to)
-		return;
-	find_block(a, t, (first + from) * KN_ATTN_BLOCK, &two[0]);
-	for (int k = 0, b = from; b < to; k = !k, b++) {
-		if (b + 1 < to)
-			find_block(a, t, (first + b + 1) * KN_ATTN_BLOCK, &two[!k]);
-		for (int i = 0; i < t->n_q; i++)
-			part[i] = a->sums + (t->number[i] * (size_t)a->n_blocks + (size_t)b) * (size_t)dim;
-		attend_block(a, t, &two[k], b + 1 < to ? &two[!k] : NULL, part, seen);
-		for (int i = 0; i < t->n_q; i++)
-			a->seen[t->number[i] * (size_t)a->n_blocks + (size_t)b] = seen[i];
-	}
-}
-
-static void join_parts(const struct attention *a, const struct tile *t)
-{
-	int n = n_blocks_of(t->first, t->last), dim = a->kv->head_dim;
-	for (int i = 0; i < t->n_q; i++) {
-		float *out = a->out + t->number[i] * (size_t)dim;
-		struct kn_seen all = {0};
-		memset(out, 0, (size_t)dim * sizeof *out);
-		for (int b = 0; b < n; b++) {
-			size_t at = t->number[i] * (size_t)a->n_blocks + (size_t)b;
-			a->b->isa->merge(a->sums + at * (size_t)dim, &a->seen[at], &all, out, dim);
-		}
-		divide(out, dim, all.sum);
-	}
-}
-
 /* Tile i of all: rows of a sequence, some key heads, some heads of each. */
 static void tile_at(const struct attention *a, int i, struct tile *t)
 {
@@ -475,28 +393,87 @@ static void tile_at(const struct attention *a, int i, struct tile *t)
 	make_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, left < a->span ? left : a->span, chunk, t);
 }
 
-static void run_tile(void *ctx, int i)
+static void divide(float *out, int dim, float sum)
 {
-	const struct attention *a = ctx;
-	struct tile t;
-	tile_at(a, i, &t);
-	attend_tile(a, &t);
+	for (int d = 0; d < dim; d++)
+		out[d] /= sum;
 }
 
-static void run_part(void *ctx, int i)
+/* All blocks of a tile, one after the other. */
+static void attend_tile(void *ctx, int i_tile)
 {
 	const struct attention *a = ctx;
 	struct tile t;
-	tile_at(a, i / a->n_parts, &t);
-	attend_part(a, &t, i % a->n_parts);
+	tile_at(a, i_tile, &t);
+	int dim = a->kv->head_dim, block = t.first / KN_ATTN_BLOCK * KN_ATTN_BLOCK;
+	float *part[TILE_QUERIES], *sums = a->sums + (size_t)kn_pool_self() * TILE_QUERIES * (size_t)dim;
+	struct kn_seen seen[TILE_QUERIES], all[TILE_QUERIES] = {{0}};
+	struct block two[2];
+	for (int i = 0; i < t.n_q; i++) {
+		part[i] = sums + (size_t)i * (size_t)dim;
+		memset(a->out + t.number[i] * (size_t)dim, 0, (size_t)dim * sizeof *a->out);
+	}
+	find_block(a, &t, block, &two[0]);
+	for (int k = 0; block < t.last; k = !k, block += KN_ATTN_BLOCK) {
+		bool more = block + KN_ATTN_BLOCK < t.last;
+		if (more)
+			find_block(a, &t, block + KN_ATTN_BLOCK, &two[!k]);
+		attend_block(a, &t, &two[k], more ? &two[!k] : NULL, part, seen);
+		for (int i = 0; i < t.n_q; i++)
+			a->b->isa->merge(part[i], &seen[i], &all[i], a->out + t.number[i] * (size_t)dim, dim);
+	}
+	for (int i = 0; i < t.n_q; i++)
+		divide(a->out + t.number[i] * (size_t)dim, dim, all[i].sum);
 }
 
-static void run_joining(void *ctx, int i)
+static int n_blocks_of(int32_t first, int32_t last)
+{
+	return (last + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK - first / KN_ATTN_BLOCK;
+}
+
+/* A part of a tile's blocks, whose sums are kept apart. */
+static void attend_part(void *ctx, int i_part)
 {
 	const struct attention *a = ctx;
 	struct tile t;
-	tile_at(a, i, &t);
-	join_parts(a, &t);
+	tile_at(a, i_part / a->n_parts, &t);
+	int64_t n = n_blocks_of(t.first, t.last), i_of_tile = i_part % a->n_parts;
+	int dim = a->kv->head_dim, from = (int)(n * i_of_tile / a->n_parts),
+	    to = (int)(n * (i_of_tile + 1) / a->n_parts);
+	float *part[TILE_QUERIES];
+	struct kn_seen seen[TILE_QUERIES];
+	struct block two[2];
+	int first = t.first / KN_ATTN_BLOCK;
+	if (from == to)
+		return;
+	find_block(a, &t, (first + from) * KN_ATTN_BLOCK, &two[0]);
+	for (int k = 0, b = from; b < to; k = !k, b++) {
+		if (b + 1 < to)
+			find_block(a, &t, (first + b + 1) * KN_ATTN_BLOCK, &two[!k]);
+		for (int i = 0; i < t.n_q; i++)
+			part[i] = a->sums + (t.number[i] * (size_t)a->n_blocks + (size_t)b) * (size_t)dim;
+		attend_block(a, &t, &two[k], b + 1 < to ? &two[!k] : NULL, part, seen);
+		for (int i = 0; i < t.n_q; i++)
+			a->seen[t.number[i] * (size_t)a->n_blocks + (size_t)b] = seen[i];
+	}
+}
+
+static void join_parts(void *ctx, int i_tile)
+{
+	const struct attention *a = ctx;
+	struct tile t;
+	tile_at(a, i_tile, &t);
+	int n = n_blocks_of(t.first, t.last), dim = a->kv->head_dim;
+	for (int i = 0; i < t.n_q; i++) {
+		float *out = a->out + t.number[i] * (size_t)dim;
+		struct kn_seen all = {0};
+		memset(out, 0, (size_t)dim * sizeof *out);
+		for (int b = 0; b < n; b++) {
+			size_t at = t.number[i] * (size_t)a->n_blocks + (size_t)b;
+			a->b->isa->merge(a->sums + at * (size_t)dim, &a->seen[at], &all, out, dim);
+		}
+		divide(out, dim, all.sum);
+	}
 }
 
 /* Neighbouring rows of one sequence, so many at most. */
@@ -591,6 +568,7 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 			      .attn = attn,
 			      .out = out,
 			      .group = n_heads / kv->n_kv_heads};
+	b->packed_of = NULL;
 	if (s->n_rows >= 64 && (tiles = sl_zalloc_n((size_t)s->n_rows + 1, sizeof *tiles)) == NULL)
 		return SL_EIO;
 	a.tiles = tiles;
@@ -605,13 +583,13 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 	a.n_parts = alone ? 1 : parts_of_tiles(&a, n_items);
 	int rc = reserve_sums(b, &a);
 	if (rc == 0 && a.n_parts > 1) {
-		kn_run_parts(b, n_items * a.n_parts, run_part, &a);
-		kn_run_parts(b, n_items, run_joining, &a);
+		kn_run_parts(b, n_items * a.n_parts, attend_part, &a);
+		kn_run_parts(b, n_items, join_parts, &a);
 	} else if (rc == 0 && !alone) {
-		kn_run_parts(b, n_items, run_tile, &a);
+		kn_run_parts(b, n_items, attend_tile, &a);
 	} else if (rc == 0) {
 		for (int i = 0; i < n_items; i++)
-			run_tile(&a, i);
+			attend_tile(&a, i);
 	}
 	if (tiles != few)
 		sl_free(tiles);

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU backend's state, and how its files split work: cpu.c (products, the table), memory.c, weights.c
- * (weights that are interleaved), rows.c
- * (what is done to each row by itself), attention.c (rotary embedding, pages, attention).
+ * The CPU backend's state and what its files share. Operations run on the calling thread and the pool's (pool.h).
+ *
+ * cpu.c        products, the tables           rows.c       row-wise operations
+ * attention.c  rotary embedding, pages, attention
+ * weights.c    interleaved weights            memory.c     host memory (host.h)
+ * isa.h        the inner loops of an instruction set: simd_*.h, included by *_avx2.c, *_avx512.c and *_vnni.c
+ * ref.c        the reference: a backend of its own, and the oracle of the tests
  */
 #ifndef KERNELS_CPU_BACKEND_H
 #define KERNELS_CPU_BACKEND_H
 
 #include <stdbool.h>
 
+#include "kernels/cpu/host.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/pool.h"
 
@@ -23,7 +28,7 @@ enum { KN_LONE_STEP = 3 << 20 };
 struct kn_turns {
 	float *at;
 	size_t n;               /* floats there is room for */
-	const double *inv_freq; /* whose they are; NULL: nobody's in this step */
+	const double *inv_freq; /* their source; NULL: unused in this step */
 	float magnitude;
 };
 
@@ -41,13 +46,13 @@ struct kn_backend {
 	const struct kn_step *step;
 	/* Of each thread: decoded weights, half a second-level cache of them, or more where the longest
 	 * rows there are need it. */
-	float *tiles;
-	size_t tile_floats;
+	void *tiles;
+	size_t tiles_bytes, tile_floats; /* of all threads, and of one */
 	/* Packed rows, as many as are packed at a time, where the instruction set has them; and whose they
 	 * are while nothing but products was called since: gate and up, or q, k and v, have the same. */
 	void *packed;
 	size_t packed_bytes;
-	const float *packed_of; /* NULL: nobody's */
+	const float *packed_of; /* NULL: none */
 	int packed_rows, packed_width;
 	/* The products of a step in the order of the last one: what comes after one is asked for early. There is room
 	 * for as many as there are weights. */
@@ -79,40 +84,24 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 		kn_pool_run(b->pool, n_parts, run, ctx);
 }
 
-/* ---- memory.c ---- */
-/* Zeroed, KN_ALIGN-aligned, resident only once it is written to if it is large. SL_ENOMEM. */
-int kn_memory_take(size_t bytes, void **out);
-void kn_memory_give(void *memory); /* NULL: nothing */
+/* Operations of kn_ops that are a function here, kn_cpu_NAME: weights.c, rows.c, attention.c. Those that write
+ * activations drop the packed rows (packed_of). */
+#define KN_CPU_OPS(X)  \
+	X(weight_free) \
+	X(weight_made) \
+	X(rmsnorm)     \
+	X(add_rmsnorm) \
+	X(silu_mul) X(gelu_mul) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
+#define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
+#define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;
+KN_CPU_OPS(KN_CPU_DECLARE)
 
 /* ---- weights.c ---- */
 /* Interleaves what w, which lies as in the file, points at; w then owns memory. SL_ENOMEM. */
 int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_err *err);
-/* What the former has made, and its bytes; NULL: w lies as in the file. */
-const void *kn_weight_made(const struct kn_weight *w, size_t *bytes);
 /* A weight of what was made before, which is used in place and stays its owner's. SL_EINVAL: not as many bytes as are
  * made of such a matrix. */
 int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out,
 		    struct sl_err *err);
-/* Frees what kn_weight_interleave has made; does nothing to weights of the file, or adopted ones. */
-void kn_weight_drop(struct kn_weight *w);
-
-/* ---- rows.c ---- */
-int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width, float *y);
-int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
-		       int width, float *y);
-int kn_cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
-int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
-int kn_cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
-int kn_cpu_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width);
-int kn_cpu_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width);
-int kn_cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width);
-
-/* ---- attention.c ---- */
-bool kn_cpu_kv_type(int type);
-int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
-			 const float *v, const struct kn_kv *kv, int layer);
-int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
-		     const struct kn_attn *attn, float *out);
-int kn_cpu_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
 
 #endif

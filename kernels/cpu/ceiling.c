@@ -76,55 +76,35 @@ static double read_plain(const char *buffer)
 	return BUFFER;
 }
 
-__attribute__((target("avx512f"))) static double fp32_512(const char *buffer)
-{
-	__m512 acc[CHAINS], x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-9f);
-	(void)buffer;
-	for (int i = 0; i < CHAINS; i++)
-		acc[i] = y;
-	for (int t = 0; t < TURNS; t++)
-#pragma GCC unroll 12
-		for (int i = 0; i < CHAINS; i++)
-			acc[i] = _mm512_fmadd_ps(acc[i], x, y);
-	for (int i = 1; i < CHAINS; i++)
-		acc[0] = _mm512_add_ps(acc[0], acc[i]);
-	sink = (int)_mm512_reduce_add_ps(acc[0]);
-	return 32.0 * CHAINS * TURNS;
-}
+/* A pass of CHAINS chains, each of which begins with `first` and becomes `next` of itself, c, in each turn. */
+#define PASS(name, isa, vector, factor, x_is, y_is, first, next, operations)      \
+	__attribute__((target(isa))) static double name(const char *buffer)       \
+	{                                                                         \
+		const factor x = x_is, y = y_is;                                  \
+		vector chain[CHAINS];                                             \
+		(void)buffer;                                                     \
+		for (int i = 0; i < CHAINS; i++)                                  \
+			chain[i] = first;                                         \
+		for (int t = 0; t < TURNS; t++)                                   \
+			_Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) \
+			{                                                         \
+				vector c = chain[i];                              \
+				chain[i] = next;                                  \
+			}                                                         \
+		for (int i = 1; i < CHAINS; i++)                                  \
+			chain[0] += chain[i];                                     \
+		__asm__ volatile("" : : "v"(chain[0])); /* every lane is used */  \
+		return (double)(operations)*CHAINS * TURNS;                       \
+	}
 
-__attribute__((target("avx2,fma"))) static double fp32_256(const char *buffer)
-{
-	__m256 acc[CHAINS], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-9f);
-	float out[8];
-	(void)buffer;
-	for (int i = 0; i < CHAINS; i++)
-		acc[i] = y;
-	for (int t = 0; t < TURNS; t++)
-#pragma GCC unroll 12
-		for (int i = 0; i < CHAINS; i++)
-			acc[i] = _mm256_fmadd_ps(acc[i], x, y);
-	for (int i = 1; i < CHAINS; i++)
-		acc[0] = _mm256_add_ps(acc[0], acc[i]);
-	_mm256_storeu_ps(out, acc[0]);
-	sink = (int)out[0];
-	return 16.0 * CHAINS * TURNS;
-}
-
-__attribute__((target("avx512f,avx512vnni"))) static double int8_512(const char *buffer)
-{
-	__m512i acc[CHAINS], x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-2);
-	(void)buffer;
-	for (int i = 0; i < CHAINS; i++)
-		acc[i] = _mm512_set1_epi32(i);
-	for (int t = 0; t < TURNS; t++)
-#pragma GCC unroll 12
-		for (int i = 0; i < CHAINS; i++)
-			acc[i] = _mm512_dpbusd_epi32(acc[i], x, y);
-	for (int i = 1; i < CHAINS; i++)
-		acc[0] = _mm512_add_epi32(acc[0], acc[i]);
-	sink = _mm512_reduce_add_epi32(acc[0]);
-	return 128.0 * CHAINS * TURNS;
-}
+PASS(fp32_512, "avx512f", __m512, __m512, _mm512_set1_ps(0.999f), _mm512_set1_ps(1e-9f), y, _mm512_fmadd_ps(c, x, y),
+     32)
+PASS(fp32_256, "avx2,fma", __m256, __m256, _mm256_set1_ps(0.999f), _mm256_set1_ps(1e-9f), y, _mm256_fmadd_ps(c, x, y),
+     16)
+PASS(int8_512, "avx512f,avx512vnni", __m512i, __m512i, _mm512_set1_epi8(3), _mm512_set1_epi8(-2), _mm512_set1_epi32(i),
+     _mm512_dpbusd_epi32(c, x, y), 128)
+PASS(bf16_512, "avx512f,avx512bf16", __m512, __m512bh, _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f)),
+     x, _mm512_setzero_ps(), _mm512_dpbf16_ps(c, x, y), 64)
 
 /* vpmaddubsw and vpmaddwd for every 32 products: what exact products of eight bits by eight need. Of
  * smaller weights some vpmaddubsw may share a vpmaddwd: their products may exceed this rate. The sums have names:
@@ -136,7 +116,7 @@ __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
 	int out[8];
 	(void)buffer;
-/* x is told to change, or its product would be made once; the sum is kept in a register of its own. */
+/* x is marked as changed, or its product would be made once; the sum is kept in a register of its own. */
 #define ADD_PRODUCT(sum)                                                                      \
 	__asm__ volatile("" : "+x"(x));                                                       \
 	(sum) = _mm256_add_epi32((sum), _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones)); \
@@ -157,23 +137,6 @@ __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 	_mm256_storeu_si256((__m256i *)(void *)out, _mm256_add_epi32(a, e));
 	sink = out[0];
 	return 64.0 * FEW * TURNS;
-}
-
-__attribute__((target("avx512f,avx512bf16"))) static double bf16_512(const char *buffer)
-{
-	__m512 acc[CHAINS];
-	__m512bh x = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f)), y = x;
-	(void)buffer;
-	for (int i = 0; i < CHAINS; i++)
-		acc[i] = _mm512_setzero_ps();
-	for (int t = 0; t < TURNS; t++)
-#pragma GCC unroll 12
-		for (int i = 0; i < CHAINS; i++)
-			acc[i] = _mm512_dpbf16_ps(acc[i], x, y);
-	for (int i = 1; i < CHAINS; i++)
-		acc[0] = _mm512_add_ps(acc[0], acc[i]);
-	sink = (int)_mm512_reduce_add_ps(acc[0]);
-	return 64.0 * CHAINS * TURNS;
 }
 
 static void *work_main(void *ctx)

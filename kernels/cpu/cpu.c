@@ -2,17 +2,16 @@
  *
  * The CPU backend around the inner loops of an instruction set: memory, threads, pages and the table
  * of operations. Weights stay where the file's mapping has them, or are interleaved (weights.c).
- * Operations run at once in the caller's thread and the pool's; step_end has nothing to wait for.
+ * Operations run when they are called, in the caller's thread and the pool's.
  *
  * Work is split by outputs or by (row, head), never along a reduction, so threads change no result.
  * Small jobs stay in the caller's thread: a fork and join costs more than they do.
  *
  * VERSIONS of how a product is shared out (a step of one row of the 1B shape, Q8_0, two threads of an AVX2 machine)
  *   1  four equal parts for each thread. One thread waited for the other for 4.6 of 54.7 ms, beside 0.8 ms of silu in
- * one thread
+ *      one thread
  *   2  this: half of what is left, divided by the threads, down to some microseconds' worth. Waiting 0.3 ms. Expected:
- * 4 ms less.
- *      Measured: 0 to 6 % less, for who doesn't wait reads faster meanwhile.
+ *      4 ms less. Measured: 0 to 6 % less: a thread that does not wait reads faster.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -75,18 +74,6 @@ static void cpu_close(struct kn_backend *b)
 
 static const char *cpu_describe(struct kn_backend *b) { return b->line; }
 
-static int cpu_mem_alloc(struct kn_backend *b, size_t bytes, void **out)
-{
-	(void)b;
-	return kn_memory_take(bytes, out);
-}
-
-static void cpu_mem_free(struct kn_backend *b, void *p)
-{
-	(void)b;
-	kn_memory_give(p);
-}
-
 /* Bytes of half a second-level cache. */
 static size_t half_cache(void)
 {
@@ -94,39 +81,38 @@ static size_t half_cache(void)
 	return bytes >= 1 << 19 && bytes <= 1 << 24 ? (size_t)bytes / 2 : 1 << 18;
 }
 
+/* At least `bytes` at *at, of which there are *have; what was there is lost. */
+static int reserve_bytes(void **at, size_t *have, size_t bytes)
+{
+	void *grown;
+	if (bytes <= *have)
+		return 0;
+	if (kn_memory_take(bytes, &grown) != 0)
+		return SL_ENOMEM;
+	kn_memory_give(*at);
+	*at = grown;
+	*have = bytes;
+	return 0;
+}
+
 /* Room for the tiles of rows of n_in weights. */
 static int reserve_tiles(struct kn_backend *b, int n_in)
 {
-	size_t floats = kn_least_tile(n_in), half = half_cache() / KN_ALIGN * KN_ALIGN / sizeof(float), bytes;
-	void *tiles;
-	if (floats < half)
-		floats = half;
-	if (floats <= b->tile_floats)
-		return 0;
-	if (__builtin_mul_overflow(floats, (size_t)kn_pool_n_threads(b->pool) * sizeof(float), &bytes) ||
-	    cpu_mem_alloc(b, bytes, &tiles) != 0)
+	size_t each = kn_least_tile(n_in) * sizeof(float), half = half_cache() / KN_ALIGN * KN_ALIGN, bytes;
+	each = each > half ? each : half;
+	if (__builtin_mul_overflow(each, (size_t)kn_pool_n_threads(b->pool), &bytes) ||
+	    reserve_bytes(&b->tiles, &b->tiles_bytes, bytes) != 0)
 		return SL_ENOMEM;
-	kn_memory_give(b->tiles);
-	b->tiles = tiles;
-	b->tile_floats = floats;
+	b->tile_floats = b->tiles_bytes / (size_t)kn_pool_n_threads(b->pool) / sizeof(float);
 	return 0;
 }
 
 /* Room for the packed rows of a step, n_in wide. */
 static int reserve_packed(struct kn_backend *b, int n_in)
 {
-	void *packed;
-	if (b->isa->packs == NULL)
-		return 0;
-	size_t bytes = b->isa->packed_bytes(PACK_ROWS, n_in);
-	if (bytes <= b->packed_bytes)
-		return 0;
-	if (cpu_mem_alloc(b, bytes, &packed) != 0)
-		return SL_ENOMEM;
-	kn_memory_give(b->packed);
-	b->packed = packed;
-	b->packed_bytes = bytes;
-	return 0;
+	return b->isa->packs == NULL
+		   ? 0
+		   : reserve_bytes(&b->packed, &b->packed_bytes, b->isa->packed_bytes(PACK_ROWS, n_in));
 }
 
 /* Room for one more weight in the order of products. */
@@ -156,19 +142,6 @@ static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int
 	if (b->isa->interleaves != NULL && b->isa->interleaves(type))
 		return kn_weight_interleave(b, out, err);
 	return 0;
-}
-
-static void cpu_weight_free(struct kn_backend *b, struct kn_weight *w)
-{
-	(void)b;
-	kn_weight_drop(w);
-	w->data = NULL;
-}
-
-static const void *cpu_weight_made(struct kn_backend *b, const struct kn_weight *w, size_t *bytes)
-{
-	(void)b;
-	return kn_weight_made(w, bytes);
 }
 
 static int cpu_weight_adopt(struct kn_backend *b, const void *made, size_t bytes, int type, int n_out, int n_in,
@@ -205,19 +178,6 @@ static int cpu_step_begin(struct kn_backend *b, const struct kn_step *s)
 	return 0;
 }
 
-/* What the step's operations have run. */
-static int cpu_step_wait(struct kn_backend *b)
-{
-	(void)b;
-	return 0;
-}
-
-static bool cpu_step_ready(struct kn_backend *b)
-{
-	(void)b;
-	return true;
-}
-
 static int cpu_step_end(struct kn_backend *b)
 {
 	b->row_work = b->step->n_rows > 0 ? b->work / b->step->n_rows : 0;
@@ -230,14 +190,15 @@ static int cpu_step_end(struct kn_backend *b)
 
 /* ---- products ---- */
 
-/* A product's outputs are taken by whoever is free, a share at a time: a part of what is left, so that all end at about
- * the same time whatever holds one of them up, and few begin anew. */
+/* Free threads take a product's outputs a share at a time. A share is a fraction of what is left: all threads end at
+ * about the same time even if one is held up, and few shares begin anew. */
 struct product {
 	const struct kn_backend *b;
 	const struct kn_weight *w;
 	const float *x;
 	int n_rows;
 	float *y;
+	bool packed;      /* b->packed instead of x */
 	int n_parts;      /* of a packing, or threads of a product */
 	int least;        /* outputs of a share */
 	atomic_int taken; /* outputs */
@@ -261,15 +222,18 @@ static bool take_share(struct product *p, int *o0, int *o1)
 	return true;
 }
 
-static float *tile_of(const struct product *p) { return p->b->tiles + (size_t)kn_pool_self() * p->b->tile_floats; }
-
 static void run_product(void *ctx, int part)
 {
 	struct product *p = ctx;
+	const struct kn_backend *b = p->b;
+	float *tile = (float *)b->tiles + (size_t)kn_pool_self() * b->tile_floats;
 	int o0, o1;
 	(void)part;
 	while (take_share(p, &o0, &o1))
-		p->b->isa->matmul(p->w, o0, o1, p->x, p->n_rows, p->y, tile_of(p), p->b->tile_floats);
+		if (p->packed)
+			b->isa->matmul_packed(p->w, o0, o1, b->packed, p->n_rows, p->y, tile, b->tile_floats);
+		else
+			b->isa->matmul(p->w, o0, o1, p->x, p->n_rows, p->y, tile, b->tile_floats);
 }
 
 static void run_packing(void *ctx, int part)
@@ -278,22 +242,13 @@ static void run_packing(void *ctx, int part)
 	p->b->isa->pack(p->w->type, p->x, p->n_rows, p->w->n_in, part, p->n_parts, p->b->packed);
 }
 
-static void run_packed(void *ctx, int part)
-{
-	struct product *p = ctx;
-	int o0, o1;
-	(void)part;
-	while (take_share(p, &o0, &o1))
-		p->b->isa->matmul_packed(p->w, o0, o1, p->b->packed, p->n_rows, p->y, tile_of(p), p->b->tile_floats);
-}
-
 /* Of the outputs of all threads together the first share of one. */
 static int first_share(const struct kn_backend *b, const struct kn_weight *w)
 {
 	return w->n_out / (kn_pool_n_threads(b->pool) * SHARES) / b->isa->tile_outputs * b->isa->tile_outputs;
 }
 
-/* Notes down that this product comes now, and says which came after it in the last step. */
+/* Records that this product comes now, and announces the one that followed it in the last step. */
 static void note_product(struct kn_backend *b, const struct kn_weight *w)
 {
 	if (b->at_product >= b->room)
@@ -306,7 +261,7 @@ static void note_product(struct kn_backend *b, const struct kn_weight *w)
 		b->n_order = b->at_product;
 }
 
-static void run_shares(struct kn_backend *b, struct product *p, void (*run)(void *ctx, int part))
+static void run_shares(struct kn_backend *b, struct product *p)
 {
 	const int step = b->isa->tile_outputs;
 	int64_t each = (int64_t)p->w->n_in * p->n_rows;
@@ -320,14 +275,17 @@ static void run_shares(struct kn_backend *b, struct product *p, void (*run)(void
 		   : p->n_rows > MANY_ROWS ? MANY_TILES * step
 		   : least > step          ? (int)least
 					   : step;
-	kn_run_parts(b, p->n_parts, run, p);
+	kn_run_parts(b, p->n_parts, run_product, p);
 }
 
 static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
 	for (int r = 0; r < n_rows; r += PACK_ROWS) {
-		struct product p = {
-		    .b = b, .w = w, .x = x + (size_t)r * (size_t)w->n_in, .y = y + (size_t)r * (size_t)w->n_out};
+		struct product p = {.b = b,
+				    .w = w,
+				    .x = x + (size_t)r * (size_t)w->n_in,
+				    .y = y + (size_t)r * (size_t)w->n_out,
+				    .packed = true};
 		p.n_rows = n_rows - r < PACK_ROWS ? n_rows - r : PACK_ROWS;
 		if (b->packed_of != p.x || b->packed_rows != p.n_rows || b->packed_width != w->n_in ||
 		    !b->isa->packs_alike) {
@@ -337,7 +295,7 @@ static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const 
 			b->packed_rows = p.n_rows;
 			b->packed_width = w->n_in;
 		}
-		run_shares(b, &p, run_packed);
+		run_shares(b, &p);
 	}
 	return 0;
 }
@@ -362,82 +320,15 @@ static int cpu_matmul(struct kn_backend *b, const struct kn_weight *w, const flo
 	}
 	b->packed_of = NULL;
 	struct product p = {.b = b, .w = w, .x = x, .n_rows = n_rows, .y = y};
-	run_shares(b, &p, run_product);
+	run_shares(b, &p);
 	return 0;
 }
 
-/* ---- what else is done to rows ----
- * Whatever writes activations makes packed rows stale: told here once for the files that do it. */
-
-#define STALE(b) ((b)->packed_of = NULL)
-
-static int cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
-		       float *y)
-{
-	STALE(b);
-	return kn_cpu_rmsnorm(b, x, gain, eps, n_rows, width, y);
-}
-
-static int cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
-			   int width, float *y)
-{
-	STALE(b);
-	return kn_cpu_add_rmsnorm(b, x, add, gain, eps, n_rows, width, y);
-}
-
-static int cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
-			     const float *v, const struct kn_kv *kv, int layer)
-{
-	STALE(b);
-	return kn_cpu_rope_kv_write(b, rope, q, n_heads, k, v, kv, layer);
-}
-
-static int cpu_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
-			 const struct kn_attn *attn, float *out)
-{
-	STALE(b);
-	return kn_cpu_attention(b, q, n_heads, kv, layer, attn, out);
-}
-
-static int cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
-{
-	STALE(b);
-	return kn_cpu_silu_mul(b, gate, up, n_rows, width);
-}
-
-static int cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
-{
-	STALE(b);
-	return kn_cpu_gelu_mul(b, gate, up, n_rows, width);
-}
-
-static int cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
-{
-	STALE(b);
-	return kn_cpu_add(b, x, y, n_rows, width);
-}
-
-static int cpu_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width)
-{
-	STALE(b);
-	return kn_cpu_add_row(b, x, row, n_rows, width);
-}
-
-static int cpu_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width)
-{
-	STALE(b);
-	return kn_cpu_scale(b, x, factor, n_rows, width);
-}
-
-static int cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
-{
-	STALE(b);
-	return kn_cpu_softcap(b, x, cap, n_rows, width);
-}
+/* ---- rows copied ---- */
 
 static int cpu_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
-	STALE(b);
+	b->packed_of = NULL;
 	for (int r = 0; r < b->step->n_rows; r++) {
 		float *to = y + (size_t)r * (size_t)w->n_in;
 		if ((w->type & KN_INTERLEAVED) != 0)
@@ -450,73 +341,28 @@ static int cpu_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 
 static int cpu_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y)
 {
-	STALE(b);
-	for (int i = 0; i < n; i++)
-		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width, (size_t)width * sizeof *y);
-	return 0;
-}
-
-static int cpu_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
-{
-	(void)b;
-	memcpy(dst, host, n * sizeof *dst);
-	return 0;
-}
-
-static int cpu_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
-{
-	(void)b;
-	memcpy(host, src, n * sizeof *host);
-	return 0;
+	b->packed_of = NULL;
+	return kn_host_gather(b, x, rows, n, width, y);
 }
 
 /* ---- the tables ---- */
 
-#define OPERATIONS                                                                                                    \
-	.close = cpu_close, .describe = cpu_describe, .mem_alloc = cpu_mem_alloc, .mem_free = cpu_mem_free,           \
-	.upload = cpu_upload, .weight_load = cpu_weight_load, .weight_free = cpu_weight_free,                         \
-	.weight_made = cpu_weight_made, .weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT,              \
-	.step_begin = cpu_step_begin, .step_end = cpu_step_end, .step_issue = cpu_step_end,                           \
-	.step_wait = cpu_step_wait, .step_ready = cpu_step_ready, .embed = cpu_embed, .rmsnorm = cpu_rmsnorm,         \
-	.add_rmsnorm = cpu_add_rmsnorm, .matmul = cpu_matmul, .kv_type = kn_cpu_kv_type,                              \
-	.rope_kv_write = cpu_rope_kv_write, .attention = cpu_attention, .silu_mul = cpu_silu_mul,                     \
-	.gelu_mul = cpu_gelu_mul, .add = cpu_add, .add_row = cpu_add_row, .scale = cpu_scale, .softcap = cpu_softcap, \
-	.gather = cpu_gather, .read_back = cpu_read_back, .page_copy = kn_cpu_page_copy
+#define OPERATIONS                                                                                      \
+	.close = cpu_close, .describe = cpu_describe, .weight_load = cpu_weight_load,                   \
+	.weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT, .step_begin = cpu_step_begin,  \
+	.step_end = cpu_step_end, .step_issue = cpu_step_end, .embed = cpu_embed, .matmul = cpu_matmul, \
+	.gather = cpu_gather, KN_HOST_OPS(KN_HOST_ENTRY) KN_CPU_OPS(KN_CPU_ENTRY)
 
-static int open_avx2(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
-{
-	return open_isa(&kn_isa_avx2, cfg, out, err);
-}
+#define BACKEND(set, its_name, eight)                                                                   \
+	static int open_##set(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err) \
+	{                                                                                               \
+		return open_isa(&kn_isa_##set, cfg, out, err);                                          \
+	}                                                                                               \
+	const struct kn_ops kn_##set##_ops = {.name = its_name, .eight_bits = eight, .open = open_##set, OPERATIONS};
 
-static int open_avx2_int8(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
-{
-	return open_isa(&kn_isa_avx2_int8, cfg, out, err);
-}
-
-static int open_avx512(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
-{
-	return open_isa(&kn_isa_avx512, cfg, out, err);
-}
-
-static int open_vnni(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
-{
-	return open_isa(&kn_isa_vnni, cfg, out, err);
-}
-
-static int open_amx(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
-{
-	return open_isa(&kn_isa_amx, cfg, out, err);
-}
-
-static int open_amx_int8(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
-{
-	return open_isa(&kn_isa_amx_int8, cfg, out, err);
-}
-
-const struct kn_ops kn_avx2_ops = {.name = "cpu-avx2", .open = open_avx2, OPERATIONS};
-const struct kn_ops kn_avx2_int8_ops = {
-    .name = "cpu-avx2-int8", .eight_bits = true, .open = open_avx2_int8, OPERATIONS};
-const struct kn_ops kn_avx512_ops = {.name = "cpu-avx512", .open = open_avx512, OPERATIONS};
-const struct kn_ops kn_vnni_ops = {.name = "cpu-vnni", .eight_bits = true, .open = open_vnni, OPERATIONS};
-const struct kn_ops kn_amx_ops = {.name = "cpu-amx", .open = open_amx, OPERATIONS};
-const struct kn_ops kn_amx_int8_ops = {.name = "cpu-amx-int8", .eight_bits = true, .open = open_amx_int8, OPERATIONS};
+BACKEND(avx2, "cpu-avx2", false)
+BACKEND(avx2_int8, "cpu-avx2-int8", true)
+BACKEND(avx512, "cpu-avx512", false)
+BACKEND(vnni, "cpu-vnni", true)
+BACKEND(amx, "cpu-amx", false)
+BACKEND(amx_int8, "cpu-amx-int8", true)

@@ -25,8 +25,8 @@
 
 enum { INT8_OUT = 16, INT8_BLOCK = 32 };
 
-/* Name and version of how interleaved weights lie; the same for every instruction set. Whoever changes a byte
- * of it changes the number too: files that are kept of weights have it in their names. */
+/* Name and version of how interleaved weights lie; the same for every instruction set. A change of
+ * any byte changes the number too: files of kept weights have it in their names. */
 #define KN_INT8_LAYOUT "int8-16/1"
 
 /* Added to the number of a type whose weights are interleaved (kn_weight.type). */
@@ -39,8 +39,8 @@ struct int8_block {
 	float d;
 	float sum;       /* d · Σ q */
 	float halves[2]; /* the same of 16 each */
-	/* What sums of products with unsigned weights begin at: [0] of all 32, [2] and [3] of 16 each; the
-	 * instruction set says what is in them. */
+	/* What sums of products with unsigned weights begin at: [0] of all 32, [2] and [3] of 16 each; their
+	 * content is the instruction set's. */
 	int32_t begin[4];
 };
 
@@ -58,16 +58,13 @@ void kn_interleaved_row(const struct kn_weight *w, int row, float *y);
 
 bool kn_int8_packs(int type);
 size_t kn_int8_packed_bytes(int n_rows, int n_in);
-void kn_int8_pack_avx2(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-void kn_int8_matmul_avx2(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats);
-void kn_int8_pack_vnni(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-void kn_int8_matmul_vnni(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats);
-/* With tiles; the bits are VNNI's. */
+/* AMX (kn_int8_*_amx) gives VNNI's bits. */
 size_t kn_int8_packed_bytes_amx(int n_rows, int n_in);
-void kn_int8_pack_amx(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-void kn_int8_matmul_amx(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			float *tile, size_t tile_floats);
+kn_pack_fn kn_int8_pack_avx2, kn_int8_pack_vnni, kn_int8_pack_amx;
+kn_matmul_packed_fn kn_int8_matmul_avx2, kn_int8_matmul_vnni, kn_int8_matmul_amx;
+
+#define KN_EIGHT_BITS(set, bytes)                                                  \
+	.packs = kn_int8_packs, .packed_bytes = bytes, .pack = kn_int8_pack_##set, \
+	.matmul_packed = kn_int8_matmul_##set, .packs_alike = true, .interleaves = kn_int8_has
 
 #endif

@@ -12,15 +12,14 @@
  *
  * VERSIONS (one thread of a Sapphire Rapids)
  *   1  this. Counted for 8192 multiply-adds: a tile product 16 cycles, storing its sums 16, three vector instructions a
- * row (convert, scale, add) on two ports 24, where VNNI takes 64 and 24; if all of it overlapped, three times VNNI.
- *      Measured, 512 rows of 2048 × 2048 beside VNNI: 380 to 404 GMAC/s and 256 (Q8_0, Q4_0), 305 and 231 (Q4_K), 208 and 209
- *      (Q6_K): 1.5, 1.3 and 1.0 times. By themselves, on a processor whose other half somebody else uses: loads,
- * product and
- *      store of a block 30 cycles (store and product add up), vectors 35 to 40 (28 would be the loads), both 55 to 62: little overlaps.
- *      Tried: sums stored a block later (nothing), four sets of sums (nothing), 8 rows by 32 outputs (slower), chunks of 512 and 1024 (3 %
- *      slower), Q8_0 through a panel (2 % slower), 7 to 16 rows (a quarter slower than VNNI). Tiles of bfloat16 add up
- *      in the tile and would go past all of this, but one row would have to be made the same way, and taking weights apart to
- *      bfloat16 costs five times what VNNI takes for it.
+ *      row (convert, scale, add) on two ports 24, where VNNI takes 64 and 24; if all of it overlapped, three times
+ *      VNNI. Measured, 512 rows of 2048 × 2048 beside VNNI: 380 to 404 GMAC/s and 256 (Q8_0, Q4_0), 305 and 231 (Q4_K),
+ *      208 and 209 (Q6_K): 1.5, 1.3 and 1.0 times. By themselves, on a processor whose other half is in use: loads,
+ *      product and store of a block 30 cycles (store and product add up), vectors 35 to 40 (28 would be the loads),
+ *      both 55 to 62: little overlaps. Tried: sums stored a block later (nothing), four sets of sums (nothing), 8 rows
+ *      by 32 outputs (slower), chunks of 512 and 1024 (3 % slower), Q8_0 through a panel (2 % slower), 7 to 16 rows (a
+ *      quarter slower than VNNI). Tiles of bfloat16 add up in the tile and would go past all of this, but one row would
+ *      have to be made the same way, and taking weights apart to bfloat16 costs five times what VNNI takes for it.
  */
 #include "kernels/cpu/simd_bytes_512.h"
 

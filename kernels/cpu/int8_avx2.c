@@ -10,92 +10,53 @@
  *                 nothing can be added to it, so vpmaddwd follows every product
  *
  * VERSIONS (one thread of an AVX2 machine at 3.2 GHz; panel and activations in the first-level cache)
- *   1  this. Counted: vpmaddubsw and vpmaddwd go twice a cycle, additions four times, so narrow could reach
- *      207 GMAC/s by the former alone, and measured by themselves with vpaddw 168; wide 104, with vpsignb
- *      and vpaddd 83. What `bench machine` calls the int8 rate is vpmaddubsw, vpmaddwd and vpaddd: 100.
- *      Measured, 2 × 8 outputs by 1 / 2 / 3 / 4 rows: narrow 55 / 74 / 116 / 119, fine 60 / 65 / 75 / 101,
- *      wide 50 / 60 / 64 / 66. Before sums were kept in registers (settled): narrow 77, wide 62 for 4 rows.
- *      8 outputs by 6 rows: 77, 88 and 63. 16 by 6: 95, 68 and 56, the accumulators being in memory.
- *   2  weights from memory, few rows (8192 or 32768 × 2048, one thread, the best of many; GMAC/s of Q8_0):
- *      before, 1 / 4 / 8 / 16 rows: 12 / 27 to 32 / 35 to 40 / 45 to 49, half of the inner loop, which waits while a panel is filled.
- *      Asking for the next chunk while one is multiplied: 14 / 44 / 46 to 52 / 52 to 55. And Q8_0 without a panel, chunks of 512:
- *      17 / 50 / 59 to 61 / 60 to 62, what the first-level cache gives. Q4_K, 8 rows: 57 to 71; 1 row: 19 as before,
- *      which is what taking it apart costs.
- *      Expected, tried and not kept, many rows: panels of 512 or 1024 along K, so that they stay in the first-level cache for all
- *      rows, and Q8_0 without a panel: 43 to 61 where there had been 55 to 64. Not the panel's place but the inner loop is
- *      the limit there. That loop's instructions by themselves are 72 to 80 with vpsignb, 98 without; products of
- *      sixteen bits (vpmaddwd, vpaddd) 80, which would double what activations take; activations as two halves of four
- *      bits (vpmaddubsw, vpaddw twice) 80, and three more instructions a block. Weights made unsigned saturate: 2 · 255 · 127 does not
- *      fit, and pairs of activations that could do it are in nine of ten blocks (reckoned, normally distributed).
+ *   1  this. Counted: vpmaddubsw and vpmaddwd go twice a cycle, additions four times, so narrow could reach 207 GMAC/s
+ *      by the former alone, and measured by themselves with vpaddw 168; wide 104, with vpsignb and vpaddd 83. What
+ *      `bench machine` calls the int8 rate is vpmaddubsw, vpmaddwd and vpaddd: 100. Measured, 2 × 8 outputs by 1 / 2 /
+ *      3 / 4 rows: narrow 55 / 74 / 116 / 119, fine 60 / 65 / 75 / 101, wide 50 / 60 / 64 / 66. Before sums were kept
+ *      in registers (settled): narrow 77, wide 62 for 4 rows. 8 outputs by 6 rows: 77, 88 and 63. 16 by 6: 95, 68 and
+ *      56, the accumulators being in memory.
+ *   2  weights from memory, few rows (8192 or 32768 × 2048, one thread, the best of many; GMAC/s of Q8_0): before, 1 /
+ *      4 / 8 / 16 rows: 12 / 27 to 32 / 35 to 40 / 45 to 49, half of the inner loop, which waits while a panel is
+ *      filled. Asking for the next chunk while one is multiplied: 14 / 44 / 46 to 52 / 52 to 55. And Q8_0 without a
+ *      panel, chunks of 512: 17 / 50 / 59 to 61 / 60 to 62, what the first-level cache gives. Q4_K, 8 rows: 57 to 71; 1
+ *      row: 19 as before, which is what taking it apart costs. Expected, tried and not kept, many rows: panels of 512
+ *      or 1024 along K, so that they stay in the first-level cache for all rows, and Q8_0 without a panel: 43 to 61
+ *      where there had been 55 to 64. Not the panel's place but the inner loop is the limit there. That loop's
+ *      instructions by themselves are 72 to 80 with vpsignb, 98 without; products of sixteen bits (vpmaddwd, vpaddd)
+ *      80, which would double what activations take; activations as two halves of four bits (vpmaddubsw, vpaddw twice)
+ *      80, and three more instructions a block. Weights made unsigned saturate: 2 · 255 · 127 does not fit, and pairs
+ *      of activations that could do it are in nine of ten blocks (reckoned, normally distributed).
  *   3  four bits, few rows, without a panel (simd_nibbles.h). Counted for 64 products of a row: three instructions to
- * take a vector of
- *      nibbles apart, two of each of vpmaddubsw and vpaddw; before, as many and a vector stored and loaded again. Steps of the 1B shape,
- *      two threads, tokens/s, before and now in turns: Q4_0 by 1 / 2 / 3 / 4 rows 33.9, 50.6, 69.8, 78.3 and 32.2, 58.8, 80.1, 84.5;
- *      Q4_K 23.4, 37.3 to 39.7, 53.2, 65.6 and 29.3 to 31.3, 45.9, 54.4, 52.1, so three rows and more take the panel.
- *      All that is asked for of a block of 256 at once, 36 lines, was a tenth of the time; by 32 it is none. Bits of the scales of Q4_K
- *      are moved right rather than left and right: bytes have no shifts.
+ *      take a vector of nibbles apart, two of each of vpmaddubsw and vpaddw; before, as many and a vector stored and
+ *      loaded again. Steps of the 1B shape, two threads, tokens/s, before and now in turns: Q4_0 by 1 / 2 / 3 / 4 rows
+ *      33.9, 50.6, 69.8, 78.3 and 32.2, 58.8, 80.1, 84.5; Q4_K 23.4, 37.3 to 39.7, 53.2, 65.6 and 29.3 to 31.3, 45.9,
+ *      54.4, 52.1, so three rows and more take the panel. All that is asked for of a block of 256 at once, 36 lines,
+ *      was a tenth of the time; by 32 it is none. Bits of the scales of Q4_K are moved right rather than left and
+ *      right: bytes have no shifts.
  *   4  Q6_K and Q5_K the same way, the bits above the nibbles being brought beside them for every 32 weights: counted
- * for one row 2.2 cycles for 32
- *      weights of one output's eight, where memory takes 6.7. Steps of the 1B shape, two threads, tokens/s of one row, before and now in turns, three
- *      rounds: Q6_K 16.7 and 24 to 29, Q4_K_M (Q4_K and Q6_K) 24 to 28 and 30 to 33; two rows of Q6_K 33 to 38 and 32 to 39.
+ *      for one row 2.2 cycles for 32 weights of one output's eight, where memory takes 6.7. Steps of the 1B shape, two
+ *      threads, tokens/s of one row, before and now in turns, three rounds: Q6_K 16.7 and 24 to 29, Q4_K_M (Q4_K and
+ *      Q6_K) 24 to 28 and 30 to 33; two rows of Q6_K 33 to 38 and 32 to 39.
  *   5  wide, in panels (more than 16 rows): the sign as a mask (masked_dot). Counted for 2,048 products: two
- * instructions more, but none bound to
- *      the pipes that vpsignb takes; simulated 93.2 cycles for 92.4 (llvm-mca, znver3). Measured nevertheless: in the first-level cache 67.0 and
- *      71.5 GMAC/s, prompts of 256 of the 1B shape in turns, five rounds, medians of three: 81.3, 83.9, 81.1, 87.0, 99.5 before and 79.7,
- *      98.3, 87.4, 103.7, 109.1 tokens/s now. The same bits. Few rows, with what is short found on the way: 67.0 and 55.6, not kept;
- *      16 rows by panels for it: 71, 77, 71, 77 tokens/s without, 63, 72, 69, 64 with it, not kept.
+ *      instructions more, but none bound to the pipes that vpsignb takes; simulated 93.2 cycles for 92.4 (llvm-mca,
+ *      znver3). Measured nevertheless: in the first-level cache 67.0 and 71.5 GMAC/s, prompts of 256 of the 1B shape in
+ *      turns, five rounds, medians of three: 81.3, 83.9, 81.1, 87.0, 99.5 before and 79.7, 98.3, 87.4, 103.7, 109.1
+ *      tokens/s now. The same bits. Few rows, with what is short found on the way: 67.0 and 55.6, not kept; 16 rows by
+ *      panels for it: 71, 77, 71, 77 tokens/s without, 63, 72, 69, 64 with it, not kept.
  */
-#include <immintrin.h>
 #include <string.h>
 
 #include "kernels/cpu/int8.h"
+#include "kernels/cpu/simd_256.h"
 
-enum { LANES = 8, TILE_ROWS = 4, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 0, AHEAD = 8192, DIRECT_K_ROWS = 2 };
+#define INT8(name) kn_int8_##name##_avx2
 
-typedef __m256 vf;
-typedef int32_t vi __attribute__((vector_size(32)));
+enum { TILE_ROWS = 4, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 0, AHEAD = 8192, DIRECT_K_ROWS = 2 };
+
 typedef uint8_t vb __attribute__((vector_size(32)));
 
-static inline vf v_load(const float *at) { return _mm256_loadu_ps(at); }
-
-static inline void v_store(float *at, vf v) { _mm256_storeu_ps(at, v); }
-
-static inline vf v_set(float f) { return _mm256_set1_ps(f); }
-
-static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-
-static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-
-static inline vf v_float(vi v) { return _mm256_cvtepi32_ps((__m256i)v); }
-
-static inline vi v_round(vf v) { return (vi)_mm256_cvtps_epi32(v); }
-
-static inline vf v_f16(const uint8_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
-
-static inline vi v_i8(const uint8_t *at) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)); }
-
-static inline float v_largest(vf v)
-{
-	__m128 a = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-	a = _mm_max_ps(a, _mm_movehl_ps(a, a));
-	return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
-}
-
-static inline float v_sum(vf a)
-{
-	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
-}
-
 static inline vb b_lookup(vb table, vb q) { return (vb)_mm256_shuffle_epi8((__m256i)table, (__m256i)q); }
-
-static inline vb b_word(const int8_t *at)
-{
-	int32_t word;
-	memcpy(&word, at, sizeof word);
-	return (vb)_mm256_set1_epi32(word);
-}
 
 /* LANES values of eight bits. */
 static inline void b_put(int8_t *at, vi q)
@@ -205,14 +166,3 @@ static inline void masked_less(const uint8_t *words, size_t step, uint8_t *less)
 }
 
 #include "kernels/cpu/simd_int8.h"
-
-void kn_int8_pack_avx2(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed)
-{
-	pack(type, x, n_rows, n_in, part, n_parts, packed);
-}
-
-void kn_int8_matmul_avx2(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats)
-{
-	matmul(w, o0, o1, packed, n_rows, y, tile, tile_floats);
-}

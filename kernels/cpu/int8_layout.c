@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interleaving (int8.h): a permutation of the file's bytes, the same for all instruction sets and told
+ * Interleaving (int8.h): a permutation of the file's bytes, the same for all instruction sets, given
  * by a table of fields, so that it can be undone for a single row.
  *
  * VERSIONS (one thread of an AVX2 machine, 8192 × 2048; memcpy 8.5 to 10 GB/s)
@@ -54,8 +54,7 @@ size_t kn_interleaved_bytes(int type, int n_out, int n_in)
 }
 
 /* Words of a field, of all outputs of a group. rows[o] is at the block. */
-static inline __attribute__((always_inline)) uint8_t *put_words(const uint8_t *const *rows, struct field f, size_t size,
-								uint8_t *out)
+INLINE uint8_t *put_words(const uint8_t *const *rows, struct field f, size_t size, uint8_t *out)
 {
 	for (size_t i = 0; i < f.n; i++)
 		UNROLL_FOR(int o = 0; o < INT8_OUT; o++, out += size)

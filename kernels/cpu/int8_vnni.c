@@ -5,19 +5,20 @@
  *
  * VERSIONS
  *   1  Written without such a processor. Expected from a prototype on one: 32 outputs by 6 rows were best, at 76 to 78
- * % of
- *      the measured rate. Measured later, on a shared Sapphire Rapids (one thread 0.82 Top/s of vpdpbusd by itself), 512 rows
- *      of 2048 × 2048: 237 to 265 GMAC/s of Q8_0 and Q4_0, 58 to 64 %, 218 to 242 of Q4_K, 200 to 210 of Q6_K; the bits are
- *      AVX2's for all types.
+ *      % of the measured rate. Measured later, on a shared Sapphire Rapids (one thread 0.82 Top/s of vpdpbusd by
+ *      itself), 512 rows of 2048 × 2048: 237 to 265 GMAC/s of Q8_0 and Q4_0, 58 to 64 %, 218 to 242 of Q4_K, 200 to 210
+ *      of Q6_K; the bits are AVX2's for all types.
  *   2  this: Q8_0 of few rows from where it lies, 128 being added on the way, and the next weights asked for 2 KB
- * ahead, not
- *      8: at 4 KB and 8 KB what is asked for and what is used share the sets of the first-level cache. One answer of a model
- *      of 1.3 GB, two threads, in turns: with a panel 20.2 tokens/s (79 % of reading), without one 21.5 at 8 KB, 23.0 with
- *      nothing asked for, 24.1 to 24.6 at 512 B to 2 KB (in one series 19.8 at 4 KB beside 24); Q4_K 34.2 at 8 KB, 35.5 at 512 B, 40.3
- *      at 2 KB. Asking for the second-level cache only: the same within the noise.
+ *      ahead, not 8: at 4 KB and 8 KB what is asked for and what is used share the sets of the first-level cache. One
+ *      answer of a model of 1.3 GB, two threads, in turns: with a panel 20.2 tokens/s (79 % of reading), without one
+ *      21.5 at 8 KB, 23.0 with nothing asked for, 24.1 to 24.6 at 512 B to 2 KB (in one series 19.8 at 4 KB beside 24);
+ *      Q4_K 34.2 at 8 KB, 35.5 at 512 B, 40.3 at 2 KB. Asking for the second-level cache only: the same within the
+ *      noise.
  */
 #include "kernels/cpu/int8.h"
 #include "kernels/cpu/simd_bytes_512.h"
+
+#define INT8(name) kn_int8_##name##_vnni
 
 enum { TILE_ROWS = 6, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 128, AHEAD = 2048, DIRECT_K_ROWS = 4 };
 
@@ -45,14 +46,3 @@ static inline struct sums wide_dot(struct sums s, vb w, vb x) { return sums_dot(
 static inline vi wide_end(struct sums s) { return sums_end(s); }
 
 #include "kernels/cpu/simd_int8.h"
-
-void kn_int8_pack_vnni(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed)
-{
-	pack(type, x, n_rows, n_in, part, n_parts, packed);
-}
-
-void kn_int8_matmul_vnni(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			 float *tile, size_t tile_floats)
-{
-	matmul(w, o0, o1, packed, n_rows, y, tile, tile_floats);
-}

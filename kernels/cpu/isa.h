@@ -18,6 +18,8 @@
 /* Arrays of vectors live in registers only where every index is a constant. */
 #define UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* Floats of scratch memory that matmul needs at least for rows of n_in weights: one tile. With more it
  * decodes more at once for all rows. */
 static inline size_t kn_least_tile(int n_in)
@@ -42,6 +44,12 @@ struct kn_seen {
 	float max, sum;
 };
 
+/* Packs its share, `part` of n_parts, of rows x [n_rows][n_in]. Shares may run side by side. */
+typedef void kn_pack_fn(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
+/* As kn_isa.matmul, of packed rows. */
+typedef void kn_matmul_packed_fn(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
+				 float *tile, size_t tile_floats);
+
 struct kn_isa {
 	const char *name; /* of the backend: "cpu-avx2" */
 	int tile_outputs; /* whole tiles of a product are multiples of it, a cache line of y at least */
@@ -53,9 +61,8 @@ struct kn_isa {
 	 * without. Parts of a packing may run side by side; packed is KN_ALIGN-aligned. */
 	bool (*packs)(int type); /* of what weight_load made */
 	size_t (*packed_bytes)(int n_rows, int n_in);
-	void (*pack)(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
-	void (*matmul_packed)(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
-			      float *tile, size_t tile_floats);
+	kn_pack_fn *pack;
+	kn_matmul_packed_fn *matmul_packed;
 	bool packs_alike; /* whatever the type */
 	/* Weights of these types are interleaved when they are loaded (int8.h). NULL: none. */
 	bool (*interleaves)(int type);

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "kernels/cpu/backend.h"
-#include "kernels/kernels.h"
+#include "kernels/cpu/host.h"
+#include "kernels/kv_type.h"
 
 enum { LARGE = 1 << 20, HEAD = KN_ALIGN };
 
@@ -49,4 +49,60 @@ void kn_memory_give(void *memory)
 		munmap(h, h->mapped);
 	else
 		free(h);
+}
+
+int kn_host_mem_alloc(struct kn_backend *b, size_t bytes, void **out)
+{
+	(void)b;
+	return kn_memory_take(bytes, out);
+}
+
+void kn_host_mem_free(struct kn_backend *b, void *p)
+{
+	(void)b;
+	kn_memory_give(p);
+}
+
+int kn_host_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
+{
+	(void)b;
+	memcpy(dst, host, n * sizeof *dst);
+	return 0;
+}
+
+int kn_host_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
+{
+	return kn_host_upload(b, host, src, n);
+}
+
+int kn_host_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y)
+{
+	(void)b;
+	for (int i = 0; i < n; i++)
+		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width, (size_t)width * sizeof *y);
+	return 0;
+}
+
+int kn_host_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
+{
+	(void)b;
+	size_t page = kn_kv_page_bytes(kv);
+	BUG_IF(src < 0 || src >= kv->n_pages || dst < 0 || dst >= kv->n_pages, "page %d to %d of %d", src, dst,
+	       kv->n_pages);
+	memcpy((uint8_t *)kv->k + (size_t)dst * page, (uint8_t *)kv->k + (size_t)src * page, page);
+	memcpy((uint8_t *)kv->v + (size_t)dst * page, (uint8_t *)kv->v + (size_t)src * page, page);
+	return 0;
+}
+
+/* A step's operations have run when they return. */
+int kn_host_step_wait(struct kn_backend *b)
+{
+	(void)b;
+	return 0;
+}
+
+bool kn_host_step_ready(struct kn_backend *b)
+{
+	(void)b;
+	return true;
 }

@@ -3,44 +3,20 @@
  * AVX2 with FMA and F16C: inner loops on float32 activations. The product is simd_matmul.h's, over
  * the vectors defined here: of the 16 registers 12 accumulate 2 outputs × 6 rows.
  */
-#include <immintrin.h>
-
 #include "kernels/blocks.h"
 #include "kernels/cpu/int8.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/simd_256.h"
 #include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
 /* Of the 16 registers 8 accumulate 4 queries × 2 vectors: the four heads that often share a key head, and as many sums
  * as two multiply-adds a cycle of four cycles each need. */
 #define ATTN_QUERIES_MAX 4
-enum { LANES = 8, TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 2, WEIGH_VECTORS = 2 };
-
-typedef __m256 vf;
-typedef int32_t vi __attribute__((vector_size(32)));
-
-static inline vf v_load(const float *at) { return _mm256_loadu_ps(at); }
-
-static inline void v_store(float *at, vf v) { _mm256_storeu_ps(at, v); }
-
-static inline vf v_set(float f) { return _mm256_set1_ps(f); }
-
-static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-
-static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+enum { TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 2, WEIGH_VECTORS = 2 };
 
 /* b where one of them is no number; v_max likewise. */
 static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-
-static inline float v_largest(vf v)
-{
-	__m128 a = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-	a = _mm_max_ps(a, _mm_movehl_ps(a, a));
-	return _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps(a, a, 1)));
-}
-
-/* To the nearest. */
-static inline vi v_round(vf v) { return (vi)_mm256_cvtps_epi32(v); }
 
 /* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
 static inline vf v_within(vf v, int first, int from, int to, float other)
@@ -48,14 +24,6 @@ static inline vf v_within(vf v, int first, int from, int to, float other)
 	vi at = first + (vi){0, 1, 2, 3, 4, 5, 6, 7};
 	vi in = (at >= from) & (at < to);
 	return _mm256_blendv_ps(v_set(other), v, (vf)in);
-}
-
-/* 8 → 4 → 2 → 1. */
-static inline float v_sum(vf a)
-{
-	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
-	return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
 static inline void v_sums(const vf *v, float *out)
@@ -66,19 +34,13 @@ static inline void v_sums(const vf *v, float *out)
 
 static inline vi v_u8(const uint8_t *at) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)at)); }
 
-static inline vi v_i8(const uint8_t *at) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)at)); }
-
 static inline vi v_u16(const uint8_t *at) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)at)); }
-
-static inline vf v_f16(const uint8_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }
 
 /* To the nearest, ties to even. */
 static inline void v_put_f16(uint16_t *at, vf v)
 {
 	_mm_storeu_si128((void *)at, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
-
-static inline vf v_float(vi v) { return _mm256_cvtepi32_ps((__m256i)v); }
 
 static inline vi v_bits16(uint32_t bits)
 {
@@ -123,38 +85,15 @@ static inline vf lookup_at(struct lookup t, vi q)
 #include "kernels/cpu/simd_attention.h"
 #include "kernels/cpu/simd_matmul.h"
 
-static float sum_squares(const float *x, int n)
-{
-	__m256 acc = _mm256_setzero_ps();
-	int i = 0;
-	for (; i + LANES <= n; i += LANES) {
-		__m256 v = _mm256_loadu_ps(x + i);
-		acc = _mm256_fmadd_ps(v, v, acc);
-	}
-	float sum = v_sum(acc);
-	for (; i < n; i++)
-		sum = __builtin_fmaf(x[i], x[i], sum);
-	return sum;
-}
-
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",
     .tile_outputs = 16,
-    .matmul = matmul,
-    ATTENTION,
-    .sum_squares = sum_squares,
+    LOOPS,
 };
 
 const struct kn_isa kn_isa_avx2_int8 = {
     .name = "cpu-avx2-int8",
     .tile_outputs = 16,
-    .matmul = matmul,
-    .packs = kn_int8_packs,
-    .packed_bytes = kn_int8_packed_bytes,
-    .pack = kn_int8_pack_avx2,
-    .matmul_packed = kn_int8_matmul_avx2,
-    .packs_alike = true,
-    .interleaves = kn_int8_has,
-    ATTENTION,
-    .sum_squares = sum_squares,
+    LOOPS,
+    KN_EIGHT_BITS(avx2, kn_int8_packed_bytes),
 };

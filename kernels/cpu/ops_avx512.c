@@ -86,64 +86,32 @@ static inline vf lookup_at(struct lookup t, vi q) { return _mm512_permutexvar_ps
 #include "kernels/cpu/simd_attention.h"
 #include "kernels/cpu/simd_matmul.h"
 
-static float sum_squares(const float *x, int n)
-{
-	__m512 acc = _mm512_setzero_ps();
-	int i = 0;
-	for (; i + LANES <= n; i += LANES) {
-		__m512 v = _mm512_loadu_ps(x + i);
-		acc = _mm512_fmadd_ps(v, v, acc);
-	}
-	float sum = v_sum(acc);
-	for (; i < n; i++)
-		sum = __builtin_fmaf(x[i], x[i], sum);
-	return sum;
-}
-
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",
     .tile_outputs = 16,
-    .matmul = matmul,
-    ATTENTION,
-    .sum_squares = sum_squares,
+    LOOPS,
 };
 
 const struct kn_isa kn_isa_vnni = {
     .name = "cpu-vnni",
     .tile_outputs = 32,
-    .matmul = matmul,
-    .packs = kn_int8_packs,
-    .packed_bytes = kn_int8_packed_bytes,
-    .pack = kn_int8_pack_vnni,
-    .matmul_packed = kn_int8_matmul_vnni,
-    .packs_alike = true,
-    .interleaves = kn_int8_has,
-    ATTENTION,
-    .sum_squares = sum_squares,
+    LOOPS,
+    KN_EIGHT_BITS(vnni, kn_int8_packed_bytes),
 };
 
 const struct kn_isa kn_isa_amx_int8 = {
     .name = "cpu-amx-int8",
     .tile_outputs = 32,
-    .matmul = matmul,
-    .packs = kn_int8_packs,
-    .packed_bytes = kn_int8_packed_bytes_amx,
-    .pack = kn_int8_pack_amx,
-    .matmul_packed = kn_int8_matmul_amx,
-    .packs_alike = true,
-    .interleaves = kn_int8_has,
-    ATTENTION,
-    .sum_squares = sum_squares,
+    LOOPS,
+    KN_EIGHT_BITS(amx, kn_int8_packed_bytes_amx),
 };
 
 const struct kn_isa kn_isa_amx = {
     .name = "cpu-amx",
     .tile_outputs = 16,
-    .matmul = matmul,
     .packs = kn_amx_packs,
     .packed_bytes = kn_amx_packed_bytes,
     .pack = kn_amx_pack,
     .matmul_packed = kn_amx_matmul_packed,
-    ATTENTION,
-    .sum_squares = sum_squares,
+    LOOPS,
 };

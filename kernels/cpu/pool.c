@@ -5,19 +5,19 @@
  * that the job's fields may be written again once `inside` is back at zero.
  *
  * A worker that finds nothing spins, for IDLE_NS outside of a step and STEP_NS in one, and then sleeps
- * on the condition until the epoch moves or a step begins. Who spins for longer yields now and then, the
- * caller too: on a machine with fewer free cores than threads it would keep the one it waits for from
+ * on the condition until the epoch moves or a step begins. Threads that spin for longer yield now and then, the
+ * caller too: with fewer free cores than threads a spinning thread would keep the one it waits for from
  * running.
  *
  * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` has the line)
- *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of
- *      spinning, elsewhere a sleep in the middle of a step whenever one thread did something alone for
- *      50 µs; and a step began by waiting for all workers to be awake.
+ *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of spinning,
+ *      elsewhere a sleep in the middle of a step whenever one thread did something alone for 50 µs; and a step began by
+ *      waiting for all workers to be awake.
  *   2  spinning in a step, as it is now. 0.5 µs, the median of 4,001 in one step.
- *   3  this: who waits in a step brings what the next product reads first, for memory is idle while one thread norms or
- * rotates.
- *      Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with products shared out as they go
- *      (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread can't be told apart.
+ *   3  this: threads that wait in a step bring what the next product reads first, for memory is idle while one thread
+ *      norms or rotates. Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with
+ *      products shared out as they go (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread show no
+ *      difference.
  */
 #include "kernels/cpu/pool.h"
 
@@ -59,7 +59,7 @@ struct kn_pool {
 	atomic_bool in_step;
 	atomic_uint n_steps; /* that have begun */
 	/* What the next job reads first, of thread 0; that of the next one is a stride further. */
-	atomic_uint n_soon; /* times it was told */
+	atomic_uint n_soon; /* times it was set */
 	atomic_uintptr_t soon;
 	atomic_size_t soon_stride, soon_bytes;
 	int n;

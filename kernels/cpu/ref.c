@@ -6,11 +6,10 @@
 #include "kernels/cpu/ref.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "kernels/cpu/dequant.h"
+#include "kernels/cpu/host.h"
 #include "kernels/kv_type.h"
 
 struct kn_backend {
@@ -50,27 +49,6 @@ static const char *ref_describe(struct kn_backend *b)
 	return "reference, one thread";
 }
 
-static int ref_mem_alloc(struct kn_backend *b, size_t bytes, void **out)
-{
-	(void)b;
-	size_t rounded;
-	if (__builtin_add_overflow(bytes, KN_ALIGN - 1, &rounded))
-		return SL_ENOMEM;
-	rounded = rounded / KN_ALIGN * KN_ALIGN;
-	void *p = aligned_alloc(KN_ALIGN, rounded ? rounded : KN_ALIGN);
-	if (p == NULL)
-		return SL_ENOMEM;
-	memset(p, 0, rounded);
-	*out = p;
-	return 0;
-}
-
-static void ref_mem_free(struct kn_backend *b, void *p)
-{
-	(void)b;
-	free(p);
-}
-
 static int ref_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
 			   struct sl_err *err)
 {
@@ -98,18 +76,6 @@ static int ref_step_end(struct kn_backend *b)
 {
 	b->step = NULL;
 	return 0;
-}
-
-static int ref_step_wait(struct kn_backend *b)
-{
-	(void)b;
-	return 0;
-}
-
-static bool ref_step_ready(struct kn_backend *b)
-{
-	(void)b;
-	return true;
 }
 
 static int ref_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
@@ -303,13 +269,6 @@ static int ref_softcap(struct kn_backend *b, float *x, float cap, int n_rows, in
 	return 0;
 }
 
-static int ref_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
-{
-	(void)b;
-	memcpy(dst, host, n * sizeof *dst);
-	return 0;
-}
-
 static int ref_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
 {
 	(void)b;
@@ -318,59 +277,27 @@ static int ref_add(struct kn_backend *b, float *x, const float *y, int n_rows, i
 	return 0;
 }
 
-static int ref_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y)
-{
-	(void)b;
-	for (int i = 0; i < n; i++)
-		memcpy(y + (size_t)i * (size_t)width, x + (size_t)rows[i] * (size_t)width, (size_t)width * sizeof *y);
-	return 0;
-}
-
-static int ref_read_back(struct kn_backend *b, const float *src, size_t n, float *host)
-{
-	(void)b;
-	memcpy(host, src, n * sizeof *host);
-	return 0;
-}
-
-static int ref_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
-{
-	(void)b;
-	size_t page = kn_kv_page_bytes(kv);
-	memcpy((uint8_t *)kv->k + (size_t)dst * page, (uint8_t *)kv->k + (size_t)src * page, page);
-	memcpy((uint8_t *)kv->v + (size_t)dst * page, (uint8_t *)kv->v + (size_t)src * page, page);
-	return 0;
-}
-
-const struct kn_ops kn_ref_ops = {
-    .name = "cpu-ref",
-    .open = ref_open,
-    .close = ref_close,
-    .describe = ref_describe,
-    .mem_alloc = ref_mem_alloc,
-    .mem_free = ref_mem_free,
-    .weight_load = ref_weight_load,
-    .weight_free = ref_weight_free,
-    .step_begin = ref_step_begin,
-    .step_issue = ref_step_end,
-    .step_wait = ref_step_wait,
-    .step_ready = ref_step_ready,
-    .step_end = ref_step_end,
-    .embed = ref_embed,
-    .rmsnorm = ref_rmsnorm,
-    .add_rmsnorm = ref_add_rmsnorm,
-    .matmul = ref_matmul,
-    .kv_type = ref_kv_type,
-    .rope_kv_write = ref_rope_kv_write,
-    .attention = ref_attention,
-    .silu_mul = ref_silu_mul,
-    .gelu_mul = ref_gelu_mul,
-    .add = ref_add,
-    .add_row = ref_add_row,
-    .scale = ref_scale,
-    .softcap = ref_softcap,
-    .upload = ref_upload,
-    .gather = ref_gather,
-    .read_back = ref_read_back,
-    .page_copy = ref_page_copy,
-};
+const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
+				  .open = ref_open,
+				  .close = ref_close,
+				  .describe = ref_describe,
+				  .weight_load = ref_weight_load,
+				  .weight_free = ref_weight_free,
+				  .step_begin = ref_step_begin,
+				  .step_issue = ref_step_end,
+				  .step_end = ref_step_end,
+				  .embed = ref_embed,
+				  .rmsnorm = ref_rmsnorm,
+				  .add_rmsnorm = ref_add_rmsnorm,
+				  .matmul = ref_matmul,
+				  .kv_type = ref_kv_type,
+				  .rope_kv_write = ref_rope_kv_write,
+				  .attention = ref_attention,
+				  .silu_mul = ref_silu_mul,
+				  .gelu_mul = ref_gelu_mul,
+				  .add = ref_add,
+				  .add_row = ref_add_row,
+				  .scale = ref_scale,
+				  .softcap = ref_softcap,
+				  .gather = kn_host_gather,
+				  KN_HOST_OPS(KN_HOST_ENTRY)};

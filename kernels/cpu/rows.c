@@ -35,6 +35,7 @@ static void run_rows(void *ctx, int part)
 static int for_rows(struct kn_backend *b, struct rows *r, int cost)
 {
 	int parts = kn_parts_of(b, (int64_t)r->n_rows * r->width * cost);
+	b->packed_of = NULL;
 	r->b = b;
 	r->n_parts = parts < r->n_rows ? parts : r->n_rows;
 	kn_run_parts(b, r->n_parts, run_rows, r);
@@ -50,6 +51,7 @@ static void run_elements(void *ctx, int part)
 
 static int for_elements(struct kn_backend *b, struct rows *r, int cost)
 {
+	b->packed_of = NULL;
 	r->b = b;
 	r->n_parts = kn_parts_of(b, (int64_t)r->n_rows * r->width * cost);
 	kn_run_parts(b, r->n_parts, run_elements, r);
@@ -74,9 +76,9 @@ static some load(const float *at)
 
 static void store(float *at, some v) { memcpy(at, &v, sizeof v); }
 
-static void add_floats(float *x, const float *y, int n)
+static void add_floats(float *x, const float *y, size_t n)
 {
-	int i = 0;
+	size_t i = 0;
 	for (; i + SOME <= n; i += SOME)
 		store(x + i, load(x + i) + load(y + i));
 	for (; i < n; i++)
@@ -106,7 +108,7 @@ int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, floa
 static void add_norm_row(const struct rows *r, int row)
 {
 	float *x = row_of(r, r->x, row);
-	add_floats(x, other_row(r, row), r->width);
+	add_floats(x, other_row(r, row), (size_t)r->width);
 	norm_floats(r, x, row_of(r, r->out, row));
 }
 
@@ -157,13 +159,7 @@ int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_ro
 	return for_elements(b, &r, 36);
 }
 
-static void add_to(const struct rows *r, size_t from, size_t to)
-{
-	float *x = r->x;
-	const float *y = r->y;
-	for (size_t i = from; i < to; i++)
-		x[i] += y[i];
-}
+static void add_to(const struct rows *r, size_t from, size_t to) { add_floats(r->x + from, r->y + from, to - from); }
 
 int kn_cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
 {
@@ -171,12 +167,7 @@ int kn_cpu_add(struct kn_backend *b, float *x, const float *y, int n_rows, int w
 	return for_elements(b, &r, 1);
 }
 
-static void add_gain(const struct rows *r, int row)
-{
-	float *x = row_of(r, r->x, row);
-	for (int i = 0; i < r->width; i++)
-		x[i] += r->gain[i];
-}
+static void add_gain(const struct rows *r, int row) { add_floats(row_of(r, r->x, row), r->gain, (size_t)r->width); }
 
 int kn_cpu_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width)
 {

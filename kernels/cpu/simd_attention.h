@@ -18,7 +18,7 @@
  *   1  one query at a time, keys as they come, a sum across lanes each, expf a score     20 G
  *   2  transposed keys, tiles of 6 × 4 vectors, exponentials in vectors                  60 to 70 G (AVX-512)
  * and one row in float16, head of 64, group of 4 (AVX2, Zen 3, two threads, others at work: the same program's
- * figures wander by a third, so most of these can't be told apart):
+ * figures wander by a third, so most of these differences are noise):
  *   3  float16 and int8 in registers; a block's sums by themselves; tiles of 4 queries × 3 vectors, of which those
  *      of values spilled 3 accumulators; the next lines fetched. Expected: bound by reading. 4,000 positions, in
  *      the third-level cache: 669 µs (one run)
@@ -58,7 +58,7 @@ enum { EXPS = 4 };
 /* e^x for x <= 0: 2^n · e^r with |r| <= ln2 / 2, e^r by its series, whose first term left out is below
  * 2^-27. 0 where the result would not be a normal number. Of n vectors, at most EXPS, side by side: a chain of
  * so many operations that each wait for the one before keeps the processor from seeing the next chain. */
-__attribute__((always_inline)) static inline void v_exps(vf *x, const int n)
+INLINE void v_exps(vf *x, const int n)
 {
 	static const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
 	vf r[EXPS], y[EXPS];
@@ -97,7 +97,7 @@ static inline vf v_tanh(vf x)
 
 /* The vector of elements from i on, as they are stored: without their scales. type is a constant where it
  * is inlined, here and below. */
-__attribute__((always_inline)) static inline vf v_elements(const int type, const void *at, size_t i)
+INLINE vf v_elements(const int type, const void *at, size_t i)
 {
 	if (type == KN_F16)
 		return v_f16((const uint8_t *)at + 2 * i);
@@ -106,7 +106,7 @@ __attribute__((always_inline)) static inline vf v_elements(const int type, const
 	return v_load((const float *)at + i);
 }
 
-__attribute__((always_inline)) static inline float element(const int type, const void *at, size_t i)
+INLINE float element(const int type, const void *at, size_t i)
 {
 	if (type == KN_F16)
 		return kn_f32_from_f16(((const uint16_t *)at)[i]);
@@ -132,6 +132,25 @@ static int tile_queries(int left) { return left >= ATTN_QUERIES ? ATTN_QUERIES :
 
 static int tile_vectors(int left, int most) { return left >= most ? most : 1; }
 
+#if ATTN_QUERIES_MAX == 6
+#define TILE_SIZES(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(4, __VA_ARGS__) X(6, __VA_ARGS__)
+#else
+#define TILE_SIZES(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(4, __VA_ARGS__)
+#endif
+#define TILE_CASE(n, most, tile, ...)               \
+	case n:                                     \
+		if (n_v == (most))                  \
+			tile(__VA_ARGS__, n, most); \
+		else                                \
+			tile(__VA_ARGS__, n, 1);    \
+		break;
+/* A tile of n_q queries and n_v vectors, with both as constants behind its other arguments. */
+#define SWITCH_TILE(most, tile, ...)                           \
+	switch (n_q) {                                         \
+		TILE_SIZES(TILE_CASE, most, tile, __VA_ARGS__) \
+	default: BUG("a tile of %d queries", n_q);             \
+	}
+
 /* ---- scores ---- */
 
 /* LANES positions of a page. */
@@ -143,9 +162,8 @@ struct keys {
 };
 
 /* One element of n_q queries and n_v vectors of keys. */
-__attribute__((always_inline)) static inline void score_step(const int type, const float *const *q,
-							     const uint8_t *const *at, int d, vf (*acc)[SCORE_VECTORS],
-							     const int n_q, const int n_v)
+INLINE void score_step(const int type, const float *const *q, const uint8_t *const *at, int d, vf (*acc)[SCORE_VECTORS],
+		       const int n_q, const int n_v)
 {
 	vf key[SCORE_VECTORS];
 	UNROLL_FOR(int v = 0; v < n_v; v++)
@@ -158,9 +176,8 @@ __attribute__((always_inline)) static inline void score_step(const int type, con
 }
 
 /* n_q queries and n_v vectors of keys; both are constants where it is inlined. */
-__attribute__((always_inline)) static inline void score_tile(const int type, const float *const *queries,
-							     const struct keys *k, int page_tokens, int dim, float *s,
-							     const int n_q, const int n_v)
+INLINE void score_tile(const int type, const float *const *queries, const struct keys *k, int page_tokens, int dim,
+		       float *s, const int n_q, const int n_v)
 {
 	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)page_tokens * element_bytes;
 	const int steps = STEPS_A_LINE(LANES * (int)element_bytes);
@@ -205,32 +222,11 @@ __attribute__((always_inline)) static inline void score_tile(const int type, con
 	}
 }
 
-__attribute__((always_inline)) static inline void score_group(const int type, const float *const *q,
-							      const struct keys *k, int page_tokens, int dim, float *s,
-							      int n_q, int n_v)
-{
-#define TILE(n)                                                                        \
-	case n:                                                                        \
-		if (n_v == SCORE_VECTORS)                                              \
-			score_tile(type, q, k, page_tokens, dim, s, n, SCORE_VECTORS); \
-		else                                                                   \
-			score_tile(type, q, k, page_tokens, dim, s, n, 1);             \
-		break;
-	switch (n_q) {
-		TILE(1)
-		TILE(2)
-		TILE(4)
-#if ATTN_QUERIES_MAX == 6
-		TILE(6)
-#endif
-	default: BUG("a tile of %d queries", n_q);
-	}
-#undef TILE
-}
+INLINE void score_group(const int type, const float *const *q, const struct keys *k, int page_tokens, int dim, float *s,
+			int n_q, int n_v){SWITCH_TILE(SCORE_VECTORS, score_tile, type, q, k, page_tokens, dim, s)}
 
 /* One position by itself, as a lane of a vector would have it. */
-__attribute__((always_inline)) static inline float score_of(const int type, const float *q, const struct kn_run *run,
-							    int token, int page_tokens, int dim)
+INLINE float score_of(const int type, const float *q, const struct kn_run *run, int token, int page_tokens, int dim)
 {
 	float sum = 0;
 	for (int d = 0; d < dim; d++)
@@ -238,9 +234,8 @@ __attribute__((always_inline)) static inline float score_of(const int type, cons
 	return type == KN_KV_Q8 ? sum * run->k_scale[token] : sum;
 }
 
-__attribute__((always_inline)) static inline void scores_of(const int type, const float *const *q, int n_q,
-							    const struct kn_run *runs, int n_runs, int page_tokens,
-							    int dim, float *s)
+INLINE void scores_of(const int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs,
+		      int page_tokens, int dim, float *s)
 {
 	const size_t bytes = kn_kv_element_bytes(type);
 	struct keys k[KN_ATTN_BLOCK / LANES];
@@ -287,7 +282,7 @@ static void scores(int type, const float *const *q, int n_q, const struct kn_run
 /* ---- weights ---- */
 
 /* n vectors of scores, less the largest one, become weights. Returns their sum and what was summed before. */
-__attribute__((always_inline)) static inline vf weights_of(float *s, vf max, vf sum, const int n)
+INLINE vf weights_of(float *s, vf max, vf sum, const int n)
 {
 	vf p[EXPS];
 	UNROLL_FOR(int k = 0; k < n; k++)
@@ -341,8 +336,8 @@ static void merge(const float *part, const struct kn_seen *of_part, struct kn_se
 /* ---- values ---- */
 
 /* One position of n_q queries and n_v vectors of its value. */
-__attribute__((always_inline)) static inline void weigh_step(const int type, const float *weight, const uint8_t *at,
-							     vf (*acc)[WEIGH_VECTORS], const int n_q, const int n_v)
+INLINE void weigh_step(const int type, const float *weight, const uint8_t *at, vf (*acc)[WEIGH_VECTORS], const int n_q,
+		       const int n_v)
 {
 	vf value[WEIGH_VECTORS];
 	UNROLL_FOR(int k = 0; k < n_v; k++)
@@ -356,9 +351,8 @@ __attribute__((always_inline)) static inline void weigh_step(const int type, con
 
 /* n_v vectors of out for n_q queries, over the positions of the runs; p is of the block, from is the
  * offset of these vectors in a value. */
-__attribute__((always_inline)) static inline void weigh_tile(const int type, const float *p, const struct kn_run *runs,
-							     int n_runs, size_t from, int dim, float *const *out,
-							     const int n_q, const int n_v)
+INLINE void weigh_tile(const int type, const float *p, const struct kn_run *runs, int n_runs, size_t from, int dim,
+		       float *const *out, const int n_q, const int n_v)
 {
 	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)dim * element_bytes;
 	const int bytes = n_v * LANES * (int)element_bytes, steps = STEPS_A_LINE(bytes), lines = LINES_A_STEP(bytes);
@@ -388,32 +382,12 @@ __attribute__((always_inline)) static inline void weigh_tile(const int type, con
 			v_store(out[i] + from + k * LANES, acc[i][k]);
 }
 
-__attribute__((always_inline)) static inline void weigh_group(const int type, const float *p, const struct kn_run *runs,
-							      int n_runs, size_t at, int dim, float *const *out,
-							      int n_q, int n_v)
-{
-#define TILE(n)                                                                            \
-	case n:                                                                            \
-		if (n_v == WEIGH_VECTORS)                                                  \
-			weigh_tile(type, p, runs, n_runs, at, dim, out, n, WEIGH_VECTORS); \
-		else                                                                       \
-			weigh_tile(type, p, runs, n_runs, at, dim, out, n, 1);             \
-		break;
-	switch (n_q) {
-		TILE(1)
-		TILE(2)
-		TILE(4)
-#if ATTN_QUERIES_MAX == 6
-		TILE(6)
-#endif
-	default: BUG("a tile of %d queries", n_q);
-	}
-#undef TILE
-}
+INLINE void weigh_group(const int type, const float *p, const struct kn_run *runs, int n_runs, size_t at, int dim,
+			float *const *out, int n_q,
+			int n_v){SWITCH_TILE(WEIGH_VECTORS, weigh_tile, type, p, runs, n_runs, at, dim, out)}
 
 /* What is left of a head after its whole vectors. */
-__attribute__((always_inline)) static inline void weigh_rest(const int type, const float *p, const struct kn_run *runs,
-							     int n_runs, int dim, float *out)
+INLINE void weigh_rest(const int type, const float *p, const struct kn_run *runs, int n_runs, int dim, float *out)
 {
 	for (int d = dim / LANES * LANES; d < dim; d++)
 		for (int r = 0; r < n_runs; r++)
@@ -442,8 +416,8 @@ static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_ru
 	}
 }
 
-__attribute__((always_inline)) static inline void
-weigh_of(const int type, const float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out)
+INLINE void weigh_of(const int type, const float *s, int n_q, const struct kn_run *runs, int n_runs, int dim,
+		     float *const *out)
 {
 	int whole = dim / LANES;
 	for (int j = 0, group; j < n_q; j += group) {

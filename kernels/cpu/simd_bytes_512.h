@@ -2,20 +2,11 @@
  *
  * Bytes in vectors of 512 bits, under the names that simd_unpack.h, simd_quantize.h and simd_int8.h use.
  */
-#include <string.h>
-
 #include "kernels/cpu/simd_512.h"
 
 typedef uint8_t vb __attribute__((vector_size(64)));
 
 static inline vb b_lookup(vb table, vb q) { return (vb)_mm512_shuffle_epi8((__m512i)table, (__m512i)q); }
-
-static inline vb b_word(const int8_t *at)
-{
-	int32_t word;
-	memcpy(&word, at, sizeof word);
-	return (vb)_mm512_set1_epi32(word);
-}
 
 /* LANES values of eight bits. */
 static inline void b_put(int8_t *at, vi q) { _mm_storeu_si128((void *)at, _mm512_cvtepi32_epi8((__m512i)q)); }

@@ -19,10 +19,7 @@ static inline float f16_at(const uint8_t *at) { return _cvtsh_ss(kn_u16_at(at));
 static inline __attribute__((always_inline)) void put(float *out, int v, vf values) { v_store(out + v * STEP, values); }
 
 /* Bit `from` of every lane to where bit `to` is, by one shift at the most. */
-static inline __attribute__((always_inline)) vi move_bit(vi v, int from, int to)
-{
-	return to > from ? v << (to - from) : to < from ? v >> (from - to) : v;
-}
+INLINE vi move_bit(vi v, int from, int to) { return to > from ? v << (to - from) : to < from ? v >> (from - to) : v; }
 
 static void decode_rest(int type, const uint8_t *at, size_t n, float *out)
 {
@@ -31,29 +28,17 @@ static void decode_rest(int type, const uint8_t *at, size_t n, float *out)
 	v_store(out, v_load(rest));
 }
 
-static void decode_f32(const uint8_t *at, size_t n, float *out)
-{
-	for (; n >= LANES; n -= LANES, at += 4 * LANES, out += STEP)
-		v_store(out, v_load((const void *)at));
-	if (n > 0)
-		decode_rest(KN_F32, at, n, out);
-}
-
-static void decode_f16(const uint8_t *at, size_t n, float *out)
-{
-	for (; n >= LANES; n -= LANES, at += 2 * LANES, out += STEP)
-		v_store(out, v_f16(at));
-	if (n > 0)
-		decode_rest(KN_F16, at, n, out);
-}
-
-static void decode_bf16(const uint8_t *at, size_t n, float *out)
-{
-	for (; n >= LANES; n -= LANES, at += 2 * LANES, out += STEP)
-		v_store(out, (vf)(v_u16(at) << 16));
-	if (n > 0)
-		decode_rest(KN_BF16, at, n, out);
-}
+#define DECODE_FLOATS(name, type, bytes, load)                                   \
+	static void name(const uint8_t *at, size_t n, float *out)                \
+	{                                                                        \
+		for (; n >= LANES; n -= LANES, at += (bytes)*LANES, out += STEP) \
+			v_store(out, load);                                      \
+		if (n > 0)                                                       \
+			decode_rest(type, at, n, out);                           \
+	}
+DECODE_FLOATS(decode_f32, KN_F32, 4, v_load((const void *)at))
+DECODE_FLOATS(decode_f16, KN_F16, 2, v_f16(at))
+DECODE_FLOATS(decode_bf16, KN_BF16, 2, (vf)(v_u16(at) << 16))
 
 /* The float16 at the head of every block of 32 of a chunk, converted together: from memory a scale
  * then spreads over a vector without the shuffle unit, on which the decoders depend. */
@@ -61,7 +46,7 @@ struct scales {
 	float of[CHUNK / 32];
 };
 
-static inline __attribute__((always_inline)) struct scales scales_at(const uint8_t *at, size_t n, size_t block_bytes)
+INLINE struct scales scales_at(const uint8_t *at, size_t n, size_t block_bytes)
 {
 	uint16_t half[CHUNK / 32] = {0};
 	struct scales s = {0};
@@ -85,8 +70,7 @@ static void decode_q8_0(const uint8_t *at, size_t n, float *out)
 /* ---- nibbles ---- */
 
 /* 16 bytes: their low nibbles, then their high ones. */
-static inline __attribute__((always_inline)) void decode_nibbles(const uint8_t *qs, struct map low, struct map high,
-								 int apart, float *out)
+INLINE void decode_nibbles(const uint8_t *qs, struct map low, struct map high, int apart, float *out)
 {
 	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
@@ -123,7 +107,7 @@ static void decode_q4_1(const uint8_t *at, size_t n, float *out)
 }
 
 /* The same through a table of sixteen values. */
-static inline __attribute__((always_inline)) void decode_lookup(const uint8_t *qs, struct lookup t, float *out)
+INLINE void decode_lookup(const uint8_t *qs, struct lookup t, float *out)
 {
 	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);
@@ -156,7 +140,7 @@ static void decode_mxfp4(const uint8_t *at, size_t n, float *out)
 
 /* ---- five bits ---- */
 
-static inline __attribute__((always_inline)) void decode_five(const uint8_t *qs, uint32_t qh, vf d, vf m, float *out)
+INLINE void decode_five(const uint8_t *qs, uint32_t qh, vf d, vf m, float *out)
 {
 	UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 		vi q = v_u8(qs + l);

@@ -4,8 +4,8 @@
  * instruction sets with vectors. A file of theirs includes this after it has defined what simd_unpack.h and
  * simd_quantize.h ask for, and
  *
+ *   INT8                         the name of a function of the set: INT8(pack), INT8(matmul)
  *   TILE_ROWS                    rows of the inner tile, which has 2·LANES outputs
- *   b_word                       four bytes from memory, in every lane
  *   AHEAD                        bytes of weights between what is multiplied and what is asked for, where few rows
  *                                take them from where they lie
  *   struct sums; sums_begin sums_dot sums_end    Σ of products of small unsigned weights (below 64, at
@@ -39,7 +39,7 @@ enum {
 
 /* ---- activations ---- */
 
-static void pack(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed)
+void INT8(pack)(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed)
 {
 	struct int8_block *out = packed;
 	int n_blocks = n_rows * (n_in / INT8_BLOCK);
@@ -331,8 +331,8 @@ static void multiply_many(const struct job *j, int o, int o1, int k, int n, int 
 				      at_most(j->n_rows - r, TILE_ROWS));
 }
 
-static void matmul(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y, float *tile,
-		   size_t tile_floats)
+void INT8(matmul)(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y, float *tile,
+		  size_t tile_floats)
 {
 	enum { OUTPUTS = VECTORS * LANES };
 	const struct type *type = &types[w->type & ~KN_INTERLEAVED];

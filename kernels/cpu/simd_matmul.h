@@ -62,7 +62,7 @@ struct job {
 };
 
 /* n weights from k on (a multiple of the block) of n_o outputs from o on into a tile. Outputs that
- * are missing from the last tile keep whatever is there; nobody looks at what is computed from it. */
+ * are missing from the last tile keep whatever is there; what is computed from it is never read. */
 static void fill(const struct job *j, int o, int n_o, size_t k, size_t n, float *tile)
 {
 	const uint8_t *at = (const uint8_t *)j->w->data + (size_t)o * j->row_bytes + k / j->block * j->block_bytes;
@@ -77,8 +77,8 @@ static void fill(const struct job *j, int o, int n_o, size_t k, size_t n, float 
 typedef vf accumulators[TILE_ROWS][TILE_OUT];
 
 /* n_r is a constant where this is inlined. */
-static inline __attribute__((always_inline)) void multiply_rows(const float *tile, const float *x, size_t x_stride,
-								size_t n_vectors, int n_r, accumulators acc)
+INLINE void multiply_rows(const float *tile, const float *x, size_t x_stride, size_t n_vectors, int n_r,
+			  accumulators acc)
 {
 	vf a[TILE_ROWS][TILE_OUT];
 	UNROLL_FOR(int r = 0; r < n_r; r++)
@@ -205,3 +205,19 @@ static void matmul(const struct kn_weight *w, int o0, int o1, const float *x, in
 	else
 		matmul_many(&j, o0, o1, x, n_rows, y, tile, tile_floats);
 }
+
+/* Lanes, then the remainder: isa.h's order. */
+static float sum_squares(const float *x, int n)
+{
+	vf acc = v_set(0);
+	int i = 0;
+	for (; i + LANES <= n; i += LANES)
+		acc = v_fma(v_load(x + i), v_load(x + i), acc);
+	float sum = v_sum(acc);
+	for (; i < n; i++)
+		sum = __builtin_fmaf(x[i], x[i], sum);
+	return sum;
+}
+
+/* Members of every instruction set's table. */
+#define LOOPS .matmul = matmul, .sum_squares = sum_squares, ATTENTION

@@ -25,8 +25,6 @@
 #include "kernels/blocks.h"
 #include "kernels/cpu/int8.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
 	BYTES = 4 * LANES,   /* of a vector */
 	WORD = 4 * INT8_OUT, /* bytes of a panel: four weights of all outputs of a group */
@@ -61,6 +59,14 @@ INLINE vb b_load(const uint8_t *at)
 	vb v;
 	memcpy(&v, at, sizeof v);
 	return v;
+}
+
+/* Four bytes from memory in every lane of 32 bits. */
+INLINE vb b_word(const int8_t *at)
+{
+	int32_t word;
+	memcpy(&word, at, sizeof word);
+	return (vb)((vi){0} + word);
 }
 
 INLINE void b_store(uint8_t *at, vb v) { memcpy(at, &v, sizeof v); }

@@ -40,8 +40,9 @@ int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_er
 	return 0;
 }
 
-const void *kn_weight_made(const struct kn_weight *w, size_t *bytes)
+const void *kn_cpu_weight_made(struct kn_backend *b, const struct kn_weight *w, size_t *bytes)
 {
+	(void)b;
 	if ((w->type & KN_INTERLEAVED) == 0)
 		return NULL;
 	*bytes = kn_interleaved_bytes(w->type & ~KN_INTERLEAVED, w->n_out, w->n_in);
@@ -60,8 +61,11 @@ int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_i
 	return 0;
 }
 
-void kn_weight_drop(struct kn_weight *w)
+void kn_cpu_weight_free(struct kn_backend *b, struct kn_weight *w)
 {
-	if (w->data != NULL && !w->borrowed && (w->type & KN_INTERLEAVED) != 0)
-		munmap((void *)(uintptr_t)w->data, kn_interleaved_bytes(w->type & ~KN_INTERLEAVED, w->n_out, w->n_in));
+	size_t bytes = 0;
+	const void *made = kn_cpu_weight_made(b, w, &bytes);
+	if (made != NULL && !w->borrowed)
+		munmap((void *)(uintptr_t)made, bytes);
+	w->data = NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a row of activations is read and scaled before it is rounded to 16 bits (matmul.h says to what).
+ * How a row of activations is read and scaled before it is rounded to 16 bits (matmul.h).
  */
 #ifndef KERNELS_CUDA_ACTIVATIONS_H
 #define KERNELS_CUDA_ACTIVATIONS_H
@@ -16,33 +16,36 @@ __device__ static inline float kn_power(int n) { return kn_bits_float((uint32_t)
 __device__ static inline void kn_load4(const float *x, int k, int n_in, bool there, float *v)
 {
 	if (there && n_in % 4 == 0 && k < n_in && (uintptr_t)(x + k) % sizeof(struct kn_f4) == 0) {
-		struct kn_f4 f = *reinterpret_cast<const struct kn_f4 *>(x + k);
-		v[0] = f.x;
-		v[1] = f.y;
-		v[2] = f.z;
-		v[3] = f.w;
+		kn_take4(x + k, v);
 		return;
 	}
 	for (int i = 0; i < 4; i++)
 		v[i] = there && k + i < n_in ? x[k + i] : 0.0f;
 }
 
+/* The largest of what the block's `threads` threads have, none below 0, in all of them. Shared memory: a float for each
+ * of their warps. */
+__device__ static inline float kn_block_largest(float mine, int threads)
+{
+	float *most = (float *)kn_shared(), all = kn_warp_max(mine);
+	if (threadIdx.x % KN_WARP == 0)
+		most[threadIdx.x / KN_WARP] = all;
+	kn_barrier();
+	for (int i = 0; i < threads / KN_WARP; i++)
+		all = fmaxf(all, most[i]);
+	return all;
+}
+
 /* The row's largest magnitude, in all KN_ROW_THREADS threads. Shared memory: a float for each of their warps. */
 __device__ static inline float kn_row_largest(const float *x, int n_in, bool there)
 {
-	float *most = (float *)kn_shared(), all = 0, v[4];
+	float all = 0, v[4];
 	for (int k = 4 * (int)threadIdx.x; k < n_in; k += 4 * KN_ROW_THREADS) {
 		kn_load4(x, k, n_in, there, v);
 		for (int i = 0; i < 4; i++)
 			all = fmaxf(all, fabsf(v[i]));
 	}
-	all = kn_warp_max(all);
-	if (threadIdx.x % KN_WARP == 0)
-		most[threadIdx.x / KN_WARP] = all;
-	kn_barrier();
-	for (int i = 0; i < KN_ROW_THREADS / KN_WARP; i++)
-		all = fmaxf(all, most[i]);
-	return all;
+	return kn_block_largest(all, KN_ROW_THREADS);
 }
 
 /* The power of two that brings the largest magnitude to [2^14, 2^15), as far as there is one. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention over pages: which kernel goes over which rows, in parts or not, the merging of parts, and the kernel
- * for float32 pages (and for heads too wide for the tensor cores' one). attention.h says what all have in common.
+ * for float32 pages (and for heads too wide for the tensor cores' one). attention.h has what all share.
  *
  * The kernel here computes in float32 what attention_mma.h computes with 16-bit factors. A thread block has up
  * to KN_TILE queries: scores by position, their maximum, their exponentials' sum by a fixed tree, the weighted values
  * by element, position after position.
  *
- * A position that a query must not see is left out, not weighted with zero: what is there may be a page
- * nobody has written.
+ * A position that a query must not see is left out, not weighted with zero: the page there may be
+ * unwritten.
  *
  * VERSIONS
  *  1  one kernel, one position of keys a thread, prompts in items of 8 rows and one head.
@@ -53,8 +53,7 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, struct 
 	all->n = n < KN_TILE ? n : KN_TILE;
 	all->from = INT32_MAX;
 	all->to = 0;
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++) {
+	UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
 		if (j >= all->n)
 			continue;
 		all->row[j] = item.row + (begin + j) / c.group;
@@ -117,8 +116,7 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 	int hd = pages.head_dim, bytes = F32 ? 4 : number_bytes(c.type);
 	const uint8_t *key[EACH];
 	float scale[EACH];
-#pragma unroll
-	for (int e = 0; e < EACH; e++) {
+	UNROLL_FOR(int e = 0; e < EACH; e++) {
 		bool seen = p + e >= all.from && p + e < all.to;
 		key[e] = NULL;
 		scale[e] = 1;
@@ -145,28 +143,19 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 		int64_t at = (int64_t)d * pages.page_tokens;
 		float x[EACH];
 		if (wide) {
-			struct kn_f4 f = *(const struct kn_f4 *)(const void *)(four + 4 * at);
-			x[0] = f.x;
-			x[1] = f.y;
-			x[2] = f.z;
-			x[3] = f.w;
+			kn_take4((const float *)(const void *)(four + 4 * at), x);
 		} else {
-#pragma unroll
-			for (int e = 0; e < EACH; e++)
+			UNROLL_FOR(int e = 0; e < EACH; e++)
 				x[e] = key[e] != NULL ? number_at<F32>(c.type, key[e], at) : 0.0f;
 		}
-#pragma unroll
-		for (int j = 0; j < KN_TILE; j++)
+		UNROLL_FOR(int j = 0; j < KN_TILE; j++)
 			if (j < all.n)
-#pragma unroll
-				for (int e = 0; e < EACH; e++)
+				UNROLL_FOR(int e = 0; e < EACH; e++)
 					dot[j][e] = kn_fma(s.q[j * hd + d], x[e], dot[j][e]);
 	}
 	if (!F32)
-#pragma unroll
-		for (int j = 0; j < KN_TILE; j++)
-#pragma unroll
-			for (int e = 0; e < EACH; e++)
+		UNROLL_FOR(int j = 0; j < KN_TILE; j++)
+			UNROLL_FOR(int e = 0; e < EACH; e++)
 				dot[j][e] *= scale[e];
 }
 
@@ -178,20 +167,16 @@ __device__ static void score(const struct kn_attn_call &c, const struct queries 
 {
 	int i = EACH * t, p = begin + i;
 	float dot[KN_TILE][EACH];
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++)
-#pragma unroll
-		for (int e = 0; e < EACH; e++)
+	UNROLL_FOR(int j = 0; j < KN_TILE; j++)
+		UNROLL_FOR(int e = 0; e < EACH; e++)
 			dot[j][e] = 0;
 	if (p + EACH > all.from && p < all.to)
 		multiply<F32>(c, all, s, p, i, dot);
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++) {
+	UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
 		if (j >= all.n)
 			continue;
 		float best = -INFINITY;
-#pragma unroll
-		for (int e = 0; e < EACH; e++) {
+		UNROLL_FOR(int e = 0; e < EACH; e++) {
 			float x = dot[j][e] * c.attn.scale;
 			if (c.attn.softcap > 0)
 				x = c.attn.softcap * tanhf(x / c.attn.softcap);
@@ -209,8 +194,7 @@ __device__ static void score(const struct kn_attn_call &c, const struct queries 
 /* Scores to weights, relative to the block's maximum of each query, and each warp's sums. */
 __device__ static void weigh(const struct queries &all, const struct shared &s, float *max, int t)
 {
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++) {
+	UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
 		if (j >= all.n)
 			continue;
 		const float *m = s.max + j * WARPS;
@@ -234,16 +218,14 @@ __device__ static inline void collect(const struct kn_attn_call &c, const struct
 {
 	int from = all.from > begin ? all.from - begin : 0;
 	int to = all.to - begin < KN_ATTN_BLOCK ? all.to - begin : KN_ATTN_BLOCK;
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++)
+	UNROLL_FOR(int j = 0; j < KN_TILE; j++)
 		part[j] = 0;
 #pragma unroll 8
 	for (int i = from; i < to; i++) {
 		float value = number_at<F32>(c.type, c.v + s.value[i], d);
 		if (!F32)
 			value *= s.scale[i];
-#pragma unroll
-		for (int j = 0; j < KN_TILE; j++)
+		UNROLL_FOR(int j = 0; j < KN_TILE; j++)
 			if (j < all.n && begin + i >= all.first[j] && begin + i < all.end[j])
 				part[j] = kn_fma(s.weight[j * KN_ATTN_BLOCK + i], value, part[j]);
 	}
@@ -266,8 +248,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 			return; /* every thread of the block */
 		first = last = mine;
 	}
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++) {
+	UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
 		max[j] = -INFINITY;
 		sum[j] = 0;
 		if (j >= all.n)
@@ -284,8 +265,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 		kn_barrier();
 		weigh(all, s, block_max, t);
 		kn_barrier();
-#pragma unroll
-		for (int j = 0; j < KN_TILE; j++) {
+		UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
 			keep[j] = 1;
 			take[j] = 0;
 			if (j >= all.n)
@@ -297,8 +277,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 		}
 		for (int d = t; d < hd; d += THREADS) {
 			collect<F32>(c, all, s, begin, d, part);
-#pragma unroll
-			for (int j = 0; j < KN_TILE; j++) {
+			UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
 				if (j >= all.n || !(block_max[j] > -INFINITY))
 					continue;
 				if (PARTS)
@@ -308,8 +287,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 			}
 		}
 		if (PARTS && t == 0)
-#pragma unroll
-			for (int j = 0; j < KN_TILE; j++) {
+			UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
 				if (j >= all.n || !(block_max[j] > -INFINITY))
 					continue;
 				float *at = kn_attn_part(c, all.row[j], all.head[j], block);
@@ -317,8 +295,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 				at[1] = block_sum[j];
 			}
 	}
-#pragma unroll
-	for (int j = 0; j < KN_TILE; j++)
+	UNROLL_FOR(int j = 0; j < KN_TILE; j++)
 		if (!PARTS && j < all.n)
 			for (int d = t; d < hd; d += THREADS)
 				c.out[((int64_t)all.row[j] * c.n_heads + all.head[j]) * hd + d] =
@@ -339,15 +316,13 @@ template <bool BASE_2> __global__ void combine(struct kn_attn_call c)
 		float max = -INFINITY, sum = 0, value = 0, keep, take;
 		for (int block = first; block <= last; block += AHEAD) {
 			float part[AHEAD][3];
-#pragma unroll
-			for (int i = 0; i < AHEAD; i++) {
+			UNROLL_FOR(int i = 0; i < AHEAD; i++) {
 				const float *at = kn_attn_part(c, row, head, block + i < last ? block + i : last);
 				part[i][0] = at[0];
 				part[i][1] = at[1];
 				part[i][2] = at[2 + d];
 			}
-#pragma unroll
-			for (int i = 0; i < AHEAD; i++) {
+			UNROLL_FOR(int i = 0; i < AHEAD; i++) {
 				if (block + i > last)
 					continue;
 				kn_attn_merge<BASE_2>(&max, &sum, part[i][0], part[i][1], &keep, &take);
@@ -371,8 +346,7 @@ static int blocks_of(const struct kn_backend *b)
 static int combine_parts(struct kn_backend *b, const struct kn_attn_call *c, int n_items, bool base_2)
 {
 	dim3 grid((unsigned)n_items, (unsigned)c->n_heads, c->alone ? 1 : (unsigned)KN_ITEM_ROWS);
-	return base_2 ? KN_LAUNCH(b->dev, combine<true>, grid, COMBINE_THREADS, 0, *c)
-		      : KN_LAUNCH(b->dev, combine<false>, grid, COMBINE_THREADS, 0, *c);
+	return kn_launch(b->dev, "combine", base_2 ? combine<true> : combine<false>, grid, COMBINE_THREADS, 0, *c);
 }
 
 /* Rows that stand alone on matrix units: as many at a time as there is room for their parts. */
@@ -400,13 +374,10 @@ static int launch_exact(struct kn_backend *b, const struct kn_attn_call *c, int 
 	size_t shared = shared_bytes(c->pages.head_dim);
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
 		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
-	if (c->type == KN_F32 && c->n_parts > 0)
-		return KN_LAUNCH(b->dev, (attend<true, true>), grid, THREADS, shared, *c);
-	if (c->type == KN_F32)
-		return KN_LAUNCH(b->dev, (attend<true, false>), grid, THREADS, shared, *c);
-	if (c->n_parts > 0)
-		return KN_LAUNCH(b->dev, (attend<false, true>), grid, THREADS, shared, *c);
-	return KN_LAUNCH(b->dev, (attend<false, false>), grid, THREADS, shared, *c);
+	bool parts = c->n_parts > 0;
+	auto kernel = c->type == KN_F32 ? (parts ? attend<true, true> : attend<true, false>)
+					: (parts ? attend<false, true> : attend<false, false>);
+	return kn_launch(b->dev, "attend", kernel, grid, THREADS, shared, *c);
 }
 
 /* All items of one kind: rows that stand alone, or together. */

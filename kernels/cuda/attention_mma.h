@@ -5,8 +5,8 @@
  *
  * A warp has 16 queries, the rows of a matrix operation. It goes over tiles of 64 positions: scores, their
  * maximum and exponentials, the weighted values added to what the block's tiles before gave. Each block of
- * KN_ATTN_BLOCK positions begins anew and is merged as attention.h says. Everything a query gets depends on its
- * own row of the matrices only: an all masked tile changes nothing, so its bits don't depend on its company, nor
+ * KN_ATTN_BLOCK positions begins anew and is merged as in attention.h. Everything a query gets depends on its
+ * own row of the matrices only: an all masked tile changes nothing, so its bits depend neither on other queries nor
  * on how many warps (prompts: 4 with one set of pages between them; decodes: 1) a thread block has.
  *
  * Pages come in units of some positions of keys or of values, 16 bytes a load, through a ring in shared memory
@@ -22,7 +22,7 @@
  * 2^-11 once more.
  *
  * A position that a query must not see gets the weight zero, and the value zero if no query of the thread block sees
- * it: what is there may be a page nobody has written.
+ * it: the page there may be unwritten.
  *
  * VERSIONS
  *  1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages): decode, one
@@ -322,8 +322,7 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 		w->to = end > w->to ? end : w->to;
 		w->all_to = end < w->all_to ? end : w->all_to;
 	}
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
+	UNROLL_FOR(int j = 0; j < 2; j++) {
 		int i = begin + lane / 4 + 8 * j;
 		const float *q = NULL;
 		w->first[j] = w->end[j] = 0;
@@ -333,10 +332,8 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 			q = c.q + (int64_t)row * c.attn.q_row + (kv_head * c.group + i % c.group) * hd;
 		}
 		float value[WIDE / 16][4], most = 0;
-#pragma unroll
-		for (int k = 0; k < WIDE / 16; k++)
-#pragma unroll
-			for (int e = 0; e < 4; e++) {
+		UNROLL_FOR(int k = 0; k < WIDE / 16; k++)
+			UNROLL_FOR(int e = 0; e < 4; e++) {
 				int d = 16 * k + 2 * (lane % 4) + e % 2 + e / 2 * 8;
 				value[k][e] = q != NULL && d < hd ? q[d] : 0.0f;
 				most = fmaxf(most, fabsf(value[k][e]));
@@ -350,8 +347,7 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 		w->factor[j] =
 		    c.attn.scale * kn_bits_float((uint32_t)(127 + exp) << 23) * (c.type == KN_FP8 ? 256.0f : 1.0f);
 		w->factor[j] *= c.attn.softcap > 0 ? 1.0f / c.attn.softcap : LOG2_E;
-#pragma unroll
-		for (int k = 0; k < WIDE / 16; k++) {
+		UNROLL_FOR(int k = 0; k < WIDE / 16; k++) {
 			w->q[k][j] = pair_of<KIND>(value[k][0] * down, value[k][1] * down);
 			w->q[k][2 + j] = pair_of<KIND>(value[k][2] * down, value[k][3] * down);
 		}
@@ -373,17 +369,13 @@ __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, c
 					const float *scales, int lane, int i, float (*s)[4])
 {
 	float sum[P::keys / 8][4];
-#pragma unroll
-	for (int n = 0; n < P::keys / 8; n++)
-#pragma unroll
-		for (int e = 0; e < 4; e++)
+	UNROLL_FOR(int n = 0; n < P::keys / 8; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++)
 			sum[n][e] = 0;
-#pragma unroll
-	for (int k = 0; k < WIDE / 16; k++) {
+	UNROLL_FOR(int k = 0; k < WIDE / 16; k++) {
 		if (16 * k >= hd)
 			continue;
-#pragma unroll
-		for (int n = 0; n < P::keys / 8; n += 2) {
+		UNROLL_FOR(int n = 0; n < P::keys / 8; n += 2) {
 			uint32_t b[4];
 			take_matrices<P::keys / 8>(unit, 16 * k, n, lane, b);
 			multiply<KIND>(sum[n], w.q[k], b);
@@ -391,10 +383,8 @@ __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, c
 		}
 	}
 	/* Registers have no index: every unit's columns are looked at. */
-#pragma unroll
-	for (int n = 0; n < COLUMNS; n++)
-#pragma unroll
-		for (int e = 0; e < 4; e++) {
+	UNROLL_FOR(int n = 0; n < COLUMNS; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++) {
 			int in = n % (P::keys / 8);
 			if (n / (P::keys / 8) != i)
 				continue;
@@ -409,10 +399,8 @@ __device__ static inline void score(const struct kn_attn_call &c, const struct q
 {
 	bool masked = begin < w.all_from || begin + TILE > w.all_to;
 	float cap = c.attn.softcap * LOG2_E;
-#pragma unroll
-	for (int n = 0; n < COLUMNS; n++)
-#pragma unroll
-		for (int e = 0; e < 4; e++) {
+	UNROLL_FOR(int n = 0; n < COLUMNS; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++) {
 			float x = s[n][e] * w.factor[e / 2];
 			if (cap > 0)
 				x = cap * tanhf(x);
@@ -432,15 +420,12 @@ template <int WIDE> struct so_far {
 
 template <int WIDE> __device__ static inline void begin_block(struct so_far<WIDE> *b)
 {
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
+	UNROLL_FOR(int j = 0; j < 2; j++) {
 		b->max[j] = -INFINITY;
 		b->sum[j] = 0;
 	}
-#pragma unroll
-	for (int n = 0; n < WIDE / 8; n++)
-#pragma unroll
-		for (int e = 0; e < 4; e++)
+	UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++)
 			b->value[n][e] = 0;
 }
 
@@ -448,40 +433,32 @@ template <int WIDE> __device__ static inline void begin_block(struct so_far<WIDE
 template <int WIDE> __device__ static inline void weigh(float (*s)[4], struct so_far<WIDE> *b)
 {
 	float keep[2];
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
+	UNROLL_FOR(int j = 0; j < 2; j++) {
 		float max = b->max[j], total = 0;
-#pragma unroll
-		for (int n = 0; n < COLUMNS; n++)
+		UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 			max = fmaxf(max, fmaxf(s[n][2 * j], s[n][2 * j + 1]));
 		max = fmaxf(max, kn_shuffle_xor(max, 1));
 		max = fmaxf(max, kn_shuffle_xor(max, 2));
 		float base = max > -INFINITY ? max : 0.0f; /* nothing seen yet: all weights are 0 */
 		keep[j] = exp2f(b->max[j] - base);
-#pragma unroll
-		for (int n = 0; n < COLUMNS; n++)
-#pragma unroll
-			for (int e = 2 * j; e < 2 * j + 2; e++) {
+		UNROLL_FOR(int n = 0; n < COLUMNS; n++)
+			UNROLL_FOR(int e = 2 * j; e < 2 * j + 2; e++) {
 				s[n][e] = exp2f(s[n][e] - base);
 				total += s[n][e];
 			}
 		b->sum[j] = b->sum[j] * keep[j] + total;
 		b->max[j] = max;
 	}
-#pragma unroll
-	for (int n = 0; n < WIDE / 8; n++)
-#pragma unroll
-		for (int e = 0; e < 4; e++)
+	UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++)
 			b->value[n][e] *= keep[e / 2];
 }
 
 /* Weights as factors of matrix operations. */
 template <int KIND> __device__ static inline void round_weights(float (*s)[4], uint32_t (*a)[4])
 {
-#pragma unroll
-	for (int k = 0; k < TILE / 16; k++)
-#pragma unroll
-		for (int e = 0; e < 4; e++)
+	UNROLL_FOR(int k = 0; k < TILE / 16; k++)
+		UNROLL_FOR(int e = 0; e < 4; e++)
 			a[k][e] = pair_of<KIND>(s[2 * k + e / 2][e % 2 * 2], s[2 * k + e / 2][e % 2 * 2 + 1]);
 }
 
@@ -490,18 +467,14 @@ template <int KIND, int WIDE, class P>
 __device__ static inline void take_values(uint32_t (*weights)[4], int hd, const unsigned char *unit, int lane, int i,
 					  struct so_far<WIDE> *b)
 {
-#pragma unroll
-	for (int k = 0; k < P::keys / 16; k++) {
+	UNROLL_FOR(int k = 0; k < P::keys / 16; k++) {
 		uint32_t a[4];
-#pragma unroll
-		for (int e = 0; e < 4; e++) {
+		UNROLL_FOR(int e = 0; e < 4; e++) {
 			a[e] = weights[k][e];
-#pragma unroll
-			for (int j = 1; j < P::per_tile; j++)
+			UNROLL_FOR(int j = 1; j < P::per_tile; j++)
 				a[e] = j == i ? weights[j * (P::keys / 16) + k][e] : a[e];
 		}
-#pragma unroll
-		for (int n = 0; n < WIDE / 8; n += 2) {
+		UNROLL_FOR(int n = 0; n < WIDE / 8; n += 2) {
 			if (8 * n >= hd)
 				continue;
 			uint32_t m[4];
@@ -515,8 +488,7 @@ __device__ static inline void take_values(uint32_t (*weights)[4], int hd, const 
 /* The sums of all columns. */
 template <int WIDE> __device__ static inline void end_block(struct so_far<WIDE> *b)
 {
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
+	UNROLL_FOR(int j = 0; j < 2; j++) {
 		b->sum[j] += kn_shuffle_xor(b->sum[j], 1);
 		b->sum[j] += kn_shuffle_xor(b->sum[j], 2);
 	}
@@ -536,8 +508,7 @@ template <int WIDE>
 __device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
 				       int block, const struct so_far<WIDE> &b, int lane)
 {
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
+	UNROLL_FOR(int j = 0; j < 2; j++) {
 		int row, head;
 		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) || !(b.max[j] > -INFINITY))
 			continue;
@@ -546,10 +517,8 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 			at[0] = b.max[j];
 			at[1] = b.sum[j];
 		}
-#pragma unroll
-		for (int n = 0; n < WIDE / 8; n++)
-#pragma unroll
-			for (int e = 0; e < 2; e++) {
+		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+			UNROLL_FOR(int e = 0; e < 2; e++) {
 				int d = 8 * n + lane % 4 * 2 + e;
 				if (d < c.pages.head_dim)
 					at[2 + d] = b.value[n][2 * j + e];
@@ -559,15 +528,12 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 
 template <int WIDE> __device__ static inline void merge_block(const struct so_far<WIDE> &b, struct so_far<WIDE> *all)
 {
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
+	UNROLL_FOR(int j = 0; j < 2; j++) {
 		float keep = 1, take = 0;
 		if (b.max[j] > -INFINITY)
 			kn_attn_merge<true>(&all->max[j], &all->sum[j], b.max[j], b.sum[j], &keep, &take);
-#pragma unroll
-		for (int n = 0; n < WIDE / 8; n++)
-#pragma unroll
-			for (int e = 2 * j; e < 2 * j + 2; e++)
+		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+			UNROLL_FOR(int e = 2 * j; e < 2 * j + 2; e++)
 				all->value[n][e] = all->value[n][e] * keep + b.value[n][e] * take;
 	}
 }
@@ -576,17 +542,14 @@ template <int WIDE>
 __device__ static inline void put_out(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
 				      const struct so_far<WIDE> &all, int lane)
 {
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
+	UNROLL_FOR(int j = 0; j < 2; j++) {
 		int row, head;
 		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head))
 			continue;
 		float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim;
 		float share = 1.0f / all.sum[j]; /* as in combine() */
-#pragma unroll
-		for (int n = 0; n < WIDE / 8; n++)
-#pragma unroll
-			for (int e = 0; e < 2; e++) {
+		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+			UNROLL_FOR(int e = 0; e < 2; e++) {
 				int d = 8 * n + lane % 4 * 2 + e;
 				if (d < c.pages.head_dim)
 					at[d] = all.value[n][2 * j + e] * share;
@@ -603,7 +566,7 @@ __device__ static inline const unsigned char *next_unit(const struct kn_attn_cal
 {
 	const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
 	kn_cp_async_wait<P::slots - 2>();
-	kn_barrier(); /* unit u is there, and nobody uses the one before */
+	kn_barrier(); /* unit u is there, and the one before is free */
 	load_unit<KIND, WIDE, P>(c, s, u + P::slots - 1, ring, t);
 	if (KIND != EIGHT)
 		return slot;

@@ -15,12 +15,12 @@
 
 static const struct kn_plugin_host *program;
 
-static void backend_close(struct kn_backend *b)
+void kn_cuda_close(struct kn_backend *b)
 {
 	dev_record(b->dev, NULL);
 	kn_graphs_drop(b->dev, &b->graphs);
 	kn_list_dispose(&b->list);
-	(void)dev_sync(b->dev); /* a step that nobody waits for any more may be at it */
+	(void)dev_sync(b->dev); /* an abandoned step may still run */
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
 		kn_cuda_host_room_free(b, &b->sets[i].staged);
 		kn_cuda_host_room_free(b, &b->sets[i].draws_staged);
@@ -41,7 +41,7 @@ static void backend_close(struct kn_backend *b)
 	b->host->free(b);
 }
 
-static int backend_open(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
+int kn_cuda_open(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
 {
 	struct kn_backend *b = (struct kn_backend *)program->zalloc(sizeof *b);
 	if (b == NULL)
@@ -64,7 +64,7 @@ static int backend_open(const struct kn_config *cfg, struct kn_backend **out, st
 	return 0;
 }
 
-static const char *backend_describe(struct kn_backend *b)
+const char *kn_cuda_describe(struct kn_backend *b)
 {
 	const char *fault = dev_fault(b->dev);
 	int n =
@@ -74,125 +74,16 @@ static const char *backend_describe(struct kn_backend *b)
 	return b->line;
 }
 
-static int backend_mem_alloc(struct kn_backend *b, size_t bytes, void **out) { return dev_alloc(b->dev, bytes, out); }
+int kn_cuda_mem_alloc(struct kn_backend *b, size_t bytes, void **out) { return dev_alloc(b->dev, bytes, out); }
 
-static void backend_mem_free(struct kn_backend *b, void *p) { dev_free(b->dev, p); }
+void kn_cuda_mem_free(struct kn_backend *b, void *p) { dev_free(b->dev, p); }
 
-static int backend_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
+int kn_cuda_upload(struct kn_backend *b, float *dst, const float *host, size_t n)
 {
 	return dev_copy_in(b->dev, dst, host, n * sizeof *dst);
 }
 
-/* ---- steps, with names for profilers ---- */
-
-/* A step with rows that follow one another in a sequence computes a prompt, or verifies a draft. */
-static bool is_decode(const struct kn_step *s)
-{
-	for (int r = 1; s->row_seq != NULL && r < s->n_rows; r++)
-		if (s->row_seq[r] == s->row_seq[r - 1])
-			return false;
-	return true;
-}
-
-static int op_step_begin(struct kn_backend *b, const struct kn_step *s)
-{
-	dev_range(b->dev, is_decode(s) ? "decode" : "prefill");
-	return kn_cuda_step_begin(b, s);
-}
-
-static int op_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
-		     struct kn_drawn *out)
-{
-	dev_range(b->dev, "sampling");
-	return kn_cuda_sample(b, logits, n_vocab, draws, n, out);
-}
-
-/* What was recorded is launched here: by then the step is at its end. */
-static int op_step_issue(struct kn_backend *b)
-{
-	dev_range(b->dev, "step");
-	int rc = kn_cuda_step_issue(b);
-	dev_range(b->dev, NULL);
-	return rc;
-}
-
-static int op_step_wait(struct kn_backend *b)
-{
-	dev_range(b->dev, "wait");
-	int rc = kn_cuda_step_wait(b);
-	dev_range(b->dev, NULL);
-	return rc;
-}
-
-static int op_step_end(struct kn_backend *b)
-{
-	dev_range(b->dev, "step");
-	int rc = kn_cuda_step_end(b);
-	dev_range(b->dev, NULL);
-	return rc;
-}
-
-/* ---- operations on rows, in a step that was filled up ---- */
-
-static int op_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
-		      float *y)
-{
-	return kn_cuda_rmsnorm(b, x, gain, eps, kn_cuda_rows(b, n_rows), width, y);
-}
-
-static int op_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
-			  int width, float *y)
-{
-	return kn_cuda_add_rmsnorm(b, x, add, gain, eps, kn_cuda_rows(b, n_rows), width, y);
-}
-
-static int op_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
-{
-	return kn_cuda_matmul(b, w, x, kn_cuda_rows(b, n_rows), y);
-}
-
-static int op_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
-{
-	return kn_cuda_silu_mul(b, gate, up, kn_cuda_rows(b, n_rows), width);
-}
-
-static int op_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
-{
-	return kn_cuda_gelu_mul(b, gate, up, kn_cuda_rows(b, n_rows), width);
-}
-
-static int op_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
-{
-	return kn_cuda_gate_mul(b, x, kn_cuda_rows(b, n_rows), width, gelu, y);
-}
-
-static int op_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
-		       const float *k_gain, float eps, int n_rows)
-{
-	return kn_cuda_qkv_norm(b, qkv, n_heads, n_kv_heads, head_dim, q_gain, k_gain, eps, kn_cuda_rows(b, n_rows));
-}
-
-static int op_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
-{
-	return kn_cuda_add(b, x, y, kn_cuda_rows(b, n_rows), width);
-}
-
-static int op_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width)
-{
-	return kn_cuda_add_row(b, x, row, kn_cuda_rows(b, n_rows), width);
-}
-
-static int op_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width)
-{
-	return kn_cuda_scale(b, x, factor, kn_cuda_rows(b, n_rows), width);
-}
-
-static int op_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
-{
-	return kn_cuda_softcap(b, x, cap, kn_cuda_rows(b, n_rows), width);
-}
-
-static void backend_stats(struct kn_backend *b, struct kn_stats *out)
+void kn_cuda_stats(struct kn_backend *b, struct kn_stats *out)
 {
 	out->steps = b->n_steps;
 	out->graph_hits = b->graphs.hits;
@@ -204,7 +95,7 @@ static void backend_stats(struct kn_backend *b, struct kn_stats *out)
 	snprintf(out->pci, sizeof out->pci, "%s", dev_pci(b->dev));
 }
 
-static bool backend_kv_type(int type) { return kn_kv_element_bytes(type) > 0; }
+bool kn_cuda_kv_type(int type) { return kn_kv_element_bytes(type) > 0; }
 
 static struct kn_ops make_ops(void)
 {
@@ -214,50 +105,10 @@ static struct kn_ops make_ops(void)
 #else
 	o.name = "cuda";
 #endif
-	o.open = backend_open;
-	o.close = backend_close;
-	o.describe = backend_describe;
-	o.mem_alloc = backend_mem_alloc;
-	o.mem_free = backend_mem_free;
-	o.upload = backend_upload;
-	o.weight_load = kn_cuda_weight_load;
-	o.weight_free = kn_cuda_weight_free;
-	o.weight_load_joined = kn_cuda_weight_load_joined;
-	o.weight_random = kn_cuda_weight_random;
-	o.qkv_norm = op_qkv_norm;
-	o.qkv_rope_write = kn_cuda_qkv_rope_write;
-	o.gate_mul = op_gate_mul;
 	o.ahead = true;
-	o.step_begin = op_step_begin;
-	o.step_issue = op_step_issue;
-	o.step_wait = op_step_wait;
-	o.step_ready = kn_cuda_step_ready;
-	o.step_end = op_step_end;
-	o.embed = kn_cuda_embed;
-	o.rmsnorm = op_rmsnorm;
-	o.add_rmsnorm = op_add_rmsnorm;
-	o.matmul = op_matmul;
-	o.kv_type = backend_kv_type;
-	o.rope_kv_write = kn_cuda_rope_kv_write;
-	o.attention = kn_cuda_attention;
-	o.silu_mul = op_silu_mul;
-	o.gelu_mul = op_gelu_mul;
-	o.add = op_add;
-	o.add_row = op_add_row;
-	o.scale = op_scale;
-	o.softcap = op_softcap;
-	o.gather = kn_cuda_gather;
-	o.read_back = kn_cuda_read_back;
-	o.page_copy = kn_cuda_page_copy;
-	o.memory = kn_cuda_memory;
-	o.settle = kn_cuda_settle;
-	o.host_alloc = kn_cuda_host_alloc;
-	o.host_free = kn_cuda_host_free;
-	o.page_out = kn_cuda_page_out;
-	o.page_in = kn_cuda_page_in;
-	o.pages_there = kn_cuda_pages_there;
-	o.sample = op_sample;
-	o.stats = backend_stats;
+#define SET(op) o.op = kn_cuda_##op;
+	KN_CUDA_OPS(SET)
+#undef SET
 	return o;
 }
 

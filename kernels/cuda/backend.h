@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's state, and how its files split work: backend.cu (the table), memory.cu, step.cu (what a step reads
- * and gives), list.cu (commands and graphs), rows.cu (what is done to each row by itself), pages.cu (rotary embedding
- * and pages), attention.cu and attention_mma.h; products: pack.cu (weights as packed.h has them), noise.cu (weights of
- * no file), matmul.cu (which kernel does what), matvec.cu, mma.cu; library.cu, choices.cu (products by the vendor's
- * library).
+ * The CUDA backend's state and what its files share. Its operations run on the thread that calls kn_ops.
+ *
+ * backend.cu               the table                    memory.cu   device memory, pages on the host
+ * step.cu                  a step's inputs and results  list.cu     commands and graphs
+ * rows.cu                  row-wise operations          pages.cu    rotary embedding, pages
+ * attention.cu, attention_mma.h                         sample.cu   drawing tokens
+ * Products: pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which kernel),
+ * matvec.cu, mma.cu; library.cu and choices.cu (the vendor's library).
+ * Device: device.h; device_cuda.cu and library_cuda.cu on CUDA, emu*.cu in the emulation.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -19,7 +23,7 @@ enum {
 
 /* Frequencies of one rotation on the device. */
 struct kn_freqs {
-	const double *host; /* whose they are; NULL: nobody's */
+	const double *host; /* their source; NULL: free */
 	double *at;
 };
 
@@ -121,7 +125,7 @@ struct kn_backend {
 	struct kn_room draws, drawn;
 	int n_drawn; /* in drawn, by the last step that drew any */
 	/* Pages that are being copied aside, by their numbers' last bits, whatever pool they are of; and the stream's
-	 * count when the copies were last told to come after it. */
+	 * count when the copies were last ordered after it. */
 	uint64_t late[KN_LATE / 64];
 	bool any_late;
 	uint64_t aside_serial;
@@ -133,55 +137,46 @@ struct kn_backend {
 	char line[256];
 };
 
+/* The operations of kn_ops that this backend has: kn_cuda_NAME each, of the very type that the table gives it. An
+ * operation on a step's rows is done to kn_cuda_rows of them. */
+// clang-format off
+#define KN_CUDA_OPS(X)                                                                                             \
+	X(open) X(close) X(describe) X(mem_alloc) X(mem_free) X(upload) X(stats) X(kv_type)                        \
+	X(weight_load) X(weight_free) X(weight_load_joined) X(weight_random)                                       \
+	X(step_begin) X(step_issue) X(step_wait) X(step_ready) X(step_end) X(read_back)                            \
+	X(memory) X(settle) X(host_alloc) X(host_free) X(page_out) X(page_in) X(pages_there)                       \
+	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
+	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
+	X(gather)
+// clang-format on
+template <class F> struct kn_pointed;
+template <class F> struct kn_pointed<F *> {
+	typedef F type;
+};
+#define KN_CUDA_DECLARE(op) kn_pointed<decltype(kn_ops::op)>::type kn_cuda_##op;
+KN_CUDA_OPS(KN_CUDA_DECLARE)
+#undef KN_CUDA_DECLARE
+
 /* ---- step.cu ---- */
 /* At least so many bytes; what was there is lost. Waits for the device when it grows: what was recorded so
  * far is run first. */
 int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
 void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room);
-/* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows says. */
+/* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows returns. */
 int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const int32_t **device);
 /* What an operation on n_rows rows, or a multiple of the step's, is to be done to in a step that was filled up. */
 int kn_cuda_rows(const struct kn_backend *b, int n_rows);
 int kn_cuda_send(void *backend);
-int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s);
-int kn_cuda_step_issue(struct kn_backend *b);
-int kn_cuda_step_wait(struct kn_backend *b);
-bool kn_cuda_step_ready(struct kn_backend *b);
-int kn_cuda_step_end(struct kn_backend *b);
-int kn_cuda_read_back(struct kn_backend *b, const float *src, size_t n, float *host);
-/* The same for bytes. */
+/* read_back for bytes. */
 int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host);
 /* Room for the draws of this step, to be filled before the next operation; *device: where they will be. NULL after a
  * fault. */
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
 
 /* ---- memory.cu ---- */
-bool kn_cuda_memory(struct kn_backend *b, struct kn_memory *out);
-int kn_cuda_settle(struct kn_backend *b);
-int kn_cuda_host_alloc(struct kn_backend *b, size_t bytes, void **out);
-void kn_cuda_host_free(struct kn_backend *b, void *p);
-int kn_cuda_page_out(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);
-int kn_cuda_page_in(struct kn_backend *b, const struct kn_kv *kv, const void *host, int page);
-bool kn_cuda_pages_there(struct kn_backend *b);
 /* What the stream gets next touches these pages: it waits for the copies if one of them is on its way. 0 or SL_EIO. */
 int kn_cuda_await_page(struct kn_backend *b, int page);
 int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s);
-
-/* ---- rows.cu ---- */
-int kn_cuda_rmsnorm(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
-		    float *y);
-int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
-			int width, float *y);
-int kn_cuda_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
-int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
-int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
-int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
-		     const float *k_gain, float eps, int n_rows);
-int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
-int kn_cuda_add_row(struct kn_backend *b, float *x, const float *row, int n_rows, int width);
-int kn_cuda_scale(struct kn_backend *b, float *x, float factor, int n_rows, int width);
-int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width);
-int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, int n, int width, float *y);
 
 /* ---- pack.cu ---- */
 static inline int64_t kn_cuda_tiles(int n_out) { return ((int64_t)n_out + 15) / 16; }
@@ -192,13 +187,6 @@ static inline int64_t kn_cuda_chunks(int n_in) { return ((int64_t)n_in + 255) / 
 int64_t kn_cuda_record_bytes(int type);
 /* Of a matrix in FP8: the scales of its outputs. */
 const float *kn_cuda_fp8_scales(const struct kn_weight *w);
-int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
-			struct sl_err *err);
-int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type,
-			       int n_in, struct kn_weight *out, struct sl_err *err);
-int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type,
-			  int n_in, struct kn_weight *out, struct sl_err *err);
-void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w);
 
 /* ---- noise.cu ---- */
 /* Rows first…first + n - 1 of that noise on the device, as a file of that type has them. 0 or SL_EIO. */
@@ -206,10 +194,8 @@ int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int t
 		       int n, int n_in, void *to);
 
 /* ---- matmul.cu ---- */
-int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y);
-int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
-/* Where an operation that makes rows of activations puts them as products take them, and what it is to be told with:
- * see matmul.cu. */
+/* Where an operation that makes rows of activations puts them as products take them, and its
+ * layout (matmul.cu). */
 struct kn_into {
 	uint8_t *units; /* NULL: nowhere */
 	float *sums, *inverse;
@@ -234,22 +220,7 @@ void kn_cuda_library_close(struct kn_backend *b);
 /* KN_NOT_TAKEN: the own kernels are to do it; 0 or SL_EIO. */
 int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
-/* ---- pages.cu ---- */
-int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
-			  const float *v, const struct kn_kv *kv, int layer);
-int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads,
-			   const struct kn_kv *kv, int layer);
-int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst);
-
-/* ---- attention.cu ---- */
-int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
-		      const struct kn_attn *attn, float *out);
-
-/* ---- sample.cu ---- */
-int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struct kn_draw *draws, int n,
-		   struct kn_drawn *out);
-
-/* A layer's part of the pool, as kernels.h says. */
+/* A layer's part of the pool (kernels.h). */
 struct kn_pages {
 	const int32_t *table;
 	int max_pages, page_tokens;

@@ -3,8 +3,8 @@
  * Which products are whose (library.h), in memory and in a file, so that a machine is not measured at every start. Host
  * code.
  *
- * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, who (0
- * the library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. It is read like anything from
+ * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, maker
+ * (0 the library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. It is read like anything from
  * outside: every number is within bounds or the line is none.
  */
 #include "kernels/cuda/library.h"
@@ -17,33 +17,28 @@
 
 enum { LINE = 512, PATH = 4096, MOST_LINES = 4 * KN_MAX_CHOICES, MOST_TYPE = 1 << 20, MOST_SIDE = 1 << 30 };
 
-enum who { LIBRARY, OWN, LIBRARY_FP8 };
+enum maker { LIBRARY, OWN, LIBRARY_FP8 };
 
 static const char magic[] = "sluice products 1";
 
-static bool same(const struct kn_choice *c, int type, int n_out, int n_in, int rows)
-{
-	return c->type == type && c->n_out == n_out && c->n_in == n_in && c->rows == rows;
-}
-
 struct kn_choice *kn_choices_find(struct kn_choices *c, int type, int n_out, int n_in, int rows)
 {
-	for (int i = 0; i < c->n; i++)
-		if (same(&c->all[i], type, n_out, n_in, rows))
-			return &c->all[i];
+	for (int i = 0; i < c->n; i++) {
+		struct kn_choice *one = &c->all[i];
+		if (one->type == type && one->n_out == n_out && one->n_in == n_in && one->rows == rows)
+			return one;
+	}
 	return NULL;
 }
 
 bool kn_choices_put(struct kn_choices *c, const struct kn_choice *one)
 {
-	for (int i = 0; i < c->n; i++)
-		if (same(&c->all[i], one->type, one->n_out, one->n_in, one->rows)) {
-			c->all[i] = *one;
-			return true;
-		}
-	if (c->n == KN_MAX_CHOICES)
+	struct kn_choice *at = kn_choices_find(c, one->type, one->n_out, one->n_in, one->rows);
+	if (at == NULL && c->n == KN_MAX_CHOICES)
 		return false;
-	c->all[c->n++] = *one;
+	if (at == NULL)
+		at = &c->all[c->n++];
+	*at = *one;
 	return true;
 }
 

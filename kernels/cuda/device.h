@@ -43,7 +43,7 @@ const char *dev_fault(const struct dev *d);
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
-/* Of the whole device, in bytes; false: it does not tell. */
+/* Of the whole device, in bytes; false: unknown. */
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total);
 /* The host's memory may be changed once this returns; dev_host_alloc's after the next dev_sync, or a mark behind it. */
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
@@ -54,7 +54,8 @@ int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
 int dev_sync(struct dev *d);
 
 /* Copies aside: between pinned memory of the host and the device's, in the order of these calls, on a stream of their
- * own, so that neither of the two waits for the other but where it is told so. Nothing may be recorded meanwhile. */
+ * own, and neither stream waits for the other except by dev_aside_after and dev_aside_before. Nothing may be recorded
+ * meanwhile. */
 int dev_aside(struct dev *d, void *to, const void *from, size_t bytes);
 /* Those called from now on come after everything that the stream was given so far. */
 int dev_aside_after(struct dev *d);
@@ -126,7 +127,7 @@ struct alignas(16) kn_f4 {
  *    shared memory; kn_cp_async_commit() makes a group of this thread's since the last, kn_cp_async_wait<N>() waits
  *    until at most N of its groups are on their way. Other threads see them after a barrier. None may be on its
  *    way when a thread ends.
- *  kn_load_once(at): 16 aligned bytes nobody writes while the kernel runs and this multiprocessor won't
+ *  kn_load_once(at): 16 aligned bytes that stay unchanged while the kernel runs and this multiprocessor won't
  *    read again.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
@@ -180,6 +181,16 @@ __device__ static inline uint32_t kn_float_e4m3(float f)
 	if (abs < 0x3C800000u) /* below 2^-6: the sum's last bit is 2^-9, and the sum rounds */
 		return sign | (kn_float_bits(kn_bits_float(abs) + 16384.0f) - 0x46800000u);
 	return sign | (abs + 0x7FFFFu + (abs >> 20 & 1) - 0x3C000000u) >> 20;
+}
+
+/* Four floats that are aligned to 16 bytes, by one load. */
+__device__ static inline void kn_take4(const float *at, float *v)
+{
+	struct kn_f4 f = *(const struct kn_f4 *)(const void *)at;
+	v[0] = f.x;
+	v[1] = f.y;
+	v[2] = f.z;
+	v[3] = f.w;
 }
 
 /* The warp's sum in every lane; the order is a fixed tree. */

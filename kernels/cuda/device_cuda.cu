@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device layer on CUDA's runtime, which is linked statically: with no driver installed the first
- * call says so and nothing else happens.
+ * call fails with that reason.
  *
  * Memory comes from plain cudaMalloc, at load and never in a step but for a scratch buffer that grows.
  * Copies from pageable memory are staged by the runtime before the call returns, which is what
@@ -20,13 +20,15 @@
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/library.h"
 
+/* Events: before the first work of those that a mark ends, and of what is open; the marks; the end of what a dev_sync
+ * waits for; what copies aside wait for, and the last of them, which take no times. */
+enum { FIRST, MARK = FIRST + DEV_MARKS + 1, DONE = MARK + DEV_MARKS, BEFORE_ASIDE, AFTER_ASIDE, N_EVENTS };
+
 struct dev {
 	struct dev_base base;
 	cudaStream_t stream, aside;
-	cudaEvent_t before_aside, after_aside; /* what copies wait for, and the last of them */
-	cudaEvent_t firsts[DEV_MARKS + 1]; /* before the first work of those that a mark ends, and of what is open */
-	cudaEvent_t done, marks[DEV_MARKS];
-	int open, began[DEV_MARKS]; /* which of firsts; -1: there was no work */
+	cudaEvent_t event[N_EVENTS];
+	int open, began[DEV_MARKS]; /* which FIRST; -1: there was no work */
 	bool working;               /* since the last dev_sync or mark */
 	bool in_range;
 	char line[192];
@@ -86,16 +88,9 @@ static void describe(struct dev *d)
 /* Those there are; after a fault all of them report it again: there is nothing left to do about it. */
 static void drop_handles(struct dev *d)
 {
-	for (int i = 0; i <= DEV_MARKS; i++)
-		if (d->firsts[i] != NULL)
-			(void)cudaEventDestroy(d->firsts[i]);
-	for (int i = 0; i < DEV_MARKS; i++)
-		if (d->marks[i] != NULL)
-			(void)cudaEventDestroy(d->marks[i]);
-	cudaEvent_t others[] = {d->done, d->before_aside, d->after_aside};
-	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		if (others[i] != NULL)
-			(void)cudaEventDestroy(others[i]);
+	for (int i = 0; i < N_EVENTS; i++)
+		if (d->event[i] != NULL)
+			(void)cudaEventDestroy(d->event[i]);
 	if (d->aside != NULL)
 		(void)cudaStreamDestroy(d->aside);
 	if (d->stream != NULL)
@@ -104,15 +99,10 @@ static void drop_handles(struct dev *d)
 
 static cudaError_t make_events(struct dev *d)
 {
-	cudaError_t rc = cudaEventCreate(&d->done);
-	if (rc == cudaSuccess)
-		rc = cudaEventCreateWithFlags(&d->before_aside, cudaEventDisableTiming);
-	if (rc == cudaSuccess)
-		rc = cudaEventCreateWithFlags(&d->after_aside, cudaEventDisableTiming);
-	for (int i = 0; i < DEV_MARKS && rc == cudaSuccess; i++)
-		rc = cudaEventCreate(&d->marks[i]);
-	for (int i = 0; i <= DEV_MARKS && rc == cudaSuccess; i++)
-		rc = cudaEventCreate(&d->firsts[i]);
+	cudaError_t rc = cudaSuccess;
+	for (int i = 0; i < N_EVENTS && rc == cudaSuccess; i++)
+		rc = cudaEventCreateWithFlags(&d->event[i],
+					      i < BEFORE_ASIDE ? cudaEventDefault : cudaEventDisableTiming);
 	return rc;
 }
 
@@ -245,13 +235,12 @@ void dev_host_free(struct dev *d, void *p)
 static void begin_work(struct dev *d)
 {
 	if (!d->working)
-		d->working = cudaEventRecord(d->firsts[d->open], d->stream) == cudaSuccess;
+		d->working = cudaEventRecord(d->event[FIRST + d->open], d->stream) == cudaSuccess;
 }
 
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {
-	int flushed = kn_list_flush(d);
-	if (flushed != 0 || d->base.fault[0] != '\0')
+	if (kn_list_flush(d) != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
 	dev_count(d);
 	begin_work(d);
@@ -269,14 +258,13 @@ static void add_busy(struct dev *d, cudaEvent_t first, cudaEvent_t last)
 
 int dev_sync(struct dev *d)
 {
-	int flushed = kn_list_flush(d);
-	if (flushed != 0 || d->base.fault[0] != '\0')
+	if (kn_list_flush(d) != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaEventRecord(d->done, d->stream);
+	cudaError_t rc = cudaEventRecord(d->event[DONE], d->stream);
 	if (rc == cudaSuccess)
-		rc = cudaEventSynchronize(d->done);
+		rc = cudaEventSynchronize(d->event[DONE]);
 	if (rc == cudaSuccess && d->working)
-		add_busy(d, d->firsts[d->open], d->done);
+		add_busy(d, d->event[FIRST + d->open], d->event[DONE]);
 	d->working = false;
 	if (rc == cudaSuccess)
 		rc = cudaStreamSynchronize(d->aside);
@@ -289,18 +277,17 @@ int dev_aside(struct dev *d, void *to, const void *from, size_t bytes)
 		return SL_EIO;
 	cudaError_t rc = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->aside);
 	if (rc == cudaSuccess)
-		rc = cudaEventRecord(d->after_aside, d->aside);
+		rc = cudaEventRecord(d->event[AFTER_ASIDE], d->aside);
 	return rc == cudaSuccess ? 0 : fail(d, "a copy of a page", rc);
 }
 
 int dev_aside_after(struct dev *d)
 {
-	int flushed = kn_list_flush(d);
-	if (flushed != 0 || d->base.fault[0] != '\0')
+	if (kn_list_flush(d) != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaEventRecord(d->before_aside, d->stream);
+	cudaError_t rc = cudaEventRecord(d->event[BEFORE_ASIDE], d->stream);
 	if (rc == cudaSuccess)
-		rc = cudaStreamWaitEvent(d->aside, d->before_aside, 0);
+		rc = cudaStreamWaitEvent(d->aside, d->event[BEFORE_ASIDE], 0);
 	return rc == cudaSuccess ? 0 : fail(d, "a copy of a page", rc);
 }
 
@@ -308,29 +295,33 @@ int dev_aside_before(struct dev *d)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaStreamWaitEvent(d->stream, d->after_aside, 0); /* at once where it was never recorded */
+	cudaError_t rc =
+	    cudaStreamWaitEvent(d->stream, d->event[AFTER_ASIDE], 0); /* at once where it was never recorded */
 	return rc == cudaSuccess ? 0 : fail(d, "a copy of a page", rc);
 }
 
-bool dev_aside_done(struct dev *d)
+/* Whether it has, or never will. */
+static bool has_come(struct dev *d, int event, const char *what)
 {
 	if (d->base.fault[0] != '\0')
 		return true;
-	cudaError_t rc = cudaEventQuery(d->after_aside);
+	cudaError_t rc = cudaEventQuery(d->event[event]);
 	if (rc == cudaErrorNotReady) {
 		(void)cudaGetLastError();
 		return false;
 	}
 	if (rc != cudaSuccess)
-		fail(d, "a copy of a page", rc);
+		fail(d, what, rc);
 	return true;
 }
+
+bool dev_aside_done(struct dev *d) { return has_come(d, AFTER_ASIDE, "a copy of a page"); }
 
 int dev_mark(struct dev *d, int mark)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaEventRecord(d->marks[mark], d->stream);
+	cudaError_t rc = cudaEventRecord(d->event[MARK + mark], d->stream);
 	d->began[mark] = d->working ? d->open : -1;
 	if (d->working)
 		d->open = (d->open + 1) % (DEV_MARKS + 1);
@@ -342,26 +333,14 @@ int dev_await(struct dev *d, int mark)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaEventSynchronize(d->marks[mark]);
+	cudaError_t rc = cudaEventSynchronize(d->event[MARK + mark]);
 	if (rc == cudaSuccess && d->began[mark] >= 0)
-		add_busy(d, d->firsts[d->began[mark]], d->marks[mark]);
+		add_busy(d, d->event[FIRST + d->began[mark]], d->event[MARK + mark]);
 	d->began[mark] = -1;
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
 }
 
-bool dev_reached(struct dev *d, int mark)
-{
-	if (d->base.fault[0] != '\0')
-		return true;
-	cudaError_t rc = cudaEventQuery(d->marks[mark]);
-	if (rc == cudaErrorNotReady) {
-		(void)cudaGetLastError();
-		return false;
-	}
-	if (rc != cudaSuccess)
-		fail(d, "a step", rc);
-	return true;
-}
+bool dev_reached(struct dev *d, int mark) { return has_come(d, MARK + mark, "a step"); }
 
 /* ---- commands ---- */
 
@@ -433,8 +412,5 @@ int dev_graph_run(struct dev *d, struct dev_graph *g)
 	return rc == cudaSuccess ? 0 : fail(d, "a graph", rc);
 }
 
-void dev_graph_free(struct dev *d, struct dev_graph *g)
-{
-	(void)d;
-	(void)cudaGraphExecDestroy((cudaGraphExec_t)g); /* after a fault it reports that again */
-}
+/* After a fault it reports that again. */
+void dev_graph_free(struct dev *, struct dev_graph *g) { (void)cudaGraphExecDestroy((cudaGraphExec_t)g); }

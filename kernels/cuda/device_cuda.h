@@ -4,6 +4,9 @@
 
 #include <cuda_runtime.h>
 
+/* So that arrays with constant indices stay in registers. */
+#define UNROLL_FOR(...) _Pragma("unroll") for (__VA_ARGS__)
+
 extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
 
 __device__ static inline void *kn_shared(void) { return kn_shared_bytes; }

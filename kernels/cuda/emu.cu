@@ -1,27 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels with no device: they run on the host by the rules of CUDA's execution model, one
- * block after the other (emu_device.cu is the device that they believe in). It exists to find mistakes, so it is strict
- * where a device is lenient:
- *  - shared memory is as long as the launch said and full of NaNs when a block begins;
- *  - a barrier that some thread of the block never reaches, and a shuffle or a matrix operation that some lane never
- *    reaches, are faults, with the kernel's name, and like a device's they stay;
- *  - an asynchronous copy happens when it is waited for and not before, so what is read too early is no number (or, in
- * one
- *    of the orders, at once, so what is written too early is seen); one that nobody waited for when its thread ends is
- *    a fault;
- *  - the order in which warps, and lanes in a warp, go on is the test's choice (emu_order). Each warp runs
- *    as far as it gets, so what one writes and another reads with no barrier between shows in one order
- *    or the other.
+ * Kernels without a device: the host runs them by the rules of CUDA's execution model, one block after the other
+ * (emu_device.cu emulates the device). The emulation exists to find mistakes, so it is strict where a device is
+ * lenient:
+ *  - Shared memory has the launch's length and is full of NaNs when a block begins.
+ *  - A barrier that some thread of the block never reaches is a fault with the kernel's name; so is a shuffle or a
+ *    matrix operation that some lane never reaches. Like a device's, these faults stay.
+ *  - An asynchronous copy takes effect when it is waited for, so an early read sees no number; in one of the orders it
+ *    takes effect at once, so an early write shows. A copy still under way when its thread ends is a fault.
+ *  - The test chooses the order in which warps, and lanes in a warp, run (emu_order). Each warp runs as far as it can,
+ *    so data that passes between warps without a barrier shows in one order or the other.
  *
- * Threads of a block are fibres: a switch saves six registers, which is what makes whole models
- * bearable (ucontext, used on other processors, makes a system call at each). They are kept between
- * blocks, since a fibre that ended its body waits for the next one. With KN_EMU_THREADS, which builds
- * with the thread sanitizer have, they are threads of the system and the sanitizer names both lines
- * of a race.
+ * Threads of a block are fibres: a switch saves six registers, which makes whole models bearable (ucontext, on other
+ * processors, makes a system call at each). Fibres are kept between blocks: one that ended its body waits for the next.
+ * With KN_EMU_THREADS, in builds with the thread sanitizer, they are system threads, and the sanitizer reports both
+ * lines of a race.
  *
- * What it can't show: memory that is not coherent between blocks, occupancy, speed, rounding of
- * the device's own exp, tanh, sin and cos.
+ * Not emulated: incoherent memory between blocks, occupancy, speed, the rounding of the device's exp, tanh, sin and
+ * cos.
  *
  * Thread: one at a time runs the blocks of a device; several devices may run at once.
  */
@@ -376,7 +372,7 @@ static const char *run_grid(struct emu_block *b)
 
 void kn_barrier(void) { sleep_as(self, AT_BARRIER); }
 
-/* Returns when all lanes have called it; what they did together is then computed by whoever goes on first. */
+/* Returns when all lanes have called it; what they did together is then computed by the first to continue. */
 static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
 {
 	struct emu_thread *t = self;
@@ -407,7 +403,7 @@ static void meet(struct runner *r, struct meeting *m, int why)
 {
 	pthread_mutex_lock(&r->lock);
 	if (m->arrived > 0 && m->why != why) {
-		/* Nobody could end the others: the run is over. */
+		/* The other threads cannot be ended: the run is over. */
 		fprintf(stderr, "emulation: %s: a barrier that not every thread reached\n", self->block->kernel);
 		abort();
 	}
@@ -508,14 +504,11 @@ float kn_shuffle_xor(float v, int mask)
 	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
 }
 
-static float f16_of(uint16_t h) { return kn_f16_float(h); }
-
-static float bf16_of(uint16_t h) { return kn_bf16_float(h); }
-
 /* Products in float32 (those of two 11-bit numbers are exact), added to the sum one after the other. A device
  * adds them up in an order of its own. */
-static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn, float (*of)(uint16_t))
+static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
 {
+	float (*of)(uint16_t) = lanes[0].together == MMA_BF16 ? kn_bf16_float : kn_f16_float;
 	float a[16][16], b[16][8], d[16][8];
 	for (int l = 0; l < KN_WARP; l++) {
 		const struct given *v = &lanes[l].given[turn % 2];
@@ -539,23 +532,13 @@ static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn
 			w->got[turn % 2].product[l][r] = d[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2];
 }
 
-static void multiply_bf16(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
-{
-	multiply(lanes, w, turn, bf16_of);
-}
-
-static void multiply_f16(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
-{
-	multiply(lanes, w, turn, f16_of);
-}
-
 static void mma(int kind, float *d, const uint32_t *a, const uint32_t *b)
 {
 	struct emu_thread *t = self;
 	struct given *v = next_turn(t, kind);
 	memcpy(v->a, a, sizeof v->a);
 	memcpy(v->b, b, sizeof v->b);
-	all_lanes(kind == MMA_BF16 ? multiply_bf16 : multiply_f16);
+	all_lanes(multiply);
 	const float *sum = t->block->warps[t->n / KN_WARP].got[t->turn % 2].product[t->n % KN_WARP];
 	for (int i = 0; i < 4; i++)
 		d[i] += sum[i];

@@ -9,10 +9,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/half.h"
+
 #define __global__ static
 #define __device__
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
+#define UNROLL_FOR(...) for (__VA_ARGS__)
 
 struct dim3 {
 	unsigned x, y, z;
@@ -51,8 +54,8 @@ enum emu_order { EMU_FORWARD, EMU_BACKWARD, EMU_SHUFFLED };
 extern "C" void sluice_emulation_order(int order, uint32_t seed);
 /* The n-th launch from now on fails as a device fault would; 0: none. */
 extern "C" void sluice_emulation_fail(int n);
-/* While set, what is called is done at once, as by a device that is never behind. Else it is done when somebody waits
- * for it and not before, as by one that always is. */
+/* While set, what is called is done at once, as by a device that is never behind. Else it is done when it is waited
+ * for and not before, as by one that always is. */
 extern "C" void sluice_emulation_eager(bool eager);
 /* While set, no graph can be made. */
 extern "C" void sluice_device_no_graphs(bool none);
@@ -66,19 +69,14 @@ extern "C" void sluice_emulation_library(int n, int quick);
 extern "C" void sluice_emulation_library_refuses(int yes);
 /* From now on it does that with e4m3: enum dev_fp8; of sides that are multiples of 16. */
 extern "C" void sluice_emulation_library_fp8(int what);
-/* Products that it made since it was told what it has. */
+/* Products that it made since sluice_emulation_library. */
 extern "C" int sluice_emulation_library_products(void);
 
 /* Two roundings where the device has one: within the bound of any sum of products, and much faster
  * than the library's where the processor at hand has no instruction for it. */
 static inline float kn_fma(float a, float b, float c) { return a * b + c; }
 
-static inline float kn_bits_float(uint32_t bits)
-{
-	float f;
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
+static inline float kn_bits_float(uint32_t bits) { return kn_f32_from_bits(bits); }
 
 static inline uint32_t kn_float_bits(float f)
 {
@@ -119,16 +117,7 @@ static inline void kn_min_shared(uint32_t *at, uint32_t v)
 
 static inline void kn_store_same(float *at, float v) { __atomic_store(at, &v, __ATOMIC_RELAXED); }
 
-static inline float kn_f16_float(uint16_t h)
-{
-	uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = h >> 10 & 31u, man = h & 0x3FFu;
-	if (exp == 31)
-		return kn_bits_float(sign | 0x7F800000u | man << 13);
-	if (exp != 0)
-		return kn_bits_float(sign | (exp + 112) << 23 | man << 13);
-	float f = (float)man * 0x1.0p-24f; /* zero and subnormals, exact */
-	return sign ? -f : f;
-}
+static inline float kn_f16_float(uint16_t h) { return kn_f32_from_f16(h); }
 
 static inline uint16_t kn_float_f16(float f)
 {

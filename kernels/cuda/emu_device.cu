@@ -3,9 +3,9 @@
  * The devices that the emulation pretends to have: memory, a stream that is behind, graphs, faults and a clock. Strict
  * where a device is lenient:
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
- *  - the device is behind: a command is done when somebody waits for it (emu_queue.h), and pinned memory is read and
+ *  - the device is behind: a command runs when it is waited for (emu_queue.h), and pinned memory is read and
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
- *    has to wait for them, or somebody asks a second time whether they are done), or as early, as tests say.
+ *    has to wait for them, or at the second query whether they are done), or as early, as tests choose.
  *
  * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
  * fails: so a test can break the device of another process when it likes, once.
@@ -60,7 +60,7 @@ extern "C" __attribute__((visibility("default"))) uint64_t sluice_emulation_wait
 
 extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none) { no_graphs = none; }
 
-/* Whether somebody wants this launch to fail: then SL_EIO. */
+/* SL_EIO: a test wants this launch to fail. */
 static int struck(struct dev *d, const char *kernel)
 {
 	if (fail_in > 0 && --fail_in == 0)
@@ -80,8 +80,8 @@ static int launch(struct dev *d, const struct kn_command *c)
 	return wrong == NULL ? 0 : dev_fail(d, c->name, wrong);
 }
 
-/* The device's own clock: what a command takes does not depend on the host. Kernels for products are the only ones that
- * somebody else (library.h) could be quicker at. */
+/* The device's own clock: what a command takes does not depend on the host. Only products are timed
+ * against an alternative (library.h). */
 static uint64_t takes_ns(const struct kn_command *c)
 {
 	if (c->kind == KN_PRODUCT)
@@ -134,15 +134,12 @@ int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_
 	if (g == NULL)
 		return SL_ENOMEM;
 	g->list.host = d->base.host;
-	g->list.owned = d->base.host->zalloc(n + KN_COMMAND_ALIGN);
-	if (g->list.owned == NULL) {
+	void *to = kn_list_put(&g->list, n);
+	if (to == NULL) {
 		d->base.host->free(g);
 		return SL_ENOMEM;
 	}
-	uintptr_t at = (uintptr_t)g->list.owned + KN_COMMAND_ALIGN - 1;
-	g->list.at = (uint8_t *)(at / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN);
-	g->list.n = g->list.room = n;
-	memcpy(g->list.at, l->at, n);
+	memcpy(to, l->at, n);
 	emu_count_graph(1);
 	*out = g;
 	return 0;
@@ -158,12 +155,7 @@ void dev_graph_free(struct dev *d, struct dev_graph *g)
 	emu_count_graph(-1);
 }
 
-int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
-{
-	(void)host;
-	(void)err;
-	return 0;
-}
+int dev_probe(const struct kn_plugin_host *, struct sl_err *) { return 0; }
 
 static int run_all(struct dev *d)
 {
@@ -174,21 +166,20 @@ static int run_all(struct dev *d)
 void dev_close(struct dev *d)
 {
 	(void)run_all(d);
-	emu_queue_dispose(&d->queue);
-	emu_queue_dispose(&d->aside);
+	kn_list_dispose(&d->queue.list);
+	kn_list_dispose(&d->aside.list);
 	emu_count_device(-1);
 	emu_blocks_free(d->blocks);
 	d->base.host->free(d);
 }
 
-int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
+int dev_open(const struct kn_plugin_host *host, int, struct dev **out, struct sl_err *err)
 {
-	(void)priority;
 	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the emulated device");
 	d->base.host = host;
-	d->queue.host = d->aside.host = host;
+	d->queue.list.host = d->aside.list.host = host;
 	d->fail_file = getenv("SLUICE_EMULATION_FAIL_FILE");
 	if (emu_blocks_make(host, &d->blocks) != 0) {
 		host->free(d);
@@ -199,17 +190,9 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 	return 0;
 }
 
-const char *dev_describe(const struct dev *d)
-{
-	(void)d;
-	return "CUDA kernels emulated on the host, for tests";
-}
+const char *dev_describe(const struct dev *) { return "CUDA kernels emulated on the host, for tests"; }
 
-const char *dev_pci(const struct dev *d)
-{
-	(void)d;
-	return "";
-}
+const char *dev_pci(const struct dev *) { return ""; }
 
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
@@ -222,11 +205,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	return 0;
 }
 
-bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
-{
-	(void)d;
-	return emu_memory_tell(free_bytes, total);
-}
+bool dev_memory(struct dev *, uint64_t *free_bytes, uint64_t *total) { return emu_memory_tell(free_bytes, total); }
 
 void dev_free(struct dev *d, void *p)
 {
@@ -253,9 +232,8 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	return rc;
 }
 
-void dev_range(struct dev *d, const char *name)
+void dev_range(struct dev *, const char *name)
 {
-	(void)d;
 	size_t n = strlen(ranges);
 	snprintf(ranges + n, sizeof ranges - n, "%s;", name != NULL ? name : "");
 }
@@ -292,5 +270,5 @@ bool dev_aside_done(struct dev *d)
 	if (d->base.fault[0] == '\0' && d->asked)
 		(void)emu_queue_run(d, &d->aside, EMU_ALL);
 	d->asked = true;
-	return d->base.fault[0] != '\0' || d->aside.first == d->aside.n;
+	return d->base.fault[0] != '\0' || d->aside.first == d->aside.list.n;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What stands in for the vendor's library in the emulation: plain loops over K, or in some of its ways over two halves
- * of it, whose sums are added then, as a library splits it. Tests say what it has and which of its ways is the
- * quickest; nothing else asks for it, so that without being told so there is none.
+ * of it, whose sums are added then, as a library splits it. Tests set how many ways it has and which is the
+ * quickest. By default there is no library.
  *
  * A command of it takes part in faults like a kernel.
  */
@@ -46,17 +46,9 @@ int dev_library_open(struct dev *d, struct dev_library **out, struct sl_err *err
 
 void dev_library_close(struct dev_library *l) { dev_host(l->dev)->free(l); }
 
-const char *dev_library_key(const struct dev_library *l)
-{
-	(void)l;
-	return "the emulation's library, 1";
-}
+const char *dev_library_key(const struct dev_library *) { return "the emulation's library, 1"; }
 
-enum dev_fp8 dev_library_fp8(const struct dev_library *l)
-{
-	(void)l;
-	return (enum dev_fp8)fp8;
-}
+enum dev_fp8 dev_library_fp8(const struct dev_library *) { return (enum dev_fp8)fp8; }
 
 int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out)
 {

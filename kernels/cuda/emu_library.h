@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/library.h"
 
-/* What the emulated device's clock says of a product. */
+/* A product's time by the emulated device's clock. */
 uint64_t emu_library_takes_ns(const struct dev_product_call *c);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an emulated device has been told to do and has not done yet, and the memory of the host that it reads and
- * writes by itself meanwhile. Private to the emulation. A device has two, the second for copies aside; each waits for
- * the other where a command of it says so.
+ * The commands that an emulated device has received and not run yet, and the pinned host memory that they
+ * access. Private to the emulation. A device has two, the second for copies aside; each waits for
+ * the other where one of its commands requires it.
  */
 #ifndef KERNELS_CUDA_EMU_QUEUE_H
 #define KERNELS_CUDA_EMU_QUEUE_H
@@ -12,13 +12,10 @@
 struct emu_pinned;
 
 struct emu_queue {
-	const struct kn_plugin_host *host;
-	uint8_t *at; /* [room] commands one after another, KN_COMMAND_ALIGN-aligned */
-	void *owned;
-	size_t n, room; /* bytes */
-	uint64_t
-	    n_before; /* bytes that have been done and are gone, of all there ever were: those at `at` begin there */
-	size_t first; /* of those at `at`, bytes that have been done */
+	struct kn_list list; /* what has not been done, and what has and is still there */
+	/* Bytes that have been done and are gone, of all there ever were: those in the list begin there. */
+	uint64_t n_before;
+	size_t first; /* of those in the list, bytes that have been done */
 	int depth;    /* how many are at running it */
 	uint64_t marks[DEV_MARKS];
 	struct emu_pinned *pinned;
@@ -26,7 +23,6 @@ struct emu_queue {
 
 enum { EMU_ALL = -1 };
 
-void emu_queue_dispose(struct emu_queue *q);
 /* Done later; at once while sluice_emulation_eager, or when there is no memory to keep it. 0 or SL_EIO. */
 int emu_queue_put(struct dev *d, struct emu_queue *q, const struct kn_command *c);
 int emu_queue_copy(struct dev *d, struct emu_queue *q, void *to, const void *from, size_t bytes);

@@ -97,6 +97,21 @@ struct kn_command *kn_command_begin(struct dev *d, uint32_t kind, uint32_t bytes
 /* Runs it if it is in no list. 0 or SL_EIO. */
 int kn_command_end(struct dev *d, const struct kn_command *c, const struct kn_command *here);
 
+/* A command that carries args and launches nothing. 0 or SL_EIO. */
+template <class A> static inline int kn_command_of(struct dev *d, uint32_t kind, const char *name, const A &args)
+{
+	struct {
+		struct kn_command c;
+		A args;
+	} here;
+	struct kn_command *c = kn_command_begin(d, kind, sizeof here, &here.c);
+	if (c == NULL)
+		return SL_EIO;
+	c->name = name;
+	*(A *)kn_args_of(c) = args;
+	return kn_command_end(d, c, &here.c);
+}
+
 template <class... P, class... A>
 static int kn_launch(struct dev *d, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
 		     const A &...args)

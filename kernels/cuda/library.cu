@@ -12,18 +12,18 @@
  *
  * VERSIONS
  *  1  weights are unpacked for each product into one scratch: 2 bytes a weight written and read once more than they
- * must be.
- *     Counted for a layer of an 8B model on an H200 (218 million weights, 0.87 GB more at 4.3 TB/s: 0.2 ms) against its
- *     product of 2048 rows (0.9 TFLOP at 790 TFLOP/s: 1.13 ms): 18 %; of 8192 rows 4.5 %. mma.cu is bound by mma.sync, about
- *     60 % of wgmma's rate: so the library should win from some 1024 rows on. Not measured on a device.
+ *     must be. Counted for a layer of an 8B model on an H200 (218 million weights, 0.87 GB more at 4.3 TB/s: 0.2 ms)
+ *     against its product of 2048 rows (0.9 TFLOP at 790 TFLOP/s: 1.13 ms): 18 %; of 8192 rows 4.5 %. mma.cu is bound
+ *     by mma.sync, about 60 % of wgmma's rate: so the library should win from some 1024 rows on. Not measured on a
+ *     device.
  *  2  FP8 as it is: half the bytes unpacked (0.44 GB a layer of an 8B model: 0.1 ms) and twice the matrix rate: 0.57 ms
- *     for its product of 2048 rows. Where the library takes a scale for each output and row (9.0) the pass over y goes. Not
- *     measured on a device.
+ *     for its product of 2048 rows. Where the library takes a scale for each output and row (9.0) the pass over y goes.
+ *     Not measured on a device.
  *  3  blocks of integers: for a product of a layer of an 8B model in INT4 (218 million weights) 0.11 GB are read and
- * 0.44 GB written
- *     and read again, 0.23 ms at 4.3 TB/s more than the product of float16 takes, 1.13 ms for 2048 rows. mma.cu unpacks in registers
- *     each time a tile of rows comes by, beside mma.sync: so the library should win from about the same number of rows on as with
- *     16 bits. Where it does not, it is not taken: what unpacking costs is timed with it. Not measured on a device.
+ *     0.44 GB written and read again, 0.23 ms at 4.3 TB/s more than the product of float16 takes, 1.13 ms for 2048
+ *     rows. mma.cu unpacks in registers each time a tile of rows comes by, beside mma.sync: so the library should win
+ *     from about the same number of rows on as with 16 bits. Where it does not, it is not taken: what unpacking costs
+ *     is timed with it. Not measured on a device.
  */
 #include "kernels/cuda/library.h"
 
@@ -34,25 +34,14 @@ enum { THREADS = 128, LEAST_ROWS = KN_ROWS + 1, LEAST_CLASS = 16, MOST_CLASS = 1
 
 static const uint64_t BUDGET_NS = 100000000, TUNE_NS = 5000000000;
 
-/* ---- matrices as the library wants them ---- */
+/* ---- matrices in the library's layout ---- */
 
 /* Row blockIdx.x of the weights: float16 or, of that type, bfloat16, a whole number of chunks wide. */
 template <int TYPE> __global__ void unpack(const uint8_t *w, int n_chunks, uint16_t *to)
 {
-	int out = (int)blockIdx.x, half = out % KN_OUTS / 8;
-	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
-	to += (int64_t)out * n_chunks * KN_CHUNK;
-	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += THREADS) {
-		int slab = i / 4, t = i % 4;
-		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
-		float v[8];
-		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
-		for (int h = 0; h < 2; h++) {
-			uint16_t *at = to + slab * KN_SLAB + h * 16 + 4 * t;
-			for (int e = 0; e < 4; e++)
-				at[e] = TYPE == KN_BF16 ? kn_float_bf16(v[4 * h + e]) : kn_float_f16(v[4 * h + e]);
-		}
-	}
+	to += (int64_t)blockIdx.x * n_chunks * KN_CHUNK;
+	kn_each_weight<TYPE>(w, (int)blockIdx.x, n_chunks,
+			     [&](int k, float v) { to[k] = TYPE == KN_BF16 ? kn_float_bf16(v) : kn_float_f16(v); });
 }
 
 /* The largest magnitude of a code, once what is taken off it is. */
@@ -70,8 +59,8 @@ template <int TYPE> __device__ static inline float largest_code()
  * [2^14, 2^15). scale: what to multiply a sum with. */
 template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks, uint16_t *to, float *scale)
 {
-	float *most = (float *)kn_shared(), all = 0, by[2], min[2], v[8];
-	int out = (int)blockIdx.x, half = out % KN_OUTS / 8, n_slabs = n_chunks * KN_SLABS;
+	float all = 0, by[2], min[2];
+	int out = (int)blockIdx.x, n_slabs = n_chunks * KN_SLABS;
 	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
 	to += (int64_t)out * n_chunks * KN_CHUNK;
 	for (int i = (int)threadIdx.x; i < n_slabs; i += THREADS) {
@@ -81,26 +70,15 @@ template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks
 		for (int h = 0; h < 2; h++)
 			all = fmaxf(all, fabsf(by[h]) * largest_code<TYPE>() + fabsf(min[h]));
 	}
-	all = kn_warp_max(all);
-	if (threadIdx.x % KN_WARP == 0)
-		most[threadIdx.x / KN_WARP] = all;
-	kn_barrier();
-	for (int i = 0; i < THREADS / KN_WARP; i++)
-		all = fmaxf(all, most[i]);
+	all = kn_block_largest(all, THREADS);
 	int exponent = kn_scaling_exponent(all);
 	float power = kn_power(exponent);
 	if (threadIdx.x == 0)
 		scale[out] = kn_power(-exponent);
-	for (int i = (int)threadIdx.x; i < n_slabs * 4; i += THREADS) {
-		int slab = i / 4, t = i % 4;
-		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
-		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
-		for (int e = 0; e < 8; e++)
-			to[slab * KN_SLAB + e / 4 * 16 + 4 * t + e % 4] = kn_float_f16(v[e] * power);
-	}
+	kn_each_weight<TYPE>(w, out, n_chunks, [&](int k, float v) { to[k] = kn_float_f16(v * power); });
 }
 
-/* Row blockIdx.x of the activations, as matmul.h says of them, followed by zeros. */
+/* Row blockIdx.x of the activations, as matmul.h defines them, followed by zeros. */
 template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide, uint16_t *to, float *inverse)
 {
 	int exponent = 0;
@@ -169,16 +147,7 @@ __global__ void finish(float *y, int64_t all, int n_out, const float *inverse, c
 
 int dev_library_product(struct dev *d, const struct dev_product_call *call)
 {
-	struct {
-		struct kn_command c;
-		struct dev_product_call args;
-	} here;
-	struct kn_command *c = kn_command_begin(d, KN_PRODUCT, sizeof here, &here.c);
-	if (c == NULL)
-		return SL_EIO;
-	c->name = "the library's product";
-	*(struct dev_product_call *)kn_args_of(c) = *call;
-	return kn_command_end(d, c, &here.c);
+	return kn_command_of(d, KN_PRODUCT, "the library's product", *call);
 }
 
 static struct dev_product shape_of(const struct kn_weight *w, int n_rows, bool fp8)
@@ -205,34 +174,25 @@ static float *block_scales(const struct kn_backend *b, const struct kn_weight *w
 				 (size_t)w->n_out * (size_t)kn_cuda_chunks(w->n_in) * KN_CHUNK * 2);
 }
 
-template <int TYPE> static int blocks_unpacked(struct kn_backend *b, const struct kn_weight *w)
-{
-	return KN_LAUNCH(b->dev, unpack_blocks<TYPE>, (unsigned)w->n_out, THREADS, THREADS / KN_WARP * sizeof(float),
-			 (const uint8_t *)w->data, (int)kn_cuda_chunks(w->n_in), (uint16_t *)b->flat_weights.at,
-			 block_scales(b, w));
-}
-
-static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
+template <int TYPE> static int unpacked(struct kn_backend *b, const struct kn_weight *w)
 {
 	unsigned rows = (unsigned)w->n_out;
 	int n_chunks = (int)kn_cuda_chunks(w->n_in);
 	const uint8_t *from = (const uint8_t *)w->data;
 	uint16_t *to = (uint16_t *)b->flat_weights.at;
+	if constexpr (kn_form<TYPE>::none)
+		return KN_LAUNCH(b->dev, unpack<TYPE>, rows, THREADS, 0, from, n_chunks, to);
+	else
+		return KN_LAUNCH(b->dev, unpack_blocks<TYPE>, rows, THREADS, THREADS / KN_WARP * sizeof(float), from,
+				 n_chunks, to, block_scales(b, w));
+}
+
+static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
+{
 	if (fp8)
-		return KN_LAUNCH(b->dev, unpack_e4m3, rows, THREADS, 0, from, n_chunks, (uint8_t *)b->flat_weights.at);
-	switch (w->type) {
-	case KN_F16: return KN_LAUNCH(b->dev, unpack<KN_F16>, rows, THREADS, 0, from, n_chunks, to);
-	case KN_BF16: return KN_LAUNCH(b->dev, unpack<KN_BF16>, rows, THREADS, 0, from, n_chunks, to);
-	case KN_CUDA_FP8:
-		return KN_LAUNCH(b->dev, unpack<KN_CUDA_FP8>, rows, THREADS, 0, from, n_chunks, to);
-// clang-format off
-#define BLOCKS(t) case t: return blocks_unpacked<t>(b, w);
-		BLOCKS(KN_Q4_0) BLOCKS(KN_Q4_1) BLOCKS(KN_Q5_0) BLOCKS(KN_Q5_1) BLOCKS(KN_Q8_0) BLOCKS(KN_IQ4_NL) BLOCKS(KN_MXFP4)
-		BLOCKS(KN_Q2_K) BLOCKS(KN_Q3_K) BLOCKS(KN_Q4_K) BLOCKS(KN_Q5_K) BLOCKS(KN_Q6_K) BLOCKS(KN_IQ4_XS) BLOCKS(KN_INT4)
-#undef BLOCKS
-	default: return SL_EIO;
-	}
-	// clang-format on
+		return KN_LAUNCH(b->dev, unpack_e4m3, (unsigned)w->n_out, THREADS, 0, (const uint8_t *)w->data,
+				 (int)kn_cuda_chunks(w->n_in), (uint8_t *)b->flat_weights.at);
+	return kn_of_packed(w->type, (int)SL_EIO, [&](auto t) { return unpacked<decltype(t)::type>(b, w); });
 }
 
 /* The rows to b->flat_rows, their factors behind them; once for all products of them in a row. */
@@ -248,20 +208,13 @@ static int flattened(struct kn_backend *b, const float *x, int n_rows, const str
 	uint8_t *to = (uint8_t *)b->flat_rows.at;
 	float *inverse = (float *)(void *)(to + (size_t)n_rows * wide_of(s));
 	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
-	switch (s->numbers) {
-	case DEV_BF16:
-		rc = KN_LAUNCH(b->dev, flatten<true>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in,
-			       (uint16_t *)(void *)to, inverse);
-		break;
-	case DEV_E4M3:
+	if (s->numbers == DEV_E4M3)
 		rc = KN_LAUNCH(b->dev, flatten_e4m3, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, to,
 			       inverse);
-		break;
-	default:
-		rc = KN_LAUNCH(b->dev, flatten<false>, (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in,
-			       (uint16_t *)(void *)to, inverse);
-		break;
-	}
+	else
+		rc = kn_launch(b->dev, "flatten", s->numbers == DEV_BF16 ? flatten<true> : flatten<false>,
+			       (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, (uint16_t *)(void *)to,
+			       inverse);
 	if (rc == 0)
 		*c = {x, n_rows, w->n_in, (int)s->numbers, 0};
 	return rc;
@@ -369,8 +322,8 @@ static bool room(struct kn_backend *b, const struct kn_weight *w, const struct d
 	       kn_cuda_room(b, &b->flat_rows, (size_t)s->n_rows * (wide + sizeof(float))) == 0;
 }
 
-/* What a file says may be of another kind of product, and another number of rows may want another way: the library
- * knows. Asking takes it microseconds, so not again for as many rows. */
+/* A choice read from a file may be invalid for this product or number of rows: the library checks it. A check takes
+ * microseconds, so its result is kept for that number of rows. */
 static bool taken(struct kn_backend *b, const struct dev_product *s, struct kn_choice *c)
 {
 	if (c->taken_rows != s->n_rows)

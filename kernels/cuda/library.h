@@ -77,7 +77,7 @@ int dev_library_product(struct dev *d, const struct dev_product_call *c);
 
 enum { KN_MAX_CHOICES = 256 };
 
-/* Who makes products of a type and shape of up to `rows` rows. */
+/* What makes products of a type and shape of up to `rows` rows. */
 struct kn_choice {
 	int32_t type, n_out, n_in, rows;
 	bool own; /* the kernels here; otherwise algo */

@@ -3,9 +3,8 @@
  * cuBLASLt, opened at run time and only once there is a device (cuBLAS documentation, "Using the cuBLASLt API"): the
  * backend works without it. Headers are the toolkit's; what is used of them means the same in versions 12 and 13.
  *
- * Matrices here are rows one after the other, so to the library, whose columns are, they are transposed: y's columns
- * are
- * rows of activations, y = wᵀ · x with w transposed.
+ * Matrices here are row-major, the library's are column-major: to it they are transposed. y's columns are rows of
+ * activations, y = wᵀ · x with w transposed.
  *
  * e4m3 from 8.9 on. A scale for each output and row is for 9.0 only (the same documentation, "FP8 data types"); on
  * others the sums come unscaled. Sums are not the faster ones with fewer bits: that attribute stays as it is by
@@ -24,21 +23,19 @@ enum { WORKSPACE = 32 << 20, ALIGNED = 16 };
 static_assert(sizeof(struct dev_algo) == sizeof(cublasLtMatmulAlgo_t), "an algorithm is so many words");
 
 /* Its functions, by name. */
+// clang-format off
+#define FUNCTIONS(X)                                                                                                  \
+	X(create, Create) X(destroy, Destroy) X(version, GetVersion) X(matmul, Matmul)                                \
+	X(desc_create, MatmulDescCreate) X(desc_destroy, MatmulDescDestroy) X(desc_set, MatmulDescSetAttribute)       \
+	X(layout_create, MatrixLayoutCreate) X(layout_destroy, MatrixLayoutDestroy)                                   \
+	X(preference_create, MatmulPreferenceCreate) X(preference_destroy, MatmulPreferenceDestroy)                   \
+	X(preference_set, MatmulPreferenceSetAttribute) X(heuristic, MatmulAlgoGetHeuristic) X(check, MatmulAlgoCheck)
+// clang-format on
+#define POINTER(member, name) decltype(&cublasLt##name) member;
+#define GET(member, name) &&get(so, "cublasLt" #name, &c->member)
+
 struct calls {
-	decltype(&cublasLtCreate) create;
-	decltype(&cublasLtDestroy) destroy;
-	decltype(&cublasLtGetVersion) version;
-	decltype(&cublasLtMatmulDescCreate) desc_create;
-	decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-	decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-	decltype(&cublasLtMatrixLayoutCreate) layout_create;
-	decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-	decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-	decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-	decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-	decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-	decltype(&cublasLtMatmulAlgoCheck) check;
-	decltype(&cublasLtMatmul) matmul;
+	FUNCTIONS(POINTER)
 };
 
 struct dev_library {
@@ -57,20 +54,9 @@ template <class F> static bool get(void *so, const char *name, F *out)
 	return symbol != NULL;
 }
 
-static bool get_all(void *so, struct calls *c)
-{
-	return get(so, "cublasLtCreate", &c->create) && get(so, "cublasLtDestroy", &c->destroy) &&
-	       get(so, "cublasLtGetVersion", &c->version) && get(so, "cublasLtMatmulDescCreate", &c->desc_create) &&
-	       get(so, "cublasLtMatmulDescDestroy", &c->desc_destroy) &&
-	       get(so, "cublasLtMatmulDescSetAttribute", &c->desc_set) &&
-	       get(so, "cublasLtMatrixLayoutCreate", &c->layout_create) &&
-	       get(so, "cublasLtMatrixLayoutDestroy", &c->layout_destroy) &&
-	       get(so, "cublasLtMatmulPreferenceCreate", &c->preference_create) &&
-	       get(so, "cublasLtMatmulPreferenceDestroy", &c->preference_destroy) &&
-	       get(so, "cublasLtMatmulPreferenceSetAttribute", &c->preference_set) &&
-	       get(so, "cublasLtMatmulAlgoGetHeuristic", &c->heuristic) &&
-	       get(so, "cublasLtMatmulAlgoCheck", &c->check) && get(so, "cublasLtMatmul", &c->matmul);
-}
+static bool get_all(void *so, struct calls *c) { return true FUNCTIONS(GET); }
+
+static bool done(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
 
 /* The product's description. The caller drops it, made whole or not. */
 struct product {
@@ -93,12 +79,10 @@ static bool describe_scales(const struct dev_library *l, const struct dev_produc
 {
 	const cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
 	const void *w = c != NULL ? c->w_scale : l->workspace, *x = c != NULL ? c->x_scale : l->workspace;
-	return l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode) ==
-		   CUBLAS_STATUS_SUCCESS &&
-	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode) ==
-		   CUBLAS_STATUS_SUCCESS &&
-	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w, sizeof w) == CUBLAS_STATUS_SUCCESS &&
-	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x, sizeof x) == CUBLAS_STATUS_SUCCESS;
+	return done(l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode)) &&
+	       done(l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode)) &&
+	       done(l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &w, sizeof w)) &&
+	       done(l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x, sizeof x));
 }
 
 enum dev_fp8 dev_library_fp8(const struct dev_library *l)
@@ -118,13 +102,12 @@ static bool describe(const struct dev_library *l, const struct dev_product *s, c
 	const cublasOperation_t turned = CUBLAS_OP_T;
 	const uint64_t n_out = (uint64_t)s->n_out, n_in = (uint64_t)s->n_in, n_rows = (uint64_t)s->n_rows;
 	*p = {};
-	return l->call.desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
-	       l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned) ==
-		   CUBLAS_STATUS_SUCCESS &&
+	return done(l->call.desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
+	       done(l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned)) &&
 	       (!scaled || describe_scales(l, c, p)) &&
-	       l->call.layout_create(&p->w, type, n_in, n_out, s->n_in) == CUBLAS_STATUS_SUCCESS &&
-	       l->call.layout_create(&p->x, type, n_in, n_rows, s->n_in) == CUBLAS_STATUS_SUCCESS &&
-	       l->call.layout_create(&p->y, CUDA_R_32F, n_out, n_rows, s->n_out) == CUBLAS_STATUS_SUCCESS;
+	       done(l->call.layout_create(&p->w, type, n_in, n_out, s->n_in)) &&
+	       done(l->call.layout_create(&p->x, type, n_in, n_rows, s->n_in)) &&
+	       done(l->call.layout_create(&p->y, CUDA_R_32F, n_out, n_rows, s->n_out));
 }
 
 static int open_handle(struct dev_library *l, struct sl_err *err)
@@ -132,7 +115,7 @@ static int open_handle(struct dev_library *l, struct sl_err *err)
 	const struct kn_plugin_host *host = dev_host(l->dev);
 	if (!get_all(l->so, &l->call))
 		return host->errf(err, SL_ENOTFOUND, "libcublasLt lacks a function: %s", dlerror());
-	if (l->call.create(&l->handle) != CUBLAS_STATUS_SUCCESS) {
+	if (!done(l->call.create(&l->handle))) {
 		l->handle = NULL;
 		return host->errf(err, SL_ENOTFOUND, "libcublasLt can't be used with this device");
 	}
@@ -140,7 +123,7 @@ static int open_handle(struct dev_library *l, struct sl_err *err)
 		l->workspace = NULL;
 		return host->errf(err, SL_ENOMEM, "no memory for libcublasLt's workspace");
 	}
-	/* Free memory, which dev_describe tells, is not the device's nature. */
+	/* dev_name, not dev_describe: free memory is no part of a key. */
 	snprintf(l->key, sizeof l->key, "%.180s, cuBLASLt %zu", dev_name(l->dev), l->call.version());
 	return 0;
 }
@@ -184,16 +167,16 @@ int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct 
 	cublasLtMatmulPreference_t preference = NULL;
 	struct product p;
 	int n = 0, used = 0;
-	bool good = describe(l, s, NULL, &p) && l->call.preference_create(&preference) == CUBLAS_STATUS_SUCCESS &&
-		    l->call.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most) ==
-			CUBLAS_STATUS_SUCCESS;
+	bool good =
+	    describe(l, s, NULL, &p) && done(l->call.preference_create(&preference)) &&
+	    done(l->call.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most));
 	const cublasLtMatmulPreferenceAttributes_t each[] = {
 	    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
 	    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
 	for (int i = 0; i < 4 && good; i++)
-		good = l->call.preference_set(preference, each[i], &aligned, sizeof aligned) == CUBLAS_STATUS_SUCCESS;
-	if (good && l->call.heuristic(l->handle, p.desc, p.w, p.x, p.y, p.y, preference, DEV_MOST_WAYS, found, &n) ==
-			CUBLAS_STATUS_SUCCESS)
+		good = done(l->call.preference_set(preference, each[i], &aligned, sizeof aligned));
+	if (good &&
+	    done(l->call.heuristic(l->handle, p.desc, p.w, p.x, p.y, p.y, preference, DEV_MOST_WAYS, found, &n)))
 		for (int i = 0; i < n; i++)
 			if (found[i].state == CUBLAS_STATUS_SUCCESS)
 				memcpy(&out[used++], &found[i].algo, sizeof *out);
@@ -210,7 +193,7 @@ bool dev_library_takes(struct dev_library *l, const struct dev_product *s, const
 	struct product p;
 	memcpy(&algo, a, sizeof algo);
 	bool good = describe(l, s, NULL, &p) &&
-		    l->call.check(l->handle, p.desc, p.w, p.x, p.y, p.y, &algo, &result) == CUBLAS_STATUS_SUCCESS &&
+		    done(l->call.check(l->handle, p.desc, p.w, p.x, p.y, p.y, &algo, &result)) &&
 		    result.workspaceSize <= WORKSPACE;
 	drop(l, &p);
 	return good;
@@ -224,8 +207,8 @@ int dev_library_run(const struct dev_product_call *c)
 	struct product p;
 	memcpy(&algo, &c->algo, sizeof algo);
 	bool good = describe(l, &c->shape, c, &p) &&
-		    l->call.matmul(l->handle, p.desc, &one, c->w, p.w, c->x, p.x, &zero, c->y, p.y, c->y, p.y, &algo,
-				   l->workspace, WORKSPACE, dev_stream(l->dev)) == CUBLAS_STATUS_SUCCESS;
+		    done(l->call.matmul(l->handle, p.desc, &one, c->w, p.w, c->x, p.x, &zero, c->y, p.y, c->y, p.y,
+					&algo, l->workspace, WORKSPACE, dev_stream(l->dev)));
 	drop(l, &p);
 	return good ? 0 : SL_EIO;
 }

@@ -10,20 +10,23 @@
 
 /* ---- commands ---- */
 
-static bool grow(struct kn_list *l, size_t bytes)
+void *kn_list_put(struct kn_list *l, size_t bytes)
 {
-	size_t room = 2 * (l->room + bytes) + (64 << 10);
-	void *owned = l->host->zalloc(room + KN_COMMAND_ALIGN);
-	if (owned == NULL)
-		return false;
-	uint8_t *at = (uint8_t *)(((uintptr_t)owned + KN_COMMAND_ALIGN - 1) / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN);
-	if (l->n > 0)
-		memcpy(at, l->at, l->n);
-	l->host->free(l->owned);
-	l->owned = owned;
-	l->at = at;
-	l->room = room;
-	return true;
+	if (l->n + bytes > l->room) {
+		size_t room = 2 * (l->room + bytes) + (64 << 10);
+		void *owned = l->host->zalloc(room + KN_COMMAND_ALIGN);
+		if (owned == NULL)
+			return NULL;
+		uintptr_t at = ((uintptr_t)owned + KN_COMMAND_ALIGN - 1) / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN;
+		if (l->n > 0)
+			memcpy((void *)at, l->at, l->n);
+		l->host->free(l->owned);
+		l->owned = owned;
+		l->at = (uint8_t *)at;
+		l->room = room;
+	}
+	l->n += bytes;
+	return l->at + l->n - bytes;
 }
 
 struct kn_command *kn_command_begin(struct dev *d, uint32_t kind, uint32_t bytes, struct kn_command *here)
@@ -33,15 +36,10 @@ struct kn_command *kn_command_begin(struct dev *d, uint32_t kind, uint32_t bytes
 		return NULL;
 	dev_count(d);
 	bytes = (bytes + KN_COMMAND_ALIGN - 1) / KN_COMMAND_ALIGN * KN_COMMAND_ALIGN;
-	struct kn_command *c = here;
-	if (l != NULL) {
-		if (l->n + bytes > l->room && !grow(l, bytes)) {
-			dev_fail(d, "a step", "no memory for its commands");
-			return NULL;
-		}
-		c = (struct kn_command *)(void *)(l->at + l->n);
-		l->n += bytes;
-		l->n_commands++;
+	struct kn_command *c = l != NULL ? (struct kn_command *)kn_list_put(l, bytes) : here;
+	if (c == NULL) {
+		dev_fail(d, "a step", "no memory for its commands");
+		return NULL;
 	}
 	memset((void *)c, 0, bytes);
 	c->kind = kind;
@@ -54,24 +52,14 @@ int kn_command_end(struct dev *d, const struct kn_command *c, const struct kn_co
 	return c == here ? dev_run(d, c) : 0;
 }
 
-static int copy(struct dev *d, uint32_t kind, void *to, const void *from, size_t bytes)
+int dev_copy(struct dev *d, void *to, const void *from, size_t bytes)
 {
-	struct {
-		struct kn_command c;
-		struct kn_copy args;
-	} here;
-	struct kn_command *c = kn_command_begin(d, kind, sizeof here, &here.c);
-	if (c == NULL)
-		return SL_EIO;
-	*(struct kn_copy *)kn_args_of(c) = {to, from, bytes};
-	return kn_command_end(d, c, &here.c);
+	return kn_command_of(d, KN_COPY, NULL, kn_copy{to, from, bytes});
 }
-
-int dev_copy(struct dev *d, void *to, const void *from, size_t bytes) { return copy(d, KN_COPY, to, from, bytes); }
 
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes)
 {
-	return copy(d, KN_COPY_OUT, host, from, bytes);
+	return kn_command_of(d, KN_COPY_OUT, NULL, kn_copy{host, from, bytes});
 }
 
 /* ---- lists ---- */
@@ -79,7 +67,6 @@ int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes)
 void kn_list_clear(struct kn_list *l)
 {
 	l->n = 0;
-	l->n_commands = 0;
 	l->broken = false;
 }
 

@@ -22,13 +22,14 @@ struct kn_list {
 	uint8_t *at; /* [room], KN_COMMAND_ALIGN-aligned */
 	void *owned;
 	size_t n, room; /* bytes */
-	int n_commands;
-	bool broken; /* some were run before the list's end: what is there is not all of the step */
+	bool broken;    /* some were run before the list's end: what is there is not all of the step */
 	/* Before commands are run: what they read must be on its way. 0 or SL_EIO. */
 	int (*before)(void *ctx);
 	void *ctx;
 };
 
+/* Room for so many more bytes at its end, a multiple of KN_COMMAND_ALIGN. NULL: no memory. */
+void *kn_list_put(struct kn_list *l, size_t bytes);
 void kn_list_dispose(struct kn_list *l);
 void kn_list_clear(struct kn_list *l);
 static inline const struct kn_command *kn_list_at(const struct kn_list *l, size_t at)

@@ -24,7 +24,7 @@ enum { THREADS = 128, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
 
 /* ---- activations ---- */
 
-/* A block a row: matmul.h says what it makes. */
+/* A block a row; the result is matmul.h's. */
 template <bool BF16>
 __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8_t *units, float *sums, float *inverse)
 {
@@ -95,18 +95,15 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 	    c->serial == dev_serial(b->dev))
 		return 0;
 	c->x = NULL;
-	size_t shared = KN_ROW_THREADS / KN_WARP * sizeof(float);
-	unsigned blocks = (unsigned)to.n_all;
-	rc = bf16 ? KN_LAUNCH(b->dev, convert<true>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs,
-			      to.units, to.sums, to.inverse)
-		  : KN_LAUNCH(b->dev, convert<false>, blocks, KN_ROW_THREADS, shared, x, n_rows, n_in, to.n_slabs,
-			      to.units, to.sums, to.inverse);
+	rc = kn_launch(b->dev, "convert", bf16 ? convert<true> : convert<false>, (unsigned)to.n_all, KN_ROW_THREADS,
+		       KN_ROW_THREADS / KN_WARP * sizeof(float), x, n_rows, n_in, to.n_slabs, to.units, to.sums,
+		       to.inverse);
 	if (rc == 0)
 		*c = {x, n_rows, n_in, bf16, 0};
 	return rc;
 }
 
-/* ---- conversions by who makes the rows ---- */
+/* ---- conversions by the operation that makes the rows ---- */
 
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in)
 {
@@ -150,17 +147,14 @@ template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, con
 	float sum[ROWS] = {}, v[4], xv[4];
 	for (int k = 4 * lane; k < n_in; k += F32_STEP) {
 		kn_load4(w, k, n_in, true, v);
-#pragma unroll
-		for (int r = 0; r < ROWS; r++)
+		UNROLL_FOR(int r = 0; r < ROWS; r++)
 			if (r < n) {
 				kn_load4(x + (int64_t)r * n_in, k, n_in, true, xv);
-#pragma unroll
-				for (int i = 0; i < 4; i++)
+				UNROLL_FOR(int i = 0; i < 4; i++)
 					sum[r] = k + i < n_in ? kn_fma(v[i], xv[i], sum[r]) : sum[r];
 			}
 	}
-#pragma unroll
-	for (int r = 0; r < ROWS; r++)
+	UNROLL_FOR(int r = 0; r < ROWS; r++)
 		if (r < n) {
 			float all = kn_warp_sum(sum[r]);
 			if (lane == 0)
@@ -173,15 +167,13 @@ static int f32_product(struct kn_backend *b, const struct kn_weight *w, const fl
 	const float *at = (const float *)w->data;
 	unsigned blocks = ((unsigned)w->n_out + F32_OUTS - 1) / F32_OUTS,
 		 tiles = ((unsigned)n_rows + KN_TILE - 1) / KN_TILE;
-	if (n_rows == 1)
-		return KN_LAUNCH(b->dev, f32<1>, blocks, THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
-	if (n_rows <= 4)
-		return KN_LAUNCH(b->dev, f32<4>, blocks, THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
-	return KN_LAUNCH(b->dev, f32<KN_TILE>, dim3(blocks, tiles), THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
+	auto kernel = n_rows == 1 ? f32<1> : n_rows <= 4 ? f32<4> : f32<KN_TILE>;
+	return kn_launch(b->dev, "f32", kernel, dim3(blocks, tiles), THREADS, 0, at, w->n_out, w->n_in, x, n_rows, y);
 }
 
 int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
+	n_rows = kn_cuda_rows(b, n_rows);
 	int rc = kn_cuda_library_product(b, w, x, n_rows, y);
 	return rc == KN_NOT_TAKEN ? kn_cuda_own_product(b, w, x, n_rows, y) : rc;
 }
@@ -211,20 +203,12 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 template <int TYPE>
 __global__ void embed(const uint8_t *w, const float *w_scale, int n_in, int n_chunks, const int32_t *token, float *y)
 {
-	int out = token[blockIdx.x], half = out % KN_OUTS / 8;
-	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
+	int out = token[blockIdx.x];
 	y += (int64_t)blockIdx.x * n_in;
-	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += THREADS) {
-		int slab = i / 4, t = i % 4;
-		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
-		float v[8];
-		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
-		for (int e = 0; e < 8; e++) {
-			int k = slab * KN_SLAB + e / 4 * 16 + 4 * t + e % 4;
-			if (k < n_in)
-				y[k] = TYPE == KN_CUDA_FP8 ? v[e] * w_scale[out] : v[e];
-		}
-	}
+	kn_each_weight<TYPE>(w, out, n_chunks, [&](int k, float v) {
+		if (k < n_in)
+			y[k] = TYPE == KN_CUDA_FP8 ? v * w_scale[out] : v;
+	});
 }
 
 __global__ void embed_f32(const float *w, int n_in, const int32_t *token, float *y)
@@ -244,14 +228,8 @@ template <int TYPE> static int rows_of(struct kn_backend *b, const struct kn_wei
 
 int kn_cuda_embed(struct kn_backend *b, const struct kn_weight *w, float *y)
 {
-	switch (w->type) {
-#define ROWS_OF(t) \
-	case t: return rows_of<t>(b, w, y);
-		KN_PACKED_TYPES(ROWS_OF)
-#undef ROWS_OF
-	case KN_F32:
+	if (w->type == KN_F32)
 		return KN_LAUNCH(b->dev, embed_f32, (unsigned)b->step->n_rows, THREADS, 0, (const float *)w->data,
 				 w->n_in, b->token, y);
-	default: return SL_EUNSUPPORTED;
-	}
+	return kn_of_packed(w->type, (int)SL_EUNSUPPORTED, [&](auto t) { return rows_of<decltype(t)::type>(b, w, y); });
 }

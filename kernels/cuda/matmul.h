@@ -8,8 +8,8 @@
  * float32.
  *
  * The order: K is cut into KN_PARTS parts of whole chunks, by K alone; a part is added up from its first slab to its
- * last, then the parts in order. So a row's result has the same bits whichever kernel computes it, in whatever
- * company.
+ * last, then the parts in order. So a row's result has the same bits whichever kernel computes it and
+ * whatever the other rows.
  */
 #ifndef KERNELS_CUDA_MATMUL_H
 #define KERNELS_CUDA_MATMUL_H
@@ -49,7 +49,7 @@ __device__ static inline void kn_put(const struct kn_product &p, int row, int ou
 		return;
 	sum *= p.x.inverse[row];
 	if (p.w_scale != NULL)
-		sum *= p.w_scale[out] * 256.0f; /* as packed.h says of FP8 */
+		sum *= p.w_scale[out] * 256.0f; /* FP8: packed.h */
 	p.y[(int64_t)row * p.n_out + out] = sum;
 }
 
@@ -57,10 +57,8 @@ __device__ static inline void kn_put(const struct kn_product &p, int row, int ou
 __device__ static inline void kn_load_sums(const struct kn_rows &x, int tile, int slab, int t, float (*sum)[2])
 {
 	const float *at = x.sums + ((int64_t)tile * x.n_slabs + slab) * 2 * KN_ROWS + 2 * t;
-#pragma unroll
-	for (int h = 0; h < 2; h++)
-#pragma unroll
-		for (int i = 0; i < 2; i++)
+	UNROLL_FOR(int h = 0; h < 2; h++)
+		UNROLL_FOR(int i = 0; i < 2; i++)
 			sum[h][i] = at[h * KN_ROWS + i];
 }
 

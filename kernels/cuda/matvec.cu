@@ -44,17 +44,14 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec
 		if (form::scaled != KN_PLAIN)
 			for (int half = 0; half < 2; half++)
 				heads[half] = kn_load_heads<TYPE>(record, half * 8 + lane / 4);
-#pragma unroll
-		for (int group = 0; group < KN_SLABS; group += form::group) {
+		UNROLL_FOR(int group = 0; group < KN_SLABS; group += form::group) {
 			struct kn_u4 piece[form::held];
 			kn_load_pieces<TYPE>(record, group, lane, piece);
-#pragma unroll
-			for (int s = 0; s < form::group; s++) {
+			UNROLL_FOR(int s = 0; s < form::group; s++) {
 				int slab = chunk * KN_SLABS + group + s;
 				struct kn_u4 x[NT];
 				float xsum[NT][2][2] = {};
-#pragma unroll
-				for (int n = 0; n < NT; n++) {
+				UNROLL_FOR(int n = 0; n < NT; n++) {
 					const uint8_t *unit = p.x.units + ((int64_t)n * p.x.n_slabs + slab) * KN_PIECE;
 					x[n] = *reinterpret_cast<const struct kn_u4 *>(unit + lane * 16);
 					if (form::has_min)
@@ -67,10 +64,8 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec
 	/* [part][row][out] */
 	float *parts = (float *)kn_shared();
 	constexpr int all = NT * KN_ROWS * KN_OUTS;
-#pragma unroll
-	for (int n = 0; n < NT; n++)
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
+	UNROLL_FOR(int n = 0; n < NT; n++)
+		UNROLL_FOR(int i = 0; i < 4; i++) {
 			int row = n * KN_ROWS + lane % 4 * 2 + i % 2, out = lane / 4 + i / 2 * 8;
 			parts[part * all + row * KN_OUTS + out] = sum[n][i];
 		}
@@ -91,11 +86,8 @@ template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct
 
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
 {
-	switch (type) {
-#define PRODUCT(t) \
-	case t: return p->x.n_rows <= KN_ROWS ? launch<t, 1>(b, p) : launch<t, 2>(b, p);
-		KN_PACKED_TYPES(PRODUCT)
-#undef PRODUCT
-	default: return SL_EUNSUPPORTED;
-	}
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		constexpr int of = decltype(t)::type;
+		return p->x.n_rows <= KN_ROWS ? launch<of, 1>(b, p) : launch<of, 2>(b, p);
+	});
 }

@@ -3,10 +3,10 @@
  * The device's memory as the engine plans with it, and pages that lie on the host meanwhile.
  *
  * Copies of pages from and to the host's pinned memory have a stream of their own. A copy comes after all steps issued
- * before it, so a page that is brought out has what they wrote, and nobody overwrites what they read. A step that comes
- * later waits for the copies only if its sequences have a page that is being copied, in whatever direction: steps of
- * others go on beside them. Which pages those are is kept by a few bits of their numbers, so one that looks like them
- * may wait for nothing. A place on the host may be another page's at once, for copies are in order.
+ * before it, so a page that is brought out has what they wrote, and nothing overwrites what they read. A step that
+ * comes later waits for the copies only if its sequences have a page that is being copied, in whatever direction: steps
+ * of others go on beside them. Which pages those are is kept by a few bits of their numbers, so one that looks like
+ * them may wait for nothing. A place on the host may be another page's at once, for copies are in order.
  *
  * Copies on write (kn_cuda_page_copy) stay on the stream of the steps: the step that is issued next writes to the copy,
  * so it would have to wait at once, and a page is copied within the device in about a microsecond.

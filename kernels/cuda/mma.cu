@@ -57,16 +57,13 @@ __device__ static inline void half_chunk(const struct kn_product &p, const uint8
 	int lane = (int)threadIdx.x % KN_WARP, n_tiles = (p.x.n_rows + KN_ROWS - 1) / KN_ROWS;
 	float unscaled[NT][4] = {};
 	static_assert(STAGE_SLABS % form::every == 0, "a scale's slabs");
-#pragma unroll
-	for (int g = 0; g < STAGE_SLABS; g += group) {
+	UNROLL_FOR(int g = 0; g < STAGE_SLABS; g += group) {
 		struct kn_u4 piece[form::held];
 		kn_load_pieces<TYPE>(record, from + g, lane, piece);
-#pragma unroll
-		for (int s = 0; s < group; s++) {
+		UNROLL_FOR(int s = 0; s < group; s++) {
 			struct kn_u4 x[NT];
 			float xsum[NT][2][2] = {};
-#pragma unroll
-			for (int n = 0; n < NT; n++) {
+			UNROLL_FOR(int n = 0; n < NT; n++) {
 				const uint8_t *unit = stage + ((warp_n + n) * STAGE_SLABS + g + s) * KN_PIECE;
 				x[n] = *reinterpret_cast<const struct kn_u4 *>(unit + lane * 16);
 				if (form::has_min && first_n + warp_n + n < n_tiles)
@@ -97,27 +94,22 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_
 	for (int chunk = begin; chunk < end; chunk++) {
 		while (kn_part_begin(part + 1, p.n_chunks) <= chunk) {
 			part++;
-#pragma unroll
-			for (int m = 0; m < MT; m++)
-#pragma unroll
-				for (int n = 0; n < NT; n++)
-#pragma unroll
-					for (int i = 0; i < 4; i++) {
+			UNROLL_FOR(int m = 0; m < MT; m++)
+				UNROLL_FOR(int n = 0; n < NT; n++)
+					UNROLL_FOR(int i = 0; i < 4; i++) {
 						total[m][n][i] += sum[m][n][i];
 						sum[m][n][i] = 0;
 					}
 		}
 		struct kn_heads heads[MT][2] = {};
 		const uint8_t *record[MT];
-#pragma unroll
-		for (int m = 0; m < MT; m++) {
+		UNROLL_FOR(int m = 0; m < MT; m++) {
 			record[m] = p.w + ((int64_t)(tile + m) * p.n_chunks + chunk) * form::record;
 			if (form::scaled != KN_PLAIN && busy && tile + m < n_tiles)
 				for (int half = 0; half < 2; half++)
 					heads[m][half] = kn_load_heads<TYPE>(record[m], half * 8 + lane / 4);
 		}
-#pragma unroll
-		for (int h = 0; h < 2; h++) {
+		UNROLL_FOR(int h = 0; h < 2; h++) {
 			int next = 2 * chunk + h + 1; /* half a chunk */
 			if (next < 2 * end)
 				fetch(p, stages + next % 2 * STAGE, first_n, next * STAGE_SLABS);
@@ -125,20 +117,16 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_
 				kn_cp_async_commit(); /* an empty group, so that the count below is right */
 			kn_cp_async_wait<1>();
 			kn_barrier();
-#pragma unroll
-			for (int m = 0; m < MT; m++)
+			UNROLL_FOR(int m = 0; m < MT; m++)
 				if (busy && tile + m < n_tiles)
 					half_chunk<TYPE>(p, stages + h * STAGE, record[m], heads[m], chunk,
 							 h * STAGE_SLABS, first_n, warp_n, sum[m]);
 			kn_barrier();
 		}
 	}
-#pragma unroll
-	for (int m = 0; m < MT; m++)
-#pragma unroll
-		for (int n = 0; n < NT; n++)
-#pragma unroll
-			for (int i = 0; i < 4; i++) {
+	UNROLL_FOR(int m = 0; m < MT; m++)
+		UNROLL_FOR(int n = 0; n < NT; n++)
+			UNROLL_FOR(int i = 0; i < 4; i++) {
 				int row = (first_n + warp_n + n) * KN_ROWS + lane % 4 * 2 + i % 2;
 				int out = (tile + m) * KN_OUTS + lane / 4 + i / 2 * 8;
 				if (parts == NULL)
@@ -177,11 +165,5 @@ template <int TYPE> static int launch(struct kn_backend *b, const struct kn_prod
 
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p)
 {
-	switch (type) {
-#define PRODUCT(t) \
-	case t: return launch<t>(b, p);
-		KN_PACKED_TYPES(PRODUCT)
-#undef PRODUCT
-	default: return SL_EUNSUPPORTED;
-	}
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) { return launch<decltype(t)::type>(b, p); });
 }

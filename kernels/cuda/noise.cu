@@ -11,10 +11,11 @@
  *
  * VERSIONS
  *  1  a thread a block, a byte at a time. Counted for 16 GB of an 8B model in BF16: a store of 4 bytes and a hash of
- * about 15
- *     integer operations a weight, some 0.1 s; the packing after it reads them once more. Not measured on a device.
+ *     about 15 integer operations a weight, some 0.1 s; the packing after it reads them once more. Not measured on a
+ *     device.
  */
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/packed.h"
 
 enum { THREADS = 128 };
 
@@ -146,27 +147,26 @@ static double of_codes(int type, float *min)
 }
 
 template <int TYPE>
-static int launch_blocks(struct kn_backend *b, const struct noise &n, int64_t row_bytes, int first, int n_rows,
-			 int n_in, uint8_t *to)
+static int launch_rows(struct kn_backend *b, const struct noise &n, int64_t row_bytes, int first, int n_rows, int n_in,
+		       uint8_t *to)
 {
-	int n_blocks = n_in / b->host->type_block(TYPE), bytes = (int)(row_bytes / n_blocks);
-	return KN_LAUNCH(b->dev, block_rows<TYPE>, (unsigned)n_rows, THREADS, 0, n, first, n_blocks, bytes, to,
-			 row_bytes);
+	if constexpr (TYPE == KN_F32 || kn_form<TYPE>::none) {
+		return KN_LAUNCH(b->dev, float_rows<TYPE>, (unsigned)n_rows, THREADS, 0, n, first, n_in, to, row_bytes);
+	} else {
+		int n_blocks = n_in / b->host->type_block(TYPE), bytes = (int)(row_bytes / n_blocks);
+		return KN_LAUNCH(b->dev, block_rows<TYPE>, (unsigned)n_rows, THREADS, 0, n, first, n_blocks, bytes, to,
+				 row_bytes);
+	}
 }
 
 int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int type, int64_t row_bytes, int first,
 		       int n_rows, int n_in, void *to)
 {
 	struct noise n = {noise->seed, noise->spread * 1.7320508f / 65536.0f, 0, 0, 0};
-	unsigned rows = (unsigned)n_rows;
-	uint8_t *at = (uint8_t *)to;
-	switch (type) {
-	case KN_F32: return KN_LAUNCH(b->dev, float_rows<KN_F32>, rows, THREADS, 0, n, first, n_in, at, row_bytes);
-	case KN_F16: return KN_LAUNCH(b->dev, float_rows<KN_F16>, rows, THREADS, 0, n, first, n_in, at, row_bytes);
-	case KN_BF16: return KN_LAUNCH(b->dev, float_rows<KN_BF16>, rows, THREADS, 0, n, first, n_in, at, row_bytes);
-	default: break;
-	}
-	n.unit = (float)((double)noise->spread / of_codes(type, &n.min));
+	if (type == KN_F32)
+		return launch_rows<KN_F32>(b, n, row_bytes, first, n_rows, n_in, (uint8_t *)to);
+	if (type != KN_F16 && type != KN_BF16)
+		n.unit = (float)((double)noise->spread / of_codes(type, &n.min));
 	if (type == KN_MXFP4) { /* two powers of two whose squares are as many on average */
 		int e;
 		double r = 2 * frexp((double)n.unit, &e);
@@ -174,13 +174,7 @@ int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int t
 		e += 127;
 		n.e = (uint32_t)(e < 0 ? 0 : e > 253 ? 253 : e);
 	}
-	switch (type) {
-// clang-format off
-#define BLOCKS(t) case t: return launch_blocks<t>(b, n, row_bytes, first, n_rows, n_in, at);
-		BLOCKS(KN_Q4_0) BLOCKS(KN_Q4_1) BLOCKS(KN_Q5_0) BLOCKS(KN_Q5_1) BLOCKS(KN_Q8_0) BLOCKS(KN_IQ4_NL) BLOCKS(KN_MXFP4)
-		BLOCKS(KN_Q2_K) BLOCKS(KN_Q3_K) BLOCKS(KN_Q4_K) BLOCKS(KN_Q5_K) BLOCKS(KN_Q6_K) BLOCKS(KN_IQ4_XS) BLOCKS(KN_INT4)
-#undef BLOCKS
-	default: return SL_EUNSUPPORTED;
-	}
-	// clang-format on
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		return launch_rows<decltype(t)::type>(b, n, row_bytes, first, n_rows, n_in, (uint8_t *)to);
+	});
 }

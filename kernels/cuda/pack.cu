@@ -15,6 +15,7 @@
  *     instructions a weight: 8 billion weights take 0.4 s on 132 multiprocessors at a quarter of their rate,
  *     below the time of the copy (16 GB at 50 GB/s: 0.3 s) or about it. Not measured on a device.
  */
+#include "kernels/blocks.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/packed.h"
 
@@ -22,28 +23,22 @@ enum { THREADS = 128, STAGE_BYTES = 16 << 20 };
 
 __device__ static inline uint32_t u16_at(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8; }
 
+/* As in a file. */
+template <int TYPE> struct file_block;
+#define BLOCK(name, n, n_bytes)                                    \
+	template <> struct file_block<KN_##name> {                 \
+		static constexpr int weights = n, bytes = n_bytes; \
+	};
+KN_TYPES(BLOCK)
+#undef BLOCK
+template <> struct file_block<KN_CUDA_FP8> : file_block<KN_F32> {
+}; /* in no file: never asked for */
+
 /* Where the block of a row begins that weight k is in. */
 template <int TYPE> __device__ static inline const uint8_t *block_of(const uint8_t *row, int k)
 {
-	constexpr int block = TYPE == KN_Q4_0 || TYPE == KN_Q4_1 || TYPE == KN_Q5_0 || TYPE == KN_Q5_1 ||
-				      TYPE == KN_Q8_0 || TYPE == KN_IQ4_NL || TYPE == KN_MXFP4
-				  ? 32
-			      : TYPE == KN_INT4 ? 128
-						: 256;
-	constexpr int bytes = TYPE == KN_Q4_0 || TYPE == KN_IQ4_NL ? 18
-			      : TYPE == KN_Q4_1                    ? 20
-			      : TYPE == KN_Q5_0                    ? 22
-			      : TYPE == KN_Q5_1                    ? 24
-			      : TYPE == KN_Q8_0                    ? 34
-			      : TYPE == KN_MXFP4                   ? 17
-			      : TYPE == KN_INT4                    ? 66
-			      : TYPE == KN_Q2_K                    ? 84
-			      : TYPE == KN_Q3_K                    ? 110
-			      : TYPE == KN_Q4_K                    ? 144
-			      : TYPE == KN_Q5_K                    ? 176
-			      : TYPE == KN_Q6_K                    ? 210
-								   : 136;
-	return row + (int64_t)(k / block) * bytes;
+	typedef file_block<TYPE> block;
+	return row + (int64_t)(k / block::weights) * block::bytes;
 }
 
 __device__ static inline uint32_t nibble(const uint8_t *qs, int i) { return i < 16 ? qs[i] & 15u : qs[i - 16] >> 4; }
@@ -238,13 +233,7 @@ __global__ void fp8_scales(const uint8_t *rows, int64_t row_bytes, int type, int
 
 int64_t kn_cuda_record_bytes(int type)
 {
-	switch (type) {
-#define BYTES(t) \
-	case t: return kn_form<t>::record;
-		KN_PACKED_TYPES(BYTES)
-#undef BYTES
-	default: return 0;
-	}
+	return kn_of_packed(type, (int64_t)0, [](auto t) { return (int64_t)kn_form<decltype(t)::type>::record; });
 }
 
 template <int TYPE>
@@ -270,13 +259,9 @@ static int pack_piece(struct kn_backend *b, const struct kn_weight *w, int from,
 			return rc;
 		f.scale = scale;
 	}
-	switch (w->type) {
-#define PACK(t) \
-	case t: return pack_rows<t>(b, rows, row_bytes, n, w->n_in, f, to);
-		KN_PACKED_TYPES(PACK)
-#undef PACK
-	default: return SL_EUNSUPPORTED;
-	}
+	return kn_of_packed(w->type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		return pack_rows<decltype(t)::type>(b, rows, row_bytes, n, w->n_in, f, to);
+	});
 }
 
 const float *kn_cuda_fp8_scales(const struct kn_weight *w)

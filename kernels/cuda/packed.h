@@ -46,10 +46,27 @@ enum { KN_OUTS = 16, KN_SLAB = 32, KN_SLABS = 8, KN_CHUNK = KN_SLAB * KN_SLABS, 
 enum { KN_CUDA_FP8 = 1 << 16 };
 
 // clang-format off
-#define KN_PACKED_TYPES(X)                                                                                  \
-	X(KN_F16) X(KN_BF16) X(KN_CUDA_FP8) X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) \
-	X(KN_MXFP4) X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS) X(KN_INT4)
+#define KN_BLOCK_TYPES(X)                                                                    \
+	X(KN_Q4_0) X(KN_Q4_1) X(KN_Q5_0) X(KN_Q5_1) X(KN_Q8_0) X(KN_IQ4_NL) X(KN_MXFP4)      \
+	X(KN_Q2_K) X(KN_Q3_K) X(KN_Q4_K) X(KN_Q5_K) X(KN_Q6_K) X(KN_IQ4_XS) X(KN_INT4)
+#define KN_PACKED_TYPES(X) X(KN_F16) X(KN_BF16) X(KN_CUDA_FP8) KN_BLOCK_TYPES(X)
 // clang-format on
+
+template <int TYPE> struct kn_constant {
+	static constexpr int type = TYPE;
+};
+
+/* f of the packed type, a kn_constant: what a template of it needs. Another type: otherwise. */
+template <class R, class F> static inline R kn_of_packed(int type, R otherwise, const F &f)
+{
+	switch (type) {
+#define OF(t) \
+	case t: return f(kn_constant<t>());
+		KN_PACKED_TYPES(OF)
+#undef OF
+	default: return otherwise;
+	}
+}
 
 /* What scales the quants of a slab. */
 enum kn_scaled { KN_PLAIN, KN_D, KN_D_128, KN_D_M, KN_E, KN_SC, KN_SC_MN, KN_SC16, KN_SC16_MN };
@@ -137,8 +154,7 @@ template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *
 		return;
 	}
 	if (form::main == 8) {
-#pragma unroll
-		for (int i = 0; i < 4; i++) {
+		UNROLL_FOR(int i = 0; i < 4; i++) {
 			uint32_t w = kn_word(piece[slab], 2 * half + i / 2);
 			if (TYPE == KN_CUDA_FP8) {
 				uint32_t x = kn_byte_perm(w, 0, i % 2 ? 0x3424 : 0x1404);
@@ -152,8 +168,7 @@ template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *
 	if (TYPE == KN_IQ4_NL || TYPE == KN_IQ4_XS || TYPE == KN_MXFP4) {
 		uint32_t w = kn_word(piece[slab / 2], slab % 2 * 2 + half);
 		uint32_t even = kn_table_values<TYPE>(w), odd = kn_table_values<TYPE>(w >> 16);
-#pragma unroll
-		for (uint32_t i = 0; i < 4; i++) {
+		UNROLL_FOR(uint32_t i = 0; i < 4; i++) {
 			uint32_t two = kn_byte_perm(even, odd, i | (4 + i) << 8) & 0x00FF00FFu;
 			q[i] = kn_f16x2_sub(two | one, one + 128 * 0x10001u);
 		}
@@ -170,8 +185,7 @@ template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *
 		uint32_t byte = kn_word(piece[form::main], slab / 2) >> (slab % 2 * 16 + half * 8) & 255;
 		high = (byte | byte << 12) & 0x000F000Fu;
 	}
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
+	UNROLL_FOR(int i = 0; i < 4; i++) {
 		uint32_t c = form::main == 4 ? low >> 4 * i & 0x000F000Fu : low >> 2 * i & 0x00030003u;
 		if (form::more == 2)
 			c |= (high << 4 >> 2 * i) & 0x00300030u;
@@ -267,8 +281,7 @@ __device__ static inline void kn_load_pieces(const uint8_t *record, int slab, in
 {
 	typedef kn_form<TYPE> form;
 	const uint8_t *at = record + slab / form::group * form::held * KN_PIECE + lane * 16;
-#pragma unroll
-	for (int i = 0; i < form::held; i++)
+	UNROLL_FOR(int i = 0; i < form::held; i++)
 		piece[i] = kn_load_once(at + i * KN_PIECE);
 }
 
@@ -281,8 +294,7 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 {
 	typedef kn_form<TYPE> form;
 	const int which = form::by16 ? j : 0;
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
+	UNROLL_FOR(int i = 0; i < 4; i++) {
 		sum[i] = kn_fma(scale[i / 2][which], part[i], sum[i]);
 		if (form::has_min) {
 			float xs = form::by16 ? xsum[j][i % 2] : xsum[0][i % 2] + xsum[1][i % 2];
@@ -304,17 +316,14 @@ __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const s
 	typedef kn_form<TYPE> form;
 	uint32_t q[2][4];
 	float scale[2][2], min[2][2];
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
+	UNROLL_FOR(int half = 0; half < 2; half++) {
 		kn_quants<TYPE>(piece, in_group, half, q[half]);
 		if (form::scaled != KN_PLAIN)
 			kn_scales<TYPE>(heads[half], slab, scale[half], min[half]);
 	}
-#pragma unroll
-	for (int n = 0; n < NT; n++) {
+	UNROLL_FOR(int n = 0; n < NT; n++) {
 		float *into = form::scaled == KN_PLAIN ? sum[n] : part[n];
-#pragma unroll
-		for (int j = 0; j < 2; j++) {
+		UNROLL_FOR(int j = 0; j < 2; j++) {
 			uint32_t a[4] = {q[0][2 * j], q[1][2 * j], q[0][2 * j + 1], q[1][2 * j + 1]};
 			uint32_t b[2] = {kn_word(x[n], 2 * j), kn_word(x[n], 2 * j + 1)};
 			if (TYPE == KN_BF16)
@@ -350,6 +359,22 @@ __device__ static inline void kn_weights8(const uint8_t *record, int slab, int h
 			w[e] = TYPE == KN_CUDA_FP8 ? v * 256.0f : v;
 		else
 			w[e] = form::has_min ? scale[which] * v - min[which] : scale[which] * v;
+	}
+}
+
+/* take(k, weight) of every weight of row `out`, the chunks' padding included, by all threads of a block. */
+template <int TYPE, class F>
+__device__ static inline void kn_each_weight(const uint8_t *w, int out, int n_chunks, const F &take)
+{
+	int half = out % KN_OUTS / 8;
+	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
+	for (int i = (int)threadIdx.x; i < n_chunks * KN_SLABS * 4; i += (int)blockDim.x) {
+		int slab = i / 4, t = i % 4;
+		const uint8_t *record = records + (int64_t)(slab / KN_SLABS) * kn_form<TYPE>::record;
+		float v[8];
+		kn_weights8<TYPE>(record, slab % KN_SLABS, half, out % 8 * 4 + t, v);
+		for (int e = 0; e < 8; e++)
+			take(slab * KN_SLAB + e / 4 * 16 + 4 * t + e % 4, v[e]);
 	}
 }
 

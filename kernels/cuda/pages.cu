@@ -159,7 +159,7 @@ static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const doub
 	struct kn_freqs *f = &b->freqs[b->next_freqs];
 	b->next_freqs = (b->next_freqs + 1) % KN_N_FREQS;
 	size_t bytes = (size_t)(rope->n_rot / 2) * sizeof *rope->inv_freq;
-	int rc = dev_sync(b->dev); /* nobody may still be reading the ones that go */
+	int rc = dev_sync(b->dev); /* the old ones may still be read */
 	if (rc != 0)
 		return rc;
 	if (f->at != NULL)

@@ -5,20 +5,21 @@
  *
  * VERSIONS
  *  1  one block of 128 threads a row for the norm, one thread a number for the others.
- *  2  16 bytes a thread at a time, everything read once: a norm keeps its row in registers (up to 8192 numbers;
- *     what is beyond is read again from the caches), rows of up to 1024 (a head's) are a warp's, four to a block; the sum
- *     of the residual is part of the norm that follows it. Counted a row of 4096: norm 16 kB in, 16 kB out and the
- *     gain from the caches; with the sum 32 in and 32 out instead of 48 and 32, and one launch instead of two. 8
- *     to 12 instructions for 16 bytes where an SM of an H200 has 110: bound by memory from some 500 rows on, below by
- *     the launch. silu_mul: an exponential and a division for each number, 40 instructions for 32 bytes in and 16
- *     out. Not measured on a device yet; expected: within 10 % of a copy for 512 rows of 4096.
- *  3  a norm and a gate write their rows as products take them, too: three of a layer's four conversions (the fourth
- *     is attention's output) are no launches any more and read nothing. Counted for a layer of an 8B model (4096 wide, 14336
- *     in the middle, 1024 keys), launches of a decode without parts of attention: before 3 products + convert, rope,
- *     attention, convert + product, norm, convert + 2 products, gate, convert + product, norm: 16 (17 where parts are
- *     combined); with products of several matrices as one and these 10 (11): norm, qkv, rope, attention, convert, o, norm,
- *     gate-up, gate, down; at 1.5 to 2 µs a launch in a graph some 10 µs of a layer whose weights take 110 (bf16). Activations
- *     of a row: conversions read 4 bytes of 4096 + 4096 + 14336 numbers, 90 kB, less. Not measured on a device.
+ *  2  16 bytes a thread at a time, everything read once: a norm keeps its row in registers (up to 8192 numbers; what is
+ *     beyond is read again from the caches), rows of up to 1024 (a head's) are a warp's, four to a block; the sum of
+ *     the residual is part of the norm that follows it. Counted a row of 4096: norm 16 kB in, 16 kB out and the gain
+ *     from the caches; with the sum 32 in and 32 out instead of 48 and 32, and one launch instead of two. 8 to 12
+ *     instructions for 16 bytes where an SM of an H200 has 110: bound by memory from some 500 rows on, below by the
+ *     launch. silu_mul: an exponential and a division for each number, 40 instructions for 32 bytes in and 16 out. Not
+ *     measured on a device yet; expected: within 10 % of a copy for 512 rows of 4096.
+ *  3  a norm and a gate write their rows as products take them, too: three of a layer's four conversions (the fourth is
+ *     attention's output) are no launches any more and read nothing. Counted for a layer of an 8B model (4096 wide,
+ *     14336 in the middle, 1024 keys), launches of a decode without parts of attention: before 3 products + convert,
+ *     rope, attention, convert + product, norm, convert + 2 products, gate, convert + product, norm: 16 (17 where parts
+ *     are combined); with products of several matrices as one and these 10 (11): norm, qkv, rope, attention, convert,
+ *     o, norm, gate-up, gate, down; at 1.5 to 2 µs a launch in a graph some 10 µs of a layer whose weights take 110
+ *     (bf16). Activations of a row: conversions read 4 bytes of 4096 + 4096 + 14336 numbers, 90 kB, less. Not measured
+ *     on a device.
  */
 #include "kernels/cuda/activations.h"
 
@@ -38,12 +39,8 @@ __device__ static inline struct kn_f4 load4(const float *x, int64_t i, int64_t n
 {
 	if (wide)
 		return *(const struct kn_f4 *)(const void *)(x + i);
-	struct kn_f4 v;
-	v.x = i < n ? x[i] : 0.0f;
-	v.y = i + 1 < n ? x[i + 1] : 0.0f;
-	v.z = i + 2 < n ? x[i + 2] : 0.0f;
-	v.w = i + 3 < n ? x[i + 3] : 0.0f;
-	return v;
+	return {i < n ? x[i] : 0.0f, i + 1 < n ? x[i + 1] : 0.0f, i + 2 < n ? x[i + 2] : 0.0f,
+		i + 3 < n ? x[i + 3] : 0.0f};
 }
 
 __device__ static inline void store4(float *x, int64_t i, int64_t n, bool wide, struct kn_f4 v)
@@ -98,11 +95,8 @@ __device__ static inline float squares(const struct kn_f4 &v, float sum)
 __device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v,
 						 float scale)
 {
-	struct kn_f4 g = load4(c.gain, i, c.width, c.wide), y;
-	y.x = v.x * scale * g.x;
-	y.y = v.y * scale * g.y;
-	y.z = v.z * scale * g.z;
-	y.w = v.w * scale * g.w;
+	struct kn_f4 g = load4(c.gain, i, c.width, c.wide);
+	struct kn_f4 y = {v.x * scale * g.x, v.y * scale * g.y, v.z * scale * g.z, v.w * scale * g.w};
 	store4(c.y + row, i, c.width, c.wide, y);
 	if (c.add != NULL)
 		store4(c.x + row, i, c.width, c.wide, v);
@@ -116,7 +110,7 @@ __device__ static inline float largest_of(const struct kn_f4 &v, float most)
 
 /* Row number `row`, made before by the same threads, as products take it: of each thread the first numbers are in
  * `kept`, zeros past the end, what follows is read from y, NULL for a row that is not there. most: the thread's
- * largest. Shared memory: a float for each warp of the block, which nobody needs any more. */
+ * largest. Shared memory: a float for each warp of the block, whose contents are lost. */
 template <bool WARP>
 __device__ static inline void convert_row(const struct kn_into &to, int row, int t, const struct kn_f4 *kept,
 					  int n_kept, const float *y, int width, bool wide, float most, float *largest)
@@ -137,8 +131,7 @@ __device__ static inline void convert_row(const struct kn_into &to, int row, int
 	float scale = kn_power(exponent);
 	if (t == 0)
 		to.inverse[row] = kn_power(-exponent);
-#pragma unroll
-	for (int j = 0; j < KEPT; j++) {
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
 		if (j < n_kept && i < end)
 			kn_put_units(to, row, i, kept[j], scale);
@@ -148,15 +141,14 @@ __device__ static inline void convert_row(const struct kn_into &to, int row, int
 }
 
 /* A row by n threads, of which this is number t. What does not stay in registers is made again: it is written
- * only by whoever reads it. WARP: by a warp. INTO: as products take it, too. */
+ * only by the thread that reads it. WARP: by a warp. INTO: as products take it, too. */
 template <bool WARP, bool INTO = false>
 __device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
 {
 	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
 	struct kn_f4 kept[KEPT] = {};
 	float sum = 0, most = 0;
-#pragma unroll
-	for (int j = 0; j < KEPT; j++) {
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
 		if (i >= c.width)
 			continue;
@@ -175,8 +167,7 @@ __device__ static inline void norm_row(const struct norm &c, int64_t row, int t,
 			sum += sums[i];
 	}
 	float scale = 1.0f / sqrtf(sum / (float)c.width + c.eps);
-#pragma unroll
-	for (int j = 0; j < KEPT; j++) {
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
 		int i = 4 * (t + j * N);
 		if (i < c.width) {
 			kept[j] = put_normed(c, row, i, kept[j], scale);
@@ -242,6 +233,7 @@ int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_hea
 {
 	struct norm c = {};
 	int all = n_heads + n_kv_heads;
+	n_rows = kn_cuda_rows(b, n_rows);
 	if (head_dim > NARROW)
 		return SL_EUNSUPPORTED; /* wider than attention takes */
 	c.x = c.y = qkv;
@@ -258,6 +250,7 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 		       int width, float *y)
 {
 	struct norm c = {}; /* a command's unused bytes are zero */
+	n_rows = kn_cuda_rows(b, n_rows);
 	c.x = x;
 	c.add = add;
 	c.gain = gain;
@@ -331,6 +324,12 @@ struct numbers {
 	bool wide;
 };
 
+template <class OP>
+__device__ static inline struct kn_f4 four_of(const OP &op, const struct kn_f4 &x, const struct kn_f4 &y)
+{
+	return {op.of(x.x, y.x), op.of(x.y, y.y), op.of(x.z, y.z), op.of(x.w, y.w)};
+}
+
 template <class OP> __global__ void each(OP op, struct numbers c)
 {
 	int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
@@ -340,16 +339,9 @@ template <class OP> __global__ void each(OP op, struct numbers c)
 	if (c.y != NULL && (c.period == 0 || c.wide)) {
 		y = load4(c.y, c.period > 0 ? i % c.period : i, c.n, c.wide);
 	} else if (c.y != NULL) {
-		y.x = c.y[i % c.period];
-		y.y = c.y[(i + 1) % c.period];
-		y.z = c.y[(i + 2) % c.period];
-		y.w = c.y[(i + 3) % c.period];
+		y = {c.y[i % c.period], c.y[(i + 1) % c.period], c.y[(i + 2) % c.period], c.y[(i + 3) % c.period]};
 	}
-	v.x = op.of(v.x, y.x);
-	v.y = op.of(v.y, y.y);
-	v.z = op.of(v.z, y.z);
-	v.w = op.of(v.w, y.w);
-	store4(c.x, i, c.n, c.wide, v);
+	store4(c.x, i, c.n, c.wide, four_of(op, v, y));
 }
 
 static unsigned blocks_of(int64_t n) { return (unsigned)((n + 4 * THREADS - 1) / (4 * THREADS)); }
@@ -361,7 +353,7 @@ static int launch(struct kn_backend *b, OP op, float *x, const float *y, int n_r
 	struct numbers c = {};
 	c.x = x;
 	c.y = y;
-	c.n = (int64_t)n_rows * width;
+	c.n = (int64_t)kn_cuda_rows(b, n_rows) * width;
 	c.period = period;
 	c.wide = (period > 0 ? period : c.n) % 4 == 0 && aligned(x) && aligned(y);
 	return KN_LAUNCH(b->dev, each<OP>, blocks_of(c.n), THREADS, 0, op, c);
@@ -377,20 +369,22 @@ int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_r
 	return launch(b, gelu_mul{}, gate, up, n_rows, width, 0);
 }
 
-/* Row blockIdx.x of y: what op makes of the two halves of that row of x. */
+/* Numbers i…i+3 of a row of y: what op makes of the two halves of that row of x. */
+template <class OP>
+__device__ static inline struct kn_f4 gate4(const OP &op, const float *x, int64_t row, int i, int width, float *y,
+					    bool wide)
+{
+	struct kn_f4 v =
+	    four_of(op, load4(x + row * 2 * width, i, width, wide), load4(x + (row * 2 + 1) * width, i, width, wide));
+	store4(y + row * width, i, width, wide, v);
+	return v;
+}
+
 template <class OP> __global__ void halves(OP op, const float *x, int width, float *y, bool wide)
 {
 	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
-	int64_t row = blockIdx.x;
-	if (i >= width)
-		return;
-	struct kn_f4 v = load4(x + row * 2 * width, i, width, wide),
-		     up = load4(x + (row * 2 + 1) * width, i, width, wide);
-	v.x = op.of(v.x, up.x);
-	v.y = op.of(v.y, up.y);
-	v.z = op.of(v.z, up.z);
-	v.w = op.of(v.w, up.w);
-	store4(y + row * width, i, width, wide, v);
+	if (i < width)
+		gate4(op, x, blockIdx.x, i, width, y, wide);
 }
 
 /* The same, and as products take it: a block a row. */
@@ -400,24 +394,22 @@ __global__ void halves_into(OP op, const float *x, int width, float *y, bool wid
 	int64_t row = blockIdx.x;
 	float most = 0;
 	bool there = row < to.n_rows;
-	for (int i = 4 * (int)threadIdx.x; there && i < width; i += 4 * NORM_THREADS) {
-		struct kn_f4 v = load4(x + row * 2 * width, i, width, wide),
-			     up = load4(x + (row * 2 + 1) * width, i, width, wide);
-		v.x = op.of(v.x, up.x);
-		v.y = op.of(v.y, up.y);
-		v.z = op.of(v.z, up.z);
-		v.w = op.of(v.w, up.w);
-		store4(y + row * width, i, width, wide, v);
-		most = largest_of(v, most);
-	}
+	for (int i = 4 * (int)threadIdx.x; there && i < width; i += 4 * NORM_THREADS)
+		most = largest_of(gate4(op, x, row, i, width, y, wide), most);
 	convert_row<false>(to, (int)row, (int)threadIdx.x, NULL, 0, there ? y + row * width : NULL, width, wide, most,
 			   (float *)kn_shared());
 }
 
 template <class OP>
-static int launch_halves_into(struct kn_backend *b, OP op, const float *x, int width, float *y, bool wide,
-			      const struct kn_into &to)
+static int launch_halves(struct kn_backend *b, OP op, const float *x, int n_rows, int width, float *y)
 {
+	struct kn_into to;
+	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
+	if (kn_cuda_into(b, n_rows, width, &to) != 0)
+		return SL_EIO;
+	if (to.units == NULL)
+		return KN_LAUNCH(b->dev, halves<OP>, dim3((unsigned)n_rows, blocks_of(width)), THREADS, 0, op, x, width,
+				 y, wide);
 	int rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float), op, x,
 			   width, y, wide, to);
 	kn_cuda_converted(b, y, width, &to);
@@ -426,17 +418,9 @@ static int launch_halves_into(struct kn_backend *b, OP op, const float *x, int w
 
 int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
 {
-	struct kn_into to;
-	if (kn_cuda_into(b, n_rows, width, &to) != 0)
-		return SL_EIO;
-	dim3 grid((unsigned)n_rows, blocks_of(width));
-	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
-	if (to.units != NULL)
-		return gelu ? launch_halves_into(b, gelu_mul{}, x, width, y, wide, to)
-			    : launch_halves_into(b, silu_mul{}, x, width, y, wide, to);
-	if (gelu)
-		return KN_LAUNCH(b->dev, halves<gelu_mul>, grid, THREADS, 0, gelu_mul{}, x, width, y, wide);
-	return KN_LAUNCH(b->dev, halves<silu_mul>, grid, THREADS, 0, silu_mul{}, x, width, y, wide);
+	n_rows = kn_cuda_rows(b, n_rows);
+	return gelu ? launch_halves(b, gelu_mul{}, x, n_rows, width, y)
+		    : launch_halves(b, silu_mul{}, x, n_rows, width, y);
 }
 
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drawing tokens on the device: what engine/sample/sampler.h says, for rows of logits that stay where they are. A
+ * Drawing tokens on the device: as engine/sample/sampler.h defines it, for rows of logits that stay where they are. A
  * block has a row. Nothing is sorted but what is left of it: at most CAP candidates.
  *
  * The filters top-k, top-p and min-p all keep a beginning of the row in the order of ranks (a value's
@@ -347,6 +347,17 @@ __device__ static inline u64 point_of(u64 mass, double u)
 	return at < mass ? at : mass - 1;
 }
 
+/* The masses of the first n elements of the list, added up. */
+__device__ static void weigh_list(struct sample_shared *s, const struct sample_scale &c, uint32_t n, int t)
+{
+	kn_barrier();
+	for (uint32_t i = (uint32_t)t; i < BINS; i += THREADS) {
+		s->mass[i] = i < n ? mass_of(c, rank_value(s->list[i])) : 0;
+		s->count[i] = 0;
+	}
+	add_up(s, t);
+}
+
 /* From the list, sorted, with its masses added up: filters, then the one at u in the order of ids. */
 __device__ static void draw_listed(struct sample_shared *s, const struct sample_scale &c, const struct sample_job &job,
 				   int t)
@@ -354,12 +365,7 @@ __device__ static void draw_listed(struct sample_shared *s, const struct sample_
 	uint32_t n = s->n;
 	if (job.top_k > 0 && n > (uint32_t)job.top_k)
 		n = (uint32_t)job.top_k;
-	kn_barrier();
-	for (uint32_t i = (uint32_t)t; i < BINS; i += THREADS) {
-		s->mass[i] = i < n ? mass_of(c, rank_value(s->list[i])) : 0;
-		s->count[i] = 0;
-	}
-	add_up(s, t);
+	weigh_list(s, c, n, t);
 	if (job.top_p < 1)
 		n = reach(s, 0, share_of(s->mass[n - 1], job.top_p), t) + 1;
 	if (job.min_p > 0) {
@@ -449,12 +455,7 @@ __device__ static void draw(struct sample_shared *s, const float *l, int n, cons
 				struct sample_job whole = job;
 				collect(s, l, n, c, (int)bin, 0, t);
 				whole.top_p = 1;
-				kn_barrier();
-				for (uint32_t i = (uint32_t)t; i < BINS; i += THREADS) {
-					s->mass[i] = i < s->n ? mass_of(c, rank_value(s->list[i])) : 0;
-					s->count[i] = 0;
-				}
-				add_up(s, t);
+				weigh_list(s, c, s->n, t);
 				whole.top_k = (int32_t)reach(s, 0, target, t) + 1;
 				draw_listed(s, c, whole, t);
 				return;
@@ -486,6 +487,15 @@ __device__ static void say_once_more(struct sample_shared *s, struct kn_adjust *
 	kn_barrier();
 }
 
+/* The logit that is to be adjusted, kept in `more`. */
+__device__ static inline float keep(struct sample_shared *s, const float *l, struct kn_adjust *a)
+{
+	a->more = l[a->id];
+	if (a->more == INFINITY)
+		kn_add_shared(&s->bad, 1);
+	return a->more;
+}
+
 /* Biases, penalties, exclusions, each in its turn; what stood there before is kept beside them, in `more`. */
 __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjust *a, const struct sample_job &job,
 			      int t)
@@ -496,11 +506,8 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 		for (int j = 0; j < i && first; j++)
 			first = a[j].id != a[i].id;
 		if (!first)
-			continue; /* whoever is first adds them all */
-		float v = l[a[i].id];
-		a[i].more = v;
-		if (v == INFINITY)
-			kn_add_shared(&s->bad, 1);
+			continue; /* the first entry of an id adds all of them */
+		float v = keep(s, l, &a[i]);
 		for (int j = i; j < n; j++)
 			if (a[j].id == a[i].id)
 				v += a[j].a;
@@ -510,21 +517,14 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 	a += n;
 	for (int i = t; i < job.n_penalties; i += THREADS) {
 		if (a[i].id < 0)
-			continue; /* nobody's */
-		float v = l[a[i].id];
-		a[i].more = v;
-		if (v == INFINITY)
-			kn_add_shared(&s->bad, 1);
+			continue; /* free */
+		float v = keep(s, l, &a[i]);
 		l[a[i].id] = (v > 0 ? v / a[i].a : v * a[i].a) - a[i].b;
 	}
 	kn_barrier();
 	a += job.n_penalties;
-	for (int i = t; i < job.n_out; i += THREADS) {
-		float v = l[a[i].id];
-		a[i].more = v;
-		if (v == INFINITY)
-			kn_add_shared(&s->bad, 1);
-	}
+	for (int i = t; i < job.n_out; i += THREADS)
+		keep(s, l, &a[i]);
 	kn_barrier(); /* an id may be in it twice */
 	for (int i = t; i < job.n_out; i += THREADS)
 		kn_store_same(&l[a[i].id], -INFINITY);
@@ -637,13 +637,14 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 {
 	int most = kn_cuda_rows(b, n);
 	size_t n_adjust = 0;
+	dev_range(b->dev, "sampling");
 	if (b->step == NULL || n < 1 || n_vocab < 1 || n_vocab > KN_MAX_SAMPLED_VOCAB)
 		return SL_EUNSUPPORTED;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		if (draws[i].said > b->n_real || (draws[i].said > 0 && draws[i].n_penalties < 1))
 			return SL_EUNSUPPORTED;
-	for (int i = 0; i < n; i++)
 		n_adjust += (size_t)(draws[i].n_bias + draws[i].n_penalties + draws[i].n_out);
+	}
 	size_t head = ((size_t)most * sizeof(struct sample_job) + KN_ALIGN - 1) / KN_ALIGN * KN_ALIGN;
 	size_t bytes = head + n_adjust * sizeof(struct kn_adjust);
 	if (kn_cuda_room(b, &b->drawn, (size_t)most * sizeof *out) != 0)

@@ -10,7 +10,7 @@
  *    pages each, so they are small and their stride seldom changes;
  *  - rows that all stand alone (decodes) are filled up to a class, a power of two, with copies of the last
  *    row: the same token at the same position. Since a row's result depends on its own inputs only, a
- *    copy writes the very bits into the page that its original does, and nobody reads its result. That
+ *    copy writes the very bits into the page that its original does, and its result is never read. That
  *    needs room in the caller's activations, so it is done only where kn_config.pad_rows promises it.
  *
  * Results are copied to pinned memory, behind the graph, and to where they are wanted once the step's event
@@ -22,7 +22,7 @@
  */
 #include "kernels/cuda/backend.h"
 
-enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, filled up by nobody and never captured */
+enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, neither filled up nor captured */
 
 /* ---- memory ---- */
 
@@ -30,7 +30,7 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 {
 	if (bytes <= room->bytes)
 		return 0;
-	int rc = dev_sync(b->dev); /* nobody may still be using it */
+	int rc = dev_sync(b->dev); /* it may be in use */
 	if (rc != 0)
 		return rc;
 	kn_graphs_drop(b->dev, &b->graphs); /* they name memory that moves */
@@ -127,7 +127,7 @@ int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const 
 		b->picks_at = NULL;
 		return 0;
 	}
-	/* A second time in a step: by a copy of its own, when nobody reads the last one's any more. */
+	/* A second time in a step: by a copy of its own, once the previous copy's readers are done. */
 	if (kn_cuda_room(b, &b->picks, (size_t)to * sizeof *from) != 0 || dev_sync(b->dev) != 0)
 		return SL_EIO;
 	int32_t *at = (int32_t *)b->picks.at;
@@ -151,15 +151,22 @@ static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_
 	}
 }
 
+/* A step with rows that follow one another in a sequence computes a prompt, or verifies a draft. */
+static bool is_decode(const struct kn_step *s)
+{
+	for (int r = 1; s->row_seq != NULL && r < s->n_rows; r++)
+		if (s->row_seq[r] == s->row_seq[r - 1])
+			return false;
+	return true;
+}
+
 /* How many rows the step is to have: more than it has only where all of them stand alone. */
 static int rows_of_class(const struct kn_backend *b, const struct kn_step *s)
 {
 	int rows = 1;
-	if (!b->pad_rows || s->n_rows > MAX_CLASS || s->row_seq == NULL || s->row_pos == NULL || s->row_token == NULL)
+	if (!b->pad_rows || s->n_rows > MAX_CLASS || s->row_seq == NULL || s->row_pos == NULL || s->row_token == NULL ||
+	    !is_decode(s))
 		return s->n_rows;
-	for (int r = 1; r < s->n_rows; r++)
-		if (s->row_seq[r] == s->row_seq[r - 1])
-			return s->n_rows;
 	while (rows < s->n_rows)
 		rows *= 2;
 	return rows <= b->max_rows ? rows : s->n_rows;
@@ -228,7 +235,7 @@ __global__ void take_tokens(int32_t *token, const int32_t *from, int n, const st
 	if (r >= n || from[r] < 0)
 		return;
 	int32_t id = drawn[from[r]].id;
-	token[r] = id >= 0 ? id : 0; /* where there was none nobody will ask what follows it */
+	token[r] = id >= 0 ? id : 0; /* without a draw the row's result is discarded */
 }
 
 static bool takes(const struct kn_step *s)
@@ -262,6 +269,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 {
 	bool paged = s->row_seq != NULL && s->row_pos != NULL && s->page_table != NULL;
 	const int32_t *at, *from = NULL;
+	dev_range(b->dev, is_decode(s) ? "decode" : "prefill");
 	if (dev_fault(b->dev)[0] != '\0')
 		return SL_EIO;
 	if (b->n_issued == KN_STEPS_AHEAD || !from_is_there(b, s))
@@ -391,7 +399,7 @@ int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void
 	return rc;
 }
 
-int kn_cuda_step_issue(struct kn_backend *b)
+static int issue(struct kn_backend *b)
 {
 	const struct kn_list *l = &b->list;
 	bool graph = !l->broken && b->shaped.n_rows <= MAX_CLASS;
@@ -419,7 +427,7 @@ int kn_cuda_step_issue(struct kn_backend *b)
 
 static int oldest(const struct kn_backend *b) { return (b->set + KN_STEPS_AHEAD - b->n_issued) % KN_STEPS_AHEAD; }
 
-int kn_cuda_step_wait(struct kn_backend *b)
+static int wait(struct kn_backend *b)
 {
 	if (b->n_issued == 0)
 		return SL_EIO;
@@ -432,10 +440,26 @@ int kn_cuda_step_wait(struct kn_backend *b)
 	return rc;
 }
 
-bool kn_cuda_step_ready(struct kn_backend *b) { return b->n_issued == 0 || dev_reached(b->dev, oldest(b)); }
-
-int kn_cuda_step_end(struct kn_backend *b)
+static int issue_and_wait(struct kn_backend *b)
 {
-	int rc = kn_cuda_step_issue(b);
-	return rc != 0 ? rc : kn_cuda_step_wait(b);
+	int rc = issue(b);
+	return rc != 0 ? rc : wait(b);
 }
+
+/* In a profiler's range of that name. */
+static int in_range(struct kn_backend *b, const char *name, int (*run)(struct kn_backend *b))
+{
+	dev_range(b->dev, name);
+	int rc = run(b);
+	dev_range(b->dev, NULL);
+	return rc;
+}
+
+/* What was recorded is launched here: by then the step is at its end. */
+int kn_cuda_step_issue(struct kn_backend *b) { return in_range(b, "step", issue); }
+
+int kn_cuda_step_wait(struct kn_backend *b) { return in_range(b, "wait", wait); }
+
+int kn_cuda_step_end(struct kn_backend *b) { return in_range(b, "step", issue_and_wait); }
+
+bool kn_cuda_step_ready(struct kn_backend *b) { return b->n_issued == 0 || dev_reached(b->dev, oldest(b)); }
