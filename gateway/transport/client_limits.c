@@ -196,7 +196,7 @@ const char *admit_reason(int status)
 
 /* ---- memory ---- */
 
-void admission_tick(struct gw_transport *tr, uint64_t now_ns)
+void limits_on_tick(struct gw_transport *tr, uint64_t now_ns)
 {
 	if (pressure_look(config(tr)->limits.memory, now_ns) == PRESSURE_NONE)
 		return;

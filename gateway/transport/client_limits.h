@@ -30,6 +30,6 @@ void admit_stream_end(struct http_stream *s);
 /* Why, for a person. */
 const char *admit_reason(int status);
 /* From the tick: while memory is short, idle connections end, the longest idle first. */
-void admission_tick(struct gw_transport *tr, uint64_t now_ns);
+void limits_on_tick(struct gw_transport *tr, uint64_t now_ns);
 
 #endif

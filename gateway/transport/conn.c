@@ -52,16 +52,12 @@ enum {
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 enum { PREFACE_LINE_BYTES = 16 }; /* with its CR LF; nothing else begins so */
 
-static struct metric connections[] = {
-    {.kind = METRIC_GAUGE,
-     .name = "sluice_http_connections",
-     .help = "Open connections with a known protocol.",
-     .labels = "proto=\"http/1.1\""},
-    {.kind = METRIC_GAUGE,
-     .name = "sluice_http_connections",
-     .help = "Open connections with a known protocol.",
-     .labels = "proto=\"h2\""},
-};
+#define CONNECTIONS(proto)                                                                         \
+	{                                                                                          \
+		.kind = METRIC_GAUGE, .name = "sluice_http_connections",                           \
+		.help = "Open connections with a known protocol.", .labels = "proto=\"" proto "\"" \
+	}
+static struct metric connections[] = {CONNECTIONS("http/1.1"), CONNECTIONS("h2")};
 #define TIMEOUT(phase)                                                                                  \
 	{                                                                                               \
 		.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",                           \

@@ -124,7 +124,19 @@ static int reject_saying(struct h1 *h, int status, const char *message, enum htt
 	return stream_error(h->s, status, message);
 }
 
-static int send_to_https(struct h1 *h, const struct h1_head *head);
+/* Names the HTTPS address if the request names a host. */
+static int send_to_https(struct h1 *h, const struct h1_head *head)
+{
+	char text[512];
+	struct h1_span host = head != NULL ? head->authority : (struct h1_span){0};
+	if (host.len > 0 && host.len < sizeof text / 2)
+		snprintf(text, sizeof text,
+			 "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
+			 (const char *)buf_data(&h->in) + host.off);
+	else
+		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS.\n");
+	return reject_saying(h, 400, text, HTTP_CLOSE_ERROR);
+}
 
 static int reject(struct h1 *h, int status, enum http_close_reason why)
 {
@@ -160,20 +172,6 @@ static int collect_head(struct h1 *h, struct http_stream *s, const struct h1_hea
 		rc = http_head_add(s, data + f->name.off, f->name.len, data + f->value.off, f->value.len);
 	}
 	return rc == 0 ? http_head_complete(s) : rc;
-}
-
-/* The address that was meant, where the request names a host. */
-static int send_to_https(struct h1 *h, const struct h1_head *head)
-{
-	char text[512];
-	struct h1_span host = head != NULL ? head->authority : (struct h1_span){0};
-	if (host.len > 0 && host.len < sizeof text / 2)
-		snprintf(text, sizeof text,
-			 "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
-			 (const char *)buf_data(&h->in) + host.off);
-	else
-		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS.\n");
-	return reject_saying(h, 400, text, HTTP_CLOSE_ERROR);
 }
 
 static int begin_request(struct h1 *h)

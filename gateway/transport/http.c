@@ -44,19 +44,37 @@ static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), R
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"), CLOSED("shutdown"),
 				 CLOSED("error")};
 
-#define REJECTED(why)                                                                                                  \
-	{                                                                                                              \
-		.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",                                          \
-		.help = "Requests refused by the transport, by the status it answers.", .labels = "status=\"" why "\"" \
+/* The statuses of the transport's own answers; codes as in etc/api.md. */
+#define REJECTED(status, code)                                                                  \
+	{                                                                                       \
+		status, code,                                                                   \
+		{                                                                               \
+			.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",           \
+			.help = "Requests refused by the transport, by the status it answers.", \
+			.labels = "status=\"" #status "\""                                      \
+		}                                                                               \
 	}
-static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"), REJECTED("414"), REJECTED("417"),
-				   REJECTED("429"), REJECTED("431"), REJECTED("501"), REJECTED("503"), REJECTED("505")};
-static const int rejected_status[] = {400, 408, 413, 414, 417, 429, 431, 501, 503, 505};
+static struct rejection {
+	int status;
+	const char *code;
+	struct metric count;
+} rejections[] = {
+    REJECTED(400, "malformed_request"),
+    REJECTED(408, "request_timeout"),
+    REJECTED(413, "request_too_large"),
+    REJECTED(414, "url_too_long"),
+    REJECTED(417, "unsupported_expectation"),
+    REJECTED(429, "too_many_requests"),
+    REJECTED(431, "headers_too_large"),
+    REJECTED(501, "unsupported_method"),
+    REJECTED(503, "overloaded"),
+    REJECTED(505, "unsupported_http_version"),
+};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
-		metric_register(&rejected[i]);
+	for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++)
+		metric_register(&rejections[i].count);
 	metric_register(&streams_open);
 	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
 		metric_register(&requests[i]);
@@ -501,37 +519,20 @@ void stream_retract(struct http_stream *s)
 	s->answered = s->waiting = s->ready = s->dry = false;
 }
 
-void stream_count_rejected(int status)
+static struct rejection *rejection(int status)
 {
-	size_t i = 0;
-	while (rejected_status[i] != status) {
-		i++;
-		BUG_IF(i == sizeof rejected / sizeof *rejected, "refused with %d", status);
-	}
-	metric_add(&rejected[i], 1);
+	for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++)
+		if (rejections[i].status == status)
+			return &rejections[i];
+	BUG("refused with %d", status);
 }
 
-/* OpenAI's words for what a status means. */
+void stream_count_rejected(int status) { metric_add(&rejection(status)->count, 1); }
+
+/* OpenAI's error types. */
 static const char *error_type(int status)
 {
 	return status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";
-}
-
-/* The code of etc/api.md. */
-static const char *error_code(int status)
-{
-	switch (status) {
-	case 408: return "request_timeout";
-	case 413: return "request_too_large";
-	case 414: return "url_too_long";
-	case 417: return "unsupported_expectation";
-	case 429: return "too_many_requests";
-	case 431: return "headers_too_large";
-	case 501: return "unsupported_method";
-	case 503: return "overloaded";
-	case 505: return "unsupported_http_version";
-	default: return "malformed_request";
-	}
 }
 
 /* The request's Origin, as far as its head has been read. */
@@ -556,7 +557,7 @@ static int print_error(const struct http_stream *s, struct sl_buf *b, int status
 		rc = buf_append_str(b, message);
 	return rc != 0 ? rc
 		       : buf_printf(b, "\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}\n", error_type(status),
-				    error_code(status));
+				    rejection(status)->code);
 }
 
 int stream_error(struct http_stream *s, int status, const char *message)

@@ -35,7 +35,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	deadline_list_run(&tr->stall, now);
 	deadline_list_run(&tr->response, now);
 	deadline_list_run(&tr->linger, now);
-	admission_tick(tr, now);
+	limits_on_tick(tr, now);
 	listeners_tick(tr, now);
 }
 
