@@ -29,7 +29,7 @@ struct admission_queue {
 	struct fair fair;
 };
 
-static struct metric waiting_now = {
+static struct metric answers_waiting = {
     .kind = METRIC_GAUGE, .name = "sluice_waiting", .help = "Answers that wait for their first token behind others"};
 static struct metric displaced_total = {.kind = METRIC_COUNTER,
 					.name = "sluice_load_displaced_total",
@@ -37,7 +37,7 @@ static struct metric displaced_total = {.kind = METRIC_COUNTER,
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	metric_register(&waiting_now);
+	metric_register(&answers_waiting);
 	metric_register(&displaced_total);
 }
 
@@ -110,7 +110,7 @@ int admission_queue_enter(struct admission_queue *r, size_t most, struct admissi
 		     : fair_enter(&r->fair, &w->here, guest.tenant, guest.priority, 1);
 	if (rc == 0 && victim != NULL)
 		displace(r, victim);
-	metric_set(&waiting_now, (int64_t)r->fair.n);
+	metric_set(&answers_waiting, (int64_t)r->fair.n);
 	pthread_mutex_unlock(&r->lock);
 	if (rc != 0) {
 		sl_free(w);
@@ -127,7 +127,7 @@ void admission_queue_leave(struct waiting *w)
 	struct admission_queue *r = w->room;
 	pthread_mutex_lock(&r->lock);
 	fair_leave(&r->fair, &w->here);
-	metric_set(&waiting_now, (int64_t)r->fair.n);
+	metric_set(&answers_waiting, (int64_t)r->fair.n);
 	pthread_mutex_unlock(&r->lock);
 	w->displaced = NULL;
 	unref(w);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The answers that wait for their first token, of all threads, under one lock, which is taken when an answer begins to
- * wait and when it no longer does; one that finds the engine free never comes here. Bounded: when the room is full a
- * newcomer displaces an answer of a worse priority, or of a tenant that has more here than its own (base/fair.h);
- * otherwise it is not let in.
+ * The process-wide queue of answers that wait for their first token. One lock, taken on enter and leave; an answer that
+ * finds the engine idle never enters. The queue is bounded: when it is full, a newcomer displaces an answer of a worse
+ * priority, or of a tenant that has more entries than the newcomer's (base/fair.h); otherwise it is refused.
  */
 #ifndef GATEWAY_ADMISSION_QUEUE_H
 #define GATEWAY_ADMISSION_QUEUE_H
@@ -18,22 +17,23 @@ struct admission_queue;
 
 /* SL_ENOMEM. */
 int admission_queue_create(struct admission_queue **out);
-/* Nobody is in it. */
+/* The queue must be empty. */
 void admission_queue_destroy(struct admission_queue *r);
 
-/* Who asks. */
+/* The newcomer. */
 struct admission_guest {
 	uint64_t tenant;
 	int64_t priority;
 };
 
-/* At most `most` are in it. displaced(ctx) is called on t, from its loop, when somebody better takes the place;
- * admission_queue_leave is due all the same, and then it is not called any more. SL_ELIMIT: full; SL_ENOMEM. */
+/* The queue holds at most `most` entries. displaced(ctx) is called on t, from its loop, when a newcomer displaces
+ * this entry; the caller still calls admission_queue_leave, after which displaced is not called. SL_ELIMIT: full;
+ * SL_ENOMEM. */
 int admission_queue_enter(struct admission_queue *r, size_t most, struct admission_guest guest, struct gw_thread *t,
 			  void (*displaced)(void *ctx), void *ctx, struct waiting **out);
 /* On its thread; NULL is fine. */
 void admission_queue_leave(struct waiting *w);
-/* Would it be let in? */
+/* Would admission_queue_enter accept it? */
 bool admission_queue_has_room(struct admission_queue *r, size_t most, struct admission_guest guest);
 size_t admission_queue_count(struct admission_queue *r);
 

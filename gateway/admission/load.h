@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done under load, as rules and nothing else: no clock is read and nobody is told. Who carries it out is
- * answer_load.c.
+ * The rules under load, as pure functions: no clock, no I/O. answer_load.c applies them.
  *
  *   predicted too late for its tier    by tier: wait all the same, be degraded, be refused
  *   load                               a model's newcomers of a priority wait longer than gateway.load.high, until they

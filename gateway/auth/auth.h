@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who asks. Keys of the configuration are one set a state of it, which holds SHA-256 digests only; a
- * request's key is hashed and looked up by digest in constant time. Immutable after creation but for the
- * counters, shared by threads. Keys of the store, browser tokens and who shows nothing are made for a
- * request (access.h) and counted.
+ * The keys of the configuration. Each configuration snapshot has one set, which holds SHA-256 digests only; a
+ * request's key is hashed and looked up by digest in constant time. The set is immutable except for its counters and
+ * shared by threads. Stored keys, browser tokens and anonymous identities are created per request (access.h) and
+ * reference-counted.
  */
 #ifndef GATEWAY_AUTH_H
 #define GATEWAY_AUTH_H
@@ -18,12 +18,12 @@
 
 enum { AUTH_DIGEST_BYTES = 32 };
 
-/* How somebody came to be known. */
+/* How a request was authenticated. */
 enum auth_kind {
 	AUTH_CONFIGURED, /* a key of the configuration, or a development key */
 	AUTH_STORED,     /* a key of the store */
 	AUTH_TOKEN,      /* a browser token made by one of them */
-	AUTH_ANONYMOUS,  /* nothing shown: by address */
+	AUTH_ANONYMOUS,  /* no credentials: by address */
 };
 
 struct auth_key {

@@ -14,7 +14,7 @@
 #include "base/range.h"
 #include "base/utf8.h"
 #include "gateway/request/json_mem.h"
-#include "gateway/request/json_where.h"
+#include "base/json/json_where.h"
 
 enum { MAX_QUOTED = 40, MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
 

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The limits that are not of one connection, and nothing of protocols. Two rules run through:
+ * Limits beyond one connection: per address and for the process's memory. Nothing here depends on the protocol.
  *
- * Who is over a limit is told, as long as telling is cheap. A connection somewhat over its address's
- * limit is accepted, its first request answered 429, and then it is ended; only beyond a quarter more
- * is a connection closed without a word. What is counted is given back when it ends, so nobody
- * recovers later than his own connections do.
+ * A client over a limit gets an error response while that is cheap. A connection slightly over its address's limit
+ * is accepted, its first request is answered 429, and then it ends. More than a quarter over the limit, connections
+ * are closed without a response. Counts drop when connections and streams end; there is no penalty period.
  *
- * Limits of addresses are not for proxies: behind one of those are many clients. Addresses that are
- * trusted to say whose a request is, those the configuration exempts, and unix sockets are not
- * counted; the clients that they name are.
+ * Per-address limits do not apply to trusted proxies, exempt addresses and unix sockets, which carry many clients.
+ * The clients that a trusted proxy names are counted.
  *
- * Memory is given back where it costs least: first by idle connections, the longest idle first, which
- * may come again; requests with a body are refused with 503 meanwhile, since they are what makes
- * memory grow; those without (health, metrics, reading on in a stream) go on. Far above the limit no
- * connection is accepted, and bodies that are still coming are refused too.
+ * Under memory pressure idle connections end first, the longest idle first, and requests with a body get 503: bodies
+ * are what makes memory grow. Requests without a body (health, metrics, resumed streams) continue. Far above the
+ * limit no connection is accepted and bodies in progress are refused.
  *
- * Thread: the transport's; the counts are of the process.
+ * Thread: the transport's; the counts are per process.
  */
 #include "gateway/transport/client_limits.h"
 
@@ -31,7 +28,7 @@
 #include "gateway/transport/pressure.h"
 
 enum {
-	TOLD_AT_LEAST = 4, /* connections over the limit that are told */
+	TOLD_AT_LEAST = 4, /* connections over the limit that get a 429 */
 	IDLE_ENDS_A_TICK = 64,
 };
 
@@ -111,13 +108,13 @@ void admit_conn_end(struct conn *c)
 
 bool admit_proxy(const struct conn *c)
 {
-	/* Who may connect to a unix socket is said by its file's permissions. */
+	/* A unix socket's file permissions decide which processes connect. */
 	return !net_addr_known(&c->addr) || net_blocks_hold(&c->tr->trusted, &c->addr);
 }
 
 /* ---- requests ---- */
 
-/* Whose request it is, as far as the proxies in between are trusted. 0 or a status. */
+/* *client: the request's client, read from the fields of trusted proxies. 0, or the status of the refusal. */
 static int find_client(struct http_stream *s, struct net_addr *client)
 {
 	const struct conn *c = s->conn;
@@ -155,7 +152,7 @@ int admit_stream(struct http_stream *s)
 		c->proto->drain(c);
 		return 429;
 	}
-	/* Bodies are what fills memory fast: sooner than at the next tick. */
+	/* Bodies fill memory fast, so pressure is measured now, not at the next tick. */
 	if (s->req.has_body && pressure_look(cfg->limits.memory, gw_now(c->tr->t)) != PRESSURE_NONE) {
 		metric_add(&limited_memory, 1);
 		return 503;
@@ -196,7 +193,7 @@ const char *admit_reason(int status)
 
 /* ---- memory ---- */
 
-void admission_tick(struct gw_transport *tr, uint64_t now_ns)
+void limits_on_tick(struct gw_transport *tr, uint64_t now_ns)
 {
 	if (pressure_look(config(tr)->limits.memory, now_ns) == PRESSURE_NONE)
 		return;

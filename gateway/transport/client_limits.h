@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is let in: whose a connection or a request is (PROXY header, X-Forwarded-For, Forwarded), how
- * many of that address there may be, and what is refused while memory is short.
+ * Limits of addresses and of memory: which address a connection or request counts for (PROXY header,
+ * X-Forwarded-For, Forwarded), how many each may have, and what is refused while memory is short.
  */
 #ifndef GATEWAY_CLIENT_LIMITS_H
 #define GATEWAY_CLIENT_LIMITS_H
@@ -14,22 +14,22 @@ struct conn;
 struct gw_transport;
 struct http_stream;
 
-/* Before accept's descriptor becomes a connection: is there room for any? */
+/* Called for each accepted descriptor. False: the process is at its limit; close it. */
 bool admit_socket(struct gw_transport *tr);
-/* c->addr is known: counts it. SL_ELIMIT: too many of that address by far, close it. A connection just
- * over the limit is let in to be told so (c->over). */
+/* Counts c for c->addr, which must be known. SL_ELIMIT: far over the address's limit, close it. A connection just
+ * over the limit is accepted for one 429 (c->over). */
 int admit_conn(struct conn *c);
 void admit_conn_end(struct conn *c);
-/* May a PROXY header from this peer be believed? */
+/* Is this peer trusted to send a PROXY header? */
 bool admit_proxy(const struct conn *c);
-/* The head is complete. 0, or the status to refuse the request with. Sets req.peer; counts it. */
+/* Called when the head is complete: sets req.peer and counts the stream. 0, or the status of the refusal. */
 int admit_stream(struct http_stream *s);
-/* More of a body that nobody has answered yet? */
+/* May an unanswered request's body continue? */
 bool admit_body(void);
 void admit_stream_end(struct http_stream *s);
-/* Why, for a person. */
+/* The error message for a status of admit_stream. */
 const char *admit_reason(int status);
-/* From the tick: while memory is short, idle connections end, the longest idle first. */
-void admission_tick(struct gw_transport *tr, uint64_t now_ns);
+/* Each tick: while memory is short, ends idle connections, the longest idle first. */
+void limits_on_tick(struct gw_transport *tr, uint64_t now_ns);
 
 #endif

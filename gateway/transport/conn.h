@@ -24,7 +24,6 @@ struct tls_conn;
 /* Protocol callbacks run inside conn.c's events, one at a time; none may close the connection
  * itself: they return an error, or call conn_finish or conn_doom. */
 struct conn_proto {
-	const char *name; /* metric label */
 	/* Bytes from the peer, borrowed for the call, all of them taken. 0 or a negative code: the
 	 * connection is closed after a last fill. */
 	int (*on_input)(struct conn *c, const uint8_t *data, size_t n);

@@ -8,8 +8,8 @@
  *            │      └→ DISCARD → IDLE          (answered before the body was whole)
  *            └──────┴────┴──────────→ END      (an error or "Connection: close": input is ignored)
  *
- * A connection that answers an error closes behind it, always: after a malformed request nobody
- * knows where the next one begins. A client that ends its side counts as gone (conn.c).
+ * The transport's own error always closes the connection: after a malformed request the next one's start is unknown.
+ * A client that ends its side counts as gone (conn.c).
  *
  * Output: heads and interim answers wait in `out`, a body is pulled straight into the turn's shared
  * buffer. Thread: the connection's.
@@ -87,7 +87,7 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
 	}
 }
 
-/* Of a head that goes no further. */
+/* Keeps the Origin of a refused head, for CORS fields of the error. */
 static void note_origin(struct h1 *h)
 {
 	size_t n = h->scan.pos < h->in.len ? h->scan.pos : h->in.len;
@@ -96,9 +96,9 @@ static void note_origin(struct h1 *h)
 		http_head_origin(h->s, buf_data(&h->in) + v.off, v.len);
 }
 
-/* The transport's own answer to a request that goes no further; the connection ends behind it. The
- * application is told first. An answer of its own that has not left yet (a request whose body turns
- * out malformed in the same turn) is taken back; one that has begun can only be cut off. */
+/* Refuses the request with the transport's own answer and ends the connection. The application gets on_close first.
+ * Its answer, if none of it is sent yet (a body found malformed in the same loop iteration), is retracted; one that
+ * has begun is cut off. */
 static int reject_saying(struct h1 *h, int status, const char *message, enum http_close_reason why)
 {
 	h1_set_state(h, H1_END);
@@ -124,7 +124,19 @@ static int reject_saying(struct h1 *h, int status, const char *message, enum htt
 	return stream_error(h->s, status, message);
 }
 
-static int send_to_https(struct h1 *h, const struct h1_head *head);
+/* Names the HTTPS address if the request names a host. */
+static int send_to_https(struct h1 *h, const struct h1_head *head)
+{
+	char text[512];
+	struct h1_span host = head != NULL ? head->authority : (struct h1_span){0};
+	if (host.len > 0 && host.len < sizeof text / 2)
+		snprintf(text, sizeof text,
+			 "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
+			 (const char *)buf_data(&h->in) + host.off);
+	else
+		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS.\n");
+	return reject_saying(h, 400, text, HTTP_CLOSE_ERROR);
+}
 
 static int reject(struct h1 *h, int status, enum http_close_reason why)
 {
@@ -160,20 +172,6 @@ static int collect_head(struct h1 *h, struct http_stream *s, const struct h1_hea
 		rc = http_head_add(s, data + f->name.off, f->name.len, data + f->value.off, f->value.len);
 	}
 	return rc == 0 ? http_head_complete(s) : rc;
-}
-
-/* The address that was meant, where the request names a host. */
-static int send_to_https(struct h1 *h, const struct h1_head *head)
-{
-	char text[512];
-	struct h1_span host = head != NULL ? head->authority : (struct h1_span){0};
-	if (host.len > 0 && host.len < sizeof text / 2)
-		snprintf(text, sizeof text,
-			 "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
-			 (const char *)buf_data(&h->in) + host.off);
-	else
-		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS.\n");
-	return reject_saying(h, 400, text, HTTP_CLOSE_ERROR);
 }
 
 static int begin_request(struct h1 *h)
@@ -214,7 +212,7 @@ static int begin_request(struct h1 *h)
 	if (!s->req.has_body) {
 		stream_body_end(s);
 	} else if (head.expect_continue) {
-		/* Who answers without asking for the body may never get it: no next request. */
+		/* Answered without a 100: the client may never send the body, so there is no next request. */
 		if (s->answered)
 			h->close_after = true;
 		else
@@ -525,7 +523,6 @@ int h1_attach(struct conn *c)
 }
 
 const struct conn_proto h1_proto = {
-    .name = "http/1.1",
     .on_input = h1_on_input,
     .fill = h1_fill,
     .drain = h1_drain,

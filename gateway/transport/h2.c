@@ -676,7 +676,6 @@ int h2_attach(struct conn *c)
 }
 
 const struct conn_proto h2_proto = {
-    .name = "h2",
     .on_input = h2_on_input,
     .fill = h2_fill,
     .queued = h2_queued,

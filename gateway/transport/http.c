@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stream object: one exchange, the same for HTTP/1.1 and HTTP/2. It keeps the promises of
- * gateway/transport/http.h: exactly one on_close for each on_request, at most one answer, pulling instead of
- * buffering, nothing closed inside an application's callback.
+ * The stream object: one exchange, the same for HTTP/1.1 and HTTP/2. Contract: gateway/transport/http.h.
  *
- * Ownership: a stream belongs to its connection's list until stream_close, which unlinks it and
- * frees it at the end of the turn, because the caller (a protocol library) may still look at it.
- * Deadlines: `recv` is absolute, first for the head, then for the body; `stall` runs only while the
- * source has bytes that the peer's window or socket does not take, and starts anew with each byte
- * taken. Waiting for the source is the application's time, not the peer's.
+ * Ownership: a stream belongs to its connection's list until stream_close, which unlinks it. It is freed at the end
+ * of the loop iteration, because the calling protocol library may still use it.
+ * Deadlines: `recv` is absolute, first for the head, then for the body. `stall` runs only while the source has bytes
+ * that the peer's window or socket does not take, and restarts with each byte taken.
  *
  * Thread: the connection's.
  */
@@ -44,19 +41,37 @@ static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), R
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"), CLOSED("shutdown"),
 				 CLOSED("error")};
 
-#define REJECTED(why)                                                                                                  \
-	{                                                                                                              \
-		.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",                                          \
-		.help = "Requests refused by the transport, by the status it answers.", .labels = "status=\"" why "\"" \
+/* The statuses of the transport's own answers; codes as in etc/api.md. */
+#define REJECTED(status, code)                                                                  \
+	{                                                                                       \
+		status, code,                                                                   \
+		{                                                                               \
+			.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",           \
+			.help = "Requests refused by the transport, by the status it answers.", \
+			.labels = "status=\"" #status "\""                                      \
+		}                                                                               \
 	}
-static struct metric rejected[] = {REJECTED("400"), REJECTED("408"), REJECTED("413"), REJECTED("414"), REJECTED("417"),
-				   REJECTED("429"), REJECTED("431"), REJECTED("501"), REJECTED("503"), REJECTED("505")};
-static const int rejected_status[] = {400, 408, 413, 414, 417, 429, 431, 501, 503, 505};
+static struct rejection {
+	int status;
+	const char *code;
+	struct metric count;
+} rejections[] = {
+    REJECTED(400, "malformed_request"),
+    REJECTED(408, "request_timeout"),
+    REJECTED(413, "request_too_large"),
+    REJECTED(414, "url_too_long"),
+    REJECTED(417, "unsupported_expectation"),
+    REJECTED(429, "too_many_requests"),
+    REJECTED(431, "headers_too_large"),
+    REJECTED(501, "unsupported_method"),
+    REJECTED(503, "overloaded"),
+    REJECTED(505, "unsupported_http_version"),
+};
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	for (size_t i = 0; i < sizeof rejected / sizeof *rejected; i++)
-		metric_register(&rejected[i]);
+	for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++)
+		metric_register(&rejections[i].count);
 	metric_register(&streams_open);
 	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
 		metric_register(&requests[i]);
@@ -72,7 +87,7 @@ int http_head_text(struct http_stream *s, const void *text, size_t n, uint32_t *
 {
 	struct sl_buf *b = &s->head->text;
 	uint8_t *at;
-	/* Mostly all of a head finds room in the first piece, of which the rest is given back. */
+	/* Most heads fit into the first allocation; http_head_complete trims it. */
 	int rc = buf_reserve(b, b->mem == NULL && n < HEAD_FIRST ? HEAD_FIRST : n + 1, &at);
 	if (rc != 0)
 		return rc;
@@ -143,7 +158,7 @@ int http_head_complete(struct http_stream *s)
 	struct http_field *fields = sl_zalloc_n(h->n_fields, sizeof *fields);
 	if (fields == NULL)
 		return SL_ENOMEM;
-	/* It lasts as long as the stream and does not grow any more. */
+	/* The text lives as long as the stream and no longer grows. */
 	buf_trim(&h->text);
 	const char *text = (const char *)buf_data(&h->text);
 	for (size_t i = 0; i < h->n_fields; i++)
@@ -165,14 +180,14 @@ int http_head_complete(struct http_stream *s)
 
 const char *http_header(const struct http_request *r, const char *name)
 {
-	/* Each request is asked for half a dozen fields: mostly the first letter tells. */
+	/* A request is searched for half a dozen fields; the first letter rejects most. */
 	for (size_t i = 0; i < r->n_fields; i++)
 		if (r->fields[i].name[0] == name[0] && strcmp(r->fields[i].name, name) == 0)
 			return r->fields[i].value;
 	return NULL;
 }
 
-/* ---- places ---- */
+/* ---- holds ---- */
 
 struct http_hold *http_hold(struct http_stream *s)
 {
@@ -233,8 +248,7 @@ static void free_head(struct http_stream *s)
 	s->head = NULL;
 }
 
-/* The strings of a request whose answer has begun: a stream may be open for long, and most of what it came with
- * is not needed again. */
+/* Frees the request's strings once the answer has begun: a stream may stay open for long without them. */
 static void forget_request(struct http_stream *s)
 {
 	static const char *const methods[] = {"GET", "POST", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS"};
@@ -361,7 +375,7 @@ void stream_tell_close(struct http_stream *s, enum http_close_reason why)
 	if (!s->to_app)
 		return;
 	s->to_app = false;
-	/* The source belongs to the application, which forgets the stream now. */
+	/* The application owns the source and drops the stream now. */
 	if (s->body == NULL)
 		s->src = (struct http_source){0};
 	metric_add(&closed[why], 1);
@@ -416,7 +430,7 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	ssize_t n = s->src.pull(s->src.ctx, dst, room, end);
 	BUG_IF(n > 0 && (size_t)n > room, "a source wrote %zd bytes into %zu", n, room);
 	s->waiting = n == 0 && !*end;
-	/* Protocols ask until nothing comes. Not so where it told of more in its own call. */
+	/* Protocols pull until they get nothing; a short read means dry, unless the source became ready meanwhile. */
 	s->dry = n >= 0 && (size_t)n < room && !s->ready;
 	if (n > 0 && !*end && !s->dry)
 		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));
@@ -425,7 +439,7 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	return n;
 }
 
-/* Field values may come from requests: nothing of them may end a line. */
+/* Field values may come from requests: no control character may split the head. */
 static bool fields_are_clean(const struct http_field *fields, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -463,7 +477,7 @@ int http_reply(struct http_stream *s, int status, const struct http_field *field
 	       size_t n)
 {
 	BUG_IF(s->answered, "a stream was answered twice");
-	/* Also an empty body has a copy: it marks whose the source is. */
+	/* An empty body is allocated too: s->body marks the source as the transport's. */
 	s->body = n <= UINT32_MAX ? sl_alloc(n) : NULL;
 	if (s->body == NULL) {
 		s->answered = true;
@@ -501,37 +515,20 @@ void stream_retract(struct http_stream *s)
 	s->answered = s->waiting = s->ready = s->dry = false;
 }
 
-void stream_count_rejected(int status)
+static struct rejection *rejection(int status)
 {
-	size_t i = 0;
-	while (rejected_status[i] != status) {
-		i++;
-		BUG_IF(i == sizeof rejected / sizeof *rejected, "refused with %d", status);
-	}
-	metric_add(&rejected[i], 1);
+	for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++)
+		if (rejections[i].status == status)
+			return &rejections[i];
+	BUG("refused with %d", status);
 }
 
-/* OpenAI's words for what a status means. */
+void stream_count_rejected(int status) { metric_add(&rejection(status)->count, 1); }
+
+/* OpenAI's error types. */
 static const char *error_type(int status)
 {
 	return status == 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "invalid_request_error";
-}
-
-/* The code of etc/api.md. */
-static const char *error_code(int status)
-{
-	switch (status) {
-	case 408: return "request_timeout";
-	case 413: return "request_too_large";
-	case 414: return "url_too_long";
-	case 417: return "unsupported_expectation";
-	case 429: return "too_many_requests";
-	case 431: return "headers_too_large";
-	case 501: return "unsupported_method";
-	case 503: return "overloaded";
-	case 505: return "unsupported_http_version";
-	default: return "malformed_request";
-	}
 }
 
 /* The request's Origin, as far as its head has been read. */
@@ -556,7 +553,7 @@ static int print_error(const struct http_stream *s, struct sl_buf *b, int status
 		rc = buf_append_str(b, message);
 	return rc != 0 ? rc
 		       : buf_printf(b, "\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}\n", error_type(status),
-				    error_code(status));
+				    rejection(status)->code);
 }
 
 int stream_error(struct http_stream *s, int status, const char *message)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stream object behind gateway/transport/http.h, for the protocols. What both protocols do alike is here
- * and in http.c: collecting a request head under limits, telling the application, answering,
- * pulling a body, the deadlines of a stream.
+ * The stream object behind gateway/transport/http.h, for h1.c and h2.c: collecting a request head under limits,
+ * calling the application, answering, pulling a body, a stream's deadlines.
  */
 #ifndef GATEWAY_HTTP_STREAM_H
 #define GATEWAY_HTTP_STREAM_H
@@ -32,7 +31,7 @@ struct http_stream {
 	struct list node; /* the connection's streams; once closed, the transport's closed ones */
 	struct conn *conn;
 	struct http_request req;
-	struct http_head *head; /* owned; NULL once nobody needs the request any more */
+	struct http_head *head; /* owned; NULL once the request is no longer needed */
 	void *user;
 	struct http_source src; /* of the answer's body */
 	uint8_t *body;          /* http_reply's copy; owned */

@@ -77,43 +77,39 @@ static bool read_chain(SSL_CTX *c, BIO *b)
 	return ended;
 }
 
-static int load_chain(SSL_CTX *c, const struct tls_file *f, struct sl_err *err)
+static bool use_chain(SSL_CTX *c, BIO *b)
 {
-	struct sl_buf bytes;
-	BIO *b = open_file(f, "certificate", &bytes, err);
-	int rc = b != NULL ? 0 : SL_EIO;
-	if (rc == 0) {
-		X509 *first = PEM_read_bio_X509_AUX(b, NULL, no_passphrase, NULL);
-		bool ok = first != NULL && SSL_CTX_use_certificate(c, first) == 1 && read_chain(c, b);
-		X509_free(first);
-		rc = ok ? 0 : refuse(f, "certificate", library_reason(), err);
-	}
-	close_file(b, &bytes);
-	return rc;
+	X509 *first = PEM_read_bio_X509_AUX(b, NULL, no_passphrase, NULL);
+	bool ok = first != NULL && SSL_CTX_use_certificate(c, first) == 1 && read_chain(c, b);
+	X509_free(first);
+	return ok;
 }
 
-static int load_key(SSL_CTX *c, const struct tls_file *f, struct sl_err *err)
+/* A key of another certificate is accepted here: tls_files_certificate checks the pair. */
+static bool use_key(SSL_CTX *c, BIO *b)
+{
+	EVP_PKEY *key = PEM_read_bio_PrivateKey(b, NULL, no_passphrase, NULL);
+	bool ok = key != NULL && (SSL_CTX_use_PrivateKey(c, key) == 1 ||
+				  ERR_GET_REASON(ERR_peek_error()) == X509_R_KEY_VALUES_MISMATCH);
+	EVP_PKEY_free(key);
+	return ok;
+}
+
+static int load(SSL_CTX *c, const struct tls_file *f, const char *what, bool (*use)(SSL_CTX *, BIO *),
+		struct sl_err *err)
 {
 	struct sl_buf bytes;
-	BIO *b = open_file(f, "private key", &bytes, err);
-	int rc = b != NULL ? 0 : SL_EIO;
-	if (rc == 0) {
-		EVP_PKEY *key = PEM_read_bio_PrivateKey(b, NULL, no_passphrase, NULL);
-		/* Whether it belongs to the certificate is asked afterwards. */
-		if (key == NULL || (SSL_CTX_use_PrivateKey(c, key) != 1 &&
-				    ERR_GET_REASON(ERR_peek_error()) != X509_R_KEY_VALUES_MISMATCH))
-			rc = refuse(f, "private key", library_reason(), err);
-		EVP_PKEY_free(key);
-	}
+	BIO *b = open_file(f, what, &bytes, err);
+	int rc = b == NULL ? SL_EIO : use(c, b) ? 0 : refuse(f, what, library_reason(), err);
 	close_file(b, &bytes);
 	return rc;
 }
 
 int tls_files_certificate(SSL_CTX *c, const struct tls_file *cert, const struct tls_file *key, struct sl_err *err)
 {
-	int rc = load_chain(c, cert, err);
+	int rc = load(c, cert, "certificate", use_chain, err);
 	if (rc == 0)
-		rc = load_key(c, key, err);
+		rc = load(c, key, "private key", use_key, err);
 	if (rc == 0 && SSL_CTX_check_private_key(c) != 1)
 		rc = sl_errf(err, SL_EINVAL, "%s%s%s: %s: the key does not belong to %s", key->key, key->of, key->end,
 			     key->path, cert->path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the connections of a thread share: listeners, buffers, deadline lists with their tick, the
- * TLS context, the clock of `date`. Tear-down asserts that no connection and no stream is left.
+ * Creates, reloads, drains and destroys what a thread's connections share. Tear-down asserts that no connection and
+ * no stream is left.
  */
 #include "gateway/transport/transport.h"
 
@@ -18,7 +18,7 @@
 #include "gateway/transport/tls_context.h"
 
 enum {
-	/* Of one turn's output of one connection; far above what conn.c asks a protocol for. */
+	/* One connection's output per loop iteration; far above what conn.c requests. */
 	SHARED_BUF_MAX = 4 << 20,
 	LINGER_MS = 2000,
 };
@@ -35,7 +35,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	deadline_list_run(&tr->stall, now);
 	deadline_list_run(&tr->response, now);
 	deadline_list_run(&tr->linger, now);
-	admission_tick(tr, now);
+	limits_on_tick(tr, now);
 	listeners_tick(tr, now);
 }
 
@@ -160,7 +160,7 @@ bool transport_drained(const struct gw_transport *tr)
 {
 	if (tr->replaced)
 		return list_empty(&tr->conns);
-	/* Who has not asked anything yet is not waited for: somebody always connects. */
+	/* Connections without a protocol yet do not delay the drain: new ones always arrive. */
 	list_each(it, &tr->conns) {
 		if (list_entry(it, struct conn, node)->state >= CONN_OPEN)
 			return false;

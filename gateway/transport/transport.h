@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The transport of one gateway thread: its listeners, its connections and what they share. Open to
- * the transport's own files (listener.c, conn.c, tls.c, h1.c, h2.c, http.c); everybody else uses
- * the functions at the end.
+ * The room's front header: the transport of one gateway thread.
+ *
+ * It owns the thread's listeners, connections and streams, and what they share: buffers, deadline lists, the TLS
+ * context.
+ *   listener    a listening socket and its options
+ *   connection  one accepted socket, with TLS or without (conn.h)
+ *   protocol    HTTP/1.1 or HTTP/2 on a connection (h1.c, h2*.c)
+ *   stream      one exchange of request and response (http.h, the application's interface)
+ * Thread: one gateway thread, without locks; client counts and memory pressure are per process.
+ * The struct is open to this room only. gateway/server calls the functions at the end.
  */
 #ifndef GATEWAY_TRANSPORT_H
 #define GATEWAY_TRANSPORT_H
@@ -34,7 +41,7 @@ struct gw_transport {
 	struct list listeners; /* struct listener */
 	struct list conns;     /* struct conn, also lingering ones */
 	int64_t n_conns, n_streams;
-	/* Streams that have ended in this turn (struct http_stream, node): who closed one may still look at it. */
+	/* Streams that have ended in this turn (struct http_stream, node): their closers may still use them. */
 	struct list closed;
 	struct gw_deferred free_closed;
 	uint32_t last_number;    /* of a connection */

@@ -50,12 +50,11 @@ function codesOfSource() {
   return [...codes, ...codesOfTransport()];
 }
 
-/** Those of errors before any route: a row for each status. */
+/** Codes of the transport's own errors: a row for each status. */
 function codesOfTransport() {
   const text = readFileSync(join(ROOT, 'gateway/transport/http.c'), 'utf8');
-  const rows = text.slice(text.indexOf('*error_code(')).split('\n}\n')[0];
-  const codes = [...rows.matchAll(/(?:case (\d+)|default): return "(\w+)";/g)]
-    .map(([where, status, code]) => ({ code, statuses: [Number(status ?? 400)], where: `http.c: ${where}` }));
+  const codes = [...text.matchAll(/\bREJECTED\((\d+), "(\w+)"\)/g)]
+    .map(([where, status, code]) => ({ code, statuses: [Number(status)], where: `http.c: ${where}` }));
   assert.ok(codes.length > 5);
   return codes;
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "gateway/request/json_where.h"
+#include "base/json/json_where.h"
 
 static const struct {
 	const char *text, *want;
