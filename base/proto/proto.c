@@ -71,14 +71,91 @@ int proto_head_read(const uint8_t *bytes, struct proto_head *out, struct sl_err 
 	return 0;
 }
 
+/* ---- scalar fields in the order of the wire ---- */
+
+#define N(array) (sizeof(array) / sizeof *(array))
+
+#define F(field) PROTO_FIELD(struct proto_hello, field)
+static const struct proto_field hello_fields[] = {F(version), F(epoch), F(n_models)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_count, field)
+static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(priority), F(tenant)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_model, field)
+static const struct proto_field model_fields[] = {F(index),   F(state),    F(role),     F(n_ctx),
+						  F(n_vocab), F(n_params), F(tokenizer)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_queued, field)
+static const struct proto_field queued_fields[] = {F(n_prompt), F(n_cached), F(miss_reason), F(position),
+						   F(predicted_ttft_us)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_choice, field)
+static const struct proto_field choice_fields[] = {F(choice), F(finish), F(length_why), F(n_completion),
+						   F(cumulative_logprob)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_done, field)
+static const struct proto_field done_fields[] = {F(finish),       F(error),    F(length_why), F(n_prompt), F(n_cached),
+						 F(n_completion), F(queue_us), F(prefill_us), F(decode_us)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_stats, field)
+static const struct proto_field stats_fields[] = {F(running),
+						  F(waiting),
+						  F(pages_total),
+						  F(pages_free),
+						  F(steps),
+						  F(prefill_tokens),
+						  F(decode_tokens),
+						  F(submitted),
+						  F(finished),
+						  F(cancelled),
+						  F(failed),
+						  F(us_per_prefill_token),
+						  F(us_per_decode_step),
+						  F(prefix_queries),
+						  F(prefix_hits),
+						  F(preemptions),
+						  F(prefix_pages),
+						  F(kv_used_permille),
+						  F(spec_drafts),
+						  F(spec_drafted),
+						  F(spec_accepted),
+						  F(swapped_out),
+						  F(swapped_in),
+						  F(swap_full),
+						  F(displaced),
+						  F(swap_places),
+						  F(swap_used),
+						  F(device.known),
+						  F(device.busy_percent),
+						  F(device.memory_busy_percent),
+						  F(device.celsius),
+						  F(device.milliwatts),
+						  F(device.limit_milliwatts),
+						  F(device.sm_mhz),
+						  F(device.memory_mhz),
+						  F(device.slowed),
+						  F(device.nvlinks),
+						  F(device.memory_bytes),
+						  F(device.memory_used_bytes),
+						  F(device.ecc_uncorrected)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_line, field)
+static const struct proto_field line_fields[] = {F(waiting), F(wait_us), F(places_free), F(us_per_place)};
+#undef F
+
 /* ---- one pair a type ---- */
 
 int proto_put_hello(struct sl_buf *out, const struct proto_hello *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_HELLO, 0);
-	proto_w_u16(&w, m->version);
-	proto_w_u64(&w, m->epoch);
-	proto_w_u16(&w, m->n_models);
+	proto_w_fields(&w, m, hello_fields, N(hello_fields));
 	proto_w_str(&w, m->name, PROTO_MAX_NAME);
 	return proto_w_end(&w);
 }
@@ -86,9 +163,7 @@ int proto_put_hello(struct sl_buf *out, const struct proto_hello *m)
 int proto_get_hello(const uint8_t *p, size_t n, struct proto_hello *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	out->version = proto_r_u16(&r);
-	out->epoch = proto_r_u64(&r);
-	out->n_models = proto_r_u16(&r);
+	proto_r_fields(&r, out, hello_fields, N(hello_fields));
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	if (out->n_models > PROTO_MAX_MODELS)
 		return proto_out_of_bounds(err, PROTO_HELLO, "n_models");
@@ -122,10 +197,7 @@ int proto_put_pong(struct sl_buf *out, uint64_t nonce) { return put_empty(out, P
 int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_COUNT, id);
-	proto_w_u16(&w, m->model);
-	proto_w_u8(&w, m->prompt_kind);
-	proto_w_u8(&w, m->priority);
-	proto_w_u64(&w, m->tenant);
+	proto_w_fields(&w, m, count_fields, N(count_fields));
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
 	return proto_w_end(&w);
 }
@@ -133,10 +205,7 @@ int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m
 int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	out->model = proto_r_u16(&r);
-	out->prompt_kind = proto_r_u8(&r);
-	out->priority = proto_r_u8(&r);
-	out->tenant = proto_r_u64(&r);
+	proto_r_fields(&r, out, count_fields, N(count_fields));
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
 	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_TOKENS)
 		return proto_out_of_bounds(err, PROTO_COUNT, "prompt_kind");
@@ -146,13 +215,7 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_MODEL, 0);
-	proto_w_u16(&w, m->index);
-	proto_w_u8(&w, m->state);
-	proto_w_u8(&w, m->role);
-	proto_w_u32(&w, m->n_ctx);
-	proto_w_u32(&w, m->n_vocab);
-	proto_w_u64(&w, m->n_params);
-	proto_w_u64(&w, m->tokenizer);
+	proto_w_fields(&w, m, model_fields, N(model_fields));
 	proto_w_str(&w, m->name, PROTO_MAX_NAME);
 	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
 	return proto_w_end(&w);
@@ -161,13 +224,7 @@ int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	out->index = proto_r_u16(&r);
-	out->state = proto_r_u8(&r);
-	out->role = proto_r_u8(&r);
-	out->n_ctx = proto_r_u32(&r);
-	out->n_vocab = proto_r_u32(&r);
-	out->n_params = proto_r_u64(&r);
-	out->tokenizer = proto_r_u64(&r);
+	proto_r_fields(&r, out, model_fields, N(model_fields));
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2)
@@ -178,11 +235,7 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_QUEUED, id);
-	proto_w_u32(&w, m->n_prompt);
-	proto_w_u32(&w, m->n_cached);
-	proto_w_u8(&w, m->miss_reason);
-	proto_w_u32(&w, m->position);
-	proto_w_u32(&w, m->predicted_ttft_us);
+	proto_w_fields(&w, m, queued_fields, N(queued_fields));
 	proto_w_u8(&w, m->guess);
 	return proto_w_end(&w);
 }
@@ -190,11 +243,7 @@ int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued 
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	out->n_prompt = proto_r_u32(&r);
-	out->n_cached = proto_r_u32(&r);
-	out->miss_reason = proto_r_u8(&r);
-	out->position = proto_r_u32(&r);
-	out->predicted_ttft_us = proto_r_u32(&r);
+	proto_r_fields(&r, out, queued_fields, N(queued_fields));
 	uint8_t guess = proto_r_u8(&r);
 	out->guess = guess != 0;
 	if (out->miss_reason > PROTO_MISS_SHORT || guess > 1)
@@ -343,22 +392,14 @@ struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *
 int proto_put_choice(struct sl_buf *out, uint64_t id, const struct proto_choice *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_CHOICE, id);
-	proto_w_u8(&w, m->choice);
-	proto_w_u8(&w, m->finish);
-	proto_w_u8(&w, m->length_why);
-	proto_w_u32(&w, m->n_completion);
-	proto_w_f32(&w, m->cumulative_logprob);
+	proto_w_fields(&w, m, choice_fields, N(choice_fields));
 	return proto_w_end(&w);
 }
 
 int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	out->choice = proto_r_u8(&r);
-	out->finish = proto_r_u8(&r);
-	out->length_why = proto_r_u8(&r);
-	out->n_completion = proto_r_u32(&r);
-	out->cumulative_logprob = proto_r_f32(&r);
+	proto_r_fields(&r, out, choice_fields, N(choice_fields));
 	if (out->choice >= PROTO_MAX_CHOICES)
 		return proto_out_of_bounds(err, PROTO_CHOICE, "choice");
 	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
@@ -369,15 +410,7 @@ int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struc
 int proto_put_done(struct sl_buf *out, uint64_t id, const struct proto_done *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_DONE, id);
-	proto_w_u8(&w, m->finish);
-	proto_w_u8(&w, m->error);
-	proto_w_u8(&w, m->length_why);
-	proto_w_u32(&w, m->n_prompt);
-	proto_w_u32(&w, m->n_cached);
-	proto_w_u32(&w, m->n_completion);
-	proto_w_u32(&w, m->queue_us);
-	proto_w_u32(&w, m->prefill_us);
-	proto_w_u32(&w, m->decode_us);
+	proto_w_fields(&w, m, done_fields, N(done_fields));
 	proto_w_str(&w, m->message, PROTO_MAX_MESSAGE);
 	return proto_w_end(&w);
 }
@@ -385,15 +418,7 @@ int proto_put_done(struct sl_buf *out, uint64_t id, const struct proto_done *m)
 int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	out->finish = proto_r_u8(&r);
-	out->error = proto_r_u8(&r);
-	out->length_why = proto_r_u8(&r);
-	out->n_prompt = proto_r_u32(&r);
-	out->n_cached = proto_r_u32(&r);
-	out->n_completion = proto_r_u32(&r);
-	out->queue_us = proto_r_u32(&r);
-	out->prefill_us = proto_r_u32(&r);
-	out->decode_us = proto_r_u32(&r);
+	proto_r_fields(&r, out, done_fields, N(done_fields));
 	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
 		return proto_out_of_bounds(err, PROTO_DONE, "finish");
@@ -422,105 +447,17 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 	return proto_r_end(&r, PROTO_COUNTED, err);
 }
 
-static void put_device(struct proto_writer *w, const struct proto_device *d)
-{
-	proto_w_u32(w, d->known);
-	proto_w_u32(w, d->busy_percent);
-	proto_w_u32(w, d->memory_busy_percent);
-	proto_w_u32(w, d->celsius);
-	proto_w_u32(w, d->milliwatts);
-	proto_w_u32(w, d->limit_milliwatts);
-	proto_w_u32(w, d->sm_mhz);
-	proto_w_u32(w, d->memory_mhz);
-	proto_w_u32(w, d->slowed);
-	proto_w_u32(w, d->nvlinks);
-	proto_w_u64(w, d->memory_bytes);
-	proto_w_u64(w, d->memory_used_bytes);
-	proto_w_u64(w, d->ecc_uncorrected);
-}
-
 int proto_put_stats(struct sl_buf *out, const struct proto_stats *m)
 {
 	struct proto_writer w = proto_w_begin(out, PROTO_STATS, 0);
-	proto_w_u32(&w, m->running);
-	proto_w_u32(&w, m->waiting);
-	proto_w_u32(&w, m->pages_total);
-	proto_w_u32(&w, m->pages_free);
-	proto_w_u64(&w, m->steps);
-	proto_w_u64(&w, m->prefill_tokens);
-	proto_w_u64(&w, m->decode_tokens);
-	proto_w_u64(&w, m->submitted);
-	proto_w_u64(&w, m->finished);
-	proto_w_u64(&w, m->cancelled);
-	proto_w_u64(&w, m->failed);
-	proto_w_u32(&w, m->us_per_prefill_token);
-	proto_w_u32(&w, m->us_per_decode_step);
-	proto_w_u64(&w, m->prefix_queries);
-	proto_w_u64(&w, m->prefix_hits);
-	proto_w_u64(&w, m->preemptions);
-	proto_w_u32(&w, m->prefix_pages);
-	proto_w_u32(&w, m->kv_used_permille);
-	proto_w_u64(&w, m->spec_drafts);
-	proto_w_u64(&w, m->spec_drafted);
-	proto_w_u64(&w, m->spec_accepted);
-	proto_w_u64(&w, m->swapped_out);
-	proto_w_u64(&w, m->swapped_in);
-	proto_w_u64(&w, m->swap_full);
-	proto_w_u64(&w, m->displaced);
-	proto_w_u32(&w, m->swap_places);
-	proto_w_u32(&w, m->swap_used);
-	put_device(&w, &m->device);
+	proto_w_fields(&w, m, stats_fields, N(stats_fields));
 	return proto_w_end(&w);
-}
-
-static void get_device(struct proto_reader *r, struct proto_device *out)
-{
-	out->known = proto_r_u32(r);
-	out->busy_percent = proto_r_u32(r);
-	out->memory_busy_percent = proto_r_u32(r);
-	out->celsius = proto_r_u32(r);
-	out->milliwatts = proto_r_u32(r);
-	out->limit_milliwatts = proto_r_u32(r);
-	out->sm_mhz = proto_r_u32(r);
-	out->memory_mhz = proto_r_u32(r);
-	out->slowed = proto_r_u32(r);
-	out->nvlinks = proto_r_u32(r);
-	out->memory_bytes = proto_r_u64(r);
-	out->memory_used_bytes = proto_r_u64(r);
-	out->ecc_uncorrected = proto_r_u64(r);
 }
 
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	out->running = proto_r_u32(&r);
-	out->waiting = proto_r_u32(&r);
-	out->pages_total = proto_r_u32(&r);
-	out->pages_free = proto_r_u32(&r);
-	out->steps = proto_r_u64(&r);
-	out->prefill_tokens = proto_r_u64(&r);
-	out->decode_tokens = proto_r_u64(&r);
-	out->submitted = proto_r_u64(&r);
-	out->finished = proto_r_u64(&r);
-	out->cancelled = proto_r_u64(&r);
-	out->failed = proto_r_u64(&r);
-	out->us_per_prefill_token = proto_r_u32(&r);
-	out->us_per_decode_step = proto_r_u32(&r);
-	out->prefix_queries = proto_r_u64(&r);
-	out->prefix_hits = proto_r_u64(&r);
-	out->preemptions = proto_r_u64(&r);
-	out->prefix_pages = proto_r_u32(&r);
-	out->kv_used_permille = proto_r_u32(&r);
-	out->spec_drafts = proto_r_u64(&r);
-	out->spec_drafted = proto_r_u64(&r);
-	out->spec_accepted = proto_r_u64(&r);
-	out->swapped_out = proto_r_u64(&r);
-	out->swapped_in = proto_r_u64(&r);
-	out->swap_full = proto_r_u64(&r);
-	out->displaced = proto_r_u64(&r);
-	out->swap_places = proto_r_u32(&r);
-	out->swap_used = proto_r_u32(&r);
-	get_device(&r, &out->device);
+	proto_r_fields(&r, out, stats_fields, N(stats_fields));
 	return proto_r_end(&r, PROTO_STATS, err);
 }
 
@@ -531,12 +468,8 @@ int proto_put_load(struct sl_buf *out, const struct proto_load *m)
 	struct proto_writer w = proto_w_begin(out, PROTO_LOAD, 0);
 	proto_w_u16(&w, m->model);
 	proto_w_u8(&w, m->idle);
-	for (int i = 0; i < PROTO_PRIORITIES; i++) {
-		proto_w_u32(&w, m->of[i].waiting);
-		proto_w_u32(&w, m->of[i].wait_us);
-		proto_w_u32(&w, m->of[i].places_free);
-		proto_w_u32(&w, m->of[i].us_per_place);
-	}
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		proto_w_fields(&w, &m->of[i], line_fields, N(line_fields));
 	return proto_w_end(&w);
 }
 
@@ -546,12 +479,8 @@ int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl
 	out->model = proto_r_u16(&r);
 	uint8_t idle = proto_r_u8(&r);
 	out->idle = idle != 0;
-	for (int i = 0; i < PROTO_PRIORITIES; i++) {
-		out->of[i].waiting = proto_r_u32(&r);
-		out->of[i].wait_us = proto_r_u32(&r);
-		out->of[i].places_free = proto_r_u32(&r);
-		out->of[i].us_per_place = proto_r_u32(&r);
-	}
+	for (int i = 0; i < PROTO_PRIORITIES; i++)
+		proto_r_fields(&r, &out->of[i], line_fields, N(line_fields));
 	if (out->model >= PROTO_MAX_MODELS || idle > 1)
 		return proto_out_of_bounds(err, PROTO_LOAD, "model or idle");
 	return proto_r_end(&r, PROTO_LOAD, err);

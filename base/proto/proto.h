@@ -61,7 +61,8 @@
 enum {
 	PROTO_VERSION = 9,
 	PROTO_HEAD_BYTES = 16,
-	PROTO_MAX_PAYLOAD = 4 << 20, /* a SUBMIT; every other type is far below */
+	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
+	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
 	PROTO_MAX_STOPS = 16,
 	PROTO_MAX_STOP_BYTES = 256,
@@ -197,6 +198,9 @@ struct proto_submit {
 	const uint8_t *given_records;          /* decode: n_given × 4 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
 	struct proto_str prompt;
+	/* encode: the same with other scalars and no given tokens, encoded before; its stop ids, biases, stops and
+	 * prompt are copied from there. Empty: it was not. */
+	struct proto_str frame;
 };
 
 /* For initialisers: what a plain request leaves off but must not leave zero. */

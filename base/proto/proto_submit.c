@@ -5,49 +5,77 @@
  */
 #include "base/proto/proto_wire.h"
 
+#define F(field) PROTO_FIELD(struct proto_submit, field)
+static const struct proto_field fields[] = {F(model),
+					    F(prompt_kind),
+					    F(flags),
+					    F(priority),
+					    F(n_stops),
+					    F(tenant),
+					    F(seed),
+					    F(temperature),
+					    F(top_p),
+					    F(min_p),
+					    F(presence_penalty),
+					    F(frequency_penalty),
+					    F(top_k),
+					    F(max_tokens),
+					    F(deadline_ms),
+					    F(rate_tps),
+					    F(burst),
+					    F(typical_p),
+					    F(repetition_penalty),
+					    F(length_penalty),
+					    F(min_tokens),
+					    F(n_top_logprobs),
+					    F(prompt_logprobs),
+					    F(n),
+					    F(best_of),
+					    F(beam_width),
+					    F(n_stop_ids),
+					    F(n_logit_bias),
+					    F(weight),
+					    F(n_given),
+					    F(n_keep)};
+#undef F
+
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+static void put_given(struct proto_writer *w, const struct proto_submit *m)
+{
+	for (uint16_t i = 0; i < m->n_given; i++)
+		proto_w_u32(w, proto_given_at(m, i));
+}
+
+/* The frame again, with other scalars and another draft prefix. */
+static void put_frame(struct proto_writer *w, const struct proto_submit *m)
+{
+	uint8_t scalars[8 * N_FIELDS];
+	size_t n = proto_fields_put(scalars, m, fields, N_FIELDS);
+	const char *rest = m->frame.at + PROTO_HEAD_BYTES + n;
+	size_t ids = 4 * (size_t)m->n_stop_ids + PROTO_PAIR_BYTES * (size_t)m->n_logit_bias;
+	proto_w_bytes(w, scalars, n);
+	proto_w_bytes(w, rest, ids);
+	put_given(w, m);
+	proto_w_bytes(w, rest + ids, m->frame.n - PROTO_HEAD_BYTES - n - ids);
+}
+
 int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit *m)
 {
 	if (m->n_stops > PROTO_MAX_STOPS || m->n_stop_ids > PROTO_MAX_STOP_IDS ||
 	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS || m->n_given > PROTO_MAX_GIVEN)
 		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_SUBMIT, id);
-	proto_w_u16(&w, m->model);
-	proto_w_u8(&w, m->prompt_kind);
-	proto_w_u8(&w, m->flags);
-	proto_w_u8(&w, m->priority);
-	proto_w_u8(&w, m->n_stops);
-	proto_w_u64(&w, m->tenant);
-	proto_w_u64(&w, m->seed);
-	proto_w_f32(&w, m->temperature);
-	proto_w_f32(&w, m->top_p);
-	proto_w_f32(&w, m->min_p);
-	proto_w_f32(&w, m->presence_penalty);
-	proto_w_f32(&w, m->frequency_penalty);
-	proto_w_u32(&w, m->top_k);
-	proto_w_u32(&w, m->max_tokens);
-	proto_w_u32(&w, m->deadline_ms);
-	proto_w_f32(&w, m->rate_tps);
-	proto_w_u32(&w, m->burst);
-	proto_w_f32(&w, m->typical_p);
-	proto_w_f32(&w, m->repetition_penalty);
-	proto_w_f32(&w, m->length_penalty);
-	proto_w_u32(&w, m->min_tokens);
-	proto_w_u8(&w, m->n_top_logprobs);
-	proto_w_u8(&w, m->prompt_logprobs);
-	proto_w_u8(&w, m->n);
-	proto_w_u8(&w, m->best_of);
-	proto_w_u8(&w, m->beam_width);
-	proto_w_u8(&w, m->n_stop_ids);
-	proto_w_u16(&w, m->n_logit_bias);
-	proto_w_u32(&w, m->weight);
-	proto_w_u16(&w, m->n_given);
-	proto_w_u16(&w, m->n_keep);
+	if (m->frame.n > 0) {
+		put_frame(&w, m);
+		return proto_w_end(&w);
+	}
+	proto_w_fields(&w, m, fields, N_FIELDS);
 	for (int i = 0; i < m->n_stop_ids; i++)
 		proto_w_u32(&w, m->stop_ids[i]);
 	for (uint16_t i = 0; i < m->n_logit_bias; i++)
 		proto_w_pair(&w, proto_bias_at(m, i));
-	for (uint16_t i = 0; i < m->n_given; i++)
-		proto_w_u32(&w, proto_given_at(m, i));
+	put_given(&w, m);
 	for (int i = 0; i < m->n_stops; i++)
 		proto_w_str(&w, m->stops[i], PROTO_MAX_STOP_BYTES);
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
@@ -121,37 +149,8 @@ static const char *submit_bad_field(const struct proto_submit *m)
 int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
-	*out = (struct proto_submit){.model = proto_r_u16(&r)};
-	out->prompt_kind = proto_r_u8(&r);
-	out->flags = proto_r_u8(&r);
-	out->priority = proto_r_u8(&r);
-	out->n_stops = proto_r_u8(&r);
-	out->tenant = proto_r_u64(&r);
-	out->seed = proto_r_u64(&r);
-	out->temperature = proto_r_f32(&r);
-	out->top_p = proto_r_f32(&r);
-	out->min_p = proto_r_f32(&r);
-	out->presence_penalty = proto_r_f32(&r);
-	out->frequency_penalty = proto_r_f32(&r);
-	out->top_k = proto_r_u32(&r);
-	out->max_tokens = proto_r_u32(&r);
-	out->deadline_ms = proto_r_u32(&r);
-	out->rate_tps = proto_r_f32(&r);
-	out->burst = proto_r_u32(&r);
-	out->typical_p = proto_r_f32(&r);
-	out->repetition_penalty = proto_r_f32(&r);
-	out->length_penalty = proto_r_f32(&r);
-	out->min_tokens = proto_r_u32(&r);
-	out->n_top_logprobs = proto_r_u8(&r);
-	out->prompt_logprobs = proto_r_u8(&r);
-	out->n = proto_r_u8(&r);
-	out->best_of = proto_r_u8(&r);
-	out->beam_width = proto_r_u8(&r);
-	out->n_stop_ids = proto_r_u8(&r);
-	out->n_logit_bias = proto_r_u16(&r);
-	out->weight = proto_r_u32(&r);
-	out->n_given = proto_r_u16(&r);
-	out->n_keep = proto_r_u16(&r);
+	*out = (struct proto_submit){0};
+	proto_r_fields(&r, out, fields, N_FIELDS);
 	if (out->n_stops > PROTO_MAX_STOPS)
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_stops");
 	if (out->n_stop_ids > PROTO_MAX_STOP_IDS)

@@ -46,6 +46,19 @@ void proto_w_pair(struct proto_writer *w, struct proto_id_f32 v);
 /* Patches the length, or takes the whole frame back on failure. */
 int proto_w_end(struct proto_writer *w);
 
+/* A scalar member of a message: where it is in the struct, and its bytes there and on the wire. */
+struct proto_field {
+	uint16_t at, n;
+};
+#define PROTO_FIELD(type, member)                                   \
+	{                                                           \
+		offsetof(type, member), sizeof(((type *)0)->member) \
+	}
+
+/* Writes the fields one after another; the bytes written. */
+size_t proto_fields_put(uint8_t *to, const void *message, const struct proto_field *fields, size_t n_fields);
+void proto_w_fields(struct proto_writer *w, const void *message, const struct proto_field *fields, size_t n_fields);
+
 struct proto_reader {
 	const uint8_t *p;
 	size_t left;
@@ -82,6 +95,7 @@ static inline uint64_t proto_r_u64(struct proto_reader *r) { return proto_r_uint
 float proto_r_f32(struct proto_reader *r);
 struct proto_str proto_r_str(struct proto_reader *r, size_t max);
 struct proto_id_f32 proto_pair_at(const uint8_t *at);
+void proto_r_fields(struct proto_reader *r, void *message, const struct proto_field *fields, size_t n_fields);
 /* 0 when all was there and nothing is left. */
 int proto_r_end(const struct proto_reader *r, uint8_t type, struct sl_err *err);
 int proto_out_of_bounds(struct sl_err *err, uint8_t type, const char *field);

@@ -32,6 +32,7 @@
 #include "gateway/exchange/app_state.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/generation/generation.h"
+#include "gateway/generation/submit_frame.h"
 #include "gateway/sharing/idempotent.h"
 #include "gateway/exchange/quota.h"
 #include "gateway/replay/replay.h"
@@ -195,7 +196,7 @@ struct answer {
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
 	struct shared_log *lead;      /* until its run tells it; a reference */
-	struct sl_buf frame;          /* of one that others may go on with: its SUBMIT, until its log is open */
+	struct submit_frame *frame;   /* counted; of one that others may continue, until its log is open; NULL */
 	struct talk *talk;            /* NULL: nothing newer will end it */
 	struct list in_app;           /* logged, or alone */
 	struct list in_all;
@@ -253,10 +254,10 @@ static inline uint32_t answer_lane(const struct answer *a)
 
 /* ---- answer_coalesce.c ---- */
 
-/* It joins what is asked for already: 1. 0: it is to be submitted, as s says, and others may join it
+/* It joins what is asked for already: 1. 0: it is to be submitted, as frame, and others may join it
  * (lead). SL_ERANGE: it repeats a request whose answer is no longer to be had. Asks what it supersedes to
  * end. */
-int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
+int answer_share(struct answer *a, const struct answer_spec *spec, const struct submit_frame *frame);
 /* Nobody joins it any more, nothing newer will end it. */
 void answer_unshare(struct answer *a);
 /* Does the work of its run go on for others? */
@@ -266,12 +267,11 @@ void answer_supersede(struct answer *a);
 
 /* ---- answer_resume.c: one whose gateway has died goes on in another ---- */
 
-/* What the store holds of it, decoded; texts are json's, frame is of the bytes that were read. */
+/* What the store holds of it, decoded; texts are json's. */
 struct answer_head {
 	struct json_t *json; /* owned */
 	const char *owner;
-	const uint8_t *frame;
-	size_t n_frame; /* 0: it can't be gone on with */
+	struct submit_frame *frame; /* a reference; NULL: it can't be continued */
 };
 /* SL_ENOMEM, SL_EPROTO. */
 int answer_head_read(struct answer_head *h, const uint8_t *bytes, size_t n);

@@ -101,12 +101,14 @@ void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model)
 		*model = m.large;
 }
 
-int answer_auto_submit(struct answer *a, struct answer_run *run, const struct proto_submit *s)
+int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_frame *frame,
+		       const struct proto_submit *s)
 {
 	struct cascade_ask ask = {.snapshot = a->snapshot,
 				  .tier = a->key->tier->name,
 				  .id = a->id,
 				  .submit = s,
+				  .frame = frame,
 				  .asked_tokens = a->asked_tokens,
 				  .wants_to_know = a->wants_to_know,
 				  .started_ns = a->started_ns,
@@ -117,7 +119,7 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, const struct pr
 	if (rc != 0)
 		return rc;
 	a->line.model = cascade_run_model(run->cascade);
-	if (a->frame.len > 0)
+	if (a->frame != NULL)
 		answer_auto_watch(a);
 	if (cascade_run_tells_degraded(run->cascade) && a->x != NULL)
 		a->x->degraded = "model";

@@ -38,7 +38,8 @@ void answer_auto_init(struct answer *a, const struct exchange *x);
 /* The most tokens of prompt and answer, and the model that is asked first as far as one can say before the plan. */
 void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model);
 /* gen_start's part for run. SL_ENOTFOUND: none of its models can answer now. */
-int answer_auto_submit(struct answer *a, struct answer_run *run, const struct proto_submit *s);
+int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_frame *frame,
+		       const struct proto_submit *s);
 /* The engine has told how long newcomers wait. */
 void answer_auto_load(const struct gw_app *app);
 /* What is told with the end of choice `index`, over all prompts; of the whole answer (ANSWER_ALL): the first one's and,

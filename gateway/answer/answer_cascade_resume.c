@@ -107,6 +107,7 @@ int answer_auto_again(struct answer *a, const json_t *saved, const struct proto_
 				  .tier = a->key->tier->name,
 				  .id = a->id,
 				  .submit = s,
+				  .frame = a->frame,
 				  .started_ns = a->started_ns,
 				  .again = &past,
 				  .told_degraded = json_is_true(json_object_get(saved, "degraded"))};

@@ -19,7 +19,7 @@
 #include "base/metrics.h"
 #include "gateway/answer/answer.h"
 
-enum { MAX_REQUEST = PROTO_MAX_PAYLOAD + (64 << 10) };
+enum { MAX_ASKED = 64 << 10 };
 
 static struct metric joined_total = {.kind = METRIC_COUNTER,
 				     .name = "sluice_twins_joined_total",
@@ -58,11 +58,10 @@ struct asked {
 	struct request_digest digest;
 };
 
-static int put_asked(struct sl_buf *all, const struct answer *a, const struct answer_spec *spec,
-		     const struct proto_submit *s, bool between_users)
+/* What a frame does not say. */
+static int put_asked(struct sl_buf *all, const struct answer *a, const struct answer_spec *spec, bool between_users)
 {
 	const char *user = spec->user != NULL ? spec->user : spec->conversation;
-	struct proto_submit same = *s;
 	int rc = put_text(all, a->format->id_prefix);
 	if (rc == 0 && !between_users && user != NULL)
 		rc = put_text(all, spec->user != NULL ? "user" : "conversation");
@@ -70,27 +69,30 @@ static int put_asked(struct sl_buf *all, const struct answer *a, const struct an
 		rc = put_text(all, user);
 	if (rc == 0)
 		rc = put_text(all, spec->has_seed ? "seed" : "");
-	if (rc == 0)
-		rc = put_text(all, a->automatic ? answer_auto_name : "");
-	if (!spec->has_seed)
-		same.seed = 0;
-	same.prompt_kind = spec->prompts[0].kind;
-	same.prompt = spec->prompts[0].text;
-	return rc == 0 ? proto_put_submit(all, 0, &same) : rc;
+	return rc == 0 ? put_text(all, a->automatic ? answer_auto_name : "") : rc;
 }
 
-static void ask(const struct answer *a, const struct answer_spec *spec, const struct proto_submit *s, struct asked *out)
+static void ask(const struct answer *a, const struct answer_spec *spec, const struct submit_frame *frame,
+		struct asked *out)
 {
+	static const char no_seed[sizeof frame->s.seed];
 	int kind = a->key->tier->coalesce;
-	bool certain = s->temperature <= 0 || spec->has_seed;
+	bool certain = frame->s.temperature <= 0 || spec->has_seed;
 	struct sl_buf all;
 	*out = (struct asked){.named = spec->user != NULL || spec->conversation != NULL};
 	if (kind == GW_COALESCE_OFF || spec->n_prompts != 1 || !(out->named || certain))
 		return;
-	buf_init(&all, MAX_REQUEST);
-	out->may_join = put_asked(&all, a, spec, s, kind == GW_COALESCE_TENANT && certain) == 0;
+	buf_init(&all, MAX_ASKED);
+	out->may_join = put_asked(&all, a, spec, kind == GW_COALESCE_TENANT && certain) == 0;
+	/* A seed that was drawn is not what was asked for. */
+	char *bytes = (char *)buf_data(&frame->bytes), *seed = bytes + PROTO_SUBMIT_SEED_AT;
+	size_t n_seed = sizeof no_seed;
+	const struct iovec parts[] = {{buf_data(&all), all.len},
+				      {bytes, PROTO_SUBMIT_SEED_AT},
+				      {spec->has_seed ? seed : (char *)no_seed, n_seed},
+				      {seed + n_seed, frame->bytes.len - PROTO_SUBMIT_SEED_AT - n_seed}};
 	if (out->may_join)
-		coalesce_digest(a->app->coalescer, buf_data(&all), all.len, &out->digest);
+		coalesce_digest(a->app->coalescer, parts, 4, &out->digest);
 	buf_dispose(&all);
 }
 
@@ -122,11 +124,11 @@ static void begin_talk(struct answer *a, const struct answer_spec *spec, const s
 
 /* ---- joining ---- */
 
-static int join(struct answer *a, struct shared_log *log, const struct proto_submit *s)
+static int join(struct answer *a, struct shared_log *log, const struct submit_frame *frame)
 {
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	struct answer_run *run = &a->runs[0];
-	int rc = gen_join(a->app->t, log, s, window, &run->sub, &run->gen);
+	int rc = gen_join(a->app->t, log, &frame->s, window, &run->sub, &run->gen);
 	a->coalesced = rc == 0;
 	metric_add(&joined_total, a->coalesced);
 	return rc;
@@ -134,14 +136,14 @@ static int join(struct answer *a, struct shared_log *log, const struct proto_sub
 
 /* The same answer again, so it has its name. */
 static int join_first(struct answer *a, struct shared_log *log, const char *id, int64_t created,
-		      const struct proto_submit *s)
+		      const struct submit_frame *frame)
 {
 	snprintf(a->id, sizeof a->id, "%s", id);
 	a->created = created;
-	return join(a, log, s) == 0 ? 1 : SL_ERANGE;
+	return join(a, log, frame) == 0 ? 1 : SL_ERANGE;
 }
 
-int answer_share(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s)
+int answer_share(struct answer *a, const struct answer_spec *spec, const struct submit_frame *frame)
 {
 	uint64_t window_ns = a->app->t->cfg->coalescing.window_ms * NS_PER_MS;
 	struct asked asked;
@@ -149,11 +151,11 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 	int64_t created;
 	struct shared_log *log = idempotent_joins(a->idempotent, &id, &created);
 	if (log != NULL)
-		return join_first(a, log, id, created, s);
-	ask(a, spec, s, &asked);
+		return join_first(a, log, id, created, frame);
+	ask(a, spec, frame, &asked);
 	begin_talk(a, spec, &asked);
 	if (asked.may_join && coalesce_enter(a->app->coalescer, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
-		bool joined = join(a, log, s) == 0; /* or it has failed this moment: then by itself */
+		bool joined = join(a, log, frame) == 0; /* or it has failed this moment: then by itself */
 		if (joined)
 			idempotent_begin(a->idempotent, a->id, a->created, log);
 		shared_log_unref(log);

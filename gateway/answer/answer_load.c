@@ -89,10 +89,10 @@ __attribute__((constructor)) static void register_metrics(void)
 struct line_wait {
 	struct answer *answer;
 	struct gw_timer timer;
-	struct waiting *place; /* NULL: it has none, nobody is before it */
-	struct sl_buf *kept;   /* [n_runs] SUBMIT frames, while they may be submitted again; NULL */
-	uint64_t since_ns;     /* it waits; 0: it does not yet */
-	uint64_t predicted_ns; /* from then */
+	struct waiting *place;      /* NULL: it has none, nobody is before it */
+	struct submit_frame **kept; /* [n_runs], counted, while they may be submitted again; NULL */
+	uint64_t since_ns;          /* it waits; 0: it does not yet */
+	uint64_t predicted_ns;      /* from then */
 };
 
 static const struct gw_config *config(const struct answer *a) { return a->app->t->cfg; }
@@ -263,24 +263,21 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 	return v;
 }
 
-void answer_load_keep(struct answer *a, int i, const struct proto_submit *s)
+void answer_load_keep(struct answer *a, int i, struct submit_frame *frame)
 {
 	struct line_wait *l = a->line.wait;
 	if (l == NULL || other_model(a) < 0)
 		return;
-	if (l->kept == NULL && (l->kept = sl_zalloc_n((size_t)a->n_runs, sizeof *l->kept)) != NULL)
-		for (int k = 0; k < a->n_runs; k++)
-			buf_init(&l->kept[k], PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD);
 	/* Without memory for it, it can't be degraded, that is all. */
-	if (l->kept != NULL && proto_put_submit(&l->kept[i], 0, s) != 0)
-		buf_clear(&l->kept[i], 0);
+	if (l->kept != NULL || (l->kept = sl_zalloc_n((size_t)a->n_runs, sizeof *l->kept)) != NULL)
+		l->kept[i] = submit_frame_ref(frame);
 }
 
 static void drop_kept(struct answer *a)
 {
 	struct line_wait *l = a->line.wait;
 	for (int i = 0; l->kept != NULL && i < a->n_runs; i++)
-		buf_dispose(&l->kept[i]);
+		submit_frame_unref(l->kept[i]);
 	sl_free(l->kept);
 	l->kept = NULL;
 }
@@ -292,7 +289,7 @@ static bool may_submit_again(const struct answer *a)
 	    answer_is_coalesced(a))
 		return false;
 	for (int i = 0; i < a->n_runs; i++)
-		if (l->kept[i].len == 0 && !a->runs[i].late)
+		if (l->kept[i] == NULL && !a->runs[i].late)
 			return false;
 	return other_model(a) >= 0;
 }
@@ -323,14 +320,10 @@ static bool submit_again(struct answer *a)
 		struct answer_run *run = &a->runs[i];
 		if (run->late)
 			continue;
-		const struct sl_buf *frame = &a->line.wait->kept[i];
-		struct proto_submit s;
-		int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES,
-					  frame->len - PROTO_HEAD_BYTES, &s, NULL);
-		BUG_IF(rc != 0, "a request that was kept can't be read: %s", sl_code_name(rc));
+		struct proto_submit s = a->line.wait->kept[i]->s;
 		s.model = (uint16_t)a->line.model;
 		shorten(a, &s);
-		rc = gen_start(a->app->t, &s, window, &run->sub, &run->gen);
+		int rc = gen_start(a->app->t, &s, window, &run->sub, &run->gen);
 		if (rc != 0) {
 			http_release(hold);
 			answer_fail(a, &answer_no_memory, "The server is busy.");

@@ -17,6 +17,7 @@ struct answer_spec;
 struct gw_app;
 struct line_wait;
 struct proto_submit;
+struct submit_frame;
 
 /* An answer's. */
 struct answer_line {
@@ -37,8 +38,8 @@ bool answer_load_init(struct answer *a, int model);
  * unless it finds a coalesced request. */
 enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms);
 void answer_load_refuse(struct answer *a, uint64_t retry_ms);
-/* Run i is submitted as s says: keeps it if it may be submitted again. */
-void answer_load_keep(struct answer *a, int i, const struct proto_submit *s);
+/* Run i is submitted as frame: keeps it if it may be submitted again. */
+void answer_load_keep(struct answer *a, int i, struct submit_frame *frame);
 /* A run's prompt is counted and its wait predicted. False: it is not to be admitted (yet). */
 bool answer_load_queued(struct answer *a, struct answer_run *run);
 /* A late run's prompt is counted (answer_slots.h). False: it has been refused. */

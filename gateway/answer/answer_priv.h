@@ -58,7 +58,9 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error);
 /* ---- answer_start.c ---- */
 
 /* 0, or as gen_start; SL_ENOTFOUND: none of a cascade's models can answer now. */
-int answer_submit_run(struct answer *a, struct answer_run *run, const struct proto_submit *s);
+/* s: the frame's, with what has changed. */
+int answer_submit_run(struct answer *a, struct answer_run *run, struct submit_frame *frame,
+		      const struct proto_submit *s);
 
 /* x: NULL for one that goes on. snapshot, key: references are taken. Takes spec->own unless it fails. */
 struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,
@@ -84,7 +86,7 @@ void answer_more(struct answer *a);
 /* What others need to go on with it goes to the store, as do events from number `from` on. */
 void answer_open_spool(struct answer *a, uint64_t from);
 /* Remembers what is submitted, if that can be gone on with. */
-void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s);
+void answer_keep_frame(struct answer *a, struct submit_frame *frame);
 /* What is known of it has become more: the head is written again, and saved(a) is called when it is stored or can't be.
  * False: nobody else has it. */
 bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx));

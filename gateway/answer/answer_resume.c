@@ -46,16 +46,17 @@ static const struct answer_format *const formats[] = {&answer_chat, &answer_comp
 
 /* ---- writing the head ---- */
 
-void answer_keep_frame(struct answer *a, const struct answer_spec *spec, const struct proto_submit *s)
+void answer_keep_frame(struct answer *a, struct submit_frame *frame)
 {
-	struct proto_submit whole = *s;
-	if (!a->logged || !replay_store_on(a->app->replay_store) || answer_n_choices(a) != 1 || a->n_made != 1 ||
-	    (a->own != NULL && a->format->save == NULL))
-		return;
-	whole.prompt_kind = spec->prompts[0].kind;
-	whole.prompt = spec->prompts[0].text;
-	if (proto_put_submit(&a->frame, 0, &whole) != 0)
-		buf_clear(&a->frame, 0); /* then nobody goes on with it */
+	if (a->logged && replay_store_on(a->app->replay_store) && answer_n_choices(a) == 1 && a->n_made == 1 &&
+	    (a->own == NULL || a->format->save != NULL))
+		a->frame = submit_frame_ref(frame);
+}
+
+static void drop_frame(struct answer *a)
+{
+	submit_frame_unref(a->frame);
+	a->frame = NULL;
 }
 
 static void hex_of(const uint8_t *bytes, size_t n, char *out)
@@ -130,21 +131,12 @@ static json_t *describe(const struct answer *a)
 			 "quota", ticket_of(a), "own", own, "cascade", answer_auto_save(a));
 }
 
-/* With the seed that was drawn. */
+/* With the seed of its generation. */
 static int put_frame(const struct answer *a, struct sl_buf *out)
 {
-	struct proto_submit s;
-	if (a->frame.len == 0)
+	if (a->frame == NULL)
 		return 0;
-	int rc = proto_get_submit(buf_data(&a->frame) + PROTO_HEAD_BYTES, a->frame.len - PROTO_HEAD_BYTES, &s, NULL);
-	if (rc != 0)
-		return rc;
-	struct proto_id_f32 *bias = s.n_logit_bias > 0 ? sl_zalloc_n(s.n_logit_bias, sizeof *bias) : NULL;
-	if (s.n_logit_bias > 0 && bias == NULL)
-		return SL_ENOMEM;
-	for (uint16_t i = 0; i < s.n_logit_bias; i++)
-		bias[i] = proto_bias_at(&s, i);
-	s.logit_bias = bias;
+	struct proto_submit s = a->frame->s;
 	if (a->runs[0].gen != NULL)
 		s.seed = gen_seed(a->runs[0].gen);
 	/* What load has made of it. */
@@ -152,9 +144,7 @@ static int put_frame(const struct answer *a, struct sl_buf *out)
 		s.max_tokens = a->max_tokens;
 	if (s.min_tokens > s.max_tokens)
 		s.min_tokens = s.max_tokens;
-	rc = proto_put_submit(out, 0, &s);
-	sl_free(bias);
-	return rc;
+	return proto_put_submit(out, 0, &s);
 }
 
 static int put_head(const struct answer *a, struct sl_buf *out)
@@ -174,7 +164,7 @@ void answer_open_spool(struct answer *a, uint64_t from)
 	if (!replay_store_on(a->app->replay_store))
 		return;
 	if (!answer_auto_repeats(a))
-		buf_dispose(&a->frame);
+		drop_frame(a);
 	buf_init(&head, ANSWER_MAX_WHOLE);
 	if (put_head(a, &head) == 0)
 		a->spool = spool_open(a->app->replay_store, a->log, a->key->tenant, from, buf_data(&head), head.len,
@@ -184,14 +174,14 @@ void answer_open_spool(struct answer *a, uint64_t from)
 	buf_dispose(&head);
 	/* That of the cascade will be written again. */
 	if (!a->automatic || a->spool == NULL)
-		buf_dispose(&a->frame);
+		drop_frame(a);
 }
 
 bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx))
 {
 	struct sl_buf head;
 	bool is_on_its_way = false;
-	if (a->spool == NULL || a->frame.len == 0 || a->runs[0].gen == NULL)
+	if (a->spool == NULL || a->frame == NULL || a->runs[0].gen == NULL)
 		return false;
 	buf_init(&head, ANSWER_MAX_WHOLE);
 	if (put_head(a, &head) == 0)
@@ -215,9 +205,9 @@ int answer_head_read(struct answer_head *h, const uint8_t *bytes, size_t n)
 		answer_head_dispose(h);
 		return SL_EPROTO;
 	}
-	if (text + 1 + PROTO_HEAD_BYTES < n) {
-		h->frame = bytes + text + 1;
-		h->n_frame = n - text - 1;
+	if (text + 1 < n && submit_frame_read(bytes + text + 1, n - text - 1, &h->frame) == SL_ENOMEM) {
+		answer_head_dispose(h);
+		return SL_ENOMEM;
 	}
 	return 0;
 }
@@ -225,6 +215,7 @@ int answer_head_read(struct answer_head *h, const uint8_t *bytes, size_t n)
 void answer_head_dispose(struct answer_head *h)
 {
 	json_decref(h->json);
+	submit_frame_unref(h->frame);
 	*h = (struct answer_head){0};
 }
 
@@ -252,7 +243,7 @@ static const struct answer_format *format_of(const json_t *o)
 enum answer_chance answer_resume_chance(const struct gw_app *app, const struct answer_head *h)
 {
 	const json_t *cascade = json_object_get(h->json, "cascade");
-	if (h->n_frame == 0)
+	if (h->frame == NULL)
 		return ANSWER_MAY_NEVER;
 	if (!engine_link_up(app->link) || app->t->draining)
 		return ANSWER_MAY_LATER;
@@ -326,8 +317,8 @@ static struct answer *create(struct gw_app *app, const struct answer_head *h, co
 	a->again = sl_zalloc(sizeof *a->again);
 	sl_free(a->model);
 	a->model = sl_strdup(text_of(h->json, "model"));
-	if (a->again == NULL || a->model == NULL ||
-	    (h->n_frame > 0 && buf_append(&a->frame, h->frame, h->n_frame) != 0)) {
+	a->frame = submit_frame_ref(h->frame);
+	if (a->again == NULL || a->model == NULL) {
 		answer_free(a);
 		return NULL;
 	}
@@ -383,15 +374,7 @@ static void submit(struct answer *a, struct proto_submit *s, const json_t *casca
 		s->burst = (uint32_t)a->again->n_there;
 	answer_restart_timer(a, t->cfg->limits.submit_wait_ms);
 	answer_slots_claim(a);
-	struct proto_id_f32 *bias = s->n_logit_bias > 0 ? sl_zalloc_n(s->n_logit_bias, sizeof *bias) : NULL;
-	int rc = s->n_logit_bias > 0 && bias == NULL ? SL_ENOMEM : 0;
-	for (uint16_t i = 0; rc == 0 && i < s->n_logit_bias; i++)
-		bias[i] = proto_bias_at(s, i);
-	s->logit_bias = bias;
-	if (rc == 0)
-		rc = start_again(a, s, cascade);
-	sl_free(bias);
-	if (rc != 0)
+	if (start_again(a, s, cascade) != 0)
 		answer_refuse(a, &cant_go_on,
 			      "The gateway of this answer stopped, and the engine does not take it again.");
 	else
@@ -408,10 +391,9 @@ int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay
 {
 	struct proto_submit s = {.max_tokens = 1, PROTO_SUBMIT_OFF};
 	const struct answer_format *format = format_of(h->json);
-	bool gone, whole = h->n_frame > PROTO_HEAD_BYTES &&
-			   proto_get_submit(h->frame + PROTO_HEAD_BYTES, h->n_frame - PROTO_HEAD_BYTES, &s, NULL) == 0;
-	if (!whole)
-		s = (struct proto_submit){.max_tokens = 1, PROTO_SUBMIT_OFF};
+	bool gone, whole = h->frame != NULL;
+	if (whole)
+		s = h->frame->s;
 	if (format == NULL)
 		return SL_EPROTO;
 	struct auth_key *key = key_from(app, json_object_get(h->json, "key"), &gone);

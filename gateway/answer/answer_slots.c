@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A late prompt's SUBMIT is kept as a frame, and that of every prompt of a list until its first token: so one that the
- * engine displaces while others of its answer have been told is submitted again, rather than failing them all.
+ * The SUBMIT of a late prompt is kept, and that of every prompt of a list until its first token: one that the engine
+ * displaces after others of its answer have produced tokens is submitted again instead of failing them all.
  *
  * An answer keeps the places of a prompt that has ended for its next one, and takes others that are free; so it always
  * advances. Its deadline is that of its first prompt.
@@ -20,8 +20,8 @@ enum { AGAIN_MS = 500 }; /* the engine has no room: it is asked again in so long
 struct answer_late {
 	struct answer *answer;
 	struct gw_timer timer;
-	uint64_t deadline_ns;   /* 0: none */
-	struct sl_buf frames[]; /* [n_runs] */
+	uint64_t deadline_ns;          /* 0: none */
+	struct submit_frame *frames[]; /* [n_runs], counted; NULL: its first token has come, or it has ended */
 };
 
 /* ---- the key's count ---- */
@@ -143,35 +143,39 @@ static int count(struct answer *a, struct answer_run *run, const struct proto_su
 
 static void on_timer(struct gw_timer *timer);
 
-static int make_late(struct answer *a, const struct proto_submit *s)
+static void drop_frame(struct answer_late *l, ptrdiff_t i)
+{
+	submit_frame_unref(l->frames[i]);
+	l->frames[i] = NULL;
+}
+
+static int make_late(struct answer *a, uint32_t deadline_ms)
 {
 	struct answer_late *l = sl_zalloc(sizeof *l + (size_t)a->n_runs * sizeof *l->frames);
 	if (l == NULL)
 		return SL_ENOMEM;
 	l->answer = a;
-	l->deadline_ns = s->deadline_ms > 0 ? clock_now_ns() + s->deadline_ms * NS_PER_MS : 0;
+	l->deadline_ns = deadline_ms > 0 ? clock_now_ns() + deadline_ms * NS_PER_MS : 0;
 	gw_timer_init(&l->timer, on_timer);
-	for (int i = 0; i < a->n_runs; i++)
-		buf_init(&l->frames[i], PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD);
 	a->places.late = l;
 	return 0;
 }
 
-int answer_slots_begin(struct answer *a, int i, const struct proto_submit *s)
+int answer_slots_begin(struct answer *a, int i, struct submit_frame *frame)
 {
 	struct answer_slots *p = &a->places;
 	struct answer_run *run = &a->runs[i];
 	int rc = 0;
 	if (a->n_runs > 1 && p->late == NULL)
-		rc = make_late(a, s);
+		rc = make_late(a, frame->s.deadline_ms);
 	if (rc == 0 && p->late != NULL)
-		rc = proto_put_submit(&p->late->frames[i], 0, s);
+		p->late->frames[i] = submit_frame_ref(frame);
 	run->placed = rc == 0 && i < p->n_first;
 	if (rc != 0 || run->placed)
 		return rc != 0 ? rc : 1;
 	run->late = true;
 	p->n_late++;
-	return count(a, run, s);
+	return count(a, run, &frame->s);
 }
 
 /* ---- late ones ---- */
@@ -179,12 +183,9 @@ int answer_slots_begin(struct answer *a, int i, const struct proto_submit *s)
 static bool submit_late(struct answer *a, struct answer_run *run)
 {
 	struct answer_late *l = a->places.late;
-	const struct sl_buf *frame = &l->frames[run - a->runs];
 	uint64_t now = clock_now_ns();
-	struct proto_submit s;
-	int rc = proto_get_submit((const uint8_t *)buf_data(frame) + PROTO_HEAD_BYTES, frame->len - PROTO_HEAD_BYTES,
-				  &s, NULL);
-	BUG_IF(rc != 0, "a late prompt can't be read: %s", sl_code_name(rc));
+	struct submit_frame *frame = l->frames[run - a->runs];
+	struct proto_submit s = frame->s;
 	if (!a->automatic)
 		s.model = (uint16_t)a->line.model;
 	if (a->max_tokens < s.max_tokens)
@@ -197,7 +198,7 @@ static bool submit_late(struct answer *a, struct answer_run *run)
 	run->placed = true;
 	a->places.n_late--;
 	a->places.n_free--;
-	rc = answer_submit_run(a, run, &s);
+	int rc = answer_submit_run(a, run, frame, &s);
 	if (rc == 0)
 		return true;
 	answer_fail(a, &(struct api_error){503, "server_error", "engine_unavailable", NULL, ANSWER_RETRY_AFTER_S},
@@ -225,7 +226,7 @@ bool answer_slots_ended(struct answer *a, struct answer_run *run)
 		return true;
 	run->placed = false;
 	if (a->places.late != NULL)
-		buf_clear(&a->places.late->frames[run - a->runs], 0);
+		drop_frame(a->places.late, run - a->runs);
 	a->places.n_free++;
 	return submit_some(a);
 }
@@ -278,7 +279,7 @@ void answer_slots_free(struct answer *a)
 	BUG_IF(a->places.n_held != 0, "an answer is freed with %d places of its key", a->places.n_held);
 	answer_slots_drop(a);
 	for (int i = 0; l != NULL && i < a->n_runs; i++)
-		buf_dispose(&l->frames[i]);
+		drop_frame(l, i);
 	sl_free(l);
 	a->places.late = NULL;
 }

@@ -17,7 +17,7 @@
 struct answer;
 struct answer_late;
 struct answer_run;
-struct proto_submit;
+struct submit_frame;
 
 /* An answer's. */
 struct answer_slots {
@@ -34,9 +34,9 @@ struct answer_slots {
 bool answer_slots_take(struct answer *a);
 /* One that has been admitted by another gateway goes on: its places count, whatever the limit. */
 void answer_slots_claim(struct answer *a);
-/* Run i is about to be submitted, or has to wait, as s says. 1: submit it; 0: it waits; SL_ENOMEM, SL_ECLOSED,
+/* Run i is about to be submitted as frame, or has to wait. 1: submit it; 0: it waits; SL_ENOMEM, SL_ECLOSED,
  * SL_ELIMIT. */
-int answer_slots_begin(struct answer *a, int i, const struct proto_submit *s);
+int answer_slots_begin(struct answer *a, int i, struct submit_frame *frame);
 /* A run has finished: its places are free again. False: its answer has failed, and may be gone. */
 bool answer_slots_ended(struct answer *a, struct answer_run *run);
 /* A run of an answer that is under way was displaced before its first token: it is asked for again. False: it is not.

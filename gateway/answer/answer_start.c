@@ -47,7 +47,7 @@ void answer_free(struct answer *a)
 		a->format->dispose(a->own);
 	sse_dispose(&a->sse);
 	buf_dispose(&a->carry);
-	buf_dispose(&a->frame);
+	submit_frame_unref(a->frame);
 	buf_dispose(&a->cascade_text);
 	answer_resume_free(a);
 	sl_free(a->choices);
@@ -138,7 +138,6 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	}
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
 	buf_init(&a->carry, ANSWER_MAX_WHOLE);
-	buf_init(&a->frame, ANSWER_MAX_WHOLE);
 	buf_init(&a->cascade_text, ANSWER_MAX_WHOLE);
 	list_push_back(&app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
@@ -181,32 +180,45 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	a->max_tokens = s->max_tokens;
 }
 
-int answer_submit_run(struct answer *a, struct answer_run *run, const struct proto_submit *s)
+int answer_submit_run(struct answer *a, struct answer_run *run, struct submit_frame *frame,
+		      const struct proto_submit *s)
 {
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
-	int rc = a->automatic ? answer_auto_submit(a, run, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
+	int rc =
+	    a->automatic ? answer_auto_submit(a, run, frame, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
 	if (rc == 0)
 		answer_prefetch(a, run);
 	return rc;
 }
 
-/* s is run's, but for the prompt and the seed. As answer_submit_run. */
-static int begin_run(struct answer *a, const struct answer_spec *spec, int i, struct proto_submit *s)
+/* Prompt i's SUBMIT; s: what all have in common. */
+static int encode(const struct answer_spec *spec, int i, struct proto_submit *s, struct submit_frame **out)
 {
 	s->prompt_kind = spec->prompts[i].kind;
 	s->prompt = spec->prompts[i].text;
 	BUG_IF(!spec->has_seed && !random_u64(&s->seed), "no random bytes");
-	int rc = answer_slots_begin(a, i, s);
-	if (rc <= 0)
-		return rc;
-	answer_load_keep(a, i, s);
-	return answer_submit_run(a, &a->runs[i], s);
+	return submit_frame_create(s, out);
 }
 
-static void submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+/* As answer_submit_run. */
+static int begin_run(struct answer *a, int i, struct submit_frame *frame)
+{
+	int rc = answer_slots_begin(a, i, frame);
+	if (rc <= 0)
+		return rc;
+	answer_load_keep(a, i, frame);
+	return answer_submit_run(a, &a->runs[i], frame, &frame->s);
+}
+
+/* first: of the first prompt. */
+static void submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s, struct submit_frame *first)
 {
 	for (int i = 0; i < a->n_runs; i++) {
-		int rc = begin_run(a, spec, i, s);
+		struct submit_frame *frame = i == 0 ? submit_frame_ref(first) : NULL;
+		int rc = i == 0 ? 0 : encode(spec, i, s, &frame);
+		if (rc == 0)
+			rc = begin_run(a, i, frame);
+		submit_frame_unref(frame);
 		if (rc != 0) {
 			answer_refuse(
 			    a,
@@ -247,12 +259,19 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	/* What it becomes under load is what it may share. Who joins takes no place: it makes no work. */
 	uint64_t retry_ms;
 	enum load_verdict v = answer_load_first(a, &s, &retry_ms);
-	answer_keep_frame(a, spec, &s);
-	int rc = answer_share(a, spec, &s);
+	struct submit_frame *frame = NULL;
+	int rc = encode(spec, 0, &s, &frame);
+	if (rc != 0) {
+		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
+		return;
+	}
+	answer_keep_frame(a, frame);
+	rc = answer_share(a, spec, frame);
 	if (rc < 0)
 		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");
 	else if (rc == 0 && v == LOAD_REFUSE)
 		answer_load_refuse(a, retry_ms);
 	else if (rc == 0 && answer_slots_take(a))
-		submit(a, spec, &s);
+		submit(a, spec, &s, frame);
+	submit_frame_unref(frame);
 }

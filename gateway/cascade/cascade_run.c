@@ -46,7 +46,7 @@ static void free_run(struct cascade_run *r)
 	gw_timer_stop(&r->t->timers, &r->timer);
 	cascade_queue_dispose(&r->small.queue);
 	cascade_queue_dispose(&r->large.queue);
-	buf_dispose(&r->frame);
+	submit_frame_unref(r->frame);
 	buf_dispose(&r->ids);
 	buf_dispose(&r->kept);
 	sl_free(r->message);
@@ -181,8 +181,10 @@ void cascade_run_end(struct cascade_run *r)
 	cascade_side_give(&r->small);
 	cascade_side_give(&r->large);
 	arm(r);
-	if (is_settled(r))
-		buf_dispose(&r->frame);
+	if (is_settled(r)) {
+		submit_frame_unref(r->frame);
+		r->frame = NULL;
+	}
 	if (r->casc.phase == CASC_OVER)
 		cascade_run_book(r);
 	r->busy = false;

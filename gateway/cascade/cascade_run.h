@@ -18,6 +18,7 @@
 #include "gateway/loop/thread.h"
 
 struct gw_snapshot;
+struct submit_frame;
 struct cascade_run; /* counted; its thread's */
 
 /* Which models a request may use. */
@@ -30,7 +31,8 @@ struct cascade_ask {
 	struct gw_snapshot *snapshot; /* the configuration, with its cascade; a reference is taken */
 	const char *tier;
 	const char *id;                    /* for the log of outcomes */
-	const struct proto_submit *submit; /* with the prompt; its model is not looked at */
+	const struct proto_submit *submit; /* frame's, with what has changed; its model is not used */
+	struct submit_frame *frame;        /* a reference is taken */
 	struct cascade_models models;
 	uint32_t asked_tokens; /* 0: not said */
 	bool wants_to_know;    /* of a degradation */

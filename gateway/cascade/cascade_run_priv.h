@@ -10,6 +10,7 @@
 #include "gateway/cascade/cascade_queue.h"
 #include "gateway/cascade/cascade_run.h"
 #include "gateway/generation/engine_link.h"
+#include "gateway/generation/submit_frame.h"
 
 enum { CASCADE_MAX_TRACE = 4096, CASCADE_ID_BYTES = 64 };
 
@@ -64,7 +65,8 @@ struct cascade_run {
 	uint32_t lane; /* as asked for */
 	bool is_queued;
 	struct proto_queued queued; /* as the generation was told first */
-	struct sl_buf frame;        /* the request's SUBMIT, while it may be submitted again */
+	struct proto_submit submit; /* what is asked; borrows from frame */
+	struct submit_frame *frame; /* counted; while it may be submitted again */
 	struct sl_buf ids;          /* the small model's tokens, u32, while they may be a draft */
 	struct sl_buf kept;         /* their text that was shown, where tokens can't be given */
 	char *message;              /* owned: of the last failure */

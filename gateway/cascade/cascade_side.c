@@ -81,8 +81,10 @@ static int put_kept(struct cascade_run *r, struct proto_submit *s, struct sl_buf
 		return 0;
 	int rc =
 	    cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&r->kept), r->kept.len);
-	if (rc == 0)
+	if (rc == 0) {
 		s->prompt = (struct proto_str){(const char *)buf_data(prompt), prompt->len};
+		s->frame = (struct proto_str){NULL, 0}; /* another prompt */
+	}
 	return rc;
 }
 
@@ -107,7 +109,7 @@ static void watch(const struct cascade_run *r, struct proto_submit *s)
 		s->n_top_logprobs = CASC_TOP;
 }
 
-static int submit_frame(struct cascade_side *side, struct proto_submit *s, uint32_t n_given, uint32_t n_keep)
+static int send_submit(struct cascade_side *side, struct proto_submit *s, uint32_t n_given, uint32_t n_keep)
 {
 	struct cascade_run *r = side->run;
 	uint64_t waited_ms = (clock_now_ns() - r->submitted_ns) / NS_PER_MS;
@@ -158,18 +160,15 @@ static bool submit_again(struct cascade_side *side)
 void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n_keep)
 {
 	struct cascade_run *r = side->run;
-	struct proto_submit s;
+	struct proto_submit s = r->submit;
 	if (submit_again(side))
 		return;
 	if (r->gen == NULL && r->is_queued)
 		return; /* nobody is there any more */
-	if (r->frame.len == 0 || side->model < 0) {
+	if (r->frame == NULL || side->model < 0) {
 		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, busy, strlen(busy));
 		return;
 	}
-	int rc = proto_get_submit((const uint8_t *)buf_data(&r->frame) + PROTO_HEAD_BYTES,
-				  r->frame.len - PROTO_HEAD_BYTES, &s, NULL);
-	BUG_IF(rc != 0, "a request that was kept can't be read: %s", sl_code_name(rc));
 	side->lost_prompt += side->n_prompt;
 	side->n_prompt = side->made = side->credited = side->n_ready = side->n_told = 0;
 	side->queued = false;
@@ -178,7 +177,7 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 	side->verifying = n_given > 0;
 	side->most = UINT32_MAX;
 	cascade_queue_clear(&side->queue);
-	rc = submit_frame(side, &s, n_given, n_keep);
+	int rc = send_submit(side, &s, n_given, n_keep);
 	if (rc == SL_ECLOSED)
 		cascade_side_set_failed(side, PROTO_ERR_NOT_READY, cascade_run_gone, strlen(cascade_run_gone));
 	else if (rc != 0)

@@ -117,12 +117,13 @@ static struct cascade_run *create(struct gw_thread *t, const struct cascade_ask 
 	r->n_choices = ask->submit->n;
 	memcpy(r->id_text, ask->id, n_id < sizeof r->id_text ? n_id : sizeof r->id_text - 1);
 	gw_timer_init(&r->timer, cascade_run_on_timer);
-	buf_init(&r->frame, PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD);
 	buf_init(&r->ids, PROTO_MAX_GIVEN * sizeof(uint32_t));
 	buf_init(&r->kept, MAX_KEPT);
 	casc_init(&r->casc, cascade_tier_policy(r->tier));
-	int rc = proto_put_submit(&r->frame, 0, ask->submit);
-	if (rc == 0 && r->log != NULL) {
+	r->submit = *ask->submit;
+	r->frame = submit_frame_ref(ask->frame);
+	int rc = 0;
+	if (r->log != NULL) {
 		r->features = sl_zalloc(sizeof *r->features);
 		r->trace = sl_zalloc_n(CASCADE_MAX_TRACE, sizeof *r->trace);
 		rc = r->features == NULL || r->trace == NULL ? SL_ENOMEM : 0;

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/peer.h"
 #include "gateway/generation/frame_order.h"
+#include "gateway/generation/submit_frame.h"
 #include "gateway/loop/thread.h"
 
 enum {
@@ -731,6 +732,8 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
 	rc = proto_put_submit(&l->out, l->next_id, req);
 	if (rc != 0)
 		return rc;
+	if (req->frame.n == 0)
+		submit_frame_count();
 	*id = l->next_id++;
 	seq_insert(l, (struct sequence){.id = *id, .listener = listener, .ctx = ctx});
 	l->n_seqs++;

@@ -8,6 +8,7 @@
  */
 #include "gateway/sharing/coalesce.h"
 
+#include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <pthread.h>
@@ -32,6 +33,7 @@ struct coalesce_name {
 
 struct coalescer {
 	uint8_t secret[SECRET_BYTES];
+	EVP_MD *sha256;
 	pthread_mutex_t lock;
 	struct list buckets[BUCKETS];
 	struct list ended; /* content, the first to have ended first */
@@ -48,7 +50,8 @@ int coalesce_create(struct coalescer **out)
 	struct coalescer *ts = sl_zalloc(sizeof *ts);
 	if (ts == NULL)
 		return SL_ENOMEM;
-	BUG_IF(RAND_bytes(ts->secret, SECRET_BYTES) != 1, "no random bytes");
+	ts->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+	BUG_IF(ts->sha256 == NULL || RAND_bytes(ts->secret, SECRET_BYTES) != 1, "no digest or no random bytes");
 	pthread_mutex_init(&ts->lock, NULL);
 	for (int i = 0; i < BUCKETS; i++)
 		list_init(&ts->buckets[i]);
@@ -57,11 +60,16 @@ int coalesce_create(struct coalescer **out)
 	return 0;
 }
 
-void coalesce_digest(const struct coalescer *ts, const void *bytes, size_t n, struct request_digest *out)
+void coalesce_digest(const struct coalescer *ts, const struct iovec *parts, int n, struct request_digest *out)
 {
 	uint8_t both[SECRET_BYTES + SHA256_DIGEST_LENGTH];
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	bool well = ctx != NULL && EVP_DigestInit_ex(ctx, ts->sha256, NULL) == 1;
+	for (int i = 0; well && i < n; i++)
+		well = EVP_DigestUpdate(ctx, parts[i].iov_base, parts[i].iov_len) == 1;
 	memcpy(both, ts->secret, SECRET_BYTES);
-	SHA256(bytes, n, both + SECRET_BYTES);
+	BUG_IF(!well || EVP_DigestFinal_ex(ctx, both + SECRET_BYTES, NULL) != 1, "no digest");
+	EVP_MD_CTX_free(ctx);
 	SHA256(both, sizeof both, out->bytes);
 }
 
@@ -136,6 +144,7 @@ void coalesce_destroy(struct coalescer *ts)
 		release(ts, list_entry(ts->ended.next, struct coalesce_name, in_ended));
 	BUG_IF(ts->n != 0, "%zu answers may still be joined at the end", ts->n);
 	pthread_mutex_destroy(&ts->lock);
+	EVP_MD_free(ts->sha256);
 	sl_free(ts);
 }
 

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "gateway/generation/shared_log.h"
 
@@ -34,8 +35,8 @@ int coalesce_create(struct coalescer **out);
 /* No log of it is owned or read any more. */
 void coalesce_destroy(struct coalescer *ts);
 
-/* Of n bytes and the process's secret. */
-void coalesce_digest(const struct coalescer *ts, const void *bytes, size_t n, struct request_digest *out);
+/* Of n parts, one after another, and the process's secret. */
+void coalesce_digest(const struct coalescer *ts, const struct iovec *parts, int n, struct request_digest *out);
 
 /* Somebody's log: 1, and *out is to be joined; 0: from now on it is the caller's to own, and to end.
  * In both cases with a reference; 0 with NULL: there is no room, or no memory, for one. */

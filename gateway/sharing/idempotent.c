@@ -432,7 +432,7 @@ static int name_it(struct idempotent *i, const char *key)
 		rc = buf_printf(&all, "\n%s", i->x->subject);
 	if (rc == 0) {
 		cache_key_make(&i->key, CACHE_SHARED, tenant, buf_data(&all), all.len);
-		coalesce_digest(i->app->coalescer, buf_data(&all), all.len, &i->retry);
+		coalesce_digest(i->app->coalescer, &(struct iovec){buf_data(&all), all.len}, 1, &i->retry);
 		/* The same in every gateway. */
 		SHA256((const uint8_t *)exchange_body(i->x), i->x->body.len, i->claim.body.bytes);
 	}

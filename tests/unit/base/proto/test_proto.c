@@ -4,6 +4,7 @@
  * out-of-bounds frame is taken. The check is the same for every type: decode(encode(m)) encodes to
  * the same bytes again.
  */
+#include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <math.h>
@@ -235,7 +236,7 @@ static void round_trip_and_every_truncation(void **unused)
 		assert_non_null(proto_type_name(head.type));
 		for (size_t n = 0; n <= head.length + 1u; n++) {
 			struct sl_buf again;
-			buf_init(&again, 1 << 20);
+			buf_init(&again, frame[i].len); /* a buffer may be bounded by its longest frame */
 			/* On the heap and exactly as long, so that a sanitizer sees one byte too far. */
 			uint8_t *payload = calloc(1, n ? n : 1);
 			memcpy(payload, bytes + PROTO_HEAD_BYTES, n <= head.length ? n : head.length);
@@ -563,6 +564,41 @@ static void bounds_of_a_submit(void **unused)
 	}
 }
 
+/* A SUBMIT made from its own earlier frame is the one that is encoded from its fields. */
+static void a_frame_with_other_scalars(void **unused)
+{
+	(void)unused;
+	static const struct proto_submit *const of[] = {&full_submit, &given_submit};
+	for (size_t i = 0; i < 2; i++) {
+		struct sl_buf first, plain, again;
+		struct proto_submit s = *of[i];
+		uint64_t seed;
+		buf_init(&first, 1 << 20);
+		s.n_given = s.n_keep = 0;
+		assert_int_equal(proto_put_submit(&first, 0, &s), 0);
+		memcpy(&seed, (const uint8_t *)buf_data(&first) + PROTO_SUBMIT_SEED_AT, sizeof seed);
+		assert_int_equal(le64toh(seed), s.seed);
+		s.model = 1;
+		s.seed = 12345;
+		s.max_tokens = 9;
+		s.n_top_logprobs = 3;
+		s.given = three_ids;
+		s.n_given = (uint16_t)(3 * i);
+		s.n_keep = (uint16_t)i;
+		buf_init(&plain, 1 << 20);
+		assert_int_equal(proto_put_submit(&plain, 77, &s), 0);
+		s.frame = (struct proto_str){(const char *)buf_data(&first), first.len};
+		s.prompt = (struct proto_str){NULL, 0}; /* the frame has it */
+		buf_init(&again, plain.len);
+		assert_int_equal(proto_put_submit(&again, 77, &s), 0);
+		assert_int_equal(again.len, plain.len);
+		assert_memory_equal(buf_data(&again), buf_data(&plain), plain.len);
+		buf_dispose(&first);
+		buf_dispose(&plain);
+		buf_dispose(&again);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -570,6 +606,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_changed),
 	    cmocka_unit_test(heads),
 	    cmocka_unit_test(bounds_of_a_submit),
+	    cmocka_unit_test(a_frame_with_other_scalars),
 	    cmocka_unit_test(bounds_of_a_prefill),
 	    cmocka_unit_test(bounds_of_given_tokens),
 	    cmocka_unit_test(encoders_refuse_what_decoders_would),

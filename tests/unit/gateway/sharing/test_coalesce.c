@@ -147,7 +147,7 @@ static const struct proto_done well = {
 static struct request_digest digest_of(const struct rig *r, const char *text)
 {
 	struct request_digest d;
-	coalesce_digest(r->ts, text, strlen(text), &d);
+	coalesce_digest(r->ts, &(struct iovec){(void *)text, strlen(text)}, 1, &d);
 	return d;
 }
 
@@ -347,7 +347,7 @@ static void digests_differ_where_anything_does(void **state)
 	struct coalescer *elsewhere;
 	struct request_digest a = digest_of(r, "a"), b = digest_of(r, "b"), again = digest_of(r, "a"), c;
 	assert_int_equal(coalesce_create(&elsewhere), 0);
-	coalesce_digest(elsewhere, "a", 1, &c);
+	coalesce_digest(elsewhere, &(struct iovec){"a", 1}, 1, &c);
 	assert_memory_equal(&a, &again, sizeof a);
 	assert_memory_not_equal(&a, &b, sizeof a);
 	assert_memory_not_equal(&a, &c, sizeof a); /* another secret */
