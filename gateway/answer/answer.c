@@ -147,7 +147,7 @@ void answer_finish(struct answer *a)
 	answer_end_key(a, false);
 	supersede_end(a->talk);
 	a->talk = NULL;
-	gen_follow_twins(a->runs[0].gen);
+	gen_follow_readers(a->runs[0].gen);
 	if (a->state == ANSWER_RUNNING)
 		gw_timer_stop(&a->app->t->timers, &a->timer);
 	gw_defer(a->app->t, &a->pump); /* drops what there is */

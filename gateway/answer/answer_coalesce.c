@@ -9,7 +9,7 @@
  * and in flight. So it must be between users, where a tier allows that. What is compared is the request as
  * the engine would get it (its bytes, but the seed when it would be drawn), so nothing can be forgotten.
  *
- * The first one never waits: it leads, and keeps what its generation tells (shared_log.h).
+ * The first one never waits: it leads, and keeps what its generation tells (token_log.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -39,8 +39,8 @@ void answer_unshare(struct answer *a)
 	static const struct proto_done gone = {
 	    .finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED, .message = {text, sizeof text - 1}};
 	if (a->lead != NULL) {
-		shared_log_end(a->lead, &gone);
-		shared_log_unref(a->lead);
+		token_log_end(a->lead, &gone);
+		token_log_unref(a->lead);
 		a->lead = NULL;
 	}
 	supersede_end(a->talk);
@@ -124,7 +124,7 @@ static void begin_talk(struct answer *a, const struct answer_spec *spec, const s
 
 /* ---- joining ---- */
 
-static int join(struct answer *a, struct shared_log *log, const struct submit_frame *frame)
+static int join(struct answer *a, struct token_log *log, const struct submit_frame *frame)
 {
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	struct answer_run *run = &a->runs[0];
@@ -135,7 +135,7 @@ static int join(struct answer *a, struct shared_log *log, const struct submit_fr
 }
 
 /* The same answer again, so it has its name. */
-static int join_first(struct answer *a, struct shared_log *log, const char *id, int64_t created,
+static int join_first(struct answer *a, struct token_log *log, const char *id, int64_t created,
 		      const struct submit_frame *frame)
 {
 	snprintf(a->id, sizeof a->id, "%s", id);
@@ -149,7 +149,7 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 	struct asked asked;
 	const char *id;
 	int64_t created;
-	struct shared_log *log = idempotent_joins(a->idempotent, &id, &created);
+	struct token_log *log = idempotent_joins(a->idempotent, &id, &created);
 	if (log != NULL)
 		return join_first(a, log, id, created, frame);
 	ask(a, spec, frame, &asked);
@@ -158,7 +158,7 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 		bool joined = join(a, log, frame) == 0; /* or it has failed this moment: then by itself */
 		if (joined)
 			idempotent_begin(a->idempotent, a->id, a->created, log);
-		shared_log_unref(log);
+		token_log_unref(log);
 		if (joined)
 			return 1;
 		log = NULL;

@@ -234,7 +234,7 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 	}
 	if (a->lead != NULL) {
 		gen_share(a->runs[0].gen, a->lead);
-		shared_log_unref(a->lead);
+		token_log_unref(a->lead);
 		a->lead = NULL;
 	}
 }

@@ -121,7 +121,7 @@ static void release(struct coalescer *ts, struct coalesce_name *name)
 {
 	unlist(ts, name);
 	if (name->claim.log != NULL)
-		shared_log_unref(name->claim.log);
+		token_log_unref(name->claim.log);
 	sl_free(name);
 }
 
@@ -152,10 +152,10 @@ void coalesce_destroy(struct coalescer *ts)
 
 /* Its name, if it has one, is to be found for a while; one that failed can't be joined, which its log
  * knows. */
-static void on_ended(void *ctx, struct shared_log *log)
+static void on_ended(void *ctx, struct token_log *log)
 {
 	struct coalescer *ts = ctx;
-	struct coalesce_name *name = shared_log_name(log);
+	struct coalesce_name *name = token_log_name(log);
 	if (name == NULL)
 		return;
 	pthread_mutex_lock(&ts->lock);
@@ -167,7 +167,7 @@ static void on_ended(void *ctx, struct shared_log *log)
 	pthread_mutex_unlock(&ts->lock);
 }
 
-struct shared_log *coalesce_log(struct coalescer *ts) { return shared_log_create(on_ended, ts); }
+struct token_log *coalesce_log(struct coalescer *ts) { return token_log_create(on_ended, ts); }
 
 /* One that can't be joined any more makes way for the next. Its name goes when it ends. */
 static void make_way(struct coalescer *ts, struct coalesce_name *name)
@@ -179,29 +179,29 @@ static void make_way(struct coalescer *ts, struct coalesce_name *name)
 }
 
 int coalesce_enter(struct coalescer *ts, const struct request_digest *content, uint64_t window_ns,
-		   struct shared_log **out)
+		   struct token_log **out)
 {
 	int joined = 0;
 	*out = NULL;
 	pthread_mutex_lock(&ts->lock);
 	expire(ts);
 	struct coalesce_name *name = find(ts, content);
-	if (name != NULL && shared_log_joinable(name->claim.log)) {
-		*out = shared_log_ref(name->claim.log);
+	if (name != NULL && token_log_joinable(name->claim.log)) {
+		*out = token_log_ref(name->claim.log);
 		joined = 1;
 	} else {
 		if (name != NULL)
 			make_way(ts, name);
-		struct shared_log *log = coalesce_log(ts);
+		struct token_log *log = coalesce_log(ts);
 		name = log != NULL ? add(ts, content) : NULL;
 		if (name != NULL) {
 			ts->n_content++;
 			name->window_ns = window_ns;
-			name->claim.log = shared_log_ref(log);
-			shared_log_set_name(log, name);
+			name->claim.log = token_log_ref(log);
+			token_log_set_name(log, name);
 			*out = log;
 		} else if (log != NULL) {
-			shared_log_unref(log);
+			token_log_unref(log);
 		}
 	}
 	pthread_mutex_unlock(&ts->lock);
@@ -227,7 +227,7 @@ struct coalesce_name *coalesce_name(struct coalescer *ts, const struct request_d
 		name->retry = true;
 		name->claim = *claim;
 		if (claim->log != NULL)
-			shared_log_ref(claim->log);
+			token_log_ref(claim->log);
 	}
 	pthread_mutex_unlock(&ts->lock);
 	return name;
@@ -248,8 +248,8 @@ bool coalesce_find(struct coalescer *ts, const struct request_digest *retry, str
 	const struct coalesce_name *name = find(ts, retry);
 	if (name != NULL) {
 		*out = name->claim;
-		if (out->log != NULL && shared_log_joinable(out->log))
-			shared_log_ref(out->log);
+		if (out->log != NULL && token_log_joinable(out->log))
+			token_log_ref(out->log);
 		else
 			out->log = NULL;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which answers of this process may be joined: a directory from digests to shared logs (shared_log.h). One
+ * Which answers of this process may be joined: a directory from digests to shared logs (token_log.h). One
  * lock, taken at the beginning and the end of an answer that may have coalesced requests, never in between.
  *
  * Two kinds of names find a log:
@@ -20,15 +20,15 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "gateway/generation/shared_log.h"
+#include "gateway/generation/token_log.h"
 
-enum { TWIN_DIGEST_BYTES = 32, TWIN_ID_BYTES = 64, COALESCE_MAX = 16384 };
+enum { COALESCE_DIGEST_BYTES = 32, COALESCE_ID_BYTES = 64, COALESCE_MAX = 16384 };
 
 struct coalescer;
 struct coalesce_name; /* of the kind retry; its maker's */
 
 struct request_digest {
-	uint8_t bytes[TWIN_DIGEST_BYTES];
+	uint8_t bytes[COALESCE_DIGEST_BYTES];
 };
 
 int coalesce_create(struct coalescer **out);
@@ -41,16 +41,16 @@ void coalesce_digest(const struct coalescer *ts, const struct iovec *parts, int 
 /* Somebody's log: 1, and *out is to be joined; 0: from now on it is the caller's to own, and to end.
  * In both cases with a reference; 0 with NULL: there is no room, or no memory, for one. */
 int coalesce_enter(struct coalescer *ts, const struct request_digest *content, uint64_t window_ns,
-		   struct shared_log **out);
+		   struct token_log **out);
 /* A log that only names of the kind retry find. NULL: no memory. */
-struct shared_log *coalesce_log(struct coalescer *ts);
+struct token_log *coalesce_log(struct coalescer *ts);
 
 /* What a name of the kind retry says. */
 struct coalesce_claim {
 	struct request_digest body;
-	char id[TWIN_ID_BYTES];
+	char id[COALESCE_ID_BYTES];
 	int64_t created;
-	struct shared_log *log; /* found: with a reference, NULL when it can't be joined */
+	struct token_log *log; /* found: with a reference, NULL when it can't be joined */
 };
 
 /* Until coalesce_forget. A reference to claim->log is taken. NULL: no room, no memory. */

@@ -111,7 +111,7 @@ static void idempotent_free(struct idempotent *i)
 	unkeep(i);
 	coalesce_forget(i->app->coalescer, i->name);
 	if (i->claim.log != NULL)
-		shared_log_unref(i->claim.log);
+		token_log_unref(i->claim.log);
 	if (i->timer != NULL)
 		event_free(i->timer);
 	list_remove(&i->node);
@@ -378,7 +378,7 @@ static void ask(struct idempotent *i)
 		return;
 	}
 	if (claim.log != NULL)
-		shared_log_unref(claim.log);
+		token_log_unref(claim.log);
 	if (!same)
 		reply_other(i);
 	else
@@ -484,7 +484,7 @@ bool idempotent_gate(struct exchange *x)
 
 /* ---- the answer ---- */
 
-struct shared_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created)
+struct token_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created)
 {
 	if (i == NULL || i->state != JOINED)
 		return NULL;
@@ -493,7 +493,7 @@ struct shared_log *idempotent_joins(const struct idempotent *i, const char **id,
 	return i->claim.log;
 }
 
-void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct shared_log *log)
+void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct token_log *log)
 {
 	if (i == NULL || i->state != HELD)
 		return;

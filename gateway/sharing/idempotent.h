@@ -48,9 +48,9 @@ bool idempotent_gate(struct exchange *x);
 /* NULL is allowed in all of these. */
 
 /* The log to join, lent, with the id and time that the answer has; NULL: it holds the key. */
-struct shared_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created);
+struct token_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created);
 /* The holder's answer is made under that name; log: what others may join. */
-void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct shared_log *log);
+void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct token_log *log);
 /* More of what its reader gets. */
 void idempotent_keep(struct idempotent *i, const void *bytes, size_t n);
 /* What was kept is all, or (whole false) something went wrong. Takes i. */

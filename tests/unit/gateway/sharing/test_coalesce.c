@@ -22,7 +22,9 @@
 enum { FRAME_TEXT = 100, MANY = 64 };
 
 struct reader {
-	struct shared_reader *rd;
+	struct token_reader *rd;
+	struct token_log view;
+	uint64_t at;
 	int n_ready;
 	struct sl_buf text;
 	unsigned n_tokens, n_choices;
@@ -74,16 +76,18 @@ static void deliver(struct rig *r)
 
 static bool no_memory; /* for the next tokens */
 
-/* As the engine's link has it: decoded from a frame. */
-static void put_tokens(struct shared_log *log, uint16_t n, const char *text, size_t n_text)
+/* As the engine's link has it: decoded from a frame. The writer's own subscriber takes it at once. */
+static void put_tokens(struct token_log *log, uint16_t n, const char *text, size_t n_text)
 {
 	struct proto_token tokens[8] = {0};
-	struct proto_id_f32 tops[8] = {{7, -0.5F}, {8, -1.5F}, {9, -2.5F}};
+	struct proto_id_f32 tops[8];
 	struct sl_buf b;
 	struct proto_head h;
 	struct proto_tokens out;
-	for (uint16_t i = 0; i < n; i++)
+	for (uint16_t i = 0; i < n; i++) {
 		tokens[i] = (struct proto_token){.id = i, .logprob = -1.0F * i, .n_bytes = (uint16_t)(n_text / n)};
+		tops[i] = (struct proto_id_f32){7U + i, -0.5F};
+	}
 	tokens[n - 1].n_bytes = (uint16_t)(tokens[n - 1].n_bytes + n_text % n);
 	buf_init(&b, 1 << 20);
 	struct proto_tokens m = {.n = n, .n_top = 1, .tokens = tokens, .tops = tops, .text = {text, n_text}};
@@ -92,51 +96,67 @@ static void put_tokens(struct shared_log *log, uint16_t n, const char *text, siz
 	assert_int_equal(proto_get_tokens(buf_data(&b) + PROTO_HEAD_BYTES, h.length, &out, NULL), 0);
 	if (no_memory)
 		fault_arm(FAULT_ALLOC, 1, 1);
-	shared_log_tokens(log, &out);
+	assert_int_equal(token_log_append(log, &out), 0);
 	fault_disarm_all();
+	token_log_take(log, log->end);
 	no_memory = false;
 	buf_dispose(&b);
 }
 
-static struct reader *read_from(struct rig *r, struct shared_log *log)
+static struct reader *read_from(struct rig *r, struct token_log *log)
 {
 	struct reader *rd = calloc(1, sizeof *rd);
 	assert_non_null(rd);
 	buf_init(&rd->text, 8 << 20);
-	assert_int_equal(twin_read(log, &r->t, on_ready, rd, &rd->rd), 0);
+	assert_int_equal(token_log_init(&rd->view, 1, 1, 0), 0);
+	assert_int_equal(token_log_read(log, &r->t, on_ready, rd, &rd->rd), 0);
 	return rd;
 }
 
-/* Takes at most so many messages. */
+static void take_run(struct reader *rd, uint32_t most)
+{
+	struct gen_chunk c;
+	token_reader_copy(rd->rd, rd->at, most, &rd->view);
+	assert_true(token_log_run(&rd->view, rd->at, most, &c));
+	assert_int_equal(c.first_token, rd->at);
+	for (uint64_t i = rd->at; i < rd->at + c.n_tokens; i++) {
+		struct gen_token t;
+		token_log_token(&rd->view, i, &t);
+		assert_true(t.logprob == -1.0F * (float)t.id);
+		assert_int_equal(t.n_top, 1);
+		assert_int_equal(t.tops[0].id, 7 + t.id);
+	}
+	assert_int_equal(buf_append(&rd->text, c.text, c.n_bytes), 0);
+	rd->n_tokens += c.n_tokens;
+	rd->at += c.n_tokens;
+}
+
+/* Takes what is there, at most so many tokens at a time and so many times. */
 static void take(struct reader *rd, int most)
 {
-	struct shared_event ev;
+	struct token_news news;
 	for (int i = 0; i < most; i++) {
-		twin_next(rd->rd, &ev);
-		switch (ev.kind) {
-		case TWIN_NOTHING: return;
-		case TWIN_QUEUED: rd->queued = true; break;
-		case TWIN_TOKENS:
-			rd->n_tokens += ev.u.tokens.n;
-			assert_int_equal(buf_append(&rd->text, ev.u.tokens.text.at, ev.u.tokens.text.n), 0);
-			assert_int_equal(proto_token_at(&ev.u.tokens, 0).id, 0);
-			assert_int_equal(proto_top_at(&ev.u.tokens, 0, 0).id, 7);
-			break;
-		case TWIN_CHOICE: rd->n_choices++; break;
-		case TWIN_DONE:
-			assert_false(rd->done);
-			rd->done = true;
-			rd->how = ev.u.done;
-			break;
-		case TWIN_LOST: rd->lost = true; return;
+		token_reader_look(rd->rd, rd->at, &rd->view, &news);
+		rd->lost = news.lost;
+		rd->queued = news.is_queued;
+		rd->n_choices += news.choice_ended;
+		if (news.lost)
+			return;
+		if (rd->at < news.end) {
+			take_run(rd, 3);
+		} else {
+			rd->done = news.ended;
+			rd->how = news.done;
+			return;
 		}
 	}
 }
 
 static void leave(struct rig *r, struct reader *rd)
 {
-	twin_close(rd->rd);
+	token_reader_close(rd->rd);
 	deliver(r);
+	token_log_dispose(&rd->view);
 	buf_dispose(&rd->text);
 	free(rd);
 }
@@ -151,32 +171,34 @@ static struct request_digest digest_of(const struct rig *r, const char *text)
 	return d;
 }
 
-static struct shared_log *lead(struct rig *r, const char *what)
+static struct token_log *lead(struct rig *r, const char *what)
 {
 	struct request_digest d = digest_of(r, what);
-	struct shared_log *log;
+	struct token_log *log;
 	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &log), 0);
 	assert_non_null(log);
-	shared_log_own(log, &r->t, 1, on_moved, r);
+	struct token_log own;
+	assert_int_equal(token_log_init(&own, 1, 1, 1), 0);
+	token_log_own(log, &own, &r->t, on_moved, r);
 	return log;
 }
 
 static void early_and_late_readers_get_the_same(void **state)
 {
 	struct rig *r = *state;
-	struct shared_log *log = lead(r, "a");
+	struct token_log *log = lead(r, "a");
 	struct reader *early = read_from(r, log);
 	take(early, MANY);
 	assert_false(early->queued);
-	shared_log_queued(log, &(struct proto_queued){.n_prompt = 3});
+	token_log_queued(log, &(struct proto_queued){.n_prompt = 3});
 	put_tokens(log, 2, "ab", 2);
 	deliver(r);
 	assert_true(early->n_ready > 0);
 	take(early, MANY);
-	shared_log_choice(log, &(struct proto_choice){.choice = 0, .finish = PROTO_FINISH_STOP});
+	token_log_choice(log, &(struct proto_choice){.choice = 0, .finish = PROTO_FINISH_STOP});
 	put_tokens(log, 2, "cde", 3);
 	struct reader *late = read_from(r, log);
-	shared_log_end(log, &well);
+	token_log_end(log, &well);
 	deliver(r);
 	take(early, MANY);
 	take(late, MANY);
@@ -192,47 +214,48 @@ static void early_and_late_readers_get_the_same(void **state)
 		take(all[i], MANY); /* nothing twice */
 		leave(r, all[i]);
 	}
-	shared_log_unref(log);
+	token_log_unref(log);
 }
 
 static void the_owner_hears_of_the_fastest_and_of_the_last(void **state)
 {
 	struct rig *r = *state;
 	uint64_t most;
-	struct shared_log *log = lead(r, "a");
+	struct token_log *log = lead(r, "a");
 	struct reader *a = read_from(r, log), *b = read_from(r, log);
 	deliver(r);
 	assert_int_equal(r->n_moved, 1);
-	assert_int_equal(shared_log_readers(log, &most), 2);
-	twin_moved(a->rd, 10);
-	twin_moved(b->rd, 5);
+	assert_int_equal(token_log_readers(log, &most), 2);
+	token_reader_moved(a->rd, 10);
+	token_reader_moved(b->rd, 5);
 	deliver(r);
 	assert_int_equal(r->n_moved, 2);
-	assert_int_equal(shared_log_readers(log, &most), 2);
+	assert_int_equal(token_log_readers(log, &most), 2);
 	assert_int_equal(most, 10);
 	leave(r, a);
 	assert_int_equal(r->n_moved, 2);
 	leave(r, b);
 	assert_int_equal(r->n_moved, 3);
-	assert_int_equal(shared_log_readers(log, &most), 0);
-	shared_log_end(log, &well);
-	shared_log_unref(log);
+	assert_int_equal(token_log_readers(log, &most), 0);
+	token_log_end(log, &well);
+	token_log_unref(log);
 }
 
 /* Messages are on their way when everybody has gone. */
 static void who_goes_at_once_leaves_nothing(void **state)
 {
 	struct rig *r = *state;
-	struct shared_log *log = lead(r, "a");
+	struct token_log *log = lead(r, "a");
 	for (int i = 0; i < 3; i++) {
 		struct reader *rd = read_from(r, log);
 		put_tokens(log, 1, "x", 1);
-		twin_close(rd->rd);
+		token_reader_close(rd->rd);
+		token_log_dispose(&rd->view);
 		buf_dispose(&rd->text);
 		free(rd);
 	}
-	shared_log_end(log, &well);
-	shared_log_unref(log);
+	token_log_end(log, &well);
+	token_log_unref(log);
 	deliver(r);
 	assert_int_equal(r->n_moved, 0);
 }
@@ -242,10 +265,10 @@ static void a_log_is_bounded_and_loses_the_slowest(void **state)
 	struct rig *r = *state;
 	char text[FRAME_TEXT];
 	memset(text, 'x', sizeof text);
-	struct shared_log *log = lead(r, "a");
+	struct token_log *log = lead(r, "a");
 	struct reader *fast = read_from(r, log), *slow = read_from(r, log);
-	struct shared_reader *none;
-	size_t n = 3 * TWIN_LOG_BYTES / FRAME_TEXT;
+	struct token_reader *none;
+	size_t n = 3 * TOKEN_LOG_BYTES / FRAME_TEXT;
 	take(slow, 1);
 	for (size_t i = 0; i < n; i++) {
 		put_tokens(log, 4, text, sizeof text);
@@ -255,41 +278,43 @@ static void a_log_is_bounded_and_loses_the_slowest(void **state)
 	take(slow, 1);
 	assert_true(slow->lost);
 	assert_int_equal(fast->text.len, n * FRAME_TEXT);
-	assert_int_equal(twin_read(log, &r->t, on_ready, r, &none), SL_ERANGE);
+	assert_int_equal(log->end - log->first, 4); /* the last frame: nobody has taken it before the next */
+	assert_int_equal(token_log_read(log, &r->t, on_ready, r, &none), SL_ERANGE);
 	/* A new one leads: what is half gone can't be joined. */
 	struct request_digest d = digest_of(r, "a");
-	struct shared_log *next;
+	struct token_log *next;
 	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &next), 0);
 	assert_int_equal(coalesce_count(r->ts), 1);
-	shared_log_end(next, &well);
-	shared_log_unref(next);
-	shared_log_end(log, &well);
+	token_log_end(next, &well);
+	token_log_unref(next);
+	token_log_end(log, &well);
 	take(fast, MANY);
 	assert_true(fast->done);
 	leave(r, fast);
 	leave(r, slow);
-	shared_log_unref(log);
+	token_log_unref(log);
 }
 
 static void nobody_reads_so_nothing_is_kept_beyond_its_bound(void **state)
 {
 	struct rig *r = *state;
 	char text[FRAME_TEXT];
-	struct shared_reader *none;
+	struct token_reader *none;
 	memset(text, 'x', sizeof text);
-	struct shared_log *log = lead(r, "a");
-	for (size_t i = 0; i < 2 * TWIN_LOG_BYTES / FRAME_TEXT; i++)
+	struct token_log *log = lead(r, "a");
+	for (size_t i = 0; i < 2 * TOKEN_LOG_BYTES / FRAME_TEXT; i++)
 		put_tokens(log, 4, text, sizeof text);
-	assert_false(shared_log_joinable(log));
-	assert_int_equal(twin_read(log, &r->t, on_ready, r, &none), SL_ERANGE);
-	shared_log_end(log, &well);
-	shared_log_unref(log);
+	assert_false(token_log_joinable(log));
+	assert_int_equal(log->first, log->end);
+	assert_int_equal(token_log_read(log, &r->t, on_ready, r, &none), SL_ERANGE);
+	token_log_end(log, &well);
+	token_log_unref(log);
 }
 
 static void without_memory_a_reader_is_lost_and_the_owner_is_not(void **state)
 {
 	struct rig *r = *state;
-	struct shared_log *log = lead(r, "a");
+	struct token_log *log = lead(r, "a");
 	struct reader *rd = read_from(r, log);
 	no_memory = true;
 	put_tokens(log, 1, "x", 1);
@@ -297,10 +322,10 @@ static void without_memory_a_reader_is_lost_and_the_owner_is_not(void **state)
 	take(rd, MANY);
 	assert_true(rd->lost);
 	assert_int_equal(rd->n_tokens, 0);
-	assert_false(shared_log_joinable(log));
-	shared_log_end(log, &well);
+	assert_false(token_log_joinable(log));
+	token_log_end(log, &well);
 	leave(r, rd);
-	shared_log_unref(log);
+	token_log_unref(log);
 }
 
 static void a_window_ends(void **state)
@@ -308,37 +333,37 @@ static void a_window_ends(void **state)
 	struct rig *r = *state;
 	fake_ns = 5 * NS_PER_S;
 	clock_fake(&fake_ns);
-	struct shared_log *log = lead(r, "a"), *other;
+	struct token_log *log = lead(r, "a"), *other;
 	struct request_digest d = digest_of(r, "a");
-	shared_log_end(log, &well);
+	token_log_end(log, &well);
 	fake_ns += NS_PER_S;
 	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &other), 1);
 	assert_ptr_equal(other, log);
-	shared_log_unref(other);
+	token_log_unref(other);
 	fake_ns += 1;
 	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &other), 0);
 	assert_ptr_not_equal(other, log);
-	shared_log_unref(log);
-	shared_log_end(other, &well);
-	shared_log_unref(other);
+	token_log_unref(log);
+	token_log_end(other, &well);
+	token_log_unref(other);
 }
 
 static void what_failed_is_nobodys(void **state)
 {
 	struct rig *r = *state;
 	struct proto_done badly = {.finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_INTERNAL, .message = {"broken", 6}};
-	struct shared_log *log = lead(r, "a"), *other;
+	struct token_log *log = lead(r, "a"), *other;
 	struct request_digest d = digest_of(r, "a");
 	struct reader *rd = read_from(r, log);
-	shared_log_end(log, &badly);
+	token_log_end(log, &badly);
 	take(rd, MANY);
 	assert_true(rd->done);
 	assert_memory_equal(rd->how.message.at, "broken", 6);
 	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &other), 0);
-	shared_log_end(other, &badly);
-	shared_log_unref(other);
+	token_log_end(other, &badly);
+	token_log_unref(other);
 	leave(r, rd);
-	shared_log_unref(log);
+	token_log_unref(log);
 }
 
 static void digests_differ_where_anything_does(void **state)
@@ -357,7 +382,7 @@ static void digests_differ_where_anything_does(void **state)
 static void the_directory_is_bounded(void **state)
 {
 	struct rig *r = *state;
-	struct shared_log **all = calloc(COALESCE_MAX, sizeof *all), *none;
+	struct token_log **all = calloc(COALESCE_MAX, sizeof *all), *none;
 	char what[16];
 	assert_non_null(all);
 	for (int i = 0; i < COALESCE_MAX; i++) {
@@ -367,12 +392,12 @@ static void the_directory_is_bounded(void **state)
 	struct request_digest d = digest_of(r, "one more");
 	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &none), 0);
 	assert_null(none);
-	shared_log_end(all[0], &well); /* with its window it still stands there */
+	token_log_end(all[0], &well); /* with its window it still stands there */
 	assert_int_equal(coalesce_count(r->ts), COALESCE_MAX);
 	for (int i = 0; i < COALESCE_MAX; i++) {
 		if (i > 0)
-			shared_log_end(all[i], &well);
-		shared_log_unref(all[i]);
+			token_log_end(all[i], &well);
+		token_log_unref(all[i]);
 	}
 	free(all);
 }
@@ -394,18 +419,18 @@ static void a_retry_finds_its_answer_until_it_is_forgotten(void **state)
 	assert_int_equal(found.created, 7);
 	assert_ptr_equal(found.log, claim.log);
 	assert_memory_equal(&found.body, &claim.body, sizeof found.body);
-	shared_log_unref(found.log);
+	token_log_unref(found.log);
 	coalesce_forget(r->ts, name);
 	assert_false(coalesce_find(r->ts, &key, &found));
-	shared_log_end(claim.log, &well);
-	shared_log_unref(claim.log);
+	token_log_end(claim.log, &well);
+	token_log_unref(claim.log);
 }
 
 static void without_memory_nobody_leads_nor_joins(void **state)
 {
 	struct rig *r = *state;
 	struct request_digest d = digest_of(r, "a");
-	struct shared_log *log;
+	struct token_log *log;
 	for (long n = 1; n < 3; n++) {
 		fault_arm(FAULT_ALLOC, n, 1);
 		assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &log), 0);
@@ -414,12 +439,12 @@ static void without_memory_nobody_leads_nor_joins(void **state)
 		assert_int_equal(coalesce_count(r->ts), 0);
 	}
 	log = lead(r, "a");
-	struct shared_reader *rd;
+	struct token_reader *rd;
 	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(twin_read(log, &r->t, on_ready, r, &rd), SL_ENOMEM);
+	assert_int_equal(token_log_read(log, &r->t, on_ready, r, &rd), SL_ENOMEM);
 	fault_disarm_all();
-	shared_log_end(log, &well);
-	shared_log_unref(log);
+	token_log_end(log, &well);
+	token_log_unref(log);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
