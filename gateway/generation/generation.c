@@ -27,6 +27,8 @@ enum {
 	MAX_WINDOW = 1 << 16,
 	/* By so many tokens a coalesced request may be ahead of the subscribers of the one it joined. */
 	MAX_LAG = 1 << 14,
+	/* Tokens that one that joined copies at a time: all that its subscriber has not read are copied again. */
+	MAX_VIEW = 64,
 };
 
 struct generation {
@@ -36,7 +38,6 @@ struct generation {
 	enum gen_state state;
 	bool admitted, joined, fed, follows, paced;
 	uint64_t link_id;      /* 0: the link has forgotten it */
-	uint64_t end;          /* tokens that its subscriber may have */
 	uint64_t credited;     /* tokens the engine may make in all */
 	struct token_log *log; /* &own, or the shared one: a reference */
 	uint32_t window;
@@ -111,7 +112,7 @@ static void fail(struct generation *g, enum proto_error error, const char *messa
 	struct proto_done done = {.finish = PROTO_FINISH_ERROR,
 				  .error = (uint8_t)error,
 				  .n_prompt = g->log->queued.n_prompt,
-				  .n_completion = (uint32_t)g->end,
+				  .n_completion = (uint32_t)g->log->end,
 				  .message = {.at = message, .n = strlen(message)}};
 	token_log_end(g->log, &done);
 	close_reader(g);
@@ -119,10 +120,11 @@ static void fail(struct generation *g, enum proto_error error, const char *messa
 	tell_progress(g);
 }
 
-static void release(struct generation *g)
+struct http_hold *gen_take_hold(struct generation *g)
 {
-	http_release(g->hold);
+	struct http_hold *hold = g->hold;
 	g->hold = NULL;
+	return hold;
 }
 
 static void on_stopped(void *hold) { http_release(hold); }
@@ -130,17 +132,13 @@ static void on_stopped(void *hold) { http_release(hold); }
 static void forget(struct generation *g)
 {
 	const struct gen_source *source = g->source;
-	struct http_hold *hold = g->hold;
 	g->source = NULL;
-	if (source != NULL) {
-		g->hold = NULL;
-		source->leave(g->source_ctx, hold);
-	} else if (g->link_id != 0 && g->hold != NULL) {
-		engine_link_abandon(g->t->link, g->link_id, on_stopped, g->hold);
-		g->hold = NULL;
-	} else if (g->link_id != 0) {
+	if (source != NULL)
+		source->leave(g->source_ctx, gen_take_hold(g));
+	else if (g->link_id != 0 && g->hold != NULL)
+		engine_link_abandon(g->t->link, g->link_id, on_stopped, gen_take_hold(g));
+	else if (g->link_id != 0)
 		engine_link_forget(g->t->link, g->link_id);
-	}
 	g->link_id = 0;
 }
 
@@ -159,14 +157,7 @@ void gen_hold(struct generation *g, struct http_hold *hold)
 	BUG_IF(g->hold != NULL, "a generation holds two places");
 	g->hold = hold;
 	if (g->link_id == 0 && g->source == NULL)
-		release(g);
-}
-
-struct http_hold *gen_take_hold(struct generation *g)
-{
-	struct http_hold *hold = g->hold;
-	g->hold = NULL;
-	return hold;
+		http_release(gen_take_hold(g));
 }
 
 static void on_reap(struct gw_deferred *d)
@@ -208,8 +199,8 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	struct generation *g = ctx;
 	if (is_final(g))
 		return;
-	if (g->state != GEN_RUNNING || (!g->fed && m->n > g->credited - g->end) || m->choice >= g->log->n_choices ||
-	    m->n_top > g->log->n_top) {
+	if (g->state != GEN_RUNNING || (!g->fed && m->n > g->credited - g->log->end) ||
+	    m->choice >= g->log->n_choices || m->n_top > g->log->n_top) {
 		forget(g);
 		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
 		return;
@@ -219,7 +210,6 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
 		return;
 	}
-	g->end += m->n;
 	observe_gap(g, m->choice);
 	tell_progress(g);
 }
@@ -233,14 +223,20 @@ static void on_choice(void *ctx, const struct proto_choice *m)
 	tell_progress(g);
 }
 
+/* Its sequence is over. False: and it was before. */
+static bool is_over(struct generation *g)
+{
+	g->link_id = 0;
+	g->source = NULL;
+	http_release(gen_take_hold(g));
+	return !is_final(g);
+}
+
 static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct generation *g = ctx;
 	struct proto_done done = *m;
-	g->link_id = 0;
-	g->source = NULL;
-	release(g);
-	if (is_final(g))
+	if (!is_over(g))
 		return;
 	/* Nobody here cancelled it: an engine that stops cancels what it runs. */
 	if (m->finish == PROTO_FINISH_CANCELLED) {
@@ -257,10 +253,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 static void on_lost(void *ctx)
 {
 	struct generation *g = ctx;
-	g->link_id = 0;
-	g->source = NULL;
-	release(g);
-	if (!is_final(g))
+	if (is_over(g))
 		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
 }
 
@@ -280,7 +273,7 @@ const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done,
 static void give_credit(struct generation *g, uint32_t n)
 {
 	/* It has waited for its reader: that gap says nothing of the engine. */
-	for (uint8_t i = 0; g->end == g->credited && i < g->log->n_choices; i++)
+	for (uint8_t i = 0; g->log->end == g->credited && i < g->log->n_choices; i++)
 		g->log->choices[i].token_ns = 0;
 	g->credited += n;
 	if (g->link_id != 0)
@@ -341,7 +334,7 @@ void gen_end_shared(struct generation *g, enum proto_finish finish)
 	struct proto_done done = {.finish = (uint8_t)finish,
 				  .n_prompt = g->log->queued.n_prompt,
 				  .n_cached = g->log->queued.n_cached,
-				  .n_completion = (uint32_t)g->end,
+				  .n_completion = (uint32_t)g->log->end,
 				  .message = {"", 0}};
 	if (finish == PROTO_FINISH_ERROR) {
 		done.error = PROTO_ERR_OVERLOADED;
@@ -351,30 +344,22 @@ void gen_end_shared(struct generation *g, enum proto_finish finish)
 		token_log_end(g->log, &done);
 }
 
-/* Takes what is new in the log that it joined, up to a window ahead of its subscriber. */
+/* Takes what is new in the log that it joined. */
 static void feed(struct generation *g)
 {
-	struct token_news news;
 	while (g->reader != NULL && (g->state == GEN_SUBMITTED || g->state == GEN_RUNNING)) {
-		uint64_t at = g->sub->next_token;
-		token_reader_look(g->reader, at, &g->own, &news);
-		uint64_t end = news.end < at + g->window ? news.end : at + g->window;
-		bool more = end > g->end || news.choice_ended, all = news.ended && end == news.end;
-		/* What is left is copied before the log is closed. */
-		if (news.lost || (all && token_reader_copy(g->reader, at, g->window, &g->own) != 0)) {
+		uint32_t most = g->state == GEN_SUBMITTED ? 0 : g->window < MAX_VIEW ? g->window : MAX_VIEW;
+		enum token_news news = token_reader_sync(g->reader, g->sub->next_token, most, &g->own);
+		if (news == TOKEN_LOST)
 			fail(g, PROTO_ERR_OVERLOADED, "This reader was too slow for the answer that it shared.");
-		} else if (g->state == GEN_SUBMITTED && news.is_queued) {
-			g->own.seed = news.seed;
-			on_queued(g, &news.queued);
-		} else {
-			g->end = end > g->end ? end : g->end;
-			if (all)
-				on_done(g, &news.done);
-			else if (more)
-				tell_progress(g);
-			else
-				return;
-		}
+		else if (g->state == GEN_SUBMITTED && g->own.is_queued)
+			on_queued(g, &g->own.queued);
+		else if (news == TOKEN_ALL)
+			on_done(g, &g->own.done);
+		else if (news == TOKEN_MORE)
+			tell_progress(g);
+		else
+			return;
 	}
 }
 
@@ -485,9 +470,6 @@ void gen_admit(struct generation *g)
 
 bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens, struct gen_chunk *out)
 {
-	uint64_t left = g->end - s->next_token;
-	if (g->reader != NULL)
-		(void)token_reader_copy(g->reader, s->next_token, max_tokens < left ? max_tokens : left, g->log);
 	return token_log_run(g->log, s->next_token, max_tokens, out);
 }
 
@@ -516,29 +498,26 @@ enum proto_length_why gen_choice_why(const struct generation *g, uint8_t i)
 void gen_advance(struct subscriber *s, uint32_t n_tokens)
 {
 	struct generation *g = s->gen;
-	BUG_IF(n_tokens > g->end - s->next_token, "advance by %u of %llu tokens", n_tokens,
-	       (unsigned long long)(g->end - s->next_token));
+	uint64_t left = g->log->end - s->next_token;
+	BUG_IF(n_tokens > left, "advance by %u of %llu tokens", n_tokens, (unsigned long long)left);
 	s->next_token += n_tokens;
 	if (!g->joined) {
 		token_log_take(g->log, s->next_token);
 		credit_ahead(g);
-		return;
-	}
-	if (g->reader == NULL)
-		return;
-	if (s->next_token - g->reported > g->window / 4) {
-		g->reported = s->next_token;
-		token_reader_moved(g->reader, s->next_token);
-	}
-	/* Not from here: the caller is in the middle of reading. */
-	if (g->end - s->next_token < g->window)
+	} else if (g->reader != NULL) {
+		if (s->next_token - g->reported > g->window / 4) {
+			g->reported = s->next_token;
+			token_reader_moved(g->reader, s->next_token);
+		}
+		/* Not from here: the caller is in the middle of reading. */
 		gw_defer(g->t, &g->feed);
+	}
 }
 
 enum gen_state gen_state(const struct generation *g) { return g->state; }
 uint64_t gen_queued_ns(const struct generation *g) { return g->queued_ns; }
 const struct proto_queued *gen_queued(const struct generation *g) { return &g->log->queued; }
-uint64_t gen_n_tokens(const struct generation *g) { return g->end; }
+uint64_t gen_n_tokens(const struct generation *g) { return g->log->end; }
 uint64_t gen_seed(const struct generation *g) { return g->log->seed; }
 
 const struct proto_done *gen_done(const struct generation *g)

@@ -54,14 +54,12 @@ struct token_share {
 	atomic_int refs;
 	pthread_mutex_t lock; /* of the log and all below */
 	bool whole;
-	size_t bytes; /* counted in all_bytes */
+	size_t bytes; /* counted in bytes_kept */
 	struct token_reader writer;
 	struct list readers; /* without the writer */
 	unsigned n_readers;
 	uint64_t most;
 };
-
-static atomic_size_t all_bytes;
 
 static struct metric bytes_kept = {
     .kind = METRIC_GAUGE, .name = "sluice_twins_bytes", .help = "Bytes kept of answers that twins may join"};
@@ -100,45 +98,33 @@ static struct proto_str bytes_of(const struct token_log *log, uint64_t first, ui
 			 : (struct proto_str){"", 0};
 }
 
-static int append_records(struct token_log *log, const struct proto_tokens *m, uint32_t text_end, uint32_t pieces_end)
-{
-	struct proto_str left = m->pieces.all;
-	int rc = 0;
-	for (uint16_t i = 0; i < m->n && rc == 0; i++) {
-		struct proto_token t = proto_token_at(m, i);
-		text_end += t.n_bytes;
-		for (int k = 0; left.n > 0 && k <= m->n_top; k++)
-			proto_piece_next(&left);
-		struct record r = {.end = {text_end, pieces_end - (uint32_t)left.n},
-				   .logprob = t.logprob,
-				   .id = t.id,
-				   .choice = m->choice};
-		rc = buf_append(&log->parts[TOKEN_RECORDS], &r, sizeof r);
-		for (uint8_t k = 0; k < log->n_top && rc == 0; k++) {
-			struct proto_id_f32 top = {.v = -INFINITY};
-			if (k < m->n_top)
-				top = proto_top_at(m, i, k);
-			rc = buf_append(&log->parts[TOKEN_RECORDS], &top, sizeof top);
-		}
-	}
-	return rc;
-}
-
 /* All or nothing. */
 static int append(struct token_log *log, const struct proto_tokens *m)
 {
-	struct sl_buf *parts = log->parts;
-	const uint32_t had[] = {parts[TOKEN_TEXT].len, parts[TOKEN_PIECES].len, parts[TOKEN_RECORDS].len};
-	int rc = buf_append(&parts[TOKEN_TEXT], m->text.at, m->text.n);
-	if (rc == 0 && m->pieces.all.n > 0)
-		rc = buf_append(&parts[TOKEN_PIECES], m->pieces.all.at, m->pieces.all.n);
+	struct sl_buf *text = &log->parts[TOKEN_TEXT], *pieces = &log->parts[TOKEN_PIECES];
+	struct proto_str left = m->pieces.all;
+	uint8_t *at, *unused;
+	int rc = buf_reserve(&log->parts[TOKEN_RECORDS], (size_t)m->n * log->record_bytes, &at);
+	if (rc == 0 && left.n > 0)
+		rc = buf_reserve(pieces, left.n, &unused);
 	if (rc == 0)
-		rc = append_records(log, m, log->base[TOKEN_TEXT] + had[TOKEN_TEXT],
-				    log->base[TOKEN_PIECES] + parts[TOKEN_PIECES].len);
-	for (int k = 0; k < TOKEN_PARTS && rc != 0; k++)
-		buf_cut(&parts[k], had[k]);
+		rc = buf_append(text, m->text.at, m->text.n);
 	if (rc != 0)
 		return rc;
+	(void)buf_append(pieces, left.at, left.n);
+	uint32_t text_end = log->base[TOKEN_TEXT] + text->len - (uint32_t)m->text.n;
+	uint32_t pieces_end = log->base[TOKEN_PIECES] + pieces->len;
+	for (uint16_t i = 0; i < m->n; i++, at += log->record_bytes) {
+		struct proto_token t = proto_token_at(m, i);
+		struct record *r = (void *)at;
+		text_end += t.n_bytes;
+		for (int k = 0; left.n > 0 && k <= m->n_top; k++)
+			proto_piece_next(&left);
+		*r = (struct record){{text_end, pieces_end - (uint32_t)left.n}, t.logprob, t.id, m->choice};
+		for (uint8_t k = 0; k < log->n_top; k++)
+			r->tops[k] = k < m->n_top ? proto_top_at(m, i, k) : (struct proto_id_f32){.v = -INFINITY};
+	}
+	buf_commit(&log->parts[TOKEN_RECORDS], (size_t)m->n * log->record_bytes);
 	log->end += m->n;
 	metric_add(&tokens_logged, m->n);
 	return 0;
@@ -214,11 +200,7 @@ struct token_log *token_log_create(void (*ended)(void *ctx, struct token_log *lo
 	struct token_share *sh = sl_zalloc(sizeof *sh);
 	if (sh == NULL)
 		return NULL;
-	sh->log.share = sh;
-	sh->on_end = ended;
-	sh->on_end_ctx = ctx;
-	sh->refs = 1;
-	sh->whole = true;
+	*sh = (struct token_share){.log.share = sh, .on_end = ended, .on_end_ctx = ctx, .refs = 1, .whole = true};
 	pthread_mutex_init(&sh->lock, NULL);
 	list_init(&sh->readers);
 	return &sh->log;
@@ -230,20 +212,13 @@ struct token_log *token_log_ref(struct token_log *log)
 	return log;
 }
 
-static void count_bytes(struct token_share *sh, size_t n)
-{
-	atomic_fetch_add(&all_bytes, n - sh->bytes);
-	metric_add(&bytes_kept, (int64_t)(n - sh->bytes));
-	sh->bytes = n;
-}
-
 void token_log_unref(struct token_log *log)
 {
 	struct token_share *sh = log->share;
 	if (atomic_fetch_sub(&sh->refs, 1) > 1)
 		return;
 	BUG_IF(!list_empty(&sh->readers), "a shared answer is freed under its readers");
-	count_bytes(sh, 0);
+	metric_add(&bytes_kept, -(int64_t)sh->bytes);
 	token_log_dispose(log);
 	pthread_mutex_destroy(&sh->lock);
 	sl_free(sh);
@@ -338,15 +313,11 @@ static size_t bytes_from(const struct token_log *log, uint64_t at)
 	return n;
 }
 
-static struct token_reader *slowest(const struct token_share *sh)
+static void count_bytes(struct token_share *sh)
 {
-	struct token_reader *last = NULL;
-	list_each(it, &sh->readers) {
-		struct token_reader *rd = list_entry(it, struct token_reader, node);
-		if (!rd->lost && (last == NULL || rd->at < last->at))
-			last = rd;
-	}
-	return last;
+	size_t n = bytes_from(&sh->log, sh->log.first);
+	metric_add(&bytes_kept, (int64_t)(n - sh->bytes));
+	sh->bytes = n;
 }
 
 static void lose(struct token_reader *rd)
@@ -361,14 +332,19 @@ static void lose(struct token_reader *rd)
 static void shrink(struct token_log *log, size_t n)
 {
 	struct token_share *sh = log->share;
-	struct token_reader *last;
+	uint64_t to = sh->writer.at;
 	sh->whole = false;
-	while ((last = slowest(sh)) != NULL && bytes_from(log, last->at) + n > TOKEN_LOG_BYTES)
-		lose(last);
-	drop(log, last != NULL && last->at < sh->writer.at ? last->at : sh->writer.at);
+	list_each(it, &sh->readers) {
+		struct token_reader *rd = list_entry(it, struct token_reader, node);
+		if (!rd->lost && bytes_from(log, rd->at) + n > TOKEN_LOG_BYTES)
+			lose(rd);
+		if (!rd->lost && rd->at < to)
+			to = rd->at;
+	}
+	drop(log, to);
 	for (int k = 0; k < TOKEN_PARTS && log->first == log->end; k++)
 		buf_clear(&log->parts[k], KEEP_BYTES);
-	count_bytes(sh, bytes_from(log, log->first));
+	count_bytes(sh);
 }
 
 /* ---- the writer ---- */
@@ -404,11 +380,14 @@ void token_log_queued(struct token_log *log, const struct proto_queued *m)
 	unlock(log);
 }
 
-static int append_shared(struct token_log *log, const struct proto_tokens *m)
+int token_log_append(struct token_log *log, const struct proto_tokens *m)
 {
 	struct token_share *sh = log->share;
+	if (sh == NULL)
+		return append(log, m);
 	size_t n = (size_t)m->n * log->record_bytes + m->text.n + m->pieces.all.n;
-	bool kept = sh->n_readers > 0 || atomic_load(&all_bytes) + n <= TOKEN_LOGS_BYTES;
+	lock(log);
+	bool kept = sh->n_readers > 0 || (size_t)metric_get(&bytes_kept) + n <= TOKEN_LOGS_BYTES;
 	if (!sh->whole || !kept || sh->bytes + n > TOKEN_LOG_BYTES)
 		shrink(log, n);
 	int rc = append(log, m);
@@ -417,17 +396,8 @@ static int append_shared(struct token_log *log, const struct proto_tokens *m)
 		shrink(log, TOKEN_LOG_BYTES + 1);
 		rc = append(log, m);
 	}
-	count_bytes(sh, bytes_from(log, log->first));
+	count_bytes(sh);
 	wake_readers(log);
-	return rc;
-}
-
-int token_log_append(struct token_log *log, const struct proto_tokens *m)
-{
-	if (log->share == NULL)
-		return append(log, m);
-	lock(log);
-	int rc = append_shared(log, m);
 	unlock(log);
 	return rc;
 }
@@ -527,63 +497,36 @@ int token_log_read(struct token_log *log, struct gw_thread *t, void (*ready)(voi
 	return may ? 0 : SL_ERANGE;
 }
 
-/* What is new of the choices' ends. */
-static bool copy_ends(const struct token_log *log, struct token_log *view)
-{
-	bool any = false;
-	for (uint8_t i = 0; i < log->n_choices; i++) {
-		const struct token_choice *c = &log->choices[i];
-		if (c->finish == view->choices[i].finish)
-			continue;
-		view->choices[i] = (struct token_choice){.finish = c->finish, .why = c->why, .after = c->after};
-		any = true;
-	}
-	return any;
-}
-
-void token_reader_look(struct token_reader *rd, uint64_t at, struct token_log *view, struct token_news *out)
+enum token_news token_reader_sync(struct token_reader *rd, uint64_t at, uint32_t most, struct token_log *view)
 {
 	const struct token_log *log = rd->log;
 	lock(log);
-	bool alike = log->n_choices == view->n_choices && log->n_top == view->n_top;
-	rd->at = at;
-	rd->lost = rd->lost || (log->n_choices > 0 && !alike);
-	*out = (struct token_news){.lost = rd->lost,
-				   .is_queued = log->is_queued,
-				   .ended = log->ended,
-				   .choice_ended = !rd->lost && copy_ends(log, view),
-				   .end = log->end,
-				   .seed = log->seed,
-				   .queued = log->queued,
-				   .done = log->done};
-	unlock(log);
-}
-
-static int copy(const struct token_log *log, uint64_t first, uint64_t end, struct token_log *view)
-{
-	int rc = 0;
-	view->first = view->end = first;
-	for (int k = 0; k < TOKEN_PARTS && rc == 0; k++) {
-		struct proto_str bytes = bytes_of(log, first, end, k);
-		view->base[k] = log->base[k] + begin_of(log, first, k);
+	uint64_t had = view->end, end = log->end - at < most ? log->end : at + most;
+	bool good = !rd->lost, same = end <= had;
+	for (int k = 0; k < TOKEN_PARTS && good; k++) {
+		struct proto_str bytes = bytes_of(log, at, end, k);
+		view->base[k] = log->base[k] + begin_of(log, at, k);
 		buf_clear(&view->parts[k], SIZE_MAX);
-		rc = buf_append(&view->parts[k], bytes.at, bytes.n);
+		good = buf_append(&view->parts[k], bytes.at, bytes.n) == 0;
 	}
-	if (rc == 0)
+	for (uint8_t i = 0; i < log->n_choices && good; i++) {
+		const struct token_choice *c = &log->choices[i];
+		same = same && c->finish == view->choices[i].finish;
+		view->choices[i] = (struct token_choice){.finish = c->finish, .why = c->why, .after = c->after};
+	}
+	if (good) {
+		rd->at = view->first = at;
 		view->end = end;
-	return rc;
-}
-
-int token_reader_copy(struct token_reader *rd, uint64_t at, uint64_t most, struct token_log *view)
-{
-	const struct token_log *log = rd->log;
-	lock(log);
-	rd->at = at;
-	if (!rd->lost && copy(log, at, log->end - at < most ? log->end : at + most, view) != 0)
+		view->is_queued = log->is_queued;
+		view->seed = log->seed;
+		view->queued = log->queued;
+		view->done = log->done;
+	} else if (!rd->lost) {
 		lose(rd);
-	bool lost = rd->lost;
+	}
+	bool all = log->ended && end == log->end;
 	unlock(log);
-	return lost ? SL_ERANGE : 0;
+	return !good ? TOKEN_LOST : all ? TOKEN_ALL : same ? TOKEN_NOTHING : TOKEN_MORE;
 }
 
 void token_reader_moved(struct token_reader *rd, uint64_t n)

@@ -116,23 +116,21 @@ unsigned token_log_readers(const struct token_log *log, uint64_t *most);
 
 struct token_reader;
 
-struct token_news {
-	bool lost; /* too far behind, or no memory: nothing follows */
-	bool is_queued, ended;
-	bool choice_ended; /* one or more since the last look */
-	uint64_t end, seed;
-	struct proto_queued queued;
-	struct proto_done done; /* its message lives until the reader closes */
+enum token_news {
+	TOKEN_NOTHING,
+	TOKEN_MORE,
+	TOKEN_ALL,  /* and nothing follows */
+	TOKEN_LOST, /* too far behind, or no memory; nothing follows */
 };
 
 /* ready(ctx) is called on t, from its loop, once soon and then when there is more. Takes a reference of its own.
  * SL_ERANGE: log can't be joined; SL_ENOMEM. */
 int token_log_read(struct token_log *log, struct gw_thread *t, void (*ready)(void *ctx), void *ctx,
 		   struct token_reader **out);
-/* `at`, here and below: the reader has what comes before that token. View gets the ends of the choices. */
-void token_reader_look(struct token_reader *rd, uint64_t at, struct token_log *view, struct token_news *out);
-/* View, a log that is not shared, becomes a copy of at most `most` tokens from `at` on. SL_ERANGE: rd is lost. */
-int token_reader_copy(struct token_reader *rd, uint64_t at, uint64_t most, struct token_log *view);
+/* View, a log of the same shape that is not shared, becomes a copy: of the tokens from `at` on, which the reader wants
+ * next, at most `most`; of QUEUED, the seed and the choices' ends; with TOKEN_ALL of DONE, whose message lives until
+ * the reader closes. */
+enum token_news token_reader_sync(struct token_reader *rd, uint64_t at, uint32_t most, struct token_log *view);
 /* Paces the writer: the reader has n tokens. */
 void token_reader_moved(struct token_reader *rd, uint64_t n);
 void token_reader_close(struct token_reader *rd);

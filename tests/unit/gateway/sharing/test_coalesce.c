@@ -113,11 +113,11 @@ static struct reader *read_from(struct rig *r, struct token_log *log)
 	return rd;
 }
 
-static void take_run(struct reader *rd, uint32_t most)
+static void take_run(struct reader *rd)
 {
 	struct gen_chunk c;
-	token_reader_copy(rd->rd, rd->at, most, &rd->view);
-	assert_true(token_log_run(&rd->view, rd->at, most, &c));
+	if (!token_log_run(&rd->view, rd->at, 8, &c))
+		return;
 	assert_int_equal(c.first_token, rd->at);
 	for (uint64_t i = rd->at; i < rd->at + c.n_tokens; i++) {
 		struct gen_token t;
@@ -131,24 +131,20 @@ static void take_run(struct reader *rd, uint32_t most)
 	rd->at += c.n_tokens;
 }
 
-/* Takes what is there, at most so many tokens at a time and so many times. */
+/* Takes at most three tokens at a time, and so many times. */
 static void take(struct reader *rd, int most)
 {
-	struct token_news news;
-	for (int i = 0; i < most; i++) {
-		token_reader_look(rd->rd, rd->at, &rd->view, &news);
-		rd->lost = news.lost;
-		rd->queued = news.is_queued;
-		rd->n_choices += news.choice_ended;
-		if (news.lost)
-			return;
-		if (rd->at < news.end) {
-			take_run(rd, 3);
-		} else {
-			rd->done = news.ended;
-			rd->how = news.done;
-			return;
-		}
+	enum token_news news = TOKEN_MORE;
+	for (int i = 0; i < most && news != TOKEN_NOTHING && !rd->done && !rd->lost; i++) {
+		unsigned ended = rd->view.choices[0].finish != 0;
+		news = token_reader_sync(rd->rd, rd->at, 3, &rd->view);
+		rd->n_choices += (rd->view.choices[0].finish != 0) - ended;
+		rd->lost = news == TOKEN_LOST;
+		rd->done = news == TOKEN_ALL;
+		rd->queued = rd->view.is_queued;
+		rd->how = rd->view.done;
+		if (!rd->lost)
+			take_run(rd);
 	}
 }
 
