@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -390,6 +391,265 @@ static void gaps_are_of_one_choice(void **state)
 	}
 }
 
+/* ---- one log for all readers ---- */
+
+enum { ANSWER = 500, MAX_TEXT_BYTES = 1024, N_THREADS = 3 };
+
+/* One that joined (or the first), and what it got. */
+struct joiner {
+	struct subscriber sub;
+	struct generation *gen;
+	bool reads; /* at once */
+	char text[MAX_TEXT_BYTES];
+	size_t n_text;
+	bool ended_early; /* a choice's end was seen before its last token */
+};
+
+static long n_logged(void)
+{
+	struct sl_buf out;
+	buf_init(&out, 1 << 20);
+	assert_int_equal(metrics_print(&out), 0);
+	const char *at = strstr(buf_cstr(&out), "\nsluice_tokens_logged_total ");
+	assert_non_null(at);
+	long n = atol(strchr(at, ' ') + 1);
+	buf_dispose(&out);
+	return n;
+}
+
+static void read_all(struct joiner *j)
+{
+	struct gen_chunk c;
+	while (gen_peek(j->gen, &j->sub, 5, &c)) {
+		j->ended_early |= gen_choice_end(j->gen, &j->sub, 0) != 0;
+		assert_true(c.n_tokens > 0 && c.n_tokens <= 5 && c.n_bytes == c.n_tokens);
+		for (uint32_t i = 0; i < c.n_tokens; i++) {
+			struct gen_token t;
+			gen_token_at(j->gen, c.first_token + i, &t);
+			assert_int_equal(t.id, c.first_token + i);
+			assert_int_equal(t.tops[TOLD - 1].id, (c.first_token + i) * 10 + TOLD - 1);
+		}
+		assert_true(j->n_text + c.n_bytes < sizeof j->text);
+		memcpy(j->text + j->n_text, c.text, c.n_bytes);
+		j->n_text += c.n_bytes;
+		gen_advance(&j->sub, c.n_tokens);
+	}
+}
+
+static void joiner_queued(struct subscriber *s) { gen_admit(s->gen); }
+
+static void joiner_progress(struct subscriber *s)
+{
+	struct joiner *j = list_entry(s, struct joiner, sub);
+	if (j->reads)
+		read_all(j);
+}
+
+static const struct proto_submit shared_request = {
+    PROTO_SUBMIT_OFF,  .prompt_kind = PROTO_PROMPT_TEXT, .max_tokens = 9, .n_top_logprobs = TOLD, .seed = 77,
+    .prompt = {"p", 1}};
+
+static void join(struct gw_thread *t, struct token_log *log, struct joiner *j, bool reads)
+{
+	*j = (struct joiner){.sub = {.on_queued = joiner_queued, .on_progress = joiner_progress}, .reads = reads};
+	assert_int_equal(gen_join(t, log, &shared_request, LONG_WINDOW, &j->sub, &j->gen), 0);
+}
+
+static void check_whole(const struct joiner *j)
+{
+	assert_int_equal(gen_state(j->gen), GEN_FINISHED);
+	assert_int_equal(gen_done(j->gen)->n_completion, ANSWER);
+	assert_int_equal(gen_seed(j->gen), 77);
+	assert_int_equal(gen_choice_end(j->gen, &j->sub, 0), PROTO_FINISH_STOP);
+	assert_false(j->ended_early);
+	assert_int_equal(j->n_text, ANSWER);
+	for (uint64_t i = 0; i < ANSWER; i++)
+		assert_int_equal(j->text[i], letter_of(i));
+}
+
+/* As a source: tokens first … first + n - 1. */
+static void feed_run(struct generation *g, uint64_t first, uint16_t n)
+{
+	struct proto_token tokens[MOST_AT_ONCE];
+	struct proto_id_f32 tops[MOST_AT_ONCE * TOLD];
+	char text[MOST_AT_ONCE];
+	struct sl_buf b;
+	struct sl_err err;
+	for (uint16_t i = 0; i < n; i++) {
+		tokens[i] = (struct proto_token){.id = (uint32_t)(first + i), .n_bytes = 1};
+		text[i] = letter_of(first + i);
+		for (uint32_t k = 0; k < TOLD; k++)
+			tops[i * TOLD + k] = (struct proto_id_f32){.id = (uint32_t)(first + i) * 10 + k};
+	}
+	struct proto_tokens m = {.n = n, .n_top = TOLD, .tokens = tokens, .tops = tops, .text = {text, n}};
+	buf_init(&b, 65536);
+	assert_int_equal(proto_put_tokens(&b, 1, &m), 0);
+	assert_int_equal(proto_get_tokens(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &m, &err), 0);
+	gen_told.on_tokens(g, &m);
+	buf_dispose(&b);
+}
+
+static void on_log_end(void *ctx, struct token_log *log)
+{
+	(void)log;
+	++*(int *)ctx;
+}
+
+struct shared_rig {
+	struct joiner first;
+	struct token_log *log;
+	uint32_t credit;
+	int n_ends;
+};
+
+static void start_shared(struct rig *r, struct shared_rig *sh, bool reads)
+{
+	static const struct gen_source source = {want_more, leave};
+	*sh = (struct shared_rig){
+	    .first = {.sub = {.on_queued = joiner_queued, .on_progress = joiner_progress}, .reads = reads}};
+	sh->log = token_log_create(on_log_end, &sh->n_ends);
+	assert_non_null(sh->log);
+	assert_int_equal(
+	    gen_start_fed(&r->t, &shared_request, LONG_WINDOW, &source, &sh->credit, &sh->first.sub, &sh->first.gen),
+	    0);
+	gen_share(sh->first.gen, sh->log);
+}
+
+/* Up to token `to`, as far as there is credit; a turn where there is none. */
+static void feed_to(struct rig *r, struct shared_rig *sh, uint64_t to)
+{
+	uint64_t at;
+	while ((at = gen_n_tokens(sh->first.gen)) < to) {
+		uint64_t n = to - at < MOST_AT_ONCE ? to - at : MOST_AT_ONCE;
+		n = n < sh->credit - at ? n : sh->credit - at;
+		if (n > 0)
+			feed_run(sh->first.gen, at, (uint16_t)n);
+		else
+			assert_int_equal(gw_thread_turn(&r->t), 0);
+	}
+}
+
+static void end_well(struct shared_rig *sh)
+{
+	gen_told.on_done(sh->first.gen,
+			 &(struct proto_done){
+			     .finish = PROTO_FINISH_STOP, .n_prompt = 3, .n_completion = ANSWER, .message = {"", 0}});
+}
+
+/* Read by its own subscriber, from the beginning, from the middle on, and by one that reads only when all has ended. */
+static void each_token_is_logged_once(void **state)
+{
+	struct rig *r = *state;
+	struct shared_rig sh;
+	struct joiner all[3];
+	long before = n_logged();
+	start_shared(r, &sh, true);
+	join(&r->t, sh.log, &all[0], true);
+	gen_told.on_queued(sh.first.gen, &(struct proto_queued){.n_prompt = 3});
+	feed_to(r, &sh, ANSWER / 2);
+	TURN_UNTIL(r, all[0].n_text == ANSWER / 2);
+	join(&r->t, sh.log, &all[1], true);
+	join(&r->t, sh.log, &all[2], false);
+	feed_to(r, &sh, ANSWER);
+	TURN_UNTIL(r, gen_state(all[2].gen) == GEN_RUNNING);
+	end_well(&sh);
+	assert_int_equal(sh.n_ends, 1);
+	gen_unsubscribe(&sh.first.sub);
+	TURN_UNTIL(r, gen_state(all[0].gen) == GEN_FINISHED && gen_state(all[1].gen) == GEN_FINISHED);
+	assert_int_equal(gen_state(all[2].gen), GEN_RUNNING);
+	assert_true(gen_n_tokens(all[2].gen) <= LONG_WINDOW);
+	all[2].reads = true;
+	read_all(&all[2]);
+	TURN_UNTIL(r, gen_state(all[2].gen) == GEN_FINISHED);
+	for (int i = 0; i < 3; i++) {
+		check_whole(&all[i]);
+		gen_unsubscribe(&all[i].sub);
+	}
+	token_log_unref(sh.log);
+	assert_int_equal(n_logged() - before, ANSWER);
+}
+
+/* Nobody reads it but its own subscriber. */
+static void a_log_of_its_own_logs_each_token_once(void **state)
+{
+	struct rig *r = *state;
+	long before = n_logged();
+	uint64_t id = start(r);
+	gen_admit(r->gen);
+	assert_int_equal(expect_credit(r), WINDOW);
+	send_tokens(r, id, 4, "abcde");
+	TURN_UNTIL(r, gen_n_tokens(r->gen) == 4);
+	gen_advance(&r->sub, 4);
+	assert_int_equal(n_logged() - before, 4);
+}
+
+/* The first one's subscriber reads nothing: the fastest reader paces the engine. Its own log waits for it. */
+static void the_fastest_reader_paces_the_engine(void **state)
+{
+	struct rig *r = *state;
+	struct shared_rig sh;
+	struct joiner fast;
+	start_shared(r, &sh, false);
+	join(&r->t, sh.log, &fast, true);
+	gen_told.on_queued(sh.first.gen, &(struct proto_queued){.n_prompt = 3});
+	feed_to(r, &sh, ANSWER);
+	end_well(&sh);
+	TURN_UNTIL(r, gen_state(fast.gen) == GEN_FINISHED);
+	check_whole(&fast);
+	gen_unsubscribe(&fast.sub);
+	read_all(&sh.first);
+	check_whole(&sh.first);
+	gen_unsubscribe(&sh.first.sub);
+	token_log_unref(sh.log);
+}
+
+/* ---- on several threads ---- */
+
+struct reading_thread {
+	pthread_t thread;
+	struct token_log *log; /* a reference */
+	struct joiner j;
+};
+
+static void *read_on_a_thread(void *ctx)
+{
+	struct reading_thread *rt = ctx;
+	struct gw_config cfg = {0};
+	struct gw_thread t = {0};
+	struct sl_err err = {0};
+	assert_int_equal(gw_thread_init(&t, 0, &cfg, &err), 0);
+	join(&t, rt->log, &rt->j, true);
+	while (gen_state(rt->j.gen) < GEN_FINISHED)
+		assert_int_equal(gw_thread_turn(&t), 0);
+	check_whole(&rt->j);
+	gen_unsubscribe(&rt->j.sub);
+	token_log_unref(rt->log);
+	gw_thread_dispose(&t);
+	return NULL;
+}
+
+static void threads_read_one_log(void **state)
+{
+	struct rig *r = *state;
+	struct shared_rig sh;
+	struct reading_thread all[N_THREADS];
+	long before = n_logged();
+	start_shared(r, &sh, true);
+	for (int i = 0; i < N_THREADS; i++) {
+		all[i].log = token_log_ref(sh.log);
+		assert_int_equal(pthread_create(&all[i].thread, NULL, read_on_a_thread, &all[i]), 0);
+	}
+	gen_told.on_queued(sh.first.gen, &(struct proto_queued){.n_prompt = 3});
+	feed_to(r, &sh, ANSWER);
+	end_well(&sh);
+	check_whole(&sh.first);
+	gen_unsubscribe(&sh.first.sub);
+	for (int i = 0; i < N_THREADS; i++)
+		assert_int_equal(pthread_join(all[i].thread, NULL), 0);
+	token_log_unref(sh.log);
+	assert_int_equal(n_logged() - before, ANSWER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -397,6 +657,10 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_log_grows_and_begins_anew, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(tokens_without_credit_fail_it, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(gaps_are_of_one_choice, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(each_token_is_logged_once, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(a_log_of_its_own_logs_each_token_once, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(the_fastest_reader_paces_the_engine, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(threads_read_one_log, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(the_last_reader_cancels, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(a_lost_engine_fails_it_and_the_link_comes_back, set_up, tear_down),
 	};
