@@ -195,7 +195,7 @@ struct answer {
 	struct answer_slots places;   /* of its key's concurrency */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
-	struct token_log *lead;      /* until its run tells it; a reference */
+	struct token_log *lead;       /* until its run tells it; a reference */
 	struct submit_frame *frame;   /* counted; of one that others may continue, until its log is open; NULL */
 	struct talk *talk;            /* NULL: nothing newer will end it */
 	struct list in_app;           /* logged, or alone */

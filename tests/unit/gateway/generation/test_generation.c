@@ -445,9 +445,9 @@ static void joiner_progress(struct subscriber *s)
 		read_all(j);
 }
 
-static const struct proto_submit shared_request = {
-    PROTO_SUBMIT_OFF,  .prompt_kind = PROTO_PROMPT_TEXT, .max_tokens = 9, .n_top_logprobs = TOLD, .seed = 77,
-    .prompt = {"p", 1}};
+static const struct proto_submit shared_request = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT,
+						   .max_tokens = 9,  .n_top_logprobs = TOLD,
+						   .seed = 77,       .prompt = {"p", 1}};
 
 static void join(struct gw_thread *t, struct token_log *log, struct joiner *j, bool reads)
 {
