@@ -155,6 +155,8 @@ struct cache_key {
 /* tenant: a name of [A-Za-z0-9._-], itself hashed when it is anything else or longer than
  * CACHE_TENANT_MAX. part: what names the thing within tenant and kind, of any origin and length. */
 void cache_key_make(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *part, size_t n);
+/* 64 lower-case hex digits and a terminator. */
+void cache_sha256_hex(const void *data, size_t n, char out[65]);
 /* From what cache_list answered. SL_EINVAL unless digest is CACHE_DIGEST_LEN lower-case hex digits. */
 int cache_key_from_digest(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *digest,
 			  size_t n);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cache/sha256.h"
+#include "cache/cache.h"
 #include "cmd/bench/bench.h"
 #include "cmd/bench/bench_folder.h"
 

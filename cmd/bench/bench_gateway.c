@@ -25,7 +25,7 @@
 
 #include "base/clock.h"
 #include "base/percentile.h"
-#include "cache/sha256.h"
+#include "cache/cache.h"
 #include "cmd/bench/bench_child.h"
 #include "cmd/bench/bench_direct.h"
 #include "cmd/bench/bench_folder.h"

@@ -58,7 +58,7 @@ only 'nghttp2' '^gateway/transport/h2[^/]*\.[ch]$|^cmd/load/load_client\.c$' 'on
 only 'hiredis' '^cache/redis[^/]*$' 'only cache/redis* may include hiredis'
 only 'seccomp\.h' '^cmd/confine/sandbox_calls\.c$' 'only cmd/confine/sandbox_calls.c may include libseccomp'
 only 'yaml\.h' '^base/conf/conf_yaml\.c$' 'only base/conf/conf_yaml.c may include libyaml'
-only 'openssl' '^gateway/|^cmd/load/load_client\.c$' 'only gateway/ and the load client may include OpenSSL'
+only 'openssl' '^gateway/|^cache/key\.c$|^cmd/load/load_client\.c$' 'only gateway/, cache/key.c and the load client may include OpenSSL'
 only 'jansson' '^(gateway|engine|cmd)/' 'base, kernels, cache and cascade read no JSON'
 only 'event2' '^gateway/|^cache/(client|redis)|^engine/(core/(server|link|serve)|echo/)|^cmd/(load/load_client|bench/bench_store)\.c$' 'only the gateway, the store'"'"'s clients, the engine'"'"'s socket side and two measurements may include libevent'
 only 'event2/http' '^$' 'no part uses libevent'"'"'s HTTP'
