@@ -106,16 +106,17 @@ struct cache_value {
 	size_t n;
 };
 
-struct mem_proc; /* what a procedure's C counterpart sees; cache/mem_proc.h */
-
-/* A procedure that runs atomically beside the data: a Lua text for Redis and a C counterpart for memory that
- * means exactly the same. In Lua ARGV[1] is the time in microseconds or "0", which says to ask TIME;
- * the call's arguments follow from ARGV[2] on; it returns a flat array of integers and strings.
- * It may also use the keys KEYS[i] .. ":x". Static. */
+/* A Lua 5.1 text that runs atomically beside the data: in Redis, and in the memory store's own interpreter on its
+ * records. KEYS are the call's. ARGV[1] is the time in microseconds, or "0" in Redis, which means that TIME has it. The
+ * call's arguments follow from ARGV[2] on; a number may come as a string of digits. ARGV.share is set in memory: divide
+ * limits by it. The text returns a flat array of integers and strings.
+ *
+ * It may use KEYS[i], for kinds that are not listed also KEYS[i] .. ":x", and these commands: GET, SET [PX], HMGET,
+ * HSET, HDEL, HGETALL, ZADD, ZREM, ZCARD, ZRANGEBYSCORE from -inf, PTTL, PEXPIRE, PERSIST, UNLINK. Only the answers of
+ * those that read may be used. Numbers must be whole. In memory a call that fails changes nothing. Static. */
 struct cache_proc {
 	const char *name;
 	const char *lua;
-	int (*in_memory)(struct mem_proc *t);
 };
 
 /* ---- life ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Limits as operations: checks the numbers, packs them as arguments, reads the answers. What the numbers
- * mean is in limits_lua.c and limits_memory.c.
+ * mean is in limits_lua.c.
  */
 #include "cache/limits.h"
 

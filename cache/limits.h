@@ -101,7 +101,7 @@ void cache_settle(struct cache_client *cl, struct cache_op *op, const uint8_t id
 		  cache_done *done);
 void cache_settlement_read(const struct cache_result *r, struct cache_settlement *out);
 
-/* For cache_create, and for tests of the counterparts against the Lua. */
+/* For cache_create and tests. */
 extern const struct cache_proc cache_proc_admit, cache_proc_settle;
 
 #endif

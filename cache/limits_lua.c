@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The limits as Lua. limits_memory.c says the same in C, and tests/unit/cache/test_limits.c holds them
- * together on random traces; change both.
+ * The limits as Lua, for both stores. GCRA: ITU-T I.371 annex A, virtual scheduling; the arrival time is exact, as
+ * whole microseconds and a numerator over the rate's limit, so that no rounding adds up.
  *
- * Every number is an integer below 2^53, where Lua's doubles are exact: floor(a / b) and a % b of such
- * integers are what they are in C, and cache/limits.c refuses what would leave that range.
+ * All items are checked before any is charged. In place of a failing Redis each limit is divided by the number of
+ * gateways, but never below one.
+ *
+ * Every number is an integer below 2^53, where Lua's doubles are exact: floor(a / b) and a % b are exact, and
+ * cache/limits.c refuses what would leave that range.
  *
  * Numbers given to a command Redis itself writes with 17 digits; Lua's own `..` would write 14.
  *
@@ -72,13 +75,13 @@
 	"  if at < last then at, ahead, back = last, last - now, true end\n"                                          \
 	"  local gone = redis.call('ZRANGEBYSCORE', key .. ':x', '-inf', at)\n"                                       \
 	"  for _, hold in ipairs(gone) do\n"                                                                          \
-	"    local n = redis.call('HGET', key, hold)\n"                                                               \
-	"    if tonumber(n or 0) > 0 then redis.call('HINCRBY', key, 'r', '-' .. n) end\n"                            \
+	"    local n = redis.call('HMGET', key, 'r', hold)\n"                                                         \
+	"    if n[2] then redis.call('HSET', key, 'r', (n[1] or 0) - n[2]) end\n"                                     \
 	"    redis.call('HDEL', key, hold)\n"                                                                         \
 	"    redis.call('ZREM', key .. ':x', hold)\n"                                                                 \
 	"  end\n"                                                                                                     \
 	"  local held = redis.call('HMGET', key, 'r', id)\n"                                                          \
-	"  if ahead > 0 and window == w and redis.call('EXISTS', key .. ':x') == 0 then\n"                            \
+	"  if ahead > 0 and window == w and redis.call('ZCARD', key .. ':x') == 0 then\n"                             \
 	"    at, ahead = now, 0\n"                                                                                    \
 	"  end\n" /* An earlier window than the stored one counts as that one, until that one's end. */               \
 	"  if window < w and ends == 0 then ends, back = at + period, true end\n"                                     \
@@ -115,9 +118,13 @@
 	"  live(p.key, ms)\n"                                                                                         \
 	"  live(p.key .. ':x', ms)\n"                                                                                 \
 	"end\n"                                                                                                       \
+	"local share = ARGV.share or 1\n"                                                                             \
+	"local function part_of(limit)\n"                                                                             \
+	"  return limit > 0 and math.max(1, math.floor(limit / share)) or limit\n"                                    \
+	"end\n"                                                                                                       \
 	"local function item(i, at)\n"                                                                                \
 	"  local a = at + (i - 1) * 5\n"                                                                              \
-	"  return tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]),\n"                                 \
+	"  return tonumber(ARGV[a]), part_of(tonumber(ARGV[a + 1])), part_of(tonumber(ARGV[a + 2])),\n"               \
 	"    tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])\n"                                                          \
 	"end\n"
 
@@ -232,5 +239,5 @@ static const char settle[] = COMMON "local used, keep, out = tonumber(ARGV[3]), 
 				    "end\n"
 				    "return out\n";
 
-const struct cache_proc cache_proc_admit = {"admit", admit, limits_admit_memory};
-const struct cache_proc cache_proc_settle = {"settle", settle, limits_settle_memory};
+const struct cache_proc cache_proc_admit = {"admit", admit};
+const struct cache_proc cache_proc_settle = {"settle", settle};

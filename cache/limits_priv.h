@@ -6,12 +6,8 @@
 #define CACHE_LIMITS_PRIV_H
 
 #include "cache/limits.h"
-#include "cache/mem_proc.h"
 
 /* Arguments: the id, then numbers, then five for each key. Answers: admit 2 + 4 a key, settle 3 a key. */
 enum { ADMIT_ARGS = 4, SETTLE_ARGS = 3, ITEM_ARGS = 5, ADMIT_VALUES = 2, ADMIT_EACH = 4, SETTLE_EACH = 3 };
-
-int limits_admit_memory(struct mem_proc *t);
-int limits_settle_memory(struct mem_proc *t);
 
 #endif

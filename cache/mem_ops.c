@@ -8,23 +8,25 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "cache/priv.h"
+#include "cache/mem_priv.h"
 
-static int give_bytes(struct cache_work *w, const struct mem_record *r)
+/* The value of this version; NULL: none. */
+static const struct mem_field *value_of(const struct mem_store *s, const struct mem_record *r, uint8_t version)
 {
-	uint8_t *copy = sl_alloc(r->n);
-	if (copy == NULL)
-		return SL_ENOMEM;
-	memcpy(copy, r->bytes, r->n);
-	w->out = copy;
-	w->res.bytes = copy + 1;
-	w->res.n = r->n - 1;
-	return 0;
+	const struct mem_field *f = mem_field_find(s, r, "", 0);
+	return f != NULL && f->n > 0 && f->bytes[0] == version ? f : NULL;
 }
 
-static bool is_value(const struct mem_record *r, uint8_t version)
+static int give_bytes(struct cache_work *w, const struct mem_field *f)
 {
-	return r != NULL && r->type == MEM_VALUE && *(const uint8_t *)r->bytes == version;
+	uint8_t *copy = sl_alloc(f->n);
+	if (copy == NULL)
+		return SL_ENOMEM;
+	memcpy(copy, f->bytes, f->n);
+	w->out = copy;
+	w->res.bytes = copy + 1;
+	w->res.n = f->n - 1;
+	return 0;
 }
 
 static int op_get(struct mem_store *s, struct cache_work *w)
@@ -32,40 +34,32 @@ static int op_get(struct mem_store *s, struct cache_work *w)
 	const struct mem_record *r = mem_find(s, w->keys);
 	if (r != NULL && r->type != MEM_VALUE)
 		return SL_EPROTO;
-	return is_value(r, w->version) ? give_bytes(w, r) : SL_ENOTFOUND;
+	const struct mem_field *f = value_of(s, r, w->version);
+	return f != NULL ? give_bytes(w, f) : SL_ENOTFOUND;
 }
 
-static int op_put(struct mem_store *s, struct cache_work *w, uint64_t now_us)
+static int op_put(struct mem_store *s, struct cache_work *w)
 {
 	struct mem_record *r = mem_find(s, w->keys);
 	if (w->type == WORK_PUT_ABSENT) {
 		if (r != NULL && r->type != MEM_VALUE)
 			return SL_EPROTO;
-		if (is_value(r, w->version)) {
+		const struct mem_field *f = value_of(s, r, w->version);
+		if (f != NULL) {
 			w->res.found = true;
-			return give_bytes(w, r);
+			return give_bytes(w, f);
 		}
 	}
-	uint8_t *copy = sl_alloc(w->n);
-	if (copy == NULL)
-		return SL_ENOMEM;
-	memcpy(copy, w->bytes, w->n);
 	if (r != NULL && r->type != MEM_VALUE) {
 		mem_remove(s, r);
 		r = NULL;
 	}
 	if (r == NULL)
 		r = mem_add(s, w->keys, MEM_VALUE);
-	if (r == NULL) {
-		sl_free(copy);
+	if (r == NULL)
 		return SL_ENOMEM;
-	}
-	sl_free(r->bytes);
-	r->bytes = copy;
-	r->n = w->n;
-	mem_account(s, r, r->n);
-	mem_set_ttl(s, r, now_us, w->ttl_ms);
-	return 0;
+	mem_live(s, r, w->ttl_ms);
+	return mem_field_set(s, r, "", 0, w->bytes, w->n, 0);
 }
 
 static int op_delete(struct mem_store *s, struct cache_work *w)
@@ -74,6 +68,13 @@ static int op_delete(struct mem_store *s, struct cache_work *w)
 	w->res.found = r != NULL;
 	if (r != NULL)
 		mem_remove(s, r);
+	if (!cache_kind_indexed(w->keys->kind)) { /* what procedures keep beside it */
+		memcpy(w->keys->text + w->keys->len, ":x", sizeof ":x");
+		w->keys->len += 2;
+		r = mem_find(s, w->keys);
+		if (r != NULL)
+			mem_remove(s, r);
+	}
 	return 0;
 }
 
@@ -83,8 +84,6 @@ static struct mem_batch *first_batch(const struct mem_record *r)
 {
 	return list_entry(r->batches.next, struct mem_batch, node);
 }
-
-static size_t log_size(const struct mem_record *r) { return r->cost - r->n; }
 
 static int op_append(struct mem_store *s, const struct cache_config *cfg, struct cache_work *w, uint64_t now_us)
 {
@@ -109,7 +108,6 @@ static int op_append(struct mem_store *s, const struct cache_config *cfg, struct
 			sl_free(b);
 			return SL_ENOMEM;
 		}
-		r->n = r->cost; /* so that the log's size is what its cost has more */
 		r->first_seq = w->seq;
 	}
 	b->first_seq = w->seq;
@@ -119,7 +117,7 @@ static int op_append(struct mem_store *s, const struct cache_config *cfg, struct
 		memcpy(b->bytes, w->bytes, w->n);
 	list_push_back(&r->batches, &b->node);
 	r->next_seq = end;
-	size_t size = log_size(r) + w->n + LOG_HEADER;
+	size_t size = r->content + w->n + LOG_HEADER;
 	while (size > cfg->max_log_bytes && r->batches.next != &b->node) {
 		struct mem_batch *old = first_batch(r);
 		size -= old->n + LOG_HEADER;
@@ -220,127 +218,18 @@ static int op_delete_all(struct mem_store *s, struct cache_work *w)
 	return 0;
 }
 
-/* ---- procedures ---- */
-
-static struct mem_record *shared_record(struct mem_proc *t, size_t i)
-{
-	BUG_IF(i >= t->n_keys, "a procedure has no key %zu", i);
-	struct mem_record *r = mem_find(t->store, &t->work->keys[i]);
-	return r != NULL && r->type == MEM_RECORD ? r : NULL;
-}
-
-void *mem_proc_find(struct mem_proc *t, size_t i, size_t *n)
-{
-	struct mem_record *r = shared_record(t, i);
-	*n = r == NULL ? 0 : r->n;
-	return r == NULL ? NULL : r->bytes;
-}
-
-void *mem_proc_edit(struct mem_proc *t, size_t i, size_t n, uint64_t ttl_ms)
-{
-	struct mem_record *r = shared_record(t, i);
-	void *bytes = r == NULL ? NULL : r->bytes;
-	size_t had = r == NULL ? 0 : r->n;
-	if (bytes == NULL || had != n) {
-		bytes = sl_realloc_n(bytes, 1, n);
-		if (bytes == NULL)
-			return NULL;
-		if (n > had)
-			memset((uint8_t *)bytes + had, 0, n - had);
-	}
-	if (r == NULL) {
-		struct mem_record *other = mem_find(t->store, &t->work->keys[i]);
-		if (other != NULL)
-			mem_remove(t->store, other);
-		r = mem_add(t->store, &t->work->keys[i], MEM_RECORD);
-		if (r == NULL) {
-			sl_free(bytes);
-			return NULL;
-		}
-	}
-	bool is_new = r->bytes == NULL;
-	r->bytes = bytes;
-	r->n = n;
-	mem_account(t->store, r, n);
-	uint64_t left_us = r->due_us == UINT64_MAX ? UINT64_MAX : r->due_us - t->now_us;
-	if (is_new || ttl_ms == 0 || ttl_ms > left_us / 1000)
-		mem_set_ttl(t->store, r, t->now_us, ttl_ms);
-	/* A tenant's list may have been full of longer lives. */
-	r = shared_record(t, i);
-	return r == NULL ? NULL : r->bytes;
-}
-
-void mem_proc_remove(struct mem_proc *t, size_t i)
-{
-	struct mem_record *r = shared_record(t, i);
-	if (r != NULL)
-		mem_remove(t->store, r);
-}
-
-int mem_proc_answer(struct mem_proc *t, int64_t i)
-{
-	struct cache_work *w = t->work;
-	if (w->res.n_values == CACHE_MAX_VALUES)
-		return SL_ELIMIT;
-	w->values[w->res.n_values++] = (struct cache_value){.i = i};
-	return 0;
-}
-
-/* The bytes of an answer stand behind the array of values, at offsets until all are there. */
-int mem_proc_answer_bytes(struct mem_proc *t, const void *p, size_t n)
-{
-	struct cache_work *w = t->work;
-	if (w->res.n_values == CACHE_MAX_VALUES)
-		return SL_ELIMIT;
-	size_t at = CACHE_MAX_VALUES * sizeof *w->values + w->n_out;
-	uint8_t *bigger = sl_realloc_n(w->out, 1, at + n + 1);
-	if (bigger == NULL)
-		return SL_ENOMEM;
-	if (n > 0)
-		memcpy(bigger + at, p, n);
-	bigger[at + n] = '\0';
-	w->out = bigger;
-	w->values = (struct cache_value *)(void *)bigger;
-	w->values[w->res.n_values++] = (struct cache_value){.i = (int64_t)at, .p = w, .n = n};
-	w->n_out += n + 1;
-	return 0;
-}
-
-static int op_eval(struct mem_store *s, struct cache_work *w, uint64_t now_us)
-{
-	w->out = sl_alloc(CACHE_MAX_VALUES * sizeof *w->values);
-	if (w->out == NULL)
-		return SL_ENOMEM;
-	w->values = w->out;
-	w->n_out = 0;
-	struct mem_proc call = {.now_us = now_us,
-				.share = w->share,
-				.n_keys = w->n_keys,
-				.n_args = w->n_args,
-				.args = w->args,
-				.store = s,
-				.work = w};
-	int rc = w->proc->in_memory(&call);
-	for (size_t i = 0; i < w->res.n_values; i++)
-		if (w->values[i].p != NULL)
-			w->values[i] =
-			    (struct cache_value){.p = (uint8_t *)w->out + w->values[i].i, .n = w->values[i].n};
-	w->res.values = w->values;
-	return rc;
-}
-
 static int dispatch(struct mem_store *s, const struct cache_config *cfg, struct cache_work *w, uint64_t now_us)
 {
 	switch (w->type) {
 	case WORK_GET: return op_get(s, w);
 	case WORK_PUT:
-	case WORK_PUT_ABSENT: return op_put(s, w, now_us);
+	case WORK_PUT_ABSENT: return op_put(s, w);
 	case WORK_DELETE: return op_delete(s, w);
 	case WORK_LOG_APPEND: return op_append(s, cfg, w, now_us);
 	case WORK_LOG_READ: return op_log_read(s, w);
 	case WORK_LIST: return op_list(s, w);
 	case WORK_DELETE_ALL: return op_delete_all(s, w);
-	case WORK_EVAL: return op_eval(s, w, now_us);
+	case WORK_EVAL: return mem_lua_eval(s->lua, s, w, now_us);
 	case WORK_FLUSH: return 0;
 	}
 	BUG("no work of type %d", (int)w->type);
@@ -351,6 +240,7 @@ void mem_work(struct mem_store *s, const struct cache_config *cfg, struct cache_
 	mem_store_expire(s, now_us);
 	w->res = (struct cache_result){.degraded = w->degraded};
 	w->res.code = dispatch(s, cfg, w, now_us);
+	mem_end(s, now_us, w->res.code >= 0);
 	if (w->res.code < 0)
 		w->res.n_values = w->res.n_items = 0;
 	mem_store_evict(s);

@@ -1,38 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory store's records: one hash table (chained; a key ends in a SHA-256, so nobody can choose
+ * The memory store's records: a hash table (chained; a key ends in a SHA-256, so no client can choose
  * collisions), a heap by the end of life, an LRU ring for each kind, and for the kinds that can be
  * listed one ring per tenant, sorted by the end of life.
  *
  * Memory is bounded for each kind apart, so that a flood of sessions evicts sessions and not limits.
  * Evicting happens after an operation, never within: what an operation holds stays. So the bound is
  * passed by one operation at most.
- *
- * Thread: the store's, or a test's.
  */
 #include <string.h>
 
 #include "base/alloc.h"
-#include "cache/priv.h"
+#include "cache/mem_priv.h"
 
-enum { FIRST_BUCKETS = 256, RECORD_OVERHEAD = sizeof(struct mem_record) + 64 };
+enum { RECORD_OVERHEAD = sizeof(struct mem_record) + 64 };
 
 struct mem_index {
-	struct mem_index *chain;
+	struct mem_entry entry;
 	struct list records;
 	size_t n;
 	struct cache_key key;
-};
-
-struct mem_store {
-	struct mem_record **buckets;
-	size_t n_buckets, n_records; /* a power of two */
-	struct mem_index **indices;
-	size_t n_index_buckets, n_indices;
-	struct heap due;
-	struct list lru[CACHE_N_KINDS]; /* the least recently used first */
-	uint64_t used[CACHE_N_KINDS], most[CACHE_N_KINDS];
-	uint32_t max_keys_per_tenant;
 };
 
 static bool sooner(const struct heap_node *a, const struct heap_node *b)
@@ -41,21 +28,28 @@ static bool sooner(const struct heap_node *a, const struct heap_node *b)
 	       heap_entry(b, const struct mem_record, due)->due_us;
 }
 
+static void dispose(struct mem_store *s)
+{
+	mem_lua_destroy(s->lua);
+	mem_table_dispose(&s->records);
+	mem_table_dispose(&s->indices);
+	mem_table_dispose(&s->fields);
+	sl_free(s);
+}
+
 int mem_store_create(const struct cache_config *cfg, struct mem_store **out)
 {
 	struct mem_store *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return SL_ENOMEM;
-	s->n_buckets = s->n_index_buckets = FIRST_BUCKETS;
-	s->buckets = sl_zalloc_n(s->n_buckets, sizeof *s->buckets);
-	s->indices = sl_zalloc_n(s->n_index_buckets, sizeof *s->indices);
-	if (s->buckets == NULL || s->indices == NULL) {
-		sl_free(s->buckets);
-		sl_free(s->indices);
-		sl_free(s);
+	if (mem_table_init(&s->records) != 0 || mem_table_init(&s->indices) != 0 || mem_table_init(&s->fields) != 0 ||
+	    mem_lua_create(cfg->memory_bytes / 2, &s->lua) != 0) {
+		dispose(s);
 		return SL_ENOMEM;
 	}
 	heap_init(&s->due, sooner);
+	list_init(&s->journal);
+	list_init(&s->touched);
 	for (int i = 0; i < CACHE_N_KINDS; i++) {
 		list_init(&s->lru[i]);
 		s->most[i] = cfg->memory_bytes / 100 * (uint64_t)cache_kind_memory_percent(i);
@@ -70,74 +64,37 @@ void mem_store_destroy(struct mem_store *s)
 	for (int i = 0; i < CACHE_N_KINDS; i++)
 		while (!list_empty(&s->lru[i]))
 			mem_remove(s, list_entry(s->lru[i].next, struct mem_record, lru));
-	BUG_IF(s->n_records != 0 || s->n_indices != 0 || s->due.n != 0, "the memory store leaves records");
-	sl_free(s->buckets);
-	sl_free(s->indices);
-	sl_free(s);
+	BUG_IF(s->due.n != 0, "the memory store leaves records");
+	dispose(s);
 }
 
 /* FNV-1a. */
-static size_t hash(const struct cache_key *key)
+size_t mem_hash(const void *p, size_t n, size_t seed)
 {
-	uint64_t h = 14695981039346656037ull;
-	for (int i = 0; i < key->len; i++)
-		h = (h ^ (uint8_t)key->text[i]) * 1099511628211ull;
+	uint64_t h = 14695981039346656037ull ^ seed;
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ ((const uint8_t *)p)[i]) * 1099511628211ull;
 	return (size_t)(h ^ h >> 32);
 }
+
+static size_t hash(const struct cache_key *key) { return mem_hash(key->text, key->len, 0); }
 
 static bool same(const struct cache_key *a, const struct cache_key *b)
 {
 	return a->len == b->len && memcmp(a->text, b->text, a->len) == 0;
 }
 
-/* Doubling is a matter of speed: without memory for it the chains are longer. */
-static void grow(struct mem_store *s)
+static struct mem_index *find_index(const struct mem_store *s, const struct cache_key *key)
 {
-	size_t n = s->n_buckets * 2;
-	struct mem_record **bigger = sl_zalloc_n(n, sizeof *bigger);
-	if (bigger == NULL)
-		return;
-	for (size_t i = 0; i < s->n_buckets; i++)
-		for (struct mem_record *r = s->buckets[i], *next; r != NULL; r = next) {
-			next = r->chain;
-			size_t at = hash(&r->key) & (n - 1);
-			r->chain = bigger[at];
-			bigger[at] = r;
-		}
-	sl_free(s->buckets);
-	s->buckets = bigger;
-	s->n_buckets = n;
-}
-
-static void grow_indices(struct mem_store *s)
-{
-	size_t n = s->n_index_buckets * 2;
-	struct mem_index **bigger = sl_zalloc_n(n, sizeof *bigger);
-	if (bigger == NULL)
-		return;
-	for (size_t i = 0; i < s->n_index_buckets; i++)
-		for (struct mem_index *x = s->indices[i], *next; x != NULL; x = next) {
-			next = x->chain;
-			size_t at = hash(&x->key) & (n - 1);
-			x->chain = bigger[at];
-			bigger[at] = x;
-		}
-	sl_free(s->indices);
-	s->indices = bigger;
-	s->n_index_buckets = n;
-}
-
-static struct mem_index **index_place(const struct mem_store *s, const struct cache_key *key)
-{
-	struct mem_index **at = &s->indices[hash(key) & (s->n_index_buckets - 1)];
-	while (*at != NULL && !same(&(*at)->key, key))
-		at = &(*at)->chain;
-	return at;
+	struct mem_entry *e = mem_table_first(&s->indices, hash(key));
+	while (e != NULL && !same(&((struct mem_index *)e)->key, key))
+		e = mem_table_next(e, hash(key));
+	return (struct mem_index *)e;
 }
 
 struct list *mem_siblings(struct mem_store *s, const struct cache_key *index, size_t *n)
 {
-	struct mem_index *x = *index_place(s, index);
+	struct mem_index *x = find_index(s, index);
 	*n = x == NULL ? 0 : x->n;
 	return x == NULL ? NULL : &x->records;
 }
@@ -149,18 +106,15 @@ static struct mem_index *index_of(struct mem_store *s, const struct cache_key *k
 	size_t stem = cache_key_stem(key);
 	memcpy(name.text + stem, "index", sizeof "index");
 	name.len = (uint8_t)(stem + strlen("index"));
-	if (s->n_indices >= s->n_index_buckets)
-		grow_indices(s);
-	struct mem_index **at = index_place(s, &name);
-	if (*at != NULL)
-		return *at;
-	struct mem_index *x = sl_zalloc(sizeof *x);
+	struct mem_index *x = find_index(s, &name);
+	if (x != NULL)
+		return x;
+	x = sl_zalloc(sizeof *x);
 	if (x == NULL)
 		return NULL;
 	list_init(&x->records);
 	x->key = name;
-	*at = x;
-	s->n_indices++;
+	mem_table_add(&s->indices, &x->entry, hash(&name));
 	return x;
 }
 
@@ -173,21 +127,28 @@ static void leave_index(struct mem_store *s, struct mem_record *r)
 	r->index = NULL;
 	if (--x->n > 0)
 		return;
-	*index_place(s, &x->key) = x->chain;
-	s->n_indices--;
+	mem_table_remove(&s->indices, &x->entry);
 	sl_free(x);
 }
 
 struct mem_record *mem_find(struct mem_store *s, const struct cache_key *key)
 {
-	struct mem_record *r = s->buckets[hash(key) & (s->n_buckets - 1)];
-	while (r != NULL && !same(&r->key, key))
-		r = r->chain;
+	size_t h = hash(key);
+	struct mem_entry *e = mem_table_first(&s->records, h);
+	while (e != NULL && !same(&((struct mem_record *)e)->key, key))
+		e = mem_table_next(e, h);
+	struct mem_record *r = (struct mem_record *)e;
 	if (r != NULL) {
 		list_remove(&r->lru);
 		list_push_back(&s->lru[key->kind], &r->lru);
 	}
 	return r;
+}
+
+static bool lower(const struct heap_node *a, const struct heap_node *b)
+{
+	return heap_entry(a, const struct mem_field, by_score)->score <
+	       heap_entry(b, const struct mem_field, by_score)->score;
 }
 
 struct mem_record *mem_add(struct mem_store *s, const struct cache_key *key, enum mem_type type)
@@ -203,52 +164,48 @@ struct mem_record *mem_add(struct mem_store *s, const struct cache_key *key, enu
 		}
 		r->index->n++;
 	}
-	if (s->n_records >= s->n_buckets)
-		grow(s);
 	r->type = type;
 	r->key = *key;
 	r->due_us = UINT64_MAX;
 	list_init(&r->batches);
+	list_init(&r->fields);
+	list_init(&r->touched);
+	heap_init(&r->scores, lower);
 	list_init(&r->sibling);
 	list_init(&r->lru);
 	if (r->index != NULL)
 		list_push_back(&r->index->records, &r->sibling);
 	list_push_back(&s->lru[key->kind], &r->lru);
-	struct mem_record **bucket = &s->buckets[hash(key) & (s->n_buckets - 1)];
-	r->chain = *bucket;
-	*bucket = r;
-	s->n_records++;
-	mem_account(s, r, 0);
+	mem_table_add(&s->records, &r->entry, hash(key));
+	s->used[key->kind] += RECORD_OVERHEAD;
+	metric_add(&cache_m_bytes[key->kind], RECORD_OVERHEAD);
 	return r;
 }
 
 void mem_account(struct mem_store *s, struct mem_record *r, size_t content)
 {
-	size_t cost = content + RECORD_OVERHEAD;
-	s->used[r->key.kind] += cost - r->cost;
-	metric_add(&cache_m_bytes[r->key.kind], (int64_t)cost - (int64_t)r->cost);
-	r->cost = cost;
+	s->used[r->key.kind] += content - r->content;
+	metric_add(&cache_m_bytes[r->key.kind], (int64_t)content - (int64_t)r->content);
+	r->content = content;
 }
 
 void mem_remove(struct mem_store *s, struct mem_record *r)
 {
-	struct mem_record **at = &s->buckets[hash(&r->key) & (s->n_buckets - 1)];
-	while (*at != r)
-		at = &(*at)->chain;
-	*at = r->chain;
-	s->n_records--;
+	mem_table_remove(&s->records, &r->entry);
 	if (r->due.in)
 		heap_remove(&s->due, &r->due);
 	list_remove(&r->lru);
+	list_remove(&r->touched);
 	leave_index(s, r);
-	s->used[r->key.kind] -= r->cost;
-	metric_add(&cache_m_bytes[r->key.kind], -(int64_t)r->cost);
+	mem_fields_free(s, r);
+	mem_account(s, r, 0);
+	s->used[r->key.kind] -= RECORD_OVERHEAD;
+	metric_add(&cache_m_bytes[r->key.kind], -(int64_t)RECORD_OVERHEAD);
 	while (!list_empty(&r->batches)) {
 		struct mem_batch *b = list_entry(r->batches.next, struct mem_batch, node);
 		list_remove(&b->node);
 		sl_free(b);
 	}
-	sl_free(r->bytes);
 	sl_free(r);
 }
 
@@ -304,21 +261,27 @@ void mem_store_evict(struct mem_store *s)
 void mem_store_validate(const struct mem_store *s)
 {
 	uint64_t used[CACHE_N_KINDS] = {0};
-	size_t n = 0, n_due = 0, n_listed = 0, n_siblings = 0, n_indices = 0;
-	for (size_t i = 0; i < s->n_buckets; i++)
-		for (const struct mem_record *r = s->buckets[i]; r != NULL; r = r->chain) {
-			used[r->key.kind] += r->cost;
+	size_t n = 0, n_due = 0, n_listed = 0, n_siblings = 0, n_indices = 0, n_fields = 0;
+	BUG_IF(!list_empty(&s->journal) || !list_empty(&s->touched), "an operation has not ended");
+	for (size_t i = 0; i < s->records.n_buckets; i++)
+		for (struct mem_entry *e = s->records.buckets[i]; e != NULL; e = e->next) {
+			const struct mem_record *r = (struct mem_record *)e;
+			used[r->key.kind] += r->content + RECORD_OVERHEAD;
 			n++;
+			n_fields += r->n_fields;
 			n_due += r->due.in;
 			n_listed += r->index != NULL;
 			BUG_IF((r->due_us == UINT64_MAX) == r->due.in, "a record's end isn't in the heap");
 			BUG_IF(cache_kind_indexed(r->key.kind) != (r->index != NULL), "an unlisted record");
+			BUG_IF((r->type == MEM_LOG) != (r->n_fields == 0), "a record has fields of another type");
+			BUG_IF(r->type == MEM_ZSET && r->scores.n != r->n_fields, "a sorted set is not sorted");
 		}
-	BUG_IF(n != s->n_records || n_due != s->due.n, "records are miscounted");
+	BUG_IF(n != s->records.n || n_due != s->due.n || n_fields != s->fields.n, "records are miscounted");
 	for (int i = 0; i < CACHE_N_KINDS; i++)
 		BUG_IF(used[i] != s->used[i], "%s: bytes are miscounted", cache_kind_name(i));
-	for (size_t i = 0; i < s->n_index_buckets; i++)
-		for (const struct mem_index *x = s->indices[i]; x != NULL; x = x->chain) {
+	for (size_t i = 0; i < s->indices.n_buckets; i++)
+		for (struct mem_entry *e = s->indices.buckets[i]; e != NULL; e = e->next) {
+			const struct mem_index *x = (struct mem_index *)e;
 			uint64_t last = 0;
 			size_t here = 0;
 			list_each(it, &x->records) {
@@ -331,5 +294,5 @@ void mem_store_validate(const struct mem_store *s)
 			n_siblings += here;
 			n_indices++;
 		}
-	BUG_IF(n_siblings != n_listed || n_indices != s->n_indices, "lists are miscounted");
+	BUG_IF(n_siblings != n_listed || n_indices != s->indices.n, "lists are miscounted");
 }

@@ -14,7 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "cache/priv.h"
+#include "cache/mem_priv.h"
 
 struct mem_thread {
 	const struct cache_config *cfg;

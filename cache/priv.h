@@ -19,7 +19,6 @@
 #include "base/mailbox.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
-#include "cache/mem_proc.h"
 
 /* ---- kinds (key.c) ---- */
 
@@ -80,9 +79,7 @@ struct cache_work {
 	size_t n;
 	/* The answer. Owned: out. */
 	struct cache_result res;
-	struct cache_value *values; /* eval at the store: room for CACHE_MAX_VALUES, in out */
 	void *out;
-	size_t n_out; /* bytes of an eval's answer */
 };
 
 /* ---- the process's part (cache.c) ---- */
@@ -150,59 +147,6 @@ const char *redis_link_text(const struct redis_link *l);
 int redis_link_submit(struct redis_link *l, struct cache_work *w);
 /* Lets go of w. timed_out counts as a failure. */
 void redis_link_forget(struct redis_link *l, struct cache_work *w, bool timed_out);
-
-/* ---- the records (mem_store.c), what is done with them (mem_ops.c) ---- */
-
-struct mem_batch { /* of a log */
-	struct list node;
-	uint64_t first_seq;
-	uint32_t n_items;
-	size_t n;
-	uint8_t bytes[];
-};
-
-enum mem_type { MEM_VALUE, MEM_LOG, MEM_RECORD };
-
-struct mem_record {
-	struct mem_record *chain;
-	struct heap_node due;
-	uint64_t due_us; /* UINT64_MAX: never, and not in the heap */
-	struct list lru;
-	struct list sibling; /* in index->records, by due_us */
-	struct mem_index *index;
-	enum mem_type type;
-	size_t cost;
-	void *bytes; /* value with its version; a counterpart's record */
-	size_t n;
-	struct list batches; /* log */
-	uint64_t first_seq, next_seq;
-	struct cache_key key;
-};
-
-struct mem_store;
-
-int mem_store_create(const struct cache_config *cfg, struct mem_store **out);
-void mem_store_destroy(struct mem_store *s);
-/* Ends what is due; the next time something is, UINT64_MAX: nothing. */
-uint64_t mem_store_expire(struct mem_store *s, uint64_t now_us);
-/* Takes what is too much of each kind, the least recently used first. */
-void mem_store_evict(struct mem_store *s);
-/* NULL: absent. Counts as a use. */
-struct mem_record *mem_find(struct mem_store *s, const struct cache_key *key);
-/* A new, empty record; key must be absent. NULL: exhausted. */
-struct mem_record *mem_add(struct mem_store *s, const struct cache_key *key, enum mem_type type);
-void mem_remove(struct mem_store *s, struct mem_record *r);
-/* After r's bytes or batches changed: cost is that of its content. */
-void mem_account(struct mem_store *s, struct mem_record *r, size_t content);
-/* ttl_ms 0: never. Sorts r into its tenant's list, and removes what that has too many (maybe r). */
-void mem_set_ttl(struct mem_store *s, struct mem_record *r, uint64_t now_us, uint64_t ttl_ms);
-/* The records of a tenant and kind, a ring of `sibling`; NULL: none. index as of cache_key_index. */
-struct list *mem_siblings(struct mem_store *s, const struct cache_key *index, size_t *n);
-/* BUGs unless counts, costs and lists agree. */
-void mem_store_validate(const struct mem_store *s);
-
-/* Does w; the answer is in w->res. */
-void mem_work(struct mem_store *s, const struct cache_config *cfg, struct cache_work *w, uint64_t now_us);
 
 enum {
 	LOG_HEADER = 40,         /* what a batch costs beside its bytes, in both stores */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The atomic procedures that keep conversations in the store, in Lua and as C counterparts.
+ * The atomic procedures that keep conversations in the store, in Lua.
  * gateway/conversation/conversation.h is what others use.
  */
 #ifndef GATEWAY_CONVERSATION_PROC_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The atomic procedure by which an Idempotency-Key's record changes hands in the store, in Lua and as a C counterpart.
+ * The atomic procedure by which an Idempotency-Key's record changes hands in the store, in Lua.
  *
  * A record is bytes: a version, a state, and more. In Redis it is a plain string, as earlier versions read and
  * write it.

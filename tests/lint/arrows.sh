@@ -56,6 +56,7 @@ only() {
 }
 only 'nghttp2' '^gateway/transport/h2[^/]*\.[ch]$|^cmd/load/load_client\.c$' 'only gateway/transport/h2* and the load client may include nghttp2'
 only 'hiredis' '^cache/redis[^/]*$' 'only cache/redis* may include hiredis'
+only '(lua|lauxlib|lualib)\.h' '^cache/mem_lua\.c$' 'only cache/mem_lua.c may include Lua'
 only 'seccomp\.h' '^cmd/confine/sandbox_calls\.c$' 'only cmd/confine/sandbox_calls.c may include libseccomp'
 only 'yaml\.h' '^base/conf/conf_yaml\.c$' 'only base/conf/conf_yaml.c may include libyaml'
 only 'openssl' '^gateway/|^cache/key\.c$|^cmd/load/load_client\.c$' 'only gateway/, cache/key.c and the load client may include OpenSSL'

@@ -11,7 +11,7 @@ set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lint/cache.sh
 cache=$(lint_cache tidy)
-read -r -a flags < <(pkg-config --cflags libevent libnghttp2 libssl jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp)
+read -r -a flags < <(pkg-config --cflags libevent libnghttp2 libssl jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp lua5.1)
 only=''
 [ "${1-}" = short ] && only='--checks=-clang-analyzer-*'
 common="$only ${flags[*]} $(clang-tidy --version | grep version)"

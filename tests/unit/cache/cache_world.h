@@ -12,41 +12,12 @@
 
 /* ---- a procedure of the tests' own ---- */
 
-struct tally {
-	int64_t n;
-	char last[8];
-};
-
-/* KEYS: counter. ARGV: now, by, text of up to 8 bytes. Answers count, the text before, now. */
-static inline int tally_twin(struct mem_proc *t)
-{
-	size_t n;
-	struct tally *had = mem_proc_find(t, 0, &n);
-	struct tally before = had == NULL ? (struct tally){0} : *had;
-	size_t n_last = strnlen(before.last, sizeof before.last);
-	int rc = mem_proc_answer(t, before.n + t->args[0].i);
-	if (rc == 0)
-		rc = mem_proc_answer_bytes(t, before.last, n_last);
-	if (rc == 0)
-		rc = mem_proc_answer(t, (int64_t)t->now_us);
-	if (rc != 0)
-		return rc;
-	struct tally *now = mem_proc_edit(t, 0, sizeof *now, 60000);
-	if (now == NULL)
-		return SL_ENOMEM;
-	now->n = before.n + t->args[0].i;
-	memset(now->last, 0, sizeof now->last);
-	memcpy(now->last, t->args[1].p, t->args[1].n < 8 ? t->args[1].n : 8);
-	return 0;
-}
-
-static const struct cache_proc tally = {"tally",
-					"local n = redis.call('HINCRBY', KEYS[1], 'n', ARGV[2])\n"
-					"local last = redis.call('HGET', KEYS[1], 'last') or ''\n"
-					"redis.call('HSET', KEYS[1], 'last', ARGV[3])\n"
-					"redis.call('PEXPIRE', KEYS[1], 60000)\n"
-					"return {n, last, tonumber(ARGV[1])}\n",
-					tally_twin};
+/* KEYS: counter. ARGV: now, by, text. Answers count, the text before, now. */
+static const struct cache_proc tally = {"tally", "local had = redis.call('HMGET', KEYS[1], 'n', 'last')\n"
+						 "local n, last = (had[1] or 0) + ARGV[2], had[2] or ''\n"
+						 "redis.call('HSET', KEYS[1], 'n', n, 'last', ARGV[3])\n"
+						 "redis.call('PEXPIRE', KEYS[1], 60000)\n"
+						 "return {n, last, tonumber(ARGV[1])}\n"};
 static const struct cache_proc *const procs[] = {&tally};
 
 /* ---- the world ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Limits: what each kind means, over memory and over a real redis-server on the same fake clock, and the
- * Lua held against its C counterpart on random traffic: equal answers to every call.
+ * memory store's interpreter held against Redis on random traffic: equal answers to every call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -272,7 +272,7 @@ static void the_largest_numbers_are_exact(void **state)
 	assert_int_equal(settle(w, 0, &b, 1, CACHE_UNITS_MAX - 1, 0).each[0].remaining, 1);
 }
 
-/* ---- the Lua against the counterpart ---- */
+/* ---- memory against Redis ---- */
 
 static uint64_t seed = 20240611;
 
@@ -325,7 +325,7 @@ static void say(struct world *w, const struct call *c, struct answer *a)
 		cache_admit(w->g.cl, &a->op, id, c->items, c->n, c->want, c->least, c->ttl_us, on_answer);
 }
 
-static void the_lua_and_its_twin_agree(void **state)
+static void memory_and_redis_agree(void **state)
 {
 	(void)state;
 	if (!installed) {
@@ -452,7 +452,7 @@ int main(void)
 	    ON_BOTH(one_that_denies_leaves_the_others_uncharged),
 	    ON_BOTH(numbers_out_of_range_are_refused),
 	    ON_BOTH(the_largest_numbers_are_exact),
-	    cmocka_unit_test(the_lua_and_its_twin_agree),
+	    cmocka_unit_test(memory_and_redis_agree),
 	    cmocka_unit_test(two_gateways_enforce_one_limit),
 	    cmocka_unit_test(a_shape_that_is_no_answer_is_refused),
 	};
