@@ -36,9 +36,9 @@ static void *allocate(void *ctx, void *p, size_t had, size_t n)
 		sl_free(p);
 	else
 		q = sl_realloc_n(p, 1, n);
-	if (n > 0 && q == NULL && n <= had) /* Lua relies on shrinking */
-		return p;
-	if (n == 0 || q != NULL)
+	if (q == NULL && n > 0 && n <= had)
+		q = p; /* Lua relies on shrinking */
+	if (q != NULL || n == 0)
 		m->used += n - had;
 	return q;
 }
@@ -376,15 +376,16 @@ static void push_arguments(struct mem_lua *m, lua_State *L)
 }
 
 /* The procedure's text, compiled once. */
-static void push_chunk(lua_State *L, const struct cache_proc *proc)
+static void push_chunk(struct mem_lua *m, lua_State *L)
 {
+	const struct cache_proc *proc = m->work->proc;
 	lua_pushlightuserdata(L, (void *)(uintptr_t)proc);
 	lua_rawget(L, LUA_REGISTRYINDEX);
 	if (!lua_isnil(L, -1))
 		return;
 	lua_pop(L, 1);
-	if (luaL_loadbuffer(L, proc->lua, strlen(proc->lua), proc->name) != 0)
-		lua_error(L);
+	int rc = luaL_loadbuffer(L, proc->lua, strlen(proc->lua), proc->name);
+	need(m, rc == LUA_ERRMEM ? SL_ENOMEM : rc != 0 ? SL_EPROTO : 0);
 	lua_pushlightuserdata(L, (void *)(uintptr_t)proc);
 	lua_pushvalue(L, -2);
 	lua_rawset(L, LUA_REGISTRYINDEX);
@@ -429,7 +430,7 @@ static int call(lua_State *L)
 	if (m->used > m->base + m->most / 8)
 		lua_gc(L, LUA_GCCOLLECT, 0);
 	push_arguments(m, L);
-	push_chunk(L, m->work->proc);
+	push_chunk(m, L);
 	lua_call(L, 0, 1);
 	take_answer(m, L);
 	return 0;

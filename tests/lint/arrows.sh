@@ -37,6 +37,7 @@ for folder in base kernels engine cache cascade gateway cmd; do
 		for header in $(sed -e 's/\\$//' -e 's/^[^ ]*://' "$dep"); do
 			header=${header#build/}
 			case $header in
+			/*) continue ;; # a library's
 			*/*.h) ;;
 			*) continue ;;
 			esac
