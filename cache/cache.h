@@ -7,9 +7,9 @@
  * Every operation below
  *  - returns at once and never blocks; its done function is called from the loop, never inside the
  *    call, exactly once, at the latest when its time (op_timeout_ms) is over (SL_ETIMEOUT);
- *  - lives in a struct cache_op that the caller embeds in whatever waits: nothing to allocate, so
- *    nothing to check. It must stay until done was called or cache_cancel was;
- *  - copies what it is given. What a result points at is lent until done returns;
+ *  - lives in a struct cache_op that the caller embeds: starting one cannot fail for want of memory. It must
+ *    outlive the call of done or of cache_cancel;
+ *  - copies its arguments. What a result points at is valid until done returns;
  *  - counts: a client has at most max_ops outstanding, one more ends with SL_ELIMIT.
  * From a done function everything may be called but cache_client_destroy.
  *
@@ -28,10 +28,10 @@
  *   CACHE_SESSION   error       fails to stateless: SL_ECLOSED or another code at once; degraded is set
  *   CACHE_IDENTITY  error       keys of tenants: the caller falls back to its configuration
  *
- * Nobody waits for a Redis that is known to be down: after breaker_failures failures in a row the
+ * No operation waits for a Redis that is known to be down: after breaker_failures failures in a row the
  * circuit opens and operations are answered by policy at once, until a probe (reconnection with
- * jittered exponential backoff, then a write) succeeds. What was written to memory meanwhile stays
- * there and isn't copied to Redis: a limit's local charges, at most one window's, are forgotten.
+ * jittered exponential backoff, then a write) succeeds. Data written to memory meanwhile is not copied
+ * to Redis: a limit's local charges, at most one window's, are lost.
  */
 #ifndef CACHE_CACHE_H
 #define CACHE_CACHE_H
@@ -174,7 +174,7 @@ struct cache_item { /* of a log: a batch as it was appended; of a list: a key's 
 struct cache_result {
 	int code;
 	bool degraded;        /* Redis failed: answered by this process's memory, or (code < 0) not at all */
-	bool found;           /* put_absent: somebody's value stands and is below; delete: there was one */
+	bool found;           /* put_absent: there is a value, given below; delete: there was one */
 	const uint8_t *bytes; /* get, put_absent: the value without its version */
 	size_t n;
 	uint64_t first_seq, next_seq; /* of the log: what it begins with, what an append must begin with */
@@ -199,7 +199,7 @@ struct cache_op { /* private; zeroed before its first use */
 
 static inline bool cache_op_busy(const struct cache_op *op) { return op->client != NULL; }
 
-/* done will not come. What was asked for may still happen. Nothing when op is idle. */
+/* done is not called. The operation may still take effect. Does nothing when op is idle. */
 void cache_cancel(struct cache_op *op);
 
 /* SL_ENOTFOUND when absent or of another version. */

@@ -60,8 +60,8 @@ struct cache_limit_result {
 	bool ok;
 	int64_t remaining;      /* after the call */
 	int64_t retry_after_us; /* not ok: how long until it can be; 0: what others hold in reserve would do;
-				 * -1: nobody knows */
-	int64_t reset_us;       /* until all of it is there again; 0: it is, or nobody knows */
+				 * -1: unknown */
+	int64_t reset_us;       /* until all of it is there again; 0: it is, or unknown */
 };
 
 struct cache_admission {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside cache/: an operation's request and result (struct cache_work) and who carries it.
+ * Inside cache/: an operation's request and result (struct cache_work) and the modules that process it.
  *
  *   client.c   owns operations and works, deadlines, the policy        the client's thread
  *   redis*.c   one connection of a client                              the client's thread
@@ -59,7 +59,7 @@ struct cache_work {
 	enum work_place place;
 	bool degraded;
 	bool local;              /* never to Redis */
-	struct cache_op *op;     /* NULL: nobody waits any more */
+	struct cache_op *op;     /* NULL: cancelled */
 	struct heap_node due;    /* in client->due while op is set */
 	uint64_t due_ns, end_ns; /* this stage's end, the operation's end */
 	struct list node;        /* AT_WAITING: in client->waiting */
