@@ -38,8 +38,7 @@ static struct sse_usage usage_of_run(const struct answer_run *run)
 	enum gen_state state = gen_state(g);
 	if (state == GEN_FINISHED || state == GEN_FAILED) {
 		const struct proto_done *d = gen_done(g);
-		bool again = run->answer->again != NULL;
-		return (struct sse_usage){d->n_prompt, again ? answer_resume_cached(run->answer) : d->n_cached,
+		return (struct sse_usage){d->n_prompt, run->keeps_cached ? run->usage.n_cached : d->n_cached,
 					  d->n_completion};
 	}
 	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
@@ -55,8 +54,8 @@ struct sse_usage answer_usage(const struct answer *a)
 		all.n_completion += u.n_completion;
 	}
 	/* The end token, which is not told, is not charged either where there is none left for it. */
-	if (a->tokens_left != INT64_MAX && all.n_completion > a->n_told + (uint64_t)a->tokens_left)
-		all.n_completion = (uint32_t)(a->n_told + (uint64_t)a->tokens_left);
+	if (a->budget.left != INT64_MAX && all.n_completion > a->budget.told + (uint64_t)a->budget.left)
+		all.n_completion = (uint32_t)(a->budget.told + (uint64_t)a->budget.left);
 	return all;
 }
 
@@ -68,7 +67,7 @@ void answer_leave_runs(struct answer *a)
 		if (run->gen == NULL)
 			continue;
 		run->usage = usage_of_run(run);
-		if (a->capped) {
+		if (a->budget.capped) {
 			run->usage.n_completion = (uint32_t)run->sub.next_token;
 			gen_end_shared(run->gen, PROTO_FINISH_LENGTH);
 		}
@@ -85,7 +84,7 @@ void answer_drop_runs(struct answer *a)
 		return;
 	}
 	a->runs[0].usage = usage_of_run(&a->runs[0]);
-	a->released = true;
+	a->sharing.released = true;
 }
 
 /* ---- ends ---- */
@@ -103,8 +102,8 @@ static void tell_usage(struct answer *a)
 /* Its reader has got all: it can be had again. Or not all, and then not. */
 void answer_end_key(struct answer *a, bool whole)
 {
-	idempotent_end(a->idempotent, whole, a->stream);
-	a->idempotent = NULL;
+	idempotent_end(a->sharing.idempotent, whole, a->out.stream);
+	a->sharing.idempotent = NULL;
 }
 
 /* Nothing more will come of it, for anybody. */
@@ -113,28 +112,27 @@ void answer_finish_now(struct answer *a)
 	if (a->state == ANSWER_ENDED)
 		return;
 	answer_set_state(a, ANSWER_ENDED);
-	answer_end_key(a, a->end == ANSWER_DONE && !a->unkept && (a->stage == ANSWER_OVER || !a->stream));
-	if (!a->alone)
+	answer_end_key(a, a->end == ANSWER_DONE && !a->unkept && (a->stage == ANSWER_OVER || !a->out.stream));
+	if (!a->sharing.alone)
 		tell_usage(a);
-	a->released = false;
+	a->sharing.released = false;
 	answer_leave_runs(a);
 	answer_unshare(a);
 	gw_timer_stop(&a->app->t->timers, &a->timer);
 	answer_load_end(a);
 	/* What is shared is used once. */
 	struct sse_usage u = {0};
-	if (!a->coalesced && !a->line.refused)
+	if (!a->sharing.coalesced && !a->load.refused)
 		u = answer_usage(a);
 	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	answer_slots_leave(a);
-	quota_settle(a->quota, (int64_t)u.n_prompt + u.n_completion);
-	a->quota = NULL;
+	answer_budget_settle(a, (int64_t)u.n_prompt + u.n_completion);
 }
 
 /* Nothing more will come of it for its reader, and nobody need be told. */
 void answer_finish(struct answer *a)
 {
-	if (a->alone || a->state == ANSWER_ENDED)
+	if (a->sharing.alone || a->state == ANSWER_ENDED)
 		return;
 	if (a->end == ANSWER_FAILED || !answer_is_coalesced(a)) {
 		answer_finish_now(a);
@@ -142,11 +140,11 @@ void answer_finish(struct answer *a)
 	}
 	answer_drop_runs(a);
 	tell_usage(a);
-	a->alone = true;
+	a->sharing.alone = true;
 	answer_load_end(a);
 	answer_end_key(a, false);
-	supersede_end(a->talk);
-	a->talk = NULL;
+	supersede_end(a->sharing.talk);
+	a->sharing.talk = NULL;
 	gen_follow_readers(a->runs[0].gen);
 	if (a->state == ANSWER_RUNNING)
 		gw_timer_stop(&a->app->t->timers, &a->timer);
@@ -170,14 +168,8 @@ void answer_go_on_alone(struct answer *a)
 	if (gen_state(run->gen) < GEN_FINISHED && gen_is_shared_by_others(run->gen))
 		return;
 	answer_finish_now(a);
-	if (a->x == NULL && a->log == NULL)
+	if (a->x == NULL && a->out.log == NULL)
 		answer_let_go(a);
-}
-
-void answer_cap(struct answer *a)
-{
-	a->capped = true;
-	answer_leave_runs(a);
 }
 
 /* The exchange goes, and it is still this answer's. */
@@ -195,9 +187,8 @@ void answer_on_exchange_close(struct exchange *x)
 		list_push_back(&a->app->answers, &a->in_app);
 }
 
-/* Instead of an answer. */
-/* One that others began has readers already: they are told by an event. */
-static void refuse_again(struct answer *a, const struct api_error *e, const char *message)
+/* It has readers already, since another gateway began it: the error is an event. */
+static void refuse_in_log(struct answer *a, const struct api_error *e, const char *message)
 {
 	answer_leave_runs(a);
 	answer_set_state(a, ANSWER_RUNNING);
@@ -209,8 +200,8 @@ static void refuse_again(struct answer *a, const struct api_error *e, const char
 
 void answer_refuse(struct answer *a, const struct api_error *e, const char *message)
 {
-	if (a->again != NULL && a->state == ANSWER_WAITING) {
-		refuse_again(a, e, message);
+	if (a->out.log != NULL && a->state == ANSWER_WAITING) {
+		refuse_in_log(a, e, message);
 		return;
 	}
 	a->end = ANSWER_FAILED;
@@ -249,13 +240,13 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error)
 
 void answer_tell(struct answer *a)
 {
-	a->line.telling = false;
-	if (a->line.held) {
-		a->line.held = false;
+	a->load.telling = false;
+	if (a->load.held) {
+		a->load.held = false;
 		answer_open(a);
-	} else if (a->log != NULL) {
+	} else if (a->out.log != NULL) {
 		gw_defer(a->app->t, &a->pump);
-	} else if (a->stream) {
+	} else if (a->out.stream) {
 		http_body_ready(a->x->stream);
 	}
 }
@@ -288,7 +279,7 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 	if (a->end != ANSWER_UNDECIDED)
 		return;
 	answer_set_failure(a, e, message);
-	if (a->state == ANSWER_WAITING || a->line.held || !answer_is_told(a))
+	if (a->state == ANSWER_WAITING || a->load.held || !answer_is_told(a))
 		answer_refuse(a, answer_error(a), answer_error_text(a));
 	else
 		answer_tell(a);
@@ -323,22 +314,22 @@ void answer_restart_timer(struct answer *a, uint64_t ms)
 
 void answer_admit(struct answer *a)
 {
-	if (a->again == NULL && !answer_load_enter(a))
+	if (!answer_load_enter(a))
 		return;
 	answer_set_state(a, ANSWER_RUNNING);
 	a->admitted_ns = clock_now_ns();
 	for (int i = 0; i < a->n_runs; i++)
 		if (!a->runs[i].late)
 			gen_admit(a->runs[i].gen);
-	if (a->alone) {
+	if (a->sharing.alone) {
 		gw_timer_stop(&a->app->t->timers, &a->timer);
 		return;
 	}
-	if (a->line.held)
+	if (a->load.held)
 		answer_restart_timer(a, a->app->t->cfg->limits.first_token_ms);
 	else
 		answer_open(a);
-	if (a->superseded && !answer_is_told(a) && a->state == ANSWER_RUNNING)
+	if (a->sharing.superseded && !answer_is_told(a) && a->state == ANSWER_RUNNING)
 		answer_gather(a);
 }
 
@@ -347,111 +338,20 @@ void answer_supersede(struct answer *a)
 {
 	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
 		return;
-	a->superseded = true;
+	a->sharing.superseded = true;
 	a->end = ANSWER_STOPPED;
 	answer_drop_runs(a);
-	if (a->state == ANSWER_WAITING && a->released)
+	if (a->state == ANSWER_WAITING && a->sharing.released)
 		return; /* it is charged and admitted for its coalesced requests first */
 	if (a->state == ANSWER_RUNNING) {
 		answer_tell(a);
 	} else {
-		quota_settle(a->quota, 0);
-		a->quota = NULL;
+		answer_budget_settle(a, 0);
 		answer_set_state(a, ANSWER_RUNNING);
 		answer_open(a);
 	}
 	if (a->state == ANSWER_RUNNING && !answer_is_told(a))
 		answer_gather(a);
-}
-
-/* The tokens it takes at most, and the fewest it is of any use with. Those of a coalesced request are charged to the
- * one that it joined. */
-static struct quota_ask quota_ask_of(const struct answer *a)
-{
-	struct quota_ask ask = {.key = a->key, .requests = a->n_runs, .wait_ms = a->app->t->cfg->limits.quota_wait_ms};
-	if (a->coalesced)
-		return ask;
-	for (int i = 0; i < a->n_runs; i++) {
-		uint32_t n_prompt = a->runs[i].n_prompt;
-		uint32_t room = a->n_ctx > n_prompt ? a->n_ctx - n_prompt : 1;
-		ask.tokens += (int64_t)n_prompt + (int64_t)(a->max_tokens < room ? a->max_tokens : room) * a->n_made;
-		ask.least += (int64_t)n_prompt + 1;
-	}
-	return ask;
-}
-
-static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
-{
-	struct answer *a = ctx;
-	if (a->x != NULL && r->code == 0)
-		exchange_set_quota(a->x, r);
-	if (!r->admitted && a->again != NULL) {
-		a->quota = NULL;
-		answer_refuse(a, &(struct api_error){429, "rate_limit_error", "rate_limit_exceeded", NULL, 0},
-			      "The limits of this answer's key do not allow that it is gone on with.");
-		return;
-	}
-	if (!r->admitted) {
-		a->quota = NULL;
-		a->end = ANSWER_FAILED;
-		answer_finish_now(a);
-		if (a->x != NULL)
-			quota_refuse(a->x, r);
-		else
-			answer_let_go(a);
-		return;
-	}
-	a->quota = q;
-	struct quota_ask ask = quota_ask_of(a);
-	/* Of the prompts' tokens none is told. */
-	if (r->granted < ask.tokens) {
-		a->tokens_left = r->granted - (ask.least - a->n_runs);
-		/* Who goes on with a logged one after this gateway knows what was granted at first, not what came
-		 * later. */
-		a->tokens_short = a->logged ? 0 : ask.tokens - r->granted;
-	}
-	answer_admit(a);
-}
-
-static void on_extended(void *ctx, struct quota *q, const struct quota_result *r)
-{
-	struct answer *a = ctx;
-	(void)q;
-	a->extending = false;
-	a->tokens_left += r->granted;
-	a->tokens_short = r->granted > 0 ? a->tokens_short - r->granted : 0;
-	if (a->tokens_left == 0)
-		answer_cap(a);
-	answer_more(a);
-}
-
-static int64_t used_up_to_now(const struct answer *a) { return (int64_t)answer_usage(a).n_prompt + (int64_t)a->n_told; }
-
-void answer_extend(struct answer *a)
-{
-	a->extending = true;
-	quota_extend(a->quota, used_up_to_now(a), a->tokens_short, a->app->t->cfg->limits.quota_wait_ms, on_extended,
-		     a);
-}
-
-void answer_out_of_tokens(struct answer *a)
-{
-	if (a->extending)
-		quota_used(a->quota, used_up_to_now(a));
-	else
-		answer_cap(a);
-}
-
-/* Every prompt is counted: what it may cost is known. Its time to wait is the quota's from here on. */
-void answer_charge(struct answer *a)
-{
-	struct quota_ask ask = quota_ask_of(a);
-	gw_timer_stop(&a->app->t->timers, &a->timer);
-	int rc = quota_take(&a->app->quotas, &ask, on_charged, a, &a->quota);
-	if (rc < 0)
-		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
-	else if (rc > 0)
-		answer_admit(a);
 }
 
 /* More than its tier may send; then it is refused. */
@@ -482,14 +382,7 @@ void answer_on_queued(struct subscriber *s)
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
 	struct answer *a = run->answer;
 	run->n_prompt = gen_queued(run->gen)->n_prompt;
-	if (a->again != NULL) { /* it was admitted once */
-		if (a->state == ANSWER_WAITING) {
-			run->queued = true;
-			answer_resume_charge(a);
-		}
-		return;
-	}
-	if (a->state == ANSWER_RUNNING && (a->line.degraded != NULL || a->places.late != NULL)) {
+	if (a->state == ANSWER_RUNNING && (a->load.degraded != NULL || a->slots.late != NULL)) {
 		gen_admit(run->gen); /* it was admitted as what it has been before, or with the others */
 		return;
 	}
@@ -527,7 +420,7 @@ void answer_on_progress(struct subscriber *s)
 	struct answer *a = run->answer;
 	if (a->state == ANSWER_ENDED)
 		return;
-	if (a->alone) {
+	if (a->sharing.alone) {
 		answer_go_on_alone(a);
 		return;
 	}
@@ -566,9 +459,9 @@ static uint64_t first_token_left_ms(const struct answer *a)
 /* A heartbeat when it is due; in how long to look again. */
 static uint64_t beat(struct answer *a)
 {
-	uint64_t interval = a->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - a->moved_ns;
+	uint64_t interval = a->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - a->out.moved_ns;
 	/* Only between events: a comment inside one would end up in its text. */
-	if (silent >= interval && a->carry.len == 0 && sse_ping(&a->carry) == 0)
+	if (silent >= interval && a->out.carry.len == 0 && sse_ping(&a->out.carry) == 0)
 		http_body_ready(a->x->stream);
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }
@@ -577,7 +470,7 @@ void answer_wait(struct answer *a, uint64_t ns)
 {
 	/* In between heartbeats may be due: it looks, and waits again. */
 	uint64_t most = a->app->t->cfg->heartbeat_ms * NS_PER_MS;
-	a->waits = true;
+	a->out.waits = true;
 	gw_timer_start(&a->app->t->timers, &a->timer, most > 0 && most < ns ? most : ns);
 }
 
@@ -597,21 +490,21 @@ void answer_on_timer(struct gw_timer *timer)
 		answer_leave_runs(a);
 		return;
 	}
-	bool waits = a->waits;
-	a->waits = false;
+	bool waits = a->out.waits;
+	a->out.waits = false;
 	if (waits)
 		answer_tell(a);
-	if (a->log != NULL) {
-		if (!a->background && replay_abandoned(a->log, cfg->resume.grace_ms * NS_PER_MS)) {
+	if (a->out.log != NULL) {
+		if (!a->out.background && replay_abandoned(a->out.log, cfg->resume.grace_ms * NS_PER_MS)) {
 			answer_on_stop(a);
 			return;
 		}
 		next = answer_glance_ms(a);
-	} else if (a->stream && !a->line.held) {
+	} else if (a->out.stream && !a->load.held) {
 		next = beat(a);
 	}
 	if (awaits_first_token(a))
 		next = answer_sooner(next, first_token_left_ms(a) + 1);
-	if (next != UINT64_MAX && !a->waits)
+	if (next != UINT64_MAX && !a->out.waits)
 		answer_restart_timer(a, next);
 }

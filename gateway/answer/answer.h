@@ -114,6 +114,7 @@ struct answer_run {
 	uint32_t n_prompt;           /* tokens, once it is queued */
 	uint64_t count_id;           /* of a late one while it is counted; 0: it is not */
 	uint64_t held_ns;            /* since when a token waits for others; 0: none does */
+	bool keeps_cached;           /* usage.n_cached is not the generation's: another gateway reported it first */
 	struct sse_usage usage;      /* as far as it is known */
 };
 
@@ -149,6 +150,43 @@ struct answer_failure {
 	char message[];
 };
 
+/* How it reaches its readers: answer_out.c, answer_log.c, answer_render.c. */
+struct answer_out {
+	bool stream, include_usage, obfuscate, ids, keep_text, wants_logprobs;
+	bool logged, background;
+	bool spooled;            /* its spool writes it, or was to */
+	bool replaying;          /* what is rendered is compared with what another gateway sent (answer_resume.c) */
+	bool waits;              /* the timer is set for a token that is not due yet */
+	uint64_t pace_ns;        /* when the next token is due, if its tier is paced */
+	uint64_t moved_ns;       /* its reader took something last */
+	struct replay_log *log;  /* while it is written */
+	struct spool *spool;     /* writes it to the store, too; NULL: nothing does */
+	struct held_reply *held; /* to the request that began it in the background; NULL: sent, or there is none */
+	struct sse_stream sse;   /* chat and completions */
+	struct sl_buf carry;     /* rendered, not yet pulled or logged */
+};
+
+/* Which requests get the same answer, and what ends it for a newer one: answer_coalesce.c. */
+struct answer_sharing {
+	bool coalesced;                /* it reads the generation of another answer, which pays for it */
+	bool released;                 /* its run continues, but not for its reader */
+	bool alone;                    /* its reader has got all there will be; it pays for the requests that joined */
+	bool superseded;               /* ended by a newer prompt */
+	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
+	struct token_log *lead;        /* until its run writes it; a reference */
+	struct talk *talk;             /* NULL: nothing newer will end it */
+};
+
+/* Tokens of its key's quota: answer_budget.c. */
+struct answer_budget {
+	bool capped;         /* it has used all it may */
+	bool extending;      /* more are being asked for */
+	int64_t left;        /* it may still produce so many; INT64_MAX: no limit */
+	int64_t short_by;    /* it would be granted so many more if there were any */
+	uint64_t told;       /* sent, of all choices */
+	struct quota *quota; /* NULL: nothing is reserved */
+};
+
 struct answer {
 	/* Of each event. */
 	struct gw_app *app;
@@ -157,47 +195,28 @@ struct answer {
 	enum answer_state state;
 	enum answer_stage stage;
 	enum answer_end end;
-	bool stream, include_usage, obfuscate, logged, ids, background, keep_text, wants_logprobs;
 	bool settling, settled;
-	bool unkept;        /* settled, but not kept as it should be: it is no answer to have again */
-	bool waits;         /* the timer is set for a token whose time has not come */
-	bool extending;     /* more of them are being asked for */
-	bool capped;        /* ended by what its key may still use */
-	bool coalesced;     /* it reads the generation of another answer, which pays for it */
-	bool released;      /* its run goes on, but not for its reader */
-	bool alone;         /* its reader has got all there will be; its coalesced requests go on, and it pays */
-	bool superseded;    /* ended by a newer prompt */
+	bool unkept;        /* settled, but could not be kept: it can't be had again */
 	bool automatic;     /* of the model "auto": a cascade */
 	bool wants_to_know; /* of a degradation */
-	bool spooled;       /* its spool writes it, or was to */
 	uint8_t n;          /* choices of a run */
 	uint8_t n_made;     /* the same, with those that are not told */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
-	struct replay_log *log;        /* while it is written */
-	struct held_reply *held;       /* to who began it in the background; NULL: told, or there is nobody */
-	struct spool *spool;           /* that writes it to the store, too; NULL: nothing does */
-	struct answer_resume *again;   /* another gateway began it; NULL: nobody else */
-	int64_t tokens_left;           /* it may still tell so many */
-	int64_t tokens_short;          /* and would be granted so many more if there were any */
-	uint64_t n_told;               /* tokens, of all choices */
-	uint64_t pace_ns;              /* when the next may be told, if its tier is paced */
-	uint64_t moved_ns, token_ns;
-	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
-	struct sse_stream sse;         /* chat and completions */
-	struct sl_buf carry;           /* rendered, not yet pulled or logged */
+	struct answer_resume *again;   /* another gateway began it; NULL: none did */
+	uint64_t token_ns;             /* its last token came */
+	struct answer_budget budget;
+	struct answer_sharing sharing;
+	struct answer_out out;
 	/* Now and then. */
 	void *own;
-	struct quota *quota; /* NULL: nothing is reserved */
 	struct gw_timer timer;
-	struct answer_line line;      /* what load has to do with it */
-	struct answer_slots places;   /* of its key's concurrency */
+	struct answer_load load;      /* what load does to it: answer_load.c */
+	struct answer_slots slots;    /* of its key's concurrency: answer_slots.c */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
-	struct token_log *lead;       /* until its run tells it; a reference */
 	struct submit_frame *frame;   /* counted; of one that others may continue, until its log is open; NULL */
-	struct talk *talk;            /* NULL: nothing newer will end it */
 	struct list in_app;           /* logged, or alone */
 	struct list in_all;
 	struct gw_deferred pump, reap;
@@ -244,12 +263,15 @@ struct sse_about answer_about(struct answer *a, unsigned index);
 unsigned answer_n_choices(const struct answer *a);
 
 /* Does run still have something for the reader? */
-static inline bool answer_live(const struct answer_run *run) { return run->gen != NULL && !run->answer->released; }
+static inline bool answer_live(const struct answer_run *run)
+{
+	return run->gen != NULL && !run->answer->sharing.released;
+}
 
 /* By which connection what its engine says goes out at once; 0: by none. One that is logged writes its log first. */
 static inline uint32_t answer_lane(const struct answer *a)
 {
-	return a->logged || a->x == NULL ? 0 : http_conn_number(a->x->stream);
+	return a->out.logged || a->x == NULL ? 0 : http_conn_number(a->x->stream);
 }
 
 /* ---- answer_coalesce.c ---- */
@@ -282,8 +304,6 @@ enum answer_chance answer_resume_chance(const struct gw_app *app, const struct a
 /* Takes the owner's part in log, which holds all events of it that the store has. If it can't go on it ends with
  * an event that says so. stop: somebody asked for its end. SL_ENOMEM: nothing is taken. */
 int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop);
-/* It has yet to come to where the other gateway was. */
-bool answer_is_behind(const struct answer *a);
 
 /* ---- answer_render.c ---- */
 

@@ -118,7 +118,7 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_f
 				   &run->gen, &run->cascade);
 	if (rc != 0)
 		return rc;
-	a->line.model = cascade_run_model(run->cascade);
+	a->load.model = cascade_run_model(run->cascade);
 	if (a->frame != NULL)
 		answer_auto_watch(a);
 	if (cascade_run_tells_degraded(run->cascade) && a->x != NULL)

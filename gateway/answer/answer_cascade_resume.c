@@ -117,7 +117,7 @@ int answer_auto_again(struct answer *a, const json_t *saved, const struct proto_
 				   &run->gen, &run->cascade);
 	if (rc != 0)
 		return rc;
-	a->line.model = cascade_run_model(run->cascade);
+	a->load.model = cascade_run_model(run->cascade);
 	answer_auto_watch(a);
 	return 0;
 }

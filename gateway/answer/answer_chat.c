@@ -7,10 +7,10 @@
 
 static int begin(struct answer *a, struct sl_buf *out)
 {
-	int rc = sse_init(&a->sse, &sse_chat_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate,
-			  &a->app->sse_last);
+	int rc = sse_init(&a->out.sse, &sse_chat_shape, a->id, a->model, a->created, a->out.include_usage,
+			  a->out.obfuscate, &a->app->sse_last);
 	for (unsigned i = 0; rc == 0 && i < answer_n_choices(a); i++)
-		rc = sse_role(&a->sse, out, i);
+		rc = sse_role(&a->out.sse, out, i);
 	return rc;
 }
 
@@ -40,7 +40,7 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 	if (rc == 0)
 		rc = buf_append_str(out, ",\"refusal\":null},\"logprobs\":");
 	if (rc == 0)
-		rc = a->wants_logprobs ? logprobs_of(c, out) : buf_append_str(out, "null");
+		rc = a->out.wants_logprobs ? logprobs_of(c, out) : buf_append_str(out, "null");
 	if (rc == 0)
 		rc = buf_append_str(out, ",\"finish_reason\":\"");
 	if (rc == 0)

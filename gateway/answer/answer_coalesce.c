@@ -38,13 +38,13 @@ void answer_unshare(struct answer *a)
 	static const char text[] = "The answer that this one shared did not begin.";
 	static const struct proto_done gone = {
 	    .finish = PROTO_FINISH_ERROR, .error = PROTO_ERR_OVERLOADED, .message = {text, sizeof text - 1}};
-	if (a->lead != NULL) {
-		token_log_end(a->lead, &gone);
-		token_log_unref(a->lead);
-		a->lead = NULL;
+	if (a->sharing.lead != NULL) {
+		token_log_end(a->sharing.lead, &gone);
+		token_log_unref(a->sharing.lead);
+		a->sharing.lead = NULL;
 	}
-	supersede_end(a->talk);
-	a->talk = NULL;
+	supersede_end(a->sharing.talk);
+	a->sharing.talk = NULL;
 }
 
 /* ---- who asks, and for what ---- */
@@ -119,7 +119,7 @@ static void begin_talk(struct answer *a, const struct answer_spec *spec, const s
 	memcpy(&turn.request, &asked->digest, sizeof turn.request);
 	if (spec->messages != NULL)
 		turn.messages = *spec->messages;
-	supersede_begin(superseding, &turn, a->app->t, on_superseded, a, &a->talk);
+	supersede_begin(superseding, &turn, a->app->t, on_superseded, a, &a->sharing.talk);
 }
 
 /* ---- joining ---- */
@@ -129,8 +129,8 @@ static int join(struct answer *a, struct token_log *log, const struct submit_fra
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	struct answer_run *run = &a->runs[0];
 	int rc = gen_join(a->app->t, log, &frame->s, window, &run->sub, &run->gen);
-	a->coalesced = rc == 0;
-	metric_add(&joined_total, a->coalesced);
+	a->sharing.coalesced = rc == 0;
+	metric_add(&joined_total, a->sharing.coalesced);
 	return rc;
 }
 
@@ -149,7 +149,7 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 	struct asked asked;
 	const char *id;
 	int64_t created;
-	struct token_log *log = idempotent_joins(a->idempotent, &id, &created);
+	struct token_log *log = idempotent_joins(a->sharing.idempotent, &id, &created);
 	if (log != NULL)
 		return join_first(a, log, id, created, frame);
 	ask(a, spec, frame, &asked);
@@ -157,15 +157,15 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 	if (asked.may_join && coalesce_enter(a->app->coalescer, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
 		bool joined = join(a, log, frame) == 0; /* or it has failed this moment: then by itself */
 		if (joined)
-			idempotent_begin(a->idempotent, a->id, a->created, log);
+			idempotent_begin(a->sharing.idempotent, a->id, a->created, log);
 		token_log_unref(log);
 		if (joined)
 			return 1;
 		log = NULL;
 	}
-	if (log == NULL && a->idempotent != NULL && spec->n_prompts == 1)
+	if (log == NULL && a->sharing.idempotent != NULL && spec->n_prompts == 1)
 		log = coalesce_log(a->app->coalescer);
-	idempotent_begin(a->idempotent, a->id, a->created, log);
-	a->lead = log;
+	idempotent_begin(a->sharing.idempotent, a->id, a->created, log);
+	a->sharing.lead = log;
 	return 0;
 }

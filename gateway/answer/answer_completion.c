@@ -20,11 +20,11 @@ static const struct sl_buf *echoed(const struct answer *a, unsigned index)
 
 static int begin(struct answer *a, struct sl_buf *out)
 {
-	int rc = sse_init(&a->sse, &sse_completion_shape, a->id, a->model, a->created, a->include_usage, a->obfuscate,
-			  &a->app->sse_last);
+	int rc = sse_init(&a->out.sse, &sse_completion_shape, a->id, a->model, a->created, a->out.include_usage,
+			  a->out.obfuscate, &a->app->sse_last);
 	for (unsigned i = 0; rc == 0 && a->own != NULL && i < answer_n_choices(a); i++) {
 		const struct sl_buf *prompt = echoed(a, i);
-		rc = sse_content(&a->sse, out, i, (const char *)buf_data(prompt), prompt->len, NULL);
+		rc = sse_content(&a->out.sse, out, i, (const char *)buf_data(prompt), prompt->len, NULL);
 	}
 	return rc;
 }
@@ -79,7 +79,7 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 	if (rc == 0)
 		rc = buf_printf(out, ",\"index\":%u,\"logprobs\":", index);
 	if (rc == 0)
-		rc = a->wants_logprobs ? logprobs_of(c, out) : buf_append_str(out, "null");
+		rc = a->out.wants_logprobs ? logprobs_of(c, out) : buf_append_str(out, "null");
 	return rc == 0 ? buf_printf(out, ",\"finish_reason\":\"%s\"}", c->reason) : rc;
 }
 

@@ -118,7 +118,7 @@ static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, ui
 		a->x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
 	metric_add(&refused_total[why], 1);
 	refusals_note(why, predicted_ms, clock_now_ns());
-	a->line.refused = true;
+	a->load.refused = true;
 	if (a->state == ANSWER_WAITING) {
 		answer_refuse(a, &e, message);
 		return;
@@ -131,7 +131,7 @@ static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, ui
 void answer_load_refuse(struct answer *a, uint64_t retry_ms)
 {
 	metric_add(&unsubmitted, 1);
-	refuse(a, REFUSED_LATE, engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority),
+	refuse(a, REFUSED_LATE, engine_link_wait_ms(a->app->link, a->load.model, (uint8_t)tier_of(a)->priority),
 	       retry_ms, "The server is busy: the first token would come too late.");
 }
 
@@ -165,11 +165,11 @@ static int other_model(const struct answer *a)
 {
 	const struct gw_tier_config *tier = tier_of(a);
 	const struct engine_link *link = a->app->link;
-	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->line.degraded != NULL ||
+	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->load.degraded != NULL ||
 	    tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
 		return -1;
 	int i = engine_link_find_model(link, tier->degrade_model);
-	if (i < 0 || i == a->line.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
+	if (i < 0 || i == a->load.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
 		return -1;
 	double ms = (double)engine_link_wait_ms(link, i, (uint8_t)tier->priority) *
 		    load_margin_factor(&a->app->margin, clock_now_ns());
@@ -180,12 +180,12 @@ static bool may_be_shorter(const struct answer *a)
 {
 	const struct gw_tier_config *tier = tier_of(a);
 	bool only_way = tier->degrade_model == NULL || tier->degrade_model[0] == '\0';
-	return only_way && a->line.degraded == NULL && tier->degrade_max_tokens > 0;
+	return only_way && a->load.degraded == NULL && tier->degrade_max_tokens > 0;
 }
 
 static bool is_shorter(const struct answer *a)
 {
-	return a->line.degraded != NULL && strcmp(a->line.degraded, "length") == 0;
+	return a->load.degraded != NULL && strcmp(a->load.degraded, "length") == 0;
 }
 
 static struct load_case case_of(const struct answer *a, uint64_t predicted_ms)
@@ -200,7 +200,7 @@ static struct load_case case_of(const struct answer *a, uint64_t predicted_ms)
 
 static void set_degraded(struct answer *a, const char *how)
 {
-	a->line.degraded = how;
+	a->load.degraded = how;
 	if (a->x != NULL)
 		a->x->degraded = how;
 	metric_add(strcmp(how, "model") == 0 ? &degraded_model : &degraded_length, 1);
@@ -216,7 +216,7 @@ static bool take_model(struct answer *a, int model)
 	sl_free(a->model);
 	a->model = name;
 	a->n_ctx = m->n_ctx;
-	a->line.model = model;
+	a->load.model = model;
 	return true;
 }
 
@@ -229,7 +229,7 @@ static void shorten(struct answer *a, struct proto_submit *s)
 	if (s->min_tokens > s->max_tokens)
 		s->min_tokens = s->max_tokens;
 	a->max_tokens = s->max_tokens;
-	a->line.shortened = true;
+	a->load.shortened = true;
 }
 
 enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms)
@@ -254,7 +254,7 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 	if (v == LOAD_DEGRADE && c.other_model && !take_model(a, other_model(a)))
 		v = LOAD_GO;
 	if (v == LOAD_DEGRADE) {
-		s->model = (uint16_t)a->line.model;
+		s->model = (uint16_t)a->load.model;
 		shorten(a, s);
 		set_degraded(a, c.other_model ? "model" : "length");
 	}
@@ -265,7 +265,7 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 
 void answer_load_keep(struct answer *a, int i, struct submit_frame *frame)
 {
-	struct line_wait *l = a->line.wait;
+	struct line_wait *l = a->load.wait;
 	if (l == NULL || other_model(a) < 0)
 		return;
 	/* Without memory for it, it can't be degraded, that is all. */
@@ -275,7 +275,7 @@ void answer_load_keep(struct answer *a, int i, struct submit_frame *frame)
 
 static void drop_kept(struct answer *a)
 {
-	struct line_wait *l = a->line.wait;
+	struct line_wait *l = a->load.wait;
 	for (int i = 0; l->kept != NULL && i < a->n_runs; i++)
 		submit_frame_unref(l->kept[i]);
 	sl_free(l->kept);
@@ -284,8 +284,8 @@ static void drop_kept(struct answer *a)
 
 static bool may_submit_again(const struct answer *a)
 {
-	const struct line_wait *l = a->line.wait;
-	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->coalesced || a->n_told > 0 ||
+	const struct line_wait *l = a->load.wait;
+	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->sharing.coalesced || a->budget.told > 0 ||
 	    answer_is_coalesced(a))
 		return false;
 	for (int i = 0; i < a->n_runs; i++)
@@ -320,8 +320,8 @@ static bool submit_again(struct answer *a)
 		struct answer_run *run = &a->runs[i];
 		if (run->late)
 			continue;
-		struct proto_submit s = a->line.wait->kept[i]->s;
-		s.model = (uint16_t)a->line.model;
+		struct proto_submit s = a->load.wait->kept[i]->s;
+		s.model = (uint16_t)a->load.model;
 		shorten(a, &s);
 		int rc = gen_start(a->app->t, &s, window, &run->sub, &run->gen);
 		if (rc != 0) {
@@ -355,7 +355,7 @@ static bool is_prompt_refused(struct answer *a, uint32_t n_prompt, uint64_t wait
 {
 	int64_t most = tier_of(a)->load_prompt;
 	char message[160];
-	if (most == 0 || n_prompt <= most || !load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
+	if (most == 0 || n_prompt <= most || !load_is_high(&a->app->levels, a->load.model, tier_of(a)->priority))
 		return false;
 	snprintf(message, sizeof message,
 		 "The server is busy: at the moment prompts may have %lld tokens at most; yours has %u.",
@@ -367,7 +367,7 @@ static bool is_prompt_refused(struct answer *a, uint32_t n_prompt, uint64_t wait
 bool answer_load_counted(struct answer *a, uint32_t n_prompt)
 {
 	return !is_prompt_refused(a, n_prompt,
-				  engine_link_wait_ms(a->app->link, a->line.model, (uint8_t)tier_of(a)->priority));
+				  engine_link_wait_ms(a->app->link, a->load.model, (uint8_t)tier_of(a)->priority));
 }
 
 bool answer_load_queued(struct answer *a, struct answer_run *run)
@@ -375,13 +375,13 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	const struct proto_queued *q = gen_queued(run->gen);
 	uint64_t ms = q->predicted_ttft_us / 1000, retry_ms, now = clock_now_ns();
 	uint8_t priority = (uint8_t)tier_of(a)->priority;
-	uint64_t each_us = engine_link_place_us(a->app->link, a->line.model, priority), each_ms = each_us / 1000;
+	uint64_t each_us = engine_link_place_us(a->app->link, a->load.model, priority), each_ms = each_us / 1000;
 	struct load_case c = case_of(a, ms);
 	c.guess = is_guess(a);
 	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
 	if (now - a->started_ns > SOON_MS * NS_PER_MS)
 		c.margin = c.margin < counted_margin ? c.margin : counted_margin;
-	if (a->coalesced) {
+	if (a->sharing.coalesced) {
 		bool hopeless = ms > c.most_ms && !c.guess;
 		if (hopeless)
 			refuse(a, REFUSED_LATE, ms, ms - c.most_ms,
@@ -389,16 +389,16 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 		return !hopeless;
 	}
 	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
-	load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority, ms, now);
+	load_memo_put(&a->app->memo, a->key->tenant, a->load.model, priority, ms, now);
 	if (!c.guess && is_prompt_refused(a, q->n_prompt, ms))
 		return false;
 	c.other_model = c.other_model && may_submit_again(a);
 	c.shorter = c.shorter && !answer_is_coalesced(a);
 	switch (load_decide(tier_of(a), &c, &retry_ms)) {
-	case LOAD_GO: load_memo_sent(&a->app->memo, a->key->tenant, a->line.model, priority, each_us, now); return true;
+	case LOAD_GO: load_memo_sent(&a->app->memo, a->key->tenant, a->load.model, priority, each_us, now); return true;
 	case LOAD_REFUSE:
 		/* The next one is let through when it is likely to stay, not as soon as it might. */
-		load_memo_put(&a->app->memo, a->key->tenant, a->line.model, priority,
+		load_memo_put(&a->app->memo, a->key->tenant, a->load.model, priority,
 			      ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
 		refuse(a, REFUSED_LATE, ms, retry_ms, "The server is busy: the first token would come too late.");
 		return false;
@@ -413,7 +413,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	int64_t most = tier_of(a)->degrade_max_tokens;
 	if (most < (int64_t)a->max_tokens) {
 		a->max_tokens = (uint32_t)most;
-		a->line.short_at = a->line.cut_at = (uint64_t)most * answer_n_choices(a);
+		a->load.short_at = a->load.cut_at = (uint64_t)most * answer_n_choices(a);
 	}
 	set_degraded(a, "length");
 	return true;
@@ -423,7 +423,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 
 static void restart(struct answer *a, uint64_t ms)
 {
-	gw_timer_start(&a->app->t->timers, &a->line.wait->timer, ms * NS_PER_MS);
+	gw_timer_start(&a->app->t->timers, &a->load.wait->timer, ms * NS_PER_MS);
 }
 
 static uint64_t tell_ms(const struct answer *a)
@@ -438,9 +438,9 @@ static uint64_t next_ms(const struct answer *a, uint64_t waited_ms)
 	uint64_t next = UINT64_MAX, most = tier_of(a)->max_wait_ms, tell = config(a)->queue.tell_ms;
 	if (most > 0)
 		next = waited_ms < most ? most - waited_ms : 1;
-	if (a->line.held)
+	if (a->load.held)
 		next = answer_sooner(next, waited_ms < tell ? tell - waited_ms : 1);
-	else if (a->line.telling)
+	else if (a->load.telling)
 		next = answer_sooner(next, tell_ms(a));
 	return next;
 }
@@ -460,20 +460,22 @@ static void on_displaced(void *ctx)
 static void set_limit(struct answer *a)
 {
 	int64_t most = tier_of(a)->load_output;
-	uint64_t at = a->line.short_at, under_load = (uint64_t)most * answer_n_choices(a);
-	if (most > 0 && under_load < at && load_is_high(&a->app->levels, a->line.model, tier_of(a)->priority))
+	uint64_t at = a->load.short_at, under_load = (uint64_t)most * answer_n_choices(a);
+	if (most > 0 && under_load < at && load_is_high(&a->app->levels, a->load.model, tier_of(a)->priority))
 		at = under_load;
-	a->line.cut_at = at;
+	a->load.cut_at = at;
 }
 
 bool answer_load_enter(struct answer *a)
 {
 	const struct gw_queue_config *q = &config(a)->queue;
-	struct answer_line *l = &a->line;
+	struct answer_load *l = &a->load;
 	uint32_t position;
 	uint64_t ms, now = clock_now_ns();
-	set_limit(a);
-	if (l->wait == NULL || a->coalesced || a->released || a->alone || a->end != ANSWER_UNDECIDED)
+	if (!l->exempt)
+		set_limit(a);
+	if (l->wait == NULL || a->sharing.coalesced || a->sharing.released || a->sharing.alone ||
+	    a->end != ANSWER_UNDECIDED)
 		return true;
 	look(a, now, &position, &ms);
 	l->wait->since_ns = now;
@@ -487,7 +489,7 @@ bool answer_load_enter(struct answer *a)
 			answer_refuse(a, &answer_no_memory, answer_no_memory_text);
 		if (rc != 0)
 			return false;
-		l->held = a->stream && !a->background && q->tell_ms > 0;
+		l->held = a->out.stream && !a->out.background && q->tell_ms > 0;
 	}
 	uint64_t next = next_ms(a, 0);
 	if (next != UINT64_MAX)
@@ -500,12 +502,13 @@ static void tell_place(struct answer *a, uint64_t now)
 	uint32_t position;
 	uint64_t ms;
 	look(a, now, &position, &ms);
-	if (a->log != NULL) {
+	if (a->out.log != NULL) {
 		char text[80];
 		snprintf(text, sizeof text, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms);
-		replay_note(a->log, text);
-	} else if (a->x != NULL && a->carry.len == 0 &&
-		   buf_printf(&a->carry, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms) == 0) {
+		replay_note(a->out.log, text);
+	} else if (a->x != NULL && a->out.carry.len == 0 &&
+		   buf_printf(&a->out.carry, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms) ==
+		       0) {
 		http_body_ready(a->x->stream);
 	}
 }
@@ -515,7 +518,7 @@ static void too_long(struct answer *a)
 	uint32_t position;
 	uint64_t ms;
 	if (may_submit_again(a)) {
-		a->line.wait->since_ns = clock_now_ns();
+		a->load.wait->since_ns = clock_now_ns();
 		if (submit_again(a))
 			restart(a, next_ms(a, 0));
 		return;
@@ -528,7 +531,7 @@ static void on_line(struct gw_timer *timer)
 {
 	struct line_wait *w = list_entry(timer, struct line_wait, timer);
 	struct answer *a = w->answer;
-	struct answer_line *l = &a->line;
+	struct answer_load *l = &a->load;
 	uint64_t now = clock_now_ns(), waited = (now - w->since_ns) / NS_PER_MS, most = tier_of(a)->max_wait_ms;
 	if (a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED || a->token_ns != 0)
 		return;
@@ -552,7 +555,7 @@ static void on_line(struct gw_timer *timer)
 
 void answer_load_begun(struct answer *a, uint64_t now_ns)
 {
-	const struct line_wait *w = a->line.wait;
+	const struct line_wait *w = a->load.wait;
 	if (w != NULL && w->since_ns != 0)
 		load_margin_learn(&a->app->margin, w->predicted_ns, now_ns - w->since_ns, now_ns);
 	answer_load_end(a);
@@ -560,27 +563,33 @@ void answer_load_begun(struct answer *a, uint64_t now_ns)
 
 void answer_load_end(struct answer *a)
 {
-	struct line_wait *w = a->line.wait;
+	struct line_wait *w = a->load.wait;
 	if (w == NULL)
 		return;
 	gw_timer_stop(&a->app->t->timers, &w->timer);
 	admission_queue_leave(w->place);
 	drop_kept(a);
 	sl_free(w);
-	a->line.wait = NULL;
+	a->load.wait = NULL;
 }
 
-bool answer_load_has_place(const struct answer *a) { return a->line.wait != NULL && a->line.wait->place != NULL; }
+void answer_load_exempt(struct answer *a)
+{
+	answer_load_end(a);
+	a->load.exempt = true;
+}
+
+bool answer_load_has_place(const struct answer *a) { return a->load.wait != NULL && a->load.wait->place != NULL; }
 
 bool answer_load_quiet(const struct answer *a)
 {
-	return a->line.telling && a->token_ns == 0 && a->end == ANSWER_UNDECIDED;
+	return a->load.telling && a->token_ns == 0 && a->end == ANSWER_UNDECIDED;
 }
 
 bool answer_load_init(struct answer *a, int model)
 {
 	struct line_wait *w = sl_zalloc(sizeof *w);
-	a->line = (struct answer_line){.wait = w, .model = model, .short_at = UINT64_MAX, .cut_at = UINT64_MAX};
+	a->load = (struct answer_load){.wait = w, .model = model, .short_at = UINT64_MAX, .cut_at = UINT64_MAX};
 	if (w == NULL)
 		return false;
 	w->answer = a;
@@ -592,9 +601,9 @@ bool answer_load_init(struct answer *a, int model)
 
 bool answer_load_is_cut(struct answer *a)
 {
-	if (a->n_told < a->line.cut_at || a->line.cut)
+	if (a->budget.told < a->load.cut_at || a->load.cut)
 		return false;
-	a->line.cut = true;
+	a->load.cut = true;
 	metric_add(&cut_total, 1);
 	return true;
 }
@@ -602,10 +611,11 @@ bool answer_load_is_cut(struct answer *a)
 /* Load has come or gone. */
 static void limit(struct answer *a)
 {
-	if (a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED || a->alone || a->capped || a->again != NULL)
+	if (a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED || a->sharing.alone || a->budget.capped ||
+	    a->load.exempt)
 		return;
 	set_limit(a);
-	if (a->state != ANSWER_RUNNING || a->n_told == 0 || !answer_load_is_cut(a))
+	if (a->state != ANSWER_RUNNING || a->budget.told == 0 || !answer_load_is_cut(a))
 		return;
 	answer_cap(a);
 	answer_more(a);

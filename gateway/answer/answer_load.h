@@ -20,10 +20,11 @@ struct proto_submit;
 struct submit_frame;
 
 /* An answer's. */
-struct answer_line {
+struct answer_load {
 	struct line_wait *wait;    /* owned; until its first token has come; NULL: it waits for nothing */
 	const char *degraded;      /* "model", "length"; NULL: it is not */
 	int model;                 /* its index */
+	bool exempt;               /* another gateway admitted it: load leaves it as it is */
 	bool held;                 /* admitted, but nothing was said yet: it may still become an HTTP status */
 	bool telling;              /* its stream is open and has told nothing but its place */
 	bool shortened;            /* its max_tokens are its degraded tier's */
@@ -34,6 +35,8 @@ struct answer_line {
 
 /* False: no memory. */
 bool answer_load_init(struct answer *a, int model);
+/* Another gateway has admitted it already. */
+void answer_load_exempt(struct answer *a);
 /* Before it is shared or submitted. DEGRADE: that has been done to a and s. REFUSE: call answer_load_refuse
  * unless it finds a coalesced request. */
 enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms);

@@ -24,7 +24,7 @@ struct held_reply {
 /* What is promised is the answer to its key, too. */
 static void end_held_key(struct held_reply *h, bool well)
 {
-	idempotent_keep(h->answer->idempotent, buf_data(&h->json), h->json.len);
+	idempotent_keep(h->answer->sharing.idempotent, buf_data(&h->json), h->json.len);
 	answer_end_key(h->answer, well);
 }
 
@@ -33,17 +33,17 @@ static void held_closed(struct exchange *x)
 {
 	struct held_reply *h = x->state;
 	end_held_key(h, true);
-	h->answer->held = NULL;
+	h->answer->out.held = NULL;
 	buf_dispose(&h->json);
 	sl_free(h);
 }
 
 static struct exchange *part_held(struct answer *a, struct sl_buf *json)
 {
-	struct held_reply *h = a->held;
+	struct held_reply *h = a->out.held;
 	struct exchange *x = h->x;
 	*json = h->json;
-	a->held = NULL;
+	a->out.held = NULL;
 	sl_free(h);
 	x->state = NULL;
 	x->on_close = NULL;
@@ -53,9 +53,9 @@ static struct exchange *part_held(struct answer *a, struct sl_buf *json)
 static void reply_held(struct answer *a)
 {
 	struct sl_buf json;
-	if (a->held == NULL)
+	if (a->out.held == NULL)
 		return;
-	end_held_key(a->held, true);
+	end_held_key(a->out.held, true);
 	struct exchange *x = part_held(a, &json);
 	exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&json), json.len);
 	buf_dispose(&json);
@@ -64,7 +64,7 @@ static void reply_held(struct answer *a)
 static void refuse_held(struct answer *a)
 {
 	struct sl_buf json;
-	end_held_key(a->held, false);
+	end_held_key(a->out.held, false);
 	struct exchange *x = part_held(a, &json);
 	buf_dispose(&json);
 	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
@@ -74,30 +74,30 @@ static void refuse_held(struct answer *a)
 
 static void reply_when_ready(struct answer *a)
 {
-	if (a->held != NULL && !a->held->spool && !a->held->store)
+	if (a->out.held != NULL && !a->out.held->spool && !a->out.held->store)
 		reply_held(a);
 }
 
 static void on_spool_begun(void *ctx)
 {
 	struct answer *a = ctx;
-	if (a->held != NULL)
-		a->held->spool = false;
+	if (a->out.held != NULL)
+		a->out.held->spool = false;
 	reply_when_ready(a);
 }
 
 bool answer_await(struct answer *a)
 {
-	if (a->held != NULL)
-		a->held->store = true;
-	return a->held != NULL;
+	if (a->out.held != NULL)
+		a->out.held->store = true;
+	return a->out.held != NULL;
 }
 
 void answer_begun(struct answer *a, bool well)
 {
-	if (a->held == NULL)
+	if (a->out.held == NULL)
 		return;
-	a->held->store = false;
+	a->out.held->store = false;
 	if (well)
 		reply_when_ready(a);
 	else
@@ -112,7 +112,7 @@ static int hold_reply(struct answer *a, struct sl_buf *json)
 		return SL_ENOMEM;
 	*h = (struct held_reply){.answer = a, .x = a->x, .json = *json};
 	buf_init(json, 0);
-	a->held = h;
+	a->out.held = h;
 	a->x->state = h;
 	a->x->on_close = held_closed;
 	return 0;
@@ -126,7 +126,7 @@ static int put_snapshot(struct answer *a, struct sl_buf *json)
 	int rc = 0;
 	buf_init(json, ANSWER_MAX_WHOLE);
 	if (a->format->snapshot != NULL && (rc = a->format->snapshot(a, json)) == 0)
-		rc = replay_set_snapshot(a->log, buf_data(json), json->len);
+		rc = replay_set_snapshot(a->out.log, buf_data(json), json->len);
 	return rc;
 }
 
@@ -142,10 +142,10 @@ static void close_log(struct answer *a)
 	struct sse_usage u = answer_usage(a);
 	reply_held(a);
 	const struct replay_usage usage = {u.n_prompt, u.n_completion};
-	spool_end(a->spool, &usage);
-	a->spool = NULL;
-	replay_end(a->log, &usage);
-	a->log = NULL;
+	spool_end(a->out.spool, &usage);
+	a->out.spool = NULL;
+	replay_end(a->out.log, &usage);
+	a->out.log = NULL;
 	list_remove(&a->in_app);
 	if (a->state == ANSWER_ENDED)
 		gw_defer(a->app->t, &a->reap);
@@ -157,23 +157,23 @@ static void close_log(struct answer *a)
 static void pump(struct answer *a)
 {
 	int rc;
-	if (a->alone)
+	if (a->sharing.alone)
 		answer_go_on_alone(a);
-	if (a->log == NULL || a->state == ANSWER_ENDED)
+	if (a->out.log == NULL || a->state == ANSWER_ENDED)
 		return;
-	while ((rc = answer_render(a, &a->carry)) > 0)
+	while ((rc = answer_render(a, &a->out.carry)) > 0)
 		answer_resume_drop(a);
 	/* Who reads the end finds the final state. Without the memory for it the last one stands. */
 	if (a->stage == ANSWER_OVER)
 		answer_put_snapshot(a);
-	if (a->stream)
-		idempotent_keep(a->idempotent, buf_data(&a->carry), a->carry.len);
-	if (a->carry.len > 0 && !a->spooled)
+	if (a->out.stream)
+		idempotent_keep(a->sharing.idempotent, buf_data(&a->out.carry), a->out.carry.len);
+	if (a->out.carry.len > 0 && !a->out.spooled)
 		answer_open_spool(a, 0);
-	if (a->carry.len > 0 && rc == 0)
-		rc = replay_append(a->log, buf_data(&a->carry), a->carry.len);
-	buf_clear(&a->carry, ANSWER_KEEP_CARRY);
-	spool_moved(a->spool);
+	if (a->out.carry.len > 0 && rc == 0)
+		rc = replay_append(a->out.log, buf_data(&a->out.carry), a->out.carry.len);
+	buf_clear(&a->out.carry, ANSWER_KEEP_CARRY);
+	spool_moved(a->out.spool);
 	if (rc < 0) {
 		log_warn("the stream %s is broken off: %s", a->id, rc == SL_ENOMEM ? "out of memory" : "too large");
 		answer_set_failure(a, &answer_too_large, answer_too_large_text);
@@ -195,7 +195,7 @@ void answer_on_stop(void *ctx)
 	struct answer *a = ctx;
 	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
 		return;
-	if (answer_is_behind(a)) {
+	if (a->out.replaying) {
 		answer_resume_stop_later(a);
 		return;
 	}
@@ -209,21 +209,21 @@ void answer_on_stop(void *ctx)
 
 int answer_open_log(struct answer *a)
 {
-	int rc = replay_open(a->app->replay, a->app->t, a->id, a->key->tenant, answer_on_stop, a, &a->log);
+	int rc = replay_open(a->app->replay, a->app->t, a->id, a->key->tenant, answer_on_stop, a, &a->out.log);
 	if (rc != 0)
 		return rc;
 	list_push_back(&a->app->answers, &a->in_app);
 	struct sl_buf json;
 	rc = put_snapshot(a, &json);
-	if (rc == 0 && a->background && !a->stream) {
+	if (rc == 0 && a->out.background && !a->out.stream) {
 		rc = hold_reply(a, &json);
 	} else if (rc == 0) {
-		rc = stream_out_start(a->x, a->log, 0, a->ids);
+		rc = stream_out_start(a->x, a->out.log, 0, a->out.ids);
 	}
 	buf_dispose(&json);
 	if (rc != 0) {
-		replay_end(a->log, &(struct replay_usage){0});
-		a->log = NULL;
+		replay_end(a->out.log, &(struct replay_usage){0});
+		a->out.log = NULL;
 		list_remove(&a->in_app);
 		return rc;
 	}
@@ -232,8 +232,8 @@ int answer_open_log(struct answer *a)
 		a->format->opened(a);
 	if (!answer_load_has_place(a)) /* it may become another's model while it waits */
 		answer_open_spool(a, 0);
-	if (a->held != NULL)
-		a->held->spool = a->spool != NULL && spool_await(a->spool, on_spool_begun, a);
+	if (a->out.held != NULL)
+		a->out.held->spool = a->out.spool != NULL && spool_await(a->out.spool, on_spool_begun, a);
 	reply_when_ready(a);
 	return 0;
 }
@@ -242,10 +242,10 @@ int answer_open_log(struct answer *a)
 static void leave(struct answer *a)
 {
 	reply_held(a);
-	spool_leave(a->spool);
-	a->spool = NULL;
-	quota_leave(a->quota);
-	a->quota = NULL;
+	spool_leave(a->out.spool);
+	a->out.spool = NULL;
+	quota_leave(a->budget.quota);
+	a->budget.quota = NULL;
 	a->end = ANSWER_STOPPED;
 	answer_finish_now(a);
 	close_log(a);
@@ -262,7 +262,7 @@ void answers_stop(struct gw_app *app)
 		if (a->end == ANSWER_UNDECIDED)
 			a->end = ANSWER_STOPPED;
 		answer_finish_now(a);
-		if (a->log == NULL) {
+		if (a->out.log == NULL) {
 			answer_let_go(a);
 			continue;
 		}

@@ -17,9 +17,9 @@ void answer_prefetch(struct answer *a, struct answer_run *run)
 	struct prefetch_hints *f = gen_prefetch(run->gen);
 	gen_lane(run->gen, answer_lane(a));
 	prefetch_add(f, run, sizeof *run);
-	prefetch_add(f, a, offsetof(struct answer, quota));
+	prefetch_add(f, a, offsetof(struct answer, own));
 	prefetch_add(f, a->choices, sizeof *a->choices);
-	if (a->stream && !a->logged && a->x != NULL) {
+	if (a->out.stream && !a->out.logged && a->x != NULL) {
 		prefetch_add(f, a->x, offsetof(struct exchange, route));
 		http_prefetch(a->x->stream, f);
 	}
@@ -33,29 +33,29 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 	size_t n = 0;
 	while (n < room) {
 		/* Rendered where the answer before was, which is in the cache; what finds no room waits. */
-		struct sl_buf *from = a->carry.len > 0 ? &a->carry : &a->app->scratch;
-		if (from != &a->carry) {
+		struct sl_buf *from = a->out.carry.len > 0 ? &a->out.carry : &a->app->scratch;
+		if (from != &a->out.carry) {
 			buf_clear(from, ANSWER_KEEP_CARRY);
 			int rc = answer_render(a, from);
 			if (rc < 0)
 				return rc;
 			if (rc == 0)
 				break;
-			idempotent_keep(a->idempotent, buf_data(from), from->len);
+			idempotent_keep(a->sharing.idempotent, buf_data(from), from->len);
 		}
 		size_t take = from->len < room - n ? from->len : room - n;
 		if (take > 0)
 			memcpy(dst + n, buf_data(from), take);
 		buf_consume(from, take);
 		n += take;
-		if (from != &a->carry && from->len > 0 && buf_append(&a->carry, buf_data(from), from->len) != 0)
+		if (from != &a->out.carry && from->len > 0 && buf_append(&a->out.carry, buf_data(from), from->len) != 0)
 			return SL_ENOMEM;
-		if (a->carry.len == 0)
-			buf_clear(&a->carry, 0);
+		if (a->out.carry.len == 0)
+			buf_clear(&a->out.carry, 0);
 	}
-	*end = a->stage == ANSWER_OVER && a->carry.len == 0;
+	*end = a->stage == ANSWER_OVER && a->out.carry.len == 0;
 	if (n > 0)
-		a->moved_ns = gw_now(a->app->t);
+		a->out.moved_ns = gw_now(a->app->t);
 	if (*end)
 		answer_finish(a);
 	return (ssize_t)n;
@@ -63,7 +63,7 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 
 static void start_streaming(struct answer *a)
 {
-	a->moved_ns = clock_now_ns();
+	a->out.moved_ns = clock_now_ns();
 	exchange_reply_stream(a->x, stream_fields, STREAM_FIELDS, (struct http_source){.pull = pull, .ctx = a});
 	http_body_ready(a->x->stream);
 }
@@ -79,7 +79,7 @@ static void reply_whole(struct answer *a)
 	if (buf_reserve(&out, FIRST_BYTES, &room) != 0 || a->format->whole(a, &out) != 0) {
 		answer_refuse(a, &answer_too_large, answer_too_large_text);
 	} else {
-		idempotent_keep(a->idempotent, buf_data(&out), out.len);
+		idempotent_keep(a->sharing.idempotent, buf_data(&out), out.len);
 		answer_finish(a);
 		exchange_reply(a->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	}
@@ -106,7 +106,7 @@ void answer_more(struct answer *a)
 void answer_settled(struct answer *a)
 {
 	a->settled = true;
-	if (a->state != ANSWER_RUNNING || a->alone)
+	if (a->state != ANSWER_RUNNING || a->sharing.alone)
 		return;
 	if (answer_is_told(a))
 		answer_tell(a);
@@ -118,17 +118,17 @@ void answer_settled(struct answer *a)
 void answer_open(struct answer *a)
 {
 	const struct gw_config *cfg = a->app->t->cfg;
-	if (a->log != NULL || (a->logged && answer_open_log(a) == 0)) {
+	if (a->out.log != NULL || (a->out.logged && answer_open_log(a) == 0)) {
 		answer_restart_timer(a, answer_sooner(answer_glance_ms(a), cfg->limits.first_token_ms));
 		answer_tell(a);
 		return;
 	}
-	if (a->background) {
+	if (a->out.background) {
 		answer_refuse(a, &answer_no_memory, "There is no room for another response in the background.");
 		return;
 	}
 	/* Without room for a log it can't be resumed, and does not say that it could. */
-	if (a->stream) {
+	if (a->out.stream) {
 		start_streaming(a);
 		answer_restart_timer(a, answer_sooner(cfg->heartbeat_ms, cfg->limits.first_token_ms));
 	} else {

@@ -48,12 +48,17 @@ void answer_on_timer(struct gw_timer *timer);
 
 /* Its limits are charged, or were: it may begin. */
 void answer_admit(struct answer *a);
-/* Every prompt is counted: what it may cost is known. */
-void answer_charge(struct answer *a);
 /* A run's prompt has so many tokens; when all are known the answer is charged. */
 void answer_counted(struct answer *a, struct answer_run *run, uint32_t n_prompt);
 /* What an error of the engine (enum proto_error) means as an HTTP answer. */
 struct api_error answer_error_of(const struct answer *a, uint8_t error);
+
+/* ---- answer_budget.c ---- */
+
+/* Every prompt is counted: the most it may cost is known. */
+void answer_charge(struct answer *a);
+/* It has used so many tokens, and takes no more. */
+void answer_budget_settle(struct answer *a, int64_t used);
 
 /* ---- answer_start.c ---- */
 
@@ -77,7 +82,7 @@ void answer_open(struct answer *a);
 /* Of one that is told as a whole: what there is, and all of it if that is all. */
 void answer_gather(struct answer *a);
 /* It is told as events; otherwise as a whole. */
-static inline bool answer_is_told(const struct answer *a) { return a->stream || a->log != NULL; }
+static inline bool answer_is_told(const struct answer *a) { return a->out.stream || a->out.log != NULL; }
 /* There is more of it: tell or gather. */
 void answer_more(struct answer *a);
 
@@ -90,16 +95,13 @@ void answer_keep_frame(struct answer *a, struct submit_frame *frame);
 /* What is known of it has become more: the head is written again, and saved(a) is called when it is stored or can't be.
  * False: nobody else has it. */
 bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx));
-/* Instead of answer_charge: what the other gateway charged is gone on with. */
-void answer_resume_charge(struct answer *a);
-/* What was rendered and is there already goes out of a->carry. If it is not the same, the answer fails. */
+/* What was rendered and is there already goes out of a->out.carry. If it is not the same, the answer fails. */
 void answer_resume_drop(struct answer *a);
-/* What follows are new events. */
+/* What follows are new events. No effect on one that began here. */
 void answer_resume_catch_up(struct answer *a);
 /* The end that was asked for meanwhile, once. */
 bool answer_resume_must_stop(struct answer *a);
 void answer_resume_stop_later(struct answer *a);
-uint32_t answer_resume_cached(const struct answer *a);
 void answer_resume_free(struct answer *a);
 /* It is left for another gateway to go on with, rather than ended. */
 bool answer_can_be_left(const struct answer *a);

@@ -64,7 +64,7 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 {
 	const struct gw_flush *flush = &a->app->t->cfg->flush;
 	uint64_t now;
-	if (a->logged || flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
+	if (a->out.logged || flush->hold_ms == 0 || !run->begun || chunk->n_tokens >= flush->tokens ||
 	    gen_state(run->gen) >= GEN_FINISHED || is_boundary(chunk->text, chunk->n_bytes))
 		return false;
 	now = clock_now_ns();
@@ -80,16 +80,16 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 static bool is_paced(const struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
-	return tier->pace_tps > 0 && !answer_is_behind(a) && a->n_told >= (uint64_t)tier->pace_burst;
+	return tier->pace_tps > 0 && !a->out.replaying && a->budget.told >= (uint64_t)tier->pace_burst;
 }
 
 /* The next token's time has not come. */
 static bool wait_for_tick(struct answer *a)
 {
 	uint64_t now;
-	if (!is_paced(a) || (now = clock_now_ns()) >= a->pace_ns)
+	if (!is_paced(a) || (now = clock_now_ns()) >= a->out.pace_ns)
 		return false;
-	answer_wait(a, a->pace_ns - now);
+	answer_wait(a, a->out.pace_ns - now);
 	return true;
 }
 
@@ -101,18 +101,18 @@ static void tick(struct answer *a)
 		return;
 	uint64_t each = (uint64_t)(1e9 / a->key->tier->pace_tps), now = clock_now_ns();
 	if (!is_paced(a))
-		a->pace_ns = now;
-	a->pace_ns = a->pace_ns + each > now + each * 3 / 4 ? a->pace_ns + each : now + each * 3 / 4;
+		a->out.pace_ns = now;
+	a->out.pace_ns = a->out.pace_ns + each > now + each * 3 / 4 ? a->out.pace_ns + each : now + each * 3 / 4;
 }
 
 /* How many tokens may be told together. */
 static uint32_t together(const struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
-	if (a->logged || is_paced(a))
+	if (a->out.logged || is_paced(a))
 		return 1;
 	uint64_t left =
-	    tier->pace_tps > 0 && !answer_is_behind(a) ? (uint64_t)tier->pace_burst - a->n_told : GROUP_TOKENS;
+	    tier->pace_tps > 0 && !a->out.replaying ? (uint64_t)tier->pace_burst - a->budget.told : GROUP_TOKENS;
 	return left < GROUP_TOKENS ? (uint32_t)left : GROUP_TOKENS;
 }
 
@@ -121,7 +121,7 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 {
 	const char *text = chunk->text;
 	int rc = 0;
-	for (uint32_t i = 0; rc == 0 && a->wants_logprobs && i < chunk->n_tokens; i++) {
+	for (uint32_t i = 0; rc == 0 && a->out.wants_logprobs && i < chunk->n_tokens; i++) {
 		struct gen_token t;
 		gen_token_at(run->gen, chunk->first_token + i, &t);
 		rc = a->format->logprob(a, c, &t);
@@ -135,14 +135,14 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 {
 	struct answer_choice *c = &a->choices[index];
 	int rc = a->format->text(a, out, index, text, n);
-	if (rc == 0 && a->keep_text) {
+	if (rc == 0 && a->out.keep_text) {
 		rc = buf_append(&c->text, text, n);
 		if (rc == 0 && c->logprobs[ANSWER_TOLD].len > 0 && c->logprobs[0].len > 0)
 			rc = buf_append_str(&c->logprobs[ANSWER_TOLD], ",");
 		if (rc == 0 && c->logprobs[0].len > 0)
 			rc = buf_append(&c->logprobs[ANSWER_TOLD], buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
-	for (int i = 0; a->wants_logprobs && i < ANSWER_LISTS; i++)
+	for (int i = 0; a->out.wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
 	return rc;
 }
@@ -163,28 +163,28 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 /* Not while it waits for tokens of its key's day. */
 static bool may_tell_more(const struct answer *a, const struct answer_run *run)
 {
-	return answer_live(run) && a->tokens_left > 0;
+	return answer_live(run) && a->budget.left > 0;
 }
 
 /* How many of `most` tokens may be told. */
 static uint32_t may_tell(const struct answer *a, uint32_t most)
 {
-	uint64_t left = a->line.cut_at > a->n_told ? a->line.cut_at - a->n_told : 0;
-	left = (uint64_t)a->tokens_left < left ? (uint64_t)a->tokens_left : left;
+	uint64_t left = a->load.cut_at > a->budget.told ? a->load.cut_at - a->budget.told : 0;
+	left = (uint64_t)a->budget.left < left ? (uint64_t)a->budget.left : left;
 	return left < most ? (uint32_t)left : most;
 }
 
 static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 {
-	a->n_told += n_tokens;
+	a->budget.told += n_tokens;
 	/* Another gateway has counted what it comes to again, and got more than it had at first, perhaps. */
-	a->tokens_left -= a->tokens_left == INT64_MAX || answer_is_behind(a) ? 0 : n_tokens;
+	a->budget.left -= a->budget.left == INT64_MAX || a->out.replaying ? 0 : n_tokens;
 	gen_advance(&run->sub, n_tokens);
-	if (a->tokens_left <= EXTEND_AT && a->tokens_short > 0 && !a->extending)
+	if (a->budget.left <= EXTEND_AT && a->budget.short_by > 0 && !a->budget.extending)
 		answer_extend(a);
 	if (answer_load_is_cut(a))
 		answer_cap(a);
-	else if (a->tokens_left == 0)
+	else if (a->budget.left == 0)
 		answer_out_of_tokens(a);
 }
 
@@ -194,21 +194,21 @@ static enum proto_finish end_of(const struct answer *a, const struct answer_run 
 	if (run->late)
 		return 0;
 	if (!answer_live(run))
-		return a->capped ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
+		return a->budget.capped ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
 	return gen_choice_end(run->gen, &run->sub, i);
 }
 
 /* What made it end though it had more to say, unless the request itself did. */
 static const char *cut_by(const struct answer *a, const struct answer_run *run, uint8_t i, enum proto_finish finish)
 {
-	if (a->superseded && !answer_live(run))
+	if (a->sharing.superseded && !answer_live(run))
 		return "superseded";
 	if (finish != PROTO_FINISH_LENGTH)
 		return NULL;
 	if (run->gen == NULL)
-		return !a->capped ? NULL : a->line.cut ? "load" : "budget";
+		return !a->budget.capped ? NULL : a->load.cut ? "load" : "budget";
 	enum proto_length_why why = gen_choice_why(run->gen, i);
-	if (why == PROTO_LENGTH_MAX_TOKENS && a->line.shortened)
+	if (why == PROTO_LENGTH_MAX_TOKENS && a->load.shortened)
 		return "load";
 	return why == PROTO_LENGTH_DEADLINE ? "deadline" : NULL;
 }
@@ -259,7 +259,7 @@ const char *answer_ended_by(const struct answer *a)
 struct sse_about answer_about(struct answer *a, unsigned index)
 {
 	const char *by = index == ANSWER_ALL ? answer_ended_by(a) : a->choices[index].ended_by;
-	struct sse_about about = {.ended_by = by, .degraded = a->line.degraded, .told = a->told};
+	struct sse_about about = {.ended_by = by, .degraded = a->load.degraded, .told = a->told};
 	answer_auto_about(a, index, &about);
 	return about;
 }
@@ -324,7 +324,7 @@ int answer_render(struct answer *a, struct sl_buf *out)
 		a->stage = ANSWER_END;
 	}
 	if (a->stage == ANSWER_END) {
-		if (a->end == ANSWER_FAILED && a->again != NULL)
+		if (a->end == ANSWER_FAILED)
 			answer_resume_catch_up(a);
 		a->stage = ANSWER_OVER;
 		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, answer_error(a), answer_error_text(a))

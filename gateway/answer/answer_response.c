@@ -132,7 +132,7 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 		rc = buf_append(out, buf_data(logprobs), logprobs->len);
 	if (rc == 0)
 		rc = buf_append_str(out, "]");
-	if (rc == 0 && a->obfuscate)
+	if (rc == 0 && a->out.obfuscate)
 		rc = sse_pad(out, out->len - start);
 	if (rc == 0)
 		rc = buf_append_str(out, "}\n\n");
@@ -198,7 +198,7 @@ static void opened(struct answer *a)
 {
 	struct response *r = a->own;
 	r->answer = a;
-	if (a->background && response_save(r, false) == 0)
+	if (a->out.background && response_save(r, false) == 0)
 		r->first = answer_await(a);
 }
 

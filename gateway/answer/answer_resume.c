@@ -35,7 +35,6 @@ struct answer_resume {
 	uint64_t at;      /* the number of the one that is rendered next, up to there */
 	bool stop;        /* at its end, once it is there */
 	bool has_ticket;
-	uint32_t n_cached;
 	struct quota_ticket ticket;
 };
 
@@ -48,7 +47,7 @@ static const struct answer_format *const formats[] = {&answer_chat, &answer_comp
 
 void answer_keep_frame(struct answer *a, struct submit_frame *frame)
 {
-	if (a->logged && replay_store_on(a->app->replay_store) && answer_n_choices(a) == 1 && a->n_made == 1 &&
+	if (a->out.logged && replay_store_on(a->app->replay_store) && answer_n_choices(a) == 1 && a->n_made == 1 &&
 	    (a->own == NULL || a->format->save != NULL))
 		a->frame = submit_frame_ref(frame);
 }
@@ -93,8 +92,8 @@ static json_t *ticket_of(const struct answer *a)
 {
 	struct quota_ticket t;
 	char id[2 * sizeof t.id + 1];
-	if (a->quota != NULL)
-		quota_ticket(a->quota, &t);
+	if (a->budget.quota != NULL)
+		quota_ticket(a->budget.quota, &t);
 	else if (a->again != NULL && a->again->has_ticket)
 		t = a->again->ticket;
 	else
@@ -106,8 +105,8 @@ static json_t *ticket_of(const struct answer *a)
 
 static uint32_t cached_of(const struct answer *a)
 {
-	if (a->again != NULL)
-		return a->again->n_cached;
+	if (a->runs[0].keeps_cached)
+		return a->runs[0].usage.n_cached;
 	return a->runs[0].cascade != NULL ? cascade_run_cached(a->runs[0].cascade)
 					  : gen_queued(a->runs[0].gen)->n_cached;
 }
@@ -118,16 +117,16 @@ static json_t *describe(const struct answer *a)
 	json_t *own = a->format->save != NULL ? a->format->save(a) : json_null();
 	/* Of what was granted; what was told of it since will be told again. */
 	int64_t left =
-	    a->tokens_left == INT64_MAX ? -1 : a->tokens_left + (answer_is_behind(a) ? 0 : (int64_t)a->n_told);
+	    a->budget.left == INT64_MAX ? -1 : a->budget.left + (a->out.replaying ? 0 : (int64_t)a->budget.told);
 	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, "
 			 "s:o, s:o, s:o, s:o}",
 			 "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created",
-			 (json_int_t)a->created, "model", a->model, "format", a->format->id_prefix, "stream", a->stream,
-			 "usage", a->include_usage, "obfuscate", a->obfuscate, "background", a->background, "keep_text",
-			 a->keep_text, "ids", a->ids, "max_tokens", (json_int_t)a->max_tokens, "cached",
-			 (json_int_t)cached_of(a), "tokens_left", (json_int_t)left, "tokens_short",
-			 (json_int_t)a->tokens_short, "degraded", a->line.degraded, "shortened",
-			 a->line.shortened || a->line.short_at != UINT64_MAX, "told", a->told, "key", key_of(a),
+			 (json_int_t)a->created, "model", a->model, "format", a->format->id_prefix, "stream",
+			 a->out.stream, "usage", a->out.include_usage, "obfuscate", a->out.obfuscate, "background",
+			 a->out.background, "keep_text", a->out.keep_text, "ids", a->out.ids, "max_tokens",
+			 (json_int_t)a->max_tokens, "cached", (json_int_t)cached_of(a), "tokens_left", (json_int_t)left,
+			 "tokens_short", (json_int_t)a->budget.short_by, "degraded", a->load.degraded, "shortened",
+			 a->load.shortened || a->load.short_at != UINT64_MAX, "told", a->told, "key", key_of(a),
 			 "quota", ticket_of(a), "own", own, "cascade", answer_auto_save(a));
 }
 
@@ -160,20 +159,20 @@ static int put_head(const struct answer *a, struct sl_buf *out)
 void answer_open_spool(struct answer *a, uint64_t from)
 {
 	struct sl_buf head;
-	a->spooled = true;
+	a->out.spooled = true;
 	if (!replay_store_on(a->app->replay_store))
 		return;
 	if (!answer_auto_repeats(a))
 		drop_frame(a);
 	buf_init(&head, ANSWER_MAX_WHOLE);
 	if (put_head(a, &head) == 0)
-		a->spool = spool_open(a->app->replay_store, a->log, a->key->tenant, from, buf_data(&head), head.len,
-				      a->background);
-	if (a->spool == NULL)
+		a->out.spool = spool_open(a->app->replay_store, a->out.log, a->key->tenant, from, buf_data(&head),
+					  head.len, a->out.background);
+	if (a->out.spool == NULL)
 		log_warn("a stream is kept in this process only: no memory");
 	buf_dispose(&head);
 	/* That of the cascade will be written again. */
-	if (!a->automatic || a->spool == NULL)
+	if (!a->automatic || a->out.spool == NULL)
 		drop_frame(a);
 }
 
@@ -181,11 +180,11 @@ bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx))
 {
 	struct sl_buf head;
 	bool is_on_its_way = false;
-	if (a->spool == NULL || a->frame == NULL || a->runs[0].gen == NULL)
+	if (a->out.spool == NULL || a->frame == NULL || a->runs[0].gen == NULL)
 		return false;
 	buf_init(&head, ANSWER_MAX_WHOLE);
 	if (put_head(a, &head) == 0)
-		is_on_its_way = spool_rewrite(a->spool, buf_data(&head), head.len, saved, a);
+		is_on_its_way = spool_rewrite(a->out.spool, buf_data(&head), head.len, saved, a);
 	buf_dispose(&head);
 	return is_on_its_way;
 }
@@ -290,6 +289,41 @@ static struct auth_key *key_from(const struct gw_app *app, const json_t *key, bo
 
 /* ---- going on ---- */
 
+static void on_adopted(void *ctx, struct quota *q, const struct quota_result *r)
+{
+	struct answer *a = ctx;
+	a->budget.quota = r->admitted ? q : NULL;
+	if (r->admitted)
+		answer_admit(a);
+	else
+		answer_charge(a);
+}
+
+/* What the other gateway reserved is taken over. */
+static void adopt(struct answer *a)
+{
+	int rc = 0;
+	if (a->again->has_ticket)
+		rc = quota_adopt(&a->app->quotas, a->key, &a->again->ticket, on_adopted, a, &a->budget.quota);
+	else
+		answer_charge(a);
+	if (rc < 0)
+		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
+	else if (rc > 0)
+		answer_admit(a);
+}
+
+/* No limit but the quota's: the other gateway admitted it. */
+static void on_queued(struct subscriber *s)
+{
+	struct answer_run *run = list_entry(s, struct answer_run, sub);
+	run->n_prompt = gen_queued(run->gen)->n_prompt;
+	if (run->answer->state != ANSWER_WAITING)
+		return;
+	run->queued = true;
+	adopt(run->answer);
+}
+
 static struct answer *create(struct gw_app *app, const struct answer_head *h, const struct proto_submit *s,
 			     struct auth_key *key, const struct answer_format *format)
 {
@@ -315,6 +349,8 @@ static struct answer *create(struct gw_app *app, const struct answer_head *h, co
 		return NULL;
 	}
 	a->again = sl_zalloc(sizeof *a->again);
+	a->runs[0].sub.on_queued = on_queued;
+	answer_load_exempt(a);
 	sl_free(a->model);
 	a->model = sl_strdup(text_of(h->json, "model"));
 	a->frame = submit_frame_ref(h->frame);
@@ -337,13 +373,14 @@ static void take_over(struct answer *a, const struct answer_head *h, bool stop)
 	a->id[n] = '\0';
 	a->created = number_of(h->json, "created");
 	a->max_tokens = (uint32_t)number_of(h->json, "max_tokens");
-	a->tokens_left = left < 0 ? INT64_MAX : left;
-	a->tokens_short = number_of(h->json, "tokens_short");
-	a->line.degraded = strcmp(text_of(h->json, "degraded"), "model") == 0    ? "model"
+	a->budget.left = left < 0 ? INT64_MAX : left;
+	a->budget.short_by = number_of(h->json, "tokens_short");
+	a->load.degraded = strcmp(text_of(h->json, "degraded"), "model") == 0    ? "model"
 			   : strcmp(text_of(h->json, "degraded"), "length") == 0 ? "length"
 										 : NULL;
-	a->line.shortened = is_set(h->json, "shortened");
-	a->again->n_cached = (uint32_t)number_of(h->json, "cached");
+	a->load.shortened = is_set(h->json, "shortened");
+	a->runs[0].usage.n_cached = (uint32_t)number_of(h->json, "cached");
+	a->runs[0].keeps_cached = true;
 	a->again->stop = stop;
 	a->again->has_ticket = from_hex(text_of(quota, "id"), t->id, sizeof t->id) && !is_set(quota, "local");
 	t->requests = number_of(quota, "requests");
@@ -361,7 +398,7 @@ static int start_again(struct answer *a, struct proto_submit *s, const json_t *c
 		return answer_auto_again(a, cascade, s);
 	}
 	s->model = (uint16_t)model;
-	a->line.model = model;
+	a->load.model = model;
 	a->n_ctx = engine_link_model(a->app->link, model)->n_ctx;
 	return gen_start(a->app->t, s, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub, &run->gen);
 }
@@ -405,7 +442,8 @@ int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay
 		return SL_ENOMEM;
 	take_over(a, h, stop);
 	a->again->n_there = replay_next(log);
-	a->log = log;
+	a->out.replaying = a->again->n_there > 0;
+	a->out.log = log;
 	replay_hand_over(log, answer_on_stop, a);
 	list_push_back(&app->answers, &a->in_app);
 	answer_put_snapshot(a);
@@ -427,14 +465,14 @@ int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay
 
 /* ---- up to where the other gateway was ---- */
 
-bool answer_is_behind(const struct answer *a) { return a->again != NULL && a->again->at < a->again->n_there; }
-
 void answer_resume_catch_up(struct answer *a)
 {
-	replay_break(a->log);
-	if (!answer_is_behind(a))
+	if (a->again == NULL)
 		return;
-	a->again->at = a->again->n_there;
+	replay_break(a->out.log);
+	if (!a->out.replaying)
+		return;
+	a->out.replaying = false;
 	if (a->format->renumber != NULL)
 		a->format->renumber(a, a->again->n_there);
 }
@@ -444,7 +482,7 @@ static void fail_differing(struct answer *a)
 	log_error("an answer is not what it was: its event %llu differs", (unsigned long long)a->again->at);
 	metric_add(&replay_m_uncontinued, 1);
 	answer_leave_runs(a);
-	buf_clear(&a->carry, 0);
+	buf_clear(&a->out.carry, 0);
 	answer_set_failure(a, &differs, "The gateway of this answer stopped, and the engine now gives another answer.");
 	a->settling = false;
 	a->stage = ANSWER_SETTLE;
@@ -452,19 +490,20 @@ static void fail_differing(struct answer *a)
 
 void answer_resume_drop(struct answer *a)
 {
-	while (answer_is_behind(a) && a->carry.len > 0) {
-		const char *event = (const char *)buf_data(&a->carry), *end = memmem(event, a->carry.len, "\n\n", 2);
+	while (a->out.replaying && a->out.carry.len > 0) {
+		const char *event = (const char *)buf_data(&a->out.carry),
+			   *end = memmem(event, a->out.carry.len, "\n\n", 2);
 		BUG_IF(end == NULL, "a part of an event is rendered");
 		size_t n = (size_t)(end + 2 - event);
-		if (!replay_matches(a->log, a->again->at, event, n)) {
+		if (!replay_matches(a->out.log, a->again->at, event, n)) {
 			fail_differing(a);
 			return;
 		}
-		a->again->at++;
-		buf_consume(&a->carry, n);
-		if (!answer_is_behind(a) && a->tokens_left != INT64_MAX) {
-			int64_t left = a->tokens_left - (int64_t)a->n_told;
-			a->tokens_left = left > 0 ? left : 1; /* then more are asked for */
+		a->out.replaying = ++a->again->at < a->again->n_there;
+		buf_consume(&a->out.carry, n);
+		if (!a->out.replaying && a->budget.left != INT64_MAX) {
+			int64_t left = a->budget.left - (int64_t)a->budget.told;
+			a->budget.left = left > 0 ? left : 1; /* then more are asked for */
 		}
 	}
 }
@@ -473,42 +512,17 @@ void answer_resume_stop_later(struct answer *a) { a->again->stop = true; }
 
 bool answer_resume_must_stop(struct answer *a)
 {
-	if (a->again == NULL || !a->again->stop || answer_is_behind(a) || a->state != ANSWER_RUNNING)
+	if (a->again == NULL || !a->again->stop || a->out.replaying || a->state != ANSWER_RUNNING)
 		return false;
 	a->again->stop = false;
 	return true;
 }
 
-uint32_t answer_resume_cached(const struct answer *a) { return a->again->n_cached; }
-
 void answer_resume_free(struct answer *a) { sl_free(a->again); }
-
-static void on_adopted(void *ctx, struct quota *q, const struct quota_result *r)
-{
-	struct answer *a = ctx;
-	a->quota = r->admitted ? q : NULL;
-	if (r->admitted)
-		answer_admit(a);
-	else
-		answer_charge(a);
-}
-
-void answer_resume_charge(struct answer *a)
-{
-	int rc = 0;
-	if (a->again->has_ticket)
-		rc = quota_adopt(&a->app->quotas, a->key, &a->again->ticket, on_adopted, a, &a->quota);
-	else
-		answer_charge(a);
-	if (rc < 0)
-		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
-	else if (rc > 0)
-		answer_admit(a);
-}
 
 bool answer_can_be_left(const struct answer *a)
 {
 	const struct gw_thread *t = a->app->t;
-	return a->log != NULL && a->x == NULL && a->end == ANSWER_UNDECIDED && !a->alone && t->draining &&
-	       (a->background || t->replaced) && spool_works(a->spool);
+	return a->out.log != NULL && a->x == NULL && a->end == ANSWER_UNDECIDED && !a->sharing.alone && t->draining &&
+	       (a->out.background || t->replaced) && spool_works(a->out.spool);
 }

@@ -28,7 +28,7 @@ struct answer_late {
 
 static void give(struct answer *a, int n)
 {
-	a->places.n_held -= n;
+	a->slots.n_held -= n;
 	atomic_fetch_sub(a->key->n_running, n);
 }
 
@@ -38,12 +38,12 @@ static int take(struct answer *a, int want)
 	int64_t most = a->key->tier->concurrency;
 	int now = atomic_load(a->key->n_running), n;
 	do {
-		int64_t fit = (most - now) / a->places.each;
+		int64_t fit = (most - now) / a->slots.each;
 		n = fit < want ? (int)fit : want;
 		if (n <= 0)
 			return 0;
-	} while (!atomic_compare_exchange_weak(a->key->n_running, &now, now + n * a->places.each));
-	a->places.n_held += n * a->places.each;
+	} while (!atomic_compare_exchange_weak(a->key->n_running, &now, now + n * a->slots.each));
+	a->slots.n_held += n * a->slots.each;
 	return n;
 }
 
@@ -53,7 +53,7 @@ static void refuse_for_ever(struct answer *a, int64_t most)
 	char message[160];
 	snprintf(message, sizeof message,
 		 "Invalid value for '%s': this key may have %lld choices in progress at once, not %d.", field,
-		 (long long)most, a->places.each);
+		 (long long)most, a->slots.each);
 	answer_refuse(a, &(struct api_error){400, "invalid_request_error", "concurrency_limit", field, 0}, message);
 }
 
@@ -70,11 +70,11 @@ bool answer_slots_take(struct answer *a)
 {
 	int64_t most = a->key->tier->concurrency;
 	int n = take(a, a->n_runs);
-	a->places.n_first = n;
+	a->slots.n_first = n;
 	if (n > 0)
 		return true;
 	quota_count_concurrency();
-	if (a->places.each > most)
+	if (a->slots.each > most)
 		refuse_for_ever(a, most);
 	else
 		refuse_for_now(a, most);
@@ -83,10 +83,10 @@ bool answer_slots_take(struct answer *a)
 
 void answer_slots_claim(struct answer *a)
 {
-	int n = a->n_runs * a->places.each;
+	int n = a->n_runs * a->slots.each;
 	atomic_fetch_add(a->key->n_running, n);
-	a->places.n_held = n;
-	a->places.n_first = a->n_runs;
+	a->slots.n_held = n;
+	a->slots.n_first = a->n_runs;
 	for (int i = 0; i < a->n_runs; i++)
 		a->runs[i].placed = true;
 }
@@ -94,7 +94,7 @@ void answer_slots_claim(struct answer *a)
 void answer_slots_leave(struct answer *a)
 {
 	answer_slots_drop(a);
-	give(a, a->places.n_held);
+	give(a, a->slots.n_held);
 }
 
 /* ---- counting ---- */
@@ -157,13 +157,13 @@ static int make_late(struct answer *a, uint32_t deadline_ms)
 	l->answer = a;
 	l->deadline_ns = deadline_ms > 0 ? clock_now_ns() + deadline_ms * NS_PER_MS : 0;
 	gw_timer_init(&l->timer, on_timer);
-	a->places.late = l;
+	a->slots.late = l;
 	return 0;
 }
 
 int answer_slots_begin(struct answer *a, int i, struct submit_frame *frame)
 {
-	struct answer_slots *p = &a->places;
+	struct answer_slots *p = &a->slots;
 	struct answer_run *run = &a->runs[i];
 	int rc = 0;
 	if (a->n_runs > 1 && p->late == NULL)
@@ -182,12 +182,12 @@ int answer_slots_begin(struct answer *a, int i, struct submit_frame *frame)
 
 static bool submit_late(struct answer *a, struct answer_run *run)
 {
-	struct answer_late *l = a->places.late;
+	struct answer_late *l = a->slots.late;
 	uint64_t now = clock_now_ns();
 	struct submit_frame *frame = l->frames[run - a->runs];
 	struct proto_submit s = frame->s;
 	if (!a->automatic)
-		s.model = (uint16_t)a->line.model;
+		s.model = (uint16_t)a->load.model;
 	if (a->max_tokens < s.max_tokens)
 		s.max_tokens = a->max_tokens;
 	if (s.min_tokens > s.max_tokens)
@@ -196,8 +196,8 @@ static bool submit_late(struct answer *a, struct answer_run *run)
 		s.deadline_ms = l->deadline_ns > now + NS_PER_MS ? (uint32_t)((l->deadline_ns - now) / NS_PER_MS) : 1;
 	run->late = false;
 	run->placed = true;
-	a->places.n_late--;
-	a->places.n_free--;
+	a->slots.n_late--;
+	a->slots.n_free--;
 	int rc = answer_submit_run(a, run, frame, &s);
 	if (rc == 0)
 		return true;
@@ -210,7 +210,7 @@ static bool submit_late(struct answer *a, struct answer_run *run)
 /* False: it has failed. */
 static bool submit_some(struct answer *a)
 {
-	struct answer_slots *p = &a->places;
+	struct answer_slots *p = &a->slots;
 	p->n_free += take(a, p->n_late - p->n_free);
 	for (int i = 0; i < a->n_runs && p->n_free > 0 && p->n_late > 0; i++)
 		if (a->runs[i].late && !submit_late(a, &a->runs[i]))
@@ -225,15 +225,15 @@ bool answer_slots_ended(struct answer *a, struct answer_run *run)
 	if (!run->placed)
 		return true;
 	run->placed = false;
-	if (a->places.late != NULL)
-		drop_frame(a->places.late, run - a->runs);
-	a->places.n_free++;
+	if (a->slots.late != NULL)
+		drop_frame(a->slots.late, run - a->runs);
+	a->slots.n_free++;
 	return submit_some(a);
 }
 
 bool answer_slots_again(struct answer *a, struct answer_run *run)
 {
-	struct answer_slots *p = &a->places;
+	struct answer_slots *p = &a->slots;
 	if (p->late == NULL || !run->placed || a->automatic || a->state != ANSWER_RUNNING ||
 	    a->end != ANSWER_UNDECIDED || a->token_ns == 0 || gen_n_tokens(run->gen) > 0 ||
 	    gen_done(run->gen)->error != PROTO_ERR_OVERLOADED)
@@ -259,7 +259,7 @@ static void on_timer(struct gw_timer *timer)
 
 void answer_slots_drop(struct answer *a)
 {
-	struct answer_slots *p = &a->places;
+	struct answer_slots *p = &a->slots;
 	if (p->late == NULL)
 		return;
 	gw_timer_stop(&a->app->t->timers, &p->late->timer);
@@ -275,11 +275,11 @@ void answer_slots_drop(struct answer *a)
 
 void answer_slots_free(struct answer *a)
 {
-	struct answer_late *l = a->places.late;
-	BUG_IF(a->places.n_held != 0, "an answer is freed with %d places of its key", a->places.n_held);
+	struct answer_late *l = a->slots.late;
+	BUG_IF(a->slots.n_held != 0, "an answer is freed with %d places of its key", a->slots.n_held);
 	answer_slots_drop(a);
 	for (int i = 0; l != NULL && i < a->n_runs; i++)
 		drop_frame(l, i);
 	sl_free(l);
-	a->places.late = NULL;
+	a->slots.late = NULL;
 }

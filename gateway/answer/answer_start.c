@@ -26,8 +26,8 @@ static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
 
 void answer_free(struct answer *a)
 {
-	BUG_IF(a->log != NULL || a->spool != NULL || a->held != NULL || a->lead != NULL || a->talk != NULL ||
-		   a->idempotent != NULL,
+	BUG_IF(a->out.log != NULL || a->out.spool != NULL || a->out.held != NULL || a->sharing.lead != NULL ||
+		   a->sharing.talk != NULL || a->sharing.idempotent != NULL,
 	       "an answer is freed in the middle of something");
 	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
@@ -36,7 +36,7 @@ void answer_free(struct answer *a)
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
-		for (int k = 0; a->wants_logprobs && c->logprobs != NULL && k < ANSWER_ALL_LISTS; k++)
+		for (int k = 0; a->out.wants_logprobs && c->logprobs != NULL && k < ANSWER_ALL_LISTS; k++)
 			buf_dispose(&c->logprobs[k]);
 		if (c->logprobs != no_logprobs)
 			sl_free(c->logprobs);
@@ -45,8 +45,8 @@ void answer_free(struct answer *a)
 	answer_slots_free(a);
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
-	sse_dispose(&a->sse);
-	buf_dispose(&a->carry);
+	sse_dispose(&a->out.sse);
+	buf_dispose(&a->out.carry);
 	submit_frame_unref(a->frame);
 	buf_dispose(&a->cascade_text);
 	answer_resume_free(a);
@@ -75,10 +75,10 @@ static bool init_choices(struct answer *a)
 	for (unsigned i = 0; i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_init(&c->text, MAX_ANSWER);
-		c->logprobs = a->wants_logprobs ? sl_zalloc_n(ANSWER_ALL_LISTS, sizeof *c->logprobs) : no_logprobs;
+		c->logprobs = a->out.wants_logprobs ? sl_zalloc_n(ANSWER_ALL_LISTS, sizeof *c->logprobs) : no_logprobs;
 		if (c->logprobs == NULL)
 			return false;
-		for (int k = 0; a->wants_logprobs && k < ANSWER_ALL_LISTS; k++)
+		for (int k = 0; a->out.wants_logprobs && k < ANSWER_ALL_LISTS; k++)
 			buf_init(&c->logprobs[k], MAX_LOGPROBS);
 	}
 	return true;
@@ -107,19 +107,19 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->app = app;
 	a->x = x;
 	a->format = spec->format;
-	a->stream = spec->stream;
-	a->include_usage = spec->include_usage;
-	a->obfuscate = spec->obfuscate;
-	a->logged = spec->logged || spec->background;
-	a->ids = spec->ids;
-	a->background = spec->background;
-	a->keep_text = spec->keep_text;
-	a->wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	a->out.stream = spec->stream;
+	a->out.include_usage = spec->include_usage;
+	a->out.obfuscate = spec->obfuscate;
+	a->out.logged = spec->logged || spec->background;
+	a->out.ids = spec->ids;
+	a->out.background = spec->background;
+	a->out.keep_text = spec->keep_text;
+	a->out.wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	a->n = spec->submit->n;
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
-	a->places.each = a->n_made > spec->submit->beam_width ? a->n_made : spec->submit->beam_width;
+	a->slots.each = a->n_made > spec->submit->beam_width ? a->n_made : spec->submit->beam_width;
 	a->asked_tokens = spec->has_max_tokens ? spec->max_tokens : 0;
-	a->tokens_left = INT64_MAX;
+	a->budget.left = INT64_MAX;
 	a->n_runs = spec->n_prompts;
 	list_init(&a->in_app);
 	a->snapshot = gw_snapshot_ref(snapshot);
@@ -137,7 +137,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 		a->n_ctx = model >= 0 ? engine_link_model(app->link, model)->n_ctx : 0;
 	}
 	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
-	buf_init(&a->carry, ANSWER_MAX_WHOLE);
+	buf_init(&a->out.carry, ANSWER_MAX_WHOLE);
 	buf_init(&a->cascade_text, ANSWER_MAX_WHOLE);
 	list_push_back(&app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
@@ -166,7 +166,7 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	const struct gw_tier_config *tier = a->key->tier;
 	uint32_t most = (uint32_t)tier->max_output;
 	*s = *spec->submit;
-	s->model = (uint16_t)a->line.model;
+	s->model = (uint16_t)a->load.model;
 	s->priority = (uint8_t)tier->priority;
 	s->tenant = a->key->tenant;
 	if (tier->weight > 0)
@@ -229,13 +229,13 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 			return;
 		}
 		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
-		if (i == 0 && !a->logged)
+		if (i == 0 && !a->out.logged)
 			gen_hold(a->runs[0].gen, http_hold(a->x->stream));
 	}
-	if (a->lead != NULL) {
-		gen_share(a->runs[0].gen, a->lead);
-		token_log_unref(a->lead);
-		a->lead = NULL;
+	if (a->sharing.lead != NULL) {
+		gen_share(a->runs[0].gen, a->sharing.lead);
+		token_log_unref(a->sharing.lead);
+		a->sharing.lead = NULL;
 	}
 }
 
@@ -252,7 +252,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	}
 	x->state = a;
 	x->on_close = answer_on_exchange_close;
-	a->idempotent = x->idempotent;
+	a->sharing.idempotent = x->idempotent;
 	x->idempotent = NULL;
 	fill_submit(a, spec, &s);
 	answer_restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);

@@ -132,7 +132,7 @@ static void told_once_it_is_stored(void **state)
 	int fd = send_request(c, CHAT, RESUMABLE, BODY);
 	CHAT_UNTIL(c, c->credited_id != 0 && !list_empty(&c->app->answers));
 	struct answer *a = list_entry(c->app->answers.next, struct answer, in_app);
-	CHAT_UNTIL(c, a->spool != NULL && a->runs[0].cascade != NULL);
+	CHAT_UNTIL(c, a->out.spool != NULL && a->runs[0].cascade != NULL);
 	assert_int_equal(cascade_run_past(a->runs[0].cascade)->facts, 0);
 	assert_int_equal(gen_n_tokens(a->runs[0].gen), 0);
 	/* Its end makes the budget refuse: stored, and then told. */
