@@ -540,6 +540,15 @@ uint32_t prefix_n_exclusive(const struct prefix_path *path)
 	return n;
 }
 
+int32_t prefix_pinned_page(const struct prefix_path *path, const struct prefix_node **at)
+{
+	const struct prefix_node *n = *at != NULL ? (*at)->claim_next : path->claim;
+	while (n != NULL && n->page < 0)
+		n = n->claim_next;
+	*at = n;
+	return n != NULL ? n->page : -1;
+}
+
 struct prefix_path *prefix_claimant(const struct prefix_node *pending) { return pending->claimant; }
 
 /* ---- pages ---- */

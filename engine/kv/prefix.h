@@ -85,6 +85,9 @@ void prefix_await(struct prefix_node *node, struct prefix_waiter *w);
 struct prefix_waiter *prefix_woken(struct prefix_tree *t);
 /* Pages of the path that nobody else is using. */
 uint32_t prefix_n_exclusive(const struct prefix_path *path);
+/* Pages that the path pins although its sequence does not hold them yet: another computed them first. *at begins with
+ * NULL; -1: no more. */
+int32_t prefix_pinned_page(const struct prefix_path *path, const struct prefix_node **at);
 /* Whoever claimed a pending node: the path given to prefix_begin. */
 struct prefix_path *prefix_claimant(const struct prefix_node *pending);
 

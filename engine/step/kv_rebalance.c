@@ -122,14 +122,31 @@ static bool may_preempt(const struct eng_seq *s, const struct sched_seq *by, boo
 	return s->sched.priority > by->priority || (entitled && s->sched.priority == by->priority);
 }
 
+struct held {
+	uint32_t i;
+	const struct prefix_node *pinned;
+};
+
+/* The slab of the next page that leaves only when the slot's sequence does: of its row, or pinned for it in the tree.
+ * -1: no more. */
+static int next_held(const struct eng_model *m, int slot, struct held *at)
+{
+	const struct eng_seq *s = m->slots[slot];
+	int32_t page = -1;
+	if (s != NULL && at->i < batch_row_pages(s, slot))
+		page = batch_row(m, slot)[at->i++];
+	else if (s != NULL && slot == s->slot)
+		page = prefix_pinned_page(&s->path, &at->pinned);
+	return page >= 0 ? kv_pool_slab_of(m->pool, page) : -1;
+}
+
 static bool holds_of(const struct eng_model *m, int slot, int slab)
 {
-	const int32_t *row = batch_row(m, slot);
-	for (uint32_t i = 0, n = batch_row_pages(m->slots[slot], slot); i < n; i++) {
-		if (kv_pool_slab_of(m->pool, row[i]) == slab)
-			return true;
-	}
-	return false;
+	struct held at = {0};
+	int of;
+	while ((of = next_held(m, slot, &at)) >= 0 && of != slab)
+		;
+	return of >= 0;
 }
 
 /* The slab of m that the fewest have to leave; -1: none can be left by all. */
@@ -138,15 +155,10 @@ static int cheapest(const struct eng_model *m, const struct eng_model *to, const
 	struct holds of[KV_MEMORY_SLABS] = {0};
 	int n_slabs = kv_memory_n_slabs(m->e->memory), best = -1;
 	for (int slot = 0; slot < m->e->cfg.max_sequences; slot++) {
-		const struct eng_seq *s = m->slots[slot];
-		int last = -1;
-		for (uint32_t i = 0, n = s != NULL ? batch_row_pages(s, slot) : 0; i < n; i++) {
-			int slab = kv_pool_slab_of(m->pool, batch_row(m, slot)[i]);
-			if (slab != last)
-				of[slab].n_held++; /* pages of one row mostly lie together */
-			if (!may_preempt(s, by, entitled))
-				of[slab].needed = true;
-			last = slab;
+		struct held at = {0};
+		for (int slab, last = -1; (slab = next_held(m, slot, &at)) >= 0; last = slab) {
+			of[slab].n_held += slab != last; /* pages of one row mostly lie together */
+			of[slab].needed = of[slab].needed || !may_preempt(m->slots[slot], by, entitled);
 		}
 	}
 	for (int slab = 0; slab < n_slabs; slab++) {

@@ -134,18 +134,23 @@ static void choices_are_cancelled(void **state)
 		run_until_idle(&r);
 	}
 	assert_int_equal(atomic_load(&faults), 0);
-	/* And a device that fails takes all of them with it. */
+	/* And a device that fails takes all of them with it. None can end before it fails: they have no credit yet. */
 	for (uint64_t i = 1; i <= 4; i++) {
 		struct proto_submit req = fan((int)i % 3);
 		run_submit_again(&r, i, &req);
-		run_credit(&r, i, 1000);
 	}
+	for (uint64_t i = 1; i <= 4; i++)
+		RUN_UNTIL(&r, r.answers[i].queued);
+	atomic_store(&fake.end_never, 1);
 	atomic_store(&fake.fail_next, 5);
+	for (uint64_t i = 1; i <= 4; i++)
+		run_credit(&r, i, 1000);
 	for (uint64_t i = 1; i <= 4; i++)
 		run_until_done(&r, i);
 	atomic_store(&fake.fail_next, -1);
+	atomic_store(&fake.end_never, 0);
 	run_stop(&r);
-	assert_int_equal(atomic_load(&faults), 1); /* told once, when the streams were */
+	assert_int_equal(atomic_load(&faults), 1); /* reported once, as the streams are */
 }
 
 static void failures_of_models(void **state)

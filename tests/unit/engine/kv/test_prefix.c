@@ -371,6 +371,33 @@ static void one_page_goes(void **state)
 	bench_close(&x);
 }
 
+/* Two that did not wait compute the same: what one fills stays pinned for the other, which does not hold it yet. */
+static void another_was_first(void **state)
+{
+	(void)state;
+	struct bench x;
+	bench_open(&x, 64);
+	struct life a = text("a common beginning, then A", 7), b = text("a common beginning, then B", 7);
+	const struct prefix_node *at = NULL;
+	begin(&x, &a);
+	begin(&x, &b);
+	compute(&x, &a, PAGE);
+	compute(&x, &b, 100);
+	end(&x, &b);
+	int n = 0;
+	for (int32_t page; (page = prefix_pinned_page(&a.path, &at)) >= 0; n++) {
+		assert_int_equal(kv_page_refs(x.pool, page), 1);
+		assert_true(page != a.pages[0]);
+	}
+	assert_int_equal(n, 24 / PAGE - 1);
+	compute(&x, &a, 100);
+	at = NULL;
+	assert_int_equal(prefix_pinned_page(&a.path, &at), -1);
+	prefix_validate(x.t);
+	end(&x, &a);
+	bench_close(&x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -380,6 +407,7 @@ int main(void)
 	    cmocka_unit_test(no_memory_costs_reuse_only),
 	    cmocka_unit_test(random_lives),
 	    cmocka_unit_test(one_page_goes),
+	    cmocka_unit_test(another_was_first),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
