@@ -194,19 +194,26 @@ static inline struct proto_done client_until_done(struct client *c, uint64_t id,
 	}
 }
 
+/* The next STATS. */
+static inline struct proto_stats client_stats(struct client *c)
+{
+	struct proto_stats s;
+	struct sl_err err;
+	do
+		assert_true(client_next_any(c));
+	while (c->head.type != PROTO_STATS);
+	assert_int_equal(proto_get_stats(c->payload, c->head.length, &s, &err), 0);
+	return s;
+}
+
 /* Waits for STATS that say nothing runs or waits. */
 static inline struct proto_stats client_until_idle(struct client *c)
 {
-	for (;;) {
-		struct proto_stats s;
-		struct sl_err err;
-		assert_true(client_next_any(c));
-		if (c->head.type != PROTO_STATS)
-			continue;
-		assert_int_equal(proto_get_stats(c->payload, c->head.length, &s, &err), 0);
-		if (s.running == 0 && s.waiting == 0)
-			return s;
-	}
+	struct proto_stats s;
+	do
+		s = client_stats(c);
+	while (s.running > 0 || s.waiting > 0);
+	return s;
 }
 
 #endif

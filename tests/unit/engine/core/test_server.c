@@ -271,9 +271,12 @@ static void link_drops(void **state)
 			if (id % 2 == 0)
 				client_credit(c, id, 1000);
 		}
-		client_expect(c, PROTO_QUEUED);
-		drop(c);
+		/* All of them have been read: a socket that is closed with bytes for it loses what it has sent. */
 		struct proto_stats s;
+		do
+			s = client_stats(watcher);
+		while (s.submitted < (uint64_t)(round + 1) * 50);
+		drop(c);
 		do
 			s = client_until_idle(watcher);
 		while (s.cancelled < (uint64_t)(round + 1) * 50);
