@@ -7,60 +7,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/conf/conf_rows.h"
 #include "cascade/cascade.h"
 
 #define CUE(field) offsetof(struct casc_cue_setting, field)
 #define RULE(field) offsetof(struct casc_rule_setting, field)
 #define TIER(field) offsetof(struct casc_tier_setting, field)
-#define ROW(k, t, o, d, lo, hi, h)                                                               \
-	{                                                                                        \
-		.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi, .help = h \
-	}
-#define ROW_ENUM(k, o, d, c, h)                                                                  \
-	{                                                                                        \
-		.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c, .help = h \
-	}
-
 static const char *const modes[] = {"auto", "small", "large", NULL};
 static const char *const disagreements[] = {"continue", "tell", NULL};
 
 const struct conf_row casc_cue_rows[] = {
-    ROW("name", CONF_STRING, CUE(name), NULL, 1, 32, "A feature (etc/cascade.md), or bias."),
-    ROW("weight", CONF_FLOAT, CUE(weight), NULL, -100, 100, "What it adds to the score's logarithm of odds."),
-    {.key = NULL},
+    ROW("name", CONF_STRING, CUE(name), NULL, 1, 32),
+    ROW("weight", CONF_FLOAT, CUE(weight), NULL, -100, 100),
+    ROW_END,
 };
 
 const struct conf_row casc_rule_rows[] = {
-    ROW("name", CONF_STRING, RULE(name), NULL, 1, 64, "For logs and metrics."),
-    ROW("contains", CONF_STRINGS, RULE(contains), "", 0, 64,
-	"The last user message holds one of these; ASCII letters in either case; empty: whatever it holds."),
-    ROW("min_bytes", CONF_INT, RULE(min_bytes), "0", 0, 1e9, "And has at least so many bytes."),
-    ROW("max_bytes", CONF_INT, RULE(max_bytes), "0", 0, 1e9, "And at most so many; 0: any number."),
-    ROW("model", CONF_STRING, RULE(model), "", 0, 128,
-	"Then it goes to this model: small, large or a name; empty: the rule only weighs."),
-    ROW("weight", CONF_FLOAT, RULE(weight), "0", -100, 100, "What it adds to the score's logarithm of odds."),
-    {.key = NULL},
+    ROW("name", CONF_STRING, RULE(name), NULL, 1, 64),
+    ROW("contains", CONF_STRINGS, RULE(contains), "", 0, 64),
+    ROW("min_bytes", CONF_INT, RULE(min_bytes), "0", 0, 1e9),
+    ROW("max_bytes", CONF_INT, RULE(max_bytes), "0", 0, 1e9),
+    ROW("model", CONF_STRING, RULE(model), "", 0, 128),
+    ROW("weight", CONF_FLOAT, RULE(weight), "0", -100, 100),
+    ROW_END,
 };
 
 const struct conf_row casc_tier_rows[] = {
-    ROW("name", CONF_STRING, TIER(name), NULL, 1, 64, "One of gateway.tiers."),
-    ROW_ENUM("mode", TIER(mode), "auto", modes, "Let the cascade decide, or always one model."),
-    ROW("easy", CONF_FLOAT, TIER(easy), "0", 0, 1, "Below this score the small model answers alone, unwatched."),
-    ROW("race", CONF_FLOAT, TIER(race), "0.6", 0, 1, "From this score on both models start."),
-    ROW("hard", CONF_FLOAT, TIER(hard), "0.85", 0, 1, "From this score on the large model answers alone."),
-    ROW("sure", CONF_FLOAT, TIER(sure), "0.75", 0, 1,
-	"A confidence of the small model that is shown without further wait."),
-    ROW("low", CONF_FLOAT, TIER(low), "0.5", 0, 1,
-	"Below this confidence nothing is shown: the large model takes over."),
-    ROW("drop", CONF_FLOAT, TIER(drop), "0.4", 0, 1,
-	"Below this one it takes over from an answer that is being shown."),
-    ROW("target_ttft", CONF_DURATION, TIER(target_ttft_ms), "0", 0, 3600000.0,
-	"The large model's predicted time to the first token above which the small one answers; 0: never."),
-    ROW("tell_degraded", CONF_BOOL, TIER(tell_degraded), "true", 0, 0, "Tell those of it who asked to know."),
-    ROW_ENUM("disagree", TIER(disagree), "continue", disagreements,
-	     "Where what was shown is not what the large model would have written: go on, or say so and go on."),
-    ROW("share", CONF_FLOAT, TIER(share), "0.5", 0, 1, "Of the last minute's requests, those that may be escalated."),
-    {.key = NULL},
+    ROW("name", CONF_STRING, TIER(name), NULL, 1, 64),
+    ROW_ENUM("mode", TIER(mode), "auto", modes),
+    ROW("easy", CONF_FLOAT, TIER(easy), "0", 0, 1),
+    ROW("race", CONF_FLOAT, TIER(race), "0.6", 0, 1),
+    ROW("hard", CONF_FLOAT, TIER(hard), "0.85", 0, 1),
+    ROW("sure", CONF_FLOAT, TIER(sure), "0.75", 0, 1),
+    ROW("low", CONF_FLOAT, TIER(low), "0.5", 0, 1),
+    ROW("drop", CONF_FLOAT, TIER(drop), "0.4", 0, 1),
+    ROW("target_ttft", CONF_DURATION, TIER(target_ttft_ms), "0", 0, 3600000.0),
+    ROW("tell_degraded", CONF_BOOL, TIER(tell_degraded), "true", 0, 0),
+    ROW_ENUM("disagree", TIER(disagree), "continue", disagreements),
+    ROW("share", CONF_FLOAT, TIER(share), "0.5", 0, 1),
+    ROW_END,
 };
 
 #define AT(list, type, i) ((const type *)(list).items + (i))

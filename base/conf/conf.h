@@ -62,7 +62,6 @@ struct conf_row {
 	const struct conf_row *item_rows; /* CONF_LIST: its table, ends with key == NULL */
 	size_t item_size;
 	const char *item_name; /* CONF_LIST: the key that names an item ("name") */
-	const char *help;      /* one sentence, for `config show` and the reference */
 };
 
 struct conf; /* owns every string and list it wrote into the root struct */

@@ -31,25 +31,13 @@ struct root {
 static const char *const levels[] = {"low", "high", NULL};
 
 static const struct conf_row item_rows[] = {
-    {.key = "name",
-     .type = CONF_STRING,
-     .offset = offsetof(struct item, name),
-     .min = 1,
-     .max = 20,
-     .help = "Its name."},
-    {.key = "weight",
-     .type = CONF_INT,
-     .offset = offsetof(struct item, weight),
-     .fallback = "1",
-     .min = 0,
-     .max = 10,
-     .help = "Its weight."},
+    {.key = "name", .type = CONF_STRING, .offset = offsetof(struct item, name), .min = 1, .max = 20},
+    {.key = "weight", .type = CONF_INT, .offset = offsetof(struct item, weight), .fallback = "1", .min = 0, .max = 10},
     {0},
 };
 
-#define ROW(field, t, fb, lo, hi)                                                                                    \
-	.key = "a." #field, .type = t, .offset = offsetof(struct root, field), .fallback = fb, .min = lo, .max = hi, \
-	.help = "One."
+#define ROW(field, t, fb, lo, hi) \
+	.key = "a." #field, .type = t, .offset = offsetof(struct root, field), .fallback = fb, .min = lo, .max = hi
 static const struct conf_row rows[] = {
     {ROW(text, CONF_STRING, "x", 0, 40)},
     {ROW(flag, CONF_BOOL, "true", 0, 0)},

@@ -38,6 +38,7 @@ check words tests/lint/words.sh
 check tap tests/lint/tap.sh
 command -v codespell >/dev/null && check spelling tests/lint/spelling.sh
 check config build/sluice config check -c etc/sluice.yaml
+check config_keys tests/lint/config_keys.sh
 command -v shellcheck >/dev/null && check scripts scripts
 if [ "${1-}" != quick ]; then
 	check format tests/lint/format.sh

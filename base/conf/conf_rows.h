@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of a table of keys (conf.h), for the sources that have one: key, type, offset of the member, default, least,
+ * most. What a key means is said once, in etc/sluice.yaml.
+ */
+#ifndef BASE_CONF_ROWS_H
+#define BASE_CONF_ROWS_H
+
+#include "base/conf/conf.h"
+
+#define ROW(k, t, o, d, lo, hi)                                                       \
+	{                                                                             \
+		.key = k, .type = t, .offset = o, .fallback = d, .min = lo, .max = hi \
+	}
+#define ROW_ENUM(k, o, d, c)                                                          \
+	{                                                                             \
+		.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c \
+	}
+/* rows: of an item, which is a type_. */
+#define ROW_LIST(k, o, rows, type_, lo, hi)                                                              \
+	{                                                                                                \
+		.key = k, .type = CONF_LIST, .offset = o, .item_rows = rows, .item_size = sizeof(type_), \
+		.item_name = "name", .min = lo, .max = hi                                                \
+	}
+#define ROW_END             \
+	{                   \
+		.key = NULL \
+	}
+
+#endif
