@@ -110,7 +110,8 @@ static lua_Number left_ms(const struct mem_lua *m, const struct mem_record *r)
 {
 	if (r->has_new_ttl)
 		return r->new_ttl_ms == 0 ? -1 : (lua_Number)r->new_ttl_ms;
-	return r->due_us == UINT64_MAX ? -1 : (lua_Number)((r->due_us - m->now_us) / 1000);
+	uint64_t ms = (r->due_us - m->now_us) / 1000;
+	return r->due_us == UINT64_MAX ? -1 : (lua_Number)ms;
 }
 
 static bool is_there(const struct mem_record *r) { return r != NULL && r->n_fields > 0; }
@@ -405,7 +406,10 @@ static void take_answer(struct mem_lua *m, lua_State *L)
 		lua_pop(L, 1);
 	}
 	struct cache_value *values = sl_alloc((n + 1) * sizeof *values + bytes);
-	need(m, values == NULL ? SL_ENOMEM : 0);
+	if (values == NULL) {
+		fail(m, SL_ENOMEM); /* does not return */
+		return;
+	}
 	w->out = values;
 	char *to = (char *)(values + n);
 	for (size_t i = 0; i < n; i++) {
