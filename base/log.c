@@ -17,13 +17,7 @@
 
 #include "base/metrics.h"
 
-static struct metric dropped = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_log_lines_dropped_total",
-    .help = "Lines that standard error did not take.",
-};
-
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&dropped); }
+COUNTER(dropped, "sluice_log_lines_dropped_total", "Lines that standard error did not take.");
 
 static const char *log_who = "sluice";
 static atomic_int log_least = LOG_INFO;

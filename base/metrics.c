@@ -35,6 +35,12 @@ void metric_register(struct metric *m)
 	pthread_mutex_unlock(&lock);
 }
 
+void metrics_register(struct metric *m, size_t n)
+{
+	while (n-- > 0)
+		metric_register(m++);
+}
+
 void metric_observe(struct metric *m, int64_t v)
 {
 	int i = 0;

@@ -32,9 +32,35 @@ struct metric {
 	struct metric *next;
 };
 
+/* An initialiser. labels: `tier="free"`, NULL. */
+#define METRIC_OF(kind_, name_, labels_, help_)                                \
+	{                                                                      \
+		.kind = kind_, .name = name_, .labels = labels_, .help = help_ \
+	}
+/* Of observed ns, printed as seconds. */
+#define HISTOGRAM_OF(name_, labels_, help_, bounds_)                                            \
+	{                                                                                       \
+		.kind = METRIC_HISTOGRAM, .name = name_, .labels = labels_, .help = help_,      \
+		.n_buckets = sizeof bounds_ / sizeof *bounds_, .bounds = bounds_, .scale = 1e-9 \
+	}
+/* Defines a metric of the file that registers itself when the program starts; and registers one, or an array of them,
+ * that is defined in another way. */
+#define METRIC(var, kind_, name_, labels_, help_)                           \
+	static struct metric var = METRIC_OF(kind_, name_, labels_, help_); \
+	METRICS(var)
+#define COUNTER(var, name_, help_) METRIC(var, METRIC_COUNTER, name_, NULL, help_)
+#define GAUGE(var, name_, help_) METRIC(var, METRIC_GAUGE, name_, NULL, help_)
+#define METRICS(var)                                                                                 \
+	__attribute__((constructor)) static void register_##var(void)                                \
+	{                                                                                            \
+		metrics_register((struct metric *)(void *)&var, sizeof var / sizeof(struct metric)); \
+	}                                                                                            \
+	_Static_assert(sizeof var % sizeof(struct metric) == 0, "a metric or an array of them")
+
 /* The metric must be static or outlive the process. Registering the same (name, labels) twice is
  * a BUG. Thread-safe. */
 void metric_register(struct metric *m);
+void metrics_register(struct metric *m, size_t n);
 
 static inline void metric_add(struct metric *m, int64_t d)
 {

@@ -165,7 +165,6 @@ int cache_create(const struct cache_config *cfg, const struct cache_proc *const 
 	struct cache *c = sl_zalloc(sizeof *c);
 	if (c == NULL)
 		return sl_errf(err, SL_ENOMEM, "cache: no memory");
-	cache_metrics_register();
 	c->cfg = *cfg;
 	snprintf(c->prefix, sizeof c->prefix, "%s", cfg->prefix);
 	c->procs[c->n_procs++] = &cache_proc_admit;

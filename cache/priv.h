@@ -175,6 +175,5 @@ extern struct metric cache_m_redis_ops, cache_m_memory_ops, cache_m_refused, cac
     cache_m_up, cache_m_connects, cache_m_opened, cache_m_redis_seconds;
 extern struct metric cache_m_failures[N_FAILURES], cache_m_degraded[CACHE_N_KINDS], cache_m_evicted[CACHE_N_KINDS],
     cache_m_bytes[CACHE_N_KINDS];
-void cache_metrics_register(void); /* once; any number of calls */
 
 #endif

@@ -29,17 +29,8 @@ struct admission_queue {
 	struct fair fair;
 };
 
-static struct metric answers_waiting = {
-    .kind = METRIC_GAUGE, .name = "sluice_waiting", .help = "Answers that wait for their first token behind others"};
-static struct metric displaced_total = {.kind = METRIC_COUNTER,
-					.name = "sluice_load_displaced_total",
-					.help = "Waiting answers that had to go for one of a better tier"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&answers_waiting);
-	metric_register(&displaced_total);
-}
+GAUGE(answers_waiting, "sluice_waiting", "Answers that wait for their first token behind others");
+COUNTER(displaced_total, "sluice_load_displaced_total", "Waiting answers that had to go for one of a better tier");
 
 int admission_queue_create(struct admission_queue **out)
 {

@@ -21,11 +21,7 @@
 
 enum { MAX_ASKED = 64 << 10 };
 
-static struct metric joined_total = {.kind = METRIC_COUNTER,
-				     .name = "sluice_twins_joined_total",
-				     .help = "Requests that were answered by the generation of another"};
-
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&joined_total); }
+COUNTER(joined_total, "sluice_twins_joined_total", "Requests that were answered by the generation of another");
 
 bool answer_is_coalesced(const struct answer *a)
 {

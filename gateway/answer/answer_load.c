@@ -40,50 +40,29 @@ enum {
 /* For one that was let through by an estimate and is counted late: enough for what is almost certainly in time. */
 static const double counted_margin = 1.05;
 
-#define REFUSED(label)                                                                                               \
-	{                                                                                                            \
-		.kind = METRIC_COUNTER, .name = "sluice_load_refused_total",                                         \
-		.help = "Answers refused for load: predicted too late, room full, waited too long, prompt too long " \
-			"under load, displaced",                                                                     \
-		.labels = "reason=\"" label "\""                                                                     \
-	}
+#define REFUSED(label)                                                                                         \
+	METRIC_OF(METRIC_COUNTER, "sluice_load_refused_total", "reason=\"" label "\"",                         \
+		  "Answers refused for load: predicted too late, room full, waited too long, prompt too long " \
+		  "under load, displaced")
 static struct metric refused_total[N_REFUSALS] = {[REFUSED_LATE] = REFUSED("late"),
 						  [REFUSED_FULL] = REFUSED("full"),
 						  [REFUSED_WAITED] = REFUSED("waited"),
 						  [REFUSED_PROMPT] = REFUSED("prompt"),
 						  [REFUSED_DISPLACED] = REFUSED("displaced")};
-#define DEGRADED(label)                                                                                            \
-	{                                                                                                          \
-		.kind = METRIC_COUNTER, .name = "sluice_load_degraded_total",                                      \
-		.help = "Answers degraded for load: by another model, or in length", .labels = "how=\"" label "\"" \
-	}
-static struct metric degraded_model = DEGRADED("model"), degraded_length = DEGRADED("length");
-static struct metric unsubmitted = {.kind = METRIC_COUNTER,
-				    .name = "sluice_load_unsubmitted_total",
-				    .help = "Of the refused ones those that the engine was not asked for"};
-static struct metric cut_total = {.kind = METRIC_COUNTER,
-				  .name = "sluice_load_cut_total",
-				  .help = "Answers ended at their tier's output limit under load"};
-#define WAIT(p)                                                                                                     \
-	{                                                                                                           \
-		.kind = METRIC_GAUGE, .name = "sluice_predicted_wait_ms",                                           \
-		.help = "Until the first token of a request that came now, by priority; the longest of all models", \
-		.labels = "priority=\"" p "\""                                                                      \
-	}
+METRICS(refused_total);
+#define DEGRADED(var, label)                                                           \
+	METRIC(var, METRIC_COUNTER, "sluice_load_degraded_total", "how=\"" label "\"", \
+	       "Answers degraded for load: by another model, or in length")
+DEGRADED(degraded_model, "model");
+DEGRADED(degraded_length, "length");
+COUNTER(unsubmitted, "sluice_load_unsubmitted_total", "Of the refused ones those that the engine was not asked for");
+COUNTER(cut_total, "sluice_load_cut_total", "Answers ended at their tier's output limit under load");
+#define WAIT(p)                                                                   \
+	METRIC_OF(METRIC_GAUGE, "sluice_predicted_wait_ms", "priority=\"" p "\"", \
+		  "Until the first token of a request that came now, by priority; the longest of all models")
 static struct metric waits[PROTO_PRIORITIES] = {WAIT("0"), WAIT("1"), WAIT("2"), WAIT("3"),
 						WAIT("4"), WAIT("5"), WAIT("6"), WAIT("7")};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	for (int i = 0; i < N_REFUSALS; i++)
-		metric_register(&refused_total[i]);
-	for (int i = 0; i < PROTO_PRIORITIES; i++)
-		metric_register(&waits[i]);
-	metric_register(&degraded_model);
-	metric_register(&degraded_length);
-	metric_register(&unsubmitted);
-	metric_register(&cut_total);
-}
+METRICS(waits);
 
 /* What is needed of an answer until its first token: many are open for long after it. */
 struct line_wait {

@@ -68,21 +68,11 @@ struct warm {
 	struct note notes[NOTES];
 };
 
-static struct metric warmed = {.kind = METRIC_COUNTER,
-			       .name = "sluice_prefixes_warmed_total",
-			       .help = "Prompts of conversations computed again after a restart of the engine"};
-static struct metric warmed_tokens = {
-    .kind = METRIC_COUNTER, .name = "sluice_prefix_tokens_warmed_total", .help = "Tokens of those prompts"};
-static struct metric interrupted = {.kind = METRIC_COUNTER,
-				    .name = "sluice_prefixes_interrupted_total",
-				    .help = "Times that one was put off because the engine had other work"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&warmed);
-	metric_register(&warmed_tokens);
-	metric_register(&interrupted);
-}
+COUNTER(warmed, "sluice_prefixes_warmed_total",
+	"Prompts of conversations computed again after a restart of the engine");
+COUNTER(warmed_tokens, "sluice_prefix_tokens_warmed_total", "Tokens of those prompts");
+COUNTER(interrupted, "sluice_prefixes_interrupted_total",
+	"Times that one was put off because the engine had other work");
 
 static struct warm *of_op(struct cache_op *op)
 {

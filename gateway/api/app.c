@@ -189,7 +189,6 @@ static void register_metrics(void)
 		if (answer_row(&routes[i]) == i)
 			register_answers(i, routes[i].name);
 	register_answers(MAX_ROUTES, "unknown");
-	gen_metrics_register();
 	access_metrics_register();
 	api_cleansed_register();
 	compress_metrics_register();

@@ -7,20 +7,22 @@
 
 #include "base/metrics.h"
 
-#define GAUGE(field, name_, text, factor) \
+#define DEVICE_GAUGE(field, name_, text, factor) \
 	static struct metric field = {.kind = METRIC_GAUGE, .name = name_, .help = text, .scale = factor}
 
-GAUGE(up, "sluice_device_up", "1 while the driver tells how the engine's device is", 0);
-GAUGE(busy, "sluice_device_busy_ratio", "Share of the last moments in which a kernel ran on the engine's device", 0.01);
-GAUGE(memory_busy, "sluice_device_memory_busy_ratio", "Share of them in which its memory was read or written", 0.01);
-GAUGE(memory, "sluice_device_memory_bytes", "Memory of the device", 0);
-GAUGE(memory_used, "sluice_device_memory_used_bytes", "Memory of the device that is in use, by anybody", 0);
-GAUGE(celsius, "sluice_device_temperature_celsius", "Temperature of the device", 0);
-GAUGE(watts, "sluice_device_power_watts", "Power that the device draws", 1e-3);
-GAUGE(limit, "sluice_device_power_limit_watts", "Power that the device may draw", 1e-3);
-GAUGE(sm, "sluice_device_sm_clock_hertz", "Clock of the device's multiprocessors", 1e6);
-GAUGE(memory_clock, "sluice_device_memory_clock_hertz", "Clock of the device's memory", 1e6);
-GAUGE(nvlinks, "sluice_device_nvlinks_up", "Links to other devices that are up", 0);
+DEVICE_GAUGE(up, "sluice_device_up", "1 while the driver tells how the engine's device is", 0);
+DEVICE_GAUGE(busy, "sluice_device_busy_ratio", "Share of the last moments in which a kernel ran on the engine's device",
+	     0.01);
+DEVICE_GAUGE(memory_busy, "sluice_device_memory_busy_ratio", "Share of them in which its memory was read or written",
+	     0.01);
+DEVICE_GAUGE(memory, "sluice_device_memory_bytes", "Memory of the device", 0);
+DEVICE_GAUGE(memory_used, "sluice_device_memory_used_bytes", "Memory of the device that is in use, by anybody", 0);
+DEVICE_GAUGE(celsius, "sluice_device_temperature_celsius", "Temperature of the device", 0);
+DEVICE_GAUGE(watts, "sluice_device_power_watts", "Power that the device draws", 1e-3);
+DEVICE_GAUGE(limit, "sluice_device_power_limit_watts", "Power that the device may draw", 1e-3);
+DEVICE_GAUGE(sm, "sluice_device_sm_clock_hertz", "Clock of the device's multiprocessors", 1e6);
+DEVICE_GAUGE(memory_clock, "sluice_device_memory_clock_hertz", "Clock of the device's memory", 1e6);
+DEVICE_GAUGE(nvlinks, "sluice_device_nvlinks_up", "Links to other devices that are up", 0);
 
 static struct metric ecc = {.kind = METRIC_COUNTER,
 			    .name = "sluice_device_ecc_errors_total",

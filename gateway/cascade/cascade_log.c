@@ -32,11 +32,8 @@ struct cascade_log {
 
 enum { LOOK_MS = 1000 };
 
-static struct metric lost_total = {.kind = METRIC_COUNTER,
-				   .name = "sluice_cascade_log_lost_total",
-				   .help = "Outcomes of the cascade that could not be written to cascade.log"};
-
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&lost_total); }
+COUNTER(lost_total, "sluice_cascade_log_lost_total",
+	"Outcomes of the cascade that could not be written to cascade.log");
 
 static int open_file(const char *path)
 {

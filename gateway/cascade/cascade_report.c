@@ -22,62 +22,44 @@ static const double hold_bounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0
 
 static struct metric requests[N_PLANS][CASC_N_WHYS], escalations[N_REASONS];
 static char request_labels[N_PLANS][CASC_N_WHYS][LABEL_BYTES], escalation_labels[N_REASONS][LABEL_BYTES];
-#define TOKENS(model, what)                                                                                          \
-	{                                                                                                            \
-		.kind = METRIC_COUNTER, .name = "sluice_cascade_tokens_total",                                       \
-		.help = "Tokens of the cascade, by model: prompts computed, tokens shown, tokens made in vain; and " \
-			"given: "                                                                                    \
-			"the small model's that the large one computed",                                             \
-		.labels = "model=\"" model "\",what=\"" what "\""                                                    \
-	}
-static struct metric small_prompt = TOKENS("small", "prompt"), small_shown = TOKENS("small", "shown"),
-		     small_wasted = TOKENS("small", "wasted"), large_prompt = TOKENS("large", "prompt"),
-		     large_shown = TOKENS("large", "shown"), large_wasted = TOKENS("large", "wasted"),
-		     large_given = TOKENS("large", "given");
-static struct metric refused = {.kind = METRIC_COUNTER,
-				.name = "sluice_cascade_refused_total",
-				.help = "Escalations that the tier's budget did not allow"};
-static struct metric disagreed = {.kind = METRIC_COUNTER,
-				  .name = "sluice_cascade_disagreed_total",
-				  .help = "Escalations where shown text was not the large model's"};
-static struct metric offered = {.kind = METRIC_COUNTER,
-				.name = "sluice_cascade_offered_tokens_total",
-				.help = "Tokens of the small model that the large one was to check"};
-static struct metric accepted = {
-    .kind = METRIC_COUNTER, .name = "sluice_cascade_accepted_tokens_total", .help = "Of these, those it agreed with"};
-static struct metric hold = {
-    .kind = METRIC_HISTOGRAM,
-    .name = "sluice_cascade_hold_seconds",
-    .help = "From the first token that was made to the first that was shown, where the small model's are held",
-    .n_buckets = sizeof hold_bounds / sizeof *hold_bounds,
-    .bounds = hold_bounds,
-    .scale = 1e-9};
+#define TOKENS(var, model, what)                                                                                      \
+	METRIC(var, METRIC_COUNTER, "sluice_cascade_tokens_total", "model=\"" model "\",what=\"" what "\"",           \
+	       "Tokens of the cascade, by model: prompts computed, tokens shown, tokens discarded; given: drafts of " \
+	       "the small model that the large one computed")
+TOKENS(small_prompt, "small", "prompt");
+TOKENS(small_shown, "small", "shown");
+TOKENS(small_wasted, "small", "wasted");
+TOKENS(large_prompt, "large", "prompt");
+TOKENS(large_shown, "large", "shown");
+TOKENS(large_wasted, "large", "wasted");
+TOKENS(large_given, "large", "given");
+COUNTER(refused, "sluice_cascade_refused_total", "Escalations that the tier's budget did not allow");
+COUNTER(disagreed, "sluice_cascade_disagreed_total", "Escalations where shown text was not the large model's");
+COUNTER(offered, "sluice_cascade_offered_tokens_total", "Tokens of the small model that the large one was to check");
+COUNTER(accepted, "sluice_cascade_accepted_tokens_total", "Of these, those it agreed with");
+static struct metric hold =
+    HISTOGRAM_OF("sluice_cascade_hold_seconds", NULL,
+		 "From the first token generated to the first shown, where the small model's are held", hold_bounds);
+METRICS(hold);
 
 __attribute__((constructor)) static void register_metrics(void)
 {
-	struct metric *const others[] = {&small_prompt, &small_shown,  &small_wasted, &large_prompt,
-					 &large_shown,  &large_wasted, &large_given,  &refused,
-					 &disagreed,    &offered,      &accepted,     &hold};
 	for (int p = 0; p < N_PLANS; p++)
 		for (int w = 0; w < CASC_N_WHYS; w++) {
 			snprintf(request_labels[p][w], LABEL_BYTES, "plan=\"%s\",why=\"%s\"", casc_plan_name(p),
 				 casc_why_name(w));
-			requests[p][w] = (struct metric){.kind = METRIC_COUNTER,
-							 .name = "sluice_cascade_requests_total",
-							 .labels = request_labels[p][w],
-							 .help = "Requests of the cascade, by plan and why"};
+			requests[p][w] =
+			    (struct metric)METRIC_OF(METRIC_COUNTER, "sluice_cascade_requests_total",
+						     request_labels[p][w], "Requests of the cascade, by plan and why");
 			metric_register(&requests[p][w]);
 		}
 	for (int i = 1; i < N_REASONS; i++) {
 		snprintf(escalation_labels[i], LABEL_BYTES, "reason=\"%s\"", casc_reason_name(i));
-		escalations[i] = (struct metric){.kind = METRIC_COUNTER,
-						 .name = "sluice_cascade_escalations_total",
-						 .labels = escalation_labels[i],
-						 .help = "Answers that the large model took over (race: that it won)"};
+		escalations[i] =
+		    (struct metric)METRIC_OF(METRIC_COUNTER, "sluice_cascade_escalations_total", escalation_labels[i],
+					     "Answers that the large model took over (race: that it won)");
 		metric_register(&escalations[i]);
 	}
-	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-		metric_register(others[i]);
 }
 
 /* ---- what it has cost ---- */

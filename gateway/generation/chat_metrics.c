@@ -14,20 +14,14 @@ enum { MAX_TIERS = 16, NAME_BYTES = 64 };
 static const double ttft_bounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30};
 static const double itl_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5};
 
-static struct metric ttft = {.kind = METRIC_HISTOGRAM,
-			     .name = "sluice_ttft_seconds",
-			     .help = "Time from the end of a request's body to its first token",
-			     .n_buckets = sizeof ttft_bounds / sizeof ttft_bounds[0],
-			     .bounds = ttft_bounds,
-			     .scale = 1e-9};
-#define ITL(is_paced)                                                                                         \
-	{                                                                                                     \
-		.kind = METRIC_HISTOGRAM, .name = "sluice_itl_seconds",                                       \
-		.help = "Time between two arrivals of tokens of one choice, without waits for a slow reader", \
-		.labels = "paced=\"" is_paced "\"", .n_buckets = sizeof itl_bounds / sizeof itl_bounds[0],    \
-		.bounds = itl_bounds, .scale = 1e-9                                                           \
-	}
+static struct metric ttft =
+    HISTOGRAM_OF("sluice_ttft_seconds", NULL, "Time from the end of a request's body to its first token", ttft_bounds);
+METRICS(ttft);
+#define ITL(is_paced)                                                \
+	HISTOGRAM_OF("sluice_itl_seconds", "paced=\"" is_paced "\"", \
+		     "Time between two arrivals of tokens of one choice, without waits for a slow reader", itl_bounds)
 static struct metric itl[2] = {ITL("false"), ITL("true")};
+METRICS(itl);
 
 /* Metrics live as long as the process, so the rows are static and the names copied. */
 static struct tier_row {
@@ -71,13 +65,6 @@ static void add_row(const char *tier)
 
 void chat_metrics_register(const char *const *tiers, size_t n_tiers)
 {
-	static bool done;
-	if (!done) {
-		metric_register(&ttft);
-		metric_register(&itl[false]);
-		metric_register(&itl[true]);
-	}
-	done = true;
 	for (size_t i = 0; i < n_tiers; i++)
 		if (find_row(tiers[i]) == NULL)
 			add_row(tiers[i]);

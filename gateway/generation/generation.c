@@ -55,27 +55,16 @@ struct generation {
 	uint64_t queued_ns;
 };
 
-#define STATE(label)                                                                                 \
-	{                                                                                            \
-		.kind = METRIC_GAUGE, .name = "sluice_generations", .labels = "state=\"" label "\"", \
-		.help = "Generations that exist, by state"                                           \
-	}
-#define END(label)                                                                                               \
-	{                                                                                                        \
-		.kind = METRIC_COUNTER, .name = "sluice_generations_ended_total", .labels = "how=\"" label "\"", \
-		.help = "Generations that ended"                                                                 \
-	}
+#define STATE(label) \
+	METRIC_OF(METRIC_GAUGE, "sluice_generations", "state=\"" label "\"", "Generations that exist, by state")
+#define END(label) \
+	METRIC_OF(METRIC_COUNTER, "sluice_generations_ended_total", "how=\"" label "\"", "Generations that ended")
 /* How many are in each state that is not final, and how many have ended in each that is. */
 static struct metric by_state[] = {
     [GEN_SUBMITTED] = STATE("submitted"), [GEN_QUEUED] = STATE("queued"), [GEN_RUNNING] = STATE("running"),
     [GEN_FINISHED] = END("finished"),     [GEN_FAILED] = END("failed"),   [GEN_CANCELLED] = END("cancelled"),
 };
-
-void gen_metrics_register(void)
-{
-	for (int i = GEN_SUBMITTED; i <= GEN_CANCELLED; i++)
-		metric_register(&by_state[i]);
-}
+METRICS(by_state);
 
 /* The only place that moves a generation; states only grow, and the last three are final. */
 static void gen_set_state(struct generation *g, enum gen_state to)

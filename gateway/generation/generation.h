@@ -83,8 +83,6 @@ void gen_unsubscribe(struct subscriber *s);
 /* After on_queued: gives the engine its first credit. */
 void gen_admit(struct generation *g);
 /* Once in a process, before the first gen_start. */
-void gen_metrics_register(void);
-
 enum gen_state gen_state(const struct generation *g);
 /* The latest: position and prediction may change while it waits. */
 const struct proto_queued *gen_queued(const struct generation *g);

@@ -4,11 +4,8 @@
 #include "base/alloc.h"
 #include "base/metrics.h"
 
-static struct metric encoded_total = {.kind = METRIC_COUNTER,
-				      .name = "sluice_submits_encoded_total",
-				      .help = "SUBMIT frames encoded; one that is sent again is not encoded again"};
-
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&encoded_total); }
+COUNTER(encoded_total, "sluice_submits_encoded_total",
+	"SUBMIT frames encoded; one that is sent again is not encoded again");
 
 void submit_frame_count(void) { metric_add(&encoded_total, 1); }
 

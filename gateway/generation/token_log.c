@@ -61,19 +61,9 @@ struct token_share {
 	uint64_t most;
 };
 
-static struct metric bytes_kept = {
-    .kind = METRIC_GAUGE, .name = "sluice_twins_bytes", .help = "Bytes kept of answers that twins may join"};
-static struct metric readers_lost = {
-    .kind = METRIC_COUNTER, .name = "sluice_twins_lost_total", .help = "Twins that were too slow for what they shared"};
-static struct metric tokens_logged = {
-    .kind = METRIC_COUNTER, .name = "sluice_tokens_logged_total", .help = "Tokens appended to logs of generations"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&bytes_kept);
-	metric_register(&readers_lost);
-	metric_register(&tokens_logged);
-}
+GAUGE(bytes_kept, "sluice_twins_bytes", "Bytes kept of answers that twins may join");
+COUNTER(readers_lost, "sluice_twins_lost_total", "Twins that were too slow for what they shared");
+COUNTER(tokens_logged, "sluice_tokens_logged_total", "Tokens appended to logs of generations");
 
 /* ---- tokens ---- */
 

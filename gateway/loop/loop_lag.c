@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/loop/loop_lag.h"
 
-#include <pthread.h>
-
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/metrics.h"
@@ -10,14 +8,9 @@
 enum { EVERY_MS = 100 };
 
 static const double bounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5};
-static struct metric lag = {.kind = METRIC_HISTOGRAM,
-			    .name = "sluice_gateway_loop_lag_seconds",
-			    .help = "How late a thread's timers fire",
-			    .n_buckets = sizeof bounds / sizeof bounds[0],
-			    .bounds = bounds,
-			    .scale = 1e-9};
-
-static void register_it(void) { metric_register(&lag); }
+static struct metric lag =
+    HISTOGRAM_OF("sluice_gateway_loop_lag_seconds", NULL, "How late a thread's timers fire", bounds);
+METRICS(lag);
 
 static void start_again(struct loop_lag *l)
 {
@@ -35,8 +28,6 @@ static void on_time(struct gw_timer *timer)
 
 void loop_lag_start(struct loop_lag *l, struct gw_timers *timers)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, register_it);
 	l->timers = timers;
 	gw_timer_init(&l->timer, on_time);
 	start_again(l);

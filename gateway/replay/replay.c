@@ -72,16 +72,8 @@ struct replay_reader {
 	bool posted, closed;
 };
 
-static struct metric logs_open = {
-    .kind = METRIC_GAUGE, .name = "sluice_replay_logs", .help = "Event streams kept to be read again"};
-static struct metric bytes_kept = {
-    .kind = METRIC_GAUGE, .name = "sluice_replay_bytes", .help = "Bytes of event streams kept to be read again"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&logs_open);
-	metric_register(&bytes_kept);
-}
+GAUGE(logs_open, "sluice_replay_logs", "Event streams kept to be read again");
+GAUGE(bytes_kept, "sluice_replay_bytes", "Bytes of event streams kept to be read again");
 
 /* ---- the directory ---- */
 

@@ -23,31 +23,25 @@
 
 enum { LEAST_NOTES_MS = 50, SOON_MS = 20, HOUR_MS = 3600 * 1000, PLACE_BYTES = 160, STAT_BYTES = 1024 };
 
-struct metric replay_m_spools = {
-    .kind = METRIC_GAUGE, .name = "sluice_replay_spools", .help = "Event streams that are being written to the store"};
-struct metric replay_m_failures = {.kind = METRIC_COUNTER,
-				   .name = "sluice_replay_store_failures_total",
-				   .help = "Writes of event streams that the store did not take at once"};
-struct metric replay_m_lost = {.kind = METRIC_COUNTER,
-			       .name = "sluice_replay_store_lost_total",
-			       .help = "Event streams that only this process has, because the store did not take them"};
-struct metric replay_m_follows = {.kind = METRIC_GAUGE,
-				  .name = "sluice_replay_follows",
-				  .help = "Event streams of other gateways that are read here"};
-struct metric replay_m_continued = {.kind = METRIC_COUNTER,
-				    .name = "sluice_replay_continued_total",
-				    .help = "Answers of dead gateways that were gone on with here"};
-struct metric replay_m_uncontinued = {.kind = METRIC_COUNTER,
-				      .name = "sluice_replay_uncontinued_total",
-				      .help = "Answers of dead gateways that could not be gone on with"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	struct metric *const all[] = {&replay_m_spools,  &replay_m_failures,  &replay_m_lost,
-				      &replay_m_follows, &replay_m_continued, &replay_m_uncontinued};
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		metric_register(all[i]);
-}
+struct metric replay_m_spools =
+    METRIC_OF(METRIC_GAUGE, "sluice_replay_spools", NULL, "Event streams that are being written to the store");
+METRICS(replay_m_spools);
+struct metric replay_m_failures = METRIC_OF(METRIC_COUNTER, "sluice_replay_store_failures_total", NULL,
+					    "Writes of event streams that the store did not take at once");
+METRICS(replay_m_failures);
+struct metric replay_m_lost =
+    METRIC_OF(METRIC_COUNTER, "sluice_replay_store_lost_total", NULL,
+	      "Event streams that only this process has, because the store did not take them");
+METRICS(replay_m_lost);
+struct metric replay_m_follows =
+    METRIC_OF(METRIC_GAUGE, "sluice_replay_follows", NULL, "Event streams of other gateways that are read here");
+METRICS(replay_m_follows);
+struct metric replay_m_continued =
+    METRIC_OF(METRIC_COUNTER, "sluice_replay_continued_total", NULL, "Answers of dead gateways continued here");
+METRICS(replay_m_continued);
+struct metric replay_m_uncontinued = METRIC_OF(METRIC_COUNTER, "sluice_replay_uncontinued_total", NULL,
+					       "Answers of dead gateways that could not be continued");
+METRICS(replay_m_uncontinued);
 
 /* ---- keys ---- */
 

@@ -40,10 +40,7 @@ struct coalescer {
 	size_t n, n_content;
 };
 
-static struct metric names = {
-    .kind = METRIC_GAUGE, .name = "sluice_twins_names", .help = "Answers that twins may join, by content or by retry"};
-
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&names); }
+GAUGE(names, "sluice_twins_names", "Answers that twins may join, by content or by retry");
 
 int coalesce_create(struct coalescer **out)
 {

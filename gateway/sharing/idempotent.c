@@ -72,24 +72,11 @@ struct idempotent {
 	struct sl_buf kept; /* a record; empty: not kept any more */
 };
 
-static struct metric replays = {.kind = METRIC_COUNTER,
-				.name = "sluice_idempotent_replays_total",
-				.help = "Repeated requests that got the answer of the first"};
-static struct metric unknown = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_idempotent_unknown_total",
-    .help = "Requests refused because the store did not tell the state of their Idempotency-Key"};
-static struct metric unstored = {
-    .kind = METRIC_GAUGE,
-    .name = "sluice_idempotent_unstored_bytes",
-    .help = "Bytes of answers to requests with an Idempotency-Key that the store has yet to take"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&replays);
-	metric_register(&unknown);
-	metric_register(&unstored);
-}
+COUNTER(replays, "sluice_idempotent_replays_total", "Repeated requests that got the answer of the first");
+COUNTER(unknown, "sluice_idempotent_unknown_total",
+	"Requests refused because the store did not tell the state of their Idempotency-Key");
+GAUGE(unstored, "sluice_idempotent_unstored_bytes",
+      "Bytes of answers to requests with an Idempotency-Key that the store has yet to take");
 
 static struct idempotent *of_op(struct cache_op *op)
 {

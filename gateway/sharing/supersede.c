@@ -45,11 +45,7 @@ struct superseding {
 	size_t n;
 };
 
-static struct metric superseded_total = {.kind = METRIC_COUNTER,
-					 .name = "sluice_superseded_total",
-					 .help = "Answers ended because a newer prompt of their conversation came"};
-
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&superseded_total); }
+COUNTER(superseded_total, "sluice_superseded_total", "Answers ended because a newer prompt of their conversation came");
 
 int supersede_create(struct superseding **out)
 {

@@ -32,34 +32,21 @@ enum {
 	IDLE_ENDS_A_TICK = 64,
 };
 
-#define REJECTED(why)                                                                                          \
-	{                                                                                                      \
-		.kind = METRIC_COUNTER, .name = "sluice_http_connections_rejected_total",                      \
-		.help = "Connections closed before their first byte was read.", .labels = "reason=\"" why "\"" \
-	}
-static struct metric rejected_full = REJECTED("limit");
-static struct metric rejected_address = REJECTED("address");
-static struct metric rejected_memory = REJECTED("memory");
+#define REJECTED(var, why)                                                                          \
+	METRIC(var, METRIC_COUNTER, "sluice_http_connections_rejected_total", "reason=\"" why "\"", \
+	       "Connections closed before their first byte was read.")
+REJECTED(rejected_full, "limit");
+REJECTED(rejected_address, "address");
+REJECTED(rejected_memory, "memory");
 
-#define LIMITED(what)                                                                    \
-	{                                                                                \
-		.kind = METRIC_COUNTER, .name = "sluice_http_limited_total",             \
-		.help = "Requests refused and connections ended for a limit, by which.", \
-		.labels = "limit=\"" what "\""                                           \
-	}
-static struct metric limited_conns = LIMITED("connections_per_address");
-static struct metric limited_streams = LIMITED("streams_per_address");
-static struct metric limited_memory = LIMITED("memory");
-static struct metric limited_idle = LIMITED("memory_idle");
-static struct metric limited_forwarded = LIMITED("forwarded");
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	struct metric *const metrics[] = {&rejected_full,   &rejected_address, &rejected_memory, &limited_conns,
-					  &limited_streams, &limited_memory,   &limited_idle,    &limited_forwarded};
-	for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
-		metric_register(metrics[i]);
-}
+#define LIMITED(var, what)                                                             \
+	METRIC(var, METRIC_COUNTER, "sluice_http_limited_total", "limit=\"" what "\"", \
+	       "Requests refused and connections ended for a limit, by which.")
+LIMITED(limited_conns, "connections_per_address");
+LIMITED(limited_streams, "streams_per_address");
+LIMITED(limited_memory, "memory");
+LIMITED(limited_idle, "memory_idle");
+LIMITED(limited_forwarded, "forwarded");
 
 static const struct gw_config *config(const struct gw_transport *tr) { return tr->t->cfg; }
 

@@ -48,58 +48,34 @@ enum {
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 enum { PREFACE_LINE_BYTES = 16 }; /* with its CR LF; nothing else begins so */
 
-#define CONNECTIONS(proto)                                                                         \
-	{                                                                                          \
-		.kind = METRIC_GAUGE, .name = "sluice_http_connections",                           \
-		.help = "Open connections with a known protocol.", .labels = "proto=\"" proto "\"" \
-	}
+#define CONNECTIONS(proto)                                                        \
+	METRIC_OF(METRIC_GAUGE, "sluice_http_connections", "proto=\"" proto "\"", \
+		  "Open connections with a known protocol.")
 static struct metric connections[] = {CONNECTIONS("http/1.1"), CONNECTIONS("h2")};
-#define TIMEOUT(phase)                                                                                  \
-	{                                                                                               \
-		.kind = METRIC_COUNTER, .name = "sluice_http_timeouts_total",                           \
-		.help = "Connections and streams ended by a deadline.", .labels = "phase=\"" phase "\"" \
-	}
+METRICS(connections);
+#define TIMEOUT(phase)                                                                 \
+	METRIC_OF(METRIC_COUNTER, "sluice_http_timeouts_total", "phase=\"" phase "\"", \
+		  "Connections and streams ended by a deadline.")
 static struct metric timeouts[] = {
     [TIMEOUT_HANDSHAKE] = TIMEOUT("handshake"), [TIMEOUT_HEADER] = TIMEOUT("header"),
     [TIMEOUT_BODY] = TIMEOUT("body"),           [TIMEOUT_IDLE] = TIMEOUT("idle"),
     [TIMEOUT_STALL] = TIMEOUT("stall"),         [TIMEOUT_OUTPUT] = TIMEOUT("output"),
     [TIMEOUT_RESPONSE] = TIMEOUT("response"),   [TIMEOUT_PROXY] = TIMEOUT("proxy"),
 };
-#define HANDSHAKES(result)                                                                     \
-	{                                                                                      \
-		.kind = METRIC_COUNTER, .name = "sluice_tls_handshakes_total",                 \
-		.help = "TLS handshakes by how they ended.", .labels = "result=\"" result "\"" \
-	}
-static struct metric handshakes_full = HANDSHAKES("full");
-static struct metric handshakes_resumed = HANDSHAKES("resumed");
-static struct metric handshakes_failed = HANDSHAKES("failed");
-static struct metric handshakes_delayed = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_tls_handshakes_delayed_total",
-    .help = "Times that a handshake had to wait for another turn of the loop.",
-};
-#define PROXY_REJECTED(why)                                                              \
-	{                                                                                \
-		.kind = METRIC_COUNTER, .name = "sluice_proxy_headers_rejected_total",   \
-		.help = "Connections closed for what stood in place of a PROXY header.", \
-		.labels = "reason=\"" why "\""                                           \
-	}
-static struct metric proxy_malformed = PROXY_REJECTED("malformed");
-static struct metric proxy_untrusted = PROXY_REJECTED("untrusted");
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&connections[0]);
-	metric_register(&connections[1]);
-	for (size_t i = 0; i < sizeof timeouts / sizeof *timeouts; i++)
-		metric_register(&timeouts[i]);
-	metric_register(&handshakes_full);
-	metric_register(&handshakes_resumed);
-	metric_register(&handshakes_failed);
-	metric_register(&handshakes_delayed);
-	metric_register(&proxy_malformed);
-	metric_register(&proxy_untrusted);
-}
+METRICS(timeouts);
+#define HANDSHAKES(var, result)                                                             \
+	METRIC(var, METRIC_COUNTER, "sluice_tls_handshakes_total", "result=\"" result "\"", \
+	       "TLS handshakes by how they ended.")
+HANDSHAKES(handshakes_full, "full");
+HANDSHAKES(handshakes_resumed, "resumed");
+HANDSHAKES(handshakes_failed, "failed");
+COUNTER(handshakes_delayed, "sluice_tls_handshakes_delayed_total",
+	"Times that a handshake had to wait for another turn of the loop.");
+#define PROXY_REJECTED(var, why)                                                                 \
+	METRIC(var, METRIC_COUNTER, "sluice_proxy_headers_rejected_total", "reason=\"" why "\"", \
+	       "Connections closed for what stood in place of a PROXY header.")
+PROXY_REJECTED(proxy_malformed, "malformed");
+PROXY_REJECTED(proxy_untrusted, "untrusted");
 
 void conn_count_timeout(enum conn_timeout phase) { metric_add(&timeouts[phase], 1); }
 

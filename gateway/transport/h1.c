@@ -53,20 +53,12 @@ struct h1 {
 	size_t answer_off; /* where the answer's head begins in out */
 };
 
-#define OVERRUN(why)                                                                              \
-	{                                                                                         \
-		.kind = METRIC_COUNTER, .name = "sluice_http1_closed_total",                      \
-		.help = "HTTP/1.1 connections closed without an answer, for what the peer sent.", \
-		.labels = "reason=\"" why "\""                                                    \
-	}
+#define OVERRUN(why)                                                                 \
+	METRIC_OF(METRIC_COUNTER, "sluice_http1_closed_total", "reason=\"" why "\"", \
+		  "HTTP/1.1 connections closed without an answer, for what the peer sent.")
 enum { OVER_PIPELINED, OVER_DISCARDED, OVER_ALIEN, OVER_N };
 static struct metric overruns[OVER_N] = {OVERRUN("pipelined"), OVERRUN("discarded"), OVERRUN("not_http")};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	for (size_t i = 0; i < OVER_N; i++)
-		metric_register(&overruns[i]);
-}
+METRICS(overruns);
 
 static void h1_set_state(struct h1 *h, enum h1_state to)
 {

@@ -49,26 +49,14 @@ struct h2_env {
 	nghttp2_option *option;
 };
 
-#define ENDED(why)                                                                                              \
-	{                                                                                                       \
-		.kind = METRIC_COUNTER, .name = "sluice_http2_goaway_total",                                    \
-		.help = "HTTP/2 connections the transport ended with an error.", .labels = "reason=\"" why "\"" \
-	}
+#define ENDED(why)                                                                   \
+	METRIC_OF(METRIC_COUNTER, "sluice_http2_goaway_total", "reason=\"" why "\"", \
+		  "HTTP/2 connections the transport ended with an error.")
 enum { END_RESETS, END_CONTROL, END_REFUSED, END_HEAD, END_STREAM_ID, END_PROTOCOL, END_N };
 static struct metric ended[END_N] = {ENDED("resets"), ENDED("control_frames"), ENDED("refused"),
 				     ENDED("head"),   ENDED("stream_id"),      ENDED("protocol")};
-static struct metric refused = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_http2_streams_refused_total",
-    .help = "HTTP/2 streams refused before they were processed.",
-};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	for (int i = 0; i < END_N; i++)
-		metric_register(&ended[i]);
-	metric_register(&refused);
-}
+METRICS(ended);
+COUNTER(refused, "sluice_http2_streams_refused_total", "HTTP/2 streams refused before they were processed.");
 
 /* Ends the connection: GOAWAY goes out with the next fill, then conn_finish. */
 static void end_with(struct h2 *h, uint32_t code, int why)

@@ -20,26 +20,20 @@
 #include "gateway/loop/prefetch.h"
 #include "gateway/transport/http_stream.h"
 
-static struct metric streams_open = {
-    .kind = METRIC_GAUGE,
-    .name = "sluice_http_streams_open",
-    .help = "Exchanges in progress.",
-};
+GAUGE(streams_open, "sluice_http_streams_open", "Exchanges in progress.");
 
-#define REQUESTS(proto)                                                                                      \
-	{                                                                                                    \
-		.kind = METRIC_COUNTER, .name = "sluice_http_requests_total",                                \
-		.help = "Requests whose head was complete and well-formed.", .labels = "proto=\"" proto "\"" \
-	}
+#define REQUESTS(proto)                                                                \
+	METRIC_OF(METRIC_COUNTER, "sluice_http_requests_total", "proto=\"" proto "\"", \
+		  "Requests whose head was complete and well-formed.")
 static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), REQUESTS("h2")};
+METRICS(requests);
 
-#define CLOSED(why)                                                                          \
-	{                                                                                    \
-		.kind = METRIC_COUNTER, .name = "sluice_http_closed_total",                  \
-		.help = "Ended exchanges by how they ended.", .labels = "reason=\"" why "\"" \
-	}
+#define CLOSED(why)                                                                 \
+	METRIC_OF(METRIC_COUNTER, "sluice_http_closed_total", "reason=\"" why "\"", \
+		  "Ended exchanges by how they ended.")
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"), CLOSED("shutdown"),
 				 CLOSED("error")};
+METRICS(closed);
 
 /* The statuses of the transport's own answers; codes as in etc/api.md. */
 #define REJECTED(status, code)                                                                  \
@@ -72,11 +66,6 @@ __attribute__((constructor)) static void register_metrics(void)
 {
 	for (size_t i = 0; i < sizeof rejections / sizeof *rejections; i++)
 		metric_register(&rejections[i].count);
-	metric_register(&streams_open);
-	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
-		metric_register(&requests[i]);
-	for (size_t i = 0; i < sizeof closed / sizeof *closed; i++)
-		metric_register(&closed[i]);
 }
 
 /* ---- the head ---- */

@@ -45,14 +45,8 @@ enum {
 };
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS)
 
-static struct metric rejected_fds = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_http_connections_rejected_total",
-    .help = "Connections closed before their first byte was read.",
-    .labels = "reason=\"descriptors\"",
-};
-
-__attribute__((constructor)) static void register_metrics(void) { metric_register(&rejected_fds); }
+METRIC(rejected_fds, METRIC_COUNTER, "sluice_http_connections_rejected_total", "reason=\"descriptors\"",
+       "Connections closed before their first byte was read.");
 
 struct bind_address {
 	struct sockaddr_storage sa;

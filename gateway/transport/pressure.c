@@ -38,28 +38,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t looked_ns, trimmed_ns, compared_ns; /* under the lock */
 static uint64_t least_kept = UINT64_MAX; /* the least that use did not explain since the last trim; under the lock */
 
-static struct metric resident = {
-    .kind = METRIC_GAUGE,
-    .name = "sluice_gateway_resident_bytes",
-    .help = "Memory of the gateway's process.",
-};
-static struct metric trims = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_gateway_memory_trims_total",
-    .help = "Times that freed memory was returned to the system.",
-};
-static struct metric short_of = {
-    .kind = METRIC_GAUGE,
-    .name = "sluice_gateway_memory_pressure",
-    .help = "0: none, 1: over gateway.limits.memory, 2: far over it.",
-};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&resident);
-	metric_register(&short_of);
-	metric_register(&trims);
-}
+GAUGE(resident, "sluice_gateway_resident_bytes", "Memory of the gateway's process.");
+COUNTER(trims, "sluice_gateway_memory_trims_total", "Times that freed memory was returned to the system.");
+GAUGE(short_of, "sluice_gateway_memory_pressure", "0: none, 1: over gateway.limits.memory, 2: far over it.");
 
 /* 0: not known. *own: without what is of files or shared. */
 static uint64_t resident_bytes(uint64_t *own)

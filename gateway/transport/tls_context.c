@@ -49,12 +49,7 @@ static struct metric reloads[] = {
      .help = "Times that certificates were read again while serving.",
      .labels = "result=\"failed\""},
 };
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&reloads[0]);
-	metric_register(&reloads[1]);
-}
+METRICS(reloads);
 
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n_out, const unsigned char *in,
 			   unsigned int n_in, void *arg)

@@ -77,7 +77,6 @@ static void a_failed_admission_changes_nothing(void **state)
 	struct world t = {.now_us = 1700000000000000};
 	int n_failed = 0;
 	cache_config_init(&t.cfg);
-	cache_metrics_register();
 	assert_int_equal(mem_store_create(&t.cfg, &t.store), 0);
 	for (size_t i = 0; i < N_LIMITS; i++)
 		cache_key_make(&t.keys[i], CACHE_LIMIT, "t", &i, sizeof i);

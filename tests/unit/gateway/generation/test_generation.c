@@ -147,7 +147,7 @@ static int set_up(void **state)
 	struct rig *r = calloc(1, sizeof *r);
 	struct sl_err err = {0};
 	if (!registered)
-		gen_metrics_register(), chat_metrics_register(NULL, 0);
+		chat_metrics_register(NULL, 0);
 	registered = true;
 	snprintf(r->dir, sizeof r->dir, "/tmp/sluice-gen-XXXXXX");
 	assert_non_null(mkdtemp(r->dir));
