@@ -23,7 +23,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

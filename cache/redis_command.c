@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "cache/redis_priv.h"
 
 enum { MAX_ARGS = 3 + 2 * CACHE_MAX_KEYS + CACHE_MAX_ARGS + 1, NUMBERS = CACHE_MAX_ARGS + 8 };

@@ -5,7 +5,6 @@
  * base/alloc.h; redis_event.c bounds the bytes, hiredis the nesting. A reply of a shape that the command
  * doesn't have is an error of the call, never followed.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"

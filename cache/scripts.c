@@ -12,8 +12,6 @@
  */
 #include "cache/scripts.h"
 
-#include <stddef.h>
-
 /* list(index, digest, ttl_ms, most, stem): enter a key, drop the dead and what is too many. */
 #define LIST_FUNCTION                                                                   \
 	"local function list(index, digest, ttl, most, stem)\n"                         \

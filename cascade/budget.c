@@ -5,8 +5,6 @@
  */
 #include "cascade/budget.h"
 
-#include <string.h>
-
 static uint32_t slot_at(struct casc_budget *b, uint64_t now_ms)
 {
 	uint64_t slot = now_ms / CASC_SLOT_MS;

@@ -5,7 +5,6 @@
  * with a file they are the fitted ones, and cascade.cues is not looked at. Rules on the content add
  * to either, or name a model.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"

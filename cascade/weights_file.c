@@ -4,10 +4,8 @@
  * when a model has been fitted.
  */
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/file.h"
 #include "base/out_file.h"
 #include "cascade/weights.h"

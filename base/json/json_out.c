@@ -4,8 +4,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/err.h"
-
 /* 0: copied; 1: \u00XX; otherwise the letter after the backslash. */
 static const char escapes[256] = {
     [0] = 1,  [1] = 1,      [2] = 1,      [3] = 1,      [4] = 1,     [5] = 1,       [6] = 1,

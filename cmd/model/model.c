@@ -13,10 +13,7 @@
 #include <string.h>
 
 #include "cmd/config/cmd.h"
-#include "engine/chat/chat_template.h"
 #include "engine/file/map_file.h"
-#include "engine/source/model_file.h"
-#include "engine/core/prompt.h"
 #include "engine/token/tokenizer.h"
 #include "kernels/kernels.h"
 #include "kernels/kv_type.h"

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "cmd/config/cmd.h"
 #include "cmd/model/model.h"
 #include "engine/file/gguf.h"

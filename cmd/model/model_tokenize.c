@@ -11,10 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/json/json_out.h"
-#include "base/utf8.h"
 #include "cmd/config/cmd.h"
 #include "cmd/model/model.h"
 #include "engine/file/gguf.h"

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
 #include "engine/step/internal.h"

@@ -16,7 +16,6 @@
  * Before a model is given away a few rows go through a few of its layers: this tells how long a token takes, so that
  * the first prediction is one. The real steps then tell better.
  */
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

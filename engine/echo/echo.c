@@ -25,8 +25,6 @@
  * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real
  * engine's do. A sequence is freed in its timer's callback or when it is cancelled, never in between.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -34,7 +32,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/echo/echo_priv.h"
-#include "engine/core/prompt.h"
 
 /* ---- the end of a sequence ---- */
 

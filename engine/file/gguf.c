@@ -8,8 +8,6 @@
 #include "engine/file/gguf_priv.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"

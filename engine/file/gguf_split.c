@@ -6,7 +6,6 @@
 #include "engine/file/gguf_split.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"

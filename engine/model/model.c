@@ -10,7 +10,6 @@
 #include "engine/model/model.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"

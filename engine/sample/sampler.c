@@ -13,7 +13,6 @@
 #include "engine/sample/sampler.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "engine/sample/logits.h"

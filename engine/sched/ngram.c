@@ -12,8 +12,6 @@
  */
 #include "engine/sched/ngram.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/err.h"
 

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "engine/sched/sched_state.h"
 
 enum {

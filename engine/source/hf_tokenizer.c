@@ -7,7 +7,6 @@
  * its pattern), and SentencePiece's BPE with byte fallback ("llama": tokens with scores; the pair whose token has the
  * best score is merged first, so a token's score is minus the rank of the first merge that makes it).
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

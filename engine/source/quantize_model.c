@@ -9,14 +9,12 @@
  */
 #include "engine/source/quantize_model.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/out_file.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/arch_write.h"
-#include "engine/file/map_file.h"
 #include "kernels/quantize.h"
 
 enum { COPY_PIECE = 8 << 20 };

@@ -9,7 +9,6 @@
  */
 #include <string.h>
 
-#include "base/clock.h"
 #include "engine/step/batch.h"
 
 /* Tokens in the pages of every hypothesis: all but its last one. */

@@ -21,7 +21,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 
 uint8_t draft_prefix_accept(struct eng_seq *s, const struct eng_model *m, struct sl_err *err)
 {

@@ -4,8 +4,6 @@
  */
 #include "engine/step/in_flight.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 

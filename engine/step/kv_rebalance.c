@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/step/kv_rebalance.h"
 
-#include "base/alloc.h"
 #include "base/log.h"
 #include "engine/step/in_flight.h"
 #include "engine/kv/kv_memory.h"

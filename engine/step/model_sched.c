@@ -2,7 +2,6 @@
 #include "engine/step/model_sched.h"
 
 #include "base/clock.h"
-#include "base/err.h"
 
 void model_sched_level(struct model_share *shares, int n)
 {

@@ -21,8 +21,6 @@
 
 #include <string.h>
 
-#include "base/clock.h"
-
 /* Of what the drafts of all say about those of the next request. */
 static const double recent = 0.05;
 

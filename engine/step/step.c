@@ -23,7 +23,6 @@
 #include "base/alloc.h"
 #include "base/beat.h"
 #include "base/clock.h"
-#include "base/log.h"
 
 enum { STEP_SLEEP_MS = 100 }; /* at most: the supervisor wants to see the loop turn */
 

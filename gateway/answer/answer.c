@@ -10,7 +10,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "gateway/generation/chat_metrics.h"
 
 static const struct api_error too_late = {503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};

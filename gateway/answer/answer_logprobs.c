@@ -4,8 +4,6 @@
  * as well as text can.
  */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/json/json_out.h"
 #include "base/utf8.h"

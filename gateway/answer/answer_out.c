@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "gateway/answer/stream_out.h"
 
 void answer_prefetch(struct answer *a, struct answer_run *run)
 {

@@ -12,7 +12,6 @@
  */
 #include <string.h>
 
-#include "base/err.h"
 #include "gateway/cascade/cascade_run_priv.h"
 
 static const char no_memory[] = "The server is out of memory.";

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/json/json_out.h"
 #include "base/metrics.h"
 #include "cascade/outcome.h"

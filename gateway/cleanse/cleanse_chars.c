@@ -13,7 +13,6 @@
  * together with the character before. Runs of more than MAX_RUN of them are left as they are (the
  * idea of UAX #15, 13: ordering a run is quadratic).
  */
-#include <string.h>
 #include <utf8proc.h>
 
 #include "base/err.h"

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/err.h"
 #include "base/utf8.h"
 #include "gateway/cleanse/cleanse_html.h"
 #include "gateway/cleanse/cleanse_priv.h"

@@ -13,7 +13,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"

@@ -10,7 +10,6 @@
 #include "gateway/request/completion_request.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 

@@ -11,7 +11,6 @@
 
 #include <openssl/rand.h>
 #include <pthread.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "base/alloc.h"

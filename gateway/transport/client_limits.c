@@ -17,8 +17,6 @@
  */
 #include "gateway/transport/client_limits.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/metrics.h"
 #include "gateway/transport/addr_count.h"

@@ -25,7 +25,6 @@
 #include "gateway/transport/conn.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

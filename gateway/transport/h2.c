@@ -28,7 +28,6 @@
  */
 #include "gateway/transport/h2_priv.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

@@ -11,7 +11,6 @@
  */
 #include "gateway/transport/http.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"

@@ -21,7 +21,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -30,7 +29,6 @@
 #include "base/broker.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/transport/client_limits.h"
 #include "gateway/transport/conn.h"

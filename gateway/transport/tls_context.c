@@ -24,7 +24,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/loop/thread.h"
 #include "gateway/transport/tls_files.h"

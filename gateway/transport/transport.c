@@ -5,9 +5,7 @@
  */
 #include "gateway/transport/transport.h"
 
-#include <stdio.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "gateway/transport/client_limits.h"
