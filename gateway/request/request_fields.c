@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "gateway/request/json_mem.h"
 #include "base/json/json_where.h"
+#include "base/metrics.h"
 
 enum { MAX_QUOTED = 40, MAX_METADATA = 16, MAX_METADATA_KEY = 64, MAX_METADATA_VALUE = 512 };
 
@@ -109,6 +110,8 @@ static size_t utf8_valid_bytes(const char *bytes, size_t n)
 	return i;
 }
 
+COUNTER(parsed_total, "sluice_bodies_parsed_total", "Request bodies that were parsed");
+
 static int check_bytes(const void *bytes, size_t n, const struct request_limits *l, struct request_error *e)
 {
 	if (n == 0)
@@ -121,6 +124,7 @@ static int check_bytes(const void *bytes, size_t n, const struct request_limits 
 		return request_bad(e, NULL, "", "The body is nested deeper than %zu levels.", l->json_depth);
 	if (l->json_values > 0 && weight > l->json_values)
 		return request_bad(e, NULL, "", "The body holds too many values.");
+	metric_add(&parsed_total, 1);
 	return 0;
 }
 

@@ -7,14 +7,14 @@ import http from 'node:http';
  * Streams one chat completion over cleartext HTTP/1.1 and resolves when the response has ended, however it ended.
  * onEvent(event) may return 'abort' to tear the connection down. Never rejects: look at `status`, `error`, `aborted`.
  */
-export function chat(base, key, body, { onEvent } = {}) {
+export function chat(base, key, body, { onEvent, headers } = {}) {
   const started = Date.now();
   const result = { status: 0, headers: {}, events: [], comments: 0, text: '', finish: null, usage: null,
     errors: [], done: false, aborted: false, error: null, body: '', started, times: [] };
   return new Promise((resolve) => {
     const url = new URL('/v1/chat/completions', base);
     const req = http.request(url, { method: 'POST', agent: false,
-      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' } });
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...headers } });
     const end = () => { result.ended = Date.now(); resolve(result); };
     req.on('error', (e) => { if (!result.aborted) result.error = e; end(); });
     req.on('response', (res) => {

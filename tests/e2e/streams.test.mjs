@@ -75,3 +75,26 @@ for (const threads of [1, 4]) {
     });
   });
 }
+
+describe('a plain chat', () => {
+  let server;
+  before(async () => { server = await startServer({ echo: true }); });
+  after(async () => assert.equal(await server?.stop(), 0, server?.log()));
+
+  for (const [name, extra, headers] of [['streamed', {}, {}], ['of one user, who may ask again', { user: 'u', temperature: 0 }, {}],
+    ['resumable', {}, { 'x-sluice-events': '1' }]]) {
+    test(`${name}: parsed once, encoded once, each token logged once`, async () => {
+      const counts = async () => {
+        const text = await server.metrics();
+        return ['sluice_bodies_parsed_total', 'sluice_submits_encoded_total', 'sluice_tokens_logged_total'].map((m) => metric(text, m));
+      };
+      const first = await counts();
+      const r = await chat(server.http, server.keys.paid, { model: 'demo-small', messages: user('one two three four five'),
+        stream_options: { include_usage: true }, ...extra }, { headers });
+      assertWhole(r, name);
+      const last = await counts();
+      assert.equal(r.finish, 'stop');
+      assert.deepEqual(last.map((n, i) => n - first[i]), [1, 1, r.usage.completion_tokens - 1]); // the end token has no record
+    });
+  }
+});
