@@ -1,37 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store: small values, logs and limits that outlive a request, in Redis (shared by all gateways)
- * or in this process's memory, behind one asynchronous interface with one meaning.
+ * The store: small values, logs and limits that outlive a request, in Redis (shared by all gateways) or in this
+ * process's memory, behind one asynchronous interface with one meaning.
  *
- * One struct cache a process; one struct cache_client a thread, bound to that thread's event loop.
- * Every operation below
- *  - returns at once and never blocks; its done function is called from the loop, never inside the
- *    call, exactly once, at the latest when its time (op_timeout_ms) is over (SL_ETIMEOUT);
- *  - lives in a struct cache_op that the caller embeds: starting one cannot fail for want of memory. It must
- *    outlive the call of done or of cache_cancel;
- *  - copies its arguments. What a result points at is valid until done returns;
- *  - counts: a client has at most max_ops outstanding, one more ends with SL_ELIMIT.
- * From a done function everything may be called but cache_client_destroy.
+ *   cache      one for each process
+ *   client     one for each thread, bound to that thread's event loop; at most max_ops outstanding operations, one more
+ *              ends with SL_ELIMIT
+ *   operation  a struct cache_op that the caller embeds, so starting one can't fail for want of memory. It returns at
+ *              once, copies its arguments, and calls done exactly once, from the loop, at the latest after op_timeout_ms
+ *              (SL_ETIMEOUT). It must outlive that call or cache_cancel; results are valid until done returns
+ *   key        "{tenant}:kind:" and the SHA-256 of the client's name for it: no client bytes are ever a key, and a
+ *              tenant's keys share a slot of a Redis cluster
+ *   procedure  an atomic Lua text that Redis runs, and the memory store too
  *
- * Keys: "{tenant}:kind:" and the SHA-256 (hex) of what the client named; so nothing a client sends is
- * ever a key, and a tenant's keys share a slot of a Redis cluster. Values begin with a version byte
- * that the writer chooses: a reader that meets another version sees nothing there.
- *
- * When Redis fails (unreachable, too slow, LOADING, READONLY, OOM, NOAUTH, nonsense), by kind:
- *
- *   kind            on failure  meaning
- *   CACHE_LIMIT     share       fails closed to a local share: this process's memory enforces each limit
- *                               divided by n_gateways; the result says degraded
- *   CACHE_REPLAY    local       fails to this process only: memory, degraded
- *   CACHE_SHARED    local       the same (compression, prefix registry, warming; Idempotency-Keys take a degraded
- *                               answer for none)
- *   CACHE_SESSION   error       fails to stateless: SL_ECLOSED or another code at once; degraded is set
- *   CACHE_IDENTITY  error       keys of tenants: the caller falls back to its configuration
- *
- * No operation waits for a Redis that is known to be down: after breaker_failures failures in a row the
- * circuit opens and operations are answered by policy at once, until a probe (reconnection with
- * jittered exponential backoff, then a write) succeeds. Data written to memory meanwhile is not copied
- * to Redis: a limit's local charges, at most one window's, are lost.
+ * From a done function everything may be called but cache_client_destroy. Callers: gateway/.
  */
 #ifndef CACHE_CACHE_H
 #define CACHE_CACHE_H
@@ -43,6 +25,24 @@
 #include "base/err.h"
 #include "base/heap.h"
 #include "base/list.h"
+
+/* Values begin with a version byte that the writer chooses: a reader of another version finds nothing.
+ *
+ * When Redis fails (unreachable, too slow, LOADING, READONLY, OOM, NOAUTH, malformed), by kind:
+ *
+ *   kind            on failure  meaning
+ *   CACHE_LIMIT     share       fails closed to a local share: this process's memory enforces each limit
+ *                               divided by n_gateways; the result says degraded
+ *   CACHE_REPLAY    local       fails to this process only: memory, degraded
+ *   CACHE_SHARED    local       the same (compression, prefix registry, warming; Idempotency-Keys ignore a degraded
+ *                               answer)
+ *   CACHE_SESSION   error       fails to stateless: SL_ECLOSED or another code at once; degraded is set
+ *   CACHE_IDENTITY  error       keys of tenants: the caller falls back to its configuration
+ *
+ * No operation waits for a Redis that is known to be down: after breaker_failures failures in a row the circuit opens
+ * and operations are answered by policy at once, until a probe (reconnection with jittered exponential backoff, then a
+ * write) succeeds. Data written to memory meanwhile is not copied to Redis: a limit's local charges, at most one
+ * window's, are lost. */
 
 struct event_base;
 struct cache;

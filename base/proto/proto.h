@@ -1,52 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine protocol: frames between a gateway thread and an engine on a unix stream socket
- * (mode 0600, peer checked by SO_PEERCRED). Little endian, fixed layouts, every length bounded.
+ * The engine protocol: frames between a gateway thread and an engine on a unix stream socket (mode 0600, peer checked
+ * by SO_PEERCRED). Little endian, fixed layouts, every length bounded. Encoders and decoders are pure; any thread.
  *
- *   head    u32 length of the payload · u8 type · u8 version · u16 zero · u64 id      (16 bytes)
- *   payload by type, below
+ *   frame     a head of 16 bytes (u32 length of the payload, u8 type, u8 version, u16 zero, u64 id) and a payload
+ *   id        the sequence's, chosen by the gateway and unique on its link; 0 where a frame concerns the link. A frame for
+ *             a sequence that has gone is ignored on either side
+ *   sequence  SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … VERIFIED … TOKENS … CHOICE … → DONE
+ *   credit    tokens that may still be made; a SUBMIT has none
  *
- * id is the sequence's identifier, chosen by the gateway and unique on its link; 0 where a frame is
- * about the link. Identifiers cross, never pointers: a frame for a sequence that has gone is
- * ignored on either side.
- *
- *   gateway → engine                         engine → gateway
- *   HELLO      version, name                 HELLO   version, epoch, number of models
- *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change
- *   CREDIT     n more tokens may be made     QUEUED  prompt counted, place and time predicted
- *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
- *   COUNT      tokens of a prompt            TOKENS  tokens with their text, whole UTF-8
- *   PING                                     CHOICE  the end of one of several choices
- *                                            VERIFIED  how far the tokens that SUBMIT gave agree
- *                                            LOAD    how long a newcomer would wait, by priority;
- *                                                    with STATS, of each model that is READY
- *                                            DONE    exactly one for every SUBMIT, the last frame
- *                                            COUNTED the answer to COUNT
- *                                            STATS   gauges: on change (at most every 20 ms) and
- *                                                    every 250 ms;   PONG;   BYE reason, then close
- *
- * QUEUED may be repeated while a sequence waits with credit: its place and the prediction are newer.
- *
- * The order for one id is SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … VERIFIED … TOKENS … → DONE; DONE may
- * come at any time after SUBMIT (refused, failed, cancelled). Who would admit it in any case may send CREDIT right
- * behind SUBMIT; it counts from QUEUED on. No prefill starts before the first
- * CREDIT; one step never makes more tokens for a sequence than its credit. A link that closes
- * cancels its sequences. A SUBMIT that asks for several choices (n, best_of, beam_width) gets TOKENS
- * of each in its order, one CHOICE when one ends, and DONE for the whole; with one choice there is
- * no CHOICE.
- *
- * An answer that another model with the same tokenizer began (n_given > 0). The engine computes the prompt
- * and the given tokens, and at the place of each makes its own choice, with that place's random number and
- * the penalties of what stands before it. n_agreed: how many of them, from the first on, are its own choice.
- * It goes on behind n_used = max(n_agreed, n_keep) of them, which are its output from then on (penalties,
- * min_tokens, stop strings and characters that begin before the seam); the rest is forgotten. What is used is
- * not told again and costs no credit: max_tokens, TOKENS and DONE's n_completion are about new tokens only.
- * Text of the used tokens that may not be told yet (an unfinished character, the beginning of a stop string)
- * comes with the first new token; whoever made them held back the same, if it was asked with the same stops
- * and had not ended. VERIFIED comes once, before the first TOKENS; an end token or a stop string among the
- * used ones ends the answer there.
- *
- * The same structs are the engine's own door (engine/engine.h): one vocabulary on both sides.
+ * Callers: gateway/generation and gateway/cascade on one side, engine/core on the other. The same structs are the
+ * engine's own interface (engine/engine.h).
  */
 #ifndef BASE_PROTO_H
 #define BASE_PROTO_H
@@ -58,6 +22,39 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* The frames:
+ *
+ *   gateway → engine                         engine → gateway
+ *   HELLO      version, name                 HELLO   version, epoch, number of models
+ *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change
+ *   CREDIT     n more tokens may be made     QUEUED  prompt counted, position and time predicted
+ *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
+ *   COUNT      tokens of a prompt            TOKENS  tokens with their text, whole UTF-8
+ *   PING                                     CHOICE  the end of one of several choices
+ *                                            VERIFIED  how far the given tokens agree
+ *                                            LOAD    how long a newcomer would wait, by priority;
+ *                                                    with STATS, for each model that is READY
+ *                                            DONE    exactly one for every SUBMIT, the last frame
+ *                                            COUNTED the answer to COUNT
+ *                                            STATS   gauges: on change (at most every 20 ms) and
+ *                                                    every 250 ms;   PONG;   BYE reason, then close
+ *
+ * QUEUED may be repeated while a sequence with credit waits: its position and prediction are newer. DONE may come at
+ * any time after SUBMIT (refused, failed, cancelled). A gateway that would admit in any case may send CREDIT right
+ * behind SUBMIT; it counts from QUEUED on. No prefill starts before the first CREDIT; one step never makes more tokens
+ * for a sequence than its credit. A link that closes cancels its sequences. A SUBMIT for several choices (n, best_of,
+ * beam_width) gets each one's TOKENS in order, a CHOICE when one ends, and DONE for the whole; with one choice there is
+ * no CHOICE.
+ *
+ * Given tokens (n_given > 0): the draft of an answer by another model with the same tokenizer. The engine computes the
+ * prompt and the given tokens, and at each position makes its own choice, with that position's random number and the
+ * penalties of what precedes it. n_agreed is how many of them, from the first on, are its own choice. It continues
+ * behind n_used = max(n_agreed, n_keep) of them; those are its output from then on (penalties, min_tokens, stop strings
+ * and characters that begin before the seam), the rest is dropped. Used tokens are not sent again and cost no credit:
+ * max_tokens, TOKENS and DONE's n_completion count new tokens only. Text of used tokens that can't be sent yet (an
+ * unfinished character, the beginning of a stop string) comes with the first new token; the model that made them held
+ * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
+ * or a stop string among the used ones ends the answer there. */
 enum {
 	PROTO_VERSION = 9,
 	PROTO_HEAD_BYTES = 16,

@@ -52,7 +52,7 @@ struct sse_usage answer_usage(const struct answer *a)
 		all.n_cached += u.n_cached;
 		all.n_completion += u.n_completion;
 	}
-	/* The end token, which is not told, is not charged either where there is none left for it. */
+	/* The end token is not sent; without budget left for it, it is not charged either. */
 	if (a->budget.left != INT64_MAX && all.n_completion > a->budget.told + (uint64_t)a->budget.left)
 		all.n_completion = (uint32_t)(a->budget.told + (uint64_t)a->budget.left);
 	return all;
@@ -98,14 +98,14 @@ static void tell_usage(struct answer *a)
 	answer_auto_line(a);
 }
 
-/* Its reader has got all: it can be had again. Or not all, and then not. */
+/* whole: its reader has received everything, and a repeated request gets the same. */
 void answer_end_key(struct answer *a, bool whole)
 {
 	idempotent_end(a->sharing.idempotent, whole, a->out.stream);
 	a->sharing.idempotent = NULL;
 }
 
-/* Nothing more will come of it, for anybody. */
+/* Ends it for its reader and for all requests that joined it. */
 void answer_finish_now(struct answer *a)
 {
 	if (a->state == ANSWER_ENDED)
@@ -128,7 +128,7 @@ void answer_finish_now(struct answer *a)
 	answer_budget_settle(a, (int64_t)u.n_prompt + u.n_completion);
 }
 
-/* Nothing more will come of it for its reader, and nobody need be told. */
+/* Ends it for its reader. Its run continues for requests that joined it. */
 void answer_finish(struct answer *a)
 {
 	if (a->sharing.alone || a->state == ANSWER_ENDED)
@@ -332,7 +332,7 @@ void answer_admit(struct answer *a)
 		answer_gather(a);
 }
 
-/* What was made up to now is all: its end is told as that of an answer that was stopped. */
+/* Ends with what was produced so far, like an answer that was stopped. */
 void answer_supersede(struct answer *a)
 {
 	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)

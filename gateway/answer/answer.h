@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An answer: what one API request gets, from one generation or several (a list of prompts) with one
- * choice or several each. It admits, counts, renders and ends; how things look is its format's (chat,
- * completions, responses). Three ways out:
+ * An answer: what one API request gets, from one or several generations (a list of prompts) with one or several choices
+ * each. It admits, counts, renders and ends; its format (chat, completions, responses) makes the bytes. Three ways out:
  *
  *   streamed    pulled by the exchange: an event is rendered when the transport asks for bytes
  *   logged      events go into a replay log as they come; the exchange is one of its readers, and the
- *               answer goes on when that leaves (resumable streams, background responses)
+ *               answer continues when that leaves (resumable streams, background responses)
  *   whole       collected, one JSON text at the end
  *
  *   WAITING ──all QUEUED──► RUNNING (the 200 is out or the log open) ──► ENDED
  *      └── refused, engine lost, too slow ─────────────────────────────► ENDED (an HTTP status)
  *
- * Others may share its generation (answer_coalesce.c). While they do it does not end with its reader: it goes
- * on alone, as the one that pays, until it is at its end or nobody shares it any more.
- *
- * answer_set_state owns the transitions. An answer that is streamed or whole goes with its exchange;
- * a logged one belongs to the application's list once its log is open, and goes when it has ended.
- * Thread: the exchange's.
+ * Other requests may share its generation (answer_coalesce.c). While they do, it outlives its reader: it continues
+ * alone, and is charged, until it ends or none shares it. A streamed or whole answer is freed with its exchange; a
+ * logged one belongs to the application's list once its log is open, and is freed when it has ended. answer_set_state
+ * owns the transitions. Thread: the exchange's. Callers: gateway/api.
  */
 #ifndef GATEWAY_ANSWER_H
 #define GATEWAY_ANSWER_H
@@ -66,20 +63,20 @@ struct answer_format {
 	int (*logprob)(struct answer *a, struct answer_choice *c, const struct gen_token *t);
 	/* A logged answer's state as JSON, when its log opens and when it ends. May be NULL. */
 	int (*snapshot)(struct answer *a, struct sl_buf *out);
-	/* All is there, and the end is about to be told: what must happen before (it is stored, so that
-	 * who has the answer finds it). True: nothing; otherwise answer_settled follows. May be NULL. */
+	/* Everything is produced, and the end is about to be sent: what must happen before, such as storing it.
+	 * True: nothing; otherwise answer_settled follows. May be NULL. */
 	bool (*settle)(struct answer *a);
 	/* A logged answer's log is open. May be NULL. */
 	void (*opened)(struct answer *a);
 	void (*dispose)(void *own); /* may be NULL when there is no own */
-	/* For another gateway that goes on with a logged one: own as JSON, a new reference, and back; NULL: no
+	/* For another gateway that continues a logged one: own as JSON, a new reference, and back; NULL: no
 	 * memory. The number of the next event. May all be NULL where there is no own and nothing is numbered. */
 	struct json_t *(*save)(const struct answer *a);
 	void *(*restore)(const struct json_t *saved);
 	void (*renumber)(struct answer *a, uint64_t next);
 };
 
-/* Of log probabilities: what is not yet told, and behind it, where text is kept, the first list of what was. */
+/* Log probabilities: lists not yet sent, and behind them, where text is kept, the first list of those that were. */
 enum {
 	ANSWER_LISTS = 4,
 	ANSWER_TOLD = ANSWER_LISTS,
@@ -106,10 +103,10 @@ enum answer_end { ANSWER_UNDECIDED, ANSWER_DONE, ANSWER_STOPPED, ANSWER_FAILED }
 /* One prompt's generation. */
 struct answer_run {
 	struct subscriber sub;
-	struct generation *gen; /* NULL: late, not submitted, or let go */
+	struct generation *gen; /* NULL: late, not submitted, or released */
 	struct answer *answer;
 	struct cascade_run *cascade; /* a reference; NULL: one model answers */
-	bool queued, begun;          /* queued: its prompt is counted; begun: some of it was told */
+	bool queued, begun;          /* queued: its prompt is counted; begun: some of it was sent */
 	bool placed, late;           /* it holds places of its key; late: it is yet to be submitted (answer_slots.h) */
 	uint32_t n_prompt;           /* tokens, once it is queued */
 	uint64_t count_id;           /* of a late one while it is counted; 0: it is not */
@@ -196,11 +193,11 @@ struct answer {
 	enum answer_stage stage;
 	enum answer_end end;
 	bool settling, settled;
-	bool unkept;        /* settled, but could not be kept: it can't be had again */
+	bool unkept;        /* settled, but not stored: a repeated request can't get it */
 	bool automatic;     /* of the model "auto": a cascade */
 	bool wants_to_know; /* of a degradation */
 	uint8_t n;          /* choices of a run */
-	uint8_t n_made;     /* the same, with those that are not told */
+	uint8_t n_made;     /* the same, with those that are not sent */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
 	struct answer_choice *choices; /* [n_runs · n] */
@@ -227,7 +224,7 @@ struct answer {
 	char *model;                    /* its name; owned */
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory to say how */
 	char *told;                     /* owned; as in its spec */
-	struct sl_buf cascade_text;     /* what answer_auto_about told last */
+	struct sl_buf cascade_text;     /* what answer_auto_about returned last */
 	char id[ANSWER_ID_BYTES];
 };
 
@@ -243,22 +240,22 @@ void answers_stop(struct gw_app *app);
 
 /* A token's time has not come: look again in so long. */
 void answer_wait(struct answer *a, uint64_t ns);
-/* It may tell no more tokens: what is open ends with "length". */
+/* It may send no more tokens: open choices end with "length". */
 void answer_cap(struct answer *a);
-/* Asks for more tokens of its key's day; what there is to tell is told on when they come. */
+/* Asks for more tokens of its key's daily quota; sending continues when they are granted. */
 void answer_extend(struct answer *a);
-/* It has told all that it may: it is capped, unless more may come. */
+/* It has sent all it may: it is capped, unless more may be granted. */
 void answer_out_of_tokens(struct answer *a);
-/* The format has done what had to be done before the end is told. */
+/* The format has done what must happen before the end is sent. */
 void answer_settled(struct answer *a);
-/* From opened: the reply to who begins it in the background waits for answer_begun, which sends it, or (well false)
- * refuses it and stops the answer. False: nobody waits. */
+/* From opened: the reply to a request for the background waits for answer_begun, which sends it, or (well false)
+ * refuses it and stops the answer. False: no request waits. */
 bool answer_await(struct answer *a);
 void answer_begun(struct answer *a, bool well);
 struct sse_usage answer_usage(const struct answer *a);
 /* Why its first choice that was cut short was: as choices have it. */
 const char *answer_ended_by(const struct answer *a);
-/* What it tells of itself, with the end of choice `index` or as a whole (ANSWER_ALL). Borrowed until the next call. */
+/* Its own metadata, sent with the end of choice `index` or for the whole (ANSWER_ALL). Borrowed until the next call. */
 struct sse_about answer_about(struct answer *a, unsigned index);
 unsigned answer_n_choices(const struct answer *a);
 
@@ -280,7 +277,7 @@ static inline uint32_t answer_lane(const struct answer *a)
  * (lead). SL_ERANGE: it repeats a request whose answer is no longer to be had. Asks what it supersedes to
  * end. */
 int answer_share(struct answer *a, const struct answer_spec *spec, const struct submit_frame *frame);
-/* Nobody joins it any more, nothing newer will end it. */
+/* No request joins it and no newer prompt ends it any more. */
 void answer_unshare(struct answer *a);
 /* Does the work of its run go on for others? */
 bool answer_is_coalesced(const struct answer *a);
@@ -302,12 +299,12 @@ void answer_head_dispose(struct answer_head *h);
 enum answer_chance { ANSWER_MAY_GO_ON, ANSWER_MAY_LATER, ANSWER_MAY_NEVER };
 enum answer_chance answer_resume_chance(const struct gw_app *app, const struct answer_head *h);
 /* Takes the owner's part in log, which holds all events of it that the store has. If it can't go on it ends with
- * an event that says so. stop: somebody asked for its end. SL_ENOMEM: nothing is taken. */
+ * an event that says so. stop: its end was requested. SL_ENOMEM: nothing is taken. */
 int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop);
 
 /* ---- answer_render.c ---- */
 
-/* The next events into out: 1; nothing to tell at the moment: 0 (stage OVER: never again); negative. */
+/* The next events into out: 1; none at the moment: 0 (stage OVER: never again); negative. */
 int answer_render(struct answer *a, struct sl_buf *out);
 /* Takes what there is into the choices. 1: all is there and settled; 0: not yet; negative. */
 int answer_collect(struct answer *a);

@@ -2,7 +2,7 @@
  *
  * To the rest of an answer's life one of "auto" is like any other: its generation comes from cascade_run.h
  * instead of from the link. Load (answer_load.c) does not give it another model: that is the cascade's own
- * business (cascade.tiers: target_ttft). Of several prompts each is a run of its own, and told by itself.
+ * business (cascade.tiers: target_ttft). Each of several prompts is a run of its own.
  */
 #include "gateway/answer/answer_cascade.h"
 
@@ -46,7 +46,7 @@ bool answer_auto_find(const struct gw_app *app, const struct gw_snapshot *now, c
 	return may(tier, small) || may(tier, large);
 }
 
-/* 0 when an engine that has come anew has not told its models yet: then nothing is submitted. */
+/* 0 until a new engine has reported its models: nothing is submitted before. */
 static int longest(const struct engine_link *link, const struct cascade_models *m)
 {
 	if (m->small < 0 || m->large < 0)

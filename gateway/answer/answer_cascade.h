@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers of the model "auto": which models they may use, how they are submitted, and what is told of it.
+ * Answers of the model "auto": which models they may use, how they are submitted, and what clients learn of the choice.
  * Included by answer.h.
  */
 #ifndef GATEWAY_ANSWER_CASCADE_H
@@ -40,10 +40,10 @@ void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model);
 /* gen_start's part for run. SL_ENOTFOUND: none of its models can answer now. */
 int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_frame *frame,
 		       const struct proto_submit *s);
-/* The engine has told how long newcomers wait. */
+/* The engine has reported how long newcomers wait. */
 void answer_auto_load(const struct gw_app *app);
-/* What is told with the end of choice `index`, over all prompts; of the whole answer (ANSWER_ALL): the first one's and,
- * where there are several, a list of each one's. Texts are the answer's, until the next call. */
+/* Metadata sent with the end of choice `index`, over all prompts; of the whole answer (ANSWER_ALL): the first one's
+ * and, where there are several, a list of each one's. Texts are the answer's, until the next call. */
 void answer_auto_about(struct answer *a, unsigned index, struct sse_about *out);
 /* For the access log, at its end. */
 void answer_auto_line(const struct answer *a);

@@ -2,8 +2,8 @@
  *
  * Logged answers of the cascade, when their gateway has died (answer_resume.c). What the cascade decided by clocks,
  * budgets, failures and races is not in the tokens; so it stands in the head that is stored, which is written again
- * whenever there is more of it, and what was decided is told once it is there (cascade_run_on_past). An answer that is
- * gone on with is then the same run again (cascade/again.c), and its events are.
+ * whenever there is more of it, and a decision shows only once it is stored (cascade_run_on_past). A continued answer
+ * is then the same run again (cascade/again.c), with the same events.
  *
  * In the head: {"small": NAME, "large": NAME, "degraded": bool, "size": N, "past": HEX}, of this build's layout.
  */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Before an answer's request is submitted: is somebody being answered exactly this, so that it can be
- * joined? Is somebody being answered what this one replaces?
+ * Before a request is submitted: is the same request being answered, so that this one can join it? Is one being
+ * answered that this one replaces?
  *
  * Joined is only what would be the same work for the same user: the key with the `user` (or
- * safety_identifier, or the conversation) that the request names. Who names nobody may mean many answers
+ * safety_identifier, or the conversation) that the request names. A request that names none may want many answers
  * by many requests, so then it must be clear that they would be equal: at temperature 0 or with a seed,
  * and in flight. So it must be between users, where a tier allows that. What is compared is the request as
  * the engine would get it (its bytes, but the seed when it would be drawn), so nothing can be forgotten.
  *
- * The first one never waits: it leads, and keeps what its generation tells (token_log.h).
+ * The first one never waits: it leads, and its generation's log is kept (token_log.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ void answer_unshare(struct answer *a)
 	a->sharing.talk = NULL;
 }
 
-/* ---- who asks, and for what ---- */
+/* ---- which user asks, and for what ---- */
 
 /* With the zero at its end: what follows can't be taken for a part of it. */
 static int put_text(struct sl_buf *out, const char *s) { return buf_append(out, s, strlen(s) + 1); }

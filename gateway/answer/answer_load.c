@@ -2,11 +2,11 @@
  *
  * The way of an answer while others are before it:
  *
- *   before SUBMIT   the engine's last word about newcomers (LOAD), and who was refused just now: no, or degraded,
+ *   before SUBMIT   the engine's last LOAD and the latest refusals: refused, or degraded,
  *                   at the cost of nothing
  *   at QUEUED       its own prediction, with its prompt counted: the same, at the cost of counting
- *   admitted        it has a place among all that wait (admission_queue.h), unless nobody is before it. For a moment
- *                   (gateway.queue.tell) nothing is said, so that a refusal is still an HTTP status; then the 200
+ *   admitted        it is in the admission queue (admission_queue.h) unless none is ahead. For a moment
+ *                   (gateway.queue.tell) nothing is sent, so that a refusal can be an HTTP status; then the 200
  *                   goes out, and where it stands as comments, until the first token. Its events begin only then: they
  *                   name the model, which may have become another.
  *   too long        waited for max_wait: asked of the other model from the beginning, or refused
@@ -32,7 +32,7 @@
 #include "gateway/admission/admission_queue.h"
 
 enum {
-	SHORT_MS = 50, /* who is predicted sooner does not wait, whoever is before him */
+	SHORT_MS = 50, /* a shorter predicted wait does not count as waiting */
 	LEAST_TELL_MS = 100,
 	SOON_MS = 20, /* a refusal takes no longer, if it can be helped */
 };
@@ -68,7 +68,7 @@ METRICS(waits);
 struct line_wait {
 	struct answer *answer;
 	struct gw_timer timer;
-	struct waiting *place;      /* NULL: it has none, nobody is before it */
+	struct waiting *place;      /* NULL: not queued */
 	struct submit_frame **kept; /* [n_runs], counted, while they may be submitted again; NULL */
 	uint64_t since_ns;          /* it waits; 0: it does not yet */
 	uint64_t predicted_ns;      /* from then */
@@ -215,10 +215,10 @@ enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, ui
 {
 	const struct gw_tier_config *tier = tier_of(a);
 	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(a->app->link, s->model, s->priority);
-	/* (Where nobody waits the tenant's own have gone, too.) */
+	/* (When no request waits, the tenant's own have gone, too.) */
 	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&a->app->memo, s->tenant, s->model, s->priority, now);
 	uint64_t room = 2 * engine_link_place_us(a->app->link, s->model, s->priority) / 1000;
-	/* With some room: who is refused here is told at once, who is refused there after a step. */
+	/* With some margin: a refusal here is immediate, one by the engine comes after a step. */
 	own += room < own / 4 ? room : own / 4;
 	struct load_case c = case_of(a, own > ms ? own : ms);
 	c.guess = engine_link_idle(a->app->link, s->model);
@@ -357,7 +357,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	uint64_t each_us = engine_link_place_us(a->app->link, a->load.model, priority), each_ms = each_us / 1000;
 	struct load_case c = case_of(a, ms);
 	c.guess = is_guess(a);
-	/* Who has been let through here and was counted only after a long step is not sent away on a mere chance. */
+	/* A request that passed here and was counted only after a long step is not refused on a mere estimate. */
 	if (now - a->started_ns > SOON_MS * NS_PER_MS)
 		c.margin = c.margin < counted_margin ? c.margin : counted_margin;
 	if (a->sharing.coalesced) {
@@ -388,7 +388,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 			answer_restart_timer(a, config(a)->limits.submit_wait_ms);
 		return false;
 	}
-	/* The engine goes on as it was asked; what it would say beyond is not told. */
+	/* The engine continues as requested; tokens beyond the limit are not sent. */
 	int64_t most = tier_of(a)->degrade_max_tokens;
 	if (most < (int64_t)a->max_tokens) {
 		a->max_tokens = (uint32_t)most;
@@ -435,7 +435,7 @@ static void on_displaced(void *ctx)
 	refuse(a, REFUSED_DISPLACED, ms, ms, "The server is busy: this request had to make room for others.");
 }
 
-/* What it may tell, after load has come or gone. */
+/* The most it may send, after load has risen or fallen. */
 static void set_limit(struct answer *a)
 {
 	int64_t most = tier_of(a)->load_output;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers under load (what is done when: load.h): told no, made shorter or by another model, kept waiting and
- * told their place, displaced, cut. Included by answer.h.
+ * Answers under load (the rules: load.h): refused, shortened, answered by another model, queued with their position
+ * reported, displaced, cut. Included by answer.h.
  */
 #ifndef GATEWAY_ANSWER_LOAD_H
 #define GATEWAY_ANSWER_LOAD_H
@@ -26,11 +26,11 @@ struct answer_load {
 	int model;                 /* its index */
 	bool exempt;               /* another gateway admitted it: load leaves it as it is */
 	bool held;                 /* admitted, but nothing was said yet: it may still become an HTTP status */
-	bool telling;              /* its stream is open and has told nothing but its place */
+	bool telling;              /* its stream is open and has sent only its queue position */
 	bool shortened;            /* its max_tokens are its degraded tier's */
 	bool cut;                  /* it came to cut_at */
 	bool refused;              /* nothing was computed for it: it is charged nothing */
-	uint64_t short_at, cut_at; /* tokens told after which it ends: degraded; and under load; UINT64_MAX: none */
+	uint64_t short_at, cut_at; /* tokens sent after which it ends: degraded; and under load; UINT64_MAX: none */
 };
 
 /* False: no memory. */
@@ -55,9 +55,9 @@ void answer_load_begun(struct answer *a, uint64_t now_ns);
 void answer_load_end(struct answer *a);
 /* Others are before it. */
 bool answer_load_has_place(const struct answer *a);
-/* Its stream is open, but there is nothing to tell before its first token? */
+/* Its stream is open, but nothing is sent before its first token? */
 bool answer_load_quiet(const struct answer *a);
-/* As many tokens were told as it may tell. */
+/* It has sent as many tokens as it may. */
 bool answer_load_is_cut(struct answer *a);
 /* An engine's newest word. */
 void answers_load(void *app, const struct proto_load *load);

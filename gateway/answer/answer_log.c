@@ -10,10 +10,10 @@
 #include "gateway/replay/replay_store.h"
 #include "gateway/answer/stream_out.h"
 
-/* ---- the reply to who began one in the background ---- */
+/* ---- the reply to a request for the background ---- */
 
-/* Its client is told of it only when others could go on with it: what a gateway has promised is made even if it is
- * killed in that moment. */
+/* The reply is sent only when other gateways could continue the answer: what was promised is kept even if this
+ * gateway is killed at that moment. */
 struct held_reply {
 	struct answer *answer;
 	struct exchange *x;
@@ -163,7 +163,7 @@ static void pump(struct answer *a)
 		return;
 	while ((rc = answer_render(a, &a->out.carry)) > 0)
 		answer_resume_drop(a);
-	/* Who reads the end finds the final state. Without the memory for it the last one stands. */
+	/* Readers of the end find the final state. Without memory for it the last one remains. */
 	if (a->stage == ANSWER_OVER)
 		answer_put_snapshot(a);
 	if (a->out.stream)
@@ -189,7 +189,7 @@ static void pump(struct answer *a)
 
 void answer_on_pump(struct gw_deferred *d) { pump(list_entry(d, struct answer, pump)); }
 
-/* Somebody asks for its end: what was made up to now is told, then it ends well. */
+/* Its end was requested: what was produced so far is sent, then it ends well. */
 void answer_on_stop(void *ctx)
 {
 	struct answer *a = ctx;
@@ -238,7 +238,7 @@ int answer_open_log(struct answer *a)
 	return 0;
 }
 
-/* Its spool has what is needed to go on with it, and nobody is told that it ended. */
+/* Its spool has what is needed to continue it, and its readers see no end. */
 static void leave(struct answer *a)
 {
 	reply_held(a);

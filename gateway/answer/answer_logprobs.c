@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Log probabilities as JSON. A token need not be whole characters: `bytes` tells it exactly, `token`
+ * Log probabilities as JSON. A token need not be whole characters: `bytes` has it exactly, `token`
  * as well as text can.
  */
 #include <math.h>
@@ -70,7 +70,7 @@ int answer_put_logprob(struct sl_buf *list, const struct gen_token *t)
 	bool first = true;
 	for (uint8_t i = 0; rc == 0 && i < t->n_top; i++) {
 		struct proto_str piece = proto_piece_next(&left);
-		if (t->tops[i].v == -INFINITY) /* fewer were told */
+		if (t->tops[i].v == -INFINITY) /* fewer were reported */
 			continue;
 		rc = first ? 0 : buf_append_str(list, ",");
 		first = false;

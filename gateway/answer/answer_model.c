@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which model an answer is asked of: by name, or the default of who asks; and whether it can serve now.
+ * Which model an answer is asked of: by name, or the key's default; and whether it can serve now.
  */
 #include <string.h>
 

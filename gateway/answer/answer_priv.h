@@ -9,7 +9,7 @@
 #include "gateway/answer/answer.h"
 
 enum {
-	ANSWER_MAX_WHOLE = 64 << 20, /* also of one event: there are those that tell all again */
+	ANSWER_MAX_WHOLE = 64 << 20, /* also of one event: some repeat the whole answer */
 	ANSWER_KEEP_CARRY = 64 << 10,
 	ANSWER_RETRY_AFTER_S = 1,
 };
@@ -22,11 +22,11 @@ extern const char answer_too_large_text[], answer_no_memory_text[];
 void answer_leave_runs(struct answer *a);
 /* Its reader gets no more of them. */
 void answer_drop_runs(struct answer *a);
-/* Its reader has got all: it can be had again by its key. Or not all, and then not. */
+/* whole: its reader has received everything, and its key gets the same again. */
 void answer_end_key(struct answer *a, bool whole);
-/* Nothing more will come of it for its reader, and nobody need be told. */
+/* Ends it for its reader. */
 void answer_finish(struct answer *a);
-/* The same, for anybody. */
+/* Ends it for all. */
 void answer_finish_now(struct answer *a);
 /* It has ended, and no exchange frees it. */
 void answer_let_go(struct answer *a);
@@ -34,11 +34,11 @@ void answer_let_go(struct answer *a);
 void answer_go_on_alone(struct answer *a);
 /* Instead of an answer. */
 void answer_refuse(struct answer *a, const struct api_error *e, const char *message);
-/* It has failed, and that is all: whoever calls this tells it. */
+/* Only notes the failure: the caller reports it. */
 void answer_set_failure(struct answer *a, const struct api_error *e, const char *message);
 /* It fails, now or as its stream's last event. */
 void answer_fail(struct answer *a, const struct api_error *e, const char *message);
-/* There is something to tell. */
+/* There is something to send. */
 void answer_tell(struct answer *a);
 void answer_restart_timer(struct answer *a, uint64_t ms);
 void answer_on_exchange_close(struct exchange *x);
@@ -79,21 +79,21 @@ void answer_on_reap(struct gw_deferred *d);
 void answer_prefetch(struct answer *a, struct answer_run *run);
 /* The way out is open from here on. */
 void answer_open(struct answer *a);
-/* Of one that is told as a whole: what there is, and all of it if that is all. */
+/* Of one sent as a whole: collects what there is, and sends it when that is all. */
 void answer_gather(struct answer *a);
-/* It is told as events; otherwise as a whole. */
+/* It is sent as events; otherwise as a whole. */
 static inline bool answer_is_told(const struct answer *a) { return a->out.stream || a->out.log != NULL; }
-/* There is more of it: tell or gather. */
+/* There is more of it: send or gather. */
 void answer_more(struct answer *a);
 
 /* ---- answer_resume.c ---- */
 
 /* What others need to go on with it goes to the store, as do events from number `from` on. */
 void answer_open_spool(struct answer *a, uint64_t from);
-/* Remembers what is submitted, if that can be gone on with. */
+/* Keeps what is submitted, if the answer can be continued elsewhere. */
 void answer_keep_frame(struct answer *a, struct submit_frame *frame);
 /* What is known of it has become more: the head is written again, and saved(a) is called when it is stored or can't be.
- * False: nobody else has it. */
+ * False: only this process has it. */
 bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx));
 /* What was rendered and is there already goes out of a->out.carry. If it is not the same, the answer fails. */
 void answer_resume_drop(struct answer *a);
@@ -120,13 +120,13 @@ bool answer_auto_repeats(const struct answer *a);
 
 /* ---- answer_log.c ---- */
 
-/* What who asks for no stream gets. */
+/* The reply to a request without a stream. */
 void answer_put_snapshot(struct answer *a);
 
 /* 0: it goes on by itself, and its exchange reads the log. */
 int answer_open_log(struct answer *a);
 void answer_on_pump(struct gw_deferred *d);
-/* Somebody asks for the end of one that is logged: what was made up to now is told, then it ends well. */
+/* The end of a logged one was requested: what was produced so far is sent, then it ends well. */
 void answer_on_stop(void *ctx);
 
 static inline uint64_t answer_sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }

@@ -93,7 +93,7 @@ static bool wait_for_tick(struct answer *a)
 	return true;
 }
 
-/* One is told that has text. What comes late is made up for a little at a time; the first burst is not made up for,
+/* A token with text is sent. Lateness is made up a little at a time; the first burst is not,
  * or it would be followed by silence. */
 static void tick(struct answer *a)
 {
@@ -105,7 +105,7 @@ static void tick(struct answer *a)
 	a->out.pace_ns = a->out.pace_ns + each > now + each * 3 / 4 ? a->out.pace_ns + each : now + each * 3 / 4;
 }
 
-/* How many tokens may be told together. */
+/* How many tokens may be sent together. */
 static uint32_t together(const struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
@@ -166,7 +166,7 @@ static bool may_tell_more(const struct answer *a, const struct answer_run *run)
 	return answer_live(run) && a->budget.left > 0;
 }
 
-/* How many of `most` tokens may be told. */
+/* How many of `most` tokens may be sent. */
 static uint32_t may_tell(const struct answer *a, uint32_t most)
 {
 	uint64_t left = a->load.cut_at > a->budget.told ? a->load.cut_at - a->budget.told : 0;
@@ -188,7 +188,7 @@ static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 		answer_out_of_tokens(a);
 }
 
-/* Why a choice ended, once it has; one that was let go ends as if it had come to its end. */
+/* Why a choice ended, once it has; a released one ends as if it had finished. */
 static enum proto_finish end_of(const struct answer *a, const struct answer_run *run, uint8_t i)
 {
 	if (run->late)
@@ -313,7 +313,7 @@ int answer_render(struct answer *a, struct sl_buf *out)
 				return rc;
 			}
 		}
-		/* What had come before a failure has been told. */
+		/* What had come before a failure has been sent. */
 		if (a->end != ANSWER_FAILED && (!all_closed(a) || !all_done(a)))
 			return 0;
 		a->stage = ANSWER_SETTLE;

@@ -160,7 +160,7 @@ static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, co
 	return rc;
 }
 
-/* The item's own end is told with the response's: only then it is known whether it is complete. */
+/* The item's end is sent with the response's: only then is it known whether it is complete. */
 static int end(struct answer *a, struct sl_buf *out)
 {
 	bool complete = a->end == ANSWER_DONE && strcmp(a->choices[0].reason, "length") != 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An answer whose gateway has died goes on in another one. Nothing was kept of the engine's state, and nothing
- * need be: the same SUBMIT with the same seed makes the same tokens, whatever runs beside it, and the events of
+ * An answer whose gateway has died continues in another. No engine state is kept, and none is
+ * needed: the same SUBMIT with the same seed makes the same tokens, whatever runs beside it, and the events of
  * a logged answer depend on its tokens alone. So it is made again from its first token, and what the store has is
- * compared and dropped; what was told and had not reached the store yet comes again byte for byte under the same
+ * compared and dropped; what was sent but had not reached the store comes again byte for byte under the same
  * numbers. If an event differs (another model under the same name, another version), the stream ends with an error
  * rather than with a text that does not fit.
  *
@@ -12,7 +12,7 @@
  * by time is not: the deadline begins anew. The reservation of its limits goes on under its own name (quota.h), so
  * that nothing is charged twice.
  *
- * What can't be gone on with: several choices or prompts, whose events come in the order in which the engine
+ * What can't be continued: several choices or prompts, whose events come in the order in which the engine
  * makes them; completions that echo; requests too large for one value of the store; answers of the cascade that joined
  * another's, and those of two models with different tokenizers (the others: answer_cascade_resume.c).
  */
@@ -115,7 +115,7 @@ static uint32_t cached_of(const struct answer *a)
 static json_t *describe(const struct answer *a)
 {
 	json_t *own = a->format->save != NULL ? a->format->save(a) : json_null();
-	/* Of what was granted; what was told of it since will be told again. */
+	/* Of what was granted; what was sent since will be sent again. */
 	int64_t left =
 	    a->budget.left == INT64_MAX ? -1 : a->budget.left + (a->out.replaying ? 0 : (int64_t)a->budget.told);
 	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, "
@@ -259,7 +259,7 @@ enum answer_chance answer_resume_chance(const struct gw_app *app, const struct a
 	return ANSWER_MAY_NEVER;
 }
 
-/* Who asked: as the configuration has it now, or as it was. With a reference; NULL: no memory, or its tier is
+/* The key: as the configuration has it now, or as it was. With a reference; NULL: no memory, or its tier is
  * gone (*gone). */
 static struct auth_key *key_from(const struct gw_app *app, const json_t *key, bool *gone)
 {

@@ -16,12 +16,11 @@
 enum {
 	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
 	MAX_LOGPROBS = 32 << 20,
-	/* So many tokens the engine may be ahead of what a paced reader is told: its steps are not even, the flow is.
-	 */
+	/* How far the engine may be ahead of a paced reader: its steps are uneven, the flow is even. */
 	PACE_AHEAD = 4,
 };
 
-/* Of every choice that tells none; only read. */
+/* Of every choice without log probabilities; only read. */
 static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
 
 void answer_free(struct answer *a)
@@ -256,7 +255,7 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 	x->idempotent = NULL;
 	fill_submit(a, spec, &s);
 	answer_restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
-	/* What it becomes under load is what it may share. Who joins takes no place: it makes no work. */
+	/* What it becomes under load is what it may share. A request that joins takes no slot: it adds no work. */
 	uint64_t retry_ms;
 	enum load_verdict v = answer_load_first(a, &s, &retry_ms);
 	struct submit_frame *frame = NULL;

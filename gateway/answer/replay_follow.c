@@ -9,9 +9,9 @@
  *    └ nothing there at all: HEAD; not there either: no such stream    └──another's──► LEASE of that one
  *
  * Dead is an owner whose process has gone from this machine, or whose lease was not there twice, a while apart: a
- * store that was away for a moment must not make everybody dead. An answer of the store that is degraded says nothing
- * at all. A claim is a value that only the first one can put; its key names the dead owner, so that each death is
- * claimed once, and a claimer that died before it wrote the stream's head is found by its claim.
+ * store that was away for a moment must not make every gateway look dead. An answer of the store that is degraded says
+ * nothing at all. A claim is a value that only the first one can put; its key names the dead owner, so that each death
+ * is claimed once, and a claimer that died before it wrote the stream's head is found by its claim.
  *
  * A process has one copy of a stream: the directory of logs (replay.h) decides between two threads. A copy that
  * nobody reads is dropped; one begun by the sweep (replay_sweep.c) when its owner lives.
@@ -35,7 +35,7 @@ enum {
 	LOOK_IDLE_MS = 300, /* at its owner, when nothing comes */
 	LOOK_MS = 2000,     /* and when something does */
 	TWICE_MS = 1500,    /* between the two looks for a lease */
-	ORPHAN_MS = 600000, /* then its readers are told that nobody goes on with it */
+	ORPHAN_MS = 600000, /* then its readers get an event: no gateway continues it */
 	HEADLESS_MS = 10000,
 	READ_BYTES = 256 << 10,
 	MAX_RECORD = 256 << 20,
@@ -111,7 +111,7 @@ static void end_log(struct follow *f, const struct replay_usage *usage)
 	f->log = NULL;
 }
 
-/* It will not be known how it ends: its readers are told. */
+/* How it ends will not be known: its readers get an event. */
 static void fail(struct follow *f, const char *message)
 {
 	static const struct api_error e = {503, "server_error", "not_continued", NULL, 0};
@@ -152,7 +152,7 @@ static void later(struct follow *f, uint64_t ms)
 	gw_timer_start(&f->store->app->t->timers, &f->timer, ms * NS_PER_MS);
 }
 
-/* Nobody wants it any more. */
+/* It has no reader any more. */
 static bool drop_unused(struct follow *f)
 {
 	if (!list_empty(&f->finders) || f->claimed || f->stop || (f->orphan && !f->alive))
@@ -223,7 +223,7 @@ static bool open_log(struct follow *f, uint64_t first)
 		f->next = first;
 		return true;
 	}
-	if (rc > 0) { /* somebody was quicker */
+	if (rc > 0) { /* another thread was quicker */
 		tell(f, there, 0);
 		replay_unref(there);
 		follow_free(f);
@@ -352,7 +352,7 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 		step(f, FOLLOW_READ); /* until there is no more */
 }
 
-/* What is there to go on with is of one that is dead: nobody writes it any more. */
+/* Its owner is dead: no gateway writes it any more. */
 static void take_head_again(struct follow *f, const struct cache_result *r)
 {
 	struct sl_buf old = f->head;
@@ -414,7 +414,7 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 	step(f, FOLLOW_LEASE);
 }
 
-/* False: it can't be gone on with at the moment, and is waited for. */
+/* False: it can't be continued at the moment, and is waited for. */
 static bool may_claim(struct follow *f)
 {
 	struct answer_head head;

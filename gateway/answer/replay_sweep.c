@@ -2,9 +2,9 @@
  *
  * Looks after what dead gateways left: soon after a thread has begun, and every two seconds, the list of gateways is
  * gone through; where a lease has gone, so are the lists of what that gateway's threads were running. What runs in the
- * background is gone on with however late, a resumable stream only while its readers may still come back (the grace).
- * Threads share the work by a hash of the stream's name; whether an owner is really dead, and who goes on, is
- * decided by the follow (replay_follow.c).
+ * background is continued however late, a resumable stream only while its readers may still come back (the grace).
+ * Threads share the work by a hash of the stream's name; whether an owner is really dead, and which gateway continues,
+ * is decided by the follow (replay_follow.c).
  *
  * One operation at a time:
  *
@@ -130,7 +130,7 @@ static void next_thread(struct replay_sweep *w)
 	cache_list(w->store->cache, &w->op, CACHE_REPLAY, w->tenant, on_runs);
 }
 
-/* ---- who has died ---- */
+/* ---- dead owners ---- */
 
 static void on_lease(struct cache_op *op, const struct cache_result *r)
 {

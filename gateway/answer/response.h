@@ -19,9 +19,9 @@
 /* What an answer that is a response has of its own (answer.own). */
 struct response {
 	struct answer *answer; /* once it is asked to settle, or its log is open */
-	json_t *about;         /* what is told back of the request */
+	json_t *about;         /* fields of the request that are echoed */
 	json_t *items;         /* the conversation before the answer: normal items, each with an id */
-	uint32_t n_events;     /* told; the next one's sequence_number */
+	uint32_t n_events;     /* sent; the next one's sequence_number */
 	bool store;            /* it is to be stored */
 	bool lost;             /* that failed: the final object says "store": false, and why */
 	bool first;            /* what is being stored is its beginning, which its client waits for */
@@ -69,7 +69,7 @@ json_t *response_record_read(const uint8_t *bytes, size_t n);
 /* Stores the answer's state as it is, or once what is being stored is. last: answer_settled follows.
  * 0 or a negative code, and then nothing follows. */
 int response_save(struct response *r, bool last);
-/* The end is about to be told: what is stored and added before. True: answer_settled follows. */
+/* The end is about to be sent: what is stored and added before. True: answer_settled follows. */
 bool response_settle(struct response *r);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The object "response". What of the request is told back stands in a table with what is told when the
+ * The object "response". The fields of the request that it echoes are a table with the value when the
  * request did not say it.
  */
 #include <stdio.h>
@@ -132,7 +132,7 @@ static json_t *usage_of(const struct answer *a)
 			 (json_int_t)u.n_prompt + u.n_completion);
 }
 
-/* Of all tokens: those of a stream that were told, those of an answer that was not streamed. */
+/* All tokens: those a stream has sent, those of an answer that was not streamed. */
 static json_t *logprobs_of(const struct answer *a, bool open)
 {
 	const struct answer_choice *c = &a->choices[0];
@@ -180,7 +180,7 @@ static json_t *output_of(const struct answer *a)
 	return any ? json_pack("[o]", response_message(a, false)) : json_array();
 }
 
-/* NULL: there is nothing to tell, or no memory (*failed). */
+/* NULL: nothing to report, or no memory (*failed). */
 static json_t *sluice_of(struct answer *a, bool *failed)
 {
 	const struct sse_about about = answer_about(a, ANSWER_ALL);

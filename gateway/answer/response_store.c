@@ -3,8 +3,8 @@
  * Responses in the store, under the tenant's key. A record holds the whole conversation before its
  * answer, so that going on from it is one read, however long the chain.
  *
- * A response in the background is stored when it begins, too: who asks another gateway, or asks after
- * a restart, is told what became of it.
+ * A response in the background is stored when it begins, too: another gateway, or this one after a
+ * restart, can report its state.
  */
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 enum {
 	MAX_HEAD = 4096,
 	INDEX_BYTES = 12,
-	/* Padded events have one of few lengths: whoever sees the encrypted stream can't read the tokens'
+	/* Padded events have one of few lengths: an observer of the encrypted stream can't read the tokens'
 	 * lengths from it (Weiss et al., "What Was Your Prompt?", 2024). */
 	PAD_TO = 64,
 };

@@ -57,7 +57,7 @@ void sse_dispose(struct sse_stream *s);
 int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index);
 int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		const struct sl_buf *logprobs);
-/* What is told of a choice beyond what the API has; NULL: nothing. */
+/* Metadata of a choice beyond the API's; NULL: none. */
 struct sse_about {
 	const char *ended_by; /* why before its time: "deadline", … */
 	const char *degraded; /* how it is less than was asked for: "model", "length" */
@@ -73,7 +73,7 @@ int sse_about_print(struct sl_buf *out, const struct sse_about *about);
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);
 int sse_done(struct sl_buf *out);
 int sse_error(struct sl_buf *out, const struct api_error *e, const char *message);
-/* Appends a member that makes an event of so_far bytes one of few lengths, against who guesses tokens
+/* Appends a member that makes an event of so_far bytes one of few lengths, against an observer that guesses tokens
  * by them. 0, SL_ELIMIT or SL_ENOMEM. */
 int sse_pad(struct sl_buf *out, size_t so_far);
 /* A comment that keeps proxies from closing a silent stream: one line and no blank line after it,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  *   REST ──another epoch──► CLAIMING ──ours──► LISTING ──► LOADING … ──► WAITING ⇄ READING → RUNNING → NOTING
- *    ▲                         │ somebody's: look again later              │ nothing left
+ *    ▲                         │ another's: look again later              │ nothing left
  *    └──────── done by them ───┴───────────────────────────────────────────┘ (DONE is written)
  *
- * An epoch is the engine's, new with each start. Whoever puts the epoch's lease first warms; the lease is
+ * An epoch is the engine's, new with each start. The gateway that puts the epoch's lease first warms; the lease is
  * renewed with each prompt, so that another thread takes over from one that died, and becomes a mark that
  * stays when all is done. Prompts are made again from stored responses, as the next turn will make them:
  * the same messages (their digest says so), and the answer to them.
@@ -408,7 +408,7 @@ static bool is_ready(const struct warm *w, const struct prefix_entry *e)
 static void on_kept(struct cache_op *op, const struct cache_result *r)
 {
 	(void)op;
-	(void)r; /* who loses the lease and goes on does no harm: both find the pages there */
+	(void)r; /* losing the lease meanwhile does no harm: both find the pages there */
 }
 
 /* The engine is busy for long: the lease is renewed meanwhile. */

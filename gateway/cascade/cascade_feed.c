@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the generation is told of a run of the cascade: the tokens that are released, as they were, and the end.
+ * What the generation gets of a run of the cascade: the released tokens, unchanged, and the end.
  *
- * While a decision is on its way to the store, for others that may have to go on with the answer, nothing is told.
+ * While a decision is on its way to the store, for gateways that may have to continue the answer, nothing is released.
  *
  * Telling may make the last subscriber leave in the middle of it; then the generation is gone, and the rest is
  * dropped.
  *
- * Usage is what a reader can count: the prompt once, and the tokens that were told with the end tokens. What
+ * Usage is what a reader can count: the prompt once, and the tokens that were released with the end tokens. What
  * was computed besides is in the metrics and in the log of outcomes.
  */
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One write(2) a line on a descriptor opened with O_APPEND, so that lines of two processes (one replaces
- * the other) do not mix. Whoever finds the file too large renames it; the others see at their next line that
+ * the other) do not mix. The process that finds the file too large renames it; the others see at their next line that
  * the name means another file and open that. A line is some hundred bytes to a few KiB in the page cache:
  * the event loop does not wait for a disk.
  */
@@ -97,7 +97,7 @@ static void open_again(struct cascade_log *log)
 	log->fd = open_file(log->path);
 }
 
-/* Somebody else has moved it away, or removed it? */
+/* Has another process moved or removed it? */
 static bool is_another(struct cascade_log *log, const struct stat *own)
 {
 	struct stat named;

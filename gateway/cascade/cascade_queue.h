@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens of one model that have come and are not told yet, as the engine's frames had them. First come,
- * first told.
+ * Tokens of one model that are not released yet, as the engine's frames had them. First in,
+ * first out.
  */
 #ifndef GATEWAY_CASCADE_QUEUE_H
 #define GATEWAY_CASCADE_QUEUE_H
@@ -16,7 +16,7 @@ struct cascade_queue {
 	struct sl_buf lengths, records, text, piece_bytes;
 };
 
-/* n_top, pieces: what is told with each token. */
+/* n_top, pieces: reported with each token. */
 void cascade_queue_init(struct cascade_queue *q, uint8_t n_top, bool pieces);
 void cascade_queue_dispose(struct cascade_queue *q);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is told of a run of the cascade: to its client, in the access log, in metrics and in the log of
+ * What a run of the cascade reports: to its client, in the access log, in metrics and in the log of
  * outcomes (etc/cascade.md).
  *
- * The machine was told no lengths of prompts: nobody knows them before the engine has counted. So the costs
+ * The state machine has no lengths of prompts: they are unknown before the engine has counted. So the costs
  * are those of a copy that has them; the large model's, where it computed none, is taken to be the small one's.
  */
 #include <stdio.h>

@@ -3,12 +3,12 @@
  * Between three parties: the machine that decides (casc_step), the link's sequences, and the generation
  * that is fed. An event of any of them is handled whole before the next one is looked at:
  *
- *   begin → casc_step, its actions … → what is ready is told → credit, timer → end
+ *   begin → casc_step, its actions … → what is ready is released → credit, timer → end
  *
  * Telling may make the last subscriber leave in the middle of it (leave); then its sequences are closed at
  * once and the machine hears of it at the end of the event.
  *
- * Lengths. max_tokens is the answer's: after a switch the large model may tell so many less than the tokens it
+ * Lengths. max_tokens is the answer's: after a switch the large model may produce so many fewer as the tokens it
  * goes on behind, and that number is known only with VERIFIED. So the end by length is made here.
  *
  * Ownership: a run is its generation's and its answer's; it goes with the later of both, and with it its hold on
@@ -70,7 +70,7 @@ static void cancel(struct cascade_side *s)
 {
 	cascade_feed_flush(s->run); /* what was released before is shown */
 	cascade_side_forget(s);
-	cascade_queue_keep(&s->queue, s->n_ready); /* none, unless it is not to be told yet */
+	cascade_queue_keep(&s->queue, s->n_ready); /* none, unless it is not released yet */
 }
 
 static void act(struct cascade_run *r, const struct casc_action *a)
@@ -78,7 +78,7 @@ static void act(struct cascade_run *r, const struct casc_action *a)
 	switch ((enum casc_action_kind)a->kind) {
 	case CASC_DO_START_SMALL: cascade_side_submit(&r->small, 0, 0); break;
 	case CASC_DO_START_LARGE: cascade_side_submit(&r->large, 0, 0); break;
-	case CASC_DO_HOLD: break; /* what is not released is not told */
+	case CASC_DO_HOLD: break; /* what is held stays in the queue */
 	case CASC_DO_RELEASE:
 		if (r->shown_ns == 0)
 			r->shown_ns = clock_now_ns();
@@ -211,7 +211,7 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 	if (!r->is_queued)
 		r->queued = *m;
 	r->is_queued = true;
-	/* Its place is the answer's until something is told. */
+	/* Its slot is the answer's until something is released. */
 	if (r->gen != NULL && alone && r->shown_ns == 0)
 		gen_told.on_queued(r->gen, m);
 	cascade_run_end(r);
@@ -245,7 +245,7 @@ static void fail_all(struct cascade_run *r)
 static void note_small(struct cascade_run *r, const struct proto_tokens *m, uint16_t i)
 {
 	uint32_t id = proto_token_at(m, i).id;
-	/* Beyond that they are no draft, and whoever asks for one is told so. */
+	/* Beyond that they are no draft. */
 	if (cascade_run_is_watched(r) && r->verifiable && r->ids.len < PROTO_MAX_GIVEN * sizeof id)
 		(void)buf_append(&r->ids, &id, sizeof id);
 }
@@ -312,7 +312,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	cascade_run_end(r);
 }
 
-/* Of several choices, which nobody watches: one model tells them all. */
+/* Several choices are not watched: one model makes them all. */
 static void on_choice(void *ctx, const struct proto_choice *m)
 {
 	struct cascade_side *s = ctx;
@@ -426,7 +426,7 @@ void cascade_run_saved(struct cascade_run *r)
 {
 	r->saving = false;
 	if (r->busy)
-		return; /* told at the end of it */
+		return; /* handled at the end of it */
 	cascade_run_begin(r);
 	cascade_run_end(r);
 }

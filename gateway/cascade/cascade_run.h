@@ -38,9 +38,9 @@ struct cascade_ask {
 	bool wants_to_know;    /* of a degradation */
 	uint64_t started_ns;   /* the request's */
 	uint32_t lane;         /* of its sequences: engine_link_lane */
-	/* Not NULL: it is the run again of which past is told; models are that one's. */
+	/* Not NULL: repeats the run that past describes, with that one's models. */
 	const struct casc_past *again;
-	bool told_degraded; /* and was told so */
+	bool told_degraded; /* and was informed */
 };
 
 /* Plans and submits; *gen is the generation, as gen_start has it, *out the caller's reference. SL_ECLOSED: no
@@ -52,20 +52,20 @@ void cascade_run_unref(struct cascade_run *r);
 
 /* The model that answers as long as nothing has been shown: for predictions and limits. */
 int cascade_run_model(const struct cascade_run *r);
-/* It goes to the small model for load, and whoever asked wants to be told. */
+/* It goes to the small model for load, and the request wants to know. */
 bool cascade_run_tells_degraded(const struct cascade_run *r);
 
 /* ---- so that others can go on with it ---- */
 
-/* False: nobody can, for what it shows depends on more than is known of it. */
+/* False: not repeatable, for what it shows depends on more than is known of it. */
 bool cascade_run_repeats(const struct cascade_run *r);
 /* What they need, and the names of its models ("": it has none of that kind). */
 const struct casc_past *cascade_run_past(const struct cascade_run *r);
 const char *cascade_run_small(const struct cascade_run *r);
 const char *cascade_run_large(const struct cascade_run *r);
 uint32_t cascade_run_cached(const struct cascade_run *r);
-/* note(ctx) is called when cascade_run_past has become more; true: nothing is told until cascade_run_saved. NULL:
- * nobody wants to know any more. */
+/* note(ctx) is called when cascade_run_past has become more; true: nothing is released until cascade_run_saved. NULL:
+ * no note any more. */
 void cascade_run_on_past(struct cascade_run *r, bool (*note)(void *ctx), void *ctx);
 void cascade_run_saved(struct cascade_run *r);
 

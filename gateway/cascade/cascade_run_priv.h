@@ -23,8 +23,8 @@ struct cascade_side {
 	bool verifying;    /* its VERIFIED is still to come */
 	uint32_t credited; /* tokens it may make, and has made */
 	uint32_t made;
-	uint32_t most;    /* tokens it may tell; UINT32_MAX: as many as the engine lets it */
-	uint32_t n_ready; /* of the queue: to be told */
+	uint32_t most;    /* tokens it may release; UINT32_MAX: as many as the engine allows */
+	uint32_t n_ready; /* of the queue: ready for release */
 	uint32_t n_told;
 	uint32_t *told_by; /* [run->n_choices] owned: of each choice; NULL where there is one */
 	uint32_t n_prompt, lost_prompt;
@@ -36,7 +36,7 @@ struct cascade_side {
 struct cascade_run {
 	int refs;
 	struct gw_thread *t;
-	struct generation *gen;       /* NULL: nobody wants more, or the end has been told */
+	struct generation *gen;       /* NULL: it was left, or has its end */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct cascade_tier *tier;
 	struct cascade_log *log; /* NULL: none */
@@ -45,15 +45,15 @@ struct cascade_run {
 	struct gw_timer timer;
 	uint64_t due_ms; /* that the timer is set for; 0: it is not */
 	bool busy;       /* in the middle of an event */
-	bool over;       /* END has been told, or nobody is there to be told */
+	bool over;       /* END was delivered, or there is no generation */
 	bool booked, paused, verifiable;
-	bool small_failed, large_failed; /* to be told to the machine */
+	bool small_failed, large_failed; /* to be reported to the state machine */
 	uint8_t n_choices;
-	/* What others need to decide the same (cascade/again.c): stored by whoever asked to be told (note). */
+	/* What others need to decide the same (cascade/again.c): stored by the caller (note). */
 	struct casc_past past;
 	uint8_t known;   /* facts that it began with: it is another one's run again */
 	bool left_out;   /* the large one of a race that it is known to lose */
-	bool saving;     /* nothing is told until what was decided is stored */
+	bool saving;     /* nothing is released until the decision is stored */
 	bool ends_later; /* with end_how, then */
 	uint32_t end_how;
 	bool (*note)(void *ctx);
@@ -64,13 +64,13 @@ struct cascade_run {
 	uint32_t max_tokens;
 	uint32_t lane; /* as asked for */
 	bool is_queued;
-	struct proto_queued queued; /* as the generation was told first */
+	struct proto_queued queued; /* as the generation got it first */
 	struct proto_submit submit; /* what is asked; borrows from frame */
 	struct submit_frame *frame; /* counted; while it may be submitted again */
 	struct sl_buf ids;          /* the small model's tokens, u32, while they may be a draft */
 	struct sl_buf kept;         /* their text that was shown, where tokens can't be given */
 	char *message;              /* owned: of the last failure */
-	/* For what is told of it afterwards. */
+	/* For reports afterwards. */
 	float score;
 	uint64_t started_ns, submitted_ns, first_ns, shown_ns; /* first_ns: the first token of any model */
 	uint64_t decided_ns;            /* the end of the small model's hold; 0: not held, or not yet at its end */
@@ -103,7 +103,7 @@ void cascade_run_on_timer(struct gw_timer *timer);
 void cascade_side_forget(struct cascade_side *s);
 /* The same for both. hold: released when the first of them is done; NULL allowed. */
 void cascade_sides_close(struct cascade_run *r, struct http_hold *hold);
-/* It has failed: told to the machine at the end of the event. message: copied. */
+/* It has failed: reported to the state machine at the end of the event. message: copied. */
 void cascade_side_set_failed(struct cascade_side *s, uint8_t error, const char *message, size_t n);
 void cascade_side_fail(struct cascade_side *s, uint8_t error, const char *message);
 /* A sequence for it. Of the large one: n_given tokens of the small one to check, of which n_keep stay; where none are

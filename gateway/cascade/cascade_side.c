@@ -164,7 +164,7 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 	if (submit_again(side))
 		return;
 	if (r->gen == NULL && r->is_queued)
-		return; /* nobody is there any more */
+		return; /* the generation is gone */
 	if (r->frame == NULL || side->model < 0) {
 		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, busy, strlen(busy));
 		return;

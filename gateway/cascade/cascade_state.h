@@ -37,7 +37,7 @@ const char *cascade_tier_name(const struct cascade_tier *t);
 /* casc_load_decide for a request of this tier. */
 bool cascade_tier_degraded(struct cascade_tier *t, uint32_t ttft_small_ms, uint32_t ttft_large_ms, uint64_t now_ms);
 /* The engine's newest word about newcomers' waits on both models, by priority: so that tiers are degraded and recover
- * though nobody of them asks. */
+ * although none of them asks. */
 void cascade_state_see(struct cascade_state *s, const uint32_t small_ms[PROTO_PRIORITIES],
 		       const uint32_t large_ms[PROTO_PRIORITIES], uint64_t now_ms);
 /* casc_step with the tier's budget. */

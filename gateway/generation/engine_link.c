@@ -5,10 +5,10 @@
  *   DOWN ──connect──► CONNECTING ──HELLO both ways──► UP ──error, BYE, silence──► DOWN (backoff)
  *
  * Frames are gathered in `out` and written once at the end of the turn; input is cut into frames in
- * place. What came of running sequences in one read is told by lanes, so that the first connection's
+ * place. Frames of running sequences that come in one read are delivered by lanes, so that the first connection's
  * events leave before the last one's are looked at, and what was fetched for telling them is still there
  * when they are written. Sequences are found by id in an open hash table; each holds its listener. When
- * the link goes down, the table is emptied first and the listeners are told after, so that a listener
+ * the link goes down, the table is emptied first and the listeners are notified after, so that a listener
  * may submit or forget in its callback. Single-threaded: the loop of its gw_thread.
  */
 #include "gateway/generation/engine_link.h"
@@ -41,9 +41,9 @@ enum {
 	DEAD_MS = 3000,  /* silent for that long: gone */
 	TICK_MS = 250,
 	FIRST_SLOTS = 64,
-	CONTEXT_BYTES = 256, /* of a listener's context, what a token's frame uses */
+	CONTEXT_BYTES = 320, /* of a listener's context, what a token's frame uses */
 	SOON = 3,            /* so many frames ahead what a frame needs is fetched */
-	SOONER = 6,          /* and the context that tells what that is */
+	SOONER = 6,          /* and the context that says what that is */
 };
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
@@ -70,7 +70,7 @@ struct engine_link {
 	uint64_t heard_ns, since_ns; /* last byte from the engine; start of CONNECTING */
 	bool want_write;
 	bool overrun; /* a frame found no room: the link goes down at the end of the turn */
-	bool told;    /* the log has the reason why the link is down */
+	bool told;    /* the reason why the link is down is logged */
 	uint64_t next_id;
 	struct sequence *slots; /* n_slots, a power of two */
 	size_t n_slots, n_seqs;
@@ -82,11 +82,11 @@ struct engine_link {
 		struct proto_load told;
 		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
 	} loads[PROTO_MAX_MODELS];
-	void (*on_load)(void *ctx, const struct proto_load *m); /* NULL: nobody listens */
+	void (*on_load)(void *ctx, const struct proto_load *m); /* NULL: no listener */
 	void *on_load_ctx;
-	void (*on_state)(void *ctx); /* NULL: nobody listens */
+	void (*on_state)(void *ctx); /* NULL: no listener */
 	void *on_state_ctx;
-	struct frame_order order; /* of the frames that are being told */
+	struct frame_order order; /* of the frames being delivered */
 };
 
 /* ---- sequences ---- */
@@ -170,7 +170,7 @@ static void close_socket(struct engine_link *l)
 	gw_defer_cancel(&l->flush);
 }
 
-/* One by one and in place: a listener may forget another, which is then not told. The link is DOWN,
+/* One by one and in place: a listener may forget another, which is then not called. The link is DOWN,
  * so none can submit meanwhile. */
 static void tell_lost(struct engine_link *l)
 {
@@ -284,7 +284,7 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		if (rc == 0 && s.listener != NULL)
 			s.listener->on_tokens(s.ctx, &m);
 	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
-		/* Checked, and told to nobody: the gateway asks for no prompt's logprobs. */
+		/* Checked and dropped: the gateway asks for no prompt's logprobs. */
 		struct proto_prompt_logprobs m;
 		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
 	} else if (h->type == PROTO_CHOICE) {
@@ -362,14 +362,14 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	}
 }
 
-/* Of a running sequence: tells nothing of any other, so what came of others may be told before. Not QUEUED: who
- * waits is judged by what was told before him. */
+/* Concerns one running sequence, so frames of others may be delivered first. Not QUEUED: a waiting request is
+ * judged by the frames before it. */
 static bool may_move(uint8_t type)
 {
 	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_DONE;
 }
 
-/* Whole frames at the front of l->in that may be told by lanes, into l->order; how many bytes they are. */
+/* Whole frames at the front of l->in that may be delivered by lanes, into l->order; how many bytes they are. */
 static size_t gather(struct engine_link *l)
 {
 	size_t used = 0;
@@ -434,7 +434,8 @@ static int tell_lane(struct engine_link *l, uint32_t first, struct sl_err *err)
 	return 0;
 }
 
-/* One lane after the other; what a lane's connection has to write goes out before the next lane's frames are told. */
+/* One lane after the other; what a lane's connection has to write goes out before the next lane's frames are delivered.
+ */
 static int tell_by_lanes(struct engine_link *l, struct sl_err *err)
 {
 	for (uint32_t i = 0; i < l->order.n_lanes; i++) {
@@ -549,7 +550,7 @@ static void on_connected(struct engine_link *l)
 		flush_soon(l);
 }
 
-/* Whoever serves the socket gets every prompt: it must be ours. */
+/* The server of the socket gets every prompt: it must be our user's. */
 static bool is_served_for_us(const struct engine_link *l)
 {
 	uid_t who;
@@ -593,7 +594,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	uint64_t now = clock_now_ns();
 	(void)fd;
 	(void)what;
-	/* This process was itself stopped, and what has come meanwhile is not read yet: nobody is to blame. */
+	/* This process was itself stopped, and what has come meanwhile is not read yet: no timeout. */
 	if (now - l->ticked_ns > DEAD_MS * NS_PER_MS)
 		l->heard_ns = now - PING_MS * NS_PER_MS - 1;
 	l->ticked_ns = now;
@@ -643,7 +644,7 @@ void engine_link_destroy(struct engine_link *l)
 {
 	if (l == NULL)
 		return;
-	/* No listener may submit again when it is told. */
+	/* No listener may submit again when it is called. */
 	l->state = LINK_DOWN;
 	if (l->slots != NULL && l->n_seqs > 0)
 		tell_lost(l);
@@ -767,7 +768,7 @@ void engine_link_uncount(struct engine_link *l, uint64_t id)
 		seq_remove(l, s);
 }
 
-/* NULL also when it was abandoned: then nobody may know its id. */
+/* NULL also when it was abandoned: its id may be unknown then. */
 static struct sequence *asked_for(struct engine_link *l, uint64_t id)
 {
 	struct sequence *s = seq_find(l, id);

@@ -40,7 +40,7 @@ struct link_model {
 };
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);
-/* Every sequence is told on_lost first. */
+/* Every sequence gets on_lost first. */
 void engine_link_destroy(struct engine_link *l);
 
 bool engine_link_up(const struct engine_link *l);
@@ -53,7 +53,7 @@ int engine_link_n_models(const struct engine_link *l);
 const struct link_model *engine_link_model(const struct engine_link *l, int index);
 int engine_link_find_model(const struct engine_link *l, const char *name); /* -1: none */
 const struct proto_stats *engine_link_stats(const struct engine_link *l);
-/* Until the first token of a request that came now, as far as the engine has told (LOAD) and with what was
+/* Until the first token of a request that came now, as the engine last reported (LOAD) and with what was
  * submitted here since; 0 too when nothing is known. */
 uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority);
 /* Nothing runs or waits there, and nothing was submitted since it said so. */
@@ -62,7 +62,7 @@ bool engine_link_idle(const struct engine_link *l, int model);
 uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t priority);
 /* on_load is called with each LOAD. */
 void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const struct proto_load *m), void *ctx);
-/* on_state is called when the link has gone down and when a model's state was told. */
+/* on_state is called when the link has gone down and when a model's state was reported. */
 void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), void *ctx);
 
 /* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when the link is down,
@@ -70,7 +70,7 @@ void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), vo
  * sequence's end or engine_link_forget. */
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req, const struct link_listener *listener,
 		       void *ctx, uint64_t *id);
-/* Frames of it that come together with others are told together with those of the same lane (frame_order.h), and
+/* Frames of it that come together with others are delivered together with those of the same lane (frame_order.h), and
  * behind each lane's its output goes out (gw_run_output). 0, and at first: of none. */
 void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane);
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);

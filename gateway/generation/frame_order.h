@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * In what order frames of sequences are told that came together: by lanes, those of one lane as they
+ * The order in which frames that came together are delivered: by lanes, those of one lane as they
  * came. A lane is a number, of a client's connection or 0 of none; the first lane is that of the first frame.
- * A step's frames come in the engine's order, in which connections take turns; told so, every stream of
+ * A step's frames come in the engine's order, in which connections take turns; delivered so, every stream of
  * every connection is touched before the first connection can be written, and again when it is.
  *
  * Bounded, allocates nothing. Not for threads to share.
@@ -18,7 +18,7 @@ enum { FRAME_ORDER_MAX = 1024, FRAME_ORDER_NONE = FRAME_ORDER_MAX };
 struct frame_order {
 	uint32_t n_frames, n_lanes;
 	struct ordered_frame {
-		/* The caller's: where the frame is, and who is to know that it comes soon (NULL: nobody). */
+		/* The caller's: where the frame is, and the context for `soon` (NULL: none). */
 		void (*soon)(const void *ctx);
 		const void *ctx;
 		uint32_t at;

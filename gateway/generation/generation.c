@@ -37,10 +37,10 @@ struct generation {
 	struct subscriber *sub; /* NULL: it has left */
 	enum gen_state state;
 	bool admitted, joined, fed, follows, paced;
-	uint64_t link_id;      /* 0: the link has forgotten it */
-	uint64_t credited;     /* tokens the engine may make in all */
-	struct token_log *log; /* &own, or the shared one: a reference */
 	uint32_t window;
+	uint64_t link_id;                     /* 0: the link has forgotten it */
+	uint64_t credited;                    /* tokens the engine may make in all */
+	struct token_log *log;                /* &own, or the shared one: a reference */
 	struct prefetch_hints prefetch_hints; /* of its subscriber */
 	struct token_log own;                 /* of one that joined: a copy of tokens read last */
 	/* Shared. */
@@ -227,7 +227,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 	struct proto_done done = *m;
 	if (!is_over(g))
 		return;
-	/* Nobody here cancelled it: an engine that stops cancels what it runs. */
+	/* Not cancelled from here: an engine that stops cancels what it runs. */
 	if (m->finish == PROTO_FINISH_CANCELLED) {
 		fail(g, PROTO_ERR_NOT_READY, "The engine is being stopped.");
 		return;

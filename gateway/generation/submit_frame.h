@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A request's SUBMIT, encoded once. Whoever may have to send it again (a prompt that waits for a slot, a degraded or
+ * A request's SUBMIT, encoded once. Code that may have to send it again (a prompt that waits for a slot, a degraded or
  * displaced request, the cascade, a gateway that continues a dead one's answer) holds a reference, copies `s`, changes
  * scalars in the copy and submits that: the link copies the encoded bytes and patches their head.
  *
@@ -26,7 +26,7 @@ int submit_frame_create(const struct proto_submit *s, struct submit_frame **out)
 int submit_frame_read(const uint8_t *bytes, size_t n, struct submit_frame **out);
 struct submit_frame *submit_frame_ref(struct submit_frame *f); /* NULL allowed, as in unref */
 void submit_frame_unref(struct submit_frame *f);
-/* Counts a SUBMIT that was encoded; for the link's own, which nobody keeps. */
+/* Counts a SUBMIT that was encoded; for those of the link, which are not kept. */
 void submit_frame_count(void);
 
 #endif

@@ -125,7 +125,7 @@ static void drop(struct token_log *log, uint64_t to)
 		return;
 	uint32_t n[TOKEN_PARTS];
 	for (int k = 0; k < TOKEN_PARTS; k++)
-		n[k] = begin_of(log, to, k);
+		n[k] = to == log->end ? log->parts[k].len : begin_of(log, to, k);
 	for (int k = 0; k < TOKEN_PARTS; k++) {
 		buf_consume(&log->parts[k], n[k]);
 		log->base[k] += n[k];
@@ -410,7 +410,7 @@ void token_log_end(struct token_log *log, const struct proto_done *m)
 	struct token_share *sh = log->share;
 	lock(log);
 	BUG_IF(log->ended, "a log ends twice");
-	/* With one choice only DONE tells of its end. */
+	/* With one choice only DONE reports its end. */
 	for (uint8_t i = 0; i < log->n_choices; i++)
 		end_choice(log, i, m->finish, m->length_why);
 	log->done = *m;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The directory. A name of the kind content belongs to it and goes a while after its log has ended: the
- * ended ones stand in a list in the order of their ends, whose front is looked at whenever somebody
+ * ended ones stand in a list in the order of their ends, whose front is checked whenever a request
  * enters, so that no name is walked twice.
  *
  * Locks: the directory's before a log's.

@@ -4,13 +4,13 @@
  * lock, taken at the beginning and the end of an answer that may have coalesced requests, never in between.
  *
  * Two kinds of names find a log:
- *   content  the digest of who asks and of the whole request; from its beginning until `window` after its
+ *   content  the digest of the user and of the whole request; from its beginning until `window` after its
  *            end, unless it failed
  *   retry    the digest of an Idempotency-Key, for as long as the answer that has it runs; it says the id
  *            that the answer has, and the digest of the body that it is to
  *
- * Digests are SHA-256 with a secret of the process before the rest: nobody can make two that are equal,
- * nor tell from outside what one is of. Bounded by COALESCE_MAX names; beyond it an answer has no coalesced requests.
+ * Digests are SHA-256 with a secret of the process before the rest: clients can neither make two that are equal
+ * nor learn what one is of. Bounded by COALESCE_MAX names; beyond it an answer has no coalesced requests.
  */
 #ifndef GATEWAY_COALESCE_H
 #define GATEWAY_COALESCE_H
@@ -38,7 +38,7 @@ void coalesce_destroy(struct coalescer *ts);
 /* Of n parts, one after another, and the process's secret. */
 void coalesce_digest(const struct coalescer *ts, const struct iovec *parts, int n, struct request_digest *out);
 
-/* Somebody's log: 1, and *out is to be joined; 0: from now on it is the caller's to own, and to end.
+/* Another request's log: 1, and *out is to be joined; 0: from now on it is the caller's to own, and to end.
  * In both cases with a reference; 0 with NULL: there is no room, or no memory, for one. */
 int coalesce_enter(struct coalescer *ts, const struct request_digest *content, uint64_t window_ns,
 		   struct token_log **out);

@@ -3,7 +3,7 @@
  * A record in the store is a state, the digest of the body, and once it has ended the answer. A running
  * one has a short life, renewed, so that the key of a gateway that died is free again soon; and it says
  * where that gateway is, so that a request on the same machine sees that it has gone and takes the key at
- * once: of several, the one that still finds the record it has seen. A number of its own tells it from every
+ * once: of several, the one that still finds the record it has seen. A number of its own distinguishes it from every
  * other lease.
  */
 #include "gateway/sharing/idempotent.h"

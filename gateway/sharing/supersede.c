@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One table under one lock: buckets by user, in each the prompts in flight, as many as the user has. A
- * prompt keeps digests only, and the beginning of its last message for as long as somebody may be typing.
+ * prompt keeps digests only, and the beginning of its last message for as long as a user may be typing.
  *
  * Messages: a talk is its own, posted at most once, under the lock and only while it has not ended; one
  * that ends while its message is on its way is freed when that arrives.

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is talking to the models at the moment: the prompts in flight of each user, so that a newer prompt
+ * The prompts in flight of each user, so that a newer prompt
  * of the same conversation ends the older one. Two prompts are of one conversation when
  *
  *   named    both say so, by the same x-sluice-conversation;
  *   goes on  the newer one begins with all messages of the older one;
  *   edited   the newer one begins with the older one's messages but its last, among which is an answer;
  *   burst    both came within `burst`, have the same messages but the last, and the last is nearly the
- *            same: somebody types.
+ *            same: a user is typing.
  *
  * The last three are guesses, which a tier must want. Two that ask exactly the same are coalesced requests, if those
  * are allowed, and never end one another.
