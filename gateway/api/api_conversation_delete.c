@@ -143,7 +143,7 @@ void api_conversation_delete(struct exchange *x)
 		return;
 	r->x = x;
 	r->tenant = x->key->tenant;
-	if (!conversation_on_path(x, r->id))
+	if (!api_conversation_on_path(x, r->id))
 		return;
 	struct conversation_ref c = ref_of(r);
 	conversation_ask(&c, &r->op, on_read);

@@ -17,6 +17,7 @@
 #include "gateway/conversation/item_page.h"
 #include "gateway/auth/owned_name.h"
 #include "gateway/request/response_items.h"
+#include "gateway/exchange/route.h"
 
 enum { MOST_TRIES = 5 };
 
@@ -53,13 +54,20 @@ static struct call *call_create(struct exchange *x)
 	return c;
 }
 
-/* Of the conversation in the path. */
+bool api_conversation_on_path(struct exchange *x, char id[CONVERSATION_ID_BYTES])
+{
+	if (route_part(x->route, http_request(x->stream)->path, id, CONVERSATION_ID_BYTES) &&
+	    owned_name_is_of(x->key, id))
+		return true;
+	conversation_refuse(x, id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
+	return false;
+}
+
+/* Of the conversation in the path. NULL with x answered. */
 static struct call *call_on_path(struct exchange *x)
 {
 	struct call *c = call_create(x);
-	if (c == NULL || conversation_on_path(x, c->id))
-		return c;
-	return NULL;
+	return c != NULL && api_conversation_on_path(x, c->id) ? c : NULL;
 }
 
 static struct conversation_ref ref_of(const struct call *c)

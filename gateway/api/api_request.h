@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "gateway/answer/answer.h"
+#include "gateway/conversation/conversation_proc.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/request/request_fields.h"
 
@@ -17,6 +18,8 @@ struct request_limits api_limits(const struct exchange *x);
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
 /* Counts what cleansing removed from the users' messages; the answer's header reports it. */
 void api_cleansed(struct exchange *x, const struct cleanse_stats *stats);
+/* The id in x's path. False with x answered: it is none of this tenant's. (api_conversations.c) */
+bool api_conversation_on_path(struct exchange *x, char id[CONVERSATION_ID_BYTES]);
 /* False with x answered (403): its key is a browser token or anonymous. */
 bool api_needs_key(struct exchange *x, const char *message);
 /* The client sent `x-sluice-events: 1`: it resumes streams by event numbers. */

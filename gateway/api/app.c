@@ -24,7 +24,6 @@
 #include "gateway/api/body_reader.h"
 #include "gateway/cascade/cascade_state.h"
 #include "gateway/generation/chat_metrics.h"
-#include "gateway/compress/compress_run.h"
 #include "gateway/conversation/conversation_hold.h"
 #include "gateway/auth/cors.h"
 #include "gateway/api/engine_gauges.h"

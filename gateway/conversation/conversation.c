@@ -6,9 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "gateway/auth/owned_name.h"
 #include "gateway/exchange/app_state.h"
-#include "gateway/exchange/route.h"
 #include "gateway/request/json_mem.h"
 #include "gateway/loop/random.h"
 #include "gateway/request/request_fields.h"
@@ -225,15 +223,6 @@ void conversation_refuse(struct exchange *x, const char *id, const char *param, 
 	default: break;
 	}
 	exchange_refuse(x, 503, "store_unavailable", NULL, "The store of conversations is not there at the moment.");
-}
-
-bool conversation_on_path(struct exchange *x, char id[CONVERSATION_ID_BYTES])
-{
-	if (route_part(x->route, http_request(x->stream)->path, id, CONVERSATION_ID_BYTES) &&
-	    owned_name_is_of(x->key, id))
-		return true;
-	conversation_refuse(x, id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
-	return false;
 }
 
 void conversation_refuse_size(struct exchange *x, const char *param, size_t bytes)
