@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * POST /v1/browser_tokens: the back end of a web page asks with its key, the page's visitor uses what it
- * gets. A token is worth what its key is worth, for an hour at most, from the pages it is made for, and
- * makes no other tokens.
+ * POST /v1/browser_tokens: the back end of a web page gets a token with its key and gives it to the page's visitor. A
+ * token grants what its key grants, for at most an hour and from the listed origins; it cannot create tokens.
  */
 #include <jansson.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/json/json_out.h"
 #include "gateway/api/api_request.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/auth/browser_token.h"
@@ -18,7 +16,7 @@
 #include "gateway/request/json_mem.h"
 #include "gateway/auth/token_secrets.h"
 
-enum { MAX_BODY = 16384, MAX_REPLY = 32768, SHORTEST_S = 60, USUAL_S = 600 };
+enum { MAX_BODY = 16384, SHORTEST_S = 60, USUAL_S = 600 };
 
 struct minting {
 	struct exchange *x;
@@ -33,62 +31,40 @@ static void on_close(struct exchange *x)
 	struct minting *m = x->state;
 	if (m->waits)
 		secret_wait_cancel(&m->wait);
-	x->state = NULL;
 	sl_free(m);
 }
 
 /* ---- the answer ---- */
 
-static int put_list(struct sl_buf *out, const char *list)
+/* The names in a list that blanks separate. */
+static json_t *array_of(const char *list)
 {
-	int rc = buf_append_str(out, "[");
-	for (bool first = true; rc == 0 && *list != '\0'; first = false) {
-		size_t n = strcspn(list, " ");
-		rc = first ? 0 : buf_append_str(out, ",");
-		if (rc == 0)
-			rc = json_out_string(out, list, n);
-		list += n;
-		list += strspn(list, " ");
-	}
-	return rc == 0 ? buf_append_str(out, "]") : rc;
-}
-
-static int put_reply(const struct minting *m, const uint8_t *secret, struct sl_buf *out)
-{
-	const struct browser_token *t = &m->token;
-	struct sl_buf token;
-	int rc = browser_token_print(t, m->period, secret, &token);
-	if (rc == 0)
-		rc = buf_append_str(out, "{\"object\":\"browser_token\",\"token\":");
-	if (rc == 0)
-		rc = json_out_string(out, (const char *)buf_data(&token), token.len);
-	if (rc == 0)
-		rc = buf_printf(out, ",\"expires_at\":%lld,\"subject\":", (long long)t->expires_s);
-	if (rc == 0)
-		rc = json_out_string(out, t->subject, strlen(t->subject));
-	if (rc == 0)
-		rc = buf_append_str(out, ",\"origins\":");
-	if (rc == 0)
-		rc = put_list(out, t->origins);
-	buf_dispose(&token);
-	return rc == 0 ? buf_append_str(out, "}") : rc;
+	json_t *all = json_array();
+	int failed = 0;
+	for (size_t n; (n = strcspn(list, " ")) > 0; list += n + strspn(list + n, " "))
+		failed |= json_array_append_new(all, json_stringn(list, n));
+	if (!failed)
+		return all;
+	json_decref(all);
+	return NULL;
 }
 
 static void reply(struct minting *m, enum secret_verdict v, const uint8_t *secret)
 {
-	static const struct http_field fields[] = {{"cache-control", "no-store"}};
-	struct exchange *x = m->x;
-	struct sl_buf out;
+	const struct browser_token *t = &m->token;
+	struct sl_buf token;
 	if (v != SECRET_THERE) {
-		exchange_error(x, &exchange_no_memory, "The secret that signs tokens could not be had in time.");
+		exchange_error(m->x, &exchange_no_memory, "The secret that signs tokens was not available in time.");
 		return;
 	}
-	buf_init(&out, MAX_REPLY);
-	if (put_reply(m, secret, &out) == 0)
-		exchange_reply(x, 200, "application/json", fields, 1, buf_data(&out), out.len);
+	if (browser_token_print(t, m->period, secret, &token) != 0)
+		exchange_reply_no_memory(m->x);
 	else
-		exchange_reply_no_memory(x);
-	buf_dispose(&out);
+		exchange_reply_json_no_store(m->x, json_pack("{s:s, s:s%, s:I, s:s, s:o}", "object", "browser_token",
+							     "token", (const char *)buf_data(&token), (size_t)token.len,
+							     "expires_at", (json_int_t)t->expires_s, "subject",
+							     t->subject, "origins", array_of(t->origins)));
+	buf_dispose(&token);
 }
 
 static void on_secret(struct secret_wait *w, enum secret_verdict v, const uint8_t *secret)
@@ -100,11 +76,10 @@ static void on_secret(struct secret_wait *w, enum secret_verdict v, const uint8_
 
 /* ---- the request ---- */
 
-/* Always false, with the answer given. */
+/* Always false. */
 static bool bad(struct exchange *x, const char *param, const char *message)
 {
-	exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", param, 0}, "%s", message);
-	return false;
+	return exchange_refuse(x, 400, "invalid_value", param, "%s", message);
 }
 
 static bool take_ttl(struct exchange *x, const json_t *v, int64_t *out)
@@ -128,7 +103,7 @@ static bool take_subject(struct exchange *x, const json_t *v, char out[BROWSER_T
 	return true;
 }
 
-/* Every page that the entry means may use the key. */
+/* The key allows every origin that the entry covers. */
 static bool within_key(const char *origins, const char *entry)
 {
 	size_t n = strlen(entry);
@@ -181,12 +156,8 @@ static bool take_all(struct exchange *x, const json_t *o, struct browser_token *
 	json_object_foreach((json_t *)o, name, value)
 	{
 		(void)value;
-		if (strcmp(name, "ttl") != 0 && strcmp(name, "subject") != 0 && strcmp(name, "origins") != 0) {
-			exchange_error(x,
-				       &(struct api_error){400, "invalid_request_error", "unknown_parameter", name, 0},
-				       "Unknown parameter: '%.100s'.", name);
-			return false;
-		}
+		if (strcmp(name, "ttl") != 0 && strcmp(name, "subject") != 0 && strcmp(name, "origins") != 0)
+			return exchange_refuse(x, 400, "unknown_parameter", name, "Unknown parameter: '%.100s'.", name);
 	}
 	if (!take_ttl(x, json_object_get(o, "ttl"), &ttl_s) ||
 	    !take_subject(x, json_object_get(o, "subject"), t->subject) ||
@@ -198,18 +169,20 @@ static bool take_all(struct exchange *x, const json_t *o, struct browser_token *
 	return true;
 }
 
-/* Whose it is. False: a name of the configuration that doesn't fit. */
-static bool take_key(const struct auth_key *k, struct browser_token *t)
+/* The key that the token stands for. */
+static bool take_key(struct exchange *x, struct browser_token *t)
 {
+	static const char too_long[] = "The name of this key is too long for tokens.";
+	const struct auth_key *k = x->key;
 	t->stored = k->kind == AUTH_STORED;
 	memcpy(t->digest, k->digest, sizeof t->digest);
 	if (strlen(k->name) > IDENTITY_NAME_MAX)
-		return false;
+		return bad(x, NULL, too_long);
 	memcpy(t->name, k->name, strlen(k->name) + 1);
 	if (!t->stored)
 		return true;
 	if (strlen(k->tier->name) > IDENTITY_NAME_MAX || strlen(k->tenant_name) > IDENTITY_NAME_MAX)
-		return false;
+		return bad(x, NULL, too_long);
 	memcpy(t->tier, k->tier->name, strlen(k->tier->name) + 1);
 	memcpy(t->tenant, k->tenant_name, strlen(k->tenant_name) + 1);
 	return true;
@@ -230,33 +203,22 @@ static void mint(struct minting *m)
 void api_browser_tokens(struct exchange *x)
 {
 	json_error_t where = {.text = "too long"};
-	if (x->key->kind != AUTH_CONFIGURED && x->key->kind != AUTH_STORED) {
-		exchange_error(x,
-			       &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
-			       "Only an API key makes browser tokens.");
+	if (!api_needs_key(x, "Only an API key makes browser tokens."))
 		return;
-	}
-	struct minting *m = x->app->secrets != NULL ? sl_zalloc(sizeof *m) : NULL;
-	if (m == NULL) {
+	if (x->app->secrets == NULL) {
 		exchange_reply_no_memory(x);
 		return;
 	}
+	struct minting *m = exchange_own(x, sizeof *m, on_close);
+	if (m == NULL)
+		return;
 	m->x = x;
-	x->state = m;
-	x->on_close = on_close;
 	json_t *o = x->body.len <= MAX_BODY
 			? json_mem_load(exchange_body(x), x->body.len, JSON_REJECT_DUPLICATES, &where)
 			: NULL;
-	if (o == NULL && where.text[0] == '\0') {
+	if (o == NULL && where.text[0] == '\0')
 		exchange_reply_no_memory(x);
-		return;
-	}
-	bool well = take_all(x, o, &m->token);
-	json_decref(o);
-	if (!well)
-		return;
-	if (take_key(x->key, &m->token))
+	else if (take_all(x, o, &m->token) && take_key(x, &m->token))
 		mint(m);
-	else
-		bad(x, NULL, "The name of this key is too long for tokens.");
+	json_decref(o);
 }

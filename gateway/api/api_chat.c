@@ -12,8 +12,8 @@
 #include "gateway/compress/compress_run.h"
 #include "gateway/api/handlers.h"
 
-/* What a newer prompt of the same conversation is recognised by, where the tier wants that guessed.
- * at: room for a digest of each message. Without memory nothing is recognised. */
+/* Digests by which a newer prompt of the same conversation is recognised, where the tier guesses that.
+ * at: room for one digest per message. False: no memory, or no messages. */
 static bool describe(const struct exchange *x, const struct chat_request *r, struct supersede_digest_of *at,
 		     struct supersede_messages_of *out)
 {
@@ -59,7 +59,7 @@ static void start(struct exchange *x, const struct chat_request *r, int model, s
 	sl_free(digests);
 }
 
-/* A request while its conversation is made shorter: the exchange's state. */
+/* A request while its conversation is compressed: the exchange's state. */
 struct chat_call {
 	struct exchange *x;
 	struct chat_request request;
@@ -74,22 +74,17 @@ static void call_free(struct chat_call *c)
 	sl_free(c);
 }
 
-static void on_close(struct exchange *x)
-{
-	call_free(x->state);
-	x->state = NULL;
-}
+static void on_close(struct exchange *x) { call_free(x->state); }
 
 static void on_compressed(void *ctx, struct proto_str prompt, const char *told)
 {
 	struct chat_call *c = ctx;
-	c->x->state = NULL;
-	c->x->on_close = NULL;
+	exchange_disown(c->x);
 	start(c->x, &c->request, c->model, prompt, told);
 	call_free(c);
 }
 
-/* True: it has taken r, and goes on later. */
+/* True: r is taken, and on_compressed continues. */
 static bool compress(struct exchange *x, struct chat_request *r, int model)
 {
 	const struct compress_ask ask = {.model = answer_longest_model(x, model),

@@ -1,33 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DELETE /v1/conversations/ID: everything that is kept of a conversation goes: the responses that were
- * made in it with their event streams, the conversation itself, and its entry in the prefix registry. The
- * conversation goes after its responses, so that a removal that broke off half-way can be repeated; then
- * the responses once more, for one may have ended in between.
+ * DELETE /v1/conversations/ID deletes the responses made in the conversation with their event streams, the
+ * conversation itself and its entry in the prefix registry. The conversation is deleted after its responses, so that an
+ * interrupted deletion can be repeated; then the responses again, since one may have ended in between.
  *
- * An answer that is being made in it is stopped where it has a log. When it finds the conversation gone it
- * takes back what it stored; when it was added just before, its name is among those of the second round.
+ * A response in progress is stopped if it has a log. When it finds the conversation deleted it removes what it stored;
+ * if it was added just before, the second round deletes it.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "gateway/api/api_request.h"
 #include "gateway/conversation/conversation.h"
 #include "gateway/api/handlers.h"
-#include "gateway/auth/owned_name.h"
 #include "gateway/sharing/prefix_registry.h"
 #include "gateway/replay/replay_store.h"
 #include "gateway/answer/response.h"
-#include "gateway/exchange/route.h"
 
 struct removal {
 	struct exchange *x;
 	char id[CONVERSATION_ID_BYTES];
 	struct cache_op op;
-	char *names; /* of its responses, a line each; owned */
+	char *names; /* of its responses, one per line; owned */
 	size_t n_names, at;
-	bool last; /* the conversation has gone: the second round */
+	bool last; /* the conversation is deleted: the second round */
 	uint64_t tenant;
 };
 
@@ -39,7 +35,6 @@ static struct removal *of_op(struct cache_op *op)
 static void on_close(struct exchange *x)
 {
 	struct removal *r = x->state;
-	x->state = NULL;
 	cache_cancel(&r->op);
 	sl_free(r->names);
 	sl_free(r);
@@ -48,19 +43,6 @@ static void on_close(struct exchange *x)
 static struct conversation_ref ref_of(const struct removal *r)
 {
 	return (struct conversation_ref){r->x->app->t->cache, r->tenant, r->id};
-}
-
-static void reply_deleted(struct removal *r)
-{
-	struct sl_buf out;
-	buf_init(&out, 512);
-	json_t *v = json_pack("{s:s, s:s, s:b}", "id", r->id, "object", "conversation.deleted", "deleted", 1);
-	if (v != NULL && request_put_json(&out, v) == 0)
-		exchange_reply(r->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
-	else
-		exchange_reply_no_memory(r->x);
-	json_decref(v);
-	buf_dispose(&out);
 }
 
 static bool check(struct removal *r, const struct cache_result *result, struct conversation_answer *a)
@@ -82,7 +64,7 @@ static bool take_names(struct removal *r, const char *names, size_t n)
 	return r->names != NULL;
 }
 
-static void go_on(struct removal *r);
+static void delete_next(struct removal *r);
 
 static void on_gone(struct cache_op *op, const struct cache_result *result)
 {
@@ -91,9 +73,9 @@ static void on_gone(struct cache_op *op, const struct cache_result *result)
 	if (!check(r, result, &a))
 		return;
 	r->last = true;
-	/* The answer has names where a read has the document. */
+	/* The result has the names where a read has the document. */
 	if (take_names(r, a.doc, a.n_doc))
-		go_on(r);
+		delete_next(r);
 }
 
 static void on_forgotten(struct cache_op *op, const struct cache_result *result)
@@ -102,7 +84,8 @@ static void on_forgotten(struct cache_op *op, const struct cache_result *result)
 	if (result->code < 0)
 		conversation_refuse(r->x, r->id, NULL, &(struct conversation_answer){.what = result->code});
 	else
-		reply_deleted(r);
+		exchange_reply_json(
+		    r->x, json_pack("{s:s, s:s, s:b}", "id", r->id, "object", "conversation.deleted", "deleted", 1));
 }
 
 static void on_response(struct cache_op *op, const struct cache_result *result)
@@ -111,7 +94,7 @@ static void on_response(struct cache_op *op, const struct cache_result *result)
 	if (result->code < 0)
 		conversation_refuse(r->x, r->id, NULL, &(struct conversation_answer){.what = result->code});
 	else
-		go_on(r);
+		delete_next(r);
 }
 
 static void forget_log(struct removal *r, const char *name)
@@ -125,7 +108,7 @@ static void forget_log(struct removal *r, const char *name)
 	replay_store_forget(r->x->app, name, r->tenant);
 }
 
-static void go_on(struct removal *r)
+static void delete_next(struct removal *r)
 {
 	struct cache_client *cache = r->x->app->t->cache;
 	struct cache_key key;
@@ -150,26 +133,18 @@ static void on_read(struct cache_op *op, const struct cache_result *result)
 	struct removal *r = of_op(op);
 	struct conversation_answer a;
 	if (check(r, result, &a) && take_names(r, a.made, a.n_made))
-		go_on(r);
+		delete_next(r);
 }
 
 void api_conversation_delete(struct exchange *x)
 {
-	struct removal *r = sl_zalloc(sizeof *r);
-	if (r == NULL) {
-		exchange_reply_no_memory(x);
+	struct removal *r = exchange_own(x, sizeof *r, on_close);
+	if (r == NULL)
 		return;
-	}
 	r->x = x;
 	r->tenant = x->key->tenant;
-	x->state = r;
-	x->on_close = on_close;
-	if (!route_part(x->route, http_request(x->stream)->path, r->id, sizeof r->id) ||
-	    !owned_name_is_of(x->key, r->id)) {
-		conversation_refuse(x, r->id, "conversation_id",
-				    &(struct conversation_answer){.what = CONVERSATION_GONE});
+	if (!api_conversation_on_path(x, r->id))
 		return;
-	}
 	struct conversation_ref c = ref_of(r);
 	conversation_ask(&c, &r->op, on_read);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * /v1/conversations: OpenAI's Conversations API, and beside it a list of one's conversations and an
- * export of one. Deleting one: api_conversation_delete.c; answering in one: api_responses.c.
+ * /v1/conversations: OpenAI's Conversations API, plus a list of a tenant's conversations and an export of one.
+ * Deletion: api_conversation_delete.c. Responses in a conversation: api_responses.c.
  *
- * A change is read, made, and saved as the next revision of what was read; when somebody was faster it
- * is made again. While an answer is being made in a conversation it is refused with 409.
+ * A change reads the document, changes it and saves it as the next revision. If another request saved first, it starts
+ * over. While a response is generated in the conversation, changes get 409.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +29,8 @@ struct call {
 	json_t *body, *items, *doc; /* owned; NULL: none */
 	size_t n_before;            /* items of doc before those that are added */
 	int tries;
-	/* A read one is told, or changed (0, or a negative code with x answered unless it is SL_ENOMEM). */
-	void (*tell)(struct call *c);
-	int (*change)(struct call *c);
+	int (*change)(struct call *c); /* of doc; NULL: none. Negative: x is answered, unless SL_ENOMEM */
+	void (*reply)(struct call *c); /* from doc, once it is read or saved */
 };
 
 /* ---- a call ---- */
@@ -39,7 +38,6 @@ struct call {
 static void on_close(struct exchange *x)
 {
 	struct call *c = x->state;
-	x->state = NULL;
 	cache_cancel(&c->op);
 	json_decref(c->body);
 	json_decref(c->items);
@@ -47,34 +45,29 @@ static void on_close(struct exchange *x)
 	sl_free(c);
 }
 
-static void reply_not_found(struct call *c)
-{
-	conversation_refuse(c->x, c->id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
-}
-
 /* NULL with x answered. */
 static struct call *call_create(struct exchange *x)
 {
-	struct call *c = sl_zalloc(sizeof *c);
-	if (c == NULL) {
-		exchange_reply_no_memory(x);
-		return NULL;
-	}
-	c->x = x;
-	x->state = c;
-	x->on_close = on_close;
+	struct call *c = exchange_own(x, sizeof *c, on_close);
+	if (c != NULL)
+		c->x = x;
 	return c;
 }
 
-/* Of the conversation in the path. */
+bool api_conversation_on_path(struct exchange *x, char id[CONVERSATION_ID_BYTES])
+{
+	if (route_part(x->route, http_request(x->stream)->path, id, CONVERSATION_ID_BYTES) &&
+	    owned_name_is_of(x->key, id))
+		return true;
+	conversation_refuse(x, id, "conversation_id", &(struct conversation_answer){.what = CONVERSATION_GONE});
+	return false;
+}
+
+/* Of the conversation in the path. NULL with x answered. */
 static struct call *call_on_path(struct exchange *x)
 {
 	struct call *c = call_create(x);
-	if (c == NULL || (route_part(x->route, http_request(x->stream)->path, c->id, sizeof c->id) &&
-			  owned_name_is_of(x->key, c->id)))
-		return c;
-	reply_not_found(c);
-	return NULL;
+	return c != NULL && api_conversation_on_path(x, c->id) ? c : NULL;
 }
 
 static struct conversation_ref ref_of(const struct call *c)
@@ -89,13 +82,7 @@ static struct call *of_op(struct cache_op *op)
 
 /* ---- reading and changing ---- */
 
-static void on_read(struct cache_op *op, const struct cache_result *r);
-
-static void read_it(struct call *c)
-{
-	struct conversation_ref ref = ref_of(c);
-	conversation_ask(&ref, &c->op, on_read);
-}
+static void read_document(struct call *c);
 
 static void on_saved(struct cache_op *op, const struct cache_result *r)
 {
@@ -103,11 +90,11 @@ static void on_saved(struct cache_op *op, const struct cache_result *r)
 	struct conversation_answer a;
 	conversation_answer_read(r, &a);
 	if (a.what == CONVERSATION_CHANGED && c->change != NULL && ++c->tries < MOST_TRIES)
-		read_it(c);
+		read_document(c);
 	else if (a.what != CONVERSATION_OK)
 		conversation_refuse(c->x, c->id, "conversation_id", &a);
 	else
-		c->tell(c);
+		c->reply(c);
 }
 
 static void save(struct call *c, uint64_t rev, bool bounded)
@@ -137,15 +124,29 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 		exchange_reply_no_memory(c->x);
 		return;
 	}
-	if (c->change == NULL) {
-		c->tell(c);
-		return;
-	}
-	int rc = c->change(c);
+	int rc = c->change != NULL ? c->change(c) : 0;
 	if (rc == SL_ENOMEM)
 		exchange_reply_no_memory(c->x);
-	else if (rc == 0)
+	else if (rc == 0 && c->change != NULL)
 		save(c, a.rev, c->items != NULL);
+	else if (rc == 0)
+		c->reply(c);
+}
+
+static void read_document(struct call *c)
+{
+	struct conversation_ref ref = ref_of(c);
+	conversation_ask(&ref, &c->op, on_read);
+}
+
+/* c NULL: x is answered already. */
+static void run(struct call *c, int (*change)(struct call *), void (*reply)(struct call *))
+{
+	if (c == NULL)
+		return;
+	c->change = change;
+	c->reply = reply;
+	read_document(c);
 }
 
 /* ---- bodies ---- */
@@ -175,7 +176,7 @@ static bool read_body(struct call *c)
 	struct exchange *x = c->x;
 	struct request_limits limits = api_limits(x);
 	struct request_error e = {0};
-	/* Nothing at all is an empty object: everything may be left out where one is made. */
+	/* An empty body counts as {}: create has no required member. */
 	const char *body = x->body.len > 0 ? exchange_body(x) : "{}";
 	int rc = request_parse_json(body, x->body.len > 0 ? x->body.len : 2, &limits, &c->body, &e);
 	if (rc == 0)
@@ -187,7 +188,7 @@ static bool read_body(struct call *c)
 
 /* ---- one conversation ---- */
 
-static void tell_object(struct call *c) { api_reply_json(c->x, conversation_object(c->doc)); }
+static void reply_object(struct call *c) { exchange_reply_json(c->x, conversation_object(c->doc)); }
 
 void api_conversation_create(struct exchange *x)
 {
@@ -201,21 +202,14 @@ void api_conversation_create(struct exchange *x)
 		c->doc = conversation_new(c->id, items, request_get(c->body, "metadata"));
 	else
 		json_decref(items);
-	c->tell = tell_object;
+	c->reply = reply_object;
 	if (c->doc != NULL)
 		save(c, 0, true);
 	else
 		exchange_reply_no_memory(x);
 }
 
-void api_conversation(struct exchange *x)
-{
-	struct call *c = call_on_path(x);
-	if (c == NULL)
-		return;
-	c->tell = tell_object;
-	read_it(c);
-}
+void api_conversation(struct exchange *x) { run(call_on_path(x), NULL, reply_object); }
 
 static int set_metadata(struct call *c)
 {
@@ -230,57 +224,32 @@ void api_conversation_update(struct exchange *x)
 	struct call *c = call_on_path(x);
 	if (c == NULL || !read_body(c))
 		return;
-	if (json_object_get(c->body, "metadata") == NULL) { /* null takes all of it away */
-		exchange_error(
-		    x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "metadata", 0},
-		    "Missing required parameter: 'metadata'.");
-		return;
-	}
-	json_decref(c->items); /* they are no part of this */
+	json_decref(c->items); /* this endpoint ignores them */
 	c->items = NULL;
-	c->change = set_metadata;
-	c->tell = tell_object;
-	read_it(c);
+	if (json_object_get(c->body, "metadata") != NULL) /* null removes all of it */
+		run(c, set_metadata, reply_object);
+	else
+		exchange_refuse(x, 400, "missing_required_parameter", "metadata",
+				"Missing required parameter: 'metadata'.");
 }
 
-static void tell_export(struct call *c)
+static void reply_export(struct call *c)
 {
-	api_reply_json(c->x, json_pack("{s:s, s:o, s:O}", "object", "conversation.export", "conversation",
-				       conversation_object(c->doc), "items", json_object_get(c->doc, "items")));
+	exchange_reply_json(c->x, json_pack("{s:s, s:o, s:O}", "object", "conversation.export", "conversation",
+					    conversation_object(c->doc), "items", json_object_get(c->doc, "items")));
 }
 
-void api_conversation_export(struct exchange *x)
-{
-	struct call *c = call_on_path(x);
-	if (c == NULL)
-		return;
-	c->tell = tell_export;
-	read_it(c);
-}
+void api_conversation_export(struct exchange *x) { run(call_on_path(x), NULL, reply_export); }
 
 /* ---- its items ---- */
 
-static void reply_page(struct call *c, const json_t *items)
-{
-	bool bad;
-	json_t *list = item_page_of(items, &c->page, &bad);
-	if (list != NULL && bad) {
-		page_bad_query(c->x, "after", "the id of one of the items");
-		json_decref(list);
-	} else {
-		api_reply_json(c->x, list);
-	}
-}
-
-static void tell_items(struct call *c) { reply_page(c, json_object_get(c->doc, "items")); }
+static void reply_items(struct call *c) { item_page_reply(c->x, json_object_get(c->doc, "items"), &c->page); }
 
 void api_conversation_items(struct exchange *x)
 {
 	struct call *c = call_on_path(x);
-	if (c == NULL || !item_page_read(x, &c->page))
-		return;
-	c->tell = tell_items;
-	read_it(c);
+	if (c != NULL && item_page_read(x, &c->page))
+		run(c, NULL, reply_items);
 }
 
 static int add_items(struct call *c)
@@ -289,10 +258,10 @@ static int add_items(struct call *c)
 	return json_array_extend(items, c->items) == 0 ? 0 : SL_ENOMEM;
 }
 
-static void tell_added(struct call *c)
+static void reply_added(struct call *c)
 {
 	c->page = (struct item_page){.limit = CONVERSATION_ADD_ITEMS, .ascending = true};
-	reply_page(c, c->items);
+	item_page_reply(c->x, c->items, &c->page);
 }
 
 void api_conversation_items_add(struct exchange *x)
@@ -300,18 +269,14 @@ void api_conversation_items_add(struct exchange *x)
 	struct call *c = call_on_path(x);
 	if (c == NULL || !read_body(c))
 		return;
-	if (json_array_size(c->items) == 0) {
-		exchange_error(
-		    x, &(struct api_error){400, "invalid_request_error", "missing_required_parameter", "items", 0},
-		    "Missing required parameter: 'items', at least one.");
-		return;
-	}
-	c->change = add_items;
-	c->tell = tell_added;
-	read_it(c);
+	if (json_array_size(c->items) > 0)
+		run(c, add_items, reply_added);
+	else
+		exchange_refuse(x, 400, "missing_required_parameter", "items",
+				"Missing required parameter: 'items', at least one.");
 }
 
-/* The place of the item that the path names; -1 with x answered. */
+/* The index of the item that the path names; -1 with x answered. */
 static ssize_t find_item(struct call *c)
 {
 	const char *id = strrchr(http_request(c->x->stream)->path, '/') + 1;
@@ -319,26 +284,19 @@ static ssize_t find_item(struct call *c)
 	for (size_t i = 0; i < json_array_size(items); i++)
 		if (strcmp(json_string_value(json_object_get(json_array_get(items, i), "id")), id) == 0)
 			return (ssize_t)i;
-	exchange_error(c->x, &(struct api_error){404, "invalid_request_error", "item_not_found", "item_id", 0},
-		       "No item with the id '%.64s' in the conversation '%.64s'.", id, c->id);
+	exchange_refuse(c->x, 404, "item_not_found", "item_id",
+			"No item with the id '%.64s' in the conversation '%.64s'.", id, c->id);
 	return -1;
 }
 
-static void tell_item(struct call *c)
+static void reply_item(struct call *c)
 {
 	ssize_t i = find_item(c);
 	if (i >= 0)
-		api_reply_json(c->x, json_incref(json_array_get(json_object_get(c->doc, "items"), (size_t)i)));
+		exchange_reply_json(c->x, json_incref(json_array_get(json_object_get(c->doc, "items"), (size_t)i)));
 }
 
-void api_conversation_item(struct exchange *x)
-{
-	struct call *c = call_on_path(x);
-	if (c == NULL)
-		return;
-	c->tell = tell_item;
-	read_it(c);
-}
+void api_conversation_item(struct exchange *x) { run(call_on_path(x), NULL, reply_item); }
 
 static int remove_item(struct call *c)
 {
@@ -348,19 +306,11 @@ static int remove_item(struct call *c)
 	return json_array_remove(json_object_get(c->doc, "items"), (size_t)i) == 0 ? 0 : SL_ENOMEM;
 }
 
-void api_conversation_item_delete(struct exchange *x)
-{
-	struct call *c = call_on_path(x);
-	if (c == NULL)
-		return;
-	c->change = remove_item;
-	c->tell = tell_object;
-	read_it(c);
-}
+void api_conversation_item_delete(struct exchange *x) { run(call_on_path(x), remove_item, reply_object); }
 
 /* ---- all of them ---- */
 
-/* "id created_s bytes ends_ms\n", of which the line's end is at end. NULL: no memory. */
+/* "id created_s bytes ends_ms\n", up to end. NULL: no memory. */
 static json_t *listed(const char *at, const char *end)
 {
 	const char *blank = memchr(at, ' ', (size_t)(end - at));
@@ -408,11 +358,10 @@ static json_t *list_of(const char *lines, size_t n)
 		if (json_array_append_new(list, all[k]) != 0)
 			ok = false;
 	sl_free(all);
-	if (!ok) {
-		json_decref(list);
-		return NULL;
-	}
-	return list;
+	if (ok)
+		return list;
+	json_decref(list);
+	return NULL;
 }
 
 static void on_listed(struct cache_op *op, const struct cache_result *r)
@@ -425,23 +374,16 @@ static void on_listed(struct cache_op *op, const struct cache_result *r)
 		return;
 	}
 	json_t *list = list_of(a.doc, a.n_doc);
-	if (list != NULL)
-		reply_page(c, list);
-	else
-		exchange_reply_no_memory(c->x);
+	item_page_reply(c->x, list, &c->page);
 	json_decref(list);
 }
 
 void api_conversations(struct exchange *x)
 {
-	/* Visitors of a page share its tenant, as do neighbours behind one address: none of them may learn the others'
-	 * ids, which are all that is needed to read and delete. */
-	if (x->key->kind != AUTH_CONFIGURED && x->key->kind != AUTH_STORED) {
-		exchange_error(x,
-			       &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0},
-			       "Only an API key may list the conversations.");
+	/* Browser tokens of a key share its tenant, as anonymous clients of an address do. None may learn the others'
+	 * ids: an id is all that reading and deleting need. */
+	if (!api_needs_key(x, "Only an API key may list the conversations."))
 		return;
-	}
 	struct call *c = call_create(x);
 	if (c != NULL && item_page_read(x, &c->page))
 		conversation_all(x->app->t->cache, &c->op, x->key->tenant, on_listed);

@@ -31,8 +31,7 @@ void api_ready(struct exchange *x)
 	if (app_ready(x->app))
 		exchange_reply(x, 200, "application/json", NULL, 0, body, sizeof body - 1);
 	else
-		exchange_error(x, &(struct api_error){503, "server_error", "not_ready", NULL, 1},
-			       "No model is ready to serve.");
+		exchange_refuse(x, 503, "not_ready", NULL, "No model is ready to serve.");
 }
 
 /* Also what is served by policy only: limits by this gateway's share, responses that can't be stored. Not why: anybody
@@ -82,7 +81,6 @@ void api_metrics(struct exchange *x)
 	if (metrics_print(&body) == 0)
 		exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, buf_data(&body), body.len);
 	else
-		exchange_error(x, &(struct api_error){500, "server_error", NULL, NULL, 0},
-			       "The metrics did not fit into memory.");
+		exchange_refuse(x, 500, NULL, NULL, "The metrics did not fit into memory.");
 	buf_dispose(&body);
 }

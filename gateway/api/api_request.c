@@ -17,7 +17,7 @@ struct request_limits api_limits(const struct exchange *x)
 						      : CLEANSE_OFF};
 }
 
-/* Tokens cannot be counted without tokenizing what was removed: so many bytes are taken for one. */
+/* Estimated bytes per token: removed text is never tokenized. */
 enum { TOKEN_BYTES = 4 };
 
 static struct metric cleansed_requests = {.kind = METRIC_COUNTER,
@@ -28,14 +28,13 @@ static struct metric cleansed_bytes = {.kind = METRIC_COUNTER,
 				       .help = "Bytes that cleansing removed from users' messages"};
 static struct metric cleansed_tokens = {.kind = METRIC_COUNTER,
 					.name = "sluice_cleansed_tokens_total",
-					.help = "Tokens that cleansing saved: an estimate, a quarter of the bytes"};
+					.help = "Estimated tokens that cleansing saved: a quarter of the bytes"};
 
-void api_cleansed_register(void)
+__attribute__((constructor)) static void register_metrics(void)
 {
 	metric_register(&cleansed_requests);
 	metric_register(&cleansed_bytes);
 	metric_register(&cleansed_tokens);
-	cleanse_prepare();
 }
 
 void api_cleansed(struct exchange *x, const struct cleanse_stats *stats)
@@ -56,10 +55,8 @@ bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
 	if (rc == 0)
 		return true;
 	if (rc == SL_EINVAL)
-		exchange_error(x, &(struct api_error){400, "invalid_request_error", e->code, e->param, 0}, "%s",
-			       e->message);
-	else
-		exchange_reply_no_memory(x);
+		return exchange_refuse(x, 400, e->code, e->param, "%s", e->message);
+	exchange_reply_no_memory(x);
 	return false;
 }
 
@@ -88,14 +85,8 @@ struct answer_spec api_spec(const struct exchange *x, const struct request_commo
 	};
 }
 
-void api_reply_json(struct exchange *x, json_t *v)
+bool api_needs_key(struct exchange *x, const char *message)
 {
-	struct sl_buf out;
-	buf_init(&out, API_MAX_REPLY);
-	if (v != NULL && request_put_json(&out, v) == 0)
-		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
-	else
-		exchange_reply_no_memory(x);
-	buf_dispose(&out);
-	json_decref(v);
+	return x->key->kind == AUTH_CONFIGURED || x->key->kind == AUTH_STORED ||
+	       exchange_refuse(x, 403, "insufficient_permissions", NULL, "%s", message);
 }

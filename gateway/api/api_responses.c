@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * /v1/responses: create, retrieve (also as a stream, from any event on), cancel, delete, list the items
- * it was made from.
+ * /v1/responses: create, retrieve (also as a stream, from any event on), cancel, delete, list the input items.
  *
- * A response is looked for where it is made (its stream's log, gateway/replay/replay.h, which any thread of
- * this process finds) and then in the store, which also has the events of those that other gateways make
- * (replay_store.h). While a handler waits for one of them it is a `struct
- * call`, the exchange's state.
+ * A response is looked up in this process first (its event log, gateway/replay/replay.h, which all threads share), then
+ * in the store, which also has the events of other gateways' responses (replay_store.h). While a handler waits, its
+ * `struct call` is the exchange's state.
  */
 #include <event2/event.h>
 #include <stdio.h>
@@ -22,34 +20,33 @@
 #include "gateway/auth/owned_name.h"
 #include "gateway/sharing/prefix_registry.h"
 #include "gateway/request/query.h"
-#include "gateway/loop/random.h"
 #include "gateway/replay/replay_store.h"
 #include "gateway/answer/response.h"
 #include "gateway/conversation/response_prompt.h"
 #include "gateway/exchange/route.h"
 #include "gateway/answer/stream_out.h"
 
-enum { END_WAIT_MS = 5000, ID_BYTES = REPLAY_MAX_ID };
+enum { END_WAIT_MS = 5000, ID_BYTES = REPLAY_MAX_ID, MAX_SNAPSHOT = 64 << 20 };
 
 struct call {
 	struct exchange *x;
-	char id[ID_BYTES]; /* of the response that is spoken of */
+	char id[ID_BYTES]; /* of the response asked for, the previous one, or the conversation */
 	struct cache_op op;
 	struct replay_find find;                 /* of a log that is not in this process */
-	void (*found)(struct call *c, int code); /* c->log, unless code is negative */
+	void (*found)(struct call *c, int code); /* c->log is set, unless code is negative */
 	uint64_t from;                           /* retrieve, as a stream */
 	struct replay_log *log;                  /* a reference, or NULL */
-	struct replay_reader *reader;            /* while its end is waited for */
+	struct replay_reader *reader;            /* while waiting for its end */
 	struct event *timer;
-	void (*ended)(struct call *c); /* the log's end has come */
+	void (*ended)(struct call *c); /* once the log has ended */
 	int model;                     /* create */
 	bool has_request;
 	struct response_request request; /* create */
 	struct response *own;            /* create: until the answer has it */
 	struct sl_buf messages;          /* create: the prompt */
-	struct compress_run *run;        /* create: while it is made shorter */
-	struct conversation_turn *turn;  /* of the conversation it is made in; owned */
-	char made[ANSWER_ID_BYTES];      /* then: the name of what is made */
+	struct compress_run *run;        /* create: while it is compressed */
+	struct conversation_turn *turn;  /* in its conversation; owned */
+	char made[ANSWER_ID_BYTES];      /* create, in a conversation: the new response */
 };
 
 /* ---- a call ---- */
@@ -74,36 +71,28 @@ static void call_free(struct call *c)
 	sl_free(c);
 }
 
-static void on_close(struct exchange *x)
-{
-	call_free(x->state);
-	x->state = NULL;
-}
+static void on_close(struct exchange *x) { call_free(x->state); }
 
 /* NULL with x answered. */
 static struct call *call_create(struct exchange *x)
 {
-	struct call *c = sl_zalloc(sizeof *c);
-	if (c == NULL) {
-		exchange_reply_no_memory(x);
+	struct call *c = exchange_own(x, sizeof *c, on_close);
+	if (c == NULL)
 		return NULL;
-	}
 	c->x = x;
 	buf_init(&c->messages, REQUEST_MAX_PROMPT);
-	x->state = c;
-	x->on_close = on_close;
 	return c;
 }
 
 static void reply_not_found(struct call *c)
 {
-	exchange_error(
-	    c->x, &(struct api_error){404, "invalid_request_error", "response_not_found", "response_id", 0},
+	exchange_refuse(
+	    c->x, 404, "response_not_found", "response_id",
 	    "No response with the id '%.64s': it never was, was not stored, is no longer kept, or is not yours.",
 	    c->id);
 }
 
-/* Of a call on the response in the path; its log, when there is one, is found. NULL with x answered. */
+/* A call on the response in the path, with its log if this process has it. NULL with x answered. */
 static struct call *call_on_path(struct exchange *x)
 {
 	struct call *c = call_create(x);
@@ -119,8 +108,7 @@ static struct call *call_on_path(struct exchange *x)
 
 static void reply_store_down(struct call *c)
 {
-	exchange_error(c->x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
-		       "The store of responses is not there at the moment.");
+	exchange_refuse(c->x, 503, "store_unavailable", NULL, "The store of responses is temporarily unavailable.");
 }
 
 /* The record that a read found; NULL with the call answered. */
@@ -158,7 +146,7 @@ static void on_found(struct replay_find *find, struct replay_log *log, int code)
 	c->found(c, code);
 }
 
-/* Its events, when they are in the store: found is called, now or later. */
+/* Finds the events in the store: calls found, now or later. */
 static void find_log(struct call *c, void (*found)(struct call *c, int code))
 {
 	c->found = found;
@@ -168,39 +156,35 @@ static void find_log(struct call *c, void (*found)(struct call *c, int code))
 		found(c, rc > 0 ? 0 : rc);
 }
 
-/* It is told by another gateway, and the copy here has no state of its own. */
-static bool is_copy(const struct call *c)
+/* Replies with the response's present state. False, with nothing done: this process has none of it, since another
+ * gateway generates it. */
+static bool try_snapshot(struct call *c)
 {
 	struct sl_buf out;
 	int rc;
-	buf_init(&out, API_MAX_REPLY);
-	bool is = !replay_snapshot(c->log, &out, &rc);
-	buf_dispose(&out);
-	return is;
-}
-
-/* The log's last word as the answer. */
-static void reply_snapshot(struct call *c)
-{
-	struct sl_buf out;
-	int rc;
-	buf_init(&out, API_MAX_REPLY);
-	if (!replay_snapshot(c->log, &out, &rc))
-		reply_not_found(c); /* a stream, but of no response */
-	else if (rc != 0)
+	buf_init(&out, MAX_SNAPSHOT);
+	bool is_here = c->log != NULL && replay_snapshot(c->log, &out, &rc);
+	if (is_here && rc != 0)
 		exchange_reply_no_memory(c->x);
-	else
+	else if (is_here)
 		exchange_reply(c->x, 200, "application/json", NULL, 0, buf_data(&out), out.len);
 	buf_dispose(&out);
+	return is_here;
 }
 
-/* ---- waiting for the end of what is asked to stop ---- */
+static void reply_snapshot(struct call *c)
+{
+	if (!try_snapshot(c))
+		reply_not_found(c); /* a stream, but of no response */
+}
+
+/* ---- stopping a response and waiting for its end ---- */
 
 static void on_reader(void *ctx)
 {
 	struct call *c = ctx;
 	void (*ended)(struct call * c) = c->ended;
-	/* It may be told again of a log that has ended: while what follows is under way in the store, say. */
+	/* Called again for an ended log while the store works on what follows. */
 	if (ended == NULL || http_answered(c->x->stream) || !has_ended(c))
 		return;
 	c->ended = NULL;
@@ -214,8 +198,7 @@ static void on_late(evutil_socket_t fd, short what, void *ctx)
 	(void)fd;
 	(void)what;
 	if (!http_answered(c->x->stream))
-		exchange_error(c->x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
-			       "The response has not stopped yet.");
+		exchange_refuse(c->x, 503, "overloaded", NULL, "The response has not stopped yet.");
 }
 
 static void stop_and_then(struct call *c, void (*ended)(struct call *c))
@@ -230,34 +213,20 @@ static void stop_and_then(struct call *c, void (*ended)(struct call *c))
 	}
 	evtimer_add(c->timer, &wait);
 	replay_stop(c->log);
-	/* It may have ended before there was a reader to be told. */
+	/* It may have ended before the reader existed. */
 	on_reader(c);
 }
 
 /* ---- create ---- */
 
-/* The conversation: history (borrowed, may be NULL), then the input, each item with an id. */
+/* The conversation: history (borrowed, may be NULL), then the input, each item with an id. NULL: no memory. */
 static json_t *conversation(const struct response_request *r, const json_t *history)
 {
 	json_t *items = history != NULL ? json_copy((json_t *)(uintptr_t)history) : json_array();
-	uint64_t unique;
-	BUG_IF(!random_u64(&unique), "no random bytes");
-	if (items == NULL || json_array_extend(items, r->input) != 0) {
-		json_decref(items);
-		return NULL;
-	}
-	for (size_t i = 0; i < json_array_size(items); i++) {
-		json_t *item = json_array_get(items, i);
-		char id[ID_BYTES];
-		const char *prefix =
-		    strcmp(json_string_value(json_object_get(item, "type")), "message") == 0 ? "msg" : "item";
-		snprintf(id, sizeof id, "%s_%016llx%04zx", prefix, (unsigned long long)unique, i);
-		if (json_object_get(item, "id") == NULL && json_object_set_new(item, "id", json_string(id)) != 0) {
-			json_decref(items);
-			return NULL;
-		}
-	}
-	return items;
+	if (items != NULL && json_array_extend(items, r->input) == 0 && conversation_name_items(items) == 0)
+		return items;
+	json_decref(items);
+	return NULL;
 }
 
 /* The call is over; its exchange becomes the answer's. */
@@ -278,10 +247,9 @@ static void start_answer(void *ctx, struct proto_str text, const char *told)
 	spec.n_prompts = 1;
 	api_cleansed(x, &r->c.cleansed);
 	if (told != NULL)
-		c->own->digest = 0; /* what is computed is not what the messages say: nothing to warm */
+		c->own->digest = 0; /* a compressed prompt: its messages cannot warm the cache */
 	c->own = NULL;
-	x->state = NULL;
-	x->on_close = NULL;
+	exchange_disown(x);
 	answer_start(x, &spec);
 	call_free(c);
 }
@@ -312,8 +280,7 @@ static void answer_call(struct call *c, const json_t *history)
 
 static void reply_previous(struct call *c, const char *code, const char *why)
 {
-	exchange_error(c->x, &(struct api_error){400, "invalid_request_error", code, "previous_response_id", 0},
-		       "The previous response '%.64s' %s.", c->id, why);
+	exchange_refuse(c->x, 400, code, "previous_response_id", "The previous response '%.64s' %s.", c->id, why);
 }
 
 static bool is_running(const json_t *response)
@@ -396,12 +363,8 @@ static void on_read(struct exchange *x, void *read)
 	memset(read, 0, sizeof *r);
 	c->has_request = true;
 	int rc = response_prompt_apply(x->app->t->cfg, r, &e);
-	if (rc == SL_ENOTFOUND) {
-		exchange_error(x, &(struct api_error){404, "invalid_request_error", e.code, e.param, 0}, "%s",
-			       e.message);
-		return;
-	}
-	if (!api_parsed(x, rc, &e) || (c->model = answer_choose_model(x, r->c.model)) < 0)
+	if ((rc == SL_ENOTFOUND && !exchange_refuse(x, 404, e.code, e.param, "%s", e.message)) ||
+	    !api_parsed(x, rc, &e) || (c->model = answer_choose_model(x, r->c.model)) < 0)
 		return;
 	if (r->conversation != NULL) {
 		take_turn(c);
@@ -437,14 +400,14 @@ static void on_retrieved(struct cache_op *op, const struct cache_result *result)
 	json_t *record = record_of(c, result);
 	if (record == NULL)
 		return;
-	api_reply_json(c->x, json_incref(json_object_get(record, "response")));
+	exchange_reply_json(c->x, json_incref(json_object_get(record, "response")));
 	json_decref(record);
 }
 
 static void reply_no_events(struct call *c)
 {
-	exchange_error(c->x, &(struct api_error){410, "invalid_request_error", "events_gone", "stream", 0},
-		       "The events of '%.64s' are not kept, or no longer: ask for it without 'stream'.", c->id);
+	exchange_refuse(c->x, 410, "events_gone", "stream",
+			"The events of '%.64s' are not kept, or no longer: ask for it without 'stream'.", c->id);
 }
 
 static void on_retrieved_without_events(struct cache_op *op, const struct cache_result *result)
@@ -501,9 +464,7 @@ void api_response(struct exchange *x)
 		reply_events(c, 0);
 	else if (stream)
 		find_log(c, reply_events);
-	else if (c->log != NULL && !is_copy(c))
-		reply_snapshot(c);
-	else
+	else if (!try_snapshot(c))
 		read_record(c, on_retrieved);
 }
 
@@ -513,13 +474,13 @@ static bool in_background(const json_t *response) { return json_is_true(json_obj
 
 static void reply_not_background(struct call *c)
 {
-	exchange_error(c->x, &(struct api_error){400, "invalid_request_error", "not_cancellable", "response_id", 0},
-		       "Only a response that was created with background=true can be cancelled.");
+	exchange_refuse(c->x, 400, "not_cancellable", "response_id",
+			"Only a response that was created with background=true can be cancelled.");
 }
 
 static void reply_record(struct call *c) { read_record(c, on_retrieved); }
 
-/* It runs in another gateway, or none knows of it any more. */
+/* Another gateway runs it, or its gateway has died. */
 static void cancel_elsewhere(struct call *c, int code)
 {
 	if (code == 0 && !has_ended(c))
@@ -537,7 +498,7 @@ static void on_to_cancel(struct cache_op *op, const struct cache_result *result)
 	if (record != NULL && in_background(response) && is_running(response))
 		find_log(c, cancel_elsewhere);
 	else if (record != NULL && in_background(response))
-		api_reply_json(c->x, json_incref(response)); /* it has ended: nothing to cancel */
+		exchange_reply_json(c->x, json_incref(response)); /* has ended: nothing to cancel */
 	else if (record != NULL)
 		reply_not_background(c);
 	json_decref(record);
@@ -550,7 +511,7 @@ void api_response_cancel(struct exchange *x)
 	int rc;
 	if (c == NULL)
 		return;
-	buf_init(&text, API_MAX_REPLY);
+	buf_init(&text, MAX_SNAPSHOT);
 	if (c->log == NULL || !replay_snapshot(c->log, &text, &rc)) {
 		read_record(c, on_to_cancel);
 	} else {
@@ -576,7 +537,8 @@ static void on_forgotten(struct cache_op *op, const struct cache_result *result)
 	if (result->code != 0)
 		reply_store_down(c);
 	else
-		api_reply_json(c->x, json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
+		exchange_reply_json(c->x,
+				    json_pack("{s:s, s:s, s:b}", "id", c->id, "object", "response", "deleted", 1));
 }
 
 static void on_deleted(struct cache_op *op, const struct cache_result *result)
@@ -625,17 +587,9 @@ static void on_items(struct cache_op *op, const struct cache_result *result)
 {
 	struct call *c = of_op(op);
 	struct item_page page;
-	bool bad;
 	json_t *record = record_of(c, result);
-	if (record != NULL && item_page_read(c->x, &page)) {
-		json_t *list = item_page_of(json_object_get(record, "items"), &page, &bad);
-		if (list != NULL && bad) {
-			page_bad_query(c->x, "after", "the id of one of the items");
-			json_decref(list);
-		} else {
-			api_reply_json(c->x, list);
-		}
-	}
+	if (record != NULL && item_page_read(c->x, &page))
+		item_page_reply(c->x, json_object_get(record, "items"), &page);
 	json_decref(record);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GET and DELETE /v1/streams/{id}: going on with an event stream that broke off, on whatever
- * connection and thread, and ending one. `Last-Event-ID` says what the client has; without it the
- * stream comes from its beginning (HTML, 9.2 "Server-sent events"). What is not in this process is looked for in
- * the store (replay_store.h).
+ * GET and DELETE /v1/streams/{id} resume and stop an event stream, on any connection and thread. `Last-Event-ID` is
+ * the last event that the client has; without it the stream is sent from its beginning (HTML, 9.2 "Server-sent
+ * events"). A stream that this process does not have is looked up in the store (replay_store.h).
  */
 #include "base/alloc.h"
 #include "gateway/api/api_request.h"
@@ -14,7 +13,7 @@
 #include "gateway/exchange/route.h"
 #include "gateway/answer/stream_out.h"
 
-/* A stream that is being looked for in the store: the exchange's state. */
+/* A lookup in the store: the exchange's state. */
 struct call {
 	struct replay_find find;
 	struct exchange *x;
@@ -26,25 +25,18 @@ static void on_close(struct exchange *x)
 {
 	struct call *c = x->state;
 	replay_find_cancel(&c->find);
-	x->state = NULL;
 	sl_free(c);
-}
-
-/* The exchange is no longer the call's. */
-static void part(struct call *c)
-{
-	c->x->state = NULL;
-	c->x->on_close = NULL;
 }
 
 static void reply_lost(struct exchange *x, int code)
 {
 	if (code == SL_ENOTFOUND)
-		exchange_error(x, &(struct api_error){404, "invalid_request_error", "stream_not_found", NULL, 0},
-			       "No such stream: it never was, is no longer kept, or is not yours.");
+		exchange_refuse(x, 404, "stream_not_found", NULL,
+				"No such stream: it never was, is no longer kept, or is not yours.");
 	else if (code == SL_ECLOSED)
-		exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
-			       "The store of streams is not there at the moment, and this stream is not here.");
+		exchange_refuse(
+		    x, 503, "store_unavailable", NULL,
+		    "The store of streams is temporarily unavailable, and this server does not have the stream.");
 	else
 		exchange_reply_no_memory(x);
 }
@@ -57,7 +49,7 @@ static void on_found(struct replay_find *find, struct replay_log *log, int code)
 		reply_lost(x, code);
 		return;
 	}
-	part(c);
+	exchange_disown(x);
 	c->found(c, log);
 	sl_free(c);
 }
@@ -71,23 +63,13 @@ static void find(struct exchange *x, uint64_t from, void (*found)(struct call *c
 		reply_lost(x, SL_ENOTFOUND);
 		return;
 	}
-	struct call *c = sl_zalloc(sizeof *c);
-	if (c == NULL) {
-		reply_lost(x, SL_ENOMEM);
+	struct call *c = exchange_own(x, sizeof *c, on_close);
+	if (c == NULL)
 		return;
-	}
 	*c = (struct call){.find = {.done = on_found}, .x = x, .from = from, .found = found};
 	int rc = replay_store_find(x->app, &c->find, id, x->key->tenant, &log);
-	if (rc == 0) {
-		x->state = c;
-		x->on_close = on_close;
-		return;
-	}
-	if (rc > 0)
-		found(c, log);
-	else
-		reply_lost(x, rc);
-	sl_free(c);
+	if (rc != 0)
+		on_found(&c->find, log, rc);
 }
 
 /* The number of the event that comes next. */
@@ -110,7 +92,7 @@ static void read_on(struct call *c, struct replay_log *log)
 {
 	struct exchange *x = c->x;
 	if (replay_delivered(log, c->from)) {
-		/* Tells an EventSource not to come back. */
+		/* An EventSource does not reconnect after a 204. */
 		exchange_reply(x, 204, NULL, NULL, 0, NULL, 0);
 		replay_unref(log);
 		return;
@@ -118,8 +100,8 @@ static void read_on(struct call *c, struct replay_log *log)
 	int rc = stream_out_start(x, log, c->from, true);
 	replay_unref(log);
 	if (rc == SL_ERANGE)
-		exchange_error(x, &(struct api_error){410, "invalid_request_error", "events_gone", "Last-Event-ID", 0},
-			       "The events after that one are no longer kept, or there is no such event yet.");
+		exchange_refuse(x, 410, "events_gone", "Last-Event-ID",
+				"The events after that one are no longer kept, or there is no such event yet.");
 	else if (rc != 0)
 		exchange_reply_no_memory(x);
 }
@@ -127,13 +109,11 @@ static void read_on(struct call *c, struct replay_log *log)
 void api_stream(struct exchange *x)
 {
 	uint64_t from;
-	if (next_event(http_header(http_request(x->stream), "last-event-id"), &from) != 0) {
-		exchange_error(x,
-			       &(struct api_error){400, "invalid_request_error", "invalid_value", "Last-Event-ID", 0},
-			       "Last-Event-ID must be the number of an event of this stream.");
-		return;
-	}
-	find(x, from, read_on);
+	if (next_event(http_header(http_request(x->stream), "last-event-id"), &from) == 0)
+		find(x, from, read_on);
+	else
+		exchange_refuse(x, 400, "invalid_value", "Last-Event-ID",
+				"Last-Event-ID must be the number of an event of this stream.");
 }
 
 static void stop(struct call *c, struct replay_log *log)

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The application of a thread: from a request's headers to its handler, and from its close to the
- * access log.
- *
- * Order of checks: route (404, 405), preflight, fields that came twice (400), a process that ends (503), who asks
- * (access.h; while the store is asked the body may come), body (413, 415), then the handler once the body is whole. The
- * keys belong to a state of the configuration (snapshot.h): a reload makes new ones before any thread hears of it, and
- * a request keeps those that it was checked against.
+ * Order of checks: route (404, 405), preflight, repeated header fields (400), a process that shuts down (503), access
+ * (access.h; the body may arrive while the store is asked), body (413, 415), then the handler once the body is
+ * complete. Keys belong to a configuration snapshot (snapshot.h): a reload builds new ones before any thread sees it,
+ * and a request keeps the snapshot it was checked against.
  */
 #include "gateway/api/app.h"
 
@@ -27,10 +24,9 @@
 #include "gateway/api/body_reader.h"
 #include "gateway/cascade/cascade_state.h"
 #include "gateway/generation/chat_metrics.h"
-#include "gateway/compress/compress_run.h"
 #include "gateway/conversation/conversation_hold.h"
 #include "gateway/auth/cors.h"
-#include "gateway/api/device_gauges.h"
+#include "gateway/api/engine_gauges.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/generation/generation.h"
 #include "gateway/sharing/idempotent.h"
@@ -46,7 +42,7 @@
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
-/* ---- what all threads share ---- */
+/* ---- shared by all threads ---- */
 
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t shared_started_s;
@@ -58,87 +54,6 @@ static struct body_reader *shared_bodies;
 static int shared_users;
 static atomic_llong shared_serving; /* applications that could serve a request */
 
-static struct metric engine_up = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_up", .help = "1 while the link to the engine is up"};
-static struct metric engine_running = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_running", .help = "Sequences that run in the engine"};
-static struct metric engine_waiting = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_waiting", .help = "Sequences that wait in the engine"};
-static struct metric engine_pages = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_pages", .help = "KV pages of the engine"};
-static struct metric engine_pages_free = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_pages_free", .help = "KV pages of the engine that are free"};
-static struct metric engine_steps = {
-    .kind = METRIC_COUNTER, .name = "sluice_engine_steps_total", .help = "Steps of the engine"};
-static struct metric engine_prefill = {
-    .kind = METRIC_COUNTER, .name = "sluice_engine_prefill_tokens_total", .help = "Prompt tokens computed"};
-static struct metric engine_decode = {
-    .kind = METRIC_COUNTER, .name = "sluice_engine_decode_tokens_total", .help = "Tokens generated"};
-static struct metric engine_preempted = {.kind = METRIC_COUNTER,
-					 .name = "sluice_engine_preemptions_total",
-					 .help = "Sequences that gave up their pages, to be computed again or swapped"};
-static struct metric engine_displaced = {.kind = METRIC_COUNTER,
-					 .name = "sluice_engine_displaced_total",
-					 .help = "Requests that had to leave the engine's queue for others"};
-static struct metric swapped_out = {.kind = METRIC_COUNTER,
-				    .name = "sluice_engine_swapped_out_pages_total",
-				    .help = "KV pages of pre-empted sequences that were brought to the host's memory"};
-static struct metric swapped_in = {.kind = METRIC_COUNTER,
-				   .name = "sluice_engine_swapped_in_pages_total",
-				   .help = "KV pages that were brought back from there"};
-static struct metric swap_full = {.kind = METRIC_COUNTER,
-				  .name = "sluice_engine_swap_full_total",
-				  .help =
-				      "Sequences that were pre-empted when there was no room for their pages there"};
-static struct metric swap_places = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages", .help = "KV pages that the host's memory has room for"};
-static struct metric swap_used = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_swap_pages_used", .help = "KV pages that are there now"};
-static struct metric engine_looked_up = {.kind = METRIC_COUNTER,
-					 .name = "sluice_engine_prefix_queries_total",
-					 .help = "Prompt tokens looked up in the prefix tree"};
-static struct metric engine_found = {
-    .kind = METRIC_COUNTER, .name = "sluice_engine_prefix_hits_total", .help = "Prompt tokens that were there"};
-static struct metric engine_submitted = {
-    .kind = METRIC_COUNTER, .name = "sluice_engine_submitted_total", .help = "Sequences that the engine was given"};
-static struct metric engine_cancelled = {
-    .kind = METRIC_COUNTER, .name = "sluice_engine_cancelled_total", .help = "Sequences that were cancelled"};
-static struct metric engine_tree = {
-    .kind = METRIC_GAUGE, .name = "sluice_engine_prefix_pages", .help = "KV pages that the prefix tree names"};
-static struct metric spec_drafts = {
-    .kind = METRIC_COUNTER, .name = "sluice_spec_drafts_total", .help = "Drafts that a step of the engine verified"};
-static struct metric spec_drafted = {
-    .kind = METRIC_COUNTER, .name = "sluice_spec_drafted_tokens_total", .help = "Tokens in them"};
-static struct metric spec_accepted = {.kind = METRIC_COUNTER,
-				      .name = "sluice_spec_accepted_tokens_total",
-				      .help = "Tokens in them that were accepted: each saved its answer a step"};
-/* The same under vLLM's names, for the dashboards that people have. */
-static struct metric vllm_running = {
-    .kind = METRIC_GAUGE, .name = "vllm:num_requests_running", .help = "As sluice_engine_running"};
-static struct metric vllm_waiting = {
-    .kind = METRIC_GAUGE, .name = "vllm:num_requests_waiting", .help = "As sluice_engine_waiting"};
-static struct metric vllm_kv = {.kind = METRIC_GAUGE,
-				.name = "vllm:kv_cache_usage_perc",
-				.scale = 1e-3,
-				.help = "KV pages that can't be had at once, 1 is all of them"};
-static struct metric vllm_looked_up = {
-    .kind = METRIC_COUNTER, .name = "vllm:prefix_cache_queries_total", .help = "As sluice_engine_prefix_queries_total"};
-static struct metric vllm_found = {
-    .kind = METRIC_COUNTER, .name = "vllm:prefix_cache_hits_total", .help = "As sluice_engine_prefix_hits_total"};
-static struct metric vllm_preempted = {
-    .kind = METRIC_COUNTER, .name = "vllm:num_preemptions_total", .help = "As sluice_engine_preemptions_total"};
-static struct metric vllm_prompt = {
-    .kind = METRIC_COUNTER, .name = "vllm:prompt_tokens_total", .help = "As sluice_engine_prefill_tokens_total"};
-static struct metric vllm_generated = {
-    .kind = METRIC_COUNTER, .name = "vllm:generation_tokens_total", .help = "As sluice_engine_decode_tokens_total"};
-static struct metric vllm_drafts = {
-    .kind = METRIC_COUNTER, .name = "vllm:spec_decode_num_drafts_total", .help = "As sluice_spec_drafts_total"};
-static struct metric vllm_drafted = {.kind = METRIC_COUNTER,
-				     .name = "vllm:spec_decode_num_draft_tokens_total",
-				     .help = "As sluice_spec_drafted_tokens_total"};
-static struct metric vllm_accepted = {.kind = METRIC_COUNTER,
-				      .name = "vllm:spec_decode_num_accepted_tokens_total",
-				      .help = "As sluice_spec_accepted_tokens_total"};
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
 enum { CLASSES = 5, MAX_ROUTES = 48, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
@@ -170,28 +85,17 @@ static void register_answers(size_t row, const char *name)
 
 static void register_metrics(void)
 {
-	struct metric *const all[] = {
-	    &engine_up,        &engine_running, &engine_waiting, &engine_pages,     &engine_pages_free,
-	    &engine_steps,     &engine_prefill, &engine_decode,  &engine_preempted, &engine_displaced,
-	    &swapped_out,      &swapped_in,     &swap_full,      &swap_places,      &swap_used,
-	    &engine_looked_up, &engine_found,   &engine_tree,    &engine_submitted, &engine_cancelled,
-	    &vllm_running,     &vllm_waiting,   &vllm_kv,        &vllm_looked_up,   &vllm_found,
-	    &vllm_preempted,   &vllm_prompt,    &vllm_generated, &spec_drafts,      &spec_drafted,
-	    &spec_accepted,    &vllm_drafts,    &vllm_drafted,   &vllm_accepted};
 	static bool done;
 	if (done)
 		return;
 	done = true;
-	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-		metric_register(all[i]);
 	BUG_IF(n_routes > MAX_ROUTES, "%zu routes", n_routes);
 	for (size_t i = 0; i < n_routes; i++)
 		if (answer_row(&routes[i]) == i)
 			register_answers(i, routes[i].name);
 	register_answers(MAX_ROUTES, "unknown");
-	access_metrics_register();
-	api_cleansed_register();
-	compress_metrics_register();
+	engine_gauges_register();
+	cleanse_prepare();
 }
 
 static void register_tiers(const struct gw_config *cfg)
@@ -230,7 +134,7 @@ int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct 
 	return 0;
 }
 
-/* A thread without a process around it has a state of its own. */
+/* A thread without a process around it (in tests) has a snapshot of its own. */
 static int take_snapshot(struct gw_app *app, struct sl_err *err)
 {
 	int rc = 0;
@@ -261,8 +165,8 @@ static void destroy_shared(void)
 	shared_bodies = NULL;
 }
 
-/* Streams that can be read again, and what is asked for at the moment, outlive every state of the
- * configuration: made by the first application, freed with the last. */
+/* Resumable streams and requests in flight outlive every configuration snapshot: created by the first application,
+ * freed with the last. */
 static int acquire_shared(struct gw_app *app, struct sl_err *err)
 {
 	const struct gw_resume *r = &app->now->cfg.resume;
@@ -347,6 +251,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 		return;
 	if (x->on_close != NULL)
 		x->on_close(x);
+	exchange_disown(x);
 	idempotent_end(x->idempotent, false, false);
 	access_cancel(x);
 	count_answer(x);
@@ -390,12 +295,9 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 		return true;
 	if (allow == NULL) {
 		bool is_api = strncmp(r->path, "/v1/", 4) == 0;
-		exchange_error(x,
-			       &(struct api_error){404, "invalid_request_error",
-						   is_api ? "unsupported_endpoint" : "unknown_url", NULL, 0},
-			       "Unknown request URL: %s %.200s. GET /openapi.json lists what is served.", r->method,
-			       r->path);
-		return false;
+		return exchange_refuse(x, 404, is_api ? "unsupported_endpoint" : "unknown_url", NULL,
+				       "Unknown request URL: %s %.200s. GET /openapi.json lists what is served.",
+				       r->method, r->path);
 	}
 	if (cors_is_preflight(r)) {
 		answer_preflight(x, r, allow);
@@ -417,7 +319,7 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	return false;
 }
 
-/* What has one value comes once (RFC 9110 5.3): of two, somebody on the way may have looked at the other one. */
+/* Fields with one value may come once (RFC 9110 5.3): of two, an intermediary may have checked the other one. */
 static bool check_single(struct exchange *x, const struct http_request *r)
 {
 	static const struct {
@@ -438,13 +340,9 @@ static bool check_single(struct exchange *x, const struct http_request *r)
 		for (size_t k = 0; k < sizeof single / sizeof *single; k++) {
 			if (name[0] != single[k].name[0] || strcmp(name, single[k].name) != 0)
 				continue;
-			if (seen & 1u << k) {
-				exchange_error(x,
-					       &(struct api_error){400, "invalid_request_error", "duplicate_header",
-								   single[k].told, 0},
-					       "The header field %s came more than once.", single[k].told);
-				return false;
-			}
+			if (seen & 1u << k)
+				return exchange_refuse(x, 400, "duplicate_header", single[k].told,
+						       "The header field %s came more than once.", single[k].told);
 			seen |= 1u << k;
 			break;
 		}
@@ -452,14 +350,12 @@ static bool check_single(struct exchange *x, const struct http_request *r)
 	return true;
 }
 
-/* Who connects while the process ends can ask how it is, and is sent elsewhere with anything else. */
+/* Connections made while the process shuts down get public routes only. */
 static bool check_late(struct exchange *x)
 {
 	if (!http_is_late(x->stream) || x->route->access != ACCESS_KEY)
 		return true;
-	exchange_error(x, &(struct api_error){503, "server_error", "shutting_down", NULL, 1},
-		       "The server is shutting down. Please try again.");
-	return false;
+	return exchange_refuse(x, 503, "shutting_down", NULL, "The server is shutting down. Please try again.");
 }
 
 static bool is_json(const char *type)
@@ -483,28 +379,24 @@ static bool check_body(struct exchange *x, const struct http_request *r)
 	if (!x->route->takes_body)
 		return true;
 	const char *type = http_header(r, "content-type");
-	if ((type != NULL && !is_json(type)) || is_coded(r)) {
-		exchange_error(x, &(struct api_error){415, "invalid_request_error", "unsupported_media_type", NULL, 0},
-			       "The body must be application/json without a content encoding.");
-		return false;
-	}
-	if (r->content_length > (int64_t)x->app->t->cfg->limits.body_bytes) {
-		exchange_error(x, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, 0},
-			       "The body has %lld bytes, the most is %llu.", (long long)r->content_length,
-			       (unsigned long long)x->app->t->cfg->limits.body_bytes);
-		return false;
-	}
+	if ((type != NULL && !is_json(type)) || is_coded(r))
+		return exchange_refuse(x, 415, "unsupported_media_type", NULL,
+				       "The body must be application/json without a content encoding.");
+	if (r->content_length > (int64_t)x->app->t->cfg->limits.body_bytes)
+		return exchange_refuse(x, 413, "request_too_large", NULL, "The body has %lld bytes, the most is %llu.",
+				       (long long)r->content_length,
+				       (unsigned long long)x->app->t->cfg->limits.body_bytes);
 	return true;
 }
 
-/* The whole request is there, and may be served. */
+/* The request is complete and granted. */
 static void handle(struct exchange *x)
 {
 	if (idempotent_gate(x))
 		x->route->handle(x);
 }
 
-/* Later than its request: its body may have come meanwhile. */
+/* The body may have arrived meanwhile. */
 static void on_granted(struct exchange *x)
 {
 	if (check_body(x, http_request(x->stream)) && x->body_ended)
@@ -531,12 +423,10 @@ static void on_body(void *ctx, struct http_stream *s, const uint8_t *data, size_
 		return;
 	int rc = buf_append(&x->body, data, n);
 	if (rc == SL_ELIMIT)
-		exchange_error(x, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, 0},
-			       "The body is larger than %llu bytes.",
-			       (unsigned long long)x->app->t->cfg->limits.body_bytes);
+		exchange_refuse(x, 413, "request_too_large", NULL, "The body is larger than %llu bytes.",
+				(unsigned long long)x->app->t->cfg->limits.body_bytes);
 	else if (rc != 0)
-		exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
-			       "The server is out of memory.");
+		exchange_reply_no_memory(x);
 }
 
 static void on_body_end(void *ctx, struct http_stream *s)
@@ -551,7 +441,7 @@ static void on_body_end(void *ctx, struct http_stream *s)
 		handle(x);
 }
 
-/* What every answer has, and its line in the log. */
+/* The fields that every answer has, and its line in the log. */
 static void on_refusal(void *ctx, struct http_refusal *r)
 {
 	struct gw_app *app = ctx;
@@ -571,47 +461,9 @@ const struct http_app app_http = {on_request, on_body, on_body_end, on_close, on
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct gw_app *app = ctx;
-	const struct proto_stats *st = engine_link_stats(app->link);
-	(void)fd;
-	(void)what;
-	metric_set(&engine_up, engine_link_up(app->link));
-	metric_set(&engine_running, st->running);
-	metric_set(&engine_waiting, st->waiting);
-	metric_set(&engine_pages, st->pages_total);
-	metric_set(&engine_pages_free, st->pages_free);
-	metric_set(&engine_steps, (int64_t)st->steps);
-	metric_set(&engine_prefill, (int64_t)st->prefill_tokens);
-	metric_set(&engine_decode, (int64_t)st->decode_tokens);
-	metric_set(&engine_preempted, (int64_t)st->preemptions);
-	metric_set(&engine_displaced, (int64_t)st->displaced);
-	metric_set(&swapped_out, (int64_t)st->swapped_out);
-	metric_set(&swapped_in, (int64_t)st->swapped_in);
-	metric_set(&swap_full, (int64_t)st->swap_full);
-	metric_set(&swap_places, st->swap_places);
-	metric_set(&swap_used, st->swap_used);
-	metric_set(&engine_looked_up, (int64_t)st->prefix_queries);
-	metric_set(&engine_found, (int64_t)st->prefix_hits);
-	metric_set(&engine_tree, st->prefix_pages);
-	metric_set(&engine_submitted, (int64_t)st->submitted);
-	metric_set(&engine_cancelled, (int64_t)st->cancelled);
+	(void)fd, (void)what;
+	engine_gauges_set(engine_link_up(app->link), engine_link_stats(app->link));
 	answer_load_gauges(app);
-	device_gauges_set(&st->device);
-	metric_set(&vllm_running, st->running);
-	metric_set(&vllm_waiting, st->waiting);
-	/* What the tree alone holds is given back when it is needed. */
-	uint32_t total = st->pages_total;
-	metric_set(&vllm_kv, total > 0 ? (int64_t)(total - st->pages_free) * 1000 / total : 0);
-	metric_set(&vllm_looked_up, (int64_t)st->prefix_queries);
-	metric_set(&vllm_found, (int64_t)st->prefix_hits);
-	metric_set(&vllm_preempted, (int64_t)st->preemptions);
-	metric_set(&vllm_prompt, (int64_t)st->prefill_tokens);
-	metric_set(&vllm_generated, (int64_t)st->decode_tokens);
-	metric_set(&spec_drafts, (int64_t)st->spec_drafts);
-	metric_set(&spec_drafted, (int64_t)st->spec_drafted);
-	metric_set(&spec_accepted, (int64_t)st->spec_accepted);
-	metric_set(&vllm_drafts, (int64_t)st->spec_drafts);
-	metric_set(&vllm_drafted, (int64_t)st->spec_drafted);
-	metric_set(&vllm_accepted, (int64_t)st->spec_accepted);
 }
 
 static bool link_serves(const struct engine_link *l)
@@ -723,10 +575,10 @@ bool app_busy(struct gw_app *app)
 
 bool app_ready(struct gw_app *app)
 {
-	/* Who still reaches a process that was replaced is told of the service, which goes on. */
+	/* A replaced process still reports the service, which continues, as ready. */
 	if (app->t->draining && !app->t->replaced)
 		return false;
-	/* The next request may be another thread's, whose link comes up a moment later. */
+	/* The next request may land on another thread, whose link comes up a moment later. */
 	bool alone = app->t->snapshot == NULL || app->t->replaced;
 	return app->serving && (alone || atomic_load(&shared_serving) >= app->t->cfg->threads);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread, one bounded queue: the better priority first, fair by bytes between tenants; a newcomer that finds it
- * full displaces a worse one (base/fair.h), or is refused with 503. A job comes back to its loop as a message; the
- * exchange it belongs to is touched by its own loop only. One whose client has left is not read any more, and goes when
- * it is back.
+ * One thread and one bounded queue: higher priority first, fair by bytes between tenants. When it is full, a newcomer
+ * displaces worse work (base/fair.h) or gets 503. A finished job returns to its loop as a message; only that loop
+ * touches its exchange. The body of a client that has left is not parsed; the job is freed when it returns.
  */
 #include "gateway/api/body_reader.h"
 
@@ -32,7 +31,7 @@ struct body_job {
 	struct gw_message m; /* on its way back */
 	struct fair_item queued;
 	struct gw_thread *home;
-	struct exchange *x; /* NULL: it has gone. The loop's */
+	struct exchange *x; /* NULL: closed. The loop's */
 	const struct body_parser *parser;
 	body_done *done;
 	struct sl_buf body;
@@ -45,13 +44,12 @@ struct body_job {
 
 static struct metric aside = {.kind = METRIC_COUNTER,
 			      .name = "sluice_bodies_read_aside_total",
-			      .help = "Large request bodies that were read beside the loop"};
-static struct metric refused = {
-    .kind = METRIC_COUNTER,
-    .name = "sluice_bodies_refused_total",
-    .help = "Large request bodies that found the queue for them full, or had to leave it for others"};
+			      .help = "Large request bodies parsed outside the event loop"};
+static struct metric refused = {.kind = METRIC_COUNTER,
+				.name = "sluice_bodies_refused_total",
+				.help = "Large request bodies refused by the full queue, or displaced from it"};
 
-static void register_all(void)
+__attribute__((constructor)) static void register_metrics(void)
 {
 	metric_register(&aside);
 	metric_register(&refused);
@@ -59,7 +57,7 @@ static void register_all(void)
 
 /* ---- the reader's thread ---- */
 
-/* The next one; NULL: the reader stops. */
+/* Waits for the next job. NULL: the reader stops. */
 static struct body_job *take(struct body_reader *r)
 {
 	struct fair_item *it = NULL;
@@ -87,8 +85,6 @@ static void *run_reader(void *arg)
 
 int body_reader_create(struct body_reader **out)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, register_all);
 	struct body_reader *r = sl_zalloc(sizeof *r);
 	*out = NULL;
 	if (r == NULL)
@@ -144,14 +140,12 @@ static void on_close(struct exchange *x)
 	pthread_mutex_lock(&r->lock);
 	fair_hurry(&r->jobs, &j->queued);
 	pthread_mutex_unlock(&r->lock);
-	x->state = NULL;
 }
 
 static void refuse(struct exchange *x)
 {
 	metric_add(&refused, 1);
-	exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
-		       "The server is busy with other large requests.");
+	exchange_refuse(x, 503, "overloaded", NULL, "The server is busy with other large requests.");
 }
 
 static void on_back(struct gw_thread *t, struct gw_message *m)
@@ -160,8 +154,7 @@ static void on_back(struct gw_thread *t, struct gw_message *m)
 	struct exchange *x = j->x;
 	(void)t;
 	if (x != NULL) {
-		x->state = NULL;
-		x->on_close = NULL;
+		exchange_disown(x);
 		if (j->rc == SL_ELIMIT)
 			refuse(x);
 		else if (api_parsed(x, j->rc, &j->e))
@@ -185,7 +178,7 @@ static void read_at_once(struct exchange *x, const struct body_parser *parser, b
 	sl_free(out);
 }
 
-/* Under the lock. False: there is no room, and nobody goes. */
+/* Under the lock. False: the queue is full of better work. */
 static bool make_room(struct body_reader *r, const struct auth_key *key, int64_t priority, uint32_t bytes)
 {
 	if (r->jobs.n < MOST_JOBS)
@@ -240,8 +233,7 @@ void body_read(struct exchange *x, const struct body_parser *parser, body_done *
 		metric_add(&aside, 1);
 		return;
 	}
-	x->state = NULL;
-	x->on_close = NULL;
+	exchange_disown(x);
 	job_free(j);
 	refuse(x);
 }

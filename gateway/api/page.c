@@ -39,8 +39,7 @@ void page_serve(struct exchange *x)
 	const struct http_request *r = http_request(x->stream);
 	const struct www_file *f = file_of(r->path);
 	if (f == NULL) {
-		exchange_error(x, &(struct api_error){404, "invalid_request_error", "not_found", NULL, 0},
-			       "There is no such file.");
+		exchange_refuse(x, 404, "not_found", NULL, "There is no such file.");
 		return;
 	}
 	const struct http_field fields[] = {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The prompt is parsed once; each message gets the number of its block or KEPT. The estimate of tokens
- * depends on a message's own bytes and nothing else: were it scaled by what the engine counted, blocks
- * would move from one turn to the next.
+ * The prompt is parsed once; each message gets the number of its block or KEPT. The token estimate depends on a
+ * message's own bytes only: scaled by the engine's counts, blocks would move from one turn to the next.
  */
 #include "gateway/compress/compress.h"
 
@@ -22,8 +21,7 @@ enum {
 	OTHER_PER_TOKEN = 3,   /* bytes, of characters that are not ASCII */
 	LEAST_OF_MESSAGE = 64, /* bytes of each in a transcript */
 	CALLERS = 16,          /* messages with calls that are looked at for a result's */
-	/* What the user said can't be said again by a model; what others said is asked for when it came up
-	 * more than once. */
+	/* A model cannot restore what the user said; other messages' facts count when they came up more than once. */
 	USERS_WEIGHT = 4,
 	OTHERS_WEIGHT = 1,
 	LEAST_WEIGHT = 2,
@@ -111,7 +109,7 @@ static size_t caller_of(const struct compress_chat *c, size_t i, const char *id)
 	return i;
 }
 
-/* A result is of the same turn as its call, and so is what stands between them. */
+/* A result belongs to the turn of its call, and so do the messages between them. */
 static void join_results(struct compress_chat *c)
 {
 	for (size_t i = 0; i < c->n_messages; i++) {
@@ -259,7 +257,7 @@ int compress_block_digest(const struct compress_chat *c, size_t block, uint8_t o
 	return rc;
 }
 
-/* At most so many bytes of a text, whole characters: its beginning and its end. */
+/* At most `most` bytes of a text, whole characters: its beginning and its end. */
 static int put_clipped(struct sl_buf *out, const char *s, size_t n, size_t most)
 {
 	if (n <= most)
@@ -297,7 +295,7 @@ static int put_calls(struct sl_buf *out, const json_t *m, size_t most)
 	return rc;
 }
 
-/* Does one of the facts stand in the turn of message i? */
+/* The turn of message i has one of the facts. */
 static bool has_one(const struct compress_chat *c, size_t i, const struct compress_facts *facts)
 {
 	size_t turn = c->messages[i].turn, n;
@@ -352,18 +350,17 @@ void compress_block_facts(const struct compress_chat *c, size_t block, struct co
 
 /* ---- writing ---- */
 
-/* json_copy leaves out what it finds no memory for. NULL: no memory. */
+/* NULL: no memory; json_copy would leave members out. */
 static json_t *copy_object(const json_t *o)
 {
 	json_t *copy = json_object();
-	if (copy != NULL && json_object_update(copy, (json_t *)(uintptr_t)o) != 0) {
-		json_decref(copy);
-		copy = NULL;
-	}
-	return copy;
+	if (json_object_update(copy, (json_t *)(uintptr_t)o) == 0)
+		return copy;
+	json_decref(copy);
+	return NULL;
 }
 
-/* A message that stays, as the engine gets it. */
+/* A message that is kept, in the engine's form. */
 static json_t *kept(const json_t *m)
 {
 	json_t *copy = copy_object(m);
@@ -372,22 +369,13 @@ static json_t *kept(const json_t *m)
 	return copy;
 }
 
-/* The summary before what a user says. */
+/* Puts the summary before a user's text. */
 static int fold(json_t *m, const char *summary, size_t n)
 {
-	struct sl_buf text;
 	size_t n_said;
 	const char *said = text_of(m, "content", &n_said);
-	buf_init(&text, n + n_said + 2);
-	int rc = buf_append(&text, summary, n);
-	if (rc == 0)
-		rc = buf_append_str(&text, "\n\n");
-	if (rc == 0)
-		rc = buf_append(&text, said, n_said);
-	if (rc == 0 && json_object_set_new(m, "content", json_stringn((const char *)buf_data(&text), text.len)) != 0)
-		rc = SL_ENOMEM;
-	buf_dispose(&text);
-	return rc;
+	json_t *both = json_pack("s%++%", summary, n, "\n\n", said, n_said);
+	return json_object_set_new(m, "content", both) == 0 ? 0 : SL_ENOMEM;
 }
 
 static int append(json_t *list, json_t *v) { return json_array_append_new(list, v) == 0 ? 0 : SL_ENOMEM; }
@@ -395,7 +383,7 @@ static int append(json_t *list, json_t *v) { return json_array_append_new(list, 
 static int put_messages(const struct compress_chat *c, size_t n_blocks, enum compress_form form, const char *summary,
 			size_t n, json_t *list)
 {
-	size_t last = 0; /* the last one that goes */
+	size_t last = 0; /* the last one removed */
 	bool told = n == 0;
 	int rc = 0;
 	for (size_t i = 0; i < c->n_messages; i++)

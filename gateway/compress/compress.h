@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is removed from a conversation that has grown too long for its model, and what stands there
- * instead. Pure: the prompt's JSON in, another one out; who counts tokens and writes summaries is
- * compress_run.h.
+ * The room shortens conversations that are too long for their model. This file decides what is removed and what
+ * replaces it; it is pure: one prompt's JSON in, another out. compress_run.h, the only entry for handlers, counts
+ * tokens and has summaries written; a run belongs to one exchange and its thread.
  *
- * A turn is a user's message with all that follows until the next one. Removed are whole turns, the oldest
- * first, in blocks: consecutive turns that together reach a size. Blocks begin at the conversation's
- * first turn, so they stay the same while it goes on, and what was made of one can be found again.
+ * A turn is a user's message with all messages up to the next one. Whole turns are removed, the oldest first, in
+ * blocks: consecutive turns that together reach a size. Blocks begin at the conversation's first turn, so they stay the
+ * same as it grows, and the stored summary of a block is found again.
  *
- * Never removed: messages of the system, turns in which a message is pinned, the last turn; and turns
- * between a call of a tool and its result count as one.
+ * Never removed: system messages, turns with a pinned message, the last turn. Turns between a tool call and its result
+ * count as one.
  */
 #ifndef GATEWAY_COMPRESS_H
 #define GATEWAY_COMPRESS_H
@@ -38,22 +38,22 @@ uint64_t compress_block_estimate(const struct compress_chat *c, size_t block);
 uint64_t compress_estimate(const struct compress_chat *c);
 /* Messages in the first n_blocks. */
 size_t compress_n_messages(const struct compress_chat *c, size_t n_blocks);
-/* Of all that a block says. 0, SL_ENOMEM. */
+/* Of the block's messages. 0, SL_ENOMEM. */
 int compress_block_digest(const struct compress_chat *c, size_t block, uint8_t out[COMPRESS_DIGEST_BYTES]);
-/* How a block is told. */
+/* How a block is written out. */
 struct compress_telling {
-	size_t max_bytes; /* in all; what doesn't fit is left out of the middle of the longest messages */
-	size_t of_others; /* the same for each message that isn't the user's; 0: no bound */
-	const struct compress_facts *only; /* the turns in which one of them stands; NULL: all */
+	size_t max_bytes;                  /* in all; the longest messages lose their middle */
+	size_t of_others;                  /* of each message that is not the user's; 0: no bound */
+	const struct compress_facts *only; /* only turns with one of these; NULL: all */
 };
-/* Who said what, a line each, for somebody to summarize. 0, SL_ELIMIT, SL_ENOMEM. */
+/* "role: text" lines, to be summarized. 0, SL_ELIMIT, SL_ENOMEM. */
 int compress_block_transcript(const struct compress_chat *c, size_t block, const struct compress_telling *t,
 			      struct sl_buf *out);
-/* What a summary of it must say; borrows c's texts. */
+/* The facts that its summary must keep; borrows c's texts. */
 void compress_block_facts(const struct compress_chat *c, size_t block, struct compress_facts *out);
 
-/* The summary as a message of the system, before what is left; or, for templates that have room for no such
- * message, at the front of the user's next one. */
+/* The summary as a system message before the rest, or, for templates without such a message there, at the front of the
+ * user's next message. */
 enum compress_form { COMPRESS_MESSAGE, COMPRESS_FOLDED };
 
 /* Appends the prompt without the first n_blocks, and with the summary unless n is 0. 0, SL_ELIMIT,

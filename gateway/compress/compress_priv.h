@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A run of compression, for its two files: compress_run.c (how much goes, what comes of it) and
- * compress_summary.c (a block's summary).
+ * A run, shared by compress_run.c (how much is removed, the new prompt) and compress_summary.c (a block's summary).
  */
 #ifndef GATEWAY_COMPRESS_PRIV_H
 #define GATEWAY_COMPRESS_PRIV_H
@@ -78,18 +77,17 @@ static inline struct gw_thread *compress_thread(const struct compress_run *r) { 
 /* ---- compress_run.c ---- */
 
 void compress_set_state(struct compress_run *r, enum compress_state to);
-/* There will be no more summaries: writes what there is and has it counted. */
+/* No more summaries will come: writes the prompt and has it counted. */
 void compress_fit(struct compress_run *r);
 
 /* ---- compress_summary.c ---- */
 
-void compress_summary_metrics_register(void);
-/* Summaries of the first n_out blocks, the newest first, as far as there is room; then compress_fit, from
- * here or from the loop. */
+/* Summarizes the first n_out blocks, the newest first, as far as there is room; then calls compress_fit, from here or
+ * from the loop. */
 void compress_summarize(struct compress_run *r);
-/* The summary in the making is left; what it took is paid. Nothing when there is none. */
+/* Cancels the summary in progress, if any, and pays for its tokens. */
 void compress_summary_leave(struct compress_run *r);
-/* The same of a run whose time is over, at whichever block it is. */
+/* The same after the time limit; ends with compress_fit. */
 void compress_summary_late(struct compress_run *r);
 /* The most tokens that the summary of a block has. */
 uint32_t compress_summary_tokens(const struct compress_run *r, size_t block);

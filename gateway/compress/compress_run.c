@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carries compression out.
+ * The limit is 75 % of the model's context beside the requested answer, or the tier's limit on prompts. A block is
+ * about a quarter of that. The number of blocks to remove is found by counting the rest. Each removed block gets a
+ * summary of at most a quarter of its tokens, all together at most a quarter of the limit; when they don't fit, are too
+ * many, or time is short, the oldest blocks get none.
  *
- * The limit is 75 % of what the model's context has beside the answer that is asked for, or what the tier
- * allows a prompt. A block is about a quarter of that. How many must go is found by counting what is left;
- * then each has a summary of at most a quarter of its tokens, all together of at most a quarter of the
- * limit: where they don't fit, are too many, or time is short, the oldest have none.
- *
- * compress_summary.c says how a summary comes about and when it is used. A run holds one of its key's places,
- * like the answer it is for.
+ * compress_summary.c makes the summaries. A run counts against its key's concurrency, like the answer it is for.
  */
 #include "gateway/compress/compress_priv.h"
 
@@ -21,8 +18,8 @@
 #include "gateway/request/request_fields.h"
 
 enum {
-	MOST_TRIMS = 8, /* counts until all goes that may */
-	FIT_MS = 1000,  /* for the last count, when the time is over */
+	MOST_TRIMS = 8, /* counts, then every block is removed */
+	FIT_MS = 1000,  /* for the last count, after the time limit */
 };
 
 static const char heading[] = "Summary of the conversation so far: ";
@@ -32,19 +29,18 @@ static const char heading[] = "Summary of the conversation so far: ";
 #define REQUESTS(how)                                                                                            \
 	{                                                                                                        \
 		.kind = METRIC_COUNTER, .name = "sluice_compressed_requests_total", .labels = "how=\"" how "\"", \
-		.help = "Requests whose conversation was made shorter"                                           \
+		.help = "Requests whose conversation was shortened"                                              \
 	}
 static struct metric requests_summary = REQUESTS("summary"), requests_trim = REQUESTS("trim");
 static struct metric removed_tokens = {.kind = METRIC_COUNTER,
 				       .name = "sluice_compressed_tokens_total",
 				       .help = "Tokens of conversations that compression removed"};
 
-void compress_metrics_register(void)
+__attribute__((constructor)) static void register_metrics(void)
 {
 	metric_register(&requests_summary);
 	metric_register(&requests_trim);
 	metric_register(&removed_tokens);
-	compress_summary_metrics_register();
 }
 
 /* ---- life ---- */
@@ -77,7 +73,7 @@ static void leave_place(struct compress_run *r)
 	r->placed = false;
 }
 
-/* Nothing more will come. */
+/* Cancels all that is pending. */
 static void stop(struct compress_run *r)
 {
 	if (r->count_id != 0)
@@ -104,14 +100,18 @@ void compress_free(struct compress_run *r)
 	sl_free(r);
 }
 
-static void finish(struct compress_run *r, bool changed)
+static void finish(struct compress_run *r, struct proto_str prompt, const char *told)
 {
-	struct proto_str prompt = r->ask.prompt;
 	compress_set_state(r, COMPRESS_OVER);
 	stop(r);
-	if (changed)
-		prompt = (struct proto_str){(const char *)buf_data(&r->out), r->out.len};
-	r->done(r->ctx, prompt, changed ? r->told : NULL);
+	r->done(r->ctx, prompt, told);
+}
+
+static void leave_unchanged(struct compress_run *r) { finish(r, r->ask.prompt, NULL); }
+
+static struct proto_str written(const struct compress_run *r)
+{
+	return (struct proto_str){(const char *)buf_data(&r->out), r->out.len};
 }
 
 /* ---- counting ---- */
@@ -129,17 +129,12 @@ static int count(struct compress_run *r, struct proto_str prompt)
 	return engine_link_count(r->x->app->link, &req, on_counted, r, &r->count_id);
 }
 
-/* The prompt without the blocks that go, with what there is instead. */
+/* The prompt without the removed blocks, with the summary. */
 static int write_prompt(struct compress_run *r, const struct sl_buf *summary)
 {
 	buf_clear(&r->out, SIZE_MAX);
 	return compress_write(r->chat, r->n_out, r->form, summary != NULL ? (const char *)buf_data(summary) : "",
 			      summary != NULL ? summary->len : 0, &r->out);
-}
-
-static int count_written(struct compress_run *r)
-{
-	return count(r, (struct proto_str){(const char *)buf_data(&r->out), r->out.len});
 }
 
 /* ---- the end ---- */
@@ -183,10 +178,9 @@ static void finish_shorter(struct compress_run *r)
 		 "\"cached\":%s}",
 		 compress_n_messages(r->chat, r->n_out), removed, summary, summarized ? "summary" : "trim",
 		 stored ? "true" : "false");
-	finish(r, true);
+	finish(r, written(r), r->told);
 }
 
-/* Writes what there is and has it counted. */
 void compress_fit(struct compress_run *r)
 {
 	struct sl_buf summary;
@@ -198,11 +192,9 @@ void compress_fit(struct compress_run *r)
 	if (rc == 0)
 		rc = write_prompt(r, &summary);
 	buf_dispose(&summary);
-	if (rc != 0) {
-		finish(r, false);
-		return;
-	}
-	if (n_summaries(r, &stored) == 0 || count_written(r) != 0)
+	if (rc != 0)
+		leave_unchanged(r);
+	else if (n_summaries(r, &stored) == 0 || count(r, written(r)) != 0)
 		finish_shorter(r);
 }
 
@@ -219,7 +211,7 @@ static bool drop_oldest(struct compress_run *r)
 
 static void on_fitted(struct compress_run *r, const struct proto_counted *m)
 {
-	/* A template that has no place for it there. */
+	/* The template takes no system message there. */
 	if (m->error != PROTO_ERR_NONE && r->form == COMPRESS_MESSAGE) {
 		r->form = COMPRESS_FOLDED;
 		compress_fit(r);
@@ -233,7 +225,7 @@ static void on_fitted(struct compress_run *r, const struct proto_counted *m)
 	finish_shorter(r);
 }
 
-/* ---- how much must go ---- */
+/* ---- how much to remove ---- */
 
 /* Tokens that summaries of the first n blocks may have. */
 static uint32_t room_for(const struct compress_run *r, size_t n)
@@ -244,7 +236,7 @@ static uint32_t room_for(const struct compress_run *r, size_t n)
 	return all < r->limit / 4 ? (uint32_t)all : r->limit / 4;
 }
 
-/* How many blocks must go by the estimate, put right by what was counted; at least `least`. */
+/* Blocks to remove by the estimate, scaled by the count; at least `least`. */
 static size_t guess(const struct compress_run *r, size_t least)
 {
 	size_t n = 0, most = compress_n_blocks(r->chat);
@@ -258,14 +250,14 @@ static void trim(struct compress_run *r, size_t least)
 {
 	compress_set_state(r, COMPRESS_TRIMMING);
 	r->n_out = ++r->n_trims > MOST_TRIMS ? compress_n_blocks(r->chat) : guess(r, least);
-	if (write_prompt(r, NULL) != 0 || count_written(r) != 0)
-		finish(r, false);
+	if (write_prompt(r, NULL) != 0 || count(r, written(r)) != 0)
+		leave_unchanged(r);
 }
 
 static void on_trimmed(struct compress_run *r, const struct proto_counted *m)
 {
 	if (m->error != PROTO_ERR_NONE) {
-		finish(r, false);
+		leave_unchanged(r);
 		return;
 	}
 	if (m->n_tokens + room_for(r, r->n_out) > r->limit && r->n_out < compress_n_blocks(r->chat)) {
@@ -286,16 +278,12 @@ static void on_counted(void *ctx, const struct proto_counted *m)
 {
 	struct compress_run *r = ctx;
 	r->count_id = 0;
-	if (m == NULL) {
-		finish(r, false);
-		return;
-	}
-	if (r->state == COMPRESS_FITTING) {
+	if (m != NULL && r->state == COMPRESS_FITTING) {
 		on_fitted(r, m);
-	} else if (r->state == COMPRESS_TRIMMING) {
+	} else if (m != NULL && r->state == COMPRESS_TRIMMING) {
 		on_trimmed(r, m);
-	} else if (m->error != PROTO_ERR_NONE || m->n_tokens <= r->limit) {
-		finish(r, false);
+	} else if (m == NULL || m->error != PROTO_ERR_NONE || m->n_tokens <= r->limit) {
+		leave_unchanged(r);
 	} else {
 		r->n_before = m->n_tokens;
 		trim(r, 1);
@@ -306,19 +294,17 @@ static void on_timer(struct gw_timer *timer)
 {
 	struct compress_run *r = list_entry(timer, struct compress_run, timer);
 	if (r->state == COMPRESS_COUNTING || r->state == COMPRESS_TRIMMING) {
-		finish(r, false);
-		return;
-	}
-	if (r->state == COMPRESS_FITTING) {
+		leave_unchanged(r);
+	} else if (r->state == COMPRESS_FITTING) {
 		r->n_after = r->n_trimmed;
 		finish_shorter(r);
-		return;
+	} else {
+		gw_timer_start(&compress_thread(r)->timers, &r->timer, FIT_MS * NS_PER_MS);
+		compress_summary_late(r);
 	}
-	gw_timer_start(&compress_thread(r)->timers, &r->timer, FIT_MS * NS_PER_MS);
-	compress_summary_late(r);
 }
 
-/* ---- the beginning ---- */
+/* ---- start ---- */
 
 static int small_model(const struct engine_link *link, int otherwise)
 {
@@ -346,7 +332,7 @@ static bool take_place(struct compress_run *r)
 	return r->placed;
 }
 
-/* Is there anything that could go? False also when there is no memory to see. */
+/* Some block can be removed. False also without memory. */
 static bool may_shorten(struct compress_run *r)
 {
 	return compress_chat_read(r->ask.prompt.at, r->ask.prompt.n, r->n_ctx / 16 * 3, &r->chat) == 0 &&

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes a conversation that has grown too long shorter, before it is submitted: counts its tokens, removes
- * what compress.h says, and puts summaries by the small model there, which are checked, kept in the store
- * and charged to who asks. Whatever fails on the way makes the result shorter or leaves the prompt as it
- * was: a request never fails because of it.
+ * Shortens a conversation that is too long, before it is submitted: counts its tokens, removes blocks (compress.h) and
+ * replaces them by summaries of the small model, which are checked, stored and charged to the key. A failure on the way
+ * makes the result shorter or leaves the prompt unchanged: it never fails the request.
  *
  *   COUNTING ──fits──► over (as it was)
  *      └─too long─► TRIMMING (how many blocks must go) ─► for each, the newest first:
@@ -30,18 +29,16 @@ struct compress_ask {
 	uint32_t max_tokens;     /* asked for; 0: not said */
 };
 
-/* prompt: the one to submit, lent until the run is freed. told: members of the answer's "sluice" as JSON, or
- * NULL: nothing was removed. */
+/* prompt: the one to submit, borrowed until the run is freed. told: members of the answer's "sluice" as JSON; NULL:
+ * nothing was removed. */
 typedef void compress_done(void *ctx, struct proto_str prompt, const char *told);
 
-/* False: it can't be that x's prompt is too long, or its tier wants it as it is. Costs nothing. */
+/* False: x's prompt is short enough, or its tier does not compress. Cheap. */
 bool compress_may_apply(const struct exchange *x, const struct compress_ask *ask);
-/* 1: the prompt is as it should be; done will not come. 0: done will, once, from the loop. */
+/* 1: the prompt stays as it is, done is not called. 0: done is called once, from the loop. */
 int compress_start(struct exchange *x, const struct compress_ask *ask, compress_done *done, void *ctx,
 		   struct compress_run **out);
 /* In any state, also within done. NULL is fine. */
 void compress_free(struct compress_run *r);
-
-void compress_metrics_register(void);
 
 #endif

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A block's summary: looked for in the store, or written by the small model, checked, and kept.
+ * A block's summary: found in the store, or written by the small model, checked and stored.
  *
- * A summary is used when it says most of the facts that matter (compress_facts.h) and hardly any that
- * nobody said; those it lacks are added in the words of the conversation. Otherwise it is asked for once
- * more, of the turns alone in which the facts are; then its block goes without. Both outcomes are kept in
- * the store, by the digest of the block, so that the next turn of the conversation costs nothing. Two
- * requests at once may both make one: they make the same, for it is greedy.
+ * A summary is used if it has most of the facts that matter (compress_facts.h) and invents hardly any; missing facts
+ * are added in the conversation's words. Otherwise a second try summarizes only the turns with the facts; if that
+ * fails, too, the block gets no summary. Both outcomes are stored under the block's digest, so that the conversation's
+ * next turn costs nothing. Two concurrent requests may both make a summary; it is the same one, since generation is
+ * greedy.
  *
- * It is charged with its real tokens, between QUEUED and the first credit; when the key's limits refuse it,
- * its block goes without. Nothing here is told to logs: texts are the conversation's.
+ * It is charged with its real tokens, between QUEUED and the first credit; if the key's limits refuse it, the block
+ * gets no summary. Nothing is logged: the texts are the users'.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/json/json_out.h"
 #include "base/metrics.h"
 #include "gateway/generation/chat_metrics.h"
 #include "gateway/compress/compress_priv.h"
@@ -37,7 +36,7 @@ enum {
 	WINDOW_TOKENS = 64,
 	FOUND_OF_5 = 3,     /* of 5 facts so many must be there */
 	INVENTED_OF_5 = 1,  /* and of 5 in the summary so many may be new: other ways to write them */
-	OTHERS_BYTES = 200, /* of a message that isn't the user's: models say much, and it is theirs */
+	OTHERS_BYTES = 200, /* of a message that is not the user's: models are verbose */
 };
 
 /* ---- metrics ---- */
@@ -46,7 +45,7 @@ enum outcome { MADE, STORED, REPAIRED, CHECK_FAILED, STORED_FAILED, REFUSED, NOT
 #define SUMMARIES(result)                                                                                             \
 	{                                                                                                             \
 		.kind = METRIC_COUNTER, .name = "sluice_compress_summaries_total", .labels = "result=\"" result "\"", \
-		.help = "Blocks of conversations that were to be summarized, by what came of it"                      \
+		.help = "Blocks of conversations to summarize, by outcome"                                            \
 	}
 static struct metric outcomes[N_OUTCOMES] = {
     [MADE] = SUMMARIES("made"),         /* all facts were in it */
@@ -61,14 +60,13 @@ static struct metric written_tokens = {.kind = METRIC_COUNTER,
 				       .name = "sluice_compress_summary_tokens_total",
 				       .help = "Tokens that writing summaries took, prompts and summaries"};
 
-void compress_summary_metrics_register(void)
+__attribute__((constructor)) static void register_metrics(void)
 {
 	for (int i = 0; i < N_OUTCOMES; i++)
 		metric_register(&outcomes[i]);
 	metric_register(&written_tokens);
 }
 
-/* The summary that is being written ends here: what it took is paid. */
 void compress_summary_leave(struct compress_run *r)
 {
 	struct generation *g = r->gen;
@@ -95,6 +93,7 @@ static void next_block(struct compress_run *r);
 
 static void settle_block(struct compress_run *r, enum outcome how)
 {
+	compress_summary_leave(r);
 	metric_add(&outcomes[how], 1);
 	next_block(r);
 }
@@ -102,11 +101,11 @@ static void settle_block(struct compress_run *r, enum outcome how)
 static void on_written(struct cache_op *op, const struct cache_result *result)
 {
 	struct compress_run *r = list_entry(op, struct compress_run, op);
-	(void)result; /* without it the next turn makes another one */
+	(void)result; /* unstored, the next turn makes it again */
 	next_block(r);
 }
 
-/* Keeps what came of a block, NULL: nothing good, and goes on. */
+/* Stores a block's outcome (s NULL: no good summary) and continues. */
 static void keep(struct compress_run *r, const struct compress_summary *s, enum outcome how)
 {
 	struct cache_client *cache = compress_thread(r)->cache;
@@ -128,7 +127,7 @@ static void keep(struct compress_run *r, const struct compress_summary *s, enum 
 	buf_dispose(&record);
 }
 
-/* What the summary lacks, in the words of the conversation; each sentence once. */
+/* Appends the sentences of missing facts, each once. */
 static int add_missing(struct compress_run *r)
 {
 	size_t start = r->text.len;
@@ -149,7 +148,7 @@ static int add_missing(struct compress_run *r)
 
 static bool begin_summary(struct compress_run *r);
 
-/* There is one of n bytes. By its bytes, so that a stored one takes as much as when it was made. */
+/* Counted by bytes, so that a stored summary takes as much as when it was made. */
 static void take_room(struct compress_run *r, size_t n)
 {
 	size_t tokens = n / SUMMARY_BYTES + 1;
@@ -164,7 +163,7 @@ static void strip(struct sl_buf *text)
 		text->len--;
 }
 
-/* How many of the facts it has are nobody's. 0, or there is no memory to tell. */
+/* Counts the summary's facts that the block does not have. 0, SL_ENOMEM. */
 static int count_invented(struct compress_run *r, size_t *out)
 {
 	const struct compress_telling all = {.max_bytes = SIZE_MAX};
@@ -182,7 +181,6 @@ static int count_invented(struct compress_run *r, size_t *out)
 	return rc;
 }
 
-/* The model has written all it will. */
 static void judge(struct compress_run *r)
 {
 	struct compress_summary *s = &r->summaries[r->block];
@@ -214,7 +212,7 @@ static void take_text(struct compress_run *r)
 {
 	struct gen_chunk chunk;
 	while (gen_peek(r->gen, &r->sub, WINDOW_TOKENS, &chunk)) {
-		/* One that is too long ends where it is cut: max_tokens bounds it anyway. */
+		/* Longer text is cut; max_tokens bounds it anyway. */
 		if (r->text.len + chunk.n_bytes <= COMPRESS_MOST_TEXT / 2)
 			(void)buf_append(&r->text, chunk.text, chunk.n_bytes);
 		gen_advance(&r->sub, chunk.n_tokens);
@@ -227,9 +225,9 @@ static void on_progress(struct subscriber *sub)
 	take_text(r);
 	if (gen_state(r->gen) < GEN_FINISHED)
 		return;
-	bool good = gen_state(r->gen) == GEN_FINISHED;
+	bool finished = gen_state(r->gen) == GEN_FINISHED;
 	compress_summary_leave(r);
-	if (good)
+	if (finished)
 		judge(r);
 	else
 		settle_block(r, NOT_MADE);
@@ -245,12 +243,10 @@ static void on_charged(void *ctx, struct quota *q, const struct quota_result *re
 {
 	struct compress_run *r = ctx;
 	r->quota = result->admitted ? q : NULL;
-	if (result->admitted) {
+	if (result->admitted)
 		admit(r);
-		return;
-	}
-	compress_summary_leave(r);
-	settle_block(r, REFUSED);
+	else
+		settle_block(r, REFUSED);
 }
 
 static void on_queued(struct subscriber *sub)
@@ -259,23 +255,20 @@ static void on_queued(struct subscriber *sub)
 	const struct proto_queued *queued = gen_queued(r->gen);
 	int64_t n = (int64_t)queued->n_prompt + r->max_tokens;
 	const struct quota_ask ask = {.key = r->key, .tokens = n, .least = n};
-	/* Under load it would only make others wait. */
+	/* Under load it would only delay others. */
 	if (queued->predicted_ttft_us / 1000 > compress_thread(r)->cfg->compress.wait_ms) {
-		compress_summary_leave(r);
 		settle_block(r, NOT_MADE);
 		return;
 	}
 	compress_set_state(r, COMPRESS_CHARGING);
 	int rc = quota_take(&r->x->app->quotas, &ask, on_charged, r, &r->quota);
-	if (rc > 0) {
+	if (rc > 0)
 		admit(r);
-	} else if (rc < 0) {
-		compress_summary_leave(r);
+	else if (rc < 0)
 		settle_block(r, NOT_MADE);
-	}
 }
 
-/* What the small model is asked. */
+/* The prompt for the small model. */
 static int put_question(struct compress_run *r, struct sl_buf *out)
 {
 	uint32_t n_ctx = engine_link_model(r->x->app->link, r->writer)->n_ctx;
@@ -287,20 +280,20 @@ static int put_question(struct compress_run *r, struct sl_buf *out)
 	struct sl_buf text;
 	buf_init(&text, REQUEST_MAX_PROMPT);
 	int rc = compress_block_transcript(r->chat, r->block, &telling, &text);
-	/* After what may be long, for models forget what stood before it; the second time in other words. */
+	/* Last, since models forget what precedes a long text; the second try is worded differently. */
 	if (rc == 0 && r->tries == 0)
 		rc = buf_append_str(&text, "\n\nSummarize the conversation above.");
+	json_t *all = json_pack("{s:[{s:s, s:s}, {s:s, s:s%}]}", "messages", "role", "system", "content",
+				"Summarize the conversation and keep all facts the user gave.", "role", "user",
+				"content", text.len > 0 ? (const char *)buf_data(&text) : "", (size_t)text.len);
 	if (rc == 0)
-		rc = buf_append_str(
-		    out, "{\"messages\":[{\"role\":\"system\",\"content\":\"Summarize the conversation and keep "
-			 "all facts the user gave.\"},{\"role\":\"user\",\"content\":");
-	if (rc == 0)
-		rc = json_out_string(out, text.len > 0 ? (const char *)buf_data(&text) : "", text.len);
+		rc = all != NULL ? request_put_json(out, all) : SL_ENOMEM;
+	json_decref(all);
 	buf_dispose(&text);
-	return rc == 0 ? buf_append_str(out, "}]}") : rc;
+	return rc;
 }
 
-/* False: it can't be made. */
+/* False: it cannot be submitted. */
 static bool begin_summary(struct compress_run *r)
 {
 	const struct gw_tier_config *tier = r->key->tier;
@@ -355,7 +348,7 @@ static void on_read(struct cache_op *op, const struct cache_result *result)
 	settle_block(r, s->stored ? STORED : NOT_MADE);
 }
 
-/* By what the block says, who asks, and who writes. 0 or SL_ENOMEM. */
+/* The key of the stored summary: block, tenant, writing model. 0, SL_ENOMEM. */
 static int name_block(struct compress_run *r)
 {
 	const struct link_model *writer = engine_link_model(r->x->app->link, r->writer);

@@ -69,7 +69,7 @@ int conversation_name_items(json_t *items);
 /* How many bytes of the document's bound it takes. */
 size_t conversation_bytes(const json_t *doc);
 
-/* Tells x what an outcome other than OK means. */
+/* Answers x for an outcome other than OK. */
 void conversation_refuse(struct exchange *x, const char *id, const char *param, const struct conversation_answer *a);
 void conversation_refuse_size(struct exchange *x, const char *param, size_t bytes);
 

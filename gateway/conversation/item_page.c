@@ -9,9 +9,8 @@ enum { ITEMS_PAGE = 20, ITEMS_MOST = 100 };
 
 bool page_bad_query(struct exchange *x, const char *name, const char *want)
 {
-	exchange_error(x, &(struct api_error){400, "invalid_request_error", "invalid_value", name, 0},
-		       "Invalid value for the query's '%s': it must be %s.", name, want);
-	return false;
+	return exchange_refuse(x, 400, "invalid_value", name, "Invalid value for the query's '%s': it must be %s.",
+			       name, want);
 }
 
 bool item_page_read(struct exchange *x, struct item_page *p)
@@ -30,7 +29,8 @@ bool item_page_read(struct exchange *x, struct item_page *p)
 	return true;
 }
 
-json_t *item_page_of(const json_t *items, const struct item_page *p, bool *bad)
+/* {"object":"list", …}. NULL: no memory. *bad: no item has the id p->after. */
+static json_t *page_of(const json_t *items, const struct item_page *p, bool *bad)
 {
 	size_t n = json_array_size(items), from = 0;
 	json_t *data = json_array();
@@ -53,4 +53,16 @@ json_t *item_page_of(const json_t *items, const struct item_page *p, bool *bad)
 	return json_pack("{s:s, s:o, s:o, s:o, s:b}", "object", "list", "data", data, "first_id",
 			 first != NULL ? first : json_null(), "last_id", last != NULL ? last : json_null(), "has_more",
 			 end < n);
+}
+
+void item_page_reply(struct exchange *x, const json_t *items, const struct item_page *p)
+{
+	bool bad = false;
+	json_t *list = items != NULL ? page_of(items, p, &bad) : NULL;
+	if (list == NULL || !bad) {
+		exchange_reply_json(x, list);
+		return;
+	}
+	page_bad_query(x, "after", "the id of one of the items");
+	json_decref(list);
 }

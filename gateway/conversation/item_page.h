@@ -19,9 +19,8 @@ struct item_page {
 
 /* False with x answered. */
 bool item_page_read(struct exchange *x, struct item_page *p);
-/* {"object":"list", …} of items, which are in ascending order. NULL: no memory. *bad: there is no item
- * to begin after. */
-json_t *item_page_of(const json_t *items, const struct item_page *p, bool *bad);
+/* Answers x with a page of items, which are in ascending order; NULL: there was no memory for them. */
+void item_page_reply(struct exchange *x, const json_t *items, const struct item_page *p);
 /* Answers x; false. */
 bool page_bad_query(struct exchange *x, const char *name, const char *want);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A struct access_wait is a check that waits for the store, for a day's secret or for a key, in that order; it
- * belongs to its exchange. A browser token is worth what the key is worth that made it: one of the
- * configuration has to be there still, one of the store must not be revoked. When the store gives no
- * answer, the token's own words count: they are signed and of this hour.
+ * A struct access_wait is a check that waits for the store: for a day's secret, then for a key. It belongs to its
+ * exchange. A browser token grants what the key grants that made it: a configured key must still exist, a stored key
+ * must not be revoked. When the store does not answer, the token's own claims count: they are signed and at most an
+ * hour old.
  */
 #include "gateway/exchange/access.h"
 
@@ -41,7 +41,7 @@ static struct metric limited_unknown = {.kind = METRIC_COUNTER,
 					.labels = "limit=\"unknown_keys\"",
 					.help = "Requests refused and connections ended for a limit, by which."};
 
-void access_metrics_register(void)
+__attribute__((constructor)) static void register_metrics(void)
 {
 	metric_register(&limited_key);
 	metric_register(&limited_unknown);
@@ -49,23 +49,25 @@ void access_metrics_register(void)
 
 /* ---- refusals ---- */
 
-static enum access_verdict refuse_unknown(struct exchange *x, const char *message)
+static enum access_verdict refuse(struct exchange *x, int status, const char *code, const char *message)
 {
-	exchange_error(x, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL, 0}, "%s", message);
+	exchange_refuse(x, status, code, NULL, "%s", message);
 	return ACCESS_REFUSED;
 }
 
-static enum access_verdict refuse_no_memory(struct exchange *x)
+static enum access_verdict refuse_unknown(struct exchange *x, const char *message)
 {
-	exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
-		       "The server is out of memory.");
-	return ACCESS_REFUSED;
+	return refuse(x, 401, "invalid_api_key", message);
 }
 
 static enum access_verdict refuse_forbidden(struct exchange *x, const char *message)
 {
-	exchange_error(x, &(struct api_error){403, "invalid_request_error", "insufficient_permissions", NULL, 0}, "%s",
-		       message);
+	return refuse(x, 403, "insufficient_permissions", message);
+}
+
+static enum access_verdict refuse_no_memory(struct exchange *x)
+{
+	exchange_reply_no_memory(x);
 	return ACCESS_REFUSED;
 }
 
@@ -73,27 +75,18 @@ static const char wrong_key[] = "Incorrect API key provided.";
 
 static enum access_verdict refuse_by(struct exchange *x, enum identity_verdict v)
 {
-	switch (v) {
-	case IDENTITY_TOO_MANY:
-		metric_add(&limited_unknown, 1);
-		exchange_error(x, &(struct api_error){429, "rate_limit_error", "too_many_requests", NULL, 1},
-			       "Too many unknown API keys from this address.");
-		return ACCESS_REFUSED;
-	case IDENTITY_UNAVAILABLE:
-		exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
-			       "The server is busy: the API key could not be checked in time.");
-		return ACCESS_REFUSED;
-	case IDENTITY_KNOWN:
-	case IDENTITY_UNKNOWN:
-	case IDENTITY_ASKED: break;
-	}
-	return refuse_unknown(x, wrong_key);
+	if (v == IDENTITY_UNAVAILABLE)
+		return refuse(x, 503, "overloaded", "The server is busy: the API key could not be checked in time.");
+	if (v != IDENTITY_TOO_MANY)
+		return refuse_unknown(x, wrong_key);
+	metric_add(&limited_unknown, 1);
+	return refuse(x, 429, "too_many_requests", "Too many unknown API keys from this address.");
 }
 
-/* ---- once it is known who it is ---- */
+/* ---- granting ---- */
 
-/* A key that many share, or that somebody has found, holds no more of the server than its tier's
- * answers and a few requests beside them: bodies on their way cost memory too. */
+/* A shared or leaked key may have as many open requests as its tier has concurrent answers, plus a few: bodies in
+ * transit cost memory, too. */
 static bool count_open(struct exchange *x, struct auth_key *key)
 {
 	int64_t beside = x->app->t->cfg->limits.requests_per_key;
@@ -114,15 +107,11 @@ static enum access_verdict grant(struct exchange *x, struct auth_key *key)
 	x->key = key;
 	x->subject = key->subject;
 	if (origin != NULL && !auth_origin_allowed(key->origins, origin)) {
-		exchange_error(x, &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL, 0},
-			       "This key can't be used from %.200s.", origin);
+		exchange_refuse(x, 403, "origin_not_allowed", NULL, "This key can't be used from %.200s.", origin);
 		return ACCESS_REFUSED;
 	}
-	if (!count_open(x, key)) {
-		exchange_error(x, &(struct api_error){429, "rate_limit_error", "too_many_requests", NULL, 1},
-			       "This key has too many requests in progress.");
-		return ACCESS_REFUSED;
-	}
+	if (!count_open(x, key))
+		return refuse(x, 429, "too_many_requests", "This key has too many requests in progress.");
 	if ((x->route->access == ACCESS_ADMIN) == (key->tier == NULL))
 		return ACCESS_GRANTED;
 	return refuse_forbidden(x, key->tier ? "This needs an administrator's key."
@@ -169,7 +158,7 @@ static void be_token(struct auth_person *p, const struct browser_token *t)
 	p->expires_s = t->expires_s;
 }
 
-/* id: what the store knows of the key that made it; NULL: the store gives no answer. */
+/* id: the key that made the token, from the store; NULL: the store did not answer. */
 static enum access_verdict grant_stored_token(struct exchange *x, const struct identity *id,
 					      const struct browser_token *t)
 {
@@ -202,7 +191,7 @@ static enum access_verdict grant_anonymous(struct exchange *x)
 	const struct gw_config *cfg = &x->snapshot->cfg;
 	const char *peer = http_request(x->stream)->peer;
 	struct net_addr addr = {0};
-	(void)net_addr_parse(peer, strlen(peer), &addr); /* all zero by a unix socket: one for all of those */
+	(void)net_addr_parse(peer, strlen(peer), &addr); /* zero for unix sockets: they share one group */
 	struct net_addr group = net_addr_group(&addr);
 	const struct auth_person p = {.kind = AUTH_ANONYMOUS,
 				      .name = "anonymous",
@@ -213,8 +202,8 @@ static enum access_verdict grant_anonymous(struct exchange *x)
 
 /* ---- waiting ---- */
 
-/* It was decided later: what follows a grant, which may free x. */
-static void go_on(struct access_wait *a, enum access_verdict v)
+/* A late decision. granted may free x. */
+static void decide(struct access_wait *a, enum access_verdict v)
 {
 	struct exchange *x = a->x;
 	void (*granted)(struct exchange *) = a->granted;
@@ -225,7 +214,7 @@ static void go_on(struct access_wait *a, enum access_verdict v)
 		granted(x);
 }
 
-/* Too late to say anything else: the body was too large, say. */
+/* x was answered meanwhile: the body was too large, for example. */
 static bool is_over(const struct access_wait *a) { return http_answered(a->x->stream); }
 
 static enum access_verdict by_identity(struct access_wait *a, enum identity_verdict v, const struct identity *id)
@@ -244,7 +233,7 @@ static void on_identity(struct identity_wait *w, enum identity_verdict v, const 
 {
 	struct access_wait *a = list_entry(w, struct access_wait, identity);
 	a->waits_identity = false;
-	go_on(a, is_over(a) ? ACCESS_REFUSED : by_identity(a, v, id));
+	decide(a, is_over(a) ? ACCESS_REFUSED : by_identity(a, v, id));
 }
 
 static enum access_verdict find_identity(struct access_wait *a)
@@ -289,7 +278,7 @@ static void on_secret(struct secret_wait *w, enum secret_verdict v, const uint8_
 {
 	struct access_wait *a = list_entry(w, struct access_wait, secret);
 	a->waits_secret = false;
-	go_on(a, is_over(a) ? ACCESS_REFUSED : by_secret(a, v, secret));
+	decide(a, is_over(a) ? ACCESS_REFUSED : by_secret(a, v, secret));
 }
 
 static enum access_verdict find_token(struct access_wait *a, int64_t period)

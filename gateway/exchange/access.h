@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who asks, and whether they may: from a request's Authorization and Origin to exchange.key, or to the
- * answer that says why not. In this order:
+ * Authentication and authorization: from a request's Authorization and Origin to exchange.key, or to the error
+ * response. In this order:
  *
- *   nothing shown      the tier gateway.anonymous, by address; or 401
+ *   no credentials     the tier gateway.anonymous, by address; or 401
  *   a configured key   found at once
  *   a browser token    its signature, then the key that made it
- *   another key        the store's, when that is Redis (identities.h)
+ *   another key        from the store, if that is Redis (identities.h)
  *
- * then Origin (403), requests in progress (429), and what the route wants (403). What is known is decided
- * inside the call; only what the store has to be asked for is told later.
+ * then Origin (403), requests in progress (429), and the route's access (403). Only decisions that need the store come
+ * later; all others are made inside the call.
  */
 #ifndef GATEWAY_ACCESS_H
 #define GATEWAY_ACCESS_H
@@ -21,11 +21,9 @@ enum access_verdict { ACCESS_GRANTED, ACCESS_REFUSED, ACCESS_WAITS };
 /* REFUSED: x is answered. WAITS: granted is called from the loop, or x is answered, unless access_cancel
  * comes first. */
 enum access_verdict access_check(struct exchange *x, void (*granted)(struct exchange *x));
-/* The exchange goes: of one that waits or not. */
+/* Ends the check, if one waits. */
 void access_cancel(struct exchange *x);
-/* What x counts among its key's open requests is given back, and the key let go. */
+/* Releases x's key, and its count among the key's open requests. */
 void access_release(struct exchange *x);
-/* For app.c. */
-void access_metrics_register(void);
 
 #endif

@@ -11,8 +11,10 @@
 #include "base/utf8.h"
 #include "gateway/auth/cors.h"
 #include "gateway/loop/thread.h"
+#include "gateway/request/request_fields.h"
 
 enum {
+	MAX_REPLY_BYTES = 64 << 20,
 	MAX_ERROR_BYTES = 8192,
 	LONGEST_RETRY_S = 60, /* the Node libraries; those for Python take 120 */
 };
@@ -64,6 +66,25 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, co
 		http_reset(x->stream);
 }
 
+static void reply_json(struct exchange *x, const struct http_field *fields, size_t n_fields, json_t *v)
+{
+	struct sl_buf out;
+	buf_init(&out, MAX_REPLY_BYTES);
+	if (v != NULL && request_put_json(&out, v) == 0)
+		exchange_reply(x, 200, "application/json", fields, n_fields, buf_data(&out), out.len);
+	else
+		exchange_reply_no_memory(x);
+	buf_dispose(&out);
+	json_decref(v);
+}
+
+void exchange_reply_json(struct exchange *x, json_t *v) { reply_json(x, NULL, 0, v); }
+
+void exchange_reply_json_no_store(struct exchange *x, json_t *v)
+{
+	reply_json(x, &(struct http_field){"cache-control", "no-store"}, 1, v);
+}
+
 void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields, struct http_source src)
 {
 	struct field_list all;
@@ -90,15 +111,12 @@ int api_error_print(struct sl_buf *out, const struct api_error *e, const char *m
 	return buf_append_str(out, "}}");
 }
 
-void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
+static void error_va(struct exchange *x, const struct api_error *e, const char *fmt, va_list ap)
 {
 	char message[1024], retry[16], retry_ms[16];
 	struct http_field fields[4];
 	size_t n = 0;
-	va_list ap;
-	va_start(ap, fmt);
 	vsnprintf(message, sizeof message, fmt, ap);
-	va_end(ap);
 	/* What is quoted from the request may have been cut inside a character. */
 	message[utf8_whole_prefix((const uint8_t *)message, strlen(message))] = '\0';
 	if (e->retry_after_s > 0) {
@@ -124,11 +142,50 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 	buf_dispose(&body);
 }
 
+void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	error_va(x, e, fmt, ap);
+	va_end(ap);
+}
+
+bool exchange_refuse(struct exchange *x, int status, const char *code, const char *param, const char *fmt, ...)
+{
+	const char *type = status == 429   ? "rate_limit_error"
+			   : status >= 500 ? "server_error"
+					   : "invalid_request_error";
+	va_list ap;
+	va_start(ap, fmt);
+	error_va(x, &(struct api_error){status, type, code, param, status == 409 || status == 429 || status == 503},
+		 fmt, ap);
+	va_end(ap);
+	return false;
+}
+
 const struct api_error exchange_no_memory = {503, "server_error", "overloaded", NULL, 1};
 
 void exchange_reply_no_memory(struct exchange *x)
 {
 	exchange_error(x, &exchange_no_memory, "The server is out of memory.");
+}
+
+void *exchange_own(struct exchange *x, size_t size, void (*on_close)(struct exchange *x))
+{
+	void *state = sl_zalloc(size);
+	if (state == NULL) {
+		exchange_reply_no_memory(x);
+		return NULL;
+	}
+	x->state = state;
+	x->on_close = on_close;
+	return state;
+}
+
+void exchange_disown(struct exchange *x)
+{
+	x->state = NULL;
+	x->on_close = NULL;
 }
 
 const char *exchange_body(const struct exchange *x) { return x->body.len > 0 ? (const char *)buf_data(&x->body) : ""; }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One request as the application sees it: its route, its key, its body as it grows, and the ways to
- * answer it. Every answer goes through here, so that all carry the request's id and the CORS fields,
- * all errors have OpenAI's shape, and each request leaves one line in the access log.
+ * The room: what every request has before its handler and beside it: a key and its check (access.h), limits (quota.h),
+ * the reply, and the state of a thread's application (app_state.h).
+ *
+ * An exchange is one request as the application sees it: its route, its key, its growing body, and its reply. All
+ * replies go through here, so that each carries the request's id and the CORS fields and all errors have OpenAI's
+ * shape. An exchange lives on one thread, from the request's head to the close of its stream. Handlers (gateway/api)
+ * and the rooms below them may call it.
  */
 #ifndef GATEWAY_EXCHANGE_H
 #define GATEWAY_EXCHANGE_H
@@ -18,6 +22,7 @@
 struct access_wait;
 struct gw_app;
 struct idempotent;
+struct json_t;
 struct gw_snapshot;
 struct route;
 
@@ -27,28 +32,28 @@ struct exchange {
 	const struct route *route;
 	struct gw_snapshot *snapshot;     /* the configuration it began with; counted */
 	struct auth_key *key;             /* of snapshot, or counted; NULL on public routes */
-	struct auth_key *counted;         /* among whose open requests it is; NULL: of nobody's */
-	const char *subject;              /* of key: whom a browser token was made for; "" or NULL: nobody */
-	struct access_wait *access;       /* while it is being found out who asks */
+	struct auth_key *counted;         /* the key that counts it among its open requests; NULL: none */
+	const char *subject;              /* of key: the user that a browser token was made for; "" or NULL: none */
+	struct access_wait *access;       /* while access is checked */
 	struct sl_buf body;               /* of the request, bounded by limits.body_bytes */
 	char id[40];                      /* "req_…" */
 	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
 	int status;                       /* of the answer; 0: none yet */
-	bool body_ended;                  /* while it was being found out who asks, the body has come */
-	bool cleansed;                    /* a user's message was changed: the answer says by how much it is shorter */
-	struct quota_result *quota;       /* what every answer says of the key's limits; owned; NULL: nothing */
+	bool body_ended;                  /* the body is complete */
+	bool cleansed;                    /* a user's message was changed: the reply reports the bytes removed */
+	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */
 	uint64_t cleansed_bytes;
-	const char *degraded;            /* how the answer is less than was asked for; NULL: it is not */
+	const char *degraded;            /* for x-sluice-degraded; NULL: not degraded */
 	uint32_t n_prompt, n_completion; /* for the access log */
-	unsigned retry_ms;               /* an error that says when to come back: the same more exactly; 0: no header */
-	char *cascade; /* the same: plan/why, tokens, of each prompt; owned; NULL: it was none, or no memory */
-	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
+	unsigned retry_ms;               /* for retry-after-ms beside retry-after; 0: no header */
+	char *cascade;                   /* for the access log: plan/why and tokens of each prompt; owned; NULL: none */
+	struct idempotent *idempotent;   /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;
 	void (*on_close)(struct exchange *x);
 };
 
-/* What an error says. retry_after_s 0: no such header. */
+/* retry_after_s 0: no such header. */
 struct api_error {
 	int status;
 	const char *type;  /* "invalid_request_error", … */
@@ -59,12 +64,16 @@ struct api_error {
 
 /* The request's body as bytes; never NULL. */
 const char *exchange_body(const struct exchange *x);
-/* From now on x's answer tells of this; nothing, when there is no memory for it. */
+/* x's reply reports r from now on; dropped without memory. */
 void exchange_set_quota(struct exchange *x, const struct quota_result *r);
 /* Answers with JSON text, copied. fields: the handler's own, up to EXCHANGE_MAX_FIELDS. */
 enum { EXCHANGE_MAX_FIELDS = 8 };
 void exchange_reply(struct exchange *x, int status, const char *content_type, const struct http_field *fields,
 		    size_t n_fields, const void *body, size_t n);
+/* 200 with v, which it takes; NULL: there was no memory for it. */
+void exchange_reply_json(struct exchange *x, struct json_t *v);
+/* The same, and no cache may store it. */
+void exchange_reply_json_no_store(struct exchange *x, struct json_t *v);
 /* The fields of every answer that is an event stream. */
 enum { STREAM_FIELDS = 2 };
 extern const struct http_field stream_fields[STREAM_FIELDS];
@@ -72,10 +81,19 @@ void exchange_reply_stream(struct exchange *x, const struct http_field *fields, 
 			   struct http_source src);
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* The usual error of a status: "invalid_request_error" below 500, "rate_limit_error" with 429, else "server_error";
+ * 409, 429 and 503 ask for a retry after a second. Always false, for checks that return whether x goes on. */
+bool exchange_refuse(struct exchange *x, int status, const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* 503, "overloaded". */
 extern const struct api_error exchange_no_memory;
 void exchange_reply_no_memory(struct exchange *x);
+
+/* The zeroed state of x's handler; on_close frees it. NULL: x is answered. */
+void *exchange_own(struct exchange *x, size_t size, void (*on_close)(struct exchange *x));
+/* The handler's state is the caller's again: on_close is not called. */
+void exchange_disown(struct exchange *x);
 
 /* Appends {"error":{"message":…,"type":…,"param":…,"code":…}}. */
 int api_error_print(struct sl_buf *out, const struct api_error *e, const char *message);

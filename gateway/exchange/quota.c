@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Charging and settling; the words are in quota_text.c, what limits mean in cache/limits.h.
+ * Charging and settling. cache/limits.h defines the limits; quota_contend.c waits for reserved tokens.
  *
- * A quota that is given up while its answer is awaited is not cancelled at the store: whether it was
- * charged could not be known then, and giving back what was never taken would be a gift. It waits for the
- * answer and is settled with nothing used.
+ * A quota abandoned while the store's reply is pending is not cancelled there: it would be unknown whether it was
+ * charged, and refunding an uncharged one would be a gift. It waits for the reply and settles with nothing used.
  *
- * Settling a budget may be repeated (an id that holds nothing is charged nothing), giving back to a rate
- * may not: so the rate goes with the first try only, and what a failing Redis misses of it comes back by
- * itself within the minute.
+ * Settling a budget may be repeated (an id that holds nothing is charged nothing); a refund to a rate may not. So only
+ * the first try refunds the rate, and what a failing Redis misses of it comes back by itself within the minute.
  */
 #include "gateway/exchange/quota_priv.h"
 
 #include <event2/event.h>
 #include <openssl/rand.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,21 +36,15 @@ static struct metric refused[QUOTA_N_LIMITS] = {
 };
 static struct metric refused_unknown = REFUSED("unknown"), refused_concurrency = REFUSED("concurrency");
 static struct metric unsettled = {
-    .kind = METRIC_GAUGE, .name = "sluice_quota_unsettled", .help = "Charges that Redis has yet to be told the end of"};
+    .kind = METRIC_GAUGE, .name = "sluice_quota_unsettled", .help = "Charges whose end Redis has yet to record"};
 
-static void register_all(void)
+__attribute__((constructor)) static void register_metrics(void)
 {
 	for (int i = 0; i < QUOTA_N_LIMITS; i++)
 		metric_register(&refused[i]);
 	metric_register(&refused_unknown);
 	metric_register(&refused_concurrency);
 	metric_register(&unsettled);
-}
-
-static void quota_metrics_register(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	pthread_once(&once, register_all);
 }
 
 void quota_count_concurrency(void) { metric_add(&refused_concurrency, 1); }
@@ -107,7 +98,7 @@ static void leave_unsettled(struct quota *q)
 	deadline_arm(&q->home->retries, &q->due, clock_now_ns());
 }
 
-/* It is done with, and Redis, which did not answer in time, may hold it. */
+/* Redis did not answer in time and may hold it. */
 static void release_at_redis(struct quota *q)
 {
 	q->local = false;
@@ -169,9 +160,9 @@ void quota_settle(struct quota *q, int64_t used)
 	BUG_IF(q->state != QUOTA_HELD, "a quota is settled in state %d", (int)q->state);
 	q->used = within(used, 0, CACHE_UNITS_MAX);
 	deadline_cancel(&q->due);
-	cache_cancel(&q->op); /* a renewal, or what it would have had more */
+	cache_cancel(&q->op); /* a renewal, or an extension */
 	q->extending = false;
-	q->charged += q->charging; /* it was asked for before, so it comes first */
+	q->charged += q->charging; /* sent before, so it takes effect first */
 	q->charging = 0;
 	settle(q);
 }
@@ -180,7 +171,7 @@ void quota_settle(struct quota *q, int64_t used)
 
 static void on_renewed(struct cache_op *op, const struct cache_result *r)
 {
-	(void)op, (void)r; /* failed: the next one may do better, and there is time for two */
+	(void)op, (void)r; /* after a failure there is time for two more */
 }
 
 static void on_due(struct deadline *d)
@@ -209,7 +200,18 @@ static void hold(struct quota *q)
 		deadline_arm(&q->home->renewals, &q->due, clock_now_ns());
 }
 
-/* Which of the limits refuses: the one to wait for longest. */
+/* Unless it is abandoned: that is settled at once. */
+static void admit(struct quota *q, const struct quota_result *r)
+{
+	bool abandoned = q->state == QUOTA_ABANDONED;
+	hold(q);
+	if (abandoned)
+		quota_settle(q, 0);
+	else
+		q->done(q->ctx, q, r);
+}
+
+/* Of several limits that refuse, the one to wait for longest is reported. */
 static void read_answer(const struct quota *q, const struct cache_admission *a, struct quota_result *out)
 {
 	bool refused_once = false;
@@ -223,7 +225,7 @@ static void read_answer(const struct quota *q, const struct cache_admission *a, 
 		out->each[q->which[i]] = (struct quota_left){l->limit, r->remaining, r->reset_us};
 		if (r->ok)
 			continue;
-		/* What a whole day doesn't hold no day will. */
+		/* More than a whole day's budget: no wait helps. */
 		int64_t wait = l->type == CACHE_BUDGET && q->least > l->limit ? -1 : r->retry_after_us;
 		bool longer = wait < 0 || (out->retry_after_us >= 0 && wait > out->retry_after_us);
 		if (longer || !refused_once) {
@@ -254,11 +256,7 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 	}
 	quota_stop_contending(q);
 	if (result.admitted) {
-		hold(q);
-		if (abandoned)
-			quota_settle(q, 0);
-		else
-			q->done(q->ctx, q, &result);
+		admit(q, &result);
 		return;
 	}
 	metric_add(result.code < 0 ? &refused_unknown : &refused[result.refused_by], 1);
@@ -288,6 +286,14 @@ static void add_limit(struct quota *q, enum quota_limit which, const struct cach
 	q->which[q->n++] = which;
 }
 
+static void add_rate(struct quota *q, enum quota_limit which, int64_t limit, int64_t cost, const char *part,
+		     const struct auth_key *key)
+{
+	const struct cache_limit l = {
+	    .type = CACHE_RATE, .limit = limit, .burst = limit, .period_us = MINUTE_US, .cost = cost};
+	add_limit(q, which, &l, part, key);
+}
+
 static bool has_subject_limit(const struct auth_key *key)
 {
 	return key->tier->subject_requests_per_minute > 0 && key->subject != NULL && key->subject[0] != '\0';
@@ -296,35 +302,17 @@ static bool has_subject_limit(const struct auth_key *key)
 static void add_limits(struct quota *q, const struct quota_ask *ask)
 {
 	const struct gw_tier_config *t = ask->key->tier;
-	int64_t per_minute = t->requests_per_minute, tokens = t->tokens_per_minute, day = t->tokens_per_day;
-	if (per_minute > 0)
-		add_limit(q, QUOTA_REQUESTS,
-			  &(struct cache_limit){.type = CACHE_RATE,
-						.limit = per_minute,
-						.burst = per_minute,
-						.period_us = MINUTE_US,
-						.cost = within(ask->requests, 0, CACHE_RATE_MAX)},
-			  "requests a minute", ask->key);
+	int64_t requests = within(ask->requests, 0, CACHE_RATE_MAX), tokens = t->tokens_per_minute,
+		day = t->tokens_per_day;
+	if (t->requests_per_minute > 0)
+		add_rate(q, QUOTA_REQUESTS, t->requests_per_minute, requests, "requests a minute", ask->key);
 	if (has_subject_limit(ask->key)) {
 		char part[256];
-		int64_t limit = t->subject_requests_per_minute;
 		snprintf(part, sizeof part, "requests a minute of %s", ask->key->subject);
-		add_limit(q, QUOTA_SUBJECT,
-			  &(struct cache_limit){.type = CACHE_RATE,
-						.limit = limit,
-						.burst = limit,
-						.period_us = MINUTE_US,
-						.cost = within(ask->requests, 0, CACHE_RATE_MAX)},
-			  part, ask->key);
+		add_rate(q, QUOTA_SUBJECT, t->subject_requests_per_minute, requests, part, ask->key);
 	}
 	if (tokens > 0) /* a full minute serves any request */
-		add_limit(q, QUOTA_TOKENS,
-			  &(struct cache_limit){.type = CACHE_RATE,
-						.limit = tokens,
-						.burst = tokens,
-						.period_us = MINUTE_US,
-						.cost = within(ask->tokens, 1, tokens)},
-			  "tokens a minute", ask->key);
+		add_rate(q, QUOTA_TOKENS, tokens, within(ask->tokens, 1, tokens), "tokens a minute", ask->key);
 	if (day > 0) /* the last one: budget_of */
 		add_limit(q, QUOTA_DAY, &(struct cache_limit){.type = CACHE_BUDGET, .limit = day, .period_us = DAY_US},
 			  "tokens a day", ask->key);
@@ -338,14 +326,16 @@ static size_t n_limits(const struct auth_key *key)
 	       (t->tokens_per_day > 0);
 }
 
-static bool is_limited(const struct auth_key *key) { return key->tier != NULL && n_limits(key) > 0; }
-
-static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask, enum quota_state born,
-				  quota_done *done, void *ctx)
+/* 0, 1: nothing is limited, SL_ENOMEM. */
+static int quota_create(struct quotas *qs, const struct quota_ask *ask, enum quota_state born, quota_done *done,
+			void *ctx, struct quota **out)
 {
+	*out = NULL;
+	if (qs->client == NULL || ask->key->tier == NULL || n_limits(ask->key) == 0)
+		return 1;
 	struct quota *q = sl_zalloc(sizeof *q + n_limits(ask->key) * sizeof *q->items);
 	if (q == NULL)
-		return NULL;
+		return SL_ENOMEM;
 	BUG_IF(RAND_bytes(q->id, sizeof q->id) != 1, "no random bytes");
 	q->home = qs;
 	q->state = born;
@@ -359,26 +349,24 @@ static struct quota *quota_create(struct quotas *qs, const struct quota_ask *ask
 	list_push_back(&qs->all, &q->node);
 	add_limits(q, ask);
 	qs->n_waiting += waits(born);
-	return q;
-}
-
-int quota_take(struct quotas *qs, const struct quota_ask *asked, quota_done *done, void *ctx, struct quota **out)
-{
-	*out = NULL;
-	if (qs->client == NULL || !is_limited(asked->key))
-		return 1;
-	struct quota *q = quota_create(qs, asked, QUOTA_TAKING, done, ctx);
-	if (q == NULL)
-		return SL_ENOMEM;
-	q->want = within(asked->tokens, 1, CACHE_UNITS_MAX);
-	q->least = within(asked->least, 1, q->want);
-	q->until_ns = clock_now_ns() + asked->wait_ms * NS_PER_MS;
-	quota_ask_store(q);
 	*out = q;
 	return 0;
 }
 
-/* ---- going on with another's ---- */
+int quota_take(struct quotas *qs, const struct quota_ask *asked, quota_done *done, void *ctx, struct quota **out)
+{
+	int rc = quota_create(qs, asked, QUOTA_TAKING, done, ctx, out);
+	struct quota *q = *out;
+	if (rc != 0)
+		return rc;
+	q->want = within(asked->tokens, 1, CACHE_UNITS_MAX);
+	q->least = within(asked->least, 1, q->want);
+	q->until_ns = clock_now_ns() + asked->wait_ms * NS_PER_MS;
+	quota_ask_store(q);
+	return 0;
+}
+
+/* ---- adopting the reservation of a dead gateway ---- */
 
 void quota_ticket(const struct quota *q, struct quota_ticket *out)
 {
@@ -402,32 +390,24 @@ static void on_adopted(struct cache_op *op, const struct cache_result *r)
 	cache_settlement_read(r, &s);
 	struct quota_result result = {.code = s.code, .granted = INT64_MAX};
 	result.admitted = s.code >= 0 && !s.degraded && s.n > 0 && s.each[0].known;
-	bool abandoned = q->state == QUOTA_ABANDONED;
-	if (!result.admitted) {
-		if (!abandoned)
-			q->done(q->ctx, q, &result);
-		quota_free(q);
+	if (result.admitted) {
+		admit(q, &result);
 		return;
 	}
-	hold(q);
-	if (abandoned)
-		quota_settle(q, 0);
-	else
+	if (q->state != QUOTA_ABANDONED)
 		q->done(q->ctx, q, &result);
+	quota_free(q);
 }
 
 int quota_adopt(struct quotas *qs, const struct auth_key *key, const struct quota_ticket *ticket, quota_done *done,
 		void *ctx, struct quota **out)
 {
 	const struct quota_ask ask = {.key = key, .requests = ticket->requests, .tokens = ticket->tokens};
-	*out = NULL;
-	if (qs->client == NULL || !is_limited(key))
-		return 1;
-	struct quota *q = quota_create(qs, &ask, QUOTA_TAKING, done, ctx);
-	if (q == NULL)
-		return SL_ENOMEM;
+	int rc = quota_create(qs, &ask, QUOTA_TAKING, done, ctx, out);
+	struct quota *q = *out;
+	if (rc != 0)
+		return rc;
 	memcpy(q->id, ticket->id, sizeof q->id);
-	*out = q;
 	if (budget_of(q) == NULL) { /* rates alone: charged, and to be put right at the end */
 		hold(q);
 		return 1;
@@ -452,17 +432,14 @@ static void on_seen(struct cache_op *op, const struct cache_result *r)
 int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, void *ctx, struct quota **out)
 {
 	const struct quota_ask ask = {.key = key};
-	*out = NULL;
-	if (qs->client == NULL || !is_limited(key))
-		return 1;
-	struct quota *q = quota_create(qs, &ask, QUOTA_PEEKING, done, ctx);
-	if (q == NULL)
-		return SL_ENOMEM;
+	int rc = quota_create(qs, &ask, QUOTA_PEEKING, done, ctx, out);
+	struct quota *q = *out;
+	if (rc != 0)
+		return rc;
 	/* A rate's cost of nothing looks only, and so do no units of a budget for an id that holds none. */
 	for (size_t i = 0; i < q->n; i++)
 		q->items[i].cost = 0;
 	cache_admit(qs->client, &q->op, q->id, q->items, q->n, 0, 0, HOLD_US, on_seen);
-	*out = q;
 	return 0;
 }
 
@@ -485,7 +462,6 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client *client)
 {
 	static const struct timeval every = {.tv_sec = 1};
-	quota_metrics_register();
 	*qs = (struct quotas){.client = client};
 	list_init(&qs->all);
 	list_init(&qs->contenders);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What quota.c (charged and settled) and quota_more.c (tokens that others hold in reserve, and more of them
- * for an answer that runs) have of each other.
+ * Shared by quota.c (charging, settling) and quota_contend.c (waiting for reserved tokens, extending).
  */
 #ifndef GATEWAY_QUOTA_PRIV_H
 #define GATEWAY_QUOTA_PRIV_H
@@ -68,21 +67,21 @@ static inline int64_t within(int64_t v, int64_t least, int64_t most) { return v 
 
 /* ---- quota.c ---- */
 
-/* TAKING: the store is asked. */
+/* Asks the store, in state TAKING. */
 void quota_ask_store(struct quota *q);
 void quota_set_state(struct quota *q, enum quota_state to);
 
-/* ---- quota_more.c ---- */
+/* ---- quota_contend.c ---- */
 
-/* It waits for what others hold, and is asked for again. */
+/* Queues q for what others reserve. */
 void quota_contend(struct quota *q);
-/* It waits no more; the next one may have it. */
+/* Takes q out of the queue; wakes the next. */
 void quota_stop_contending(struct quota *q);
-/* It has waited for a while. */
+/* q's wait is due: asks again, or waits on. */
 void quota_contention_due(struct quota *q);
-/* Something of the tenant's may have become free. */
+/* Tokens of the tenant may have become free. */
 void quota_wake_contender(struct quotas *qs, uint64_t tenant);
-/* The tick while somebody waits. */
+/* The tick while quotas wait. */
 void quota_on_contention_tick(int fd, short what, void *quotas);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits in words: OpenAI's header fields and its error, from which client libraries take their pauses.
- * They wait for retry-after-ms, or retry-after, but not for more than a minute or two; so a longer wait
- * is said together with x-should-retry: false.
+ * Limits as OpenAI's header fields and error, which client libraries read their retry delay from. They honour
+ * retry-after-ms and retry-after, but at most a minute or two; longer waits come with x-should-retry: false.
  */
 #include <stdio.h>
 
@@ -36,7 +35,7 @@ void quota_duration(int64_t us, char *out, size_t size)
 		snprintf(out + n, size - (size_t)n, "%d%ss", (int)(s % 60), fraction);
 }
 
-/* The limit on tokens to speak of. */
+/* The limit on tokens that the header reports. */
 static enum quota_limit of_tokens(const struct quota_result *r)
 {
 	const struct quota_left *minute = &r->each[QUOTA_TOKENS], *day = &r->each[QUOTA_DAY];
@@ -54,18 +53,17 @@ struct writer {
 	size_t n;
 };
 
-static void add_number(struct writer *w, const char *name, int64_t value)
+/* The text of a new field, to be filled in. */
+static char *add_field(struct writer *w, const char *name)
 {
-	snprintf(w->text->at[w->n], QUOTA_TEXT_BYTES, "%lld", (long long)value);
-	w->out[w->n] = (struct http_field){name, w->text->at[w->n]};
-	w->n++;
+	char *text = w->text->at[w->n];
+	w->out[w->n++] = (struct http_field){name, text};
+	return text;
 }
 
-static void add_duration(struct writer *w, const char *name, int64_t us)
+static void add_number(struct writer *w, const char *name, int64_t value)
 {
-	quota_duration(us, w->text->at[w->n], QUOTA_TEXT_BYTES);
-	w->out[w->n] = (struct http_field){name, w->text->at[w->n]};
-	w->n++;
+	snprintf(add_field(w, name), QUOTA_TEXT_BYTES, "%lld", (long long)value);
 }
 
 static void add_left(struct writer *w, const struct quota_left *l, const char *const names[3])
@@ -74,7 +72,7 @@ static void add_left(struct writer *w, const struct quota_left *l, const char *c
 		return;
 	add_number(w, names[0], l->limit);
 	add_number(w, names[1], l->remaining);
-	add_duration(w, names[2], l->reset_us);
+	quota_duration(l->reset_us, add_field(w, names[2]), QUOTA_TEXT_BYTES);
 }
 
 size_t quota_fields(const struct quota_result *r, struct quota_text *text, struct http_field out[QUOTA_MAX_FIELDS])
@@ -112,27 +110,23 @@ void quota_refuse(struct exchange *x, const struct quota_result *r)
 	};
 	char wait[QUOTA_TEXT_BYTES];
 	if (r->code < 0) {
-		exchange_error(x, &(struct api_error){503, "server_error", "overloaded", NULL, 1},
-			       "The server is busy: what is left of your limits could not be found out in time.");
+		exchange_refuse(x, 503, "overloaded", NULL,
+				"The server is busy: your limits could not be checked in time.");
 		return;
 	}
+	const char *what = names[r->refused_by].what;
 	const struct api_error e = {429, names[r->refused_by].type, "rate_limit_exceeded", NULL, 0};
 	long long limit = r->each[r->refused_by].limit;
 	exchange_set_quota(x, r);
-	if (r->retry_after_us < 0) {
-		exchange_error(x, &e, "Request too large: the limit of this key is %lld %s.", limit,
-			       names[r->refused_by].what);
-		return;
-	}
 	quota_duration(r->retry_after_us, wait, sizeof wait);
-	if (r->contended) {
-		exchange_error(
-		    x, &e,
-		    "Rate limit reached: what is left of %lld %s for this key is reserved by its requests that "
-		    "run. Please try again in %s.",
-		    limit, names[r->refused_by].what, wait);
-		return;
-	}
-	exchange_error(x, &e, "Rate limit reached: %lld %s for this key. Please try again in %s.", limit,
-		       names[r->refused_by].what, wait);
+	if (r->retry_after_us < 0)
+		exchange_error(x, &e, "Request too large: the limit of this key is %lld %s.", limit, what);
+	else if (r->contended)
+		exchange_error(x, &e,
+			       "Rate limit reached: running requests of this key reserve the rest of its %lld %s. "
+			       "Please try again in %s.",
+			       limit, what, wait);
+	else
+		exchange_error(x, &e, "Rate limit reached: %lld %s for this key. Please try again in %s.", limit, what,
+			       wait);
 }

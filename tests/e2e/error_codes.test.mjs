@@ -10,6 +10,8 @@ import { ROOT } from './harness.mjs';
 const PLACES = [
   { open: /struct api_error\)\s*\{/g, code: 2, status: 0 },
   { open: /struct api_error \w+ = \{/g, code: 2, status: 0 },
+  { open: /\bexchange_refuse\(/g, code: 2, status: 1 },
+  { open: /\brefuse\(x, (?=\d)/g, code: 1, status: 0 },
   { open: /\brequest_bad\(/g, code: 1, of: [400, 404] },
   { open: /\bbad_field\(/g, code: 0, of: [400] },
   { open: /\breply_previous\(/g, code: 1, of: [400] },

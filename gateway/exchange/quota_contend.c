@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens of the day that others only hold in reserve: waited for, by requests that have not begun and by
- * answers that run and want more. Of those of one key on one thread only the first asks the store, when
- * another one of them ends and ten times a second.
+ * Contention for a day's tokens that other requests only reserve. Requests that have not begun wait for them, and so do
+ * running answers that extend their grant. Of the waiters of one key on one thread only the first asks the store: when
+ * another of the key's quotas ends, and ten times a second.
  */
 #include "gateway/exchange/quota_priv.h"
 
@@ -11,11 +11,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-/* ---- what others hold in reserve ---- */
+/* ---- waiting ---- */
 
 static void charge_part(struct quota *q);
 
-/* Of those of its key that wait on this thread only the first asks the store. */
 static struct quota *first_contender(struct quotas *qs, uint64_t tenant)
 {
 	list_each(it, &qs->contenders) {
@@ -42,7 +41,6 @@ static void contend_again(struct quota *q)
 	quota_ask_store(q);
 }
 
-/* Some of it may have become free. */
 void quota_wake_contender(struct quotas *qs, uint64_t tenant)
 {
 	struct quota *q = first_contender(qs, tenant);
@@ -62,10 +60,10 @@ static void start_contention_tick(struct quotas *qs)
 {
 	static const struct timeval each = {.tv_usec = QUOTA_CONTENTION_MS * 1000};
 	if (!event_pending(qs->contention_tick, EV_TIMEOUT, NULL))
-		(void)event_add(qs->contention_tick, &each); /* or the slower one does it */
+		(void)event_add(qs->contention_tick, &each); /* failed: the slower tick does it */
 }
 
-/* An answer that runs comes before those that have not begun. */
+/* Running answers come before requests that have not begun. */
 void quota_contend(struct quota *q)
 {
 	struct quotas *qs = q->home;
@@ -95,9 +93,9 @@ void quota_on_contention_tick(evutil_socket_t fd, short what, void *arg)
 		start_contention_tick(qs);
 }
 
-/* ---- more of it ---- */
+/* ---- extending ---- */
 
-/* From here on it is renewed again. */
+/* Renewals resume. */
 static void end_extension(struct quota *q, const struct quota_result *r)
 {
 	q->extending = false;
@@ -126,12 +124,12 @@ static void ask_for_more(struct quota *q)
 	cache_admit(q->home->client, &q->op, q->id, budget_of(q), 1, q->want, 1, HOLD_US, on_more);
 }
 
-/* What is used no longer counts as reserved: else two that wait for each other's rest would not know that
- * there is none. */
+/* Used tokens are charged first, so that they no longer count as reserved: otherwise two answers would wait for each
+ * other's reserve, which is used up. */
 static void on_charged_part(struct cache_op *op, const struct cache_result *r)
 {
 	struct quota *q = quota_of(op);
-	/* Without an answer it may have been charged: never twice. */
+	/* Without a reply it may have been charged; never charge it twice. */
 	q->charged += q->charging;
 	q->charging = 0;
 	if (r->code < 0 || r->degraded != q->local)

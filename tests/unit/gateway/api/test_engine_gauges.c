@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/metrics.h"
-#include "gateway/api/device_gauges.h"
+#include "gateway/api/engine_gauges.h"
 
 static char text[1 << 16];
 

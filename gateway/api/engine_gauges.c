@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gateway/api/engine_gauges.h"
+
+#include <stddef.h>
+
+#include "base/metrics.h"
+
+/* A metric and the field of the report that it repeats: 4 or 8 bytes. */
+struct reported {
+	size_t at, size;
+	struct metric m;
+};
+
+#define REPORTED(report, field, kind_, name_, scale_, help_)                          \
+	{                                                                             \
+		offsetof(struct report, field), sizeof((struct report *)NULL)->field, \
+		{                                                                     \
+			.kind = kind_, .name = name_, .scale = scale_, .help = help_  \
+		}                                                                     \
+	}
+#define ENGINE_GAUGE(field, name, help) REPORTED(proto_stats, field, METRIC_GAUGE, name, 0, help)
+#define ENGINE_COUNTER(field, name, help) REPORTED(proto_stats, field, METRIC_COUNTER, name "_total", 0, help)
+#define DEVICE_GAUGE(field, name, scale, help) \
+	REPORTED(proto_device, field, METRIC_GAUGE, "sluice_device_" name, scale, help)
+
+/* Dashboards made for vLLM find its names for the same figures. */
+static struct reported engine[] = {
+    ENGINE_GAUGE(running, "sluice_engine_running", "Sequences in the engine's batch, or paused with their pages"),
+    ENGINE_GAUGE(waiting, "sluice_engine_waiting", "Sequences that wait in the engine"),
+    ENGINE_GAUGE(pages_total, "sluice_engine_pages", "KV pages of the engine"),
+    ENGINE_GAUGE(pages_free, "sluice_engine_pages_free", "KV pages of the engine that are free"),
+    ENGINE_GAUGE(prefix_pages, "sluice_engine_prefix_pages", "KV pages that the prefix tree holds"),
+    ENGINE_GAUGE(swap_places, "sluice_engine_swap_pages", "KV pages that fit into the host's swap memory"),
+    ENGINE_GAUGE(swap_used, "sluice_engine_swap_pages_used", "KV pages in the host's swap memory"),
+    ENGINE_COUNTER(steps, "sluice_engine_steps", "Steps of the engine"),
+    ENGINE_COUNTER(prefill_tokens, "sluice_engine_prefill_tokens", "Prompt tokens computed"),
+    ENGINE_COUNTER(decode_tokens, "sluice_engine_decode_tokens", "Tokens generated"),
+    ENGINE_COUNTER(submitted, "sluice_engine_submitted", "Sequences submitted to the engine"),
+    ENGINE_COUNTER(cancelled, "sluice_engine_cancelled", "Sequences cancelled"),
+    ENGINE_COUNTER(displaced, "sluice_engine_displaced", "Requests displaced from the engine's queue by others"),
+    ENGINE_COUNTER(preemptions, "sluice_engine_preemptions", "Sequences pre-empted, to be recomputed or swapped"),
+    ENGINE_COUNTER(swapped_out, "sluice_engine_swapped_out_pages", "KV pages swapped out to the host's memory"),
+    ENGINE_COUNTER(swapped_in, "sluice_engine_swapped_in_pages", "KV pages swapped in again"),
+    ENGINE_COUNTER(swap_full, "sluice_engine_swap_full",
+		   "Sequences pre-empted while the swap memory had no room for them"),
+    ENGINE_COUNTER(prefix_queries, "sluice_engine_prefix_queries", "Prompt tokens looked up in the prefix tree"),
+    ENGINE_COUNTER(prefix_hits, "sluice_engine_prefix_hits", "Prompt tokens found in the prefix tree"),
+    ENGINE_COUNTER(spec_drafts, "sluice_spec_drafts", "Drafts that the engine verified"),
+    ENGINE_COUNTER(spec_drafted, "sluice_spec_drafted_tokens", "Tokens in verified drafts"),
+    ENGINE_COUNTER(spec_accepted, "sluice_spec_accepted_tokens",
+		   "Drafted tokens accepted: each saved a step of its sequence"),
+    ENGINE_GAUGE(running, "vllm:num_requests_running", "As sluice_engine_running"),
+    ENGINE_GAUGE(waiting, "vllm:num_requests_waiting", "As sluice_engine_waiting"),
+    ENGINE_COUNTER(prefix_queries, "vllm:prefix_cache_queries", "As sluice_engine_prefix_queries_total"),
+    ENGINE_COUNTER(prefix_hits, "vllm:prefix_cache_hits", "As sluice_engine_prefix_hits_total"),
+    ENGINE_COUNTER(preemptions, "vllm:num_preemptions", "As sluice_engine_preemptions_total"),
+    ENGINE_COUNTER(prefill_tokens, "vllm:prompt_tokens", "As sluice_engine_prefill_tokens_total"),
+    ENGINE_COUNTER(decode_tokens, "vllm:generation_tokens", "As sluice_engine_decode_tokens_total"),
+    ENGINE_COUNTER(spec_drafts, "vllm:spec_decode_num_drafts", "As sluice_spec_drafts_total"),
+    ENGINE_COUNTER(spec_drafted, "vllm:spec_decode_num_draft_tokens", "As sluice_spec_drafted_tokens_total"),
+    ENGINE_COUNTER(spec_accepted, "vllm:spec_decode_num_accepted_tokens", "As sluice_spec_accepted_tokens_total"),
+};
+
+static struct reported device[] = {
+    DEVICE_GAUGE(known, "up", 0, "1 while the driver reports on the engine's device"),
+    DEVICE_GAUGE(busy_percent, "busy_ratio", 0.01, "Share of the last moments in which a kernel ran on the device"),
+    DEVICE_GAUGE(memory_busy_percent, "memory_busy_ratio", 0.01,
+		 "Share of them in which its memory was read or written"),
+    DEVICE_GAUGE(memory_bytes, "memory_bytes", 0, "Memory of the device"),
+    DEVICE_GAUGE(memory_used_bytes, "memory_used_bytes", 0, "Memory of the device in use, by any process"),
+    DEVICE_GAUGE(celsius, "temperature_celsius", 0, "Temperature of the device"),
+    DEVICE_GAUGE(milliwatts, "power_watts", 1e-3, "Power that the device draws"),
+    DEVICE_GAUGE(limit_milliwatts, "power_limit_watts", 1e-3, "Power that the device may draw"),
+    DEVICE_GAUGE(sm_mhz, "sm_clock_hertz", 1e6, "Clock of the device's multiprocessors"),
+    DEVICE_GAUGE(memory_mhz, "memory_clock_hertz", 1e6, "Clock of the device's memory"),
+    DEVICE_GAUGE(nvlinks, "nvlinks_up", 0, "Links to other devices that are up"),
+    REPORTED(proto_device, ecc_uncorrected, METRIC_COUNTER, "sluice_device_ecc_errors_total", 0,
+	     "Uncorrected errors of the device's memory since the driver was loaded"),
+};
+
+#define SLOWED(reason)                                                                                   \
+	{                                                                                                \
+		.kind = METRIC_GAUGE, .name = "sluice_device_slowed", .labels = "reason=\"" reason "\"", \
+		.help = "1 while the device's clocks are held down for this reason"                      \
+	}
+/* By bit of enum proto_slowed. */
+static struct metric slowed[] = {SLOWED("power"), SLOWED("thermal"), SLOWED("hardware"), SLOWED("other")};
+
+static struct metric link_up = {
+    .kind = METRIC_GAUGE, .name = "sluice_engine_up", .help = "1 while the link to the engine is up"};
+static struct metric kv_usage = {.kind = METRIC_GAUGE,
+				 .name = "vllm:kv_cache_usage_perc",
+				 .scale = 1e-3,
+				 .help = "Share of the KV pages that are not free, 1 is all of them"};
+
+enum { N_ENGINE = sizeof engine / sizeof *engine, N_DEVICE = sizeof device / sizeof *device };
+enum { N_SLOWED = sizeof slowed / sizeof *slowed };
+
+static void register_all(struct reported *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		metric_register(&all[i].m);
+}
+
+static void set_all(struct reported *all, size_t n, const void *report)
+{
+	for (size_t i = 0; i < n; i++) {
+		const void *at = (const char *)report + all[i].at;
+		metric_set(&all[i].m, all[i].size == 4 ? *(const uint32_t *)at : (int64_t) * (const uint64_t *)at);
+	}
+}
+
+void engine_gauges_register(void)
+{
+	metric_register(&link_up);
+	metric_register(&kv_usage);
+	register_all(engine, N_ENGINE);
+}
+
+void engine_gauges_set(bool up, const struct proto_stats *st)
+{
+	uint32_t total = st->pages_total;
+	metric_set(&link_up, up);
+	metric_set(&kv_usage, total > 0 ? (int64_t)(total - st->pages_free) * 1000 / total : 0);
+	set_all(engine, N_ENGINE, st);
+	device_gauges_set(&st->device);
+}
+
+void device_gauges_set(const struct proto_device *d)
+{
+	static bool registered;
+	if (!registered && !d->known)
+		return;
+	if (!registered) {
+		register_all(device, N_DEVICE);
+		for (int i = 0; i < N_SLOWED; i++)
+			metric_register(&slowed[i]);
+	}
+	registered = true;
+	set_all(device, N_DEVICE, d);
+	for (int i = 0; i < N_SLOWED; i++)
+		metric_set(&slowed[i], d->slowed >> i & 1);
+}

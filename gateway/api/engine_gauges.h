@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Metrics that repeat what the engine last reported of itself and of its device. One thread sets them.
+ */
+#ifndef GATEWAY_ENGINE_GAUGES_H
+#define GATEWAY_ENGINE_GAUGES_H
+
+#include <stdbool.h>
+
+#include "base/proto/proto.h"
+
+/* Once. */
+void engine_gauges_register(void);
+/* up: the link to the engine. Sets the device's gauges, too. */
+void engine_gauges_set(bool up, const struct proto_stats *st);
+/* The device's gauges appear with the first report of a known device. When reports stop, sluice_device_up is 0 and so
+ * are the others. */
+void device_gauges_set(const struct proto_device *d);
+
+#endif
