@@ -35,14 +35,14 @@ struct kn_room {
 	size_t bytes;
 };
 
-/* The same on the host, pinned where that can be had. */
+/* The same on the host, pinned where possible. */
 struct kn_host_room {
 	void *at;
 	size_t bytes;
 	bool pinned;
 };
 
-/* Rows of a step that stand together and belong to one sequence: they read the same pages. */
+/* Adjacent rows of a step that belong to one sequence: they read the same pages. */
 struct kn_item {
 	int32_t row, n_rows;
 };

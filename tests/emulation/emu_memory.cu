@@ -2,7 +2,7 @@
  *
  * See emu_memory.h. The size of each piece stands before it.
  */
-#include "kernels/cuda/emu_memory.h"
+#include "tests/emulation/emu_memory.h"
 
 #include <stdlib.h>
 #include <string.h>

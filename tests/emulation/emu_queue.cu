@@ -3,7 +3,7 @@
  * The emulated device's queue (emu_queue.h). Commands are kept byte for byte, as a device's driver keeps its own: the
  * list that they were recorded in may be cleared meanwhile.
  */
-#include "kernels/cuda/emu_queue.h"
+#include "tests/emulation/emu_queue.h"
 
 struct emu_pinned {
 	struct emu_pinned *next;

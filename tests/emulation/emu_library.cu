@@ -6,7 +6,7 @@
  *
  * A command of it takes part in faults like a kernel.
  */
-#include "kernels/cuda/emu_library.h"
+#include "tests/emulation/emu_library.h"
 
 struct dev_library {
 	struct dev *dev;

@@ -21,7 +21,7 @@
  *
  * Thread: one at a time runs the blocks of a device; several devices may run at once.
  */
-#include "kernels/cuda/emu_blocks.h"
+#include "tests/emulation/emu_blocks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,10 +13,10 @@
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
 #include "kernels/cuda/device_base.h"
-#include "kernels/cuda/emu_blocks.h"
-#include "kernels/cuda/emu_library.h"
-#include "kernels/cuda/emu_memory.h"
-#include "kernels/cuda/emu_queue.h"
+#include "tests/emulation/emu_blocks.h"
+#include "tests/emulation/emu_library.h"
+#include "tests/emulation/emu_memory.h"
+#include "tests/emulation/emu_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
