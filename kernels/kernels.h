@@ -83,9 +83,9 @@ struct kn_step {
 	const int32_t *page_table; /* [n_seqs][max_pages] page numbers in the pool */
 	int max_pages;
 	int page_tokens; /* of every pool in this step, so that a backend knows which pages it reads; 0: all of them */
-	/* NULL, or [n_rows]: where it is not negative the row's token is what this draw of the last step before that
-	 * drew any made, whether that has ended or not, and row_token says nothing. A draw that made none counts as
-	 * token 0. Backends with `ahead` only. */
+	/* NULL, or [n_rows]: where it is not negative, the row's token is the one that this draw made in the last step
+	 * that drew any, finished or not, and row_token is ignored. A draw that made none counts as token 0. Backends
+	 * with `ahead` only. */
 	const int32_t *row_from;
 };
 
@@ -135,8 +135,8 @@ struct kn_config {
 	int max_width;    /* the widest activation row */
 	bool fp8_weights; /* matrices of floats become e4m3 with a scale for each output; SL_EUNSUPPORTED where not */
 	int priority;     /* above 0: on a device, before backends of lower priority */
-	/* Every activation that operations of a step get has room for max_rows rows, and what stands behind the
-	 * step's rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or
+	/* Every activation that operations of a step get has room for max_rows rows, and memory behind the step's
+	 * rows may be overwritten; an operation's rows are those of the step, a multiple of them (heads), or
 	 * those of a gather. So a backend may compute more rows than it was given, in steps of few shapes. */
 	bool pad_rows;
 	/* A row's products may depend, within the bounds that all have, on how many rows there are: where a vendor's
@@ -156,20 +156,20 @@ struct kn_adjust {
 	float more; /* of a penalty where kn_draw.said counts: b, if that token is this one. Lost by the draw */
 };
 
-/* How a token is drawn from a row of logits: the meaning is engine/sample/sampler.h's, where the sources stand. */
+/* How a token is drawn from a row of logits: defined, with its sources, in engine/sample/sampler.h. */
 struct kn_draw {
 	int32_t row;
 	float temperature, top_p, min_p; /* 0: the arg max; 1 and 0: off */
 	uint32_t top_k;                  /* 0: all */
-	double u;                        /* in [0, 1): where in the mass, in the order of ids */
+	uint64_t key;                    /* race_key's (kernels/race.h) */
 	bool want_logprob;
 	uint8_t n_top; /* with want_logprob: likeliest to report, at most KN_MAX_TOP */
 	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
 	int32_t n_bias, n_penalties, n_out;
 	const struct kn_adjust *adjust;
-	/* 0, or 1 + a row of the step whose token, which the host may not know yet (kn_step.row_from), has been said
-	 * once more than the penalties know: the one of that id has `more` for its b. Where there is none, the last
-	 * one, whose id is -1, is that token's. */
+	/* 0, or 1 + a row of the step whose token, which the host may not know yet (kn_step.row_from), occurs once more
+	 * than the penalties count: the penalty of that id uses `more` for its b. Where there is none, the last one,
+	 * whose id is -1, is that token's. */
 	int32_t said;
 };
 
@@ -244,7 +244,7 @@ struct kn_ops {
 	/* y[r][i] = act(x[r][i]) · x[r][width + i], of x [n_rows][2·width]: as silu_mul or gelu_mul. */
 	int (*gate_mul)(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
 
-	/* Steps go on by themselves between step_issue and step_wait, and may take tokens from each other (row_from).
+	/* Steps run without the host between step_issue and step_wait, and may take tokens from each other (row_from).
 	 */
 	bool ahead;
 	/* The step's arrays must stay unchanged until step_issue. At most KN_STEPS_AHEAD - 1 others are on their way.
@@ -306,9 +306,9 @@ struct kn_ops {
 	 * anything to wait for. */
 	int (*settle)(struct kn_backend *b);
 	/* Pages in memory of the host, as they are, byte for byte: keys of every layer, then values. All NULL where all
-	 * memory is the host's. host_alloc: aligned to 16 bytes, copies reach it by themselves; SL_ENOMEM. page_out and
+	 * memory is the host's. host_alloc: aligned to 16 bytes, copies reach it directly; SL_ENOMEM. page_out and
 	 * page_in, outside of steps, take effect in the order of what is issued; steps that have none of their pages in
-	 * their tables go on beside them. The host sees what page_out wrote after settle. pages_there: whether all
+	 * their tables run beside them. The host sees what page_out wrote after settle. pages_there: whether all
 	 * copies so far are done; NULL: they always are before the next step. */
 	int (*host_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*host_free)(struct kn_backend *b, void *p);

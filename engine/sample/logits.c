@@ -89,6 +89,23 @@ float logits_clean_max(float *l, int n)
 	return max;
 }
 
+float logits_max(const float *l, int n)
+{
+	f32x4 best[2] = {all4(-INFINITY), all4(-INFINITY)};
+	float max = -INFINITY;
+	int i = 0;
+	for (; i + 8 <= n; i += 8) {
+		f32x4 a = load4(l + i), b = load4(l + i + 4);
+		best[0] = select4(a > best[0], a, best[0]);
+		best[1] = select4(b > best[1], b, best[1]);
+	}
+	for (; i < n; i++)
+		max = l[i] > max ? l[i] : max;
+	for (int k = 0; k < 8; k++)
+		max = best[k / 4][k % 4] > max ? best[k / 4][k % 4] : max;
+	return max;
+}
+
 int32_t logits_argmax(const float *l, int n)
 {
 	/* Each lane keeps its first largest and where that was. */
@@ -175,16 +192,13 @@ static double block_mass(const float *l, int n, f32x4 max, f32x4 inv_t, float *w
 	return sum4(sum);
 }
 
-double logits_mass(const float *l, int n, float max, float inv_t, float *w, double *sums)
+double logits_mass(const float *l, int n, float max, float inv_t, float *w)
 {
 	const f32x4 max4 = all4(max), inv4 = all4(inv_t);
 	double mass = 0;
 	for (int i = 0; i < n; i += LOGITS_BLOCK) {
 		int m = n - i < LOGITS_BLOCK ? n - i : LOGITS_BLOCK;
-		double s = block_mass(l + i, m, max4, inv4, w != NULL ? w + i : NULL);
-		if (sums != NULL)
-			sums[i / LOGITS_BLOCK] = s;
-		mass += s;
+		mass += block_mass(l + i, m, max4, inv4, w != NULL ? w + i : NULL);
 	}
 	return mass;
 }

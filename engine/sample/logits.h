@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LOGITS_BLOCK = 256 }; /* weights per partial sum */
+enum { LOGITS_BLOCK = 256 }; /* elements per partial result */
 
 /* A place in the order of a row: larger for a larger value, for the lower index of equal ones. */
 typedef uint64_t logits_rank;
@@ -22,12 +22,13 @@ struct logits_item {
 
 /* Replaces NaN by -inf. The largest; -inf when there is nothing else. */
 float logits_clean_max(float *l, int n);
+/* The largest of a row without NaN; -inf for n 0. */
+float logits_max(const float *l, int n);
 /* The index of the largest, the lowest of equal ones; n ≥ 1, no NaN. */
 int32_t logits_argmax(const float *l, int n);
-/* Σ exp((l[i] - max) · inv_t), where max ≥ every l[i]. Terms below e^-86 count as 0. w [n] gets the
- * terms, sums [n / LOGITS_BLOCK + 1] those of each block before they are added up; both may be NULL.
+/* Σ exp((l[i] - max) · inv_t), where max ≥ every l[i]. Terms below e^-86 count as 0. w [n] gets the terms; may be NULL.
  * Relative error of a term below 3e-7. */
-double logits_mass(const float *l, int n, float max, float inv_t, float *w, double *sums);
+double logits_mass(const float *l, int n, float max, float inv_t, float *w);
 
 /* The rank of element i with the value v. */
 logits_rank logits_rank_of(float v, int32_t i);

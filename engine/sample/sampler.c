@@ -7,15 +7,16 @@
  * it. A greedy draw is thus a single pass.
  *
  * Filters pass on a list of candidates (ids and logits, in the order of ids); the first filter makes it from the row.
- * Since candidates stay in the order of ids, the draw walks along the sums of weights, block by block for a whole
- * vocabulary.
+ * The draw is a race (draw.h) among what they leave. A draw without filters needs no weights.
  */
 #include "engine/sample/sampler.h"
 
 #include <math.h>
 
 #include "base/alloc.h"
+#include "engine/sample/draw.h"
 #include "engine/sample/logits.h"
+#include "kernels/race.h"
 
 /* ---- memory ---- */
 
@@ -29,11 +30,11 @@ int sampler_scratch_reserve(struct sampler_scratch *s, int n_vocab)
 	m.w = sl_zalloc_n(n, sizeof *m.w);
 	m.key = sl_zalloc_n(n, sizeof *m.key);
 	m.ids = sl_zalloc_n(n, sizeof *m.ids);
-	m.sums = sl_zalloc_n(n / LOGITS_BLOCK + 1, sizeof *m.sums);
+	m.bounds = sl_zalloc_n(n / LOGITS_BLOCK + 1, sizeof *m.bounds);
 	m.items = sl_zalloc_n(n, sizeof *m.items);
 	/* Every bias, then every id once by a penalty and once by being excluded. */
 	m.undo = sl_zalloc_n(2 * n + PROTO_MAX_LOGIT_BIAS, sizeof *m.undo);
-	if (m.l == NULL || m.w == NULL || m.key == NULL || m.ids == NULL || m.sums == NULL || m.items == NULL ||
+	if (m.l == NULL || m.w == NULL || m.key == NULL || m.ids == NULL || m.bounds == NULL || m.items == NULL ||
 	    m.undo == NULL) {
 		sampler_scratch_dispose(&m);
 		return SL_ENOMEM;
@@ -49,26 +50,10 @@ void sampler_scratch_dispose(struct sampler_scratch *s)
 	sl_free(s->w);
 	sl_free(s->key);
 	sl_free(s->ids);
-	sl_free(s->sums);
+	sl_free(s->bounds);
 	sl_free(s->items);
 	sl_free(s->undo);
 	*s = (struct sampler_scratch){0};
-}
-
-/* ---- the counter-based generator ---- */
-
-/* splitmix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014). */
-static uint64_t mix(uint64_t x)
-{
-	x += 0x9E3779B97F4A7C15ull;
-	x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
-	x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-	return x ^ x >> 31;
-}
-
-double sampler_uniform(uint64_t seed, uint32_t choice, uint64_t index)
-{
-	return (double)(mix(mix(mix(seed) ^ choice) + index) >> 11) * 0x1.0p-53;
 }
 
 /* ---- what touches few ids ---- */
@@ -143,7 +128,7 @@ static int tell_top(const float *logits, int n_vocab, double log_z, int n, struc
 
 static double log_mass(const float *logits, int n_vocab, float max)
 {
-	return (double)max + log(logits_mass(logits, n_vocab, max, 1, NULL, NULL));
+	return (double)max + log(logits_mass(logits, n_vocab, max, 1, NULL));
 }
 
 static void tell(const float *logits, int n_vocab, float max, int32_t id, uint8_t n_top, struct sampler_scratch *sc,
@@ -162,12 +147,12 @@ struct candidates {
 	const int32_t *ids; /* NULL: all of the row, and an element's index is its id */
 	int n;
 	float max, inv_t;
-	double mass; /* of the weights, which are in scratch w, their sums of blocks in sums */
+	double mass; /* of the weights, which are in scratch w */
 };
 
 static void weigh(struct candidates *c, struct sampler_scratch *sc)
 {
-	c->mass = logits_mass(c->l, c->n, c->max, c->inv_t, sc->w, sc->sums);
+	c->mass = logits_mass(c->l, c->n, c->max, c->inv_t, sc->w);
 }
 
 static void keep(struct candidates *c, const float *key, logits_rank least, struct sampler_scratch *sc)
@@ -191,6 +176,7 @@ static void keep_top_k(struct candidates *c, int k, struct sampler_scratch *sc)
 static void keep_typical(struct candidates *c, float share, struct sampler_scratch *sc)
 {
 	double mean = 0;
+	weigh(c, sc);
 	for (int i = 0; i < c->n; i++) {
 		if (sc->w[i] > 0)
 			mean += (double)sc->w[i] * (double)((c->l[i] - c->max) * c->inv_t);
@@ -203,34 +189,15 @@ static void keep_typical(struct candidates *c, float share, struct sampler_scrat
 
 static void keep_top_p(struct candidates *c, float share, struct sampler_scratch *sc)
 {
+	weigh(c, sc);
 	keep(c, c->l, logits_share(c->l, sc->w, c->n, c->mass * (double)share, sc->items), sc);
 }
 
 static void keep_min_p(struct candidates *c, float share, struct sampler_scratch *sc)
 {
+	weigh(c, sc);
 	float most = sc->w[logits_argmax(sc->w, c->n)];
 	keep(c, sc->w, logits_rank_of(most * share, INT32_MAX), sc);
-}
-
-/* The candidate at u of the mass. */
-static int32_t walk(const struct candidates *c, double u, const struct sampler_scratch *sc)
-{
-	double at = u * c->mass, so_far = 0;
-	int block = 0, last = -1, n_blocks = (c->n + LOGITS_BLOCK - 1) / LOGITS_BLOCK;
-	while (block < n_blocks - 1 && so_far + sc->sums[block] <= at)
-		so_far += sc->sums[block++];
-	for (int i = block * LOGITS_BLOCK; i < c->n; i++) {
-		if (sc->w[i] == 0)
-			continue;
-		last = i;
-		so_far += (double)sc->w[i];
-		if (at < so_far)
-			break;
-	}
-	/* Rounding may leave `at` a little above all the mass: then it is the last that has any. */
-	for (int i = c->n - 1; last < 0; i--)
-		last = sc->w[i] > 0 ? i : -1;
-	return c->ids != NULL ? c->ids[last] : last;
 }
 
 static int32_t draw(const struct sampler_params *p, const float *logits, int n_vocab, float max, uint64_t index,
@@ -241,20 +208,15 @@ static int32_t draw(const struct sampler_params *p, const float *logits, int n_v
 	struct candidates c = {.l = logits, .n = n_vocab, .max = max, .inv_t = inv_t};
 	if (p->top_k > 0 && p->top_k < (uint32_t)n_vocab)
 		keep_top_k(&c, (int)p->top_k, sc);
-	weigh(&c, sc);
-	if (p->typical_p < 1) {
+	if (p->typical_p < 1)
 		keep_typical(&c, p->typical_p, sc);
-		weigh(&c, sc);
-	}
-	if (p->top_p < 1) {
+	if (p->top_p < 1)
 		keep_top_p(&c, p->top_p, sc);
-		weigh(&c, sc);
-	}
-	if (p->min_p > 0) {
+	if (p->min_p > 0)
 		keep_min_p(&c, p->min_p, sc);
-		weigh(&c, sc);
-	}
-	return walk(&c, sampler_uniform(p->seed, p->choice, index), sc);
+	const struct draw_scale scale = {max, inv_t};
+	uint64_t key = race_key(p->seed, p->choice, index);
+	return c.ids != NULL ? draw_listed(c.l, c.ids, c.n, &scale, key) : draw_row(c.l, c.n, &scale, key, sc->bounds);
 }
 
 /* ---- the door ---- */

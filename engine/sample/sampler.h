@@ -11,11 +11,11 @@
  *   typical                 (Meister et al. 2022)
  *   top-p                   (Holtzman et al. 2020)
  *   min-p                   (Nguyen et al. 2024), of the likeliest that is left
- *   the draw                among what is left, in the order of ids
+ *   the draw                an exponential race among what is left (kernels/race.h)
  *
  * Each filter works on what the one before it left, scaled to a mass of 1, keeps the lower of equal
- * ids and at least one. The draw is counter-based (a hash of seed, choice and the token's index in
- * the answer), so it depends on nothing that shares the batch and can be resumed anywhere.
+ * ids and at least one. The draw is counter-based (hashes of seed, choice, the token's index in
+ * the answer and its id), so it depends on nothing that shares the batch and can be resumed anywhere.
  *
  * Log probabilities are of the model's own logits, before all of the above.
  */
@@ -84,7 +84,7 @@ struct sampler_scratch {
 	int n_vocab; /* room for */
 	float *l, *w, *key;
 	int32_t *ids;
-	double *sums;
+	double *bounds;
 	struct logits_item *items;
 	struct proto_id_f32 *undo;
 	size_t n_undo;
@@ -118,8 +118,5 @@ void sampler_prompt_logprob(float *logits, int n_vocab, int32_t id, uint8_t n_to
  * the rest is excluded, 0 where sampler_draw gives -1. */
 int sampler_top(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
 		uint64_t index, int k, struct sampler_scratch *scratch, struct proto_id_f32 *out);
-
-/* Uniform in [0, 1), 53 bits: what the draw is made with. */
-double sampler_uniform(uint64_t seed, uint32_t choice, uint64_t index);
 
 #endif

@@ -2,6 +2,7 @@
 #include "engine/sample/sampler_device.h"
 
 #include "base/alloc.h"
+#include "kernels/race.h"
 
 _Static_assert((int)KN_MAX_TOP == (int)PROTO_MAX_TOP_LOGPROBS, "as many as are asked for");
 
@@ -96,7 +97,7 @@ int sampler_device_draw(const struct sampler_params *p, const struct sampler_sta
 				.top_p = p->top_p,
 				.min_p = p->min_p,
 				.top_k = p->top_k,
-				.u = sampler_uniform(p->seed, p->choice, index),
+				.key = race_key(p->seed, p->choice, index),
 				.want_logprob = p->want_logprob,
 				.n_top = p->want_logprob ? p->n_top : 0,
 				.n_bias = p->n_bias,

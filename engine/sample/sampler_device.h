@@ -24,7 +24,7 @@ void sampler_adjusts_dispose(struct sampler_adjusts *a);
 /* Whether the device can do this draw. */
 bool sampler_on_device(const struct sampler_params *p, const struct sampler_state *state, int n_vocab);
 /* The draw of the token with this index from this row, as sampler_draw's. Its adjustments are appended to a;
- * sampler_adjusts_point sets out->adjust. said: kn_draw's, for a token that is not in state yet; 0: none. 0 or
+ * sampler_adjusts_point sets out->adjust. said: as kn_draw has it, for a token that is not in state yet; 0: none. 0 or
  * SL_ENOMEM. */
 int sampler_device_draw(const struct sampler_params *p, const struct sampler_state *state, uint64_t index, int32_t row,
 			int32_t said, struct sampler_adjusts *a, struct kn_draw *out);

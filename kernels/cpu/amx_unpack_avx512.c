@@ -96,7 +96,7 @@ INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_e
 
 INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
 
-/* What a nibble of the type stands for; the type is a constant where this is inlined. */
+/* The value of a nibble of the type; the type is a constant where this is inlined. */
 INLINE __m512i value_of(int type, __m512i q)
 {
 	if (type == KN_Q4_0)

@@ -10,25 +10,26 @@
  * Otherwise the bin in which a filter ends is cut further by the bits of ranks until what is left is few,
  * which costs a read of the row for ten bits, and happens to flat rows and to ties only.
  *
- * The draw is the element at u of the mass, in the order of ids, as the reference's: among the collected, or by
- * masses of chunks and then within one.
+ * The draw is an exponential race, as the host's (kernels/race.h): among the collected, or block by block of the row.
  *
- * Masses are integers: weights in units of 2^-44 of the largest. So sums do not depend on the order in
- * which threads add them up, and a draw not on what else runs. A weight below a unit counts as none (the reference
- * ends at e^-86): it would be drawn once in 10^13 times. Weights and adjusted logits have the reference's very bits, so
- * that a draw differs from the reference's only where u or a filter's end is within 10^-8 of a boundary between two
- * elements: what is cut off below a unit, of 128K elements.
+ * Masses are integers: weights in units of 2^-44 of the largest. So sums do not depend on the order in which threads
+ * add them up, and a draw not on what else runs. Weights, adjusted logits and the race have the reference's very bits,
+ * so a draw differs from the reference's only where a filter's end is within 10^-8 of a boundary between two elements.
  *
  * VERSIONS
- *  1  as above. Counted, not measured: 256 rows of 128K logits are 134 MB, 31 µs a read at 4.3 TB/s. A greedy
- *     row is read once, one without filters twice (largest; masses of chunks, which then stay in the caches),
- *     with top-k or top-p three times (largest, histogram, candidates), log probabilities of unbiased
+ *  2  the draw is a race: without filters the same two reads, and two logarithms in double for 256 logits in place of
+ * an
+ *     exponential and an addition in shared memory for each. Counted, not measured.
+ *  1  the element at u of the cumulated mass. Counted, not measured: 256 rows of 128K logits are 134 MB, 31 µs a read
+ *     at 4.3 TB/s. A greedy row is read once, one without filters twice (largest; masses of chunks, which then stay in
+ *     the caches), with top-k or top-p three times (largest, histogram, candidates), log probabilities of unbiased
  *     rows cost no more reads (their tops two); so 31 to 93 µs, and 124 with log probabilities of biased rows.
  *     The histogram's two atomics a logit in shared memory are 67 million for 256 rows: 0.5 million a multiprocessor, some
  *     10 to 40 µs by how they collide, hidden behind the read only in part: to be looked at first on a device.
  *     Shared memory of 28 KiB a block lets two or three stand on a multiprocessor: 256 rows are one wave.
  */
 #include "kernels/cuda/backend.h"
+#include "kernels/race.h"
 
 enum {
 	THREADS = 512,
@@ -44,7 +45,7 @@ typedef unsigned long long u64;
 
 /* One row's draw, as the device gets it. */
 struct sample_job {
-	double u;
+	u64 key;
 	float inv_t, top_p, min_p;                 /* inv_t 0: greedy */
 	int32_t row, top_k;                        /* row -1: none */
 	int32_t first, n_bias, n_penalties, n_out; /* of the adjustments, one kind behind the other */
@@ -341,10 +342,49 @@ __device__ static inline u64 share_of(u64 mass, float share)
 	return least < 1 ? 1 : least > mass ? mass : least;
 }
 
-__device__ static inline u64 point_of(u64 mass, double u)
+/* In the order of scores. */
+__device__ static inline u64 order_of(double score)
 {
-	u64 at = (u64)(u * (double)mass);
-	return at < mass ? at : mass - 1;
+	u64 b;
+	memcpy(&b, &score, sizeof b);
+	return b >> 63 ? ~b : b | (u64)1 << 63;
+}
+
+struct sample_winner {
+	double score;
+	int32_t id;
+};
+
+__device__ static inline void race(struct sample_winner *w, const struct race_arrival &first, u64 key, float x,
+				   int32_t id)
+{
+	double score = race_score(race_time(key, &first, id), x);
+	if (score < w->score || (score == w->score && id < w->id)) {
+		w->score = score;
+		w->id = id;
+	}
+}
+
+__device__ static inline float log_weight(const struct sample_scale &c, float l) { return (l - c.max) * c.inv_t; }
+
+/* The winner of all threads' winners is the row's token. */
+__device__ static void finish_race(struct sample_shared *s, const struct sample_winner &w, int t)
+{
+	kn_barrier();
+	if (t == 0) {
+		s->best = 0;
+		s->found = 0xFFFFFFFFu;
+	}
+	kn_barrier();
+	u64 mine = ~order_of(w.score);
+	kn_max_shared(&s->best, mine);
+	kn_barrier();
+	if (mine == s->best)
+		kn_min_shared(&s->found, (uint32_t)w.id);
+	kn_barrier();
+	if (t == 0)
+		s->id = (int32_t)s->found;
+	kn_barrier();
 }
 
 /* The masses of the first n elements of the list, added up. */
@@ -358,7 +398,7 @@ __device__ static void weigh_list(struct sample_shared *s, const struct sample_s
 	add_up(s, t);
 }
 
-/* From the list, sorted, with its masses added up: filters, then the one at u in the order of ids. */
+/* From the list, sorted, with its masses added up: filters, then the race. */
 __device__ static void draw_listed(struct sample_shared *s, const struct sample_scale &c, const struct sample_job &job,
 				   int t)
 {
@@ -378,54 +418,46 @@ __device__ static void draw_listed(struct sample_shared *s, const struct sample_
 		kn_barrier();
 		n = s->found;
 	}
-	u64 at = point_of(s->mass[n - 1], job.u);
+	struct sample_winner w = {INFINITY, 0x7FFFFFFF};
 	for (uint32_t i = (uint32_t)t; i < n; i += THREADS) {
-		u64 from = 0, mine = s->mass[i] - (i > 0 ? s->mass[i - 1] : 0);
 		int32_t id = rank_id(s->list[i]);
-		for (uint32_t j = 0; j < n; j++)
-			if (rank_id(s->list[j]) < id)
-				from += s->mass[j] - (j > 0 ? s->mass[j - 1] : 0);
-		if (at >= from && at - from < mine)
-			s->id = id;
+		race(&w, race_first(job.key, id / RACE_BLOCK), job.key, log_weight(c, rank_value(s->list[i])), id);
 	}
-	kn_barrier();
+	finish_race(s, w, t);
 }
 
-/* From the row: all of at least this rank that min-p leaves, in the order of ids. */
+/* From the row: all of at least this rank that min-p leaves. A warp has a block of ids, which it races if the block's
+ * bound (race.h) is below what the warp has so far. */
 __device__ static void draw_from_row(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
 				     const struct sample_job &job, u64 least, int t)
 {
-	int chunk = KN_WARP, lane = t % KN_WARP, warp = t / KN_WARP;
-	while (chunk * BINS < n)
-		chunk *= 2;
-	clear(s, t);
-	for (int k = warp; k * chunk < n; k += THREADS / KN_WARP) {
-		u64 sum = 0;
-#pragma unroll 4
-		for (int i = k * chunk + lane; i < (k + 1) * chunk && i < n; i += KN_WARP) {
-			float v = l[i];
-			if (is_some(v) && rank_of(v, i) >= least && weight_of(c, v) >= job.min_p)
-				sum += mass_of(c, v);
+	int lane = t % KN_WARP, warp = t / KN_WARP, n_blocks = (n + RACE_BLOCK - 1) / RACE_BLOCK;
+	struct sample_winner w = {INFINITY, 0x7FFFFFFF};
+	double limit = INFINITY; /* a little above the warp's best score */
+	for (int k = warp; k < n_blocks; k += THREADS / KN_WARP) {
+		float mine[RACE_BLOCK / KN_WARP], most = -INFINITY;
+#pragma unroll
+		for (int j = 0; j < RACE_BLOCK / KN_WARP; j++) {
+			int i = k * RACE_BLOCK + j * KN_WARP + lane;
+			float v = i < n ? l[i] : -INFINITY;
+			bool stays = is_some(v) && rank_of(v, i) >= least && weight_of(c, v) >= job.min_p;
+			mine[j] = stays ? log_weight(c, v) : -INFINITY;
+			most = fmaxf(most, mine[j]);
 		}
-		if (sum > 0)
-			kn_add_shared(&s->mass[k], sum);
+		most = kn_warp_max(most);
+		if (!(most > -INFINITY))
+			continue;
+		const struct race_arrival first = race_first(job.key, k);
+		if (race_score(first.time, most) > limit)
+			continue;
+#pragma unroll
+		for (int j = 0; j < RACE_BLOCK / KN_WARP; j++)
+			if (mine[j] > -INFINITY)
+				race(&w, first, job.key, mine[j], k * RACE_BLOCK + j * KN_WARP + lane);
+		float best = -kn_warp_max(-(float)w.score);
+		limit = (double)best + 1e-6 * (1 + (double)fabsf(best));
 	}
-	add_up(s, t);
-	u64 at = point_of(s->mass[BINS - 1], job.u);
-	int k = (int)reach(s, 0, at + 1, t);
-	at -= k > 0 ? s->mass[k - 1] : 0;
-	clear(s, t);
-	for (int i = t; i < chunk && k * chunk + i < n; i += THREADS) {
-		int id = k * chunk + i;
-		float v = l[id];
-		if (is_some(v) && rank_of(v, id) >= least && weight_of(c, v) >= job.min_p)
-			s->mass[i] = mass_of(c, v);
-	}
-	add_up(s, t);
-	uint32_t found = reach(s, 0, at + 1, t);
-	if (t == 0)
-		s->id = k * chunk + (int)found;
-	kn_barrier();
+	finish_race(s, w, t);
 }
 
 __device__ static void draw(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
@@ -616,7 +648,7 @@ __global__ void sample(float *logits, int n, const struct sample_job *jobs, stru
 
 static void fill_job(struct sample_job *job, const struct kn_draw *d, int n_vocab, int32_t first)
 {
-	job->u = d->u;
+	job->key = d->key;
 	/* With a temperature so low that its inverse overflows only the largest have any weight. */
 	job->inv_t = d->temperature == 0 ? 0 : d->temperature > 1e-30f ? 1 / d->temperature : 1e30f;
 	job->top_p = d->top_p;

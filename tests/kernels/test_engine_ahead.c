@@ -2,8 +2,8 @@
  *
  * The engine on the emulated device, with the small demonstration model: what requests say, log probabilities bit for
  * bit, is the same alone and together, and whether the next step is launched while one runs or not. The emulated device
- * does nothing before somebody waits for it (kernels/cuda/emu_queue.h), so whatever is changed or read too early shows.
- * Run from the repository's root.
+ * does nothing before somebody waits for it (tests/emulation/emu_queue.h), so whatever is changed or read too early
+ * shows. Run from the repository's root.
  */
 #include "tests/unit/engine/core/engine_run.h"
 

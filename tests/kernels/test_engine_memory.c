@@ -17,7 +17,7 @@
 #include "tests/kernels/only_cuda.h"
 #include "tests/support/tiny_gguf.h"
 
-/* kernels/cuda/emu_memory.h, which is no header for C. */
+/* tests/emulation/emu_memory.h, which is no header for C. */
 struct emu_alive {
 	uint64_t bytes;
 	int devices, graphs;

@@ -435,8 +435,7 @@ static const struct kn_step *step_of(struct made *s, const struct made *before, 
 		s->from[k] = anew ? -1 : n - 1 - was;
 		if (!anew)
 			s->r.token[k] = on_device ? VOCAB - 1 : before->drawn[n - 1 - was].id;
-		s->draws[k] =
-		    (struct kn_draw){.row = k, .temperature = 1, .top_p = 1, .u = (double)(next_bits() % 1000) / 1000};
+		s->draws[k] = (struct kn_draw){.row = k, .temperature = 1, .top_p = 1, .key = (uint64_t)i};
 	}
 	s->r.step.row_from = on_device ? s->from : NULL;
 	return &s->r.step;

@@ -16,7 +16,7 @@
 
 #include "tests/kernels/battery.h"
 
-/* As in kernels/cuda/emu.h. */
+/* As in tests/emulation/emu.h. */
 enum { FORWARD, BACKWARD, SHUFFLED, N_ORDERS };
 
 static void set_order(const char *path, int order)

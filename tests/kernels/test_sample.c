@@ -406,7 +406,7 @@ static void test_said_on_the_device(void **arg)
 	int differs = 0;
 	open_rig(&r);
 	state = 11;
-	for (int round = 0; round < 24; round++) {
+	for (int round = 0; round < 60; round++) {
 		struct kn_draw draws[ROWS];
 		struct kn_drawn drawn[ROWS];
 		int32_t tokens[ROWS], n_vocab = round % 3 == 0 ? 40 : 1500;
@@ -462,7 +462,8 @@ static void test_said_on_the_device(void **arg)
 			sampler_state_dispose(&jobs[i].said);
 		}
 	}
-	assert_true(differs > 20); /* it is no matter of nothing */
+	if (differs <= 20)
+		fail_msg("the token changes only %d draws", differs);
 	/* Rows that the step has not, and no room for the token. */
 	struct kn_step s = {.n_rows = 1};
 	struct kn_draw d = {.temperature = 1, .top_p = 1, .said = 2, .n_penalties = 1};

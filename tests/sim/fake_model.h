@@ -21,6 +21,7 @@
 #include "engine/sample/sampler.h"
 #include "kernels/cpu/ref.h"
 #include "kernels/kv_type.h"
+#include "kernels/race.h"
 
 enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512 };
 
@@ -156,6 +157,8 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 
 void model_free(struct model *m)
 {
+	if (m == NULL)
+		return;
 	BUG_IF(m->n_steps > 0, "fake: %d steps are on their way", m->n_steps);
 	pthread_mutex_lock(&fake_models_lock);
 	struct model **at = &fake_models;
@@ -198,7 +201,7 @@ static void fake_draw(const struct kn_draw *d, const struct kn_step *s, float *r
 	int32_t said = d->said > 0 ? s->row_token[d->said - 1] : -1;
 	bool found = said < 0;
 	struct sampler_choice told;
-	double l[FAKE_VOCAB], max = -INFINITY, mass = 0, at;
+	double l[FAKE_VOCAB], max = -INFINITY, best = INFINITY;
 	int32_t id = 0;
 	BUG_IF(d->top_k > 0 || d->top_p < 1 || d->min_p > 0, "fake: a filter");
 	for (int i = 0; i < FAKE_VOCAB; i++)
@@ -221,14 +224,13 @@ static void fake_draw(const struct kn_draw *d, const struct kn_step *s, float *r
 		id = l[i] >= max ? i : id;
 		max = l[i] >= max ? l[i] : max;
 	}
-	for (int i = 0; i < FAKE_VOCAB && d->temperature > 0; i++)
-		mass += exp((l[i] - max) / (double)d->temperature);
-	at = d->u * mass;
 	for (int i = 0; i < FAKE_VOCAB && d->temperature > 0; i++) {
-		double w = exp((l[i] - max) / (double)d->temperature);
-		if (at >= 0 && at < w)
+		struct race_arrival first = race_first(d->key, i / RACE_BLOCK);
+		double score = race_score(race_time(d->key, &first, i), (float)((l[i] - max) / (double)d->temperature));
+		if (score < best) {
+			best = score;
 			id = i;
-		at -= w;
+		}
 	}
 	pthread_mutex_lock(&fake_scratch_lock);
 	sampler_prompt_logprob(row, FAKE_VOCAB, id, d->n_top, &fake_scratch, &told);

@@ -79,6 +79,12 @@ static void same_choices(const struct answer *a, const struct answer *b, int n)
 	}
 }
 
+/* Of the tokens drawn: the end token is not among those reported. */
+static float mean_logprob(const struct proto_choice *c)
+{
+	return c->cumulative_logprob / (float)(c->n_completion + (c->finish == PROTO_FINISH_STOP));
+}
+
 /* n, best_of and beams: the same whatever the chunks, the pages, the credit and the others. */
 static void several_choices(void **state)
 {
@@ -107,10 +113,10 @@ static void several_choices(void **state)
 	assert_memory_equal(ids, alone->ids, n * sizeof *ids);
 	uint32_t n_other = run_choice(&expect[0], 1, ids, logprobs);
 	assert_true(n_other != n || memcmp(ids, alone->ids, n * sizeof *ids) != 0);
-	/* The best are ranked by the log probability of a token. */
+	/* The best are ranked by the log probability of a token, the one that ends an answer among them. */
 	const struct proto_choice *best = expect[1].choices;
-	assert_true(best[0].cumulative_logprob / (float)best[0].n_completion >=
-		    best[1].cumulative_logprob / (float)best[1].n_completion);
+	assert_true(mean_logprob(&best[0]) >= mean_logprob(&best[1]));
+	assert_true(mean_logprob(&best[0]) < 0);
 	/* A wider search finds nothing worse than the greedy answer. */
 	struct proto_submit greedy = run_plain("choose well among the many", 30);
 	const struct answer *g = run_one(&r, 3, &greedy);

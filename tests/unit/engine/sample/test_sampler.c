@@ -15,6 +15,7 @@
 
 #include "base/fault.h"
 #include "engine/sample/sampler.h"
+#include "kernels/race.h"
 
 enum { MOST = 64, WIDE = 131072 };
 
@@ -267,7 +268,7 @@ static void ref_adjust(const struct sampler_params *p, const struct text *t, flo
 static int32_t ref_draw(const struct sampler_params *p, const struct text *t, const float *raw, int n, uint64_t index)
 {
 	static float l[WIDE];
-	double max = -INFINITY, mass = 0, mean = 0, most = 0, at = 0;
+	double max = -INFINITY, mass = 0, mean = 0, most = 0, at = INFINITY;
 	int32_t best = -1, last = -1;
 	memcpy(l, raw, (size_t)n * sizeof *l);
 	ref.n = n;
@@ -303,20 +304,17 @@ static int32_t ref_draw(const struct sampler_params *p, const struct text *t, co
 		ref_keep(n, (double)p->top_p);
 	for (int i = 0; i < n; i++)
 		most = fmax(most, ref.p[i]);
-	mass = 0;
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < n; i++)
 		if (ref.p[i] < most * (double)p->min_p)
 			ref.p[i] = 0;
-		mass += ref.p[i];
-	}
-	double u = sampler_uniform(p->seed, p->choice, index) * mass;
+	uint64_t key = race_key(p->seed, p->choice, index);
 	for (int i = 0; i < n; i++) {
-		if (ref.p[i] == 0)
-			continue;
-		last = i;
-		at += ref.p[i];
-		if (u < at)
-			break;
+		struct race_arrival first = race_first(key, i / RACE_BLOCK);
+		double arrival = ref.p[i] > 0 ? race_time(key, &first, i) / ref.p[i] : INFINITY;
+		if (arrival < at) {
+			at = arrival;
+			last = i;
+		}
 	}
 	return last;
 }
@@ -632,27 +630,88 @@ static void test_pure(void **arg)
 	assert_true(choices > 250);
 }
 
-/* Uniform, and neighbours in seed, choice and index have nothing in common. */
-static void test_uniform(void **arg)
+/* What a time of the race is in [0, 1) if it is exponential. */
+static double unit_of(uint64_t seed, uint32_t choice, uint64_t index, int32_t id)
+{
+	uint64_t key = race_key(seed, choice, index);
+	struct race_arrival first = race_first(key, id / RACE_BLOCK);
+	return -expm1(-race_time(key, &first, id));
+}
+
+/* Exponential, and neighbours in seed, choice, index and id have nothing in common, nor the ids of a block or a block's
+ * first and the next block's. */
+static void test_noise(void **arg)
 {
 	(void)arg;
-	enum { N = 40000, BINS = 16 };
-	int pairs[3][BINS][BINS] = {0};
+	enum { N = 100000, BINS = 16, PAIRS = 6 };
+	static int pairs[PAIRS][BINS][BINS];
 	for (uint64_t i = 0; i < N; i++) {
-		double u = sampler_uniform(7, 0, i),
-		       v[3] = {sampler_uniform(7, 0, i + 1), sampler_uniform(8, 0, i), sampler_uniform(7, 1, i)};
-		assert_true(u >= 0 && u < 1);
-		for (int k = 0; k < 3; k++)
+		int32_t id = (int32_t)(i % 1000);
+		double u = unit_of(7, 0, i, id),
+		       v[PAIRS] = {unit_of(7, 0, i + 1, id),   unit_of(8, 0, i, id),
+				   unit_of(7, 1, i, id),       unit_of(7, 0, i, id + 1),
+				   unit_of(7, 0, i, id ^ 128), unit_of(7, 0, i, id + RACE_BLOCK)};
+		assert_true(u > 0 && u < 1);
+		for (int k = 0; k < PAIRS; k++)
 			pairs[k][(int)(u * BINS)][(int)(v[k] * BINS)]++;
 	}
-	for (int k = 0; k < 3; k++) {
+	for (int k = 0; k < PAIRS; k++) {
 		double chi = 0, mean = N / (double)(BINS * BINS);
 		for (int i = 0; i < BINS * BINS; i++) {
 			double d = pairs[k][i / BINS][i % BINS] - mean;
 			chi += d * d / mean;
 		}
-		assert_true(chi < 255 + 5 * sqrt(2 * 255.0) && chi > 255 - 5 * sqrt(2 * 255.0));
+		if (!(chi < 255 + 5 * sqrt(2 * 255.0) && chi > 255 - 5 * sqrt(2 * 255.0)))
+			fail_msg("pair %d: chi-square %.0f with 255 degrees", k, chi);
 	}
+}
+
+/* The logarithm against the library's, over all of its range. */
+static void test_log(void **arg)
+{
+	(void)arg;
+	for (int i = 0; i < 200000; i++) {
+		double x = ldexp(1 + random_unit(), (int)(next_random() % 70) - 60), e = log(x);
+		assert_true(fabs(race_log(x) - e) <= 4 * 0x1p-53 * fmax(fabs(e), fabs(e) < 0.5 ? fabs(e) : 1));
+	}
+	assert_true(race_log(1) == 0);
+}
+
+/* Two models that draw with one key: independent of what they know of each other they coincide with probability at
+ * least (1 - d) / (1 + d), d being their total variation distance; a rule that knows both could have 1 - d. */
+static void test_coincidence(void **arg)
+{
+	(void)arg;
+	enum { PAIRS = 48, DRAWS = 4000, IDS = 400 };
+	static float a[IDS], b[IDS];
+	static double p[IDS], q[IDS];
+	double short_of = 0;
+	random_state = 5;
+	for (int k = 0; k < PAIRS; k++) {
+		double apart = 0.05 * (1 + k % 12), d = 0;
+		struct sampler_params s = plain;
+		s.want_logprob = false;
+		s.temperature = ONE_OF(0.5f, 1, 1.5f, 2);
+		s.seed = (uint64_t)k * 977;
+		fill(a, IDS, 3, false);
+		fill(b, IDS, apart * 4, false);
+		for (int i = 0; i < IDS; i++)
+			b[i] += a[i];
+		softmax(a, IDS, (double)s.temperature, p);
+		softmax(b, IDS, (double)s.temperature, q);
+		for (int i = 0; i < IDS; i++)
+			d += fabs(p[i] - q[i]) / 2;
+		int same = 0;
+		for (uint64_t i = 0; i < DRAWS; i++)
+			same += draw(&s, a, IDS, i).id == draw(&s, b, IDS, i).id;
+		double least = (1 - d) / (1 + d), got = same / (double)DRAWS;
+		if (got < least - 4 * sqrt(0.25 / DRAWS))
+			fail_msg("pair %d: %.3f of the draws coincide, at least %.3f at a distance of %.3f", k, got,
+				 least, d);
+		short_of += 1 - d - got;
+	}
+	if (short_of / PAIRS > 0.08)
+		fail_msg("%.3f below 1 - d on the mean", short_of / PAIRS);
 }
 
 static void test_state(void **arg)
@@ -728,7 +787,8 @@ int main(void)
 	    cmocka_unit_test(test_logprob),       cmocka_unit_test(test_prompt_logprob),
 	    cmocka_unit_test(test_top),           cmocka_unit_test(test_penalties),
 	    cmocka_unit_test(test_what_is_out),   cmocka_unit_test(test_pure),
-	    cmocka_unit_test(test_uniform),       cmocka_unit_test(test_state),
+	    cmocka_unit_test(test_noise),         cmocka_unit_test(test_log),
+	    cmocka_unit_test(test_coincidence),   cmocka_unit_test(test_state),
 	    cmocka_unit_test(test_no_memory),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
