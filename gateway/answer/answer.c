@@ -53,8 +53,8 @@ struct sse_usage answer_usage(const struct answer *a)
 		all.n_completion += u.n_completion;
 	}
 	/* The end token is not sent; without budget left for it, it is not charged either. */
-	if (a->budget.left != INT64_MAX && all.n_completion > a->budget.told + (uint64_t)a->budget.left)
-		all.n_completion = (uint32_t)(a->budget.told + (uint64_t)a->budget.left);
+	if (a->budget.left != INT64_MAX && all.n_completion > a->budget.sent + (uint64_t)a->budget.left)
+		all.n_completion = (uint32_t)(a->budget.sent + (uint64_t)a->budget.left);
 	return all;
 }
 
@@ -88,7 +88,7 @@ void answer_drop_runs(struct answer *a)
 
 /* ---- ends ---- */
 
-static void tell_usage(struct answer *a)
+static void report_usage(struct answer *a)
 {
 	struct sse_usage u = answer_usage(a);
 	if (a->x == NULL)
@@ -113,7 +113,7 @@ void answer_finish_now(struct answer *a)
 	answer_set_state(a, ANSWER_ENDED);
 	answer_end_key(a, a->end == ANSWER_DONE && !a->unkept && (a->stage == ANSWER_OVER || !a->out.stream));
 	if (!a->sharing.alone)
-		tell_usage(a);
+		report_usage(a);
 	a->sharing.released = false;
 	answer_leave_runs(a);
 	answer_unshare(a);
@@ -138,12 +138,12 @@ void answer_finish(struct answer *a)
 		return;
 	}
 	answer_drop_runs(a);
-	tell_usage(a);
+	report_usage(a);
 	a->sharing.alone = true;
 	answer_load_end(a);
 	answer_end_key(a, false);
-	supersede_end(a->sharing.talk);
-	a->sharing.talk = NULL;
+	supersede_end(a->sharing.prompt);
+	a->sharing.prompt = NULL;
 	gen_follow_readers(a->runs[0].gen);
 	if (a->state == ANSWER_RUNNING)
 		gw_timer_stop(&a->app->t->timers, &a->timer);
@@ -151,14 +151,14 @@ void answer_finish(struct answer *a)
 }
 
 /* It has ended, and no exchange frees it. */
-void answer_let_go(struct answer *a)
+void answer_release(struct answer *a)
 {
 	list_remove(&a->in_app);
 	gw_defer(a->app->t, &a->reap);
 }
 
 /* What came for its coalesced requests, which take it from their own log. */
-void answer_go_on_alone(struct answer *a)
+void answer_run_alone(struct answer *a)
 {
 	struct answer_run *run = &a->runs[0];
 	if (a->state == ANSWER_ENDED)
@@ -168,7 +168,7 @@ void answer_go_on_alone(struct answer *a)
 		return;
 	answer_finish_now(a);
 	if (a->x == NULL && a->out.log == NULL)
-		answer_let_go(a);
+		answer_release(a);
 }
 
 /* The exchange goes, and it is still this answer's. */
@@ -194,7 +194,7 @@ static void refuse_in_log(struct answer *a, const struct api_error *e, const cha
 	if (a->end == ANSWER_UNDECIDED)
 		answer_fail(a, e, message);
 	else
-		answer_tell(a);
+		answer_notify(a);
 }
 
 void answer_refuse(struct answer *a, const struct api_error *e, const char *message)
@@ -208,7 +208,7 @@ void answer_refuse(struct answer *a, const struct api_error *e, const char *mess
 	if (a->x != NULL)
 		exchange_error(a->x, e, "%s", message);
 	else
-		answer_let_go(a);
+		answer_release(a);
 }
 
 static struct api_error bad_field(const char *code, const char *param)
@@ -237,9 +237,9 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error)
 	return (struct api_error){500, "server_error", "engine_error", NULL, 0};
 }
 
-void answer_tell(struct answer *a)
+void answer_notify(struct answer *a)
 {
-	a->load.telling = false;
+	a->load.reporting = false;
 	if (a->load.held) {
 		a->load.held = false;
 		answer_open(a);
@@ -278,10 +278,10 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 	if (a->end != ANSWER_UNDECIDED)
 		return;
 	answer_set_failure(a, e, message);
-	if (a->state == ANSWER_WAITING || a->load.held || !answer_is_told(a))
+	if (a->state == ANSWER_WAITING || a->load.held || !answer_sends_events(a))
 		answer_refuse(a, answer_error(a), answer_error_text(a));
 	else
-		answer_tell(a);
+		answer_notify(a);
 }
 
 static void fail_by_run(struct answer *a, const struct answer_run *run)
@@ -328,7 +328,7 @@ void answer_admit(struct answer *a)
 		answer_restart_timer(a, a->app->t->cfg->limits.first_token_ms);
 	else
 		answer_open(a);
-	if (a->sharing.superseded && !answer_is_told(a) && a->state == ANSWER_RUNNING)
+	if (a->sharing.superseded && !answer_sends_events(a) && a->state == ANSWER_RUNNING)
 		answer_gather(a);
 }
 
@@ -343,13 +343,13 @@ void answer_supersede(struct answer *a)
 	if (a->state == ANSWER_WAITING && a->sharing.released)
 		return; /* it is charged and admitted for its coalesced requests first */
 	if (a->state == ANSWER_RUNNING) {
-		answer_tell(a);
+		answer_notify(a);
 	} else {
 		answer_budget_settle(a, 0);
 		answer_set_state(a, ANSWER_RUNNING);
 		answer_open(a);
 	}
-	if (a->state == ANSWER_RUNNING && !answer_is_told(a))
+	if (a->state == ANSWER_RUNNING && !answer_sends_events(a))
 		answer_gather(a);
 }
 
@@ -420,7 +420,7 @@ void answer_on_progress(struct subscriber *s)
 	if (a->state == ANSWER_ENDED)
 		return;
 	if (a->sharing.alone) {
-		answer_go_on_alone(a);
+		answer_run_alone(a);
 		return;
 	}
 	observe_tokens(a, run);
@@ -492,7 +492,7 @@ void answer_on_timer(struct gw_timer *timer)
 	bool waits = a->out.waits;
 	a->out.waits = false;
 	if (waits)
-		answer_tell(a);
+		answer_notify(a);
 	if (a->out.log != NULL) {
 		if (!a->out.background && replay_abandoned(a->out.log, cfg->resume.grace_ms * NS_PER_MS)) {
 			answer_on_stop(a);

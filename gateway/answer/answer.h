@@ -38,7 +38,6 @@
 #include "gateway/sharing/coalesce.h"
 
 struct answer;
-struct answer_resume;
 struct answer_choice;
 struct json_t;
 struct held_reply;
@@ -79,7 +78,7 @@ struct answer_format {
 /* Log probabilities: lists not yet sent, and behind them, where text is kept, the first list of those that were. */
 enum {
 	ANSWER_LISTS = 4,
-	ANSWER_TOLD = ANSWER_LISTS,
+	ANSWER_SENT = ANSWER_LISTS,
 	ANSWER_ALL_LISTS,
 	ANSWER_MAX_RUNS = 128,
 	ANSWER_MAX_CHOICES = 128,
@@ -92,7 +91,7 @@ struct answer_choice {
 	const char *reason;      /* once closed */
 	const char *ended_by;    /* "deadline", "budget", "load", "superseded"; NULL: none of them */
 	struct sl_buf text;      /* all of it, where that is kept */
-	struct sl_buf *logprobs; /* [ANSWER_ALL_LISTS], not yet told; of a whole answer all; not to
+	struct sl_buf *logprobs; /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
 				  * be written to unless they are wanted */
 };
 
@@ -124,7 +123,7 @@ struct answer_spec {
 	bool stream, include_usage, obfuscate;
 	bool logged;     /* a replay log, if there is room for one */
 	bool ids;        /* the first reader gets id lines */
-	bool background; /* logged; goes on without readers; not streamed: the snapshot is the answer */
+	bool background; /* logged; continues without readers; not streamed: the snapshot is the answer */
 	bool keep_text;  /* in the choices, also when streamed */
 	bool has_max_tokens, has_seed;
 	uint32_t max_tokens;
@@ -135,10 +134,10 @@ struct answer_spec {
 	} * prompts;
 	int n_prompts;
 	/* Whose it is and what it belongs to, for coalesced requests and newer prompts: borrowed for the call. */
-	const char *user;                             /* NULL: the key's only */
-	const char *conversation;                     /* NULL: not named */
-	const struct supersede_messages_of *messages; /* NULL: unknown */
-	const char *told; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
+	const char *user;                          /* NULL: the key's only */
+	const char *conversation;                  /* NULL: not named */
+	const struct supersede_messages *messages; /* NULL: unknown */
+	const char *members; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
 };
 
 /* Why it failed. */
@@ -152,7 +151,8 @@ struct answer_out {
 	bool stream, include_usage, obfuscate, ids, keep_text, wants_logprobs;
 	bool logged, background;
 	bool spooled;            /* its spool writes it, or was to */
-	bool replaying;          /* what is rendered is compared with what another gateway sent (answer_resume.c) */
+	bool replaying;          /* continued, and not yet where the other gateway was */
+	bool stop_later;         /* its end was requested while it was replaying */
 	bool waits;              /* the timer is set for a token that is not due yet */
 	uint64_t pace_ns;        /* when the next token is due, if its tier is paced */
 	uint64_t moved_ns;       /* its reader took something last */
@@ -171,7 +171,7 @@ struct answer_sharing {
 	bool superseded;               /* ended by a newer prompt */
 	struct idempotent *idempotent; /* NULL: it has no key, or that is settled */
 	struct token_log *lead;        /* until its run writes it; a reference */
-	struct talk *talk;             /* NULL: nothing newer will end it */
+	struct supersede_prompt *prompt; /* NULL: nothing newer will end it */
 };
 
 /* Tokens of its key's quota: answer_budget.c. */
@@ -180,29 +180,37 @@ struct answer_budget {
 	bool extending;      /* more are being asked for */
 	int64_t left;        /* it may still produce so many; INT64_MAX: no limit */
 	int64_t short_by;    /* it would be granted so many more if there were any */
-	uint64_t told;       /* sent, of all choices */
+	uint64_t sent;       /* sent, of all choices */
 	struct quota *quota; /* NULL: nothing is reserved */
+};
+
+/* Of an answer that another gateway began (gateway/resume): what follows the events that its readers have already. */
+struct answer_continued {
+	void (*rendered)(struct answer *a); /* more is in out.carry: removes what readers have */
+	void (*failing)(struct answer *a);  /* the events that follow are new */
+	bool has_ticket;
+	struct quota_ticket ticket; /* of what the other gateway reserved */
 };
 
 struct answer {
 	/* Of each event. */
 	struct gw_app *app;
-	struct exchange *x; /* NULL: it goes on by itself */
+	struct exchange *x; /* NULL: it has no request any more */
 	const struct answer_format *format;
 	enum answer_state state;
 	enum answer_stage stage;
 	enum answer_end end;
 	bool settling, settled;
-	bool unkept;        /* settled, but not stored: a repeated request can't get it */
-	bool automatic;     /* of the model "auto": a cascade */
-	bool wants_to_know; /* of a degradation */
-	uint8_t n;          /* choices of a run */
-	uint8_t n_made;     /* the same, with those that are not sent */
+	bool unkept;       /* settled, but not stored: a repeated request can't get it */
+	bool automatic;    /* of the model "auto": a cascade */
+	bool wants_notice; /* of a degradation */
+	uint8_t n;         /* choices of a run */
+	uint8_t n_made;    /* the same, with those that are not sent */
 	int n_runs, n_queued, turn;
 	struct answer_run *runs;
-	struct answer_choice *choices; /* [n_runs · n] */
-	struct answer_resume *again;   /* another gateway began it; NULL: none did */
-	uint64_t token_ns;             /* its last token came */
+	struct answer_choice *choices;      /* [n_runs · n] */
+	struct answer_continued *continued; /* owned; another gateway began it; NULL: none did */
+	uint64_t token_ns;                  /* its last token came */
 	struct answer_budget budget;
 	struct answer_sharing sharing;
 	struct answer_out out;
@@ -220,10 +228,10 @@ struct answer {
 	uint64_t started_ns, admitted_ns; /* the request was complete; it was admitted */
 	int64_t created;
 	uint32_t max_tokens, n_ctx;     /* n_ctx: the model's, prompt and answer */
-	uint32_t asked_tokens;          /* its max_tokens as asked for; 0: it says none */
+	uint32_t asked_tokens;          /* the requested max_tokens; 0: none */
 	char *model;                    /* its name; owned */
-	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory to say how */
-	char *told;                     /* owned; as in its spec */
+	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory for the reason */
+	char *members;                  /* owned; as in its spec */
 	struct sl_buf cascade_text;     /* what answer_auto_about returned last */
 	char id[ANSWER_ID_BYTES];
 };
@@ -235,7 +243,7 @@ const char *answer_error_text(const struct answer *a);
 void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* All fail, with the streams' last event or an HTTP status: their time is over. */
 void answers_break_off(struct gw_app *app);
-/* Ends all that go on by themselves: the application goes. */
+/* Ends all answers without a request: the application stops. */
 void answers_stop(struct gw_app *app);
 
 /* A token's time has not come: look again in so long. */
@@ -265,7 +273,7 @@ static inline bool answer_live(const struct answer_run *run)
 	return run->gen != NULL && !run->answer->sharing.released;
 }
 
-/* By which connection what its engine says goes out at once; 0: by none. One that is logged writes its log first. */
+/* The connection on which its tokens are sent at once; 0: none. A logged answer writes its log first. */
 static inline uint32_t answer_lane(const struct answer *a)
 {
 	return a->out.logged || a->x == NULL ? 0 : http_conn_number(a->x->stream);
@@ -273,34 +281,17 @@ static inline uint32_t answer_lane(const struct answer *a)
 
 /* ---- answer_coalesce.c ---- */
 
-/* It joins what is asked for already: 1. 0: it is to be submitted, as frame, and others may join it
- * (lead). SL_ERANGE: it repeats a request whose answer is no longer to be had. Asks what it supersedes to
- * end. */
+/* Could this request join another's generation? */
+bool answer_may_join(const struct auth_key *key, const struct answer_spec *spec);
+/* 1: it joins a generation in flight. 0: it is to be submitted, as frame, and others may join it (lead).
+ * SL_ERANGE: it repeats a request whose answer is gone. Answers that it supersedes are asked to end. */
 int answer_share(struct answer *a, const struct answer_spec *spec, const struct submit_frame *frame);
 /* No request joins it and no newer prompt ends it any more. */
 void answer_unshare(struct answer *a);
-/* Does the work of its run go on for others? */
+/* Does its run continue for others? */
 bool answer_is_coalesced(const struct answer *a);
 /* A newer prompt has come (answer.c). */
 void answer_supersede(struct answer *a);
-
-/* ---- answer_resume.c: one whose gateway has died goes on in another ---- */
-
-/* What the store holds of it, decoded; texts are json's. */
-struct answer_head {
-	struct json_t *json; /* owned */
-	const char *owner;
-	struct submit_frame *frame; /* a reference; NULL: it can't be continued */
-};
-/* SL_ENOMEM, SL_EPROTO. */
-int answer_head_read(struct answer_head *h, const uint8_t *bytes, size_t n);
-void answer_head_dispose(struct answer_head *h);
-
-enum answer_chance { ANSWER_MAY_GO_ON, ANSWER_MAY_LATER, ANSWER_MAY_NEVER };
-enum answer_chance answer_resume_chance(const struct gw_app *app, const struct answer_head *h);
-/* Takes the owner's part in log, which holds all events of it that the store has. If it can't go on it ends with
- * an event that says so. stop: its end was requested. SL_ENOMEM: nothing is taken. */
-int answer_resume(struct gw_app *app, const struct answer_head *h, struct replay_log *log, bool stop);
 
 /* ---- answer_render.c ---- */
 

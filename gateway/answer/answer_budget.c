@@ -41,7 +41,7 @@ static void refuse(struct answer *a, const struct quota_result *r)
 	if (a->x != NULL)
 		quota_refuse(a->x, r);
 	else
-		answer_let_go(a);
+		answer_release(a);
 }
 
 static void on_charged(void *ctx, struct quota *q, const struct quota_result *r)
@@ -78,7 +78,7 @@ static void on_extended(void *ctx, struct quota *q, const struct quota_result *r
 
 static int64_t used_up_to_now(const struct answer *a)
 {
-	return (int64_t)answer_usage(a).n_prompt + (int64_t)a->budget.told;
+	return (int64_t)answer_usage(a).n_prompt + (int64_t)a->budget.sent;
 }
 
 void answer_extend(struct answer *a)

@@ -67,7 +67,7 @@ int answer_longest_model(const struct exchange *x, int model)
 }
 
 /* x-sluice-notify: degraded */
-static bool wants_to_know(const struct exchange *x)
+static bool wants_notice(const struct exchange *x)
 {
 	static const char word[] = "degraded";
 	const char *p = http_header(http_request(x->stream), "x-sluice-notify");
@@ -81,24 +81,25 @@ static bool wants_to_know(const struct exchange *x)
 	return false;
 }
 
-void answer_auto_init(struct answer *a, const struct exchange *x)
+int answer_auto_model(const struct gw_app *app, const struct gw_snapshot *now, const struct gw_tier_config *tier)
 {
-	a->automatic = true;
-	a->wants_to_know = wants_to_know(x);
+	const struct engine_link *link = app->link;
+	struct cascade_models m;
+	(void)answer_auto_find(app, now, tier, &m);
+	uint8_t priority = (uint8_t)tier->priority;
+	if (m.can_large && (!m.can_small || engine_link_wait_ms(link, m.large, priority) <
+						engine_link_wait_ms(link, m.small, priority)))
+		return m.large;
+	return m.small >= 0 ? m.small : 0;
 }
 
-void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model)
+void answer_auto_init(struct answer *a)
 {
-	const struct engine_link *link = a->app->link;
 	struct cascade_models m;
 	(void)answer_auto_find(a->app, a->snapshot, a->key->tier, &m);
-	uint8_t priority = (uint8_t)a->key->tier->priority;
-	*n_ctx = engine_link_model(link, longest(link, &m))->n_ctx;
-	*model = m.small >= 0 ? m.small : 0;
-	if ((!m.can_small && m.can_large) ||
-	    (m.can_small && m.can_large &&
-	     engine_link_wait_ms(link, m.large, priority) < engine_link_wait_ms(link, m.small, priority)))
-		*model = m.large;
+	a->automatic = true;
+	a->wants_notice = a->x != NULL && wants_notice(a->x);
+	a->n_ctx = engine_link_model(a->app->link, longest(a->app->link, &m))->n_ctx;
 }
 
 int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_frame *frame,
@@ -110,7 +111,7 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_f
 				  .submit = s,
 				  .frame = frame,
 				  .asked_tokens = a->asked_tokens,
-				  .wants_to_know = a->wants_to_know,
+				  .wants_notice = a->wants_notice,
 				  .started_ns = a->started_ns,
 				  .lane = answer_lane(a)};
 	(void)answer_auto_find(a->app, a->snapshot, a->key->tier, &ask.models);

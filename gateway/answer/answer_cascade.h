@@ -33,10 +33,10 @@ bool answer_auto_find(const struct gw_app *app, const struct gw_snapshot *now, c
 		      struct cascade_models *out);
 /* Of ANSWER_AUTO the model with the larger context, of those that x may use; any other is itself. */
 int answer_longest_model(const struct exchange *x, int model);
-/* In answer_create: a is of the model "auto". */
-void answer_auto_init(struct answer *a, const struct exchange *x);
-/* The most tokens of prompt and answer, and the model that is asked first as far as one can say before the plan. */
-void answer_auto_model(const struct answer *a, uint32_t *n_ctx, int *model);
+/* The model that is probably asked first. */
+int answer_auto_model(const struct gw_app *app, const struct gw_snapshot *now, const struct gw_tier_config *tier);
+/* a is of the model "auto". */
+void answer_auto_init(struct answer *a);
 /* gen_start's part for run. SL_ENOTFOUND: none of its models can answer now. */
 int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_frame *frame,
 		       const struct proto_submit *s);

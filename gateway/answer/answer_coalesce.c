@@ -38,8 +38,8 @@ void answer_unshare(struct answer *a)
 		token_log_unref(a->sharing.lead);
 		a->sharing.lead = NULL;
 	}
-	supersede_end(a->sharing.talk);
-	a->sharing.talk = NULL;
+	supersede_end(a->sharing.prompt);
+	a->sharing.prompt = NULL;
 }
 
 /* ---- which user asks, and for what ---- */
@@ -53,7 +53,7 @@ struct asked {
 	struct request_digest digest;
 };
 
-/* What a frame does not say. */
+/* What is not in the frame. */
 static int put_asked(struct sl_buf *all, const struct answer *a, const struct answer_spec *spec, bool between_users)
 {
 	const char *user = spec->user != NULL ? spec->user : spec->conversation;
@@ -67,18 +67,26 @@ static int put_asked(struct sl_buf *all, const struct answer *a, const struct an
 	return rc == 0 ? put_text(all, a->automatic ? answer_auto_name : "") : rc;
 }
 
+static bool is_named(const struct answer_spec *spec) { return spec->user != NULL || spec->conversation != NULL; }
+
+/* Equal requests get equal answers. */
+static bool is_certain(const struct answer_spec *spec) { return spec->submit->temperature <= 0 || spec->has_seed; }
+
+bool answer_may_join(const struct auth_key *key, const struct answer_spec *spec)
+{
+	return key->tier->coalesce != GW_COALESCE_OFF && spec->n_prompts == 1 && (is_named(spec) || is_certain(spec));
+}
+
 static void ask(const struct answer *a, const struct answer_spec *spec, const struct submit_frame *frame,
 		struct asked *out)
 {
 	static const char no_seed[sizeof frame->s.seed];
-	int kind = a->key->tier->coalesce;
-	bool certain = frame->s.temperature <= 0 || spec->has_seed;
 	struct sl_buf all;
-	*out = (struct asked){.named = spec->user != NULL || spec->conversation != NULL};
-	if (kind == GW_COALESCE_OFF || spec->n_prompts != 1 || !(out->named || certain))
+	*out = (struct asked){.named = is_named(spec)};
+	if (!answer_may_join(a->key, spec))
 		return;
 	buf_init(&all, MAX_ASKED);
-	out->may_join = put_asked(&all, a, spec, kind == GW_COALESCE_TENANT && certain) == 0;
+	out->may_join = put_asked(&all, a, spec, a->key->tier->coalesce == GW_COALESCE_TENANT && is_certain(spec)) == 0;
 	/* A seed that was drawn is not what was asked for. */
 	char *bytes = (char *)buf_data(&frame->bytes), *seed = bytes + PROTO_SUBMIT_SEED_AT;
 	size_t n_seed = sizeof no_seed;
@@ -87,7 +95,7 @@ static void ask(const struct answer *a, const struct answer_spec *spec, const st
 				      {spec->has_seed ? seed : (char *)no_seed, n_seed},
 				      {seed + n_seed, frame->bytes.len - PROTO_SUBMIT_SEED_AT - n_seed}};
 	if (out->may_join)
-		coalesce_digest(a->app->coalescer, parts, 4, &out->digest);
+		inflight_digest(a->app->inflight, parts, 4, &out->digest);
 	buf_dispose(&all);
 }
 
@@ -95,26 +103,30 @@ static void ask(const struct answer *a, const struct answer_spec *spec, const st
 
 static void on_superseded(void *ctx) { answer_supersede(ctx); }
 
-static void begin_talk(struct answer *a, const struct answer_spec *spec, const struct asked *asked)
+static struct iovec text_part(const char *s) { return (struct iovec){(void *)(uintptr_t)s, strlen(s)}; }
+
+static void supersede_older(struct answer *a, const struct answer_spec *spec, const struct asked *asked)
 {
 	const struct gw_tier_config *tier = a->key->tier;
-	struct supersede_turn_of turn = {.named = spec->conversation != NULL,
-					 .guess = tier->supersede == GW_SUPERSEDE_ANY && spec->user != NULL &&
-						  spec->messages != NULL,
-					 .may_join = asked->may_join,
-					 .burst_ns = a->app->t->cfg->coalescing.burst_ms * NS_PER_MS};
-	struct superseding *superseding = a->app->superseding;
-	if (tier->supersede == GW_SUPERSEDE_OFF || !(turn.named || turn.guess))
+	struct inflight *inflight = a->app->inflight;
+	struct supersede_request r = {.named = spec->conversation != NULL,
+				      .guess = tier->supersede == GW_SUPERSEDE_ANY && spec->user != NULL &&
+					       spec->messages != NULL,
+				      .may_join = asked->may_join,
+				      .request = asked->digest,
+				      .burst_ns = a->app->t->cfg->coalescing.burst_ms * NS_PER_MS};
+	if (tier->supersede == GW_SUPERSEDE_OFF || !(r.named || r.guess))
 		return;
-	const char *user = spec->user != NULL ? spec->user : "";
-	supersede_digest(superseding, NULL, &a->key->tenant, sizeof a->key->tenant, &turn.who);
-	supersede_digest(superseding, &turn.who, user, strlen(user), &turn.who);
-	if (spec->conversation != NULL)
-		supersede_digest(superseding, NULL, spec->conversation, strlen(spec->conversation), &turn.name);
-	memcpy(&turn.request, &asked->digest, sizeof turn.request);
+	const struct iovec user[] = {{&a->key->tenant, sizeof a->key->tenant},
+				     text_part(spec->user != NULL ? spec->user : "")};
+	inflight_digest(inflight, user, 2, &r.user);
+	if (r.named) {
+		struct iovec name = text_part(spec->conversation);
+		inflight_digest(inflight, &name, 1, &r.name);
+	}
 	if (spec->messages != NULL)
-		turn.messages = *spec->messages;
-	supersede_begin(superseding, &turn, a->app->t, on_superseded, a, &a->sharing.talk);
+		r.messages = *spec->messages;
+	supersede_begin(inflight, &r, a->app->t, on_superseded, a, &a->sharing.prompt);
 }
 
 /* ---- joining ---- */
@@ -148,8 +160,8 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 	if (log != NULL)
 		return join_first(a, log, id, created, frame);
 	ask(a, spec, frame, &asked);
-	begin_talk(a, spec, &asked);
-	if (asked.may_join && coalesce_enter(a->app->coalescer, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
+	supersede_older(a, spec, &asked);
+	if (asked.may_join && coalesce_enter(a->app->inflight, &asked.digest, asked.named ? window_ns : 0, &log) > 0) {
 		bool joined = join(a, log, frame) == 0; /* or it has failed this moment: then by itself */
 		if (joined)
 			idempotent_begin(a->sharing.idempotent, a->id, a->created, log);
@@ -159,7 +171,7 @@ int answer_share(struct answer *a, const struct answer_spec *spec, const struct 
 		log = NULL;
 	}
 	if (log == NULL && a->sharing.idempotent != NULL && spec->n_prompts == 1)
-		log = coalesce_log(a->app->coalescer);
+		log = coalesce_log(a->app->inflight);
 	idempotent_begin(a->sharing.idempotent, a->id, a->created, log);
 	a->sharing.lead = log;
 	return 0;

@@ -7,8 +7,8 @@
  *   at QUEUED       its own prediction, with its prompt counted: the same, at the cost of counting
  *   admitted        it is in the admission queue (admission_queue.h) unless none is ahead. For a moment
  *                   (gateway.queue.tell) nothing is sent, so that a refusal can be an HTTP status; then the 200
- *                   goes out, and where it stands as comments, until the first token. Its events begin only then: they
- *                   name the model, which may have become another.
+ *                   goes out, and its queue position as comments, until the first token. Its events begin only then:
+ *                   they name the model, which may have become another.
  *   too long        waited for max_wait: asked of the other model from the beginning, or refused
  *   displaced       by one of a better tier, when the room is full
  *   under load      cut at its tier's limit: finish_reason "length", ended_by "load"
@@ -65,7 +65,7 @@ static struct metric waits[PROTO_PRIORITIES] = {WAIT("0"), WAIT("1"), WAIT("2"),
 METRICS(waits);
 
 /* What is needed of an answer until its first token: many are open for long after it. */
-struct line_wait {
+struct load_wait {
 	struct answer *answer;
 	struct gw_timer timer;
 	struct waiting *place;      /* NULL: not queued */
@@ -89,14 +89,21 @@ static struct api_error overloaded(uint64_t retry_ms)
 	return (struct api_error){503, "server_error", "overloaded", NULL, load_retry_s(retry_ms)};
 }
 
+static const char late_text[] = "The server is busy: the first token would come too late.";
+
 /* predicted_ms: until its first token, as far as is known. */
+static void note_refusal(struct exchange *x, enum refusal why, uint64_t predicted_ms, uint64_t retry_ms)
+{
+	if (x != NULL)
+		x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
+	metric_add(&refused_total[why], 1);
+	refusals_note(why, predicted_ms, clock_now_ns());
+}
+
 static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, uint64_t retry_ms, const char *message)
 {
 	struct api_error e = overloaded(retry_ms);
-	if (a->x != NULL)
-		a->x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
-	metric_add(&refused_total[why], 1);
-	refusals_note(why, predicted_ms, clock_now_ns());
+	note_refusal(a->x, why, predicted_ms, retry_ms);
 	a->load.refused = true;
 	if (a->state == ANSWER_WAITING) {
 		answer_refuse(a, &e, message);
@@ -107,11 +114,18 @@ static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, ui
 	answer_load_end(a);
 }
 
-void answer_load_refuse(struct answer *a, uint64_t retry_ms)
+void answer_load_refuse(struct answer *a, const struct load_ruling *r)
 {
 	metric_add(&unsubmitted, 1);
-	refuse(a, REFUSED_LATE, engine_link_wait_ms(a->app->link, a->load.model, (uint8_t)tier_of(a)->priority),
-	       retry_ms, "The server is busy: the first token would come too late.");
+	refuse(a, REFUSED_LATE, r->wait_ms, r->retry_ms, late_text);
+}
+
+void answer_load_turn_away(struct exchange *x, const struct load_ruling *r)
+{
+	struct api_error e = overloaded(r->retry_ms);
+	metric_add(&unsubmitted, 1);
+	note_refusal(x, REFUSED_LATE, r->wait_ms, r->retry_ms);
+	exchange_error(x, &e, "%s", late_text);
 }
 
 /* ---- predictions ---- */
@@ -139,27 +153,29 @@ static void look(const struct answer *a, uint64_t now, uint32_t *position, uint6
 
 /* ---- degrading ---- */
 
-/* The model that it may be given instead; -1: none, or none that would be in time. */
-static int other_model(const struct answer *a)
+/* The model that may answer instead of `model`; -1: none, or none that would be in time. */
+static int model_instead(const struct gw_app *app, const struct gw_tier_config *tier, int model)
 {
-	const struct gw_tier_config *tier = tier_of(a);
-	const struct engine_link *link = a->app->link;
-	if (tier->when_late != GW_LATE_DEGRADE || a->automatic || a->load.degraded != NULL ||
-	    tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
+	const struct engine_link *link = app->link;
+	if (tier->when_late != GW_LATE_DEGRADE || tier->degrade_model == NULL || tier->degrade_model[0] == '\0')
 		return -1;
 	int i = engine_link_find_model(link, tier->degrade_model);
-	if (i < 0 || i == a->load.model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
+	if (i < 0 || i == model || engine_link_model(link, i)->state != PROTO_MODEL_READY)
 		return -1;
 	double ms = (double)engine_link_wait_ms(link, i, (uint8_t)tier->priority) *
-		    load_margin_factor(&a->app->margin, clock_now_ns());
+		    load_margin_factor(&app->margin, clock_now_ns());
 	return tier->ttft_target_ms > 0 && ms > (double)tier->ttft_target_ms ? -1 : i;
 }
 
-static bool may_be_shorter(const struct answer *a)
+static int other_model(const struct answer *a)
 {
-	const struct gw_tier_config *tier = tier_of(a);
+	return a->automatic || a->load.degraded != NULL ? -1 : model_instead(a->app, tier_of(a), a->load.model);
+}
+
+static bool may_be_shorter(const struct gw_tier_config *tier)
+{
 	bool only_way = tier->degrade_model == NULL || tier->degrade_model[0] == '\0';
-	return only_way && a->load.degraded == NULL && tier->degrade_max_tokens > 0;
+	return only_way && tier->degrade_max_tokens > 0;
 }
 
 static bool is_shorter(const struct answer *a)
@@ -167,14 +183,11 @@ static bool is_shorter(const struct answer *a)
 	return a->load.degraded != NULL && strcmp(a->load.degraded, "length") == 0;
 }
 
-static struct load_case case_of(const struct answer *a, uint64_t predicted_ms)
+static struct load_case case_of(const struct gw_app *app, uint64_t predicted_ms)
 {
 	return (struct load_case){.predicted_ms = predicted_ms,
-				  .most_ms = config(a)->limits.first_token_ms,
-				  .margin = load_margin_factor(&a->app->margin, clock_now_ns()),
-				  .other_model = other_model(a) >= 0,
-				  .shorter = may_be_shorter(a),
-				  .is_shorter = is_shorter(a)};
+				  .most_ms = app->t->cfg->limits.first_token_ms,
+				  .margin = load_margin_factor(&app->margin, clock_now_ns())};
 }
 
 static void set_degraded(struct answer *a, const char *how)
@@ -211,40 +224,49 @@ static void shorten(struct answer *a, struct proto_submit *s)
 	a->load.shortened = true;
 }
 
-enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms)
+struct load_ruling answer_load_judge(const struct exchange *x, bool automatic, const struct proto_submit *s)
 {
-	const struct gw_tier_config *tier = tier_of(a);
-	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(a->app->link, s->model, s->priority);
+	struct gw_app *app = x->app;
+	const struct gw_tier_config *tier = x->key->tier;
+	const struct admission_guest guest = {.tenant = s->tenant, .priority = s->priority};
+	size_t most_waiting = (size_t)app->t->cfg->queue.most;
+	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(app->link, s->model, s->priority);
+	struct load_ruling r = {.wait_ms = ms, .other = automatic ? -1 : model_instead(app, tier, s->model)};
 	/* (When no request waits, the tenant's own have gone, too.) */
-	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&a->app->memo, s->tenant, s->model, s->priority, now);
-	uint64_t room = 2 * engine_link_place_us(a->app->link, s->model, s->priority) / 1000;
+	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&app->memo, s->tenant, s->model, s->priority, now);
+	uint64_t room = 2 * engine_link_place_us(app->link, s->model, s->priority) / 1000;
 	/* With some margin: a refusal here is immediate, one by the engine comes after a step. */
 	own += room < own / 4 ? room : own / 4;
-	struct load_case c = case_of(a, own > ms ? own : ms);
-	c.guess = engine_link_idle(a->app->link, s->model);
-	enum load_verdict v = load_decide(tier, &c, retry_ms);
-	if (v == LOAD_GO && !c.guess && ms >= SHORT_MS && config(a)->queue.most > 0 &&
-	    !admission_queue_has_room(a->app->waiting, (size_t)config(a)->queue.most, guest_of(a))) {
-		*retry_ms = ms;
-		v = LOAD_REFUSE;
+	struct load_case c = case_of(app, own > ms ? own : ms);
+	c.other_model = r.other >= 0;
+	c.shorter = may_be_shorter(tier);
+	c.guess = engine_link_idle(app->link, s->model);
+	r.verdict = load_decide(tier, &c, &r.retry_ms);
+	if (r.verdict == LOAD_GO && !c.guess && ms >= SHORT_MS && most_waiting > 0 &&
+	    !admission_queue_has_room(app->waiting, most_waiting, guest)) {
+		r.retry_ms = ms;
+		r.verdict = LOAD_REFUSE;
 	}
-	if (v == LOAD_REFUSE)
-		return v;
-	if (v == LOAD_DEGRADE && c.other_model && !take_model(a, other_model(a)))
-		v = LOAD_GO;
-	if (v == LOAD_DEGRADE) {
+	return r;
+}
+
+void answer_load_apply(struct answer *a, const struct load_ruling *r, struct proto_submit *s)
+{
+	bool other = r->other >= 0;
+	if (r->verdict == LOAD_REFUSE)
+		return;
+	if (r->verdict == LOAD_DEGRADE && (!other || take_model(a, r->other))) {
 		s->model = (uint16_t)a->load.model;
 		shorten(a, s);
-		set_degraded(a, c.other_model ? "model" : "length");
+		set_degraded(a, other ? "model" : "length");
 	}
 	load_memo_sent(&a->app->memo, s->tenant, s->model, s->priority,
-		       engine_link_place_us(a->app->link, s->model, s->priority), now);
-	return v;
+		       engine_link_place_us(a->app->link, s->model, s->priority), clock_now_ns());
 }
 
 void answer_load_keep(struct answer *a, int i, struct submit_frame *frame)
 {
-	struct line_wait *l = a->load.wait;
+	struct load_wait *l = a->load.wait;
 	if (l == NULL || other_model(a) < 0)
 		return;
 	/* Without memory for it, it can't be degraded, that is all. */
@@ -254,7 +276,7 @@ void answer_load_keep(struct answer *a, int i, struct submit_frame *frame)
 
 static void drop_kept(struct answer *a)
 {
-	struct line_wait *l = a->load.wait;
+	struct load_wait *l = a->load.wait;
 	for (int i = 0; l->kept != NULL && i < a->n_runs; i++)
 		submit_frame_unref(l->kept[i]);
 	sl_free(l->kept);
@@ -263,8 +285,8 @@ static void drop_kept(struct answer *a)
 
 static bool may_submit_again(const struct answer *a)
 {
-	const struct line_wait *l = a->load.wait;
-	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->sharing.coalesced || a->budget.told > 0 ||
+	const struct load_wait *l = a->load.wait;
+	if (l == NULL || l->kept == NULL || a->stage != ANSWER_BEGIN || a->sharing.coalesced || a->budget.sent > 0 ||
 	    answer_is_coalesced(a))
 		return false;
 	for (int i = 0; i < a->n_runs; i++)
@@ -355,7 +377,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	uint64_t ms = q->predicted_ttft_us / 1000, retry_ms, now = clock_now_ns();
 	uint8_t priority = (uint8_t)tier_of(a)->priority;
 	uint64_t each_us = engine_link_place_us(a->app->link, a->load.model, priority), each_ms = each_us / 1000;
-	struct load_case c = case_of(a, ms);
+	struct load_case c = case_of(a->app, ms);
 	c.guess = is_guess(a);
 	/* A request that passed here and was counted only after a long step is not refused on a mere estimate. */
 	if (now - a->started_ns > SOON_MS * NS_PER_MS)
@@ -363,23 +385,23 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	if (a->sharing.coalesced) {
 		bool hopeless = ms > c.most_ms && !c.guess;
 		if (hopeless)
-			refuse(a, REFUSED_LATE, ms, ms - c.most_ms,
-			       "The server is busy: the first token would come too late.");
+			refuse(a, REFUSED_LATE, ms, ms - c.most_ms, late_text);
 		return !hopeless;
 	}
 	/* The tenant's next one waits as long, or if this one stays, for its turn too. */
 	load_memo_put(&a->app->memo, a->key->tenant, a->load.model, priority, ms, now);
 	if (!c.guess && is_prompt_refused(a, q->n_prompt, ms))
 		return false;
-	c.other_model = c.other_model && may_submit_again(a);
-	c.shorter = c.shorter && !answer_is_coalesced(a);
+	c.other_model = may_submit_again(a);
+	c.shorter = a->load.degraded == NULL && may_be_shorter(tier_of(a)) && !answer_is_coalesced(a);
+	c.is_shorter = is_shorter(a);
 	switch (load_decide(tier_of(a), &c, &retry_ms)) {
 	case LOAD_GO: load_memo_sent(&a->app->memo, a->key->tenant, a->load.model, priority, each_us, now); return true;
 	case LOAD_REFUSE:
 		/* The next one is let through when it is likely to stay, not as soon as it might. */
 		load_memo_put(&a->app->memo, a->key->tenant, a->load.model, priority,
 			      ms + (each_ms < ms / 4 ? each_ms : ms / 4), now);
-		refuse(a, REFUSED_LATE, ms, retry_ms, "The server is busy: the first token would come too late.");
+		refuse(a, REFUSED_LATE, ms, retry_ms, late_text);
 		return false;
 	case LOAD_DEGRADE: break;
 	}
@@ -419,7 +441,7 @@ static uint64_t next_ms(const struct answer *a, uint64_t waited_ms)
 		next = waited_ms < most ? most - waited_ms : 1;
 	if (a->load.held)
 		next = answer_sooner(next, waited_ms < tell ? tell - waited_ms : 1);
-	else if (a->load.telling)
+	else if (a->load.reporting)
 		next = answer_sooner(next, tell_ms(a));
 	return next;
 }
@@ -476,7 +498,7 @@ bool answer_load_enter(struct answer *a)
 	return true;
 }
 
-static void tell_place(struct answer *a, uint64_t now)
+static void report_position(struct answer *a, uint64_t now)
 {
 	uint32_t position;
 	uint64_t ms;
@@ -506,9 +528,9 @@ static void too_long(struct answer *a)
 	refuse(a, REFUSED_WAITED, ms, ms, "The server is busy: the first token did not come in time.");
 }
 
-static void on_line(struct gw_timer *timer)
+static void on_wait_timer(struct gw_timer *timer)
 {
-	struct line_wait *w = list_entry(timer, struct line_wait, timer);
+	struct load_wait *w = list_entry(timer, struct load_wait, timer);
 	struct answer *a = w->answer;
 	struct answer_load *l = &a->load;
 	uint64_t now = clock_now_ns(), waited = (now - w->since_ns) / NS_PER_MS, most = tier_of(a)->max_wait_ms;
@@ -523,10 +545,10 @@ static void on_line(struct gw_timer *timer)
 		answer_open(a);
 		if (l->wait == NULL || a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED)
 			return;
-		l->telling = true; /* from before its first event is asked for: that is at the end of the turn */
+		l->reporting = true; /* from before its first event is asked for: that is at the end of the turn */
 	}
-	if (l->telling)
-		tell_place(a, now);
+	if (l->reporting)
+		report_position(a, now);
 	uint64_t next = next_ms(a, waited);
 	if (next != UINT64_MAX)
 		restart(a, next);
@@ -534,7 +556,7 @@ static void on_line(struct gw_timer *timer)
 
 void answer_load_begun(struct answer *a, uint64_t now_ns)
 {
-	const struct line_wait *w = a->load.wait;
+	const struct load_wait *w = a->load.wait;
 	if (w != NULL && w->since_ns != 0)
 		load_margin_learn(&a->app->margin, w->predicted_ns, now_ns - w->since_ns, now_ns);
 	answer_load_end(a);
@@ -542,7 +564,7 @@ void answer_load_begun(struct answer *a, uint64_t now_ns)
 
 void answer_load_end(struct answer *a)
 {
-	struct line_wait *w = a->load.wait;
+	struct load_wait *w = a->load.wait;
 	if (w == NULL)
 		return;
 	gw_timer_stop(&a->app->t->timers, &w->timer);
@@ -562,17 +584,17 @@ bool answer_load_has_place(const struct answer *a) { return a->load.wait != NULL
 
 bool answer_load_quiet(const struct answer *a)
 {
-	return a->load.telling && a->token_ns == 0 && a->end == ANSWER_UNDECIDED;
+	return a->load.reporting && a->token_ns == 0 && a->end == ANSWER_UNDECIDED;
 }
 
 bool answer_load_init(struct answer *a, int model)
 {
-	struct line_wait *w = sl_zalloc(sizeof *w);
+	struct load_wait *w = sl_zalloc(sizeof *w);
 	a->load = (struct answer_load){.wait = w, .model = model, .short_at = UINT64_MAX, .cut_at = UINT64_MAX};
 	if (w == NULL)
 		return false;
 	w->answer = a;
-	gw_timer_init(&w->timer, on_line);
+	gw_timer_init(&w->timer, on_wait_timer);
 	return true;
 }
 
@@ -580,7 +602,7 @@ bool answer_load_init(struct answer *a, int model)
 
 bool answer_load_is_cut(struct answer *a)
 {
-	if (a->budget.told < a->load.cut_at || a->load.cut)
+	if (a->budget.sent < a->load.cut_at || a->load.cut)
 		return false;
 	a->load.cut = true;
 	metric_add(&cut_total, 1);
@@ -594,7 +616,7 @@ static void limit(struct answer *a)
 	    a->load.exempt)
 		return;
 	set_limit(a);
-	if (a->state != ANSWER_RUNNING || a->budget.told == 0 || !answer_load_is_cut(a))
+	if (a->state != ANSWER_RUNNING || a->budget.sent == 0 || !answer_load_is_cut(a))
 		return;
 	answer_cap(a);
 	answer_more(a);

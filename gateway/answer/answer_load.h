@@ -13,20 +13,20 @@
 
 struct answer;
 struct answer_run;
-struct answer_spec;
+struct exchange;
 struct gw_app;
-struct line_wait;
+struct load_wait;
 struct proto_submit;
 struct submit_frame;
 
 /* An answer's. */
 struct answer_load {
-	struct line_wait *wait;    /* owned; until its first token has come; NULL: it waits for nothing */
+	struct load_wait *wait;    /* owned; until its first token has come; NULL: it waits for nothing */
 	const char *degraded;      /* "model", "length"; NULL: it is not */
 	int model;                 /* its index */
 	bool exempt;               /* another gateway admitted it: load leaves it as it is */
-	bool held;                 /* admitted, but nothing was said yet: it may still become an HTTP status */
-	bool telling;              /* its stream is open and has sent only its queue position */
+	bool held;                 /* admitted, but nothing was sent: it may still become an HTTP status */
+	bool reporting;            /* its stream is open and has sent only its queue position */
 	bool shortened;            /* its max_tokens are its degraded tier's */
 	bool cut;                  /* it came to cut_at */
 	bool refused;              /* nothing was computed for it: it is charged nothing */
@@ -37,10 +37,19 @@ struct answer_load {
 bool answer_load_init(struct answer *a, int model);
 /* Another gateway has admitted it already. */
 void answer_load_exempt(struct answer *a);
-/* Before it is shared or submitted. DEGRADE: that has been done to a and s. REFUSE: call answer_load_refuse
- * unless it finds a coalesced request. */
-enum load_verdict answer_load_first(struct answer *a, struct proto_submit *s, uint64_t *retry_ms);
-void answer_load_refuse(struct answer *a, uint64_t retry_ms);
+/* What load makes of a request, before an answer is built for it. */
+struct load_ruling {
+	enum load_verdict verdict;
+	int other;                  /* DEGRADE: by this model; -1: in length */
+	uint64_t wait_ms, retry_ms; /* predicted; of a refusal */
+};
+/* automatic: of the model "auto", s->model being the one that is asked first. */
+struct load_ruling answer_load_judge(const struct exchange *x, bool automatic, const struct proto_submit *s);
+/* REFUSE: without an answer; or with one, that could have joined another's generation but did not. */
+void answer_load_turn_away(struct exchange *x, const struct load_ruling *r);
+void answer_load_refuse(struct answer *a, const struct load_ruling *r);
+/* DEGRADE: to a and s. */
+void answer_load_apply(struct answer *a, const struct load_ruling *r, struct proto_submit *s);
 /* Run i is submitted as frame: keeps it if it may be submitted again. */
 void answer_load_keep(struct answer *a, int i, struct submit_frame *frame);
 /* A run's prompt is counted and its wait predicted. False: it is not to be admitted (yet). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Logged answers: resumable streams and responses in the background. Their events go into a replay log,
- * at the end of each turn of the loop that brought something, and the log goes on without readers.
+ * at the end of each turn of the loop that brought something, and the log continues without readers.
  */
 #include "gateway/answer/answer_priv.h"
 
@@ -158,11 +158,12 @@ static void pump(struct answer *a)
 {
 	int rc;
 	if (a->sharing.alone)
-		answer_go_on_alone(a);
+		answer_run_alone(a);
 	if (a->out.log == NULL || a->state == ANSWER_ENDED)
 		return;
 	while ((rc = answer_render(a, &a->out.carry)) > 0)
-		answer_resume_drop(a);
+		if (a->continued != NULL)
+			a->continued->rendered(a);
 	/* Readers of the end find the final state. Without memory for it the last one remains. */
 	if (a->stage == ANSWER_OVER)
 		answer_put_snapshot(a);
@@ -182,7 +183,8 @@ static void pump(struct answer *a)
 	if (a->stage == ANSWER_OVER) {
 		answer_finish(a);
 		close_log(a);
-	} else if (answer_resume_must_stop(a)) {
+	} else if (a->out.stop_later && !a->out.replaying && a->state == ANSWER_RUNNING) {
+		a->out.stop_later = false;
 		answer_on_stop(a);
 	}
 }
@@ -196,7 +198,7 @@ void answer_on_stop(void *ctx)
 	if (a->end != ANSWER_UNDECIDED || a->state == ANSWER_ENDED)
 		return;
 	if (a->out.replaying) {
-		answer_resume_stop_later(a);
+		a->out.stop_later = true;
 		return;
 	}
 	pump(a);
@@ -263,7 +265,7 @@ void answers_stop(struct gw_app *app)
 			a->end = ANSWER_STOPPED;
 		answer_finish_now(a);
 		if (a->out.log == NULL) {
-			answer_let_go(a);
+			answer_release(a);
 			continue;
 		}
 		answer_put_snapshot(a);

@@ -71,7 +71,7 @@ static void start_streaming(struct answer *a)
 
 static void reply_whole(struct answer *a)
 {
-	enum { FIRST_BYTES = 512 }; /* a short answer and what stands around it */
+	enum { FIRST_BYTES = 512 }; /* a short answer with its envelope */
 	struct sl_buf out;
 	uint8_t *room;
 	buf_init(&out, ANSWER_MAX_WHOLE);
@@ -96,8 +96,8 @@ void answer_gather(struct answer *a)
 
 void answer_more(struct answer *a)
 {
-	if (answer_is_told(a))
-		answer_tell(a);
+	if (answer_sends_events(a))
+		answer_notify(a);
 	else
 		answer_gather(a);
 }
@@ -107,8 +107,8 @@ void answer_settled(struct answer *a)
 	a->settled = true;
 	if (a->state != ANSWER_RUNNING || a->sharing.alone)
 		return;
-	if (answer_is_told(a))
-		answer_tell(a);
+	if (answer_sends_events(a))
+		answer_notify(a);
 	else
 		reply_whole(a);
 }
@@ -119,14 +119,14 @@ void answer_open(struct answer *a)
 	const struct gw_config *cfg = a->app->t->cfg;
 	if (a->out.log != NULL || (a->out.logged && answer_open_log(a) == 0)) {
 		answer_restart_timer(a, answer_sooner(answer_glance_ms(a), cfg->limits.first_token_ms));
-		answer_tell(a);
+		answer_notify(a);
 		return;
 	}
 	if (a->out.background) {
 		answer_refuse(a, &answer_no_memory, "There is no room for another response in the background.");
 		return;
 	}
-	/* Without room for a log it can't be resumed, and does not say that it could. */
+	/* Without room for a log it can't be resumed, and its headers don't offer it. */
 	if (a->out.stream) {
 		start_streaming(a);
 		answer_restart_timer(a, answer_sooner(cfg->heartbeat_ms, cfg->limits.first_token_ms));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the parts of an answer's life have of each other: answer.c, answer_start.c, answer_out.c,
- * answer_log.c, answer_resume.c.
+ * answer_log.c, answer_head.c; and gateway/resume.
  */
 #ifndef GATEWAY_ANSWER_PRIV_H
 #define GATEWAY_ANSWER_PRIV_H
@@ -12,6 +12,7 @@ enum {
 	ANSWER_MAX_WHOLE = 64 << 20, /* also of one event: some repeat the whole answer */
 	ANSWER_KEEP_CARRY = 64 << 10,
 	ANSWER_RETRY_AFTER_S = 1,
+	ANSWER_DRAW = 2, /* how tokens are drawn: a stored answer of another way can't be continued */
 };
 
 extern const struct api_error answer_too_large, answer_no_memory;
@@ -29,9 +30,9 @@ void answer_finish(struct answer *a);
 /* Ends it for all. */
 void answer_finish_now(struct answer *a);
 /* It has ended, and no exchange frees it. */
-void answer_let_go(struct answer *a);
+void answer_release(struct answer *a);
 /* What came for its coalesced requests, which take it from their own log. */
-void answer_go_on_alone(struct answer *a);
+void answer_run_alone(struct answer *a);
 /* Instead of an answer. */
 void answer_refuse(struct answer *a, const struct api_error *e, const char *message);
 /* Only notes the failure: the caller reports it. */
@@ -39,7 +40,7 @@ void answer_set_failure(struct answer *a, const struct api_error *e, const char 
 /* It fails, now or as its stream's last event. */
 void answer_fail(struct answer *a, const struct api_error *e, const char *message);
 /* There is something to send. */
-void answer_tell(struct answer *a);
+void answer_notify(struct answer *a);
 void answer_restart_timer(struct answer *a, uint64_t ms);
 void answer_on_exchange_close(struct exchange *x);
 void answer_on_queued(struct subscriber *s);
@@ -67,7 +68,7 @@ void answer_budget_settle(struct answer *a, int64_t used);
 int answer_submit_run(struct answer *a, struct answer_run *run, struct submit_frame *frame,
 		      const struct proto_submit *s);
 
-/* x: NULL for one that goes on. snapshot, key: references are taken. Takes spec->own unless it fails. */
+/* x: NULL for one that another gateway began. snapshot, key: references are taken. Takes spec->own unless it fails. */
 struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_snapshot *snapshot, struct auth_key *key,
 			     const struct answer_spec *spec);
 void answer_free(struct answer *a);
@@ -82,48 +83,27 @@ void answer_open(struct answer *a);
 /* Of one sent as a whole: collects what there is, and sends it when that is all. */
 void answer_gather(struct answer *a);
 /* It is sent as events; otherwise as a whole. */
-static inline bool answer_is_told(const struct answer *a) { return a->out.stream || a->out.log != NULL; }
+static inline bool answer_sends_events(const struct answer *a) { return a->out.stream || a->out.log != NULL; }
 /* There is more of it: send or gather. */
 void answer_more(struct answer *a);
 
-/* ---- answer_resume.c ---- */
+/* ---- answer_head.c ---- */
 
-/* What others need to go on with it goes to the store, as do events from number `from` on. */
+/* The head and the events from number `from` on go to the store, for another gateway to continue. */
 void answer_open_spool(struct answer *a, uint64_t from);
 /* Keeps what is submitted, if the answer can be continued elsewhere. */
 void answer_keep_frame(struct answer *a, struct submit_frame *frame);
-/* What is known of it has become more: the head is written again, and saved(a) is called when it is stored or can't be.
- * False: only this process has it. */
-bool answer_rewrite_head(struct answer *a, void (*saved)(void *ctx));
-/* What was rendered and is there already goes out of a->out.carry. If it is not the same, the answer fails. */
-void answer_resume_drop(struct answer *a);
-/* What follows are new events. No effect on one that began here. */
-void answer_resume_catch_up(struct answer *a);
-/* The end that was asked for meanwhile, once. */
-bool answer_resume_must_stop(struct answer *a);
-void answer_resume_stop_later(struct answer *a);
-void answer_resume_free(struct answer *a);
-/* It is left for another gateway to go on with, rather than ended. */
+/* It is left for another gateway to continue, rather than ended. */
 bool answer_can_be_left(const struct answer *a);
-
-/* ---- answer_cascade_resume.c ---- */
-
-/* For the head, a new reference; null where it is not of the cascade. NULL: no memory. */
-struct json_t *answer_auto_save(const struct answer *a);
-enum answer_chance answer_auto_chance(const struct gw_app *app, const struct json_t *saved);
-/* gen_start's part. */
-int answer_auto_again(struct answer *a, const struct json_t *saved, const struct proto_submit *s);
-/* From here on its head is kept up to date. */
+/* A run of the cascade: from here on its head is kept up to date. */
 void answer_auto_watch(struct answer *a);
-/* May others go on with it? Also of one that is not of the cascade. */
-bool answer_auto_repeats(const struct answer *a);
 
 /* ---- answer_log.c ---- */
 
 /* The reply to a request without a stream. */
 void answer_put_snapshot(struct answer *a);
 
-/* 0: it goes on by itself, and its exchange reads the log. */
+/* 0: its exchange has become a reader of its log. */
 int answer_open_log(struct answer *a);
 void answer_on_pump(struct gw_deferred *d);
 /* The end of a logged one was requested: what was produced so far is sent, then it ends well. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From what generations have made to events. Tokens that came together become one event, at most so
- * many, which ends at the end of a line or a sentence so that readers may render or speak it. Unless the
- * configuration says so (gateway.flush), no token waits for another. In a logged answer each token with text
- * is an event by itself, so that the events depend on the tokens alone and not on when they came: whoever goes
- * on with it (answer_resume.c) makes the same.
+ * many, which ends at the end of a line or a sentence so that readers may render or speak it. Without
+ * gateway.flush, no token waits for another. In a logged answer each token with text is one event, so that the
+ * events depend on the tokens alone and not on when they came: a gateway that continues it (gateway/resume) renders
+ * the same.
  *
- * Several prompts take turns. A choice ends when its generation says so and its text is out.
+ * Several prompts take turns. A choice ends when its generation has ended and its text is out.
  */
 #include <string.h>
 
@@ -80,7 +80,7 @@ static bool hold_back(struct answer *a, struct answer_run *run, const struct gen
 static bool is_paced(const struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
-	return tier->pace_tps > 0 && !a->out.replaying && a->budget.told >= (uint64_t)tier->pace_burst;
+	return tier->pace_tps > 0 && !a->out.replaying && a->budget.sent >= (uint64_t)tier->pace_burst;
 }
 
 /* The next token's time has not come. */
@@ -112,7 +112,7 @@ static uint32_t together(const struct answer *a)
 	if (a->out.logged || is_paced(a))
 		return 1;
 	uint64_t left =
-	    tier->pace_tps > 0 && !a->out.replaying ? (uint64_t)tier->pace_burst - a->budget.told : GROUP_TOKENS;
+	    tier->pace_tps > 0 && !a->out.replaying ? (uint64_t)tier->pace_burst - a->budget.sent : GROUP_TOKENS;
 	return left < GROUP_TOKENS ? (uint32_t)left : GROUP_TOKENS;
 }
 
@@ -137,10 +137,10 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 	int rc = a->format->text(a, out, index, text, n);
 	if (rc == 0 && a->out.keep_text) {
 		rc = buf_append(&c->text, text, n);
-		if (rc == 0 && c->logprobs[ANSWER_TOLD].len > 0 && c->logprobs[0].len > 0)
-			rc = buf_append_str(&c->logprobs[ANSWER_TOLD], ",");
+		if (rc == 0 && c->logprobs[ANSWER_SENT].len > 0 && c->logprobs[0].len > 0)
+			rc = buf_append_str(&c->logprobs[ANSWER_SENT], ",");
 		if (rc == 0 && c->logprobs[0].len > 0)
-			rc = buf_append(&c->logprobs[ANSWER_TOLD], buf_data(&c->logprobs[0]), c->logprobs[0].len);
+			rc = buf_append(&c->logprobs[ANSWER_SENT], buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
 	for (int i = 0; a->out.wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
@@ -169,14 +169,14 @@ static bool may_tell_more(const struct answer *a, const struct answer_run *run)
 /* How many of `most` tokens may be sent. */
 static uint32_t may_tell(const struct answer *a, uint32_t most)
 {
-	uint64_t left = a->load.cut_at > a->budget.told ? a->load.cut_at - a->budget.told : 0;
+	uint64_t left = a->load.cut_at > a->budget.sent ? a->load.cut_at - a->budget.sent : 0;
 	left = (uint64_t)a->budget.left < left ? (uint64_t)a->budget.left : left;
 	return left < most ? (uint32_t)left : most;
 }
 
-static void told(struct answer *a, struct answer_run *run, uint32_t n_tokens)
+static void count_sent(struct answer *a, struct answer_run *run, uint32_t n_tokens)
 {
-	a->budget.told += n_tokens;
+	a->budget.sent += n_tokens;
 	/* Another gateway has counted what it comes to again, and got more than it had at first, perhaps. */
 	a->budget.left -= a->budget.left == INT64_MAX || a->out.replaying ? 0 : n_tokens;
 	gen_advance(&run->sub, n_tokens);
@@ -198,7 +198,7 @@ static enum proto_finish end_of(const struct answer *a, const struct answer_run 
 	return gen_choice_end(run->gen, &run->sub, i);
 }
 
-/* What made it end though it had more to say, unless the request itself did. */
+/* Why it ended early, unless the request itself ended it. */
 static const char *cut_by(const struct answer *a, const struct answer_run *run, uint8_t i, enum proto_finish finish)
 {
 	if (a->sharing.superseded && !answer_live(run))
@@ -230,7 +230,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		/* Tokens whose text is held back (an unfinished character) make no event. */
 		if (rc == 0 && chunk.n_bytes > 0)
 			rc = tell_text(a, out, index, chunk.text, chunk.n_bytes);
-		told(a, run, chunk.n_tokens);
+		count_sent(a, run, chunk.n_tokens);
 		return rc == 0 ? 1 : rc;
 	}
 	if (!answer_live(run) && a->end == ANSWER_FAILED)
@@ -259,7 +259,7 @@ const char *answer_ended_by(const struct answer *a)
 struct sse_about answer_about(struct answer *a, unsigned index)
 {
 	const char *by = index == ANSWER_ALL ? answer_ended_by(a) : a->choices[index].ended_by;
-	struct sse_about about = {.ended_by = by, .degraded = a->load.degraded, .told = a->told};
+	struct sse_about about = {.ended_by = by, .degraded = a->load.degraded, .members = a->members};
 	answer_auto_about(a, index, &about);
 	return about;
 }
@@ -272,7 +272,7 @@ static bool all_closed(const struct answer *a)
 	return true;
 }
 
-/* The usage is known when the engine has said DONE, which follows the last choice's end. */
+/* The usage is known with the engine's DONE, which follows the last choice's end. */
 static bool all_done(const struct answer *a)
 {
 	for (int i = 0; i < a->n_runs; i++)
@@ -324,8 +324,8 @@ int answer_render(struct answer *a, struct sl_buf *out)
 		a->stage = ANSWER_END;
 	}
 	if (a->stage == ANSWER_END) {
-		if (a->end == ANSWER_FAILED)
-			answer_resume_catch_up(a);
+		if (a->end == ANSWER_FAILED && a->continued != NULL)
+			a->continued->failing(a);
 		a->stage = ANSWER_OVER;
 		rc = a->end == ANSWER_FAILED ? a->format->error(a, out, answer_error(a), answer_error_text(a))
 					     : a->format->end(a, out);
@@ -347,7 +347,7 @@ int answer_collect(struct answer *a)
 				rc = buf_append(&c->text, chunk.text, chunk.n_bytes);
 			if (rc != 0)
 				return rc;
-			told(a, run, chunk.n_tokens);
+			count_sent(a, run, chunk.n_tokens);
 		}
 		for (uint8_t i = 0; i < a->n; i++) {
 			struct answer_choice *c = &a->choices[first + i];

@@ -209,7 +209,7 @@ static bool settle(struct answer *a)
 	return !response_settle(r);
 }
 
-/* ---- going on with another gateway's ---- */
+/* ---- continuing another gateway's ---- */
 
 static json_t *save(const struct answer *a)
 {

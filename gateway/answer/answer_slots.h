@@ -32,7 +32,7 @@ struct answer_slots {
 /* Before anything is submitted. False: the request has been answered (429, or 400 for a fan-out of one prompt that is
  * more than its key may ever have). */
 bool answer_slots_take(struct answer *a);
-/* One that has been admitted by another gateway goes on: its places count, whatever the limit. */
+/* Another gateway has admitted it: its slots count, whatever the limit. */
 void answer_slots_claim(struct answer *a);
 /* Run i is about to be submitted as frame, or has to wait. 1: submit it; 0: it waits; SL_ENOMEM, SL_ECLOSED,
  * SL_ELIMIT. */

@@ -26,7 +26,7 @@ static struct sl_buf no_logprobs[ANSWER_ALL_LISTS];
 void answer_free(struct answer *a)
 {
 	BUG_IF(a->out.log != NULL || a->out.spool != NULL || a->out.held != NULL || a->sharing.lead != NULL ||
-		   a->sharing.talk != NULL || a->sharing.idempotent != NULL,
+		   a->sharing.prompt != NULL || a->sharing.idempotent != NULL,
 	       "an answer is freed in the middle of something");
 	list_remove(&a->in_all);
 	gw_defer_cancel(&a->pump);
@@ -48,7 +48,7 @@ void answer_free(struct answer *a)
 	buf_dispose(&a->out.carry);
 	submit_frame_unref(a->frame);
 	buf_dispose(&a->cascade_text);
-	answer_resume_free(a);
+	sl_free(a->continued);
 	sl_free(a->choices);
 	for (int i = 0; a->runs != NULL && i < a->n_runs; i++) {
 		if (a->runs[i].cascade != NULL)
@@ -59,7 +59,7 @@ void answer_free(struct answer *a)
 	auth_key_unref(a->key);
 	sl_free(a->model);
 	sl_free(a->failure);
-	sl_free(a->told);
+	sl_free(a->members);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
@@ -126,26 +126,24 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->created = clock_unix_s();
 	a->started_ns = x != NULL ? x->complete_ns : clock_now_ns();
 	bool named = give_id(a, spec);
-	int model = spec->model;
-	if (model == ANSWER_AUTO) {
-		answer_auto_init(a, x);
-		answer_auto_model(a, &a->n_ctx, &model);
+	if (spec->model == ANSWER_AUTO) {
+		answer_auto_init(a);
 		a->model = sl_strdup(answer_auto_name);
 	} else {
-		a->model = sl_strdup(model >= 0 ? engine_link_model(app->link, model)->name : "");
-		a->n_ctx = model >= 0 ? engine_link_model(app->link, model)->n_ctx : 0;
+		a->model = sl_strdup(spec->model >= 0 ? engine_link_model(app->link, spec->model)->name : "");
+		a->n_ctx = spec->model >= 0 ? engine_link_model(app->link, spec->model)->n_ctx : 0;
 	}
-	a->told = spec->told != NULL ? sl_strdup(spec->told) : NULL;
+	a->members = spec->members != NULL ? sl_strdup(spec->members) : NULL;
 	buf_init(&a->out.carry, ANSWER_MAX_WHOLE);
 	buf_init(&a->cascade_text, ANSWER_MAX_WHOLE);
 	list_push_back(&app->all_answers, &a->in_all);
 	gw_defer_init(&a->pump, answer_on_pump);
 	gw_defer_init(&a->reap, answer_on_reap);
 	gw_timer_init(&a->timer, answer_on_timer);
-	bool waits = answer_load_init(a, model);
+	bool waits = answer_load_init(a, spec->model);
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
-	if (!named || !waits || a->model == NULL || (spec->told != NULL && a->told == NULL) || a->runs == NULL ||
+	if (!named || !waits || a->model == NULL || (spec->members != NULL && a->members == NULL) || a->runs == NULL ||
 	    a->choices == NULL || !init_choices(a)) {
 		answer_free(a);
 		return NULL;
@@ -159,15 +157,16 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	return a;
 }
 
-/* What the tier says, on top of what the request says. */
-static void fill_submit(struct answer *a, const struct answer_spec *spec, struct proto_submit *s)
+/* What the request asks for, within what its tier allows. */
+static void fill_submit(const struct exchange *x, const struct answer_spec *spec, struct proto_submit *s)
 {
-	const struct gw_tier_config *tier = a->key->tier;
+	const struct gw_tier_config *tier = x->key->tier;
 	uint32_t most = (uint32_t)tier->max_output;
+	int model = spec->model != ANSWER_AUTO ? spec->model : answer_auto_model(x->app, x->snapshot, tier);
 	*s = *spec->submit;
-	s->model = (uint16_t)a->load.model;
+	s->model = (uint16_t)model;
 	s->priority = (uint8_t)tier->priority;
-	s->tenant = a->key->tenant;
+	s->tenant = x->key->tenant;
 	if (tier->weight > 0)
 		s->weight = (uint32_t)tier->weight;
 	s->rate_tps = (float)tier->pace_tps;
@@ -176,7 +175,6 @@ static void fill_submit(struct answer *a, const struct answer_spec *spec, struct
 	s->max_tokens = spec->has_max_tokens && spec->max_tokens < most ? spec->max_tokens : most;
 	if (s->min_tokens > s->max_tokens)
 		s->min_tokens = s->max_tokens;
-	a->max_tokens = s->max_tokens;
 }
 
 int answer_submit_run(struct answer *a, struct answer_run *run, struct submit_frame *frame,
@@ -227,7 +225,7 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 						 : "The server is busy.");
 			return;
 		}
-		/* The stream's place is kept until the engine has stopped; one of them stands for all. */
+		/* The stream's slot is held until the engine has stopped the first run. */
 		if (i == 0 && !a->out.logged)
 			gen_hold(a->runs[0].gen, http_hold(a->x->stream));
 	}
@@ -238,39 +236,63 @@ static void submit(struct answer *a, const struct answer_spec *spec, struct prot
 	}
 }
 
-void answer_start(struct exchange *x, const struct answer_spec *spec)
+/* 0; SL_ENOMEM, with spec->own as it was. */
+static int build(struct exchange *x, const struct answer_spec *spec, const struct load_ruling *ruling,
+		 struct proto_submit *s, struct answer **out)
 {
-	BUG_IF(spec->n_prompts < 1 || spec->n_prompts > ANSWER_MAX_RUNS, "an answer to %d prompts", spec->n_prompts);
 	struct answer *a = answer_create(x->app, x, x->snapshot, x->key, spec);
-	struct proto_submit s;
-	if (a == NULL) {
-		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
-		if (spec->format->dispose != NULL)
-			spec->format->dispose(spec->own);
-		return;
-	}
+	if (a == NULL)
+		return SL_ENOMEM;
 	x->state = a;
 	x->on_close = answer_on_exchange_close;
 	a->sharing.idempotent = x->idempotent;
 	x->idempotent = NULL;
-	fill_submit(a, spec, &s);
+	a->load.model = s->model;
+	a->max_tokens = s->max_tokens;
+	/* What it becomes under load is what it may share. */
+	answer_load_apply(a, ruling, s);
 	answer_restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
-	/* What it becomes under load is what it may share. A request that joins takes no slot: it adds no work. */
-	uint64_t retry_ms;
-	enum load_verdict v = answer_load_first(a, &s, &retry_ms);
+	*out = a;
+	return 0;
+}
+
+/* A request that joins another takes no slot, and is not refused for load: it adds no work. */
+static void share_or_submit(struct answer *a, const struct answer_spec *spec, const struct load_ruling *ruling,
+			    struct proto_submit *s)
+{
 	struct submit_frame *frame = NULL;
-	int rc = encode(spec, 0, &s, &frame);
-	if (rc != 0) {
+	if (encode(spec, 0, s, &frame) != 0) {
 		answer_refuse(a, &answer_no_memory, answer_no_memory_text);
 		return;
 	}
 	answer_keep_frame(a, frame);
-	rc = answer_share(a, spec, frame);
+	int rc = answer_share(a, spec, frame);
 	if (rc < 0)
-		answer_refuse(a, &answer_no_memory, "The answer that is asked for again can't be had at the moment.");
-	else if (rc == 0 && v == LOAD_REFUSE)
-		answer_load_refuse(a, retry_ms);
+		answer_refuse(a, &answer_no_memory,
+			      "The original response for this Idempotency-Key is temporarily unavailable.");
+	else if (rc == 0 && ruling->verdict == LOAD_REFUSE)
+		answer_load_refuse(a, ruling);
 	else if (rc == 0 && answer_slots_take(a))
-		submit(a, spec, &s, frame);
+		submit(a, spec, s, frame);
 	submit_frame_unref(frame);
+}
+
+void answer_start(struct exchange *x, const struct answer_spec *spec)
+{
+	BUG_IF(spec->n_prompts < 1 || spec->n_prompts > ANSWER_MAX_RUNS, "an answer to %d prompts", spec->n_prompts);
+	struct answer *a = NULL;
+	struct proto_submit s;
+	fill_submit(x, spec, &s);
+	struct load_ruling ruling = answer_load_judge(x, spec->model == ANSWER_AUTO, &s);
+	bool refused = ruling.verdict == LOAD_REFUSE && x->idempotent == NULL && !answer_may_join(x->key, spec);
+	if (!refused && build(x, spec, &ruling, &s, &a) == 0) {
+		share_or_submit(a, spec, &ruling, &s);
+		return;
+	}
+	if (refused)
+		answer_load_turn_away(x, &ruling);
+	else
+		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
+	if (spec->format->dispose != NULL)
+		spec->format->dispose(spec->own);
 }

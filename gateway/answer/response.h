@@ -23,16 +23,16 @@ struct response {
 	json_t *items;         /* the conversation before the answer: normal items, each with an id */
 	uint32_t n_events;     /* sent; the next one's sequence_number */
 	bool store;            /* it is to be stored */
-	bool lost;             /* that failed: the final object says "store": false, and why */
+	bool lost;             /* storing failed: the final object has "store": false and the reason */
 	bool first;            /* what is being stored is its beginning, which its client waits for */
-	bool corrected;        /* what is being stored says that its turn was not added */
+	bool corrected;        /* the object being stored has "conversation": null */
 	int why;    /* lost: the store's code; SL_ENOTFOUND: its conversation was deleted, and it with that */
 	bool last;  /* what is being stored is its final state */
 	bool waits; /* for the store, to put the final state there */
 	struct cache_op op;
 	/* Of one that is made in a conversation. */
 	struct conversation_turn *turn; /* until it is added; owned; NULL: none */
-	bool not_added;                 /* that failed: the final object says "conversation": null, and why */
+	bool not_added; /* adding the turn failed: the final object has "conversation": null and the reason */
 	/* For the prefix registry. */
 	uint64_t digest; /* of the messages; 0: unknown */
 	uint8_t cleanse; /* how they were made */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The object "response". The fields of the request that it echoes are a table with the value when the
- * request did not say it.
+ * The object "response". The fields of the request that it echoes are a table with their defaults.
  */
 #include <stdio.h>
 #include <string.h>
@@ -136,7 +135,7 @@ static json_t *usage_of(const struct answer *a)
 static json_t *logprobs_of(const struct answer *a, bool open)
 {
 	const struct answer_choice *c = &a->choices[0];
-	const struct sl_buf *from = c->logprobs[ANSWER_TOLD].len > 0 ? &c->logprobs[ANSWER_TOLD] : &c->logprobs[0];
+	const struct sl_buf *from = c->logprobs[ANSWER_SENT].len > 0 ? &c->logprobs[ANSWER_SENT] : &c->logprobs[0];
 	if (open || from->len == 0)
 		return json_array();
 	struct sl_buf list;
@@ -187,7 +186,7 @@ static json_t *sluice_of(struct answer *a, bool *failed)
 	struct sl_buf text;
 	json_t *out = NULL;
 	*failed = false;
-	if (about.ended_by == NULL && about.degraded == NULL && about.told == NULL && about.cascade == NULL)
+	if (about.ended_by == NULL && about.degraded == NULL && about.members == NULL && about.cascade == NULL)
 		return NULL;
 	buf_init(&text, MAX_SLUICE);
 	if (buf_append_str(&text, "{\"\":0") == 0 && sse_about_print(&text, &about) == 0 &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Responses in the store, under the tenant's key. A record holds the whole conversation before its
- * answer, so that going on from it is one read, however long the chain.
+ * answer, so that continuing it is one read, however long the chain.
  *
  * A response in the background is stored when it begins, too: another gateway, or this one after a
  * restart, can report its state.
@@ -113,7 +113,7 @@ static void settled(struct response *r)
 	answer_settled(r->answer);
 }
 
-/* What is stored says completed, and its turn was not added. */
+/* The stored object is "completed", but its turn was not added. */
 static bool correct(struct response *r)
 {
 	if (!r->store || r->lost || !r->not_added || r->corrected)
@@ -190,7 +190,7 @@ static void on_stored(struct cache_op *op, const struct cache_result *result)
 static int64_t ends_s(const struct answer *a)
 {
 	uint64_t deadline_ms = a->key->tier->deadline_ms;
-	int64_t began = a->again != NULL ? clock_unix_s() : a->created;
+	int64_t began = a->continued != NULL ? clock_unix_s() : a->created;
 	return began + (deadline_ms > 0 ? (int64_t)(deadline_ms / 1000) + 1 : LONGEST_S);
 }
 
@@ -223,7 +223,7 @@ int response_save(struct response *r, bool last)
 bool response_settle(struct response *r)
 {
 	/* Its place in the conversation went with the gateway that began it. */
-	if (r->answer->again != NULL && r->turn == NULL && member(r, "conversation") != NULL)
+	if (r->answer->continued != NULL && r->turn == NULL && member(r, "conversation") != NULL)
 		r->not_added = true;
 	if ((r->store && response_save(r, true) == 0) || add_turn(r))
 		return true;

@@ -143,22 +143,21 @@ enum { MAX_ABOUT = 512 };
 /* What sse_about_print prints, but for what the cascade did and the last brace; its length. */
 static size_t about_text(char out[MAX_ABOUT], const struct sse_about *about)
 {
-	const char *by = about->ended_by, *how = about->degraded, *told = about->told;
+	const char *by = about->ended_by, *how = about->degraded, *members = about->members;
 	bool cascade = about->cascade != NULL;
-	if (by == NULL && how == NULL && told == NULL && !cascade)
+	if (by == NULL && how == NULL && members == NULL && !cascade)
 		return 0;
-	int n =
-	    snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s%s%s", by != NULL ? "\"ended_by\":\"" : "",
-		     by != NULL ? by : "", by != NULL ? "\"" : "", by != NULL && how != NULL ? "," : "",
-		     how != NULL ? "\"degraded\":\"" : "", how != NULL ? how : "", how != NULL ? "\"" : "",
-		     told != NULL && (by != NULL || how != NULL) ? "," : "", told != NULL ? told : "",
-		     cascade && (by != NULL || how != NULL || told != NULL) ? "," : "", cascade ? "\"cascade\":" : "");
-	BUG_IF(n < 0 || n >= MAX_ABOUT, "an answer has too much to tell of itself");
+	int n = snprintf(out, MAX_ABOUT, ",\"sluice\":{%s%s%s%s%s%s%s%s%s%s%s", by != NULL ? "\"ended_by\":\"" : "",
+			 by != NULL ? by : "", by != NULL ? "\"" : "", by != NULL && how != NULL ? "," : "",
+			 how != NULL ? "\"degraded\":\"" : "", how != NULL ? how : "", how != NULL ? "\"" : "",
+			 members != NULL && (by != NULL || how != NULL) ? "," : "", members != NULL ? members : "",
+			 cascade && (by != NULL || how != NULL || members != NULL) ? "," : "",
+			 cascade ? "\"cascade\":" : "");
+	BUG_IF(n < 0 || n >= MAX_ABOUT, "metadata of an answer do not fit");
 	return (size_t)n;
 }
 
-/* One choice: what stands around the text, the text, logprobs and reason. Takes everything back on
- * failure. */
+/* One choice: the envelope, the text, logprobs and reason. Takes everything back on failure. */
 static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
 		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason,
 		 const struct sse_about *about)

@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "gateway/exchange/exchange.h"
 
-/* Where the text of a choice stands: between these, after its index. */
+/* Where the text of a choice is: between these, after its index. */
 struct sse_shape {
 	const char *object;
 	const char *role;         /* before the end of the event that opens a choice; NULL: there is none */
@@ -61,7 +61,7 @@ int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, 
 struct sse_about {
 	const char *ended_by; /* why before its time: "deadline", … */
 	const char *degraded; /* how it is less than was asked for: "model", "length" */
-	const char *told;     /* more members, as JSON */
+	const char *members;  /* more members, as JSON */
 	const char *cascade;  /* JSON; what the cascade did; NULL: nothing */
 	size_t n_cascade;
 };

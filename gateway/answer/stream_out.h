@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A replay log read out as an exchange's answer: an event stream with heartbeats, from any event on.
- * What is read goes on without it.
+ * The log continues without its readers.
  */
 #ifndef GATEWAY_STREAM_OUT_H
 #define GATEWAY_STREAM_OUT_H

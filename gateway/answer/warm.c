@@ -7,7 +7,7 @@
  * An epoch is the engine's, new with each start. The gateway that puts the epoch's lease first warms; the lease is
  * renewed with each prompt, so that another thread takes over from one that died, and becomes a mark that
  * stays when all is done. Prompts are made again from stored responses, as the next turn will make them:
- * the same messages (their digest says so), and the answer to them.
+ * the same messages (compared by digest), and the answer to them.
  *
  * Other work goes first: a prompt is submitted only when two looks in a row found the engine idle, and is
  * cancelled when anything else shows up (what was computed of it stays in the engine's tree). It is tried

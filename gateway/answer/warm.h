@@ -16,8 +16,8 @@ struct warm;
 struct warm *warm_create(struct gw_app *app);
 void warm_destroy(struct warm *w); /* NULL is fine */
 
-/* The engine has computed this (copied) on the way to an answer. instead: the entry that it goes on from,
- * which is forgotten; NULL: none. Never in the way: under too many reports it is dropped. */
+/* The engine has computed this prefix (copied) for an answer. instead: the entry that it extends, which is forgotten;
+ * NULL: none. Never blocks: reports beyond the bound are dropped. */
 void warm_note(struct warm *w, const struct prefix_entry *e, const char *instead);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looks after what dead gateways left: soon after a thread has begun, and every two seconds, the list of gateways is
- * gone through; where a lease has gone, so are the lists of what that gateway's threads were running. What runs in the
- * background is continued however late, a resumable stream only while its readers may still come back (the grace).
+ * Finds answers of dead gateways: soon after a thread has begun, and every two seconds, it scans the list of gateways;
+ * where a lease has expired, the lists of what that gateway's threads were running. Background answers are continued
+ * however late, a resumable stream only while its readers may still come back (the grace).
  * Threads share the work by a hash of the stream's name; whether an owner is really dead, and which gateway continues,
  * is decided by the follow (replay_follow.c).
  *
@@ -10,7 +10,8 @@
  *
  *   GATEWAYS ─► for each: GATEWAY ─► LEASE ─(gone)─► for each of its threads: RUNS ─► for each: ENTRY
  */
-#include "gateway/answer/replay_sweep.h"
+#include "gateway/resume/replay_follow.h"
+#include "gateway/resume/replay_sweep.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ struct replay_sweep {
 	char gateway[REPLAY_GATEWAY_CHARS];
 	char tenant[REPLAY_OWNER_CHARS + 24]; /* whose list runs is */
 	int n_threads, thread;
-	int64_t alive_s; /* when the gateway last said that it lives */
+	int64_t alive_s; /* when the gateway last renewed its lease */
 };
 
 static void next_gateway(struct replay_sweep *w);

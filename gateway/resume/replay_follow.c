@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The reader of streams that other gateways write: a copy of the log in this process, filled from the store by
- * polling until its end. When its owner turns out to be dead, this gateway claims the stream, and the answer goes on
- * here with that same log (answer_resume.c); its readers notice nothing.
+ * polling until its end. When its owner turns out to be dead, this gateway claims the stream, and the answer
+ * continues here with that same log (resume.c); its readers notice nothing.
  *
  *   READ ──nothing new──► HEAD ──► LEASE ──alive──► (wait, note) ──► READ …
- *    │ end: gone                     └──dead──► CLAIM ──mine──► UNRUN ──► READ to the last ──► goes on
+ *    │ end: gone                     └──dead──► CLAIM ──mine──► UNRUN ──► READ to the last ──► resume
  *    └ nothing there at all: HEAD; not there either: no such stream    └──another's──► LEASE of that one
  *
  * Dead is an owner whose process has gone from this machine, or whose lease was not there twice, a while apart: a
- * store that was away for a moment must not make every gateway look dead. An answer of the store that is degraded says
- * nothing at all. A claim is a value that only the first one can put; its key names the dead owner, so that each death
- * is claimed once, and a claimer that died before it wrote the stream's head is found by its claim.
+ * store that was away for a moment must not make every gateway look dead. A degraded answer of the store
+ * is no evidence. A claim is a value that only the first gateway can put; its key names the dead owner, so that each
+ * death is claimed once, and a claimer that died before it wrote the stream's head is found by its claim.
  *
- * A process has one copy of a stream: the directory of logs (replay.h) decides between two threads. A copy that
- * nobody reads is dropped; one begun by the sweep (replay_sweep.c) when its owner lives.
+ * A process has one copy of a stream: the directory of logs (replay.h) decides between two threads. A copy
+ * without readers is dropped; one begun by the sweep (replay_sweep.c) when its owner lives.
  */
 #include "gateway/replay/replay_store_priv.h"
 
@@ -24,7 +24,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "gateway/answer/answer.h"
+#include "gateway/resume/resume.h"
+#include "gateway/resume/replay_follow.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/answer/sse.h"
 
@@ -130,7 +131,7 @@ static void fail(struct follow *f, const char *message)
 	follow_free(f);
 }
 
-/* Nothing was found, or the store can't say. */
+/* Nothing was found, or the store gave no answer. */
 static void end_unknown(struct follow *f, int code)
 {
 	tell(f, NULL, code);
@@ -271,20 +272,20 @@ static int take(struct follow *f, const struct cache_item *item)
 	return 1;
 }
 
-/* ---- going on ---- */
+/* ---- continuing ---- */
 
 static void go_on(struct follow *f)
 {
-	struct answer_head head;
-	int rc = answer_head_read(&head, buf_data(&f->head), f->head.len);
+	struct resume_head head;
+	int rc = resume_head_read(&head, buf_data(&f->head), f->head.len);
 	if (rc == 0) {
-		rc = answer_resume(f->store->app, &head, f->log, f->stop);
-		answer_head_dispose(&head);
+		rc = resume_answer(f->store->app, &head, f->log, f->stop);
+		resume_head_dispose(&head);
 	}
 	if (rc == SL_ENOMEM) {
 		later(f, RETRY_MS);
 	} else if (rc != 0) {
-		fail(f, "Its gateway stopped, and nobody can go on with it.");
+		fail(f, "Its gateway stopped, and no other can continue it.");
 	} else {
 		f->log = NULL;
 		follow_free(f);
@@ -372,7 +373,7 @@ static void take_head_again(struct follow *f, const struct cache_result *r)
 static void on_head(struct cache_op *op, const struct cache_result *r)
 {
 	struct follow *f = of_op(op);
-	struct answer_head head;
+	struct resume_head head;
 	f->looked_ns = clock_now_ns();
 	if (!well(r)) {
 		retry(f);
@@ -389,7 +390,7 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 	if (r->code == SL_ENOTFOUND) { /* it ends at the moment, perhaps */
 		f->headless = true;
 		if (f->log != NULL && since_ms(f->moved_ns) > HEADLESS_MS)
-			fail(f, "Its gateway stopped, and nobody can go on with it.");
+			fail(f, "Its gateway stopped, and no other can continue it.");
 		else if (f->log != NULL)
 			wait(f);
 		else
@@ -399,7 +400,7 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 	buf_clear(&f->head, SIZE_MAX);
 	int rc = buf_append(&f->head, r->bytes, r->n);
 	if (rc == 0)
-		rc = answer_head_read(&head, buf_data(&f->head), f->head.len);
+		rc = resume_head_read(&head, buf_data(&f->head), f->head.len);
 	if (rc != 0) {
 		if (rc == SL_ENOMEM)
 			retry(f);
@@ -408,7 +409,7 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 		return;
 	}
 	snprintf(f->owner, sizeof f->owner, "%s", head.owner);
-	answer_head_dispose(&head);
+	resume_head_dispose(&head);
 	if (!open_log(f, 0))
 		return;
 	step(f, FOLLOW_LEASE);
@@ -417,12 +418,12 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 /* False: it can't be continued at the moment, and is waited for. */
 static bool may_claim(struct follow *f)
 {
-	struct answer_head head;
-	if (answer_head_read(&head, buf_data(&f->head), f->head.len) != 0)
+	struct resume_head head;
+	if (resume_head_read(&head, buf_data(&f->head), f->head.len) != 0)
 		return false;
-	enum answer_chance chance = answer_resume_chance(f->store->app, &head);
-	answer_head_dispose(&head);
-	return chance != ANSWER_MAY_LATER || since_ms(f->began_ns) > ORPHAN_MS;
+	enum resume_chance chance = resume_chance(f->store->app, &head);
+	resume_head_dispose(&head);
+	return chance != RESUME_LATER || since_ms(f->began_ns) > ORPHAN_MS;
 }
 
 static void on_lease(struct cache_op *op, const struct cache_result *r)
