@@ -32,20 +32,11 @@ struct access_wait {
 	struct browser_token token;
 };
 
-static struct metric limited_key = {.kind = METRIC_COUNTER,
-				    .name = "sluice_http_limited_total",
-				    .labels = "limit=\"requests_per_key\"",
-				    .help = "Requests refused and connections ended for a limit, by which."};
-static struct metric limited_unknown = {.kind = METRIC_COUNTER,
-					.name = "sluice_http_limited_total",
-					.labels = "limit=\"unknown_keys\"",
-					.help = "Requests refused and connections ended for a limit, by which."};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&limited_key);
-	metric_register(&limited_unknown);
-}
+#define LIMITED(var, limit)                                                             \
+	METRIC(var, METRIC_COUNTER, "sluice_http_limited_total", "limit=\"" limit "\"", \
+	       "Requests refused and connections ended for a limit, by which.")
+LIMITED(limited_key, "requests_per_key");
+LIMITED(limited_unknown, "unknown_keys");
 
 /* ---- refusals ---- */
 

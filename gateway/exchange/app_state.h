@@ -20,8 +20,7 @@ struct identities;
 struct replay;
 struct replay_store;
 struct replay_sweep;
-struct superseding;
-struct coalescer;
+struct inflight;
 struct warm;
 struct token_secrets;
 struct admission_queue;
@@ -38,8 +37,7 @@ struct gw_app {
 	struct replay *replay;             /* shared by the threads, as are the next four */
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
 	struct replay_sweep *replay_sweep;
-	struct coalescer *coalescer;
-	struct superseding *superseding;
+	struct inflight *inflight;
 	struct admission_queue *waiting; /* so is this */
 	struct body_reader *bodies;      /* and this */
 	struct load_levels levels;
@@ -53,7 +51,7 @@ struct gw_app {
 	struct sl_buf scratch;         /* one event while it is rendered */
 	struct sse_rest *sse_last;     /* of the newest stream; a reference */
 	struct sl_buf list;            /* the log probabilities in it */
-	struct list answers;           /* struct answer, in_app: those that go on without an exchange */
+	struct list answers;           /* struct answer, in_app: those without an exchange */
 	struct list all_answers;       /* struct answer, in_all */
 	struct warm *warm;             /* NULL: there is no store */
 	struct list turns;             /* struct conversation_turn */

@@ -82,7 +82,7 @@ void exchange_reply_stream(struct exchange *x, const struct http_field *fields, 
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The usual error of a status: "invalid_request_error" below 500, "rate_limit_error" with 429, else "server_error";
- * 409, 429 and 503 ask for a retry after a second. Always false, for checks that return whether x goes on. */
+ * 409, 429 and 503 ask for a retry after a second. Always false, for checks that return whether x continues. */
 bool exchange_refuse(struct exchange *x, int status, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 

@@ -2,6 +2,19 @@
  *
  * Charging and settling. cache/limits.h defines the limits; quota_contend.c waits for reserved tokens.
  *
+ *   requests per minute  GCRA: a minute's requests at once, then evenly. A request counts, whatever becomes of it. A
+ *                        subject's limit is within its key's
+ *   tokens per minute    GCRA: the estimate, at most the whole limit, is charged. Unused tokens come back; tokens used
+ *                        beyond it are a debt that later requests wait for
+ *   tokens per day       a budget of the UTC day: the estimate is reserved, or what is left of the day if that is at
+ *                        least `least`. An answer that uses no more than `granted` never passes the limit. Tokens that
+ *                        other answers have only reserved may come back at any moment: requests wait for them
+ *                        (wait_ms), first come first served, and an answer that got less than its estimate asks for
+ *                        more as it runs (quota_extend). So a budget is used to its end
+ *
+ * If Redis does not answer, this gateway's share decides; Redis may still have reserved the tokens, so they are
+ * released there once it answers.
+ *
  * A quota abandoned while the store's reply is pending is not cancelled there: it would be unknown whether it was
  * charged, and refunding an uncharged one would be a gift. It waits for the reply and settles with nothing used.
  *
@@ -23,31 +36,18 @@
 /* Beyond them a reservation ends with its time. */
 enum { RENEW_MS = 60000, RETRY_MS = 2000, CONTENDED_RETRY_US = 1000000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
 
-#define REFUSED(label)                                                                                         \
-	{                                                                                                      \
-		.kind = METRIC_COUNTER, .name = "sluice_quota_refused_total", .labels = "limit=\"" label "\"", \
-		.help = "Requests refused by a limit of their key; unknown: the store gave no answer"          \
-	}
-static struct metric refused[QUOTA_N_LIMITS] = {
-    [QUOTA_REQUESTS] = REFUSED("requests"),
-    [QUOTA_SUBJECT] = REFUSED("subject"),
-    [QUOTA_TOKENS] = REFUSED("tokens"),
-    [QUOTA_DAY] = REFUSED("day"),
-};
-static struct metric refused_unknown = REFUSED("unknown"), refused_concurrency = REFUSED("concurrency");
-static struct metric unsettled = {
-    .kind = METRIC_GAUGE, .name = "sluice_quota_unsettled", .help = "Charges whose end Redis has yet to record"};
+#define REFUSED(label)                                                                 \
+	METRIC_OF(METRIC_COUNTER, "sluice_quota_refused_total", "limit=\"" label "\"", \
+		  "Requests refused by a limit of their key; unknown: the store gave no answer")
+static struct metric refused[] = {
+    [QUOTA_REQUESTS] = REFUSED("requests"), [QUOTA_SUBJECT] = REFUSED("subject"),  [QUOTA_TOKENS] = REFUSED("tokens"),
+    [QUOTA_DAY] = REFUSED("day"),           [QUOTA_N_LIMITS] = REFUSED("unknown"), REFUSED("concurrency")};
+METRICS(refused);
+static struct metric *const refused_unknown = &refused[QUOTA_N_LIMITS], *const refused_concurrency =
+									    &refused[QUOTA_N_LIMITS + 1];
+GAUGE(unsettled, "sluice_quota_unsettled", "Charges whose end Redis has yet to record");
 
-__attribute__((constructor)) static void register_metrics(void)
-{
-	for (int i = 0; i < QUOTA_N_LIMITS; i++)
-		metric_register(&refused[i]);
-	metric_register(&refused_unknown);
-	metric_register(&refused_concurrency);
-	metric_register(&unsettled);
-}
-
-void quota_count_concurrency(void) { metric_add(&refused_concurrency, 1); }
+void quota_count_concurrency(void) { metric_add(refused_concurrency, 1); }
 
 static bool waits(enum quota_state s)
 {
@@ -259,7 +259,7 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 		admit(q, &result);
 		return;
 	}
-	metric_add(result.code < 0 ? &refused_unknown : &refused[result.refused_by], 1);
+	metric_add(result.code < 0 ? refused_unknown : &refused[result.refused_by], 1);
 	if (!abandoned)
 		q->done(q->ctx, q, &result);
 	if (q->local)

@@ -1,23 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a key may use up: requests per minute, tokens per minute, tokens per day, as its tier says. A
- * request is charged before it is submitted (quota_take) with an estimate of its tokens, and put right at
- * its end (quota_settle) with what it really used. Limits that several gateways share through one Redis
- * are one limit, to the request and to the token of the day.
- *
- *   requests per minute  GCRA: as many at once as a minute has, then evenly. A request counts, whatever
- *                        becomes of it.
- *   the same of a subject, whom browser tokens of the key stand for, within those of the key
- *   tokens per minute    GCRA: the estimate, at most the whole limit, is charged; what was not used comes
- *                        back, what was used beyond it is a debt that following requests wait for.
- *   tokens per day       a budget of the UTC day: the estimate is reserved, or what is left of the day
- *                        when that is enough for `least`. `granted` says how many; who never uses more
- *                        never passes the limit. What is only reserved by other answers, and not used,
- *                        may be there any moment: a request waits for it (wait_ms), the first to come
- *                        first, and an answer that got less than its estimate asks for more as it goes
- *                        (quota_extend). So a budget is used to its end while anybody wants of it.
- *
- * Life of a struct quota (quota_set_state owns it):
+ * What a key may use: requests per minute (of the key, and of each subject of its browser tokens), tokens per minute,
+ * tokens per day. A request is charged an estimate before it is submitted (quota_take) and settled at its end with what
+ * it used (quota_settle). Gateways that share one Redis share the limits exactly. The rules of each limit are in
+ * quota.c.
  *
  *   CONTENDED (others hold what it needs: TAKING again when one of them ends, or after 100 ms)
  *     ▲│
@@ -25,13 +11,10 @@
  *   TAKING ──admitted──► HELD ──settle──► SETTLING ──► gone
  *     │ │                   ▲                 ▲│
  *     │ └─settle: ABANDONED─┘                 │▼
- *     └─refused: done is told, then gone   UNSETTLED (Redis failed: again every 2 s)
+ *     └─refused: done, then gone           UNSETTLED (Redis failed: again every 2 s)
  *
- * One that only looks (quota_peek) is PEEKING until it is gone.
- * A held reservation is renewed each minute and ends by itself 3 minutes after its gateway died. What
- * this gateway's share has admitted or refused because Redis did not answer, Redis may have reserved all
- * the same and later: so that is released there too once it answers.
- * Thread: that of its cache client.
+ * quota_set_state owns the transitions; quota_peek's is PEEKING until it is gone. A reservation is renewed each minute
+ * and expires 3 minutes after its gateway died. Thread: that of its cache client.
  */
 #ifndef GATEWAY_QUOTA_H
 #define GATEWAY_QUOTA_H
@@ -59,14 +42,14 @@ struct quotas {
 	struct deadline_list contention;
 	struct list contenders;        /* those that wait for what others hold, in the order of asking */
 	size_t n_waiting, n_unsettled; /* n_waiting: for the store */
-	uint64_t run_ns;               /* of the run that goes on */
+	uint64_t run_ns;               /* of the run in progress */
 };
 
 /* client NULL: nothing is limited. 0, SL_ENOMEM. */
 int quotas_init(struct quotas *qs, struct event_base *base, struct cache_client *client);
 /* What is still under way is forgotten: what was reserved ends by itself. Nothing may be HELD: BUG. */
 void quotas_dispose(struct quotas *qs);
-/* The store is being told of something: a drain waits for it. */
+/* The store is being updated: a drain waits for it. */
 bool quotas_busy(const struct quotas *qs);
 /* Renews and repeats what is due; by itself once a second. */
 void quotas_run(struct quotas *qs, uint64_t now_ns);
@@ -101,14 +84,14 @@ struct quota_result {
  * returns. */
 typedef void quota_done(void *ctx, struct quota *q, const struct quota_result *r);
 
-/* 1: nothing is limited, *out is NULL and done will not come: go on. 0: done will. SL_ENOMEM. */
+/* 1: nothing is limited, *out is NULL and done is not called: continue. 0: done will be called. SL_ENOMEM. */
 int quota_take(struct quotas *qs, const struct quota_ask *ask, quota_done *done, void *ctx, struct quota **out);
 /* The same, but nothing is charged: how much is left. done gets no answer that could be refused; q goes
  * when it returns. */
 int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, void *ctx, struct quota **out);
 /* More tokens of the day for one that is held and was granted fewer than it wants. used: as for
  * quota_settle, up to now. done gets granted, of `want` at least 1 or, where the day has none left (or
- * wait_ms is over), 0; it does not come when q is settled first. Not while another one goes on. */
+ * wait_ms is over), 0; it is not called when q is settled first. Not while another one is under way. */
 void quota_extend(struct quota *q, int64_t used, int64_t want, uint64_t wait_ms, quota_done *done, void *ctx);
 /* It has used so many by now: what it waits for may depend on that. */
 void quota_used(struct quota *q, int64_t used);
@@ -116,18 +99,18 @@ void quota_used(struct quota *q, int64_t used);
  * be NULL. used: tokens of prompt and answer. */
 void quota_settle(struct quota *q, int64_t used);
 
-/* What another process needs to go on with a reservation whose holder has died. */
+/* What another process needs to take over a reservation whose holder has died. */
 struct quota_ticket {
 	uint8_t id[16];
 	int64_t requests, tokens; /* as they were asked for */
 	bool local;               /* of a share of that process, which went with it */
 };
-/* Forgets an admitted one without settling it, for whoever adopts it. Takes q, which may be NULL. */
+/* Forgets an admitted one without settling it, for another gateway to adopt. Takes q, which may be NULL. */
 void quota_leave(struct quota *q);
 void quota_ticket(const struct quota *q, struct quota_ticket *out);
-/* q is held from now on here; done(…, r->admitted) says whether it could be: not when its time was over, the
- * store did not answer or nothing of it could be kept; then nothing is charged, q goes when done returns, and
- * the caller may quota_take anew. As quota_take otherwise. */
+/* Holds the reservation here from now on. done(…, r->admitted): false when it has expired, the store did not answer
+ * or nothing of it could be kept; then nothing is charged, q goes when done returns, and the caller may quota_take
+ * anew. As quota_take otherwise. */
 int quota_adopt(struct quotas *qs, const struct auth_key *key, const struct quota_ticket *ticket, quota_done *done,
 		void *ctx, struct quota **out);
 
@@ -138,7 +121,7 @@ struct quota_text {
 	char at[QUOTA_MAX_FIELDS][QUOTA_TEXT_BYTES];
 };
 
-/* The header fields that r means, x-ratelimit-{limit,remaining,reset}-{requests,tokens} and, when it
+/* The header fields of r, x-ratelimit-{limit,remaining,reset}-{requests,tokens} and, when it
  * refuses, retry-after, retry-after-ms and x-should-retry. Of the two limits on tokens the one that is
  * scarcer, or that refuses. Their number; values point into text. */
 size_t quota_fields(const struct quota_result *r, struct quota_text *text, struct http_field out[QUOTA_MAX_FIELDS]);

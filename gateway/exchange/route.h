@@ -14,7 +14,7 @@ struct exchange;
 enum access {
 	ACCESS_PUBLIC,
 	ACCESS_KEY,   /* a key with a tier */
-	ACCESS_ADMIN, /* an administrator's key, or public where the configuration says so */
+	ACCESS_ADMIN, /* an administrator's key, or public if so configured */
 };
 
 struct route {
@@ -35,7 +35,7 @@ extern const size_t n_routes;
  * wrong, or NULL when the path is unknown, which one below /v1/responses/ also is when its name can't be a response's.
  */
 const struct route *route_find(const char *method, const char *path, const char **allow);
-/* What stands at the first `{name}` of the path that r was found for. False when it is longer than
+/* The text at the first `{name}` of the path that r was found for. False when it is longer than
  * room - 1 bytes. */
 bool route_part(const struct route *r, const char *path, char *out, size_t room);
 /* Such a part as it was before a client wrote %2F for / (RFC 3986, section 2.1), in place: for names that are looked

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A record in the store is a state, the digest of the body, and once it has ended the answer. A running
- * one has a short life, renewed, so that the key of a gateway that died is free again soon; and it says
- * where that gateway is, so that a request on the same machine sees that it has gone and takes the key at
- * once: of several, the one that still finds the record it has seen. A number of its own distinguishes it from every
- * other lease.
+ * A record in the store is a state, the digest of the body, and once it has ended the answer. A running one is a lease:
+ * short and renewed, so that the key of a dead gateway is soon free again. It contains its gateway's process, so that a
+ * request on the same machine sees that the process has gone and takes the key at once, and a number that no other
+ * lease has.
+ *
+ * Every change names the record that it replaces, or none (idempotent_proc.h). So a lease that has expired and was
+ * taken by another gateway is neither renewed nor overwritten by late messages. The store's fallback to this process's
+ * memory is not used: memory does not know the key's state.
+ *
+ * An answer that a failing Redis does not take is offered again for ten minutes, within 16 MiB of a thread; meanwhile
+ * repetitions join it here.
  */
 #include "gateway/sharing/idempotent.h"
 
@@ -32,7 +38,7 @@ enum {
 	PAUSE_MS = 50,
 	PATIENCE_MS = 5000,
 	UNKNOWN_MS = 2000,  /* the store is asked for that long; not at all while it is known to be down */
-	LETTING_MS = 30000, /* then the lease has ended by itself */
+	LETTING_MS = 30000, /* then the lease has expired */
 	STORING_MS = 600000,
 	LAST_MS = 2000,          /* both, while the process ends */
 	MOST_STORING = 16 << 20, /* bytes that wait for the store, of a thread */
@@ -74,7 +80,7 @@ struct idempotent {
 
 COUNTER(replays, "sluice_idempotent_replays_total", "Repeated requests that got the answer of the first");
 COUNTER(unknown, "sluice_idempotent_unknown_total",
-	"Requests refused because the store did not tell the state of their Idempotency-Key");
+	"Requests refused because the state of their Idempotency-Key could not be read from the store");
 GAUGE(unstored, "sluice_idempotent_unstored_bytes",
       "Bytes of answers to requests with an Idempotency-Key that the store has yet to take");
 
@@ -96,7 +102,7 @@ static void idempotent_free(struct idempotent *i)
 {
 	cache_cancel(&i->op);
 	unkeep(i);
-	coalesce_forget(i->app->coalescer, i->name);
+	coalesce_forget(i->app->inflight, i->name);
 	if (i->claim.log != NULL)
 		token_log_unref(i->claim.log);
 	if (i->timer != NULL)
@@ -120,7 +126,7 @@ static void restart(struct idempotent *i, uint64_t ms)
 
 static bool is_over(const struct idempotent *i, uint64_t ms) { return clock_now_ns() - i->since_ns >= ms * NS_PER_MS; }
 
-/* While it has an errand at the store and nothing else. */
+/* While only its update of the store is pending. */
 static bool goes_on(const struct idempotent *i, uint64_t ms)
 {
 	const struct gw_thread *t = i->app->t;
@@ -135,7 +141,7 @@ static void enter(struct idempotent *i, enum state to)
 
 /* ---- the record ---- */
 
-/* What Redis did not say is not known, whatever this process's memory says in its place. */
+/* Without an answer of Redis the state is unknown: the fallback to memory does not count. */
 static bool is_unknown(const struct cache_result *r) { return r->code != 0 || r->degraded || r->n_values < 1; }
 
 static bool is_done(const struct cache_result *r) { return r->values[0].p == NULL && r->values[0].i == 1; }
@@ -187,13 +193,13 @@ static void let(struct idempotent *i)
 		change(i, &i->mine, false, "", 0, 0, on_let);
 }
 
-/* There will be no answer to this key: i goes, and its lease, if the store has it. */
+/* There will be no answer to this key: releases i, and its lease if the store has it. */
 static void give_back(struct idempotent *i)
 {
 	cache_cancel(&i->op);
 	unkeep(i);
 	evtimer_del(i->timer);
-	coalesce_forget(i->app->coalescer, i->name);
+	coalesce_forget(i->app->inflight, i->name);
 	i->name = NULL;
 	if (!i->asked) {
 		idempotent_free(i);
@@ -203,7 +209,7 @@ static void give_back(struct idempotent *i)
 	let(i);
 }
 
-/* ---- the ways on, of one that asks ---- */
+/* ---- outcomes of asking ---- */
 
 static struct exchange *part(struct idempotent *i)
 {
@@ -252,8 +258,7 @@ static void reply_unknown(struct idempotent *i)
 	metric_add(&unknown, 1);
 	give_back(i);
 	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
-		       "Whether a request with this Idempotency-Key has been answered is not known at the moment. "
-		       "Nothing was done.");
+		       "The state of this Idempotency-Key is unknown at the moment. Nothing was done.");
 }
 
 static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size_t n)
@@ -316,7 +321,7 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 static void on_found(struct idempotent *i, const uint8_t *bytes, size_t n)
 {
 	struct record_head head;
-	if (n < sizeof head) { /* no record of ours: as if the store said nothing */
+	if (n < sizeof head) { /* no record of ours */
 		reply_unknown(i);
 		return;
 	}
@@ -350,7 +355,7 @@ static void on_asked(struct cache_op *op, const struct cache_result *r)
 static void ask(struct idempotent *i)
 {
 	struct coalesce_claim claim;
-	if (!coalesce_find(i->app->coalescer, &i->retry, &claim)) {
+	if (!coalesce_find(i->app->inflight, &i->retry, &claim)) {
 		if (is_down(i))
 			reply_unknown(i);
 		else
@@ -372,7 +377,7 @@ static void ask(struct idempotent *i)
 		pause_or_refuse(i);
 }
 
-/* Not mine any more: it ended while the store or this gateway slept. The answer goes on, and is not stored. */
+/* If the lease expired meanwhile, the answer continues, and is not stored. */
 static void on_renewed(struct cache_op *op, const struct cache_result *r)
 {
 	if (is_unknown(r))
@@ -414,12 +419,12 @@ static int name_it(struct idempotent *i, const char *key)
 	buf_init(&all, 1024);
 	snprintf(tenant, sizeof tenant, "%016llx", (unsigned long long)i->x->key->tenant);
 	int rc = buf_printf(&all, "Idempotency-Key\n%s\n%s\n%s", tenant, i->x->route->name, key);
-	/* Whom browser tokens were made for share a tenant, not their answers. */
+	/* Subjects of browser tokens share a tenant, but not answers. */
 	if (rc == 0 && i->x->subject != NULL && i->x->subject[0] != '\0')
 		rc = buf_printf(&all, "\n%s", i->x->subject);
 	if (rc == 0) {
 		cache_key_make(&i->key, CACHE_SHARED, tenant, buf_data(&all), all.len);
-		coalesce_digest(i->app->coalescer, &(struct iovec){buf_data(&all), all.len}, 1, &i->retry);
+		inflight_digest(i->app->inflight, &(struct iovec){buf_data(&all), all.len}, 1, &i->retry);
 		/* The same in every gateway. */
 		SHA256((const uint8_t *)exchange_body(i->x), i->x->body.len, i->claim.body.bytes);
 	}
@@ -488,7 +493,7 @@ void idempotent_begin(struct idempotent *i, const char *id, int64_t created, str
 	snprintf(claim.id, sizeof claim.id, "%s", id);
 	claim.created = created;
 	claim.log = log;
-	i->name = coalesce_name(i->app->coalescer, &i->retry, &claim);
+	i->name = coalesce_name(i->app->inflight, &i->retry, &claim);
 	const struct record_head head = {IDEMPOTENT_VERSION, RECORD_RUNNING, i->claim.body};
 	if (buf_append(&i->kept, &head, sizeof head) != 0)
 		buf_clear(&i->kept, 0);

@@ -1,34 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Idempotency-Key: a request that is repeated with the same key gets the same answer, whether that is
- * still being made or has ended. (draft-ietf-httpapi-idempotency-key-header has the field; what is done is
- * described in etc/api.md.)
+ * Idempotency-Key (draft-ietf-httpapi-idempotency-key-header; etc/api.md): a repeated request gets the first one's
+ * answer, generated once. Before its handler runs, a request with a key asks the store for it (idempotent_gate):
  *
- * Before the handler sees it, a request with a key asks the store for it (idempotent_gate):
- *
- *   free     a lease is left there, renewed while the answer is made; the request goes on as the one
- *            that holds it
- *   running  in this process: the request joins the answer, under the same id. Elsewhere, or an answer
- *            that can't be joined: it waits a while, then 409
- *   ended    the stored answer
+ *   free     it takes a lease, renewed while the answer is generated
+ *   running  in this process: it joins the answer. Elsewhere, or not joinable: it waits a while, then 409
+ *   ended    it gets the stored answer
  *   another request's (the bodies differ): 422
- *   unknown  Redis is configured and does not answer: it is asked again for a while, then 503. Its policy of
- *            falling back to this process's memory is not for keys: what that says means nothing. A request
- *            whose key's state is unknown never runs
- *
- * What the holder's reader got is kept beside, as far as the store takes values so large; when it is
- * whole it is stored, otherwise the lease is given back and a repetition is answered anew. An answer that a
- * failing Redis does not take is offered to it again and again, for ten minutes and as far as a thread's 16 MiB
- * go; meanwhile repetitions join it here.
+ *   unknown  Redis does not answer: it is asked again for a while, then 503. The request never runs
  *
  *   ASKING ──► HELD ──► STORING ──► gone        waiting is ASKING again, after a pause
  *      ├─────► JOINED ─────────────► gone
- *      └─────► LETTING ────────────► gone       the store may have given a lease that has no use
+ *      └─────► LETTING ────────────► gone       the store may have granted a lease that is not needed
  *
- * Every change of a record names the record that it changes, or none (idempotent_proc.h). So a lease that ended
- * and was taken by another gateway is neither renewed nor written over, whatever comes late.
- *
- * Thread: the exchange's.
+ * A complete answer is stored, if it fits into one value; otherwise the lease is released, and a repetition is answered
+ * anew. Thread: the exchange's.
  */
 #ifndef GATEWAY_IDEMPOTENT_H
 #define GATEWAY_IDEMPOTENT_H
@@ -41,7 +27,7 @@
 
 struct idempotent; /* of one request; in gw_app.idempotents until it is gone */
 
-/* True: there is no key, or it is settled what the request is (x->idempotent): the handler goes on.
+/* True: there is no key, or its state is known (x->idempotent): the handler continues.
  * False: x is answered, or will be, or its handler will be called. */
 bool idempotent_gate(struct exchange *x);
 

@@ -19,7 +19,7 @@ enum { IDEMPOTENT_VERSION = 1, IDEMPOTENT_RUNNING = 0 };
  *   ttl_ms    how long that stays
  *   lease_ms  the longest life of a record whose second byte is IDEMPOTENT_RUNNING: one that has more left was
  *             written before Redis' clock went back, and is shortened
- * Values: 1, or 0 and the record that stands there (empty: none). The same call again does no harm. */
+ * Values: 1, or 0 and the present record (empty: none). The same call again does no harm. */
 extern const struct cache_proc idempotent_change;
 
 #endif

@@ -35,7 +35,7 @@ struct reader {
 struct rig {
 	struct gw_config cfg;
 	struct gw_thread t;
-	struct coalescer *ts;
+	struct inflight *ts;
 	int n_moved;
 };
 
@@ -47,7 +47,7 @@ static int set_up(void **state)
 	struct sl_err err = {0};
 	assert_non_null(r);
 	assert_int_equal(gw_thread_init(&r->t, 0, &r->cfg, &err), 0);
-	assert_int_equal(coalesce_create(&r->ts), 0);
+	assert_int_equal(inflight_create(&r->ts), 0);
 	*state = r;
 	return 0;
 }
@@ -58,7 +58,8 @@ static int tear_down(void **state)
 	clock_fake(NULL);
 	fault_disarm_all();
 	gw_thread_dispose(&r->t);
-	coalesce_destroy(r->ts);
+	coalesce_drop_ended(r->ts);
+	inflight_destroy(r->ts);
 	free(r);
 	return 0;
 }
@@ -163,7 +164,7 @@ static const struct proto_done well = {
 static struct request_digest digest_of(const struct rig *r, const char *text)
 {
 	struct request_digest d;
-	coalesce_digest(r->ts, &(struct iovec){(void *)text, strlen(text)}, 1, &d);
+	inflight_digest(r->ts, &(struct iovec){(void *)text, strlen(text)}, 1, &d);
 	return d;
 }
 
@@ -365,23 +366,24 @@ static void what_failed_is_nobodys(void **state)
 static void digests_differ_where_anything_does(void **state)
 {
 	struct rig *r = *state;
-	struct coalescer *elsewhere;
+	struct inflight *elsewhere;
 	struct request_digest a = digest_of(r, "a"), b = digest_of(r, "b"), again = digest_of(r, "a"), c;
-	assert_int_equal(coalesce_create(&elsewhere), 0);
-	coalesce_digest(elsewhere, &(struct iovec){"a", 1}, 1, &c);
+	assert_int_equal(inflight_create(&elsewhere), 0);
+	inflight_digest(elsewhere, &(struct iovec){"a", 1}, 1, &c);
 	assert_memory_equal(&a, &again, sizeof a);
 	assert_memory_not_equal(&a, &b, sizeof a);
 	assert_memory_not_equal(&a, &c, sizeof a); /* another secret */
-	coalesce_destroy(elsewhere);
+	coalesce_drop_ended(elsewhere);
+	inflight_destroy(elsewhere);
 }
 
 static void the_directory_is_bounded(void **state)
 {
 	struct rig *r = *state;
-	struct token_log **all = calloc(COALESCE_MAX, sizeof *all), *none;
+	struct token_log **all = calloc(INFLIGHT_MAX_NAMES, sizeof *all), *none;
 	char what[16];
 	assert_non_null(all);
-	for (int i = 0; i < COALESCE_MAX; i++) {
+	for (int i = 0; i < INFLIGHT_MAX_NAMES; i++) {
 		snprintf(what, sizeof what, "%d", i);
 		all[i] = lead(r, what);
 	}
@@ -389,8 +391,8 @@ static void the_directory_is_bounded(void **state)
 	assert_int_equal(coalesce_enter(r->ts, &d, NS_PER_S, &none), 0);
 	assert_null(none);
 	token_log_end(all[0], &well); /* with its window it still stands there */
-	assert_int_equal(coalesce_count(r->ts), COALESCE_MAX);
-	for (int i = 0; i < COALESCE_MAX; i++) {
+	assert_int_equal(coalesce_count(r->ts), INFLIGHT_MAX_NAMES);
+	for (int i = 0; i < INFLIGHT_MAX_NAMES; i++) {
 		if (i > 0)
 			token_log_end(all[i], &well);
 		token_log_unref(all[i]);

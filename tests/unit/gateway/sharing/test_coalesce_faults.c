@@ -50,7 +50,7 @@ static void check_quiet(struct chat_rig *c)
 {
 	CHAT_UNTIL(c, quiet(c) && n_generations() == 0);
 	assert_int_equal(n_running(c), 0);
-	assert_int_equal(coalesce_count(c->app->coalescer), 0);
+	assert_int_equal(coalesce_count(c->app->inflight), 0);
 }
 
 /* Both at once; what they got, one after the other. */

@@ -20,8 +20,8 @@ enum { MOST = 8, TIME_MS = 3 };
 struct rig {
 	struct gw_config cfg;
 	struct gw_thread t;
-	struct superseding *ts;
-	struct talk *all[MOST];
+	struct inflight *ts;
+	struct supersede_prompt *all[MOST];
 	int n;
 	int ended[MOST]; /* told so often */
 };
@@ -34,7 +34,7 @@ static int set_up(void **state)
 	struct sl_err err = {0};
 	assert_non_null(r);
 	assert_int_equal(gw_thread_init(&r->t, 0, &r->cfg, &err), 0);
-	assert_int_equal(supersede_create(&r->ts), 0);
+	assert_int_equal(inflight_create(&r->ts), 0);
 	fake_ns = NS_PER_S;
 	clock_fake(&fake_ns);
 	*state = r;
@@ -49,7 +49,7 @@ static int tear_down(void **state)
 	for (int i = 0; i < r->n; i++)
 		supersede_end(r->all[i]);
 	gw_thread_dispose(&r->t);
-	supersede_destroy(r->ts);
+	inflight_destroy(r->ts);
 	free(r);
 	return 0;
 }
@@ -63,10 +63,10 @@ static void deliver(struct rig *r)
 
 static void on_superseded(void *ctx) { ++*(int *)ctx; }
 
-static struct supersede_digest_of digest(const struct rig *r, const char *s)
+static struct request_digest digest(const struct rig *r, const char *s)
 {
-	struct supersede_digest_of d;
-	supersede_digest(r->ts, NULL, s, strlen(s), &d);
+	struct request_digest d;
+	inflight_digest(r->ts, &(struct iovec){(void *)(uintptr_t)s, strlen(s)}, 1, &d);
 	return d;
 }
 
@@ -74,9 +74,11 @@ static struct supersede_digest_of digest(const struct rig *r, const char *s)
 static size_t begin(struct rig *r, const char *who, const char *name, const char *request, const char *messages,
 		    const char *last)
 {
-	struct supersede_digest_of at[16];
-	struct supersede_turn_of turn = {
-	    .who = digest(r, who), .named = name != NULL, .may_join = request != NULL, .burst_ns = TIME_MS * NS_PER_MS};
+	struct message_digest at[16];
+	struct supersede_request turn = {.user = digest(r, who),
+					 .named = name != NULL,
+					 .may_join = request != NULL,
+					 .burst_ns = TIME_MS * NS_PER_MS};
 	if (name != NULL)
 		turn.name = digest(r, name);
 	if (request != NULL)
@@ -87,11 +89,11 @@ static size_t begin(struct rig *r, const char *who, const char *name, const char
 			supersede_digest(r->ts, i > 0 ? &at[i - 1] : NULL, messages + i, 1, &at[i]);
 		supersede_digest(r->ts, n > 0 ? &at[n - 1] : NULL, last, strlen(last), &at[n]);
 		turn.guess = true;
-		turn.messages = (struct supersede_messages_of){.n = n + 1,
-							       .at = at,
-							       .answered = strchr(messages, 'A') != NULL,
-							       .last = last,
-							       .n_last = strlen(last)};
+		turn.messages = (struct supersede_messages){.n = n + 1,
+							    .at = at,
+							    .answered = strchr(messages, 'A') != NULL,
+							    .last = last,
+							    .n_last = strlen(last)};
 	}
 	assert_true(r->n < MOST);
 	size_t ended = supersede_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[r->n], &r->all[r->n]);
@@ -115,7 +117,7 @@ static void a_name_is_its_users(void **state)
 	assert_int_equal(r->ended[1] + r->ended[2] + r->ended[4], 0);
 }
 
-static void the_same_request_is_a_twin(void **state)
+static void the_same_request_is_coalesced(void **state)
 {
 	struct rig *r = *state;
 	assert_int_equal(begin(r, "ann", "c", "what", NULL, NULL), 0);
@@ -123,7 +125,7 @@ static void the_same_request_is_a_twin(void **state)
 	assert_int_equal(begin(r, "ann", "c", "other", NULL, NULL), 2);
 }
 
-static void who_has_ended_is_not_asked(void **state)
+static void an_ended_prompt_is_not_superseded(void **state)
 {
 	struct rig *r = *state;
 	begin(r, "ann", "c", NULL, NULL, NULL);
@@ -131,8 +133,8 @@ static void who_has_ended_is_not_asked(void **state)
 	r->all[0] = NULL;
 	assert_int_equal(begin(r, "ann", "c", NULL, NULL, NULL), 0);
 	/* And one whose message is on its way when it ends. */
-	struct supersede_turn_of turn = {.who = digest(r, "ann"), .named = true, .name = digest(r, "c")};
-	struct talk *newer;
+	struct supersede_request turn = {.user = digest(r, "ann"), .named = true, .name = digest(r, "c")};
+	struct supersede_prompt *newer;
 	assert_int_equal(supersede_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[7], &newer), 1);
 	supersede_end(r->all[1]);
 	r->all[1] = NULL;
@@ -191,8 +193,8 @@ static void without_memory_nothing_newer_ends_it_and_it_ends_the_older(void **st
 {
 	struct rig *r = *state;
 	begin(r, "ann", "c", NULL, NULL, NULL);
-	struct supersede_turn_of turn = {.who = digest(r, "ann"), .named = true, .name = digest(r, "c")};
-	struct talk *talk;
+	struct supersede_request turn = {.user = digest(r, "ann"), .named = true, .name = digest(r, "c")};
+	struct supersede_prompt *talk;
 	fault_arm(FAULT_ALLOC, 1, 1);
 	assert_int_equal(supersede_begin(r->ts, &turn, &r->t, on_superseded, &r->ended[1], &talk), 1);
 	fault_disarm_all();
@@ -208,8 +210,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    T(a_name_is_its_users),
-	    T(the_same_request_is_a_twin),
-	    T(who_has_ended_is_not_asked),
+	    T(the_same_request_is_coalesced),
+	    T(an_ended_prompt_is_not_superseded),
 	    T(messages_tell_what_goes_on_and_what_is_edited),
 	    T(a_newer_prompt_that_begins_with_all_of_the_older),
 	    T(who_types_ends_but_for_the_last),
