@@ -1,10 +1,12 @@
-// The page's conductor: which conversation is shown, which answers are under way, and who is told what.
+// The page's controller and front door: it wires the modules of this folder together. store.js keeps conversations in the
+// browser, run.js produces one answer with client.js, thread.js and render.js draw, settings.js has model, key, theme and
+// language. No build step, no dependencies; everything runs on the page's one thread.
 //
-// State kept here: `chat`, the conversation on screen (not yet in the store while it is empty), and `runs`, one Run per
-// conversation being answered. An answer goes on when another conversation is opened; its text lands in its own record.
-// Other tabs may write into the same conversations: adopt() takes over what they have written.
+// State: `chat`, the conversation on screen (stored once it has a message), and `runs`, one Run per conversation being
+// answered. An answer continues when another conversation is opened. Other tabs may write into the same conversations;
+// adopt() merges what they wrote.
 
-import { mark, h, icon } from './dom.js';
+import { mark, h, icon, onKeys } from './dom.js';
 import { formatWait, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
 import { Keys, keysOfFragment } from './keys.js';
 import { Run } from './run.js';
@@ -116,46 +118,35 @@ function showComposer() {
   document.documentElement.dataset.flow = running ? 'on' : 'off';
 }
 
-// A reload comes back to the same conversation; a new tab begins an empty one.
-const OPEN = 'sluice.v1.open';
+// What this tab keeps over a reload; nothing where the browser refuses.
+const tab = {
+  get(name) { try { return JSON.parse(sessionStorage.getItem(`sluice.v1.${name}`)); } catch { return null; } },
+  set(name, value) { try { sessionStorage.setItem(`sluice.v1.${name}`, JSON.stringify(value)); } catch { /* lost on reload */ } },
+};
 
-function rememberOpen() {
-  try { sessionStorage.setItem(OPEN, chat.id); } catch { /* then a reload begins an empty one */ }
-}
-
+/** The conversation that was open; null in a new tab. */
 function reopen() {
-  try {
-    const id = sessionStorage.getItem(OPEN);
-    return id && store.list().some((c) => c.id === id) ? store.get(id) : null;
-  } catch {
-    return null;
-  }
+  const id = tab.get('open');
+  return store.list().some((c) => c.id === id) ? store.get(id) : null;
 }
 
-/** What this tab calls a conversation at the server: a newer question of its own ends an older one's answer, another tab's does not. */
+/** The name of a conversation at the server. It includes the tab: a newer question ends an older answer of its own tab only. */
 function nameOf(which) {
-  const TAB = 'sluice.v1.tab';
-  try {
-    if (!sessionStorage.getItem(TAB)) sessionStorage.setItem(TAB, newId());
-    return `${which.id}-${sessionStorage.getItem(TAB)}`;
-  } catch {
-    return which.id;
-  }
+  if (!tab.get('tab')) tab.set('tab', newId());
+  const name = tab.get('tab');
+  return name ? `${which.id}-${name}` : which.id;
 }
 
-// The conversations being answered in this tab, so that a reload takes all of them up again.
-const LIVE = 'sluice.v1.live';
-
-function rememberLive() {
-  try { sessionStorage.setItem(LIVE, JSON.stringify([...runs.keys()])); } catch { /* then only the one on screen is */ }
-}
+// A reload resumes all conversations that were being answered in this tab.
+function rememberLive() { tab.set('live', [...runs.keys()]); }
 
 function wereLive() {
-  try { return JSON.parse(sessionStorage.getItem(LIVE)).filter((id) => typeof id === 'string' && id !== chat.id).map((id) => store.get(id)).filter(Boolean); } catch { return []; }
+  const ids = tab.get('live');
+  return Array.isArray(ids) ? ids.filter((id) => typeof id === 'string' && id !== chat.id).map((id) => store.get(id)).filter(Boolean) : [];
 }
 
 function showChat() {
-  rememberOpen();
+  tab.set('open', chat.id);
   const empty = chat.messages.length === 0;
   el.hero.hidden = !empty;
   el.thread.hidden = empty;
@@ -198,7 +189,7 @@ function openChat(id) {
   toComposer();
 }
 
-/** Focus back to where one types; not on touch screens, where that would raise the keyboard over the answer. */
+/** Focuses the message box; not on touch screens, where the keyboard would cover the answer. */
 function toComposer() {
   if (!matchMedia('(pointer: coarse)').matches) el.composer.focus();
 }
@@ -215,10 +206,7 @@ function newChat() {
 
 function removeChat(id) {
   const live = runs.get(id);
-  if (live) {
-    forget(live);
-    live.run.stop();
-  }
+  if (live) drop(live);
   store.remove(id);
   if (chat.id === id) {
     chat = emptyChat();
@@ -235,7 +223,7 @@ function save(which, changed) {
   if (!kept && which === chat) notice(t('notSaved'));
 }
 
-/** Takes over what another tab has written into a conversation that this one shows or is reading an answer of. */
+/** Merges what another tab wrote into a conversation that this tab shows or reads an answer of. */
 function adopt(id) {
   const live = runs.get(id);
   const known = live?.chat ?? (chat.id === id ? chat : null);
@@ -248,10 +236,7 @@ function adopt(id) {
   if (again.length > 0) store.save(known, again);
   if (stored !== null) known.title = stored.title;
   if (stored?.messages.length === 0) store.forget(id); // written while it was being deleted
-  if (live && isOut(live.message)) {
-    forget(live);
-    live.run.stop();
-  }
+  if (live && isOut(live.message)) drop(live);
   if (known !== chat) return;
   if (known.messages.length > 0) {
     takeUp(chat);
@@ -263,7 +248,7 @@ function adopt(id) {
   }
 }
 
-/** As showChat, of a conversation that is on screen. */
+/** As showChat, for the conversation on screen: keeps unchanged views. */
 function showSync() {
   thread.sync(chat.messages, runs.get(chat.id) ?? null);
   showTitle();
@@ -284,7 +269,7 @@ function ask(text) {
   question(text);
 }
 
-/** Asks it behind all that is there. */
+/** Appends a question to the conversation and asks it. */
 function question(text) {
   if (!chat.title) chat.title = titleOf(text);
   const turn = newTurn(chat.messages);
@@ -325,8 +310,8 @@ function regenerate() {
 }
 
 /**
- * What the model is sent: questions that got no answer are joined, since chat templates want the roles to alternate. What the
- * server would not have is left out, for it would refuse all that comes with it.
+ * The messages to send. Questions without an answer are joined, since chat templates require alternating roles. Messages
+ * that the server has refused are left out: they would fail the whole request.
  */
 function turnsOf(messages) {
   const sent = [];
@@ -339,7 +324,7 @@ function turnsOf(messages) {
   return sent;
 }
 
-/** Asks for the next message of the conversation on screen. `changed`: of its messages. */
+/** Requests the next message of the conversation on screen. `changed`: its messages that must be saved. */
 function answer(turn, changed) {
   const sent = turnsOf(chat.messages);
   const message = { id: turn.answer, at: turn.at, role: 'assistant', text: '', model: settings.model, end: null };
@@ -365,7 +350,12 @@ function forget(live) {
   rememberLive();
 }
 
-/** Goes on with an answer that was under way when the page was left, or reads along with another tab. */
+function drop(live) {
+  forget(live);
+  live.run.stop();
+}
+
+/** Resumes an answer that was in progress when the page was left, or reads along with another tab. */
 function takeUp(which) {
   const message = which.messages.filter((m) => m.stream && m.end === null).at(-1);
   if (!message || runs.has(which.id)) return;
@@ -405,7 +395,7 @@ function onRun(live, run, what) {
   takeOver(live);
   save(live.chat, [live.message, ...markUnsent(live)]);
   const shown = thread.finished(run);
-  adopt(live.chat.id); // another tab that read along may know more of it
+  adopt(live.chat.id); // another tab may have read more of it
   if (shown) {
     takeUp(chat);
     showSync();
@@ -418,7 +408,7 @@ function onRun(live, run, what) {
   else usage.refresh();
 }
 
-/** The questions that the server would not have, now marked so that they are not sent again. */
+/** Marks the questions that the server refused, so that they are not sent again. Returns them. */
 function markUnsent({ chat: of, message }) {
   const marked = [];
   if (!isRefused(message.error)) return marked;
@@ -429,10 +419,11 @@ function markUnsent({ chat: of, message }) {
   return marked;
 }
 
-function stopRun(id) {
-  const live = runs.get(id);
-  if (!live) return;
-  live.run.stop();
+function stopRun(id) { runs.get(id)?.run.stop(); }
+
+function stopAndFocus() {
+  stopRun(chat.id);
+  el.composer.focus();
 }
 
 // ---- events ---------------------------------------------------------------------------------------------------------
@@ -451,28 +442,18 @@ el.composer.addEventListener('input', () => {
   showComposer();
 });
 
-el.composer.addEventListener('keydown', (event) => {
-  if (event.isComposing || event.keyCode === 229) return; // a syllable is still being composed
-  if (event.key === 'Enter' && !event.shiftKey) {
-    event.preventDefault();
-    el.form.requestSubmit();
-  } else if (event.key === 'ArrowUp' && el.composer.value === '' && !runs.has(chat.id)) {
-    if (thread.editLast()) event.preventDefault();
-  }
+onKeys(el.composer, {
+  Enter: (event) => !event.shiftKey && (el.form.requestSubmit(), true),
+  ArrowUp: () => el.composer.value === '' && !runs.has(chat.id) && thread.editLast(),
 });
 
-el.stop.addEventListener('click', () => {
-  stopRun(chat.id);
-  el.composer.focus();
-});
+el.stop.addEventListener('click', stopAndFocus);
 
 document.addEventListener('keydown', (event) => {
   if (event.key !== 'Escape' || event.isComposing || event.defaultPrevented || document.querySelector('dialog[open]')) return;
-  if (runs.has(chat.id)) {
-    event.preventDefault();
-    stopRun(chat.id);
-    el.composer.focus();
-  }
+  if (!runs.has(chat.id)) return;
+  event.preventDefault();
+  stopAndFocus();
 });
 
 el.newChat.addEventListener('click', newChat);
@@ -513,7 +494,7 @@ function takeFragment() {
   const found = keysOfFragment(location.hash);
   history.replaceState(null, '', location.pathname + location.search);
   if (found.length === 0) return false;
-  // Whoever opens such an address wants its keys: one that was chosen before is kept only as one of them.
+  // The address's keys take precedence: an earlier choice stays only if it is among them.
   const chosen = found.find((k) => k.name === keys.current()?.name) ?? found[0];
   keys.add(found, chosen.name);
   return true;

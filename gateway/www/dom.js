@@ -1,6 +1,12 @@
-// Small helpers to build the page from nodes. Nothing here or elsewhere parses a string as HTML.
+// Small helpers to build the page from nodes. No module of the page parses a string as HTML.
 
 const SVG = 'http://www.w3.org/2000/svg';
+
+function svgNode(tag, attributes) {
+  const el = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) el.setAttribute(name, value);
+  return el;
+}
 
 /**
  * Creates an element. `props`: class, text, data-* and aria-* attributes as written, on<Event> listeners,
@@ -21,28 +27,29 @@ export function h(tag, props = {}, ...children) {
   return el;
 }
 
+/**
+ * Calls actions[event.key] on a key press, unless an input method is composing. A true result consumes the event.
+ */
+export function onKeys(el, actions) {
+  el.addEventListener('keydown', (event) => {
+    if (event.isComposing || event.keyCode === 229 || !Object.hasOwn(actions, event.key)) return;
+    if (!actions[event.key](event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
 /** A picture from the sprite in index.html; decorative, so hidden from screen readers. */
 export function icon(name, cls = 'icon') {
-  const svg = document.createElementNS(SVG, 'svg');
-  svg.setAttribute('class', cls);
-  svg.setAttribute('aria-hidden', 'true');
-  const use = document.createElementNS(SVG, 'use');
-  use.setAttribute('href', `#i-${name}`);
-  svg.append(use);
+  const svg = svgNode('svg', { class: cls, 'aria-hidden': 'true' });
+  svg.append(svgNode('use', { href: `#i-${name}` }));
   return svg;
 }
 
 /** The Sluice mark as live nodes, so that its gate can be lifted while an answer flows. */
 export function mark(cls = 'mark') {
-  const svg = document.createElementNS(SVG, 'svg');
-  svg.setAttribute('class', cls);
-  svg.setAttribute('viewBox', '0 0 32 32');
-  svg.setAttribute('aria-hidden', 'true');
-  const part = (tag, attrs) => {
-    const el = document.createElementNS(SVG, tag);
-    for (const [k, v] of Object.entries(attrs)) el.setAttribute(k, v);
-    svg.append(el);
-  };
+  const svg = svgNode('svg', { class: cls, viewBox: '0 0 32 32', 'aria-hidden': 'true' });
+  const part = (tag, attrs) => svg.append(svgNode(tag, attrs));
   part('rect', { class: 'mark-bed', width: '32', height: '32', rx: '9' });
   part('path', { class: 'mark-frame', d: 'M9 7v14M23 7v14M7 7h18' });
   part('rect', { class: 'mark-gate', x: '12', y: '12', width: '8', height: '8', rx: '1' });

@@ -1,4 +1,4 @@
-// Markdown as language models write it, parsed into a small tree. No HTML passes: what looks like a tag is text.
+// Markdown as language models write it, parsed into a small tree. HTML is never passed through: tags are text.
 //
 // The tree holds plain data; render.js turns it into nodes from a fixed list of elements. Blocks:
 //   {t:'p', c} {t:'h', n, c} {t:'code', lang, v, closed} {t:'quote', b} {t:'list', ordered, start, items:[{b, check}]}
@@ -8,8 +8,8 @@
 // Cost: linear in the text for any input. Containers nest to a bound; brackets, emphasis and code spans are matched
 // with stacks and tables, and no scan ever crosses the same text more than a fixed number of times.
 //
-// Streaming: settled() says how many leading blocks no further text can change, so that a renderer may keep them and
-// start afresh at the next. For that the grammar leaves out what reaches further back or ahead than one line: link
+// Streaming: settled() returns how many leading blocks no further text can change, so that a renderer may keep them
+// and parse again from the next. For that the grammar leaves out what reaches further back or ahead than one line: link
 // references, setext headings (`---` is always a rule), indented code.
 
 const MAX_DEPTH = 10; // of containers
@@ -47,9 +47,14 @@ export function settled(source, tree) {
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
 function indentOf(line) {
-  let n = 0;
-  while (n < line.length && line[n] === ' ') n++;
-  return n;
+  return line[0] === ' ' ? runEnd(line, 0) : 0;
+}
+
+/** The end of the run of src[i] that begins at i. */
+function runEnd(src, i) {
+  let end = i;
+  while (end < src.length && src[end] === src[i]) end++;
+  return end;
 }
 
 const isBlank = (line) => indentOf(line) === line.length;
@@ -59,8 +64,7 @@ function fenceAt(line) {
   const indent = indentOf(line);
   const mark = line[indent];
   if (mark !== '`' && mark !== '~') return null;
-  let end = indent;
-  while (line[end] === mark) end++;
+  const end = runEnd(line, indent);
   if (end - indent < 3) return null;
   const info = line.slice(end).trim();
   if (mark === '`' && info.includes('`')) return null;
@@ -69,8 +73,8 @@ function fenceAt(line) {
 
 function closesFence(line, fence) {
   const indent = indentOf(line);
-  let end = indent;
-  while (line[end] === fence.mark) end++;
+  if (line[indent] !== fence.mark) return false;
+  const end = runEnd(line, indent);
   return end - indent >= fence.n && line.slice(end).trim() === '';
 }
 
@@ -93,8 +97,7 @@ function isRule(line) {
   let n = 0;
   for (const c of line) {
     if (c === ' ') continue;
-    if (c !== '-' && c !== '*' && c !== '_') return false;
-    if (mark && c !== mark) return false;
+    if (!'-*_'.includes(c) || (mark && c !== mark)) return false;
     mark = c;
     n++;
   }
@@ -130,11 +133,9 @@ const quoteAt = (line) => line[indentOf(line)] === '>';
 function splitRow(line) {
   const cells = [];
   let cell = '';
-  let from = 0;
   const text = line.trim();
-  let i = text[0] === '|' ? 1 : 0;
-  from = i;
-  for (; i < text.length; i++) {
+  let from = text[0] === '|' ? 1 : 0;
+  for (let i = from; i < text.length; i++) {
     if (text[i] === '\\' && text[i + 1] === '|') {
       cell += text.slice(from, i) + '|';
       i++;
@@ -159,9 +160,7 @@ function delimiterRow(line, columns) {
   const align = [];
   for (const cell of cells) {
     if (!/^:?-+:?$/.test(cell)) return null;
-    const left = cell[0] === ':';
-    const right = cell[cell.length - 1] === ':';
-    align.push(left && right ? 'center' : right ? 'right' : left ? 'left' : '');
+    align.push(['', 'left', 'right', 'center'][cell.startsWith(':') + 2 * cell.endsWith(':')]);
   }
   return align;
 }
@@ -212,13 +211,8 @@ function blocks(lines, depth, starts) {
       continue;
     }
     const heading = headingAt(line);
-    if (heading) {
-      emit(at, { t: 'h', n: heading.n, c: inline(heading.text) });
-      i++;
-      continue;
-    }
-    if (isRule(line)) {
-      emit(at, { t: 'hr' });
+    if (heading || isRule(line)) {
+      emit(at, heading ? { t: 'h', n: heading.n, c: inline(heading.text) } : { t: 'hr' });
       i++;
       continue;
     }
@@ -309,7 +303,7 @@ const ASCII_PUNCTUATION = /[!-/:-@[-`{-~]/;
 const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', mdash: '—', ndash: '–', hellip: '…' };
 const PROTOCOLS = new Set(['http:', 'https:', 'mailto:']);
 
-/** The address when it may stand behind a link: http, https or mailto, spelled out in full. Otherwise null. */
+/** The address if it is safe as a link's target: http, https or mailto, with its scheme. Otherwise null. */
 export function safeUrl(text) {
   const trimmed = text.trim();
   if (trimmed.length === 0 || trimmed.length > MAX_URL) return null;
@@ -324,8 +318,7 @@ export function safeUrl(text) {
 function backtickRuns(src) {
   const runs = new Map();
   for (let i = src.indexOf('`'); i >= 0;) {
-    let end = i;
-    while (src[end] === '`') end++;
+    const end = runEnd(src, i);
     const n = end - i;
     if (!runs.has(n)) runs.set(n, { at: [], next: 0 });
     runs.get(n).at.push(i);
@@ -424,12 +417,9 @@ function delimiter(src, i, end) {
   // scripts beside the run is as good as one, else **"word"**은 would keep its asterisks.
   let open = !spaceAfter && (!punctAfter || spaceBefore || punctBefore || CJK.test(before));
   let close = !spaceBefore && (!punctBefore || spaceAfter || punctAfter || CJK.test(after));
-  if (ch === '_') {
-    const both = open && close;
-    if (both) {
-      open = punctBefore;
-      close = punctAfter;
-    }
+  if (ch === '_' && open && close) {
+    open = punctBefore;
+    close = punctAfter;
   }
   return { t: 'delim', ch, n: end - i, size: end - i, open, close };
 }
@@ -457,8 +447,7 @@ export function inline(src) {
       else i++;
     } else if (c === '`') {
       runs ??= backtickRuns(src);
-      let end = i;
-      while (src[end] === '`') end++;
+      const end = runEnd(src, i);
       const run = runs.get(end - i);
       // A backslash may have eaten the first backtick of a run, so a run of this length need not exist.
       if (run) while (run.next < run.at.length && run.at[run.next] < end) run.next++;
@@ -468,8 +457,7 @@ export function inline(src) {
       if (v.length > 2 && v[0] === ' ' && v[v.length - 1] === ' ' && v.trim() !== '') v = v.slice(1, -1);
       put({ t: 'code', v }, close + (end - i));
     } else if (c === '*' || c === '_' || c === '~') {
-      let end = i;
-      while (src[end] === c) end++;
+      const end = runEnd(src, i);
       if (c === '~' && end - i !== 2) { i = end; continue; }
       put(delimiter(src, i, end), end);
     } else if (c === '[' || (c === '!' && src[i + 1] === '[')) {
@@ -514,11 +502,7 @@ export function inline(src) {
   return resolve(out);
 }
 
-const heightOf = (nodes) => {
-  let height = 0;
-  for (const n of nodes) if (n.h > height) height = n.h;
-  return height;
-};
+const heightOf = (nodes) => nodes.reduce((height, n) => Math.max(height, n.h ?? 0), 0);
 
 function withoutLinks(node) {
   if (node.t === 'link') return node.c.flatMap(withoutLinks);

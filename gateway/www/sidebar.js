@@ -1,7 +1,7 @@
 // The list of conversations and the drawer it lives in. On a wide window it is a column that can be folded away; on a
 // narrow one it lies over the page like a dialog: the page behind is inert, Escape closes it, focus returns.
 
-import { h, icon } from './dom.js';
+import { h, icon, onKeys } from './dom.js';
 import { t } from './i18n.js';
 
 const DAY_MS = 86_400_000;
@@ -29,12 +29,7 @@ export class Sidebar {
     el.sideOpen.addEventListener('click', () => this.open());
     el.sideClose.addEventListener('click', () => this.close());
     el.scrim.addEventListener('click', () => this.close());
-    el.sidebar.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && this.#narrow.matches) {
-        event.stopPropagation();
-        this.close();
-      }
-    });
+    onKeys(el.sidebar, { Escape: () => this.#narrow.matches && (this.close(), true) });
     this.#narrow.addEventListener('change', () => this.#layout(false));
     el.removeNo.addEventListener('click', () => el.removeDialog.close());
     el.removeYes.addEventListener('click', () => {
@@ -79,7 +74,7 @@ export class Sidebar {
 
   /** chats: newest first; current: the id shown; running: ids being answered. */
   show(chats, current, running) {
-    if (this.#editing) return; // a rename under way is not to be wiped by news of an answer
+    if (this.#editing) return; // keeps a rename in progress
     const focused = document.activeElement?.closest?.('.history [data-id]')?.dataset.id;
     const nodes = [];
     let group = null;
@@ -104,20 +99,15 @@ export class Sidebar {
     const open = h('button', {
       type: 'button', class: 'chat-open', title, 'aria-current': isCurrent ? 'page' : null, onClick: () => this.#actions.onOpen(chat.id),
     }, isRunning ? h('span', { class: 'dot', role: 'img', 'aria-label': t('answering') }) : null, h('span', { class: 'chat-title', text: title }));
-    const rename = h('button', {
-      type: 'button', class: 'chat-action', 'aria-label': t('renameOf', { title }), title: t('rename'), 'data-testid': 'rename',
-      onClick: () => this.#rename(row, chat),
-    }, icon('edit'));
-    const remove = h('button', {
-      type: 'button', class: 'chat-action', 'aria-label': t('removeOf', { title }), title: t('remove'), 'data-testid': 'remove',
-      onClick: () => {
-        this.#removing = chat.id;
-        this.#el.removeText.textContent = t('removeText', { title });
-        this.#el.removeDialog.showModal();
-        this.#el.removeNo.focus();
-      },
-    }, icon('trash'));
-    row.append(open, rename, remove);
+    const action = (name, picture, onClick) => h('button', {
+      type: 'button', class: 'chat-action', 'aria-label': t(`${name}Of`, { title }), title: t(name), 'data-testid': name, onClick,
+    }, icon(picture));
+    row.append(open, action('rename', 'edit', () => this.#rename(row, chat)), action('remove', 'trash', () => {
+      this.#removing = chat.id;
+      this.#el.removeText.textContent = t('removeText', { title });
+      this.#el.removeDialog.showModal();
+      this.#el.removeNo.focus();
+    }));
     return row;
   }
 
@@ -134,14 +124,7 @@ export class Sidebar {
       this.#actions.onRename(chat.id, keep && title ? title : chat.title);
       this.#el.history.querySelector(`[data-id="${CSS.escape(chat.id)}"] .chat-open`)?.focus();
     };
-    input.addEventListener('keydown', (event) => {
-      if (event.isComposing || event.keyCode === 229) return;
-      if (event.key === 'Enter') finish(true);
-      if (event.key === 'Escape') {
-        event.stopPropagation();
-        finish(false);
-      }
-    });
+    onKeys(input, { Enter: () => { finish(true); return true; }, Escape: () => { finish(false); return true; } });
     input.addEventListener('blur', () => finish(true));
     row.replaceChildren(input);
     input.focus();

@@ -2,9 +2,9 @@
 //
 // A live answer is drawn at most once per animation frame, and when drawing itself is slow (a huge list or table that
 // is still open) the next drawing waits a multiple of what the last one cost, so typing and scrolling stay smooth.
-// Screen readers are not told every token: articles are marked busy, and app.js announces the finished answer once.
+// Screen readers do not announce every token: articles are marked busy, and app.js announces the finished answer once.
 
-import { copyText, h, icon, mark } from './dom.js';
+import { copyText, h, icon, mark, onKeys } from './dom.js';
 import { formatNumber, formatWait, t } from './i18n.js';
 import { renderInto, StreamRenderer } from './render.js';
 
@@ -18,16 +18,14 @@ function actionButton(name, label, testid, onClick) {
 
 function copyButton(getText) {
   const button = actionButton('copy', t('copy'), 'copy', async () => {
+    const show = (label, picture) => {
+      button.setAttribute('aria-label', label);
+      button.title = label;
+      button.replaceChildren(icon(picture));
+    };
     const ok = await copyText(getText());
-    const say = t(ok ? 'copied' : 'copyFailed');
-    button.setAttribute('aria-label', say);
-    button.title = say;
-    button.replaceChildren(icon(ok ? 'check' : 'alert'));
-    setTimeout(() => {
-      button.setAttribute('aria-label', t('copy'));
-      button.title = t('copy');
-      button.replaceChildren(icon('copy'));
-    }, 1600);
+    show(t(ok ? 'copied' : 'copyFailed'), ok ? 'check' : 'alert');
+    setTimeout(() => show(t('copy'), 'copy'), 1600);
   });
   return button;
 }
@@ -51,7 +49,7 @@ function statsNodes(model, stats, live) {
 
 const END_NOTES = { stopped: 'endStopped', length: 'endLength', content_filter: 'endFilter', lost: 'endLost', gone: 'endGone' };
 
-/** Whether the server will not have the message itself, so that it would refuse all that comes with it. */
+/** Whether the server refuses the message itself, and so every request that contains it. */
 export const isRefused = (error) => error?.kind === 'http' && [400, 413, 422].includes(error.status);
 
 function errorTitle(error, hasKey) {
@@ -72,7 +70,7 @@ class UserView {
     this.show();
   }
 
-  /** What it was drawn from. */
+  /** The data that it was drawn from, to detect changes. */
   state() { return String(Boolean(this.message.unsent)); }
 
   show() {
@@ -99,17 +97,7 @@ class UserView {
       this.editButton.focus();
     };
     area.addEventListener('input', () => fit(area));
-    area.addEventListener('keydown', (event) => {
-      if (event.isComposing || event.keyCode === 229) return;
-      if (event.key === 'Escape') {
-        event.preventDefault();
-        event.stopPropagation();
-        cancel();
-      } else if (event.key === 'Enter' && !event.shiftKey) {
-        event.preventDefault();
-        send();
-      }
-    });
+    onKeys(area, { Escape: () => { cancel(); return true; }, Enter: (event) => !event.shiftKey && (send(), true) });
     this.el.replaceChildren(h('div', { class: 'editor' }, area, h('div', { class: 'editor-buttons' },
       h('button', { type: 'button', class: 'button', text: t('cancel'), onClick: cancel }),
       h('button', { type: 'button', class: 'button primary', text: t('editSend'), 'data-testid': 'edit-send', onClick: send }))));
@@ -142,7 +130,7 @@ class AssistantView {
     if (this.thought.textContent.length !== text.length) this.thought.textContent = text;
   }
 
-  /** What it was drawn from. */
+  /** The data that it was drawn from, to detect changes. */
   state(last) {
     const { text, end, reasoning } = this.message;
     return [text.length, reasoning?.length ?? 0, end, last].join();
@@ -181,7 +169,7 @@ class AssistantView {
     const buttons = h('div', { class: 'error-buttons' }, refused ? edit : null, last ? again : null,
       error.status === 401 ? h('button', { type: 'button', class: 'button primary', 'data-testid': 'enter-key', text: t('enterKey'), onClick: () => this.actions.onEnterKey() }) : null);
     const detail = error.kind === 'network' ? t('eNetworkText') : error.message;
-    // The countdown stands outside the alert, which would be read out again at every change.
+    // Outside the alert, which screen readers would read again at every tick.
     this.status.replaceChildren(h('div', { class: 'error', 'data-testid': 'error' },
       icon('alert'),
       h('div', { class: 'error-body' },
@@ -301,7 +289,7 @@ export class Thread {
     this.toBottom();
   }
 
-  /** Brings what is shown in line with the messages; what is as it was stays untouched, with what is being edited in it. */
+  /** Updates the views to the messages. Unchanged views stay, with an edit in progress. */
   sync(messages, live) {
     const old = new Map(this.#views.map((view) => [view.message.id, view]));
     if (this.#live && this.#live.run !== live?.run) this.#stopDrawing();
@@ -322,7 +310,7 @@ export class Thread {
     this.#follow();
   }
 
-  /** The view of a message: the one it had, if that still shows it. */
+  /** The view of a message: the old one if it is still right. */
   #viewOf(m, last, live, old) {
     if (m.role === 'user') {
       if (!old) return new UserView(m, this.#actions);
@@ -354,7 +342,7 @@ export class Thread {
     this.#restUntil = 0;
   }
 
-  /** News of a run; ignored when its conversation is not the one shown. */
+  /** A run has changed; ignored unless its conversation is shown. */
   update(run, what) {
     if (this.#live?.run !== run) return;
     if (what === 'state') this.#live.view.phase(run);
@@ -389,19 +377,21 @@ export class Thread {
 
   /** Opens the last user message for editing. */
   editLast() {
-    for (let i = this.#views.length - 1; i >= 0; i--) {
-      if (this.#views[i] instanceof UserView) { this.#views[i].edit(); return true; }
-    }
-    return false;
+    return this.#editBefore(this.#views.length);
   }
 
-  /** Opens for editing what an answer was asked with. */
-  editAsked(message) {
-    const at = this.#views.findIndex((view) => view.message.id === message.id);
-    const view = this.#views.slice(0, Math.max(0, at)).reverse().find((v) => v instanceof UserView);
+  /** Opens the last user message among the first n views for editing. Returns whether there is one. */
+  #editBefore(n) {
+    const view = this.#views.slice(0, n).findLast((v) => v instanceof UserView);
     view?.edit();
+    return view !== undefined;
   }
 
-  /** The words of an answer as a reader would say them. */
+  /** Opens the question of an answer for editing. */
+  editAsked(message) {
+    this.#editBefore(Math.max(0, this.#views.findIndex((view) => view.message.id === message.id)));
+  }
+
+  /** The visible text of an answer. */
   textOf(message) { return this.#views.find((view) => view.message.id === message.id)?.answer?.innerText ?? ''; }
 }
