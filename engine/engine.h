@@ -24,21 +24,21 @@
 struct engine;
 
 struct eng_model_config {
-	const char *name; /* as clients ask for it */
+	const char *name; /* the name that clients use */
 	const char *path;
 	int role; /* enum proto_role */
-	/* Matrices of floats are converted to the weight type of that name on load ("int4": of Q8_0 too), "fp8" by
-	 * backends that have it; NULL or "": not. */
+	/* Weight type to which float matrices are converted on load ("int4": also Q8_0 ones; "fp8": if the backend has
+	 * it). NULL or "": no conversion. */
 	const char *quantize;
-	/* Type of its keys and values by name (kernels/kv_type.h); NULL or "": eng_config's. */
+	/* Name of its KV type (kernels/kv_type.h); NULL or "": that of eng_config. */
 	const char *kv_type;
 };
 
-/* Where drafts of tokens come from that a step verifies besides making one. */
+/* The source of drafts, which a step verifies besides making one token. */
 enum eng_spec_mode {
 	ENG_SPEC_OFF,
-	ENG_SPEC_NGRAM, /* what followed the last few tokens before */
-	ENG_SPEC_DRAFT, /* the model of role small, for those of role large, where the vocabulary is the same */
+	ENG_SPEC_NGRAM, /* what followed the last few tokens earlier */
+	ENG_SPEC_DRAFT, /* the model of role small, for those of role large with the same vocabulary */
 	ENG_SPEC_AUTO,  /* both */
 };
 
@@ -50,30 +50,29 @@ struct eng_config {
 	int n_text_workers;   /* at least 1 */
 	int page_tokens;      /* 16 */
 	uint64_t kv_bytes;    /* for all pools together */
-	double device_memory; /* on a device that tells how much memory it has: the part of it that may be taken in all;
-			       * what weights and steps leave of that is for the pools then. 0: kv_bytes are */
-	uint64_t swap_bytes;  /* of the host, for pages of those who are pre-empted on a device; 0: none */
-	bool swap_fixed;      /* always swapped where there is room, paying or not: for tests */
-	const char *kv_type;  /* of the keys and values of models that name none; NULL, "", "auto": float16 where
-			       * the backend has it */
-	uint64_t max_model_bytes; /* a model file above it fails with a clear line; 0: what memory allows */
+	double device_memory; /* fraction of the device memory that all processes may use; pages get what weights and
+			       * steps leave. 0, or the device does not report its memory: kv_bytes applies */
+	uint64_t swap_bytes;  /* host memory for pages of sequences pre-empted on a device; 0: none */
+	bool swap_fixed;      /* swap whenever there is room, even if it does not pay: for tests */
+	const char *kv_type;  /* of models that name none; NULL, "", "auto": float16 if the backend has it */
+	uint64_t max_model_bytes; /* larger model files fail to load; 0: no limit but memory */
 	int max_sequences;        /* in the batch or paused with pages */
-	int max_waiting;          /* queued; one more is PROTO_ERR_OVERLOADED */
+	int max_waiting;          /* queued; beyond it, PROTO_ERR_OVERLOADED */
 	int step_tokens;          /* token budget of a step: prefill is chunked to it */
 	uint32_t max_prompt_bytes;
-	int itl_target_ms; /* what prefill may add to the time between tokens; 0: no target */
+	int itl_target_ms; /* the most that prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
 	bool share_prefixes;         /* between tenants */
-	bool no_launch_ahead;        /* a device's next step is launched only when the last one's tokens are here */
+	bool no_launch_ahead;        /* launch a device's next step only after the last one's tokens arrived */
 	int spec_mode;               /* enum eng_spec_mode */
-	int spec_max_draft;          /* tokens; at most SPEC_MAX_DRAFT count */
-	bool spec_fixed;             /* drafts are always as long as can be, paying or not */
-	bool loose_products;         /* kn_config's: no batch invariance where a library is quicker */
-	const char *choices_path;    /* kn_config's; NULL: none */
-	const char *weight_cache;    /* folder where weights are kept as the backend rearranges them; NULL: not kept */
-	uint64_t weight_cache_bytes; /* that all files in it may have */
-	/* After a model's device has failed in a step, when its streams have been told: on the step thread. A device
-	 * does not come back within a process. NULL: nobody is told. */
+	int spec_max_draft;          /* tokens; at most SPEC_MAX_DRAFT */
+	bool spec_fixed;             /* drafts always have the full length, even if that does not pay */
+	bool loose_products;         /* of kn_config: no batch invariance where a library is faster */
+	const char *choices_path;    /* of kn_config; NULL: none */
+	const char *weight_cache;    /* folder for weights in the backend's layout; NULL: no cache */
+	uint64_t weight_cache_bytes; /* the limit for all its files */
+	/* Called on the step thread when a model's device has failed in a step and its streams have ended. A device
+	 * does not recover within a process. May be NULL. */
 	void (*on_fault)(void *ctx);
 	void *on_fault_ctx;
 };
@@ -111,12 +110,11 @@ typedef void eng_on_event(void *ctx, const struct eng_event *ev);
 /* Copies cfg; models load in the background, the smallest file first, each announced by ENG_MODEL. */
 int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ctx, struct engine **out,
 		  struct sl_err *err);
-/* Cancels everything (each sequence gets its DONE), joins the threads, frees. Asserts that every
- * page and sequence is back. */
+/* Cancels all sequences (each gets its DONE), joins the threads, frees. Asserts that no page or sequence is left. */
 void engine_destroy(struct engine *e);
 
-/* All of these are thread-safe and return at once. The request is copied. An id may be used again
- * only after its DONE. submit returns 0 or SL_ELIMIT, SL_ENOMEM (then no event follows). */
+/* All of these are thread-safe and return at once. The request is copied. An id may be reused only after its DONE.
+ * submit and count return 0 or SL_ELIMIT, SL_ENOMEM (then no event follows). */
 int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req);
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req);
 void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens);
@@ -136,7 +134,7 @@ struct eng_server_config {
 	unsigned beat_ms, stale_ms;
 };
 
-/* Runs until SIGTERM or SIGINT; removes the socket. The process's exit status. */
+/* Runs until SIGTERM or SIGINT; removes the socket. Returns the process's exit status. */
 int engine_serve(const struct eng_config *cfg, const struct eng_server_config *srv);
 
 /* ---- the echo engine (engine/echo/echo.c): the same protocol, no models, programmable ---- */
@@ -149,11 +147,11 @@ struct eng_echo_config {
 	int hang_after;       /* tokens, then silence; 0: never */
 	int die_after;        /* tokens in all, then the process exits; 0: never */
 	int n_ctx;
-	bool stamp;      /* every token's text is the time of its making, as "clock" asks for */
-	int step_ms;     /* tokens come in common steps at that distance; 0: each for itself */
-	int step_active; /* sequences that get tokens in one step; 0: all */
-	int slots;       /* of each model: sequences that go on at once, the others wait; 0: all */
-	int waiting;     /* that may wait; 0: any number */
+	bool stamp;      /* every token's text is the time at which it was made, as with "clock" */
+	int step_ms;     /* tokens of all sequences come in common steps this far apart; 0: independently */
+	int step_active; /* sequences with tokens in one step; 0: all */
+	int slots;       /* running sequences per model, the others wait; 0: no limit */
+	int waiting;     /* sequences that may wait; 0: no limit */
 };
 
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);

@@ -15,12 +15,12 @@
 #include "kernels/kernels.h"
 
 struct device_plan {
-	uint64_t total, taken, later; /* bytes: of the device; in use, by anybody; for steps and graphs */
-	uint64_t allowed;             /* of the device, for all */
-	uint64_t kv;                  /* for pages: 0: nothing is left */
+	uint64_t total, taken, later; /* bytes: of the device; in use by any process; for steps and graphs */
+	uint64_t allowed;             /* bytes that all processes together may use */
+	uint64_t kv;                  /* bytes for pages; 0: nothing is left */
 };
 
-/* now: as the device is with all weights on it; later: of all backends together; part: in (0, 1]. */
+/* now: with all weights on the device; later: of all backends together; part: in (0, 1]. */
 void device_memory_plan(const struct kn_memory *now, uint64_t later, double part, struct device_plan *out);
 /* The plan as a line for the log or an error, at most n bytes. Returns line. */
 const char *device_memory_line(const struct device_plan *p, char *line, size_t n);

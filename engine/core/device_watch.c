@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Polling of the device's health (device_watch.h). The polling thread and its owner share the memory by a count of two;
- * the last to leave frees it. So stopping waits for the driver at most STOP_MS.
+ * The polling thread and its owner share struct device_watch with a reference count of two; the last to leave frees it.
+ * Stopping therefore waits at most STOP_MS for the driver.
  */
 #include "engine/core/device_watch.h"
 
@@ -23,20 +23,19 @@ struct device_watch {
 	struct proto_device last;
 };
 
-static struct timespec in_ms(long ms)
+/* Waits until *end is set or ms have passed. With the lock held. */
+static void wait_for(struct device_watch *w, const bool *end, long ms)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += ms % 1000 * 1000000;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	return t;
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += ms % 1000 * 1000000;
+	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	while (!*end && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
+		;
 }
 
-/* With the lock held, which it gives back. */
+/* With the lock held; releases it. */
 static void leave(struct device_watch *w)
 {
 	bool last = --w->users == 0;
@@ -48,7 +47,7 @@ static void leave(struct device_watch *w)
 	sl_free(w);
 }
 
-static struct proto_device told_of(const struct kn_device_state *s)
+static struct proto_device report_of(const struct kn_device_state *s)
 {
 	return (struct proto_device){
 	    .known = 1,
@@ -76,10 +75,8 @@ static void *run(void *arg)
 		pthread_mutex_unlock(&w->lock);
 		int rc = kn_nvml_read(w->nvml, &s);
 		pthread_mutex_lock(&w->lock);
-		w->last = rc == 0 ? told_of(&s) : (struct proto_device){0};
-		struct timespec until = in_ms(PERIOD_MS);
-		while (!w->stop && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
-			;
+		w->last = rc == 0 ? report_of(&s) : (struct proto_device){0};
+		wait_for(w, &w->stop, PERIOD_MS);
 	}
 	pthread_mutex_unlock(&w->lock);
 	kn_nvml_close(w->nvml);
@@ -97,7 +94,7 @@ struct device_watch *device_watch_start(const char *library, const char *pci)
 	pthread_condattr_t monotonic;
 	pthread_t thread;
 	if (w == NULL || kn_nvml_open(library, pci, &w->nvml, &err) != 0) {
-		log_info("no figures of the device: %s", w == NULL ? "out of memory" : err.text);
+		log_info("no device metrics: %s", w == NULL ? "out of memory" : err.text);
 		sl_free(w);
 		return NULL;
 	}
@@ -108,11 +105,11 @@ struct device_watch *device_watch_start(const char *library, const char *pci)
 	pthread_condattr_destroy(&monotonic);
 	w->users = 2;
 	if (pthread_create(&thread, NULL, run, w) != 0) {
-		log_info("no figures of the device: no thread");
+		log_info("no device metrics: the thread can't be started");
 		kn_nvml_close(w->nvml);
-		pthread_mutex_destroy(&w->lock);
-		pthread_cond_destroy(&w->changed);
-		sl_free(w);
+		w->users = 1;
+		pthread_mutex_lock(&w->lock);
+		leave(w);
 		return NULL;
 	}
 	pthread_detach(thread);
@@ -123,14 +120,12 @@ void device_watch_stop(struct device_watch *w)
 {
 	if (w == NULL)
 		return;
-	struct timespec until = in_ms(STOP_MS);
 	pthread_mutex_lock(&w->lock);
 	w->stop = true;
 	pthread_cond_broadcast(&w->changed);
-	while (!w->ended && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
-		;
+	wait_for(w, &w->ended, STOP_MS);
 	if (!w->ended)
-		log_warn("the device's driver does not answer");
+		log_warn("the device driver does not respond");
 	leave(w);
 }
 

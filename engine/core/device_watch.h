@@ -10,12 +10,11 @@
 
 struct device_watch;
 
-/* library: kn_nvml_open's, NULL but for tests. pci: the device. NULL: it can't be watched; a line in the log says why.
- */
+/* library: as for kn_nvml_open; NULL except in tests. pci: the device's address. NULL and a log line: no metrics. */
 struct device_watch *device_watch_start(const char *library, const char *pci);
-/* Waits at most two seconds; a thread that hangs in the driver is left behind with its memory. w may be NULL. */
+/* Waits at most two seconds; leaks a thread that hangs in the driver, and its memory. w may be NULL. */
 void device_watch_stop(struct device_watch *w);
-/* The last it was told; all 0 while there is nothing, or w is NULL. Any thread. */
+/* The last reading; all 0 if there is none or w is NULL. Any thread. */
 void device_watch_read(struct device_watch *w, struct proto_device *out);
 
 #endif

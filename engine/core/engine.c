@@ -33,20 +33,9 @@ static void raise_signal(struct engine *e, struct eng_seq *s)
 	list_push_back(&e->signaled, &s->signals.in_signaled);
 }
 
-static unsigned n_waiting(struct engine *e)
-{
-	return atomic_load(&e->counters.in_state[SEQ_TEXT]) + atomic_load(&e->counters.in_state[SEQ_WAITING]);
-}
-
-/* All of the fan-out is let in, or none of it. */
-static uint32_t fan_out(const struct proto_submit *req)
-{
-	uint32_t n = req->best_of > req->beam_width ? req->best_of : req->beam_width;
-	return n > 0 ? n : 1;
-}
-
-/* With the index's lock held: what had to go for a newcomer. The step thread ends it, unless it has begun by then. */
-static void send_away(struct engine *e, struct list *displaced)
+/* With the index's lock held: the requests that make room for a new one. The step thread ends each unless it has begun.
+ */
+static void displace(struct engine *e, struct list *displaced)
 {
 	list_each_safe(it, tmp, displaced) {
 		struct eng_seq *s = list_entry(it, struct eng_seq, wait_entry.displaced);
@@ -56,21 +45,21 @@ static void send_away(struct engine *e, struct list *displaced)
 	}
 }
 
-/* The text can't be queued: the step thread is told so. */
-static void give_up_text(struct engine *e, struct eng_seq *s)
+/* A copy of the request, and what it asks of the wait limits: room for its whole fan-out. */
+static int admit(uint64_t id, const struct proto_submit *req, struct wait_request *ask, struct eng_seq **out)
 {
-	s->text.error = PROTO_ERR_OVERLOADED;
-	sl_errf(&s->text.err, SL_ENOMEM, "The engine is out of memory.");
-	mailbox_send(&e->box, &s->mail.mail);
+	uint32_t n = req->best_of > req->beam_width ? req->best_of : req->beam_width;
+	*ask = (struct wait_request){
+	    .tenant = req->tenant, .priority = req->priority, .n = n > 0 ? n : 1, .prompt_bytes = req->prompt.n};
+	return eng_seq_create(id, req, out);
 }
 
 int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 {
-	const struct wait_request ask = {
-	    .tenant = req->tenant, .priority = req->priority, .n = fan_out(req), .prompt_bytes = req->prompt.n};
+	struct wait_request ask;
 	struct list displaced;
 	struct eng_seq *s;
-	int rc = eng_seq_create(id, req, &s);
+	int rc = admit(id, req, &ask, &s);
 	if (rc != 0)
 		return rc;
 	list_init(&displaced);
@@ -78,7 +67,7 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 	s->with_worker = true;
 	pthread_mutex_lock(&e->index_lock);
 	rc = wait_limits_enter(&e->wait_limits, &s->wait_entry, &ask, &displaced);
-	send_away(e, &displaced);
+	displace(e, &displaced);
 	if (rc == 0) {
 		atomic_fetch_add(&e->n_live, 1 + s->n_reserved);
 		atomic_fetch_add(&e->counters.submitted, 1);
@@ -89,26 +78,28 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 		raise_signal(e, s);
 	}
 	pthread_mutex_unlock(&e->index_lock);
-	if (rc != 0)
+	if (rc != 0) {
 		eng_seq_free(s);
-	else if (text_queue_put(&e->text_queue, s) != 0)
-		give_up_text(e, s);
+	} else if (text_queue_put(&e->text_queue, s) != 0) {
+		s->text.error = PROTO_ERR_OVERLOADED;
+		sl_errf(&s->text.err, SL_ENOMEM, "The engine is out of memory.");
+		mailbox_send(&e->box, &s->mail.mail);
+	}
 	mailbox_nudge(&e->box);
 	return rc;
 }
 
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 {
-	const struct wait_request ask = {
-	    .tenant = req->tenant, .priority = req->priority, .n = 1, .prompt_bytes = req->prompt.n};
 	struct proto_submit like = {.model = req->model,
 				    .prompt_kind = req->prompt_kind,
 				    .prompt = req->prompt,
 				    .tenant = req->tenant,
 				    .priority = req->priority};
+	struct wait_request ask;
 	struct list displaced;
 	struct eng_seq *s;
-	int rc = eng_seq_create(id, &like, &s);
+	int rc = admit(id, &like, &ask, &s);
 	if (rc != 0)
 		return rc;
 	list_init(&displaced);
@@ -121,7 +112,7 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 		atomic_store(&victim->text.unwanted, true);
 		text_queue_expedite(&e->text_queue, victim);
 	}
-	/* With the lock held: once it is queued its worker may free it. */
+	/* With the lock held: once s is queued, its worker may free it. */
 	if (rc == 0 && (rc = text_queue_put(&e->text_queue, s)) != 0)
 		wait_limits_leave(&e->counts, &s->wait_entry);
 	atomic_fetch_add(&e->n_counting, rc == 0);
@@ -131,14 +122,14 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 	return rc;
 }
 
-void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens)
+static void signal_seq(struct engine *e, uint64_t id, uint32_t credit, bool cancel)
 {
 	pthread_mutex_lock(&e->index_lock);
 	struct idmap_node *node = idmap_find(&e->index, id);
 	if (node != NULL) {
 		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
-		if (__builtin_add_overflow(s->signals.credit, n_tokens, &s->signals.credit))
-			s->signals.credit = UINT32_MAX;
+		eng_add_credit(&s->signals.credit, credit);
+		s->signals.cancel = s->signals.cancel || cancel;
 		raise_signal(e, s);
 	}
 	pthread_mutex_unlock(&e->index_lock);
@@ -146,19 +137,9 @@ void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens)
 		mailbox_nudge(&e->box);
 }
 
-void engine_cancel(struct engine *e, uint64_t id)
-{
-	pthread_mutex_lock(&e->index_lock);
-	struct idmap_node *node = idmap_find(&e->index, id);
-	if (node != NULL) {
-		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
-		s->signals.cancel = true;
-		raise_signal(e, s);
-	}
-	pthread_mutex_unlock(&e->index_lock);
-	if (node != NULL)
-		mailbox_nudge(&e->box);
-}
+void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens) { signal_seq(e, id, n_tokens, false); }
+
+void engine_cancel(struct engine *e, uint64_t id) { signal_seq(e, id, 0, true); }
 
 /* ---- state ---- */
 
@@ -166,33 +147,16 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 {
 	*out = (struct proto_stats){
 	    .running = atomic_load(&e->counters.in_state[SEQ_PREFILL]) + atomic_load(&e->counters.in_state[SEQ_DECODE]),
-	    .waiting = n_waiting(e),
-	    .pages_total = atomic_load(&e->pages_total),
-	    .pages_free = atomic_load(&e->pages_free),
-	    .steps = atomic_load(&e->steps),
-	    .prefill_tokens = atomic_load(&e->prefill_tokens),
-	    .decode_tokens = atomic_load(&e->decode_tokens),
+	    .waiting = atomic_load(&e->counters.in_state[SEQ_TEXT]) + atomic_load(&e->counters.in_state[SEQ_WAITING]),
 	    .submitted = atomic_load(&e->counters.submitted),
 	    .finished = atomic_load(&e->counters.finished),
 	    .cancelled = atomic_load(&e->counters.cancelled),
 	    .failed = atomic_load(&e->counters.failed),
-	    .us_per_prefill_token = atomic_load(&e->us_per_prefill_token),
-	    .us_per_decode_step = atomic_load(&e->us_per_decode_step),
-	    .prefix_queries = atomic_load(&e->prompt_tokens),
-	    .prefix_hits = atomic_load(&e->cached_tokens),
-	    .preemptions = atomic_load(&e->preempted),
-	    .prefix_pages = atomic_load(&e->prefix_pages),
-	    .kv_used_permille = atomic_load(&e->kv_used_permille),
-	    .swapped_out = atomic_load(&e->swapped_out),
-	    .swapped_in = atomic_load(&e->swapped_in),
-	    .swap_full = atomic_load(&e->swap_full),
 	    .displaced = atomic_load(&e->counters.displaced),
-	    .swap_places = atomic_load(&e->swap_places),
-	    .swap_used = atomic_load(&e->swap_used),
-	    .spec_drafts = atomic_load(&e->spec_drafts),
-	    .spec_drafted = atomic_load(&e->spec_drafted),
-	    .spec_accepted = atomic_load(&e->spec_accepted),
 	};
+#define REPORT(name) out->name = (__typeof__(out->name))atomic_load(&e->name)
+	ENGINE_FIGURES(REPORT);
+#undef REPORT
 	device_watch_read(atomic_load(&e->watch), &out->device);
 }
 
@@ -203,7 +167,8 @@ int engine_n_models(struct engine *e) { return e->n_models; }
 static int check_config(const struct eng_config *cfg, struct sl_err *err)
 {
 	if (cfg->n_models < 1 || cfg->n_models > PROTO_MAX_MODELS)
-		return sl_errf(err, SL_EINVAL, "an engine has 1 to %d models, not %d", PROTO_MAX_MODELS, cfg->n_models);
+		return sl_errf(err, SL_EINVAL, "an engine runs 1 to %d models, not %d", PROTO_MAX_MODELS,
+			       cfg->n_models);
 	if (cfg->n_text_workers < 1 || cfg->page_tokens < 1 || cfg->max_sequences < 1 || cfg->max_waiting < 1 ||
 	    cfg->step_tokens < 1)
 		return sl_errf(err, SL_EINVAL, "every size of the engine must be at least 1");
@@ -287,14 +252,12 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 		return SL_EINVAL;
 	log_info("kernels: %s; %s", ops->name, kn_plugin_line());
 	struct engine *e = sl_zalloc(sizeof *e);
-	if (e == NULL || idmap_init(&e->index) != 0) {
-		sl_free(e);
-		return sl_errf(err, SL_ENOMEM, "out of memory");
-	}
-	if (mailbox_init(&e->box) != 0) {
+	rc = e != NULL ? idmap_init(&e->index) : SL_ENOMEM;
+	if (rc == 0 && (rc = mailbox_init(&e->box)) != 0)
 		idmap_dispose(&e->index);
+	if (rc != 0) {
 		sl_free(e);
-		return sl_errf(err, SL_EIO, "no wake descriptor");
+		return sl_errf(err, rc, rc == SL_EIO ? "no wake descriptor" : "out of memory");
 	}
 	e->cfg = *cfg;
 	e->cfg.models = NULL;

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Links and the hub between them and the engine.
+ * Identifiers: a gateway chooses its own per link, the engine needs one for all links, so each request has a struct
+ * link_seq in two tables. It lives from SUBMIT (or COUNT) to its last event, even after its link has closed: then
+ * `link` is NULL, the sequence is cancelled and its remaining events are dropped.
  *
- * Identifiers: a gateway chooses its own per link, the engine needs one for all, so each request
- * has a struct link_seq in two tables. It lives from SUBMIT (or COUNT) to the last event for it,
- * also when the link has gone: then `link` is NULL, the sequence has been cancelled and the events
- * still on their way are dropped.
+ * Engine threads encode each event once, into a mail that holds the whole frame. The I/O thread writes the link's
+ * identifier into the head and appends the frame. The mailbox keeps the order of each sequence.
  *
- * Events come on the engine's threads. They are encoded there, once, into a mail that holds the
- * whole frame; the I/O thread only writes the link's identifier into the head and appends. Order
- * per sequence is the mailbox's order.
- *
- * Memory runs out: the last event of a sequence (DONE, COUNTED) has its mail set aside from the
- * beginning. Any other event that can't be stored would leave a hole in an answer; then all links
- * are closed, which tells every gateway that its sequences are gone, and they begin again.
+ * Out of memory: the mail for a sequence's last event (DONE, COUNTED) is reserved with the request. Losing any other
+ * event would leave a gap in an answer, so the hub closes all links; every gateway then starts its sequences again.
  */
 #include "engine/core/link.h"
 
@@ -24,7 +19,7 @@
 
 struct link_seq {
 	struct idmap_node in_hub, in_link;
-	struct eng_link *link; /* NULL: gone */
+	struct eng_link *link; /* NULL: closed */
 	bool counting;         /* a COUNT, not a sequence */
 };
 
@@ -78,88 +73,83 @@ static struct event_mail *spare_take(struct link_hub *hub)
 	return m;
 }
 
-/* The most that the pieces of so many tokens may take, with their flag. */
+/* The most bytes that the pieces of n_tokens take, with their flag. */
 static size_t pieces_bytes(const struct proto_pieces *p, size_t n_tokens)
 {
 	return 1 + (p->of != NULL ? n_tokens * (1 + PROTO_MAX_PIECE) : 0);
 }
 
+/* The most bytes that the event's frame takes. */
+static size_t frame_bytes(const struct eng_event *ev)
+{
+	const struct proto_tokens *t = &ev->u.tokens;
+	const struct proto_prompt_logprobs *p = &ev->u.prompt_logprobs;
+	size_t n;
+	switch (ev->kind) {
+	case ENG_QUEUED: return PROTO_HEAD_BYTES + PROTO_QUEUED_BYTES;
+	case ENG_CHOICE: return PROTO_HEAD_BYTES + 11;
+	case ENG_VERIFIED: return PROTO_HEAD_BYTES + 8;
+	case ENG_PROMPT_LOGPROBS:
+		n = (1u + p->n_top) * (size_t)p->n;
+		return PROTO_HEAD_BYTES + 7 + 8 * n + pieces_bytes(&p->pieces, n);
+	case ENG_TOKENS:
+		n = (1u + t->n_top) * (size_t)t->n;
+		return (size_t)PROTO_HEAD_BYTES + 8 + 4u * t->n + 8 * n + t->text.n + pieces_bytes(&t->pieces, n);
+	case ENG_MODEL:
+	case ENG_DONE:
+	case ENG_COUNTED: break;
+	}
+	return MODEL_EVENT_BYTES;
+}
+
+static int encode(struct sl_buf *out, const struct eng_event *ev)
+{
+	switch (ev->kind) {
+	case ENG_MODEL: return proto_put_model(out, &ev->u.model);
+	case ENG_QUEUED: return proto_put_queued(out, ev->id, &ev->u.queued);
+	case ENG_PROMPT_LOGPROBS: return proto_put_prompt_logprobs(out, ev->id, &ev->u.prompt_logprobs);
+	case ENG_VERIFIED: return proto_put_verified(out, ev->id, &ev->u.verified);
+	case ENG_TOKENS: return proto_put_tokens(out, ev->id, &ev->u.tokens);
+	case ENG_CHOICE: return proto_put_choice(out, ev->id, &ev->u.choice);
+	case ENG_DONE: return proto_put_done(out, ev->id, &ev->u.done);
+	case ENG_COUNTED: return proto_put_counted(out, ev->id, &ev->u.counted);
+	}
+	return SL_EINVAL;
+}
+
+static bool is_last(enum eng_event_kind kind) { return kind == ENG_DONE || kind == ENG_COUNTED; }
+
 void hub_post(void *ctx, const struct eng_event *ev)
 {
 	struct link_hub *hub = ctx;
-	struct event_mail *m = NULL;
-	size_t n;
-	int rc = 0;
-	switch (ev->kind) {
-	case ENG_MODEL:
-		m = mail_new(MODEL_EVENT_BYTES);
-		if (m != NULL) {
-			m->model = ev->u.model.index;
-			m->ready = ev->u.model.state == PROTO_MODEL_READY;
-			rc = proto_put_model(&m->frame, &ev->u.model);
-		}
-		break;
-	case ENG_QUEUED:
-		m = mail_new(PROTO_HEAD_BYTES + PROTO_QUEUED_BYTES);
-		if (m != NULL)
-			rc = proto_put_queued(&m->frame, ev->id, &ev->u.queued);
-		break;
-	case ENG_PROMPT_LOGPROBS:
-		n = (1u + ev->u.prompt_logprobs.n_top) * (size_t)ev->u.prompt_logprobs.n;
-		m = mail_new(PROTO_HEAD_BYTES + 7 + 8 * n + pieces_bytes(&ev->u.prompt_logprobs.pieces, n));
-		if (m != NULL)
-			rc = proto_put_prompt_logprobs(&m->frame, ev->id, &ev->u.prompt_logprobs);
-		break;
-	case ENG_CHOICE:
-		m = mail_new(PROTO_HEAD_BYTES + 11);
-		if (m != NULL)
-			rc = proto_put_choice(&m->frame, ev->id, &ev->u.choice);
-		break;
-	case ENG_VERIFIED:
-		m = mail_new(PROTO_HEAD_BYTES + 8);
-		if (m != NULL)
-			rc = proto_put_verified(&m->frame, ev->id, &ev->u.verified);
-		break;
-	case ENG_TOKENS:
-		m = mail_new((size_t)PROTO_HEAD_BYTES + 8 + (12u + 8u * ev->u.tokens.n_top) * ev->u.tokens.n +
-			     ev->u.tokens.text.n +
-			     pieces_bytes(&ev->u.tokens.pieces, (1u + ev->u.tokens.n_top) * (size_t)ev->u.tokens.n));
-		if (m != NULL)
-			rc = proto_put_tokens(&m->frame, ev->id, &ev->u.tokens);
-		break;
-	case ENG_DONE:
-		m = spare_take(hub);
-		rc = proto_put_done(&m->frame, ev->id, &ev->u.done);
-		break;
-	case ENG_COUNTED:
-		m = spare_take(hub);
-		rc = proto_put_counted(&m->frame, ev->id, &ev->u.counted);
-		break;
-	}
-	BUG_IF(rc != 0, "an event of kind %d can't be encoded: %s", (int)ev->kind, sl_code_name(rc));
+	struct event_mail *m = is_last(ev->kind) ? spare_take(hub) : mail_new(frame_bytes(ev));
 	if (m == NULL) {
 		atomic_store(&hub->lost, true);
 		mailbox_nudge(&hub->box);
 		return;
 	}
+	int rc = encode(&m->frame, ev);
+	BUG_IF(rc != 0, "an event of kind %d can't be encoded: %s", (int)ev->kind, sl_code_name(rc));
 	m->kind = ev->kind;
 	m->id = ev->id;
+	if (ev->kind == ENG_MODEL) {
+		m->model = ev->u.model.index;
+		m->ready = ev->u.model.state == PROTO_MODEL_READY;
+	}
 	mailbox_send(&hub->box, &m->mail);
 }
 
 /* ---- output ---- */
 
-/* What an encoder or an append returned. Output that can't be kept ends the link. */
+/* rc: of an encoder or an append. A link that can't store its output closes. */
 static void out_result(struct eng_link *l, int rc)
 {
 	BUG_IF(rc == SL_EINVAL, "a frame with a field out of bounds");
 	if (rc != 0 && !l->overflow) {
 		if (rc == SL_ELIMIT)
-			log_warn("a gateway does not read: its link is closed with %u bytes "
-				 "unread",
-				 l->out.len);
+			log_warn("gateway link closed: %u bytes are unread", l->out.len);
 		else
-			log_warn("a gateway's link is closed: out of memory");
+			log_warn("gateway link closed: out of memory");
 		l->overflow = l->finished = true;
 	}
 }
@@ -173,29 +163,14 @@ static void link_bye(struct eng_link *l, const char *reason)
 	l->finished = true;
 }
 
-static void put_refusal(struct eng_link *l, uint64_t id, uint8_t error, const char *why)
-{
-	struct proto_done done = {
-	    .finish = PROTO_FINISH_ERROR, .error = error, .message = {.at = why, .n = strlen(why)}};
-	out_result(l, proto_put_done(&l->out, id, &done));
-}
+static bool is_open(const struct eng_link *l) { return l->greeted && !l->finished; }
 
-static void put_count_refusal(struct eng_link *l, uint64_t id, uint8_t error, const char *why)
+static void refuse(struct eng_link *l, uint64_t id, bool counting, uint8_t error, const char *why)
 {
-	struct proto_counted counted = {.error = error, .message = {.at = why, .n = strlen(why)}};
-	out_result(l, proto_put_counted(&l->out, id, &counted));
-}
-
-static void put_stats(struct eng_link *l, const struct proto_stats *stats)
-{
-	if (l->greeted && !l->finished)
-		out_result(l, proto_put_stats(&l->out, stats));
-}
-
-static void put_load(struct eng_link *l, const struct proto_load *load)
-{
-	if (l->greeted && !l->finished)
-		out_result(l, proto_put_load(&l->out, load));
+	struct proto_str message = {.at = why, .n = strlen(why)};
+	struct proto_counted counted = {.error = error, .message = message};
+	struct proto_done done = {.finish = PROTO_FINISH_ERROR, .error = error, .message = message};
+	out_result(l, counting ? proto_put_counted(&l->out, id, &counted) : proto_put_done(&l->out, id, &done));
 }
 
 /* ---- requests ---- */
@@ -230,49 +205,32 @@ static void seq_remove(struct link_hub *hub, struct link_seq *s)
 	sl_free(s);
 }
 
-/* The backend refused: no event will come, so the mail set aside goes too. */
-static void seq_take_back(struct link_hub *hub, struct link_seq *s)
-{
-	sl_free(spare_take(hub));
-	seq_remove(hub, s);
-}
-
-static const char *refusal(int rc)
-{
-	return rc == SL_ELIMIT ? "The engine's queue is full." : "The engine is out of memory.";
-}
-
-static void on_submit(struct eng_link *l, uint64_t id, const struct proto_submit *req)
+/* A SUBMIT, or if count is set, a COUNT. */
+static int on_request(struct eng_link *l, uint64_t id, const struct proto_submit *submit,
+		      const struct proto_count *count, struct sl_err *err)
 {
 	struct link_hub *hub = l->hub;
-	hub->changed = true;
+	bool counting = count != NULL;
+	if (seq_find(l, id) != NULL)
+		return sl_errf(err, SL_EPROTO, "%s with an identifier in use", counting ? "COUNT" : "SUBMIT");
+	hub->changed = hub->changed || !counting;
 	if (hub->closing) {
-		put_refusal(l, id, PROTO_ERR_NOT_READY, "The engine is shutting down.");
-		return;
+		refuse(l, id, counting, PROTO_ERR_NOT_READY, "The engine is shutting down.");
+		return 0;
 	}
-	struct link_seq *s = seq_add(l, id, false);
-	int rc = s != NULL ? hub->backend->submit(hub->be, s->in_hub.key, req) : SL_ENOMEM;
+	struct link_seq *s = seq_add(l, id, counting);
+	int rc = s == NULL  ? SL_ENOMEM
+		 : counting ? hub->backend->count(hub->be, s->in_hub.key, count)
+			    : hub->backend->submit(hub->be, s->in_hub.key, submit);
 	if (rc == 0)
-		return;
-	if (s != NULL)
-		seq_take_back(hub, s);
-	put_refusal(l, id, PROTO_ERR_OVERLOADED, refusal(rc));
-}
-
-static void on_count(struct eng_link *l, uint64_t id, const struct proto_count *req)
-{
-	struct link_hub *hub = l->hub;
-	if (hub->closing) {
-		put_count_refusal(l, id, PROTO_ERR_NOT_READY, "The engine is shutting down.");
-		return;
+		return 0;
+	if (s != NULL) { /* no event follows, so the reserved mail is freed too */
+		sl_free(spare_take(hub));
+		seq_remove(hub, s);
 	}
-	struct link_seq *s = seq_add(l, id, true);
-	int rc = s != NULL ? hub->backend->count(hub->be, s->in_hub.key, req) : SL_ENOMEM;
-	if (rc == 0)
-		return;
-	if (s != NULL)
-		seq_take_back(hub, s);
-	put_count_refusal(l, id, PROTO_ERR_OVERLOADED, refusal(rc));
+	refuse(l, id, counting, PROTO_ERR_OVERLOADED,
+	       rc == SL_ELIMIT ? "The engine's queue is full." : "The engine is out of memory.");
+	return 0;
 }
 
 static int on_hello(struct eng_link *l, const struct proto_hello *hello, struct sl_err *err)
@@ -282,8 +240,8 @@ static int on_hello(struct eng_link *l, const struct proto_hello *hello, struct 
 	if (l->greeted)
 		return sl_errf(err, SL_EPROTO, "a second HELLO");
 	if (hello->version != PROTO_VERSION)
-		return sl_errf(err, SL_EPROTO, "protocol version %u, but this engine speaks %d",
-			       (unsigned)hello->version, PROTO_VERSION);
+		return sl_errf(err, SL_EPROTO, "protocol version %u instead of %d", (unsigned)hello->version,
+			       PROTO_VERSION);
 	l->greeted = true;
 	int n_models = hub->backend->n_models(hub->be);
 	struct proto_hello mine = {.version = PROTO_VERSION,
@@ -298,7 +256,7 @@ static int on_hello(struct eng_link *l, const struct proto_hello *hello, struct 
 	}
 	struct proto_stats stats;
 	hub->backend->stats(hub->be, &stats);
-	put_stats(l, &stats);
+	out_result(l, proto_put_stats(&l->out, &stats));
 	return 0;
 }
 
@@ -313,52 +271,38 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		struct proto_credit credit;
 		struct proto_count count;
 	} m;
-	struct link_seq *s;
+	struct link_seq *s = seq_find(l, h->id);
 	int rc;
 
 	if (!l->greeted && h->type != PROTO_HELLO)
 		return sl_errf(err, SL_EPROTO, "%s before HELLO", proto_type_name(h->type));
+	if ((h->type == PROTO_CANCEL || h->type == PROTO_PING) && h->length != 0)
+		return sl_errf(err, SL_EPROTO, "%s frame with a payload", proto_type_name(h->type));
+	if (s != NULL && s->counting)
+		s = NULL; /* a COUNT takes neither CREDIT nor CANCEL */
 	switch (h->type) {
 	case PROTO_HELLO:
 		rc = proto_get_hello(p, h->length, &m.hello, err);
 		return rc != 0 ? rc : on_hello(l, &m.hello, err);
 	case PROTO_SUBMIT:
 		rc = proto_get_submit(p, h->length, &m.submit, err);
-		if (rc != 0)
-			return rc;
-		if (seq_find(l, h->id) != NULL)
-			return sl_errf(err, SL_EPROTO, "SUBMIT with an identifier in use");
-		on_submit(l, h->id, &m.submit);
-		return 0;
+		return rc != 0 ? rc : on_request(l, h->id, &m.submit, NULL, err);
 	case PROTO_COUNT:
 		rc = proto_get_count(p, h->length, &m.count, err);
-		if (rc != 0)
-			return rc;
-		if (seq_find(l, h->id) != NULL)
-			return sl_errf(err, SL_EPROTO, "COUNT with an identifier in use");
-		on_count(l, h->id, &m.count);
-		return 0;
+		return rc != 0 ? rc : on_request(l, h->id, NULL, &m.count, err);
 	case PROTO_CREDIT:
 		rc = proto_get_credit(p, h->length, &m.credit, err);
 		if (rc != 0)
 			return rc;
-		s = seq_find(l, h->id);
-		if (s != NULL && !s->counting)
+		if (s != NULL)
 			hub->backend->credit(hub->be, s->in_hub.key, m.credit.n_tokens);
 		return 0;
 	case PROTO_CANCEL:
-		if (h->length != 0)
-			return sl_errf(err, SL_EPROTO, "CANCEL frame with a payload");
-		s = seq_find(l, h->id);
-		if (s != NULL && !s->counting)
+		if (s != NULL)
 			hub->backend->cancel(hub->be, s->in_hub.key);
 		return 0;
-	case PROTO_PING:
-		if (h->length != 0)
-			return sl_errf(err, SL_EPROTO, "PING frame with a payload");
-		out_result(l, proto_put_pong(&l->out, h->id));
-		return 0;
-	default: return sl_errf(err, SL_EPROTO, "%s is the engine's to send", proto_type_name(h->type));
+	case PROTO_PING: out_result(l, proto_put_pong(&l->out, h->id)); return 0;
+	default: return sl_errf(err, SL_EPROTO, "only the engine sends %s", proto_type_name(h->type));
 	}
 }
 
@@ -378,7 +322,7 @@ void link_feed(struct eng_link *l, const uint8_t *bytes, size_t n)
 		if (rc == 0)
 			rc = on_frame(l, &h, buf_data(&l->in) + PROTO_HEAD_BYTES, &err);
 		if (rc != 0) {
-			log_warn("a gateway's link is closed: %s", err.text);
+			log_warn("gateway link closed: %s", err.text);
 			link_bye(l, err.text);
 			return;
 		}
@@ -396,7 +340,7 @@ static void deliver_model(struct link_hub *hub, const struct event_mail *m)
 	hub->ready_models = m->ready ? hub->ready_models | bit : hub->ready_models & ~bit;
 	list_each(it, &hub->links) {
 		struct eng_link *l = list_entry(it, struct eng_link, in_hub);
-		if (l->greeted && !l->finished)
+		if (is_open(l))
 			out_result(l, buf_append(&l->out, buf_data(&m->frame), m->frame.len));
 	}
 }
@@ -417,7 +361,7 @@ static void deliver(struct link_hub *hub, struct event_mail *m)
 			id[i] = (uint8_t)(s->in_link.key >> (8 * i));
 		out_result(l, buf_append(&l->out, buf_data(&m->frame), m->frame.len));
 	}
-	if (m->kind == ENG_DONE || m->kind == ENG_COUNTED)
+	if (is_last(m->kind))
 		seq_remove(hub, s);
 }
 
@@ -432,23 +376,25 @@ void hub_deliver(struct link_hub *hub)
 		sl_free(m);
 	}
 	if (atomic_exchange(&hub->lost, false)) {
-		log_error("out of memory: events were lost, so every link is closed");
-		hub_say_bye(hub, "out of memory");
+		log_error("out of memory: events were lost, so all links close");
+		hub_bye(hub, "out of memory");
 	}
 }
 
 void hub_send_stats(struct link_hub *hub)
 {
 	struct proto_stats stats;
-	struct proto_load load;
+	struct proto_load loads[PROTO_MAX_MODELS];
+	int n_loads = 0;
 	hub->backend->stats(hub->be, &stats);
-	list_each(it, &hub->links)
-		put_stats(list_entry(it, struct eng_link, in_hub), &stats);
-	for (int i = 0; i < hub->backend->n_models(hub->be); i++) {
-		if (!hub->backend->load(hub->be, i, &load))
-			continue;
-		list_each(it, &hub->links)
-			put_load(list_entry(it, struct eng_link, in_hub), &load);
+	for (int i = 0; i < hub->backend->n_models(hub->be); i++)
+		n_loads += hub->backend->load(hub->be, i, &loads[n_loads]);
+	list_each(it, &hub->links) {
+		struct eng_link *l = list_entry(it, struct eng_link, in_hub);
+		if (is_open(l))
+			out_result(l, proto_put_stats(&l->out, &stats));
+		for (int i = 0; i < n_loads && is_open(l); i++)
+			out_result(l, proto_put_load(&l->out, &loads[i]));
 	}
 	hub->changed = false;
 }
@@ -459,9 +405,7 @@ static void cancel_all(struct link_hub *hub, struct eng_link *only)
 		struct idmap_node *node = hub->seqs.slots[i];
 		for (; node != NULL; node = node->next) {
 			struct link_seq *s = idmap_entry(node, struct link_seq, in_hub);
-			if (only != NULL && s->link != only)
-				continue;
-			if (!s->counting)
+			if (!s->counting && (only == NULL || s->link == only))
 				hub->backend->cancel(hub->be, s->in_hub.key);
 		}
 	}
@@ -473,7 +417,7 @@ void hub_close(struct link_hub *hub)
 	cancel_all(hub, NULL);
 }
 
-void hub_say_bye(struct link_hub *hub, const char *reason)
+void hub_bye(struct link_hub *hub, const char *reason)
 {
 	list_each(it, &hub->links)
 		link_bye(list_entry(it, struct eng_link, in_hub), reason);
@@ -531,7 +475,7 @@ int link_create(struct link_hub *hub, struct eng_link **out)
 		return SL_ENOMEM;
 	}
 	l->hub = hub;
-	/* One whole frame and what one read may bring after it. */
+	/* One whole frame, and what one read may append to it. */
 	buf_init(&l->in, (size_t)PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD + LINK_KEEP);
 	buf_init(&l->out, LINK_MAX_OUT);
 	list_push_back(&hub->links, &l->in_hub);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's side of the protocol without its sockets: a hub with the identifiers of all links and the events queued
- * for them, and a link that consumes and produces bytes. A table of functions serves the requests; the real and the
- * echo engine both implement it.
+ * The engine's side of the protocol, without sockets. A hub holds the identifiers of all links and the events queued
+ * for them; a link consumes and produces bytes. A table of functions serves the requests; the real and the echo engine
+ * both implement it.
  *
- * I/O thread, except hub_post and hub_nudge (any thread).
+ * I/O thread, except hub_post (any thread).
  */
 #ifndef ENGINE_LINK_H
 #define ENGINE_LINK_H
@@ -21,14 +21,13 @@
 #include "engine/engine.h"
 #include "engine/sched/idmap.h"
 
-/* As the functions of the same name in engine/engine.h. */
+/* The functions of the same name in engine/engine.h. */
 struct eng_backend {
 	int (*submit)(void *be, uint64_t id, const struct proto_submit *req);
 	int (*count)(void *be, uint64_t id, const struct proto_count *req);
 	void (*credit)(void *be, uint64_t id, uint32_t n_tokens);
 	void (*cancel)(void *be, uint64_t id);
 	void (*stats)(void *be, struct proto_stats *out);
-	/* False: the model is not READY, nobody can wait for it. */
 	bool (*load)(void *be, int index, struct proto_load *out);
 	int (*n_models)(void *be);
 	void (*model_info)(void *be, int index, struct proto_model *out);
@@ -54,8 +53,7 @@ struct link_hub {
 	bool changed;          /* something happened since the last hub_send_stats */
 	uint64_t ready_models; /* bit i: model i is READY */
 	struct mailbox box;    /* struct event_mail */
-	/* One mail for the last event of every sequence is set aside when it is submitted, so that
-	 * its end can always be told. */
+	/* Each request reserves the mail for its last event, so that its end is always reported. */
 	pthread_mutex_t spare_lock;
 	struct event_mail *spare;
 	atomic_bool lost; /* an event could not be stored: every link is closed */
@@ -66,17 +64,16 @@ struct eng_link {
 	struct link_hub *hub;
 	struct idmap seqs; /* the link's own identifier → struct link_seq */
 	struct sl_buf in, out;
-	bool greeted;  /* HELLO has come */
+	bool greeted;  /* HELLO was received */
 	bool finished; /* send what is in out, then close */
 	bool overflow; /* close without sending */
 };
 
 /* 0, SL_ENOMEM or SL_EIO. */
 int hub_init(struct link_hub *hub, uint64_t epoch);
-/* Every link must be gone. Mail still in the box is dropped, as are the sequences it was for: the
- * engine behind must be gone too. */
+/* Drops unread mail and its sequences. All links and the backend must be destroyed. */
 void hub_dispose(struct link_hub *hub);
-/* From then on requests are served; before, links must not exist. Borrows. */
+/* Before any link exists. Borrows both. */
 void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *be);
 
 /* An eng_on_event: any thread; ctx is the hub. */
@@ -87,16 +84,16 @@ void hub_deliver(struct link_hub *hub);
 void hub_send_stats(struct link_hub *hub);
 /* Refuses new requests and cancels every sequence; their DONEs follow. */
 void hub_close(struct link_hub *hub);
-/* BYE on every link, which is then finished. */
-void hub_say_bye(struct link_hub *hub, const char *reason);
-/* Sequences and counts whose last event has not come. */
+/* Sends BYE on every link and finishes it. */
+void hub_bye(struct link_hub *hub, const char *reason);
+/* Sequences and counts without their last event. */
 size_t hub_n_live(const struct link_hub *hub);
 
 /* 0 or SL_ENOMEM. */
 int link_create(struct link_hub *hub, struct eng_link **out);
 /* Cancels its sequences and frees. */
 void link_destroy(struct eng_link *l);
-/* Takes n ≤ LINK_KEEP bytes as they came. A broken protocol leaves a BYE in out and the link finished. */
+/* Consumes n ≤ LINK_KEEP received bytes. A protocol error puts BYE into out and finishes the link. */
 void link_feed(struct eng_link *l, const uint8_t *bytes, size_t n);
 
 #endif

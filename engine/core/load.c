@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loader: one thread that reads all heads, then loads the models one by one, the smallest file
- * first, and mails each to the step thread, loaded or not. A model that fails fails alone.
+ * The loader thread: reads every model's metadata, loads the models one by one, smallest file first, and mails each to
+ * the step thread, loaded or failed. A failed model does not affect the others.
  *
- * The KV memory is one budget for all pools. Each pool gets as many pages as the others, so that
- * every model has room for the same number of tokens whatever its layers cost; a model whose head
- * can't be read takes no share. Where there are several, that is only where they begin: they share the memory
- * and trade it (engine/step/kv_rebalance.h). One that drafts for another has a second, smaller pool for that: there
- * are drafts only while few sequences run.
+ * KV memory is one budget for all pools. Every pool gets the same number of pages, so each model holds the same number
+ * of tokens whatever its layers cost; a model with unreadable metadata gets none. With several models that is the
+ * initial split: pools share the memory and rebalance at run time (engine/step/kv_rebalance.h). A draft model has a
+ * second, smaller pool for drafts, which run only while few sequences do.
  *
- * On a device that tells how much memory it has, the weights of all models are loaded first, and what they leave is the
- * budget (engine/core/device_memory.h); so no estimate of theirs can be wrong, and what a model that failed would have
- * taken is there for the others.
+ * On a device that reports its memory, the loader loads all weights first and budgets what remains
+ * (engine/core/device_memory.h). No weight size is estimated, and the memory of a failed model goes to the others.
  *
- * Before a model is given away a few rows go through a few of its layers: this tells how long a token takes, so that
- * the first prediction is one. The real steps then tell better.
+ * Each model first runs a few rows through a few layers to time one token, so that the first prediction is usable.
+ * Real steps refine the figure.
  */
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,35 +30,34 @@
 
 enum {
 	WARM_ROWS = 16,
-	PROBE_BYTES = 48 << 20, /* of weights that are more than most caches hold */
-	TELL_MS = 1000,         /* rearranging weights is told of when it takes longer */
+	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
+	PROGRESS_MS = 1000,     /* between two log lines about converting or rearranging weights */
 	MAX_TOKEN_BYTES = 4096,
-	AGE_MS = 2000, /* without service: a tier is one rank better */
+	AGE_MS = 2000, /* without service, after which a tier rises by one rank */
 	STARVE_MS = 10000,
 	PAUSED_MS = 1000,
-	SWAP_PART = 8,  /* of the machine's memory: so much at most is for pages of a device */
-	DRAFT_PART = 4, /* of the pages of a pool: so many a pool for drafts has */
+	SWAP_PART = 8,  /* swapped pages take at most this fraction (1/8) of host memory */
+	DRAFT_PART = 4, /* a draft pool has this fraction (1/4) of its model's pages */
 };
 
-static size_t page_bytes(const struct eng_model *m)
+/* Gives m a load error if it has none yet. Returns rc. */
+static int load_failed(struct eng_model *m, int rc)
 {
-	const struct model_arch *a = &m->info.arch;
-	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+	if (m->load_err.text[0] == '\0')
+		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+	return rc;
 }
 
-/* Of a pool for drafts beside one of so many. */
-static uint64_t draft_pages(uint64_t n_pages) { return n_pages / DRAFT_PART; }
-
-/* Pages of each pool, such that they and draft_pages of them fit into the budget; 0: it is too small for one. */
+/* Pages per pool such that all pools and their draft pools fit into the budget; 0: less than one page. */
 static uint64_t pages_each(const struct engine *e)
 {
 	uint64_t one_of_each = 0;
 	for (int i = 0; i < e->n_models; i++) {
-		if (e->models[i].inspected &&
-		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]), &one_of_each))
-			return 0;
-		if (spec_may_draft(e, &e->models[i]) &&
-		    __builtin_add_overflow(one_of_each, page_bytes(&e->models[i]) / DRAFT_PART + 1, &one_of_each))
+		const struct eng_model *m = &e->models[i];
+		uint64_t bytes = m->inspected ? model_page_bytes(m) : 0;
+		uint64_t draft_bytes = spec_may_draft(e, m) ? bytes / DRAFT_PART + 1 : 0;
+		if (__builtin_add_overflow(one_of_each, bytes, &one_of_each) ||
+		    __builtin_add_overflow(one_of_each, draft_bytes, &one_of_each))
 			return 0;
 	}
 	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
@@ -73,28 +70,28 @@ static int make_pool(struct eng_model *m)
 	uint32_t page_tokens = (uint32_t)e->cfg.page_tokens;
 	uint32_t n_ctx = (uint32_t)a->n_ctx;
 	uint64_t n_pages = pages_each(e);
-	uint64_t useful = (uint64_t)e->cfg.max_sequences * ((n_ctx + page_tokens - 1) / page_tokens);
+	uint64_t useful = model_useful_pages(m);
 	n_pages = n_pages < useful ? n_pages : useful;
 	if (n_pages < 2)
 		return sl_errf(&m->load_err, SL_ELIMIT,
 			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
-			       (unsigned long long)e->cfg.kv_bytes, e->planned ? ", all that the device has left," : "",
-			       page_bytes(m));
+			       (unsigned long long)e->cfg.kv_bytes, e->planned ? " that the device has left" : "",
+			       model_page_bytes(m));
 	int rc = e->memory != NULL
 		     ? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens,
 					 a->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
 		     : kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers,
 				      a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
-	if (rc == 0 && spec_may_draft(e, m) && draft_pages(n_pages) > 0)
-		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)draft_pages(n_pages), e->cfg.page_tokens,
+	if (rc == 0 && spec_may_draft(e, m) && n_pages >= DRAFT_PART)
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)(n_pages / DRAFT_PART), e->cfg.page_tokens,
 				    a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;
-	/* What is announced must be possible for one sequence alone. */
+	/* The announced context must fit for a sequence that runs alone. */
 	n_pages = (uint64_t)kv_pool_n_pages(m->pool);
 	if (n_pages * page_tokens < n_ctx) {
 		n_ctx = (uint32_t)n_pages * page_tokens;
-		log_warn("model %s: the KV memory holds %u of its %d tokens of context", m->name, n_ctx, a->n_ctx);
+		log_warn("model %s: KV memory holds only %u of its %d tokens of context", m->name, n_ctx, a->n_ctx);
 	}
 	m->max_pages = (n_ctx + page_tokens - 1) / page_tokens;
 	m->n_ctx = n_ctx;
@@ -128,21 +125,14 @@ static int list_end_ids(struct eng_model *m)
 {
 	const struct tokenizer *t = model_tokenizer(m->model);
 	int n = tokenizer_n_vocab(t);
-	for (int pass = 0; pass < 2; pass++) {
-		m->n_end_ids = 0;
-		for (int32_t id = 0; id < n; id++) {
-			if (!tokenizer_is_end(t, id))
-				continue;
-			if (pass == 1)
-				m->end_ids[m->n_end_ids] = id;
-			m->n_end_ids++;
-		}
-		if (pass == 0) {
-			m->end_ids = sl_zalloc_n(m->n_end_ids + 1u, sizeof *m->end_ids);
-			if (m->end_ids == NULL)
-				return SL_ENOMEM;
-		}
-	}
+	for (int32_t id = 0; id < n; id++)
+		m->n_end_ids += tokenizer_is_end(t, id);
+	m->end_ids = sl_zalloc_n(m->n_end_ids + 1u, sizeof *m->end_ids);
+	if (m->end_ids == NULL)
+		return SL_ENOMEM;
+	for (int32_t id = 0, at = 0; id < n; id++)
+		if (tokenizer_is_end(t, id))
+			m->end_ids[at++] = id;
 	return 0;
 }
 
@@ -164,8 +154,7 @@ static int check_vocabulary(struct eng_model *m)
 	return 0;
 }
 
-/* A step that somebody else's work on the machine may have lengthened: the best of some, of which there are
- * the more the shorter they are. */
+/* The shortest time of several runs, since other processes may slow some of them down; short runs repeat more often. */
 static int time_part(struct eng_model *m, const struct kn_step *step, int n_layers, int n_want, float *logits,
 		     double *ns)
 {
@@ -185,8 +174,8 @@ static int time_part(struct eng_model *m, const struct kn_step *step, int n_laye
 	return 0;
 }
 
-/* First guesses of what steps cost, from as few layers as are not all in a cache, and the head: whole steps would take
- * as long as loading. */
+/* First guesses of step costs, from the head and as few layers as exceed the caches; whole steps would take as long as
+ * loading. */
 static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, float *logits)
 {
 	const int all = m->info.arch.n_layers;
@@ -206,7 +195,7 @@ static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, f
 	double row_ns = rows > 1 && many_ns > one_ns ? (many_ns - one_ns) / (rows - 1) : one_ns / 2;
 	cost_init(&m->cost, one_ns > row_ns ? one_ns - row_ns : 0, row_ns);
 	m->ns_per_decode_step = one_ns;
-	/* Where every row has logits the head grows as the layers do. */
+	/* If every row needs logits, the head costs as many rows as the layers do. */
 	m->verify = m->cost;
 	const struct cost_past past[2] = {{.positions = 1, .reads = 1},
 					  {.positions = (double)cost_positions(0, (uint64_t)rows), .reads = rows}};
@@ -252,7 +241,7 @@ static int warm_up(struct eng_model *m)
 	return 0;
 }
 
-/* Its part of the host's memory for pages of those who are pre-empted. Without any they are computed again. */
+/* m's share of host memory for swapped pages. Without swap, pre-empted sequences are computed again. */
 static int make_swap(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -272,7 +261,7 @@ static int make_swap(struct eng_model *m)
 			 (unsigned long long)kv_swap_n_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
 			 kv_swap_ns(m->swap, 1) / 1e3);
 	else if (rc != SL_EIO)
-		log_warn("model %s: no swap, pre-empted sequences are computed again: %s", m->name, err.text);
+		log_warn("model %s: no swap: pre-empted sequences are computed again (%s)", m->name, err.text);
 	else
 		return sl_errf(&m->load_err, rc, "%s: %s", m->path, err.text);
 	return 0;
@@ -287,43 +276,41 @@ static int max_width(const struct model_arch *a)
 	return widest;
 }
 
-/* Converting takes minutes for a large model: somebody may be watching. */
-static void tell_progress(void *ctx, uint64_t done, uint64_t total)
-{
-	struct eng_model *m = ctx;
-	int quarter = total > 0 ? (int)(4 * done / total) : 4;
-	if (quarter == m->told)
-		return;
-	m->told = quarter;
-	log_info("model %s: %d %% of the weights converted to %s", m->name, 25 * quarter, kn_type_name(m->quantize));
-}
+/* Progress of work on the weights, logged once per PROGRESS_MS: for large models it takes minutes. */
+struct weights_progress {
+	const struct eng_model *m;
+	const char *work, *target;
+	uint64_t logged_ns; /* 0: the work has not begun */
+};
 
-static void tell_rearranging(void *ctx, uint64_t done, uint64_t total)
+static void log_progress(void *ctx, uint64_t done, uint64_t total)
 {
-	struct eng_model *m = ctx;
+	struct weights_progress *p = ctx;
 	uint64_t now = clock_now_ns();
-	if (m->told_ns == 0)
-		m->told_ns = now;
-	if (now - m->told_ns < TELL_MS * NS_PER_MS || total == 0)
+	if (p->logged_ns == 0)
+		p->logged_ns = now;
+	if (now - p->logged_ns < PROGRESS_MS * NS_PER_MS || total == 0)
 		return;
-	m->told_ns = now;
-	log_info("model %s: %d %% of the weights rearranged for %s", m->name, (int)(100 * done / total), m->ops->name);
+	p->logged_ns = now;
+	log_info("model %s: %d %% of the weights %s %s", p->m->name, (int)(100 * done / total), p->work, p->target);
 }
 
 static int load_weights(struct eng_model *m, int max_rows)
 {
 	const struct engine *e = m->e;
-	struct convert_progress progress = {.report = tell_progress, .ctx = m};
-	struct convert_progress rearranging = {.report = tell_rearranging, .ctx = m};
-	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &progress};
-	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL, .rearranging = &rearranging};
-	if (e->weight_cache.folder != NULL)
-		how.cache = &e->weight_cache;
+	struct weights_progress converted = {.m = m, .work = "converted to", .target = kn_type_name(m->quantize)};
+	struct weights_progress rearranged = {.m = m, .work = "rearranged for", .target = m->ops->name};
+	struct convert_progress converting = {.report = log_progress, .ctx = &converted};
+	struct convert_progress rearranging = {.report = log_progress, .ctx = &rearranged};
+	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &converting};
+	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL,
+				.rearranging = &rearranging,
+				.cache = e->weight_cache.folder != NULL ? &e->weight_cache : NULL};
 	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model,
 			     &m->load_err);
 }
 
-/* From the first model on that has a device. One loader at a time. */
+/* Starts with the first model that has a device. Loader thread. */
 static void watch_device(const struct eng_model *m)
 {
 	struct kn_stats s = {0};
@@ -334,7 +321,7 @@ static void watch_device(const struct eng_model *m)
 		atomic_store(&m->e->watch, device_watch_start(NULL, s.pci));
 }
 
-/* All but its pages. */
+/* Everything except the pages. */
 static int load(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -348,57 +335,46 @@ static int load(struct eng_model *m)
 			       .loose_products = e->cfg.loose_products,
 			       .choices_path = e->cfg.choices_path};
 	m->ops = e->ops;
-	/* A backend of its own: a fault ends this model only, and one may load while another runs. */
+	/* Each model has its own backend: a fault ends one model only, and one can load while another runs. */
 	int rc = m->ops->open(&kc, &m->backend, &m->load_err);
-	if (rc == 0)
-		watch_device(m);
-	if (rc == 0)
-		rc = load_weights(m, max_rows);
+	if (rc != 0)
+		return rc;
+	watch_device(m);
+	rc = load_weights(m, max_rows);
 	return rc == 0 ? check_vocabulary(m) : rc;
 }
 
-/* How the device's steps were launched: what is not a hit costs launches. */
+/* How the device launched its steps: only graph hits avoid launch costs. */
 static void log_steps(const struct eng_model *m)
 {
 	struct kn_stats s;
 	if (m->ops->stats == NULL)
 		return;
 	m->ops->stats(m->backend, &s);
-	log_info("model %s: %llu steps, %llu by a graph, %llu without one, %llu graphs made, %llu refused", m->name,
+	log_info("model %s: %llu steps, %llu with a graph, %llu without, %llu graphs captured, %llu refused", m->name,
 		 (unsigned long long)s.steps, (unsigned long long)s.graph_hits, (unsigned long long)s.graph_misses,
 		 (unsigned long long)s.graph_captures, (unsigned long long)s.graph_refusals);
 }
 
 void model_unload(struct eng_model *m)
 {
+	if (m->backend == NULL)
+		return;
 	prefix_destroy(m->prefix);
-	m->prefix = NULL;
 	sched_destroy(m->sched);
-	m->sched = NULL;
 	spec_unpair(m);
 	in_flight_destroy(m);
 	kv_swap_destroy(m->swap);
-	m->swap = NULL;
-	if (m->pool != NULL)
-		kv_pool_destroy(m->pool);
-	m->pool = NULL;
-	if (m->model != NULL)
-		model_free(m->model);
-	m->model = NULL;
-	if (m->backend != NULL) {
-		log_steps(m);
-		m->ops->close(m->backend);
-	}
+	kv_pool_destroy(m->pool);
+	model_free(m->model);
+	log_steps(m);
+	m->ops->close(m->backend);
 	m->backend = NULL;
 	sl_free(m->page_tables);
 	sl_free(m->slots);
 	sl_free(m->bos);
 	sl_free(m->eos);
 	sl_free(m->end_ids);
-	m->page_tables = NULL;
-	m->slots = NULL;
-	m->bos = m->eos = NULL;
-	m->end_ids = NULL;
 }
 
 static int check_kv_type(struct eng_model *m)
@@ -407,7 +383,7 @@ static int check_kv_type(struct eng_model *m)
 	char can[64];
 	if (m->kv_type >= 0 && ops->kv_type(m->kv_type))
 		return 0;
-	return sl_errf(&m->load_err, SL_EUNSUPPORTED, "%s: the backend %s has no KV of type %s, but %s", m->path,
+	return sl_errf(&m->load_err, SL_EUNSUPPORTED, "%s: backend %s does not support KV type %s, only %s", m->path,
 		       ops->name, kn_kv_type_name(m->kv_type), kn_kv_types_of(ops, can, sizeof can));
 }
 
@@ -420,13 +396,14 @@ static void inspect(struct eng_model *m)
 	if (rc == 0)
 		rc = model_inspect(m->path, &m->info, &m->load_err);
 	m->inspected = rc == 0;
-	if (rc == 0 && m->info.arch.n_unknown_keys > 0)
-		log_warn("model %s: keys that are not known are passed over: %d (%s)", m->name,
-			 m->info.arch.n_unknown_keys, m->info.arch.unknown_keys);
-	if (rc == 0)
-		m->file_bytes = m->info.file_bytes; /* of all parts */
-	else if (m->load_err.text[0] == '\0')
-		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+	if (rc != 0) {
+		load_failed(m, rc);
+		return;
+	}
+	m->file_bytes = m->info.file_bytes; /* of all shards */
+	if (m->info.arch.n_unknown_keys > 0)
+		log_warn("model %s: %d unknown metadata keys ignored (%s)", m->name, m->info.arch.n_unknown_keys,
+			 m->info.arch.unknown_keys);
 }
 
 static struct eng_model *smallest_of(struct engine *e, const bool *taken)
@@ -440,20 +417,19 @@ static struct eng_model *smallest_of(struct engine *e, const bool *taken)
 	return best;
 }
 
-/* Its backend, weights and text. False: it has failed, and holds nothing any more. */
+/* Backend, weights and tokenizer. False: m has failed and holds nothing. */
 static bool begin(struct eng_model *m)
 {
 	m->load_began_ns = clock_now_ns();
 	int rc = m->inspected ? load(m) : SL_EINVAL;
 	if (rc == 0)
 		return true;
-	if (m->load_err.text[0] == '\0')
-		sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
+	load_failed(m, rc);
 	model_unload(m);
 	return false;
 }
 
-/* Its pages; then it is given away, loaded or not. */
+/* Pages; then mails m to the step thread, loaded or failed. */
 static void finish(struct eng_model *m, bool begun)
 {
 	int rc = begun ? make_pool(m) : SL_EIO;
@@ -462,20 +438,19 @@ static void finish(struct eng_model *m, bool begun)
 	if (rc == 0)
 		rc = make_swap(m);
 	m->loaded = rc == 0;
-	if (begun && rc != 0) {
-		if (m->load_err.text[0] == '\0')
-			sl_errf(&m->load_err, rc, "%s: %s", m->path, sl_code_name(rc));
-		model_unload(m);
-	} else if (rc == 0) {
+	if (m->loaded) {
 		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
 			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS),
-			 m->ops->describe(m->backend), model_was_kept(m->model) ? ", weights kept from before" : "",
-			 kn_kv_type_name(m->kv_type), page_bytes(m));
+			 m->ops->describe(m->backend), model_was_kept(m->model) ? ", weights from the cache" : "",
+			 kn_kv_type_name(m->kv_type), model_page_bytes(m));
+	} else {
+		load_failed(m, rc);
+		model_unload(m);
 	}
 	mailbox_send(&m->e->box, &m->mail.mail);
 }
 
-/* With all weights there. */
+/* After all weights are loaded. */
 static void plan_memory(struct engine *e)
 {
 	struct kn_memory now = {0}, one;
@@ -490,14 +465,14 @@ static void plan_memory(struct engine *e)
 		later += one.later;
 	}
 	if (now.total == 0)
-		return; /* none was loaded */
+		return; /* no model was loaded */
 	device_memory_plan(&now, later, e->cfg.device_memory, &plan);
 	e->cfg.kv_bytes = plan.kv;
 	log_info("%s", device_memory_line(&plan, line, sizeof line));
 }
 
-/* Whether the budget for pages follows from what the device says. */
-static bool tells_memory(const struct engine *e)
+/* Whether the page budget follows from the memory that the device reports. */
+static bool reports_memory(const struct engine *e)
 {
 	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
 	struct kn_backend *b;
@@ -505,9 +480,9 @@ static bool tells_memory(const struct engine *e)
 	struct sl_err err;
 	if (e->cfg.device_memory <= 0 || e->ops->memory == NULL || e->ops->open(&kc, &b, &err) != 0)
 		return false;
-	bool tells = e->ops->memory(b, &now);
+	bool reports = e->ops->memory(b, &now);
 	e->ops->close(b);
-	return tells;
+	return reports;
 }
 
 void *loader_main(void *engine)
@@ -518,7 +493,7 @@ void *loader_main(void *engine)
 	int n = 0;
 	for (int i = 0; i < e->n_models; i++)
 		inspect(&e->models[i]);
-	e->planned = tells_memory(e);
+	e->planned = reports_memory(e);
 	if (!e->planned)
 		kv_rebalance_create_memory(e, pages_each(e));
 	for (; (m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping); n++) {
@@ -526,7 +501,7 @@ void *loader_main(void *engine)
 		order[n] = m;
 		begun[n] = begin(m);
 		if (e->planned)
-			m->inspected = begun[n]; /* the others' memory has no part for it */
+			m->inspected = begun[n]; /* a failed model gets no KV memory */
 		else
 			finish(m, begun[n]);
 	}

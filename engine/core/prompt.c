@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The depth is checked on the bytes before the parser sees them: the parser recurses, and its own
- * bound is far deeper than a chat needs.
+ * Checks the nesting depth on the bytes before parsing: the parser recurses, and its own limit is far deeper than a
+ * chat needs.
  */
 #include "engine/core/prompt.h"
 
@@ -12,7 +12,7 @@
 
 #define REFUSE(...) return sl_errf(err, SL_EINVAL, __VA_ARGS__)
 
-/* A member that is missing and one that is null mean the same. */
+/* NULL if the member is missing or null. */
 static const json_t *member(const json_t *object, const char *name)
 {
 	const json_t *j = json_object_get(object, name);
@@ -46,8 +46,8 @@ static int check_content(const json_t *m, size_t i, bool optional, struct sl_err
 	return 0;
 }
 
-/* Makes an object of arguments that are the text of one. Other text stays: a model may have said
- * anything, and its turn is history. */
+/* Replaces arguments that are the text of a JSON object by that object. Other text stays: earlier model output need not
+ * be valid. */
 static int open_arguments(json_t *function, struct sl_err *err)
 {
 	const json_t *arguments = json_object_get(function, "arguments");
@@ -87,9 +87,7 @@ static int check_calls(json_t *m, size_t i, struct sl_err *err)
 		if (id != NULL && !json_is_string(id))
 			REFUSE("messages[%zu].tool_calls[%zu].id must be a string.", i, k);
 		if (arguments != NULL && !json_is_string(arguments) && !json_is_object(arguments))
-			REFUSE("messages[%zu].tool_calls[%zu].function.arguments must be a string or an "
-			       "object.",
-			       i, k);
+			REFUSE("messages[%zu].tool_calls[%zu].function.arguments must be a string or an object.", i, k);
 		int rc = open_arguments(function, err);
 		if (rc != 0)
 			return rc;
@@ -170,8 +168,7 @@ static bool is_identifier(const char *s, size_t n)
 	return n > 0 && n <= 64;
 }
 
-/* A variable can't stand for something that the request has a member for, a model's own token or a
- * function of the templates. */
+/* A variable must not hide a member of the request, a token of the model or a function of the templates. */
 static int check_variable(const char *name, size_t n, const json_t *value, struct sl_err *err)
 {
 	static const char *const taken[] = {"messages",
@@ -245,7 +242,7 @@ static int check_chat(struct prompt_chat *c, struct sl_err *err)
 			       err);
 	if (rc == 0 && c->add_generation_prompt && c->continue_final_message)
 		REFUSE("continue_final_message and add_generation_prompt exclude each other.");
-	/* An empty list of tools is none: templates ask whether there are tools, not how many. */
+	/* Templates test whether tools is defined, so an empty list becomes none. */
 	if (json_array_size(c->tools) == 0)
 		c->tools = NULL;
 	return rc;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The chat JSON of a request, validated as if nobody had done so before.
+ * The chat JSON of a request. Validates everything, although the gateway already has.
  *
  *   {"messages": […], "tools": […], "documents": […], "chat_template_kwargs": {…},
  *    "add_generation_prompt": true, "continue_final_message": false}
  *
- * Messages have a role and content: a string, a list of {"type":"text","text":…}, or for an
- * assistant with reasoning or calls also null or nothing. Other members go to the template as they
- * are. A call's arguments that are a JSON object in a string (as OpenAI's API has them) become that
- * object, which is what templates expect.
+ * A message has a role and content: a string, a list of {"type":"text","text":…}, or for an assistant with reasoning or
+ * calls also null or nothing. Other members go to the template unchanged. Call arguments that are a string holding a
+ * JSON object (as in OpenAI's API) become that object, which templates expect.
  */
 #ifndef ENGINE_PROMPT_H
 #define ENGINE_PROMPT_H
@@ -34,12 +33,12 @@ struct prompt_chat {
 	json_t *root; /* owned; the rest is borrowed from it */
 	const json_t *messages;
 	const json_t *tools, *documents, *variables; /* NULL: none */
-	bool add_generation_prompt;                  /* true unless said otherwise or a message is continued */
+	bool add_generation_prompt;                  /* default: !continue_final_message */
 	bool continue_final_message;
-	uint8_t refused; /* after SL_EINVAL: enum proto_error where that is about one field; else 0 */
+	uint8_t refused; /* after SL_EINVAL: the enum proto_error of one field, or 0 */
 };
 
-/* SL_EINVAL with a sentence for the client, SL_ENOMEM; *out is then empty, but for `refused`. */
+/* SL_EINVAL with a message for the client, SL_ENOMEM; then *out is empty except for `refused`. */
 int prompt_parse_chat(const char *text, size_t n, struct prompt_chat *out, struct sl_err *err);
 void prompt_chat_dispose(struct prompt_chat *c);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine process: the server in front, the real engine behind it. The socket is bound before
- * the engine starts its threads (the umask is the process's) and accepts while models still load,
- * so that a gateway sees them become ready one by one.
+ * The engine process: the server and the engine it serves. The socket is bound before the engine starts its threads,
+ * because the umask belongs to the process, and accepts while models load, so a gateway sees each become ready.
  */
 #include "base/beat.h"
 #include "base/log.h"
@@ -36,10 +35,10 @@ const struct eng_backend engine_backend = {
     .model_info = be_model_info,
 };
 
-/* The device is gone for this process: a new one may find it again. */
+/* A failed device is lost to this process; a new process may find it again. */
 static void on_fault(void *server)
 {
-	log_error("a device failed: the engine ends, to be started again");
+	log_error("a device failed: the engine exits to be restarted");
 	server_fail(server);
 }
 
@@ -48,19 +47,19 @@ int engine_serve(const struct eng_config *cfg, const struct eng_server_config *s
 	struct sl_err err = {0};
 	struct server *s;
 	struct engine *e = NULL;
-	struct eng_config told = *cfg;
+	struct eng_config with_fault = *cfg;
 	int rc = server_create(srv, &s, &err);
 	if (rc != 0) {
 		log_error("%s", err.text);
 		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
 	}
-	told.on_fault = on_fault;
-	told.on_fault_ctx = s;
+	with_fault.on_fault = on_fault;
+	with_fault.on_fault_ctx = s;
 	rc = server_catch_signals(s);
 	if (rc == 0)
 		rc = beat_start(srv->beat_fd, srv->beat_ms, srv->stale_ms);
 	if (rc == 0)
-		rc = engine_create(&told, hub_post, server_hub(s), &e, &err);
+		rc = engine_create(&with_fault, hub_post, server_hub(s), &e, &err);
 	if (rc != 0) {
 		log_error("%s", err.text[0] != '\0' ? err.text : sl_code_name(rc));
 		beat_stop();

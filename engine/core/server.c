@@ -35,10 +35,10 @@ enum {
 	SERVER_MAX_CONNS = 256,
 	SERVER_BACKLOG = 64,
 	READ_BYTES = 64 << 10,
-	READS_PER_TURN = 4, /* a busy link does not keep others waiting */
+	READS_PER_TURN = 4, /* so that a busy link does not delay the others */
 	STATS_MIN_MS = 20,
 	STATS_MAX_MS = 250,
-	HELLO_MS = 5000,       /* a connection that says nothing */
+	HELLO_MS = 5000,       /* until a new connection sends HELLO */
 	LAST_WRITE_MS = 1000,  /* for a BYE */
 	STOP_MS = 5000,        /* for the last events when the engine stops */
 	ACCEPT_PAUSE_MS = 100, /* out of descriptors */
@@ -52,8 +52,8 @@ struct conn {
 	struct eng_link *link;
 	int fd;
 	struct event *read_ev, *write_ev;
-	bool blocked;         /* the socket takes no more: write_ev is pending */
-	bool gone;            /* the peer has closed or the socket failed */
+	bool blocked;         /* the socket buffer is full: write_ev is pending */
+	bool gone;            /* the peer closed or the socket failed */
 	uint64_t deadline_ns; /* for HELLO, then for the last bytes; 0: none */
 };
 
@@ -78,8 +78,8 @@ struct server {
 
 /* ---- the socket ---- */
 
-/* Does somebody answer there? A peer too busy to accept counts as one. */
-static bool somebody_answers(const struct sockaddr_un *addr)
+/* Whether another engine listens there; a peer too busy to accept counts. */
+static bool is_served(const struct sockaddr_un *addr)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -105,7 +105,7 @@ static int open_socket(struct server *s, struct sl_err *err)
 	const char *path = s->cfg.socket_path;
 	size_t n = strlen(path);
 	if (n == 0 || n >= sizeof s->addr.sun_path)
-		return sl_errf(err, SL_EINVAL, "%s: a socket's path has 1 to %zu bytes", path,
+		return sl_errf(err, SL_EINVAL, "%s: a socket path must have 1 to %zu bytes", path,
 			       sizeof s->addr.sun_path - 1);
 	s->addr.sun_family = AF_UNIX;
 	memcpy(s->addr.sun_path, path, n + 1);
@@ -117,7 +117,7 @@ static int open_socket(struct server *s, struct sl_err *err)
 		struct stat st;
 		if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
 			return sl_errf(err, SL_EINVAL, "%s exists and is not a socket", path);
-		if (somebody_answers(&s->addr))
+		if (is_served(&s->addr))
 			return sl_errf(err, SL_ELIMIT, "another engine serves on %s", path);
 		unlink(path);
 		rc = bind_private(s->listen_fd, &s->addr);
@@ -129,7 +129,7 @@ static int open_socket(struct server *s, struct sl_err *err)
 	return 0;
 }
 
-/* Another engine may have replaced the file meanwhile: only our own is removed. */
+/* Removes only our own file: another engine may have replaced it. */
 static void close_socket(struct server *s)
 {
 	struct stat st;
@@ -144,14 +144,20 @@ static void close_socket(struct server *s)
 
 static bool may_connect(int fd)
 {
-	uid_t who;
-	if (peer_is_trusted(fd, &who))
-		return true;
-	log_warn("a connection by uid %d was refused", (int)who);
-	return false;
+	uid_t uid;
+	bool trusted = peer_is_trusted(fd, &uid);
+	if (!trusted)
+		log_warn("connection by uid %d refused", (int)uid);
+	return trusted;
 }
 
 /* ---- connections ---- */
+
+static void free_event(struct event *ev)
+{
+	if (ev != NULL)
+		event_free(ev);
+}
 
 static void conn_free(struct conn *c)
 {
@@ -159,10 +165,8 @@ static void conn_free(struct conn *c)
 	c->s->n_conns--;
 	if (c->link != NULL)
 		link_destroy(c->link);
-	if (c->read_ev != NULL)
-		event_free(c->read_ev);
-	if (c->write_ev != NULL)
-		event_free(c->write_ev);
+	free_event(c->read_ev);
+	free_event(c->write_ev);
 	close(c->fd);
 	sl_free(c);
 }
@@ -175,12 +179,10 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 		ssize_t n = fault_hit(FAULT_READ) ? (errno = ECONNRESET, -1) : read(fd, c->s->in, sizeof c->s->in);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
-		if (n <= 0) {
-			c->gone = true;
-			return;
-		}
-		link_feed(c->link, c->s->in, (size_t)n);
-		if ((size_t)n < sizeof c->s->in)
+		c->gone = n <= 0;
+		if (n > 0)
+			link_feed(c->link, c->s->in, (size_t)n);
+		if (n < (ssize_t)sizeof c->s->in)
 			return;
 	}
 }
@@ -212,7 +214,7 @@ static void on_writable(evutil_socket_t fd, short what, void *ctx)
 	c->blocked = false; /* the end of the turn writes */
 }
 
-/* End of the turn: writes, and frees who has ended. */
+/* End of a turn: writes the output of c; frees it if it has ended. */
 static void conn_settle(struct conn *c, uint64_t now)
 {
 	struct eng_link *l = c->link;
@@ -231,11 +233,8 @@ static void conn_settle(struct conn *c, uint64_t now)
 
 static void conn_open(struct server *s, int fd)
 {
-	if (s->n_conns >= SERVER_MAX_CONNS || !may_connect(fd)) {
-		close(fd);
-		return;
-	}
-	struct conn *c = sl_zalloc(sizeof *c);
+	bool refused = s->n_conns >= SERVER_MAX_CONNS || !may_connect(fd);
+	struct conn *c = refused ? NULL : sl_zalloc(sizeof *c);
 	if (c == NULL) {
 		close(fd);
 		return;
@@ -261,9 +260,9 @@ static void on_acceptable(evutil_socket_t fd, short what, void *ctx)
 	if (got >= 0) {
 		conn_open(s, got);
 	} else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-		/* The listener stays readable: without a pause the loop would spin. */
+		/* The listener stays readable, so without a pause the loop would spin. */
 		const struct timeval pause = {.tv_usec = ACCEPT_PAUSE_MS * 1000};
-		log_warn("accepting pauses: %s", strerror(errno));
+		log_warn("accepting connections pauses: %s", strerror(errno));
 		event_del(s->accept_ev);
 		event_add(s->resume_ev, &pause);
 	}
@@ -280,19 +279,13 @@ static void on_resume(evutil_socket_t fd, short what, void *ctx)
 
 /* ---- the loop ---- */
 
+/* Mail, or the end of an idle period, in which case there may be none. */
 static void on_mail(evutil_socket_t fd, short what, void *ctx)
 {
 	struct server *s = ctx;
 	(void)fd;
 	(void)what;
 	hub_deliver(&s->hub);
-}
-
-static void on_tick(evutil_socket_t fd, short what, void *ctx)
-{
-	(void)fd;
-	(void)what;
-	(void)ctx; /* the end of the turn does the work */
 }
 
 static void on_signal(evutil_socket_t sig, short what, void *ctx)
@@ -315,8 +308,8 @@ static void arm_tick(struct server *s, uint64_t now)
 	event_add(s->tick_ev, &tv);
 }
 
-/* No model is being loaded any more. The supervisor's word that all is ready waits for it; gateways
- * serve each model as soon as it is READY. */
+/* Whether no model is loading. The engine reports readiness to the supervisor only then; gateways serve each model as
+ * soon as it is READY. */
 static bool settled(struct server *s)
 {
 	struct proto_model m;
@@ -350,7 +343,7 @@ static void end_of_turn(struct server *s)
 
 static void begin_stop(struct server *s, uint64_t now)
 {
-	log_info("stopping, with %zu requests open", hub_n_live(&s->hub));
+	log_info("stopping with %zu open requests", hub_n_live(&s->hub));
 	event_del(s->accept_ev);
 	event_del(s->resume_ev);
 	close_socket(s);
@@ -364,7 +357,7 @@ void server_run(struct server *s)
 	s->stats_at_ns = clock_now_ns();
 	hub_deliver(&s->hub);
 	end_of_turn(s);
-	bool said_bye = false;
+	bool bye_sent = false;
 	for (;;) {
 		if (event_base_loop(s->base, EVLOOP_ONCE) < 0) {
 			log_error("the event loop failed");
@@ -374,9 +367,9 @@ void server_run(struct server *s)
 		if (s->stop_at_ns == 0 && atomic_load(&s->stop_asked))
 			begin_stop(s, now);
 		bool over = s->stop_at_ns != 0 && (hub_n_live(&s->hub) == 0 || now >= s->stop_at_ns);
-		if (over && !said_bye) {
-			hub_say_bye(&s->hub, "the engine is shutting down");
-			said_bye = true;
+		if (over && !bye_sent) {
+			hub_bye(&s->hub, "the engine is shutting down");
+			bye_sent = true;
 		}
 		end_of_turn(s);
 		if (over && (s->n_conns == 0 || now >= s->stop_at_ns))
@@ -421,7 +414,7 @@ int server_catch_signals(struct server *s)
 
 static int make_loop(struct server *s, struct sl_err *err)
 {
-	/* Paces of the echo engine are finer than a millisecond. */
+	/* The echo engine paces tokens finer than a millisecond. */
 	struct event_config *cfg = event_config_new();
 	if (cfg != NULL) {
 		event_config_set_flag(cfg, EVENT_BASE_FLAG_PRECISE_TIMER);
@@ -433,7 +426,7 @@ static int make_loop(struct server *s, struct sl_err *err)
 	s->accept_ev = event_new(s->base, s->listen_fd, EV_READ | EV_PERSIST, on_acceptable, s);
 	s->resume_ev = event_new(s->base, -1, 0, on_resume, s);
 	s->mail_ev = event_new(s->base, s->hub.box.wake_fd, EV_READ | EV_PERSIST, on_mail, s);
-	s->tick_ev = event_new(s->base, -1, 0, on_tick, s);
+	s->tick_ev = event_new(s->base, -1, 0, on_mail, s);
 	if (s->accept_ev == NULL || s->resume_ev == NULL || s->mail_ev == NULL || s->tick_ev == NULL ||
 	    event_add(s->accept_ev, NULL) != 0 || event_add(s->mail_ev, NULL) != 0)
 		return sl_errf(err, SL_ENOMEM, "no event loop");
@@ -443,17 +436,15 @@ static int make_loop(struct server *s, struct sl_err *err)
 int server_create(const struct eng_server_config *cfg, struct server **out, struct sl_err *err)
 {
 	struct server *s = sl_zalloc(sizeof *s);
-	if (s == NULL)
-		return sl_errf(err, SL_ENOMEM, "out of memory");
-	s->cfg = *cfg;
-	s->listen_fd = -1;
-	s->beat_slot = -1;
-	list_init(&s->conns);
-	int rc = hub_init(&s->hub, (uint64_t)clock_unix_s() << 20 ^ clock_now_ns());
+	int rc = s != NULL ? hub_init(&s->hub, (uint64_t)clock_unix_s() << 20 ^ clock_now_ns()) : SL_ENOMEM;
 	if (rc != 0) {
 		sl_free(s);
 		return sl_errf(err, rc, "%s", sl_code_name(rc));
 	}
+	s->cfg = *cfg;
+	s->listen_fd = -1;
+	s->beat_slot = -1;
+	list_init(&s->conns);
 	s->cfg.socket_path = sl_strdup(cfg->socket_path);
 	rc = s->cfg.socket_path != NULL ? open_socket(s, err) : sl_errf(err, SL_ENOMEM, "out of memory");
 	if (rc == 0)
@@ -471,10 +462,8 @@ void server_destroy(struct server *s)
 	enum { N_EVENTS = 6 };
 	struct event *const all[N_EVENTS] = {s->accept_ev, s->resume_ev,    s->mail_ev,
 					     s->tick_ev,   s->signal_ev[0], s->signal_ev[1]};
-	for (size_t i = 0; i < N_EVENTS; i++) {
-		if (all[i] != NULL)
-			event_free(all[i]);
-	}
+	for (size_t i = 0; i < N_EVENTS; i++)
+		free_event(all[i]);
 	if (s->base != NULL)
 		event_base_free(s->base);
 	close_socket(s);

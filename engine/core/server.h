@@ -13,25 +13,25 @@
 struct server;
 struct event_base;
 
-/* Binds the socket (not yet accepting). Called while the process has one thread: it sets the
- * umask for a moment. SL_ELIMIT when another engine answers there; SL_EINVAL, SL_EIO, SL_ENOMEM. */
+/* Binds the socket without accepting. Call it while the process has one thread, since it changes the umask. SL_ELIMIT:
+ * another engine listens there; SL_EINVAL, SL_EIO, SL_ENOMEM. */
 int server_create(const struct eng_server_config *cfg, struct server **out, struct sl_err *err);
-/* To be given to the backend as its event sink (hub_post) before server_run. */
+/* The context of hub_post, which the backend gets as its event sink before server_run. */
 struct link_hub *server_hub(struct server *s);
 struct event_base *server_base(struct server *s);
-/* From now on SIGTERM and SIGINT stop it. 0 or SL_EIO. */
+/* SIGTERM and SIGINT stop the server. 0 or SL_EIO. */
 int server_catch_signals(struct server *s);
 /* Serves until server_stop or a caught signal, then ends every sequence and removes the socket. */
 void server_run(struct server *s);
 /* Any thread. */
 void server_stop(struct server *s);
-/* Any thread: as stop, and what it served with has failed: server_failed is true from then on. */
+/* Any thread: stops because the backend failed; server_failed is true afterwards. */
 void server_fail(struct server *s);
 bool server_failed(struct server *s);
-/* The backend must be gone. */
+/* The backend must be destroyed. */
 void server_destroy(struct server *s);
 
-/* The exit status that tells the supervisor that a restart can't help. */
+/* Exit status: a restart can't help. */
 enum { SERVER_EXIT_CONFIG = 78 };
 
 #endif

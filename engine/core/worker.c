@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text workers: from a request's prompt to token ids. Templates and tokenizers may take milliseconds, so they run
- * neither on the I/O thread nor on the step thread. A worker owns nothing: it takes a sequence from the queue, fills
- * its `text` and mails it to the step thread, also after a cancellation, because the sender waits for it. COUNTs end
- * here.
+ * Text workers turn prompts into token ids. Templates and tokenizers may take milliseconds, so they run neither on the
+ * I/O thread nor on the step thread. A worker takes a sequence from the queue, fills its `text` and mails it to the
+ * step thread, even when cancelled, because the step thread waits for that mail. COUNTs are answered here.
  *
- * Workers validate everything again that the gateway validated.
+ * Workers validate everything, although the gateway already has.
  */
 #include <string.h>
 
@@ -22,7 +21,7 @@ static int refuse(struct seq_text *t, uint8_t error, const char *why)
 	return sl_errf(&t->err, SL_EINVAL, "%s", why);
 }
 
-/* A failure of a part: exhaustion is not the client's fault. */
+/* rc as a refusal: out of memory is not the client's fault. */
 static int refuse_code(struct seq_text *t, int rc, const char *why)
 {
 	if (rc == SL_ENOMEM)
@@ -49,7 +48,7 @@ static int add_ids(struct seq_text *t)
 	return 0;
 }
 
-/* Templates usually write the token that begins every prompt themselves; then it is not doubled. */
+/* Templates usually write the BOS token themselves; it must not be doubled. */
 static int add_text(struct seq_text *t, const struct tokenizer *tok, const char *text, size_t n, const uint8_t *trust)
 {
 	int rc = tokenizer_add_bos(tok, &t->ids);
@@ -86,7 +85,7 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 				 .add_generation_prompt = chat.add_generation_prompt,
 				 .continue_final_message = chat.continue_final_message};
 	struct sl_buf text, trust;
-	/* A template repeats little of what it is given; what it adds is small beside 64 KiB. */
+	/* Templates repeat little of their input and add far less than 64 KiB. */
 	buf_init(&text, 2 * max_bytes + (64 << 10));
 	buf_init(&trust, 2 * max_bytes + (64 << 10));
 	rc = chat_template_render(template, &vars, &text, &trust, &t->err);
@@ -125,7 +124,7 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 		return refuse(t, PROTO_ERR_NOT_READY, "The model has failed.");
 	if (t->prompt.n > e->cfg.max_prompt_bytes) {
 		t->error = PROTO_ERR_BAD_REQUEST;
-		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; at most %u are taken.", t->prompt.n,
+		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; the limit is %u.", t->prompt.n,
 			       e->cfg.max_prompt_bytes);
 	}
 	if (t->searching)

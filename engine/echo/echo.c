@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The echo engine: the real protocol with no model behind it, for tests and measurements of the
- * gateway. It says the last user message's words once and stops. Where that message begins with
+ * gateway. It answers the last user message's words once and stops. Where that message begins with
  * "repeat" or the request ignores end tokens, the words go round until max_tokens; where it begins
  * with "clock", every token is `t` and the 20 digits of CLOCK_MONOTONIC in nanoseconds at its
  * making, so that a reader on the same machine can measure the way of each token. The setting
@@ -11,15 +11,15 @@
  * burst for each sequence that has credit, at most `step_active` sequences a step and these in turn.
  * A step's tokens all carry the time of its beginning.
  *
- * Its models say the same, so it agrees with tokens that another one is said to have made (n_given) as far as
- * they are its own; where the message begins with "differ N", with N of them at most.
+ * Its models answer the same, so it agrees with another one's tokens (n_given) as far as they are its
+ * own; where the message begins with "differ N", with N of them at most.
  *
- * Of several choices each says the same, one after the other.
+ * Several choices are equal, one after the other.
  *
  * Words anywhere in the message drive its two models apart (echo_text.h).
  *
- * With `slots` only so many answers of a model go on at once; the others wait, by priority, and are told their
- * slot and a prediction again and again (echo_slots.h).
+ * With `slots` only so many answers of a model run at once; the others wait, by priority, and get reports of
+ * their queue position and a prediction (echo_slots.h).
  *
  * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
  * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real
@@ -61,7 +61,7 @@ static void arm(struct echo_seq *s, uint64_t at_ns)
 	event_add(s->timer, &tv);
 }
 
-/* It has credit and a slot. What follows is its timer's: whoever ends may start others in a row. */
+/* It has credit and a slot. The rest is left to its timer: a sequence that ends may start others in a row. */
 static void seq_start(struct echo_seq *s, uint64_t now)
 {
 	s->started = true;
@@ -146,7 +146,7 @@ static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uin
 	return n;
 }
 
-/* Makes what may be made; when to look again (UINT64_MAX: when somebody asks). */
+/* Makes what may be made; when to look again (UINT64_MAX: at the next request). */
 static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 {
 	uint64_t first = s->started_ns + ((unsigned)s->e->cfg.ttft_ms + s->drives.slow_ms) * NS_PER_MS, due;
@@ -315,7 +315,7 @@ static bool echo_load(void *be, int index, struct proto_load *out)
 	return true;
 }
 
-/* ---- those who wait for a slot ---- */
+/* ---- waiting for a slot ---- */
 
 /* How long it will have its slot. */
 static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
@@ -552,7 +552,7 @@ static const struct eng_backend echo_backend = {
 
 /* ---- the process ---- */
 
-/* The timers of steps and of who waits, where there are such. */
+/* The timers of steps and of waiting sequences, where there are such. */
 static bool make_timers(struct echo *e)
 {
 	if (e->cfg.step_ms > 0)

@@ -20,10 +20,10 @@ enum {
 	ECHO_MAX_SEQUENCES = 65536,
 	ECHO_FRAME_TOKENS = 64,
 	ECHO_FIRST_ID = 1000,
-	ECHO_OWN_IDS = 1 << 24, /* of words that only the large one says */
-	ECHO_DIE_MS = 20,       /* what was said is sent before the process dies */
+	ECHO_OWN_IDS = 1 << 24, /* of words that only the large one produces */
+	ECHO_DIE_MS = 20,       /* words produced so far are sent before the process dies */
 	ECHO_EXIT_DIED = 70,
-	ECHO_TELL_MS = 100, /* their slots, those who wait */
+	ECHO_TELL_MS = 100, /* their slots, waiting sequences */
 	ECHO_TELL_MOST = 256,
 };
 
@@ -39,8 +39,8 @@ struct echo {
 	bool dying;
 	struct echo_slots slots[ECHO_MODELS];
 	struct wait_limits wait_limits; /* where there is a bound on what waits */
-	struct event *tell;             /* NULL: nobody waits for a slot */
-	/* In steps: who gets a token in the next ones, first come first. */
+	struct event *tell;             /* NULL: none waits for a slot */
+	/* In steps: the sequences that get a token in the next ones, first come first served. */
 	struct list due; /* struct echo_seq */
 	size_t n_due;
 	struct event *step; /* NULL: every sequence for itself */
@@ -70,7 +70,7 @@ struct echo_seq {
 	uint32_t n_before;         /* tokens of the choices before it */
 	uint8_t first_finish;      /* how choice 0 ended; 0: it has not */
 	struct echo_drives drives;
-	bool given; /* VERIFIED is to be told */
+	bool given; /* VERIFIED is to be sent */
 	struct proto_verified verified;
 	double rate_tps;
 	uint32_t burst;
@@ -84,9 +84,9 @@ struct echo_seq {
 bool echo_hangs(const struct echo_seq *s);
 /* It is to end with an error now. */
 bool echo_fails(const struct echo_seq *s);
-/* Its words have been said. */
+/* Its words have been produced. */
 bool echo_ended(const struct echo_seq *s);
-/* What another one has said (n_given): how far it agrees, and what it goes on behind. Once, before the first token. */
+/* Another one's words (n_given): how far it agrees, and where it continues. Once, before the first token. */
 void echo_take_given(struct echo_seq *s, const struct proto_submit *req);
 /* VERIFIED, once, where tokens were given. */
 void echo_tell_verified(struct echo_seq *s);

@@ -79,7 +79,7 @@ int echo_read_prompt(uint8_t kind, struct proto_str prompt, struct echo_prompt *
 	return out->last != NULL ? 0 : sl_errf(err, SL_ENOMEM, "out of memory");
 }
 
-/* The number behind word@ in the message; UINT32_MAX: it does not stand there. */
+/* The number behind word@ in the message; UINT32_MAX: there is none. */
 static uint32_t driven_by(const char *message, const char *word)
 {
 	size_t n = strlen(word);

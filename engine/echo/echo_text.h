@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the echo engine reads and says: words for tokens, the last user message of a prompt, the clock's words, and
- * the words in a message that drive its two models apart.
+ * What the echo engine reads and answers: words for tokens, the last user message of a prompt, the clock's words, and
+ * the words in a message that make its two models differ.
  */
 #ifndef ENGINE_ECHO_TEXT_H
 #define ENGINE_ECHO_TEXT_H
@@ -40,7 +40,7 @@ int echo_read_prompt(uint8_t kind, struct proto_str prompt, struct echo_prompt *
  *   fail-small@N, fail-large@N    that model fails after N tokens of its own
  *   hang-small@N, hang-large@N    that model falls silent after N tokens of its own
  *   slow-small@MS, slow-large@MS  that model's first token takes so long
- * UINT32_MAX: it does not stand there (slow_ms: 0). */
+ * UINT32_MAX: not given (slow_ms: 0). */
 struct echo_drives {
 	uint32_t unsure_at, differ_at, fail_at, hang_at, slow_ms;
 };

@@ -5,9 +5,9 @@
  *
  *   if-else < or < and < not < comparison < + - < ~ < * / // % < ** < unary - + < . [] () | is
  *
- * What the evaluator does not know is refused here by name: a template either compiles and means what Jinja says, or
- * it does not compile. Bounds: nesting of the source (recursion here), depth of the tree (recursion of the evaluator,
- * chains like a + b + c included) and number of nodes.
+ * What the evaluator does not know is refused here by name: a template either compiles and means what it means in
+ * Jinja, or it does not compile. Bounds: nesting of the source (recursion here), depth of the tree (recursion of the
+ * evaluator, chains like a + b + c included) and number of nodes.
  */
 #include "engine/jinja/jinja_parse.h"
 

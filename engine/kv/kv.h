@@ -50,7 +50,7 @@ struct kv_slab {
 	int32_t first, n_pages; /* numbers of its pages */
 	int32_t free;           /* the first of its free pages, -1: none */
 	int32_t n_free;
-	int32_t n_idle; /* not free, but could be at once: nobody needs what they hold */
+	int32_t n_idle; /* not free, but could be at once: their contents are unused */
 	uint64_t used;  /* by the pool's clock: when an idle page was last needed */
 	bool own;
 };
@@ -61,7 +61,7 @@ int kv_pool_slab_of(const struct kv_pool *p, int32_t page);
 /* The slab is p's from now on, and p's no more (all its pages must be free). */
 void kv_pool_give_slab(struct kv_pool *p, int slab);
 void kv_pool_take_slab(struct kv_pool *p, int slab);
-/* The page, which is held, is needed by nobody (used by the clock: since when), or is again. */
+/* The held page has become unused (since `used` on the clock), or is used again. */
 void kv_page_set_idle(struct kv_pool *p, int32_t page, bool idle, uint64_t used);
 /* Counts uses; one for all pools that share memory. */
 uint64_t *kv_pool_clock(struct kv_pool *p);

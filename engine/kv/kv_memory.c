@@ -2,7 +2,7 @@
  *
  * Sizes of slabs. A slab is a multiple of the largest page, as small as KV_MEMORY_SLABS / 2 of them allow: then
  * no page of that size lies across a border. Pages of another size do, unless it divides the slab: such a
- * page is used by nobody, so where sizes do not divide each other a slab has several of the largest.
+ * page is unused, so where sizes do not divide each other a slab has several of the largest.
  */
 #include "engine/kv/kv_memory.h"
 

@@ -35,7 +35,7 @@ int kv_memory_first(const struct kv_memory *m, int i);
 int kv_memory_part(const struct kv_memory *m, int i);
 uint64_t *kv_memory_clock(struct kv_memory *m);
 
-/* Whose a slab is; -1: nobody's. */
+/* The model that has the slab; -1: none. */
 int kv_memory_owner(const struct kv_memory *m, int slab);
 void kv_memory_set_owner(struct kv_memory *m, int slab, int i);
 int kv_memory_n_owned(const struct kv_memory *m, int i);

@@ -23,7 +23,7 @@ struct kv_swap {
 
 static void *slot_at(const struct kv_swap *s, int32_t slot) { return s->memory + (size_t)slot * s->page_bytes; }
 
-/* Pages go out and come back: the best of a few times, for somebody else's copies may be in between. */
+/* Pages go out and come back: the best of a few times, since other copies may be in between. */
 static int time_copies(struct kv_swap *s)
 {
 	int32_t pages[TRIAL_PAGES];

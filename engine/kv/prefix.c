@@ -7,7 +7,7 @@
  * Pins. `pins` counts the paths that end at a node and its children that are pinned themselves.
  * Pinning walks up only as far as nodes were not pinned, and a path that grows moves its pin by one
  * step, so both are cheap. A node without pins has none below it either: everything unpinned can be
- * given back, leaves first. The leaves among them stand in a heap by the time of their last use.
+ * evicted, leaves first. The leaves among them are in a heap by the time of their last use.
  *
  * A leaf with fewer tokens than a page holds is the end of some sequence. It is in no hash table,
  * only among its parent's children, where a few of the youngest are compared token by token.
@@ -23,7 +23,7 @@
 #include "engine/sched/idmap.h"
 
 enum {
-	N_GHOSTS = 1 << 15, /* pages that were given back, remembered to tell why they are missing */
+	N_GHOSTS = 1 << 15, /* evicted pages, remembered to report why they are missing */
 	MAX_COMPARED = 8,   /* children looked at for a common part of a page */
 };
 
@@ -52,7 +52,7 @@ struct prefix_tree {
 	struct prefix_node **of_page; /* by page number: the node that names it */
 	prefix_more_fn *more;         /* pages for a pool that has none left; may be NULL */
 	void *more_ctx;
-	uint32_t n_pages, n_unpinned; /* filled nodes; those of them that nobody pins */
+	uint32_t n_pages, n_unpinned; /* filled nodes; the unpinned ones of them */
 	uint64_t *ghosts;             /* [N_GHOSTS] keys of nodes that are gone */
 };
 
@@ -100,7 +100,7 @@ static uint64_t child_key(const struct prefix_tree *t, uint64_t parent_key, cons
 	return XXH3_64bits_withSeed(tokens, t->page_tokens * sizeof *tokens, parent_key);
 }
 
-/* A root stands in its table by its salt, so that two salts never share one; its key is apart. */
+/* A root is in its table by its salt, so that two salts never share one; its key is apart. */
 static uint64_t key_of(const struct prefix_node *n) { return n->depth == 0 ? root_key(n->index.key) : n->index.key; }
 
 static bool is_whole(const struct prefix_tree *t, const struct prefix_node *n) { return n->n_tokens == t->page_tokens; }
@@ -152,7 +152,7 @@ static bool is_evictable(const struct prefix_node *n)
 	return n->page >= 0 && n->pins == 0 && list_empty(&n->children);
 }
 
-/* A filled node is pinned by nobody any more, or is again. */
+/* A filled node has lost its last pin, or has a pin again. */
 static void set_idle(struct prefix_tree *t, const struct prefix_node *n, bool idle)
 {
 	if (n->page < 0)
@@ -249,7 +249,7 @@ static void unpin(struct prefix_tree *t, struct prefix_node *n)
 	}
 }
 
-/* The path goes on at a child of its tail. */
+/* The path continues at a child of its tail. */
 static void move_tail(struct prefix_tree *t, struct prefix_path *path, struct prefix_node *to)
 {
 	struct prefix_node *from = path->tail;
@@ -352,7 +352,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 	uint32_t done = at->depth * t->page_tokens;
 	find_part(t, at, tokens + done, most - done, &common);
 	out->n_tokens = done + common;
-	/* Beyond what is there: is somebody at it? */
+	/* Beyond the filled nodes: is it being computed? */
 	while ((at->depth + 1) * t->page_tokens <= most) {
 		at = find_child(t, at, tokens + at->depth * t->page_tokens);
 		if (at == NULL)
@@ -394,7 +394,7 @@ static void claim(struct prefix_tree *t, struct prefix_path *path, const int32_t
 	struct prefix_node *last = NULL;
 	while (!path->cut && (path->tail->depth + 1) * t->page_tokens <= n_claim) {
 		const int32_t *its = tokens + path->tail->depth * t->page_tokens;
-		/* One that somebody else computes although this sequence did not wait for it. */
+		/* Another sequence computes it, although this one did not wait for it. */
 		if (find_child(t, path->tail, its) != NULL)
 			return;
 		struct prefix_node *n = add_whole(t, path->tail, its);
@@ -481,7 +481,7 @@ void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int3
 	}
 }
 
-/* What was computed of a page that is not full, for whoever goes on from there. */
+/* The computed part of a page that is not full, for a sequence that continues from there. */
 static void keep_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens, uint32_t n_past,
 		      const int32_t *pages)
 {
@@ -568,7 +568,7 @@ void prefix_evict_page(struct prefix_tree *t, int32_t page)
 {
 	struct prefix_node *n;
 	while ((n = t->of_page[page]) != NULL) {
-		/* Nobody pins what is below one that nobody pins. */
+		/* Nodes below an unpinned one are unpinned. */
 		while (!list_empty(&n->children))
 			n = list_entry(n->children.next, struct prefix_node, sibling);
 		free_node(t, n);

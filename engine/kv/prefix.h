@@ -6,11 +6,11 @@
  *
  * A node is a page: its path from the root is the text before it, its tokens are what the page
  * holds. The tree has one reference on every page it names. Sequences pin the deepest node of
- * their path; what nobody pins is given back when pages are short, the least recently used leaf
- * first. Roots are apart by salt: one tenant can't learn by timing what another has sent.
+ * their path; unpinned nodes are evicted when pages are short, the least recently used leaf
+ * first. Each salt has a root of its own: one tenant can't learn by timing what another has sent.
  *
  * A starting sequence claims nodes for the pages of its prompt that it is going to compute. Another
- * one that would compute the same is told to wait for them (pending) instead.
+ * sequence that would compute the same waits for them (pending) instead.
  *
  * One thread (the step thread). Nothing here reads or writes a page but to copy it.
  */
@@ -35,7 +35,7 @@ struct prefix_path {
 	bool cut;                  /* the path ended early (no memory): nothing is added any more */
 };
 
-/* Somebody who waits for a claimed node. */
+/* A waiter for a claimed node. */
 struct prefix_waiter {
 	struct list link; /* of a node's waiters, then of the tree's woken ones */
 };
@@ -50,7 +50,7 @@ enum prefix_miss {
 struct prefix_match {
 	uint32_t n_tokens;           /* to be reused: whole pages, and the common part of one more */
 	uint32_t n_pages;            /* whole ones */
-	uint32_t n_unpinned;         /* of those: not to be had any more once this sequence starts */
+	uint32_t n_unpinned;         /* of those: no longer evictable once this sequence starts */
 	struct prefix_node *pending; /* the deepest page that is just being computed; NULL: none */
 	enum prefix_miss miss;
 };
@@ -75,7 +75,7 @@ uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *token
 void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
 		     int32_t *pages);
 /* The sequence leaves (its references on pages[] stay its own to give back). A last page that is
- * not full is kept for whoever continues from there. Whoever awaits what it had claimed is woken. */
+ * not full is kept for a sequence that continues from there. Waiters for its claims are woken. */
 void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
 		const int32_t *pages);
 
@@ -83,7 +83,7 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 void prefix_await(struct prefix_node *node, struct prefix_waiter *w);
 /* The next of the woken; NULL: none. A waiter that no longer waits removes itself from its list. */
 struct prefix_waiter *prefix_woken(struct prefix_tree *t);
-/* Pages of the path that nobody else is using. */
+/* Pages of the path that no other sequence uses. */
 uint32_t prefix_n_exclusive(const struct prefix_path *path);
 /* Pages that the path pins although its sequence does not hold them yet: another computed them first. *at begins with
  * NULL; -1: no more. */
@@ -96,7 +96,7 @@ uint32_t prefix_n_reclaimable(const struct prefix_tree *t);
 uint32_t prefix_n_pages(const struct prefix_tree *t);
 /* Gives the least recently used leaf's page back to the pool; false when every page is pinned. */
 bool prefix_evict(struct prefix_tree *t);
-/* Gives the page back, with all that hangs on it; nobody may pin it. A page the tree does not have: nothing. */
+/* Releases the page and all below it, of which none may be pinned. No effect on a page that is not in the tree. */
 void prefix_evict_page(struct prefix_tree *t, int32_t page);
 /* When the page that prefix_evict would give back was last used, by the pool's clock; UINT64_MAX: none. */
 uint64_t prefix_oldest(const struct prefix_tree *t);

@@ -48,7 +48,7 @@ struct model {
 	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
 };
 
-/* ---- what the head says ---- */
+/* ---- the head's metadata ---- */
 
 static void read_info(const struct model_file *f, struct model_info *info)
 {
@@ -104,7 +104,7 @@ static const struct model_tensor *take_tensor(struct model *m, const char *name,
 	return t;
 }
 
-/* A tensor that this forward pass would leave out (a bias, say) would change every answer in silence. */
+/* A tensor that this forward pass left out (a bias, for example) would silently change every answer. */
 static int check_all_used(const struct model *m, struct sl_err *err)
 {
 	for (size_t i = 0; i < model_file_n_tensors(m->file); i++)
@@ -492,7 +492,7 @@ int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *ba
 	return model_load_as(path, &how, ops, backend, max_rows, max_bytes, out, err);
 }
 
-/* Weights that were converted are not what the file's stamp says: they are not kept. */
+/* Converted weights do not match the file's stamp: they are not cached. */
 static int open_store(struct model *m, const struct model_how *how, struct sl_err *err)
 {
 	const struct weight_cache_config *cache = how->quantize == NULL ? how->cache : NULL;
@@ -738,7 +738,7 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 		rc = read_logits(m, n_want, logits, draws != NULL ? draws->taken : NULL);
 	int end = o->step_issue(b);
 	if (rc != 0 && end == 0)
-		(void)o->step_wait(b); /* nobody will ask for it */
+		(void)o->step_wait(b); /* it will not be read */
 	return rc != 0 ? rc : end;
 }
 

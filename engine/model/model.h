@@ -50,11 +50,11 @@ struct model_how {
 	const struct weight_cache_config
 	    *cache; /* where rearranged weights are kept, until model_free; NULL: nowhere */
 	struct convert_progress
-	    *rearranging; /* told while weights are rearranged, not when kept ones are used; may be NULL */
+	    *rearranging; /* called while weights are rearranged, not when cached ones are used; may be NULL */
 };
 int model_load_as(const char *path, const struct model_how *how, const struct kn_ops *ops, struct kn_backend *backend,
 		  int max_rows, uint64_t max_bytes, struct model **out, struct sl_err *err);
-void model_free(struct model *m);
+void model_free(struct model *m); /* NULL is allowed */
 
 const struct model_info *model_info(const struct model *m);
 /* Whether its weights came rearranged from an earlier start. */
@@ -86,7 +86,7 @@ bool model_can_draw(const struct model *m);
 int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
 		       int n_want, float *logits, const struct model_draws *draws);
 
-/* Whether steps go on by themselves between issue and wait, and take tokens from each other (kn_step.row_from). */
+/* Do steps run without the host between issue and wait, and take tokens from each other (kn_step.row_from)? */
 bool model_ahead(const struct model *m);
 /* model_forward_draw in two parts. What s, want and draws name may be changed once model_issue returns; logits and
  * draws->drawn are filled when model_wait returns, which waits for the oldest step on its way: at most KN_STEPS_AHEAD.

@@ -139,7 +139,7 @@ static int check_data(const struct weight_cache *c, int n_threads)
 	return atomic_load(&k.wrong) ? SL_EINVAL : 0;
 }
 
-/* A file of somebody else's, or that somebody else may write to, would be theirs to answer with. */
+/* A file that another user owns or may write would let that user choose the answers. */
 static bool is_own(const struct stat *st)
 {
 	return S_ISREG(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;

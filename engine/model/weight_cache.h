@@ -66,7 +66,7 @@ struct weight_cache {
 };
 
 /* Opens and checks all of the file of that key. SL_ENOTFOUND: there is none (or no folder); SL_EINVAL: it was damaged
- * or is not this user's, err says how, and it has been removed where possible; SL_EIO, SL_ENOMEM. */
+ * or is not this user's, with the reason in err, and it has been removed where possible; SL_EIO, SL_ENOMEM. */
 int weight_cache_open(const struct weight_cache_config *cfg, const struct weight_cache_key *key,
 		      struct weight_cache *out, struct sl_err *err);
 void weight_cache_close(struct weight_cache *c);

@@ -17,8 +17,8 @@
 
 struct weight_store;
 
-/* cache NULL: nothing is kept. Nor is it where the backend rearranges nothing or the model is a folder. progress: told
- * of what the backend rearranges, in bytes of the file; may be NULL. Borrowed: cache until weight_store_close, progress
+/* cache NULL: nothing is kept. Nor is it where the backend rearranges nothing or the model is a folder. progress: of
+ * what the backend rearranges, in bytes of the file; may be NULL. Borrowed: cache until weight_store_close, progress
  * until weight_store_loaded. SL_ENOMEM. */
 int weight_store_open(const struct kn_ops *ops, struct kn_backend *b, const struct model_file *f,
 		      const struct weight_cache_config *cache, struct convert_progress *progress,

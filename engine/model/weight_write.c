@@ -80,7 +80,7 @@ static int put_data(struct weight_writer *w, struct out *o)
 				memcpy(o->chunk + (begin - from),
 				       (const uint8_t *)w->pieces[piece].at + (begin - e->at), end - begin);
 			if (e->at + e->bytes > from + n)
-				break; /* goes on in the next chunk */
+				break; /* continues in the next chunk */
 		}
 		o->sums[i] = weight_cache_chunk_sum(o->chunk, n, i);
 		if (put(o->fd, o->chunk, n, o->head.data_at + from) != 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing a file of rearranged weights (weight_cache.h) beside the model that uses them, so that nobody waits for it.
+ * Writing a file of rearranged weights (weight_cache.h) beside the model that uses them, without blocking it.
  */
 #ifndef ENGINE_WEIGHT_WRITE_H
 #define ENGINE_WEIGHT_WRITE_H

@@ -3,10 +3,10 @@
  * The features of the line are scaled so that their usual values are near 1. Steps are often nearly
  * alike for a long time, when many lines fit as well: the solution is approached by a few rounds of
  * coordinate descent from where it was (each coordinate its best, or 0; Lawson, Hanson, "Solving Least
- * Squares Problems", 1974, has the conditions), which moves nothing that the steps say nothing about.
- * A step that took several times what was expected (somebody else's work on the machine) counts
- * as if it had taken three times as long; one that took a third or less says that the others were slowed down so, and
- * counts for half. Where the curve has no points yet, the line stands in.
+ * Squares Problems", 1974, has the conditions), which moves no coordinate without evidence from the steps.
+ * A step that took several times what was expected (other processes on the machine) counts as if it had taken three
+ * times as long; one that took a third or less shows that the others were slowed down, and counts for half. Where the
+ * curve has no points yet, the line is used.
  */
 #include "engine/sched/cost.h"
 

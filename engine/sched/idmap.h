@@ -18,7 +18,7 @@ struct idmap {
 	struct idmap_node **slots;
 	size_t n_slots; /* a power of two */
 	size_t n;
-	size_t hint; /* no node stands in a slot before it */
+	size_t hint; /* all slots before it are empty */
 };
 
 #define idmap_entry(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))

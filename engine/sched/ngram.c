@@ -2,11 +2,11 @@
  *
  * Pairs of tokens in a chained hash table over positions: a token costs one entry, a look-up a walk
  * along the pairs that are alike, youngest first, until one has the third token too. A text that
- * says one pair over and over makes the chains long, so a walk is bounded; who is at its end takes
- * the youngest pair.
+ * repeats one pair makes the chains long, so a walk is bounded; at its end the youngest pair is
+ * taken.
  *
  * The text's own last pair is not in the index: nothing follows it yet. Where the text runs into its
- * own end while it is copied (a loop shorter than the draft), the copy goes on with what was drafted.
+ * own end while it is copied (a loop shorter than the draft), the copy continues with what was drafted.
  *
  * Owned by one sequence, one thread. Without memory there is no index and no draft, nothing else.
  */
@@ -69,7 +69,7 @@ static int add(struct ngram *g, const int32_t *tokens, uint32_t n)
 	return 0;
 }
 
-/* Where the pair ends whose text goes on as tokens[n] may; 0: nowhere. */
+/* The end of the pair whose text may continue tokens[n]; 0: none. */
 static uint32_t find(const struct ngram *g, const int32_t *tokens, uint32_t n)
 {
 	const int32_t *last = tokens + n - 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a text is likely to say next because it has said so before: the tokens that followed the last
- * occurrence of its last three tokens, or of its last two (prompt lookup decoding: Saxena 2023; Yang
+ * Drafts from the text itself: the tokens that followed the previous occurrence of its last three
+ * tokens, or of its last two (prompt lookup decoding: Saxena 2023; Yang
  * et al., "Inference with Reference", 2023).
  */
 #ifndef ENGINE_NGRAM_H
@@ -18,7 +18,7 @@ struct ngram {
 };
 
 /* At most `most` tokens that may follow tokens[n], a text that grew since the last call or did not;
- * how many. 0: nothing like it was said, or no memory. */
+ * how many. 0: no earlier occurrence, or no memory. */
 uint32_t ngram_draft(struct ngram *g, const int32_t *tokens, uint32_t n, int32_t *out, uint32_t most);
 void ngram_dispose(struct ngram *g);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute stand in
- * a queue: a heap by the work that is left, and a list by age. The queues of a tier stand in a heap
- * by their tenants' shares. Everything that holds a slot stands in an array besides. So what merely
- * waits costs memory and nothing else: a plan looks at those who hold slots (there are at most
- * max_sequences) and takes the few that it starts from the tops of heaps.
+ * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute are in a
+ * queue: a heap by remaining work, and a list by age. The queues of a tier are in a heap by their
+ * tenants' shares. Sequences that hold a slot are in an array besides. So waiting costs memory and
+ * nothing else: a plan looks at the slots' holders (at most max_sequences) and takes the few that it
+ * starts from the tops of heaps.
  *
  * Shares only grow; a queue's key in its heap may be older than its tenant's share and is put right
  * when it comes to the top.
@@ -305,7 +305,7 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 	if (started)
 		take_slot(sc, s);
 	queue_leave(sc, from);
-	/* One that stands aside while a plan is made comes back with the others. */
+	/* A sequence set aside while a plan is made returns with the others. */
 	if (list_empty(&s->aside))
 		sched_bring_back(sc, s, now_ns);
 }
@@ -419,7 +419,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	const struct sched_queue *q = s->queue;
 	struct ahead shorter = {.of = s, .turn_ns = turn_of(s)};
 	heap_walk(&q->by_turn, LOOK, count_ahead, &shorter);
-	/* Those who decode share the steps. */
+	/* Decoding sequences share the steps. */
 	struct beside b = {.per_step = sched_step_rows(sc, q, cost, 0, s->n_past)};
 	for (uint32_t i = 0; i < sc->n_started; i++) {
 		const struct sched_seq *o = sc->started[i];

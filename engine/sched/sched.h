@@ -56,8 +56,8 @@ struct sched_config {
 struct sched_tenant;
 struct sched_queue;
 
-/* A sequence as the scheduler sees it. The first part belongs to the owner, who calls sched_update
- * after changing it. */
+/* A sequence as the scheduler sees it. The first members belong to the owner, which calls sched_update
+ * after changing them. */
 struct sched_seq {
 	uint64_t order;     /* of arrival, smaller is older */
 	uint64_t served_ns; /* when it last got tokens, or arrived */
@@ -104,7 +104,7 @@ struct sched_owner {
 	uint32_t (*pages_back)(void *ctx, const struct sched_seq *s);
 	/* So many pages would help s: from elsewhere, how many there are more than before. May be NULL. */
 	uint32_t (*more_pages)(void *ctx, const struct sched_seq *s, uint64_t n);
-	/* Nobody gives anything up for another in this plan: who would need that goes without. */
+	/* In this plan no sequence yields to another: one that would need that is left out. */
 	bool gentle;
 };
 
@@ -113,9 +113,9 @@ struct sched_plan {
 	struct sched_seq **evict; /* to be evicted before */
 	uint32_t n_run, n_evict;
 	uint32_t n_decode, n_prefill;   /* rows of each kind */
-	uint32_t rows_left, pages_left; /* of the step's tokens, and of pages: for nobody yet */
-	uint64_t next_due_ns;           /* of those who only wait for their pace; UINT64_MAX: none */
-	bool wants_room;                /* somebody would have got more, had the plan not been gentle */
+	uint32_t rows_left, pages_left; /* of the step's tokens, and of pages: not yet given out */
+	uint64_t next_due_ns;           /* of sequences that only wait for their pace; UINT64_MAX: none */
+	bool wants_room;                /* a sequence would have got more, had the plan not been gentle */
 };
 
 /* ---- tenants: shared by the schedulers of all models. One thread. ---- */
@@ -136,7 +136,7 @@ struct sched_tenants {
 	struct heap active;
 	struct list idle;
 	size_t n_idle;
-	uint64_t floor; /* the share of who left last: where everybody begins again when nobody is active */
+	uint64_t floor; /* the share of the tenant that left last: where all begin again when none is active */
 };
 
 /* 0 or SL_ENOMEM. */
@@ -145,7 +145,7 @@ int sched_tenants_init(struct sched_tenants *t);
 void sched_tenants_dispose(struct sched_tenants *t);
 /* A sequence of this tenant has come: one that was idle is lifted to the least share among the
  * active, so that idling saves nothing up. weight 0 is the usual one. NULL: out of memory. */
-/* The least share of those who are active. */
+/* The least share of the active tenants. */
 uint64_t sched_tenants_least(const struct sched_tenants *t);
 struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest, uint32_t weight);
 void sched_tenant_leave(struct sched_tenants *t, struct sched_tenant *tenant);
@@ -184,7 +184,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		const double *answer_ns, uint32_t n_rows, struct proto_load *out);
 
-/* What there is to do, for whoever shares a device among several (engine/step/model_sched.h). */
+/* The pending work, for sharing a device among several models (engine/step/model_sched.h). */
 struct sched_demand {
 	uint32_t load;       /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
 	uint8_t best_tier;   /* of them; SCHED_TIERS: there are none */

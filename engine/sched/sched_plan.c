@@ -6,10 +6,10 @@
  * First the decodes: when the pages they need are there, all of them, else by rank, the worst ones
  * making room. Then prompts, one pick after another until the step is full; where it was kept short by whose
  * turn it is, a better one that waits joins it. Then, if a prompt is
- * computed, decodes of those who have had more than their part are taken out again.
+ * computed, decodes of tenants beyond their share are taken out again.
  *
- * What is picked stands aside until the plan is made, so that the next pick is another one; those
- * that could not start too. The latter are few: after MAX_ASIDE of them, or one that has starved,
+ * A picked sequence is set aside until the plan is made, so that the next pick is another one; so are
+ * those that could not start. The latter are few: after MAX_ASIDE of them, or one that has starved,
  * nothing more is started in this plan.
  */
 #include <stdlib.h>
@@ -41,7 +41,7 @@ struct planning {
 	/* The step's room for prompts. */
 	uint32_t rows_left;
 	double ns_left;
-	bool spared; /* somebody who decodes is to be spared: ns_left counts */
+	bool spared; /* a decoding sequence is to be spared: ns_left counts */
 	bool joined;
 	const struct sched_seq *first; /* picked; or the better one that joined it */
 	/* Of the step, beside decodes: prompts worse than the first, and the others. */
@@ -115,7 +115,7 @@ static bool worse_victim(const struct sched_seq *a, const struct sched_seq *b)
 	return worse_rank(a, b);
 }
 
-/* Its own, as far as nobody else has them, and what the plan has granted it beyond them. */
+/* Its own pages that no other sequence shares, and those that the plan has granted it. */
 static uint32_t pages_back(const struct planning *p, const struct sched_seq *v)
 {
 	uint32_t own = v->n_pages == 0 ? 0 : p->owner->pages_back(p->owner->ctx, v);
@@ -145,8 +145,8 @@ static bool goes_with_others(const struct planning *p, const struct sched_seq *v
 	return may_evict(p, v, by) && (!v->credit || v->queue->tier > by->queue->tier);
 }
 
-/* Those give up their slots and pages if that may be enough for by: what they share with each other only (a flood of
- * equal prompts) is in nobody's pages_back, and comes back when all of them go. How much it is the next plan sees. */
+/* They give up their slots and pages if that may be enough for `by`. Pages that they share only with each other (a
+ * flood of equal prompts) are in no pages_back, and come back when all of them leave; the next plan counts them. */
 static void evict_sharing(struct planning *p, const struct sched_seq *by, uint64_t want)
 {
 	uint64_t at_most = p->free;
@@ -306,7 +306,7 @@ static bool has_had_more(const struct planning *p, const struct sched_seq *s, co
 		return s->queue->tier > than->queue->tier;
 	if (s->tenant == than->tenant)
 		return false;
-	/* One of less weight that holds more than its part need not have gone on for long. */
+	/* One of less weight that holds more than its share, however short it has run. */
 	if (s->queue->weight < than->queue->weight && holds_too_much(p, s))
 		return true;
 	uint64_t step = (uint64_t)p->cfg->step_tokens * SHARE_UNIT;
@@ -331,8 +331,9 @@ static uint32_t rows_beside(const struct planning *p, const struct sched_seq *s)
 	return rows < 1 ? 1 : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX;
 }
 
-/* Decodes of worse tiers beside a better one's prompt. Their part is one for all tenants and tiers: otherwise the more
- * of them there are, the longer the prompt takes. One of them goes on in any step, so they age and none starves. */
+/* Decodes of worse tiers beside a better one's prompt. They have one share for all tenants and tiers: otherwise the
+ * prompt takes longer the more of them there are. At least one of them runs in any step, so they age and none starves.
+ */
 struct beside_worse {
 	uint32_t n_kept;
 	double left_ns;
@@ -472,7 +473,7 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 	return true;
 }
 
-/* Somebody decodes whom the prompt of s must not keep waiting. */
+/* Does a sequence decode that the prompt of s must not delay? */
 static bool anybody_to_spare(const struct planning *p, const struct sched_seq *s)
 {
 	if (p->cfg->itl_target_ns == 0)
@@ -499,7 +500,7 @@ static bool see_better(void *ctx, struct heap_node *node)
 	return true;
 }
 
-/* The prompt of one who is better than `than`, and whom nobody's decoding has to be spared; NULL: none waits. */
+/* The prompt of a tier better than `than`, for which no decode has to be spared; NULL: none waits. */
 static struct sched_seq *better_waiting(const struct planning *p, const struct sched_seq *than)
 {
 	enum { LOOK = 64 };
@@ -639,7 +640,7 @@ static int by_share(const void *pa, const void *pb)
 	return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Nothing may start any more; what has begun goes on, in the same order of tiers and shares. */
+/* Nothing may start any more; running sequences continue, in the same order of tiers and shares. */
 static void go_on(struct planning *p)
 {
 	struct sched_seq **order = p->sc->order;
@@ -658,8 +659,7 @@ static void go_on(struct planning *p)
 	}
 }
 
-/* The first's own decodes, or that somebody better might come, have kept the step short; and somebody better is here.
- */
+/* The first's own decodes, or room for better tiers, have kept the step short; and a better one is waiting. */
 static void call_better(struct planning *p)
 {
 	struct sched_seq *s = better_waiting(p, p->first);

@@ -21,7 +21,7 @@ struct sched_queue {
 	uint32_t n_seqs;           /* added, queued or not */
 	uint32_t n_slots;          /* held */
 	struct heap_node by_share; /* among the tier's, while something is queued */
-	uint64_t share_key;        /* the share at which it stands there; the true one is not less */
+	uint64_t share_key;        /* its share when it was inserted; the true one is not less */
 	struct heap by_turn;
 	struct list by_age;
 	uint64_t n_rows, n_positions; /* to compute and to read, of all that is queued */

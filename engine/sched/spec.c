@@ -22,7 +22,7 @@ void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accept
 		r->accept -= recent * r->accept;
 	else
 		r->patience =
-		    SPEC_FIRST_PATIENCE; /* what it says is right: only what rows are thought to cost may be wrong */
+		    SPEC_FIRST_PATIENCE; /* its prediction is right: only the assumed cost of rows may be wrong */
 }
 
 static double expected(double accept, uint32_t n)

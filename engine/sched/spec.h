@@ -54,8 +54,8 @@ struct spec_now {
 
 /* accept: a guess, held within what leaves room to learn. */
 void spec_rate_init(struct spec_rate *r, double accept);
-/* Of a draft so many tokens were compared with what the model says, and so many were it: the compared
- * ones, or all but the last of them. */
+/* Of a draft so many tokens were compared with the model's, and so many accepted: all compared ones, or all but the
+ * last. */
 void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accepted);
 /* Tokens that a draft of n adds on the average. */
 double spec_expected(const struct spec_rate *r, uint32_t n);

@@ -62,7 +62,7 @@ static uint64_t excess(const struct wait_limits *l, uint8_t priority, uint32_t n
 	return by_units > by_held ? by_units : by_held;
 }
 
-/* Room among its own priority; what tenants hold beyond its own is enough, or nobody goes. */
+/* Makes room within its own priority, from tenants beyond the newcomer's share: enough, or none leaves. */
 static int displace_richer(struct wait_limits *l, const struct wait_request *ask, uint8_t priority,
 			   struct list *displaced)
 {

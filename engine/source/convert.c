@@ -56,7 +56,7 @@ int convert_rows(const struct convert *c, uint64_t first, uint64_t n, void *out)
 					   .n = to - from,
 					   .out = (uint8_t *)out + from * kn_row_bytes(c->type, c->width)};
 		from = to;
-		/* The last slice, and whatever no thread can be had for, is done here. */
+		/* The last slice, and all slices without a thread, are done here. */
 		if (running != t || t + 1 == n_threads ||
 		    pthread_create(&slices[t].thread, NULL, convert_slice, &slices[t]) != 0)
 			convert_slice(&slices[t]);

@@ -334,8 +334,8 @@ static int put_tokens(struct vocab *v)
 	return rc;
 }
 
-/* GGUF has names of pre-tokenizers only; the pattern, as JSON writes it, tells them apart. whole: a piece that is a
- * token is that token, whatever the merges say (ignore_merges). */
+/* GGUF has names of pre-tokenizers only; the pattern, as JSON writes it, distinguishes them. whole: a piece that is a
+ * token is that token, whatever the merges are (ignore_merges). */
 #define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WORD SHORT "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
 #define END(more) "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n" more "]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\""

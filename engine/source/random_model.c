@@ -79,7 +79,7 @@ struct run {
 	struct convert_progress *progress;
 	struct sl_err *err;
 	bool data;
-	/* Told of each matrix in the first run, which then is not in the file; NULL: all of them are. */
+	/* Called for each matrix in the first run, which then is not in the file; NULL: all of them are. */
 	void (*matrix)(void *ctx, const struct random_matrix *x);
 	void *ctx;
 	uint64_t tensor; /* number of the one at hand */
@@ -263,9 +263,9 @@ static void copy_tokenizer(const struct gguf *g, struct gguf_writer *w)
 	}
 }
 
-/* Finishes w. told: struct run's matrix. */
+/* Finishes w. matrix: as in struct run. */
 static int write_file(struct random_model *m, const struct gguf *tokenizer, struct gguf_writer *w,
-		      struct convert_progress *p, void (*told)(void *ctx, const struct random_matrix *x), void *ctx,
+		      struct convert_progress *p, void (*declare)(void *ctx, const struct random_matrix *x), void *ctx,
 		      struct sl_err *err)
 {
 	int rc = arch_write_keys(&m->arch, w, err);
@@ -274,7 +274,7 @@ static int write_file(struct random_model *m, const struct gguf *tokenizer, stru
 		copy_tokenizer(tokenizer, w);
 	else
 		random_vocab_write(w, m->arch.n_vocab);
-	struct run r = {.m = m, .w = w, .progress = p, .err = err, .rc = rc, .matrix = told, .ctx = ctx};
+	struct run r = {.m = m, .w = w, .progress = p, .err = err, .rc = rc, .matrix = declare, .ctx = ctx};
 	run_all(&r);
 	r.data = true;
 	r.tensor = 0;
@@ -304,7 +304,7 @@ int random_model_write(const struct random_model *m, struct convert_progress *p,
 	return rc;
 }
 
-int random_model_head(const struct random_model *m, int fd, void (*told)(void *ctx, const struct random_matrix *x),
+int random_model_head(const struct random_model *m, int fd, void (*declare)(void *ctx, const struct random_matrix *x),
 		      void *ctx, struct sl_err *err)
 {
 	struct convert_progress mine = {0};
@@ -312,5 +312,5 @@ int random_model_head(const struct random_model *m, int fd, void (*told)(void *c
 	struct gguf_writer *w;
 	BUG_IF(m->tokenizer != NULL, "%s: the head of a model with another one's tokenizer", m->name);
 	int rc = gguf_writer_create_fd(fd, m->path, &w, err);
-	return rc != 0 ? rc : write_file(&copy, NULL, w, &mine, told, ctx, err);
+	return rc != 0 ? rc : write_file(&copy, NULL, w, &mine, declare, ctx, err);
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One step of one model: the scheduler's plan, the flat arrays of the forward pass, and a token
- * for every sequence whose last row was computed.
+ * One step of one model: the scheduler's plan, the flat arrays of the forward pass, and a token for every sequence
+ * whose last row was computed.
  *
- * A sequence is a list of tokens of which the first n_past are in its pages. Prefill, decode and
- * computing again after a pre-emption are the same thing: rows for the tokens after n_past. Since
- * a row's result depends on its own past only (kernels.h) and the draw on seed and index only
- * (sampler.h), what a sequence says does not depend on who shares its steps or on how often it was
- * pre-empted.
+ * A sequence is a list of tokens, of which the first n_past are in its pages. Prefill, decode and recomputation after
+ * pre-emption are the same operation: rows for the tokens after n_past. A row's result depends only on its own past
+ * (kernels.h), a draw only on seed and index (sampler.h), so an answer depends neither on the other sequences of its
+ * steps nor on pre-emptions.
  *
- * The plan counts pages and the pool has them; when an allocation fails all the same (a fault
- * point), the sequence sits this step out.
+ * The plan counts free pages, so allocation fails only by injected faults; the sequence then skips the step.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -29,7 +28,7 @@ enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
 static int32_t *page_row(const struct eng_seq *s) { return batch_row(s->model, s->slot); }
 
-/* Tokens in s's pages that are its own and not only given: what others may share. */
+/* Own tokens in the pages of s, without unverified ones: what others may share. */
 static uint32_t own_past(const struct eng_seq *s)
 {
 	uint32_t own = eng_seq_n_own(s), past = s->sched.n_past - s->n_flying;
@@ -50,7 +49,7 @@ void batch_release(struct eng_seq *s)
 	s->model->slots[s->slot] = NULL;
 	s->slot = -1;
 	s->arriving = false;
-	/* Most of it can be had again as long as nobody needs the pages. */
+	/* The prefix tree keeps most of it until the pages are needed. */
 	s->sched.n_cached = own_past(s);
 	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_pages = s->sched.n_past = 0;
@@ -97,7 +96,7 @@ void batch_wake(struct eng_model *m, uint64_t now_ns)
 {
 	struct prefix_waiter *w;
 	while ((w = prefix_woken(m->prefix)) != NULL) {
-		struct eng_seq *s = (struct eng_seq *)(void *)((char *)w - offsetof(struct eng_seq, waiter));
+		struct eng_seq *s = list_entry(w, struct eng_seq, waiter);
 		s->sched.blocked = false;
 		sched_update(m->sched, &s->sched, now_ns);
 	}
@@ -110,8 +109,8 @@ struct planning_for {
 	uint64_t now_ns;
 };
 
-/* What s would find if it started now. If what it needs is just being computed, it waits, and
- * whoever computes it does so with its priority. */
+/* What s would find in the tree if it started now. If another sequence is computing it, s waits and that sequence
+ * inherits its priority. */
 static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 {
 	const struct planning_for *p = ctx;
@@ -124,8 +123,7 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	}
 	prefix_lookup(m->prefix, s->salt, s->tokens, eng_seq_n_own(s), &match);
 	if (match.pending != NULL) {
-		struct eng_seq *other =
-		    (struct eng_seq *)(void *)((char *)prefix_claimant(match.pending) - offsetof(struct eng_seq, path));
+		struct eng_seq *other = list_entry(prefix_claimant(match.pending), struct eng_seq, path);
 		sched_boost(m->sched, &other->sched, view->priority, p->now_ns);
 		prefix_await(match.pending, &s->waiter);
 		out->blocked = true;
@@ -158,7 +156,7 @@ void batch_preempt(struct eng_seq *s, uint64_t now)
 	batch_release(s);
 	eng_seq_set_state(&e->counters, s, SEQ_WAITING);
 	sched_update(s->model->sched, &s->sched, now);
-	atomic_fetch_add(&e->preempted, 1);
+	atomic_fetch_add(&e->preemptions, 1);
 }
 
 uint32_t batch_row_pages(const struct eng_seq *s, int slot)
@@ -168,23 +166,7 @@ uint32_t batch_row_pages(const struct eng_seq *s, int slot)
 							 : 0;
 }
 
-static bool evict_planned(struct eng_model *m, const struct sched_plan *plan, uint64_t now)
-{
-	for (uint32_t i = 0; i < plan->n_evict; i++)
-		batch_preempt(seq_of(plan->evict[i]), now);
-	batch_wake(m, now);
-	return plan->n_evict > 0;
-}
-
 /* ---- the batch ---- */
-
-/* No newcomer displaces it any more. */
-static void leave_wait_limits(struct step *st, struct eng_seq *s)
-{
-	pthread_mutex_lock(&st->e->index_lock);
-	wait_limits_start(&st->e->wait_limits, &s->wait_entry);
-	pthread_mutex_unlock(&st->e->index_lock);
-}
 
 static void start(struct step *st, struct eng_seq *s, uint64_t now)
 {
@@ -205,10 +187,13 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	if (s->started_ns != 0)
 		return;
 	s->started_ns = now;
-	leave_wait_limits(st, s->choices != NULL ? s->choices->lead : s);
+	/* From now on no new request displaces it. */
+	pthread_mutex_lock(&st->e->index_lock);
+	wait_limits_start(&st->e->wait_limits, s->choices != NULL ? &s->choices->lead->wait_entry : &s->wait_entry);
+	pthread_mutex_unlock(&st->e->index_lock);
 	s->n_cached = s->sched.n_past;
-	atomic_fetch_add(&st->e->prompt_tokens, s->n_prompt);
-	atomic_fetch_add(&st->e->cached_tokens, s->n_cached);
+	atomic_fetch_add(&st->e->prefix_queries, s->n_prompt);
+	atomic_fetch_add(&st->e->prefix_hits, s->n_cached);
 }
 
 /* Adds the planned rows of s. */
@@ -223,45 +208,42 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		return;
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
-	/* While its pages come back, others' steps don't wait for them. */
+	/* Steps of other sequences do not wait for swapped pages. */
 	if ((b->n_rows > 0 || s->model->n_in_flight > 0) && seq_swap_arriving(s)) {
 		sched_update(s->model->sched, &s->sched, now);
 		return;
 	}
 	uint32_t past = s->sched.n_past;
-	n = prompt_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
-	n = draft_prefix_rows_fit(s, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	struct row_range prompt_rows = prompt_rows_wanted(s), prefix_rows = draft_prefix_rows_wanted(s);
+	n = rows_fit(prompt_rows, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	n = rows_fit(prefix_rows, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
 	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
 		s->spec.n_draft = 0;
 	if (take_pages(s, past + n) == 0) {
 		for (uint32_t i = 0; i < n; i++) {
-			int row = b->n_rows++;
-			bool coming = past + i >= eng_seq_n_tokens(s);
+			uint32_t pos = past + i;
+			bool coming = pos >= eng_seq_n_tokens(s);
 			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0),
 			       "a row whose token no sequence draws");
-			st->row_token[row] = coming ? 0 : s->tokens[past + i];
-			st->row_from[row] = coming ? s->coming_from : -1;
-			st->row_pos[row] = (int32_t)(past + i);
-			st->row_seq[row] = s->slot;
-			if (prompt_row_tells(s, past + i) || draft_prefix_row_checks(s, past + i)) {
-				st->want[b->n_want] = row;
-				st->want_seqs[b->n_want++] = s;
+			batch_add_row(st, b, s->slot, pos, coming ? 0 : s->tokens[pos]);
+			if (coming)
+				st->row_from[b->n_rows - 1] = s->coming_from;
+			if (in_rows(prompt_rows, pos) || in_rows(prefix_rows, pos)) {
+				batch_want(st, b, s);
 				b->n_extra_rows++;
 			}
 		}
 		bool decoding = !s->sched.prefilling;
 		b->n_decode += decoding;
 		b->n_prefill += decoding ? 0 : n;
-		b->attended.positions += (double)cost_positions(past, n);
-		b->attended.reads += (double)past + n;
+		batch_attend(&b->attended, past, n);
 		s->sched.served_ns = now;
 		s->sched.n_past += n;
 		s->sched.n_left -= n;
 		s->n_rows = n;
 		s->n_flying += n;
 		if (s->sched.n_left == 0) {
-			st->want[b->n_want] = b->n_rows - 1;
-			st->want_seqs[b->n_want++] = s;
+			batch_want(st, b, s);
 			spec_rows(st, b, s);
 		}
 	}
@@ -269,7 +251,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		sched_update(s->model->sched, &s->sched, now);
 }
 
-/* A prediction held for one that was given credit at once. */
+/* Predictions assume credit that arrives at once, so only such requests correct them. */
 static void first_token(struct eng_seq *s, uint64_t now)
 {
 	s->first_ns = now;
@@ -312,49 +294,50 @@ static int append_token(struct eng_seq *s, int32_t id)
 	return sampler_needs_state(&s->sampling) ? sampler_state_add(&s->said, id) : 0;
 }
 
-static void tell_token(struct step *st, struct eng_seq *s)
+void batch_report_token(struct step *st, const struct eng_seq *s, uint8_t choice, const struct sampler_choice *token,
+			struct proto_str text)
 {
-	if (s->choices != NULL) {
-		choices_token(st, s);
-		return;
-	}
-	struct proto_token token = {
-	    .id = (uint32_t)st->choice.id, .logprob = st->choice.logprob, .n_bytes = (uint16_t)st->text.len};
-	struct eng_event ev = {.kind = ENG_TOKENS,
-			       .id = s->node.key,
-			       .u.tokens = {.n = 1,
-					    .n_top = st->choice.n_top,
-					    .tokens = &token,
-					    .tops = st->choice.top,
-					    .text = {.at = (const char *)buf_data(&st->text), .n = st->text.len},
-					    .pieces = eng_seq_pieces(s, s->sampling.want_logprob)}};
+	struct proto_token record = {.id = (uint32_t)token->id, .logprob = token->logprob, .n_bytes = (uint16_t)text.n};
+	struct eng_event ev = {
+	    .kind = ENG_TOKENS,
+	    .id = s->node.key,
+	    .u.tokens = {.n = 1,
+			 .choice = choice,
+			 .n_top = token->n_top,
+			 .tokens = &record,
+			 .tops = token->top,
+			 .text = text,
+			 .pieces = eng_seq_pieces(s, s->sampling.want_logprob && !isnan(token->logprob))}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
-static bool is_stop_id(const struct eng_seq *s, int32_t id)
+bool batch_is_end(const struct eng_seq *s, int32_t id)
 {
 	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
 		if (s->sampling.stop_ids[i] == id)
 			return true;
 	}
-	return false;
+	return !s->sampling.ignore_eos && tokenizer_is_end(model_tokenizer(s->model->model), id);
 }
 
-/* What the token adds to the text; *stopped: the answer ends with it, and what it is not shown. */
+struct proto_str batch_token_text(const struct eng_model *m, int32_t id)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	enum tok_attr attr = tokenizer_attr(t, id);
+	bool shown = attr != TOK_CONTROL && attr != TOK_UNUSED && attr != TOK_UNKNOWN;
+	return shown ? tokenizer_bytes(t, id) : (struct proto_str){0};
+}
+
+/* Releases the text that the token adds. *stopped: the token ends the answer and adds no text of its own. */
 static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *stopped)
 {
-	const struct tokenizer *t = model_tokenizer(s->model->model);
 	text_stream_may_stop(&s->stream, s->n_made >= s->sampling.min_tokens);
-	if ((tokenizer_is_end(t, id) && !s->ignore_eos) || is_stop_id(s, id)) {
+	if (batch_is_end(s, id)) {
 		*stopped = true;
 		return text_stream_finish(&s->stream, &st->text);
 	}
-	enum tok_attr attr = tokenizer_attr(t, id);
-	int rc = 0;
-	if (attr != TOK_CONTROL && attr != TOK_UNUSED && attr != TOK_UNKNOWN) {
-		struct proto_str bytes = tokenizer_bytes(t, id);
-		rc = text_stream_push(&s->stream, bytes.at, bytes.n, &st->text, stopped);
-	}
+	struct proto_str bytes = batch_token_text(s->model, id);
+	int rc = text_stream_push(&s->stream, bytes.at, bytes.n, &st->text, stopped);
 	if (rc == 0 && !*stopped && s->n_made >= s->max_tokens)
 		rc = text_stream_finish(&s->stream, &st->text);
 	return rc;
@@ -375,8 +358,7 @@ static void end_answer(struct step *st, struct eng_seq *s, uint8_t finish)
 		step_finish(st, s, finish, 0, "");
 }
 
-/* One token is to be computed next. */
-void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
+void batch_continue(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	if (s->state == SEQ_PREFILL)
 		eng_seq_set_state(&st->e->counters, s, SEQ_DECODE);
@@ -391,31 +373,43 @@ void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now)
 static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	if (st->choice.id < 0) {
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model produced no usable result.");
+		step_fail(st, s, PROTO_ERR_INTERNAL);
 		return;
 	}
 	bool stopped = false;
 	if (batch_take_token(st, s, st->choice.id, &stopped) != 0) {
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
+		step_fail(st, s, PROTO_ERR_OVERLOADED);
 		return;
 	}
 	if (s->first_ns == 0)
 		first_token(s, now);
 	s->credit--;
 	eng_seq_pace(s, now);
-	if (!stopped || st->text.len > 0)
-		tell_token(st, s);
+	/* A token that ends the answer and adds no text is not reported. */
+	bool reported = !stopped || st->text.len > 0;
+	if (s->choices != NULL)
+		choices_token(st, s, reported);
+	else if (reported)
+		batch_report_token(st, s, 0, &st->choice, step_text(st));
 	if (stopped)
 		end_answer(st, s, PROTO_FINISH_STOP);
 	else if (s->n_made >= s->max_tokens)
 		end_answer(st, s, PROTO_FINISH_LENGTH);
 	else
-		batch_go_on(st, s, now);
+		batch_continue(st, s, now);
+}
+
+int32_t batch_peek(struct step *st, const struct eng_seq *s, uint32_t i, float *logits)
+{
+	struct sampler_params p = s->sampling;
+	p.want_logprob = false;
+	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made + i, &st->scratch, &st->choice);
+	return st->choice.id;
 }
 
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
-	if (s->prefill_only) { /* its pages are in the tree: that was all */
+	if (s->prefill_only) { /* its pages are in the tree, which is all it asks for */
 		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
@@ -423,58 +417,52 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 	take_choice(st, s, now);
 }
 
-/* The token of wanted row i: drawn already, or from its logits. */
-static void draw_row(struct step *st, const struct step_in_flight *f, struct eng_seq *s, int i, uint64_t now)
-{
-	if (f->drawn_at[i] < 0) {
-		batch_draw(st, s, st->logits + (size_t)i * (size_t)s->model->info.arch.n_vocab, now);
-		return;
-	}
-	sampler_device_choice(&f->drawn[f->drawn_at[i]], &st->choice);
-	take_choice(st, s, now);
-}
-
-/* The rows of one sequence from the i-th wanted on: first those of its prompt, then the one that a
- * token is drawn from. The next one's index. */
+/* Serves the wanted rows of one sequence from the i-th on: prompt rows first, then the row that a token is drawn from.
+ * Returns the index after them. */
 static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
 {
-	struct eng_seq *s = f->want_seqs[i];
+	struct eng_seq *s = f->wants[i].s;
 	if (s == NULL)
-		return i + 1; /* it has left meanwhile, maybe with another choice of its request */
+		return i + 1; /* it has ended, or another choice ended its request */
 	size_t n_vocab = (size_t)s->model->info.arch.n_vocab;
+	float *logits = st->logits + (size_t)i * n_vocab;
 	int end = i + 1;
-	while (end < f->b.n_want && f->want_seqs[end] == s)
+	while (end < f->b.n_want && f->wants[end].s == s)
 		end++;
-	bool drawing = f->drawing[end - 1];
+	bool drawing = f->wants[end - 1].drawing;
 	s->n_coming -= drawing;
-	if (is_searching(s) && s->state == SEQ_DECODE) {
-		beam_rows_serve(st, s, st->logits + (size_t)i * n_vocab, now);
+	bool usable = true, decoding = s->state == SEQ_DECODE;
+	if (decoding && is_searching(s)) {
+		beam_rows_serve(st, s, logits, now);
 		return end;
 	}
-	if (s->state == SEQ_DECODE && s->spec.n_draft > 0) {
-		spec_accept(st, s, st->logits + (size_t)i * n_vocab, now);
+	if (decoding && s->spec.n_draft > 0) {
+		spec_accept(st, s, logits, now);
 		return end;
 	}
 	if (s->draft_prefix.open) {
-		draft_prefix_serve(st, s, st->logits + (size_t)i * n_vocab, end - i, now);
+		draft_prefix_serve(st, s, logits, end - i, now);
 		return end;
 	}
-	bool usable = true;
 	for (; usable && i < end - drawing; i++)
 		usable = prompt_row_take(st, s, st->logits + (size_t)i * n_vocab);
-	prompt_rows_tell(st, s);
+	prompt_rows_report(st, s);
 	if (!usable)
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model produced no usable result.");
+		step_fail(st, s, PROTO_ERR_INTERNAL);
 	else if (drawing && is_searching(s))
 		beam_rows_serve(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
-	else if (drawing)
-		draw_row(st, f, s, end - 1, now);
+	else if (drawing && f->wants[end - 1].drawn_at < 0)
+		batch_draw(st, s, st->logits + (size_t)(end - 1) * n_vocab, now);
+	else if (drawing) {
+		sampler_device_choice(&f->drawn[f->wants[end - 1].drawn_at], &st->choice);
+		take_choice(st, s, now);
+	}
 	return end;
 }
 
-/* ---- a step's way ---- */
+/* ---- steps ---- */
 
-/* m's device has failed; what it says of itself is said. */
+/* Fails m with its device's own description of the fault. */
 static void fail(struct step *st, struct eng_model *m)
 {
 	char why[PROTO_MAX_MESSAGE + 1];
@@ -483,7 +471,6 @@ static void fail(struct step *st, struct eng_model *m)
 	step_fail_model(st, m, why);
 }
 
-/* The rows of the plan are issued. */
 static int issue(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
 {
 	struct kn_step step = {.n_rows = b->n_rows,
@@ -523,17 +510,19 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
 	m->settle = plan.wants_room;
-	bool changed = evict_planned(m, &plan, now);
+	for (uint32_t i = 0; i < plan.n_evict; i++)
+		batch_preempt(seq_of(plan.evict[i]), now);
+	batch_wake(m, now);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);
 	if (b.n_rows == 0) {
-		/* Pages that the pool refused are asked for again soon, not in a loop. */
+		/* Retries a failed page allocation soon, but without spinning. */
 		if (plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
 			*next_due_ns = now + RETRY_MS * NS_PER_MS;
-		return changed && plan.n_run == 0 ? BATCH_CHANGED : BATCH_IDLE;
+		return plan.n_evict > 0 && plan.n_run == 0 ? BATCH_CHANGED : BATCH_IDLE;
 	}
 	if (issue(st, m, &b, &plan) == 0)
 		return BATCH_ISSUED;
@@ -554,22 +543,23 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 		fail(st, m);
 		return 0;
 	}
-	/* The device had one step after the other. */
+	/* The device runs steps one after the other. */
 	uint64_t done = clock_now_ns(), began = f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns;
 	m->landed_ns = done;
 	measure(st->e, m, f, done - began);
 	for (uint32_t i = 0; i < f->n_run; i++) {
-		struct eng_seq *s = f->run[i];
+		const struct in_flight_run *r = &f->runs[i];
+		struct eng_seq *s = r->s;
 		if (s == NULL || (is_searching(s) && s->state == SEQ_DECODE))
-			continue; /* it has left, or its rows are no one text */
-		s->n_flying -= f->run_rows[i];
-		uint32_t own = eng_seq_n_own(s), past = f->run_past[i] < own ? f->run_past[i] : own;
+			continue; /* it has ended, or its rows are hypotheses */
+		s->n_flying -= r->n_rows;
+		uint32_t own = eng_seq_n_own(s), past = r->n_past < own ? r->n_past : own;
 		prefix_computed(m->prefix, &s->path, s->tokens, past, page_row(s));
 	}
 	for (int i = 0; i < f->b.n_want;)
 		i = serve(st, f, i, done);
-	/* A draft is made of what has been said: none for a step that is planned before. */
-	if (m->n_in_flight > 1 && spec_pays(st, m, f->want_seqs, f->b.n_want, done))
+	/* Drafts need the tokens so far, so a step planned ahead has none. */
+	if (m->n_in_flight > 1 && spec_pays(st, m, f, done))
 		m->settle = true;
 	in_flight_pop(m);
 	batch_wake(m, done);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Functions shared by the files that build a batch. Private to engine/; step thread. batch.c executes the plan and
- * serves sequences; beam_rows.c does so for beam searches, whose hypotheses have rows of their own.
+ * serves sequences; beam_rows.c does so for beam searches, where each hypothesis has its own row.
  */
 #ifndef ENGINE_BATCH_H
 #define ENGINE_BATCH_H
@@ -12,57 +12,89 @@
 
 struct batch {
 	int n_rows, n_want;
-	uint32_t n_extra_rows; /* whose logits are wanted but for a draw: at most STEP_EXTRA_ROWS */
+	uint32_t n_extra_rows; /* rows whose logits are wanted, except for a draw: at most STEP_EXTRA_ROWS */
 	uint32_t n_decode, n_prefill;
 	struct cost_past attended;
 };
 
 static inline struct eng_seq *seq_of(const struct sched_seq *s)
 {
-	return (struct eng_seq *)(void *)((char *)(uintptr_t)s - offsetof(struct eng_seq, sched));
+	return list_entry((uintptr_t)s, struct eng_seq, sched);
 }
 
-static inline bool is_searching(const struct eng_seq *s) { return s->choices != NULL && s->choices->searching; }
+static inline bool is_searching(const struct eng_seq *s) { return s->choices != NULL && s->choices->beam.width > 0; }
 
 static inline int32_t *batch_row(const struct eng_model *m, int slot)
 {
 	return m->page_tables + (size_t)slot * m->max_pages;
 }
 
-/* A slot for s; BUG when there is none. */
+/* Adds a row. */
+static inline void batch_add_row(struct step *st, struct batch *b, int slot, uint32_t pos, int32_t token)
+{
+	int row = b->n_rows++;
+	st->row_token[row] = token;
+	st->row_from[row] = -1;
+	st->row_pos[row] = (int32_t)pos;
+	st->row_seq[row] = slot;
+}
+
+/* The logits of the last row are wanted for s. */
+static inline void batch_want(struct step *st, struct batch *b, struct eng_seq *s)
+{
+	st->want[b->n_want] = b->n_rows - 1;
+	st->want_seqs[b->n_want++] = s;
+}
+
+/* Counts the attention of n rows after past tokens of one sequence. */
+static inline void batch_attend(struct cost_past *c, uint32_t past, uint32_t n)
+{
+	c->positions += (double)cost_positions(past, n);
+	c->reads += (double)past + n;
+}
+
+/* A slot for s; BUG if none is free. */
 int batch_take_slot(const struct step *st, struct eng_seq *s);
-/* Draws a token for s and tells it; s may end, and then is gone. */
+/* Draws and reports a token for s. s may end and is then invalid. */
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
-/* id is the next token of s's answer: puts it behind its own ones, counts it, and leaves in st->text what text
- * may be told. *stopped: the answer ends with it. 0, SL_ENOMEM, SL_ELIMIT. */
+/* The id that s would draw as the i-th token after its own ones, without log probabilities; -1: no usable logits. */
+int32_t batch_peek(struct step *st, const struct eng_seq *s, uint32_t i, float *logits);
+/* Appends id to s's own tokens and puts the text that may be released into st->text. *stopped: id ends the answer. 0,
+ * SL_ENOMEM, SL_ELIMIT. */
 int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped);
-/* Whole pages behind the next token go back. */
+/* Whether id ends the answer of s: an end token or a stop id. */
+bool batch_is_end(const struct eng_seq *s, int32_t id);
+/* The text of id in an answer; empty for control tokens. */
+struct proto_str batch_token_text(const struct eng_model *m, int32_t id);
+/* Reports a token of choice `choice` of the request of s. */
+void batch_report_token(struct step *st, const struct eng_seq *s, uint8_t choice, const struct sampler_choice *token,
+			struct proto_str text);
+/* Frees whole pages behind the next token. */
 void batch_trim_pages(struct eng_seq *s);
 /* s gives up its slot and pages and waits. */
 void batch_preempt(struct eng_seq *s, uint64_t now);
-/* How many pages s has in the page table of this slot, which is one of its own. */
+/* The number of pages of s in the page table of this slot, which is one of its own. */
 uint32_t batch_row_pages(const struct eng_seq *s, int slot);
 /* s computes one token next. */
-void batch_go_on(struct step *st, struct eng_seq *s, uint64_t now);
+void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 
 /* ---- device_draw.c ---- */
 
-/* Which of the batch's rows a token is drawn from on the device; out is for model_forward_draw. */
+/* Selects the rows of b whose token is drawn on the device; out is for model_forward_draw. */
 void device_draw_plan(struct step *st, const struct batch *b, const struct eng_model *m, struct model_draws *out);
 
 /* ---- beam_rows.c ---- */
 
-/* s has a slot: takes the others. */
+/* s has a slot: takes the slots of the other hypotheses. */
 void beam_rows_start(const struct step *st, struct eng_seq *s);
-/* Gives back the other slots, and what the search has so far: it begins again. Leaves in s->slot's
- * row the pages of the prompt. */
+/* Frees the other slots and discards the search, which starts over. Leaves the prompt's pages in the row of s->slot. */
 void beam_rows_release(struct eng_seq *s);
 uint32_t beam_rows_pages_back(const struct eng_seq *s);
-/* While it searches: how many pages the hypothesis of this slot has. */
+/* During the search: the number of pages of this slot's hypothesis. */
 uint32_t beam_rows_row_pages(const struct eng_seq *s, int slot);
 /* Adds the last token of every hypothesis. */
 void beam_rows_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);
-/* The logits of the prompt's last row, or of every hypothesis. */
+/* logits: of the prompt's last row, or of every hypothesis. */
 void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
 
 #endif

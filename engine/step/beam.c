@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search is over when `width` hypotheses have ended and the likeliest living one, were it to
- * end now, would not be among them. Equal ones are ordered by parent and token, so the result
- * depends on nothing but the numbers.
+ * The search ends when `width` hypotheses have ended and the likeliest live one, if it ended now, would not be among
+ * them. Ties are ordered by parent and token, so the result depends only on the numbers.
  */
 #include "engine/step/beam.h"
 
@@ -41,8 +40,6 @@ void beam_reset(struct beam *b)
 	b->n_done = 0;
 }
 
-void beam_dispose(struct beam *b) { beam_reset(b); }
-
 static double score(const struct beam *b, double sum, uint32_t n)
 {
 	return sum / pow(n > 0 ? n : 1, (double)b->length_penalty);
@@ -76,7 +73,7 @@ static int continue_hyp(const struct beam_hyp *h, const struct candidate *c, str
 	return 0;
 }
 
-/* Among those that ended, the best first; the worst of too many goes. */
+/* Inserts h into done, the best first; drops the worst if there are too many. */
 static void add_done(struct beam *b, struct beam_hyp h, bool ended)
 {
 	h.score = score(b, h.sum, h.n);
@@ -124,7 +121,7 @@ int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (
 	for (uint32_t i = 0; i < n && n_next < b->width && i < 2 * b->width && rc == 0; i++) {
 		const struct candidate *c = &all[i];
 		bool ends_it = is_end(ctx, c->top.id);
-		/* An end that is not even among the first `width` would not be found by a wider beam. */
+		/* Only ends among the first `width` candidates count. */
 		if (ends_it && i >= b->width)
 			continue;
 		rc = continue_hyp(&b->live[c->parent], c, ends_it ? &ends[n_ends] : &next[n_next]);
@@ -150,7 +147,7 @@ int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (
 	*finished = is_over(b);
 	if (!*finished)
 		return 0;
-	/* What still lives ends here. */
+	/* Live hypotheses end here. */
 	for (uint32_t i = 0; i < b->n_live; i++) {
 		add_done(b, b->live[i], false);
 		b->live[i] = (struct beam_hyp){0};

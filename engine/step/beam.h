@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Beam search (Lowerre, "The HARPY Speech Recognition System", 1976; with length normalisation as
- * in Wu et al. 2016): of all one-token continuations of the hypotheses that live, the `width`
- * likeliest live on; those that ended compete by logprob / length^penalty. Pure: it knows neither
- * pages nor logits, only what each hypothesis's likeliest continuations are.
+ * Beam search (Lowerre, "The HARPY Speech Recognition System", 1976; length normalisation as in Wu et al. 2016). Of all
+ * one-token continuations of the live hypotheses, the `width` likeliest live on; ended ones compete by
+ * logprob / length^penalty. Pure: it knows neither pages nor logits, only the likeliest continuations.
  */
 #ifndef ENGINE_BEAM_H
 #define ENGINE_BEAM_H
@@ -20,8 +19,8 @@ struct beam_hyp {
 	float *logprobs; /* owned */
 	uint32_t n;
 	double sum;   /* of the logprobs */
-	double score; /* of one that ended */
-	bool ended;   /* by an end token, which is its last; else by the length */
+	double score; /* once ended */
+	bool ended;   /* by an end token, its last; otherwise by the length */
 };
 
 struct beam {
@@ -36,18 +35,17 @@ struct beam_top {
 	float logprob;
 };
 
-/* One living hypothesis, empty. */
+/* One live hypothesis, empty. */
 void beam_init(struct beam *b, uint32_t width, uint32_t max_tokens, float length_penalty);
-void beam_dispose(struct beam *b);
-/* Back to the beginning. */
+/* Frees all hypotheses and starts over. */
 void beam_reset(struct beam *b);
 
-/* Continuations to give for each living hypothesis: then enough are left when some of them end. */
+/* Continuations needed per live hypothesis, so that enough remain when some end. */
 static inline uint32_t beam_n_tops(const struct beam *b) { return 2 * b->width; }
 
-/* tops: [n_live][k], the likeliest first. The next generation: parents[i] is the hypothesis that
- * the i-th living one continues. *finished: nothing that lives can become better than what ended,
- * or the length is reached; then done[] is the answer. 0 or SL_ENOMEM (nothing has changed). */
+/* Makes the next generation. tops: [n_live][k], the likeliest first; parents[i]: the hypothesis that live[i] continues.
+ * *finished: no live hypothesis can beat the ended ones, or the length is reached; done[] is the result. 0 or SL_ENOMEM
+ * (nothing has changed). */
 int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (*is_end)(const void *ctx, int32_t id),
 		 const void *ctx, uint8_t *parents, bool *finished);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows and pages of a beam search. The prompt is computed as any other, in the first slot's row;
- * then every hypothesis has a row of the page tables. Hypotheses that come from one share its pages;
- * the last one, if it is not full, is copied by whoever writes to it first (copy on write).
+ * Rows and pages of a beam search. The prompt is computed like any other, in the row of the first slot; then each
+ * hypothesis has its own row of the page tables. Hypotheses with a common parent share its pages; the first to write to
+ * a last page that is not full copies it (copy on write).
  *
- * The scheduler sees one sequence of some width. It is pre-empted as a whole and then begins again:
- * nothing has been told, and it finds the same.
+ * The scheduler sees one sequence with a width. It is pre-empted as a whole and then starts over: nothing was reported,
+ * and the search finds the same result.
  */
 #include <string.h>
 
@@ -42,7 +42,7 @@ void beam_rows_release(struct eng_seq *s)
 {
 	struct choices *c = s->choices;
 	if (s->state == SEQ_DECODE) {
-		/* The whole pages of the prompt are the same in every row; the rest of row 0 goes here. */
+		/* All rows share the prompt's full pages; frees the rest of row 0. */
 		const int32_t *row = batch_row(s->model, s->slot);
 		uint32_t own = s->path.n_pages < c->n_pages[0] ? s->path.n_pages : c->n_pages[0];
 		for (uint32_t k = own; k < c->n_pages[0]; k++)
@@ -105,17 +105,12 @@ void beam_rows_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_
 	uint32_t past = n_past(s);
 	for (uint32_t i = 0; i < c->beam.n_live; i++)
 		if (make_room(s, i) != 0)
-			return; /* it sits this step out */
+			return; /* it skips this step */
 	for (uint32_t i = 0; i < c->beam.n_live; i++) {
 		const struct beam_hyp *h = &c->beam.live[i];
-		int row = b->n_rows++;
-		st->row_token[row] = h->tokens[h->n - 1];
-		st->row_pos[row] = (int32_t)past;
-		st->row_seq[row] = c->rows[i];
-		st->want[b->n_want] = row;
-		st->want_seqs[b->n_want++] = s;
-		b->attended.positions += (double)(past + 1);
-		b->attended.reads += (double)(past + 1);
+		batch_add_row(st, b, c->rows[i], past, h->tokens[h->n - 1]);
+		batch_want(st, b, s);
+		batch_attend(&b->attended, past, 1);
 	}
 	b->n_decode += c->beam.n_live;
 	s->sched.served_ns = now;
@@ -143,14 +138,7 @@ static void inherit(struct eng_seq *s, uint32_t n_before, const uint8_t *parents
 	}
 }
 
-static bool ends(const void *ctx, int32_t id)
-{
-	const struct eng_seq *s = ctx;
-	for (int i = 0; i < s->sampling.n_stop_ids; i++)
-		if (s->sampling.stop_ids[i] == id)
-			return true;
-	return !s->ignore_eos && tokenizer_is_end(model_tokenizer(s->model->model), id);
-}
+static bool ends(const void *ctx, int32_t id) { return batch_is_end(ctx, id); }
 
 void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
@@ -172,17 +160,17 @@ void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t
 								 .logprob = j < got ? found[j].v : -1e30f};
 	}
 	if (beam_advance(&c->beam, tops, (uint32_t)k, ends, s, parents, &finished) != 0) {
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
+		step_fail(st, s, PROTO_ERR_OVERLOADED);
 		return;
 	}
 	if (s->first_ns == 0)
 		s->first_ns = now;
 	if (finished && c->beam.n_done == 0) {
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model produced no usable result.");
+		step_fail(st, s, PROTO_ERR_INTERNAL);
 		return;
 	}
 	if (finished) {
-		/* Every row gives back what it has; then the prompt's pages leave as usual. */
+		/* Frees all rows but the first; the prompt's pages follow as usual. */
 		for (uint32_t i = 1; i < n_before; i++)
 			drop_row(s, i);
 		c->beam.n_live = 0;
@@ -191,7 +179,7 @@ void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t
 	}
 	inherit(s, n_before, parents);
 	s->n_made = c->beam.live[0].n;
-	batch_go_on(st, s, now);
+	batch_continue(st, s, now);
 	s->sched.n_past = n_past(s);
 	s->sched.n_pages = c->n_pages[0];
 }

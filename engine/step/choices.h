@@ -22,12 +22,13 @@
 struct eng_seq;
 struct step;
 
-/* What a choice has said, until it is told. */
+/* The tokens of a choice until they are reported. */
 struct choice_log {
-	struct sl_buf records; /* struct choice_record and its tops, one after another */
+	struct sl_buf records; /* per token: struct choice_record, then its tops */
 	struct sl_buf text;
-	uint32_t n, told;
-	double sum; /* of the log probabilities */
+	uint32_t n, n_reported;
+	uint32_t n_drawn; /* with the one that ended it, which is not reported where it adds no text */
+	double sum;       /* of the log probabilities of those drawn */
 	uint8_t finish, length_why;
 };
 
@@ -35,33 +36,32 @@ struct choices {
 	struct eng_seq *lead;
 	struct eng_seq *members[PROTO_MAX_CHOICES]; /* NULL: ended */
 	uint8_t n, n_made, n_running;
-	bool silent;       /* told at the end */
-	bool want_logprob; /* by the client; the ranking wants it anyway */
+	bool silent;       /* reported at the end */
+	bool want_logprob; /* by the client; the ranking needs them anyway */
 	bool lost;         /* a log ran out of memory: the request fails */
 	struct choice_log logs[PROTO_MAX_CHOICES];
-	uint8_t order[PROTO_MAX_CHOICES]; /* of telling, the best first */
-	uint8_t telling;                  /* the next one to be told */
+	uint8_t order[PROTO_MAX_CHOICES]; /* of reporting, the best first */
+	uint8_t n_reported;               /* of order */
 	uint32_t credit, n_completion;
-	uint8_t finish, length_why; /* of choice 0 as told */
-	/* A beam search: the lead is its only member. */
-	bool searching;
+	uint8_t finish, length_why; /* of choice 0 as reported */
+	/* A beam search, whose only member is the lead: beam.width > 0. */
 	struct beam beam;
 	int rows[BEAM_MAX]; /* slots */
 	uint32_t n_pages[BEAM_MAX];
 	int32_t *next_rows; /* [width][max_pages] */
 };
 
-/* The request of s, whose tokens are known and which is scheduled, wants several choices: makes them.
- * 0 or SL_ENOMEM. */
+/* Makes the choices that the request of s wants. s has its tokens and is scheduled. 0 or SL_ENOMEM. */
 int choices_make(struct step *st, struct eng_seq *s);
 void choices_credit(struct step *st, struct eng_seq *lead, uint32_t n_tokens);
-/* A token of s, in the step's choice and text. */
-void choices_token(struct step *st, struct eng_seq *s);
-/* s has ended for this reason; the request ends with its last choice. */
+/* Takes the token that s drew from the step's choice and text. reported: it is part of the answer; otherwise it only
+ * ended it. */
+void choices_token(struct step *st, struct eng_seq *s, bool reported);
+/* s has ended with this reason. The request ends with its last choice. */
 void choices_end(struct step *st, struct eng_seq *s, uint8_t finish);
-/* The request ends now: all but the lead leave. Frees; the lead has no choices any more. */
+/* The request ends: all but the lead leave. Frees lead->choices. */
 void choices_drop(struct step *st, struct eng_seq *lead);
-/* The search has ended: its hypotheses are the choices. */
+/* The search has ended: its hypotheses become the choices. */
 void choices_found(struct step *st, struct eng_seq *lead);
 
 #endif

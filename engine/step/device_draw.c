@@ -6,7 +6,7 @@
  */
 #include "engine/step/in_flight.h"
 
-/* Whether the row wanted at i is the one that a token is drawn from, and by nobody else. */
+/* Whether a token is drawn from wanted row i and nothing else needs its logits. */
 static bool draws_here(const struct step *st, const struct batch *b, int i)
 {
 	const struct eng_seq *s = st->want_seqs[i];
@@ -24,7 +24,7 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 	for (int32_t i = 0; i < b->n_want; i++) {
 		const struct eng_seq *s = st->want_seqs[i];
 		st->drawn_at[i] = -1;
-		/* Without memory for its adjustments it is drawn on the host. */
+		/* Drawn on the host if there is no memory for its adjustments. */
 		st->taken[i] =
 		    can && draws_here(st, b, i) && sampler_on_device(&s->sampling, &s->said, n_vocab) &&
 		    sampler_device_draw(&s->sampling, &s->said, s->n_made + s->n_coming, i,

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drafts by the small model of a pair. The pair is found when both are ready: one of role small, one of
- * role large, and the same token, byte for byte and kind for kind, behind every id.
+ * Drafts by the small model of a pair: one model of role small and one of role large whose token ids have the same
+ * bytes and kinds. Both must be ready.
  *
- * A sequence that the small model drafts for has a second text of keys and values, the small model's, in
- * pages of a smaller pool that holds nothing else, with a page table in the row of the sequence's slot. It
- * follows the large model's text: what was rejected is forgotten (small_past), what is missing is
- * computed before the next draft, a chunk at a time. It is worth what it saves and no more: it goes
- * with the slot, and when pages are short those of sequences that just do not run go first.
+ * A sequence with drafts has a second KV sequence, the small model's, in a smaller pool that holds nothing else; its
+ * page table is the row of the sequence's slot. It follows the large model's text: small_past drops what was rejected,
+ * and missing tokens are computed before the next draft, a chunk at a time. It lives as long as the slot; when draft
+ * pages run out, sequences that are not drafting lose theirs first.
  *
- * Drafts are drawn as the answer is, with the same random numbers: where the two models think alike,
- * they draw alike. All sequences draft together, a step of the small model for each token of the
- * longest draft. A failure of the small model's device ends the small model and its drafts.
+ * Drafts are drawn like the answer, with the same random numbers, so models that agree draw the same token. All
+ * sequences draft together, one step of the small model per token of the longest draft. A fault of the small model's
+ * device ends that model and its drafts.
  */
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,24 +21,6 @@
 enum { LEAST_CHUNK = 8, SPREAD_TOKENS = 128 };
 
 /* ---- the pair ---- */
-
-static bool same_bytes(struct proto_str a, struct proto_str b)
-{
-	return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0);
-}
-
-/* The first id that the two tokenizers do not agree on; -1: they agree. */
-static int32_t first_difference(const struct tokenizer *a, const struct tokenizer *b)
-{
-	int n = tokenizer_n_vocab(a), m = tokenizer_n_vocab(b), least = n < m ? n : m;
-	for (int32_t id = 0; id < least; id++) {
-		if (!same_bytes(tokenizer_bytes(a, id), tokenizer_bytes(b, id)) ||
-		    tokenizer_attr(a, id) != tokenizer_attr(b, id) ||
-		    tokenizer_is_end(a, id) != tokenizer_is_end(b, id))
-			return id;
-	}
-	return n != m ? least : -1;
-}
 
 bool spec_may_draft(const struct engine *e, const struct eng_model *m)
 {
@@ -55,11 +34,10 @@ bool spec_may_draft(const struct engine *e, const struct eng_model *m)
 	return false;
 }
 
-static void marry(struct engine *e, struct eng_model *large, struct eng_model *small)
+static void pair(struct engine *e, struct eng_model *large, struct eng_model *small)
 {
-	int32_t id = first_difference(model_tokenizer(large->model), model_tokenizer(small->model));
-	if (id >= 0) {
-		log_warn("model %s can't draft for %s: token %d is not the same", small->name, large->name, (int)id);
+	if (large->shown.tokenizer != small->shown.tokenizer) {
+		log_warn("model %s can't draft for %s: their tokens differ", small->name, large->name);
 		return;
 	}
 	large->draft_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * small->max_pages, sizeof(int32_t));
@@ -82,18 +60,14 @@ void spec_pair(struct step *st, struct eng_model *m)
 		if (small->role == PROTO_ROLE_SMALL && large->role == PROTO_ROLE_LARGE &&
 		    atomic_load(&other->state) == PROTO_MODEL_READY && small->draft_pool != NULL &&
 		    large->drafter == NULL)
-			marry(e, large, small);
+			pair(e, large, small);
 	}
 }
 
 void spec_unpair(struct eng_model *m)
 {
-	if (m->draft_pool != NULL)
-		kv_pool_destroy(m->draft_pool);
+	kv_pool_destroy(m->draft_pool);
 	sl_free(m->draft_tables);
-	m->draft_pool = NULL;
-	m->draft_tables = NULL;
-	m->drafter = NULL;
 }
 
 bool draft_model_ready(const struct eng_seq *s, uint32_t most)
@@ -119,7 +93,7 @@ void draft_model_drop(struct eng_seq *s)
 	s->spec.small_past = 0;
 }
 
-/* Takes the pages of one that does not draft now. */
+/* Frees the draft pages of a sequence that is not drafting. */
 static bool drop_another(const struct step *st, struct eng_model *m)
 {
 	for (int i = 0; i < st->e->cfg.max_sequences; i++) {
@@ -149,8 +123,7 @@ static bool take_pages(const struct step *st, struct eng_seq *s, uint32_t n_toke
 
 /* ---- drafting ---- */
 
-/* Rows that the small model may compute to catch up, without passing what the time between tokens may
- * grow by. */
+/* Rows that the small model may compute to catch up within half the ITL target. */
 static uint32_t chunk_rows(const struct step *st, const struct eng_model *small, uint32_t past)
 {
 	uint32_t rows = (uint32_t)st->e->cfg.step_tokens;
@@ -169,7 +142,7 @@ void draft_model_price(const struct eng_seq *s, uint32_t n_together, struct spec
 	uint32_t to_come = s->max_tokens - s->n_made;
 	*out = (struct spec_price){.each_ns = cost_rows_ns(&small->verify, n_together) / n_together,
 				   .spread = to_come < SPREAD_TOKENS ? to_come : SPREAD_TOKENS};
-	/* Catching up with a text that it has not followed. */
+	/* The price of catching up with a sequence that it has not followed. */
 	if (behind > SPEC_MAX_DRAFT + 1)
 		out->once_ns = cost_added_ns(&small->cost, 0, s->spec.small_past, behind);
 }
@@ -178,31 +151,21 @@ struct drafting {
 	struct step *st;
 	struct eng_model *small;
 	const int32_t *tables;
-	struct cost_past past;
-	int n_rows, n_want;
+	struct batch b;
 };
 
-static void add_row(struct drafting *d, const struct eng_seq *s, int32_t token, uint32_t pos)
-{
-	int row = d->n_rows++;
-	d->st->row_token[row] = token;
-	d->st->row_pos[row] = (int32_t)pos;
-	d->st->row_seq[row] = s->slot;
-}
-
-/* What the small model does not know of s's text yet. False: it knows only a part after this step. */
+/* Adds rows for tokens of s that the small model lacks. False: some are still missing after this step. */
 static bool catch_up(struct drafting *d, struct eng_seq *s)
 {
 	uint32_t n = eng_seq_n_tokens(s), past = s->spec.small_past, left = n - past;
 	uint32_t room = chunk_rows(d->st, d->small, past);
-	room = room > (uint32_t)d->n_rows ? room - (uint32_t)d->n_rows : 0;
+	room = room > (uint32_t)d->b.n_rows ? room - (uint32_t)d->b.n_rows : 0;
 	uint32_t rows = left < room ? left : room;
 	if (!take_pages(d->st, s, past + rows + s->spec.n_draft))
 		return false;
 	for (uint32_t i = 0; i < rows; i++)
-		add_row(d, s, s->tokens[past + i], past + i);
-	d->past.positions += (double)cost_positions(past, rows);
-	d->past.reads += (double)past + rows;
+		batch_add_row(d->st, &d->b, s->slot, past + i, s->tokens[past + i]);
+	batch_attend(&d->b.attended, past, rows);
 	s->spec.small_past += rows;
 	return rows == left;
 }
@@ -211,7 +174,7 @@ static int forward(struct drafting *d)
 {
 	struct step *st = d->st;
 	struct eng_model *small = d->small;
-	struct kn_step step = {.n_rows = d->n_rows,
+	struct kn_step step = {.n_rows = d->b.n_rows,
 			       .row_token = st->row_token,
 			       .row_pos = st->row_pos,
 			       .row_seq = st->row_seq,
@@ -219,25 +182,16 @@ static int forward(struct drafting *d)
 			       .page_table = d->tables,
 			       .max_pages = (int)small->max_pages};
 	uint64_t begin = clock_now_ns();
-	int rc = model_forward(small->model, &step, kv_pool_layout(small->draft_pool), st->want, d->n_want, st->logits);
+	int rc =
+	    model_forward(small->model, &step, kv_pool_layout(small->draft_pool), st->want, d->b.n_want, st->logits);
 	if (rc != 0)
 		return rc;
 	double took = (double)(clock_now_ns() - begin);
-	if (d->n_want == d->n_rows)
-		spec_cost_learn(&small->verify, (uint32_t)d->n_rows, d->past, took);
+	if (d->b.n_want == d->b.n_rows)
+		spec_cost_learn(&small->verify, (uint32_t)d->b.n_rows, d->b.attended, took);
 	else
-		cost_learn(&small->cost, (uint32_t)d->n_rows, d->past, took);
+		cost_learn(&small->cost, (uint32_t)d->b.n_rows, d->b.attended, took);
 	return 0;
-}
-
-/* The i-th token of s's draft. False: there is none. */
-static bool draw(const struct drafting *d, struct eng_seq *s, uint32_t i, float *logits)
-{
-	struct sampler_params p = s->sampling;
-	p.want_logprob = false;
-	sampler_draw(&p, &s->said, logits, d->small->info.arch.n_vocab, s->n_made + i, &d->st->scratch, &d->st->choice);
-	s->spec.draft[i] = d->st->choice.id;
-	return d->st->choice.id >= 0;
 }
 
 void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n)
@@ -248,12 +202,12 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 		struct eng_seq *s = seqs[i];
 		if (!catch_up(&d, s))
 			continue;
-		st->want[d.n_want++] = d.n_rows - 1;
+		st->want[d.b.n_want++] = d.b.n_rows - 1;
 		seqs[i] = seqs[left];
 		seqs[left++] = s;
 	}
-	int rc = d.n_rows > 0 ? forward(&d) : 0;
-	/* The others keep their pages until their rows are computed: who drafts loses none. */
+	int rc = d.b.n_rows > 0 ? forward(&d) : 0;
+	/* The others keep n_draft until here, so that none loses its pages to a drafting sequence. */
 	for (int i = left; i < n; i++)
 		seqs[i]->spec.n_draft = 0;
 	n = left;
@@ -264,21 +218,21 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 			break;
 		}
 		size_t n_vocab = (size_t)d.small->info.arch.n_vocab;
-		d.n_rows = d.n_want = left = 0;
-		d.past = (struct cost_past){0};
+		d.b = (struct batch){0};
+		left = 0;
 		for (int i = 0; i < n; i++) {
 			struct eng_seq *s = seqs[i];
-			if (!draw(&d, s, k, st->logits + (size_t)i * n_vocab)) {
+			s->spec.draft[k] = batch_peek(st, s, k, st->logits + (size_t)i * n_vocab);
+			if (s->spec.draft[k] < 0) {
 				s->spec.n_draft = (uint8_t)k;
 				continue;
 			}
 			if (k + 1 == s->spec.n_draft)
 				continue;
 			uint32_t pos = s->spec.small_past++;
-			add_row(&d, s, s->spec.draft[k], pos);
-			st->want[d.n_want++] = d.n_rows - 1;
-			d.past.positions += (double)pos + 1;
-			d.past.reads += (double)pos + 1;
+			batch_add_row(st, &d.b, s->slot, pos, s->spec.draft[k]);
+			st->want[d.b.n_want++] = d.b.n_rows - 1;
+			batch_attend(&d.b.attended, pos, 1);
 			seqs[left++] = s;
 		}
 		n = left;

@@ -27,7 +27,7 @@ uint8_t draft_prefix_accept(struct eng_seq *s, const struct eng_model *m, struct
 	struct seq_draft_prefix *g = &s->draft_prefix;
 	if (g->n == 0)
 		return 0;
-	uint32_t room = m->n_ctx - s->n_prompt - 1; /* and one to be made */
+	uint32_t room = m->n_ctx - s->n_prompt - 1; /* one more is generated */
 	if (g->n_keep > room) {
 		sl_errf(
 		    err, SL_ELIMIT,
@@ -46,10 +46,8 @@ uint8_t draft_prefix_accept(struct eng_seq *s, const struct eng_model *m, struct
 	size_t n = (size_t)s->n_prompt + g->n;
 	if (n > s->tokens_cap) {
 		int32_t *grown = sl_realloc_n(s->tokens, n, sizeof *grown);
-		if (grown == NULL) {
-			sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
-			return PROTO_ERR_OVERLOADED;
-		}
+		if (grown == NULL)
+			return step_no_memory(err);
 		s->tokens = grown;
 		s->tokens_cap = n;
 	}
@@ -58,27 +56,19 @@ uint8_t draft_prefix_accept(struct eng_seq *s, const struct eng_model *m, struct
 	g->ids = NULL;
 	g->n_left = g->n;
 	g->open = true;
-	/* All that it may hold, until it is known behind how many of them it goes on. */
+	/* The whole context, until the number of accepted tokens is known. */
 	g->max_new = s->max_tokens;
 	s->max_tokens = room + 1;
 	return 0;
 }
 
-bool draft_prefix_row_checks(const struct eng_seq *s, uint32_t position)
+struct row_range draft_prefix_rows_wanted(const struct eng_seq *s)
 {
-	return s->draft_prefix.open && position + 1 >= eng_seq_n_own(s) && position + 1 < eng_seq_n_tokens(s);
+	return s->draft_prefix.open ? (struct row_range){eng_seq_n_own(s) - 1, eng_seq_n_tokens(s) - 1}
+				    : (struct row_range){0};
 }
 
-uint32_t draft_prefix_rows_fit(const struct eng_seq *s, uint32_t past, uint32_t n, uint32_t room)
-{
-	if (!s->draft_prefix.open)
-		return n;
-	uint32_t first = eng_seq_n_own(s) - 1, end = eng_seq_n_tokens(s) - 1;
-	uint32_t from = past > first ? past : first, to = past + n < end ? past + n : end;
-	return to > from && to - from > room ? from - past + room : n;
-}
-
-/* It goes on behind what is its own now. */
+/* Verification is over: s continues after its own tokens. */
 static void settle(struct step *st, struct eng_seq *s)
 {
 	struct seq_draft_prefix *g = &s->draft_prefix;
@@ -100,14 +90,14 @@ static void settle(struct step *st, struct eng_seq *s)
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
-/* The next given token is the answer's. False: s has ended with it. */
+/* Accepts the next token of the prefix. False: it ended s. */
 static bool take(struct step *st, struct eng_seq *s)
 {
 	bool stopped = false;
 	s->draft_prefix.n_left--;
-	/* Its text has been told; what must not be told yet stays in the stream. */
+	/* The client has its text; the stream keeps what must be held back. */
 	if (batch_take_token(st, s, s->tokens[eng_seq_n_own(s)], &stopped) != 0) {
-		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
+		step_fail(st, s, PROTO_ERR_OVERLOADED);
 		return false;
 	}
 	if (!stopped)
@@ -117,29 +107,19 @@ static bool take(struct step *st, struct eng_seq *s)
 	return false;
 }
 
-/* This model's own choice for the next token; -1: none. */
-static int32_t choose(struct step *st, const struct eng_seq *s, float *logits)
-{
-	struct sampler_params p = s->sampling;
-	p.want_logprob = false;
-	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made, &st->scratch, &st->choice);
-	return st->choice.id;
-}
-
 void draft_prefix_serve(struct step *st, struct eng_seq *s, float *logits, int n_rows, uint64_t now)
 {
 	struct seq_draft_prefix *g = &s->draft_prefix;
 	size_t n_vocab = (size_t)s->model->info.arch.n_vocab;
-	uint32_t first = eng_seq_n_own(s); /* the token that the first row tells about */
+	uint32_t first = eng_seq_n_own(s); /* the token that the first row predicts */
 	bool agrees = true;
 	while (agrees && g->n_left > 0) {
 		uint32_t row = eng_seq_n_own(s) - first;
 		if (row == (uint32_t)n_rows)
-			return; /* the rest is not computed yet */
-		int32_t own = choose(st, s, logits + row * n_vocab);
+			return; /* the rest follows in later steps */
+		int32_t own = batch_peek(st, s, 0, logits + row * n_vocab);
 		if (own < 0) {
-			step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL,
-				    "The model produced no usable result.");
+			step_fail(st, s, PROTO_ERR_INTERNAL);
 			return;
 		}
 		agrees = own == s->tokens[eng_seq_n_own(s)];
@@ -152,7 +132,7 @@ void draft_prefix_serve(struct step *st, struct eng_seq *s, float *logits, int n
 			return;
 	}
 	settle(st, s);
-	/* Not so when the last of them is not computed yet. */
+	/* The row of the last own token may not be computed yet. */
 	if (s->sched.n_left == 0)
 		batch_draw(st, s, logits + (eng_seq_n_own(s) - first) * n_vocab, now);
 	else

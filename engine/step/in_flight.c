@@ -1,77 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See in_flight.h. A model's step records are allocated once; the ring of them is two pointers.
+ * A model's step records are allocated once, with the model.
  */
 #include "engine/step/in_flight.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 
-static void in_flight_free(struct step_in_flight *f)
-{
-	if (f == NULL)
-		return;
-	sl_free(f->want_seqs);
-	sl_free(f->drawn_at);
-	sl_free(f->drawing);
-	sl_free(f->drawn);
-	sl_free(f->run);
-	sl_free(f->run_rows);
-	sl_free(f->run_past);
-	sl_free(f);
-}
-
-static struct step_in_flight *in_flight_make(size_t max_rows, size_t max_run)
-{
-	struct step_in_flight *f = sl_zalloc(sizeof *f);
-	if (f == NULL)
-		return NULL;
-	f->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
-	f->drawn_at = sl_zalloc_n(max_rows, sizeof *f->drawn_at);
-	f->drawing = sl_zalloc_n(max_rows, sizeof *f->drawing);
-	f->drawn = sl_zalloc_n(max_rows, sizeof *f->drawn);
-	f->run = sl_zalloc_n(max_run, sizeof(void *));
-	f->run_rows = sl_zalloc_n(max_run, sizeof *f->run_rows);
-	f->run_past = sl_zalloc_n(max_run, sizeof *f->run_past);
-	if (f->want_seqs == NULL || f->drawn_at == NULL || f->drawing == NULL || f->drawn == NULL || f->run == NULL ||
-	    f->run_rows == NULL || f->run_past == NULL) {
-		in_flight_free(f);
-		return NULL;
-	}
-	return f;
-}
-
 int in_flight_create(struct eng_model *m)
 {
 	const struct eng_config *cfg = &m->e->cfg;
 	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
-	/* As many wanted rows as one who draws has, and the others whose logits are wanted. */
+	/* One wanted row per sequence that draws, and the extra rows. */
 	size_t max_want = (size_t)cfg->max_sequences + STEP_EXTRA_ROWS;
+	size_t n_want = max_rows < max_want ? max_rows : max_want;
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
-		m->in_flight[i] =
-		    in_flight_make(max_rows < max_want ? max_rows : max_want, 2 * (size_t)cfg->max_sequences);
-		if (m->in_flight[i] == NULL) {
-			in_flight_destroy(m);
-			return SL_ENOMEM;
-		}
+		struct step_in_flight *f = m->in_flight[i] = sl_zalloc(sizeof *f);
+		if (f == NULL)
+			break;
+		f->wants = sl_zalloc_n(n_want, sizeof *f->wants);
+		f->drawn = sl_zalloc_n(n_want, sizeof *f->drawn);
+		f->runs = sl_zalloc_n(2 * (size_t)cfg->max_sequences, sizeof *f->runs);
+		if (f->wants == NULL || f->drawn == NULL || f->runs == NULL)
+			break;
+		if (i + 1 == KN_STEPS_AHEAD)
+			return 0;
 	}
-	return 0;
+	in_flight_destroy(m);
+	return SL_ENOMEM;
 }
 
 void in_flight_destroy(struct eng_model *m)
 {
 	BUG_IF(m->n_in_flight > 0, "model %s is destroyed with %d steps in flight", m->name, m->n_in_flight);
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
-		in_flight_free(m->in_flight[i]);
+		struct step_in_flight *f = m->in_flight[i];
+		if (f == NULL)
+			continue;
+		sl_free(f->wants);
+		sl_free(f->drawn);
+		sl_free(f->runs);
+		sl_free(f);
 		m->in_flight[i] = NULL;
 	}
 }
 
-/* ---- on their way ---- */
+/* ---- in flight ---- */
 
 struct kn_drawn *in_flight_drawn(const struct eng_model *m)
 {
-	BUG_IF(m->n_in_flight == KN_STEPS_AHEAD, "model %s has %d steps on their way already", m->name, m->n_in_flight);
+	BUG_IF(m->n_in_flight == KN_STEPS_AHEAD, "model %s already has %d steps in flight", m->name, m->n_in_flight);
 	return m->in_flight[m->n_in_flight]->drawn;
 }
 
@@ -86,19 +64,17 @@ void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *
 	f->expect_ns = cost_rows_ns(&m->cost, (double)b->n_rows) + cost_past_ns(&m->cost, b->attended);
 	f->n_run = plan->n_run;
 	for (uint32_t i = 0; i < plan->n_run; i++) {
-		f->run[i] = seq_of(plan->run[i]);
-		f->run_rows[i] = f->run[i]->n_rows;
-		f->run_past[i] = f->run[i]->sched.n_past;
+		struct eng_seq *s = seq_of(plan->run[i]);
+		f->runs[i] = (struct in_flight_run){.s = s, .n_rows = s->n_rows, .n_past = s->sched.n_past};
 	}
 	for (int i = 0; i < b->n_want; i++) {
 		struct eng_seq *s = st->want_seqs[i];
 		bool last = i + 1 == b->n_want || st->want_seqs[i + 1] != s;
-		f->want_seqs[i] = s;
-		f->drawn_at[i] = st->drawn_at[i];
-		f->drawing[i] = last && s->sched.n_left == 0;
-		if (f->drawing[i]) {
+		bool drawing = last && s->sched.n_left == 0;
+		f->wants[i] = (struct in_flight_want){.s = s, .drawn_at = st->drawn_at[i], .drawing = drawing};
+		if (drawing) {
 			s->n_coming++;
-			s->coming_from = f->drawn_at[i];
+			s->coming_from = st->drawn_at[i];
 		}
 	}
 }
@@ -147,8 +123,8 @@ void in_flight_drop(struct eng_model *m)
 	for (int i = 0; i < m->n_in_flight; i++) {
 		struct step_in_flight *f = m->in_flight[i];
 		for (int k = 0; k < f->b.n_want; k++)
-			if (f->want_seqs[k] != NULL)
-				f->want_seqs[k]->n_coming = 0;
+			if (f->wants[k].s != NULL)
+				f->wants[k].s->n_coming = 0;
 		f->b.n_want = 0;
 		f->n_run = 0;
 	}
@@ -161,22 +137,22 @@ void in_flight_leave(struct eng_seq *s)
 	for (int i = 0; i < m->n_in_flight; i++) {
 		struct step_in_flight *f = m->in_flight[i];
 		for (int k = 0; k < f->b.n_want; k++) {
-			if (f->want_seqs[k] != s)
+			if (f->wants[k].s != s)
 				continue;
-			f->want_seqs[k] = NULL;
-			f->n_dropped += f->drawing[k] && s->state == SEQ_DECODE;
+			f->wants[k].s = NULL;
+			f->n_dropped += f->wants[k].drawing && s->state == SEQ_DECODE;
 		}
 		for (uint32_t k = 0; k < f->n_run; k++)
-			if (f->run[k] == s)
-				f->run[k] = NULL;
+			if (f->runs[k].s == s)
+				f->runs[k].s = NULL;
 	}
 	s->n_coming = 0;
 	s->n_flying = 0;
 }
 
-/* ---- what comes after ---- */
+/* ---- after the step in flight ---- */
 
-/* When the pace allows the token after the one that is coming. */
+/* When the pace allows the token after the one in flight. */
 static uint64_t due_after(struct eng_seq *s, uint64_t now)
 {
 	uint64_t before = s->pace_next_ns;
@@ -190,12 +166,11 @@ bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 {
 	const struct step_in_flight *f = m->in_flight[0];
 	for (int i = 0; i < f->b.n_want; i++) {
-		const struct eng_seq *s = f->want_seqs[i];
-		if (s != NULL && f->drawn_at[i] < 0)
+		if (f->wants[i].s != NULL && f->wants[i].drawn_at < 0)
 			return false;
 	}
 	for (int i = 0; i < f->b.n_want; i++) {
-		struct eng_seq *s = f->want_seqs[i];
+		struct eng_seq *s = f->wants[i].s;
 		if (s == NULL)
 			continue;
 		s->sched.prefilling = false;

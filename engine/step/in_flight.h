@@ -22,19 +22,25 @@
 
 #include "engine/step/batch.h"
 
+struct in_flight_want {
+	struct eng_seq *s; /* NULL: it has left */
+	int32_t drawn_at;  /* index of its draw on the device; -1: none, the logits come to the host */
+	bool drawing;      /* a token is drawn from it */
+};
+
+struct in_flight_run {
+	struct eng_seq *s; /* NULL: it has left */
+	uint32_t n_rows;   /* in this step */
+	uint32_t n_past;   /* tokens in its pages after this step */
+};
+
 struct step_in_flight {
 	struct batch b;
-	/* Of each wanted row: whose it is (NULL: it has left), which draw on the device it is (-1: none, its logits
-	 * come to the host), and whether a token is drawn from it. */
-	struct eng_seq **want_seqs;
-	int32_t *drawn_at;
-	bool *drawing;
+	struct in_flight_want *wants; /* [b.n_want] */
 	struct kn_drawn *drawn;
-	/* Those who have rows in it (NULL: it has left), how many, and how many tokens are in their pages after it. */
-	struct eng_seq **run;
-	uint32_t *run_rows, *run_past;
+	struct in_flight_run *runs; /* [n_run]: the sequences with rows in it */
 	uint32_t n_run;
-	uint32_t n_dropped; /* tokens that will be drawn for nobody */
+	uint32_t n_dropped; /* tokens drawn for sequences that have left */
 	uint64_t issued_ns;
 	double expect_ns;
 	bool waited;
@@ -44,25 +50,24 @@ struct step_in_flight {
 /* m's step records, all free. 0 or SL_ENOMEM. */
 int in_flight_create(struct eng_model *m);
 void in_flight_destroy(struct eng_model *m);
-/* The step of b, which is issued: its draws are in st. */
+/* Records the step of b, just issued; its draws are in st. */
 void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan);
-/* Where the next step's draws go. */
+/* The buffer for the next step's draws. */
 struct kn_drawn *in_flight_drawn(const struct eng_model *m);
 /* Waits for the oldest. 0 or SL_EIO. */
 int in_flight_wait(struct eng_model *m);
 /* Waits until all steps in flight are computed; serves none. */
 void in_flight_await(struct eng_model *m);
-/* Whether m may compute a step at once, with logits in st: it has none on its way, and nobody's logits are in st that
- * have not been served. */
+/* Whether m may compute a step at once, with logits in st: m has no step in flight, and st holds no unserved logits. */
 bool in_flight_may_forward(const struct eng_model *m);
-/* The oldest has been served. */
+/* Frees the oldest, which has been served. */
 void in_flight_pop(struct eng_model *m);
 /* Removes s from all steps in flight. */
 void in_flight_leave(struct eng_seq *s);
 /* Discards all steps in flight unserved: m has failed, or the engine stops. */
 void in_flight_drop(struct eng_model *m);
-/* Shows the scheduler those who are on their way as they are after that, whatever is drawn. False: somebody's next step
- * can't be known before the last one is served. */
+/* Gives the scheduler the sequences in flight as they will be after that step, whatever it draws. False: the next step
+ * of one depends on what is drawn. */
 bool in_flight_foresee(struct eng_model *m, uint64_t now_ns);
 
 #endif

@@ -18,8 +18,8 @@
 #include "engine/step/seq.h"
 #include "engine/model/weight_cache.h"
 
-/* A model of the configuration. The loader fills it and mails it to the step thread; from then on
- * `model` and what it holds do not change until the engine goes, even when the device fails. */
+/* A model of the configuration. The loader fills it and mails it to the step thread. From then on `model` and its
+ * content are constant until engine_destroy, even if the device fails. */
 struct eng_model {
 	struct step_mail mail; /* loaded, or not */
 	struct engine *e;
@@ -27,9 +27,9 @@ struct eng_model {
 	char *name, *path;
 	int role;
 	int quantize;     /* enum kn_type that the loader converts to, or -1 */
-	bool fp8;         /* the backend is to make its own FP8 of matrices of floats */
-	int kv_type;      /* of its pages; -1: no type has the name that was asked for */
-	atomic_int state; /* enum proto_model_state; the step thread's to change */
+	bool fp8;         /* the backend converts matrices of floats to its own FP8 */
+	int kv_type;      /* of its pages; -1: unknown name in the configuration */
+	atomic_int state; /* enum proto_model_state; written by the step thread */
 	struct {
 		uint32_t n_ctx, n_vocab;
 		uint64_t n_params, tokenizer;
@@ -38,12 +38,10 @@ struct eng_model {
 
 	/* The loader's, then constant. */
 	uint64_t file_bytes;
-	int told;         /* quarters of the conversion that were logged */
-	uint64_t told_ns; /* when something of the rearranging last was; 0: it has not begun */
 	struct model_info info;
-	bool inspected, loaded; /* its head is known, and it has not failed */
+	bool inspected, loaded; /* its metadata is known; it is loaded without failure */
 	uint64_t load_began_ns;
-	struct sl_err load_err; /* why not; may hold anything when it was loaded */
+	struct sl_err load_err; /* valid if it is not loaded */
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
 	struct model *model;
@@ -52,36 +50,34 @@ struct eng_model {
 	uint32_t n_end_ids;
 
 	/* The step thread's. */
-	int memory_index;                  /* its pool's among those that share the engine's memory */
-	bool rebalancing;                  /* slabs may be taken from it, and given to it */
-	struct kv_pool *pool, *draft_pool; /* the latter for what it drafts for another; NULL: nothing */
-	struct kv_swap *swap;              /* NULL: nothing is swapped */
+	int memory_index;                  /* of its pool in the engine's shared memory */
+	bool rebalancing;                  /* it may lose and gain slabs */
+	struct kv_pool *pool, *draft_pool; /* the latter for its drafts; NULL: it drafts nothing */
+	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
 	struct sched *sched;
-	uint32_t n_ctx;            /* what the pool allows one sequence */
+	uint32_t n_ctx;            /* limit for one sequence, given its pool */
 	uint32_t max_pages;        /* of one sequence */
 	int32_t *page_tables;      /* [max_sequences][max_pages] */
-	struct eng_model *drafter; /* whose drafts it verifies; NULL: none */
-	double draft_accept;       /* of the drafter's tokens, of late, whoever asked */
+	struct eng_model *drafter; /* the model whose drafts it verifies; NULL: none */
+	double draft_accept;       /* recent acceptance of the drafter's tokens, over all requests */
 	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
 	struct eng_seq **slots;    /* [max_sequences] */
-	struct step_in_flight
-	    *in_flight[KN_STEPS_AHEAD]; /* steps on their way, the oldest first (engine/step/in_flight.h) */
+	struct step_in_flight *in_flight[KN_STEPS_AHEAD]; /* the oldest first (engine/step/in_flight.h) */
 	int n_in_flight;
-	bool settle;        /* the next step is planned when nothing is on its way any more */
-	uint64_t landed_ns; /* when the last one had come */
-	uint64_t vtime_ns;  /* of the device, spent on this model, by its part (engine/step/model_sched.h) */
+	bool settle;        /* the next step is planned once none is in flight */
+	uint64_t landed_ns; /* when the last step ended */
+	uint64_t vtime_ns;  /* device time divided by its share (engine/step/model_sched.h) */
 	struct cost cost;
-	struct cost_bias ttft_bias[2]; /* of those who find the model idle, and busy */
+	struct cost_bias ttft_bias[2]; /* [0]: of requests that find the model idle, [1]: busy */
 	struct cost verify;            /* of steps without prompts, where every row has logits */
 	uint32_t n_drafting;           /* steps with drafts since the last one without */
-	struct proto_load load;        /* what a newcomer would meet; under the engine's info_lock */
-	/* Moving averages; 0: not known yet. Of an answer: by tier, of that and better ones, for worse ones keep nobody
-	 * waiting. */
+	struct proto_load load;        /* LOAD; under the engine's info_lock */
+	/* Moving averages; 0: unknown. ns_per_answer[t] covers tier t and better ones, since worse ones delay none. */
 	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
 };
 
-/* Requests for the text workers, with several takers: the better priority first, fair by bytes between tenants. */
+/* Requests for the text workers: better priorities first, tenants in fair shares by bytes. */
 struct text_queue {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
@@ -89,38 +85,40 @@ struct text_queue {
 	bool closed;
 };
 
+/* The figures of proto_stats that the step thread writes. */
+#define ENGINE_FIGURES(X)                                                                                       \
+	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),       \
+	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in), \
+	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
+	    X(us_per_prefill_token), X(us_per_decode_step)
+#define ENGINE_FIGURE(name) name
+
 struct engine {
 	struct eng_config cfg;                   /* its models live in `models` */
-	struct weight_cache_config weight_cache; /* folder NULL: nothing is kept */
+	struct weight_cache_config weight_cache; /* folder NULL: no cache */
 	char *weight_cache_folder;
 	eng_on_event *on_event;
 	void *on_event_ctx;
 	struct kn_ops const *ops;
 
 	struct eng_model *models;
-	struct kv_memory *memory; /* of the models' pages; NULL: each has its own */
+	struct kv_memory *memory; /* of the models' pages; NULL: each model has its own */
 	struct kn_backend *memory_backend;
-	bool planned; /* cfg.kv_bytes is what the device has left (engine/core/device_memory.h) */
+	bool planned; /* cfg.kv_bytes follows from the device (engine/core/device_memory.h) */
 	int n_models;
 	pthread_mutex_t info_lock;
 
 	pthread_mutex_t index_lock;
 	struct idmap index;   /* identifier → struct eng_seq, until DONE */
-	struct list signaled; /* struct seq_signals: sequences to look at */
+	struct list signaled; /* struct seq_signals */
 	uint64_t next_order;
-	struct wait_limits wait_limits, counts; /* what sequences and COUNTs wait; under index_lock */
+	struct wait_limits wait_limits, counts; /* of sequences and of COUNTs; under index_lock */
 
 	struct eng_counters counters;
-	atomic_uint n_live;     /* sequences that exist, and followers to come */
-	atomic_uint n_counting; /* COUNTs on their way */
-	atomic_uint pages_total, pages_free, prefix_pages, kv_used_permille;
-	atomic_ullong steps, prefill_tokens, decode_tokens;
-	atomic_ullong prompt_tokens, cached_tokens, preempted; /* of prompts that started */
-	_Atomic(struct device_watch *) watch;                  /* NULL: no device, or none that tells how it is */
-	atomic_ullong swapped_out, swapped_in, swap_full;      /* pages; and how often there was no slot for them */
-	atomic_uint swap_places, swap_used;
-	atomic_ullong spec_drafts, spec_drafted, spec_accepted;
-	atomic_uint us_per_prefill_token, us_per_decode_step;
+	atomic_uint n_live;     /* sequences, and followers not created yet */
+	atomic_uint n_counting; /* unanswered COUNTs */
+	atomic_ullong ENGINE_FIGURES(ENGINE_FIGURE);
+	_Atomic(struct device_watch *) watch; /* NULL: no device, or no metrics of it */
 
 	struct mailbox box; /* of the step thread: text results, loaded models */
 	atomic_bool stopping;
@@ -135,13 +133,13 @@ struct engine {
 /* ---- text_queue.c ---- */
 void text_queue_init(struct text_queue *q);
 void text_queue_dispose(struct text_queue *q);
-/* SL_ENOMEM: it is not in it. */
+/* 0 or SL_ENOMEM. */
 int text_queue_put(struct text_queue *q, struct eng_seq *s);
-/* Nobody wants it any more: a worker lets go of it next. */
+/* s is unwanted: a worker takes it next. */
 void text_queue_expedite(struct text_queue *q, struct eng_seq *s);
-/* The takers return when the queue is empty. */
+/* Workers return once the queue is empty. */
 void text_queue_close(struct text_queue *q);
-/* Waits for one; NULL once it is closed and empty. */
+/* Waits for a sequence; NULL once the queue is closed and empty. */
 struct eng_seq *text_queue_take(struct text_queue *q);
 
 /* ---- worker.c ---- */
@@ -149,17 +147,22 @@ void *text_worker_main(void *engine);
 
 /* ---- load.c ---- */
 void *loader_main(void *engine);
-/* Frees what the loader made of a model. */
+/* Frees what the loader made of m. */
 void model_unload(struct eng_model *m);
 
+/* ---- kv_rebalance.c ---- */
+size_t model_page_bytes(const struct eng_model *m);
+/* As many pages as max_sequences full contexts take. */
+uint64_t model_useful_pages(const struct eng_model *m);
+
 /* ---- model_state.c ---- */
-/* On the step thread: m is READY, or FAILED for that reason; logged, and announced by ENG_MODEL. */
+/* Step thread: sets m READY, or FAILED with a reason; logs it and sends ENG_MODEL. */
 void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_state state, const char *reason);
 
 /* ---- step.c ---- */
 int step_create(struct engine *e, struct step **out);
 void *step_main(void *engine);
-/* After the thread has ended: frees what is still in the mailbox. */
+/* After the thread has ended: frees st and unread mail. */
 void step_destroy(struct step *st);
 
 #endif

@@ -7,6 +7,18 @@
 
 /* ---- the memory ---- */
 
+size_t model_page_bytes(const struct eng_model *m)
+{
+	const struct model_arch *a = &m->info.arch;
+	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+}
+
+uint64_t model_useful_pages(const struct eng_model *m)
+{
+	uint64_t page_tokens = (uint64_t)m->e->cfg.page_tokens;
+	return (uint64_t)m->e->cfg.max_sequences * (((uint64_t)m->info.arch.n_ctx + page_tokens - 1) / page_tokens);
+}
+
 void kv_rebalance_create_memory(struct engine *e, uint64_t pages)
 {
 	size_t page_bytes[PROTO_MAX_MODELS];
@@ -14,14 +26,11 @@ void kv_rebalance_create_memory(struct engine *e, uint64_t pages)
 	int n = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
-		const struct model_arch *a = &m->info.arch;
 		m->memory_index = -1;
 		if (!m->inspected)
 			continue;
-		uint64_t useful =
-		    (uint64_t)e->cfg.max_sequences *
-		    (((uint64_t)a->n_ctx + (unsigned)e->cfg.page_tokens - 1) / (unsigned)e->cfg.page_tokens);
-		page_bytes[n] = kv_page_bytes(m->kv_type, e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+		uint64_t useful = model_useful_pages(m);
+		page_bytes[n] = model_page_bytes(m);
 		bytes += page_bytes[n] * (pages < useful ? pages : useful);
 		m->memory_index = n++;
 	}
@@ -31,7 +40,7 @@ void kv_rebalance_create_memory(struct engine *e, uint64_t pages)
 	if (rc == 0)
 		rc = kv_memory_create(e->ops, e->memory_backend, bytes, page_bytes, n, &e->memory, &err);
 	if (rc != 0 && n > 1)
-		log_warn("the models' KV memory can't be shared: %s", err.text);
+		log_warn("models can't share KV memory: %s", err.text);
 }
 
 void kv_rebalance_destroy_memory(struct engine *e)
@@ -43,7 +52,7 @@ void kv_rebalance_destroy_memory(struct engine *e)
 	e->memory_backend = NULL;
 }
 
-/* ---- slabs that nobody needs ---- */
+/* ---- unused slabs ---- */
 
 static struct eng_model *owner_of(const struct engine *e, int slab)
 {
@@ -58,9 +67,9 @@ static struct eng_model *owner_of(const struct engine *e, int slab)
 static uint32_t move(struct engine *e, int slab, struct eng_model *from, struct eng_model *to)
 {
 	if (from != NULL) {
-		in_flight_await(from); /* rows on their way write to pages that are free already, */
+		in_flight_await(from); /* rows in flight may still write to freed pages, */
 		if (from->ops->settle != NULL)
-			(void)from->ops->settle(from->backend); /* and so do copies; a fault shows in the next step */
+			(void)from->ops->settle(from->backend); /* and so may copies; the next step reports a fault */
 		kv_pool_take_slab(from->pool, slab);
 	}
 	kv_memory_set_owner(e->memory, slab, to->memory_index);
@@ -70,7 +79,14 @@ static uint32_t move(struct engine *e, int slab, struct eng_model *from, struct 
 
 static bool is_idle(const struct kv_slab *s) { return s->n_free + s->n_idle == s->n_pages; }
 
-/* Takes a slab that nobody needs, if it was needed before `before`; how many pages it has. */
+/* Drops the prefixes of an idle slab. */
+static void evict_slab(struct eng_model *m, const struct kv_slab *s)
+{
+	for (int32_t page = s->first; page < s->first + s->n_pages; page++)
+		prefix_evict_page(m->prefix, page);
+}
+
+/* Takes an idle slab last used before `before`. Returns its number of pages. */
 static uint32_t take_idle(struct eng_model *m, uint64_t before)
 {
 	struct engine *e = m->e;
@@ -94,9 +110,7 @@ static uint32_t take_idle(struct eng_model *m, uint64_t before)
 	if (best < 0)
 		return 0;
 	struct eng_model *from = owner_of(e, best);
-	const struct kv_slab *s = kv_pool_slab(from->pool, best);
-	for (int32_t page = s->first; page < s->first + s->n_pages; page++)
-		prefix_evict_page(from->prefix, page);
+	evict_slab(from, kv_pool_slab(from->pool, best));
 	return move(e, best, from, m);
 }
 
@@ -107,10 +121,10 @@ static bool more(void *ctx)
 	return take_idle(m, prefix_oldest(m->prefix)) > 0;
 }
 
-/* ---- slabs that sequences hold pages of ---- */
+/* ---- slabs in use ---- */
 
 struct holds {
-	bool needed;     /* by somebody who can't be pre-empted */
+	bool needed;     /* by a sequence that must not be pre-empted */
 	uint32_t n_held; /* rows of page tables with pages in it */
 };
 
@@ -126,8 +140,7 @@ struct held {
 	const struct prefix_node *pinned;
 };
 
-/* The slab of the next page that leaves only when the slot's sequence does: of its row, or pinned for it in the tree.
- * -1: no more. */
+/* The slab of the next page that only the slot's sequence keeps: of its row, or pinned for it in the tree. -1: none. */
 static int next_held(const struct eng_model *m, int slot, struct held *at)
 {
 	const struct eng_seq *s = m->slots[slot];
@@ -148,7 +161,7 @@ static bool holds_of(const struct eng_model *m, int slot, int slab)
 	return of >= 0;
 }
 
-/* The slab of m that the fewest have to leave; -1: none can be left by all. */
+/* The slab of m with the fewest rows to preempt; -1: none can be emptied. */
 static int cheapest(const struct eng_model *m, const struct eng_model *to, const struct sched_seq *by, bool entitled)
 {
 	struct holds of[KV_MEMORY_SLABS] = {0};
@@ -156,7 +169,7 @@ static int cheapest(const struct eng_model *m, const struct eng_model *to, const
 	for (int slot = 0; slot < m->e->cfg.max_sequences; slot++) {
 		struct held at = {0};
 		for (int slab, last = -1; (slab = next_held(m, slot, &at)) >= 0; last = slab) {
-			of[slab].n_held += slab != last; /* pages of one row mostly lie together */
+			of[slab].n_held += slab != last; /* pages of one row are mostly adjacent */
 			of[slab].needed = of[slab].needed || !may_preempt(m->slots[slot], by, entitled);
 		}
 	}
@@ -178,8 +191,7 @@ static bool empty(struct eng_model *m, int slab, uint64_t now)
 	const struct kv_slab *s = kv_pool_slab(m->pool, slab);
 	BUG_IF(!is_idle(s), "slab %d has %d free and %d idle pages of %d, but no sequence holds one", slab, s->n_free,
 	       s->n_idle, s->n_pages);
-	for (int32_t page = s->first; page < s->first + s->n_pages; page++)
-		prefix_evict_page(m->prefix, page);
+	evict_slab(m, s);
 	return s->n_free == s->n_pages;
 }
 
@@ -217,7 +229,7 @@ uint32_t kv_rebalance_more_pages(struct eng_model *m, const struct sched_seq *by
 	return got;
 }
 
-/* ---- who takes part ---- */
+/* ---- models ---- */
 
 void kv_rebalance_join(struct eng_model *m)
 {

@@ -5,9 +5,8 @@
  *
  * A model that is short of pages takes, in this order:
  *  - a free slab, or a slab in which another pool uses no page;
- *  - a slab whose pages only the other model's prefix tree holds, when the model would otherwise evict younger prefixes
- * of
- *    its own or has none to evict;
+ *  - a slab whose pages only the other model's prefix tree holds, if the model would otherwise evict younger prefixes
+ *    of its own or has none to evict;
  *  - while its sequences wait for pages: from a model above its share, if it is below its own, a slab of sequences of
  *    its tier and worse ones; from any model, a slab of sequences of worse tiers; a slab of sequences
  *    without credit. These sequences are pre-empted, as few as hold pages of the slab.
@@ -21,13 +20,13 @@
 
 #include "engine/step/internal.h"
 
-/* Memory for all models that were inspected; none if they don't share any. pages: of each at least. */
+/* Creates the shared memory of all inspected models; none for a single model. pages: the least for each. */
 void kv_rebalance_create_memory(struct engine *e, uint64_t pages);
 void kv_rebalance_destroy_memory(struct engine *e);
-/* m is ready, or will never be. */
+/* m is ready; m will never be. */
 void kv_rebalance_join(struct eng_model *m);
 void kv_rebalance_leave(struct eng_model *m);
-/* Pages for `by`, a sequence of m, at best n more; how many there are more. */
+/* Takes up to n pages for `by`, a sequence of m. Returns how many m gained. */
 uint32_t kv_rebalance_more_pages(struct eng_model *m, const struct sched_seq *by, uint64_t n, uint64_t now_ns);
 
 #endif

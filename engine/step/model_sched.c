@@ -18,7 +18,7 @@ void model_sched_level(struct model_share *shares, int n)
 	}
 }
 
-/* The best tier of what all but i have to do. */
+/* The best tier among the work of all models but i. */
 static int best_beside(const struct model_share *shares, int n, int i)
 {
 	int best = SCHED_TIERS;
@@ -55,7 +55,7 @@ uint64_t model_sched_charge(const struct model_share *shares, int n, int i, uint
 	uint64_t own = shares[i].demand.load;
 	if (own == 0 || busy < 2)
 		return took_ns;
-	/* Its part, in even parts. */
+	/* Its share, relative to an equal share. */
 	double part = (double)own * (double)busy / (double)all;
 	double least = 1.0 / MODEL_SCHED_LEAST_SHARE;
 	return (uint64_t)((double)took_ns / (part > least ? part : least));

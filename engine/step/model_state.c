@@ -26,13 +26,6 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 	out->reason = (struct proto_str){.at = reason, .n = strlen(reason)};
 }
 
-static void announce(struct engine *e, struct eng_model *m)
-{
-	struct eng_event ev = {.kind = ENG_MODEL};
-	engine_model_info(e, m->index, &ev.u.model);
-	e->on_event(e->on_event_ctx, &ev);
-}
-
 void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_state state, const char *reason)
 {
 	uint64_t tokenizer = state == PROTO_MODEL_READY ? tokenizer_digest(model_tokenizer(m->model)) : 0;
@@ -52,5 +45,7 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 		log_error("model %s failed: %s", m->name, reason);
 	else
 		log_info("model %s is ready, %u tokens of context", m->name, m->n_ctx);
-	announce(e, m);
+	struct eng_event ev = {.kind = ENG_MODEL};
+	engine_model_info(e, m->index, &ev.u.model);
+	e->on_event(e->on_event_ctx, &ev);
 }

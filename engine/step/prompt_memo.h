@@ -18,7 +18,7 @@
 
 enum { PROMPT_MEMO_SLOTS = 16, PROMPT_MEMO_BYTES = 64 << 10, PROMPT_MEMO_MS = 5000 };
 
-/* Whose prompt it is and who reads it. */
+/* The tenant of a prompt, the prompt, and the tokenizer that reads it. */
 struct prompt_memo_key {
 	uint64_t tenant, salt; /* of SUBMIT */
 	uint64_t text;         /* model_info.text: models of the same number make the same tokens; 0: never found */
@@ -35,14 +35,14 @@ struct prompt_memo {
 		size_t n_ids;
 		uint64_t until_ns;
 	} slots[PROMPT_MEMO_SLOTS];
-	unsigned next; /* to be used: the oldest */
+	unsigned next; /* the oldest slot, reused next */
 };
 
 void prompt_memo_init(struct prompt_memo *m);
 void prompt_memo_dispose(struct prompt_memo *m);
-/* True: *ids, empty before, are the key's. False: they are not known, or there was no memory. */
+/* True: *ids, empty before, holds the key's tokens. False: unknown, or out of memory. */
 bool prompt_memo_find(struct prompt_memo *m, const struct prompt_memo_key *key, struct tok_ids *ids, uint64_t now_ns);
-/* Copies both. Without memory for it nothing is kept. */
+/* Copies key and ids; keeps nothing if out of memory. */
 void prompt_memo_put(struct prompt_memo *m, const struct prompt_memo_key *key, const struct tok_ids *ids,
 		     uint64_t now_ns);
 

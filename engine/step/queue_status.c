@@ -15,10 +15,10 @@
 #include "engine/step/step.h"
 
 enum {
-	LOAD_MS = 10,  /* so often newcomers' waits are predicted */
-	TELL_MS = 250, /* so often those who wait are told again */
-	TELL_MOST = 256,
-	FRESH_S = 10, /* so long a model's last step says what its next ones will cost */
+	LOAD_MS = 10,    /* between two LOAD predictions */
+	REPORT_MS = 250, /* between two reports to waiting requests */
+	MAX_REPORTS = 256,
+	FRESH_S = 10, /* a model's last step predicts the next ones for so long */
 	GUEST_ROWS = 64,
 };
 
@@ -28,7 +28,7 @@ static uint32_t to_us(double ns)
 	return us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
-/* Nothing runs or waits but s (NULL: nothing at all), of any model. What has no credit yet does neither. */
+/* Whether no sequence of any model but s runs or waits. Sequences without credit do neither. s may be NULL. */
 static bool is_alone(const struct step *st, const struct eng_seq *s)
 {
 	list_each(it, &st->all) {
@@ -39,61 +39,55 @@ static bool is_alone(const struct step *st, const struct eng_seq *s)
 	return true;
 }
 
-/* What steps cost was measured, and not long ago: the first guess may be far off, and so may be what was learnt while
- * something else had the machine. Both are put right by the next step only, which nobody would ever wait for if
- * everybody was refused by them. */
+/* Whether step costs were measured recently. First guesses may be far off, as may costs learnt while other processes
+ * used the machine. Only a further step corrects them, and it would never run if they had every request refused. */
 static bool is_measured(const struct eng_model *m)
 {
 	return m->landed_ns != 0 && clock_now_ns() - m->landed_ns < FRESH_S * NS_PER_S;
 }
 
-static void tell(struct step *st, const struct eng_seq *s, uint32_t position, double ns)
+/* Sends QUEUED. busy: whether other sequences run or wait. Returns the predicted time to the first token, ns. */
+static double report(struct step *st, const struct eng_seq *s, bool busy)
 {
+	struct eng_model *m = s->model;
+	uint8_t tier = s->sched.priority < SCHED_TIERS ? s->sched.priority : SCHED_TIERS - 1;
+	uint32_t position;
+	double ns = sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer[tier], &position) *
+		    cost_bias_factor(&m->ttft_bias[busy]);
 	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
 	ev.u.queued = (struct proto_queued){.n_prompt = s->n_prompt,
 					    .n_cached = s->sched.n_cached,
 					    .miss_reason = s->miss,
 					    .position = position,
 					    .predicted_ttft_us = to_us(ns),
-					    .guess = is_alone(st, s) || !is_measured(s->model)};
+					    .guess = is_alone(st, s) || !is_measured(m)};
 	st->e->on_event(st->e->on_event_ctx, &ev);
-}
-
-static double predict(const struct eng_seq *s, bool busy, uint32_t *position)
-{
-	struct eng_model *m = s->model;
-	uint8_t tier = s->sched.priority < SCHED_TIERS ? s->sched.priority : SCHED_TIERS - 1;
-	return sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer[tier], position) *
-	       cost_bias_factor(&m->ttft_bias[busy]);
+	return ns;
 }
 
 void queue_status_report(struct step *st, struct eng_seq *s)
 {
-	uint32_t position;
-	/* It stands in the queue itself. */
+	/* The queue includes s itself. */
 	s->found_busy = sched_n_started(s->model->sched) > 0 || sched_n_queued(s->model->sched) > 1;
-	s->predicted_ns = predict(s, s->found_busy, &position);
 	s->queued_ns = clock_now_ns();
-	tell(st, s, position, s->predicted_ns);
+	s->predicted_ns = report(st, s, s->found_busy);
 }
 
-/* One of several choices is not told of by itself; one that was put back has been answered already. */
+/* Followers are not reported; neither are pre-empted sequences, which have begun. */
 static bool waits(const struct eng_seq *s)
 {
 	return s->state == SEQ_WAITING && s->credit > 0 && s->first_ns == 0 && s->choice == 0;
 }
 
-static void tell_again(struct step *st)
+static void report_waiting(struct step *st)
 {
 	int n = 0;
 	list_each(it, &st->all) {
 		const struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
-		uint32_t position;
 		if (!waits(s))
 			continue;
-		double ns = predict(s, true, &position);
-		tell(st, s, position, ns);
-		if (++n == TELL_MOST)
+		(void)report(st, s, true);
+		if (++n == MAX_REPORTS)
 			return;
 	}
 }
@@ -121,9 +115,9 @@ void queue_status_tick(struct step *st, uint64_t now_ns)
 			if (atomic_load(&st->e->models[i].state) == PROTO_MODEL_READY)
 				publish(st, &st->e->models[i]);
 	}
-	if (now_ns - st->told_ns >= TELL_MS * NS_PER_MS) {
-		st->told_ns = now_ns;
-		tell_again(st);
+	if (now_ns - st->reported_ns >= REPORT_MS * NS_PER_MS) {
+		st->reported_ns = now_ns;
+		report_waiting(st);
 	}
 }
 

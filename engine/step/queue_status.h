@@ -14,9 +14,9 @@ struct eng_model;
 struct eng_seq;
 struct step;
 
-/* The first time, when its prompt has been counted. */
+/* The first report of s, once its prompt is tokenized. */
 void queue_status_report(struct step *st, struct eng_seq *s);
-/* From the step thread's loop, as often as it likes. */
+/* Call it in every iteration of the step thread's loop. */
 void queue_status_tick(struct step *st, uint64_t now_ns);
 
 #endif

@@ -53,7 +53,7 @@ void eng_seq_pace(struct eng_seq *s, uint64_t now_ns)
 	s->pace_next_ns += s->pace_each_ns;
 }
 
-/* A quarter of the time between two tokens, about, and at most 1.28 s; 0: it is paced too fast for one. */
+/* About a quarter of the time between two tokens, at most 1.28 s; 0: the pace is too fast for a grid. */
 static uint64_t grid_of(uint64_t each_ns)
 {
 	uint64_t grid = 0;
@@ -65,7 +65,7 @@ static uint64_t grid_of(uint64_t each_ns)
 uint64_t eng_seq_due(const struct eng_seq *s)
 {
 	uint64_t due = s->pace_next_ns > s->pace_early_ns ? s->pace_next_ns - s->pace_early_ns : 0;
-	/* Who is not early falls behind for each wait. */
+	/* Without an early allowance, each rounding would slow the sequence down. */
 	uint64_t grid = due > 0 && s->pace_early_ns > 0 ? grid_of(s->pace_each_ns) : 0;
 	return grid > 0 ? (due + grid - 1) / grid * grid : due;
 }
@@ -114,24 +114,32 @@ static int set_draft_prefix(struct eng_seq *s, const struct proto_submit *req)
 	return 0;
 }
 
-int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out)
+/* What every sequence begins with. */
+static struct eng_seq *seq_new(uint64_t id)
 {
 	struct eng_seq *s = sl_zalloc(sizeof *s);
+	if (s == NULL)
+		return NULL;
+	s->node.key = id;
+	list_init(&s->signals.in_signaled);
+	list_init(&s->in_all);
+	list_init(&s->waiter.link);
+	s->deadline_ns = UINT64_MAX;
+	s->slot = -1;
+	return s;
+}
+
+int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out)
+{
+	struct eng_seq *s = seq_new(id);
 	if (s == NULL)
 		return SL_ENOMEM;
 	s->mem = sl_strndup(req->prompt.n > 0 ? req->prompt.at : "", req->prompt.n);
 	if (s->mem == NULL || set_sampling(s, req) != 0 || set_draft_prefix(s, req) != 0 ||
 	    text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
-		sl_free(s->mem);
-		sl_free(s->bias);
-		sl_free(s->draft_prefix.ids);
-		sl_free(s);
+		eng_seq_free(s);
 		return SL_ENOMEM;
 	}
-	s->node.key = id;
-	list_init(&s->signals.in_signaled);
-	list_init(&s->in_all);
-	list_init(&s->waiter.link);
 	s->text.model = req->model;
 	s->text.prompt_kind = req->prompt_kind;
 	bool plain = req->n_stops == 0 && req->temperature == 0 && req->presence_penalty == 0 &&
@@ -148,38 +156,31 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->sched.priority = req->priority;
 	s->sched.width = s->beam_width > 0 ? s->beam_width : 1;
 	s->sched.prefilling = true;
-	s->ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0;
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
 	s->weight = req->weight;
 	s->prompt_logprobs = req->prompt_logprobs;
 	s->arrived_ns = s->sched.served_ns = clock_now_ns();
-	s->deadline_ns = UINT64_MAX;
 	if (req->deadline_ms > 0)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
 	set_pace(s, (double)req->rate_tps, req->burst);
-	s->slot = -1;
 	*out = s;
 	return 0;
 }
 
 int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **out)
 {
-	struct eng_seq *s = sl_zalloc(sizeof *s);
+	struct eng_seq *s = seq_new(lead->node.key);
 	if (s == NULL)
 		return SL_ENOMEM;
 	s->tokens = sl_zalloc_n(lead->n_prompt, sizeof *s->tokens);
-	if (s->tokens == NULL || text_stream_init(&s->stream, lead->stream.stops, lead->stream.n_stops) != 0) {
-		sl_free(s->tokens);
-		sl_free(s);
+	if (s->tokens == NULL || text_stream_init(&s->stream, lead->stream.stops, lead->stream.n_stops) != 0 ||
+	    sampler_state_copy(&s->said, &lead->said) != 0) {
+		eng_seq_free(s);
 		return SL_ENOMEM;
 	}
 	memcpy(s->tokens, lead->tokens, lead->n_prompt * sizeof *s->tokens);
 	s->tokens_cap = s->n_prompt = lead->n_prompt;
-	s->node.key = lead->node.key;
-	list_init(&s->signals.in_signaled);
-	list_init(&s->in_all);
-	list_init(&s->waiter.link);
 	s->model = lead->model;
 	s->tenant_digest = lead->tenant_digest;
 	s->weight = lead->weight;
@@ -188,10 +189,8 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 	s->sampling.choice = choice;
 	s->choice = choice;
 	s->choices = lead->choices;
-	s->ignore_eos = lead->ignore_eos;
 	s->max_tokens = lead->max_tokens;
 	s->length_why = lead->length_why;
-	s->deadline_ns = UINT64_MAX;
 	s->pace_each_ns = lead->pace_each_ns;
 	s->pace_early_ns = lead->pace_early_ns;
 	s->arrived_ns = lead->arrived_ns;
@@ -202,11 +201,6 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 				      .prefilling = true,
 				      .n_left = lead->n_prompt,
 				      .n_cached = lead->n_prompt - 1};
-	s->slot = -1;
-	if (sampler_state_copy(&s->said, &lead->said) != 0) {
-		eng_seq_free(s);
-		return SL_ENOMEM;
-	}
 	*out = s;
 	return 0;
 }

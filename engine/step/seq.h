@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sequence: one accepted request from submit to DONE. Private to engine/.
+ * A sequence: one accepted request from submit to DONE, or one further choice (a follower) of such a request. Private
+ * to engine/.
  *
  * Thread: the submitting thread until the sequence is in the engine's index, then the step thread. Exceptions: `text`
  * belongs to a text worker until its mail returns; `signals` is guarded by the index's lock.
  *
  * eng_seq_set_state is the only function that changes the state:
- *   NEW → TEXT      engine_submit         TEXT → WAITING     step.c, its mail
- *   WAITING → PREFILL → DECODE  batch.c, a step that starts it, and its last prompt row
+ *   NEW → TEXT                  engine_submit; a follower passes through TEXT at once
+ *   TEXT → WAITING              step.c on the worker's mail; make_follower in choices.c (NEW → TEXT → WAITING)
+ *   WAITING → PREFILL → DECODE  batch.c: the step that starts it, and its last prompt row
  *   PREFILL, DECODE → WAITING   batch_preempt
- *   any → ENDED     step_rest             any → DONE         step_finish, step_leave
+ *   WAITING, PREFILL, DECODE → ENDED   step_rest: a lead that waits for its followers
+ *   any but NEW → DONE          step_finish; for a follower step_leave
  */
 #ifndef ENGINE_SEQ_H
 #define ENGINE_SEQ_H
@@ -40,12 +43,12 @@ enum eng_seq_state {
 	SEQ_WAITING, /* tokens known; not started, or pre-empted: no slot, no pages */
 	SEQ_PREFILL, /* has a slot */
 	SEQ_DECODE,  /* all but the last token are in its pages */
-	SEQ_ENDED,   /* the lead of several choices: its own has ended, others have not */
-	SEQ_DONE,    /* told; freed when no worker holds it */
+	SEQ_ENDED,   /* a lead whose own choice has ended before others */
+	SEQ_DONE,    /* DONE is reported; freed once no worker holds it */
 	SEQ_N_STATES,
 };
 
-/* How many sequences are in which state; the counters of everything that is announced. */
+/* Sequences per state, and totals for the metrics. */
 struct eng_counters {
 	atomic_uint in_state[SEQ_N_STATES];
 	atomic_ullong submitted, finished, cancelled, failed, displaced;
@@ -54,32 +57,32 @@ struct eng_counters {
 struct eng_model;
 struct choices;
 
-/* What the step thread gets by mail begins with what it is. */
+/* Mail to the step thread begins with its kind. */
 enum step_mail_kind { STEP_TEXT, STEP_MODEL };
 struct step_mail {
 	struct mail mail;
 	enum step_mail_kind kind;
 };
 
-/* What a text worker reads and makes. */
+/* Input and result of a text worker. */
 struct seq_text {
 	uint16_t model;
 	uint8_t prompt_kind;
 	struct proto_str prompt; /* in the sequence's own memory */
 	bool counting;
-	bool searching;       /* for the best answer: not everything goes with it */
-	atomic_bool unwanted; /* cancelled: the worker need not work */
+	bool searching;       /* a beam search with options that it does not support */
+	atomic_bool unwanted; /* cancelled: the worker skips the work */
 	struct tok_ids ids;   /* the result */
 	uint8_t error;        /* enum proto_error */
 	struct sl_err err;    /* why, for the client */
 };
 
-/* What came from other threads since the step thread last looked; under the index's lock. */
+/* Requests of other threads since the step thread last took them; under the index's lock. */
 struct seq_signals {
 	struct list in_signaled;
 	uint32_t credit;
 	bool cancel, fresh;
-	bool displaced; /* by a newcomer, unless it has begun meanwhile */
+	bool displaced; /* by a new request, unless it has begun */
 };
 
 /* Speculation (engine/step/spec_step.c). */
@@ -92,13 +95,13 @@ struct seq_spec {
 	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
 };
 
-/* Tokens of the answer that another model made (engine/step/draft_prefix.c). */
+/* The beginning of an answer that another model made (engine/step/draft_prefix.c). */
 struct seq_draft_prefix {
-	int32_t *ids; /* owned, until the prompt's tokens are known; then they stand behind these */
+	int32_t *ids; /* owned; moved behind the prompt's tokens once these are known */
 	uint32_t n, n_keep, max_new;
-	uint32_t n_left; /* behind its own tokens: not judged */
+	uint32_t n_left; /* behind its own tokens: unverified */
 	uint32_t n_agreed, n_used;
-	bool open; /* VERIFIED is to come */
+	bool open; /* VERIFIED is not sent yet */
 };
 
 struct eng_seq {
@@ -120,12 +123,11 @@ struct eng_seq {
 	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
 	struct proto_id_f32 *bias;      /* owned */
 	int32_t stop_ids[PROTO_MAX_STOP_IDS];
-	uint32_t weight;         /* of the tenant */
-	uint8_t prompt_logprobs; /* as in SUBMIT */
-	uint32_t prompt_told;    /* tokens of the prompt whose log probability has been told */
-	bool ignore_eos;
-	bool prefill_only; /* PROTO_SUBMIT_PREFILL_ONLY */
-	uint64_t salt;     /* of the prefixes that it may share */
+	uint32_t weight;          /* of the tenant */
+	uint8_t prompt_logprobs;  /* as in SUBMIT */
+	uint32_t prompt_reported; /* prompt tokens whose log probability was reported */
+	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
+	uint64_t salt;            /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
 	uint64_t deadline_ns; /* UINT64_MAX: none */
 	struct heap_node by_deadline;
@@ -134,18 +136,18 @@ struct eng_seq {
 
 	/* The work. */
 	struct eng_model *model; /* set when its text is ready */
-	int32_t *tokens;         /* prompt, answer and what is given and not judged; owned */
+	int32_t *tokens;         /* prompt, answer and unverified draft prefix; owned */
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
-	uint32_t n_cached;         /* of the prompt, when it started first */
-	uint8_t miss;              /* enum proto_miss: why no more of it was there */
+	uint32_t n_cached;         /* of the prompt, when it first started */
+	uint8_t miss;              /* enum proto_miss: why no more of it was cached */
 	int slot;                  /* row of the model's page tables; -1: none */
-	uint8_t n_coming;          /* tokens that steps on their way draw for it (engine/step/in_flight.h) */
-	uint32_t n_flying;         /* of n_past: tokens whose rows are on their way */
-	uint32_t n_rows;           /* it has in the step that is being made, of n_past */
-	int32_t coming_from;       /* the last one of them: which draw of its step; -1: on the host */
-	struct kv_swapped swapped; /* pages that wait for it on the host, while it has no slot */
-	bool arriving;             /* they were given to it, and may be on their way */
+	uint8_t n_coming;          /* tokens that steps in flight draw for it (engine/step/in_flight.h) */
+	uint32_t n_flying;         /* of n_past: tokens whose rows are in flight */
+	uint32_t n_rows;           /* of n_past: its rows in the step being built */
+	int32_t coming_from;       /* the last of n_coming: index of its draw; -1: on the host */
+	struct kv_swapped swapped; /* its pages in host memory while it has no slot */
+	bool arriving;             /* their copies to the device may be in flight */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */
@@ -154,10 +156,10 @@ struct eng_seq {
 	struct seq_draft_prefix draft_prefix;
 
 	/* Several choices. */
-	struct choices *choices; /* the lead's own; borrowed by those who follow; NULL: one choice */
+	struct choices *choices; /* owned by the lead, borrowed by followers; NULL: one choice */
 	uint8_t choice, n_choices, best_of, beam_width;
 	float length_penalty;
-	uint32_t n_reserved; /* sequences that were let in with this one and do not exist yet */
+	uint32_t n_reserved; /* followers admitted with this sequence and not created yet */
 
 	/* Clocks. */
 	uint64_t arrived_ns, queued_ns, credited_ns, started_ns, first_ns;
@@ -165,29 +167,35 @@ struct eng_seq {
 	bool found_busy;     /* others ran or waited when it was predicted */
 };
 
-/* How the pieces of its tokens are found, for those who want log probabilities. */
+/* Looks up the bytes of its tokens, if wanted (for log probabilities). */
 struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 /* Copies the request. 0 or SL_ENOMEM. */
 int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq **out);
-/* Another choice of the same request, NEW: it borrows the lists of lead, which must outlive it. */
+/* Another choice of the same request, NEW. Borrows the lists of lead, which must outlive it. */
 int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **out);
-/* It must be NEW or DONE, without slot and worker. */
+/* s must be NEW or DONE, without slot and worker. */
 void eng_seq_free(struct eng_seq *s);
 
-/* The one place where a state changes, and the counters with it. BUG on a transition that the
- * machine does not have. */
+/* BUG on a transition that the table above lacks. Counts in c. */
 void eng_seq_set_state(struct eng_counters *c, struct eng_seq *s, enum eng_seq_state to);
+
+/* Saturates. */
+static inline void eng_add_credit(uint32_t *credit, uint32_t n)
+{
+	if (__builtin_add_overflow(*credit, n, credit))
+		*credit = UINT32_MAX;
+}
 
 /* Its prompt and its answer so far. */
 static inline uint32_t eng_seq_n_own(const struct eng_seq *s) { return s->n_prompt + s->n_made; }
 
-/* All that is to be computed. */
+/* All tokens to compute. */
 static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s) { return eng_seq_n_own(s) + s->draft_prefix.n_left; }
 
-/* A token was made at now: the pace moves on. */
+/* Advances the pace: a token was made at now_ns. */
 void eng_seq_pace(struct eng_seq *s, uint64_t now_ns);
-/* When the pace allows the next token. Rounded up to a grid of the clock, so that tokens of several that are paced
- * are computed in the same step: one more row makes a step dearer the fewer there are. */
+/* When the pace allows the next token, rounded up to a grid of the clock so that tokens of several paced sequences
+ * share steps: the fewer rows a step has, the dearer each row is. */
 uint64_t eng_seq_due(const struct eng_seq *s);
 
 #endif

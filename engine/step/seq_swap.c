@@ -3,7 +3,7 @@
 
 static uint32_t page_tokens_of(const struct eng_seq *s) { return (uint32_t)kv_page_tokens(s->model->pool); }
 
-/* Whether it is worth it for n pages from this one on, with so many tokens in them. */
+/* Whether swapping n pages from page `first` on, with n_tokens in them, beats computing these tokens again. */
 static bool pays(const struct eng_model *m, uint32_t first, uint32_t n, uint32_t n_tokens)
 {
 	uint32_t before = first * (uint32_t)kv_page_tokens(m->pool);
@@ -13,7 +13,7 @@ static bool pays(const struct eng_model *m, uint32_t first, uint32_t n, uint32_t
 void seq_swap_out(struct eng_seq *s, uint32_t n_past)
 {
 	struct eng_model *m = s->model;
-	uint32_t page = page_tokens_of(s), most = eng_seq_n_tokens(s) - 1; /* the last one's row has to be computed */
+	uint32_t page = page_tokens_of(s), most = eng_seq_n_tokens(s) - 1; /* the last token's row must be computed */
 	n_past = n_past < most ? n_past : most;
 	if (m->swap == NULL || is_searching(s) || s->draft_prefix.open || n_past == 0)
 		return;
@@ -40,7 +40,7 @@ void seq_swap_in(struct eng_seq *s)
 	int32_t *row = batch_row(m, s->slot);
 	uint32_t page = page_tokens_of(s), i = s->sched.n_past / page, before = i;
 	if (seq_swap_would_have(s, s->sched.n_past) > s->sched.n_past) {
-		/* The first may be there in part, as a copy of its own. */
+		/* The first page may already hold some tokens, in a copy owned by s. */
 		for (; i < w->first + w->n_pages; i++) {
 			if (i == s->sched.n_pages && prefix_page_alloc(m->prefix, &row[i]) != 0)
 				break;

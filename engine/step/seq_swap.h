@@ -16,15 +16,15 @@
 
 #include "engine/step/batch.h"
 
-/* s, which has a place, is about to lose it; n_past tokens of its own are in its pages. */
+/* Before s loses its slot; n_past of its own tokens are in its pages. */
 void seq_swap_out(struct eng_seq *s, uint32_t n_past);
-/* How many tokens s would have in its pages if it started now and found n_found in the tree. */
+/* How many tokens would be in the pages of s if it started now and found n_found in the tree. */
 uint32_t seq_swap_would_have(const struct eng_seq *s, uint32_t n_found);
-/* s starts, with what was found in the tree: takes pages for what waits for it, which is nothing afterwards. */
+/* s starts with what the tree had: allocates pages for its swapped ones and copies them. Nothing stays swapped. */
 void seq_swap_in(struct eng_seq *s);
-/* Whether copies to pages of s, which has a place, are on their way: a step with rows of it would wait for them. */
+/* Whether copies to the pages of s, which has a slot, are in flight: a step with rows of s would wait for them. */
 bool seq_swap_arriving(struct eng_seq *s);
-/* What waits for s is not needed any more. */
+/* Discards the swapped pages of s. */
 void seq_swap_drop(struct eng_seq *s);
 
 #endif

@@ -1,38 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Speculative decoding. A sequence that decodes computes its last token and, as a chunk, a draft of the
- * tokens that may follow, and wants the logits of all these rows. Rows do not depend on what shares
- * their step (kernels.h), and the draw of a token depends on seed and index only (sampler.h): so the
- * token drawn from the first row is the one that a plain step would have drawn, the second row is what
- * the next plain step would have computed if that token is the draft's first, and so on. What is told
- * is therefore not like the plain answer but is it, bit for bit: greedy or sampled, with penalties
- * (the draws count what was accepted before them), stop strings, log probabilities and minimum lengths.
+ * Speculative decoding. A decoding sequence computes its last token and, in the same chunk, a draft of the tokens that
+ * may follow, and needs the logits of all these rows. A row does not depend on the rest of its step (kernels.h), a draw
+ * only on seed and index (sampler.h). So the first row yields the token of a plain step; if that token is the draft's
+ * first, the second row is what the next plain step would compute, and so on. The answer is identical to the plain one
+ * bit for bit, greedy or sampled, with penalties, stop strings, log probabilities and minimum lengths.
  *
- * Rows of rejected tokens have written into pages behind the sequence's end. These are the sequence's
- * own (what the prefix tree has ends before n_past, which counts accepted rows only); the next
- * step overwrites them, and whole pages of them go back at once, so that a sequence holds what it
- * would hold without drafts.
+ * Rows of rejected tokens wrote to pages behind the sequence's end. These pages are its own (the prefix tree ends at
+ * n_past, which counts accepted rows only): the next step overwrites them, and whole pages are freed at once.
  *
- * Drafts take what others leave: rows of the step's budget and pages that nobody waits for, and none
- * at all in steps with prompts or while somebody waits to start. A draft is never longer than credit,
- * pace and the answer's length allow.
+ * Drafts use only spare rows of the step's budget and spare pages, and none in steps with prompts or while a request
+ * waits to start. A draft never exceeds credit, pace or the answer's length.
  */
+#include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 
 #include <string.h>
 
-/* Of what the drafts of all say about those of the next request. */
+/* Weight of one draft in the acceptance that new requests start from. */
 static const double recent = 0.05;
 
-/* How many tokens s may get beyond the next one. */
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* How many tokens s may take beyond the next one. */
 static uint32_t most_of(const struct step *st, const struct eng_seq *s, uint32_t room, uint64_t now)
 {
-	uint32_t most = (uint32_t)st->e->cfg.spec_max_draft;
-	most = most < SPEC_MAX_DRAFT ? most : SPEC_MAX_DRAFT;
-	most = most < room ? most : room;
-	most = most < s->credit - 1 ? most : s->credit - 1;
-	uint32_t left = s->max_tokens - s->n_made - 1;
-	most = most < left ? most : left;
+	uint32_t most = least((uint32_t)st->e->cfg.spec_max_draft, least(SPEC_MAX_DRAFT, room));
+	most = least(most, least(s->credit - 1, s->max_tokens - s->n_made - 1));
 	if (s->pace_each_ns > 0) {
 		uint64_t due = eng_seq_due(s), early = now > due ? (now - due) / s->pace_each_ns : 0;
 		most = most < early ? most : (uint32_t)early;
@@ -48,7 +42,7 @@ static void init_rates(struct eng_seq *s)
 	spec_rate_init(&s->spec.rates[SPEC_MODEL], s->model->draft_accept);
 }
 
-/* Chooses source and length for s, and drafts what can be drafted at once. */
+/* Chooses source and length of a draft for s; makes it if the source is the n-grams. */
 static uint32_t choose(const struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
 		       uint32_t n_together)
 {
@@ -84,7 +78,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
 		s->spec.n_draft = 0;
-		/* Of what the drafter knows only what was accepted counts, if it was verified at all. */
+		/* The drafter forgets what was rejected or never verified. */
 		if (s->spec.small_past > s->sched.n_past)
 			s->spec.small_past = s->sched.n_past;
 		step.past.positions += (double)s->sched.width * (s->sched.n_past + 1);
@@ -98,7 +92,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		m->n_drafting = 0;
 		return;
 	}
-	/* Rows of logits beside those of draws: prompts that need some have a part left to them. */
+	/* Half of the extra rows with logits are left to prompts. */
 	uint32_t room = plan->n_prefill > 0 ? STEP_EXTRA_ROWS / 2 : STEP_EXTRA_ROWS;
 	const uint32_t all_room = room;
 	int n_by_model = 0;
@@ -123,27 +117,27 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		draft_model_draft(st, m, st->want_seqs, n_by_model);
 }
 
-bool spec_pays(struct step *st, struct eng_model *m, struct eng_seq *const *seqs, int n, uint64_t now)
+bool spec_pays(struct step *st, struct eng_model *m, const struct step_in_flight *f, uint64_t now)
 {
 	const struct eng_config *cfg = &st->e->cfg;
 	if (cfg->spec_mode == ENG_SPEC_OFF || (sched_n_queued(m->sched) > 0 && !cfg->spec_fixed))
 		return false;
 	struct spec_now step = {.cost = &m->verify};
-	for (int i = 0; i < n; i++) {
-		if (seqs[i] == NULL || seqs[i]->state != SEQ_DECODE)
+	for (int i = 0; i < f->b.n_want; i++) {
+		const struct eng_seq *s = f->wants[i].s;
+		if (s == NULL || s->state != SEQ_DECODE)
 			continue;
 		step.rows++;
 		step.tokens++;
-		step.past.positions += (double)seqs[i]->sched.n_past + 1;
-		step.past.reads += (double)seqs[i]->sched.n_past + 1;
+		batch_attend(&step.past, s->sched.n_past, 1);
 	}
-	for (int i = 0; i < n; i++) {
-		struct eng_seq *s = seqs[i];
+	for (int i = 0; i < f->b.n_want; i++) {
+		struct eng_seq *s = f->wants[i].s;
 		bool plain = s != NULL && s->state == SEQ_DECODE && s->credit > 0 && !is_searching(s);
 		uint32_t most = plain ? most_of(st, s, STEP_EXTRA_ROWS, now) : 0;
 		if (most == 0)
 			continue;
-		/* A chance that is not taken here is counted, one that is counts when it is. */
+		/* A rejected chance counts here, an accepted one when spec_prepare takes it. */
 		struct spec_rate rates[SPEC_SOURCES];
 		init_rates(s);
 		memcpy(rates, s->spec.rates, sizeof rates);
@@ -159,12 +153,8 @@ void spec_rows(struct step *st, struct batch *b, struct eng_seq *s)
 {
 	uint32_t past = s->sched.n_past, n = s->spec.n_draft;
 	for (uint32_t i = 0; i < n; i++) {
-		int row = b->n_rows++;
-		st->row_token[row] = s->spec.draft[i];
-		st->row_pos[row] = (int32_t)(past + i);
-		st->row_seq[row] = s->slot;
-		st->want[b->n_want] = row;
-		st->want_seqs[b->n_want++] = s;
+		batch_add_row(st, b, s->slot, past + i, s->spec.draft[i]);
+		batch_want(st, b, s);
 	}
 	b->attended.positions += (double)cost_positions(past, n);
 	b->attended.reads += n;
@@ -189,7 +179,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		if (s->tokens[eng_seq_n_tokens(s) - 1] != s->spec.draft[row])
 			break;
 		n_accepted++;
-		/* Its row is computed already: as if it had been this step's own. */
+		/* Its row is already computed, as if by this step. */
 		BUG_IF(s->credit == 0, "a draft beyond the credit");
 		s->sched.n_past++;
 		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->slot));

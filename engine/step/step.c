@@ -24,7 +24,7 @@
 #include "base/beat.h"
 #include "base/clock.h"
 
-enum { STEP_SLEEP_MS = 100 }; /* at most: the supervisor wants to see the loop turn */
+enum { STEP_SLEEP_MS = 100 }; /* at most: the loop must touch its heartbeat */
 
 /* ---- the end of a sequence ---- */
 
@@ -44,8 +44,8 @@ static void learn_answer(struct eng_model *m, uint8_t priority, double ns)
 		m->ns_per_answer[i] = m->ns_per_answer[i] == 0 ? ns : m->ns_per_answer[i] * 0.9 + ns * 0.1;
 }
 
-/* Gives back pages, slot and its turn. */
-static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
+/* Frees the slot and pages of s, and its entries with scheduler and tenant. */
+static void free_resources(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	batch_release(s);
 	seq_swap_drop(s);
@@ -63,13 +63,13 @@ static void give_back(struct step *st, struct eng_seq *s, uint64_t now)
 
 void step_rest(struct step *st, struct eng_seq *s)
 {
-	give_back(st, s, clock_now_ns());
+	free_resources(st, s, clock_now_ns());
 	eng_seq_set_state(&st->e->counters, s, SEQ_ENDED);
 }
 
 void step_leave(struct step *st, struct eng_seq *s)
 {
-	give_back(st, s, clock_now_ns());
+	free_resources(st, s, clock_now_ns());
 	list_remove(&s->in_all);
 	eng_seq_set_state(&st->e->counters, s, SEQ_DONE);
 	list_push_back(&st->ended, &s->in_all);
@@ -87,12 +87,12 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 {
 	struct engine *e = st->e;
 	uint64_t now = clock_now_ns();
-	uint32_t n_made = s->draft_prefix.open ? 0 : s->n_made - s->draft_prefix.n_used; /* of its own making */
+	uint32_t n_made = s->draft_prefix.open ? 0 : s->n_made - s->draft_prefix.n_used; /* without the draft prefix */
 	if (s->choices != NULL) {
-		s = s->choices->lead; /* whoever it was: the request ends */
+		s = s->choices->lead; /* the whole request ends */
 		n_made = s->choices->n_completion;
 	}
-	give_back(st, s, now);
+	free_resources(st, s, now);
 	if (s->choices != NULL)
 		choices_drop(st, s);
 	if (s->by_deadline.in)
@@ -106,7 +106,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	else
 		atomic_fetch_add(&e->counters.finished, 1);
 
-	/* Out of the index first: after DONE the identifier may come again. */
+	/* Out of the index first: after DONE the identifier may be reused. */
 	pthread_mutex_lock(&e->index_lock);
 	idmap_remove(&e->index, &s->node);
 	list_remove(&s->signals.in_signaled);
@@ -137,6 +137,13 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	}
 }
 
+void step_fail(struct step *st, struct eng_seq *s, uint8_t error)
+{
+	step_finish(st, s, PROTO_FINISH_ERROR, error,
+		    error == PROTO_ERR_OVERLOADED ? "The engine is out of memory."
+						  : "The model produced no usable result.");
+}
+
 /* ---- models ---- */
 
 static struct eng_seq *first_of_model(const struct step *st, const struct eng_model *m)
@@ -151,8 +158,8 @@ static struct eng_seq *first_of_model(const struct step *st, const struct eng_mo
 
 void step_fail_model(struct step *st, struct eng_model *m, const char *reason)
 {
-	in_flight_drop(m); /* all that is on its way fails with it */
-	/* One may take others with it, so each is looked for anew. */
+	in_flight_drop(m); /* its steps in flight fail with it */
+	/* Ending one sequence may end others, so each pass searches anew. */
 	for (struct eng_seq *s; (s = first_of_model(st, m)) != NULL;)
 		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, "The model's device failed.");
 	model_state_set(st->e, m, PROTO_MODEL_FAILED, reason);
@@ -180,17 +187,17 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 
 static void on_model(struct step *st, struct eng_model *m)
 {
+	const char *failure = NULL;
 	if (!m->loaded) {
 		kv_rebalance_leave(m);
-		model_state_set(st->e, m, PROTO_MODEL_FAILED, m->load_err.text);
-		return;
+		failure = m->load_err.text;
+	} else if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
+		failure = "out of memory for logits";
+	} else if (in_flight_create(m) != 0) {
+		failure = "out of memory for steps";
 	}
-	if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
-		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for logits");
-		return;
-	}
-	if (in_flight_create(m) != 0) {
-		model_state_set(st->e, m, PROTO_MODEL_FAILED, "out of memory for steps");
+	if (failure != NULL) {
+		model_state_set(st->e, m, PROTO_MODEL_FAILED, failure);
 		return;
 	}
 	kv_rebalance_join(m);
@@ -200,6 +207,12 @@ static void on_model(struct step *st, struct eng_model *m)
 
 /* ---- text ---- */
 
+uint8_t step_no_memory(struct sl_err *err)
+{
+	sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
+	return PROTO_ERR_OVERLOADED;
+}
+
 static uint8_t refuse_token(uint8_t error, const char *field, uint32_t id, uint32_t n_vocab, struct sl_err *err)
 {
 	sl_errf(err, SL_EINVAL, "Invalid token %u in '%s': the ids of this model's tokens are between 0 and %u.", id,
@@ -207,7 +220,7 @@ static uint8_t refuse_token(uint8_t error, const char *field, uint32_t id, uint3
 	return error;
 }
 
-/* Every token that the sampling names is one of the model's. An error, or 0. */
+/* Whether the model has every token that the sampling names. 0 or an error. */
 static uint8_t check_sampling(const struct eng_seq *s, const struct eng_model *m, struct sl_err *err)
 {
 	uint32_t n_vocab = (uint32_t)m->info.arch.n_vocab;
@@ -224,19 +237,18 @@ static uint8_t check_sampling(const struct eng_seq *s, const struct eng_model *m
 	return 0;
 }
 
-/* Whether another tenant has it is told to nobody: that alone would give away what others ask. */
+/* Never reveals whether another tenant has the prefix, since that would disclose its prompts. */
 static uint8_t miss_of(enum prefix_miss miss)
 {
-	switch (miss) {
-	case PREFIX_MISS_NONE: return PROTO_MISS_NONE;
-	case PREFIX_MISS_NEW: return PROTO_MISS_NEW;
-	case PREFIX_MISS_EVICTED: return PROTO_MISS_EVICTED;
-	case PREFIX_MISS_SHORT: return PROTO_MISS_SHORT;
-	}
-	BUG("prefix tree: miss %d", miss);
+	static const uint8_t of[] = {[PREFIX_MISS_NONE] = PROTO_MISS_NONE,
+				     [PREFIX_MISS_NEW] = PROTO_MISS_NEW,
+				     [PREFIX_MISS_EVICTED] = PROTO_MISS_EVICTED,
+				     [PREFIX_MISS_SHORT] = PROTO_MISS_SHORT};
+	BUG_IF((size_t)miss >= sizeof of, "prefix tree: miss %d", miss);
+	return of[miss];
 }
 
-/* The prompt's tokens are there: the sequence may wait for its turn. An error, or 0. */
+/* Takes the tokenized prompt; s may then wait to start. 0 or an error. */
 static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *err)
 {
 	struct eng_model *m = &st->e->models[s->text.model];
@@ -264,15 +276,13 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->sampling.n_end_ids = m->n_end_ids;
 	s->sched.tenant = sched_tenant_enter(&st->tenants, s->tenant_digest, s->weight);
 	if (s->sched.tenant == NULL ||
-	    (sampler_needs_prompt(&s->sampling) && sampler_state_add_prompt(&s->said, s->text.ids.ids, n) != 0)) {
-		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
-		return PROTO_ERR_OVERLOADED;
-	}
+	    (sampler_needs_prompt(&s->sampling) && sampler_state_add_prompt(&s->said, s->text.ids.ids, n) != 0))
+		return step_no_memory(err);
 	s->model = m;
 	s->tokens = s->text.ids.ids;
 	s->tokens_cap = s->text.ids.cap;
 	s->text.ids = (struct tok_ids){0};
-	sl_free(s->mem); /* the prompt itself is no longer needed */
+	sl_free(s->mem); /* the text is no longer needed */
 	s->mem = NULL;
 	refused = draft_prefix_accept(s, m, err);
 	if (refused != 0)
@@ -286,16 +296,11 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->sched.n_cached = match.n_tokens;
 	s->miss = miss_of(match.miss);
 	s->sched.credit = s->credit > 0;
-	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0) {
-		sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
-		return PROTO_ERR_OVERLOADED;
-	}
-	if (s->best_of > 1 || s->n_choices > 1 || s->beam_width > 0) {
-		if (s->sched.width > (uint32_t)st->e->cfg.max_sequences || choices_make(st, s) != 0) {
-			sl_errf(err, SL_ENOMEM, "The engine is out of memory.");
-			return PROTO_ERR_OVERLOADED;
-		}
-	}
+	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0)
+		return step_no_memory(err);
+	if ((s->best_of > 1 || s->n_choices > 1 || s->beam_width > 0) &&
+	    (s->sched.width > (uint32_t)st->e->cfg.max_sequences || choices_make(st, s) != 0))
+		return step_no_memory(err);
 	return 0;
 }
 
@@ -320,16 +325,11 @@ static void on_text(struct step *st, struct eng_seq *s)
 
 /* ---- the loop ---- */
 
-static void add_credit(struct step *st, struct eng_seq *s, uint32_t n_tokens)
+void step_give_credit(struct eng_seq *s, uint32_t n)
 {
-	if (s->choices != NULL) {
-		choices_credit(st, s, n_tokens);
-		return;
-	}
 	bool had = s->credit > 0;
-	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
-		s->credit = UINT32_MAX;
-	if (had)
+	eng_add_credit(&s->credit, n);
+	if (had || n == 0)
 		return;
 	uint64_t now = clock_now_ns();
 	if (s->credited_ns == 0)
@@ -340,7 +340,7 @@ static void add_credit(struct step *st, struct eng_seq *s, uint32_t n_tokens)
 		sched_update(s->model->sched, &s->sched, now);
 }
 
-/* A newcomer has its room in the queue. Once some of its answer is told it stays. */
+/* Ends s to make room for a new request, unless some of its answer was reported. */
 static void displace(struct step *st, struct eng_seq *s)
 {
 	bool begun = s->choices != NULL ? s->choices->n_completion > 0 : s->first_ns != 0;
@@ -371,8 +371,10 @@ static void take_signals(struct step *st)
 			if (s->deadline_ns != UINT64_MAX)
 				heap_insert(&st->deadlines, &s->by_deadline);
 		}
-		if (k.credit > 0)
-			add_credit(st, s, k.credit);
+		if (k.credit > 0 && s->choices != NULL)
+			choices_credit(st, s, k.credit);
+		else
+			step_give_credit(s, k.credit);
 		if (k.cancel && s->state != SEQ_DONE)
 			step_finish(st, s, PROTO_FINISH_CANCELLED, 0, "");
 		else if (k.displaced && s->state != SEQ_DONE)
@@ -393,7 +395,7 @@ static void take_mail(struct step *st, struct mail *it)
 	}
 }
 
-/* Ends what is late; when the next one will be. */
+/* Ends sequences past their deadline. Returns the next deadline. */
 static uint64_t check_deadlines(struct step *st)
 {
 	uint64_t now = clock_now_ns();
@@ -431,7 +433,7 @@ static void publish_pages(struct engine *e)
 
 static bool is_ready(const struct eng_model *m) { return atomic_load(&m->state) == PROTO_MODEL_READY; }
 
-/* Everybody's turn; how many models have something to do or on its way. */
+/* Computes the models' shares. Returns how many models have work or steps in flight. */
 static int update_shares(struct engine *e, struct model_share *shares, bool *skip)
 {
 	uint64_t now = clock_now_ns();
@@ -456,7 +458,7 @@ static void land(struct step *st, const struct model_share *shares, int i)
 	e->models[i].vtime_ns += model_sched_charge(shares, e->n_models, i, batch_land(st, &e->models[i]));
 }
 
-/* The model whose step on its way is expected first; -1: nothing is on its way. */
+/* The model whose step in flight should end first; -1: none is in flight. */
 static int soonest(const struct engine *e)
 {
 	int best = -1;
@@ -476,8 +478,8 @@ static int soonest(const struct engine *e)
 	return best;
 }
 
-/* Steps that run beside the host: each model whose turn comes has one on its way, a model that is alone two. Then one
- * of them is waited for. */
+/* For backends whose steps run beside the host: every busy model gets a step in flight, a model that is busy alone two.
+ * Then waits for one of them. */
 static bool keep_busy(struct step *st, const struct model_share *shares, int n_busy, bool *skip, uint64_t *next_due)
 {
 	struct engine *e = st->e;
@@ -493,7 +495,7 @@ static bool keep_busy(struct step *st, const struct model_share *shares, int n_b
 		struct eng_model *m = &e->models[next];
 		skip[next] = true;
 		if (!is_ready(m))
-			continue; /* it has failed meanwhile */
+			continue; /* failed in this loop */
 		if (m->n_in_flight == 0)
 			worked |= batch_issue(st, m, next_due) != BATCH_IDLE;
 		if (n_busy == 1 && is_ready(m) && batch_may_go_ahead(m))
@@ -505,8 +507,7 @@ static bool keep_busy(struct step *st, const struct model_share *shares, int n_b
 	return true;
 }
 
-/* Steps that run in the host's own time: one, of the model whose turn it is and that has something to do
- * (engine/step/model_sched.h). */
+/* For backends whose steps run on the host: one step, of the first model in turn that has work. */
 static bool step_one(struct step *st, const struct model_share *shares, bool *skip, uint64_t *next_due)
 {
 	struct engine *e = st->e;
@@ -574,6 +575,15 @@ static bool sooner(const struct heap_node *a, const struct heap_node *b)
 	       heap_entry(b, const struct eng_seq, by_deadline)->deadline_ns;
 }
 
+enum { N_ROW_ARRAYS = 6 };
+
+static int32_t **row_array(struct step *st, int i)
+{
+	int32_t **const all[N_ROW_ARRAYS] = {&st->row_token, &st->row_pos, &st->row_seq,
+					     &st->row_from,  &st->want,    &st->drawn_at};
+	return all[i];
+}
+
 int step_create(struct engine *e, struct step **out)
 {
 	struct step *st = sl_zalloc(sizeof *st);
@@ -588,21 +598,14 @@ int step_create(struct engine *e, struct step **out)
 	list_init(&st->ended);
 	buf_init(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 	heap_init(&st->deadlines, sooner);
-	st->row_token = sl_zalloc_n(max_rows, sizeof(int32_t));
-	st->row_pos = sl_zalloc_n(max_rows, sizeof(int32_t));
-	st->row_seq = sl_zalloc_n(max_rows, sizeof(int32_t));
-	st->row_from = sl_zalloc_n(max_rows, sizeof(int32_t));
-	st->want = sl_zalloc_n(max_rows, sizeof(int32_t));
+	*out = st;
+	for (int i = 0; i < N_ROW_ARRAYS; i++)
+		if ((*row_array(st, i) = sl_zalloc_n(max_rows, sizeof(int32_t))) == NULL)
+			return SL_ENOMEM; /* engine_destroy frees st */
 	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
 	st->draws = sl_zalloc_n(max_rows, sizeof *st->draws);
-	st->drawn_at = sl_zalloc_n(max_rows, sizeof *st->drawn_at);
 	st->taken = sl_zalloc_n(max_rows, sizeof *st->taken);
-	*out = st;
-	if (st->row_token == NULL || st->row_pos == NULL || st->row_seq == NULL || st->want == NULL ||
-	    st->want_seqs == NULL || st->row_from == NULL || st->draws == NULL || st->drawn_at == NULL ||
-	    st->taken == NULL)
-		return SL_ENOMEM; /* engine_destroy frees it */
-	return 0;
+	return st->want_seqs != NULL && st->draws != NULL && st->taken != NULL ? 0 : SL_ENOMEM;
 }
 
 void step_destroy(struct step *st)
@@ -617,14 +620,10 @@ void step_destroy(struct step *st)
 	BUG_IF(!list_empty(&st->all), "the step thread left sequences behind");
 	sched_tenants_dispose(&st->tenants);
 	buf_dispose(&st->text);
-	sl_free(st->row_token);
-	sl_free(st->row_pos);
-	sl_free(st->row_seq);
-	sl_free(st->row_from);
-	sl_free(st->want);
+	for (int i = 0; i < N_ROW_ARRAYS; i++)
+		sl_free(*row_array(st, i));
 	sl_free(st->want_seqs);
 	sl_free(st->draws);
-	sl_free(st->drawn_at);
 	sl_free(st->taken);
 	sampler_adjusts_dispose(&st->adjusts);
 	sl_free(st->logits);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prompts on their way to the text workers, taken in fair order of tenants.
+ * Prompts that wait for the text workers, taken in fair order of tenants.
  */
 #include "engine/step/internal.h"
 
-/* What a prompt costs beside its bytes, in bytes. */
+/* Fixed cost of a prompt, in bytes. */
 enum { REQUEST_BYTES = 1 << 10 };
 
 void text_queue_init(struct text_queue *q)

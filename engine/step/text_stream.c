@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of a sequence, made safe to send. Two stages, each of which sees one byte after the
- * other, so that the cut of the input into tokens cannot matter:
+ * Two stages, each of which handles one byte at a time, so the cut of the input into tokens cannot matter:
  *
- *   bytes → whole characters   an unfinished character waits in part; a byte that can't begin or
- *                              go on a character becomes U+FFFD
- *   characters → released text each stop is matched by its own Knuth-Morris-Pratt automaton;
- *                              matched[i] is how much of stop i ends the text, so the longest of
- *                              them is exactly what must be held back
+ *   bytes → whole characters   an unfinished character is kept in part; an invalid byte becomes U+FFFD
+ *   characters → released text each stop has its own Knuth-Morris-Pratt automaton; matched[i] bytes of stop i end the
+ *                              text, so the longest of them is exactly what must be held back
  *
- * Invariant between calls: held.len == max(matched[]). A stop may begin only in held text, because
- * from its first byte on the text was a beginning of it. Work is linear in the bytes times the
- * number of stops; nothing is allocated after init but by out. Owned by one sequence, one thread.
+ * Invariant between calls: held.len == max(matched[]). A stop begins only in held text, because from its first byte on
+ * the text was a beginning of it. Work is linear in bytes times stops; only out allocates after init.
  */
 #include "engine/step/text_stream.h"
 
@@ -43,7 +39,7 @@ int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n
 		return SL_EINVAL;
 	size_t total = 0;
 	for (int i = 0; i < n_stops; i++) {
-		/* Only whole characters: a stop may not cut the text inside of one. */
+		/* Whole characters only: a stop must not cut the text inside one. */
 		if (stops[i].n == 0 || stops[i].n > PROTO_MAX_STOP_BYTES || !utf8_valid(stops[i].at, stops[i].n))
 			return SL_EINVAL;
 		total += stops[i].n;
@@ -142,7 +138,7 @@ int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct 
 {
 	for (size_t i = 0; i < n && !s->stopped; i++) {
 		s->part[s->n_part++] = (uint8_t)bytes[i];
-		/* An invalid first byte may leave bytes behind it that are to be judged anew. */
+		/* After an invalid first byte the remaining bytes are decoded again. */
 		while (s->n_part > 0 && !s->stopped) {
 			uint32_t cp;
 			int len = utf8_decode(s->part, s->n_part, &cp);

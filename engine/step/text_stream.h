@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a sequence's tokens to the text that may be sent: never half a UTF-8 character (an invalid
- * byte becomes U+FFFD), never a stop string nor a beginning of one that may still become it.
- * Whatever way the same tokens arrive, the same text leaves.
+ * Turns a sequence's tokens into text that may be sent: whole UTF-8 characters only (an invalid byte becomes U+FFFD),
+ * no stop string, and no beginning of one that may still complete. The text does not depend on how it is cut into
+ * tokens.
  */
 #ifndef ENGINE_TEXT_STREAM_H
 #define ENGINE_TEXT_STREAM_H
@@ -24,22 +24,21 @@ struct text_stream {
 	uint8_t part[4];                   /* an unfinished character */
 	uint8_t n_part;
 	bool stopped;
-	bool passing; /* stops are passed over */
+	bool passing; /* stops do not count */
 };
 
 /* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes of valid UTF-8, else SL_EINVAL). 0 or
  * SL_ENOMEM. On failure s holds nothing. */
 int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n_stops);
 void text_stream_dispose(struct text_stream *s);
-/* Adds a token's bytes and appends what is now safe to out. *stopped: a stop string was completed
- * by these bytes or before; what precedes it has been released, the rest is dropped. The stop that
- * is completed first counts, the longest of those that end together. 0, SL_ENOMEM, SL_ELIMIT (out
- * is full). */
+/* Adds a token's bytes and appends what may be released to out. *stopped: a stop string is complete; the text before it
+ * is released, the rest dropped. The first stop to complete counts, the longest of those that end together. 0,
+ * SL_ENOMEM, SL_ELIMIT (out is full). */
 int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out, bool *stopped);
-/* Whether stops that are completed from now on count (they do at first); where they don't, they are
- * text like any other. One that began before and is completed when they count, counts. */
+/* Whether stops that complete from now on count (default: true). Otherwise they are plain text. A stop that began
+ * before may still complete. */
 void text_stream_may_stop(struct text_stream *s, bool may);
-/* The end: releases what was held back, an unfinished character as one U+FFFD. */
+/* Ends the text: releases held text, and an unfinished character as one U+FFFD. */
 int text_stream_finish(struct text_stream *s, struct sl_buf *out);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a model file says about its tokenizer, whatever the file's format; tests and fuzzers make tokenizers from it
- * without a file.
+ * A tokenizer's data from a model file of any format; tests and fuzzers make tokenizers from it without a file.
  */
 #ifndef ENGINE_TOKENIZER_SOURCE_H
 #define ENGINE_TOKENIZER_SOURCE_H

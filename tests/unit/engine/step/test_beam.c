@@ -111,7 +111,7 @@ static void finds_the_best(void **state)
 		assert_true(fabs(b.done[0].score - best_of_all(seed, tokens, 0, 3, 0, 1.0f)) < 1e-6);
 		for (uint32_t i = 1; i < b.n_done; i++)
 			assert_true(b.done[i].score <= b.done[i - 1].score);
-		beam_dispose(&b);
+		beam_reset(&b);
 	}
 }
 
@@ -133,7 +133,7 @@ static void a_beam_of_one_is_greedy(void **state)
 		beam_reset(&b);
 		assert_int_equal(b.n_live, 1);
 		assert_int_equal(run(&b, seed + 1), 0);
-		beam_dispose(&b);
+		beam_reset(&b);
 	}
 }
 
@@ -147,7 +147,7 @@ static void no_memory(void **state)
 		int rc = run(&b, 3);
 		fault_disarm_all();
 		assert_true(rc == 0 || rc == SL_ENOMEM);
-		beam_dispose(&b);
+		beam_reset(&b);
 	}
 }
 
