@@ -30,9 +30,9 @@ int bench_child_fork(struct bench_child *c, void (*run)(void *arg), void *arg, i
 /* SIGTERM, a moment, SIGKILL. */
 void bench_child_stop(struct bench_child *c);
 bool bench_child_alive(const struct bench_child *c);
-/* Whether somebody listens at that address. */
+/* Does a process listen at that address? */
 bool bench_accepts(const struct sockaddr *at, socklen_t n);
-/* SL_EIO: the child of that name does not start, with the last line of its log, which says more than we could. */
+/* SL_EIO: the child of that name does not start, with the last line of its log. */
 int bench_child_no_start(const char *name, const char *log, struct sl_err *err);
 /* User and system time of all its threads, in nanoseconds. */
 uint64_t bench_child_cpu_ns(const struct bench_child *c);

@@ -392,7 +392,7 @@ static int bench_sample(struct gpu_bench *x)
 	for (size_t i = 0; i < all; i++)
 		host[i] = 8 * draw(x);
 	for (int i = 0; i < n; i++)
-		draws[i] = (struct kn_draw){.row = i, .temperature = 0.8f, .top_p = 0.95f, .u = (i + 0.5) / n};
+		draws[i] = (struct kn_draw){.row = i, .temperature = 0.8f, .top_p = 0.95f, .key = (uint64_t)i};
 	for (int k = 0; k < (x->tiny ? 1 : 2 * TIMES) && rc == 0; k++) { /* logits are lost */
 		rc = x->ops->upload(x->b, logits, host, all);
 		uint64_t begin = clock_now_ns();

@@ -18,7 +18,7 @@ struct gpu_bench {
 
 /* The line of one figure. */
 void bench_gpu_tell(const char *name, double seconds, double bytes, double operations);
-/* 0, or the exit status after it said why. */
+/* 0, or the exit status after an error message. */
 int bench_gpu_open(struct gpu_bench *x, int max_rows, int max_width, bool fp8);
 /* Whether --backend names a device: then `bench ops` and `bench model` are these. */
 bool bench_gpu_asked(int argc, char **argv);

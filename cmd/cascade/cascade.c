@@ -36,7 +36,7 @@ static const char usage[] =
     "  --sure-above X    sure = low + X (0.2)            --drop-below X  drop = low - X (0.1)\n"
     "  --early SHARE     or: the lowest sure that leaves SHARE of the answers right that are right with 1\n"
     "  --points N        of the curve (20)\n"
-    "report     who served what, why, how well, and what it saved\n"
+    "report     which model served what, why, how well, and what it saved\n"
     "  --small-cost X    a token of the small model, in tokens of the large one (0.1)\n"
     "FILE - is standard input; lines are described in etc/cascade.md\n";
 
@@ -200,7 +200,7 @@ static size_t calibration_of(const struct outcomes *o, struct casc_outcome *out)
 	for (size_t i = 0; i < o->n; i++) {
 		const struct outcome *x = &o->at[i];
 		if (x->trace != NULL && x->small_right != VERDICT_NONE)
-			/* Who did not look at the large model's answer takes it for right. */
+			/* An unjudged answer of the large model counts as right. */
 			out[n++] = (struct casc_outcome){x->trace, x->n_trace, x->small_right == VERDICT_RIGHT,
 							 x->large_right != VERDICT_WRONG};
 	}
@@ -251,7 +251,7 @@ static void print_curve(const struct ask *a, const struct casc_gate *g, size_t n
 		printf("}\n");
 }
 
-/* early: below 0: sure keeps its distance. */
+/* early_share: negative: sure = low + sure_above. */
 static int find_thresholds(const struct ask *a, const struct outcomes *o, const struct casc_gate *g,
 			   enum casc_target kind, double target, double early_share, size_t most, struct sl_err *err)
 {
@@ -308,7 +308,7 @@ struct report {
 	struct casc_cost cost;
 	size_t plans[CASC_PLAN_RACE + 1], whys[CASC_N_WHYS], reasons[CASC_FOR_FAILURE + 1];
 	size_t judged, right, large_right; /* where both verdicts are known */
-	double *small_ttft, *large_ttft;   /* by who wrote the first token */
+	double *small_ttft, *large_ttft;   /* by the model of the first token */
 	size_t n_small_ttft, n_large_ttft;
 };
 

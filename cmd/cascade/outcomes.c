@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading outcomes. A line is an object; keys that are not known are passed over, so that a log may
- * hold more; keys that are known must be of their type and range, because a wrong number would end in
- * weights or thresholds. Features are either there or made from `messages`.
+ * Each line is a JSON object. Unknown keys are ignored, so that a log may hold more; known keys are checked for type
+ * and range, because a wrong number would end up in weights or thresholds. Features are either given or computed
+ * from `messages`.
  */
 #include "cmd/cascade/outcomes.h"
 
@@ -75,17 +75,20 @@ static int get_costs(const struct place *p, const json_t *o, struct outcome *to)
 	struct casc_cost *c = &to->cost;
 	const json_t *small = json_object_get(o, "small"), *large = json_object_get(o, "large");
 	uint64_t small_made = 0, large_made = 0;
-	int rc = get_count(p, small, "prompt", &c->small_prompt);
-	if (rc != 0 || (rc = get_count(p, small, "made", &small_made)) != 0 ||
-	    (rc = get_count(p, small, "shown", &c->small_shown)) != 0 ||
-	    (rc = get_count(p, large, "prompt", &c->large_prompt)) != 0 ||
-	    (rc = get_count(p, large, "made", &large_made)) != 0 ||
-	    (rc = get_count(p, large, "shown", &c->large_shown)) != 0 ||
-	    (rc = get_count(p, large, "given", &c->large_given)) != 0 ||
-	    (rc = get_count(p, o, "offered", &c->offered)) != 0 ||
-	    (rc = get_count(p, o, "accepted", &c->accepted)) != 0 ||
-	    (rc = get_count(p, o, "always_large", &c->always_large)) != 0)
-		return rc;
+	const struct {
+		const json_t *in;
+		const char *key;
+		uint64_t *to;
+	} counts[] = {{small, "prompt", &c->small_prompt}, {small, "made", &small_made},
+		      {small, "shown", &c->small_shown},   {large, "prompt", &c->large_prompt},
+		      {large, "made", &large_made},        {large, "shown", &c->large_shown},
+		      {large, "given", &c->large_given},   {o, "offered", &c->offered},
+		      {o, "accepted", &c->accepted},       {o, "always_large", &c->always_large}};
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+		int rc = get_count(p, counts[i].in, counts[i].key, counts[i].to);
+		if (rc != 0)
+			return rc;
+	}
 	if (small_made < c->small_shown)
 		return wrong(p, "small.shown", "is above made");
 	if (large_made < c->large_shown)
@@ -152,22 +155,16 @@ static int get_features(const struct place *p, const json_t *f, struct outcome *
 	return 0;
 }
 
-static int role_of(const char *role, enum casc_role *out)
+static bool role_of(const char *role, enum casc_role *out)
 {
-	static const struct {
-		const char *name;
-		enum casc_role role;
-	} roles[] = {{"system", CASC_SYSTEM},
-		     {"developer", CASC_SYSTEM},
-		     {"user", CASC_USER},
-		     {"assistant", CASC_ASSISTANT},
-		     {"tool", CASC_TOOL}};
-	for (size_t i = 0; i < sizeof roles / sizeof *roles && role != NULL; i++)
-		if (strcmp(roles[i].name, role) == 0) {
-			*out = roles[i].role;
-			return 0;
+	static const char *const names[] = {"system", "developer", "user", "assistant", "tool"};
+	static const enum casc_role roles[] = {CASC_SYSTEM, CASC_SYSTEM, CASC_USER, CASC_ASSISTANT, CASC_TOOL};
+	for (size_t i = 0; i < sizeof names / sizeof *names && role != NULL; i++)
+		if (strcmp(names[i], role) == 0) {
+			*out = roles[i];
+			return true;
 		}
-	return SL_EINVAL;
+	return false;
 }
 
 static int features_of(const struct place *p, const json_t *o, const json_t *messages, struct outcome *to)
@@ -183,7 +180,7 @@ static int features_of(const struct place *p, const json_t *o, const json_t *mes
 		return wrong(p, "messages", "a list of at most 4096 is wanted");
 	for (size_t i = 0; i < n; i++) {
 		const json_t *x = json_array_get(messages, i), *text = json_object_get(x, "content");
-		if (role_of(json_string_value(json_object_get(x, "role")), &m[i].role) != 0 || !json_is_string(text))
+		if (!role_of(json_string_value(json_object_get(x, "role")), &m[i].role) || !json_is_string(text))
 			return wrong(p, "messages", "each has a role and a content that is a string");
 		m[i].text = json_string_value(text);
 		m[i].n = json_string_length(text);
@@ -234,22 +231,21 @@ static int add_line(const struct place *p, const char *text, size_t n, struct ou
 	json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &where);
 	if (o == NULL)
 		return sl_errf(p->err, SL_EINVAL, "%.200s:%zu: %.200s", p->path, p->line, where.text);
-	int rc = 0;
+	int rc;
 	if (to->n == to->cap) {
 		size_t cap = to->cap > 0 ? to->cap * 2 : 256;
 		struct outcome *more = sl_realloc_n(to->at, cap, sizeof *more);
 		if (more == NULL) {
 			rc = no_memory(p);
-		} else {
-			to->at = more;
-			to->cap = cap;
+			goto out;
 		}
+		to->at = more;
+		to->cap = cap;
 	}
-	if (rc == 0) {
-		/* Counted first, so that a broken one is disposed of too. */
-		to->at[to->n] = (struct outcome){0};
-		rc = take(p, o, &to->at[to->n++]);
-	}
+	/* Counted first, so that an invalid one is disposed of too. */
+	to->at[to->n] = (struct outcome){0};
+	rc = take(p, o, &to->at[to->n++]);
+out:
 	json_decref(o);
 	return rc;
 }

@@ -15,9 +15,9 @@ struct outcome {
 	uint32_t n_grams;
 	float *trace;
 	uint32_t n_trace;
-	int8_t plan, why, escalated;            /* as in cascade.h; -1: not told */
+	int8_t plan, why, escalated;            /* as in cascade.h; -1: unknown */
 	int8_t small_right, large_right, right; /* enum verdict */
-	double ttft_ms;                         /* below 0: not told */
+	double ttft_ms;                         /* below 0: unknown */
 	struct casc_cost cost;
 };
 

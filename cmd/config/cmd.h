@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Subcommands: one function each, argv[0] is the subcommand's name, the result is the process's
- * exit status. What several of them share stands in options.c.
+ * exit status. What several of them share is in options.c.
  */
 #ifndef CMD_CMD_H
 #define CMD_CMD_H
@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "cmd/config/schema.h"
 
-/* Exit statuses beside 0 and 1, as in sysexits.h. CMD_EXIT_CONFIG tells the supervisor that a
- * restart can't help. */
+/* Exit statuses beside 0 and 1, as in sysexits.h. CMD_EXIT_CONFIG: a restart by the supervisor
+ * can't help. */
 enum { CMD_EXIT_USAGE = 64, CMD_EXIT_UNAVAILABLE = 69, CMD_EXIT_CONFIG = 78 };
 
 int cmd_serve(int argc, char **argv);
@@ -46,7 +46,7 @@ struct cmd_options {
 /* 0, or the exit status to end with (0 is never one: --help ends the process itself). what: one
  * line for --help. takes_word: one argument that is no option is allowed. */
 int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word, const char *what);
-/* Reads and checks the configuration and starts the log under the name who. On failure prints the
+/* Reads and checks the configuration and starts the log for the process `who`. On failure prints the
  * one line and returns CMD_EXIT_CONFIG. */
 int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config *cfg);
 #endif

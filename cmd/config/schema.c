@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of all keys. etc/sluice.yaml shows every one of them with a comment; `sluice config
- * show` prints them with their values and where each came from. Defaults are safe: loopback only,
- * nobody has a key, every limit has a number.
+ * The table of all keys. etc/sluice.yaml documents every key; `sluice config show` prints their values and where each
+ * came from. Defaults are safe: loopback only, no keys, a number for every limit.
  */
 #include "cmd/config/schema.h"
 
@@ -52,7 +51,7 @@ static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
 static const char *const launch_ahead[] = {"auto", "off", NULL};
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
-/* The first stands for engine.kv_type. */
+/* The first means engine.kv_type. */
 static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
@@ -310,9 +309,9 @@ static const struct conf_row all_rows[] = {
     ROW_END,
 };
 
-/* ---- what can't change under processes that run ---- */
+/* ---- keys that need a restart ---- */
 
-/* A key, or with a dot at the end all keys below. What no row names is taken at a reload. */
+/* A key, or with a dot at the end all keys below it. All other keys change with a reload. */
 static const struct {
 	const char *key;
 	enum restart_need need;
@@ -354,6 +353,15 @@ enum restart_need sluice_config_restart(const char *key)
 
 #define LIST_AT(list, type, i) ((type *)(list).items + (i))
 
+enum { KEY_BYTES = 272 };
+
+/* "LIST.NAME.FIELD", the key of an item's field; returns out. */
+static const char *key_of(char out[KEY_BYTES], const char *list, const char *name, const char *field)
+{
+	snprintf(out, KEY_BYTES, "%s.%s.%s", list, name, field);
+	return out;
+}
+
 static const struct model_settings *find_model(const struct sluice_config *cfg, const char *name)
 {
 	for (size_t i = 0; i < cfg->engine.models.n; i++) {
@@ -373,8 +381,7 @@ static bool has_tier(const struct sluice_config *cfg, const char *name)
 	return false;
 }
 
-/* Does this configuration say which models there are? Not when the gateway superseding to an engine
- * started otherwise, or to the echo. */
+/* Whether the configuration lists the models: not with the echo, nor with an engine that was started separately. */
 static bool knows_models(const struct sluice_config *cfg)
 {
 	return !cfg->echo.enabled && cfg->engine.models.n > 0 &&
@@ -386,77 +393,81 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	const char *with_role[3] = {NULL, NULL, NULL};
 	for (size_t i = 0; i < cfg->engine.models.n; i++) {
 		const struct model_settings *m = LIST_AT(cfg->engine.models, const struct model_settings, i);
-		char key[256];
-		snprintf(key, sizeof key, "engine.models.%s.role", m->name);
+		char key[KEY_BYTES];
 		if (m->role != 0 && with_role[m->role] != NULL)
-			return conf_fail(cfg->conf, key, err, "'%.60s' is the %s model already", with_role[m->role],
-					 roles[m->role]);
+			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "role"), err,
+					 "'%.60s' is the %s model already", with_role[m->role], roles[m->role]);
 		with_role[m->role] = m->name;
-		snprintf(key, sizeof key, "engine.models.%s.name", m->name);
 		for (const char *p = m->name; *p != '\0'; p++) {
 			if (!isalnum((unsigned char)*p) && strchr("._:/-", *p) == NULL)
-				return conf_fail(cfg->conf, key, err,
+				return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err,
 						 "a name is made of letters, digits and . _ : / -");
 		}
-		snprintf(key, sizeof key, "engine.models.%s.quantize", m->name);
 		if (m->quantize[0] != '\0' && kn_type_from_name(m->quantize) < 0 && strcasecmp(m->quantize, "fp8") != 0)
-			return conf_fail(cfg->conf, key, err, "no weight type is named '%.16s'", m->quantize);
-		snprintf(key, sizeof key, "engine.models.%s.name", m->name);
+			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "quantize"), err,
+					 "no weight type is named '%.16s'", m->quantize);
 		if (strcmp(m->name, "default") == 0)
-			return conf_fail(cfg->conf, key, err, "default stands for gateway.default_model");
+			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err,
+					 "default stands for gateway.default_model");
 		if (strcmp(m->name, "auto") == 0)
-			return conf_fail(cfg->conf, key, err, "auto stands for the cascade");
+			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err,
+					 "auto stands for the cascade");
 	}
 	return 0;
 }
 
-/* What a request may name, but for "default". */
+/* Whether a request may name it ("default" apart). */
 static bool is_model(const struct sluice_config *cfg, const char *name)
 {
 	return strcmp(name, "auto") == 0 || find_model(cfg, name) != NULL;
 }
 
+static int check_origins(const struct sluice_config *cfg, const struct conf_strings *origins, const char *key,
+			 struct sl_err *err)
+{
+	for (size_t i = 0; i < origins->n; i++)
+		if (!cors_is_origin(origins->items[i]))
+			return conf_fail(cfg->conf, key, err,
+					 "'%.80s' is not an origin such as https://chat.example or http://localhost:*",
+					 origins->items[i]);
+	return 0;
+}
+
 static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct gw_config *g = &cfg->gateway;
-	char key[256];
+	char key[KEY_BYTES];
 	for (size_t i = 0; i < g->tiers.n; i++) {
 		const struct gw_tier_config *t = LIST_AT(g->tiers, const struct gw_tier_config, i);
-		snprintf(key, sizeof key, "gateway.tiers.%s.name", t->name);
 		if (strcmp(t->name, "admin") == 0)
-			return conf_fail(cfg->conf, key, err, "admin is not a tier's name");
-		snprintf(key, sizeof key, "gateway.tiers.%s.degrade.model", t->name);
+			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "name"), err,
+					 "admin is not a tier's name");
 		if (t->degrade_model[0] != '\0' && knows_models(cfg) && find_model(cfg, t->degrade_model) == NULL)
-			return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", t->degrade_model);
-		snprintf(key, sizeof key, "gateway.tiers.%s.when_late", t->name);
+			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "degrade.model"), err,
+					 "no model is named '%.60s'", t->degrade_model);
 		if (t->when_late == GW_LATE_DEGRADE && t->degrade_model[0] == '\0' && t->degrade_max_tokens == 0)
-			return conf_fail(cfg->conf, key, err, "degrade needs degrade.model or degrade.max_tokens");
-		snprintf(key, sizeof key, "gateway.tiers.%s.models", t->name);
+			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "when_late"), err,
+					 "degrade needs degrade.model or degrade.max_tokens");
 		for (size_t k = 0; knows_models(cfg) && k < t->models.n; k++) {
 			if (!is_model(cfg, t->models.items[k]))
-				return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", t->models.items[k]);
+				return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "models"), err,
+						 "no model is named '%.60s'", t->models.items[k]);
 		}
-		snprintf(key, sizeof key, "gateway.tiers.%s.default_model", t->name);
 		if (t->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, t->default_model))
-			return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", t->default_model);
+			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "default_model"), err,
+					 "no model is named '%.60s'", t->default_model);
 	}
 	for (size_t i = 0; i < g->keys.n; i++) {
 		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
-		snprintf(key, sizeof key, "gateway.keys.%s.sha256", k->name);
 		if (strspn(k->sha256, "0123456789abcdefABCDEF") != 64)
-			return conf_fail(cfg->conf, key, err, "64 hex digits are wanted (printf %%s KEY | sha256sum)");
-		snprintf(key, sizeof key, "gateway.keys.%s.tier", k->name);
+			return conf_fail(cfg->conf, key_of(key, "gateway.keys", k->name, "sha256"), err,
+					 "64 hex digits are wanted (printf %%s KEY | sha256sum)");
 		if (strcmp(k->tier, "admin") != 0 && !has_tier(cfg, k->tier))
-			return conf_fail(cfg->conf, key, err, "no tier is named '%.60s'", k->tier);
-	}
-	for (size_t i = 0; i < g->keys.n; i++) {
-		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
-		snprintf(key, sizeof key, "gateway.keys.%s.origins", k->name);
-		for (size_t n = 0; n < k->origins.n; n++)
-			if (!cors_is_origin(k->origins.items[n]))
-				return conf_fail(cfg->conf, key, err,
-						 "'%.80s' is not an origin such as https://chat.example",
-						 k->origins.items[n]);
+			return conf_fail(cfg->conf, key_of(key, "gateway.keys", k->name, "tier"), err,
+					 "no tier is named '%.60s'", k->tier);
+		int rc = check_origins(cfg, &k->origins, key_of(key, "gateway.keys", k->name, "origins"), err);
+		if (rc != 0)
+			return rc;
 	}
 	if (g->anonymous[0] != '\0' && !has_tier(cfg, g->anonymous))
 		return conf_fail(cfg->conf, "gateway.anonymous", err, "no tier is named '%.60s'", g->anonymous);
@@ -481,23 +492,23 @@ static int check_blocks(const struct sluice_config *cfg, const struct conf_strin
 static int check_listeners(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct gw_config *g = &cfg->gateway;
-	char key[256];
+	char key[KEY_BYTES];
 	mode_t mode;
 	for (size_t i = 0; i < g->listeners.n; i++) {
 		const struct gw_listener_config *l = LIST_AT(g->listeners, const struct gw_listener_config, i);
 		bool is_unix = l->unix_path[0] != '\0';
-		snprintf(key, sizeof key, "gateway.listeners.%s.address", l->name);
 		if (is_unix != l->address.off)
-			return conf_fail(cfg->conf, key, err, "either an address or unix must be given");
-		snprintf(key, sizeof key, "gateway.listeners.%s.mode", l->name);
+			return conf_fail(cfg->conf, key_of(key, "gateway.listeners", l->name, "address"), err,
+					 "either an address or unix must be given");
 		if (is_unix && !unix_mode_parse(l->unix_mode, &mode))
-			return conf_fail(cfg->conf, key, err, "octal permissions are wanted, such as 0660");
-		snprintf(key, sizeof key, "gateway.listeners.%s.client_certs", l->name);
+			return conf_fail(cfg->conf, key_of(key, "gateway.listeners", l->name, "mode"), err,
+					 "octal permissions are wanted, such as 0660");
 		if (l->client_certs != GW_CLIENT_CERTS_NONE && (!l->tls || g->client_ca[0] == '\0'))
-			return conf_fail(cfg->conf, key, err, "needs tls and gateway.client_ca");
-		snprintf(key, sizeof key, "gateway.listeners.%s.proxy", l->name);
+			return conf_fail(cfg->conf, key_of(key, "gateway.listeners", l->name, "client_certs"), err,
+					 "needs tls and gateway.client_ca");
 		if (l->proxy && !is_unix && g->trusted_proxies.n == 0)
-			return conf_fail(cfg->conf, key, err, "needs gateway.trusted_proxies");
+			return conf_fail(cfg->conf, key_of(key, "gateway.listeners", l->name, "proxy"), err,
+					 "needs gateway.trusted_proxies");
 	}
 	if (g->client_certs != GW_CLIENT_CERTS_NONE && g->client_ca[0] == '\0')
 		return conf_fail(cfg->conf, "gateway.client_certs", err, "needs gateway.client_ca");
@@ -512,6 +523,8 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 		rc = check_blocks(cfg, &g->trusted_proxies, "gateway.trusted_proxies", err);
 	if (rc == 0)
 		rc = check_blocks(cfg, &g->limits.exempt_addresses, "gateway.limits.exempt_addresses", err);
+	if (rc == 0)
+		rc = check_origins(cfg, &g->cors_origins, "gateway.cors_origins", err);
 	if (rc != 0)
 		return rc;
 	if (g->https.off && g->http.off && g->listeners.n == 0)
@@ -526,13 +539,6 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 				 "must be given together with gateway.%s", g->cert_file[0] ? "cert" : "key");
 	if (g->queue.load_low_ms > g->queue.load_high_ms)
 		return conf_fail(cfg->conf, "gateway.load.low", err, "must not be above gateway.load.high");
-	for (size_t i = 0; i < g->cors_origins.n; i++) {
-		if (!cors_is_origin(g->cors_origins.items[i]))
-			return conf_fail(cfg->conf, "gateway.cors_origins", err,
-					 "'%.80s' is not an origin such as https://chat.example or "
-					 "http://localhost:*",
-					 g->cors_origins.items[i]);
-	}
 	if (g->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, g->default_model))
 		return conf_fail(cfg->conf, "gateway.default_model", err, "no model is named '%.60s'",
 				 g->default_model);
@@ -560,24 +566,24 @@ static int check_store(const struct sluice_config *cfg, struct sl_err *err)
 static int check_cascade(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct casc_settings *c = &cfg->cascade;
-	char key[256], full[272];
+	char why_key[256], key[KEY_BYTES];
 	struct sl_err why;
-	if (casc_settings_check(c, key, sizeof key, &why) != 0) {
-		snprintf(full, sizeof full, "cascade.%s", key);
-		return conf_fail(cfg->conf, full, err, "%.300s", why.text);
+	if (casc_settings_check(c, why_key, sizeof why_key, &why) != 0) {
+		snprintf(key, sizeof key, "cascade.%s", why_key);
+		return conf_fail(cfg->conf, key, err, "%.300s", why.text);
 	}
 	for (size_t i = 0; i < c->tiers.n; i++) {
 		const struct casc_tier_setting *t = LIST_AT(c->tiers, const struct casc_tier_setting, i);
-		snprintf(full, sizeof full, "cascade.tiers.%s.name", t->name);
 		if (!has_tier(cfg, t->name))
-			return conf_fail(cfg->conf, full, err, "no tier is named '%.60s'", t->name);
+			return conf_fail(cfg->conf, key_of(key, "cascade.tiers", t->name, "name"), err,
+					 "no tier is named '%.60s'", t->name);
 	}
 	for (size_t i = 0; i < c->rules.n; i++) {
 		const struct casc_rule_setting *r = LIST_AT(c->rules, const struct casc_rule_setting, i);
 		bool role = r->model[0] == '\0' || strcmp(r->model, "small") == 0 || strcmp(r->model, "large") == 0;
-		snprintf(full, sizeof full, "cascade.rules.%s.model", r->name);
 		if (!role && knows_models(cfg) && find_model(cfg, r->model) == NULL)
-			return conf_fail(cfg->conf, full, err, "no model is named '%.60s'", r->model);
+			return conf_fail(cfg->conf, key_of(key, "cascade.rules", r->name, "model"), err,
+					 "no model is named '%.60s'", r->model);
 	}
 	return 0;
 }
@@ -598,7 +604,7 @@ static int state_fd = -1;
 
 void sluice_config_state_fd(int fd) { state_fd = fd; }
 
-/* What path is below one of two names of a folder, or NULL. */
+/* The rest of path below a folder that has two names, from its slash; or NULL. */
 static const char *below(const char *path, const char *folder, const char *real)
 {
 	const char *const names[] = {folder, real};
@@ -610,7 +616,7 @@ static const char *below(const char *path, const char *folder, const char *real)
 	return NULL;
 }
 
-/* Names in the state folder become names by its descriptor. */
+/* Paths in the state folder become paths through its descriptor. */
 static void go_by_descriptor(struct sluice_config *cfg)
 {
 	char real[PATH_MAX] = "";
@@ -633,7 +639,7 @@ static void go_by_descriptor(struct sluice_config *cfg)
 	cfg->state = cfg->state_by_fd;
 }
 
-/* Fills in what the configuration leaves to the program. */
+/* Derived defaults. */
 static int derive(struct sluice_config *cfg, struct sl_err *err)
 {
 	if (state_fd >= 0)
@@ -669,23 +675,16 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
 		       struct sl_err *err)
 {
+	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
+	    check_supervisor, check_models, check_tiers, check_gateway, check_store, check_cascade,
+	};
 	memset(cfg, 0, sizeof *cfg);
 	int rc = conf_load(all_rows, path, sets, n_sets, cfg, &cfg->conf, err);
 	if (rc != 0)
 		return rc;
 	rc = derive(cfg, err);
-	if (rc == 0)
-		rc = check_supervisor(cfg, err);
-	if (rc == 0)
-		rc = check_models(cfg, err);
-	if (rc == 0)
-		rc = check_tiers(cfg, err);
-	if (rc == 0)
-		rc = check_gateway(cfg, err);
-	if (rc == 0)
-		rc = check_store(cfg, err);
-	if (rc == 0)
-		rc = check_cascade(cfg, err);
+	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)
+		rc = checks[i](cfg, err);
 	if (rc != 0)
 		sluice_config_free(cfg);
 	return rc;
@@ -742,7 +741,7 @@ void sluice_load_backends(const struct sluice_config *cfg)
 {
 	if (cfg->echo.enabled)
 		return;
-	kn_plugin_load("cuda"); /* auto takes it, and the start says whether it is there */
+	kn_plugin_load("cuda"); /* for auto; the start logs whether it is available */
 	kn_plugin_load(backends[cfg->engine.backend]);
 }
 

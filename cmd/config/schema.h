@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The configuration of all of Sluice: one struct, one table (schema.c) that says for every key its
- * type, range, default and meaning, and the checks between keys.
+ * The configuration of all of Sluice: one struct, one table of keys with types, ranges and defaults
+ * (schema.c), and the checks between keys.
  */
 #ifndef CMD_SCHEMA_H
 #define CMD_SCHEMA_H
@@ -18,7 +18,7 @@ struct supervisor_settings {
 	uint64_t drain_ms; /* of one child, before it is killed */
 	bool core_dumps;
 	bool sandbox;         /* seccomp and Landlock, for the engine and the gateway */
-	char *user;           /* whom they run as when started as root; "": cmd/state/privileges.h chooses */
+	char *user;           /* the user they run as when started as root; "": cmd/state/privileges.h chooses */
 	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
 };
 

@@ -9,8 +9,8 @@
 #include "cmd/config/cmd.h"
 #include "cmd/confine/sandbox.h"
 
-/* The state folder is made and checked; then rights, files and system calls go. Started by hand, one line in the log
- * says what is in force. 0, or the exit status to end with (logged). */
+/* Makes and checks the state folder, then gives up rights, files and system calls. In a process started by hand, one
+ * line in the log lists what is in force. 0, or the exit status to end with (logged). */
 int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum sandbox_kind kind);
 
 #endif

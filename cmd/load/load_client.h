@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An HTTP client that makes load: many connections with many streams on one thread, HTTP/2 (TLS with
- * ALPN, cleartext with prior knowledge) or HTTP/1.1. It says when bytes came and judges nothing.
+ * ALPN, cleartext with prior knowledge) or HTTP/1.1. It reports when bytes came and judges nothing.
  */
 #ifndef CMD_LOAD_CLIENT_H
 #define CMD_LOAD_CLIENT_H
@@ -48,7 +48,7 @@ struct load_ops {
 	void (*on_end)(struct load_call *call, enum load_end how, uint64_t now_ns);
 };
 
-/* A request in flight, embedded in its owner, who keeps it until on_end or the client's end. */
+/* A request in flight, embedded in its owner, which keeps it until on_end or the client's end. */
 struct load_call {
 	const struct load_ops *ops;
 	struct list node;
@@ -60,7 +60,7 @@ struct load_call {
 
 /* The connections are made when first used, or by load_client_connect. target: copied. */
 int load_client_create(const struct load_target *target, int n_conns, struct load_client **out, struct sl_err *err);
-/* Calls in flight are not told. */
+/* Calls in flight get no callback. */
 void load_client_destroy(struct load_client *c);
 /* Begins to connect, if it is not there. */
 int load_client_connect(struct load_client *c, int conn);

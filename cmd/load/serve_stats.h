@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `sluice bench serve` counts, and how it tells it: as a table or as JSON.
+ * What `sluice bench serve` counts, and its report as a table or as JSON.
  */
 #ifndef CMD_SERVE_STATS_H
 #define CMD_SERVE_STATS_H
@@ -21,7 +21,7 @@ struct serve_stats {
 	struct histogram ttft, itl, total;
 	uint64_t n_done, n_good, n_failed, n_cut; /* cut: still running at the end */
 	uint64_t n_events, n_completion, n_prompt, n_cached;
-	uint64_t n_counted; /* of n_completion, told by the server; the others are events */
+	uint64_t n_counted; /* of n_completion, reported by the server; the others are events */
 	struct serve_error errors[STATS_MAX_ERRORS];
 	int n_errors;
 	double seconds; /* of the measurement */

@@ -24,7 +24,7 @@ struct sse_read {
 
 void sse_read_init(struct sse_read *r, void (*on_event)(void *ctx, const char *data, size_t n), void *ctx);
 void sse_read_dispose(struct sse_read *r);
-/* The next bytes. An event whose blank line never comes is not told. 0, SL_ELIMIT or SL_ENOMEM. */
+/* The next bytes. An event whose blank line never comes is not reported. 0, SL_ELIMIT or SL_ENOMEM. */
 int sse_read_feed(struct sse_read *r, const void *bytes, size_t n);
 
 #endif

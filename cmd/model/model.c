@@ -1,22 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * `sluice model`: looking into model files. Running them stands in model_generate.c,
- * what describes and makes them in model_inspect.c and model_convert.c.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/model/model.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/config/cmd.h"
 #include "engine/file/map_file.h"
-#include "engine/token/tokenizer.h"
-#include "kernels/kernels.h"
-#include "kernels/kv_type.h"
 
 static const char usage[] =
     "usage: sluice model inspect FILE [--json] [--keys] [--tensors]\n"
@@ -69,18 +60,35 @@ int model_complain(int status, const char *fmt, ...)
 	return status;
 }
 
-int model_read_input(struct sl_buf *in)
+int model_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *err)
 {
-	buf_init(in, MODEL_MAX_INPUT);
-	for (;;) {
-		uint8_t *at;
-		if (buf_reserve(in, 65536, &at) != 0)
-			return model_complain(1, "standard input has more than %d bytes", MODEL_MAX_INPUT);
-		size_t n = fread(at, 1, 65536, stdin);
-		buf_commit(in, n);
-		if (n == 0)
-			return ferror(stdin) ? model_complain(1, "standard input: %s", strerror(errno)) : 0;
-	}
+	enum { CHUNK = 65536 };
+	const char *name = path != NULL ? path : "standard input";
+	FILE *f = path != NULL ? fopen(path, "rb") : stdin;
+	buf_init(out, most);
+	if (f == NULL)
+		return sl_errf(err, errno == ENOENT ? SL_ENOTFOUND : SL_EIO, "%s: %s", name, strerror(errno));
+	int rc;
+	size_t n;
+	uint8_t *at;
+	do {
+		rc = buf_reserve(out, CHUNK, &at);
+		n = rc == 0 ? fread(at, 1, CHUNK, f) : 0;
+		buf_commit(out, n);
+	} while (n > 0);
+	if (rc == SL_ELIMIT)
+		sl_errf(err, rc, "%s has more than %zu bytes", name, most);
+	else if (rc != 0 || ferror(f))
+		rc = sl_errf(err, rc != 0 ? rc : SL_EIO, "%s: %s", name, rc != 0 ? sl_code_name(rc) : strerror(errno));
+	if (path != NULL)
+		fclose(f);
+	return rc;
+}
+
+bool model_ends_with(const char *path, const char *end)
+{
+	size_t n = strlen(path), k = strlen(end);
+	return n >= k && strcmp(path + n - k, end) == 0;
 }
 
 int model_finish_output(void)
@@ -90,120 +98,21 @@ int model_finish_output(void)
 	return 0;
 }
 
-/* ---- arguments ---- */
-
-/* An option without a value: whether it is one. */
-static bool generate_flag(struct generate_options *o, const char *name)
-{
-	if (strcmp(name, "--raw") == 0)
-		o->raw = true;
-	else if (strcmp(name, "--ids") == 0 || strcmp(name, "--json") == 0)
-		o->json = true;
-	else if (strcmp(name, "--batch") == 0)
-		o->batch = true;
-	else
-		return false;
-	return true;
-}
-
-/* An option with a value (NULL: the line has ended): whether it takes the value, or OTHER where it is none of these. */
-static enum sampling_taken generate_option(struct generate_options *o, const char *name, const char *value)
-{
-	const struct {
-		const char *name;
-		const char **to;
-	} texts[] = {{"--prompt", &o->prompt},
-		     {"--system", &o->system},
-		     {"--quantize", &o->quantize},
-		     {"--kv-type", &o->kv_type},
-		     {"--backend", &o->backend}};
-	double x;
-	uint64_t n;
-	bool ok;
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		if (strcmp(name, texts[i].name) != 0)
-			continue;
-		*texts[i].to = value;
-		return value != NULL ? SAMPLING_TAKEN : SAMPLING_BAD;
-	}
-	if (strcmp(name, "--tokens") == 0) {
-		ok = model_whole(value, 1, UINT32_MAX, &n);
-		o->n_tokens = ok ? (uint32_t)n : 1;
-	} else if (strcmp(name, "--threads") == 0) {
-		ok = model_whole(value, 0, 1024, &n);
-		o->n_threads = ok ? (int)n : 0;
-	} else if (strcmp(name, "--seed") == 0) {
-		ok = model_whole(value, 0, UINT64_MAX, &o->seed);
-	} else if (strcmp(name, "--temperature") == 0) {
-		ok = model_number(value, 0, 2, &x);
-		o->temperature = ok ? (float)x : 0;
-	} else {
-		return model_sampling_option(&o->sampling, name, value);
-	}
-	return ok ? SAMPLING_TAKEN : SAMPLING_BAD;
-}
-
-/* What options ask for together. */
-static int generate_check(struct generate_options *o)
-{
-	if (!o->batch && o->prompt == NULL)
-		return model_complain(CMD_EXIT_USAGE, "generate needs --prompt or --batch");
-	if (o->quantize != NULL && kn_type_from_name(o->quantize) < 0)
-		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o->quantize);
-	if (o->kv_type != NULL && strcmp(o->kv_type, "auto") != 0 && kn_kv_type_from_name(o->kv_type) < 0)
-		return model_complain(CMD_EXIT_USAGE, "--kv-type: no type of keys and values is named %s", o->kv_type);
-	const char *why = model_sampling_finish(&o->sampling, o->n_tokens);
-	return why == NULL ? 0 : model_complain(CMD_EXIT_USAGE, "%s", why);
-}
-
-static int generate(int argc, char **argv)
-{
-	struct generate_options o = {.path = argv[2], .backend = "auto", .n_tokens = 256, .temperature = 0};
-	model_sampling_init(&o.sampling);
-	for (int i = 3; i < argc; i++) {
-		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-		uint64_t n;
-		if (strcmp(name, "--logprobs") == 0) {
-			/* K may be left out. */
-			bool k = model_whole(value, 0, PROTO_MAX_TOP_LOGPROBS, &n);
-			o.logprobs = true;
-			o.sampling.req.n_top_logprobs = k ? (uint8_t)n : 0;
-			i += k;
-			continue;
-		}
-		if (generate_flag(&o, name))
-			continue;
-		enum sampling_taken taken = generate_option(&o, name, value);
-		if (taken == SAMPLING_OTHER)
-			return model_complain(CMD_EXIT_USAGE, "no option %s", name);
-		if (value == NULL || taken != SAMPLING_TAKEN)
-			return model_complain(CMD_EXIT_USAGE, "%s: %s is not possible", name,
-					      value != NULL ? value : "nothing");
-		i++;
-	}
-	int rc = generate_check(&o);
-	return rc != 0 ? rc : model_generate(&o);
-}
-
 int cmd_model(int argc, char **argv)
 {
+	static const struct {
+		const char *name;
+		int (*run)(int argc, char **argv);
+	} actions[] = {{"inspect", model_inspect_command},   {"random", model_random},     {"quantize", model_quantize},
+		       {"generate", model_generate_command}, {"tokenize", model_tokenize}, {"render", model_render}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;
 	}
 	map_file_guard();
-	if (argc >= 3 && strcmp(argv[1], "inspect") == 0)
-		return model_inspect_command(argc, argv);
-	if (argc >= 3 && strcmp(argv[1], "random") == 0)
-		return model_random(argc, argv);
-	if (argc >= 3 && strcmp(argv[1], "quantize") == 0)
-		return model_quantize(argc, argv);
-	if (argc >= 3 && strcmp(argv[1], "generate") == 0)
-		return generate(argc, argv);
-	if (argc >= 3 && strcmp(argv[1], "tokenize") == 0)
-		return model_tokenize(argc, argv);
-	if (argc >= 3 && strcmp(argv[1], "render") == 0)
-		return model_render(argc - 2, argv + 2);
+	for (size_t i = 0; i < sizeof actions / sizeof *actions && argc >= 3; i++)
+		if (strcmp(argv[1], actions[i].name) == 0)
+			return actions[i].run(argc, argv);
 	fputs(usage, stderr);
 	return CMD_EXIT_USAGE;
 }

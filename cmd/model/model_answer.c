@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collecting and showing an answer. The JSON has its keys in a fixed order and nine digits for a
- * float (every float has its own text), so that two runs can be compared as text. Tokens are shown
- * by id, and in the form for people with the text that was released with them.
+ * JSON keys have a fixed order and floats nine digits, which distinguish all of them, so that the
+ * output of two runs can be compared as text.
  */
 #include "cmd/model/model_answer.h"
 
@@ -114,113 +113,70 @@ static const char *finish_name(const struct model_answer *a, uint8_t finish)
 }
 
 /* JSON has no NaN: it is null. */
-static int put_float(struct sl_buf *out, float v)
+static json_t *number(float v) { return isfinite(v) ? json_real((double)v) : json_null(); }
+
+static json_t *pair(const struct proto_id_f32 *p)
 {
-	return isfinite(v) ? buf_printf(out, "%.9g", (double)v) : buf_append_str(out, "null");
+	return json_pack("{s:I, s:o}", "id", (json_int_t)p->id, "logprob", number(p->v));
 }
 
-static int put_pairs(struct sl_buf *out, const struct proto_id_f32 *pairs, size_t n)
+static json_t *pairs(const struct proto_id_f32 *at, size_t n)
 {
-	int rc = buf_append_str(out, "[");
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		rc = buf_printf(out, "%s{\"id\":%u,\"logprob\":", i > 0 ? "," : "", pairs[i].id);
-		if (rc == 0)
-			rc = put_float(out, pairs[i].v);
-		if (rc == 0)
-			rc = buf_append_str(out, "}");
-	}
-	return rc != 0 ? rc : buf_append_str(out, "]");
+	json_t *list = json_array();
+	int rc = 0;
+	for (size_t i = 0; i < n; i++)
+		rc |= json_array_append_new(list, pair(&at[i]));
+	if (rc == 0)
+		return list;
+	json_decref(list);
+	return NULL;
 }
 
-static int put_choice(struct sl_buf *out, const struct model_answer *a, const struct model_choice *c)
+/* These return 0, or nonzero when memory ran out. */
+static int set_choice(json_t *to, const struct model_answer *a, const struct model_choice *c)
 {
-	int rc = buf_append_str(out, "\"text\":");
-	if (rc == 0)
-		rc = json_out_string(out, c->text.len ? (const char *)buf_data(&c->text) : "", c->text.len);
-	if (rc == 0)
-		rc = buf_append_str(out, ",\"tokens\":[");
-	for (size_t i = 0; i < c->n_tokens && rc == 0; i++)
-		rc = buf_printf(out, "%s%u", i > 0 ? "," : "", c->tokens[i].id);
-	if (rc == 0)
-		rc = buf_append_str(out, "],\"logprobs\":[");
-	for (size_t i = 0; i < c->n_tokens && rc == 0; i++) {
-		rc = buf_append_str(out, i > 0 ? "," : "");
-		if (rc == 0)
-			rc = put_float(out, c->tokens[i].logprob);
+	json_t *tokens = json_array(), *logprobs = json_array(), *tops = a->n_top > 0 ? json_array() : NULL;
+	int rc = json_object_set_new(
+	    to, "text", json_stringn(c->text.len > 0 ? (const char *)buf_data(&c->text) : "", c->text.len));
+	for (size_t i = 0; i < c->n_tokens; i++) {
+		rc |= json_array_append_new(tokens, json_integer(c->tokens[i].id));
+		rc |= json_array_append_new(logprobs, number(c->tokens[i].logprob));
+		if (a->n_top > 0)
+			rc |= json_array_append_new(tops, pairs(c->tops + i * a->n_top, a->n_top));
 	}
-	if (rc == 0)
-		rc = buf_append_str(out, "]");
-	if (rc != 0 || a->n_top == 0)
-		return rc;
-	rc = buf_append_str(out, ",\"top_logprobs\":[");
-	for (size_t i = 0; i < c->n_tokens && rc == 0; i++) {
-		rc = buf_append_str(out, i > 0 ? "," : "");
-		if (rc == 0)
-			rc = put_pairs(out, c->tops + i * a->n_top, a->n_top);
-	}
-	return rc != 0 ? rc : buf_append_str(out, "]");
+	rc |= json_object_set_new(to, "tokens", tokens);
+	rc |= json_object_set_new(to, "logprobs", logprobs);
+	return a->n_top > 0 ? rc | json_object_set_new(to, "top_logprobs", tops) : rc;
 }
 
-static int put_choices(struct sl_buf *out, const struct model_answer *a)
+static int set_choices(json_t *to, const struct model_answer *a)
 {
-	int rc = buf_append_str(out, "\"choices\":[");
-	for (int i = 0; i < a->n_choices && rc == 0; i++) {
+	json_t *list = json_array();
+	int rc = 0;
+	for (int i = 0; i < a->n_choices; i++) {
 		const struct model_choice *c = &a->choices[i];
-		rc = buf_append_str(out, i > 0 ? ",{" : "{");
-		if (rc == 0)
-			rc = put_choice(out, a, c);
-		if (rc == 0)
-			rc = buf_printf(
-			    out, ",\"finish_reason\":\"%s\",\"cumulative_logprob\":", finish_name(a, c->end.finish));
-		if (rc == 0)
-			rc = put_float(out, c->end.cumulative_logprob);
-		if (rc == 0)
-			rc = buf_append_str(out, "}");
+		json_t *choice = json_object();
+		rc |= set_choice(choice, a, c);
+		rc |= json_object_set_new(choice, "finish_reason", json_string(finish_name(a, c->end.finish)));
+		rc |= json_object_set_new(choice, "cumulative_logprob", number(c->end.cumulative_logprob));
+		rc |= json_array_append_new(list, choice);
 	}
-	return rc != 0 ? rc : buf_append_str(out, "]");
+	return rc | json_object_set_new(to, "choices", list);
 }
 
-static int put_prompt(struct sl_buf *out, const struct model_answer *a)
+static int set_prompt(json_t *to, const struct model_answer *a)
 {
 	size_t each = 1u + a->n_prompt_top;
-	int rc = buf_append_str(out, ",\"prompt_logprobs\":[");
-	for (size_t i = 0; i < a->n_prompt && rc == 0; i++) {
+	json_t *list = json_array();
+	int rc = 0;
+	for (size_t i = 0; i < a->n_prompt; i++) {
 		const struct proto_id_f32 *at = a->prompt + i * each;
-		rc = buf_printf(out, "%s{\"id\":%u,\"logprob\":", i > 0 ? "," : "", at->id);
-		if (rc == 0)
-			rc = put_float(out, at->v);
-		if (rc == 0 && a->n_prompt_top > 0) {
-			rc = buf_append_str(out, ",\"top\":");
-			if (rc == 0)
-				rc = put_pairs(out, at + 1, isfinite(at->v) ? a->n_prompt_top : 0);
-		}
-		if (rc == 0)
-			rc = buf_append_str(out, "}");
+		json_t *token = pair(at);
+		if (a->n_prompt_top > 0)
+			rc |= json_object_set_new(token, "top", pairs(at + 1, isfinite(at->v) ? a->n_prompt_top : 0));
+		rc |= json_array_append_new(list, token);
 	}
-	return rc != 0 ? rc : buf_append_str(out, "]");
-}
-
-static int put_answer(struct sl_buf *line, const struct model_answer *a)
-{
-	int rc = buf_append_str(line, "{");
-	if (rc == 0 && a->id != NULL) {
-		char *id = json_dumps(a->id, JSON_ENCODE_ANY | JSON_COMPACT);
-		rc = id != NULL ? buf_printf(line, "\"id\":%s,", id) : SL_ENOMEM;
-		free(id);
-	}
-	if (rc == 0)
-		rc = a->n_choices > 1 ? put_choices(line, a) : put_choice(line, a, &a->choices[0]);
-	if (rc == 0 && a->prompt != NULL)
-		rc = put_prompt(line, a);
-	if (rc == 0)
-		rc = buf_printf(line, ",\"finish_reason\":\"%s\",\"n_prompt\":%u", finish_name(a, a->end.finish),
-				a->end.n_prompt);
-	if (rc == 0 && a->message[0] != '\0') {
-		rc = buf_append_str(line, ",\"error\":");
-		if (rc == 0)
-			rc = json_out_string(line, a->message, strlen(a->message));
-	}
-	return rc != 0 ? rc : buf_append_str(line, "}\n");
+	return rc | json_object_set_new(to, "prompt_logprobs", list);
 }
 
 static int write_out(const struct sl_buf *b)
@@ -230,16 +186,25 @@ static int write_out(const struct sl_buf *b)
 
 int model_answer_print_json(const struct model_answer *a)
 {
-	struct sl_buf line;
-	buf_init(&line, (size_t)8 * MAX_ANSWER);
-	int rc = put_answer(&line, a);
-	if (rc == 0)
-		rc = write_out(&line);
-	buf_dispose(&line);
+	json_t *o = json_object();
+	int rc = a->id != NULL ? json_object_set(o, "id", a->id) : 0;
+	rc |= a->n_choices > 1 ? set_choices(o, a) : set_choice(o, a, &a->choices[0]);
+	if (a->prompt != NULL)
+		rc |= set_prompt(o, a);
+	rc |= json_object_set_new(o, "finish_reason", json_string(finish_name(a, a->end.finish)));
+	rc |= json_object_set_new(o, "n_prompt", json_integer(a->end.n_prompt));
+	if (a->message[0] != '\0')
+		rc |= json_object_set_new(o, "error", json_string(a->message));
+	char *line = rc == 0 ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+	json_decref(o);
+	if (line == NULL)
+		return SL_ENOMEM;
+	rc = puts(line) != EOF ? 0 : SL_EIO;
+	free(line);
 	return rc;
 }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static void print_pairs(const struct proto_id_f32 *pairs, size_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model generate`: what the engine has told about one request, and how it is shown.
+ * `sluice model generate`: the engine's events of one request, and how they are printed.
  */
 #ifndef CMD_MODEL_ANSWER_H
 #define CMD_MODEL_ANSWER_H
@@ -18,7 +18,7 @@ struct model_choice {
 	struct proto_token *tokens; /* n_tokens */
 	struct proto_id_f32 *tops;  /* n_tokens × n_top */
 	size_t n_tokens, tokens_cap;
-	struct proto_choice end; /* finish 0: told by DONE, if at all */
+	struct proto_choice end; /* finish 0: comes with DONE, if at all */
 };
 
 struct model_answer {
@@ -36,7 +36,7 @@ struct model_answer {
 
 void model_answer_init(struct model_answer *a, int n_choices);
 void model_answer_dispose(struct model_answer *a);
-/* Takes what an event of the request says. */
+/* Takes an event of the request. */
 void model_answer_take(struct model_answer *a, const struct eng_event *ev);
 bool model_answer_failed(const struct model_answer *a);
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model render`: a chat through a chat template, wherever people have it: in a GGUF, as a
- * file of its own, in tokenizer_config.json, in a folder of a model (whose weights aren't needed).
- * Where a model has several templates, the one for tools serves chats with tools, as in the
- * transformers library.
+ * `sluice model render`: applies a chat template from a GGUF file, a .jinja file, a tokenizer_config.json or a
+ * model's folder (weights are not needed). If there are several templates, chats with tools use the one for tools,
+ * as in the transformers library.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -39,35 +38,9 @@ static int keep(char **out, const char *at, size_t n, struct sl_err *err)
 	return *out != NULL ? 0 : sl_errf(err, SL_ENOMEM, "out of memory");
 }
 
-/* ---- files ---- */
-
-static int read_file(const char *path, struct sl_buf *out, struct sl_err *err)
-{
-	FILE *f = fopen(path, "rb");
-	int rc = 0;
-	size_t n = 1;
-	buf_init(out, MODEL_MAX_INPUT);
-	if (f == NULL)
-		return sl_errf(err, errno == ENOENT ? SL_ENOTFOUND : SL_EIO, "%s: %s", path, strerror(errno));
-	while (rc == 0 && n > 0) {
-		uint8_t *at;
-		rc = buf_reserve(out, 65536, &at);
-		if (rc != 0) {
-			sl_errf(err, rc, "%s: more than %d bytes", path, MODEL_MAX_INPUT);
-			break;
-		}
-		n = fread(at, 1, 65536, f);
-		buf_commit(out, n);
-	}
-	if (rc == 0 && ferror(f))
-		rc = sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
-	fclose(f);
-	return rc;
-}
-
 /* ---- tokenizer_config.json ---- */
 
-/* A token is its text or an object with it. */
+/* A token is a string, or an object with the string in content. */
 static int keep_token(char **out, const json_t *config, const char *name, struct sl_err *err)
 {
 	const json_t *j = json_object_get(config, name);
@@ -76,7 +49,7 @@ static int keep_token(char **out, const json_t *config, const char *name, struct
 	return json_is_string(j) ? keep(out, json_string_value(j), json_string_length(j), err) : 0;
 }
 
-/* One of a list of {"name", "template"}. */
+/* The template of that name in a list of {"name", "template"}. */
 static const json_t *named_template(const json_t *list, const char *name)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {
@@ -93,7 +66,7 @@ static int from_config(const char *path, bool tools, struct source *s, struct sl
 	struct sl_buf in;
 	json_error_t je;
 	json_t *config = NULL;
-	int rc = read_file(path, &in, err);
+	int rc = model_read(path, MODEL_MAX_INPUT, &in, err);
 	if (rc == 0) {
 		config = json_loadb((const char *)buf_data(&in), in.len, 0, &je);
 		if (!json_is_object(config))
@@ -107,7 +80,7 @@ static int from_config(const char *path, bool tools, struct source *s, struct sl
 		if (template == NULL)
 			template = named_template(list, "default");
 	}
-	/* A template that was found beside the file stays. */
+	/* chat_template.jinja takes precedence. */
 	if (rc == 0 && s->text == NULL) {
 		if (!json_is_string(template))
 			rc = sl_errf(err, SL_ENOTFOUND, "%s: there is no chat template", path);
@@ -126,7 +99,7 @@ static int from_config(const char *path, bool tools, struct source *s, struct sl
 static int from_text(const char *path, struct source *s, struct sl_err *err)
 {
 	struct sl_buf in;
-	int rc = read_file(path, &in, err);
+	int rc = model_read(path, MODEL_MAX_INPUT, &in, err);
 	if (rc == 0)
 		rc = keep(&s->text, in.len > 0 ? (const char *)buf_data(&in) : "", in.len, err);
 	s->n = in.len;
@@ -186,12 +159,6 @@ static int from_gguf(const char *path, bool tools, struct source *s, struct sl_e
 	return rc;
 }
 
-static bool ends_with(const char *path, const char *end)
-{
-	size_t n = strlen(path), k = strlen(end);
-	return n >= k && strcmp(path + n - k, end) == 0;
-}
-
 static int find_template(const char *path, bool tools, struct source *s, struct sl_err *err)
 {
 	struct stat st;
@@ -199,9 +166,9 @@ static int find_template(const char *path, bool tools, struct source *s, struct 
 		return sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
 	if (S_ISDIR(st.st_mode))
 		return from_folder(path, tools, s, err);
-	if (ends_with(path, ".json"))
+	if (model_ends_with(path, ".json"))
 		return from_config(path, tools, s, err);
-	return ends_with(path, ".jinja") ? from_text(path, s, err) : from_gguf(path, tools, s, err);
+	return model_ends_with(path, ".jinja") ? from_text(path, s, err) : from_gguf(path, tools, s, err);
 }
 
 /* ---- the chat ---- */
@@ -243,7 +210,7 @@ int model_render(int argc, char **argv)
 	struct prompt_chat chat;
 	const char *file = NULL;
 	bool prompt = true;
-	for (int i = 1; i < argc; i++) {
+	for (int i = 3; i < argc; i++) {
 		if (strcmp(argv[i], "--no-generation-prompt") == 0)
 			prompt = false;
 		else if (argv[i][0] == '-' || file != NULL)
@@ -251,19 +218,13 @@ int model_render(int argc, char **argv)
 		else
 			file = argv[i];
 	}
-	int rc = 0, status = 0;
-	if (file != NULL)
-		rc = read_file(file, &in, &err);
-	else
-		status = model_read_input(&in);
-	if (rc == 0 && status == 0)
+	int rc = model_read(file, MODEL_MAX_INPUT, &in, &err);
+	if (rc == 0)
 		rc = prompt_parse_chat((const char *)buf_data(&in), in.len, &chat, &err);
 	buf_dispose(&in);
-	if (rc == 0 && status == 0) {
-		rc = render(argv[0], &chat, prompt, &err);
+	if (rc == 0) {
+		rc = render(argv[2], &chat, prompt, &err);
 		prompt_chat_dispose(&chat);
 	}
-	if (status != 0)
-		return status;
 	return rc == 0 ? model_finish_output() : model_complain(1, "%s", err.text);
 }

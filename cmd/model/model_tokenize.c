@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `sluice model tokenize`: text to ids and back. FILE is a GGUF file, a tokenizer.json, or a folder
- * with one (and its tokenizer_config.json). With --lines every line of standard input is one JSON
- * value, for comparisons with thousands of texts. With --cleanse a text is first cleansed as a user's
- * message is.
+ * with one (and its tokenizer_config.json). With --lines each line of standard input is one JSON value,
+ * which makes comparisons of thousands of texts cheap.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -21,39 +20,13 @@
 
 enum { MAX_TOKENIZER_JSON = 256 << 20, MAX_PATH = 4096 };
 
-/* The whole file; SL_ENOTFOUND when there is none. */
-static int read_file(const char *path, struct sl_buf *out, struct sl_err *err)
-{
-	buf_init(out, MAX_TOKENIZER_JSON);
-	FILE *f = fopen(path, "rb");
-	if (f == NULL)
-		return sl_errf(err, SL_ENOTFOUND, "%s: can't be read", path);
-	int rc = 0;
-	while (rc == 0 && !feof(f) && !ferror(f)) {
-		uint8_t *at;
-		rc = buf_reserve(out, 1 << 16, &at);
-		if (rc == 0)
-			buf_commit(out, fread(at, 1, 1 << 16, f));
-	}
-	if (rc == 0 && ferror(f))
-		rc = SL_EIO;
-	fclose(f);
-	return rc == 0 ? 0 : sl_errf(err, rc, "%s: %s", path, sl_code_name(rc));
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-	size_t n = strlen(s), k = strlen(end);
-	return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 static int open_json(const char *path, const char *config, struct tokenizer **out, struct sl_err *err)
 {
 	struct sl_buf json, settings;
 	struct sl_err ignored;
 	buf_init(&settings, 0);
-	int rc = read_file(path, &json, err);
-	if (rc == 0 && config != NULL && read_file(config, &settings, &ignored) != 0)
+	int rc = model_read(path, MAX_TOKENIZER_JSON, &json, err);
+	if (rc == 0 && config != NULL && model_read(config, MAX_TOKENIZER_JSON, &settings, &ignored) != 0)
 		buf_clear(&settings, 0);
 	if (rc == 0)
 		rc = tokenizer_create_json((const char *)buf_data(&json), json.len, (const char *)buf_data(&settings),
@@ -72,7 +45,7 @@ static int open_tokenizer(const char *path, struct tokenizer **out, struct sl_er
 		snprintf(config, sizeof config, "%s/tokenizer_config.json", path);
 		return open_json(json, config, out, err);
 	}
-	if (ends_with(path, ".json"))
+	if (model_ends_with(path, ".json"))
 		return open_json(path, NULL, out, err);
 	struct gguf *g;
 	int rc = gguf_open(path, &g, err);
@@ -121,7 +94,6 @@ static int encode(const struct tokenizer *t, const char *text, size_t n, const s
 	return rc;
 }
 
-/* Appends the text of a list of ids. */
 static int decode(const struct tokenizer *t, const json_t *ids, struct sl_buf *out)
 {
 	if (!json_is_array(ids))
@@ -132,7 +104,7 @@ static int decode(const struct tokenizer *t, const json_t *ids, struct sl_buf *o
 		    json_integer_value(id) >= tokenizer_n_vocab(t))
 			return model_complain(1, "item %zu is not an id from 0 to %d", i, tokenizer_n_vocab(t) - 1);
 		struct proto_str s = tokenizer_bytes(t, (int32_t)json_integer_value(id));
-		/* The space that encoding put before the text. */
+		/* Encoding put a space before the text. */
 		size_t skip = i == 0 && s.n > 0 && s.at[0] == ' ' && tokenizer_strips_space(t);
 		if (buf_append(out, s.at + skip, s.n - skip) != 0)
 			return model_complain(1, "out of memory");
@@ -208,7 +180,7 @@ int model_tokenize(int argc, char **argv)
 				return model_complain(CMD_EXIT_USAGE, "--cleanse: off, light or full");
 			how.cleanse = (enum cleanse_level)level;
 		} else if (strcmp(argv[i], "--json") != 0) {
-			return model_complain(CMD_EXIT_USAGE, "tokenize has no option %s", argv[i]);
+			return model_complain(CMD_EXIT_USAGE, "tokenize: unknown option %s", argv[i]);
 		}
 	}
 	struct sl_err err = {0};
@@ -216,7 +188,9 @@ int model_tokenize(int argc, char **argv)
 	struct sl_buf in;
 	if (open_tokenizer(argv[2], &t, &err) != 0)
 		return model_complain(1, "%s", err.text);
-	int rc = model_read_input(&in);
+	int rc = model_read(NULL, MODEL_MAX_INPUT, &in, &err);
+	if (rc != 0)
+		model_complain(1, "%s", err.text);
 	if (rc == 0 && how.by_line)
 		rc = lines(t, &in, &how);
 	else if (rc == 0 && how.decoding)
@@ -225,5 +199,5 @@ int model_tokenize(int argc, char **argv)
 		rc = encode(t, (const char *)buf_data(&in), in.len, &how);
 	buf_dispose(&in);
 	tokenizer_destroy(t);
-	return rc != 0 ? rc : model_finish_output();
+	return rc != 0 ? 1 : model_finish_output();
 }

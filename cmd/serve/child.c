@@ -5,10 +5,9 @@
  * - A restart is immediate the first time; then the wait doubles from backoff_min to backoff_max,
  *   with jitter, so that a crash loop costs little and two boxes do not restart in step.
  * - Children have process groups of their own: a Ctrl-C in the terminal reaches the supervisor
- *   alone. Should the supervisor die by force, the kernel kills them (PDEATHSIG).
- * - A replaceable child is started with SIGHUP and SIGUSR2 blocked: those that come before it listens
- *   to them wait, instead of ending it.
- * - Sockets are put into the pair before the fork: they are there when the child first looks.
+ *   alone. If the supervisor is killed, the kernel kills them (PDEATHSIG).
+ * - A replaceable child starts with SIGHUP and SIGUSR2 blocked: early ones stay pending instead of ending it.
+ * - Sockets are sent before the fork, so they are there when the child first reads.
  */
 #include "cmd/serve/child.h"
 
@@ -30,8 +29,7 @@ enum { OWN_ARGS = 8, ANSWERS_PER_TURN = 16 };
 
 void child_init(struct child *c, const struct supervise_child *what, enum child_state state)
 {
-	*c = (struct child){
-	    .what = what, .state = state, .beat_fd = -1, .broker_fd = -1, .exe_fd = -1, .handover_fd = -1};
+	*c = (struct child){.what = what, .state = state, .lines = {-1, -1, -1}, .exe_fd = -1};
 }
 
 static void close_fd(int *fd)
@@ -41,12 +39,16 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-/* What belongs to one process and not to its place. */
+static void close_all(int fds[N_LINES])
+{
+	for (int i = 0; i < N_LINES; i++)
+		close_fd(&fds[i]);
+}
+
+/* Of one process; the child's other state outlives it. */
 static void close_lines(struct child *c)
 {
-	close_fd(&c->beat_fd);
-	close_fd(&c->handover_fd);
-	close_fd(&c->broker_fd);
+	close_all(c->lines);
 	fd_pass_in_dispose(&c->coming);
 }
 
@@ -81,7 +83,8 @@ void child_set_state(struct child *c, enum child_state to)
 struct start {
 	const struct supervise_config *cfg;
 	const char *name, *const *argv, *foreign_exe;
-	int exe_fd, beat_fd, handover_fd, broker_fd;
+	int exe_fd;
+	const int *lines; /* the child's ends */
 	bool takeover, replaceable;
 	pid_t parent;
 };
@@ -91,26 +94,20 @@ static _Noreturn void child_exec(const struct start *s)
 {
 	const char *argv[SUPERVISE_MAX_ARGS + OWN_ARGS];
 	const char *exe = s->foreign_exe != NULL ? s->foreign_exe : s->cfg->exe;
-	char beat[16], handover[16], broker[16], path[32];
+	static const char *const options[N_LINES] = {"--beat-fd", "--broker-fd", "--handover-fd"};
+	char numbers[N_LINES][16], path[32];
 	size_t n = 0;
 	while (s->argv[n] != NULL && n < SUPERVISE_MAX_ARGS) {
 		argv[n] = s->argv[n];
 		n++;
 	}
-	snprintf(beat, sizeof beat, "%d", s->beat_fd);
-	if (s->foreign_exe == NULL) {
-		argv[n++] = "--beat-fd";
-		argv[n++] = beat;
-	}
-	if (s->handover_fd >= 0) {
-		snprintf(handover, sizeof handover, "%d", s->handover_fd);
-		argv[n++] = "--handover-fd";
-		argv[n++] = handover;
-	}
-	if (s->broker_fd >= 0) {
-		snprintf(broker, sizeof broker, "%d", s->broker_fd);
-		argv[n++] = "--broker-fd";
-		argv[n++] = broker;
+	for (int i = 0; i < N_LINES; i++) {
+		if (s->lines[i] < 0 || s->foreign_exe != NULL)
+			continue;
+		snprintf(numbers[i], sizeof numbers[i], "%d", s->lines[i]);
+		argv[n++] = options[i];
+		argv[n++] = numbers[i];
+		fcntl(s->lines[i], F_SETFD, 0);
 	}
 	if (s->takeover)
 		argv[n++] = "--takeover";
@@ -136,14 +133,8 @@ static _Noreturn void child_exec(const struct start *s)
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user would undo it */
 	if (getppid() != s->parent)       /* it died before prctl */
 		_exit(1);
-	if (s->foreign_exe == NULL)
-		fcntl(s->beat_fd, F_SETFD, 0);
-	else
+	if (s->foreign_exe != NULL)
 		dup2(STDERR_FILENO, STDOUT_FILENO); /* what we print there is read by programs */
-	if (s->handover_fd >= 0)
-		fcntl(s->handover_fd, F_SETFD, 0);
-	if (s->broker_fd >= 0)
-		fcntl(s->broker_fd, F_SETFD, 0);
 	if (s->foreign_exe == NULL && s->cfg->kept_fd > 0)
 		fcntl(s->cfg->kept_fd, F_SETFD, 0);
 	execv(exe, (char *const *)argv);
@@ -151,61 +142,54 @@ static _Noreturn void child_exec(const struct start *s)
 	_exit(SUPERVISE_STATUS_CONFIG);
 }
 
-/* Both ends of the child's lines: [0] ours. False with errno and nothing open. */
+/* Opens the child's lines: our ends and its ends. False with errno; what is open then stays. */
 static bool open_lines(const struct supervise_config *cfg, const struct child *c, const struct fd_pass_set *given,
-		       int beat[2], int handover[2], int broker[2])
+		       int ours[N_LINES], int its[N_LINES])
 {
-	if (pipe2(beat, O_CLOEXEC) != 0)
-		return false;
-	bool ok = fcntl(beat[0], F_SETFL, O_NONBLOCK) == 0;
-	if (ok && cfg->on_asked != NULL && c->what->foreign_exe == NULL)
-		ok = fd_pass_pair(broker) == 0;
-	if (ok && c->what->replaceable) {
-		ok = fd_pass_pair(handover) == 0;
-		if (ok && given != NULL && given->n > 0 && fd_pass_send(handover[0], given->fds, given->n) != 0)
-			log_warn("%s: the listening sockets can't be handed over", c->what->name);
+	bool wanted[N_LINES] = {[LINE_BROKER] = cfg->on_asked != NULL && c->what->foreign_exe == NULL,
+				[LINE_HANDOVER] = c->what->replaceable};
+	int pair[2];
+	for (int i = 0; i < N_LINES; i++) {
+		if (i != LINE_BEAT && !wanted[i])
+			continue;
+		if ((i == LINE_BEAT ? pipe2(pair, O_CLOEXEC) : fd_pass_pair(pair)) != 0)
+			return false;
+		ours[i] = pair[0];
+		its[i] = pair[1];
 	}
-	return ok;
+	if (wanted[LINE_HANDOVER] && given != NULL && given->n > 0 &&
+	    fd_pass_send(ours[LINE_HANDOVER], given->fds, given->n) != 0)
+		log_warn("%s: the listening sockets can't be handed over", c->what->name);
+	return fcntl(ours[LINE_BEAT], F_SETFL, O_NONBLOCK) == 0;
 }
 
 bool child_start(const struct supervise_config *cfg, struct child *c, const char *const *argv, bool takeover,
 		 const struct fd_pass_set *given)
 {
-	int beat[2] = {-1, -1}, handover[2] = {-1, -1}, broker[2] = {-1, -1};
+	int ours[N_LINES] = {-1, -1, -1}, its[N_LINES] = {-1, -1, -1};
 	struct start s = {.cfg = cfg,
 			  .name = c->what->name,
 			  .argv = argv,
 			  .foreign_exe = c->what->foreign_exe,
 			  .exe_fd = c->exe_fd,
+			  .lines = its,
 			  .takeover = takeover,
 			  .replaceable = c->what->replaceable,
 			  .parent = getpid()};
-	pid_t pid = -1;
-	if (open_lines(cfg, c, given, beat, handover, broker)) {
-		s.beat_fd = beat[1];
-		s.handover_fd = handover[1];
-		s.broker_fd = broker[1];
-		pid = fork();
-	}
+	pid_t pid = open_lines(cfg, c, given, ours, its) ? fork() : -1;
 	if (pid == 0)
 		child_exec(&s);
 	int e = errno;
-	close_fd(&beat[1]);
-	close_fd(&handover[1]);
-	close_fd(&broker[1]);
+	close_all(its);
 	if (pid < 0) {
 		log_error("%s: can't be started: %s", c->what->name, strerror(e));
-		close_fd(&beat[0]);
-		close_fd(&handover[0]);
-		close_fd(&broker[0]);
+		close_all(ours);
 		return false;
 	}
 	setpgid(pid, pid); /* both sides, so that neither order loses */
 	close_lines(c);
 	c->pid = pid;
-	c->beat_fd = beat[0];
-	c->handover_fd = handover[0];
-	c->broker_fd = broker[0];
+	memcpy(c->lines, ours, sizeof ours);
 	c->has_beaten = c->hung = false;
 	child_set_state(c, CHILD_RUNNING);
 	c->beat_ns = c->since_ns;
@@ -247,17 +231,17 @@ void child_wait(const struct supervise_config *cfg, struct child *c)
 		log_info("%s is started again in %llu ms", c->what->name, (unsigned long long)(wait_ns / NS_PER_MS));
 }
 
-/* ---- hearing ---- */
+/* ---- messages ---- */
 
 void child_read_sockets(struct child *c)
 {
 	struct fd_pass_set set;
-	while (c->handover_fd >= 0) {
-		int rc = fd_pass_receive(c->handover_fd, &c->coming, &set);
+	while (c->lines[LINE_HANDOVER] >= 0) {
+		int rc = fd_pass_receive(c->lines[LINE_HANDOVER], &c->coming, &set);
 		if (rc == 0)
 			return;
 		if (rc < 0) {
-			close_fd(&c->handover_fd);
+			close_fd(&c->lines[LINE_HANDOVER]);
 			return;
 		}
 		fd_pass_set_dispose(&c->sockets);
@@ -267,12 +251,12 @@ void child_read_sockets(struct child *c)
 
 void child_answer(const struct supervise_config *cfg, struct child *c)
 {
-	for (int i = 0; c->broker_fd >= 0 && i < ANSWERS_PER_TURN; i++) {
-		int rc = cfg->on_asked(cfg->ctx, c->what, c->broker_fd);
+	for (int i = 0; c->lines[LINE_BROKER] >= 0 && i < ANSWERS_PER_TURN; i++) {
+		int rc = cfg->on_asked(cfg->ctx, c->what, c->lines[LINE_BROKER]);
 		if (rc == 0)
 			return;
 		if (rc < 0)
-			close_fd(&c->broker_fd);
+			close_fd(&c->lines[LINE_BROKER]);
 	}
 }
 
@@ -287,9 +271,9 @@ void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *
 {
 	uint8_t bytes[256];
 	ssize_t n;
-	while (c->beat_fd >= 0 && (n = read(c->beat_fd, bytes, sizeof bytes)) != -1) {
-		if (n == 0) { /* closed: it ends, or forgot itself and will be found silent */
-			close_fd(&c->beat_fd);
+	while (c->lines[LINE_BEAT] >= 0 && (n = read(c->lines[LINE_BEAT], bytes, sizeof bytes)) != -1) {
+		if (n == 0) { /* closed: it is ending; otherwise the silence is noticed */
+			close_fd(&c->lines[LINE_BEAT]);
 			break;
 		}
 		c->has_beaten = true;

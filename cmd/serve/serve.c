@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice serve`: everything that happens once around the supervisor. The configuration is read and
- * checked here first, so that a wrong one is told before anything starts; the children read the
- * same file with the same overrides again and need nothing but their arguments. A reload or an
- * upgrade reads it again; what must not change under the processes that run is pinned to its value by
- * further overrides, which everything started from then on gets.
+ * `sluice serve`: what happens once around the supervisor (supervise.h). The configuration is read and checked here
+ * first, so that an error is reported before anything starts; children read the same file with the same overrides.
+ * A reload or an upgrade reads it again; keys that must not change under running processes are pinned to their values
+ * by further overrides ("pins"), which every child started later gets.
  *
- * What the children read is a copy of the file as it was when it was found good: a file that is being
- * edited, or was refused, can't keep one that has crashed from coming back.
+ * Children read a copy of the file as it was when it passed the checks: a file that is being edited, or was refused,
+ * cannot prevent the restart of a crashed child.
  *
- * The state folder is locked for as long as the supervisor lives: the kernel lets go of the lock
- * however the process ends, and children do not inherit it.
+ * The state folder is locked while the supervisor lives; the kernel releases the lock however the process ends, and
+ * children do not inherit it. One thread; called from main only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,49 +39,43 @@
 #include "gateway/server/gateway.h"
 #include "kernels/kv_type.h"
 
-/* A replaced gateway ends by itself; the slack is for that. */
 enum {
 	FIRST_BEAT_MS = 10000,
 	HEALTHY_MS = 10000,
-	RETIRED_SLACK_MS = 5000,
+	RETIRED_SLACK_MS = 5000, /* for a replaced gateway to end by itself */
 	DISK_LEAST = 1 << 20,
 	CONFIG_MOST = 1 << 20
-};
-
-/* What a child is started with. Made whole and never changed, since the supervisor reads argv whenever
- * it starts one. */
-struct arguments {
-	const char *argv[SUPERVISE_MAX_ARGS];
-	struct reload_pins pins; /* overrides that keep what a running process can't change */
 };
 
 struct serving {
 	const struct cmd_options *o;
 	struct sluice_config *cfg;
 	struct gw_dev_keys keys;
-	struct arguments engine, gateway;
-	bool own_redis; /* one is started, and the gateway is told its address */
+	/* The supervisor reads these whenever it starts a child. */
+	const char *engine[SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
+	struct reload_pins pins; /* overrides that keep what a running process can't change; argv borrows them */
+	bool own_redis;          /* we start one and pass its address to the gateway */
 	struct private_redis redis;
 	char address_set[192];
 	struct run_user user; /* of the engine, the gateway and Redis */
 	char run_as[32];
-	/* The state folder: this descriptor, its number, and the name that leads there in every process that has it.
-	 * Its own name may lead through folders that are closed to the user. */
+	/* The state folder: this descriptor, its number, and its path for every process that has the descriptor. The
+	 * configured path may lead through folders that the user cannot enter. */
 	int state_fd;
 	char state_fd_text[16], state[32];
 	struct supervise_child children[3];
 	struct supervise_config sup;
-	/* Copies of the configuration in STATE/run: what children read, and where the next upgrade's goes. */
+	/* Copies of the configuration in STATE/run: the one that children read, and the next upgrade's. */
 	char accepted[2][PATH_MAX];
 	int which, next_which;
 	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
-	/* An upgrade that is under way. */
+	/* The upgrade in progress. */
 	struct sluice_config *next_cfg;
-	struct arguments next;
-	struct reload_pins next_engine;
+	const char *next[SUPERVISE_MAX_ARGS];
+	struct reload_pins next_pins;
 };
 
-/* Every address is served on this machine too. */
+/* localhost stands for wildcard addresses, too. */
 static void print_host(const struct conf_address *a)
 {
 	if (a->host[0] == '\0' || strcmp(a->host, "0.0.0.0") == 0 || strcmp(a->host, "127.0.0.1") == 0 ||
@@ -123,7 +116,7 @@ static void on_ready(void *ctx)
 	fflush(stdout);
 }
 
-/* The lock's descriptor, or -1 with *err filled. name: of the folder, for a person. */
+/* The lock's descriptor, or -1 with *err filled. name: the folder's, for messages. */
 static int lock_state(const char *state, const char *name, struct sl_err *err)
 {
 	char path[64], pid[32];
@@ -138,8 +131,8 @@ static int lock_state(const char *state, const char *name, struct sl_err *err)
 		pid[n > 0 ? n : 0] = '\0';
 		pid[strcspn(pid, "\n")] = '\0';
 		sl_errf(err, SL_EIO,
-			"%s is in use by the sluice process %s; end that one, or give "
-			"this one its own folder (--state DIR)",
+			"%s is in use by the sluice process %s; stop that process, or use "
+			"another folder (--state DIR)",
 			name, pid);
 		close(fd);
 		return -1;
@@ -153,7 +146,6 @@ static int lock_state(const char *state, const char *name, struct sl_err *err)
 	return fd;
 }
 
-/* Does the copy at path hold just these bytes already? */
 static bool is_accepted(const char *path, const struct sl_buf *bytes)
 {
 	struct sl_buf there;
@@ -176,7 +168,7 @@ static bool write_all(int fd, const struct sl_buf *bytes)
 	return fsync(fd) == 0;
 }
 
-/* Aside, flushed, then into place: whole or not at all, and nothing is left of one that failed. */
+/* Written beside path, flushed, then renamed: atomic, and a failure leaves no file. */
 static int put_file(const char *state, const char *path, const struct sl_buf *bytes, struct sl_err *err)
 {
 	char part[PATH_MAX + 8];
@@ -197,8 +189,8 @@ static int put_file(const char *state, const char *path, const struct sl_buf *by
 			      strerror(why));
 }
 
-/* The configuration's file into place. *which: where; the copy that is there already when it is the same, so that a
- * reload or an upgrade that changes nothing of it needs no room on the disk. */
+/* Copies the configuration file to accepted[*which]. If the current copy is identical, *which becomes that one: a
+ * reload or an upgrade without changes needs no disk space. */
 static int accept_file(struct serving *s, int *which, struct sl_err *err)
 {
 	struct sl_buf bytes;
@@ -208,7 +200,7 @@ static int accept_file(struct serving *s, int *which, struct sl_err *err)
 	if (rc != 0)
 		sl_errf(err, rc, "%s: %s", s->o->path, why.text);
 	else if (serves && bytes.len == 0)
-		/* It means every default, and comes of an editor that found the disk full. */
+		/* It would mean all defaults; editors leave one when the disk is full. */
 		rc = sl_errf(err, SL_EINVAL, "%s: the file is empty", s->o->path);
 	if (rc == 0) {
 		privileges_as_user(&s->user);
@@ -235,8 +227,8 @@ static void warn_of_exposure(const struct gw_config *g)
 		log_warn("gateway.http listens beyond this machine without TLS");
 }
 
-/* Whether the processor's own backend has the type of a model's keys and values. Backends that are shared
- * objects are opened by the engine only, whose model says so then. */
+/* Whether the CPU backend supports a model's type of keys and values. Only the engine opens backends that are shared
+ * objects; there the model reports the error. */
 static int check_kv_type(const struct eng_config *engine, const struct eng_model_config *m, struct sl_err *err)
 {
 	const char *name = m->kv_type != NULL ? m->kv_type : engine->kv_type;
@@ -251,8 +243,8 @@ static int check_kv_type(const struct eng_config *engine, const struct eng_model
 		       m->name, name, ops->name, kn_kv_types_of(ops, can, sizeof can));
 }
 
-/* A model that can't be loaded is FAILED alone while others serve; when none can be, nothing is
- * started and the first one's reason is the answer. */
+/* A model that can't be loaded becomes FAILED while others serve. If none can be loaded, nothing starts and the first
+ * model's error is reported. */
 static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 {
 	struct eng_model_config models[PROTO_MAX_MODELS];
@@ -272,7 +264,7 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	return first;
 }
 
-/* Where the store is, said in one line. */
+/* Logs the choice in one line. */
 static int choose_store(struct serving *s, struct sl_err *err)
 {
 	const struct gw_store_settings *c = &s->cfg->gateway.store;
@@ -302,7 +294,6 @@ static int choose_store(struct serving *s, struct sl_err *err)
 	return 0;
 }
 
-/* What is made in the state folder. */
 static int prepare_state(struct serving *s, struct sl_err *err)
 {
 	const struct gw_config *g = &s->cfg->gateway;
@@ -318,8 +309,7 @@ static int prepare_state(struct serving *s, struct sl_err *err)
 	return rc;
 }
 
-/* What must be there before the children start, and what would keep them from it: found here, it is
- * one line and nothing else. */
+/* Everything that would prevent the children's start is found here and reported in one line. */
 static int prepare(struct serving *s, struct sl_err *err)
 {
 	const struct gw_config *g = &s->cfg->gateway;
@@ -333,48 +323,47 @@ static int prepare(struct serving *s, struct sl_err *err)
 	return rc == 0 ? accept_file(s, &s->which, err) : rc;
 }
 
-/* `sluice NAME -c FILE --set …`. Takes pins. more: one override of our own, above all others; or NULL. */
-static void arguments_set(struct arguments *a, const struct serving *s, int which, const char *name,
-			  struct reload_pins pins, const char *more)
+/* `sluice NAME -c FILE --set …`. more: one override of our own, above all others; or NULL. */
+static void set_arguments(const char **argv, const struct serving *s, int which, const char *name,
+			  const struct reload_pins *pins, const char *more)
 {
 	const struct cmd_options *o = s->o;
 	_Static_assert(2 * CMD_MAX_SETS + 11 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
-	reload_pins_dispose(&a->pins);
-	a->pins = pins;
-	a->argv[n++] = "sluice";
-	a->argv[n++] = name;
-	a->argv[n++] = "-c";
-	a->argv[n++] = s->accepted[which];
-	a->argv[n++] = "--state-fd";
-	a->argv[n++] = s->state_fd_text;
+	argv[n++] = "sluice";
+	argv[n++] = name;
+	argv[n++] = "-c";
+	argv[n++] = s->accepted[which];
+	argv[n++] = "--state-fd";
+	argv[n++] = s->state_fd_text;
 	if (geteuid() == 0) {
-		a->argv[n++] = "--run-as";
-		a->argv[n++] = s->run_as;
+		argv[n++] = "--run-as";
+		argv[n++] = s->run_as;
 	}
 	for (size_t i = 0; i < o->n_sets; i++) {
-		a->argv[n++] = "--set";
-		a->argv[n++] = o->sets[i];
+		argv[n++] = "--set";
+		argv[n++] = o->sets[i];
 	}
-	for (size_t i = 0; i < pins.n; i++) {
-		a->argv[n++] = "--set";
-		a->argv[n++] = pins.sets[i];
+	for (size_t i = 0; i < pins->n; i++) {
+		argv[n++] = "--set";
+		argv[n++] = pins->sets[i];
 	}
 	if (more != NULL) {
-		a->argv[n++] = "--set";
-		a->argv[n++] = more;
+		argv[n++] = "--set";
+		argv[n++] = more;
 	}
-	a->argv[n] = NULL;
+	argv[n] = NULL;
 }
 
-static void set_engine(struct serving *s, struct reload_pins pins)
-{
-	arguments_set(&s->engine, s, s->which, "engine", pins, NULL);
-}
+static const char *store_override(const struct serving *s) { return s->own_redis ? s->address_set : NULL; }
 
-static void set_gateway(struct serving *s, struct arguments *to, int which, struct reload_pins pins)
+/* What children are started with from now on. Takes pins. */
+static void set_children(struct serving *s, struct reload_pins pins)
 {
-	arguments_set(to, s, which, "gateway", pins, s->own_redis ? s->address_set : NULL);
+	reload_pins_dispose(&s->pins);
+	s->pins = pins;
+	set_arguments(s->engine, s, s->which, "engine", &s->pins, NULL);
+	set_arguments(s->gateway, s, s->which, "gateway", &s->pins, store_override(s));
 }
 
 static void set_times(struct serving *s)
@@ -400,74 +389,54 @@ static void adopt(struct serving *s, struct sluice_config *fresh)
 	warn_of_exposure(&fresh->gateway);
 }
 
-static int copy_pins(const struct reload_pins *from, struct reload_pins *to)
-{
-	*to = (struct reload_pins){.sets = sl_zalloc_n(from->n + 1, sizeof *to->sets)};
-	if (to->sets == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < from->n; i++) {
-		char *copy = sl_strdup(from->sets[i]);
-		if (copy == NULL) {
-			reload_pins_dispose(to);
-			return SL_ENOMEM;
-		}
-		to->sets[to->n++] = copy;
-	}
-	return 0;
-}
-
 /* SIGHUP: the file is read and checked here first; a wrong one never reaches the gateway. */
 static int on_reload(void *ctx, struct sl_err *err)
 {
 	struct serving *s = ctx;
 	struct sluice_config *fresh;
-	struct reload_pins pins = {.n = 0}, same;
+	struct reload_pins pins = {.n = 0};
 	int rc = reload_config(s->o, s->cfg, RESTART_GATEWAY, true, &pins, &fresh, err);
-	if (rc == 0) {
-		rc = copy_pins(&pins, &same) == 0 ? accept_file(s, &s->which, err)
-						  : sl_errf(err, SL_ENOMEM, "no memory");
-		if (rc != 0) {
-			reload_config_free(fresh);
-			reload_pins_dispose(&same);
-		}
-	}
+	if (rc != 0)
+		return rc;
+	rc = accept_file(s, &s->which, err);
 	if (rc != 0) {
+		reload_config_free(fresh);
 		reload_pins_dispose(&pins);
 		return rc;
 	}
-	/* A process that is started again is to have what the others have. */
-	set_engine(s, same);
-	set_gateway(s, &s->gateway, s->which, pins);
+	set_children(s, pins);
 	adopt(s, fresh);
 	log_info("reloaded");
 	return 0;
 }
 
-/* SIGUSR2: the new gateway takes the newest configuration, but for what the engine and this process
- * go on with. */
+static void forget_next(struct serving *s)
+{
+	reload_pins_dispose(&s->next_pins);
+	reload_config_free(s->next_cfg);
+	s->next_cfg = NULL;
+}
+
+/* SIGUSR2: the new gateway takes the newest configuration, except keys that the engine and the supervisor keep. */
 static int on_upgrade(void *ctx, const char **exe, const char *const **argv, struct sl_err *err)
 {
 	struct serving *s = ctx;
-	struct reload_pins pins = {.n = 0};
-	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &pins, &s->next_cfg, err);
+	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &s->next_pins, &s->next_cfg, err);
 	if (rc != 0)
 		return rc;
 	s->next_which = !s->which;
-	rc = copy_pins(&pins, &s->next_engine) == 0 ? accept_file(s, &s->next_which, err)
-						    : sl_errf(err, SL_ENOMEM, "no memory");
+	rc = accept_file(s, &s->next_which, err);
 	if (rc != 0) {
-		reload_pins_dispose(&pins);
-		reload_pins_dispose(&s->next_engine);
-		reload_config_free(s->next_cfg);
+		forget_next(s);
 		return rc;
 	}
-	set_gateway(s, &s->next, s->next_which, pins);
+	set_arguments(s->next, s, s->next_which, "gateway", &s->next_pins, store_override(s));
 	*exe = s->exe;
-	*argv = s->next.argv;
+	*argv = s->next;
 	return 0;
 }
 
-/* In the state folder. */
+/* path: in the state folder. */
 static void remove_own(const struct serving *s, const char *path)
 {
 	privileges_as_user(&s->user);
@@ -479,23 +448,18 @@ static void on_upgraded(void *ctx, bool done)
 {
 	struct serving *s = ctx;
 	if (done) {
-		struct reload_pins pins = s->next.pins;
-		s->next.pins = (struct reload_pins){.n = 0};
 		s->which = s->next_which;
-		set_gateway(s, &s->gateway, s->which, pins);
-		set_engine(s, s->next_engine);
+		set_children(s, s->next_pins);
+		s->next_pins = (struct reload_pins){.n = 0};
 		adopt(s, s->next_cfg);
+		s->next_cfg = NULL;
 	} else {
-		reload_pins_dispose(&s->next_engine);
-		reload_config_free(s->next_cfg);
-		reload_pins_dispose(&s->next.pins);
+		forget_next(s);
 	}
 	remove_own(s, s->accepted[!s->which]);
-	s->next_cfg = NULL;
-	s->next_engine = (struct reload_pins){.n = 0};
 }
 
-/* No room where children write: sockets, the store's log, copies. */
+/* The state folder, where children write sockets, the store's log and copies, has no space. */
 static bool disk_is_full(void *ctx)
 {
 	const struct serving *s = ctx;
@@ -509,7 +473,7 @@ static int on_asked(void *ctx, const struct supervise_child *what, int fd)
 {
 	const struct serving *s = ctx;
 	const struct grants g = {.now = s->cfg, .next = s->next_cfg, .state_fd = s->state_fd, .user = &s->user};
-	return grant_one(&g, what->argv == s->engine.argv ? GRANT_ENGINE : GRANT_GATEWAY, fd);
+	return grant_one(&g, what->argv == s->engine ? GRANT_ENGINE : GRANT_GATEWAY, fd);
 }
 
 /* Redis: the same user, in the state folder. */
@@ -523,7 +487,7 @@ static int before_redis(void *ctx)
 	return rc;
 }
 
-/* They remove their sockets themselves unless they were killed. */
+/* Children that were killed leave their sockets behind. */
 static void remove_sockets(const struct serving *s, const char *engine_socket)
 {
 	char own[64];
@@ -540,12 +504,11 @@ static void remove_sockets(const struct serving *s, const char *engine_socket)
 static int run(struct serving *s)
 {
 	int skip = s->own_redis ? 0 : 1;
-	set_engine(s, (struct reload_pins){.n = 0});
-	set_gateway(s, &s->gateway, s->which, (struct reload_pins){.n = 0});
+	set_children(s, (struct reload_pins){.n = 0});
 	/* Redis outlives a restart of the others. */
 	s->children[0] = (struct supervise_child){.name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
-	s->children[1] = (struct supervise_child){.name = "engine", .argv = s->engine.argv};
-	s->children[2] = (struct supervise_child){.name = "gateway", .argv = s->gateway.argv, .replaceable = true};
+	s->children[1] = (struct supervise_child){.name = "engine", .argv = s->engine};
+	s->children[2] = (struct supervise_child){.name = "gateway", .argv = s->gateway, .replaceable = true};
 	s->sup = (struct supervise_config){
 	    .exe = "/proc/self/exe",
 	    .children = s->children + skip,
@@ -568,13 +531,12 @@ static int run(struct serving *s)
 	int rc = supervise(&s->sup);
 	remove_sockets(s, socket);
 	sl_free(socket);
-	reload_pins_dispose(&s->engine.pins);
-	reload_pins_dispose(&s->gateway.pins);
+	reload_pins_dispose(&s->pins);
 	return rc;
 }
 
-/* What holds for the engine and the gateway; the first half for Redis too. */
-static void tell_confinement(const struct serving *s)
+/* The confinement of the engine and the gateway; Redis has only the first half. */
+static void log_confinement(const struct serving *s)
 {
 	char what[160];
 	const char *rights = geteuid() == 0 ? " without capabilities" : "";
@@ -587,8 +549,7 @@ static void tell_confinement(const struct serving *s)
 		    (unsigned)s->user.uid, rights);
 }
 
-/* Whom the processes run as, the folder they share, and that nobody else serves from it. The lock's descriptor, or
- * negative. */
+/* Chooses the children's user, opens the state folder and locks it. The lock's descriptor, or negative. */
 static int take_state(struct serving *s, struct sl_err *err)
 {
 	const char *name = s->cfg->state;
@@ -626,7 +587,7 @@ int cmd_serve(int argc, char **argv)
 	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
 		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
 	if (rc == 0) {
-		tell_confinement(&s);
+		log_confinement(&s);
 		warn_of_exposure(&s.cfg->gateway);
 		rc = run(&s);
 	} else {

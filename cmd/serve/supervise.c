@@ -3,20 +3,16 @@
  * The supervisor's loop: one thread, one poll() over a signalfd and the lines of each child
  * (child.h), with the next deadline as its timeout, a quarter of hang_ms at most.
  *
- * - A child silent for hang_ms is killed; its exit then takes the ordinary way. Pipes are read
- *   before silence is judged, and what poll() slept too long (all of us were stopped) is no child's
- *   silence, so that a supervisor that was itself stopped blames nobody. A child that was ready for
- *   healthy_ms starts afresh.
- * - The order of ending: the last started first. A second signal ends everything at once.
- * - A child that exits with 78 before it was ever ready ends everything, quickly and in silence:
- *   the line it has printed is to stay the last one.
+ * - A child silent for hang_ms is killed and restarted. Pipes are read before silence is judged, and time for which
+ *   the supervisor itself was suspended does not count. A child that was ready for healthy_ms has no failures.
+ * - Shutdown ends the last started child first. A second signal kills all.
+ * - A child that exits with 78 before it was ever ready ends everything without further log lines: the line it
+ *   printed stays the last one.
  *
- * An upgrade replaces the process of one child: the newcomer is started beside it with the same
- * sockets, and has takeover_ms to be ready. Only then the old one is told to drain, becomes one of
- * the retired and ends when its work has; until then nothing has happened that must be undone, so a
- * newcomer that fails is forgotten. The executable is opened once and executed through that
- * descriptor: a crash later starts what was found good, not what has been put in its place since.
- * The supervisor itself and the other children stay what they are.
+ * An upgrade replaces the process of one child. The newcomer starts beside it with the same sockets and has
+ * takeover_ms to be ready. Only then does the old process drain; until then a newcomer that fails is discarded
+ * without effect. The executable is opened once and executed through that descriptor: a later crash restarts the
+ * tested file, not its replacement on disk. The supervisor and the other children are not replaced.
  */
 #include "cmd/serve/supervise.h"
 
@@ -39,23 +35,22 @@
 enum {
 	NEWCOMER = SUPERVISE_MAX_CHILDREN,
 	RETIRED = NEWCOMER + 1,
-	PLACES = RETIRED + SUPERVISE_MAX_RETIRED,
-	STARVED_FAILURES = 4, /* as long as a child waits whose disk is full: 4 backoff_min_ms */
-	PAUSE_SHARE = 8,      /* of the patience with a child: less is no pause of everybody */
+	SLOTS = RETIRED + SUPERVISE_MAX_RETIRED,
+	STARVED_FAILURES = 4, /* counted at most while the disk is full: 4 backoff_min_ms */
+	PAUSE_SHARE = 8,      /* of hang_ms: a shorter delay is not a suspend */
 };
 
 struct supervisor {
 	const struct supervise_config *cfg;
-	/* [cfg->n_children] and unused ones; the newcomer of an upgrade; those that were replaced.
-	 * A place that nobody has is GONE. */
-	struct child at[PLACES];
+	/* [cfg->n_children] and unused ones; the newcomer of an upgrade; replaced processes. Unused: GONE. */
+	struct child at[SLOTS];
 	int signal_fd;
-	bool has_terminal; /* it was started from one */
+	bool has_terminal; /* at its start */
 	bool announced;
 	bool ending;
-	bool reload_due; /* asked for while an upgrade was under way */
+	bool reload_due; /* requested during an upgrade */
 	int status;
-	uint64_t looked_ns; /* when it last came back from waiting */
+	uint64_t looked_ns; /* when poll() last returned */
 };
 
 static struct child *replaceable(struct supervisor *s)
@@ -95,7 +90,7 @@ static void reload(struct supervisor *s)
 	struct sl_err err = {.text = "there is nothing to reload"};
 	struct child *c = replaceable(s);
 	if (s->at[NEWCOMER].state != CHILD_GONE) {
-		/* The newcomer has read the file, perhaps before it was changed. */
+		/* The newcomer may have read the file before the change. */
 		s->reload_due = true;
 		log_info("the reload waits for the upgrade that is under way");
 		return;
@@ -119,9 +114,9 @@ static void on_upgraded(struct supervisor *s, bool done)
 
 /* ---- upgrades ---- */
 
-static struct child *free_place(struct supervisor *s)
+static struct child *free_slot(struct supervisor *s)
 {
-	for (int i = RETIRED; i < PLACES; i++) {
+	for (int i = RETIRED; i < SLOTS; i++) {
 		if (s->at[i].state == CHILD_GONE)
 			return &s->at[i];
 	}
@@ -144,7 +139,7 @@ static int begin_upgrade(struct supervisor *s, struct sl_err *err)
 		return sl_errf(err, SL_EINVAL, "there is nothing to upgrade");
 	if (next->state != CHILD_GONE)
 		return sl_errf(err, SL_EINVAL, "another one is under way");
-	if (free_place(s) == NULL)
+	if (free_slot(s) == NULL)
 		return sl_errf(err, SL_ELIMIT, "%d replaced processes still drain", SUPERVISE_MAX_RETIRED);
 	child_read_sockets(now);
 	if (now->state != CHILD_READY)
@@ -166,10 +161,10 @@ static int begin_upgrade(struct supervisor *s, struct sl_err *err)
 	return 0;
 }
 
-/* The newcomer is ready: it takes the place, the old one drains. */
+/* The newcomer is ready and replaces the old process, which drains. */
 static void finish_upgrade(struct supervisor *s)
 {
-	struct child *now = replaceable(s), *next = &s->at[NEWCOMER], *old = free_place(s);
+	struct child *now = replaceable(s), *next = &s->at[NEWCOMER], *old = free_slot(s);
 	const struct supervise_child *what = now->what;
 	*old = *now;
 	*now = *next;
@@ -207,7 +202,7 @@ static void announce_when_ready(struct supervisor *s)
 {
 	for (int i = 0; i < s->cfg->n_children; i++) {
 		const struct child *c = &s->at[i];
-		/* What a foreign one is for must work without it, so nobody waits for it. */
+		/* The service works without a foreign child (Redis), so readiness does not wait for it. */
 		if (c->state != CHILD_READY && c->what->foreign_exe == NULL)
 			return;
 	}
@@ -254,17 +249,17 @@ static void on_deadline(struct supervisor *s, struct child *c)
 
 static void kill_all(struct supervisor *s)
 {
-	for (int i = 0; i < PLACES; i++) {
+	for (int i = 0; i < SLOTS; i++) {
 		if (s->at[i].pid > 0)
 			child_kill(&s->at[i]);
 	}
 }
 
-/* True once no newcomer and no replaced one is there. */
+/* True once newcomer and replaced processes are gone. */
 static bool end_extras(struct supervisor *s)
 {
 	bool all = true;
-	for (int i = NEWCOMER; i < PLACES; i++) {
+	for (int i = NEWCOMER; i < SLOTS; i++) {
 		struct child *c = &s->at[i];
 		if (c->state == CHILD_GONE)
 			continue;
@@ -275,8 +270,8 @@ static bool end_extras(struct supervisor *s)
 	return all;
 }
 
-/* Ends the last child that is still there; called again whenever one has gone. Replaced ones end
- * beside the one that took their place, and before all that was started earlier. */
+/* Ends the last remaining child; called again after each exit. Replaced processes end together with their
+ * replacement, before children that were started earlier. */
 static void end_next(struct supervisor *s)
 {
 	bool no_extras = end_extras(s);
@@ -343,7 +338,7 @@ static void reap(struct supervisor *s)
 	int status;
 	pid_t pid;
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		for (int i = 0; i < PLACES; i++) {
+		for (int i = 0; i < SLOTS; i++) {
 			if (s->at[i].pid == pid) {
 				on_exit_of(s, &s->at[i], status);
 				break;
@@ -386,7 +381,7 @@ static void on_signals(struct supervisor *s)
 
 static bool all_gone(const struct supervisor *s)
 {
-	for (int i = 0; i < PLACES; i++) {
+	for (int i = 0; i < SLOTS; i++) {
 		if (s->at[i].state != CHILD_GONE)
 			return false;
 	}
@@ -397,7 +392,7 @@ static bool all_gone(const struct supervisor *s)
 static int poll_timeout(const struct supervisor *s)
 {
 	uint64_t first = UINT64_MAX, now = clock_now_ns();
-	for (int i = 0; i < PLACES; i++) {
+	for (int i = 0; i < SLOTS; i++) {
 		uint64_t d = child_deadline(s->cfg, &s->at[i]);
 		first = d < first ? d : first;
 	}
@@ -405,13 +400,13 @@ static int poll_timeout(const struct supervisor *s)
 		return -1;
 	if (first <= now)
 		return 0;
-	/* Not so long that a stop of all of us could look like a child's silence. */
+	/* Bounded, so that a suspend of the supervisor is distinguishable from a child's silence. */
 	uint64_t ms = (first - now + NS_PER_MS - 1) / NS_PER_MS, most = s->cfg->hang_ms / 4 + 1;
 	return (int)(ms < most ? ms : most < INT_MAX ? most : INT_MAX);
 }
 
-/* How long all of us were stopped, here or since it looked last: a turn takes hardly any time but what it waits. What
- * it does take is no pause: excused, it would push a deadline that has just not passed before itself for ever. */
+/* How long the supervisor was suspended since poll() last returned: apart from waiting, a turn takes hardly any time.
+ * Short delays do not count: excusing them would postpone a deadline again and again. */
 static uint64_t paused_for(const struct supervisor *s, uint64_t now, int wait_ms)
 {
 	uint64_t took_ns = now - s->looked_ns, waited_ns = (unsigned)(wait_ms > 0 ? wait_ms : 0) * NS_PER_MS;
@@ -421,21 +416,17 @@ static uint64_t paused_for(const struct supervisor *s, uint64_t now, int wait_ms
 
 static void turn(struct supervisor *s)
 {
-	struct pollfd fds[3 * PLACES + 1];
-	for (int i = 0; i < PLACES; i++) {
-		fds[3 * i] = (struct pollfd){.fd = s->at[i].beat_fd, .events = POLLIN};
-		fds[3 * i + 1] = (struct pollfd){.fd = s->at[i].handover_fd, .events = POLLIN};
-		fds[3 * i + 2] = (struct pollfd){.fd = s->at[i].broker_fd, .events = POLLIN};
-	}
-	fds[3 * PLACES] = (struct pollfd){.fd = s->signal_fd, .events = POLLIN};
+	struct pollfd fds[N_LINES * SLOTS + 1] = {{.fd = s->signal_fd, .events = POLLIN}};
+	for (int i = 0; i < N_LINES * SLOTS; i++)
+		fds[1 + i] = (struct pollfd){.fd = s->at[i / N_LINES].lines[i % N_LINES], .events = POLLIN};
 	int wait_ms = poll_timeout(s);
 	if (poll(fds, sizeof fds / sizeof *fds, wait_ms) < 0 && errno != EINTR)
 		BUG("supervise: poll: %s", strerror(errno));
 	uint64_t now = clock_now_ns(), paused_ns = paused_for(s, now, wait_ms);
 	s->looked_ns = now;
-	for (int i = 0; i < PLACES; i++) {
+	for (int i = 0; i < SLOTS; i++) {
 		child_excuse(&s->at[i], paused_ns);
-		/* In that order: what it has published before it said ready is there when it is. */
+		/* In this order: sockets that were published before READY are received with it. */
 		child_read_beats(&s->at[i], on_byte, s);
 		child_read_sockets(&s->at[i]);
 		child_answer(s->cfg, &s->at[i]);
@@ -443,7 +434,7 @@ static void turn(struct supervisor *s)
 	if (s->at[NEWCOMER].state == CHILD_READY && child_alive(&s->at[NEWCOMER]) && !s->ending)
 		finish_upgrade(s);
 	on_signals(s);
-	for (int i = 0; i < PLACES; i++) {
+	for (int i = 0; i < SLOTS; i++) {
 		struct child *c = &s->at[i];
 		if (child_deadline(s->cfg, c) <= now)
 			on_deadline(s, c);
@@ -466,7 +457,7 @@ int supervise(const struct supervise_config *cfg)
 		log_error("signalfd: %s", strerror(errno));
 		return 1;
 	}
-	for (int i = 0; i < PLACES; i++) {
+	for (int i = 0; i < SLOTS; i++) {
 		bool used = i < cfg->n_children;
 		child_init(&s.at[i], used ? &cfg->children[i] : NULL, used ? CHILD_WAITING : CHILD_GONE);
 	}
@@ -474,7 +465,7 @@ int supervise(const struct supervise_config *cfg)
 		start_or_wait(&s, &s.at[i]);
 	while (!all_gone(&s))
 		turn(&s);
-	for (int i = 0; i < PLACES; i++)
+	for (int i = 0; i < SLOTS; i++)
 		child_dispose(&s.at[i]);
 	close(s.signal_fd);
 	sigprocmask(SIG_SETMASK, &before, NULL);

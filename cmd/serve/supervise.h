@@ -2,7 +2,7 @@
  *
  * A supervisor of a few child processes, whatever they are: starts them, watches exits and
  * heartbeats (base/beat.h), restarts with backoff, replaces one by a newer executable, ends them in
- * order. It knows nothing of engines and gateways; cmd/serve/serve.c tells it what to run.
+ * order. It knows nothing of engines and gateways; cmd/serve/serve.c decides what runs.
  */
 #ifndef CMD_SUPERVISE_H
 #define CMD_SUPERVISE_H
@@ -27,7 +27,7 @@ struct supervise_child {
 	const char *foreign_exe;
 	/* One child may be. Its listening sockets are kept here: `--handover-fd N` is a socket over which
 	 * it gets those that are there (none at first) and sends those it uses (gateway/transport/handover.h), so
-	 * that a restart refuses no connection. Reloads are told it by SIGHUP. In an upgrade another
+	 * that a restart refuses no connection. Reloads reach it by SIGHUP. In an upgrade another
 	 * process is started beside it with `--takeover`, and when that is ready, it gets SIGUSR2 and is
 	 * to end once its work has. */
 	bool replaceable;
@@ -47,14 +47,14 @@ struct supervise_config {
 	uint64_t takeover_ms;        /* of an upgrade: until the new one is ready */
 	uint64_t retired_ms;         /* of one that was replaced, before it is killed */
 	void (*on_ready)(void *ctx); /* once: every child is ready for the first time */
-	/* SIGHUP. 0: the replaceable child is told; or one line in *err. NULL: nothing to reload. */
+	/* SIGHUP. 0: the replaceable child is signalled; or one line in *err. NULL: nothing to reload. */
 	int (*on_reload)(void *ctx, struct sl_err *err);
 	/* SIGUSR2. 0 with what the new process is started with, valid until on_upgraded; or one line in
 	 * *err. exe is opened at once: what it names later does not matter. NULL: no upgrades. */
 	int (*on_upgrade)(void *ctx, const char **exe, const char *const **argv, struct sl_err *err);
 	/* Asked when a child has failed: is there nothing to write on that it needs (a full disk)? Then its failures do
-	 * not make the wait longer than a few times backoff_min_ms, since they say nothing of it and end at any moment.
-	 * NULL: never. */
+	 * not make the wait longer than a few times backoff_min_ms, since they are not its fault and may end at any
+	 * moment. NULL: never. */
 	bool (*starved)(void *ctx);
 	/* Something can be read on fd, the broker's end of a child's line (base/broker.h): one request is answered. 1;
 	 * 0: none is there; negative: the line is closed. NULL: children get no `--broker-fd N`. */

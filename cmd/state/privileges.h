@@ -18,7 +18,7 @@ struct run_user {
 	gid_t gid;
 };
 
-/* configured: a name, UID or UID:GID; "": the account `sluice`, or uid 65532, which no system gives to anybody. root
+/* configured: a name, UID or UID:GID; "": the account `sluice`, or uid 65532, which no system assigns. root
  * stays root, with a warning. SL_EINVAL: there is no such user; SL_EIO: this process may not become it (with "": a
  * warning). */
 int privileges_user(const char *configured, struct run_user *out, struct sl_err *err);
@@ -34,7 +34,7 @@ void privileges_as_user(const struct run_user *u);
 void privileges_as_before(const struct run_user *u);
 
 /* For good: groups, user, capabilities, bounding set; no_new_privs. Only system calls that are safe after fork. 0 or
- * -errno; after a failure the process must not go on. */
+ * -errno; after a failure the process must end. */
 int privileges_drop(const struct run_user *u);
 
 #endif
