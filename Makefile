@@ -61,15 +61,15 @@ CUDA_OPT ?= -O3 --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS)
 NVCCFLAGS := -std=c++17 $(CUDA_OPT) --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
-CUDA_OBJ := $(patsubst %.cu,$(B)/%.o,$(filter-out kernels/cuda/emu%.cu,$(CUDA_SRC)))
+CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.o)
 CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
-# The same sources compiled for the emulation, for tests (kernels/cuda/emu.cu, emu_device.cu). No C++ library is used:
+# The same sources compiled for the emulation, for tests (tests/emulation). No C++ library is used:
 # C's headers are read as they are, which is a third of the work.
 CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang++,g++),$(CXX))
-EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC))
-EMU_OBJ := $(EMU_SRC:kernels/cuda/%.cu=$(B)/emulated/%.o)
+EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC)) $(wildcard tests/emulation/*.cu)
+EMU_OBJ := $(patsubst %.cu,$(B)/emulation/%.o,$(notdir $(EMU_SRC)))
 EMU_SO := $(B)/libsluice-cuda-emulated.so
-EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ -DKN_EMULATED $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -g1 -fPIC \
+EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ '-DKN_EMULATED="tests/emulation/emu.h"' $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -g1 -fPIC \
 	-fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -ffp-contract=off \
 	-fno-strict-aliasing -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas $(SANFLAGS) -pthread
 
@@ -211,13 +211,16 @@ gpu-kit: $(GPU_KIT)
 	  grep -Ev '/(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so' | xargs -r cp -Lt $(B)/gpu/lib
 	$(Q)du -sh $(B)/gpu
 
-$(B)/emulated/flags: force | needs
+$(B)/emulation/flags: force | needs
 	@mkdir -p $(@D)
-	@echo '$(CXX) $(EMU_FLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CXX) $(EMU_FLAGS) $(LDFLAGS)' >$@
+	@echo "$(CXX) $(EMU_FLAGS) $(LDFLAGS)" | cmp -s - $@ || echo "$(CXX) $(EMU_FLAGS) $(LDFLAGS)" >$@
 
-$(EMU_OBJ): $(B)/emulated/%.o: kernels/cuda/%.cu $(B)/emulated/flags
-	$(call say,C++,$<)
-	$(Q)$(CCACHE) $(CXX) $(EMU_FLAGS) -I. -MMD -MP -c -o $@ $<
+define emulated
+$(B)/emulation/$(basename $(notdir $(1))).o: $(1) $(B)/emulation/flags
+	$$(call say,C++,$$<)
+	$$(Q)$$(CCACHE) $$(CXX) $$(EMU_FLAGS) -I. -MMD -MP -c -o $$@ $$<
+endef
+$(foreach s,$(EMU_SRC),$(eval $(call emulated,$(s))))
 
 $(EMU_SO): $(EMU_OBJ)
 	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
@@ -230,7 +233,7 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	@mkdir -p $(@D) $(B)/$*/kernels/cuda
 	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
-	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | sed 's|.*/\(.*\)\.d$$|kernels/cuda/\1.cu|') ;; esac; \
+	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | xargs -n1 sed -n '1s/^[^:]*: *\([^ ]*\).*/\1/p') ;; esac; \
 	  others='$(EMU_OBJ)'; made=; for f in $$of; do \
 	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
 	    $(CCACHE) $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \

@@ -17,7 +17,7 @@
 enum broker_op {
 	BROKER_MALFORMED, /* never asked: what came is no request */
 	BROKER_OPEN,      /* a regular file, for reading → descriptor */
-	BROKER_LOOK,      /* what a name stands for → broker_file */
+	BROKER_LOOK,      /* a name's broker_file */
 	BROKER_APPEND,    /* a log: made when it is not there → descriptor */
 	BROKER_ROTATE,    /* a log becomes LOG.1 */
 	BROKER_BIND,      /* binds the caller's socket to an address */

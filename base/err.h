@@ -16,7 +16,7 @@ enum sl_code {
 	SL_ENOMEM = -1,       /* allocation failed */
 	SL_EINVAL = -2,       /* the caller's or the peer's input is malformed */
 	SL_EIO = -3,          /* the system refused: file, socket, device */
-	SL_EAGAIN = -4,       /* nothing now; try again when told */
+	SL_EAGAIN = -4,       /* nothing now; try again when notified */
 	SL_ELIMIT = -5,       /* a configured bound would be passed */
 	SL_EPROTO = -6,       /* the peer broke the protocol */
 	SL_ENOTFOUND = -7,    /* no such thing */
@@ -48,7 +48,7 @@ int sl_errf(struct sl_err *err, int code, const char *fmt, ...) __attribute__((f
 	})
 #endif
 
-/* A broken invariant: prints file, line and the message, dumps what base/log was told to dump,
+/* A broken invariant: prints file, line and the message, dumps what base/log has registered,
  * and aborts. Never compiled out. */
 #define BUG(...) sl_bug(__FILE__, __LINE__, __VA_ARGS__)
 #define BUG_IF(cond, ...)                          \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Files whose names come from outside: the configuration, certificates, keys, password files, weights. Opening one
- * never waits, whatever the name stands for (a FIFO without a writer would hold the process for ever), and only
+ * never blocks, whatever the name is (a FIFO without a writer would block for ever), and only
  * regular files are read, up to a bound.
  *
  * What a process without rights may not open itself it asks of the broker (broker.h).
  *
- * *why gets the reason alone ("it is a FIFO"): callers say which file and, where a key names it, which key.
+ * *why gets the reason alone ("it is a FIFO"): callers add the file and, where a key names it, the key.
  */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H

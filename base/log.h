@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Logging: one line an event on standard error, `time level who: text`. Thread-safe (one write a
+ * Logging: one line an event on standard error, `time level process: text`. Thread-safe (one write a
  * line). Never log prompts, answers or keys.
  */
 #ifndef BASE_LOG_H
@@ -8,8 +8,8 @@
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
-/* who is borrowed and must outlive the process ("gateway", "engine"). */
-void log_init(const char *who, enum log_level least);
+/* process: its name in every line ("gateway", "engine"); borrowed for ever. */
+void log_init(const char *process, enum log_level least);
 /* Any thread. */
 void log_set_level(enum log_level least);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages between threads: many senders, one receiver, in order per sender. Nodes are embedded in
- * the message; whoever sends gives the message away, whoever receives owns it. The wake descriptor
+ * the message; ownership passes from sender to receiver. The wake descriptor
  * (an eventfd) becomes readable when the box goes from empty to not empty, so a receiver can wait
  * for it in an event loop. Bounded by what the senders may have in flight (each has its own limit).
  */
@@ -33,7 +33,7 @@ void mailbox_dispose(struct mailbox *m);
 void mailbox_send(struct mailbox *box, struct mail *m);
 /* Receiver only. Takes the whole chain, oldest first (NULL when empty), and clears the wake. */
 struct mail *mailbox_take_all(struct mailbox *box);
-/* Receiver only: blocks until something is there, somebody nudges or the monotonic deadline passes
+/* Receiver only: blocks until a message arrives, mailbox_nudge is called or the monotonic deadline passes
  * (UINT64_MAX: no deadline), then as mailbox_take_all. */
 struct mail *mailbox_wait(struct mailbox *box, uint64_t deadline_ns);
 /* Wakes the receiver without a message. */

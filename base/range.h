@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a range of values reads in an error, after "must be": requests, the configuration and the
- * command line say it alike.
+ * A range of values in an error, after "must be": the same words for requests, the configuration and the
+ * command line.
  */
 #ifndef BASE_RANGE_H
 #define BASE_RANGE_H

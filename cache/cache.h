@@ -32,7 +32,7 @@
  *
  *   kind            on failure  meaning
  *   CACHE_LIMIT     share       fails closed to a local share: this process's memory enforces each limit
- *                               divided by n_gateways; the result says degraded
+ *                               divided by n_gateways; the result is degraded
  *   CACHE_REPLAY    local       fails to this process only: memory, degraded
  *   CACHE_SHARED    local       the same (compression, prefix registry, warming; Idempotency-Keys ignore a degraded
  *                               answer)
@@ -65,7 +65,7 @@ enum {
 	CACHE_MAX_ARGS = 64,
 	CACHE_MAX_VALUES = 128, /* of a procedure's answer */
 	CACHE_MAX_PROCS = 16,
-	CACHE_TENANT_MAX = 64, /* bytes of a tenant's name that stand in a key; a longer one is hashed */
+	CACHE_TENANT_MAX = 64, /* bytes of a tenant's name in a key; a longer name is hashed */
 	CACHE_DIGEST_LEN = 64,
 };
 
@@ -135,7 +135,7 @@ int cache_client_create(struct cache *c, struct event_base *base, struct cache_c
 void cache_client_destroy(struct cache_client *cl);
 
 enum cache_state {
-	CACHE_IS_MEMORY,     /* there is no Redis to be had */
+	CACHE_IS_MEMORY,     /* Redis is unavailable */
 	CACHE_IS_CONNECTING, /* for the first time: operations wait for it within their time */
 	CACHE_IS_UP,
 	CACHE_IS_DOWN, /* the circuit is open: operations are answered by policy */
@@ -216,9 +216,9 @@ void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct
 void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, cache_done *done);
 
 /* Appends n_items items, numbered from first_seq, as one batch; ttl_ms (not 0) is that of the whole
- * log. The first batch may have any number. Told again what it has (all of the batch below next_seq)
- * it does nothing and answers 0, so an append may be repeated when its outcome is unknown.
- * SL_ERANGE: not the next number; next_seq says which would be. SL_ELIMIT: batch too large. */
+ * log. The first batch may have any number. A batch that it has already (all of it below next_seq)
+ * changes nothing and gives 0, so an append may be repeated when its outcome is unknown.
+ * SL_ERANGE: not the next number, which is next_seq. SL_ELIMIT: batch too large. */
 void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t first_seq,
 		      uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
 /* Batches in order from the one that holds from_seq, up to about max_bytes (at least one batch).

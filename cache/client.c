@@ -61,7 +61,7 @@ static void make_ready(struct cache_client *cl, struct cache_op *op, int code, b
 {
 	op->code = code;
 	op->degraded = degraded;
-	/* A timer and not event_active: who starts again in done must not keep the turn from ending. */
+	/* A timer and not event_active: a caller that starts again in done must not keep the turn from ending. */
 	static const struct timeval at_once;
 	if (list_empty(&cl->ready) && event_add(cl->ready_event, &at_once) != 0)
 		event_active(cl->ready_event, EV_TIMEOUT, 0);
@@ -589,8 +589,8 @@ void cache_client_destroy(struct cache_client *cl)
 	BUG_IF(cl->in_done, "a client of the store is destroyed by its own callback");
 	BUG_IF(cl->due.n != 0 || !list_empty(&cl->ready) || !list_empty(&cl->waiting),
 	       "a client of the store is destroyed with operations under way");
-	/* What is still at the store belongs to nobody: it comes back before this does. It is not on
-	 * anybody's path, and the store only computes. */
+	/* Operations still at the store have no owner: they return before this does. Nothing waits for this, and the
+	 * store only computes. */
 	struct cache_work flush = {.client = cl, .type = WORK_FLUSH, .place = AT_STORE};
 	mem_thread_send(cl->cache->memory, &flush);
 	for (bool back = false; !back;) {

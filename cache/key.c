@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "cache/priv.h"
 
 static const struct {
@@ -31,15 +32,8 @@ int cache_kind_memory_percent(int kind) { return kinds[kind].memory_percent; }
 void cache_sha256_hex(const void *data, size_t n, char out[65])
 {
 	uint8_t digest[SHA256_DIGEST_LENGTH];
-	SHA256_CTX ctx;
-	SHA256_Init(&ctx);
-	SHA256_Update(&ctx, data, n);
-	SHA256_Final(digest, &ctx);
-	for (int i = 0; i < SHA256_DIGEST_LENGTH; i++) {
-		out[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-		out[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-	}
-	out[64] = '\0';
+	SHA256(data, n, digest);
+	hex_put(digest, sizeof digest, out);
 }
 
 static bool is_plain(const char *tenant)
@@ -52,7 +46,7 @@ static void make(struct cache_key *out, enum cache_kind kind, const char *tenant
 {
 	BUG_IF((unsigned)kind >= CACHE_N_KINDS, "no kind of data %d", (int)kind);
 	char hex[65];
-	/* '#' stands in no plain name, so a hashed one can't be another tenant's. */
+	/* No plain name contains '#', so a hashed one can't be another tenant's. */
 	char hashed[CACHE_TENANT_MAX];
 	if (!is_plain(tenant)) {
 		cache_sha256_hex(tenant, strlen(tenant), hex);

@@ -16,7 +16,7 @@
  *
  *  - A rate's arrival time moves back with the clock: the wait is what it was when it was last charged, and
  *    grows less from the first look on. So no key waits for longer than it would have without the step.
- *  - A lease or budget has its own clock, which stands still for as much as the other one goes back. Holds
+ *  - A lease or budget has its own clock, which stops for as long as the system's clock goes back. Holds
  *    keep the rest of their time.
  *  - A budget's window that is earlier than the newest one charged counts as that one, until as much time
  *    has passed as was left of it. So a spent day stays spent when the clock goes two days back, and a clock

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each operation means in memory. It must mean the same as cache/scripts.c and redis_command.c
- * say it to Redis; tests/unit/cache/test_cache.c runs one table over both.
+ * The operations in memory. They must do the same as scripts.c and redis_command.c do in Redis;
+ * tests/unit/cache/test_cache.c runs one table over both.
  *
  * Answers are copied out (w->out): by the time they are read the record may have gone.
  */

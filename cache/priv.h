@@ -129,9 +129,9 @@ struct cache_client {
 void client_take_back(struct cache_client *cl, struct cache_work *w);
 /* op ends with code from the loop, soon. */
 void client_end_early(struct cache_client *cl, struct cache_op *op, int code, cache_done *done);
-/* The link: the answer to w, which it has let go of. Calls done. */
+/* From the link: the answer to w, which it has released. Calls done. */
 void client_answered(struct cache_work *w, const struct cache_result *r);
-/* The link: Redis failed at w, which it has let go of. */
+/* From the link: Redis failed at w, which it has released. */
 void client_failed(struct cache_work *w, int code);
 /* The link: what waited for the first connection can go to it, or must not wait any longer. */
 void client_release_waiting(struct cache_client *cl);

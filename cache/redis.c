@@ -20,7 +20,7 @@
  * that timed out is dropped). hiredis calls every callback once: with the reply, or with NULL when the
  * context goes.
  *
- * hiredis may free the context under any call into it. `closed` tells; until then `ac` is set. Within a
+ * hiredis may free the context in any call into it, and calls `closed` then; until that, `ac` is set. Within a
  * callback nothing is torn down: `dropping` and the timer do it from the loop.
  *
  * Thread: the client's.
@@ -48,7 +48,7 @@ enum { HANDSHAKE_SLOTS = MAX_SCRIPTS + 3 };
 struct redis_slot {
 	struct redis_slot *next; /* free ones */
 	struct redis_link *link;
-	struct cache_work *work; /* NULL: let go of, or the handshake's */
+	struct cache_work *work; /* NULL: released, or the handshake's */
 	enum slot_use use;
 	int script;
 	bool whole_text; /* EVAL was sent */
@@ -427,7 +427,7 @@ static void on_reply(redisAsyncContext *ac, void *reply, void *privdata)
 	struct redis_slot copy = *(struct redis_slot *)privdata;
 	struct cache_work *w = copy.work;
 	free_slot(privdata);
-	if (reply == NULL) { /* the context goes; `closed` has said or will say so */
+	if (reply == NULL) { /* the context is being freed; `closed` has been or will be called */
 		if (w != NULL)
 			client_failed(w, SL_ECLOSED);
 		return;

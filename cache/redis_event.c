@@ -6,8 +6,8 @@
  *  - checks what libevent returns;
  *  - writes at the end of the turn's callbacks, all commands of the turn at once, and asks whether the
  *    socket is writable only when it once was not: two system calls less for a command;
- *  - tells its owner when the context goes: hiredis frees it by itself, after errors, and calls `cleanup`
- *    then, whatever the reason.
+ *  - informs its owner when the context is freed: hiredis frees it after errors, and calls `cleanup` then for any
+ *    reason.
  *
  * hiredis reads at most 16 KiB a call, so one connection can't keep the loop.
  */
@@ -20,7 +20,7 @@ struct attached {
 	size_t max_reply;
 	void (*closed)(void *ctx);
 	void *ctx;
-	bool *writing; /* set: hiredis writes; it is told there that this has gone */
+	bool *writing; /* set while hiredis writes: set to true there if this is freed */
 };
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -50,8 +50,8 @@ static void del_read(void *arg) { event_del(((struct attached *)arg)->reads); }
 static void add_write(void *arg)
 {
 	struct attached *a = arg;
-	/* Not before it is connected: that it is, is what the first writability says. Not out of a write,
-	 * which found the socket full. */
+	/* Not before it is connected, which the first writability shows. Not out of a write, which found the
+	 * socket full. */
 	if (a->writing == NULL && (a->ac->c.flags & REDIS_CONNECTED) && !event_pending(a->writes, EV_WRITE, NULL))
 		event_active(a->writes, EV_WRITE, 0);
 	else

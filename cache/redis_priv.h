@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files that know hiredis: the connection (redis.c), what is said (redis_command.c), what is
- * heard (redis_reply.c), and the event loop between them (redis_event.c).
+ * Between the files that use hiredis: the connection (redis.c), commands (redis_command.c), replies
+ * (redis_reply.c), and the event loop (redis_event.c).
  */
 #ifndef CACHE_REDIS_PRIV_H
 #define CACHE_REDIS_PRIV_H
@@ -28,7 +28,7 @@ struct redis_guard {
 /* Makes ac's reader build replies within bounds, from memory with fault points. */
 void redis_reply_attach(redisAsyncContext *ac, struct redis_guard *guard);
 
-/* What an error reply says: the failure to count, the code for the caller, and what to do about it. */
+/* What an error reply means: the failure to count, the code for the caller, and the reaction. */
 enum error_action { ERROR_OF_CALL, ERROR_OF_SERVER, ERROR_RECONNECT, ERROR_NOSCRIPT };
 struct redis_error {
 	enum cache_failure failure;
@@ -52,7 +52,7 @@ int redis_send(redisAsyncContext *ac, const struct cache_work *w, const char *sh
 /* ---- the loop (redis_event.c) ---- */
 
 /* Attaches ac to base. A reply larger than max_reply ends the connection. closed is called when ac
- * goes, whoever ends it. 0 or SL_ENOMEM. */
+ * ends, for any reason. 0 or SL_ENOMEM. */
 int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t max_reply, void (*closed)(void *ctx),
 		       void *ctx);
 

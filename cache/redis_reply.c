@@ -17,7 +17,7 @@ static redisReply *make(const redisReadTask *task, int type)
 	struct redis_guard *guard = task->privdata;
 	if (task->parent == NULL) {
 		guard->objects = MAX_REPLY_OBJECTS;
-		/* An answer that nobody asked for: hiredis would assert that this is a subscription. Errors
+		/* A reply without a command: hiredis would assert that this is a subscription. Errors
 		 * it knows ("max number of clients reached"). */
 		if (guard->ac->replies.head == NULL && type != REDIS_REPLY_ERROR)
 			return NULL;
@@ -331,7 +331,7 @@ static int result(struct cache_work *w, const redisReply *reply, struct cache_re
 	BUG("no answer to work of type %d", (int)w->type);
 }
 
-/* Answers that mean something to the caller; what else is negative says that the reply can't be used. */
+/* Codes with a meaning for the caller; any other negative one means that the reply can't be used. */
 static bool is_answer(int code) { return code == 0 || code == SL_ENOTFOUND || code == SL_ERANGE; }
 
 int redis_result(struct cache_work *w, const redisReply *reply, struct cache_result *r)

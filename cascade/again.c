@@ -6,8 +6,8 @@
  * Tokens are the same again (the engine's promise), so is what is decided by them alone: the end of a hold after
  * hold_tokens, below low, at sure; a drop. The plan, and what clocks, budgets, failures and the order of two models'
  * tokens decided, are facts. With them a request of its own is started (casc_start_again) that can decide only as the
- * first one did: its clocks are off, its budget is what that one's was, and whoever carries it out makes the model
- * that was lost fail again, and does without the one that lost a race (struct casc_past).
+ * first one did: its clocks are off, its budget is what that one's was, and the caller makes the model that
+ * was lost fail again, and leaves out the one that lost a race (struct casc_past).
  */
 #include <math.h>
 #include <string.h>

@@ -28,7 +28,7 @@ int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, u
 			shown = trace[i] >= sure || final;
 		}
 	}
-	/* An empty answer is one nobody is sure of. */
+	/* An empty answer has no confidence. */
 	return n == 0 && low > 0 ? 0 : -1;
 }
 

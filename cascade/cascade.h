@@ -2,8 +2,8 @@
  *
  * The cascade's decisions: which of two models answers a request, when the small one's answer is
  * shown, and when the large one takes over. Pure: no I/O, no clock (times are arguments, milliseconds
- * of any clock that only goes forward), no allocation but in casc_scorer_create. Who calls carries
- * the actions out and tells what came of them.
+ * of any clock that only goes forward), no allocation but in casc_scorer_create. The caller carries
+ * the actions out and reports their results as events.
  *
  *   request → casc_score ────────────── how hard it looks, from 0 to 1; or a model that a rule names
  *           → casc_load_decide ──────── is its tier sent to the small model now
@@ -41,7 +41,7 @@ struct casc_ask {
 	const struct casc_message *messages; /* borrowed */
 	size_t n_messages;
 	uint32_t n_tools;
-	uint32_t max_tokens; /* asked for; 0: not said */
+	uint32_t max_tokens; /* requested; 0: none */
 };
 
 /* What is looked at, each scaled to about 0..1. The order is that of weights files: append only. */
@@ -114,7 +114,7 @@ struct casc_tier_setting {
 	double sure, low, drop;  /* confidence: at least sure is shown at once; below low is not shown;
 				    below drop, once shown, the large one takes over */
 	uint64_t target_ttft_ms; /* the large one's predicted TTFT above which the tier is degraded; 0: never */
-	bool tell_degraded;      /* those who asked to know are told */
+	bool tell_degraded;      /* requests that opted in are notified */
 	int disagree;            /* enum casc_disagree */
 	double share;            /* of the tier's requests of the last minute that may be escalated */
 };
@@ -137,7 +137,7 @@ struct casc_settings {
 
 /* Rows of the lists, for the schema's table: ends with key == NULL. */
 extern const struct conf_row casc_cue_rows[], casc_rule_rows[], casc_tier_rows[];
-/* What rows can't say. key: room for the key at fault, below "cascade.". 0 or SL_EINVAL with *err. */
+/* Checks beyond the rows. key: room for the key at fault, below "cascade.". 0 or SL_EINVAL with *err. */
 int casc_settings_check(const struct casc_settings *s, char *key, size_t key_size, struct sl_err *err);
 
 /* ---- score ---- */
@@ -257,7 +257,7 @@ struct casc_plan_in {
 	bool can_watch;                      /* one plain choice: log-probabilities and hold-back are possible */
 	bool can_verify;                     /* one tokenizer: the large model can check the small one's tokens */
 	bool degraded;                       /* casc_load_decide's answer */
-	bool wants_to_know;                  /* asked to be told of a degradation */
+	bool wants_to_know;                  /* opted in to notification of a degradation */
 	uint32_t prompt_small, prompt_large; /* tokens, for the costs */
 };
 
@@ -303,11 +303,11 @@ enum casc_action_kind {
 	CASC_DO_START_LARGE,
 	CASC_DO_HOLD,        /* tokens of the small model are not shown from here on */
 	CASC_DO_RELEASE,     /* the next n tokens of `model` are shown */
-	CASC_DO_ESCALATE,    /* start the large model behind prompt + keep tokens of the small one, which are
-				shown and stay; n tokens of the small one in all are a draft, checked from
-				the first on; it goes on behind the longest agreed part, or behind keep. When
-				n is 0 tokens can't be compared: it just goes on behind the text of keep */
-	CASC_DO_PAUSE_SMALL, /* no more credit; it may have to go on */
+	CASC_DO_ESCALATE,    /* start the large model behind prompt + keep tokens of the small one, which have
+				been sent; n tokens of the small one in all are a draft, checked from the
+				first on. It continues behind the longest agreed prefix, or behind keep. When
+				n is 0, tokens can't be compared: it continues behind the text of keep */
+	CASC_DO_PAUSE_SMALL, /* no more credit; it may have to continue */
 	CASC_DO_RESUME_SMALL,
 	CASC_DO_CANCEL_SMALL,
 	CASC_DO_CANCEL_LARGE,
@@ -387,10 +387,10 @@ enum casc_held_by {
 enum casc_reason { CASC_NOT_ESCALATED, CASC_FOR_HELD, CASC_FOR_SHOWN, CASC_FOR_RACE, CASC_FOR_FAILURE };
 
 void casc_init(struct casc *c, const struct casc_policy *policy);
-/* Takes one event. 0, or SL_EPROTO when it can't come now (the run it tells of is to be treated as
- * failed); then nothing has changed and out is empty. budget: the tier's. A run that was cancelled may
- * still tell of tokens and its end, also after CASC_DO_END: they are booked and nothing comes of it; but
- * not once another run of that model has been started (a race lost by the large one, then ESCALATE). */
+/* Takes one event. 0, or SL_EPROTO when it can't come now (its run is to be treated as failed); then
+ * nothing has changed and out is empty. budget: the tier's. A cancelled run may still report tokens and
+ * its end, also after CASC_DO_END: they are counted, without effect; but not once another run of that
+ * model has been started (a race lost by the large one, then ESCALATE). */
 int casc_step(struct casc *c, struct casc_budget *budget, const struct casc_event *e, struct casc_actions *out);
 /* When CASC_TIMER is wanted; 0: not. */
 uint64_t casc_due(const struct casc *c);
@@ -435,8 +435,8 @@ void casc_past_begin(struct casc_past *p, const struct casc *c);
 bool casc_past_note(struct casc_past *p, const struct casc *c);
 /* One that was read from somewhere. */
 bool casc_past_is_sound(const struct casc_past *p);
-/* Instead of CASC_START. With the same tokens, and models failing and left out as the facts say, casc_step shows the
- * same ones of the same models; beyond them it decides as it likes, but for times and budgets. SL_EINVAL: unsound. */
+/* Instead of CASC_START. With the same tokens, and models failing and left out as in the facts, casc_step shows the
+ * same tokens of the same models; beyond them it decides anew, but for times and budgets. SL_EINVAL: unsound. */
 int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms, struct casc_actions *out);
 
 /* ---- costs ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words that say something about what is asked. Private to cascade/.
+ * Words that hint at the kind and difficulty of a request. Private to cascade/.
  */
 #ifndef CASCADE_CUES_H
 #define CASCADE_CUES_H

@@ -8,7 +8,7 @@
  *            └► RACING ─sure─► SHOWN | ─low, or the large one's first token─► TAKEN
  *
  * Why this way. While the large model is being asked to take over, the small one is only paused: when
- * the large one fails or is too late, the small one goes on as if nothing had been asked, and the
+ * the large one fails or is too late, the small one continues as if nothing had happened, and the
  * answer is whole. The draft it leaves is checked by the large model in one pass, so what was held and
  * agrees is shown at once and nothing is computed twice. In a race the large model's first token ends
  * it: the better answer is there, and nothing has been shown that it would have to follow.
@@ -245,7 +245,7 @@ static void on_start(struct step *s, const struct casc_plan_in *in)
 
 /* ---- escalation ---- */
 
-/* The small model goes on alone: held tokens are shown, nobody watches any more. */
+/* The small model continues alone: held tokens are shown, and confidence is no longer checked. */
 static void small_alone(struct step *s)
 {
 	struct casc *c = s->c;
@@ -484,7 +484,7 @@ static void on_timer(struct step *s)
 
 /* ---- events ---- */
 
-/* May the run tell anything, and is it still wanted? */
+/* May the run report anything, and is it still wanted? */
 static int hear(const struct casc_run *r, bool *wanted)
 {
 	*wanted = r->state == CASC_RUN_ON || r->state == CASC_RUN_PAUSED;

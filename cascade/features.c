@@ -8,7 +8,7 @@
  * CJK) are also hashed in pairs, because their words have no spaces or have endings. Text that is no
  * UTF-8 is bytes like any others: nothing here decodes, and no byte beyond a window is read.
  *
- * Hashes, their order and the scales below are part of the format of weights files: who changes them
+ * Hashes, their order and the scales below are part of the format of weights files: a change
  * raises its version (weights.c).
  */
 #include <math.h>

@@ -25,10 +25,10 @@ struct casc_train_settings {
 	uint64_t seed;
 };
 
-/* How well a set of examples is told apart. */
+/* How well a set of examples is separated. */
 struct casc_fit {
 	uint32_t n, n_hard;
-	double loss; /* mean cross entropy; that of always telling the mean: base_loss */
+	double loss; /* mean cross entropy; of always predicting the mean: base_loss */
 	double base_loss;
 	double accuracy; /* at 0.5 */
 	double auc;      /* chance that a hard one scores above an easy one */

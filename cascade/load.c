@@ -3,8 +3,8 @@
  * When a tier is sent to the small model because the large one would be too late, and how it comes
  * back. A tier is degraded when the large model's predicted TTFT has been above its target for
  * enter_ms, and recovers when it has been below target × leave_ratio for leave_ms; then the share of
- * its requests that may use the large model grows from none to all over recover_ms, so that those who
- * come back are not what degrades it again. Between the two bounds everything stays as it is.
+ * its requests that may use the large model grows from none to all over recover_ms, so that returning
+ * requests do not degrade it again. Between the two bounds everything stays as it is.
  *
  *   NORMAL ─above─► RISING ─for enter_ms─► DEGRADED ─below─► FALLING ─for leave_ms─► RECOVERING ─► NORMAL
  *      ▲──not above──┘                        ▲──not below──┘    RECOVERING ─above─► DEGRADED
@@ -27,7 +27,7 @@ static void advance(struct casc_load *l, const struct casc_load_policy *p, const
 {
 	bool above = in->better_degraded || in->ttft_large_ms > p->target_ms;
 	bool below = !in->better_degraded && (double)in->ttft_large_ms < (double)p->target_ms * (double)p->leave_ratio;
-	/* A clock that goes back is one that stands. */
+	/* A clock that goes back counts as stopped. */
 	uint64_t been = in->now_ms > l->since_ms ? in->now_ms - l->since_ms : 0;
 	switch ((enum casc_load_state)l->state) {
 	case CASC_NORMAL:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What is logged of an answered request for `sluice cascade train`, `calibrate` and `report`: one line
- * of JSON, described in etc/cascade.md. No text of anybody is in it.
+ * of JSON, described in etc/cascade.md. It contains no text of a prompt or answer.
  */
 #ifndef CASCADE_OUTCOME_H
 #define CASCADE_OUTCOME_H

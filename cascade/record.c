@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decisions with everything they depended on, so that one that looks wrong can be decided again where
- * it can be watched. A record is a struct without pointers, text or names of anybody: prompts and
+ * Decisions with everything they depended on, so that one that looks wrong can be replayed in a
+ * debugger. A record is a struct without pointers, text or names of users: prompts and
  * tokens' identities are not in it.
  */
 #include <string.h>

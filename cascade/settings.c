@@ -102,7 +102,7 @@ int casc_settings_check(const struct casc_settings *s, char *key, size_t key_siz
 	return rc;
 }
 
-/* A tier that is not listed has what the rows say. */
+/* A tier that is not listed has the rows' defaults. */
 static struct casc_tier_setting defaults(void)
 {
 	struct casc_tier_setting t = {0};

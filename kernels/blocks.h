@@ -96,7 +96,7 @@ static inline int kn_scale_iq4(const uint8_t *at, int i)
 	return (low | (kn_u16_at(at + 2) >> 2 * i & 3) << 4) - 32;
 }
 
-/* 2^(e - 128), a subnormal for e < 2. 255, in other places not a number, goes on like the others. */
+/* 2^(e - 128), a subnormal for e < 2. 255, elsewhere not a number, continues the sequence. */
 static inline float kn_e8m0_half(uint8_t e)
 {
 	return kn_f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);

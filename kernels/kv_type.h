@@ -77,7 +77,7 @@ const char *kn_kv_type_name(int type);
 int kn_kv_type_from_name(const char *name);
 /* Type i of all, from 0; -1 past the last. */
 int kn_kv_type_at(int i);
-/* What "auto" stands for: KN_F16 where the backend has it, otherwise KN_F32. */
+/* "auto": KN_F16 where the backend has it, otherwise KN_F32. */
 int kn_kv_type_auto(const struct kn_ops *ops);
 /* The names of those a backend has, "f32, f16, q8", cut to n bytes. Returns out. */
 const char *kn_kv_types_of(const struct kn_ops *ops, char *out, size_t n);
@@ -88,7 +88,7 @@ float kn_f32_from_fp8(uint8_t code);
 
 /* One token's elements x[head_dim] into a head's block, of keys (transposed) or of values. */
 void kn_kv_put(int type, void *block, bool keys, int page_tokens, int head_dim, int token, const float *x);
-/* Element d of a token of a block, as the float32 that it stands for. */
+/* Element d of a token of a block, decoded to float32. */
 float kn_kv_get(int type, const void *block, bool keys, int page_tokens, int head_dim, int token, int d);
 
 #endif

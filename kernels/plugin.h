@@ -30,7 +30,7 @@ struct kn_plugin_host {
 typedef const struct kn_ops *kn_plugin_entry(const struct kn_plugin_host *host, struct sl_err *err);
 #define KN_PLUGIN_ENTRY "sluice_backend"
 
-/* The table of the shared object at path; NULL and *err say why not. Any thread. */
+/* The table of the shared object at path; NULL with the reason in *err. Any thread. */
 const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err);
 /* Opens the shared object of that name, if there is one, and begins nothing with it: kn_plugin_select does, later, when
  * its file may be out of reach. */

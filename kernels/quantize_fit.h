@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a stored index stands for, times a scale: lowest + index, or sixteen ascending values. */
+/* The value of a stored index, times a scale: lowest + index, or sixteen ascending values. */
 struct kn_grid {
 	int lowest, n;
 	const int8_t *values;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Configuration: YAML read by libyaml against one table that says for every key its type, range,
- * default and meaning. What the table does not name is an error; so are duplicate keys, aliases
+ * Configuration: YAML read by libyaml against one table of keys with their types, ranges and
+ * defaults. A key that the table does not name is an error; so are duplicate keys, aliases
  * and tags. Every error is one line `FILE:LINE:COLUMN: key: what is wrong`. Every value knows its
  * origin (default, file and line, command line), which `sluice config show` prints.
  *
@@ -73,11 +73,10 @@ int conf_load(const struct conf_row *rows, const char *path, const char *const *
 void conf_free(struct conf *c);
 /* `key: value  # origin`, one line a key, in the table's order, lists expanded. */
 int conf_show(const struct conf *c, struct sl_buf *out);
-/* The same; note: said of a root key behind its origin, or NULL where there is nothing to say. */
+/* The same; note: printed for a root key behind its origin; NULL: none. */
 int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out);
-/* What differs between two loads of one table: told is called for each root key whose value is not
- * the same in both, in the table's order, until it returns something else than 0, which is the
- * result. */
+/* Compares two loads of one table: the callback is called for each root key whose values differ, in the table's
+ * order, until it returns something else than 0, which is the result. */
 int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *ctx, const char *key), void *ctx);
 /* The overrides (`KEY=VALUE`, as conf_load takes them) that give a root key the value it has in c:
  * one for a plain key, several for a list. add copies what it is given and returns 0 or a code.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files of base/conf share: conf_yaml.c (a file becomes a small bounded tree), conf_value.c (a text
- * becomes a value of a row's type and back), conf.c (the tables) and conf_show.c (what they hold, told).
+ * becomes a value of a row's type and back), conf.c (the tables) and conf_show.c (printing them).
  */
 #ifndef BASE_CONF_PRIV_H
 #define BASE_CONF_PRIV_H
@@ -47,7 +47,7 @@ union conf_value {
 };
 
 /* text as a row's type; everything but CONF_LIST. quoted: see struct conf_node. 0, SL_EINVAL,
- * SL_ERANGE, SL_ENOMEM with what is wrong in why (no place, no key). Owned by the caller, who
+ * SL_ERANGE, SL_ENOMEM with the reason in why (without line and key). Owned by the caller, who
  * disposes of it with conf_value_dispose. */
 int conf_value_parse(const struct conf_row *row, const char *text, bool quoted, union conf_value *out,
 		     struct sl_err *why);
@@ -64,7 +64,7 @@ bool conf_has_control(const char *text, size_t n);
 
 enum conf_origin { CONF_ORIGIN_UNSET, CONF_ORIGIN_DEFAULT, CONF_ORIGIN_FILE, CONF_ORIGIN_COMMAND_LINE };
 
-/* Where a key or value stands; line 0: not in the file. */
+/* Where a key or value is; line 0: not in the file. */
 struct conf_place {
 	enum conf_origin origin;
 	unsigned line, column;
@@ -80,8 +80,8 @@ struct conf_slot {
 	void *written; /* CONF_LIST: the caller's view of the items, owned */
 };
 
-/* One instance of a row table: the root, or one item of a list. Its values stand beside the rows, each with the
- * place it came from. Tables own every string and every item array; the caller's struct borrows them until conf_free.
+/* One instance of a row table: the root, or one item of a list. Its values are beside the rows, each with its
+ * origin. Tables own every string and every item array; the caller's struct borrows them until conf_free.
  */
 struct conf_table {
 	const struct conf_row *rows;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of a table of keys (conf.h), for the sources that have one: key, type, offset of the member, default, least,
- * most. What a key means is said once, in etc/sluice.yaml.
+ * most. The meaning of each key is in etc/sluice.yaml.
  */
 #ifndef BASE_CONF_ROWS_H
 #define BASE_CONF_ROWS_H

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
+
 enum { MAX_DEPTH = 64 };
 
 void json_scan_init(struct json_scan *s, const char *text, size_t n)
@@ -179,31 +181,6 @@ static int hex4(const char *p, const char *end)
 	return v;
 }
 
-/* At most four bytes: never more than the six or twelve of the escape. */
-static size_t put_utf8(char *out, uint32_t cp)
-{
-	if (cp < 0x80) {
-		out[0] = (char)cp;
-		return 1;
-	}
-	if (cp < 0x800) {
-		out[0] = (char)(0xc0 | cp >> 6);
-		out[1] = (char)(0x80 | (cp & 0x3f));
-		return 2;
-	}
-	if (cp < 0x10000) {
-		out[0] = (char)(0xe0 | cp >> 12);
-		out[1] = (char)(0x80 | (cp >> 6 & 0x3f));
-		out[2] = (char)(0x80 | (cp & 0x3f));
-		return 3;
-	}
-	out[0] = (char)(0xf0 | cp >> 18);
-	out[1] = (char)(0x80 | (cp >> 12 & 0x3f));
-	out[2] = (char)(0x80 | (cp >> 6 & 0x3f));
-	out[3] = (char)(0x80 | (cp & 0x3f));
-	return 4;
-}
-
 size_t json_unescape(struct proto_str raw, char *out)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -235,7 +212,8 @@ size_t json_unescape(struct proto_str raw, char *out)
 		} else if (unit >= 0xd800 && unit < 0xe000) {
 			cp = 0xfffd;
 		}
-		n += put_utf8(out + n, cp);
+		n += (size_t)utf8_encode(cp, (uint8_t *)out +
+						 n); /* at most 4 bytes: never more than the escape's 6 or 12 */
 	}
 	return n;
 }

@@ -8,7 +8,7 @@
  *   json_scan_object(&s);
  *   while (json_scan_key(&s, &key))
  *           … exactly one of json_scan_object, _array, _string, _uint, _skip …
- *   if (!json_scan_end(&s)) … s.bad says what is wrong …
+ *   if (!json_scan_end(&s)) … s.bad: what is wrong …
  */
 #ifndef BASE_JSON_SCAN_H
 #define BASE_JSON_SCAN_H
@@ -31,7 +31,7 @@ void json_scan_init(struct json_scan *s, const char *text, size_t n);
  * the bytes between the quotes. json_scan_key is false after the last, or after a fault. */
 bool json_scan_object(struct json_scan *s);
 bool json_scan_key(struct json_scan *s, struct proto_str *raw);
-/* The same for arrays: json_scan_item says whether a value follows. */
+/* The same for arrays: json_scan_item returns whether a value follows. */
 bool json_scan_array(struct json_scan *s);
 bool json_scan_item(struct json_scan *s);
 

@@ -180,8 +180,8 @@ struct proto_submit {
 				  * most max_tokens + n_given */
 	uint8_t n_top_logprobs;  /* with WANT_LOGPROBS: so many of the likeliest beside the chosen */
 	uint8_t prompt_logprobs; /* 0: none; 1 + k: of every prompt token, with its k likeliest rivals */
-	uint8_t n;               /* choices told, 1 … PROTO_MAX_CHOICES */
-	uint8_t best_of;         /* choices made, of which the n best are told; at least n */
+	uint8_t n;               /* choices sent, 1 … PROTO_MAX_CHOICES */
+	uint8_t best_of;         /* choices generated, of which the n best are sent; at least n */
 	uint8_t beam_width;      /* 0: no beam search; else at least n */
 	uint8_t n_stop_ids;
 	uint16_t n_logit_bias;
@@ -212,7 +212,7 @@ struct proto_credit {
 /* Why no more of the prompt came from the prefix tree. */
 enum proto_miss {
 	PROTO_MISS_NONE = 0,    /* all that could be reused was */
-	PROTO_MISS_NEW = 1,     /* never seen, or so long ago that nobody remembers */
+	PROTO_MISS_NEW = 1,     /* never seen, or long forgotten */
 	PROTO_MISS_EVICTED = 2, /* it had been there; memory was short */
 	PROTO_MISS_PRIVATE = 3, /* it is there, but for another tenant */
 	PROTO_MISS_SHORT = 4,   /* what is alike is shorter than a page */
@@ -228,12 +228,12 @@ struct proto_queued {
 	bool guess; /* nothing else runs or waits, or no step was measured of late: nothing may be refused by it */
 };
 
-/* The bytes of tokens, which need not be whole characters; told with log probabilities, for whom ids
- * say nothing. */
+/* The bytes of tokens, which need not be whole characters; sent with log probabilities, for clients that don't know
+ * the ids. */
 struct proto_pieces {
-	struct proto_str (*of)(const void *ctx, uint32_t id); /* encode; NULL: none are told */
+	struct proto_str (*of)(const void *ctx, uint32_t id); /* encode; NULL: none are sent */
 	const void *ctx;
-	struct proto_str all; /* decode: a length byte and so many bytes for each; empty: none were told */
+	struct proto_str all; /* decode: a length byte and so many bytes for each; empty: none were sent */
 };
 
 struct proto_token {
@@ -245,7 +245,7 @@ struct proto_token {
 struct proto_tokens {
 	uint16_t n;
 	uint8_t choice;                   /* below PROTO_MAX_CHOICES; 0 where there is one only */
-	uint8_t n_top;                    /* likeliest tokens told with each, at most PROTO_MAX_TOP_LOGPROBS */
+	uint8_t n_top;                    /* likeliest tokens sent with each, at most PROTO_MAX_TOP_LOGPROBS */
 	const uint8_t *records;           /* decode: n × (12 + 8 · n_top) bytes, by proto_token_at, proto_top_at */
 	const struct proto_token *tokens; /* encode only */
 	const struct proto_id_f32 *tops;  /* encode only: n × n_top, likeliest first */
@@ -285,7 +285,7 @@ enum proto_length_why {
 
 /* A part of the prompt's logprobs; the parts of one SUBMIT follow one another without a gap. */
 struct proto_prompt_logprobs {
-	uint32_t first; /* position of the first token told here */
+	uint32_t first; /* position of the first token in this frame */
 	uint16_t n;     /* 1 … PROTO_MAX_TOKENS_PER_FRAME */
 	uint8_t n_top;
 	const uint8_t *records;             /* decode: n × (1 + n_top) × 8 bytes */
@@ -325,7 +325,7 @@ struct proto_counted {
 	struct proto_str message;
 };
 
-/* How the engine's device is; what it does not tell is 0. */
+/* State of the engine's device; values that it does not report are 0. */
 struct proto_device {
 	uint32_t known; /* 0: nothing is, there may be no device; otherwise 1 */
 	uint32_t busy_percent, memory_busy_percent;
@@ -362,7 +362,7 @@ struct proto_stats {
 	struct proto_device device;
 };
 
-/* What a request with a short prompt would meet if it came now, of somebody who has no other. */
+/* What a request with a short prompt would meet now, of a tenant without others. */
 struct proto_load {
 	uint16_t model;
 	bool idle; /* nothing runs or waits, of any model: no reason to refuse anything */

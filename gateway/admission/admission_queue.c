@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An entry has up to two owners: who waits, and the message that tells him that he is displaced. The
- * message runs on the thread that may leave meanwhile, so what it finds is either still wanted or told to nobody.
+ * An entry has up to two owners: the waiting answer, and the message that displaces it. The message runs on the
+ * answer's thread; an answer that has left meanwhile is not called.
  */
 #include "gateway/admission/admission_queue.h"
 
@@ -67,7 +67,7 @@ static void on_displaced(struct gw_thread *t, struct gw_message *m)
 	unref(w);
 }
 
-/* Under the lock. Who goes for a guest; NULL: nobody. */
+/* Under the lock. The entry to displace for a guest; NULL: none. */
 static struct waiting *find_victim(struct admission_queue *r, struct admission_guest guest)
 {
 	struct fair_item *it = fair_worse(&r->fair, guest.priority);

@@ -20,7 +20,7 @@ enum load_verdict { LOAD_GO, LOAD_DEGRADE, LOAD_REFUSE };
 /* What is known of one that asks. */
 struct load_case {
 	uint64_t predicted_ms;     /* until its first token */
-	uint64_t most_ms;          /* nobody waits longer: limits.first_token */
+	uint64_t most_ms;          /* the longest wait: limits.first_token */
 	double margin;             /* what predictions are multiplied with before they are believed */
 	bool other_model, shorter; /* it can be degraded in these ways */
 	bool is_shorter;           /* it has been, in the latter */
@@ -55,20 +55,20 @@ struct load_levels {
 bool load_levels_see(struct load_levels *l, const struct proto_load *now, uint64_t high_ms, uint64_t low_ms);
 bool load_is_high(const struct load_levels *l, int model, int64_t priority);
 
-/* ---- what the engine said of a tenant just now ---- */
+/* ---- the engine's latest prediction for a tenant ---- */
 
-/* LOAD tells what a newcomer of a tenant that has nothing here would wait. One of a tenant that has much here waits for
- * its own, and how long the engine says only between two steps, which may take seconds. So its last word on each
- * is kept: when the tenant's next one would begin, later by one place's turn for each that was sent since. */
+/* LOAD predicts the wait of a request whose tenant has nothing in the engine. A tenant with many requests waits for its
+ * own, and the engine reports that only between two steps, which may take seconds. So its last prediction for each
+ * tenant is kept: when the tenant's next request would begin, later by one slot's time for each sent since. */
 struct load_memo {
 	struct load_word {
-		uint64_t tenant, until_ns, begin_ns; /* of until_ns 0: nobody's */
+		uint64_t tenant, until_ns, begin_ns; /* of until_ns 0: unused */
 		int model;
 		uint8_t priority;
 	} of[256];
 };
 
-/* The engine says that one of this tenant's, of that priority, begins in wait_ms. */
+/* The engine predicts that this tenant's request, of that priority, begins in wait_ms. */
 void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t wait_ms,
 		   uint64_t now_ns);
 /* One more is sent to it; in each_us a place becomes free, on the average. */

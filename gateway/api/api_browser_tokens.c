@@ -169,7 +169,7 @@ static bool take_all(struct exchange *x, const json_t *o, struct browser_token *
 	return true;
 }
 
-/* The key that the token stands for. */
+/* The token's key. */
 static bool take_key(struct exchange *x, struct browser_token *t)
 {
 	static const char too_long[] = "The name of this key is too long for tokens.";

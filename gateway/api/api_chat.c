@@ -14,20 +14,20 @@
 
 /* Digests by which a newer prompt of the same conversation is recognised, where the tier guesses that.
  * at: room for one digest per message. False: no memory, or no messages. */
-static bool describe(const struct exchange *x, const struct chat_request *r, struct supersede_digest_of *at,
-		     struct supersede_messages_of *out)
+static bool describe(const struct exchange *x, const struct chat_request *r, struct message_digest *at,
+		     struct supersede_messages *out)
 {
 	const json_t *messages = request_get(r->body.root, "messages");
 	struct sl_buf text;
 	int rc = 0;
-	*out = (struct supersede_messages_of){.n = json_array_size(messages), .at = at};
+	*out = (struct supersede_messages){.n = json_array_size(messages), .at = at};
 	buf_init(&text, REQUEST_MAX_PROMPT);
 	for (size_t i = 0; rc == 0 && i < out->n; i++) {
 		const json_t *m = json_array_get(messages, i), *role = json_object_get(m, "role"),
 			     *content = json_object_get(m, "content");
 		buf_clear(&text, SIZE_MAX);
 		rc = request_put_json(&text, m);
-		supersede_digest(x->app->superseding, i > 0 ? &at[i - 1] : NULL, buf_data(&text), text.len, &at[i]);
+		supersede_digest(x->app->inflight, i > 0 ? &at[i - 1] : NULL, buf_data(&text), text.len, &at[i]);
 		if (i + 1 < out->n && json_is_string(role) && strcmp(json_string_value(role), "assistant") == 0)
 			out->answered = true;
 		if (i + 1 == out->n && json_is_string(content)) {
@@ -39,14 +39,15 @@ static bool describe(const struct exchange *x, const struct chat_request *r, str
 	return rc == 0 && out->n > 0;
 }
 
-/* told: as in answer_spec. */
-static void start(struct exchange *x, const struct chat_request *r, int model, struct proto_str text, const char *told)
+/* members: as in answer_spec. */
+static void start(struct exchange *x, const struct chat_request *r, int model, struct proto_str text,
+		  const char *members)
 {
-	struct supersede_messages_of messages;
-	struct supersede_digest_of *digests = NULL;
+	struct supersede_messages messages;
+	struct message_digest *digests = NULL;
 	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
 	struct answer_spec spec = api_spec(x, &r->c, &answer_chat, model);
-	spec.told = told;
+	spec.members = members;
 	spec.logged = spec.ids = spec.stream && api_wants_ids(x);
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
@@ -76,11 +77,11 @@ static void call_free(struct chat_call *c)
 
 static void on_close(struct exchange *x) { call_free(x->state); }
 
-static void on_compressed(void *ctx, struct proto_str prompt, const char *told)
+static void on_compressed(void *ctx, struct proto_str prompt, const char *members)
 {
 	struct chat_call *c = ctx;
 	exchange_disown(c->x);
-	start(c->x, &c->request, c->model, prompt, told);
+	start(c->x, &c->request, c->model, prompt, members);
 	call_free(c);
 }
 

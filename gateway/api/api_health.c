@@ -34,8 +34,8 @@ void api_ready(struct exchange *x)
 		exchange_refuse(x, 503, "not_ready", NULL, "No model is ready to serve.");
 }
 
-/* Also what is served by policy only: limits by this gateway's share, responses that can't be stored. Not why: anybody
- * may read it. */
+/* Degraded service included: limits by this gateway's share, responses that can't be stored. Without reasons: the page
+ * is public. */
 static const char *store_state(const struct cache_client *store)
 {
 	static const char *const names[] = {[CACHE_IS_MEMORY] = "memory",

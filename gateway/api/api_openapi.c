@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GET /openapi.json: gateway/openapi.json as it stands in the executable.
+ * GET /openapi.json: gateway/openapi.json, embedded in the executable.
  */
 #include "base/err.h"
 #include "gateway/exchange/exchange.h"

@@ -20,22 +20,10 @@ struct request_limits api_limits(const struct exchange *x)
 /* Estimated bytes per token: removed text is never tokenized. */
 enum { TOKEN_BYTES = 4 };
 
-static struct metric cleansed_requests = {.kind = METRIC_COUNTER,
-					  .name = "sluice_cleansed_requests_total",
-					  .help = "Requests in which cleansing changed a user's message"};
-static struct metric cleansed_bytes = {.kind = METRIC_COUNTER,
-				       .name = "sluice_cleansed_bytes_total",
-				       .help = "Bytes that cleansing removed from users' messages"};
-static struct metric cleansed_tokens = {.kind = METRIC_COUNTER,
-					.name = "sluice_cleansed_tokens_total",
-					.help = "Estimated tokens that cleansing saved: a quarter of the bytes"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&cleansed_requests);
-	metric_register(&cleansed_bytes);
-	metric_register(&cleansed_tokens);
-}
+COUNTER(cleansed_requests, "sluice_cleansed_requests_total", "Requests in which cleansing changed a user's message");
+COUNTER(cleansed_bytes, "sluice_cleansed_bytes_total", "Bytes that cleansing removed from users' messages");
+COUNTER(cleansed_tokens, "sluice_cleansed_tokens_total",
+	"Estimated tokens that cleansing saved: a quarter of the bytes");
 
 void api_cleansed(struct exchange *x, const struct cleanse_stats *stats)
 {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "gateway/resume/replay_follow.h"
 #include "gateway/api/api_request.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/compress/compress_run.h"
@@ -230,7 +231,7 @@ static json_t *conversation(const struct response_request *r, const json_t *hist
 }
 
 /* The call is over; its exchange becomes the answer's. */
-static void start_answer(void *ctx, struct proto_str text, const char *told)
+static void start_answer(void *ctx, struct proto_str text, const char *members)
 {
 	struct call *c = ctx;
 	struct exchange *x = c->x;
@@ -239,14 +240,14 @@ static void start_answer(void *ctx, struct proto_str text, const char *told)
 	struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
 	spec.own = c->own;
 	spec.id = c->made[0] != '\0' ? c->made : NULL;
-	spec.told = told;
+	spec.members = members;
 	spec.logged = r->c.stream && r->store;
 	spec.background = r->background;
 	spec.keep_text = true;
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
 	api_cleansed(x, &r->c.cleansed);
-	if (told != NULL)
+	if (members != NULL)
 		c->own->digest = 0; /* a compressed prompt: its messages cannot warm the cache */
 	c->own = NULL;
 	exchange_disown(x);

@@ -5,6 +5,7 @@
  * events"). A stream that this process does not have is looked up in the store (replay_store.h).
  */
 #include "base/alloc.h"
+#include "gateway/resume/replay_follow.h"
 #include "gateway/api/api_request.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/api/handlers.h"

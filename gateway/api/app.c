@@ -5,6 +5,7 @@
  * complete. Keys belong to a configuration snapshot (snapshot.h): a reload builds new ones before any thread sees it,
  * and a request keeps the snapshot it was checked against.
  */
+#include "gateway/resume/replay_follow.h"
 #include "gateway/api/app.h"
 
 #include <pthread.h>
@@ -33,7 +34,7 @@
 #include "gateway/auth/identities.h"
 #include "gateway/loop/random.h"
 #include "gateway/replay/replay_store.h"
-#include "gateway/answer/replay_sweep.h"
+#include "gateway/resume/replay_sweep.h"
 #include "gateway/exchange/route.h"
 #include "gateway/auth/snapshot.h"
 #include "gateway/auth/token_secrets.h"
@@ -47,8 +48,7 @@ enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t shared_started_s;
 static struct replay *shared_replay;
-static struct coalescer *shared_coalescer;
-static struct superseding *shared_supersede;
+static struct inflight *shared_inflight;
 static struct admission_queue *shared_waiting;
 static struct body_reader *shared_bodies;
 static int shared_users;
@@ -154,13 +154,13 @@ static int take_snapshot(struct gw_app *app, struct sl_err *err)
 static void destroy_shared(void)
 {
 	replay_destroy(shared_replay);
-	coalesce_destroy(shared_coalescer);
-	supersede_destroy(shared_supersede);
+	if (shared_inflight != NULL)
+		coalesce_drop_ended(shared_inflight);
+	inflight_destroy(shared_inflight);
 	admission_queue_destroy(shared_waiting);
 	body_reader_destroy(shared_bodies);
 	shared_replay = NULL;
-	shared_coalescer = NULL;
-	shared_supersede = NULL;
+	shared_inflight = NULL;
 	shared_waiting = NULL;
 	shared_bodies = NULL;
 }
@@ -175,15 +175,13 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	int rc = 0;
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 &&
-	    ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = coalesce_create(&shared_coalescer)) != 0 ||
-	     (rc = supersede_create(&shared_supersede)) != 0 || (rc = admission_queue_create(&shared_waiting)) != 0 ||
-	     (rc = body_reader_create(&shared_bodies)) != 0))
+	    ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = inflight_create(&shared_inflight)) != 0 ||
+	     (rc = admission_queue_create(&shared_waiting)) != 0 || (rc = body_reader_create(&shared_bodies)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
 		app->replay = shared_replay;
-		app->coalescer = shared_coalescer;
-		app->superseding = shared_supersede;
+		app->inflight = shared_inflight;
 		app->waiting = shared_waiting;
 		app->bodies = shared_bodies;
 	}
@@ -323,7 +321,7 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 static bool check_single(struct exchange *x, const struct http_request *r)
 {
 	static const struct {
-		const char *name, *told;
+		const char *name, *field;
 	} single[] = {
 	    {"authorization", "Authorization"},
 	    {"content-type", "Content-Type"},
@@ -341,8 +339,8 @@ static bool check_single(struct exchange *x, const struct http_request *r)
 			if (name[0] != single[k].name[0] || strcmp(name, single[k].name) != 0)
 				continue;
 			if (seen & 1u << k)
-				return exchange_refuse(x, 400, "duplicate_header", single[k].told,
-						       "The header field %s came more than once.", single[k].told);
+				return exchange_refuse(x, 400, "duplicate_header", single[k].field,
+						       "The header field %s came more than once.", single[k].field);
 			seen |= 1u << k;
 			break;
 		}

@@ -42,18 +42,8 @@ struct body_job {
 	alignas(max_align_t) unsigned char out[];
 };
 
-static struct metric aside = {.kind = METRIC_COUNTER,
-			      .name = "sluice_bodies_read_aside_total",
-			      .help = "Large request bodies parsed outside the event loop"};
-static struct metric refused = {.kind = METRIC_COUNTER,
-				.name = "sluice_bodies_refused_total",
-				.help = "Large request bodies refused by the full queue, or displaced from it"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&aside);
-	metric_register(&refused);
-}
+COUNTER(aside, "sluice_bodies_read_aside_total", "Large request bodies parsed outside the event loop");
+COUNTER(refused, "sluice_bodies_refused_total", "Large request bodies refused by the full queue, or displaced from it");
 
 /* ---- the reader's thread ---- */
 

@@ -78,11 +78,9 @@ static struct reported device[] = {
 	     "Uncorrected errors of the device's memory since the driver was loaded"),
 };
 
-#define SLOWED(reason)                                                                                   \
-	{                                                                                                \
-		.kind = METRIC_GAUGE, .name = "sluice_device_slowed", .labels = "reason=\"" reason "\"", \
-		.help = "1 while the device's clocks are held down for this reason"                      \
-	}
+#define SLOWED(reason)                                                           \
+	METRIC_OF(METRIC_GAUGE, "sluice_device_slowed", "reason=\"" reason "\"", \
+		  "1 while the device's clocks are held down for this reason")
 /* By bit of enum proto_slowed. */
 static struct metric slowed[] = {SLOWED("power"), SLOWED("thermal"), SLOWED("hardware"), SLOWED("other")};
 

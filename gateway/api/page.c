@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The built-in page: files of www/ that stand in the executable, with a policy that lets them run
- * nothing but themselves and talk to nobody but this server.
+ * The built-in page: files of www/, embedded in the executable, with a policy that lets them run only
+ * themselves and talk only to this server.
  */
 #include <string.h>
 

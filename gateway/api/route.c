@@ -56,8 +56,7 @@ static size_t name_length(const char *path)
 	return part > 0 ? n + part : 0;
 }
 
-/* Segment by segment; `{name}` stands for one that is not empty, `{model}` for all that are left. *part: the first such
- * one. */
+/* Segment by segment; `{name}` matches one that is not empty, `{model}` all that are left. *part: the first match. */
 static bool path_matches(const struct route *r, const char *path, const char **part, size_t *n_part)
 {
 	const char *pattern = r->path;

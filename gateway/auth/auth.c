@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters of running generations outlive a reload: a key that was there before goes on with the
- * cell it had, so what runs counts against the new limit too. Cells are counted; the last set of
+ * The counters of running generations outlive a reload: a key that was there before keeps its
+ * cell, so running generations count against the new limit too. Cells are counted; the last set of
  * keys that uses one frees it.
  */
 #include "gateway/auth/auth.h"
@@ -13,6 +13,7 @@
 #include <strings.h>
 
 #include "base/alloc.h"
+#include "base/hex.h"
 #include "gateway/auth/auth_cell.h"
 #include "gateway/auth/dev_keys.h"
 
@@ -32,27 +33,6 @@ static struct count_cell *cell_for(const struct auth *before, const uint8_t *dig
 		if (memcmp(before->keys[i].digest, digest, AUTH_DIGEST_BYTES) == 0)
 			return count_cell_ref(count_cell_of(&before->keys[i]));
 	return count_cell_create();
-}
-
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool digest_from_hex(const char *hex, uint8_t *out)
-{
-	if (strlen(hex) != 2 * AUTH_DIGEST_BYTES)
-		return false;
-	for (int i = 0; i < AUTH_DIGEST_BYTES; i++) {
-		int hi = hex_digit(hex[2 * i]), lo = hex_digit(hex[2 * i + 1]);
-		if (hi < 0 || lo < 0)
-			return false;
-		out[i] = (uint8_t)(hi << 4 | lo);
-	}
-	return true;
 }
 
 /* The list as auth_key has it; NULL: no memory. */
@@ -130,7 +110,7 @@ int auth_create(const struct gw_config *cfg, const struct auth *before, struct a
 	a->before = before;
 	for (size_t i = 0; i < cfg->keys.n && rc == 0; i++) {
 		uint8_t digest[AUTH_DIGEST_BYTES];
-		rc = digest_from_hex(keys[i].sha256, digest)
+		rc = hex_get(keys[i].sha256, digest, AUTH_DIGEST_BYTES)
 			 ? add(a, cfg, keys[i].name, keys[i].tier, &keys[i].origins, digest, err)
 			 : sl_errf(err, SL_EINVAL, "gateway.keys.%s.sha256: not 64 hex digits", keys[i].name);
 	}
@@ -177,7 +157,7 @@ bool auth_digest(struct auth *a, const char *bearer, uint8_t out[AUTH_DIGEST_BYT
 
 struct auth_key *auth_find(struct auth *a, const uint8_t digest[AUTH_DIGEST_BYTES])
 {
-	/* Every key is compared, so the time tells nothing about which one nearly matched. */
+	/* Every key is compared, so the time does not reveal which one nearly matched. */
 	struct auth_key *found = NULL;
 	for (size_t i = 0; i < a->n; i++)
 		if (CRYPTO_memcmp(a->keys[i].digest, digest, AUTH_DIGEST_BYTES) == 0)

@@ -33,7 +33,7 @@ struct auth_key {
 	const struct gw_tier_config *tier; /* NULL: an administrator's key */
 	uint64_t tenant;                   /* whose limits and whose things these are */
 	const char *tenant_name;           /* of a stored key or its token; otherwise "" */
-	const char *subject;               /* whom a token was made for; otherwise "" */
+	const char *subject;               /* the token's subject; otherwise "" */
 	const char *origins;               /* web origins it may be used from, separated by blanks; "": any */
 	int64_t expires_s;                 /* of a token or a stored key; 0: never */
 	/* Over all threads and reloads: generations, and requests in progress. */
@@ -43,11 +43,11 @@ struct auth_key {
 
 struct auth;
 
-/* Keys of the configuration, and the development keys when it says so. Borrows cfg. before: the keys
- * that these replace, whose counts go on, or NULL; borrowed for the call. */
+/* Keys of the configuration, and the development keys if it enables them. Borrows cfg. before: the keys
+ * that these replace and whose counts they keep, or NULL; borrowed for the call. */
 int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out, struct sl_err *err);
 void auth_destroy(struct auth *a);
-/* The key of `authorization: Bearer …`; NULL when there is none or it is unknown. *given tells which. */
+/* The key of `authorization: Bearer …`; NULL: none (*given false) or unknown. */
 struct auth_key *auth_check(struct auth *a, const struct http_request *r, bool *given);
 
 /* What follows `Bearer`; NULL when there is none, *given false when nothing is shown at all. */
@@ -60,7 +60,7 @@ struct auth_key *auth_find_name(struct auth *a, const char *name);
 
 /* ---- auth_key.c: those that are no part of a set ---- */
 
-/* What is known of somebody; texts are copied, tier is of a snapshot that outlives the key. */
+/* What is known of a client; texts are copied, tier is of a snapshot that outlives the key. */
 struct auth_person {
 	enum auth_kind kind;
 	const uint8_t *digest; /* NULL: none */

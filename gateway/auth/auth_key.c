@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys that are no part of a configuration: made for a request from what the store, a browser token or
- * an address says, counted by the thread that made them, and gone with the last answer that runs under
- * them.
+ * Keys outside a configuration: made for a request from the store's record, a browser token or an
+ * address, counted by the thread that made them, and freed with the last answer that runs under them.
  *
  * What they count (generations, open requests) is their tenant's, whatever thread they are on: cells
  * are found by the tenant's number in a table of shards with a lock each, made by the first and freed by

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/json/json_out.h"
 #include "gateway/request/json_mem.h"
 
@@ -69,8 +70,7 @@ static int put_member(struct sl_buf *out, const char *name, const char *value)
 static int put_payload(const struct browser_token *t, struct sl_buf *out)
 {
 	char hex[2 * IDENTITY_DIGEST_BYTES + 1];
-	for (size_t i = 0; i < IDENTITY_DIGEST_BYTES; i++)
-		snprintf(hex + 2 * i, 3, "%02x", t->digest[i]);
+	hex_put(t->digest, IDENTITY_DIGEST_BYTES, hex);
 	int rc = buf_printf(out, "{\"exp\":%lld", (long long)t->expires_s);
 	if (rc == 0)
 		rc = put_member(out, "name", t->name);
@@ -130,18 +130,6 @@ static bool take(const json_t *o, const char *name, char *out, size_t room)
 	return s != NULL && (size_t)snprintf(out, room, "%s", s) < room;
 }
 
-static bool take_digest(const json_t *o, uint8_t *out)
-{
-	char hex[2 * IDENTITY_DIGEST_BYTES + 1];
-	if (!take(o, "key", hex, sizeof hex) || strspn(hex, "0123456789abcdef") != sizeof hex - 1)
-		return false;
-	for (size_t i = 0; i < IDENTITY_DIGEST_BYTES; i++) {
-		char two[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
-		out[i] = (uint8_t)strtoul(two, NULL, 16);
-	}
-	return true;
-}
-
 static bool read_payload(const json_t *o, struct browser_token *out)
 {
 	out->expires_s = json_integer_value(json_object_get(o, "exp"));
@@ -150,8 +138,9 @@ static bool read_payload(const json_t *o, struct browser_token *out)
 		return false;
 	if (json_object_get(o, "org") != NULL && !take(o, "org", out->origins, sizeof out->origins))
 		return false;
-	return !out->stored || (take_digest(o, out->digest) && take(o, "tier", out->tier, sizeof out->tier) &&
-				take(o, "tenant", out->tenant, sizeof out->tenant));
+	return !out->stored ||
+	       (hex_get(json_string_value(json_object_get(o, "key")), out->digest, IDENTITY_DIGEST_BYTES) &&
+		take(o, "tier", out->tier, sizeof out->tier) && take(o, "tenant", out->tenant, sizeof out->tenant));
 }
 
 int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], int64_t now_s,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Browser tokens: what a front end's back end asks for with its key and gives to a browser. One says
- * whose it is (the key it was made by), whom it was made for (subject), until when, and from which web
+ * Browser tokens: a front end's back end requests one with its key and gives it to a browser. A token
+ * names the key that made it, its subject, its expiry and the web
  * pages; it is signed, not stored.
  *
  *   sbt_PERIOD.PAYLOAD.MAC   PAYLOAD: JSON, base64url; MAC: HMAC-SHA-256 (RFC 2104) over all before the
@@ -38,7 +38,7 @@ struct browser_token {
 /* Terminated text of at most BROWSER_TOKEN_MAX. 0, SL_ELIMIT, SL_ENOMEM. */
 int browser_token_print(const struct browser_token *t, int64_t period, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES],
 			struct sl_buf *out);
-/* Whether it looks like one, and of which period it says it is. */
+/* Does it look like one? And the period it claims. */
 bool browser_token_period(const char *text, int64_t *period);
 /* The longest life of one, and by how much clocks may differ. */
 enum { BROWSER_TOKEN_LONGEST_S = 3600, BROWSER_TOKEN_SKEW_S = 60 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Development keys: three random keys in a file of the state folder, mode 0600, made once. Two
- * processes may ask at the same time: the file is written aside and linked into place, and whoever
- * comes second reads the first one's.
+ * processes may ask at the same time: the file is written aside and linked into place, and the
+ * second process reads the first one's.
  */
 #include <errno.h>
 #include <fcntl.h>

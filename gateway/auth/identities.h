@@ -6,11 +6,11 @@
  * what is known.
  *
  * An address pays a token for each of its keys that the store does not know; with none left it gets TOO_MANY instead of
- * UNKNOWN. Its good keys are never refused for that: behind a proxy or a NAT one address is everybody. What guessing
- * can take of the store is bounded instead: an address has at most half of the questions that are on their way.
+ * UNKNOWN. Its good keys are never refused for that: behind a proxy or a NAT many clients share one address. The
+ * store is protected from guessing by a bound: an address has at most half of the queries under way.
  *
- * When the store fails, a key that was known is believed for some minutes more: otherwise a restart of
- * Redis would shut everybody out. (Meanwhile nobody can revoke keys either.)
+ * When the store fails, known keys stay valid for some minutes: otherwise a restart of Redis would lock
+ * out every client. (Meanwhile keys can't be revoked either.)
  *
  * Thread: that of its cache client.
  */
@@ -36,7 +36,7 @@ enum identity_verdict {
 	IDENTITY_UNKNOWN,     /* or revoked, or over */
 	IDENTITY_TOO_MANY,    /* unknown, and this address has shown too many such; or it asks too much at once */
 	IDENTITY_UNAVAILABLE, /* the store gives no answer */
-	IDENTITY_ASKED,       /* done will tell */
+	IDENTITY_ASKED,       /* done will be called */
 };
 
 /* In whatever waits. */
@@ -51,7 +51,7 @@ struct identities *identities_create(struct cache_client *client, const struct i
 /* Nobody waits any more: BUG. NULL is fine. */
 void identities_destroy(struct identities *all);
 
-/* *out (KNOWN) is lent until the loop goes on. */
+/* *out (KNOWN) is lent until control returns to the loop. */
 enum identity_verdict identities_find(struct identities *all, const uint8_t digest[IDENTITY_DIGEST_BYTES],
 				      const struct net_addr *from, struct identity_wait *w,
 				      const struct identity **out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A key of the store: the record that stands under the SHA-256 of the key, as `sluice keys` writes and
- * gateways read it. Pure functions.
+ * A key of the store: the record under the SHA-256 of the key, as `sluice keys` writes and gateways read
+ * it. Pure functions.
  */
 #ifndef GATEWAY_IDENTITY_H
 #define GATEWAY_IDENTITY_H

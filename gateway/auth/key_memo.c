@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A connection may be a proxy's that carries many clients. The comparison takes the same time for every key of that
- * length, so the only thing one of them could learn from the time is that the last request had his own key.
+ * length, so all that a client can learn from the time is that the last request had the client's own key.
  */
 #include "gateway/auth/key_memo.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The digest of the key that a connection's last request showed: most connections show one key all their life, and a
- * digest costs more than all else that is done to find out who asks. Nothing is remembered of what the key may do.
+ * The digest of the key of a connection's last request: most connections use one key all their life, and the digest is
+ * the largest cost of identifying a client. What the key allows is not cached.
  */
 #ifndef GATEWAY_KEY_MEMO_H
 #define GATEWAY_KEY_MEMO_H

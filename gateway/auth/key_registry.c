@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store's asynchronous interface, one operation at a time: a loop that turns until the answer is
- * there. A record that is over or revoked is kept for a month, so that a list can tell of it.
+ * The store's asynchronous interface, one operation at a time: a loop that runs until the answer is
+ * there. An expired or revoked record is kept for a month, so that a list still shows it.
  */
 #include "gateway/auth/key_registry.h"
 

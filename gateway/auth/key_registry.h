@@ -11,7 +11,7 @@
 
 struct key_registry;
 
-/* A key as the store has it. id: the digest that its record stands under; a few of its digits name it. */
+/* A key as the store has it. id: the digest that is its record's name; its first digits name the key. */
 struct stored_key {
 	char id[CACHE_DIGEST_LEN + 1];
 	struct identity identity;

@@ -27,7 +27,7 @@ struct gw_snapshot *gw_snapshot_ref(struct gw_snapshot *s)
 
 void gw_snapshot_unref(struct gw_snapshot *s)
 {
-	/* Whoever frees must see what every other holder did before it let go. */
+	/* The freeing thread must see what every other holder did before its release. */
 	if (s == NULL || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) > 1)
 		return;
 	if (s->shared != NULL)

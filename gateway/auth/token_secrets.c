@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Three slots: yesterday, today, tomorrow. A slot asks the store to keep a new random secret unless there
- * is one (cache_put_absent) and takes what stands there afterwards; so two gateways that come at the same
+ * is one (cache_put_absent) and takes what the store then has; so two gateways that come at the same
  * time end with the same one, and nothing has to be written over. A file is made the same way: written
- * aside and linked into place, and whoever comes second reads the first one's.
+ * aside and linked into place, and the second process reads the first one's.
  */
 #include "gateway/auth/token_secrets.h"
 

@@ -16,7 +16,7 @@
 
 static const char no_memory[] = "The server is out of memory.";
 
-/* Text that a large model of another tokenizer would go on behind. */
+/* Text behind which a large model of another tokenizer would continue. */
 static void keep_text(struct cascade_run *r, const struct proto_tokens *m)
 {
 	bool may_switch = r->casc.phase != CASC_ONE && r->casc.phase != CASC_OVER;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Prompts come here as the engine gets them, so chats, completions and responses are one. A chat is JSON
- * (base/proto/proto.h); it goes on as an assistant's last message with continue_final_message, which templates
+ * (base/proto/proto.h); it is continued as an assistant's last message with continue_final_message, which templates
  * understand or the engine refuses; then the small model answers alone.
  */
 #include "gateway/cascade/cascade_prompt.h"

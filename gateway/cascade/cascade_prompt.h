@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the cascade reads in a prompt, and writes into one: how hard it looks, and the prompt that goes on
- * where another model's text ends.
+ * How difficult a prompt looks, and the prompt with which a model continues another model's text.
  */
 #ifndef GATEWAY_CASCADE_PROMPT_H
 #define GATEWAY_CASCADE_PROMPT_H

@@ -8,8 +8,8 @@
  * Telling may make the last subscriber leave in the middle of it (leave); then its sequences are closed at
  * once and the machine hears of it at the end of the event.
  *
- * Lengths. max_tokens is the answer's: after a switch the large model may produce so many fewer as the tokens it
- * goes on behind, and that number is known only with VERIFIED. So the end by length is made here.
+ * Lengths. max_tokens is the answer's: after a switch the large model may produce fewer, by the tokens behind which it
+ * continues, and that number is known only with VERIFIED. So the end by length is decided here.
  *
  * Ownership: a run is its generation's and its answer's; it goes with the later of both, and with it its hold on
  * the configuration.
@@ -24,7 +24,7 @@
 #include "gateway/transport/http.h"
 #include "gateway/auth/snapshot.h"
 
-static const char strange[] = "The engine told what can't be.", stopping[] = "The engine is being stopped.",
+static const char strange[] = "The engine sent an impossible event.", stopping[] = "The engine is being stopped.",
 		  failed_before[] = "The model failed when it was asked before.";
 const char cascade_run_gone[] = "The engine stopped unexpectedly. It is being restarted.";
 

@@ -34,8 +34,8 @@ struct cascade_ask {
 	const struct proto_submit *submit; /* frame's, with what has changed; its model is not used */
 	struct submit_frame *frame;        /* a reference is taken */
 	struct cascade_models models;
-	uint32_t asked_tokens; /* 0: not said */
-	bool wants_to_know;    /* of a degradation */
+	uint32_t asked_tokens; /* 0: not given */
+	bool wants_notice;     /* of a degradation */
 	uint64_t started_ns;   /* the request's */
 	uint32_t lane;         /* of its sequences: engine_link_lane */
 	/* Not NULL: repeats the run that past describes, with that one's models. */
@@ -55,7 +55,7 @@ int cascade_run_model(const struct cascade_run *r);
 /* It goes to the small model for load, and the request wants to know. */
 bool cascade_run_tells_degraded(const struct cascade_run *r);
 
-/* ---- so that others can go on with it ---- */
+/* ---- for a gateway that continues it ---- */
 
 /* False: not repeatable, for what it shows depends on more than is known of it. */
 bool cascade_run_repeats(const struct cascade_run *r);

@@ -107,7 +107,7 @@ void cascade_sides_close(struct cascade_run *r, struct http_hold *hold);
 void cascade_side_set_failed(struct cascade_side *s, uint8_t error, const char *message, size_t n);
 void cascade_side_fail(struct cascade_side *s, uint8_t error, const char *message);
 /* A sequence for it. Of the large one: n_given tokens of the small one to check, of which n_keep stay; where none are
- * given it goes on behind the text of those. What keeps it from starting becomes its failure. */
+ * given it continues behind the text of those. If it can't start, the reason becomes its failure. */
 void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n_keep);
 /* The credit that it should have now. */
 void cascade_side_give(struct cascade_side *s);

@@ -7,8 +7,8 @@
  *
  * Credit. The generation's credit is a number of tokens that it wants in all (room), of whichever model.
  * While the small model is watched it gets a few tokens ahead only: credit can't be taken back, and what it
- * makes beyond the token that tips the scale is wasted. Before anything is shown it gets hardly more than the
- * tokens by which that is decided: its steps would stand in the way of the large one's prompt. Paused it gets none.
+ * makes beyond the deciding token is wasted. Before anything is shown it gets hardly more than the tokens by
+ * which that is decided: its steps would delay the large one's prompt. Paused it gets none.
  * The large one, given a draft, gets what is left when all of it is agreed with, at least one, since without credit
  * nothing is computed. Once the answer is admitted a sequence gets its credit with its SUBMIT, so that its prompt
  * is computed as soon as it is tokens.

@@ -71,7 +71,7 @@ static void plan(struct cascade_run *r, const struct cascade_ask *ask, struct ca
 	    .plan = {.score = score.score,
 		     .forced = forced_by(r->t->link, score.model, &m),
 		     .can_watch = s->n == 1 && s->best_of <= 1 && s->beam_width == 0 && s->prompt_logprobs == 0,
-		     .wants_to_know = ask->wants_to_know}};
+		     .wants_to_know = ask->wants_notice}};
 	r->verifiable = one_tokenizer(r->t->link, &m);
 	e->plan.can_small = m.can_small;
 	e->plan.can_large = m.can_large;

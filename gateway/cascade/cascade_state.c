@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tier's load and budget are of the whole process: which thread a connection came to says nothing about
- * how busy the engine is, nor about how many escalations a tier has had. So they have a lock, which is
+ * A tier's load and budget are of the whole process: the engine's load and a tier's escalations don't depend
+ * on the thread of a connection. So they have a lock, which is
  * taken only for steps that may read the budget: a plan, and what comes while the small model is watched.
  * A token of an answer that is merely shown takes none.
  *
- * A reload makes a new state with new thresholds; what has been counted goes on in it. The answers that
- * began under the old one count there to their end, which is at most minutes away.
+ * A reload makes a new state with new thresholds that keeps the counts. Answers that began under the old one
+ * count there to their end, which is at most minutes away.
  */
 #include "gateway/cascade/cascade_state.h"
 

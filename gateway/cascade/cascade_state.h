@@ -17,7 +17,7 @@
 struct cascade_state;
 struct cascade_tier; /* of one; lasts as long as that */
 
-/* before: that of the configuration until now, whose tiers' loads and budgets go on; NULL: there is none.
+/* before: the previous configuration's, whose tiers' loads and budgets it keeps; NULL: none.
  * 0 or a code with *err; *out is NULL where cfg knows no cascade. */
 int cascade_state_create(const struct gw_config *cfg, struct cascade_state *before, struct cascade_state **out,
 			 struct sl_err *err);

@@ -42,7 +42,7 @@ enum {
 	HTML_DROP = 8,      /* nothing in it is text */
 	HTML_RAW = 16,      /* nothing in it is a tag but its own end */
 	HTML_OPTIONAL = 32, /* the end tag may be left out */
-	HTML_SURE = 64,     /* a block that nobody uses but HTML */
+	HTML_SURE = 64,     /* a block that only HTML uses */
 	HTML_FORMAT = 128,  /* formats words */
 	HTML_PAGE = 256,    /* of a whole document */
 };
@@ -66,7 +66,7 @@ struct html_tag {
 	bool alien;  /* in an attribute */
 	bool custom; /* a name with - or : */
 	bool doctype;
-	bool layout;    /* a table with a table in it, or that says so: no rows and columns of data */
+	bool layout;    /* a table with a table in it, or marked as layout: no rows and columns of data */
 	bool goes;      /* set by the decision */
 	size_t partner; /* of an element with both tags; HTML_NONE */
 };
@@ -91,7 +91,7 @@ bool html_attribute(const struct html *h, const struct html_tag *tag, const char
 /* Appends the text of it all. */
 int html_put_text(const struct html *h, struct sl_buf *out);
 
-/* The bytes of the character reference at t, and what it stands for; 0: it is none. */
+/* The bytes of the character reference at t, and its character; 0: it is none. */
 size_t html_entity(const char *t, size_t n, uint32_t *cp);
 
 #endif

@@ -21,7 +21,7 @@ enum {
 	OTHER_PER_TOKEN = 3,   /* bytes, of characters that are not ASCII */
 	LEAST_OF_MESSAGE = 64, /* bytes of each in a transcript */
 	CALLERS = 16,          /* messages with calls that are looked at for a result's */
-	/* A model cannot restore what the user said; other messages' facts count when they came up more than once. */
+	/* A model can't restore the user's facts; other messages' facts count when they occurred more than once. */
 	USERS_WEIGHT = 4,
 	OTHERS_WEIGHT = 1,
 	LEAST_WEIGHT = 2,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a summary must still say: names, numbers, quotations, addresses and identifiers of the text that
- * it stands for. Found by rules, without a model, so that a model's summary can be checked against them.
+ * What a summary must keep: names, numbers, quotations, addresses and identifiers of the text that it
+ * replaces. Found by rules, without a model, so that a model's summary can be checked against them.
  * Pure.
  */
 #ifndef GATEWAY_COMPRESS_FACTS_H
@@ -22,10 +22,10 @@ enum {
 
 /* Texts are borrowed from what was read. */
 struct compress_fact {
-	const char *at, *sentence; /* sentence: what it stands in, or itself */
+	const char *at, *sentence; /* sentence: the one it is in, or itself */
 	size_t n, n_sentence;
 	uint32_t hash;
-	uint32_t weight; /* how many texts have it, by whom they are */
+	uint32_t weight; /* how many texts have it, and their roles */
 	uint32_t last;   /* when it came last */
 	uint32_t text;   /* in which text */
 	bool found;      /* by compress_facts_check */
@@ -39,7 +39,7 @@ struct compress_facts {
 
 /* A text counts `weight` for each fact in it, once. */
 void compress_facts_read(struct compress_facts *f, const char *text, size_t n, uint32_t weight);
-/* Keeps the FACTS_MOST that matter: said often, then late; those of a weight below `least` don't. */
+/* Keeps the FACTS_MOST that matter: frequent ones, then late ones; those of a weight below `least` don't. */
 void compress_facts_choose(struct compress_facts *f, uint32_t least);
 /* Which of them are in the text: their number. 0, SL_ENOMEM. */
 int compress_facts_check(struct compress_facts *f, const char *text, size_t n, size_t *n_found);

@@ -328,7 +328,7 @@ static bool take_place(struct compress_run *r)
 {
 	r->placed = atomic_fetch_add(r->key->n_running, 1) < r->key->tier->concurrency;
 	if (!r->placed)
-		atomic_fetch_sub(r->key->n_running, 1); /* the answer says so */
+		atomic_fetch_sub(r->key->n_running, 1); /* reported in the answer */
 	return r->placed;
 }
 

@@ -26,7 +26,7 @@ struct compress_run;
 struct compress_ask {
 	int model;               /* that will answer */
 	struct proto_str prompt; /* as the engine takes chats; borrowed until the run is freed */
-	uint32_t max_tokens;     /* asked for; 0: not said */
+	uint32_t max_tokens;     /* requested; 0: not given */
 };
 
 /* prompt: the one to submit, borrowed until the run is freed. told: members of the answer's "sluice" as JSON; NULL:

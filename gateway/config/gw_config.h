@@ -60,7 +60,7 @@ struct gw_key_config {
 enum gw_client_certs { GW_CLIENT_CERTS_NONE, GW_CLIENT_CERTS_OPTIONAL, GW_CLIENT_CERTS_REQUIRED };
 enum gw_tls_min { GW_TLS_1_2, GW_TLS_1_3 };
 
-/* One more certificate, for the names that stand in it. */
+/* One more certificate, for the names in it. */
 struct gw_cert_config {
 	char *name;
 	char *cert_file, *key_file;
@@ -107,7 +107,7 @@ struct gw_limits {
 
 /* Streams that can be read again. */
 struct gw_resume {
-	uint64_t grace_ms;     /* an answer that nobody reads goes on for so long */
+	uint64_t grace_ms;     /* an answer without readers continues for so long */
 	uint64_t keep_ms;      /* a stream stays after its end */
 	uint64_t stream_bytes; /* of one; its oldest events go first */
 	uint64_t memory_bytes; /* of all */
@@ -124,7 +124,7 @@ struct gw_flush {
 struct gw_prompt_config {
 	char *name;    /* its id */
 	char *version; /* "": any is answered by it */
-	char *text;    /* {{name}} stands for a variable */
+	char *text;    /* {{name}} is a variable */
 };
 
 struct gw_responses {
@@ -169,10 +169,10 @@ struct gw_store_settings { /* 0: as cache_config_init has it */
 	uint64_t server_memory; /* of the redis-server that `sluice serve` starts */
 };
 
-/* Those who wait, and when that is load. */
+/* Waiting requests, and when they count as load. */
 struct gw_queue_config {
 	int64_t most;                       /* of all threads; 0: no limit */
-	uint64_t tell_ms;                   /* after so long they are told their place, and again; 0: never */
+	uint64_t tell_ms;                   /* their position is reported after so long, and again; 0: never */
 	uint64_t load_high_ms, load_low_ms; /* predicted waits between which a tier is under load; high 0: never */
 };
 
@@ -182,17 +182,17 @@ struct gw_config {
 	char *state_dir;
 	char *cert_file, *key_file;          /* "": the development certificate in state_dir/tls */
 	struct conf_list certificates;       /* struct gw_cert_config */
-	char *client_ca;                     /* PEM; whose client certificates are believed; "": nobody's */
+	char *client_ca;                     /* PEM; issuers of accepted client certificates; "": none */
 	int client_certs;                    /* enum gw_client_certs, of https */
 	int tls_min;                         /* enum gw_tls_min */
 	uint64_t ticket_ms;                  /* how long a key makes session tickets; 0: no resumption */
 	struct conf_list listeners;          /* struct gw_listener_config */
-	struct conf_strings trusted_proxies; /* blocks; who may say whose request it is */
-	int forwarded;                       /* enum forwarded_kind: how they say it */
+	struct conf_strings trusted_proxies; /* blocks; proxies whose client addresses are believed */
+	int forwarded;                       /* enum forwarded_kind: their header */
 	char *engine_socket;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
-	char *anonymous;                  /* the tier of who shows no key; "": nobody gets in without one */
+	char *anonymous;                  /* the tier of requests without a key; "": they are refused */
 	char *default_model;              /* for a request that names "default"; "": the large one */
 	uint64_t heartbeat_ms;            /* SSE comment after that much silence */
 	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */

@@ -4,8 +4,8 @@
  *
  *   {"id":"conv_…", "created_at", "metadata":{…}, "items":[normal items (response_items.h), each with an id]}
  *
- * and is written as a whole: an answer needs all of it anyway. What keeps two changes apart is in
- * conversation_proc.c; who holds one while an answer is made: conversation_hold.h.
+ * and is written as a whole: an answer needs all of it anyway. conversation_proc.c serialises changes;
+ * conversation_hold.h holds a conversation while its answer is generated.
  */
 #ifndef GATEWAY_CONVERSATION_H
 #define GATEWAY_CONVERSATION_H
@@ -38,7 +38,7 @@ void conversation_forget(const struct conversation_ref *c, struct cache_op *op, 
 void conversation_all(struct cache_client *cache, struct cache_op *op, uint64_t tenant, cache_done *done);
 
 struct conversation_change {
-	const char *token; /* NULL: nobody holds it, and it is */
+	const char *token; /* NULL: it is not held, and is */
 	uint64_t rev;      /* 0: a new one */
 	const json_t *doc;
 	bool bounded; /* by what its tenant may keep; not so the end of a turn */

@@ -25,7 +25,7 @@ struct conversation_turn {
 	struct list node; /* of the application's */
 	struct gw_app *app;
 	enum turn_state state;
-	bool wanted;   /* somebody is to be told */
+	bool wanted;   /* a callback is due */
 	bool renewing; /* op is a renewal */
 	struct cache_op op;
 	struct gw_timer timer;

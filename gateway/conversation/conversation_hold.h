@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A turn of a conversation: it is held from before the answer begins until input and output are added,
- * so that turns come one after the other. It outlives who asked for it by what the store still has to
- * be told. Thread: its application's.
+ * so that turns come one after the other. It outlives its request until the store has been updated.
+ * Thread: its application's.
  */
 #ifndef GATEWAY_CONVERSATION_HOLD_H
 #define GATEWAY_CONVERSATION_HOLD_H
@@ -25,7 +25,7 @@ conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, cons
 int conversation_turn_add(struct conversation_turn *t, json_t *items, void (*added)(void *ctx, int what), void *ctx);
 /* The response is stored under its name, whatever becomes of the turn. NULL is fine. */
 void conversation_turn_keep(struct conversation_turn *t);
-/* Nothing came of it, or nobody waits for what does. NULL is fine. */
+/* The answer failed, or its request has gone. NULL is allowed. */
 void conversation_turn_drop(struct conversation_turn *t);
 
 /* The application goes. */

@@ -21,7 +21,7 @@ enum {
 enum conversation_outcome {
 	CONVERSATION_OK,
 	CONVERSATION_GONE,      /* never was, expired, deleted */
-	CONVERSATION_HELD,      /* by somebody else; for so many microseconds */
+	CONVERSATION_HELD,      /* by another request; for so many microseconds */
 	CONVERSATION_FULL,      /* too many responses were made in it */
 	CONVERSATION_CHANGED,   /* it is not the revision that the caller read */
 	CONVERSATION_TOO_MANY,  /* of the tenant */

@@ -6,8 +6,8 @@
  *
  * Frames are gathered in `out` and written once at the end of the turn; input is cut into frames in
  * place. Frames of running sequences that come in one read are delivered by lanes, so that the first connection's
- * events leave before the last one's are looked at, and what was fetched for telling them is still there
- * when they are written. Sequences are found by id in an open hash table; each holds its listener. When
+ * events leave before the last one's are handled, and memory fetched for rendering is still cached when
+ * they are written. Sequences are found by id in an open hash table; each holds its listener. When
  * the link goes down, the table is emptied first and the listeners are notified after, so that a listener
  * may submit or forget in its callback. Single-threaded: the loop of its gw_thread.
  */
@@ -43,7 +43,7 @@ enum {
 	FIRST_SLOTS = 64,
 	CONTEXT_BYTES = 320, /* of a listener's context, what a token's frame uses */
 	SOON = 3,            /* so many frames ahead what a frame needs is fetched */
-	SOONER = 6,          /* and the context that says what that is */
+	SOONER = 6,          /* and the context that describes it */
 };
 
 enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
@@ -390,8 +390,8 @@ static size_t gather(struct engine_link *l)
 	return used;
 }
 
-/* In a step thousands of sequences get a frame each, and what a frame needs of its sequence is not in the cache. Frames
- * further on in the same lane say what it will be. */
+/* In a step thousands of sequences get a frame each, and their state is not in the processor's cache. Frames further on
+ * in the same lane show what to prefetch. */
 static uint32_t behind(const struct frame_order *o, uint32_t frame)
 {
 	return frame != FRAME_ORDER_NONE ? o->frames[frame].next : FRAME_ORDER_NONE;
@@ -448,7 +448,7 @@ static int tell_by_lanes(struct engine_link *l, struct sl_err *err)
 }
 
 /* Every whole frame in l->in. Neither a listener's call nor a connection's output closes the link, so the loop may
- * go on. */
+ * continue. */
 static int take_frames(struct engine_link *l, struct sl_err *err)
 {
 	while (l->in.len >= PROTO_HEAD_BYTES) {

@@ -56,7 +56,7 @@ const struct proto_stats *engine_link_stats(const struct engine_link *l);
 /* Until the first token of a request that came now, as the engine last reported (LOAD) and with what was
  * submitted here since; 0 too when nothing is known. */
 uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority);
-/* Nothing runs or waits there, and nothing was submitted since it said so. */
+/* Its last LOAD reported nothing running or waiting, and nothing was submitted since. */
 bool engine_link_idle(const struct engine_link *l, int model);
 /* While none is free for this priority: in so many microseconds a place becomes free, on the average. */
 uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t priority);

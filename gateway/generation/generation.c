@@ -158,7 +158,7 @@ static void on_reap(struct gw_deferred *d)
 	generation_free(g);
 }
 
-/* ---- what the engine says ---- */
+/* ---- the engine's events ---- */
 
 static void on_queued(void *ctx, const struct proto_queued *m)
 {
@@ -261,7 +261,7 @@ const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done,
 
 static void give_credit(struct generation *g, uint32_t n)
 {
-	/* It has waited for its reader: that gap says nothing of the engine. */
+	/* It has waited for its reader: that gap is not the engine's. */
 	for (uint8_t i = 0; g->log->end == g->credited && i < g->log->n_choices; i++)
 		g->log->choices[i].token_ns = 0;
 	g->credited += n;

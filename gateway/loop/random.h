@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random numbers nobody can guess, for names and seeds. A call of the library's generator costs
- * thousands of instructions however few bytes it gives, so each thread takes them in stock; each
- * number is given once and wiped.
+ * Unguessable random numbers for names and seeds. A call of the library's generator costs thousands of
+ * instructions for any number of bytes, so each thread keeps a stock; each number is used once and wiped.
  */
 #ifndef GATEWAY_RANDOM_H
 #define GATEWAY_RANDOM_H

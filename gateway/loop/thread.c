@@ -4,7 +4,7 @@
  * event_base_loop(EVLOOP_ONCE) handles everything that is ready, then the deferred run. A deferred
  * may defer again (a flush pulls a body, which gives the engine credit, which queues the link's
  * flush): a few passes are made at once, and what is left then waits for a turn that does not
- * block, so that nobody can starve the sockets.
+ * block, so that the sockets never starve.
  *
  * Thread: everything but gw_post belongs to the thread that turns the loop.
  */

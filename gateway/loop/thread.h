@@ -6,7 +6,7 @@
  *
  * The end of a turn: whatever becomes due during a turn of the loop (flushes, deferred frees) is
  * queued with gw_defer and run once, after all events of the turn. What connections have to write
- * (gw_defer_output) may go out before that, where an event says so (gw_run_output).
+ * (gw_defer_output) may go out before that (gw_run_output).
  */
 #ifndef GATEWAY_THREAD_H
 #define GATEWAY_THREAD_H
@@ -60,7 +60,7 @@ void gw_thread_dispose(struct gw_thread *t);
 int gw_thread_turn(struct gw_thread *t);
 
 /* The time at which what happens now began to be handled: read once for a readable socket and once
- * for the deferred, not for every event in them. For limits, never to tell how long anything took. */
+ * for the deferred, not for every event in them. For limits, never to measure durations. */
 static inline uint64_t gw_now(const struct gw_thread *t) { return t->now_ns; }
 static inline uint64_t gw_read_clock(struct gw_thread *t) { return t->now_ns = clock_now_ns(); }
 

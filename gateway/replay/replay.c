@@ -7,8 +7,8 @@
  *
  * Locks: the directory's before a log's. Messages: a reader is its own wake-up message, on its way at
  * most once; one that is closed meanwhile is freed when it arrives. Posting is done under the log's
- * lock and only to a thread that has not let go yet (a reader not closed, an owner not ended), so it
- * is alive; a thread takes what is left in its box before it goes.
+ * lock and only to a thread that still holds it (a reader not closed, an owner not ended), so it is
+ * alive; a thread empties its mailbox before it ends.
  */
 #include "gateway/replay/replay.h"
 
@@ -43,8 +43,8 @@ struct replay_log {
 	bool ahead;                   /* a copy: there may be more where it comes from */
 	bool deleted;                 /* by its tenant */
 	bool broken;                  /* it did not come to where its readers were */
-	uint64_t ended_ns, lonely_ns; /* since when nobody reads; 0: somebody does */
-	struct gw_thread *home;       /* NULL: the owner has let go */
+	uint64_t ended_ns, lonely_ns; /* since when it has no readers; 0: it has some */
+	struct gw_thread *home;       /* NULL: the owner has released it */
 	void (*stop)(void *ctx);
 	void *stop_ctx;
 	struct sl_buf bytes;
@@ -54,7 +54,7 @@ struct replay_log {
 	struct sl_buf snapshot;
 	struct replay_usage usage;
 	struct list readers;
-	char note[NOTE_BYTES]; /* of number n_notes; told while there is no event */
+	char note[NOTE_BYTES]; /* of number n_notes; sent while there is no event */
 	uint32_t n_notes;
 };
 
@@ -77,7 +77,7 @@ GAUGE(bytes_kept, "sluice_replay_bytes", "Bytes of event streams kept to be read
 
 /* ---- the directory ---- */
 
-/* Readers of a copy may be ahead of it by what its writer told and had not stored when it died. */
+/* Readers of a copy may be ahead of it by events that its writer sent but had not stored when it died. */
 enum { MOST_AHEAD = 1 << 16 };
 
 static struct list *bucket_of(struct replay *r, const char *id)
@@ -274,7 +274,7 @@ bool replay_drop_unused(struct replay_log *log)
 	struct replay *r = log->of;
 	pthread_mutex_lock(&r->lock);
 	pthread_mutex_lock(&log->lock);
-	/* With both locks held nobody finds it, and who has none of it can't read it. */
+	/* Both locks are held: no new reader can find it. */
 	bool unused = log->refs == (log->in_directory ? 2 : 1);
 	bool listed = log->in_directory;
 	if (unused)
@@ -478,7 +478,7 @@ bool replay_abandoned(struct replay_log *log, uint64_t for_ns)
 	return is;
 }
 
-/* ---- anybody ---- */
+/* ---- readers ---- */
 
 struct stop_message {
 	struct gw_message message;
@@ -603,7 +603,7 @@ int replay_read(struct replay_log *log, struct gw_thread *t, uint64_t from, bool
 	pthread_mutex_lock(&log->lock);
 	if (from == REPLAY_NEXT)
 		rd->event = from = log->first + log->n;
-	/* Whoever is ahead of the end of a broken one is told that end. */
+	/* Readers ahead of the end of a broken one get that end. */
 	if (log->broken && log->n > 0 && from > log->first + log->n)
 		rd->event = from = log->first + log->n - 1;
 	uint64_t most = log->first + log->n + (log->ahead && !log->ended ? MOST_AHEAD : 0);

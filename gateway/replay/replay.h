@@ -30,7 +30,7 @@ struct replay_config {
 	uint64_t keep_ms; /* after the end */
 };
 
-/* What the log's end says for an access log. */
+/* For the access log, from the log's end. */
 struct replay_usage {
 	uint32_t n_prompt, n_completion;
 };
@@ -41,23 +41,23 @@ void replay_destroy(struct replay *r);
 
 /* ---- the owner, on its thread ---- */
 
-/* stop(ctx) is called on t when somebody asks for the stream's end; not after replay_end. SL_ENOMEM,
+/* stop(ctx) is called on t when the stream's end is requested; not after replay_end. SL_ENOMEM,
  * SL_ELIMIT: no room beside the other logs. */
 int replay_open(struct replay *r, struct gw_thread *t, const char *id, uint64_t tenant, void (*stop)(void *ctx),
 		void *ctx, struct replay_log **out);
 /* n bytes of whole events. An event ends with an empty line, which JSON never holds. */
 int replay_append(struct replay_log *log, const void *events, size_t n);
-/* A comment, one line with its end, for who reads while the log has no event: where it waits. The next one
+/* A comment, one line with its end, for readers while the log has no event: the queue position. The next one
  * replaces it. */
 void replay_note(struct replay_log *log, const char *line);
-/* What a reader who asks for no stream gets: a JSON text, copied, replaced by the next. */
+/* What readers without a stream get: a JSON text, copied, replaced by the next. */
 int replay_set_snapshot(struct replay_log *log, const void *json, size_t n);
 /* Nothing more comes; the owner's reference goes. */
 void replay_end(struct replay_log *log, const struct replay_usage *usage);
 /* Nobody has read for so long. */
 bool replay_abandoned(struct replay_log *log, uint64_t for_ns);
 
-/* ---- the owner of a log that goes on elsewhere, or went on there (replay_follow.c) ---- */
+/* ---- the owner of a log whose answer runs, or ran, in another gateway (gateway/resume) ---- */
 
 /* As replay_open, unless the tenant has one of that name: 1, and *out is that, with a reference. Its first
  * event has number `first`; readers may ask for events that are still to come. */
@@ -82,7 +82,7 @@ bool replay_matches(struct replay_log *log, uint64_t i, const void *event, size_
 void replay_break(struct replay_log *log);
 struct replay_log *replay_ref(struct replay_log *log);
 
-/* ---- anybody ---- */
+/* ---- readers ---- */
 
 /* The tenant's stream of that name, with a reference; NULL: there is none. */
 struct replay_log *replay_find(struct replay *r, const char *id, uint64_t tenant);

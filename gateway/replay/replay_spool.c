@@ -2,16 +2,16 @@
  *
  * The writer beside a replay log: first the stream's head and that it runs, then its events as they come, in
  * batches of 32 or of what a quarter of a second brings, at last its end. It keeps no events: they are in the
- * log until the store has them. One operation at a time, off the path: nobody waits for it.
+ * log until the store has them. One operation at a time, off the event path.
  *
  *   HEAD ──► RUN ──► EVENTS ──end stored──► UNRUN ──► UNHEAD ──► gone
  *     │       │         └──deleted────► UNEVENTS ─┘
  *     └───────┴── given up: this process only
  *
  * What the store does not take is tried again. It is given up when the log has dropped what is missing, when the
- * store has lost what it had, or when the log has ended for so long that nobody would care.
- * An append may be repeated, and may find that somebody else (who took this gateway for dead) has already
- * appended the same: then it goes on behind that.
+ * store has lost what it had, or when the log has ended too long ago.
+ * An append may be repeated, and may find that another gateway (which took this one for dead) has already
+ * appended the same: then it continues behind that.
  *
  * Its head may be written again in between (spool_rewrite), before more events.
  *
@@ -33,7 +33,7 @@ enum {
 	RETRY_MS = 200,
 	MOST_RETRIES_AT_END = 50,
 	MAX_EVENT = 64 << 20,
-	MAX_HEAD = 1 << 20, /* as the store has it, where the configuration does not say */
+	MAX_HEAD = 1 << 20, /* the store's own, unless configured */
 };
 
 enum spool_stage { SPOOL_HEAD, SPOOL_RUN, SPOOL_EVENTS, SPOOL_UNEVENTS, SPOOL_UNRUN, SPOOL_UNHEAD };
@@ -53,7 +53,7 @@ struct spool {
 	bool rewrite;                 /* head is to take the place of what is there */
 	bool rewriting;               /* and is on its way */
 	bool outdated;                /* and a newer one has come meanwhile */
-	void (*rewritten)(void *ctx); /* NULL: nobody waits for that */
+	void (*rewritten)(void *ctx); /* NULL: not waited for */
 	void *rewritten_ctx;
 	void (*begun)(void *ctx); /* the same of HEAD and RUN */
 	void *begun_ctx;
@@ -168,7 +168,8 @@ static size_t most_head_bytes(const struct spool *sp)
 static void put_head(struct spool *sp)
 {
 	struct cache_key key;
-	/* What is too large others can read, and nobody go on with: its text is told, but not the request. */
+	/* A head that is too large is stored without its request: other gateways can read the stream, but not continue
+	 * it. */
 	if (sp->head.len > most_head_bytes(sp))
 		buf_cut(&sp->head, strnlen((const char *)buf_data(&sp->head), sp->head.len - 1) + 1);
 	if (sp->head.len > most_head_bytes(sp)) {
@@ -194,7 +195,7 @@ static void put_run(struct spool *sp)
 static void on_deleted(struct cache_op *op, const struct cache_result *r)
 {
 	struct spool *sp = of_op(op);
-	/* What is left of it ends with its time; who finds it finds the end in the log, too. */
+	/* Its remaining records expire; a gateway that finds them finds the end in the log, too. */
 	if (well(r) && sp->stage != SPOOL_UNHEAD) {
 		sp->stage = sp->stage == SPOOL_UNEVENTS ? SPOOL_UNRUN : SPOOL_UNHEAD;
 		run(sp);
@@ -299,7 +300,7 @@ static void run(struct spool *sp)
 		return;
 	}
 	gw_timer_stop(&sp->store->app->t->timers, &sp->timer);
-	/* No operation is wasted on a store that is known to be down: its memory would have what nobody finds. */
+	/* No operation is spent on a store that is known to be down: other gateways can't see this process's memory. */
 	if (!replay_store_up(sp->store)) {
 		failed(sp);
 		return;

@@ -3,9 +3,9 @@
  * A thread's part of the streams in the store: its name, its process's lease, what others ask of it. The
  * lease is one for the process, renewed by its first thread; a hung one is found by the supervisor.
  *
- * A lease says where its process is: the machine's boot, the namespace of its process ids, its own and when it
- * began. Who looks at it from the same place sees at once that the process has gone, and need not wait for
- * the lease's end: after a crash the next gateway goes on with what the last one left within milliseconds.
+ * A lease identifies its process: the machine's boot, the namespace of process ids, its own and its start time. A
+ * gateway in the same namespace sees at once that the process has gone, without waiting for the lease to expire: after
+ * a crash the next gateway continues the last one's streams within milliseconds.
  */
 #include "gateway/replay/replay_store_priv.h"
 
@@ -79,7 +79,7 @@ uint64_t replay_run_ms(const struct gw_app *app) { return app->t->cfg->resume.ke
 
 enum process { PROCESS_UNKNOWN, PROCESS_NONE, PROCESS_THERE };
 
-/* Its state, and when it began. What can't be looked at (no descriptor is left, say) is not dead for that. */
+/* Its state, and its start time. A process that can't be examined (no free descriptor, for example) counts as alive. */
 static enum process read_stat(long pid, char *state, unsigned long long *began)
 {
 	char path[64], text[STAT_BYTES];
@@ -106,7 +106,7 @@ static enum process read_stat(long pid, char *state, unsigned long long *began)
 	return PROCESS_THERE;
 }
 
-/* Boot and namespace of process ids; "" when this system does not tell. */
+/* Boot and namespace of process ids; "" if unknown. */
 static void read_place(char out[PLACE_BYTES])
 {
 	char boot[64] = "", space[64] = "";
@@ -228,7 +228,7 @@ static void on_notes_due(struct gw_timer *timer)
 	cache_list(s->cache, &s->notes_op, CACHE_REPLAY, tenant, on_notes);
 }
 
-/* ---- errands: what is written and waited for by nobody ---- */
+/* ---- errands: writes without a waiter ---- */
 
 struct errand {
 	struct list node;

@@ -69,55 +69,35 @@ enum { REPLAY_BATCH_EVENTS = 1, REPLAY_BATCH_END = 2, REPLAY_END_BYTES = 9 };
 
 struct spool;
 
-/* Of log, from event number `from` on (what is before is there). head: copied; background: it is gone on with
- * unasked however late. NULL: no memory, or not on. */
+/* Of log, from event number `from` on (the store has the earlier ones). head: copied; background: it is continued
+ * however late, even if nobody asks for it. NULL: no memory, or not on. */
 struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_t tenant, uint64_t from,
 			 const void *head, size_t n_head, bool background);
-/* What is needed to go on with it has become more: head (copied) takes the place of what was written. done(ctx) is
+/* More is needed to continue it: head (copied) replaces what was written. done(ctx) is
  * called once, from the loop, when the store has it or has not taken it (then it is tried again), but not after
  * spool_end or spool_leave. False: it is not written. */
 bool spool_rewrite(struct spool *sp, const void *head, size_t n, void (*done)(void *ctx), void *ctx);
-/* begun(ctx) is called once, from the loop, when others would find the stream and go on with it, or when the store has
- * not taken it, but not after spool_end or spool_leave. False: it won't be called. */
+/* begun(ctx) is called once, from the loop, when other gateways could find and continue the stream, or when the store
+ * has not taken it, but not after spool_end or spool_leave. False: it won't be called. */
 bool spool_await(struct spool *sp, void (*begun)(void *ctx), void *ctx);
 /* Events were appended. */
 void spool_moved(struct spool *sp);
 /* The log has ended; sp is the store's from here on. */
 void spool_end(struct spool *sp, const struct replay_usage *usage);
-/* The owner goes without an end: somebody else will go on. Takes sp. */
+/* The owner leaves without an end: another gateway will continue. Takes sp. */
 void spool_leave(struct spool *sp);
 /* What is written to the store would be found there. */
 bool spool_works(const struct spool *sp);
 
-/* ---- finding (replay_follow.c) ---- */
-
-struct follow;
-
-/* Embedded in who waits. done: with a log (its own reference, the caller's from then on) and 0, or NULL and
- * SL_ENOTFOUND, SL_ECLOSED (the store does not answer), SL_ENOMEM, SL_ELIMIT. From the loop. */
-struct replay_find {
-	struct list node;
-	void (*done)(struct replay_find *f, struct replay_log *log, int code);
-};
-
-/* The tenant's stream, here or in the store: 1 and *out with a reference, 0: done will be called, SL_ENOTFOUND:
- * not here, and there is no store to ask. f must be zero or cancelled before. */
-int replay_store_find(struct gw_app *app, struct replay_find *f, const char *id, uint64_t tenant,
-		      struct replay_log **out);
-void replay_find_cancel(struct replay_find *f);
-/* Before the store goes: every find that waits is told SL_ECLOSED, every copy ends. s may be NULL. */
-void replay_follows_stop(struct replay_store *s);
-/* Its events in the store go, sooner or later. */
+/* Its events in the store are deleted, at once or when the store answers again. */
 void replay_store_forget(struct gw_app *app, const char *id, uint64_t tenant);
 
-/* ---- inside: replay_store.c, replay_spool.c, replay_follow.c, replay_sweep.c ---- */
+/* ---- leases ---- */
 
-/* What this process's leases say: where it is. */
+/* The text of this process's leases: where it runs. */
 const char *replay_lease_text(void);
 /* Is the process of that lease on this machine, and has it gone? */
 bool replay_lease_is_of_dead(const void *lease, size_t n);
 void replay_lease_key(struct cache_key *out, const char *owner);
-/* Begins to look after a stream that nobody may be looking after. */
-void replay_follow_orphan(struct replay_store *s, const char *id, uint64_t tenant);
 
 #endif

@@ -8,8 +8,8 @@
  *   - Content in parts becomes one string. A refusal was an answer like another: it is content.
  *   - An assistant that only called tools has the empty content: templates that join strings fail on
  *     a null.
- *   - What a user wrote is cleansed (gateway/cleanse/cleanse.h). What the operator, the model or a tool says
- *     stays to the byte.
+ *   - What a user wrote is cleansed (gateway/cleanse/cleanse.h). Text of the operator, the model or a tool
+ *     is unchanged.
  */
 #include "gateway/request/chat_messages.h"
 
@@ -143,7 +143,7 @@ static int put_parts(struct writer *w, const json_t *parts, enum role role)
 	return rc;
 }
 
-/* may_lack: the message says something without it. */
+/* may_lack: the message is valid without it. */
 static int put_content(struct writer *w, const json_t *m, enum role role, bool may_lack)
 {
 	const json_t *v = request_get(m, "content");

@@ -101,7 +101,7 @@ static int get_prompts(const struct request_values *values, struct completion_re
 	if (n > l->prompts)
 		return request_bad(e, "array_above_max_length", "prompt",
 				   "Invalid 'prompt': at most %zu prompts, not %zu.", l->prompts, n);
-	/* What one request may start is bounded, however it says so. */
+	/* One request's choices are bounded, in whatever fields it requests them. */
 	size_t most = l->prompts > PROTO_MAX_CHOICES ? l->prompts : PROTO_MAX_CHOICES;
 	if (n * r->c.submit.best_of > most)
 		return request_bad(e, "invalid_value", r->c.submit.n > 1 ? "n" : "best_of",

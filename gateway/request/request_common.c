@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The fields that chat, completion and response requests share, into the submit that the engine gets.
- * request_check has passed before: types and ranges of the table need no second look, only what a
- * table can't say.
+ * request_check has passed before: types and ranges of the table need no second look, only rules
+ * beyond the table.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "gateway/request/request_fields.h"
 
-/* How long a completion becomes that does not say it: OpenAI's own default. */
+/* The default length of a completion: OpenAI's. */
 enum { COMPLETION_TOKENS = 16 };
 
 static int get_model(const json_t *body, struct request_common *c, struct request_error *e)
@@ -106,7 +106,7 @@ static int get_max_tokens(const struct request_values *values, enum request_endp
 	return 0;
 }
 
-/* Those of a streamed answer are told as they are made, so all of them are told. */
+/* Choices of a streamed answer are sent as they are generated, so all of them are sent. */
 static int get_choices(const struct request_values *values, enum request_endpoint endpoint, struct request_common *c,
 		       struct request_error *e)
 {

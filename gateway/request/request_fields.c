@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The order of checks: bytes (UTF-8, depth) before parsing, then every key of the body against the
- * table (types, ranges, refusals), then what a table can't say. A reader behind request_check need
- * not look at types again.
+ * table (types, ranges, refusals), then rules beyond the table. A reader behind request_check need
+ * not check types again.
  */
 #include "gateway/request/request_fields.h"
 
@@ -390,7 +390,7 @@ struct dump {
 static int on_dump(const char *text, size_t n, void *ctx)
 {
 	struct dump *d = ctx;
-	/* The library goes on after an object's key that failed: nothing may follow it. */
+	/* The library continues after an object's key that failed: nothing may follow it. */
 	if (d->rc == 0)
 		d->rc = buf_append(d->out, text, n);
 	return d->rc == 0 ? 0 : -1;

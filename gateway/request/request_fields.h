@@ -50,7 +50,7 @@ struct request_common {
 	bool obfuscate;      /* it was asked for by true */
 	bool has_seed, has_max_tokens;
 	uint32_t max_tokens;
-	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and what the tier says are
+	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and the tier's limits are
 	 * the caller's. */
 	struct proto_submit submit;
 	struct proto_id_f32 *bias;     /* owned: what submit.logit_bias points to */
@@ -82,7 +82,7 @@ int request_quoted(const json_t *string);
 /* A JSON object of correct UTF-8 that is not too deep; *out is the caller's. */
 int request_parse_json(const void *bytes, size_t n, const struct request_limits *l, json_t **out,
 		       struct request_error *e);
-/* The same into a document, for who only reads it. */
+/* The same into a document that is only read. */
 int request_parse_doc(const void *bytes, size_t n, const struct request_limits *l, struct json_doc *out,
 		      struct request_error *e);
 /* Every known field, whether honoured or not: type, range, and whether it is refused. Puts those that parsers read
@@ -91,7 +91,7 @@ int request_check(const json_t *body, enum request_endpoint endpoint, struct req
 		  struct request_error *e);
 /* A member that is there and not null; else NULL. */
 json_t *request_get(const json_t *object, const char *key);
-/* A string's U+0000 has no place in a prompt or a name. The first only tells, without a name made for it. */
+/* Prompts and names may not contain U+0000. The first only checks, without making the field's name. */
 bool request_text_fits(const json_t *string);
 int request_check_text(const json_t *string, const char *param, struct request_error *e);
 /* An identifier or a label of at most REQUEST_MAX_LABEL bytes; *out NULL when it is absent or empty. */

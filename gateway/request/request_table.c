@@ -3,7 +3,7 @@
  * OpenAI's fields, then what other servers' clients send (sampling beyond OpenAI's as vLLM and
  * llama.cpp name it). A field that would change the answer and that nothing here can do is a row of
  * its own, so that it is refused instead of being unknown, which would drop it silently. Each such
- * row says which values are its way to say "no".
+ * row lists the values that mean "off".
  *
  * The rows are looked up by the keys of a body, not the other way round: a body has few keys, the
  * table many rows.

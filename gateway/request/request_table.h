@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with each field of the three requests, as data: its types, its range and whether it is
- * honoured, accepted without effect, or refused. The parsers check bodies against it, and
- * openapi.json and etc/api.md say the same (a test compares them).
+ * Each field of the three requests as data: its types, its range and whether it is honoured, accepted
+ * without effect, or refused. The parsers check bodies against it; a test compares it with
+ * openapi.json and etc/api.md.
  */
 #ifndef GATEWAY_REQUEST_TABLE_H
 #define GATEWAY_REQUEST_TABLE_H
@@ -36,7 +36,7 @@ enum request_type {
 
 /* The members of a body that parsers read; one name may have several rows. */
 enum request_value {
-	VALUE_NONE, /* nobody reads it, or only as a member of another */
+	VALUE_NONE, /* not read, or only as a member of another */
 	VALUE_ADD_GENERATION_PROMPT,
 	VALUE_BACKGROUND,
 	VALUE_BEST_OF,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Items are built anew from the members that are known: what is stored and told again is then what
+ * Items are built anew from the members that are known: what is stored and sent again is then what
  * was checked, and nothing a client added. Strings are shared with the items they came from.
  *
  * What can't be shown to a model is refused by name: images, files, calls of tools that run on a
@@ -231,7 +231,7 @@ static const struct item_kind {
 static int item_kind_of(struct reader *r, const json_t *v, const struct item_kind **out)
 {
 	json_t *type;
-	*out = &item_kinds[0]; /* a message need not say that it is one */
+	*out = &item_kinds[0]; /* a message may lack its type */
 	int rc = get_string(r, v, "type", "type", false, &type);
 	if (rc != 0 || type == NULL)
 		return rc;

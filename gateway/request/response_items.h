@@ -28,11 +28,11 @@
  * 0, SL_EINVAL with *e filled, SL_ENOMEM; on failure *out is NULL. */
 int response_items_normalise(const json_t *items, const char *param, size_t most, json_t **out,
 			     struct request_error *e);
-/* A text as the one item that it stands for: a user's message. NULL without memory. */
+/* A text as one item, a user's message. NULL without memory. */
 json_t *response_items_of_text(const json_t *text);
 
-/* Appends messages of normal items, comma separated; *n_messages counts them and says whether the
- * first needs a comma. An assistant's reasoning, text and calls that follow one another are one
+/* Appends messages of normal items, comma separated; *n_messages counts them; if it is not 0, the first
+ * gets a comma. An assistant's reasoning, text and calls that follow one another are one
  * message. Users' messages are cleansed, which *cleansed counts. 0, SL_ELIMIT, SL_ENOMEM. */
 int response_items_put(struct sl_buf *out, const json_t *items, enum cleanse_level level,
 		       struct cleanse_stats *cleansed, size_t *n_messages);

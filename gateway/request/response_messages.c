@@ -3,7 +3,7 @@
  * Items in their normal form as messages for the engine's chat templates.
  *
  * An assistant's turn is several items here and one message there: reasoning, text and calls gather
- * in `turn` until an item of somebody else, or a second text, ends it.
+ * in `turn` until an item of another role, or a second text, ends it.
  *
  * What a user wrote is cleansed on its way to the engine only: stored, listed and returned it is what
  * was sent. Cleansing is a function of the text alone, so a conversation's earlier turns are the same

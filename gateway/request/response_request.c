@@ -87,9 +87,9 @@ static int get_prompt(const struct request_values *values, struct response_reque
 	return rc;
 }
 
-/* ---- what is told besides ---- */
+/* ---- include ---- */
 
-/* What tools would say, were there any, is told whenever it is there: never. */
+/* Results of tools would always be included; there are none. */
 static int get_include(const struct request_values *values, struct response_request *r, struct request_error *e)
 {
 	static const char logprobs[] = "message.output_text.logprobs";

@@ -16,10 +16,10 @@
 #include "gateway/request/response_items.h"
 
 struct response_request {
-	json_t *body; /* owned; strings and what is not said to be owned point into it */
+	json_t *body; /* owned; strings, and members not marked as owned, point into it */
 	/* max_output_tokens is c.max_tokens; c.submit has no prompt yet */
 	struct request_common c;
-	bool store;                                      /* true unless said otherwise */
+	bool store;                                      /* true by default */
 	bool background;                                 /* only with store */
 	const char *previous_response_id, *instructions; /* NULL: absent */
 	const char *conversation;                        /* its id; NULL: absent */
@@ -38,7 +38,7 @@ void response_request_dispose(struct response_request *r);
 
 /* Appends {"messages":[…]} for the engine: instructions (as the system's), the items of history (an
  * array of any origin, or NULL), then those of the input. *out should be bounded by
- * REQUEST_MAX_PROMPT. Users' messages are cleansed; r->c.cleansed says how much of them. 0, SL_EINVAL
+ * REQUEST_MAX_PROMPT. Users' messages are cleansed; r->c.cleansed counts what was removed. 0, SL_EINVAL
  * with *e filled (also when it is too long or empty), SL_ENOMEM. */
 int response_messages(struct response_request *r, const json_t *history, struct sl_buf *out, struct request_error *e);
 

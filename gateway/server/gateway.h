@@ -13,7 +13,7 @@ struct gw_snapshot;
 /* Where a new configuration comes from. */
 struct gw_reload {
 	/* On SIGHUP, on the main thread: 0 and a snapshot that differs from now in nothing that threads
-	 * can't take; or one line in *err, and the old one goes on. */
+	 * can't take; or one line in *err, and the old one stays. */
 	int (*load)(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err);
 	void *ctx;
 };

@@ -83,9 +83,14 @@ struct worker {
 	struct gw_message accept_msg, replace_msg, drain_msg, stop_msg;
 };
 
-struct reload_message {
-	struct gw_message m;
+/* One reload of all threads, freed with its last message. */
+struct reload_batch {
 	struct gw_snapshot *next; /* counted */
+	atomic_int_fast64_t n_left;
+	struct reload_message {
+		struct gw_message m;
+		struct reload_batch *batch;
+	} messages[];
 };
 
 static struct worker *worker_of(struct gw_thread *t)
@@ -211,15 +216,19 @@ static int begin_accepting(struct worker *w)
 static void reload_worker(struct gw_thread *t, struct gw_message *m)
 {
 	struct reload_message *r = (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
+	struct reload_batch *batch = r->batch;
 	struct gw_snapshot *before = t->snapshot;
-	t->snapshot = r->next;
-	t->cfg = &r->next->cfg;
+	t->snapshot = gw_snapshot_ref(batch->next);
+	t->cfg = &t->snapshot->cfg;
 	if (t->app != NULL && worker_of(t)->ops->reload != NULL)
-		worker_of(t)->ops->reload(t->app, r->next);
+		worker_of(t)->ops->reload(t->app, t->snapshot);
 	if (t->transport != NULL)
 		transport_reload(t->transport);
 	gw_snapshot_unref(before);
-	sl_free(r);
+	if (atomic_fetch_sub(&batch->n_left, 1) > 1)
+		return;
+	gw_snapshot_unref(batch->next);
+	sl_free(batch);
 }
 
 static int start_serving(struct worker *w)
@@ -403,29 +412,6 @@ static bool look_at_workers(struct process *p)
 
 /* ---- reload ---- */
 
-static void drop_messages(struct reload_message **all, int64_t n)
-{
-	for (int64_t i = 0; i < n; i++)
-		sl_free(all[i]);
-	sl_free(all);
-}
-
-static struct reload_message **make_messages(int64_t n)
-{
-	struct reload_message **all = sl_zalloc_n((size_t)n, sizeof *all);
-	if (all == NULL)
-		return NULL;
-	for (int64_t i = 0; i < n; i++) {
-		all[i] = sl_zalloc(sizeof **all);
-		if (all[i] == NULL) {
-			drop_messages(all, i);
-			return NULL;
-		}
-		all[i]->m.run = reload_worker;
-	}
-	return all;
-}
-
 /* The files are read again whether or not the configuration names others. */
 static int reload_certificates(struct process *p, const struct gw_config *cfg, struct sl_err *err)
 {
@@ -441,44 +427,47 @@ static int reload_certificates(struct process *p, const struct gw_config *cfg, s
 	return rc;
 }
 
-static int prepare_reload(struct process *p, struct gw_snapshot **next, struct reload_message ***messages,
-			  struct sl_err *err)
+/* Takes everything that can fail. Owns the new snapshot: the batch's. */
+static int prepare_reload(struct process *p, struct reload_batch **out, struct sl_err *err)
 {
-	int rc = p->reload->load(p->reload->ctx, p->now, next, err);
-	if (rc != 0)
+	struct reload_batch *b = sl_zalloc(sizeof *b + (size_t)p->n_started * sizeof *b->messages);
+	if (b == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory");
+	int rc = p->reload->load(p->reload->ctx, p->now, &b->next, err);
+	if (rc == 0 && p->ops->prepare != NULL)
+		rc = p->ops->prepare(b->next, p->now, err);
+	if (rc == 0) /* last: it posts messages of its own */
+		rc = reload_certificates(p, &b->next->cfg, err);
+	if (rc != 0) {
+		if (b->next != NULL)
+			gw_snapshot_unref(b->next);
+		sl_free(b);
 		return rc;
-	if (p->ops->prepare != NULL)
-		rc = p->ops->prepare(*next, p->now, err);
-	if (rc == 0 && (*messages = make_messages(p->n_started)) == NULL)
-		rc = sl_errf(err, SL_ENOMEM, "no memory");
-	/* Last, for it tells the threads itself. */
-	if (rc == 0 && (rc = reload_certificates(p, &(*next)->cfg, err)) != 0)
-		drop_messages(*messages, p->n_started);
-	if (rc != 0)
-		gw_snapshot_unref(*next);
-	return rc;
+	}
+	*out = b;
+	return 0;
 }
 
 static void reload(struct process *p)
 {
-	struct gw_snapshot *next;
-	struct reload_message **messages;
+	struct reload_batch *b = NULL;
 	struct sl_err err = {0};
 	if (p->reload == NULL) {
 		log_info("SIGHUP: there is nothing to reload");
 		return;
 	}
-	if (prepare_reload(p, &next, &messages, &err) != 0) {
+	if (prepare_reload(p, &b, &err) != 0) {
 		log_error("reload refused, the old configuration goes on: %s", err.text);
 		return;
 	}
-	for (int64_t i = 0; i < p->n_started; i++) {
-		messages[i]->next = gw_snapshot_ref(next);
-		gw_post(&p->workers[i].t, &messages[i]->m);
-	}
-	sl_free(messages);
 	gw_snapshot_unref(p->now);
-	p->now = next;
+	p->now = gw_snapshot_ref(b->next);
+	atomic_store(&b->n_left, p->n_started);
+	for (int64_t i = 0; i < p->n_started; i++) { /* the last one may free b at once */
+		struct reload_message *r = &b->messages[i];
+		*r = (struct reload_message){.m = {.run = reload_worker}, .batch = b};
+		gw_post(&p->workers[i].t, &r->m);
+	}
 	log_info("reloaded");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How many connections and requests each address has open, over all threads. IPv6 by /64. Counting
- * only: what is too many is the caller's to say (gateway/transport/client_limits.h).
+ * only: limits are the caller's (gateway/transport/client_limits.h).
  */
 #ifndef GATEWAY_ADDR_COUNT_H
 #define GATEWAY_ADDR_COUNT_H

@@ -234,7 +234,7 @@ void conn_drain(struct conn *c)
 
 /* ---- output ---- */
 
-/* The socket says so. The system's patience with a peer that takes nothing (listener.c) may end just before ours. */
+/* From the socket. TCP_USER_TIMEOUT (listener.c) may expire just before our own limit. */
 static void peer_gone(struct conn *c, int error)
 {
 	if (error == ETIMEDOUT && c->pending.len > 0)
@@ -299,7 +299,7 @@ static int send_wire(struct conn *c, const struct sl_buf *wire)
 	return buf_append(&c->pending, buf_data(wire) + sent, wire->len - sent);
 }
 
-/* Our side ends: tell the peer, keep reading for a while so that the kernel does not answer late
+/* Our side ends: half-close, and keep reading for a while so that the kernel does not answer late
  * input with a reset, which would destroy what the peer has not read yet. */
 static int begin_linger(struct conn *c)
 {
@@ -331,7 +331,7 @@ static size_t room_of_turn(struct conn *c)
 	return c->filled < FLUSH_BYTES ? FLUSH_BYTES - c->filled : 0;
 }
 
-/* One gathered write. *more: the protocol could go on. 0, or negative: close. */
+/* One gathered write. *more: the protocol could write more. 0, or negative: close. */
 static int write_out(struct conn *c, bool *more)
 {
 	struct gw_transport *tr = c->tr;
@@ -401,8 +401,8 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 
 /* ---- input ---- */
 
-/* Cleartext: HTTP/2 begins with its preface, anything else is HTTP/1.1. Who has sent the preface's
- * first line speaks HTTP/2 and is told in it when the rest is wrong (RFC 9113 3.4). */
+/* Cleartext: HTTP/2 begins with its preface, anything else is HTTP/1.1. After the preface's
+ * first line the client speaks HTTP/2, and errors in the rest are reported in it (RFC 9113 3.4). */
 static int detect(struct conn *c, const uint8_t *data, size_t n)
 {
 	size_t used = 0;
@@ -427,8 +427,8 @@ static int plain_input(struct conn *c, const uint8_t *data, size_t n)
 	return c->proto->on_input(c, data, n);
 }
 
-/* A method, where a TLS record would begin with the byte 22 (and one of SSL 2 above 127): what tells the user what is
- * wrong is an answer that their client can read. */
+/* A method, where a TLS record would begin with the byte 22 (and one of SSL 2 above 127): the client gets an error that
+ * it can read, in cleartext. */
 static int plain_where_tls_is_spoken(struct conn *c, const uint8_t *data, size_t n)
 {
 	metric_add(&handshakes_failed, 1);

@@ -54,7 +54,7 @@ void h2_env_destroy(struct h2_env *e);
 
 /* Moved only by conn_set_state. */
 enum conn_state {
-	CONN_PROXY,     /* who is it that a balancer passes on? */
+	CONN_PROXY,     /* reading a balancer's PROXY header */
 	CONN_HANDSHAKE, /* TLS */
 	CONN_DETECT,    /* cleartext: which protocol? */
 	CONN_OPEN,
@@ -106,9 +106,9 @@ struct conn {
 	struct list holds;    /* struct http_hold of streams that have ended */
 	int64_t n_streams, n_holds;
 	size_t lingered;
-	struct net_addr addr;       /* the peer's, or whom a PROXY header names */
+	struct net_addr addr;       /* the peer's, or the PROXY header's */
 	struct addr_count *counted; /* among those of that address; NULL: not counted */
-	bool wants_tls;             /* HTTP in cleartext came where TLS is spoken: it is told so */
+	bool wants_tls;             /* cleartext HTTP came to a TLS port: it gets an error response */
 	bool over;                  /* its address has too many: its first request is answered so */
 	uint8_t client_certs;       /* enum gw_client_certs */
 	struct list shaking;        /* while it waits for its turn to shake hands */
@@ -122,13 +122,13 @@ struct conn {
 void conn_accept(struct gw_transport *tr, int fd, const struct listener_options *o, const struct net_addr *peer);
 /* A turn of the loop has passed: the next of those that wait to shake hands. arg: the transport. */
 void conn_shake_turn(evutil_socket_t fd, short what, void *arg);
-/* Output is due at the end of the turn, or when the event says so in which it came. Any number of times. */
+/* Output is due at the end of the turn, or at the next gw_run_output. Any number of times. */
 void conn_schedule(struct conn *c);
 /* No further input; when the output is out, an orderly end. */
 void conn_finish(struct conn *c);
 /* Close at the end of the turn; the first reason counts. */
 void conn_doom(struct conn *c, enum http_close_reason why);
-/* At once: streams are told, the socket is closed. Not from protocol or application callbacks. */
+/* At once: streams get on_close, the socket is closed. Not from protocol or application callbacks. */
 void conn_close(struct conn *c, enum http_close_reason why);
 /* Counts what ended by a deadline. */
 void conn_count_timeout(enum conn_timeout phase);

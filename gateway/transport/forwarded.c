@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fields are read from the left, the last HOPS_MAX entries are kept, then the way is walked from the
- * right: peer, last entry, the one before. What stands left of the first untrusted entry is the
- * client's own invention and decides nothing.
+ * right: peer, last entry, the one before. Entries left of the first untrusted one may be the
+ * client's invention and are ignored.
  *
  * X-Forwarded-For has no grammar beyond commas, so an odd entry is just an entry without address.
  * In Forwarded a quoted string may hold commas: a client that sends an open quote could swallow what
@@ -185,7 +185,7 @@ int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, 
 	size_t kept = w.n < HOPS_MAX ? w.n : HOPS_MAX;
 	for (size_t i = 0; i < kept; i++) {
 		const struct hop *h = &w.hops[(w.n - 1 - i) % HOPS_MAX];
-		/* A peer without address is a unix socket's: whoever may connect is trusted. */
+		/* A peer without an address is a unix socket's, whose permissions protect it: trusted. */
 		bool by_socket = i == 0 && !net_addr_known(peer);
 		if (!h->known || !(by_socket || net_blocks_hold(trusted, client)))
 			break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who asks, when proxies stand in between: X-Forwarded-For and Forwarded (RFC 7239). Anybody can
- * send such a field; so it is believed only as far as the hops that wrote it are trusted. A pure
+ * The client's address behind proxies: X-Forwarded-For and Forwarded (RFC 7239). Any client can send
+ * such a field, so entries are believed only as far as the hops that wrote them are trusted. A pure
  * function over header fields.
  */
 #ifndef GATEWAY_FORWARDED_H
@@ -15,8 +15,8 @@ enum forwarded_kind { FORWARDED_OFF, FORWARDED_X_FORWARDED_FOR, FORWARDED_RFC723
 
 /* The right-most address that is not trusted, starting with the peer itself; when all are, the
  * left-most. An entry that is no address (`unknown`, `_name`) ends the search at the hop that wrote
- * it. 0, or SL_EPROTO: a Forwarded field that breaks its grammar, of which nobody can say where an
- * element begins. */
+ * it. 0, or SL_EPROTO: a Forwarded field that breaks its grammar, so its elements can't be
+ * separated. */
 int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, size_t n_fields,
 		     const struct net_blocks *trusted, const struct net_addr *peer, struct net_addr *client);
 

@@ -391,7 +391,7 @@ static int fill_plain(struct http_stream *s, struct sl_buf *out, size_t room, bo
 	return 0;
 }
 
-/* The answer is out: the stream ends, the connection goes on to the next request or ends. */
+/* The response is out: the stream ends, and the connection takes the next request or ends. */
 static int end_exchange(struct h1 *h)
 {
 	struct http_stream *s = h->s;

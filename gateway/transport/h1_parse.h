@@ -31,9 +31,8 @@ struct h1_head {
 	int64_t content_length; /* -1: none */
 	bool close;             /* "Connection: close" */
 	bool expect_continue;
-	const char
-	    *why;   /* with an error: which field and what is wrong with it; NULL: nothing more than the status says */
-	bool alien; /* with 400: neither the target nor the version is HTTP/1's */
+	const char *why; /* with an error: which field and what is wrong with it; NULL: the status is all */
+	bool alien;      /* with 400: neither the target nor the version is HTTP/1's */
 	size_t n_fields;
 	struct h1_field fields[H1_MAX_FIELDS];
 };

@@ -139,7 +139,7 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 			charge_control(h);
 		break;
 	case NGHTTP2_CONTINUATION: break; /* limited by the library */
-	default: /* also acknowledgements: nobody owes us many */ charge_control(h); break;
+	default: /* also acknowledgements: few are due */ charge_control(h); break;
 	}
 	/* Ends the reading; the GOAWAY is queued already. */
 	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What goes out on an HTTP/2 connection. Control frames and heads are the library's; DATA frames are written here,
- * straight from a stream's source into the connection's output, and the library is told of them afterwards, many at
- * once: a frame through it costs two looks for the stream, two turns of its queue and a copy, a third of what an event
- * costs in all (tests/bench/results), where nine bytes and two subtractions are what RFC 9113 6.1 and 6.9 ask for.
+ * straight from a stream's source into the connection's output, and the library is updated afterwards, for many at
+ * once: a frame through it costs two lookups of the stream, two passes through its queue and a copy, a third of what an
+ * event costs in all (tests/bench/results), where nine bytes and two subtractions are what RFC 9113 6.1 and 6.9 ask
+ * for.
  *
  *   written    counted against the stream's window and the connection's here (`unbooked`), so never over what the peer gave
  *   booked     the library reads so many bytes of a "source" (NGHTTP2_DATA_FLAG_NO_COPY), thinks that it sends them, and
@@ -107,7 +108,7 @@ static int drain(struct h2 *h, struct sl_buf *out, size_t room)
 {
 	while (out->len < room) {
 		const uint8_t *data;
-		/* Behind the last GOAWAY the library would go on with the open streams. */
+		/* After the last GOAWAY the library would continue with the open streams. */
 		if (h->ended && !nghttp2_session_want_write(h->session))
 			break;
 		ssize_t n = nghttp2_session_mem_send(h->session, &data);

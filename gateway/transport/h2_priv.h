@@ -17,7 +17,7 @@ struct h2 {
 	struct conn *c;
 	nghttp2_session *session;
 	struct h2_guard guard;
-	int64_t max_streams; /* as the peer was told */
+	int64_t max_streams; /* as announced to the peer */
 	bool ended;          /* GOAWAY with an error is queued: nothing more is read */
 	bool draining;
 	bool drain_seen;   /* the peer has seen the notice: the last GOAWAY is queued */
@@ -40,7 +40,7 @@ void h2_out_closed(struct http_stream *s);
 void h2_out_ready(struct h2 *h, struct http_stream *s);
 /* A WINDOW_UPDATE for the stream; of NULL one for the connection, or SETTINGS. */
 void h2_out_window(struct h2 *h, struct http_stream *s);
-/* RST_STREAM with a code that the stream's state says, after the content that has gone out. */
+/* RST_STREAM with the code of the stream's state, after the content that has gone out. */
 void h2_out_reset(struct h2 *h, struct http_stream *s);
 /* Tells the library of all content that has gone out: before it reads anything. 0, SL_ENOMEM or SL_EPROTO. */
 int h2_out_book(struct h2 *h);

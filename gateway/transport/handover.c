@@ -6,11 +6,11 @@
  *
  * Sockets are known by the address they listen on, so nothing but the descriptors travels. With
  * several threads an address has several (SO_REUSEPORT), and the kernel spreads connections over all
- * of them: each must be accepted from by somebody, however many threads the new process has
- * (listener.c deals them out).
+ * of them: each must have an accepting thread, however many threads the new process has
+ * (listener.c distributes them).
  *
- * Ownership: the table owns its descriptors, takers get duplicates; publishing empties the table, for
- * a copy forgotten here would keep a queue open that nobody serves. Thread: the lock guards the table,
+ * Ownership: the table owns its descriptors, takers get duplicates; publishing empties the table, since
+ * a copy forgotten here would keep a queue open that no thread serves. Thread: the lock guards the table,
  * which is used at start only.
  */
 #include "gateway/transport/handover.h"

@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 /* Main thread, before any other starts: takes what the supervisor has sent to fd (taken over; 0 or
- * less: nobody keeps anything, and the rest does nothing). */
+ * less: there is no supervisor, and the rest does nothing). */
 int handover_open(int fd, struct sl_err *err);
 /* The supervisor gave some: this process comes after another one. Any thread. */
 bool handover_given(void);

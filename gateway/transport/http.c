@@ -35,14 +35,11 @@ static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout
 METRICS(closed);
 
 /* The statuses of the transport's own answers; codes as in etc/api.md. */
-#define REJECTED(status, code)                                                                  \
-	{                                                                                       \
-		status, code,                                                                   \
-		{                                                                               \
-			.kind = METRIC_COUNTER, .name = "sluice_http_rejected_total",           \
-			.help = "Requests refused by the transport, by the status it answers.", \
-			.labels = "status=\"" #status "\""                                      \
-		}                                                                               \
+#define REJECTED(status, code)                                                                        \
+	{                                                                                             \
+		status, code,                                                                         \
+		    METRIC_OF(METRIC_COUNTER, "sluice_http_rejected_total", "status=\"" #status "\"", \
+			      "Requests refused by the transport, by the status it answers.")         \
 	}
 static struct rejection {
 	int status;

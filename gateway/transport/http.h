@@ -41,7 +41,7 @@ struct http_request {
 	const char *authority; /* Host or :authority */
 	const struct http_field *fields;
 	size_t n_fields;
-	int64_t content_length; /* -1: not said */
+	int64_t content_length; /* -1: unknown */
 	const char *peer;       /* the client's address, "127.0.0.1", also behind trusted proxies; "" when
 				   it came by a unix socket */
 	const char *subject;    /* of the client's verified certificate; NULL: it has shown none */
@@ -53,7 +53,7 @@ const char *http_header(const struct http_request *r, const char *name);
 /* Where a response body comes from. */
 struct http_source {
 	/* Writes up to room bytes (room ≥ 1) and returns how many. Fewer than room with *end false:
-	 * nothing more now, http_body_ready will tell. Sets *end with or after the last bytes. Negative: the body
+	 * nothing more now, http_body_ready follows. Sets *end with or after the last bytes. Negative: the body
 	 * can't be finished, the stream is reset. */
 	ssize_t (*pull)(void *ctx, uint8_t *dst, size_t room, bool *end);
 	void *ctx;

@@ -55,11 +55,11 @@ struct http_stream {
 	bool answered;
 	bool sent_done; /* the answer's last byte has been handed to the connection */
 	bool reset_wanted;
-	bool waiting; /* the source had nothing; http_body_ready will tell */
+	bool waiting; /* the source had nothing; http_body_ready follows */
 	bool dry;     /* it gave less than it might have: asking once more brings nothing */
 	bool ready;   /* http_body_ready came and has not been acted on */
 	bool closed;
-	struct http_hold *hold;     /* borrowed from who holds it */
+	struct http_hold *hold;     /* borrowed from its holder */
 	struct deadline recv;       /* the request's head, then its body */
 	struct deadline stall;      /* bytes are there and the peer does not take them */
 	struct deadline response;   /* the answer, absolutely */
@@ -78,7 +78,7 @@ int http_head_target(struct http_stream *s, const void *target, size_t n);
 /* Turns offsets into s->req. 0 or SL_ENOMEM. */
 int http_head_complete(struct http_stream *s);
 
-/* A stream's place that somebody holds. Owned by the holder. */
+/* A reserved stream slot. Owned by the holder. */
 struct http_hold {
 	struct http_stream *s; /* NULL once the stream has ended */
 	struct conn *c;        /* while it keeps a place: then in c->holds */
@@ -89,10 +89,10 @@ void stream_drop_holds(struct conn *c);
 
 /* In c->streams, unknown to the application yet. NULL on exhaustion. */
 struct http_stream *stream_create(struct conn *c, enum http_version version);
-/* The head is complete: tells the application. */
+/* The head is complete: calls the application. */
 void stream_begin(struct http_stream *s);
-/* SL_ELIMIT: over limits.body_bytes; SL_ENOMEM: memory is too short for more of it. Then the application
- * has been told on_close. */
+/* SL_ELIMIT: over limits.body_bytes; SL_ENOMEM: no memory for more of it. Then on_close has been
+ * called. */
 int stream_body(struct http_stream *s, const uint8_t *data, size_t n);
 void stream_body_end(struct http_stream *s);
 /* on_close, if the application still knows it. */

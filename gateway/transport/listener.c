@@ -4,8 +4,8 @@
  *
  * Each thread has sockets of its own; with several threads they share the port through SO_REUSEPORT
  * and the kernel spreads connections. Sockets that another process has left (handover.h) are taken
- * before any is bound: every one of them by somebody, and a thread for which there is none shares
- * one. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
+ * before any is bound: each by some thread, and a thread without one shares
+ * another's. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
  * from which Linux copies them to accepted sockets: two system calls fewer for each connection. So
  * are keep-alive probes and TCP_USER_TIMEOUT: a peer that has vanished without a word is given up by
  * the kernel after limits.stall, also while there is nothing to send.
@@ -86,7 +86,7 @@ static int resolve(const struct conf_address *addr, struct bind_address out[ADDR
 	return 2;
 }
 
-/* Half-open connections: the peer's machine has gone and will never say so. */
+/* Half-open connections: the peer's machine has gone without closing them. */
 static void notice_vanished(int fd, uint64_t after_ms)
 {
 	int one = 1, probes = 3;
@@ -370,7 +370,7 @@ int transport_accept(struct gw_transport *tr)
 
 void listeners_close(struct gw_transport *tr)
 {
-	/* Of a process that has taken nothing over the files are somebody else's. */
+	/* A process that has taken nothing over must not remove the files: they are another's. */
 	bool stays = tr->replaced || (tr->t->cfg->takeover && !tr->accepting);
 	tr->accepting = false;
 	list_each_safe(it, tmp, &tr->listeners) {

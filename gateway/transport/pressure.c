@@ -8,7 +8,7 @@
  *
  * It is asked also when nothing is short: a flood of connections leaves its free pieces between those that are
  * still used, in the arena of each thread, and the allocator returns by itself only what lies at an arena's end.
- * So resident pages are compared now and then with what the allocator says is in use. What neither
+ * So resident pages are compared now and then with the allocator's count of used memory. What neither
  * explains is free memory that is kept (and what the allocator does not see: stacks, libraries), and when
  * that has grown by SLACK_BYTES since it was last as small as it gets, it is returned.
  *

@@ -81,7 +81,7 @@ static enum proxy_result read_line(const char *line, size_t n, struct proxy_head
 	struct words w;
 	struct net_addr to;
 	uint16_t to_port;
-	/* Whatever follows is to be ignored, says the specification. */
+	/* The specification ignores all that follows. */
 	if (n >= sizeof unknown - 1 && memcmp(line, unknown, sizeof unknown - 1) == 0 &&
 	    (n == sizeof unknown - 1 || line[sizeof unknown - 1] == ' '))
 		return PROXY_DONE;
@@ -186,7 +186,7 @@ static enum proxy_result parse_v2(const uint8_t *data, size_t n, struct proxy_he
 	/* "LOCAL": the receiver must take the connection's own addresses and skip the rest. */
 	if (data[12] == CMD_LOCAL)
 		return PROXY_DONE;
-	/* Without a family nobody knows where extensions begin. */
+	/* Without a family the start of extensions is unknown. */
 	if (family != FAM_UNSPEC && !extensions_are_right(data, out->used, PROXY_V2_HEAD + n_addr))
 		return PROXY_BAD;
 	const uint8_t *a = data + PROXY_V2_HEAD;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The PROXY protocol, versions 1 and 2: what a load balancer writes before the first byte of a
- * connection it passes on, to say whose it is. Read strictly; a pure function over bytes.
+ * The PROXY protocol, versions 1 and 2: a load balancer sends the client's address before the first
+ * byte of a connection. Read strictly; a pure function over bytes.
  */
 #ifndef GATEWAY_PROXY_HEADER_H
 #define GATEWAY_PROXY_HEADER_H
@@ -32,8 +32,8 @@ struct proxy_header {
 	uint16_t port;
 };
 
-/* data[0..n) from the connection's first byte. Bad is said as soon as it is sure, also when the
- * header would be longer than PROXY_HEADER_MAX. */
+/* data[0..n) from the connection's first byte. Bad is returned as soon as it is certain, also when
+ * the header would be longer than PROXY_HEADER_MAX. */
 enum proxy_result proxy_header_parse(const uint8_t *data, size_t n, struct proxy_header *out);
 
 #endif

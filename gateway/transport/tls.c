@@ -4,7 +4,7 @@
  * writes into a buffer of the caller's: no socket, no copy kept between turns, so an idle
  * connection costs the SSL object alone (SSL_MODE_RELEASE_BUFFERS frees its record buffers).
  *
- * While it shakes hands it costs some 48 KB, and anybody may begin. So the SSL object is made when the ClientHello is
+ * A handshake costs some 48 KB, and any client may begin one. So the SSL object is made when the ClientHello is
  * whole: what has come of one before is held as bytes, and a client that sends half of one and no more costs those.
  *
  * Measured against bufferevent_openssl this is fewer system calls and less time, and its ends are
@@ -243,7 +243,7 @@ int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text,
 			rc = judge(tc, r, eof);
 			break;
 		}
-		/* Asking once more would only be told to wait. */
+		/* Another call would only return "wait". */
 		if (tc->n_in + tc->n_then == 0 && SSL_has_pending(tc->ssl) == 0)
 			break;
 	}

@@ -23,8 +23,8 @@ void tls_conn_destroy(struct tls_conn *tc);
 enum { TLS_RECORD_BYTES = 16384 };
 
 /* Takes n bytes of the wire, decrypts into text (room at least n + TLS_RECORD_BYTES: then
- * everything fits), and writes what the protocol wants to say (handshake, alerts) to wire. *n_text:
- * plain bytes; *eof: the peer has said close_notify. 0, or SL_EPROTO after writing an alert. */
+ * everything fits), and writes the protocol's own records (handshake, alerts) to wire. *n_text:
+ * plain bytes; *eof: the peer has sent close_notify. 0, or SL_EPROTO after writing an alert. */
 int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text, size_t room, size_t *n_text, bool *eof,
 	      struct sl_buf *wire);
 /* Nothing has come yet. */

@@ -2,11 +2,11 @@
  *
  * One SSL_CTX a certificate, alike in everything else. The first is for clients that name no server
  * or one that no certificate is for; the others are chosen by the name the client gives (RFC 6066
- * section 3), which is compared with the names that stand in the certificates themselves, so that
- * the configuration can't contradict them.
+ * section 3), which is compared with the names in the certificates themselves, so that the
+ * configuration can't contradict them.
  *
  * Defaults: TLS 1.2 and 1.3; ephemeral keys over X25519, P-256 or P-384 and AEAD only (RFC 9113
- * 9.2.2 wants that for HTTP/2, nobody needs the rest); no renegotiation, no compression, no early
+ * 9.2.2 requires that for HTTP/2, and no client needs more); no renegotiation, no compression, no early
  * data (a request must not be replayed). ALPN offers h2, then http/1.1; a client that offers only
  * unknown protocols is refused (RFC 7301 3.2).
  *
@@ -38,16 +38,10 @@ struct tls_context {
 	uint8_t scope[TLS_FILES_DIGEST];
 };
 
-static struct metric reloads[] = {
-    {.kind = METRIC_COUNTER,
-     .name = "sluice_tls_reloads_total",
-     .help = "Times that certificates were read again while serving.",
-     .labels = "result=\"done\""},
-    {.kind = METRIC_COUNTER,
-     .name = "sluice_tls_reloads_total",
-     .help = "Times that certificates were read again while serving.",
-     .labels = "result=\"failed\""},
-};
+#define RELOADS(result)                                                                \
+	METRIC_OF(METRIC_COUNTER, "sluice_tls_reloads_total", "result=\"" result "\"", \
+		  "Times that certificates were read again while serving.")
+static struct metric reloads[] = {RELOADS("done"), RELOADS("failed")};
 METRICS(reloads);
 
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n_out, const unsigned char *in,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What TLS connections share: certificates, versions, ALPN, whom to trust. Counted and immutable
- * once made, so that threads may share one and new connections get another while old ones go on.
+ * What TLS connections share: certificates, versions, ALPN, trust anchors. Counted and immutable, so
+ * threads share one, and new connections get another while old ones keep theirs.
  */
 #ifndef GATEWAY_TLS_CONTEXT_H
 #define GATEWAY_TLS_CONTEXT_H

@@ -31,7 +31,7 @@ static const char *library_reason(void)
 	return text != NULL ? text : "unknown reason";
 }
 
-/* The file's bytes as the library's; it borrows `bytes`, which the caller disposes of. NULL: *err says why. */
+/* The file's bytes as the library's; it borrows `bytes`, which the caller disposes of. NULL: reason in *err. */
 static BIO *open_file(const struct tls_file *f, const char *what, struct sl_buf *bytes, struct sl_err *err)
 {
 	struct sl_err why = {0};

@@ -20,7 +20,7 @@ enum { TLS_FILES_DIGEST = 32 };
 
 /* The chain (the server's certificate first) and its private key, which must belong together. 0, SL_EIO, SL_EINVAL. */
 int tls_files_certificate(SSL_CTX *c, const struct tls_file *cert, const struct tls_file *key, struct sl_err *err);
-/* Clients' certificates are checked with these, and clients are told their names. digest: of the file's bytes. */
+/* Clients' certificates are checked with these, and their names are sent to clients. digest: of the file's bytes. */
 int tls_files_authorities(SSL_CTX *c, const struct tls_file *file, uint8_t digest[TLS_FILES_DIGEST],
 			  struct sl_err *err);
 

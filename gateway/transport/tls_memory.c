@@ -5,8 +5,8 @@
  * pieces in order when the result is large, and splits it again: a twentieth of what a small request costs.
  * So each thread keeps a few of them.
  *
- * A pointer is told by its usable size, which no other kind of block has by the library's own choice; one
- * that has it all the same is as good.
+ * A block is recognised by its usable size, which the library never requests for other blocks; another block of that
+ * size would serve as well.
  */
 #include "gateway/transport/tls_memory.h"
 

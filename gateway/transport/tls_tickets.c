@@ -4,7 +4,7 @@
  * process (RFC 5077 section 4, RFC 8446 4.6.1): nothing is stored for a client, and any thread can
  * resume what another one made. Two keys live at a time. The current one makes tickets; the one
  * before it only opens them, and its tickets are renewed when they are used. A key that is dropped
- * is wiped: recorded connections can't be read by whoever takes the process later.
+ * is wiped: an attacker who later controls the process can't read recorded connections.
  *
  * Replacement is lazy, at the first use after the time, so that there is no timer and an idle server
  * keeps no key that is due. The lock is taken once a handshake, for a copy of 80 bytes.
@@ -101,7 +101,7 @@ static bool use_mac(EVP_MAC_CTX *mac, struct ticket_key *k)
 	return EVP_MAC_CTX_set_params(mac, params) == 1;
 }
 
-/* As SSL_CTX_set_tlsext_ticket_key_evp_cb wants it: 1 to go on, 2 to renew, 0 for no such key (a
+/* As SSL_CTX_set_tlsext_ticket_key_evp_cb requires: 1 to continue, 2 to renew, 0 for no such key (a
  * full handshake), negative for an error. */
 static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
 		     int making)

@@ -11,7 +11,7 @@
 /* Lets sessions of ctx be resumed by tickets. A key makes tickets for rotation_ms and opens them for
  * as long again. 0 or SL_EIO. */
 int tls_tickets_enable(SSL_CTX *ctx, uint64_t rotation_ms);
-/* Tests, and whoever must make every ticket useless at once: forgets the keys. */
+/* Forgets the keys: every ticket becomes useless at once. */
 void tls_tickets_forget(void);
 
 #endif

@@ -46,8 +46,8 @@ struct gw_transport {
 	struct gw_deferred free_closed;
 	uint32_t last_number;    /* of a connection */
 	struct tls_context *tls; /* one count; NULL: no listener with TLS */
-	/* Handshakes that wait for their turn (struct conn, shaking), and how many may go on in this
-	 * one. */
+	/* Handshakes that wait for a turn of the loop (struct conn, shaking), and how many may run in
+	 * this one. */
 	struct list shaking;
 	int64_t shakes_left;
 	struct event *shake_turn;
@@ -65,14 +65,14 @@ struct gw_transport {
 	uint8_t *read_buf; /* TRANSPORT_READ_BYTES from a socket */
 	uint8_t *text_buf; /* TRANSPORT_TEXT_BYTES, decrypted */
 	struct sl_buf plain, wire;
-	/* Of the configuration: whom limits of addresses don't count, and who may say whose a request is. */
+	/* Of the configuration: addresses exempt from limits, and trusted proxies. */
 	struct net_blocks exempt, trusted;
 	/* "Fri, 20 Nov 2026 20:00:00 GMT", renewed each second. */
 	char date[32];
 	int64_t date_s;
 };
 
-/* Listens where t->cfg says and serves app, whose callbacks get app_ctx; accepts at once unless
+/* Listens on t->cfg's addresses and serves app, whose callbacks get app_ctx; accepts at once unless
  * t->cfg->takeover or another process was there before (handover_given). On failure *err is one line that names the
  * address. */
 int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx, struct gw_transport **out,
@@ -83,8 +83,8 @@ int transport_accept(struct gw_transport *tr);
 void transport_reload(struct gw_transport *tr);
 /* Asks every connection to end when its streams have. replaced: another process listens on the same
  * sockets; this one stops accepting, and connections of HTTP/1.1 that are idle may ask once more.
- * Otherwise it goes on accepting, so that /live and /ready tell the truth to the last (http_is_late),
- * and idle connections end. May be called again with replaced false. */
+ * Otherwise it keeps accepting, so that /live and /ready stay true to the last (http_is_late), and idle
+ * connections end. May be called again with replaced false. */
 void transport_drain(struct gw_transport *tr, bool replaced);
 bool transport_empty(const struct gw_transport *tr);
 /* No connection is left that a drain waits for. */
@@ -92,14 +92,14 @@ bool transport_drained(const struct gw_transport *tr);
 /* Streams that are still open get on_close(HTTP_CLOSE_SHUTDOWN). */
 void transport_destroy(struct gw_transport *tr);
 
-/* SL_EIO and one line when somebody else listens on one of the configured addresses. Sockets with
- * SO_REUSEPORT would share the port with another instance of the same user without a word, so this
- * is asked once, before the first thread listens. */
+/* SL_EIO and one line when another process listens on one of the configured addresses. Sockets with
+ * SO_REUSEPORT would silently share the port with another instance of the same user, so this is checked
+ * once, before the first thread listens. */
 int transport_check_ports(const struct gw_config *cfg, struct sl_err *err);
 /* The port really bound (tests listen on port 0); 0 when there is no such listener. */
 uint16_t transport_port(const struct gw_transport *tr, bool tls);
 /* New connections get ctx, of which tr takes one count. Only for a transport that has TLS listeners;
- * otherwise it is let go. */
+ * otherwise it is released. */
 void transport_set_tls(struct gw_transport *tr, struct tls_context *ctx);
 /* The current `date` value. */
 const char *transport_date(struct gw_transport *tr);

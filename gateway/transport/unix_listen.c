@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A socket file outlives its process. So whether one that is there is stale is asked of the kernel:
- * connecting to it is refused only when nobody listens. Between the question and the answer's use
- * nobody else who does the same may come in between: a lock on the folder (released by the kernel
- * with the process) is held over both.
+ * A socket file outlives its process. The kernel shows whether one is stale: connecting to it is refused
+ * only when no process listens. A lock on the folder (released by the kernel with the process) is held
+ * from that check until the file has been replaced, so that two processes can't do it at once.
  *
  * The permissions are set on the socket before it is bound, which Linux takes over for the file: at no
  * moment is it open to more than it shall be.

@@ -22,8 +22,8 @@ int unix_listen_mode(const char *path, mode_t mode, struct stat *st);
 int unix_listen_check(const char *path, struct sl_err *err);
 /* False: too long. */
 bool unix_address(const char *path, struct sockaddr_un *out);
-/* A descriptor of the caller's own that accepts, or SL_EIO, SL_ENOMEM. A socket that nobody listens
- * on any more is replaced; anything else at that place is left alone. given: one that listens there
+/* A descriptor of the caller's own that accepts, or SL_EIO, SL_ENOMEM. A socket without a
+ * listener is replaced; anything else at that path is left alone. given: a socket that listens there
  * already, left by another process (taken; negative: none). Any thread. */
 int unix_listen_open(const char *path, mode_t mode, int given, struct sl_err *err);
 /* For each successful open; the caller has closed its descriptor. The last one removes the socket,

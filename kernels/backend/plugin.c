@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening backends that are shared objects (plugin.h). Each is opened at most once in a process,
- * under a lock, and the reason of a failure is kept: the start's line and a configuration that names
- * the backend say the same.
+ * under a lock, and the reason of a failure is kept: the start's line and the error of a configuration that
+ * names the backend are the same.
  *
  * Only two places are looked at, both relative to the executable, so that no library path or
  * working directory decides what code runs.

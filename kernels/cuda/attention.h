@@ -3,7 +3,7 @@
  * Attention on a device, what its kernels share: attention.cu (which kernel, float32 pages, merging) and
  * attention_mma.h (all other pages, on tensor cores).
  *
- * Queries are numbered within an item, the rows of one sequence that stand together: query i of a key head
+ * Queries are numbered within an item, the adjacent rows of one sequence: query i of a key head
  * is of row i / group and of head i % group of its group, so that all that read the same keys are
  * neighbours. A thread block takes a tile of them (c.n_tiles of an item at the most; what an item does not
  * have ends at once) and goes over absolute blocks of KN_ATTN_BLOCK positions. What a block of positions gives
@@ -72,7 +72,7 @@ __device__ static inline float *kn_attn_part(const struct kn_attn_call &c, int r
 int kn_attn_mma_tile(bool alone);
 /* Whether the tensor cores' kernels take heads so wide. */
 bool kn_attn_mma_can(int head_dim);
-/* Launches it for c->items. Rows that stand alone are always in parts. */
+/* Launches it for c->items. Single rows are always in parts. */
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 /* The same for one kind of pages each: KN_F16; KN_BF16; KN_KV_Q8 and KN_FP8. */
 int kn_attn_mma_f16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);

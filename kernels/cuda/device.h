@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device layer: the little that kernels and their host code need, in two forms. Compiled by nvcc
- * it is CUDA; compiled by a C++ compiler with KN_EMULATED it is emu.h, which runs the same sources on
- * the host with the execution model's own rules (blocks, warps, barriers, shared memory).
+ * it is CUDA; compiled by a C++ compiler, KN_EMULATED names the header (tests/emulation/emu.h) that runs the same
+ * sources on the host with the execution model's own rules (blocks, warps, barriers, shared memory).
  *
  * Rules for kernels, so that both forms mean the same:
  *  - launched with KN_LAUNCH, a whole number of warps a block, never waiting for another block;
@@ -81,7 +81,7 @@ uint64_t dev_busy_ns(const struct dev *d);
  * none. */
 void dev_range(struct dev *d, const char *name);
 
-/* Memory of the host that the device reads and writes by itself (pinned). NULL: none to be had. */
+/* Memory of the host that the device reads and writes directly (pinned). NULL: none available. */
 void *dev_host_alloc(struct dev *d, size_t bytes);
 void dev_host_free(struct dev *d, void *p);
 
@@ -133,7 +133,7 @@ struct alignas(16) kn_f4 {
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 
 #ifdef KN_EMULATED
-#include "kernels/cuda/emu.h"
+#include KN_EMULATED
 #else
 #include "kernels/cuda/device_cuda.h"
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products by the library of the device's vendor (cuBLASLt), where a row's bits may depend on how many rows there are
- * (kn_config.loose_products): library_cuda.cu is the library, emu_library.cu stands in for it, library.cu decides and
- * carries out, choices.cu remembers.
+ * (kn_config.loose_products): library_cuda.cu is the library, tests/emulation/emu_library.cu its stand-in, library.cu
+ * decides and carries out, choices.cu remembers.
  *
  * The library wants matrices as they are written; here they are packed. So a product by it is four commands: the
  * weights unpacked and the activations rounded, both into scratch, the product, and its scales. What that costs is in

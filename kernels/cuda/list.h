@@ -8,8 +8,8 @@
  * launch of that graph; everything that varies from step to step lies in the device's memory. Others
  * are launched one by one; one that comes a second time is captured, and the graph launched.
  *
- * Equality is that of all bytes, not of a digest: a graph can never stand for another step. That is
- * also why memory that moved needs no care of its own: its address is in the list. Graphs are dropped
+ * Equality is that of all bytes, not of a digest: a graph can never be taken for another step. So memory that moved
+ * needs no special care: its address is in the list. Graphs are dropped
  * all the same when memory that they may name is freed, since they could never be asked for again.
  */
 #ifndef KERNELS_CUDA_LIST_H

@@ -143,7 +143,7 @@ describe('keys of a model file', () => {
     assert.equal(JSON.parse(good(['model', 'inspect', SMALL, '--json']).out).unknown_keys, undefined);
     const server = await startServer({ sets: ['engine.models=', `engine.models.demo-small.path=${file}`, 'cache.store=memory'] });
     try {
-      assert.match(server.log(), /model demo-small: keys that are not known are passed over: 1 \(llama\.flavour\)/);
+      assert.match(server.log(), /model demo-small: 1 unknown metadata keys ignored \(llama\.flavour\)/);
     } finally {
       await server.stop();
     }

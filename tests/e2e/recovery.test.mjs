@@ -117,7 +117,7 @@ test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` 
   const { took } = await serviceBack(killedAt);
   figure(took < 12000, `a device failed: back after ${took} ms`);
   assert.notEqual((await server.pids()).engine, pid, 'by another process');
-  assert.match(server.log(), /a device failed: the engine ends/);
+  assert.match(server.log(), /a device failed: the engine exits/);
   assert.doesNotMatch(server.log(), /BUG|AddressSanitizer/, 'every page and sequence was back when it ended');
   // Nothing is left of them: no stream, no page but those of prefixes.
   const idle = await until(async () => {
