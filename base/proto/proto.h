@@ -56,7 +56,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 9,
+	PROTO_VERSION = 10,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -76,6 +76,7 @@ enum {
 	PROTO_DEFAULT_WEIGHT = 100,
 	PROTO_PRIORITIES = 8,   /* those beyond are the last one */
 	PROTO_MAX_GIVEN = 1024, /* tokens of an answer that another model began */
+	PROTO_MAX_CONSTRAINT = 1 << 20, /* bytes of a schema or grammar */
 };
 
 enum proto_type {
@@ -150,6 +151,18 @@ enum {
 	PROTO_SUBMIT_PREFILL_ONLY = 8,
 };
 
+/* What an answer is constrained to; engine/constraint reads the text. */
+enum proto_constraint {
+	PROTO_CONSTRAINT_NONE = 0,
+	PROTO_CONSTRAINT_JSON_SCHEMA = 1, /* a JSON Schema */
+	PROTO_CONSTRAINT_JSON_OBJECT = 2, /* any JSON object; no text */
+	PROTO_CONSTRAINT_REGEX = 3,       /* an ECMA-262 regular expression that the whole answer matches */
+	PROTO_CONSTRAINT_GBNF = 4,        /* a grammar in llama.cpp's form */
+	PROTO_CONSTRAINT_LARK = 5,        /* a grammar in Lark's form */
+	PROTO_CONSTRAINT_CHOICE = 6,      /* a JSON array of strings */
+	PROTO_CONSTRAINT_KINDS,
+};
+
 /* A token and a number about it: its bias, or its logarithm of probability. */
 struct proto_id_f32 {
 	uint32_t id;
@@ -185,7 +198,8 @@ struct proto_submit {
 	uint8_t beam_width;      /* 0: no beam search; else at least n */
 	uint8_t n_stop_ids;
 	uint16_t n_logit_bias;
-	uint32_t weight; /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint8_t constraint_kind; /* enum proto_constraint */
+	uint32_t weight;         /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
 	uint16_t n_given,
 	    n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
 	uint32_t stop_ids[PROTO_MAX_STOP_IDS];
@@ -194,9 +208,10 @@ struct proto_submit {
 	const uint32_t *given;                 /* encode; read by proto_given_at */
 	const uint8_t *given_records;          /* decode: n_given × 4 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
+	struct proto_str constraint; /* ≤ PROTO_MAX_CONSTRAINT */
 	struct proto_str prompt;
-	/* encode: the same with other scalars and no given tokens, encoded before; its stop ids, biases, stops and
-	 * prompt are copied from there. Empty: it was not. */
+	/* encode: the same with other scalars and no given tokens, encoded before; its stop ids, biases, stops,
+	 * constraint and prompt are copied from there. Empty: it was not. */
 	struct proto_str frame;
 };
 
@@ -274,13 +289,15 @@ enum proto_error {
 	PROTO_ERR_BAD_DOCUMENTS = 9,
 	PROTO_ERR_BAD_KWARGS = 10, /* chat_template_kwargs */
 	PROTO_ERR_NO_CHAT = 11,    /* a chat for a model without a chat template */
-	PROTO_ERR_LAST = PROTO_ERR_NO_CHAT,
+	PROTO_ERR_BAD_CONSTRAINT = 12,
+	PROTO_ERR_LAST = PROTO_ERR_BAD_CONSTRAINT,
 };
 
 enum proto_length_why {
 	PROTO_LENGTH_MAX_TOKENS = 0,
 	PROTO_LENGTH_CONTEXT = 1,
 	PROTO_LENGTH_DEADLINE = 2,
+	PROTO_LENGTH_STOPPED = 3, /* a stop string or id ended a constrained answer before it was complete */
 };
 
 /* A part of the prompt's logprobs; the parts of one SUBMIT follow one another without a gap. */
@@ -358,6 +375,7 @@ struct proto_stats {
 	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
 	uint64_t swapped_out, swapped_in; /* pages of pre-empted sequences, to the host's memory and back */
 	uint64_t swap_full;               /* pre-emptions that found no room there */
+	uint64_t forced_tokens;           /* tokens of constrained answers that were taken without a draw */
 	uint32_t swap_places, swap_used;  /* pages that find room there, and those that do */
 	struct proto_device device;
 };

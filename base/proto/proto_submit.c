@@ -34,6 +34,7 @@ static const struct proto_field fields[] = {F(model),
 					    F(beam_width),
 					    F(n_stop_ids),
 					    F(n_logit_bias),
+					    F(constraint_kind),
 					    F(weight),
 					    F(n_given),
 					    F(n_keep)};
@@ -78,6 +79,7 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 	put_given(&w, m);
 	for (int i = 0; i < m->n_stops; i++)
 		proto_w_str(&w, m->stops[i], PROTO_MAX_STOP_BYTES);
+	proto_w_str(&w, m->constraint, PROTO_MAX_CONSTRAINT);
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
 	return proto_w_end(&w);
 }
@@ -137,6 +139,11 @@ static const char *submit_bad_field(const struct proto_submit *m)
 		return "beam_width";
 	if (m->weight == 0 || m->weight > PROTO_MAX_WEIGHT)
 		return "weight";
+	if (m->constraint_kind >= PROTO_CONSTRAINT_KINDS)
+		return "constraint_kind";
+	bool has_text = m->constraint_kind != PROTO_CONSTRAINT_NONE && m->constraint_kind != PROTO_CONSTRAINT_JSON_OBJECT;
+	if ((m->constraint.n > 0) != has_text)
+		return "constraint";
 	for (uint16_t i = 0; i < m->n_logit_bias; i++) {
 		if (!within(proto_bias_at(m, i).v, -100, 100))
 			return "logit_bias";
@@ -168,6 +175,7 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 		if (out->stops[i].n == 0)
 			r.bad = true;
 	}
+	out->constraint = proto_r_str(&r, PROTO_MAX_CONSTRAINT);
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
 	int rc = proto_r_end(&r, PROTO_SUBMIT, err);
 	if (rc != 0)

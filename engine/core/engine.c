@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
+#include "engine/core/grammar_cache.h"
 #include "engine/step/internal.h"
 #include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
@@ -278,6 +279,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	if (rc == 0)
 		rc = set_weight_cache(e, cfg);
 	if (rc == 0)
+		rc = grammar_cache_create(&e->grammars);
+	if (rc == 0)
 		rc = step_create(e, &e->step);
 	if (rc == 0)
 		rc = start_threads(e);
@@ -308,6 +311,7 @@ void engine_destroy(struct engine *e)
 	device_watch_stop(atomic_load(&e->watch));
 	if (e->step != NULL)
 		step_destroy(e->step);
+	grammar_cache_destroy(e->grammars); /* refers to the models' tokenizers */
 	for (int i = 0; i < e->n_models; i++) {
 		model_unload(&e->models[i]);
 		sl_free(e->models[i].name);

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/step/internal.h"
+#include "engine/core/grammar_cache.h"
 #include "engine/core/prompt.h"
 
 /* ---- prompts ---- */
@@ -150,6 +151,26 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 	return rc != 0 ? rc : check_ids(t, m);
 }
 
+/* Compiles the constraint of s, or finds it compiled. */
+static int make_grammar(struct engine *e, struct eng_seq *s)
+{
+	struct seq_text *t = &s->text;
+	if (t->constraint_kind == PROTO_CONSTRAINT_NONE)
+		return 0;
+	struct eng_model *m = &e->models[t->model];
+	pthread_mutex_lock(&e->info_lock);
+	uint64_t tokenizer = m->shown.tokenizer;
+	pthread_mutex_unlock(&e->info_lock);
+	const struct grammar_cache_key key = {.tokenizer = tokenizer,
+					      .tenant = s->tenant_digest,
+					      .kind = (enum constraint_kind)t->constraint_kind,
+					      .text = t->constraint};
+	int rc = grammar_cache_get(e->grammars, model_tokenizer(m->model), &key, &t->grammar, &t->err);
+	if (rc != 0)
+		t->error = rc == SL_ENOMEM ? PROTO_ERR_OVERLOADED : PROTO_ERR_BAD_CONSTRAINT;
+	return rc;
+}
+
 static void answer_count(struct engine *e, struct eng_seq *s)
 {
 	struct seq_text *t = &s->text;
@@ -172,7 +193,7 @@ void *text_worker_main(void *engine)
 	struct eng_seq *s;
 	while ((s = text_queue_take(&e->text_queue)) != NULL) {
 		if (!atomic_load(&s->text.unwanted) && !atomic_load(&e->stopping))
-			make_ids(e, s);
+			(void)(make_ids(e, s) == 0 && make_grammar(e, s) == 0);
 		else if (s->text.counting && !atomic_load(&e->stopping))
 			refuse(&s->text, PROTO_ERR_OVERLOADED, "The engine's queue is full.");
 		else

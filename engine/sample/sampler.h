@@ -6,6 +6,7 @@
  *   repetition penalty      of prompt and answer: l > 0 ? l / r : l · r (Keskar et al. 2019, CTRL)
  *   presence, frequency     of the answer: l - presence - frequency · count
  *   minimum of tokens       end tokens and stop ids are out before it; end tokens always with ignore_eos
+ *   mask                    a grammar's: all other tokens are out
  *   temperature             0: the arg max of what there is now, the lowest id on ties
  *   top-k                   (Fan et al. 2018)
  *   typical                 (Meister et al. 2022)
@@ -47,6 +48,7 @@ struct sampler_params {
 	const struct proto_id_f32 *bias; /* an id that comes twice is biased twice */
 	const int32_t *stop_ids;
 	const int32_t *end_ids; /* the model's */
+	const uint32_t *mask;   /* bit id % 32 of word id / 32: token id may be drawn; NULL: all may */
 };
 
 /* ---- tokens of the answer so far (sampler_state.c) ---- */

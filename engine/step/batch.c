@@ -203,16 +203,17 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	s->n_rows = 0;
 	if (s->slot < 0)
 		start(st, s, now);
+	/* Steps of other sequences do not wait for swapped pages. */
+	bool others = b->n_rows > 0 || s->model->n_in_flight > 0;
+	if (in_flight_must_sit_out(s) || (others && seq_swap_arriving(s))) {
+		sched_update(s->model->sched, &s->sched, now);
+		return;
+	}
 	if (is_searching(s) && s->state == SEQ_DECODE) {
 		beam_rows_rows(st, b, s, now);
 		return;
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
-	/* Steps of other sequences do not wait for swapped pages. */
-	if ((b->n_rows > 0 || s->model->n_in_flight > 0) && seq_swap_arriving(s)) {
-		sched_update(s->model->sched, &s->sched, now);
-		return;
-	}
 	uint32_t past = s->sched.n_past;
 	struct row_range prompt_rows = prompt_rows_wanted(s), prefix_rows = draft_prefix_rows_wanted(s);
 	n = rows_fit(prompt_rows, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
@@ -347,7 +348,23 @@ int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopp
 {
 	buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 	int rc = append_token(s, id);
-	return rc == 0 ? release_text(st, s, id, stopped) : rc;
+	if (rc == 0 && !batch_is_end(s, id))
+		rc = constrain_take(&s->constraint, id);
+	if (rc == 0)
+		rc = release_text(st, s, id, stopped);
+	if (rc != 0 || *stopped || !constrain_complete(&s->constraint))
+		return rc;
+	*stopped = true;
+	return text_stream_finish(&s->stream, &st->text);
+}
+
+uint8_t batch_finish_of(struct eng_seq *s, int32_t last)
+{
+	bool cut = s->stream.stopped || (batch_is_end(s, last) && constrain_is_partial(&s->constraint));
+	if (s->constraint.grammar == NULL || !cut)
+		return PROTO_FINISH_STOP;
+	s->length_why = PROTO_LENGTH_STOPPED;
+	return PROTO_FINISH_LENGTH;
 }
 
 static void end_answer(struct step *st, struct eng_seq *s, uint8_t finish)
@@ -369,17 +386,19 @@ void batch_continue(struct step *st, struct eng_seq *s, uint64_t now)
 	sched_update(s->model->sched, &s->sched, now);
 }
 
-/* st->choice is the next token of s. */
-static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
+/* st->choice is the next token of s. False: it ended s, which is then invalid. */
+static bool take_one(struct step *st, struct eng_seq *s, uint64_t now)
 {
-	if (st->choice.id < 0) {
-		step_fail(st, s, PROTO_ERR_INTERNAL);
-		return;
-	}
+	int32_t id = st->choice.id;
 	bool stopped = false;
-	if (batch_take_token(st, s, st->choice.id, &stopped) != 0) {
-		step_fail(st, s, PROTO_ERR_OVERLOADED);
-		return;
+	if (id < 0) {
+		step_fail(st, s, PROTO_ERR_INTERNAL);
+		return false;
+	}
+	int rc = batch_take_token(st, s, id, &stopped);
+	if (rc != 0) {
+		step_fail_constraint(st, s, rc);
+		return false;
 	}
 	if (s->first_ns == 0)
 		first_token(s, now);
@@ -391,20 +410,58 @@ static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
 		choices_token(st, s, reported);
 	else if (reported)
 		batch_report_token(st, s, 0, &st->choice, step_text(st));
-	if (stopped)
-		end_answer(st, s, PROTO_FINISH_STOP);
-	else if (s->n_made >= s->max_tokens)
-		end_answer(st, s, PROTO_FINISH_LENGTH);
-	else
+	bool ended = stopped || s->n_made >= s->max_tokens;
+	if (ended)
+		end_answer(st, s, stopped ? batch_finish_of(s, id) : PROTO_FINISH_LENGTH);
+	return !ended;
+}
+
+static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	if (take_one(st, s, now))
 		batch_continue(st, s, now);
 }
 
-int32_t batch_peek(struct step *st, const struct eng_seq *s, uint32_t i, float *logits)
+/* Whether s may take a token without a draw now: nobody wants its log probability, and neither credit nor pace forbids
+ * it. */
+static bool may_take_more(const struct eng_seq *s, uint64_t now)
+{
+	return s->credit > 0 && !s->sampling.want_logprob && eng_seq_due(s) <= now;
+}
+
+/* s has drawn a token: those that its constraint forces after it follow at once. The next step computes them all. */
+static void take_forced(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	int32_t id;
+	uint32_t n = 0;
+	while (may_take_more(s, now) && (id = constrain_forced(&s->constraint)) >= 0) {
+		st->choice = (struct sampler_choice){.id = id, .logprob = NAN};
+		if (!take_one(st, s, now))
+			return;
+		n++;
+	}
+	if (n == 0)
+		return;
+	atomic_fetch_add(&st->e->forced_tokens, n);
+	atomic_fetch_add(&st->e->decode_tokens, n);
+	batch_continue(st, s, now);
+	s->sched.n_left = eng_seq_n_own(s) - s->sched.n_past;
+}
+
+int32_t batch_peek(struct step *st, struct eng_seq *s, uint32_t i, float *logits)
 {
 	struct sampler_params p = s->sampling;
+	struct seq_constraint *c = &s->constraint;
 	p.want_logprob = false;
+	if (i == 0)
+		constrain_ahead(c);
+	if (constrain_draw(st, c, &c->ahead, &p) != 0)
+		return -1;
 	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made + i, &st->scratch, &st->choice);
-	return st->choice.id;
+	int32_t id = st->choice.id;
+	if (c->grammar != NULL && id >= 0 && !batch_is_end(s, id) && grammar_accept(&c->ahead, id) != 0)
+		return -1;
+	return id;
 }
 
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
@@ -413,13 +470,19 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
-	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made, &st->scratch, &st->choice);
+	struct sampler_params p = s->sampling;
+	int rc = constrain_draw(st, &s->constraint, &s->constraint.now, &p);
+	if (rc != 0) {
+		step_fail_constraint(st, s, rc);
+		return;
+	}
+	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made, &st->scratch, &st->choice);
 	take_choice(st, s, now);
 }
 
 /* Serves the wanted rows of one sequence from the i-th on: prompt rows first, then the row that a token is drawn from.
  * Returns the index after them. */
-static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
+static int serve_rows(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
 {
 	struct eng_seq *s = f->wants[i].s;
 	if (s == NULL)
@@ -460,6 +523,15 @@ static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_
 	return end;
 }
 
+static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
+{
+	int end = serve_rows(st, f, i, now);
+	struct eng_seq *s = f->wants[end - 1].s; /* NULL: it has ended */
+	if (s != NULL && s->constraint.grammar != NULL && s->state == SEQ_DECODE && s->sched.n_left == 1 && !is_searching(s))
+		take_forced(st, s, now);
+	return end;
+}
+
 /* ---- steps ---- */
 
 /* Fails m with its device's own description of the fault. */
@@ -492,6 +564,16 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 	return 0;
 }
 
+/* Tokens that were taken without a draw are computed with the sequence's next row, as far as the plan has room. */
+static void grant_forced(const struct eng_model *m, struct sched_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->n_run; i++) {
+		struct sched_seq *s = plan->run[i];
+		if (!s->prefilling && s->n_left > 1)
+			s->n_tokens += sched_grant_draft(m->sched, plan, s, s->n_left - 1);
+	}
+}
+
 enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
 {
 	struct sched_plan plan;
@@ -513,6 +595,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	for (uint32_t i = 0; i < plan.n_evict; i++)
 		batch_preempt(seq_of(plan.evict[i]), now);
 	batch_wake(m, now);
+	grant_forced(m, &plan);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
@@ -520,7 +603,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 		add_rows(st, &b, seq_of(plan.run[i]), now);
 	if (b.n_rows == 0) {
 		/* Retries a failed page allocation soon, but without spinning. */
-		if (plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
+		if (!ahead && plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
 			*next_due_ns = now + RETRY_MS * NS_PER_MS;
 		return plan.n_evict > 0 && plan.n_run == 0 ? BATCH_CHANGED : BATCH_IDLE;
 	}

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/grammar/grammar.h"
 
 enum { BEAM_MAX = 16 };
 
@@ -18,9 +19,10 @@ struct beam_hyp {
 	int32_t *tokens; /* owned, n of them */
 	float *logprobs; /* owned */
 	uint32_t n;
+	struct grammar_state grammar; /* behind its tokens; of no grammar where the search is free */
 	double sum;   /* of the logprobs */
 	double score; /* once ended */
-	bool ended;   /* by an end token, its last; otherwise by the length */
+	bool ended;   /* by an end token, its last, or complete by its grammar; otherwise by the length */
 };
 
 struct beam {
@@ -37,6 +39,8 @@ struct beam_top {
 
 /* One live hypothesis, empty. */
 void beam_init(struct beam *b, uint32_t width, uint32_t max_tokens, float length_penalty);
+/* Constrains an empty search: its hypotheses follow copies of this state. */
+void beam_constrain(struct beam *b, const struct grammar_state *start);
 /* Frees all hypotheses and starts over. */
 void beam_reset(struct beam *b);
 
@@ -44,8 +48,8 @@ void beam_reset(struct beam *b);
 static inline uint32_t beam_n_tops(const struct beam *b) { return 2 * b->width; }
 
 /* Makes the next generation. tops: [n_live][k], the likeliest first; parents[i]: the hypothesis that live[i] continues.
- * *finished: no live hypothesis can beat the ended ones, or the length is reached; done[] is the result. 0 or SL_ENOMEM
- * (nothing has changed). */
+ * *finished: no live hypothesis can beat the ended ones, or the length is reached; done[] is the result. 0, SL_ENOMEM,
+ * SL_ELIMIT (nothing has changed). */
 int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (*is_end)(const void *ctx, int32_t id),
 		 const void *ctx, uint8_t *parents, bool *finished);
 

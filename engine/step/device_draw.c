@@ -6,18 +6,28 @@
  */
 #include "engine/step/in_flight.h"
 
-/* Whether a token is drawn from wanted row i and nothing else needs its logits. */
-static bool draws_here(const struct step *st, const struct batch *b, int i)
+/* Whether the next token of s is drawn on the device. */
+static bool draws_here(const struct eng_seq *s)
+{
+	return !is_searching(s) && !s->prefill_only && !s->draft_prefix.open && s->spec.n_draft == 0 &&
+	       s->constraint.grammar == NULL && sampler_on_device(&s->sampling, &s->said, s->model->info.arch.n_vocab);
+}
+
+bool device_draw_all(const struct eng_seq *s)
+{
+	return model_can_draw(s->model->model) && draws_here(s) && (s->prompt_logprobs == 0 || s->prompt_reported == s->n_prompt);
+}
+
+/* Whether a token is drawn from wanted row i. */
+static bool is_last(const struct step *st, const struct batch *b, int i)
 {
 	const struct eng_seq *s = st->want_seqs[i];
 	bool last = i + 1 == b->n_want || st->want_seqs[i + 1] != s;
-	return last && s->sched.n_left == 0 && !is_searching(s) && !s->prefill_only && !s->draft_prefix.open &&
-	       s->spec.n_draft == 0;
+	return last && s->sched.n_left == 0;
 }
 
 void device_draw_plan(struct step *st, const struct batch *b, const struct eng_model *m, struct model_draws *out)
 {
-	int n_vocab = m->info.arch.n_vocab;
 	bool can = model_can_draw(m->model);
 	*out = (struct model_draws){.draws = st->draws, .drawn = in_flight_drawn(m), .taken = st->taken};
 	st->adjusts.n = 0;
@@ -26,7 +36,7 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 		st->drawn_at[i] = -1;
 		/* Drawn on the host if there is no memory for its adjustments. */
 		st->taken[i] =
-		    can && draws_here(st, b, i) && sampler_on_device(&s->sampling, &s->said, n_vocab) &&
+		    can && is_last(st, b, i) && draws_here(s) &&
 		    sampler_device_draw(&s->sampling, &s->said, s->n_made + s->n_coming, i,
 					s->n_coming > 0 ? st->want[i] + 1 : 0, &st->adjusts, &st->draws[out->n]) == 0;
 		if (st->taken[i])

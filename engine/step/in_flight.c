@@ -58,6 +58,7 @@ void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *
 	struct step_in_flight *f = m->in_flight[m->n_in_flight++];
 	f->b = *b;
 	f->n_dropped = 0;
+	f->n_host = 0;
 	f->waited = false;
 	f->rc = 0;
 	f->issued_ns = clock_now_ns();
@@ -71,6 +72,7 @@ void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *
 		struct eng_seq *s = st->want_seqs[i];
 		bool last = i + 1 == b->n_want || st->want_seqs[i + 1] != s;
 		bool drawing = last && s->sched.n_left == 0;
+		f->n_host += st->drawn_at[i] < 0;
 		f->wants[i] = (struct in_flight_want){.s = s, .drawn_at = st->drawn_at[i], .drawing = drawing};
 		if (drawing) {
 			s->n_coming++;
@@ -165,13 +167,14 @@ static uint64_t due_after(struct eng_seq *s, uint64_t now)
 bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 {
 	const struct step_in_flight *f = m->in_flight[0];
-	for (int i = 0; i < f->b.n_want; i++) {
-		if (f->wants[i].s != NULL && f->wants[i].drawn_at < 0)
-			return false;
-	}
+	uint32_t n_host = 0, n = 0;
 	for (int i = 0; i < f->b.n_want; i++) {
 		struct eng_seq *s = f->wants[i].s;
 		if (s == NULL)
+			continue;
+		n++;
+		n_host += f->wants[i].drawn_at < 0;
+		if (!f->wants[i].drawing)
 			continue;
 		s->sched.prefilling = false;
 		s->sched.n_left = 1;
@@ -179,5 +182,11 @@ bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 		s->sched.due_ns = due_after(s, now_ns);
 		sched_update(m->sched, &s->sched, now_ns);
 	}
-	return true;
+	return n == 0 || n_host < n || sched_n_started(m->sched) > n || sched_n_queued(m->sched) > 0;
+}
+
+bool in_flight_must_sit_out(const struct eng_seq *s)
+{
+	const struct eng_model *m = s->model;
+	return m->n_in_flight > 0 && m->in_flight[0]->n_host > 0 && !device_draw_all(s);
 }

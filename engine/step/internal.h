@@ -90,7 +90,7 @@ struct text_queue {
 	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),       \
 	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in), \
 	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
-	    X(us_per_prefill_token), X(us_per_decode_step)
+	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step)
 #define ENGINE_FIGURE(name) name
 
 struct engine {
@@ -127,6 +127,7 @@ struct engine {
 	bool step_running, loader_running;
 	struct text_queue text_queue;
 	struct prompt_memo memo; /* the text workers' */
+	struct grammar_cache *grammars; /* the text workers' */
 	struct step *step;       /* the step thread's own */
 };
 

@@ -114,6 +114,22 @@ static int set_draft_prefix(struct eng_seq *s, const struct proto_submit *req)
 	return 0;
 }
 
+static int copy_texts(struct eng_seq *s, const struct proto_submit *req)
+{
+	s->mem = sl_alloc(req->prompt.n + req->constraint.n + 1);
+	if (s->mem == NULL)
+		return SL_ENOMEM;
+	char *constraint = s->mem + req->prompt.n;
+	if (req->prompt.n > 0)
+		memcpy(s->mem, req->prompt.at, req->prompt.n);
+	if (req->constraint.n > 0)
+		memcpy(constraint, req->constraint.at, req->constraint.n);
+	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
+	s->text.constraint = (struct proto_str){.at = constraint, .n = req->constraint.n};
+	s->text.constraint_kind = req->constraint_kind;
+	return 0;
+}
+
 /* What every sequence begins with. */
 static struct eng_seq *seq_new(uint64_t id)
 {
@@ -134,8 +150,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	struct eng_seq *s = seq_new(id);
 	if (s == NULL)
 		return SL_ENOMEM;
-	s->mem = sl_strndup(req->prompt.n > 0 ? req->prompt.at : "", req->prompt.n);
-	if (s->mem == NULL || set_sampling(s, req) != 0 || set_draft_prefix(s, req) != 0 ||
+	if (copy_texts(s, req) != 0 || set_sampling(s, req) != 0 || set_draft_prefix(s, req) != 0 ||
 	    text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
 		eng_seq_free(s);
 		return SL_ENOMEM;
@@ -150,7 +165,6 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->beam_width = req->beam_width;
 	s->length_penalty = req->length_penalty;
 	s->n_reserved = s->best_of > 1 && s->beam_width == 0 ? s->best_of - 1u : 0;
-	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
 	s->tenant_digest = req->tenant;
 	s->salt = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0 ? 0 : req->tenant;
 	s->sched.priority = req->priority;
@@ -175,7 +189,7 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 		return SL_ENOMEM;
 	s->tokens = sl_zalloc_n(lead->n_prompt, sizeof *s->tokens);
 	if (s->tokens == NULL || text_stream_init(&s->stream, lead->stream.stops, lead->stream.n_stops) != 0 ||
-	    sampler_state_copy(&s->said, &lead->said) != 0) {
+	    sampler_state_copy(&s->said, &lead->said) != 0 || constrain_follow(&s->constraint, &lead->constraint) != 0) {
 		eng_seq_free(s);
 		return SL_ENOMEM;
 	}
@@ -211,6 +225,8 @@ void eng_seq_free(struct eng_seq *s)
 	BUG_IF(s->slot >= 0 || s->sched.n_pages != 0 || s->sched.queue != NULL, "sequence: freed with pages");
 	text_stream_dispose(&s->stream);
 	tok_ids_dispose(&s->text.ids);
+	grammar_unref(s->text.grammar);
+	constrain_dispose(&s->constraint);
 	sl_free(s->tokens);
 	sampler_state_dispose(&s->said);
 	ngram_dispose(&s->spec.said);

@@ -34,6 +34,7 @@
 #include "engine/sample/sampler.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/spec.h"
+#include "engine/step/constrain.h"
 #include "engine/step/text_stream.h"
 #include "engine/token/tokenizer.h"
 
@@ -68,11 +69,14 @@ struct step_mail {
 struct seq_text {
 	uint16_t model;
 	uint8_t prompt_kind;
-	struct proto_str prompt; /* in the sequence's own memory */
+	struct proto_str prompt; /* in the sequence's own memory, as is constraint */
+	uint8_t constraint_kind; /* enum proto_constraint */
+	struct proto_str constraint;
 	bool counting;
 	bool searching;       /* a beam search with options that it does not support */
 	atomic_bool unwanted; /* cancelled: the worker skips the work */
 	struct tok_ids ids;   /* the result */
+	struct grammar *grammar; /* the constraint, compiled; owned; NULL: none */
 	uint8_t error;        /* enum proto_error */
 	struct sl_err err;    /* why, for the client */
 };
@@ -111,7 +115,7 @@ struct eng_seq {
 	struct seq_text text;
 	struct fair_item in_text;     /* under the text queue's lock */
 	struct wait_entry wait_entry; /* of a request, in its lead; under the index's lock */
-	char *mem;                    /* owned: the prompt */
+	char *mem;                    /* owned: the prompt and the constraint */
 
 	enum eng_seq_state state; /* by eng_seq_set_state only */
 	struct list in_all;
@@ -154,6 +158,7 @@ struct eng_seq {
 	uint8_t length_why;
 	struct seq_spec spec;
 	struct seq_draft_prefix draft_prefix;
+	struct seq_constraint constraint;
 
 	/* Several choices. */
 	struct choices *choices; /* owned by the lead, borrowed by followers; NULL: one choice */

@@ -144,6 +144,15 @@ void step_fail(struct step *st, struct eng_seq *s, uint8_t error)
 						  : "The model produced no usable result.");
 }
 
+void step_fail_constraint(struct step *st, struct eng_seq *s, int rc)
+{
+	if (rc == SL_ENOMEM)
+		step_fail(st, s, PROTO_ERR_OVERLOADED);
+	else
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_BAD_CONSTRAINT,
+			    "The constraint became too complex for this answer.");
+}
+
 /* ---- models ---- */
 
 static struct eng_seq *first_of_model(const struct step *st, const struct eng_model *m)
@@ -175,12 +184,16 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
-	if (logits == NULL || sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
+	uint32_t *mask = sl_zalloc_n((n_vocab + 31) / 32, sizeof *mask);
+	if (logits == NULL || mask == NULL || sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
 		sl_free(logits);
+		sl_free(mask);
 		return false;
 	}
 	sl_free(st->logits);
+	sl_free(st->mask);
 	st->logits = logits;
+	st->mask = mask;
 	st->n_vocab_max = n_vocab;
 	return true;
 }
@@ -282,7 +295,11 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->tokens = s->text.ids.ids;
 	s->tokens_cap = s->text.ids.cap;
 	s->text.ids = (struct tok_ids){0};
-	sl_free(s->mem); /* the text is no longer needed */
+	struct grammar *g = s->text.grammar;
+	s->text.grammar = NULL;
+	if (constrain_init(&s->constraint, g) != 0)
+		return step_no_memory(err);
+	sl_free(s->mem); /* the texts are no longer needed */
 	s->mem = NULL;
 	refused = draft_prefix_accept(s, m, err);
 	if (refused != 0)
@@ -627,6 +644,7 @@ void step_destroy(struct step *st)
 	sl_free(st->taken);
 	sampler_adjusts_dispose(&st->adjusts);
 	sl_free(st->logits);
+	sl_free(st->mask);
 	sampler_scratch_dispose(&st->scratch);
 	sl_free(st);
 }

@@ -31,6 +31,7 @@ struct step {
 	bool *taken;
 	struct sampler_adjusts adjusts;
 	float *logits; /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
+	uint32_t *mask; /* of the draw of a constrained sequence; for the widest vocabulary */
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence being served */
 	size_t n_vocab_max;
@@ -95,6 +96,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 void step_fail(struct step *st, struct eng_seq *s, uint8_t error);
 /* Writes the error of a request that the engine has no memory for; returns PROTO_ERR_OVERLOADED. */
 uint8_t step_no_memory(struct sl_err *err);
+/* Ends it where rc (SL_ELIMIT, SL_ENOMEM) kept its constraint from going on. */
+void step_fail_constraint(struct step *st, struct eng_seq *s, int rc);
 /* s may make n more tokens. */
 void step_give_credit(struct eng_seq *s, uint32_t n);
 /* Ends s without DONE: frees its resources; s is freed at the end of the iteration. */
