@@ -74,8 +74,8 @@ enum {
 	PROTO_MAX_PIECE = 255,  /* bytes of one token's text; what is longer is cut */
 	PROTO_MAX_WEIGHT = 10000,
 	PROTO_DEFAULT_WEIGHT = 100,
-	PROTO_PRIORITIES = 8,   /* those beyond are the last one */
-	PROTO_MAX_GIVEN = 1024, /* tokens of an answer that another model began */
+	PROTO_PRIORITIES = 8,           /* those beyond are the last one */
+	PROTO_MAX_GIVEN = 1024,         /* tokens of an answer that another model began */
 	PROTO_MAX_CONSTRAINT = 1 << 20, /* bytes of a schema or grammar */
 };
 

@@ -141,7 +141,8 @@ static const char *submit_bad_field(const struct proto_submit *m)
 		return "weight";
 	if (m->constraint_kind >= PROTO_CONSTRAINT_KINDS)
 		return "constraint_kind";
-	bool has_text = m->constraint_kind != PROTO_CONSTRAINT_NONE && m->constraint_kind != PROTO_CONSTRAINT_JSON_OBJECT;
+	bool has_text =
+	    m->constraint_kind != PROTO_CONSTRAINT_NONE && m->constraint_kind != PROTO_CONSTRAINT_JSON_OBJECT;
 	if ((m->constraint.n > 0) != has_text)
 		return "constraint";
 	for (uint16_t i = 0; i < m->n_logit_bias; i++) {

@@ -70,8 +70,7 @@ static void keep_vocab(struct grammar_cache *c, uint64_t digest, struct grammar_
 
 static bool is_same(const struct entry *a, const struct entry *b)
 {
-	return a->vocab == b->vocab && a->tenant == b->tenant && a->kind == b->kind &&
-	       XXH128_isEqual(a->text, b->text);
+	return a->vocab == b->vocab && a->tenant == b->tenant && a->kind == b->kind && XXH128_isEqual(a->text, b->text);
 }
 
 static struct entry *find(struct grammar_cache *c, const struct entry *key)

@@ -527,7 +527,8 @@ static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_
 {
 	int end = serve_rows(st, f, i, now);
 	struct eng_seq *s = f->wants[end - 1].s; /* NULL: it has ended */
-	if (s != NULL && s->constraint.grammar != NULL && s->state == SEQ_DECODE && s->sched.n_left == 1 && !is_searching(s))
+	if (s != NULL && s->constraint.grammar != NULL && s->state == SEQ_DECODE && s->sched.n_left == 1 &&
+	    !is_searching(s))
 		take_forced(st, s, now);
 	return end;
 }

@@ -20,9 +20,9 @@ struct beam_hyp {
 	float *logprobs; /* owned */
 	uint32_t n;
 	struct grammar_state grammar; /* behind its tokens; of no grammar where the search is free */
-	double sum;   /* of the logprobs */
-	double score; /* once ended */
-	bool ended;   /* by an end token, its last, or complete by its grammar; otherwise by the length */
+	double sum;                   /* of the logprobs */
+	double score;                 /* once ended */
+	bool ended; /* by an end token, its last, or complete by its grammar; otherwise by the length */
 };
 
 struct beam {

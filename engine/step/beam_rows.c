@@ -161,8 +161,8 @@ void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t
 			step_fail_constraint(st, s, rc);
 			return;
 		}
-		int got = sampler_top(&p, &s->said, logits + (size_t)i * (size_t)n_vocab, n_vocab,
-				      c->beam.live[i].n, k, &st->scratch, found);
+		int got = sampler_top(&p, &s->said, logits + (size_t)i * (size_t)n_vocab, n_vocab, c->beam.live[i].n, k,
+				      &st->scratch, found);
 		for (int j = 0; j < k; j++)
 			tops[(int)i * k + j] = (struct beam_top){.id = j < got ? (int32_t)found[j].id : -1,
 								 .logprob = j < got ? found[j].v : -1e30f};

@@ -36,7 +36,8 @@ void constrain_dispose(struct seq_constraint *c);
  * SL_ENOMEM. */
 int constrain_draw(struct step *st, const struct seq_constraint *c, struct grammar_state *state,
 		   struct sampler_params *p);
-/* id, which does not end the answer, is the next own token. 0, SL_EINVAL (it is not permitted), SL_ELIMIT, SL_ENOMEM. */
+/* id, which does not end the answer, is the next own token. 0, SL_EINVAL (it is not permitted), SL_ELIMIT, SL_ENOMEM.
+ */
 int constrain_take(struct seq_constraint *c, int32_t id);
 /* Nothing can follow: the answer is complete. */
 bool constrain_complete(struct seq_constraint *c);

@@ -15,7 +15,8 @@ static bool draws_here(const struct eng_seq *s)
 
 bool device_draw_all(const struct eng_seq *s)
 {
-	return model_can_draw(s->model->model) && draws_here(s) && (s->prompt_logprobs == 0 || s->prompt_reported == s->n_prompt);
+	return model_can_draw(s->model->model) && draws_here(s) &&
+	       (s->prompt_logprobs == 0 || s->prompt_reported == s->n_prompt);
 }
 
 /* Whether a token is drawn from wanted row i. */

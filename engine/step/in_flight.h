@@ -9,10 +9,9 @@
  *
  * A step may follow another in flight if no sequence must yield to another (sched_owner.gentle). Sequences whose next
  * token depends on logits that the first step brings to the host sit the second out. So does any sequence that needs
- * such logits, since there is room for those of one step. Where penalties count tokens, the device counts the coming one
- * (kn_draw.said).
- * A sequence continues into the second step if its next token, whatever it is, exhausts neither credit, length nor
- * pace. A sequence that ends meanwhile (stop, cancellation) wastes one row; its output is discarded.
+ * such logits, since there is room for those of one step. Where penalties count tokens, the device counts the coming
+ * one (kn_draw.said). A sequence continues into the second step if its next token, whatever it is, exhausts neither
+ * credit, length nor pace. A sequence that ends meanwhile (stop, cancellation) wastes one row; its output is discarded.
  *
  * A sequence that loses its slot (ended or pre-empted) leaves all steps in flight at once. Its pages and slot may be
  * reused at once, although rows in flight still write there: operations of one model take effect in the order of issue,

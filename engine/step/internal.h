@@ -126,9 +126,9 @@ struct engine {
 	int n_text_threads;
 	bool step_running, loader_running;
 	struct text_queue text_queue;
-	struct prompt_memo memo; /* the text workers' */
+	struct prompt_memo memo;        /* the text workers' */
 	struct grammar_cache *grammars; /* the text workers' */
-	struct step *step;       /* the step thread's own */
+	struct step *step;              /* the step thread's own */
 };
 
 /* ---- text_queue.c ---- */

@@ -189,7 +189,8 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 		return SL_ENOMEM;
 	s->tokens = sl_zalloc_n(lead->n_prompt, sizeof *s->tokens);
 	if (s->tokens == NULL || text_stream_init(&s->stream, lead->stream.stops, lead->stream.n_stops) != 0 ||
-	    sampler_state_copy(&s->said, &lead->said) != 0 || constrain_follow(&s->constraint, &lead->constraint) != 0) {
+	    sampler_state_copy(&s->said, &lead->said) != 0 ||
+	    constrain_follow(&s->constraint, &lead->constraint) != 0) {
 		eng_seq_free(s);
 		return SL_ENOMEM;
 	}

@@ -73,12 +73,12 @@ struct seq_text {
 	uint8_t constraint_kind; /* enum proto_constraint */
 	struct proto_str constraint;
 	bool counting;
-	bool searching;       /* a beam search with options that it does not support */
-	atomic_bool unwanted; /* cancelled: the worker skips the work */
-	struct tok_ids ids;   /* the result */
+	bool searching;          /* a beam search with options that it does not support */
+	atomic_bool unwanted;    /* cancelled: the worker skips the work */
+	struct tok_ids ids;      /* the result */
 	struct grammar *grammar; /* the constraint, compiled; owned; NULL: none */
-	uint8_t error;        /* enum proto_error */
-	struct sl_err err;    /* why, for the client */
+	uint8_t error;           /* enum proto_error */
+	struct sl_err err;       /* why, for the client */
 };
 
 /* Requests of other threads since the step thread last took them; under the index's lock. */
