@@ -167,6 +167,8 @@ struct kn_draw {
 	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
 	int32_t n_bias, n_penalties, n_out;
 	const struct kn_adjust *adjust;
+	/* Bit id % 32 of word id / 32: the token may be drawn, whatever its logit; NULL: all may. Host memory. */
+	const uint32_t *mask;
 	/* 0, or 1 + a row of the step whose token, which the host may not know yet (kn_step.row_from), occurs once more
 	 * than the penalties count: the penalty of that id uses `more` for its b. Where there is none, the last one,
 	 * whose id is -1, is that token's. */

@@ -103,7 +103,8 @@ int sampler_device_draw(const struct sampler_params *p, const struct sampler_sta
 				.n_bias = p->n_bias,
 				.n_penalties = (int32_t)(before_out - first) - p->n_bias,
 				.n_out = (int32_t)(a->n - before_out),
-				.said = said};
+				.said = said,
+				.mask = p->mask};
 	return 0;
 }
 

@@ -455,7 +455,7 @@ int32_t batch_peek(struct step *st, struct eng_seq *s, uint32_t i, float *logits
 	p.want_logprob = false;
 	if (i == 0)
 		constrain_ahead(c);
-	if (constrain_draw(st, c, &c->ahead, &p) != 0)
+	if (constrain_draw(c, &c->ahead, st->mask, &p) != 0)
 		return -1;
 	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made + i, &st->scratch, &st->choice);
 	int32_t id = st->choice.id;
@@ -471,7 +471,7 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 		return;
 	}
 	struct sampler_params p = s->sampling;
-	int rc = constrain_draw(st, &s->constraint, &s->constraint.now, &p);
+	int rc = constrain_draw(&s->constraint, &s->constraint.now, st->mask, &p);
 	if (rc != 0) {
 		step_fail_constraint(st, s, rc);
 		return;

@@ -156,7 +156,7 @@ void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t
 		beam_constrain(&c->beam, &s->constraint.now);
 	for (uint32_t i = 0; i < n_before; i++) {
 		struct sampler_params p = s->sampling;
-		int rc = constrain_draw(st, &s->constraint, &c->beam.live[i].grammar, &p);
+		int rc = constrain_draw(&s->constraint, &c->beam.live[i].grammar, st->mask, &p);
 		if (rc != 0) {
 			step_fail_constraint(st, s, rc);
 			return;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/step/constrain.h"
 
-#include "engine/step/step.h"
-
 int constrain_init(struct seq_constraint *c, struct grammar *g)
 {
 	*c = (struct seq_constraint){.grammar = g};
@@ -30,20 +28,20 @@ static void permit(uint32_t *mask, const int32_t *ids, uint32_t n)
 		mask[ids[i] / 32] |= 1u << (ids[i] % 32);
 }
 
-int constrain_draw(struct step *st, const struct seq_constraint *c, struct grammar_state *state,
+int constrain_draw(const struct seq_constraint *c, struct grammar_state *state, uint32_t *mask,
 		   struct sampler_params *p)
 {
 	if (c->grammar == NULL)
 		return 0;
-	int rc = grammar_mask(state, st->mask);
+	int rc = grammar_mask(state, mask);
 	if (rc != 0)
 		return rc;
 	if (grammar_may_end(state))
-		permit(st->mask, p->end_ids, p->n_end_ids);
+		permit(mask, p->end_ids, p->n_end_ids);
 	/* What is complete ends, whatever its length. */
 	if (grammar_must_end(state))
 		p->min_tokens = 0;
-	p->mask = st->mask;
+	p->mask = mask;
 	return 0;
 }
 

@@ -17,9 +17,6 @@
 #include "engine/grammar/grammar.h"
 #include "engine/sample/sampler.h"
 
-struct eng_seq;
-struct step;
-
 struct seq_constraint {
 	struct grammar *grammar;    /* owned; NULL: the answer is free */
 	struct grammar_state now;   /* behind the sequence's own tokens */
@@ -32,9 +29,9 @@ int constrain_init(struct seq_constraint *c, struct grammar *g);
 int constrain_follow(struct seq_constraint *c, const struct seq_constraint *lead);
 void constrain_dispose(struct seq_constraint *c);
 
-/* Sets p, of a draw in this state of c, to what may be drawn; the mask is in st until the next call. 0, SL_ELIMIT or
- * SL_ENOMEM. */
-int constrain_draw(struct step *st, const struct seq_constraint *c, struct grammar_state *state,
+/* Sets p, of a draw in this state of c, to what may be drawn; mask [a bit for each token of the vocabulary] is written
+ * and borrowed by p. 0, SL_ELIMIT or SL_ENOMEM. */
+int constrain_draw(const struct seq_constraint *c, struct grammar_state *state, uint32_t *mask,
 		   struct sampler_params *p);
 /* id, which does not end the answer, is the next own token. 0, SL_EINVAL (it is not permitted), SL_ELIMIT, SL_ENOMEM.
  */

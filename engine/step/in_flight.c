@@ -188,5 +188,9 @@ bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 bool in_flight_must_sit_out(const struct eng_seq *s)
 {
 	const struct eng_model *m = s->model;
-	return m->n_in_flight > 0 && m->in_flight[0]->n_host > 0 && !device_draw_all(s);
+	if (m->n_in_flight == 0)
+		return false;
+	/* The next mask depends on the coming token. */
+	return (s->n_coming > 0 && s->constraint.grammar != NULL) ||
+	       (m->in_flight[0]->n_host > 0 && !device_draw_all(s));
 }

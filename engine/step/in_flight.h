@@ -8,7 +8,8 @@
  * never waits for the host. The second step reads the tokens that the first draws on the device (kn_step.row_from).
  *
  * A step may follow another in flight if no sequence must yield to another (sched_owner.gentle). Sequences whose next
- * token depends on logits that the first step brings to the host sit the second out. So does any sequence that needs
+ * draw depends on what the first step brings to the host (logits, or a token that a grammar follows) sit the second
+ * out. So does any sequence that needs
  * such logits, since there is room for those of one step. Where penalties count tokens, the device counts the coming
  * one (kn_draw.said). A sequence continues into the second step if its next token, whatever it is, exhausts neither
  * credit, length nor pace. A sequence that ends meanwhile (stop, cancellation) wastes one row; its output is discarded.

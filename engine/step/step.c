@@ -184,16 +184,22 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
-	uint32_t *mask = sl_zalloc_n((n_vocab + 31) / 32, sizeof *mask);
-	if (logits == NULL || mask == NULL || sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
+	size_t words = (n_vocab + 31) / 32;
+	uint32_t *mask = sl_zalloc_n(words, sizeof *mask);
+	uint32_t *masks = sl_zalloc_n((size_t)st->e->cfg.max_sequences * words, sizeof *masks);
+	if (logits == NULL || mask == NULL || masks == NULL ||
+	    sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
 		sl_free(logits);
 		sl_free(mask);
+		sl_free(masks);
 		return false;
 	}
 	sl_free(st->logits);
 	sl_free(st->mask);
+	sl_free(st->masks);
 	st->logits = logits;
 	st->mask = mask;
+	st->masks = masks;
 	st->n_vocab_max = n_vocab;
 	return true;
 }
@@ -645,6 +651,7 @@ void step_destroy(struct step *st)
 	sampler_adjusts_dispose(&st->adjusts);
 	sl_free(st->logits);
 	sl_free(st->mask);
+	sl_free(st->masks);
 	sampler_scratch_dispose(&st->scratch);
 	sl_free(st);
 }

@@ -30,8 +30,9 @@ struct step {
 	int32_t *drawn_at;
 	bool *taken;
 	struct sampler_adjusts adjusts;
-	float *logits;  /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
-	uint32_t *mask; /* of the draw of a constrained sequence; for the widest vocabulary */
+	uint32_t *masks; /* [max_sequences] of the draws on a device, each for the widest vocabulary */
+	float *logits;   /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
+	uint32_t *mask;  /* of the draw of a constrained sequence; for the widest vocabulary */
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence being served */
 	size_t n_vocab_max;

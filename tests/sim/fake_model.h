@@ -220,6 +220,8 @@ static void fake_draw(const struct kn_draw *d, const struct kn_step *s, float *r
 	}
 	for (int i = 0; i < d->n_out; i++)
 		l[d->adjust[d->n_bias + d->n_penalties + i].id] = -INFINITY;
+	for (int i = 0; i < FAKE_VOCAB && d->mask != NULL; i++)
+		l[i] = (d->mask[i / 32] >> (i % 32) & 1) != 0 ? l[i] : -INFINITY;
 	for (int i = FAKE_VOCAB - 1; i >= 0; i--) {
 		id = l[i] >= max ? i : id;
 		max = l[i] >= max ? l[i] : max;

@@ -11,6 +11,7 @@
 
 #include "base/fault.h"
 #include "engine/constraint/constraint.h"
+#include "engine/grammar/grammar.h"
 #include "engine/kv/kv.h"
 
 static const struct eng_model_config pair[] = {{.name = "large", .path = "fake.gguf", .role = PROTO_ROLE_LARGE},
@@ -72,7 +73,8 @@ static void put_schema(char *to, int depth)
 		strcat(to, "}");
 	} else {
 		uint32_t n = 1 + at_random(3);
-		strcpy(at, "{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"first\"],\"properties\":{");
+		strcpy(at,
+		       "{\"type\":\"object\",\"additionalProperties\":false,\"required\":[\"first\"],\"properties\":{");
 		for (uint32_t i = 0; i < n; i++) {
 			static const char *const names[] = {"first", "second one", "\\u00e9t\\u00e9"};
 			sprintf(to + strlen(to), "%s\"%s\":", i > 0 ? "," : "", names[i]);
@@ -87,8 +89,8 @@ static void want_at_random(uint64_t seed)
 	static const char *const others[] = {"[a-z]{3}-[0-9]{1,9}", "[\"yes\",\"no\",\"it depends\"]",
 					     "root ::= \"(\" (root | [a-z]+) \")\"",
 					     "start: \"let \" NAME \" = \" NUM\nNAME: /[a-z]{1,4}/\nNUM: /[0-9]+/\n"};
-	static const enum proto_constraint kinds[] = {PROTO_CONSTRAINT_REGEX, PROTO_CONSTRAINT_CHOICE, PROTO_CONSTRAINT_GBNF,
-						      PROTO_CONSTRAINT_LARK};
+	static const enum proto_constraint kinds[] = {PROTO_CONSTRAINT_REGEX, PROTO_CONSTRAINT_CHOICE,
+						      PROTO_CONSTRAINT_GBNF, PROTO_CONSTRAINT_LARK};
 	random_state = seed;
 	for (int i = 0; i < MANY; i++) {
 		wanted[i].text[0] = '\0';
@@ -111,7 +113,6 @@ static struct proto_submit nth_request(int i)
 	struct proto_submit req = run_plain(prompts[i], i % 6 == 5 ? 7 : 120);
 	req.seed = (uint64_t)i * 1000;
 	req.temperature = i % 2 == 0 ? 0 : 0.9f;
-	req.top_p = i % 5 == 0 ? 0.9f : 1;
 	req.tenant = (uint64_t)(i % 5);
 	req.frequency_penalty = i % 4 == 2 ? 0.9f : 0;
 	req.min_tokens = i % 8 == 3 ? 7 : 0;
@@ -132,8 +133,8 @@ static void assert_of_grammar(const struct answer *a, int i)
 	struct sl_err err = {0};
 	struct tokenizer *t = calloc(1, sizeof *t);
 	assert_int_equal(grammar_vocab_create(t, &v), 0);
-	assert_int_equal(constraint_rules((enum constraint_kind)wanted[i].kind, wanted[i].text, strlen(wanted[i].text), NULL,
-					  &rules, &err),
+	assert_int_equal(constraint_rules((enum constraint_kind)wanted[i].kind, wanted[i].text, strlen(wanted[i].text),
+					  NULL, &rules, &err),
 			 0);
 	assert_int_equal(grammar_create(v, rules, NULL, &g, &err), 0);
 	assert_int_equal(grammar_state_init(&s, g), 0);
@@ -359,14 +360,11 @@ static void bad_constraints_are_refused(void **state)
 	static const struct {
 		enum proto_constraint kind;
 		const char *text;
-	} bad[] = {{PROTO_CONSTRAINT_JSON_SCHEMA, "{\"type\":"},
-		   {PROTO_CONSTRAINT_JSON_SCHEMA, "{\"type\":\"no such type\"}"},
-		   {PROTO_CONSTRAINT_JSON_SCHEMA, "false"},
-		   {PROTO_CONSTRAINT_REGEX, "(a"},
-		   {PROTO_CONSTRAINT_REGEX, "(a)\\1"},
-		   {PROTO_CONSTRAINT_GBNF, "root ::= nothing"},
-		   {PROTO_CONSTRAINT_LARK, "start: %"},
-		   {PROTO_CONSTRAINT_CHOICE, "[]"}};
+	} bad[] = {
+	    {PROTO_CONSTRAINT_JSON_SCHEMA, "{\"type\":"}, {PROTO_CONSTRAINT_JSON_SCHEMA, "{\"type\":\"no such type\"}"},
+	    {PROTO_CONSTRAINT_JSON_SCHEMA, "false"},      {PROTO_CONSTRAINT_REGEX, "(a"},
+	    {PROTO_CONSTRAINT_REGEX, "(a)\\1"},           {PROTO_CONSTRAINT_GBNF, "root ::= nothing"},
+	    {PROTO_CONSTRAINT_LARK, "start: %"},          {PROTO_CONSTRAINT_CHOICE, "[]"}};
 	struct run r;
 	struct eng_config cfg = config(ENG_SPEC_OFF);
 	run_start(&r, &cfg);
@@ -385,9 +383,9 @@ static void bad_constraints_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(same_in_any_company),	cmocka_unit_test(forced_tokens_take_no_steps),
-	    cmocka_unit_test(begun_by_another_model),	cmocka_unit_test(several_choices),
-	    cmocka_unit_test(cut_by_a_stop),		cmocka_unit_test(bad_constraints_are_refused),
+	    cmocka_unit_test(same_in_any_company),    cmocka_unit_test(forced_tokens_take_no_steps),
+	    cmocka_unit_test(begun_by_another_model), cmocka_unit_test(several_choices),
+	    cmocka_unit_test(cut_by_a_stop),          cmocka_unit_test(bad_constraints_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
