@@ -85,7 +85,8 @@ static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(pr
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
 static const struct proto_field model_fields[] = {F(index),   F(state),    F(role),     F(n_ctx),
-						  F(n_vocab), F(n_params), F(tokenizer)};
+						  F(n_vocab), F(n_params), F(tokenizer), F(format),
+						  F(reasoning), F(n_markers)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)
@@ -215,21 +216,29 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 {
+	if (m->n_markers > PROTO_MAX_MARKERS)
+		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_MODEL, 0);
 	proto_w_fields(&w, m, model_fields, N(model_fields));
 	proto_w_str(&w, m->name, PROTO_MAX_NAME);
 	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
+	for (int i = 0; i < m->n_markers; i++)
+		proto_w_u32(&w, (uint32_t)m->markers[i]);
 	return proto_w_end(&w);
 }
 
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
+	*out = (struct proto_model){0};
 	proto_r_fields(&r, out, model_fields, N(model_fields));
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
-	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2)
-		return proto_out_of_bounds(err, PROTO_MODEL, "index, state or role");
+	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
+	    out->n_markers > PROTO_MAX_MARKERS)
+		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role or n_markers");
+	for (int i = 0; i < out->n_markers; i++)
+		out->markers[i] = (int32_t)proto_r_u32(&r);
 	return proto_r_end(&r, PROTO_MODEL, err);
 }
 
@@ -238,6 +247,7 @@ int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued 
 	struct proto_writer w = proto_w_begin(out, PROTO_QUEUED, id);
 	proto_w_fields(&w, m, queued_fields, N(queued_fields));
 	proto_w_u8(&w, m->guess);
+	proto_w_u8(&w, m->reasoning);
 	return proto_w_end(&w);
 }
 
@@ -245,10 +255,11 @@ int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struc
 {
 	struct proto_reader r = {.p = p, .left = n};
 	proto_r_fields(&r, out, queued_fields, N(queued_fields));
-	uint8_t guess = proto_r_u8(&r);
+	uint8_t guess = proto_r_u8(&r), reasoning = proto_r_u8(&r);
 	out->guess = guess != 0;
-	if (out->miss_reason > PROTO_MISS_SHORT || guess > 1)
-		return proto_out_of_bounds(err, PROTO_QUEUED, "miss_reason or guess");
+	out->reasoning = reasoning != 0;
+	if (out->miss_reason > PROTO_MISS_SHORT || guess > 1 || reasoning > 1)
+		return proto_out_of_bounds(err, PROTO_QUEUED, "miss_reason, guess or reasoning");
 	return proto_r_end(&r, PROTO_QUEUED, err);
 }
 

@@ -35,6 +35,7 @@ static const struct proto_field fields[] = {F(model),
 					    F(n_stop_ids),
 					    F(n_logit_bias),
 					    F(constraint_kind),
+					    F(thinking_tokens),
 					    F(weight),
 					    F(n_given),
 					    F(n_keep)};

@@ -16,6 +16,7 @@ struct chat_template {
 	struct jarena arena; /* the tree and its texts */
 	struct jnode *body;
 	bool takes_parts;
+	struct parts_detected parts;
 };
 
 int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err)
@@ -29,6 +30,7 @@ int chat_template_compile(const char *source, size_t n, struct chat_template **o
 		chat_template_free(t);
 		return rc;
 	}
+	t->parts = parts_format_detect(source, n);
 	*out = t;
 	return 0;
 }
@@ -42,6 +44,8 @@ void chat_template_free(struct chat_template *t)
 }
 
 bool chat_template_takes_parts(const struct chat_template *t) { return t->takes_parts; }
+
+struct parts_detected chat_template_parts(const struct chat_template *t) { return t->parts; }
 
 /* ---- variables ---- */
 

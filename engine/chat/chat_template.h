@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/parts/parts_format.h"
 
 struct chat_template;
 
@@ -26,6 +27,9 @@ void chat_template_free(struct chat_template *t);
 /* Whether it iterates over the parts of a message's content. Otherwise content is one text, and a list of parts is
  * joined by newlines first. */
 bool chat_template_takes_parts(const struct chat_template *t);
+
+/* How its model writes calls and reasoning, by the template's source. */
+struct parts_detected chat_template_parts(const struct chat_template *t);
 
 /* All JSON is borrowed. As in the transformers library, tools and documents are none when they are
  * not given. */

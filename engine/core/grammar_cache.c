@@ -43,7 +43,8 @@ void grammar_cache_destroy(struct grammar_cache *c)
 	if (c == NULL)
 		return;
 	for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++)
-		grammar_unref(c->entries[i].grammar);
+		if (c->entries[i].grammar != NULL)
+			grammar_unref(c->entries[i].grammar);
 	for (int i = 0; i < c->n_vocabs; i++)
 		grammar_vocab_unref(c->vocabs[i].vocab);
 	pthread_mutex_destroy(&c->lock);
@@ -151,6 +152,7 @@ int grammar_cache_get(struct grammar_cache *c, const struct tokenizer *t, const 
 	struct grammar *old = e->grammar;
 	*e = made;
 	pthread_mutex_unlock(&c->lock);
-	grammar_unref(old);
+	if (old != NULL)
+		grammar_unref(old);
 	return 0;
 }

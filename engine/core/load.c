@@ -28,6 +28,8 @@
 #include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
 
+_Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has room for all");
+
 enum {
 	WARM_ROWS = 16,
 	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
@@ -136,6 +138,27 @@ static int list_end_ids(struct eng_model *m)
 	return 0;
 }
 
+/* The control tokens among the literals of its calls and reasoning. */
+static void list_markers(struct eng_model *m)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	const struct chat_template *template = model_template(m->model);
+	const char *literals[PROTO_MAX_MARKERS];
+	if (template == NULL)
+		return;
+	m->parts = chat_template_parts(template);
+	m->n_markers =
+	    (int)parts_format_literals(m->parts.format, m->parts.reasoning, literals, PROTO_MAX_MARKERS);
+	for (int i = 0; i < m->n_markers; i++)
+		m->markers[i] = -1;
+	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
+		struct proto_str s = tokenizer_bytes(t, id);
+		for (int i = 0; i < m->n_markers && tokenizer_attr(t, id) == TOK_CONTROL; i++)
+			if (strlen(literals[i]) == s.n && memcmp(literals[i], s.at, s.n) == 0)
+				m->markers[i] = id;
+	}
+}
+
 static int check_vocabulary(struct eng_model *m)
 {
 	const struct tokenizer *t = model_tokenizer(m->model);
@@ -148,6 +171,7 @@ static int check_vocabulary(struct eng_model *m)
 			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes", m->path,
 				       (int)id, MAX_TOKEN_BYTES);
 	}
+	list_markers(m);
 	if (list_end_ids(m) != 0 || token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
 	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory");

@@ -151,6 +151,24 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 	return rc != 0 ? rc : check_ids(t, m);
 }
 
+/* Sees how the answer to a chat begins, by the end of its prompt. */
+static void see_phase(struct seq_text *t, const struct eng_model *m)
+{
+	enum { LAST_TOKENS = 64 };
+	const struct tokenizer *tok = model_tokenizer(m->model);
+	struct sl_buf end;
+	if (t->prompt_kind != PROTO_PROMPT_CHAT || m->parts.reasoning == PARTS_REASONING_NONE)
+		return;
+	buf_init(&end, LAST_TOKENS * PROTO_MAX_PIECE);
+	for (size_t i = t->ids.n > LAST_TOKENS ? t->ids.n - LAST_TOKENS : 0; i < t->ids.n; i++) {
+		struct proto_str s = tokenizer_bytes(tok, t->ids.ids[i]);
+		if (buf_append(&end, s.at, s.n) != 0)
+			buf_clear(&end, SIZE_MAX); /* what comes last counts */
+	}
+	t->phase = constrain_prompt(m->parts.reasoning, (const char *)buf_data(&end), end.len);
+	buf_dispose(&end);
+}
+
 /* Compiles the constraint of s, or finds it compiled. */
 static int make_grammar(struct engine *e, struct eng_seq *s)
 {
@@ -169,6 +187,14 @@ static int make_grammar(struct engine *e, struct eng_seq *s)
 	if (rc != 0)
 		t->error = rc == SL_ENOMEM ? PROTO_ERR_OVERLOADED : PROTO_ERR_BAD_CONSTRAINT;
 	return rc;
+}
+
+static void make_text(struct engine *e, struct eng_seq *s)
+{
+	if (make_ids(e, s) != 0)
+		return;
+	see_phase(&s->text, &e->models[s->text.model]);
+	(void)make_grammar(e, s);
 }
 
 static void answer_count(struct engine *e, struct eng_seq *s)
@@ -193,7 +219,7 @@ void *text_worker_main(void *engine)
 	struct eng_seq *s;
 	while ((s = text_queue_take(&e->text_queue)) != NULL) {
 		if (!atomic_load(&s->text.unwanted) && !atomic_load(&e->stopping))
-			(void)(make_ids(e, s) == 0 && make_grammar(e, s) == 0);
+			make_text(e, s);
 		else if (s->text.counting && !atomic_load(&e->stopping))
 			refuse(&s->text, PROTO_ERR_OVERLOADED, "The engine's queue is full.");
 		else

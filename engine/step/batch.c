@@ -349,10 +349,10 @@ int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopp
 	buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 	int rc = append_token(s, id);
 	if (rc == 0 && !batch_is_end(s, id))
-		rc = constrain_take(&s->constraint, id);
+		rc = constrain_take(&s->constraint, &s->constraint.now, id);
 	if (rc == 0)
 		rc = release_text(st, s, id, stopped);
-	if (rc != 0 || *stopped || !constrain_complete(&s->constraint))
+	if (rc != 0 || *stopped || !constrain_complete(&s->constraint.now))
 		return rc;
 	*stopped = true;
 	return text_stream_finish(&s->stream, &st->text);
@@ -360,8 +360,8 @@ int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopp
 
 uint8_t batch_finish_of(struct eng_seq *s, int32_t last)
 {
-	bool cut = s->stream.stopped || (batch_is_end(s, last) && constrain_is_partial(&s->constraint));
-	if (s->constraint.grammar == NULL || !cut)
+	bool cut = s->stream.stopped || (batch_is_end(s, last) && constrain_is_partial(&s->constraint.now));
+	if (s->constraint.how.grammar == NULL || !cut)
 		return PROTO_FINISH_STOP;
 	s->length_why = PROTO_LENGTH_STOPPED;
 	return PROTO_FINISH_LENGTH;
@@ -434,7 +434,7 @@ static void take_forced(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	int32_t id;
 	uint32_t n = 0;
-	while (may_take_more(s, now) && (id = constrain_forced(&s->constraint)) >= 0) {
+	while (may_take_more(s, now) && (id = constrain_forced(&s->constraint, &s->constraint.now)) >= 0) {
 		st->choice = (struct sampler_choice){.id = id, .logprob = NAN};
 		if (!take_one(st, s, now))
 			return;
@@ -453,15 +453,14 @@ int32_t batch_peek(struct step *st, struct eng_seq *s, uint32_t i, float *logits
 	struct sampler_params p = s->sampling;
 	struct seq_constraint *c = &s->constraint;
 	p.want_logprob = false;
-	if (i == 0)
+	if (i == 0 && constrain_is_on(c))
 		constrain_ahead(c);
 	if (constrain_draw(c, &c->ahead, st->mask, &p) != 0)
 		return -1;
 	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made + i, &st->scratch, &st->choice);
 	int32_t id = st->choice.id;
-	if (c->grammar != NULL && id >= 0 && !batch_is_end(s, id) && grammar_accept(&c->ahead, id) != 0)
-		return -1;
-	return id;
+	bool follows = id >= 0 && !batch_is_end(s, id);
+	return follows && constrain_take(c, &c->ahead, id) != 0 ? -1 : id;
 }
 
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
@@ -527,7 +526,7 @@ static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_
 {
 	int end = serve_rows(st, f, i, now);
 	struct eng_seq *s = f->wants[end - 1].s; /* NULL: it has ended */
-	if (s != NULL && s->constraint.grammar != NULL && s->state == SEQ_DECODE && s->sched.n_left == 1 &&
+	if (s != NULL && constrain_is_on(&s->constraint) && s->state == SEQ_DECODE && s->sched.n_left == 1 &&
 	    !is_searching(s))
 		take_forced(st, s, now);
 	return end;

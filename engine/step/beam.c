@@ -27,13 +27,14 @@ static void drop(struct beam_hyp *h)
 {
 	sl_free(h->tokens);
 	sl_free(h->logprobs);
-	grammar_state_dispose(&h->grammar);
+	constrain_at_dispose(&h->at);
 	*h = (struct beam_hyp){0};
 }
 
-void beam_constrain(struct beam *b, const struct grammar_state *start)
+void beam_constrain(struct beam *b, const struct seq_constraint *c)
 {
-	grammar_state_copy(&b->live[0].grammar, start);
+	b->constraint = c;
+	constrain_copy(&b->live[0].at, &c->now);
 }
 
 void beam_reset(struct beam *b)
@@ -42,6 +43,7 @@ void beam_reset(struct beam *b)
 		drop(&b->live[i]);
 		drop(&b->done[i]);
 	}
+	b->constraint = NULL;
 	b->n_live = 1;
 	b->n_done = 0;
 }
@@ -62,8 +64,9 @@ static int likelier(const void *pa, const void *pb)
 }
 
 /* is_end: c is an end token. */
-static int continue_hyp(const struct beam_hyp *h, const struct candidate *c, bool is_end, struct beam_hyp *out)
+static int continue_hyp(const struct beam *b, const struct candidate *c, bool is_end, struct beam_hyp *out)
 {
+	const struct beam_hyp *h = &b->live[c->parent];
 	*out = (struct beam_hyp){.n = h->n + 1, .sum = c->sum};
 	out->tokens = sl_zalloc_n(out->n, sizeof *out->tokens);
 	out->logprobs = sl_zalloc_n(out->n, sizeof *out->logprobs);
@@ -77,10 +80,10 @@ static int continue_hyp(const struct beam_hyp *h, const struct candidate *c, boo
 	}
 	out->tokens[h->n] = c->top.id;
 	out->logprobs[h->n] = c->top.logprob;
-	if (h->grammar.g == NULL)
+	if (b->constraint == NULL)
 		return 0;
-	grammar_state_copy(&out->grammar, &h->grammar);
-	int rc = is_end ? 0 : grammar_accept(&out->grammar, c->top.id);
+	constrain_copy(&out->at, &h->at);
+	int rc = is_end ? 0 : constrain_take(b->constraint, &out->at, c->top.id);
 	if (rc != 0)
 		drop(out);
 	return rc;
@@ -135,10 +138,10 @@ int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (
 		const struct candidate *c = &all[i];
 		struct beam_hyp h;
 		bool ends_it = is_end(ctx, c->top.id);
-		rc = continue_hyp(&b->live[c->parent], c, ends_it, &h);
+		rc = continue_hyp(b, c, ends_it, &h);
 		if (rc != 0)
 			break;
-		ends_it = ends_it || (h.grammar.g != NULL && grammar_must_end(&h.grammar));
+		ends_it = ends_it || constrain_complete(&h.at);
 		if (!ends_it) {
 			parents[n_next] = c->parent;
 			next[n_next++] = h;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/grammar/grammar.h"
+#include "engine/step/constrain.h"
 
 enum { BEAM_MAX = 16 };
 
@@ -19,7 +19,7 @@ struct beam_hyp {
 	int32_t *tokens; /* owned, n of them */
 	float *logprobs; /* owned */
 	uint32_t n;
-	struct grammar_state grammar; /* behind its tokens; of no grammar where the search is free */
+	struct constrain_at at; /* behind its tokens */
 	double sum;                   /* of the logprobs */
 	double score;                 /* once ended */
 	bool ended; /* by an end token, its last, or complete by its grammar; otherwise by the length */
@@ -28,6 +28,7 @@ struct beam_hyp {
 struct beam {
 	uint32_t width, max_tokens, n_live, n_done;
 	float length_penalty;
+	const struct seq_constraint *constraint; /* NULL: it is free */
 	struct beam_hyp live[BEAM_MAX], done[BEAM_MAX]; /* done: the best first */
 };
 
@@ -39,8 +40,8 @@ struct beam_top {
 
 /* One live hypothesis, empty. */
 void beam_init(struct beam *b, uint32_t width, uint32_t max_tokens, float length_penalty);
-/* Constrains an empty search: its hypotheses follow copies of this state. */
-void beam_constrain(struct beam *b, const struct grammar_state *start);
+/* Constrains an empty search. c is borrowed until beam_reset. */
+void beam_constrain(struct beam *b, const struct seq_constraint *c);
 /* Frees all hypotheses and starts over. */
 void beam_reset(struct beam *b);
 

@@ -152,11 +152,11 @@ void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t
 	k = k < n_vocab ? k : n_vocab;
 	if (s->state == SEQ_PREFILL)
 		c->n_pages[0] = s->sched.n_pages;
-	if (s->constraint.grammar != NULL && c->beam.live[0].grammar.g == NULL)
-		beam_constrain(&c->beam, &s->constraint.now);
+	if (constrain_is_on(&s->constraint) && c->beam.constraint == NULL)
+		beam_constrain(&c->beam, &s->constraint);
 	for (uint32_t i = 0; i < n_before; i++) {
 		struct sampler_params p = s->sampling;
-		int rc = constrain_draw(&s->constraint, &c->beam.live[i].grammar, st->mask, &p);
+		int rc = constrain_draw(&s->constraint, &c->beam.live[i].at, st->mask, &p);
 		if (rc != 0) {
 			step_fail_constraint(st, s, rc);
 			return;

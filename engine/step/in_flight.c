@@ -191,6 +191,6 @@ bool in_flight_must_sit_out(const struct eng_seq *s)
 	if (m->n_in_flight == 0)
 		return false;
 	/* The next mask depends on the coming token. */
-	return (s->n_coming > 0 && s->constraint.grammar != NULL) ||
+	return (s->n_coming > 0 && constrain_is_on(&s->constraint)) ||
 	       (m->in_flight[0]->n_host > 0 && !device_draw_all(s));
 }

@@ -48,6 +48,9 @@ struct eng_model {
 	char *bos, *eos;  /* text, for the template; NULL: none */
 	int32_t *end_ids; /* of the tokens that end an answer */
 	uint32_t n_end_ids;
+	struct parts_detected parts; /* how it writes calls and reasoning */
+	int n_markers;
+	int32_t markers[PROTO_MAX_MARKERS]; /* of parts_format_literals: control tokens; -1: none */
 
 	/* The step thread's. */
 	int memory_index;                  /* of its pool in the engine's shared memory */

@@ -21,6 +21,13 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .n_params = m->shown.n_params,
 				    .tokenizer = m->shown.tokenizer,
 				    .name = {.at = m->name, .n = strlen(m->name)}};
+	/* Constant since it was loaded. */
+	if (out->state == PROTO_MODEL_READY) {
+		out->format = (uint8_t)m->parts.format;
+		out->reasoning = (uint8_t)m->parts.reasoning;
+		out->n_markers = (uint8_t)m->n_markers;
+		memcpy(out->markers, m->markers, sizeof out->markers);
+	}
 	memcpy(reason, m->shown.reason, sizeof reason);
 	pthread_mutex_unlock(&e->info_lock);
 	out->reason = (struct proto_str){.at = reason, .n = strlen(reason)};

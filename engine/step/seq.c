@@ -172,6 +172,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->sched.prefilling = true;
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
+	s->thinking_tokens = req->thinking_tokens;
 	s->weight = req->weight;
 	s->prompt_logprobs = req->prompt_logprobs;
 	s->arrived_ns = s->sched.served_ns = clock_now_ns();
@@ -226,7 +227,8 @@ void eng_seq_free(struct eng_seq *s)
 	BUG_IF(s->slot >= 0 || s->sched.n_pages != 0 || s->sched.queue != NULL, "sequence: freed with pages");
 	text_stream_dispose(&s->stream);
 	tok_ids_dispose(&s->text.ids);
-	grammar_unref(s->text.grammar);
+	if (s->text.grammar != NULL)
+		grammar_unref(s->text.grammar);
 	constrain_dispose(&s->constraint);
 	sl_free(s->tokens);
 	sampler_state_dispose(&s->said);

@@ -77,6 +77,7 @@ struct seq_text {
 	atomic_bool unwanted;    /* cancelled: the worker skips the work */
 	struct tok_ids ids;      /* the result */
 	struct grammar *grammar; /* the constraint, compiled; owned; NULL: none */
+	enum constrain_phase phase; /* that its answer begins with */
 	uint8_t error;           /* enum proto_error */
 	struct sl_err err;       /* why, for the client */
 };
@@ -133,6 +134,7 @@ struct eng_seq {
 	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
 	uint64_t salt;            /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
+	uint32_t thinking_tokens; /* as in SUBMIT */
 	uint64_t deadline_ns; /* UINT64_MAX: none */
 	struct heap_node by_deadline;
 	uint64_t pace_each_ns, pace_early_ns, pace_next_ns;

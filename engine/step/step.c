@@ -301,9 +301,13 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->tokens = s->text.ids.ids;
 	s->tokens_cap = s->text.ids.cap;
 	s->text.ids = (struct tok_ids){0};
-	struct grammar *g = s->text.grammar;
+	const struct constrain_how how = {.grammar = s->text.grammar,
+					  .phase = s->text.phase,
+					  .reasoning = m->parts.reasoning,
+					  .budget = s->thinking_tokens,
+					  .tok = model_tokenizer(m->model)};
 	s->text.grammar = NULL;
-	if (constrain_init(&s->constraint, g) != 0)
+	if (constrain_init(&s->constraint, &how) != 0)
 		return step_no_memory(err);
 	sl_free(s->mem); /* the texts are no longer needed */
 	s->mem = NULL;

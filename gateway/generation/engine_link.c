@@ -240,6 +240,8 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	to->n_vocab = m.n_vocab;
 	to->n_params = m.n_params;
 	to->tokenizer = m.tokenizer;
+	to->parts = (struct link_parts){.format = m.format, .reasoning = m.reasoning, .n_markers = m.n_markers};
+	memcpy(to->parts.markers, m.markers, sizeof m.markers);
 	if (m.index >= l->n_models)
 		l->n_models = m.index + 1;
 	tell_state(l);

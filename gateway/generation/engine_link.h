@@ -37,6 +37,10 @@ struct link_model {
 	uint32_t n_ctx, n_vocab;
 	uint64_t n_params;
 	uint64_t tokenizer; /* models with the same one mean the same by a token's id; 0: unknown */
+	struct link_parts {
+		uint8_t format, reasoning, n_markers;
+		int32_t markers[PROTO_MAX_MARKERS];
+	} parts; /* as MODEL has them */
 };
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);
