@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "gateway/answer/answer_cascade.h"
 #include "gateway/answer/answer_load.h"
+#include "gateway/answer/answer_parts.h"
 #include "gateway/answer/answer_slots.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/exchange/exchange.h"
@@ -52,6 +53,9 @@ struct answer_format {
 	 * ("stop", "length"), and its last events. begin and close may be NULL. */
 	int (*begin)(struct answer *a, struct sl_buf *out);
 	int (*text)(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n);
+	/* Instead of text, of an answer that is split: an item begins, gets text, ends. NULL: the format splits none. */
+	int (*item)(struct answer *a, struct sl_buf *out, unsigned index, const struct answer_item *item,
+		    enum answer_item_event e, const char *text, size_t n);
 	int (*close)(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
 	int (*end)(struct answer *a, struct sl_buf *out);
 	/* A stream that fails: its last event. */
@@ -90,7 +94,8 @@ struct answer_choice {
 	uint32_t n_characters;   /* of its text; counted for log probabilities only */
 	const char *reason;      /* once closed */
 	const char *ended_by;    /* "deadline", "budget", "load", "superseded"; NULL: none of them */
-	struct sl_buf text;      /* all of it, where that is kept */
+	struct sl_buf text;      /* all of it, where that is kept and the answer is not split */
+	struct answer_parts *parts; /* of an answer that is split, once it has begun; owned */
 	struct sl_buf *logprobs; /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
 				  * be written to unless they are wanted */
 };
@@ -138,6 +143,7 @@ struct answer_spec {
 	const char *conversation;                  /* NULL: not named */
 	const struct supersede_messages *messages; /* NULL: unknown */
 	const char *members; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
+	struct answer_split *split; /* owned by the answer in any case; NULL: its text is not split */
 };
 
 /* Why it failed. */
@@ -232,6 +238,7 @@ struct answer {
 	char *model;                    /* its name; owned */
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory for the reason */
 	char *members;                  /* owned; as in its spec */
+	struct answer_split *split;     /* owned; NULL: its text is not split */
 	struct sl_buf cascade_text;     /* what answer_auto_about returned last */
 	char id[ANSWER_ID_BYTES];
 };

@@ -147,14 +147,41 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 	return rc;
 }
 
+/* As tell_text, of an answer that is split. Log probabilities go with the content's events; of other items there are
+ * none. */
+static int tell_items(struct answer *a, struct answer_run *run, unsigned index, const struct gen_chunk *chunk,
+		      struct sl_buf *out)
+{
+	struct answer_choice *c = &a->choices[index];
+	unsigned before = c->parts != NULL ? c->parts->n_told : 0;
+	int rc = answer_parts_feed(a, run, index, chunk->first_token, chunk->n_tokens, chunk->text, out);
+	bool told = c->parts != NULL && c->parts->n_told != before;
+	for (int i = 0; told && a->out.wants_logprobs && i < ANSWER_LISTS; i++)
+		buf_clear(&c->logprobs[i], SIZE_MAX);
+	return rc;
+}
+
 static const char *reason_of(enum proto_finish finish) { return finish == PROTO_FINISH_LENGTH ? "length" : "stop"; }
 
-static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
+/* A choice's end by its model is a call where it has made one. */
+static const char *reason_with_calls(const struct answer *a, unsigned index, const char *reason)
+{
+	if (answer_parts_calls(a->choices[index].parts) == 0 || strcmp(reason, "stop") != 0)
+		return reason;
+	return a->split->functions ? "function_call" : "tool_calls";
+}
+
+static int close_choice(struct answer *a, struct answer_run *run, struct sl_buf *out, unsigned index,
+			const char *reason)
 {
 	struct answer_choice *c = &a->choices[index];
 	int rc = 0;
-	if (c->logprobs[0].len > 0) /* of tokens that had no text of their own */
+	if (a->split != NULL) {
+		rc = answer_parts_finish(a, run, index, out);
+		reason = reason_with_calls(a, index, reason);
+	} else if (c->logprobs[0].len > 0) { /* of tokens that had no text of their own */
 		rc = tell_text(a, out, index, "", 0);
+	}
 	c->closed = true;
 	c->reason = reason;
 	return rc == 0 && a->format->close != NULL ? a->format->close(a, out, index, reason) : rc;
@@ -228,7 +255,9 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		run->begun = run->begun || chunk.n_bytes > 0;
 		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
 		/* Tokens whose text is held back (an unfinished character) make no event. */
-		if (rc == 0 && chunk.n_bytes > 0)
+		if (rc == 0 && a->split != NULL)
+			rc = tell_items(a, run, index, &chunk, out);
+		else if (rc == 0 && chunk.n_bytes > 0)
 			rc = tell_text(a, out, index, chunk.text, chunk.n_bytes);
 		count_sent(a, run, chunk.n_tokens);
 		return rc == 0 ? 1 : rc;
@@ -242,7 +271,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
 		a->choices[first + i].ended_by = cut_by(a, run, i, finish);
-		int rc = close_choice(a, out, first + i, reason_of(finish));
+		int rc = close_choice(a, run, out, first + i, reason_of(finish));
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;
@@ -343,7 +372,10 @@ int answer_collect(struct answer *a)
 		while (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
 			struct answer_choice *c = &a->choices[first + chunk.choice];
 			int rc = take_logprobs(a, run, c, &chunk);
-			if (rc == 0)
+			if (rc == 0 && a->split != NULL)
+				rc = answer_parts_feed(a, run, first + chunk.choice, chunk.first_token, chunk.n_tokens,
+						       chunk.text, NULL);
+			else if (rc == 0)
 				rc = buf_append(&c->text, chunk.text, chunk.n_bytes);
 			if (rc != 0)
 				return rc;
@@ -352,8 +384,12 @@ int answer_collect(struct answer *a)
 		for (uint8_t i = 0; i < a->n; i++) {
 			struct answer_choice *c = &a->choices[first + i];
 			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
-			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
-			c->reason = f != 0 ? reason_of(f) : c->reason;
+			bool closes = !c->closed && f != 0 && f != PROTO_FINISH_ERROR;
+			int rc = closes && a->split != NULL ? answer_parts_finish(a, run, first + i, NULL) : 0;
+			if (rc != 0)
+				return rc;
+			c->closed = c->closed || closes;
+			c->reason = f != 0 ? reason_with_calls(a, first + i, reason_of(f)) : c->reason;
 			c->ended_by = f != 0 ? cut_by(a, run, i, f) : c->ended_by;
 		}
 	}

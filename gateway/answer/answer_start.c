@@ -35,6 +35,7 @@ void answer_free(struct answer *a)
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
+		answer_parts_free(c->parts);
 		for (int k = 0; a->out.wants_logprobs && c->logprobs != NULL && k < ANSWER_ALL_LISTS; k++)
 			buf_dispose(&c->logprobs[k]);
 		if (c->logprobs != no_logprobs)
@@ -60,6 +61,7 @@ void answer_free(struct answer *a)
 	sl_free(a->model);
 	sl_free(a->failure);
 	sl_free(a->members);
+	answer_split_free(a->split);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
@@ -154,6 +156,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 		a->runs[i].sub.on_progress = answer_on_progress;
 	}
 	a->own = spec->own;
+	a->split = spec->split;
 	return a;
 }
 
@@ -295,4 +298,5 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
 	if (spec->format->dispose != NULL)
 		spec->format->dispose(spec->own);
+	answer_split_free(spec->split);
 }

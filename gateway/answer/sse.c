@@ -208,6 +208,21 @@ int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, 
 	return event(s, out, index, s->shape->text, text, n, s->shape->after, logprobs, "null", NULL);
 }
 
+int sse_delta(const struct sse_stream *s, struct sl_buf *out, unsigned index, const struct sl_buf *delta)
+{
+	struct sl_buf before;
+	buf_init(&before, delta->len + 16);
+	int rc = buf_append_str(&before, ",\"delta\":");
+	if (rc == 0)
+		rc = buf_append(&before, buf_data(delta), delta->len);
+	if (rc == 0)
+		rc = buf_append(&before, "", 1);
+	if (rc == 0)
+		rc = event(s, out, index, (const char *)buf_data(&before), "", 0, "", NULL, "null", NULL);
+	buf_dispose(&before);
+	return rc;
+}
+
 int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason,
 	       const struct sse_about *about)
 {

@@ -57,6 +57,8 @@ void sse_dispose(struct sse_stream *s);
 int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index);
 int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		const struct sl_buf *logprobs);
+/* delta: the choice's, as JSON text. */
+int sse_delta(const struct sse_stream *s, struct sl_buf *out, unsigned index, const struct sl_buf *delta);
 /* Metadata of a choice beyond the API's; NULL: none. */
 struct sse_about {
 	const char *ended_by; /* why before its time: "deadline", … */
