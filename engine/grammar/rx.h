@@ -47,6 +47,8 @@ rx rx_chars_except(struct rx_pool *p, const struct rx_range *ranges, size_t n);
 
 rx rx_cat(struct rx_pool *p, rx a, rx b);
 rx rx_or(struct rx_pool *p, rx a, rx b);
+/* Of a whole list at once: n log n, and literals become a trie. (n calls of rx_or are n^2.) */
+rx rx_or_n(struct rx_pool *p, const rx *of, size_t n);
 rx rx_and(struct rx_pool *p, rx a, rx b);
 rx rx_not(struct rx_pool *p, rx a); /* of all byte strings */
 /* least to most copies, most may be RX_UNBOUNDED. Kept as one node: a{1000000} is as small as a{2}. */

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A vocabulary as a trie of its tokens' bytes, in preorder: a node's first child follows it, its subtree ends at `end`.
+ * Tokens are in the order of their bytes, so a subtree's tokens are a range.
+ */
+#ifndef ENGINE_GRAMMAR_VOCAB_H
+#define ENGINE_GRAMMAR_VOCAB_H
+
+#include "engine/grammar/grammar.h"
+
+struct trie_node {
+	uint32_t end;	/* of its subtree */
+	uint32_t first; /* of its subtree's tokens */
+	uint32_t n_own; /* tokens that end here */
+	uint8_t byte;
+};
+
+struct trie {
+	struct trie_node *nodes; /* and one behind the last */
+	int32_t *ids;		 /* tokens by their bytes */
+	uint32_t n_nodes, n_ids, depth;
+};
+
+struct grammar_vocab {
+	const struct tokenizer *tok;
+	_Atomic uint32_t refs;
+	size_t words;
+	struct trie all;
+};
+
+#endif
