@@ -144,6 +144,7 @@ struct answer_spec {
 	const struct supersede_messages *messages; /* NULL: unknown */
 	const char *members; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
 	struct answer_split *split; /* owned by the answer in any case; NULL: its text is not split */
+	const char *constraint_field; /* a literal: the request's field that constrains it; NULL: none */
 };
 
 /* Why it failed. */
@@ -239,6 +240,7 @@ struct answer {
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory for the reason */
 	char *members;                  /* owned; as in its spec */
 	struct answer_split *split;     /* owned; NULL: its text is not split */
+	const char *constraint_field;   /* as in its spec */
 	struct sl_buf cascade_text;     /* what answer_auto_about returned last */
 	char id[ANSWER_ID_BYTES];
 };

@@ -157,6 +157,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	}
 	a->own = spec->own;
 	a->split = spec->split;
+	a->constraint_field = spec->constraint_field;
 	return a;
 }
 
