@@ -84,9 +84,8 @@ static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(pr
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
-static const struct proto_field model_fields[] = {F(index),   F(state),    F(role),     F(n_ctx),
-						  F(n_vocab), F(n_params), F(tokenizer), F(format),
-						  F(reasoning), F(n_markers)};
+static const struct proto_field model_fields[] = {F(index),    F(state),     F(role),   F(n_ctx),     F(n_vocab),
+						  F(n_params), F(tokenizer), F(format), F(reasoning), F(n_markers)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)

@@ -76,7 +76,7 @@ enum {
 	PROTO_DEFAULT_WEIGHT = 100,
 	PROTO_PRIORITIES = 8,           /* those beyond are the last one */
 	PROTO_MAX_GIVEN = 1024,         /* tokens of an answer that another model began */
-	PROTO_MAX_MARKERS = 48, /* control tokens that a model's format of calls and reasoning uses */
+	PROTO_MAX_MARKERS = 48,         /* control tokens that a model's format of calls and reasoning uses */
 	PROTO_MAX_CONSTRAINT = 1 << 20, /* bytes of a schema or grammar */
 };
 
@@ -135,9 +135,11 @@ struct proto_model {
 	struct proto_str name;
 	struct proto_str reason; /* why FAILED; else empty */
 	uint64_t tokenizer;      /* a digest: equal ones mean the same by a token's id; 0: unknown */
-	uint8_t format, reasoning; /* how it writes calls and reasoning: enum parts_format, parts_reasoning (base/parts) */
+	uint8_t format,
+	    reasoning; /* how it writes calls and reasoning: enum parts_format, parts_reasoning (base/parts) */
 	uint8_t n_markers;
-	int32_t markers[PROTO_MAX_MARKERS]; /* of each literal of these (parts_format_literals): its control token; -1: none */
+	int32_t markers[PROTO_MAX_MARKERS]; /* of each literal of these (parts_format_literals): its control token; -1:
+					       none */
 };
 
 enum proto_prompt_kind {
@@ -202,9 +204,9 @@ struct proto_submit {
 	uint8_t beam_width;      /* 0: no beam search; else at least n */
 	uint8_t n_stop_ids;
 	uint16_t n_logit_bias;
-	uint8_t constraint_kind; /* enum proto_constraint; it begins after the reasoning, where there is some */
+	uint8_t constraint_kind;  /* enum proto_constraint; it begins after the reasoning, where there is some */
 	uint32_t thinking_tokens; /* after so many tokens of reasoning it is closed; 0: no bound */
-	uint32_t weight;         /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint32_t weight;          /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
 	uint16_t n_given,
 	    n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
 	uint32_t stop_ids[PROTO_MAX_STOP_IDS];
@@ -245,7 +247,7 @@ struct proto_queued {
 	uint8_t miss_reason;        /* enum proto_miss */
 	uint32_t position;          /* sequences ahead that have not started */
 	uint32_t predicted_ttft_us; /* from now, given credit at once */
-	bool reasoning; /* the prompt leaves the answer inside reasoning */
+	bool reasoning;             /* the prompt leaves the answer inside reasoning */
 	bool guess; /* nothing else runs or waits, or no step was measured of late: nothing may be refused by it */
 };
 

@@ -147,8 +147,7 @@ static void list_markers(struct eng_model *m)
 	if (template == NULL)
 		return;
 	m->parts = chat_template_parts(template);
-	m->n_markers =
-	    (int)parts_format_literals(m->parts.format, m->parts.reasoning, literals, PROTO_MAX_MARKERS);
+	m->n_markers = (int)parts_format_literals(m->parts.format, m->parts.reasoning, literals, PROTO_MAX_MARKERS);
 	for (int i = 0; i < m->n_markers; i++)
 		m->markers[i] = -1;
 	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {

@@ -20,15 +20,15 @@ struct beam_hyp {
 	float *logprobs; /* owned */
 	uint32_t n;
 	struct constrain_at at; /* behind its tokens */
-	double sum;                   /* of the logprobs */
-	double score;                 /* once ended */
-	bool ended; /* by an end token, its last, or complete by its grammar; otherwise by the length */
+	double sum;             /* of the logprobs */
+	double score;           /* once ended */
+	bool ended;             /* by an end token, its last, or complete by its grammar; otherwise by the length */
 };
 
 struct beam {
 	uint32_t width, max_tokens, n_live, n_done;
 	float length_penalty;
-	const struct seq_constraint *constraint; /* NULL: it is free */
+	const struct seq_constraint *constraint;        /* NULL: it is free */
 	struct beam_hyp live[BEAM_MAX], done[BEAM_MAX]; /* done: the best first */
 };
 

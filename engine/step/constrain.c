@@ -79,7 +79,8 @@ static bool closes(struct constrain_at *at, const char *close, struct proto_str 
 static int32_t closing_token(const struct seq_constraint *c, const struct constrain_at *at)
 {
 	bool spent = c->n_closing > 0 && at->n_thought >= c->how.budget;
-	return at->phase == CONSTRAIN_THINKING && spent && at->n_closing < c->n_closing ? c->closing[at->n_closing] : -1;
+	return at->phase == CONSTRAIN_THINKING && spent && at->n_closing < c->n_closing ? c->closing[at->n_closing]
+											: -1;
 }
 
 /* ---- life ---- */

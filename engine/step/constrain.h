@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Constrained answers: a grammar (engine/grammar), which begins after the reasoning where there is some, and a budget of
- * tokens for reasoning. Private to engine/; step thread, but for constrain_prompt.
+ * Constrained answers: a grammar (engine/grammar), which begins after the reasoning where there is some, and a budget
+ * of tokens for reasoning. Private to engine/; step thread, but for constrain_prompt.
  *
  * A draw sees a mask that is a function of the sequence's own tokens, so a constrained answer is as independent of its
  * batch, drafts and pre-emptions as a free one. End tokens are permitted where the grammar may end. Where nothing can
@@ -32,11 +32,11 @@ enum constrain_phase { CONSTRAIN_BODY, CONSTRAIN_MAYBE, CONSTRAIN_THINKING };
 
 /* What a request asks for; constant. */
 struct constrain_how {
-	struct grammar *grammar;       /* NULL: none */
-	enum constrain_phase phase;    /* at the beginning of the answer */
+	struct grammar *grammar;    /* NULL: none */
+	enum constrain_phase phase; /* at the beginning of the answer */
 	enum parts_reasoning reasoning;
-	uint32_t budget;               /* tokens of reasoning; 0: no bound */
-	const struct tokenizer *tok;   /* borrowed */
+	uint32_t budget;             /* tokens of reasoning; 0: no bound */
+	const struct tokenizer *tok; /* borrowed */
 };
 
 /* A position in the answer; copied for drafts and hypotheses. */
@@ -67,12 +67,15 @@ int constrain_init(struct seq_constraint *c, const struct constrain_how *how);
 int constrain_follow(struct seq_constraint *c, const struct seq_constraint *lead);
 void constrain_dispose(struct seq_constraint *c);
 /* Whether the answer may ever be constrained. */
-static inline bool constrain_is_on(const struct seq_constraint *c) { return c->how.grammar != NULL || c->n_closing > 0; }
+static inline bool constrain_is_on(const struct seq_constraint *c)
+{
+	return c->how.grammar != NULL || c->n_closing > 0;
+}
 
 void constrain_copy(struct constrain_at *to, const struct constrain_at *from); /* to is not in use before */
 void constrain_at_dispose(struct constrain_at *at);
-/* Sets p, of a draw at `at`, to what may be drawn; mask [a bit for each token of the vocabulary] is written and borrowed
- * by p if it is needed. 0, SL_ELIMIT or SL_ENOMEM. */
+/* Sets p, of a draw at `at`, to what may be drawn; mask [a bit for each token of the vocabulary] is written and
+ * borrowed by p if it is needed. 0, SL_ELIMIT or SL_ENOMEM. */
 int constrain_draw(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, struct sampler_params *p);
 /* Follows id, which does not end the answer. 0, SL_EINVAL (it is not permitted), SL_ELIMIT, SL_ENOMEM. */
 int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int32_t id);

@@ -73,13 +73,13 @@ struct seq_text {
 	uint8_t constraint_kind; /* enum proto_constraint */
 	struct proto_str constraint;
 	bool counting;
-	bool searching;          /* a beam search with options that it does not support */
-	atomic_bool unwanted;    /* cancelled: the worker skips the work */
-	struct tok_ids ids;      /* the result */
-	struct grammar *grammar; /* the constraint, compiled; owned; NULL: none */
+	bool searching;             /* a beam search with options that it does not support */
+	atomic_bool unwanted;       /* cancelled: the worker skips the work */
+	struct tok_ids ids;         /* the result */
+	struct grammar *grammar;    /* the constraint, compiled; owned; NULL: none */
 	enum constrain_phase phase; /* that its answer begins with */
-	uint8_t error;           /* enum proto_error */
-	struct sl_err err;       /* why, for the client */
+	uint8_t error;              /* enum proto_error */
+	struct sl_err err;          /* why, for the client */
 };
 
 /* Requests of other threads since the step thread last took them; under the index's lock. */
@@ -135,7 +135,7 @@ struct eng_seq {
 	uint64_t salt;            /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
 	uint32_t thinking_tokens; /* as in SUBMIT */
-	uint64_t deadline_ns; /* UINT64_MAX: none */
+	uint64_t deadline_ns;     /* UINT64_MAX: none */
 	struct heap_node by_deadline;
 	uint64_t pace_each_ns, pace_early_ns, pace_next_ns;
 	struct text_stream stream;

@@ -40,7 +40,9 @@ static struct sse_usage usage_of_run(const struct answer_run *run)
 		return (struct sse_usage){d->n_prompt, run->keeps_cached ? run->usage.n_cached : d->n_cached,
 					  d->n_completion};
 	}
-	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
+	return (struct sse_usage){.n_prompt = gen_queued(g)->n_prompt,
+				  .n_cached = gen_queued(g)->n_cached,
+				  .n_completion = (uint32_t)gen_n_tokens(g)};
 }
 
 struct sse_usage answer_usage(const struct answer *a)
@@ -55,6 +57,8 @@ struct sse_usage answer_usage(const struct answer *a)
 	/* The end token is not sent; without budget left for it, it is not charged either. */
 	if (a->budget.left != INT64_MAX && all.n_completion > a->budget.sent + (uint64_t)a->budget.left)
 		all.n_completion = (uint32_t)(a->budget.sent + (uint64_t)a->budget.left);
+	for (unsigned i = 0; i < answer_n_choices(a); i++)
+		all.n_reasoning += a->choices[i].parts != NULL ? a->choices[i].parts->n_reasoning : 0;
 	return all;
 }
 

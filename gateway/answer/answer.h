@@ -53,7 +53,8 @@ struct answer_format {
 	 * ("stop", "length"), and its last events. begin and close may be NULL. */
 	int (*begin)(struct answer *a, struct sl_buf *out);
 	int (*text)(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n);
-	/* Instead of text, of an answer that is split: an item begins, gets text, ends. NULL: the format splits none. */
+	/* Instead of text, of an answer that is split: an item begins, gets text, ends. NULL: the format splits none.
+	 */
 	int (*item)(struct answer *a, struct sl_buf *out, unsigned index, const struct answer_item *item,
 		    enum answer_item_event e, const char *text, size_t n);
 	int (*close)(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
@@ -91,13 +92,13 @@ enum {
 
 struct answer_choice {
 	bool closed;
-	uint32_t n_characters;   /* of its text; counted for log probabilities only */
-	const char *reason;      /* once closed */
-	const char *ended_by;    /* "deadline", "budget", "load", "superseded"; NULL: none of them */
-	struct sl_buf text;      /* all of it, where that is kept and the answer is not split */
+	uint32_t n_characters;      /* of its text; counted for log probabilities only */
+	const char *reason;         /* once closed */
+	const char *ended_by;       /* "deadline", "budget", "load", "superseded"; NULL: none of them */
+	struct sl_buf text;         /* all of it, where that is kept and the answer is not split */
 	struct answer_parts *parts; /* of an answer that is split, once it has begun; owned */
-	struct sl_buf *logprobs; /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
-				  * be written to unless they are wanted */
+	struct sl_buf *logprobs;    /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
+				     * be written to unless they are wanted */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
@@ -143,7 +144,7 @@ struct answer_spec {
 	const char *conversation;                  /* NULL: not named */
 	const struct supersede_messages *messages; /* NULL: unknown */
 	const char *members; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
-	struct answer_split *split; /* owned by the answer in any case; NULL: its text is not split */
+	struct answer_split *split;   /* owned by the answer in any case; NULL: its text is not split */
 	const char *constraint_field; /* a literal: the request's field that constrains it; NULL: none */
 };
 

@@ -91,8 +91,8 @@ static int item(struct answer *a, struct sl_buf *out, unsigned index, const stru
 static int put_call(const struct answer_item *item, bool functions, struct sl_buf *out)
 {
 	int rc = functions ? 0
-			   : buf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":", item->call > 0 ? "," : "",
-					item->id);
+			   : buf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":",
+					item->call > 0 ? "," : "", item->id);
 	if (rc == 0)
 		rc = buf_append_str(out, "{\"name\":");
 	if (rc == 0)

@@ -123,7 +123,10 @@ struct answer_split *answer_split_restore(const json_t *saved)
 
 /* ---- items ---- */
 
-static struct answer_item *last_item(struct answer_parts *p) { return p->n_items > 0 ? &p->items[p->n_items - 1] : NULL; }
+static struct answer_item *last_item(struct answer_parts *p)
+{
+	return p->n_items > 0 ? &p->items[p->n_items - 1] : NULL;
+}
 
 static int tell(struct answer_parts *p, const struct answer_item *item, enum answer_item_event e, const char *text,
 		size_t n)
@@ -263,6 +266,8 @@ int answer_parts_feed(struct answer *a, struct answer_run *run, unsigned index, 
 		p->out = out;
 		rc = parts_feed(p->parser, (int32_t)t.id, text, t.n_bytes);
 		rc = rc == PARTS_STOP ? 0 : rc;
+		const struct answer_item *last = last_item(p);
+		p->n_reasoning += last != NULL && last->kind == ANSWER_REASONING && !last->closed;
 		text += t.n_bytes;
 	}
 	return rc == 0 ? flush(p) : rc;

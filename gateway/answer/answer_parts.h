@@ -52,7 +52,7 @@ struct answer_item {
 	char *name;                    /* of a call: its tool; owned */
 	char id[ANSWER_CALL_ID_BYTES]; /* of a call */
 	bool closed, cut;              /* cut: the arguments are not complete */
-	struct sl_buf text;            /* content, reasoning, arguments; empty where the answer does not keep its text */
+	struct sl_buf text; /* content, reasoning, arguments; empty where the answer does not keep its text */
 };
 
 /* Of a choice. */
@@ -65,7 +65,8 @@ struct answer_parts {
 	struct sl_buf pending; /* of the last item, not yet given to the format */
 	struct sl_buf *out;    /* the events; NULL: the answer is sent as a whole */
 	int n_calls;
-	unsigned n_told; /* events with text so far */
+	unsigned n_told;      /* events with text so far */
+	uint32_t n_reasoning; /* tokens of reasoning so far */
 };
 
 enum answer_item_event { ANSWER_ITEM_OPEN, ANSWER_ITEM_TEXT, ANSWER_ITEM_CLOSE };

@@ -176,6 +176,7 @@ static int close_choice(struct answer *a, struct answer_run *run, struct sl_buf 
 {
 	struct answer_choice *c = &a->choices[index];
 	int rc = 0;
+	c->reason = reason;
 	if (a->split != NULL) {
 		rc = answer_parts_finish(a, run, index, out);
 		reason = reason_with_calls(a, index, reason);
@@ -385,6 +386,7 @@ int answer_collect(struct answer *a)
 			struct answer_choice *c = &a->choices[first + i];
 			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
 			bool closes = !c->closed && f != 0 && f != PROTO_FINISH_ERROR;
+			c->reason = closes ? reason_of(f) : c->reason;
 			int rc = closes && a->split != NULL ? answer_parts_finish(a, run, first + i, NULL) : 0;
 			if (rc != 0)
 				return rc;

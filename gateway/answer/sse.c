@@ -253,8 +253,10 @@ int usage_print(struct sl_buf *out, const struct sse_usage *u)
 	    (rc = buf_append_uint(out, (uint64_t)u->n_prompt + u->n_completion)) == 0 &&
 	    (rc = buf_append_str(out, ",\"prompt_tokens_details\":{\"cached_tokens\":")) == 0 &&
 	    (rc = buf_append_uint(out, u->n_cached)) == 0)
-		rc = buf_append_str(out, "}}");
-	return rc;
+		rc = buf_append_str(out, "}");
+	if (rc == 0 && u->n_reasoning > 0)
+		rc = buf_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}", u->n_reasoning);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u)

@@ -44,6 +44,7 @@ struct sse_stream {
 
 struct sse_usage {
 	uint32_t n_prompt, n_cached, n_completion;
+	uint32_t n_reasoning; /* of n_completion */
 };
 
 /* id: borrowed while s lives; model: for the call. last: the thread's, where the next stream may find its rest; a
