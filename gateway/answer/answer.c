@@ -37,8 +37,9 @@ static struct sse_usage usage_of_run(const struct answer_run *run)
 	enum gen_state state = gen_state(g);
 	if (state == GEN_FINISHED || state == GEN_FAILED) {
 		const struct proto_done *d = gen_done(g);
-		return (struct sse_usage){d->n_prompt, run->keeps_cached ? run->usage.n_cached : d->n_cached,
-					  d->n_completion};
+		return (struct sse_usage){.n_prompt = d->n_prompt,
+					  .n_cached = run->keeps_cached ? run->usage.n_cached : d->n_cached,
+					  .n_completion = d->n_completion};
 	}
 	return (struct sse_usage){.n_prompt = gen_queued(g)->n_prompt,
 				  .n_cached = gen_queued(g)->n_cached,
