@@ -89,9 +89,21 @@ static void exclude(struct sampler_scratch *sc, float *logits, const int32_t *id
 	}
 }
 
+/* All tokens but those with a bias. */
+static void exclude_others(struct sampler_scratch *sc, const struct sampler_params *p, float *logits, int n_vocab)
+{
+	uint16_t k = 0;
+	for (int32_t id = 0; id < n_vocab; id++) {
+		while (k < p->n_bias && p->bias[k].id < (uint32_t)id)
+			k++;
+		if (k == p->n_bias || p->bias[k].id != (uint32_t)id)
+			exclude(sc, logits, &id, 1);
+	}
+}
+
 /* Biases, penalties, exclusions. Whether anything was changed. */
-static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits, uint64_t index,
-		   struct sampler_scratch *sc)
+static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
+		   uint64_t index, struct sampler_scratch *sc)
 {
 	BUG_IF(p->n_bias > PROTO_MAX_LOGIT_BIAS, "sampler: %u biases", p->n_bias);
 	sc->n_undo = 0;
@@ -108,6 +120,8 @@ static bool adjust(const struct sampler_params *p, const struct sampler_state *s
 		exclude(sc, logits, p->stop_ids, p->n_stop_ids);
 	if (p->ignore_eos || index < p->min_tokens)
 		exclude(sc, logits, p->end_ids, p->n_end_ids);
+	if (p->only_biased)
+		exclude_others(sc, p, logits, n_vocab);
 	return sc->n_undo > 0;
 }
 
@@ -225,7 +239,7 @@ static int32_t draw(const struct sampler_params *p, const float *logits, int n_v
 static int32_t draw_greedy(const struct sampler_params *p, const struct sampler_state *state, float *logits,
 			   int n_vocab, uint64_t index, struct sampler_scratch *sc)
 {
-	adjust(p, state, logits, index, sc);
+	adjust(p, state, logits, n_vocab, index, sc);
 	int32_t id = logits_argmax(logits, n_vocab);
 	bool usable = isfinite(logits[id]);
 	for (size_t i = 0; i < sc->n_undo; i++)
@@ -248,7 +262,7 @@ void sampler_draw(const struct sampler_params *p, const struct sampler_state *st
 	float said_max = logits_clean_max(logits, n_vocab);
 	if (!isfinite(said_max))
 		return;
-	bool adjusted = adjust(p, state, logits, index, sc);
+	bool adjusted = adjust(p, state, logits, n_vocab, index, sc);
 	float max = adjusted ? logits_clean_max(logits, n_vocab) : said_max;
 	if (isfinite(max))
 		out->id =
@@ -277,7 +291,7 @@ int sampler_top(const struct sampler_params *p, const struct sampler_state *stat
 	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab || k < 1, "sampler: %d of %d", k, n_vocab);
 	int n = 0;
 	if (isfinite(logits_clean_max(logits, n_vocab))) {
-		adjust(p, state, logits, index, sc);
+		adjust(p, state, logits, n_vocab, index, sc);
 		float max = logits_clean_max(logits, n_vocab);
 		if (isfinite(max))
 			n = tell_top(logits, n_vocab, log_mass(logits, n_vocab, max), k < n_vocab ? k : n_vocab, sc,
