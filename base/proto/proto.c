@@ -21,6 +21,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_PROMPT_LOGPROBS:
 		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_PROMPT_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
 		       MAX_PIECES_BYTES;
+	case PROTO_COUNTED: return 64 + PROTO_MAX_MESSAGE + PROTO_MAX_LISTED * 4 + PROTO_MAX_COUNTED_TEXT;
 	case PROTO_HELLO:
 	case PROTO_CREDIT:
 	case PROTO_CANCEL:
@@ -28,7 +29,6 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_MODEL:
 	case PROTO_QUEUED:
 	case PROTO_DONE:
-	case PROTO_COUNTED:
 	case PROTO_STATS:
 	case PROTO_PONG:
 	case PROTO_BYE:
@@ -80,7 +80,7 @@ static const struct proto_field hello_fields[] = {F(version), F(epoch), F(n_mode
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_count, field)
-static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(priority), F(tenant)};
+static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(priority), F(wants), F(tenant)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
@@ -94,13 +94,14 @@ static const struct proto_field queued_fields[] = {F(n_prompt), F(n_cached), F(m
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_choice, field)
-static const struct proto_field choice_fields[] = {F(choice), F(finish), F(length_why), F(n_completion),
-						   F(cumulative_logprob)};
+static const struct proto_field choice_fields[] = {F(choice),  F(finish),       F(length_why),        F(stop),
+						   F(stop_at), F(n_completion), F(cumulative_logprob)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_done, field)
-static const struct proto_field done_fields[] = {F(finish),       F(error),    F(length_why), F(n_prompt), F(n_cached),
-						 F(n_completion), F(queue_us), F(prefill_us), F(decode_us)};
+static const struct proto_field done_fields[] = {F(finish),   F(error),      F(length_why), F(stop),
+						 F(stop_at),  F(n_prompt),   F(n_cached),   F(n_completion),
+						 F(queue_us), F(prefill_us), F(decode_us)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_stats, field)
@@ -208,8 +209,11 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 	struct proto_reader r = {.p = p, .left = n};
 	proto_r_fields(&r, out, count_fields, N(count_fields));
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
+	static const unsigned all = PROTO_COUNT_IDS | PROTO_COUNT_TEXT | PROTO_COUNT_PLAIN;
 	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_TOKENS)
 		return proto_out_of_bounds(err, PROTO_COUNT, "prompt_kind");
+	if ((out->wants & ~all) != 0)
+		return proto_out_of_bounds(err, PROTO_COUNT, "wants");
 	return proto_r_end(&r, PROTO_COUNT, err);
 }
 
@@ -415,6 +419,8 @@ int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struc
 		return proto_out_of_bounds(err, PROTO_CHOICE, "choice");
 	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
 		return proto_out_of_bounds(err, PROTO_CHOICE, "finish");
+	if (out->stop > PROTO_STOP_LAST)
+		return proto_out_of_bounds(err, PROTO_CHOICE, "stop");
 	return proto_r_end(&r, PROTO_CHOICE, err);
 }
 
@@ -435,6 +441,8 @@ int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl
 		return proto_out_of_bounds(err, PROTO_DONE, "finish");
 	if (out->error > PROTO_ERR_LAST)
 		return proto_out_of_bounds(err, PROTO_DONE, "error");
+	if (out->stop > PROTO_STOP_LAST)
+		return proto_out_of_bounds(err, PROTO_DONE, "stop");
 	return proto_r_end(&r, PROTO_DONE, err);
 }
 
@@ -444,6 +452,8 @@ int proto_put_counted(struct sl_buf *out, uint64_t id, const struct proto_counte
 	proto_w_u8(&w, m->error);
 	proto_w_u32(&w, m->n_tokens);
 	proto_w_str(&w, m->message, PROTO_MAX_MESSAGE);
+	proto_w_str(&w, m->ids, PROTO_MAX_LISTED * 4);
+	proto_w_str(&w, m->text, PROTO_MAX_COUNTED_TEXT);
 	return proto_w_end(&w);
 }
 
@@ -453,8 +463,12 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 	out->error = proto_r_u8(&r);
 	out->n_tokens = proto_r_u32(&r);
 	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
+	out->ids = proto_r_str(&r, PROTO_MAX_LISTED * 4);
+	out->text = proto_r_str(&r, PROTO_MAX_COUNTED_TEXT);
 	if (out->error > PROTO_ERR_LAST)
 		return proto_out_of_bounds(err, PROTO_COUNTED, "error");
+	if (out->ids.n > 0 && out->ids.n / 4 != out->n_tokens)
+		return proto_out_of_bounds(err, PROTO_COUNTED, "ids");
 	return proto_r_end(&r, PROTO_COUNTED, err);
 }
 

@@ -29,7 +29,7 @@
  *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change
  *   CREDIT     n more tokens may be made     QUEUED  prompt counted, position and time predicted
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
- *   COUNT      tokens of a prompt            TOKENS  tokens with their text, whole UTF-8
+ *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
  *                                            LOAD    how long a newcomer would wait, by priority;
@@ -78,6 +78,9 @@ enum {
 	PROTO_MAX_GIVEN = 1024,         /* tokens of an answer that another model began */
 	PROTO_MAX_MARKERS = 48,         /* control tokens that a model's format of calls and reasoning uses */
 	PROTO_MAX_CONSTRAINT = 1 << 20, /* bytes of a schema or grammar */
+	PROTO_MAX_BAD_WORDS = 64,
+	PROTO_MAX_LISTED = 1 << 19,       /* ids that a COUNTED lists */
+	PROTO_MAX_COUNTED_TEXT = 1 << 20, /* bytes of text that it has */
 };
 
 enum proto_type {
@@ -155,6 +158,8 @@ enum {
 	/* The prompt is computed and stays in the prefix tree; no token is made: DONE with LENGTH and none. One
 	 * choice, no beams, no prompt_logprobs. Needs a credit like any other. */
 	PROTO_SUBMIT_PREFILL_ONLY = 8,
+	PROTO_SUBMIT_INCLUDE_STOP = 16, /* the stop string, or a stop id's text, is the answer's end */
+	PROTO_SUBMIT_ONLY_BIASED = 32,  /* only tokens with a bias are chosen */
 };
 
 /* What an answer is constrained to; engine/constraint reads the text. */
@@ -207,6 +212,8 @@ struct proto_submit {
 	uint8_t constraint_kind;  /* enum proto_constraint; it begins after the reasoning, where there is some */
 	uint32_t thinking_tokens; /* after so many tokens of reasoning it is closed; 0: no bound */
 	uint32_t weight;          /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint64_t cache_salt; /* only prefixes with the same one are shared; 0: none */
+	uint8_t n_bad_words;
 	uint16_t n_given,
 	    n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
 	uint32_t stop_ids[PROTO_MAX_STOP_IDS];
@@ -216,9 +223,11 @@ struct proto_submit {
 	const uint8_t *given_records;          /* decode: n_given × 4 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
 	struct proto_str constraint; /* ≤ PROTO_MAX_CONSTRAINT */
+	/* Texts, ≤ PROTO_MAX_STOP_BYTES, whose token is never chosen, at the beginning of a text or after a space */
+	struct proto_str bad_words[PROTO_MAX_BAD_WORDS];
 	struct proto_str prompt;
 	/* encode: the same with other scalars and no given tokens, encoded before; its stop ids, biases, stops,
-	 * constraint and prompt are copied from there. Empty: it was not. */
+	 * constraint, bad words and prompt are copied from there. Empty: it was not. */
 	struct proto_str frame;
 };
 
@@ -298,7 +307,8 @@ enum proto_error {
 	PROTO_ERR_BAD_KWARGS = 10, /* chat_template_kwargs */
 	PROTO_ERR_NO_CHAT = 11,    /* a chat for a model without a chat template */
 	PROTO_ERR_BAD_CONSTRAINT = 12,
-	PROTO_ERR_LAST = PROTO_ERR_BAD_CONSTRAINT,
+	PROTO_ERR_BAD_WORDS = 13,
+	PROTO_ERR_LAST = PROTO_ERR_BAD_WORDS,
 };
 
 enum proto_length_why {
@@ -306,6 +316,14 @@ enum proto_length_why {
 	PROTO_LENGTH_CONTEXT = 1,
 	PROTO_LENGTH_DEADLINE = 2,
 	PROTO_LENGTH_STOPPED = 3, /* a stop string or id ended a constrained answer before it was complete */
+};
+
+/* What of the request ended a choice with STOP. */
+enum proto_stop {
+	PROTO_STOP_NONE = 0,   /* nothing: the model did, or it did not stop */
+	PROTO_STOP_STRING = 1, /* stops[stop_at] */
+	PROTO_STOP_ID = 2,     /* the token stop_at of stop_ids */
+	PROTO_STOP_LAST = PROTO_STOP_ID,
 };
 
 /* A part of the prompt's logprobs; the parts of one SUBMIT follow one another without a gap. */
@@ -322,6 +340,8 @@ struct proto_choice {
 	uint8_t choice;
 	uint8_t finish; /* enum proto_finish: STOP, LENGTH */
 	uint8_t length_why;
+	uint8_t stop; /* enum proto_stop */
+	uint32_t stop_at;
 	uint32_t n_completion;
 	float cumulative_logprob;
 };
@@ -330,16 +350,25 @@ struct proto_done {
 	uint8_t finish; /* of several choices: of choice 0 */
 	uint8_t error;
 	uint8_t length_why;
+	uint8_t stop; /* enum proto_stop; of several choices: of choice 0 */
+	uint32_t stop_at;
 	uint32_t n_prompt, n_cached;
 	uint32_t n_completion; /* of several choices: of all that were made; without given ones */
 	uint32_t queue_us, prefill_us, decode_us;
 	struct proto_str message; /* for errors: one sentence for the client */
 };
 
+enum proto_count_wants {
+	PROTO_COUNT_IDS = 1,   /* the tokens' ids, PROTO_MAX_LISTED at most */
+	PROTO_COUNT_TEXT = 2,  /* of a prompt of tokens: their text, control tokens and all */
+	PROTO_COUNT_PLAIN = 4, /* of a prompt of text: without the tokens that the model's prompts begin with */
+};
+
 struct proto_count {
 	uint16_t model;
 	uint8_t prompt_kind;
 	uint8_t priority; /* as in SUBMIT, as is tenant */
+	uint8_t wants;    /* enum proto_count_wants, bits */
 	uint64_t tenant;
 	struct proto_str prompt;
 };
@@ -348,6 +377,8 @@ struct proto_counted {
 	uint8_t error; /* enum proto_error */
 	uint32_t n_tokens;
 	struct proto_str message;
+	struct proto_str ids;  /* n_tokens × u32, little endian; or empty */
+	struct proto_str text; /* whole UTF-8 */
 };
 
 /* State of the engine's device; values that it does not report are 0. */

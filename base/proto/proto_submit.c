@@ -37,6 +37,8 @@ static const struct proto_field fields[] = {F(model),
 					    F(constraint_kind),
 					    F(thinking_tokens),
 					    F(weight),
+					    F(cache_salt),
+					    F(n_bad_words),
 					    F(n_given),
 					    F(n_keep)};
 #undef F
@@ -65,7 +67,8 @@ static void put_frame(struct proto_writer *w, const struct proto_submit *m)
 int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit *m)
 {
 	if (m->n_stops > PROTO_MAX_STOPS || m->n_stop_ids > PROTO_MAX_STOP_IDS ||
-	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS || m->n_given > PROTO_MAX_GIVEN)
+	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS || m->n_given > PROTO_MAX_GIVEN ||
+	    m->n_bad_words > PROTO_MAX_BAD_WORDS)
 		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_SUBMIT, id);
 	if (m->frame.n > 0) {
@@ -81,6 +84,8 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 	for (int i = 0; i < m->n_stops; i++)
 		proto_w_str(&w, m->stops[i], PROTO_MAX_STOP_BYTES);
 	proto_w_str(&w, m->constraint, PROTO_MAX_CONSTRAINT);
+	for (int i = 0; i < m->n_bad_words; i++)
+		proto_w_str(&w, m->bad_words[i], PROTO_MAX_STOP_BYTES);
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
 	return proto_w_end(&w);
 }
@@ -92,13 +97,16 @@ static bool within(float v, float lo, float hi) { return v >= lo && v <= hi; }
 static const char *submit_bad_field(const struct proto_submit *m)
 {
 	static const unsigned all_flags = PROTO_SUBMIT_IGNORE_EOS | PROTO_SUBMIT_SHARED_PREFIX |
-					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY;
+					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY |
+					  PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED;
 	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_TOKENS)
 		return "prompt_kind";
 	if ((m->flags & ~all_flags) != 0)
 		return "flags";
 	if ((m->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0 &&
 	    (m->n != 1 || m->best_of != 1 || m->beam_width != 0 || m->prompt_logprobs != 0))
+		return "flags";
+	if ((m->flags & PROTO_SUBMIT_ONLY_BIASED) != 0 && m->n_logit_bias == 0)
 		return "flags";
 	if (!within(m->temperature, 0, 2))
 		return "temperature";
@@ -168,6 +176,8 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_logit_bias");
 	if (out->n_given > PROTO_MAX_GIVEN)
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_given");
+	if (out->n_bad_words > PROTO_MAX_BAD_WORDS)
+		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_bad_words");
 	for (int i = 0; i < out->n_stop_ids; i++)
 		out->stop_ids[i] = proto_r_u32(&r);
 	out->logit_bias_records = proto_r_bytes(&r, out->n_logit_bias * (size_t)PROTO_PAIR_BYTES);
@@ -178,6 +188,11 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 			r.bad = true;
 	}
 	out->constraint = proto_r_str(&r, PROTO_MAX_CONSTRAINT);
+	for (int i = 0; i < out->n_bad_words; i++) {
+		out->bad_words[i] = proto_r_str(&r, PROTO_MAX_STOP_BYTES);
+		if (out->bad_words[i].n == 0)
+			r.bad = true;
+	}
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
 	int rc = proto_r_end(&r, PROTO_SUBMIT, err);
 	if (rc != 0)

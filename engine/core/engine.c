@@ -105,6 +105,7 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 		return rc;
 	list_init(&displaced);
 	s->text.counting = true;
+	s->text.count_wants = req->wants;
 	pthread_mutex_lock(&e->index_lock);
 	rc = wait_limits_enter(&e->counts, &s->wait_entry, &ask, &displaced);
 	list_each_safe(it, tmp, &displaced) {

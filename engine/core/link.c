@@ -87,7 +87,7 @@ static size_t frame_bytes(const struct eng_event *ev)
 	size_t n;
 	switch (ev->kind) {
 	case ENG_QUEUED: return PROTO_HEAD_BYTES + PROTO_QUEUED_BYTES;
-	case ENG_CHOICE: return PROTO_HEAD_BYTES + 11;
+	case ENG_CHOICE: return PROTO_HEAD_BYTES + 16;
 	case ENG_VERIFIED: return PROTO_HEAD_BYTES + 8;
 	case ENG_PROMPT_LOGPROBS:
 		n = (1u + p->n_top) * (size_t)p->n;
@@ -96,8 +96,8 @@ static size_t frame_bytes(const struct eng_event *ev)
 		n = (1u + t->n_top) * (size_t)t->n;
 		return (size_t)PROTO_HEAD_BYTES + 8 + 4u * t->n + 8 * n + t->text.n + pieces_bytes(&t->pieces, n);
 	case ENG_MODEL:
-	case ENG_DONE:
-	case ENG_COUNTED: break;
+	case ENG_COUNTED: return LAST_EVENT_BYTES + ev->u.counted.ids.n + ev->u.counted.text.n;
+	case ENG_DONE: break;
 	}
 	return MODEL_EVENT_BYTES;
 }
@@ -119,10 +119,29 @@ static int encode(struct sl_buf *out, const struct eng_event *ev)
 
 static bool is_last(enum eng_event_kind kind) { return kind == ENG_DONE || kind == ENG_COUNTED; }
 
+/* A COUNTED with ids or text is larger than what was reserved for it. Without memory it becomes a refusal in that. */
+static struct event_mail *listed_mail(struct event_mail *reserved, const struct eng_event **ev, struct eng_event *less)
+{
+	static const char why[] = "The engine is out of memory.";
+	struct event_mail *m = mail_new(frame_bytes(*ev));
+	if (m != NULL) {
+		sl_free(reserved);
+		return m;
+	}
+	*less = (struct eng_event){.kind = ENG_COUNTED,
+				   .id = (*ev)->id,
+				   .u.counted = {.error = PROTO_ERR_OVERLOADED, .message = {why, sizeof why - 1}}};
+	*ev = less;
+	return reserved;
+}
+
 void hub_post(void *ctx, const struct eng_event *ev)
 {
 	struct link_hub *hub = ctx;
+	struct eng_event less;
 	struct event_mail *m = is_last(ev->kind) ? spare_take(hub) : mail_new(frame_bytes(ev));
+	if (ev->kind == ENG_COUNTED && ev->u.counted.ids.n + ev->u.counted.text.n > 0)
+		m = listed_mail(m, &ev, &less);
 	if (m == NULL) {
 		atomic_store(&hub->lost, true);
 		mailbox_nudge(&hub->box);

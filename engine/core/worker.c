@@ -22,9 +22,11 @@ static int refuse(struct seq_text *t, uint8_t error, const char *why)
 	return sl_errf(&t->err, SL_EINVAL, "%s", why);
 }
 
-/* rc as a refusal: out of memory is not the client's fault. */
+/* rc as a refusal, unless it is 0: out of memory is not the client's fault. */
 static int refuse_code(struct seq_text *t, int rc, const char *why)
 {
+	if (rc == 0)
+		return 0;
 	if (rc == SL_ENOMEM)
 		return refuse(t, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
 	t->error = PROTO_ERR_BAD_REQUEST;
@@ -100,6 +102,36 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 	return rc;
 }
 
+/* The words' tokens, as they stand at the beginning of a text and behind a space. Each must be one. */
+static int find_bad_ids(struct seq_text *t, const struct tokenizer *tok)
+{
+	char spaced[1 + PROTO_MAX_STOP_BYTES];
+	spaced[0] = ' ';
+	for (int i = 0; i < t->n_bad_words; i++) {
+		struct proto_str word = t->bad_words[i];
+		size_t before = t->bad_ids.n;
+		memcpy(spaced + 1, word.at, word.n);
+		int rc = tokenizer_encode(tok, word.at, word.n, NULL, &t->bad_ids);
+		bool one = rc == 0 && t->bad_ids.n == before + 1;
+		/* Some tokenizers put the space there themselves. */
+		struct proto_str bytes = one ? tokenizer_bytes(tok, t->bad_ids.ids[before]) : (struct proto_str){0};
+		if (one && (bytes.n == 0 || bytes.at[0] != ' ')) {
+			rc = tokenizer_encode(tok, spaced, 1 + word.n, NULL, &t->bad_ids);
+			one = rc == 0 && t->bad_ids.n == before + 2;
+		}
+		if (rc != 0 && rc != SL_ELIMIT)
+			return refuse_code(t, rc, NULL);
+		if (!one) {
+			t->error = PROTO_ERR_BAD_WORDS;
+			return sl_errf(&t->err, SL_EINVAL,
+				       "Word %d of 'bad_words' is not one token of this model, and longer ones are not "
+				       "supported by this version. Use 'logit_bias'.",
+				       i);
+		}
+	}
+	return 0;
+}
+
 static int check_ids(struct seq_text *t, const struct eng_model *m)
 {
 	int n_vocab = m->info.arch.n_vocab;
@@ -137,11 +169,18 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 					    .text = model_info(m->model)->text,
 					    .kind = t->prompt_kind,
 					    .prompt = t->prompt};
-	bool repeats = e->n_models > 1 && t->prompt_kind != PROTO_PROMPT_TOKENS;
+	bool repeats = e->n_models > 1 && t->prompt_kind != PROTO_PROMPT_TOKENS && t->count_wants == 0;
+	rc = find_bad_ids(t, model_tokenizer(m->model));
+	if (rc != 0)
+		return rc;
 	if (repeats && prompt_memo_find(&e->memo, &key, &t->ids, clock_now_ns()))
 		return check_ids(t, m);
 	if (t->prompt_kind == PROTO_PROMPT_TOKENS)
 		rc = add_ids(t);
+	else if ((t->count_wants & PROTO_COUNT_PLAIN) != 0)
+		rc = refuse_code(t,
+				 tokenizer_encode(model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL, &t->ids),
+				 "The prompt has too many tokens.");
 	else if (t->prompt_kind == PROTO_PROMPT_TEXT)
 		rc = add_text(t, model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL);
 	else
@@ -197,18 +236,66 @@ static void make_text(struct engine *e, struct eng_seq *s)
 	(void)make_grammar(e, s);
 }
 
+/* The ids as the wire has them, and their text, as far as a COUNT wants them. */
+static int list_tokens(struct engine *e, struct seq_text *t, struct sl_buf *ids, struct sl_buf *text)
+{
+	const struct tokenizer *tok = model_tokenizer(e->models[t->model].model);
+	struct text_stream stream;
+	uint8_t *at;
+	bool stopped;
+	int rc = 0;
+	if ((t->count_wants & (PROTO_COUNT_IDS | PROTO_COUNT_TEXT)) == 0)
+		return 0;
+	if (t->ids.n > PROTO_MAX_LISTED)
+		return SL_ELIMIT;
+	if ((t->count_wants & PROTO_COUNT_IDS) != 0 && (rc = buf_reserve(ids, 4 * t->ids.n, &at)) == 0) {
+		for (size_t i = 0; i < t->ids.n; i++)
+			for (int k = 0; k < 4; k++)
+				at[4 * i + (size_t)k] = (uint8_t)((uint32_t)t->ids.ids[i] >> 8 * k);
+		buf_commit(ids, 4 * t->ids.n);
+	}
+	if (rc != 0 || (t->count_wants & PROTO_COUNT_TEXT) == 0)
+		return rc;
+	rc = text_stream_init(&stream, NULL, 0);
+	for (size_t i = 0; i < t->ids.n && rc == 0; i++) {
+		struct proto_str bytes = tokenizer_bytes(tok, t->ids.ids[i]);
+		rc = text_stream_push(&stream, bytes.at, bytes.n, text, &stopped);
+	}
+	if (rc == 0)
+		rc = text_stream_finish(&stream, text);
+	text_stream_dispose(&stream);
+	return rc;
+}
+
+static struct proto_str str_of(const struct sl_buf *b)
+{
+	return (struct proto_str){b->len > 0 ? (const char *)buf_data(b) : "", b->len};
+}
+
 static void answer_count(struct engine *e, struct eng_seq *s)
 {
 	struct seq_text *t = &s->text;
+	struct sl_buf ids, text;
+	buf_init(&ids, 4 * PROTO_MAX_LISTED);
+	buf_init(&text, PROTO_MAX_COUNTED_TEXT);
+	int rc = t->error == 0 ? list_tokens(e, t, &ids, &text) : 0;
+	if (rc != 0)
+		(void)refuse_code(t, rc, "There are too many tokens to list.");
 	struct eng_event ev = {.kind = ENG_COUNTED,
 			       .id = s->node.key,
 			       .u.counted = {.error = t->error,
 					     .n_tokens = t->error == 0 ? (uint32_t)t->ids.n : 0,
-					     .message = {.at = t->err.text, .n = strlen(t->err.text)}}};
+					     .message = {.at = t->err.text, .n = strlen(t->err.text)},
+					     .ids = str_of(&ids),
+					     .text = str_of(&text)}};
+	if (t->error != 0)
+		ev.u.counted.ids = ev.u.counted.text = (struct proto_str){"", 0};
 	pthread_mutex_lock(&e->index_lock);
 	wait_limits_leave(&e->counts, &s->wait_entry);
 	pthread_mutex_unlock(&e->index_lock);
 	e->on_event(e->on_event_ctx, &ev);
+	buf_dispose(&ids);
+	buf_dispose(&text);
 	eng_seq_free(s);
 	atomic_fetch_sub(&e->n_counting, 1);
 }

@@ -89,9 +89,21 @@ static void exclude(struct sampler_scratch *sc, float *logits, const int32_t *id
 	}
 }
 
+/* All tokens but those with a bias. */
+static void exclude_others(struct sampler_scratch *sc, const struct sampler_params *p, float *logits, int n_vocab)
+{
+	uint16_t k = 0;
+	for (int32_t id = 0; id < n_vocab; id++) {
+		while (k < p->n_bias && p->bias[k].id < (uint32_t)id)
+			k++;
+		if (k == p->n_bias || p->bias[k].id != (uint32_t)id)
+			exclude(sc, logits, &id, 1);
+	}
+}
+
 /* Biases, penalties, exclusions. Whether anything was changed. */
-static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits, uint64_t index,
-		   struct sampler_scratch *sc)
+static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
+		   uint64_t index, struct sampler_scratch *sc)
 {
 	BUG_IF(p->n_bias > PROTO_MAX_LOGIT_BIAS, "sampler: %u biases", p->n_bias);
 	sc->n_undo = 0;
@@ -108,6 +120,8 @@ static bool adjust(const struct sampler_params *p, const struct sampler_state *s
 		exclude(sc, logits, p->stop_ids, p->n_stop_ids);
 	if (p->ignore_eos || index < p->min_tokens)
 		exclude(sc, logits, p->end_ids, p->n_end_ids);
+	if (p->only_biased)
+		exclude_others(sc, p, logits, n_vocab);
 	return sc->n_undo > 0;
 }
 
@@ -259,7 +273,7 @@ static int32_t likeliest(const struct candidates *c) { return id_of(c, logits_ar
 static int32_t draw_greedy(const struct sampler_params *p, const struct sampler_state *state, float *logits,
 			   int n_vocab, uint64_t index, struct sampler_scratch *sc)
 {
-	adjust(p, state, logits, index, sc);
+	adjust(p, state, logits, n_vocab, index, sc);
 	struct candidates c = candidates_of(p, logits, n_vocab, sc);
 	int32_t id = c.n > 0 ? likeliest(&c) : -1;
 	bool usable = id >= 0 && isfinite(logits[id]);
@@ -283,7 +297,7 @@ void sampler_draw(const struct sampler_params *p, const struct sampler_state *st
 	float said_max = logits_clean_max(logits, n_vocab);
 	if (!isfinite(said_max))
 		return;
-	bool adjusted = adjust(p, state, logits, index, sc);
+	bool adjusted = adjust(p, state, logits, n_vocab, index, sc);
 	struct candidates c = candidates_of(p, logits, n_vocab, sc);
 	c.max = p->mask != NULL ? logits_max(c.l, c.n) : adjusted ? logits_clean_max(logits, n_vocab) : said_max;
 	if (isfinite(c.max))
@@ -312,7 +326,7 @@ int sampler_top(const struct sampler_params *p, const struct sampler_state *stat
 	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab || k < 1, "sampler: %d of %d", k, n_vocab);
 	int n = 0;
 	if (isfinite(logits_clean_max(logits, n_vocab))) {
-		adjust(p, state, logits, index, sc);
+		adjust(p, state, logits, n_vocab, index, sc);
 		float max = logits_clean_max(logits, n_vocab);
 		const struct candidates c = candidates_of(p, logits, n_vocab, sc);
 		if (isfinite(max) && c.n > 0)

@@ -312,12 +312,19 @@ void batch_report_token(struct step *st, const struct eng_seq *s, uint8_t choice
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
-bool batch_is_end(const struct eng_seq *s, int32_t id)
+static bool is_stop_id(const struct eng_seq *s, int32_t id)
 {
 	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
 		if (s->sampling.stop_ids[i] == id)
 			return true;
 	}
+	return false;
+}
+
+bool batch_is_end(const struct eng_seq *s, int32_t id)
+{
+	if (is_stop_id(s, id))
+		return true;
 	return !s->sampling.ignore_eos && tokenizer_is_end(model_tokenizer(s->model->model), id);
 }
 
@@ -333,12 +340,22 @@ struct proto_str batch_token_text(const struct eng_model *m, int32_t id)
 static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *stopped)
 {
 	text_stream_may_stop(&s->stream, s->n_made >= s->sampling.min_tokens);
-	if (batch_is_end(s, id)) {
-		*stopped = true;
-		return text_stream_finish(&s->stream, &st->text);
-	}
 	struct proto_str bytes = batch_token_text(s->model, id);
+	if (batch_is_end(s, id)) {
+		bool by_id = is_stop_id(s, id);
+		s->stop = by_id ? PROTO_STOP_ID : PROTO_STOP_NONE;
+		s->stop_at = by_id ? (uint32_t)id : 0;
+		*stopped = true;
+		int rc = by_id && s->stream.keeps
+			     ? text_stream_push(&s->stream, bytes.at, bytes.n, &st->text, &(bool){false})
+			     : 0;
+		return rc == 0 ? text_stream_finish(&s->stream, &st->text) : rc;
+	}
 	int rc = text_stream_push(&s->stream, bytes.at, bytes.n, &st->text, stopped);
+	if (rc == 0 && *stopped) {
+		s->stop = PROTO_STOP_STRING;
+		s->stop_at = s->stream.by;
+	}
 	if (rc == 0 && !*stopped && s->n_made >= s->max_tokens)
 		rc = text_stream_finish(&s->stream, &st->text);
 	return rc;

@@ -71,12 +71,16 @@ static void report_end(struct step *st, struct choices *c, uint8_t as, const str
 			       .u.choice = {.choice = as,
 					    .finish = log->finish,
 					    .length_why = log->length_why,
+					    .stop = log->stop,
+					    .stop_at = log->stop_at,
 					    .n_completion = log->n,
 					    .cumulative_logprob = (float)log->sum}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 	if (as == 0) {
 		c->finish = log->finish;
 		c->length_why = log->length_why;
+		c->lead->stop = log->stop;
+		c->lead->stop_at = log->stop_at;
 	}
 }
 
@@ -221,6 +225,8 @@ void choices_end(struct step *st, struct eng_seq *s, uint8_t finish)
 	uint32_t left = s->credit;
 	log->finish = finish;
 	log->length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0;
+	log->stop = finish == PROTO_FINISH_STOP ? s->stop : 0;
+	log->stop_at = finish == PROTO_FINISH_STOP ? s->stop_at : 0;
 	c->members[s->choice] = NULL;
 	c->n_running--;
 	if (!c->silent)

@@ -73,13 +73,16 @@ struct seq_text {
 	uint8_t constraint_kind; /* enum proto_constraint */
 	struct proto_str constraint;
 	bool counting;
-	bool searching;             /* a beam search with options that it does not support */
-	atomic_bool unwanted;       /* cancelled: the worker skips the work */
-	struct tok_ids ids;         /* the result */
-	struct grammar *grammar;    /* the constraint, compiled; owned; NULL: none */
-	enum constrain_phase phase; /* that its answer begins with */
-	uint8_t error;              /* enum proto_error */
-	struct sl_err err;          /* why, for the client */
+	bool searching;                   /* a beam search with options that it does not support */
+	atomic_bool unwanted;             /* cancelled: the worker skips the work */
+	struct tok_ids ids;               /* the result */
+	struct grammar *grammar;          /* the constraint, compiled; owned; NULL: none */
+	enum constrain_phase phase;       /* that its answer begins with */
+	uint8_t n_bad_words, count_wants; /* the latter: of a COUNT, enum proto_count_wants */
+	struct proto_str *bad_words;      /* owned, with their texts behind them */
+	struct tok_ids bad_ids;           /* the result: their tokens */
+	uint8_t error;                    /* enum proto_error */
+	struct sl_err err;                /* why, for the client */
 };
 
 /* Requests of other threads since the step thread last took them; under the index's lock. */
@@ -126,13 +129,14 @@ struct eng_seq {
 	/* The request. */
 	uint64_t tenant_digest;
 	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
-	struct proto_id_f32 *bias;      /* owned */
+	struct proto_id_f32 *bias;      /* owned; with room for bad_ids */
 	int32_t stop_ids[PROTO_MAX_STOP_IDS];
 	uint32_t weight;          /* of the tenant */
 	uint8_t prompt_logprobs;  /* as in SUBMIT */
 	uint32_t prompt_reported; /* prompt tokens whose log probability was reported */
 	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
 	uint64_t salt;            /* of the prefixes that it may share */
+	uint64_t cache_salt;      /* as in SUBMIT, and part of salt */
 	uint32_t max_tokens, credit;
 	uint32_t thinking_tokens; /* as in SUBMIT */
 	uint64_t deadline_ns;     /* UINT64_MAX: none */
@@ -158,6 +162,8 @@ struct eng_seq {
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
+	uint8_t stop; /* enum proto_stop, as stop_at is for DONE and CHOICE */
+	uint32_t stop_at;
 	struct seq_spec spec;
 	struct seq_draft_prefix draft_prefix;
 	struct seq_constraint constraint;
@@ -174,6 +180,8 @@ struct eng_seq {
 	bool found_busy;     /* others ran or waited when it was predicted */
 };
 
+/* The salt of its prefixes; shared: between tenants. */
+uint64_t eng_seq_salt(const struct eng_seq *s, bool shared);
 /* Looks up the bytes of its tokens, if wanted (for log probabilities). */
 struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 /* Copies the request. 0 or SL_ENOMEM. */

@@ -18,6 +18,7 @@
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/model_sched.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -121,6 +122,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	    .u.done = {.finish = finish,
 		       .error = error,
 		       .length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0,
+		       .stop = finish == PROTO_FINISH_STOP ? s->stop : 0,
+		       .stop_at = finish == PROTO_FINISH_STOP ? s->stop_at : 0,
 		       .n_prompt = s->n_prompt,
 		       .n_cached = s->n_cached,
 		       .n_completion = n_made,
@@ -256,6 +259,36 @@ static uint8_t check_sampling(const struct eng_seq *s, const struct eng_model *m
 	return 0;
 }
 
+static bool has_bias(const struct eng_seq *s, uint32_t id)
+{
+	for (uint16_t i = 0; i < s->sampling.n_bias; i++)
+		if (s->bias[i].id == id)
+			return true;
+	return false;
+}
+
+/* The tokens of bad words are biased to nothing. Where only biased ones may be chosen, others need no bias. */
+static uint8_t take_bad_ids(struct eng_seq *s, struct sl_err *err)
+{
+	struct sampler_params *p = &s->sampling;
+	for (size_t i = 0; i < s->text.bad_ids.n; i++) {
+		uint32_t id = (uint32_t)s->text.bad_ids.ids[i];
+		bool known = has_bias(s, id);
+		for (uint16_t k = 0; known && k < p->n_bias; k++)
+			s->bias[k].v = s->bias[k].id == id ? -INFINITY : s->bias[k].v;
+		if (known || p->only_biased)
+			continue;
+		if (p->n_bias == PROTO_MAX_LOGIT_BIAS) {
+			sl_errf(err, SL_ELIMIT, "'bad_words' and 'logit_bias' have more than %d tokens together.",
+				PROTO_MAX_LOGIT_BIAS);
+			return PROTO_ERR_BAD_WORDS;
+		}
+		s->bias[p->n_bias++] = (struct proto_id_f32){.id = id, .v = -INFINITY};
+	}
+	p->bias = s->bias;
+	return 0;
+}
+
 /* Never reveals whether another tenant has the prefix, since that would disclose its prompts. */
 static uint8_t miss_of(enum prefix_miss miss)
 {
@@ -289,6 +322,8 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
 	uint8_t refused = check_sampling(s, m, err);
+	if (refused == 0)
+		refused = take_bad_ids(s, err);
 	if (refused != 0)
 		return refused;
 	s->sampling.end_ids = m->end_ids;
@@ -315,7 +350,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	if (refused != 0)
 		return refused;
 	if (st->e->cfg.share_prefixes)
-		s->salt = 0;
+		s->salt = eng_seq_salt(s, true);
 	struct prefix_match match = {0};
 	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);

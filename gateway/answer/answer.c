@@ -229,7 +229,9 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error)
 	case PROTO_ERR_BAD_LOGIT_BIAS: return bad_field("invalid_value", "logit_bias");
 	case PROTO_ERR_BAD_DOCUMENTS: return bad_field("invalid_value", "documents");
 	case PROTO_ERR_BAD_KWARGS: return bad_field("invalid_value", "chat_template_kwargs");
-	case PROTO_ERR_BAD_CONSTRAINT: return bad_field("invalid_value", a->constraint_field);
+	case PROTO_ERR_BAD_CONSTRAINT:
+		return bad_field("invalid_value", a->constraint != NULL ? a->constraint : "response_format");
+	case PROTO_ERR_BAD_WORDS: return bad_field("invalid_value", "bad_words");
 	case PROTO_ERR_NO_CHAT: return bad_field("invalid_value", "model");
 	case PROTO_ERR_CONTEXT_LENGTH: return bad_field("context_length_exceeded", a->format->prompt_param);
 	case PROTO_ERR_NO_MODEL: return (struct api_error){404, "invalid_request_error", "model_not_found", "model", 0};

@@ -167,7 +167,11 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 		rc = buf_append_str(out, ",\"finish_reason\":\"");
 	if (rc == 0)
 		rc = buf_append_str(out, c->reason);
-	return rc == 0 ? buf_append_str(out, "\"}") : rc;
+	if (rc == 0)
+		rc = buf_append_str(out, "\"");
+	if (rc == 0)
+		rc = answer_put_extras(a, c, true, out);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
 static int whole(struct answer *a, struct sl_buf *out)
@@ -177,8 +181,7 @@ static int whole(struct answer *a, struct sl_buf *out)
 
 static int logprob(struct answer *a, struct answer_choice *c, const struct gen_token *t)
 {
-	(void)a;
-	return answer_put_logprob(&c->logprobs[0], t);
+	return answer_put_logprob(a, &c->logprobs[0], t);
 }
 
 const struct answer_format answer_chat = {

@@ -121,10 +121,12 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 {
 	const char *text = chunk->text;
 	int rc = 0;
-	for (uint32_t i = 0; rc == 0 && a->out.wants_logprobs && i < chunk->n_tokens; i++) {
+	for (uint32_t i = 0; rc == 0 && (a->out.wants_logprobs || a->out.token_ids) && i < chunk->n_tokens; i++) {
 		struct gen_token t;
 		gen_token_at(run->gen, chunk->first_token + i, &t);
-		rc = a->format->logprob(a, c, &t);
+		rc = answer_take_id(a, c, t.id);
+		if (rc == 0 && a->out.wants_logprobs)
+			rc = a->format->logprob(a, c, &t);
 		c->n_characters += (uint32_t)utf8_characters(text, t.n_bytes);
 		text += t.n_bytes;
 	}
@@ -142,6 +144,7 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 		if (rc == 0 && c->logprobs[0].len > 0)
 			rc = buf_append(&c->logprobs[ANSWER_SENT], buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
+	buf_clear(&c->ids, SIZE_MAX);
 	for (int i = 0; a->out.wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
 	return rc;
@@ -180,7 +183,7 @@ static int close_choice(struct answer *a, struct answer_run *run, struct sl_buf 
 	if (a->split != NULL) {
 		rc = answer_parts_finish(a, run, index, out);
 		reason = reason_with_calls(a, index, reason);
-	} else if (c->logprobs[0].len > 0) { /* of tokens that had no text of their own */
+	} else if (c->logprobs[0].len > 0 || c->ids.len > 0) { /* of tokens that had no text of their own */
 		rc = tell_text(a, out, index, "", 0);
 	}
 	c->closed = true;
@@ -272,6 +275,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
 		a->choices[first + i].ended_by = cut_by(a, run, i, finish);
+		answer_note_stop(a, run, first + i, i);
 		int rc = close_choice(a, run, out, first + i, reason_of(finish));
 		return rc == 0 ? 1 : rc;
 	}
@@ -385,6 +389,8 @@ int answer_collect(struct answer *a)
 		for (uint8_t i = 0; i < a->n; i++) {
 			struct answer_choice *c = &a->choices[first + i];
 			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
+			if (f == PROTO_FINISH_STOP)
+				answer_note_stop(a, run, first + i, i);
 			bool closes = !c->closed && f != 0 && f != PROTO_FINISH_ERROR;
 			c->reason = closes ? reason_of(f) : c->reason;
 			int rc = closes && a->split != NULL ? answer_parts_finish(a, run, first + i, NULL) : 0;

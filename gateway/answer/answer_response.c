@@ -279,7 +279,7 @@ static int whole(struct answer *a, struct sl_buf *out)
 static int logprob(struct answer *a, struct answer_choice *c, const struct gen_token *t)
 {
 	(void)a;
-	return answer_put_logprob(&c->logprobs[0], t);
+	return answer_put_logprob(a, &c->logprobs[0], t);
 }
 
 /* ---- the store ---- */

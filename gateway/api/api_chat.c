@@ -55,7 +55,7 @@ static void start(struct exchange *x, const struct chat_request *r, int model, s
 		digests = sl_zalloc_n(json_array_size(request_get(r->body.root, "messages")), sizeof *digests);
 	if (digests != NULL && describe(x, r, digests, &messages))
 		spec.messages = &messages;
-	api_cleansed(x, &r->c.cleansed);
+	api_report(x, &r->c);
 	answer_start(x, &spec);
 	sl_free(digests);
 }
@@ -116,7 +116,7 @@ static void on_read(struct exchange *x, void *out)
 {
 	struct chat_request *r = out;
 	int model = answer_choose_model(x, r->c.model);
-	if (model >= 0 && !compress(x, r, model))
+	if (model >= 0 && api_model_fits(x, &r->c, model) && !compress(x, r, model))
 		start(x, r, model, r->c.submit.prompt, NULL);
 }
 

@@ -32,8 +32,9 @@ static void start(struct exchange *x, const struct completion_request *r)
 {
 	struct answer_prompt prompts[ANSWER_MAX_RUNS];
 	int model = answer_choose_model(x, r->c.model);
-	if (model < 0)
+	if (model < 0 || !api_model_fits(x, &r->c, model))
 		return;
+	api_report(x, &r->c);
 	struct answer_spec spec = api_spec(x, &r->c, &answer_completion, model);
 	if (r->echo && (spec.own = make_echo(r)) == NULL) {
 		exchange_reply_no_memory(x);

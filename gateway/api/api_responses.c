@@ -246,7 +246,7 @@ static void start_answer(void *ctx, struct proto_str text, const char *members)
 	spec.keep_text = true;
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
-	api_cleansed(x, &r->c.cleansed);
+	api_report(x, &r->c);
 	if (members != NULL)
 		c->own->digest = 0; /* a compressed prompt: its messages cannot warm the cache */
 	c->own = NULL;

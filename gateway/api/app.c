@@ -267,6 +267,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	buf_dispose(&x->body);
 	sl_free(x->quota);
 	sl_free(x->cascade);
+	sl_free(x->ignored);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);

@@ -20,7 +20,7 @@ enum {
 };
 
 struct field_list {
-	struct http_field at[EXCHANGE_MAX_FIELDS + 4 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
+	struct http_field at[EXCHANGE_MAX_FIELDS + 5 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
 	size_t n;
 	struct quota_text quota;
 	char cleansed[24];
@@ -50,6 +50,8 @@ static void gather(struct exchange *x, struct field_list *out, const char *conte
 		snprintf(out->cleansed, sizeof out->cleansed, "%llu", (unsigned long long)x->cleansed_bytes);
 		out->at[out->n++] = (struct http_field){"x-sluice-cleansed-bytes", out->cleansed};
 	}
+	if (x->ignored != NULL)
+		out->at[out->n++] = (struct http_field){"x-sluice-ignored-fields", x->ignored};
 	if (x->degraded != NULL)
 		out->at[out->n++] = (struct http_field){"x-sluice-degraded", x->degraded};
 	for (size_t i = 0; i < n_fields; i++)

@@ -43,6 +43,7 @@ struct exchange {
 	bool cleansed;                    /* a user's message was changed: the reply reports the bytes removed */
 	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */
 	uint64_t cleansed_bytes;
+	char *ignored;                   /* for x-sluice-ignored-fields; owned; NULL: none */
 	const char *degraded;            /* for x-sluice-degraded; NULL: not degraded */
 	uint32_t n_prompt, n_completion; /* for the access log */
 	unsigned retry_ms;               /* for retry-after-ms beside retry-after; 0: no header */

@@ -286,9 +286,10 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		if (rc == 0 && s.listener != NULL)
 			s.listener->on_tokens(s.ctx, &m);
 	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
-		/* Checked and dropped: the gateway asks for no prompt's logprobs. */
 		struct proto_prompt_logprobs m;
 		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_prompt != NULL)
+			s.listener->on_prompt(s.ctx, &m);
 	} else if (h->type == PROTO_CHOICE) {
 		struct proto_choice m;
 		rc = proto_get_choice(p, h->length, &m, err);

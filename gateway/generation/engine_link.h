@@ -28,6 +28,7 @@ struct link_listener {
 	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing.
 	 * Where it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
 	void (*soon)(const void *ctx);
+	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m); /* NULL: they are not asked for */
 };
 
 struct link_model {

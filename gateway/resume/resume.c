@@ -238,6 +238,8 @@ static struct answer *create(struct gw_app *app, const struct resume_head *h, co
 				   .ids = is_set(h->json, "ids"),
 				   .background = is_set(h->json, "background"),
 				   .keep_text = is_set(h->json, "keep_text"),
+				   .token_ids = is_set(h->json, "token_ids"),
+				   .tokens_as_ids = is_set(h->json, "tokens_as_ids"),
 				   .submit = s,
 				   .members = json_string_value(json_object_get(h->json, "told")),
 				   .n_prompts = 1};
