@@ -171,6 +171,7 @@ enum proto_constraint {
 	PROTO_CONSTRAINT_GBNF = 4,        /* a grammar in llama.cpp's form */
 	PROTO_CONSTRAINT_LARK = 5,        /* a grammar in Lark's form */
 	PROTO_CONSTRAINT_CHOICE = 6,      /* a JSON array of strings */
+	PROTO_CONSTRAINT_CALLS = 7,       /* calls of tools, as engine/constraint/calls.c has them */
 	PROTO_CONSTRAINT_KINDS,
 };
 

@@ -16,6 +16,7 @@ static void (*const front_ends[CONSTRAINT_KINDS])(struct con *c, const char *tex
     [CONSTRAINT_GBNF] = con_gbnf,
     [CONSTRAINT_LARK] = con_lark,
     [CONSTRAINT_CHOICE] = con_choice,
+    [CONSTRAINT_CALLS] = con_calls,
 };
 
 static void translate(struct con *c, enum constraint_kind kind, const char *text, size_t n)

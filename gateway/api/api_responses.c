@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "gateway/resume/replay_follow.h"
+#include "gateway/api/api_form.h"
 #include "gateway/api/api_request.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/compress/compress_run.h"
@@ -235,9 +236,11 @@ static void start_answer(void *ctx, struct proto_str text, const char *members)
 {
 	struct call *c = ctx;
 	struct exchange *x = c->x;
-	const struct response_request *r = &c->request;
+	struct response_request *r = &c->request;
 	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
 	struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
+	if (!api_form(x, &r->c, c->model, &spec))
+		return;
 	spec.own = c->own;
 	spec.id = c->made[0] != '\0' ? c->made : NULL;
 	spec.members = members;
