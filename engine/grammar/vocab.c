@@ -147,6 +147,22 @@ static int slices_build(struct grammar_vocab *v, const struct word *words, size_
 	return rc;
 }
 
+static int longs_build(struct grammar_vocab *v, const struct word *words, size_t n)
+{
+	static const uint32_t bytes[N_LONG] = {64, 32, 16};
+	for (int i = 0; i < N_LONG; i++) {
+		struct long_tokens *l = &v->longs[i];
+		l->bytes = bytes[i];
+		l->ids = sl_zalloc_n(n + 1, sizeof(*l->ids));
+		if (l->ids == NULL)
+			return SL_ENOMEM;
+		for (size_t k = 0; k < n; k++)
+			if (words[k].n > l->bytes && (words[k].chars == NOT_PLAIN || words[k].chars > l->bytes))
+				l->ids[l->n++] = words[k].id;
+	}
+	return 0;
+}
+
 /* ---- life ---- */
 
 int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
@@ -163,6 +179,8 @@ int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
 		rc = build(&v->all, words, n);
 		if (rc == 0)
 			rc = slices_build(v, words, n, words + most);
+		if (rc == 0)
+			rc = longs_build(v, words, n);
 	}
 	sl_free(words);
 	if (rc == 0)
@@ -183,6 +201,8 @@ void grammar_vocab_unref(struct grammar_vocab *v)
 	if (v == NULL || --v->refs > 0)
 		return;
 	trie_dispose(&v->all);
+	for (int i = 0; i < N_LONG; i++)
+		sl_free(v->longs[i].ids);
 	for (int i = 0; i < N_SLICES; i++) {
 		trie_dispose(&v->slices[i].rest);
 		sl_free(v->slices[i].mask);
