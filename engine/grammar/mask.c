@@ -35,9 +35,28 @@ static int walk(struct grammar *g, const struct trie *t, uint32_t from, uint32_t
 	return 0;
 }
 
+/* How many plain characters c surely takes: then any of its items does. */
+static uint32_t cover_of(struct automaton *a, uint32_t c)
+{
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < a->configs[c].n; i++) {
+		uint32_t one = dfa_cover(&a->dfa, a->items[a->configs[c].from + i].term);
+		most = one > most ? one : most;
+	}
+	return most;
+}
+
 int mask_make(struct grammar *g, uint32_t config, uint32_t *mask)
 {
 	const struct trie *t = &g->vocab->all;
+	uint32_t cover = cover_of(&g->a, config);
+	for (int i = 0; i < N_SLICES; i++) {
+		const struct slice *s = &g->vocab->slices[i];
+		if (cover < s->max_chars)
+			continue;
+		memcpy(mask, s->mask, g->vocab->words * sizeof(*mask));
+		return walk(g, &s->rest, 0, s->rest.n_nodes, config, mask);
+	}
 	memset(mask, 0, g->vocab->words * sizeof(*mask));
 	return walk(g, t, 0, t->n_nodes, config, mask);
 }
