@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiler: after(e, then) is the language of e followed by `then`, for each kind of character before it.
+ * The compiler: after(e, then) is the language of e followed by `then`, for each kind of character before it. What
+ * may be anything is every byte string, which the pool simplifies best; whoever searches intersects the result with
+ * UTF-8. Characters begin at their first bytes only, so a match does, too.
  */
 #include "engine/constraint/regex.h"
 
@@ -36,7 +38,7 @@ static struct then either(struct compiler *m, struct then a, struct then b)
 /* Strings of a that are not empty and end in one of `last`. */
 static rx ending(struct compiler *m, rx a, rx last)
 {
-	return rx_and(m->c->pool, a, rx_cat(m->c->pool, con_any_text(m->c), last));
+	return rx_and(m->c->pool, a, rx_cat(m->c->pool, RX_ALL, last));
 }
 
 static struct then after_lang(struct compiler *m, rx l, struct then k)
@@ -76,26 +78,42 @@ static struct then after_tempered(struct compiler *m, const struct re *e, struct
 {
 	struct rx_pool *p = m->c->pool;
 	const struct re *ahead = e->a->a, *one = e->a->b;
-	rx any = con_any_text(m->c);
-	if (!is_end(k) || e->least > 1 || ahead->a->kind != RE_LANG)
+	if (!is_end(k) || e->least > 1 || !ahead->a->plain)
 		return refuse(m, e, "a lookahead inside an unbounded repetition is not supported");
-	rx begins = rx_cat(p, ahead->a->lang, any);
-	rx wrong = ahead->inverted ? begins : con_minus(m->c, any, begins);
-	rx bad = rx_cat(p, any, con_minus(m->c, wrong, RX_EPS));
+	rx begins = rx_cat(p, ahead->a->lang, RX_ALL);
+	rx wrong = ahead->inverted ? begins : rx_not(p, begins);
+	rx bad = rx_cat(p, RX_ALL, con_minus(m->c, wrong, RX_EPS));
 	return same(con_minus(m->c, rx_repeat(p, one->lang, e->least, RX_UNBOUNDED), bad));
 }
 
 static bool is_tempered(struct compiler *m, const struct re *e)
 {
 	const struct re *a = e->a;
-	if (a->kind != RE_CAT || a->a->kind != RE_AHEAD || a->b->kind != RE_LANG)
+	if (a->kind != RE_CAT || a->a->kind != RE_AHEAD || !a->b->plain)
 		return false;
 	rx longer = con_minus(m->c, a->b->lang, con_any_char(m->c));
 	return rx_is_none(m->c->pool, longer, 64);
 }
 
+static bool is_anything(struct then k)
+{
+	return k.of[AT_START] == RX_ALL && k.of[AFTER_WORD] == RX_ALL && k.of[AFTER_OTHER] == RX_ALL;
+}
+
+/* Before anything, more than the least number of copies is anything, too. */
+static struct then before_anything(struct compiler *m, const struct re *e, struct then k)
+{
+	if (e->least == 0)
+		return k;
+	struct then last = after(m, e->a, k);
+	rx others = rx_repeat(m->c->pool, e->a->lang, e->least - 1, e->least - 1);
+	return after_lang(m, others, last);
+}
+
 static struct then after_repeat(struct compiler *m, const struct re *e, struct then k)
 {
+	if (e->plain)
+		return before_anything(m, e, k);
 	if (e->most == RX_UNBOUNDED && is_tempered(m, e))
 		return after_tempered(m, e, k);
 	if (e->most == RX_UNBOUNDED || e->most > MAX_UNROLLED)
@@ -111,7 +129,7 @@ static struct then after_repeat(struct compiler *m, const struct re *e, struct t
 
 static struct then after_ahead(struct compiler *m, const struct re *e, struct then k)
 {
-	struct then seen = after(m, e->a, same(con_any_text(m->c)));
+	struct then seen = after(m, e->a, same(RX_ALL));
 	for (int i = 0; i < CONTEXTS; i++)
 		k.of[i] = e->inverted ? con_minus(m->c, k.of[i], seen.of[i]) : rx_and(m->c->pool, k.of[i], seen.of[i]);
 	return k;
@@ -120,7 +138,7 @@ static struct then after_ahead(struct compiler *m, const struct re *e, struct th
 /* What follows begins with a word character, or does not. */
 static rx beginning(struct compiler *m, rx k, bool word)
 {
-	rx begins = rx_cat(m->c->pool, m->word, con_any_text(m->c));
+	rx begins = rx_cat(m->c->pool, m->word, RX_ALL);
 	return word ? rx_and(m->c->pool, k, begins) : con_minus(m->c, k, begins);
 }
 
@@ -139,6 +157,10 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 	if (m->p->fault->code != 0 || !con_step(m->c, 1)) {
 		m->level--;
 		return out;
+	}
+	if (e->plain && !is_anything(k)) {
+		m->level--;
+		return after_lang(m, e->lang, k);
 	}
 	switch (e->kind) {
 	case RE_LANG: out = after_lang(m, e->lang, k); break;
@@ -161,14 +183,14 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 static rx searched(struct compiler *m, struct then found)
 {
 	struct rx_pool *p = m->c->pool;
-	rx any = con_any_text(m->c), later;
+	rx later;
 	if (found.of[AFTER_WORD] == found.of[AFTER_OTHER])
-		later = rx_cat(p, rx_cat(p, any, con_any_char(m->c)), found.of[AFTER_WORD]);
+		later = rx_cat(p, rx_cat(p, RX_ALL, con_any_char(m->c)), found.of[AFTER_WORD]);
 	else
-		later = rx_or(p, rx_cat(p, rx_cat(p, any, m->word), found.of[AFTER_WORD]),
-			      rx_cat(p, rx_cat(p, any, m->other), found.of[AFTER_OTHER]));
+		later = rx_or(p, rx_cat(p, rx_cat(p, RX_ALL, m->word), found.of[AFTER_WORD]),
+			      rx_cat(p, rx_cat(p, RX_ALL, m->other), found.of[AFTER_OTHER]));
 	if (found.of[AT_START] == found.of[AFTER_WORD] && found.of[AT_START] == found.of[AFTER_OTHER])
-		return rx_cat(p, any, found.of[AT_START]);
+		return rx_cat(p, RX_ALL, found.of[AT_START]);
 	return rx_or(p, found.of[AT_START], later);
 }
 
@@ -181,7 +203,7 @@ static rx compile(struct re_parser *p, const struct re *e)
 	m.word = charset_rx(p->c, &word);
 	m.other = charset_rx(p->c, &other);
 	if (p->how & REGEX_SEARCH)
-		return searched(&m, after(&m, e, same(con_any_text(p->c))));
+		return searched(&m, after(&m, e, same(RX_ALL)));
 	return after(&m, e, same(RX_EPS)).of[AT_START];
 }
 

@@ -28,37 +28,35 @@ static const struct re *node(struct re_parser *p, struct re of)
 	return e;
 }
 
-static const struct re *lang(struct re_parser *p, rx l) { return node(p, (struct re){.kind = RE_LANG, .lang = l}); }
-
-static bool plain(const struct re *a, const struct re *b) { return a->kind == RE_LANG && b->kind == RE_LANG; }
+static const struct re *lang(struct re_parser *p, rx l) { return node(p, (struct re){.kind = RE_LANG, .plain = true, .lang = l}); }
 
 static const struct re *cat(struct re_parser *p, const struct re *a, const struct re *b)
 {
 	if (a == NULL || b == NULL)
 		return NULL;
-	if (plain(a, b))
-		return lang(p, rx_cat(p->c->pool, a->lang, b->lang));
 	if (a->kind == RE_LANG && a->lang == RX_EPS)
 		return b;
-	return node(p, (struct re){.kind = RE_CAT, .a = a, .b = b});
+	bool plain = a->plain && b->plain;
+	rx l = plain ? rx_cat(p->c->pool, a->lang, b->lang) : RX_NONE;
+	return node(p, (struct re){.kind = RE_CAT, .plain = plain, .lang = l, .a = a, .b = b});
 }
 
 static const struct re *alt(struct re_parser *p, const struct re *a, const struct re *b)
 {
 	if (a == NULL || b == NULL)
 		return NULL;
-	if (plain(a, b))
-		return lang(p, rx_or(p->c->pool, a->lang, b->lang));
-	return node(p, (struct re){.kind = RE_ALT, .a = a, .b = b});
+	bool plain = a->plain && b->plain;
+	rx l = plain ? rx_or(p->c->pool, a->lang, b->lang) : RX_NONE;
+	return node(p, (struct re){.kind = RE_ALT, .plain = plain, .lang = l, .a = a, .b = b});
 }
 
 static const struct re *repeat(struct re_parser *p, const struct re *a, uint32_t least, uint32_t most, size_t at)
 {
 	if (a == NULL)
 		return NULL;
-	if (a->kind == RE_LANG)
-		return lang(p, rx_repeat(p->c->pool, a->lang, least, most));
-	return node(p, (struct re){.kind = RE_REPEAT, .a = a, .least = least, .most = most, .at = at});
+	rx l = a->plain ? rx_repeat(p->c->pool, a->lang, least, most) : RX_NONE;
+	struct re e = {.kind = RE_REPEAT, .plain = a->plain, .lang = l, .a = a, .least = least, .most = most, .at = at};
+	return node(p, e);
 }
 
 static char peek(const struct re_parser *p) { return p->at < p->n ? p->text[p->at] : '\0'; }

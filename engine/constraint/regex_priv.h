@@ -9,7 +9,7 @@
 #include "engine/constraint/regex.h"
 
 enum re_kind {
-	RE_LANG,   /* no assertion in it: its language */
+	RE_LANG,   /* its language */
 	RE_CAT,    /* a, then b */
 	RE_ALT,    /* a or b */
 	RE_REPEAT, /* least to most times a */
@@ -21,6 +21,7 @@ enum re_kind {
 
 struct re {
 	enum re_kind kind;
+	bool plain; /* no assertion in it: lang is its language */
 	rx lang;
 	const struct re *a, *b;
 	uint32_t least, most;

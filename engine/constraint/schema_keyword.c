@@ -8,7 +8,7 @@
 #include "engine/constraint/schema.h"
 
 /* Keywords that change what is valid and are not supported. */
-static const char *const refused[] = {"$recursiveRef", "extends", "disallow", "divisibleBy"};
+static const char *const refused[] = {"$recursiveRef"};
 
 static keyword_fn *const keywords[] = {
     keyword_ref,

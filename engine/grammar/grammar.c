@@ -61,6 +61,7 @@ void grammar_unref(struct grammar *g)
 		return;
 	pthread_mutex_destroy(&g->lock);
 	auto_dispose(&g->a);
+	masks_dispose(&g->masks);
 	grammar_vocab_unref(g->vocab);
 	sl_free(g->walk);
 	sl_free(g);
@@ -119,13 +120,12 @@ void grammar_state_dispose(struct grammar_state *s)
 int grammar_mask(struct grammar_state *s, uint32_t *mask)
 {
 	lock(s->g);
-	int rc = mask_make(s->g, s->at, mask);
+	int rc = mask_write(s->g, s->at, mask);
 	unlock(s->g);
 	return rc;
 }
 
-/* The configuration after n bytes; AUTO_DEAD, AUTO_FAIL. Locked. */
-static uint32_t follow(struct grammar *g, uint32_t at, const char *text, size_t n)
+uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t n)
 {
 	for (size_t i = 0; i < n && at != AUTO_DEAD && at != AUTO_FAIL; i++)
 		at = auto_step(&g->a, at, (uint8_t)text[i]);
@@ -147,7 +147,7 @@ bool grammar_permits(struct grammar_state *s, int32_t id)
 		return false;
 	struct proto_str b = tokenizer_bytes(t, id);
 	lock(s->g);
-	uint32_t to = follow(s->g, s->at, b.at, b.n);
+	uint32_t to = grammar_follow(s->g, s->at, b.at, b.n);
 	unlock(s->g);
 	return to != AUTO_DEAD && to != AUTO_FAIL;
 }
@@ -155,7 +155,7 @@ bool grammar_permits(struct grammar_state *s, int32_t id)
 int grammar_accept_bytes(struct grammar_state *s, const char *text, size_t n)
 {
 	lock(s->g);
-	uint32_t to = follow(s->g, s->at, text, n);
+	uint32_t to = grammar_follow(s->g, s->at, text, n);
 	int rc = to == AUTO_FAIL ? auto_fault(&s->g->a) : to == AUTO_DEAD ? SL_EINVAL : 0;
 	if (rc == 0)
 		move(s, to);

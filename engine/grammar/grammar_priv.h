@@ -15,6 +15,22 @@ struct walk_frame {
 	uint32_t end, config;
 };
 
+/* A configuration's mask: one of the vocabulary's slices or none, and a list; or all words. */
+struct mask {
+	uint32_t *words; /* or NULL: */
+	int32_t *ids;
+	uint32_t n;
+	int slice; /* -1: none */
+};
+
+struct masks {
+	struct mask *at; /* from 1 */
+	uint32_t n, cap;
+	size_t bytes;
+	int32_t *ids; /* of the one that is being made; room for all tokens of the vocabulary */
+	uint32_t n_ids;
+};
+
 struct grammar {
 	struct grammar_vocab *vocab;
 	_Atomic uint32_t refs;
@@ -22,9 +38,13 @@ struct grammar {
 	struct automaton a;
 	struct grammar_limits limits;
 	struct walk_frame *walk; /* one for each byte of the longest token, and one */
+	struct masks masks;
 };
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
-int mask_make(struct grammar *g, uint32_t config, uint32_t *mask);
+int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
+void masks_dispose(struct masks *m);
+/* grammar.c: the configuration after n bytes; AUTO_DEAD, AUTO_FAIL. */
+uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t n);
 
 #endif

@@ -210,6 +210,15 @@ bool dfa_expand(struct rx_dfa *d, uint32_t s)
 	return true;
 }
 
+uint32_t dfa_cover(struct rx_dfa *d, uint32_t s)
+{
+	if (!d->states[s].covered) {
+		d->states[s].cover = rx_cover(d->pool, d->states[s].of);
+		d->states[s].covered = true;
+	}
+	return d->states[s].cover;
+}
+
 bool rx_is_none(struct rx_pool *p, rx a, size_t max_states)
 {
 	struct rx_dfa d;

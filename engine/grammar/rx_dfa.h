@@ -14,7 +14,8 @@ enum dfa_life { LIFE_UNKNOWN, LIFE_LIVE, LIFE_DEAD };
 
 struct dfa_state {
 	rx of;
-	uint8_t nullable, life, filled, pruned;
+	uint8_t nullable, life, filled, pruned, covered;
+	uint32_t cover;      /* rx_cover, once covered */
 	uint32_t seen;       /* the search that visited it last */
 	uint32_t *next;      /* 256, once filled */
 	struct rx_set alive; /* bytes that lead on, once filled and pruned */
@@ -38,6 +39,8 @@ void dfa_dispose(struct rx_dfa *d);
 uint32_t dfa_state(struct rx_dfa *d, rx of);
 /* Makes s's transitions. False on a shortage. */
 bool dfa_expand(struct rx_dfa *d, uint32_t s);
+/* rx_cover of s. */
+uint32_t dfa_cover(struct rx_dfa *d, uint32_t s);
 /* Whether s has a string; unsure searches are the pool's SL_ELIMIT. */
 bool dfa_is_live(struct rx_dfa *d, uint32_t s);
 

@@ -56,8 +56,8 @@ static rx tail_of(const struct rx_pool *p, rx a) { return is_op(p, a, OP_CAT) ? 
 
 static rx cat_node(struct rx_pool *p, rx a, rx b)
 {
-	unsigned fa = flags_of(p, a), fb = flags_of(p, b);
-	return rx_intern(p, (struct rx_node){.op = OP_CAT, .flags = (uint8_t)(fa & fb), .a = a, .b = b}, NULL, 0);
+	unsigned both = flags_of(p, a) & flags_of(p, b) & (RX_NULLABLE | RX_SURE | RX_UTF8);
+	return rx_intern(p, (struct rx_node){.op = OP_CAT, .flags = (uint8_t)both, .a = a, .b = b}, NULL, 0);
 }
 
 static uint32_t add_copies(uint32_t a, uint32_t b)

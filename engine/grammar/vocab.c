@@ -5,13 +5,29 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "engine/token/tokenizer.h"
 
 struct word {
 	const char *at;
 	uint32_t n;
 	int32_t id;
+	uint32_t chars; /* of a plain token; NOT_PLAIN */
 };
+enum { NOT_PLAIN = UINT32_MAX };
+
+/* A plain token's characters. */
+static uint32_t count_plain(struct proto_str b)
+{
+	uint32_t chars = 0, cp;
+	for (size_t i = 0; i < b.n; chars++) {
+		int n = utf8_decode((const uint8_t *)b.at + i, b.n - i, &cp);
+		if (n <= 0 || cp < ' ' || cp == '"' || cp == '\\' || cp == 0x7F)
+			return NOT_PLAIN;
+		i += (size_t)n;
+	}
+	return chars;
+}
 
 static int by_bytes(const void *x, const void *y)
 {
@@ -30,7 +46,7 @@ static size_t collect(const struct tokenizer *t, struct word *words)
 	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
 		struct proto_str b = tokenizer_bytes(t, id);
 		if (in_texts(tokenizer_attr(t, id)) && !tokenizer_is_end(t, id) && b.n > 0)
-			words[n++] = (struct word){b.at, (uint32_t)b.n, id};
+			words[n++] = (struct word){b.at, (uint32_t)b.n, id, count_plain(b)};
 	}
 	qsort(words, n, sizeof(*words), by_bytes);
 	return n;
@@ -100,18 +116,71 @@ static void trie_dispose(struct trie *t)
 	sl_free(t->ids);
 }
 
+/* ---- slices ---- */
+
+/* rest: room for n words. */
+static int slice_build(struct slice *s, size_t mask_words, const struct word *words, size_t n, struct word *rest)
+{
+	size_t n_rest = 0;
+	s->mask = sl_zalloc_n(mask_words + 1, sizeof(*s->mask));
+	if (s->mask == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (words[i].chars > s->max_chars || words[i].chars == NOT_PLAIN) {
+			rest[n_rest++] = words[i];
+			continue;
+		}
+		s->mask[(uint32_t)words[i].id / 32] |= (uint32_t)1 << ((uint32_t)words[i].id % 32);
+		s->n_plain++;
+	}
+	return build(&s->rest, rest, n_rest);
+}
+
+static int slices_build(struct grammar_vocab *v, const struct word *words, size_t n, struct word *rest)
+{
+	static const uint32_t max_chars[N_SLICES] = {UINT32_MAX, 16, 8, 4};
+	int rc = 0;
+	for (int i = 0; i < N_SLICES && rc == 0; i++) {
+		v->slices[i].max_chars = max_chars[i];
+		rc = slice_build(&v->slices[i], v->words, words, n, rest);
+	}
+	return rc;
+}
+
+static int longs_build(struct grammar_vocab *v, const struct word *words, size_t n)
+{
+	static const uint32_t bytes[N_LONG] = {64, 32, 16};
+	for (int i = 0; i < N_LONG; i++) {
+		struct long_tokens *l = &v->longs[i];
+		l->bytes = bytes[i];
+		l->ids = sl_zalloc_n(n + 1, sizeof(*l->ids));
+		if (l->ids == NULL)
+			return SL_ENOMEM;
+		for (size_t k = 0; k < n; k++)
+			if (words[k].n > l->bytes && (words[k].chars == NOT_PLAIN || words[k].chars > l->bytes))
+				l->ids[l->n++] = words[k].id;
+	}
+	return 0;
+}
+
 /* ---- life ---- */
 
 int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
 {
 	struct grammar_vocab *v = sl_zalloc(sizeof(*v));
-	struct word *words = sl_zalloc_n((size_t)tokenizer_n_vocab(t) + 1, sizeof(*words));
+	size_t most = (size_t)tokenizer_n_vocab(t);
+	struct word *words = sl_zalloc_n(2 * most + 1, sizeof(*words));
 	int rc = v != NULL && words != NULL ? 0 : SL_ENOMEM;
 	if (rc == 0) {
 		v->tok = t;
 		v->refs = 1;
-		v->words = ((size_t)tokenizer_n_vocab(t) + 31) / 32;
-		rc = build(&v->all, words, collect(t, words));
+		v->words = (most + 31) / 32;
+		size_t n = collect(t, words);
+		rc = build(&v->all, words, n);
+		if (rc == 0)
+			rc = slices_build(v, words, n, words + most);
+		if (rc == 0)
+			rc = longs_build(v, words, n);
 	}
 	sl_free(words);
 	if (rc == 0)
@@ -132,6 +201,12 @@ void grammar_vocab_unref(struct grammar_vocab *v)
 	if (v == NULL || --v->refs > 0)
 		return;
 	trie_dispose(&v->all);
+	for (int i = 0; i < N_LONG; i++)
+		sl_free(v->longs[i].ids);
+	for (int i = 0; i < N_SLICES; i++) {
+		trie_dispose(&v->slices[i].rest);
+		sl_free(v->slices[i].mask);
+	}
 	sl_free(v);
 }
 

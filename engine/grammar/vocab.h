@@ -21,11 +21,28 @@ struct trie {
 	uint32_t n_nodes, n_ids, depth;
 };
 
+/* The plain tokens (rx_cover.c) of at most max_chars characters as a mask, and a trie of all other tokens. */
+struct slice {
+	uint32_t max_chars, n_plain;
+	uint32_t *mask;
+	struct trie rest;
+};
+enum { N_SLICES = 4 };
+
+/* Tokens of more than `bytes` bytes, but for plain ones of at most as many characters. */
+struct long_tokens {
+	uint32_t bytes, n;
+	int32_t *ids;
+};
+enum { N_LONG = 3 };
+
 struct grammar_vocab {
 	const struct tokenizer *tok;
 	_Atomic uint32_t refs;
 	size_t words;
 	struct trie all;
+	struct slice slices[N_SLICES]; /* by falling max_chars; the first has all plain tokens */
+	struct long_tokens longs[N_LONG]; /* by falling bytes */
 };
 
 #endif
