@@ -136,10 +136,24 @@ void constrain_dispose(struct seq_constraint *c)
 
 static void permit(uint32_t *mask, int32_t id) { mask[id / 32] |= 1u << (id % 32); }
 
-static void permit_one(const struct seq_constraint *c, uint32_t *mask, int32_t id)
+static void fill(const struct seq_constraint *c, uint32_t *mask, uint8_t byte)
 {
-	memset(mask, 0, ((size_t)tokenizer_n_vocab(c->how.tok) + 31) / 32 * sizeof *mask);
-	permit(mask, id);
+	memset(mask, byte, ((size_t)tokenizer_n_vocab(c->how.tok) + 31) / 32 * sizeof *mask);
+}
+
+/* The reasoning goes on, or is closed. An end would leave out what the grammar asks for. */
+static void mask_thinking(const struct seq_constraint *c, const struct constrain_at *at, uint32_t *mask,
+			  struct sampler_params *p)
+{
+	int32_t closing = closing_token(c, at);
+	if (closing < 0 && at->grammar.g == NULL)
+		return;
+	fill(c, mask, closing < 0 ? 0xFF : 0);
+	if (closing >= 0)
+		permit(mask, closing);
+	for (uint32_t i = 0; i < p->n_end_ids && closing < 0; i++)
+		mask[p->end_ids[i] / 32] &= ~(1u << (p->end_ids[i] % 32));
+	p->mask = mask;
 }
 
 static int mask_body(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, struct sampler_params *p)
@@ -160,13 +174,9 @@ static int mask_body(const struct seq_constraint *c, struct constrain_at *at, ui
 
 int constrain_draw(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, struct sampler_params *p)
 {
-	int32_t closing = closing_token(c, at);
 	if (at->phase != CONSTRAIN_THINKING)
 		return at->grammar.g != NULL ? mask_body(c, at, mask, p) : 0;
-	if (closing >= 0) {
-		permit_one(c, mask, closing);
-		p->mask = mask;
-	}
+	mask_thinking(c, at, mask, p);
 	return 0;
 }
 

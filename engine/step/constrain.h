@@ -10,8 +10,9 @@
  * them.
  *
  *   MAYBE     the answer begins with reasoning or with the grammar   → THINKING or BODY at its first token
- *   THINKING  draws are free, or, once the budget is spent, the      → BODY at the literal that closes reasoning
- *             tokens that close reasoning are forced
+ *   THINKING  draws are free but for ends before a grammar; once     → BODY at the literal that closes reasoning
+ *             the budget is spent, the tokens that close reasoning
+ *             are forced
  *   BODY      the grammar
  */
 #ifndef ENGINE_CONSTRAIN_H

@@ -124,6 +124,12 @@ static const struct proto_submit full_submit = {.typical_p = 0.9f,
 						.n_logit_bias = 6,
 						.logit_bias = six_pairs,
 						.weight = PROTO_MAX_WEIGHT,
+						.cache_salt = 0x0102030405060708,
+						.constraint_kind = PROTO_CONSTRAINT_REGEX,
+						.constraint = STR("a+"),
+						.thinking_tokens = 12,
+						.n_bad_words = 2,
+						.bad_words = {STR("no"), STR("never")},
 						.model = 3,
 						.prompt_kind = PROTO_PROMPT_CHAT,
 						.flags = 7,
@@ -171,30 +177,46 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_credit(&frame[2], 7, &(struct proto_credit){64}), 0);
 	assert_int_equal(
 	    proto_put_count(&frame[3], 8,
-			    &(struct proto_count){1, PROTO_PROMPT_TEXT, 3, 0x1122334455667788, STR("x y")}),
+			    &(struct proto_count){.model = 1,
+						  .prompt_kind = PROTO_PROMPT_TEXT,
+						  .priority = 3,
+						  .wants = 3,
+						  .tenant = 0x1122334455667788,
+						  .prompt = STR("x y")}),
 	    0);
 	assert_int_equal(
-	    proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000, 1234567890123,
-							     STR("large"), STR("no such file"), 0x1122334455667788}),
+	    proto_put_model(&frame[4], &(struct proto_model){.index = 1,
+							     .state = PROTO_MODEL_FAILED,
+							     .role = 2,
+							     .n_ctx = 2048,
+							     .n_vocab = 32000,
+							     .n_params = 1234567890123,
+							     .name = STR("large"),
+							     .reason = STR("no such file"),
+							     .tokenizer = 0x1122334455667788,
+							     .format = 3,
+							     .reasoning = 1,
+							     .n_markers = 3,
+							     .markers = {7, -1, 31999}}),
 	    0);
 	assert_int_equal(
-	    proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true}), 0);
+	    proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true, true}), 0);
 	assert_int_equal(
 	    proto_put_tokens(&frame[6], 7,
 			     &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}),
 	    0);
 	assert_int_equal(proto_put_done(&frame[7], 7,
-					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, 1, 2, 3, 4, 5,
+					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, 2, 70000, 1, 2, 3, 4, 5,
 							     6, STR("why")}),
 			 0);
-	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
+	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 2, STR(""), {"\1\0\0\0\2\0\0", 8}, STR("x y")}), 0);
 	assert_int_equal(
 	    proto_put_stats(
 		&frame[9],
 		&(struct proto_stats){1,  2,  3,  4,  5,  6,  7,
 				      8,  9,  10, 11, 39, 12, 13,
 				      14, 15, 16, 17, 18, 19, 20,
-				      21, 34, 35, 36, 37, 38, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}),
+				      21, 34, 35, 36, 40, 37, 38, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}),
 	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7,
@@ -213,7 +235,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	    0);
 	assert_int_equal(
 	    proto_put_choice(&frame[13], 7,
-			     &(struct proto_choice){3, PROTO_FINISH_LENGTH, PROTO_LENGTH_CONTEXT, 99, -12.5f}),
+			     &(struct proto_choice){3, PROTO_FINISH_LENGTH, PROTO_LENGTH_CONTEXT, 1, 2, 99, -12.5f}),
 	    0);
 	assert_int_equal(
 	    proto_put_load(&frame[14],

@@ -223,7 +223,7 @@ static int put(int kind, const struct sse_stream *s, struct sl_buf *b)
 	case 0: return sse_role(s, b, 0);
 	case 1: return sse_content(s, b, 0, "text\n", 5, NULL);
 	case 2: return sse_finish(s, b, 0, "stop", NULL, NULL);
-	case 3: return sse_usage_event(s, b, &(struct sse_usage){1, 2, 3});
+	case 3: return sse_usage_event(s, b, &(struct sse_usage){1, 2, 3, 0});
 	case 4: return sse_error(b, &e, "message");
 	case 5: return sse_done(b);
 	default: return sse_ping(b);
