@@ -325,6 +325,19 @@ uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte)
 	return to;
 }
 
+uint32_t auto_with_terms(struct automaton *a, uint32_t c, const uint32_t *terms)
+{
+	struct auto_config conf = a->configs[c];
+	begin_step(a);
+	a->may_end = conf.may_end;
+	for (uint32_t i = 0; i < conf.n; i++) {
+		struct auto_item it = a->items[conf.from + i];
+		if (!add_item(a, it.pos, it.count, terms[i], it.below))
+			return AUTO_FAIL;
+	}
+	return finish(a);
+}
+
 bool auto_expand(struct automaton *a, uint32_t c)
 {
 	struct auto_config *conf = &a->configs[c];

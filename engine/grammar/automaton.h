@@ -26,7 +26,10 @@ struct auto_config {
 	uint32_t *next;   /* 256, once expanded */
 	struct rx_set alive;
 	uint32_t refs;    /* states that are here */
+	uint32_t mask;    /* mask.c: its mask, 0: none */
+	uint32_t relaxed; /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
 	bool may_end;
+	uint8_t level;    /* mask.c: which tokens are short then */
 };
 
 struct auto_pending {
@@ -68,6 +71,9 @@ void auto_begin(struct automaton *a);
 bool auto_expand(struct automaton *a, uint32_t c);
 uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte);
 size_t auto_bytes(const struct automaton *a);
+
+/* The configuration of c's items with the terminal states terms[0..n). AUTO_FAIL. */
+uint32_t auto_with_terms(struct automaton *a, uint32_t c, const uint32_t *terms);
 
 static inline uint32_t auto_step(struct automaton *a, uint32_t c, uint8_t byte)
 {

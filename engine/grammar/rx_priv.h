@@ -122,6 +122,11 @@ rx rx_or_top(struct rx_pool *p, size_t base);
 rx rx_derive_set(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 /* How many plain characters a surely takes; RX_UNBOUNDED: any number. */
 uint32_t rx_cover(struct rx_pool *p, rx a);
+/* a with the counters at its head made endless that n bytes cannot exhaust: what may follow it within n bytes is the
+ * same. a itself where there is none. */
+rx rx_relax(struct rx_pool *p, rx a, uint32_t n);
+/* The least bound of those counters that is at least n; RX_UNBOUNDED: none. */
+uint32_t rx_bound(struct rx_pool *p, rx a, uint32_t n);
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
 rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 
