@@ -99,7 +99,7 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"modalities\":[\"audio\"]}", "modalities", "unsupported_parameter"},
 	    {"{" MSG ",\"reasoning_effort\":\"wild\"}", "reasoning_effort", "invalid_value"},
 	    {"{" MSG ",\"best_of\":2,\"n\":3}", "best_of", "invalid_value"},
-	    {"{" MSG ",\"service_tier\":\"flex\"}", "service_tier", "invalid_value"},
+	    {"{" MSG ",\"service_tier\":\"best\"}", "service_tier", "invalid_value"},
 	    {"{" MSG ",\"max_tokens\":5,\"min_tokens\":6}", "min_tokens", "invalid_value"},
 	    {"{" MSG ",\"tools\":[{}],\"tool_choice\":\"auto\"}", "tools", "unsupported_parameter"},
 	    {"{" MSG ",\"add_generation_prompt\":true,\"continue_final_message\":true}", "continue_final_message",
@@ -116,7 +116,7 @@ static void refuses_by_name(void **state)
 	    {"{" ONE("\"role\":\"assistant\",\"content\":null,\"refusal\":7") "}", "messages[0].refusal",
 	     "invalid_type"},
 	    {"{" ONE("\"role\":\"assistant\",\"content\":\"x\",\"function_call\":{\"name\":\"f\"}") "}",
-	     "messages[0].function_call", "unsupported_parameter"},
+	     "messages[0].function_call.arguments", "missing_required_parameter"},
 	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\"}]") "}",
 	     "messages[0].tool_calls[0].type", "unsupported_value"},
 	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":{"
