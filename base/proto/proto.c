@@ -467,7 +467,7 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 	out->text = proto_r_str(&r, PROTO_MAX_COUNTED_TEXT);
 	if (out->error > PROTO_ERR_LAST)
 		return proto_out_of_bounds(err, PROTO_COUNTED, "error");
-	if (out->ids.n > 0 && out->ids.n / 4 != out->n_tokens)
+	if (out->ids.n > 0 && (out->ids.n % 4 != 0 || out->ids.n / 4 != out->n_tokens))
 		return proto_out_of_bounds(err, PROTO_COUNTED, "ids");
 	return proto_r_end(&r, PROTO_COUNTED, err);
 }

@@ -34,12 +34,13 @@ static rx strings(struct schema *s, const struct strings *of)
 {
 	struct rx_pool *p = s->c->pool;
 	rx quote = con_text(s->c, "\"");
-	if (of->lang == con_any_text(s->c))
+	rx lang = strings_lang(s, of);
+	if (lang == con_any_text(s->c))
 		return con_any_string(s->c);
-	if (of->lang == RX_NONE)
+	if (lang == RX_NONE)
 		return RX_NONE;
 	if (!of->listed)
-		return rx_cat(p, quote, rx_cat(p, rx_json(p, of->lang), quote));
+		return rx_cat(p, quote, rx_cat(p, rx_json(p, lang), quote));
 	rx *words = con_alloc(s->c, of->n_words + 1, sizeof *words);
 	for (size_t i = 0; words != NULL && i < of->n_words; i++)
 		words[i] = emit_string(s, of->words[i]);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules of objects. Declared members come in the order of the schema, then others. Rules are states: the next declared
- * member and how many there are so far, as far as that matters. No declared name can come twice, as other members'
- * names exclude all of them.
+ * Rules of objects. No declared name can come twice, as other members' names exclude all of them.
+ *
+ * In order: declared members as the schema lists them, then others. Rules are states: the next declared member and how
+ * many there are so far, as far as that matters. In any order: states are the sets of declared members that are there.
+ * Plain schemas are in order, which is what models are trained to write, and which forces most keys. Where a schema has
+ * keywords that judge objects as a whole (oneOf, not, if, dependencies …), objects of few members are in any order.
  */
 #include <string.h>
 
 #include "engine/constraint/schema.h"
 
-enum { MAX_RULES = 200000, MAX_TAIL_SOMES = 3 };
+enum { MAX_RULES = 200000, MAX_TAIL_SOMES = 3, MAX_FREE = 8, MAX_FREE_ALL = 40000 };
 
 struct part {
 	uint32_t name;
@@ -228,7 +231,8 @@ static bool other_member(struct members *m, unsigned which, struct rules_sym *ou
 
 struct states {
 	struct members *m;
-	uint32_t top; /* counts end there: what is more is the same */
+	uint32_t top;   /* counts end there: what is more is the same */
+	uint32_t least; /* members that are asked for; 0 where those required are as many */
 	bool others;
 	struct rules_sym other, comma;
 };
@@ -237,7 +241,7 @@ static struct rules_sym other_members(struct states *t, uint32_t count)
 {
 	const struct obj *o = t->m->o;
 	struct rules *r = t->m->s->c->rules;
-	uint32_t least = o->least > count ? o->least - count : 0;
+	uint32_t least = t->least > count ? t->least - count : 0;
 	uint32_t most = o->most == NO_MOST ? RX_UNBOUNDED : o->most - count;
 	if (count == 0)
 		return rules_repeat(r, t->other, &t->comma, 1, least, most);
@@ -253,7 +257,7 @@ static struct rules_sym plain_tail(struct states *t, uint32_t count)
 	if (t->others && (o->most == NO_MOST || count < o->most))
 		return other_members(t, count);
 	struct rules_sym end = rules_new(r);
-	if (count >= o->least)
+	if (count >= t->least)
 		rules_add(r, end, NULL, 0);
 	return end;
 }
@@ -310,14 +314,78 @@ static bool measure(struct states *t)
 {
 	const struct obj *o = t->m->o;
 	size_t n = t->m->n_parts;
-	t->top = 1;
-	if (o->least > o->n_required && o->least > 1)
-		t->top = o->least;
+	t->least = o->least > o->n_required ? o->least : 0;
+	t->top = t->least > 1 ? t->least : 1;
 	if (o->most != NO_MOST && (t->others || o->most < n))
 		t->top = o->most;
 	if (n == 0)
 		t->top = 0;
 	return t->top < MAX_RULES && (t->top + 1) * (n + 1) < MAX_RULES;
+}
+
+/* ---- any order ---- */
+
+static bool may_be_free(const struct states *t)
+{
+	const struct members *m = t->m;
+	size_t cost = m->n_parts > MAX_FREE ? SIZE_MAX / 2 : ((size_t)1 << m->n_parts) * (m->n_parts + 1);
+	bool counted = t->least > 1 || m->o->most < m->n_parts || (m->o->most != NO_MOST && t->others);
+	return m->s->any_order && m->n_parts > 1 && m->n_somes == 0 && !counted &&
+	       m->s->n_free + cost <= MAX_FREE_ALL;
+}
+
+static struct rules_sym emit_free(struct states *t)
+{
+	struct members *m = t->m;
+	struct rules *r = m->s->c->rules;
+	unsigned n = 1u << m->n_parts, needed = 0;
+	struct rules_sym later[1 << MAX_FREE], first = rules_new(r), values[MAX_FREE], keys[MAX_FREE], next_keys[MAX_FREE];
+	for (size_t i = 0; i < m->n_parts; i++) {
+		rx key = declared_key(m, &m->parts[i]);
+		values[i] = schema_symbol(m->s, m->parts[i].goal);
+		keys[i] = rules_terminal(r, key);
+		next_keys[i] = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
+		needed |= m->parts[i].required ? 1u << i : 0;
+	}
+	for (unsigned seen = 0; seen < n; seen++)
+		later[seen] = rules_new(r);
+	for (unsigned seen = 0; seen < n && con_step(m->s->c, m->n_parts); seen++) {
+		struct rules_sym more[] = {t->comma, t->other, later[seen]};
+		if ((seen & needed) == needed)
+			rules_add(r, later[seen], NULL, 0);
+		for (size_t i = 0; i < m->n_parts; i++) {
+			struct rules_sym of[] = {next_keys[i], values[i], later[seen | 1u << i]};
+			if (!(seen >> i & 1))
+				rules_add(r, later[seen], of, 3);
+		}
+		if (t->others)
+			rules_add(r, later[seen], more, 3);
+	}
+	for (size_t i = 0; i < m->n_parts; i++) {
+		struct rules_sym of[] = {keys[i], values[i], later[1u << i]};
+		rules_add(r, first, of, 3);
+	}
+	struct rules_sym more[] = {t->other, later[0]};
+	if (t->others)
+		rules_add(r, first, more, 2);
+	if (needed == 0 && t->least == 0)
+		rules_add(r, first, NULL, 0);
+	m->s->n_free += (size_t)n * m->n_parts;
+	return first;
+}
+
+static struct rules_sym emit_ordered(struct states *t)
+{
+	struct members *m = t->m;
+	struct con *c = m->s->c;
+	struct rules_sym *by = con_alloc(c, t->top + 1, sizeof *by);
+	if (by == NULL)
+		return rules_new(c->rules);
+	for (uint32_t count = 0; count <= t->top; count++)
+		by[count] = m->n_somes > 0 ? demanding_tail(t, count) : plain_tail(t, count);
+	for (size_t i = m->n_parts; i-- > 0 && con_step(c, t->top + 1);)
+		add_part(t, &m->parts[i], by);
+	return by[0];
 }
 
 static void emit_states(struct members *m, struct rules_sym to)
@@ -329,14 +397,8 @@ static void emit_states(struct members *m, struct rules_sym to)
 		con_fail(c, SL_EUNSUPPORTED, "an object's number of members is bounded in a way that is not supported");
 		return;
 	}
-	struct rules_sym *by = con_alloc(c, t.top + 1, sizeof *by);
-	if (by == NULL)
-		return;
-	for (uint32_t count = 0; count <= t.top; count++)
-		by[count] = m->n_somes > 0 ? demanding_tail(&t, count) : plain_tail(&t, count);
-	for (size_t i = m->n_parts; i-- > 0 && con_step(c, t.top + 1);)
-		add_part(&t, &m->parts[i], by);
-	struct rules_sym of[] = {con_open(c, '{'), by[0], con_close(c, '}')};
+	struct rules_sym inside = may_be_free(&t) ? emit_free(&t) : emit_ordered(&t);
+	struct rules_sym of[] = {con_open(c, '{'), inside, con_close(c, '}')};
 	rules_add(c->rules, to, of, 3);
 }
 

@@ -296,3 +296,80 @@ bool jv_equal(struct con *c, const struct jv *a, const struct jv *b)
 			return false;
 	return a->kind != JV_OBJECT || equal_members(c, a, b);
 }
+
+/* ---- values that are alike ---- */
+
+struct unifier {
+	struct con *c;
+	struct jv **slots;
+	size_t n_slots, n;
+};
+
+static uint64_t mix(uint64_t h, uint64_t v) { return (h ^ v) * 0x9E3779B97F4A7C15u ^ h >> 29; }
+
+static uint64_t shallow_hash(const struct jv *v)
+{
+	uint64_t h = mix(XXH3_64bits(v->text.at, v->text.n), (uint64_t)v->kind << 32 | v->n);
+	for (size_t i = 0; v->kind == JV_ARRAY && i < v->n; i++)
+		h = mix(h, v->items[i]->same->hash);
+	for (size_t i = 0; v->kind == JV_OBJECT && i < v->n; i++)
+		h = mix(mix(h, XXH3_64bits(v->members[i].key.at, v->members[i].key.n)), v->members[i].value->same->hash);
+	return h;
+}
+
+static bool shallow_equal(const struct jv *a, const struct jv *b)
+{
+	if (a->hash != b->hash || a->kind != b->kind || a->n != b->n || !str_equal(a->text, b->text))
+		return false;
+	for (size_t i = 0; a->kind == JV_ARRAY && i < a->n; i++)
+		if (a->items[i]->same != b->items[i]->same)
+			return false;
+	for (size_t i = 0; a->kind == JV_OBJECT && i < a->n; i++)
+		if (a->members[i].value->same != b->members[i].value->same ||
+		    !str_equal(a->members[i].key, b->members[i].key))
+			return false;
+	return true;
+}
+
+static struct jv **unified_slot(struct unifier *u, const struct jv *v)
+{
+	for (size_t i = v->hash;; i++) {
+		struct jv **slot = &u->slots[i & (u->n_slots - 1)];
+		if (*slot == NULL || shallow_equal(*slot, v))
+			return slot;
+	}
+}
+
+static bool more_slots(struct unifier *u)
+{
+	struct jv **old = u->slots;
+	size_t n = u->n_slots;
+	u->n_slots = n == 0 ? 256 : n * 2;
+	u->slots = con_alloc(u->c, u->n_slots, sizeof(struct jv *));
+	for (size_t i = 0; u->slots != NULL && i < n; i++)
+		if (old[i] != NULL)
+			*unified_slot(u, old[i]) = old[i];
+	return u->slots != NULL;
+}
+
+static bool unify(struct unifier *u, struct jv *v)
+{
+	for (size_t i = 0; i < v->n; i++)
+		if (!unify(u, v->kind == JV_OBJECT ? v->members[i].value : v->items[i]))
+			return false;
+	if (!con_step(u->c, 1) || (u->n * 2 >= u->n_slots && !more_slots(u)))
+		return false;
+	v->hash = shallow_hash(v);
+	struct jv **slot = unified_slot(u, v);
+	u->n += *slot == NULL;
+	if (*slot == NULL)
+		*slot = v;
+	v->same = *slot;
+	return true;
+}
+
+void jv_unify(struct con *c, struct jv *root)
+{
+	struct unifier u = {.c = c};
+	unify(&u, root);
+}

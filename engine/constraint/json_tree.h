@@ -24,6 +24,8 @@ struct jv {
 	uint32_t *index; /* members by the hash of their keys, of objects with many; n_index is a power of two */
 	size_t n_index;
 	const struct jv *parent;
+	const struct jv *same; /* after jv_unify: the first value that is written alike; NULL before */
+	uint64_t hash;
 	size_t at; /* the position in its parent */
 	void *note[3]; /* of the reader of schemas: its sets, its group */
 };
@@ -40,6 +42,8 @@ bool str_equal(struct proto_str a, struct proto_str b);
 const char *jv_pointer(const struct jv *v, char *out, size_t room);
 /* The value that a pointer's decoded text leads to; NULL: none. */
 const struct jv *jv_follow(const struct jv *root, struct proto_str pointer);
+/* Finds values that are alike: with the same members in the same order, numbers spelled the same. */
+void jv_unify(struct con *c, struct jv *root);
 /* Equal as JSON Schema has it: numbers by value, members in any order. False, too, after a fault. */
 bool jv_equal(struct con *c, const struct jv *a, const struct jv *b);
 

@@ -241,6 +241,9 @@ static bool begin(struct schema *s, const char *text, size_t n)
 		return false;
 	find_draft(s);
 	schema_find_resources(s);
+	/* References of equal schemas in different resources may differ. */
+	if (s->n_resources <= 1 && s->c->rc == 0)
+		jv_unify(s->c, s->root);
 	return s->c->rc == 0;
 }
 

@@ -35,7 +35,10 @@ enum schema_draft { DRAFT_4 = 4, DRAFT_6 = 6, DRAFT_7 = 7, DRAFT_2019 = 2019, DR
 
 /* A schema or (lowest bit set) its complement. */
 typedef uintptr_t lit;
-static inline lit lit_of(const struct jv *s, bool inverted) { return (uintptr_t)s | inverted; }
+static inline lit lit_of(const struct jv *s, bool inverted)
+{
+	return (uintptr_t)(s->same != NULL ? s->same : s) | inverted;
+}
 static inline const struct jv *lit_schema(lit l) { return (const struct jv *)(l & ~(uintptr_t)1); }
 static inline bool lit_inverted(lit l) { return l & 1; }
 
@@ -124,7 +127,8 @@ struct arr {
 /* ---- sets ---- */
 
 struct strings {
-	rx lang; /* of their text */
+	rx lang; /* of their text; RX_NONE: there are none */
+	uint32_t least, most; /* characters, besides; 0 to NO_MOST where they are listed */
 	bool listed;
 	const struct proto_str *words; /* all of them, where listed */
 	size_t n_words;
@@ -147,9 +151,12 @@ struct resource {
 
 struct schema {
 	struct con *c;
-	const struct jv *root, *always, *never; /* the schemas true and false */
+	struct jv *root;
+	const struct jv *always, *never; /* the schemas true and false */
 	enum schema_draft draft;
 	bool standard; /* $schema is there: keywords of OpenAPI mean nothing */
+	bool any_order; /* of members: see emit_object.c */
+	size_t n_free; /* alternatives that it has cost */
 	struct proto_str *names;
 	uint32_t n_names, *name_index;
 	size_t cap_names, n_name_index;
@@ -192,6 +199,7 @@ struct set *set_and(struct schema *s, const struct set *a, const struct set *b);
 struct set *set_or(struct schema *s, const struct set *a, const struct set *b);
 struct set *set_objects(struct schema *s, const struct obj *o); /* no other type */
 struct set *set_arrays(struct schema *s, const struct arr *a);
+rx strings_lang(struct schema *s, const struct strings *a); /* with their lengths */
 bool set_is_none(struct schema *s, const struct set *a); /* true: proven */
 bool goal_is_none(struct schema *s, struct goal *g);
 const struct set *goal_set(struct schema *s, struct goal *g);
@@ -212,6 +220,7 @@ keyword_fn keyword_items, keyword_min_items, keyword_max_items, keyword_contains
 
 rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern);
 /* The strings of a format; false: it is not known, so it is an annotation. */
+bool schema_knows_format(struct proto_str name);
 bool schema_format(struct schema *s, struct proto_str name, rx *out);
 
 /* ---- shapes ---- */
@@ -220,7 +229,7 @@ struct obj *obj_new(struct schema *s);
 /* NULL: no object is in both. */
 const struct obj *obj_and(struct schema *s, const struct obj *a, const struct obj *b);
 bool obj_is_none(struct schema *s, const struct obj *o);
-bool obj_equal(const struct obj *a, const struct obj *b);
+bool obj_within(struct schema *s, const struct obj *a, const struct obj *b); /* a has every constraint of b */
 const struct group *schema_group(struct schema *s, const struct jv *of);
 /* The goal of the member with a name; NULL after a fault. */
 struct goal *obj_member(struct schema *s, const struct obj *o, uint32_t name);

@@ -96,13 +96,23 @@ static const struct {
     {"relative-json-pointer", "(?:0|[1-9]\\d*)(?:[+-][1-9]\\d*)?(?:#|" POINTER ")", 0},
 };
 
+static const size_t n_formats = sizeof formats / sizeof *formats;
+
+static size_t find_format(struct proto_str name)
+{
+	size_t i = 0;
+	while (i < n_formats && !str_equal(name, (struct proto_str){formats[i].name, strlen(formats[i].name)}))
+		i++;
+	return i;
+}
+
+bool schema_knows_format(struct proto_str name) { return find_format(name) < n_formats; }
+
 bool schema_format(struct schema *s, struct proto_str name, rx *out)
 {
 	struct regex_fault fault;
-	size_t i = 0, n = sizeof formats / sizeof *formats;
-	while (i < n && !str_equal(name, (struct proto_str){formats[i].name, strlen(formats[i].name)}))
-		i++;
-	if (i == n)
+	size_t i = find_format(name);
+	if (i == n_formats)
 		return false;
 	*out = regex_rx(s->c, formats[i].expression, strlen(formats[i].expression), REGEX_ALL, &fault);
 	BUG_IF(fault.code == SL_EINVAL || fault.code == SL_EUNSUPPORTED, "format %s: %s at %zu", formats[i].name,

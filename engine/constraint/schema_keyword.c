@@ -262,7 +262,7 @@ static void add_word(struct schema *s, struct set *out, const struct jv *v)
 	if (word == NULL)
 		return;
 	*word = v->text;
-	out->string = (struct strings){rx_literal(s->c->pool, v->text.at, v->text.n), true, word, 1};
+	out->string = (struct strings){rx_literal(s->c->pool, v->text.at, v->text.n), 0, NO_MOST, true, word, 1};
 }
 
 /* Exactly one value, or all others. */
@@ -315,7 +315,7 @@ static void add_words(struct schema *s, struct set *out, const struct jv *v, boo
 	if (inverted)
 		out->string.lang = con_minus(s->c, con_any_text(s->c), lang);
 	else
-		out->string = (struct strings){lang, true, words, n};
+		out->string = (struct strings){lang, 0, NO_MOST, true, words, n};
 }
 
 struct set *keyword_enum(struct schema *s, const struct jv *of, bool inverted)

@@ -180,11 +180,11 @@ struct set *keyword_property_names(struct schema *s, const struct jv *of, bool i
 		return NULL;
 	const struct set *names = schema_set(s, lit_of(v, inverted));
 	if (inverted)
-		return set_objects(s, with_some(s, names->string.lang, lit_of(s->always, false)));
+		return set_objects(s, with_some(s, strings_lang(s, &names->string), lit_of(s->always, false)));
 	struct obj *o = obj_new(s);
 	if (o == NULL)
 		return NULL;
-	o->names = names->string.lang;
+	o->names = strings_lang(s, &names->string);
 	return objects(s, o, false);
 }
 

@@ -179,18 +179,49 @@ bool obj_is_none(struct schema *s, const struct obj *o)
 	return false;
 }
 
-static bool same(const void *a, const void *b, size_t n, size_t m, size_t each)
+static bool has_group(const struct obj *o, const struct group *g)
 {
-	return n == m && (n == 0 || memcmp(a, b, n * each) == 0);
+	for (size_t i = 0; i < o->n_groups; i++)
+		if (o->groups[i] == g)
+			return true;
+	return false;
 }
 
-bool obj_equal(const struct obj *a, const struct obj *b)
+static bool has_named(const struct obj *o, struct named n)
 {
-	if (a->n_somes + b->n_somes > 0 || a->names != b->names || a->least != b->least || a->most != b->most)
+	for (size_t i = 0; i < o->n_named; i++)
+		if (o->named[i].name == n.name && o->named[i].value == n.value)
+			return true;
+	return false;
+}
+
+static bool has_some(const struct obj *o, struct some n)
+{
+	for (size_t i = 0; i < o->n_somes; i++)
+		if (o->somes[i].names == n.names && o->somes[i].value == n.value)
+			return true;
+	return false;
+}
+
+bool obj_within(struct schema *s, const struct obj *a, const struct obj *b)
+{
+	if (a->least < b->least || a->most > b->most || (a->names != b->names && b->names != s->any_obj->names))
 		return false;
-	return same(a->groups, b->groups, a->n_groups, b->n_groups, sizeof *a->groups) &&
-	       same(a->required, b->required, a->n_required, b->n_required, sizeof *a->required) &&
-	       a->n_named == b->n_named && (a->n_named == 0 || a->named == b->named);
+	if (a->n_required < b->n_required || a->n_named < b->n_named || a->n_groups < b->n_groups)
+		return false;
+	for (size_t i = 0; i < b->n_named; i++)
+		if (!has_named(a, b->named[i]))
+			return false;
+	for (size_t i = 0; i < b->n_required; i++)
+		if (!requires(a, b->required[i]))
+			return false;
+	for (size_t i = 0; i < b->n_groups; i++)
+		if (!has_group(a, b->groups[i]))
+			return false;
+	for (size_t i = 0; i < b->n_somes; i++)
+		if (!has_some(a, b->somes[i]))
+			return false;
+	return true;
 }
 
 /* ---- the groups of schemas ---- */

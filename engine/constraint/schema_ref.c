@@ -128,12 +128,27 @@ static void add_names(struct schema *s, const struct jv *v)
 	}
 }
 
+/* Keywords that judge an object as a whole, so that its members have no order of their own; unknown formats are here,
+ * too: what produces such documents follows no one schema. */
+static bool frees_order(const struct jv *v)
+{
+	static const char *const keywords[] = {"oneOf",		    "not",		"if",	    "dependencies",
+					       "dependentRequired", "dependentSchemas", "contains", "propertyNames",
+					       "minProperties",	    "maxProperties",	"extends"};
+	for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+		if (jv_get(v, keywords[i]) != NULL)
+			return true;
+	const struct jv *format = jv_get(v, "format");
+	return jv_is(format, JV_STRING) && !schema_knows_format(format->text);
+}
+
 static void find_in(struct schema *s, const struct jv *v)
 {
 	if (!con_step(s->c, 1))
 		return;
 	if (v->kind == JV_OBJECT)
 		add_names(s, v);
+	s->any_order = s->any_order || (v->kind == JV_OBJECT && frees_order(v));
 	for (size_t i = 0; i < v->n; i++)
 		find_in(s, v->kind == JV_OBJECT ? v->members[i].value : v->items[i]);
 }

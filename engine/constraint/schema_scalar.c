@@ -91,20 +91,32 @@ struct set *keyword_multiple(struct schema *s, const struct jv *of, bool inverte
 
 /* ---- strings ---- */
 
-static struct set *strings(struct schema *s, rx lang, bool inverted)
+/* All values, but strings only of this; inverted: strings only, of all others. */
+static struct set *strings(struct schema *s, struct strings of, bool inverted)
 {
 	struct set *out = inverted ? set_none(s) : set_all(s);
 	if (out != NULL)
-		out->string.lang = inverted ? con_minus(s->c, con_any_text(s->c), lang) : lang;
+		out->string = of;
 	return out;
+}
+
+static struct set *of_length(struct schema *s, uint32_t least, uint32_t most, bool inverted)
+{
+	return strings(s, (struct strings){.lang = con_any_text(s->c), .least = least, .most = most}, inverted);
+}
+
+static struct set *of_lang(struct schema *s, rx lang, bool inverted)
+{
+	struct strings of = {.lang = inverted ? con_minus(s->c, con_any_text(s->c), lang) : lang, .most = NO_MOST};
+	return strings(s, of, inverted);
 }
 
 struct set *keyword_min_length(struct schema *s, const struct jv *of, bool inverted)
 {
 	uint32_t n;
-	if (!schema_count(s, of, "minLength", &n) || (n == 0 && !inverted))
+	if (!schema_count(s, of, "minLength", &n) || n == 0)
 		return NULL;
-	return strings(s, rx_repeat(s->c->pool, con_any_char(s->c), n, RX_UNBOUNDED), inverted);
+	return inverted ? of_length(s, 0, n - 1, true) : of_length(s, n, NO_MOST, false);
 }
 
 struct set *keyword_max_length(struct schema *s, const struct jv *of, bool inverted)
@@ -112,7 +124,7 @@ struct set *keyword_max_length(struct schema *s, const struct jv *of, bool inver
 	uint32_t n;
 	if (!schema_count(s, of, "maxLength", &n))
 		return NULL;
-	return strings(s, rx_repeat(s->c->pool, con_any_char(s->c), 0, n), inverted);
+	return inverted ? of_length(s, n + 1, NO_MOST, true) : of_length(s, 0, n, false);
 }
 
 rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern)
@@ -133,7 +145,7 @@ struct set *keyword_pattern(struct schema *s, const struct jv *of, bool inverted
 		schema_fail(s, SL_EINVAL, of, "pattern", "it is not a string");
 		return NULL;
 	}
-	return strings(s, schema_pattern(s, of, "pattern", v->text), inverted);
+	return of_lang(s, schema_pattern(s, of, "pattern", v->text), inverted);
 }
 
 struct set *keyword_format(struct schema *s, const struct jv *of, bool inverted)
@@ -142,5 +154,5 @@ struct set *keyword_format(struct schema *s, const struct jv *of, bool inverted)
 	rx lang;
 	if (!jv_is(v, JV_STRING) || !schema_format(s, v->text, &lang))
 		return NULL;
-	return strings(s, lang, inverted);
+	return of_lang(s, lang, inverted);
 }

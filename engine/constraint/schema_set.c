@@ -31,7 +31,7 @@ struct set *set_all(struct schema *s)
 		return NULL;
 	a->null = a->yes = a->no = true;
 	a->number = con_any_number(s->c);
-	a->string.lang = con_any_text(s->c);
+	a->string = (struct strings){.lang = con_any_text(s->c), .most = NO_MOST};
 	one_obj(s, a, s->any_obj);
 	one_arr(s, a, s->any_arr);
 	return a;
@@ -55,9 +55,26 @@ struct set *set_arrays(struct schema *s, const struct arr *of)
 
 /* ---- strings ---- */
 
+static bool any_length(const struct strings *a) { return a->least == 0 && a->most == NO_MOST; }
+
+static bool is_any(struct schema *s, const struct strings *a)
+{
+	return a->lang == con_any_text(s->c) && any_length(a);
+}
+
+rx strings_lang(struct schema *s, const struct strings *a)
+{
+	if (a->lang == RX_NONE || a->least > a->most)
+		return RX_NONE;
+	if (any_length(a))
+		return a->lang;
+	rx length = rx_repeat(s->c->pool, con_any_char(s->c), a->least, a->most == NO_MOST ? RX_UNBOUNDED : a->most);
+	return a->lang == con_any_text(s->c) ? length : rx_and(s->c->pool, a->lang, length);
+}
+
 static struct strings filtered(struct schema *s, const struct strings *words, rx lang)
 {
-	struct strings out = {.listed = true};
+	struct strings out = {.listed = true, .most = NO_MOST};
 	struct proto_str *kept = con_alloc(s->c, words->n_words + 1, sizeof *kept);
 	for (size_t i = 0; kept != NULL && i < words->n_words; i++)
 		if (schema_matches(s, lang, words->words[i]))
@@ -70,24 +87,30 @@ static struct strings filtered(struct schema *s, const struct strings *words, rx
 static struct strings strings_and(struct schema *s, const struct strings *a, const struct strings *b)
 {
 	rx any = con_any_text(s->c);
-	if (a->lang == any || a->lang == b->lang)
-		return *b;
-	if (b->lang == any)
-		return *a;
+	if (is_any(s, a) || a->lang == RX_NONE)
+		return a->lang == RX_NONE ? *a : *b;
+	if (is_any(s, b) || b->lang == RX_NONE)
+		return b->lang == RX_NONE ? *b : *a;
 	if (a->listed)
-		return filtered(s, a, b->lang);
+		return filtered(s, a, strings_lang(s, b));
 	if (b->listed)
-		return filtered(s, b, a->lang);
-	return (struct strings){.lang = rx_and(s->c->pool, a->lang, b->lang)};
+		return filtered(s, b, strings_lang(s, a));
+	struct strings out = {.least = a->least > b->least ? a->least : b->least,
+			      .most = a->most < b->most ? a->most : b->most};
+	out.lang = a->lang == any || a->lang == b->lang ? b->lang
+		   : b->lang == any			? a->lang
+							: rx_and(s->c->pool, a->lang, b->lang);
+	return out.least > out.most ? (struct strings){0} : out;
 }
 
 static struct strings strings_or(struct schema *s, const struct strings *a, const struct strings *b)
 {
-	if (a->lang == RX_NONE || a->lang == b->lang)
+	bool same = a->lang == b->lang && a->least == b->least && a->most == b->most;
+	if (a->lang == RX_NONE || is_any(s, b))
 		return *b;
-	if (b->lang == RX_NONE)
+	if (b->lang == RX_NONE || is_any(s, a) || same)
 		return *a;
-	struct strings out = {.lang = rx_or(s->c->pool, a->lang, b->lang)};
+	struct strings out = {.lang = rx_or(s->c->pool, strings_lang(s, a), strings_lang(s, b)), .most = NO_MOST};
 	if (!a->listed || !b->listed)
 		return out;
 	struct proto_str *words = con_alloc(s->c, a->n_words + b->n_words, sizeof *words);
@@ -114,16 +137,21 @@ static bool too_many(struct schema *s, size_t n)
 	return true;
 }
 
+/* A shape that is within another adds nothing. */
 static void add_obj(struct schema *s, struct set *out, const struct obj *o)
 {
-	if (o == NULL || !con_step(s->c, 1 + out->n_objs / 8))
+	size_t kept = 0;
+	if (o == NULL || !con_step(s->c, 1 + out->n_objs / 4))
 		return;
 	for (size_t i = 0; i < out->n_objs; i++)
-		if (out->objs[i] == s->any_obj || out->objs[i] == o || obj_equal(out->objs[i], o))
+		if (out->objs[i] == o || obj_within(s, o, out->objs[i]))
 			return;
-	if (o == s->any_obj)
-		out->n_objs = 0;
-	out->objs[out->n_objs++] = o;
+	for (size_t i = 0; i < out->n_objs; i++)
+		if (!obj_within(s, out->objs[i], o))
+			out->objs[kept++] = out->objs[i];
+	out->n_objs = kept;
+	if (!too_many(s, kept + 1))
+		out->objs[out->n_objs++] = o;
 }
 
 static void add_arr(struct schema *s, struct set *out, const struct arr *a)
@@ -140,8 +168,6 @@ static void add_arr(struct schema *s, struct set *out, const struct arr *a)
 
 static void objs_and(struct schema *s, struct set *out, const struct set *a, const struct set *b)
 {
-	if (too_many(s, a->n_objs * b->n_objs))
-		return;
 	out->objs = con_alloc(s->c, a->n_objs * b->n_objs + 1, sizeof *out->objs);
 	for (size_t i = 0; out->objs != NULL && i < a->n_objs; i++)
 		for (size_t j = 0; j < b->n_objs && con_step(s->c, 1); j++)
@@ -204,8 +230,6 @@ struct set *set_and(struct schema *s, const struct set *a, const struct set *b)
 
 static void objs_or(struct schema *s, struct set *out, const struct set *a, const struct set *b)
 {
-	if (too_many(s, a->n_objs + b->n_objs))
-		return;
 	out->objs = con_alloc(s->c, a->n_objs + b->n_objs + 1, sizeof *out->objs);
 	for (size_t i = 0; out->objs != NULL && i < a->n_objs + b->n_objs; i++)
 		add_obj(s, out, i < a->n_objs ? a->objs[i] : b->objs[i - a->n_objs]);
@@ -245,7 +269,8 @@ bool set_is_none(struct schema *s, const struct set *a)
 		return false;
 	if (a->number != RX_NONE && !rx_is_none(p, a->number, SCHEMA_EMPTY_STATES))
 		return false;
-	if (a->string.lang != RX_NONE && !rx_is_none(p, a->string.lang, SCHEMA_EMPTY_STATES))
+	rx text = strings_lang(s, &a->string);
+	if (text != RX_NONE && !rx_is_none(p, text, SCHEMA_EMPTY_STATES))
 		return false;
 	for (size_t i = 0; i < a->n_arrs; i++)
 		if (!arr_is_none(s, a->arrs[i]))

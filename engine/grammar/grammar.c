@@ -117,10 +117,24 @@ void grammar_state_dispose(struct grammar_state *s)
 	*s = (struct grammar_state){0};
 }
 
+/* The forced token, or -1; locked. */
+static int32_t forced_one(struct grammar_state *s)
+{
+	int32_t id;
+	return forced_find(s, &id, 1) == 1 ? id : -1;
+}
+
 int grammar_mask(struct grammar_state *s, uint32_t *mask)
 {
 	lock(s->g);
-	int rc = mask_write(s->g, s->at, mask);
+	int32_t id = forced_one(s);
+	int rc = auto_fault(&s->g->a);
+	if (id >= 0) {
+		memset(mask, 0, s->g->vocab->words * sizeof(*mask));
+		mask[(uint32_t)id / 32] |= (uint32_t)1 << ((uint32_t)id % 32);
+	} else if (rc == 0) {
+		rc = mask_write(s->g, s->at, mask);
+	}
 	unlock(s->g);
 	return rc;
 }
@@ -132,44 +146,55 @@ uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t
 	return at;
 }
 
-static bool is_text(const struct tokenizer *t, int32_t id)
+/* Where a token leads: AUTO_DEAD where it may not come; locked. */
+static uint32_t by_token(struct grammar_state *s, int32_t id)
 {
-	if (id < 0 || id >= tokenizer_n_vocab(t) || tokenizer_is_end(t, id) || tokenizer_bytes(t, id).n == 0)
-		return false;
-	enum tok_attr a = tokenizer_attr(t, id);
-	return a == TOK_NORMAL || a == TOK_USER || a == TOK_BYTE;
+	const struct tokenizer *t = s->g->vocab->tok;
+	if (id < 0 || id >= tokenizer_n_vocab(t) || !vocab_is_text(t, id))
+		return AUTO_DEAD;
+	struct proto_str b = tokenizer_bytes(t, id);
+	int32_t forced = forced_one(s);
+	if (auto_fault(&s->g->a) != 0)
+		return AUTO_FAIL;
+	return forced >= 0 && forced != id ? AUTO_DEAD : grammar_follow(s->g, s->at, b.at, b.n);
 }
 
 bool grammar_permits(struct grammar_state *s, int32_t id)
 {
-	const struct tokenizer *t = s->g->vocab->tok;
-	if (!is_text(t, id))
-		return false;
-	struct proto_str b = tokenizer_bytes(t, id);
 	lock(s->g);
-	uint32_t to = grammar_follow(s->g, s->at, b.at, b.n);
+	uint32_t to = by_token(s, id);
 	unlock(s->g);
 	return to != AUTO_DEAD && to != AUTO_FAIL;
+}
+
+/* Goes where text leads; locked. */
+static int go(struct grammar_state *s, uint32_t to, const char *text, size_t n)
+{
+	if (to == AUTO_FAIL)
+		return auto_fault(&s->g->a);
+	if (to == AUTO_DEAD)
+		return SL_EINVAL;
+	move(s, to);
+	forced_note(s, text, n);
+	return 0;
 }
 
 int grammar_accept_bytes(struct grammar_state *s, const char *text, size_t n)
 {
 	lock(s->g);
-	uint32_t to = grammar_follow(s->g, s->at, text, n);
-	int rc = to == AUTO_FAIL ? auto_fault(&s->g->a) : to == AUTO_DEAD ? SL_EINVAL : 0;
-	if (rc == 0)
-		move(s, to);
+	int rc = go(s, grammar_follow(s->g, s->at, text, n), text, n);
 	unlock(s->g);
 	return rc;
 }
 
 int grammar_accept(struct grammar_state *s, int32_t id)
 {
-	const struct tokenizer *t = s->g->vocab->tok;
-	if (!is_text(t, id))
-		return SL_EINVAL;
-	struct proto_str b = tokenizer_bytes(t, id);
-	return grammar_accept_bytes(s, b.at, b.n);
+	lock(s->g);
+	uint32_t to = by_token(s, id);
+	struct proto_str b = to == AUTO_DEAD ? (struct proto_str){0} : tokenizer_bytes(s->g->vocab->tok, id);
+	int rc = go(s, to, b.at, b.n);
+	unlock(s->g);
+	return rc;
 }
 
 bool grammar_may_end(struct grammar_state *s)
@@ -191,8 +216,10 @@ bool grammar_must_end(struct grammar_state *s)
 
 size_t grammar_forced(struct grammar_state *s, int32_t *ids, size_t max)
 {
-	(void)s;
-	(void)ids;
-	(void)max;
-	return 0;
+	if (max == 0)
+		return 0;
+	lock(s->g);
+	size_t n = forced_find(s, ids, max);
+	unlock(s->g);
+	return n;
 }

@@ -47,19 +47,22 @@ void grammar_unref(struct grammar *g);
 
 /* ---- states ---- */
 
+enum { GRAMMAR_TAIL = 32 };
 struct grammar_state {
-	struct grammar *g;  /* counted; NULL: none */
-	uint32_t at;        /* an index of g's automaton */
-	/* (fields as the implementation needs them; small, no other heap memory) */
+	struct grammar *g; /* counted; NULL: none */
+	uint32_t at;	   /* an index of g's automaton, counted there */
+	/* The last bytes of the text, for forced tokens; cut: there were more before. Unused bytes are zero. */
+	uint8_t n_tail;
+	bool cut;
+	char tail[GRAMMAR_TAIL];
 };
 int grammar_state_init(struct grammar_state *s, struct grammar *g);
 void grammar_state_copy(struct grammar_state *to, const struct grammar_state *from); /* to is not in use before */
 void grammar_state_dispose(struct grammar_state *s);
 
 /* Writes the tokens that may come next, one bit a token (bit id % 32 of word id / 32), grammar_vocab_mask_words words.
- * End tokens are the caller's: see grammar_may_end. Where text is forced (grammar_forced), the mask has only the token
- * that begins its canonical encoding, so the mask is a function of the text so far and of nothing else. 0 or SL_ELIMIT,
- * SL_ENOMEM (the sequence fails). */
+ * End tokens are the caller's: see grammar_may_end. Where a token is forced (grammar_forced), the mask has only that.
+ * The mask is a function of the text so far and of nothing else. 0 or SL_ELIMIT, SL_ENOMEM (the sequence fails). */
 int grammar_mask(struct grammar_state *s, uint32_t *mask);
 /* Whether one token may come next; cheaper than a mask. */
 bool grammar_permits(struct grammar_state *s, int32_t id);
@@ -72,8 +75,14 @@ int grammar_accept_bytes(struct grammar_state *s, const char *text, size_t n);
  * grammar_must_end. */
 bool grammar_may_end(struct grammar_state *s);
 bool grammar_must_end(struct grammar_state *s);
-/* The tokens that must come next, in their canonical encoding: at most max, as many as are certain whatever follows.
- * Returns how many (0: the next is free). */
+/* The tokens that must come next: at most max. Returns how many (0: the next is free).
+ *
+ * Text is forced where the grammar permits one byte only and no end. Its tokens are those of the canonical encoding
+ * (tokenizer_encode) of the whole text, as far as they are certain whatever follows: up to the last seam of the forced
+ * text, a boundary between two bytes that are neighbours in no token. What is behind it is forced by the grammar, but
+ * not as tokens: any that the grammar permits may come. Nor are there forced tokens where the text so far is not cut
+ * as its canonical encoding is, where no seam is among its last GRAMMAR_TAIL bytes, or where an encoding does not
+ * keep the bytes of its text (a space put before it). So the canonical encoding of a whole text is never refused. */
 size_t grammar_forced(struct grammar_state *s, int32_t *ids, size_t max);
 
 #endif

@@ -31,6 +31,17 @@ struct masks {
 	uint32_t n_ids;
 };
 
+/* Forced tokens of a state, as they were found last. */
+enum { FORCED_MEMO = 64, FORCED_KEPT = 4, FORCED_BYTES = 256 };
+struct forced_memo {
+	uint32_t at;
+	uint8_t n_tail;
+	bool cut;
+	char tail[GRAMMAR_TAIL];
+	size_t n; /* FORCED_KEPT: or more */
+	int32_t ids[FORCED_KEPT];
+};
+
 struct grammar {
 	struct grammar_vocab *vocab;
 	_Atomic uint32_t refs;
@@ -39,10 +50,15 @@ struct grammar {
 	struct grammar_limits limits;
 	struct walk_frame *walk; /* one for each byte of the longest token, and one */
 	struct masks masks;
+	struct forced_memo forced[FORCED_MEMO];
 };
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
 int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
+/* forced.c: as grammar_forced; 0 as well on a shortage, which is the automaton's fault then. */
+size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
+/* Text was accepted. */
+void forced_note(struct grammar_state *s, const char *text, size_t n);
 void masks_dispose(struct masks *m);
 /* grammar.c: the configuration after n bytes; AUTO_DEAD, AUTO_FAIL. */
 uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t n);

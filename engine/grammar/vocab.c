@@ -38,14 +38,19 @@ static int by_bytes(const void *x, const void *y)
 	return a->n != b->n ? (a->n < b->n ? -1 : 1) : a->id < b->id ? -1 : 1;
 }
 
-static bool in_texts(enum tok_attr attr) { return attr == TOK_NORMAL || attr == TOK_USER || attr == TOK_BYTE; }
+bool vocab_is_text(const struct tokenizer *t, int32_t id)
+{
+	enum tok_attr attr = tokenizer_attr(t, id);
+	bool text = attr == TOK_NORMAL || attr == TOK_USER || attr == TOK_BYTE;
+	return text && !tokenizer_is_end(t, id) && tokenizer_bytes(t, id).n > 0;
+}
 
 static size_t collect(const struct tokenizer *t, struct word *words)
 {
 	size_t n = 0;
 	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
 		struct proto_str b = tokenizer_bytes(t, id);
-		if (in_texts(tokenizer_attr(t, id)) && !tokenizer_is_end(t, id) && b.n > 0)
+		if (vocab_is_text(t, id))
 			words[n++] = (struct word){b.at, (uint32_t)b.n, id, count_plain(b)};
 	}
 	qsort(words, n, sizeof(*words), by_bytes);
@@ -163,6 +168,19 @@ static int longs_build(struct grammar_vocab *v, const struct word *words, size_t
 	return 0;
 }
 
+static int pairs_build(struct grammar_vocab *v, const struct word *words, size_t n)
+{
+	v->pairs = sl_zalloc_n(65536 / 64, sizeof(*v->pairs));
+	if (v->pairs == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		for (uint32_t k = 1; k < words[i].n; k++) {
+			uint32_t pair = (uint32_t)(uint8_t)words[i].at[k - 1] << 8 | (uint8_t)words[i].at[k];
+			v->pairs[pair / 64] |= (uint64_t)1 << (pair % 64);
+		}
+	return 0;
+}
+
 /* ---- life ---- */
 
 int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
@@ -181,6 +199,8 @@ int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
 			rc = slices_build(v, words, n, words + most);
 		if (rc == 0)
 			rc = longs_build(v, words, n);
+		if (rc == 0)
+			rc = pairs_build(v, words, n);
 	}
 	sl_free(words);
 	if (rc == 0)
@@ -201,6 +221,7 @@ void grammar_vocab_unref(struct grammar_vocab *v)
 	if (v == NULL || --v->refs > 0)
 		return;
 	trie_dispose(&v->all);
+	sl_free(v->pairs);
 	for (int i = 0; i < N_LONG; i++)
 		sl_free(v->longs[i].ids);
 	for (int i = 0; i < N_SLICES; i++) {

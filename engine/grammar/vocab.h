@@ -40,9 +40,13 @@ struct grammar_vocab {
 	const struct tokenizer *tok;
 	_Atomic uint32_t refs;
 	size_t words;
+	uint64_t *pairs; /* bit left << 8 | right: a token has these bytes side by side */
 	struct trie all;
 	struct slice slices[N_SLICES]; /* by falling max_chars; the first has all plain tokens */
 	struct long_tokens longs[N_LONG]; /* by falling bytes */
 };
+
+/* Whether a token may be in a text; id is below n_vocab. */
+bool vocab_is_text(const struct tokenizer *t, int32_t id);
 
 #endif

@@ -14,6 +14,7 @@ const struct route routes[] = {
     {"GET", "/v1/models/{model}", ACCESS_KEY, false, api_model, "model", false},
     {"POST", "/v1/completions", ACCESS_KEY, true, api_completions, "completions", true},
     {"POST", "/v1/responses", ACCESS_KEY, true, api_response_create, "responses", true},
+    {"POST", "/v1/responses/input_tokens", ACCESS_KEY, true, api_response_count, "input_tokens", false},
     {"GET", "/v1/responses/{id}", ACCESS_KEY, false, api_response, "response", false},
     {"DELETE", "/v1/responses/{id}", ACCESS_KEY, false, api_response_delete, "response", false},
     {"POST", "/v1/responses/{id}/cancel", ACCESS_KEY, false, api_response_cancel, "response", false},
@@ -33,6 +34,8 @@ const struct route routes[] = {
     {"POST", "/v1/browser_tokens", ACCESS_KEY, true, api_browser_tokens, "browser_tokens", false},
     {"GET", "/v1/usage", ACCESS_KEY, false, api_usage, "usage", false},
     {"POST", "/v1/embeddings", ACCESS_KEY, true, api_unbuilt, "embeddings", false},
+    {"POST", "/tokenize", ACCESS_KEY, true, api_tokenize, "tokenize", false},
+    {"POST", "/detokenize", ACCESS_KEY, true, api_detokenize, "detokenize", false},
     {"GET", "/live", ACCESS_PUBLIC, false, api_live, "live", false},
     {"GET", "/ready", ACCESS_PUBLIC, false, api_ready, "ready", false},
     {"GET", "/health", ACCESS_PUBLIC, false, api_health, "health", false},
@@ -153,6 +156,7 @@ const char *route_methods(const char *path)
 static const struct {
 	const char *under, *prefix;
 } names[] = {{"/v1/responses/", "resp_"},
+	     {"/v1/responses/", "input_tokens"},
 	     {"/v1/conversations/", "conv_"},
 	     {"/v1/streams/", "chatcmpl-"},
 	     {"/v1/streams/", "cmpl-"},

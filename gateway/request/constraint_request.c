@@ -262,8 +262,11 @@ static int read_text_format(struct reader *r, const json_t *v) { return read_for
 
 /* ---- the other fields ---- */
 
-static bool is_off(const json_t *v)
+/* A format says by its type that it is none. */
+static bool is_off(enum request_value which, const json_t *v)
 {
+	if (which == VALUE_RESPONSE_FORMAT || which == VALUE_TEXT_FORMAT)
+		return false;
 	return request_is_empty(v) || json_is_false(v) || (json_is_string(v) && json_string_length(v) == 0);
 }
 
@@ -354,7 +357,7 @@ int constraint_request_read(const struct request_values *values, struct proto_st
 		const json_t *v = values->at[fields[i].value];
 		struct reader r = {.field = values->name[fields[i].value], .body = text, .out = out, .e = e};
 		const char *before = out->field;
-		if (v == NULL || is_off(v))
+		if (v == NULL || is_off(fields[i].value, v))
 			continue;
 		struct constraint_request other = {0};
 		buf_init(&other.text, PROTO_MAX_CONSTRAINT);

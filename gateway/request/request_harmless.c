@@ -70,12 +70,6 @@ bool harmless_text_format(const json_t *v, const json_t *object)
 	return is_text(json_object_get(v, "type"), "text");
 }
 
-static double number_of(const json_t *object, const char *key, double otherwise)
-{
-	const json_t *v = json_object_get(object, key);
-	return json_is_number(v) ? json_number_value(v) : otherwise;
-}
-
 bool harmless_modalities(const json_t *v, const json_t *object)
 {
 	(void)object;
@@ -106,11 +100,9 @@ bool harmless_reasoning_format(const json_t *v, const json_t *object)
 	return is_text(v, "none") || is_text(v, "auto");
 }
 
-/* The whole text, or a window of what is not penalised. */
+/* The whole text. */
 bool harmless_window(const json_t *v, const json_t *object)
 {
-	bool penalised =
-	    number_of(object, "repeat_penalty", 1) != 1 || number_of(object, "repetition_penalty", 1) != 1 ||
-	    number_of(object, "presence_penalty", 0) != 0 || number_of(object, "frequency_penalty", 0) != 0;
-	return json_is_integer(v) && (json_integer_value(v) == -1 || !penalised);
+	(void)object;
+	return json_is_integer(v) && json_integer_value(v) == -1;
 }

@@ -123,16 +123,13 @@ static const struct proto_submit full_submit = {.typical_p = 0.9f,
 						.stop_ids = {7, 8, 9},
 						.n_logit_bias = 6,
 						.logit_bias = six_pairs,
-						.weight = PROTO_MAX_WEIGHT,
-						.cache_salt = 0x0102030405060708,
-						.constraint_kind = PROTO_CONSTRAINT_REGEX,
-						.constraint = STR("a+"),
-						.thinking_tokens = 12,
-						.n_bad_words = 2,
 						.bad_words = {STR("no"), STR("never")},
 						.model = 3,
 						.prompt_kind = PROTO_PROMPT_CHAT,
-						.flags = 7,
+						.flags = 7 | PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED,
+						.cache_salt = 0x0102030405060708,
+						.n_bad_words = 2,
+						.bad_words = {{"no", 2}, {"never", 5}},
 						.priority = 2,
 						.n_stops = 2,
 						.tenant = 0x1122334455667788,
@@ -175,15 +172,10 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_hello(&frame[0], &(struct proto_hello){2, 42, 2, STR("engine")}), 0);
 	assert_int_equal(proto_put_submit(&frame[1], 7, &full_submit), 0);
 	assert_int_equal(proto_put_credit(&frame[2], 7, &(struct proto_credit){64}), 0);
-	assert_int_equal(
-	    proto_put_count(&frame[3], 8,
-			    &(struct proto_count){.model = 1,
-						  .prompt_kind = PROTO_PROMPT_TEXT,
-						  .priority = 3,
-						  .wants = 3,
-						  .tenant = 0x1122334455667788,
-						  .prompt = STR("x y")}),
-	    0);
+	assert_int_equal(proto_put_count(&frame[3], 8,
+					 &(struct proto_count){1, PROTO_PROMPT_TEXT, 3, PROTO_COUNT_IDS,
+							       0x1122334455667788, STR("x y")}),
+			 0);
 	assert_int_equal(
 	    proto_put_model(&frame[4], &(struct proto_model){.index = 1,
 							     .state = PROTO_MODEL_FAILED,
@@ -206,10 +198,11 @@ static void frames(struct sl_buf frame[N_FRAMES])
 			     &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}),
 	    0);
 	assert_int_equal(proto_put_done(&frame[7], 7,
-					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, 2, 70000, 1, 2, 3, 4, 5,
-							     6, STR("why")}),
+					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, PROTO_STOP_ID,
+							     9, 1, 2, 3, 4, 5, 6, STR("why")}),
 			 0);
-	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 2, STR(""), {"\1\0\0\0\2\0\0", 8}, STR("x y")}), 0);
+	assert_int_equal(
+	    proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 2, STR(""), {"abcdefgh", 8}, STR("xy")}), 0);
 	assert_int_equal(
 	    proto_put_stats(
 		&frame[9],
@@ -233,10 +226,10 @@ static void frames(struct sl_buf frame[N_FRAMES])
 		&(struct proto_prompt_logprobs){
 		    .first = 256, .n = 2, .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}),
 	    0);
-	assert_int_equal(
-	    proto_put_choice(&frame[13], 7,
-			     &(struct proto_choice){3, PROTO_FINISH_LENGTH, PROTO_LENGTH_CONTEXT, 1, 2, 99, -12.5f}),
-	    0);
+	assert_int_equal(proto_put_choice(&frame[13], 7,
+					  &(struct proto_choice){3, PROTO_FINISH_LENGTH, PROTO_LENGTH_CONTEXT,
+								 PROTO_STOP_STRING, 15, 99, -12.5f}),
+			 0);
 	assert_int_equal(
 	    proto_put_load(&frame[14],
 			   &(struct proto_load){63, true, {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}),
