@@ -128,7 +128,10 @@ int parts_feed(struct parts *p, int32_t id, const char *text, size_t n)
 	size_t k = id >= 0 ? find_marker(p, id) : p->n_markers;
 	if (p->rc != 0 || p->state == ST_STOPPED)
 		return p->rc != 0 ? p->rc : PARTS_STOP;
-	out_failed(p, k < p->n_markers ? lex_push_marker(p, k) : lex_push_text(p, text, n));
+	if (k == p->n_markers)
+		out_failed(p, lex_push_text(p, text, n));
+	else if (p->known[k / 8] >> (k % 8) & 1)
+		out_failed(p, lex_push_marker(p, k));
 	work(p);
 	out_flush(p);
 	return p->rc != 0 ? p->rc : p->state == ST_STOPPED ? PARTS_STOP : 0;

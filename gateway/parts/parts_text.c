@@ -114,6 +114,15 @@ static bool begin_content(struct parts *p, size_t at)
 	return true;
 }
 
+/* A marker that means nothing here. Of harmony's, it ends a message. */
+static void drop_marker(struct parts *p, size_t at, size_t n)
+{
+	out_queue(p, at);
+	lex_consume(p, n);
+	if (p->format->forms[0].syntax == PARTS_SYNTAX_CHANNEL && p->kind == TEXT_REASONING)
+		out_switch(p, TEXT_CONTENT);
+}
+
 /* What stands at the offset, after text up to it. *at moves past a symbol that is text. */
 static bool at_symbol(struct parts *p, size_t *at, int sym, size_t n, bool *wait)
 {
@@ -139,6 +148,10 @@ static bool at_symbol(struct parts *p, size_t *at, int sym, size_t n, bool *wait
 	if (!*wait && sym < SYM_MARKER && p->kind == TEXT_CONTENT && p->begins && !lex_blank(sym) &&
 	    begin_content(p, *at))
 		return true;
+	if (sym >= SYM_MARKER) {
+		drop_marker(p, *at, n);
+		return true;
+	}
 	*at += *wait ? 0 : n;
 	return false;
 }

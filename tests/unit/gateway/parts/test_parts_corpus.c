@@ -113,7 +113,7 @@ static bool same(const struct sl_buf *a, const struct sl_buf *b)
 static void expect(const struct a_case *c, const struct sl_buf *got, const char *how, size_t at)
 {
 	if (!same(got, &c->want))
-		print_error("%s: %s, %s %zu:\n%.*s\n--- became\n%.*s--- not\n%.*s", c->file, c->name, how, at,
+		fail_msg("%s: %s, %s %zu:\n%.*s\n--- became\n%.*s--- not\n%.*s", c->file, c->name, how, at,
 			 (int)c->text.len, (char *)buf_data(&c->text), (int)got->len, (char *)buf_data(got),
 			 (int)c->want.len, (char *)buf_data(&c->want));
 }
@@ -269,7 +269,7 @@ static void check_file(const char *name)
 	}
 	free(text);
 	if (n < MIN_CASES)
-		print_error("%s: only %zu cases", name, n);
+		fail_msg("%s: only %zu cases", name, n);
 }
 
 static void test_corpus(void **state)
