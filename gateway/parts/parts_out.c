@@ -112,7 +112,7 @@ void out_switch(struct parts *p, enum text_kind kind)
 			t->n_blanks = 0;
 	}
 	p->kind = kind;
-	p->begins = kind == TEXT_CONTENT;
+	p->begins = true;
 }
 
 void out_finish(struct parts *p)

@@ -102,7 +102,7 @@ struct parts {
 	/* text */
 	enum text_kind kind;
 	struct text_out text[2];
-	bool begins;                      /* content may begin here */
+	bool begins;                      /* this stretch of text has had nothing but blanks */
 	const char *label;                /* may follow, not part of the reasoning */
 	const struct parts_form *section; /* the one that is open */
 	size_t front;                     /* HEAD: symbols' bytes of the literal at the queue's front; 0: none */

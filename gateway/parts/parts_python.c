@@ -223,8 +223,8 @@ static bool in_string(struct parts *p, int sym, size_t n)
 
 /* ---- bare words ---- */
 
-/* The end of a word: a comma, a bracket that it did not open, `also` or the section's end. Blanks at its end are not part of
- * it. */
+/* The end of a word: a comma, a bracket that it did not open, `also` or the section's end. Blanks at its end are not
+ * part of it. */
 static enum verdict word_end(const struct parts *p, int also, size_t *end)
 {
 	size_t n, at = 0, depth = 0, close;

@@ -42,7 +42,7 @@ static bool applies(const struct parts *p, const struct trigger *t)
 	switch (t->what) {
 	case TRIGGER_CALL: return !reasoning || t->marker;
 	case TRIGGER_CLOSE: return reasoning;
-	case TRIGGER_OPEN: return reasoning ? p->text[TEXT_REASONING].fresh : t->marker || p->begins;
+	case TRIGGER_OPEN: return p->begins || (t->marker && !reasoning);
 	}
 	return false;
 }
@@ -102,11 +102,11 @@ static bool bare_forms(const struct parts *p)
 	return false;
 }
 
-/* Where content begins with something else than a literal. */
-static bool begin_content(struct parts *p, size_t at)
+/* Where text begins with something else than a literal. */
+static bool begin_text(struct parts *p, size_t at)
 {
 	p->begins = false;
-	if (!bare_forms(p))
+	if (p->kind == TEXT_REASONING || !bare_forms(p))
 		return false;
 	out_queue(p, at);
 	p->front = 0;
@@ -145,8 +145,7 @@ static bool at_symbol(struct parts *p, size_t *at, int sym, size_t n, bool *wait
 		lex_consume(p, end - *at);
 		return true;
 	}
-	if (!*wait && sym < SYM_MARKER && p->kind == TEXT_CONTENT && p->begins && !lex_blank(sym) &&
-	    begin_content(p, *at))
+	if (!*wait && sym < SYM_MARKER && p->begins && !lex_blank(sym) && begin_text(p, *at))
 		return true;
 	if (sym >= SYM_MARKER) {
 		drop_marker(p, *at, n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams of gateway/parts for tests: the tools that all of them declare, tokens made from a text, and the events as lines
- * that do not depend on how text was cut into events:
+ * Streams of gateway/parts for tests: the tools that all of them declare, tokens made from a text, and the events as
+ * lines that do not depend on how text was cut into events:
  *
  *   content «text»
  *   reasoning «text»
@@ -29,7 +29,7 @@ static inline void parts_log_add(struct parts_log *l, const char *text, size_t n
 {
 	for (size_t i = 0; i < n; i++) {
 		int rc = text[i] == '\n' && !l->newlines ? buf_append_str(&l->text, "\xe2\x8f\x8e")
-							   : buf_append(&l->text, text + i, 1);
+							 : buf_append(&l->text, text + i, 1);
 		BUG_IF(rc != 0, "no memory");
 	}
 }
@@ -91,24 +91,30 @@ static inline void parts_log_init(struct parts_log *l)
 
 static inline struct parts_tools *parts_rig_tools(void)
 {
-	static const char weather[] = "{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}, \"unit\": "
-				      "{\"enum\": [\"c\", \"f\"]}, \"days\": {\"type\": \"integer\"}, \"wind\": {\"type\": "
-				      "[\"string\", \"null\"]}}}";
+	static const char weather[] =
+	    "{\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}, \"unit\": "
+	    "{\"enum\": [\"c\", \"f\"]}, \"days\": {\"type\": \"integer\"}, \"wind\": {\"type\": "
+	    "[\"string\", \"null\"]}}}";
 	static const char search[] =
 	    "{\"type\": \"object\", \"properties\": {\"query\": {\"type\": \"string\"}, \"limit\": {\"type\": "
 	    "\"integer\"}, \"score\": {\"type\": \"number\"}, \"exact\": {\"type\": \"boolean\"}, \"tags\": {\"type\": "
 	    "\"array\"}, \"options\": {\"anyOf\": [{\"type\": \"object\"}, {\"type\": \"null\"}]}}}";
-	static const char write[] = "{\"properties\": {\"path\": {\"type\": \"string\"}, \"text\": {\"type\": \"string\"}}}";
-	const struct parts_tool tools[] = {{"get_weather", weather, sizeof weather - 1}, {"search", search, sizeof search - 1},
-					   {"write_file", write, sizeof write - 1},      {"noop", NULL, 0},
-					   {"get", NULL, 0},                             {"a.b-c", NULL, 0}};
+	static const char write[] =
+	    "{\"properties\": {\"path\": {\"type\": \"string\"}, \"text\": {\"type\": \"string\"}}}";
+	const struct parts_tool tools[] = {{"get_weather", weather, sizeof weather - 1},
+					   {"search", search, sizeof search - 1},
+					   {"write_file", write, sizeof write - 1},
+					   {"noop", NULL, 0},
+					   {"get", NULL, 0},
+					   {"a.b-c", NULL, 0}};
 	struct parts_tools *t;
 	int rc = parts_tools_create(tools, sizeof tools / sizeof *tools, &t);
 	BUG_IF(rc != 0, "tools: %d", rc);
 	return t;
 }
 
-/* The format's literals as control tokens, and one that it does not know. Their ids are 1000 and up. Returns how many. */
+/* The format's literals as control tokens, and one that it does not know. Their ids are 1000 and up. Returns how many.
+ */
 enum { PARTS_RIG_MARKERS = PARTS_MAX_LITERALS + 1, PARTS_RIG_FIRST_ID = 1000 };
 static inline size_t parts_rig_markers(enum parts_format f, enum parts_reasoning r, struct parts_marker *out)
 {

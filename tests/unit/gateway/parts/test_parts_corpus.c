@@ -8,8 +8,9 @@
  *   %%% becomes
  *   lines as parts_rig.h has them
  *
- * The newline before a %%% line is not part of an answer. Options: text, markers: the format's literals are only ordinary text,
- * or only control tokens (else both are tried); think: starts in reasoning; none: no tools; one: one call. A literal with ¬ before
+ * The newline before a %%% line is not part of an answer. Options: text, markers: the format's literals are only
+ * ordinary text, or only control tokens (else both are tried); think: starts in reasoning; none: no tools; one: one
+ * call. A literal with ¬ before
  * it is text that spells it. ⟦n*x⟧ stands for n times x.
  *
  * Each answer is split at every byte into two pieces, fed byte by byte, and cut after every byte.
@@ -133,7 +134,8 @@ static void check_split(const struct a_case *c, size_t at)
 static void check_cut(const struct a_case *c, const struct stream *s, size_t at)
 {
 	const struct sl_buf *so_far = &s->log.text;
-	if (so_far->len > c->want.len || (so_far->len > 0 && memcmp(buf_data(so_far), buf_data(&c->want), so_far->len) != 0))
+	if (so_far->len > c->want.len ||
+	    (so_far->len > 0 && memcmp(buf_data(so_far), buf_data(&c->want), so_far->len) != 0))
 		fail_msg("%s: %s: after %zu: %.*s", c->file, c->name, at, (int)so_far->len, (char *)buf_data(so_far));
 	struct stream end = {.log = s->log};
 	buf_init(&end.log.text, SIZE_MAX);
