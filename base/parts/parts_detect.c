@@ -37,6 +37,7 @@ static const struct format_rule format_rules[] = {
     {PARTS_LFM2, {"<|tool_list_start|>", NULL}},
     {PARTS_GRANITE, {"<|tool_call|>", NULL}},
     {PARTS_GRANITE, {"<|tool|>", NULL}},
+    {PARTS_COHERE, {"<|START_ACTION|>", NULL}},
     {PARTS_HERMES, {"<tool_call>", NULL}},
     {PARTS_MISTRAL_ARGS, {"[TOOL_CALLS]", "[ARGS]"}},
     {PARTS_MISTRAL, {"[TOOL_CALLS]", NULL}},

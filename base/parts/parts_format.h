@@ -30,6 +30,7 @@
  * | seed          | Seed-OSS                   | <seed:tool_call><function=f><parameter=k>v</parameter>…              |
  * | granite       | Granite 3, Phi-4-mini      | <|tool_call|>[{"name": "f", "arguments": {}}]                        |
  * | lfm2          | LFM2                       | <|tool_call_start|>[f(k="v")]<|tool_call_end|>                       |
+ * | cohere        | Command R7B, Command A     | <|START_ACTION|>[{"tool_name": "f", "parameters": {}}]<|END_ACTION|> |
  * | json          | any model told to          | {"name": "f", "arguments": {}}, a list of these, {"tool_calls": […]} |
  */
 #ifndef BASE_PARTS_FORMAT_H
@@ -57,6 +58,7 @@ enum parts_format {
 	PARTS_SEED,
 	PARTS_GRANITE,
 	PARTS_LFM2,
+	PARTS_COHERE,
 	PARTS_JSON,
 	PARTS_N_FORMATS
 };
@@ -144,7 +146,7 @@ struct parts_detected parts_format_detect(const char *template_text, size_t n);
 bool parts_prompt_opens(enum parts_reasoning r, const char *prompt, size_t n);
 
 /* Every literal that may be a control token: those that the engine looks up in the vocabulary. Returns how many there
- * are; writes at most max. The strings are constants. */
+ * are (or more, where max is less than that); writes at most max. The strings are constants. */
 enum { PARTS_MAX_LITERALS = 48 };
 size_t parts_format_literals(enum parts_format f, enum parts_reasoning r, const char **out, size_t max);
 

@@ -29,22 +29,15 @@ static void work(struct parts *p)
 
 /* ---- markers ---- */
 
-static bool is_literal(const struct parts *p, const char *text, enum parts_format f, enum parts_reasoning r)
-{
-	const char *all[PARTS_MAX_LITERALS];
-	size_t n = parts_format_literals(f, r, all, PARTS_MAX_LITERALS);
-	(void)p;
-	for (size_t i = 0; i < n && i < PARTS_MAX_LITERALS; i++)
-		if (strcmp(all[i], text) == 0)
-			return true;
-	return false;
-}
-
 static void learn_markers(struct parts *p, const struct parts_init *init)
 {
+	const char *all[PARTS_MAX_LITERALS];
+	size_t n = parts_format_literals(init->format, init->reasoning, all, PARTS_MAX_LITERALS);
+	BUG_IF(n > PARTS_MAX_LITERALS, "%zu literals", n);
 	for (size_t k = 0; k < init->n_markers; k++)
-		if (is_literal(p, init->markers[k].text, init->format, init->reasoning))
-			p->known[k / 8] |= (uint8_t)(1u << (k % 8));
+		for (size_t i = 0; i < n; i++)
+			if (strcmp(all[i], init->markers[k].text) == 0)
+				p->known[k / 8] |= (uint8_t)(1u << (k % 8));
 }
 
 static size_t find_marker(const struct parts *p, int32_t id)
@@ -128,7 +121,10 @@ int parts_feed(struct parts *p, int32_t id, const char *text, size_t n)
 	size_t k = id >= 0 ? find_marker(p, id) : p->n_markers;
 	if (p->rc != 0 || p->state == ST_STOPPED)
 		return p->rc != 0 ? p->rc : PARTS_STOP;
-	out_failed(p, k < p->n_markers ? lex_push_marker(p, k) : lex_push_text(p, text, n));
+	if (k == p->n_markers)
+		out_failed(p, lex_push_text(p, text, n));
+	else if (p->known[k / 8] >> (k % 8) & 1)
+		out_failed(p, lex_push_marker(p, k));
 	work(p);
 	out_flush(p);
 	return p->rc != 0 ? p->rc : p->state == ST_STOPPED ? PARTS_STOP : 0;

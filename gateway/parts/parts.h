@@ -4,18 +4,18 @@
  * the formats of responses. base/parts has the models' formats as data and the terms: literal, marker, section, form,
  * bare.
  *
- * - Pure: the parts are a function of the sequence of tokens. Pieces of the same text may come in any split; only how
- *   content, reasoning and arguments are cut into events depends on it. So a logged answer stays the same byte for
- * byte.
- * - Incremental: text is held back only while it may be the beginning of a literal or of a call, or blanks before one.
+ * - Pure: the parts are a function of the sequence of tokens. The same text may come in any pieces; only how content,
+ *   reasoning and arguments are cut into events depends on them. So a logged answer stays the same byte for byte.
+ * - Incremental: text is held only while it may be the beginning of a literal or of a call, or blanks before one.
  * - Nothing fails on what a model writes. A call begins once its name is complete and is a declared tool's. Until then
- * all
- *   of it may still be content, and an unknown name leaves it as content. After that, malformed JSON arguments are
- * passed
- *   on as they are; of other syntaxes, the call ends (cut) and the rest is content.
- * - Bounded: at most PARTS_MAX_HELD bytes and what one token brings are held. More than that is no call.
+ *   it may still be content, and an unknown name leaves it as content. After that, malformed JSON arguments are passed
+ *   on as they are; in other syntaxes the call ends (cut) and the rest is content.
+ * - Where the tokens end within a call, the call ends (cut). Half a literal, key, number or word of it is dropped: 12
+ *   may have become 123.
+ * - Bounded: at most PARTS_MAX_HELD bytes and what one token brings are held. What is longer is no call.
  *
  * Text of parts:
+ *
  * - Blanks before a call or around reasoning are not part of the text. Where content goes on after a call, the blanks
  *   before the call separate the two. An answer without calls and reasoning is passed on byte for byte.
  * - Reasoning begins where content would begin (at the start or after a call); a marker begins it anywhere.

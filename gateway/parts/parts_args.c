@@ -228,10 +228,7 @@ bool args_step(struct parts *p)
 		return p->final;
 	}
 	if (sym >= SYM_MARKER) {
-		if (lex_known(p, sym))
-			ends_early(p);
-		else
-			lex_consume(p, n);
+		ends_early(p);
 		return true;
 	}
 	switch (p->mode) {

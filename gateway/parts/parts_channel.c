@@ -48,7 +48,7 @@ static void look(const struct parts *p, const struct parts_form *f, size_t at, s
 static bool foreign(const struct parts *p, const struct parts_form *f, size_t at, int sym)
 {
 	const char *text = sym >= SYM_MARKER ? p->markers[sym - SYM_MARKER].text : "";
-	return lex_known(p, sym) && strcmp(text, f->call) != 0 && strcmp(text, "<|constrain|>") != 0 &&
+	return sym >= SYM_MARKER && strcmp(text, f->call) != 0 && strcmp(text, "<|constrain|>") != 0 &&
 	       (at > 0 || strcmp(text, f->open) != 0);
 }
 

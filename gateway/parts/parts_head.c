@@ -195,8 +195,12 @@ static void reject(struct parts *p)
 	p->begins = false;
 	if (n == 0)
 		lex_at(p, 0, &n);
-	if (p->format->forms[0].syntax == PARTS_SYNTAX_CHANNEL && p->front == 0)
+	if (p->format->forms[0].syntax == PARTS_SYNTAX_CHANNEL) {
+		/* Without a marker, the answer began with text. A header that the end of the tokens cuts is none. */
+		if (p->front > 0)
+			lex_consume(p, p->final ? p->queue.len : n);
 		return;
+	}
 	out_queue(p, n);
 }
 

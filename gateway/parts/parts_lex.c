@@ -63,12 +63,6 @@ bool lex_is_marker(const struct parts *p, const char *lit)
 	return false;
 }
 
-bool lex_known(const struct parts *p, int sym)
-{
-	int k = sym - SYM_MARKER;
-	return k >= 0 && (p->known[k / 8] >> (k % 8) & 1) != 0;
-}
-
 enum verdict lex_match(const struct parts *p, size_t at, const char *lit, size_t *end)
 {
 	size_t n;

@@ -77,11 +77,10 @@ void out_text(struct parts *p, const char *text, size_t n)
 		lead++;
 	while (end > lead && lex_blank((uint8_t)text[end - 1]))
 		end--;
-	for (size_t i = lead; i < end; i++)
-		if (lex_blank((uint8_t)text[i]))
-			hold(p, text + i, 1);
-		else
-			show(p, text + i, 1);
+	if (end > lead) {
+		show(p, text + lead, end - lead);
+		p->begins = false;
+	}
 	hold(p, text + end, n - end);
 }
 
@@ -113,7 +112,7 @@ void out_switch(struct parts *p, enum text_kind kind)
 			t->n_blanks = 0;
 	}
 	p->kind = kind;
-	p->begins = kind == TEXT_CONTENT;
+	p->begins = true;
 }
 
 void out_finish(struct parts *p)
@@ -171,6 +170,9 @@ void out_call_end(struct parts *p, bool cut)
 {
 	if (!p->any_args && !cut)
 		out_args(p, "{}", 2);
+	/* Of a call that the end of the tokens cuts, half a word or a literal may be held. */
+	if (cut && p->final)
+		lex_consume(p, p->queue.len);
 	out_flush(p);
 	send(p, (struct parts_event){.kind = PARTS_CALL_END, .index = p->n_calls - 1, .cut = cut});
 	p->state = p->one_call ? ST_STOPPED : ST_BETWEEN;

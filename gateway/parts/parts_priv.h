@@ -82,7 +82,7 @@ struct parts {
 	const struct parts_tools *tools;
 	const struct parts_marker *markers;
 	size_t n_markers;
-	uint8_t known[(PARTS_MAX_MARKERS + 7) / 8]; /* markers that are literals of the format */
+	uint8_t known[(PARTS_MAX_MARKERS + 7) / 8]; /* literals of the format: only these come into the queue */
 	bool one_call;
 	parts_on_event *on_event;
 	void *ctx;
@@ -102,7 +102,7 @@ struct parts {
 	/* text */
 	enum text_kind kind;
 	struct text_out text[2];
-	bool begins;                      /* content may begin here */
+	bool begins;                      /* this stretch of text has had nothing but blanks */
 	const char *label;                /* may follow, not part of the reasoning */
 	const struct parts_form *section; /* the one that is open */
 	size_t front;                     /* HEAD: symbols' bytes of the literal at the queue's front; 0: none */
@@ -140,7 +140,6 @@ void lex_consume(struct parts *p, size_t n);
 static inline bool lex_full(const struct parts *p) { return p->queue.len >= PARTS_MAX_HELD; }
 /* Is the literal a control token of this model, or must it be one? */
 bool lex_is_marker(const struct parts *p, const char *lit);
-bool lex_known(const struct parts *p, int sym); /* a marker that the format has a meaning for */
 /* Does the literal stand at the offset? NULL: no. *end: the offset after it. */
 enum verdict lex_match(const struct parts *p, size_t at, const char *lit, size_t *end);
 static inline bool lex_blank(int sym) { return sym == ' ' || sym == '\n' || sym == '\t' || sym == '\r'; }

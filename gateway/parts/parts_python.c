@@ -223,7 +223,8 @@ static bool in_string(struct parts *p, int sym, size_t n)
 
 /* ---- bare words ---- */
 
-/* The end of a word: a comma or a bracket that it did not open, or `also`; blanks at its end are not part of it. */
+/* The end of a word: a comma, a bracket that it did not open, `also` or the section's end. Blanks at its end are not
+ * part of it. */
 static enum verdict word_end(const struct parts *p, int also, size_t *end)
 {
 	size_t n, at = 0, depth = 0, close;
@@ -235,8 +236,10 @@ static enum verdict word_end(const struct parts *p, int also, size_t *end)
 		if (sym >= SYM_MARKER || (depth == 0 && (sym == ',' || sym == also || shuts)))
 			break;
 		enum verdict v = lex_match(p, at, p->form->close, &close);
-		if (v != NO)
-			return v == MORE ? MORE : NO;
+		if (v == MORE)
+			return MORE;
+		if (v == YES)
+			break;
 		depth += opens;
 		depth -= shuts;
 	}
@@ -433,8 +436,8 @@ static bool after(struct parts *p, int sym, size_t n)
 	return true;
 }
 
-/* A marker: the form's quote, a literal of the format, which ends the call, or one without meaning. */
-static bool marker(struct parts *p, int sym, size_t n)
+/* A marker: the form's quote, or another literal, which ends the call. */
+static bool marker(struct parts *p, size_t n)
 {
 	size_t end;
 	if (lex_match(p, 0, p->form->quote, &end) == YES) {
@@ -443,10 +446,7 @@ static bool marker(struct parts *p, int sym, size_t n)
 		if (p->py.state == PY_KEY || p->py.state == PY_VALUE)
 			return form_quote(p, p->py.state == PY_KEY) == YES;
 	}
-	if (lex_known(p, sym))
-		out_call_end(p, p->py.depth > 0);
-	else
-		lex_consume(p, n);
+	out_call_end(p, p->py.depth > 0);
 	return true;
 }
 
@@ -460,7 +460,7 @@ bool python_step(struct parts *p)
 		return p->final;
 	}
 	if (sym >= SYM_MARKER)
-		return marker(p, sym, n);
+		return marker(p, n);
 	if (p->py.state == PY_STRING)
 		return in_string(p, sym, n);
 	enum verdict v = lex_match(p, 0, p->form->close, &end);

@@ -58,10 +58,6 @@ bool tags_step(struct parts *p)
 {
 	size_t at = lex_skip_blanks(p, 0), from, to, end, n;
 	int sym = lex_at(p, at, &n);
-	if (sym >= SYM_MARKER && !lex_known(p, sym)) {
-		lex_consume(p, at + n);
-		return true;
-	}
 	enum verdict v = key_at(p, at, &from, &to, &end);
 	if (v == YES) {
 		begin_value(p, from, to);
@@ -94,7 +90,7 @@ static enum verdict value_end(const struct parts *p, size_t *at, size_t *end)
 		if (sym == SYM_END)
 			return lex_wait(p);
 		v = lex_match(p, *at, p->form->value_end, end);
-		if (v == NO && lex_known(p, sym)) {
+		if (v == NO && sym >= SYM_MARKER) {
 			*end = SIZE_MAX;
 			return YES;
 		}

@@ -42,7 +42,7 @@ static bool applies(const struct parts *p, const struct trigger *t)
 	switch (t->what) {
 	case TRIGGER_CALL: return !reasoning || t->marker;
 	case TRIGGER_CLOSE: return reasoning;
-	case TRIGGER_OPEN: return reasoning ? p->text[TEXT_REASONING].fresh : t->marker || p->begins;
+	case TRIGGER_OPEN: return p->begins || (t->marker && !reasoning);
 	}
 	return false;
 }
@@ -102,16 +102,25 @@ static bool bare_forms(const struct parts *p)
 	return false;
 }
 
-/* Where content begins with something else than a literal. */
-static bool begin_content(struct parts *p, size_t at)
+/* Where text begins with something else than a literal. */
+static bool begin_text(struct parts *p, size_t at)
 {
 	p->begins = false;
-	if (!bare_forms(p))
+	if (p->kind == TEXT_REASONING || !bare_forms(p))
 		return false;
 	out_queue(p, at);
 	p->front = 0;
 	p->state = ST_HEAD;
 	return true;
+}
+
+/* A marker that means nothing here. Of harmony's, it ends a message. */
+static void drop_marker(struct parts *p, size_t at, size_t n)
+{
+	out_queue(p, at);
+	lex_consume(p, n);
+	if (p->format->forms[0].syntax == PARTS_SYNTAX_CHANNEL && p->kind == TEXT_REASONING)
+		out_switch(p, TEXT_CONTENT);
 }
 
 /* What stands at the offset, after text up to it. *at moves past a symbol that is text. */
@@ -136,9 +145,12 @@ static bool at_symbol(struct parts *p, size_t *at, int sym, size_t n, bool *wait
 		lex_consume(p, end - *at);
 		return true;
 	}
-	if (!*wait && sym < SYM_MARKER && p->kind == TEXT_CONTENT && p->begins && !lex_blank(sym) &&
-	    begin_content(p, *at))
+	if (!*wait && sym < SYM_MARKER && p->begins && !lex_blank(sym) && begin_text(p, *at))
 		return true;
+	if (sym >= SYM_MARKER) {
+		drop_marker(p, *at, n);
+		return true;
+	}
 	*at += *wait ? 0 : n;
 	return false;
 }
