@@ -54,6 +54,7 @@ struct fake_step {
 	float *logits, *to; /* where they are made, and wanted */
 	struct kn_draw *draws;
 	struct kn_adjust *adjusts;
+	uint32_t (*masks)[(FAKE_VOCAB + 31) / 32];
 	struct kn_drawn *drawn, *out;
 	bool *taken;
 	int n_draws;
@@ -347,6 +348,7 @@ static void fake_step_free(struct fake_step *f)
 	free(f->logits);
 	free(f->draws);
 	free(f->adjusts);
+	free(f->masks);
 	free(f->drawn);
 	free(f->taken);
 	free(f->copies);
@@ -379,12 +381,17 @@ static struct fake_step *fake_step_of(const struct kn_step *s, const struct kn_k
 	f->taken = fake_copy(draws->taken, (size_t)n_want * sizeof *f->taken);
 	f->adjusts = malloc((n_adjusts + 1) * sizeof *f->adjusts);
 	f->drawn = malloc(n * sizeof *f->drawn);
-	BUG_IF(f->adjusts == NULL || f->drawn == NULL, "fake: no memory");
+	f->masks = malloc((n + 1) * sizeof *f->masks);
+	BUG_IF(f->adjusts == NULL || f->masks == NULL || f->drawn == NULL, "fake: no memory");
 	for (size_t i = 0; i < n; i++) {
 		size_t each = (size_t)(f->draws[i].n_bias + f->draws[i].n_penalties + f->draws[i].n_out);
 		if (each > 0)
 			memcpy(f->adjusts + k, f->draws[i].adjust, each * sizeof *f->adjusts);
 		f->draws[i].adjust = f->adjusts + k;
+		if (f->draws[i].mask != NULL) {
+			memcpy(f->masks[i], f->draws[i].mask, sizeof *f->masks);
+			f->draws[i].mask = f->masks[i];
+		}
 		k += each;
 	}
 	return f;

@@ -150,6 +150,9 @@ static void assert_of_grammar(const struct answer *a, int i)
 
 static void assert_same(const struct answer *a, const struct answer *b)
 {
+	if (a->end.finish != b->end.finish)
+		fail_msg("finish %d (%s), expected %d; '%.*s' and '%.*s'", a->end.finish, a->message, b->end.finish,
+			 (int)a->n_text, a->text, (int)b->n_text, b->text);
 	assert_int_equal(a->end.finish, b->end.finish);
 	assert_int_equal(a->end.length_why, b->end.length_why);
 	assert_int_equal(a->end.n_completion, b->end.n_completion);
