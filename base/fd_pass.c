@@ -11,6 +11,7 @@
 #include "base/fd_pass.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>

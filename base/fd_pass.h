@@ -6,7 +6,6 @@
 #ifndef BASE_FD_PASS_H
 #define BASE_FD_PASS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { FD_PASS_MAX = 1024 };

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/broker.h"
@@ -135,6 +134,20 @@ int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)
 		if (out->len - before > most)
 			return too_large(most, why);
 	}
+}
+
+int file_write(int fd, const void *p, size_t n)
+{
+	for (const char *at = p; n > 0;) {
+		ssize_t wrote = write(fd, at, n);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0)
+			return SL_EIO;
+		at += wrote;
+		n -= (size_t)wrote;
+	}
+	return 0;
 }
 
 int file_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *why)

@@ -29,5 +29,7 @@ int file_open_private(const char *path, struct sl_err *why);
 int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why);
 /* file_open and file_read_fd into an empty buffer, which the caller disposes of also after a failure. */
 int file_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *why);
+/* Writes all n bytes. 0, or SL_EIO with the reason in errno. */
+int file_write(int fd, const void *p, size_t n);
 
 #endif

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 
 enum { TRIES = 16 }; /* for a partial name that no earlier process of this id has left */
 
@@ -52,12 +53,6 @@ int out_file_is_not(const char *path, const char *source, struct sl_err *err)
 	return sl_errf(err, SL_EINVAL, "%s is the same file as %s, which is read: write to another one", path, source);
 }
 
-static bool ends(const char *s, const char *with)
-{
-	size_t n = strlen(s), m = strlen(with);
-	return n >= m && strcmp(s + n - m, with) == 0;
-}
-
 int out_file_is_not_in(const char *path, const char *folder, const char *except, struct sl_err *err)
 {
 	struct stat out, in;
@@ -65,7 +60,8 @@ int out_file_is_not_in(const char *path, const char *folder, const char *except,
 	int rc = out_file_is_not(path, folder, err);
 	DIR *d = rc == 0 && stat(path, &out) == 0 ? opendir(folder) : NULL;
 	while (d != NULL && rc == 0 && (entry = readdir(d)) != NULL)
-		if (!ends(entry->d_name, except) && fstatat(dirfd(d), entry->d_name, &in, 0) == 0 && same(&out, &in))
+		if (!text_ends(entry->d_name, except) && fstatat(dirfd(d), entry->d_name, &in, 0) == 0 &&
+		    same(&out, &in))
 			rc =
 			    sl_errf(err, SL_EINVAL, "%s is the same file as %s/%s, which is read: write to another one",
 				    path, folder, entry->d_name);

@@ -182,7 +182,6 @@ struct cache_result {
 	size_t n_items;
 	const struct cache_value *values; /* eval */
 	size_t n_values;
-	uint64_t n_deleted; /* delete_all */
 };
 
 struct cache_op;
@@ -229,9 +228,6 @@ void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct c
 /* The digests of a tenant's keys of one kind (session, replay, identity), the soonest to expire first. */
 void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
 		cache_done *done);
-/* Deletes them all, atomically. */
-void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
-		      cache_done *done);
 
 /* Runs a registered procedure on keys of one kind and one tenant. */
 void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,

@@ -16,7 +16,6 @@
  *
  * Thread: the client's, but client_take_back.
  */
-#include <event2/event.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -74,11 +73,7 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
 	struct cache_client *cl = arg;
 	struct list batch;
 	list_init(&batch);
-	if (!list_empty(&cl->ready)) {
-		batch = cl->ready;
-		batch.next->prev = batch.prev->next = &batch;
-		list_init(&cl->ready);
-	}
+	list_append(&batch, &cl->ready);
 	while (!list_empty(&batch)) {
 		struct cache_op *op = list_entry(batch.next, struct cache_op, node);
 		list_remove(&op->node);
@@ -224,11 +219,7 @@ void client_release_waiting(struct cache_client *cl)
 {
 	struct list held;
 	list_init(&held);
-	while (!list_empty(&cl->waiting)) {
-		struct list *node = cl->waiting.next;
-		list_remove(node);
-		list_push_back(&held, node);
-	}
+	list_append(&held, &cl->waiting);
 	while (!list_empty(&held)) {
 		struct cache_work *w = list_entry(held.next, struct cache_work, node);
 		list_remove(&w->node);
@@ -299,24 +290,8 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
 
 /* ---- operations ---- */
 
-struct request {
-	enum work_type type;
-	const struct cache_key *keys;
-	size_t n_keys;
-	uint8_t version;
-	uint64_t ttl_ms, seq;
-	uint32_t n_seq;
-	const void *bytes;
-	size_t n;
-	size_t max_bytes;
-	const struct cache_proc *proc;
-	const struct cache_value *args;
-	size_t n_args;
-	bool local;
-};
-
-/* w and a copy of all that q points at, in one piece: works, args, keys, argument bytes, bytes. */
-static struct cache_work *copy_request(struct cache_client *cl, const struct request *q)
+/* A work like q in one allocation with a copy of all that q points at: args, keys, argument bytes, bytes. */
+static struct cache_work *copy_work(struct cache_client *cl, const struct cache_work *q)
 {
 	bool is_put = q->type == WORK_PUT || q->type == WORK_PUT_ABSENT;
 	size_t size =
@@ -326,33 +301,25 @@ static struct cache_work *copy_request(struct cache_client *cl, const struct req
 	struct cache_work *w = sl_alloc(size);
 	if (w == NULL)
 		return NULL;
-	*w = (struct cache_work){.client = cl,
-				 .type = q->type,
-				 .local = q->local,
-				 .share = 1,
-				 .version = q->version,
-				 .ttl_ms = q->ttl_ms,
-				 .seq = q->seq,
-				 .n_seq = q->n_seq,
-				 .max_bytes = q->max_bytes,
-				 .proc = q->proc,
-				 .n_keys = q->n_keys,
-				 .n_args = q->n_args,
-				 .n = q->n + is_put};
-	w->args = (struct cache_value *)(void *)(w + 1);
-	w->keys = (struct cache_key *)(void *)(w->args + q->n_args);
-	uint8_t *to = (uint8_t *)(w->keys + q->n_keys);
+	struct cache_value *args = (struct cache_value *)(void *)(w + 1);
+	struct cache_key *keys = (struct cache_key *)(void *)(args + q->n_args);
+	uint8_t *to = (uint8_t *)(keys + q->n_keys);
 	if (q->n_keys > 0)
-		memcpy(w->keys, q->keys, q->n_keys * sizeof *q->keys);
+		memcpy(keys, q->keys, q->n_keys * sizeof *keys);
 	for (size_t i = 0; i < q->n_args; i++) {
-		w->args[i] = q->args[i];
+		args[i] = q->args[i];
 		if (q->args[i].p == NULL)
 			continue;
-		memcpy(to, q->args[i].p, q->args[i].n);
-		w->args[i].p = to;
+		args[i].p = memcpy(to, q->args[i].p, q->args[i].n);
 		to += q->args[i].n;
 	}
+	*w = *q;
+	w->client = cl;
+	w->share = 1;
+	w->keys = keys;
+	w->args = args;
 	w->bytes = to;
+	w->n = q->n + is_put;
 	if (is_put)
 		*to++ = q->version;
 	if (q->n > 0)
@@ -361,14 +328,14 @@ static struct cache_work *copy_request(struct cache_client *cl, const struct req
 	return w;
 }
 
-static void start(struct cache_client *cl, struct cache_op *op, const struct request *q, cache_done *done)
+static void start(struct cache_client *cl, struct cache_op *op, const struct cache_work *q, cache_done *done)
 {
 	if (cl->n_works >= cl->cache->cfg.max_ops) {
 		metric_add(&cache_m_refused, 1);
 		client_end_early(cl, op, SL_ELIMIT, done);
 		return;
 	}
-	struct cache_work *w = copy_request(cl, q);
+	struct cache_work *w = copy_work(cl, q);
 	if (w == NULL) {
 		client_end_early(cl, op, SL_ENOMEM, done);
 		return;
@@ -384,7 +351,7 @@ static void start(struct cache_client *cl, struct cache_op *op, const struct req
 void cache_get(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
 	       cache_done *done)
 {
-	start(cl, op, &(struct request){.type = WORK_GET, .keys = key, .n_keys = 1, .version = version}, done);
+	start(cl, op, &(struct cache_work){.type = WORK_GET, .keys = key, .n_keys = 1, .version = version}, done);
 }
 
 static void put(struct cache_client *cl, struct cache_op *op, enum work_type type, const struct cache_key *key,
@@ -396,7 +363,7 @@ static void put(struct cache_client *cl, struct cache_op *op, enum work_type typ
 		return;
 	}
 	start(cl, op,
-	      &(struct request){
+	      &(struct cache_work){
 		  .type = type, .keys = key, .n_keys = 1, .version = version, .bytes = bytes, .n = n, .ttl_ms = ttl_ms},
 	      done);
 }
@@ -415,7 +382,7 @@ void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct
 
 void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, cache_done *done)
 {
-	start(cl, op, &(struct request){.type = WORK_DELETE, .keys = key, .n_keys = 1}, done);
+	start(cl, op, &(struct cache_work){.type = WORK_DELETE, .keys = key, .n_keys = 1}, done);
 }
 
 void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t first_seq,
@@ -432,14 +399,14 @@ void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct
 		return;
 	}
 	start(cl, op,
-	      &(struct request){.type = WORK_LOG_APPEND,
-				.keys = key,
-				.n_keys = 1,
-				.seq = first_seq,
-				.n_seq = n_items,
-				.bytes = bytes,
-				.n = n,
-				.ttl_ms = ttl_ms},
+	      &(struct cache_work){.type = WORK_LOG_APPEND,
+				   .keys = key,
+				   .n_keys = 1,
+				   .seq = first_seq,
+				   .n_seq = n_items,
+				   .bytes = bytes,
+				   .n = n,
+				   .ttl_ms = ttl_ms},
 	      done);
 }
 
@@ -452,16 +419,16 @@ void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct c
 		return;
 	}
 	start(cl, op,
-	      &(struct request){.type = WORK_LOG_READ,
-				.keys = key,
-				.n_keys = 1,
-				.seq = from_seq,
-				.max_bytes = max_bytes < most ? max_bytes : most},
+	      &(struct cache_work){.type = WORK_LOG_READ,
+				   .keys = key,
+				   .n_keys = 1,
+				   .seq = from_seq,
+				   .max_bytes = max_bytes < most ? max_bytes : most},
 	      done);
 }
 
-static void on_index(struct cache_client *cl, struct cache_op *op, enum work_type type, enum cache_kind kind,
-		     const char *tenant, cache_done *done)
+void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
+		cache_done *done)
 {
 	if (!cache_kind_indexed((int)kind)) {
 		client_end_early(cl, op, SL_EINVAL, done);
@@ -469,22 +436,10 @@ static void on_index(struct cache_client *cl, struct cache_op *op, enum work_typ
 	}
 	struct cache_key index;
 	cache_key_index(&index, kind, tenant);
-	start(cl, op, &(struct request){.type = type, .keys = &index, .n_keys = 1}, done);
+	start(cl, op, &(struct cache_work){.type = WORK_LIST, .keys = &index, .n_keys = 1}, done);
 }
 
-void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
-		cache_done *done)
-{
-	on_index(cl, op, WORK_LIST, kind, tenant, done);
-}
-
-void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
-		      cache_done *done)
-{
-	on_index(cl, op, WORK_DELETE_ALL, kind, tenant, done);
-}
-
-static bool is_callable(const struct cache_client *cl, const struct request *q)
+static bool is_callable(const struct cache_client *cl, const struct cache_work *q)
 {
 	if (q->n_keys == 0 || q->n_keys > CACHE_MAX_KEYS || q->n_args > CACHE_MAX_ARGS)
 		return false;
@@ -503,10 +458,15 @@ static bool is_callable(const struct cache_client *cl, const struct request *q)
 	BUG("procedure %s isn't registered", q->proc->name);
 }
 
-static void eval(struct cache_client *cl, struct cache_op *op, const struct request *q, cache_done *done)
+static void eval(struct cache_client *cl, struct cache_op *op, bool local, const struct cache_proc *proc,
+		 const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
+		 cache_done *done)
 {
-	if (is_callable(cl, q))
-		start(cl, op, q, done);
+	struct cache_work q = {.type = WORK_EVAL, .local = local, .proc = proc, .n_keys = n_keys, .n_args = n_args};
+	q.keys = keys;
+	q.args = args;
+	if (is_callable(cl, &q))
+		start(cl, op, &q, done);
 	else
 		client_end_early(cl, op, SL_EINVAL, done);
 }
@@ -515,25 +475,14 @@ void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache
 		const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
 		cache_done *done)
 {
-	eval(cl, op,
-	     &(struct request){
-		 .type = WORK_EVAL, .proc = proc, .keys = keys, .n_keys = n_keys, .args = args, .n_args = n_args},
-	     done);
+	eval(cl, op, false, proc, keys, n_keys, args, n_args, done);
 }
 
 void cache_eval_local(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
 		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
 		      cache_done *done)
 {
-	eval(cl, op,
-	     &(struct request){.type = WORK_EVAL,
-			       .proc = proc,
-			       .keys = keys,
-			       .n_keys = n_keys,
-			       .args = args,
-			       .n_args = n_args,
-			       .local = true},
-	     done);
+	eval(cl, op, true, proc, keys, n_keys, args, n_args, done);
 }
 
 /* ---- life ---- */
@@ -542,12 +491,9 @@ static void free_client(struct cache_client *cl)
 {
 	if (cl->link != NULL)
 		redis_link_destroy(cl->link);
-	if (cl->inbox_event != NULL)
-		event_free(cl->inbox_event);
-	if (cl->ready_event != NULL)
-		event_free(cl->ready_event);
-	if (cl->due_event != NULL)
-		event_free(cl->due_event);
+	free_event(cl->inbox_event);
+	free_event(cl->ready_event);
+	free_event(cl->due_event);
 	mailbox_dispose(&cl->inbox);
 	sl_free(cl);
 }

@@ -69,29 +69,27 @@ int mem_thread_start(struct cache *c, struct mem_thread **out)
 	m->start_us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 	m->start_ns = clock_now_ns();
 	int rc = mem_store_create(&c->cfg, &m->store);
-	if (rc == 0) {
-		rc = mailbox_init(&m->inbox);
-		if (rc != 0)
-			mem_store_destroy(m->store);
-	}
-	if (rc != 0) {
-		sl_free(m);
-		return rc;
-	}
+	if (rc != 0)
+		goto no_store;
+	rc = mailbox_init(&m->inbox);
+	if (rc != 0)
+		goto no_inbox;
 	/* Signals are for the process's own threads. */
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&m->thread, NULL, run, m) == 0 ? 0 : SL_EIO;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc != 0) {
-		mailbox_dispose(&m->inbox);
-		mem_store_destroy(m->store);
-		sl_free(m);
-		return rc;
+	if (rc == 0) {
+		*out = m;
+		return 0;
 	}
-	*out = m;
-	return 0;
+	mailbox_dispose(&m->inbox);
+no_inbox:
+	mem_store_destroy(m->store);
+no_store:
+	sl_free(m);
+	return rc;
 }
 
 void mem_thread_stop(struct mem_thread *m)

@@ -12,6 +12,7 @@
 #ifndef CACHE_PRIV_H
 #define CACHE_PRIV_H
 
+#include <event2/event.h>
 #include <stdatomic.h>
 
 #include "base/heap.h"
@@ -42,8 +43,7 @@ enum work_type {
 	WORK_DELETE,
 	WORK_LOG_APPEND,
 	WORK_LOG_READ,
-	WORK_LIST,       /* keys[0] is the index's */
-	WORK_DELETE_ALL, /* the same */
+	WORK_LIST, /* keys[0] is the index's */
 	WORK_EVAL,
 	WORK_FLUSH, /* comes back: whatever was sent before it has too */
 };
@@ -64,7 +64,7 @@ struct cache_work {
 	uint64_t due_ns, end_ns; /* this stage's end, the operation's end */
 	struct list node;        /* AT_WAITING: in client->waiting */
 	struct redis_slot *slot; /* AT_REDIS */
-	/* The request. Pointers lead into the same allocation. */
+	/* The request. Pointers lead into the same allocation; of a template for copy_work, to the caller's data. */
 	uint32_t share;
 	uint8_t version;
 	uint64_t ttl_ms;
@@ -73,9 +73,9 @@ struct cache_work {
 	size_t max_bytes;
 	const struct cache_proc *proc;
 	size_t n_keys, n_args;
-	struct cache_key *keys;
-	struct cache_value *args;
-	uint8_t *bytes; /* put: the version, then the value. Append: the batch */
+	const struct cache_key *keys;
+	const struct cache_value *args;
+	const uint8_t *bytes; /* put: the version, then the value. Append: the batch */
 	size_t n;
 	/* The answer. Owned: out. */
 	struct cache_result res;
@@ -108,6 +108,13 @@ void mem_thread_stop(struct mem_thread *m);
 void mem_thread_send(struct mem_thread *m, struct cache_work *w);
 
 /* ---- the client (client.c) ---- */
+
+/* e may be NULL. */
+static inline void free_event(struct event *e)
+{
+	if (e != NULL)
+		event_free(e);
+}
 
 struct redis_link; /* redis.c */
 

@@ -25,7 +25,6 @@
  *
  * Thread: the client's.
  */
-#include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -197,11 +196,6 @@ static void handshake_failed(struct redis_link *l, const redisReply *reply)
 	go_down(l);
 }
 
-static bool is_ok(const redisReply *reply)
-{
-	return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
-}
-
 static void handshake_reply(struct redis_link *l, enum slot_use use, int script, const redisReply *reply)
 {
 	if (l->state != LINK_CONNECTING && l->state != LINK_PROBING)
@@ -215,7 +209,7 @@ static void handshake_reply(struct redis_link *l, enum slot_use use, int script,
 		memcpy(l->sha[script], reply->str, SHA_LEN + 1);
 		return;
 	}
-	if (!is_ok(reply)) {
+	if (reply->type != REDIS_REPLY_STATUS || strcmp(reply->str, "OK") != 0) {
 		handshake_failed(l, reply);
 		return;
 	}
@@ -274,21 +268,25 @@ static void close_connection(struct redis_link *l)
 	l->dropping = false;
 }
 
+/* A context without `closed`: it ends here. */
+static int give_up(struct redis_link *l, redisAsyncContext *ac, int code, const char *why)
+{
+	set_why(l, "%s", why);
+	if (ac != NULL)
+		redisAsyncFree(ac);
+	return code;
+}
+
 static int open_connection(struct redis_link *l)
 {
 	const struct cache *c = l->cache;
 	metric_add(&cache_m_connects, 1);
 	redisAsyncContext *ac =
 	    c->unix_path != NULL ? redisAsyncConnectUnix(c->unix_path) : redisAsyncConnect(c->host, c->port);
-	if (ac == NULL) {
-		set_why(l, "no memory");
-		return SL_ENOMEM;
-	}
-	if (ac->err != 0) {
-		set_why(l, "%s", ac->errstr);
-		redisAsyncFree(ac);
-		return SL_ECLOSED;
-	}
+	if (ac == NULL)
+		return give_up(l, ac, SL_ENOMEM, "no memory");
+	if (ac->err != 0)
+		return give_up(l, ac, SL_ECLOSED, ac->errstr);
 	uid_t who;
 	if (c->cfg.own_server && c->unix_path != NULL && !peer_is_trusted(ac->c.fd, &who)) {
 		set_why(l, "a process of another user (uid %d) serves its socket", (int)who);
@@ -296,11 +294,8 @@ static int open_connection(struct redis_link *l)
 		return SL_ECLOSED;
 	}
 	redis_reply_attach(ac, &l->guard);
-	if (redis_event_attach(ac, l->client->base, max_reply_bytes(c), closed, l) != 0) {
-		set_why(l, "no memory");
-		redisAsyncFree(ac);
-		return SL_ENOMEM;
-	}
+	if (redis_event_attach(ac, l->client->base, max_reply_bytes(c), closed, l) != 0)
+		return give_up(l, ac, SL_ENOMEM, "no memory");
 	l->ac = ac;
 	int rc = handshake(l);
 	if (rc != 0) {
@@ -348,10 +343,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 int redis_link_submit(struct redis_link *l, struct cache_work *w)
 {
-	struct redis_slot *s = take_slot(l, SLOT_WORK, w);
-	if (s == NULL || l->ac == NULL) {
-		if (s != NULL)
-			free_slot(s);
+	struct redis_slot *s = l->ac != NULL ? take_slot(l, SLOT_WORK, w) : NULL;
+	if (s == NULL) {
 		metric_add(&cache_m_failures[FAILED_FULL], 1);
 		return SL_ELIMIT;
 	}
@@ -451,8 +444,7 @@ int redis_link_create(struct cache_client *cl, struct redis_link **out)
 	l->slots = sl_zalloc_n(n, sizeof *l->slots);
 	l->timer = event_new(cl->base, -1, 0, on_timer, l);
 	if (l->slots == NULL || l->timer == NULL) {
-		if (l->timer != NULL)
-			event_free(l->timer);
+		free_event(l->timer);
 		sl_free(l->slots);
 		sl_free(l);
 		return SL_ENOMEM;
@@ -478,13 +470,11 @@ void redis_link_destroy(struct redis_link *l)
 
 enum cache_state redis_link_state(const struct redis_link *l)
 {
-	switch (l->state) {
-	case LINK_CONNECTING: return CACHE_IS_CONNECTING;
-	case LINK_UP: return CACHE_IS_UP;
-	case LINK_DOWN:
-	case LINK_PROBING: break;
-	}
-	return CACHE_IS_DOWN;
+	static const enum cache_state states[] = {[LINK_CONNECTING] = CACHE_IS_CONNECTING,
+						  [LINK_UP] = CACHE_IS_UP,
+						  [LINK_DOWN] = CACHE_IS_DOWN,
+						  [LINK_PROBING] = CACHE_IS_DOWN};
+	return states[l->state];
 }
 
 const char *redis_link_text(const struct redis_link *l) { return l->text; }

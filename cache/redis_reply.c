@@ -322,9 +322,6 @@ static int result(struct cache_work *w, const redisReply *reply, struct cache_re
 	case WORK_LOG_APPEND: return log_head(reply, r);
 	case WORK_LOG_READ: return log_items(w, reply, r);
 	case WORK_LIST: return digests(w, reply, r);
-	case WORK_DELETE_ALL:
-		r->n_deleted = is_integer(reply) && reply->integer > 0 ? (uint64_t)reply->integer : 0;
-		return is_integer(reply) && reply->integer >= 0 ? 0 : SL_EPROTO;
 	case WORK_EVAL: return eval_values(w, reply, r);
 	case WORK_FLUSH: break;
 	}

@@ -122,15 +122,7 @@ static const char list_keys[] = "local out = {}\n"
 				"end\n"
 				"return out\n";
 
-/* KEYS: index. ARGV: stem. */
-static const char delete_all[] = "local n = 0\n"
-				 "for _, digest in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do\n"
-				 "  n = n + redis.call('UNLINK', ARGV[1] .. digest)\n"
-				 "end\n"
-				 "redis.call('UNLINK', KEYS[1])\n"
-				 "return n\n";
-
 const char *const cache_scripts[N_SCRIPTS] = {
     [SCRIPT_PUT] = put,       [SCRIPT_DELETE] = delete_one, [SCRIPT_APPEND] = append,
-    [SCRIPT_READ] = read_log, [SCRIPT_LIST] = list_keys,    [SCRIPT_DELETE_ALL] = delete_all,
+    [SCRIPT_READ] = read_log, [SCRIPT_LIST] = list_keys,
 };

@@ -113,22 +113,18 @@ static void start(struct step *s, enum casc_model model)
 	act(s, model == CASC_SMALL ? CASC_DO_START_SMALL : CASC_DO_START_LARGE, 0, 0);
 }
 
-static void cancel_small(struct step *s)
+static void cancel(struct step *s, struct casc_run *r, enum casc_action_kind kind)
 {
-	struct casc_run *r = &s->c->small;
 	if (r->state != CASC_RUN_ON && r->state != CASC_RUN_PAUSED)
 		return;
 	r->state = CASC_RUN_CANCELLED;
-	act(s, CASC_DO_CANCEL_SMALL, 0, 0);
+	act(s, kind, 0, 0);
 }
 
-static void cancel_large(struct step *s)
-{
-	if (s->c->large.state != CASC_RUN_ON)
-		return;
-	s->c->large.state = CASC_RUN_CANCELLED;
-	act(s, CASC_DO_CANCEL_LARGE, 0, 0);
-}
+static void cancel_small(struct step *s) { cancel(s, &s->c->small, CASC_DO_CANCEL_SMALL); }
+
+/* The large model's run is never paused. */
+static void cancel_large(struct step *s) { cancel(s, &s->c->large, CASC_DO_CANCEL_LARGE); }
 
 static void release(struct step *s, enum casc_model model, uint32_t upto)
 {
@@ -152,17 +148,19 @@ static void end(struct step *s, enum casc_end how)
 
 /* ---- plan ---- */
 
+static enum casc_plan because(uint8_t *why, enum casc_why reason, enum casc_plan plan)
+{
+	*why = (uint8_t)reason;
+	return plan;
+}
+
 static enum casc_plan by_score(const struct casc_policy *p, const struct casc_plan_in *in, uint8_t *why)
 {
 	bool likely_hard = in->score >= p->race;
-	if (in->score >= p->hard) {
-		*why = CASC_WHY_HARD;
-		return CASC_PLAN_LARGE;
-	}
-	if (in->score < p->easy) {
-		*why = CASC_WHY_EASY;
-		return CASC_PLAN_SMALL;
-	}
+	if (in->score >= p->hard)
+		return because(why, CASC_WHY_HARD, CASC_PLAN_LARGE);
+	if (in->score < p->easy)
+		return because(why, CASC_WHY_EASY, CASC_PLAN_SMALL);
 	*why = likely_hard ? CASC_WHY_LIKELY_HARD : CASC_WHY_MIDDLE;
 	if (!in->can_watch)
 		return likely_hard ? CASC_PLAN_LARGE : CASC_PLAN_SMALL;
@@ -175,22 +173,14 @@ static enum casc_plan plan(const struct casc_policy *p, const struct casc_plan_i
 		*why = in->can_small || in->can_large ? CASC_WHY_ONLY : CASC_WHY_NO_MODEL;
 		return in->can_small ? CASC_PLAN_SMALL : in->can_large ? CASC_PLAN_LARGE : CASC_PLAN_NONE;
 	}
-	if (in->forced != CASC_NEITHER) {
-		*why = CASC_WHY_FORCED;
-		return in->forced == CASC_SMALL ? CASC_PLAN_SMALL : CASC_PLAN_LARGE;
-	}
-	if (p->mode == CASC_MODE_SMALL) {
-		*why = CASC_WHY_TIER;
-		return CASC_PLAN_SMALL;
-	}
-	if (in->degraded) {
-		*why = CASC_WHY_LOAD;
-		return CASC_PLAN_SMALL;
-	}
-	if (p->mode == CASC_MODE_LARGE) {
-		*why = CASC_WHY_TIER;
-		return CASC_PLAN_LARGE;
-	}
+	if (in->forced != CASC_NEITHER)
+		return because(why, CASC_WHY_FORCED, in->forced == CASC_SMALL ? CASC_PLAN_SMALL : CASC_PLAN_LARGE);
+	if (p->mode == CASC_MODE_SMALL)
+		return because(why, CASC_WHY_TIER, CASC_PLAN_SMALL);
+	if (in->degraded)
+		return because(why, CASC_WHY_LOAD, CASC_PLAN_SMALL);
+	if (p->mode == CASC_MODE_LARGE)
+		return because(why, CASC_WHY_TIER, CASC_PLAN_LARGE);
 	return by_score(p, in, why);
 }
 
@@ -202,11 +192,8 @@ static void begin_plan(struct step *s, enum casc_plan made)
 	switch (made) {
 	case CASC_PLAN_NONE: end(s, CASC_END_NO_MODEL); return;
 	case CASC_PLAN_SMALL:
-		start(s, CASC_SMALL);
-		set_phase(s, CASC_ONE);
-		return;
 	case CASC_PLAN_LARGE:
-		start(s, CASC_LARGE);
+		start(s, made == CASC_PLAN_SMALL ? CASC_SMALL : CASC_LARGE);
 		set_phase(s, CASC_ONE);
 		return;
 	case CASC_PLAN_CHECK: set_phase(s, CASC_HELD); break;

@@ -6,8 +6,6 @@
 #ifndef CASCADE_WEIGHTS_H
 #define CASCADE_WEIGHTS_H
 
-#include <stdio.h>
-
 #include "base/buf.h"
 #include "cascade/cascade.h"
 

@@ -58,7 +58,6 @@ void conf_value_dispose(const struct conf_row *row, union conf_value *v);
 int conf_value_format(const struct conf_row *row, const union conf_value *v, struct sl_buf *out);
 /* "a number", "true or false": what the row wants, for messages. */
 const char *conf_type_wants(enum conf_type type);
-bool conf_has_control(const char *text, size_t n);
 
 /* ---- conf.c ---- */
 

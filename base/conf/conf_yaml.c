@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/conf/conf_priv.h"
 #include "base/file.h"
+#include "base/text.h"
 
 struct reader {
 	yaml_parser_t parser;
@@ -32,16 +33,6 @@ void conf_node_free(struct conf_node *n)
 	sl_free(n->kids);
 	sl_free(n->text);
 	sl_free(n);
-}
-
-bool conf_has_control(const char *text, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)text[i];
-		if (c < 0x20 || c == 0x7f)
-			return true;
-	}
-	return false;
 }
 
 static int fail_at(const struct reader *r, const yaml_mark_t *at, const char *what, struct sl_err *err)
@@ -190,7 +181,7 @@ static int read_node(struct reader *r, const yaml_event_t *ev, int depth, struct
 		size_t len = ev->data.scalar.length;
 		n->kind = CONF_NODE_SCALAR;
 		n->quoted = ev->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-		if (conf_has_control(text, len))
+		if (text_has_control(text, len))
 			rc = fail_at(r, &ev->start_mark, "line breaks and control characters are not allowed in a text",
 				     err);
 		else if ((n->text = sl_strndup(text, len)) == NULL)

@@ -23,10 +23,6 @@ struct chat_template;
 int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err);
 void chat_template_free(struct chat_template *t);
 
-/* Whether it iterates over the parts of a message's content. Otherwise content is one text, and a list of parts is
- * joined by newlines first. */
-bool chat_template_takes_parts(const struct chat_template *t);
-
 /* All JSON is borrowed. As in the transformers library, tools and documents are none when they are
  * not given. */
 struct chat_vars {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/percentile.h"
 
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 
@@ -78,12 +79,6 @@ uint32_t echo_slots_ahead(const struct echo_slots *p, uint8_t priority)
 	return n;
 }
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
-}
-
 /* What one of all that are here needs. */
 static double mean_need(const struct echo_slots *p)
 {
@@ -103,7 +98,7 @@ static uint32_t what_is_left(const struct echo_slots *p, uint64_t now_ns, double
 		left[n++] = rest > w->each_ns / 16 ? rest : w->each_ns / 16;
 	}
 	if (n > 1)
-		qsort(left, n, sizeof *left, ascending);
+		qsort(left, n, sizeof *left, percentile_ascending);
 	return n;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "engine/file/name_index.h"
 #include "kernels/kernels.h"
 
@@ -66,10 +67,7 @@ static struct proto_str take_str(struct cursor *c)
 /* Names go into messages of one line, so they hold no control characters. */
 static bool proper_name(struct proto_str s, size_t max)
 {
-	for (size_t i = 0; i < s.n && i < max; i++)
-		if ((unsigned char)s.at[i] < ' ' || s.at[i] == 0x7f)
-			return false;
-	return s.n > 0 && s.n <= max;
+	return s.n > 0 && s.n <= max && !text_has_control(s.at, s.n);
 }
 
 static int fail(const struct gguf *g, struct sl_err *err, const char *what, struct proto_str name)

@@ -41,14 +41,10 @@ static struct jvalue filter_replace(struct jrun *r, const struct jcall *c)
 	return jvalue_string_of(jstr_replace(r, s, from, to, max), false);
 }
 
+/* string and safe: the latter is markup whatever it was. */
 static struct jvalue filter_string(struct jrun *r, const struct jcall *c)
 {
-	return jvalue_string_of(jvalue_string(r, c->self), c->self->markup);
-}
-
-static struct jvalue filter_safe(struct jrun *r, const struct jcall *c)
-{
-	return jvalue_string_of(jvalue_string(r, c->self), true);
+	return jvalue_string_of(jvalue_string(r, c->self), c->how || c->self->markup);
 }
 
 static struct jvalue filter_format(struct jrun *r, const struct jcall *c)
@@ -321,12 +317,12 @@ const struct jfunction jinja_filters[] = {
     {"default", "default_value,boolean", 0, filter_default, 0, 0},
     {"d", "default_value,boolean", 0, filter_default, 0, 0},
     {"tojson", "ensure_ascii,indent,separators,sort_keys", 0, filter_tojson, 0, 0},
-    {"string", "", 0, filter_string, 0, 0},
+    {"string", "", 0, filter_string, false, 0},
     {"replace", "old,new,count", 2, filter_replace, 0, 0},
     {"format", "*", 0, filter_format, 0, 0},
     {"indent", "width,first,blank", 0, filter_indent, 0, 0},
     {"wordcount", "", 0, filter_wordcount, 0, 0},
-    {"safe", "", 0, filter_safe, 0, 0},
+    {"safe", "", 0, filter_string, true, 0},
     {"escape", "", 0, filter_escape, 0, 0},
     {"e", "", 0, filter_escape, 0, 0},
     {"int", "default,base", 0, filter_int, 0, 0},

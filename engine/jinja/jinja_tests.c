@@ -78,14 +78,13 @@ static struct jvalue test_escaped(struct jrun *r, const struct jcall *c)
 	return jvalue_bool(c->self->markup);
 }
 
-static struct jvalue test_filter(struct jrun *r, const struct jcall *c)
-{
-	return jvalue_bool(jinja_find_filter(jname_of(jinja_want_string(r, c->self))) != NULL);
-}
+/* filter and test: whether there is one of that name. */
+enum { A_FILTER, A_TEST };
 
-static struct jvalue test_test(struct jrun *r, const struct jcall *c)
+static struct jvalue test_exists(struct jrun *r, const struct jcall *c)
 {
-	return jvalue_bool(jinja_find_test(jname_of(jinja_want_string(r, c->self))) != NULL);
+	struct proto_str name = jname_of(jinja_want_string(r, c->self));
+	return jvalue_bool((c->how == A_TEST ? jinja_find_test(name) : jinja_find_filter(name)) != NULL);
 }
 
 const struct jfunction jinja_tests[] = {
@@ -126,7 +125,7 @@ const struct jfunction jinja_tests[] = {
     {"lower", "", 0, jinja_is_case, JCASE_LOWER, 0},
     {"upper", "", 0, jinja_is_case, JCASE_UPPER, 0},
     {"escaped", "", 0, test_escaped, 0, 0},
-    {"filter", "", 0, test_filter, 0, 0},
-    {"test", "", 0, test_test, 0, 0},
+    {"filter", "", 0, test_exists, A_FILTER, 0},
+    {"test", "", 0, test_exists, A_TEST, 0},
     {0},
 };

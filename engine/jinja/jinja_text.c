@@ -43,13 +43,7 @@ bool jinja_is_alnum(uint32_t c) { return is_of(c, LETTERS | NUMBERS); }
 
 bool jstr_equal(struct jstr a, struct jstr b) { return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0); }
 
-size_t jstr_chars(struct jstr s)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < s.n; i++)
-		n += ((uint8_t)s.at[i] & 0xC0) != 0x80;
-	return n;
-}
+size_t jstr_chars(struct jstr s) { return utf8_characters(s.at, s.n); }
 
 size_t jstr_offset(struct jstr s, size_t k)
 {

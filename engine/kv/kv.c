@@ -172,7 +172,6 @@ void kv_pool_destroy(struct kv_pool *p)
 
 /* ---- slabs ---- */
 
-int kv_pool_n_slabs(const struct kv_pool *p) { return p->n_slabs; }
 uint64_t *kv_pool_clock(struct kv_pool *p) { return p->clock; }
 int kv_pool_page_limit(const struct kv_pool *p) { return p->layout.n_pages; }
 const struct kv_slab *kv_pool_slab(const struct kv_pool *p, int slab) { return &p->slabs[slab]; }

@@ -55,7 +55,6 @@ struct kv_slab {
 	bool own;
 };
 
-int kv_pool_n_slabs(const struct kv_pool *p);
 const struct kv_slab *kv_pool_slab(const struct kv_pool *p, int slab);
 int kv_pool_slab_of(const struct kv_pool *p, int32_t page);
 /* The slab is p's from now on, and p's no more (all its pages must be free). */

@@ -9,7 +9,6 @@
 #ifndef ENGINE_KV_SWAP_H
 #define ENGINE_KV_SWAP_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"

@@ -195,11 +195,7 @@ static struct prefix_node *add_whole(struct prefix_tree *t, struct prefix_node *
 static void free_node(struct prefix_tree *t, struct prefix_node *n)
 {
 	BUG_IF(n->pins != 0 || !list_empty(&n->children), "prefix tree: a node in use is freed");
-	while (!list_empty(&n->waiters)) {
-		struct list *w = n->waiters.next;
-		list_remove(w);
-		list_push_back(&t->woken, w);
-	}
+	list_append(&t->woken, &n->waiters);
 	if (n->unused.in)
 		heap_remove(&t->unused, &n->unused);
 	if (n->depth == 0) {
@@ -268,11 +264,7 @@ static void fill(struct prefix_tree *t, struct prefix_node *n, int32_t page)
 	if (n->pins == 0)
 		set_idle(t, n, true);
 	set_unused(t, n);
-	while (!list_empty(&n->waiters)) {
-		struct list *w = n->waiters.next;
-		list_remove(w);
-		list_push_back(&t->woken, w);
-	}
+	list_append(&t->woken, &n->waiters);
 }
 
 /* ---- looking ---- */

@@ -44,19 +44,15 @@ int sched_create(const struct sched_config *cfg, struct sched **out)
 	sc->cfg = *cfg;
 	sc->best_tier = SCHED_TIERS;
 	size_t n = cfg->max_sequences;
-	sc->started = sl_zalloc_n(n, sizeof(void *));
-	sc->run = sl_zalloc_n(2 * n, sizeof(void *));
-	sc->evicted = sl_zalloc_n(n, sizeof(void *));
-	sc->order = sl_zalloc_n(n, sizeof(void *));
-	if (sc->started == NULL || sc->run == NULL || sc->evicted == NULL || sc->order == NULL ||
-	    idmap_init(&sc->queues) != 0) {
+	sc->started = sl_zalloc_n(5 * n, sizeof *sc->started);
+	if (sc->started == NULL || idmap_init(&sc->queues) != 0) {
 		sl_free(sc->started);
-		sl_free(sc->run);
-		sl_free(sc->evicted);
-		sl_free(sc->order);
 		sl_free(sc);
 		return SL_ENOMEM;
 	}
+	sc->run = sc->started + n;
+	sc->evicted = sc->run + 2 * n;
+	sc->order = sc->evicted + n;
 	for (int i = 0; i < SCHED_TIERS; i++)
 		heap_init(&sc->tiers[i].queues, less_share);
 	*out = sc;
@@ -70,9 +66,6 @@ void sched_destroy(struct sched *sc)
 	BUG_IF(sc->n_started != 0 || sc->queues.n != 0, "scheduler: sequences are left");
 	idmap_dispose(&sc->queues);
 	sl_free(sc->started);
-	sl_free(sc->run);
-	sl_free(sc->evicted);
-	sl_free(sc->order);
 	sl_free(sc);
 }
 
@@ -258,8 +251,7 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 {
 	if (s->queue == NULL)
 		return;
-	if (s->by_turn.in)
-		dequeue(sc, s);
+	sched_set_aside(sc, s);
 	if (s->started && s->started_index == 0)
 		take_slot(sc, s);
 	else if (!s->started && s->started_index > 0)
@@ -271,8 +263,7 @@ void sched_remove(struct sched *sc, struct sched_seq *s)
 {
 	if (s->queue == NULL)
 		return;
-	if (s->by_turn.in)
-		dequeue(sc, s);
+	sched_set_aside(sc, s);
 	if (s->started_index > 0)
 		give_slot(sc, s);
 	sc->tiers[s->queue->tier].n_waiting--;
@@ -295,8 +286,7 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 		return;
 	}
 	bool started = s->started_index > 0;
-	if (s->by_turn.in)
-		dequeue(sc, s);
+	sched_set_aside(sc, s);
 	if (started)
 		give_slot(sc, s);
 	sc->tiers[from->tier].n_waiting--;
@@ -502,7 +492,6 @@ void sched_validate(const struct sched *sc)
 {
 	uint64_t rows = 0, positions = 0;
 	uint32_t n_queued = 0, n_slots = 0;
-	size_t n_queues = 0;
 	for (size_t i = 0; i < sc->queues.n_slots; i++) {
 		for (const struct idmap_node *it = sc->queues.slots[i]; it != NULL; it = it->next) {
 			const struct sched_queue *q = idmap_entry(it, struct sched_queue, node);
@@ -521,7 +510,6 @@ void sched_validate(const struct sched *sc)
 			rows += q_rows;
 			n_queued += n;
 			n_slots += q->n_slots;
-			n_queues++;
 		}
 	}
 	uint64_t tier_rows = 0, tier_positions = 0;
@@ -535,5 +523,4 @@ void sched_validate(const struct sched *sc)
 	for (uint32_t i = 0; i < sc->n_started; i++)
 		BUG_IF(sc->started[i]->started_index != i + 1 || !sc->started[i]->started,
 		       "scheduler: the started ones are wrong");
-	(void)n_queues;
 }

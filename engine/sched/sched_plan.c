@@ -122,6 +122,12 @@ static uint32_t pages_back(const struct planning *p, const struct sched_seq *v)
 	return own + (v->n_tokens > 0 ? pages_more(p, v, v->n_tokens) : 0);
 }
 
+static void stand_aside(struct planning *p, struct sched_seq *s)
+{
+	sched_set_aside(p->sc, s);
+	list_push_back(&p->aside, &s->aside);
+}
+
 static void evict(struct planning *p, struct sched_seq *v)
 {
 	p->free += pages_back(p, v);
@@ -133,10 +139,8 @@ static void evict(struct planning *p, struct sched_seq *v)
 	v->n_tokens = 0;
 	v->evict = true;
 	p->plan->evict[p->plan->n_evict++] = v;
-	if (v->by_turn.in) {
-		sched_set_aside(p->sc, v);
-		list_push_back(&p->aside, &v->aside);
-	}
+	if (v->by_turn.in)
+		stand_aside(p, v);
 }
 
 /* Without credit, or of a worse tier. */
@@ -445,12 +449,6 @@ static struct sched_seq *pick(const struct planning *p, const struct sched_queue
 	if (has_starved(p, oldest))
 		return oldest;
 	return heap_entry(q->by_turn.top, struct sched_seq, by_turn);
-}
-
-static void stand_aside(struct planning *p, struct sched_seq *s)
-{
-	sched_set_aside(p->sc, s);
-	list_push_back(&p->aside, &s->aside);
 }
 
 /* Pages and a slot for what has not started; false: not now. What it would find is counted. */

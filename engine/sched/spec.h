@@ -13,7 +13,6 @@
 #ifndef ENGINE_SPEC_H
 #define ENGINE_SPEC_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/sched/cost.h"

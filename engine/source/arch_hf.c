@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/file/hf_names.h"
 
@@ -308,12 +309,6 @@ static void read_shape(struct reader *r, struct model_arch *a, const struct defa
 		fault(r, SL_EUNSUPPORTED, "num_attention_heads, num_key_value_heads, head_dim", "do not fit together");
 }
 
-static bool ends(const char *s, const char *with)
-{
-	size_t n = strlen(s), m = strlen(with);
-	return n >= m && strcmp(s + n - m, with) == 0;
-}
-
 /* A model that makes text: not one that classifies, or has another code around the same layers. */
 static void read_kind(struct reader *r, const struct hf_folder *folder, const char *family)
 {
@@ -321,7 +316,7 @@ static void read_kind(struct reader *r, const struct hf_folder *folder, const ch
 		     *inner = get(r, r->config, "model_type");
 	for (size_t i = 0; i < json_array_size(classes); i++) {
 		const char *name = json_string_value(json_array_get(classes, i));
-		if (name == NULL || (!ends(name, "ForCausalLM") && !ends(name, "ForConditionalGeneration")))
+		if (name == NULL || (!text_ends(name, "ForCausalLM") && !text_ends(name, "ForConditionalGeneration")))
 			fault(r, SL_EUNSUPPORTED, "architectures",
 			      "names a class that is not supported (supported: …ForCausalLM, "
 			      "…ForConditionalGeneration)");

@@ -116,11 +116,9 @@ int hf_int4_config(const json_t *config, const char *path, struct hf_int4 *out, 
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
 		if (is_text(config, "quant_method", methods[i].method))
 			return methods[i].read(config, path, out, err);
-	char what[64], *c = what;
+	char what[64];
 	const char *name = json_string_value(json_object_get(config, "quant_method"));
 	snprintf(what, sizeof what, "quant_method \"%.30s\"", name != NULL ? name : "unknown");
-	for (; *c != '\0'; c++) /* control characters would break the line */
-		*c = (unsigned char)*c < ' ' || *c == 0x7f ? ' ' : *c;
 	return unsupported(path, what, err);
 }
 

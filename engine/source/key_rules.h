@@ -14,7 +14,6 @@
 #define ENGINE_KEY_RULES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "base/err.h"
 #include "engine/source/arch.h"

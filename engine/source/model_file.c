@@ -7,7 +7,6 @@
 #include "engine/source/model_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>

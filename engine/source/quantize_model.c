@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json/json_scan.h"
 #include "base/out_file.h"
+#include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/arch_write.h"
 #include "kernels/quantize.h"
@@ -50,15 +52,9 @@ static void source_row(void *ctx, uint64_t row, float *out)
 			out[i] += s->add;
 }
 
-static bool ends(const char *s, const char *with)
-{
-	size_t n = strlen(s), m = strlen(with);
-	return n >= m && strcmp(s + n - m, with) == 0;
-}
-
 static int type_of(const struct job *j, const struct model_tensor *t)
 {
-	if (t->n_dims == 2 && ends(t->name, ".weight"))
+	if (t->n_dims == 2 && text_ends(t->name, ".weight"))
 		return weight_plan_type(j->plan, t->name, t->dims[0], j->n_layers, j->tied);
 	return t->n_dims == 1 && (t->type == KN_F16 || t->type == KN_BF16) ? KN_F32 : t->type;
 }
@@ -68,10 +64,10 @@ static struct source source_of(const struct job *j, const struct model_tensor *t
 	struct source s = {.t = t, .row_bytes = kn_row_bytes(t->type, (size_t)t->dims[0])};
 	if (j->folder == NULL)
 		return s;
-	if (t->n_dims == 1 && ends(t->name, "norm.weight"))
+	if (t->n_dims == 1 && text_ends(t->name, "norm.weight"))
 		s.add = j->arch.norm_gain_offset;
 	if (strcmp(j->arch.family, "llama") == 0 &&
-	    (ends(t->name, ".attn_q.weight") || ends(t->name, ".attn_k.weight")))
+	    (text_ends(t->name, ".attn_q.weight") || text_ends(t->name, ".attn_k.weight")))
 		s.pair_heads = j->arch.head_dim;
 	return s;
 }
@@ -125,7 +121,7 @@ static bool is_of_the_file(struct proto_str key)
 	static const char *const keys[] = {"general.alignment", "general.file_type", "general.quantization_version",
 					   "split.no",          "split.count",       "split.tensors.count"};
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-		if (key.n == strlen(keys[i]) && memcmp(key.at, keys[i], key.n) == 0)
+		if (json_is(key, keys[i]))
 			return true;
 	return false;
 }

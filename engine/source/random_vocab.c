@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "engine/source/random_model.h"
 
 enum { N_BYTES = 256, N_CONTROL = 6, FIRSTS = 27, LETTERS = 26, MAX_TOKEN = 8 };
@@ -28,13 +29,7 @@ static size_t spell_byte(int byte, char *out)
 		cp = 256 + 33 + byte - 127;
 	else if (byte == 173)
 		cp = 256 + 67;
-	if (cp < 128) {
-		out[0] = (char)cp;
-		return 1;
-	}
-	out[0] = (char)(0xc0 | cp >> 6);
-	out[1] = (char)(0x80 | (cp & 0x3f));
-	return 2;
+	return (size_t)utf8_encode((uint32_t)cp, (uint8_t *)out);
 }
 
 /* The i-th string of two letters and more; *head is the length of all but its last letter. */

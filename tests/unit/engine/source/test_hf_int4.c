@@ -299,7 +299,7 @@ static void test_configs(void **arg)
 	static const struct {
 		const char *config, *words;
 	} cases[] = {
-	    {"{\"quant_method\":\"hqq\\n\"}", "quant_method \"hqq \""},
+	    {"{\"quant_method\":\"hqq\\n\"}", "quant_method \"hqq?\""},
 	    {"{}", "quant_method \"unknown\""},
 	    {"[]", "quant_method \"unknown\""},
 	    {"{\"quant_method\":\"gptq\"}", "gptq with bits other than 4"},
