@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * O_NONBLOCK makes open() return at once for a FIFO or a device; fstat() on the descriptor then says what was
- * opened, so a name that changes in between changes nothing. Reads of regular files ignore the flag.
+ * O_NONBLOCK makes open() return at once for a FIFO or a device; fstat() on the descriptor then identifies what was
+ * opened, so renames in between have no effect. Reads of regular files ignore the flag.
  */
 #include "base/file.h"
 
@@ -35,7 +35,7 @@ static int refuse_open(const char *path, struct sl_err *why)
 	return sl_errf(why, e == ENOENT ? SL_ENOTFOUND : SL_EIO, "%s", strerror(e));
 }
 
-/* What this process may not open, the supervisor may have been told to open for it. */
+/* The supervisor may be configured to open what this process may not. */
 static int open_granted(const char *path, struct sl_err *why)
 {
 	struct broker_file f;
@@ -113,7 +113,7 @@ int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)
 	if (fstat(fd, &st) == 0 && st.st_size > 0 && (size_t)st.st_size > most)
 		return too_large(most, why);
 	for (;;) {
-		/* One byte more than may be: then it is too large, also where it grows meanwhile. */
+		/* Up to one byte past the limit, to detect a file that grows meanwhile. */
 		size_t room = most - (out->len - before) + 1;
 		uint8_t *at;
 		int rc = buf_reserve(out, room < PIECE ? room : PIECE, &at);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines go straight to standard error; what takes them may be full, closed, or a pipe that nobody
- * reads. None of it may stop a loop that serves: where a write would wait, the line is dropped and
- * counted. Making the descriptor non-blocking would do the same to whoever else has it.
+ * Lines go straight to standard error, which may be full, closed or an unread pipe. Logging must not block a serving
+ * loop: a line whose write would block is dropped and counted. The descriptor stays blocking because other processes
+ * share it.
  *
  * Thread: any.
  */

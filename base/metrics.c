@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* Every histogram here is of times. */
+/* Every histogram measures seconds. */
 static const double MOST_SECONDS = 86400;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -16,13 +16,13 @@
 #include "base/alloc.h"
 #include "base/text.h"
 
-enum { TRIES = 16 }; /* for a partial name that no earlier process of this id has left */
+enum { TRIES = 16 }; /* names to try: an earlier process with this id may have left one */
 
-/* What signals remove. Written before `dropped` is set, not changed while it is. */
+/* The file that signals remove. Written only while `dropped` is false. */
 static char dropped_path[PATH_MAX];
 static atomic_bool dropped;
 
-/* ---- what is in the way ---- */
+/* ---- conflicts ---- */
 
 int out_file_check(const char *path, bool replace, struct sl_err *err)
 {
@@ -83,7 +83,7 @@ static void forget(struct out_file *o)
 	*o = (struct out_file){.fd = -1};
 }
 
-/* Before the file is there, so that no signal comes between the two. */
+/* Registers the name before the file exists, so that no signal comes between the two. */
 static bool open_partial(struct out_file *o)
 {
 	bool ours = !atomic_load(&dropped);
@@ -124,7 +124,7 @@ int out_file_room(const struct out_file *o, uint64_t bytes, struct sl_err *err)
 {
 	struct statvfs s;
 	uint64_t most;
-	if (fstatvfs(o->fd, &s) != 0 || s.f_blocks == 0) /* a file system that can't say */
+	if (fstatvfs(o->fd, &s) != 0 || s.f_blocks == 0) /* the file system does not report it */
 		return 0;
 	uint64_t blocks = geteuid() == 0 ? s.f_bfree : s.f_bavail;
 	if (__builtin_mul_overflow(blocks, (uint64_t)s.f_frsize, &most) || bytes <= most)
@@ -133,8 +133,8 @@ int out_file_room(const struct out_file *o, uint64_t bytes, struct sl_err *err)
 		       (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
 }
 
-/* In one step, so that a file that somebody made meanwhile is not replaced. Where the file system has no such rename, a
- * hard link fails the same way. */
+/* Atomically, so that a file created meanwhile is not replaced. File systems without this rename take a hard link,
+ * which fails the same way. */
 static int give_name(const struct out_file *o)
 {
 	if (o->replace)
@@ -149,7 +149,7 @@ static int give_name(const struct out_file *o)
 	return 0;
 }
 
-/* The name is in the folder, which is written on its own. Not every file system can; then it is there soon anyway. */
+/* The folder holds the name and needs its own fsync. Not every file system supports that, so errors are ignored. */
 static void sync_folder(const char *path)
 {
 	char folder[PATH_MAX];
@@ -193,7 +193,7 @@ void out_file_drop(void)
 		unlink(dropped_path);
 }
 
-/* The action is reset, so the signal that is raised again ends the process as it would have. */
+/* SA_RESETHAND has restored the default action, so raising the signal again ends the process. */
 static void on_signal(int sig)
 {
 	out_file_drop();

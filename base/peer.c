@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static uid_t also; /* root unless told otherwise */
+static uid_t also; /* root by default */
 
 void peer_trust(uid_t uid) { also = uid; }
 

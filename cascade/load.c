@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When a tier is sent to the small model because the large one would be too late, and how it comes
- * back. A tier is degraded when the large model's predicted TTFT has been above its target for
- * enter_ms, and recovers when it has been below target × leave_ratio for leave_ms; then the share of
- * its requests that may use the large model grows from none to all over recover_ms, so that returning
- * requests do not degrade it again. Between the two bounds everything stays as it is.
+ * Sends a tier to the small model while the large one is too slow. A tier becomes degraded when the large model's
+ * predicted TTFT stays above its target for enter_ms. It recovers when the prediction stays below target × leave_ratio
+ * for leave_ms; the large model's share of its requests then grows from none to all over recover_ms, so that returning
+ * requests don't degrade it again. Between the two bounds the state does not change.
  *
  *   NORMAL ─above─► RISING ─for enter_ms─► DEGRADED ─below─► FALLING ─for leave_ms─► RECOVERING ─► NORMAL
  *      ▲──not above──┘                        ▲──not below──┘    RECOVERING ─above─► DEGRADED
  *
- * A tier whose next better one is degraded is so at once: those served first are degraded last. Nobody
- * is degraded to a model that would be no sooner.
+ * A tier is degraded at once if the next better tier is: better tiers degrade last. A request is not moved to the small
+ * model unless that is faster.
  */
 #include "cascade/cascade.h"
 

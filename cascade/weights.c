@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The linear model and its format. A file comes from outside, so a wrong one is one line of error, and
- * no number in it can make a score other than one from 0 to 1 (weights are finite and bounded).
+ * The linear model and its format. Files are untrusted: a malformed one gives a one-line error, and since weights are
+ * finite and bounded, every score is between 0 and 1.
  */
 #include "cascade/weights.h"
 
@@ -40,7 +40,7 @@ float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_
 		sum += w->dense[i] * dense[i];
 	for (uint32_t i = 0; i < n_grams; i++)
 		of_grams += w->grams[grams[i] >> (32 - w->bits)];
-	/* So that a long text is not surer of itself than a short one. */
+	/* So that a long text does not score more extreme than a short one. */
 	return n_grams > 0 ? sum + of_grams / sqrtf((float)n_grams) : sum;
 }
 

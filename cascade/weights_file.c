@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files of weights: the only place of this folder that reads or writes one, when a scorer is made and
- * when a model has been fitted.
+ * Reads and writes weights files, when a scorer is created and after a model is fitted. The only file I/O in this
+ * folder.
  */
 #include "base/file.h"
 #include "base/out_file.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Configuration tables: defaults, then the file's tree, then the overrides, then the checks, and
- * only when all of that went well the values are written into the caller's struct. So a failed
- * load leaves the struct as it was, and a reload can be tried beside a running configuration.
- * What was read is shown and compared in conf_show.c.
+ * Loads a configuration: defaults, then the file, then overrides, then checks. The caller's struct is written only
+ * after all of these succeed, so a failed load leaves it unchanged and a reload can be tried beside the running
+ * configuration. conf_show.c prints and compares what was read.
  */
 #include "base/conf/conf.h"
 
@@ -131,15 +130,15 @@ static const char *last_word(const char *key)
 	return dot != NULL ? dot + 1 : key;
 }
 
-/* The known key or section nearest to an unknown one, or "" when none is near. A key that stands in
- * the wrong section is near to itself. */
+/* The known key or section nearest to an unknown one, or "" when none is near. A key in the wrong section matches
+ * itself. */
 static void suggest(const struct conf_row *rows, const char *key, struct conf_name *out)
 {
 	unsigned best = (unsigned)strlen(key) / 3 + 1;
 	best = best < 3 ? 3 : best > 5 ? 5 : best;
 	out->text[0] = '\0';
 	for (const struct conf_row *r = rows; r->key != NULL; r++) {
-		/* The whole key, then each section it stands in. */
+		/* The whole key, then each section that contains it. */
 		for (size_t n = strlen(r->key); n > 0;) {
 			struct conf_name known;
 			snprintf(known.text, sizeof known.text, "%.*s", (int)n, r->key);
@@ -240,7 +239,7 @@ const char *conf_item_name(const struct conf_row *list, const struct conf_table 
 static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map, const char *prefix,
 			const char *shown_prefix, struct sl_err *err);
 
-/* `key:` with nothing behind it. */
+/* `key:` without a value. */
 static bool is_nothing(const struct conf_node *n)
 {
 	return n->kind == CONF_NODE_SCALAR && !n->quoted &&
@@ -383,8 +382,7 @@ static int read_file(struct conf *c, struct sl_err *err)
 
 /* ---- the command line ---- */
 
-/* key is `NAME.item-key` below a list. An item's name may itself hold dots, so the item's key is
- * looked for at the end. */
+/* key is `NAME.item-key` below a list. An item's name may contain dots, so the item's key is matched at the end. */
 static int override_item(const struct conf *c, struct conf_table *t, size_t i, const char *key, const char *value,
 			 const char *shown, struct sl_err *err)
 {
@@ -466,7 +464,7 @@ static int override(const struct conf *c, struct conf_table *t, const char *set,
 	return rc;
 }
 
-/* ---- after everything was read ---- */
+/* ---- checking and writing ---- */
 
 static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix, struct sl_err *err);
 
@@ -510,7 +508,7 @@ static int check(const struct conf *c, const struct conf_table *t, const char *s
 	return 0;
 }
 
-/* Makes the arrays that the caller's struct will point at: everything that can fail. */
+/* Allocates the arrays that the caller's struct will point at: the only part of writing that can fail. */
 static int allocate_items(struct conf_table *t)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The types of configuration values: text to value, checked against the row's range, and back.
- * One spelling a type and no guessing: `yes` is not a bool, `30` is not a duration, 0x10 is not a
- * number. What is refused is told together with what would be right.
+ * The types of configuration values: text to value, checked against the row's range, and back. One spelling per type,
+ * no guessing: `yes` is not a bool, `30` is not a duration, 0x10 is not a number. An error shows the wrong value and
+ * the expected form.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -119,7 +119,7 @@ static int parse_amount(const struct conf_row *row, const char *text, const stru
 		return out_of_range(row, text, why);
 	const char *name = text + digits;
 	uint64_t v = 0;
-	if (count != 0 || *name != '\0') { /* nothing needs no unit */
+	if (count != 0 || *name != '\0') { /* 0 needs no unit */
 		size_t i = 0;
 		while (i < n_units && strcmp(units[i].name, name) != 0)
 			i++;

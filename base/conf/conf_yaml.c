@@ -2,11 +2,10 @@
  *
  * A YAML file as a small tree, from libyaml's events.
  *
- * Events and not libyaml's own documents, because a document has already replaced aliases by what
- * they name, and here aliases, anchors and tags are errors with a place: a configuration says what
- * it means where it says it. Every dimension is bounded (bytes, depth, nodes, children), so a
- * hostile file costs a bounded amount of memory and time. Scalars with control characters are
- * refused here, once, so that no key or value can break a log line or a message later.
+ * It reads events, not libyaml's documents: a document has aliases already resolved, but here aliases, anchors and tags
+ * are errors with a position. Every dimension is bounded (bytes, depth, nodes, children), so a hostile file costs a
+ * bounded amount of memory and time. Scalars with control characters are refused here, once, so that no key or value
+ * can break a log line or a message later.
  */
 #include <string.h>
 #include <yaml.h>
@@ -72,7 +71,7 @@ static int next_event(struct reader *r, yaml_event_t *ev, struct sl_err *err)
 	return 0;
 }
 
-/* What no event may carry. */
+/* Rejects aliases, anchors and tags. */
 static int check_event(const struct reader *r, const yaml_event_t *ev, struct sl_err *err)
 {
 	const yaml_char_t *anchor = NULL, *tag = NULL;

@@ -112,7 +112,7 @@ bool json_scan_uint(struct json_scan *s, uint64_t *out)
 	return true;
 }
 
-/* true, false, null and numbers: what is between the punctuation, by its characters only. */
+/* true, false, null and numbers: only their characters are checked. */
 static bool skip_word(struct json_scan *s)
 {
 	const char *begin = s->at;
@@ -142,7 +142,7 @@ bool json_scan_skip(struct json_scan *s)
 		} else if (!(c == '"' ? json_scan_string(s, &raw) : skip_word(s))) {
 			return false;
 		}
-		/* Close what ends here; then there is another element, or nothing is open any more. */
+		/* Close every level that ends here, until another element follows or no level is open. */
 		while (depth > 0) {
 			bool another = closing[depth - 1] == '}' ? json_scan_key(s, &raw) : json_scan_item(s);
 			if (s->bad != NULL)
