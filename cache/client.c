@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread's door to the store: operations, their time, and what happens when Redis fails.
+ * A thread's client of the store: operations, their timeouts, and the fallback when Redis fails.
  *
- * The caller's struct cache_op is a handle; what travels is a struct cache_work with copies of
- * everything. Either can outlive the other: a cancelled or timed out operation leaves its work behind
- * at the store (freed when it comes back) or a slot at Redis (the answer is dropped).
+ * The caller's struct cache_op is a handle; a struct cache_work with copies of everything travels. Either can outlive
+ * the other: a cancelled or timed-out operation leaves its work at the store (freed on return) or a slot at Redis (the
+ * answer is dropped).
  *
  *   start ──► AT_REDIS ──(failed, too slow: policy)──► AT_STORE ──► done
  *     │  └──► AT_WAITING for the first connection ──┘      ▲
  *     └────────────────── memory only ─────────────────────┘
  *     └─ ready: ends from the loop with a code and no answer (refused, invalid, policy ERROR, timeout)
  *
- * Invariants: an op with client set has a work or is in `ready`; a work with an op is in `due`; done is
- * called with the op idle, so that it may be used again or freed there.
+ * Invariants: an op with client set has a work or is in `ready`; a work with an op is in `due`; the op is idle when
+ * done is called, so done may reuse or free it.
  *
- * Thread: the client's, but client_take_back.
+ * Thread: the client's, except client_take_back.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ static bool due_sooner(const struct heap_node *a, const struct heap_node *b)
 	       heap_entry(b, const struct cache_work, due)->due_ns;
 }
 
-/* ---- ends ---- */
+/* ---- completion ---- */
 
 static void free_work(struct cache_work *w)
 {
@@ -37,7 +37,7 @@ static void free_work(struct cache_work *w)
 	sl_free(w);
 }
 
-/* Parts op and w. */
+/* Detaches op and w from each other. */
 static void part(struct cache_op *op, struct cache_work *w)
 {
 	if (w->due.in)
@@ -60,7 +60,8 @@ static void make_ready(struct cache_client *cl, struct cache_op *op, int code, b
 {
 	op->code = code;
 	op->degraded = degraded;
-	/* A timer and not event_active: a caller that starts again in done must not keep the turn from ending. */
+	/* A timer and not event_active: a caller that starts operations in done must not keep the loop iteration from
+	 * ending. */
 	static const struct timeval at_once;
 	if (list_empty(&cl->ready) && event_add(cl->ready_event, &at_once) != 0)
 		event_active(cl->ready_event, EV_TIMEOUT, 0);
@@ -154,12 +155,12 @@ static void set_due(struct cache_work *w, uint64_t due_ns)
 	arm(cl);
 }
 
-/* ---- where works go ---- */
+/* ---- routing ---- */
 
 static void to_store(struct cache_work *w)
 {
 	w->place = AT_STORE;
-	/* However late the loop is, the store has its quarter of the time. */
+	/* Even if the loop is late, the store gets its quarter of the time. */
 	uint64_t least = clock_now_ns() + w->client->cache->cfg.op_timeout_ms * (NS_PER_MS / 4);
 	set_due(w, least > w->end_ns ? least : w->end_ns);
 	mem_thread_send(w->client->cache->memory, w);
@@ -243,7 +244,7 @@ static void take_in(struct cache_client *cl)
 	}
 }
 
-/* w's stage took too long. */
+/* The deadline of w's stage has passed. */
 static void overdue(struct cache_work *w)
 {
 	struct cache_op *op = w->op;
@@ -269,7 +270,7 @@ static void on_due(evutil_socket_t fd, short what, void *arg)
 {
 	(void)fd, (void)what;
 	struct cache_client *cl = arg;
-	take_in(cl); /* what has come isn't late */
+	take_in(cl); /* an answer in the inbox isn't late */
 	uint64_t now = clock_now_ns();
 	cl->armed_ns = 0;
 	while (cl->due.top != NULL) {
@@ -357,7 +358,7 @@ void cache_get(struct cache_client *cl, struct cache_op *op, const struct cache_
 static void put(struct cache_client *cl, struct cache_op *op, enum work_type type, const struct cache_key *key,
 		uint8_t version, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
 {
-	/* Redis refuses lives beyond 2^63 ms from 1970. */
+	/* Redis rejects expiry times beyond 2^63 ms from 1970. */
 	if (n > cl->cache->cfg.max_value_bytes || ttl_ms > UINT64_C(1) << 50) {
 		client_end_early(cl, op, SL_ELIMIT, done);
 		return;
@@ -388,7 +389,7 @@ void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cac
 void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t first_seq,
 		      uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
 {
-	/* The header of a batch in Redis has 16 and 8 digits. */
+	/* A batch header in Redis has 16 and 8 digits. */
 	if (n > cl->cache->cfg.max_value_bytes || n + LOG_HEADER > cl->cache->cfg.max_log_bytes) {
 		client_end_early(cl, op, SL_ELIMIT, done);
 		return;
@@ -535,8 +536,8 @@ void cache_client_destroy(struct cache_client *cl)
 	BUG_IF(cl->in_done, "a client of the store is destroyed by its own callback");
 	BUG_IF(cl->due.n != 0 || !list_empty(&cl->ready) || !list_empty(&cl->waiting),
 	       "a client of the store is destroyed with operations under way");
-	/* Operations still at the store have no owner: they return before this does. Nothing waits for this, and the
-	 * store only computes. */
+	/* Works still at the store have no operation and return before this one. The store only computes, so this wait
+	 * is short. */
 	struct cache_work flush = {.client = cl, .type = WORK_FLUSH, .place = AT_STORE};
 	mem_thread_send(cl->cache->memory, &flush);
 	for (bool back = false; !back;) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Procedures in memory: the Lua that Redis would run, with redis.call bound to the store's records.
+ * Runs procedures in memory: the same Lua as in Redis, with redis.call bound to the store's records.
  *
  * One interpreter, on the store's thread, with Redis' libraries of Lua itself. Its heap is bounded: by the store's
  * memory_bytes / 2, and swept to an eighth of that before a call. Errors unwind by longjmp, so no function here holds
@@ -267,7 +267,7 @@ static const struct {
     {"PERSIST", ANY, cmd_live},     {"UNLINK", ANY, cmd_unlink},
 };
 
-/* One of KEYS, or what may be kept beside it. */
+/* The record of one of KEYS, or of its companion set. */
 static struct mem_record *find_record(struct mem_lua *m, int type)
 {
 	size_t n;

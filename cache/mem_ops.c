@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations in memory. They must do the same as scripts.c and redis_command.c do in Redis;
+ * The operations in memory. They must match what scripts.c and redis_command.c do in Redis;
  * tests/unit/cache/test_cache.c runs one table over both.
  *
- * Answers are copied out (w->out): by the time they are read the record may have gone.
+ * Answers are copied out (w->out): the record may be gone by the time they are read.
  */
 #include <string.h>
 
@@ -78,7 +78,7 @@ static int op_delete(struct mem_store *s, struct cache_work *w)
 	w->res.found = r != NULL;
 	if (r != NULL)
 		mem_remove(s, r);
-	if (!cache_kind_indexed(w->keys->kind)) { /* what procedures keep beside it */
+	if (!cache_kind_indexed(w->keys->kind)) { /* the set that procedures keep beside it */
 		struct cache_key beside = *w->keys;
 		memcpy(beside.text + beside.len, ":x", sizeof ":x");
 		beside.len += 2;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory store's thread: one for the process, so that a limit is one limit however many gateway
- * threads there are. Works come through its mailbox and go back through their clients', in order.
+ * The memory store's thread: one per process, so that all gateway threads share a limit. Works arrive through its
+ * mailbox and return through their clients', in order.
  *
- * Time is wall time at the start plus what the monotonic clock counted since: comparable with Redis'
- * (windows of budgets are aligned to the epoch) and never stepping back.
+ * Time is wall time at the start plus what the monotonic clock counted since: comparable with Redis' (windows of
+ * budgets are aligned to the epoch) and never stepping back.
  *
- * Ownership: a work in the mailbox or in the thread's hands is its own; sending it back gives it away.
+ * Ownership: the thread owns a work from its mailbox until it sends the work back.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,7 +32,7 @@ static uint64_t now_us(const struct mem_thread *m)
 	return m->start_us + (clock_now_ns() - m->start_ns) / 1000;
 }
 
-/* When to wake for what ends then. Under a test's clock nothing ends by itself, only when looked at. */
+/* When to wake for the next expiry. With a test clock nothing expires by itself, only on access. */
 static uint64_t wake_ns(const struct mem_thread *m, uint64_t due_us)
 {
 	uint64_t in_us = due_us - m->start_us;

@@ -10,18 +10,17 @@
  *                  ▲                 │ failed                     │
  *                  └─────────────────┴────────────────────────────┘
  *
- * DOWN and PROBING are the open and half-open circuit: operations are answered by policy at once. The
- * handshake is AUTH, SELECT, SCRIPT LOAD of every script and a small write; so a Redis that is loading, a
- * replica, or full doesn't close the circuit. All of it and the connecting itself have one deadline.
- * The backoff doubles from least to most with each failed attempt, until an operation was answered; its
- * second half is random, so that gateways don't come back together.
+ * DOWN and PROBING are the open and half-open circuit: operations are answered by policy at once. The handshake is
+ * AUTH, SELECT, SCRIPT LOAD of every script and a small write; so a Redis that is loading, a replica or full doesn't
+ * close the circuit. Connecting and the handshake share one deadline. The backoff doubles from least to most with each
+ * failed attempt and resets when an operation is answered; half of it is random, so that gateways don't reconnect
+ * together.
  *
- * Every command sent has a slot, the privdata of its callback; a slot outlives its work (the answer to one
- * that timed out is dropped). hiredis calls every callback once: with the reply, or with NULL when the
- * context goes.
+ * Every command sent has a slot, the privdata of its callback; a slot outlives its work: a late answer is dropped.
+ * hiredis calls every callback once: with the reply, or with NULL when the context goes.
  *
- * hiredis may free the context in any call into it, and calls `closed` then; until that, `ac` is set. Within a
- * callback nothing is torn down: `dropping` and the timer do it from the loop.
+ * hiredis may free the context in any call and then calls `closed`; until then `ac` is set. A callback tears nothing
+ * down: `dropping` and the timer do that from the loop.
  *
  * Thread: the client's.
  */
@@ -61,9 +60,9 @@ struct redis_link {
 	struct redis_guard guard;
 	enum link_state state;
 	bool dropping;     /* the timer ends the connection */
-	bool closing;      /* we do: `closed` is no news */
+	bool closing;      /* this side closes: `closed` is expected */
 	uint32_t failures; /* in a row */
-	uint32_t attempts; /* since an operation was answered */
+	uint32_t attempts; /* since the last answered operation */
 	struct event *timer;
 	struct redis_slot *slots, *free_slots;
 	char sha[MAX_SCRIPTS][SHA_LEN + 1];
@@ -113,12 +112,12 @@ __attribute__((format(printf, 2, 3))) static void set_why(struct redis_link *l, 
 	va_start(ap, fmt);
 	vsnprintf(l->why, sizeof l->why, fmt, ap);
 	va_end(ap);
-	for (char *p = l->why; *p != '\0'; p++) /* it may come from the other side */
+	for (char *p = l->why; *p != '\0'; p++) /* it may come from the server */
 		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
 			*p = '?';
 }
 
-/* The circuit opens; the connection goes when it is safe, then the backoff runs. */
+/* Opens the circuit. The connection is closed from the loop, then the backoff runs. */
 static void go_down(struct redis_link *l)
 {
 	if (l->state == LINK_DOWN)
@@ -136,7 +135,7 @@ static void count_failure(struct redis_link *l, enum cache_failure failure)
 		go_down(l);
 }
 
-/* hiredis: the context is going. */
+/* hiredis is freeing the context. */
 static void closed(void *ctx)
 {
 	struct redis_link *l = ctx;
@@ -146,7 +145,7 @@ static void closed(void *ctx)
 	if (l->closing)
 		return;
 	metric_add(&cache_m_failures[FAILED_CLOSED], 1);
-	if (l->state == LINK_DOWN) { /* on its way anyway */
+	if (l->state == LINK_DOWN) { /* closing already */
 		l->dropping = false;
 		set_timer(l, backoff_us(l));
 		return;
@@ -233,7 +232,7 @@ static int say(struct redis_link *l, enum slot_use use, int script, int argc, co
 	return SL_ECLOSED;
 }
 
-/* In one write; the answers come in order. */
+/* Sent in one write; answers arrive in order. */
 static int handshake(struct redis_link *l)
 {
 	const struct cache *c = l->cache;
@@ -263,7 +262,7 @@ static void close_connection(struct redis_link *l)
 	if (l->ac == NULL)
 		return;
 	l->closing = true;
-	redisAsyncFree(l->ac); /* every callback comes, then `closed` */
+	redisAsyncFree(l->ac); /* calls every callback, then `closed` */
 	l->closing = false;
 	l->dropping = false;
 }
@@ -373,7 +372,7 @@ static void on_error(struct redis_slot *s, struct cache_work *w, const redisRepl
 	struct redis_link *l = s->link;
 	struct redis_error e = redis_error_of(reply);
 	if (e.action == ERROR_NOSCRIPT && !s->whole_text && s->script >= 0 && l->state == LINK_UP && l->ac != NULL) {
-		/* Somebody flushed the scripts: the whole text loads it again. */
+		/* Redis lost its scripts: send the whole text, which loads it again. */
 		struct redis_slot *again = take_slot(l, SLOT_WORK, w);
 		if (again != NULL) {
 			again->script = s->script;
@@ -453,7 +452,7 @@ int redis_link_create(struct cache_client *cl, struct redis_link **out)
 		l->slots[i].link = l;
 		free_slot(&l->slots[i]);
 	}
-	cl->link = l; /* connecting may fail at once, which asks the client */
+	cl->link = l; /* connecting may fail at once and call the client */
 	connect_now(l, LINK_CONNECTING);
 	*out = l;
 	return 0;

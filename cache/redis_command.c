@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Works as commands. One command each, so that each is atomic and one round trip: GET and SET where they
- * suffice, otherwise a script by its digest.
+ * Turns works into commands. Each is one command, so it is atomic and takes one round trip: GET, SET or UNLINK if that
+ * suffices, otherwise a script by its digest.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tenant's keys of a kind are listed in a sorted set "{tenant}:kind:index": digest by the end of life
- * in milliseconds of Redis' clock. Members whose key has ended are dropped by score whenever the set is
- * touched, so it needs no other cleaning; the set's own life is that of its longest member.
+ * A tenant's keys of a kind are listed in a sorted set "{tenant}:kind:index": digest by the end of life in milliseconds
+ * of Redis' clock. Expired members are dropped by score whenever the set is used, so it needs no other cleaning. The
+ * set expires with its last member.
  *
- * A log is a list of batches, each with a header of LOG_HEADER (40) digits: first number (16), number of
- * items (8), bytes of the log before it (16). The last header and length give the next number and the
- * size, the first one what was trimmed.
+ * A log is a list of batches, each with a header of LOG_HEADER (40) digits: first number (16), number of items (8),
+ * bytes of the log before it (16). The last header and length give the next number and the size, the first one what was
+ * trimmed.
  *
  * Numbers are formatted by %.0f: Lua's tostring writes 1e+15.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations that are more than one command of Redis, as Lua. All of them read and write only keys
- * with their KEYS' tag. mem_ops.c does the same in memory.
+ * Operations that take more than one Redis command, as Lua. They access only keys with the tag of their KEYS. mem_ops.c
+ * does the same in memory.
  */
 #ifndef CACHE_SCRIPTS_H
 #define CACHE_SCRIPTS_H

@@ -79,7 +79,7 @@ uint32_t echo_slots_ahead(const struct echo_slots *p, uint8_t priority)
 	return n;
 }
 
-/* What one of all that are here needs. */
+/* The mean need of all requests here. */
 static double mean_need(const struct echo_slots *p)
 {
 	uint32_t n = p->n_running;
@@ -88,7 +88,7 @@ static double mean_need(const struct echo_slots *p)
 	return n > 0 && p->need_ns > 0 ? p->need_ns / n : 0;
 }
 
-/* What the placed still need, sorted. */
+/* The remaining needs of running requests, sorted. */
 static uint32_t what_is_left(const struct echo_slots *p, uint64_t now_ns, double left[ECHO_MAX_SLOTS])
 {
 	uint32_t n = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader walks the head once with a cursor that can't pass the end of the file, and stores the offset of each key
- * and tensor. A count must fit into the rest of the file (every key takes at least MIN_KEY_BYTES, every tensor
+ * The reader walks the head once, with a cursor that never passes the end of the file, and stores the offset of each
+ * key and tensor. A count must fit into the rest of the file (every key takes at least MIN_KEY_BYTES, every tensor
  * MIN_TENSOR_BYTES) before anything is allocated for it. Keys and tensors are found through sorted indexes, which also
  * show duplicates.
  */
@@ -196,7 +196,7 @@ static int read_tensors(struct gguf *g, struct cursor *c, struct sl_err *err)
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", g->path, g->n_tensors);
 	for (size_t i = 0; i < g->n_tensors && rc == 0; i++)
 		rc = read_tensor(g, c, &g->tensors[i], &name_at, &offsets[i], err);
-	/* Every tensor read, though measuring found a fault: one of the two is wrong. */
+	/* All tensors were read although measuring failed: one of the two is wrong. */
 	BUG_IF(rc == 0 && g->n_tensors > 0 && g->names == NULL, "names of tensors measured otherwise than read");
 
 	uint32_t alignment = DEFAULT_ALIGNMENT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An open GGUF file: filled by gguf.c, whose checks make every place here one inside the mapping; read
- * by gguf_values.c.
+ * An open GGUF file: filled by gguf.c, whose checks ensure that every pointer here is inside the mapping; read by
+ * gguf_values.c.
  */
 #ifndef ENGINE_GGUF_PRIV_H
 #define ENGINE_GGUF_PRIV_H

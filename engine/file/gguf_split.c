@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Only the name leads to the other files, so a file without a name of that form is refused. Their keys prove that they
- * belong together.
+ * Only the name leads to the other files, so a file with a name of another form is rejected. The keys prove that the
+ * files belong together.
  */
 #include "engine/file/gguf_split.h"
 

@@ -63,7 +63,7 @@ static int count_tensors(struct safetensors *s, struct proto_str head, size_t *n
 	return json_scan_end(&j) ? 0 : malformed(s, &j, err);
 }
 
-/* A name that goes into messages of one line and whose bytes fit the lists of others. */
+/* Checks and copies a name: messages contain it, and its length is bounded. */
 static int copy_name(const struct safetensors *s, struct proto_str key, char **at, struct sl_err *err)
 {
 	char *name = *at;
@@ -91,7 +91,7 @@ static void scan_shape(struct json_scan *j, struct st_tensor *t, const char **wr
 	}
 }
 
-/* What the head says of a tensor. */
+/* Reads a tensor's entry of the head. */
 static int scan_tensor(struct safetensors *s, struct json_scan *j, struct st_tensor *t, struct proto_str *dtype,
 		       uint64_t offsets[2], struct sl_err *err)
 {

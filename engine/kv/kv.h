@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Paged KV (Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 2023):
- * a pool of fixed pages of tokens, reference-counted so that sequences can share a prefix, copied
- * on write. The pool knows no sequences; a page table is a list of page numbers held by its owner.
- * One thread (the step thread).
+ * Paged KV (Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 2023): a pool of fixed
+ * pages of tokens, reference-counted so that sequences can share a prefix, copied on write. The pool knows no
+ * sequences; a page table is a list of page numbers held by its owner. One thread (the step thread).
  *
- * The pages of a pool lie in slabs, a run of pages each. A pool with memory of its own has one slab; pools
- * that share memory (kv_memory.h) have whatever slabs of it are theirs just now.
+ * The pages of a pool lie in slabs, a run of pages each. A pool with memory of its own has one slab; pools that share
+ * memory (kv_memory.h) have the slabs currently assigned to them.
  */
 #ifndef ENGINE_KV_H
 #define ENGINE_KV_H

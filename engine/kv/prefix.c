@@ -56,7 +56,7 @@ struct prefix_tree {
 	uint64_t *ghosts;             /* [N_GHOSTS] keys of nodes that are gone */
 };
 
-/* The youngest have the largest number; of equals the deeper is given back first. */
+/* Recently used nodes have larger numbers; of equal ones the deeper is evicted first. */
 static bool longer_unused(const struct heap_node *a, const struct heap_node *b)
 {
 	const struct prefix_node *x = heap_entry(a, const struct prefix_node, unused);
@@ -100,7 +100,7 @@ static uint64_t child_key(const struct prefix_tree *t, uint64_t parent_key, cons
 	return XXH3_64bits_withSeed(tokens, t->page_tokens * sizeof *tokens, parent_key);
 }
 
-/* A root is in its table by its salt, so that two salts never share one; its key is apart. */
+/* Roots are indexed by salt, so two salts never share a root; a root's hash key is separate. */
 static uint64_t key_of(const struct prefix_node *n) { return n->depth == 0 ? root_key(n->index.key) : n->index.key; }
 
 static bool is_whole(const struct prefix_tree *t, const struct prefix_node *n) { return n->n_tokens == t->page_tokens; }
@@ -152,7 +152,7 @@ static bool is_evictable(const struct prefix_node *n)
 	return n->page >= 0 && n->pins == 0 && list_empty(&n->children);
 }
 
-/* A filled node has lost its last pin, or has a pin again. */
+/* A filled node lost its last pin or got its first. */
 static void set_idle(struct prefix_tree *t, const struct prefix_node *n, bool idle)
 {
 	if (n->page < 0)
@@ -344,7 +344,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 	uint32_t done = at->depth * t->page_tokens;
 	find_part(t, at, tokens + done, most - done, &common);
 	out->n_tokens = done + common;
-	/* Beyond the filled nodes: is it being computed? */
+	/* Beyond the filled nodes: are they being computed? */
 	while ((at->depth + 1) * t->page_tokens <= most) {
 		at = find_child(t, at, tokens + at->depth * t->page_tokens);
 		if (at == NULL)
@@ -354,7 +354,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 	}
 }
 
-/* ---- a sequence's life ---- */
+/* ---- sequences ---- */
 
 static struct prefix_node *make_root(struct prefix_tree *t, uint64_t salt)
 {
@@ -434,7 +434,7 @@ uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *token
 	return done + part;
 }
 
-/* The tree has this page already: the sequence takes that one for its own. */
+/* The tree has this page already: the sequence uses it instead of its own copy. */
 static void take_over(struct prefix_tree *t, const struct prefix_node *n, int32_t *page)
 {
 	if (n->page == *page)
@@ -498,7 +498,7 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	if (at == NULL)
 		return;
 	++*t->tick;
-	/* From the deepest up: what was claimed and is not filled goes. */
+	/* From the deepest up: frees nodes that were claimed but not filled. */
 	while (at->claimant == path && at->page < 0) {
 		struct prefix_node *parent = at->parent;
 		BUG_IF(at->pins != 1, "prefix tree: a claimed node has %u pins", at->pins);

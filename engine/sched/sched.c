@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute are in a
- * queue: a heap by remaining work, and a list by age. The queues of a tier are in a heap by their
- * tenants' shares. Sequences that hold a slot are in an array besides. So waiting costs memory and
- * nothing else: a plan looks at the slots' holders (at most max_sequences) and takes the few that it
- * starts from the tops of heaps.
+ * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute are in a queue: a heap by
+ * remaining work, and a list by age. The queues of a tier are in a heap by their tenants' shares. Sequences that hold a
+ * slot are in an array besides. So a waiting sequence costs only memory: a plan visits the started sequences (at most
+ * max_sequences) and takes the few that it starts from the tops of heaps.
  *
- * Shares only grow; a queue's key in its heap may be older than its tenant's share and is put right
- * when it comes to the top.
+ * Shares only grow; a queue's key in its heap may lag behind its tenant's share and is updated when it reaches the top.
  */
 #include "engine/sched/sched_state.h"
 
@@ -16,8 +14,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-/* Short prompts go before long ones of their tenant, but not for ever, nor those that are about as long: a
- * prompt is taken to have come by so much later for each of its tokens. */
+/* A tenant's short prompts go before its long ones, within limits: each token makes a prompt count as if it had arrived
+ * so much later. */
 enum { TURN_NS_PER_ROW = 1000000 };
 
 static bool earlier_turn(const struct heap_node *a, const struct heap_node *b)
@@ -122,7 +120,7 @@ static void queue_leave(struct sched *sc, struct sched_queue *q)
 	sl_free(q);
 }
 
-/* Rows that are to be computed as far as one knows. */
+/* Rows left to compute, as far as known. */
 static uint32_t rows_left(const struct sched_seq *s)
 {
 	uint32_t cached = s->started || s->n_cached >= s->n_left ? 0 : s->n_cached;
@@ -145,7 +143,7 @@ static void enqueue(struct sched *sc, struct sched_seq *s, uint64_t now)
 	s->positions = positions_left(s);
 	s->turn_ns = turn_of(s);
 	heap_insert(&q->by_turn, &s->by_turn);
-	/* New ones are younger than all; one that comes back has mostly been there before them. */
+	/* New sequences are the youngest; a returning one is usually older than most. */
 	struct list *after = q->by_age.prev;
 	int looked = 0;
 	while (after != &q->by_age && list_entry(after, struct sched_seq, by_age)->order > s->order && looked++ < 8)
@@ -330,7 +328,7 @@ struct others {
 	uint32_t n_waiting;
 };
 
-/* What another tenant gets until s is done: what its weight gives it, and what it lags behind. */
+/* What another tenant gets until s is done: its share by weight, plus what it lags behind. */
 static bool count_other(void *ctx, struct heap_node *node)
 {
 	struct others *o = ctx;
@@ -349,7 +347,7 @@ static bool count_other(void *ctx, struct heap_node *node)
 	return true;
 }
 
-/* What prompts are computed beside. */
+/* The decodes that share steps with prompts. */
 struct beside {
 	double per_step, reads;
 	uint32_t n_decode;
@@ -368,7 +366,7 @@ static double prompts_ns(const struct cost *cost, const struct beside *b, double
 	       (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = b->reads, .reads = b->reads});
 }
 
-/* Those of worse tiers are had for the asking. */
+/* Slots of worse tiers count as free: they can be taken. */
 static uint32_t slots_held(const struct sched *sc, uint8_t tier)
 {
 	uint32_t n = 0;
@@ -393,8 +391,8 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 		positions += (double)sc->tiers[i].n_positions;
 		n_ahead += sc->tiers[i].n_waiting;
 	}
-	/* More than there are slots for: so many answers have to end first. Prompts of those before it are
-	 * computed meanwhile, and what that takes has made the answers as long as they are. */
+	/* With more sequences than slots, answers must end first. Prompts ahead are computed meanwhile; the mean answer
+	 * time includes that. */
 	uint32_t slots = sc->cfg.max_sequences, wanted = slots_held(sc, q->tier) + n_ahead + s->width;
 	double until_slot = wanted > slots ? answer_ns * (wanted - slots) / slots : 0;
 	double until_turn = prompts_ns(cost, b, before, positions);
@@ -421,7 +419,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	if (b.n_decode > 0)
 		b.per_step = sched_chunk_rows(&sc->cfg, cost, b.n_decode, s->n_past);
 	double ns = wait_ns(sc, s, cost, &b, answer_ns, &shorter);
-	/* A step is under way, on the average half of it is to come. */
+	/* A step is in progress; on average half of it remains. */
 	if (b.n_decode > 0)
 		ns += cost_rows_ns(cost, b.n_decode) / 2;
 	else if (sc->n_queued > s->by_turn.in)
@@ -476,7 +474,7 @@ void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *
 		add_demand(out, s->queue->tier, s->width);
 		n_prompts[s->queue->tier] += s->prefilling;
 	}
-	/* Of what has not begun, one of each tier counts: more can't begin faster. */
+	/* Of sequences that have not started, one per tier counts: more would not start sooner. */
 	for (int i = 0; i < SCHED_TIERS; i++) {
 		if (sc->tiers[i].queues.n == 0)
 			continue;
