@@ -3,7 +3,7 @@
  * The filters of single values: text, numbers, JSON. The parser looks names and arguments up in the table, so unknown
  * ones do not compile. Those of lists are in jinja_list_filters.c.
  *
- * Filters of text take any value and use what printing it gives, as Jinja does.
+ * Text filters take any value and use its printed text, as Jinja does.
  */
 #include <math.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ static struct jvalue filter_indent(struct jrun *r, const struct jcall *c)
 	bool first = jvalue_true(&c->args[1]), blank = jvalue_true(&c->args[2]);
 	struct jstr s = jinja_want_string(r, c->self);
 	struct jvalue pad = jvalue_string_of(indentation(r, &c->args[0], 4, JTRUST_ALL), false);
-	/* One more newline: an unfinished line counts, and so does an empty one at the end. */
+	/* With one more newline, the last line counts even if it is unfinished or empty. */
 	struct jlist *lines = split_lines(r, jstr_concat(r, (struct jstr[]){s, nl.s}, 2), false);
 	struct jlist *parts = jlist_new(r, 0);
 	for (size_t i = 0; i < lines->n; i++) {
@@ -160,7 +160,7 @@ static struct jvalue filter_tojson(struct jrun *r, const struct jcall *c)
 
 /* ---- numbers ---- */
 
-/* The text of a number, without white space and single underscores, in out[64]; false: it is none. */
+/* A number's text without white space and single underscores, into out[64]; false: not a number. */
 static bool text_number(struct jrun *r, const struct jvalue *v, char *out)
 {
 	struct jstr s = jstr_strip(v->s, true, true, NULL);
@@ -249,7 +249,7 @@ static struct jvalue filter_abs(struct jrun *r, const struct jcall *c)
 	return jvalue_int(v.i, v.trusted);
 }
 
-/* Python rounds the exact value of the double, halves to even: what printf does. */
+/* Like printf, Python rounds the exact value of the double, halves to even. */
 static double round_common(struct jrun *r, double f, int64_t digits)
 {
 	char text[400];
@@ -297,7 +297,7 @@ static struct jvalue filter_default(struct jrun *r, const struct jcall *c)
 static struct jvalue filter_attr(struct jrun *r, const struct jcall *c)
 {
 	struct proto_str name = jname_of(jinja_want_string(r, &c->args[0]));
-	/* Attributes only, and a dictionary's items are none. */
+	/* Attributes only: a dictionary's items are not attributes. */
 	return c->self->type == JV_DICT ? jvalue_undefined(name) : jvalue_attr(r, c->self, name);
 }
 

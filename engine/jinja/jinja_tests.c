@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests: what `is` applies, and what select and its like name.
+ * The tests: for `is`, and by name for select and similar filters.
  */
 #include "engine/jinja/jinja.h"
 
@@ -14,7 +14,7 @@ static struct jvalue test_type(struct jrun *r, const struct jcall *c)
 #define TYPE(name) (1 << JV_##name)
 enum {
 	NUMBERS = TYPE(BOOL) | TYPE(INT) | TYPE(FLOAT), /* a boolean is a number to Python */
-	SEQUENCES = TYPE(LIST) | TYPE(TUPLE) | TYPE(STRING) | TYPE(DICT) | TYPE(UNDEFINED), /* what has items */
+	SEQUENCES = TYPE(LIST) | TYPE(TUPLE) | TYPE(STRING) | TYPE(DICT) | TYPE(UNDEFINED), /* types with items */
 	CALLABLES = TYPE(FUNCTION) | TYPE(MACRO) | TYPE(JOINER) | TYPE(LOOP) | TYPE(UNDEFINED),
 };
 
@@ -52,7 +52,7 @@ static struct jvalue test_compare(struct jrun *r, const struct jcall *c)
 	return jvalue_bool(jvalue_compare(r, c->how, c->self, &c->args[0]));
 }
 
-/* Python's `is`: for lists and dictionaries the same one, for the rest the same value and type. */
+/* Python's `is`: identity for lists and dictionaries, otherwise equal type and value. */
 static struct jvalue test_sameas(struct jrun *r, const struct jcall *c)
 {
 	if (c->self->type != c->args[0].type)
@@ -64,7 +64,7 @@ static struct jvalue test_sameas(struct jrun *r, const struct jcall *c)
 	return jvalue_bool(jvalue_equal(r, c->self, &c->args[0]));
 }
 
-/* Has letters, and all are of the case in how. */
+/* Whether there are letters and all have the case in how. */
 struct jvalue jinja_is_case(struct jrun *r, const struct jcall *c)
 {
 	struct jstr s = jvalue_string(r, c->self), same = jstr_case(r, s, (enum jcase)c->how);

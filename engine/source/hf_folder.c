@@ -2,7 +2,7 @@
  *
  * Small files of any shape (config.json, generation_config.json) are read into a tree, bounded in bytes and depth
  * before they are parsed. Files that may be large are scanned in their mapping: the index of parts, and
- * tokenizer_config.json, of which only the chat template is used here.
+ * tokenizer_config.json, from which only the chat template is read.
  */
 #include "engine/source/hf_folder.h"
 
@@ -52,7 +52,7 @@ struct hf_folder {
 	char *names;      /* of hf_tensors */
 	float *converted; /* likewise */
 	struct hf_int4 int4;
-	struct hf_int4_matrix *matrices; /* of four bits, of hf_tensors */
+	struct hf_int4_matrix *matrices; /* four-bit ones, of hf_tensors */
 };
 
 static char *join(const char *folder, const char *name)
@@ -208,7 +208,7 @@ static int scan_templates(struct hf_folder *f, const char *name, struct json_sca
 	return rc;
 }
 
-/* Gives each key of a JSON file to read, which takes the value. */
+/* Calls read for each key of a JSON file; read consumes the value. */
 static int scan_keys(struct hf_folder *f, const char *name,
 		     int (*read)(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
 				 struct sl_err *err),
@@ -281,7 +281,7 @@ static int add_part(struct hf_folder *f, struct proto_str raw, struct sl_err *er
 		return sl_errf(err, SL_EINVAL, "%s/model.safetensors.index.json: not a file's name: \"%.*s\"", f->path,
 			       (int)(raw.n > 60 ? 60 : strcspn(raw.at, "\"")), raw.at);
 	name[n] = '\0';
-	/* Names of the same part are mostly neighbours. */
+	/* Most neighbouring tensors name the same part. */
 	for (size_t i = f->n_parts; i > 0; i--)
 		if (strcmp(f->parts[i - 1].name, name) == 0)
 			return 0;
@@ -371,7 +371,7 @@ static bool is_narrow_vector(const struct model_tensor *t)
 	return t->n_dims == 1 && t->type != KN_F32 && t->dims[0] <= ARCH_MAX_WIDTH;
 }
 
-/* Norms and biases: few, and needed as floats everywhere. */
+/* Norms and biases: few, and used as floats everywhere. */
 static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size_t n, struct sl_err *err)
 {
 	size_t floats = 0;
@@ -408,7 +408,7 @@ static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, s
 	}
 }
 
-/* The tied head that some writers store once more. */
+/* Some writers store the tied output matrix a second time. */
 static bool is_tied(const struct hf_folder *f)
 {
 	const json_t *tied = json_object_get(f->config, "tie_word_embeddings");
@@ -430,7 +430,7 @@ static const struct st_tensor *find_theirs(const void *folder, const char *name)
 	return NULL;
 }
 
-/* The name that a tensor has here; false: it is none of a text model, or a part of another one. *packed: of four bits.
+/* The tensor's name in GGUF; false: not a text model's tensor, or a component of another one. *packed: four-bit.
  */
 static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
 {
@@ -443,7 +443,7 @@ static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *
 	return !belongs && hf_gguf_name(theirs, family ? family : "", name, size);
 }
 
-/* A matrix of four bits, which is made when it is wanted. */
+/* A four-bit matrix, converted on demand. */
 static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m,
 			  struct model_tensor *t, struct sl_err *err)
 {

@@ -86,7 +86,7 @@ static int scan_vocab(struct vocab *v, struct json_scan *j)
 	}
 	json_scan_object(j);
 	while (rc == 0 && json_scan_key(j, &key) && json_scan_uint(j, &id)) {
-		/* added_tokens has precedence. */
+		/* added_tokens takes precedence. */
 		if (v->tokens != NULL && id < (uint64_t)v->n && v->tokens[id].at != NULL)
 			continue;
 		bool is_byte = key.n == 6 && memcmp(key.at, "<0x", 3) == 0 && key.at[5] == '>';
@@ -253,15 +253,14 @@ static int put_merges(struct vocab *v)
 	return 0;
 }
 
-/* The text of a normal token, which merges make; of another one the empty text. */
+/* The text of a normal token, which merges produce; empty for other tokens. */
 static struct proto_str normal_text(const void *vocab, size_t id)
 {
 	const struct vocab *v = vocab;
 	return v->types[id] == 1 ? v->tokens[id] : none;
 }
 
-/* The first merge that makes each token is its rank. Raw texts are compared: within one file the
- * writer escapes alike. */
+/* The first merge that makes each token is its rank. Raw strings are compared: one file escapes consistently. */
 static int rank_scores(struct vocab *v)
 {
 	struct json_scan j;
@@ -300,7 +299,7 @@ static int put_tokens(struct vocab *v)
 			rc = put_unescaped(v, v->tokens[i]);
 			continue;
 		}
-		/* Rows of weights beyond the vocabulary. */
+		/* Rows of weights without a token. */
 		int n = snprintf(unused, sizeof unused, "[PAD%d]", i);
 		gguf_item_str(v->w, unused, (size_t)n);
 		v->types[i] = 5;
@@ -311,7 +310,7 @@ static int put_tokens(struct vocab *v)
 }
 
 /* GGUF has names of pre-tokenizers only; the pattern, as JSON writes it, distinguishes them. whole: a piece that is a
- * token is that token, whatever the merges are (ignore_merges). */
+ * token stays whole, regardless of merges (ignore_merges). */
 #define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WORD SHORT "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
 #define END(more) "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n" more "]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\""
@@ -384,7 +383,7 @@ static int put_kind(struct vocab *v)
 	return rc != 0 ? rc : put_merges(v);
 }
 
-/* Does the post-processor put a special token before the text? */
+/* Whether the post-processor puts a special token before the text. */
 static bool begins_with_special(const struct vocab *v)
 {
 	const char *single = v->post.at == NULL ? NULL : memmem(v->post.at, v->post.n, "\"single\"", 8);

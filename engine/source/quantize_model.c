@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensor by tensor and piece by piece from the mapping to the disk, so that memory holds a few MiB
- * whatever the model's size. A tensor that keeps its type is copied.
+ * Streams each tensor in pieces from the mapping to the disk, so that memory use stays at a few MiB for any model size.
+ * A tensor that keeps its type is copied.
  *
- * From a Hugging Face folder two things change with the form, by GGUF's conventions: Gemma's norm
- * gains have the one added, and in Llama's family the rows of q and k are reordered so that the pairs
- * that turn together, (i, i + half) there, are neighbours.
+ * A Hugging Face folder needs two changes for GGUF: 1 is added to Gemma's norm gains, and in the Llama family the rows
+ * of q and k are reordered so that rotary pairs, (i, i + half) there, become neighbours.
  */
 #include "engine/source/quantize_model.h"
 
@@ -36,7 +35,7 @@ struct job {
 struct source {
 	const struct model_tensor *t;
 	size_t row_bytes;
-	int pair_heads; /* of that dimension are reordered; 0: none */
+	int pair_heads; /* dimension of reordered heads; 0: not reordered */
 	float add;
 };
 
@@ -115,7 +114,7 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 
 /* ---- keys ---- */
 
-/* What described the file that was read, not the model. */
+/* Keys that describe the input file, not the model. */
 static bool is_of_the_file(struct proto_str key)
 {
 	static const char *const keys[] = {"general.alignment", "general.file_type", "general.quantization_version",
@@ -187,7 +186,7 @@ static int count_layers(const struct model_file *f)
 	return (int)most;
 }
 
-/* Its mapping is what is read. */
+/* Refuses to overwrite an input file. */
 static int check_is_no_source(const struct model_file *f, const char *out, struct sl_err *err)
 {
 	int rc = model_file_folder(f) != NULL ? out_file_is_not_in(out, model_file_path(f), ".gguf", err) : 0;

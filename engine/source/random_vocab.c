@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A byte-level BPE vocabulary of any size without a corpus: after the 256 bytes come all strings of
- * two letters, of three, of four, the first of them possibly a space, each made by one merge of the
- * string before it and a letter. So every merge's parts exist, no token occurs twice, and text of
- * small letters is cut into few tokens.
+ * A byte-level BPE vocabulary of any size without a corpus: after the 256 bytes come all strings of two, three and four
+ * letters, whose first may be a space. One merge of a shorter string and a letter makes each. So every merge's parts
+ * exist, no token occurs twice, and lower-case text needs few tokens.
  */
 #include <string.h>
 
@@ -19,7 +18,7 @@ static const char chat[] =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
     "'<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/* A byte as GPT-2 spells it: printable ones as they are, the others from U+0100 on, in order. */
+/* A byte in GPT-2's spelling: printable bytes unchanged, the others from U+0100 on, in order. */
 static size_t spell_byte(int byte, char *out)
 {
 	int cp = byte;
