@@ -121,8 +121,6 @@ uint64_t fair_units(const struct fair *f, int64_t priority)
 	return n;
 }
 
-uint64_t fair_units_all(const struct fair *f) { return fair_units(f, FAIR_PRIORITIES - 1); }
-
 /* ---- displacing ---- */
 
 /* The line with the most units among those with an item that is not urgent; NULL: none. */

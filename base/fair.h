@@ -62,8 +62,6 @@ static inline bool fair_queued(const struct fair_item *it) { return it->line != 
 
 /* Units of this priority and of better ones. */
 uint64_t fair_units(const struct fair *f, int64_t priority);
-/* Units of every priority. */
-uint64_t fair_units_all(const struct fair *f);
 
 /* An item of a worse priority to displace; NULL: none. */
 struct fair_item *fair_worse(const struct fair *f, int64_t priority);

@@ -40,9 +40,7 @@ static redisReply *make(const redisReadTask *task, int type)
 static void *make_string(const redisReadTask *task, char *bytes, size_t n)
 {
 	char *copy = sl_strndup(bytes, n);
-	if (copy == NULL)
-		return NULL;
-	redisReply *r = make(task, task->type);
+	redisReply *r = copy != NULL ? make(task, task->type) : NULL;
 	if (r == NULL) {
 		sl_free(copy);
 		return NULL;
@@ -57,13 +55,8 @@ static void *make_array_of(const redisReadTask *task, size_t n)
 	const struct redis_guard *guard = task->privdata;
 	if (n > (task->parent == NULL ? MAX_REPLY_OBJECTS : guard->objects))
 		return NULL;
-	redisReply **elements = NULL;
-	if (n > 0) {
-		elements = sl_zalloc_n(n, sizeof *elements);
-		if (elements == NULL)
-			return NULL;
-	}
-	redisReply *r = make(task, REDIS_REPLY_ARRAY);
+	redisReply **elements = sl_zalloc_n(n, sizeof *elements);
+	redisReply *r = elements != NULL ? make(task, REDIS_REPLY_ARRAY) : NULL;
 	if (r == NULL) {
 		sl_free(elements);
 		return NULL;

@@ -88,13 +88,6 @@ static void set_phase(struct step *s, enum casc_phase phase)
 	s->c->due_ms = phase == CASC_SWITCH ? deadline(s, s->c->policy.takeover_ms) : 0;
 }
 
-/* Of HELD and RACING, from the small model's first token on. */
-static void start_hold_clock(struct step *s)
-{
-	if (s->c->due_ms == 0)
-		s->c->due_ms = deadline(s, s->c->policy.hold_ms);
-}
-
 /* The hold is over. */
 static void note_held(struct casc *c, enum casc_held_by by)
 {
@@ -367,7 +360,8 @@ static void on_small_token(struct step *s)
 	case CASC_ONE: release(s, CASC_SMALL, c->small.made); break;
 	case CASC_HELD:
 	case CASC_RACING:
-		start_hold_clock(s);
+		if (c->due_ms == 0)
+			c->due_ms = deadline(s, c->policy.hold_ms);
 		judge_held(s, s->now_ms >= c->due_ms ? CASC_HELD_TIME : CASC_NOT_HELD);
 		break;
 	case CASC_SHOWN:

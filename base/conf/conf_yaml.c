@@ -202,11 +202,7 @@ static int read_stream(struct reader *r, struct conf_node **out, struct sl_err *
 	struct conf_node *root = NULL;
 	for (;;) {
 		yaml_event_t ev;
-		int rc = next_event(r, &ev, err);
-		if (rc != 0) {
-			conf_node_free(root);
-			return rc;
-		}
+		int rc = next_event(r, &ev, err); /* after an error: no event */
 		yaml_event_type_t type = ev.type;
 		if (type == YAML_DOCUMENT_START_EVENT && root != NULL)
 			rc = fail_at(r, &ev.start_mark, "a second document is not allowed", err);

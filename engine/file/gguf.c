@@ -245,13 +245,6 @@ const struct gguf_key *gguf_find_key(const struct gguf *g, const char *name)
 	return i < g->n_keys ? &g->keys[i] : NULL;
 }
 
-const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name)
-{
-	const struct proto_str want = {.at = name, .n = strlen(name)};
-	size_t i = name_index_find(g->tensors_by_name, g->n_tensors, tensor_name, g, want);
-	return i < g->n_tensors ? &g->tensors[i] : NULL;
-}
-
 /* ---- opening ---- */
 
 static int read_head(struct gguf *g, struct sl_err *err)
@@ -287,8 +280,10 @@ static int read_head(struct gguf *g, struct sl_err *err)
 	rc = read_tensors(g, &c, err);
 	if (rc != 0)
 		return rc;
-	if (name_index_make(tensor_name, g, g->n_tensors, &g->tensors_by_name, &twice) != 0)
+	uint32_t *index;
+	if (name_index_make(tensor_name, g, g->n_tensors, &index, &twice) != 0)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", g->path);
+	sl_free(index);
 	if (twice < g->n_tensors)
 		return fail(g, err, "duplicate tensor", tensor_name(g, twice));
 	return 0;
@@ -322,7 +317,6 @@ void gguf_close(struct gguf *g)
 	sl_free(g->keys);
 	sl_free(g->tensors);
 	sl_free(g->keys_by_name);
-	sl_free(g->tensors_by_name);
 	sl_free(g->names);
 	sl_free(g->path);
 	sl_free(g);

@@ -72,7 +72,6 @@ bool gguf_next_string(struct gguf_array *a, struct proto_str *out);
 int64_t gguf_array_int(const struct gguf_array *a, uint64_t i); /* integer and bool arrays */
 float gguf_array_f32(const struct gguf_array *a, uint64_t i);   /* float arrays */
 
-const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 size_t gguf_n_keys(const struct gguf *g);

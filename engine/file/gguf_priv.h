@@ -24,7 +24,7 @@ struct gguf {
 	size_t n_keys;
 	struct gguf_tensor *tensors;
 	size_t n_tensors;
-	uint32_t *keys_by_name, *tensors_by_name;
+	uint32_t *keys_by_name;
 	char *names; /* terminated names of tensors */
 };
 

@@ -98,28 +98,26 @@ static int open_others(const char *path, struct gguf **parts, uint32_t mine, uin
 int gguf_open_parts(const char *path, struct gguf ***out, size_t *n, struct sl_err *err)
 {
 	struct gguf *first;
-	uint32_t no, count;
+	uint32_t no = 0, count;
 	int rc = gguf_open(path, &first, err);
 	if (rc != 0)
 		return rc;
-	if ((rc = get_count(first, "split.count", GGUF_MAX_PARTS, &count, err)) != 0 ||
-	    (rc = get_count(first, "split.no", GGUF_MAX_PARTS, &no, err)) != 0) {
-		gguf_close(first);
-		return rc;
-	}
+	rc = get_count(first, "split.count", GGUF_MAX_PARTS, &count, err);
+	if (rc == 0)
+		rc = get_count(first, "split.no", GGUF_MAX_PARTS, &no, err);
 	if (count < 2) {
 		count = 1;
 		no = 0;
 	}
-	if (no >= count) {
+	if (rc == 0 && no >= count)
 		rc = sl_errf(err, SL_EINVAL, "%s: split.no is %u of split.count %u", path, no, count);
+	struct gguf **parts = sl_zalloc_n(count, sizeof(struct gguf *));
+	if (rc == 0 && parts == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	if (rc != 0) {
+		sl_free(parts);
 		gguf_close(first);
 		return rc;
-	}
-	struct gguf **parts = sl_zalloc_n(count, sizeof(struct gguf *));
-	if (parts == NULL) {
-		gguf_close(first);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
 	parts[no] = first;
 	if (count > 1)

@@ -329,11 +329,3 @@ void kv_pool_validate(const struct kv_pool *p)
 	BUG_IF(n_pages != p->n_pages || n_free != p->n_free, "KV pool: %d pages, %d free; counted %d and %d",
 	       p->n_pages, p->n_free, n_pages, n_free);
 }
-
-void kv_pool_dump(const struct kv_pool *p, struct sl_buf *out)
-{
-	buf_printf(out, "kv pool: %d pages of %d tokens, %d free\n", p->n_pages, p->layout.page_tokens, p->n_free);
-	for (int i = 0; i < p->layout.n_pages; i++)
-		if (p->refs[i] > 1)
-			buf_printf(out, "  page %d: %u references\n", i, p->refs[i]);
-}

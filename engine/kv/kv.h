@@ -72,6 +72,5 @@ int kv_pool_n_free(const struct kv_pool *p);
 int kv_page_tokens(const struct kv_pool *p);
 const struct kn_kv *kv_pool_layout(const struct kv_pool *p);
 void kv_pool_validate(const struct kv_pool *p); /* BUG on a broken invariant */
-void kv_pool_dump(const struct kv_pool *p, struct sl_buf *out);
 
 #endif

@@ -105,12 +105,6 @@ static uint64_t key_of(const struct prefix_node *n) { return n->depth == 0 ? roo
 
 static bool is_whole(const struct prefix_tree *t, const struct prefix_node *n) { return n->n_tokens == t->page_tokens; }
 
-static struct prefix_node *root_of(const struct prefix_tree *t, uint64_t salt)
-{
-	struct idmap_node *it = idmap_find(&t->roots, salt);
-	return it != NULL ? idmap_entry(it, struct prefix_node, index) : NULL;
-}
-
 static struct prefix_node *find_by_key(const struct prefix_tree *t, const struct prefix_node *parent, uint64_t key,
 				       const int32_t *tokens)
 {
@@ -304,10 +298,11 @@ static struct prefix_node *find_part(const struct prefix_tree *t, const struct p
 static struct prefix_node *walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
 				uint32_t *n_unpinned)
 {
-	struct prefix_node *at = root_of(t, salt);
+	struct idmap_node *root = idmap_find(&t->roots, salt);
 	*n_unpinned = 0;
-	if (at == NULL)
+	if (root == NULL)
 		return NULL;
+	struct prefix_node *at = idmap_entry(root, struct prefix_node, index);
 	while ((at->depth + 1) * t->page_tokens <= n) {
 		struct prefix_node *c = find_child(t, at, tokens + at->depth * t->page_tokens);
 		if (c == NULL || c->page < 0)
@@ -657,9 +652,4 @@ void prefix_validate(const struct prefix_tree *t)
 	BUG_IF(c.n_pages != t->n_pages || c.n_unpinned != t->n_unpinned || c.n_unused != t->unused.n,
 	       "prefix tree: %u pages, %u unpinned, %u leaves; counted %u, %u, %zu", c.n_pages, c.n_unpinned,
 	       c.n_unused, t->n_pages, t->n_unpinned, t->unused.n);
-}
-
-void prefix_dump(const struct prefix_tree *t, struct sl_buf *out)
-{
-	buf_printf(out, "prefix tree: %u pages, %u not in use, %zu salts\n", t->n_pages, t->n_unpinned, t->roots.n);
 }

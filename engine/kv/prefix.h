@@ -109,6 +109,5 @@ bool prefix_room(struct prefix_tree *t);
 int prefix_page_alloc(struct prefix_tree *t, int32_t *out);
 
 void prefix_validate(const struct prefix_tree *t); /* BUG on a broken invariant */
-void prefix_dump(const struct prefix_tree *t, struct sl_buf *out);
 
 #endif
