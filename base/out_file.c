@@ -36,7 +36,7 @@ int out_file_check(const char *path, bool replace, struct sl_err *err)
 	if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
 		return sl_errf(err, SL_EINVAL, "%s is not a regular file and can't be replaced", path);
 	if (!replace)
-		return sl_errf(err, SL_EINVAL, "%s is there already (--force replaces it)", path);
+		return sl_errf(err, SL_EINVAL, "%s already exists (--force replaces it)", path);
 	return 0;
 }
 

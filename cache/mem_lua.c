@@ -75,7 +75,7 @@ static const char *text(lua_State *L, int i, size_t *n)
 	if (lua_type(L, i) == LUA_TNUMBER) {
 		lua_Number x = lua_tonumber(L, i);
 		if (fabs(x) > 0x1p53 || x != floor(x))
-			luaL_error(L, "argument %d is no whole number", i);
+			luaL_error(L, "argument %d is not a whole number", i);
 		push_digits(L, (int64_t)x);
 		lua_replace(L, i);
 	}

@@ -138,7 +138,7 @@ static int check(const struct casc_example *examples, size_t n, const struct cas
 	for (size_t i = 0; i < n; i++)
 		hard += examples[i].hard;
 	if (n > UINT32_MAX || hard == 0 || hard == n)
-		return sl_errf(err, SL_EINVAL, "%zu outcomes, %zu of them hard: both kinds are wanted", n, hard);
+		return sl_errf(err, SL_EINVAL, "%zu outcomes, %zu of them hard: both kinds are needed", n, hard);
 	return 0;
 }
 

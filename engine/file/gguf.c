@@ -262,9 +262,10 @@ static int read_head(struct gguf *g, struct sl_err *err)
 			       version);
 	uint64_t left = (uint64_t)(c.end - c.p);
 	if (n_keys > MAX_KEYS || n_keys > left / MIN_KEY_BYTES)
-		return sl_errf(err, SL_EINVAL, "%s: says it has %llu keys", g->path, (unsigned long long)n_keys);
+		return sl_errf(err, SL_EINVAL, "%s: the head declares %llu keys", g->path, (unsigned long long)n_keys);
 	if (n_tensors > MAX_TENSORS || n_tensors > left / MIN_TENSOR_BYTES)
-		return sl_errf(err, SL_EINVAL, "%s: says it has %llu tensors", g->path, (unsigned long long)n_tensors);
+		return sl_errf(err, SL_EINVAL, "%s: the head declares %llu tensors", g->path,
+			       (unsigned long long)n_tensors);
 	g->version = version;
 	g->n_keys = (size_t)n_keys;
 	g->n_tensors = (size_t)n_tensors;

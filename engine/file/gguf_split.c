@@ -52,7 +52,7 @@ static int open_part(const char *path, size_t prefix, uint32_t i, uint32_t count
 	if (rc != 0)
 		sl_errf(err, rc, "part %u of %u: %s", i + 1, count, why.text);
 	else if (no != i || its_count != count)
-		rc = sl_errf(err, SL_EINVAL, "%s: says it is part %u of %u (split.no, split.count)", name, no + 1,
+		rc = sl_errf(err, SL_EINVAL, "%s: declares itself part %u of %u (split.no, split.count)", name, no + 1,
 			     its_count);
 	sl_free(name);
 	if (rc == 0)
@@ -80,7 +80,8 @@ static int open_others(const char *path, struct gguf **parts, uint32_t mine, uin
 	size_t prefix = prefix_length(path, mine, count), n_tensors = gguf_n_tensors(parts[mine]);
 	if (prefix == 0)
 		return sl_errf(err, SL_EINVAL,
-			       "%s: it is part %u of %u, but is not named so (-%05u-of-%05u.gguf), so the others "
+			       "%s: it is part %u of %u, but its name does not end in that form (-%05u-of-%05u.gguf), "
+			       "so the others "
 			       "can't be found",
 			       path, mine + 1, count, mine + 1, count);
 	int rc = 0;

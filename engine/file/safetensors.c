@@ -142,8 +142,9 @@ static int read_tensor(struct safetensors *s, struct json_scan *j, struct st_ten
 		}
 	}
 	if (want == 0)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has dtype %.*s, which this version does not know",
-			       s->path, t->name, (int)(dtype.n > 20 ? 20 : dtype.n), dtype.at);
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "%s: tensor %s has dtype %.*s, which this version does not support", s->path, t->name,
+			       (int)(dtype.n > 20 ? 20 : dtype.n), dtype.at);
 	uint64_t element = want;
 	for (int d = 0; d < t->n_dims; d++)
 		if (t->dims[d] == 0 || __builtin_mul_overflow(want, t->dims[d], &want) || want > INT64_MAX)

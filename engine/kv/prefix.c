@@ -611,7 +611,7 @@ static void check_node(struct check *c, const struct prefix_node *n)
 	list_each(it, &n->children) {
 		const struct prefix_node *child = list_entry(it, struct prefix_node, sibling);
 		BUG_IF(child->parent != n || child->depth != n->depth + 1,
-		       "prefix tree: a child that does not know its parent");
+		       "prefix tree: a child with the wrong parent or depth");
 		BUG_IF(n->depth > 0 && n->page < 0 && child->page >= 0,
 		       "prefix tree: a filled page below one that is not");
 		below += child->pins > 0;

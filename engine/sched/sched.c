@@ -498,7 +498,7 @@ void sched_validate(const struct sched *sc)
 			list_each(at, &q->by_age) {
 				const struct sched_seq *s = list_entry(at, struct sched_seq, by_age);
 				BUG_IF(s->queue != q || !s->by_turn.in || !s->prefilling || !s->credit || s->blocked,
-				       "scheduler: a sequence stands in a wrong queue");
+				       "scheduler: a sequence is in the wrong queue");
 				q_rows += s->rows;
 				positions += s->positions;
 				n++;

@@ -173,7 +173,7 @@ static void read_scaling(struct reader *r, const json_t *scaling, struct model_a
 			a->n_ctx = (int)(original * rope->factor);
 	} else {
 		fault(r, SL_EUNSUPPORTED, "rope_scaling",
-		      "is of a kind that this version does not know (known: linear, "
+		      "has a type that this version does not support (supported: linear, "
 		      "llama3, yarn, longrope)");
 	}
 }
@@ -190,7 +190,7 @@ static void read_rope(struct reader *r, struct model_arch *a, double base, doubl
 	partial = number_in(r, p, "partial_rotary_factor", 0.01, 1, partial);
 	int n_rot = (int)(partial * a->head_dim + 0.5);
 	if (n_rot < 2 || n_rot % 2 != 0)
-		fault(r, SL_EINVAL, "partial_rotary_factor", "makes no whole number of pairs");
+		fault(r, SL_EINVAL, "partial_rotary_factor", "gives no whole number of pairs");
 	base = number_in(r, r->config, "rope_theta", 1.01, 1e12, base);
 	base = number_in(r, p, "rope_theta", 1.01, 1e12, base);
 	a->rope = (struct arch_rope){.n_rot = n_rot, .halves = true, .base = base};

@@ -328,8 +328,8 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 	else if (exists(f, "model.safetensors"))
 		rc = add_part(f, (struct proto_str){.at = "model.safetensors", .n = 17}, err);
 	else
-		rc = sl_errf(err, SL_EINVAL,
-			     "%s: neither model.safetensors nor model.safetensors.index.json is there%s", f->path,
+		rc = sl_errf(err, SL_EINVAL, "%s: neither model.safetensors nor model.safetensors.index.json exists%s",
+			     f->path,
 			     exists(f, "pytorch_model.bin") || exists(f, "pytorch_model.bin.index.json")
 				 ? " (pytorch_model.bin is not supported)"
 				 : "");

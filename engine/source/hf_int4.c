@@ -204,7 +204,7 @@ int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
 				       .group = (uint32_t)group,
 				       .q_bytes = q->bytes};
 	if (n_in > MOST_SIDE || n_out > MOST_SIDE || n_in % group != 0 || group % SMALL != 0)
-		return wrong(path, q->name, "is no whole number of groups wide", err);
+		return wrong(path, q->name, "has a width that is no multiple of the group size", err);
 	uint64_t groups = n_in / group;
 	if (scales == NULL || scales->type < 0 ||
 	    !has_shape(scales, NULL, packed ? n_out : groups, packed ? groups : n_out))

@@ -83,7 +83,7 @@ static int declare_tensors(struct job *j)
 		int type = type_of(j, t);
 		struct source s = source_of(j, t);
 		if (s.pair_heads > 0 && (t->n_dims != 2 || t->dims[1] % (uint64_t)s.pair_heads != 0))
-			return sl_errf(j->err, SL_EINVAL, "%s: tensor %s is no whole number of heads",
+			return sl_errf(j->err, SL_EINVAL, "%s: tensor %s has rows for no whole number of heads",
 				       model_file_path(j->file), t->name);
 		gguf_add_tensor(j->w, t->name, type, t->n_dims, t->dims);
 		j->progress->total += rows_of(t) * kn_row_bytes(type, (size_t)t->dims[0]);
@@ -143,7 +143,7 @@ static int folder_keys(struct job *j)
 		return rc;
 	if (strcmp(j->arch.family, "llama") == 0 && j->arch.rope.n_rot != j->arch.head_dim)
 		return sl_errf(j->err, SL_EUNSUPPORTED,
-			       "%s: rope that turns a part of each head has no GGUF form for "
+			       "%s: partial rotary embedding has no GGUF form for "
 			       "this family",
 			       model_file_path(j->file));
 	rc = arch_write_keys(&j->arch, j->w, j->err);
@@ -205,7 +205,7 @@ int quantize_model(const char *in, const char *out, bool replace, const struct w
 		return rc;
 	if (model_file_is_random(f)) {
 		model_file_close(f);
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights that are in no file are not converted", in);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights without a file cannot be converted", in);
 	}
 	struct job j = {.file = f,
 			.plan = plan,

@@ -140,7 +140,7 @@ test('what is wrong is one line with its place', () => {
   assert.match(good(['cascade', '--help']), /calibrate/);
   const one = sluice(['cascade', 'train', '-', '-o', join(folder, 'x')], '{"messages":[{"role":"user","content":"a"}],"small_right":true}');
   assert.equal(one.status, 1);
-  assert.match(one.err, /both kinds are wanted/);
+  assert.match(one.err, /both kinds are needed/);
 });
 
 test('bench cascade: a score takes microseconds', () => {
