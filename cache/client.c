@@ -16,6 +16,7 @@
  *
  * Thread: the client's, except client_take_back.
  */
+#include <event2/event.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -488,13 +489,19 @@ void cache_eval_local(struct cache_client *cl, struct cache_op *op, const struct
 
 /* ---- life ---- */
 
+void client_event_free(struct event *e)
+{
+	if (e != NULL)
+		event_free(e);
+}
+
 static void free_client(struct cache_client *cl)
 {
 	if (cl->link != NULL)
 		redis_link_destroy(cl->link);
-	free_event(cl->inbox_event);
-	free_event(cl->ready_event);
-	free_event(cl->due_event);
+	client_event_free(cl->inbox_event);
+	client_event_free(cl->ready_event);
+	client_event_free(cl->due_event);
 	mailbox_dispose(&cl->inbox);
 	sl_free(cl);
 }

@@ -12,7 +12,6 @@
 #ifndef CACHE_PRIV_H
 #define CACHE_PRIV_H
 
-#include <event2/event.h>
 #include <stdatomic.h>
 
 #include "base/heap.h"
@@ -109,12 +108,9 @@ void mem_thread_send(struct mem_thread *m, struct cache_work *w);
 
 /* ---- the client (client.c) ---- */
 
-/* e may be NULL. */
-static inline void free_event(struct event *e)
-{
-	if (e != NULL)
-		event_free(e);
-}
+struct event;
+/* event_free, where e may be NULL. */
+void client_event_free(struct event *e);
 
 struct redis_link; /* redis.c */
 

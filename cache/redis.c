@@ -443,7 +443,7 @@ int redis_link_create(struct cache_client *cl, struct redis_link **out)
 	l->slots = sl_zalloc_n(n, sizeof *l->slots);
 	l->timer = event_new(cl->base, -1, 0, on_timer, l);
 	if (l->slots == NULL || l->timer == NULL) {
-		free_event(l->timer);
+		client_event_free(l->timer);
 		sl_free(l->slots);
 		sl_free(l);
 		return SL_ENOMEM;

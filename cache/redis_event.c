@@ -85,8 +85,8 @@ int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t ma
 	a->writes = event_new(base, ac->c.fd, EV_WRITE | EV_PERSIST, on_writable, a);
 	if (a->reads == NULL || a->writes == NULL || event_add(a->reads, NULL) != 0 ||
 	    event_add(a->writes, NULL) != 0) {
-		free_event(a->reads);
-		free_event(a->writes);
+		client_event_free(a->reads);
+		client_event_free(a->writes);
 		sl_free(a);
 		return SL_ENOMEM;
 	}

@@ -6,6 +6,7 @@
 #ifndef CACHE_REDIS_PRIV_H
 #define CACHE_REDIS_PRIV_H
 
+#include <event2/event.h>
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 

@@ -73,7 +73,7 @@ test('train fits weights that tell hard requests from easy ones, the same each t
   assert.ok(fit.held_out.loss < fit.held_out.base_loss);
   good(['cascade', 'train', '-', '-o', b, '--held-out', '0.3'], readFileSync(log));
   assert.deepEqual(readFileSync(a), readFileSync(b));
-  bad(['cascade', 'train', log, '-o', b, '--seed', '2'], 1, /is there already/);
+  bad(['cascade', 'train', log, '-o', b, '--seed', '2'], 1, /already exists/);
   bad(['cascade', 'train', log, '-o', log, '--force'], 1, /is the same file/);
   good(['cascade', 'train', log, '-o', b, '--seed', '2', '--force']);
   assert.notDeepEqual(readFileSync(a), readFileSync(b));

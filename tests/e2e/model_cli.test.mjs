@@ -177,8 +177,8 @@ describe('what a command writes', () => {
   test('replaces nothing unasked', () => {
     const at = mkdtempSync(join(folder, 'there-')), out = join(at, 'out.gguf');
     writeFileSync(out, 'mine');
-    bad(quantize(SMALL, out), '', 1, /out\.gguf is there already \(--force replaces it\)$/m);
-    bad(['model', 'random', '--shape', 'tiny-llama', out], '', 1, /out\.gguf is there already/);
+    bad(quantize(SMALL, out), '', 1, /out\.gguf already exists \(--force replaces it\)$/m);
+    bad(['model', 'random', '--shape', 'tiny-llama', out], '', 1, /out\.gguf already exists/);
     bad(quantize(SMALL, '/dev/null', '--force'), '', 1, /\/dev\/null is not a regular file/);
     assert.equal(readFileSync(out, 'utf8'), 'mine');
     good(quantize(SMALL, out, '--force'));
