@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops that do one thing as fast as the processor can: loads from a buffer larger than the caches,
- * and independent chains of products in registers. Instruction sets are chosen for each function by
- * its attribute and asked for at run time, so this file builds and runs anywhere.
+ * Loops that run one operation as fast as the processor can: loads from a buffer larger than the caches, and
+ * independent chains of products in registers. Instruction sets are chosen for each function by its attribute and asked
+ * for at run time, so this file builds and runs anywhere.
  */
 #include "kernels/ceiling.h"
 
@@ -22,7 +22,7 @@
 enum { BUFFER = 128 << 20, CHAINS = 12, FEW = 8, TURNS = 4096, MAX_THREADS = 256, HUGE = 2 << 20 };
 
 struct work {
-	double (*pass)(const char *buffer); /* does some, returns how much */
+	double (*pass)(const char *buffer); /* does one pass, returns its amount of work */
 	uint64_t ns;
 	pthread_barrier_t *begin;
 	double per_second;
@@ -143,7 +143,7 @@ __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 static void *work_main(void *ctx)
 {
 	struct work *w = ctx;
-	/* Of its own, and written once, so that its pages are there. */
+	/* Its own buffer, written once so that its pages exist. */
 	char *buffer = aligned_alloc(HUGE, BUFFER);
 	w->failed = buffer == NULL;
 	if (buffer != NULL) {
