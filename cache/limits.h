@@ -20,7 +20,7 @@
  * time.
  *  - A budget's window that is earlier than the newest one charged counts as that one, until as much time
  *    has passed as was left of it. So a spent day stays spent when the clock goes two days back, and a clock
- *    that was a year ahead locks nobody out for longer than a day.
+ *    that was a year ahead locks no tenant out for longer than a day.
  *
  * A step ahead counts as time passed: rates fill up, holds end, a new window begins. A budget's record outlives its
  * window by a week, so that a clock that returns within a week finds it. A budget is granted twice only where its clock

@@ -286,9 +286,9 @@ static int open_connection(struct redis_link *l)
 		return give_up(l, ac, SL_ENOMEM, "no memory");
 	if (ac->err != 0)
 		return give_up(l, ac, SL_ECLOSED, ac->errstr);
-	uid_t who;
-	if (c->cfg.own_server && c->unix_path != NULL && !peer_is_trusted(ac->c.fd, &who)) {
-		set_why(l, "a process of another user (uid %d) serves its socket", (int)who);
+	uid_t uid;
+	if (c->cfg.own_server && c->unix_path != NULL && !peer_is_trusted(ac->c.fd, &uid)) {
+		set_why(l, "a process of another user (uid %d) serves its socket", (int)uid);
 		redisAsyncFree(ac);
 		return SL_ECLOSED;
 	}

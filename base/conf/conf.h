@@ -77,7 +77,7 @@ int conf_show(const struct conf *c, struct sl_buf *out);
 int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out);
 /* Compares two loads of one table: the callback is called for each root key whose values differ, in the table's order,
  * until it returns a value other than 0, which is the result. */
-int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *ctx, const char *key), void *ctx);
+int conf_compare(const struct conf *a, const struct conf *b, int (*changed)(void *ctx, const char *key), void *ctx);
 /* The overrides (`KEY=VALUE`, as conf_load takes them) that give a root key the value it has in c:
  * one for a plain key, several for a list. add copies what it is given and returns 0 or a code.
  * SL_EINVAL when a value can't be written as an override (a string list with commas in it). */

@@ -46,9 +46,8 @@ union conf_value {
 	struct conf_strings strings; /* owned */
 };
 
-/* text as a row's type; everything but CONF_LIST. quoted: see struct conf_node. 0, SL_EINVAL,
- * SL_ERANGE, SL_ENOMEM with the reason in why (without line and key). Owned by the caller, who
- * disposes of it with conf_value_dispose. */
+/* text as a row's type; everything but CONF_LIST. quoted: see struct conf_node. 0, SL_EINVAL, SL_ERANGE, SL_ENOMEM with
+ * the reason in why (without line and key). The caller owns it and releases it with conf_value_dispose. */
 int conf_value_parse(const struct conf_row *row, const char *text, bool quoted, union conf_value *out,
 		     struct sl_err *why);
 /* Appends one more item to a CONF_STRINGS value. */

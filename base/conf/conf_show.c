@@ -91,7 +91,7 @@ static bool tables_equal(const struct conf_table *a, const struct conf_table *b,
 	return same;
 }
 
-int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *ctx, const char *key), void *ctx)
+int conf_compare(const struct conf *a, const struct conf *b, int (*changed)(void *ctx, const char *key), void *ctx)
 {
 	struct sl_buf scratch;
 	int rc = 0;
@@ -100,7 +100,7 @@ int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *c
 	for (size_t i = 0; rc == 0 && i < a->root.n_rows; i++) {
 		const struct conf_row *r = &a->root.rows[i];
 		if (!slots_equal(r, &a->root.slots[i], &b->root.slots[i], &scratch, &rc) && rc == 0)
-			rc = told(ctx, r->key);
+			rc = changed(ctx, r->key);
 	}
 	buf_dispose(&scratch);
 	return rc;

@@ -88,7 +88,7 @@ uint32_t prefix_n_exclusive(const struct prefix_path *path);
 /* Pages that the path pins although its sequence does not hold them yet: another computed them first. *at begins with
  * NULL; -1: no more. */
 int32_t prefix_pinned_page(const struct prefix_path *path, const struct prefix_node **at);
-/* Whoever claimed a pending node: the path given to prefix_begin. */
+/* The path that claimed a pending node, as given to prefix_begin. */
 struct prefix_path *prefix_claimant(const struct prefix_node *pending);
 
 /* Pages that prefix_evict can give back. */
