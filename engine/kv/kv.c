@@ -78,7 +78,7 @@ static void set_slab(struct kv_pool *p, int slab, int32_t first, int32_t n_pages
 		p->page_slab[i] = (int16_t)slab;
 }
 
-/* Whether type and sizes are possible, and how many bytes of keys they come to. */
+/* Whether type and sizes are possible, and the resulting bytes of keys. */
 static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half, struct sl_err *err)
 {
 	char can[64];
@@ -313,7 +313,7 @@ void kv_pool_validate(const struct kv_pool *p)
 		int without = 0, listed = 0;
 		for (int32_t page = slab->first; page < slab->first + slab->n_pages; page++)
 			without += p->refs[page] == 0;
-		/* As many listed as have no reference, and the list ends: then it is those. */
+		/* If as many pages are listed as have no reference and the list ends, these are the listed ones. */
 		for (int32_t page = slab->free; page >= 0 && listed <= slab->n_pages; page = p->next[page], listed++)
 			BUG_IF(p->page_slab[page] != i || p->refs[page] != 0,
 			       "KV pool: page %d is listed as free in slab %d", page, i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages of a model in host memory: those of pre-empted sequences, where copying them out and back takes less time than
- * computing them again. Private to engine/; step thread.
+ * Pages of a model in host memory: those of pre-empted sequences, if copying them out and back is faster than
+ * recomputing them. Private to engine/; step thread.
  *
  * A slot holds one page, byte for byte. Copies and steps take effect in the order of issue (kernels.h), so no caller
  * waits for one: a freed slot may be refilled at once, and a page that was copied out may be reused at once.
@@ -24,14 +24,14 @@ struct kv_swapped {
 	uint32_t n_past; /* tokens in all pages up to the last of them */
 };
 
-/* At most so many bytes of the host's memory for p's pages, at least one page. SL_EUNSUPPORTED: the backend can't;
- * SL_ELIMIT: not one page; SL_ENOMEM; SL_EIO. Times a few copies, so nothing may be on its way. p must outlive it. */
+/* Takes at most `bytes` of host memory for p's pages, at least one page. SL_EUNSUPPORTED: the backend can't; SL_ELIMIT:
+ * less than a page; SL_ENOMEM; SL_EIO. Times a few copies, so no step may be in flight. p must outlive it. */
 int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes,
 		   struct kv_swap **out, struct sl_err *err);
 /* BUG if pages are swapped out. s may be NULL. */
 void kv_swap_destroy(struct kv_swap *s);
 
-/* How long so many pages take, out or in, ns. */
+/* The time to copy so many pages out or in, in ns. */
 double kv_swap_ns(const struct kv_swap *s, uint32_t n_pages);
 uint32_t kv_swap_n_free(const struct kv_swap *s);
 uint32_t kv_swap_n_slots(const struct kv_swap *s);
