@@ -13,7 +13,8 @@
  * a decision can be recorded and replayed: casc_record.
  *
  * Token counts are of each model's own output. An answer is tokens of the small model followed by tokens of the large
- * one. Either may be empty, and there is at most one switch. Shown tokens are never withdrawn.
+ * one. Either may be empty, and there is at most one switch. Shown tokens are never withdrawn. Any thread; each struct
+ * belongs to one thread at a time. Callers: gateway/cascade, cmd.
  */
 #ifndef CASCADE_CASCADE_H
 #define CASCADE_CASCADE_H

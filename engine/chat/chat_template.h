@@ -2,7 +2,7 @@
  *
  * Chat templates (Jinja) of model files: untrusted programs, so the interpreter is sandboxed and bounds source, steps,
  * depth and output. Unsupported constructs are compile errors with their line, never a fallback. A template is
- * immutable after compilation; any thread may render it.
+ * immutable after compilation; any thread may render it. Callers: engine/model, cmd/model.
  *
  * Values carry trust byte by byte: text of the template is trusted (it may form control tokens), text of the request
  * never is, even when concatenated with trusted text.

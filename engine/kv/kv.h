@@ -5,7 +5,8 @@
  * sequences; a page table is a list of page numbers held by its owner. One thread (the step thread).
  *
  * The pages of a pool lie in slabs, a run of pages each. A pool with memory of its own has one slab; pools that share
- * memory (kv_memory.h) have the slabs currently assigned to them.
+ * memory (kv_memory.h) have the slabs currently assigned to them. The room also has the prefix tree (prefix.h) and
+ * swapped pages (kv_swap.h). Callers: engine/step, cmd.
  */
 #ifndef ENGINE_KV_H
 #define ENGINE_KV_H

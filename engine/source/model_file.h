@@ -4,7 +4,7 @@
  * part's path names it), a Hugging Face folder (config.json, tokenizer.json, safetensors), or a model that a path only
  * describes (random_source.h). In every form tensors have GGUF's names ("blk.3.attn_q.weight"), and everything is
  * checked: a tensor's bytes are in a mapping that lives until model_file_close. An open file belongs to one thread at a
- * time.
+ * time. Callers: engine/model, cmd/model.
  */
 #ifndef ENGINE_MODEL_FILE_H
 #define ENGINE_MODEL_FILE_H
