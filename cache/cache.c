@@ -142,13 +142,10 @@ static int set_up(struct cache *c, struct sl_err *err)
 		rc = parse_address(c, err);
 		if (rc == 0)
 			rc = read_password(c, err);
+		if (rc == 0 && c->cfg.user != NULL && (c->user = sl_strdup(c->cfg.user)) == NULL)
+			rc = sl_errf(err, SL_ENOMEM, "cache: no memory");
 		if (rc != 0)
 			return rc;
-		if (c->cfg.user != NULL) {
-			c->user = sl_strdup(c->cfg.user);
-			if (c->user == NULL)
-				return sl_errf(err, SL_ENOMEM, "cache: no memory");
-		}
 	}
 	rc = mem_thread_start(c, &c->memory);
 	return rc == 0 ? 0 : sl_errf(err, rc, "cache: the memory store: %s", sl_code_name(rc));

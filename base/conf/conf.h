@@ -71,10 +71,9 @@ struct conf; /* owns every string and list it wrote into the root struct */
 int conf_load(const struct conf_row *rows, const char *path, const char *const *sets, size_t n_sets, void *root,
 	      struct conf **out, struct sl_err *err);
 void conf_free(struct conf *c);
-/* `key: value  # origin`, one line a key, in the table's order, lists expanded. */
-int conf_show(const struct conf *c, struct sl_buf *out);
-/* The same, with note's text for a root key after its origin; NULL: none. */
-int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out);
+/* `key: value  # origin`, one line a key, in the table's order, lists expanded, with note's text for a root key after
+ * its origin; note may be NULL or return NULL. */
+int conf_show(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out);
 /* Compares two loads of one table: the callback is called for each root key whose values differ, in the table's order,
  * until it returns a value other than 0, which is the result. */
 int conf_compare(const struct conf *a, const struct conf *b, int (*changed)(void *ctx, const char *key), void *ctx);

@@ -47,7 +47,7 @@ static int show_row(const struct conf *c, const struct conf_row *r, const struct
 	return rc == 0 ? show_origin(c, s->place, note, out) : rc;
 }
 
-int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out)
+int conf_show(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out)
 {
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < c->root.n_rows; i++) {
@@ -56,8 +56,6 @@ int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), 
 	}
 	return rc;
 }
-
-int conf_show(const struct conf *c, struct sl_buf *out) { return conf_show_noted(c, NULL, out); }
 
 /* ---- comparing, and values as overrides ---- */
 

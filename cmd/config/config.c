@@ -18,7 +18,7 @@ static int show(const struct sluice_config *cfg)
 {
 	struct sl_buf text;
 	buf_init(&text, 4 << 20);
-	int rc = conf_show_noted(cfg->conf, restart_note, &text);
+	int rc = conf_show(cfg->conf, restart_note, &text);
 	if (rc == 0)
 		fwrite(buf_data(&text), 1, text.len, stdout);
 	else
