@@ -7,7 +7,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,6 +108,24 @@ static int too_large(size_t most, struct sl_err *why)
 		       mib   ? "MiB"
 		       : kib ? "KiB"
 			     : "bytes");
+}
+
+int file_make_private(const char *path, const void *bytes, size_t n)
+{
+	char aside[PATH_MAX];
+	if ((size_t)snprintf(aside, sizeof aside, "%s.XXXXXX", path) >= sizeof aside) {
+		errno = ENAMETOOLONG;
+		return SL_EIO;
+	}
+	int fd = mkostemp(aside, O_CLOEXEC);
+	if (fd < 0)
+		return SL_EIO;
+	bool made = write(fd, bytes, n) == (ssize_t)n && fsync(fd) == 0 && (link(aside, path) == 0 || errno == EEXIST);
+	int e = errno;
+	close(fd);
+	unlink(aside);
+	errno = e;
+	return made ? 0 : SL_EIO;
 }
 
 int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)

@@ -573,7 +573,7 @@ int cmd_serve(int argc, char **argv)
 {
 	struct cmd_options o;
 	struct serving s = {.o = &o, .state_fd = -1};
-	int rc = cmd_options_parse(&o, argc, argv, false, "start the engine and the gateway, and watch them");
+	int rc = cmd_options_parse(&o, argc, argv, false, "start and supervise the engine and the gateway");
 	if (rc == 0)
 		rc = reload_config_first(&o, "sluice", &s.cfg);
 	if (rc != 0)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/list.h"
 #include "gateway/auth/auth_cell.h"
 #include "gateway/auth/cors.h"
 
@@ -107,7 +108,7 @@ void count_cell_unref(struct count_cell *c, const char *name)
 
 struct count_cell *count_cell_of(const struct auth_key *k)
 {
-	return (struct count_cell *)(void *)((char *)k->n_running - offsetof(struct count_cell, n_running));
+	return list_entry(k->n_running, struct count_cell, n_running);
 }
 
 void count_cell_use(struct count_cell *c, struct auth_key *k)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/auth/cors.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -84,7 +83,7 @@ static bool header_allowed(const char *name)
 static bool is_token(const char *s)
 {
 	for (; *s != '\0'; s++)
-		if (!isalnum((unsigned char)*s) && strchr("!#$%&'*+-.^_`|~", *s) == NULL)
+		if (!http_is_token(*s))
 			return false;
 	return true;
 }

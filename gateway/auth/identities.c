@@ -187,16 +187,6 @@ static void tell(struct list *waiters, enum identity_verdict v, const struct ide
 	}
 }
 
-static void take_over(struct list *from, struct list *to)
-{
-	list_init(to);
-	while (!list_empty(from)) {
-		struct list *node = from->next;
-		list_remove(node);
-		list_push_back(to, node);
-	}
-}
-
 /* code: of the answer and of reading it; read: when it is 0. */
 static enum identity_verdict settle(struct entry *e, int code, const struct identity *read)
 {
@@ -226,7 +216,7 @@ static enum identity_verdict settle(struct entry *e, int code, const struct iden
 
 static void on_answer(struct cache_op *op, const struct cache_result *r)
 {
-	struct entry *e = (struct entry *)(void *)((char *)op - offsetof(struct entry, op));
+	struct entry *e = list_entry(op, struct entry, op);
 	struct identity id = e->id, read = {0};
 	struct list waiters;
 	int code = r->code == 0 ? identity_read(r->bytes, r->n, &read) : r->code;
@@ -236,8 +226,9 @@ static void on_answer(struct cache_op *op, const struct cache_result *r)
 	}
 	if (code == 0)
 		id = read;
-	take_over(&e->waiters, &waiters);
-	/* The entry may be gone then, and any of them may ask anew. */
+	list_init(&waiters);
+	list_move_all(&e->waiters, &waiters);
+	/* settle may free the entry, and a waiter may look the key up again. */
 	enum identity_verdict v = settle(e, code, &read);
 	tell(&waiters, v, v == IDENTITY_KNOWN ? &id : NULL);
 }

@@ -16,6 +16,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/hex.h"
+#include "base/list.h"
 #include "gateway/auth/store.h"
 
 enum { PATIENCE_MS = 5000, MOST_KEYS = 65536, RANDOM_BYTES = 24 };
@@ -81,14 +83,9 @@ void key_registry_close(struct key_registry *s)
 
 size_t key_registry_room(const struct key_registry *s) { return s->room; }
 
-static struct key_registry *of_op(struct cache_op *op)
-{
-	return (struct key_registry *)(void *)((char *)op - offsetof(struct key_registry, op));
-}
-
 static void on_answer(struct cache_op *op, const struct cache_result *r)
 {
-	struct key_registry *s = of_op(op);
+	struct key_registry *s = list_entry(op, struct key_registry, op);
 	s->ended = true;
 	s->code = r->code;
 	buf_clear(&s->bytes, SIZE_MAX);
@@ -182,8 +179,8 @@ int key_registry_make(struct key_registry *s, struct identity *id, char key[KEY_
 	if (RAND_bytes(random, sizeof random) != 1)
 		return sl_errf(err, SL_EIO, "no random bytes");
 	size_t n = (size_t)snprintf(key, KEY_REGISTRY_KEY_BYTES, "sk-sluice-");
-	for (int i = 0; i < RANDOM_BYTES; i++)
-		n += (size_t)snprintf(key + n, KEY_REGISTRY_KEY_BYTES - n, "%02x", random[i]);
+	hex_put(random, sizeof random, key + n);
+	n += 2 * sizeof random;
 	OPENSSL_cleanse(random, sizeof random);
 	snprintf(id->start, sizeof id->start, "%.14s", key);
 	id->created_s = clock_unix_s();

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hex.h"
 #include "gateway/auth/browser_token.h"
 
 enum { TEXT_BYTES = 2 * 16 + RANDOM_NAME_CHARS + BROWSER_TOKEN_SUBJECT_MAX + 32 };
@@ -19,8 +20,7 @@ static void mark(const struct auth_key *who, const char *random, char out[OWNED_
 			 RANDOM_NAME_CHARS, random, who->subject);
 	BUG_IF(n < 0 || (size_t)n >= sizeof text, "a long subject");
 	SHA256((const uint8_t *)text, (size_t)n, digest);
-	for (int i = 0; i < OWNED_MARK_CHARS / 2; i++)
-		snprintf(out + (size_t)2 * (size_t)i, 3, "%02x", digest[i]);
+	hex_put(digest, OWNED_MARK_CHARS / 2, out);
 }
 
 bool owned_name(const struct auth_key *who, char *dst)

@@ -49,11 +49,7 @@ static void tell(struct slot *s, enum secret_verdict v)
 	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES];
 	memcpy(secret, s->secret, sizeof secret);
 	list_init(&waiters);
-	while (!list_empty(&s->waiters)) {
-		struct list *node = s->waiters.next;
-		list_remove(node);
-		list_push_back(&waiters, node);
-	}
+	list_move_all(&s->waiters, &waiters);
 	while (!list_empty(&waiters)) {
 		struct secret_wait *w = list_entry(waiters.next, struct secret_wait, node);
 		list_remove(&w->node);
@@ -66,7 +62,7 @@ static void tell(struct slot *s, enum secret_verdict v)
 
 static void on_kept(struct cache_op *op, const struct cache_result *r)
 {
-	struct slot *s = (struct slot *)(void *)((char *)op - offsetof(struct slot, op));
+	struct slot *s = list_entry(op, struct slot, op);
 	bool well = r->code == 0 && (!r->found || r->n == sizeof s->secret);
 	if (well && r->found)
 		memcpy(s->secret, r->bytes, sizeof s->secret);
@@ -102,23 +98,6 @@ static int read_file(const char *path, uint8_t *secret)
 	return rc;
 }
 
-static int write_file(const char *path, const uint8_t *secret)
-{
-	char aside[PATH_BYTES + 64];
-	uint64_t name;
-	if (RAND_bytes((uint8_t *)&name, sizeof name) != 1)
-		return SL_EIO;
-	snprintf(aside, sizeof aside, "%s.%016llx", path, (unsigned long long)name);
-	int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return SL_EIO;
-	bool written = write(fd, secret, BROWSER_TOKEN_SECRET_BYTES) == BROWSER_TOKEN_SECRET_BYTES && fsync(fd) == 0;
-	close(fd);
-	bool linked = written && (link(aside, path) == 0 || errno == EEXIST);
-	unlink(aside);
-	return linked ? 0 : SL_EIO;
-}
-
 static void remove_old(const char *dir, int64_t oldest)
 {
 	DIR *d = opendir(dir);
@@ -145,7 +124,7 @@ static int ask_file(struct slot *s)
 		return SL_EIO;
 	if (RAND_bytes(s->secret, sizeof s->secret) != 1)
 		return SL_EIO;
-	rc = write_file(path, s->secret);
+	rc = file_make_private(path, s->secret, sizeof s->secret);
 	if (rc != 0)
 		return rc;
 	remove_old(dir, s->period - KEPT_PERIODS);

@@ -51,10 +51,7 @@ struct quota {
 	struct cache_limit items[]; /* [n] */
 };
 
-static inline struct quota *quota_of(struct cache_op *op)
-{
-	return (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
-}
+static inline struct quota *quota_of(struct cache_op *op) { return list_entry(op, struct quota, op); }
 
 /* There is at least one item. */
 static inline const struct cache_limit *budget_of(const struct quota *q)

@@ -34,16 +34,12 @@ void gw_defer_output(struct gw_thread *t, struct gw_deferred *d)
 
 void gw_defer_cancel(struct gw_deferred *d) { list_remove(&d->node); }
 
-/* Runs what is queued now; what is queued meanwhile is left there. */
+/* Runs what is queued now; what is queued meanwhile stays for the next call. */
 static void run_queued(struct list *queue)
 {
 	struct list batch;
-	if (list_empty(queue))
-		return;
-	batch = *queue;
-	batch.next->prev = &batch;
-	batch.prev->next = &batch;
-	list_init(queue);
+	list_init(&batch);
+	list_move_all(queue, &batch);
 	while (!list_empty(&batch)) {
 		struct gw_deferred *d = list_entry(batch.next, struct gw_deferred, node);
 		list_remove(&d->node);
@@ -69,7 +65,7 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
 	struct mail *m = mailbox_take_all(&t->inbox);
 	while (m != NULL) {
 		struct mail *next = m->next;
-		struct gw_message *msg = (struct gw_message *)(void *)((char *)m - offsetof(struct gw_message, mail));
+		struct gw_message *msg = list_entry(m, struct gw_message, mail);
 		msg->run(t, msg);
 		m = next;
 	}

@@ -84,10 +84,7 @@ COUNTER(unknown, "sluice_idempotent_unknown_total",
 GAUGE(unstored, "sluice_idempotent_unstored_bytes",
       "Bytes of answers to requests with an Idempotency-Key that the store has yet to take");
 
-static struct idempotent *of_op(struct cache_op *op)
-{
-	return (struct idempotent *)(void *)((char *)op - offsetof(struct idempotent, op));
-}
+static struct idempotent *of_op(struct cache_op *op) { return list_entry(op, struct idempotent, op); }
 
 static void unkeep(struct idempotent *i)
 {
@@ -215,8 +212,7 @@ static struct exchange *part(struct idempotent *i)
 {
 	struct exchange *x = i->x;
 	i->x = NULL;
-	x->state = NULL;
-	x->on_close = NULL;
+	exchange_disown(x);
 	return x;
 }
 
