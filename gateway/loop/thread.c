@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loop of a gateway thread. libevent 2.1 has no hook at the end of a turn, so the loop is ours:
- * event_base_loop(EVLOOP_ONCE) handles everything that is ready, then the deferred run. A deferred
- * may defer again (a flush pulls a body, which gives the engine credit, which queues the link's
- * flush): a few passes are made at once, and what is left then waits for a turn that does not
- * block, so that the sockets never starve.
+ * event_base_loop(EVLOOP_ONCE) handles everything that is ready, then the deferred functions run. They may defer again
+ * (a flush pulls a body, which gives the engine credit, which queues the link's flush): a few passes run at once, the
+ * rest waits for another turn, which does not block, so that sockets never starve.
  *
- * Thread: everything but gw_post belongs to the thread that turns the loop.
+ * Thread: everything except gw_post belongs to the thread that runs the loop.
  */
 #include "gateway/loop/thread.h"
 
@@ -51,7 +50,7 @@ void gw_run_output(struct gw_thread *t) { run_queued(&t->output); }
 
 static bool anything_due(const struct gw_thread *t) { return !list_empty(&t->deferred) || !list_empty(&t->output); }
 
-/* Output last: what runs before may add to it. */
+/* Output last: the deferred functions may add to it. */
 static void run_one_pass(struct gw_thread *t)
 {
 	run_queued(&t->deferred);
@@ -79,7 +78,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 	list_init(&t->deferred);
 	list_init(&t->output);
 	if (mailbox_init(&t->inbox) != 0)
-		return sl_errf(err, SL_EIO, "no descriptor for a thread's inbox");
+		return sl_errf(err, SL_EIO, "can't open a thread's inbox");
 	t->base = event_base_new();
 	if (t->base != NULL)
 		t->inbox_event = event_new(t->base, t->inbox.wake_fd, EV_READ | EV_PERSIST, on_inbox, t);
@@ -90,7 +89,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 		if (t->base != NULL)
 			event_base_free(t->base);
 		mailbox_dispose(&t->inbox);
-		return sl_errf(err, SL_EIO, "the event loop cannot be made");
+		return sl_errf(err, SL_EIO, "can't create the event loop");
 	}
 	return 0;
 }

@@ -446,7 +446,7 @@ static void reload(struct process *p)
 		return;
 	}
 	if (prepare_reload(p, &b, &err) != 0) {
-		log_error("reload refused, the old configuration goes on: %s", err.text);
+		log_error("reload refused, the old configuration stays: %s", err.text);
 		return;
 	}
 	gw_snapshot_unref(p->now);

@@ -266,12 +266,12 @@ describe('the state folder', () => {
     refused(state, /open\/run: others may write to it/);
     rmSync(run, { recursive: true });
     symlinkSync(dir, run);
-    refused(state, /open\/run: is there and is not a folder/);
+    refused(state, /open\/run: exists and is not a folder/);
     rmSync(run);
     const above = join(dir, 'above');
     mkdirSync(above);
     chmodSync(above, 0o777);
-    refused(join(above, 'state'), /above: all may write to this folder/);
+    refused(join(above, 'state'), /above: any user may write to this folder/);
   });
 
   test('one of another user is refused', asRoot, () => {
