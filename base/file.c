@@ -110,6 +110,13 @@ static int too_large(size_t most, struct sl_err *why)
 			     : "bytes");
 }
 
+void file_folder(const char *path, char *out, size_t size)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+	snprintf(out, size, "%.*s", (int)n, slash == NULL ? "." : path);
+}
+
 int file_make_private(const char *path, const void *bytes, size_t n)
 {
 	char aside[PATH_MAX];

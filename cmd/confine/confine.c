@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/broker.h"
+#include "base/file.h"
 #include "base/peer.h"
 #include "cmd/state/privileges.h"
 #include "cmd/state/state.h"
@@ -47,12 +48,10 @@ static void add_path(struct paths *p, unsigned access, const char *path) { add(p
 /* Adds the folder of a file that is created. */
 static void add_folder_of(struct paths *p, const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	char folder[TEXT];
+	file_folder(path, folder, sizeof folder);
 	if (path[0] != '\0')
-		add(p, SANDBOX_WRITE, slash != NULL ? path : ".",
-		    slash == NULL   ? 1
-		    : slash == path ? 1
-				    : (size_t)(slash - path));
+		add_path(p, SANDBOX_WRITE, folder);
 }
 
 /* A device's driver may be in LD_LIBRARY_PATH. */

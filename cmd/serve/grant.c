@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "gateway/transport/unix_listen.h"
 
@@ -153,11 +154,7 @@ static bool is_in_state(const struct grants *g, const char *path, char rest[PATH
 		return true;
 	}
 	snprintf(self, sizeof self, "/proc/self/fd/%d", g->state_fd);
-	snprintf(folder, sizeof folder, "%.*s",
-		 slash == NULL   ? 1
-		 : slash == path ? 1
-				 : (int)(slash - path),
-		 slash == NULL ? "." : path);
+	file_folder(path, folder, sizeof folder);
 	if (realpath(folder, real) == NULL || realpath(self, state) == NULL)
 		return false;
 	n = strlen(state);

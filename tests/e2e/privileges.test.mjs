@@ -259,11 +259,11 @@ describe('the state folder', () => {
     chmodSync(run, 0o700);
     for (const mode of [0o777, 0o770, 0o1777]) {
       chmodSync(state, mode);
-      refused(state, /open: others may write to it/);
+      refused(state, /open: other users may write to it/);
     }
     chmodSync(state, 0o700);
     chmodSync(run, 0o720);
-    refused(state, /open\/run: others may write to it/);
+    refused(state, /open\/run: other users may write to it/);
     rmSync(run, { recursive: true });
     symlinkSync(dir, run);
     refused(state, /open\/run: exists and is not a folder/);

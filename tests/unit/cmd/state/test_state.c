@@ -110,12 +110,12 @@ static void one_that_others_may_write_to_is_refused(void **unused)
 	taken_by(self());
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		assert_int_equal(chmod(state, modes[i]), 0);
-		refused_to(self(), "others may write to it");
+		refused_to(self(), "other users may write to it");
 	}
 	assert_int_equal(chmod(state, 0700), 0);
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		assert_int_equal(chmod(in("run"), modes[i]), 0);
-		refused_to(self(), "/run: others may write to it");
+		refused_to(self(), "/run: other users may write to it");
 	}
 }
 
