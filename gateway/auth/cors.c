@@ -48,7 +48,7 @@ size_t cors_origin_fields(const struct gw_config *cfg, const char *origin, struc
 	size_t n = 0;
 	if (cfg->cors_origins.n == 0)
 		return 0;
-	/* Also for those refused: a cache must not hand one origin's answer to another. */
+	/* Also for refused origins: a cache must not serve one origin's response to another. */
 	out[n++] = (struct http_field){"vary", "Origin"};
 	if (origin == NULL || !cors_allows(cfg, origin))
 		return n;
@@ -88,8 +88,8 @@ static bool is_token(const char *s)
 	return true;
 }
 
-/* The asked-for header names that are allowed; always Authorization and Content-Type, by name, since
- * a `*` does not cover Authorization. */
+/* The requested header names that are allowed; always Authorization and Content-Type by name, because `*` does not
+ * cover Authorization. */
 static void allowed_headers(const char *asked, char *out)
 {
 	size_t n = (size_t)snprintf(out, CORS_HEADERS_BYTES, "authorization, content-type");

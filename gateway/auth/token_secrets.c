@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Three slots: yesterday, today, tomorrow. A slot asks the store to keep a new random secret unless there
- * is one (cache_put_absent) and takes what the store then has; so two gateways that come at the same
- * time end with the same one, and nothing has to be written over. A file is made the same way: written
- * aside and linked into place, and the second process reads the first one's.
+ * Three slots: yesterday, today, tomorrow. A slot offers the store a new random secret, which the store keeps unless it
+ * has one (cache_put_absent), and uses the one that the store then has; so simultaneous gateways agree. A file works
+ * the same way (file_make_private).
  */
 #include "gateway/auth/token_secrets.h"
 
@@ -29,8 +28,8 @@ struct slot {
 	struct token_secrets *home;
 	int64_t period; /* -1: none yet */
 	bool there;
-	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES]; /* proposed, then what is agreed on */
-	uint64_t retry_ns; /* a file that failed is left alone till then; the store has a circuit of its own */
+	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES]; /* offered, then agreed on */
+	uint64_t retry_ns; /* after a failed file, no retry before; the store has its own circuit breaker */
 	struct cache_op op;
 	struct list waiters;
 };
@@ -43,7 +42,7 @@ struct token_secrets {
 
 int64_t token_secrets_period(int64_t unix_s) { return unix_s / PERIOD_S; }
 
-static void tell(struct slot *s, enum secret_verdict v)
+static void call_waiters(struct slot *s, enum secret_verdict v)
 {
 	struct list waiters;
 	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES];
@@ -70,7 +69,7 @@ static void on_kept(struct cache_op *op, const struct cache_result *r)
 		log_warn("no secret for browser tokens from the store: %s",
 			 r->code != 0 ? sl_code_name(r->code) : "not one");
 	s->there = well;
-	tell(s, well ? SECRET_THERE : SECRET_UNAVAILABLE);
+	call_waiters(s, well ? SECRET_THERE : SECRET_UNAVAILABLE);
 }
 
 static void ask_store(struct slot *s)
@@ -142,7 +141,7 @@ enum secret_verdict token_secrets_find(struct token_secrets *all, int64_t period
 	struct slot *s = &all->slots[period % SLOTS];
 	if (s->period != period) {
 		cache_cancel(&s->op);
-		tell(s, SECRET_UNAVAILABLE); /* asked for before the clock was set to another day */
+		call_waiters(s, SECRET_UNAVAILABLE); /* they wait for another day: the clock was set */
 		OPENSSL_cleanse(s->secret, sizeof s->secret);
 		s->period = period;
 		s->there = false;
@@ -193,7 +192,7 @@ void token_secrets_destroy(struct token_secrets *all)
 	if (all == NULL)
 		return;
 	for (int i = 0; i < SLOTS; i++) {
-		BUG_IF(!list_empty(&all->slots[i].waiters), "a secret goes while somebody waits for it");
+		BUG_IF(!list_empty(&all->slots[i].waiters), "a secret is freed while requests wait for it");
 		cache_cancel(&all->slots[i].op);
 		OPENSSL_cleanse(all->slots[i].secret, sizeof all->slots[i].secret);
 	}
