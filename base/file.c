@@ -7,7 +7,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -104,6 +107,31 @@ static int too_large(size_t most, struct sl_err *why)
 		       mib   ? "MiB"
 		       : kib ? "KiB"
 			     : "bytes");
+}
+
+void file_folder(const char *path, char *out, size_t size)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+	snprintf(out, size, "%.*s", (int)n, slash == NULL ? "." : path);
+}
+
+int file_make_private(const char *path, const void *bytes, size_t n)
+{
+	char aside[PATH_MAX];
+	if ((size_t)snprintf(aside, sizeof aside, "%s.XXXXXX", path) >= sizeof aside) {
+		errno = ENAMETOOLONG;
+		return SL_EIO;
+	}
+	int fd = mkostemp(aside, O_CLOEXEC);
+	if (fd < 0)
+		return SL_EIO;
+	bool made = file_write(fd, bytes, n) == 0 && fsync(fd) == 0 && (link(aside, path) == 0 || errno == EEXIST);
+	int e = errno;
+	close(fd);
+	unlink(aside);
+	errno = e;
+	return made ? 0 : SL_EIO;
 }
 
 int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)

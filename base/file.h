@@ -23,6 +23,11 @@ int file_open(const char *path, struct sl_err *why);
 int file_stat(const char *path, struct stat *st);
 /* Also refused: a symbolic link, another user's file, one that others may read. */
 int file_open_private(const char *path, struct sl_err *why);
+/* Makes path with these bytes, mode 0600, flushed. If another process makes it first, its file stays and this succeeds
+ * too. 0, or SL_EIO with errno. */
+int file_make_private(const char *path, const void *bytes, size_t n);
+/* The folder of a path, terminated: "." for a bare name. */
+void file_folder(const char *path, char *out, size_t size);
 /* Appends the rest of fd to out. SL_ELIMIT: more than `most` bytes; SL_EIO, SL_ENOMEM. out's own bound may be lower and
  * means the same. */
 int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why);

@@ -53,4 +53,16 @@ static inline void list_remove(struct list *node)
 	list_init(node);
 }
 
+/* All nodes of from go, in their order, to the end of to. */
+static inline void list_move_all(struct list *from, struct list *to)
+{
+	if (list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	to->prev->next = from->next;
+	from->prev->next = to;
+	to->prev = from->prev;
+	list_init(from);
+}
+
 #endif

@@ -32,7 +32,7 @@ int cmd_config(int argc, char **argv)
 	struct cmd_options o;
 	struct sluice_config cfg;
 	int rc = cmd_options_parse(&o, argc, argv, true,
-				   "`config check` says what is wrong with a configuration, "
+				   "`config check` reports errors of a configuration, "
 				   "`config show` prints all values and where they come from");
 	if (rc != 0)
 		return rc;
