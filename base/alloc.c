@@ -6,8 +6,8 @@
 
 #include "base/fault.h"
 
-/* glibc's calloc looks past the thread's list of freed pieces, which malloc takes small ones from; large pieces may
- * come from the system, cleared already. */
+/* glibc's calloc bypasses the thread's cache of small freed blocks, which malloc uses. Large blocks may come from the
+ * system, already zeroed. */
 enum { CLEARED_HERE = 1024 };
 
 void *sl_alloc(size_t bytes)

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The heartbeat of a child process: one small thread that looks at all slots and is the only writer
- * of the pipe.
+ * The heartbeat of a child process: one small thread that looks at all slots and is the only writer of the pipe.
  *
- * Why a thread: a loop that sends its own beats proves only that this loop turns. Here a beat goes
- * out only while every registered loop has touched its slot within stale_ms, so one hung thread
- * silences the process, and the supervisor, who sees nothing but silence, restarts it.
- * Touching is one relaxed store and can stand in the hottest loop.
+ * Why a thread: a loop that sends its own beats proves only that this loop turns. Here a beat goes out only while every
+ * registered loop has touched its slot within stale_ms, so one hung thread stops the beats and the supervisor restarts
+ * the process. A touch is one relaxed store, cheap enough for the hottest loop.
  *
- * Readiness goes the same way: callers set what is wanted and wake the thread. The pipe is
- * non-blocking; when it is full (the supervisor is stopped in a debugger) a beat is dropped and a
- * change of readiness is sent later. When the supervisor has gone, writing ends for good.
+ * Readiness uses the same pipe: callers set the wanted state and wake the thread. The pipe is non-blocking; when it is
+ * full (the supervisor is stopped in a debugger) a beat is dropped and a change of readiness is sent later. Once the
+ * supervisor is gone, nothing more is written.
  *
- * Thread: all signals are blocked in the beat thread; SIGPIPE in particular is directed at the
- * writing thread and must not end the process. The state below is one per process.
+ * Thread: all signals are blocked in the beat thread; SIGPIPE in particular is directed at the writing thread and must
+ * not end the process. The state below is one per process.
  */
 #include "base/beat.h"
 
@@ -133,7 +131,7 @@ static void *beat_main(void *unused)
 	while (!beat.stop && beat.fd >= 0) {
 		if (beat.wanted != beat.sent && send_byte(beat.wanted == WANT_READY ? BEAT_READY : BEAT_NOT_READY))
 			beat.sent = beat.wanted;
-		/* Who was stopped (with all of the process) judges later: the loops have only just been let go on. */
+		/* After the whole process was stopped, skip one check: the loops have only just resumed. */
 		uint64_t now = clock_now_ns();
 		bool stopped = now - looked > beat.interval_ms * NS_PER_MS + beat.stale_ns / 2;
 		looked = now;

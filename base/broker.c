@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A message is a head and, after it, a path or an address; a descriptor travels beside it (SCM_RIGHTS, unix(7)).
- * Whatever comes in is checked against its own length: the process at the other end may be an attacker's by then.
+ * A message is a head followed by a path or an address; a descriptor travels beside it (SCM_RIGHTS, unix(7)). Every
+ * message is checked against its length: an attacker may control the other process.
  *
- * Answers carry their request's serial number, so that one that came after its deadline is not taken for the next
- * one's.
+ * An answer carries its request's serial number, so a late answer is not mistaken for the next one.
  */
 #include "base/broker.h"
 
@@ -60,7 +59,7 @@ static ssize_t send_message(int line, const void *head, size_t n_head, const voi
 	return n;
 }
 
-/* *fd: the one descriptor that came with it, or -1; there is no room for more, and the kernel closes those. */
+/* *fd: the one descriptor of the message, or -1. There is no room for more; the kernel closes the others. */
 static ssize_t receive_message(int line, void *head, size_t n_head, void *rest, size_t n_rest, int *fd)
 {
 	union control control;
@@ -83,7 +82,7 @@ static ssize_t receive_message(int line, void *head, size_t n_head, void *rest, 
 	return n;
 }
 
-/* ---- the process that asks ---- */
+/* ---- the client ---- */
 
 static struct {
 	pthread_mutex_t lock;
@@ -125,7 +124,7 @@ static int exchange(const struct request *r, const void *rest, int fd_out, struc
 		if (n == (ssize_t)sizeof *a && a->serial == r->serial) {
 			if ((fd >= 0) == (a->has_fd != 0))
 				return fd >= 0 ? fd : a->result < 0 ? a->result : 0;
-			n = -1, errno = EMFILE; /* it found no room here */
+			n = -1, errno = EMFILE; /* this process has no free descriptor */
 		}
 		if (fd >= 0)
 			close(fd);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The broker: a process without rights asks the supervisor, over a socket of messages, to open what the configuration
- * names and what only root may open. This is both ends of the wire; what is granted is the supervisor's decision
- * (cmd/serve/grant.h). One request at a time, one answer each; every wait has a deadline.
+ * The broker: an unprivileged process asks the supervisor, over a message socket, to open files and sockets that the
+ * configuration names and only root may open. Both ends of the protocol are here; cmd/serve/grant.h decides what is
+ * granted. Each process has one request in flight and every wait has a deadline.
  *
  * A process without a broker (started by hand) gets -EPERM from every request.
  */
@@ -15,15 +15,15 @@
 #include <sys/types.h>
 
 enum broker_op {
-	BROKER_MALFORMED, /* never asked: what came is no request */
+	BROKER_MALFORMED, /* never sent: the message is no request */
 	BROKER_OPEN,      /* a regular file, for reading → descriptor */
 	BROKER_LOOK,      /* a name's broker_file */
-	BROKER_APPEND,    /* a log: made when it is not there → descriptor */
+	BROKER_APPEND,    /* a log, created if missing → descriptor */
 	BROKER_ROTATE,    /* a log becomes LOG.1 */
 	BROKER_BIND,      /* binds the caller's socket to an address */
-	BROKER_LISTEN,    /* a unix socket that listens → descriptor, broker_file */
-	BROKER_ADOPT,     /* the permissions of one that another process has bound → broker_file */
-	BROKER_REMOVE,    /* removes it, if the file is still the same */
+	BROKER_LISTEN,    /* a listening unix socket → descriptor, broker_file */
+	BROKER_ADOPT,     /* sets the permissions of a socket that another process has bound → broker_file */
+	BROKER_REMOVE,    /* removes it if it is still the same file */
 	BROKER_N_OPS,
 };
 
@@ -34,9 +34,9 @@ struct broker_file {
 	uint64_t bytes, dev, ino;
 };
 
-/* ---- the process that asks ---- */
+/* ---- the client ---- */
 
-/* From now on. Takes fd, one end of a SOCK_SEQPACKET pair; -1: there is no broker. */
+/* Takes fd, one end of a SOCK_SEQPACKET pair, for all later requests; -1: no broker. */
 void broker_use(int fd);
 bool broker_there(void);
 /* Results: a descriptor (close-on-exec) or 0; -errno of the supervisor's attempt; -EPERM: not granted, or no broker;
@@ -63,10 +63,10 @@ struct broker_asked {
 	int sock; /* -1 */
 };
 
-/* 1: *out is a request, to be answered; 0: none is there; SL_ECLOSED. Does not block. */
+/* 1: *out is a request to answer; 0: none is queued; SL_ECLOSED. Does not block. */
 int broker_receive(int fd, struct broker_asked *out);
 /* result: a descriptor to pass (stays the caller's), 0, or -errno. file may be NULL. Closes asked->sock. An answer that
- * finds no room is dropped: the other side's deadline is for that. */
+ * does not fit into the socket is dropped; the client's deadline covers that. */
 void broker_answer(int fd, struct broker_asked *asked, int result, const struct broker_file *file);
 
 #endif

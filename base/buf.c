@@ -3,7 +3,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -48,11 +47,11 @@ int buf_reserve(struct sl_buf *b, size_t n, uint8_t **out)
 	if (__builtin_add_overflow(b->len, n, &need) || need > b->max)
 		return SL_ELIMIT;
 	if (b->cap - b->off < need || b->mem == NULL) {
-		/* Reclaim what was consumed when that alone makes room and pays for the move. */
+		/* Reclaim consumed bytes if that makes enough room and frees at least what it moves. */
 		if (b->mem != NULL && b->off > 0 && b->cap >= need && b->off >= b->len) {
 			memmove(b->mem, b->mem + b->off, b->len);
 		} else {
-			uint32_t cap = b->cap ? b->cap : BUF_FIRST; /* need is at most BUF_MOST and one */
+			uint32_t cap = b->cap ? b->cap : BUF_FIRST; /* need is at most BUF_MOST + 1 */
 			while (cap < need)
 				cap *= 2;
 			uint8_t *mem = sl_alloc(cap);
@@ -105,7 +104,7 @@ int buf_printf(struct sl_buf *b, const char *fmt, ...)
 	uint8_t *at = room > 0 ? b->mem + b->off + b->len : NULL;
 	va_start(ap, fmt);
 	va_copy(again, ap);
-	/* Mostly there is room; what was written without being committed does no harm. */
+	/* There usually is room. Uncommitted bytes are harmless. */
 	int n = vsnprintf((char *)at, room, fmt, ap);
 	va_end(ap);
 	int rc = n < 0 ? SL_EINVAL : buf_reserve(b, (size_t)n + 1, &at);

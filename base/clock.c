@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <time.h>
 
-/* Threads of a test read it while the test turns it. */
+/* Test threads read it while the test changes it. */
 static const uint64_t *_Atomic fake_ns;
 static const int64_t *_Atomic fake_unix_s;
 

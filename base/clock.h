@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time. Everything that decides by time takes a clock reading as an argument or reads it here, so
- * that tests and simulations can drive it.
+ * Time. Code that depends on time takes a clock reading as an argument or reads it here, so that tests and simulations
+ * can control it.
  */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
@@ -13,13 +13,13 @@
 
 /* Monotonic nanoseconds. */
 uint64_t clock_now_ns(void);
-/* Microseconds between two readings; 0 where the first was never taken (0) or is not the earlier one. */
+/* Microseconds between two readings; 0 if the first is 0 (never taken) or not earlier. */
 uint32_t clock_us_between(uint64_t from_ns, uint64_t to_ns);
 /* Seconds since 1970. */
 int64_t clock_unix_s(void);
-/* Tests: from now on clock_now_ns returns *source (NULL: the real clock again). Borrowed. */
+/* Tests: makes clock_now_ns return *source; NULL: the real clock again. Borrowed. */
 void clock_fake(const uint64_t *source_ns);
-/* Tests: the same of clock_unix_s, which may step either way. */
+/* Tests: the same for clock_unix_s, which may step either way. */
 void clock_fake_unix(const int64_t *source_s);
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
+
 const char *sl_code_name(int code)
 {
 	switch ((enum sl_code)code) {
@@ -31,10 +33,8 @@ int(sl_errf)(struct sl_err *err, int code, const char *fmt, ...)
 		va_start(ap, fmt);
 		vsnprintf(err->text, sizeof err->text, fmt, ap);
 		va_end(ap);
-		/* What a file or a peer put into it must not reach a terminal as control characters. */
-		for (char *c = err->text; *c != '\0'; c++)
-			if ((unsigned char)*c < 0x20 || *c == 0x7F)
-				*c = '?';
+		/* Control characters from a file or a peer must not reach a terminal. */
+		text_one_line(err->text, '?');
 		err->code = code;
 	}
 	return code;

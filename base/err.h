@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors. Functions that can fail return 0 or one of the negative codes below; results go out
- * through pointers (the last one named out). Where a person has to read the reason, the function
- * also takes a struct sl_err and leaves one line in it.
+ * Errors. Functions that can fail return 0 or one of the negative codes below; results go out through pointers (the
+ * last one named out). Where a person reads the reason, the function also takes a struct sl_err and writes one line
+ * into it.
  *
- * Three kinds (they never mix): faults of peers, files and stores are returned; exhaustion is
- * returned as SL_ENOMEM or SL_ELIMIT and becomes a queue, a pre-emption or a 429/503; a broken
- * invariant calls BUG() in every build.
+ * Three kinds (they never mix): faults of peers, files and stores are returned; exhaustion is returned as SL_ENOMEM or
+ * SL_ELIMIT and becomes a queue, a pre-emption or a 429/503; a broken invariant calls BUG() in every build.
  */
 #ifndef BASE_ERR_H
 #define BASE_ERR_H
@@ -17,12 +16,12 @@ enum sl_code {
 	SL_EINVAL = -2,       /* the caller's or the peer's input is malformed */
 	SL_EIO = -3,          /* the system refused: file, socket, device */
 	SL_EAGAIN = -4,       /* nothing now; try again when notified */
-	SL_ELIMIT = -5,       /* a configured bound would be passed */
+	SL_ELIMIT = -5,       /* a configured bound would be exceeded */
 	SL_EPROTO = -6,       /* the peer broke the protocol */
 	SL_ENOTFOUND = -7,    /* no such thing */
 	SL_EUNSUPPORTED = -8, /* well-formed, but not built (yet): named in the message */
 	SL_ETIMEOUT = -9,     /* a deadline passed */
-	SL_ECLOSED = -10,     /* the other side has gone */
+	SL_ECLOSED = -10,     /* the peer has closed */
 	SL_ERANGE = -11,      /* a number outside its range */
 };
 
@@ -39,7 +38,7 @@ const char *sl_code_name(int code);
  * `return sl_errf(err, SL_EINVAL, "%s: …", path);`. */
 int sl_errf(struct sl_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __clang_analyzer__
-/* The analyzer sees one file at a time; so it learns that the result is the code given. */
+/* The analyzer sees one file at a time: this shows it that the result is the given code. */
 #define sl_errf(err, code, ...)                       \
 	({                                            \
 		int code_ = (code);                   \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A line holds the items of one tenant and one priority, oldest first; it exists as long as it has items. Lines are
- * found by a hash and stand in a list of their priority, which is walked to find the next item or a victim: it is as
- * long as there are tenants that wait.
+ * A line holds the items of one tenant and one priority, oldest first; it exists while it has items. A hash table finds
+ * lines, and each priority lists its own. Finding the next item or a victim walks that list, whose length is the number
+ * of waiting tenants.
  */
 #include "base/fair.h"
 
@@ -78,7 +78,7 @@ static void drop_line(struct fair *f, struct fair_line *l)
 	sl_free(l);
 }
 
-/* ---- coming and going ---- */
+/* ---- entering and leaving ---- */
 
 int fair_enter(struct fair *f, struct fair_item *it, uint64_t tenant, int64_t priority, uint32_t units)
 {
@@ -121,11 +121,9 @@ uint64_t fair_units(const struct fair *f, int64_t priority)
 	return n;
 }
 
-uint64_t fair_units_all(const struct fair *f) { return fair_units(f, FAIR_PRIORITIES - 1); }
+/* ---- displacing ---- */
 
-/* ---- who is displaced ---- */
-
-/* The line with most units; NULL: none that has an item beside its urgent ones. */
+/* The line with the most units among those with an item that is not urgent; NULL: none. */
 static struct fair_line *largest(const struct fair_tier *t)
 {
 	struct fair_line *most = NULL;
@@ -167,7 +165,7 @@ uint64_t fair_richer_units(const struct fair *f, uint64_t tenant, int64_t priori
 	return n;
 }
 
-/* ---- who is next ---- */
+/* ---- serving ---- */
 
 /* NULL: all of its items are urgent. */
 static struct fair_item *oldest(const struct fair_line *l)

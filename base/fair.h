@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fairness between tenants in a bounded queue: which item is served next, and which one a newcomer displaces when
- * the queue is full. Each item has a tenant, a priority (0 is the best) and a size in units of the owner's choice.
+ * Fairness between tenants in a bounded queue: which item is served next, and which item a new one displaces when the
+ * queue is full. Each item has a tenant, a priority (0 is the best) and a size in units of the owner's choice.
  *
  *   served next   the best priority; in it the tenant with the least service so far (start-time fair queueing: Goyal,
  *                 Vin, Cheng, 1996), first in, first out within a tenant. Every FAIR_AGING-th turn is the oldest
@@ -9,9 +9,9 @@
  *   displaced     the worst priority that is worse than the newcomer's; without one, the newcomer's own priority, where
  *                 a tenant holds more than the newcomer's would. Of these the tenant with most units; its newest item.
  *
- * So a tenant that is alone may fill a queue, and what it can keep shrinks as others come: to an equal share of its
- * priority, never below one item as long as the queue has room for one of each tenant. The owner has the bound, the
- * lock and the items; nothing here runs a callback.
+ * A lone tenant may fill the queue. As others arrive, its share shrinks to an equal share of its priority, but never
+ * below one item while the queue has room for one item per tenant. The owner keeps the bound, the lock and the items.
+ * Nothing here runs a callback.
  */
 #ifndef BASE_FAIR_H
 #define BASE_FAIR_H
@@ -22,14 +22,14 @@
 #include "base/list.h"
 
 enum {
-	FAIR_PRIORITIES = 16, /* those beyond are the last one */
+	FAIR_PRIORITIES = 16, /* larger values count as the last */
 	FAIR_BUCKETS = 64,
 	FAIR_AGING = 8,
 };
 
 struct fair_line;
 
-/* Embedded in its owner; zeros: not queued. */
+/* Embedded in its owner. Zeroed: not queued. */
 struct fair_item {
 	struct list node;       /* in its line, newest last; or among the urgent ones */
 	struct fair_line *line; /* NULL: not queued */
@@ -54,28 +54,26 @@ void fair_init(struct fair *f);
 /* BUG when an item is queued. */
 void fair_dispose(struct fair *f);
 
-/* Queues it. SL_ENOMEM: it is not. units: at least 1. */
+/* Queues it, or returns SL_ENOMEM. units: at least 1. */
 int fair_enter(struct fair *f, struct fair_item *it, uint64_t tenant, int64_t priority, uint32_t units);
-/* Nothing when it is not queued. */
+/* Does nothing when it is not queued. */
 void fair_leave(struct fair *f, struct fair_item *it);
 static inline bool fair_queued(const struct fair_item *it) { return it->line != NULL; }
 
 /* Units of this priority and of better ones. */
 uint64_t fair_units(const struct fair *f, int64_t priority);
-/* Units of every priority. */
-uint64_t fair_units_all(const struct fair *f);
 
 /* An item of a worse priority to displace; NULL: none. */
 struct fair_item *fair_worse(const struct fair *f, int64_t priority);
 /* An item of the same priority whose tenant holds more than this tenant would with `units` more; NULL: none. */
 struct fair_item *fair_richer(const struct fair *f, uint64_t tenant, int64_t priority, uint32_t units);
 
-/* How many units could be displaced in that way, at least. */
+/* A lower bound on the units that fair_richer could displace. */
 uint64_t fair_richer_units(const struct fair *f, uint64_t tenant, int64_t priority, uint32_t units);
 
 /* Takes the next item; NULL: there is none. */
 struct fair_item *fair_take(struct fair *f);
-/* It is served before all others: what is no longer wanted costs nothing, and should go. Nothing when not queued. */
+/* Serves it before all others: a cancelled item costs nothing and should leave soon. Does nothing when not queued. */
 void fair_hurry(struct fair *f, struct fair_item *it);
 
 #endif

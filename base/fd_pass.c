@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Descriptors over a unix socket of messages (SOCK_SEQPACKET), unix(7). One message carries at most
- * 253 of them (the kernel's SCM_MAX_FD), so a larger set goes in several, each with its place and
- * the set's size; a message whose place is not the next one starts over or is refused. Messages
- * are queued in the socket with the descriptors in them: what a parent sends before it forks is there
- * when the child first looks.
+ * Descriptors over a unix socket of messages (SOCK_SEQPACKET), unix(7). One message carries at most 253 of them (the
+ * kernel's SCM_MAX_FD), so a larger set takes several. Each carries its offset and the set's size. Offset 0 starts a
+ * new set; any other unexpected offset is an error. Messages are queued in the socket with the descriptors in them:
+ * what a parent sends before it forks is available to the child at once.
  *
  * Ownership: the sender keeps its descriptors, the receiver gets new ones. Thread: one at each end.
  */
 #include "base/fd_pass.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -84,7 +84,7 @@ void fd_pass_in_dispose(struct fd_pass_in *in)
 	in->total = 0;
 }
 
-/* Takes the descriptors out of a message; what finds no room is closed. False: too many. */
+/* Takes the descriptors out of a message and closes those beyond the limit. False: there were too many. */
 static bool take_fds(struct msghdr *msg, struct fd_pass_set *to)
 {
 	bool room = true;
@@ -123,7 +123,7 @@ int fd_pass_receive(int sock, struct fd_pass_in *in, struct fd_pass_set *out)
 			return 0;
 		if (n <= 0)
 			return SL_ECLOSED;
-		if (h.at == 0) /* a new set; what was begun before is not coming any more */
+		if (h.at == 0) /* a new set: an incomplete earlier one is dropped */
 			fd_pass_in_dispose(in);
 		bool fits = h.at == in->part.n && h.total <= FD_PASS_MAX && (h.at == 0 || h.total == in->total);
 		bool room = take_fds(&msg, &in->part);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * O_NONBLOCK makes open() return at once for a FIFO or a device; fstat() on the descriptor then says what was
- * opened, so a name that changes in between changes nothing. Reads of regular files ignore the flag.
+ * O_NONBLOCK makes open() return at once for a FIFO or a device; fstat() on the descriptor then identifies what was
+ * opened, so renames in between have no effect. Reads of regular files ignore the flag.
  */
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/broker.h"
@@ -36,7 +38,7 @@ static int refuse_open(const char *path, struct sl_err *why)
 	return sl_errf(why, e == ENOENT ? SL_ENOTFOUND : SL_EIO, "%s", strerror(e));
 }
 
-/* What this process may not open, the supervisor may have been told to open for it. */
+/* The supervisor may be configured to open what this process may not. */
 static int open_granted(const char *path, struct sl_err *why)
 {
 	struct broker_file f;
@@ -107,6 +109,31 @@ static int too_large(size_t most, struct sl_err *why)
 			     : "bytes");
 }
 
+void file_folder(const char *path, char *out, size_t size)
+{
+	const char *slash = strrchr(path, '/');
+	size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+	snprintf(out, size, "%.*s", (int)n, slash == NULL ? "." : path);
+}
+
+int file_make_private(const char *path, const void *bytes, size_t n)
+{
+	char aside[PATH_MAX];
+	if ((size_t)snprintf(aside, sizeof aside, "%s.XXXXXX", path) >= sizeof aside) {
+		errno = ENAMETOOLONG;
+		return SL_EIO;
+	}
+	int fd = mkostemp(aside, O_CLOEXEC);
+	if (fd < 0)
+		return SL_EIO;
+	bool made = file_write(fd, bytes, n) == 0 && fsync(fd) == 0 && (link(aside, path) == 0 || errno == EEXIST);
+	int e = errno;
+	close(fd);
+	unlink(aside);
+	errno = e;
+	return made ? 0 : SL_EIO;
+}
+
 int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)
 {
 	struct stat st;
@@ -114,7 +141,7 @@ int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)
 	if (fstat(fd, &st) == 0 && st.st_size > 0 && (size_t)st.st_size > most)
 		return too_large(most, why);
 	for (;;) {
-		/* One byte more than may be: then it is too large, also where it grows meanwhile. */
+		/* Up to one byte past the limit, to detect a file that grows meanwhile. */
 		size_t room = most - (out->len - before) + 1;
 		uint8_t *at;
 		int rc = buf_reserve(out, room < PIECE ? room : PIECE, &at);
@@ -135,6 +162,20 @@ int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)
 		if (out->len - before > most)
 			return too_large(most, why);
 	}
+}
+
+int file_write(int fd, const void *p, size_t n)
+{
+	for (const char *at = p; n > 0;) {
+		ssize_t wrote = write(fd, at, n);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0)
+			return SL_EIO;
+		at += wrote;
+		n -= (size_t)wrote;
+	}
+	return 0;
 }
 
 int file_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *why)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An intrusive pairing heap (Fredman, Sedgewick, Sleator, Tarjan, "The pairing heap", 1986): the
- * least node is at hand, inserting costs a comparison, taking any node out costs O(log n) amortized.
- * Nothing allocates, so nothing can fail. A node that is in no heap has `in` unset.
+ * An intrusive pairing heap (Fredman, Sedgewick, Sleator, Tarjan, "The pairing heap", 1986): the least node is the
+ * root, inserting takes one comparison, removing any node takes amortized O(log n). Nothing allocates, so nothing can
+ * fail. A node outside a heap has `in` unset.
  */
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
@@ -32,8 +32,8 @@ void heap_insert(struct heap *h, struct heap_node *n);
 /* BUG when n is in no heap; it must be in this one. */
 void heap_remove(struct heap *h, struct heap_node *n);
 
-/* Calls see for nodes until it returns false for one: then that node's descendants, which do not
- * come before it, are left out. At most `most` calls. */
+/* Calls see for at most `most` nodes, each before its descendants. Where it returns false, the descendants, which do
+ * not come before the node, are skipped. */
 void heap_walk(const struct heap *h, size_t most, bool (*see)(void *ctx, struct heap_node *n), void *ctx);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/hex.h"
 
+#include <stdint.h>
 #include <string.h>
 
 static const char digits[] = "0123456789abcdefABCDEF";

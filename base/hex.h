@@ -7,7 +7,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 /* out: 2·n digits and a zero byte. */
 void hex_put(const void *bytes, size_t n, char *out);

@@ -34,11 +34,35 @@ static inline void list_push_back(struct list *head, struct list *node)
 
 static inline void list_push_front(struct list *head, struct list *node) { list_push_back(head->next, node); }
 
+/* Moves all nodes of `from`, in order, to the end of `to`. */
+static inline void list_append(struct list *to, struct list *from)
+{
+	if (list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	from->prev->next = to;
+	to->prev->next = from->next;
+	to->prev = from->prev;
+	list_init(from);
+}
+
 static inline void list_remove(struct list *node)
 {
 	node->prev->next = node->next;
 	node->next->prev = node->prev;
 	list_init(node);
+}
+
+/* All nodes of from go, in their order, to the end of to. */
+static inline void list_move_all(struct list *from, struct list *to)
+{
+	if (list_empty(from))
+		return;
+	from->next->prev = to->prev;
+	to->prev->next = from->next;
+	from->prev->next = to;
+	to->prev = from->prev;
+	list_init(from);
 }
 
 #endif

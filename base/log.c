@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines go straight to standard error; what takes them may be full, closed, or a pipe that nobody
- * reads. None of it may stop a loop that serves: where a write would wait, the line is dropped and
- * counted. Making the descriptor non-blocking would do the same to whoever else has it.
+ * Lines go straight to standard error, which may be full, closed or an unread pipe. Logging must not block a serving
+ * loop: a line whose write would block is dropped and counted. The descriptor stays blocking because other processes
+ * share it.
  *
  * Thread: any.
  */
@@ -19,12 +19,12 @@
 
 COUNTER(dropped, "sluice_log_lines_dropped_total", "Lines that standard error did not take.");
 
-static const char *log_who = "sluice";
+static const char *log_process = "sluice";
 static atomic_int log_least = LOG_INFO;
 
-void log_init(const char *who, enum log_level least)
+void log_init(const char *process, enum log_level least)
 {
-	log_who = who;
+	log_process = process;
 	log_set_level(least);
 }
 
@@ -42,8 +42,8 @@ void log_at(enum log_level level, const char *fmt, ...)
 	clock_gettime(CLOCK_REALTIME, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
 	size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
-	n +=
-	    (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s %s: ", ts.tv_nsec / 1000000, names[level], log_who);
+	n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s %s: ", ts.tv_nsec / 1000000, names[level],
+			      log_process);
 
 	va_list ap;
 	va_start(ap, fmt);

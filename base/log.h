@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Logging: one line an event on standard error, `time level process: text`. Thread-safe (one write a
- * line). Never log prompts, answers or keys.
+ * Logging: one line per event on standard error, `time level process: text`. Thread-safe (one write per line). Never
+ * log prompts, answers or keys.
  */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A mutex and a list: the lock is held for a few instructions, and a receiver takes everything at
- * once, so senders and receiver meet rarely. The eventfd is written only on the transition from
- * empty to filled.
+ * A mutex and a list: the lock is held for a few instructions, and the receiver takes everything at once, so contention
+ * is rare. The eventfd is written only on the transition from empty to filled.
  */
 #include "base/mailbox.h"
 
@@ -44,7 +43,7 @@ static void wake(struct mailbox *box)
 {
 	uint64_t one = 1;
 	ssize_t n = write(box->wake_fd, &one, sizeof one);
-	(void)n; /* it can only fail when the counter is full: then the receiver is awake anyway */
+	(void)n; /* fails only when the counter is full: then the receiver is awake already */
 }
 
 void mailbox_send(struct mailbox *box, struct mail *m)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between threads: many senders, one receiver, in order per sender. Nodes are embedded in
- * the message; ownership passes from sender to receiver. The wake descriptor
- * (an eventfd) becomes readable when the box goes from empty to not empty, so a receiver can wait
- * for it in an event loop. Bounded by what the senders may have in flight (each has its own limit).
+ * Messages between threads: many senders, one receiver, in order per sender. Nodes are embedded in the message;
+ * ownership passes from sender to receiver. The wake descriptor (an eventfd) becomes readable when the box goes from
+ * empty to not empty, so a receiver can wait for it in an event loop. The box has no bound: each sender limits what it
+ * has in flight.
  */
 #ifndef BASE_MAILBOX_H
 #define BASE_MAILBOX_H
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct mail {

@@ -2,12 +2,12 @@
 #include "base/metrics.h"
 
 #include <pthread.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 
-/* Every histogram here is of times. */
+/* Every histogram measures seconds. */
 static const double MOST_SECONDS = 86400;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -60,12 +60,10 @@ static int print_histogram(struct sl_buf *out, struct metric *m)
 	int rc = 0;
 	for (int i = 0; i <= m->n_buckets && rc == 0; i++) {
 		seen += atomic_load_explicit(&m->counts[i], memory_order_relaxed);
+		char bound[32] = "+Inf";
 		if (i < m->n_buckets)
-			rc = buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %lld\n", m->name, labels, comma, m->bounds[i],
-					(long long)seen);
-		else
-			rc = buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %lld\n", m->name, labels, comma,
-					(long long)seen);
+			snprintf(bound, sizeof bound, "%g", m->bounds[i]);
+		rc = buf_printf(out, "%s_bucket{%s%sle=\"%s\"} %lld\n", m->name, labels, comma, bound, (long long)seen);
 	}
 	if (rc == 0)
 		rc = buf_printf(out, "%s_sum%s%s%s %.9g\n%s_count%s%s%s %lld\n", m->name, open, labels, close,
@@ -81,6 +79,8 @@ int metrics_print(struct sl_buf *out)
 	int rc = 0;
 	pthread_mutex_lock(&lock);
 	for (struct metric *m = first; m != NULL && rc == 0; m = m->next) {
+		const char *labels = m->labels ? m->labels : "";
+		const char *open = m->labels ? "{" : "", *close = m->labels ? "}" : "";
 		if (strcmp(family, m->name) != 0) {
 			family = m->name;
 			rc = buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help, m->name, kinds[m->kind]);
@@ -90,13 +90,10 @@ int metrics_print(struct sl_buf *out)
 		if (m->kind == METRIC_HISTOGRAM)
 			rc = print_histogram(out, m);
 		else if (m->scale > 0)
-			rc = buf_printf(out, "%s%s%s%s %.6g\n", m->name, m->labels != NULL ? "{" : "",
-					m->labels != NULL ? m->labels : "", m->labels != NULL ? "}" : "",
+			rc = buf_printf(out, "%s%s%s%s %.6g\n", m->name, open, labels, close,
 					(double)metric_get(m) * m->scale);
-		else if (m->labels != NULL)
-			rc = buf_printf(out, "%s{%s} %lld\n", m->name, m->labels, (long long)metric_get(m));
 		else
-			rc = buf_printf(out, "%s %lld\n", m->name, (long long)metric_get(m));
+			rc = buf_printf(out, "%s%s%s%s %lld\n", m->name, open, labels, close, (long long)metric_get(m));
 	}
 	pthread_mutex_unlock(&lock);
 	return rc;

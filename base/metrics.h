@@ -25,7 +25,7 @@ struct metric {
 	atomic_int_least64_t value;
 	/* Histograms: upper bounds, ascending; counts has one more (+Inf). */
 	int n_buckets;
-	const double *bounds; /* in the printed unit: of a time seconds, and less than a day */
+	const double *bounds; /* in the printed unit; times in seconds, less than a day */
 	double scale;         /* printed value = integer * scale (1e-9: observe ns, print s); gauges: 0 is 1 */
 	atomic_int_least64_t counts[METRIC_MAX_BUCKETS + 1];
 	atomic_int_least64_t sum;
@@ -43,8 +43,8 @@ struct metric {
 		.kind = METRIC_HISTOGRAM, .name = name_, .labels = labels_, .help = help_,      \
 		.n_buckets = sizeof bounds_ / sizeof *bounds_, .bounds = bounds_, .scale = 1e-9 \
 	}
-/* Defines a metric of the file that registers itself when the program starts; and registers one, or an array of them,
- * that is defined in another way. */
+/* METRIC defines a static metric that registers itself at program start. METRICS registers an existing metric or array.
+ */
 #define METRIC(var, kind_, name_, labels_, help_)                           \
 	static struct metric var = METRIC_OF(kind_, name_, labels_, help_); \
 	METRICS(var)

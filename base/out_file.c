@@ -14,14 +14,15 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 
-enum { TRIES = 16 }; /* for a partial name that no earlier process of this id has left */
+enum { TRIES = 16 }; /* names to try: an earlier process with this id may have left one */
 
-/* What signals remove. Written before `dropped` is set, not changed while it is. */
+/* The file that signals remove. Written only while `dropped` is false. */
 static char dropped_path[PATH_MAX];
 static atomic_bool dropped;
 
-/* ---- what is in the way ---- */
+/* ---- conflicts ---- */
 
 int out_file_check(const char *path, bool replace, struct sl_err *err)
 {
@@ -35,7 +36,7 @@ int out_file_check(const char *path, bool replace, struct sl_err *err)
 	if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
 		return sl_errf(err, SL_EINVAL, "%s is not a regular file and can't be replaced", path);
 	if (!replace)
-		return sl_errf(err, SL_EINVAL, "%s is there already (--force replaces it)", path);
+		return sl_errf(err, SL_EINVAL, "%s already exists (--force replaces it)", path);
 	return 0;
 }
 
@@ -52,12 +53,6 @@ int out_file_is_not(const char *path, const char *source, struct sl_err *err)
 	return sl_errf(err, SL_EINVAL, "%s is the same file as %s, which is read: write to another one", path, source);
 }
 
-static bool ends(const char *s, const char *with)
-{
-	size_t n = strlen(s), m = strlen(with);
-	return n >= m && strcmp(s + n - m, with) == 0;
-}
-
 int out_file_is_not_in(const char *path, const char *folder, const char *except, struct sl_err *err)
 {
 	struct stat out, in;
@@ -65,7 +60,8 @@ int out_file_is_not_in(const char *path, const char *folder, const char *except,
 	int rc = out_file_is_not(path, folder, err);
 	DIR *d = rc == 0 && stat(path, &out) == 0 ? opendir(folder) : NULL;
 	while (d != NULL && rc == 0 && (entry = readdir(d)) != NULL)
-		if (!ends(entry->d_name, except) && fstatat(dirfd(d), entry->d_name, &in, 0) == 0 && same(&out, &in))
+		if (!text_ends(entry->d_name, except) && fstatat(dirfd(d), entry->d_name, &in, 0) == 0 &&
+		    same(&out, &in))
 			rc =
 			    sl_errf(err, SL_EINVAL, "%s is the same file as %s/%s, which is read: write to another one",
 				    path, folder, entry->d_name);
@@ -87,7 +83,7 @@ static void forget(struct out_file *o)
 	*o = (struct out_file){.fd = -1};
 }
 
-/* Before the file is there, so that no signal comes between the two. */
+/* Registers the name before the file exists, so that no signal comes between the two. */
 static bool open_partial(struct out_file *o)
 {
 	bool ours = !atomic_load(&dropped);
@@ -128,7 +124,7 @@ int out_file_room(const struct out_file *o, uint64_t bytes, struct sl_err *err)
 {
 	struct statvfs s;
 	uint64_t most;
-	if (fstatvfs(o->fd, &s) != 0 || s.f_blocks == 0) /* a file system that can't say */
+	if (fstatvfs(o->fd, &s) != 0 || s.f_blocks == 0) /* the file system does not report it */
 		return 0;
 	uint64_t blocks = geteuid() == 0 ? s.f_bfree : s.f_bavail;
 	if (__builtin_mul_overflow(blocks, (uint64_t)s.f_frsize, &most) || bytes <= most)
@@ -137,8 +133,8 @@ int out_file_room(const struct out_file *o, uint64_t bytes, struct sl_err *err)
 		       (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
 }
 
-/* In one step, so that a file that somebody made meanwhile is not replaced. Where the file system has no such rename, a
- * hard link fails the same way. */
+/* Atomically, so that a file created meanwhile is not replaced. File systems without this rename take a hard link,
+ * which fails the same way. */
 static int give_name(const struct out_file *o)
 {
 	if (o->replace)
@@ -153,7 +149,7 @@ static int give_name(const struct out_file *o)
 	return 0;
 }
 
-/* The name is in the folder, which is written on its own. Not every file system can; then it is there soon anyway. */
+/* The folder holds the name and needs its own fsync. Not every file system supports that, so errors are ignored. */
 static void sync_folder(const char *path)
 {
 	char folder[PATH_MAX];
@@ -197,7 +193,7 @@ void out_file_drop(void)
 		unlink(dropped_path);
 }
 
-/* The action is reset, so the signal that is raised again ends the process as it would have. */
+/* SA_RESETHAND has restored the default action, so raising the signal again ends the process. */
 static void on_signal(int sig)
 {
 	out_file_drop();

@@ -11,7 +11,7 @@
 
 /* Processes of this user are trusted as well as our own and root's. Once, before threads start. */
 void peer_trust(uid_t uid);
-/* Is the peer one of those users? *who: its user; (uid_t)-1: unknown. */
-bool peer_is_trusted(int fd, uid_t *who);
+/* Is the peer one of those users? *uid: its user; (uid_t)-1: unknown. */
+bool peer_is_trusted(int fd, uid_t *uid);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-static int ascending(const void *a, const void *b)
+int percentile_ascending(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 	return x < y ? -1 : x > y;
@@ -13,7 +13,7 @@ double percentile(double *x, size_t n, double p)
 {
 	if (n == 0)
 		return 0;
-	qsort(x, n, sizeof *x, ascending);
+	qsort(x, n, sizeof *x, percentile_ascending);
 	size_t at = (size_t)(p / 100 * (double)n);
 	return x[at < n ? at : n - 1];
 }

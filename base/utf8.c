@@ -11,29 +11,11 @@ int utf8_decode(const uint8_t *s, size_t n, uint32_t *out)
 		*out = a;
 		return 1;
 	}
-	int len;
-	uint8_t lo = 0x80, hi = 0xBF;
-	uint32_t cp;
-	if (a >= 0xC2 && a <= 0xDF) {
-		len = 2;
-		cp = a & 0x1Fu;
-	} else if (a >= 0xE0 && a <= 0xEF) {
-		len = 3;
-		cp = a & 0x0Fu;
-		if (a == 0xE0)
-			lo = 0xA0;
-		else if (a == 0xED)
-			hi = 0x9F;
-	} else if (a >= 0xF0 && a <= 0xF4) {
-		len = 4;
-		cp = a & 0x07u;
-		if (a == 0xF0)
-			lo = 0x90;
-		else if (a == 0xF4)
-			hi = 0x8F;
-	} else {
+	if (a < 0xC2 || a > 0xF4)
 		return -1;
-	}
+	int len = a >= 0xF0 ? 4 : a >= 0xE0 ? 3 : 2;
+	uint8_t lo = a == 0xE0 ? 0xA0 : a == 0xF0 ? 0x90 : 0x80, hi = a == 0xED ? 0x9F : a == 0xF4 ? 0x8F : 0xBF;
+	uint32_t cp = a & (0x7Fu >> len);
 	for (int i = 1; i < len; i++) {
 		if ((size_t)i >= n)
 			return 0;
@@ -53,22 +35,11 @@ int utf8_encode(uint32_t cp, uint8_t out[4])
 		out[0] = (uint8_t)cp;
 		return 1;
 	}
-	if (cp < 0x800) {
-		out[0] = (uint8_t)(0xC0 | cp >> 6);
-		out[1] = (uint8_t)(0x80 | (cp & 0x3F));
-		return 2;
-	}
-	if (cp < 0x10000) {
-		out[0] = (uint8_t)(0xE0 | cp >> 12);
-		out[1] = (uint8_t)(0x80 | (cp >> 6 & 0x3F));
-		out[2] = (uint8_t)(0x80 | (cp & 0x3F));
-		return 3;
-	}
-	out[0] = (uint8_t)(0xF0 | cp >> 18);
-	out[1] = (uint8_t)(0x80 | (cp >> 12 & 0x3F));
-	out[2] = (uint8_t)(0x80 | (cp >> 6 & 0x3F));
-	out[3] = (uint8_t)(0x80 | (cp & 0x3F));
-	return 4;
+	int len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+	for (int i = len - 1; i > 0; i--, cp >>= 6)
+		out[i] = (uint8_t)(0x80 | (cp & 0x3F));
+	out[0] = (uint8_t)(0xF00 >> len | cp);
+	return len;
 }
 
 bool utf8_valid(const void *data, size_t n)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process's part of the store: the checked configuration, the address looked up once (hiredis would
- * look names up inside connect, on the loop), the password read once, and the memory store's thread,
- * which there is with Redis too: for what its failing falls back to.
+ * Process-wide state: the checked configuration, the resolved address (hiredis would resolve names in connect, on the
+ * loop), the password, and the memory store's thread, which also serves as the fallback for Redis.
  */
 #include <netdb.h>
 #include <stdatomic.h>
@@ -53,7 +52,7 @@ static int check(const struct cache_config *c, struct sl_err *err)
 	size_t largest = c->max_value_bytes > c->max_log_bytes ? c->max_value_bytes : c->max_log_bytes;
 	if (c->max_value_bytes < 1 || c->max_log_bytes < 1 || largest > 256u << 20)
 		return sl_errf(err, SL_EINVAL, "cache: values and logs have 1 byte to 256 MiB");
-	/* The smallest share (10 %) holds the largest thing. */
+	/* The smallest share (10 %) must hold the largest value. */
 	if (c->memory_bytes < SMALLEST_MEMORY || c->memory_bytes / 12 < largest)
 		return sl_errf(err, SL_EINVAL, "cache memory: at least 1 MiB and 12 times the largest value or log");
 	return 0;
@@ -143,13 +142,10 @@ static int set_up(struct cache *c, struct sl_err *err)
 		rc = parse_address(c, err);
 		if (rc == 0)
 			rc = read_password(c, err);
+		if (rc == 0 && c->cfg.user != NULL && (c->user = sl_strdup(c->cfg.user)) == NULL)
+			rc = sl_errf(err, SL_ENOMEM, "cache: no memory");
 		if (rc != 0)
 			return rc;
-		if (c->cfg.user != NULL) {
-			c->user = sl_strdup(c->cfg.user);
-			if (c->user == NULL)
-				return sl_errf(err, SL_ENOMEM, "cache: no memory");
-		}
 	}
 	rc = mem_thread_start(c, &c->memory);
 	return rc == 0 ? 0 : sl_errf(err, rc, "cache: the memory store: %s", sl_code_name(rc));
@@ -172,7 +168,7 @@ int cache_create(const struct cache_config *cfg, const struct cache_proc *const 
 	for (size_t i = 0; i < n_procs; i++)
 		c->procs[c->n_procs++] = procs[i];
 	rc = set_up(c, err);
-	/* Strings of the caller are needed no longer. */
+	/* The caller's strings are no longer needed. */
 	c->cfg.address = c->cfg.user = c->cfg.password_file = NULL;
 	c->cfg.prefix = c->prefix;
 	if (rc != 0) {

@@ -4,16 +4,15 @@
  * process's memory, behind one asynchronous interface with one meaning.
  *
  *   cache      one for each process
- *   client     one for each thread, bound to that thread's event loop; at most max_ops outstanding operations, one more
- *              ends with SL_ELIMIT
- *   operation  a struct cache_op that the caller embeds, so starting one can't fail for want of memory. It returns at
- *              once, copies its arguments, and calls done exactly once, from the loop, at the latest after op_timeout_ms
+ *   client     one for each thread, bound to that thread's event loop; at most max_ops outstanding operations, further ones end with SL_ELIMIT
+ *   operation  a struct cache_op that the caller embeds, so starting one can't fail for lack of memory. It returns at
+ *              once, copies its arguments, and calls done exactly once, from the loop, after op_timeout_ms at the latest
  *              (SL_ETIMEOUT). It must outlive that call or cache_cancel; results are valid until done returns
- *   key        "{tenant}:kind:" and the SHA-256 of the client's name for it: no client bytes are ever a key, and a
- *              tenant's keys share a slot of a Redis cluster
- *   procedure  an atomic Lua text that Redis runs, and the memory store too
+ *   key        "{tenant}:kind:" and the SHA-256 of the client's name for it: no key contains client bytes, and a
+ * tenant's keys share a slot of a Redis cluster
+ *   procedure  an atomic Lua script that Redis and the memory store both run
  *
- * From a done function everything may be called but cache_client_destroy. Callers: gateway/.
+ * A done function may call everything except cache_client_destroy. Callers: gateway/.
  */
 #ifndef CACHE_CACHE_H
 #define CACHE_CACHE_H
@@ -26,7 +25,7 @@
 #include "base/heap.h"
 #include "base/list.h"
 
-/* Values begin with a version byte that the writer chooses: a reader of another version finds nothing.
+/* Values begin with a version byte that the writer chooses. A reader of another version finds nothing.
  *
  * When Redis fails (unreachable, too slow, LOADING, READONLY, OOM, NOAUTH, malformed), by kind:
  *
@@ -39,15 +38,15 @@
  *   CACHE_SESSION   error       fails to stateless: SL_ECLOSED or another code at once; degraded is set
  *   CACHE_IDENTITY  error       keys of tenants: the caller falls back to its configuration
  *
- * No operation waits for a Redis that is known to be down: after breaker_failures failures in a row the circuit opens
- * and operations are answered by policy at once, until a probe (reconnection with jittered exponential backoff, then a
- * write) succeeds. Data written to memory meanwhile is not copied to Redis: a limit's local charges, at most one
+ * No operation waits for a Redis that is known to be down: after breaker_failures consecutive failures the circuit
+ * opens, and operations are answered by policy at once until a probe (reconnection with jittered exponential backoff,
+ * then a write) succeeds. Data written to memory meanwhile is not copied to Redis: a limit's local charges, at most one
  * window's, are lost. */
 
 struct event_base;
 struct cache;
 struct cache_client;
-struct cache_work; /* an operation's request and result; of cache/ */
+struct cache_work; /* an operation's request and result; private to cache/ */
 
 enum cache_store { CACHE_MEMORY, CACHE_REDIS };
 
@@ -71,24 +70,24 @@ enum {
 
 struct cache_config {
 	enum cache_store store;
-	const char *address;       /* "unix:/path", "host:port" or "[::1]:port"; a name is looked up once */
-	bool own_server;           /* on a unix socket: of our own user, or nothing is sent to it (base/peer.h) */
-	const char *user;          /* NULL: the default user */
-	const char *password_file; /* NULL: none. Its first line; read by cache_create */
+	const char *address; /* "unix:/path", "host:port" or "[::1]:port"; names are resolved once */
+	bool own_server;     /* on a unix socket: the server must run as our user, or nothing is sent (base/peer.h) */
+	const char *user;    /* NULL: the default user */
+	const char *password_file; /* NULL: none. cache_create reads its first line */
 	int database;
 	const char *prefix; /* before every key, up to 32 of [A-Za-z0-9:._-] */
 	uint32_t connect_timeout_ms;
-	uint32_t op_timeout_ms; /* of which Redis gets three quarters, and the policy's memory the rest */
+	uint32_t op_timeout_ms; /* Redis gets three quarters of it, the fallback to memory the rest */
 	uint32_t backoff_least_ms, backoff_most_ms;
-	uint32_t breaker_failures; /* in a row; then the circuit is open */
+	uint32_t breaker_failures; /* consecutive ones that open the circuit */
 	uint32_t max_ops;          /* outstanding, for each client */
 	size_t max_value_bytes;
-	size_t max_log_bytes;         /* of one log; its oldest entries go first */
-	uint32_t max_keys_per_tenant; /* of one kind; what expires soonest goes first */
-	uint64_t memory_bytes;        /* of the memory store; each kind has a share of its own */
-	uint32_t n_gateways;          /* that share the limits: the divisor of local shares */
-	/* Tests: the time in microseconds for memory and for procedures in Redis. NULL: the memory's
-	 * own (wall time that never steps) and Redis' TIME. */
+	size_t max_log_bytes;         /* of one log; the oldest entries are dropped first */
+	uint32_t max_keys_per_tenant; /* of one kind; the soonest to expire are dropped first */
+	uint64_t memory_bytes;        /* of the memory store; each kind has its own share */
+	uint32_t n_gateways;          /* that share the limits; local shares divide by it */
+	/* Tests: the time in microseconds for memory and for procedures in Redis. NULL: wall time that never steps
+	 * (memory) and TIME (Redis). */
 	uint64_t (*now_us)(void *ctx);
 	void *now_ctx;
 };
@@ -107,13 +106,13 @@ struct cache_value {
 };
 
 /* A Lua 5.1 text that runs atomically beside the data: in Redis, and in the memory store's own interpreter on its
- * records. KEYS are the call's. ARGV[1] is the time in microseconds, or "0" in Redis, which means that TIME has it. The
- * call's arguments follow from ARGV[2] on; a number may come as a string of digits. ARGV.share is set in memory: divide
- * limits by it. The text returns a flat array of integers and strings.
+ * records. KEYS are the call's. ARGV[1] is the time in microseconds, or "0" in Redis, which means: use TIME. The call's
+ * arguments follow from ARGV[2] on; a number may be a string of digits. In memory ARGV.share is set: divide limits by
+ * it. The script returns a flat array of integers and strings.
  *
  * It may use KEYS[i], for kinds that are not listed also KEYS[i] .. ":x", and these commands: GET, SET [PX], HMGET,
- * HSET, HDEL, HGETALL, ZADD, ZREM, ZCARD, ZRANGEBYSCORE from -inf, PTTL, PEXPIRE, PERSIST, UNLINK. Only the answers of
- * those that read may be used. Numbers must be whole. In memory a call that fails changes nothing. Static. */
+ * HSET, HDEL, HGETALL, ZADD, ZREM, ZCARD, ZRANGEBYSCORE from -inf, PTTL, PEXPIRE, PERSIST, UNLINK. Only reading
+ * commands have usable results. Numbers must be whole. In memory a call that fails changes nothing. Static. */
 struct cache_proc {
 	const char *name;
 	const char *lua;
@@ -126,17 +125,17 @@ struct cache_proc {
  * SL_EIO, SL_ENOMEM with err. */
 int cache_create(const struct cache_config *cfg, const struct cache_proc *const *procs, size_t n_procs,
 		 struct cache **out, struct sl_err *err);
-/* Every client has been destroyed. */
+/* Every client must have been destroyed. */
 void cache_destroy(struct cache *c);
 
-/* On the thread that turns base, as is everything that takes a client. 0, SL_ENOMEM, SL_EIO. */
+/* Called on the thread that runs base, like everything that takes a client. 0, SL_ENOMEM, SL_EIO. */
 int cache_client_create(struct cache *c, struct event_base *base, struct cache_client **out);
-/* Nothing may be outstanding that was not cancelled: BUG. */
+/* BUG if an operation is outstanding and not cancelled. */
 void cache_client_destroy(struct cache_client *cl);
 
 enum cache_state {
 	CACHE_IS_MEMORY,     /* Redis is unavailable */
-	CACHE_IS_CONNECTING, /* for the first time: operations wait for it within their time */
+	CACHE_IS_CONNECTING, /* the first time: operations wait, within their time */
 	CACHE_IS_UP,
 	CACHE_IS_DOWN, /* the circuit is open: operations are answered by policy */
 };
@@ -153,12 +152,12 @@ struct cache_key {
 	char text[157]; /* terminated */
 };
 
-/* tenant: a name of [A-Za-z0-9._-], itself hashed when it is anything else or longer than
- * CACHE_TENANT_MAX. part: what names the thing within tenant and kind, of any origin and length. */
+/* tenant: a name of [A-Za-z0-9._-], hashed if it has other characters or is longer than CACHE_TENANT_MAX. part:
+ * identifies the value within tenant and kind; any bytes, any length. */
 void cache_key_make(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *part, size_t n);
 /* 64 lower-case hex digits and a terminator. */
 void cache_sha256_hex(const void *data, size_t n, char out[65]);
-/* From what cache_list answered. SL_EINVAL unless digest is CACHE_DIGEST_LEN lower-case hex digits. */
+/* A key from a digest of cache_list. SL_EINVAL unless digest is CACHE_DIGEST_LEN lower-case hex digits. */
 int cache_key_from_digest(struct cache_key *out, enum cache_kind kind, const char *tenant, const void *digest,
 			  size_t n);
 
@@ -173,16 +172,15 @@ struct cache_item { /* of a log: a batch as it was appended; of a list: a key's 
 
 struct cache_result {
 	int code;
-	bool degraded;        /* Redis failed: answered by this process's memory, or (code < 0) not at all */
-	bool found;           /* put_absent: there is a value, given below; delete: there was one */
+	bool degraded;        /* Redis failed: this process's memory answered, or (code < 0) nothing did */
+	bool found;           /* put_absent: a value existed, see bytes; delete: a value existed */
 	const uint8_t *bytes; /* get, put_absent: the value without its version */
 	size_t n;
-	uint64_t first_seq, next_seq; /* of the log: what it begins with, what an append must begin with */
+	uint64_t first_seq, next_seq; /* of the log: its first number, and the next append's */
 	const struct cache_item *items;
 	size_t n_items;
 	const struct cache_value *values; /* eval */
 	size_t n_values;
-	uint64_t n_deleted; /* delete_all */
 };
 
 struct cache_op;
@@ -193,7 +191,7 @@ struct cache_op { /* private; zeroed before its first use */
 	struct cache_client *client; /* NULL: idle */
 	struct cache_work *work;
 	cache_done *done;
-	int code; /* of one that ended without an answer, and whether by policy */
+	int code; /* of an operation without an answer; degraded: ended by policy */
 	bool degraded;
 };
 
@@ -208,17 +206,17 @@ void cache_get(struct cache_client *cl, struct cache_op *op, const struct cache_
 /* ttl_ms 0: for ever (memory: until evicted). SL_ELIMIT: too large. */
 void cache_put(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
 	       const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
-/* 0 in both cases; found: there was one of this version, given back, and nothing was written. One of
- * another version is overwritten. */
+/* 0 in both cases. found: a value of this version existed; it is returned and nothing is written. A value of another
+ * version is overwritten. */
 void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
 		      const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
 /* 0 whether it was there or not; values and logs. */
 void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, cache_done *done);
 
-/* Appends n_items items, numbered from first_seq, as one batch; ttl_ms (not 0) is that of the whole
- * log. The first batch may have any number. A batch that it has already (all of it below next_seq)
- * changes nothing and gives 0, so an append may be repeated when its outcome is unknown.
- * SL_ERANGE: not the next number, which is next_seq. SL_ELIMIT: batch too large. */
+/* Appends n_items items, numbered from first_seq, as one batch; ttl_ms (not 0) applies to the whole log. The first
+ * batch may have any number. A batch that the log already has (all below next_seq) changes nothing and returns 0, so an
+ * append with unknown outcome may be repeated. SL_ERANGE: not the next number, which is next_seq. SL_ELIMIT: batch too
+ * large. */
 void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t first_seq,
 		      uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done);
 /* Batches in order from the one that holds from_seq, up to about max_bytes (at least one batch).
@@ -229,16 +227,12 @@ void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct c
 /* The digests of a tenant's keys of one kind (session, replay, identity), the soonest to expire first. */
 void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
 		cache_done *done);
-/* Deletes them all, atomically. */
-void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
-		      cache_done *done);
 
 /* Runs a registered procedure on keys of one kind and one tenant. */
 void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
 		const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
 		cache_done *done);
-/* The same against this process's memory whatever the state of Redis: to end there what began there
- * degraded. */
+/* The same, always in this process's memory: for completing what began there degraded. */
 void cache_eval_local(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
 		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
 		      cache_done *done);

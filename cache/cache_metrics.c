@@ -2,7 +2,7 @@
 #include "cache/priv.h"
 
 #define OPS "sluice_cache_operations_total"
-#define OPS_HELP "Operations answered, by who answered"
+#define OPS_HELP "Operations answered, by store"
 struct metric cache_m_redis_ops = METRIC_OF(METRIC_COUNTER, OPS, "store=\"redis\"", OPS_HELP);
 struct metric cache_m_memory_ops = METRIC_OF(METRIC_COUNTER, OPS, "store=\"memory\"", OPS_HELP);
 struct metric cache_m_refused = METRIC_OF(METRIC_COUNTER, "sluice_cache_refused_total", NULL,

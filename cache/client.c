@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread's door to the store: operations, their time, and what happens when Redis fails.
+ * A thread's client of the store: operations, their timeouts, and the fallback when Redis fails.
  *
- * The caller's struct cache_op is a handle; what travels is a struct cache_work with copies of
- * everything. Either can outlive the other: a cancelled or timed out operation leaves its work behind
- * at the store (freed when it comes back) or a slot at Redis (the answer is dropped).
+ * The caller's struct cache_op is a handle; a struct cache_work with copies of everything travels. Either can outlive
+ * the other: a cancelled or timed-out operation leaves its work at the store (freed on return) or a slot at Redis (the
+ * answer is dropped).
  *
  *   start ──► AT_REDIS ──(failed, too slow: policy)──► AT_STORE ──► done
  *     │  └──► AT_WAITING for the first connection ──┘      ▲
  *     └────────────────── memory only ─────────────────────┘
  *     └─ ready: ends from the loop with a code and no answer (refused, invalid, policy ERROR, timeout)
  *
- * Invariants: an op with client set has a work or is in `ready`; a work with an op is in `due`; done is
- * called with the op idle, so that it may be used again or freed there.
+ * Invariants: an op with client set has a work or is in `ready`; a work with an op is in `due`; the op is idle when
+ * done is called, so done may reuse or free it.
  *
- * Thread: the client's, but client_take_back.
+ * Thread: the client's, except client_take_back.
  */
 #include <event2/event.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static bool due_sooner(const struct heap_node *a, const struct heap_node *b)
 	       heap_entry(b, const struct cache_work, due)->due_ns;
 }
 
-/* ---- ends ---- */
+/* ---- completion ---- */
 
 static void free_work(struct cache_work *w)
 {
@@ -38,7 +38,7 @@ static void free_work(struct cache_work *w)
 	sl_free(w);
 }
 
-/* Parts op and w. */
+/* Detaches op and w from each other. */
 static void part(struct cache_op *op, struct cache_work *w)
 {
 	if (w->due.in)
@@ -61,7 +61,8 @@ static void make_ready(struct cache_client *cl, struct cache_op *op, int code, b
 {
 	op->code = code;
 	op->degraded = degraded;
-	/* A timer and not event_active: a caller that starts again in done must not keep the turn from ending. */
+	/* A timer and not event_active: a caller that starts operations in done must not keep the loop iteration from
+	 * ending. */
 	static const struct timeval at_once;
 	if (list_empty(&cl->ready) && event_add(cl->ready_event, &at_once) != 0)
 		event_active(cl->ready_event, EV_TIMEOUT, 0);
@@ -74,11 +75,7 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
 	struct cache_client *cl = arg;
 	struct list batch;
 	list_init(&batch);
-	if (!list_empty(&cl->ready)) {
-		batch = cl->ready;
-		batch.next->prev = batch.prev->next = &batch;
-		list_init(&cl->ready);
-	}
+	list_append(&batch, &cl->ready);
 	while (!list_empty(&batch)) {
 		struct cache_op *op = list_entry(batch.next, struct cache_op, node);
 		list_remove(&op->node);
@@ -159,12 +156,12 @@ static void set_due(struct cache_work *w, uint64_t due_ns)
 	arm(cl);
 }
 
-/* ---- where works go ---- */
+/* ---- routing ---- */
 
 static void to_store(struct cache_work *w)
 {
 	w->place = AT_STORE;
-	/* However late the loop is, the store has its quarter of the time. */
+	/* Even if the loop is late, the store gets its quarter of the time. */
 	uint64_t least = clock_now_ns() + w->client->cache->cfg.op_timeout_ms * (NS_PER_MS / 4);
 	set_due(w, least > w->end_ns ? least : w->end_ns);
 	mem_thread_send(w->client->cache->memory, w);
@@ -224,11 +221,7 @@ void client_release_waiting(struct cache_client *cl)
 {
 	struct list held;
 	list_init(&held);
-	while (!list_empty(&cl->waiting)) {
-		struct list *node = cl->waiting.next;
-		list_remove(node);
-		list_push_back(&held, node);
-	}
+	list_append(&held, &cl->waiting);
 	while (!list_empty(&held)) {
 		struct cache_work *w = list_entry(held.next, struct cache_work, node);
 		list_remove(&w->node);
@@ -252,7 +245,7 @@ static void take_in(struct cache_client *cl)
 	}
 }
 
-/* w's stage took too long. */
+/* The deadline of w's stage has passed. */
 static void overdue(struct cache_work *w)
 {
 	struct cache_op *op = w->op;
@@ -278,7 +271,7 @@ static void on_due(evutil_socket_t fd, short what, void *arg)
 {
 	(void)fd, (void)what;
 	struct cache_client *cl = arg;
-	take_in(cl); /* what has come isn't late */
+	take_in(cl); /* an answer in the inbox isn't late */
 	uint64_t now = clock_now_ns();
 	cl->armed_ns = 0;
 	while (cl->due.top != NULL) {
@@ -299,24 +292,8 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
 
 /* ---- operations ---- */
 
-struct request {
-	enum work_type type;
-	const struct cache_key *keys;
-	size_t n_keys;
-	uint8_t version;
-	uint64_t ttl_ms, seq;
-	uint32_t n_seq;
-	const void *bytes;
-	size_t n;
-	size_t max_bytes;
-	const struct cache_proc *proc;
-	const struct cache_value *args;
-	size_t n_args;
-	bool local;
-};
-
-/* w and a copy of all that q points at, in one piece: works, args, keys, argument bytes, bytes. */
-static struct cache_work *copy_request(struct cache_client *cl, const struct request *q)
+/* A work like q in one allocation with a copy of all that q points at: args, keys, argument bytes, bytes. */
+static struct cache_work *copy_work(struct cache_client *cl, const struct cache_work *q)
 {
 	bool is_put = q->type == WORK_PUT || q->type == WORK_PUT_ABSENT;
 	size_t size =
@@ -326,33 +303,25 @@ static struct cache_work *copy_request(struct cache_client *cl, const struct req
 	struct cache_work *w = sl_alloc(size);
 	if (w == NULL)
 		return NULL;
-	*w = (struct cache_work){.client = cl,
-				 .type = q->type,
-				 .local = q->local,
-				 .share = 1,
-				 .version = q->version,
-				 .ttl_ms = q->ttl_ms,
-				 .seq = q->seq,
-				 .n_seq = q->n_seq,
-				 .max_bytes = q->max_bytes,
-				 .proc = q->proc,
-				 .n_keys = q->n_keys,
-				 .n_args = q->n_args,
-				 .n = q->n + is_put};
-	w->args = (struct cache_value *)(void *)(w + 1);
-	w->keys = (struct cache_key *)(void *)(w->args + q->n_args);
-	uint8_t *to = (uint8_t *)(w->keys + q->n_keys);
+	struct cache_value *args = (struct cache_value *)(void *)(w + 1);
+	struct cache_key *keys = (struct cache_key *)(void *)(args + q->n_args);
+	uint8_t *to = (uint8_t *)(keys + q->n_keys);
 	if (q->n_keys > 0)
-		memcpy(w->keys, q->keys, q->n_keys * sizeof *q->keys);
+		memcpy(keys, q->keys, q->n_keys * sizeof *keys);
 	for (size_t i = 0; i < q->n_args; i++) {
-		w->args[i] = q->args[i];
+		args[i] = q->args[i];
 		if (q->args[i].p == NULL)
 			continue;
-		memcpy(to, q->args[i].p, q->args[i].n);
-		w->args[i].p = to;
+		args[i].p = memcpy(to, q->args[i].p, q->args[i].n);
 		to += q->args[i].n;
 	}
+	*w = *q;
+	w->client = cl;
+	w->share = 1;
+	w->keys = keys;
+	w->args = args;
 	w->bytes = to;
+	w->n = q->n + is_put;
 	if (is_put)
 		*to++ = q->version;
 	if (q->n > 0)
@@ -361,14 +330,14 @@ static struct cache_work *copy_request(struct cache_client *cl, const struct req
 	return w;
 }
 
-static void start(struct cache_client *cl, struct cache_op *op, const struct request *q, cache_done *done)
+static void start(struct cache_client *cl, struct cache_op *op, const struct cache_work *q, cache_done *done)
 {
 	if (cl->n_works >= cl->cache->cfg.max_ops) {
 		metric_add(&cache_m_refused, 1);
 		client_end_early(cl, op, SL_ELIMIT, done);
 		return;
 	}
-	struct cache_work *w = copy_request(cl, q);
+	struct cache_work *w = copy_work(cl, q);
 	if (w == NULL) {
 		client_end_early(cl, op, SL_ENOMEM, done);
 		return;
@@ -384,19 +353,19 @@ static void start(struct cache_client *cl, struct cache_op *op, const struct req
 void cache_get(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint8_t version,
 	       cache_done *done)
 {
-	start(cl, op, &(struct request){.type = WORK_GET, .keys = key, .n_keys = 1, .version = version}, done);
+	start(cl, op, &(struct cache_work){.type = WORK_GET, .keys = key, .n_keys = 1, .version = version}, done);
 }
 
 static void put(struct cache_client *cl, struct cache_op *op, enum work_type type, const struct cache_key *key,
 		uint8_t version, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
 {
-	/* Redis refuses lives beyond 2^63 ms from 1970. */
+	/* Redis rejects expiry times beyond 2^63 ms from 1970. */
 	if (n > cl->cache->cfg.max_value_bytes || ttl_ms > UINT64_C(1) << 50) {
 		client_end_early(cl, op, SL_ELIMIT, done);
 		return;
 	}
 	start(cl, op,
-	      &(struct request){
+	      &(struct cache_work){
 		  .type = type, .keys = key, .n_keys = 1, .version = version, .bytes = bytes, .n = n, .ttl_ms = ttl_ms},
 	      done);
 }
@@ -415,13 +384,13 @@ void cache_put_absent(struct cache_client *cl, struct cache_op *op, const struct
 
 void cache_delete(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, cache_done *done)
 {
-	start(cl, op, &(struct request){.type = WORK_DELETE, .keys = key, .n_keys = 1}, done);
+	start(cl, op, &(struct cache_work){.type = WORK_DELETE, .keys = key, .n_keys = 1}, done);
 }
 
 void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct cache_key *key, uint64_t first_seq,
 		      uint32_t n_items, const void *bytes, size_t n, uint64_t ttl_ms, cache_done *done)
 {
-	/* The header of a batch in Redis has 16 and 8 digits. */
+	/* A batch header in Redis has 16 and 8 digits. */
 	if (n > cl->cache->cfg.max_value_bytes || n + LOG_HEADER > cl->cache->cfg.max_log_bytes) {
 		client_end_early(cl, op, SL_ELIMIT, done);
 		return;
@@ -432,14 +401,14 @@ void cache_log_append(struct cache_client *cl, struct cache_op *op, const struct
 		return;
 	}
 	start(cl, op,
-	      &(struct request){.type = WORK_LOG_APPEND,
-				.keys = key,
-				.n_keys = 1,
-				.seq = first_seq,
-				.n_seq = n_items,
-				.bytes = bytes,
-				.n = n,
-				.ttl_ms = ttl_ms},
+	      &(struct cache_work){.type = WORK_LOG_APPEND,
+				   .keys = key,
+				   .n_keys = 1,
+				   .seq = first_seq,
+				   .n_seq = n_items,
+				   .bytes = bytes,
+				   .n = n,
+				   .ttl_ms = ttl_ms},
 	      done);
 }
 
@@ -452,16 +421,16 @@ void cache_log_read(struct cache_client *cl, struct cache_op *op, const struct c
 		return;
 	}
 	start(cl, op,
-	      &(struct request){.type = WORK_LOG_READ,
-				.keys = key,
-				.n_keys = 1,
-				.seq = from_seq,
-				.max_bytes = max_bytes < most ? max_bytes : most},
+	      &(struct cache_work){.type = WORK_LOG_READ,
+				   .keys = key,
+				   .n_keys = 1,
+				   .seq = from_seq,
+				   .max_bytes = max_bytes < most ? max_bytes : most},
 	      done);
 }
 
-static void on_index(struct cache_client *cl, struct cache_op *op, enum work_type type, enum cache_kind kind,
-		     const char *tenant, cache_done *done)
+void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
+		cache_done *done)
 {
 	if (!cache_kind_indexed((int)kind)) {
 		client_end_early(cl, op, SL_EINVAL, done);
@@ -469,22 +438,10 @@ static void on_index(struct cache_client *cl, struct cache_op *op, enum work_typ
 	}
 	struct cache_key index;
 	cache_key_index(&index, kind, tenant);
-	start(cl, op, &(struct request){.type = type, .keys = &index, .n_keys = 1}, done);
+	start(cl, op, &(struct cache_work){.type = WORK_LIST, .keys = &index, .n_keys = 1}, done);
 }
 
-void cache_list(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
-		cache_done *done)
-{
-	on_index(cl, op, WORK_LIST, kind, tenant, done);
-}
-
-void cache_delete_all(struct cache_client *cl, struct cache_op *op, enum cache_kind kind, const char *tenant,
-		      cache_done *done)
-{
-	on_index(cl, op, WORK_DELETE_ALL, kind, tenant, done);
-}
-
-static bool is_callable(const struct cache_client *cl, const struct request *q)
+static bool is_callable(const struct cache_client *cl, const struct cache_work *q)
 {
 	if (q->n_keys == 0 || q->n_keys > CACHE_MAX_KEYS || q->n_args > CACHE_MAX_ARGS)
 		return false;
@@ -503,10 +460,15 @@ static bool is_callable(const struct cache_client *cl, const struct request *q)
 	BUG("procedure %s isn't registered", q->proc->name);
 }
 
-static void eval(struct cache_client *cl, struct cache_op *op, const struct request *q, cache_done *done)
+static void eval(struct cache_client *cl, struct cache_op *op, bool local, const struct cache_proc *proc,
+		 const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
+		 cache_done *done)
 {
-	if (is_callable(cl, q))
-		start(cl, op, q, done);
+	struct cache_work q = {.type = WORK_EVAL, .local = local, .proc = proc, .n_keys = n_keys, .n_args = n_args};
+	q.keys = keys;
+	q.args = args;
+	if (is_callable(cl, &q))
+		start(cl, op, &q, done);
 	else
 		client_end_early(cl, op, SL_EINVAL, done);
 }
@@ -515,39 +477,31 @@ void cache_eval(struct cache_client *cl, struct cache_op *op, const struct cache
 		const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
 		cache_done *done)
 {
-	eval(cl, op,
-	     &(struct request){
-		 .type = WORK_EVAL, .proc = proc, .keys = keys, .n_keys = n_keys, .args = args, .n_args = n_args},
-	     done);
+	eval(cl, op, false, proc, keys, n_keys, args, n_args, done);
 }
 
 void cache_eval_local(struct cache_client *cl, struct cache_op *op, const struct cache_proc *proc,
 		      const struct cache_key *keys, size_t n_keys, const struct cache_value *args, size_t n_args,
 		      cache_done *done)
 {
-	eval(cl, op,
-	     &(struct request){.type = WORK_EVAL,
-			       .proc = proc,
-			       .keys = keys,
-			       .n_keys = n_keys,
-			       .args = args,
-			       .n_args = n_args,
-			       .local = true},
-	     done);
+	eval(cl, op, true, proc, keys, n_keys, args, n_args, done);
 }
 
 /* ---- life ---- */
+
+void client_event_free(struct event *e)
+{
+	if (e != NULL)
+		event_free(e);
+}
 
 static void free_client(struct cache_client *cl)
 {
 	if (cl->link != NULL)
 		redis_link_destroy(cl->link);
-	if (cl->inbox_event != NULL)
-		event_free(cl->inbox_event);
-	if (cl->ready_event != NULL)
-		event_free(cl->ready_event);
-	if (cl->due_event != NULL)
-		event_free(cl->due_event);
+	client_event_free(cl->inbox_event);
+	client_event_free(cl->ready_event);
+	client_event_free(cl->due_event);
 	mailbox_dispose(&cl->inbox);
 	sl_free(cl);
 }
@@ -589,8 +543,8 @@ void cache_client_destroy(struct cache_client *cl)
 	BUG_IF(cl->in_done, "a client of the store is destroyed by its own callback");
 	BUG_IF(cl->due.n != 0 || !list_empty(&cl->ready) || !list_empty(&cl->waiting),
 	       "a client of the store is destroyed with operations under way");
-	/* Operations still at the store have no owner: they return before this does. Nothing waits for this, and the
-	 * store only computes. */
+	/* Works still at the store have no operation and return before this one. The store only computes, so this wait
+	 * is short. */
 	struct cache_work flush = {.client = cl, .type = WORK_FLUSH, .place = AT_STORE};
 	mem_thread_send(cl->cache->memory, &flush);
 	for (bool back = false; !back;) {

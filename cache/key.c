@@ -46,7 +46,7 @@ static void make(struct cache_key *out, enum cache_kind kind, const char *tenant
 {
 	BUG_IF((unsigned)kind >= CACHE_N_KINDS, "no kind of data %d", (int)kind);
 	char hex[65];
-	/* No plain name contains '#', so a hashed one can't be another tenant's. */
+	/* No plain name contains '#', so a hashed name can't collide with one. */
 	char hashed[CACHE_TENANT_MAX];
 	if (!is_plain(tenant)) {
 		cache_sha256_hex(tenant, strlen(tenant), hex);

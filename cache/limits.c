@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits as operations: checks the numbers, packs them as arguments, reads the answers. What the numbers
- * mean is in limits_lua.c.
+ * Limits as operations: checks the numbers, packs them as arguments and reads the answers. limits_lua.c defines their
+ * meaning.
  */
 #include "cache/limits.h"
 
@@ -11,7 +11,7 @@
 #include "cache/limits_priv.h"
 #include "cache/priv.h"
 
-/* Times of rates stay below 2^50 us beyond now, debts are cut there, so every sum stays below 2^53. */
+/* A rate's times stay below now + 2^50 us (larger debts are cut), so every sum stays below 2^53. */
 #define SPAN_MAX ((double)(INT64_C(1) << 50))
 
 static bool in(int64_t x, int64_t least, int64_t most) { return x >= least && x <= most; }

@@ -11,24 +11,24 @@
  *          Units are reserved under the call's id and settled when they are known; reservations end
  *          like leases. What is used and what is reserved together never exceed the limit.
  *
- * Clocks step. A record is written with the time, and one that was written in the future means that the
- * clock has gone back since; then, in both stores alike:
+ * Clocks step. Each record stores its time; a time in the future means that the clock has gone back since. Then, in
+ * both stores:
  *
- *  - A rate's arrival time moves back with the clock: the wait is what it was when it was last charged, and
- *    grows less from the first look on. So no key waits for longer than it would have without the step.
- *  - A lease or budget has its own clock, which stops for as long as the system's clock goes back. Holds
- *    keep the rest of their time.
+ *  - A rate's arrival time moves back with the clock: the wait is as long as after the last charge and shrinks from the
+ * first access on. No key waits longer than without the step.
+ *  - A lease or budget has its own clock, which stops until the system clock catches up. Holds keep their remaining
+ * time.
  *  - A budget's window that is earlier than the newest one charged counts as that one, until as much time
  *    has passed as was left of it. So a spent day stays spent when the clock goes two days back, and a clock
- *    that was a year ahead locks nobody out for longer than a day.
+ *    that was a year ahead locks no tenant out for longer than a day.
  *
- * A step ahead is time that passes: rates fill up, holds end, a new window begins. A budget's record outlives
- * its window by a week, so that a clock which goes ahead and comes back within that finds it. A budget is
- * granted twice only where its clock is ahead over midnight and the key is used on both sides of the step,
- * and then once for each window of that clock, however often it steps.
+ * A step ahead counts as time passed: rates fill up, holds end, a new window begins. A budget's record outlives its
+ * window by a week, so that a clock that returns within a week finds it. A budget is granted twice only where its clock
+ * is ahead over midnight and the key is used on both sides of the step, and then once for each window of that clock,
+ * however often it steps.
  *
- * The id is the caller's (16 random bytes a request). Admitting again under the same id renews what it
- * holds, and reserves `want` more: so a long generation extends its reservation as it goes.
+ * The id is the caller's (16 random bytes a request). Admitting again under the same id renews what it holds, and
+ * reserves `want` more: so a long generation extends its reservation as it goes.
  */
 #ifndef CACHE_LIMITS_H
 #define CACHE_LIMITS_H
@@ -61,7 +61,7 @@ struct cache_limit_result {
 	int64_t remaining;      /* after the call */
 	int64_t retry_after_us; /* not ok: how long until it can be; 0: what others hold in reserve would do;
 				 * -1: unknown */
-	int64_t reset_us;       /* until all of it is there again; 0: it is, or unknown */
+	int64_t reset_us;       /* until it is full again; 0: it is full, or unknown */
 };
 
 struct cache_admission {
@@ -92,10 +92,10 @@ struct cache_settlement {
 	} each[CACHE_MAX_KEYS];
 };
 
-/* Charges `used` units to each budget: first those reserved under id, then, as far as there are any,
- * free ones. keep_us 0 then releases what is left and the leases; otherwise both are renewed for that
- * long. An id that holds nothing (any more) is charged nothing: settling may be repeated when its
- * outcome is unknown, unless it keeps. local: the admission was degraded. */
+/* Charges `used` units to each budget: first those reserved under id, then, as far as there are any, free ones. keep_us
+ * 0 then releases what is left and the leases; otherwise both are renewed for that long. An id that holds nothing is
+ * charged nothing, so a settlement with unknown outcome may be repeated unless it keeps. local: the admission was
+ * degraded. */
 void cache_settle(struct cache_client *cl, struct cache_op *op, const uint8_t id[CACHE_ID_LEN],
 		  const struct cache_limit *items, size_t n, int64_t used, int64_t keep_us, bool local,
 		  cache_done *done);

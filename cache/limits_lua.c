@@ -3,18 +3,18 @@
  * The limits as Lua, for both stores. GCRA: ITU-T I.371 annex A, virtual scheduling; the arrival time is exact, as
  * whole microseconds and a numerator over the rate's limit, so that no rounding adds up.
  *
- * All items are checked before any is charged. In place of a failing Redis each limit is divided by the number of
- * gateways, but never below one.
+ * All items are checked before any is charged. When memory replaces a failing Redis, each limit is divided by the
+ * number of gateways, but is at least one.
  *
  * Every number is an integer below 2^53, where Lua's doubles are exact: floor(a / b) and a % b are exact, and
  * cache/limits.c refuses what would leave that range.
  *
  * Numbers given to a command Redis itself writes with 17 digits; Lua's own `..` would write 14.
  *
- * A rate's key holds "microseconds fraction written", the theoretical arrival time and the time it was
- * written. A lease's or budget's key is a hash: u used, w the window that u is of, e that window's end, r
- * reserved in all, o and t the key's own clock (cache/limits.h), and by id what each holds; KEY:x is a
- * sorted set of the ids by the end of their hold. An id has 16 bytes, so it is never one of those fields.
+ * A rate's key holds "microseconds fraction written", the theoretical arrival time and the time it was written. A
+ * lease's or budget's key is a hash: u used, w the window that u is of, e that window's end, r reserved in all, o and t
+ * the key's own clock (cache/limits.h), and by id what each holds; KEY:x is a sorted set of the ids by the end of their
+ * hold. An id has 16 bytes, so it is never one of those fields.
  */
 #include "cache/limits_priv.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fields of records, and the journal that makes an operation atomic: each change is a new field, or a tombstone, that
- * keeps the field it replaced until mem_end. Lives are set and empty records removed at the end of the operation too,
- * because a new life may evict other records of the tenant.
+ * keeps the field it replaced until mem_end. TTLs are set and empty records removed at the end of the operation as
+ * well, because a new TTL may evict other records of the tenant.
  */
 #include <string.h>
 

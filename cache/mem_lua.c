@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Procedures in memory: the Lua that Redis would run, with redis.call bound to the store's records.
+ * Runs procedures in memory: the same Lua as in Redis, with redis.call bound to the store's records.
  *
  * One interpreter, on the store's thread, with Redis' libraries of Lua itself. Its heap is bounded: by the store's
  * memory_bytes / 2, and swept to an eighth of that before a call. Errors unwind by longjmp, so no function here holds
@@ -75,7 +75,7 @@ static const char *text(lua_State *L, int i, size_t *n)
 	if (lua_type(L, i) == LUA_TNUMBER) {
 		lua_Number x = lua_tonumber(L, i);
 		if (fabs(x) > 0x1p53 || x != floor(x))
-			luaL_error(L, "argument %d is no whole number", i);
+			luaL_error(L, "argument %d is not a whole number", i);
 		push_digits(L, (int64_t)x);
 		lua_replace(L, i);
 	}
@@ -267,7 +267,7 @@ static const struct {
     {"PERSIST", ANY, cmd_live},     {"UNLINK", ANY, cmd_unlink},
 };
 
-/* One of KEYS, or what may be kept beside it. */
+/* The record of one of KEYS, or of its companion set. */
 static struct mem_record *find_record(struct mem_lua *m, int type)
 {
 	size_t n;

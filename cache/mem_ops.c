@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations in memory. They must do the same as scripts.c and redis_command.c do in Redis;
+ * The operations in memory. They must match what scripts.c and redis_command.c do in Redis;
  * tests/unit/cache/test_cache.c runs one table over both.
  *
- * Answers are copied out (w->out): by the time they are read the record may have gone.
+ * Answers are copied out (w->out): the record may be gone by the time they are read.
  */
 #include <string.h>
 
@@ -27,6 +27,16 @@ static int give_bytes(struct cache_work *w, const struct mem_field *f)
 	w->res.bytes = copy + 1;
 	w->res.n = f->n - 1;
 	return 0;
+}
+
+/* An answer of n items with room for `bytes` behind them; NULL: no memory. */
+static struct cache_item *give_items(struct cache_work *w, size_t n, size_t bytes)
+{
+	struct cache_item *items = sl_alloc(n * sizeof *items + bytes);
+	w->out = items;
+	w->res.items = items;
+	w->res.n_items = items != NULL ? n : 0;
+	return items;
 }
 
 static int op_get(struct mem_store *s, struct cache_work *w)
@@ -68,10 +78,11 @@ static int op_delete(struct mem_store *s, struct cache_work *w)
 	w->res.found = r != NULL;
 	if (r != NULL)
 		mem_remove(s, r);
-	if (!cache_kind_indexed(w->keys->kind)) { /* what procedures keep beside it */
-		memcpy(w->keys->text + w->keys->len, ":x", sizeof ":x");
-		w->keys->len += 2;
-		r = mem_find(s, w->keys);
+	if (!cache_kind_indexed(w->keys->kind)) { /* the set that procedures keep beside it */
+		struct cache_key beside = *w->keys;
+		memcpy(beside.text + beside.len, ":x", sizeof ":x");
+		beside.len += 2;
+		r = mem_find(s, &beside);
 		if (r != NULL)
 			mem_remove(s, r);
 	}
@@ -166,7 +177,7 @@ static int op_log_read(struct mem_store *s, struct cache_work *w)
 	size_t bytes, n = count_batches(r, w, &first, &bytes);
 	if (n == 0)
 		return 0;
-	struct cache_item *items = sl_alloc(n * sizeof *items + bytes);
+	struct cache_item *items = give_items(w, n, bytes);
 	if (items == NULL)
 		return SL_ENOMEM;
 	uint8_t *to = (uint8_t *)(items + n);
@@ -178,9 +189,6 @@ static int op_log_read(struct mem_store *s, struct cache_work *w)
 		items[i] = (struct cache_item){b->first_seq, b->n_items, to, b->n};
 		to += b->n;
 	}
-	w->out = items;
-	w->res.items = items;
-	w->res.n_items = n;
 	return 0;
 }
 
@@ -192,7 +200,7 @@ static int op_list(struct mem_store *s, struct cache_work *w)
 	const struct list *records = mem_siblings(s, w->keys, &n);
 	if (n == 0)
 		return 0;
-	struct cache_item *items = sl_alloc(n * (sizeof *items + CACHE_DIGEST_LEN));
+	struct cache_item *items = give_items(w, n, n * CACHE_DIGEST_LEN);
 	if (items == NULL)
 		return SL_ENOMEM;
 	uint8_t *to = (uint8_t *)(items + n);
@@ -202,19 +210,6 @@ static int op_list(struct mem_store *s, struct cache_work *w)
 		items[i++] = (struct cache_item){.bytes = to, .n = CACHE_DIGEST_LEN};
 		to += CACHE_DIGEST_LEN;
 	}
-	w->out = items;
-	w->res.items = items;
-	w->res.n_items = n;
-	return 0;
-}
-
-static int op_delete_all(struct mem_store *s, struct cache_work *w)
-{
-	size_t n;
-	const struct list *records = mem_siblings(s, w->keys, &n);
-	w->res.n_deleted = n;
-	while (n-- > 0) /* the last one takes the ring with it */
-		mem_remove(s, list_entry(records->next, struct mem_record, sibling));
 	return 0;
 }
 
@@ -228,7 +223,6 @@ static int dispatch(struct mem_store *s, const struct cache_config *cfg, struct 
 	case WORK_LOG_APPEND: return op_append(s, cfg, w, now_us);
 	case WORK_LOG_READ: return op_log_read(s, w);
 	case WORK_LIST: return op_list(s, w);
-	case WORK_DELETE_ALL: return op_delete_all(s, w);
 	case WORK_EVAL: return mem_lua_eval(s->lua, s, w, now_us);
 	case WORK_FLUSH: return 0;
 	}

@@ -89,7 +89,7 @@ struct mem_store {
 
 int mem_store_create(const struct cache_config *cfg, struct mem_store **out);
 void mem_store_destroy(struct mem_store *s);
-/* Removes what is due; the next time something is, UINT64_MAX: nothing. */
+/* Removes expired records. Returns when the next one expires; UINT64_MAX: never. */
 uint64_t mem_store_expire(struct mem_store *s, uint64_t now_us);
 /* Removes what exceeds each kind's memory, the least recently used first. */
 void mem_store_evict(struct mem_store *s);
@@ -100,7 +100,7 @@ struct mem_record *mem_add(struct mem_store *s, const struct cache_key *key, enu
 void mem_remove(struct mem_store *s, struct mem_record *r);
 /* After r's fields or batches changed: their bytes. */
 void mem_account(struct mem_store *s, struct mem_record *r, size_t content);
-/* ttl_ms 0: never. Sorts r into its tenant's list, and removes what that has too many (maybe r). */
+/* ttl_ms 0: never. Moves r to its position in its tenant's list, and removes records beyond the limit (maybe r). */
 void mem_set_ttl(struct mem_store *s, struct mem_record *r, uint64_t now_us, uint64_t ttl_ms);
 /* The records of a tenant and kind, a ring of `sibling`; NULL: none. index as of cache_key_index. */
 struct list *mem_siblings(struct mem_store *s, const struct cache_key *index, size_t *n);
@@ -119,7 +119,7 @@ int mem_field_remove(struct mem_store *s, struct mem_field *f);
 void mem_live(struct mem_store *s, struct mem_record *r, uint64_t ttl_ms);
 /* Ends the operation: keeps its changes, or undoes all of them. */
 void mem_end(struct mem_store *s, uint64_t now_us, bool keep);
-/* At once and for good: of a record that is being removed. */
+/* Frees all fields of a record that is being removed, without the journal. */
 void mem_fields_free(struct mem_store *s, struct mem_record *r);
 
 /* ---- procedures (mem_lua.c) ---- */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory store's records: a hash table (chained; a key ends in a SHA-256, so no client can choose
- * collisions), a heap by the end of life, an LRU ring for each kind, and for the kinds that can be
- * listed one ring per tenant, sorted by the end of life.
+ * The memory store's records: a hash table (chained; a key ends in a SHA-256, so no client can choose collisions), a
+ * heap by the end of life, an LRU ring for each kind, and for the kinds that can be listed one ring per tenant, sorted
+ * by the end of life.
  *
- * Memory is bounded for each kind apart, so that a flood of sessions evicts sessions and not limits.
- * Evicting happens after an operation, never within: what an operation holds stays. So the bound is
- * passed by one operation at most.
+ * Memory is bounded for each kind apart, so that a flood of sessions evicts sessions and not limits. Eviction runs
+ * after an operation, never during it, so what an operation holds stays valid. The bound is exceeded by at most one
+ * operation.
  */
 #include <string.h>
 
@@ -222,7 +222,7 @@ void mem_set_ttl(struct mem_store *s, struct mem_record *r, uint64_t now_us, uin
 	struct mem_index *x = r->index;
 	if (x == NULL)
 		return;
-	/* Lives of one kind are mostly equally long: the place is near the end. */
+	/* TTLs within a kind are mostly equal, so the position is near the end. */
 	list_remove(&r->sibling);
 	struct list *before = x->records.prev;
 	while (before != &x->records && list_entry(before, struct mem_record, sibling)->due_us > r->due_us)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory store's thread: one for the process, so that a limit is one limit however many gateway
- * threads there are. Works come through its mailbox and go back through their clients', in order.
+ * The memory store's thread: one per process, so that all gateway threads share a limit. Works arrive through its
+ * mailbox and return through their clients', in order.
  *
- * Time is wall time at the start plus what the monotonic clock counted since: comparable with Redis'
- * (windows of budgets are aligned to the epoch) and never stepping back.
+ * Time is wall time at the start plus what the monotonic clock counted since: comparable with Redis' (windows of
+ * budgets are aligned to the epoch) and never stepping back.
  *
- * Ownership: a work in the mailbox or in the thread's hands is its own; sending it back gives it away.
+ * Ownership: the thread owns a work from its mailbox until it sends the work back.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,7 +32,7 @@ static uint64_t now_us(const struct mem_thread *m)
 	return m->start_us + (clock_now_ns() - m->start_ns) / 1000;
 }
 
-/* When to wake for what ends then. Under a test's clock nothing ends by itself, only when looked at. */
+/* When to wake for the next expiry. With a test clock nothing expires by itself, only on access. */
 static uint64_t wake_ns(const struct mem_thread *m, uint64_t due_us)
 {
 	uint64_t in_us = due_us - m->start_us;
@@ -69,29 +69,27 @@ int mem_thread_start(struct cache *c, struct mem_thread **out)
 	m->start_us = (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 	m->start_ns = clock_now_ns();
 	int rc = mem_store_create(&c->cfg, &m->store);
-	if (rc == 0) {
-		rc = mailbox_init(&m->inbox);
-		if (rc != 0)
-			mem_store_destroy(m->store);
-	}
-	if (rc != 0) {
-		sl_free(m);
-		return rc;
-	}
+	if (rc != 0)
+		goto no_store;
+	rc = mailbox_init(&m->inbox);
+	if (rc != 0)
+		goto no_inbox;
 	/* Signals are for the process's own threads. */
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&m->thread, NULL, run, m) == 0 ? 0 : SL_EIO;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc != 0) {
-		mailbox_dispose(&m->inbox);
-		mem_store_destroy(m->store);
-		sl_free(m);
-		return rc;
+	if (rc == 0) {
+		*out = m;
+		return 0;
 	}
-	*out = m;
-	return 0;
+	mailbox_dispose(&m->inbox);
+no_inbox:
+	mem_store_destroy(m->store);
+no_store:
+	sl_free(m);
+	return rc;
 }
 
 void mem_thread_stop(struct mem_thread *m)

@@ -26,7 +26,7 @@ enum cache_policy { POLICY_SHARE, POLICY_LOCAL, POLICY_ERROR };
 
 const char *cache_kind_name(int kind);
 enum cache_policy cache_kind_policy(int kind);
-bool cache_kind_indexed(int kind); /* a tenant's keys of it can be listed */
+bool cache_kind_indexed(int kind); /* a tenant's keys of this kind can be listed */
 int cache_kind_memory_percent(int kind);
 void cache_key_index(struct cache_key *out, enum cache_kind kind, const char *tenant);
 /* Bytes before the digest; the digest itself (terminated). */
@@ -42,10 +42,9 @@ enum work_type {
 	WORK_DELETE,
 	WORK_LOG_APPEND,
 	WORK_LOG_READ,
-	WORK_LIST,       /* keys[0] is the index's */
-	WORK_DELETE_ALL, /* the same */
+	WORK_LIST, /* keys[0] is the index's */
 	WORK_EVAL,
-	WORK_FLUSH, /* comes back: whatever was sent before it has too */
+	WORK_FLUSH, /* returns after everything sent before it */
 };
 
 enum work_place { AT_NONE, AT_WAITING, AT_REDIS, AT_STORE };
@@ -58,13 +57,13 @@ struct cache_work {
 	enum work_type type;
 	enum work_place place;
 	bool degraded;
-	bool local;              /* never to Redis */
+	bool local;              /* never sent to Redis */
 	struct cache_op *op;     /* NULL: cancelled */
 	struct heap_node due;    /* in client->due while op is set */
 	uint64_t due_ns, end_ns; /* this stage's end, the operation's end */
 	struct list node;        /* AT_WAITING: in client->waiting */
 	struct redis_slot *slot; /* AT_REDIS */
-	/* The request. Pointers lead into the same allocation. */
+	/* The request. Pointers lead into the same allocation; of a template for copy_work, to the caller's data. */
 	uint32_t share;
 	uint8_t version;
 	uint64_t ttl_ms;
@@ -73,16 +72,16 @@ struct cache_work {
 	size_t max_bytes;
 	const struct cache_proc *proc;
 	size_t n_keys, n_args;
-	struct cache_key *keys;
-	struct cache_value *args;
-	uint8_t *bytes; /* put: the version, then the value. Append: the batch */
+	const struct cache_key *keys;
+	const struct cache_value *args;
+	const uint8_t *bytes; /* put: the version, then the value. Append: the batch */
 	size_t n;
 	/* The answer. Owned: out. */
 	struct cache_result res;
 	void *out;
 };
 
-/* ---- the process's part (cache.c) ---- */
+/* ---- the process (cache.c) ---- */
 
 enum { MAX_PROCS = CACHE_MAX_PROCS + 2 };
 
@@ -109,6 +108,10 @@ void mem_thread_send(struct mem_thread *m, struct cache_work *w);
 
 /* ---- the client (client.c) ---- */
 
+struct event;
+/* event_free, where e may be NULL. */
+void client_event_free(struct event *e);
+
 struct redis_link; /* redis.c */
 
 struct cache_client {
@@ -125,15 +128,15 @@ struct cache_client {
 	struct redis_link *link; /* NULL: memory only */
 };
 
-/* The store's thread: w is done. */
+/* Called on the store's thread: w is done. */
 void client_take_back(struct cache_client *cl, struct cache_work *w);
-/* op ends with code from the loop, soon. */
+/* Ends op with code, from the loop. */
 void client_end_early(struct cache_client *cl, struct cache_op *op, int code, cache_done *done);
-/* From the link: the answer to w, which it has released. Calls done. */
+/* Called by the link: the answer to w, which the link has released. Calls done. */
 void client_answered(struct cache_work *w, const struct cache_result *r);
-/* From the link: Redis failed at w, which it has released. */
+/* Called by the link: Redis failed on w, which the link has released. */
 void client_failed(struct cache_work *w, int code);
-/* The link: what waited for the first connection can go to it, or must not wait any longer. */
+/* Called by the link: works that waited for the first connection go to it, or to the fallback. */
 void client_release_waiting(struct cache_client *cl);
 
 /* ---- a connection (redis.c) ---- */
@@ -145,11 +148,11 @@ const char *redis_link_text(const struct redis_link *l);
 /* Takes w until client_answered or client_failed, or redis_link_forget. Negative: not taken. Only while
  * the state is CACHE_IS_UP. */
 int redis_link_submit(struct redis_link *l, struct cache_work *w);
-/* Lets go of w. timed_out counts as a failure. */
+/* Releases w. timed_out counts as a failure. */
 void redis_link_forget(struct redis_link *l, struct cache_work *w, bool timed_out);
 
 enum {
-	LOG_HEADER = 40,         /* what a batch costs beside its bytes, in both stores */
+	LOG_HEADER = 40,         /* overhead per batch, in both stores */
 	MAX_BATCHES_READ = 1024, /* in one answer */
 };
 

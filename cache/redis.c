@@ -10,22 +10,20 @@
  *                  ▲                 │ failed                     │
  *                  └─────────────────┴────────────────────────────┘
  *
- * DOWN and PROBING are the open and half-open circuit: operations are answered by policy at once. The
- * handshake is AUTH, SELECT, SCRIPT LOAD of every script and a small write; so a Redis that is loading, a
- * replica, or full doesn't close the circuit. All of it and the connecting itself have one deadline.
- * The backoff doubles from least to most with each failed attempt, until an operation was answered; its
- * second half is random, so that gateways don't come back together.
+ * DOWN and PROBING are the open and half-open circuit: operations are answered by policy at once. The handshake is
+ * AUTH, SELECT, SCRIPT LOAD of every script and a small write; so a Redis that is loading, a replica or full doesn't
+ * close the circuit. Connecting and the handshake share one deadline. The backoff doubles from least to most with each
+ * failed attempt and resets when an operation is answered; half of it is random, so that gateways don't reconnect
+ * together.
  *
- * Every command sent has a slot, the privdata of its callback; a slot outlives its work (the answer to one
- * that timed out is dropped). hiredis calls every callback once: with the reply, or with NULL when the
- * context goes.
+ * Every command sent has a slot, the privdata of its callback; a slot outlives its work: a late answer is dropped.
+ * hiredis calls every callback once: with the reply, or with NULL when the context goes.
  *
- * hiredis may free the context in any call into it, and calls `closed` then; until that, `ac` is set. Within a
- * callback nothing is torn down: `dropping` and the timer do it from the loop.
+ * hiredis may free the context in any call and then calls `closed`; until then `ac` is set. A callback tears nothing
+ * down: `dropping` and the timer do that from the loop.
  *
  * Thread: the client's.
  */
-#include <event2/event.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,9 +60,9 @@ struct redis_link {
 	struct redis_guard guard;
 	enum link_state state;
 	bool dropping;     /* the timer ends the connection */
-	bool closing;      /* we do: `closed` is no news */
+	bool closing;      /* this side closes: `closed` is expected */
 	uint32_t failures; /* in a row */
-	uint32_t attempts; /* since an operation was answered */
+	uint32_t attempts; /* since the last answered operation */
 	struct event *timer;
 	struct redis_slot *slots, *free_slots;
 	char sha[MAX_SCRIPTS][SHA_LEN + 1];
@@ -114,12 +112,12 @@ __attribute__((format(printf, 2, 3))) static void set_why(struct redis_link *l, 
 	va_start(ap, fmt);
 	vsnprintf(l->why, sizeof l->why, fmt, ap);
 	va_end(ap);
-	for (char *p = l->why; *p != '\0'; p++) /* it may come from the other side */
+	for (char *p = l->why; *p != '\0'; p++) /* it may come from the server */
 		if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
 			*p = '?';
 }
 
-/* The circuit opens; the connection goes when it is safe, then the backoff runs. */
+/* Opens the circuit. The connection is closed from the loop, then the backoff runs. */
 static void go_down(struct redis_link *l)
 {
 	if (l->state == LINK_DOWN)
@@ -137,7 +135,7 @@ static void count_failure(struct redis_link *l, enum cache_failure failure)
 		go_down(l);
 }
 
-/* hiredis: the context is going. */
+/* hiredis is freeing the context. */
 static void closed(void *ctx)
 {
 	struct redis_link *l = ctx;
@@ -147,7 +145,7 @@ static void closed(void *ctx)
 	if (l->closing)
 		return;
 	metric_add(&cache_m_failures[FAILED_CLOSED], 1);
-	if (l->state == LINK_DOWN) { /* on its way anyway */
+	if (l->state == LINK_DOWN) { /* closing already */
 		l->dropping = false;
 		set_timer(l, backoff_us(l));
 		return;
@@ -197,11 +195,6 @@ static void handshake_failed(struct redis_link *l, const redisReply *reply)
 	go_down(l);
 }
 
-static bool is_ok(const redisReply *reply)
-{
-	return reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
-}
-
 static void handshake_reply(struct redis_link *l, enum slot_use use, int script, const redisReply *reply)
 {
 	if (l->state != LINK_CONNECTING && l->state != LINK_PROBING)
@@ -215,7 +208,7 @@ static void handshake_reply(struct redis_link *l, enum slot_use use, int script,
 		memcpy(l->sha[script], reply->str, SHA_LEN + 1);
 		return;
 	}
-	if (!is_ok(reply)) {
+	if (reply->type != REDIS_REPLY_STATUS || strcmp(reply->str, "OK") != 0) {
 		handshake_failed(l, reply);
 		return;
 	}
@@ -239,7 +232,7 @@ static int say(struct redis_link *l, enum slot_use use, int script, int argc, co
 	return SL_ECLOSED;
 }
 
-/* In one write; the answers come in order. */
+/* Sent in one write; answers arrive in order. */
 static int handshake(struct redis_link *l)
 {
 	const struct cache *c = l->cache;
@@ -269,9 +262,18 @@ static void close_connection(struct redis_link *l)
 	if (l->ac == NULL)
 		return;
 	l->closing = true;
-	redisAsyncFree(l->ac); /* every callback comes, then `closed` */
+	redisAsyncFree(l->ac); /* calls every callback, then `closed` */
 	l->closing = false;
 	l->dropping = false;
+}
+
+/* A context without `closed`: it ends here. */
+static int give_up(struct redis_link *l, redisAsyncContext *ac, int code, const char *why)
+{
+	set_why(l, "%s", why);
+	if (ac != NULL)
+		redisAsyncFree(ac);
+	return code;
 }
 
 static int open_connection(struct redis_link *l)
@@ -280,27 +282,19 @@ static int open_connection(struct redis_link *l)
 	metric_add(&cache_m_connects, 1);
 	redisAsyncContext *ac =
 	    c->unix_path != NULL ? redisAsyncConnectUnix(c->unix_path) : redisAsyncConnect(c->host, c->port);
-	if (ac == NULL) {
-		set_why(l, "no memory");
-		return SL_ENOMEM;
-	}
-	if (ac->err != 0) {
-		set_why(l, "%s", ac->errstr);
-		redisAsyncFree(ac);
-		return SL_ECLOSED;
-	}
-	uid_t who;
-	if (c->cfg.own_server && c->unix_path != NULL && !peer_is_trusted(ac->c.fd, &who)) {
-		set_why(l, "a process of another user (uid %d) serves its socket", (int)who);
+	if (ac == NULL)
+		return give_up(l, ac, SL_ENOMEM, "no memory");
+	if (ac->err != 0)
+		return give_up(l, ac, SL_ECLOSED, ac->errstr);
+	uid_t uid;
+	if (c->cfg.own_server && c->unix_path != NULL && !peer_is_trusted(ac->c.fd, &uid)) {
+		set_why(l, "a process of another user (uid %d) serves its socket", (int)uid);
 		redisAsyncFree(ac);
 		return SL_ECLOSED;
 	}
 	redis_reply_attach(ac, &l->guard);
-	if (redis_event_attach(ac, l->client->base, max_reply_bytes(c), closed, l) != 0) {
-		set_why(l, "no memory");
-		redisAsyncFree(ac);
-		return SL_ENOMEM;
-	}
+	if (redis_event_attach(ac, l->client->base, max_reply_bytes(c), closed, l) != 0)
+		return give_up(l, ac, SL_ENOMEM, "no memory");
 	l->ac = ac;
 	int rc = handshake(l);
 	if (rc != 0) {
@@ -348,10 +342,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 int redis_link_submit(struct redis_link *l, struct cache_work *w)
 {
-	struct redis_slot *s = take_slot(l, SLOT_WORK, w);
-	if (s == NULL || l->ac == NULL) {
-		if (s != NULL)
-			free_slot(s);
+	struct redis_slot *s = l->ac != NULL ? take_slot(l, SLOT_WORK, w) : NULL;
+	if (s == NULL) {
 		metric_add(&cache_m_failures[FAILED_FULL], 1);
 		return SL_ELIMIT;
 	}
@@ -380,7 +372,7 @@ static void on_error(struct redis_slot *s, struct cache_work *w, const redisRepl
 	struct redis_link *l = s->link;
 	struct redis_error e = redis_error_of(reply);
 	if (e.action == ERROR_NOSCRIPT && !s->whole_text && s->script >= 0 && l->state == LINK_UP && l->ac != NULL) {
-		/* Somebody flushed the scripts: the whole text loads it again. */
+		/* Redis lost its scripts: send the whole text, which loads it again. */
 		struct redis_slot *again = take_slot(l, SLOT_WORK, w);
 		if (again != NULL) {
 			again->script = s->script;
@@ -451,8 +443,7 @@ int redis_link_create(struct cache_client *cl, struct redis_link **out)
 	l->slots = sl_zalloc_n(n, sizeof *l->slots);
 	l->timer = event_new(cl->base, -1, 0, on_timer, l);
 	if (l->slots == NULL || l->timer == NULL) {
-		if (l->timer != NULL)
-			event_free(l->timer);
+		client_event_free(l->timer);
 		sl_free(l->slots);
 		sl_free(l);
 		return SL_ENOMEM;
@@ -461,7 +452,7 @@ int redis_link_create(struct cache_client *cl, struct redis_link **out)
 		l->slots[i].link = l;
 		free_slot(&l->slots[i]);
 	}
-	cl->link = l; /* connecting may fail at once, which asks the client */
+	cl->link = l; /* connecting may fail at once and call the client */
 	connect_now(l, LINK_CONNECTING);
 	*out = l;
 	return 0;
@@ -478,13 +469,11 @@ void redis_link_destroy(struct redis_link *l)
 
 enum cache_state redis_link_state(const struct redis_link *l)
 {
-	switch (l->state) {
-	case LINK_CONNECTING: return CACHE_IS_CONNECTING;
-	case LINK_UP: return CACHE_IS_UP;
-	case LINK_DOWN:
-	case LINK_PROBING: break;
-	}
-	return CACHE_IS_DOWN;
+	static const enum cache_state states[] = {[LINK_CONNECTING] = CACHE_IS_CONNECTING,
+						  [LINK_UP] = CACHE_IS_UP,
+						  [LINK_DOWN] = CACHE_IS_DOWN,
+						  [LINK_PROBING] = CACHE_IS_DOWN};
+	return states[l->state];
 }
 
 const char *redis_link_text(const struct redis_link *l) { return l->text; }

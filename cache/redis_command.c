@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Works as commands. One command each, so that each is atomic and one round trip: GET and SET where they
- * suffice, otherwise a script by its digest.
+ * Turns works into commands. Each is one command, so it is atomic and takes one round trip: GET, SET or UNLINK if that
+ * suffices, otherwise a script by its digest.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,7 +67,6 @@ int redis_script_of(const struct cache *c, const struct cache_work *w)
 	case WORK_LOG_APPEND: return SCRIPT_APPEND;
 	case WORK_LOG_READ: return SCRIPT_READ;
 	case WORK_LIST: return SCRIPT_LIST;
-	case WORK_DELETE_ALL: return SCRIPT_DELETE_ALL;
 	case WORK_EVAL:
 		for (size_t i = 0; i < c->n_procs; i++)
 			if (c->procs[i] == w->proc)
@@ -135,7 +134,6 @@ static void script_arguments(struct command *c, const struct cache *cache, const
 		add_number(c, MAX_BATCHES_READ);
 		return;
 	case WORK_LIST:
-	case WORK_DELETE_ALL:
 		add_number(c, 1);
 		add_whole_key(c, cache, key);
 		add_stem(c, cache, key);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * hiredis on libevent. Not the adapter that comes with hiredis, because this one
- *  - ends a connection whose unparsed input grows beyond what any answer may have (hiredis itself would
- *    gather a bulk string of any length);
+ *  - closes a connection whose unparsed input exceeds the largest possible answer (hiredis itself would buffer a bulk
+ * string of any length);
  *  - checks what libevent returns;
- *  - writes at the end of the turn's callbacks, all commands of the turn at once, and asks whether the
- *    socket is writable only when it once was not: two system calls less for a command;
- *  - informs its owner when the context is freed: hiredis frees it after errors, and calls `cleanup` then for any
- *    reason.
+ *  - writes all commands of a loop iteration at once, at its end, and polls for writability only after a full socket:
+ * two system calls less per command;
+ *  - reports the end of the context: hiredis frees it after errors and always calls `cleanup`.
  *
- * hiredis reads at most 16 KiB a call, so one connection can't keep the loop.
+ * hiredis reads at most 16 KiB a call, so one connection can't monopolize the loop.
  */
 #include "base/alloc.h"
 #include "cache/redis_priv.h"
@@ -20,7 +19,7 @@ struct attached {
 	size_t max_reply;
 	void (*closed)(void *ctx);
 	void *ctx;
-	bool *writing; /* set while hiredis writes: set to true there if this is freed */
+	bool *writing; /* while hiredis writes: set to true if this struct is freed */
 };
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -50,8 +49,8 @@ static void del_read(void *arg) { event_del(((struct attached *)arg)->reads); }
 static void add_write(void *arg)
 {
 	struct attached *a = arg;
-	/* Not before it is connected, which the first writability shows. Not out of a write, which found the
-	 * socket full. */
+	/* Not before the connection is established, which the first writability shows, and not from a write that found
+	 * the socket full. */
 	if (a->writing == NULL && (a->ac->c.flags & REDIS_CONNECTED) && !event_pending(a->writes, EV_WRITE, NULL))
 		event_active(a->writes, EV_WRITE, 0);
 	else
@@ -62,7 +61,7 @@ static void del_write(void *arg) { event_del(((struct attached *)arg)->writes); 
 static void cleanup(void *arg)
 {
 	struct attached *a = arg;
-	/* hiredis before 1.0 may ask twice. */
+	/* hiredis before 1.0 may call this twice. */
 	a->ac->ev.cleanup = NULL;
 	a->ac->ev.addRead = a->ac->ev.delRead = a->ac->ev.addWrite = a->ac->ev.delWrite = NULL;
 	void (*closed)(void *) = a->closed;
@@ -86,10 +85,8 @@ int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t ma
 	a->writes = event_new(base, ac->c.fd, EV_WRITE | EV_PERSIST, on_writable, a);
 	if (a->reads == NULL || a->writes == NULL || event_add(a->reads, NULL) != 0 ||
 	    event_add(a->writes, NULL) != 0) {
-		if (a->reads != NULL)
-			event_free(a->reads);
-		if (a->writes != NULL)
-			event_free(a->writes);
+		client_event_free(a->reads);
+		client_event_free(a->writes);
 		sl_free(a);
 		return SL_ENOMEM;
 	}

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What Redis answers, believed in nothing: replies are built by functions of our own in place of hiredis'
- * (same struct redisReply, which hiredis looks into), with a bound on the objects of a reply and through
- * base/alloc.h; redis_event.c bounds the bytes, hiredis the nesting. A reply of a shape that the command
- * doesn't have is an error of the call, never followed.
+ * Replies of Redis are untrusted. Functions here build them in place of hiredis' own (same struct redisReply, which
+ * hiredis reads), through base/alloc.h and with a bound on their objects; redis_event.c bounds the bytes, hiredis the
+ * nesting. A reply whose shape does not match the command is an error.
  */
 #include <string.h>
 
@@ -36,14 +35,12 @@ static redisReply *make(const redisReadTask *task, int type)
 	return r;
 }
 
-/* hiredis keeps no pointer to what a function below returned NULL for: an error of the reader, which ends
- * the connection and frees the reply that was begun. */
+/* If a function below returns NULL, hiredis reports a reader error, closes the connection and frees the partial reply.
+ */
 static void *make_string(const redisReadTask *task, char *bytes, size_t n)
 {
 	char *copy = sl_strndup(bytes, n);
-	if (copy == NULL)
-		return NULL;
-	redisReply *r = make(task, task->type);
+	redisReply *r = copy != NULL ? make(task, task->type) : NULL;
 	if (r == NULL) {
 		sl_free(copy);
 		return NULL;
@@ -58,13 +55,8 @@ static void *make_array_of(const redisReadTask *task, size_t n)
 	const struct redis_guard *guard = task->privdata;
 	if (n > (task->parent == NULL ? MAX_REPLY_OBJECTS : guard->objects))
 		return NULL;
-	redisReply **elements = NULL;
-	if (n > 0) {
-		elements = sl_zalloc_n(n, sizeof *elements);
-		if (elements == NULL)
-			return NULL;
-	}
-	redisReply *r = make(task, REDIS_REPLY_ARRAY);
+	redisReply **elements = sl_zalloc_n(n, sizeof *elements);
+	redisReply *r = elements != NULL ? make(task, REDIS_REPLY_ARRAY) : NULL;
 	if (r == NULL) {
 		sl_free(elements);
 		return NULL;
@@ -253,7 +245,7 @@ static int log_items(struct cache_work *w, const redisReply *reply, struct cache
 		if (!is_string(batch) || batch->len < LOG_HEADER || !read_digits(batch->str, 16, &first) ||
 		    !read_digits(batch->str + 16, 8, &count))
 			return SL_EPROTO;
-		/* Without a gap, from the one that holds what was asked for to at most the end. */
+		/* Contiguous, from the batch with the requested number up to at most the end. */
 		if (i == 0 ? first > w->seq : first != items[i - 1].first_seq + items[i - 1].n_items)
 			return SL_EPROTO;
 		if (count == 0 || first + count > r->next_seq)
@@ -322,16 +314,13 @@ static int result(struct cache_work *w, const redisReply *reply, struct cache_re
 	case WORK_LOG_APPEND: return log_head(reply, r);
 	case WORK_LOG_READ: return log_items(w, reply, r);
 	case WORK_LIST: return digests(w, reply, r);
-	case WORK_DELETE_ALL:
-		r->n_deleted = is_integer(reply) && reply->integer > 0 ? (uint64_t)reply->integer : 0;
-		return is_integer(reply) && reply->integer >= 0 ? 0 : SL_EPROTO;
 	case WORK_EVAL: return eval_values(w, reply, r);
 	case WORK_FLUSH: break;
 	}
 	BUG("no answer to work of type %d", (int)w->type);
 }
 
-/* Codes with a meaning for the caller; any other negative one means that the reply can't be used. */
+/* Codes with a meaning for the caller; other negative ones mean an unusable reply. */
 static bool is_answer(int code) { return code == 0 || code == SL_ENOTFOUND || code == SL_ERANGE; }
 
 int redis_result(struct cache_work *w, const redisReply *reply, struct cache_result *r)

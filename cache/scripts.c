@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tenant's keys of a kind are listed in a sorted set "{tenant}:kind:index": digest by the end of life
- * in milliseconds of Redis' clock. Members whose key has ended are dropped by score whenever the set is
- * touched, so it needs no other cleaning; the set's own life is that of its longest member.
+ * A tenant's keys of a kind are listed in a sorted set "{tenant}:kind:index": digest by the end of life in milliseconds
+ * of Redis' clock. Expired members are dropped by score whenever the set is used, so it needs no other cleaning. The
+ * set expires with its last member.
  *
- * A log is a list of batches, each with a header of LOG_HEADER (40) digits: first number (16), number of
- * items (8), bytes of the log before it (16). The last header and length give the next number and the
- * size, the first one what was trimmed.
+ * A log is a list of batches, each with a header of LOG_HEADER (40) digits: first number (16), number of items (8),
+ * bytes of the log before it (16). The last header and length give the next number and the size, the first one what was
+ * trimmed.
  *
  * Numbers are formatted by %.0f: Lua's tostring writes 1e+15.
  */
@@ -122,15 +122,7 @@ static const char list_keys[] = "local out = {}\n"
 				"end\n"
 				"return out\n";
 
-/* KEYS: index. ARGV: stem. */
-static const char delete_all[] = "local n = 0\n"
-				 "for _, digest in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do\n"
-				 "  n = n + redis.call('UNLINK', ARGV[1] .. digest)\n"
-				 "end\n"
-				 "redis.call('UNLINK', KEYS[1])\n"
-				 "return n\n";
-
 const char *const cache_scripts[N_SCRIPTS] = {
     [SCRIPT_PUT] = put,       [SCRIPT_DELETE] = delete_one, [SCRIPT_APPEND] = append,
-    [SCRIPT_READ] = read_log, [SCRIPT_LIST] = list_keys,    [SCRIPT_DELETE_ALL] = delete_all,
+    [SCRIPT_READ] = read_log, [SCRIPT_LIST] = list_keys,
 };

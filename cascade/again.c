@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The same request again, elsewhere: what its decisions depended on besides its tokens, as facts that only grow in
- * number.
+ * Replays a request on another process. Stores what its decisions depended on besides its tokens, as facts that are
+ * only ever added.
  *
- * Tokens are the same again (the engine's promise), so is what is decided by them alone: the end of a hold after
- * hold_tokens, below low, at sure; a drop. The plan, and what clocks, budgets, failures and the order of two models'
- * tokens decided, are facts. With them a request of its own is started (casc_start_again) that can decide only as the
- * first one did: its clocks are off, its budget is what that one's was, and the caller makes the model that
- * was lost fail again, and leaves out the one that lost a race (struct casc_past).
+ * The engine reproduces the tokens, and so every decision that depends on them alone: the end of a hold at hold_tokens,
+ * below low or at sure; a drop. Facts record the plan and what clocks, budgets, failures and the order of two models'
+ * tokens decided. casc_start_again starts a request that can only decide as the first one did: its clocks are off, its
+ * budget is the recorded one, and the caller makes the lost model fail again and omits the one that lost a race (struct
+ * casc_past).
  */
 #include <math.h>
 #include <string.h>
@@ -16,9 +16,9 @@
 #include "cascade/cascade.h"
 #include "cascade/decide.h"
 
-enum { PATIENCE_MS = 10000 /* with a large model that may have taken over before */ };
+enum { PATIENCE_MS = 10000 /* with a large model that may have taken over in the first run */ };
 
-/* It was asked, and the small one went on alone. */
+/* The large model was asked, but the small one continued alone. */
 static bool large_lost(const struct casc *c)
 {
 	const struct casc_run *r = &c->large;
@@ -34,7 +34,7 @@ static uint8_t facts_of(const struct casc *c)
 	uint8_t facts = 0;
 	if (c->plan == CASC_PLAN_RACE && c->held_by != CASC_NOT_HELD) {
 		bool failed = c->held_by == CASC_HELD_FAILED && c->escalated != CASC_FOR_RACE;
-		/* A race that was won is not forgotten when the large model takes over later. */
+		/* A race won by the small model stays a fact if the large model takes over later. */
 		facts |= c->escalated == CASC_FOR_RACE ? CASC_PAST_LARGE_WON : failed ? 0 : CASC_PAST_SMALL_WON;
 	}
 	if (c->held_by == CASC_HELD_TIME)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests and escalations of the last minute, in six slots of ten seconds. What is older than the
- * newest slot's minute is forgotten when time moves on; a clock that goes back counts into the newest.
+ * Requests and escalations of the last minute, in six slots of ten seconds. Older slots are cleared as time advances. A
+ * clock that goes back counts into the newest slot.
  */
 #include "cascade/budget.h"
 

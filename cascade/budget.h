@@ -8,8 +8,8 @@
 #include "cascade/cascade.h"
 
 void casc_budget_request(struct casc_budget *b, uint64_t now_ms);
-/* Books one and returns true when the last minute has room for it: not above the policy's share of the
- * requests, its floor in any case. When there is none nothing is booked. */
+/* Counts an escalation and returns true if the last minute's budget allows it: the policy's share of the requests, at
+ * least its floor. Otherwise counts nothing and returns false. */
 bool casc_budget_take(struct casc_budget *b, const struct casc_policy *p, uint64_t now_ms);
 
 #endif

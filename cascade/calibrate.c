@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Thresholds from outcomes. The gate's three thresholds move together, so each answer has one number:
- * the highest threshold with which it would not have been escalated. It exists because a higher
- * threshold never keeps an answer that a lower one gives up: where the lower one gives up a held
- * answer, the higher one can't have shown it before (that would have taken more confidence), and where
- * the lower one gives up a shown answer, the higher one holds it or asks for more. So a bisection over
- * the gate itself finds the number, and one sort gives the whole curve. Thresholds are ten-thousandths:
- * what is printed is what was tried, and no two of them are a rounding apart.
+ * Thresholds from outcomes. The gate's three thresholds move together, so each answer has one number: the highest
+ * threshold that does not escalate it. The number exists because a higher threshold never keeps an answer that a lower
+ * one escalates: if the lower one escalates a held answer, the higher one can't have shown it earlier (that needs more
+ * confidence); if the lower one escalates a shown answer, the higher one holds it or requires more. So bisection over
+ * the gate finds the number, and one sort gives the whole curve. Thresholds are multiples of 1/10000: printed values
+ * are exactly those tried.
  */
 #include <stdlib.h>
 
@@ -28,14 +27,14 @@ int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, u
 			shown = trace[i] >= sure || final;
 		}
 	}
-	/* An empty answer has no confidence. */
+	/* An empty answer has confidence 0. */
 	return n == 0 && low > 0 ? 0 : -1;
 }
 
 enum { STEPS = 10000 };
 
 struct kept {
-	uint32_t most; /* the highest threshold that keeps it, in STEPS; 0 always does */
+	uint32_t most; /* the highest threshold that keeps it, in STEPS; 0 keeps all */
 	uint32_t n;
 	bool small_right, large_right;
 };
@@ -76,7 +75,7 @@ static int check(const struct casc_outcome *outcomes, size_t n, const struct cas
 	return 0;
 }
 
-/* The sums at a threshold above the i lowest: those are escalated. */
+/* Sums at a threshold that escalates the i lowest. */
 struct totals {
 	double right, tokens_kept;
 	double large_right, tokens;
@@ -88,7 +87,7 @@ static struct casc_curve_point point_at(const struct totals *t, size_t escalated
 	return (struct casc_curve_point){
 	    .low = low,
 	    .small_rate = (double)(t->n - escalated) / (double)t->n,
-	    /* Where the large model is never right nothing is worse than it. */
+	    /* If the large model is never right, nothing is worse. */
 	    .quality = t->large_right > 0 ? t->right / t->large_right : 1,
 	    .large_tokens_saved = t->tokens > 0 ? t->tokens_kept / t->tokens : 0,
 	};
@@ -123,12 +122,12 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 	}
 	qsort(kept, n, sizeof *kept, by_most);
 	bool found = false;
-	/* Those that are kept at 1 are always kept; then not all can be escalated. */
+	/* Answers kept at threshold 1 are always kept, so not all can be escalated. */
 	size_t last = kept[n - 1].most < STEPS ? n : n - 1;
 	size_t n_cuts = 1, cut = 0;
 	for (size_t i = 1; i <= last; i++)
 		n_cuts += i == n || kept[i].most > kept[i - 1].most;
-	/* Every threshold at which something changes, from none escalated on. */
+	/* Every threshold that changes something, starting with none escalated. */
 	for (size_t i = 0; i <= last; i++) {
 		if (i > 0) {
 			t.right += (double)kept[i - 1].large_right - (double)kept[i - 1].small_right;
@@ -136,14 +135,14 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 			if (i < n && kept[i].most == kept[i - 1].most)
 				continue;
 		}
-		/* The highest that keeps the next one. */
+		/* The highest threshold that keeps the next answer. */
 		uint32_t low = i == 0 ? 0 : i < n ? kept[i].most : kept[n - 1].most + 1;
 		struct casc_curve_point p = point_at(&t, i, threshold(low));
 		if (better(&p, kind, target, found)) {
 			*best = p;
 			found = true;
 		}
-		/* Of more cuts than fit an even choice, the first and the last among them. */
+		/* If there are too many cuts, choose evenly, including the first and the last. */
 		if (n_cuts <= n_max || n_max < 2 ? cut < n_max : cut * (n_max - 1) / (n_cuts - 1) >= *n_points)
 			points[(*n_points)++] = p;
 		cut++;
@@ -154,7 +153,7 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 
 /* ---- sure, by itself ---- */
 
-/* Tokens that are held before the answer is shown or given up. */
+/* Tokens held before the answer is shown or escalated. */
 static uint32_t held(const struct casc_gate *g, float low, const float *trace, uint32_t n)
 {
 	uint32_t i = 0;

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cascade's decisions: which of two models answers a request, when the small one's answer is
- * shown, and when the large one takes over. Pure: no I/O, no clock (times are arguments, milliseconds
- * of any clock that only goes forward), no allocation but in casc_scorer_create. The caller carries
- * the actions out and reports their results as events.
+ * The cascade's decisions: which of two models answers a request, when the small one's answer is shown, and when the
+ * large one takes over. Pure: no I/O, no clock (times are arguments, in milliseconds of any monotonic clock), no
+ * allocation except in casc_scorer_create. The caller performs the actions and reports their results as events.
  *
  *   request → casc_score ────────────── how hard it looks, from 0 to 1; or a model that a rule names
  *           → casc_load_decide ──────── is its tier sent to the small model now
  *           → casc_step(CASC_START) ─── a plan: small, large, race, or small and watch
  *   events  → casc_step ─────────────── actions, in the order in which they are to be done
  *
- * Everything that a decision depends on is in plain structs without pointers (struct casc, struct
- * casc_budget, struct casc_event), so that it can be written down and decided again: casc_record.
+ * All inputs of a decision are plain structs without pointers (struct casc, struct casc_budget, struct casc_event), so
+ * a decision can be recorded and replayed: casc_record.
  *
- * Token counts are of each model's own output. One answer is: tokens of the small model, then tokens
- * of the large one; either part may be empty, and there is at most one switch. Nothing shown is ever
- * taken back.
+ * Token counts are of each model's own output. An answer is tokens of the small model followed by tokens of the large
+ * one. Either may be empty, and there is at most one switch. Shown tokens are never withdrawn. Any thread; each struct
+ * belongs to one thread at a time. Callers: gateway/cascade, cmd.
  */
 #ifndef CASCADE_CASCADE_H
 #define CASCADE_CASCADE_H
@@ -33,7 +32,7 @@ enum casc_role { CASC_SYSTEM, CASC_USER, CASC_ASSISTANT, CASC_TOOL };
 
 struct casc_message {
 	enum casc_role role;
-	const char *text; /* UTF-8; anything else is bytes that mean nothing */
+	const char *text; /* UTF-8; other bytes have no meaning */
 	size_t n;
 };
 
@@ -44,12 +43,12 @@ struct casc_ask {
 	uint32_t max_tokens; /* requested; 0: none */
 };
 
-/* What is looked at, each scaled to about 0..1. The order is that of weights files: append only. */
+/* The features, each scaled to about 0..1. Weights files use this order: append only. */
 enum casc_feature {
 	CASC_F_LENGTH,    /* log2 of the last user message's bytes */
 	CASC_F_CONTEXT,   /* log2 of all messages' bytes */
 	CASC_F_SYSTEM,    /* log2 of the system messages' bytes */
-	CASC_F_TURNS,     /* messages of users */
+	CASC_F_TURNS,     /* number of user messages */
 	CASC_F_QUESTIONS, /* question marks */
 	CASC_F_ASKS,      /* question words */
 	CASC_F_EXPLAIN,   /* cues, in English and Korean, from here … */
@@ -61,7 +60,7 @@ enum casc_feature {
 	CASC_F_REASON,
 	CASC_F_SIMPLE,  /* … to here: greetings, thanks, lookups */
 	CASC_F_FENCES,  /* code fences */
-	CASC_F_SYMBOLS, /* characters that code and formulas have */
+	CASC_F_SYMBOLS, /* characters typical of code and formulas */
 	CASC_F_NUMBERS, /* runs of digits */
 	CASC_F_LINES,   /* lines of the last user message */
 	CASC_F_TOOLS,   /* tools offered */
@@ -69,8 +68,7 @@ enum casc_feature {
 	CASC_N_FEATURES,
 };
 
-/* Of the last user message only its first and last CASC_WINDOW bytes are read for words, so that the
- * time is bounded whatever its length. */
+/* Only the first and last CASC_WINDOW bytes of the last user message are read for words, which bounds the time. */
 enum { CASC_WINDOW = 2048, CASC_MAX_GRAMS = 1024 };
 
 struct casc_features {
@@ -80,9 +78,9 @@ struct casc_features {
 };
 
 void casc_features(const struct casc_ask *ask, struct casc_features *out);
-/* "length", …; NULL outside. */
+/* "length", …; NULL: no such feature. */
 const char *casc_feature_name(int feature);
-/* -1 when there is none of that name. */
+/* -1: no feature of that name. */
 int casc_feature_find(const char *name);
 
 /* ---- configuration ---- */
@@ -93,12 +91,12 @@ struct casc_cue_setting {
 	double weight;
 };
 
-/* cascade.rules: what the last user message must hold. */
+/* cascade.rules: conditions on the last user message. */
 struct casc_rule_setting {
 	char *name;
-	struct conf_strings contains; /* one of them, whatever the case of ASCII letters; none: any text */
+	struct conf_strings contains; /* any one of them, ignoring ASCII case; empty list: any text */
 	int64_t min_bytes, max_bytes; /* 0: no bound */
-	char *model;                  /* "small", "large", a model's name; "": only weighs */
+	char *model;                  /* "small", "large", a model's name; "": only adds its weight */
 	double weight;                /* added before the score becomes a probability */
 };
 
@@ -108,15 +106,15 @@ enum casc_disagree { CASC_CONTINUE, CASC_TELL_IT };
 /* cascade.tiers: */
 struct casc_tier_setting {
 	char *name;
-	int mode;                /* enum casc_mode */
-	double easy, race, hard; /* scores: below easy the small one alone; from race on both; from hard
-				    on the large one alone */
-	double sure, low, drop;  /* confidence: at least sure is shown at once; below low is not shown;
-				    below drop, once shown, the large one takes over */
+	int mode; /* enum casc_mode */
+	double easy, race,
+	    hard; /* scores: below easy the small model alone; from race on both; from hard on the large model alone */
+	double sure, low, drop;  /* confidence: from sure on the answer is shown at once; below low it is not shown;
+				    below drop, a shown answer is taken over by the large model */
 	uint64_t target_ttft_ms; /* the large one's predicted TTFT above which the tier is degraded; 0: never */
 	bool tell_degraded;      /* requests that opted in are notified */
 	int disagree;            /* enum casc_disagree */
-	double share;            /* of the tier's requests of the last minute that may be escalated */
+	double share;            /* share of the tier's requests of the last minute that may be escalated */
 };
 
 struct casc_settings {
@@ -135,9 +133,9 @@ struct casc_settings {
 	bool fallback;
 };
 
-/* Rows of the lists, for the schema's table: ends with key == NULL. */
+/* Rows of the lists, for the schema's table; each ends with key == NULL. */
 extern const struct conf_row casc_cue_rows[], casc_rule_rows[], casc_tier_rows[];
-/* Checks beyond the rows. key: room for the key at fault, below "cascade.". 0 or SL_EINVAL with *err. */
+/* Checks what the rows can't. key: buffer for the wrong key, relative to "cascade.". 0 or SL_EINVAL with *err. */
 int casc_settings_check(const struct casc_settings *s, char *key, size_t key_size, struct sl_err *err);
 
 /* ---- score ---- */
@@ -149,9 +147,9 @@ int casc_scorer_create(const struct casc_settings *s, struct casc_scorer **out, 
 void casc_scorer_destroy(struct casc_scorer *s);
 
 struct casc_score {
-	float score;       /* how likely the small model's answer will not do */
+	float score;       /* probability that the small model's answer is not good enough */
 	int rule;          /* the first rule that names a model, or -1 */
-	const char *model; /* what it names (borrowed from the scorer), or NULL */
+	const char *model; /* the model it names (borrowed from the scorer), or NULL */
 };
 
 void casc_score(const struct casc_scorer *s, const struct casc_ask *ask, struct casc_score *out);
@@ -164,13 +162,13 @@ enum { CASC_TOP = 8, CASC_MAX_WINDOW = 32 };
 struct casc_token {
 	float logprob;
 	uint8_t n_top;       /* 0: entropy and margin are left out */
-	float top[CASC_TOP]; /* the most likely tokens', in falling order */
+	float top[CASC_TOP]; /* of the most likely tokens, in descending order */
 };
 
 struct casc_conf_policy {
-	float w_mean, w_min, w_entropy, w_margin; /* shares of what the confidence is made of */
+	float w_mean, w_min, w_entropy, w_margin; /* weights of the confidence's components */
 	float smooth;                             /* weight of the newest token in the means, 0..1 */
-	uint8_t window;                           /* tokens of the minimum, 1..CASC_MAX_WINDOW */
+	uint8_t window;                           /* tokens that the minimum covers, 1..CASC_MAX_WINDOW */
 };
 
 struct casc_conf {
@@ -181,8 +179,7 @@ struct casc_conf {
 	float recent[CASC_MAX_WINDOW];
 };
 
-/* 0, or SL_EPROTO when a number is none or above 0, or the list is not in falling order; then
- * nothing has changed. */
+/* 0, or SL_EPROTO without a change: a number is not finite or above 0, or the list is not in descending order. */
 int casc_conf_add(struct casc_conf *c, const struct casc_conf_policy *p, const struct casc_token *t);
 /* 0..1; 0 before the first token. */
 float casc_conf_value(const struct casc_conf *c, const struct casc_conf_policy *p);
@@ -194,13 +191,13 @@ struct casc_load_policy {
 	float leave_ratio;   /* it recovers below target × this … */
 	uint32_t enter_ms;   /* above the target for that long */
 	uint32_t leave_ms;   /* … for that long */
-	uint32_t recover_ms; /* then the share of requests that may use the large model grows over it */
+	uint32_t recover_ms; /* then the large model's share of requests grows to all within this time */
 };
 
-/* Of one tier; zeroed to begin with. */
+/* Of one tier. Initially zeroed. */
 struct casc_load {
 	uint8_t state;     /* enum casc_load_state */
-	uint64_t since_ms; /* of the state, or of what may end it */
+	uint64_t since_ms; /* start of the state */
 	float due;         /* while recovering: requests owed to the large model */
 };
 enum casc_load_state { CASC_NORMAL, CASC_RISING, CASC_DEGRADED, CASC_FALLING, CASC_RECOVERING };
@@ -208,10 +205,10 @@ enum casc_load_state { CASC_NORMAL, CASC_RISING, CASC_DEGRADED, CASC_FALLING, CA
 struct casc_load_in {
 	uint64_t now_ms;
 	uint32_t ttft_small_ms, ttft_large_ms; /* predicted for this request */
-	bool better_degraded;                  /* a tier that is served before this one is degraded: so is this one */
+	bool better_degraded;                  /* a better tier is degraded, so this one is too */
 };
 
-/* Takes the prediction into account; true: this request is to do with the small model alone. */
+/* Updates the state with the prediction. True: this request uses the small model only. */
 bool casc_load_decide(struct casc_load *l, const struct casc_load_policy *p, const struct casc_load_in *in);
 /* Is the tier degraded (for better_degraded of the tiers served after it, and for a gauge)? */
 bool casc_load_degraded(const struct casc_load *l);
@@ -220,7 +217,7 @@ bool casc_load_degraded(const struct casc_load *l);
 
 enum { CASC_SLOTS = 6, CASC_SLOT_MS = 10000 };
 
-/* Of one tier: the last minute in slots; zeroed to begin with. */
+/* Of one tier: the last minute in slots. Initially zeroed. */
 struct casc_budget {
 	uint64_t slot; /* number of the newest one */
 	uint32_t requests[CASC_SLOTS], escalations[CASC_SLOTS];
@@ -228,15 +225,15 @@ struct casc_budget {
 
 /* ---- the decision ---- */
 
-/* What a tier's requests get. Without pointers; a request keeps a copy. */
+/* The settings of a tier's requests, without pointers; each request keeps a copy. */
 struct casc_policy {
 	uint8_t mode;     /* enum casc_mode */
 	uint8_t disagree; /* enum casc_disagree */
-	bool fallback;    /* a model that fails before anything was shown is replaced by the other one */
+	bool fallback;    /* the other model replaces one that fails before its first shown token */
 	bool tell_degraded;
 	float easy, race, hard;
 	float sure, low, drop;
-	uint16_t hold_tokens, hold_min; /* nothing is decided before hold_min tokens, all at hold_tokens */
+	uint16_t hold_tokens, hold_min; /* no decision before hold_min tokens; the decision is due at hold_tokens */
 	uint32_t hold_ms;               /* from the first token held */
 	uint32_t takeover_ms;           /* the longest wait for the large model after an escalation */
 	float share;
@@ -245,7 +242,7 @@ struct casc_policy {
 	struct casc_load_policy load;
 };
 
-/* Of the tier of that name; of one that is not listed the defaults. */
+/* The policy of the tier of that name; of an unlisted tier the defaults. */
 void casc_policy_make(const struct casc_settings *s, const char *tier, struct casc_policy *out);
 
 enum casc_model { CASC_NEITHER, CASC_SMALL, CASC_LARGE };
@@ -264,7 +261,7 @@ struct casc_plan_in {
 enum casc_plan { CASC_PLAN_NONE, CASC_PLAN_SMALL, CASC_PLAN_LARGE, CASC_PLAN_CHECK, CASC_PLAN_RACE };
 enum casc_why {
 	CASC_WHY_NO_MODEL,
-	CASC_WHY_ONLY, /* the other one can't */
+	CASC_WHY_ONLY, /* only one model can answer */
 	CASC_WHY_FORCED,
 	CASC_WHY_TIER,
 	CASC_WHY_LOAD,
@@ -279,13 +276,13 @@ enum casc_why {
 enum casc_event_kind {
 	CASC_START,       /* plan */
 	CASC_SMALL_TOKEN, /* token */
-	CASC_LARGE_TOKEN, /* written by the large model: after an escalation those behind what it kept */
+	CASC_LARGE_TOKEN, /* a token of the large model; after an escalation, those after the kept ones */
 	CASC_SMALL_DONE,
 	CASC_LARGE_DONE,
 	CASC_SMALL_FAILED,
 	CASC_LARGE_FAILED,
-	CASC_VERIFIED, /* n: of the tokens offered, so many from the first on are as the large one's */
-	CASC_TIMER,    /* casc_due has come; at other times it does nothing */
+	CASC_VERIFIED, /* n: how many of the offered tokens, from the first on, match the large model's */
+	CASC_TIMER,    /* casc_due has passed; earlier it has no effect */
 	CASC_CLIENT_GONE,
 	CASC_N_EVENTS,
 };
@@ -299,15 +296,15 @@ struct casc_event {
 };
 
 enum casc_action_kind {
-	CASC_DO_START_SMALL, /* where the plan is CHECK or RACE with log-probabilities and CASC_TOP likeliest */
+	CASC_DO_START_SMALL, /* if the plan is CHECK or RACE, with log-probabilities and the CASC_TOP most likely */
 	CASC_DO_START_LARGE,
-	CASC_DO_HOLD,        /* tokens of the small model are not shown from here on */
-	CASC_DO_RELEASE,     /* the next n tokens of `model` are shown */
-	CASC_DO_ESCALATE,    /* start the large model behind prompt + keep tokens of the small one, which have
-				been sent; n tokens of the small one in all are a draft, checked from the
-				first on. It continues behind the longest agreed prefix, or behind keep. When
-				n is 0, tokens can't be compared: it continues behind the text of keep */
-	CASC_DO_PAUSE_SMALL, /* no more credit; it may have to continue */
+	CASC_DO_HOLD,     /* from here on the small model's tokens are held back */
+	CASC_DO_RELEASE,  /* the next n tokens of `model` are shown */
+	CASC_DO_ESCALATE, /* start the large model after the prompt and the first `keep` tokens of the small one, which
+			     have been sent. The small model's n tokens are a draft, verified from the first on. It
+			     continues after the longest matching prefix, at least after keep. n is 0: tokens can't be
+			     compared, and it continues after the text of keep */
+	CASC_DO_PAUSE_SMALL, /* no more credit; it may resume */
 	CASC_DO_RESUME_SMALL,
 	CASC_DO_CANCEL_SMALL,
 	CASC_DO_CANCEL_LARGE,
@@ -332,12 +329,12 @@ struct casc_actions {
 
 enum casc_phase {
 	CASC_NEW,
-	CASC_ONE,    /* one model, shown as it comes */
+	CASC_ONE,    /* one model, shown as it arrives */
 	CASC_HELD,   /* the small one, not yet shown */
 	CASC_SHOWN,  /* the small one, shown and watched */
 	CASC_RACING, /* both; nothing shown */
 	CASC_SWITCH, /* the large one has been asked to take over */
-	CASC_TAKEN,  /* the large one, shown as it comes */
+	CASC_TAKEN,  /* the large model, shown as it arrives */
 	CASC_OVER,
 	CASC_N_PHASES,
 };
@@ -355,24 +352,25 @@ struct casc_run {
 	uint32_t prompt, made, shown;
 };
 
-/* One request. Zeroed to begin with but for policy; only casc_step writes it. */
+/* One request. Initially zeroed except for policy; only casc_step writes it. */
 struct casc {
 	struct casc_policy policy;
 	uint8_t phase, plan, why; /* enum casc_phase, casc_plan, casc_why */
 	uint8_t escalated;        /* enum casc_reason, 0: not */
-	uint8_t held_by;          /* enum casc_held_by: what has ended the small model's hold, once it has */
-	uint32_t held;            /* tokens of it by then */
+	uint8_t held_by;          /* enum casc_held_by: what ended the small model's hold */
+	uint32_t held;            /* its tokens at that time */
 	bool can_small, can_large, can_verify;
 	bool refused;   /* the budget did not allow an escalation */
 	bool disagreed; /* shown text is not what the large model would have written */
 	uint32_t offered, accepted;
 	uint32_t given;                  /* tokens of the small model that the large one computed: draft or context */
-	uint32_t lost_prompt, lost_made; /* of a large run that lost a race, when there is a second one */
+	uint32_t lost_prompt, lost_made; /* of a large run that lost a race, if there is a second run */
 	uint64_t due_ms;                 /* 0: none */
 	struct casc_run small, large;
 	struct casc_conf conf;
 };
-/* At least sure; below low; hold_tokens; hold_ms; its answer's end; the large model was there first; it failed. */
+/* Why the hold ended: confidence at least sure; below low; hold_tokens; hold_ms; the answer's end; the large model came
+ * first; failure. */
 enum casc_held_by {
 	CASC_NOT_HELD,
 	CASC_HELD_SURE,
@@ -387,14 +385,14 @@ enum casc_held_by {
 enum casc_reason { CASC_NOT_ESCALATED, CASC_FOR_HELD, CASC_FOR_SHOWN, CASC_FOR_RACE, CASC_FOR_FAILURE };
 
 void casc_init(struct casc *c, const struct casc_policy *policy);
-/* Takes one event. 0, or SL_EPROTO when it can't come now (its run is to be treated as failed); then
- * nothing has changed and out is empty. budget: the tier's. A cancelled run may still report tokens and
- * its end, also after CASC_DO_END: they are counted, without effect; but not once another run of that
- * model has been started (a race lost by the large one, then ESCALATE). */
+/* Takes one event. 0, or SL_EPROTO if the event is impossible in this state: nothing has changed, out is empty, and the
+ * caller treats the event's run as failed. budget: the tier's. A cancelled run may still report tokens and its end,
+ * even after CASC_DO_END: they are counted and have no other effect. It must not report once another run of that model
+ * has started (the large model lost a race, then ESCALATE). */
 int casc_step(struct casc *c, struct casc_budget *budget, const struct casc_event *e, struct casc_actions *out);
-/* When CASC_TIMER is wanted; 0: not. */
+/* When CASC_TIMER is due; 0: never. */
 uint64_t casc_due(const struct casc *c);
-/* What must hold between any two events; BUG otherwise. */
+/* Checks the invariants between two events; BUG otherwise. */
 void casc_check(const struct casc *c);
 
 const char *casc_plan_name(int plan);
@@ -405,10 +403,10 @@ const char *casc_held_by_name(int held_by);
 
 /* ---- the same request again (cascade/again.c) ---- */
 
-/* What casc_step can't find again in the tokens. Facts only grow. */
+/* What the tokens alone don't determine. Facts are only ever added. */
 enum casc_fact {
-	CASC_PAST_LARGE_WON = 1,     /* a race: the small one need not be started again */
-	CASC_PAST_SMALL_WON = 2,     /* a race: the large one that was started first need not be */
+	CASC_PAST_LARGE_WON = 1,     /* a race: the small model need not start again */
+	CASC_PAST_SMALL_WON = 2,     /* a race: the first large run need not start again */
 	CASC_PAST_LARGE_LOST = 4,    /* it failed, or was too late: it is to fail at once (the one that is asked to take
 				   over,    after SMALL_WON) */
 	CASC_PAST_REFUSED = 8,       /* by the budget */
@@ -418,7 +416,7 @@ enum casc_fact {
 
 enum { CASC_PAST_VERSION = 1 };
 
-/* Without pointers, so that it can be stored; another build's layout is known by its size and version. */
+/* Without pointers, so that it can be stored. Size and version identify another build's layout. */
 struct casc_past {
 	uint32_t version;
 	struct casc_policy policy;
@@ -428,15 +426,15 @@ struct casc_past {
 	uint32_t held, failed;
 };
 
-/* Of one that has just been planned. */
+/* For a request that has just been planned. */
 void casc_past_begin(struct casc_past *p, const struct casc *c);
-/* After a step: true when it has become more. What is shown from that step on must not be seen before that is stored.
+/* After a step. True: facts were added, and tokens shown from this step on must not be sent before p is stored.
  */
 bool casc_past_note(struct casc_past *p, const struct casc *c);
-/* One that was read from somewhere. */
+/* Validates a stored struct. */
 bool casc_past_is_sound(const struct casc_past *p);
-/* Instead of CASC_START. With the same tokens, and models failing and left out as in the facts, casc_step shows the
- * same tokens of the same models; beyond them it decides anew, but for times and budgets. SL_EINVAL: unsound. */
+/* Replaces CASC_START. Given the same tokens, and models that fail or are left out as the facts say, casc_step shows
+ * the same tokens of the same models; after them it decides anew, without times and budgets. SL_EINVAL: invalid. */
 int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms, struct casc_actions *out);
 
 /* ---- costs ---- */
@@ -444,18 +442,18 @@ int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms,
 /* Rows that a model computed. made = shown + wasted, for each model. */
 struct casc_cost {
 	uint64_t requests, escalations, races, refused;
-	uint64_t small_only; /* requests of which the large model computed nothing */
+	uint64_t small_only; /* requests without work for the large model */
 	uint64_t small_prompt, small_made, small_shown, small_wasted;
 	uint64_t large_prompt, large_made, large_shown, large_wasted;
-	uint64_t large_given;       /* tokens of the small model that it computed: drafts and context */
+	uint64_t large_given;       /* the small model's tokens that it computed: drafts and context */
 	uint64_t offered, accepted; /* of the same */
 	uint64_t always_large;      /* rows the large model would have computed alone */
 };
 
-/* Adds what a request has cost so far; call it once, at its end. */
+/* Adds a request's cost so far. Call it once, at the end. */
 void casc_cost_add(struct casc_cost *sum, const struct casc *c);
 void casc_cost_merge(struct casc_cost *sum, const struct casc_cost *other);
-/* Rows of the large model; in its rows also those of the small one, each at small_cost. */
+/* Rows of the large model plus the small model's rows, weighted by small_cost. */
 uint64_t casc_cost_large(const struct casc_cost *c);
 double casc_cost_total(const struct casc_cost *c, double small_cost);
 /* 1 - total / always_large; 0 for nothing. */
@@ -463,9 +461,9 @@ double casc_cost_saved(const struct casc_cost *c, double small_cost);
 
 /* ---- the log of decisions ---- */
 
-/* One decision with all that it depended on. */
+/* One decision with all its inputs. */
 struct casc_record {
-	uint32_t size; /* of this struct: another version's can't be replayed */
+	uint32_t size; /* sizeof this struct: another version's record can't be replayed */
 	bool of_load;
 	union {
 		struct {
@@ -483,15 +481,14 @@ struct casc_record {
 	};
 };
 
-/* casc_step and casc_load_decide that also fill *r. */
+/* casc_step and casc_load_decide that also record into *r. */
 int casc_step_recorded(struct casc *c, struct casc_budget *budget, const struct casc_event *e, struct casc_actions *out,
 		       struct casc_record *r);
 bool casc_load_decide_recorded(struct casc_load *l, const struct casc_load_policy *p, const struct casc_load_in *in,
 			       struct casc_record *r);
-/* Is something decided in these actions, or is it only a token that passes? */
+/* Whether these actions contain a decision, not only a released token. */
 bool casc_actions_decide(const struct casc_actions *a);
-/* Decides again. 0 when the result is the recorded one, SL_EINVAL when not, SL_EUNSUPPORTED for
- * another version's record. */
+/* Replays the decision. 0: same result; SL_EINVAL: another result; SL_EUNSUPPORTED: another version's record. */
 int casc_replay(const struct casc_record *r);
 
 #endif

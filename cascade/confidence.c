@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How sure the small model is of what it writes, token by token, from log-probabilities alone: a mean,
- * the least of a window, the entropy of the likeliest tokens and the distance of the first from the
- * second, each brought to 0..1 and mixed by the policy's shares. Means are exponentially smoothed: one
- * odd word in a sure sentence is no reason to give up, which the minimum over a short window weighs
- * against.
+ * The small model's confidence, token by token, from log-probabilities only: their mean, the minimum of a window, the
+ * entropy of the most likely tokens and the margin between the first two. Each is scaled to 0..1 and weighted by the
+ * policy. Means are exponentially smoothed, so one odd word does not end a confident answer; the minimum over a short
+ * window counters that.
  *
- * The entropy is that of the top list with all the rest as one more token: never above the real one.
- * Shares of what is not there (no top list) are given to the others.
+ * The entropy treats all tokens outside the top list as one, so it is a lower bound. Without a top list, its weights go
+ * to the other components.
  */
 #include <math.h>
 
@@ -15,7 +14,7 @@
 
 static bool is_logprob(float v)
 {
-	return v <= 1e-3f && v >= -1e9f; /* also none: a model's sum may be a little above 1 */
+	return v <= 1e-3f && v >= -1e9f; /* false for NaN; a model's sum may slightly exceed 1 */
 }
 
 static bool is_token(const struct casc_token *t)
@@ -28,7 +27,7 @@ static bool is_token(const struct casc_token *t)
 	return true;
 }
 
-/* Of the list and the rest; over the most it could be, so from 0 to 1. */
+/* Of the list and the rest, divided by its maximum: 0 to 1. */
 static float entropy_of(const struct casc_token *t)
 {
 	float sum = 0, left = 1;
@@ -52,7 +51,7 @@ static float margin_of(const struct casc_token *t)
 
 static float smoothed(float old, float now, uint32_t n, float weight)
 {
-	/* A plain mean until there are enough for the weight to be more than its share. */
+	/* A plain mean while 1/n exceeds the weight. */
 	float share = 1.0f / (float)n;
 	return old + (share > weight ? share : weight) * (now - old);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What answers have cost, in rows: a row is one token of one model computed once, of a prompt or of
- * an answer. What was made is either shown or wasted; so the sums of any number of requests add up,
- * which the simulation checks.
+ * The cost of answers, in rows. A row is one token, of a prompt or an answer, computed once by one model. Every token
+ * made is either shown or wasted, so sums over requests are consistent; the simulation checks this.
  */
 #include "cascade/cascade.h"
 

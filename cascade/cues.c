@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cue words of English and Korean, found by the hash of a whole English word, or of the first one, two
- * or three syllables of a Korean one (its endings vary, its stem does not). The lists were written
- * for this; a trained model replaces their weights, not the lists.
+ * Cue words of English and Korean, found by the hash of a whole English word, or of the first one to three syllables of
+ * a Korean word (its endings vary, its stem does not). A trained model replaces the cues' weights, not these lists.
  *
- * The table of hashes is built once, on first use, and never changes: any thread may look. Two words
- * of one hash would be one cue; test_features.c proves that the lists hold none.
+ * The hash table is built on first use and never changes, so any thread may read it. Two words with one hash would be
+ * one cue; test_features.c proves that there are none.
  */
 #include "cascade/cues.h"
 

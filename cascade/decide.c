@@ -7,17 +7,16 @@
  *            │    └─low─────────┴─drop─► SWITCH ─verified─► TAKEN
  *            └► RACING ─sure─► SHOWN | ─low, or the large one's first token─► TAKEN
  *
- * Why this way. While the large model is being asked to take over, the small one is only paused: when
- * the large one fails or is too late, the small one continues as if nothing had happened, and the
- * answer is whole. The draft it leaves is checked by the large model in one pass, so what was held and
- * agrees is shown at once and nothing is computed twice. In a race the large model's first token ends
- * it: the better answer is there, and nothing has been shown that it would have to follow.
+ * Why. During a switch the small model is only paused: if the large one fails or is late, the small one resumes and the
+ * answer stays complete. The large model verifies the small model's draft in one pass, so held tokens that match are
+ * shown at once and nothing is computed twice. In a race the large model's first token ends the race: its answer is
+ * better, and no shown token constrains it.
  *
- * A failure is an escalation that asks no budget: the answer would be lost otherwise.
+ * An escalation after a failure needs no budget: otherwise the answer would be lost.
  *
- * Invariants (casc_check): shown <= made for both; at most one of ESCALATE and a won race; tokens of
- * the small model are never shown after one of the large; after OVER no run is on; a deadline stands
- * in HELD (from its first token), RACING (the same) and SWITCH, and nowhere else.
+ * Invariants (casc_check): shown <= made for both; at most one of ESCALATE and a won race; tokens of the small model
+ * are never shown after one of the large; no run is active after OVER; a deadline is set in HELD and RACING (from the
+ * first token) and SWITCH, nowhere else.
  */
 #include <string.h>
 
@@ -54,14 +53,14 @@ const char *casc_held_by_name(int held_by)
 
 void casc_init(struct casc *c, const struct casc_policy *policy)
 {
-	struct casc_policy copy = *policy; /* which may be this one's own */
+	struct casc_policy copy = *policy; /* which may be c's own */
 	memset(c, 0, sizeof *c);
 	c->policy = copy;
 }
 
 uint64_t casc_due(const struct casc *c) { return c->due_ms; }
 
-/* ---- what every step is made of ---- */
+/* ---- building blocks of a step ---- */
 
 struct step {
 	struct casc *c;
@@ -76,7 +75,7 @@ static void act(struct step *s, enum casc_action_kind kind, uint32_t n, uint32_t
 	s->out->at[s->out->n++] = (struct casc_action){.kind = (uint8_t)kind, .n = n, .keep = keep};
 }
 
-/* Never 0, which is none. */
+/* Never 0: that means none. */
 static uint64_t deadline(const struct step *s, uint32_t after_ms)
 {
 	uint64_t at = s->now_ms + after_ms;
@@ -87,13 +86,6 @@ static void set_phase(struct step *s, enum casc_phase phase)
 {
 	s->c->phase = (uint8_t)phase;
 	s->c->due_ms = phase == CASC_SWITCH ? deadline(s, s->c->policy.takeover_ms) : 0;
-}
-
-/* The small model's in HELD and RACING, from their first token on. */
-static void start_hold_clock(struct step *s)
-{
-	if (s->c->due_ms == 0)
-		s->c->due_ms = deadline(s, s->c->policy.hold_ms);
 }
 
 /* The hold is over. */
@@ -113,22 +105,18 @@ static void start(struct step *s, enum casc_model model)
 	act(s, model == CASC_SMALL ? CASC_DO_START_SMALL : CASC_DO_START_LARGE, 0, 0);
 }
 
-static void cancel_small(struct step *s)
+static void cancel(struct step *s, struct casc_run *r, enum casc_action_kind kind)
 {
-	struct casc_run *r = &s->c->small;
 	if (r->state != CASC_RUN_ON && r->state != CASC_RUN_PAUSED)
 		return;
 	r->state = CASC_RUN_CANCELLED;
-	act(s, CASC_DO_CANCEL_SMALL, 0, 0);
+	act(s, kind, 0, 0);
 }
 
-static void cancel_large(struct step *s)
-{
-	if (s->c->large.state != CASC_RUN_ON)
-		return;
-	s->c->large.state = CASC_RUN_CANCELLED;
-	act(s, CASC_DO_CANCEL_LARGE, 0, 0);
-}
+static void cancel_small(struct step *s) { cancel(s, &s->c->small, CASC_DO_CANCEL_SMALL); }
+
+/* The large model's run is never paused. */
+static void cancel_large(struct step *s) { cancel(s, &s->c->large, CASC_DO_CANCEL_LARGE); }
 
 static void release(struct step *s, enum casc_model model, uint32_t upto)
 {
@@ -152,17 +140,19 @@ static void end(struct step *s, enum casc_end how)
 
 /* ---- plan ---- */
 
+static enum casc_plan because(uint8_t *why, enum casc_why reason, enum casc_plan plan)
+{
+	*why = (uint8_t)reason;
+	return plan;
+}
+
 static enum casc_plan by_score(const struct casc_policy *p, const struct casc_plan_in *in, uint8_t *why)
 {
 	bool likely_hard = in->score >= p->race;
-	if (in->score >= p->hard) {
-		*why = CASC_WHY_HARD;
-		return CASC_PLAN_LARGE;
-	}
-	if (in->score < p->easy) {
-		*why = CASC_WHY_EASY;
-		return CASC_PLAN_SMALL;
-	}
+	if (in->score >= p->hard)
+		return because(why, CASC_WHY_HARD, CASC_PLAN_LARGE);
+	if (in->score < p->easy)
+		return because(why, CASC_WHY_EASY, CASC_PLAN_SMALL);
 	*why = likely_hard ? CASC_WHY_LIKELY_HARD : CASC_WHY_MIDDLE;
 	if (!in->can_watch)
 		return likely_hard ? CASC_PLAN_LARGE : CASC_PLAN_SMALL;
@@ -175,26 +165,18 @@ static enum casc_plan plan(const struct casc_policy *p, const struct casc_plan_i
 		*why = in->can_small || in->can_large ? CASC_WHY_ONLY : CASC_WHY_NO_MODEL;
 		return in->can_small ? CASC_PLAN_SMALL : in->can_large ? CASC_PLAN_LARGE : CASC_PLAN_NONE;
 	}
-	if (in->forced != CASC_NEITHER) {
-		*why = CASC_WHY_FORCED;
-		return in->forced == CASC_SMALL ? CASC_PLAN_SMALL : CASC_PLAN_LARGE;
-	}
-	if (p->mode == CASC_MODE_SMALL) {
-		*why = CASC_WHY_TIER;
-		return CASC_PLAN_SMALL;
-	}
-	if (in->degraded) {
-		*why = CASC_WHY_LOAD;
-		return CASC_PLAN_SMALL;
-	}
-	if (p->mode == CASC_MODE_LARGE) {
-		*why = CASC_WHY_TIER;
-		return CASC_PLAN_LARGE;
-	}
+	if (in->forced != CASC_NEITHER)
+		return because(why, CASC_WHY_FORCED, in->forced == CASC_SMALL ? CASC_PLAN_SMALL : CASC_PLAN_LARGE);
+	if (p->mode == CASC_MODE_SMALL)
+		return because(why, CASC_WHY_TIER, CASC_PLAN_SMALL);
+	if (in->degraded)
+		return because(why, CASC_WHY_LOAD, CASC_PLAN_SMALL);
+	if (p->mode == CASC_MODE_LARGE)
+		return because(why, CASC_WHY_TIER, CASC_PLAN_LARGE);
 	return by_score(p, in, why);
 }
 
-/* What a plan makes of a new request. */
+/* Starts a new request by its plan. */
 static void begin_plan(struct step *s, enum casc_plan made)
 {
 	struct casc *c = s->c;
@@ -202,11 +184,8 @@ static void begin_plan(struct step *s, enum casc_plan made)
 	switch (made) {
 	case CASC_PLAN_NONE: end(s, CASC_END_NO_MODEL); return;
 	case CASC_PLAN_SMALL:
-		start(s, CASC_SMALL);
-		set_phase(s, CASC_ONE);
-		return;
 	case CASC_PLAN_LARGE:
-		start(s, CASC_LARGE);
+		start(s, made == CASC_PLAN_SMALL ? CASC_SMALL : CASC_LARGE);
 		set_phase(s, CASC_ONE);
 		return;
 	case CASC_PLAN_CHECK: set_phase(s, CASC_HELD); break;
@@ -268,7 +247,7 @@ static void escalate(struct step *s, enum casc_reason reason)
 {
 	struct casc *c = s->c;
 	if (c->phase == CASC_RACING) {
-		/* It runs already and has the budget; nothing has been shown. */
+		/* It is running and budgeted; nothing has been shown. */
 		c->escalated = CASC_FOR_RACE;
 		cancel_small(s);
 		set_phase(s, CASC_TAKEN);
@@ -285,7 +264,7 @@ static void escalate(struct step *s, enum casc_reason reason)
 	}
 	c->escalated = (uint8_t)reason;
 	if (c->large.state == CASC_RUN_CANCELLED) {
-		/* The small model has won a race and lost its confidence later: a second run. */
+		/* The small model won a race and lost confidence later: a second run. */
 		c->lost_prompt = c->large.prompt;
 		c->lost_made = c->large.made;
 		c->large = (struct casc_run){.prompt = c->large.prompt};
@@ -306,7 +285,7 @@ static void escalate(struct step *s, enum casc_reason reason)
 	set_phase(s, CASC_SWITCH);
 }
 
-/* What was offered and agrees is shown; from here on the large model is. */
+/* Shows the accepted draft tokens; from here on the large model's are shown. */
 static void take_over(struct step *s, uint32_t accepted)
 {
 	struct casc *c = s->c;
@@ -326,7 +305,7 @@ static void take_over(struct step *s, uint32_t accepted)
 
 enum verdict { WAIT, PASS, FAIL };
 
-/* final: there is no more to wait for. */
+/* final: no further token is awaited. */
 static enum verdict judge(const struct casc *c, bool final)
 {
 	const struct casc_policy *p = &c->policy;
@@ -361,7 +340,7 @@ static enum casc_held_by rule_of(const struct casc *c, enum verdict v, enum casc
 	return c->conf.n >= p->hold_tokens ? CASC_HELD_TOKENS : last;
 }
 
-/* last: what makes it the last chance to judge; CASC_NOT_HELD: it is not, for all one knows. */
+/* last: why this is the last chance to judge; CASC_NOT_HELD: it is not known to be. */
 static void judge_held(struct step *s, enum casc_held_by last)
 {
 	enum verdict v = judge(s->c, last != CASC_NOT_HELD);
@@ -381,17 +360,18 @@ static void on_small_token(struct step *s)
 	case CASC_ONE: release(s, CASC_SMALL, c->small.made); break;
 	case CASC_HELD:
 	case CASC_RACING:
-		start_hold_clock(s);
+		if (c->due_ms == 0)
+			c->due_ms = deadline(s, c->policy.hold_ms);
 		judge_held(s, s->now_ms >= c->due_ms ? CASC_HELD_TIME : CASC_NOT_HELD);
 		break;
 	case CASC_SHOWN:
-		/* The token that tipped it is not shown; it is part of the draft. */
+		/* The token that caused this is not shown; it belongs to the draft. */
 		if (judge(c, false) == PASS)
 			release(s, CASC_SMALL, c->small.made);
 		else
 			escalate(s, CASC_FOR_SHOWN);
 		break;
-	default: break; /* paused: already on their way */
+	default: break; /* paused: tokens already in flight */
 	}
 }
 
@@ -431,7 +411,7 @@ static void on_small_failed(struct step *s)
 
 /* ---- the large model ---- */
 
-/* Its first sign after a race's start, or after an escalation without a draft. */
+/* Its first event in a race, or after an escalation without a draft. */
 static void large_is_there(struct step *s)
 {
 	note_held(s->c, CASC_HELD_LARGE);
@@ -484,7 +464,7 @@ static void on_timer(struct step *s)
 
 /* ---- events ---- */
 
-/* May the run report anything, and is it still wanted? */
+/* Whether the run may report, and whether it still matters. */
 static int hear(const struct casc_run *r, bool *wanted)
 {
 	*wanted = r->state == CASC_RUN_ON || r->state == CASC_RUN_PAUSED;
@@ -521,7 +501,7 @@ static int on_large(struct step *s, const struct casc_event *e)
 	struct casc *c = s->c;
 	bool wanted;
 	int rc = hear(&c->large, &wanted);
-	/* Between the offer and its answer nothing can have been written. */
+	/* Before the draft is verified, no token can follow. */
 	bool unverified = c->phase == CASC_SWITCH && c->offered > 0;
 	if (rc != 0 || (wanted && unverified && e->kind != CASC_LARGE_FAILED))
 		return SL_EPROTO;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What can be seen of a request without understanding it: lengths, cue words, and hashes of words and
- * their neighbours for a linear model (the hashing trick: Weinberger et al., 2009).
+ * Features of a request for a linear model: lengths, cue words, and hashes of words and word pairs (the hashing trick:
+ * Weinberger et al., 2009).
  *
- * One pass over at most two windows of the last user message; everything else is lengths. A word is a
- * run of ASCII letters, digits, `_` and bytes of other scripts; characters of three bytes (Hangul,
- * CJK) are also hashed in pairs, because their words have no spaces or have endings. Text that is no
- * UTF-8 is bytes like any others: nothing here decodes, and no byte beyond a window is read.
+ * One pass over at most two windows of the last user message; everything else is lengths. A word is a run of ASCII
+ * letters, digits, `_` and bytes of other scripts; characters of three bytes (Hangul, CJK) are also hashed in pairs,
+ * because words have no spaces between them or have varying endings. Nothing here decodes UTF-8, so invalid text is
+ * safe, and no byte beyond a window is read.
  *
- * Hashes, their order and the scales below are part of the format of weights files: a change
- * raises its version (weights.c).
+ * Hashes, their order and the scales below are part of the format of weights files: a change raises its version
+ * (weights.c).
  */
 #include <math.h>
 #include <string.h>
@@ -62,8 +62,8 @@ static void add_cue(struct counts *c, uint32_t hash)
 		c->cues[feature]++;
 }
 
-/* A run of bytes above ASCII: the pairs of its three-byte characters, and cues at its beginning. A
- * lead byte 0xe0..0xef has two more when the run is long enough; what is shorter is left alone. */
+/* A run of bytes above ASCII: the pairs of its three-byte characters, and cues at its beginning. A lead byte 0xe0..0xef
+ * is followed by two more; a shorter rest is ignored. */
 static void add_wide(struct casc_features *f, struct counts *c, const uint8_t *s, size_t n)
 {
 	uint32_t stem = CASC_HASH_SEED, last = 0;
@@ -117,7 +117,7 @@ static void scan(struct casc_features *f, struct counts *c, const uint8_t *s, si
 			h = casc_hash_byte(h, class == LETTER && s[i] != '_' ? s[i] | 0x20 : s[i]);
 		}
 		if (digits) {
-			/* Numbers are alike whatever their value. */
+			/* Numbers of the same length are equal. */
 			c->numbers++;
 			h = CASC_HASH_SEED + (uint32_t)(i - from < 4 ? i - from : 4);
 		} else if (ascii) {

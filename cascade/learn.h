@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the cascade learns from logged outcomes: weights of the score, and thresholds of the confidence.
- * Pure too; both allocate while they work.
+ * Learns from logged outcomes: weights of the score, thresholds of the confidence. Pure, except that both functions
+ * allocate while they run.
  */
 #ifndef CASCADE_LEARN_H
 #define CASCADE_LEARN_H
@@ -14,14 +14,14 @@ struct casc_example {
 	const float *dense;    /* CASC_N_FEATURES of them (borrowed, as is what follows) */
 	const uint32_t *grams; /* as in struct casc_features */
 	uint32_t n_grams;
-	bool hard; /* the small model's answer would not do */
+	bool hard; /* the small model's answer was not good enough */
 };
 
 struct casc_train_settings {
 	uint32_t bits, epochs;
-	double rate;     /* of the first step of each weight (AdaGrad) */
+	double rate;     /* learning rate (AdaGrad) */
 	double decay;    /* L2, per pass over the examples */
-	double held_out; /* share of the examples that are only looked at, 0..0.9 */
+	double held_out; /* share of examples for evaluation only, 0..0.9 */
 	uint64_t seed;
 };
 
@@ -31,11 +31,10 @@ struct casc_fit {
 	double loss; /* mean cross entropy; of always predicting the mean: base_loss */
 	double base_loss;
 	double accuracy; /* at 0.5 */
-	double auc;      /* chance that a hard one scores above an easy one */
+	double auc;      /* probability that a hard example scores above an easy one */
 };
 
-/* The same examples, settings and seed give the same weights. 0; SL_EINVAL when there are no examples
- * of both kinds to learn from; SL_ENOMEM. */
+/* The same examples, settings and seed give the same weights. 0; SL_EINVAL: not both kinds of examples; SL_ENOMEM. */
 int casc_train(const struct casc_example *examples, size_t n, const struct casc_train_settings *s,
 	       struct casc_weights **out, struct casc_fit *trained, struct casc_fit *held_out, struct sl_err *err);
 
@@ -47,7 +46,7 @@ struct casc_outcome {
 	bool small_right, large_right;
 };
 
-/* The policy as a function of one number, its `low`: sure and drop keep their distance to it. */
+/* The policy as a function of `low`: sure and drop keep their distance to it. */
 struct casc_gate {
 	uint16_t hold_tokens, hold_min;
 	float sure_above, drop_below; /* sure = low + sure_above, drop = low - drop_below */
@@ -57,13 +56,13 @@ struct casc_curve_point {
 	float low;                 /* the threshold */
 	double small_rate;         /* of the requests answered by the small model alone */
 	double quality;            /* right answers, over those of always-large */
-	double large_tokens_saved; /* share of the answers' tokens that the large model did not write */
+	double large_tokens_saved; /* share of answer tokens not written by the large model */
 };
 
 enum casc_target { CASC_FOR_RATE, CASC_FOR_QUALITY };
 
-/* Where would this answer be given to the large model with this threshold? The token's index (from 0),
- * or -1: nowhere. The same rules as the state machine's, without times. */
+/* The index (from 0) of the token at which this threshold would escalate the answer; -1: never. Same rules as the state
+ * machine, without times. */
 int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, uint32_t n);
 
 /* The curve: at most n_max points from never to always escalating (an even choice of the thresholds at
@@ -77,12 +76,11 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 
 struct casc_early {
 	float sure;
-	double held, held_at_1; /* tokens that an answer is held on average: with sure, and were it 1 */
+	double held, held_at_1; /* mean tokens for which an answer is held: with sure, and with sure = 1 */
 };
 
-/* How early an answer may be shown, once low (and with it drop) is known: the lowest sure, not below low, with which,
- * and with every one above it, at least `share` of the answers that would be right were sure 1 are right. 0; SL_EINVAL
- * as above. */
+/* How early an answer may be shown, given low (and so drop): the lowest sure, not below low, such that with it and
+ * every higher value at least `share` of the answers that are right with sure = 1 stay right. 0; SL_EINVAL as above. */
 int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low,
 			 double share, struct casc_early *out, struct sl_err *err);
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When a tier is sent to the small model because the large one would be too late, and how it comes
- * back. A tier is degraded when the large model's predicted TTFT has been above its target for
- * enter_ms, and recovers when it has been below target × leave_ratio for leave_ms; then the share of
- * its requests that may use the large model grows from none to all over recover_ms, so that returning
- * requests do not degrade it again. Between the two bounds everything stays as it is.
+ * Sends a tier to the small model while the large one is too slow. A tier becomes degraded when the large model's
+ * predicted TTFT stays above its target for enter_ms. It recovers when the prediction stays below target × leave_ratio
+ * for leave_ms; the large model's share of its requests then grows from none to all over recover_ms, so that returning
+ * requests don't degrade it again. Between the two bounds the state does not change.
  *
  *   NORMAL ─above─► RISING ─for enter_ms─► DEGRADED ─below─► FALLING ─for leave_ms─► RECOVERING ─► NORMAL
  *      ▲──not above──┘                        ▲──not below──┘    RECOVERING ─above─► DEGRADED
  *
- * A tier whose next better one is degraded is so at once: those served first are degraded last. Nobody
- * is degraded to a model that would be no sooner.
+ * A tier is degraded at once if the next better tier is: better tiers degrade last. A request is not moved to the small
+ * model unless that is faster.
  */
 #include "cascade/cascade.h"
 
@@ -23,40 +22,34 @@ static void set_state(struct casc_load *l, enum casc_load_state state, uint64_t 
 
 bool casc_load_degraded(const struct casc_load *l) { return l->state == CASC_DEGRADED || l->state == CASC_FALLING; }
 
-static void advance(struct casc_load *l, const struct casc_load_policy *p, const struct casc_load_in *in)
+/* How long the state has lasted. A clock that goes back counts as stopped. */
+static uint64_t lasted(const struct casc_load *l, uint64_t now_ms)
+{
+	return now_ms > l->since_ms ? now_ms - l->since_ms : 0;
+}
+
+static enum casc_load_state next_state(const struct casc_load *l, const struct casc_load_policy *p,
+				       const struct casc_load_in *in)
 {
 	bool above = in->better_degraded || in->ttft_large_ms > p->target_ms;
 	bool below = !in->better_degraded && (double)in->ttft_large_ms < (double)p->target_ms * (double)p->leave_ratio;
-	/* A clock that goes back counts as stopped. */
-	uint64_t been = in->now_ms > l->since_ms ? in->now_ms - l->since_ms : 0;
+	uint64_t ms = lasted(l, in->now_ms);
 	switch ((enum casc_load_state)l->state) {
 	case CASC_NORMAL:
-		if (above)
-			set_state(l, CASC_RISING, in->now_ms);
-		break;
-	case CASC_RISING:
-		if (!above)
-			set_state(l, CASC_NORMAL, in->now_ms);
-		break;
-	case CASC_DEGRADED:
-		if (below)
-			set_state(l, CASC_FALLING, in->now_ms);
-		break;
-	case CASC_FALLING:
-		if (!below)
-			set_state(l, CASC_DEGRADED, in->now_ms);
-		else if (been >= p->leave_ms)
-			set_state(l, CASC_RECOVERING, in->now_ms);
-		break;
-	case CASC_RECOVERING:
-		if (above)
-			set_state(l, CASC_DEGRADED, in->now_ms);
-		else if (been >= p->recover_ms)
-			set_state(l, CASC_NORMAL, in->now_ms);
-		break;
+	case CASC_RISING: return above ? CASC_RISING : CASC_NORMAL;
+	case CASC_DEGRADED: return below ? CASC_FALLING : CASC_DEGRADED;
+	case CASC_FALLING: return !below ? CASC_DEGRADED : ms >= p->leave_ms ? CASC_RECOVERING : CASC_FALLING;
+	case CASC_RECOVERING: return above ? CASC_DEGRADED : ms >= p->recover_ms ? CASC_NORMAL : CASC_RECOVERING;
 	}
-	if (l->state == CASC_RISING &&
-	    (in->better_degraded || (in->now_ms >= l->since_ms && in->now_ms - l->since_ms >= p->enter_ms)))
+	return (enum casc_load_state)l->state;
+}
+
+static void advance(struct casc_load *l, const struct casc_load_policy *p, const struct casc_load_in *in)
+{
+	enum casc_load_state next = next_state(l, p, in);
+	if (next != l->state)
+		set_state(l, next, in->now_ms);
+	if (l->state == CASC_RISING && (in->better_degraded || lasted(l, in->now_ms) >= p->enter_ms))
 		set_state(l, CASC_DEGRADED, in->now_ms);
 }
 
@@ -69,8 +62,7 @@ bool casc_load_decide(struct casc_load *l, const struct casc_load_policy *p, con
 	advance(l, p, in);
 	bool small_alone = casc_load_degraded(l);
 	if (l->state == CASC_RECOVERING) {
-		uint64_t been = in->now_ms > l->since_ms ? in->now_ms - l->since_ms : 0;
-		l->due += p->recover_ms > 0 ? (float)been / (float)p->recover_ms : 1;
+		l->due += p->recover_ms > 0 ? (float)lasted(l, in->now_ms) / (float)p->recover_ms : 1;
 		small_alone = l->due < 1;
 		l->due -= small_alone ? 0 : 1;
 	}

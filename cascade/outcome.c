@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The line of an outcome (etc/cascade.md). Its numbers are those of struct casc_cost, so a report over
- * lines is the sum that the counters have.
+ * The line of an outcome (etc/cascade.md). Its numbers are those of struct casc_cost, so a report over lines matches
+ * the counters.
  */
 #include "cascade/outcome.h"
 

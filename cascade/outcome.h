@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is logged of an answered request for `sluice cascade train`, `calibrate` and `report`: one line
- * of JSON, described in etc/cascade.md. It contains no text of a prompt or answer.
+ * The log line of an answered request, for `sluice cascade train`, `calibrate` and `report`: JSON, described in
+ * etc/cascade.md. It contains no text of a prompt or answer.
  */
 #ifndef CASCADE_OUTCOME_H
 #define CASCADE_OUTCOME_H
@@ -19,7 +19,7 @@ struct casc_outcome_log {
 	uint32_t n_trace;
 	uint32_t ttft_ms;
 	double hold_ms,
-	    shown_ms; /* from the first token until the hold's end, until the first one shown; where it was held */
+	    shown_ms; /* from the first token to the end of the hold, and to the first shown token; if held */
 };
 
 /* Appends the line with its newline. 0, SL_ELIMIT, SL_ENOMEM; then nothing has been appended. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decisions with everything they depended on, so that one that looks wrong can be replayed in a
- * debugger. A record is a struct without pointers, text or names of users: prompts and
- * tokens' identities are not in it.
+ * Records decisions with all their inputs, so that a suspicious one can be replayed in a debugger. A record is a struct
+ * without pointers. It contains no text, user names, prompts or token ids.
  */
 #include <string.h>
 
@@ -62,7 +61,7 @@ int casc_replay(const struct casc_record *r)
 		struct casc_load l = r->load.before;
 		return casc_load_decide(&l, &r->load.policy, &r->load.in) == r->load.small_alone ? 0 : SL_EINVAL;
 	}
-	/* From a file: what the code takes for granted is looked at. */
+	/* From a file: check what casc_step assumes. */
 	uint8_t window = r->step.before.policy.conf.window;
 	if (r->step.actions.n > CASC_MAX_ACTIONS || r->step.before.phase >= CASC_N_PHASES || window < 1 ||
 	    window > CASC_MAX_WINDOW)

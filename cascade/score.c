@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How hard a request looks: a logistic score of its features. Without a weights file the weights are
- * the built-in ones below, which were set by hand and can be overridden one by one (cascade.cues);
- * with a file they are the fitted ones, and cascade.cues is not looked at. Rules on the content add
- * to either, or name a model.
+ * A request's difficulty: a logistic score of its features. Without a weights file it uses the built-in weights below,
+ * set by hand; cascade.cues overrides them one by one. With a file it uses the fitted weights and ignores cascade.cues.
+ * Rules on the content add to the score or name a model.
  */
 #include <string.h>
 
@@ -121,7 +120,7 @@ void casc_scorer_destroy(struct casc_scorer *s)
 
 /* ---- rules ---- */
 
-/* Beyond it a rule does not look: time is bounded. */
+/* Rules read no further, which bounds the time. */
 enum { RULE_WINDOW = 65536 };
 
 static uint8_t lower(uint8_t c) { return c >= 'A' && c <= 'Z' ? c | 0x20 : c; }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cascade's part of the configuration: the rows of its lists, what rows can't check, and the
- * policy of a tier made of it.
+ * The cascade's configuration: the rows of its lists, checks that rows can't express, and a tier's policy.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,7 +126,7 @@ void casc_policy_make(const struct casc_settings *s, const char *tier, struct ca
 	for (size_t i = 0; i < s->tiers.n; i++)
 		if (strcmp(AT(s->tiers, struct casc_tier_setting, i)->name, tier) == 0)
 			t = *AT(s->tiers, struct casc_tier_setting, i);
-	/* Records are compared whole, so what lies between the fields is zero too. */
+	/* Records are compared bytewise, so padding is zeroed too. */
 	memset(out, 0, sizeof *out);
 	out->mode = (uint8_t)t.mode;
 	out->disagree = (uint8_t)t.disagree;

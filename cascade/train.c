@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Logistic regression by stochastic gradient descent, with a step for each weight that shrinks with
- * what it has seen (AdaGrad: Duchi et al., 2011), so that rare n-grams learn as fast as the bias. The
- * order of the examples is a shuffle seeded by the settings; sums are in one order: the same input is
- * the same result, bit by bit.
+ * Logistic regression by stochastic gradient descent with per-weight step sizes (AdaGrad: Duchi et al., 2011), so that
+ * rare n-grams learn as fast as the bias. The settings seed the shuffle and sums have a fixed order: equal input gives
+ * bit-identical results.
  *
- * Weights of n-grams decay once per pass, not at each example, so that an example costs what it holds.
+ * Weights of n-grams decay once per pass, not per example, so that an example's cost depends only on its own n-grams.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -73,7 +72,7 @@ static void shrink(struct casc_weights *w, double decay)
 		w->dense[i] *= keep;
 }
 
-/* ---- how well ---- */
+/* ---- evaluation ---- */
 
 struct scored {
 	float score;
@@ -86,7 +85,7 @@ static int by_score(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* By ranks (Mann and Whitney); those of one score share theirs. */
+/* By ranks (Mann and Whitney); equal scores share a rank. */
 static double area(const struct scored *s, size_t n, double n_hard)
 {
 	double ranks = 0, n_easy = (double)n - n_hard;
@@ -139,7 +138,7 @@ static int check(const struct casc_example *examples, size_t n, const struct cas
 	for (size_t i = 0; i < n; i++)
 		hard += examples[i].hard;
 	if (n > UINT32_MAX || hard == 0 || hard == n)
-		return sl_errf(err, SL_EINVAL, "%zu outcomes, %zu of them hard: both kinds are wanted", n, hard);
+		return sl_errf(err, SL_EINVAL, "%zu outcomes, %zu of them hard: both kinds are needed", n, hard);
 	return 0;
 }
 
@@ -159,7 +158,7 @@ int casc_train(const struct casc_example *examples, size_t n, const struct casc_
 	} else {
 		for (size_t i = 0; i < n; i++)
 			order[i] = (uint32_t)i;
-		/* The held out ones are the last of the first shuffle. */
+		/* The held-out examples are the last ones after the first shuffle. */
 		shuffle(order, n, &random);
 		for (uint32_t epoch = 0; epoch < s->epochs; epoch++) {
 			shuffle(order, n_learn, &random);

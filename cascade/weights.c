@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The linear model and its format. A file comes from outside, so a wrong one is one line of error, and
- * no number in it can make a score other than one from 0 to 1 (weights are finite and bounded).
+ * The linear model and its format. Files are untrusted: a malformed one gives a one-line error, and since weights are
+ * finite and bounded, every score is between 0 and 1.
  */
 #include "cascade/weights.h"
 
@@ -40,7 +40,7 @@ float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_
 		sum += w->dense[i] * dense[i];
 	for (uint32_t i = 0; i < n_grams; i++)
 		of_grams += w->grams[grams[i] >> (32 - w->bits)];
-	/* So that a long text is not surer of itself than a short one. */
+	/* So that a long text does not score more extreme than a short one. */
 	return n_grams > 0 ? sum + of_grams / sqrtf((float)n_grams) : sum;
 }
 
@@ -81,23 +81,22 @@ static void put_weight(uint8_t *at, float w)
 static int check_head(const uint8_t *data, size_t n, const char *name, struct sl_err *err)
 {
 	if (n < HEAD + 4 + SUM || memcmp(data, magic, 4) != 0)
-		return sl_errf(err, SL_EINVAL, "%s: is not a file of the cascade's weights", name);
+		return sl_errf(err, SL_EINVAL, "%s: not a cascade weights file", name);
 	uint32_t version = get_u32(data + 4), bits = get_u32(data + 8), n_dense = get_u32(data + 12);
 	if (version != VERSION)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: version %u; this program reads version %d", name, version,
 			       VERSION);
 	if (bits < CASC_BITS_MIN || bits > CASC_BITS_MAX)
-		return sl_errf(err, SL_EINVAL, "%s: bits %u, which must be from %d to %d", name, bits, CASC_BITS_MIN,
+		return sl_errf(err, SL_EINVAL, "%s: bits %u, not from %d to %d", name, bits, CASC_BITS_MIN,
 			       CASC_BITS_MAX);
 	if (n_dense == 0 || n_dense > DENSE_MOST)
-		return sl_errf(err, SL_EINVAL, "%s: %u dense weights, which must be from 1 to %d", name, n_dense,
-			       DENSE_MOST);
+		return sl_errf(err, SL_EINVAL, "%s: %u dense weights, not from 1 to %d", name, n_dense, DENSE_MOST);
 	if (n_dense > CASC_N_FEATURES)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: %u dense weights; this program knows %d", name, n_dense,
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: %u dense weights; this version supports %d", name, n_dense,
 			       CASC_N_FEATURES);
 	size_t want = HEAD + 4 + 4 * ((size_t)n_dense + ((size_t)1 << bits)) + SUM;
 	if (n != want)
-		return sl_errf(err, SL_EINVAL, "%s: %zu bytes, which must be %zu", name, n, want);
+		return sl_errf(err, SL_EINVAL, "%s: %zu bytes, not %zu", name, n, want);
 	uint64_t sum = get_u32(data + n - 8) | (uint64_t)get_u32(data + n - 4) << 32;
 	if (sum != checksum(data, n - SUM))
 		return sl_errf(err, SL_EINVAL, "%s: the checksum is wrong: the file is damaged", name);
@@ -112,7 +111,7 @@ int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct 
 	uint32_t bits = get_u32(data + 8), n_dense = get_u32(data + 12);
 	struct casc_weights *w = casc_weights_create(bits);
 	if (w == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for it", name);
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", name);
 	const uint8_t *at = data + HEAD;
 	bool good = get_weight(at, &w->bias);
 	for (uint32_t i = 0; i < n_dense && good; i++)

@@ -6,8 +6,6 @@
 #ifndef CASCADE_WEIGHTS_H
 #define CASCADE_WEIGHTS_H
 
-#include <stdio.h>
-
 #include "base/buf.h"
 #include "cascade/cascade.h"
 
@@ -22,7 +20,7 @@ struct casc_weights {
 /* All zero. NULL when there is no memory. */
 struct casc_weights *casc_weights_create(uint32_t bits);
 void casc_weights_destroy(struct casc_weights *w);
-/* The logarithm of the odds that the small model's answer will not do. */
+/* The log-odds that the small model's answer is not good enough. */
 float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams,
 			 uint32_t n_grams);
 
@@ -30,7 +28,7 @@ float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_
 int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct casc_weights **out, struct sl_err *err);
 int casc_weights_encode(const struct casc_weights *w, struct sl_buf *out);
 int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err *err);
-/* The file is there whole or, when this fails, as it was before. replace: base/out_file.h. */
+/* Writes the whole file or leaves it unchanged. replace: base/out_file.h. */
 int casc_weights_write(const struct casc_weights *w, const char *path, bool replace, struct sl_err *err);
 
 float casc_sigmoid(float x);

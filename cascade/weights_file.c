@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files of weights: the only place of this folder that reads or writes one, when a scorer is made and
- * when a model has been fitted.
+ * Reads and writes weights files, when a scorer is created and after a model is fitted. The only file I/O in this
+ * folder.
  */
-#include <errno.h>
-#include <unistd.h>
-
 #include "base/file.h"
 #include "base/out_file.h"
 #include "cascade/weights.h"
@@ -26,18 +23,6 @@ int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err
 	return rc;
 }
 
-static int write_all(int fd, const uint8_t *at, size_t n)
-{
-	while (n > 0) {
-		ssize_t wrote = write(fd, at, n);
-		if (wrote < 0 && errno != EINTR)
-			return SL_EIO;
-		at += wrote > 0 ? wrote : 0;
-		n -= wrote > 0 ? (size_t)wrote : 0;
-	}
-	return 0;
-}
-
 int casc_weights_write(const struct casc_weights *w, const char *path, bool replace, struct sl_err *err)
 {
 	struct out_file o;
@@ -47,7 +32,7 @@ int casc_weights_write(const struct casc_weights *w, const char *path, bool repl
 	if (rc != 0)
 		sl_errf(err, rc, "%s: %s", path, sl_code_name(rc));
 	else if ((rc = out_file_open(path, replace, &o, err)) == 0) {
-		if (write_all(o.fd, buf_data(&b), b.len) == 0) {
+		if (file_write(o.fd, buf_data(&b), b.len) == 0) {
 			rc = out_file_finish(&o, err);
 		} else {
 			rc = sl_errf(err, SL_EIO, "%s: %m", path);

@@ -29,21 +29,20 @@ static int start_bench(int argc, char **argv)
 		execv(path, argv);
 	execvp(name, argv);
 	fprintf(stderr,
-		"sluice: sluice-bench can't be started: %s. It is a program of its own: `make build` makes it and "
-		"`make install` "
-		"installs it beside sluice\n",
+		"sluice: can't start sluice-bench: %s. `make build` builds this program, `make install` installs it "
+		"beside sluice\n",
 		strerror(errno));
 	return CMD_EXIT_UNAVAILABLE;
 }
 
 static const struct command commands[] = {
-    {"serve", cmd_serve, "start the engine and the gateway, and watch them"},
-    {"gateway", cmd_gateway, "the gateway alone"},
-    {"engine", cmd_engine, "the engine alone; --echo: without models, for tests"},
+    {"serve", cmd_serve, "start and supervise the engine and the gateway"},
+    {"gateway", cmd_gateway, "run the gateway alone"},
+    {"engine", cmd_engine, "run the engine alone; --echo: without models, for tests"},
     {"config", cmd_config, "check or show the configuration"},
-    {"keys", cmd_keys, "make, list, rotate and revoke API keys"},
-    {"model", cmd_model, "look into model files and run them here"},
-    {"cascade", cmd_cascade, "learn from the outcomes of small and large model, and report"},
+    {"keys", cmd_keys, "create, list, rotate and revoke API keys"},
+    {"model", cmd_model, "inspect, convert and run model files"},
+    {"cascade", cmd_cascade, "learn from logged outcomes of the cascade, and report"},
     {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };
 
@@ -53,7 +52,7 @@ static void print_usage(FILE *to)
 		    "engine\n\nusage: sluice COMMAND [options]\n\n");
 	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
 		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].what);
-	fprintf(to, "\n  sluice COMMAND --help says more; sluice --version\n");
+	fprintf(to, "\n  sluice COMMAND --help: the options of a command; sluice --version\n");
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What this machine can do at most, measured: so that every other figure of a run can be given as a
- * share of it.
+ * Measures this machine's peak rates, so that other figures of a run can be given relative to them.
  */
 #ifndef KERNELS_CEILING_H
 #define KERNELS_CEILING_H
@@ -16,11 +15,11 @@ struct kn_ceilings {
 	double fp32_ops;
 };
 
-/* Nanoseconds of handing two empty parts for each thread to a pool of n_threads and waiting for them, the median of
- * many in one step. 0 for one thread. SL_ENOMEM, SL_EIO. */
+/* The overhead of a pool of n_threads in ns: handing out two empty work items per thread and waiting, the median of
+ * many within one step. 0 for one thread. SL_ENOMEM, SL_EIO. */
 int kn_measure_fork_join(int n_threads, double *ns, struct sl_err *err);
 
-/* Takes about `seconds` for each of the four. 0, SL_ENOMEM, SL_EIO (no thread). */
+/* Takes about `seconds` per figure. 0, SL_ENOMEM, SL_EIO (no thread). */
 int kn_measure_ceilings(int n_threads, double seconds, struct kn_ceilings *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Types of keys and values, element by element, as kv_type.h defines them. Plain: the reference's, and
- * what the tests hold the others against.
+ * Types of keys and values, element by element, as kv_type.h defines them. Plain code: the reference uses it, and the
+ * tests compare other backends with it.
  */
 #include "kernels/kv_type.h"
 
@@ -101,7 +101,7 @@ static float scale_of(int type, const float *x, int n)
 static int8_t q8_of(float x, float scale)
 {
 	float q = rintf(x / scale);
-	return (int8_t)(q >= 127 ? 127 : q > -127 ? q : -127); /* something also when it is no number */
+	return (int8_t)(q >= 127 ? 127 : q > -127 ? q : -127); /* also for NaN */
 }
 
 /* A token's element d lies at token + d · page_tokens in keys, at token · head_dim + d in values. */

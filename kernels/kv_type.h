@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How keys and values lie in a page (kernels.h) and what a number becomes there. Every backend writes the
- * same bits; ref.c by the functions of kv_type.c, the others by what comes to the same.
+ * The layout of keys and values in a page (kernels.h) and their rounding. Every backend writes the same bits: ref.c
+ * with the functions of kv_type.c, the others with equivalent code.
  *
  *  type       bytes  what is stored
  *  KN_F32         4  x
@@ -11,9 +11,9 @@
  *  KN_FP8         1  an e4m3 float f (Micikevicius et al., "FP8 Formats for Deep Learning", 2022: four bits of
  *                    exponent, three of mantissa, no infinities), x = scale · f, f = x / scale likewise
  *
- * The last two have a float32 scale for each token of each key head: max |x| / 127, max |x| / 448 of the
- * head's elements, and 0 with zeros for elements where that is below the smallest normal number. Where an
- * element is not finite the scale is NaN, so that the fault shows. All divisions are float32's.
+ * The last two have a float32 scale for each token of each key head: max |x| / 127, max |x| / 448 of the head's
+ * elements, and 0 with zeros for elements where that is below the smallest normal number. Where an element is not
+ * finite the scale is NaN, so that the fault shows. All divisions are float32's.
  *
  * Errors of an element: F16 2^-11 |x| and 2^-25, BF16 2^-8 |x|, Q8 scale / 2, FP8 2^-4 |x| and scale · 2^-10.
  */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backends that are shared objects of their own, opened at run time: so the program needs no CUDA
- * library to start, and reports why it runs without one.
+ * Backends in shared objects, opened at run time: the program starts without a CUDA library and reports why it runs
+ * without one.
  *
- * A plugin exports one C function, KN_PLUGIN_ENTRY. It calls back only through the table below and
- * links to nothing of the program, and is never closed again (a device's runtime does not survive it).
+ * A plugin exports one C function, KN_PLUGIN_ENTRY. It calls the program only through the table below, links to nothing
+ * of it, and is never closed (a device runtime does not survive that).
  */
 #ifndef KERNELS_PLUGIN_H
 #define KERNELS_PLUGIN_H
 
 #include "kernels/kernels.h"
 
-/* Goes up with any change of this file's or kernels.h's meaning; changes of size are seen anyway. */
+/* Incremented when the meaning of this file or kernels.h changes; changes of size are detected anyway. */
 enum { KN_PLUGIN_ABI = 9 };
 
 struct kn_plugin_host {
@@ -32,13 +32,13 @@ typedef const struct kn_ops *kn_plugin_entry(const struct kn_plugin_host *host, 
 
 /* The table of the shared object at path; NULL with the reason in *err. Any thread. */
 const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err);
-/* Opens the shared object of that name, if there is one, and begins nothing with it: kn_plugin_select does, later, when
- * its file may be out of reach. */
+/* Opens the shared object of that name, if any, without initializing it: kn_plugin_select does that later, when the
+ * file may be unreachable. */
 void kn_plugin_load(const char *name);
-/* Those by name, "cuda" and "cuda-emulated": libsluice-NAME.so beside the executable or in
- * ../lib/sluice. Looked for once; the answer stays. *is_plugin: whether it is such a name. */
+/* Those by name, "cuda" and "cuda-emulated": libsluice-NAME.so beside the executable or in ../lib/sluice. Searched
+ * once; the result is kept. *is_plugin: whether it is such a name. */
 const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct sl_err *err);
-/* One line for the log: what was found of CUDA, or why nothing. */
+/* One line for the log: the CUDA backend found, or why there is none. */
 const char *kn_plugin_line(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From float32 to the weight types: the door, the types without blocks, and blocks of 32 and 128. Blocks of
- * 256 are quantize_k.c's; the searches are quantize_fit.c's. The layouts are in blocks.h.
+ * Converts float32 to the weight types: the entry points, types without blocks, and blocks of 32 and 128. quantize_k.c
+ * has blocks of 256, quantize_fit.c the searches, blocks.h the layouts.
  *
- * A scale is rounded to what is stored before the values are, so that they make up for it.
+ * A scale is rounded to its stored form before the values are quantized, so that they compensate.
  */
 #include "kernels/quantize.h"
 
@@ -178,7 +178,7 @@ static int iq4_nl(const float *x, uint8_t *at)
 static const int8_t fp4_ascending[16] = {-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12};
 static const uint8_t fp4_nibble[16] = {15, 14, 13, 12, 11, 10, 9, 0, 0, 1, 2, 3, 4, 5, 6, 7};
 
-/* The scale is a power of two: the one that lets the largest value just fit, or a neighbour. */
+/* The scale is a power of two: the smallest that fits the largest value, or a neighbour. */
 static int mxfp4(const float *x, uint8_t *at)
 {
 	struct kn_grid g = {.values = fp4_ascending, .n = 16};
@@ -205,7 +205,7 @@ static int mxfp4(const float *x, uint8_t *at)
 	return 0;
 }
 
-/* ---- the door ---- */
+/* ---- entry points ---- */
 
 static int (*const encoders[])(const float *x, uint8_t *at) = {
     [KN_F32] = f32,

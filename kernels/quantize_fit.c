@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Alternating least squares from several starts: for a trial scale every value takes its nearest
- * index; for those indices the best scale is a quotient of sums, and the error it leaves is known
- * without another pass. The starts are the scales around the one that lets the largest value just
- * fit: a little clipping of one value often serves the others. Float arithmetic in a fixed order,
- * four lanes side by side as every machine has or imitates them, so all find the same.
+ * Alternating least squares from several starts: for a trial scale every value takes its nearest index; for those
+ * indices the best scale is a quotient of sums, which also gives its error. The starts surround the scale that just
+ * fits the largest value: clipping one value slightly often helps the others. Float arithmetic runs in a fixed order on
+ * four lanes, so every machine finds the same result.
  */
 #include "kernels/quantize_fit.h"
 

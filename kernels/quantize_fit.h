@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The searches behind the quantizers: from a few values to the scale, or scale and offset, of the
- * least squared error on a grid of what can be stored. Private to kernels/.
+ * The quantizers' searches: for a few values, the scale, or scale and offset, with the least squared error on the grid
+ * of storable values. Private to kernels/.
  */
 #ifndef KERNELS_QUANTIZE_FIT_H
 #define KERNELS_QUANTIZE_FIT_H

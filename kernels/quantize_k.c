@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From float32 to blocks of 256, whose runs of 16 or 32 have small integer scales on top of one
- * float16. Each run is fitted by itself; the largest scale gives the float16; each run then takes,
- * among the stored scales (and minimums) next to its own, those of the least error, and its values
- * are rounded to what those give.
+ * Converts float32 to blocks of 256, whose runs of 16 or 32 have small integer scales relative to one float16. Each run
+ * is fitted alone; the largest scale gives the float16. Each run then takes the neighbouring stored scale (and minimum)
+ * with the least error, and its values are quantized with it.
  */
 #include "kernels/quantize_blocks.h"
 

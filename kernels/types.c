@@ -41,7 +41,7 @@ size_t kn_row_bytes(int type, size_t n)
 
 const char *kn_type_name(int type)
 {
-	/* Names of types this build can't compute with, so that a refusal can name them. */
+	/* Names of types that this build can't compute with, for error messages. */
 	static const char *const others[] = {
 	    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
 	    [21] = "IQ3_S", [22] = "IQ2_S", [24] = "I8",      [25] = "I16",    [26] = "I32",     [27] = "I64",

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Configuration tables: defaults, then the file's tree, then the overrides, then the checks, and
- * only when all of that went well the values are written into the caller's struct. So a failed
- * load leaves the struct as it was, and a reload can be tried beside a running configuration.
- * What was read is shown and compared in conf_show.c.
+ * Loads a configuration: defaults, then the file, then overrides, then checks. The caller's struct is written only
+ * after all of these succeed, so a failed load leaves it unchanged and a reload can be tried beside the running
+ * configuration. conf_show.c prints and compares what was read.
  */
 #include "base/conf/conf.h"
 
@@ -13,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/conf/conf_priv.h"
+#include "base/text.h"
 
 static const struct conf_place from_default = {.origin = CONF_ORIGIN_DEFAULT};
 static const struct conf_place from_command_line = {.origin = CONF_ORIGIN_COMMAND_LINE};
@@ -77,11 +77,14 @@ static int fail(const struct conf *c, struct conf_place at, const char *key, con
 	return sl_errf(err, why->code, "%.120s: %.200s", key, why->text);
 }
 
-static int fail_text(const struct conf *c, struct conf_place at, const char *key, int code, const char *what,
-		     struct sl_err *err)
+__attribute__((format(printf, 6, 7))) static int fail_text(const struct conf *c, struct conf_place at, const char *key,
+							   int code, struct sl_err *err, const char *fmt, ...)
 {
-	struct sl_err why;
-	sl_errf(&why, code, "%s", what);
+	struct sl_err why = {.code = code};
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(why.text, sizeof why.text, fmt, ap);
+	va_end(ap);
 	return fail(c, at, key, &why, err);
 }
 
@@ -127,15 +130,15 @@ static const char *last_word(const char *key)
 	return dot != NULL ? dot + 1 : key;
 }
 
-/* The known key or section nearest to an unknown one, or "" when none is near. A key that stands in
- * the wrong section is near to itself. */
+/* The known key or section nearest to an unknown one, or "" when none is near. A key in the wrong section matches
+ * itself. */
 static void suggest(const struct conf_row *rows, const char *key, struct conf_name *out)
 {
 	unsigned best = (unsigned)strlen(key) / 3 + 1;
 	best = best < 3 ? 3 : best > 5 ? 5 : best;
 	out->text[0] = '\0';
 	for (const struct conf_row *r = rows; r->key != NULL; r++) {
-		/* The whole key, then each section it stands in. */
+		/* The whole key, then each section that contains it. */
 		for (size_t n = strlen(r->key); n > 0;) {
 			struct conf_name known;
 			snprintf(known.text, sizeof known.text, "%.*s", (int)n, r->key);
@@ -157,13 +160,10 @@ static int fail_unknown(const struct conf *c, struct conf_place at, const struct
 			const char *key, struct sl_err *err)
 {
 	struct conf_name near;
-	struct sl_err why;
 	suggest(rows, key, &near);
-	if (near.text[0] != '\0')
-		sl_errf(&why, SL_EINVAL, "no such key; did you mean %s?", near.text);
-	else
-		sl_errf(&why, SL_EINVAL, "no such key");
-	return fail(c, at, shown, &why, err);
+	if (near.text[0] == '\0')
+		return fail_text(c, at, shown, SL_EINVAL, err, "no such key");
+	return fail_text(c, at, shown, SL_EINVAL, err, "no such key; did you mean %s?", near.text);
 }
 
 /* ---- values ---- */
@@ -204,11 +204,9 @@ static int add_item(const struct conf *c, struct conf_table *t, size_t i, struct
 {
 	const struct conf_row *r = &t->rows[i];
 	struct conf_slot *s = &t->slots[i];
-	if ((r->max > 0 && (double)s->n_items >= r->max) || s->n_items >= CONF_MAX_CHILDREN) {
-		struct sl_err why;
-		sl_errf(&why, SL_ERANGE, "more than %.0f items", r->max > 0 ? r->max : (double)CONF_MAX_CHILDREN);
-		return fail(c, at, shown, &why, err);
-	}
+	if ((r->max > 0 && (double)s->n_items >= r->max) || s->n_items >= CONF_MAX_CHILDREN)
+		return fail_text(c, at, shown, SL_ERANGE, err, "more than %.0f items",
+				 r->max > 0 ? r->max : (double)CONF_MAX_CHILDREN);
 	struct conf_table *items = sl_realloc_n(s->items, s->n_items + 1, sizeof *items);
 	if (items == NULL)
 		return fail_memory(err);
@@ -241,7 +239,7 @@ const char *conf_item_name(const struct conf_row *list, const struct conf_table 
 static int walk_mapping(const struct conf *c, struct conf_table *t, const struct conf_node *map, const char *prefix,
 			const char *shown_prefix, struct sl_err *err);
 
-/* `key:` with nothing behind it. */
+/* `key:` without a value. */
 static bool is_nothing(const struct conf_node *n)
 {
 	return n->kind == CONF_NODE_SCALAR && !n->quoted &&
@@ -261,15 +259,15 @@ static int walk_list(const struct conf *c, struct conf_table *t, size_t i, const
 		return 0;
 	}
 	if (n->kind != CONF_NODE_SEQUENCE)
-		return fail_text(c, place_of(n), shown, SL_EINVAL, "a list is wanted (each item begins with '- ')",
-				 err);
+		return fail_text(c, place_of(n), shown, SL_EINVAL, err,
+				 "a list is wanted (each item begins with '- ')");
 	t->slots[i].place = place_of(n);
 	for (size_t k = 0; k < n->n; k++) {
 		const struct conf_node *kid = n->kids[k];
 		struct conf_table *item;
 		if (kid->kind != CONF_NODE_MAPPING)
-			return fail_text(c, place_of(kid), shown, SL_EINVAL, "an item must be a mapping (key: value)",
-					 err);
+			return fail_text(c, place_of(kid), shown, SL_EINVAL, err,
+					 "an item must be a mapping (key: value)");
 		int rc = add_item(c, t, i, place_of(kid), shown, &item, err);
 		if (rc == 0)
 			rc = walk_mapping(c, item, kid, "", shown, err);
@@ -314,26 +312,21 @@ static int walk_value(const struct conf *c, struct conf_table *t, size_t i, cons
 		return walk_list(c, t, i, n, shown, err);
 	if (r->type == CONF_STRINGS && n->kind == CONF_NODE_SEQUENCE)
 		return walk_strings(c, t, i, n, shown, err);
-	struct sl_err why;
-	if (n->kind != CONF_NODE_SCALAR || r->type == CONF_STRINGS) {
-		sl_errf(&why, SL_EINVAL, "%s is wanted%s", conf_type_wants(r->type),
-			n->kind == CONF_NODE_SEQUENCE && r->type == CONF_ADDRESS ? ", in quotes" : "");
-		return fail(c, place_of(n), shown, &why, err);
-	}
-	if (is_nothing(n)) {
-		sl_errf(&why, SL_EINVAL, "has no value; %s is wanted", conf_type_wants(r->type));
-		return fail(c, place_of(n), shown, &why, err);
-	}
+	if (n->kind != CONF_NODE_SCALAR || r->type == CONF_STRINGS)
+		return fail_text(c, place_of(n), shown, SL_EINVAL, err, "%s is wanted%s", conf_type_wants(r->type),
+				 n->kind == CONF_NODE_SEQUENCE && r->type == CONF_ADDRESS ? ", in quotes" : "");
+	if (is_nothing(n))
+		return fail_text(c, place_of(n), shown, SL_EINVAL, err, "has no value; %s is wanted",
+				 conf_type_wants(r->type));
 	return set_text(c, t, i, n->text, n->quoted, place_of(n), shown, err);
 }
 
 static bool is_section(const struct conf_table *t, const char *key)
 {
 	size_t n = strlen(key);
-	for (size_t i = 0; i < t->n_rows; i++) {
+	for (size_t i = 0; i < t->n_rows; i++)
 		if (strncmp(t->rows[i].key, key, n) == 0 && t->rows[i].key[n] == '.')
 			return true;
-	}
 	return false;
 }
 
@@ -355,15 +348,15 @@ static int walk_mapping(const struct conf *c, struct conf_table *t, const struct
 		if (i < t->n_rows && !dotted)
 			rc = walk_value(c, t, i, value, shown.text, err);
 		else if (dotted)
-			rc = fail_text(c, place_of(key), shown.text, SL_EINVAL,
-				       "write sections as nested keys, not with dots", err);
+			rc = fail_text(c, place_of(key), shown.text, SL_EINVAL, err,
+				       "write sections as nested keys, not with dots");
 		else if (!is_section(t, full.text))
 			rc = fail_unknown(c, place_of(key), t->rows, shown.text, full.text, err);
 		else if (is_nothing(value)) /* a section with everything commented out */
 			rc = 0;
 		else if (value->kind != CONF_NODE_MAPPING)
 			rc =
-			    fail_text(c, place_of(value), shown.text, SL_EINVAL, "keys are wanted below this one", err);
+			    fail_text(c, place_of(value), shown.text, SL_EINVAL, err, "keys are wanted below this one");
 		else
 			rc = walk_mapping(c, t, value, full.text, shown.text, err);
 		if (rc != 0)
@@ -389,8 +382,7 @@ static int read_file(struct conf *c, struct sl_err *err)
 
 /* ---- the command line ---- */
 
-/* key is `NAME.item-key` below a list. An item's name may itself hold dots, so the item's key is
- * looked for at the end. */
+/* key is `NAME.item-key` below a list. An item's name may contain dots, so the item's key is matched at the end. */
 static int override_item(const struct conf *c, struct conf_table *t, size_t i, const char *key, const char *value,
 			 const char *shown, struct sl_err *err)
 {
@@ -426,8 +418,8 @@ static int override_item(const struct conf *c, struct conf_table *t, size_t i, c
 		sl_free(name);
 	}
 	if (rc == 0 && list->item_rows[at].type == CONF_LIST)
-		rc = fail_text(c, from_command_line, shown, SL_EINVAL,
-			       "a list in a list can't be set from the command line", err);
+		rc = fail_text(c, from_command_line, shown, SL_EINVAL, err,
+			       "a list in a list can't be set from the command line");
 	if (rc == 0)
 		rc = set_text(c, item, at, value, false, from_command_line, shown, err);
 	return rc;
@@ -446,22 +438,20 @@ static int override_key(const struct conf *c, struct conf_table *t, const char *
 		if (r->type != CONF_LIST)
 			return set_text(c, t, i, value, false, from_command_line, key, err);
 		if (*value != '\0')
-			return fail_text(c, from_command_line, key, SL_EINVAL,
-					 "a list is emptied (KEY=) or its items are set by name "
-					 "(KEY.NAME.…=…)",
-					 err);
+			return fail_text(c, from_command_line, key, SL_EINVAL, err,
+					 "a list is emptied (KEY=) or its items are set by name (KEY.NAME.…=…)");
 		slot_clear(r, &t->slots[i]);
 		t->slots[i].place = from_command_line;
 		return 0;
 	}
 	if (is_section(t, key))
-		return fail_text(c, from_command_line, key, SL_EINVAL, "a section: its keys are set one by one", err);
+		return fail_text(c, from_command_line, key, SL_EINVAL, err, "a section: its keys are set one by one");
 	return fail_unknown(c, from_command_line, t->rows, key, key, err);
 }
 
 static int override(const struct conf *c, struct conf_table *t, const char *set, struct sl_err *err)
 {
-	if (conf_has_control(set, strlen(set)))
+	if (text_has_control(set, strlen(set)))
 		return sl_errf(err, SL_EINVAL, "--set: control characters are not allowed");
 	const char *equals = strchr(set, '=');
 	if (equals == NULL || equals == set)
@@ -474,18 +464,16 @@ static int override(const struct conf *c, struct conf_table *t, const char *set,
 	return rc;
 }
 
-/* ---- after everything was read ---- */
+/* ---- checking and writing ---- */
 
 static int check(const struct conf *c, const struct conf_table *t, const char *shown_prefix, struct sl_err *err);
 
 static int check_list(const struct conf *c, const struct conf_row *r, const struct conf_slot *s, const char *shown,
 		      struct sl_err *err)
 {
-	if ((double)s->n_items < r->min) {
-		struct sl_err why;
-		sl_errf(&why, SL_ERANGE, "needs at least %.0f item%s", r->min, r->min > 1 ? "s" : "");
-		return fail(c, s->place, shown, &why, err);
-	}
+	if ((double)s->n_items < r->min)
+		return fail_text(c, s->place, shown, SL_ERANGE, err, "needs at least %.0f item%s", r->min,
+				 r->min > 1 ? "s" : "");
 	for (size_t i = 0; i < s->n_items; i++) {
 		const char *name = conf_item_name(r, &s->items[i]);
 		struct conf_name full;
@@ -496,11 +484,9 @@ static int check_list(const struct conf *c, const struct conf_row *r, const stru
 		for (size_t k = 0; k < i; k++) {
 			const char *other = conf_item_name(r, &s->items[k]);
 			BUG_IF(name == NULL || other == NULL, "conf: an item without a name");
-			if (strcmp(name, other) != 0)
-				continue;
-			struct sl_err why;
-			sl_errf(&why, SL_EINVAL, "two items have the %s '%.80s'", r->item_name, name);
-			return fail(c, s->items[i].place, shown, &why, err);
+			if (strcmp(name, other) == 0)
+				return fail_text(c, s->items[i].place, shown, SL_EINVAL, err,
+						 "two items have the %s '%.80s'", r->item_name, name);
 		}
 	}
 	return 0;
@@ -513,7 +499,7 @@ static int check(const struct conf *c, const struct conf_table *t, const char *s
 		conf_name_join(&shown, shown_prefix, t->rows[i].key);
 		int rc = 0;
 		if (t->slots[i].place.origin == CONF_ORIGIN_UNSET)
-			rc = fail_text(c, t->place, shown.text, SL_EINVAL, "must be given", err);
+			rc = fail_text(c, t->place, shown.text, SL_EINVAL, err, "must be given");
 		else if (t->rows[i].type == CONF_LIST)
 			rc = check_list(c, &t->rows[i], &t->slots[i], shown.text, err);
 		if (rc != 0)
@@ -522,7 +508,7 @@ static int check(const struct conf *c, const struct conf_table *t, const char *s
 	return 0;
 }
 
-/* Makes the arrays that the caller's struct will point at: everything that can fail. */
+/* Allocates the arrays that the caller's struct will point at: the only part of writing that can fail. */
 static int allocate_items(struct conf_table *t)
 {
 	for (size_t i = 0; i < t->n_rows; i++) {
@@ -532,38 +518,38 @@ static int allocate_items(struct conf_table *t)
 		s->written = sl_zalloc_n(s->n_items, t->rows[i].item_size);
 		if (s->written == NULL)
 			return SL_ENOMEM;
-		for (size_t k = 0; k < s->n_items; k++) {
+		for (size_t k = 0; k < s->n_items; k++)
 			if (allocate_items(&s->items[k]) != 0)
 				return SL_ENOMEM;
-		}
 	}
 	return 0;
 }
 
 static void write_out(const struct conf_table *t, void *base)
 {
+	static const size_t sizes[] = {
+	    [CONF_STRING] = sizeof(char *),
+	    [CONF_BOOL] = sizeof(bool),
+	    [CONF_INT] = sizeof(int64_t),
+	    [CONF_FLOAT] = sizeof(double),
+	    [CONF_BYTES] = sizeof(uint64_t),
+	    [CONF_DURATION] = sizeof(uint64_t),
+	    [CONF_ENUM] = sizeof(int),
+	    [CONF_ADDRESS] = sizeof(struct conf_address),
+	    [CONF_STRINGS] = sizeof(struct conf_strings),
+	};
 	for (size_t i = 0; i < t->n_rows; i++) {
 		const struct conf_row *r = &t->rows[i];
 		const struct conf_slot *s = &t->slots[i];
 		char *at = (char *)base + r->offset;
-		switch (r->type) {
-		case CONF_STRING: memcpy(at, &s->value.string, sizeof s->value.string); break;
-		case CONF_BOOL: memcpy(at, &s->value.boolean, sizeof s->value.boolean); break;
-		case CONF_INT: memcpy(at, &s->value.integer, sizeof s->value.integer); break;
-		case CONF_FLOAT: memcpy(at, &s->value.number, sizeof s->value.number); break;
-		case CONF_BYTES:
-		case CONF_DURATION: memcpy(at, &s->value.amount, sizeof s->value.amount); break;
-		case CONF_ENUM: memcpy(at, &s->value.choice, sizeof s->value.choice); break;
-		case CONF_ADDRESS: memcpy(at, &s->value.address, sizeof s->value.address); break;
-		case CONF_STRINGS: memcpy(at, &s->value.strings, sizeof s->value.strings); break;
-		case CONF_LIST: {
-			struct conf_list list = {s->written, s->n_items};
-			memcpy(at, &list, sizeof list);
-			for (size_t k = 0; k < s->n_items; k++)
-				write_out(&s->items[k], (char *)s->written + k * r->item_size);
-			break;
+		if (r->type != CONF_LIST) {
+			memcpy(at, &s->value, sizes[r->type]);
+			continue;
 		}
-		}
+		struct conf_list list = {s->written, s->n_items};
+		memcpy(at, &list, sizeof list);
+		for (size_t k = 0; k < s->n_items; k++)
+			write_out(&s->items[k], (char *)s->written + k * r->item_size);
 	}
 }
 

@@ -71,19 +71,18 @@ struct conf; /* owns every string and list it wrote into the root struct */
 int conf_load(const struct conf_row *rows, const char *path, const char *const *sets, size_t n_sets, void *root,
 	      struct conf **out, struct sl_err *err);
 void conf_free(struct conf *c);
-/* `key: value  # origin`, one line a key, in the table's order, lists expanded. */
-int conf_show(const struct conf *c, struct sl_buf *out);
-/* The same; note: printed for a root key behind its origin; NULL: none. */
-int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out);
-/* Compares two loads of one table: the callback is called for each root key whose values differ, in the table's
- * order, until it returns something else than 0, which is the result. */
-int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *ctx, const char *key), void *ctx);
+/* `key: value  # origin`, one line a key, in the table's order, lists expanded, with note's text for a root key after
+ * its origin; note may be NULL or return NULL. */
+int conf_show(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out);
+/* Compares two loads of one table: the callback is called for each root key whose values differ, in the table's order,
+ * until it returns a value other than 0, which is the result. */
+int conf_compare(const struct conf *a, const struct conf *b, int (*changed)(void *ctx, const char *key), void *ctx);
 /* The overrides (`KEY=VALUE`, as conf_load takes them) that give a root key the value it has in c:
  * one for a plain key, several for a list. add copies what it is given and returns 0 or a code.
  * SL_EINVAL when a value can't be written as an override (a string list with commas in it). */
 int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, const char *set), void *ctx);
-/* A check of the caller's own failed for this key (an item's is LIST.NAME.KEY): the same kind of
- * line, at the place where the key's value was given. Returns SL_EINVAL. */
+/* Reports that the caller's own check failed for this key (of an item: LIST.NAME.KEY), in the same form, with the
+ * position of the key's value. Returns SL_EINVAL. */
 int conf_fail(const struct conf *c, const char *key, struct sl_err *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

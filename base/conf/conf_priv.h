@@ -46,9 +46,8 @@ union conf_value {
 	struct conf_strings strings; /* owned */
 };
 
-/* text as a row's type; everything but CONF_LIST. quoted: see struct conf_node. 0, SL_EINVAL,
- * SL_ERANGE, SL_ENOMEM with the reason in why (without line and key). Owned by the caller, who
- * disposes of it with conf_value_dispose. */
+/* text as a row's type; everything but CONF_LIST. quoted: see struct conf_node. 0, SL_EINVAL, SL_ERANGE, SL_ENOMEM with
+ * the reason in why (without line and key). The caller owns it and releases it with conf_value_dispose. */
 int conf_value_parse(const struct conf_row *row, const char *text, bool quoted, union conf_value *out,
 		     struct sl_err *why);
 /* Appends one more item to a CONF_STRINGS value. */
@@ -58,7 +57,6 @@ void conf_value_dispose(const struct conf_row *row, union conf_value *v);
 int conf_value_format(const struct conf_row *row, const union conf_value *v, struct sl_buf *out);
 /* "a number", "true or false": what the row wants, for messages. */
 const char *conf_type_wants(enum conf_type type);
-bool conf_has_control(const char *text, size_t n);
 
 /* ---- conf.c ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What was read, told again: all values with the places they came from, what differs between two
- * configurations, and values as the overrides that would set them.
+ * Prints what was read: values with their origins, differences between two configurations, and values as the overrides
+ * that would set them.
  */
 #include "base/conf/conf.h"
 
@@ -25,7 +25,7 @@ static int show_origin(const struct conf *c, struct conf_place at, const char *n
 	return rc == 0 ? buf_append_str(out, "\n") : rc;
 }
 
-/* note: what is said behind each line of this row; NULL: nothing. */
+/* note: appended to each line of this row; NULL: none. */
 static int show_row(const struct conf *c, const struct conf_row *r, const struct conf_slot *s, const char *prefix,
 		    const char *note, struct sl_buf *out)
 {
@@ -47,7 +47,7 @@ static int show_row(const struct conf *c, const struct conf_row *r, const struct
 	return rc == 0 ? show_origin(c, s->place, note, out) : rc;
 }
 
-int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out)
+int conf_show(const struct conf *c, const char *(*note)(const char *key), struct sl_buf *out)
 {
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < c->root.n_rows; i++) {
@@ -57,13 +57,11 @@ int conf_show_noted(const struct conf *c, const char *(*note)(const char *key), 
 	return rc;
 }
 
-int conf_show(const struct conf *c, struct sl_buf *out) { return conf_show_noted(c, NULL, out); }
-
 /* ---- comparing, and values as overrides ---- */
 
 static bool tables_equal(const struct conf_table *a, const struct conf_table *b, struct sl_buf *scratch, int *rc);
 
-/* By the text that is shown: it is the same exactly when the values are. */
+/* Compares the printed text, which is equal exactly when the values are. */
 static bool slots_equal(const struct conf_row *r, const struct conf_slot *a, const struct conf_slot *b,
 			struct sl_buf *scratch, int *rc)
 {
@@ -91,7 +89,7 @@ static bool tables_equal(const struct conf_table *a, const struct conf_table *b,
 	return same;
 }
 
-int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *ctx, const char *key), void *ctx)
+int conf_compare(const struct conf *a, const struct conf *b, int (*changed)(void *ctx, const char *key), void *ctx)
 {
 	struct sl_buf scratch;
 	int rc = 0;
@@ -100,7 +98,7 @@ int conf_compare(const struct conf *a, const struct conf *b, int (*told)(void *c
 	for (size_t i = 0; rc == 0 && i < a->root.n_rows; i++) {
 		const struct conf_row *r = &a->root.rows[i];
 		if (!slots_equal(r, &a->root.slots[i], &b->root.slots[i], &scratch, &rc) && rc == 0)
-			rc = told(ctx, r->key);
+			rc = changed(ctx, r->key);
 	}
 	buf_dispose(&scratch);
 	return rc;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The types of configuration values: text to value, checked against the row's range, and back.
- * One spelling a type and no guessing: `yes` is not a bool, `30` is not a duration, 0x10 is not a
- * number. What is refused is told together with what would be right.
+ * The types of configuration values: text to value, checked against the row's range, and back. One spelling per type,
+ * no guessing: `yes` is not a bool, `30` is not a duration, 0x10 is not a number. An error shows the wrong value and
+ * the expected form.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,8 +23,8 @@ struct unit {
 
 /* Largest first: formatting takes the first that divides. */
 static const struct unit byte_units[] = {
-    {"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}, {"", 1}};
-static const struct unit time_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+    {"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}, {"", 1}, {NULL, 0}};
+static const struct unit time_units[] = {{"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}, {NULL, 0}};
 
 const char *conf_type_wants(enum conf_type type)
 {
@@ -107,8 +107,8 @@ static int parse_float(const struct conf_row *row, const char *text, double *out
 	return 0;
 }
 
-static int parse_amount(const struct conf_row *row, const char *text, const struct unit *units, size_t n_units,
-			uint64_t *out, struct sl_err *why)
+static int parse_amount(const struct conf_row *row, const char *text, const struct unit *units, uint64_t *out,
+			struct sl_err *why)
 {
 	size_t digits = strspn(text, "0123456789");
 	if (digits == 0)
@@ -119,13 +119,12 @@ static int parse_amount(const struct conf_row *row, const char *text, const stru
 		return out_of_range(row, text, why);
 	const char *name = text + digits;
 	uint64_t v = 0;
-	if (count != 0 || *name != '\0') { /* nothing needs no unit */
-		size_t i = 0;
-		while (i < n_units && strcmp(units[i].name, name) != 0)
-			i++;
-		if (i == n_units)
+	if (count != 0 || *name != '\0') { /* 0 needs no unit */
+		while (units->name != NULL && strcmp(units->name, name) != 0)
+			units++;
+		if (units->name == NULL)
 			return wrong(row, text, why);
-		if (__builtin_mul_overflow((uint64_t)count, units[i].factor, &v))
+		if (__builtin_mul_overflow((uint64_t)count, units->factor, &v))
 			return out_of_range(row, text, why);
 	}
 	if (has_range(row) && ((double)v < row->min || (double)v > row->max))
@@ -257,10 +256,8 @@ int conf_value_parse(const struct conf_row *row, const char *text, bool quoted, 
 		return out->boolean || strcmp(text, "false") == 0 ? 0 : wrong(row, text, why);
 	case CONF_INT: return parse_int(row, text, &out->integer, why);
 	case CONF_FLOAT: return parse_float(row, text, &out->number, why);
-	case CONF_BYTES:
-		return parse_amount(row, text, byte_units, sizeof byte_units / sizeof *byte_units, &out->amount, why);
-	case CONF_DURATION:
-		return parse_amount(row, text, time_units, sizeof time_units / sizeof *time_units, &out->amount, why);
+	case CONF_BYTES: return parse_amount(row, text, byte_units, &out->amount, why);
+	case CONF_DURATION: return parse_amount(row, text, time_units, &out->amount, why);
 	case CONF_ENUM: return parse_enum(row, text, &out->choice, why);
 	case CONF_ADDRESS: return parse_address(row, text, &out->address, why);
 	case CONF_STRINGS: return parse_strings(row, text, out, why);
@@ -281,14 +278,13 @@ void conf_value_dispose(const struct conf_row *row, union conf_value *v)
 	memset(v, 0, sizeof *v);
 }
 
-static int format_amount(uint64_t v, const struct unit *units, size_t n_units, struct sl_buf *out)
+static int format_amount(uint64_t v, const struct unit *units, struct sl_buf *out)
 {
 	if (v == 0)
 		return buf_append_str(out, "0");
-	size_t i = 0;
-	while (i + 1 < n_units && v % units[i].factor != 0)
-		i++;
-	return buf_printf(out, "%" PRIu64 "%s", v / units[i].factor, units[i].name);
+	while (v % units->factor != 0) /* the last factor is 1 */
+		units++;
+	return buf_printf(out, "%" PRIu64 "%s", v / units->factor, units->name);
 }
 
 /* Quotes whenever YAML could read it as something else. */
@@ -319,8 +315,8 @@ int conf_value_format(const struct conf_row *row, const union conf_value *v, str
 	case CONF_BOOL: return buf_append_str(out, v->boolean ? "true" : "false");
 	case CONF_INT: return buf_printf(out, "%" PRId64, v->integer);
 	case CONF_FLOAT: return buf_printf(out, "%.15g", v->number);
-	case CONF_BYTES: return format_amount(v->amount, byte_units, sizeof byte_units / sizeof *byte_units, out);
-	case CONF_DURATION: return format_amount(v->amount, time_units, sizeof time_units / sizeof *time_units, out);
+	case CONF_BYTES: return format_amount(v->amount, byte_units, out);
+	case CONF_DURATION: return format_amount(v->amount, time_units, out);
 	case CONF_ENUM: return buf_append_str(out, row->choices[v->choice]);
 	case CONF_ADDRESS: return v->address.off ? buf_append_str(out, "off") : format_text(v->address.text, out);
 	case CONF_STRINGS: {

@@ -2,11 +2,10 @@
  *
  * A YAML file as a small tree, from libyaml's events.
  *
- * Events and not libyaml's own documents, because a document has already replaced aliases by what
- * they name, and here aliases, anchors and tags are errors with a place: a configuration says what
- * it means where it says it. Every dimension is bounded (bytes, depth, nodes, children), so a
- * hostile file costs a bounded amount of memory and time. Scalars with control characters are
- * refused here, once, so that no key or value can break a log line or a message later.
+ * It reads events, not libyaml's documents: a document has aliases already resolved, but here aliases, anchors and tags
+ * are errors with a position. Every dimension is bounded (bytes, depth, nodes, children), so a hostile file costs a
+ * bounded amount of memory and time. Scalars with control characters are refused here, once, so that no key or value
+ * can break a log line or a message later.
  */
 #include <string.h>
 #include <yaml.h>
@@ -14,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/conf/conf_priv.h"
 #include "base/file.h"
+#include "base/text.h"
 
 struct reader {
 	yaml_parser_t parser;
@@ -32,16 +32,6 @@ void conf_node_free(struct conf_node *n)
 	sl_free(n->kids);
 	sl_free(n->text);
 	sl_free(n);
-}
-
-bool conf_has_control(const char *text, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)text[i];
-		if (c < 0x20 || c == 0x7f)
-			return true;
-	}
-	return false;
 }
 
 static int fail_at(const struct reader *r, const yaml_mark_t *at, const char *what, struct sl_err *err)
@@ -81,7 +71,7 @@ static int next_event(struct reader *r, yaml_event_t *ev, struct sl_err *err)
 	return 0;
 }
 
-/* What no event may carry. */
+/* Rejects aliases, anchors and tags. */
 static int check_event(const struct reader *r, const yaml_event_t *ev, struct sl_err *err)
 {
 	const yaml_char_t *anchor = NULL, *tag = NULL;
@@ -190,7 +180,7 @@ static int read_node(struct reader *r, const yaml_event_t *ev, int depth, struct
 		size_t len = ev->data.scalar.length;
 		n->kind = CONF_NODE_SCALAR;
 		n->quoted = ev->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-		if (conf_has_control(text, len))
+		if (text_has_control(text, len))
 			rc = fail_at(r, &ev->start_mark, "line breaks and control characters are not allowed in a text",
 				     err);
 		else if ((n->text = sl_strndup(text, len)) == NULL)
@@ -212,11 +202,7 @@ static int read_stream(struct reader *r, struct conf_node **out, struct sl_err *
 	struct conf_node *root = NULL;
 	for (;;) {
 		yaml_event_t ev;
-		int rc = next_event(r, &ev, err);
-		if (rc != 0) {
-			conf_node_free(root);
-			return rc;
-		}
+		int rc = next_event(r, &ev, err); /* after an error: no event */
 		yaml_event_type_t type = ev.type;
 		if (type == YAML_DOCUMENT_START_EVENT && root != NULL)
 			rc = fail_at(r, &ev.start_mark, "a second document is not allowed", err);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* Behind the string that begins at text + i, behind its quote; n where it does not end. A quote behind an odd number of
- * backslashes is a part of it. */
+/* The offset after the string whose first character is text[i]; n if it does not end. A quote after an odd number of
+ * backslashes belongs to the string. */
 static size_t skip_string(const char *text, size_t i, size_t n)
 {
 	const char *from = text + i, *end = text + n;

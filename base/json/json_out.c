@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* 0: copied; 1: \u00XX; otherwise the letter after the backslash. */
+/* 0: copied; 1: \u00XX; else the letter after the backslash. */
 static const char escapes[256] = {
     [0] = 1,  [1] = 1,      [2] = 1,      [3] = 1,      [4] = 1,     [5] = 1,       [6] = 1,
     [7] = 1,  ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', [11] = 1,    ['\f'] = 'f',  ['\r'] = 'r',

@@ -112,17 +112,41 @@ bool json_scan_uint(struct json_scan *s, uint64_t *out)
 	return true;
 }
 
-/* true, false, null and numbers: what is between the punctuation, by its characters only. */
-static bool skip_word(struct json_scan *s)
+/* Takes a byte that is one of these. */
+static bool take_any(struct json_scan *s, const char *these)
+{
+	bool is = s->at < s->end && *s->at != '\0' && strchr(these, *s->at) != NULL;
+	s->at += is;
+	return is;
+}
+
+static bool digits(struct json_scan *s)
 {
 	const char *begin = s->at;
-	while (s->at < s->end && *s->at != '\0' && strchr("+-.", *s->at) != NULL)
-		s->at++;
-	while (s->at < s->end && ((*s->at >= '0' && *s->at <= '9') || (*s->at >= 'a' && *s->at <= 'z') ||
-				  *s->at == 'E' || *s->at == '.' || *s->at == '+' || *s->at == '-'))
-		s->at++;
+	while (take_any(s, "0123456789"))
+		;
+	return s->at > begin;
+}
+
+static bool skip_word(struct json_scan *s)
+{
+	static const char *const words[] = {"true", "false", "null"};
 	s->fresh = false;
-	return s->at > begin || fault(s, "a value is missing");
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+		size_t n = strlen(words[i]);
+		if ((size_t)(s->end - s->at) >= n && memcmp(s->at, words[i], n) == 0) {
+			s->at += n;
+			return true;
+		}
+	}
+	take_any(s, "-");
+	if (!digits(s))
+		return fault(s, "a value is missing");
+	if (take_any(s, ".") && !digits(s))
+		return fault(s, "a number has no digit after its point");
+	if (take_any(s, "eE") && (take_any(s, "+-"), !digits(s)))
+		return fault(s, "a number has no exponent");
+	return true;
 }
 
 bool json_scan_skip(struct json_scan *s)
@@ -142,7 +166,7 @@ bool json_scan_skip(struct json_scan *s)
 		} else if (!(c == '"' ? json_scan_string(s, &raw) : skip_word(s))) {
 			return false;
 		}
-		/* Close what ends here; then there is another element, or nothing is open any more. */
+		/* Close every level that ends here, until another element follows or no level is open. */
 		while (depth > 0) {
 			bool another = closing[depth - 1] == '}' ? json_scan_key(s, &raw) : json_scan_item(s);
 			if (s->bad != NULL)

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/proto/proto.h"
 
@@ -43,6 +44,12 @@ bool json_scan_skip(struct json_scan *s);
 char json_scan_peek(struct json_scan *s);
 /* True when nothing but blanks follows and nothing was wrong. */
 bool json_scan_end(struct json_scan *s);
+
+/* Whether a raw string is this word, which needs no escapes. */
+static inline bool json_is(struct proto_str raw, const char *word)
+{
+	return raw.n == strlen(word) && memcmp(raw.at, word, raw.n) == 0;
+}
 
 /* The text of a raw string into out, which has room for raw.n bytes: its length, or SIZE_MAX when an
  * escape is malformed. Lone surrogates become U+FFFD. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Subcommands: one function each, argv[0] is the subcommand's name, the result is the process's
- * exit status. What several of them share is in options.c.
+ * The room: the schema of the configuration (schema.h), the options that subcommands share (options.c), and the
+ * subcommands `config` and `keys`. Every subcommand is one function: argv[0] is its name, the result is the process's
+ * exit status. Thread: main.
  */
 #ifndef CMD_CMD_H
 #define CMD_CMD_H
@@ -12,8 +13,7 @@
 #include "base/log.h"
 #include "cmd/config/schema.h"
 
-/* Exit statuses beside 0 and 1, as in sysexits.h. CMD_EXIT_CONFIG: a restart by the supervisor
- * can't help. */
+/* Exit statuses besides 0 and 1, as in sysexits.h. After CMD_EXIT_CONFIG the supervisor does not restart. */
 enum { CMD_EXIT_USAGE = 64, CMD_EXIT_UNAVAILABLE = 69, CMD_EXIT_CONFIG = 78 };
 
 int cmd_serve(int argc, char **argv);
@@ -24,7 +24,7 @@ int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_cascade(int argc, char **argv);
 
-/* ---- options.c: -c FILE, --set KEY=VALUE, --state DIR, and a child's own ---- */
+/* ---- options.c: -c FILE, --set KEY=VALUE, --state DIR, and those of a child ---- */
 
 enum { CMD_MAX_SETS = 256 };
 
@@ -36,17 +36,17 @@ struct cmd_options {
 	int beat_fd;          /* --beat-fd N; -1 */
 	int handover_fd;      /* --handover-fd N; -1 */
 	bool takeover;        /* --takeover */
-	/* What a child gets of the supervisor (cmd/confine/confine.h): --broker-fd N, --state-fd N, --run-as UID:GID;
-	 * -1, -1, NULL. */
+	/* The supervisor passes these to a child (cmd/confine/confine.h): --broker-fd N, --state-fd N,
+	 * --run-as UID:GID; -1, -1, NULL. */
 	int broker_fd, state_fd;
 	const char *run_as;
-	const char *word; /* the one argument that is no option; NULL */
+	const char *word; /* the one argument that is not an option; NULL */
 };
 
-/* 0, or the exit status to end with (0 is never one: --help ends the process itself). what: one
- * line for --help. takes_word: one argument that is no option is allowed. */
+/* 0, or the exit status (--help ends the process). what: one line for --help. takes_word: one argument that is not an
+ * option is allowed. */
 int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word, const char *what);
-/* Reads and checks the configuration and starts the log for the process `who`. On failure prints the
- * one line and returns CMD_EXIT_CONFIG. */
-int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config *cfg);
+/* Reads and checks the configuration and starts the log under that name. On failure prints one line and returns
+ * CMD_EXIT_CONFIG. */
+int cmd_load(const struct cmd_options *o, const char *name, struct sluice_config *cfg);
 #endif

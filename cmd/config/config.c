@@ -18,7 +18,7 @@ static int show(const struct sluice_config *cfg)
 {
 	struct sl_buf text;
 	buf_init(&text, 4 << 20);
-	int rc = conf_show_noted(cfg->conf, restart_note, &text);
+	int rc = conf_show(cfg->conf, restart_note, &text);
 	if (rc == 0)
 		fwrite(buf_data(&text), 1, text.len, stdout);
 	else
@@ -32,7 +32,7 @@ int cmd_config(int argc, char **argv)
 	struct cmd_options o;
 	struct sluice_config cfg;
 	int rc = cmd_options_parse(&o, argc, argv, true,
-				   "`config check` says what is wrong with a configuration, "
+				   "`config check` reports errors of a configuration, "
 				   "`config show` prints all values and where they come from");
 	if (rc != 0)
 		return rc;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice keys`: keys that are made and withdrawn while gateways run. They stand in the store (Redis) by
- * their SHA-256; the key itself is printed once and kept nowhere.
+ * `sluice keys`: creates and revokes keys while gateways run. Keys are stored in Redis under their SHA-256; the key
+ * itself is printed once and not stored.
  *
- * Keys of one name are one thing: rotating adds a key of that name and lets those before it end after a
- * while, revoking takes all of them. What a tenant has (limits, responses) stays with the tenant.
+ * Keys may share a name: rotating adds a key of that name and lets the older ones expire, revoking revokes all of them.
+ * Limits and responses stay with the tenant.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -33,14 +33,14 @@ static const char usage[] =
     "       sluice keys revoke NAME|ID\n"
     "\n"
     "  --tier TIER      one of gateway.tiers, or admin\n"
-    "  --tenant TENANT  whose limits and stored responses; keys may share one (NAME)\n"
-    "  --expires TIME   it ends by itself: 12h, 30d (never)\n"
-    "  --origin ORIGIN  a web origin that may use it; may be given several times (any)\n"
-    "  --grace TIME     how long the keys before stay good (24h)\n"
-    "  --json           as one JSON array\n"
-    "  -c FILE, --set KEY=VALUE, --state DIR   as everywhere\n";
+    "  --tenant TENANT  the owner of limits and stored responses; keys may share one (NAME)\n"
+    "  --expires TIME   the key's lifetime: 12h, 30d (never)\n"
+    "  --origin ORIGIN  a web origin that may use the key; may be repeated (any)\n"
+    "  --grace TIME     how long older keys stay valid (24h)\n"
+    "  --json           print one JSON array\n"
+    "  -c FILE, --set KEY=VALUE, --state DIR   as for the other commands\n";
 
-struct ask {
+struct arguments {
 	const char *name, *tier, *tenant;
 	int64_t expires_s, grace_s;
 	char origins[IDENTITY_ORIGINS_MAX + 1];
@@ -60,7 +60,7 @@ static bool parse_time(const char *text, int64_t *out)
 	return true;
 }
 
-static bool add_origin(struct ask *a, const char *origin)
+static bool add_origin(struct arguments *a, const char *origin)
 {
 	size_t n = strlen(a->origins);
 	int len = snprintf(a->origins + n, sizeof a->origins - n, "%s%s", n > 0 ? " " : "", origin);
@@ -69,11 +69,11 @@ static bool add_origin(struct ask *a, const char *origin)
 
 static int bad_value(const char *option, const char *value)
 {
-	fprintf(stderr, "sluice keys: --%s: '%.100s' will not do\n", option, value);
+	fprintf(stderr, "sluice keys: --%s: invalid value '%.100s'\n", option, value);
 	return CMD_EXIT_USAGE;
 }
 
-static int take_option(struct ask *a, const char *name, const char *value)
+static int take_option(struct arguments *a, const char *name, const char *value)
 {
 	if (strcmp(name, "tier") == 0)
 		a->tier = value;
@@ -90,8 +90,8 @@ static int take_option(struct ask *a, const char *name, const char *value)
 	return 0;
 }
 
-/* Takes what is its own out of argv: what is left is for all subcommands alike. */
-static int take_options(struct ask *a, int argc, char **argv, int *n_rest, char **rest)
+/* Takes this command's options out of argv; the rest are those of every subcommand. */
+static int take_options(struct arguments *a, int argc, char **argv, int *n_rest, char **rest)
 {
 	*n_rest = 0;
 	for (int i = 0; i < argc; i++) {
@@ -138,11 +138,10 @@ static int check_room(const struct key_registry *s, size_t n, struct sl_err *err
 {
 	return n < key_registry_room(s)
 		   ? 0
-		   : sl_errf(err, SL_ELIMIT, "the store keeps %zu keys already: cache.keys_per_tenant allows no more",
-			     n);
+		   : sl_errf(err, SL_ELIMIT, "the store holds %zu keys: cache.keys_per_tenant allows no more", n);
 }
 
-static int create(struct key_registry *s, const struct sluice_config *cfg, const struct ask *a,
+static int create(struct key_registry *s, const struct sluice_config *cfg, const struct arguments *a,
 		  const struct stored_key *all, size_t n, struct sl_err *err)
 {
 	struct identity id = {0};
@@ -153,13 +152,12 @@ static int create(struct key_registry *s, const struct sluice_config *cfg, const
 	if (a->tier == NULL)
 		return sl_errf(err, SL_EINVAL, "--tier is needed");
 	if (auth_tier(&cfg->gateway, a->tier) == NULL && strcmp(a->tier, "admin") != 0)
-		return sl_errf(err, SL_EINVAL, "--tier: there is no tier '%.64s' in gateway.tiers", a->tier);
+		return sl_errf(err, SL_EINVAL, "--tier: gateway.tiers has no tier '%.64s'", a->tier);
 	if (!identity_name_ok(a->tier) || !identity_name_ok(tenant))
 		return sl_errf(err, SL_EINVAL, "--tier and --tenant are made of letters, digits and . _ -");
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(all[i].identity.name, a->name) == 0 && identity_valid(&all[i].identity, clock_unix_s()))
-			return sl_errf(err, SL_EINVAL, "%s: there is such a key; rotate it, or revoke it first",
-				       a->name);
+			return sl_errf(err, SL_EINVAL, "%s: this key exists; rotate it, or revoke it first", a->name);
 	snprintf(id.name, sizeof id.name, "%s", a->name);
 	snprintf(id.tier, sizeof id.tier, "%s", a->tier);
 	snprintf(id.tenant, sizeof id.tenant, "%s", tenant);
@@ -168,7 +166,8 @@ static int create(struct key_registry *s, const struct sluice_config *cfg, const
 	return add_key(s, &id, err);
 }
 
-static int rotate(struct key_registry *s, const struct ask *a, struct stored_key *all, size_t n, struct sl_err *err)
+static int rotate(struct key_registry *s, const struct arguments *a, struct stored_key *all, size_t n,
+		  struct sl_err *err)
 {
 	const struct stored_key *newest = NULL;
 	int64_t now = clock_unix_s();
@@ -176,7 +175,7 @@ static int rotate(struct key_registry *s, const struct ask *a, struct stored_key
 		if (strcmp(all[i].identity.name, a->name) == 0 && identity_valid(&all[i].identity, now))
 			newest = &all[i];
 	if (newest == NULL)
-		return sl_errf(err, SL_ENOTFOUND, "%s: there is no such key", a->name);
+		return sl_errf(err, SL_ENOTFOUND, "%s: no such key", a->name);
 	struct identity id = newest->identity;
 	int64_t life_s = id.expires_s > 0 ? id.expires_s - id.created_s : 0;
 	id.expires_s = life_s > 0 ? now + life_s : 0;
@@ -196,7 +195,8 @@ static int rotate(struct key_registry *s, const struct ask *a, struct stored_key
 	return rc;
 }
 
-static int revoke(struct key_registry *s, const struct ask *a, struct stored_key *all, size_t n, struct sl_err *err)
+static int revoke(struct key_registry *s, const struct arguments *a, struct stored_key *all, size_t n,
+		  struct sl_err *err)
 {
 	size_t n_revoked = 0, len = strlen(a->name);
 	for (size_t i = 0; i < n; i++) {
@@ -211,7 +211,7 @@ static int revoke(struct key_registry *s, const struct ask *a, struct stored_key
 		n_revoked++;
 	}
 	if (n_revoked == 0)
-		return sl_errf(err, SL_ENOTFOUND, "%s: there is no such key", a->name);
+		return sl_errf(err, SL_ENOTFOUND, "%s: no such key", a->name);
 	printf("%zu revoked\n", n_revoked);
 	return 0;
 }
@@ -251,7 +251,7 @@ static int list_json(const struct stored_key *all, size_t n)
 	return rc;
 }
 
-static int list(const struct ask *a, const struct stored_key *all, size_t n, struct sl_err *err)
+static int list(const struct arguments *a, const struct stored_key *all, size_t n, struct sl_err *err)
 {
 	if (a->json) {
 		int rc = list_json(all, n);
@@ -270,14 +270,14 @@ static int list(const struct ask *a, const struct stored_key *all, size_t n, str
 	return 0;
 }
 
-/* The Redis that is named, or the one that `sluice serve` starts. */
+/* The configured Redis, or the one that `sluice serve` starts. */
 static int open_store(const struct sluice_config *cfg, struct key_registry **out, struct sl_err *err)
 {
 	struct gw_store_settings s = cfg->gateway.store;
 	struct private_redis own;
 	if (s.address[0] == '\0' && s.kind != GW_STORE_MEMORY && private_redis_find(&own, cfg->state, s.server_memory))
 		s.address = own.address;
-	/* The one in the state folder runs as the folder's owner. */
+	/* The private Redis runs as the owner of the state folder. */
 	struct stat st;
 	s.own_server = s.address == own.address || s.own_server;
 	if (stat(cfg->state, &st) == 0)
@@ -285,7 +285,7 @@ static int open_store(const struct sluice_config *cfg, struct key_registry **out
 	return key_registry_open(&s, out, err);
 }
 
-static int act(const char *what, const struct sluice_config *cfg, const struct ask *a, struct sl_err *err)
+static int act(const char *what, const struct sluice_config *cfg, const struct arguments *a, struct sl_err *err)
 {
 	struct key_registry *s;
 	struct stored_key *all = NULL;
@@ -320,7 +320,7 @@ static bool is_action(const char *what)
 
 int cmd_keys(int argc, char **argv)
 {
-	struct ask a = {.grace_s = GRACE_S};
+	struct arguments a = {.grace_s = GRACE_S};
 	struct cmd_options o;
 	struct sluice_config cfg;
 	struct sl_err err = {0};
@@ -338,7 +338,7 @@ int cmd_keys(int argc, char **argv)
 	argv[1] = argv[0];
 	int rc = take_options(&a, argc - 1, argv + 1, &n_rest, rest);
 	if (rc == 0)
-		rc = cmd_options_parse(&o, n_rest, rest, true, "keys of the store; `sluice keys --help` says more");
+		rc = cmd_options_parse(&o, n_rest, rest, true, "keys of the store; see `sluice keys --help`");
 	if (rc != 0)
 		return rc;
 	bool wants_name = strcmp(what, "list") != 0;

@@ -11,8 +11,8 @@
 
 #include "cmd/config/cmd.h"
 
-/* Looked for when -c is not given: a source tree, then an installation. */
-static const char *const usual_places[] = {"etc/sluice.yaml", "/etc/sluice/sluice.yaml"};
+/* Without -c: a source tree's, then an installation's. */
+static const char *const usual_files[] = {"etc/sluice.yaml", "/etc/sluice/sluice.yaml"};
 
 enum {
 	OPT_SET = 256,
@@ -30,10 +30,10 @@ enum {
 static void print_help(const char *name, const char *what)
 {
 	printf("sluice %s: %s\n\n"
-	       "  -c, --config FILE   the configuration (else %s, then %s)\n"
-	       "      --set KEY=VALUE overrides one key; may be given several times\n"
+	       "  -c, --config FILE   the configuration (default: %s, then %s)\n"
+	       "      --set KEY=VALUE override one key; may be repeated\n"
 	       "      --state DIR     the same as --set state=DIR\n",
-	       name, what, usual_places[0], usual_places[1]);
+	       name, what, usual_files[0], usual_files[1]);
 }
 
 static int add_set(struct cmd_options *o, const char *set)
@@ -116,25 +116,25 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 		fprintf(stderr, "sluice %s: unexpected argument '%s'\n", argv[0], argv[optind]);
 		return CMD_EXIT_USAGE;
 	}
-	for (size_t i = 0; o->path == NULL && i < sizeof usual_places / sizeof *usual_places; i++) {
-		if (access(usual_places[i], R_OK) == 0)
-			o->path = usual_places[i];
+	for (size_t i = 0; o->path == NULL && i < sizeof usual_files / sizeof *usual_files; i++) {
+		if (access(usual_files[i], R_OK) == 0)
+			o->path = usual_files[i];
 	}
 	return 0;
 }
 
-int cmd_load(const struct cmd_options *o, const char *who, struct sluice_config *cfg)
+int cmd_load(const struct cmd_options *o, const char *name, struct sluice_config *cfg)
 {
 	struct sl_err err;
 	if (o->path == NULL) {
-		fprintf(stderr, "sluice: no configuration: give -c FILE, or put one at %s or %s\n", usual_places[0],
-			usual_places[1]);
+		fprintf(stderr, "sluice: no configuration: use -c FILE, or create %s or %s\n", usual_files[0],
+			usual_files[1]);
 		return CMD_EXIT_CONFIG;
 	}
 	if (sluice_config_load(cfg, o->path, o->sets, o->n_sets, &err) != 0) {
 		fprintf(stderr, "%s\n", err.text);
 		return CMD_EXIT_CONFIG;
 	}
-	log_init(who, (enum log_level)cfg->log_level);
+	log_init(name, (enum log_level)cfg->log_level);
 	return 0;
 }

@@ -381,7 +381,7 @@ static bool has_tier(const struct sluice_config *cfg, const char *name)
 	return false;
 }
 
-/* Whether the configuration lists the models: not with the echo, nor with an engine that was started separately. */
+/* Does the configuration list the models? Not with the echo, nor with an engine that was started separately. */
 static bool knows_models(const struct sluice_config *cfg)
 {
 	return !cfg->echo.enabled && cfg->engine.models.n > 0 &&
@@ -406,20 +406,35 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 		if (m->quantize[0] != '\0' && kn_type_from_name(m->quantize) < 0 && strcasecmp(m->quantize, "fp8") != 0)
 			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "quantize"), err,
 					 "no weight type is named '%.16s'", m->quantize);
-		if (strcmp(m->name, "default") == 0)
-			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err,
-					 "default stands for gateway.default_model");
-		if (strcmp(m->name, "auto") == 0)
-			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err,
-					 "auto stands for the cascade");
+		bool is_auto = strcmp(m->name, "auto") == 0;
+		if (is_auto || strcmp(m->name, "default") == 0)
+			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err, "%s",
+					 is_auto ? "auto stands for the cascade"
+						 : "default stands for gateway.default_model");
 	}
 	return 0;
 }
 
-/* Whether a request may name it ("default" apart). */
-static bool is_model(const struct sluice_config *cfg, const char *name)
+/* name is "", a model, or "auto" if that is allowed. */
+static int check_model(const struct sluice_config *cfg, const char *key, const char *name, bool or_auto,
+		       struct sl_err *err)
 {
-	return strcmp(name, "auto") == 0 || find_model(cfg, name) != NULL;
+	if (name[0] == '\0' || !knows_models(cfg) || find_model(cfg, name) != NULL ||
+	    (or_auto && strcmp(name, "auto") == 0))
+		return 0;
+	return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", name);
+}
+
+static int check_tier(const struct sluice_config *cfg, const char *key, const char *name, struct sl_err *err)
+{
+	return has_tier(cfg, name) ? 0 : conf_fail(cfg->conf, key, err, "no tier is named '%.60s'", name);
+}
+
+/* The value of key must be at least that of other. */
+static int check_least(const struct sluice_config *cfg, const char *key, uint64_t is, const char *other, uint64_t least,
+		       struct sl_err *err)
+{
+	return is >= least ? 0 : conf_fail(cfg->conf, key, err, "must be at least %s", other);
 }
 
 static int check_origins(const struct sluice_config *cfg, const struct conf_strings *origins, const char *key,
@@ -437,43 +452,40 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct gw_config *g = &cfg->gateway;
 	char key[KEY_BYTES];
-	for (size_t i = 0; i < g->tiers.n; i++) {
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < g->tiers.n; i++) {
 		const struct gw_tier_config *t = LIST_AT(g->tiers, const struct gw_tier_config, i);
 		if (strcmp(t->name, "admin") == 0)
 			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "name"), err,
 					 "admin is not a tier's name");
-		if (t->degrade_model[0] != '\0' && knows_models(cfg) && find_model(cfg, t->degrade_model) == NULL)
-			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "degrade.model"), err,
-					 "no model is named '%.60s'", t->degrade_model);
-		if (t->when_late == GW_LATE_DEGRADE && t->degrade_model[0] == '\0' && t->degrade_max_tokens == 0)
+		rc = check_model(cfg, key_of(key, "gateway.tiers", t->name, "degrade.model"), t->degrade_model, false,
+				 err);
+		if (rc == 0 && t->when_late == GW_LATE_DEGRADE && t->degrade_model[0] == '\0' &&
+		    t->degrade_max_tokens == 0)
 			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "when_late"), err,
 					 "degrade needs degrade.model or degrade.max_tokens");
-		for (size_t k = 0; knows_models(cfg) && k < t->models.n; k++) {
-			if (!is_model(cfg, t->models.items[k]))
-				return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "models"), err,
-						 "no model is named '%.60s'", t->models.items[k]);
-		}
-		if (t->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, t->default_model))
-			return conf_fail(cfg->conf, key_of(key, "gateway.tiers", t->name, "default_model"), err,
-					 "no model is named '%.60s'", t->default_model);
+		for (size_t k = 0; rc == 0 && k < t->models.n; k++)
+			rc = check_model(cfg, key_of(key, "gateway.tiers", t->name, "models"), t->models.items[k], true,
+					 err);
+		if (rc == 0)
+			rc = check_model(cfg, key_of(key, "gateway.tiers", t->name, "default_model"), t->default_model,
+					 true, err);
 	}
-	for (size_t i = 0; i < g->keys.n; i++) {
+	for (size_t i = 0; rc == 0 && i < g->keys.n; i++) {
 		const struct gw_key_config *k = LIST_AT(g->keys, const struct gw_key_config, i);
 		if (strspn(k->sha256, "0123456789abcdefABCDEF") != 64)
 			return conf_fail(cfg->conf, key_of(key, "gateway.keys", k->name, "sha256"), err,
 					 "64 hex digits are wanted (printf %%s KEY | sha256sum)");
-		if (strcmp(k->tier, "admin") != 0 && !has_tier(cfg, k->tier))
-			return conf_fail(cfg->conf, key_of(key, "gateway.keys", k->name, "tier"), err,
-					 "no tier is named '%.60s'", k->tier);
-		int rc = check_origins(cfg, &k->origins, key_of(key, "gateway.keys", k->name, "origins"), err);
-		if (rc != 0)
-			return rc;
+		if (strcmp(k->tier, "admin") != 0)
+			rc = check_tier(cfg, key_of(key, "gateway.keys", k->name, "tier"), k->tier, err);
+		if (rc == 0)
+			rc = check_origins(cfg, &k->origins, key_of(key, "gateway.keys", k->name, "origins"), err);
 	}
-	if (g->anonymous[0] != '\0' && !has_tier(cfg, g->anonymous))
-		return conf_fail(cfg->conf, "gateway.anonymous", err, "no tier is named '%.60s'", g->anonymous);
-	if (g->dev_keys && (!has_tier(cfg, "free") || !has_tier(cfg, "paid")))
+	if (rc == 0 && g->anonymous[0] != '\0')
+		rc = check_tier(cfg, "gateway.anonymous", g->anonymous, err);
+	if (rc == 0 && g->dev_keys && (!has_tier(cfg, "free") || !has_tier(cfg, "paid")))
 		return conf_fail(cfg->conf, "gateway.dev_keys", err, "needs the tiers free and paid in gateway.tiers");
-	return 0;
+	return rc;
 }
 
 static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks, const char *key,
@@ -539,10 +551,7 @@ static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 				 "must be given together with gateway.%s", g->cert_file[0] ? "cert" : "key");
 	if (g->queue.load_low_ms > g->queue.load_high_ms)
 		return conf_fail(cfg->conf, "gateway.load.low", err, "must not be above gateway.load.high");
-	if (g->default_model[0] != '\0' && knows_models(cfg) && !is_model(cfg, g->default_model))
-		return conf_fail(cfg->conf, "gateway.default_model", err, "no model is named '%.60s'",
-				 g->default_model);
-	return 0;
+	return check_model(cfg, "gateway.default_model", g->default_model, true, err);
 }
 
 static int check_store(const struct sluice_config *cfg, struct sl_err *err)
@@ -551,16 +560,14 @@ static int check_store(const struct sluice_config *cfg, struct sl_err *err)
 	uint64_t largest = s->value_bytes > s->log_bytes ? s->value_bytes : s->log_bytes;
 	if (s->kind == GW_STORE_MEMORY && s->address[0] != '\0')
 		return conf_fail(cfg->conf, "cache.address", err, "given, but cache.store is memory");
-	if (s->backoff_max_ms < s->backoff_min_ms)
-		return conf_fail(cfg->conf, "cache.backoff_max", err, "must be at least cache.backoff_min");
-	if (s->memory_bytes / 12 < largest)
-		return conf_fail(cfg->conf, "cache.memory", err,
-				 "must be at least 12 times the larger of cache.value_bytes and "
-				 "cache.log_bytes");
-	if (strspn(s->prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") !=
-	    strlen(s->prefix))
+	int rc = check_least(cfg, "cache.backoff_max", s->backoff_max_ms, "cache.backoff_min", s->backoff_min_ms, err);
+	if (rc == 0)
+		rc = check_least(cfg, "cache.memory", s->memory_bytes / 12,
+				 "12 times the larger of cache.value_bytes and cache.log_bytes", largest, err);
+	if (rc == 0 && strspn(s->prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:._-") !=
+			   strlen(s->prefix))
 		return conf_fail(cfg->conf, "cache.prefix", err, "is made of letters, digits and : . _ -");
-	return 0;
+	return rc;
 }
 
 static int check_cascade(const struct sluice_config *cfg, struct sl_err *err)
@@ -572,39 +579,36 @@ static int check_cascade(const struct sluice_config *cfg, struct sl_err *err)
 		snprintf(key, sizeof key, "cascade.%s", why_key);
 		return conf_fail(cfg->conf, key, err, "%.300s", why.text);
 	}
-	for (size_t i = 0; i < c->tiers.n; i++) {
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < c->tiers.n; i++) {
 		const struct casc_tier_setting *t = LIST_AT(c->tiers, const struct casc_tier_setting, i);
-		if (!has_tier(cfg, t->name))
-			return conf_fail(cfg->conf, key_of(key, "cascade.tiers", t->name, "name"), err,
-					 "no tier is named '%.60s'", t->name);
+		rc = check_tier(cfg, key_of(key, "cascade.tiers", t->name, "name"), t->name, err);
 	}
-	for (size_t i = 0; i < c->rules.n; i++) {
+	for (size_t i = 0; rc == 0 && i < c->rules.n; i++) {
 		const struct casc_rule_setting *r = LIST_AT(c->rules, const struct casc_rule_setting, i);
-		bool role = r->model[0] == '\0' || strcmp(r->model, "small") == 0 || strcmp(r->model, "large") == 0;
-		if (!role && knows_models(cfg) && find_model(cfg, r->model) == NULL)
-			return conf_fail(cfg->conf, key_of(key, "cascade.rules", r->name, "model"), err,
-					 "no model is named '%.60s'", r->model);
+		if (strcmp(r->model, "small") != 0 && strcmp(r->model, "large") != 0)
+			rc = check_model(cfg, key_of(key, "cascade.rules", r->name, "model"), r->model, false, err);
 	}
-	return 0;
+	return rc;
 }
 
 static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct supervisor_settings *s = &cfg->supervisor;
-	if (s->hang_ms < 2 * s->heartbeat_ms)
-		return conf_fail(cfg->conf, "supervisor.hang", err, "must be at least twice supervisor.heartbeat");
-	if (s->backoff_max_ms < s->backoff_min_ms)
-		return conf_fail(cfg->conf, "supervisor.backoff_max", err, "must be at least supervisor.backoff_min");
-	if (s->drain_ms < cfg->gateway.drain_ms)
-		return conf_fail(cfg->conf, "supervisor.drain", err, "must be at least gateway.drain");
-	return 0;
+	int rc =
+	    check_least(cfg, "supervisor.hang", s->hang_ms, "twice supervisor.heartbeat", 2 * s->heartbeat_ms, err);
+	if (rc == 0)
+		rc = check_least(cfg, "supervisor.backoff_max", s->backoff_max_ms, "supervisor.backoff_min",
+				 s->backoff_min_ms, err);
+	return rc != 0 ? rc
+		       : check_least(cfg, "supervisor.drain", s->drain_ms, "gateway.drain", cfg->gateway.drain_ms, err);
 }
 
 static int state_fd = -1;
 
 void sluice_config_state_fd(int fd) { state_fd = fd; }
 
-/* The rest of path below a folder that has two names, from its slash; or NULL. */
+/* What follows the folder in path, from the slash on; the folder has two names. NULL: path is not in it. */
 static const char *below(const char *path, const char *folder, const char *real)
 {
 	const char *const names[] = {folder, real};
@@ -639,7 +643,7 @@ static void go_by_descriptor(struct sluice_config *cfg)
 	cfg->state = cfg->state_by_fd;
 }
 
-/* Derived defaults. */
+/* Fills in derived defaults. */
 static int derive(struct sluice_config *cfg, struct sl_err *err)
 {
 	if (state_fd >= 0)

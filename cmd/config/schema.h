@@ -12,14 +12,14 @@
 #include "gateway/config/gw_config.h"
 
 struct supervisor_settings {
-	uint64_t heartbeat_ms; /* children send a sign of life that often */
+	uint64_t heartbeat_ms; /* interval of the children's heartbeats */
 	uint64_t hang_ms;      /* silence after which a child is killed */
 	uint64_t backoff_min_ms, backoff_max_ms;
 	uint64_t drain_ms; /* of one child, before it is killed */
 	bool core_dumps;
 	bool sandbox;         /* seccomp and Landlock, for the engine and the gateway */
-	char *user;           /* the user they run as when started as root; "": cmd/state/privileges.h chooses */
-	uint64_t takeover_ms; /* a new gateway's time to be ready in an upgrade */
+	char *user;           /* they run as this user when started as root; "": cmd/state/privileges.h chooses */
+	uint64_t takeover_ms; /* the longest time until a new gateway is ready, in an upgrade */
 };
 
 /* One entry of engine.models: as in struct eng_model_config, but owned by the conf. */
@@ -73,36 +73,36 @@ struct sluice_config {
 	struct casc_settings cascade;
 	/* Derived: state/run/engine.sock, where the configuration names no socket. */
 	char default_socket[108];
-	/* Derived: state/cuda-products, what a device's library was found to be quicker at. */
+	/* Derived: state/cuda-products, the products that a device's library computes faster. */
 	char cuda_products[4096 + 16];
-	char default_weights[108]; /* state/weights, where it names no folder for them */
-	/* Of a child of `sluice serve`: its way into the state folder, by a descriptor (sluice_config_state_fd), and
-	 * what lies in that folder by the configuration. */
+	char default_weights[108]; /* state/weights, where the configuration names no folder for them */
+	/* In a child of `sluice serve`: the state folder by its descriptor (sluice_config_state_fd), and the configured
+	 * paths in that folder. */
 	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128];
 	struct conf *conf; /* owns everything above */
 };
 
-/* Reads path (NULL: defaults only) and the overrides, checks, derives. On failure *err is one line
- * for a person. 0 or a code; after 0 the caller owes sluice_config_free. cfg must not move. */
+/* Reads path (NULL: defaults only) and the overrides, checks, derives. On failure *err is one readable line. 0 or a
+ * code; after 0 the caller must call sluice_config_free. cfg must not move. */
 int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
 		       struct sl_err *err);
 void sluice_config_free(struct sluice_config *cfg);
 
-/* From now on the state folder of a configuration is this descriptor: its parents may be closed to this process. */
+/* Configurations use this descriptor as their state folder from now on: this process may not be able to enter its
+ * parents. */
 void sluice_config_state_fd(int fd);
 
-/* Whether a change of a root key can be taken by the processes that run. */
+/* What a change of a root key needs. */
 enum restart_need {
-	RESTART_NOT,
+	RESTART_NOT,     /* a reload */
 	RESTART_GATEWAY, /* a new gateway process: an upgrade or a restart */
-	RESTART_ALL,     /* an end and a new beginning */
+	RESTART_ALL,     /* a restart */
 };
 enum restart_need sluice_config_restart(const char *key);
 
-/* The engine's own view. models: room for cfg->engine.models.n; everything borrows from cfg. */
+/* The engine's part. models: room for cfg->engine.models.n; everything borrows from cfg. */
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out);
-/* Backends that are shared objects are opened, not begun with: their files may be out of reach for what this process
- * becomes. */
+/* Opens backends that are shared objects while this process can still read their files. */
 void sluice_load_backends(const struct sluice_config *cfg);
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Under `sluice serve` a process is started as root, since only root may execute an executable that is root's alone; it
- * becomes its user here. It may read the system's folders and change the state folder; whatever else the configuration
- * names it gets from the broker.
+ * Under `sluice serve` a process starts as root, because the executable may be readable by root only; here it changes
+ * to its user. It may read the system's folders and write the state folder; the broker opens everything else that the
+ * configuration names.
  *
- * Started by hand there is no broker and nobody has opened anything: the process keeps its user and may read what that
- * user may. It still changes nothing but what the configuration names for that, and has no system calls to spare.
+ * A process started by hand has no broker: it keeps its user and may read everything that this user may. It still
+ * writes only what the configuration names, and makes no system calls that it does not need.
  */
 #include "cmd/confine/confine.h"
 
@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/broker.h"
+#include "base/file.h"
 #include "base/peer.h"
 #include "cmd/state/privileges.h"
 #include "cmd/state/state.h"
@@ -44,18 +45,16 @@ static void add(struct paths *p, unsigned access, const char *path, size_t n)
 
 static void add_path(struct paths *p, unsigned access, const char *path) { add(p, access, path, strlen(path)); }
 
-/* The folder that a file is made in. */
+/* Adds the folder of a file that is created. */
 static void add_folder_of(struct paths *p, const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	char folder[TEXT];
+	file_folder(path, folder, sizeof folder);
 	if (path[0] != '\0')
-		add(p, SANDBOX_WRITE, slash != NULL ? path : ".",
-		    slash == NULL   ? 1
-		    : slash == path ? 1
-				    : (size_t)(slash - path));
+		add_path(p, SANDBOX_WRITE, folder);
 }
 
-/* Where libraries are, beside the system's folders: a device's driver may lie there. */
+/* A device's driver may be in LD_LIBRARY_PATH. */
 static void add_library_path(struct paths *p)
 {
 	const char *at = getenv("LD_LIBRARY_PATH");
@@ -87,7 +86,7 @@ static void add_system(struct paths *p)
 {
 	static const char *const folders[] = {
 	    "/etc", "/usr", "/lib", "/lib64", "/lib32", "/opt", "/proc", "/sys", "/var/lib/sss",
-	    /* where /etc/resolv.conf leads to */
+	    /* targets of /etc/resolv.conf */
 	    "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/netconfig"};
 	for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
 		add_path(p, SANDBOX_READ, folders[i]);
@@ -138,7 +137,7 @@ static int limit_files(const struct cmd_options *o, const struct sluice_config *
 	return rc;
 }
 
-/* The supervisor's end takes this process along: a change of the user has undone that. */
+/* Renews the signal at the supervisor's death, which a change of the user resets. */
 static int die_with(pid_t parent, int signal)
 {
 	if (signal == 0)
@@ -152,7 +151,7 @@ static void no_tracing(const struct sluice_config *cfg)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 	prctl(PR_SET_DUMPABLE, cfg->supervisor.core_dumps);
 #else
-	(void)cfg; /* its leak checker traces */
+	(void)cfg; /* the leak checker traces */
 	prctl(PR_SET_DUMPABLE, 1);
 #endif
 }
@@ -181,16 +180,16 @@ static int limit(const struct cmd_options *o, const struct sluice_config *cfg, e
 	int files = limit_files(o, cfg, kind);
 	int calls = files >= 0 ? sandbox_calls(kind) : 0;
 	if (files < 0 || calls < 0) {
-		log_error("supervisor.sandbox: %s can't be had: %s", files < 0 ? "Landlock" : "seccomp",
+		log_error("supervisor.sandbox: %s failed: %s", files < 0 ? "Landlock" : "seccomp",
 			  strerror(files < 0 ? -files : -calls));
 		return CMD_EXIT_CONFIG;
 	}
-	if (o->beat_fd < 0) /* the supervisor has said it, and its children's last line may be the reason of an end */
+	if (o->beat_fd < 0) /* the supervisor logs this line itself */
 		log_info("confined: uid %u, no new privileges, %s", (unsigned)geteuid(), what);
 	return 0;
 }
 
-/* Of a process that was started by hand: it stays what it is, but the folder may be that of a server of the user's. */
+/* Makes and checks the state folder for a process started by hand, which keeps its user. */
 static int look_at_state(const struct cmd_options *o, const struct sluice_config *cfg, struct sl_err *err)
 {
 	struct run_user u;
@@ -224,7 +223,7 @@ int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum s
 		fcntl(o->state_fd, F_SETFD, FD_CLOEXEC);
 	int rc = drop(o, cfg);
 	if (rc != 0) {
-		log_error("this process can't become %s: %s", o->run_as != NULL ? o->run_as : "what it should be",
+		log_error("this process can't change to user %s: %s", o->run_as != NULL ? o->run_as : "(none)",
 			  strerror(-rc));
 		return CMD_EXIT_CONFIG;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine and the gateway confine themselves, before they have threads and before they read anything from outside
- * but their configuration. What the supervisor hands down for it comes by the command line (cmd.h).
+ * The room: the engine and the gateway confine themselves (files: Landlock; system calls: seccomp) before they create
+ * threads and before they read any input except their configuration. The supervisor passes parameters on the command
+ * line (cmd.h). Thread: main; cmd/serve calls it.
  */
 #ifndef CMD_CONFINE_H
 #define CMD_CONFINE_H
@@ -10,7 +11,7 @@
 #include "cmd/confine/sandbox.h"
 
 /* Makes and checks the state folder, then gives up rights, files and system calls. In a process started by hand, one
- * line in the log lists what is in force. 0, or the exit status to end with (logged). */
+ * line in the log lists the measures in force. 0, or the exit status (logged). */
 int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum sandbox_kind kind);
 
 #endif

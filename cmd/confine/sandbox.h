@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process gives up for itself, whatever user it runs as: files (Landlock) and system calls (seccomp). Both need
- * no_new_privs and no rights; neither can be taken back. Call them while the process has one thread.
+ * A process gives up access to files (Landlock) and system calls (seccomp), whatever user it runs as. Both need only
+ * no_new_privs, and neither can be undone. Call them while the process has one thread.
  */
 #ifndef CMD_SANDBOX_H
 #define CMD_SANDBOX_H
@@ -18,18 +18,18 @@ enum sandbox_access {
 };
 
 struct sandbox_path {
-	const char *path; /* one that is not there is left out */
+	const char *path; /* skipped if it does not exist */
 	unsigned access;
 };
 
-/* Only these paths can be opened from now on; what is open stays usable. The version of Landlock's ABI; 0: this kernel
- * has none; -errno. */
+/* From now on only these paths can be opened; open descriptors stay usable. The version of Landlock's ABI; 0: this
+ * kernel has none; -errno. */
 int sandbox_files(const struct sandbox_path *paths, size_t n);
-/* Only the system calls that such a process makes: others fail with ENOSYS, as with an older kernel, or with EPERM;
- * those
- * that only an intruder makes (exec, ptrace, mount, …) end the process. 1; 0: this kernel has no filters; -errno. A build with sanitizers, which trace, allows what they do. */
+/* Allows only the system calls that such a process makes. Others fail with ENOSYS, as with an older kernel, or with
+ * EPERM; calls that only an intruder makes (exec, ptrace, mount, …) end the process. 1; 0: this kernel has no filters;
+ * -errno. A build with sanitizers also allows their calls. */
 int sandbox_calls(enum sandbox_kind kind);
-/* What of both this kernel has, in words for the log. */
+/* Describes what this kernel supports of both, for the log. */
 void sandbox_describe(char *out, size_t size);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * seccomp(2) by libseccomp: lists of what is allowed. What no list names fails with ENOSYS: libraries that try a newer
- * call first then take the older one, so a newer libc costs nothing. What only an intruder calls ends the process,
- * which the supervisor logs and starts again.
+ * seccomp(2) by libseccomp: lists of allowed calls. Calls on no list fail with ENOSYS: libraries that try a newer call
+ * first then fall back to the older one, so a newer libc keeps working. Calls that only an intruder makes end the
+ * process; the supervisor logs that and restarts it.
  *
- * The lists are by purpose and wider than what was seen in one run: libraries choose among calls alike (poll, ppoll,
- * epoll). Neither process starts programs. The engine's sockets are unix sockets; a device's driver makes calls that
- * the lists for devices add.
+ * The lists are by purpose and longer than one run needs, because libraries choose among similar calls (poll, ppoll,
+ * epoll). Neither process starts programs. The engine uses unix sockets only; the lists for devices add the calls of a
+ * device's driver.
  */
 #include <errno.h>
 #include <sched.h>
@@ -83,7 +83,7 @@ static const char *const allowed[] = {
     "timerfd_gettime",
     "timerfd_settime",
     "arch_prctl",
-    /* who we are */
+    /* identity */
     "getcpu",
     "getegid",
     "geteuid",
@@ -145,7 +145,7 @@ static const char *const allowed[] = {
     "pselect6",
     "select",
     "_newselect",
-    /* files: which ones is for Landlock and the user's rights to say */
+    /* files: Landlock and the user's rights limit which */
     "access",
     "chdir",
     "chmod",
@@ -208,7 +208,7 @@ static const char *const allowed[] = {
     "utimensat",
     "write",
     "writev",
-    /* sockets: which ones socket() makes is said below */
+    /* sockets: allow_sockets limits socket() */
     "accept",
     "accept4",
     "bind",
@@ -240,7 +240,7 @@ static const char *const for_sanitizers[] = {"ptrace",      "wait4", "waitid",  
 					     "personality", "ioctl", "clone",    "kill",
 					     "tkill",       "prctl", "setrlimit"};
 
-/* No code of ours, or of a library's, makes these. */
+/* Neither our code nor a library makes these. */
 static const char *const hostile[] = {
     "execve",
     "execveat",
@@ -309,7 +309,7 @@ static int add_names(scmp_filter_ctx f, uint32_t action, const char *const *list
 		int number = seccomp_syscall_resolve_name(list[i]);
 		if (action != SCMP_ACT_ALLOW && is_for_sanitizers(list[i]))
 			continue;
-		/* One that this library or this processor does not know falls to the default. */
+		/* A call that libseccomp or this processor does not know gets the default action. */
 		if (number != __NR_SCMP_ERROR)
 			rc = seccomp_rule_add(f, action, number, 0);
 		if (rc == -EDOM) /* not on this processor */
@@ -331,7 +331,7 @@ static int allow_if(scmp_filter_ctx f, int call, struct scmp_arg_cmp cmp)
 	return seccomp_rule_add_array(f, SCMP_ACT_ALLOW, call, 1, &cmp);
 }
 
-/* To ourselves: abort() and the sanitizers raise signals. */
+/* Signals to this process: abort() and the sanitizers raise them. */
 static int allow_signals(scmp_filter_ctx f)
 {
 	struct scmp_arg_cmp self = arg_is(0, SCMP_CMP_EQ, (uint64_t)getpid(), 0);
@@ -349,14 +349,13 @@ static int allow_sockets(scmp_filter_ctx f, enum sandbox_kind kind)
 	return rc == 0 ? seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, &others) : rc;
 }
 
-/* Threads, no processes. glibc tries clone3 first, whose flags a filter can't see, and takes clone where that is
- * missing. */
+/* Threads, not processes. glibc tries clone3 first, whose flags a filter can't read, and then falls back to clone. */
 static int allow_threads(scmp_filter_ctx f)
 {
 	return SANITIZED ? 0 : allow_if(f, SCMP_SYS(clone), arg_is(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
 }
 
-/* Of this process only. */
+/* This process's own limits. */
 static int allow_limits(scmp_filter_ctx f) { return allow_if(f, SCMP_SYS(prlimit64), arg_is(0, SCMP_CMP_EQ, 0, 0)); }
 
 static int allow_some(scmp_filter_ctx f, int call, int arg, const uint64_t *values, size_t n)
@@ -376,7 +375,7 @@ static int allow_prctl(scmp_filter_ctx f)
 	return SANITIZED ? 0 : allow_some(f, SCMP_SYS(prctl), 0, options, sizeof options / sizeof *options);
 }
 
-/* What stdio and libevent ask of a descriptor. */
+/* The requests of stdio and libevent. */
 static int allow_plain_ioctl(scmp_filter_ctx f)
 {
 	static const uint64_t requests[] = {TCGETS, FIONREAD, FIONBIO, FIOCLEX, TIOCGWINSZ};
@@ -411,7 +410,7 @@ int sandbox_calls(enum sandbox_kind kind)
 	scmp_filter_ctx f = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
 	if (f == NULL)
 		return -ENOMEM;
-	/* A sanitizer may have a thread already. Kernels before 3.17 can't. */
+	/* A sanitizer may have started a thread. Fails on kernels before 3.17. */
 	(void)seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
 	(void)seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a binary tree: any call costs a few comparisons */
 	int rc = fill(f, kind);

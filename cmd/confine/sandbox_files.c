@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Landlock, landlock(7). There is no library for it: three system calls. A right that the kernel does not know yet may
- * not be named, so the rights follow from the version it tells.
+ * landlock(7), by its three system calls; there is no library. Naming a right that the kernel does not know is an
+ * error, so the rights follow from the version that it reports.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static const uint64_t writes = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_F
 static const uint64_t of_files =
     LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE | FS_IOCTL_DEV;
 
-/* All rights that this version knows: what no rule grants is refused. */
+/* All rights of this version: accesses without a rule are refused. */
 static uint64_t known_rights(int abi)
 {
 	uint64_t all = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1; /* ABI 1 ends there */

@@ -21,9 +21,32 @@ struct sampling_options {
 	struct proto_id_f32 bias[PROTO_MAX_LOGIT_BIAS];
 };
 
-/* The whole text as a number from lo to hi. */
-bool model_number(const char *text, double lo, double hi, double *out);
-bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out);
+/* One option of an action, by what it sets. REAL is a number from lo to hi, ABOVE one above lo; U64 has no bounds.
+ * COUNT sets a flag and may be followed by a number. BIAS, STOP and STOP_ID belong to a struct sampling_options and may
+ * be repeated. */
+enum model_option_kind {
+	OPTION_FLAG,
+	OPTION_TEXT,
+	OPTION_REAL,
+	OPTION_ABOVE,
+	OPTION_U8,
+	OPTION_U32,
+	OPTION_U64,
+	OPTION_COUNT,
+	OPTION_BIAS,
+	OPTION_STOP,
+	OPTION_STOP_ID,
+};
+struct model_option {
+	const char *name;
+	enum model_option_kind kind;
+	void *to;
+	double lo, hi;
+	uint8_t *count; /* of COUNT */
+};
+/* Reads argv[from..argc): the n options, and at most n_files other arguments. 0, or the exit status (reported). */
+int model_options(const struct model_option *options, size_t n, int argc, char **argv, int from, const char **files,
+		  int n_files);
 
 struct generate_options {
 	const char *path, *prompt, *system, *backend, *quantize, *kv_type;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model random` and `sluice model quantize`: arguments, and a line of progress where a person
- * watches. The work is the engine's.
+ * `sluice model random` and `sluice model quantize`: arguments, and a line of progress on a terminal. The engine does
+ * the work.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,53 +51,26 @@ static int report(int rc, const struct meter *m, const char *out, const struct s
 
 struct arguments {
 	const char *paths[2];
-	int n_paths;
 	const char *shape, *type, *tokenizer, *name;
-	uint64_t seed, context, threads;
+	uint64_t seed;
+	uint32_t context, threads;
 	bool force;
 };
 
-/* Options of both commands; what one does not take, its own check refuses. */
+/* The options of both commands; each command's own check refuses those of the other. */
 static int parse(int argc, char **argv, struct arguments *a)
 {
-	const struct {
-		const char *name;
-		void *at; /* uint64_t, or a pointer to text */
-		bool is_number;
-		uint64_t least, most;
-	} options[] = {
-	    {"--shape", &a->shape, false, 0, 0},         {"--type", &a->type, false, 0, 0},
-	    {"--tokenizer", &a->tokenizer, false, 0, 0}, {"--name", &a->name, false, 0, 0},
-	    {"--seed", &a->seed, true, 0, UINT64_MAX},   {"--context", &a->context, true, 1, 1 << 24},
-	    {"--threads", &a->threads, true, 0, 64},
+	const struct model_option options[] = {
+	    {"--force", OPTION_FLAG, &a->force, 0, 0, NULL},
+	    {"--shape", OPTION_TEXT, &a->shape, 0, 0, NULL},
+	    {"--type", OPTION_TEXT, &a->type, 0, 0, NULL},
+	    {"--tokenizer", OPTION_TEXT, &a->tokenizer, 0, 0, NULL},
+	    {"--name", OPTION_TEXT, &a->name, 0, 0, NULL},
+	    {"--seed", OPTION_U64, &a->seed, 0, 0, NULL},
+	    {"--context", OPTION_U32, &a->context, 1, 1 << 24, NULL},
+	    {"--threads", OPTION_U32, &a->threads, 0, 64, NULL},
 	};
-	const size_t n = sizeof options / sizeof *options;
-	for (int i = 2; i < argc; i++) {
-		const char *option = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-		if (strncmp(option, "--", 2) != 0) {
-			if (a->n_paths == 2)
-				return model_complain(CMD_EXIT_USAGE, "%s is one file too many", option);
-			a->paths[a->n_paths++] = option;
-			continue;
-		}
-		if (strcmp(option, "--force") == 0) {
-			a->force = true;
-			continue;
-		}
-		size_t k = 0;
-		while (k < n && strcmp(options[k].name, option) != 0)
-			k++;
-		if (k == n)
-			return model_complain(CMD_EXIT_USAGE, "no option %s", option);
-		if (value == NULL ||
-		    (options[k].is_number && !model_whole(value, options[k].least, options[k].most, options[k].at)))
-			return model_complain(CMD_EXIT_USAGE, "%s: %s is not possible", option,
-					      value != NULL ? value : "nothing");
-		if (!options[k].is_number)
-			*(const char **)options[k].at = value;
-		i++;
-	}
-	return 0;
+	return model_options(options, sizeof options / sizeof *options, argc, argv, 2, a->paths, 2);
 }
 
 static const char *base_name(const char *path)
@@ -115,7 +88,7 @@ int model_random(int argc, char **argv)
 	int rc = parse(argc, argv, &a);
 	if (rc != 0)
 		return rc;
-	if (a.n_paths != 1 || a.shape == NULL)
+	if (a.paths[0] == NULL || a.paths[1] != NULL || a.shape == NULL)
 		return model_complain(CMD_EXIT_USAGE, "random needs --shape NAME and one file to write");
 	m = (struct random_model){.path = a.paths[0],
 				  .name = a.name,
@@ -146,7 +119,7 @@ int model_quantize(int argc, char **argv)
 	int rc = parse(argc, argv, &a);
 	if (rc != 0)
 		return rc;
-	if (a.n_paths != 2 || a.type == NULL || a.shape != NULL || a.tokenizer != NULL || a.context > 0)
+	if (a.paths[1] == NULL || a.type == NULL || a.shape != NULL || a.tokenizer != NULL || a.context > 0)
 		return model_complain(CMD_EXIT_USAGE, "quantize needs a model, --type NAME and a file to write");
 	if (weight_plan_parse(a.type, &plan, &err) != 0)
 		return model_complain(CMD_EXIT_USAGE, "%s", err.text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model inspect`: what a model on disk is, what running it will need, and whether this build
- * can run it. Everything comes from the head; no weight is read.
+ * `sluice model inspect`: describes a model on disk, the memory that running it needs, and whether this build can run
+ * it. It reads the head only, no weights.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -23,9 +23,9 @@ struct facts {
 	const struct model_file *file;
 	struct model_arch arch;
 	bool has_arch, can_run;
-	struct sl_err why_not; /* of arch, or of running */
+	struct sl_err why_not; /* why it has no arch, or can't run */
 	uint64_t n_params, weight_bytes, counts[N_TYPES], n_other;
-	int kv_type;           /* what `auto` takes here */
+	int kv_type;           /* that `auto` chooses here */
 	uint64_t kv_per_token; /* in that type */
 	uint64_t activations;  /* of a step of STEP_ROWS rows */
 	char tokenizer[160];
@@ -275,18 +275,12 @@ int model_inspect_command(int argc, char **argv)
 {
 	const char *path = NULL;
 	bool json = false, keys = false, tensors = false;
-	for (int i = 2; i < argc; i++) {
-		if (strcmp(argv[i], "--json") == 0)
-			json = true;
-		else if (strcmp(argv[i], "--keys") == 0)
-			keys = true;
-		else if (strcmp(argv[i], "--tensors") == 0)
-			tensors = true;
-		else if (strncmp(argv[i], "--", 2) == 0 || path != NULL)
-			return model_complain(CMD_EXIT_USAGE, "inspect: %s is not possible", argv[i]);
-		else
-			path = argv[i];
-	}
+	const struct model_option options[] = {{"--json", OPTION_FLAG, &json, 0, 0, NULL},
+					       {"--keys", OPTION_FLAG, &keys, 0, 0, NULL},
+					       {"--tensors", OPTION_FLAG, &tensors, 0, 0, NULL}};
+	int rc = model_options(options, sizeof options / sizeof *options, argc, argv, 2, &path, 1);
+	if (rc != 0)
+		return rc;
 	if (path == NULL)
 		return model_complain(CMD_EXIT_USAGE, "inspect needs a file or a folder");
 	struct sl_err err = {0};
@@ -294,7 +288,6 @@ int model_inspect_command(int argc, char **argv)
 	if (model_file_open(path, &file, &err) != 0)
 		return model_complain(1, "%s", err.text);
 	struct facts f = {.file = file};
-	int rc = 0;
 	gather(&f);
 	if (json) {
 		rc = print_json(&f, keys, tensors);

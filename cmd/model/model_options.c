@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model generate`: the options. The sampling options form the request that every line of a
- * batch starts from; their bounds are the protocol's (base/proto/proto.h).
+ * The options of `sluice model`. Sampling options form the request that every line of a batch starts from; their bounds
+ * are the protocol's (base/proto/proto.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #include "kernels/kernels.h"
 #include "kernels/kv_type.h"
 
-bool model_number(const char *text, double lo, double hi, double *out)
+/* The whole text as a number from lo to hi. */
+static bool read_number(const char *text, double lo, double hi, double *out)
 {
 	char *end;
 	if (text == NULL)
@@ -22,7 +23,7 @@ bool model_number(const char *text, double lo, double hi, double *out)
 	return errno == 0 && end != text && *end == '\0' && *out >= lo && *out <= hi;
 }
 
-bool model_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out)
+static bool read_whole(const char *text, uint64_t lo, uint64_t hi, uint64_t *out)
 {
 	char *end;
 	if (text == NULL || text[0] < '0' || text[0] > '9')
@@ -43,7 +44,7 @@ static bool take_bias(struct sampling_options *s, const char *value)
 		return false;
 	memcpy(id, value, (size_t)(eq - value));
 	id[eq - value] = '\0';
-	if (!model_whole(id, 0, INT32_MAX, &n) || !model_number(eq + 1, -100, 100, &b))
+	if (!read_whole(id, 0, INT32_MAX, &n) || !read_number(eq + 1, -100, 100, &b))
 		return false;
 	s->bias[s->req.n_logit_bias++] = (struct proto_id_f32){.id = (uint32_t)n, .v = (float)b};
 	return true;
@@ -61,7 +62,7 @@ static bool take_stop(struct sampling_options *s, const char *value)
 static bool take_stop_id(struct sampling_options *s, const char *value)
 {
 	uint64_t n;
-	if (s->req.n_stop_ids == PROTO_MAX_STOP_IDS || !model_whole(value, 0, INT32_MAX, &n))
+	if (s->req.n_stop_ids == PROTO_MAX_STOP_IDS || !read_whole(value, 0, INT32_MAX, &n))
 		return false;
 	s->req.stop_ids[s->req.n_stop_ids++] = (uint32_t)n;
 	return true;
@@ -69,44 +70,73 @@ static bool take_stop_id(struct sampling_options *s, const char *value)
 
 /* ---- the table ---- */
 
-/* A real: lo included, or not (ABOVE). BIAS, STOP and STOP_ID may be repeated. */
-enum kind { FLAG, TEXT, REAL, ABOVE, U8, U32, U64, BIAS, STOP, STOP_ID };
-
-struct option {
-	const char *name;
-	enum kind kind;
-	void *to;
-	double lo, hi; /* of a number but U64 */
-};
-
-static bool take(struct sampling_options *s, const struct option *o, const char *value)
+/* value: not NULL. */
+static bool take_value(const struct model_option *o, const char *value)
 {
 	double x;
 	uint64_t n;
 	switch (o->kind) {
-	case FLAG: *(bool *)o->to = true; return true;
-	case TEXT: *(const char **)o->to = value; return true;
-	case REAL:
-	case ABOVE:
-		if (!model_number(value, o->lo, o->hi, &x) || (o->kind == ABOVE && !((float)x > (float)o->lo)))
+	case OPTION_FLAG:
+	case OPTION_COUNT: break;
+	case OPTION_TEXT: *(const char **)o->to = value; return true;
+	case OPTION_REAL:
+	case OPTION_ABOVE:
+		if (!read_number(value, o->lo, o->hi, &x) || (o->kind == OPTION_ABOVE && !((float)x > (float)o->lo)))
 			return false;
 		*(float *)o->to = (float)x;
 		return true;
-	case U8:
-	case U32:
-		if (!model_whole(value, (uint64_t)o->lo, (uint64_t)o->hi, &n))
+	case OPTION_U8:
+	case OPTION_U32:
+		if (!read_whole(value, (uint64_t)o->lo, (uint64_t)o->hi, &n))
 			return false;
-		if (o->kind == U8)
+		if (o->kind == OPTION_U8)
 			*(uint8_t *)o->to = (uint8_t)n;
 		else
 			*(uint32_t *)o->to = (uint32_t)n;
 		return true;
-	case U64: return model_whole(value, 0, UINT64_MAX, o->to);
-	case BIAS: return take_bias(s, value);
-	case STOP: return take_stop(s, value);
-	case STOP_ID: return take_stop_id(s, value);
+	case OPTION_U64: return read_whole(value, 0, UINT64_MAX, o->to);
+	case OPTION_BIAS: return take_bias(o->to, value);
+	case OPTION_STOP: return take_stop(o->to, value);
+	case OPTION_STOP_ID: return take_stop_id(o->to, value);
 	}
 	return false;
+}
+
+/* How many values it takes, of those that follow; -1: the value is wrong. */
+static int take(const struct model_option *o, const char *value)
+{
+	uint64_t n = 0;
+	if (o->kind != OPTION_FLAG && o->kind != OPTION_COUNT)
+		return value != NULL && take_value(o, value) ? 1 : -1;
+	*(bool *)o->to = true;
+	bool is_count = o->kind == OPTION_COUNT && read_whole(value, (uint64_t)o->lo, (uint64_t)o->hi, &n);
+	if (o->kind == OPTION_COUNT)
+		*o->count = (uint8_t)n;
+	return is_count;
+}
+
+int model_options(const struct model_option *options, size_t n, int argc, char **argv, int from, const char **files,
+		  int n_files)
+{
+	int at = 0;
+	for (int i = from; i < argc; i++) {
+		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+		size_t k = 0;
+		while (k < n && strcmp(options[k].name, name) != 0)
+			k++;
+		if (k == n && (name[0] == '-' || at == n_files))
+			return model_complain(CMD_EXIT_USAGE, "%s: unexpected argument %s", argv[1], name);
+		if (k == n) {
+			files[at++] = name;
+			continue;
+		}
+		int used = take(&options[k], value);
+		if (used < 0)
+			return model_complain(CMD_EXIT_USAGE, "%s: invalid value %s", name,
+					      value != NULL ? value : "(none)");
+		i += used;
+	}
+	return 0;
 }
 
 static int check(struct generate_options *o)
@@ -131,60 +161,44 @@ int model_generate_command(int argc, char **argv)
 {
 	struct generate_options o = {.path = argv[2], .backend = "auto", .n_tokens = 256};
 	struct proto_submit *m = &o.sampling.req;
-	uint8_t prompt_logprobs = UINT8_MAX; /* not asked for; the protocol adds 1 */
-	const struct option options[] = {
-	    {"--raw", FLAG, &o.raw, 0, 0},
-	    {"--ids", FLAG, &o.json, 0, 0},
-	    {"--json", FLAG, &o.json, 0, 0},
-	    {"--batch", FLAG, &o.batch, 0, 0},
-	    {"--logprobs", FLAG, &o.logprobs, 0, 0},
-	    {"--prompt", TEXT, &o.prompt, 0, 0},
-	    {"--system", TEXT, &o.system, 0, 0},
-	    {"--quantize", TEXT, &o.quantize, 0, 0},
-	    {"--kv-type", TEXT, &o.kv_type, 0, 0},
-	    {"--backend", TEXT, &o.backend, 0, 0},
-	    {"--tokens", U32, &o.n_tokens, 1, UINT32_MAX},
-	    {"--threads", U32, &o.n_threads, 0, 1024},
-	    {"--seed", U64, &o.seed, 0, 0},
-	    {"--temperature", REAL, &o.temperature, 0, 2},
-	    {"--top-p", ABOVE, &m->top_p, 0, 1},
-	    {"--min-p", REAL, &m->min_p, 0, 1},
-	    {"--typical", ABOVE, &m->typical_p, 0, 1},
-	    {"--repetition-penalty", ABOVE, &m->repetition_penalty, 0, 2},
-	    {"--presence-penalty", REAL, &m->presence_penalty, -2, 2},
-	    {"--frequency-penalty", REAL, &m->frequency_penalty, -2, 2},
-	    {"--length-penalty", REAL, &m->length_penalty, -8, 8},
-	    {"--top-k", U32, &m->top_k, 0, UINT32_MAX},
-	    {"--min-tokens", U32, &m->min_tokens, 0, UINT32_MAX},
-	    {"--prompt-logprobs", U8, &prompt_logprobs, 0, PROTO_MAX_TOP_LOGPROBS},
-	    {"--n", U8, &m->n, 1, PROTO_MAX_CHOICES},
-	    {"--best-of", U8, &m->best_of, 1, PROTO_MAX_CHOICES},
-	    {"--beam", U8, &m->beam_width, 1, PROTO_MAX_CHOICES},
-	    {"--logit-bias", BIAS, NULL, 0, 0},
-	    {"--stop", STOP, NULL, 0, 0},
-	    {"--stop-id", STOP_ID, NULL, 0, 0},
+	uint8_t prompt_logprobs = UINT8_MAX; /* not requested; the protocol adds 1 */
+	const struct model_option options[] = {
+	    {"--raw", OPTION_FLAG, &o.raw, 0, 0, NULL},
+	    {"--ids", OPTION_FLAG, &o.json, 0, 0, NULL},
+	    {"--json", OPTION_FLAG, &o.json, 0, 0, NULL},
+	    {"--batch", OPTION_FLAG, &o.batch, 0, 0, NULL},
+	    {"--logprobs", OPTION_COUNT, &o.logprobs, 0, PROTO_MAX_TOP_LOGPROBS, &m->n_top_logprobs},
+	    {"--prompt", OPTION_TEXT, &o.prompt, 0, 0, NULL},
+	    {"--system", OPTION_TEXT, &o.system, 0, 0, NULL},
+	    {"--quantize", OPTION_TEXT, &o.quantize, 0, 0, NULL},
+	    {"--kv-type", OPTION_TEXT, &o.kv_type, 0, 0, NULL},
+	    {"--backend", OPTION_TEXT, &o.backend, 0, 0, NULL},
+	    {"--tokens", OPTION_U32, &o.n_tokens, 1, UINT32_MAX, NULL},
+	    {"--threads", OPTION_U32, &o.n_threads, 0, 1024, NULL},
+	    {"--seed", OPTION_U64, &o.seed, 0, 0, NULL},
+	    {"--temperature", OPTION_REAL, &o.temperature, 0, 2, NULL},
+	    {"--top-p", OPTION_ABOVE, &m->top_p, 0, 1, NULL},
+	    {"--min-p", OPTION_REAL, &m->min_p, 0, 1, NULL},
+	    {"--typical", OPTION_ABOVE, &m->typical_p, 0, 1, NULL},
+	    {"--repetition-penalty", OPTION_ABOVE, &m->repetition_penalty, 0, 2, NULL},
+	    {"--presence-penalty", OPTION_REAL, &m->presence_penalty, -2, 2, NULL},
+	    {"--frequency-penalty", OPTION_REAL, &m->frequency_penalty, -2, 2, NULL},
+	    {"--length-penalty", OPTION_REAL, &m->length_penalty, -8, 8, NULL},
+	    {"--top-k", OPTION_U32, &m->top_k, 0, UINT32_MAX, NULL},
+	    {"--min-tokens", OPTION_U32, &m->min_tokens, 0, UINT32_MAX, NULL},
+	    {"--prompt-logprobs", OPTION_U8, &prompt_logprobs, 0, PROTO_MAX_TOP_LOGPROBS, NULL},
+	    {"--n", OPTION_U8, &m->n, 1, PROTO_MAX_CHOICES, NULL},
+	    {"--best-of", OPTION_U8, &m->best_of, 1, PROTO_MAX_CHOICES, NULL},
+	    {"--beam", OPTION_U8, &m->beam_width, 1, PROTO_MAX_CHOICES, NULL},
+	    {"--logit-bias", OPTION_BIAS, &o.sampling, 0, 0, NULL},
+	    {"--stop", OPTION_STOP, &o.sampling, 0, 0, NULL},
+	    {"--stop-id", OPTION_STOP_ID, &o.sampling, 0, 0, NULL},
 	};
 	*m = (struct proto_submit){PROTO_SUBMIT_OFF, .top_p = 1};
 	m->logit_bias = o.sampling.bias;
-	for (int i = 3; i < argc && argv[i] != NULL; i++) {
-		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-		size_t k = 0;
-		uint64_t n;
-		while (k < sizeof options / sizeof *options && strcmp(options[k].name, name) != 0)
-			k++;
-		if (k == sizeof options / sizeof *options)
-			return model_complain(CMD_EXIT_USAGE, "unknown option %s", name);
-		bool flag = options[k].kind == FLAG;
-		if ((value == NULL && !flag) || !take(&o.sampling, &options[k], value))
-			return model_complain(CMD_EXIT_USAGE, "%s: %s is not possible", name,
-					      value != NULL ? value : "nothing");
-		/* --logprobs may be followed by a number. */
-		bool is_count = options[k].to == &o.logprobs && model_whole(value, 0, PROTO_MAX_TOP_LOGPROBS, &n);
-		if (options[k].to == &o.logprobs)
-			m->n_top_logprobs = is_count ? (uint8_t)n : 0;
-		i += !flag || is_count;
-	}
+	int rc = model_options(options, sizeof options / sizeof *options, argc, argv, 3, NULL, 0);
 	m->prompt_logprobs = (uint8_t)(prompt_logprobs + 1);
-	int rc = check(&o);
+	if (rc == 0)
+		rc = check(&o);
 	return rc != 0 ? rc : model_generate(&o);
 }

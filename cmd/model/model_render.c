@@ -209,21 +209,17 @@ int model_render(int argc, char **argv)
 	struct sl_buf in;
 	struct prompt_chat chat;
 	const char *file = NULL;
-	bool prompt = true;
-	for (int i = 3; i < argc; i++) {
-		if (strcmp(argv[i], "--no-generation-prompt") == 0)
-			prompt = false;
-		else if (argv[i][0] == '-' || file != NULL)
-			return model_complain(CMD_EXIT_USAGE, "render: no option %s", argv[i]);
-		else
-			file = argv[i];
-	}
-	int rc = model_read(file, MODEL_MAX_INPUT, &in, &err);
+	bool no_prompt = false;
+	const struct model_option option = {"--no-generation-prompt", OPTION_FLAG, &no_prompt, 0, 0, NULL};
+	int rc = model_options(&option, 1, argc, argv, 3, &file, 1);
+	if (rc != 0)
+		return rc;
+	rc = model_read(file, MODEL_MAX_INPUT, &in, &err);
 	if (rc == 0)
 		rc = prompt_parse_chat((const char *)buf_data(&in), in.len, &chat, &err);
 	buf_dispose(&in);
 	if (rc == 0) {
-		rc = render(argv[2], &chat, prompt, &err);
+		rc = render(argv[2], &chat, !no_prompt, &err);
 		prompt_chat_dispose(&chat);
 	}
 	return rc == 0 ? model_finish_output() : model_complain(1, "%s", err.text);

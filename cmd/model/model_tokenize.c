@@ -165,30 +165,26 @@ int model_tokenize(int argc, char **argv)
 {
 	static const char *const levels[] = {"off", "light", "full"};
 	struct how how = {0};
-	for (int i = 3; i < argc; i++) {
-		if (strcmp(argv[i], "--decode") == 0) {
-			how.decoding = true;
-		} else if (strcmp(argv[i], "--lines") == 0) {
-			how.by_line = true;
-		} else if (strcmp(argv[i], "--trusted") == 0) {
-			how.trusted = true;
-		} else if (strcmp(argv[i], "--cleanse") == 0) {
-			int level = 0;
-			for (i++; level < 3 && (i >= argc || strcmp(argv[i], levels[level]) != 0); level++)
-				;
-			if (level == 3)
-				return model_complain(CMD_EXIT_USAGE, "--cleanse: off, light or full");
-			how.cleanse = (enum cleanse_level)level;
-		} else if (strcmp(argv[i], "--json") != 0) {
-			return model_complain(CMD_EXIT_USAGE, "tokenize: unknown option %s", argv[i]);
-		}
-	}
+	const char *level = "off";
+	bool json; /* the only form */
+	const struct model_option options[] = {{"--decode", OPTION_FLAG, &how.decoding, 0, 0, NULL},
+					       {"--lines", OPTION_FLAG, &how.by_line, 0, 0, NULL},
+					       {"--trusted", OPTION_FLAG, &how.trusted, 0, 0, NULL},
+					       {"--cleanse", OPTION_TEXT, &level, 0, 0, NULL},
+					       {"--json", OPTION_FLAG, &json, 0, 0, NULL}};
+	int rc = model_options(options, sizeof options / sizeof *options, argc, argv, 3, NULL, 0);
+	if (rc != 0)
+		return rc;
+	while (how.cleanse <= CLEANSE_FULL && strcmp(level, levels[how.cleanse]) != 0)
+		how.cleanse++;
+	if (how.cleanse > CLEANSE_FULL)
+		return model_complain(CMD_EXIT_USAGE, "--cleanse: off, light or full");
 	struct sl_err err = {0};
 	struct tokenizer *t;
 	struct sl_buf in;
 	if (open_tokenizer(argv[2], &t, &err) != 0)
 		return model_complain(1, "%s", err.text);
-	int rc = model_read(NULL, MODEL_MAX_INPUT, &in, &err);
+	rc = model_read(NULL, MODEL_MAX_INPUT, &in, &err);
 	if (rc != 0)
 		model_complain(1, "%s", err.text);
 	if (rc == 0 && how.by_line)

@@ -45,7 +45,7 @@ static void close_all(int fds[N_LINES])
 		close_fd(&fds[i]);
 }
 
-/* Of one process; the child's other state outlives it. */
+/* Closes what belongs to one process; the child's other state outlives it. */
 static void close_lines(struct child *c)
 {
 	close_all(c->lines);
@@ -89,7 +89,7 @@ struct start {
 	pid_t parent;
 };
 
-/* In the forked child. Only calls that are safe there. */
+/* In the forked child: only calls that are safe after fork. */
 static _Noreturn void child_exec(const struct start *s)
 {
 	const char *argv[SUPERVISE_MAX_ARGS + OWN_ARGS];
@@ -127,18 +127,18 @@ static _Noreturn void child_exec(const struct start *s)
 	signal(SIGPIPE, SIG_DFL);
 	setpgid(0, 0);
 	if (s->foreign_exe != NULL && s->cfg->before_foreign != NULL && s->cfg->before_foreign(s->cfg->ctx) != 0) {
-		log_error("%s: can't be confined: %s", s->name, strerror(errno));
+		log_error("%s: can't confine it: %s", s->name, strerror(errno));
 		_exit(SUPERVISE_STATUS_CONFIG);
 	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of the user would undo it */
-	if (getppid() != s->parent)       /* it died before prctl */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* after before_foreign: a change of the user resets it */
+	if (getppid() != s->parent)       /* the parent died before prctl */
 		_exit(1);
 	if (s->foreign_exe != NULL)
-		dup2(STDERR_FILENO, STDOUT_FILENO); /* what we print there is read by programs */
+		dup2(STDERR_FILENO, STDOUT_FILENO); /* programs parse our standard output */
 	if (s->foreign_exe == NULL && s->cfg->kept_fd > 0)
 		fcntl(s->cfg->kept_fd, F_SETFD, 0);
 	execv(exe, (char *const *)argv);
-	log_error("%s: can't be executed: %s", s->name, strerror(errno));
+	log_error("%s: can't execute it: %s", s->name, strerror(errno));
 	_exit(SUPERVISE_STATUS_CONFIG);
 }
 
@@ -159,7 +159,7 @@ static bool open_lines(const struct supervise_config *cfg, const struct child *c
 	}
 	if (wanted[LINE_HANDOVER] && given != NULL && given->n > 0 &&
 	    fd_pass_send(ours[LINE_HANDOVER], given->fds, given->n) != 0)
-		log_warn("%s: the listening sockets can't be handed over", c->what->name);
+		log_warn("%s: can't hand over the listening sockets", c->what->name);
 	return fcntl(ours[LINE_BEAT], F_SETFL, O_NONBLOCK) == 0;
 }
 
@@ -182,7 +182,7 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 	int e = errno;
 	close_all(its);
 	if (pid < 0) {
-		log_error("%s: can't be started: %s", c->what->name, strerror(e));
+		log_error("%s: can't start it: %s", c->what->name, strerror(e));
 		close_all(ours);
 		return false;
 	}
@@ -228,7 +228,7 @@ void child_wait(const struct supervise_config *cfg, struct child *c)
 	child_set_state(c, CHILD_WAITING);
 	c->due_ns = c->since_ns + wait_ns;
 	if (wait_ns > 0)
-		log_info("%s is started again in %llu ms", c->what->name, (unsigned long long)(wait_ns / NS_PER_MS));
+		log_info("%s restarts in %llu ms", c->what->name, (unsigned long long)(wait_ns / NS_PER_MS));
 }
 
 /* ---- messages ---- */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two locks, for a core file may be written by the kernel or piped to a program (core(5)): the limit keeps
- * the former from being made, and does not count for the latter, which gets what the filter lets through:
- * no mapping at all. Both are inherited, and neither is in the way of a debugger or a leak checker.
+ * The kernel writes a core file, or pipes it to a program (core(5)). The resource limit prevents the first; for the
+ * second the filter excludes every mapping. Children inherit both, and neither hinders a debugger or a leak checker.
  */
 #include "cmd/serve/core_dump.h"
 
@@ -21,5 +20,5 @@ void core_dump_settle(bool allowed)
 	if (filter != NULL)
 		done = fclose(filter) == 0 && done;
 	if (setrlimit(RLIMIT_CORE, &none) != 0 || !done)
-		log_warn("core files can't be ruled out here: one would hold prompts and keys");
+		log_warn("can't prevent core files: one would hold prompts and keys");
 }

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* For this process and those that it starts. Unless they are allowed a crash leaves nothing of the memory
- * anywhere: prompts, answers and keys are in it. */
+/* Unless allowed, a crash of this process or its children leaves no copy of its memory, which holds prompts, answers
+ * and keys. */
 void core_dump_settle(bool allowed);
 
 #endif

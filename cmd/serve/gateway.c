@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice gateway`: the configuration belongs to the snapshot that was made of it, and goes with the
- * last request that began under it.
+ * `sluice gateway`. A configuration belongs to its snapshot and is freed with the last request that began under it.
  */
 #include "cmd/confine/confine.h"
 #include "cmd/serve/core_dump.h"
@@ -9,7 +8,7 @@
 #include "gateway/server/gateway.h"
 #include "gateway/auth/snapshot.h"
 
-/* Under a supervisor that has told the same already. */
+/* The supervisor has logged the same changes already. */
 static bool is_child(const struct cmd_options *o) { return o->beat_fd >= 0; }
 
 static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err)

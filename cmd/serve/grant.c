@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names are compared with those in the configuration, byte for byte; there is nothing to normalise and no pattern, but
- * for the parts of a split model and the files of a model's folder.
+ * Names are compared with those in the configuration byte by byte, without normalisation or patterns, except for the
+ * parts of a split model and the files of a model's folder.
  *
- * A file is opened without waiting and must be a regular one. Names that lead into the state folder are another matter:
- * it belongs to the user that asks, who could have put a link to anything there. In it no link is followed, no name
- * leads out of it, and no file counts that has another name elsewhere; what is moved there is moved with the user's
- * rights.
+ * Opening never blocks, and the file must be regular. The state folder belongs to the requesting user, who could have
+ * put a link to anything there. So in it no link is followed, no name leads out of it, files with another hard link are
+ * refused, and files are renamed with the user's rights.
  */
 #include "cmd/serve/grant.h"
 
@@ -22,10 +21,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "gateway/transport/unix_listen.h"
 
-enum { REFUSALS_TOLD = 20 };
+enum { REFUSALS_LOGGED = 20 };
 
 /* ---- what is named ---- */
 
@@ -47,7 +47,7 @@ static bool is_part(const char *model, const char *path)
 	return strncmp(model, path, n - m) == 0 && strcmp(model + n - m + 6, path + n - m + 6) == 0;
 }
 
-/* A file right in the folder. */
+/* A file directly in the folder. */
 static bool is_in_folder(const char *folder, const char *path)
 {
 	size_t n = strlen(folder);
@@ -88,7 +88,7 @@ static const struct gw_listener_config *find_listener(const struct sluice_config
 	return NULL;
 }
 
-/* The text of an address as configuration has it, against the one that is asked for. */
+/* Is the configured host the requested address? */
 static bool is_host(const char *host, const void *asked, int family)
 {
 	char text[INET6_ADDRSTRLEN] = "";
@@ -143,7 +143,7 @@ static bool is_granted(const struct sluice_config *c, enum grant_role role, cons
 
 /* ---- opening ---- */
 
-/* What is left of path below the state folder, in rest; false: it leads elsewhere. */
+/* rest: the path below the state folder; false: it is not below it. */
 static bool is_in_state(const struct grants *g, const char *path, char rest[PATH_MAX])
 {
 	char self[32], folder[PATH_MAX], real[PATH_MAX], state[PATH_MAX];
@@ -154,11 +154,7 @@ static bool is_in_state(const struct grants *g, const char *path, char rest[PATH
 		return true;
 	}
 	snprintf(self, sizeof self, "/proc/self/fd/%d", g->state_fd);
-	snprintf(folder, sizeof folder, "%.*s",
-		 slash == NULL   ? 1
-		 : slash == path ? 1
-				 : (int)(slash - path),
-		 slash == NULL ? "." : path);
+	file_folder(path, folder, sizeof folder);
 	if (realpath(folder, real) == NULL || realpath(self, state) == NULL)
 		return false;
 	n = strlen(state);
@@ -299,17 +295,17 @@ static int carry_out(const struct grants *g, const struct sluice_config *c, cons
 	}
 }
 
-/* Few times: it may ask for ever. What it asks for may hold anything, so it is shown when it is plain. */
-static void tell_refused(enum grant_role role, const struct broker_asked *q)
+/* A bounded number of times. The path may hold any bytes, so it is printed only if it is plain. */
+static void log_refused(enum grant_role role, const struct broker_asked *q)
 {
-	static int told;
+	static int logged;
 	bool plain = q->path[0] != '\0';
 	for (const char *c = q->path; *c != '\0'; c++)
 		plain = plain && *c > ' ' && *c < 0x7f;
-	if (told++ < REFUSALS_TOLD)
-		log_warn("the %s asked for what the configuration does not name (request %d): %.200s",
+	if (logged < REFUSALS_LOGGED)
+		log_warn("the %s requested a file that the configuration does not name (request %d): %.200s",
 			 role == GRANT_ENGINE ? "engine" : "gateway", (int)q->op, plain ? q->path : "no plain name");
-	told = told > REFUSALS_TOLD ? REFUSALS_TOLD : told;
+	logged += logged < REFUSALS_LOGGED;
 }
 
 int grant_one(const struct grants *g, enum grant_role role, int fd)
@@ -319,13 +315,13 @@ int grant_one(const struct grants *g, enum grant_role role, int fd)
 	int rc = broker_receive(fd, &q);
 	if (rc <= 0)
 		return rc;
-	/* An upgrade has two configurations; what either names is granted. */
+	/* During an upgrade both configurations count. */
 	const struct sluice_config *c = is_granted(g->now, role, &q)    ? g->now
 					: is_granted(g->next, role, &q) ? g->next
 									: NULL;
 	int result = c != NULL ? carry_out(g, c, &q, &file) : -EPERM;
 	if (c == NULL)
-		tell_refused(role, &q);
+		log_refused(role, &q);
 	bool passes = q.op == BROKER_OPEN || q.op == BROKER_APPEND || q.op == BROKER_LISTEN;
 	broker_answer(fd, &q, result, &file);
 	if (passes && result >= 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process without rights is granted (base/broker.h): to read files that the configuration names for it, and
- * nothing else; to write the one log it names; to bind the addresses it names. The engine gets models, the gateway
- * certificates, keys, passwords and weights of the cascade.
+ * Answers a confined child's requests to the broker (base/broker.h). Granted are only: reading files that the
+ * configuration names for it (the engine: models; the gateway: certificates, keys, passwords, weights of the cascade),
+ * writing the configured log, binding the configured addresses.
  */
 #ifndef CMD_GRANT_H
 #define CMD_GRANT_H
@@ -14,12 +14,12 @@
 enum grant_role { GRANT_ENGINE, GRANT_GATEWAY };
 
 struct grants {
-	const struct sluice_config *now, *next; /* next: of an upgrade that is under way; NULL */
+	const struct sluice_config *now, *next; /* next: of the upgrade in progress; NULL */
 	int state_fd;
 	const struct run_user *user;
 };
 
-/* Answers one request that waits on fd. 1; 0: none does; SL_ECLOSED. */
+/* Answers one request that waits on fd. 1; 0: none waits; SL_ECLOSED. */
 int grant_one(const struct grants *g, enum grant_role role, int fd);
 
 #endif

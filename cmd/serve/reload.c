@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A configuration is read anew, compared with the one that runs, and read once more with the old values
- * of those keys as overrides that can't change while processes run. Two whole loads instead of copying
- * values about: what comes out has passed every check between keys, and where a value came from is
- * told truly.
+ * A reload loads the configuration, compares it with the running one, and loads it again with overrides for the keys
+ * that must not change while processes run. Two complete loads instead of copying values: the result has passed every
+ * check between keys, and reports correctly where each value came from.
  */
 #include "cmd/serve/reload.h"
 
@@ -13,7 +12,7 @@
 struct kept {
 	const struct sluice_config *now;
 	enum restart_need from;
-	bool tell;
+	bool log;
 	struct reload_pins pins;
 	size_t room; /* for pins */
 };
@@ -52,7 +51,7 @@ static int on_difference(void *ctx, const char *key)
 	enum restart_need need = sluice_config_restart(key);
 	if (need < k->from)
 		return 0;
-	if (k->tell)
+	if (k->log)
 		log_warn("%s has changed: that needs %s, the old value stays", key,
 			 need == RESTART_ALL ? "a restart" : "an upgrade (SIGUSR2) or a restart");
 	return conf_overrides(k->now->conf, key, add_pin, k);
@@ -79,14 +78,14 @@ static int load(const struct cmd_options *o, const struct reload_pins *pins, str
 	return 0;
 }
 
-int reload_config_first(const struct cmd_options *o, const char *who, struct sluice_config **out)
+int reload_config_first(const struct cmd_options *o, const char *name, struct sluice_config **out)
 {
 	struct sluice_config *cfg = sl_zalloc(sizeof *cfg);
 	if (cfg == NULL) {
 		log_error("no memory");
 		return 1;
 	}
-	int rc = cmd_load(o, who, cfg);
+	int rc = cmd_load(o, name, cfg);
 	if (rc != 0) {
 		sl_free(cfg);
 		return rc;
@@ -95,13 +94,13 @@ int reload_config_first(const struct cmd_options *o, const char *who, struct slu
 	return 0;
 }
 
-int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool tell,
+int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool log,
 		  struct reload_pins *pins, struct sluice_config **out, struct sl_err *err)
 {
 	struct sluice_config *fresh = NULL, *mixed = NULL;
-	/* One override is left for serve.c's own. */
+	/* serve.c needs one more override. */
 	size_t room = o->n_sets + 1 < CMD_MAX_SETS ? CMD_MAX_SETS - 1 - o->n_sets : 0;
-	struct kept k = {.now = now, .from = kept, .tell = tell, .room = room};
+	struct kept k = {.now = now, .from = kept, .log = log, .room = room};
 	k.pins.sets = sl_zalloc_n(CMD_MAX_SETS, sizeof *k.pins.sets);
 	if (k.pins.sets == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the configuration");
@@ -109,17 +108,14 @@ int reload_config(const struct cmd_options *o, const struct sluice_config *now, 
 	if (rc == 0) {
 		rc = conf_compare(now->conf, fresh->conf, on_difference, &k);
 		if (rc != 0)
-			sl_errf(err, rc, "too much has changed that needs a restart");
+			sl_errf(err, rc, "too many changed keys need a restart");
 	}
 	if (rc == 0 && k.pins.n > 0)
 		rc = load(o, &k.pins, &mixed, err);
-	if (rc == 0) {
+	if (rc == 0)
 		*out = mixed != NULL ? mixed : fresh;
-		if (mixed != NULL)
-			reload_config_free(fresh);
-	} else {
+	if (rc != 0 || mixed != NULL)
 		reload_config_free(fresh);
-	}
 	if (rc == 0 && pins != NULL) {
 		reload_pins_dispose(pins);
 		*pins = k.pins;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading the configuration again under processes that run.
+ * Reads the configuration again while processes run.
  */
 #ifndef CMD_RELOAD_H
 #define CMD_RELOAD_H
@@ -13,14 +13,14 @@ struct reload_pins {
 	size_t n;
 };
 
-/* Reads the file and the overrides of o again. Keys that differ from now and need kept or more
- * (RESTART_GATEWAY: both kinds) keep their values: each is named in the log when tell, and pins
- * become the overrides that keep them so, for processes started later. 0 with *out on the heap
- * (reload_config_free); or one line in *err, and nothing has changed. pins may be NULL. */
-int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool tell,
+/* Reads the file and the overrides of o again. Keys that differ from now and need kept or more (RESTART_GATEWAY: both
+ * kinds) keep their values: if log is set, each is named in the log; pins become the overrides that keep the values in
+ * processes started later. 0 with *out on the heap (reload_config_free); or one line in *err, and nothing has changed.
+ * pins may be NULL. */
+int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool log,
 		  struct reload_pins *pins, struct sluice_config **out, struct sl_err *err);
 /* The first time: cmd_load onto the heap. 0 or an exit status. */
-int reload_config_first(const struct cmd_options *o, const char *who, struct sluice_config **out);
+int reload_config_first(const struct cmd_options *o, const char *name, struct sluice_config **out);
 /* NULL is allowed. */
 void reload_config_free(void *config);
 void reload_pins_dispose(struct reload_pins *p);

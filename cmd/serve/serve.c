@@ -53,7 +53,7 @@ struct serving {
 	struct gw_dev_keys keys;
 	/* The supervisor reads these whenever it starts a child. */
 	const char *engine[SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
-	struct reload_pins pins; /* overrides that keep what a running process can't change; argv borrows them */
+	struct reload_pins pins; /* overrides for keys that a running process can't change; argv borrows them */
 	bool own_redis;          /* we start one and pass its address to the gateway */
 	struct private_redis redis;
 	char address_set[192];
@@ -123,7 +123,7 @@ static int lock_state(const char *state, const char *name, struct sl_err *err)
 	snprintf(path, sizeof path, "%s/run/lock", state);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0) {
-		sl_errf(err, SL_EIO, "%s/run/lock: can't be opened: %s", name, strerror(errno));
+		sl_errf(err, SL_EIO, "%s/run/lock: can't open it: %s", name, strerror(errno));
 		return -1;
 	}
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -139,7 +139,7 @@ static int lock_state(const char *state, const char *name, struct sl_err *err)
 	}
 	int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) != 0 || pwrite(fd, pid, (size_t)n, 0) != n) {
-		sl_errf(err, SL_EIO, "%s/run/lock: can't be written: %s", name, strerror(errno));
+		sl_errf(err, SL_EIO, "%s/run/lock: can't write it: %s", name, strerror(errno));
 		close(fd);
 		return -1;
 	}
@@ -185,8 +185,7 @@ static int put_file(const char *state, const char *path, const struct sl_buf *by
 	if (!good && fd >= 0)
 		unlink(part);
 	return good ? 0
-		    : sl_errf(err, SL_EIO, "%s/run/%s can't be written: %s", state, strrchr(path, '/') + 1,
-			      strerror(why));
+		    : sl_errf(err, SL_EIO, "can't write %s/run/%s: %s", state, strrchr(path, '/') + 1, strerror(why));
 }
 
 /* Copies the configuration file to accepted[*which]. If the current copy is identical, *which becomes that one: a
@@ -253,10 +252,10 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	int first = 0;
 	sluice_engine_config(cfg, models, &engine);
 	for (size_t i = 0; i < cfg->engine.models.n; i++) {
-		struct sl_err *told = first == 0 ? err : &other;
-		int rc = check_kv_type(&engine, &models[i], told);
+		struct sl_err *why = first == 0 ? err : &other;
+		int rc = check_kv_type(&engine, &models[i], why);
 		if (rc == 0)
-			rc = model_check(models[i].path, cfg->engine.max_model_memory, told);
+			rc = model_check(models[i].path, cfg->engine.max_model_memory, why);
 		if (rc == 0 || rc == SL_ENOMEM)
 			return 0;
 		first = first == 0 ? rc : first;
@@ -573,7 +572,7 @@ int cmd_serve(int argc, char **argv)
 {
 	struct cmd_options o;
 	struct serving s = {.o = &o, .state_fd = -1};
-	int rc = cmd_options_parse(&o, argc, argv, false, "start the engine and the gateway, and watch them");
+	int rc = cmd_options_parse(&o, argc, argv, false, "start and supervise the engine and the gateway");
 	if (rc == 0)
 		rc = reload_config_first(&o, "sluice", &s.cfg);
 	if (rc != 0)

@@ -92,7 +92,7 @@ static void reload(struct supervisor *s)
 	if (s->at[NEWCOMER].state != CHILD_GONE) {
 		/* The newcomer may have read the file before the change. */
 		s->reload_due = true;
-		log_info("the reload waits for the upgrade that is under way");
+		log_info("the reload waits for the upgrade in progress");
 		return;
 	}
 	s->reload_due = false;
@@ -101,7 +101,7 @@ static void reload(struct supervisor *s)
 			kill(c->pid, SIGHUP);
 		return;
 	}
-	log_error("reload refused, the old configuration goes on: %s", err.text);
+	log_error("reload refused, the old configuration stays: %s", err.text);
 }
 
 /* The upgrade is over, either way. */
@@ -138,19 +138,19 @@ static int begin_upgrade(struct supervisor *s, struct sl_err *err)
 	if (now == NULL || s->cfg->on_upgrade == NULL)
 		return sl_errf(err, SL_EINVAL, "there is nothing to upgrade");
 	if (next->state != CHILD_GONE)
-		return sl_errf(err, SL_EINVAL, "another one is under way");
+		return sl_errf(err, SL_EINVAL, "another upgrade is in progress");
 	if (free_slot(s) == NULL)
 		return sl_errf(err, SL_ELIMIT, "%d replaced processes still drain", SUPERVISE_MAX_RETIRED);
 	child_read_sockets(now);
 	if (now->state != CHILD_READY)
-		return sl_errf(err, SL_EINVAL, "%s is not ready itself", now->what->name);
+		return sl_errf(err, SL_EINVAL, "%s is not ready", now->what->name);
 	int rc = s->cfg->on_upgrade(s->cfg->ctx, &exe, &argv, err);
 	if (rc != 0)
 		return rc;
 	child_init(next, now->what, CHILD_GONE);
 	rc = next->exe_fd = open_executable(exe, err);
 	if (rc >= 0 && !child_start(s->cfg, next, argv, true, &now->sockets))
-		rc = sl_errf(err, SL_EIO, "it can't be started");
+		rc = sl_errf(err, SL_EIO, "the new process can't start");
 	if (rc < 0) {
 		child_dispose(next);
 		s->cfg->on_upgraded(s->cfg->ctx, false);
@@ -176,7 +176,7 @@ static void finish_upgrade(struct supervisor *s)
 		old->due_ns = old->since_ns + s->cfg->retired_ms * NS_PER_MS;
 		log_info("upgrade: %s is process %d now, %d drains", what->name, (int)now->pid, (int)old->pid);
 		kill(old->pid, SIGUSR2);
-	} else { /* it had crashed and was waiting */
+	} else { /* the old process had crashed and waited for its restart */
 		child_dispose(old);
 		child_set_state(old, CHILD_GONE);
 	}
@@ -186,13 +186,13 @@ static void finish_upgrade(struct supervisor *s)
 static void on_newcomer_exit(struct supervisor *s, pid_t pid, int status)
 {
 	struct child *c = &s->at[NEWCOMER];
-	bool as_told = s->ending && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-	if (!c->hung && !as_told)
+	bool expected = s->ending && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	if (!c->hung && !expected)
 		child_log_exit(c, noun(s, c), pid, status);
 	child_set_state(c, CHILD_GONE);
 	child_dispose(c);
 	if (!s->ending)
-		log_error("upgrade given up: the %s that was there goes on", c->what->name);
+		log_error("upgrade failed: the old %s continues", c->what->name);
 	on_upgraded(s, false);
 }
 
@@ -290,7 +290,7 @@ static void end_next(struct supervisor *s)
 static void begin_end(struct supervisor *s, const char *why)
 {
 	if (s->ending) {
-		log_warn("%s again: everything is killed", why);
+		log_warn("%s again: killing everything", why);
 		kill_all(s);
 		return;
 	}

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A redis-server of our own: in the state folder (0700), on a unix socket that only its owner may
- * open, without TCP, with an append-only file. It changes its directory, so its socket is named from
- * there and from here. When its memory is full, what was used least lately of what would expire anyway
- * goes: limits in use are the last to go, though they expire soonest.
+ * The private redis-server: in the state folder (0700), on a unix socket that only its owner may open, without TCP,
+ * with an append-only file. It changes its directory, so its socket has a name relative to that and one for us. When
+ * its memory is full, it evicts the least recently used of the keys that expire: limits in use stay longest.
  */
 #include "cmd/state/private_redis.h"
 
@@ -24,7 +23,7 @@ static bool find_along_path(const char *name, char *out, size_t size)
 	while (*path != '\0') {
 		size_t n = strcspn(path, ":");
 		struct stat st;
-		/* An empty or relative folder is whatever the working directory happens to be. */
+		/* An empty or relative folder would depend on the working directory. */
 		if (*path == '/' && (size_t)snprintf(out, size, "%.*s/%s", (int)n, path, name) < size &&
 		    access(out, X_OK) == 0 && stat(out, &st) == 0 && S_ISREG(st.st_mode))
 			return true;
@@ -40,7 +39,7 @@ bool private_redis_find(struct private_redis *r, const char *state, uint64_t mem
 	snprintf(r->socket, sizeof r->socket, "%s/run/redis.sock", state);
 	snprintf(r->address, sizeof r->address, "unix:%s", r->socket);
 	snprintf(r->memory, sizeof r->memory, "%llu", (unsigned long long)memory_bytes);
-	/* --dir first: what follows is relative to it. */
+	/* --dir first: the other paths are relative to it. */
 	const char *const argv[] = {"redis-server",
 				    "--dir",
 				    r->dir,
@@ -77,6 +76,6 @@ void private_redis_starts_in_state(struct private_redis *r) { r->argv[DIR_ARG] =
 int private_redis_prepare(const struct private_redis *r, struct sl_err *err)
 {
 	if (mkdir(r->dir, 0700) != 0 && errno != EEXIST)
-		return sl_errf(err, SL_EIO, "%s: can't be made: %s", r->dir, strerror(errno));
+		return sl_errf(err, SL_EIO, "can't create %s: %s", r->dir, strerror(errno));
 	return 0;
 }

@@ -21,9 +21,9 @@ struct private_redis {
 	const char *argv[PRIVATE_REDIS_ARGS]; /* its command line */
 };
 
-/* Looks along PATH. r must not move afterwards: argv points into it. */
+/* Searches PATH. r must not move afterwards: argv points into it. */
 bool private_redis_find(struct private_redis *r, const char *state, uint64_t memory_bytes);
-/* It will be started with the state folder as its working directory: whose parents may be closed to it. */
+/* It starts with the state folder as its working directory, whose parents it may not be able to enter. */
 void private_redis_starts_in_state(struct private_redis *r);
 /* Makes its folder. 0, or SL_EIO with err. */
 int private_redis_prepare(const struct private_redis *r, struct sl_err *err);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * capabilities(7), credentials(7). The system calls are made directly: libcap would be one more library for two of
- * them.
+ * capabilities(7), credentials(7). Two system calls are made directly instead of through libcap.
  *
- * The order of a drop: the bounding set needs CAP_SETPCAP and the groups CAP_SETGID, so both come before the user; a
- * user other than root loses its capabilities with setresuid already, root (user namespaces with one user,
- * supervisor.user: root) only with capset.
+ * The order of a drop: the bounding set needs CAP_SETPCAP and the groups CAP_SETGID, so both come before the user. A
+ * user other than root loses its capabilities with setresuid; root (user namespaces with one user, supervisor.user:
+ * root) only with capset.
  */
 #include "cmd/state/privileges.h"
 
@@ -23,16 +22,16 @@
 
 #include "base/log.h"
 
-/* The highest uid below nobody that neither Debian nor systemd gives to anybody; images without accounts use it too. */
+/* The highest uid below `nobody` that neither Debian nor systemd assigns; images without accounts use it too. */
 enum { FALLBACK_ID = 65532, LAST_CAP = 63 };
 #define USUAL_ACCOUNT "sluice"
 
-/* What the supervisor does as root: certificates and models that only root may read, sockets in folders of others and
- * ports below 1024 (for the gateway), the state folder's owner, other users and their end. */
+/* The supervisor reads certificates and models that only root may read, opens sockets in folders of others and ports
+ * below 1024 (for the gateway), changes the state folder's owner, and starts and ends processes of other users. */
 static const int kept[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,          CAP_KILL,
 			   CAP_SETGID, CAP_SETUID,       CAP_SETPCAP,         CAP_NET_BIND_SERVICE};
 
-/* ---- whom ---- */
+/* ---- users ---- */
 
 static bool parse_id(const char *text, char **end, unsigned long *out)
 {
@@ -67,14 +66,14 @@ static bool find_account(const char *name, struct run_user *out)
 	return p != NULL;
 }
 
-/* Whether this process may become u: rights may be missing, and in a user namespace the user itself. */
+/* Can this process become u? It may lack the rights, or a user namespace the user. */
 static int try_user(const struct run_user *u)
 {
 	int e = 0;
 	if (setegid(u->gid) != 0 || seteuid(u->uid) != 0)
 		e = errno;
 	if (seteuid(0) != 0 || setegid(0) != 0)
-		BUG("root can't be had back: %s", strerror(errno));
+		BUG("can't become root again: %s", strerror(errno));
 	return e;
 }
 
@@ -127,7 +126,8 @@ static uint64_t permitted(void)
 	return data[0].permitted | (uint64_t)data[1].permitted << 32;
 }
 
-/* What no exec can bring back. Without CAP_SETPCAP it stays: then there is nothing to bring back either. */
+/* Reduces the bounding set, so that no exec regains other capabilities. Without CAP_SETPCAP there are none to regain.
+ */
 static void bound(uint64_t these)
 {
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
@@ -144,22 +144,22 @@ void privileges_keep_few(void)
 		return;
 	for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
 		few |= UINT64_C(1) << kept[i];
-	(void)setgroups(0, NULL); /* refused where root has no rights: nothing to lose */
+	(void)setgroups(0, NULL); /* fails if root lacks the right, harmlessly */
 	bound(few);
 	if (set_capabilities(few & permitted()) != 0)
-		log_warn("capabilities can't be given up: %s", strerror(errno));
+		log_warn("can't drop capabilities: %s", strerror(errno));
 }
 
 void privileges_as_user(const struct run_user *u)
 {
 	if (u->change && (setegid(u->gid) != 0 || seteuid(u->uid) != 0))
-		BUG("uid %u can't be had: %s", (unsigned)u->uid, strerror(errno));
+		BUG("can't become uid %u: %s", (unsigned)u->uid, strerror(errno));
 }
 
 void privileges_as_before(const struct run_user *u)
 {
 	if (u->change && (seteuid(0) != 0 || setegid(0) != 0))
-		BUG("root can't be had back: %s", strerror(errno));
+		BUG("can't become root again: %s", strerror(errno));
 }
 
 int privileges_drop(const struct run_user *u)

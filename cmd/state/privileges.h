@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Users and capabilities. Started as root, the supervisor keeps the few capabilities it uses, and every process it
- * starts becomes one user without any. ARCHITECTURE.md, Privileges, has the whole picture.
+ * Users and capabilities. Started as root, the supervisor keeps the few capabilities it uses; every process that it
+ * starts becomes one user without any. See ARCHITECTURE.md, Privileges.
  */
 #ifndef CMD_PRIVILEGES_H
 #define CMD_PRIVILEGES_H
@@ -11,9 +11,9 @@
 
 #include "base/err.h"
 
-/* Whom processes become; a change needs root. */
+/* The user of the children; a change needs root. */
 struct run_user {
-	bool change; /* false: they stay what they are */
+	bool change; /* false: they keep their user */
 	uid_t uid;
 	gid_t gid;
 };
@@ -28,13 +28,13 @@ int privileges_user_parse(const char *text, struct run_user *out);
 
 /* The supervisor: no supplementary groups, only the capabilities it uses, and no others by exec. */
 void privileges_keep_few(void);
-/* Between these two calls files are made, opened and removed with the user's rights: whatever the user may have put
- * into its folders, nothing beyond them is reached. */
+/* Between these two calls files are created, opened and removed with the user's rights, so links in the user's folders
+ * reach nothing that the user could not. */
 void privileges_as_user(const struct run_user *u);
 void privileges_as_before(const struct run_user *u);
 
-/* For good: groups, user, capabilities, bounding set; no_new_privs. Only system calls that are safe after fork. 0 or
- * -errno; after a failure the process must end. */
+/* Drops for good: groups, user, capabilities, bounding set; sets no_new_privs. Makes only system calls that are safe
+ * after fork. 0 or -errno; after a failure the process must end. */
 int privileges_drop(const struct run_user *u);
 
 #endif

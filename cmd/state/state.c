@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whoever may write to the state folder has the development keys, the engine's socket and the store. So it, and its
- * run/, must belong to us, to root or to the user that the processes run as, and nobody else may write to them; nor may
- * anybody rename what leads to them, so a parent that all may write to must be sticky, as /tmp is. Nothing is repaired:
- * who opened the folder to others may have left something in it.
+ * Write access to the state folder gives access to the development keys, the engine's socket and the store. So the
+ * folder and its run/ must belong to us, to root or to the children's user, and no other user may write to them, or
+ * rename a folder above them: a parent that all users may write to must be sticky, like /tmp. Wrong permissions are not
+ * repaired, because another user may already have put something into the folder.
  *
- * Owners are changed by descriptor, and never through a link. Only what root owns is given away, and no file that has
- * another name elsewhere: a user who once owned the folder can't have anything else given to it.
+ * Owners are changed by descriptor, never through a link. Only files of root change owner, and only those without
+ * another hard link, so a former owner of the folder cannot make us give away other files.
  */
 #include "cmd/state/state.h"
 
@@ -22,7 +22,7 @@
 
 enum { DEEPEST = 8 };
 
-/* What is made in a state folder. */
+/* The contents of a state folder. */
 static const char *const names[] = {"run",           "redis",         "tls",          "weights",
 				    "cuda-products", "dev-keys.yaml", "token-secrets"};
 
@@ -34,19 +34,19 @@ static bool is_ours(const struct stat *st, const struct run_user *u)
 static int check_folder(const char *path, const struct stat *st, const struct run_user *u, struct sl_err *err)
 {
 	if (!S_ISDIR(st->st_mode))
-		return sl_errf(err, SL_EINVAL, "%s: is there and is not a folder", path);
+		return sl_errf(err, SL_EINVAL, "%s: exists and is not a folder", path);
 	if (!is_ours(st, u))
 		return sl_errf(err, SL_EINVAL, "%s: belongs to another user (uid %u): the state folder must be our own",
 			       path, (unsigned)st->st_uid);
 	if ((st->st_mode & (S_IWGRP | S_IWOTH)) != 0)
 		return sl_errf(err, SL_EINVAL,
-			       "%s: others may write to it (mode %04o): nobody else may write to the state folder "
-			       "(chmod go-w, or give another one: --state DIR)",
+			       "%s: other users may write to it (mode %04o): use chmod go-w, or another folder "
+			       "(--state DIR)",
 			       path, (unsigned)st->st_mode & 07777);
 	return 0;
 }
 
-/* path is absolute: every folder above its last name. One that can't be looked at, the supervisor has looked at. */
+/* Checks every folder above path, which is absolute. The supervisor has checked those that can't be read here. */
 static int check_parents(const char *path, struct sl_err *err)
 {
 	char part[PATH_MAX];
@@ -56,7 +56,7 @@ static int check_parents(const char *path, struct sl_err *err)
 		slash[slash == part] = '\0';
 		if (stat(part, &st) == 0 && (st.st_mode & S_IWOTH) != 0 && (st.st_mode & S_ISVTX) == 0)
 			return sl_errf(err, SL_EINVAL,
-				       "%s: all may write to this folder (mode %04o) and so replace the state folder "
+				       "%s: any user may write to this folder (mode %04o) and replace the state folder "
 				       "in it",
 				       part, (unsigned)st.st_mode & 07777);
 		if (slash == part)
@@ -65,7 +65,7 @@ static int check_parents(const char *path, struct sl_err *err)
 	return 0;
 }
 
-/* Both ways to it: by the names that were given, and by those that links lead to. */
+/* Checks both paths to it: the given one, and the one with links resolved. */
 static int check_way(const char *path, struct sl_err *err)
 {
 	char given[PATH_MAX], real[PATH_MAX], here[PATH_MAX];
@@ -73,12 +73,12 @@ static int check_way(const char *path, struct sl_err *err)
 		snprintf(given, sizeof given, "%s", path);
 	else if (getcwd(here, sizeof here) == NULL ||
 		 (size_t)snprintf(given, sizeof given, "%s/%s", here, path) >= sizeof given)
-		return 0; /* a working directory without a name has no parents to look at */
+		return 0; /* a working directory without a name has no parents to check */
 	int rc = check_parents(given, err);
 	return rc == 0 && realpath(path, real) != NULL ? check_parents(real, err) : rc;
 }
 
-/* ---- whose it is ---- */
+/* ---- owners ---- */
 
 static void give(int folder, const char *name, const struct run_user *u, int depth);
 
@@ -111,8 +111,7 @@ static void give(int folder, const char *name, const struct run_user *u, int dep
 	close(fd);
 }
 
-/* Somebody else's folder, named by mistake (/var/lib), is not taken: one that root has closed to others, or that holds
- * nothing but what we know, is a state folder. */
+/* Refuses a folder named by mistake, such as /var/lib: a state folder is closed to others, or holds only our names. */
 static int check_contents(int fd, const char *path, struct sl_err *err)
 {
 	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
@@ -125,8 +124,8 @@ static int check_contents(int fd, const char *path, struct sl_err *err)
 			i++;
 		if (i == sizeof names / sizeof *names && strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
 			rc = sl_errf(err, SL_EINVAL,
-				     "%s: holds %.60s, which is not Sluice's: the state folder must be its own "
-				     "(chmod 700 it if it is, or give another one: --state DIR)",
+				     "%s: holds %.60s, which Sluice did not create: the state folder must hold nothing "
+				     "else (if it does not, chmod 700 it; or use another folder: --state DIR)",
 				     path, e->d_name);
 	}
 	closedir(d);
@@ -140,7 +139,7 @@ static int give_folder(int fd, const char *path, const struct stat *st, const st
 		if (rc != 0)
 			return rc;
 		if (fchown(fd, u->uid, u->gid) != 0)
-			return sl_errf(err, SL_EIO, "%s: can't be given to uid %u: %s", path, (unsigned)u->uid,
+			return sl_errf(err, SL_EIO, "%s: can't change its owner to uid %u: %s", path, (unsigned)u->uid,
 				       strerror(errno));
 	}
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -160,7 +159,7 @@ static int make_run(int fd, const char *path, const struct run_user *u, struct s
 	int e = errno;
 	privileges_as_before(u);
 	if (!made)
-		return sl_errf(err, SL_EIO, "%s: can't be made: %s", run, strerror(e));
+		return sl_errf(err, SL_EIO, "can't create %s: %s", run, strerror(e));
 	if (fstatat(fd, "run", &st, AT_SYMLINK_NOFOLLOW) != 0)
 		return sl_errf(err, SL_EIO, "%s: %s", run, strerror(errno));
 	return check_folder(run, &st, u, err);
@@ -170,10 +169,10 @@ int state_open(const char *path, const struct run_user *u, struct sl_err *err)
 {
 	struct stat st = {0};
 	if (mkdir(path, 0700) != 0 && errno != EEXIST)
-		return sl_errf(err, SL_EIO, "%s: can't be made: %s", path, strerror(errno));
+		return sl_errf(err, SL_EIO, "can't create %s: %s", path, strerror(errno));
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
 	if (fd < 0 || fstat(fd, &st) != 0)
-		rc = sl_errf(err, SL_EIO, errno == ENOTDIR ? "%s: is there and is not a folder" : "%s: %s", path,
+		rc = sl_errf(err, SL_EIO, errno == ENOTDIR ? "%s: exists and is not a folder" : "%s: %s", path,
 			     strerror(errno));
 	if (rc == 0)
 		rc = check_folder(path, &st, u, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state folder: made, checked, and given to the user that its processes run as.
+ * The room: the state folder, the children's user (privileges.h) and the private Redis. This file creates and checks
+ * the folder and gives it to that user. Thread: main.
  */
 #ifndef CMD_STATE_H
 #define CMD_STATE_H
@@ -8,9 +9,9 @@
 #include "base/err.h"
 #include "cmd/state/privileges.h"
 
-/* Makes path and path/run (0700) unless they are there. Refused: a folder (or run, or what leads to them) that others
- * could change. With u->change what is in it becomes that user's: what root has left, and only under names that Sluice
- * uses. A descriptor of the folder, or SL_EINVAL, SL_EIO. */
+/* Creates path and path/run (0700) if they are missing. Refused: a folder (or run, or a folder above) that other users
+ * could change. With u->change files of root in it become that user's, only under names that Sluice uses. A descriptor
+ * of the folder, or SL_EINVAL, SL_EIO. */
 int state_open(const char *path, const struct run_user *u, struct sl_err *err);
 
 #endif

@@ -15,7 +15,7 @@
 struct chat_template {
 	struct jarena arena; /* the tree and its texts */
 	struct jnode *body;
-	bool takes_parts;
+	bool takes_parts; /* it loops over the parts of a content; otherwise these are joined by newlines first */
 	struct parts_detected parts;
 };
 
@@ -42,8 +42,6 @@ void chat_template_free(struct chat_template *t)
 	jarena_dispose(&t->arena);
 	sl_free(t);
 }
-
-bool chat_template_takes_parts(const struct chat_template *t) { return t->takes_parts; }
 
 struct parts_detected chat_template_parts(const struct chat_template *t) { return t->parts; }
 

@@ -2,7 +2,7 @@
  *
  * Chat templates (Jinja) of model files: untrusted programs, so the interpreter is sandboxed and bounds source, steps,
  * depth and output. Unsupported constructs are compile errors with their line, never a fallback. A template is
- * immutable after compilation; any thread may render it.
+ * immutable after compilation; any thread may render it. Callers: engine/model, cmd/model.
  *
  * Values carry trust byte by byte: text of the template is trusted (it may form control tokens), text of the request
  * never is, even when concatenated with trusted text.
@@ -23,10 +23,6 @@ struct chat_template;
 
 int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err);
 void chat_template_free(struct chat_template *t);
-
-/* Whether it iterates over the parts of a message's content. Otherwise content is one text, and a list of parts is
- * joined by newlines first. */
-bool chat_template_takes_parts(const struct chat_template *t);
 
 /* How its model writes calls and reasoning, by the template's source. */
 struct parts_detected chat_template_parts(const struct chat_template *t);

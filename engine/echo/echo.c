@@ -1,29 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The echo engine: the real protocol with no model behind it, for tests and measurements of the
- * gateway. It answers the last user message's words once and stops. Where that message begins with
- * "repeat" or the request ignores end tokens, the words go round until max_tokens; where it begins
- * with "clock", every token is `t` and the 20 digits of CLOCK_MONOTONIC in nanoseconds at its
- * making, so that a reader on the same machine can measure the way of each token. The setting
+ * The echo engine: the real protocol with no model behind it, for tests and measurements of the gateway. It answers the
+ * last user message's words once and stops. If that message begins with "repeat" or the request ignores end tokens, the
+ * words repeat until max_tokens. If it begins with "clock", every token is `t` and the 20 digits of CLOCK_MONOTONIC in
+ * nanoseconds at its creation, so that a client on the same machine can measure each token's latency. The setting
  * `stamp` makes every answer such a clock.
  *
- * With `step_ms` tokens come as a real engine makes them: in common steps at equal distances, one
- * burst for each sequence that has credit, at most `step_active` sequences a step and these in turn.
- * A step's tokens all carry the time of its beginning.
+ * With `step_ms` tokens come in common steps at equal intervals, as from a real engine: one burst per sequence with
+ * credit, at most `step_active` sequences per step in rotation. A step's tokens all carry the time of its beginning.
  *
- * Its models answer the same, so it agrees with another one's tokens (n_given) as far as they are its
- * own; where the message begins with "differ N", with N of them at most.
+ * Its models give the same answers, so one accepts another's tokens (n_given) as far as they match; with "differ N" at
+ * the message's start, at most N of them.
  *
- * Several choices are equal, one after the other.
+ * Several choices are equal and are made one after the other.
  *
- * Words anywhere in the message drive its two models apart (echo_text.h).
+ * Words anywhere in the message control its two models separately (echo_text.h).
  *
- * With `slots` only so many answers of a model run at once; the others wait, by priority, and get reports of
- * their queue position and a prediction (echo_slots.h).
+ * With `slots` only so many answers of a model run at once; the others wait, by priority, and get reports of their
+ * queue position and a prediction (echo_slots.h).
  *
- * Everything runs on the I/O thread: a sequence has one timer, for whatever comes next (the first
- * token, the pace, the deadline); the steps have one for all. Events go out through the hub's mailbox as the real
- * engine's do. A sequence is freed in its timer's callback or when it is cancelled, never in between.
+ * Everything runs on the I/O thread: a sequence has one timer for its next event (the first token, the pace, the
+ * deadline); the steps share one. Events go out through the hub's mailbox as the real engine's do. A sequence is freed
+ * in its timer's callback or when it is cancelled, never in between.
  */
 #include <string.h>
 
@@ -61,7 +59,7 @@ static void arm(struct echo_seq *s, uint64_t at_ns)
 	event_add(s->timer, &tv);
 }
 
-/* It has credit and a slot. The rest is left to its timer: a sequence that ends may start others in a row. */
+/* It has credit and a slot. Its timer does the rest, because an ending sequence may start several others. */
 static void seq_start(struct echo_seq *s, uint64_t now)
 {
 	s->started = true;
@@ -138,7 +136,7 @@ static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uin
 	}
 	if (cfg->rate_tps > 0 && n > 0) {
 		uint64_t distance = (uint64_t)(1e9 * n / cfg->rate_tps);
-		/* Keeps its rhythm, but does not make up for a pause. */
+		/* Keeps the rhythm; does not catch up after a pause. */
 		s->made_ns = now - s->made_ns > distance ? now + distance : s->made_ns + distance;
 		if (s->made_ns > *due_ns)
 			*due_ns = s->made_ns;
@@ -146,7 +144,7 @@ static uint32_t allowed_now(struct echo_seq *s, uint64_t now, uint32_t most, uin
 	return n;
 }
 
-/* Makes what may be made; when to look again (UINT64_MAX: at the next request). */
+/* Makes the tokens allowed now. Returns when to check again (UINT64_MAX: at the next request). */
 static uint64_t seq_make(struct echo_seq *s, uint64_t now)
 {
 	uint64_t first = s->started_ns + ((unsigned)s->e->cfg.ttft_ms + s->drives.slow_ms) * NS_PER_MS, due;
@@ -249,7 +247,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 static void arm_step(struct echo *e)
 {
 	uint64_t now = clock_now_ns(), each = (unsigned)e->cfg.step_ms * NS_PER_MS;
-	/* Keeps its rhythm; a step that is missed is left out. */
+	/* Keeps the rhythm; missed steps are skipped. */
 	e->step_ns += each;
 	if (e->step_ns <= now)
 		e->step_ns += (now - e->step_ns) / each * each + each;
@@ -373,7 +371,7 @@ static void on_tell(evutil_socket_t fd, short what, void *ctx)
 		arm_tell(e);
 }
 
-/* What is wrong with the request: an error and its sentence, or PROTO_ERR_NONE. */
+/* The request's error with its message, or PROTO_ERR_NONE. */
 static uint8_t check(const struct echo *e, uint16_t model, const struct echo_prompt *view, int rc, struct sl_err *err)
 {
 	if (model >= ECHO_MODELS) {
@@ -400,7 +398,7 @@ static bool begins_with(const struct echo_seq *s, const char *word)
 	return s->n_words_bytes >= n && memcmp(s->words, word, n) == 0;
 }
 
-/* What has to go for s goes. As wait_limits_enter. */
+/* Ends the sequences that s displaces. Returns what wait_limits_enter does. */
 static int enter_wait_limits(struct echo *e, struct echo_seq *s, const struct proto_submit *req)
 {
 	const struct wait_request ask = {.tenant = req->tenant,
@@ -545,7 +543,7 @@ static void echo_credit(void *be, uint64_t id, uint32_t n_tokens)
 		uint64_t now = clock_now_ns();
 		if (!echo_slot_take(&e->slots[s->model], &s->slot, now)) {
 			arm_tell(e);
-			return; /* its timer is the deadline's */
+			return; /* its timer waits for the deadline */
 		}
 		seq_start(s, now);
 	}

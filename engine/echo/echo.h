@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The echo engine on a server's loop, for engine_serve_echo and the tests. I/O thread.
+ * The echo engine: it speaks the engine's protocol without a model, for tests and measurements of the gateway. The room
+ * owns its sequences, their timers and the slots they wait for (echo_slots.h). Everything runs on the server's I/O
+ * thread. Callers: engine_serve_echo and tests.
  */
 #ifndef ENGINE_ECHO_H
 #define ENGINE_ECHO_H

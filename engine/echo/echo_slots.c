@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/percentile.h"
 
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 
@@ -78,13 +79,7 @@ uint32_t echo_slots_ahead(const struct echo_slots *p, uint8_t priority)
 	return n;
 }
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
-}
-
-/* What one of all that are here needs. */
+/* The mean need of all requests here. */
 static double mean_need(const struct echo_slots *p)
 {
 	uint32_t n = p->n_running;
@@ -93,7 +88,7 @@ static double mean_need(const struct echo_slots *p)
 	return n > 0 && p->need_ns > 0 ? p->need_ns / n : 0;
 }
 
-/* What the placed still need, sorted. */
+/* The remaining needs of running requests, sorted. */
 static uint32_t what_is_left(const struct echo_slots *p, uint64_t now_ns, double left[ECHO_MAX_SLOTS])
 {
 	uint32_t n = 0;
@@ -103,7 +98,7 @@ static uint32_t what_is_left(const struct echo_slots *p, uint64_t now_ns, double
 		left[n++] = rest > w->each_ns / 16 ? rest : w->each_ns / 16;
 	}
 	if (n > 1)
-		qsort(left, n, sizeof *left, ascending);
+		qsort(left, n, sizeof *left, percentile_ascending);
 	return n;
 }
 

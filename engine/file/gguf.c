@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader walks the head once with a cursor that can't pass the end of the file, and stores the offset of each key
- * and tensor. A count must fit into the rest of the file (every key takes at least MIN_KEY_BYTES, every tensor
+ * The reader walks the head once, with a cursor that never passes the end of the file, and stores the offset of each
+ * key and tensor. A count must fit into the rest of the file (every key takes at least MIN_KEY_BYTES, every tensor
  * MIN_TENSOR_BYTES) before anything is allocated for it. Keys and tensors are found through sorted indexes, which also
  * show duplicates.
  */
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "engine/file/name_index.h"
 #include "kernels/kernels.h"
 
@@ -66,10 +67,7 @@ static struct proto_str take_str(struct cursor *c)
 /* Names go into messages of one line, so they hold no control characters. */
 static bool proper_name(struct proto_str s, size_t max)
 {
-	for (size_t i = 0; i < s.n && i < max; i++)
-		if ((unsigned char)s.at[i] < ' ' || s.at[i] == 0x7f)
-			return false;
-	return s.n > 0 && s.n <= max;
+	return s.n > 0 && s.n <= max && !text_has_control(s.at, s.n);
 }
 
 static int fail(const struct gguf *g, struct sl_err *err, const char *what, struct proto_str name)
@@ -198,7 +196,7 @@ static int read_tensors(struct gguf *g, struct cursor *c, struct sl_err *err)
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", g->path, g->n_tensors);
 	for (size_t i = 0; i < g->n_tensors && rc == 0; i++)
 		rc = read_tensor(g, c, &g->tensors[i], &name_at, &offsets[i], err);
-	/* Every tensor read, though measuring found a fault: one of the two is wrong. */
+	/* All tensors were read although measuring failed: one of the two is wrong. */
 	BUG_IF(rc == 0 && g->n_tensors > 0 && g->names == NULL, "names of tensors measured otherwise than read");
 
 	uint32_t alignment = DEFAULT_ALIGNMENT;
@@ -247,13 +245,6 @@ const struct gguf_key *gguf_find_key(const struct gguf *g, const char *name)
 	return i < g->n_keys ? &g->keys[i] : NULL;
 }
 
-const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name)
-{
-	const struct proto_str want = {.at = name, .n = strlen(name)};
-	size_t i = name_index_find(g->tensors_by_name, g->n_tensors, tensor_name, g, want);
-	return i < g->n_tensors ? &g->tensors[i] : NULL;
-}
-
 /* ---- opening ---- */
 
 static int read_head(struct gguf *g, struct sl_err *err)
@@ -271,9 +262,10 @@ static int read_head(struct gguf *g, struct sl_err *err)
 			       version);
 	uint64_t left = (uint64_t)(c.end - c.p);
 	if (n_keys > MAX_KEYS || n_keys > left / MIN_KEY_BYTES)
-		return sl_errf(err, SL_EINVAL, "%s: says it has %llu keys", g->path, (unsigned long long)n_keys);
+		return sl_errf(err, SL_EINVAL, "%s: the head declares %llu keys", g->path, (unsigned long long)n_keys);
 	if (n_tensors > MAX_TENSORS || n_tensors > left / MIN_TENSOR_BYTES)
-		return sl_errf(err, SL_EINVAL, "%s: says it has %llu tensors", g->path, (unsigned long long)n_tensors);
+		return sl_errf(err, SL_EINVAL, "%s: the head declares %llu tensors", g->path,
+			       (unsigned long long)n_tensors);
 	g->version = version;
 	g->n_keys = (size_t)n_keys;
 	g->n_tensors = (size_t)n_tensors;
@@ -289,8 +281,10 @@ static int read_head(struct gguf *g, struct sl_err *err)
 	rc = read_tensors(g, &c, err);
 	if (rc != 0)
 		return rc;
-	if (name_index_make(tensor_name, g, g->n_tensors, &g->tensors_by_name, &twice) != 0)
+	uint32_t *index;
+	if (name_index_make(tensor_name, g, g->n_tensors, &index, &twice) != 0)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", g->path);
+	sl_free(index);
 	if (twice < g->n_tensors)
 		return fail(g, err, "duplicate tensor", tensor_name(g, twice));
 	return 0;
@@ -324,7 +318,6 @@ void gguf_close(struct gguf *g)
 	sl_free(g->keys);
 	sl_free(g->tensors);
 	sl_free(g->keys_by_name);
-	sl_free(g->tensors_by_name);
 	sl_free(g->names);
 	sl_free(g->path);
 	sl_free(g);

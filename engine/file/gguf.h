@@ -3,8 +3,8 @@
  * The room reads and writes files of weights: GGUF (here and gguf_write.h), safetensors, mapped files. This header:
  * GGUF, versions 2 and 3, little endian, read by mmap. Every count, length, dimension and offset is checked against the
  * file's size before it is used and before anything is allocated for it; a malformed file costs at most a few MiB and a
- * clear error. An open file is immutable: any thread may read it. Source: the GGUF specification in the ggml repository
- * (docs/gguf.md).
+ * clear error. An open file is immutable: any thread may read it. Callers: engine/source, engine/token, cmd/model.
+ * Source: the GGUF specification in the ggml repository (docs/gguf.md).
  */
 #ifndef ENGINE_GGUF_H
 #define ENGINE_GGUF_H
@@ -72,7 +72,6 @@ bool gguf_next_string(struct gguf_array *a, struct proto_str *out);
 int64_t gguf_array_int(const struct gguf_array *a, uint64_t i); /* integer and bool arrays */
 float gguf_array_f32(const struct gguf_array *a, uint64_t i);   /* float arrays */
 
-const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 size_t gguf_n_keys(const struct gguf *g);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An open GGUF file: filled by gguf.c, whose checks make every place here one inside the mapping; read
- * by gguf_values.c.
+ * An open GGUF file: filled by gguf.c, whose checks ensure that every pointer here is inside the mapping; read by
+ * gguf_values.c.
  */
 #ifndef ENGINE_GGUF_PRIV_H
 #define ENGINE_GGUF_PRIV_H
@@ -24,7 +24,7 @@ struct gguf {
 	size_t n_keys;
 	struct gguf_tensor *tensors;
 	size_t n_tensors;
-	uint32_t *keys_by_name, *tensors_by_name;
+	uint32_t *keys_by_name;
 	char *names; /* terminated names of tensors */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Only the name leads to the other files, so a file without a name of that form is refused. Their keys prove that they
- * belong together.
+ * Only the name leads to the other files, so a file with a name of another form is rejected. The keys prove that the
+ * files belong together.
  */
 #include "engine/file/gguf_split.h"
 
@@ -52,7 +52,7 @@ static int open_part(const char *path, size_t prefix, uint32_t i, uint32_t count
 	if (rc != 0)
 		sl_errf(err, rc, "part %u of %u: %s", i + 1, count, why.text);
 	else if (no != i || its_count != count)
-		rc = sl_errf(err, SL_EINVAL, "%s: says it is part %u of %u (split.no, split.count)", name, no + 1,
+		rc = sl_errf(err, SL_EINVAL, "%s: declares itself part %u of %u (split.no, split.count)", name, no + 1,
 			     its_count);
 	sl_free(name);
 	if (rc == 0)
@@ -80,7 +80,8 @@ static int open_others(const char *path, struct gguf **parts, uint32_t mine, uin
 	size_t prefix = prefix_length(path, mine, count), n_tensors = gguf_n_tensors(parts[mine]);
 	if (prefix == 0)
 		return sl_errf(err, SL_EINVAL,
-			       "%s: it is part %u of %u, but is not named so (-%05u-of-%05u.gguf), so the others "
+			       "%s: it is part %u of %u, but its name does not end in that form (-%05u-of-%05u.gguf), "
+			       "so the others "
 			       "can't be found",
 			       path, mine + 1, count, mine + 1, count);
 	int rc = 0;
@@ -98,28 +99,26 @@ static int open_others(const char *path, struct gguf **parts, uint32_t mine, uin
 int gguf_open_parts(const char *path, struct gguf ***out, size_t *n, struct sl_err *err)
 {
 	struct gguf *first;
-	uint32_t no, count;
+	uint32_t no = 0, count;
 	int rc = gguf_open(path, &first, err);
 	if (rc != 0)
 		return rc;
-	if ((rc = get_count(first, "split.count", GGUF_MAX_PARTS, &count, err)) != 0 ||
-	    (rc = get_count(first, "split.no", GGUF_MAX_PARTS, &no, err)) != 0) {
-		gguf_close(first);
-		return rc;
-	}
+	rc = get_count(first, "split.count", GGUF_MAX_PARTS, &count, err);
+	if (rc == 0)
+		rc = get_count(first, "split.no", GGUF_MAX_PARTS, &no, err);
 	if (count < 2) {
 		count = 1;
 		no = 0;
 	}
-	if (no >= count) {
+	if (rc == 0 && no >= count)
 		rc = sl_errf(err, SL_EINVAL, "%s: split.no is %u of split.count %u", path, no, count);
+	struct gguf **parts = sl_zalloc_n(count, sizeof(struct gguf *));
+	if (rc == 0 && parts == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	if (rc != 0) {
+		sl_free(parts);
 		gguf_close(first);
 		return rc;
-	}
-	struct gguf **parts = sl_zalloc_n(count, sizeof(struct gguf *));
-	if (parts == NULL) {
-		gguf_close(first);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
 	parts[no] = first;
 	if (count > 1)

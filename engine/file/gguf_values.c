@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "engine/file/gguf_priv.h"
 
 static int wrong_type(const struct gguf *g, const char *key, const char *want, struct sl_err *err)
@@ -150,15 +151,6 @@ float gguf_array_f32(const struct gguf_array *a, uint64_t i)
 	return f32_at(a->at + i * 4);
 }
 
-/* A string as one line: control characters would move the terminal's cursor. */
-static void print_string(struct proto_str s, char *value, size_t value_bytes)
-{
-	snprintf(value, value_bytes, "%.*s", (int)(s.n > 200 ? 200 : s.n), s.at);
-	for (char *c = value; *c != '\0'; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = ' ';
-}
-
 struct proto_str gguf_raw_key(const struct gguf *g, size_t i, enum gguf_value *type, struct proto_str *value)
 {
 	const struct gguf_key *k = &g->keys[i];
@@ -181,6 +173,7 @@ struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t
 	const struct gguf_key *k = &g->keys[i];
 	bool is_int;
 	int64_t v = int_at(k->type, k->at, &is_int);
+	int n_text = k->type == GGUF_STRING && string_at(k->at).n < 200 ? (int)string_at(k->at).n : 200;
 	if (k->type == GGUF_BOOL)
 		snprintf(value, value_bytes, "%s", v ? "true" : "false");
 	else if (is_int)
@@ -190,8 +183,9 @@ struct proto_str gguf_key_at(const struct gguf *g, size_t i, char *value, size_t
 	else if (k->type == GGUF_F64)
 		snprintf(value, value_bytes, "%.17g", f64_at(k->at));
 	else if (k->type == GGUF_STRING)
-		print_string(string_at(k->at), value, value_bytes);
+		snprintf(value, value_bytes, "%.*s", n_text, (const char *)k->at + 8);
 	else
 		snprintf(value, value_bytes, "%llu × %s", (unsigned long long)k->array.n, names[k->array.type]);
+	text_one_line(value, ' '); /* control characters would move the terminal's cursor */
 	return k->name;
 }

@@ -5,12 +5,11 @@
  */
 #include "engine/file/gguf_write.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/out_file.h"
 #include "kernels/kernels.h"
 
@@ -138,18 +137,8 @@ void gguf_add_tensor(struct gguf_writer *w, const char *name, int type, int n_di
 
 static void write_all(struct gguf_writer *w, const void *p, size_t n)
 {
-	const char *at = p;
-	while (n > 0 && w->err.code == 0) {
-		ssize_t wrote = write(w->fd, at, n);
-		if (wrote < 0 && errno == EINTR)
-			continue;
-		if (wrote <= 0) {
-			sl_errf(&w->err, SL_EIO, "%s: %m", w->path);
-			return;
-		}
-		at += wrote;
-		n -= (size_t)wrote;
-	}
+	if (w->err.code == 0 && file_write(w->fd, p, n) != 0)
+		sl_errf(&w->err, SL_EIO, "%s: %m", w->path);
 }
 
 static void pad(struct gguf_writer *w, uint64_t written)

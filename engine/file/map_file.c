@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of mappings is for the signal handler. It may take no lock, so slots are read through atomics, and its
- * message is prepared when the file is opened. A mapping without a free slot works, but the message lacks its name.
+ * The signal handler uses the list of mappings. It may take no lock, so slots are atomics and the message is prepared
+ * when the file is opened. A mapping that finds no free slot still works, but the message lacks its name.
  */
 #include "engine/file/map_file.h"
 
@@ -74,7 +74,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
 		if (at == 0 || where < at || where - at >= atomic_load(&s->bytes))
 			continue;
 		const char *message = atomic_load(&s->message);
-		out_file_drop(); /* of a command that writes what it reads here in another form */
+		out_file_drop(); /* the partial output of a command that converts this file */
 		if (message != NULL && write(STDERR_FILENO, message, strlen(message)) < 0)
 			_exit(MAP_FILE_EXIT + 1);
 		_exit(MAP_FILE_EXIT);

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/json/json_scan.h"
+#include "base/text.h"
 #include "engine/file/map_file.h"
 #include "kernels/kernels.h"
 
@@ -42,7 +43,7 @@ static int malformed(const struct safetensors *s, const struct json_scan *j, str
 	return sl_errf(err, SL_EINVAL, "%s: byte %zu of the head: %s", s->path, (size_t)(j->at - j->text), j->bad);
 }
 
-static bool is_metadata(struct proto_str key) { return key.n == 12 && memcmp(key.at, "__metadata__", 12) == 0; }
+static bool is_metadata(struct proto_str key) { return json_is(key, "__metadata__"); }
 
 static int count_tensors(struct safetensors *s, struct proto_str head, size_t *name_bytes, struct sl_err *err)
 {
@@ -62,16 +63,13 @@ static int count_tensors(struct safetensors *s, struct proto_str head, size_t *n
 	return json_scan_end(&j) ? 0 : malformed(s, &j, err);
 }
 
-/* A name that goes into messages of one line and whose bytes fit the lists of others. */
+/* Checks and copies a name: messages contain it, and its length is bounded. */
 static int copy_name(const struct safetensors *s, struct proto_str key, char **at, struct sl_err *err)
 {
 	char *name = *at;
 	size_t n = json_unescape(key, name);
-	if (n == 0 || n > ST_MAX_NAME)
+	if (n == 0 || n > ST_MAX_NAME || text_has_control(name, n))
 		return sl_errf(err, SL_EINVAL, "%s: a tensor has no proper name", s->path);
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)name[i] < ' ' || name[i] == 0x7f)
-			return sl_errf(err, SL_EINVAL, "%s: a tensor has no proper name", s->path);
 	name[n] = '\0';
 	*at = name + n + 1;
 	return 0;
@@ -93,7 +91,7 @@ static void scan_shape(struct json_scan *j, struct st_tensor *t, const char **wr
 	}
 }
 
-/* What the head says of a tensor. */
+/* Reads a tensor's entry of the head. */
 static int scan_tensor(struct safetensors *s, struct json_scan *j, struct st_tensor *t, struct proto_str *dtype,
 		       uint64_t offsets[2], struct sl_err *err)
 {
@@ -103,11 +101,11 @@ static int scan_tensor(struct safetensors *s, struct json_scan *j, struct st_ten
 	t->n_dims = -1;
 	json_scan_object(j);
 	while (wrong == NULL && json_scan_key(j, &key)) {
-		if (key.n == 5 && memcmp(key.at, "dtype", 5) == 0) {
+		if (json_is(key, "dtype")) {
 			json_scan_string(j, dtype);
-		} else if (key.n == 5 && memcmp(key.at, "shape", 5) == 0) {
+		} else if (json_is(key, "shape")) {
 			scan_shape(j, t, &wrong);
-		} else if (key.n == 12 && memcmp(key.at, "data_offsets", 12) == 0) {
+		} else if (json_is(key, "data_offsets")) {
 			json_scan_array(j);
 			for (n_offsets = 0; json_scan_item(j); n_offsets++) {
 				uint64_t v = 0;
@@ -137,15 +135,16 @@ static int read_tensor(struct safetensors *s, struct json_scan *j, struct st_ten
 		return rc;
 	t->type = -1;
 	for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-		if (dtype.n == strlen(dtypes[i].name) && memcmp(dtype.at, dtypes[i].name, dtype.n) == 0) {
+		if (json_is(dtype, dtypes[i].name)) {
 			t->dtype = dtypes[i].name;
 			t->type = dtypes[i].type;
 			want = dtypes[i].bytes;
 		}
 	}
 	if (want == 0)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has dtype %.*s, which this version does not know",
-			       s->path, t->name, (int)(dtype.n > 20 ? 20 : dtype.n), dtype.at);
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "%s: tensor %s has dtype %.*s, which this version does not support", s->path, t->name,
+			       (int)(dtype.n > 20 ? 20 : dtype.n), dtype.at);
 	uint64_t element = want;
 	for (int d = 0; d < t->n_dims; d++)
 		if (t->dims[d] == 0 || __builtin_mul_overflow(want, t->dims[d], &want) || want > INT64_MAX)
@@ -271,7 +270,6 @@ void safetensors_close(struct safetensors *s)
 	sl_free(s);
 }
 
-const char *safetensors_path(const struct safetensors *s) { return s->path; }
 uint64_t safetensors_bytes(const struct safetensors *s) { return s->map.bytes; }
 size_t safetensors_n(const struct safetensors *s) { return s->n; }
 const struct st_tensor *safetensors_at(const struct safetensors *s, size_t i) { return &s->tensors[i]; }

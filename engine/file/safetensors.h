@@ -30,7 +30,6 @@ struct safetensors;
 /* The mapping lives until safetensors_close. The message names the file and the tensor. */
 int safetensors_open(const char *path, struct safetensors **out, struct sl_err *err);
 void safetensors_close(struct safetensors *s);
-const char *safetensors_path(const struct safetensors *s);
 uint64_t safetensors_bytes(const struct safetensors *s);
 size_t safetensors_n(const struct safetensors *s);
 const struct st_tensor *safetensors_at(const struct safetensors *s, size_t i);

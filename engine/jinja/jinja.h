@@ -30,14 +30,14 @@ enum {
 	JINJA_MAX_NODES = 64 << 10,
 	JINJA_MAX_NAMES = 2048,
 	JINJA_MAX_DEPTH = 64,       /* nesting in the source: blocks, brackets, unary operators */
-	JINJA_MAX_TREE_DEPTH = 512, /* with chains of operators and filters, which lean to the left */
-	JINJA_MAX_RUN_DEPTH = 1500, /* nodes at work at once: macros may call themselves */
+	JINJA_MAX_TREE_DEPTH = 512, /* including chains of operators and filters, which are left-deep */
+	JINJA_MAX_RUN_DEPTH = 1500, /* nodes being evaluated at once: macros may recurse */
 	JINJA_MAX_VALUE_DEPTH = 64, /* lists in lists */
 	JINJA_MAX_STEPS = 4 * 1000 * 1000,
 	JINJA_MAX_OUTPUT = 8 << 20,
 	JINJA_MAX_ARENA = 64 << 20,
 	JINJA_BYTES_PER_STEP = 256, /* work on text is charged as steps … */
-	JINJA_SEARCH_COST = 8,      /* … and what looks at its characters as so much more text */
+	JINJA_SEARCH_COST = 8,      /* … and searching its characters costs this factor more */
 };
 
 /* ---- errors and memory ---- */
@@ -139,7 +139,7 @@ enum jnode_kind {
 	JN_WITH,       /* JN_SETs in a, body b, in a frame of their own */
 	JN_BREAK,
 	JN_CONTINUE,
-	JN_DO, /* a, for what it does */
+	JN_DO, /* a, for its side effects */
 };
 
 enum jop {
@@ -161,7 +161,7 @@ enum jop {
 	JO_NOT_IN
 };
 
-/* Names that a macro must mention to be given them. */
+/* Names that a macro receives only if it mentions them. */
 enum jmacro_uses { JMACRO_CALLER = 1, JMACRO_VARARGS = 2, JMACRO_KWARGS = 4 };
 
 struct jfunction;
@@ -224,13 +224,13 @@ struct jframe;
 
 struct jvalue {
 	uint8_t type; /* enum jtype */
-	bool trusted; /* numbers and booleans: what they print as */
+	bool trusted; /* numbers and booleans: trust of their printed text */
 	bool markup;  /* strings: jinja_markup.c */
 	union {
 		int64_t i; /* also of a boolean: 0 or 1 */
 		double f;
 		struct jstr s;
-		struct jlist *list; /* also of a tuple, a cycler (what it gives) and a joiner */
+		struct jlist *list; /* also of a tuple, a cycler (its values) and a joiner */
 		struct jdict *dict; /* also of a namespace */
 		struct jloop *loop;
 		const struct jmacro *macro;
@@ -238,14 +238,14 @@ struct jvalue {
 			const struct jfunction *fn;
 			const struct jvalue *self; /* of a method; else NULL */
 		} function;
-		struct proto_str name; /* undefined: of what, for the message */
+		struct proto_str name; /* undefined: its name, for the message */
 	};
 };
-struct jlist { /* shared by all values that mean it */
+struct jlist { /* shared by all values that refer to it */
 	struct jvalue *items;
 	size_t n, cap;
-	size_t at;    /* of a cycler; of a joiner: whether it began */
-	bool grouped; /* a pair of groupby, which has names */
+	size_t at;    /* of a cycler; of a joiner: whether it was called */
+	bool grouped; /* a pair of groupby, with named items */
 };
 struct jpair {
 	struct jvalue key, value;
@@ -260,13 +260,13 @@ struct jloop {
 	size_t index;
 	int depth0;
 	const struct jnode *recursive; /* the JN_FOR that calling it runs again, or NULL */
-	struct jframe *outer;          /* lives while the loop is not over */
+	struct jframe *outer;          /* alive until the loop is over */
 	bool over;
-	struct jvalue changed; /* what changed() was last given; JV_ABSENT at first */
+	struct jvalue changed; /* the last arguments of changed(); JV_ABSENT at first */
 };
 struct jmacro {
 	const struct jnode *node;
-	struct jframe *frame; /* where it was defined: its free names */
+	struct jframe *frame; /* where it was defined: holds its free names */
 };
 
 /* Why the statements of a body end early. */
@@ -301,7 +301,7 @@ void jrun_descend(struct jrun *r);
 
 /* Appends to the output. */
 void jrun_put(struct jrun *r, struct jstr s);
-/* Takes back the output since mark (r->text->len then). */
+/* Removes and returns the output since mark (a former r->text->len). */
 struct jstr jrun_capture(struct jrun *r, size_t mark);
 
 /* At most 64 bytes of a name, for a format's %.*s. */
@@ -323,7 +323,7 @@ static inline bool jvalue_is_integer(const struct jvalue *v) { return v->type ==
 static inline bool jvalue_is_number(const struct jvalue *v) { return jvalue_is_integer(v) || v->type == JV_FLOAT; }
 /* Of a number. */
 static inline double jvalue_double(const struct jvalue *v) { return v->type == JV_FLOAT ? v->f : (double)v->i; }
-/* None and what was not given: for optional arguments. */
+/* None or absent: for optional arguments. */
 static inline bool jvalue_is_nothing(const struct jvalue *v) { return v->type == JV_ABSENT || v->type == JV_NONE; }
 struct jvalue jvalue_none(void);
 struct jvalue jvalue_int(int64_t i, bool trusted);
@@ -338,7 +338,7 @@ bool jvalue_text_is(const struct jvalue *v, const char *text);
 
 /* Lists. */
 struct jlist *jlist_new(struct jrun *r, size_t cap);
-/* Into room that jlist_new reserved. */
+/* Into capacity that jlist_new reserved. */
 static inline void jlist_put(struct jlist *l, struct jvalue v) { l->items[l->n++] = v; }
 void jlist_add(struct jrun *r, struct jlist *l, struct jvalue v);
 /* Adds the bytes of s in [from, to). */
@@ -347,7 +347,7 @@ struct jlist *jlist_copy(struct jrun *r, const struct jvalue *items, size_t n);
 void jlist_reverse(struct jlist *l);
 struct jvalue jvalue_list_of(struct jlist *l);
 struct jvalue jvalue_tuple_of(struct jlist *l);
-/* What a loop over v iterates over: items, keys, characters. */
+/* The items that a loop over v visits: items, keys or characters. */
 struct jlist *jvalue_items(struct jrun *r, const struct jvalue *v);
 
 /* Dictionaries. Keys are strings, numbers, booleans and none. */
@@ -356,7 +356,7 @@ struct jvalue jvalue_dict_of(struct jdict *d);
 struct jpair *jdict_find(const struct jdict *d, const struct jvalue *key);
 void jdict_put(struct jrun *r, struct jdict *d, struct jvalue key, struct jvalue value);
 void jdict_put_all(struct jrun *r, struct jdict *d, const struct jdict *from);
-/* A pair of r's memory whose key d does not have yet; d takes it. */
+/* Adds a pair in r's memory whose key is not in d. */
 void jdict_append(struct jdict *d, struct jpair *pair);
 void jdict_remove(struct jdict *d, const struct jpair *pair);
 enum jdict_part { JDICT_KEYS, JDICT_VALUES, JDICT_ITEMS };
@@ -379,7 +379,7 @@ struct jvalue jvalue_binary(struct jrun *r, int op, const struct jvalue *a, cons
 
 /* ---- text of values ---- */
 
-/* What printing v gives. Python's text of a list or dictionary is never trusted. */
+/* The printed text of v. Text of a list or dictionary is never trusted. */
 struct jstr jvalue_string(struct jrun *r, const struct jvalue *v);
 struct jjson { /* json.dumps' arguments */
 	bool ascii, sort_keys;
@@ -406,7 +406,7 @@ struct jstr jstr_case(struct jrun *r, struct jstr s, enum jcase to);
  * right. max < 0: all. */
 struct jlist *jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, int64_t max, bool right);
 struct jstr jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct jstr to, int64_t max);
-/* any: parts that are no strings are printed; else they are refused. */
+/* any: parts of other types are printed; otherwise they are an error. */
 struct jstr jstr_join(struct jrun *r, struct jstr sep, const struct jlist *parts, bool any);
 struct jstr jstr_repeat(struct jrun *r, struct jstr s, int64_t times);
 /* Python's % with the arguments of a list. exact: all of them must be used. escape: all but markup is escaped. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a value contains: lengths, items, attributes and slices. Missing items are undefined, as in Jinja; the run
- * fails only for values that have no parts at all and for parts of undefined values.
+ * What a value contains: lengths, items, attributes and slices. Missing items are undefined, as in Jinja; the run fails
+ * only for values without items and for items of undefined values.
  */
 #include "engine/jinja/jinja.h"
 
@@ -49,7 +49,7 @@ struct jvalue jvalue_index(struct jrun *r, const struct jvalue *v, const struct 
 	return named ? jvalue_attr(r, v, jname_of(key->s)) : missing;
 }
 
-/* What `loop` has: numbers, booleans, neighbours. */
+/* The attributes of `loop`. */
 static const struct {
 	const char *name;
 	enum { LOOP_INDEX, LOOP_REVINDEX, LOOP_DEPTH, LOOP_LENGTH, LOOP_FIRST, LOOP_LAST, LOOP_PREV, LOOP_NEXT } what;
@@ -146,7 +146,7 @@ struct jvalue jvalue_slice(struct jrun *r, const struct jvalue *v, const struct 
 		return jvalue_string_of(jstr_sub(v->s, begin, end - begin), v->markup);
 	}
 	struct jlist *items = jvalue_items(r, v), *taken = jlist_new(r, (size_t)n);
-	/* from stays within [-1, n], so only the step can overflow. */
+	/* `from` is within [-1, n], so only the step can overflow. */
 	for (int64_t i = from; step > 0 ? i < to : i > to;) {
 		jlist_put(taken, items->items[i]);
 		if (__builtin_add_overflow(i, step, &i))

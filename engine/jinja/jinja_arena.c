@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter's memory, blocks that only grow and are released together, and its way out when a pass fails.
+ * The interpreter's memory (blocks that are released together) and the jump that ends a failed pass.
  */
 #include <stdarg.h>
 #include <stdio.h>

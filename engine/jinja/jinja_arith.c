@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The binary operators: Python's arithmetic on doubles and 64-bit integers (a run fails on overflow, where Python has
- * larger integers), and what + * % mean for texts and lists.
+ * larger integers), and + * % on strings and lists.
  */
 #include <math.h>
 
@@ -15,7 +15,7 @@ static bool power(int64_t base, int64_t exponent, int64_t *out)
 		if (exponent & 1)
 			over = __builtin_mul_overflow(*out, base, out);
 		exponent >>= 1;
-		/* The last square is not needed, so it may overflow. */
+		/* The last square is unused, so it may overflow. */
 		if (exponent > 0 && __builtin_mul_overflow(base, base, &base))
 			over = true;
 	}
@@ -109,7 +109,7 @@ static struct jvalue format(struct jrun *r, const struct jvalue *a, const struct
 {
 	struct jvalue one = *b;
 	struct jlist alone = {.items = &one, .n = 1, .cap = 1};
-	/* To Python a value with items is a mapping, of which not all must be used. */
+	/* In Python a value with items is a mapping, which may have unused ones. */
 	bool exact = b->type != JV_LIST && b->type != JV_DICT && b->type != JV_UNDEFINED;
 	struct jstr s = jstr_format(r, a->s, b->type == JV_TUPLE ? b->list : &alone, exact, a->markup);
 	return jvalue_string_of(s, a->markup);

@@ -94,7 +94,7 @@ const char *jinja_wrong_args(const struct jfunction *fn, const struct jnode *arg
 	*name = (struct proto_str){NULL, 0};
 	for (; args != NULL && wrong == NULL; args = args->next) {
 		if (args->kind == JN_SPREAD || args->kind == JN_SPREAD_NAMES)
-			return NULL; /* what it has shows in the call */
+			return NULL; /* checked at the call */
 		wrong = args->kind == JN_KEYWORD ? shape_named(&s, args->text, &k) : shape_positional(&s);
 		if (wrong != NULL && args->kind == JN_KEYWORD && k < 0)
 			*name = args->text;
@@ -200,7 +200,7 @@ static struct jvalue global_pairs(struct jrun *r, const struct jcall *c)
 	return v;
 }
 
-/* In the table of methods; here because it shares all with dict(). */
+/* A method, defined here because it shares its code with dict(). */
 struct jvalue jinja_update(struct jrun *r, const struct jcall *c)
 {
 	put_all(r, c->self->dict, c->all);
@@ -225,7 +225,7 @@ static struct jvalue global_strftime_now(struct jrun *r, const struct jcall *c)
 	struct tm tm;
 	char format[128], text[512];
 	struct jstr s = jinja_want_string(r, &c->args[0]);
-	/* strftime gives 0 for an empty and for too long a result: a blank after the format distinguishes them. */
+	/* strftime returns 0 for an empty and for an overlong result: a blank after the format distinguishes them. */
 	if (s.n > sizeof(format) - 2 || memchr(s.at, '\0', s.n) != NULL)
 		jrun_fail(r, SL_ELIMIT, "a format of a date of more than %zu bytes", sizeof(format) - 2);
 	memcpy(format, s.at, s.n);

@@ -5,9 +5,9 @@
  *
  *   if-else < or < and < not < comparison < + - < ~ < * / // % < ** < unary - + < . [] () | is
  *
- * What the evaluator does not know is refused here by name: a template either compiles and means what it means in
- * Jinja, or it does not compile. Bounds: nesting of the source (recursion here), depth of the tree (recursion of the
- * evaluator, chains like a + b + c included) and number of nodes.
+ * Constructs that the evaluator does not support are rejected here by name: a template that compiles means the same as
+ * in Jinja. Bounds: nesting of the source (recursion here), depth of the tree (recursion of the evaluator, chains like
+ * a + b + c included) and number of nodes.
  */
 #include "engine/jinja/jinja_parse.h"
 
@@ -42,7 +42,7 @@ static struct jnode *parse_args(struct parser *p, const char *close, bool named)
 	return list;
 }
 
-/* `map("trim")` and its like name a function by a text: it too is checked now. */
+/* `map("trim")` and similar filters name a function by a string: it is checked now too. */
 static void check_named_function(struct parser *p, const struct jfunction *fn, struct jplace at,
 				 const struct jnode *args)
 {
@@ -262,7 +262,7 @@ static struct jnode *parse_subscript(struct parser *p, struct jplace at, struct 
 	return parse_finish(p, n);
 }
 
-/* A method must be one that some value has, with these arguments. */
+/* Some type must have a method of that name that takes these arguments. */
 static void check_method(struct parser *p, const struct jnode *callee, const struct jnode *args)
 {
 	const struct jfunction *fn = jinja_find_method(callee->text, JV_ABSENT);

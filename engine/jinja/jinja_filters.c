@@ -3,7 +3,7 @@
  * The filters of single values: text, numbers, JSON. The parser looks names and arguments up in the table, so unknown
  * ones do not compile. Those of lists are in jinja_list_filters.c.
  *
- * Filters of text take any value and use what printing it gives, as Jinja does.
+ * Text filters take any value and use its printed text, as Jinja does.
  */
 #include <math.h>
 #include <stdio.h>
@@ -41,14 +41,10 @@ static struct jvalue filter_replace(struct jrun *r, const struct jcall *c)
 	return jvalue_string_of(jstr_replace(r, s, from, to, max), false);
 }
 
+/* string and safe: the latter is markup whatever it was. */
 static struct jvalue filter_string(struct jrun *r, const struct jcall *c)
 {
-	return jvalue_string_of(jvalue_string(r, c->self), c->self->markup);
-}
-
-static struct jvalue filter_safe(struct jrun *r, const struct jcall *c)
-{
-	return jvalue_string_of(jvalue_string(r, c->self), true);
+	return jvalue_string_of(jvalue_string(r, c->self), c->how || c->self->markup);
 }
 
 static struct jvalue filter_format(struct jrun *r, const struct jcall *c)
@@ -108,7 +104,7 @@ static struct jvalue filter_indent(struct jrun *r, const struct jcall *c)
 	bool first = jvalue_true(&c->args[1]), blank = jvalue_true(&c->args[2]);
 	struct jstr s = jinja_want_string(r, c->self);
 	struct jvalue pad = jvalue_string_of(indentation(r, &c->args[0], 4, JTRUST_ALL), false);
-	/* One more newline: an unfinished line counts, and so does an empty one at the end. */
+	/* With one more newline, the last line counts even if it is unfinished or empty. */
 	struct jlist *lines = split_lines(r, jstr_concat(r, (struct jstr[]){s, nl.s}, 2), false);
 	struct jlist *parts = jlist_new(r, 0);
 	for (size_t i = 0; i < lines->n; i++) {
@@ -164,7 +160,7 @@ static struct jvalue filter_tojson(struct jrun *r, const struct jcall *c)
 
 /* ---- numbers ---- */
 
-/* The text of a number, without white space and single underscores, in out[64]; false: it is none. */
+/* A number's text without white space and single underscores, into out[64]; false: not a number. */
 static bool text_number(struct jrun *r, const struct jvalue *v, char *out)
 {
 	struct jstr s = jstr_strip(v->s, true, true, NULL);
@@ -253,7 +249,7 @@ static struct jvalue filter_abs(struct jrun *r, const struct jcall *c)
 	return jvalue_int(v.i, v.trusted);
 }
 
-/* Python rounds the exact value of the double, halves to even: what printf does. */
+/* Like printf, Python rounds the exact value of the double, halves to even. */
 static double round_common(struct jrun *r, double f, int64_t digits)
 {
 	char text[400];
@@ -301,7 +297,7 @@ static struct jvalue filter_default(struct jrun *r, const struct jcall *c)
 static struct jvalue filter_attr(struct jrun *r, const struct jcall *c)
 {
 	struct proto_str name = jname_of(jinja_want_string(r, &c->args[0]));
-	/* Attributes only, and a dictionary's items are none. */
+	/* Attributes only: a dictionary's items are not attributes. */
 	return c->self->type == JV_DICT ? jvalue_undefined(name) : jvalue_attr(r, c->self, name);
 }
 
@@ -321,12 +317,12 @@ const struct jfunction jinja_filters[] = {
     {"default", "default_value,boolean", 0, filter_default, 0, 0},
     {"d", "default_value,boolean", 0, filter_default, 0, 0},
     {"tojson", "ensure_ascii,indent,separators,sort_keys", 0, filter_tojson, 0, 0},
-    {"string", "", 0, filter_string, 0, 0},
+    {"string", "", 0, filter_string, false, 0},
     {"replace", "old,new,count", 2, filter_replace, 0, 0},
     {"format", "*", 0, filter_format, 0, 0},
     {"indent", "width,first,blank", 0, filter_indent, 0, 0},
     {"wordcount", "", 0, filter_wordcount, 0, 0},
-    {"safe", "", 0, filter_safe, 0, 0},
+    {"safe", "", 0, filter_string, true, 0},
     {"escape", "", 0, filter_escape, 0, 0},
     {"e", "", 0, filter_escape, 0, 0},
     {"int", "default,base", 0, filter_int, 0, 0},

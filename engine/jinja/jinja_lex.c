@@ -276,7 +276,7 @@ static void lex_comment(struct lexer *l)
 	lex_fail(l, begin, "comment without an end");
 }
 
-/* Adds the text from begin to l->i, less what the delimiter there strips: white space with `-`, blanks from the start
+/* Adds the text from begin to l->i, except what the delimiter there strips: white space with `-`, blanks from the start
  * of a line unless it is an output or has a `+`. */
 static void add_text(struct lexer *l, size_t begin, struct jplace place)
 {

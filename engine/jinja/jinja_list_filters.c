@@ -21,7 +21,8 @@ static struct jvalue get_part(struct jrun *r, const struct jvalue *v, struct jst
 	return jvalue_index(r, v, &key);
 }
 
-/* "a.b.0" of v; v itself if no attribute is given. otherwise, unless NULL or absent, replaces undefined parts. */
+/* The attribute "a.b.0" of v; v itself without an attribute. otherwise, unless NULL or absent, replaces undefined
+ * values on the way. */
 static struct jvalue get_attribute(struct jrun *r, const struct jvalue *v, const struct jvalue *attribute,
 				   const struct jvalue *otherwise)
 {
@@ -191,7 +192,7 @@ static struct jvalue filter_extreme(struct jrun *r, const struct jcall *c)
 
 /* ---- choosing and changing ---- */
 
-/* What select and map iterate over: a false value of any type has no items. */
+/* The items for select and map: none for a false value of any type. */
 static const struct jlist *items_or_none(struct jrun *r, const struct jvalue *v)
 {
 	return jvalue_true(v) ? jvalue_items(r, v) : jlist_new(r, 0);
@@ -311,7 +312,7 @@ static struct jvalue filter_end(struct jrun *r, const struct jcall *c)
 	const struct jvalue key = jvalue_int(c->how, true);
 	if (c->self->type == JV_STRING) {
 		struct jvalue v = jvalue_index(r, c->self, &key);
-		/* Python's iterator of markup gives plain text, what reverses it markup. */
+		/* Iterating markup gives plain text in Python, reversing it gives markup. */
 		v.markup = v.markup && c->how < 0;
 		return v;
 	}

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Markup: text that `safe` or `escape` has marked as HTML. It prints as any text does, but what is added to it,
- * formatted into it or joined by it is escaped first, and what is made of its parts is markup again: `'<b>'|safe + '<'`
- * is `<b>&lt;`. Chat templates are rendered without autoescape, and there too jinja2's `safe` returns a
- * markupsafe.Markup.
+ * Markup: text that `safe` or `escape` has marked as HTML. It prints as any text does, but values added to it,
+ * formatted into it or joined by it are escaped first, and results made from it are markup again: `'<b>'|safe + '<'` is
+ * `<b>&lt;`. Chat templates are rendered without autoescape, and there too jinja2's `safe` returns a markupsafe.Markup.
  *
  * A value is markup only where that class's methods return it; filters that begin with str(value) (replace, title,
  * join) give plain text, as does `~`.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What both halves of the parser build on: errors with their place, nodes and their bounds, names.
+ * Shared by both halves of the parser: errors with positions, nodes and their bounds, names.
  *
  * Unknown filters, tests and methods are refused when the template loads, except in a condition: the tests and branches
  * of an `if` statement, all of `a if b else c`. There they fail when they run. Where a statement opens a scope of its

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values as text: Python's str and repr, and JSON as json.dumps writes it. Text of a whole list or dictionary and JSON
- * are never trusted, even if the template wrote the parts: no template needs a control token from them. Both are
- * written to the run's output and taken back, so that one bound covers everything.
+ * Values as text: Python's str and repr, and JSON as json.dumps writes it. Text of a list or dictionary and JSON are
+ * never trusted, even if the template wrote the parts: no template needs control tokens from them. Both are written to
+ * the run's output and captured from there, so that one bound covers everything.
  */
 #include <math.h>
 #include <stdio.h>
@@ -283,7 +283,7 @@ static const struct jpair **sorted_pairs(struct jrun *r, const struct jdict *d)
 {
 	const struct jpair **at = jrun_alloc(r, (d->n + 1) * sizeof(struct jpair *));
 	size_t n = 0;
-	/* By insertion: few keys, and those of one object mostly in order. */
+	/* Insertion sort: few keys, mostly in order. */
 	for (const struct jpair *p = d->first; p != NULL; p = p->next, n++) {
 		size_t i = n;
 		for (; i > 0 && jvalue_order(r, &at[i - 1]->key, &p->key) > 0; i--)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Statements, and what statements define. Names live in frames: one for the template, one for each pass of a loop,
- * call of a macro and body of a `with` or block `set`. What is set there is gone afterwards; only a namespace carries
- * values out. An `if` has no frame of its own. A macro keeps the frame that defines it, so frames live in the arena; a
- * frame is reused if no macro was made during its life.
+ * Statements, and what statements define. Names live in frames: one for the template, one for each pass of a loop, call
+ * of a macro and body of a `with` or block `set`. Names set there are gone afterwards; only a namespace carries values
+ * out. An `if` has no frame of its own. A macro keeps the frame that defines it, so frames live in the arena; a frame
+ * is reused if no macro was made while it was active.
  *
- * Text that is not output yet (of a macro, a block) is written to the output and taken back.
+ * Text that is not output yet (of a macro or block) is written to the output and then captured.
  */
 #include "engine/jinja/jinja.h"
 
@@ -234,7 +234,7 @@ static void run_call_block(struct jrun *r, const struct jnode *n)
 
 /* ---- loops ---- */
 
-/* What remains of the list after `if`: the condition sees the loop's names, not the loop. */
+/* The items that pass the loop's `if`: the condition sees the loop's names but not `loop`. */
 static struct jlist *filter_list(struct jrun *r, const struct jnode *n, const struct jlist *in)
 {
 	struct jlist *kept = jlist_new(r, 0);
@@ -337,7 +337,7 @@ static void run_with(struct jrun *r, const struct jnode *n)
 {
 	struct jframe *outer = r->frame, *frame = frame_new(r, outer);
 	for (const struct jnode *s = n->a; s != NULL; s = s->next) {
-		struct jvalue v = jinja_eval(r, s->b); /* sees the names outside, not its neighbours */
+		struct jvalue v = jinja_eval(r, s->b); /* sees outer names, not its neighbours */
 		r->frame = frame;
 		assign(r, s->a, v);
 		r->frame = outer;

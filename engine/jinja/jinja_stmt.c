@@ -244,7 +244,7 @@ static struct jnode *parse_with(struct parser *p, struct jplace at)
 	return parse_wrap(p, JN_WITH, at, sets, parse_scope(p, "endwith", p->unknown, true));
 }
 
-/* The model's own words of a dialog, marked for training: only a scope of its own here. */
+/* The model's own text, marked for training: here only a scope. */
 static struct jnode *parse_generation(struct parser *p, struct jplace at)
 {
 	return parse_wrap(p, JN_WITH, at, NULL, parse_scope(p, "endgeneration", p->unknown, false));

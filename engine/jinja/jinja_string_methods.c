@@ -12,11 +12,11 @@ static struct jvalue method_case(struct jrun *r, const struct jcall *c)
 	return jvalue_string_of(jstr_case(r, c->self->s, (enum jcase)c->how), c->self->markup);
 }
 
-/* Where a method looks: the part of the text that args[1:] choose. */
+/* The substring that a method searches: selected by args[1:]. */
 struct range {
 	struct jstr s;
 	size_t skipped; /* bytes before it */
-	bool gone;      /* begins past the text's end, where not even an empty text is found */
+	bool gone;      /* begins past the end: not even the empty string is found */
 };
 
 static struct range range_of(struct jrun *r, const struct jcall *c)
@@ -87,7 +87,7 @@ static struct jvalue method_partition(struct jrun *r, const struct jcall *c)
 	jlist_put(three, found || !c->how ? l->items[0] : none);
 	jlist_put(three, found ? c->args[0] : none);
 	jlist_put(three, found ? l->items[1] : c->how ? l->items[0] : none);
-	(void)jinja_marked_list(three, c->self->markup); /* the separator too is a part of the text */
+	(void)jinja_marked_list(three, c->self->markup); /* the separator belongs to the text too */
 	return jvalue_tuple_of(three);
 }
 
@@ -169,7 +169,7 @@ static struct jvalue method_is(struct jrun *r, const struct jcall *c)
 	return jvalue_bool(yes);
 }
 
-/* ljust, rjust and center: on which sides it pads. */
+/* ljust, rjust and center: the padded sides. */
 enum { PAD_LEFT = 1, PAD_RIGHT = 2 };
 
 static struct jvalue method_pad(struct jrun *r, const struct jcall *c)

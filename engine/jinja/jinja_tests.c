@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests: what `is` applies, and what select and its like name.
+ * The tests: for `is`, and by name for select and similar filters.
  */
 #include "engine/jinja/jinja.h"
 
@@ -14,7 +14,7 @@ static struct jvalue test_type(struct jrun *r, const struct jcall *c)
 #define TYPE(name) (1 << JV_##name)
 enum {
 	NUMBERS = TYPE(BOOL) | TYPE(INT) | TYPE(FLOAT), /* a boolean is a number to Python */
-	SEQUENCES = TYPE(LIST) | TYPE(TUPLE) | TYPE(STRING) | TYPE(DICT) | TYPE(UNDEFINED), /* what has items */
+	SEQUENCES = TYPE(LIST) | TYPE(TUPLE) | TYPE(STRING) | TYPE(DICT) | TYPE(UNDEFINED), /* types with items */
 	CALLABLES = TYPE(FUNCTION) | TYPE(MACRO) | TYPE(JOINER) | TYPE(LOOP) | TYPE(UNDEFINED),
 };
 
@@ -52,7 +52,7 @@ static struct jvalue test_compare(struct jrun *r, const struct jcall *c)
 	return jvalue_bool(jvalue_compare(r, c->how, c->self, &c->args[0]));
 }
 
-/* Python's `is`: for lists and dictionaries the same one, for the rest the same value and type. */
+/* Python's `is`: identity for lists and dictionaries, otherwise equal type and value. */
 static struct jvalue test_sameas(struct jrun *r, const struct jcall *c)
 {
 	if (c->self->type != c->args[0].type)
@@ -64,7 +64,7 @@ static struct jvalue test_sameas(struct jrun *r, const struct jcall *c)
 	return jvalue_bool(jvalue_equal(r, c->self, &c->args[0]));
 }
 
-/* Has letters, and all are of the case in how. */
+/* Whether there are letters and all have the case in how. */
 struct jvalue jinja_is_case(struct jrun *r, const struct jcall *c)
 {
 	struct jstr s = jvalue_string(r, c->self), same = jstr_case(r, s, (enum jcase)c->how);
@@ -78,14 +78,13 @@ static struct jvalue test_escaped(struct jrun *r, const struct jcall *c)
 	return jvalue_bool(c->self->markup);
 }
 
-static struct jvalue test_filter(struct jrun *r, const struct jcall *c)
-{
-	return jvalue_bool(jinja_find_filter(jname_of(jinja_want_string(r, c->self))) != NULL);
-}
+/* filter and test: whether there is one of that name. */
+enum { A_FILTER, A_TEST };
 
-static struct jvalue test_test(struct jrun *r, const struct jcall *c)
+static struct jvalue test_exists(struct jrun *r, const struct jcall *c)
 {
-	return jvalue_bool(jinja_find_test(jname_of(jinja_want_string(r, c->self))) != NULL);
+	struct proto_str name = jname_of(jinja_want_string(r, c->self));
+	return jvalue_bool((c->how == A_TEST ? jinja_find_test(name) : jinja_find_filter(name)) != NULL);
 }
 
 const struct jfunction jinja_tests[] = {
@@ -126,7 +125,7 @@ const struct jfunction jinja_tests[] = {
     {"lower", "", 0, jinja_is_case, JCASE_LOWER, 0},
     {"upper", "", 0, jinja_is_case, JCASE_UPPER, 0},
     {"escaped", "", 0, test_escaped, 0, 0},
-    {"filter", "", 0, test_filter, 0, 0},
-    {"test", "", 0, test_test, 0, 0},
+    {"filter", "", 0, test_exists, A_FILTER, 0},
+    {"test", "", 0, test_exists, A_TEST, 0},
     {0},
 };

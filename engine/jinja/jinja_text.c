@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations on text that keep each byte's trust: a part keeps its own, a joint has its parts', a
- * changed letter has that of the one it was. Characters are code points; their properties and
- * cases are Unicode's (utf8proc), with the letters that become several (SpecialCasing.txt, the
- * unconditional ones that occur in practice) and the final sigma as in Python.
+ * Operations on text that keep each byte's trust: a substring keeps its own, a concatenation has its parts', a changed
+ * letter that of the original. Characters are code points; their properties and cases are Unicode's (utf8proc), plus
+ * letters that map to several (SpecialCasing.txt, the unconditional ones in practical use) and the final sigma as in
+ * Python.
  */
 #include <utf8proc.h>
 
@@ -43,13 +43,7 @@ bool jinja_is_alnum(uint32_t c) { return is_of(c, LETTERS | NUMBERS); }
 
 bool jstr_equal(struct jstr a, struct jstr b) { return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n) == 0); }
 
-size_t jstr_chars(struct jstr s)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < s.n; i++)
-		n += ((uint8_t)s.at[i] & 0xC0) != 0x80;
-	return n;
-}
+size_t jstr_chars(struct jstr s) { return utf8_characters(s.at, s.n); }
 
 size_t jstr_offset(struct jstr s, size_t k)
 {
@@ -79,7 +73,7 @@ size_t jstr_before(struct jstr s, size_t i)
 	return i;
 }
 
-/* ---- parts and joints ---- */
+/* ---- substrings and concatenation ---- */
 
 struct jstr jstr_sub(struct jstr s, size_t from, size_t n)
 {
@@ -98,7 +92,7 @@ static void copy_trust(uint8_t *mask, struct jstr from)
 		memset(mask, from.trust == JTRUST_ALL, from.n);
 }
 
-/* Room for n bytes with that trust: the mask too, if there is one. */
+/* Allocates n bytes of that trust, with a mask if needed. */
 static struct jstr new_text(struct jrun *r, size_t n, enum jtrust trust, char **at, uint8_t **mask)
 {
 	*at = jrun_alloc(r, n);
@@ -238,7 +232,7 @@ static size_t word_edge(struct jstr s, bool right)
 
 static void split_words(struct jrun *r, struct jstr s, int64_t max, bool right, struct jlist *l)
 {
-	/* What is left when max is reached keeps the white space at its other end. */
+	/* The rest after max splits keeps the white space at its other end. */
 	s = jstr_strip(s, !right, right, NULL);
 	while (s.n > 0 && (max < 0 || (int64_t)l->n < max)) {
 		size_t at = word_edge(s, right);
@@ -254,7 +248,7 @@ struct jlist *jstr_split(struct jrun *r, struct jstr s, const struct jstr *sep, 
 {
 	if (sep != NULL && sep->n == 0)
 		jrun_fail(r, SL_EINVAL, "an empty separator");
-	/* From the right every position may compare with the whole separator. */
+	/* From the right, every position may be compared with the whole separator. */
 	jrun_charge(r, JINJA_SEARCH_COST * (right && sep != NULL ? s.n * sep->n : s.n));
 	struct jlist *l = jlist_new(r, 0);
 	if (sep != NULL)
@@ -291,7 +285,7 @@ struct jstr jstr_replace(struct jrun *r, struct jstr s, struct jstr from, struct
 
 /* ---- case ---- */
 
-/* Letters whose upper case is several letters; title: when only the first of them is upper. */
+/* Letters whose upper case is several letters; title: with only the first one in upper case. */
 static const struct {
 	uint32_t c;
 	const char *upper, *title;
@@ -324,7 +318,7 @@ static bool is_cased(uint32_t c)
 
 static bool is_ignored_by_case(uint32_t c) { return c == '\'' || is_of(c, CATEGORY(MN)); }
 
-/* A sigma ends a word: a letter before it and none behind. */
+/* A sigma at the end of a word: a letter before it and none after it. */
 static bool is_final_sigma(struct jstr s, size_t at)
 {
 	uint32_t c = '\'';
@@ -365,7 +359,7 @@ static size_t map_case(struct jstr s, size_t at, uint32_t c, enum jcase to, char
 	return (size_t)utf8_encode((uint32_t)p, (uint8_t *)out);
 }
 
-/* Whether the filter `title` begins a word behind c. */
+/* Whether the filter `title` begins a word after c. */
 static bool begins_word(uint32_t c)
 {
 	return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || jinja_is_space(c);

@@ -3,8 +3,8 @@
  * The rules of values: truth, equality, order. Python's, as Jinja has them; where Python raises a TypeError, the run
  * fails.
  *
- * Trust: a string knows byte by byte whether the template wrote it. Strings of one kind carry no mask; joining
- * different ones makes one. The request's JSON becomes values once, at the beginning; its texts are borrowed. Lists
+ * Trust: a string records for each byte whether the template wrote it. A string of uniform trust carries no mask;
+ * joining different ones creates one. The request's JSON is converted once, at the start; its texts are borrowed. Lists
  * and dictionaries are shared by reference, as in Python.
  */
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "engine/jinja/jinja.h"
 
-/* ---- the run's account ---- */
+/* ---- steps, memory, errors ---- */
 
 void jrun_fail(struct jrun *r, int code, const char *fmt, ...)
 {
@@ -55,7 +55,7 @@ void jrun_descend(struct jrun *r)
 		jrun_fail(r, SL_ELIMIT, "values nested deeper than %d", JINJA_MAX_VALUE_DEPTH);
 }
 
-/* ---- making and asking ---- */
+/* ---- constructors and predicates ---- */
 
 const char *jvalue_type_name(const struct jvalue *v)
 {
@@ -235,7 +235,7 @@ int jvalue_order(struct jrun *r, const struct jvalue *a, const struct jvalue *b)
 	}
 	if (a->type != JV_STRING || b->type != JV_STRING)
 		jrun_fail(r, SL_EINVAL, "%s and %s have no order", jvalue_type_name(a), jvalue_type_name(b));
-	/* UTF-8's bytes order as its code points do. */
+	/* Byte order of UTF-8 is code point order. */
 	size_t n = a->s.n < b->s.n ? a->s.n : b->s.n;
 	int d = n > 0 ? memcmp(a->s.at, b->s.at, n) : 0;
 	jrun_charge(r, n);

@@ -78,7 +78,7 @@ static void set_slab(struct kv_pool *p, int slab, int32_t first, int32_t n_pages
 		p->page_slab[i] = (int16_t)slab;
 }
 
-/* Whether type and sizes are possible, and how many bytes of keys they come to. */
+/* Whether type and sizes are possible, and the resulting bytes of keys. */
 static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half, struct sl_err *err)
 {
 	char can[64];
@@ -172,7 +172,6 @@ void kv_pool_destroy(struct kv_pool *p)
 
 /* ---- slabs ---- */
 
-int kv_pool_n_slabs(const struct kv_pool *p) { return p->n_slabs; }
 uint64_t *kv_pool_clock(struct kv_pool *p) { return p->clock; }
 int kv_pool_page_limit(const struct kv_pool *p) { return p->layout.n_pages; }
 const struct kv_slab *kv_pool_slab(const struct kv_pool *p, int slab) { return &p->slabs[slab]; }
@@ -314,7 +313,7 @@ void kv_pool_validate(const struct kv_pool *p)
 		int without = 0, listed = 0;
 		for (int32_t page = slab->first; page < slab->first + slab->n_pages; page++)
 			without += p->refs[page] == 0;
-		/* As many listed as have no reference, and the list ends: then it is those. */
+		/* If as many pages are listed as have no reference and the list ends, these are the listed ones. */
 		for (int32_t page = slab->free; page >= 0 && listed <= slab->n_pages; page = p->next[page], listed++)
 			BUG_IF(p->page_slab[page] != i || p->refs[page] != 0,
 			       "KV pool: page %d is listed as free in slab %d", page, i);
@@ -329,12 +328,4 @@ void kv_pool_validate(const struct kv_pool *p)
 	}
 	BUG_IF(n_pages != p->n_pages || n_free != p->n_free, "KV pool: %d pages, %d free; counted %d and %d",
 	       p->n_pages, p->n_free, n_pages, n_free);
-}
-
-void kv_pool_dump(const struct kv_pool *p, struct sl_buf *out)
-{
-	buf_printf(out, "kv pool: %d pages of %d tokens, %d free\n", p->n_pages, p->layout.page_tokens, p->n_free);
-	for (int i = 0; i < p->layout.n_pages; i++)
-		if (p->refs[i] > 1)
-			buf_printf(out, "  page %d: %u references\n", i, p->refs[i]);
 }

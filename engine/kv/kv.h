@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Paged KV (Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 2023):
- * a pool of fixed pages of tokens, reference-counted so that sequences can share a prefix, copied
- * on write. The pool knows no sequences; a page table is a list of page numbers held by its owner.
- * One thread (the step thread).
+ * Paged KV (Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 2023): a pool of fixed
+ * pages of tokens, reference-counted so that sequences can share a prefix, copied on write. The pool knows no
+ * sequences; a page table is a list of page numbers held by its owner. One thread (the step thread).
  *
- * The pages of a pool lie in slabs, a run of pages each. A pool with memory of its own has one slab; pools
- * that share memory (kv_memory.h) have whatever slabs of it are theirs just now.
+ * The pages of a pool lie in slabs, a run of pages each. A pool with memory of its own has one slab; pools that share
+ * memory (kv_memory.h) have the slabs currently assigned to them. The room also has the prefix tree (prefix.h) and
+ * swapped pages (kv_swap.h). Callers: engine/step, cmd.
  */
 #ifndef ENGINE_KV_H
 #define ENGINE_KV_H
@@ -55,7 +55,6 @@ struct kv_slab {
 	bool own;
 };
 
-int kv_pool_n_slabs(const struct kv_pool *p);
 const struct kv_slab *kv_pool_slab(const struct kv_pool *p, int slab);
 int kv_pool_slab_of(const struct kv_pool *p, int32_t page);
 /* The slab is p's from now on, and p's no more (all its pages must be free). */
@@ -74,6 +73,5 @@ int kv_pool_n_free(const struct kv_pool *p);
 int kv_page_tokens(const struct kv_pool *p);
 const struct kn_kv *kv_pool_layout(const struct kv_pool *p);
 void kv_pool_validate(const struct kv_pool *p); /* BUG on a broken invariant */
-void kv_pool_dump(const struct kv_pool *p, struct sl_buf *out);
 
 #endif

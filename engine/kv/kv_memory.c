@@ -25,7 +25,7 @@ static void set_parts(struct kv_memory *m, const size_t *page_bytes, uint64_t al
 {
 	int at = 0;
 	for (int i = 0; i < m->n_pools; i++) {
-		/* Rounded down, so that all find room; each at least one. */
+		/* Rounded down so that all fit; each at least one. */
 		int part = (int)((double)m->n_slabs * (double)page_bytes[i] / (double)all);
 		int later = m->n_pools - 1 - i;
 		part = part > 0 ? part : 1;
@@ -33,7 +33,7 @@ static void set_parts(struct kv_memory *m, const size_t *page_bytes, uint64_t al
 		m->first[i] = at;
 		at += part;
 	}
-	/* What rounding left is the last one's. */
+	/* The last pool gets what rounding left. */
 	m->first[m->n_pools] = m->n_slabs;
 	for (int i = 0; i < m->n_pools; i++) {
 		for (int slab = m->first[i]; slab < m->first[i + 1]; slab++)

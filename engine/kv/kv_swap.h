@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages of a model in host memory: those of pre-empted sequences, where copying them out and back takes less time than
- * computing them again. Private to engine/; step thread.
+ * Pages of a model in host memory: those of pre-empted sequences, if copying them out and back is faster than
+ * recomputing them. Private to engine/; step thread.
  *
  * A slot holds one page, byte for byte. Copies and steps take effect in the order of issue (kernels.h), so no caller
  * waits for one: a freed slot may be refilled at once, and a page that was copied out may be reused at once.
@@ -9,7 +9,6 @@
 #ifndef ENGINE_KV_SWAP_H
 #define ENGINE_KV_SWAP_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -17,7 +16,7 @@
 
 struct kv_swap;
 
-/* What of a sequence lies there. All zero: nothing. */
+/* The swapped pages of a sequence. All zero: none. */
 struct kv_swapped {
 	int32_t *slots; /* [n_pages], owned */
 	uint32_t first; /* the page of the sequence that the first of them is */
@@ -25,26 +24,26 @@ struct kv_swapped {
 	uint32_t n_past; /* tokens in all pages up to the last of them */
 };
 
-/* At most so many bytes of the host's memory for p's pages, at least one page. SL_EUNSUPPORTED: the backend can't;
- * SL_ELIMIT: not one page; SL_ENOMEM; SL_EIO. Times a few copies, so nothing may be on its way. p must outlive it. */
+/* Takes at most `bytes` of host memory for p's pages, at least one page. SL_EUNSUPPORTED: the backend can't; SL_ELIMIT:
+ * less than a page; SL_ENOMEM; SL_EIO. Times a few copies, so no step may be in flight. p must outlive it. */
 int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes,
 		   struct kv_swap **out, struct sl_err *err);
-/* Nothing may lie there; BUG otherwise. s may be NULL. */
+/* BUG if pages are swapped out. s may be NULL. */
 void kv_swap_destroy(struct kv_swap *s);
 
-/* How long so many pages take, out or in, ns. */
+/* The time to copy so many pages out or in, in ns. */
 double kv_swap_ns(const struct kv_swap *s, uint32_t n_pages);
 uint32_t kv_swap_n_free(const struct kv_swap *s);
 uint32_t kv_swap_n_slots(const struct kv_swap *s);
 size_t kv_swap_page_bytes(const struct kv_swap *s);
 
-/* Brings out pages[n], the first of which is page `first` of a sequence with n_past tokens in its pages; the pages stay
+/* Copies out pages[n], the first of which is page `first` of a sequence with n_past tokens in its pages; the pages stay
  * the caller's. out must be empty. SL_ELIMIT: there are not so many slots; SL_ENOMEM, SL_EIO: nothing was kept. */
 int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
 		struct kv_swapped *out);
-/* The i-th page of what lies there, to a page of the pool. 0 or SL_EIO. */
+/* Copies the i-th swapped page into a page of the pool. 0 or SL_EIO. */
 int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t i, int32_t page);
-/* Gives the slots back; of may be empty, and is afterwards. */
+/* Frees the slots; `of` may be empty and is empty afterwards. */
 void kv_swap_drop(struct kv_swap *s, struct kv_swapped *of);
 
 #endif

@@ -56,7 +56,7 @@ struct prefix_tree {
 	uint64_t *ghosts;             /* [N_GHOSTS] keys of nodes that are gone */
 };
 
-/* The youngest have the largest number; of equals the deeper is given back first. */
+/* Recently used nodes have larger numbers; of equal ones the deeper is evicted first. */
 static bool longer_unused(const struct heap_node *a, const struct heap_node *b)
 {
 	const struct prefix_node *x = heap_entry(a, const struct prefix_node, unused);
@@ -100,16 +100,10 @@ static uint64_t child_key(const struct prefix_tree *t, uint64_t parent_key, cons
 	return XXH3_64bits_withSeed(tokens, t->page_tokens * sizeof *tokens, parent_key);
 }
 
-/* A root is in its table by its salt, so that two salts never share one; its key is apart. */
+/* Roots are indexed by salt, so two salts never share a root; a root's hash key is separate. */
 static uint64_t key_of(const struct prefix_node *n) { return n->depth == 0 ? root_key(n->index.key) : n->index.key; }
 
 static bool is_whole(const struct prefix_tree *t, const struct prefix_node *n) { return n->n_tokens == t->page_tokens; }
-
-static struct prefix_node *root_of(const struct prefix_tree *t, uint64_t salt)
-{
-	struct idmap_node *it = idmap_find(&t->roots, salt);
-	return it != NULL ? idmap_entry(it, struct prefix_node, index) : NULL;
-}
 
 static struct prefix_node *find_by_key(const struct prefix_tree *t, const struct prefix_node *parent, uint64_t key,
 				       const int32_t *tokens)
@@ -152,7 +146,7 @@ static bool is_evictable(const struct prefix_node *n)
 	return n->page >= 0 && n->pins == 0 && list_empty(&n->children);
 }
 
-/* A filled node has lost its last pin, or has a pin again. */
+/* A filled node lost its last pin or got its first. */
 static void set_idle(struct prefix_tree *t, const struct prefix_node *n, bool idle)
 {
 	if (n->page < 0)
@@ -195,11 +189,7 @@ static struct prefix_node *add_whole(struct prefix_tree *t, struct prefix_node *
 static void free_node(struct prefix_tree *t, struct prefix_node *n)
 {
 	BUG_IF(n->pins != 0 || !list_empty(&n->children), "prefix tree: a node in use is freed");
-	while (!list_empty(&n->waiters)) {
-		struct list *w = n->waiters.next;
-		list_remove(w);
-		list_push_back(&t->woken, w);
-	}
+	list_append(&t->woken, &n->waiters);
 	if (n->unused.in)
 		heap_remove(&t->unused, &n->unused);
 	if (n->depth == 0) {
@@ -268,11 +258,7 @@ static void fill(struct prefix_tree *t, struct prefix_node *n, int32_t page)
 	if (n->pins == 0)
 		set_idle(t, n, true);
 	set_unused(t, n);
-	while (!list_empty(&n->waiters)) {
-		struct list *w = n->waiters.next;
-		list_remove(w);
-		list_push_back(&t->woken, w);
-	}
+	list_append(&t->woken, &n->waiters);
 }
 
 /* ---- looking ---- */
@@ -312,10 +298,11 @@ static struct prefix_node *find_part(const struct prefix_tree *t, const struct p
 static struct prefix_node *walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
 				uint32_t *n_unpinned)
 {
-	struct prefix_node *at = root_of(t, salt);
+	struct idmap_node *root = idmap_find(&t->roots, salt);
 	*n_unpinned = 0;
-	if (at == NULL)
+	if (root == NULL)
 		return NULL;
+	struct prefix_node *at = idmap_entry(root, struct prefix_node, index);
 	while ((at->depth + 1) * t->page_tokens <= n) {
 		struct prefix_node *c = find_child(t, at, tokens + at->depth * t->page_tokens);
 		if (c == NULL || c->page < 0)
@@ -352,7 +339,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 	uint32_t done = at->depth * t->page_tokens;
 	find_part(t, at, tokens + done, most - done, &common);
 	out->n_tokens = done + common;
-	/* Beyond the filled nodes: is it being computed? */
+	/* Beyond the filled nodes: are they being computed? */
 	while ((at->depth + 1) * t->page_tokens <= most) {
 		at = find_child(t, at, tokens + at->depth * t->page_tokens);
 		if (at == NULL)
@@ -362,7 +349,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 	}
 }
 
-/* ---- a sequence's life ---- */
+/* ---- sequences ---- */
 
 static struct prefix_node *make_root(struct prefix_tree *t, uint64_t salt)
 {
@@ -442,7 +429,7 @@ uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *token
 	return done + part;
 }
 
-/* The tree has this page already: the sequence takes that one for its own. */
+/* The tree has this page already: the sequence uses it instead of its own copy. */
 static void take_over(struct prefix_tree *t, const struct prefix_node *n, int32_t *page)
 {
 	if (n->page == *page)
@@ -506,7 +493,7 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	if (at == NULL)
 		return;
 	++*t->tick;
-	/* From the deepest up: what was claimed and is not filled goes. */
+	/* From the deepest up: frees nodes that were claimed but not filled. */
 	while (at->claimant == path && at->page < 0) {
 		struct prefix_node *parent = at->parent;
 		BUG_IF(at->pins != 1, "prefix tree: a claimed node has %u pins", at->pins);
@@ -624,7 +611,7 @@ static void check_node(struct check *c, const struct prefix_node *n)
 	list_each(it, &n->children) {
 		const struct prefix_node *child = list_entry(it, struct prefix_node, sibling);
 		BUG_IF(child->parent != n || child->depth != n->depth + 1,
-		       "prefix tree: a child that does not know its parent");
+		       "prefix tree: a child with the wrong parent or depth");
 		BUG_IF(n->depth > 0 && n->page < 0 && child->page >= 0,
 		       "prefix tree: a filled page below one that is not");
 		below += child->pins > 0;
@@ -665,9 +652,4 @@ void prefix_validate(const struct prefix_tree *t)
 	BUG_IF(c.n_pages != t->n_pages || c.n_unpinned != t->n_unpinned || c.n_unused != t->unused.n,
 	       "prefix tree: %u pages, %u unpinned, %u leaves; counted %u, %u, %zu", c.n_pages, c.n_unpinned,
 	       c.n_unused, t->n_pages, t->n_unpinned, t->unused.n);
-}
-
-void prefix_dump(const struct prefix_tree *t, struct sl_buf *out)
-{
-	buf_printf(out, "prefix tree: %u pages, %u not in use, %zu salts\n", t->n_pages, t->n_unpinned, t->roots.n);
 }

@@ -27,12 +27,12 @@
 struct prefix_tree;
 struct prefix_node;
 
-/* A sequence's place in the tree. All zero: none. */
+/* A sequence's position in the tree. All zero: none. */
 struct prefix_path {
 	struct prefix_node *tail;  /* pinned: the deepest node, filled or claimed */
 	struct prefix_node *claim; /* the first of its own that is not filled; NULL: none */
 	uint32_t n_pages;          /* pages of the sequence that the tree has: 0 … n_pages - 1 */
-	bool cut;                  /* the path ended early (no memory): nothing is added any more */
+	bool cut;                  /* the path ended early (out of memory): nothing more is added */
 };
 
 /* A waiter for a claimed node. */
@@ -42,8 +42,8 @@ struct prefix_waiter {
 
 enum prefix_miss {
 	PREFIX_MISS_NONE,    /* all that can be reused is */
-	PREFIX_MISS_NEW,     /* the next page was not seen lately */
-	PREFIX_MISS_EVICTED, /* it was there and made room for others */
+	PREFIX_MISS_NEW,     /* the next page is unknown */
+	PREFIX_MISS_EVICTED, /* it was evicted */
 	PREFIX_MISS_SHORT,   /* the prompt has no full page */
 };
 
@@ -60,7 +60,7 @@ int prefix_create(struct kv_pool *pool, struct prefix_tree **out);
 /* Gives all pages back. No path may be in use; BUG otherwise. */
 void prefix_destroy(struct prefix_tree *t);
 
-/* What the tree has of the first n tokens; changes nothing. */
+/* What the tree holds of the first n tokens. Changes nothing. */
 void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
 		   struct prefix_match *out);
 
@@ -88,7 +88,7 @@ uint32_t prefix_n_exclusive(const struct prefix_path *path);
 /* Pages that the path pins although its sequence does not hold them yet: another computed them first. *at begins with
  * NULL; -1: no more. */
 int32_t prefix_pinned_page(const struct prefix_path *path, const struct prefix_node **at);
-/* Whoever claimed a pending node: the path given to prefix_begin. */
+/* The path that claimed a pending node, as given to prefix_begin. */
 struct prefix_path *prefix_claimant(const struct prefix_node *pending);
 
 /* Pages that prefix_evict can give back. */
@@ -98,7 +98,7 @@ uint32_t prefix_n_pages(const struct prefix_tree *t);
 bool prefix_evict(struct prefix_tree *t);
 /* Releases the page and all below it, of which none may be pinned. No effect on a page that is not in the tree. */
 void prefix_evict_page(struct prefix_tree *t, int32_t page);
-/* When the page that prefix_evict would give back was last used, by the pool's clock; UINT64_MAX: none. */
+/* When the page that prefix_evict would free was last used, by the pool's clock; UINT64_MAX: none. */
 uint64_t prefix_oldest(const struct prefix_tree *t);
 /* Asked for pages before one is evicted because the pool has none left; true: it has some. */
 typedef bool prefix_more_fn(void *ctx);
@@ -109,6 +109,5 @@ bool prefix_room(struct prefix_tree *t);
 int prefix_page_alloc(struct prefix_tree *t, int32_t *out);
 
 void prefix_validate(const struct prefix_tree *t); /* BUG on a broken invariant */
-void prefix_dump(const struct prefix_tree *t, struct sl_buf *out);
 
 #endif

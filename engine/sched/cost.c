@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The features of the line are scaled so that their usual values are near 1. Steps are often nearly
- * alike for a long time, when many lines fit as well: the solution is approached by a few rounds of
- * coordinate descent from where it was (each coordinate its best, or 0; Lawson, Hanson, "Solving Least
- * Squares Problems", 1974, has the conditions), which moves no coordinate without evidence from the steps.
- * A step that took several times what was expected (other processes on the machine) counts as if it had taken three
- * times as long; one that took a third or less shows that the others were slowed down, and counts for half. Where the
- * curve has no points yet, the line is used.
+ * The features of the line are scaled so that their usual values are near 1. Steps are often nearly identical for a
+ * long time, and many lines then fit equally well. So a few rounds of coordinate descent continue from the previous
+ * solution (each coordinate at its best, or 0; conditions in Lawson, Hanson, "Solving Least Squares Problems", 1974),
+ * which moves no coordinate without evidence. A step far slower than expected (other processes on the machine) counts
+ * as three times the expectation; one at a third or less shows that the earlier ones were slowed down, and counts with
+ * half weight. Where the curve has no points yet, the line is used.
  */
 #include "engine/sched/cost.h"
 
@@ -56,7 +55,7 @@ double cost_rows_ns(const struct cost *c, double rows)
 	if (below == NULL && above == NULL)
 		return line_ns(c, rows);
 	if (below == NULL) {
-		/* Fewer rows than were ever seen: no dearer, and hardly cheaper. */
+		/* Fewer rows than ever measured: no more expensive, and hardly cheaper. */
 		double ns = line_ns(c, rows);
 		return ns < above->ns ? ns : above->ns;
 	}

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a step costs, learnt from the steps that were made: ns = f(rows) + positions · per_position +
- * reads · per_read. Positions counts what every row attends to, which costs arithmetic; reads counts
- * the positions of each sequence once, however many of its rows attend to them, which costs memory
- * bandwidth: a small chunk far into a long prompt is dear by the latter. f is a curve, not a line: few rows cost
- * what reading the weights costs, many rows are computed side by side. It is kept as a moving average
- * for each power of two of rows, and read between them by interpolation; the shares of the others are
- * the least squares of relative errors, with forgetting, among numbers that are not negative.
- * So it follows the machine. One thread.
+ * The cost of a step, learnt from measured steps: ns = f(rows) + positions · per_position + reads · per_read. Positions
+ * counts what every row attends to, which costs arithmetic; reads counts the positions of each sequence once, however
+ * many of its rows attend to them, which costs memory bandwidth: a small chunk far into a long prompt is expensive in
+ * reads. f is a curve, not a line: few rows cost what reading the weights costs, many rows are computed side by side.
+ * It is kept as a moving average for each power of two of rows, and read between them by interpolation; the other
+ * coefficients are the non-negative least squares fit of relative errors, with forgetting. So it adapts to the machine.
+ * One thread.
  */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H
@@ -42,25 +41,24 @@ double cost_past_ns(const struct cost *c, struct cost_past past);
 double cost_rows_ns(const struct cost *c, double rows);
 double cost_step_ns(const struct cost *c, uint32_t rows, struct cost_past past);
 
-/* Positions that n rows read which begin after n_past tokens. */
+/* Positions that n rows read after n_past tokens. */
 static inline uint64_t cost_positions(uint64_t n_past, uint64_t n) { return n * n_past + n * (n + 1) / 2; }
 
 /* What n rows after n_past tokens add to a step that has `beside` rows already. */
 double cost_added_ns(const struct cost *c, uint32_t beside, uint32_t n_past, uint32_t n);
 /* How many rows may be added so that it is at most ns; at most `most`. */
 uint32_t cost_rows_within(const struct cost *c, uint32_t beside, double ns, uint32_t n_past, uint32_t most);
-/* The fewest rows with which a step has such a part of the best throughput of steps up to `most`. */
+/* The fewest rows that reach this share of the best throughput of steps up to `most`. */
 uint32_t cost_knee_rows(const struct cost *c, uint32_t most, double part);
 
-/* By how much predictions have been off: the median of truth over prediction, approached in steps of a
- * fixed size, which outliers can't lengthen. What comes later and goes first makes waits longer than
- * anything known beforehand. Zeroed: none. */
+/* The error of predictions: the median of actual over predicted, approached in fixed steps, which limits outliers.
+ * Requests that arrive later but go first make waits longer than predictable. Initially zeroed. */
 struct cost_bias {
 	double log;
 };
 
 void cost_bias_learn(struct cost_bias *b, double predicted_ns, double true_ns);
-/* What to multiply a prediction with. */
+/* The factor for a prediction. */
 double cost_bias_factor(const struct cost_bias *b);
 
 #endif

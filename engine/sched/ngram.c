@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pairs of tokens in a chained hash table over positions: a token costs one entry, a look-up a walk
- * along the pairs that are alike, youngest first, until one has the third token too. A text that
- * repeats one pair makes the chains long, so a walk is bounded; at its end the youngest pair is
- * taken.
+ * Pairs of tokens in a chained hash table over positions: a token costs one entry; a look-up walks along equal pairs,
+ * youngest first, until the third token matches too. A text that repeats one pair makes long chains, so the walk is
+ * bounded; then the youngest pair is used.
  *
- * The text's own last pair is not in the index: nothing follows it yet. Where the text runs into its
- * own end while it is copied (a loop shorter than the draft), the copy continues with what was drafted.
+ * The text's own last pair is not in the index: nothing follows it yet. Where the text runs into its own end while it
+ * is copied (a loop shorter than the draft), the copy continues with what was drafted.
  *
- * Owned by one sequence, one thread. Without memory there is no index and no draft, nothing else.
+ * Owned by one sequence, one thread. Out of memory, there is no index and no draft, with no other effect.
  */
 #include "engine/sched/ngram.h"
 
@@ -30,7 +29,7 @@ void ngram_dispose(struct ngram *g)
 	*g = (struct ngram){0};
 }
 
-/* Room for n tokens; what is in it is to be added again. */
+/* Makes room for n tokens. Entries must be added again. */
 static int grow(struct ngram *g, uint32_t n)
 {
 	uint32_t cap = g->cap > 0 ? g->cap : FIRST;

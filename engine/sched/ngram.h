@@ -17,8 +17,8 @@ struct ngram {
 	uint32_t n; /* tokens whose pairs are in it */
 };
 
-/* At most `most` tokens that may follow tokens[n], a text that grew since the last call or did not;
- * how many. 0: no earlier occurrence, or no memory. */
+/* At most `most` tokens that may follow tokens[n], a text that may have grown since the last call. Returns their
+ * number. 0: no earlier occurrence, or no memory. */
 uint32_t ngram_draft(struct ngram *g, const int32_t *tokens, uint32_t n, int32_t *out, uint32_t most);
 void ngram_dispose(struct ngram *g);
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute are in a
- * queue: a heap by remaining work, and a list by age. The queues of a tier are in a heap by their
- * tenants' shares. Sequences that hold a slot are in an array besides. So waiting costs memory and
- * nothing else: a plan looks at the slots' holders (at most max_sequences) and takes the few that it
- * starts from the tops of heaps.
+ * The scheduler's indices. A tenant's sequences of one tier that have a prompt to compute are in a queue: a heap by
+ * remaining work, and a list by age. The queues of a tier are in a heap by their tenants' shares. Sequences that hold a
+ * slot are in an array besides. So a waiting sequence costs only memory: a plan visits the started sequences (at most
+ * max_sequences) and takes the few that it starts from the tops of heaps.
  *
- * Shares only grow; a queue's key in its heap may be older than its tenant's share and is put right
- * when it comes to the top.
+ * Shares only grow; a queue's key in its heap may lag behind its tenant's share and is updated when it reaches the top.
  */
 #include "engine/sched/sched_state.h"
 
@@ -16,8 +14,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-/* Short prompts go before long ones of their tenant, but not for ever, nor those that are about as long: a
- * prompt is taken to have come by so much later for each of its tokens. */
+/* A tenant's short prompts go before its long ones, within limits: each token makes a prompt count as if it had arrived
+ * so much later. */
 enum { TURN_NS_PER_ROW = 1000000 };
 
 static bool earlier_turn(const struct heap_node *a, const struct heap_node *b)
@@ -44,19 +42,15 @@ int sched_create(const struct sched_config *cfg, struct sched **out)
 	sc->cfg = *cfg;
 	sc->best_tier = SCHED_TIERS;
 	size_t n = cfg->max_sequences;
-	sc->started = sl_zalloc_n(n, sizeof(void *));
-	sc->run = sl_zalloc_n(2 * n, sizeof(void *));
-	sc->evicted = sl_zalloc_n(n, sizeof(void *));
-	sc->order = sl_zalloc_n(n, sizeof(void *));
-	if (sc->started == NULL || sc->run == NULL || sc->evicted == NULL || sc->order == NULL ||
-	    idmap_init(&sc->queues) != 0) {
+	sc->started = sl_zalloc_n(5 * n, sizeof *sc->started);
+	if (sc->started == NULL || idmap_init(&sc->queues) != 0) {
 		sl_free(sc->started);
-		sl_free(sc->run);
-		sl_free(sc->evicted);
-		sl_free(sc->order);
 		sl_free(sc);
 		return SL_ENOMEM;
 	}
+	sc->run = sc->started + n;
+	sc->evicted = sc->run + 2 * n;
+	sc->order = sc->evicted + n;
 	for (int i = 0; i < SCHED_TIERS; i++)
 		heap_init(&sc->tiers[i].queues, less_share);
 	*out = sc;
@@ -70,9 +64,6 @@ void sched_destroy(struct sched *sc)
 	BUG_IF(sc->n_started != 0 || sc->queues.n != 0, "scheduler: sequences are left");
 	idmap_dispose(&sc->queues);
 	sl_free(sc->started);
-	sl_free(sc->run);
-	sl_free(sc->evicted);
-	sl_free(sc->order);
 	sl_free(sc);
 }
 
@@ -129,7 +120,7 @@ static void queue_leave(struct sched *sc, struct sched_queue *q)
 	sl_free(q);
 }
 
-/* Rows that are to be computed as far as one knows. */
+/* Rows left to compute, as far as known. */
 static uint32_t rows_left(const struct sched_seq *s)
 {
 	uint32_t cached = s->started || s->n_cached >= s->n_left ? 0 : s->n_cached;
@@ -152,7 +143,7 @@ static void enqueue(struct sched *sc, struct sched_seq *s, uint64_t now)
 	s->positions = positions_left(s);
 	s->turn_ns = turn_of(s);
 	heap_insert(&q->by_turn, &s->by_turn);
-	/* New ones are younger than all; one that comes back has mostly been there before them. */
+	/* New sequences are the youngest; a returning one is usually older than most. */
 	struct list *after = q->by_age.prev;
 	int looked = 0;
 	while (after != &q->by_age && list_entry(after, struct sched_seq, by_age)->order > s->order && looked++ < 8)
@@ -258,8 +249,7 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 {
 	if (s->queue == NULL)
 		return;
-	if (s->by_turn.in)
-		dequeue(sc, s);
+	sched_set_aside(sc, s);
 	if (s->started && s->started_index == 0)
 		take_slot(sc, s);
 	else if (!s->started && s->started_index > 0)
@@ -271,8 +261,7 @@ void sched_remove(struct sched *sc, struct sched_seq *s)
 {
 	if (s->queue == NULL)
 		return;
-	if (s->by_turn.in)
-		dequeue(sc, s);
+	sched_set_aside(sc, s);
 	if (s->started_index > 0)
 		give_slot(sc, s);
 	sc->tiers[s->queue->tier].n_waiting--;
@@ -295,8 +284,7 @@ void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64
 		return;
 	}
 	bool started = s->started_index > 0;
-	if (s->by_turn.in)
-		dequeue(sc, s);
+	sched_set_aside(sc, s);
 	if (started)
 		give_slot(sc, s);
 	sc->tiers[from->tier].n_waiting--;
@@ -340,7 +328,7 @@ struct others {
 	uint32_t n_waiting;
 };
 
-/* What another tenant gets until s is done: what its weight gives it, and what it lags behind. */
+/* What another tenant gets until s is done: its share by weight, plus what it lags behind. */
 static bool count_other(void *ctx, struct heap_node *node)
 {
 	struct others *o = ctx;
@@ -359,7 +347,7 @@ static bool count_other(void *ctx, struct heap_node *node)
 	return true;
 }
 
-/* What prompts are computed beside. */
+/* The decodes that share steps with prompts. */
 struct beside {
 	double per_step, reads;
 	uint32_t n_decode;
@@ -378,7 +366,7 @@ static double prompts_ns(const struct cost *cost, const struct beside *b, double
 	       (whole + (rest >= 1)) * cost_past_ns(cost, (struct cost_past){.positions = b->reads, .reads = b->reads});
 }
 
-/* Those of worse tiers are had for the asking. */
+/* Slots of worse tiers count as free: they can be taken. */
 static uint32_t slots_held(const struct sched *sc, uint8_t tier)
 {
 	uint32_t n = 0;
@@ -403,8 +391,8 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 		positions += (double)sc->tiers[i].n_positions;
 		n_ahead += sc->tiers[i].n_waiting;
 	}
-	/* More than there are slots for: so many answers have to end first. Prompts of those before it are
-	 * computed meanwhile, and what that takes has made the answers as long as they are. */
+	/* With more sequences than slots, answers must end first. Prompts ahead are computed meanwhile; the mean answer
+	 * time includes that. */
 	uint32_t slots = sc->cfg.max_sequences, wanted = slots_held(sc, q->tier) + n_ahead + s->width;
 	double until_slot = wanted > slots ? answer_ns * (wanted - slots) / slots : 0;
 	double until_turn = prompts_ns(cost, b, before, positions);
@@ -431,7 +419,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 	if (b.n_decode > 0)
 		b.per_step = sched_chunk_rows(&sc->cfg, cost, b.n_decode, s->n_past);
 	double ns = wait_ns(sc, s, cost, &b, answer_ns, &shorter);
-	/* A step is under way, on the average half of it is to come. */
+	/* A step is in progress; on average half of it remains. */
 	if (b.n_decode > 0)
 		ns += cost_rows_ns(cost, b.n_decode) / 2;
 	else if (sc->n_queued > s->by_turn.in)
@@ -486,7 +474,7 @@ void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *
 		add_demand(out, s->queue->tier, s->width);
 		n_prompts[s->queue->tier] += s->prefilling;
 	}
-	/* Of what has not begun, one of each tier counts: more can't begin faster. */
+	/* Of sequences that have not started, one per tier counts: more would not start sooner. */
 	for (int i = 0; i < SCHED_TIERS; i++) {
 		if (sc->tiers[i].queues.n == 0)
 			continue;
@@ -502,7 +490,6 @@ void sched_validate(const struct sched *sc)
 {
 	uint64_t rows = 0, positions = 0;
 	uint32_t n_queued = 0, n_slots = 0;
-	size_t n_queues = 0;
 	for (size_t i = 0; i < sc->queues.n_slots; i++) {
 		for (const struct idmap_node *it = sc->queues.slots[i]; it != NULL; it = it->next) {
 			const struct sched_queue *q = idmap_entry(it, struct sched_queue, node);
@@ -511,7 +498,7 @@ void sched_validate(const struct sched *sc)
 			list_each(at, &q->by_age) {
 				const struct sched_seq *s = list_entry(at, struct sched_seq, by_age);
 				BUG_IF(s->queue != q || !s->by_turn.in || !s->prefilling || !s->credit || s->blocked,
-				       "scheduler: a sequence stands in a wrong queue");
+				       "scheduler: a sequence is in the wrong queue");
 				q_rows += s->rows;
 				positions += s->positions;
 				n++;
@@ -521,7 +508,6 @@ void sched_validate(const struct sched *sc)
 			rows += q_rows;
 			n_queued += n;
 			n_slots += q->n_slots;
-			n_queues++;
 		}
 	}
 	uint64_t tier_rows = 0, tier_positions = 0;
@@ -535,5 +521,4 @@ void sched_validate(const struct sched *sc)
 	for (uint32_t i = 0; i < sc->n_started; i++)
 		BUG_IF(sc->started[i]->started_index != i + 1 || !sc->started[i]->started,
 		       "scheduler: the started ones are wrong");
-	(void)n_queues;
 }

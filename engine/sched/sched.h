@@ -162,8 +162,7 @@ const struct sched_config *sched_config(const struct sched *sc);
 /* s has its order, priority, tenant, n_left and width. SL_ENOMEM. */
 int sched_add(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
 void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
-/* Somebody of a better priority waits for what s computes: s has it too. Without memory it keeps
- * its own. */
+/* Raises s to the priority of a sequence that waits for what s computes. Out of memory, s keeps its own. */
 void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64_t now_ns);
 void sched_remove(struct sched *sc, struct sched_seq *s);
 
@@ -179,8 +178,8 @@ uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, cons
 double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost, double answer_ns,
 			uint32_t *position);
 
-/* What one more would meet, of each priority: n_rows of a prompt, of a tenant that has nothing here. answer_ns
- * [SCHED_TIERS]: of a tier and better ones. */
+/* The load that a new sequence of each priority would find: with n_rows of prompt, of a tenant without sequences here.
+ * answer_ns [SCHED_TIERS]: of a tier and better ones. */
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		const double *answer_ns, uint32_t n_rows, struct proto_load *out);
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making a plan. Pages are counted here, not allocated: what the plan grants fits into pages_free
- * plus what the plan evicts.
+ * Making a plan. Pages are counted here, not allocated: what the plan grants fits into pages_free plus what the plan
+ * evicts.
  *
- * First the decodes: when the pages they need are there, all of them, else by rank, the worst ones
- * making room. Then prompts, one pick after another until the step is full; where it was kept short by whose
- * turn it is, a better one that waits joins it. Then, if a prompt is
- * computed, decodes of tenants beyond their share are taken out again.
+ * First the decodes: when the pages they need are there, all of them, else by rank, the worst ones making room. Then
+ * prompts, one pick after another until the step is full; if the step was kept short, a better waiting prompt joins it.
+ * Then, if a prompt is computed, decodes of tenants beyond their share are taken out again.
  *
- * A picked sequence is set aside until the plan is made, so that the next pick is another one; so are
- * those that could not start. The latter are few: after MAX_ASIDE of them, or one that has starved,
- * nothing more is started in this plan.
+ * A picked sequence is set aside until the plan is made, so that the next pick is another one; so are those that could
+ * not start. The latter are few: after MAX_ASIDE of them, or a starved one, this plan starts no more.
  */
 #include <stdlib.h>
 
@@ -22,7 +20,7 @@ enum {
 	SHORT_STEP_MS = 300,
 };
 
-/* What worse tiers decode beside the prompt of a better one, of its time. */
+/* The share of a better prompt's time that worse tiers may decode beside it. */
 static const double part_of_worse_tier = 0.1;
 
 struct planning {
@@ -65,7 +63,7 @@ static uint32_t pages_more(const struct planning *p, const struct sched_seq *s, 
 	return want > s->n_pages ? want - s->n_pages : 0;
 }
 
-/* All that it has to compute, and the token that follows. */
+/* Everything left to compute, plus the next token. */
 static uint32_t pages_to_finish(const struct planning *p, const struct sched_seq *s)
 {
 	return pages_more(p, s, (uint64_t)s->n_left + 1);
@@ -80,7 +78,7 @@ static bool worse_rank(const struct sched_seq *a, const struct sched_seq *b)
 
 /* ---- eviction ---- */
 
-/* Without s its tenant would still hold its part of the tier's slots. */
+/* Without s its tenant would still hold its share of the tier's slots. */
 static bool holds_too_much(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_queue *q = s->queue;
@@ -122,6 +120,12 @@ static uint32_t pages_back(const struct planning *p, const struct sched_seq *v)
 	return own + (v->n_tokens > 0 ? pages_more(p, v, v->n_tokens) : 0);
 }
 
+static void stand_aside(struct planning *p, struct sched_seq *s)
+{
+	sched_set_aside(p->sc, s);
+	list_push_back(&p->aside, &s->aside);
+}
+
 static void evict(struct planning *p, struct sched_seq *v)
 {
 	p->free += pages_back(p, v);
@@ -133,10 +137,8 @@ static void evict(struct planning *p, struct sched_seq *v)
 	v->n_tokens = 0;
 	v->evict = true;
 	p->plan->evict[p->plan->n_evict++] = v;
-	if (v->by_turn.in) {
-		sched_set_aside(p->sc, v);
-		list_push_back(&p->aside, &v->aside);
-	}
+	if (v->by_turn.in)
+		stand_aside(p, v);
 }
 
 /* Without credit, or of a worse tier. */
@@ -206,8 +208,8 @@ static bool make_room(struct planning *p, const struct sched_seq *by, uint32_t n
 	return true;
 }
 
-/* All slots are taken: one whose reader has stopped reading gives up its own, or one of a worse
- * tier, or of a tenant with more than its part. */
+/* All slots are taken: a sequence whose client has stopped reading yields its slot, or one of a worse tier, or of a
+ * tenant above its share. */
 static bool make_slot(struct planning *p, const struct sched_seq *by)
 {
 	while (p->n_slots + by->width > p->cfg->max_sequences) {
@@ -292,7 +294,7 @@ static bool is_better(const struct sched_seq *a, const struct sched_seq *b)
 	return x->tier != y->tier ? x->tier < y->tier : x->weight > y->weight;
 }
 
-/* What a worse one may have beside a better one, of its time or rows. */
+/* The share of a better prompt's time or rows that a worse one may use beside it. */
 static double part_beside(const struct sched_seq *worse, const struct sched_seq *better)
 {
 	const struct sched_queue *w = worse->queue, *b = better->queue;
@@ -306,7 +308,7 @@ static bool has_had_more(const struct planning *p, const struct sched_seq *s, co
 		return s->queue->tier > than->queue->tier;
 	if (s->tenant == than->tenant)
 		return false;
-	/* One of less weight that holds more than its share, however short it has run. */
+	/* A lighter tenant that holds more than its share, however briefly it has run. */
 	if (s->queue->weight < than->queue->weight && holds_too_much(p, s))
 		return true;
 	uint64_t step = (uint64_t)p->cfg->step_tokens * SHARE_UNIT;
@@ -322,7 +324,7 @@ static int by_wait(const void *pa, const void *pb)
 	return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Rows that a tenant with more than its part may decode beside the prompt of another. */
+/* Rows that a tenant above its share may decode beside another tenant's prompt. */
 static uint32_t rows_beside(const struct planning *p, const struct sched_seq *s)
 {
 	const struct sched_seq *f = p->first;
@@ -385,7 +387,7 @@ static void hold_back_decodes(struct planning *p)
 
 /* ---- prompts ---- */
 
-/* What prompts may add to a step: some of the target is left to what no cost foresees. */
+/* What prompts may add to a step; a fifth of the target is reserved for unpredicted costs. */
 static double itl_budget_ns(const struct sched_config *cfg) { return 0.8 * (double)cfg->itl_target_ns; }
 
 static uint32_t at_least_a_chunk(uint32_t rows, uint32_t most)
@@ -447,12 +449,6 @@ static struct sched_seq *pick(const struct planning *p, const struct sched_queue
 	return heap_entry(q->by_turn.top, struct sched_seq, by_turn);
 }
 
-static void stand_aside(struct planning *p, struct sched_seq *s)
-{
-	sched_set_aside(p->sc, s);
-	list_push_back(&p->aside, &s->aside);
-}
-
 /* Pages and a slot for what has not started; false: not now. What it would find is counted. */
 static bool may_start(struct planning *p, struct sched_seq *s)
 {
@@ -473,7 +469,7 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 	return true;
 }
 
-/* Does a sequence decode that the prompt of s must not delay? */
+/* Whether a sequence decodes that the prompt of s must not delay. */
 static bool anybody_to_spare(const struct planning *p, const struct sched_seq *s)
 {
 	if (p->cfg->itl_target_ns == 0)
@@ -514,7 +510,7 @@ static struct sched_seq *better_waiting(const struct planning *p, const struct s
 	return s != NULL && !anybody_to_spare(p, s) ? s : NULL;
 }
 
-/* As far as can be seen without looking what it would find. */
+/* An estimate that does not look up reusable pages. */
 static bool can_start(const struct planning *p, const struct sched_seq *s)
 {
 	return s->started ||
@@ -538,13 +534,13 @@ static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_
 	}
 }
 
-/* A better one may make the step of another, whose turn it is, longer: by as much as is its part. */
+/* A better prompt may lengthen the step of the due one by its own share. */
 static bool may_join(const struct planning *p, const struct sched_seq *s)
 {
 	return !p->joined && is_better(s, p->first) && !anybody_to_spare(p, s);
 }
 
-/* By rows or by time, whichever is more: few rows may take as long as many. */
+/* The larger of rows and time: few rows may take as long as many. */
 static uint32_t rows_of_part(const struct planning *p, struct taken part, uint32_t n_past)
 {
 	uint32_t beside = p->plan->n_decode + p->plan->n_prefill, most = p->cfg->step_tokens;
@@ -570,7 +566,7 @@ static void join_step(struct planning *p, const struct sched_seq *s, uint32_t n_
 	p->rows_left = rows;
 }
 
-/* What is left for worse ones beside the first. */
+/* What remains for worse prompts beside the first. */
 static uint32_t rows_beside_first(const struct planning *p, const struct sched_seq *s)
 {
 	if (p->first == NULL || !is_better(p->first, s))
@@ -640,7 +636,7 @@ static int by_share(const void *pa, const void *pb)
 	return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Nothing may start any more; running sequences continue, in the same order of tiers and shares. */
+/* No sequence may start any more; running ones continue in the same order of tiers and shares. */
 static void go_on(struct planning *p)
 {
 	struct sched_seq **order = p->sc->order;
@@ -659,7 +655,7 @@ static void go_on(struct planning *p)
 	}
 }
 
-/* The first's own decodes, or room for better tiers, have kept the step short; and a better one is waiting. */
+/* The step was kept short (for decodes, or for better tiers), and a better prompt waits: it joins. */
 static void call_better(struct planning *p)
 {
 	struct sched_seq *s = better_waiting(p, p->first);

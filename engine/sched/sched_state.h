@@ -40,7 +40,7 @@ struct sched {
 	struct sched_config cfg;
 	struct idmap queues;
 	struct sched_tier tiers[SCHED_TIERS];
-	struct sched_seq **started; /* [max_sequences] */
+	struct sched_seq **started; /* [max_sequences]; the arrays below share its memory */
 	uint32_t n_started, n_slots, n_queued;
 	/* The best that has ever been here: the least tier, and in it the greatest weight. */
 	uint8_t best_tier;
@@ -56,8 +56,8 @@ void sched_bring_back(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
 struct sched_queue *sched_first_queue(struct sched_tier *tier);
 /* Tokens of prefill in a step beside decodes that are to be spared. */
 uint32_t sched_chunk_rows(const struct sched_config *cfg, const struct cost *cost, uint32_t beside, uint32_t n_past);
-/* And in one without: all that a step has; of prompts of q, where better ones have been here, as many as take a moment,
- * for one that comes meanwhile waits for all of it. */
+/* And in a step without such decodes: the whole step. For prompts of q after better ones have been seen: a short step,
+ * because a better prompt that arrives meanwhile waits for all of it. */
 uint32_t sched_step_rows(const struct sched *sc, const struct sched_queue *q, const struct cost *cost, uint32_t beside,
 			 uint32_t n_past);
 

@@ -78,7 +78,7 @@ struct sched_tenant *sched_tenant_enter(struct sched_tenants *t, uint64_t digest
 		t->n_idle--;
 	}
 	uint64_t least = least_share(t);
-	/* Of equals the newcomer goes first. */
+	/* At equal shares the new tenant goes first. */
 	if (tenant->share < least)
 		tenant->share = least - 1;
 	tenant->active_key = tenant->share;

@@ -21,8 +21,7 @@ void spec_rate_learn(struct spec_rate *r, uint32_t n_compared, uint32_t n_accept
 	if (n_compared > n_accepted)
 		r->accept -= recent * r->accept;
 	else
-		r->patience =
-		    SPEC_FIRST_PATIENCE; /* its prediction is right: only the assumed cost of rows may be wrong */
+		r->patience = SPEC_FIRST_PATIENCE; /* the draft was right: only the assumed cost of rows may be wrong */
 }
 
 static double expected(double accept, uint32_t n)
@@ -51,14 +50,14 @@ void spec_cost_learn(struct cost *c, uint32_t rows, struct cost_past past, doubl
 	cost_learn(c, rows, past, ns);
 }
 
-/* What the rows of the step cost with so many more of them, [0..SPEC_MAX_DRAFT]. Looked up once for all lengths: a
- * step of a small model is not much longer than what looking for the best length in the curve itself takes. */
+/* What the rows of the step cost with so many more of them, [0..SPEC_MAX_DRAFT]. Computed once for all lengths:
+ * searching the cost curve itself would take almost as long as a small model's step. */
 struct curve {
 	double ns[SPEC_MAX_DRAFT + 1];
 	double past_ns; /* attention of the step without a draft */
 };
 
-/* Fewer rows are not dearer than more, whatever was measured. */
+/* Fewer rows never cost more than more rows, whatever was measured. */
 static void draw_curve(const struct spec_now *now, struct curve *out)
 {
 	double least = cost_rows_ns(now->cost, now->rows + SPEC_MAX_DRAFT);
@@ -113,15 +112,15 @@ uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n
 		r->unused = 0;
 		return n;
 	}
-	/* Where not even right drafts would pay (the machine is busy with many rows, as far as is known),
-	 * it is tried as seldom as can be: what is known may be old. */
+	/* If even correct drafts would not pay (the machine seems busy with many rows), trials are as rare as possible:
+	 * the measurement may be old. */
 	best_length(&c, 1, now, n_past, most, price, &gain);
 	uint32_t patience = gain > least_gain ? r->patience : SPEC_MOST_PATIENCE;
 	if (most == 0 || ++r->unused < patience)
 		return 0;
 	n = most < SPEC_TRIAL ? most : SPEC_TRIAL;
 	double plain = plain_ns(&c), costs = draft_ns(&c, now, n_past, n, price) - plain + price->once_ns;
-	costs -= expected(r->accept, n) * plain / now->tokens; /* what it brings if it is as right as was seen */
+	costs -= expected(r->accept, n) * plain / now->tokens; /* its gain at the measured acceptance */
 	if (costs > trial_share * r->unused * plain)
 		return 0;
 	r->unused = 0;

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long a draft should be (Leviathan et al., "Fast Inference from Transformers via Speculative
- * Decoding", 2023, has the arithmetic of acceptance). Pure: it knows numbers, not sequences.
+ * How long a draft should be (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023, has
+ * the arithmetic of acceptance). Pure: it knows numbers, not sequences.
  *
- * Each request has, for each source of drafts, a moving average of how likely a drafted token is
- * accepted, given that those before it were. From that and from what steps of so many rows cost on this
- * machine (struct cost, of steps without prompts) follows the length with which the step makes the
- * most tokens a second; where none makes more than a plain step, none is drafted. Since acceptance is
- * not seen while nothing is drafted, a short draft is tried now and then, ever more seldom, and never
- * before its price is small beside the steps since the last one.
+ * Each request has, for each source of drafts, a moving average of how likely a drafted token is accepted, given that
+ * those before it were. From that and from what steps of so many rows cost on this machine (struct cost, of steps
+ * without prompts) follows the length with which the step makes the most tokens a second; if no length beats a plain
+ * step, nothing is drafted. Acceptance can't be measured without drafts, so a short one is tried occasionally, at
+ * growing intervals, and only once its cost is small relative to the steps since the last.
  */
 #ifndef ENGINE_SPEC_H
 #define ENGINE_SPEC_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/sched/cost.h"
@@ -33,9 +31,8 @@ struct spec_rate {
 	uint32_t unused, patience;
 };
 
-/* A step without prompts took so long: as cost_learn, but what differs much from what was expected counts
- * little. Drafts that seem to pay only because a plain step was once disturbed would keep that step's
- * cost from being seen again. */
+/* Like cost_learn, for a step without prompts, but clips outliers: drafts that seem to pay only because one plain step
+ * was disturbed would prevent that step's cost from being measured again. */
 void spec_cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns);
 
 /* What drafting costs beside verifying. */

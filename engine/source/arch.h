@@ -8,9 +8,6 @@
 #define ENGINE_ARCH_H
 
 #include <stdbool.h>
-#include <stdint.h>
-
-#include "base/err.h"
 
 enum arch_act { ARCH_SILU, ARCH_GELU_TANH };
 

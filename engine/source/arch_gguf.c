@@ -17,8 +17,8 @@ struct family {
 	const char *name;
 	bool halves, qkv_bias, qk_norm, post_norms, gelu, scaled_embed;
 	int window_pattern; /* when there is a window: 0 every layer */
-	/* Gemma scales q·k by the width of the largest model's heads, which is not n_embd / n_heads. */
-	int odd_scale_layers; /* so many layers: by n_embd / n_heads after all */
+	/* Gemma scales q·k by head_dim, except the largest model: by n_embd / n_heads. */
+	int odd_scale_layers; /* the layers of that largest model */
 };
 
 static const struct family families[] = {
@@ -47,12 +47,12 @@ struct reader {
 	const struct model_file *file;
 	const struct gguf *g;
 	const char *family;
-	struct key_seen seen; /* fields that were asked for: literals */
+	struct key_seen seen; /* fields that were read: literals */
 	struct sl_err *err;
-	int rc; /* the first fault; then the getters do nothing */
+	int rc; /* the first error; then the getters do nothing */
 };
 
-/* Keeps the first fault. */
+/* Keeps the first error. */
 static void __attribute__((format(printf, 3, 4))) fault(struct reader *r, int code, const char *fmt, ...)
 {
 	char text[400];

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/file/hf_names.h"
 
@@ -17,7 +18,7 @@ struct reader {
 	const char *path;
 	struct key_seen seen;
 	struct sl_err *err;
-	int rc; /* the first fault; then the getters do nothing */
+	int rc; /* the first error; then the getters do nothing */
 };
 
 static void fault(struct reader *r, int code, const char *key, const char *what)
@@ -26,7 +27,7 @@ static void fault(struct reader *r, int code, const char *key, const char *what)
 		r->rc = sl_errf(r->err, code, "%s/config.json: %s %s", r->path, key, what);
 }
 
-/* NULL when absent or null. What is asked for here is not looked at by arch_check_hf. */
+/* NULL if absent or null. arch_check_hf skips keys that were read here. */
 static const json_t *get(struct reader *r, const json_t *object, const char *key)
 {
 	const json_t *v = json_object_get(object, key);
@@ -35,7 +36,7 @@ static const json_t *get(struct reader *r, const json_t *object, const char *key
 	return json_is_null(v) ? NULL : v;
 }
 
-/* Whether it is there, be it as null, which then is not the class's default. */
+/* Whether the key exists, even as null: then the class's default does not apply. */
 static bool has(const struct reader *r, const char *key) { return json_object_get(r->config, key) != NULL; }
 
 /* fallback < lo: the key must be there. */
@@ -94,8 +95,7 @@ static void read_factors(struct reader *r, const json_t *list, const char *key, 
 	}
 }
 
-/* Which of the two lists counts is the model's whole context's question, not each prompt's: a
- * sequence must not change its angles while it grows. */
+/* The model's full context selects the list, not the prompt: a sequence must not change its angles while it grows. */
 static void read_longrope(struct reader *r, const json_t *scaling, int n_ctx, struct arch_rope *rope)
 {
 	int original = get_int(r, "original_max_position_embeddings", 1, ARCH_MAX_CTX,
@@ -109,14 +109,14 @@ static void read_longrope(struct reader *r, const json_t *scaling, int n_ctx, st
 	if (factor > 1 && original > 1)
 		magnitude = sqrt(1 + log(factor) / log(original));
 	rope->magnitude = number_in(r, scaling, "attention_factor", 0.01, 100, magnitude);
-	(void)get(r, scaling, is_long ? "short_factor" : "long_factor"); /* the other list is for other contexts */
+	(void)get(r, scaling, is_long ? "short_factor" : "long_factor"); /* mark as read: the list for other contexts */
 }
 
-/* How much sharper the scores get, on sine and cosine, by a factor of the context: the paper's rule times mscale. */
+/* The magnitude of sine and cosine for a context factor: the paper's rule times mscale. */
 static double sharper(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
-/* transformers takes mscale and mscale_all_dim together or not at all. One alone is read in two ways, by it and by
- * DeepSeek's own code, which are the same for these values only. */
+/* transformers takes mscale and mscale_all_dim together or not at all. With only one of them, transformers and
+ * DeepSeek's own code differ, except for the values accepted here. */
 static void read_yarn(struct reader *r, const json_t *scaling, struct arch_rope *rope)
 {
 	double mscale = number_in(r, scaling, "mscale", 0, 100, -1),
@@ -173,7 +173,7 @@ static void read_scaling(struct reader *r, const json_t *scaling, struct model_a
 			a->n_ctx = (int)(original * rope->factor);
 	} else {
 		fault(r, SL_EUNSUPPORTED, "rope_scaling",
-		      "is of a kind that this version does not know (known: linear, "
+		      "has a type that this version does not support (supported: linear, "
 		      "llama3, yarn, longrope)");
 	}
 }
@@ -190,7 +190,7 @@ static void read_rope(struct reader *r, struct model_arch *a, double base, doubl
 	partial = number_in(r, p, "partial_rotary_factor", 0.01, 1, partial);
 	int n_rot = (int)(partial * a->head_dim + 0.5);
 	if (n_rot < 2 || n_rot % 2 != 0)
-		fault(r, SL_EINVAL, "partial_rotary_factor", "makes no whole number of pairs");
+		fault(r, SL_EINVAL, "partial_rotary_factor", "gives no whole number of pairs");
 	base = number_in(r, r->config, "rope_theta", 1.01, 1e12, base);
 	base = number_in(r, p, "rope_theta", 1.01, 1e12, base);
 	a->rope = (struct arch_rope){.n_rot = n_rot, .halves = true, .base = base};
@@ -200,7 +200,7 @@ static void read_rope(struct reader *r, struct model_arch *a, double base, doubl
 		a->rope_windowed.base = number_in(r, windowed, "rope_theta", 1.01, 1e12, windowed_base);
 	}
 	read_scaling(r, scaling, a, &a->rope);
-	/* Only Gemma 3 turns windowed layers otherwise. */
+	/* Only Gemma 3 rotates windowed layers differently. */
 	if (windowed_base <= 0)
 		a->rope_windowed = a->rope;
 }
@@ -238,7 +238,7 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 		a->window_pattern = get_int(r, "sliding_window_pattern", 1, ARCH_MAX_LAYERS, a->window_pattern);
 	} else if (strncmp(type, "qwen", 4) == 0) {
 		bool windowed = get_bool(r, "use_sliding_window", false);
-		(void)get(r, r->config, "sliding_window"); /* without the other it has no effect */
+		(void)get(r, r->config, "sliding_window"); /* no effect without use_sliding_window */
 		/* Layers from max_window_layers on would be windowed, those before not. */
 		if (get_int(r, "max_window_layers", 0, ARCH_MAX_LAYERS, a->n_layers) < a->n_layers && windowed)
 			fault(r, SL_EUNSUPPORTED, "use_sliding_window", "is not supported");
@@ -248,7 +248,7 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 		a->window = 4096; /* the class's default */
 	}
 	check_layer_types(r, a);
-	/* One that is never full. Gemma 3's windowed layers turn otherwise, whatever they see. */
+	/* A window that is never full. Gemma 3's windowed layers keep it, because they rotate differently. */
 	if (a->window >= a->n_ctx && strcmp(a->family, "gemma3") != 0)
 		a->window = a->window_pattern = 0;
 }
@@ -273,9 +273,9 @@ static void read_act(struct reader *r, struct model_arch *a, bool gemma)
 		fault(r, SL_EUNSUPPORTED, "hidden_act", "is not supported (supported: silu, gelu_pytorch_tanh)");
 }
 
-/* What a file may leave out, by family: transformers' configuration classes. */
+/* Defaults by family, from transformers' configuration classes. */
 struct defaults {
-	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_ctx; /* 0: must be there, or follows */
+	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_ctx; /* 0: required, or derived */
 	double rope_base;
 };
 
@@ -308,20 +308,14 @@ static void read_shape(struct reader *r, struct model_arch *a, const struct defa
 		fault(r, SL_EUNSUPPORTED, "num_attention_heads, num_key_value_heads, head_dim", "do not fit together");
 }
 
-static bool ends(const char *s, const char *with)
-{
-	size_t n = strlen(s), m = strlen(with);
-	return n >= m && strcmp(s + n - m, with) == 0;
-}
-
-/* A model that makes text: not one that classifies, or has another code around the same layers. */
+/* Requires a model that generates text, not a classifier or another architecture with the same layers. */
 static void read_kind(struct reader *r, const struct hf_folder *folder, const char *family)
 {
 	const json_t *classes = json_object_get(hf_root(folder), "architectures"),
 		     *inner = get(r, r->config, "model_type");
 	for (size_t i = 0; i < json_array_size(classes); i++) {
 		const char *name = json_string_value(json_array_get(classes, i));
-		if (name == NULL || (!ends(name, "ForCausalLM") && !ends(name, "ForConditionalGeneration")))
+		if (name == NULL || (!text_ends(name, "ForCausalLM") && !text_ends(name, "ForConditionalGeneration")))
 			fault(r, SL_EUNSUPPORTED, "architectures",
 			      "names a class that is not supported (supported: …ForCausalLM, "
 			      "…ForConditionalGeneration)");

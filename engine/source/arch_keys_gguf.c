@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is known of keys in a GGUF head that arch_gguf.c does not ask for. Source: the GGUF specification, and the keys
- * that llama.cpp reads.
+ * Rules for keys of a GGUF head that arch_gguf.c does not read. Source: the GGUF specification, and the keys that
+ * llama.cpp reads.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/source/arch_read.h"
 
-/* Behind "<family>.". Of attention, rope, experts and recurrent layers unknown ones are refused. */
+/* After "<family>.". Unknown keys of attention, rope, experts and recurrent layers are refused. */
 static const struct key_rule of_family[] = {
     {"vocab_size tensor_data_layout features_length rope.scaling.finetuned "
      "rope.scaling.original_context_length nextn_predict_layers",
@@ -35,7 +35,7 @@ static const struct key_rule of_family[] = {
 static const struct key_rule of_file[] = {
     {"general.type", "model", NULL},
     {"general.* split.* quantize.* quantization.* imatrix.*", NULL, NULL},
-    /* The tokenizer's own reader has the rest. */
+    /* The tokenizer's reader checks the rest. */
     {"tokenizer.ggml.add_eos_token tokenizer.ggml.add_sep_token tokenizer.ggml.treat_whitespace_as_suffix", "false",
      NULL},
     {"tokenizer.ggml.escape_whitespaces", "true", NULL},

@@ -44,7 +44,7 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 		put_u32(w, a, "rope.scaling.original_context_length", r->original_ctx);
 		put_f32(w, a, "rope.scaling.yarn_beta_fast", r->beta_fast);
 		put_f32(w, a, "rope.scaling.yarn_beta_slow", r->beta_slow);
-		/* There a factor on top of the scaling's own rule. */
+		/* In GGUF a factor on top of the scaling's own rule. */
 		if (r->magnitude > 0)
 			put_f32(w, a, "rope.scaling.attn_factor", r->magnitude / (0.1 * log(r->factor) + 1));
 		break;
@@ -59,7 +59,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 {
 	const struct arch_rope *r = &a->rope;
 	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
-	/* What readers of the format take for granted and no key can change. */
+	/* What readers of the format assume and no key can change. */
 	if (gemma3 && a->rope_windowed.base != 10000)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g",
 			       a->rope_windowed.base);
@@ -114,8 +114,8 @@ int arch_write_extras(const struct model_arch *a, struct arch_extra *out)
 	const struct arch_rope *r = &a->rope;
 	int n = r->n_rot / 2;
 	if (r->scaling == ARCH_ROPE_LONGROPE) {
-		/* Which list counts has been decided with the context's length; a reader that decides
-		 * otherwise must find the same. */
+		/* The context length has selected the list; a reader that selects the other must find the same values.
+		 */
 		static const char *const names[] = {"rope_factors_long.weight", "rope_factors_short.weight"};
 		for (int k = 0; k < 2; k++) {
 			out[k] = (struct arch_extra){.name = names[k], .n = n};

@@ -2,7 +2,7 @@
  *
  * Small files of any shape (config.json, generation_config.json) are read into a tree, bounded in bytes and depth
  * before they are parsed. Files that may be large are scanned in their mapping: the index of parts, and
- * tokenizer_config.json, of which only the chat template is used here.
+ * tokenizer_config.json, from which only the chat template is read.
  */
 #include "engine/source/hf_folder.h"
 
@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/json/json_depth.h"
 #include "base/json/json_scan.h"
+#include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/hf_int4.h"
 #include "engine/file/hf_names.h"
@@ -51,7 +52,7 @@ struct hf_folder {
 	char *names;      /* of hf_tensors */
 	float *converted; /* likewise */
 	struct hf_int4 int4;
-	struct hf_int4_matrix *matrices; /* of four bits, of hf_tensors */
+	struct hf_int4_matrix *matrices; /* four-bit ones, of hf_tensors */
 };
 
 static char *join(const char *folder, const char *name)
@@ -72,6 +73,14 @@ static bool exists(const struct hf_folder *f, const char *name)
 	return there;
 }
 
+int hf_map(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err)
+{
+	char *path = join(f->path, name);
+	int rc = path != NULL ? map_file_open(path, out, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	sl_free(path);
+	return rc;
+}
+
 /* ---- small files ---- */
 
 /* The whole file; SL_ENOTFOUND when there is none. The caller frees *out. */
@@ -81,18 +90,15 @@ static int read_small(const struct hf_folder *f, const char *name, size_t most, 
 	struct map_file map;
 	if (!exists(f, name))
 		return sl_errf(err, SL_ENOTFOUND, "%s/%s: no such file", f->path, name);
-	char *path = join(f->path, name);
-	if (path == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
-	int rc = map_file_open(path, &map, err);
-	if (rc == 0 && map.bytes > most)
-		rc = sl_errf(err, SL_ELIMIT, "%s: has %zu bytes, more than %zu", path, map.bytes, most);
-	*out = rc == 0 ? sl_strndup((const char *)map.at, map.bytes) : NULL;
+	int rc = hf_map(f, name, &map, err);
+	if (rc != 0)
+		return rc;
 	*n = map.bytes;
-	if (rc == 0 && *out == NULL)
-		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);
+	if (map.bytes > most)
+		rc = sl_errf(err, SL_ELIMIT, "%s/%s: has %zu bytes, more than %zu", f->path, name, map.bytes, most);
+	else if ((*out = sl_strndup((const char *)map.at, map.bytes)) == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s/%s: no memory", f->path, name);
 	map_file_close(&map);
-	sl_free(path);
 	return rc;
 }
 
@@ -119,15 +125,6 @@ static int read_json(const struct hf_folder *f, const char *name, json_t **out, 
 
 /* ---- config.json ---- */
 
-/* Control characters would break the message that names it. */
-static void copy_word(char *out, size_t out_bytes, const char *word)
-{
-	snprintf(out, out_bytes, "%s", word);
-	for (char *c = out; *c != '\0'; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = ' ';
-}
-
 static int read_config(struct hf_folder *f, struct sl_err *err)
 {
 	int rc = read_json(f, "config.json", &f->root, err);
@@ -136,7 +133,8 @@ static int read_config(struct hf_folder *f, struct sl_err *err)
 	const char *type = json_string_value(json_object_get(f->root, "model_type"));
 	if (type == NULL)
 		return sl_errf(err, SL_EINVAL, "%s/config.json: model_type is missing", f->path);
-	copy_word(f->model_type, sizeof f->model_type, type);
+	snprintf(f->model_type, sizeof f->model_type, "%s", type);
+	text_one_line(f->model_type, ' '); /* messages name it */
 	const json_t *text = json_object_get(f->root, "text_config");
 	f->config = json_is_object(text) ? text : f->root;
 
@@ -187,8 +185,6 @@ static int set_template(struct hf_folder *f, const char *name, struct proto_str 
 	return 0;
 }
 
-static bool is(struct proto_str s, const char *word) { return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0; }
-
 /* [{"name": "default", "template": "…"}, …]: the one named default. */
 static int scan_templates(struct hf_folder *f, const char *name, struct json_scan *j, struct sl_err *err)
 {
@@ -199,28 +195,20 @@ static int scan_templates(struct hf_folder *f, const char *name, struct json_sca
 		struct proto_str which = {.at = "", .n = 0}, text = {.at = NULL, .n = 0};
 		json_scan_object(j);
 		while (json_scan_key(j, &key)) {
-			if (is(key, "name"))
+			if (json_is(key, "name"))
 				json_scan_string(j, &which);
-			else if (is(key, "template"))
+			else if (json_is(key, "template"))
 				json_scan_string(j, &text);
 			else
 				json_scan_skip(j);
 		}
-		if (text.at != NULL && is(which, "default"))
+		if (text.at != NULL && json_is(which, "default"))
 			rc = set_template(f, name, text, err);
 	}
 	return rc;
 }
 
-static int map_named(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err)
-{
-	char *path = join(f->path, name);
-	int rc = path != NULL ? map_file_open(path, out, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
-	sl_free(path);
-	return rc;
-}
-
-/* Gives each key of a JSON file to read, which takes the value. */
+/* Calls read for each key of a JSON file; read consumes the value. */
 static int scan_keys(struct hf_folder *f, const char *name,
 		     int (*read)(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
 				 struct sl_err *err),
@@ -229,7 +217,7 @@ static int scan_keys(struct hf_folder *f, const char *name,
 	struct map_file map;
 	struct json_scan j;
 	struct proto_str key;
-	int rc = map_named(f, name, &map, err);
+	int rc = hf_map(f, name, &map, err);
 	if (rc != 0)
 		return rc;
 	json_scan_init(&j, (const char *)map.at, map.bytes);
@@ -248,9 +236,9 @@ static int read_template_key(struct hf_folder *f, const char *name, struct proto
 {
 	struct proto_str raw;
 	char kind = json_scan_peek(j);
-	if (is(key, "chat_template") && kind == '"')
+	if (json_is(key, "chat_template") && kind == '"')
 		return json_scan_string(j, &raw) ? set_template(f, name, raw, err) : 0;
-	if (is(key, "chat_template") && kind == '[')
+	if (json_is(key, "chat_template") && kind == '[')
 		return scan_templates(f, name, j, err);
 	json_scan_skip(j);
 	return 0;
@@ -281,10 +269,8 @@ int hf_template(const struct hf_folder *f, struct proto_str *out, struct sl_err 
 /* Only a file of this folder. */
 static bool proper_part(const char *name, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)name[i] <= ' ' || name[i] == 0x7f || name[i] == '/')
-			return false;
-	return n > 0 && n <= MAX_PART_NAME && name[0] != '.';
+	return n > 0 && n <= MAX_PART_NAME && name[0] != '.' && !text_has_control(name, n) &&
+	       memchr(name, ' ', n) == NULL && memchr(name, '/', n) == NULL;
 }
 
 static int add_part(struct hf_folder *f, struct proto_str raw, struct sl_err *err)
@@ -295,7 +281,7 @@ static int add_part(struct hf_folder *f, struct proto_str raw, struct sl_err *er
 		return sl_errf(err, SL_EINVAL, "%s/model.safetensors.index.json: not a file's name: \"%.*s\"", f->path,
 			       (int)(raw.n > 60 ? 60 : strcspn(raw.at, "\"")), raw.at);
 	name[n] = '\0';
-	/* Names of the same part are mostly neighbours. */
+	/* Most neighbouring tensors name the same part. */
 	for (size_t i = f->n_parts; i > 0; i--)
 		if (strcmp(f->parts[i - 1].name, name) == 0)
 			return 0;
@@ -313,7 +299,7 @@ static int read_index_key(struct hf_folder *f, const char *name, struct proto_st
 	struct proto_str file;
 	int rc = 0;
 	(void)name;
-	if (!is(key, "weight_map")) {
+	if (!json_is(key, "weight_map")) {
 		json_scan_skip(j);
 		return 0;
 	}
@@ -342,8 +328,8 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 	else if (exists(f, "model.safetensors"))
 		rc = add_part(f, (struct proto_str){.at = "model.safetensors", .n = 17}, err);
 	else
-		rc = sl_errf(err, SL_EINVAL,
-			     "%s: neither model.safetensors nor model.safetensors.index.json is there%s", f->path,
+		rc = sl_errf(err, SL_EINVAL, "%s: neither model.safetensors nor model.safetensors.index.json exists%s",
+			     f->path,
 			     exists(f, "pytorch_model.bin") || exists(f, "pytorch_model.bin.index.json")
 				 ? " (pytorch_model.bin is not supported)"
 				 : "");
@@ -385,7 +371,7 @@ static bool is_narrow_vector(const struct model_tensor *t)
 	return t->n_dims == 1 && t->type != KN_F32 && t->dims[0] <= ARCH_MAX_WIDTH;
 }
 
-/* Norms and biases: few, and needed as floats everywhere. */
+/* Norms and biases: few, and used as floats everywhere. */
 static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size_t n, struct sl_err *err)
 {
 	size_t floats = 0;
@@ -422,7 +408,7 @@ static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, s
 	}
 }
 
-/* The tied head that some writers store once more. */
+/* Some writers store the tied output matrix a second time. */
 static bool is_tied(const struct hf_folder *f)
 {
 	const json_t *tied = json_object_get(f->config, "tie_word_embeddings");
@@ -444,7 +430,7 @@ static const struct st_tensor *find_theirs(const void *folder, const char *name)
 	return NULL;
 }
 
-/* The name that a tensor has here; false: it is none of a text model, or a part of another one. *packed: of four bits.
+/* The tensor's name in GGUF; false: not a text model's tensor, or a component of another one. *packed: four-bit.
  */
 static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
 {
@@ -457,7 +443,7 @@ static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *
 	return !belongs && hf_gguf_name(theirs, family ? family : "", name, size);
 }
 
-/* A matrix of four bits, which is made when it is wanted. */
+/* A four-bit matrix, converted on demand. */
 static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m,
 			  struct model_tensor *t, struct sl_err *err)
 {
@@ -592,9 +578,9 @@ int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_er
 	if (!exists(f, "tokenizer.json"))
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: it has no tokenizer.json%s", f->path,
 			       exists(f, "tokenizer.model") ? " (tokenizer.model alone is not supported)" : "");
-	int rc = map_named(f, "tokenizer.json", &json, err);
+	int rc = hf_map(f, "tokenizer.json", &json, err);
 	if (rc == 0 && exists(f, "tokenizer_config.json"))
-		rc = map_named(f, "tokenizer_config.json", &config, err);
+		rc = hf_map(f, "tokenizer_config.json", &config, err);
 	if (rc == 0 && (rc = tokenizer_create_json((const char *)json.at, json.bytes, (const char *)config.at,
 						   config.bytes, out, &why)) != 0)
 		sl_errf(err, rc, "%s/tokenizer.json: %s", f->path, why.text);

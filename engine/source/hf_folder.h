@@ -8,8 +8,8 @@
 #define ENGINE_HF_FOLDER_H
 
 #include <jansson.h>
-#include <stdbool.h>
 
+#include "engine/file/map_file.h"
 #include "engine/source/model_file.h"
 
 struct hf_folder;
@@ -19,6 +19,8 @@ int hf_open(const char *path, struct hf_folder **out, struct sl_err *err);
 void hf_close(struct hf_folder *f);
 
 const char *hf_path(const struct hf_folder *f);
+/* Maps the folder's file of that name; map_file_close. */
+int hf_map(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err);
 uint64_t hf_bytes(const struct hf_folder *f);
 size_t hf_n_parts(const struct hf_folder *f);
 /* config.json's own model_type, and the object that describes the text model: the whole of it, or

@@ -116,11 +116,9 @@ int hf_int4_config(const json_t *config, const char *path, struct hf_int4 *out, 
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
 		if (is_text(config, "quant_method", methods[i].method))
 			return methods[i].read(config, path, out, err);
-	char what[64], *c = what;
+	char what[64];
 	const char *name = json_string_value(json_object_get(config, "quant_method"));
 	snprintf(what, sizeof what, "quant_method \"%.30s\"", name != NULL ? name : "unknown");
-	for (; *c != '\0'; c++) /* control characters would break the line */
-		*c = (unsigned char)*c < ' ' || *c == 0x7f ? ' ' : *c;
 	return unsupported(path, what, err);
 }
 
@@ -206,7 +204,7 @@ int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
 				       .group = (uint32_t)group,
 				       .q_bytes = q->bytes};
 	if (n_in > MOST_SIDE || n_out > MOST_SIDE || n_in % group != 0 || group % SMALL != 0)
-		return wrong(path, q->name, "is no whole number of groups wide", err);
+		return wrong(path, q->name, "has a width that is no multiple of the group size", err);
 	uint64_t groups = n_in / group;
 	if (scales == NULL || scales->type < 0 ||
 	    !has_shape(scales, NULL, packed ? n_out : groups, packed ? groups : n_out))

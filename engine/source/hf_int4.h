@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of four bits as Hugging Face folders have them: GPTQ's and AWQ's tensors, and those that compressed-tensors
- * calls pack-quantized. Integers of 4 bits, a scale for each group of weights along K and output, and for it a zero
- * point.
+ * Four-bit matrices in Hugging Face folders: GPTQ's and AWQ's tensors, and those that compressed-tensors calls
+ * pack-quantized. Integers of 4 bits, a scale for each group of weights along K and output, and for it a zero point.
  *
  *  form    integers, I32                             zero points                          scales
  *  gptq    qweight [K/8][out], 8 of K in a word      qzeros [groups][out/8], less one     scales [groups][out]
@@ -39,7 +38,7 @@ struct hf_int4 {
 int hf_int4_config(const json_t *config, const char *path, struct hf_int4 *out, struct sl_err *err);
 
 /* Whether a tensor of that name is a matrix's integers: then *out is the name that the matrix would have in floats.
- * false with *belongs: one of a matrix's other tensors. */
+ * false with *belongs: another tensor of a matrix. */
 bool hf_int4_names(const struct hf_int4 *how, const char *name, char *out, size_t out_bytes, bool *belongs);
 
 struct hf_int4_matrix {

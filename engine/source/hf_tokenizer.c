@@ -8,16 +8,16 @@
  * best score is merged first, so a token's score is minus the rank of the first merge that makes it).
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/json/json_scan.h"
 #include "engine/source/arch_read.h"
 #include "engine/file/map_file.h"
+#include "engine/file/name_index.h"
 #include "engine/source/quantize_model.h"
 
-enum { MAX_MERGES = 1 << 22, PATH_BYTES = 4096 };
+enum { MAX_MERGES = 1 << 22 };
 
 struct vocab {
 	const struct hf_folder *folder;
@@ -27,9 +27,8 @@ struct vocab {
 	struct proto_str *tokens; /* [n], raw; .at NULL: none. NULL: ids are only counted */
 	int32_t *types;           /* [n], GGUF's */
 	float *scores;            /* [n] */
-	uint32_t *by_text;        /* [n_indexed] ids with a token, sorted by their text, for the merges */
-	size_t n_indexed;
-	struct proto_str merges; /* the array's text */
+	uint32_t *by_text;        /* [n] ids sorted by normal_text, for the merges */
+	struct proto_str merges;  /* the array's text */
 	struct proto_str pre, normalizer, post, kind, unknown;
 	bool byte_fallback, ignore_merges;
 };
@@ -40,8 +39,6 @@ static int fault(const struct vocab *v, int code, const char *what)
 {
 	return sl_errf(v->err, code, "%s/tokenizer.json: %s", hf_path(v->folder), what);
 }
-
-static bool is(struct proto_str s, const char *word) { return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0; }
 
 static bool contains(struct proto_str s, const char *word)
 {
@@ -89,7 +86,7 @@ static int scan_vocab(struct vocab *v, struct json_scan *j)
 	}
 	json_scan_object(j);
 	while (rc == 0 && json_scan_key(j, &key) && json_scan_uint(j, &id)) {
-		/* added_tokens has precedence. */
+		/* added_tokens takes precedence. */
 		if (v->tokens != NULL && id < (uint64_t)v->n && v->tokens[id].at != NULL)
 			continue;
 		bool is_byte = key.n == 6 && memcmp(key.at, "<0x", 3) == 0 && key.at[5] == '>';
@@ -104,17 +101,17 @@ static int scan_model(struct vocab *v, struct json_scan *j)
 	int rc = 0;
 	json_scan_object(j);
 	while (rc == 0 && json_scan_key(j, &key)) {
-		if (is(key, "type"))
+		if (json_is(key, "type"))
 			json_scan_string(j, &v->kind);
-		else if (is(key, "vocab"))
+		else if (json_is(key, "vocab"))
 			rc = scan_vocab(v, j);
-		else if (is(key, "merges"))
+		else if (json_is(key, "merges"))
 			v->merges = span(j);
-		else if (is(key, "byte_fallback"))
-			v->byte_fallback = is(span(j), "true");
-		else if (is(key, "ignore_merges"))
-			v->ignore_merges = is(span(j), "true");
-		else if (is(key, "unk_token") && json_scan_peek(j) == '"')
+		else if (json_is(key, "byte_fallback"))
+			v->byte_fallback = json_is(span(j), "true");
+		else if (json_is(key, "ignore_merges"))
+			v->ignore_merges = json_is(span(j), "true");
+		else if (json_is(key, "unk_token") && json_scan_peek(j) == '"')
 			json_scan_string(j, &v->unknown);
 		else
 			json_scan_skip(j);
@@ -133,12 +130,12 @@ static int scan_added(struct vocab *v, struct json_scan *j)
 		bool special = false;
 		json_scan_object(j);
 		while (json_scan_key(j, &key)) {
-			if (is(key, "id"))
+			if (json_is(key, "id"))
 				json_scan_uint(j, &id);
-			else if (is(key, "content"))
+			else if (json_is(key, "content"))
 				json_scan_string(j, &content);
-			else if (is(key, "special"))
-				special = is(span(j), "true");
+			else if (json_is(key, "special"))
+				special = json_is(span(j), "true");
 			else
 				json_scan_skip(j);
 		}
@@ -156,15 +153,15 @@ static int scan_file(struct vocab *v, struct proto_str text)
 	json_scan_init(&j, text.at, text.n);
 	json_scan_object(&j);
 	while (rc == 0 && json_scan_key(&j, &key)) {
-		if (is(key, "added_tokens"))
+		if (json_is(key, "added_tokens"))
 			rc = scan_added(v, &j);
-		else if (is(key, "model") && (v->tokens != NULL || json_scan_peek(&j) == '{'))
+		else if (json_is(key, "model") && (v->tokens != NULL || json_scan_peek(&j) == '{'))
 			rc = scan_model(v, &j);
-		else if (is(key, "pre_tokenizer"))
+		else if (json_is(key, "pre_tokenizer"))
 			v->pre = span(&j);
-		else if (is(key, "normalizer"))
+		else if (json_is(key, "normalizer"))
 			v->normalizer = span(&j);
-		else if (is(key, "post_processor"))
+		else if (json_is(key, "post_processor"))
 			v->post = span(&j);
 		else
 			json_scan_skip(&j);
@@ -256,33 +253,23 @@ static int put_merges(struct vocab *v)
 	return 0;
 }
 
-static int compare_text(struct proto_str a, struct proto_str b)
+/* The text of a normal token, which merges produce; empty for other tokens. */
+static struct proto_str normal_text(const void *vocab, size_t id)
 {
-	int c = memcmp(a.at, b.at, a.n < b.n ? a.n : b.n);
-	return c != 0 ? c : (a.n > b.n) - (a.n < b.n);
+	const struct vocab *v = vocab;
+	return v->types[id] == 1 ? v->tokens[id] : none;
 }
 
-static int compare_ids(const void *a, const void *b, void *ctx)
-{
-	const struct vocab *v = ctx;
-	return compare_text(v->tokens[*(const uint32_t *)a], v->tokens[*(const uint32_t *)b]);
-}
-
-/* The first merge that makes each token is its rank. Raw texts are compared: within one file the
- * writer escapes alike. */
+/* The first merge that makes each token is its rank. Raw strings are compared: one file escapes consistently. */
 static int rank_scores(struct vocab *v)
 {
 	struct json_scan j;
 	struct proto_str left, right;
-	v->by_text = sl_zalloc_n((size_t)v->n, sizeof *v->by_text);
-	if (v->by_text == NULL)
+	size_t n_tokens = (size_t)v->n, twice;
+	if (name_index_make(normal_text, v, n_tokens, &v->by_text, &twice) != 0)
 		return fault(v, SL_ENOMEM, "no memory");
-	for (int i = 0; i < v->n; i++) {
+	for (size_t i = 0; i < n_tokens; i++)
 		v->scores[i] = v->types[i] == 1 ? -1e6f : 0;
-		if (v->types[i] == 1 && v->tokens[i].at != NULL)
-			v->by_text[v->n_indexed++] = (uint32_t)i;
-	}
-	qsort_r(v->by_text, v->n_indexed, sizeof *v->by_text, compare_ids, v);
 	begin_merges(v, &j);
 	uint64_t n;
 	int rc = count_merges(v, &n);
@@ -293,21 +280,9 @@ static int rank_scores(struct vocab *v)
 		memcpy(text, left.at, left.n);
 		memcpy(text + left.n, right.at, right.n);
 		struct proto_str whole = {.at = text, .n = left.n + right.n};
-		size_t lo = 0, hi = v->n_indexed;
-		while (lo < hi) {
-			size_t mid = (lo + hi) / 2;
-			uint32_t id = v->by_text[mid];
-			int c = compare_text(whole, v->tokens[id]);
-			if (c == 0) {
-				if (v->scores[id] <= -1e6f)
-					v->scores[id] = -rank;
-				break;
-			}
-			if (c < 0)
-				hi = mid;
-			else
-				lo = mid + 1;
-		}
+		size_t id = name_index_find(v->by_text, n_tokens, normal_text, v, whole);
+		if (whole.n > 0 && id < n_tokens && v->scores[id] <= -1e6f)
+			v->scores[id] = -rank;
 	}
 	return rc;
 }
@@ -324,7 +299,7 @@ static int put_tokens(struct vocab *v)
 			rc = put_unescaped(v, v->tokens[i]);
 			continue;
 		}
-		/* Rows of weights beyond the vocabulary. */
+		/* Rows of weights without a token. */
 		int n = snprintf(unused, sizeof unused, "[PAD%d]", i);
 		gguf_item_str(v->w, unused, (size_t)n);
 		v->types[i] = 5;
@@ -335,7 +310,7 @@ static int put_tokens(struct vocab *v)
 }
 
 /* GGUF has names of pre-tokenizers only; the pattern, as JSON writes it, distinguishes them. whole: a piece that is a
- * token is that token, whatever the merges are (ignore_merges). */
+ * token stays whole, regardless of merges (ignore_merges). */
 #define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WORD SHORT "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
 #define END(more) "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n" more "]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\""
@@ -369,7 +344,7 @@ static const char *known_pre(const struct vocab *v)
 
 static int put_kind(struct vocab *v)
 {
-	if (!is(v->kind, "BPE") && v->kind.n > 0)
+	if (!json_is(v->kind, "BPE") && v->kind.n > 0)
 		return sl_errf(v->err, SL_EUNSUPPORTED,
 			       "%s/tokenizer.json: a tokenizer of type %.*s can't be written to GGUF",
 			       hf_path(v->folder), (int)(v->kind.n > 30 ? 30 : v->kind.n), v->kind.at);
@@ -408,7 +383,7 @@ static int put_kind(struct vocab *v)
 	return rc != 0 ? rc : put_merges(v);
 }
 
-/* Does the post-processor put a special token before the text? */
+/* Whether the post-processor puts a special token before the text. */
 static bool begins_with_special(const struct vocab *v)
 {
 	const char *single = v->post.at == NULL ? NULL : memmem(v->post.at, v->post.n, "\"single\"", 8);
@@ -436,18 +411,11 @@ static void put_ids(struct vocab *v)
 
 /* ---- all of it ---- */
 
-static int map_json(const struct hf_folder *f, struct map_file *out, struct sl_err *err)
-{
-	char path[PATH_BYTES];
-	snprintf(path, sizeof path, "%s/tokenizer.json", hf_path(f));
-	return map_file_open(path, out, err);
-}
-
 int hf_count_tokens(const struct hf_folder *f)
 {
 	struct map_file map = {0};
 	struct vocab v = {.folder = f};
-	if (map_json(f, &map, NULL) != 0)
+	if (hf_map(f, "tokenizer.json", &map, NULL) != 0)
 		return 0;
 	int rc = scan_file(&v, (struct proto_str){.at = (const char *)map.at, .n = map.bytes});
 	map_file_close(&map);
@@ -460,7 +428,7 @@ int hf_write_tokenizer(const struct hf_folder *f, int n_vocab, struct gguf_write
 	struct proto_str template;
 	struct sl_err ignored;
 	struct vocab v = {.folder = f, .w = w, .err = err, .n = n_vocab};
-	int rc = map_json(f, &map, err);
+	int rc = hf_map(f, "tokenizer.json", &map, err);
 	if (rc != 0)
 		return rc;
 	v.tokens = sl_zalloc_n((size_t)n_vocab, sizeof *v.tokens);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 void key_see(struct key_seen *s, const void *object, const char *key)
 {
@@ -55,33 +56,22 @@ static bool fits(const struct key_rule *r, const char *key, const char *family)
 	return is_one_of(r->keys, ' ', true, key) && (r->family == NULL || strcmp(r->family, family) == 0);
 }
 
-/* Control characters would break the line. */
-static void one_line(char *out, size_t size, const char *text)
-{
-	snprintf(out, size, "%s", text);
-	for (char *c = out; *c != '\0'; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = ' ';
-}
-
 static void note_unknown(struct model_arch *a, const char *prefix, const char *key)
 {
-	char name[80];
 	size_t at = strlen(a->unknown_keys);
 	a->n_unknown_keys++;
-	one_line(name, sizeof name, key);
-	int n = snprintf(a->unknown_keys + at, sizeof a->unknown_keys - at, "%s%s%s", at > 0 ? ", " : "", prefix, name);
+	int n =
+	    snprintf(a->unknown_keys + at, sizeof a->unknown_keys - at, "%s%s%.79s", at > 0 ? ", " : "", prefix, key);
+	text_one_line(a->unknown_keys + at, ' ');
 	if (n < 0 || (size_t)n >= sizeof a->unknown_keys - at)
 		a->unknown_keys[at] = '\0'; /* the count shows that there are more */
 }
 
 static int refuse(const struct key_check *c, const char *key, const char *value, const char *but)
 {
-	char name[80], what[64];
-	one_line(name, sizeof name, key);
-	one_line(what, sizeof what, value);
-	return sl_errf(c->err, SL_EUNSUPPORTED, "%s: %s%s is %s, which is not supported%s%s%s", c->where, c->prefix,
-		       name, what, but != NULL ? " (supported: " : "", but != NULL ? but : "", but != NULL ? ")" : "");
+	return sl_errf(c->err, SL_EUNSUPPORTED, "%s: %s%.79s is %.63s, which is not supported%s%s%s", c->where,
+		       c->prefix, key, value, but != NULL ? " (supported: " : "", but != NULL ? but : "",
+		       but != NULL ? ")" : "");
 }
 
 int key_check(const struct key_check *c, const char *key, const char *value)

@@ -7,22 +7,21 @@
  *   telling    no rule, but its name implies arithmetic (…rope…, …softcap…): refused, unless it is off
  *   unknown    the model loads; the log and `sluice model inspect` name the key
  *
- * Keys that a reader asks for are not judged here. So a key of one family is refused in the others' files, and no list
- * of supported keys is needed. The rules: arch_keys_hf.c, arch_keys_gguf.c.
+ * Keys that a reader reads are not checked here. So a key of one family is refused in other families' files, and no
+ * list of supported keys is needed. The rules: arch_keys_hf.c, arch_keys_gguf.c.
  */
 #ifndef ENGINE_KEY_RULES_H
 #define ENGINE_KEY_RULES_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "base/err.h"
 #include "engine/source/arch.h"
 
 struct key_rule {
-	const char *keys;    /* with blanks between; "*" at the end of one: any that begin so */
-	const char *neutral; /* values as key_check takes them, with | between; NULL: harmless whatever it is */
-	const char *family;  /* of this one only; NULL: of any. The first rule that fits counts. */
+	const char *keys;    /* separated by blanks; a final "*" matches any continuation */
+	const char *neutral; /* values as key_check takes them, separated by |; NULL: any value is harmless */
+	const char *family;  /* for this family only; NULL: for all. The first matching rule counts. */
 };
 
 struct key_check {
@@ -30,21 +29,21 @@ struct key_check {
 	const char *prefix; /* of the key in messages: "rope_scaling." */
 	const char *family;
 	const struct key_rule *rules; /* end: no key */
-	bool strict;                  /* unknown ones are refused too */
-	struct model_arch *arch;      /* has unknown ones noted */
+	bool strict;                  /* unknown keys are refused */
+	struct model_arch *arch;      /* collects the unknown keys */
 	struct sl_err *err;
 };
 
-/* One key and its value: "null", "true", "-1.5", a string as it is, "[]" and "{}" when empty, "…" for what has parts. 0, or
- * SL_EUNSUPPORTED. Either may hold any byte but 0. */
+/* One key and its value: "null", "true", "-1.5", a string unchanged, "[]" and "{}" if empty, otherwise a description.
+ * 0, or SL_EUNSUPPORTED. Either may hold any byte but 0. */
 int key_check(const struct key_check *c, const char *key, const char *value);
 
-/* Names that were asked for, until the check. */
+/* The keys that were read, until the check. */
 enum { KEY_SEEN_MOST = 192 };
 struct key_seen {
 	struct {
-		const void *object; /* that has the key; NULL where there is one only */
-		const char *key;    /* lives as long as this */
+		const void *object; /* that has the key; NULL if there is only one */
+		const char *key;    /* lives as long as this struct */
 	} at[KEY_SEEN_MOST];
 	int n;
 };

@@ -7,7 +7,6 @@
 #include "engine/source/model_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
@@ -297,7 +296,7 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 	BUG_IF(f->quantized, "%s: quantized twice", f->path);
 	f->quantized = true;
 	if (f->random != NULL)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights that are in no file are not converted", f->path);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights without a file cannot be converted", f->path);
 	if (!may_own(f))
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
 	for (size_t i = 0; p != NULL && i < f->n_tensors; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room's front door. It owns models on disk, in any form: one GGUF file, a GGUF split in several files (any part's
- * path names it), a Hugging Face folder (config.json, tokenizer.json, safetensors), or a model that a path only
+ * The interface of this room, which owns models on disk, in any form: one GGUF file, a GGUF split in several files (any
+ * part's path names it), a Hugging Face folder (config.json, tokenizer.json, safetensors), or a model that a path only
  * describes (random_source.h). In every form tensors have GGUF's names ("blk.3.attn_q.weight"), and everything is
  * checked: a tensor's bytes are in a mapping that lives until model_file_close. An open file belongs to one thread at a
- * time.
+ * time. Callers: engine/model, cmd/model.
  */
 #ifndef ENGINE_MODEL_FILE_H
 #define ENGINE_MODEL_FILE_H
@@ -28,9 +28,9 @@ struct model_tensor {
 	int type;         /* enum kn_type where known */
 	int n_dims;
 	uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is the contiguous one; missing ones are 1 */
-	const void *data; /* NULL: it is in no file, but of these numbers, or still to be made (model_file_bring) */
+	const void *data;             /* NULL: generated from noise, or not converted yet (model_file_bring) */
 	struct kn_noise noise;
-	const struct hf_int4_matrix *packed; /* what it is made of; NULL: it lies in a file as it is */
+	const struct hf_int4_matrix *packed; /* its source; NULL: the file has it in this form */
 	uint64_t bytes;
 };
 
@@ -41,7 +41,7 @@ void model_file_close(struct model_file *f);
 const char *model_file_path(const struct model_file *f);
 uint64_t model_file_bytes(const struct model_file *f);   /* of all parts */
 const char *model_file_name(const struct model_file *f); /* "" when it has none */
-/* In a few words: "GGUF v3", "GGUF v3 in 4 parts", "safetensors in 2 parts", "made at random". */
+/* A short description: "GGUF v3", "GGUF v3 in 4 parts", "safetensors in 2 parts", "made at random". */
 const char *model_file_form(const struct model_file *f);
 
 /* The family's description; SL_EUNSUPPORTED for one that this version can't run, with its name. */
@@ -68,10 +68,10 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err);
 /* The chat template's text, borrowed; SL_ENOTFOUND when there is none. */
 int model_file_template(const struct model_file *f, struct proto_str *out, struct sl_err *err);
-/* Of all that makes tokens of text, template too: equal for files that do it alike. 0: unknown (a folder). */
+/* A digest of the tokenizer and chat template: equal for files that tokenize alike. 0: unknown (a folder). */
 uint64_t model_file_text(const struct model_file *f);
-/* The GGUF behind it, for listing its keys; NULL for a Hugging Face folder. Of one without a file, that which has the
- * rest. */
+/* The GGUF behind it, for listing its keys; NULL for a Hugging Face folder. For a model without a file, the GGUF with
+ * everything but the matrices. */
 const struct gguf *model_file_gguf(const struct model_file *f);
 /* The files behind it, GGUF's parts in order; 0 of them for a Hugging Face folder or where there is none. */
 size_t model_file_n_parts(const struct model_file *f);

@@ -2,10 +2,10 @@
  *
  * Identifies the state of a model's files, so that derived data can be cached and never be taken for another model's.
  *
- * It covers, of every file: its length, the last change of its content and of anything about it (only the system sets
- * the latter, so a written file differs even if its other time was set back), a digest of its whole head (keys, names,
- * types, shapes, offsets) and of some bytes of every tensor. Path and inode are not covered, so a file may be opened by
- * any name. Moving or copying a file changes the stamp, which costs only deriving the data again.
+ * It covers, of every file: its length, its mtime and ctime (only the system sets the latter, so a written file differs
+ * even if its mtime was set back), a digest of its whole head (keys, names, types, shapes, offsets) and of some bytes
+ * of every tensor. Path and inode are not covered, so a file may be opened by any name. Moving or copying a file
+ * changes the stamp, which costs only deriving the data again.
  */
 #ifndef ENGINE_MODEL_STAMP_H
 #define ENGINE_MODEL_STAMP_H

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensor by tensor and piece by piece from the mapping to the disk, so that memory holds a few MiB
- * whatever the model's size. A tensor that keeps its type is copied.
+ * Streams each tensor in pieces from the mapping to the disk, so that memory use stays at a few MiB for any model size.
+ * A tensor that keeps its type is copied.
  *
- * From a Hugging Face folder two things change with the form, by GGUF's conventions: Gemma's norm
- * gains have the one added, and in Llama's family the rows of q and k are reordered so that the pairs
- * that turn together, (i, i + half) there, are neighbours.
+ * A Hugging Face folder needs two changes for GGUF: 1 is added to Gemma's norm gains, and in the Llama family the rows
+ * of q and k are reordered so that rotary pairs, (i, i + half) there, become neighbours.
  */
 #include "engine/source/quantize_model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json/json_scan.h"
 #include "base/out_file.h"
+#include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/arch_write.h"
 #include "kernels/quantize.h"
@@ -34,7 +35,7 @@ struct job {
 struct source {
 	const struct model_tensor *t;
 	size_t row_bytes;
-	int pair_heads; /* of that dimension are reordered; 0: none */
+	int pair_heads; /* dimension of reordered heads; 0: not reordered */
 	float add;
 };
 
@@ -50,15 +51,9 @@ static void source_row(void *ctx, uint64_t row, float *out)
 			out[i] += s->add;
 }
 
-static bool ends(const char *s, const char *with)
-{
-	size_t n = strlen(s), m = strlen(with);
-	return n >= m && strcmp(s + n - m, with) == 0;
-}
-
 static int type_of(const struct job *j, const struct model_tensor *t)
 {
-	if (t->n_dims == 2 && ends(t->name, ".weight"))
+	if (t->n_dims == 2 && text_ends(t->name, ".weight"))
 		return weight_plan_type(j->plan, t->name, t->dims[0], j->n_layers, j->tied);
 	return t->n_dims == 1 && (t->type == KN_F16 || t->type == KN_BF16) ? KN_F32 : t->type;
 }
@@ -68,10 +63,10 @@ static struct source source_of(const struct job *j, const struct model_tensor *t
 	struct source s = {.t = t, .row_bytes = kn_row_bytes(t->type, (size_t)t->dims[0])};
 	if (j->folder == NULL)
 		return s;
-	if (t->n_dims == 1 && ends(t->name, "norm.weight"))
+	if (t->n_dims == 1 && text_ends(t->name, "norm.weight"))
 		s.add = j->arch.norm_gain_offset;
 	if (strcmp(j->arch.family, "llama") == 0 &&
-	    (ends(t->name, ".attn_q.weight") || ends(t->name, ".attn_k.weight")))
+	    (text_ends(t->name, ".attn_q.weight") || text_ends(t->name, ".attn_k.weight")))
 		s.pair_heads = j->arch.head_dim;
 	return s;
 }
@@ -88,7 +83,7 @@ static int declare_tensors(struct job *j)
 		int type = type_of(j, t);
 		struct source s = source_of(j, t);
 		if (s.pair_heads > 0 && (t->n_dims != 2 || t->dims[1] % (uint64_t)s.pair_heads != 0))
-			return sl_errf(j->err, SL_EINVAL, "%s: tensor %s is no whole number of heads",
+			return sl_errf(j->err, SL_EINVAL, "%s: tensor %s has rows for no whole number of heads",
 				       model_file_path(j->file), t->name);
 		gguf_add_tensor(j->w, t->name, type, t->n_dims, t->dims);
 		j->progress->total += rows_of(t) * kn_row_bytes(type, (size_t)t->dims[0]);
@@ -119,13 +114,13 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 
 /* ---- keys ---- */
 
-/* What described the file that was read, not the model. */
+/* Keys that describe the input file, not the model. */
 static bool is_of_the_file(struct proto_str key)
 {
 	static const char *const keys[] = {"general.alignment", "general.file_type", "general.quantization_version",
 					   "split.no",          "split.count",       "split.tensors.count"};
 	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-		if (key.n == strlen(keys[i]) && memcmp(key.at, keys[i], key.n) == 0)
+		if (json_is(key, keys[i]))
 			return true;
 	return false;
 }
@@ -148,7 +143,7 @@ static int folder_keys(struct job *j)
 		return rc;
 	if (strcmp(j->arch.family, "llama") == 0 && j->arch.rope.n_rot != j->arch.head_dim)
 		return sl_errf(j->err, SL_EUNSUPPORTED,
-			       "%s: rope that turns a part of each head has no GGUF form for "
+			       "%s: partial rotary embedding has no GGUF form for "
 			       "this family",
 			       model_file_path(j->file));
 	rc = arch_write_keys(&j->arch, j->w, j->err);
@@ -191,7 +186,7 @@ static int count_layers(const struct model_file *f)
 	return (int)most;
 }
 
-/* Its mapping is what is read. */
+/* Refuses to overwrite an input file. */
 static int check_is_no_source(const struct model_file *f, const char *out, struct sl_err *err)
 {
 	int rc = model_file_folder(f) != NULL ? out_file_is_not_in(out, model_file_path(f), ".gguf", err) : 0;
@@ -210,7 +205,7 @@ int quantize_model(const char *in, const char *out, bool replace, const struct w
 		return rc;
 	if (model_file_is_random(f)) {
 		model_file_close(f);
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights that are in no file are not converted", in);
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights without a file cannot be converted", in);
 	}
 	struct job j = {.file = f,
 			.plan = plan,

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every row of every matrix has a generator of its own, seeded by the file's seed, the tensor's
- * number and the row, so rows can be made in any order. Values are sums of four uniform ones: close
- * to normal for one draw of 64 bits. Their spread keeps activations near one: 1/sqrt(width) for what
- * reads the normed stream, and less by sqrt(2 · layers) for what adds to it, so that the stream does
- * not grow with depth.
+ * Every row of every matrix has its own generator, seeded by the file's seed, the tensor's number and the row, so rows
+ * can be made in any order. Values are sums of four uniform ones: close to normal for one draw of 64 bits. Their spread
+ * keeps activations near one: 1/sqrt(width) for what reads the normed stream, and less by sqrt(2 · layers) for what
+ * adds to it, so that the stream does not grow with depth.
  *
- * The output matrix repeats the embeddings, as in shapes where it is the same. A token's own row would
- * win every time if the stream still were mostly that row at its end, so they are small beside what
- * the layers add: a token's own logit is then 2.5 deviations above the noise, which lets greedy
- * text wander before it repeats itself, and settle before the rounding of another engine leads it
- * elsewhere. The last norm's gain makes up for the size: logits have a spread of about three in every
- * shape.
+ * The output matrix repeats the embeddings, as in shapes where it is the same. If the final stream were still mostly
+ * the token's own row, that token would always win. So embeddings are small relative to what the layers add: a token's
+ * own logit is 2.5 deviations above the noise. Greedy text then varies before it repeats, and repeats before another
+ * engine's rounding changes it. The last norm's gain compensates for the size: logits have a spread of about three in
+ * every shape.
  */
 #include "engine/source/random_model.h"
 
@@ -82,12 +80,12 @@ struct run {
 	/* Called for each matrix in the first run, which then is not in the file; NULL: all of them are. */
 	void (*matrix)(void *ctx, const struct random_matrix *x);
 	void *ctx;
-	uint64_t tensor; /* number of the one at hand */
+	uint64_t tensor; /* number of the current one */
 	int rc;
 };
 
-/* Searching the best scales for a billion weights takes minutes; for POOL_FLOATS of each tensor, and
- * picking among their blocks for the rest, seconds. */
+/* Searching the best scales for a billion weights takes minutes. Searching them for POOL_FLOATS per tensor and picking
+ * among those blocks for the rest takes seconds. */
 static int make_pool(struct noise *n, struct convert c, struct sl_err *err)
 {
 	size_t block = (size_t)kn_type_block(c.type), width = n->width;
@@ -215,7 +213,7 @@ static void run_all(struct run *r)
 {
 	const struct model_arch *a = &r->m->arch;
 	struct arch_extra extras[ARCH_EXTRA_TENSORS];
-	/* What the layers add comes to about one, or through Gemma's norms of it to this: */
+	/* The layers add about one; Gemma's post norms make it this: */
 	double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1, width = sqrt(a->n_embd);
 	double spread = 2.5 * added / width / (double)a->embed_scale;
 	struct tensor_spec output = {.name = "output.weight",

@@ -62,7 +62,7 @@ static int parse(const char *path, struct random_model *m, struct sl_err *err)
 	if (seed[0] != '\0') {
 		m->seed = strtoull(seed, &end, 10);
 		if (seed[0] < '0' || seed[0] > '9' || *end != '\0')
-			return sl_errf(err, SL_EINVAL, "%.100s: the seed is no whole number", path);
+			return sl_errf(err, SL_EINVAL, "%.100s: the seed is not a whole number", path);
 	}
 	int rc = random_shape_find(shape, &m->arch, err);
 	if (rc == 0 && strcasecmp(type, "int4") == 0)

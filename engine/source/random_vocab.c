@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A byte-level BPE vocabulary of any size without a corpus: after the 256 bytes come all strings of
- * two letters, of three, of four, the first of them possibly a space, each made by one merge of the
- * string before it and a letter. So every merge's parts exist, no token occurs twice, and text of
- * small letters is cut into few tokens.
+ * A byte-level BPE vocabulary of any size without a corpus: after the 256 bytes come all strings of two, three and four
+ * letters, whose first may be a space. One merge of a shorter string and a letter makes each. So every merge's parts
+ * exist, no token occurs twice, and lower-case text needs few tokens.
  */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "engine/source/random_model.h"
 
 enum { N_BYTES = 256, N_CONTROL = 6, FIRSTS = 27, LETTERS = 26, MAX_TOKEN = 8 };
@@ -18,7 +18,7 @@ static const char chat[] =
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
     "'<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/* A byte as GPT-2 spells it: printable ones as they are, the others from U+0100 on, in order. */
+/* A byte in GPT-2's spelling: printable bytes unchanged, the others from U+0100 on, in order. */
 static size_t spell_byte(int byte, char *out)
 {
 	int cp = byte;
@@ -28,13 +28,7 @@ static size_t spell_byte(int byte, char *out)
 		cp = 256 + 33 + byte - 127;
 	else if (byte == 173)
 		cp = 256 + 67;
-	if (cp < 128) {
-		out[0] = (char)cp;
-		return 1;
-	}
-	out[0] = (char)(0xc0 | cp >> 6);
-	out[1] = (char)(0x80 | (cp & 0x3f));
-	return 2;
+	return (size_t)utf8_encode((uint32_t)cp, (uint8_t *)out);
 }
 
 /* The i-th string of two letters and more; *head is the length of all but its last letter. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mixes: the output matrix, and attn_v and ffn_down of the first and last eighth of the layers
- * and of every third between, get six bits; a fused attn_qkv one bit more than the others. The rule
- * is llama.cpp's for its _M files (llama_tensor_get_type).
+ * The mixes: the output matrix, and attn_v and ffn_down in the first and last eighth of the layers and in every third
+ * layer between, get six bits; a fused attn_qkv gets one bit more than the others. The rule is llama.cpp's for its _M
+ * files (llama_tensor_get_type).
  */
 #include "engine/source/weight_plan.h"
 

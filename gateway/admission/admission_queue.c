@@ -16,11 +16,11 @@
 
 struct waiting {
 	struct gw_message message;
-	struct fair_item here; /* under the room's lock; not queued: it has no place any more */
-	struct admission_queue *room;
+	struct fair_item here; /* under the queue's lock; unlinked once displaced */
+	struct admission_queue *queue;
 	struct gw_thread *t;
 	atomic_int refs;
-	void (*displaced)(void *ctx); /* NULL: it has left; its thread's */
+	void (*displaced)(void *ctx); /* NULL: it has left; used on its thread only */
 	void *ctx;
 };
 
@@ -30,7 +30,7 @@ struct admission_queue {
 };
 
 GAUGE(answers_waiting, "sluice_waiting", "Answers that wait for their first token behind others");
-COUNTER(displaced_total, "sluice_load_displaced_total", "Waiting answers that had to go for one of a better tier");
+COUNTER(displaced_total, "sluice_load_displaced_total", "Waiting answers displaced by one of a better tier");
 
 int admission_queue_create(struct admission_queue **out)
 {
@@ -76,7 +76,7 @@ static struct waiting *find_victim(struct admission_queue *r, struct admission_g
 	return it != NULL ? list_entry(it, struct waiting, here) : NULL;
 }
 
-/* Under the lock. The message is posted under it: the victim's thread can't have ended before it has left. */
+/* Under the lock, also the post: so the victim's thread has not ended, because it has not left yet. */
 static void displace(struct admission_queue *r, struct waiting *victim)
 {
 	fair_leave(&r->fair, &victim->here);
@@ -92,7 +92,7 @@ int admission_queue_enter(struct admission_queue *r, size_t most, struct admissi
 	struct waiting *w = sl_zalloc(sizeof *w), *victim = NULL;
 	if (w == NULL)
 		return SL_ENOMEM;
-	*w = (struct waiting){.message.run = on_displaced, .room = r, .t = t, .displaced = displaced, .ctx = ctx};
+	*w = (struct waiting){.message.run = on_displaced, .queue = r, .t = t, .displaced = displaced, .ctx = ctx};
 	atomic_init(&w->refs, 1);
 	pthread_mutex_lock(&r->lock);
 	bool full = r->fair.n >= most;
@@ -115,7 +115,7 @@ void admission_queue_leave(struct waiting *w)
 {
 	if (w == NULL)
 		return;
-	struct admission_queue *r = w->room;
+	struct admission_queue *r = w->queue;
 	pthread_mutex_lock(&r->lock);
 	fair_leave(&r->fair, &w->here);
 	metric_set(&answers_waiting, (int64_t)r->fair.n);

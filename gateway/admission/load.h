@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules under load, as pure functions: no clock, no I/O. answer_load.c applies them.
+ * The room: what happens under load. The rules here are pure (no clock, no I/O; answer_load.c applies them); the queue
+ * of waiting answers is admission_queue.h, the statistics of refusals refusals.h.
  *
- *   predicted too late for its tier    by tier: wait all the same, be degraded, be refused
- *   load                               a model's newcomers of a priority wait longer than gateway.load.high, until they
- *                                      wait less than gateway.load.low
+ *   late   the predicted wait is above the tier's target: the request waits, is degraded or is refused, by tier
+ *   load   newcomers of a model and priority wait longer than gateway.load.high, until they wait less than
+ *          gateway.load.low
  */
 #ifndef GATEWAY_LOAD_H
 #define GATEWAY_LOAD_H
@@ -17,29 +18,29 @@
 
 enum load_verdict { LOAD_GO, LOAD_DEGRADE, LOAD_REFUSE };
 
-/* What is known of one that asks. */
+/* A request to decide on. */
 struct load_case {
 	uint64_t predicted_ms;     /* until its first token */
 	uint64_t most_ms;          /* the longest wait: limits.first_token */
-	double margin;             /* what predictions are multiplied with before they are believed */
-	bool other_model, shorter; /* it can be degraded in these ways */
-	bool is_shorter;           /* it has been, in the latter */
-	bool guess; /* nothing else runs or waits, or no step was measured of late: the prediction refuses nothing */
+	double margin;             /* factor for predictions */
+	bool other_model, shorter; /* how it can be degraded */
+	bool is_shorter;           /* it has been shortened already */
+	bool guess; /* the engine is idle, or no step was measured lately: the prediction refuses nothing */
 };
 
-/* *retry_ms: to a refusal, in how long it would be let in if nothing else came. */
+/* *retry_ms, with a refusal: after how long it would be admitted if no other request came. */
 enum load_verdict load_decide(const struct gw_tier_config *tier, const struct load_case *c, uint64_t *retry_ms);
-/* Seconds for Retry-After: not before. */
+/* Retry-After in seconds, rounded up. */
 unsigned load_retry_s(uint64_t ms);
 
 /* ---- how far predictions can be trusted ---- */
 
-/* What 32 of 33 waits are not longer than, as a multiple of what was predicted; approached in steps of fixed
- * sizes, as many small ones down for a large one up. So of those that are let in 97 % are in time: an answer that
- * is late is work done for nothing, one less in the queue costs nothing. */
+/* The multiple of the predicted wait that 32 of 33 waits do not exceed, approached in fixed steps: a large one up
+ * balances 32 small ones down. So 97 % of the admitted answers are in time: a late answer is wasted work, a shorter
+ * queue costs nothing. */
 struct load_margin {
 	double log;     /* 0: as predicted */
-	uint64_t at_ns; /* learnt; half as much every half a minute from then on */
+	uint64_t at_ns; /* when it was learnt; it halves every 30 s from then on */
 };
 
 void load_margin_learn(struct load_margin *m, uint64_t predicted_ns, uint64_t true_ns, uint64_t now_ns);
@@ -71,10 +72,10 @@ struct load_memo {
 /* The engine predicts that this tenant's request, of that priority, begins in wait_ms. */
 void load_memo_put(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t wait_ms,
 		   uint64_t now_ns);
-/* One more is sent to it; in each_us a place becomes free, on the average. */
+/* One more request of the tenant is sent; on average a slot becomes free every each_us. */
 void load_memo_sent(struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t each_us,
 		    uint64_t now_ns);
-/* What the tenant's next one would wait; 0: that is not known, or to be asked again. */
+/* The predicted wait of the tenant's next request; 0: unknown or outdated. */
 uint64_t load_memo_find(const struct load_memo *m, uint64_t tenant, int model, uint8_t priority, uint64_t now_ns);
 
 #endif

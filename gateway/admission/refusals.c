@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Relaxed atomics: the three numbers of one reason may be of two refusals of the same moment.
+ * Relaxed atomics: the three numbers of a reason may come from two simultaneous refusals.
  */
 #include "gateway/admission/refusals.h"
 

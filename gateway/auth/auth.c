@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters of running generations outlive a reload: a key that was there before keeps its
- * cell, so running generations count against the new limit too. Cells are counted; the last set of
- * keys that uses one frees it.
+ * Counters of running generations outlive a reload: a key keeps its cell, so running generations count against the new
+ * limit too. Cells are reference-counted; the last set of keys that uses a cell frees it.
  */
 #include "gateway/auth/auth.h"
 
@@ -20,11 +19,11 @@
 enum { MAX_KEY_BYTES = 512 };
 
 struct auth {
-	EVP_MD *sha256; /* found once: finding it costs more than a digest */
+	EVP_MD *sha256; /* fetched once: fetching costs more than a digest */
 	struct auth_key *keys;
-	char **origins; /* of each; NULL: any */
+	char **origins; /* of each key; NULL: any */
 	size_t n;
-	const struct auth *before; /* while it is made: whose cells are taken over */
+	const struct auth *before; /* during creation: the set whose cells are reused */
 };
 
 static struct count_cell *cell_for(const struct auth *before, const uint8_t *digest)
@@ -35,7 +34,7 @@ static struct count_cell *cell_for(const struct auth *before, const uint8_t *dig
 	return count_cell_create();
 }
 
-/* The list as auth_key has it; NULL: no memory. */
+/* The list joined with blanks, as in auth_key; NULL: no memory. */
 static char *join(const struct conf_strings *list)
 {
 	size_t n = 1;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * The room: who sends a request, and the configuration it runs under: keys (this file; in the store: identities.h),
+ * browser tokens, names of owned objects, CORS, snapshots. gateway/exchange decides on access with it.
+ *
  * The keys of the configuration. Each configuration snapshot has one set, which holds SHA-256 digests only; a
  * request's key is hashed and looked up by digest in constant time. The set is immutable except for its counters and
  * shared by threads. Stored keys, browser tokens and anonymous identities are created per request (access.h) and
@@ -27,11 +30,11 @@ enum auth_kind {
 };
 
 struct auth_key {
-	uint8_t digest[AUTH_DIGEST_BYTES]; /* of a key; of others zero */
+	uint8_t digest[AUTH_DIGEST_BYTES]; /* of a key; otherwise zero */
 	enum auth_kind kind;
 	const char *name;                  /* for logs; never the key */
 	const struct gw_tier_config *tier; /* NULL: an administrator's key */
-	uint64_t tenant;                   /* whose limits and whose things these are */
+	uint64_t tenant;                   /* the owner of limits and stored objects */
 	const char *tenant_name;           /* of a stored key or its token; otherwise "" */
 	const char *subject;               /* the token's subject; otherwise "" */
 	const char *origins;               /* web origins it may be used from, separated by blanks; "": any */
@@ -43,24 +46,24 @@ struct auth_key {
 
 struct auth;
 
-/* Keys of the configuration, and the development keys if it enables them. Borrows cfg. before: the keys
- * that these replace and whose counts they keep, or NULL; borrowed for the call. */
+/* Keys of the configuration, and the development keys if enabled. Borrows cfg. before: the set that this one replaces,
+ * whose counts it keeps, or NULL; borrowed for the call. */
 int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out, struct sl_err *err);
 void auth_destroy(struct auth *a);
 /* The key of `authorization: Bearer …`; NULL: none (*given false) or unknown. */
 struct auth_key *auth_check(struct auth *a, const struct http_request *r, bool *given);
 
-/* What follows `Bearer`; NULL when there is none, *given false when nothing is shown at all. */
+/* The text after `Bearer`; NULL: there is none (*given false: no Authorization field at all). */
 const char *auth_bearer(const struct http_request *r, bool *given);
-/* False: no key is so long, or so short. */
+/* False: no key has this length. */
 bool auth_digest(struct auth *a, const char *bearer, uint8_t out[AUTH_DIGEST_BYTES]);
-/* In constant time; NULL when there is none. */
+/* In constant time; NULL: unknown. */
 struct auth_key *auth_find(struct auth *a, const uint8_t digest[AUTH_DIGEST_BYTES]);
 struct auth_key *auth_find_name(struct auth *a, const char *name);
 
-/* ---- auth_key.c: those that are no part of a set ---- */
+/* ---- auth_key.c: keys outside a set ---- */
 
-/* What is known of a client; texts are copied, tier is of a snapshot that outlives the key. */
+/* A client; texts are copied, tier belongs to a snapshot that outlives the key. */
 struct auth_person {
 	enum auth_kind kind;
 	const uint8_t *digest; /* NULL: none */
@@ -68,21 +71,21 @@ struct auth_person {
 	const struct gw_tier_config *tier;
 	uint64_t tenant;
 	int64_t expires_s;
-	const struct auth_key *of; /* whose counts it shares: a key of a set; NULL: those of its tenant */
+	const struct auth_key *of; /* the key of a set whose counts it shares; NULL: its tenant's counts */
 };
 
 /* With one reference; NULL: no memory. Counts of one tenant are shared by all threads. */
 struct auth_key *auth_key_create(const struct auth_person *p);
-/* Nothing for a key of a set. On the thread that made it. */
+/* No effect for a key of a set. On the thread that created it. */
 struct auth_key *auth_key_ref(struct auth_key *k);
 void auth_key_unref(struct auth_key *k); /* NULL is fine */
-/* The number of a tenant that has a name: its first 64 bits of SHA-256. */
+/* The number of a named tenant: the first 64 bits of its name's SHA-256. */
 uint64_t auth_tenant_number(const char *kind, const void *name, size_t n);
 /* The tier of that name; NULL: there is none. */
 const struct gw_tier_config *auth_tier(const struct gw_config *cfg, const char *name);
-/* May it ask for this model? */
+/* May the tier use this model? */
 bool auth_tier_may(const struct gw_tier_config *tier, const char *model);
-/* May a page of this origin use it? */
+/* May a page of this origin use a key with these origins? */
 bool auth_origin_allowed(const char *origins, const char *origin);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What runs for a key, counted over all threads; for auth.c and auth_key.c.
+ * Counts of a key's generations and requests over all threads; for auth.c and auth_key.c.
  */
 #ifndef GATEWAY_AUTH_CELL_H
 #define GATEWAY_AUTH_CELL_H
@@ -11,10 +11,10 @@
 
 struct count_cell;
 
-/* Of a key of a set; NULL: no memory. */
+/* For a key of a set; NULL: no memory. */
 struct count_cell *count_cell_create(void);
 struct count_cell *count_cell_ref(struct count_cell *c);
-/* Nothing may be counted in it when the last one leaves: BUG. NULL is fine. */
+/* With the last reference the counts must be zero: BUG. NULL is fine. */
 void count_cell_unref(struct count_cell *c, const char *name);
 struct count_cell *count_cell_of(const struct auth_key *k);
 /* Points k's counts into c. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys outside a configuration: made for a request from the store's record, a browser token or an
- * address, counted by the thread that made them, and freed with the last answer that runs under them.
+ * Keys outside a configuration: created for a request from a stored record, a browser token or an address,
+ * reference-counted on their thread, and freed with the last answer that uses them.
  *
- * What they count (generations, open requests) is their tenant's, whatever thread they are on: cells
- * are found by the tenant's number in a table of shards with a lock each, made by the first and freed by
- * the last key that counts in them, so the table holds no more than what is in use. Cells of a
- * configuration's keys are not in the table: their set holds them.
+ * Their counts (generations, open requests) belong to the tenant, across threads: cells are found by the tenant's
+ * number in a sharded table with a lock each. The first key of a tenant creates its cell, the last one frees it, so the
+ * table holds only cells in use. Cells of configured keys are not in the table: their set holds them.
  */
 #include <openssl/sha.h>
 #include <pthread.h>
@@ -14,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/list.h"
 #include "gateway/auth/auth_cell.h"
 #include "gateway/auth/cors.h"
 
@@ -22,7 +22,7 @@ enum { SHARDS = 32, SHARD_BUCKETS = 64, ORIGIN_BYTES = 256 };
 struct count_cell {
 	atomic_int n_running, n_open;
 	atomic_int users;
-	bool listed; /* in the table, and users is its shard's */
+	bool listed; /* in the table; then the shard's lock guards users */
 	uint64_t tenant;
 	struct count_cell *next;
 };
@@ -78,7 +78,7 @@ struct count_cell *count_cell_ref(struct count_cell *c)
 	return c;
 }
 
-/* True: it was the last one. */
+/* True: it was the last user. */
 static bool leave(struct count_cell *c)
 {
 	if (!c->listed)
@@ -107,7 +107,7 @@ void count_cell_unref(struct count_cell *c, const char *name)
 
 struct count_cell *count_cell_of(const struct auth_key *k)
 {
-	return (struct count_cell *)(void *)((char *)k->n_running - offsetof(struct count_cell, n_running));
+	return list_entry(k->n_running, struct count_cell, n_running);
 }
 
 void count_cell_use(struct count_cell *c, struct auth_key *k)
@@ -118,7 +118,7 @@ void count_cell_use(struct count_cell *c, struct auth_key *k)
 
 /* ---- keys ---- */
 
-/* Copies text to *at and moves that on. */
+/* Copies text to *at and advances it. */
 static const char *put(char **at, const char *text)
 {
 	size_t n = text == NULL ? 0 : strlen(text);

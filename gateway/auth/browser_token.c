@@ -32,7 +32,7 @@ static size_t encode(const uint8_t *in, size_t n, char *out)
 	return at;
 }
 
-/* False: not so written. out: room for 3 n / 4 bytes. */
+/* False: malformed. out: room for 3 n / 4 bytes. */
 static bool decode(const char *in, size_t n, uint8_t *out, size_t *n_out)
 {
 	uint32_t v = 0;
@@ -52,7 +52,7 @@ static bool decode(const char *in, size_t n, uint8_t *out, size_t *n_out)
 		out[(*n_out)++] = (uint8_t)(v >> bits);
 		v &= (1u << bits) - 1;
 	}
-	return v == 0; /* one writing of each token */
+	return v == 0; /* each token has one spelling only */
 }
 
 static bool sign(const uint8_t *secret, const void *text, size_t n, uint8_t out[MAC_BYTES])

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Browser tokens: a front end's back end requests one with its key and gives it to a browser. A token
- * names the key that made it, its subject, its expiry and the web
- * pages; it is signed, not stored.
+ * Browser tokens: an application's server requests one with its key and gives it to a browser. A token contains the
+ * key's name, its subject, its expiry and the allowed web origins; it is signed, not stored.
  *
  *   sbt_PERIOD.PAYLOAD.MAC   PAYLOAD: JSON, base64url; MAC: HMAC-SHA-256 (RFC 2104) over all before the
  *                            second dot, base64url, by the secret of that period
  *
- * Nothing of it is read before the signature has been checked. Pure functions.
+ * The signature is checked before the payload is read. Pure functions.
  */
 #ifndef GATEWAY_BROWSER_TOKEN_H
 #define GATEWAY_BROWSER_TOKEN_H
@@ -26,7 +25,7 @@ enum {
 };
 
 struct browser_token {
-	/* Of a key of the configuration its name; of one of the store all that is known of it. */
+	/* For a configured key only its name; for a stored key also digest, tier and tenant. */
 	bool stored;
 	uint8_t digest[IDENTITY_DIGEST_BYTES];
 	char name[IDENTITY_NAME_MAX + 1], tier[IDENTITY_NAME_MAX + 1], tenant[IDENTITY_NAME_MAX + 1];
@@ -38,12 +37,12 @@ struct browser_token {
 /* Terminated text of at most BROWSER_TOKEN_MAX. 0, SL_ELIMIT, SL_ENOMEM. */
 int browser_token_print(const struct browser_token *t, int64_t period, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES],
 			struct sl_buf *out);
-/* Does it look like one? And the period it claims. */
+/* Does text look like a token? *period: the period it claims. */
 bool browser_token_period(const char *text, int64_t *period);
-/* The longest life of one, and by how much clocks may differ. */
+/* The longest lifetime, and the tolerated difference of clocks. */
 enum { BROWSER_TOKEN_LONGEST_S = 3600, BROWSER_TOKEN_SKEW_S = 60 };
-/* SL_EINVAL: not signed by that secret, or none at all; SL_ETIMEOUT: it was one until a while ago, or has longer to go
- * than any (the clock was set back since it was made); SL_ENOMEM. */
+/* SL_EINVAL: malformed, or not signed by that secret; SL_ETIMEOUT: it has expired, or expires later than any valid
+ * token (the clock was set back since it was made); SL_ENOMEM. */
 int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], int64_t now_s,
 		       struct browser_token *out);
 

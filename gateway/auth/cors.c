@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/auth/cors.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -49,7 +48,7 @@ size_t cors_origin_fields(const struct gw_config *cfg, const char *origin, struc
 	size_t n = 0;
 	if (cfg->cors_origins.n == 0)
 		return 0;
-	/* Also for those refused: a cache must not hand one origin's answer to another. */
+	/* Also for refused origins: a cache must not serve one origin's response to another. */
 	out[n++] = (struct http_field){"vary", "Origin"};
 	if (origin == NULL || !cors_allows(cfg, origin))
 		return n;
@@ -85,13 +84,13 @@ static bool header_allowed(const char *name)
 static bool is_token(const char *s)
 {
 	for (; *s != '\0'; s++)
-		if (!isalnum((unsigned char)*s) && strchr("!#$%&'*+-.^_`|~", *s) == NULL)
+		if (!http_is_token(*s))
 			return false;
 	return true;
 }
 
-/* The asked-for header names that are allowed; always Authorization and Content-Type, by name, since
- * a `*` does not cover Authorization. */
+/* The requested header names that are allowed; always Authorization and Content-Type by name, because `*` does not
+ * cover Authorization. */
 static void allowed_headers(const char *asked, char *out)
 {
 	size_t n = (size_t)snprintf(out, CORS_HEADERS_BYTES, "authorization, content-type");

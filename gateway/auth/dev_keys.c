@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Development keys: three random keys in a file of the state folder, mode 0600, made once. Two
- * processes may ask at the same time: the file is written aside and linked into place, and the
- * second process reads the first one's.
+ * Development keys: three random keys in a file of the state folder, mode 0600, made once. If two processes make it at
+ * the same time, both use the first one's (file_make_private).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hex.h"
 #include "gateway/auth/dev_keys.h"
 #include "gateway/config/gw_config.h"
 
@@ -29,8 +29,8 @@ static int parse(const char *path, char *text, struct gw_dev_keys *out, struct s
 		size_t len = at ? strcspn(at + n, "\n") : 0;
 		if (at == NULL || (at != text && at[-1] != '\n') || len < 16 || len >= sizeof out->key[i])
 			return sl_errf(err, SL_EINVAL,
-				       "%s: no proper key \"%s\"; remove the file to have new keys made", path,
-				       names[i]);
+				       "%s: the key \"%s\" is invalid; remove the file and restart to make new keys",
+				       path, names[i]);
 		memcpy(out->key[i], at + n, len);
 		out->key[i][len] = '\0';
 	}
@@ -55,29 +55,17 @@ static int read_file(const char *path, struct gw_dev_keys *out, struct sl_err *e
 
 static int write_file(const char *path, struct sl_err *err)
 {
-	char text[FILE_BYTES], aside[PATH_BYTES + 32];
+	char text[FILE_BYTES], digits[2 * RANDOM_BYTES + 1];
 	size_t n = (size_t)snprintf(text, sizeof text,
 				    "# Development keys. Never put keys into a configuration: only their SHA-256.\n");
 	for (int i = 0; i < GW_N_DEV_KEYS; i++) {
 		uint8_t random[RANDOM_BYTES];
 		if (RAND_bytes(random, sizeof random) != 1)
 			return sl_errf(err, SL_EIO, "no random bytes for the development keys");
-		n += (size_t)snprintf(text + n, sizeof text - n, "%s: sk-sluice-%s-", names[i], names[i]);
-		for (int k = 0; k < RANDOM_BYTES; k++)
-			n += (size_t)snprintf(text + n, sizeof text - n, "%02x", random[k]);
-		text[n++] = '\n';
+		hex_put(random, sizeof random, digits);
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s: sk-sluice-%s-%s\n", names[i], names[i], digits);
 	}
-	snprintf(aside, sizeof aside, "%s.%ld", path, (long)getpid());
-	int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return sl_errf(err, SL_EIO, "%s: %m", aside);
-	bool written = write(fd, text, n) == (ssize_t)n && fsync(fd) == 0;
-	close(fd);
-	bool linked = written && (link(aside, path) == 0 || errno == EEXIST);
-	int saved = errno;
-	unlink(aside);
-	errno = saved;
-	return linked ? 0 : sl_errf(err, SL_EIO, "%s: %m", path);
+	return file_make_private(path, text, n) == 0 ? 0 : sl_errf(err, SL_EIO, "%s: %m", path);
 }
 
 int gw_dev_keys_ensure(const char *state_dir, struct gw_dev_keys *out, struct sl_err *err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hash table of entries, each in one of three lists: NEW (asked for the first time), KNOWN, UNKNOWN.
- * Each list has its own bound and gives up its own oldest entry only, and none that is being asked for.
- * An entry whose time is over stays where it is while it is asked for again.
+ * A hash table of entries, each in one of three lists: NEW (in its first query), KNOWN, UNKNOWN. Each list has its own
+ * bound and evicts only its own oldest entry, never one that is being queried. An expired entry stays in its list while
+ * it is queried again.
  *
  * entry_move owns the transitions and the counts.
  */
@@ -29,14 +29,14 @@ struct entry {
 	struct cache_op op;
 	struct list waiters; /* struct identity_wait */
 	uint64_t asked_ns;
-	size_t payer;       /* index of the address that asks, while it does; PAYERS: none */
-	uint64_t until_ns;  /* believed so long */
-	uint64_t stale_ns;  /* KNOWN: so long, if the store fails */
+	size_t payer;       /* index of the querying address, during the query; PAYERS: none */
+	uint64_t until_ns;  /* valid until */
+	uint64_t stale_ns;  /* KNOWN: valid until, if the store fails */
 	struct identity id; /* KNOWN */
 };
 
 struct payer {
-	size_t n_asked; /* questions on their way */
+	size_t n_asked; /* queries in progress */
 	double tokens;
 	uint64_t at_ns; /* 0: full */
 };
@@ -71,10 +71,10 @@ static size_t payer_of(const struct identities *all, const struct net_addr *from
 	return XXH3_64bits_withSeed(&group, sizeof group, all->seed) % PAYERS;
 }
 
-/* For a question of asked_ns. Answers come in any order. */
-static bool pay(struct identities *all, size_t who, uint64_t asked_ns)
+/* For a query begun at asked_ns. Responses come in any order. */
+static bool pay(struct identities *all, size_t payer, uint64_t asked_ns)
 {
-	struct payer *p = &all->payers[who];
+	struct payer *p = &all->payers[payer];
 	double most = all->cfg.tries, s = asked_ns > p->at_ns ? (double)(asked_ns - p->at_ns) / 1e9 : 0;
 	double tokens = p->at_ns == 0 ? most : p->tokens + s * all->cfg.tries_per_s;
 	p->tokens = tokens < most ? tokens : most;
@@ -85,16 +85,19 @@ static bool pay(struct identities *all, size_t who, uint64_t asked_ns)
 	return true;
 }
 
-static bool may_ask(const struct identities *all, size_t who) { return all->payers[who].n_asked < all->most[NEW] / 2; }
-
-/* The question of e, if there is one, is over. Its address. */
-static size_t end_question(struct entry *e)
+static bool may_ask(const struct identities *all, size_t payer)
 {
-	size_t who = e->payer;
-	if (who < PAYERS)
-		e->home->payers[who].n_asked--;
+	return all->payers[payer].n_asked < all->most[NEW] / 2;
+}
+
+/* Ends e's query, if there is one. Returns the querying address. */
+static size_t end_query(struct entry *e)
+{
+	size_t payer = e->payer;
+	if (payer < PAYERS)
+		e->home->payers[payer].n_asked--;
 	e->payer = PAYERS;
-	return who;
+	return payer;
 }
 
 /* ---- entries ---- */
@@ -116,18 +119,18 @@ static void entry_free(struct entry *e)
 {
 	struct identities *all = e->home;
 	struct entry **at = bucket_of(all, e->digest);
-	BUG_IF(!list_empty(&e->waiters), "a key is forgotten while somebody waits for it");
+	BUG_IF(!list_empty(&e->waiters), "a key is evicted while requests wait for it");
 	while (*at != e)
 		at = &(*at)->next;
 	*at = e->next;
 	cache_cancel(&e->op);
-	(void)end_question(e);
+	(void)end_query(e);
 	list_remove(&e->age);
 	all->n[e->kind]--;
 	sl_free(e);
 }
 
-/* False: there is nothing that could go. */
+/* False: no entry can be evicted. */
 static bool make_room(struct identities *all, enum list_kind kind)
 {
 	if (all->n[kind] < all->most[kind])
@@ -160,7 +163,7 @@ static struct entry *entry_create(struct identities *all, const uint8_t *digest)
 	return e;
 }
 
-/* False: there is no room and it has gone. */
+/* False: no room; e was freed. */
 static bool entry_move(struct entry *e, enum list_kind to)
 {
 	struct identities *all = e->home;
@@ -178,7 +181,7 @@ static bool entry_move(struct entry *e, enum list_kind to)
 
 /* ---- answers ---- */
 
-static void tell(struct list *waiters, enum identity_verdict v, const struct identity *id)
+static void call_waiters(struct list *waiters, enum identity_verdict v, const struct identity *id)
 {
 	while (!list_empty(waiters)) {
 		struct identity_wait *w = list_entry(waiters->next, struct identity_wait, node);
@@ -187,23 +190,13 @@ static void tell(struct list *waiters, enum identity_verdict v, const struct ide
 	}
 }
 
-static void take_over(struct list *from, struct list *to)
-{
-	list_init(to);
-	while (!list_empty(from)) {
-		struct list *node = from->next;
-		list_remove(node);
-		list_push_back(to, node);
-	}
-}
-
-/* code: of the answer and of reading it; read: when it is 0. */
+/* code: of the response and its parsing; read: if code is 0. */
 static enum identity_verdict settle(struct entry *e, int code, const struct identity *read)
 {
 	struct identities *all = e->home;
 	uint64_t now = clock_now_ns();
 	uint64_t asked_ns = e->asked_ns;
-	size_t payer = end_question(e);
+	size_t payer = end_query(e);
 	if (code != 0 && code != SL_ENOTFOUND) {
 		if (e->kind == KNOWN && now < e->stale_ns) {
 			e->until_ns = now + RETRY_MS * NS_PER_MS;
@@ -226,20 +219,21 @@ static enum identity_verdict settle(struct entry *e, int code, const struct iden
 
 static void on_answer(struct cache_op *op, const struct cache_result *r)
 {
-	struct entry *e = (struct entry *)(void *)((char *)op - offsetof(struct entry, op));
+	struct entry *e = list_entry(op, struct entry, op);
 	struct identity id = e->id, read = {0};
 	struct list waiters;
 	int code = r->code == 0 ? identity_read(r->bytes, r->n, &read) : r->code;
 	if (code == SL_EINVAL && r->code == 0) {
-		log_warn("a key of the store has a record that can't be read");
+		log_warn("a stored key has an unreadable record");
 		code = SL_ENOTFOUND;
 	}
 	if (code == 0)
 		id = read;
-	take_over(&e->waiters, &waiters);
-	/* The entry may be gone then, and any of them may ask anew. */
+	list_init(&waiters);
+	list_move_all(&e->waiters, &waiters);
+	/* settle may free the entry, and a waiter may look the key up again. */
 	enum identity_verdict v = settle(e, code, &read);
-	tell(&waiters, v, v == IDENTITY_KNOWN ? &id : NULL);
+	call_waiters(&waiters, v, v == IDENTITY_KNOWN ? &id : NULL);
 }
 
 static void ask(struct entry *e)
@@ -257,12 +251,12 @@ enum identity_verdict identities_find(struct identities *all, const uint8_t dige
 	if (e != NULL && e->kind != NEW && now < e->until_ns) {
 		if (e->kind == UNKNOWN || !identity_valid(&e->id, clock_unix_s()))
 			return IDENTITY_UNKNOWN;
-		(void)entry_move(e, KNOWN); /* the youngest */
+		(void)entry_move(e, KNOWN); /* becomes the youngest */
 		*out = &e->id;
 		return IDENTITY_KNOWN;
 	}
 	if (e == NULL || !cache_op_busy(&e->op)) {
-		/* One that was good a moment ago is asked for in any case. */
+		/* A key that was valid a moment ago is always queried. */
 		size_t payer = e != NULL && e->kind == KNOWN ? PAYERS : payer_of(all, from);
 		if (payer < PAYERS && !may_ask(all, payer))
 			return IDENTITY_TOO_MANY;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys of the store as a thread knows them. A key is asked for once, however many requests wait for it,
- * and remembered for a while: one that is known for 30 s (so long a revocation may take to be seen), one
- * that is unknown for 2 s. What is remembered is bounded, and what is unknown never takes the place of
- * what is known.
+ * A thread's cache of the store's keys. One query looks a key up, however many requests wait for it. Known keys are
+ * cached for 30 s (the delay of a revocation), unknown ones for 2 s. The cache is bounded, and unknown keys never evict
+ * known ones.
  *
- * An address pays a token for each of its keys that the store does not know; with none left it gets TOO_MANY instead of
- * UNKNOWN. Its good keys are never refused for that: behind a proxy or a NAT many clients share one address. The
- * store is protected from guessing by a bound: an address has at most half of the queries under way.
+ * An address pays a token for each unknown key that it sends; without tokens it gets TOO_MANY instead of UNKNOWN. Its
+ * valid keys always work, because many clients behind a proxy or a NAT share an address. An address has at most half of
+ * the queries in progress, which protects the store from guessing.
  *
- * When the store fails, known keys stay valid for some minutes: otherwise a restart of Redis would lock
- * out every client. (Meanwhile keys can't be revoked either.)
+ * While the store fails, known keys stay valid for some minutes: otherwise a restart of Redis would lock out every
+ * client. During that time keys can't be revoked.
  *
  * Thread: that of its cache client.
  */
@@ -26,39 +25,39 @@ struct identities;
 
 struct identities_config {
 	uint64_t known_ms, unknown_ms, stale_ms;
-	size_t most_known, most_unknown, most_asked; /* asked: at once */
-	unsigned tries, tries_per_s;                 /* of an address: unknown keys */
+	size_t most_known, most_unknown, most_asked; /* asked: queries in progress */
+	unsigned tries, tries_per_s;                 /* unknown keys of an address */
 };
 void identities_config_init(struct identities_config *cfg);
 
 enum identity_verdict {
 	IDENTITY_KNOWN,
-	IDENTITY_UNKNOWN,     /* or revoked, or over */
-	IDENTITY_TOO_MANY,    /* unknown, and this address has shown too many such; or it asks too much at once */
-	IDENTITY_UNAVAILABLE, /* the store gives no answer */
+	IDENTITY_UNKNOWN,     /* or revoked, or expired */
+	IDENTITY_TOO_MANY,    /* unknown, and the address sent too many unknown keys; or it has too many queries */
+	IDENTITY_UNAVAILABLE, /* the store does not respond */
 	IDENTITY_ASKED,       /* done will be called */
 };
 
-/* In whatever waits. */
+/* Embedded in the waiting object. */
 struct identity_wait {
 	struct list node;
-	/* From the loop, once, never with IDENTITY_ASKED. id (KNOWN) is lent. */
+	/* From the loop, once, never with IDENTITY_ASKED. id (KNOWN) is borrowed. */
 	void (*done)(struct identity_wait *w, enum identity_verdict v, const struct identity *id);
 };
 
 /* NULL: no memory. cfg is copied, NULL: the defaults. */
 struct identities *identities_create(struct cache_client *client, const struct identities_config *cfg);
-/* Nobody waits any more: BUG. NULL is fine. */
+/* No request may wait: BUG. NULL is fine. */
 void identities_destroy(struct identities *all);
 
-/* *out (KNOWN) is lent until control returns to the loop. */
+/* *out (KNOWN) is borrowed until control returns to the loop. */
 enum identity_verdict identities_find(struct identities *all, const uint8_t digest[IDENTITY_DIGEST_BYTES],
 				      const struct net_addr *from, struct identity_wait *w,
 				      const struct identity **out);
-/* done will not come. Only of one that waits. */
+/* done will not be called. Only while it waits. */
 void identity_wait_cancel(struct identity_wait *w);
 
-/* What is remembered: for tests. */
+/* The cached entries, for tests. */
 struct identities_counts {
 	size_t known, unknown, asked;
 };

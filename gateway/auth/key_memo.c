@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection may be a proxy's that carries many clients. The comparison takes the same time for every key of that
- * length, so all that a client can learn from the time is that the last request had the client's own key.
+ * A proxy's connection carries many clients. The comparison takes the same time for every key of that length, so its
+ * time reveals only whether the last request had the client's own key.
  */
 #include "gateway/auth/key_memo.h"
 
@@ -25,7 +25,7 @@ static void dispose(struct http_kept *k)
 	sl_free(m);
 }
 
-/* Without memory nothing is remembered. */
+/* Without memory nothing is cached. */
 static void remember(struct http_stream *s, const char *key, size_t n, const uint8_t digest[AUTH_DIGEST_BYTES])
 {
 	struct http_kept **at = http_kept(s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The digest of the key of a connection's last request: most connections use one key all their life, and the digest is
- * the largest cost of identifying a client. What the key allows is not cached.
+ * Caches the digest of the key of a connection's last request: most connections use one key, and the digest is the
+ * largest cost of identifying a client. The key's rights are not cached.
  */
 #ifndef GATEWAY_KEY_MEMO_H
 #define GATEWAY_KEY_MEMO_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store's asynchronous interface, one operation at a time: a loop that runs until the answer is
- * there. An expired or revoked record is kept for a month, so that a list still shows it.
+ * Uses the store's asynchronous interface one operation at a time: the loop runs until the response comes. Expired and
+ * revoked records are kept for a month, so that lists still show them.
  */
 #include "gateway/auth/key_registry.h"
 
@@ -16,6 +16,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/hex.h"
+#include "base/list.h"
 #include "gateway/auth/store.h"
 
 enum { PATIENCE_MS = 5000, MOST_KEYS = 65536, RANDOM_BYTES = 24 };
@@ -39,9 +41,8 @@ static int open_client(struct key_registry *s, const struct gw_store_settings *s
 	if (c.store == CACHE_MEMORY || c.address == NULL)
 		return sl_errf(
 		    err, SL_EINVAL,
-		    "the store is memory, which ends with the gateway: keys of their own need Redis "
-		    "(cache.address, or redis-server installed and `sluice serve`); without it put them into "
-		    "gateway.keys");
+		    "the store is memory, which ends with the gateway: stored keys need Redis (cache.address, or "
+		    "redis-server installed and `sluice serve`); without Redis use gateway.keys");
 	c.op_timeout_ms = c.connect_timeout_ms = PATIENCE_MS;
 	s->room = c.max_keys_per_tenant;
 	int rc = cache_create(&c, NULL, 0, &s->cache, err);
@@ -81,14 +82,9 @@ void key_registry_close(struct key_registry *s)
 
 size_t key_registry_room(const struct key_registry *s) { return s->room; }
 
-static struct key_registry *of_op(struct cache_op *op)
-{
-	return (struct key_registry *)(void *)((char *)op - offsetof(struct key_registry, op));
-}
-
 static void on_answer(struct cache_op *op, const struct cache_result *r)
 {
-	struct key_registry *s = of_op(op);
+	struct key_registry *s = list_entry(op, struct key_registry, op);
 	s->ended = true;
 	s->code = r->code;
 	buf_clear(&s->bytes, SIZE_MAX);
@@ -106,7 +102,7 @@ static int wait_for(struct key_registry *s, struct sl_err *err)
 	s->ended = false;
 	if (s->code == 0 || s->code == SL_ENOTFOUND)
 		return s->code;
-	return sl_errf(err, s->code, "the store does not answer: %s (%s)", sl_code_name(s->code),
+	return sl_errf(err, s->code, "the store does not respond: %s (%s)", sl_code_name(s->code),
 		       cache_client_state_text(s->client));
 }
 
@@ -115,7 +111,7 @@ static int read_one(struct key_registry *s, struct stored_key *k, struct sl_err 
 	struct cache_key key;
 	int rc = cache_key_from_digest(&key, CACHE_IDENTITY, identity_registry, k->id, CACHE_DIGEST_LEN);
 	if (rc != 0)
-		return sl_errf(err, rc, "the store lists what is no key");
+		return sl_errf(err, rc, "the store lists an invalid key");
 	cache_get(s->client, &s->op, &key, IDENTITY_VERSION, on_answer);
 	rc = wait_for(s, err);
 	return rc == 0 ? identity_read(buf_data(&s->bytes), s->bytes.len, &k->identity) : rc;
@@ -182,8 +178,8 @@ int key_registry_make(struct key_registry *s, struct identity *id, char key[KEY_
 	if (RAND_bytes(random, sizeof random) != 1)
 		return sl_errf(err, SL_EIO, "no random bytes");
 	size_t n = (size_t)snprintf(key, KEY_REGISTRY_KEY_BYTES, "sk-sluice-");
-	for (int i = 0; i < RANDOM_BYTES; i++)
-		n += (size_t)snprintf(key + n, KEY_REGISTRY_KEY_BYTES - n, "%02x", random[i]);
+	hex_put(random, sizeof random, key + n);
+	n += 2 * sizeof random;
 	OPENSSL_cleanse(random, sizeof random);
 	snprintf(id->start, sizeof id->start, "%.14s", key);
 	id->created_s = clock_unix_s();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys of the store, for people: each call waits for its answer.
+ * The store's keys for `sluice keys`: each call blocks until the store responds.
  */
 #ifndef GATEWAY_KEY_REGISTRY_H
 #define GATEWAY_KEY_REGISTRY_H
@@ -11,20 +11,20 @@
 
 struct key_registry;
 
-/* A key as the store has it. id: the digest that is its record's name; its first digits name the key. */
+/* A stored key. id: its digest; the first digits identify the key in commands. */
 struct stored_key {
 	char id[CACHE_DIGEST_LEN + 1];
 	struct identity identity;
 };
 
-/* A Redis; borrowed for the call. SL_EINVAL: the store is memory, which no other process can write to. */
+/* cfg is borrowed for the call. SL_EINVAL: the store is memory, which another process can't access. */
 int key_registry_open(const struct gw_store_settings *cfg, struct key_registry **out, struct sl_err *err);
 void key_registry_close(struct key_registry *s);
-/* All of them, the oldest first; *out is the caller's to sl_free. */
+/* All keys, the oldest first; the caller frees *out. */
 int key_registry_list(struct key_registry *s, struct stored_key **out, size_t *n, struct sl_err *err);
-/* How many there may be. */
+/* The most keys that the store may hold. */
 size_t key_registry_room(const struct key_registry *s);
-/* Makes a key and keeps it by its SHA-256; fills id's start and created_s. The caller wipes key. */
+/* Creates a key and stores it under its SHA-256; fills in id's start and created_s. The caller wipes key. */
 enum { KEY_REGISTRY_KEY_BYTES = 80 };
 int key_registry_make(struct key_registry *s, struct identity *id, char key[KEY_REGISTRY_KEY_BYTES],
 		      struct sl_err *err);

@@ -21,9 +21,9 @@
 enum { OWNED_MARK_CHARS = 16, OWNED_NAME_CHARS = RANDOM_NAME_CHARS + OWNED_MARK_CHARS };
 
 /* At most OWNED_NAME_CHARS and a NUL at dst, which follow the prefix. False: there is no randomness for it. */
-bool owned_name(const struct auth_key *who, char *dst);
+bool owned_name(const struct auth_key *key, char *dst);
 /* May this client use the object of that name (with its prefix)? A key (the operator of its subjects) and an anonymous
  * client: any of their tenant; a token: those of its subject, and none of the key's own. */
-bool owned_name_is_of(const struct auth_key *who, const char *name);
+bool owned_name_is_of(const struct auth_key *key, const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store (cache/) as the configuration wants it.
+ * Creates the store (cache/) from the configuration.
  */
 #ifndef GATEWAY_STORE_H
 #define GATEWAY_STORE_H
@@ -9,7 +9,7 @@
 #include "cache/cache.h"
 #include "gateway/config/gw_config.h"
 
-/* cfg in cache/'s terms; a number that is 0 leaves cache/'s own default. Borrows. */
+/* Translates cfg for cache/; numbers that are 0 keep cache/'s defaults. Borrows. */
 void gw_store_config(const struct gw_store_settings *cfg, struct cache_config *out);
 /* Redis when there is an address, otherwise memory; procs: the gateway's own procedures. 0 or a code with err. */
 int gw_store_create(const struct gw_store_settings *cfg, const struct cache_proc *const *procs, size_t n_procs,

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Three slots: yesterday, today, tomorrow. A slot asks the store to keep a new random secret unless there
- * is one (cache_put_absent) and takes what the store then has; so two gateways that come at the same
- * time end with the same one, and nothing has to be written over. A file is made the same way: written
- * aside and linked into place, and the second process reads the first one's.
+ * Three slots: yesterday, today, tomorrow. A slot offers the store a new random secret, which the store keeps unless it
+ * has one (cache_put_absent), and uses the one that the store then has; so simultaneous gateways agree. A file works
+ * the same way (file_make_private).
  */
 #include "gateway/auth/token_secrets.h"
 
@@ -29,8 +28,8 @@ struct slot {
 	struct token_secrets *home;
 	int64_t period; /* -1: none yet */
 	bool there;
-	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES]; /* proposed, then what is agreed on */
-	uint64_t retry_ns; /* a file that failed is left alone till then; the store has a circuit of its own */
+	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES]; /* offered, then agreed on */
+	uint64_t retry_ns; /* after a failed file, no retry before; the store has its own circuit breaker */
 	struct cache_op op;
 	struct list waiters;
 };
@@ -43,17 +42,13 @@ struct token_secrets {
 
 int64_t token_secrets_period(int64_t unix_s) { return unix_s / PERIOD_S; }
 
-static void tell(struct slot *s, enum secret_verdict v)
+static void call_waiters(struct slot *s, enum secret_verdict v)
 {
 	struct list waiters;
 	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES];
 	memcpy(secret, s->secret, sizeof secret);
 	list_init(&waiters);
-	while (!list_empty(&s->waiters)) {
-		struct list *node = s->waiters.next;
-		list_remove(node);
-		list_push_back(&waiters, node);
-	}
+	list_move_all(&s->waiters, &waiters);
 	while (!list_empty(&waiters)) {
 		struct secret_wait *w = list_entry(waiters.next, struct secret_wait, node);
 		list_remove(&w->node);
@@ -66,7 +61,7 @@ static void tell(struct slot *s, enum secret_verdict v)
 
 static void on_kept(struct cache_op *op, const struct cache_result *r)
 {
-	struct slot *s = (struct slot *)(void *)((char *)op - offsetof(struct slot, op));
+	struct slot *s = list_entry(op, struct slot, op);
 	bool well = r->code == 0 && (!r->found || r->n == sizeof s->secret);
 	if (well && r->found)
 		memcpy(s->secret, r->bytes, sizeof s->secret);
@@ -74,7 +69,7 @@ static void on_kept(struct cache_op *op, const struct cache_result *r)
 		log_warn("no secret for browser tokens from the store: %s",
 			 r->code != 0 ? sl_code_name(r->code) : "not one");
 	s->there = well;
-	tell(s, well ? SECRET_THERE : SECRET_UNAVAILABLE);
+	call_waiters(s, well ? SECRET_THERE : SECRET_UNAVAILABLE);
 }
 
 static void ask_store(struct slot *s)
@@ -100,23 +95,6 @@ static int read_file(const char *path, uint8_t *secret)
 		rc = read(fd, secret, BROWSER_TOKEN_SECRET_BYTES) == BROWSER_TOKEN_SECRET_BYTES ? 0 : SL_EIO;
 	close(fd);
 	return rc;
-}
-
-static int write_file(const char *path, const uint8_t *secret)
-{
-	char aside[PATH_BYTES + 64];
-	uint64_t name;
-	if (RAND_bytes((uint8_t *)&name, sizeof name) != 1)
-		return SL_EIO;
-	snprintf(aside, sizeof aside, "%s.%016llx", path, (unsigned long long)name);
-	int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return SL_EIO;
-	bool written = write(fd, secret, BROWSER_TOKEN_SECRET_BYTES) == BROWSER_TOKEN_SECRET_BYTES && fsync(fd) == 0;
-	close(fd);
-	bool linked = written && (link(aside, path) == 0 || errno == EEXIST);
-	unlink(aside);
-	return linked ? 0 : SL_EIO;
 }
 
 static void remove_old(const char *dir, int64_t oldest)
@@ -145,7 +123,7 @@ static int ask_file(struct slot *s)
 		return SL_EIO;
 	if (RAND_bytes(s->secret, sizeof s->secret) != 1)
 		return SL_EIO;
-	rc = write_file(path, s->secret);
+	rc = file_make_private(path, s->secret, sizeof s->secret);
 	if (rc != 0)
 		return rc;
 	remove_old(dir, s->period - KEPT_PERIODS);
@@ -163,7 +141,7 @@ enum secret_verdict token_secrets_find(struct token_secrets *all, int64_t period
 	struct slot *s = &all->slots[period % SLOTS];
 	if (s->period != period) {
 		cache_cancel(&s->op);
-		tell(s, SECRET_UNAVAILABLE); /* asked for before the clock was set to another day */
+		call_waiters(s, SECRET_UNAVAILABLE); /* they wait for another day: the clock was set */
 		OPENSSL_cleanse(s->secret, sizeof s->secret);
 		s->period = period;
 		s->there = false;
@@ -214,7 +192,7 @@ void token_secrets_destroy(struct token_secrets *all)
 	if (all == NULL)
 		return;
 	for (int i = 0; i < SLOTS; i++) {
-		BUG_IF(!list_empty(&all->slots[i].waiters), "a secret goes while somebody waits for it");
+		BUG_IF(!list_empty(&all->slots[i].waiters), "a secret is freed while requests wait for it");
 		cache_cancel(&all->slots[i].op);
 		OPENSSL_cleanse(all->slots[i].secret, sizeof all->slots[i].secret);
 	}

@@ -28,7 +28,6 @@ struct cascade_tier {
 struct cascade_state {
 	struct casc_scorer *scorer;
 	struct cascade_log *log; /* NULL: none */
-	double small_cost;
 	size_t n_tiers;
 	struct cascade_tier *tiers; /* [n_tiers] */
 };
@@ -68,7 +67,6 @@ int cascade_state_create(const struct gw_config *cfg, struct cascade_state *befo
 	struct cascade_state *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the cascade");
-	s->small_cost = cfg->cascade->small_cost;
 	int rc = casc_scorer_create(cfg->cascade, &s->scorer, err);
 	if (rc == 0 && cfg->cascade_log != NULL && cfg->cascade_log[0] != '\0')
 		rc = cascade_log_open(cfg->cascade_log, cfg->cascade_log_bytes, &s->log, err);
@@ -99,7 +97,6 @@ void cascade_state_destroy(void *state)
 
 const struct casc_scorer *cascade_state_scorer(const struct cascade_state *s) { return s->scorer; }
 struct cascade_log *cascade_state_log(const struct cascade_state *s) { return s->log; }
-double cascade_state_small_cost(const struct cascade_state *s) { return s->small_cost; }
 const struct casc_policy *cascade_tier_policy(const struct cascade_tier *t) { return &t->policy; }
 const char *cascade_tier_name(const struct cascade_tier *t) { return t->name; }
 

@@ -27,8 +27,6 @@ void cascade_state_destroy(void *s);
 const struct casc_scorer *cascade_state_scorer(const struct cascade_state *s);
 /* NULL: outcomes are not logged. */
 struct cascade_log *cascade_state_log(const struct cascade_state *s);
-/* cascade.small_cost */
-double cascade_state_small_cost(const struct cascade_state *s);
 /* Of the configuration's tiers; another one's is a BUG. */
 struct cascade_tier *cascade_state_tier(struct cascade_state *s, const char *name);
 

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The levels, and what holds for all of them.
+ * The levels. One pass can create work for another: a removed character joins its neighbours, a removed tag uncovers
+ * Markdown. So a level is repeated until a round changes nothing. If that takes more than ROUNDS, which only a crafted
+ * text does, the text stays unchanged. In both cases cleansing the result again returns it unchanged.
  *
- * Idempotence is not left to the passes: one can make work for another (a character removed brings
- * two together; a tag removed uncovers Markdown). A level is repeated until it changes nothing, and
- * what it made counts only then; after ROUNDS without an end, which only texts made for it need, the
- * text stays as it was. Both ways the result is one that the same level returns as it is: a round
- * leaves it alone, or the same rounds fail again. (Full does not begin with light: blanks in
- * preformatted HTML are code, and only full knows.)
+ * Full does not begin with light: blanks in preformatted HTML are code, and only full recognises them.
  *
- * A round is linear and their number is bounded, so the whole is linear.
+ * A round is linear and the number of rounds is bounded, so the whole is linear.
  */
 #include "gateway/cleanse/cleanse.h"
 
@@ -20,7 +17,7 @@
 
 enum { ROUNDS = 6 };
 
-/* The text, and what passes and rounds need beside it. */
+/* The text, and the buffers of passes and rounds. */
 enum { AT, SPARE, LAST_LIGHT, ORIGIN_LIGHT, LAST_FULL, ORIGIN_FULL, N_BUFFERS };
 
 static const char *text_of(const struct sl_buf *b) { return b->len > 0 ? (const char *)buf_data(b) : ""; }
@@ -31,7 +28,7 @@ static int copy(struct sl_buf *to, const struct sl_buf *from)
 	return buf_append(to, text_of(from), from->len);
 }
 
-/* b[AT] becomes what the pass makes of it. */
+/* Applies a pass to b[AT]. */
 static int run(cleanse_pass *pass, struct sl_buf b[N_BUFFERS])
 {
 	buf_clear(&b[SPARE], SIZE_MAX);
@@ -60,8 +57,8 @@ static int full_round(struct sl_buf b[N_BUFFERS])
 	return repeat(CLEANSE_LIGHT, b);
 }
 
-/* b[AT] becomes the level's; it stays where the rounds come to no end, or to nothing (an empty message
- * is another one), or beyond the bound. */
+/* Applies a level to b[AT]. The text stays unchanged if the rounds do not end, if nothing would be left (an empty
+ * message has another meaning), or beyond the bound. */
 static int repeat(enum cleanse_level level, struct sl_buf b[N_BUFFERS])
 {
 	struct sl_buf *last = &b[level == CLEANSE_LIGHT ? LAST_LIGHT : LAST_FULL];

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cleansing of what users paste: the same meaning in fewer tokens. Pure: text in, text out, no I/O, no
- * clock.
+ * The room cleanses text that users paste: the same meaning in fewer tokens. It is pure: text in, text out, no I/O, no
+ * clock, any thread. gateway/request calls it for users' messages.
  *
  *   light  control and zero-width characters, line ends, Unicode NFC, blanks at the ends of lines,
  *          repeated blank lines and spaces
- *   full   and the tags of pasted HTML, the decoration of Markdown, typographic quotes, dashes, dots
+ *   full   also the tags of pasted HTML, the decoration of Markdown, typographic quotes, dashes, dots
  *          and spaces, repeated punctuation
  *
- * Nothing changes within fenced and inline code, URLs (but for a trailing blank), JSON and diffs, nor
- * where a character carries meaning: joiners between letters of scripts that join and within emoji,
- * variation selectors, Chinese, Japanese and Korean punctuation, `a < b`, `List<int>`.
+ * Code, URLs (except a trailing blank), JSON and diffs never change, and neither do characters that carry meaning:
+ * joiners in scripts that join and in emoji, variation selectors, Chinese, Japanese and Korean punctuation, `a < b`,
+ * `List<int>`.
  *
- * For every text: cleansing it twice is cleansing it once; valid UTF-8 stays valid (and what is not
- * valid is not touched); the time is linear; the result has at most CLEANSE_GROWTH times the bytes
- * (some characters are longer in NFC; all else only removes); what is not empty does not become so.
+ * For every text: cleansing is idempotent; valid UTF-8 stays valid and other text is unchanged; the time is linear; the
+ * result has at most CLEANSE_GROWTH times the bytes (some characters are longer in NFC; everything else only removes);
+ * a text that is not empty does not become empty.
  */
 #ifndef GATEWAY_CLEANSE_H
 #define GATEWAY_CLEANSE_H
@@ -37,10 +37,10 @@ struct cleanse_stats {
 /* Appends the cleansed text to out. stats may be NULL. 0, SL_ELIMIT (out's bound), SL_ENOMEM. */
 int cleanse(enum cleanse_level level, const char *text, size_t n, struct sl_buf *out, struct cleanse_stats *stats);
 
-/* The bytes that cleansing has removed; 0 where it made the text longer. */
+/* The bytes that cleansing removed; 0 if the text became longer. */
 uint64_t cleanse_saved(const struct cleanse_stats *stats);
 
-/* Builds the tables (some milliseconds, once), so that the first text need not wait for them. */
+/* Builds the tables once (some milliseconds), so that the first text does not wait for them. */
 void cleanse_prepare(void);
 
 #endif

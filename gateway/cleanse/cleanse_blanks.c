@@ -2,11 +2,10 @@
  *
  * Blanks: none at the ends of lines, one blank line in a row, one space between words.
  *
- * Spaces stay where they are layout: at the beginning of a line, on a line that is indented like
- * code, within double quotes, and on a line in columns, that is, with a run of spaces that ends in the
- * same column as one of the line before or after, or with a wide one beside such a line (headings of
- * columns). The first relation is symmetric and such lines stay whole, so it still holds afterwards.
- * A table whose columns are told by | needs no spaces for it. Tabs stay: they separate.
+ * Spaces that are layout stay: at the beginning of a line, on a line indented like code, within double quotes, and on a
+ * line in columns. A line is in columns if a run of its spaces ends in the same column as one of the line before or
+ * after, or if it has a wide run next to such a line (column headings). The relation is symmetric and such lines stay
+ * whole, so it still holds afterwards. Tables with | need no spaces for their columns. Tabs separate, and stay.
  */
 #include <string.h>
 
@@ -23,17 +22,10 @@ struct writer {
 	const char *t;
 	size_t n;
 	uint8_t *dst;
-	size_t used, floor; /* not below floor is anything taken back */
+	size_t used, floor; /* floor: bytes before it are final */
 	struct protect p;
 	struct line before, before_that; /* empty: none */
 };
-
-static size_t blanks_end(const struct writer *w, size_t at)
-{
-	while (at < w->n && cleanse_blank(w->t[at]))
-		at++;
-	return at;
-}
 
 static struct line line_after(const struct writer *w, struct line l)
 {
@@ -48,14 +40,11 @@ static bool in_column(const struct writer *w, struct line l, size_t column)
 	return column >= 2 && at < l.end && !cleanse_blank(w->t[at]) && w->t[at - 1] == ' ' && w->t[at - 2] == ' ';
 }
 
-/* A run of spaces within the line that ends in a column of one of the others. *wide: it has a wide run. */
+/* Does a run of spaces in the line end in a column of one of the others? *wide: it has a wide run. */
 static bool in_columns(const struct writer *w, struct line l, struct line before, struct line after, bool *wide)
 {
-	size_t words = l.at;
-	while (words < l.end && cleanse_blank(w->t[words]))
-		words++;
 	*wide = false;
-	for (size_t i = words; i + 2 < l.end; i++) {
+	for (size_t i = cleanse_skip(w->t, l.at, l.end); i + 2 < l.end; i++) {
 		if (w->t[i] != ' ' || w->t[i + 1] != ' ')
 			continue;
 		size_t from = i;
@@ -90,7 +79,7 @@ static void put(struct writer *w, size_t at, size_t end)
 	w->used += end - at;
 }
 
-/* From at, which may be inside a line whose beginning was protected, to its newline. */
+/* Writes the line from at on; the line's beginning may have been protected. */
 static size_t rest_of_line(struct writer *w, size_t at, struct line l, bool *blank)
 {
 	enum { UNKNOWN, LAYOUT, WORDS } kind = UNKNOWN;
@@ -110,14 +99,14 @@ static size_t rest_of_line(struct writer *w, size_t at, struct line l, bool *bla
 			begun = true;
 			continue;
 		}
-		end = blanks_end(w, at);
+		end = cleanse_skip(w->t, at, w->n);
 		if (end == w->n || w->t[end] == '\n') {
 			at = end;
 			break;
 		}
 		bool run = begun && !quoted && end - at > 1 && memchr(w->t + at, '\t', end - at) == NULL;
 		if (run && kind == UNKNOWN)
-			kind = l.at < l.end && is_layout(w, l, blanks_end(w, l.at)) ? LAYOUT : WORDS;
+			kind = l.at < l.end && is_layout(w, l, cleanse_skip(w->t, l.at, w->n)) ? LAYOUT : WORDS;
 		put(w, at, run && kind == WORDS ? at + 1 : end);
 		*blank = false;
 		at = end;
@@ -129,7 +118,7 @@ static size_t rest_of_line(struct writer *w, size_t at, struct line l, bool *bla
 int cleanse_blanks(const char *text, size_t n, struct sl_buf *out)
 {
 	struct writer w = {.t = text, .n = n};
-	size_t n_blank = MAX_BLANK_LINES; /* none at the beginning */
+	size_t n_blank = MAX_BLANK_LINES; /* blank lines at the beginning are removed */
 	int rc = buf_reserve(out, n, &w.dst);
 	if (rc != 0)
 		return rc;
@@ -138,7 +127,7 @@ int cleanse_blanks(const char *text, size_t n, struct sl_buf *out)
 		struct line l = {at, cleanse_line_end(text, n, at)};
 		bool blank = true;
 		at = rest_of_line(&w, at, l, &blank);
-		/* Unless a span has ended lines further down. */
+		/* A span may have ended on a later line. */
 		w.before_that = w.before;
 		w.before = at == l.end || at == n ? l : (struct line){0};
 		if (at == n)
@@ -150,11 +139,8 @@ int cleanse_blanks(const char *text, size_t n, struct sl_buf *out)
 	}
 	while (w.used > w.floor && (w.dst[w.used - 1] == '\n' || cleanse_blank((char)w.dst[w.used - 1])))
 		w.used--;
-	/* Indentation is layout only where there are lines. */
-	size_t lead = 0;
-	if (memchr(text, '\n', n) == NULL && w.used > 0)
-		while (cleanse_blank((char)w.dst[lead]))
-			lead++;
+	/* Indentation is layout only in a text of several lines. */
+	size_t lead = memchr(text, '\n', n) == NULL ? cleanse_skip((const char *)w.dst, 0, w.used) : 0;
 	memmove(w.dst, w.dst + lead, w.used - lead);
 	w.used -= lead;
 	BUG_IF(w.used > n, "blanks made %zu bytes of %zu", w.used, n);

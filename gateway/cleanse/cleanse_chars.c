@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Characters: what nobody sees is removed where it means nothing, line ends become newlines, and the
- * rest is put into NFC.
+ * Characters: invisible ones without a meaning are removed, line ends become newlines, the rest is normalised to NFC.
  *
- * What is kept: ZWJ and ZWNJ beside a letter of a script that joins (Unicode 15, 9.2 and 12), ZWJ
- * between the parts of an emoji (UTS #51), the zero-width space between words of scripts that have no
- * other, direction marks in a text that has letters from right to left, a variation selector after
- * what it can vary, the tags of a flag. Everything else of the kind is what editors leave behind or a
- * way to hide text.
+ * Kept are ZWJ and ZWNJ next to a letter of a script that joins (Unicode 15, 9.2 and 12), ZWJ in an emoji (UTS #51),
+ * the zero-width space between words of scripts that have no other, direction marks in a text with right-to-left
+ * letters, a variation selector after a character that it can vary, the tags of a flag. Other invisible characters are
+ * left over from editors, or hide text.
  *
- * NFC is local: only a character that is changed by it or can combine with what precedes it needs it,
- * together with the character before. Runs of more than MAX_RUN of them are left as they are (the
- * idea of UAX #15, 13: ordering a run is quadratic).
+ * NFC is local: only a character that NFC changes or that can combine needs it, together with the character before it.
+ * Runs of more than MAX_RUN such characters are left unchanged, because ordering a run is quadratic (UAX #15, 13).
  */
 #include <utf8proc.h>
 
@@ -51,7 +48,7 @@ struct writer {
 	size_t n;
 	struct sl_buf *out;
 	bool rtl;
-	/* Not yet written: the last character that nothing combines with, then those that may. */
+	/* Not yet written: the last base character, then those that may combine with it. */
 	uint32_t run[MAX_RUN + 1];
 	size_t n_run;
 	bool long_run;
@@ -64,7 +61,7 @@ static int put(struct writer *w, uint32_t cp)
 	return buf_append(w->out, at, (size_t)utf8_encode(cp, at));
 }
 
-/* Writes the run, in NFC unless it was too long for it. */
+/* Writes the run, in NFC unless it is too long for that. */
 static int flush(struct writer *w)
 {
 	utf8proc_int32_t made[(MAX_RUN + 1) * LONGEST];
@@ -81,7 +78,7 @@ static int flush(struct writer *w)
 		for (size_t i = 0; i < w->n_run && rc == 0; i++)
 			rc = put(w, w->run[i]);
 	} else {
-		/* Canonical order: runs are short, so insertion it is. */
+		/* Canonical order, by insertion: runs are short. */
 		for (utf8proc_ssize_t i = 1; i < n; i++) {
 			utf8proc_int32_t cp = made[i];
 			int class = utf8proc_get_property(cp)->combining_class;
@@ -124,7 +121,7 @@ static bool varies(uint32_t before, uint32_t selector)
 			      : cleanse_digit((char)before) || before == '#' || before == '*';
 }
 
-/* Does the character, which nobody sees, mean something where it stands? */
+/* Does this invisible character have a meaning here? */
 static bool means(const struct writer *w, uint32_t cp, uint32_t next)
 {
 	switch (cp) {
@@ -142,12 +139,12 @@ static bool means(const struct writer *w, uint32_t cp, uint32_t next)
 		return varies(w->last, cp);
 	if (cp >= TAG_FIRST && cp <= TAG_LAST)
 		return w->last == BLACK_FLAG || (w->last >= TAG_FIRST && w->last < TAG_LAST);
-	/* Controls, soft hyphens, marks of order and annotation; all else is here to be normalised. */
+	/* Controls, soft hyphens, marks of order and annotation go; any other character is to be normalised. */
 	return !(cp < ' ' || (cp >= 0x7f && cp < 0xa0) || cp == SOFT_HYPHEN || (cp >= 0x2060 && cp <= 0x206f) ||
 		 cp == 0xfeff || (cp >= 0xfff9 && cp <= 0xfffc) || (cp > TAG_LAST && cp < VS17));
 }
 
-/* After a terminal's escape sequence (ECMA-48, 5.4), which is on one line; at + 1 when it is none. */
+/* The end of a terminal's escape sequence (ECMA-48, 5.4), which is on one line; at + 1: not a sequence. */
 static size_t escape_end(const struct writer *w, size_t at)
 {
 	size_t i = at + 1, most = w->n - i > MAX_ESCAPE ? i + MAX_ESCAPE : w->n;
@@ -182,8 +179,8 @@ static int one(struct writer *w, size_t *at)
 	return keep(w, cp, light);
 }
 
-/* From at on: the characters that stay and with which no span begins (URLs begin where a word does), but
- * for the last one: it may be the base of what follows. */
+/* The end of the characters from at on that stay and begin no span (URLs begin at a word), without the last one: it
+ * may be the base of the next. */
 static size_t plain_end(const struct writer *w, size_t at)
 {
 	size_t last = at, i = at, bytes;
@@ -208,9 +205,9 @@ static size_t plain_end(const struct writer *w, size_t at)
 static bool has_rtl(const char *t, size_t n)
 {
 	for (size_t i = 0, bytes; i < n; i += bytes) {
-		/* Their first bytes. */
 		unsigned char c = (unsigned char)t[i];
 		bytes = 1;
+		/* Right-to-left letters begin with a byte from 0xd6 on. */
 		if (c >= 0xd6 && cleanse_cp_rtl(cleanse_cp_at(t, n, i, &bytes)))
 			return true;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Character references of HTML: by number, and by the names of HTML 4 and a few more. A name needs its
- * semicolon here: without it `&copy=1` of a URL would be one.
+ * HTML's character references: by number, and by the names of HTML 4 and a few more. A name must have its semicolon:
+ * otherwise `&copy=1` in a URL would be one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static const struct entity entities[] = {
 
 static int by_name(const void *key, const void *row) { return strcmp(key, ((const struct entity *)row)->name); }
 
-/* What numbers from 0x80 to 0x9f are taken for: Windows-1252 (HTML, 13.2.5.80). */
+/* Numbers from 0x80 to 0x9f mean Windows-1252 (HTML, 13.2.5.80). */
 static const uint16_t windows[32] = {
     0x20ac, 0x81,   0x201a, 0x192,  0x201e, 0x2026, 0x2020, 0x2021, 0x2c6,  0x2030, 0x160,
     0x2039, 0x152,  0x8d,   0x17d,  0x8f,   0x90,   0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
@@ -104,7 +104,7 @@ static size_t by_number(const char *t, size_t n, uint32_t *cp)
 		return 0;
 	if (v >= 0x80 && v <= 0x9f)
 		v = windows[v - 0x80];
-	/* What is no character, or none of a text, stays as it is written. */
+	/* Controls and numbers that are no character stay as written. */
 	bool control = (v < 0x20 && v != '\n' && v != '\t' && v != '\r') || (v >= 0x7f && v <= 0x9f);
 	if (control || v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
 		return 0;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Is it pasted HTML, or a text about HTML, or no HTML at all? Only the first loses its tags. Wrongly
- * kept tags cost tokens, wrongly removed ones cost the meaning; so there must be a reason for it and
- * nothing against it.
+ * Decides whether a text is pasted HTML, a text about HTML, or not HTML. Only pasted HTML loses its tags. Tags kept by
+ * mistake cost tokens, tags removed by mistake cost the meaning; so there must be evidence for HTML and none against.
  *
- * For it: a document's own tags; a block (p, div, table, ul, h1 …) with words in it at the beginning of
- * a line or right after another tag; words formatted in the midst of a sentence; several line breaks
- * right after words.
+ * For: tags of a whole document; a block (p, div, table, ul, h1 …) with content at the beginning of a line or right
+ * after another tag; formatted words in a sentence; several line breaks right after words.
  *
- * Against it: the user's own words, which are those outside all elements, speak of markup, code or a
- * fault; braces or lines of code among them; attributes of templates or JSX; elements that HTML does
- * not have (XML); an element whose only word is its own name (`<b>bold</b>`).
+ * Against: the user's own words, outside all elements, mention markup, code or an error; braces or lines of code among
+ * them; attributes of templates or JSX; elements that HTML does not have (XML); an element that contains only its own
+ * name (`<b>bold</b>`).
  */
 #include "gateway/cleanse/cleanse_html.h"
 
@@ -32,7 +30,7 @@ static bool is_open_pair(const struct html_tag *tag)
 
 /* ---- the user's own words ---- */
 
-/* Words of people who ask about the tags themselves; those of other scripts anywhere. */
+/* Words of questions about the tags themselves; those of other scripts match inside words. */
 static const char *const markup_words[] = {
     "html",       "xhtml",      "css",       "xml",      "jsx",       "tsx",        "svg",           "dom",
     "tag",        "tags",       "element",   "elements", "attribute", "attributes", "markup",        "markdown",
@@ -55,7 +53,7 @@ static bool is_markup_word(const char *word)
 	return false;
 }
 
-static bool speaks_of_markup(const char *t, size_t n)
+static bool mentions_markup(const char *t, size_t n)
 {
 	char word[MAX_WORD];
 	size_t len = 0;
@@ -93,13 +91,12 @@ static bool is_program(const char *t, size_t n)
 	return false;
 }
 
-/* Code, JSON and diffs among the words are not the user's. */
 static bool is_against(const struct html *h, size_t at, size_t end)
 {
-	return end > at && (speaks_of_markup(h->t + at, end - at) || is_program(h->t + at, end - at));
+	return end > at && (mentions_markup(h->t + at, end - at) || is_program(h->t + at, end - at));
 }
 
-/* Text outside all pairs of known elements. */
+/* Is the text outside all pairs of known elements evidence against HTML? */
 static bool words_are_against(const struct html *h)
 {
 	size_t from = 0, i = 0;
@@ -109,7 +106,7 @@ static bool words_are_against(const struct html *h)
 			return true;
 		if (is_open_pair(tag) && tag->element != NULL)
 			i = tag->partner;
-		/* Of a script nothing is read, and its end is the next tag. */
+		/* A script's content is skipped up to its end, which is the next tag. */
 		from = h->tags[i].end;
 		if (flags_of(&h->tags[i]) & HTML_RAW && !h->tags[i].close && i + 1 < h->n_tags)
 			from = h->tags[i + 1].end > from ? h->tags[i + 1].at : from;
@@ -235,7 +232,7 @@ int cleanse_html(const char *text, size_t n, struct sl_buf *out)
 	html_dispose(&h);
 	if (rc == SL_ENOMEM)
 		return rc;
-	/* More tags than any page has, or a text that would get longer: left alone. */
+	/* More tags than any page has, or a text that would become longer: unchanged. */
 	if (rc == 0 && found && out->len - before <= n)
 		return 0;
 	buf_cut(out, before);

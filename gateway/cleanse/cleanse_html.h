@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files that take HTML out of a text: cleanse_tags.c finds the tags, cleanse_html.c decides
- * whether it is HTML at all, cleanse_html_text.c writes the text.
+ * Shared by the files that remove HTML: cleanse_tags.c finds the tags, cleanse_html.c decides whether the text is HTML,
+ * cleanse_html_text.c writes the result.
  */
 #ifndef GATEWAY_CLEANSE_HTML_H
 #define GATEWAY_CLEANSE_HTML_H
@@ -15,11 +15,9 @@
 enum html_id {
 	HTML_OTHER,
 	HTML_A,
-	HTML_BODY,
 	HTML_BR,
 	HTML_CODE,
 	HTML_HR,
-	HTML_HTML,
 	HTML_IMG,
 	HTML_LI,
 	HTML_OL,
@@ -39,16 +37,16 @@ enum {
 	HTML_BLOCK = 1,     /* a line of its own */
 	HTML_PARAGRAPH = 2, /* with blank lines around it */
 	HTML_VOID = 4,      /* has no end tag */
-	HTML_DROP = 8,      /* nothing in it is text */
-	HTML_RAW = 16,      /* nothing in it is a tag but its own end */
-	HTML_OPTIONAL = 32, /* the end tag may be left out */
+	HTML_DROP = 8,      /* its content is not text */
+	HTML_RAW = 16,      /* its content holds no tags; a row of one name */
+	HTML_OPTIONAL = 32, /* the end tag may be omitted */
 	HTML_SURE = 64,     /* a block that only HTML uses */
 	HTML_FORMAT = 128,  /* formats words */
 	HTML_PAGE = 256,    /* of a whole document */
 };
 
 struct html_element {
-	const char *name;
+	const char *names; /* separated by blanks */
 	enum html_id id;
 	unsigned flags;
 };
@@ -60,15 +58,15 @@ enum html_kind { HTML_TAG, HTML_COMMENT }; /* also doctypes and processing instr
 struct html_tag {
 	size_t at, end;
 	enum html_kind kind;
-	const struct html_element *element; /* NULL: not one of HTML */
+	const struct html_element *element; /* NULL: not an HTML element */
 	size_t name_at, name_n;
 	bool close, self, attributes;
 	bool alien;  /* in an attribute */
 	bool custom; /* a name with - or : */
 	bool doctype;
-	bool layout;    /* a table with a table in it, or marked as layout: no rows and columns of data */
-	bool goes;      /* set by the decision */
-	size_t partner; /* of an element with both tags; HTML_NONE */
+	bool layout;    /* a table that contains a table or is marked as layout: not rows and columns of data */
+	bool goes;      /* is removed; set by the decision */
+	size_t partner; /* the other tag of the pair; HTML_NONE */
 };
 
 struct html {
@@ -76,22 +74,22 @@ struct html {
 	size_t n;
 	struct html_tag *tags; /* owned */
 	size_t n_tags, room;
-	bool alien;        /* something had attributes of templates or of JSX */
-	bool page;         /* it has blocks: links are furniture then */
-	size_t begin, end; /* of the part that is HTML */
+	bool alien;        /* some tag had attributes of templates or JSX */
+	bool page;         /* it has blocks: its links are navigation */
+	size_t begin, end; /* of the HTML */
 };
 
 /* Finds tags outside code, JSON and diffs, and pairs them. 0, SL_ENOMEM, SL_ELIMIT: too many. */
 int html_find_tags(struct html *h);
 void html_dispose(struct html *h);
-/* The element of that name; NULL: HTML has none. */
+/* The row of the element with that name; NULL: HTML has no such element. */
 const struct html_element *html_element(const char *name, size_t n);
-/* An attribute's value, without its quotes; false: it has none. */
+/* An attribute's value, without its quotes; false: there is none. */
 bool html_attribute(const struct html *h, const struct html_tag *tag, const char *name, size_t *at, size_t *n);
-/* Appends the text of it all. */
+/* Appends the text without the removed tags. */
 int html_put_text(const struct html *h, struct sl_buf *out);
 
-/* The bytes of the character reference at t, and its character; 0: it is none. */
+/* The bytes of the character reference at t, and its character; 0: not a character reference. */
 size_t html_entity(const char *t, size_t n, uint32_t *cp);
 
 #endif

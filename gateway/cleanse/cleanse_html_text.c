@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTML as text: blocks are lines, paragraphs have blank lines around them, lists have dashes and
- * numbers, rows of tables are lines with | between cells, preformatted text is fenced code.
+ * Writes HTML as text: blocks are lines, paragraphs have blank lines around them, list items have dashes or numbers,
+ * table rows are lines with | between cells, preformatted text is fenced code.
  *
- * Within paired elements white space is HTML's: one blank. Outside of them it is the user's, with its
- * lines. What would make a tag or a character reference of text stays escaped (`&lt;b&gt;`): the
- * result must not be taken for HTML again. In code nothing needs to.
+ * Within paired elements white space follows HTML: one blank. Outside it is the user's, with its lines. Characters that
+ * would form a tag or a character reference stay escaped (`&lt;b&gt;`), so that the result is not HTML again; except in
+ * code.
  *
- * Breaks, markers and separators are owed until a word comes, so empty elements leave nothing.
+ * Breaks, markers and separators are pending ("owed") until a word is written, so empty elements leave nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,16 +28,16 @@ struct writer {
 	struct sl_buf *out;
 	size_t begin;
 	struct protect p;
-	size_t depth;     /* paired elements around */
-	size_t cells;     /* cells of data around */
+	size_t depth;     /* open paired elements */
+	size_t cells;     /* open data cells */
 	unsigned breaks;  /* owed: newlines */
 	bool space;       /* owed: a blank */
-	bool marker;      /* owed: of a list's item */
+	bool marker;      /* owed: a list item's */
 	unsigned n_cells; /* in this row */
 	unsigned bars;    /* owed: between cells */
 	struct list lists[MAX_LISTS];
 	size_t n_lists;
-	bool layout[MAX_TABLES]; /* of the tables around */
+	bool layout[MAX_TABLES]; /* of the open tables */
 	size_t n_tables;
 	int rc;
 };
@@ -81,17 +81,16 @@ static void pay_marker(struct writer *w)
 	char marker[16 + 2 * MAX_INDENT];
 	size_t depth = w->n_lists > MAX_INDENT ? MAX_INDENT : w->n_lists;
 	struct list *l = w->n_lists > 0 ? &w->lists[w->n_lists - 1] : NULL;
-	w->marker = false;
 	int indent = depth > 1 && w->cells == 0 ? (int)(2 * (depth - 1)) : 0;
 	if (l != NULL && l->ordered)
 		snprintf(marker, sizeof marker, "%*s%u. ", indent, "", ++l->n);
 	else
 		snprintf(marker, sizeof marker, "%*s- ", indent, "");
 	put_str(w, marker);
-	w->space = false;
+	w->marker = w->space = false;
 }
 
-/* What is owed, now that a word comes. */
+/* Writes what is owed, before a word. */
 static void pay(struct writer *w)
 {
 	pay_breaks(w);
@@ -114,7 +113,7 @@ static void pay(struct writer *w)
 
 /* ---- characters ---- */
 
-/* What follows would be a tag after `<`: an element's name, or one that may be a custom element's. */
+/* Would the text at at be a tag after `<`: an element's name, or one that may be a custom element's? */
 static bool begins_tag(const struct html *h, size_t at)
 {
 	char c = at < h->n ? h->t[at] : ' ';
@@ -129,7 +128,7 @@ static bool begins_tag(const struct html *h, size_t at)
 	return end > at && strchr(" \t\n/>&<", next) != NULL && (custom || html_element(h->t + at, end - at) != NULL);
 }
 
-/* A character reference whose character must not stand there by itself. */
+/* A character reference that must not be replaced by its character. */
 static bool must_stay(const struct html *h, uint32_t cp, size_t after)
 {
 	if (cp == '<')
@@ -159,7 +158,7 @@ static void put_cp(struct writer *w, uint32_t cp)
 
 static bool is_space(uint32_t cp) { return cp == ' ' || cp == '\t' || cp == '\n' || cp == '\r' || cp == '\f'; }
 
-/* Text of the user's own lines. Breaks that are owed are those that it begins with. */
+/* The user's own text. The breaks it begins with are owed. */
 static void put_own(struct writer *w, size_t at, size_t end)
 {
 	size_t i = at;
@@ -192,8 +191,7 @@ static void put_own(struct writer *w, size_t at, size_t end)
 			bytes = span - at;
 			continue;
 		}
-		/* After the last tag nothing is HTML's. */
-		bytes = 0;
+		/* After the last tag `&` is literal. */
 		if (at < w->h->end)
 			bytes = character(w->h, at, false, &cp);
 		else
@@ -228,7 +226,7 @@ static void put_html(struct writer *w, size_t at, size_t end)
 
 /* ---- code ---- */
 
-/* Decoded, without the tags in it; no white space changes. */
+/* Decoded, without the tags in it, with its white space. */
 static void put_literal(struct writer *w, size_t first, size_t at, size_t end)
 {
 	size_t tag = first;
@@ -253,7 +251,7 @@ static bool has(const struct html *h, size_t at, size_t end, const char *what)
 	return end > at && memmem(h->t + at, end - at, what, strlen(what)) != NULL;
 }
 
-/* A fence, when nothing in it ends it. */
+/* As a fence. False: the text would end the fence. */
 static bool put_fenced(struct writer *w, size_t i)
 {
 	const struct html *h = w->h;
@@ -273,7 +271,7 @@ static bool put_fenced(struct writer *w, size_t i)
 	put_str(w, "```\n");
 	size_t from = w->out->len;
 	put_literal(w, i + 1, at, end);
-	/* Line ends that were between tags. */
+	/* Drops line ends that were between tags. */
 	while (w->out->len > from && strchr(" \t\r\n", last(w, 1)) != NULL)
 		w->out->len--;
 	put_str(w, "\n```");
@@ -281,17 +279,15 @@ static bool put_fenced(struct writer *w, size_t i)
 	return true;
 }
 
-/* `…`, when it is one line without backticks. */
+/* As `…`. False: more than one line, or it has backticks. */
 static bool put_code(struct writer *w, size_t i)
 {
 	const struct html *h = w->h;
 	size_t at = h->tags[i].end, end = h->tags[h->tags[i].partner].at;
 	if (has(h, at, end, "`") || has(h, at, end, "\n") || has(h, at, end, "&#96;") || has(h, at, end, "&#x60;"))
 		return false;
-	while (at < end && cleanse_blank(h->t[at]))
-		at++;
-	while (end > at && cleanse_blank(h->t[end - 1]))
-		end--;
+	at = cleanse_skip(h->t, at, end);
+	end = cleanse_trim(h->t, at, end);
 	if (at == end)
 		return true;
 	pay(w);
@@ -310,7 +306,7 @@ static void put_image(struct writer *w, const struct html_tag *tag)
 		put_html(w, at, at + n);
 }
 
-/* x² is not x2: one letter, digits or signs are marked, `1st` is not. */
+/* x² is not x2: a single letter, digits and signs are marked, `1st` is not. */
 static void put_raised(struct writer *w, size_t i, const char *mark)
 {
 	const struct html *h = w->h;
@@ -330,7 +326,7 @@ static void put_raised(struct writer *w, size_t i, const char *mark)
 	put_str(w, mark);
 }
 
-/* Without blocks around it a link is what the user speaks of: it keeps its address. */
+/* In a text without blocks the user refers to the link: it keeps its address. */
 static void put_address(struct writer *w, size_t close)
 {
 	const struct html *h = w->h;
@@ -386,7 +382,7 @@ static void begin_element(struct writer *w, size_t i)
 	case HTML_IMG: put_image(w, tag); break;
 	case HTML_OL:
 	case HTML_UL:
-		/* A list within a list is no paragraph. */
+		/* A nested list is not a paragraph. */
 		owe_breaks(w, w->n_lists > 0 ? 1 : 2);
 		if (tag->partner != HTML_NONE && w->n_lists < MAX_LISTS)
 			w->lists[w->n_lists++] = (struct list){.ordered = tag->element->id == HTML_OL};
@@ -452,7 +448,7 @@ static void end_element(struct writer *w, size_t i)
 		owe_breaks(w, tag->element->flags & HTML_PARAGRAPH && w->n_lists == 0 ? 2 : 1);
 }
 
-/* The tag, and everything up to what is returned: the tag to go on with. */
+/* Writes the tag, and the element if it is written as a whole. Returns the last tag written. */
 static size_t put_tag(struct writer *w, size_t i)
 {
 	const struct html_tag *tag = &w->h->tags[i];
@@ -492,7 +488,6 @@ int html_put_text(const struct html *h, struct sl_buf *out)
 		i = put_tag(&w, i);
 		at = h->tags[i].end;
 	}
-	/* Elements that were not there can't be open any more. */
 	if (w.rc == 0)
 		put_own(&w, at, h->n);
 	return w.rc;

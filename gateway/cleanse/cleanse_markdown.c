@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Markdown without its decoration: marks of headings and emphasis go, rules and tables get short,
- * bullets become dashes, embedded images their description. What tells something stays: lists,
- * tables, links, quotations, struck text, code.
+ * Markdown without its decoration: marks of headings and emphasis are removed, rules and table rules are shortened,
+ * bullets become dashes, embedded images their description. Lists, tables, links, quotations, struck text and code
+ * stay.
  *
- * A line at a time, since the same characters are code elsewhere: `# install` before a command is a
- * comment, `2*3*4` and `**kwargs` are no emphasis. Emphasis is a pair on one line whose marks stand at
- * the edges of words (stricter than CommonMark 0.31, 6.2, and closer for scripts without spaces).
+ * It works line by line, because the same characters may be code: `# install` before a command is a comment, `2*3*4`
+ * and `**kwargs` are not emphasis. Emphasis is a pair of marks on one line at the edges of words (stricter than
+ * CommonMark 0.31, 6.2, and suited to scripts without spaces).
  *
  * Linear: the marks of a line are collected once and matched with a short stack.
  */
@@ -44,10 +44,8 @@ struct writer {
 
 static struct line line_at(const struct writer *w, size_t at)
 {
-	struct line l = {at, at, cleanse_line_end(w->t, w->n, at)};
-	while (l.words < l.end && cleanse_blank(w->t[l.words]))
-		l.words++;
-	return l;
+	size_t end = cleanse_line_end(w->t, w->n, at);
+	return (struct line){at, cleanse_skip(w->t, at, end), end};
 }
 
 static bool is_blank(struct line l) { return l.words == l.end; }
@@ -68,7 +66,7 @@ static bool contains(const struct writer *w, struct line l, const char *what)
 	return l.end > l.words && memmem(w->t + l.words, l.end - l.words, what, strlen(what)) != NULL;
 }
 
-/* Only what is hardly ever a sentence. */
+/* Only signs that hardly ever occur in a sentence. */
 static bool is_code(const struct writer *w, struct line l)
 {
 	static const char *const first[] = {
@@ -102,22 +100,18 @@ static bool has_cjk(const struct writer *w, struct line l)
 
 /* ---- lines ---- */
 
-/* Of `## Heading`: its level and where its text begins; else 0. */
+/* The level of `## Heading` and the start of its text; 0: not a heading. */
 static size_t heading_level(const struct writer *w, struct line l, size_t *text)
 {
-	size_t i = l.words, level;
-	while (i < l.end && w->t[i] == '#')
-		i++;
-	level = i - l.words;
+	size_t i = l.words < l.end && w->t[l.words] == '#' ? cleanse_run(w->t, l.words, l.end) : l.words;
+	size_t level = i - l.words;
 	if (level == 0 || level > MAX_LEVEL || l.words - l.at >= CODE_INDENT || i >= l.end || !cleanse_blank(w->t[i]))
 		return 0;
-	while (i < l.end && cleanse_blank(w->t[i]))
-		i++;
-	*text = i;
-	return i < l.end ? level : 0;
+	*text = cleanse_skip(w->t, i, l.end);
+	return *text < l.end ? level : 0;
 }
 
-/* Not a comment of a program: headings stand by themselves, above text or a deeper heading. */
+/* A heading stands alone, above text or a deeper heading; otherwise it may be a program's comment. */
 static size_t heading(const struct writer *w, struct line l, size_t *text)
 {
 	size_t level = heading_level(w, l, text), other;
@@ -141,15 +135,12 @@ static size_t heading(const struct writer *w, struct line l, size_t *text)
 static char rule(const struct writer *w, struct line l)
 {
 	char c = is_blank(l) ? '\0' : w->t[l.words];
-	size_t i = l.words;
 	if (strchr("-=_*~", c) == NULL || c == '\0')
 		return '\0';
-	while (i < l.end && w->t[i] == c)
-		i++;
-	return i == l.end && l.end - l.words >= RULE ? c : '\0';
+	return cleanse_run(w->t, l.words, l.end) == l.end && l.end - l.words >= RULE ? c : '\0';
 }
 
-/* It underlines a heading: one line of words by itself is above it. */
+/* It underlines a heading: a single line of words is above it. */
 static bool underlines(const struct writer *w, struct line l)
 {
 	char c = rule(w, l);
@@ -184,7 +175,7 @@ static int put_table_rule(struct writer *w, struct line l)
 	return rc;
 }
 
-/* The bytes of a bullet that is no keyboard's, with a blank after it; else 0. */
+/* The bytes of a typographic bullet followed by a blank; else 0. */
 static size_t bullet(const struct writer *w, struct line l)
 {
 	size_t bytes, next;
@@ -240,7 +231,7 @@ static void classify(const struct writer *w, struct mark *m)
 	m->closes = edge_after && !ascii_after && inner_before;
 }
 
-/* A single star or an underscore is also part of patterns, paths and names. */
+/* Single stars and underscores also occur in patterns, paths and names. */
 static bool is_emphasis(const struct writer *w, const struct mark *open, const struct mark *close)
 {
 	const char *inner = w->t + open->end;
@@ -281,7 +272,7 @@ static void match(struct writer *w)
 	}
 }
 
-/* Everything up to at. */
+/* Writes everything up to at. */
 static int flush(struct writer *w, size_t at)
 {
 	int rc = 0;
@@ -305,7 +296,7 @@ static int flush(struct writer *w, size_t at)
 	return rc;
 }
 
-/* ![description](data:…): an image that is part of the text. */
+/* ![description](data:…): an image embedded in the text. */
 static bool find_image(struct writer *w, size_t at, size_t end, struct mark *m)
 {
 	static const char data[] = "](data:";
@@ -328,15 +319,7 @@ static bool find_image(struct writer *w, size_t at, size_t end, struct mark *m)
 	return true;
 }
 
-static size_t run_end(const struct writer *w, size_t at, size_t end)
-{
-	size_t i = at;
-	while (i < end && w->t[i] == w->t[at])
-		i++;
-	return i;
-}
-
-/* From at to stop, or, where a span goes over it, to the next newline. */
+/* Writes from at to stop, or, if a span extends beyond stop, to the next newline. */
 static int put_inline(struct writer *w, size_t *at, size_t stop)
 {
 	size_t i = *at, end = cleanse_line_end(w->t, w->n, i);
@@ -351,7 +334,7 @@ static int put_inline(struct writer *w, size_t *at, size_t stop)
 			if (span > end)
 				end = cleanse_line_end(w->t, w->n, span);
 		} else if (c == '*' || c == '_') {
-			m = (struct mark){.at = i, .end = run_end(w, i, end), .kind = EMPHASIS};
+			m = (struct mark){.at = i, .end = cleanse_run(w->t, i, end), .kind = EMPHASIS};
 			classify(w, &m);
 		} else if (c != '!' || !find_image(w, i, end, &m)) {
 			i++;
@@ -366,13 +349,10 @@ static int put_inline(struct writer *w, size_t *at, size_t stop)
 	return rc != 0 ? rc : flush(w, i);
 }
 
-/* The words of a heading, without closing marks; what is after them is skipped. */
+/* The words of a heading, without closing marks and what follows them. */
 static int put_heading(struct writer *w, struct line l, size_t text, size_t *at)
 {
-	size_t end = l.end;
-	while (end > text && cleanse_blank(w->t[end - 1]))
-		end--;
-	size_t words = end;
+	size_t end = cleanse_trim(w->t, text, l.end), words = end;
 	while (words > text && w->t[words - 1] == '#')
 		words--;
 	if (words > text && cleanse_blank(w->t[words - 1]))
@@ -391,7 +371,7 @@ static int put_line(struct writer *w, struct line l, size_t *at, bool *dropped)
 	int rc;
 	*dropped = false;
 	w->code = is_code(w, l);
-	/* In a line of code that has its own quotes others are data. */
+	/* In a line of code with plain quotes, typographic ones are data. */
 	w->as_is = has_cjk(w, l) || (w->code && (contains(w, l, "\"") || contains(w, l, "'")));
 	size_t span = protect_at(&w->p, l.at);
 	if (span > l.at) {
@@ -425,7 +405,6 @@ static int put_line(struct writer *w, struct line l, size_t *at, bool *dropped)
 		    (rc = buf_append_str(w->out, "-")) != 0)
 			return rc;
 		*at = l.words + bytes;
-		return put_inline(w, at, w->n);
 	}
 	return put_inline(w, at, w->n);
 }

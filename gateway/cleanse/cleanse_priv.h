@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of the cleanser. A pass reads valid UTF-8 and appends what it makes of it; passes
- * know nothing of each other, and cleanse.c repeats them until nothing changes.
+ * Shared by the files of the cleanser. A pass reads valid UTF-8 and appends its result; passes are independent, and
+ * cleanse.c repeats them until nothing changes.
  */
 #ifndef GATEWAY_CLEANSE_PRIV_H
 #define GATEWAY_CLEANSE_PRIV_H
@@ -26,24 +26,45 @@ static inline bool cleanse_letter(char c) { return (c >= 'a' && c <= 'z') || (c 
 static inline bool cleanse_digit(char c) { return c >= '0' && c <= '9'; }
 static inline bool cleanse_alnum(char c) { return cleanse_letter(c) || cleanse_digit(c); }
 static inline char cleanse_lower(char c) { return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c); }
-/* The end of the line that holds at: its newline, or n. */
+/* The end of the line that contains at: its newline, or n. */
 size_t cleanse_line_end(const char *text, size_t n, size_t at);
+/* The first position from at that is not blank; end: none. And the end of the blanks before end. */
+static inline size_t cleanse_skip(const char *text, size_t at, size_t end)
+{
+	while (at < end && cleanse_blank(text[at]))
+		at++;
+	return at;
+}
+static inline size_t cleanse_trim(const char *text, size_t at, size_t end)
+{
+	while (end > at && cleanse_blank(text[end - 1]))
+		end--;
+	return end;
+}
+/* The end of the run of equal bytes at at. */
+static inline size_t cleanse_run(const char *text, size_t at, size_t end)
+{
+	size_t i = at;
+	while (i < end && text[i] == text[at])
+		i++;
+	return i;
+}
 
 /* ---- cleanse_scan.c ---- */
 
 enum cleanse_found { CLEANSE_CLEAN, CLEANSE_DIRTY, CLEANSE_INVALID };
-/* CLEAN: the level has nothing to do. DIRTY: it may have. INVALID: no UTF-8, to be left alone. */
+/* CLEAN: the level changes nothing. DIRTY: it may. INVALID: not UTF-8, left unchanged. */
 enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size_t n);
 /* As cleanse_cp_light, from the table. */
 bool cleanse_scan_light(uint32_t cp);
 
 /* ---- cleanse_unicode.c: classes of characters ---- */
 
-/* It may be removed, replaced or normalised by cleanse_chars, alone or with what precedes it. */
+/* cleanse_chars may remove, replace or normalise it, alone or with the characters before it. */
 bool cleanse_cp_light(uint32_t cp);
 bool cleanse_cp_typographic(uint32_t cp); /* cleanse_type_plain may know a plain form */
-bool cleanse_cp_joins(uint32_t cp);       /* of a script in which ZWJ and ZWNJ mean something */
-bool cleanse_cp_emoji(uint32_t cp);       /* may stand beside a ZWJ in an emoji sequence */
+bool cleanse_cp_joins(uint32_t cp);       /* of a script in which ZWJ and ZWNJ have a meaning */
+bool cleanse_cp_emoji(uint32_t cp);       /* may be next to a ZWJ in an emoji sequence */
 bool cleanse_cp_rtl(uint32_t cp);
 bool cleanse_cp_unspaced(uint32_t cp); /* of a script written without spaces, but not an ideograph */
 bool cleanse_cp_cjk(uint32_t cp);      /* letters and punctuation of Chinese, Japanese, Korean */
@@ -65,19 +86,19 @@ enum {
 	PROTECT_MATHS = 4,
 };
 
-/* Remembers what was looked for in vain, which keeps all of it linear. */
+/* Remembers failed searches, which keeps the whole linear. */
 struct protect {
 	const char *text;
 	size_t n;
 	unsigned kinds;
-	size_t budget;                          /* bytes of JSON that may yet be read in vain */
+	size_t budget;                          /* bytes that failed attempts to read JSON may still cost */
 	size_t no_ticks[PROTECT_MAX_TICKS + 1]; /* no closing run of that length before here */
 	size_t no_math[PROTECT_MATHS];
 };
 
 void protect_init(struct protect *p, const char *text, size_t n, unsigned kinds);
 size_t protect_span(struct protect *p, size_t at);
-/* Where the span that begins at at ends; at itself when none does. To be asked in ascending order. */
+/* The end of the span that begins at at; at itself: none does. Call it with ascending positions. */
 static inline size_t protect_at(struct protect *p, size_t at)
 {
 	char c = p->text[at], before = at > 0 ? p->text[at - 1] : '\n';
@@ -87,16 +108,11 @@ static inline size_t protect_at(struct protect *p, size_t at)
 	return protect_span(p, at);
 }
 
-/* ---- cleanse_json.c ---- */
-
-/* The end of the JSON object or array that begins at text; 0: it is none. *read: bytes looked at. */
-size_t cleanse_json_end(const char *text, size_t n, size_t *read);
-
 /* ---- cleanse_type.c ---- */
 
-/* Appends text[at..end) with plain quotes, dashes, dots and spaces and no repeated marks; its
- * neighbours in text[0..n) are looked at. as_is: of quotes, dashes and dots, since its line has Chinese,
- * Japanese or Korean in it, or is code. */
+/* Appends text[at..end) with plain quotes, dashes, dots and spaces and no repeated marks; reads its neighbours in
+ * text[0..n). as_is: keeps quotes, dashes and dots, because the line is code or contains Chinese, Japanese or Korean.
+ */
 int cleanse_type(const char *text, size_t n, size_t at, size_t end, bool as_is, struct sl_buf *out);
 
 #endif

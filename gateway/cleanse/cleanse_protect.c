@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Spans that no pass may change: fenced code, inline code (CommonMark 0.31, 4.5 and 6.1), JSON,
- * unified diffs, URLs, and formulas between dollars or \( \).
+ * Spans that no pass may change: fenced code, inline code (CommonMark 0.31, 4.5 and 6.1), JSON, unified diffs, URLs,
+ * and formulas between dollars or \( \).
  *
- * Linear time: a span that is found is skipped as a whole, and what was looked for in vain is
- * remembered: a closing run of backticks by its length and the end of the paragraph, JSON by a budget
- * of bytes that may be read for nothing (beyond it no more JSON is looked for).
+ * Linear time: a span that is found is skipped as a whole, and failed searches are remembered: a closing run of
+ * backticks by its length and the end of the paragraph, JSON by a budget of bytes. Once the budget is spent, no more
+ * JSON is looked for.
  */
 #include <string.h>
 
+#include "base/json/json_scan.h"
 #include "gateway/cleanse/cleanse_priv.h"
 
 enum { VAIN_READS = 4, MAX_SCHEME = 12, MIN_FENCE = 3 };
@@ -30,17 +31,11 @@ static bool starts(const struct protect *p, size_t at, const char *with)
 	return p->n - at >= n && memcmp(p->text + at, with, n) == 0;
 }
 
-static size_t run_end(const struct protect *p, size_t at)
-{
-	size_t end = at;
-	while (end < p->n && p->text[end] == p->text[at])
-		end++;
-	return end;
-}
+static size_t run_end(const struct protect *p, size_t at) { return cleanse_run(p->text, at, p->n); }
 
 /* ---- fenced code ---- */
 
-/* A fence may stand in a list or a quotation. */
+/* A fence may be in a list or a quotation. */
 static size_t fence_at(const struct protect *p, size_t line)
 {
 	while (line < p->n && (cleanse_blank(p->text[line]) || p->text[line] == '>'))
@@ -70,7 +65,7 @@ static size_t fenced(const struct protect *p, size_t line)
 	size_t len = run_end(p, at) - at, end = cleanse_line_end(p->text, p->n, at);
 	if (len < MIN_FENCE || (mark == '`' && memchr(p->text + at + len, '`', end - at - len) != NULL))
 		return line;
-	/* Without an end it is code up to the end of the text. */
+	/* A fence that is not closed runs to the end of the text. */
 	while (end < p->n) {
 		size_t next = end + 1;
 		end = cleanse_line_end(p->text, p->n, next);
@@ -157,15 +152,18 @@ static size_t ticks(struct protect *p, size_t at)
 
 static size_t json(struct protect *p, size_t at)
 {
-	size_t next = at + 1, read = 0;
+	size_t next = at + 1;
 	while (next < p->n && (cleanse_blank(p->text[next]) || p->text[next] == '\n'))
 		next++;
 	if (next >= p->n || strchr(p->text[at] == '{' ? "\"}" : "{[\"]-0123456789tfn", p->text[next]) == NULL ||
 	    p->budget == 0)
 		return at;
-	size_t end = cleanse_json_end(p->text + at, p->n - at, &read);
-	if (end > 0)
-		return at + end;
+	struct json_scan s;
+	json_scan_init(&s, p->text + at, p->n - at);
+	bool whole = json_scan_skip(&s);
+	size_t read = (size_t)(s.at - s.text);
+	if (whole)
+		return at + read;
 	p->budget -= read < p->budget ? read : p->budget;
 	return at;
 }
@@ -194,7 +192,7 @@ static size_t url(const struct protect *p, size_t at)
 			return at;
 		i += 3;
 	}
-	/* What ends a sentence or emphasis is not its end. */
+	/* Punctuation that ends a sentence or emphasis is not part of it. */
 	while (i < p->n) {
 		uint32_t cp = cleanse_cp_at(p->text, p->n, i, &bytes);
 		if (ends_url(cp))
@@ -213,7 +211,7 @@ static const struct {
 	bool line; /* ends on its line */
 } maths[PROTECT_MATHS] = {{"$$", "$$", false}, {"\\(", "\\)", false}, {"\\[", "\\]", false}, {"$", "$", true}};
 
-/* As Pandoc has it: no blank inside a single dollar, and no digit after the closing one. */
+/* Pandoc's rule: no blank inside a single dollar, and no digit after the closing one. */
 static bool closes_math(const struct protect *p, size_t k, size_t i)
 {
 	if (!starts(p, i, maths[k].close))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Is there anything to do? Most texts are clean, and are only looked at: 16 bytes at a time for the
- * bytes and pairs that could be the beginning of something; only a block that has one of them is read
- * byte by byte, and its characters beyond ASCII are decoded and looked up in a bit a code point.
+ * Finds out whether a text needs cleansing. Most texts do not and are only scanned: 16 bytes at a time, for bytes and
+ * pairs that could begin something. A block with one of them is read byte by byte, and its characters beyond ASCII are
+ * looked up in a bitmap of code points.
  *
- * The answer may be DIRTY where the passes will find nothing, never CLEAN where they would change
- * something (tests compare). The tables are built once, from what the passes themselves ask.
+ * The result may be DIRTY where the passes change nothing, never CLEAN where they would change something (tests
+ * compare). The bitmaps are built once, from the passes' own predicates.
  */
 #include <pthread.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static bool suspicious(enum cleanse_level level, uint32_t cp)
 {
 	if (cp < BMP)
 		return ((level == CLEANSE_FULL ? full_bits : light_bits)[cp / 64] >> (cp % 64) & 1) != 0;
-	/* Emoji and ideographs are common, and none of them is. */
+	/* Emoji and ideographs are common and never suspicious. */
 	if ((cp >= 0x1f000 && cp <= 0x1faff) || (cp >= 0x20000 && cp < 0x2f800))
 		return false;
 	return cleanse_cp_light(cp);
@@ -54,10 +54,10 @@ struct scan {
 	size_t n;
 };
 
-/* That byte 16 times. A macro: a function that returns a block has no one calling convention. */
+/* That byte 16 times. A macro, because functions that return vectors have no common calling convention. */
 #define splat(c) ((block){0} + (uint8_t)(c))
 
-/* Does one of the 16 bytes at t, or a pair that begins there (17 bytes are read), need a second look? */
+/* Does one of the 16 bytes at t, or a pair that begins there, need a closer look? Reads 17 bytes. */
 static bool interesting(const char *t, bool full)
 {
 	block a, b;
@@ -87,7 +87,7 @@ static bool light_byte(const struct scan *s, size_t i)
 	if (c == ' ' || c == '\t') {
 		if (next == '\n')
 			return true;
-		/* Two within a line; at its beginning they stay. */
+		/* Two spaces within a line; at its beginning they stay. */
 		return c == ' ' && next == ' ' && i > 0 && s->t[i - 1] != '\n' && !cleanse_blank(s->t[i - 1]);
 	}
 	if (c == '\n')
@@ -139,7 +139,7 @@ enum cleanse_found cleanse_scan(enum cleanse_level level, const char *text, size
 	size_t i = 0;
 	cleanse_prepare();
 	while (i < n) {
-		/* Once dirty, only validity is of interest. */
+		/* Once dirty, only validity matters. */
 		if (n - i > BLOCK && !interesting(text + i, full && !dirty)) {
 			i += BLOCK;
 			continue;

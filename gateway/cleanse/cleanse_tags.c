@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tags of a text, and which belong together. A tag is what HTML's syntax says (13.1.2): a known
- * form to its last attribute. `a < b`, `<3`, `x <y and z> w` and a tag that the text ends in are none.
+ * Finds the tags of a text and pairs them. A tag must have HTML's syntax (13.1.2) up to its last attribute: `a < b`,
+ * `<3`, `x <y and z> w` and a tag cut off by the end of the text are not tags.
  *
- * Linear time: attempts that fail are paid from a budget, and an end that was not found once is not
- * looked for again.
+ * Linear time: failed attempts are charged to a budget, and a search for an end that found none is not repeated.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,136 +28,63 @@ enum {
 #define PARA (HTML_BLOCK | HTML_PARAGRAPH)
 #define SURE HTML_SURE
 
-/* Sorted by name. */
+/* Elements of one kind a row, those that occur most first. */
 static const struct html_element elements[] = {
-    {"a", HTML_A, 0},
-    {"abbr", HTML_OTHER, 0},
-    {"acronym", HTML_OTHER, 0},
-    {"address", HTML_OTHER, BLOCK},
-    {"area", HTML_OTHER, HTML_VOID},
-    {"article", HTML_OTHER, BLOCK},
-    {"aside", HTML_OTHER, BLOCK},
-    {"audio", HTML_OTHER, HTML_DROP},
-    {"b", HTML_OTHER, HTML_FORMAT},
-    {"base", HTML_OTHER, HTML_VOID},
-    {"bdi", HTML_OTHER, 0},
-    {"bdo", HTML_OTHER, 0},
-    {"big", HTML_OTHER, HTML_FORMAT},
-    {"blockquote", HTML_OTHER, PARA | SURE},
-    {"body", HTML_BODY, BLOCK | HTML_PAGE},
-    {"br", HTML_BR, HTML_VOID},
-    {"button", HTML_OTHER, BLOCK},
-    {"canvas", HTML_OTHER, HTML_DROP},
-    {"caption", HTML_OTHER, BLOCK},
-    {"center", HTML_OTHER, BLOCK | SURE},
-    {"cite", HTML_OTHER, 0},
-    {"code", HTML_CODE, 0},
-    {"col", HTML_OTHER, HTML_VOID},
-    {"colgroup", HTML_OTHER, 0},
-    {"datalist", HTML_OTHER, HTML_DROP},
-    {"dd", HTML_OTHER, BLOCK | HTML_OPTIONAL},
-    {"del", HTML_STRUCK, HTML_FORMAT},
-    {"details", HTML_OTHER, BLOCK},
-    {"dfn", HTML_OTHER, 0},
-    {"dialog", HTML_OTHER, BLOCK},
-    {"div", HTML_OTHER, BLOCK | SURE},
-    {"dl", HTML_OTHER, PARA | SURE},
-    {"dt", HTML_OTHER, BLOCK | HTML_OPTIONAL},
-    {"em", HTML_OTHER, HTML_FORMAT},
-    {"embed", HTML_OTHER, HTML_VOID},
-    {"fieldset", HTML_OTHER, BLOCK},
-    {"figcaption", HTML_OTHER, BLOCK},
-    {"figure", HTML_OTHER, BLOCK},
-    {"font", HTML_OTHER, HTML_FORMAT},
-    {"footer", HTML_OTHER, BLOCK},
-    {"form", HTML_OTHER, BLOCK | SURE},
-    {"h1", HTML_OTHER, PARA | SURE},
-    {"h2", HTML_OTHER, PARA | SURE},
-    {"h3", HTML_OTHER, PARA | SURE},
-    {"h4", HTML_OTHER, PARA | SURE},
-    {"h5", HTML_OTHER, PARA | SURE},
-    {"h6", HTML_OTHER, PARA | SURE},
-    {"head", HTML_OTHER, BLOCK | HTML_PAGE},
-    {"header", HTML_OTHER, BLOCK},
-    {"hr", HTML_HR, HTML_VOID},
-    {"html", HTML_HTML, BLOCK | HTML_PAGE},
-    {"i", HTML_OTHER, HTML_FORMAT},
-    {"iframe", HTML_OTHER, HTML_DROP},
-    {"img", HTML_IMG, HTML_VOID},
-    {"input", HTML_OTHER, HTML_VOID},
-    {"ins", HTML_OTHER, HTML_FORMAT},
-    {"kbd", HTML_OTHER, 0},
-    {"label", HTML_OTHER, 0},
-    {"legend", HTML_OTHER, BLOCK},
-    {"li", HTML_LI, BLOCK | HTML_OPTIONAL},
-    {"link", HTML_OTHER, HTML_VOID},
-    {"main", HTML_OTHER, BLOCK},
-    {"map", HTML_OTHER, HTML_DROP},
-    {"mark", HTML_OTHER, HTML_FORMAT},
-    {"menu", HTML_UL, BLOCK},
-    {"meta", HTML_OTHER, HTML_VOID},
-    {"nav", HTML_OTHER, BLOCK},
-    {"nobr", HTML_OTHER, 0},
-    {"noscript", HTML_OTHER, HTML_DROP},
-    {"object", HTML_OTHER, HTML_DROP},
-    {"ol", HTML_OL, PARA | SURE},
-    {"optgroup", HTML_OTHER, BLOCK},
-    {"option", HTML_OTHER, BLOCK | HTML_OPTIONAL},
-    {"output", HTML_OTHER, 0},
     {"p", HTML_P, PARA | HTML_OPTIONAL | SURE},
-    {"param", HTML_OTHER, HTML_VOID},
-    {"picture", HTML_OTHER, 0},
+    {"div center form", HTML_OTHER, BLOCK | SURE},
+    {"span b big em font i ins mark small strong u", HTML_OTHER, HTML_FORMAT},
+    {"br", HTML_BR, HTML_VOID},
+    {"li", HTML_LI, BLOCK | HTML_OPTIONAL},
+    {"a", HTML_A, 0},
+    {"td th", HTML_CELL, HTML_OPTIONAL},
+    {"tr", HTML_ROW, BLOCK | HTML_OPTIONAL},
+    {"ul", HTML_UL, PARA | SURE},
+    {"abbr acronym bdi bdo cite colgroup dfn kbd label nobr output picture rp rt ruby samp time tt var", HTML_OTHER, 0},
+    {"address article aside button caption details dialog fieldset figcaption figure footer header legend main nav "
+     "optgroup section select summary textarea",
+     HTML_OTHER, BLOCK},
+    {"area base col embed input link meta param source track wbr", HTML_OTHER, HTML_VOID},
+    {"audio canvas datalist iframe map noscript object svg template video", HTML_OTHER, HTML_DROP},
+    {"blockquote dl h1 h2 h3 h4 h5 h6", HTML_OTHER, PARA | SURE},
+    {"body head html", HTML_OTHER, BLOCK | HTML_PAGE},
+    {"code", HTML_CODE, 0},
+    {"dd dt option", HTML_OTHER, BLOCK | HTML_OPTIONAL},
+    {"del s strike", HTML_STRUCK, HTML_FORMAT},
+    {"hr", HTML_HR, HTML_VOID},
+    {"img", HTML_IMG, HTML_VOID},
+    {"menu", HTML_UL, BLOCK},
+    {"ol", HTML_OL, PARA | SURE},
     {"pre", HTML_PRE, PARA | SURE},
     {"q", HTML_Q, 0},
-    {"rp", HTML_OTHER, 0},
-    {"rt", HTML_OTHER, 0},
-    {"ruby", HTML_OTHER, 0},
-    {"s", HTML_STRUCK, HTML_FORMAT},
-    {"samp", HTML_OTHER, 0},
     {"script", HTML_OTHER, HTML_DROP | HTML_RAW},
-    {"section", HTML_OTHER, BLOCK},
-    {"select", HTML_OTHER, BLOCK},
-    {"small", HTML_OTHER, HTML_FORMAT},
-    {"source", HTML_OTHER, HTML_VOID},
-    {"span", HTML_OTHER, HTML_FORMAT},
-    {"strike", HTML_STRUCK, HTML_FORMAT},
-    {"strong", HTML_OTHER, HTML_FORMAT},
     {"style", HTML_OTHER, HTML_DROP | HTML_RAW},
     {"sub", HTML_SUB, HTML_FORMAT},
-    {"summary", HTML_OTHER, BLOCK},
     {"sup", HTML_SUP, HTML_FORMAT},
-    {"svg", HTML_OTHER, HTML_DROP},
     {"table", HTML_TABLE, PARA | SURE},
-    {"tbody", HTML_OTHER, HTML_OPTIONAL},
-    {"td", HTML_CELL, HTML_OPTIONAL},
-    {"template", HTML_OTHER, HTML_DROP},
-    {"textarea", HTML_OTHER, BLOCK},
-    {"tfoot", HTML_OTHER, HTML_OPTIONAL},
-    {"th", HTML_CELL, HTML_OPTIONAL},
-    {"thead", HTML_OTHER, HTML_OPTIONAL},
-    {"time", HTML_OTHER, 0},
+    {"tbody tfoot thead", HTML_OTHER, HTML_OPTIONAL},
     {"title", HTML_OTHER, PARA},
-    {"tr", HTML_ROW, BLOCK | HTML_OPTIONAL},
-    {"track", HTML_OTHER, HTML_VOID},
-    {"tt", HTML_OTHER, 0},
-    {"u", HTML_OTHER, HTML_FORMAT},
-    {"ul", HTML_UL, PARA | SURE},
-    {"var", HTML_OTHER, 0},
-    {"video", HTML_OTHER, HTML_DROP},
-    {"wbr", HTML_OTHER, HTML_VOID},
 };
 
-static int by_name(const void *key, const void *row) { return strcmp(key, ((const struct html_element *)row)->name); }
+static bool lists(const char *names, const char *name, size_t n)
+{
+	for (const char *at = names; (at = strstr(at, name)) != NULL; at += n)
+		if ((at == names || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
+			return true;
+	return false;
+}
 
 const struct html_element *html_element(const char *t, size_t n)
 {
 	char name[MAX_NAME];
-	if (n >= MAX_NAME)
+	if (n == 0 || n >= MAX_NAME)
 		return NULL;
 	for (size_t i = 0; i < n; i++)
 		name[i] = cleanse_lower(t[i]);
 	name[n] = '\0';
-	return bsearch(name, elements, sizeof elements / sizeof *elements, sizeof *elements, by_name);
+	for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
+		if (lists(elements[i].names, name, n))
+			return &elements[i];
+	return NULL;
 }
 
 static bool is_space(char c) { return cleanse_blank(c) || c == '\n' || c == '\r' || c == '\f'; }
@@ -188,11 +114,11 @@ struct finder {
 	struct protect p;
 	size_t budget;
 	size_t no_comment_end;                    /* none from here on */
-	const struct html_element *no_end[N_RAW]; /* of these no end tag is left */
+	const struct html_element *no_end[N_RAW]; /* raw elements without an end tag in the rest of the text */
 	size_t stack[MAX_STACK], depth;
 };
 
-/* Attributes without a value that HTML has; others are words of a sentence. */
+/* HTML's attributes without a value; any other word is one of a sentence. */
 static bool is_flag(const char *t, size_t n)
 {
 	static const char *const flags[] = {
@@ -214,7 +140,7 @@ static bool is_alien(const char *t, size_t n)
 	       equals(t, n, "htmlfor");
 }
 
-/* After an attribute's value; 0: it has no end. *braces: a value of JSX. */
+/* The end of an attribute's value; 0: it has no end. *braces: a JSX value. */
 static size_t value_end(const struct html *h, size_t i, bool *braces)
 {
 	char c = i < h->n ? h->t[i] : '>';
@@ -247,7 +173,7 @@ static size_t attribute_end(const struct html *h, size_t i, struct html_tag *tag
 	return i;
 }
 
-/* The end of the tag at `<`, or 0; *read: how far it was looked at. */
+/* The end of the tag at `<`, or 0; *read: how far the text was read. */
 static size_t tag_end(const struct html *h, struct html_tag *tag, size_t *read)
 {
 	size_t i = tag->at + 1;
@@ -349,7 +275,7 @@ static bool same_name(const struct html *h, const struct html_tag *a, const stru
 
 static enum html_id id_of(const struct html_tag *tag) { return tag->element != NULL ? tag->element->id : HTML_OTHER; }
 
-/* Elements whose end tags were left out, and which this one ends. */
+/* Ends the open elements that this tag implies the end of. */
 static void end_implied(struct finder *f, const struct html_tag *tag)
 {
 	const struct html *h = f->h;
@@ -359,14 +285,15 @@ static void end_implied(struct finder *f, const struct html_tag *tag)
 		bool ends =
 		    (open == HTML_LI && id == HTML_LI) || (open == HTML_CELL && (id == HTML_CELL || id == HTML_ROW)) ||
 		    (open == HTML_ROW && id == HTML_ROW) || (open == HTML_P && (tag->element->flags & HTML_BLOCK)) ||
-		    (top->element != NULL && top->element == tag->element && (tag->element->flags & HTML_OPTIONAL));
+		    ((tag->element->flags & HTML_OPTIONAL) && same_name(h, top, tag));
 		if (!ends)
 			return;
 		f->depth--;
 	}
 }
 
-static void says_layout(struct finder *f, struct html_tag *table)
+/* A table is for layout if it is marked so or contains a table. */
+static void mark_layout(struct finder *f, struct html_tag *table)
 {
 	size_t at, n;
 	table->layout = html_attribute(f->h, table, "role", &at, &n) && equals(f->h->t + at, n, "presentation");
@@ -391,7 +318,7 @@ static void pair(struct finder *f)
 	if (!tag->close) {
 		end_implied(f, tag);
 		if (id_of(tag) == HTML_TABLE)
-			says_layout(f, tag);
+			mark_layout(f, tag);
 		if (f->depth < MAX_STACK)
 			f->stack[f->depth++] = index;
 		return;
@@ -407,7 +334,7 @@ static void pair(struct finder *f)
 	}
 }
 
-/* Where the end tag of a raw element begins; h->n: there is none. */
+/* The start of a raw element's end tag; h->n: there is none. */
 static size_t raw_end(struct finder *f, const struct html_tag *tag)
 {
 	const struct html *h = f->h;
@@ -416,7 +343,7 @@ static size_t raw_end(struct finder *f, const struct html_tag *tag)
 			return h->n;
 	for (const char *p = h->t + tag->end; (p = memmem(p, (size_t)(h->t + h->n - p), "</", 2)) != NULL; p += 2) {
 		size_t at = (size_t)(p - h->t);
-		if (begins(h, at + 2, tag->element->name))
+		if (begins(h, at + 2, tag->element->names))
 			return at;
 	}
 	f->no_end[f->no_end[0] != NULL] = tag->element;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Typography: quotes, dashes, dots and spaces as a keyboard has them, and no mark three times.
+ * Typography: quotes, dashes, dots and spaces as on a keyboard, and no mark three times in a row.
  *
- * On a line with Chinese, Japanese or Korean in it only the spaces change: there these characters are
- * the ordinary ones. Guillemets and low-high German pairs: the first stay, the second are quotes like
- * others. Marks within identifiers, paths and numbers stay.
+ * On a line with Chinese, Japanese or Korean only the spaces change: these characters are its ordinary ones. Guillemets
+ * stay; low-high German pairs are quotes. Marks within identifiers, paths and numbers stay.
  */
 #include <string.h>
 
@@ -42,7 +41,7 @@ static bool is_digit(uint32_t cp) { return cp >= '0' && cp <= '9'; }
 static const char *dash(uint32_t cp, uint32_t before, uint32_t after)
 {
 	if (after == cp)
-		return ""; /* of several the last one stands for all */
+		return ""; /* the last of several is written */
 	if (is_space(before) || is_space(after) || (is_digit(before) && is_digit(after)))
 		return "-";
 	return " - ";
@@ -68,7 +67,7 @@ static const char *plain(uint32_t cp, uint32_t before, uint32_t after, bool as_i
 
 static bool is_mark(char c) { return c == '!' || c == '?'; }
 
-/* At a run of marks or dots that is to be shortened: its length, and what stays; else 0. */
+/* The length of a run of marks or dots that is to be shortened, and what stays; else 0. */
 static size_t marks(const char *t, size_t n, size_t at, size_t end, const char **stays)
 {
 	size_t i = at, questions = 0;
@@ -83,7 +82,7 @@ static size_t marks(const char *t, size_t n, size_t at, size_t end, const char *
 	for (; i < end && is_mark(t[i]); i++)
 		questions += t[i] == '?';
 	*stays = questions == 0 ? "!" : questions == i - at ? "?" : "?!";
-	/* `!!!x` and `?.` are somebody's syntax. */
+	/* `!!!x` and `?.` are syntax. */
 	bool free_after = i >= n || (unsigned char)t[i] >= 0x80 || strchr(" \t\n\"')]}*_.,", t[i]) != NULL;
 	bool free_before =
 	    at == 0 || !is_space((unsigned char)t[at - 1]) || at + 1 == n || i >= n || is_space((unsigned char)t[i]);

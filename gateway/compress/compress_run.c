@@ -26,22 +26,12 @@ static const char heading[] = "Summary of the conversation so far: ";
 
 /* ---- metrics ---- */
 
-#define REQUESTS(how)                                                                                            \
-	{                                                                                                        \
-		.kind = METRIC_COUNTER, .name = "sluice_compressed_requests_total", .labels = "how=\"" how "\"", \
-		.help = "Requests whose conversation was shortened"                                              \
-	}
-static struct metric requests_summary = REQUESTS("summary"), requests_trim = REQUESTS("trim");
-static struct metric removed_tokens = {.kind = METRIC_COUNTER,
-				       .name = "sluice_compressed_tokens_total",
-				       .help = "Tokens of conversations that compression removed"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	metric_register(&requests_summary);
-	metric_register(&requests_trim);
-	metric_register(&removed_tokens);
-}
+#define REQUESTS(var, how)                                                                 \
+	METRIC(var, METRIC_COUNTER, "sluice_compressed_requests_total", "how=\"" how "\"", \
+	       "Requests whose conversation was shortened")
+REQUESTS(requests_summary, "summary");
+REQUESTS(requests_trim, "trim");
+COUNTER(removed_tokens, "sluice_compressed_tokens_total", "Tokens of conversations that compression removed");
 
 /* ---- life ---- */
 

@@ -42,11 +42,9 @@ enum {
 /* ---- metrics ---- */
 
 enum outcome { MADE, STORED, REPAIRED, CHECK_FAILED, STORED_FAILED, REFUSED, NOT_MADE, N_OUTCOMES };
-#define SUMMARIES(result)                                                                                             \
-	{                                                                                                             \
-		.kind = METRIC_COUNTER, .name = "sluice_compress_summaries_total", .labels = "result=\"" result "\"", \
-		.help = "Blocks of conversations to summarize, by outcome"                                            \
-	}
+#define SUMMARIES(result)                                                                     \
+	METRIC_OF(METRIC_COUNTER, "sluice_compress_summaries_total", "result=\"" result "\"", \
+		  "Blocks of conversations to summarize, by outcome")
 static struct metric outcomes[N_OUTCOMES] = {
     [MADE] = SUMMARIES("made"),         /* all facts were in it */
     [REPAIRED] = SUMMARIES("repaired"), /* some were added */
@@ -56,16 +54,9 @@ static struct metric outcomes[N_OUTCOMES] = {
     [REFUSED] = SUMMARIES("refused"),   /* by a limit of the key */
     [NOT_MADE] = SUMMARIES("not_made"), /* no time, no room, no engine */
 };
-static struct metric written_tokens = {.kind = METRIC_COUNTER,
-				       .name = "sluice_compress_summary_tokens_total",
-				       .help = "Tokens that writing summaries took, prompts and summaries"};
-
-__attribute__((constructor)) static void register_metrics(void)
-{
-	for (int i = 0; i < N_OUTCOMES; i++)
-		metric_register(&outcomes[i]);
-	metric_register(&written_tokens);
-}
+METRICS(outcomes);
+COUNTER(written_tokens, "sluice_compress_summary_tokens_total",
+	"Tokens that writing summaries took, prompts and summaries");
 
 void compress_summary_leave(struct compress_run *r)
 {

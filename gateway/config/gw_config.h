@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gateway's configuration, as every room of it reads it.
+ * The room is this struct: the gateway's configuration, read by all its rooms. cmd/config fills it in; a snapshot
+ * (auth/snapshot.h) keeps it immutable. Any thread may read it.
  */
 #ifndef GATEWAY_GW_CONFIG_H
 #define GATEWAY_GW_CONFIG_H
@@ -14,11 +15,11 @@
 
 /* Whose identical requests share one generation. */
 enum gw_coalesce { GW_COALESCE_OFF, GW_COALESCE_USER, GW_COALESCE_TENANT };
-/* Which newer prompts end older ones: none; those that name their conversation; also those that seem to be
- * of one. */
+/* Which newer prompts end older ones of their conversation: none; those that name it; also those that seem to continue
+ * it. */
 enum gw_supersede { GW_SUPERSEDE_OFF, GW_SUPERSEDE_NAMED, GW_SUPERSEDE_ANY };
 
-/* What becomes of a request that is predicted later than its tier's ttft_target. */
+/* What happens to a request whose predicted first token is later than its tier's ttft_target. */
 enum gw_late { GW_LATE_QUEUE, GW_LATE_DEGRADE, GW_LATE_REFUSE };
 
 struct casc_settings;
@@ -29,12 +30,12 @@ struct gw_tier_config {
 	int64_t priority;           /* 0 first */
 	double pace_tps;            /* tokens per second of one stream; 0: unpaced */
 	int64_t pace_burst;         /* tokens at once before the pace begins */
-	int64_t max_output;         /* tokens; the most max_tokens may be, and its default's cap */
-	int64_t concurrency;        /* generations of one key at once; one more is 429 */
+	int64_t max_output;         /* tokens; the largest max_tokens, and the cap of its default */
+	int64_t concurrency;        /* generations of one key at once; more get 429 */
 	uint64_t deadline_ms;       /* of one generation; 0: none */
 	int64_t max_prompt;         /* tokens; 0: as long as the model's context */
-	int64_t weight;             /* a tenant's share beside those of other tiers of the same priority */
-	struct conf_strings models; /* names this tier may ask for; empty: all */
+	int64_t weight;             /* a tenant's share relative to others of the same priority */
+	struct conf_strings models; /* names this tier may use; empty: all */
 	int coalesce;               /* enum gw_coalesce */
 	int supersede;              /* enum gw_supersede */
 	/* Of one key, prompt and answer together; 0: no limit. */
@@ -43,18 +44,18 @@ struct gw_tier_config {
 	int cleanse;                         /* enum cleanse_level, of users' messages */
 	int compress;                        /* enum compress_mode, of conversations that grow too long */
 	uint64_t ttft_target_ms;             /* 0: none */
-	uint64_t max_wait_ms;                /* for a first token, once admitted; 0: as limits.first_token_ms */
+	uint64_t max_wait_ms;                /* for a first token, once admitted; 0: limits.first_token_ms */
 	int when_late;                       /* enum gw_late */
-	char *degrade_model;                 /* "": stays with its own */
-	int64_t degrade_max_tokens;          /* 0: as asked for */
-	int64_t load_prompt, load_output;    /* tokens, under load; 0: as ever */
+	char *degrade_model;                 /* "": the requested model */
+	int64_t degrade_max_tokens;          /* 0: as requested */
+	int64_t load_prompt, load_output;    /* tokens, under load; 0: unchanged */
 };
 
 struct gw_key_config {
 	char *name;                  /* for logs and metrics, never the key */
 	char *sha256;                /* 64 hex digits, of the key's bytes */
 	char *tier;                  /* a tier's name, or "admin": may only read /metrics */
-	struct conf_strings origins; /* web pages that may use it; empty: any that cors_origins lets in */
+	struct conf_strings origins; /* web pages that may use it; empty: any that cors_origins allows */
 };
 
 enum gw_client_certs { GW_CLIENT_CERTS_NONE, GW_CLIENT_CERTS_OPTIONAL, GW_CLIENT_CERTS_REQUIRED };
@@ -80,9 +81,9 @@ struct gw_listener_config {
 struct gw_limits {
 	int64_t connections;                                  /* per thread */
 	int64_t connections_per_address, streams_per_address; /* of all threads; 0: no limit */
-	struct conf_strings exempt_addresses;                 /* blocks that the two do not count for */
+	struct conf_strings exempt_addresses;                 /* blocks without these two limits */
 	int64_t requests_per_key;    /* in progress, beyond its tier's concurrency; 0: no limit */
-	uint64_t memory;             /* of the process, above which work is shed; 0: no limit */
+	uint64_t memory;             /* of the process; above it work is shed; 0: no limit */
 	int64_t handshakes_per_turn; /* TLS messages of new connections in a turn; 0: no limit */
 	uint64_t response_ms;        /* absolute, of one answer; 0: no limit */
 	int64_t streams_per_connection;
@@ -92,7 +93,7 @@ struct gw_limits {
 	uint64_t handshake_ms, header_ms, body_ms; /* absolute deadlines */
 	uint64_t idle_ms;                          /* a connection without streams */
 	uint64_t stall_ms;                         /* a response without progress */
-	uint64_t output_bytes;                     /* pending output of a connection above which nothing is read */
+	uint64_t output_bytes;                     /* pending output of a connection; above it nothing is read */
 	int64_t resets_per_s, resets_burst;
 	int64_t refused_per_s, refused_burst; /* HTTP/2: malformed and oversized requests of a connection */
 	int64_t control_frames_per_s, control_frames_burst; /* PING, SETTINGS, PRIORITY, empty DATA, … */
@@ -101,29 +102,29 @@ struct gw_limits {
 	int64_t json_depth;
 	int64_t json_values;     /* an object or array counts 8, a key 4, an element 1; 0: no limit */
 	uint64_t submit_wait_ms; /* for QUEUED after SUBMIT */
-	uint64_t quota_wait_ms;  /* for tokens that other answers of the key hold in reserve */
+	uint64_t quota_wait_ms;  /* for tokens that other answers of the key reserve */
 	uint64_t first_token_ms; /* the longest predicted or real wait for a first token */
 };
 
-/* Streams that can be read again. */
+/* Streams that can be resumed. */
 struct gw_resume {
-	uint64_t grace_ms;     /* an answer without readers continues for so long */
-	uint64_t keep_ms;      /* a stream stays after its end */
-	uint64_t stream_bytes; /* of one; its oldest events go first */
+	uint64_t grace_ms;     /* how long an answer without readers continues */
+	uint64_t keep_ms;      /* how long a stream is kept after its end */
+	uint64_t stream_bytes; /* of one stream; the oldest events are dropped first */
 	uint64_t memory_bytes; /* of all */
-	bool store;            /* also in the store, if gateways share that */
+	bool store;            /* also in the store, if gateways share it */
 };
 
 /* How tokens become events. */
 struct gw_flush {
-	uint64_t hold_ms; /* fewer than `tokens` wait so long for more; 0: what is there goes out */
+	uint64_t hold_ms; /* how long fewer than `tokens` tokens wait for more; 0: not at all */
 	int64_t tokens;
 };
 
-/* A prompt that requests name instead of saying it. */
+/* A stored prompt that requests refer to by name. */
 struct gw_prompt_config {
 	char *name;    /* its id */
-	char *version; /* "": any is answered by it */
+	char *version; /* "": matches any version */
 	char *text;    /* {{name}} is a variable */
 };
 
@@ -133,7 +134,7 @@ struct gw_responses {
 
 /* Conversations that have grown too long. */
 struct gw_compress {
-	uint64_t wait_ms; /* for all summaries of one request; what has none by then is left out */
+	uint64_t wait_ms; /* for all summaries of one request; blocks without one are then dropped */
 };
 
 /* Conversations (/v1/conversations). */
@@ -144,11 +145,11 @@ struct gw_conversations {
 	uint64_t tenant_bytes; /* of all of a tenant; 0: no limit */
 };
 
-/* Requests that ask for the same, or almost. */
+/* Identical and nearly identical requests. */
 struct gw_coalescing {
-	uint64_t window_ms;      /* an answer can be joined for so long after its end */
-	uint64_t burst_ms;       /* prompts of one user that come so close together and are nearly the same */
-	uint64_t idempotency_ms; /* an answer to a request with an Idempotency-Key is kept */
+	uint64_t window_ms;      /* how long after its end an answer can be joined */
+	uint64_t burst_ms;       /* nearly identical prompts of one user that come closer together are typing */
+	uint64_t idempotency_ms; /* how long the answer to a request with an Idempotency-Key is kept */
 };
 
 /* Where values, logs and limits are kept (cache/cache.h). */
@@ -158,7 +159,7 @@ enum gw_store_kind {
 	GW_STORE_REDIS,
 };
 
-struct gw_store_settings { /* 0: as cache_config_init has it */
+struct gw_store_settings { /* 0: the default of cache_config_init */
 	int kind;
 	char *address, *user, *password_file, *prefix; /* address, user, password_file: "" is none */
 	bool own_server;                               /* the address is a socket in the state folder */
@@ -171,9 +172,10 @@ struct gw_store_settings { /* 0: as cache_config_init has it */
 
 /* Waiting requests, and when they count as load. */
 struct gw_queue_config {
-	int64_t most;                       /* of all threads; 0: no limit */
-	uint64_t tell_ms;                   /* their position is reported after so long, and again; 0: never */
-	uint64_t load_high_ms, load_low_ms; /* predicted waits between which a tier is under load; high 0: never */
+	int64_t most;     /* of all threads; 0: no limit */
+	uint64_t tell_ms; /* the interval at which positions are reported; 0: never */
+	uint64_t load_high_ms,
+	    load_low_ms; /* predicted waits: a tier is under load from high until below low; high 0: never */
 };
 
 struct gw_config {
@@ -185,27 +187,27 @@ struct gw_config {
 	char *client_ca;                     /* PEM; issuers of accepted client certificates; "": none */
 	int client_certs;                    /* enum gw_client_certs, of https */
 	int tls_min;                         /* enum gw_tls_min */
-	uint64_t ticket_ms;                  /* how long a key makes session tickets; 0: no resumption */
+	uint64_t ticket_ms;                  /* the lifetime of a key for session tickets; 0: no resumption */
 	struct conf_list listeners;          /* struct gw_listener_config */
-	struct conf_strings trusted_proxies; /* blocks; proxies whose client addresses are believed */
-	int forwarded;                       /* enum forwarded_kind: their header */
+	struct conf_strings trusted_proxies; /* blocks; their statements of client addresses are trusted */
+	int forwarded;                       /* enum forwarded_kind: their header field */
 	char *engine_socket;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
 	char *anonymous;                  /* the tier of requests without a key; "": they are refused */
-	char *default_model;              /* for a request that names "default"; "": the large one */
-	uint64_t heartbeat_ms;            /* SSE comment after that much silence */
+	char *default_model;              /* for a request that names "default"; "": the large model */
+	uint64_t heartbeat_ms;            /* an SSE comment is sent after so much silence */
 	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */
 	struct conf_list tiers;           /* struct gw_tier_config */
 	struct conf_list keys;            /* struct gw_key_config */
 	struct gw_limits limits;
-	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at an end, when replaced */
+	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at shutdown, when replaced */
 	struct gw_resume resume;
 	struct gw_store_settings store;
 	struct gw_flush flush;
 	struct gw_responses responses;
 	struct gw_conversations conversations;
-	int64_t warm; /* prefixes computed again after a restart of the engine; 0: none */
+	int64_t warm; /* prefixes recomputed after a restart of the engine; 0: none */
 	struct gw_coalescing coalescing;
 	struct gw_compress compress;
 	struct gw_queue_config queue;
@@ -215,13 +217,13 @@ struct gw_config {
 	uint64_t cascade_log_bytes;          /* of it; 0: no limit */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
-	bool takeover;   /* accept only once a request could be served: another gateway does till then */
+	bool takeover;   /* accept only when requests can be served; another gateway serves until then */
 	unsigned beat_ms, stale_ms;
 };
 
-/* Is there a listener with TLS? */
+/* Does a listener use TLS? */
 bool gateway_serves_tls(const struct gw_config *cfg);
-/* And no certificate for it: the development pair in state_dir is used. */
+/* It does, without a configured certificate: the development pair in state_dir is used. */
 bool gateway_wants_dev_cert(const struct gw_config *cfg);
 
 #endif

@@ -38,10 +38,7 @@ struct conversation_turn {
 	char id[CONVERSATION_ID_BYTES], response[REPLAY_MAX_ID];
 };
 
-static struct conversation_turn *of_op(struct cache_op *op)
-{
-	return (struct conversation_turn *)(void *)((char *)op - offsetof(struct conversation_turn, op));
-}
+static struct conversation_turn *of_op(struct cache_op *op) { return list_entry(op, struct conversation_turn, op); }
 
 static struct conversation_ref ref_of(const struct conversation_turn *t)
 {

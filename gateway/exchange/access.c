@@ -177,13 +177,19 @@ static enum access_verdict grant_configured_token(struct exchange *x, const stru
 	return grant_new(x, &p);
 }
 
+/* Zero for unix sockets. */
+static struct net_addr address_of(const struct exchange *x)
+{
+	const char *peer = http_request(x->stream)->peer;
+	struct net_addr addr = {0};
+	(void)net_addr_parse(peer, strlen(peer), &addr);
+	return addr;
+}
+
 static enum access_verdict grant_anonymous(struct exchange *x)
 {
 	const struct gw_config *cfg = &x->snapshot->cfg;
-	const char *peer = http_request(x->stream)->peer;
-	struct net_addr addr = {0};
-	(void)net_addr_parse(peer, strlen(peer), &addr); /* zero for unix sockets: they share one group */
-	struct net_addr group = net_addr_group(&addr);
+	struct net_addr addr = address_of(x), group = net_addr_group(&addr);
 	const struct auth_person p = {.kind = AUTH_ANONYMOUS,
 				      .name = "anonymous",
 				      .tier = auth_tier(cfg, cfg->anonymous),
@@ -229,10 +235,8 @@ static void on_identity(struct identity_wait *w, enum identity_verdict v, const 
 
 static enum access_verdict find_identity(struct access_wait *a)
 {
-	const char *peer = http_request(a->x->stream)->peer;
 	const struct identity *id = NULL;
-	struct net_addr addr = {0};
-	(void)net_addr_parse(peer, strlen(peer), &addr);
+	struct net_addr addr = address_of(a->x);
 	enum identity_verdict v = identities_find(a->x->app->identities, a->digest, &addr, &a->identity, &id);
 	a->waits_identity = v == IDENTITY_ASKED;
 	return a->waits_identity ? ACCESS_WAITS : by_identity(a, v, id);

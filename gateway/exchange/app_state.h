@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the application of one thread holds; for the application's own files.
+ * The application's state of one thread; for the application's rooms.
  */
 #ifndef GATEWAY_APP_STATE_H
 #define GATEWAY_APP_STATE_H
@@ -27,10 +27,10 @@ struct admission_queue;
 
 struct gw_app {
 	struct gw_thread *t;
-	struct gw_snapshot *now; /* of the configuration, with the keys; counted */
+	struct gw_snapshot *now; /* the configuration, with the keys; counted */
 	struct auth *auth;       /* now's */
 	struct engine_link *link;
-	bool serving;       /* the link is up, and a model ready: counted for all threads */
+	bool serving;       /* the link is up and a model is ready; counted over all threads */
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s;  /* seconds since 1970 */
 	size_t n_exchanges;
@@ -38,14 +38,14 @@ struct gw_app {
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
 	struct replay_sweep *replay_sweep;
 	struct inflight *inflight;
-	struct admission_queue *waiting; /* so is this */
-	struct body_reader *bodies;      /* and this */
+	struct admission_queue *waiting;
+	struct body_reader *bodies;
 	struct load_levels levels;
 	struct load_margin margin;
 	struct load_memo memo;
 	struct quotas quotas;
 	struct list idempotents;       /* struct idempotent */
-	size_t unstored_bytes;         /* of their answers, that the store has yet to take */
+	size_t unstored_bytes;         /* of their answers, still to be stored */
 	struct identities *identities; /* NULL: there is no store */
 	struct token_secrets *secrets; /* NULL: there is no store */
 	struct sl_buf scratch;         /* one event while it is rendered */

@@ -34,7 +34,7 @@ void exchange_set_quota(struct exchange *x, const struct quota_result *r)
 		*x->quota = *r;
 }
 
-/* The fields that every answer has, then the handler's. */
+/* The common fields of every response, then the handler's. */
 static void gather(struct exchange *x, struct field_list *out, const char *content_type,
 		   const struct http_field *fields, size_t n_fields)
 {
@@ -119,7 +119,7 @@ static void error_va(struct exchange *x, const struct api_error *e, const char *
 	struct http_field fields[4];
 	size_t n = 0;
 	vsnprintf(message, sizeof message, fmt, ap);
-	/* What is quoted from the request may have been cut inside a character. */
+	/* Text quoted from the request may have been cut inside a character. */
 	message[utf8_whole_prefix((const uint8_t *)message, strlen(message))] = '\0';
 	if (e->retry_after_s > 0) {
 		snprintf(retry, sizeof retry, "%u", e->retry_after_s);
@@ -128,7 +128,7 @@ static void error_va(struct exchange *x, const struct api_error *e, const char *
 			snprintf(retry_ms, sizeof retry_ms, "%u", x->retry_ms);
 			fields[n++] = (struct http_field){"retry-after-ms", retry_ms};
 		}
-		/* The client libraries don't wait so long: they would come back at once, in vain. */
+		/* Client libraries do not wait that long: they would retry at once, in vain. */
 		if (e->retry_after_s > LONGEST_RETRY_S)
 			fields[n++] = (struct http_field){"x-should-retry", "false"};
 	}

@@ -33,7 +33,7 @@
 #include "base/err.h"
 #include "base/metrics.h"
 
-/* Beyond them a reservation ends with its time. */
+/* After MOST_RETRIES, or beyond MOST_UNSETTLED, a reservation expires by itself. */
 enum { RENEW_MS = 60000, RETRY_MS = 2000, CONTENDED_RETRY_US = 1000000, MOST_RETRIES = 80, MOST_UNSETTLED = 4096 };
 
 #define REFUSED(label)                                                                 \
@@ -98,7 +98,7 @@ static void leave_unsettled(struct quota *q)
 	deadline_arm(&q->home->retries, &q->due, clock_now_ns());
 }
 
-/* Redis did not answer in time and may hold it. */
+/* Redis did not respond in time and may hold the reservation. */
 static void release_at_redis(struct quota *q)
 {
 	q->local = false;
@@ -171,7 +171,7 @@ void quota_settle(struct quota *q, int64_t used)
 
 static void on_renewed(struct cache_op *op, const struct cache_result *r)
 {
-	(void)op, (void)r; /* after a failure there is time for two more */
+	(void)op, (void)r; /* the reservation outlives two failed renewals */
 }
 
 static void on_due(struct deadline *d)
@@ -200,7 +200,7 @@ static void hold(struct quota *q)
 		deadline_arm(&q->home->renewals, &q->due, clock_now_ns());
 }
 
-/* Unless it is abandoned: that is settled at once. */
+/* An abandoned quota is settled at once. */
 static void admit(struct quota *q, const struct quota_result *r)
 {
 	bool abandoned = q->state == QUOTA_ABANDONED;
@@ -211,7 +211,7 @@ static void admit(struct quota *q, const struct quota_result *r)
 		q->done(q->ctx, q, r);
 }
 
-/* Of several limits that refuse, the one to wait for longest is reported. */
+/* If several limits refuse, the one with the longest wait is reported. */
 static void read_answer(const struct quota *q, const struct cache_admission *a, struct quota_result *out)
 {
 	bool refused_once = false;
@@ -225,7 +225,7 @@ static void read_answer(const struct quota *q, const struct cache_admission *a, 
 		out->each[q->which[i]] = (struct quota_left){l->limit, r->remaining, r->reset_us};
 		if (r->ok)
 			continue;
-		/* More than a whole day's budget: no wait helps. */
+		/* More than a day's budget: waiting does not help. */
 		int64_t wait = l->type == CACHE_BUDGET && q->least > l->limit ? -1 : r->retry_after_us;
 		bool longer = wait < 0 || (out->retry_after_us >= 0 && wait > out->retry_after_us);
 		if (longer || !refused_once) {
@@ -273,7 +273,7 @@ void quota_ask_store(struct quota *q)
 	cache_admit(q->home->client, &q->op, q->id, q->items, q->n, q->want, q->least, HOLD_US, on_taken);
 }
 
-/* ---- what is asked for ---- */
+/* ---- the limits of a key ---- */
 
 static void add_limit(struct quota *q, enum quota_limit which, const struct cache_limit *l, const char *part,
 		      const struct auth_key *key)
@@ -408,7 +408,7 @@ int quota_adopt(struct quotas *qs, const struct auth_key *key, const struct quot
 	if (rc != 0)
 		return rc;
 	memcpy(q->id, ticket->id, sizeof q->id);
-	if (budget_of(q) == NULL) { /* rates alone: charged, and to be put right at the end */
+	if (budget_of(q) == NULL) { /* only rates: charged already, corrected at the end */
 		hold(q);
 		return 1;
 	}
@@ -416,7 +416,7 @@ int quota_adopt(struct quotas *qs, const struct auth_key *key, const struct quot
 	return 0;
 }
 
-/* ---- looking ---- */
+/* ---- peeking ---- */
 
 static void on_seen(struct cache_op *op, const struct cache_result *r)
 {
@@ -436,14 +436,14 @@ int quota_peek(struct quotas *qs, const struct auth_key *key, quota_done *done, 
 	struct quota *q = *out;
 	if (rc != 0)
 		return rc;
-	/* A rate's cost of nothing looks only, and so do no units of a budget for an id that holds none. */
+	/* A cost of 0 only reads a rate, and 0 units for an id without a reservation only read a budget. */
 	for (size_t i = 0; i < q->n; i++)
 		q->items[i].cost = 0;
 	cache_admit(qs->client, &q->op, q->id, q->items, q->n, 0, 0, HOLD_US, on_seen);
 	return 0;
 }
 
-/* ---- those of a thread ---- */
+/* ---- all quotas of a thread ---- */
 
 void quotas_run(struct quotas *qs, uint64_t now_ns)
 {

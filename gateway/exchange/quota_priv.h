@@ -33,16 +33,16 @@ struct quota {
 	struct quotas *home;
 	enum quota_state state;
 	uint8_t id[CACHE_ID_LEN];
-	enum quota_limit which[QUOTA_N_LIMITS]; /* the items in order */
+	enum quota_limit which[QUOTA_N_LIMITS]; /* of each item */
 	size_t n;
-	int64_t requests, tokens; /* as they were asked for */
+	int64_t requests, tokens; /* as requested */
 	int64_t want, least;      /* of the day */
 	int64_t used;
 	uint64_t tenant;
-	int64_t charged;       /* of it, already */
-	int64_t charging;      /* of it, under way */
+	int64_t charged;       /* of used, already */
+	int64_t charging;      /* of used, being charged */
 	bool extending;        /* HELD: done waits for more */
-	uint64_t until_ns;     /* it waits for what others hold */
+	uint64_t until_ns;     /* how long it waits for reserved tokens */
 	struct list contender; /* in quotas.contenders */
 	bool local;            /* taken from this gateway's share */
 	unsigned retries;
@@ -51,10 +51,7 @@ struct quota {
 	struct cache_limit items[]; /* [n] */
 };
 
-static inline struct quota *quota_of(struct cache_op *op)
-{
-	return (struct quota *)(void *)((char *)op - offsetof(struct quota, op));
-}
+static inline struct quota *quota_of(struct cache_op *op) { return list_entry(op, struct quota, op); }
 
 /* There is at least one item. */
 static inline const struct cache_limit *budget_of(const struct quota *q)

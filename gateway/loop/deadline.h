@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlines by coarse sweep. Every kind of wait has one length, so a list kept in the order of
- * arming is in the order of expiry: arming and cancelling are a few pointer writes, and a tick looks
- * at expired entries only. When a reload makes the length shorter, new waits go in front of the old
- * ones that end later. Precision is the tick's (transport.c: 250 ms); nothing here is used to pace
- * output.
+ * Deadlines by coarse sweep. All waits of a list have one length, so the order of arming is the order of expiry: arming
+ * and cancelling are a few pointer writes, and a tick visits expired entries only. If a reload shortens the length, new
+ * waits are inserted before older ones that end later. The precision is the tick's (transport.c: 250 ms); output is not
+ * paced by deadlines.
  */
 #ifndef GATEWAY_DEADLINE_H
 #define GATEWAY_DEADLINE_H
@@ -18,7 +17,7 @@
 struct deadline {
 	struct list node;
 	uint64_t at_ns;
-	void (*fire)(struct deadline *d); /* may cancel, arm and free anything, itself too */
+	void (*fire)(struct deadline *d); /* may cancel, arm and free any deadline, itself included */
 };
 
 /* Waits of one length, the first to end first. */
@@ -33,7 +32,7 @@ static inline void deadline_list_init(struct deadline_list *l, uint64_t after_ms
 	l->after_ns = after_ms * NS_PER_MS;
 }
 
-/* Of waits that begin from now on. */
+/* Applies to waits that begin from now on. */
 static inline void deadline_list_set(struct deadline_list *l, uint64_t after_ms) { l->after_ns = after_ms * NS_PER_MS; }
 
 static inline void deadline_init(struct deadline *d, void (*fire)(struct deadline *d))
@@ -47,7 +46,7 @@ static inline void deadline_cancel(struct deadline *d) { list_remove(&d->node); 
 
 static inline bool deadline_armed(const struct deadline *d) { return !list_empty(&d->node); }
 
-/* Starts the wait anew, whatever it was waiting in before. */
+/* Starts the wait again, in this list, whatever list it was in. */
 static inline void deadline_arm(struct deadline_list *l, struct deadline *d, uint64_t now_ns)
 {
 	list_remove(&d->node);

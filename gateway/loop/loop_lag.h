@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How late a thread's loop is: ten times a second, how long after its time a timer fires. Whatever holds
- * the loop (a large body, a blocking call, a processor that others have) shows in it:
- * sluice_gateway_loop_lag_seconds on /metrics.
+ * Measures ten times a second how late a thread's timers fire. Everything that blocks the loop (a large body, a
+ * blocking call, a busy processor) shows in sluice_gateway_loop_lag_seconds on /metrics.
  */
 #ifndef GATEWAY_LOOP_LAG_H
 #define GATEWAY_LOOP_LAG_H

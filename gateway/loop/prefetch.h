@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an event of a stream will touch, so that it can be fetched ahead while the events before are handled.
- * A step touches each of a thousand streams once, some fifty cache lines in objects of which one leads to the
- * next; waiting for them one after the other was a sixth of what an event cost (tests/bench/results).
+ * The memory that an event of a stream will access, to be prefetched while earlier events are handled. A step accesses
+ * each of a thousand streams once, about fifty cache lines in objects that point to one another; waiting for them one
+ * after another took a sixth of an event's time (tests/bench/results).
  *
- * Addresses are only hints: they are never followed, and nothing depends on them.
+ * Addresses are hints: they are never dereferenced.
  */
 #ifndef GATEWAY_PREFETCH_H
 #define GATEWAY_PREFETCH_H
@@ -19,7 +19,7 @@ struct prefetch_hints {
 	uint8_t n_lines[FORESIGHT_PLACES]; /* 0: nothing (more) */
 };
 
-/* So many bytes at that address, FORESIGHT_MAX_LINES at most; nothing when all places are taken. */
+/* Adds n_bytes at an address, FORESIGHT_MAX_LINES lines at most; ignored when all slots are used. */
 static inline void prefetch_add(struct prefetch_hints *f, const void *at, size_t n_bytes)
 {
 	size_t from = (uintptr_t)at % FORESIGHT_LINE, n = (from + n_bytes + FORESIGHT_LINE - 1) / FORESIGHT_LINE;

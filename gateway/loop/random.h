@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unguessable random numbers for names and seeds. A call of the library's generator costs thousands of
- * instructions for any number of bytes, so each thread keeps a stock; each number is used once and wiped.
+ * Unpredictable random numbers for names and seeds. A call of OpenSSL's generator costs thousands of instructions for
+ * any number of bytes, so each thread keeps a stock; each number is used once and wiped.
  */
 #ifndef GATEWAY_RANDOM_H
 #define GATEWAY_RANDOM_H
@@ -11,7 +11,7 @@
 
 enum { RANDOM_NAME_CHARS = 32 };
 
-/* False: the library has none. */
+/* False: OpenSSL failed. */
 bool random_u64(uint64_t *out);
 /* 128 random bits as lower-case hex digits and a NUL: RANDOM_NAME_CHARS + 1 bytes at dst. */
 bool random_name(char *dst);

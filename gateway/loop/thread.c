@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loop of a gateway thread. libevent 2.1 has no hook at the end of a turn, so the loop is ours:
- * event_base_loop(EVLOOP_ONCE) handles everything that is ready, then the deferred run. A deferred
- * may defer again (a flush pulls a body, which gives the engine credit, which queues the link's
- * flush): a few passes are made at once, and what is left then waits for a turn that does not
- * block, so that the sockets never starve.
+ * event_base_loop(EVLOOP_ONCE) handles everything that is ready, then the deferred functions run. They may defer again
+ * (a flush pulls a body, which gives the engine credit, which queues the link's flush): a few passes run at once, the
+ * rest waits for another turn, which does not block, so that sockets never starve.
  *
- * Thread: everything but gw_post belongs to the thread that turns the loop.
+ * Thread: everything except gw_post belongs to the thread that runs the loop.
  */
 #include "gateway/loop/thread.h"
 
@@ -34,16 +33,12 @@ void gw_defer_output(struct gw_thread *t, struct gw_deferred *d)
 
 void gw_defer_cancel(struct gw_deferred *d) { list_remove(&d->node); }
 
-/* Runs what is queued now; what is queued meanwhile is left there. */
+/* Runs what is queued now; what is queued meanwhile stays for the next call. */
 static void run_queued(struct list *queue)
 {
 	struct list batch;
-	if (list_empty(queue))
-		return;
-	batch = *queue;
-	batch.next->prev = &batch;
-	batch.prev->next = &batch;
-	list_init(queue);
+	list_init(&batch);
+	list_move_all(queue, &batch);
 	while (!list_empty(&batch)) {
 		struct gw_deferred *d = list_entry(batch.next, struct gw_deferred, node);
 		list_remove(&d->node);
@@ -55,7 +50,7 @@ void gw_run_output(struct gw_thread *t) { run_queued(&t->output); }
 
 static bool anything_due(const struct gw_thread *t) { return !list_empty(&t->deferred) || !list_empty(&t->output); }
 
-/* Output last: what runs before may add to it. */
+/* Output last: the deferred functions may add to it. */
 static void run_one_pass(struct gw_thread *t)
 {
 	run_queued(&t->deferred);
@@ -69,7 +64,7 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
 	struct mail *m = mailbox_take_all(&t->inbox);
 	while (m != NULL) {
 		struct mail *next = m->next;
-		struct gw_message *msg = (struct gw_message *)(void *)((char *)m - offsetof(struct gw_message, mail));
+		struct gw_message *msg = list_entry(m, struct gw_message, mail);
 		msg->run(t, msg);
 		m = next;
 	}
@@ -83,7 +78,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 	list_init(&t->deferred);
 	list_init(&t->output);
 	if (mailbox_init(&t->inbox) != 0)
-		return sl_errf(err, SL_EIO, "no descriptor for a thread's inbox");
+		return sl_errf(err, SL_EIO, "can't open a thread's inbox");
 	t->base = event_base_new();
 	if (t->base != NULL)
 		t->inbox_event = event_new(t->base, t->inbox.wake_fd, EV_READ | EV_PERSIST, on_inbox, t);
@@ -94,7 +89,7 @@ int gw_thread_init(struct gw_thread *t, int index, const struct gw_config *cfg, 
 		if (t->base != NULL)
 			event_base_free(t->base);
 		mailbox_dispose(&t->inbox);
-		return sl_errf(err, SL_EIO, "the event loop cannot be made");
+		return sl_errf(err, SL_EIO, "can't create the event loop");
 	}
 	return 0;
 }

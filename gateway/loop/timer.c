@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pairing heap by time and one event for its top. The event is put forward when a timer comes that
- * is due before it, and never back: when the timer it was meant for has been stopped it fires for
- * nothing, once, and is set for the top. So starting and stopping, which every answer does, mostly
- * touch no event.
+ * A pairing heap by time and one event for its top. The event is moved earlier when an earlier timer starts, never
+ * later: if its timer has been stopped, it fires once without effect and is set for the top again. So most starts and
+ * stops, which every answer makes, change no event.
  *
  * Thread: the loop's.
  */
@@ -19,8 +18,8 @@ static bool is_sooner(const struct heap_node *a, const struct heap_node *b)
 	return heap_entry(a, struct gw_timer, node)->at_ns < heap_entry(b, struct gw_timer, node)->at_ns;
 }
 
-/* An event that can't be added is tried again with the next timer that starts; libevent fails so only
- * without memory for its own heap, which grows by doubling. */
+/* If adding the event fails, the next timer that starts tries again; libevent fails only without memory for its heap.
+ */
 static void set_event(struct gw_timers *ts, uint64_t now)
 {
 	if (ts->heap.top == NULL)

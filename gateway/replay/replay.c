@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A log is one buffer of bytes and the offset at which each event ends, both counted from the first
- * event that is still there. A reader knows the number of its event and how much of it (its id line
- * included) has gone. The directory finds logs by name; it holds a reference to each, also to ended
- * ones until they expire, which is looked at when logs are opened or sought.
+ * A log is one buffer of bytes and the end offset of each event, both counted from the first event that is kept. A
+ * reader stores the number of its event and how many of its bytes (with the id line) were read. The directory finds
+ * logs by name and holds a reference to each, also to ended logs until they expire; expiry is checked when logs are
+ * opened or looked up.
  *
- * Locks: the directory's before a log's. Messages: a reader is its own wake-up message, on its way at
- * most once; one that is closed meanwhile is freed when it arrives. Posting is done under the log's
- * lock and only to a thread that still holds it (a reader not closed, an owner not ended), so it is
- * alive; a thread empties its mailbox before it ends.
+ * Locks: the directory's before a log's. Messages: a reader is its own wake-up message, posted at most once; a reader
+ * closed meanwhile is freed when its message arrives. Messages are posted under the log's lock, and only to the thread
+ * of an open reader or owner, so that thread is alive; it empties its mailbox before it ends.
  */
 #include "gateway/replay/replay.h"
 
@@ -33,28 +32,28 @@ struct replay {
 };
 
 struct replay_log {
-	struct list in_bucket, in_age; /* the directory's lock; unlinked when it has forgotten it */
+	struct list in_bucket, in_age; /* the directory's lock; unlinked when removed from it */
 	struct replay *of;
 	char id[REPLAY_MAX_ID];
 	uint64_t tenant;
 	pthread_mutex_t lock; /* for all below */
 	int refs;
 	bool ended, in_directory;
-	bool ahead;                   /* a copy: there may be more where it comes from */
+	bool ahead;                   /* a copy: its source may have more events */
 	bool deleted;                 /* by its tenant */
-	bool broken;                  /* it did not come to where its readers were */
-	uint64_t ended_ns, lonely_ns; /* since when it has no readers; 0: it has some */
-	struct gw_thread *home;       /* NULL: the owner has released it */
+	bool broken;                  /* replay_break */
+	uint64_t ended_ns, lonely_ns; /* lonely: since when it has no readers; 0: it has some */
+	struct gw_thread *home;       /* the owner's; NULL: the owner has released it */
 	void (*stop)(void *ctx);
 	void *stop_ctx;
 	struct sl_buf bytes;
-	uint64_t first, base; /* number of the first event there, and its absolute offset */
+	uint64_t first, base; /* number of the first kept event, and its absolute offset */
 	uint64_t *ends;       /* [n] absolute */
 	size_t n, cap;
 	struct sl_buf snapshot;
 	struct replay_usage usage;
 	struct list readers;
-	char note[NOTE_BYTES]; /* of number n_notes; sent while there is no event */
+	char note[NOTE_BYTES]; /* number n_notes; sent while there is no event */
 	uint32_t n_notes;
 };
 
@@ -66,9 +65,9 @@ struct replay_reader {
 	void (*ready)(void *ctx);
 	void *ctx;
 	uint64_t event; /* its next one */
-	size_t at;      /* bytes of it that have gone, with its prefix */
+	size_t at;      /* bytes of it that were read, with its prefix */
 	bool ids, begun, ping;
-	uint32_t n_notes; /* that it has read or passed over */
+	uint32_t n_notes; /* that it has read or skipped */
 	bool posted, closed;
 };
 
@@ -77,7 +76,7 @@ GAUGE(bytes_kept, "sluice_replay_bytes", "Bytes of event streams kept to be read
 
 /* ---- the directory ---- */
 
-/* Readers of a copy may be ahead of it by events that its writer sent but had not stored when it died. */
+/* Readers of a copy may be ahead by events that the dead owner sent but did not store. */
 enum { MOST_AHEAD = 1 << 16 };
 
 static struct list *bucket_of(struct replay *r, const char *id)
@@ -133,7 +132,7 @@ static void forget(struct replay_log *log)
 	replay_unref(log);
 }
 
-/* Ended logs that are old, or as many as it takes for `need` bytes. Under the directory's lock. */
+/* Drops old ended logs, and more ended logs until `need` bytes are free. Under the directory's lock. */
 static void expire(struct replay *r, size_t need)
 {
 	uint64_t now = clock_now_ns();
@@ -380,7 +379,7 @@ static void wake_readers(struct replay_log *log)
 	}
 }
 
-/* The oldest half goes. */
+/* Drops the older half of the events. */
 static size_t drop_half(struct replay_log *log)
 {
 	size_t n = (log->n + 1) / 2;
@@ -438,7 +437,7 @@ int replay_append(struct replay_log *log, const void *events, size_t n)
 	if (listed) {
 		pthread_mutex_lock(&r->lock);
 		pthread_mutex_lock(&log->lock);
-		/* It may have been forgotten in between, with what it then had. */
+		/* It may have been removed from the directory in between, together with its bytes. */
 		if (log->in_directory) {
 			r->bytes = (size_t)((int64_t)r->bytes + grown);
 			metric_add(&bytes_kept, grown);
@@ -493,7 +492,7 @@ static void on_stop(struct gw_thread *t, struct gw_message *m)
 	pthread_mutex_lock(&log->lock);
 	bool owned = log->home != NULL;
 	pthread_mutex_unlock(&log->lock);
-	/* Only this thread ends it. */
+	/* Only this thread can end it. */
 	if (owned)
 		log->stop(log->stop_ctx);
 	replay_unref(log);
@@ -504,7 +503,7 @@ void replay_stop(struct replay_log *log)
 {
 	struct stop_message *m = sl_zalloc(sizeof *m);
 	if (m == NULL)
-		return; /* then its readers' absence ends it */
+		return; /* then it ends for lack of readers */
 	m->message.run = on_stop;
 	m->log = log;
 	pthread_mutex_lock(&log->lock);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The writer beside a replay log: first the stream's head and that it runs, then its events as they come, in
- * batches of 32 or of what a quarter of a second brings, at last its end. It keeps no events: they are in the
- * log until the store has them. One operation at a time, off the event path.
+ * Writes a replay log to the store: first the stream's head and its entry in the list of running streams, then its
+ * events in batches of 32 or of a quarter of a second, finally its end. It keeps no events: the log holds them until
+ * they are stored. One operation at a time, off the event path.
  *
  *   HEAD ──► RUN ──► EVENTS ──end stored──► UNRUN ──► UNHEAD ──► gone
  *     │       │         └──deleted────► UNEVENTS ─┘
  *     └───────┴── given up: this process only
  *
- * What the store does not take is tried again. It is given up when the log has dropped what is missing, when the
- * store has lost what it had, or when the log has ended too long ago.
- * An append may be repeated, and may find that another gateway (which took this one for dead) has already
- * appended the same: then it continues behind that.
+ * Failed writes are retried. The spool gives up when the log has dropped events that are not stored, when the store has
+ * lost events, or when the log ended too long ago. An append may be repeated, and may find that another gateway (which
+ * considered this one dead) has appended the same events: then it continues after them.
  *
- * Its head may be written again in between (spool_rewrite), before more events.
+ * spool_rewrite writes the head again, before more events.
  *
  * The spool holds a reference to its log. Owned by the answer until spool_end, then by its store.
  */
@@ -50,12 +49,12 @@ struct spool {
 	uint64_t next;   /* the first event that the store does not have */
 	uint32_t n_sent; /* events of the append on its way; 0: the end */
 	bool background, ended, given_up, unwritten;
-	bool rewrite;                 /* head is to take the place of what is there */
-	bool rewriting;               /* and is on its way */
-	bool outdated;                /* and a newer one has come meanwhile */
-	void (*rewritten)(void *ctx); /* NULL: not waited for */
+	bool rewrite;                 /* the head is to be written again */
+	bool rewriting;               /* it is being written */
+	bool outdated;                /* a newer head has come meanwhile */
+	void (*rewritten)(void *ctx); /* NULL: no caller waits */
 	void *rewritten_ctx;
-	void (*begun)(void *ctx); /* the same of HEAD and RUN */
+	void (*begun)(void *ctx); /* the same for HEAD and RUN */
 	void *begun_ctx;
 	unsigned retries; /* since the end */
 	struct replay_usage usage;
@@ -78,7 +77,7 @@ static void spool_free(struct spool *sp)
 	sl_free(sp);
 }
 
-static void tell_rewritten(struct spool *sp)
+static void call_rewritten(struct spool *sp)
 {
 	void (*done)(void *ctx) = sp->rewritten;
 	sp->rewritten = NULL;
@@ -86,7 +85,7 @@ static void tell_rewritten(struct spool *sp)
 		done(sp->rewritten_ctx);
 }
 
-static void tell_begun(struct spool *sp)
+static void call_begun(struct spool *sp)
 {
 	void (*begun)(void *ctx) = sp->begun;
 	sp->begun = NULL;
@@ -103,8 +102,8 @@ static void give_up(struct spool *sp, const char *why)
 		spool_free(sp);
 		return;
 	}
-	tell_begun(sp);
-	tell_rewritten(sp);
+	call_begun(sp);
+	call_rewritten(sp);
 }
 
 static void later(struct spool *sp, uint64_t ms)
@@ -120,13 +119,13 @@ static void failed(struct spool *sp)
 		return;
 	}
 	later(sp, RETRY_MS);
-	tell_begun(sp); /* they are not waited for any longer */
-	tell_rewritten(sp);
+	call_begun(sp); /* callers do not wait for a failing store */
+	call_rewritten(sp);
 }
 
 static bool well(const struct cache_result *r) { return r->code == 0 && !r->degraded; }
 
-/* ---- what is written around the events ---- */
+/* ---- records other than events ---- */
 
 static void on_put(struct cache_op *op, const struct cache_result *r)
 {
@@ -141,18 +140,18 @@ static void on_put(struct cache_op *op, const struct cache_result *r)
 	} else if (sp->rewriting) {
 		sp->rewriting = sp->rewrite = false;
 		buf_dispose(&sp->head);
-		tell_rewritten(sp);
+		call_rewritten(sp);
 	} else {
 		sp->stage = sp->stage == SPOOL_HEAD ? SPOOL_RUN : SPOOL_EVENTS;
 		if (!sp->rewrite)
 			buf_dispose(&sp->head);
 		if (sp->stage == SPOOL_EVENTS)
-			tell_begun(sp);
+			call_begun(sp);
 	}
 	run(sp);
 }
 
-/* Of one value or batch. */
+/* The bound of a batch. */
 static size_t most_bytes(const struct spool *sp)
 {
 	size_t most = sp->store->app->t->cfg->store.value_bytes;
@@ -173,7 +172,7 @@ static void put_head(struct spool *sp)
 	if (sp->head.len > most_head_bytes(sp))
 		buf_cut(&sp->head, strnlen((const char *)buf_data(&sp->head), sp->head.len - 1) + 1);
 	if (sp->head.len > most_head_bytes(sp)) {
-		give_up(sp, "what it was asked for by is too large for the store");
+		give_up(sp, "its head is too large for the store");
 		return;
 	}
 	replay_key(&key, REPLAY_HEAD, sp->tenant, replay_id(sp->log));
@@ -226,7 +225,7 @@ static void on_appended(struct cache_op *op, const struct cache_result *r)
 		if (r->next_seq > all && sp->ended)
 			sp->stage = SPOOL_UNRUN;
 	} else if (r->code == SL_ERANGE && !r->degraded) {
-		give_up(sp, "the store has lost what it had of it");
+		give_up(sp, "the store has lost some of its events");
 		return;
 	} else if (!well(r)) {
 		failed(sp);
@@ -256,7 +255,7 @@ static void append(struct spool *sp)
 	int rc = buf_append(&batch, &kind, 1);
 	if (rc == 0)
 		rc = replay_copy(sp->log, sp->next, BATCH_EVENTS, most_bytes(sp), &batch, &sp->n_sent);
-	if (rc == 0 && sp->n_sent == 0) { /* there is none: the end */
+	if (rc == 0 && sp->n_sent == 0) { /* no more events: the end */
 		memcpy(end + 1, &sp->usage.n_prompt, 4);
 		memcpy(end + 5, &sp->usage.n_completion, 4);
 		buf_clear(&batch, SIZE_MAX);
@@ -272,8 +271,8 @@ static void append(struct spool *sp)
 	if (rc == SL_ENOMEM)
 		failed(sp);
 	else if (rc != 0)
-		give_up(sp, rc == SL_ELIMIT ? "an event of it is too large for the store"
-					    : "it dropped what the store did not have yet");
+		give_up(sp, rc == SL_ELIMIT ? "one of its events is too large for the store"
+					    : "it dropped events that were not stored yet");
 }
 
 /* ---- its one operation ---- */
@@ -284,12 +283,12 @@ static bool is_due(const struct spool *sp)
 	return sp->stage != SPOOL_EVENTS || sp->ended || sp->rewrite || n >= BATCH_EVENTS || (n > 0 && sp->next == 0);
 }
 
-/* The next thing to write, now or when it is due. */
+/* Starts the next write, now or when it is due. */
 static void run(struct spool *sp)
 {
 	if (cache_op_busy(&sp->op) || sp->given_up)
 		return;
-	/* What was on its way when it was deleted would outlive it. */
+	/* Delete also what was being written when the log was deleted. */
 	if (sp->ended && !sp->unwritten && replay_deleted(sp->log)) {
 		sp->unwritten = true;
 		sp->stage = SPOOL_UNEVENTS;
@@ -300,7 +299,7 @@ static void run(struct spool *sp)
 		return;
 	}
 	gw_timer_stop(&sp->store->app->t->timers, &sp->timer);
-	/* No operation is spent on a store that is known to be down: other gateways can't see this process's memory. */
+	/* Not while the store is down: the fallback in memory is invisible to other gateways. */
 	if (!replay_store_up(sp->store)) {
 		failed(sp);
 		return;
@@ -370,7 +369,7 @@ bool spool_rewrite(struct spool *sp, const void *head, size_t n, void (*done)(vo
 	buf_init(&newer, n);
 	if (buf_append(&newer, head, n) != 0)
 		return false;
-	buf_dispose(&sp->head); /* one that is on its way was copied by the store's client */
+	buf_dispose(&sp->head); /* the store's client has copied a head that is being written */
 	sp->head = newer;
 	sp->rewritten = done;
 	sp->rewritten_ctx = ctx;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread's part of the streams in the store: its name, its process's lease, what others ask of it. The
- * lease is one for the process, renewed by its first thread; a hung one is found by the supervisor.
+ * A thread's part of the streams in the store: its name, the lease of its process, notes from other gateways. The
+ * process has one lease, renewed by its first thread; the supervisor detects a hung process.
  *
  * A lease identifies its process: the machine's boot, the namespace of process ids, its own and its start time. A
  * gateway in the same namespace sees at once that the process has gone, without waiting for the lease to expire: after
@@ -75,7 +75,7 @@ void replay_lease_key(struct cache_key *out, const char *owner)
 
 uint64_t replay_run_ms(const struct gw_app *app) { return app->t->cfg->resume.keep_ms + HOUR_MS; }
 
-/* ---- where a process is ---- */
+/* ---- processes ---- */
 
 enum process { PROCESS_UNKNOWN, PROCESS_NONE, PROCESS_THERE };
 
@@ -93,7 +93,7 @@ static enum process read_stat(long pid, char *state, unsigned long long *began)
 	if (n <= 0)
 		return n < 0 && code == ESRCH ? PROCESS_NONE : PROCESS_UNKNOWN;
 	text[n] = '\0';
-	/* After its name, which may hold anything: the state, then 18 more, then the beginning. */
+	/* After the name, which may contain any character: the state, 18 more fields, the start time. */
 	char *at = strrchr(text, ')');
 	if (at == NULL || at[1] == '\0' || at[2] == '\0')
 		return PROCESS_UNKNOWN;
@@ -175,7 +175,7 @@ bool replay_lease_is_of_dead(const void *lease, size_t n)
 
 static void on_renewed(struct cache_op *op, const struct cache_result *r)
 {
-	(void)op, (void)r; /* failed: the next one may do better */
+	(void)op, (void)r; /* the next beat tries again */
 }
 
 static void on_beat(struct gw_timer *timer)
@@ -228,7 +228,7 @@ static void on_notes_due(struct gw_timer *timer)
 	cache_list(s->cache, &s->notes_op, CACHE_REPLAY, tenant, on_notes);
 }
 
-/* ---- errands: writes without a waiter ---- */
+/* ---- errands: deletions that no caller waits for ---- */
 
 struct errand {
 	struct list node;
@@ -252,7 +252,7 @@ static void delete_key(struct replay_store *s, const struct cache_key *key)
 {
 	struct errand *e = sl_zalloc(sizeof *e);
 	if (e == NULL)
-		return; /* it ends with its time */
+		return; /* it expires */
 	list_push_back(&s->errands, &e->node);
 	cache_delete(s->cache, &e->op, key, on_errand);
 }

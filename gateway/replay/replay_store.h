@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Event streams in the store, so that they outlive their gateway: what a logged answer tells is spooled there
- * beside its replay log, and whoever finds a stream's owner dead may go on with it. Only where the store is one
- * that gateways share (Redis); otherwise nothing of this is.
+ * Event streams in the store, so that they outlive their gateway: the events of a logged answer are written there too,
+ * and another gateway that finds the stream's owner dead may continue it. Only with a store that gateways share
+ * (Redis).
  *
  * In the store, all of kind CACHE_REPLAY:
  *
  *   tenant        part            what
  *   its key's     "events ID"     log: batches of events, then the end with the usage
- *   its key's     "head ID"       what is needed to make the answer again, and its owner; until the end
- *   run-OWNER     ID              that it runs, and whose it is; until the end
- *   claims-OWNER  ID              who goes on with it, now that OWNER is dead
- *   notes-OWNER   "stop ID", …    what others ask of the owner: to end it; not to end it, it is read
- *   leases        GATEWAY         it lives; renewed each second, gone after three
- *   gateways      GATEWAY         it did, at that time; for as long as something of it may be left
+ *   its key's     "head ID"       what is needed to generate the answer again, and its owner; until the end
+ *   run-OWNER     ID              the stream runs, and its tenant; until the end
+ *   claims-OWNER  ID              the gateway that continues it after OWNER's death
+ *   notes-OWNER   "stop ID", …    requests to the owner: end it; keep it, it is read elsewhere
+ *   leases        GATEWAY         the gateway lives; renewed each second, expires after three
+ *   gateways      GATEWAY         when it last lived; as long as its records may exist
  *
- * GATEWAY is a random name of a process, OWNER of a thread of it.
+ * GATEWAY is a random name of a process, OWNER of one of its threads.
  *
- * The engine's tokens depend on the request and its seed alone, and the events of a logged answer on the
- * tokens alone. So going on is doing it again: the same SUBMIT, rendered from the beginning, of which what is in
- * the store already is compared and dropped (answer_resume.c). Two gateways that go on with one stream, because
- * each takes the other for dead, append the same events.
+ * Tokens depend only on the request and its seed, events of a logged answer only on the tokens. So continuing means
+ * repeating: the same SUBMIT, rendered from the beginning; events that are stored already are compared and dropped
+ * (resume.c). Two gateways that continue one stream, because each considers the other dead, append the same events.
  *
  * Thread: each has its own; they share nothing.
  */
@@ -41,13 +40,13 @@ enum {
 	REPLAY_VERSION = 1,      /* of all records */
 };
 
-/* *out NULL: this thread has no store, or it is of this process. */
+/* *out NULL: this thread has no store, or the store is this process's memory. */
 int replay_store_create(struct gw_app *app, struct replay_store **out);
-/* No spool and no find is left. */
+/* No spool and no find may be left. */
 void replay_store_destroy(struct replay_store *s);
-/* Something is on its way to the store that a drain should wait for. NULL allowed, as below. */
+/* Are writes pending that a drain should wait for? NULL allowed, as below. */
 bool replay_store_busy(const struct replay_store *s);
-/* Streams go there now: it is there and the configuration wants it. */
+/* Are streams stored: is there a store, and is gateway.resume.store on? */
 bool replay_store_on(const struct replay_store *s);
 const char *replay_store_owner(const struct replay_store *s);
 
@@ -59,7 +58,7 @@ void replay_key(struct cache_key *out, enum replay_name name, uint64_t tenant, c
 enum replay_list { REPLAY_RUN, REPLAY_CLAIMS, REPLAY_NOTE_STOP, REPLAY_NOTE_READ };
 void replay_owner_key(struct cache_key *out, enum replay_list list, const char *owner, const char *id);
 
-/* How long what belongs to a running stream stays without being touched. */
+/* The lifetime of a running stream's records without renewal. */
 uint64_t replay_run_ms(const struct gw_app *app);
 
 /* A batch of the log begins with one of these. The end: prompt and completion tokens, u32 each, follow. */
@@ -73,20 +72,20 @@ struct spool;
  * however late, even if nobody asks for it. NULL: no memory, or not on. */
 struct spool *spool_open(struct replay_store *s, struct replay_log *log, uint64_t tenant, uint64_t from,
 			 const void *head, size_t n_head, bool background);
-/* More is needed to continue it: head (copied) replaces what was written. done(ctx) is
- * called once, from the loop, when the store has it or has not taken it (then it is tried again), but not after
- * spool_end or spool_leave. False: it is not written. */
+/* Writes another head (copied), because more is needed to continue the stream. done(ctx) is called once, from the loop,
+ * after the write succeeded or failed (then it is retried), but not after spool_end or spool_leave. False: it is not
+ * written. */
 bool spool_rewrite(struct spool *sp, const void *head, size_t n, void (*done)(void *ctx), void *ctx);
-/* begun(ctx) is called once, from the loop, when other gateways could find and continue the stream, or when the store
- * has not taken it, but not after spool_end or spool_leave. False: it won't be called. */
+/* begun(ctx) is called once, from the loop, when other gateways can find and continue the stream, or when a write
+ * failed, but not after spool_end or spool_leave. False: it won't be called. */
 bool spool_await(struct spool *sp, void (*begun)(void *ctx), void *ctx);
 /* Events were appended. */
 void spool_moved(struct spool *sp);
-/* The log has ended; sp is the store's from here on. */
+/* The log has ended; the store owns sp from now on. */
 void spool_end(struct spool *sp, const struct replay_usage *usage);
 /* The owner leaves without an end: another gateway will continue. Takes sp. */
 void spool_leave(struct spool *sp);
-/* What is written to the store would be found there. */
+/* Does the store take writes, and does it have the head and RUN? */
 bool spool_works(const struct spool *sp);
 
 /* Its events in the store are deleted, at once or when the store answers again. */
@@ -94,9 +93,9 @@ void replay_store_forget(struct gw_app *app, const char *id, uint64_t tenant);
 
 /* ---- leases ---- */
 
-/* The text of this process's leases: where it runs. */
+/* This process's lease: identifies the machine and the process. */
 const char *replay_lease_text(void);
-/* Is the process of that lease on this machine, and has it gone? */
+/* Is the process of that lease one of this machine, and has it ended? */
 bool replay_lease_is_of_dead(const void *lease, size_t n);
 void replay_lease_key(struct cache_key *out, const char *owner);
 

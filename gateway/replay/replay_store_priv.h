@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of replay_store.h have of each other.
+ * Shared by the files behind replay_store.h, and by gateway/resume.
  */
 #ifndef GATEWAY_REPLAY_STORE_PRIV_H
 #define GATEWAY_REPLAY_STORE_PRIV_H

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader of streams that other gateways write: a copy of the log in this process, filled from the store by
- * polling until its end. When its owner turns out to be dead, this gateway claims the stream, and the answer
- * continues here with that same log (resume.c); its readers notice nothing.
+ * Reads streams of other gateways: a copy of the log in this process, filled from the store by polling until its end.
+ * If the owner is dead, this gateway claims the stream, and the answer continues here with the same log (resume.c); its
+ * readers notice nothing.
  *
  *   READ ──nothing new──► HEAD ──► LEASE ──alive──► (wait, note) ──► READ …
  *    │ end: gone                     └──dead──► CLAIM ──mine──► UNRUN ──► READ to the last ──► resume
  *    └ nothing there at all: HEAD; not there either: no such stream    └──another's──► LEASE of that one
  *
- * Dead is an owner whose process has gone from this machine, or whose lease was not there twice, a while apart: a
- * store that was away for a moment must not make every gateway look dead. A degraded answer of the store
- * is no evidence. A claim is a value that only the first gateway can put; its key names the dead owner, so that each
- * death is claimed once, and a claimer that died before it wrote the stream's head is found by its claim.
+ * An owner is dead if its process on this machine has ended, or if its lease was missing twice, some time apart: a
+ * short outage of the store must not make every gateway look dead. A degraded response of the store proves nothing.
+ * Only one gateway can write a claim; its key names the dead owner, so each death is claimed once, and the claim of a
+ * gateway that died before it wrote the head leads to that gateway.
  *
- * A process has one copy of a stream: the directory of logs (replay.h) decides between two threads. A copy
- * without readers is dropped; one begun by the sweep (replay_sweep.c) when its owner lives.
+ * A process has one copy of a stream: the directory of logs (replay.h) decides between two threads. A copy without
+ * readers is dropped, unless the sweep (replay_sweep.c) began it and its owner is dead.
  */
 #include "gateway/replay/replay_store_priv.h"
 
@@ -33,10 +33,10 @@ enum {
 	POLL_LEAST_MS = 50,
 	POLL_MOST_MS = 200,
 	RETRY_MS = 200,
-	LOOK_IDLE_MS = 300, /* at its owner, when nothing comes */
-	LOOK_MS = 2000,     /* and when something does */
-	TWICE_MS = 1500,    /* between the two looks for a lease */
-	ORPHAN_MS = 600000, /* then its readers get an event: no gateway continues it */
+	LOOK_IDLE_MS = 300, /* between checks of the owner, without new events */
+	LOOK_MS = 2000,     /* and with new events */
+	TWICE_MS = 1500,    /* between the two checks for a missing lease */
+	ORPHAN_MS = 600000, /* after that its readers get an error event */
 	HEADLESS_MS = 10000,
 	READ_BYTES = 256 << 10,
 	MAX_RECORD = 256 << 20,
@@ -52,24 +52,24 @@ struct follow {
 	struct replay_store *store;
 	char id[REPLAY_MAX_ID];
 	uint64_t tenant;
-	struct replay_log *log; /* the owner's reference; NULL: not yet known to be there */
+	struct replay_log *log; /* the owner's reference; NULL: nothing found yet */
 	struct list finders;    /* struct replay_find */
 	struct cache_op op;
 	struct gw_timer timer;
 	enum follow_stage stage;
 	struct sl_buf head;
-	char owner[REPLAY_OWNER_CHARS];   /* "": not known */
-	char doubted[REPLAY_OWNER_CHARS]; /* whose lease was not there at dead_ns */
+	char owner[REPLAY_OWNER_CHARS];   /* "": unknown */
+	char doubted[REPLAY_OWNER_CHARS]; /* the owner whose lease was missing at dead_ns */
 	unsigned hops;                    /* from one dead owner to the one that claimed it */
 	uint64_t next;                    /* event to read */
 	uint64_t poll_ms;
 	uint64_t moved_ns, looked_ns, dead_ns, noted_ns, began_ns;
 	bool orphan; /* begun by the sweep */
-	bool alive;  /* its owner, when last looked at */
+	bool alive;  /* the owner, at the last check */
 	bool claimed;
-	bool head_read; /* since it was claimed: its owner may have written it again before it died */
-	bool headless;  /* there was neither events nor head once */
-	bool stop;      /* its end was asked for */
+	bool head_read; /* since the claim: the owner may have rewritten the head before it died */
+	bool headless;  /* neither events nor head were found, once */
+	bool stop;      /* its end was requested */
 	bool stop_noted;
 };
 
@@ -81,10 +81,10 @@ static uint64_t since_ms(uint64_t then_ns) { return (clock_now_ns() - then_ns) /
 
 /* ---- ends ---- */
 
-/* What is its own; the log's reference has gone. */
+/* The reference to the log must have been released. */
 static void follow_free(struct follow *f)
 {
-	BUG_IF(f->log != NULL || !list_empty(&f->finders), "the copy of a stream goes in the middle of something");
+	BUG_IF(f->log != NULL || !list_empty(&f->finders), "the copy of a stream is freed while it is in use");
 	cache_cancel(&f->op);
 	gw_timer_stop(&f->store->app->t->timers, &f->timer);
 	list_remove(&f->node);
@@ -94,8 +94,8 @@ static void follow_free(struct follow *f)
 	sl_free(f);
 }
 
-/* Each with a reference of its own to log, unless that is NULL. */
-static void tell(struct follow *f, struct replay_log *log, int code)
+/* Calls every waiting find; each gets its own reference to log, unless that is NULL. */
+static void call_finders(struct follow *f, struct replay_log *log, int code)
 {
 	while (!list_empty(&f->finders)) {
 		struct replay_find *one = list_entry(f->finders.next, struct replay_find, node);
@@ -112,14 +112,14 @@ static void end_log(struct follow *f, const struct replay_usage *usage)
 	f->log = NULL;
 }
 
-/* How it ends will not be known: its readers get an event. */
+/* Its end will not be known: its readers get an error event. */
 static void fail(struct follow *f, const char *message)
 {
 	static const struct api_error e = {503, "server_error", "not_continued", NULL, 0};
 	struct sl_buf event;
 	log_warn("the stream of another gateway: %s", message);
 	metric_add(&replay_m_uncontinued, 1);
-	tell(f, f->log, f->log != NULL ? 0 : SL_ENOTFOUND);
+	call_finders(f, f->log, f->log != NULL ? 0 : SL_ENOTFOUND);
 	if (f->log != NULL) {
 		buf_init(&event, MAX_RECORD);
 		replay_break(f->log);
@@ -131,16 +131,16 @@ static void fail(struct follow *f, const char *message)
 	follow_free(f);
 }
 
-/* Nothing was found, or the store gave no answer. */
+/* Nothing was found, or the store did not respond. */
 static void end_unknown(struct follow *f, int code)
 {
-	tell(f, NULL, code);
+	call_finders(f, NULL, code);
 	follow_free(f);
 }
 
 static void follow_stop(struct follow *f)
 {
-	tell(f, NULL, SL_ECLOSED);
+	call_finders(f, NULL, SL_ECLOSED);
 	if (f->log != NULL)
 		end_log(f, &(struct replay_usage){0});
 	follow_free(f);
@@ -153,7 +153,7 @@ static void later(struct follow *f, uint64_t ms)
 	gw_timer_start(&f->store->app->t->timers, &f->timer, ms * NS_PER_MS);
 }
 
-/* It has no reader any more. */
+/* Drops a copy without readers. True: f has been freed. */
 static bool drop_unused(struct follow *f)
 {
 	if (!list_empty(&f->finders) || f->claimed || f->stop || (f->orphan && !f->alive))
@@ -188,7 +188,7 @@ static void wait(struct follow *f)
 	f->poll_ms = f->poll_ms * 2 < POLL_MOST_MS ? f->poll_ms * 2 : POLL_MOST_MS;
 }
 
-/* The store does not answer, or answers by itself: later again, if there is something to wait for. */
+/* The store does not respond, or its fallback does: tries again later, if there is something to wait for. */
 static void retry(struct follow *f)
 {
 	if (f->log == NULL && !f->orphan)
@@ -196,7 +196,7 @@ static void retry(struct follow *f)
 	else if (f->log == NULL)
 		follow_free(f);
 	else {
-		tell(f, f->log, 0);
+		call_finders(f, f->log, 0);
 		later(f, RETRY_MS);
 	}
 }
@@ -211,7 +211,7 @@ static void on_log_stop(void *ctx)
 		later(f, 0);
 }
 
-/* False: f has gone. */
+/* False: f has been freed. */
 static bool open_log(struct follow *f, uint64_t first)
 {
 	struct replay_log *there;
@@ -224,8 +224,8 @@ static bool open_log(struct follow *f, uint64_t first)
 		f->next = first;
 		return true;
 	}
-	if (rc > 0) { /* another thread was quicker */
-		tell(f, there, 0);
+	if (rc > 0) { /* another thread was faster */
+		call_finders(f, there, 0);
 		replay_unref(there);
 		follow_free(f);
 	} else {
@@ -253,7 +253,7 @@ static int take_events(struct follow *f, const struct cache_item *item)
 	return rc;
 }
 
-/* 1: that was the end. */
+/* 1: the item was the stream's end. */
 static int take(struct follow *f, const struct cache_item *item)
 {
 	struct replay_usage usage;
@@ -267,14 +267,14 @@ static int take(struct follow *f, const struct cache_item *item)
 	memcpy(&usage.n_completion, item->bytes + 5, 4);
 	struct replay_log *log = replay_ref(f->log);
 	end_log(f, &usage);
-	tell(f, log, 0);
+	call_finders(f, log, 0);
 	replay_unref(log);
 	return 1;
 }
 
 /* ---- continuing ---- */
 
-static void go_on(struct follow *f)
+static void continue_here(struct follow *f)
 {
 	struct resume_head head;
 	int rc = resume_head_read(&head, buf_data(&f->head), f->head.len);
@@ -292,11 +292,11 @@ static void go_on(struct follow *f)
 	}
 }
 
-/* ---- what the store answers ---- */
+/* ---- responses of the store ---- */
 
 static bool well(const struct cache_result *r) { return !r->degraded && (r->code == 0 || r->code == SL_ENOTFOUND); }
 
-/* How long its owner is taken to be as it was when last looked at. */
+/* How long the last check of the owner counts. */
 static uint64_t look_ms(const struct follow *f)
 {
 	return f->dead_ns == 0 && since_ms(f->moved_ns) < LOOK_IDLE_MS ? LOOK_MS : LOOK_IDLE_MS;
@@ -304,9 +304,9 @@ static uint64_t look_ms(const struct follow *f)
 
 static void on_caught_up(struct follow *f)
 {
-	tell(f, f->log, 0);
+	call_finders(f, f->log, 0);
 	if (f->claimed && f->head_read)
-		go_on(f);
+		continue_here(f);
 	else if (f->claimed)
 		step(f, FOLLOW_HEAD);
 	else if (f->owner[0] == '\0' || since_ms(f->looked_ns) >= look_ms(f))
@@ -325,7 +325,7 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 		return;
 	}
 	if (r->code == SL_ERANGE && !r->degraded && f->next < r->first_seq) {
-		fail(f, "It was dropped in the store before it was read here.");
+		fail(f, "The store dropped events before they were read here.");
 		return;
 	}
 	if (!well(r) && !(r->code == SL_ERANGE && !r->degraded)) {
@@ -348,12 +348,12 @@ static void on_read(struct cache_op *op, const struct cache_result *r)
 	if (rc > 0)
 		follow_free(f);
 	else if (rc < 0)
-		fail(f, rc == SL_EPROTO ? "What the store has of it makes no sense." : "It did not fit into memory.");
+		fail(f, rc == SL_EPROTO ? "Its stored events are damaged." : "It did not fit into memory.");
 	else
 		step(f, FOLLOW_READ); /* until there is no more */
 }
 
-/* Its owner is dead: no gateway writes it any more. */
+/* The owner is dead, so the head is final. */
 static void take_head_again(struct follow *f, const struct cache_result *r)
 {
 	struct sl_buf old = f->head;
@@ -387,7 +387,7 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 		end_unknown(f, SL_ENOTFOUND);
 		return;
 	}
-	if (r->code == SL_ENOTFOUND) { /* it ends at the moment, perhaps */
+	if (r->code == SL_ENOTFOUND) { /* perhaps the stream is ending */
 		f->headless = true;
 		if (f->log != NULL && since_ms(f->moved_ns) > HEADLESS_MS)
 			fail(f, "Its gateway stopped, and no other can continue it.");
@@ -405,7 +405,7 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 		if (rc == SL_ENOMEM)
 			retry(f);
 		else
-			fail(f, "What the store has of it makes no sense.");
+			fail(f, "Its stored head is damaged.");
 		return;
 	}
 	snprintf(f->owner, sizeof f->owner, "%s", head.owner);
@@ -415,7 +415,7 @@ static void on_head(struct cache_op *op, const struct cache_result *r)
 	step(f, FOLLOW_LEASE);
 }
 
-/* False: it can't be continued at the moment, and is waited for. */
+/* False: it can't be continued now, but perhaps later. */
 static bool may_claim(struct follow *f)
 {
 	struct resume_head head;
@@ -441,7 +441,7 @@ static void on_lease(struct cache_op *op, const struct cache_result *r)
 			f->dead_ns = 0;
 		f->alive = !dead;
 	} else if (strncmp(f->owner, replay_store_owner(f->store), strcspn(f->owner, "-")) == 0) {
-		f->alive = true; /* this process's own has not been renewed yet */
+		f->alive = true; /* this process has not renewed its own lease yet */
 	} else if (!doubted) {
 		snprintf(f->doubted, sizeof f->doubted, "%s", f->owner);
 		f->dead_ns = clock_now_ns();
@@ -451,7 +451,7 @@ static void on_lease(struct cache_op *op, const struct cache_result *r)
 	}
 	if (f->alive)
 		f->began_ns = clock_now_ns();
-	tell(f, f->log, 0);
+	call_finders(f, f->log, 0);
 	if (dead && f->hops++ < MOST_HOPS && may_claim(f)) {
 		step(f, FOLLOW_CLAIM);
 	} else {
@@ -469,11 +469,11 @@ static void on_claimed(struct cache_op *op, const struct cache_result *r)
 	}
 	if (!r->found) {
 		f->claimed = true;
-		log_info("going on with an answer whose gateway has died");
+		log_info("continuing an answer whose gateway has died");
 		step(f, FOLLOW_UNRUN);
 		return;
 	}
-	/* By another one, which may have died since. */
+	/* Claimed by another gateway, which may have died since. */
 	size_t n = r->n < sizeof f->owner ? r->n : sizeof f->owner - 1;
 	memcpy(f->owner, r->bytes, n);
 	f->owner[n] = '\0';
@@ -482,7 +482,7 @@ static void on_claimed(struct cache_op *op, const struct cache_result *r)
 
 static void on_unrun(struct cache_op *op, const struct cache_result *r)
 {
-	(void)r; /* it ends with its time */
+	(void)r; /* after a failure it expires */
 	step(of_op(op), FOLLOW_READ);
 }
 
@@ -494,7 +494,7 @@ static void on_noted(struct cache_op *op, const struct cache_result *r)
 	step(f, FOLLOW_READ);
 }
 
-/* ---- the next question ---- */
+/* ---- the next operation ---- */
 
 static void step(struct follow *f, enum follow_stage to)
 {
@@ -553,7 +553,7 @@ static struct follow *follow_create(struct replay_store *s, const char *id, uint
 	return f;
 }
 
-/* One that is being looked for on this thread. */
+/* The copy that this thread has begun; NULL: none. */
 static struct follow *find_follow(const struct replay_store *s, const char *id, uint64_t tenant)
 {
 	list_each(it, &s->follows) {

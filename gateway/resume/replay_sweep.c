@@ -29,9 +29,9 @@ struct replay_sweep {
 	struct replay_store *store;
 	struct cache_op op;
 	struct gw_timer timer;
-	struct sl_buf gateways, runs; /* digests, those that are still to be looked at */
+	struct sl_buf gateways, runs; /* digests that are still to be checked */
 	char gateway[REPLAY_GATEWAY_CHARS];
-	char tenant[REPLAY_OWNER_CHARS + 24]; /* whose list runs is */
+	char tenant[REPLAY_OWNER_CHARS + 24]; /* the owner of runs */
 	int n_threads, thread;
 	int64_t alive_s; /* when the gateway last renewed its lease */
 };
@@ -49,7 +49,7 @@ static void rest(struct replay_sweep *w, uint64_t ms)
 
 static bool well(const struct cache_result *r) { return r->code == 0 && !r->degraded; }
 
-/* Without memory the rest is looked at next time. */
+/* Without memory the rest is checked next time. */
 static void keep(struct sl_buf *list, const struct cache_result *r)
 {
 	buf_clear(list, SIZE_MAX);
@@ -58,7 +58,7 @@ static void keep(struct sl_buf *list, const struct cache_result *r)
 			return;
 }
 
-/* The next of a list as a key; false: there is none. */
+/* The next key of a list; false: there is none. */
 static bool take(struct sl_buf *list, const char *tenant, struct cache_key *key)
 {
 	if (list->len < CACHE_DIGEST_LEN)
@@ -78,7 +78,7 @@ static bool text_of(const struct cache_result *r, char out[TEXT_BYTES])
 	return true;
 }
 
-/* ---- what one of them was running ---- */
+/* ---- streams of one gateway ---- */
 
 static bool is_mine(const struct replay_sweep *w, const char *id)
 {

@@ -29,12 +29,12 @@
 /* A continued answer's. */
 struct resumed {
 	struct answer_continued base;
-	uint64_t n_there; /* events that the store had */
-	uint64_t at;      /* the number of the one that is rendered next, up to there */
+	uint64_t n_there; /* events in the store */
+	uint64_t at;      /* the number of the event that is rendered next, below n_there */
 };
 
 static const struct api_error differs = {500, "server_error", "not_continued", NULL, 0};
-static const struct api_error cant_go_on = {503, "server_error", "not_continued", NULL, 0};
+static const struct api_error not_continued = {503, "server_error", "not_continued", NULL, 0};
 
 static const struct answer_format *const formats[] = {&answer_chat, &answer_completion, &answer_response};
 
@@ -88,7 +88,7 @@ static const struct answer_format *format_of(const json_t *o)
 	return NULL;
 }
 
-/* Would this build draw the tokens that the other gateway's engine drew? */
+/* Does this build draw the same tokens as the other gateway's engine? */
 static bool draws_alike(const struct resume_head *h)
 {
 	return number_of(h->json, "draw") == ANSWER_DRAW || h->frame->s.temperature <= 0;
@@ -114,8 +114,9 @@ enum resume_chance resume_chance(const struct gw_app *app, const struct resume_h
 	return RESUME_NEVER;
 }
 
-/* The key: as the configuration has it now, or as it was. With a reference; NULL: no memory, or its tier is
- * gone (*gone). */
+/* The key as the configuration has it now, or as it was. With a reference; NULL: no memory, or its tier no longer
+ * exists
+ * (*gone). */
 static struct auth_key *key_from(const struct gw_app *app, const json_t *key, bool *gone)
 {
 	const char *name = text_of(key, "name");
@@ -144,7 +145,7 @@ static struct auth_key *key_from(const struct gw_app *app, const json_t *key, bo
 
 static struct resumed *resumed_of(const struct answer *a) { return (struct resumed *)(void *)a->continued; }
 
-/* ---- up to where the other gateway was ---- */
+/* ---- repeating the stored events ---- */
 
 static void fail_differing(struct answer *a)
 {
@@ -173,7 +174,7 @@ static void on_rendered(struct answer *a)
 		buf_consume(&a->out.carry, n);
 		if (!a->out.replaying && a->budget.left != INT64_MAX) {
 			int64_t left = a->budget.left - (int64_t)a->budget.sent;
-			a->budget.left = left > 0 ? left : 1; /* then more are asked for */
+			a->budget.left = left > 0 ? left : 1; /* then more are requested */
 		}
 	}
 }
@@ -200,7 +201,7 @@ static void on_adopted(void *ctx, struct quota *q, const struct quota_result *r)
 		answer_charge(a);
 }
 
-/* What the other gateway reserved is taken over. */
+/* Takes over the other gateway's reservation. */
 static void adopt(struct answer *a)
 {
 	int rc = 0;
@@ -214,7 +215,7 @@ static void adopt(struct answer *a)
 		answer_admit(a);
 }
 
-/* No limit but the quota's: the other gateway admitted it. */
+/* Only the quota is checked: the other gateway has admitted it. */
 static void on_queued(struct subscriber *s)
 {
 	struct answer_run *run = list_entry(s, struct answer_run, sub);
@@ -273,7 +274,7 @@ static struct answer *create(struct gw_app *app, const struct resume_head *h, co
 	return a;
 }
 
-/* What was decided when it began. */
+/* Restores what was decided when the answer began. */
 static void take_over(struct answer *a, const struct resume_head *h, bool stop)
 {
 	const json_t *quota = json_object_get(h->json, "quota");
@@ -317,14 +318,14 @@ static int start_again(struct answer *a, struct proto_submit *s, const json_t *c
 static void submit(struct answer *a, struct proto_submit *s, const json_t *cascade)
 {
 	struct gw_thread *t = a->app->t;
-	/* Up to where it was it need not be paced. */
+	/* Stored events need no pacing. */
 	if (s->burst < resumed_of(a)->n_there)
 		s->burst = (uint32_t)resumed_of(a)->n_there;
 	answer_restart_timer(a, t->cfg->limits.submit_wait_ms);
 	answer_slots_claim(a);
 	if (start_again(a, s, cascade) != 0)
-		answer_refuse(a, &cant_go_on,
-			      "The gateway of this answer stopped, and the engine does not take it again.");
+		answer_refuse(a, &not_continued,
+			      "The gateway of this answer stopped, and the engine does not accept it again.");
 	else
 		metric_add(&replay_m_continued, 1);
 }
@@ -332,7 +333,7 @@ static void submit(struct answer *a, struct proto_submit *s, const json_t *casca
 static void refuse(struct answer *a, const char *message)
 {
 	metric_add(&replay_m_uncontinued, 1);
-	answer_refuse(a, &cant_go_on, message);
+	answer_refuse(a, &not_continued, message);
 }
 
 int resume_answer(struct gw_app *app, const struct resume_head *h, struct replay_log *log, bool stop)
@@ -367,12 +368,11 @@ int resume_answer(struct gw_app *app, const struct resume_head *h, struct replay
 	if (chance == RESUME_NOW)
 		submit(a, &s, cascade);
 	else
-		refuse(a, !whole
-			      ? "The gateway of this answer stopped, and the answer is not one that can be continued."
+		refuse(a, !whole ? "The gateway of this answer stopped, and this kind of answer cannot be continued."
 			  : !draws_alike(h)
 			      ? "The gateway of this answer stopped, and this version draws tokens in another way."
-			      : "The gateway of this answer stopped, and its model is not available any more.");
-	/* Of the cascade the head is made of the run. */
+			      : "The gateway of this answer stopped, and its model is no longer available.");
+	/* After the start: the cascade's head contains the run. */
 	answer_open_spool(a, resumed_of(a)->n_there);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers of the cascade. What the run decided by clocks, budgets, failures and races is not in its tokens, so it is
- * read from the stored head (answer_head.c). The run then decides the same again (cascade/again.c) and gives the same
+ * Answers of the cascade. Decisions that depend on clocks, budgets, failures and races do not follow from the tokens,
+ * so they are read from the stored head (answer_head.c). The run repeats them (cascade/again.c) and makes the same
  * events.
  */
 #include <jansson.h>

@@ -60,6 +60,8 @@ enum {
 	RESTART_LOOK_MS = 5
 };
 
+enum phase { RUNNING, REPLACED, DRAINING, STOPPING, N_PHASES };
+
 enum worker_state { WORKER_STARTING, WORKER_SERVING, WORKER_FAILED, WORKER_ENDED };
 
 struct worker {
@@ -80,7 +82,11 @@ struct worker {
 	struct event *restart_look; /* until it accepts */
 	struct loop_lag lag;
 	/* Posted at most once each. */
-	struct gw_message accept_msg, replace_msg, drain_msg, stop_msg;
+	struct gw_message accept_msg;
+	struct phase_message {
+		struct gw_message m;
+		enum phase to;
+	} phases[N_PHASES];
 };
 
 /* One reload of all threads, freed with its last message. */
@@ -93,10 +99,7 @@ struct reload_batch {
 	} messages[];
 };
 
-static struct worker *worker_of(struct gw_thread *t)
-{
-	return (struct worker *)(void *)((char *)t - offsetof(struct worker, t));
-}
+static struct worker *worker_of(struct gw_thread *t) { return list_entry(t, struct worker, t); }
 
 /* ---- the worker's side ---- */
 
@@ -155,22 +158,13 @@ static void begin_drain(struct worker *w, bool replaced, uint64_t limit_ms)
 		w->stop_now = true;
 }
 
-static void replace_worker(struct gw_thread *t, struct gw_message *m)
+static void enter_phase(struct gw_thread *t, struct gw_message *m)
 {
-	(void)m;
-	begin_drain(worker_of(t), true, t->cfg->upgrade_drain_ms);
-}
-
-static void drain_worker(struct gw_thread *t, struct gw_message *m)
-{
-	(void)m;
-	begin_drain(worker_of(t), false, t->cfg->drain_ms);
-}
-
-static void stop_worker(struct gw_thread *t, struct gw_message *m)
-{
-	(void)m;
-	worker_of(t)->stop_now = true;
+	enum phase to = list_entry(m, struct phase_message, m)->to;
+	if (to == STOPPING)
+		worker_of(t)->stop_now = true;
+	else
+		begin_drain(worker_of(t), to == REPLACED, to == REPLACED ? t->cfg->upgrade_drain_ms : t->cfg->drain_ms);
 }
 
 static void accept_worker(struct gw_thread *t, struct gw_message *m)
@@ -215,7 +209,7 @@ static int begin_accepting(struct worker *w)
 
 static void reload_worker(struct gw_thread *t, struct gw_message *m)
 {
-	struct reload_message *r = (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
+	struct reload_message *r = list_entry(m, struct reload_message, m);
 	struct reload_batch *batch = r->batch;
 	struct gw_snapshot *before = t->snapshot;
 	t->snapshot = gw_snapshot_ref(batch->next);
@@ -304,8 +298,6 @@ static void *run_worker(void *arg)
 
 /* ---- the main thread's side ---- */
 
-enum phase { RUNNING, REPLACED, DRAINING, STOPPING };
-
 struct process {
 	struct worker *workers;
 	struct cache *store;
@@ -324,10 +316,8 @@ static void set_phase(struct process *p, enum phase to)
 {
 	BUG_IF(to <= p->phase, "gateway: phase %d to %d", (int)p->phase, (int)to);
 	p->phase = to;
-	for (int64_t i = 0; i < p->n_started; i++) {
-		struct worker *w = &p->workers[i];
-		gw_post(&w->t, to == REPLACED ? &w->replace_msg : to == DRAINING ? &w->drain_msg : &w->stop_msg);
-	}
+	for (int64_t i = 0; i < p->n_started; i++)
+		gw_post(&p->workers[i].t, &p->workers[i].phases[to].m);
 }
 
 static int start_workers(struct process *p)
@@ -343,9 +333,8 @@ static int start_workers(struct process *p)
 		w->store = p->store;
 		w->slot = -1;
 		w->accept_msg.run = accept_worker;
-		w->replace_msg.run = replace_worker;
-		w->drain_msg.run = drain_worker;
-		w->stop_msg.run = stop_worker;
+		for (int k = 0; k < N_PHASES; k++)
+			w->phases[k] = (struct phase_message){.m = {.run = enter_phase}, .to = (enum phase)k};
 		snprintf(w->name, sizeof w->name, "gateway-%d", (int)i);
 		int rc = gw_thread_init(&w->t, (int)i, &p->now->cfg, &err);
 		if (rc != 0) {
@@ -457,7 +446,7 @@ static void reload(struct process *p)
 		return;
 	}
 	if (prepare_reload(p, &b, &err) != 0) {
-		log_error("reload refused, the old configuration goes on: %s", err.text);
+		log_error("reload refused, the old configuration stays: %s", err.text);
 		return;
 	}
 	gw_snapshot_unref(p->now);

@@ -42,7 +42,7 @@ static struct coalesce_name *add(struct inflight *f, enum inflight_kind kind, co
 	return name;
 }
 
-/* The name stays. */
+/* Removes the name from the directory without freeing it. */
 static void unlist(struct inflight *f, struct coalesce_name *name)
 {
 	if (!inflight_listed(&name->entry))
@@ -79,8 +79,7 @@ void coalesce_drop_ended(struct inflight *f)
 
 /* ---- content ---- */
 
-/* Its name, if it has one, is to be found for a while; one that failed can't be joined, which its log
- * knows. */
+/* An ended answer can be found by its name for a while; the log of a failed one refuses to be joined. */
 static void on_ended(void *ctx, struct token_log *log)
 {
 	struct inflight *f = ctx;
@@ -98,7 +97,7 @@ static void on_ended(void *ctx, struct token_log *log)
 
 struct token_log *coalesce_log(struct inflight *f) { return token_log_create(on_ended, f); }
 
-/* An answer that can't be joined any more is replaced by the next. Its name is released when it ends. */
+/* The next answer replaces one that can no longer be joined. Its name is released when it ends. */
 static void make_way(struct inflight *f, struct coalesce_name *name)
 {
 	bool ended = !list_empty(&name->in_ended);

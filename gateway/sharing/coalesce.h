@@ -17,16 +17,15 @@
 
 enum { COALESCE_ID_BYTES = 64 };
 
-struct coalesce_name; /* of the kind retry; its maker's */
-
-/* No log is owned or read any more: releases the names that outlived their answers. */
+struct coalesce_name; /* of the kind retry; owned by its creator */
+/* Releases the names that outlived their answers. No log may have an owner or a reader. */
 void coalesce_drop_ended(struct inflight *f);
 
-/* Another request's log: 1, and *out is to be joined; 0: from now on it is the caller's to own, and to end.
- * In both cases with a reference; 0 with NULL: there is no room, or no memory, for one. */
+/* 1: *out is another request's log, to be joined; 0: *out is a new log that the caller owns and ends. Both with a
+ * reference. 0 with NULL: no room or no memory. */
 int coalesce_enter(struct inflight *f, const struct request_digest *content, uint64_t window_ns,
 		   struct token_log **out);
-/* A log that only names of the kind retry find. NULL: no memory. */
+/* A log that is found by names of the kind retry only. NULL: no memory. */
 struct token_log *coalesce_log(struct inflight *f);
 
 /* What a name of the kind retry holds. */
@@ -37,7 +36,7 @@ struct coalesce_claim {
 	struct token_log *log; /* found: with a reference, NULL when it can't be joined */
 };
 
-/* Until coalesce_forget. A reference to claim->log is taken. NULL: no room, no memory. */
+/* Names claim until coalesce_forget; takes a reference to claim->log. NULL: no room, no memory. */
 struct coalesce_name *coalesce_name(struct inflight *f, const struct request_digest *retry,
 				    const struct coalesce_claim *claim);
 void coalesce_forget(struct inflight *f, struct coalesce_name *name);

@@ -34,14 +34,14 @@ enum {
 	MAX_KEY = 255,
 	LEASE_MS = 30000,
 	RENEW_MS = 10000,
-	AGAIN_MS = 250, /* after the store did not answer */
+	AGAIN_MS = 250, /* after the store did not respond */
 	PAUSE_MS = 50,
 	PATIENCE_MS = 5000,
-	UNKNOWN_MS = 2000,  /* the store is asked for that long; not at all while it is known to be down */
-	LETTING_MS = 30000, /* then the lease has expired */
+	UNKNOWN_MS = 2000,    /* how long a failing store is asked; not at all while it is down */
+	RELEASING_MS = 30000, /* by then the lease has expired */
 	STORING_MS = 600000,
 	LAST_MS = 2000,          /* both, while the process ends */
-	MOST_STORING = 16 << 20, /* bytes that wait for the store, of a thread */
+	MOST_STORING = 16 << 20, /* bytes of a thread that wait for the store */
 	DEFAULT_VALUE_BYTES = 1 << 20,
 };
 
@@ -52,14 +52,14 @@ struct record_head {
 	struct request_digest body;
 };
 
-/* Behind the head: the lease of its process (replay_store.h), as text, and a number. */
+/* After the head: the lease of its process (replay_store.h), as text, and a number. */
 enum { MOST_LEASE = 256 };
 struct running {
 	uint8_t bytes[sizeof(struct record_head) + MOST_LEASE];
 	size_t n;
 };
 
-enum state { ASKING, HELD, JOINED, STORING, LETTING };
+enum state { ASKING, HELD, JOINED, STORING, RELEASING };
 
 struct idempotent {
 	struct list node;
@@ -71,11 +71,11 @@ struct idempotent {
 	struct event *timer;
 	uint64_t since_ns;           /* it has been in its state */
 	bool asked;                  /* the store may hold `mine` */
-	struct running mine, theirs; /* its lease; the one that it takes over */
+	struct running mine, theirs; /* its lease; the lease that it takes over */
 	struct request_digest retry;
-	struct coalesce_claim claim; /* its own, or the one it joins */
+	struct coalesce_claim claim; /* its own, or that of the answer it joins */
 	struct coalesce_name *name;
-	struct sl_buf kept; /* a record; empty: not kept any more */
+	struct sl_buf kept; /* a record; empty: no longer kept */
 };
 
 COUNTER(replays, "sluice_idempotent_replays_total", "Repeated requests that got the answer of the first");
@@ -84,10 +84,7 @@ COUNTER(unknown, "sluice_idempotent_unknown_total",
 GAUGE(unstored, "sluice_idempotent_unstored_bytes",
       "Bytes of answers to requests with an Idempotency-Key that the store has yet to take");
 
-static struct idempotent *of_op(struct cache_op *op)
-{
-	return (struct idempotent *)(void *)((char *)op - offsetof(struct idempotent, op));
-}
+static struct idempotent *of_op(struct cache_op *op) { return list_entry(op, struct idempotent, op); }
 
 static void unkeep(struct idempotent *i)
 {
@@ -126,8 +123,8 @@ static void restart(struct idempotent *i, uint64_t ms)
 
 static bool is_over(const struct idempotent *i, uint64_t ms) { return clock_now_ns() - i->since_ns >= ms * NS_PER_MS; }
 
-/* While only its update of the store is pending. */
-static bool goes_on(const struct idempotent *i, uint64_t ms)
+/* May an update of the store be retried for so long? */
+static bool may_retry(const struct idempotent *i, uint64_t ms)
 {
 	const struct gw_thread *t = i->app->t;
 	return !is_over(i, t->draining && !t->replaced ? LAST_MS : ms);
@@ -141,7 +138,7 @@ static void enter(struct idempotent *i, enum state to)
 
 /* ---- the record ---- */
 
-/* Without an answer of Redis the state is unknown: the fallback to memory does not count. */
+/* Without a response of Redis the state is unknown: the fallback to memory does not count. */
 static bool is_unknown(const struct cache_result *r) { return r->code != 0 || r->degraded || r->n_values < 1; }
 
 static bool is_done(const struct cache_result *r) { return r->values[0].p == NULL && r->values[0].i == 1; }
@@ -160,40 +157,39 @@ static void change(struct idempotent *i, const struct running *want, bool absent
 
 static bool is_down(const struct idempotent *i) { return cache_client_state(i->app->t->cache) == CACHE_IS_DOWN; }
 
-/* From what is `want` to its lease. */
+/* Replaces the record `want` by its lease. */
 static void lease(struct idempotent *i, const struct running *want, bool absent, cache_done *done)
 {
 	change(i, want, absent, i->mine.bytes, i->mine.n, LEASE_MS, done);
 }
 
-/* ---- giving it back ---- */
-
-static void let_later(struct idempotent *i)
+/* ---- releasing the lease ---- */
+static void release_later(struct idempotent *i)
 {
-	if (goes_on(i, LETTING_MS))
+	if (may_retry(i, RELEASING_MS))
 		restart(i, AGAIN_MS);
 	else
 		idempotent_free(i);
 }
 
-static void on_let(struct cache_op *op, const struct cache_result *r)
+static void on_released(struct cache_op *op, const struct cache_result *r)
 {
 	struct idempotent *i = of_op(op);
 	if (is_unknown(r))
-		let_later(i);
+		release_later(i);
 	else
 		idempotent_free(i);
 }
 
-static void let(struct idempotent *i)
+static void release(struct idempotent *i)
 {
 	if (is_down(i))
-		let_later(i);
+		release_later(i);
 	else
-		change(i, &i->mine, false, "", 0, 0, on_let);
+		change(i, &i->mine, false, "", 0, 0, on_released);
 }
 
-/* There will be no answer to this key: releases i, and its lease if the store has it. */
+/* The key gets no answer: frees i, and releases its lease if the store has it. */
 static void give_back(struct idempotent *i)
 {
 	cache_cancel(&i->op);
@@ -205,24 +201,23 @@ static void give_back(struct idempotent *i)
 		idempotent_free(i);
 		return;
 	}
-	enter(i, LETTING);
-	let(i);
+	enter(i, RELEASING);
+	release(i);
 }
 
 /* ---- outcomes of asking ---- */
 
-static struct exchange *part(struct idempotent *i)
+static struct exchange *detach(struct idempotent *i)
 {
 	struct exchange *x = i->x;
 	i->x = NULL;
-	x->state = NULL;
-	x->on_close = NULL;
+	exchange_disown(x);
 	return x;
 }
 
-static void go_on(struct idempotent *i, enum state as)
+static void call_handler(struct idempotent *i, enum state as)
 {
-	struct exchange *x = part(i);
+	struct exchange *x = detach(i);
 	enter(i, as);
 	x->idempotent = i;
 	x->route->handle(x);
@@ -230,7 +225,7 @@ static void go_on(struct idempotent *i, enum state as)
 
 static void reply_other(struct idempotent *i)
 {
-	struct exchange *x = part(i);
+	struct exchange *x = detach(i);
 	idempotent_free(i);
 	exchange_error(
 	    x, &(struct api_error){422, "invalid_request_error", "idempotency_key_reused", "Idempotency-Key", 0},
@@ -242,7 +237,7 @@ static void reply_running(struct idempotent *i)
 	static const struct http_field fields[] = {{"retry-after", "1"}, {"x-should-retry", "true"}};
 	static const struct api_error e = {409, "invalid_request_error", "idempotency_key_in_use", "Idempotency-Key",
 					   0};
-	struct exchange *x = part(i);
+	struct exchange *x = detach(i);
 	struct sl_buf body;
 	idempotent_free(i);
 	buf_init(&body, 1024);
@@ -254,17 +249,17 @@ static void reply_running(struct idempotent *i)
 
 static void reply_unknown(struct idempotent *i)
 {
-	struct exchange *x = part(i);
+	struct exchange *x = detach(i);
 	metric_add(&unknown, 1);
 	give_back(i);
 	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
-		       "The state of this Idempotency-Key is unknown at the moment. Nothing was done.");
+		       "The state of this Idempotency-Key is temporarily unknown. Nothing was done.");
 }
 
 static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size_t n)
 {
 	struct http_field fields[STREAM_FIELDS + 1] = {{"x-sluice-idempotent-replay", "true"}};
-	struct exchange *x = part(i);
+	struct exchange *x = detach(i);
 	for (size_t k = 0; k < STREAM_FIELDS; k++)
 		fields[1 + k] = stream_fields[k];
 	metric_add(&replays, 1);
@@ -310,18 +305,18 @@ static void on_taken(struct cache_op *op, const struct cache_result *r)
 	if (is_unknown(r)) {
 		ask_again(i);
 	} else if (!is_done(r)) {
-		i->asked = false; /* another one has it */
+		i->asked = false; /* another request has it */
 		pause_or_refuse(i);
 	} else {
 		restart(i, RENEW_MS);
-		go_on(i, HELD);
+		call_handler(i, HELD);
 	}
 }
 
 static void on_found(struct idempotent *i, const uint8_t *bytes, size_t n)
 {
 	struct record_head head;
-	if (n < sizeof head) { /* no record of ours */
+	if (n < sizeof head) { /* not one of our records */
 		reply_unknown(i);
 		return;
 	}
@@ -366,7 +361,7 @@ static void ask(struct idempotent *i)
 	if (same && claim.log != NULL) {
 		i->claim = claim;
 		metric_add(&replays, 1);
-		go_on(i, JOINED);
+		call_handler(i, JOINED);
 		return;
 	}
 	if (claim.log != NULL)
@@ -398,7 +393,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 		restart(i, is_down(i) ? AGAIN_MS : RENEW_MS);
 		return;
 	case STORING: store(i); return;
-	case LETTING: let(i); return;
+	case RELEASING: release(i); return;
 	case JOINED: return;
 	}
 }
@@ -406,7 +401,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 static void on_close(struct exchange *x)
 {
 	struct idempotent *i = x->state;
-	part(i);
+	detach(i);
 	give_back(i);
 }
 
@@ -435,7 +430,7 @@ static int name_it(struct idempotent *i, const char *key)
 static size_t most_kept(const struct gw_app *app)
 {
 	uint64_t n = app->t->cfg->store.value_bytes;
-	/* The lease goes to the store beside it. */
+	/* The lease is sent to the store with it. */
 	return (n > 0 ? (size_t)n : DEFAULT_VALUE_BYTES) - sizeof(struct running);
 }
 
@@ -465,7 +460,7 @@ bool idempotent_gate(struct exchange *x)
 	x->state = i;
 	x->on_close = on_close;
 	if (i->timer == NULL || name_it(i, key) != 0 || !make_lease(i)) {
-		part(i);
+		detach(i);
 		idempotent_free(i);
 		exchange_reply_no_memory(x);
 		return false;
@@ -510,7 +505,7 @@ void idempotent_keep(struct idempotent *i, const void *bytes, size_t n)
 static void store_later(struct idempotent *i, int code)
 {
 	bool may_be_taken = code != SL_ELIMIT && code != SL_EINVAL;
-	if (may_be_taken && goes_on(i, STORING_MS) && i->app->unstored_bytes <= MOST_STORING) {
+	if (may_be_taken && may_retry(i, STORING_MS) && i->app->unstored_bytes <= MOST_STORING) {
 		restart(i, AGAIN_MS);
 		return;
 	}

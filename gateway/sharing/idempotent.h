@@ -11,7 +11,7 @@
  *
  *   ASKING ──► HELD ──► STORING ──► gone        waiting is ASKING again, after a pause
  *      ├─────► JOINED ─────────────► gone
- *      └─────► LETTING ────────────► gone       the store may have granted a lease that is not needed
+ *      └─────► RELEASING ────────────► gone       the store may have granted a lease that is not needed
  *
  * A complete answer is stored, if it fits into one value; otherwise the lease is released, and a repetition is answered
  * anew. Thread: the exchange's.
@@ -27,22 +27,22 @@
 
 struct idempotent; /* of one request; in gw_app.idempotents until it is gone */
 
-/* True: there is no key, or its state is known (x->idempotent): the handler continues.
- * False: x is answered, or will be, or its handler will be called. */
+/* True: there is no key, or its state is known (x->idempotent): the handler continues. False: x has its response or
+ * will get it, or its handler will be called. */
 bool idempotent_gate(struct exchange *x);
 
 /* NULL is allowed in all of these. */
 
-/* The log to join, lent, with the id and time that the answer has; NULL: it holds the key. */
+/* The log to join, borrowed, with the id and time of its answer; NULL: i holds the key. */
 struct token_log *idempotent_joins(const struct idempotent *i, const char **id, int64_t *created);
-/* The holder's answer is made under that name; log: what others may join. */
+/* The holder's answer begins, under that id; other requests may join log. */
 void idempotent_begin(struct idempotent *i, const char *id, int64_t created, struct token_log *log);
-/* More of what its reader gets. */
+/* Appends bytes of the response. */
 void idempotent_keep(struct idempotent *i, const void *bytes, size_t n);
-/* What was kept is all, or (whole false) something went wrong. Takes i. */
+/* The response is complete, or (whole false) failed. Takes i. */
 void idempotent_end(struct idempotent *i, bool whole, bool stream);
 
-/* Ends all: the application goes. */
+/* Frees all of them when the application ends. */
 void idempotents_stop(struct gw_app *app);
 
 #endif

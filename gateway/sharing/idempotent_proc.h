@@ -13,13 +13,14 @@
 enum { IDEMPOTENT_VERSION = 1, IDEMPOTENT_RUNNING = 0 };
 
 /* Key: the record's. Arguments:
- *   want      the record that may be changed. One of another version than want's first byte is none
- *   absent    1: so may none at all
- *   to        what takes its place; empty: nothing does
- *   ttl_ms    how long that stays
- *   lease_ms  the longest life of a record whose second byte is IDEMPOTENT_RUNNING: one that has more left was
- *             written before Redis' clock went back, and is shortened
- * Values: 1, or 0 and the present record (empty: none). The same call again does no harm. */
+ *   want      the record that may be replaced. A record of another version than want's first byte counts as absent
+ *   absent    1: an absent record may be replaced too
+ *   to        the new record; empty: the record is deleted
+ *   ttl_ms    its lifetime
+ *   lease_ms  the longest life of a record whose second byte is IDEMPOTENT_RUNNING: one with more left was written
+ * before
+ *             Redis' clock went back, and is shortened
+ * Values: 1, or 0 and the present record (empty: none). Repeating a call is harmless. */
 extern const struct cache_proc idempotent_change;
 
 #endif

@@ -16,8 +16,7 @@ static void key_of(struct cache_key *key, uint64_t tenant, const char *name)
 	cache_key_make(key, CACHE_SESSION, prefix_registry, part, (size_t)n);
 }
 
-/* The struct as it is: a reader of another version or size reads nothing. The writer makes names shorter
- * than their room. */
+/* Stores the struct itself: readers of another version or size ignore it. Callers keep names within their bounds. */
 void prefix_put(struct cache_client *cl, struct cache_op *op, const struct prefix_entry *e, cache_done *done)
 {
 	struct cache_key key;

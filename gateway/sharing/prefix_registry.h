@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The prefix registry: for each conversation, and each chain of responses, what its last prompt was and
- * whether the engine has computed it, so that the hottest are computed again when the engine has been
- * restarted (gateway/answer/warm.h). An entry names the response that has the prompt; it holds a digest, and
- * nothing of the prompt. In the store, under a name of its own, bounded like everything of a tenant there.
+ * The prefix registry: the last prompt of each conversation and chain of responses, and whether the engine has computed
+ * it, so that the most used ones are recomputed after a restart of the engine (gateway/answer/warm.h). An entry names
+ * the response whose record has the prompt; it holds a digest, no text. Kept in the store as a tenant of its own, with
+ * a tenant's bounds.
  */
 #ifndef GATEWAY_PREFIX_REGISTRY_H
 #define GATEWAY_PREFIX_REGISTRY_H
@@ -30,7 +30,7 @@ extern const char prefix_registry[]; /* as a tenant's name, for cache_list */
 uint64_t prefix_digest(const void *messages, size_t n);
 void prefix_put(struct cache_client *cl, struct cache_op *op, const struct prefix_entry *e, cache_done *done);
 void prefix_forget(struct cache_client *cl, struct cache_op *op, uint64_t tenant, const char *name, cache_done *done);
-/* False: nonsense. */
+/* False: not a valid entry. */
 bool prefix_read(const uint8_t *bytes, size_t n, struct prefix_entry *out);
 
 #endif

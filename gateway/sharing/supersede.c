@@ -60,7 +60,7 @@ static bool same_request(const struct request_digest *a, const struct request_di
 
 /* ---- one conversation? ---- */
 
-/* A word was added, or a typing error mended: what is alike at both ends is three quarters of the longer. */
+/* A word was added or a typing error corrected: the common beginning and end are three quarters of the longer text. */
 static bool nearly_same(const char *a, size_t n_a, const char *b, size_t n_b)
 {
 	size_t shorter = n_a < n_b ? n_a : n_b, longer = n_a < n_b ? n_b : n_a, head = 0, tail = 0;

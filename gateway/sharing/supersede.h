@@ -34,7 +34,7 @@ struct message_digest {
 struct supersede_messages {
 	size_t n;                        /* 0: unknown; then no guesses */
 	const struct message_digest *at; /* [n] at[i]: of messages 0 … i */
-	bool answered;                   /* among all but the last is an answer */
+	bool answered;                   /* one of the earlier messages is an answer */
 	const char *last;                /* the last one's text; NULL: not plain text */
 	size_t n_last;
 };
@@ -53,8 +53,8 @@ struct supersede_request {
 void supersede_digest(const struct inflight *f, const struct message_digest *before, const void *bytes, size_t n,
 		      struct message_digest *out);
 
-/* Posts superseded(ctx) to the thread of each older prompt of r's conversation, and lists r's own, on thread t. Returns
- * the number of older ones. *out NULL: there was no room or memory, and nothing will end this one. */
+/* Calls superseded(ctx) of each older prompt of r's conversation, on its thread, and lists r's prompt, on thread t.
+ * Returns the number of older prompts. *out NULL: no room or memory; then this prompt is never superseded. */
 size_t supersede_begin(struct inflight *f, const struct supersede_request *r, struct gw_thread *t,
 		       void (*superseded)(void *ctx), void *ctx, struct supersede_prompt **out);
 void supersede_end(struct supersede_prompt *p); /* NULL is allowed */

@@ -90,25 +90,18 @@ static void conn_set_state(struct conn *c, enum conn_state to)
 
 /* ---- events ---- */
 
-static void want_read(struct conn *c, bool on)
+static void want(struct conn *c, struct event *ev, bool *is_on, bool on)
 {
-	if (on == c->read_on)
+	if (on == *is_on)
 		return;
-	if (on ? event_add(&c->ev_read, NULL) != 0 : event_del(&c->ev_read) != 0)
+	if (on ? event_add(ev, NULL) != 0 : event_del(ev) != 0)
 		conn_doom(c, HTTP_CLOSE_ERROR);
 	else
-		c->read_on = on;
+		*is_on = on;
 }
 
-static void want_write(struct conn *c, bool on)
-{
-	if (on == c->write_on)
-		return;
-	if (on ? event_add(&c->ev_write, NULL) != 0 : event_del(&c->ev_write) != 0)
-		conn_doom(c, HTTP_CLOSE_ERROR);
-	else
-		c->write_on = on;
-}
+static void want_read(struct conn *c, bool on) { want(c, &c->ev_read, &c->read_on, on); }
+static void want_write(struct conn *c, bool on) { want(c, &c->ev_write, &c->write_on, on); }
 
 static bool too_much_waits(const struct conn *c)
 {

@@ -91,12 +91,6 @@ static void read_x_forwarded_for(const char *v, struct way *w)
 	}
 }
 
-static bool is_token(char c)
-{
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-	       (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
-}
-
 /* A token or a quoted string, unescaped into out (cut at its size: no address is that long).
  * Returns what follows, NULL: neither. */
 static const char *read_value(const char *p, char out[NODE_MAX], size_t *n)
@@ -104,7 +98,7 @@ static const char *read_value(const char *p, char out[NODE_MAX], size_t *n)
 	*n = 0;
 	if (*p != '"') {
 		const char *from = p;
-		for (; is_token(*p); p++)
+		for (; http_is_token(*p); p++)
 			if (*n < NODE_MAX)
 				out[(*n)++] = *p;
 		return p == from ? NULL : p;
@@ -130,7 +124,7 @@ static const char *read_element(const char *p, struct way *w)
 		const char *name = p;
 		char value[NODE_MAX];
 		size_t n_value;
-		while (is_token(*p))
+		while (http_is_token(*p))
 			p++;
 		size_t n_name = (size_t)(p - name);
 		if (n_name == 0 || *p != '=')

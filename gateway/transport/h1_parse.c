@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "gateway/transport/authority.h"
+#include "gateway/transport/http.h"
 
 enum {
 	TARGET_MAX = 8192,
@@ -51,13 +52,6 @@ enum h1_scan_result h1_scan_head(struct h1_scan *sc, const uint8_t *data, size_t
 }
 
 /* ---- characters ---- */
-
-static bool is_token(uint8_t b)
-{
-	if ((b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9'))
-		return true;
-	return b != 0 && strchr("!#$%&'*+-.^_`|~", b) != NULL;
-}
 
 static bool is_digit(uint8_t b) { return b >= '0' && b <= '9'; }
 
@@ -127,7 +121,7 @@ static bool is_alien(const uint8_t *target, size_t n, const uint8_t *version, si
 static int parse_request_line(const uint8_t *data, size_t len, struct h1_head *out)
 {
 	size_t i = 0;
-	while (i < len && is_token(data[i]))
+	while (i < len && http_is_token((char)data[i]))
 		i++;
 	if (i == 0 || i > H1_MAX_METHOD || i == len || data[i] != ' ')
 		return 400;
@@ -169,6 +163,16 @@ static int parse_length(const uint8_t *v, size_t n, struct h1_head *out)
 	return 0;
 }
 
+/* Without the blanks around it. */
+static struct h1_span trimmed(const uint8_t *data, size_t b, size_t e)
+{
+	while (b < e && (data[b] == ' ' || data[b] == '\t'))
+		b++;
+	while (e > b && (data[e - 1] == ' ' || data[e - 1] == '\t'))
+		e--;
+	return span(b, e - b);
+}
+
 /* Is `close` among the comma-separated options? */
 static bool lists_close(const uint8_t *v, size_t n)
 {
@@ -177,12 +181,8 @@ static bool lists_close(const uint8_t *v, size_t n)
 		size_t end = at;
 		while (end < n && v[end] != ',')
 			end++;
-		size_t b = at, e = end;
-		while (b < e && (v[b] == ' ' || v[b] == '\t'))
-			b++;
-		while (e > b && (v[e - 1] == ' ' || v[e - 1] == '\t'))
-			e--;
-		if (equals(v + b, e - b, "close"))
+		struct h1_span option = trimmed(v, at, end);
+		if (equals(v + option.off, option.len, "close"))
 			return true;
 		at = end + 1;
 	}
@@ -231,21 +231,16 @@ static int note_field(const uint8_t *data, const struct h1_field *f, struct seen
 static int parse_field(const uint8_t *data, size_t off, size_t len, struct h1_field *f)
 {
 	size_t i = 0;
-	while (i < len && is_token(data[off + i]))
+	while (i < len && http_is_token((char)data[off + i]))
 		i++;
 	/* Also a folded line ends here: it begins with a blank. */
 	if (i == 0 || i == len || data[off + i] != ':')
 		return 400;
 	f->name = span(off, i);
-	size_t b = off + i + 1, e = off + len;
-	while (b < e && (data[b] == ' ' || data[b] == '\t'))
-		b++;
-	while (e > b && (data[e - 1] == ' ' || data[e - 1] == '\t'))
-		e--;
-	for (size_t k = b; k < e; k++)
+	f->value = trimmed(data, off + i + 1, off + len);
+	for (size_t k = f->value.off; k < f->value.off + f->value.len; k++)
 		if ((data[k] < 0x20 && data[k] != '\t') || data[k] == 0x7f)
 			return 400;
-	f->value = span(b, e - b);
 	return 0;
 }
 
@@ -374,7 +369,7 @@ static int trailer_byte(struct h1_chunked *ch, uint8_t b)
 	if (!ch->colon) {
 		if (b == ':' && ch->line > 0)
 			ch->colon = true;
-		else if (!is_token(b))
+		else if (!http_is_token((char)b))
 			return SL_EPROTO;
 	} else if ((b < 0x20 && b != '\t') || b == 0x7f) {
 		return SL_EPROTO;

@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP/2 on a connection, by nghttp2: frames in, a stream's life, ends. What goes out: h2_out.c.
+ * HTTP/2 on a connection, by nghttp2: received frames, the life of streams, the connection's end. h2_out.c sends.
  *
- * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. What it
- * leaves open to abuse is bounded here and in h2_guard.c:
- *   - resets that a peer sends, and resets that a peer makes us send together with invalid frames:
- * a token bucket each, past which the connection ends with ENHANCE_YOUR_CALM;
- *   - PING, SETTINGS, PRIORITY, GOAWAY, DATA without data, unknown frames, WINDOW_UPDATE frames
- *     that no DATA of ours explains: another bucket;
- *   - requests that get an error of the transport's own (a head over the limit, a target or an authority
- *     that is none, a body announced too large): each makes a stream, a decoded head and an answer, for a
- *     few bytes of HPACK; another bucket;
- *   - heads: name + value + 32 and the number of fields are counted as they are decoded; a head
- *     over the limit is answered 431, one far over it, also in bytes on the wire (of a field the
- *     library holds what has come until it is whole), ends the connection;
- *   - a HEADERS frame with an id below the newest one, which the library ignores by design: a ring
- *     of recent ids tells a trailer from an illegal reopening;
- *   - output: nothing is drained from the library while the socket is blocked (conn.c), and reading
- *     stops then, so its own limits on unsent acknowledgements hold.
+ * The library does the framing, HPACK, flow control and the messaging checks of RFC 9113. This file and h2_guard.c
+ * bound the abuse that it permits:
+ *   - resets that a peer sends, and resets that it makes us send, together with invalid frames: a token bucket each;
+ *     with an empty bucket the connection ends with ENHANCE_YOUR_CALM;
+ *   - PING, SETTINGS, PRIORITY, GOAWAY, DATA without data, unknown frames, and WINDOW_UPDATE frames without DATA of
+ *     ours: another bucket;
+ *   - requests that the transport itself answers with an error (a head over the limit, a malformed target or authority,
+ *     a body announced too large): each costs a stream, a decoded head and a response for a few bytes of HPACK; another
+ *     bucket;
+ *   - heads: name + value + 32 and the number of fields are counted while they are decoded. A head over the limit gets
+ *     431; one far over it, also in bytes on the wire (the library buffers incomplete fields), ends the connection;
+ *   - a HEADERS frame with an id below the newest one, which the library ignores: a ring of recent ids distinguishes a
+ *     trailer from an illegal reopening;
+ *   - output: while the socket is blocked (conn.c), nothing is drained from the library and nothing is read, so its own
+ *     limits on unsent acknowledgements hold.
  *
- * Draining is in two steps: GOAWAY with the highest id as a notice, a PING, and when its answer
- * shows that the peer has seen the notice, GOAWAY with the last id really taken.
+ * A drain has two steps: GOAWAY with the highest id as a notice, then a PING; its response shows that the peer has seen
+ * the notice, and GOAWAY with the last processed id follows.
  *
- * Invariants: nghttp2_session_mem_recv is called from on_input only, and mem_send from there (before it) and
- * from fill; a stream object lives from begin_headers to stream_close, which is where the application learns of
- * its end. Thread: the connection's.
+ * Invariants: nghttp2_session_mem_recv is called from on_input only, mem_send from there (before it) and from fill; a
+ * stream object lives from begin_headers to stream_close, where the application learns of its end. Thread: the
+ * connection's.
  */
 #include "gateway/transport/h2_priv.h"
 
@@ -36,7 +35,7 @@
 #include "gateway/transport/authority.h"
 
 enum {
-	QUEUED_ITEM_BYTES = 192, /* what an unsent frame costs inside the library, about */
+	QUEUED_ITEM_BYTES = 192, /* the approximate cost of an unsent frame inside the library */
 	MAX_CONTINUATIONS = 4,
 	MAX_SETTINGS = 16,
 	STREAM_WINDOW = 65535,
@@ -68,20 +67,15 @@ static void end_with(struct h2 *h, uint32_t code, int why)
 	conn_schedule(h->c);
 }
 
-static void charge_reset(struct h2 *h)
+static void charge(struct h2 *h, struct h2_bucket *b, int why)
 {
-	if (!h2_bucket_take(&h->guard.resets, clock_now_ns()))
-		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
+	if (!h2_bucket_take(b, clock_now_ns()))
+		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, why);
 }
 
-static void charge_control(struct h2 *h)
-{
-	if (!h2_bucket_take(&h->guard.control, clock_now_ns()))
-		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_CONTROL);
-}
+static void charge_control(struct h2 *h) { charge(h, &h->guard.control, END_CONTROL); }
 
-/* No stream is open: how long may that last? While a drain waits for the peer's answer, not long.
- */
+/* Without open streams the connection ends at a deadline: soon while a drain waits for the peer's PING. */
 static void arm_idle(struct h2 *h)
 {
 	struct gw_transport *tr = h->c->tr;
@@ -107,8 +101,8 @@ static struct http_stream *stream_of(nghttp2_session *session, int32_t id)
 
 /* ---- frames in ---- */
 
-/* RFC 9113 5.1.1: an id below the newest opens nothing. It is a trailer of a stream we know, or an
- * error. The library would ignore the frame. */
+/* RFC 9113 5.1.1: an id below the newest opens no stream. It belongs to a trailer of a known stream, or is an error.
+ * The library would ignore the frame. */
 static void check_stream_id(struct h2 *h, int32_t id)
 {
 	if (!h2_guard_stream_id(&h->guard, id) && stream_of(h->session, id) == NULL)
@@ -129,19 +123,18 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 			charge_control(h);
 		break;
 	case NGHTTP2_RST_STREAM:
-		/* The library's limit acts only once its GOAWAY has been sent: a whole read of
-		 * requests and resets would still be processed. */
-		if (!h2_bucket_take(&h->guard.peer_resets, clock_now_ns()))
-			end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_RESETS);
+		/* The library's limit acts only after its GOAWAY has been sent; until then it would process a whole
+		 * read of requests and resets. */
+		charge(h, &h->guard.peer_resets, END_RESETS);
 		break;
 	case NGHTTP2_WINDOW_UPDATE:
 		if (!h2_guard_update_due(&h->guard))
 			charge_control(h);
 		break;
 	case NGHTTP2_CONTINUATION: break; /* limited by the library */
-	default: /* also acknowledgements: few are due */ charge_control(h); break;
+	default: /* also acknowledgements: few are expected */ charge_control(h); break;
 	}
-	/* Ends the reading; the GOAWAY is queued already. */
+	/* Stops reading; the GOAWAY is queued. */
 	return h->ended ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
@@ -151,8 +144,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	struct conn *c = h->c;
 	if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
 		return 0;
-	/* The library counts open streams; those that are closed here and not yet elsewhere count
-	 * too. */
+	/* The library counts open streams; closed streams whose work has not stopped yet count too. */
 	bool full = c->n_holds > 0 && c->n_streams + c->n_holds >= h->max_streams;
 	struct http_stream *s = full ? NULL : stream_create(c, HTTP_2);
 	if (s == NULL) {
@@ -235,15 +227,15 @@ static int64_t content_length(const struct http_request *r)
 	return n;
 }
 
-/* Without the port that goes without saying. */
+/* The length without the scheme's default port. */
 static size_t authority_len(const struct http_request *r, const char *authority)
 {
 	size_t n = strlen(authority), n_port = r->tls ? 4 : 3;
 	return n > n_port && strcmp(authority + n - n_port, r->tls ? ":443" : ":80") == 0 ? n - n_port : n;
 }
 
-/* Host, where there is one: malformed, or another one than :authority names (RFC 9113 8.3.1). Of two of the same name
- * the library makes an error. NULL: it is fine. */
+/* Checks Host, if there is one: it must be well-formed and match :authority (RFC 9113 8.3.1). The library rejects a
+ * second one. The error, or NULL. */
 static const char *take_host(struct http_stream *s)
 {
 	const char *host = http_header(&s->req, "host"), *named = s->req.authority;
@@ -261,9 +253,9 @@ static const char *take_host(struct http_stream *s)
 		   : "The header field Host differs from :authority.";
 }
 
-/* Of each answer another value: in the table of HPACK they would only push out what comes again, and
- * be searched for each time. */
-static bool is_never_the_same(const char *name)
+/* Fields with another value in each response: in HPACK's table they would only evict repeated fields and slow down the
+ * search. */
+static bool is_unique(const char *name)
 {
 	return name[0] == 'x' && (strcmp(name, "x-request-id") == 0 || strcmp(name, "x-sluice-stream-id") == 0 ||
 				  strncmp(name, "x-ratelimit-re", 14) == 0);
@@ -272,20 +264,19 @@ static bool is_never_the_same(const char *name)
 static nghttp2_nv field(const char *name, const char *value)
 {
 	return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
-			    is_never_the_same(name) ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE};
+			    is_unique(name) ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE};
 }
 
-static void say_continue(struct h2 *h, struct http_stream *s)
+static void send_continue(struct h2 *h, struct http_stream *s)
 {
 	const nghttp2_nv nv = field(":status", "100");
 	nghttp2_submit_headers(h->session, NGHTTP2_FLAG_NONE, s->id, NULL, &nv, 1, NULL);
 }
 
-/* The transport's answer to a request that is the peer's fault. */
+/* The transport's response to an invalid request. */
 static void refuse(struct h2 *h, struct http_stream *s, int status, const char *message)
 {
-	if (!h2_bucket_take(&h->guard.refused, clock_now_ns()))
-		end_with(h, NGHTTP2_ENHANCE_YOUR_CALM, END_REFUSED);
+	charge(h, &h->guard.refused, END_REFUSED);
 	stream_error(s, status, message);
 }
 
@@ -334,7 +325,7 @@ static void request_complete(struct h2 *h, struct http_stream *s, bool end)
 	if (end)
 		stream_body_end(s);
 	else if (!s->answered && expect != NULL)
-		say_continue(h, s);
+		send_continue(h, s);
 }
 
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -352,7 +343,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 			stream_body_end(s);
 		break;
 	case NGHTTP2_DATA:
-		/* Nothing but padding; a frame without even that was charged when it began. */
+		/* Only padding; an empty frame was charged when it began. */
 		if (frame->hd.length > 0 && frame->hd.length == frame->data.padlen && !end)
 			charge_control(h);
 		if (s != NULL && end && !s->recv_done)
@@ -387,7 +378,8 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code, void *user)
 {
 	(void)session, (void)frame, (void)code;
-	charge_reset(user);
+	struct h2 *h = user;
+	charge(h, &h->guard.resets, END_RESETS);
 	return 0;
 }
 
@@ -396,7 +388,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 	(void)flags, (void)user;
 	struct http_stream *s = stream_of(session, id);
 	if (s == NULL || s->answered) {
-		/* Thrown away, up to the stream's window, which is not opened again. */
+		/* Discarded, up to the stream's window, which is not opened again. */
 		nghttp2_session_consume_connection(session, n);
 		return 0;
 	}
@@ -434,17 +426,16 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 		metric_add(&refused, 1);
 	if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
 	    (s == NULL || !(s->reset_wanted || s->timed_out)))
-		charge_reset(h);
-	/* Only now: the library sends a PING before a GOAWAY that waits. */
+		charge(h, &h->guard.resets, END_RESETS);
+	/* Only now: the library sends a PING before a pending GOAWAY. */
 	if (frame->hd.type == NGHTTP2_GOAWAY && h->draining && !h->drain_seen)
 		nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, drain_ping);
 	if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) && s != NULL &&
 	    (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
 		s->sent_done = s->end_sent = true;
 		deadline_cancel(&s->stall);
-		/* The answer is whole and the request is not. RFC 9113 8.1 allows a reset at once,
-		 * but widespread clients drop the answer then: the peer gets a moment to end the
-		 * stream itself. */
+		/* The response is complete, the request is not. RFC 9113 8.1 allows a reset now, but widespread clients
+		 * then drop the response: the peer gets a moment to end the stream itself. */
 		if (!s->recv_done) {
 			stream_tell_close(s, HTTP_CLOSE_DONE);
 			deadline_arm(&h->c->tr->linger, &s->recv, gw_now(h->c->tr->t));
@@ -464,7 +455,7 @@ static void h2_stream_timeout(struct http_stream *s)
 		return;
 	}
 	if (!s->head_done) {
-		/* In the middle of a head no other frame may come: the connection is of no use. */
+		/* Inside a head no other frame is allowed, so the connection is unusable. */
 		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
 		return;
 	}
@@ -519,7 +510,7 @@ static int h2_respond(struct http_stream *s, int status, const struct http_field
 {
 	struct h2 *h = s->conn->p;
 	nghttp2_nv nv[HTTP_MAX_ANSWER_FIELDS + 3];
-	/* answer() has seen that a status has three digits. */
+	/* answer() checks that a status has three digits. */
 	char code[4] = {(char)('0' + status / 100), (char)('0' + status / 10 % 10), (char)('0' + status % 10), '\0'};
 	char length[HTTP_LENGTH_CHARS];
 	size_t m = 0;
@@ -614,7 +605,7 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 		return SL_ENOMEM;
 	}
 	nghttp2_option_set_no_auto_window_update(e->option, 1);
-	/* Behind h2_guard's, which acts at once. */
+	/* After h2_guard's limit, which acts at once. */
 	nghttp2_option_set_stream_reset_rate_limit(e->option, (uint64_t)cfg->limits.resets_burst,
 						   (uint64_t)cfg->limits.resets_per_s);
 	nghttp2_option_set_max_continuations(e->option, MAX_CONTINUATIONS);

@@ -156,15 +156,8 @@ void h2_out_window(struct h2 *h, struct http_stream *s)
 		return;
 	}
 	h->epoch++;
-	/* All of them may try: behind those that are due. */
-	if (list_empty(&h->stuck))
-		return;
-	struct list *first = h->stuck.next, *last = h->stuck.prev;
-	first->prev = h->due.prev;
-	h->due.prev->next = first;
-	last->next = &h->due;
-	h->due.prev = last;
-	list_init(&h->stuck);
+	/* All stuck streams may try, after those that are due. */
+	list_move_all(&h->stuck, &h->due);
 }
 
 /* ---- content ---- */

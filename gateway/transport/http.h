@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -46,6 +47,13 @@ struct http_request {
 				   it came by a unix socket */
 	const char *subject;    /* of the client's verified certificate; NULL: it has shown none */
 };
+
+/* A character of a token (RFC 9110 5.6.2). */
+static inline bool http_is_token(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+	       (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
+}
 
 /* The first field of that (lower-case) name, or NULL. */
 const char *http_header(const struct http_request *r, const char *name);

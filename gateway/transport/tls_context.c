@@ -121,31 +121,19 @@ static int make_one(struct tls_context *ctx, const struct gw_config *cfg, const 
 	return rc == 0 && client_ca(cfg)[0] != '\0' ? believe(ctx, c, cfg, err) : rc;
 }
 
-static int make_first(struct tls_context *ctx, const struct gw_config *cfg, struct sl_err *err)
-{
-	const struct tls_file cert = {cfg->cert_file, "gateway.cert", "", ""},
-			      key = {cfg->key_file, "gateway.key", "", ""};
-	return make_one(ctx, cfg, &cert, &key, err);
-}
-
-static int make_named(struct tls_context *ctx, const struct gw_config *cfg, const struct gw_cert_config *more,
-		      struct sl_err *err)
-{
-	const struct tls_file cert = {more->cert_file, "gateway.certificates.", more->name, ".cert"},
-			      key = {more->key_file, "gateway.certificates.", more->name, ".key"};
-	return make_one(ctx, cfg, &cert, &key, err);
-}
-
 static int make_all(struct tls_context *ctx, const struct gw_config *cfg, struct sl_err *err)
 {
 	const struct gw_cert_config *more = cfg->certificates.items;
-	bool has_first = cfg->cert_file != NULL && cfg->cert_file[0] != '\0';
+	const struct tls_file cert = {cfg->cert_file, "gateway.cert", "", ""},
+			      key = {cfg->key_file, "gateway.key", "", ""};
 	ctx->certs = sl_zalloc_n(cfg->certificates.n + 1, sizeof *ctx->certs);
 	if (ctx->certs == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for TLS");
-	int rc = has_first ? make_first(ctx, cfg, err) : 0;
+	int rc = cert.path != NULL && cert.path[0] != '\0' ? make_one(ctx, cfg, &cert, &key, err) : 0;
 	for (size_t i = 0; rc == 0 && i < cfg->certificates.n; i++)
-		rc = make_named(ctx, cfg, &more[i], err);
+		rc = make_one(ctx, cfg,
+			      &(struct tls_file){more[i].cert_file, "gateway.certificates.", more[i].name, ".cert"},
+			      &(struct tls_file){more[i].key_file, "gateway.certificates.", more[i].name, ".key"}, err);
 	BUG_IF(rc == 0 && ctx->n == 0, "TLS without a certificate");
 	return rc;
 }
@@ -214,7 +202,7 @@ struct reload_message {
 
 static void take_over(struct gw_thread *t, struct gw_message *m)
 {
-	struct reload_message *r = (struct reload_message *)(void *)((char *)m - offsetof(struct reload_message, m));
+	struct reload_message *r = list_entry(m, struct reload_message, m);
 	/* A thread that has not begun, or has ended, has none. */
 	if (t->transport != NULL)
 		transport_set_tls(t->transport, r->ctx);

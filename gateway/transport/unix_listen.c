@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A socket file outlives its process. The kernel shows whether one is stale: connecting to it is refused
- * only when no process listens. A lock on the folder (released by the kernel with the process) is held
- * from that check until the file has been replaced, so that two processes can't do it at once.
+ * A socket file outlives its process. The kernel shows whether it is stale: a connection is refused only when no
+ * process listens. A lock on the folder (released by the kernel with the process) is held from that check until the
+ * file has been replaced, so that two processes can't do it at once.
  *
- * The permissions are set on the socket before it is bound, which Linux takes over for the file: at no
- * moment is it open to more than it shall be.
+ * The permissions are set on the socket before it is bound, and Linux copies them to the file: it is never open to more
+ * users than configured.
  *
- * A process that has a broker (base/broker.h) leaves all of that to it: the folder is one that only root may change.
+ * In a process with a broker (base/broker.h) the broker does all of this, because only root may write to the folder.
  *
  * Thread: any; the list of shared sockets is under one lock, and opening is rare.
  */
@@ -27,6 +27,7 @@
 
 #include "base/alloc.h"
 #include "base/broker.h"
+#include "base/file.h"
 
 enum { BACKLOG = 1024, LOCK_TRIES = 100, LOCK_PAUSE_US = 10000 };
 
@@ -67,17 +68,17 @@ static int make_address(const char *path, struct sockaddr_un *sa, struct sl_err 
 	return unix_address(path, sa) ? 0 : sl_errf(err, SL_EINVAL, "%.40s…: too long for a socket's path", path);
 }
 
-/* What is there: 0 nothing, 1 a stale socket, or SL_EIO. */
+/* What exists at the path: 0 nothing, 1 a stale socket, or SL_EIO. */
 static int look(const struct sockaddr_un *sa, struct sl_err *err)
 {
 	struct stat st;
 	if (lstat(sa->sun_path, &st) != 0)
 		return errno == ENOENT ? 0 : sl_errf(err, SL_EIO, "%s: %s", sa->sun_path, strerror(errno));
 	if (!S_ISSOCK(st.st_mode))
-		return sl_errf(err, SL_EIO, "%s: is there already and no socket", sa->sun_path);
+		return sl_errf(err, SL_EIO, "%s: exists and is not a socket", sa->sun_path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return sl_errf(err, SL_EIO, "%s: no socket: %s", sa->sun_path, strerror(errno));
+		return sl_errf(err, SL_EIO, "%s: can't create a socket: %s", sa->sun_path, strerror(errno));
 	int e = connect(fd, (const struct sockaddr *)sa, sizeof *sa) == 0 ? 0 : errno;
 	close(fd);
 	if (e == ECONNREFUSED)
@@ -96,7 +97,7 @@ int unix_listen_check(const char *path, struct sl_err *err)
 	return rc < 0 ? rc : 0;
 }
 
-/* Of the socket itself, never of what a link with its name points to. */
+/* Sets the mode of the socket itself; links are not followed. */
 int unix_listen_mode(const char *path, mode_t mode, struct stat *st)
 {
 	char self[32];
@@ -114,12 +115,7 @@ int unix_listen_mode(const char *path, mode_t mode, struct stat *st)
 static int lock_folder(const char *path, struct sl_err *err)
 {
 	char folder[sizeof((struct sockaddr_un *)NULL)->sun_path];
-	const char *slash = strrchr(path, '/');
-	snprintf(folder, sizeof folder, "%.*s",
-		 slash == NULL   ? 1
-		 : slash == path ? 1
-				 : (int)(slash - path),
-		 slash == NULL ? "." : path);
+	file_folder(path, folder, sizeof folder);
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return sl_errf(err, SL_EIO, "%s: %s", folder, strerror(errno));
@@ -140,8 +136,7 @@ static int bind_there(struct shared *s, mode_t mode, struct sl_err *err)
 	if (stale < 0)
 		return stale;
 	if (stale > 0 && unlink(s->sa.sun_path) != 0)
-		return sl_errf(err, SL_EIO, "%s: the stale socket can't be removed: %s", s->sa.sun_path,
-			       strerror(errno));
+		return sl_errf(err, SL_EIO, "%s: can't remove the stale socket: %s", s->sa.sun_path, strerror(errno));
 	s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (s->fd < 0 || fchmod(s->fd, mode) != 0 || bind(s->fd, (const struct sockaddr *)&s->sa, sizeof s->sa) != 0 ||
 	    unix_listen_mode(s->sa.sun_path, mode, &st) != 0 || listen(s->fd, BACKLOG) != 0) {
@@ -155,7 +150,7 @@ static int bind_there(struct shared *s, mode_t mode, struct sl_err *err)
 	return 0;
 }
 
-/* What another process has bound; its file may have another mode by now, or be gone. */
+/* A socket that another process has bound; its file may have another mode by now, or be gone. */
 static void adopt(struct shared *s, int given, mode_t mode)
 {
 	struct stat st;

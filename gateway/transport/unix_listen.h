@@ -15,19 +15,18 @@
 
 /* "0660": octal, permissions only. */
 bool unix_mode_parse(const char *text, mode_t *out);
-/* The permissions of the socket at path, never of what a link there leads to. 0 with *st; -1: there is none, or errno.
- */
+/* Sets the permissions of the socket at path; a link is not followed. 0 with *st; -1: there is no socket, or errno. */
 int unix_listen_mode(const char *path, mode_t mode, struct stat *st);
-/* Could path be listened on? SL_EIO and one line in *err. Removes nothing. */
+/* Can path be listened on? SL_EIO and one line in *err. Removes nothing. */
 int unix_listen_check(const char *path, struct sl_err *err);
 /* False: too long. */
 bool unix_address(const char *path, struct sockaddr_un *out);
-/* A descriptor of the caller's own that accepts, or SL_EIO, SL_ENOMEM. A socket without a
- * listener is replaced; anything else at that path is left alone. given: a socket that listens there
- * already, left by another process (taken; negative: none). Any thread. */
+/* The caller's own descriptor of a listening socket, or SL_EIO, SL_ENOMEM. A socket without a listener is replaced;
+ * any other file at that path is an error. given: a socket that listens there already, left by another process (taken;
+ * negative: none). Any thread. */
 int unix_listen_open(const char *path, mode_t mode, int given, struct sl_err *err);
-/* For each successful open; the caller has closed its descriptor. The last one removes the socket,
- * unless another process has put its own there, or stays: another one listens on the same. */
+/* Once for each successful open, after closing the descriptor. The last call removes the socket file, unless another
+ * process has replaced it, or stays is set: another process listens on the same socket. */
 void unix_listen_release(const char *path, bool stays);
 
 #endif

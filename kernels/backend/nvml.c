@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVML by dlopen (nvml.h). Its types and numbers are part of a stable binary interface, so what is used of them is
- * written down here. A function that an older library lacks, or a device does not support, leaves its figure 0.
+ * NVML by dlopen (nvml.h). Its types and numbers are part of a stable binary interface, so the ones used are declared
+ * here. A function that an older library lacks, or a device does not support, leaves its figure 0.
  */
 #include "kernels/backend/nvml.h"
 

@@ -3,7 +3,7 @@
  * What NVIDIA's management library reports of a device (NVML API reference): how busy, warm and throttled it is. The
  * library is the driver's and is opened at run time; no header of it is needed.
  *
- * Calls can take milliseconds, or hang with a driver that does: not for threads that others wait for.
+ * Calls can take milliseconds, or hang with the driver: never call them on a latency-critical thread.
  */
 #ifndef KERNELS_NVML_H
 #define KERNELS_NVML_H
@@ -40,7 +40,7 @@ struct kn_nvml;
  * SL_ENOTFOUND and *err: no library, or no such device. */
 int kn_nvml_open(const char *library, const char *pci, struct kn_nvml **out, struct sl_err *err);
 void kn_nvml_close(struct kn_nvml *n);
-/* SL_EIO: the device answers no more, for now or for good. */
+/* SL_EIO: the device does not answer, temporarily or permanently. */
 int kn_nvml_read(struct kn_nvml *n, struct kn_device_state *out);
 
 #endif

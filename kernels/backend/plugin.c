@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening backends that are shared objects (plugin.h). Each is opened at most once in a process,
- * under a lock, and the reason of a failure is kept: the start's line and the error of a configuration that
- * names the backend are the same.
+ * Opening backends that are shared objects (plugin.h). Each is opened at most once per process, under a lock. The
+ * reason of a failure is kept, so the start's log line and the configuration error agree.
  *
- * Only two places are looked at, both relative to the executable, so that no library path or
- * working directory decides what code runs.
+ * Only two folders are searched, both relative to the executable, so that no library path or working directory decides
+ * which code runs.
  */
 #include "kernels/plugin.h"
 
@@ -114,7 +113,7 @@ void kn_plugin_load(const char *name)
 	if (f == NULL)
 		return;
 	pthread_mutex_lock(&lock);
-	/* A failure comes again, and is reported, when the backend is asked for. */
+	/* A failure recurs, and is reported, when the backend is selected. */
 	if (!f->looked && f->so == NULL && find(name, path, sizeof path))
 		f->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	pthread_mutex_unlock(&lock);

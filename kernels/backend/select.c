@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which tables this processor can run. What can't be built for another architecture is left out by
- * the Makefile's pattern of file names and here by the same condition.
+ * The tables that this processor can run. The Makefile leaves out other architectures' files by name pattern, and this
+ * file leaves out their tables by the same condition.
  */
 #include <stdbool.h>
 #include <pthread.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products with AMX's integer tiles: how the two files that make them share memory. amx_avx512.c packs
- * activations of 20 bits and multiplies, amx_unpack_avx512.c brings weights into panels.
+ * Products with AMX's integer tiles: the memory layout that the two files share. amx_avx512.c packs activations of 20
+ * bits and multiplies, amx_unpack_avx512.c brings weights into panels.
  *
- * A block is BK weights along K that share a scale: 32, or 16 for Q6_K. A panel block holds one block
- * of AMX_OUT neighbouring outputs: q int8 [BK / 4][AMX_OUT][4], then scale float [AMX_OUT], then offset the
- * same; a weight is scale · q + offset.
+ * A block is BK weights along K that share a scale: 32, or 16 for Q6_K. A panel block holds one block of AMX_OUT
+ * neighbouring outputs: q int8 [BK / 4][AMX_OUT][4], then scale float [AMX_OUT], then offset the same; a weight is
+ * scale · q + offset.
  */
 #ifndef KERNELS_CPU_AMX_H
 #define KERNELS_CPU_AMX_H

@@ -32,7 +32,6 @@
  *      multiply-adds, 56 cycles.
  */
 #include <immintrin.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>

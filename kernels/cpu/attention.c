@@ -28,9 +28,9 @@ enum {
 	TILE_QUERIES = 64,
 	STRETCH = 64,        /* positions */
 	SPLIT_QUERIES = 256, /* rows · heads at most for which blocks are shared out: each has sums of its own */
-	PARTS_A_THREAD = 8,  /* so that one that was held up does not hold up all */
+	PARTS_A_THREAD = 8,  /* so that a delayed thread does not delay all */
 	MAX_LANES = 16,
-	TURN_COST = 28,  /* multiply-adds that turning and writing an element is worth */
+	TURN_COST = 28,  /* cost of rotating and writing an element, in multiply-adds */
 	LONG_HEAD = 512, /* elements */
 };
 
@@ -55,7 +55,7 @@ static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
 
 /* ---- rotary embedding ---- */
 
-/* In double: a float angle of a late position would be off by more than the result may be. */
+/* In double: a float angle of a late position would exceed the error bound. */
 static void angles(const struct kn_rope *rope, int32_t pos, float *cosines, float *sines)
 {
 	for (int i = 0; i < rope->n_rot / 2; i++) {
@@ -65,7 +65,7 @@ static void angles(const struct kn_rope *rope, int32_t pos, float *cosines, floa
 	}
 }
 
-/* The turns of the step's rows; NULL without memory. */
+/* The rotations of the step's rows; NULL: out of memory. */
 static const float *turns_of_step(struct kn_backend *b, const struct kn_rope *rope)
 {
 	const struct kn_step *s = b->step;
@@ -399,7 +399,7 @@ static void divide(float *out, int dim, float sum)
 		out[d] /= sum;
 }
 
-/* All blocks of a tile, one after the other. */
+/* All blocks of a tile, in order. */
 static void attend_tile(void *ctx, int i_tile)
 {
 	const struct attention *a = ctx;
@@ -494,8 +494,8 @@ static bool may_split(const struct attention *a)
 	return kn_pool_n_threads(a->b->pool) > 1 && (int64_t)a->b->step->n_rows * a->n_heads <= SPLIT_QUERIES;
 }
 
-/* Into how many parts the blocks of each of n tiles are cut, so that every thread has something to do;
- * 1: they are not. */
+/* The number of parts into which the blocks of each of n tiles are split so that every thread has work; 1: not split.
+ */
 static int parts_of_tiles(const struct attention *a, int n)
 {
 	int wanted = kn_pool_n_threads(a->b->pool) * PARTS_A_THREAD, parts = (wanted + n - 1) / n;
@@ -504,7 +504,7 @@ static int parts_of_tiles(const struct attention *a, int n)
 	return parts < a->n_blocks ? parts : a->n_blocks;
 }
 
-/* How many key heads a tile has: as many as there is room for, as long as every thread has something to do. */
+/* The number of key heads in a tile: as many as fit while every thread still has work. */
 static int span_of_tiles(const struct attention *a)
 {
 	int most = 1, heads = a->group < TILE_HEADS ? a->group : TILE_HEADS, kv_heads = a->kv->n_kv_heads;

@@ -17,10 +17,10 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/pool.h"
 
-enum { KN_MIN_PART = 1 << 17 };  /* multiply-adds worth a part of their own: some 10 µs */
-enum { KN_MIN_SHARE = 1 << 16 }; /* and a share of a product, which costs no fork */
-/* Of a whole step those for which sleeping threads are not woken: that takes them as long as they would help (two
- * threads, a step of 1.2 million: 0.22 ms with both, 0.16 alone), and whatever else runs here has the processors. */
+enum { KN_MIN_PART = 1 << 17 };  /* multiply-adds that justify a separate part: about 10 µs */
+enum { KN_MIN_SHARE = 1 << 16 }; /* the same for a share of a product, which needs no fork */
+/* Steps of fewer multiply-adds do not wake sleeping threads: waking takes as long as it saves (two threads, a step
+ * of 1.2 million: 0.22 ms with both, 0.16 alone), and other processes keep the cores. */
 enum { KN_LONE_STEP = 3 << 20 };
 
 /* cosines and sines of the step's rows for one rotation, computed at the first layer that uses it:
@@ -44,23 +44,21 @@ struct kn_backend {
 	const struct kn_isa *isa;
 	struct kn_pool *pool;
 	const struct kn_step *step;
-	/* Of each thread: decoded weights, half a second-level cache of them, or more where the longest
-	 * rows there are need it. */
+	/* Per thread: decoded weights, half a second-level cache or as much as the longest rows need. */
 	void *tiles;
 	size_t tiles_bytes, tile_floats; /* of all threads, and of one */
-	/* Packed rows, as many as are packed at a time, where the instruction set has them; and whose they
-	 * are while nothing but products was called since: gate and up, or q, k and v, have the same. */
+	/* Packed rows, if the instruction set packs, and their source. They stay valid while only products are called:
+	 * gate and up, or q, k and v, share them. */
 	void *packed;
 	size_t packed_bytes;
 	const float *packed_of; /* NULL: none */
 	int packed_rows, packed_width;
-	/* The products of a step in the order of the last one: what comes after one is asked for early. There is room
-	 * for as many as there are weights. */
+	/* The products of the last step, in order, for prefetching the next one. One entry per weight. */
 	struct kn_first *order;
 	int n_order, room, at_product;
 	int64_t work;     /* multiply-adds of this step's products so far */
-	int64_t row_work; /* of a row of the last step, rounded down; 0: there was none */
-	bool lone;        /* this step is the caller's alone */
+	int64_t row_work; /* per row of the last step, rounded down; 0: no step yet */
+	bool lone;        /* this step runs on the caller's thread only */
 	struct kn_turns turns[KN_N_ROPES];
 	/* Of attention: sums of a block for each thread, or of all blocks where a sequence is split. */
 	float *sums;
@@ -68,8 +66,8 @@ struct kn_backend {
 	char line[64];
 };
 
-/* How many parts work multiply-adds are worth: none smaller than KN_MIN_PART, a few for each thread
- * so that a thread that was held up does not hold up all. */
+/* The number of parts for `work` multiply-adds: each at least KN_MIN_PART, a few per thread so that a delayed thread
+ * does not delay all. */
 static inline int kn_parts_of(const struct kn_backend *b, int64_t work)
 {
 	int64_t most = (int64_t)kn_pool_n_threads(b->pool) * 4, parts = work / KN_MIN_PART;
@@ -97,10 +95,10 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 KN_CPU_OPS(KN_CPU_DECLARE)
 
 /* ---- weights.c ---- */
-/* Interleaves what w, which lies as in the file, points at; w then owns memory. SL_ENOMEM. */
+/* Interleaves the weight w, which has the file's layout; w then owns memory. SL_ENOMEM. */
 int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_err *err);
-/* A weight of what was made before, which is used in place and stays its owner's. SL_EINVAL: not as many bytes as are
- * made of such a matrix. */
+/* A weight that uses interleaved bytes in place, without owning them. SL_EINVAL: the wrong number of bytes for such a
+ * matrix. */
 int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out,
 		    struct sl_err *err);
 

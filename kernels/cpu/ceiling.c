@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops that do one thing as fast as the processor can: loads from a buffer larger than the caches,
- * and independent chains of products in registers. Instruction sets are chosen for each function by
- * its attribute and asked for at run time, so this file builds and runs anywhere.
+ * Loops that run one operation as fast as the processor can: loads from a buffer larger than the caches, and
+ * independent chains of products in registers. Instruction sets are chosen for each function by its attribute and asked
+ * for at run time, so this file builds and runs anywhere.
  */
 #include "kernels/ceiling.h"
 
@@ -16,12 +16,13 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/percentile.h"
 #include "kernels/cpu/pool.h"
 
 enum { BUFFER = 128 << 20, CHAINS = 12, FEW = 8, TURNS = 4096, MAX_THREADS = 256, HUGE = 2 << 20 };
 
 struct work {
-	double (*pass)(const char *buffer); /* does some, returns how much */
+	double (*pass)(const char *buffer); /* does one pass, returns its amount of work */
 	uint64_t ns;
 	pthread_barrier_t *begin;
 	double per_second;
@@ -142,7 +143,7 @@ __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 static void *work_main(void *ctx)
 {
 	struct work *w = ctx;
-	/* Of its own, and written once, so that its pages are there. */
+	/* Its own buffer, written once so that its pages exist. */
 	char *buffer = aligned_alloc(HUGE, BUFFER);
 	w->failed = buffer == NULL;
 	if (buffer != NULL) {
@@ -194,16 +195,10 @@ static void no_work(void *ctx, int i)
 	(void)i;
 }
 
-static int by_size(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-	return (*x > *y) - (*x < *y);
-}
-
 int kn_measure_fork_join(int n_threads, double *ns, struct sl_err *err)
 {
 	enum { TIMES = 4001 };
-	static uint64_t took[TIMES];
+	static double took[TIMES];
 	struct kn_pool *pool;
 	*ns = 0;
 	if (n_threads == 1)
@@ -215,13 +210,11 @@ int kn_measure_fork_join(int n_threads, double *ns, struct sl_err *err)
 	for (int i = 0; i < TIMES; i++) {
 		uint64_t begin = clock_now_ns();
 		kn_pool_run(pool, 2 * n_threads, no_work, NULL);
-		took[i] = clock_now_ns() - begin;
+		took[i] = (double)(clock_now_ns() - begin);
 	}
 	kn_pool_rest(pool);
 	kn_pool_destroy(pool);
-	qsort(took, TIMES, sizeof *took, by_size);
-	uint64_t median = took[TIMES / 2];
-	*ns = (double)median;
+	*ns = percentile(took, TIMES, 50);
 	return 0;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU backend around the inner loops of an instruction set: memory, threads, pages and the table
- * of operations. Weights stay where the file's mapping has them, or are interleaved (weights.c).
- * Operations run when they are called, in the caller's thread and the pool's.
+ * The CPU backend around the inner loops of an instruction set: memory, threads, pages and the table of operations.
+ * Weights stay in the file's mapping or are interleaved (weights.c). Operations run synchronously, on the caller's
+ * thread and the pool's.
  *
- * Work is split by outputs or by (row, head), never along a reduction, so threads change no result.
- * Small jobs stay in the caller's thread: a fork and join costs more than they do.
+ * Work is split by outputs or by (row, head), never along a reduction, so threads change no result. Small jobs stay in
+ * the caller's thread: a fork and join costs more than they do.
  *
  * VERSIONS of how a product is shared out (a step of one row of the 1B shape, Q8_0, two threads of an AVX2 machine)
  *   1  four equal parts for each thread. One thread waited for the other for 4.6 of 54.7 ms, beside 0.8 ms of silu in
@@ -19,7 +19,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -28,12 +27,12 @@
 #include "kernels/cpu/int8.h"
 
 enum {
-	SOON = 1 << 18, /* bytes of the next product that each thread brings nearer before it comes */
-	SHARES = 2,     /* of what is left of a product for each thread */
+	SOON = 1 << 18, /* bytes of the next product that each thread prefetches */
+	SHARES = 2,     /* shares per thread of the rest of a product */
 	MANY_ROWS = 16,
-	MANY_TILES = 16, /* of a share then, at least */
-	PACK_ROWS = 256, /* that are packed at a time: a second-level cache or two */
-	PACK_COST = 8,   /* multiply-adds that packing an activation is worth */
+	MANY_TILES = 16, /* minimum of a share then */
+	PACK_ROWS = 256, /* rows packed at a time: one or two second-level caches */
+	PACK_COST = 8,   /* cost of packing an activation, in multiply-adds */
 };
 
 static int n_cpus(void)
@@ -81,7 +80,7 @@ static size_t half_cache(void)
 	return bytes >= 1 << 19 && bytes <= 1 << 24 ? (size_t)bytes / 2 : 1 << 18;
 }
 
-/* At least `bytes` at *at, of which there are *have; what was there is lost. */
+/* Grows the area *at of *have bytes to at least `bytes`; its content is lost. */
 static int reserve_bytes(void **at, size_t *have, size_t bytes)
 {
 	void *grown;
@@ -155,7 +154,7 @@ static int cpu_weight_adopt(struct kn_backend *b, const void *made, size_t bytes
 	return kn_weight_adopt(made, bytes, type, n_out, n_in, out, err);
 }
 
-/* Asks for what the next product begins with, if it is the one that came here in the last step. */
+/* Prefetches the start of the next product, assuming the order of the last step. */
 static void tell_next(struct kn_backend *b)
 {
 	if (b->at_product < b->n_order)
@@ -190,8 +189,8 @@ static int cpu_step_end(struct kn_backend *b)
 
 /* ---- products ---- */
 
-/* Free threads take a product's outputs a share at a time. A share is a fraction of what is left: all threads end at
- * about the same time even if one is held up, and few shares begin anew. */
+/* Free threads take a product's outputs a share at a time. A share is a fraction of the rest, so all threads end at
+ * about the same time even if one is delayed, with few shares in total. */
 struct product {
 	const struct kn_backend *b;
 	const struct kn_weight *w;
@@ -242,13 +241,13 @@ static void run_packing(void *ctx, int part)
 	p->b->isa->pack(p->w->type, p->x, p->n_rows, p->w->n_in, part, p->n_parts, p->b->packed);
 }
 
-/* Of the outputs of all threads together the first share of one. */
+/* The first share that a thread takes. */
 static int first_share(const struct kn_backend *b, const struct kn_weight *w)
 {
 	return w->n_out / (kn_pool_n_threads(b->pool) * SHARES) / b->isa->tile_outputs * b->isa->tile_outputs;
 }
 
-/* Records that this product comes now, and announces the one that followed it in the last step. */
+/* Records this product's position in the step and prefetches the one that followed it in the last step. */
 static void note_product(struct kn_backend *b, const struct kn_weight *w)
 {
 	if (b->at_product >= b->room)
@@ -270,7 +269,7 @@ static void run_shares(struct kn_backend *b, struct product *p)
 	int64_t least = KN_MIN_SHARE / each / step * step;
 	atomic_store_explicit(&p->taken, 0, memory_order_relaxed);
 	p->n_parts = kn_parts_of(b, each * p->w->n_out) == 1 ? 1 : kn_pool_n_threads(b->pool);
-	/* Many rows: what is decoded for a share is worth more the more of it is kept for all rows. */
+	/* Many rows: decoding pays off more the larger the share that is kept for all rows. */
 	p->least = p->n_parts == 1         ? p->w->n_out
 		   : p->n_rows > MANY_ROWS ? MANY_TILES * step
 		   : least > step          ? (int)least
@@ -300,7 +299,7 @@ static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const 
 	return 0;
 }
 
-/* Whether y, n floats, may have changed what is packed. */
+/* Whether writing y, n floats, may have changed the packed activations' source. */
 static bool touches_packed(const struct kn_backend *b, const float *y, size_t n)
 {
 	uintptr_t x0 = (uintptr_t)b->packed_of, y0 = (uintptr_t)y;

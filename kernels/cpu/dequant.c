@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights to float32, plainly and portably: what the faster decoders must agree with to the bit.
- * kernels/blocks.h has the layouts. A decoder takes one block.
+ * Decodes weights to float32 in portable code; the faster decoders must match it bit for bit. kernels/blocks.h has the
+ * layouts. A decoder takes one block.
  */
 #include "kernels/cpu/dequant.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of the host, and the operations of kn_ops that are plain copies of it: the same for the reference and for
- * every instruction set.
+ * Host memory, and the operations of kn_ops that only copy it, shared by the reference and every instruction set.
  */
 #ifndef KERNELS_CPU_HOST_H
 #define KERNELS_CPU_HOST_H

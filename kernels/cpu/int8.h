@@ -25,15 +25,15 @@
 
 enum { INT8_OUT = 16, INT8_BLOCK = 32 };
 
-/* Name and version of how interleaved weights lie; the same for every instruction set. A change of
- * any byte changes the number too: files of kept weights have it in their names. */
+/* Name and version of the interleaved layout, the same for every instruction set. Any change of bytes requires a new
+ * number: cache files have it in their names. */
 #define KN_INT8_LAYOUT "int8-16/1"
 
 /* Added to the number of a type whose weights are interleaved (kn_weight.type). */
 enum { KN_INTERLEAVED = 1 << 8 };
 
-/* 32 activations of a row. An activation is d·q; d is no number where one of them was not finite.
- * Blocks whose largest value is below 2^-119 count as zeros. */
+/* 32 activations of a row. An activation is d·q; d is NaN if one of them was not finite. Blocks whose largest value is
+ * below 2^-119 count as zeros. */
 struct int8_block {
 	int8_t q[INT8_BLOCK];
 	float d;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interleaving (int8.h): a permutation of the file's bytes, the same for all instruction sets, given
- * by a table of fields, so that it can be undone for a single row.
+ * Interleaving (int8.h): a permutation of the file's bytes, the same for all instruction sets, given by a table of
+ * fields, so that a single row can be restored.
  *
  * VERSIONS (one thread of an AVX2 machine, 8192 × 2048; memcpy 8.5 to 10 GB/s)
  *   1  this, word by word: Q8_0 5.0 GB/s, Q4_0 3.8, Q4_K 4.0, Q6_K 4.4. Loading a file is bound by the

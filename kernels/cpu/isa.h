@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an instruction set brings: the inner loops. Everything around them (memory, threads, pages,
- * the table of operations) is cpu.c's and the same for all.
+ * The interface of an instruction set: its inner loops. cpu.c has everything around them (memory, threads, pages, the
+ * table of operations), the same for all.
  *
  * Order of reduction, fixed for each function whatever the tile or thread:
  *   dot products over K: lane l of one accumulator adds w[k]·x[k] for k = l, l + lanes, … by fused
@@ -33,13 +33,13 @@ struct kn_run {
 	const void *k;                  /* of the page and key head: [dim][page_tokens] elements of the pool's type */
 	const void *v;                  /* the same: [page_tokens][dim] */
 	const float *k_scale, *v_scale; /* [page_tokens], where the type has them */
-	/* What is read after k and after v, as large as they are: it is brought nearer meanwhile. Never NULL. */
+	/* The memory read after k and after v, of the same sizes, prefetched meanwhile. Never NULL. */
 	const void *k_next, *v_next;
 	int token; /* the first one's place in its page */
 	int at, n; /* the first one's place in the block, and how many */
 };
 
-/* What a query has seen of its past, or of a block of it: the largest score, and Σ exp(score - max). */
+/* The softmax state of a query over its past, or over a block of it: the largest score, and Σ exp(score - max). */
 struct kn_seen {
 	float max, sum;
 };

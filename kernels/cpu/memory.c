@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of the backend. What is large (keys and values, activations of the widest step) is asked of the
- * system page by page: the system clears a page when it is first written to, so a start costs nothing for what no
- * step has used yet, and such memory is not resident. Clearing hundreds of megabytes at the start was most
- * of the time that a start took. What is small comes from the heap.
+ * Memory of the backend. Large areas (keys and values, activations of the widest step) are mapped from the system,
+ * which clears each page on its first write: unused memory costs no start time and is not resident. Clearing hundreds
+ * of megabytes took most of the start time. Small areas come from the heap.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -94,7 +93,7 @@ int kn_host_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int
 	return 0;
 }
 
-/* A step's operations have run when they return. */
+/* Operations run synchronously. */
 int kn_host_step_wait(struct kn_backend *b)
 {
 	(void)b;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pool. A job is published by raising `epoch`; parts are taken from an atomic counter; the caller
- * takes parts too and then waits for the workers to leave the job. Every worker passes every job, so
- * that the job's fields may be written again once `inside` is back at zero.
+ * The pool. A job is published by raising `epoch`; parts are taken from an atomic counter; the caller takes parts too
+ * and then waits for the workers to leave the job. Every worker takes part in every job, so the job's fields may be
+ * rewritten once `inside` is zero again.
  *
- * A worker that finds nothing spins, for IDLE_NS outside of a step and STEP_NS in one, and then sleeps
- * on the condition until the epoch moves or a step begins. Threads that spin for longer yield now and then, the
- * caller too: with fewer free cores than threads a spinning thread would keep the one it waits for from
- * running.
+ * An idle worker spins for IDLE_NS outside a step or STEP_NS in one, then sleeps on the condition until the epoch
+ * changes or a step begins. Long-spinning threads, including the caller, yield now and then: with fewer free cores than
+ * threads, a spinning thread would otherwise block the one it waits for.
  *
  * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` has the line)
  *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of spinning,
@@ -58,7 +57,7 @@ struct kn_pool {
 	atomic_bool quit;
 	atomic_bool in_step;
 	atomic_uint n_steps; /* that have begun */
-	/* What the next job reads first, of thread 0; that of the next one is a stride further. */
+	/* What thread 0 reads first in the next job; each further thread's is one stride on. */
 	atomic_uint n_soon; /* times it was set */
 	atomic_uintptr_t soon;
 	atomic_size_t soon_stride, soon_bytes;
@@ -67,7 +66,7 @@ struct kn_pool {
 	void *ctx;
 };
 
-/* What a thread still has to bring of that. */
+/* The rest of it that a thread still has to prefetch. */
 struct errand {
 	unsigned told; /* n_soon when it was looked at */
 	uintptr_t at, end;
@@ -120,7 +119,7 @@ static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 	}
 	pthread_mutex_lock(&p->lock);
 	atomic_fetch_add(&p->sleeping, 1);
-	/* A step that began while this one was falling asleep counts too. */
+	/* Also notices a step that began while this thread was falling asleep. */
 	while (atomic_load(&p->epoch) == seen && !atomic_load(&p->quit) && atomic_load(&p->n_steps) == slept)
 		pthread_cond_wait(&p->stirred, &p->lock);
 	atomic_fetch_sub(&p->sleeping, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A fork-join pool: the caller and n - 1 workers take parts of one job. Inside a step workers spin
- * for the next job, because waking a sleeping thread costs more than most jobs; between steps one that finds
- * nothing for some ten microseconds sleeps, so an idle machine stays cool.
+ * A fork-join pool: the caller and n - 1 workers take parts of one job. Inside a step workers spin for the next job,
+ * because waking a sleeping thread costs more than most jobs; between steps a worker without a job for about ten
+ * microseconds sleeps, so an idle machine stays idle.
  */
 #ifndef KERNELS_CPU_POOL_H
 #define KERNELS_CPU_POOL_H
@@ -19,14 +19,13 @@ void kn_pool_destroy(struct kn_pool *p);
 int kn_pool_n_threads(const struct kn_pool *p);
 /* The calling thread's number in its pool: 0 for the caller of kn_pool_run, the workers from 1. */
 int kn_pool_self(void);
-/* A step begins: sleeping workers are woken and spin for its jobs until kn_pool_rest, or for some
- * milliseconds at the most. Neither waits. */
+/* A step begins: wakes sleeping workers, which spin for its jobs until kn_pool_rest, for some milliseconds at most.
+ * Neither function waits. */
 void kn_pool_wake(struct kn_pool *p);
-/* It has ended: workers that find no other one soon go to sleep. */
+/* The step has ended: workers without a new step go to sleep soon. */
 void kn_pool_rest(struct kn_pool *p);
-/* What a job that is still to come reads first: thread i `bytes` from at + i · stride on. Workers that have nothing to
- * do in a step bring their part nearer meanwhile. It is only asked for, never read: it may be gone, or have been a
- * wrong guess. */
+/* The memory that a coming job reads first: thread i reads `bytes` from at + i · stride on. Idle workers in a step
+ * prefetch it. It is never dereferenced, so a stale address or wrong guess is harmless. */
 void kn_pool_soon(struct kn_pool *p, const void *at, size_t stride, size_t bytes);
 /* Calls run(ctx, i) for every i < n once, spread over the threads, and returns when all are done.
  * Which thread takes which i varies: results must not depend on it. Caller's thread only. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done to each row, or to each element, by itself. Many rows are split between the threads; of
- * what needs a sum a row is always one thread's, so that threads change no result.
+ * Operations on each row or each element. Many rows are split between threads. Where a row needs a sum, one thread
+ * computes the whole row, so the number of threads changes no result.
  */
 #include <math.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static void run_rows(void *ctx, int part)
 		r->each(r, row);
 }
 
-/* cost: multiply-adds that an element is worth. */
+/* cost: of an element, in multiply-adds. */
 static int for_rows(struct kn_backend *b, struct rows *r, int cost)
 {
 	int parts = kn_parts_of(b, (int64_t)r->n_rows * r->width * cost);

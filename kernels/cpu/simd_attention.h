@@ -127,7 +127,7 @@ enum { LINE = 64 };
 
 static inline void fetch(const uint8_t *at) { __builtin_prefetch(at, 0, 3); }
 
-/* The sizes that tiles have: few, for each is code of its own. */
+/* The tile sizes: few, because each is separate code. */
 static int tile_queries(int left) { return left >= ATTN_QUERIES ? ATTN_QUERIES : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
 
 static int tile_vectors(int left, int most) { return left >= most ? most : 1; }
@@ -364,7 +364,7 @@ INLINE void weigh_tile(const int type, const float *p, const struct kn_run *runs
 		const struct kn_run *run = &runs[r];
 		const float *weight = p + run->at, *end = weight + run->n;
 		const uint8_t *at = (const uint8_t *)run->v + (size_t)run->token * row + from * element_bytes;
-		/* As many bytes of what comes next as are read now, whichever. */
+		/* Prefetches as many bytes of the next memory as are read now. */
 		const uint8_t *next = (const uint8_t *)run->v_next + from * element_bytes * (size_t)run->n;
 		for (; end - weight >= steps; weight += steps) {
 			UNROLL_FOR(int l = 0; l < lines; l++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of few rows with weights of four to six bits straight from where they lie: no panel is written and read
- * again, which costs more than the products themselves where one row is all there is. Included by simd_int8.h; an
- * instruction set's file defines, beside what that header lists,
+ * Products of few rows with weights of four to six bits, read directly from memory: no panel is written and read again,
+ * which for one row costs more than the products themselves. Included by simd_int8.h; an instruction set's file
+ * defines, beside what that header lists,
  *
  *   sums_eights sums_zero        sums that begin at -8 · Σ q of the activations, and at nothing
  *   DIRECT_K_ROWS                so many rows of the K types at most: more of them don't fit its registers

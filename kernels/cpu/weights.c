@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights that are interleaved when they are loaded (int8.h), all threads at it. What they were made of
- * is not needed afterwards. Their memory is asked for in large pages: they are read from one end to the
- * other in every step, and a translation for each 4 KB costs as much as a cache miss.
+ * Interleaves weights at load (int8.h), on all threads. The original bytes are not needed afterwards. The memory uses
+ * huge pages: every step reads it from end to end, and an address translation per 4 KB costs as much as a cache miss.
  */
 #include <stdint.h>
 #include <sys/mman.h>

@@ -3,10 +3,10 @@
  * The CUDA backend's table: memory, weights, and which operation is which function. The same source is the backend
  * "cuda" and, with KN_EMULATED, "cuda-emulated".
  *
- * A fault of the device stays in the device layer: every
- * operation then returns SL_EIO, which is what the engine ends a model's streams by.
+ * A fault of the device stays in the device layer: every operation then returns SL_EIO, and the engine ends the model's
+ * streams.
  *
- * Ownership: everything on the device but what mem_alloc and weight_load gave belongs to the backend.
+ * Ownership: everything on the device belongs to the backend, except the results of mem_alloc and weight_load.
  */
 #include "kernels/cuda/backend.h"
 

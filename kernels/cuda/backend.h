@@ -62,14 +62,14 @@ struct kn_width {
 
 enum { KN_N_WIDTHS = 16, KN_LATE = 4096 };
 
-/* Where results go that lie one after another. */
+/* The destination of consecutive results. */
 struct kn_read {
 	void *to;
 	size_t bytes;
 };
 
-/* What a step has on the host until it has ended: two of them, so that one is filled while the device works on the
- * other. On the device there is one of each: what goes there goes in the order of the steps. */
+/* A step's host memory until it ends: two of them, so that one is filled while the device works on the other. The
+ * device needs one copy only: transfers follow the order of the steps. */
 struct kn_step_set {
 	struct kn_host_room staged, draws_staged; /* what it reads */
 	struct kn_host_room results;
@@ -120,7 +120,7 @@ struct kn_backend {
 	uint64_t tuned_ns;       /* how long the device was at choosing so far */
 	struct kn_room flat_weights, flat_rows;
 	struct kn_converted flat;
-	/* What is drawn and how: staged and not sent yet, on the device, and what came out. */
+	/* The draws: staged on the host, on the device, and their results. */
 	size_t n_draws; /* bytes; 0: nothing, or sent */
 	struct kn_room draws, drawn;
 	int n_drawn; /* in drawn, by the last step that drew any */
@@ -158,8 +158,7 @@ KN_CUDA_OPS(KN_CUDA_DECLARE)
 #undef KN_CUDA_DECLARE
 
 /* ---- step.cu ---- */
-/* At least so many bytes; what was there is lost. Waits for the device when it grows: what was recorded so
- * far is run first. */
+/* Grows to at least so many bytes; the content is lost. Growing runs the recorded commands and waits for the device. */
 int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
 void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room);
 /* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows returns. */
@@ -174,7 +173,7 @@ int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
 
 /* ---- memory.cu ---- */
-/* What the stream gets next touches these pages: it waits for the copies if one of them is on its way. 0 or SL_EIO. */
+/* The stream's next work touches these pages: it waits for the copies if one of them is in flight. 0 or SL_EIO. */
 int kn_cuda_await_page(struct kn_backend *b, int page);
 int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which products are whose (library.h), in memory and in a file, so that a machine is not measured at every start. Host
- * code.
+ * Remembers which implementation makes which product (library.h), in memory and in a file, so that not every start has
+ * to measure. Host code.
  *
  * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, maker
- * (0 the library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. It is read like anything from
- * outside: every number is within bounds or the line is none.
+ * (0 the library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. The file is untrusted: a line
+ * with a number out of bounds is ignored.
  */
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/packed.h"

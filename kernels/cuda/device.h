@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device layer: the little that kernels and their host code need, in two forms. Compiled by nvcc
- * it is CUDA; compiled by a C++ compiler, KN_EMULATED names the header (tests/emulation/emu.h) that runs the same
- * sources on the host with the execution model's own rules (blocks, warps, barriers, shared memory).
+ * The device layer: the small interface that kernels and their host code need, in two forms. Compiled by nvcc it is
+ * CUDA; compiled by a C++ compiler, KN_EMULATED names the header (tests/emulation/emu.h) that runs the same sources on
+ * the host with the execution model's own rules (blocks, warps, barriers, shared memory).
  *
  * Rules for kernels, so that both forms mean the same:
  *  - launched with KN_LAUNCH, a whole number of warps a block, never waiting for another block;
@@ -14,8 +14,8 @@
  * Everything goes to one stream and takes effect in call order, but for copies aside, which have a stream of their own.
  * The first error stays: from then on every call returns SL_EIO until the device is closed.
  *
- * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are put at its end; every other
- * call that touches the device's memory runs what is in it first, so the order of effects is that of the calls.
+ * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are put at its end; every other call that
+ * touches the device's memory runs what is in it first, so the order of effects is that of the calls.
  */
 #ifndef KERNELS_CUDA_DEVICE_H
 #define KERNELS_CUDA_DEVICE_H
@@ -37,7 +37,7 @@ void dev_close(struct dev *d);
 const char *dev_describe(const struct dev *d);
 /* Its address on the bus, "0000:1b:00.0"; "": it has none. Borrowed from d. */
 const char *dev_pci(const struct dev *d);
-/* What the first error was; "" while there is none. */
+/* The first error; "" if none. */
 const char *dev_fault(const struct dev *d);
 
 /* Zeroed. SL_ENOMEM leaves the device usable. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device layer on CUDA's runtime, which is linked statically: with no driver installed the first
- * call fails with that reason.
+ * The device layer on CUDA's runtime, which is linked statically: with no driver installed the first call fails with
+ * that reason.
  *
- * Memory comes from plain cudaMalloc, at load and never in a step but for a scratch buffer that grows.
- * Copies from pageable memory are staged by the runtime before the call returns, which is what
- * dev_copy_in promises; from pinned memory (dev_host_alloc) they go on by themselves.
+ * Memory comes from plain cudaMalloc, at load and never in a step but for a scratch buffer that grows. Copies from
+ * pageable memory are staged by the runtime before the call returns, which is what dev_copy_in promises; from pinned
+ * memory (dev_host_alloc) they run asynchronously.
  *
- * A graph is captured from the stream with the very calls that a plain run makes. The capture is
- * the thread's own, so that other threads may load another model meanwhile. Whatever keeps a capture from
- * succeeding leaves the device usable: the list is run plainly, which shows what a real fault is.
+ * A graph is captured from the stream with the same calls as a plain run. The capture is thread-local, so other threads
+ * may load another model meanwhile. A failed capture leaves the device usable: the list is then run plainly, which
+ * reveals real faults.
  */
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCudaRt.h>

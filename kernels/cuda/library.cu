@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which products the vendor's library makes (library.h), and how.
+ * Decides which products the vendor's library makes (library.h), and makes them.
  *
- * A type and a shape, of rows up to a power of two, is decided when it first comes: what the step has so far is run,
- * then the own kernels and each of the library's ways make the product some times, and the quickest is remembered, for
- * good if there is a file for it. All of them write the right result, so nothing has to be undone. That costs about
- * BUDGET_NS of the device's time at most for each and TUNE_NS in all, after which the own kernels do what comes new.
+ * A type and a shape, of rows up to a power of two, is decided on first use: the step's recorded commands run, then our
+ * own kernels and each of the library's algorithms make the product several times, and the fastest is remembered,
+ * permanently if there is a file for it. All of them write the right result, so nothing has to be undone. That costs
+ * about BUDGET_NS of the device's time at most for each and TUNE_NS in all, after which our own kernels make new
+ * products.
  *
  * Only packed weights, and only more rows than a matrix unit has: below that memory is the bound, which unpacked
  * weights would need twice to eight times. FP8 is also tried as it is.

@@ -2,9 +2,9 @@
  *
  * Recording commands and running them, one by one or as graphs (list.h).
  *
- * Graphs: the least recently used of KN_MAX_GRAPHS goes. A list's first appearance leaves its digest in
- * a small table where others may take its place; the second one is captured. So what comes once (a
- * prompt's chunk) costs a comparison and no capture, and nothing grows with the number of shapes.
+ * Graphs: of KN_MAX_GRAPHS the least recently used is evicted. A list's first appearance leaves its digest in a small
+ * table, where others may replace it; its second appearance is captured. So a list that occurs once (a prompt's chunk)
+ * costs a comparison and no capture, and nothing grows with the number of shapes.
  */
 #include "kernels/cuda/list.h"
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The commands of a step, and the graphs made of lists that came twice. Host code, the same for the
- * device and for its emulation.
+ * The commands of a step, and the graphs made of repeated lists. Host code, the same for the device and for its
+ * emulation.
  *
- * Between step_begin and step_end nothing is launched: commands are recorded. At the step's end a list
- * whose bytes are those of a graph (same kernels, grids, pointers, scalars, in the same order) is one
- * launch of that graph; everything that varies from step to step lies in the device's memory. Others
- * are launched one by one; one that comes a second time is captured, and the graph launched.
+ * Between step_begin and step_end nothing is launched: commands are recorded. At the step's end a list whose bytes are
+ * those of a graph (same kernels, grids, pointers, scalars, in the same order) is one launch of that graph; everything
+ * that varies from step to step lies in the device's memory. Other lists are launched command by command; a list seen
+ * for the second time is captured and launched as a graph.
  *
  * Equality is that of all bytes, not of a digest: a graph can never be taken for another step. So memory that moved
- * needs no special care: its address is in the list. Graphs are dropped
- * all the same when memory that they may name is freed, since they could never be asked for again.
+ * needs no special care: its address is in the list. Graphs are still dropped when memory that they may name is freed,
+ * because they could never match again.
  */
 #ifndef KERNELS_CUDA_LIST_H
 #define KERNELS_CUDA_LIST_H

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products and embedding rows: which kernel does what, and what has none of its own.
+ * Products and embedding rows: selects the kernel, and contains the kernels without a file of their own.
  *
  * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a
  * conversion is good as long as nothing was put on the stream since but products of it. A norm and a gate, which have
  * the numbers at hand, make it along with them where all weights of that width take the same: bit for bit as `convert`
  * does.
  *
- * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane
- * four weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
+ * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane four
+ * weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
  *
  * VERSIONS
  *  1  every type by the kernel that F32 has now, decoding eight weights at a time as the file has them.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device's memory as the engine plans with it, and pages that lie on the host meanwhile.
+ * The device's memory for the engine's planning, and pages swapped to the host.
  *
- * Copies of pages from and to the host's pinned memory have a stream of their own. A copy comes after all steps issued
- * before it, so a page that is brought out has what they wrote, and nothing overwrites what they read. A step that
- * comes later waits for the copies only if its sequences have a page that is being copied, in whatever direction: steps
- * of others go on beside them. Which pages those are is kept by a few bits of their numbers, so one that looks like
- * them may wait for nothing. A place on the host may be another page's at once, for copies are in order.
+ * Copies of pages from and to the host's pinned memory use a separate stream. A copy runs after all steps issued before
+ * it, so a page copied out contains their writes, and nothing overwrites what they read. A later step waits for the
+ * copies only if its sequences use a page being copied, in either direction; other steps run beside them. Pages in
+ * flight are tracked by a few bits of their numbers, so a page with the same bits may wait needlessly. A host slot may
+ * be reused at once, because copies are ordered.
  *
  * Copies on write (kn_cuda_page_copy) stay on the stream of the steps: the step that is issued next writes to the copy,
  * so it would have to wait at once, and a page is copied within the device in about a microsecond.
@@ -24,7 +24,7 @@ enum {
 	STEP_SEQ_PAGES = 64 << 10, /* entries of page tables in one step */
 };
 
-/* What rooms grow to in the widest step, and graphs; a bound from above, for none of it is known before it comes. */
+/* An upper bound for scratch buffers in the widest step and for graphs: neither is known in advance. */
 static uint64_t later(const struct kn_backend *b)
 {
 	uint64_t rows = (uint64_t)b->max_rows + KN_ROWS, bytes = PART_BYTES;

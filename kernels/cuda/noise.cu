@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of noise on the device, as a file of a type has them (kernels/blocks.h), for weights that no file has: pack.cu
- * makes records of them as of any other rows.
+ * Rows of noise on the device, in the layout of a file's type (kernels/blocks.h), for weights without a file: pack.cu
+ * packs them like any other rows.
  *
  * Floats are those of engine/source/random_model.c, bit for bit: each row has a generator of its own, a value is the
  * sum of four uniform ones of 16 bits. Of a block all bits of its codes are drawn, its small scales are the same

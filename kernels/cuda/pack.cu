@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights from a file's layout (kernels/blocks.h) to the device's (packed.h), on the device: the file's bytes go
- * there in pieces of whole tiles through a buffer of a fixed size, and a kernel puts each piece in order. So
- * loading costs about what the copy over the bus does, and no second copy of a weight stays.
+ * Converts weights from a file's layout (kernels/blocks.h) to the device's (packed.h), on the device: pieces of whole
+ * tiles are copied through a buffer of fixed size, and a kernel reorders each piece. So loading takes about as long as
+ * the bus transfer, and no second copy of a weight remains.
  *
  * Matrices of F32 stay as they are: they are few (routers, small tests), and no matrix unit multiplies them.
  *
- * Floats that become FP8 (kn_config.fp8_weights): each output's weights are divided by a scale that makes the
- * largest 448, then rounded to the nearest e4m3: off by at most 2^-4 of itself, or 2^-10 of the scale. What is
- * not finite becomes the largest.
+ * Floats that become FP8 (kn_config.fp8_weights): each output's weights are divided by a scale that makes the largest
+ * 448, then rounded to the nearest e4m3: off by at most 2^-4 of itself, or 2^-10 of the scale. Non-finite values become
+ * the largest.
  *
  * VERSIONS
  *  1  a block a record, each thread makes its 16 bytes weight by weight. Loads are of bytes; counted some 20

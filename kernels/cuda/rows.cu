@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done to each row, or each number, by itself. All of it is bound by memory; none of it depends
- * on which rows are together: the order of a norm's sum is a matter of its width alone.
+ * Operations on each row or each number. All are bound by memory, and none depends on which rows are batched: the order
+ * of a norm's sum depends on its width alone.
  *
  * VERSIONS
  *  1  one block of 128 threads a row for the norm, one thread a number for the others.

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drawing tokens on the device: as engine/sample/sampler.h defines it, for rows of logits that stay where they are. A
- * block has a row. Nothing is sorted but what is left of it: at most CAP candidates.
+ * Drawing tokens on the device: as engine/sample/sampler.h defines it, for rows of logits that stay on the device. One
+ * block handles a row. Only the remaining candidates are sorted, at most CAP.
  *
- * The filters top-k, top-p and min-p all keep a beginning of the row in the order of ranks (a value's
- * bits made monotonic, then the lower id), so together they are one rank: what is below it is out. It is found
- * by histograms. The first one is by (max - l) / temperature: counts, and masses of the weights exp of that.
- * Where the bins that matter have few elements in all, those are collected, sorted, and filtered there.
- * Otherwise the bin in which a filter ends is cut further by the bits of ranks until what is left is few,
- * which costs a read of the row for ten bits, and happens to flat rows and to ties only.
+ * The filters top-k, top-p and min-p all keep a beginning of the row in the order of ranks (a value's bits made
+ * monotonic, then the lower id), so together they are one rank: what is below it is out. It is found by histograms. The
+ * first one is by (max - l) / temperature: counts, and masses of the weights exp of that. Where the bins that matter
+ * have few elements in all, those are collected, sorted, and filtered there. Otherwise the bin in which a filter ends
+ * is cut further by the bits of ranks until what is left is few, which costs a read of the row for ten bits, and
+ * happens to flat rows and to ties only.
  *
  * The draw is an exponential race, as the host's (kernels/race.h): among the collected, or block by block of the row.
  *

@@ -20,7 +20,7 @@ test('sluice bench is a program of its own, beside sluice or in PATH; without it
   const absent = run('/nonexistent'), found = run(dirname(sluice)), nothing = spawnSync(sluice, ['bench'], { encoding: 'utf8' });
   rmSync(alone, { recursive: true });
   assert.equal(absent.status, 69);
-  assert.match(absent.stderr, /^sluice: sluice-bench can't be started: .*make install/);
+  assert.match(absent.stderr, /^sluice: can't start sluice-bench: .*make install/);
   assert.equal(found.status, 0, found.stderr);
   assert.ok(JSON.parse(found.stdout).texts.length > 0);
   assert.equal(nothing.status, 64, 'its exit status passes through');

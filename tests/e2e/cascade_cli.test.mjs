@@ -73,7 +73,7 @@ test('train fits weights that tell hard requests from easy ones, the same each t
   assert.ok(fit.held_out.loss < fit.held_out.base_loss);
   good(['cascade', 'train', '-', '-o', b, '--held-out', '0.3'], readFileSync(log));
   assert.deepEqual(readFileSync(a), readFileSync(b));
-  bad(['cascade', 'train', log, '-o', b, '--seed', '2'], 1, /is there already/);
+  bad(['cascade', 'train', log, '-o', b, '--seed', '2'], 1, /already exists/);
   bad(['cascade', 'train', log, '-o', log, '--force'], 1, /is the same file/);
   good(['cascade', 'train', log, '-o', b, '--seed', '2', '--force']);
   assert.notDeepEqual(readFileSync(a), readFileSync(b));
@@ -140,7 +140,7 @@ test('what is wrong is one line with its place', () => {
   assert.match(good(['cascade', '--help']), /calibrate/);
   const one = sluice(['cascade', 'train', '-', '-o', join(folder, 'x')], '{"messages":[{"role":"user","content":"a"}],"small_right":true}');
   assert.equal(one.status, 1);
-  assert.match(one.err, /both kinds are wanted/);
+  assert.match(one.err, /both kinds are needed/);
 });
 
 test('bench cascade: a score takes microseconds', () => {

@@ -58,7 +58,7 @@ export async function reload() {
 /** A gateway is not ready for a moment when its engine has come back, and an upgrade is refused then: that one is asked for again,
  *  every other refusal is the test's to explain. */
 export async function upgrade() {
-  const before = (await server.pids()).gateway, n = logged('upgrade: gateway is process'), early = 'upgrade refused: gateway is not ready itself';
+  const before = (await server.pids()).gateway, n = logged('upgrade: gateway is process'), early = 'upgrade refused: gateway is not ready';
   const settled = () => logged('upgrade: gateway is process') > n || logged(early) > refused;
   let refused;
   do {

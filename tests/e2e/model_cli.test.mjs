@@ -95,11 +95,11 @@ describe('model random and quantize', () => {
     }
   });
 
-  test('says what is not possible', () => {
+  test('refuses what is not possible', () => {
     const out = join(folder, 'never.gguf');
     bad(['model', 'random', '--shape', 'llama-9', out], '', USAGE, /no shape is named llama-9 \(there are llama-3\.2-1b/);
     bad(['model', 'random', '--shape', 'tiny-llama', '--type', 'q7', out], '', USAGE, /no type is named q7 \(there are F32/);
-    bad(['model', 'random', '--shape', 'tiny-llama', '--context', '0', out], '', USAGE, /--context: 0 is not possible/);
+    bad(['model', 'random', '--shape', 'tiny-llama', '--context', '0', out], '', USAGE, /--context: invalid value 0/);
     bad(['model', 'random', out], '', USAGE, /needs --shape/);
     bad(['model', 'random', '--shape', 'tiny-llama', join(folder, 'no/such.gguf')], '', 1, /No such file or directory/);
     bad(['model', 'quantize', SMALL, out], '', USAGE, /needs a model, --type/);
@@ -177,8 +177,8 @@ describe('what a command writes', () => {
   test('replaces nothing unasked', () => {
     const at = mkdtempSync(join(folder, 'there-')), out = join(at, 'out.gguf');
     writeFileSync(out, 'mine');
-    bad(quantize(SMALL, out), '', 1, /out\.gguf is there already \(--force replaces it\)$/m);
-    bad(['model', 'random', '--shape', 'tiny-llama', out], '', 1, /out\.gguf is there already/);
+    bad(quantize(SMALL, out), '', 1, /out\.gguf already exists \(--force replaces it\)$/m);
+    bad(['model', 'random', '--shape', 'tiny-llama', out], '', 1, /out\.gguf already exists/);
     bad(quantize(SMALL, '/dev/null', '--force'), '', 1, /\/dev\/null is not a regular file/);
     assert.equal(readFileSync(out, 'utf8'), 'mine');
     good(quantize(SMALL, out, '--force'));

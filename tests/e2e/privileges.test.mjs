@@ -259,19 +259,19 @@ describe('the state folder', () => {
     chmodSync(run, 0o700);
     for (const mode of [0o777, 0o770, 0o1777]) {
       chmodSync(state, mode);
-      refused(state, /open: others may write to it/);
+      refused(state, /open: other users may write to it/);
     }
     chmodSync(state, 0o700);
     chmodSync(run, 0o720);
-    refused(state, /open\/run: others may write to it/);
+    refused(state, /open\/run: other users may write to it/);
     rmSync(run, { recursive: true });
     symlinkSync(dir, run);
-    refused(state, /open\/run: is there and is not a folder/);
+    refused(state, /open\/run: exists and is not a folder/);
     rmSync(run);
     const above = join(dir, 'above');
     mkdirSync(above);
     chmodSync(above, 0o777);
-    refused(join(above, 'state'), /above: all may write to this folder/);
+    refused(join(above, 'state'), /above: any user may write to this folder/);
   });
 
   test('one of another user is refused', asRoot, () => {

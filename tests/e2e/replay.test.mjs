@@ -472,7 +472,7 @@ describe('two gateways on one Redis', { skip }, () => {
     const made = await Promise.all(Array.from({ length: 12 }, (_, i) =>
       api(fourth, key, 'POST', '/v1/responses', { model: 'default', input: `${i} ${WORDS}`, background: true })));
     for (const r of made) assert.equal(r.json?.status, 'in_progress', r.body);
-    const many = (log) => log.split('going on with an answer').length - 1;
+    const many = (log) => log.split('continuing an answer').length - 1;
     const before = many(server.log());
     const stored = () => Promise.all(made.map((r) => read(third.http, key, 'GET', `/v1/responses/${r.json.id}?stream=true`,
       { enough: (list) => list.length >= 5 })));

@@ -108,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	check_ranges(&root);
 	struct sl_buf shown;
 	buf_init(&shown, 1 << 20);
-	rc = conf_show(c, &shown);
+	rc = conf_show(c, NULL, &shown);
 	FUZZ_REQUIRE(rc == 0 && shown.len > 0);
 	buf_dispose(&shown);
 	conf_free(c);

@@ -23,7 +23,6 @@ static const struct {
     {WORK_LOG_READ, "*5\r\n:0\r\n:3\r\n:9\r\n$41\r\n0000000000000004000000020000000000000000x\r\n"
 		    "$40\r\n0000000000000006000000010000000000000041\r\n"},
     {WORK_LIST, "*1\r\n$64\r\n0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\r\n"},
-    {WORK_DELETE_ALL, ":12\r\n"},
     {WORK_EVAL, "*4\r\n:1\r\n$2\r\nab\r\n:-5\r\n$0\r\n\r\n*2\r\n*1\r\n:1\r\n$-1\r\n"},
     {WORK_EVAL, "-ERR Error running script (call to f): @user_script:1: -BUSY x\r\n"},
 };

@@ -242,9 +242,9 @@ static void test_names(void **arg)
 	refused("random::bf16", SL_EINVAL, "not random:SHAPE:TYPE");
 	refused("random:tiny-llama:bf16:", SL_EINVAL, "not random:SHAPE:TYPE");
 	refused("random:tiny-llama:bf16:1:2", SL_EINVAL, "not random:SHAPE:TYPE");
-	refused("random:tiny-llama:bf16:x", SL_EINVAL, "no whole number");
-	refused("random:tiny-llama:bf16:-1", SL_EINVAL, "no whole number");
-	refused("random:tiny-llama:bf16:1x", SL_EINVAL, "no whole number");
+	refused("random:tiny-llama:bf16:x", SL_EINVAL, "not a whole number");
+	refused("random:tiny-llama:bf16:-1", SL_EINVAL, "not a whole number");
+	refused("random:tiny-llama:bf16:1x", SL_EINVAL, "not a whole number");
 	refused("random:llama:bf16", SL_EINVAL, "no shape is named llama");
 	refused("random:tiny-llama:q9", SL_EINVAL, "no type is named q9");
 	refused("random:a-name-that-is-longer-than-any-shape-has-ever-had-or-will-have-in-this-program:bf16", SL_EINVAL,

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Who may include whom, proved from what the compiler really read: the dependency files of a full
-# build. Each .d names an object's source and every header, direct or not; system headers are left
-# out by the compiler (-MMD), so the rules about libraries read the sources' own includes.
+# Checks which folder may include which, from the dependency files of a full build. Each .d names an
+# object's source and every header it reads, directly or not. The compiler omits system headers (-MMD),
+# so the rules about libraries use the sources' own includes.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 bad=0

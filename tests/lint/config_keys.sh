@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# etc/sluice.yaml documents every key: each that `sluice config show` prints is in it below a comment, directly or after
-# keys of the same comment. What lists hold is documented by their first item.
+# etc/sluice.yaml documents every key: each key that `sluice config show` prints follows a comment there, directly or after
+# other keys of that comment. The first item of a list documents its items.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 empty=$(mktemp)

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# cppcheck over all sources. Its build folder, which skips what has not changed, is kept in the user's cache as well (cache.sh),
-# where a fresh clone finds it. Left out: NULL given to
+# cppcheck over all sources. Its build folder, which lets it skip unchanged files, is also kept in the user's cache (cache.sh),
+# for fresh clones. Suppressed: NULL given to
 # a variadic function (it has a pointer's size here), and uninitialised structs given to a function
 # that fills them.
 set -u -o pipefail
@@ -19,7 +19,7 @@ cppcheck --quiet --std=c11 --language=c --enable=warning,portability --inline-su
 	--suppress=varFuncNullUB --suppress=ctuuninitvar --suppress=legacyUninitvar \
 	--suppress=invalidFunctionArg --suppress=arrayIndexThenCheck --suppress=duplicateAssignExpression \
 	-D__GNUC__=12 -D_GNU_SOURCE "${folders[@]}" || exit 1
-# Another clone's run may do the same: each puts a whole folder in place.
+# Another clone may do the same at once, so each run moves a complete folder into place.
 next=$(mktemp -d "$cache.XXXXXX") && cp -r "$work/." "$next" && rm -rf "$cache" && mv -T "$next" "$cache" 2>/dev/null
 rm -rf "$next"
 exit 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# format.sh [-i]: every C and CUDA file is as clang-format has it (.clang-format); -i: makes it so.
+# format.sh [-i]: checks that clang-format (.clang-format) changes no C or CUDA file; -i: formats them.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 how=(--dry-run -Werror)

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# rooms.sh [ROOT]: the table of rooms in ROOT/ARCHITECTURE.md against the sources and what a full build made of them. A row is
+# rooms.sh [ROOT]: checks the table of rooms in ROOT/ARCHITECTURE.md against the sources and a full build. A row is
 #
 #   | `gateway/answer` | 24 | what it is | rooms of gateway/ that it may use |
 #
-# and rows stand from the roof to the ground. Every source lies in a room, of at most 25 .c files; includes and calls go only to
-# the rooms named in the row, or to another folder's rooms further down (arrows.sh says which folders); and no header that the
+# and rows are ordered from top to bottom. Every source belongs to a room, of at most 25 .c files; includes and calls go only to
+# the rooms named in the row, or to lower rooms of another folder (arrows.sh says which folders); and no header that the
 # compiler read, direct or not, is of a room further up. Since all of them point down the table, no circle of calls spans two rooms.
 set -u -o pipefail
 cd "${1:-$(dirname "$0")/../..}" || exit 1

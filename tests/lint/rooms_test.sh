@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# rooms.sh finds what is planted: a small tree that follows its table passes, and each of a few offences fails with its reason.
+# Tests rooms.sh: a small tree that matches its table passes, and each planted violation fails with its reason.
 set -u -o pipefail
 rooms=$(cd "$(dirname "$0")" && pwd)/rooms.sh
 work=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# spelling.sh: codespell over prose and code. spelling.txt has the words that are right here; models' vocabularies and the
+# spelling.sh: codespell over prose and code. spelling.txt lists accepted words; models' vocabularies and the
 # cleanser's cases are left out, since their words are in other languages or cut.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# How the scripts count what tests report: logs as cmocka 1.1, a later one and node write them.
+# Tests how the scripts count results in logs of cmocka 1.1, of later versions and of node.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . tests/support/tap.sh

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What no committed text may hold: notes to self, paths of one machine, lost licence lines.
+# Rejects notes to self, machine-specific paths and files without a licence line.
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 bad=0

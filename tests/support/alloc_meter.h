@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * base/alloc that counts what is alive and the most that ever was, jansson's allocations included.
- * Included by one file of a test, it replaces the real one. Threads may allocate.
+ * A base/alloc that counts current and peak bytes, including jansson's allocations. Included by one file of a test, it
+ * replaces the real one. Threads may allocate.
  */
 #ifndef TESTS_ALLOC_METER_H
 #define TESTS_ALLOC_METER_H
@@ -82,7 +82,7 @@ char *sl_strndup(const char *s, size_t n)
 
 char *sl_strdup(const char *s) { return sl_strndup(s, strlen(s)); }
 
-/* Counted, but never failing: jansson's lexer asserts that it got memory. */
+/* Counted but never failing: jansson's lexer asserts success. */
 static void *meter_json_alloc(size_t bytes)
 {
 	void *p = malloc(bytes ? bytes : 1);

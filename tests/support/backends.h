@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which backend's cases a test runs. SLUICE_TEST_BACKEND names one that is a shared object ("cuda", "cuda-emulated"):
- * then tests that go over all tables take that one, and tests of the CUDA kernels take it for their emulation
- * (tests/gpu/run.sh). Not set: the program's own, and the emulation.
+ * Selects the backend for a test's cases. SLUICE_TEST_BACKEND names a shared object ("cuda", "cuda-emulated"): tests
+ * over all tables then use that one, and tests of the CUDA kernels use it instead of the emulation (tests/gpu/run.sh).
+ * Not set: the built-in backends and the emulation.
  */
 #ifndef TESTS_SUPPORT_BACKENDS_H
 #define TESTS_SUPPORT_BACKENDS_H
@@ -16,21 +16,21 @@
 
 #include "kernels/plugin.h"
 
-/* NULL: none is named. */
+/* NULL: none named. */
 static inline const char *named_backend(void)
 {
 	const char *name = getenv("SLUICE_TEST_BACKEND");
 	return name != NULL && name[0] != '\0' ? name : NULL;
 }
 
-/* Whether the CUDA kernels that are tested run on a device. */
+/* Whether the tested CUDA kernels run on a device. */
 static inline bool on_device(void)
 {
 	const char *name = named_backend();
 	return name != NULL && strcmp(name, "cuda") == 0;
 }
 
-/* Calls a function of the shared object at path, one of those that are there for tests; false: it has none. */
+/* Calls a test function of the shared object at path; false: it has none. */
 static inline bool call_backend(const char *path, const char *function, int value)
 {
 	void (*call)(int);

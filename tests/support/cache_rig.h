@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store with one client and its loop, for tests: operations that are waited for, and answers that are
- * kept. The clock of memory and of procedures is the rig's unless real_clock is set.
+ * A store with one client and its loop, for tests: it waits for operations and keeps their answers. The clock of memory
+ * and of procedures is the rig's unless real_clock is set.
  */
 #ifndef TESTS_SUPPORT_CACHE_RIG_H
 #define TESTS_SUPPORT_CACHE_RIG_H
@@ -25,7 +25,7 @@ struct rig {
 	_Atomic uint64_t now_us;
 };
 
-/* A result that stays. */
+/* A copy of a result. */
 struct answer {
 	struct cache_op op;
 	int n_done;
@@ -35,13 +35,13 @@ struct answer {
 
 static inline uint64_t rig_now(void *ctx) { return atomic_load(&((struct rig *)ctx)->now_us); }
 
-/* cfg is set to what tests want; change it before rig_open. */
+/* Sets cfg for tests; change it before rig_open. */
 static inline void rig_init(struct rig *g)
 {
 	signal(SIGPIPE, SIG_IGN);
 	memset(g, 0, sizeof *g);
 	cache_config_init(&g->cfg);
-	g->cfg.op_timeout_ms = 10000; /* a slow machine is no failure; tests of time set their own */
+	g->cfg.op_timeout_ms = 10000; /* generous for slow machines; tests of timeouts set their own */
 	g->cfg.connect_timeout_ms = 10000;
 	g->now_us = UINT64_C(1700000000) * 1000000;
 	g->cfg.now_us = rig_now;
@@ -109,7 +109,7 @@ static inline void on_answer(struct cache_op *op, const struct cache_result *r)
 	a->r.values = values;
 }
 
-/* Turns the loop until *flag is n. */
+/* Runs the loop until *flag is n. */
 static inline void rig_turn_until(struct rig *g, const int *flag, int n)
 {
 	uint64_t end = clock_now_ns() + RIG_PATIENCE_MS * NS_PER_MS;
@@ -127,7 +127,7 @@ static inline const struct cache_result *rig_wait(struct rig *g, struct answer *
 	return &a->r;
 }
 
-/* Turns the loop until the client's state is that. */
+/* Runs the loop until the client is in this state. */
 static inline void rig_turn_until_state(struct rig *g, enum cache_state state)
 {
 	uint64_t end = clock_now_ns() + RIG_PATIENCE_MS * NS_PER_MS;

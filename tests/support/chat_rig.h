@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gateway of one thread, whole from its listener to its link, between a client that is a plain
- * socket and an engine that is this file: it answers every request with "abc". For tests that make
- * something fail on the way.
+ * A complete single-threaded gateway, from listener to engine link, between a plain socket client and an engine in this
+ * file that answers every request with "abc". For tests that inject faults.
  */
 #ifndef TESTS_SUPPORT_CHAT_RIG_H
 #define TESTS_SUPPORT_CHAT_RIG_H
@@ -32,7 +31,7 @@ static char *chat_cascade_log;
 /* And the context of its model. */
 static uint32_t chat_context = 100;
 
-/* Nothing of the test's own allocates through base/alloc.h while a fault is armed. */
+/* The test itself does not allocate through base/alloc.h while a fault is armed. */
 struct chat_rig {
 	struct rig r;
 	struct gw_app *app;
@@ -43,32 +42,32 @@ struct chat_rig {
 	int listener, engine;
 	uint8_t in[65536];
 	size_t n_in;
-	uint64_t credited_id; /* the sequence that was answered last */
+	uint64_t credited_id; /* the last answered sequence */
 	struct sl_buf hello, queued, tokens, done, computed, counted;
-	struct sl_buf queued_other;             /* what requests for the second model get, if that is there */
+	struct sl_buf queued_other;             /* the answer of the second model, if there is one */
 	struct sl_buf tokens_other, done_other; /* the same */
-	struct sl_buf verified;                 /* what one that is given tokens gets first */
+	struct sl_buf verified;                 /* the first tokens of a request with given tokens */
 	uint64_t other_id, given_id;            /* of the last ones of those kinds */
 	char prompt[1024];                      /* of the last one for the first model, cut to fit */
 	uint32_t max_tokens;                    /* the same one's */
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
-	bool silent;        /* the engine makes no token */
+	bool silent;        /* the engine sends no token */
 	int n_submits;
-	unsigned slow_ms; /* a step goes on so long before one that is submitted is counted */
+	unsigned slow_ms; /* how long a step lasts before a submitted request counts */
 	/* Of prompts that are only to be computed. */
 	uint64_t prefill_id; /* the last one */
 	int n_prefills, n_cancelled;
 	uint8_t prefill_priority;
 	uint64_t prefill_tenant;
 	struct sl_buf prefilled; /* its prompt */
-	bool keeps_prefills;     /* they are not answered */
+	bool keeps_prefills;     /* not answered */
 	int n_counts;
 	uint64_t newest_credited;
-	int n_credits, displace_at; /* which answer is displaced before its first token; 0: none */
+	int n_credits, displace_at; /* the number of the answer displaced before its first token; 0: none */
 	struct sl_buf displaced;
-	int n_frames, drop_at; /* frames that came, HELLO among them; at which one the engine goes, 0: never */
+	int n_frames, drop_at; /* received frames, including HELLO; the one at which the engine exits, 0: never */
 	uint64_t fake_ns;
 };
 
@@ -80,7 +79,7 @@ static void engine_says(struct chat_rig *c, struct sl_buf *frame, uint64_t id)
 		return;
 	for (int i = 0; i < 8 && id != 0; i++)
 		buf_data(frame)[8 + i] = (uint8_t)(id >> (8 * i));
-	/* A link that has gone down meanwhile is seen by the next read. */
+	/* The next read notices a link that went down meanwhile. */
 	(void)!send(c->engine, buf_data(frame), frame->len, MSG_NOSIGNAL);
 }
 
@@ -214,7 +213,7 @@ static void engine_prepare(struct chat_rig *c)
 	assert_int_equal(proto_put_done(&c->computed, 1, &done), 0);
 }
 
-/* It has a large model (m) and a small one (s), whose tokenizers have this digest. */
+/* The engine has a large model (m) and a small one (s), whose tokenizers have this digest. */
 static inline void engine_has_two(struct chat_rig *c, uint64_t tokenizer)
 {
 	const struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
@@ -288,7 +287,7 @@ static int chat_set_up(void **state)
 	assert_int_equal(gw_thread_init(&c->r.t, 0, cfg, &err), 0);
 	struct cache_config store;
 	cache_config_init(&store);
-	/* The memory's thread, too, waits for a processor when many tests run at once. */
+	/* The memory store's thread may wait for a CPU when many tests run at once. */
 	store.op_timeout_ms = 5000;
 	if (chat_store_address != NULL) {
 		store.store = CACHE_REDIS;
@@ -338,7 +337,7 @@ static int chat_tear_down(void **state)
 	close(c->listener);
 	unlink(c->path);
 	snprintf(c->answer, sizeof c->answer, "rm -rf %s", c->dir);
-	(void)!system(c->answer); /* secrets of browser tokens may be there */
+	(void)!system(c->answer); /* browser token secrets may remain */
 	free(c);
 	return 0;
 }
@@ -385,14 +384,14 @@ static void ask(struct chat_rig *c, const char *target, const char *fields, cons
 	take_answer(c, send_request(c, target, fields, body));
 }
 
-/* Nothing goes on. */
+/* Checks that nothing is in progress. */
 static bool at_rest(const struct chat_rig *c)
 {
 	return c->app->n_exchanges == 0 && list_empty(&c->app->answers) && c->r.tr->n_streams == 0 &&
 	       c->r.tr->n_conns == 0;
 }
 
-/* Asks while the nth pass of a point fails, until nothing goes on; returns how often it was passed. */
+/* Sends requests while the nth pass of a fault point fails, until all has ended; returns the number of passes. */
 static inline long ask_with_fault(struct chat_rig *c, enum fault_point point, long n, const char *target,
 				  const char *fields, const char *body)
 {
@@ -405,7 +404,7 @@ static inline long ask_with_fault(struct chat_rig *c, enum fault_point point, lo
 	return passes;
 }
 
-/* Generations that exist, by the gauges. */
+/* The number of generations, from the gauges. */
 static long n_generations(void)
 {
 	struct sl_buf b;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A server on a unix socket that speaks Redis' protocol as badly as a test asks for. It reads commands
- * one by one; AUTH, SELECT, SCRIPT LOAD and the probe of a handshake it answers well unless told
- * otherwise, any other command by the test's own text. A thread of its own.
+ * A server on a unix socket that speaks Redis' protocol, with the faults that a test sets. It reads commands one by
+ * one. It answers AUTH, SELECT, SCRIPT LOAD and the probe of a handshake correctly unless configured otherwise, and any
+ * other command with the test's text. It has its own thread.
  */
 #ifndef TESTS_SUPPORT_FAKE_REDIS_H
 #define TESTS_SUPPORT_FAKE_REDIS_H
@@ -34,20 +34,20 @@ struct fake_redis {
 	char dir[64], socket[80], address[96];
 	int listener, stop[2];
 	pthread_t thread;
-	/* What it does; written by the test at any time. */
+	/* Behaviour; the test may change it at any time. */
 	pthread_mutex_t lock;
-	const char *handshake; /* instead of good answers; "": none at all. NULL: good */
-	const char *reply;     /* to everything else; "": none */
-	size_t repeat;         /* then that many bytes of '0' */
+	const char *handshake; /* replaces the handshake's answers; "": no answer. NULL: correct answers */
+	const char *reply;     /* to all other commands; "": no answer */
+	size_t repeat;         /* followed by so many bytes of '0' */
 	bool closes;           /* a connection after such a reply, or at once when it accepts one: closes_early */
 	bool closes_early;
-	/* What it saw. */
+	/* Observations. */
 	atomic_int n_accepts, n_commands;
 	_Atomic uint64_t accepted_ns[FAKE_ACCEPTS];
 	struct fake_connection connections[FAKE_CONNECTIONS];
 };
 
-/* The size of the whole command at p, 0 when some of it is missing; its first word in name. */
+/* The size of the command at p, 0 if incomplete; its first word in name. */
 static inline size_t fake_command(const char *p, size_t n, char name[16], char second[64])
 {
 	const char *end = memchr(p, '\n', n);
@@ -214,7 +214,7 @@ static inline void fake_redis_stop(struct fake_redis *f)
 	pthread_mutex_destroy(&f->lock);
 }
 
-/* What it says from now on. Texts are borrowed. */
+/* Sets the answers from now on. Texts are borrowed. */
 static inline void fake_redis_says(struct fake_redis *f, const char *handshake, const char *reply)
 {
 	pthread_mutex_lock(&f->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An HTTP/2 client that writes its frames by hand, upon the transport rig; nothing is answered by
- * itself. One connection at a time, in fd; what is put is gathered in out until flush.
+ * An HTTP/2 client that writes frames by hand, on the transport rig; it answers nothing automatically. One connection
+ * at a time, in fd; output is collected in out until flush.
  */
 #ifndef TESTS_SUPPORT_H2_FRAMES_H
 #define TESTS_SUPPORT_H2_FRAMES_H
@@ -216,7 +216,7 @@ RIG_UNUSED static void expect_reset(const char *what, uint32_t id, uint32_t code
 	fail_msg("%s: closed", what);
 }
 
-/* The connection still works. */
+/* Checks that the connection still works. */
 RIG_UNUSED static void expect_alive(const char *what)
 {
 	struct frame f;

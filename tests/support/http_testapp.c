@@ -6,7 +6,7 @@
  *
  *   GET  /small.txt      a short answer
  *   GET  /big?N          N bytes
- *   GET  /stream?N       N events, pulled as fast as they go
+ *   GET  /stream?N       N events, as fast as the client reads
  *   GET  /ticks?N        N events, one every 20 ms
  *   GET  /never          no answer
  *   POST /echo           the request's body
@@ -30,7 +30,7 @@ struct exchange {
 	struct event *timer;
 };
 
-/* The gateway's own name for an application's state; here a test's. */
+/* The gateway's type name for an application's state; here the test's own. */
 struct gw_app {
 	struct gw_thread *t;
 };
@@ -45,7 +45,7 @@ static ssize_t pull_bytes(void *ctx, uint8_t *dst, size_t room, bool *end)
 	return (ssize_t)n;
 }
 
-/* Events as one run of bytes, cut where the room ends. */
+/* Events as one byte sequence, cut at the end of the buffer. */
 static ssize_t pull_events(void *ctx, uint8_t *dst, size_t room, bool *end)
 {
 	struct exchange *x = ctx;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of what is in the store: one redis-server for all tests of a file, where one is installed, and the same
- * tests upon memory and upon it. The file has set_up_memory, set_up_redis (which leaves the state NULL unless
- * `installed`) and tear_down.
+ * For tests of the store: one redis-server for all tests of a file, if installed, and the same tests on memory and on
+ * Redis. The file has set_up_memory, set_up_redis (which leaves the state NULL unless `installed`) and tear_down.
  */
 #ifndef TESTS_SUPPORT_ON_BOTH_H
 #define TESTS_SUPPORT_ON_BOTH_H

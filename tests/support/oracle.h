@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A forward pass in double precision, independent of the engine's: written from the families' own
- * definitions (their papers and the configuration classes of the transformers library), a whole text
- * at once, no pages, no cache, no blocks. It knows a family by the numbers that its caller writes
- * down, and of the engine only how to find a tensor by name.
+ * A forward pass in double precision, independent of the engine's: written from the families' own definitions (their
+ * papers and the configuration classes of the transformers library), a whole text at once, no pages, no cache, no
+ * blocks. The caller describes a family with numbers; of the engine it uses only the lookup of a tensor by name.
  */
 #ifndef TESTS_ORACLE_H
 #define TESTS_ORACLE_H
@@ -50,7 +49,7 @@ static inline double *oracle_tensor(const struct model_file *f, int layer, const
 
 static inline void oracle_product(const double *w, const double *x, int n_out, int n_in, double *y)
 {
-	/* Eight sums side by side, each in order: one alone would wait for its own last addition. */
+	/* Eight sums side by side, each in order: a single one would wait for its previous addition. */
 	enum { BESIDE = 8 };
 	for (int o = 0; o < n_out; o += BESIDE) {
 		int n = n_out - o < BESIDE ? n_out - o : BESIDE;
@@ -88,7 +87,7 @@ static inline void oracle_turn(const struct oracle *m, const double *freq, doubl
 	}
 }
 
-/* x [n][n_embd] goes through one layer. */
+/* Applies one layer to x [n][n_embd]. */
 static inline void oracle_layer(const struct oracle *m, const struct model_file *f, int l, double *x, int n)
 {
 	size_t e = (size_t)m->n_embd, qw = (size_t)(m->n_heads * m->head_dim), kw = (size_t)(m->n_kv * m->head_dim);
@@ -223,7 +222,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		free(all[i]);
 }
 
-/* Logits [n_want][n_vocab] of the rows that are wanted of a text of n tokens. */
+/* Logits [n_want][n_vocab] of the requested rows of a text of n tokens. */
 static inline void oracle_logits(const struct oracle *m, const struct model_file *f, const int *tokens, int n,
 				 const int *want, int n_want, double *logits)
 {

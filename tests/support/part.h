@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much of what is drawn at random a test does. Under sanitizers the same code takes several times as long, and
- * what they look for shows with few draws; the whole of it is run without them.
+ * The share of its random cases that a test runs. Sanitized code is several times slower, and few cases suffice for
+ * what sanitizers detect; without them all cases run.
  */
 #ifndef TESTS_SUPPORT_PART_H
 #define TESTS_SUPPORT_PART_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether this is `make perf`, which measures. Only then may a test judge how long something took.
+ * Whether this is `make perf`. Only then may a test assert durations.
  */
 #ifndef TESTS_PERF_H
 #define TESTS_PERF_H

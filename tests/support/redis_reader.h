@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hiredis' reader with the functions of cache/redis_reply.c and no connection, as if one answer were
- * waited for; and a work of every type to make results of.
+ * hiredis' reader with the functions of cache/redis_reply.c, without a connection, as if awaiting one answer; and a
+ * work of every type to convert results for.
  */
 #ifndef TESTS_SUPPORT_REDIS_READER_H
 #define TESTS_SUPPORT_REDIS_READER_H
@@ -28,7 +28,7 @@ static inline void reply_reader_close(struct reply_reader *r) { redisReaderFree(
 
 static inline void reply_free(struct reply_reader *r, redisReply *reply) { r->ac.c.reader->fn->freeObject(reply); }
 
-/* A work as it is when its answer comes. */
+/* A work in the state in which its answer arrives. */
 struct answered_work {
 	struct cache_work w;
 	struct cache_key key;

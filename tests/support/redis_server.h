@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A private redis-server for a test: its own folder, a unix socket, no TCP, nothing kept. Started by
- * redis_server_start, ended by redis_server_stop, and by the kernel should the test die.
+ * A private redis-server for a test: its own folder, a unix socket, no TCP, no persistence. redis_server_start starts
+ * it; redis_server_stop ends it, or the kernel if the test dies.
  */
 #ifndef TESTS_SUPPORT_REDIS_SERVER_H
 #define TESTS_SUPPORT_REDIS_SERVER_H
@@ -43,7 +43,7 @@ static inline bool redis_server_installed(void)
 	return found;
 }
 
-/* A pause between two looks at something outside this process. */
+/* A pause between two polls of something outside this process. */
 static inline void redis_server_pause(void) { nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); }
 
 static inline void redis_server_name(struct redis_server *s)
@@ -55,8 +55,8 @@ static inline void redis_server_name(struct redis_server *s)
 	snprintf(s->address, sizeof s->address, "unix:%s", s->socket);
 }
 
-/* Starts it in its folder (made when there is none yet) with up to six more arguments; returns when it
- * answers, whatever it answers. */
+/* Starts it in its folder (made when there is none yet) with up to six more arguments; returns once it answers
+ * anything. */
 static inline void redis_server_start(struct redis_server *s, const char *const *more)
 {
 	if (s->dir[0] == '\0')
@@ -125,7 +125,7 @@ static inline void redis_server_stop(struct redis_server *s)
 		BUG_IF(reply_ == NULL, "redis-server: %s", (s)->direct->errstr); \
 		reply_;                                                          \
 	})
-/* The same for commands whose answer is a number, or of no interest. */
+/* The same for commands whose answer is a number or irrelevant. */
 #define redis_server_number(s, ...)                                                     \
 	({                                                                              \
 		redisReply *got_ = redis_server_ask(s, __VA_ARGS__);                    \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tests of the request parsers share: tables of refusals, and parsing with the nth
- * allocation failing, the JSON library's too.
+ * Shared by the tests of the request parsers: tables of rejected requests, and parsing with the nth allocation failing,
+ * including the JSON library's.
  */
 #ifndef TESTS_SUPPORT_REQUEST_RIG_H
 #define TESTS_SUPPORT_REQUEST_RIG_H
@@ -27,7 +27,7 @@ struct refusal {
 	const char *body, *param, *code;
 };
 
-/* Parses, and lets go what was taken. */
+/* Parses and frees the result. */
 typedef int request_try_fn(const char *body, struct request_error *e);
 
 static inline void assert_refused(request_try_fn *try, const struct refusal *cases, size_t n)
@@ -43,7 +43,7 @@ static inline void assert_refused(request_try_fn *try, const struct refusal *cas
 	}
 }
 
-/* want: what comes when nothing fails. */
+/* want: the result without faults. */
 static inline void sweep_allocations(request_try_fn *try, const char *body, int want)
 {
 	long n = 0, passes;

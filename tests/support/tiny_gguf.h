@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes a small "llama" file with random weights for tests: byte tokens, two control tokens, a
- * chat template. What it says is noise, but the same noise for the same seed.
+ * Writes a small "llama" file with random weights for tests: byte tokens, two control tokens, a chat template. Its
+ * output is noise, but reproducible by the seed.
  */
 #ifndef TESTS_TINY_GGUF_H
 #define TESTS_TINY_GGUF_H

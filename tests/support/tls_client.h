@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A TLS client of a transport_rig.h, on memory BIOs: what it sends can be cut anywhere.
+ * A TLS client of a transport_rig.h, on memory BIOs: its output can be split anywhere.
  */
 #ifndef TESTS_SUPPORT_TLS_CLIENT_H
 #define TESTS_SUPPORT_TLS_CLIENT_H
@@ -20,7 +20,7 @@ struct client {
 	bool eof, notified;
 };
 
-/* ca: whose certificate is believed; "": any. */
+/* ca: the trusted certificate; "": any. */
 RIG_UNUSED static void client_open(struct rig *r, const char *ca, struct client *c, const char *alpn, size_t n_alpn,
 				   int max_version)
 {
@@ -55,7 +55,7 @@ RIG_UNUSED static void client_close(struct client *c)
 	ERR_clear_error();
 }
 
-/* Sends what the client's TLS has to say, `step` bytes at a time, and takes in what has come. */
+/* Sends the pending TLS output, `step` bytes at a time, and feeds received bytes to TLS. */
 RIG_UNUSED static void client_pump(struct client *c, size_t step)
 {
 	char buf[16384];

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A transport with a small application, and clients on real loopback sockets, all on the test's own
- * thread: the client writes, the loop turns until what the test waits for is there. Nothing sleeps;
- * a wait that is not met within RIG_PATIENCE_S fails the test. Deadlines are driven by a fake
- * clock.
+ * A transport with a small application, and clients on real loopback sockets, all on the test's own thread: the client
+ * writes, and the loop runs until the awaited condition holds. Nothing sleeps; a wait longer than RIG_PATIENCE_S fails
+ * the test. Deadlines are driven by a fake clock.
  *
  *   /small          "hello\n"
  *   /echo           the body, once it is complete
@@ -131,7 +130,7 @@ static void rig_on_request(void *ctx, struct http_stream *s, const struct http_r
 	else if (strcmp(r->path, "/fail") == 0)
 		http_reply_stream(s, 200, NULL, 0, (struct http_source){rig_pull_fail, x});
 	else if (strcmp(r->path, "/hold") == 0)
-		x->hold = http_hold(s); /* NULL when a test makes that fail */
+		x->hold = http_hold(s); /* NULL if a test makes that fail */
 	else if (strcmp(r->path, "/reset") == 0)
 		http_reset(s);
 	else if (strcmp(r->path, "/echo") != 0 && strcmp(r->path, "/never") != 0)
@@ -229,7 +228,7 @@ static time_t rig_now(void)
 	return ts.tv_sec;
 }
 
-/* Turns the loop until cond holds. */
+/* Runs the loop until cond holds. */
 #define RIG_UNTIL(rig, cond)                                              \
 	do {                                                              \
 		time_t rig_end = rig_now() + RIG_PATIENCE_S;              \
@@ -257,7 +256,7 @@ RIG_UNUSED static int rig_connect_to(struct rig *rig, bool tls, int rcvbuf)
 
 RIG_UNUSED static int rig_connect(struct rig *rig) { return rig_connect_to(rig, false, 0); }
 
-/* Sends everything, turning the loop while the socket is full. False: the server has closed. */
+/* Sends everything, running the loop while the socket is full. False: the server has closed. */
 RIG_UNUSED static bool rig_send(struct rig *rig, int fd, const void *data, size_t n)
 {
 	const uint8_t *p = data;
@@ -278,7 +277,7 @@ RIG_UNUSED static bool rig_send(struct rig *rig, int fd, const void *data, size_
 	return true;
 }
 
-/* Reads what is there without waiting. False: the end, or a reset. */
+/* Reads available bytes without waiting. False: the end, or a reset. */
 RIG_UNUSED static bool rig_recv(int fd, struct sl_buf *in)
 {
 	uint8_t *at;
@@ -319,7 +318,7 @@ RIG_UNUSED static void rig_read_end(struct rig *rig, int fd, struct sl_buf *in)
 	}
 }
 
-/* Gives bytes to a /wait stream. */
+/* Supplies bytes to a /wait stream. */
 RIG_UNUSED static void rig_give(struct rig_exchange *x, const char *text, bool end)
 {
 	assert_int_equal(buf_append_str(&x->give, text), 0);

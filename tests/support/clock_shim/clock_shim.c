@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Loaded into a redis-server by LD_PRELOAD: its time of day is the machine's plus the microseconds in the file that
- * CLOCK_SHIM names, which a test writes. The monotonic clock is left alone, as by somebody who sets the time.
+ * CLOCK_SHIM names, which a test writes. The monotonic clock is unchanged, as when an administrator sets the time.
  */
 #include <fcntl.h>
 #include <stdint.h>

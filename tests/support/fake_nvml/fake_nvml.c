@@ -87,7 +87,7 @@ int nvmlDeviceGetClockInfo(void *d, int which, unsigned *out)
 	return answer();
 }
 
-/* Idle, software power, hardware thermal, and a bit that nobody knows yet. */
+/* Idle, software power, hardware thermal, and an unknown bit. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *out)
 {
 	(void)d;

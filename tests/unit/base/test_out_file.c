@@ -115,7 +115,7 @@ static void replaces_only_files_and_only_when_asked(void **state)
 	struct sl_err err = {0};
 	(void)state;
 	put(in("old"), "old");
-	says(in("old"), false, "is there already");
+	says(in("old"), false, "already exists");
 	holds(in("old"), "old");
 	write_new(&o, in("old"), true);
 	assert_int_equal(out_file_finish(&o, &err), 0);
@@ -128,8 +128,8 @@ static void replaces_only_files_and_only_when_asked(void **state)
 	put(in("target"), "old");
 	assert_int_equal(symlink(in("target"), in("link")), 0);
 	assert_int_equal(symlink(in("nowhere"), in("dangling")), 0);
-	says(in("link"), false, "is there already");
-	says(in("dangling"), false, "is there already");
+	says(in("link"), false, "already exists");
+	says(in("dangling"), false, "already exists");
 	write_new(&o, in("link"), true);
 	assert_int_equal(out_file_finish(&o, &err), 0);
 	holds(in("link"), "new");

@@ -323,21 +323,6 @@ static void a_tenants_keys_are_listed_by_their_end(void **state)
 	rig_key(&key, CACHE_SESSION, "c");
 	forget(w, &key);
 	assert_string_equal(listed(w, CACHE_SESSION, "tenant"), "bd");
-
-	struct answer a = {0};
-	cache_delete_all(w->g.cl, &a.op, CACHE_SESSION, "tenant", on_answer);
-	assert_int_equal(code_of(w, &a), 0);
-	assert_int_equal(a.r.n_deleted, 2);
-	answer_reset(&a);
-	assert_null(get(w, &key));
-	rig_key(&key, CACHE_SESSION, "d");
-	assert_null(get(w, &key));
-	assert_string_equal(listed(w, CACHE_SESSION, "tenant"), "");
-	assert_string_equal(listed(w, CACHE_SESSION, "other"), "o");
-	cache_delete_all(w->g.cl, &a.op, CACHE_SESSION, "tenant", on_answer);
-	assert_int_equal(code_of(w, &a), 0);
-	assert_int_equal(a.r.n_deleted, 0);
-	answer_reset(&a);
 }
 
 static void of_too_many_keys_the_soonest_to_end_go(void **state)

@@ -125,9 +125,6 @@ static void a_value_has_its_version(void **state)
 	assert_int_equal(RESULT(WORK_DELETE, ":0\r\n", &r), 0);
 	assert_false(r.found);
 	assert_int_equal(RESULT(WORK_DELETE, "+OK\r\n", &r), SL_EPROTO);
-	assert_int_equal(RESULT(WORK_DELETE_ALL, ":-1\r\n", &r), SL_EPROTO);
-	assert_int_equal(RESULT(WORK_DELETE_ALL, ":3\r\n", &r), 0);
-	assert_int_equal(r.n_deleted, 3);
 }
 
 #define HEAD "*4\r\n:0\r\n:3\r\n:9\r\n"

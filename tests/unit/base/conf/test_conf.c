@@ -201,7 +201,7 @@ static void shows_values_and_origins(void **unused)
 			      sets, 2, &r, &c, &err),
 			 0);
 	buf_init(&out, 1 << 16);
-	assert_int_equal(conf_show(c, &out), 0);
+	assert_int_equal(conf_show(c, NULL, &out), 0);
 	snprintf(want, sizeof want,
 		 "state: \"yes\"  # %s:1\na.on: true  # default\na.count: 5  # default\n"
 		 "a.ratio: 0.5  # default\na.limits.body: 1025  # %s:4\na.wait: 90s  # command line\n"

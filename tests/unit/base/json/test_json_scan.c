@@ -71,12 +71,18 @@ static void test_malformed(void **arg)
 	    {"{} {}", "more follows"},
 	    {"{\"a\":1,}", "not a string"},
 	    {"]", "a value is missing"},
+	    {"[todo]", "a value is missing"},
+	    {"-", "a value is missing"},
+	    {"[1.]", "no digit after its point"},
+	    {"[1e+]", "no exponent"},
+	    {"[truest]", "a comma or ]"},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		const char *fault = fault_of(wrong[i].text);
 		if (fault == NULL || strstr(fault, wrong[i].fault) == NULL)
 			fail_msg("%s: \"%s\", not \"%s\"", wrong[i].text, fault ? fault : "none", wrong[i].fault);
 	}
+	assert_null(fault_of("[-1.5e+10, 0, 2E7, true, false, null]"));
 	char deep[200];
 	memset(deep, '[', 100);
 	memset(deep + 100, ']', 99);

@@ -110,12 +110,12 @@ static void one_that_others_may_write_to_is_refused(void **unused)
 	taken_by(self());
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		assert_int_equal(chmod(state, modes[i]), 0);
-		refused_to(self(), "others may write to it");
+		refused_to(self(), "other users may write to it");
 	}
 	assert_int_equal(chmod(state, 0700), 0);
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		assert_int_equal(chmod(in("run"), modes[i]), 0);
-		refused_to(self(), "/run: others may write to it");
+		refused_to(self(), "/run: other users may write to it");
 	}
 }
 
@@ -128,7 +128,7 @@ static void run_is_a_folder_and_no_link(void **unused)
 	assert_int_equal(mkdir(elsewhere, 0700), 0);
 	assert_int_equal(rmdir(in("run")), 0);
 	assert_int_equal(symlink(elsewhere, in("run")), 0);
-	refused_to(self(), "/run: is there and is not a folder");
+	refused_to(self(), "/run: exists and is not a folder");
 }
 
 static void it_is_no_file(void **unused)
@@ -144,7 +144,7 @@ static void what_leads_there_may_not_be_changed_by_all(void **unused)
 	char link[128];
 	taken_by(self());
 	assert_int_equal(chmod(dir, 0777), 0);
-	refused_to(self(), "all may write to this folder");
+	refused_to(self(), "any user may write to this folder");
 	/* Nor where only a link's target shows it. */
 	snprintf(link, sizeof link, "/tmp/sluice-state-link-%d", (int)getpid());
 	assert_int_equal(symlink(state, link), 0);
@@ -153,7 +153,7 @@ static void what_leads_there_may_not_be_changed_by_all(void **unused)
 	int fd = state_open(link, &u, &err);
 	unlink(link);
 	assert_true(fd < 0);
-	assert_non_null(strstr(err.text, "all may write to this folder"));
+	assert_non_null(strstr(err.text, "any user may write to this folder"));
 	assert_int_equal(chmod(dir, 01777), 0); /* as /tmp is */
 	taken_by(self());
 }

@@ -299,7 +299,7 @@ static void test_configs(void **arg)
 	static const struct {
 		const char *config, *words;
 	} cases[] = {
-	    {"{\"quant_method\":\"hqq\\n\"}", "quant_method \"hqq \""},
+	    {"{\"quant_method\":\"hqq\\n\"}", "quant_method \"hqq?\""},
 	    {"{}", "quant_method \"unknown\""},
 	    {"[]", "quant_method \"unknown\""},
 	    {"{\"quant_method\":\"gptq\"}", "gptq with bits other than 4"},
@@ -349,7 +349,7 @@ static void test_shapes(void **arg)
 	raws[0].dtype = "U32";
 	refused(gptq, SL_EINVAL, "is no matrix of I32");
 	raws[0].dtype = "I32";
-	refused(GPTQ(",\"group_size\":96"), SL_EINVAL, "no whole number of groups");
+	refused(GPTQ(",\"group_size\":96"), SL_EINVAL, "no multiple of the group size");
 	refused(GPTQ(",\"group_size\":64"), SL_EINVAL, "has no scales of its shape");
 	raws[2].dtype = "I16";
 	refused(gptq, SL_EINVAL, "has no scales of its shape");

@@ -463,9 +463,9 @@ static void a_reload_is_whole_or_refused(void **state)
 	}
 	static const struct {
 		const char *log, *value;
-	} steps[] = {{"refused, the old configuration goes on: file:1:1: wrong", "7."},
+	} steps[] = {{"refused, the old configuration stays: file:1:1: wrong", "7."},
 		     {"reloaded", "11."},
-		     {"goes on: unlucky", "11."},
+		     {"stays: unlucky", "11."},
 		     {"reloaded", "17."}};
 	for (size_t s = 0; s < sizeof steps / sizeof *steps; s++) {
 		kill(c.pid, SIGHUP);
