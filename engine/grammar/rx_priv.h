@@ -146,6 +146,9 @@ rx rx_relax(struct rx_pool *p, rx a, uint32_t n);
 /* The least bound of those counters that is at least n; RX_UNBOUNDED: none. */
 uint32_t rx_bound(struct rx_pool *p, rx a, uint32_t n);
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
+/* The texts that a JSON node's strings decode to, what is known of an unfinished character being its rest. Empty if and
+ * only if the node is. */
+rx rx_json_text(struct rx_pool *p, rx a);
 rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 
 #endif
