@@ -129,6 +129,10 @@ rx rx_mark(struct rx_pool *p, rx a, unsigned flags);
 /* A stack of ids: false on shortage. */
 bool rx_push(struct rx_pool *p, uint32_t word);
 
+/* Marks the operands of marked nodes (and what is there from the beginning); then packs those that are kept, whose new
+ * ids are ids[old], UINT32_MAX: dropped. */
+void rx_mark_kept(const struct rx_pool *p, uint32_t *marks);
+void rx_pack(struct rx_pool *p, const uint32_t *ids);
 /* The union of the list on the scratch stack from base on, which is popped. */
 rx rx_or_top(struct rx_pool *p, size_t base);
 /* The derivative by byte; *set: bytes that have the same (it is one of them). */
