@@ -130,8 +130,8 @@ static uint32_t intern(struct automaton *a)
 		return AUTO_FAIL;
 	if (a->n_found > 0)
 		memcpy(a->items + a->n_items, a->found, a->n_found * sizeof(*a->items));
-	a->configs[c] = (struct auto_config){
-	    .from = (uint32_t)a->n_items, .n = (uint32_t)a->n_found, .may_end = a->may_end};
+	a->configs[c] =
+	    (struct auto_config){.from = (uint32_t)a->n_items, .n = (uint32_t)a->n_found, .may_end = a->may_end};
 	a->n_items += a->n_found;
 	a->n_live++;
 	a->table[at] = c;

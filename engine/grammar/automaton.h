@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The automaton of a grammar over bytes. A configuration is a set of items: a position whose terminal is being read, how
- * far (a state of the terminal), and the stacks below. Configurations are interned; their transitions are computed once.
+ * The automaton of a grammar over bytes. A configuration is a set of items: a position whose terminal is being read,
+ * how far (a state of the terminal), and the stacks below. Configurations are interned; their transitions are computed
+ * once.
  *
  * From every configuration but AUTO_DEAD some text of the grammar can be completed.
  */
@@ -25,11 +26,11 @@ struct auto_config {
 	uint32_t from, n; /* items */
 	uint32_t *next;   /* 256, once expanded */
 	struct rx_set alive;
-	uint32_t refs;    /* states that are here */
-	uint32_t mask;    /* mask.c: its mask, 0: none */
-	uint32_t relaxed; /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
+	uint32_t refs;         /* states that are here */
+	uint32_t mask;         /* mask.c: its mask, 0: none */
+	uint32_t relaxed;      /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
 	bool may_end, is_free; /* is_free: from links to the next free one */
-	uint8_t level;    /* mask.c: which tokens are short then */
+	uint8_t level;         /* mask.c: which tokens are short then */
 };
 
 struct auto_pending {
@@ -65,8 +66,8 @@ struct automaton {
 
 struct auto_limits {
 	uint32_t search; /* states of a terminal that a search for a string sees */
-	uint64_t work;	 /* derivatives and items for a token */
-	size_t bytes;	 /* twice as many are SL_ELIMIT */
+	uint64_t work;   /* derivatives and items for a token */
+	size_t bytes;    /* twice as many are SL_ELIMIT */
 };
 /* Takes r's pool with it. */
 int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err);

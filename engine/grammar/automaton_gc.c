@@ -75,8 +75,11 @@ static void pack_terms(struct automaton *a, const struct sweep *s)
 		sl_free(st.next);
 		if (s->terms[i] == UINT32_MAX)
 			continue;
-		d->states[n++] = (struct dfa_state){
-		    .of = s->nodes[st.of], .nullable = st.nullable, .life = st.life, .covered = st.covered, .cover = st.cover};
+		d->states[n++] = (struct dfa_state){.of = s->nodes[st.of],
+						    .nullable = st.nullable,
+						    .life = st.life,
+						    .covered = st.covered,
+						    .cover = st.cover};
 	}
 	d->n = n;
 	d->bytes = 0;

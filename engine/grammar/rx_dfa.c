@@ -74,8 +74,8 @@ uint32_t dfa_state(struct rx_dfa *d, rx of)
 	if (d->of_rx[of] != 0)
 		return d->of_rx[of];
 	bool nullable = rx_nullable(d->pool, of), sure = is_live(d->pool, of);
-	d->states[d->n] = (struct dfa_state){
-	    .of = of, .nullable = nullable, .life = nullable || sure ? LIFE_LIVE : LIFE_UNKNOWN};
+	d->states[d->n] =
+	    (struct dfa_state){.of = of, .nullable = nullable, .life = nullable || sure ? LIFE_LIVE : LIFE_UNKNOWN};
 	return d->of_rx[of] = d->n++;
 }
 

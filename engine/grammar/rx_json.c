@@ -24,8 +24,8 @@ static const struct utf8_phase phases[] = {
     [U_ED] = {0x80, 0x9F, U_1},   [U_F0] = {0x90, 0xBF, U_2}, [U_F4] = {0x80, 0x8F, U_2},
 };
 static const struct utf8_phase leads[] = {
-    {0x20, 0x7F, U_DONE}, {0xC2, 0xDF, U_1}, {0xE0, 0xE0, U_E0}, {0xE1, 0xEC, U_2}, {0xED, 0xED, U_ED},
-    {0xEE, 0xEF, U_2},	  {0xF0, 0xF0, U_F0}, {0xF1, 0xF3, U_3}, {0xF4, 0xF4, U_F4},
+    {0x20, 0x7F, U_DONE}, {0xC2, 0xDF, U_1},  {0xE0, 0xE0, U_E0}, {0xE1, 0xEC, U_2},  {0xED, 0xED, U_ED},
+    {0xEE, 0xEF, U_2},    {0xF0, 0xF0, U_F0}, {0xF1, 0xF3, U_3},  {0xF4, 0xF4, U_F4},
 };
 enum { N_LEADS = sizeof(leads) / sizeof(leads[0]) };
 
@@ -97,13 +97,14 @@ static bool feasible_ascii(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 
 static bool feasible(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 {
-	static const uint32_t first[] = {0, 0x80, 0x800, AFTER_LOW, BMP_END}, last[] = {0x7F, 0x7FF, HIGH - 1, 0xFFFF, LAST};
+	static const uint32_t first[] = {0, 0x80, 0x800, AFTER_LOW, BMP_END},
+			      last[] = {0x7F, 0x7FF, HIGH - 1, 0xFFFF, LAST};
 	static const int length[] = {1, 2, 3, 3, 4};
-	if (a == RX_ALL)
-		return true;
 	for (int i = 0; i < 5; i++) {
 		uint32_t f = from > first[i] ? from : first[i], t = to < last[i] ? to : last[i];
-		if (f <= t && (i == 0 ? feasible_ascii(p, a, f, t) : feasible_long(p, a, f, t, length[i])))
+		if (f > t)
+			continue;
+		if (a == RX_ALL || (i == 0 ? feasible_ascii(p, a, f, t) : feasible_long(p, a, f, t, length[i])))
 			return true;
 	}
 	return false;
@@ -160,8 +161,9 @@ rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value)
 		if (rx_has(p, a, RX_UTF8))
 			flags |= p->nodes[a].flags & (RX_SURE | RX_LIVE);
 	}
-	return rx_intern(p, (struct rx_node){.op = OP_JSON, .flags = (uint8_t)flags, .kind = (uint16_t)phase, .a = a, .c = value},
-			 NULL, 0);
+	return rx_intern(
+	    p, (struct rx_node){.op = OP_JSON, .flags = (uint8_t)flags, .kind = (uint16_t)phase, .a = a, .c = value},
+	    NULL, 0);
 }
 
 static rx derive_char(struct rx_pool *p, rx a, uint32_t cp)

@@ -34,18 +34,18 @@ enum {
 	RX_CHAR_YES = 8,
 	RX_CHAR_NO = 16,
 	RX_FINITE = 32, /* known to have no string longer than some bound */
-	RX_LIVE = 64,	/* known to have a string */
+	RX_LIVE = 64,   /* known to have a string */
 };
 
 /* Where in the spelling of a character the text is. */
 enum json_phase {
-	JSON_START,   /* between characters */
-	JSON_UTF8,    /* inside a character; value: utf8_phase */
-	JSON_ESC,     /* after a backslash */
-	JSON_HEX,     /* after \u; value: digits so far << 16 | their value */
-	JSON_HI,      /* after a high surrogate; value: its lower 10 bits */
-	JSON_HI_ESC,  /* and the backslash after it */
-	JSON_HI_HEX,  /* and the u; value: high << 20 | digits << 16 | their value */
+	JSON_START,  /* between characters */
+	JSON_UTF8,   /* inside a character; value: utf8_phase */
+	JSON_ESC,    /* after a backslash */
+	JSON_HEX,    /* after \u; value: digits so far << 16 | their value */
+	JSON_HI,     /* after a high surrogate; value: its lower 10 bits */
+	JSON_HI_ESC, /* and the backslash after it */
+	JSON_HI_HEX, /* and the u; value: high << 20 | digits << 16 | their value */
 };
 
 struct rx_node {
@@ -111,7 +111,10 @@ static inline void set_not(struct rx_set *s)
 	for (int i = 0; i < 4; i++)
 		s->bits[i] = ~s->bits[i];
 }
-static inline bool set_empty(const struct rx_set *s) { return (s->bits[0] | s->bits[1] | s->bits[2] | s->bits[3]) == 0; }
+static inline bool set_empty(const struct rx_set *s)
+{
+	return (s->bits[0] | s->bits[1] | s->bits[2] | s->bits[3]) == 0;
+}
 static inline void set_add_range(struct rx_set *s, unsigned from, unsigned to)
 {
 	for (unsigned b = from; b <= to; b++)

@@ -13,11 +13,15 @@
 static const struct {
 	const char *text;
 	int32_t attr;
-} small_list[] = {{"aa", TOK_NORMAL},  {"ab", TOK_NORMAL},    {"ba", TOK_NORMAL},   {"bb", TOK_NORMAL},
-		  {"aab", TOK_NORMAL}, {"abab", TOK_NORMAL},  {"bbb", TOK_NORMAL},  {"<end>", TOK_CONTROL},
-		  {"aaaa", TOK_NORMAL}, {"ab", TOK_USER},     {"<u>", TOK_UNUSED},  {"a", TOK_CONTROL},
+} small_list[] = {{"aa", TOK_NORMAL},   {"ab", TOK_NORMAL},   {"ba", TOK_NORMAL},  {"bb", TOK_NORMAL},
+		  {"aab", TOK_NORMAL},  {"abab", TOK_NORMAL}, {"bbb", TOK_NORMAL}, {"<end>", TOK_CONTROL},
+		  {"aaaa", TOK_NORMAL}, {"ab", TOK_USER},     {"<u>", TOK_UNUSED}, {"a", TOK_CONTROL},
 		  {"b", TOK_NORMAL}};
-enum { SMALL_LIST = sizeof(small_list) / sizeof(small_list[0]), SMALL_TOKENS = SMALL_LIST + 256, SMALL_WORDS = (SMALL_TOKENS + 31) / 32 };
+enum {
+	SMALL_LIST = sizeof(small_list) / sizeof(small_list[0]),
+	SMALL_TOKENS = SMALL_LIST + 256,
+	SMALL_WORDS = (SMALL_TOKENS + 31) / 32
+};
 
 static struct tokenizer *small_tokenizer;
 

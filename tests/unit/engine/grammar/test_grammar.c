@@ -54,7 +54,8 @@ static struct rules *person(void)
 	rules_add(r, member, (struct rules_sym[]){rules_terminal(r, other), rules_terminal(r, text(p, ":")), value}, 3);
 	rules_add(r, value, (struct rules_sym[]){rules_terminal(r, number(p))}, 1);
 	struct rules_sym members = rules_repeat(r, member, &comma, 1, 0, RX_UNBOUNDED);
-	rules_add(r, value, (struct rules_sym[]){rules_terminal(r, text(p, "{")), members, rules_terminal(r, text(p, "}"))}, 3);
+	rules_add(r, value,
+		  (struct rules_sym[]){rules_terminal(r, text(p, "{")), members, rules_terminal(r, text(p, "}"))}, 3);
 	struct rules_sym list[] = {rules_terminal(r, text(p, "{\"name\":")),
 				   rules_terminal(r, quoted(p, any_text(p, 0, 40))),
 				   rules_terminal(r, text(p, ",\"tags\":[")),
@@ -78,7 +79,8 @@ static struct grammar *make(struct rules *r, const struct grammar_limits *limits
 
 static const char *const people[] = {
     "{\"name\":\"Ann\",\"tags\":[],\"age\":42}",
-    "{\"name\":\"A \\\"b\\\" \\u00e9\xC3\xA9\xF0\x9F\x98\x80 of the wall\",\"tags\":[\"red\",\"green\"],\"x\":{\"y\":{},\"z\":-1}}",
+    "{\"name\":\"A \\\"b\\\" \\u00e9\xC3\xA9\xF0\x9F\x98\x80 of the "
+    "wall\",\"tags\":[\"red\",\"green\"],\"x\":{\"y\":{},\"z\":-1}}",
     "{\"name\":\"0123456789012345678901234567890123456789\",\"tags\":[\"ab\"],\"tagsy\":{}}",
 };
 enum { N_PEOPLE = sizeof(people) / sizeof(people[0]) };
@@ -112,7 +114,8 @@ static void check_mask(struct grammar_state *s, const uint32_t *mask)
 	for (int32_t id = 0; id < tokenizer_n_vocab(tok); id++) {
 		bool may = n_forced > 0 ? id == forced[0] : follows(s, id);
 		if (has(mask, id) != may)
-			fail_msg("token %d (%.*s) after %.*s: %d", id, (int)tokenizer_bytes(tok, id).n, tokenizer_bytes(tok, id).at, s->n_tail, s->tail, has(mask, id));
+			fail_msg("token %d (%.*s) after %.*s: %d", id, (int)tokenizer_bytes(tok, id).n,
+				 tokenizer_bytes(tok, id).at, s->n_tail, s->tail, has(mask, id));
 		if (id % 16 == 0)
 			assert_int_equal(grammar_permits(s, id), may);
 	}
@@ -294,7 +297,8 @@ static void test_deep(void **state)
 	/* S → ( S ) | S S | nothing: deep, and as ambiguous as can be. */
 	struct rules *r = begin();
 	struct rx_pool *p = rules_pool(r);
-	struct rules_sym start = rules_new(r), open = rules_terminal(r, text(p, "(")), shut = rules_terminal(r, text(p, ")"));
+	struct rules_sym start = rules_new(r), open = rules_terminal(r, text(p, "(")),
+			 shut = rules_terminal(r, text(p, ")"));
 	rules_add(r, start, (struct rules_sym[]){open, start, shut}, 3);
 	rules_add(r, start, NULL, 0);
 	rules_start(r, start);

@@ -67,7 +67,10 @@ static bool is_terminal(int t, const char *text, int n)
 	}
 }
 
-static int symbol(void) { return (int)(below(5) < 2 ? below(RULES) : below(20) == 0 ? RULES + 4 + below(2) : RULES + below(4)); }
+static int symbol(void)
+{
+	return (int)(below(5) < 2 ? below(RULES) : below(20) == 0 ? RULES + 4 + below(2) : RULES + below(4));
+}
 
 static void grow(void)
 {
@@ -234,7 +237,12 @@ static void check_masks(struct grammar *g, const struct grammar_state *from, int
 	uint32_t mask[SMALL_WORDS];
 	grammar_state_copy(&s, from);
 	int rc = grammar_mask(&s, mask);
-	if (rc == SL_ELIMIT) { limits++; grammar_state_dispose(&s); return; }
+	/* As ambiguous as a few are, a mask may be too much work. */
+	if (rc == SL_ELIMIT) {
+		limits++;
+		grammar_state_dispose(&s);
+		return;
+	}
 	assert_int_equal(rc, 0);
 	size_t any = 0;
 	for (int32_t id = 0; id < SMALL_TOKENS; id++) {
@@ -285,7 +293,7 @@ static void test_random(void **state)
 		grammar_state_dispose(&s);
 		grammar_unref(g);
 	}
-	fprintf(stderr,"%d limits of %d\n", limits, strings);
+	assert_true(limits < 10);
 	assert_true(strings > 500);
 }
 
