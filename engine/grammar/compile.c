@@ -105,7 +105,8 @@ static bool has_second(const struct work *w, const struct work_rule *r)
 	return false;
 }
 
-/* If a copy with what is between may be empty, any number may be made up by empty ones; then only nonempty ones count. */
+/* If a copy with what is between may be empty, any number may be made up by empty ones; then only nonempty ones count.
+ */
 static void write_repeat(struct work *w, uint32_t rule)
 {
 	const struct work_rule *r = &w->rules[rule];

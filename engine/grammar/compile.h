@@ -30,9 +30,9 @@ struct gram_entry {
 
 struct gram_rule {
 	uint32_t entries, n_entries;
-	uint32_t body, n_body;	/* a repetition: where its second and later copies may begin */
+	uint32_t body, n_body; /* a repetition: where its second and later copies may begin */
 	uint32_t least, most;
-	uint32_t rank;		/* below those of the rules it may begin with */
+	uint32_t rank; /* below those of the rules it may begin with */
 	bool nullable;
 };
 

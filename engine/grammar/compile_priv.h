@@ -17,10 +17,10 @@ struct work_alt {
 struct work_rule {
 	uint32_t from, n; /* its alternatives */
 	bool productive, nullable, nonempty;
-	uint32_t group;   /* of rules that begin with each other */
-	uint32_t place;   /* in its group; the last one is its root and links to the others */
-	uint32_t link;    /* the group's rule of the place before */
-	bool left, root;  /* left-recursive */
+	uint32_t group;  /* of rules that begin with each other */
+	uint32_t place;  /* in its group; the last one is its root and links to the others */
+	uint32_t link;   /* the group's rule of the place before */
+	bool left, root; /* left-recursive */
 };
 
 struct work {

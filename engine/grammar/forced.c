@@ -121,7 +121,8 @@ size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max)
 	if (only_byte(&s->g->a, s->at) < 0)
 		return 0;
 	struct forced_memo *m = &s->g->forced[hash_of(s) % FORCED_MEMO];
-	if (m->at == s->at && m->n_tail == s->n_tail && m->cut == s->cut && memcmp(m->tail, s->tail, GRAMMAR_TAIL) == 0) {
+	if (m->at == s->at && m->n_tail == s->n_tail && m->cut == s->cut &&
+	    memcmp(m->tail, s->tail, GRAMMAR_TAIL) == 0) {
 		size_t n = m->n < max ? m->n : max;
 		if (m->n < FORCED_KEPT || max <= FORCED_KEPT) {
 			memcpy(ids, m->ids, n * sizeof(*ids));

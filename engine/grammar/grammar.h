@@ -33,8 +33,8 @@ size_t grammar_vocab_mask_words(const struct grammar_vocab *v); /* of 32 tokens;
 /* ---- grammars ---- */
 
 struct grammar_limits {
-	size_t max_states, max_bytes;   /* of the automaton and its caches; beyond, caches are dropped and made again */
-	uint64_t max_work;              /* derivatives and items for one token; beyond, SL_ELIMIT */
+	size_t max_states, max_bytes; /* of the automaton and its caches; beyond, caches are dropped and made again */
+	uint64_t max_work;            /* derivatives and items for one token; beyond, SL_ELIMIT */
 };
 
 struct grammar;
@@ -50,7 +50,7 @@ void grammar_unref(struct grammar *g);
 enum { GRAMMAR_TAIL = 32 };
 struct grammar_state {
 	struct grammar *g; /* counted; NULL: none */
-	uint32_t at;	   /* an index of g's automaton, counted there */
+	uint32_t at;       /* an index of g's automaton, counted there */
 	/* The last bytes of the text, for forced tokens; cut: there were more before. Unused bytes are zero. */
 	uint8_t n_tail;
 	bool cut;

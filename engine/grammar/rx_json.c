@@ -24,8 +24,8 @@ static const struct utf8_phase phases[] = {
     [U_ED] = {0x80, 0x9F, U_1},   [U_F0] = {0x90, 0xBF, U_2}, [U_F4] = {0x80, 0x8F, U_2},
 };
 static const struct utf8_phase leads[] = {
-    {0x20, 0x7F, U_DONE}, {0xC2, 0xDF, U_1}, {0xE0, 0xE0, U_E0}, {0xE1, 0xEC, U_2}, {0xED, 0xED, U_ED},
-    {0xEE, 0xEF, U_2},	  {0xF0, 0xF0, U_F0}, {0xF1, 0xF3, U_3}, {0xF4, 0xF4, U_F4},
+    {0x20, 0x7F, U_DONE}, {0xC2, 0xDF, U_1},  {0xE0, 0xE0, U_E0}, {0xE1, 0xEC, U_2},  {0xED, 0xED, U_ED},
+    {0xEE, 0xEF, U_2},    {0xF0, 0xF0, U_F0}, {0xF1, 0xF3, U_3},  {0xF4, 0xF4, U_F4},
 };
 enum { N_LEADS = sizeof(leads) / sizeof(leads[0]) };
 
@@ -97,13 +97,14 @@ static bool feasible_ascii(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 
 static bool feasible(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 {
-	static const uint32_t first[] = {0, 0x80, 0x800, AFTER_LOW, BMP_END}, last[] = {0x7F, 0x7FF, HIGH - 1, 0xFFFF, LAST};
+	static const uint32_t first[] = {0, 0x80, 0x800, AFTER_LOW, BMP_END},
+			      last[] = {0x7F, 0x7FF, HIGH - 1, 0xFFFF, LAST};
 	static const int length[] = {1, 2, 3, 3, 4};
-	if (a == RX_ALL)
-		return true;
 	for (int i = 0; i < 5; i++) {
 		uint32_t f = from > first[i] ? from : first[i], t = to < last[i] ? to : last[i];
-		if (f <= t && (i == 0 ? feasible_ascii(p, a, f, t) : feasible_long(p, a, f, t, length[i])))
+		if (f > t)
+			continue;
+		if (a == RX_ALL || (i == 0 ? feasible_ascii(p, a, f, t) : feasible_long(p, a, f, t, length[i])))
 			return true;
 	}
 	return false;
@@ -160,8 +161,9 @@ rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value)
 		if (rx_has(p, a, RX_UTF8))
 			flags |= p->nodes[a].flags & (RX_SURE | RX_LIVE);
 	}
-	return rx_intern(p, (struct rx_node){.op = OP_JSON, .flags = (uint8_t)flags, .kind = (uint16_t)phase, .a = a, .c = value},
-			 NULL, 0);
+	return rx_intern(
+	    p, (struct rx_node){.op = OP_JSON, .flags = (uint8_t)flags, .kind = (uint16_t)phase, .a = a, .c = value},
+	    NULL, 0);
 }
 
 static rx derive_char(struct rx_pool *p, rx a, uint32_t cp)
@@ -306,4 +308,56 @@ rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 	case JSON_HI_ESC: return expect(p, n, byte, 'u', set);
 	default: return in_low_hex(p, n.a, n.c, byte, set);
 	}
+}
+
+/* ---- what a node may still decode to ---- */
+
+static rx any_char(struct rx_pool *p) { return p->any_char != RX_NONE ? p->any_char : rx_chars_except(p, NULL, 0); }
+static rx any_text(struct rx_pool *p) { return rx_repeat(p, any_char(p), 0, RX_UNBOUNDED); }
+
+static rx rest_of_char(struct rx_pool *p, uint32_t phase)
+{
+	rx r = RX_EPS;
+	for (; phase != U_DONE; phase = phases[phase].next) {
+		struct rx_set s = set_range(phases[phase].from, phases[phase].to);
+		r = rx_cat(p, r, rx_bytes(p, &s));
+	}
+	return r;
+}
+
+/* Characters whose spelling has the digits so far. */
+static rx hex_chars(struct rx_pool *p, uint32_t digits, uint32_t value)
+{
+	uint32_t shift = 4 * (4 - digits), from = value << shift, to = from + (1u << shift) - 1;
+	struct rx_range of[2] = {{from, to}, {1, 0}};
+	uint32_t f = from > HIGH ? from : HIGH, t = to < LOW - 1 ? to : LOW - 1;
+	if (f <= t)
+		of[1] = (struct rx_range){BMP_END + ((f - HIGH) << 10), BMP_END + ((t - HIGH) << 10) + 0x3FF};
+	return rx_chars(p, of, f <= t ? 2 : 1);
+}
+
+static rx pair_chars(struct rx_pool *p, uint32_t hi, uint32_t digits, uint32_t value)
+{
+	uint32_t shift = 4 * (4 - digits), from = value << shift, to = from + (1u << shift) - 1;
+	uint32_t f = from > LOW ? from : LOW, t = to < AFTER_LOW - 1 ? to : AFTER_LOW - 1, base = BMP_END + (hi << 10);
+	return f > t ? RX_NONE : rx_chars(p, &(struct rx_range){base + f - LOW, base + t - LOW}, 1);
+}
+
+static rx rest_of_spelling(struct rx_pool *p, const struct rx_node *n)
+{
+	switch ((enum json_phase)n->kind) {
+	case JSON_START: return RX_EPS;
+	case JSON_UTF8: return rest_of_char(p, n->c);
+	case JSON_ESC: return any_char(p);
+	case JSON_HEX: return hex_chars(p, n->c >> 16, n->c & 0xFFFF);
+	case JSON_HI:
+	case JSON_HI_ESC: return pair_chars(p, n->c, 0, 0);
+	default: return pair_chars(p, n->c >> 20, n->c >> 16 & 0xF, n->c & 0xFFFF);
+	}
+}
+
+rx rx_json_text(struct rx_pool *p, rx a)
+{
+	struct rx_node n = *rx_at(p, a);
+	return rx_and(p, n.a, rx_cat(p, rest_of_spelling(p, &n), any_text(p)));
 }

@@ -75,8 +75,8 @@ static struct rx_length of_repeat(struct rx_pool *p, struct rx_node n, unsigned 
 	r.least = times(n.b, one.least);
 	r.most = times(n.c, one.most);
 	r.need = plus(one.need, times(n.b > 1 ? n.b - 1 : 0, one.least));
-	r.dense = one.dense && (one.least <= 1 || n.b == n.c ||
-				plus(times(n.b, one.most), 1) >= times(plus(n.b, 1), one.least));
+	r.dense = one.dense &&
+		  (one.least <= 1 || n.b == n.c || plus(times(n.b, one.most), 1) >= times(plus(n.b, 1), one.least));
 	return r;
 }
 

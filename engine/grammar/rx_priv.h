@@ -34,18 +34,18 @@ enum {
 	RX_CHAR_YES = 8,
 	RX_CHAR_NO = 16,
 	RX_FINITE = 32, /* known to have no string longer than some bound */
-	RX_LIVE = 64,	/* known to have a string */
+	RX_LIVE = 64,   /* known to have a string */
 };
 
 /* Where in the spelling of a character the text is. */
 enum json_phase {
-	JSON_START,   /* between characters */
-	JSON_UTF8,    /* inside a character; value: utf8_phase */
-	JSON_ESC,     /* after a backslash */
-	JSON_HEX,     /* after \u; value: digits so far << 16 | their value */
-	JSON_HI,      /* after a high surrogate; value: its lower 10 bits */
-	JSON_HI_ESC,  /* and the backslash after it */
-	JSON_HI_HEX,  /* and the u; value: high << 20 | digits << 16 | their value */
+	JSON_START,  /* between characters */
+	JSON_UTF8,   /* inside a character; value: utf8_phase */
+	JSON_ESC,    /* after a backslash */
+	JSON_HEX,    /* after \u; value: digits so far << 16 | their value */
+	JSON_HI,     /* after a high surrogate; value: its lower 10 bits */
+	JSON_HI_ESC, /* and the backslash after it */
+	JSON_HI_HEX, /* and the u; value: high << 20 | digits << 16 | their value */
 };
 
 struct rx_node {
@@ -111,7 +111,10 @@ static inline void set_not(struct rx_set *s)
 	for (int i = 0; i < 4; i++)
 		s->bits[i] = ~s->bits[i];
 }
-static inline bool set_empty(const struct rx_set *s) { return (s->bits[0] | s->bits[1] | s->bits[2] | s->bits[3]) == 0; }
+static inline bool set_empty(const struct rx_set *s)
+{
+	return (s->bits[0] | s->bits[1] | s->bits[2] | s->bits[3]) == 0;
+}
 static inline void set_add_range(struct rx_set *s, unsigned from, unsigned to)
 {
 	for (unsigned b = from; b <= to; b++)
@@ -129,6 +132,10 @@ rx rx_mark(struct rx_pool *p, rx a, unsigned flags);
 /* A stack of ids: false on shortage. */
 bool rx_push(struct rx_pool *p, uint32_t word);
 
+/* Marks the operands of marked nodes (and what is there from the beginning); then packs those that are kept, whose new
+ * ids are ids[old], UINT32_MAX: dropped. */
+void rx_mark_kept(const struct rx_pool *p, uint32_t *marks);
+void rx_pack(struct rx_pool *p, const uint32_t *ids);
 /* The union of the list on the scratch stack from base on, which is popped. */
 rx rx_or_top(struct rx_pool *p, size_t base);
 /* The derivative by byte; *set: bytes that have the same (it is one of them). */
@@ -146,6 +153,9 @@ rx rx_relax(struct rx_pool *p, rx a, uint32_t n);
 /* The least bound of those counters that is at least n; RX_UNBOUNDED: none. */
 uint32_t rx_bound(struct rx_pool *p, rx a, uint32_t n);
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
+/* The texts that a JSON node's strings decode to, what is known of an unfinished character being its rest. Empty if and
+ * only if the node is. */
+rx rx_json_text(struct rx_pool *p, rx a);
 rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counters that a token cannot exhaust. A token of n bytes reads at most n copies, so {l,m} with m of at least n follows
- * the same tokens as {min(l,n),}. States that differ in such counters only share their masks.
+ * Counters that a token cannot exhaust. A token of n bytes reads at most n copies, so {l,m} with m of at least n
+ * follows the same tokens as {min(l,n),}. States that differ in such counters only share their masks.
  *
  * Only where every operand is sure to have strings (RX_SURE): what is left of an intersection may depend on the bound.
  */

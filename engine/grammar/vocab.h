@@ -9,7 +9,7 @@
 #include "engine/grammar/grammar.h"
 
 struct trie_node {
-	uint32_t end;	/* of its subtree */
+	uint32_t end;   /* of its subtree */
 	uint32_t first; /* of its subtree's tokens */
 	uint32_t n_own; /* tokens that end here */
 	uint8_t byte;
@@ -17,7 +17,7 @@ struct trie_node {
 
 struct trie {
 	struct trie_node *nodes; /* and one behind the last */
-	int32_t *ids;		 /* tokens by their bytes */
+	int32_t *ids;            /* tokens by their bytes */
 	uint32_t n_nodes, n_ids, depth;
 };
 
@@ -42,7 +42,7 @@ struct grammar_vocab {
 	size_t words;
 	uint64_t *pairs; /* bit left << 8 | right: a token has these bytes side by side */
 	struct trie all;
-	struct slice slices[N_SLICES]; /* by falling max_chars; the first has all plain tokens */
+	struct slice slices[N_SLICES];    /* by falling max_chars; the first has all plain tokens */
 	struct long_tokens longs[N_LONG]; /* by falling bytes */
 };
 

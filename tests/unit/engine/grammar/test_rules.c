@@ -237,6 +237,7 @@ static void check_masks(struct grammar *g, const struct grammar_state *from, int
 	uint32_t mask[SMALL_WORDS];
 	grammar_state_copy(&s, from);
 	int rc = grammar_mask(&s, mask);
+	/* As ambiguous as a few are, a mask may be too much work. */
 	if (rc == SL_ELIMIT) {
 		limits++;
 		grammar_state_dispose(&s);
@@ -292,7 +293,7 @@ static void test_random(void **state)
 		grammar_state_dispose(&s);
 		grammar_unref(g);
 	}
-	fprintf(stderr, "%d limits of %d\n", limits, strings);
+	assert_true(limits < 10);
 	assert_true(strings > 500);
 }
 
