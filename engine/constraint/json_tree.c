@@ -150,8 +150,11 @@ static void read_scalar(struct reader *r, struct jv *v)
 	json_scan_skip(&r->scan);
 	v->text = (struct proto_str){begin, (size_t)(r->scan.at - begin)};
 	v->kind = *begin == 'n' ? JV_NULL : *begin == 't' ? JV_TRUE : *begin == 'f' ? JV_FALSE : JV_NUMBER;
-	if (v->kind == JV_NUMBER && !decimal_is_number(v->text) && r->scan.bad == NULL)
-		r->scan.bad = "not a number";
+	static const char *const words[] = {"null", "false", "true"};
+	bool known = v->kind == JV_NUMBER ? decimal_is_number(v->text)
+					  : str_equal(v->text, (struct proto_str){words[v->kind], strlen(words[v->kind])});
+	if (!known && r->scan.bad == NULL)
+		r->scan.bad = "not a value";
 }
 
 static struct jv *read_value(struct reader *r, const struct jv *parent, size_t at)

@@ -10,7 +10,7 @@
 
 #include "engine/constraint/regex_priv.h"
 
-enum { MAX_UNROLLED = 64, MAX_LEVELS = 4000 };
+enum { MAX_UNROLLED = 64, MAX_LEVELS = 4000, SOON_NONE = 64 };
 
 /* What may follow, where nothing, a word character or another one comes before. */
 enum { AT_START, AFTER_WORD, AFTER_OTHER, CONTEXTS };
@@ -139,7 +139,8 @@ static struct then after_ahead(struct compiler *m, const struct re *e, struct th
 static rx beginning(struct compiler *m, rx k, bool word)
 {
 	rx begins = rx_cat(m->c->pool, m->word, RX_ALL);
-	return word ? rx_and(m->c->pool, k, begins) : con_minus(m->c, k, begins);
+	rx out = word ? rx_and(m->c->pool, k, begins) : con_minus(m->c, k, begins);
+	return rx_is_none(m->c->pool, out, SOON_NONE) ? RX_NONE : out;
 }
 
 static struct then after_boundary(struct compiler *m, const struct re *e, struct then k)
@@ -179,19 +180,19 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 	return out;
 }
 
-/* Anything may come before the match, and `then` has what comes after. */
+/* Anything may come before the match, and `then` has what comes after. What may come before it is made of characters,
+ * as the text is that it is intersected with: then both are always at the same place of a character. */
 static rx searched(struct compiler *m, struct then found)
 {
 	struct rx_pool *p = m->c->pool;
-	rx later;
-	if (found.of[AFTER_WORD] == found.of[AFTER_OTHER])
-		later = rx_cat(p, rx_cat(p, RX_ALL, con_any_char(m->c)), found.of[AFTER_WORD]);
-	else
-		later = rx_or(p, rx_cat(p, rx_cat(p, RX_ALL, m->word), found.of[AFTER_WORD]),
-			      rx_cat(p, rx_cat(p, RX_ALL, m->other), found.of[AFTER_OTHER]));
-	if (found.of[AT_START] == found.of[AFTER_WORD] && found.of[AT_START] == found.of[AFTER_OTHER])
-		return rx_cat(p, RX_ALL, found.of[AT_START]);
-	return rx_or(p, found.of[AT_START], later);
+	rx start = found.of[AT_START], word = found.of[AFTER_WORD], other = found.of[AFTER_OTHER];
+	rx any = con_any_text(m->c);
+	if (word != other)
+		return rx_or(p, start, rx_or(p, rx_cat(p, rx_cat(p, any, m->word), word),
+					     rx_cat(p, rx_cat(p, any, m->other), other)));
+	if (rx_or(p, start, word) == start)
+		return rx_or(p, start, rx_cat(p, start == word ? RX_ALL : any, word));
+	return rx_or(p, start, rx_cat(p, rx_repeat(p, con_any_char(m->c), 1, RX_UNBOUNDED), word));
 }
 
 static rx compile(struct re_parser *p, const struct re *e)
