@@ -102,5 +102,8 @@ rx rx_chars_except(struct rx_pool *p, const struct rx_range *ranges, size_t n)
 	}
 	ok = ok && (next > LAST || push_range(p, next, LAST));
 	sl_free(sorted);
-	return ok ? take(p, base) : RX_NONE;
+	rx r = ok ? take(p, base) : RX_NONE;
+	if (n == 0)
+		p->any_char = r;
+	return r;
 }

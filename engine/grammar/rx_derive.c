@@ -130,7 +130,7 @@ rx rx_derive_set(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 	p->depth--;
 	if (p->fault != 0)
 		return RX_NONE;
-	if (r != RX_ALL && rx_has(p, a, RX_SURE))
+	if (rx_has(p, a, RX_SURE))
 		rx_mark(p, r, RX_SURE);
 	*m = (struct rx_memo){.of = a, .is = r, .byte = byte, .set = *set};
 	return r;

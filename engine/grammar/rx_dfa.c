@@ -54,6 +54,15 @@ static bool grow_states(struct rx_dfa *d)
 	return true;
 }
 
+/* Known to have a string without a search. */
+static bool is_live(const struct rx_pool *p, rx a)
+{
+	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
+		if (!is_live(p, p->nodes[a].a))
+			return false;
+	return rx_has(p, a, RX_SURE | RX_LIVE | RX_NULLABLE);
+}
+
 uint32_t dfa_state(struct rx_dfa *d, rx of)
 {
 	if (of == RX_NONE || d->pool->fault != 0)
@@ -64,7 +73,7 @@ uint32_t dfa_state(struct rx_dfa *d, rx of)
 	}
 	if (d->of_rx[of] != 0)
 		return d->of_rx[of];
-	bool nullable = rx_nullable(d->pool, of), sure = rx_has(d->pool, of, RX_SURE);
+	bool nullable = rx_nullable(d->pool, of), sure = is_live(d->pool, of);
 	d->states[d->n] = (struct dfa_state){
 	    .of = of, .nullable = nullable, .life = nullable || sure ? LIFE_LIVE : LIFE_UNKNOWN};
 	return d->of_rx[of] = d->n++;

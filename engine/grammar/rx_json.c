@@ -128,15 +128,37 @@ static bool feasible_hex(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 
 /* ---- nodes ---- */
 
+/* Every text: what JSON spells is valid UTF-8 anyway. */
+static bool is_any_text(const struct rx_pool *p, rx a)
+{
+	const struct rx_node *n = rx_at(p, a);
+	return n->op == OP_REPEAT && n->a == p->any_char && n->a != RX_NONE && n->b == 0 && n->c == RX_UNBOUNDED;
+}
+
+static rx without_any_text(struct rx_pool *p, rx a)
+{
+	struct rx_node n = *rx_at(p, a);
+	if (is_any_text(p, a))
+		return RX_ALL;
+	rx r = RX_ALL;
+	bool has = false;
+	for (uint32_t i = 0; n.op == OP_AND && i < n.b; i++)
+		has |= is_any_text(p, p->words[n.a + i]);
+	for (uint32_t i = 0; has && i < n.b; i++)
+		r = rx_and(p, r, without_any_text(p, p->words[n.a + i]));
+	return has ? r : a;
+}
+
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value)
 {
+	a = without_any_text(p, a);
 	if (a == RX_NONE || (a == RX_EPS && phase == JSON_START))
 		return a;
 	unsigned flags = RX_UTF8;
 	if (phase == JSON_START) {
 		flags |= p->nodes[a].flags & RX_NULLABLE;
-		if (a == RX_ALL || (rx_has(p, a, RX_SURE) && rx_has(p, a, RX_UTF8)))
-			flags |= RX_SURE;
+		if (rx_has(p, a, RX_UTF8))
+			flags |= p->nodes[a].flags & (RX_SURE | RX_LIVE);
 	}
 	return rx_intern(p, (struct rx_node){.op = OP_JSON, .flags = (uint8_t)flags, .kind = (uint16_t)phase, .a = a, .c = value},
 			 NULL, 0);
@@ -151,12 +173,14 @@ static rx derive_char(struct rx_pool *p, rx a, uint32_t cp)
 	return rx_json_node(p, a, JSON_START, 0);
 }
 
-static rx raw_byte(struct rx_pool *p, rx a, uint8_t byte, struct utf8_phase at, struct rx_set *set)
+/* text: valid UTF-8 can complete what a has (RX_UTF8), so if a string is left, one is that JSON can spell. */
+static rx raw_byte(struct rx_pool *p, rx a, uint8_t byte, struct utf8_phase at, bool text, struct rx_set *set)
 {
 	struct rx_set range = set_range(at.from, at.to);
 	rx d = rx_derive_set(p, a, byte, set);
 	set_and(set, &range);
-	return rx_json_node(p, d, at.next == U_DONE ? JSON_START : JSON_UTF8, at.next);
+	rx r = rx_json_node(p, d, at.next == U_DONE ? JSON_START : JSON_UTF8, at.next);
+	return text && rx_has(p, d, RX_LIVE) ? rx_mark(p, r, RX_LIVE) : r;
 }
 
 static rx at_start(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
@@ -173,7 +197,7 @@ static rx at_start(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 	for (int i = 0; i < N_LEADS && byte != '"'; i++) {
 		if (byte < leads[i].from || byte > leads[i].to)
 			continue;
-		rx r = raw_byte(p, a, byte, leads[i], set);
+		rx r = raw_byte(p, a, byte, leads[i], rx_has(p, a, RX_UTF8), set);
 		set_remove(set, '"');
 		set_remove(set, '\\');
 		return r;
@@ -182,11 +206,11 @@ static rx at_start(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 	return RX_NONE;
 }
 
-static rx in_char(struct rx_pool *p, rx a, uint32_t phase, uint8_t byte, struct rx_set *set)
+static rx in_char(struct rx_pool *p, struct rx_node n, uint8_t byte, struct rx_set *set)
 {
-	struct utf8_phase at = phases[phase];
+	struct utf8_phase at = phases[n.c];
 	if (byte >= at.from && byte <= at.to)
-		return raw_byte(p, a, byte, at, set);
+		return raw_byte(p, n.a, byte, at, (n.flags & RX_LIVE) != 0, set);
 	*set = set_range(at.from, at.to);
 	set_not(set);
 	return RX_NONE;
@@ -275,7 +299,7 @@ rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 	struct rx_node n = *rx_at(p, a);
 	switch ((enum json_phase)n.kind) {
 	case JSON_START: return at_start(p, n.a, byte, set);
-	case JSON_UTF8: return in_char(p, n.a, n.c, byte, set);
+	case JSON_UTF8: return in_char(p, n, byte, set);
 	case JSON_ESC: return after_backslash(p, n.a, byte, set);
 	case JSON_HEX: return in_hex(p, n.a, n.c, byte, set);
 	case JSON_HI: return expect(p, n, byte, '\\', set);

@@ -85,6 +85,11 @@ static rx cat_one(struct rx_pool *p, rx a, rx b)
 		return RX_NONE;
 	if (a == RX_EPS || b == RX_EPS)
 		return a == RX_EPS ? b : a;
+	/* Whatever comes before or after every string may be left out. */
+	if (b == RX_ALL && rx_has(p, a, RX_NULLABLE))
+		return RX_ALL;
+	if (a == RX_ALL && (head_of(p, b) == RX_ALL || rx_has(p, b, RX_NULLABLE)))
+		return head_of(p, b) == RX_ALL ? b : RX_ALL;
 	rx joined = join_repeats(p, a, b);
 	return joined != RX_NONE ? joined : cat_node(p, a, b);
 }
@@ -387,7 +392,7 @@ static rx or_list(struct rx_pool *p, size_t base, unsigned depth)
 	}
 	rx r = or_flat(p, flat, depth);
 	p->n_scratch = base;
-	return p->fault != 0 ? RX_NONE : rx_mark(p, r, r == RX_ALL ? 0 : flags);
+	return p->fault != 0 ? RX_NONE : rx_mark(p, r, flags);
 }
 
 rx rx_or_top(struct rx_pool *p, size_t base) { return or_list(p, base, 0); }
@@ -460,7 +465,11 @@ static rx and_flat(struct rx_pool *p, size_t base)
 				return RX_NONE;
 		return RX_EPS;
 	}
-	return and_node(p, ids, n);
+	enum rx_life life = rx_and_life(p, ids, n);
+	if (life == RX_DEAD || p->fault != 0)
+		return RX_NONE;
+	rx r = and_node(p, p->scratch + base, n);
+	return life == RX_ALIVE ? rx_mark(p, r, RX_LIVE) : r;
 }
 
 rx rx_and(struct rx_pool *p, rx a, rx b)

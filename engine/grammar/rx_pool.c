@@ -30,7 +30,7 @@ int rx_pool_create(size_t max_nodes, struct rx_pool **out)
 	}
 	p->nodes[RX_NONE] = (struct rx_node){.op = OP_NONE, .flags = RX_SURE | RX_UTF8};
 	p->nodes[RX_EPS] = (struct rx_node){.op = OP_EPS, .flags = RX_SURE | RX_UTF8 | RX_NULLABLE};
-	p->nodes[RX_ALL] = (struct rx_node){.op = OP_ALL, .flags = RX_SURE | RX_NULLABLE};
+	p->nodes[RX_ALL] = (struct rx_node){.op = OP_ALL, .flags = RX_SURE | RX_UTF8 | RX_NULLABLE};
 	p->n = RX_ALL + 1;
 	*out = p;
 	return 0;
@@ -45,6 +45,7 @@ void rx_pool_destroy(struct rx_pool *p)
 	sl_free(p->table);
 	sl_free(p->memo);
 	sl_free(p->scratch);
+	sl_free(p->lengths);
 	sl_free(p);
 }
 

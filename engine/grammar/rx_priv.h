@@ -28,12 +28,13 @@ enum {
 	RX_NULLABLE = 1,
 	/* Neither it nor a derivative of it is empty but for RX_NONE: no need to search for a string. */
 	RX_SURE = 2,
-	/* All its strings are whole, valid UTF-8. */
+	/* Valid UTF-8 that begins one of its strings begins one that is valid UTF-8 as a whole. */
 	RX_UTF8 = 4,
 	/* Whether it has every plain character (rx_cover.c); neither: not known yet. */
 	RX_CHAR_YES = 8,
 	RX_CHAR_NO = 16,
 	RX_FINITE = 32, /* known to have no string longer than some bound */
+	RX_LIVE = 64,	/* known to have a string */
 };
 
 /* Where in the spelling of a character the text is. */
@@ -53,6 +54,15 @@ struct rx_node {
 	uint32_t a, b, c;
 };
 
+/* How many characters its strings have (rx_length.c). need: the most that any derivative needs at least. dense: all
+ * numbers between occur. Not known of intersections and complements. */
+struct rx_length {
+	uint32_t least, most, need;
+	bool seen, known, dense;
+};
+
+enum rx_life { RX_LIFE_UNKNOWN, RX_ALIVE, RX_DEAD };
+
 struct rx_memo {
 	rx of, is;
 	uint32_t byte;
@@ -71,6 +81,9 @@ struct rx_pool {
 	size_t n_scratch, cap_scratch;
 	uint64_t work, max_work; /* derivations */
 	uint32_t depth;
+	rx any_char; /* every character of UTF-8, once it was made */
+	struct rx_length *lengths;
+	uint32_t n_lengths;
 	int fault;
 };
 
@@ -120,6 +133,11 @@ bool rx_push(struct rx_pool *p, uint32_t word);
 rx rx_or_top(struct rx_pool *p, size_t base);
 /* The derivative by byte; *set: bytes that have the same (it is one of them). */
 rx rx_derive_set(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
+struct rx_length rx_length(struct rx_pool *p, rx a);
+/* Whether a is all texts of least to most characters. */
+bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most);
+/* Whether an intersection has a string, as far as lengths say. */
+enum rx_life rx_and_life(struct rx_pool *p, const uint32_t *kids, size_t n);
 /* How many plain characters a surely takes; RX_UNBOUNDED: any number. */
 uint32_t rx_cover(struct rx_pool *p, rx a);
 /* a with the counters at its head made endless that n bytes cannot exhaust: what may follow it within n bytes is the
