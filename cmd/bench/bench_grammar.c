@@ -175,7 +175,8 @@ static enum end run_child(struct bench *b, const struct grammar_case *c, struct 
 	waitpid(pid, &status, 0);
 	if (!in_time || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL)))
 		return LATE;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && in->len >= sizeof(struct grammar_outcome) ? ENDED : CRASHED;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && in->len >= sizeof(struct grammar_outcome) ? ENDED
+													  : CRASHED;
 }
 
 /* ---- all cases ---- */
@@ -258,16 +259,18 @@ static void show(struct bench *b)
 {
 	qsort(b->reasons, b->n_reasons, sizeof *b->reasons, by_count);
 	if (b->json) {
-		printf("{\"cases\":%zu,\"passing\":%zu,\"instances\":%zu,\"wrongly_accepted\":%zu,\"wrongly_refused\":%zu,"
-		       "\"refused_at_compile_time\":%zu,\"crashes\":%zu,\"timeouts\":%zu,\"n_vocab\":%d",
-		       b->cases, b->passing, b->instances, b->wrong_accept, b->wrong_refuse, b->refused, b->crashed,
-		       b->late, tokenizer_n_vocab(b->t));
+		printf(
+		    "{\"cases\":%zu,\"passing\":%zu,\"instances\":%zu,\"wrongly_accepted\":%zu,\"wrongly_refused\":%zu,"
+		    "\"refused_at_compile_time\":%zu,\"crashes\":%zu,\"timeouts\":%zu,\"n_vocab\":%d",
+		    b->cases, b->passing, b->instances, b->wrong_accept, b->wrong_refuse, b->refused, b->crashed,
+		    b->late, tokenizer_n_vocab(b->t));
 		show_figures("mask", &b->masks, true);
 		show_figures("first_mask", &b->firsts, true);
 		printf("}\n");
 		return;
 	}
-	printf("\nschemas %zu, passing %zu (%.2f %%); instances %zu, wrongly accepted %zu, wrongly refused %zu (in %zu schemas)\n"
+	printf("\nschemas %zu, passing %zu (%.2f %%); instances %zu, wrongly accepted %zu, wrongly refused %zu (in %zu "
+	       "schemas)\n"
 	       "refused at compile time %zu, crashes %zu, too slow %zu; vocabulary %d\n",
 	       b->cases, b->passing, b->cases > 0 ? 100.0 * (double)b->passing / (double)b->cases : 0, b->instances,
 	       b->wrong_accept, b->wrong_refuse, b->wrong_cases, b->refused, b->crashed, b->late,

@@ -150,8 +150,8 @@ static rx known_names(struct schema *s, const struct group *g)
 	for (size_t i = 0; i < g->n_patterns; i++)
 		out = rx_or(s->c->pool, out, g->patterns[i].names);
 	for (size_t i = 0; i < g->n_covers; i++)
-		out = rx_or(s->c->pool, out,
-			    g->covers[i]->has_rest ? con_any_text(s->c) : known_names(s, g->covers[i]));
+		out =
+		    rx_or(s->c->pool, out, g->covers[i]->has_rest ? con_any_text(s->c) : known_names(s, g->covers[i]));
 	return out;
 }
 
@@ -196,9 +196,8 @@ static rx key_in(struct members *m, rx names)
 {
 	struct con *c = m->s->c;
 	rx quote = con_text(c, "\"");
-	rx name = names == con_any_text(c)
-		      ? con_any_string(c)
-		      : rx_cat(c->pool, quote, rx_cat(c->pool, rx_json(c->pool, names), quote));
+	rx name = names == con_any_text(c) ? con_any_string(c)
+					   : rx_cat(c->pool, quote, rx_cat(c->pool, rx_json(c->pool, names), quote));
 	return key_of(m, name);
 }
 
@@ -298,7 +297,8 @@ static void add_part(struct states *t, const struct part *part, struct rules_sym
 	struct rules *r = m->s->c->rules;
 	struct rules_sym value = schema_symbol(m->s, part->goal);
 	rx key = declared_key(m, part);
-	struct rules_sym first = rules_terminal(r, key), later = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
+	struct rules_sym first = rules_terminal(r, key),
+			 later = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
 	for (uint32_t count = 0; count <= t->top; count++) {
 		struct rules_sym this = rules_new(r), after = by[count < t->top ? count + 1 : count];
 		struct rules_sym of[] = {count == 0 ? first : later, value, after};
@@ -330,8 +330,7 @@ static bool may_be_free(const struct states *t)
 	const struct members *m = t->m;
 	size_t cost = m->n_parts > MAX_FREE ? SIZE_MAX / 2 : ((size_t)1 << m->n_parts) * (m->n_parts + 1);
 	bool counted = t->least > 1 || m->o->most < m->n_parts || (m->o->most != NO_MOST && t->others);
-	return m->s->any_order && m->n_parts > 1 && m->n_somes == 0 && !counted &&
-	       m->s->n_free + cost <= MAX_FREE_ALL;
+	return m->s->any_order && m->n_parts > 1 && m->n_somes == 0 && !counted && m->s->n_free + cost <= MAX_FREE_ALL;
 }
 
 static struct rules_sym emit_free(struct states *t)
@@ -339,7 +338,8 @@ static struct rules_sym emit_free(struct states *t)
 	struct members *m = t->m;
 	struct rules *r = m->s->c->rules;
 	unsigned n = 1u << m->n_parts, needed = 0;
-	struct rules_sym later[1 << MAX_FREE], first = rules_new(r), values[MAX_FREE], keys[MAX_FREE], next_keys[MAX_FREE];
+	struct rules_sym later[1 << MAX_FREE], first = rules_new(r), values[MAX_FREE], keys[MAX_FREE],
+					       next_keys[MAX_FREE];
 	for (size_t i = 0; i < m->n_parts; i++) {
 		rx key = declared_key(m, &m->parts[i]);
 		values[i] = schema_symbol(m->s, m->parts[i].goal);
@@ -393,7 +393,11 @@ static void emit_states(struct members *m, struct rules_sym to)
 	struct con *c = m->s->c;
 	struct states t = {.m = m, .comma = con_comma(c)};
 	t.others = other_member(m, 0, &t.other);
-	if (!measure(&t) || (m->n_somes > 0 && (m->o->least > 1 || m->o->most != NO_MOST))) {
+	if (!measure(&t)) {
+		con_fail(c, SL_ELIMIT, "an object has too many members");
+		return;
+	}
+	if (m->n_somes > 0 && (m->o->least > 1 || m->o->most != NO_MOST)) {
 		con_fail(c, SL_EUNSUPPORTED, "an object's number of members is bounded in a way that is not supported");
 		return;
 	}
@@ -461,8 +465,9 @@ static void choose(struct choice *e, const struct obj *o, size_t at)
 	struct name_list names = names_of(e->s, o);
 	choose_declared(e, o, at, &names);
 	if (e->n_left == MAX_TAIL_SOMES) {
-		con_fail(e->s->c, SL_EUNSUPPORTED, "complements of patternProperties or additionalProperties are combined "
-						   "in a way that is not supported");
+		con_fail(e->s->c, SL_EUNSUPPORTED,
+			 "complements of patternProperties or additionalProperties are combined "
+			 "in a way that is not supported");
 		return;
 	}
 	e->left[e->n_left++] = o->somes[at];

@@ -28,7 +28,8 @@ static void skip_blanks(struct ebnf *g, bool lines)
 
 static bool is_name(char ch)
 {
-	return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '-' || ch == '_';
+	return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '-' ||
+	       ch == '_';
 }
 
 static struct proto_str read_name(struct ebnf *g)
@@ -43,7 +44,9 @@ static struct proto_str read_name(struct ebnf *g)
 
 static int hex(char ch)
 {
-	return ch >= '0' && ch <= '9' ? ch - '0' : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
+	return ch >= '0' && ch <= '9'                     ? ch - '0'
+	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
+							  : -1;
 }
 
 static uint32_t read_hex(struct ebnf *g, size_t n)

@@ -1,18 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lark's EBNF (https://lark-parser.readthedocs.io/en/stable/grammar.html). There is no lexer behind it: a text is in the
- * grammar if it is a sequence of its terminals in some way, with ignored terminals after any of them. So priorities of
- * rules and terminals, which only choose among parses, mean nothing and are skipped. The rule is `start`.
- * Refused by name: templates, %declare, %override, %extend, imports other than of `common`.
+ * Lark's EBNF (https://lark-parser.readthedocs.io/en/stable/grammar.html). There is no lexer behind it: a text is in
+ * the grammar if it is a sequence of its terminals in some way, with ignored terminals after any of them. So priorities
+ * of rules and terminals, which only choose among parses, mean nothing and are skipped. The rule is `start`. Refused by
+ * name: templates, %declare, %override, %extend, imports other than of `common`.
  */
-#include "engine/constraint/lark.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
 #include "engine/constraint/charset.h"
+#include "engine/constraint/ebnf.h"
 #include "engine/constraint/regex.h"
+
+struct lark {
+	struct ebnf g;
+	struct ebnf_node *ignored; /* EBNF_ALT */
+};
+
+/* ---- the library `common`: the terminals that Lark's documentation lists ---- */
+
+#define DECIMAL "(?:[0-9]+\\.[0-9]*|\\.[0-9]+)"
+#define EXPONENT "(?:[eE][+-]?[0-9]+)"
+#define FLOAT "(?:[0-9]+" EXPONENT "|" DECIMAL EXPONENT "?)"
+
+static const struct {
+	const char *name, *expression;
+} terminals[] = {
+    {"DIGIT", "[0-9]"},
+    {"HEXDIGIT", "[0-9A-Fa-f]"},
+    {"INT", "[0-9]+"},
+    {"SIGNED_INT", "[+-]?[0-9]+"},
+    {"DECIMAL", DECIMAL},
+    {"_EXP", EXPONENT},
+    {"FLOAT", FLOAT},
+    {"SIGNED_FLOAT", "[+-]?" FLOAT},
+    {"NUMBER", "(?:" FLOAT "|[0-9]+)"},
+    {"SIGNED_NUMBER", "[+-]?(?:" FLOAT "|[0-9]+)"},
+    {"ESCAPED_STRING", "\"(?:[^\"\\\\\\n]|\\\\[^\\n])*\""},
+    {"LCASE_LETTER", "[a-z]"},
+    {"UCASE_LETTER", "[A-Z]"},
+    {"LETTER", "[A-Za-z]"},
+    {"WORD", "[A-Za-z]+"},
+    {"CNAME", "[A-Za-z_][A-Za-z_0-9]*"},
+    {"WS_INLINE", "[ \\t]+"},
+    {"WS", "[ \\t\\f\\r\\n]+"},
+    {"CR", "\\r"},
+    {"LF", "\\n"},
+    {"NEWLINE", "(?:\\r?\\n)+"},
+    {"SH_COMMENT", "#[^\\n]*"},
+    {"CPP_COMMENT", "//[^\\n]*"},
+    {"SQL_COMMENT", "--[^\\n]*"},
+    {"C_COMMENT", "/\\*(?:[^*]|\\*+[^*/])*\\*+/"},
+};
+
+/* NULL: there is none of that name. */
+static const char *common_terminal(struct proto_str name)
+{
+	for (size_t i = 0; i < sizeof terminals / sizeof *terminals; i++)
+		if (strlen(terminals[i].name) == name.n && memcmp(terminals[i].name, name.at, name.n) == 0)
+			return terminals[i].expression;
+	return NULL;
+}
+
+/* ---- characters ---- */
 
 static char peek(const struct ebnf *g) { return g->at < g->n ? g->text[g->at] : '\0'; }
 
@@ -64,7 +115,9 @@ static bool is_terminal(struct proto_str name)
 
 static int hex(char ch)
 {
-	return ch >= '0' && ch <= '9' ? ch - '0' : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
+	return ch >= '0' && ch <= '9'                     ? ch - '0'
+	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
+							  : -1;
 }
 
 static uint32_t read_hex(struct ebnf *g, size_t n)
@@ -240,9 +293,7 @@ static struct ebnf_node *read_atom(struct ebnf *g)
 	case '(': return read_group(g, ')');
 	case '[': return read_group(g, ']');
 	case '@':
-	case '%':
-		ebnf_fail(g, SL_EUNSUPPORTED, g->at, "inline directives are not supported");
-		return NULL;
+	case '%': ebnf_fail(g, SL_EUNSUPPORTED, g->at, "inline directives are not supported"); return NULL;
 	default: return read_reference(g);
 	}
 }
@@ -376,9 +427,10 @@ static void import_one(struct lark *l, struct proto_str name, struct proto_str a
 {
 	struct ebnf *g = &l->g;
 	struct regex_fault fault;
-	const char *expression = lark_common(name);
+	const char *expression = common_terminal(name);
 	if (expression == NULL) {
-		ebnf_fail(g, SL_EUNSUPPORTED, at, "common.%.*s is not known", (int)(name.n < 60 ? name.n : 60), name.at);
+		ebnf_fail(g, SL_EUNSUPPORTED, at, "common.%.*s is not known", (int)(name.n < 60 ? name.n : 60),
+			  name.at);
 		return;
 	}
 	rx lang = regex_rx(g->c, expression, strlen(expression), 0, &fault);
@@ -448,7 +500,8 @@ static void read_directive(struct lark *l)
 	else if (name.n == 6 && memcmp(name.at, "import", 6) == 0)
 		read_import(l);
 	else
-		ebnf_fail(g, SL_EUNSUPPORTED, begin, "%%%.*s is not supported", (int)(name.n < 60 ? name.n : 60), name.at);
+		ebnf_fail(g, SL_EUNSUPPORTED, begin, "%%%.*s is not supported", (int)(name.n < 60 ? name.n : 60),
+			  name.at);
 }
 
 void con_lark(struct con *c, const char *text, size_t n)

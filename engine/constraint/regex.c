@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The compiler: after(e, then) is the language of e followed by `then`, for each kind of character before it. What
- * may be anything is every byte string, which the pool simplifies best; whoever searches intersects the result with
- * UTF-8. Characters begin at their first bytes only, so a match does, too.
+ * may be anything around a match is any text; or, for complements, every byte string: the pool knows that nothing is
+ * left of its complement. Characters begin at their first bytes only, so a match does, too.
  */
 #include "engine/constraint/regex.h"
 
@@ -22,6 +22,7 @@ struct compiler {
 	struct con *c;
 	struct re_parser *p;
 	rx word, other; /* one character */
+	rx tail;        /* what may follow a match that is searched */
 	unsigned level;
 };
 
@@ -35,10 +36,19 @@ static struct then either(struct compiler *m, struct then a, struct then b)
 	return a;
 }
 
-/* Strings of a that are not empty and end in one of `last`. */
-static rx ending(struct compiler *m, rx a, rx last)
+/* What of a is in test, and what is not. Intersections are what searching is slow in, so they are kept only where
+ * neither is all of a. */
+static void split(struct compiler *m, rx a, rx test, rx *in, rx *out)
 {
-	return rx_and(m->c->pool, a, rx_cat(m->c->pool, RX_ALL, last));
+	*in = rx_and(m->c->pool, a, test);
+	*out = con_minus(m->c, a, test);
+	if (rx_is_none(m->c->pool, *in, SOON_NONE)) {
+		*in = RX_NONE;
+		*out = a;
+	} else if (rx_is_none(m->c->pool, *out, SOON_NONE)) {
+		*in = a;
+		*out = RX_NONE;
+	}
 }
 
 static struct then after_lang(struct compiler *m, rx l, struct then k)
@@ -48,12 +58,13 @@ static struct then after_lang(struct compiler *m, rx l, struct then k)
 		return k;
 	if (k.of[AFTER_WORD] == k.of[AFTER_OTHER] && k.of[AT_START] == k.of[AFTER_WORD])
 		return same(rx_cat(p, l, k.of[AT_START]));
-	rx moved;
-	if (k.of[AFTER_WORD] == k.of[AFTER_OTHER])
-		moved = rx_cat(p, con_minus(m->c, l, RX_EPS), k.of[AFTER_WORD]);
-	else
-		moved = rx_or(p, rx_cat(p, ending(m, l, m->word), k.of[AFTER_WORD]),
-			      rx_cat(p, ending(m, l, m->other), k.of[AFTER_OTHER]));
+	rx moved, word, other, some = rx_nullable(p, l) ? con_minus(m->c, l, RX_EPS) : l;
+	if (k.of[AFTER_WORD] == k.of[AFTER_OTHER]) {
+		moved = rx_cat(p, some, k.of[AFTER_WORD]);
+	} else {
+		split(m, some, rx_cat(p, RX_ALL, m->word), &word, &other);
+		moved = rx_or(p, rx_cat(p, word, k.of[AFTER_WORD]), rx_cat(p, other, k.of[AFTER_OTHER]));
+	}
 	struct then out = same(moved);
 	if (rx_nullable(p, l))
 		out = either(m, out, k);
@@ -95,9 +106,9 @@ static bool is_tempered(struct compiler *m, const struct re *e)
 	return rx_is_none(m->c->pool, longer, 64);
 }
 
-static bool is_anything(struct then k)
+static bool is_anything(const struct compiler *m, struct then k)
 {
-	return k.of[AT_START] == RX_ALL && k.of[AFTER_WORD] == RX_ALL && k.of[AFTER_OTHER] == RX_ALL;
+	return k.of[AT_START] == m->tail && k.of[AFTER_WORD] == m->tail && k.of[AFTER_OTHER] == m->tail;
 }
 
 /* Before anything, more than the least number of copies is anything, too. */
@@ -138,9 +149,12 @@ static struct then after_ahead(struct compiler *m, const struct re *e, struct th
 /* What follows begins with a word character, or does not. */
 static rx beginning(struct compiler *m, rx k, bool word)
 {
-	rx begins = rx_cat(m->c->pool, m->word, RX_ALL);
-	rx out = word ? rx_and(m->c->pool, k, begins) : con_minus(m->c, k, begins);
-	return rx_is_none(m->c->pool, out, SOON_NONE) ? RX_NONE : out;
+	struct rx_pool *p = m->c->pool;
+	rx in, out;
+	if (k == m->tail)
+		return word ? rx_cat(p, m->word, k) : con_optional(m->c, rx_cat(p, m->other, k));
+	split(m, k, rx_cat(p, m->word, RX_ALL), &in, &out);
+	return word ? in : out;
 }
 
 static struct then after_boundary(struct compiler *m, const struct re *e, struct then k)
@@ -159,7 +173,7 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 		m->level--;
 		return out;
 	}
-	if (e->plain && !is_anything(k)) {
+	if (e->plain && !is_anything(m, k)) {
 		m->level--;
 		return after_lang(m, e->lang, k);
 	}
@@ -188,10 +202,11 @@ static rx searched(struct compiler *m, struct then found)
 	rx start = found.of[AT_START], word = found.of[AFTER_WORD], other = found.of[AFTER_OTHER];
 	rx any = con_any_text(m->c);
 	if (word != other)
-		return rx_or(p, start, rx_or(p, rx_cat(p, rx_cat(p, any, m->word), word),
-					     rx_cat(p, rx_cat(p, any, m->other), other)));
+		return rx_or(
+		    p, start,
+		    rx_or(p, rx_cat(p, rx_cat(p, any, m->word), word), rx_cat(p, rx_cat(p, any, m->other), other)));
 	if (rx_or(p, start, word) == start)
-		return rx_or(p, start, rx_cat(p, start == word ? RX_ALL : any, word));
+		return rx_or(p, start, rx_cat(p, start == word ? m->tail : any, word));
 	return rx_or(p, start, rx_cat(p, rx_repeat(p, con_any_char(m->c), 1, RX_UNBOUNDED), word));
 }
 
@@ -203,8 +218,9 @@ static rx compile(struct re_parser *p, const struct re *e)
 	charset_add_class(p->c, &other, 'W');
 	m.word = charset_rx(p->c, &word);
 	m.other = charset_rx(p->c, &other);
+	m.tail = p->how & REGEX_BYTES ? RX_ALL : con_any_text(p->c);
 	if (p->how & REGEX_SEARCH)
-		return searched(&m, after(&m, e, same(RX_ALL)));
+		return searched(&m, after(&m, e, same(m.tail)));
 	return after(&m, e, same(RX_EPS)).of[AT_START];
 }
 

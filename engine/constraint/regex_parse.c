@@ -28,7 +28,10 @@ static const struct re *node(struct re_parser *p, struct re of)
 	return e;
 }
 
-static const struct re *lang(struct re_parser *p, rx l) { return node(p, (struct re){.kind = RE_LANG, .plain = true, .lang = l}); }
+static const struct re *lang(struct re_parser *p, rx l)
+{
+	return node(p, (struct re){.kind = RE_LANG, .plain = true, .lang = l});
+}
 
 static const struct re *cat(struct re_parser *p, const struct re *a, const struct re *b)
 {

@@ -215,8 +215,11 @@ static void find_draft(struct schema *s)
 	static const struct {
 		const char *text;
 		enum schema_draft draft;
-	} drafts[] = {{"draft-03", DRAFT_4}, {"draft-04", DRAFT_4},  {"draft-06", DRAFT_6},
-		      {"draft-07", DRAFT_7}, {"2019-09", DRAFT_2019}};
+	} drafts[] = {{"draft-03", DRAFT_4},
+		      {"draft-04", DRAFT_4},
+		      {"draft-06", DRAFT_6},
+		      {"draft-07", DRAFT_7},
+		      {"2019-09", DRAFT_2019}};
 	const struct jv *v = jv_get(s->root, "$schema");
 	s->draft = DRAFT_2020;
 	s->standard = jv_is(v, JV_STRING);

@@ -218,12 +218,13 @@ static struct jv *equal_to(struct schema *s, const struct jv *v)
 /* The schema that only an object with exactly these members satisfies. */
 static const struct jv *exact_object(struct schema *s, const struct jv *v)
 {
-	struct jv *o = make(s, JV_OBJECT, 4), *properties = make(s, JV_OBJECT, v->n), *required = make(s, JV_ARRAY, v->n);
+	struct jv *o = make(s, JV_OBJECT, 4), *properties = make(s, JV_OBJECT, v->n),
+		  *required = make(s, JV_ARRAY, v->n);
 	if (o == NULL || properties == NULL || required == NULL)
 		return s->never;
 	for (size_t i = 0; i < v->n; i++) {
-		properties->members[properties->n++] = (struct jv_member){v->members[i].key,
-									   equal_to(s, v->members[i].value)};
+		properties->members[properties->n++] =
+		    (struct jv_member){v->members[i].key, equal_to(s, v->members[i].value)};
 		required->items[required->n++] = of_text(s, JV_STRING, v->members[i].key);
 	}
 	put(o, "type", of_text(s, JV_STRING, (struct proto_str){"object", 6}));

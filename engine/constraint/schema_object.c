@@ -274,7 +274,7 @@ static void read_patterns(struct schema *s, struct group *g, const struct jv *of
 		return;
 	struct pattern *list = con_alloc(s->c, v->n, sizeof *list);
 	for (size_t i = 0; list != NULL && i < v->n && con_step(s->c, 1); i++)
-		list[g->n_patterns++] = (struct pattern){schema_pattern(s, v, NULL, v->members[i].key),
+		list[g->n_patterns++] = (struct pattern){schema_pattern(s, v, NULL, v->members[i].key, true),
 							 lit_of(v->members[i].value, false)};
 	g->patterns = list;
 }
