@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 
-enum { FIRST = 32, FIRST_TABLE = 128, MAX_ITEMS = 1 << 28 };
+enum { FIRST = 32, FIRST_TABLE = 128, MAX_ITEMS = 1 << 28, TABLE_WORK = 32 };
 
 int auto_fault(const struct automaton *a)
 {
@@ -56,22 +56,30 @@ static uint32_t hash_of(const struct auto_item *items, size_t n, bool may_end)
 	return (uint32_t)(h >> 32);
 }
 
+void auto_rehash(struct automaton *a)
+{
+	memset(a->table, 0, ((size_t)a->table_mask + 1) * sizeof(*a->table));
+	for (uint32_t i = 1; i < a->n_configs; i++) {
+		const struct auto_config *c = &a->configs[i];
+		if (c->is_free)
+			continue;
+		uint32_t at = hash_of(a->items + c->from, c->n, c->may_end) & a->table_mask;
+		while (a->table[at] != 0)
+			at = (at + 1) & a->table_mask;
+		a->table[at] = i;
+	}
+}
+
 static bool grow_table(struct automaton *a)
 {
 	uint32_t mask = 2 * a->table_mask + 1;
 	uint32_t *t = sl_zalloc_n((size_t)mask + 1, sizeof(*t));
 	if (t == NULL)
 		return fail(a, SL_ENOMEM);
-	for (uint32_t i = 1; i < a->n_configs; i++) {
-		const struct auto_config *c = &a->configs[i];
-		uint32_t at = hash_of(a->items + c->from, c->n, c->may_end) & mask;
-		while (t[at] != 0)
-			at = (at + 1) & mask;
-		t[at] = i;
-	}
 	sl_free(a->table);
 	a->table = t;
 	a->table_mask = mask;
+	auto_rehash(a);
 	return true;
 }
 
@@ -80,6 +88,20 @@ static bool is_config(const struct automaton *a, uint32_t i)
 	const struct auto_config *c = &a->configs[i];
 	return c->n == a->n_found && c->may_end == a->may_end &&
 	       memcmp(a->items + c->from, a->found, c->n * sizeof(*a->items)) == 0;
+}
+
+static uint32_t new_config(struct automaton *a)
+{
+	uint32_t c = a->free_configs;
+	if (c != 0) {
+		a->free_configs = a->configs[c].from;
+		return c;
+	}
+	size_t cap = a->cap_configs;
+	if (!room(a, (void **)&a->configs, (size_t)a->n_configs + 1, &cap, sizeof(*a->configs)))
+		return AUTO_FAIL;
+	a->cap_configs = (uint32_t)cap;
+	return a->n_configs++;
 }
 
 /* The configuration of what was found, sorted. */
@@ -95,24 +117,25 @@ static uint32_t intern(struct automaton *a)
 		fail(a, SL_ELIMIT);
 		return AUTO_FAIL;
 	}
-	size_t cap = a->cap_configs;
-	if (!room(a, (void **)&a->items, a->n_items + a->n_found, &a->cap_items, sizeof(*a->items)) ||
-	    !room(a, (void **)&a->configs, (size_t)a->n_configs + 1, &cap, sizeof(*a->configs)))
+	if (!room(a, (void **)&a->items, a->n_items + a->n_found, &a->cap_items, sizeof(*a->items)))
 		return AUTO_FAIL;
-	a->cap_configs = (uint32_t)cap;
 	if (2 * a->n_configs > a->table_mask) {
 		if (!grow_table(a))
 			return AUTO_FAIL;
 		for (at = hash & a->table_mask; a->table[at] != 0;)
 			at = (at + 1) & a->table_mask;
 	}
+	uint32_t c = new_config(a);
+	if (c == AUTO_FAIL)
+		return AUTO_FAIL;
 	if (a->n_found > 0)
 		memcpy(a->items + a->n_items, a->found, a->n_found * sizeof(*a->items));
-	a->configs[a->n_configs] = (struct auto_config){
+	a->configs[c] = (struct auto_config){
 	    .from = (uint32_t)a->n_items, .n = (uint32_t)a->n_found, .may_end = a->may_end};
 	a->n_items += a->n_found;
-	a->table[at] = a->n_configs;
-	return a->n_configs++;
+	a->n_live++;
+	a->table[at] = c;
+	return c;
 }
 
 /* ---- a step ---- */
@@ -351,6 +374,8 @@ bool auto_expand(struct automaton *a, uint32_t c)
 			return false;
 		set_or(&alive, &a->dfa.states[t].alive);
 	}
+	if (auto_bytes(a) > 2 * a->max_bytes || !spend(a, TABLE_WORK))
+		return fail(a, SL_ELIMIT);
 	uint32_t *next = sl_alloc(256 * sizeof(*next));
 	if (next == NULL)
 		return fail(a, SL_ENOMEM);
@@ -384,10 +409,10 @@ static int begin(struct automaton *a, struct rules *r, struct sl_err *err)
 	return auto_fault(a);
 }
 
-int auto_init(struct automaton *a, struct rules *r, uint32_t max_search, uint64_t max_work, struct sl_err *err)
+int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err)
 {
-	*a = (struct automaton){.max_work = max_work};
-	int rc = dfa_init(&a->dfa, r->pool, max_search);
+	*a = (struct automaton){.max_work = limits->work, .max_bytes = limits->bytes};
+	int rc = dfa_init(&a->dfa, r->pool, limits->search);
 	if (rc == 0)
 		rc = begin(a, r, err);
 	r->pool = NULL;

@@ -28,7 +28,7 @@ struct auto_config {
 	uint32_t refs;    /* states that are here */
 	uint32_t mask;    /* mask.c: its mask, 0: none */
 	uint32_t relaxed; /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
-	bool may_end;
+	bool may_end, is_free; /* is_free: from links to the next free one */
 	uint8_t level;    /* mask.c: which tokens are short then */
 };
 
@@ -49,6 +49,8 @@ struct automaton {
 	uint32_t *table;
 	uint32_t n_configs, cap_configs, table_mask, start;
 	size_t n_items, cap_items;
+	uint32_t free_configs, n_live; /* configurations that are not free */
+	struct auto_item *packed;      /* automaton_gc.c */
 	/* Of the step that is being computed. */
 	struct auto_item *found;
 	struct auto_pending *pending; /* sorted by falling rank */
@@ -57,12 +59,17 @@ struct automaton {
 	uint32_t step;
 	bool may_end;
 	uint64_t work, max_work;
-	size_t bytes; /* of transitions */
+	size_t bytes, max_bytes; /* of transitions; of everything */
 	int fault;
 };
 
+struct auto_limits {
+	uint32_t search; /* states of a terminal that a search for a string sees */
+	uint64_t work;	 /* derivatives and items for a token */
+	size_t bytes;	 /* twice as many are SL_ELIMIT */
+};
 /* Takes r's pool with it. */
-int auto_init(struct automaton *a, struct rules *r, uint32_t max_search, uint64_t max_work, struct sl_err *err);
+int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err);
 void auto_dispose(struct automaton *a);
 int auto_fault(const struct automaton *a);
 /* Before each token: the work for it begins. */
@@ -71,6 +78,10 @@ void auto_begin(struct automaton *a);
 bool auto_expand(struct automaton *a, uint32_t c);
 uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte);
 size_t auto_bytes(const struct automaton *a);
+/* automaton_gc.c: drops all but what configurations with refs need, which keep their index. SL_ENOMEM: nothing is
+ * dropped. */
+int auto_collect(struct automaton *a);
+void auto_rehash(struct automaton *a);
 
 /* The configuration of c's items with the terminal states terms[0..n). AUTO_FAIL. */
 uint32_t auto_with_terms(struct automaton *a, uint32_t c, const uint32_t *terms);

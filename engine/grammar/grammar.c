@@ -30,7 +30,10 @@ int grammar_create(struct grammar_vocab *v, struct rules *r, const struct gramma
 	if (limits != NULL)
 		g->limits = *limits;
 	apply_defaults(&g->limits);
-	rc = auto_init(&g->a, r, MAX_SEARCH, g->limits.max_work, err);
+	g->next_states = g->limits.max_states;
+	g->next_bytes = g->limits.max_bytes;
+	struct auto_limits of = {MAX_SEARCH, g->limits.max_work, g->limits.max_bytes};
+	rc = auto_init(&g->a, r, &of, err);
 	rules_destroy(r);
 	g->walk = sl_zalloc_n((size_t)v->all.depth + 1, sizeof(*g->walk));
 	if (rc == 0 && g->walk == NULL) {
@@ -69,9 +72,26 @@ void grammar_unref(struct grammar *g)
 
 /* ---- states ---- */
 
+static size_t bytes_of(const struct grammar *g) { return auto_bytes(&g->a) + g->masks.bytes; }
+
+/* Beyond the limits caches are dropped; what the sequences' states need stays, and may grow as much again. */
+static void drop_caches(struct grammar *g)
+{
+	if (g->a.n_live <= g->next_states && bytes_of(g) <= g->next_bytes)
+		return;
+	if (auto_collect(&g->a) != 0)
+		return;
+	masks_clear(&g->masks);
+	memset(g->forced, 0, sizeof(g->forced));
+	size_t states = 2 * (size_t)g->a.n_live, bytes = 2 * bytes_of(g);
+	g->next_states = states > g->limits.max_states ? states : g->limits.max_states;
+	g->next_bytes = bytes > g->limits.max_bytes ? bytes : g->limits.max_bytes;
+}
+
 static void lock(struct grammar *g)
 {
 	pthread_mutex_lock(&g->lock);
+	drop_caches(g);
 	auto_begin(&g->a);
 }
 

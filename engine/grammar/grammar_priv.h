@@ -51,6 +51,7 @@ struct grammar {
 	struct walk_frame *walk; /* one for each byte of the longest token, and one */
 	struct masks masks;
 	struct forced_memo forced[FORCED_MEMO];
+	size_t next_states, next_bytes; /* at which caches are dropped */
 };
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
@@ -60,6 +61,8 @@ size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
 /* Text was accepted. */
 void forced_note(struct grammar_state *s, const char *text, size_t n);
 void masks_dispose(struct masks *m);
+/* Drops all masks. */
+void masks_clear(struct masks *m);
 /* grammar.c: the configuration after n bytes; AUTO_DEAD, AUTO_FAIL. */
 uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t n);
 

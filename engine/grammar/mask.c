@@ -13,12 +13,19 @@
 #include "engine/grammar/grammar_priv.h"
 #include "engine/token/tokenizer.h"
 
-void masks_dispose(struct masks *m)
+void masks_clear(struct masks *m)
 {
 	for (uint32_t i = 1; i < m->n; i++) {
 		sl_free(m->at[i].words);
 		sl_free(m->at[i].ids);
 	}
+	m->n = m->n > 0;
+	m->bytes = 0;
+}
+
+void masks_dispose(struct masks *m)
+{
+	masks_clear(m);
 	sl_free(m->at);
 	sl_free(m->ids);
 	*m = (struct masks){0};

@@ -159,6 +159,7 @@ static void mark_dead(struct rx_dfa *d)
 			d->states[i].life = LIFE_DEAD;
 }
 
+/* Whether s has a string. */
 static bool search(struct rx_dfa *d, uint32_t s)
 {
 	uint32_t visited = 1;
@@ -189,10 +190,32 @@ static bool search(struct rx_dfa *d, uint32_t s)
 	return false;
 }
 
+/* What an expression is made of decides where it can: otherwise a search would follow every spelling of a character. */
+static bool decide(struct rx_dfa *d, rx a)
+{
+	struct rx_pool *p = d->pool;
+	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
+		if (!dfa_is_live(d, dfa_state(d, p->nodes[a].a)))
+			return false;
+	struct rx_node n = *rx_at(p, a);
+	if (n.op == OP_JSON)
+		return dfa_is_live(d, dfa_state(d, rx_json_text(p, a)));
+	for (uint32_t i = 0; n.op == OP_OR && i < n.b; i++)
+		if (dfa_is_live(d, dfa_state(d, p->words[n.a + i])))
+			return true;
+	if (n.op == OP_OR)
+		return false;
+	uint32_t s = dfa_state(d, a);
+	return d->states[s].life == LIFE_UNKNOWN ? search(d, s) : d->states[s].life == LIFE_LIVE;
+}
+
 bool dfa_is_live(struct rx_dfa *d, uint32_t s)
 {
-	if (d->states[s].life == LIFE_UNKNOWN)
-		search(d, s);
+	if (d->states[s].life == LIFE_UNKNOWN) {
+		bool live = decide(d, d->states[s].of);
+		if (d->pool->fault == 0)
+			d->states[s].life = live ? LIFE_LIVE : LIFE_DEAD;
+	}
 	return d->states[s].life == LIFE_LIVE;
 }
 

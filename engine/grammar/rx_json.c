@@ -307,3 +307,55 @@ rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 	default: return in_low_hex(p, n.a, n.c, byte, set);
 	}
 }
+
+/* ---- what a node may still decode to ---- */
+
+static rx any_char(struct rx_pool *p) { return p->any_char != RX_NONE ? p->any_char : rx_chars_except(p, NULL, 0); }
+static rx any_text(struct rx_pool *p) { return rx_repeat(p, any_char(p), 0, RX_UNBOUNDED); }
+
+static rx rest_of_char(struct rx_pool *p, uint32_t phase)
+{
+	rx r = RX_EPS;
+	for (; phase != U_DONE; phase = phases[phase].next) {
+		struct rx_set s = set_range(phases[phase].from, phases[phase].to);
+		r = rx_cat(p, r, rx_bytes(p, &s));
+	}
+	return r;
+}
+
+/* Characters whose spelling has the digits so far. */
+static rx hex_chars(struct rx_pool *p, uint32_t digits, uint32_t value)
+{
+	uint32_t shift = 4 * (4 - digits), from = value << shift, to = from + (1u << shift) - 1;
+	struct rx_range of[2] = {{from, to}, {1, 0}};
+	uint32_t f = from > HIGH ? from : HIGH, t = to < LOW - 1 ? to : LOW - 1;
+	if (f <= t)
+		of[1] = (struct rx_range){BMP_END + ((f - HIGH) << 10), BMP_END + ((t - HIGH) << 10) + 0x3FF};
+	return rx_chars(p, of, f <= t ? 2 : 1);
+}
+
+static rx pair_chars(struct rx_pool *p, uint32_t hi, uint32_t digits, uint32_t value)
+{
+	uint32_t shift = 4 * (4 - digits), from = value << shift, to = from + (1u << shift) - 1;
+	uint32_t f = from > LOW ? from : LOW, t = to < AFTER_LOW - 1 ? to : AFTER_LOW - 1, base = BMP_END + (hi << 10);
+	return f > t ? RX_NONE : rx_chars(p, &(struct rx_range){base + f - LOW, base + t - LOW}, 1);
+}
+
+static rx rest_of_spelling(struct rx_pool *p, const struct rx_node *n)
+{
+	switch ((enum json_phase)n->kind) {
+	case JSON_START: return RX_EPS;
+	case JSON_UTF8: return rest_of_char(p, n->c);
+	case JSON_ESC: return any_char(p);
+	case JSON_HEX: return hex_chars(p, n->c >> 16, n->c & 0xFFFF);
+	case JSON_HI:
+	case JSON_HI_ESC: return pair_chars(p, n->c, 0, 0);
+	default: return pair_chars(p, n->c >> 20, n->c >> 16 & 0xF, n->c & 0xFFFF);
+	}
+}
+
+rx rx_json_text(struct rx_pool *p, rx a)
+{
+	struct rx_node n = *rx_at(p, a);
+	return rx_and(p, n.a, rx_cat(p, rest_of_spelling(p, &n), any_text(p)));
+}

@@ -111,21 +111,26 @@ static bool equal(const struct rx_pool *p, const struct rx_node *a, const struct
 	return a->a == b->a && a->c == b->c;
 }
 
+static void rehash(struct rx_pool *p)
+{
+	for (uint32_t i = RX_ALL + 1; i < p->n; i++) {
+		uint32_t at = hash_of(&p->nodes[i], rx_kids(p, &p->nodes[i])) & p->table_mask;
+		while (p->table[at] != 0)
+			at = (at + 1) & p->table_mask;
+		p->table[at] = i;
+	}
+}
+
 static bool grow_table(struct rx_pool *p)
 {
 	uint32_t mask = 2 * p->table_mask + 1;
 	uint32_t *t = sl_zalloc_n((size_t)mask + 1, sizeof(*t));
 	if (t == NULL)
 		return false;
-	for (uint32_t i = RX_ALL + 1; i < p->n; i++) {
-		uint32_t at = hash_of(&p->nodes[i], rx_kids(p, &p->nodes[i])) & mask;
-		while (t[at] != 0)
-			at = (at + 1) & mask;
-		t[at] = i;
-	}
 	sl_free(p->table);
 	p->table = t;
 	p->table_mask = mask;
+	rehash(p);
 	return true;
 }
 
@@ -179,4 +184,58 @@ rx rx_intern(struct rx_pool *p, struct rx_node node, const uint32_t *words, uint
 	p->table[at] = p->n;
 	p->nodes[p->n] = node;
 	return p->n++;
+}
+
+/* ---- packing ---- */
+
+static bool has_two(uint8_t op) { return op == OP_CAT; }
+static bool has_one(uint8_t op) { return op == OP_CAT || op == OP_NOT || op == OP_REPEAT || op == OP_JSON; }
+
+void rx_mark_kept(const struct rx_pool *p, uint32_t *marks)
+{
+	for (rx i = RX_NONE; i <= RX_ALL; i++)
+		marks[i] = 1;
+	if (p->any_char != RX_NONE)
+		marks[p->any_char] = 1;
+	for (uint32_t i = p->n; i-- > 0;) {
+		const struct rx_node *n = &p->nodes[i];
+		if (marks[i] == 0)
+			continue;
+		if (has_one(n->op))
+			marks[n->a] = 1;
+		if (has_two(n->op))
+			marks[n->b] = 1;
+		for (uint32_t k = 0; (n->op == OP_OR || n->op == OP_AND) && k < n->b; k++)
+			marks[rx_kids(p, n)[k]] = 1;
+	}
+}
+
+void rx_pack(struct rx_pool *p, const uint32_t *ids)
+{
+	uint32_t to = 0;
+	size_t words = 0;
+	for (uint32_t i = 0; i < p->n; i++) {
+		struct rx_node n = p->nodes[i];
+		if (ids[i] == UINT32_MAX)
+			continue;
+		if (has_words(n.op)) {
+			memmove(p->words + words, p->words + n.a, n.b * sizeof(*p->words));
+			for (uint32_t k = 0; n.op != OP_SET && k < n.b; k++)
+				p->words[words + k] = ids[p->words[words + k]];
+			n.a = (uint32_t)words;
+			words += n.b;
+		}
+		n.a = has_one(n.op) ? ids[n.a] : n.a;
+		n.b = has_two(n.op) ? ids[n.b] : n.b;
+		p->nodes[to++] = n;
+	}
+	p->n = to;
+	p->n_words = words;
+	p->any_char = ids[p->any_char];
+	memset(p->memo, 0, MEMO * sizeof(*p->memo));
+	memset(p->table, 0, ((size_t)p->table_mask + 1) * sizeof(*p->table));
+	sl_free(p->lengths);
+	p->lengths = NULL;
+	p->n_lengths = 0;
+	rehash(p);
 }

@@ -129,6 +129,10 @@ rx rx_mark(struct rx_pool *p, rx a, unsigned flags);
 /* A stack of ids: false on shortage. */
 bool rx_push(struct rx_pool *p, uint32_t word);
 
+/* Marks the operands of marked nodes (and what is there from the beginning); then packs those that are kept, whose new
+ * ids are ids[old], UINT32_MAX: dropped. */
+void rx_mark_kept(const struct rx_pool *p, uint32_t *marks);
+void rx_pack(struct rx_pool *p, const uint32_t *ids);
 /* The union of the list on the scratch stack from base on, which is popped. */
 rx rx_or_top(struct rx_pool *p, size_t base);
 /* The derivative by byte; *set: bytes that have the same (it is one of them). */
@@ -146,6 +150,9 @@ rx rx_relax(struct rx_pool *p, rx a, uint32_t n);
 /* The least bound of those counters that is at least n; RX_UNBOUNDED: none. */
 uint32_t rx_bound(struct rx_pool *p, rx a, uint32_t n);
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
+/* The texts that a JSON node's strings decode to, what is known of an unfinished character being its rest. Empty if and
+ * only if the node is. */
+rx rx_json_text(struct rx_pool *p, rx a);
 rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 
 #endif

@@ -26,21 +26,26 @@ static uint32_t hash_of(const struct stack_frame *f, uint32_t n)
 	return (uint32_t)(h >> 32);
 }
 
+static void rehash(struct stacks *s)
+{
+	for (uint32_t i = 1; i < s->n_sets; i++) {
+		uint32_t at = hash_of(s->frames + s->sets[i].from, s->sets[i].n) & s->table_mask;
+		while (s->table[at] != 0)
+			at = (at + 1) & s->table_mask;
+		s->table[at] = i;
+	}
+}
+
 static bool grow_table(struct stacks *s)
 {
 	uint32_t mask = 2 * s->table_mask + 1;
 	uint32_t *t = sl_zalloc_n((size_t)mask + 1, sizeof(*t));
 	if (t == NULL)
 		return false;
-	for (uint32_t i = 1; i < s->n_sets; i++) {
-		uint32_t at = hash_of(s->frames + s->sets[i].from, s->sets[i].n) & mask;
-		while (t[at] != 0)
-			at = (at + 1) & mask;
-		t[at] = i;
-	}
 	sl_free(s->table);
 	s->table = t;
 	s->table_mask = mask;
+	rehash(s);
 	return true;
 }
 
@@ -201,3 +206,25 @@ static uint32_t unite(struct stacks *s, uint32_t a, uint32_t b, unsigned depth)
 }
 
 uint32_t stacks_union(struct stacks *s, uint32_t a, uint32_t b) { return unite(s, a, b, 0); }
+
+void stacks_pack(struct stacks *s, const uint32_t *ids)
+{
+	uint32_t to = 0;
+	size_t frames = 0;
+	for (uint32_t i = 0; i < s->n_sets; i++) {
+		struct stack_set set = s->sets[i];
+		if (ids[i] == UINT32_MAX)
+			continue;
+		memmove(s->frames + frames, s->frames + set.from, set.n * sizeof(*s->frames));
+		for (uint32_t k = 0; k < set.n; k++)
+			s->frames[frames + k].below = ids[s->frames[frames + k].below];
+		set.from = (uint32_t)frames;
+		frames += set.n;
+		s->sets[to++] = set;
+	}
+	s->n_sets = to;
+	s->n_frames = frames;
+	memset(s->memo, 0, MEMO * sizeof(*s->memo));
+	memset(s->table, 0, ((size_t)s->table_mask + 1) * sizeof(*s->table));
+	rehash(s);
+}

@@ -46,6 +46,8 @@ void stacks_dispose(struct stacks *s);
 /* One frame on each stack of `below`. STACKS_FAIL on a shortage. */
 uint32_t stacks_push(struct stacks *s, uint32_t pos, uint32_t count, uint32_t below);
 uint32_t stacks_union(struct stacks *s, uint32_t a, uint32_t b);
+/* Keeps the sets whose new ids are ids[old], UINT32_MAX: dropped. */
+void stacks_pack(struct stacks *s, const uint32_t *ids);
 size_t stacks_bytes(const struct stacks *s);
 
 #endif
