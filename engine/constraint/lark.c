@@ -76,7 +76,7 @@ static bool looking_at(const struct ebnf *g, const char *what)
 static void skip_line(struct ebnf *g)
 {
 	while (g->at < g->n && peek(g) != '\n')
-		g->at++;
+		g->at += g->at < g->n;
 }
 
 static void skip_blanks(struct ebnf *g, bool lines)
@@ -86,7 +86,7 @@ static void skip_blanks(struct ebnf *g, bool lines)
 		if (looking_at(g, "//") || ch == '#')
 			skip_line(g);
 		else if (ch == ' ' || ch == '\t' || (lines && (ch == '\n' || ch == '\r')))
-			g->at++;
+			g->at += g->at < g->n;
 		else
 			return;
 	}
@@ -99,7 +99,7 @@ static struct proto_str read_name(struct ebnf *g)
 {
 	size_t begin = g->at;
 	while (g->at < g->n && is_name(peek(g)))
-		g->at++;
+		g->at += g->at < g->n;
 	return (struct proto_str){g->text + begin, g->at - begin};
 }
 
@@ -155,7 +155,7 @@ static uint32_t read_char(struct ebnf *g)
 	int len = utf8_decode((const uint8_t *)g->text + g->at, g->n - g->at, &cp);
 	if (len <= 0)
 		ebnf_fail(g, SL_EINVAL, g->at, "it is not UTF-8");
-	g->at += len > 0 ? (size_t)len : 1;
+	g->at += len > 0 ? (size_t)len : g->at < g->n;
 	return cp;
 }
 
@@ -172,7 +172,7 @@ static struct word read_string(struct ebnf *g)
 		w.chars[w.n++] = read_char(g);
 	if (peek(g) != '"')
 		ebnf_fail(g, SL_EINVAL, begin, "a string does not end");
-	g->at++;
+	g->at += g->at < g->n;
 	return w;
 }
 
@@ -229,7 +229,7 @@ static struct ebnf_node *read_regex(struct ebnf *g)
 	struct regex_fault fault;
 	while (text != NULL && g->at < g->n && peek(g) != '/' && peek(g) != '\n') {
 		if (looking_at(g, "\\/"))
-			g->at++;
+			g->at += g->at < g->n;
 		else if (peek(g) == '\\' && g->n - g->at > 1)
 			text[n++] = g->text[g->at++];
 		text[n++] = g->text[g->at++];
@@ -238,7 +238,7 @@ static struct ebnf_node *read_regex(struct ebnf *g)
 		ebnf_fail(g, SL_EINVAL, begin - 1, "a regular expression does not end");
 		return NULL;
 	}
-	g->at++;
+	g->at += g->at < g->n;
 	rx lang = regex_rx(g->c, text, n, read_flags(g), &fault);
 	if (fault.code != 0)
 		ebnf_fail(g, fault.code, begin - 1, "regular expression: %s at offset %zu", fault.what, fault.at);
@@ -260,7 +260,7 @@ static struct ebnf_node *read_group(struct ebnf *g, char closing)
 	skip_blanks(g, true);
 	if (g->c->rc == 0 && peek(g) != closing)
 		ebnf_fail(g, SL_EINVAL, begin, "a parenthesis does not close");
-	g->at++;
+	g->at += g->at < g->n;
 	g->depth--;
 	return closing == ']' ? ebnf_repeat(g, n, 0, 1) : n;
 }
@@ -327,7 +327,7 @@ static struct ebnf_node *read_item(struct ebnf *g)
 	if (ch == '~')
 		read_times(g, &least, &most);
 	else if (at == g->at && (ch == '*' || ch == '+' || ch == '?'))
-		g->at++;
+		g->at += g->at < g->n;
 	else
 		return n;
 	return ebnf_repeat(g, n, least, most);
@@ -367,7 +367,7 @@ static struct ebnf_node *read_choice(struct ebnf *g)
 	struct ebnf_node *n = ebnf_node(g, EBNF_ALT);
 	ebnf_add(g, n, read_sequence(g));
 	while (g->c->rc == 0 && continues(g) && peek(g) == '|') {
-		g->at++;
+		g->at += g->at < g->n;
 		ebnf_add(g, n, read_sequence(g));
 	}
 	return n;
@@ -390,9 +390,9 @@ static void read_rule(struct ebnf *g)
 {
 	uint32_t priority;
 	if (peek(g) == '?' || peek(g) == '!')
-		g->at++;
+		g->at += g->at < g->n;
 	if (peek(g) == '?' || peek(g) == '!')
-		g->at++;
+		g->at += g->at < g->n;
 	size_t begin = g->at;
 	struct proto_str name = read_name(g);
 	if (peek(g) == '{') {
@@ -400,7 +400,7 @@ static void read_rule(struct ebnf *g)
 		return;
 	}
 	if (peek(g) == '.') {
-		g->at++;
+		g->at += g->at < g->n;
 		g->at += peek(g) == '-';
 		ebnf_number(g, &priority);
 	}
@@ -409,7 +409,7 @@ static void read_rule(struct ebnf *g)
 		ebnf_fail(g, SL_EINVAL, begin, "a rule is expected: name: …");
 		return;
 	}
-	g->at++;
+	g->at += g->at < g->n;
 	define(g, name, begin, read_choice(g));
 	if (g->c->rc == 0 && g->at < g->n && peek(g) != '\n' && peek(g) != '\r')
 		ebnf_fail(g, SL_EINVAL, g->at, "unexpected character");
@@ -450,7 +450,7 @@ static struct proto_str read_alias(struct ebnf *g, struct proto_str name)
 static void import_list(struct lark *l)
 {
 	struct ebnf *g = &l->g;
-	g->at++;
+	g->at += g->at < g->n;
 	for (skip_blanks(g, true); g->c->rc == 0 && peek(g) != ')'; skip_blanks(g, true)) {
 		size_t at = g->at;
 		struct proto_str name = read_name(g);
@@ -461,9 +461,9 @@ static void import_list(struct lark *l)
 		import_one(l, name, name, at);
 		skip_blanks(g, true);
 		if (peek(g) == ',')
-			g->at++;
+			g->at += g->at < g->n;
 	}
-	g->at++;
+	g->at += g->at < g->n;
 }
 
 static void read_import(struct lark *l)
@@ -477,7 +477,7 @@ static void read_import(struct lark *l)
 		return;
 	}
 	if (peek(g) == '.') {
-		g->at++;
+		g->at += g->at < g->n;
 		size_t at = g->at;
 		struct proto_str name = read_name(g);
 		import_one(l, name, read_alias(g, name), at);

@@ -115,7 +115,7 @@ static bool read_quantifier(struct re_parser *p, uint32_t *least, uint32_t *most
 		re_fail(p, SL_EINVAL, p->at, "a quantifier is out of order or too large");
 	p->at = after;
 	if (peek(p) == '?') /* lazy: the same language */
-		p->at++;
+		p->at += p->at < p->n;
 	return true;
 }
 
@@ -125,7 +125,7 @@ static const struct re *group_end(struct re_parser *p, size_t begin, const struc
 {
 	if (p->fault->code == 0 && peek(p) != ')')
 		re_fail(p, SL_EINVAL, begin, "a group does not end");
-	p->at++;
+	p->at += p->at < p->n;
 	p->depth--;
 	return p->fault->code == 0 ? e : NULL;
 }
@@ -159,11 +159,11 @@ static const struct re *modified(struct re_parser *p, size_t begin)
 	}
 	p->how = how;
 	if (peek(p) == ')') {
-		p->at++;
+		p->at += p->at < p->n;
 		p->depth--;
 		return lang(p, RX_EPS);
 	}
-	p->at++;
+	p->at += p->at < p->n;
 	const struct re *e = group_of(p, begin, RE_LANG, false);
 	p->how = before;
 	return e;
@@ -191,7 +191,7 @@ static const struct re *parse_group(struct re_parser *p)
 		if (!skip_name(p, begin))
 			return NULL;
 	} else if (peek(p) == '?') {
-		p->at++;
+		p->at += p->at < p->n;
 		return modified(p, begin);
 	}
 	const struct re *e = group_of(p, begin, kind, inverted);
@@ -205,7 +205,7 @@ static const struct re *parse_escape(struct re_parser *p)
 	struct charset set = {0};
 	uint32_t single;
 	if (peek(p) == 'b' || peek(p) == 'B') {
-		p->at++;
+		p->at += p->at < p->n;
 		return node(p, (struct re){.kind = RE_BOUNDARY, .inverted = p->text[p->at - 1] == 'B', .at = begin});
 	}
 	if (!re_escape(p, false, &set, &single))
@@ -216,7 +216,7 @@ static const struct re *parse_escape(struct re_parser *p)
 static const struct re *parse_dot(struct re_parser *p)
 {
 	static const struct rx_range ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-	p->at++;
+	p->at += p->at < p->n;
 	return lang(p, rx_chars_except(p->c->pool, ends, p->how & REGEX_ALL ? 0 : 3));
 }
 
@@ -261,9 +261,9 @@ static void skip_blanks(struct re_parser *p)
 	while (p->how & REGEX_SPACED && p->at < p->n && strchr(" \t\r\n#", peek(p)) != NULL) {
 		if (peek(p) == '#')
 			while (p->at < p->n && peek(p) != '\n')
-				p->at++;
+				p->at += p->at < p->n;
 		else
-			p->at++;
+			p->at += p->at < p->n;
 	}
 }
 
@@ -293,7 +293,7 @@ static const struct re *parse_choice(struct re_parser *p)
 {
 	const struct re *e = parse_sequence(p);
 	while (e != NULL && p->at < p->n && peek(p) == '|') {
-		p->at++;
+		p->at += p->at < p->n;
 		e = alt(p, e, parse_sequence(p));
 	}
 	return e;

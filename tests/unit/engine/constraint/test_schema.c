@@ -163,6 +163,23 @@ static const struct accept_case logic[] = {
      {"{\"a\":1}", "{\"b\":1}", "{\"a\":1,\"b\":1}"}},
 };
 
+/* Ten members, two of them required: these come anywhere, the others in order. */
+static const struct accept_case free_order[] = {
+    {"{\"type\":\"object\",\"properties\":{\"p0\":{\"type\":\"integer\"},\"p1\":{\"type\":\"integer\"},\"p2\":{"
+     "\"type\":\"integer\"},\"p3\":{\"type\":\"integer\"},\"p4\":{\"type\":\"integer\"},\"p5\":{\"type\":\"integer\"},"
+     "\"p6\":{\"type\":\"integer\"},\"p7\":{\"type\":\"integer\"},\"p8\":{\"type\":\"integer\"},\"p9\":{\"type\":"
+     "\"integer\"}},"
+     "\"required\":[\"p3\",\"p7\"],\"minProperties\":1}",
+     {"{\"p3\":1,\"p7\":1}", "{\"p7\":1,\"p3\":1}", "{\"p7\":1,\"p0\":1,\"p3\":1,\"p9\":2}",
+      "{\"p0\":1,\"p1\":1,\"p7\":1,\"p3\":1,\"z\":[]}", "{\"z\":1,\"p3\":1,\"p7\":1}"},
+     {"{}", "{\"p3\":1}", "{\"p3\":1,\"p7\":1,\"p3\":1}", "{\"p0\":1,\"p0\":1,\"p3\":1,\"p7\":1}",
+      "{\"p3\":1,\"p7\":\"\"}", "{\"z\":1}"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"required\":[\"a\"],\"additionalProperties\":"
+     "false,\"minProperties\":1}",
+     {"{\"a\":1}", "{\"c\":1,\"b\":2,\"a\":3}", "{\"b\":2,\"a\":3}"},
+     {"{}", "{\"b\":1,\"c\":1}", "{\"a\":1,\"c\":1,\"a\":1}", "{\"a\":1,\"d\":1}"}},
+};
+
 static const struct accept_case references[] = {
     {"{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"next\":{\"$ref\":\"#/$defs/"
      "n\"},\"v\":{\"type\":\"integer\"}},\"required\":[\"v\"],\"additionalProperties\":false}}}",
@@ -233,6 +250,12 @@ static void test_references(void **state)
 	ACCEPT_TABLE(CONSTRAINT_JSON_SCHEMA, references);
 }
 
+static void test_free_order(void **state)
+{
+	(void)state;
+	ACCEPT_TABLE(CONSTRAINT_JSON_SCHEMA, free_order);
+}
+
 /* A model cannot emit blanks for ever. */
 static void test_blanks(void **state)
 {
@@ -245,9 +268,9 @@ static void test_blanks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_basics), cmocka_unit_test(test_strings), cmocka_unit_test(test_objects),
-	    cmocka_unit_test(test_arrays), cmocka_unit_test(test_logic),   cmocka_unit_test(test_references),
-	    cmocka_unit_test(test_blanks),
+	    cmocka_unit_test(test_basics), cmocka_unit_test(test_strings),    cmocka_unit_test(test_objects),
+	    cmocka_unit_test(test_arrays), cmocka_unit_test(test_logic),      cmocka_unit_test(test_references),
+	    cmocka_unit_test(test_blanks), cmocka_unit_test(test_free_order),
 	};
 	return cmocka_run_group_tests(tests, accept_open, accept_close);
 }
