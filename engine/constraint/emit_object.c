@@ -52,29 +52,36 @@ static bool requires(const struct obj *o, uint32_t name)
 struct name_list {
 	uint32_t *names;
 	size_t n, cap;
-	uint8_t *seen; /* by name */
-	size_t n_seen;
 };
 
 static void add_name(struct schema *s, struct name_list *l, uint32_t name)
 {
-	if (name >= l->n_seen || l->seen[name])
+	if (name >= s->n_seen || s->seen[name] == s->n_lists)
 		return;
 	uint32_t *grown = con_grow(s->c, l->names, l->n, &l->cap, sizeof *grown);
 	if (grown == NULL)
 		return;
 	l->names = grown;
 	l->names[l->n++] = name;
-	l->seen[name] = 1;
+	s->seen[name] = s->n_lists;
+}
+
+static bool begin_list(struct schema *s)
+{
+	s->n_lists++;
+	if (s->n_seen >= s->n_names)
+		return true;
+	s->n_seen = (size_t)s->n_names * 2;
+	s->seen = con_alloc(s->c, s->n_seen, sizeof *s->seen);
+	return s->seen != NULL;
 }
 
 /* In the order in which schemas mention them. */
 static struct name_list names_of(struct schema *s, const struct obj *o)
 {
-	struct name_list l = {.n_seen = s->n_names, .seen = con_alloc(s->c, s->n_names + 1, 1)};
-	if (l.seen == NULL)
-		return (struct name_list){0};
-	con_step(s->c, 1 + s->n_names / 64);
+	struct name_list l = {0};
+	if (!begin_list(s))
+		return l;
 	for (size_t i = 0; i < o->n_groups; i++)
 		for (size_t j = 0; j < o->groups[i]->n_properties; j++)
 			add_name(s, &l, o->groups[i]->properties[j].name);

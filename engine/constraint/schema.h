@@ -23,7 +23,7 @@
 #include "engine/constraint/json_tree.h"
 
 enum {
-	SCHEMA_MAX_SHAPES = 512,    /* of one set */
+	SCHEMA_MAX_SHAPES = 1024,    /* of one set */
 	SCHEMA_MAX_REGIONS = 64,    /* of the names of one shape */
 	SCHEMA_MAX_LEVELS = 400,    /* of references, allOf and such without progress */
 	SCHEMA_EMPTY_STATES = 2000, /* derivatives to prove that a language has no string */
@@ -164,6 +164,9 @@ struct schema {
 	size_t n_goals, n_goal_slots, n_queue, cap_queue;
 	struct resource *resources;
 	size_t n_resources, cap_resources;
+	uint32_t *seen; /* by name: the list that had it last */
+	size_t n_seen;
+	uint32_t n_lists;
 	unsigned level, empty_level;
 	bool blocked; /* an examination met a set that is being made: what it made is not kept */
 	const struct arr *any_arr;
