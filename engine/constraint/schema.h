@@ -23,7 +23,7 @@
 #include "engine/constraint/json_tree.h"
 
 enum {
-	SCHEMA_MAX_SHAPES = 1024,    /* of one set */
+	SCHEMA_MAX_SHAPES = 1024,   /* of one set */
 	SCHEMA_MAX_REGIONS = 64,    /* of the names of one shape */
 	SCHEMA_MAX_LEVELS = 400,    /* of references, allOf and such without progress */
 	SCHEMA_EMPTY_STATES = 2000, /* derivatives to prove that a language has no string */
@@ -218,11 +218,12 @@ keyword_fn keyword_ref, keyword_all_of, keyword_any_of, keyword_one_of, keyword_
 keyword_fn keyword_minimum, keyword_maximum, keyword_exclusive_minimum, keyword_exclusive_maximum, keyword_multiple;
 keyword_fn keyword_min_length, keyword_max_length, keyword_pattern, keyword_format;
 keyword_fn keyword_properties, keyword_required, keyword_min_properties, keyword_max_properties, keyword_property_names;
-keyword_fn keyword_dependencies, keyword_unevaluated_properties;
+keyword_fn keyword_dependencies;
 keyword_fn keyword_items, keyword_min_items, keyword_max_items, keyword_contains, keyword_unique,
     keyword_unevaluated_items;
 
 /* The strings in which a pattern is found; bytes: among byte strings, to be intersected with text or complemented. */
+const struct set *schema_unevaluated(struct schema *s, const struct jv *at, const struct set *of, bool inverted);
 rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern, bool bytes);
 /* The strings of a format; false: it is not known, so it is an annotation. */
 bool schema_knows_format(struct proto_str name);

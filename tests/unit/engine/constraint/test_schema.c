@@ -180,6 +180,23 @@ static const struct accept_case free_order[] = {
      {"{}", "{\"b\":1,\"c\":1}", "{\"a\":1,\"c\":1,\"a\":1}", "{\"a\":1,\"d\":1}"}},
 };
 
+static const struct accept_case unevaluated[] = {
+    {"{\"properties\":{\"b\":{\"type\":\"null\"}},\"allOf\":[{\"properties\":{\"a\":{\"type\":\"null\"}}}],\"type\":"
+     "\"object\"}",
+     {"{\"b\":null,\"a\":null}", "{\"a\":null}"},
+     {"{\"b\":1}", "{\"b\":null,\"a\":1}"}},
+    {"{\"type\":\"object\",\"allOf\":[{\"properties\":{\"a\":{}}},{\"patternProperties\":{\"^x\":{}}}],\"properties\":{"
+     "\"b\":{}},\"unevaluatedProperties\":false}",
+     {"{}", "{\"b\":1}", "{\"a\":2,\"b\":1,\"x1\":3}", "{\"a\":2}"},
+     {"{\"c\":1}", "{\"a\":1,\"c\":1}"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"anyOf\":[{\"properties\":{\"k\":{\"const\":1},\"b\":{}},"
+     "\"required\":[\"k\"]},"
+     "{\"properties\":{\"k\":{\"const\":2},\"c\":{}},\"required\":[\"k\"]}],\"unevaluatedProperties\":{\"type\":"
+     "\"null\"}}",
+     {"{\"a\":1,\"k\":1,\"b\":1}", "{\"k\":2,\"c\":1,\"z\":null}"},
+     {"{\"k\":1,\"c\":1}", "{\"k\":2,\"z\":1}"}},
+};
+
 static const struct accept_case references[] = {
     {"{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"next\":{\"$ref\":\"#/$defs/"
      "n\"},\"v\":{\"type\":\"integer\"}},\"required\":[\"v\"],\"additionalProperties\":false}}}",
@@ -242,6 +259,7 @@ static void test_logic(void **state)
 {
 	(void)state;
 	ACCEPT_TABLE(CONSTRAINT_JSON_SCHEMA, logic);
+	ACCEPT_TABLE(CONSTRAINT_JSON_SCHEMA, unevaluated);
 }
 
 static void test_references(void **state)

@@ -33,7 +33,7 @@ static void test_sentences(void **state)
 	    {"{\"$ref\":\"https://example.com/x.json\"}", SL_EUNSUPPORTED, "#/$ref: https://example.com/x.json is not"},
 	    {"{\"$ref\":\"#\"}", SL_EINVAL, "lead back"},
 	    {"{\"allOf\":[{\"anyOf\":[{\"$ref\":\"#\"}]}]}", SL_EINVAL, "lead back"},
-	    {"{\"unevaluatedProperties\":false}", SL_EUNSUPPORTED, "#/unevaluatedProperties: "},
+	    {"{\"not\":{\"unevaluatedProperties\":false}}", SL_EUNSUPPORTED, "#/not/unevaluatedProperties: "},
 	    {"{\"type\":\"array\",\"uniqueItems\":true}", SL_EUNSUPPORTED, "uniqueItems"},
 	    {"{\"type\":\"string\",\"enum\":[1]}", SL_EINVAL, "permits no value"},
 	    {"{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", SL_EINVAL, "permits no value"},
