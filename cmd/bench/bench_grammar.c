@@ -335,9 +335,9 @@ int bench_grammar(int argc, char **argv)
 					       {"--list", NULL, NULL, &b->list, 0, 0},
 					       {"--json", NULL, NULL, &b->json, 0, 0}};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL);
-	if (rc == 0 && (b->folder == NULL || tokenizer == NULL))
+	if (rc == 0 && (b->folder == NULL || tokenizer == NULL || *tokenizer == '\0'))
 		rc = bench_complain(CMD_EXIT_USAGE, "grammar: --cases FOLDER and --tokenizer FILE are needed");
-	if (rc == 0 && open_tokenizer(tokenizer, &b->t, &err) != 0)
+	if (rc == 0 && tokenizer != NULL && open_tokenizer(tokenizer, &b->t, &err) != 0)
 		rc = bench_complain(1, "%s", err.text);
 	if (rc == 0 && grammar_vocab_create(b->t, &b->v) != 0)
 		rc = bench_complain(1, "out of memory");

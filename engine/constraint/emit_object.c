@@ -275,7 +275,7 @@ static struct rules_sym demanding_tail(struct states *t, uint32_t count)
 	struct members *m = t->m;
 	struct rules *r = m->s->c->rules;
 	unsigned n = 1u << m->n_somes;
-	struct rules_sym later[1 << MAX_TAIL_SOMES], first = rules_new(r);
+	struct rules_sym later[1 << MAX_TAIL_SOMES] = {{0}}, first = rules_new(r);
 	for (unsigned done = 0; done < n; done++)
 		later[done] = rules_new(r);
 	rules_add(r, later[n - 1], NULL, 0);
