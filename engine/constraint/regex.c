@@ -189,6 +189,12 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 		break;
 	case RE_BOUNDARY: out = after_boundary(m, e, k); break;
 	case RE_AHEAD: out = after_ahead(m, e, k); break;
+	case RE_BEHIND:
+		out = k;
+		out.of[AFTER_WORD] = e->inverted ? RX_NONE : k.of[AFTER_WORD];
+		out.of[AFTER_OTHER] = e->inverted ? k.of[AFTER_OTHER] : RX_NONE;
+		out.of[AT_START] = e->inverted ? k.of[AT_START] : RX_NONE;
+		break;
 	}
 	m->level--;
 	return out;
@@ -218,6 +224,10 @@ static rx compile(struct re_parser *p, const struct re *e)
 	charset_add_class(p->c, &other, 'W');
 	m.word = charset_rx(p->c, &word);
 	m.other = charset_rx(p->c, &other);
+	if (p->behind != RX_NONE) {
+		m.word = p->behind;
+		m.other = con_minus(p->c, con_any_char(p->c), p->behind);
+	}
 	m.tail = p->how & REGEX_BYTES ? RX_ALL : con_any_text(p->c);
 	if (p->how & REGEX_SEARCH)
 		return searched(&m, after(&m, e, same(m.tail)));

@@ -6,7 +6,7 @@
  *
  * Assertions (^ $ \b \B and lookaheads) are compiled from right to left against the language of what follows, once for
  * each kind of character that may come before: none, a word character, another. Lazy quantifiers equal greedy ones.
- * Refused by name: backreferences, lookbehinds, assertions inside an unbounded repetition.
+ * Refused by name: backreferences, lookbehinds of more than one character, assertions inside an unbounded repetition.
  */
 #ifndef ENGINE_CONSTRAINT_REGEX_H
 #define ENGINE_CONSTRAINT_REGEX_H

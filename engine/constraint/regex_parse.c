@@ -169,6 +169,22 @@ static const struct re *modified(struct re_parser *p, size_t begin)
 	return e;
 }
 
+/* Lookbehinds are told apart as word characters are for \\b, so all of an expression are of the same characters. */
+static const struct re *behind(struct re_parser *p, size_t begin, const struct re *e)
+{
+	if (e == NULL)
+		return NULL;
+	rx one = e->a->lang;
+	bool single =
+	    e->a->plain && one != RX_NONE && rx_is_none(p->c->pool, con_minus(p->c, one, con_any_char(p->c)), 64);
+	if (!single || (p->behind != RX_NONE && p->behind != one) || p->boundaries) {
+		re_fail(p, SL_EUNSUPPORTED, begin, "lookbehinds are not supported but of one character, without \\b");
+		return NULL;
+	}
+	p->behind = one;
+	return e;
+}
+
 static const struct re *parse_group(struct re_parser *p)
 {
 	size_t begin = p->at++;
@@ -185,8 +201,9 @@ static const struct re *parse_group(struct re_parser *p)
 		p->at += 2;
 		kind = RE_AHEAD;
 	} else if (looking_at(p, "?<=") || looking_at(p, "?<!")) {
-		re_fail(p, SL_EUNSUPPORTED, begin, "lookbehinds are not supported");
-		return NULL;
+		inverted = looking_at(p, "?<!");
+		p->at += 3;
+		return behind(p, begin, group_of(p, begin, RE_BEHIND, inverted));
 	} else if (looking_at(p, "?<") || looking_at(p, "?P<")) {
 		if (!skip_name(p, begin))
 			return NULL;
@@ -206,6 +223,11 @@ static const struct re *parse_escape(struct re_parser *p)
 	uint32_t single;
 	if (peek(p) == 'b' || peek(p) == 'B') {
 		p->at += p->at < p->n;
+		p->boundaries = true;
+		if (p->behind != RX_NONE) {
+			re_fail(p, SL_EUNSUPPORTED, begin, "\\b beside lookbehinds is not supported");
+			return NULL;
+		}
 		return node(p, (struct re){.kind = RE_BOUNDARY, .inverted = p->text[p->at - 1] == 'B', .at = begin});
 	}
 	if (!re_escape(p, false, &set, &single))
