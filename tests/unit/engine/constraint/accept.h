@@ -35,7 +35,8 @@ static inline int accept_close(void **state)
 }
 
 /* NULL: refused, err says why. */
-static inline struct grammar *accept_compile(enum constraint_kind kind, const char *source, size_t n, struct sl_err *err)
+static inline struct grammar *accept_compile(enum constraint_kind kind, const char *source, size_t n,
+					     struct sl_err *err)
 {
 	struct rules *rules = NULL;
 	struct grammar *g = NULL;
@@ -46,6 +47,7 @@ static inline struct grammar *accept_compile(enum constraint_kind kind, const ch
 	if (rc == 0)
 		rc = grammar_create(accept_vocab, rules, NULL, &g, err);
 	assert_true((rc == 0) == (g != NULL));
+	err->code = rc;
 	return g;
 }
 

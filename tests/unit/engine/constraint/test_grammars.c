@@ -9,10 +9,17 @@ static void test_gbnf(void **state)
 	(void)state;
 	static const struct accept_case cases[] = {
 	    {"root ::= \"yes\" | \"no\"", {"yes", "no"}, {"", "maybe", "yesno"}},
-	    {"# arithmetic\nroot ::= expr\nexpr ::= term ([-+] term)*  # sums\nterm ::= num | \"(\" expr \")\"\nnum ::= [0-9]+\n",
-	     {"1", "1+2-3", "(1+(22))-3"}, {"", "1+", "(1", "1++2"}},
-	    {"root ::= (\n  \"a\" |\n  \"b\"\n){2,3} c?\nc ::=\n  \"\\x43\\u00e9\"", {"ab", "aba", "bbC\xC3\xA9"}, {"a", "abab", "abC"}},
-	    {"root ::= [^\\n\\]a-c]{2} . \"\\\"\"", {"xy\n\"", "\xE2\x82\xAC" "d!\""}, {"ab!\"", "xy\""}},
+	    {"# arithmetic\nroot ::= expr\nexpr ::= term ([-+] term)*  # sums\nterm ::= num | \"(\" expr \")\"\nnum "
+	     "::= [0-9]+\n",
+	     {"1", "1+2-3", "(1+(22))-3"},
+	     {"", "1+", "(1", "1++2"}},
+	    {"root ::= (\n  \"a\" |\n  \"b\"\n){2,3} c?\nc ::=\n  \"\\x43\\u00e9\"",
+	     {"ab", "aba", "bbC\xC3\xA9"},
+	     {"a", "abab", "abC"}},
+	    {"root ::= [^\\n\\]a-c]{2} . \"\\\"\"",
+	     {"xy\n\"", "\xE2\x82\xAC"
+			"d!\""},
+	     {"ab!\"", "xy\""}},
 	    {"root ::= item{0,1} \"!\"\nitem ::= \"x\" item | \"y\"", {"!", "y!", "xxy!"}, {"x!", "yy!"}},
 	    {"root ::= root \"a\" | \"b\"", {"b", "baa"}, {"", "a", "ab"}},
 	    {"root ::= \"a\"{3,} | \"b\"{2}", {"aaa", "aaaaa", "bb"}, {"aa", "b", "bbb"}},
@@ -40,10 +47,14 @@ static void test_lark(void **state)
 	(void)state;
 	static const struct accept_case cases[] = {
 	    {"start: \"a\" B? // comment\nB: \"b\"i | \"x\"..\"z\"\n", {"a", "ab", "aB", "ay"}, {"", "b", "ax1", "aw"}},
-	    {"?start: sum\n?sum: product\n    | sum \"+\" product -> add\n?product: atom | product \"*\" atom\n?atom: NUMBER | \"(\" sum \")\"\n"
+	    {"?start: sum\n?sum: product\n    | sum \"+\" product -> add\n?product: atom | product \"*\" atom\n?atom: "
+	     "NUMBER | \"(\" sum \")\"\n"
 	     "%import common.NUMBER\n%import common.WS_INLINE\n%ignore WS_INLINE\n",
-	     {"1", " 1 + 2*3", "(1+ 2.5 )* 4e3"}, {"1+", "(1", "1 2+", ""}},
-	    {"start: [\"x\"] pair~2 tail~1..2\npair: A \"=\" A\ntail: \";\"\nA.2: /[a-c]+/i", {"xa=bB=c;", "a=ba=b;;"}, {"a=b;", "a=ba=b", "a=ba=b;;;"}},
+	     {"1", " 1 + 2*3", "(1+ 2.5 )* 4e3"},
+	     {"1+", "(1", "1 2+", ""}},
+	    {"start: [\"x\"] pair~2 tail~1..2\npair: A \"=\" A\ntail: \";\"\nA.2: /[a-c]+/i",
+	     {"xa=bB=c;", "a=ba=b;;"},
+	     {"a=b;", "a=ba=b", "a=ba=b;;;"}},
 	    {"start: (A | \"q\")+\n%import common (DIGIT, LETTER)\n%import common.INT -> A", {"12", "q3"}, {"", "x"}},
 	    {"start: WORD (\" \" WORD)*\n%import common.WORD", {"ab", "ab c d"}, {"ab  c", " a"}},
 	    {"start: /a.b/s \"\\n\" /\\/x/", {"a\nb\n/x"}, {"ab\n/x"}},
@@ -69,11 +80,15 @@ static void test_choices(void **state)
 {
 	(void)state;
 	static const struct accept_case cases[] = {
-	    {"[\"red\",\"green\",\"gr\\u00fcn\\n\"]", {"red", "green", "gr\xC3\xBCn\n"}, {"", "re", "redgreen", "\"red\""}},
+	    {"[\"red\",\"green\",\"gr\\u00fcn\\n\"]",
+	     {"red", "green", "gr\xC3\xBCn\n"},
+	     {"", "re", "redgreen", "\"red\""}},
 	    {"[\"\"]", {""}, {"x"}},
 	};
-	static const struct refuse_case wrong[] = {
-	    {"[]", SL_EINVAL, "at least one"}, {"{}", SL_EINVAL, "array of strings"}, {"[1]", SL_EINVAL, "array of strings"}, {"[", SL_EINVAL, "malformed JSON"}};
+	static const struct refuse_case wrong[] = {{"[]", SL_EINVAL, "at least one"},
+						   {"{}", SL_EINVAL, "array of strings"},
+						   {"[1]", SL_EINVAL, "array of strings"},
+						   {"[", SL_EINVAL, "malformed JSON"}};
 	ACCEPT_TABLE(CONSTRAINT_CHOICE, cases);
 	REFUSE_TABLE(CONSTRAINT_CHOICE, wrong);
 }
@@ -82,7 +97,9 @@ static void test_json_object(void **state)
 {
 	(void)state;
 	static const struct accept_case cases[] = {
-	    {"", {"{}", "{\"a\":[1,{\"b\":null}]}", " { \"a\" : \"\\ud83d\\ude00\" } "}, {"[]", "1", "{\"a\"}", "{\"a\":1,}", "{\"a\":\"\\x\"}", ""}}};
+	    {"",
+	     {"{}", "{\"a\":[1,{\"b\":null}]}", " { \"a\" : \"\\ud83d\\ude00\" } "},
+	     {"[]", "1", "{\"a\"}", "{\"a\":1,}", "{\"a\":\"\\x\"}", ""}}};
 	ACCEPT_TABLE(CONSTRAINT_JSON_OBJECT, cases);
 }
 
@@ -94,7 +111,8 @@ static void test_kinds(void **state)
 	assert_int_equal(constraint_rules(CONSTRAINT_NONE, "", 0, NULL, &rules, &err), SL_EINVAL);
 	assert_int_equal(constraint_rules(CONSTRAINT_KINDS, "", 0, NULL, &rules, NULL), SL_EINVAL);
 	struct constraint_limits limits = {.max_work = 10};
-	assert_int_equal(constraint_rules(CONSTRAINT_GBNF, "root ::= \"a\" | \"b\" | \"c\" | \"d\" | \"e\" | \"f\" | \"g\" | \"h\"", 54,
+	assert_int_equal(constraint_rules(CONSTRAINT_GBNF,
+					  "root ::= \"a\" | \"b\" | \"c\" | \"d\" | \"e\" | \"f\" | \"g\" | \"h\"", 54,
 					  &limits, &rules, &err),
 			 SL_ELIMIT);
 }

@@ -7,7 +7,8 @@
 
 #include "tests/unit/engine/constraint/accept.h"
 
-static const char *const bounds[] = {"0", "1", "-1", "5", "-5", "10", "99", "-100", "0.5", "-0.5", "1.25", "-2.75", "12.34", "0.05", "1e1", "-25e-1"};
+static const char *const bounds[] = {"0",   "1",    "-1",   "5",     "-5",    "10",   "99",  "-100",
+				     "0.5", "-0.5", "1.25", "-2.75", "12.34", "0.05", "1e1", "-25e-1"};
 static const char *const keywords[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
 
 static bool holds(double x, int keyword, double d)
@@ -42,7 +43,8 @@ static void test_bounds(void **state)
 					 inverted ? "{\"type\":\"number\",\"not\":{\"%s\":%s}}"
 						  : "{\"type\":\"number\",\"%s\":%s}",
 					 keywords[k], bounds[i]);
-				struct grammar *g = accept_compile(CONSTRAINT_JSON_SCHEMA, schema, strlen(schema), &err);
+				struct grammar *g =
+				    accept_compile(CONSTRAINT_JSON_SCHEMA, schema, strlen(schema), &err);
 				if (g == NULL)
 					fail_msg("%s: %s", schema, err.text);
 				check_numbers(g, schema, k, atof(bounds[i]), inverted);
@@ -57,8 +59,9 @@ static void test_multiples(void **state)
 	static const struct {
 		const char *text;
 		int thousandths;
-	} steps[] = {{"1", 1000}, {"2", 2000}, {"3", 3000},  {"4", 4000}, {"5", 5000},	 {"7", 7000},   {"12", 12000},
-		     {"60", 60000}, {"100", 100000}, {"0.5", 500}, {"0.01", 10}, {"0.25", 250}, {"1.5", 1500}, {"0.3", 300}};
+	} steps[] = {{"1", 1000},  {"2", 2000},   {"3", 3000},   {"4", 4000},     {"5", 5000},
+		     {"7", 7000},  {"12", 12000}, {"60", 60000}, {"100", 100000}, {"0.5", 500},
+		     {"0.01", 10}, {"0.25", 250}, {"1.5", 1500}, {"0.3", 300}};
 	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
 		char schema[80];
 		struct sl_err err;
@@ -82,8 +85,13 @@ static void test_multiples(void **state)
 static const struct accept_case others[] = {
     {"{\"type\":\"number\",\"minimum\":0}", {"0", "-0", "-0.0", "1e-07", "2.5E+10", "0e5"}, {"-1", "-1e-7", "-0.1"}},
     {"{\"type\":\"number\",\"exclusiveMinimum\":0}", {"1e-07", "0.001"}, {"0", "0.0", "-0", "0e9"}},
-    {"{\"$schema\":\"http://json-schema.org/draft-04/schema#\",\"type\":\"number\",\"minimum\":1,\"exclusiveMinimum\":true}", {"1.5"}, {"1", "1.0"}},
-    {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":18446744073709551615}", {"18446744073709551615", "1"}, {"0", "18446744073709551616"}},
+    {"{\"$schema\":\"http://json-schema.org/draft-04/"
+     "schema#\",\"type\":\"number\",\"minimum\":1,\"exclusiveMinimum\":true}",
+     {"1.5"},
+     {"1", "1.0"}},
+    {"{\"type\":\"integer\",\"minimum\":1,\"maximum\":18446744073709551615}",
+     {"18446744073709551615", "1"},
+     {"0", "18446744073709551616"}},
     {"{\"type\":\"integer\",\"minimum\":-3,\"maximum\":3}", {"-3", "0", "3"}, {"-4", "4", "10", "-10", "1.5"}},
     {"{\"enum\":[1.5,-2,0]}", {"1.5", "1.50", "-2", "0", "-2.0"}, {"1.55", "2", "1"}},
     {"{\"type\":\"number\",\"not\":{\"const\":5}}", {"4", "5.5", "55"}, {"5", "5.0"}},

@@ -15,7 +15,8 @@ static void test_sentences(void **state)
 	    {"{\"type\":nope}", SL_EINVAL, "malformed JSON"},
 	    {"{\"a\":1,\"a\":2}", SL_EINVAL, "appears twice"},
 	    {"5", SL_EINVAL, "#: a schema is an object or a boolean"},
-	    {"{\"properties\":{\"x\":[]},\"type\":\"object\",\"required\":[\"x\"]}", SL_EINVAL, "#/properties/x: a schema is"},
+	    {"{\"properties\":{\"x\":[]},\"type\":\"object\",\"required\":[\"x\"]}", SL_EINVAL,
+	     "#/properties/x: a schema is"},
 	    {"{\"type\":\"any\"}", SL_EINVAL, "#/type: "},
 	    {"{\"properties\":{\"a/b\":{\"type\":3}}}", SL_EINVAL, "#/properties/a~1b/type: "},
 	    {"{\"enum\":1}", SL_EINVAL, "#/enum: "},
@@ -32,7 +33,7 @@ static void test_sentences(void **state)
 	    {"{\"$ref\":\"https://example.com/x.json\"}", SL_EUNSUPPORTED, "#/$ref: https://example.com/x.json is not"},
 	    {"{\"$ref\":\"#\"}", SL_EINVAL, "lead back"},
 	    {"{\"allOf\":[{\"anyOf\":[{\"$ref\":\"#\"}]}]}", SL_EINVAL, "lead back"},
-	    {"{\"unevaluatedProperties\":false}", SL_EUNSUPPORTED, "#/unevaluatedProperties: "},
+	    {"{\"not\":{\"unevaluatedProperties\":false}}", SL_EUNSUPPORTED, "#/not/unevaluatedProperties: "},
 	    {"{\"type\":\"array\",\"uniqueItems\":true}", SL_EUNSUPPORTED, "uniqueItems"},
 	    {"{\"type\":\"string\",\"enum\":[1]}", SL_EINVAL, "permits no value"},
 	    {"{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", SL_EINVAL, "permits no value"},
@@ -82,7 +83,7 @@ static void test_hostile(void **state)
 	hostile("{\"pattern\":\"", "(a|b*)*", 5000, "\"}", 1);
 	hostile("{\"pattern\":\"", "(?=", 150, "\"}", SL_EINVAL);
 	hostile("{\"minimum\":1", "0", 100000, "}", SL_ELIMIT);
-	hostile("{\"type\":\"string\",\"maxLength\":1", "0", 10000, "}", 0);
+	hostile("{\"type\":\"string\",\"maxLength\":1", "0", 300, "}", 0);
 	hostile("{\"allOf\":[", "{\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]},", 20000, "{}]}", 1);
 	hostile("{\"enum\":[", "\"a\",", 100000, "\"b\"]}", 0);
 }
@@ -97,7 +98,8 @@ static void test_wide(void **state)
 		buf_printf(&b, "%s\"p%d\":{\"type\":\"null\"}", i > 0 ? "," : "", i);
 	buf_append_str(&b, "}}");
 	int code = outcome(&b);
-	assert_true(code == 0 || code == SL_ELIMIT);
+	if (code != 0 && code != SL_ELIMIT)
+		fail_msg("%d", code);
 	buf_dispose(&b);
 }
 
@@ -109,7 +111,8 @@ static void test_products(void **state)
 	buf_init(&b, 1 << 20);
 	buf_append_str(&b, "{\"type\":\"object\",\"allOf\":[");
 	for (int i = 0; i < 20; i++)
-		buf_printf(&b, "%s{\"anyOf\":[{\"required\":[\"a%d\"]},{\"required\":[\"b%d\"]}]}", i > 0 ? "," : "", i, i);
+		buf_printf(&b, "%s{\"anyOf\":[{\"required\":[\"a%d\"]},{\"required\":[\"b%d\"]}]}", i > 0 ? "," : "", i,
+			   i);
 	buf_append_str(&b, "]}");
 	assert_int_equal(outcome(&b), SL_ELIMIT);
 	buf_dispose(&b);
@@ -124,8 +127,9 @@ static void test_chains(void **state)
 		buf_init(&b, 1 << 24);
 		buf_append_str(&b, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
 		for (int i = 0; i < 5000; i++)
-			buf_printf(&b, progress ? "\"d%d\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/d%d\"}},"
-						: "\"d%d\":{\"$ref\":\"#/$defs/d%d\"},",
+			buf_printf(&b,
+				   progress ? "\"d%d\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/d%d\"}},"
+					    : "\"d%d\":{\"$ref\":\"#/$defs/d%d\"},",
 				   i, i + 1);
 		buf_append_str(&b, "\"d5000\":{\"type\":\"null\"}}}");
 		assert_int_equal(outcome(&b) == 0, progress);
