@@ -259,6 +259,12 @@ static void ref_adjust(const struct sampler_params *p, const struct text *t, flo
 		if (made > 0)
 			l[id] -= p->presence_penalty + p->frequency_penalty * (float)made;
 	}
+	for (int id = 0; id < ref.n && p->only_biased; id++) {
+		bool has = false;
+		for (int i = 0; i < p->n_bias; i++)
+			has = has || p->bias[i].id == (uint32_t)id;
+		l[id] = has ? l[id] : -INFINITY;
+	}
 	for (int i = 0; i < p->n_stop_ids && index < p->min_tokens; i++)
 		l[p->stop_ids[i]] = -INFINITY;
 	for (uint32_t i = 0; i < p->n_end_ids && (p->ignore_eos || index < p->min_tokens); i++)
@@ -395,8 +401,14 @@ static struct sampler_params any_params(int n, struct proto_id_f32 *bias, int32_
 	p.bias = bias;
 	for (int i = 0; i < p.n_bias; i++) {
 		bias[i].id = next_random() % (unsigned)n;
-		bias[i].v = ONE_OF(-100, -1, 0.5f, 3, 100);
+		bias[i].v = ONE_OF(-100, -1, 0.5f, 3, 100, -INFINITY);
+		for (int k = i; k > 0 && bias[k].id < bias[k - 1].id; k--) {
+			struct proto_id_f32 other = bias[k];
+			bias[k] = bias[k - 1];
+			bias[k - 1] = other;
+		}
 	}
+	p.only_biased = p.n_bias > 0 && next_random() % 4 == 0;
 	p.n_stop_ids = (uint8_t)(next_random() % 3);
 	p.n_end_ids = next_random() % 3;
 	p.stop_ids = stops;
