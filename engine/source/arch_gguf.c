@@ -262,6 +262,14 @@ static void read_attention(struct reader *r, const struct family *family, struct
 	a->window_pattern = get_int(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, family->window_pattern);
 }
 
+static void read_pooling(struct reader *r, struct model_arch *a)
+{
+	a->pooling = (enum arch_pooling)get_int(r, "pooling_type", ARCH_POOL_NONE, ARCH_POOL_RANK, ARCH_POOL_NONE);
+	if (!a->encoder && a->pooling != ARCH_POOL_NONE && a->pooling != ARCH_POOL_MEAN && a->pooling != ARCH_POOL_LAST)
+		fault(r, SL_EUNSUPPORTED, "%s.pooling_type %d is not supported (supported: 1 mean, 3 last)", a->family,
+		      (int)a->pooling);
+}
+
 int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_err *err)
 {
 	const struct gguf *g = model_file_gguf(f);
@@ -281,6 +289,7 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 	snprintf(a->family, sizeof a->family, "%s", family->name);
 	read_shape(&r, a);
 	read_attention(&r, family, a);
+	read_pooling(&r, a);
 	if (family->scaled_embed)
 		a->embed_scale = sqrtf((float)a->n_embd);
 	a->rms_eps = (float)get_float(&r, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, 0);

@@ -73,6 +73,7 @@ struct seq_text {
 	bool searching;       /* a beam search with options that it does not support */
 	atomic_bool unwanted; /* cancelled: the worker skips the work */
 	struct tok_ids ids;   /* the result */
+	uint32_t n_first;     /* of a pair: tokens of the first text, with those around it; otherwise all */
 	uint8_t error;        /* enum proto_error */
 	struct sl_err err;    /* why, for the client */
 };
@@ -127,6 +128,8 @@ struct eng_seq {
 	uint8_t prompt_logprobs;  /* as in SUBMIT */
 	uint32_t prompt_reported; /* prompt tokens whose log probability was reported */
 	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
+	bool embed;               /* PROTO_SUBMIT_EMBED: its result is an embedding or a score */
+	bool unshared;            /* neither reuses pages of the prefix tree nor adds any */
 	uint64_t salt;            /* of the prefixes that it may share */
 	uint32_t max_tokens, credit;
 	uint64_t deadline_ns; /* UINT64_MAX: none */
@@ -139,6 +142,7 @@ struct eng_seq {
 	int32_t *tokens;         /* prompt, answer and unverified draft prefix; owned */
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
+	uint32_t n_first;          /* of n_prompt: tokens of the first text; those behind have the second type */
 	uint32_t n_cached;         /* of the prompt, when it first started */
 	uint8_t miss;              /* enum proto_miss: why no more of it was cached */
 	int slot;                  /* row of the model's page tables; -1: none */
