@@ -314,6 +314,8 @@ int answer_put_number(struct sl_buf *out, float logprob);
 
 /* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. */
 int answer_choose_model(struct exchange *x, const char *name);
+/* Of those that do one of `does` (enum proto_does); "default": of embeddings and scores the first. */
+int answer_choose_model_for(struct exchange *x, const char *name, unsigned does);
 
 /* ---- answer_chunks.c: what chat and completions share, as an answer_format has it ---- */
 

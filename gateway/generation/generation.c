@@ -254,8 +254,8 @@ static void soon(const void *ctx)
 	prefetch_fetch(&g->prefetch_hints);
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, soon};
-const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, NULL};
+static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, soon, NULL};
+const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, NULL, NULL};
 
 /* ---- shared ---- */
 

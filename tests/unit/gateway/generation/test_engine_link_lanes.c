@@ -73,7 +73,7 @@ static void voice_lost(void *ctx) { voice_says(ctx, 'l'); }
 static void voice_soon(const void *ctx) { voices[(const struct voice *)ctx - voices].soon++; }
 
 static const struct link_listener voice = {voice_queued, voice_tokens, voice_choice, voice_done,
-					   voice_lost,   NULL,         voice_soon};
+					   voice_lost,   NULL,         voice_soon,   NULL};
 
 /* n sequences: number i of lane lane_of[i % n_lanes]. */
 static void voices_up(struct rig *r, int n, const int *lane_of, int n_lanes)
