@@ -57,6 +57,11 @@ static int load_rank(struct model *m, struct sl_err *err)
 int pooling_load(struct model *m, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
+	/* BERT's pooler, which was trained to tell whether two sentences follow one another: no pooling uses it. */
+	static const char *const pooler[] = {"cls.weight", "cls.bias"};
+	for (int i = 0; i < 2 && a->encoder && a->pooling != ARCH_POOL_RANK; i++)
+		if (model_file_find(m->file, pooler[i]) != NULL)
+			model_take_tensor(m, pooler[i], err);
 	if (a->pooling == ARCH_POOL_NONE)
 		return 0;
 	if (a->n_embd > PROTO_MAX_EMBEDDING)
