@@ -165,7 +165,7 @@ static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_e
 /* BERT's normalizer and words. The file does not say whether case counts: it does where a token has a capital. */
 static int make_words(struct tok_source *src, bool cased, struct sl_err *err)
 {
-	static const struct proto_str none = {"", 0}, white = {"\\p{White_Space}", 15}, marks = {"[\\p{P}$+<=>^`|~]", 17};
+	static const struct proto_str none = {"", 0}, white = {"\\p{White_Space}", 15}, marks = {"[\\p{P}$+<=>^`|~]", 16};
 	const struct {
 		bool has;
 		enum norm_kind kind;
