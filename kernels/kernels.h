@@ -284,8 +284,8 @@ struct kn_ops {
 	 * be add, not x. */
 	int (*add_rmsnorm)(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 			   int width, float *y);
-	/* x = (s - mean(s)) / sqrt(variance(s) + eps) · gain + bias of each row, s = x + add; add NULL: s = x. The mean of
-	 * squares of what is left without the mean (Ba, Kiros, Hinton, "Layer Normalization", 2016). */
+	/* x = (s - mean(s)) / sqrt(variance(s) + eps) · gain + bias of each row, s = x + add; add NULL: s = x. The mean
+	 * of squares of what is left without the mean (Ba, Kiros, Hinton, "Layer Normalization", 2016). */
 	int (*layernorm)(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias,
 			 float eps, int n_rows, int width);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */

@@ -45,8 +45,9 @@ uint32_t proto_type_max(uint8_t type)
 const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
-	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS",          "DONE",   "COUNTED", "STATS",
-						 "PONG",  "BYE",    "PROMPT_LOGPROBS", "CHOICE", "LOAD",    "VERIFIED", "EMBEDDING"};
+	static const char *const to_gateway[] = {
+	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",    "PONG",
+	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
 	if (type >= PROTO_MODEL && type <= PROTO_EMBEDDING)
@@ -87,7 +88,7 @@ static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(pr
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
-static const struct proto_field model_fields[] = {F(index), F(state), F(role), F(does), F(n_ctx),
+static const struct proto_field model_fields[] = {F(index),   F(state),  F(role),     F(does),     F(n_ctx),
 						  F(n_vocab), F(n_embd), F(n_params), F(tokenizer)};
 #undef F
 
@@ -230,7 +231,8 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	proto_r_fields(&r, out, model_fields, N(model_fields));
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
-	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 || out->does > PROTO_DOES_ALL)
+	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
+	    out->does > PROTO_DOES_ALL)
 		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role or does");
 	return proto_r_end(&r, PROTO_MODEL, err);
 }

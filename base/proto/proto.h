@@ -75,8 +75,8 @@ enum {
 	PROTO_MAX_PIECE = 255,  /* bytes of one token's text; what is longer is cut */
 	PROTO_MAX_WEIGHT = 10000,
 	PROTO_DEFAULT_WEIGHT = 100,
-	PROTO_PRIORITIES = 8,   /* those beyond are the last one */
-	PROTO_MAX_GIVEN = 1024, /* tokens of an answer that another model began */
+	PROTO_PRIORITIES = 8,        /* those beyond are the last one */
+	PROTO_MAX_GIVEN = 1024,      /* tokens of an answer that another model began */
 	PROTO_MAX_EMBEDDING = 16384, /* numbers of one */
 };
 
@@ -152,7 +152,8 @@ enum proto_prompt_kind {
 	PROTO_PROMPT_CHAT = 1,   /* JSON: {"messages":[{"role":…,"content":…},…]} */
 	PROTO_PROMPT_TEXT = 2,   /* plain text, no template; control tokens in it are text */
 	PROTO_PROMPT_TOKENS = 3, /* u32 little endian ids */
-	/* For results that are embeddings or scores: with the tokens around it that the model's tokenizer puts there. */
+	/* For results that are embeddings or scores: with the tokens around it that the model's tokenizer puts there.
+	 */
 	PROTO_PROMPT_INPUT = 4, /* plain text */
 	PROTO_PROMPT_PAIR = 5,  /* two: u32 little endian bytes of the first, the first, the second */
 	PROTO_PROMPT_LAST = PROTO_PROMPT_PAIR,
@@ -165,8 +166,8 @@ enum {
 	/* The prompt is computed and stays in the prefix tree; no token is made: DONE with LENGTH and none. One
 	 * choice, no beams, no prompt_logprobs. Needs a credit like any other. */
 	PROTO_SUBMIT_PREFILL_ONLY = 8,
-	/* The result is an EMBEDDING, by the model's own pooling, then DONE with STOP: of a PAIR its score, of all others
-	 * a vector. No token is made. As PREFILL_ONLY otherwise. */
+	/* The result is an EMBEDDING, by the model's own pooling, then DONE with STOP: of a PAIR its score, of all
+	 * others a vector. No token is made. As PREFILL_ONLY otherwise. */
 	PROTO_SUBMIT_EMBED = 16,
 };
 

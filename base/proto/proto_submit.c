@@ -89,8 +89,7 @@ static bool within(float v, float lo, float hi) { return v >= lo && v <= hi; }
 static const char *submit_bad_field(const struct proto_submit *m)
 {
 	static const unsigned all_flags = PROTO_SUBMIT_IGNORE_EOS | PROTO_SUBMIT_SHARED_PREFIX |
-					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY |
-					  PROTO_SUBMIT_EMBED,
+					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY | PROTO_SUBMIT_EMBED,
 			      no_token = PROTO_SUBMIT_PREFILL_ONLY | PROTO_SUBMIT_EMBED;
 	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_LAST)
 		return "prompt_kind";

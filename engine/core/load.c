@@ -36,9 +36,9 @@ enum {
 	AGE_MS = 2000, /* without service, after which a tier rises by one rank */
 	STARVE_MS = 10000,
 	PAUSED_MS = 1000,
-	SWAP_PART = 8,  /* swapped pages take at most this fraction (1/8) of host memory */
+	SWAP_PART = 8,   /* swapped pages take at most this fraction (1/8) of host memory */
 	MAX_TEXT = 8192, /* tokens of a text that an encoder computes in one step, unless engine.step_tokens is more */
-	DRAFT_PART = 4, /* a draft pool has this fraction (1/4) of its model's pages */
+	DRAFT_PART = 4,  /* a draft pool has this fraction (1/4) of its model's pages */
 };
 
 /* Gives m a load error if it has none yet. Returns rc. */

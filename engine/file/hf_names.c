@@ -12,9 +12,9 @@
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"}, {"mistral", "llama"}, {"qwen2", "qwen2"},        {"qwen3", "qwen3"},
-    {"bert", "bert"},   {"roberta", "bert"}, {"xlm-roberta", "bert"},
-    {"phi3", "phi3"},   {"gemma2", "gemma2"}, {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
+    {"llama", "llama"},   {"mistral", "llama"},      {"qwen2", "qwen2"},      {"qwen3", "qwen3"},
+    {"bert", "bert"},     {"roberta", "bert"},       {"xlm-roberta", "bert"}, {"phi3", "phi3"},
+    {"gemma2", "gemma2"}, {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
 };
 
 const char *hf_family(const char *model_type)
@@ -68,10 +68,14 @@ static const struct pair bert_whole[] = {
 };
 
 static const struct pair bert_layers[] = {
-    {"attention.self.query", "attn_q"},          {"attention.self.key", "attn_k"},
-    {"attention.self.value", "attn_v"},          {"attention.output.dense", "attn_output"},
-    {"attention.output.LayerNorm", "attn_output_norm"}, {"intermediate.dense", "ffn_up"},
-    {"output.dense", "ffn_down"},                {"output.LayerNorm", "layer_output_norm"},
+    {"attention.self.query", "attn_q"},
+    {"attention.self.key", "attn_k"},
+    {"attention.self.value", "attn_v"},
+    {"attention.output.dense", "attn_output"},
+    {"attention.output.LayerNorm", "attn_output_norm"},
+    {"intermediate.dense", "ffn_up"},
+    {"output.dense", "ffn_down"},
+    {"output.LayerNorm", "layer_output_norm"},
 };
 
 static const char *find(const struct pair *pairs, size_t n, const char *name)
@@ -104,8 +108,8 @@ static bool bert_name(const char *name, char *out, size_t out_bytes)
 	else if (begins(at, "roberta."))
 		at += 8;
 	/* A table of the numbers 0, 1, 2 …, and the head for masked words. */
-	if (begins(at, "embeddings.position_ids") || begins(at, "cls.predictions.") || begins(at, "cls.seq_relationship.") ||
-	    begins(at, "lm_head."))
+	if (begins(at, "embeddings.position_ids") || begins(at, "cls.predictions.") ||
+	    begins(at, "cls.seq_relationship.") || begins(at, "lm_head."))
 		return false;
 	int layer = -1, skip = 0;
 	if (begins(at, "encoder.layer.") && sscanf(at, "encoder.layer.%4d.%n", &layer, &skip) == 1 && skip > 0)

@@ -26,7 +26,8 @@ static int load_table(struct model *m, const char *name, int first, int rows, fl
 	float *host = sl_zalloc_n(n, sizeof *host);
 	if (host == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", model_file_path(m->file), name);
-	kn_dequantize(t->type, (const uint8_t *)t->data + (size_t)first * kn_row_bytes(t->type, (size_t)width), n, host);
+	kn_dequantize(t->type, (const uint8_t *)t->data + (size_t)first * kn_row_bytes(t->type, (size_t)width), n,
+		      host);
 	int rc = model_alloc_floats(m, name, n, out, err);
 	if (rc == 0 && (rc = m->ops->upload(m->backend, *out, host, n)) != 0)
 		rc = sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file), name);
@@ -80,13 +81,13 @@ int encoder_load_layer(struct model *m, int i, struct sl_err *err)
 	int q_width = a->n_heads * a->head_dim, rc;
 	char name[64];
 	if ((rc = model_load_qkv(m, i, err)) != 0 || (a->qkv_bias && (rc = model_load_biases(m, i, err)) != 0) ||
-	    (rc = model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err)) !=
-		0 ||
+	    (rc = model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o,
+				    err)) != 0 ||
 	    (rc = a->gated ? model_load_gate_up(m, i, err)
 			   : model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up,
 					       err)) != 0 ||
-	    (rc = model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err)) !=
-		0)
+	    (rc = model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down,
+				    err)) != 0)
 		return rc;
 	l->attn = (struct kn_attn){.scale = a->attn_scale, .q_row = l->qkv.data != NULL ? l->qkv.n_out : 0};
 	l->rope = &m->rope;
@@ -105,8 +106,7 @@ int encoder_begin(struct model *m, int n)
 		rc = o->embed_add(b, m->types, KN_EMBED_TYPE, a->n_embd, m->x);
 	if (rc == 0 && m->positions != NULL)
 		rc = o->embed_add(b, m->positions, KN_EMBED_POS, a->n_embd, m->x);
-	return rc != 0 ? rc
-		       : o->layernorm(b, m->x, NULL, m->embed_norm, m->embed_norm_bias, a->rms_eps, n, a->n_embd);
+	return rc != 0 ? rc : o->layernorm(b, m->x, NULL, m->embed_norm, m->embed_norm_bias, a->rms_eps, n, a->n_embd);
 }
 
 static int add_bias(struct model *m, float *x, const float *bias, int n, int width)
@@ -137,7 +137,8 @@ int encoder_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 	int rc;
 	if ((rc = model_project(m, l, m->x, n, kv, i)) != 0 ||
 	    (rc = o->attention(b, l->qkv.data != NULL ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
-	    (rc = o->matmul(b, &l->o, m->attn, n, added)) != 0 || (rc = add_bias(m, added, l->o_bias, n, a->n_embd)) != 0 ||
+	    (rc = o->matmul(b, &l->o, m->attn, n, added)) != 0 ||
+	    (rc = add_bias(m, added, l->o_bias, n, a->n_embd)) != 0 ||
 	    (rc = o->layernorm(b, m->x, added, l->attn_norm, l->attn_norm_bias, a->rms_eps, n, a->n_embd)) != 0 ||
 	    (rc = widen(m, l, n)) != 0 || (rc = o->matmul(b, &l->down, m->gate, n, added)) != 0 ||
 	    (rc = add_bias(m, added, l->down_bias, n, a->n_embd)) != 0)

@@ -98,8 +98,7 @@ static int find_matrix(struct model *m, const char *name, int n_out, int n_in, c
 	return model_file_bring(m->file, t, err);
 }
 
-int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
-		       struct sl_err *err)
+int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
 {
 	const struct model_tensor *t = NULL;
 	int rc = find_matrix(m, name, n_out, n_in, &t, err);
@@ -202,12 +201,14 @@ int model_load_qkv(struct model *m, int i, struct sl_err *err)
 			model_file_let_go(m->file, t);
 		return 0;
 	}
-	const char *const all[] = {model_in_layer(i, "attn_q.weight", names[0]), model_in_layer(i, "attn_k.weight", names[1]),
+	const char *const all[] = {model_in_layer(i, "attn_q.weight", names[0]),
+				   model_in_layer(i, "attn_k.weight", names[1]),
 				   model_in_layer(i, "attn_v.weight", names[2])};
 	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) !=
 	    SL_EUNSUPPORTED)
 		return rc;
-	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
+	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) !=
+		0 ||
 	    (rc = model_load_matrix(m, model_in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
 		return rc;
 	return model_load_matrix(m, model_in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
@@ -223,9 +224,10 @@ int model_load_gate_up(struct model *m, int i, struct sl_err *err)
 	if (model_file_find(m->file, model_in_layer(i, "ffn_gate.weight", name)) == NULL) {
 		const struct model_tensor *t = NULL;
 		if (m->ops->weight_load_joined != NULL)
-			return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &l->gate_up,
-					   err);
-		if ((rc = find_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) != 0 ||
+			return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd,
+						 &l->gate_up, err);
+		if ((rc = find_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) !=
+			0 ||
 		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
 		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
 			return rc;
@@ -233,7 +235,8 @@ int model_load_gate_up(struct model *m, int i, struct sl_err *err)
 			model_file_let_go(m->file, t);
 		return 0;
 	}
-	const char *const both[] = {model_in_layer(i, "ffn_gate.weight", names[0]), model_in_layer(i, "ffn_up.weight", names[1])};
+	const char *const both[] = {model_in_layer(i, "ffn_gate.weight", names[0]),
+				    model_in_layer(i, "ffn_up.weight", names[1])};
 	if ((rc = load_joined(m, both, (const int[]){a->n_ff, a->n_ff}, 2, a->n_embd, &l->gate_up, err)) !=
 	    SL_EUNSUPPORTED)
 		return rc;
@@ -250,8 +253,8 @@ int model_load_biases(struct model *m, int i, struct sl_err *err)
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	bool joined = l->qkv.data != NULL;
 	char name[64];
-	if ((rc = model_alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias, err)) !=
-		0 ||
+	if ((rc = model_alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias,
+				     err)) != 0 ||
 	    (!joined && (rc = model_alloc_floats(m, "biases", (size_t)kv_width, &l->k_bias, err)) != 0) ||
 	    (!joined && (rc = model_alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
 		return rc;
@@ -289,15 +292,17 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	if (rc == 0 && a->qkv_bias)
 		rc = model_load_biases(m, i, err);
 	if (rc == 0)
-		rc = model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
+		rc =
+		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
 	if (rc == 0)
 		rc = model_load_gate_up(m, i, err);
 	if (rc == 0)
-		rc = model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
+		rc =
+		    model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
 	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
 		if (vectors[k].has)
-			rc = model_load_vector(m, model_in_layer(i, vectors[k].name, name), vectors[k].n, vectors[k].offset,
-					 vectors[k].out, err);
+			rc = model_load_vector(m, model_in_layer(i, vectors[k].name, name), vectors[k].n,
+					       vectors[k].offset, vectors[k].out, err);
 	int window = arch_window(a, i);
 	l->attn = (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window};
 	if (l->qkv.data != NULL)
@@ -531,9 +536,10 @@ void model_free(struct model *m)
 					       &l->up, &l->down, &l->qkv, &l->gate_up};
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
 			free_weight(m, weights[k]);
-		float *vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
-				    l->k_norm,    l->q_bias,   l->k_bias,         l->v_bias,
-				    l->attn_norm_bias, l->ffn_norm_bias, l->o_bias, l->up_bias, l->down_bias};
+		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
+				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
+				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
+				    l->up_bias,   l->down_bias};
 		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
 			free_memory(m, vectors[k]);
 	}
@@ -544,8 +550,25 @@ void model_free(struct model *m)
 	free_weight(m, &m->rank_out);
 	sl_free(m->picks);
 	sl_free(m->runs);
-	float *memory[] = {m->positions, m->types, m->embed_norm, m->embed_norm_bias, m->rank_dense_bias, m->rank_out_bias, m->sums, m->output_norm, m->x,    m->normed, m->q,      m->k,   m->v,
-			   m->attn,        m->gate, m->up,     m->logits, m->qkv, m->gate_up};
+	float *memory[] = {m->positions,
+			   m->types,
+			   m->embed_norm,
+			   m->embed_norm_bias,
+			   m->rank_dense_bias,
+			   m->rank_out_bias,
+			   m->sums,
+			   m->output_norm,
+			   m->x,
+			   m->normed,
+			   m->q,
+			   m->k,
+			   m->v,
+			   m->attn,
+			   m->gate,
+			   m->up,
+			   m->logits,
+			   m->qkv,
+			   m->gate_up};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		free_memory(m, memory[i]);
 	sl_free(m->layers);
@@ -579,7 +602,8 @@ static int add_back(struct model *m, const float *post_norm, const float *next_n
 }
 
 /* As model_project, in m->qkv, and on to the pages: one product. */
-static int project_joined(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer)
+static int project_joined(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv,
+			  int layer)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
@@ -604,8 +628,8 @@ int model_project(struct model *m, const struct layer *l, const float *from, int
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	if (l->qkv.data != NULL)
 		return project_joined(m, l, from, n, kv, layer);
-	if ((rc = o->matmul(b, &l->q, from, n, m->q)) != 0 ||
-	    (rc = o->matmul(b, &l->k, from, n, m->k)) != 0 || (rc = o->matmul(b, &l->v, from, n, m->v)) != 0)
+	if ((rc = o->matmul(b, &l->q, from, n, m->q)) != 0 || (rc = o->matmul(b, &l->k, from, n, m->k)) != 0 ||
+	    (rc = o->matmul(b, &l->v, from, n, m->v)) != 0)
 		return rc;
 	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
 				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
@@ -631,8 +655,7 @@ int model_widen(struct model *m, const struct layer *l, const float *from, int n
 		rc = o->matmul(b, &l->gate_up, from, n, m->gate_up);
 		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, a->n_ff, gelu, m->gate);
 	}
-	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 ||
-	    (rc = o->matmul(b, &l->up, from, n, m->up)) != 0)
+	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0)
 		return rc;
 	return gelu ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff) : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
 }

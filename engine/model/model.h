@@ -48,7 +48,7 @@ struct weight_cache_config;
 struct model_how {
 	const struct model_quantize *quantize; /* NULL: not */
 	const struct weight_cache_config
-	    *cache; /* where rearranged weights are kept, until model_free; NULL: nowhere */
+	    *cache;          /* where rearranged weights are kept, until model_free; NULL: nowhere */
 	const char *pooling; /* as model_set_pooling takes it */
 	struct convert_progress
 	    *rearranging; /* called while weights are rearranged, not when cached ones are used; may be NULL */

@@ -33,7 +33,7 @@ struct model {
 	struct chat_template *template;
 	struct layer *layers;
 	struct kn_weight embed, head; /* head is embed when tied */
-	float *output_norm; /* NULL in encoders */
+	float *output_norm;           /* NULL in encoders */
 	/* Encoders: tables as floats, the norm of embeddings. RANK: its head. */
 	float *positions, *types, *embed_norm, *embed_norm_bias, *rank_dense_bias, *rank_out_bias;
 	struct kn_weight rank_dense, rank_out;
@@ -43,15 +43,16 @@ struct model {
 	int max_rows;
 	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
 	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
-	float *sums; /* [max_rows][n_embd], by slot: of MEAN */
-	int32_t *picks; /* [max_rows], of the host */
+	float *sums;          /* [max_rows][n_embd], by slot: of MEAN */
+	int32_t *picks;       /* [max_rows], of the host */
 	struct kn_text *runs; /* [max_rows], of the host */
 };
 
 /* ---- model.c: 0 or an error with *err; what was loaded is freed by model_free ---- */
 
 const struct model_tensor *model_take_tensor(struct model *m, const char *name, struct sl_err *err);
-int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out, struct sl_err *err);
+int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+		      struct sl_err *err);
 /* offset is added to each number. */
 int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err);
 int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err);

@@ -18,13 +18,14 @@ int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err
 	while (i < n && strcmp(names[i], name) != 0)
 		i++;
 	if (i == n)
-		return sl_errf(err, SL_EINVAL, "pooling '%.16s' is not supported (supported: auto, none, mean, cls, last)",
-			       name);
+		return sl_errf(err, SL_EINVAL,
+			       "pooling '%.16s' is not supported (supported: auto, none, mean, cls, last)", name);
 	if (a->pooling == ARCH_POOL_RANK)
 		return sl_errf(err, SL_EINVAL, "this model scores pairs of texts: it has no other pooling");
 	if ((i == ARCH_POOL_CLS && !a->encoder) || (i == ARCH_POOL_NONE && a->encoder))
 		return sl_errf(err, SL_EINVAL, "pooling '%s' is not for %s", name,
-			       a->encoder ? "an encoder, which makes nothing else" : "a model whose first row sees nothing");
+			       a->encoder ? "an encoder, which makes nothing else"
+					  : "a model whose first row sees nothing");
 	a->pooling = (enum arch_pooling)i;
 	return 0;
 }

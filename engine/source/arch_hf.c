@@ -407,8 +407,8 @@ static void read_pooling(struct reader *r, const struct hf_folder *folder, struc
 	if (r->rc == 0)
 		r->rc = hf_pooling(folder, &a->pooling, r->err);
 	if (a->pooling == ARCH_POOL_CLS && r->rc == 0)
-		r->rc = sl_errf(r->err, SL_EUNSUPPORTED, "%s/1_Pooling/config.json: the first row of a decoder sees nothing",
-				r->path);
+		r->rc = sl_errf(r->err, SL_EUNSUPPORTED,
+				"%s/1_Pooling/config.json: the first row of a decoder sees nothing", r->path);
 }
 
 int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, struct model_arch *a, struct sl_err *err)

@@ -630,8 +630,8 @@ static int check_modules(const struct hf_folder *f, struct sl_err *err)
 		for (size_t k = 0; dot != NULL && k < sizeof known / sizeof *known; k++)
 			is_known = is_known || strcmp(dot + 1, known[k]) == 0;
 		if (!is_known)
-			rc = sl_errf(err, SL_EUNSUPPORTED, "%s/modules.json: module \"%.60s\" is not supported", f->path,
-				     type != NULL ? type : "");
+			rc = sl_errf(err, SL_EUNSUPPORTED, "%s/modules.json: module \"%.60s\" is not supported",
+				     f->path, type != NULL ? type : "");
 	}
 	json_decref(list);
 	map_file_close(&map);
@@ -664,8 +664,8 @@ int hf_pooling(const struct hf_folder *f, enum arch_pooling *out, struct sl_err 
 				known = true;
 			}
 		if ((!known || ++n > 1) && rc == 0)
-			rc = sl_errf(err, SL_EUNSUPPORTED, "%s/1_Pooling/config.json: %s is not supported%s", f->path, key,
-				     known ? " beside another" : "");
+			rc = sl_errf(err, SL_EUNSUPPORTED, "%s/1_Pooling/config.json: %s is not supported%s", f->path,
+				     key, known ? " beside another" : "");
 	}
 	json_decref(config);
 	return rc;

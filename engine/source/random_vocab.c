@@ -104,9 +104,9 @@ static void write_words(struct gguf_writer *w, int n)
 	static const struct {
 		const char *key;
 		uint32_t id;
-	} ids[] = {{"tokenizer.ggml.padding_token_id", 0},   {"tokenizer.ggml.unknown_token_id", 1},
-		   {"tokenizer.ggml.bos_token_id", 2},       {"tokenizer.ggml.cls_token_id", 2},
-		   {"tokenizer.ggml.eos_token_id", 3},       {"tokenizer.ggml.seperator_token_id", 3},
+	} ids[] = {{"tokenizer.ggml.padding_token_id", 0}, {"tokenizer.ggml.unknown_token_id", 1},
+		   {"tokenizer.ggml.bos_token_id", 2},     {"tokenizer.ggml.cls_token_id", 2},
+		   {"tokenizer.ggml.eos_token_id", 3},     {"tokenizer.ggml.seperator_token_id", 3},
 		   {"tokenizer.ggml.mask_token_id", 4}};
 	for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
 		gguf_put_u32(w, ids[i].key, ids[i].id);

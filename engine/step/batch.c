@@ -494,8 +494,8 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 	    .texts = st->texts, .n = b->n_texts, .out = m->in_flight[m->n_in_flight]->pooled};
 	device_draw_plan(st, b, m, &draws);
 	uint64_t begin = clock_now_ns();
-	int rc = model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws,
-			     &pooling);
+	int rc =
+	    model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws, &pooling);
 	if (rc != 0)
 		return rc;
 	in_flight_depart(st, m, b, plan);

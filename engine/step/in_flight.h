@@ -42,9 +42,9 @@ struct step_in_flight {
 	uint32_t n_run;
 	struct in_flight_text {
 		struct eng_seq *s; /* NULL: it has left, or goes on in a later step */
-	} *texts;      /* [max_sequences], b.n_texts of them */
-	float *pooled; /* [max_sequences][n_embd]; NULL: the model pools nothing */
-	uint32_t n_dropped; /* tokens drawn for sequences that have left */
+	} * texts;                 /* [max_sequences], b.n_texts of them */
+	float *pooled;             /* [max_sequences][n_embd]; NULL: the model pools nothing */
+	uint32_t n_dropped;        /* tokens drawn for sequences that have left */
 	uint64_t issued_ns;
 	double expect_ns;
 	bool waited;

@@ -58,9 +58,9 @@ struct eng_model {
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
 	struct sched *sched;
-	uint32_t n_ctx;            /* limit for one sequence, given its pool */
-	uint32_t max_pages;        /* of one sequence */
-	int step_tokens;           /* rows of prompts in one step; of an encoder at least n_ctx: it computes a text at once */
+	uint32_t n_ctx;     /* limit for one sequence, given its pool */
+	uint32_t max_pages; /* of one sequence */
+	int step_tokens;    /* rows of prompts in one step; of an encoder at least n_ctx: it computes a text at once */
 	int32_t *page_tables;      /* [max_sequences][max_pages] */
 	struct eng_model *drafter; /* the model whose drafts it verifies; NULL: none */
 	double draft_accept;       /* recent acceptance of the drafter's tokens, over all requests */

@@ -301,8 +301,9 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		return refused;
 	/* A token is made behind a prompt, none behind an embedding's text. */
 	if (n + !s->embed > m->n_ctx) {
-		sl_errf(err, SL_ELIMIT, "This model's maximum context length is %u tokens. However, your %s %zu tokens.",
-			m->n_ctx, s->embed ? "input has" : "messages resulted in", n);
+		sl_errf(err, SL_ELIMIT,
+			"This model's maximum context length is %u tokens. However, your %s %zu tokens.", m->n_ctx,
+			s->embed ? "input has" : "messages resulted in", n);
 		return PROTO_ERR_CONTEXT_LENGTH;
 	}
 	if (!s->embed && s->max_tokens > m->n_ctx - s->n_prompt) {

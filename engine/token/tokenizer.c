@@ -377,8 +377,8 @@ static int check_source(const struct tok_source *src, struct sl_err *err)
 	const struct {
 		const char *name;
 		int32_t id;
-	} ids[] = {{"bos", src->bos}, {"eos", src->eos}, {"eot", src->eot}, {"unknown", src->unknown},
-		   {"leading", src->before}, {"trailing", src->after}};
+	} ids[] = {{"bos", src->bos},         {"eos", src->eos},        {"eot", src->eot},
+		   {"unknown", src->unknown}, {"leading", src->before}, {"trailing", src->after}};
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
 		if (ids[i].id < -1 || (ids[i].id >= 0 && (size_t)ids[i].id >= src->n_tokens))
 			return sl_errf(err, SL_EINVAL, "the %s token %d is not in the vocabulary of %zu", ids[i].name,

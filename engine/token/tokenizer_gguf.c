@@ -165,7 +165,8 @@ static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_e
 /* BERT's normalizer and words. The file does not say whether case counts: it does where a token has a capital. */
 static int make_words(struct tok_source *src, bool cased, struct sl_err *err)
 {
-	static const struct proto_str none = {"", 0}, white = {"\\p{White_Space}", 15}, marks = {"[\\p{P}$+<=>^`|~]", 16};
+	static const struct proto_str none = {"", 0}, white = {"\\p{White_Space}", 15},
+				      marks = {"[\\p{P}$+<=>^`|~]", 16};
 	const struct {
 		bool has;
 		enum norm_kind kind;
@@ -188,7 +189,8 @@ static int make_words(struct tok_source *src, bool cased, struct sl_err *err)
 static bool has_capitals(const struct proto_str *tokens, const int32_t *attrs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		for (size_t k = 0; k < tokens[i].n && (attrs == NULL || attrs[i] == TOK_NORMAL) && tokens[i].at[0] != '['; k++)
+		for (size_t k = 0;
+		     k < tokens[i].n && (attrs == NULL || attrs[i] == TOK_NORMAL) && tokens[i].at[0] != '['; k++)
 			if (tokens[i].at[k] >= 'A' && tokens[i].at[k] <= 'Z')
 				return true;
 	return false;

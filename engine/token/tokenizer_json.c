@@ -460,7 +460,7 @@ static int read_wordpiece(struct reading *r, const json_t *model)
 	if (r->src.word_prefix.n == 0)
 		return malformed(r, "continuing_subword_prefix");
 	r->src.max_word_chars = json_is_integer(most) && json_integer_value(most) > 0 ? (size_t)json_integer_value(most)
-										     : TOK_MAX_WORD_CHARS;
+										      : TOK_MAX_WORD_CHARS;
 	r->src.unknown = find_token(r, text_of(model, "unk_token"));
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * WordPiece (Schuster, Nakajima 2012; as in BERT, Devlin et al. 2018): of a word the longest token that begins it, then
- * of the rest the longest that continues one, and so on. A word of which some part is no token is one unknown token, and
- * so is one that is too long. Immutable after creation.
+ * of the rest the longest that continues one, and so on. A word of which some part is no token is one unknown token,
+ * and so is one that is too long. Immutable after creation.
  */
 #ifndef ENGINE_WORDPIECE_H
 #define ENGINE_WORDPIECE_H

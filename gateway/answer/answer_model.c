@@ -71,9 +71,10 @@ static int choose_auto(struct exchange *x, const char *name)
 static int cannot(struct exchange *x, const char *name, unsigned does)
 {
 	exchange_refuse(x, 400, "invalid_value", "model",
-			does == PROTO_DOES_GENERATE ? "The model '%s' is not a generator: it makes embeddings or scores."
-			: does == PROTO_DOES_EMBED  ? "The model '%s' is not an embedding model."
-						    : "The model '%s' is neither an embedding model nor a reranker.",
+			does == PROTO_DOES_GENERATE
+			    ? "The model '%s' is not a generator: it makes embeddings or scores."
+			: does == PROTO_DOES_EMBED ? "The model '%s' is not an embedding model."
+						   : "The model '%s' is neither an embedding model nor a reranker.",
 			name);
 	return -1;
 }
@@ -95,7 +96,7 @@ int answer_choose_model_for(struct exchange *x, const char *name, unsigned does)
 	if (index != 0)
 		return index;
 	index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier, does)
-						: engine_link_find_model(link, name);
+					     : engine_link_find_model(link, name);
 	if (index < 0 || !auth_tier_may(x->key->tier, engine_link_model(link, index)->name)) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", name);

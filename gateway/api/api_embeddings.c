@@ -60,8 +60,7 @@ static int put_end(struct embeddings *a)
 	int rc = buf_append_str(&a->piece, "],\"model\":");
 	if (rc == 0)
 		rc = json_out_string(&a->piece, a->model, strlen(a->model));
-	return rc != 0 ? rc
-		       : buf_printf(&a->piece, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}", n, n);
+	return rc != 0 ? rc : buf_printf(&a->piece, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}", n, n);
 }
 
 static int put_next(struct embeddings *a)
@@ -90,10 +89,9 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 
 static void on_done(void *ctx)
 {
-	static const struct http_field json = {"content-type", "application/json"};
 	struct embeddings *a = ctx;
 	a->next = -1;
-	exchange_reply_stream(a->x, &json, 1, (struct http_source){.pull = pull, .ctx = a});
+	exchange_reply_json_stream(a->x, (struct http_source){.pull = pull, .ctx = a});
 }
 
 /* False: x is answered. */

@@ -24,7 +24,7 @@ struct ranked {
 struct rank {
 	struct exchange *x;
 	struct rank_request r;
-	bool pairs;               /* a cross-encoder's; otherwise vectors: those of the left, then of the right */
+	bool pairs; /* a cross-encoder's; otherwise vectors: those of the left, then of the right */
 	struct embed_item *items;
 	struct embed_run *run;
 	struct ranked *results; /* [r.n_right] */
@@ -99,8 +99,8 @@ static void reply_rerank(struct rank *k)
 	qsort(k->results, (size_t)k->r.n_right, sizeof *k->results, compare);
 	for (int i = 0; i < k->r.top_n; i++)
 		rc |= json_array_append_new(list, result_json(k, &k->results[i]));
-	json_t *v = json_pack("{s:s, s:s, s:o, s:o}", "id", k->x->id, "model", k->model, "results", list, "usage",
-			      usage(k));
+	json_t *v =
+	    json_pack("{s:s, s:s, s:o, s:o}", "id", k->x->id, "model", k->model, "results", list, "usage", usage(k));
 	if (rc != 0) {
 		json_decref(v);
 		v = NULL;
@@ -113,8 +113,8 @@ static void reply_score(struct rank *k)
 	json_t *list = json_array();
 	int rc = 0;
 	for (int i = 0; i < k->r.n_right; i++)
-		rc |= json_array_append_new(list, json_pack("{s:i, s:s, s:f}", "index", i, "object", "score", "score",
-							    k->results[i].score));
+		rc |= json_array_append_new(
+		    list, json_pack("{s:i, s:s, s:f}", "index", i, "object", "score", "score", k->results[i].score));
 	json_t *v = json_pack("{s:s, s:s, s:I, s:s, s:o, s:o}", "id", k->x->id, "object", "list", "created",
 			      (json_int_t)clock_unix_s(), "model", k->model, "data", list, "usage", usage(k));
 	if (rc != 0) {

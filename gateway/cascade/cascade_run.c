@@ -371,7 +371,7 @@ static void on_lost(void *ctx)
 }
 
 const struct link_listener cascade_side_listener = {on_queued, on_tokens,   on_choice, on_done,
-						    on_lost,   on_verified, NULL, NULL};
+						    on_lost,   on_verified, NULL,      NULL};
 
 /* ---- the generation's ---- */
 

@@ -124,7 +124,8 @@ fail(struct embed_run *r, int status, const char *code, const char *param, const
 static void fail_lost(struct embed_run *r)
 {
 	end(r);
-	exchange_refuse(r->x, 503, "engine_unavailable", NULL, "The engine stopped unexpectedly. It is being restarted.");
+	exchange_refuse(r->x, 503, "engine_unavailable", NULL,
+			"The engine stopped unexpectedly. It is being restarted.");
 }
 
 static void fail_busy(struct embed_run *r, const char *why)

@@ -374,8 +374,8 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
  * judged by the frames before it. */
 static bool may_move(uint8_t type)
 {
-	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED ||
-	       type == PROTO_EMBEDDING || type == PROTO_DONE;
+	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_EMBEDDING ||
+	       type == PROTO_DONE;
 }
 
 /* Whole frames at the front of l->in that may be delivered by lanes, into l->order; how many bytes they are. */

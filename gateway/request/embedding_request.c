@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inputs are a string, a list of strings, a list of token ids, or a list of such lists: what the first element is decides
- * what the others must be. Tokens are written as the wire has them into one buffer, whose place is known only when all
- * are there.
+ * Inputs are a string, a list of strings, a list of token ids, or a list of such lists: what the first element is
+ * decides what the others must be. Tokens are written as the wire has them into one buffer, whose place is known only
+ * when all are there.
  */
 #include "gateway/request/embedding_request.h"
 
@@ -94,8 +94,8 @@ static int reserve(const json_t *list, const char *field, struct embedding_text 
 	if (size == 0)
 		return request_bad(e, "empty_array", field, "Invalid '%s': at least one text is needed.", field);
 	if (size > EMBEDDING_MAX_INPUTS)
-		return request_bad(e, "array_above_max_length", field, "Invalid '%s': at most %d texts, not %zu.", field,
-				   EMBEDDING_MAX_INPUTS, size);
+		return request_bad(e, "array_above_max_length", field, "Invalid '%s': at most %d texts, not %zu.",
+				   field, EMBEDDING_MAX_INPUTS, size);
 	*out = sl_zalloc_n(size, sizeof **out);
 	*n = (int)size;
 	return *out != NULL ? 0 : SL_ENOMEM;
@@ -131,8 +131,7 @@ static int put_tokens(struct embedding_request *r, const json_t *ids, int index,
 			*to++ = (uint8_t)((uint32_t)id >> (8 * k));
 	}
 	buf_commit(&r->tokens, n * TOKEN_BYTES);
-	*out = (struct embedding_text){
-	    .kind = PROTO_PROMPT_TOKENS, .text = {.n = n * TOKEN_BYTES}, .index = index};
+	*out = (struct embedding_text){.kind = PROTO_PROMPT_TOKENS, .text = {.n = n * TOKEN_BYTES}, .index = index};
 	return 0;
 }
 
@@ -222,12 +221,10 @@ void embedding_request_dispose(struct embedding_request *r)
 /* ---- reranking and scores ---- */
 
 /* A text, or an object that has it as "text". */
-static const json_t *text_of(const json_t *v)
-{
-	return json_is_object(v) ? json_object_get(v, "text") : v;
-}
+static const json_t *text_of(const json_t *v) { return json_is_object(v) ? json_object_get(v, "text") : v; }
 
-static int get_texts(const json_t *body, const char *field, struct embedding_text **out, int *n, struct request_error *e)
+static int get_texts(const json_t *body, const char *field, struct embedding_text **out, int *n,
+		     struct request_error *e)
 {
 	const json_t *v = request_get(body, field);
 	if (v == NULL)
@@ -280,8 +277,8 @@ int score_request_parse(const void *bytes, size_t n, const struct request_limits
 	int rc = begin(bytes, n, l, "text_1", "text_2", out, e);
 	if (rc == 0 && out->n_left != 1 && out->n_left != out->n_right)
 		rc = request_bad(e, "invalid_value", "text_2",
-				 "Invalid 'text_2': %d texts for %d in 'text_1', which has one or as many.", out->n_right,
-				 out->n_left);
+				 "Invalid 'text_2': %d texts for %d in 'text_1', which has one or as many.",
+				 out->n_right, out->n_left);
 	if (rc != 0)
 		rank_request_dispose(out);
 	return rc;

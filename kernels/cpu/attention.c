@@ -8,7 +8,8 @@
  * rows of one sequence and the heads that share a key head go through the blocks together, so that a
  * block is read from memory once for all of them, but each has a state of its own and sees its
  * blocks in the same order as it would alone; what another one of them sees and it does not has the
- * weight zero. Rows that see what follows them (kn_step.row_sees) are no different: only their end is. A window begins inside of a block: the blocks stay where they are.
+ * weight zero. Rows that see what follows them (kn_step.row_sees) are no different: only their end is. A window begins
+ * inside of a block: the blocks stay where they are.
  *
  * A block's sums are made by themselves, with the block's own largest score, and then join those of the
  * blocks before it. So it makes no difference where they were made: with few rows and heads the blocks of a

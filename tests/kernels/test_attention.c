@@ -98,7 +98,8 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	double scaled = kn_kv_has_scales(c->kv.type) ? 2 * U : 0;
 	for (int i = 0; i < c->step.n_rows * n_heads; i++) {
 		int row = i / n_heads, head = i % n_heads / (n_heads / c->kv.n_kv_heads);
-		int n = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row], blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
+		int n = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row],
+		    blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
 		int from = how->window > 0 && n > how->window ? n - how->window : 0;
 		double max = -INFINITY, min = INFINITY, sum = 0, score_error = 0;
 		for (int p = from; p < n; p++) {

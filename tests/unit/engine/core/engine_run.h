@@ -125,7 +125,8 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		break;
 	}
 	case ENG_EMBEDDING:
-		BUG_IF(!a->queued || a->n_embedding > 0 || ev->u.embedding.n > RUN_WIDTH, "an EMBEDDING twice or too wide");
+		BUG_IF(!a->queued || a->n_embedding > 0 || ev->u.embedding.n > RUN_WIDTH,
+		       "an EMBEDDING twice or too wide");
 		a->n_embedding = ev->u.embedding.n;
 		memcpy(a->embedding, ev->u.embedding.values, a->n_embedding * sizeof(float));
 		break;

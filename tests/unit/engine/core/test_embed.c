@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Embeddings through the engine's own door: the same bits alone and among others, in other chunks and after a hit of the
- * prefix tree or a pre-emption; encoders compute a text at once; what is refused, and with which error.
+ * Embeddings through the engine's own door: the same bits alone and among others, in other chunks and after a hit of
+ * the prefix tree or a pre-emption; encoders compute a text at once; what is refused, and with which error.
  */
 #include "engine_run.h"
 
@@ -276,8 +276,8 @@ static int setup(void **state)
 		if (i % 2 == 0)
 			n = (size_t)snprintf(texts[i], sizeof texts[i], "all of these texts begin alike and go on ");
 		while (n < length)
-			n += (size_t)snprintf(texts[i] + n, sizeof texts[i] - n, "%c%c ", 'a' + (int)(n + (size_t)i) % 26,
-					      'a' + (i * 7) % 26);
+			n += (size_t)snprintf(texts[i] + n, sizeof texts[i] - n, "%c%c ",
+					      'a' + (int)(n + (size_t)i) % 26, 'a' + (i * 7) % 26);
 	}
 	return 0;
 }

@@ -2,7 +2,8 @@
  *
  * Encoders of BERT's line against a forward pass in double, written here from the papers: a whole text at once, no
  * pages, no blocks. Vectors by each pooling and scores of a head, at random weights, on every backend: the relative
- * error stays under 1e-4, and the ranks of 200 pairs are the same. And the same bits for a text alone and beside others.
+ * error stays under 1e-4, and the ranks of 200 pairs are the same. And the same bits for a text alone and beside
+ * others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -145,7 +146,8 @@ static void reference(const struct model_file *f, const int32_t *ids, int n, int
 {
 	static double q[MOST][WIDTH], k[MOST][WIDTH], v[MOST][WIDTH], out[MOST][WIDTH], y[WIDTH];
 	bool turns = model_file_find(f, "position_embd.weight") == NULL;
-	double *embed = need(f, -1, "token_embd.weight", VOCAB * WIDTH), *types = need(f, -1, "token_types.weight", 2 * WIDTH);
+	double *embed = need(f, -1, "token_embd.weight", VOCAB * WIDTH),
+	       *types = need(f, -1, "token_types.weight", 2 * WIDTH);
 	double *positions = turns ? NULL : need(f, -1, "position_embd.weight", 256 * WIDTH);
 	for (int r = 0; r < n; r++)
 		for (int i = 0; i < WIDTH; i++)
@@ -202,8 +204,8 @@ static void bench_open(struct bench *x, const struct kn_ops *ops, const char *po
 	assert_int_equal(ops->open(&kc, &x->b, &err), 0);
 	if (model_load_as(path, &how, ops, x->b, SLOTS * MOST, 0, &x->m, &err) != 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(kv_pool_create(ops, x->b, KN_F32, SLOTS * PAGES_EACH, PAGE, LAYERS, HEADS, DIM, &x->pool, &err),
-			 0);
+	assert_int_equal(
+	    kv_pool_create(ops, x->b, KN_F32, SLOTS * PAGES_EACH, PAGE, LAYERS, HEADS, DIM, &x->pool, &err), 0);
 	for (int i = 0; i < SLOTS * PAGES_EACH; i++)
 		x->pages[i] = (i * 7 + 3) % (SLOTS * PAGES_EACH);
 }
@@ -223,7 +225,8 @@ struct text {
 /* Texts in one step, in the slots from `slot` on; out [n_texts][width]. */
 static void compute(struct bench *x, const struct text *texts, int n_texts, int slot, float *out)
 {
-	static int32_t token[SLOTS * MOST], pos[SLOTS * MOST], seq[SLOTS * MOST], type[SLOTS * MOST], sees[SLOTS * MOST];
+	static int32_t token[SLOTS * MOST], pos[SLOTS * MOST], seq[SLOTS * MOST], type[SLOTS * MOST],
+	    sees[SLOTS * MOST];
 	struct model_text pooled[SLOTS];
 	int rows = 0;
 	for (int t = 0; t < n_texts; t++) {
@@ -434,8 +437,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(vectors_are_the_reference), cmocka_unit_test(scores_are_the_reference),
-	    cmocka_unit_test(each_part_counts),		 cmocka_unit_test(what_a_model_does),
+	    cmocka_unit_test(vectors_are_the_reference),
+	    cmocka_unit_test(scores_are_the_reference),
+	    cmocka_unit_test(each_part_counts),
+	    cmocka_unit_test(what_a_model_does),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
