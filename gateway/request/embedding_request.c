@@ -220,8 +220,12 @@ void embedding_request_dispose(struct embedding_request *r)
 
 /* ---- reranking and scores ---- */
 
-/* A text, or an object that has it as "text". */
-static const json_t *text_of(const json_t *v) { return json_is_object(v) ? json_object_get(v, "text") : v; }
+/* A text, or an object that has it as "text"; else v itself, which is then refused. */
+static const json_t *text_of(const json_t *v)
+{
+	const json_t *text = json_object_get(v, "text");
+	return text != NULL ? text : v;
+}
 
 static int get_texts(const json_t *body, const char *field, struct embedding_text **out, int *n,
 		     struct request_error *e)
