@@ -406,6 +406,8 @@ static void inspect(struct eng_model *m)
 	int rc = check_kv_type(m);
 	if (rc == 0)
 		rc = model_inspect(m->path, &m->info, &m->load_err);
+	if (rc == 0 && m->info.arch.encoder && m->role != PROTO_ROLE_NONE)
+		rc = sl_errf(&m->load_err, SL_EINVAL, "%s: an encoder has no role: it generates nothing", m->path);
 	if (rc == 0)
 		rc = model_set_pooling(&m->info.arch, m->pooling, &m->load_err);
 	m->inspected = rc == 0;

@@ -226,7 +226,7 @@ static void on_model(struct step *st, struct eng_model *m)
 	if (!m->loaded) {
 		kv_rebalance_leave(m);
 		failure = m->load_err.text;
-	} else if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
+	} else if (!m->info.arch.encoder && !grow_logits(st, (size_t)m->info.arch.n_vocab)) {
 		failure = "out of memory for logits";
 	} else if (!grow_rows(st, (size_t)m->step_tokens + (size_t)st->e->cfg.max_sequences)) {
 		failure = "out of memory for rows";
