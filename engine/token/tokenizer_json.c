@@ -575,10 +575,12 @@ static int32_t named_id(const json_t *pair)
 static void read_frame(struct reading *r, const json_t *post, int depth)
 {
 	const char *type = text_of(post, "type");
-	const json_t *single = json_object_get(post, "single"), *it;
-	size_t i, n = json_array_size(single);
+	const json_t *single = json_object_get(post, "single");
+	size_t n = json_array_size(single);
 	if (strcmp(type, "Sequence") == 0 && depth < MAX_NESTED) {
-		json_array_foreach(json_object_get(post, "processors"), i, it) read_frame(r, it, depth + 1);
+		const json_t *parts = json_object_get(post, "processors");
+		for (size_t i = 0; i < json_array_size(parts); i++)
+			read_frame(r, json_array_get(parts, i), depth + 1);
 	} else if (strcmp(type, "TemplateProcessing") == 0 && n > 1) {
 		r->src.before = special_of(r, json_array_get(single, 0));
 		r->src.after = special_of(r, json_array_get(single, n - 1));
