@@ -6,6 +6,8 @@
  */
 #include "base/proto/proto_wire.h"
 
+#include <math.h>
+
 /* ---- types ---- */
 
 enum { MAX_PIECES_BYTES = PROTO_MAX_TOKENS_PER_FRAME * (1 + PROTO_MAX_TOP_LOGPROBS) * (1 + PROTO_MAX_PIECE) };
@@ -22,6 +24,7 @@ uint32_t proto_type_max(uint8_t type)
 		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_PROMPT_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
 		       MAX_PIECES_BYTES;
 	case PROTO_COUNTED: return 64 + PROTO_MAX_MESSAGE + PROTO_MAX_LISTED * 4 + PROTO_MAX_COUNTED_TEXT;
+	case PROTO_EMBEDDING: return 2 + PROTO_MAX_EMBEDDING * sizeof(float);
 	case PROTO_HELLO:
 	case PROTO_CREDIT:
 	case PROTO_CANCEL:
@@ -42,11 +45,12 @@ uint32_t proto_type_max(uint8_t type)
 const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
-	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS",          "DONE",   "COUNTED", "STATS",
-						 "PONG",  "BYE",    "PROMPT_LOGPROBS", "CHOICE", "LOAD",    "VERIFIED"};
+	static const char *const to_gateway[] = {
+	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",    "PONG",
+	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_VERIFIED)
+	if (type >= PROTO_MODEL && type <= PROTO_EMBEDDING)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -84,8 +88,9 @@ static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(pr
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
-static const struct proto_field model_fields[] = {F(index),    F(state),     F(role),   F(n_ctx),     F(n_vocab),
-						  F(n_params), F(tokenizer), F(format), F(reasoning), F(n_markers)};
+static const struct proto_field model_fields[] = {F(index),     F(state),   F(role),      F(does),
+						  F(n_ctx),     F(n_vocab), F(n_embd),    F(n_params),
+						  F(tokenizer), F(format),  F(reasoning), F(n_markers)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)
@@ -210,7 +215,7 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 	proto_r_fields(&r, out, count_fields, N(count_fields));
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
 	static const unsigned all = PROTO_COUNT_IDS | PROTO_COUNT_TEXT | PROTO_COUNT_PLAIN;
-	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_TOKENS)
+	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_LAST)
 		return proto_out_of_bounds(err, PROTO_COUNT, "prompt_kind");
 	if ((out->wants & ~all) != 0)
 		return proto_out_of_bounds(err, PROTO_COUNT, "wants");
@@ -238,8 +243,8 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
-	    out->n_markers > PROTO_MAX_MARKERS)
-		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role or n_markers");
+	    out->does > PROTO_DOES_ALL || out->n_markers > PROTO_MAX_MARKERS)
+		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role, does or n_markers");
 	for (int i = 0; i < out->n_markers; i++)
 		out->markers[i] = (int32_t)proto_r_u32(&r);
 	return proto_r_end(&r, PROTO_MODEL, err);
@@ -531,6 +536,43 @@ int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, s
 	if (out->n_agreed > out->n_used)
 		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_agreed");
 	return proto_r_end(&r, PROTO_VERIFIED, err);
+}
+
+int proto_put_embedding(struct sl_buf *out, uint64_t id, const struct proto_embedding *m)
+{
+	if (m->n == 0 || m->n > PROTO_MAX_EMBEDDING)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_EMBEDDING, id);
+	proto_w_u16(&w, m->n);
+	for (uint16_t i = 0; i < m->n; i++) {
+		if (!isfinite(m->values[i]))
+			w.rc = w.rc == 0 ? SL_EINVAL : w.rc;
+		proto_w_f32(&w, m->values[i]);
+	}
+	return proto_w_end(&w);
+}
+
+void proto_embedding_read(const struct proto_embedding *m, float *out)
+{
+	struct proto_reader r = {.p = m->records, .left = m->n * sizeof(float)};
+	for (uint16_t i = 0; i < m->n; i++)
+		out[i] = proto_r_f32(&r);
+}
+
+int proto_get_embedding(const uint8_t *p, size_t n, struct proto_embedding *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	*out = (struct proto_embedding){.n = proto_r_u16(&r)};
+	if (out->n == 0 || out->n > PROTO_MAX_EMBEDDING)
+		return proto_out_of_bounds(err, PROTO_EMBEDDING, "n");
+	out->records = proto_r_bytes(&r, out->n * sizeof(float));
+	int rc = proto_r_end(&r, PROTO_EMBEDDING, err);
+	for (uint16_t i = 0; rc == 0 && i < out->n; i++) {
+		struct proto_reader one = {.p = out->records + i * sizeof(float), .left = sizeof(float)};
+		if (!isfinite(proto_r_f32(&one)))
+			rc = proto_out_of_bounds(err, PROTO_EMBEDDING, "a number");
+	}
+	return rc;
 }
 
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m)

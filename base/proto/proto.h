@@ -32,6 +32,7 @@
  *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
+ *                                            EMBEDDING the result of a SUBMIT that asks for one
  *                                            LOAD    how long a newcomer would wait, by priority;
  *                                                    with STATS, for each model that is READY
  *                                            DONE    exactly one for every SUBMIT, the last frame
@@ -81,6 +82,7 @@ enum {
 	PROTO_MAX_BAD_WORDS = 64,
 	PROTO_MAX_LISTED = 1 << 19,       /* ids that a COUNTED lists */
 	PROTO_MAX_COUNTED_TEXT = 1 << 20, /* bytes of text that it has */
+	PROTO_MAX_EMBEDDING = 16384,      /* numbers of one */
 };
 
 enum proto_type {
@@ -102,6 +104,7 @@ enum proto_type {
 	PROTO_CHOICE = 42,
 	PROTO_LOAD = 43,
 	PROTO_VERIFIED = 44,
+	PROTO_EMBEDDING = 45,
 };
 
 struct proto_head {
@@ -126,14 +129,24 @@ struct proto_hello {
 
 enum proto_role { PROTO_ROLE_NONE, PROTO_ROLE_SMALL, PROTO_ROLE_LARGE };
 
+/* What a model can do, as bits. */
+enum proto_does {
+	PROTO_DOES_GENERATE = 1,
+	PROTO_DOES_EMBED = 2, /* a vector for a text */
+	PROTO_DOES_RANK = 4,  /* a score for a pair of texts */
+	PROTO_DOES_ALL = 7,
+};
+
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
 	uint8_t role; /* enum proto_role */
+	uint8_t does; /* of enum proto_does; READY only */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
+	uint32_t n_embd; /* numbers of its embeddings */
 	uint64_t n_params;
 	struct proto_str name;
 	struct proto_str reason; /* why FAILED; else empty */
@@ -149,6 +162,11 @@ enum proto_prompt_kind {
 	PROTO_PROMPT_CHAT = 1,   /* JSON: {"messages":[{"role":…,"content":…},…]} */
 	PROTO_PROMPT_TEXT = 2,   /* plain text, no template; control tokens in it are text */
 	PROTO_PROMPT_TOKENS = 3, /* u32 little endian ids */
+	/* For results that are embeddings or scores: with the tokens around it that the model's tokenizer puts there.
+	 */
+	PROTO_PROMPT_INPUT = 4, /* plain text */
+	PROTO_PROMPT_PAIR = 5,  /* two: u32 little endian bytes of the first, the first, the second */
+	PROTO_PROMPT_LAST = PROTO_PROMPT_PAIR,
 };
 
 enum {
@@ -160,6 +178,9 @@ enum {
 	PROTO_SUBMIT_PREFILL_ONLY = 8,
 	PROTO_SUBMIT_INCLUDE_STOP = 16, /* the stop string, or a stop id's text, is the answer's end */
 	PROTO_SUBMIT_ONLY_BIASED = 32,  /* only tokens with a bias are chosen */
+	/* The result is an EMBEDDING, by the model's own pooling, then DONE with STOP: of a PAIR its score, of all
+	 * others a vector. No token is made. As PREFILL_ONLY otherwise. */
+	PROTO_SUBMIT_EMBED = 64,
 };
 
 /* What an answer is constrained to; engine/constraint reads the text. */
@@ -171,7 +192,7 @@ enum proto_constraint {
 	PROTO_CONSTRAINT_GBNF = 4,        /* a grammar in llama.cpp's form */
 	PROTO_CONSTRAINT_LARK = 5,        /* a grammar in Lark's form */
 	PROTO_CONSTRAINT_CHOICE = 6,      /* a JSON array of strings */
-	PROTO_CONSTRAINT_CALLS = 7,       /* calls of tools, as engine/constraint/calls.c has them */
+	PROTO_CONSTRAINT_CALLS = 7,       /* calls of tools, as engine/constraint/constraint.c has them */
 	PROTO_CONSTRAINT_KINDS,
 };
 
@@ -213,7 +234,7 @@ struct proto_submit {
 	uint8_t constraint_kind;  /* enum proto_constraint; it begins after the reasoning, where there is some */
 	uint32_t thinking_tokens; /* after so many tokens of reasoning it is closed; 0: no bound */
 	uint32_t weight;          /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
-	uint64_t cache_salt; /* only prefixes with the same one are shared; 0: none */
+	uint64_t cache_salt;      /* only prefixes with the same one are shared; 0: none */
 	uint8_t n_bad_words;
 	uint16_t n_given,
 	    n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
@@ -436,6 +457,13 @@ struct proto_verified {
 	uint32_t n_agreed, n_used; /* n_agreed ≤ n_used ≤ PROTO_MAX_GIVEN */
 };
 
+/* A vector as it was pooled, not normalized; of a PAIR one number, the logit of its relevance. All are finite. */
+struct proto_embedding {
+	uint16_t n;             /* 1 … PROTO_MAX_EMBEDDING */
+	const float *values;    /* encode */
+	const uint8_t *records; /* decode: n × 4 bytes, for proto_embedding_read */
+};
+
 struct proto_bye {
 	struct proto_str reason;
 };
@@ -468,6 +496,7 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m);
 int proto_put_pong(struct sl_buf *out, uint64_t nonce);
 int proto_put_load(struct sl_buf *out, const struct proto_load *m);
 int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m);
+int proto_put_embedding(struct sl_buf *out, uint64_t id, const struct proto_embedding *m);
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m);
 
 /* ---- decoders: read a whole payload; strings borrow from it. 0 or SL_EPROTO: too short, too
@@ -486,6 +515,7 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err);
 int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err);
 int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err);
+int proto_get_embedding(const uint8_t *p, size_t n, struct proto_embedding *out, struct sl_err *err);
 int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err);
 
 /* The i-th record of a decoded TOKENS frame, i < m->n, and the k-th likeliest token beside it,
@@ -499,6 +529,8 @@ struct proto_str proto_piece_next(struct proto_str *all);
 struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i, uint8_t k);
 /* The i-th bias of a SUBMIT, encoded or decoded. */
 struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i);
+/* All numbers of a decoded EMBEDDING frame. */
+void proto_embedding_read(const struct proto_embedding *m, float *out);
 /* The i-th given token of a SUBMIT, encoded or decoded. */
 uint32_t proto_given_at(const struct proto_submit *m, uint16_t i);
 

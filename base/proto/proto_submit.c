@@ -98,12 +98,17 @@ static const char *submit_bad_field(const struct proto_submit *m)
 {
 	static const unsigned all_flags = PROTO_SUBMIT_IGNORE_EOS | PROTO_SUBMIT_SHARED_PREFIX |
 					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY |
-					  PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED;
-	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_TOKENS)
+					  PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED | PROTO_SUBMIT_EMBED,
+			      no_token = PROTO_SUBMIT_PREFILL_ONLY | PROTO_SUBMIT_EMBED;
+	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_LAST)
 		return "prompt_kind";
 	if ((m->flags & ~all_flags) != 0)
 		return "flags";
-	if ((m->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0 &&
+	if ((m->flags & no_token) == no_token)
+		return "flags";
+	if (m->prompt_kind >= PROTO_PROMPT_INPUT && (m->flags & PROTO_SUBMIT_EMBED) == 0)
+		return "prompt_kind";
+	if ((m->flags & no_token) != 0 &&
 	    (m->n != 1 || m->best_of != 1 || m->beam_width != 0 || m->prompt_logprobs != 0))
 		return "flags";
 	if ((m->flags & PROTO_SUBMIT_ONLY_BIASED) != 0 && m->n_logit_bias == 0)
@@ -129,7 +134,7 @@ static const char *submit_bad_field(const struct proto_submit *m)
 	if (m->min_tokens > (uint64_t)m->max_tokens + m->n_given)
 		return "min_tokens";
 	if (m->n_given > 0 && (m->n != 1 || m->best_of != 1 || m->beam_width != 0 || m->prompt_logprobs != 0 ||
-			       (m->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0))
+			       (m->flags & no_token) != 0))
 		return "n_given";
 	if (m->n_keep > m->n_given)
 		return "n_keep";

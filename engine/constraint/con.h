@@ -81,6 +81,5 @@ void con_json_schema(struct con *c, const char *text, size_t n);
 void con_regex(struct con *c, const char *text, size_t n);
 void con_gbnf(struct con *c, const char *text, size_t n);
 void con_lark(struct con *c, const char *text, size_t n);
-void con_calls(struct con *c, const char *text, size_t n);
 
 #endif

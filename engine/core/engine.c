@@ -212,8 +212,11 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->kv_type = kv_type_of(e, cfg->models[i].kv_type, cfg->kv_type);
 		m->name = sl_strdup(cfg->models[i].name);
 		m->path = sl_strdup(cfg->models[i].path);
+		m->step_tokens = cfg->step_tokens;
+		const char *pooling = cfg->models[i].pooling;
+		m->pooling = pooling != NULL ? sl_strdup(pooling) : NULL;
 		e->n_models++;
-		if (m->name == NULL || m->path == NULL)
+		if (m->name == NULL || m->path == NULL || (pooling != NULL && m->pooling == NULL))
 			return SL_ENOMEM;
 	}
 	return 0;
@@ -317,6 +320,7 @@ void engine_destroy(struct engine *e)
 		model_unload(&e->models[i]);
 		sl_free(e->models[i].name);
 		sl_free(e->models[i].path);
+		sl_free(e->models[i].pooling);
 	}
 	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)

@@ -89,6 +89,7 @@ static size_t frame_bytes(const struct eng_event *ev)
 	case ENG_QUEUED: return PROTO_HEAD_BYTES + PROTO_QUEUED_BYTES;
 	case ENG_CHOICE: return PROTO_HEAD_BYTES + 16;
 	case ENG_VERIFIED: return PROTO_HEAD_BYTES + 8;
+	case ENG_EMBEDDING: return PROTO_HEAD_BYTES + 2 + ev->u.embedding.n * sizeof(float);
 	case ENG_PROMPT_LOGPROBS:
 		n = (1u + p->n_top) * (size_t)p->n;
 		return PROTO_HEAD_BYTES + 7 + 8 * n + pieces_bytes(&p->pieces, n);
@@ -110,6 +111,7 @@ static int encode(struct sl_buf *out, const struct eng_event *ev)
 	case ENG_PROMPT_LOGPROBS: return proto_put_prompt_logprobs(out, ev->id, &ev->u.prompt_logprobs);
 	case ENG_VERIFIED: return proto_put_verified(out, ev->id, &ev->u.verified);
 	case ENG_TOKENS: return proto_put_tokens(out, ev->id, &ev->u.tokens);
+	case ENG_EMBEDDING: return proto_put_embedding(out, ev->id, &ev->u.embedding);
 	case ENG_CHOICE: return proto_put_choice(out, ev->id, &ev->u.choice);
 	case ENG_DONE: return proto_put_done(out, ev->id, &ev->u.done);
 	case ENG_COUNTED: return proto_put_counted(out, ev->id, &ev->u.counted);

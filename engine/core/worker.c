@@ -48,6 +48,7 @@ static int add_ids(struct seq_text *t)
 	}
 	t->ids.ids = ids;
 	t->ids.n = t->ids.cap = n;
+	t->n_first = UINT32_MAX; /* of the first type, all */
 	return 0;
 }
 
@@ -65,6 +66,32 @@ static int add_text(struct seq_text *t, const struct tokenizer *tok, const char 
 		t->ids.n -= n_bos;
 	}
 	return 0;
+}
+
+/* The two texts of a pair. */
+static int split_pair(struct seq_text *t, struct proto_str out[2])
+{
+	const uint8_t *at = (const uint8_t *)t->prompt.at;
+	if (t->prompt.n < 4)
+		return refuse(t, PROTO_ERR_BAD_REQUEST, "The pair is malformed.");
+	size_t n = (size_t)at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
+	if (n > t->prompt.n - 4)
+		return refuse(t, PROTO_ERR_BAD_REQUEST, "The pair is malformed.");
+	out[0] = (struct proto_str){t->prompt.at + 4, n};
+	out[1] = (struct proto_str){t->prompt.at + 4 + n, t->prompt.n - 4 - n};
+	return 0;
+}
+
+static int add_input(struct seq_text *t, const struct tokenizer *tok)
+{
+	struct proto_str texts[2] = {t->prompt};
+	bool pair = t->prompt_kind == PROTO_PROMPT_PAIR;
+	size_t n_first = 0;
+	int rc = pair ? split_pair(t, texts) : 0;
+	if (rc == 0 && (rc = tokenizer_encode_input(tok, texts, pair ? 2 : 1, &t->ids, &n_first)) != 0)
+		return refuse_code(t, rc, "The input has too many tokens.");
+	t->n_first = pair ? (uint32_t)n_first : UINT32_MAX;
+	return rc;
 }
 
 static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_bytes)
@@ -169,7 +196,8 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 					    .text = model_info(m->model)->text,
 					    .kind = t->prompt_kind,
 					    .prompt = t->prompt};
-	bool repeats = e->n_models > 1 && t->prompt_kind != PROTO_PROMPT_TOKENS && t->count_wants == 0;
+	/* Inputs go to one model only, and their pairs have more than ids. */
+	bool repeats = e->n_models > 1 && t->prompt_kind < PROTO_PROMPT_TOKENS && t->count_wants == 0;
 	rc = find_bad_ids(t, model_tokenizer(m->model));
 	if (rc != 0)
 		return rc;
@@ -181,6 +209,8 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 		rc = refuse_code(t,
 				 tokenizer_encode(model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL, &t->ids),
 				 "The prompt has too many tokens.");
+	else if (t->prompt_kind >= PROTO_PROMPT_INPUT)
+		rc = add_input(t, model_tokenizer(m->model));
 	else if (t->prompt_kind == PROTO_PROMPT_TEXT)
 		rc = add_text(t, model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL);
 	else

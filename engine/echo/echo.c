@@ -291,6 +291,7 @@ static void echo_model_info(void *be, int index, struct proto_model *out)
 	*out = (struct proto_model){.index = (uint16_t)index,
 				    .state = PROTO_MODEL_READY,
 				    .role = (uint8_t)(index + 1),
+				    .does = PROTO_DOES_GENERATE,
 				    .n_ctx = (uint32_t)e->cfg.n_ctx,
 				    .n_vocab = ECHO_FIRST_ID,
 				    .tokenizer = 1,

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/step/choices.h"
+#include "engine/step/embed.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/draft_prefix.h"
 #include "engine/step/seq_swap.h"
@@ -56,6 +57,7 @@ void batch_release(struct eng_seq *s)
 	in_flight_leave(s);
 	s->sched.prefilling = true;
 	s->sched.started = false;
+	s->sched.credit = s->credit > 0; /* in_flight_foresee may have taken it */
 }
 
 int batch_take_slot(const struct step *st, struct eng_seq *s)
@@ -117,7 +119,7 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	struct eng_model *m = p->m;
 	struct eng_seq *s = seq_of(view);
 	struct prefix_match match;
-	if (m->e->cfg.no_prefix_cache || s->prompt_logprobs > 0) {
+	if (m->e->cfg.no_prefix_cache || s->unshared) {
 		out->n_cached = seq_swap_would_have(s, 0);
 		return;
 	}
@@ -178,7 +180,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
-	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
+	if (!st->e->cfg.no_prefix_cache && !s->unshared)
 		s->sched.n_past =
 		    prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s), &s->sched.n_pages);
 	seq_swap_in(s);
@@ -227,6 +229,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0),
 			       "a row whose token no sequence draws");
 			batch_add_row(st, b, s->slot, pos, coming ? 0 : s->tokens[pos]);
+			st->row_type[b->n_rows - 1] = pos >= s->n_first;
+			st->row_sees[b->n_rows - 1] = (int32_t)(s->model->info.arch.encoder ? s->n_prompt : pos + 1);
 			if (coming)
 				st->row_from[b->n_rows - 1] = s->coming_from;
 			if (in_rows(prompt_rows, pos) || in_rows(prefix_rows, pos)) {
@@ -243,7 +247,9 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		s->sched.n_left -= n;
 		s->n_rows = n;
 		s->n_flying += n;
-		if (s->sched.n_left == 0) {
+		if (s->embed) {
+			embed_rows(st, b, s, n);
+		} else if (s->sched.n_left == 0) {
 			batch_want(st, b, s);
 			spec_rows(st, b, s);
 		}
@@ -274,7 +280,7 @@ static void measure(struct engine *e, struct eng_model *m, const struct step_in_
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
 	atomic_fetch_add(&e->decode_tokens, b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode));
 	atomic_store(&e->us_per_prefill_token,
-		     (unsigned)(cost_rows_ns(&m->cost, m->e->cfg.step_tokens) / 1e3 / m->e->cfg.step_tokens));
+		     (unsigned)(cost_rows_ns(&m->cost, m->step_tokens) / 1e3 / m->step_tokens));
 	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
 }
 
@@ -567,13 +573,18 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 			       .row_pos = st->row_pos,
 			       .row_seq = st->row_seq,
 			       .row_from = m->n_in_flight > 0 ? st->row_from : NULL,
+			       .row_type = m->info.arch.n_types > 1 ? st->row_type : NULL,
+			       .row_sees = m->info.arch.encoder ? st->row_sees : NULL,
 			       .n_seqs = st->e->cfg.max_sequences,
 			       .page_table = m->page_tables,
 			       .max_pages = (int)m->max_pages};
 	struct model_draws draws;
+	const struct model_pooling pooling = {
+	    .texts = st->texts, .n = b->n_texts, .out = m->in_flight[m->n_in_flight]->pooled};
 	device_draw_plan(st, b, m, &draws);
 	uint64_t begin = clock_now_ns();
-	int rc = model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws);
+	int rc =
+	    model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws, &pooling);
 	if (rc != 0)
 		return rc;
 	in_flight_depart(st, m, b, plan);
@@ -658,6 +669,7 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 	}
 	for (int i = 0; i < f->b.n_want;)
 		i = serve(st, f, i, done);
+	embed_serve(st, m, f);
 	/* Drafts need the tokens so far, so a step planned ahead has none. */
 	if (m->n_in_flight > 1 && spec_pays(st, m, f, done))
 		m->settle = true;

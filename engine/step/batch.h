@@ -12,6 +12,7 @@
 
 struct batch {
 	int n_rows, n_want;
+	int n_texts;           /* whose rows are pooled */
 	uint32_t n_extra_rows; /* rows whose logits are wanted, except for a draw: at most STEP_EXTRA_ROWS */
 	uint32_t n_decode, n_prefill;
 	struct cost_past attended;

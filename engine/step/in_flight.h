@@ -42,8 +42,12 @@ struct step_in_flight {
 	struct kn_drawn *drawn;
 	struct in_flight_run *runs; /* [n_run]: the sequences with rows in it */
 	uint32_t n_run;
-	uint32_t n_host;    /* wanted rows whose logits come to the host */
-	uint32_t n_dropped; /* tokens drawn for sequences that have left */
+	uint32_t n_host; /* wanted rows whose logits come to the host */
+	struct in_flight_text {
+		struct eng_seq *s; /* NULL: it has left, or goes on in a later step */
+	} * texts;                 /* [max_sequences], b.n_texts of them */
+	float *pooled;             /* [max_sequences][n_embd]; NULL: the model pools nothing */
+	uint32_t n_dropped;        /* tokens drawn for sequences that have left */
 	uint64_t issued_ns;
 	double expect_ns;
 	bool waited;

@@ -28,10 +28,12 @@ struct eng_model {
 	int role;
 	int quantize;     /* enum kn_type that the loader converts to, or -1 */
 	bool fp8;         /* the backend converts matrices of floats to its own FP8 */
+	char *pooling;    /* as configured; NULL: as its files say */
 	int kv_type;      /* of its pages; -1: unknown name in the configuration */
 	atomic_int state; /* enum proto_model_state; written by the step thread */
 	struct {
-		uint32_t n_ctx, n_vocab;
+		uint32_t n_ctx, n_vocab, n_embd;
+		uint8_t does;
 		uint64_t n_params, tokenizer;
 		char reason[PROTO_MAX_MESSAGE + 1];
 	} shown; /* to other threads, under the engine's info_lock */
@@ -59,8 +61,9 @@ struct eng_model {
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
 	struct sched *sched;
-	uint32_t n_ctx;            /* limit for one sequence, given its pool */
-	uint32_t max_pages;        /* of one sequence */
+	uint32_t n_ctx;     /* limit for one sequence, given its pool */
+	uint32_t max_pages; /* of one sequence */
+	int step_tokens;    /* rows of prompts in one step; of an encoder at least n_ctx: it computes a text at once */
 	int32_t *page_tables;      /* [max_sequences][max_pages] */
 	struct eng_model *drafter; /* the model whose drafts it verifies; NULL: none */
 	double draft_accept;       /* recent acceptance of the drafter's tokens, over all requests */

@@ -18,6 +18,8 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .role = (uint8_t)m->role,
 				    .n_ctx = m->shown.n_ctx,
 				    .n_vocab = m->shown.n_vocab,
+				    .n_embd = m->shown.n_embd,
+				    .does = m->shown.does,
 				    .n_params = m->shown.n_params,
 				    .tokenizer = m->shown.tokenizer,
 				    .name = {.at = m->name, .n = strlen(m->name)}};
@@ -42,6 +44,8 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 		m->shown.n_ctx = m->n_ctx;
 		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
 		m->shown.n_params = m->info.n_params;
+		m->shown.n_embd = (uint32_t)m->info.arch.n_embd;
+		m->shown.does = (uint8_t)model_does(&m->info.arch);
 	}
 	size_t n = strnlen(reason, sizeof m->shown.reason - 1);
 	memcpy(m->shown.reason, reason, n);

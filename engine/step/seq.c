@@ -215,6 +215,8 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->sched.width = s->beam_width > 0 ? s->beam_width : 1;
 	s->sched.prefilling = true;
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
+	s->embed = (req->flags & PROTO_SUBMIT_EMBED) != 0;
+	s->unshared = req->prompt_logprobs > 0;
 	s->max_tokens = req->max_tokens;
 	s->thinking_tokens = req->thinking_tokens;
 	s->weight = req->weight;

@@ -81,6 +81,7 @@ struct seq_text {
 	uint8_t n_bad_words, count_wants; /* the latter: of a COUNT, enum proto_count_wants */
 	struct proto_str *bad_words;      /* owned, with their texts behind them */
 	struct tok_ids bad_ids;           /* the result: their tokens */
+	uint32_t n_first;                 /* of a pair: tokens of the first text, with those around it; otherwise all */
 	uint8_t error;                    /* enum proto_error */
 	struct sl_err err;                /* why, for the client */
 };
@@ -135,6 +136,8 @@ struct eng_seq {
 	uint8_t prompt_logprobs;  /* as in SUBMIT */
 	uint32_t prompt_reported; /* prompt tokens whose log probability was reported */
 	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
+	bool embed;               /* PROTO_SUBMIT_EMBED: its result is an embedding or a score */
+	bool unshared;            /* neither reuses pages of the prefix tree nor adds any */
 	uint64_t salt;            /* of the prefixes that it may share */
 	uint64_t cache_salt;      /* as in SUBMIT, and part of salt */
 	uint32_t max_tokens, credit;
@@ -149,6 +152,7 @@ struct eng_seq {
 	int32_t *tokens;         /* prompt, answer and unverified draft prefix; owned */
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
+	uint32_t n_first;          /* of n_prompt: tokens of the first text; those behind have the second type */
 	uint32_t n_cached;         /* of the prompt, when it first started */
 	uint8_t miss;              /* enum proto_miss: why no more of it was cached */
 	int slot;                  /* row of the model's page tables; -1: none */

@@ -9,6 +9,7 @@
  * Signals are taken before the mail that arrived with them, so a sequence is known before its text arrives.
  */
 #include "engine/step/choices.h"
+#include "engine/step/embed.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/draft_prefix.h"
 #include "engine/step/queue_status.h"
@@ -207,14 +208,50 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 	return true;
 }
 
+enum { N_ROW_ARRAYS = 8 };
+
+static int32_t **row_array(struct step *st, int i)
+{
+	int32_t **const all[N_ROW_ARRAYS] = {&st->row_token, &st->row_pos,  &st->row_seq, &st->row_from,
+					     &st->row_type,  &st->row_sees, &st->want,    &st->drawn_at};
+	return all[i];
+}
+
+/* The arrays by rows hold what one step needs from its plan to its issue, so they may move between steps. */
+static bool grow_rows(struct step *st, size_t max_rows)
+{
+	if (max_rows <= st->max_rows)
+		return true;
+	for (int i = 0; i < N_ROW_ARRAYS; i++) {
+		int32_t *grown = sl_realloc_n(*row_array(st, i), max_rows, sizeof *grown);
+		if (grown == NULL)
+			return false;
+		*row_array(st, i) = grown;
+	}
+	struct eng_seq **seqs = sl_realloc_n(st->want_seqs, max_rows, sizeof(void *));
+	if (seqs != NULL)
+		st->want_seqs = seqs;
+	struct kn_draw *draws = seqs != NULL ? sl_realloc_n(st->draws, max_rows, sizeof *draws) : NULL;
+	if (draws != NULL)
+		st->draws = draws;
+	bool *taken = draws != NULL ? sl_realloc_n(st->taken, max_rows, sizeof *taken) : NULL;
+	if (taken == NULL)
+		return false;
+	st->taken = taken;
+	st->max_rows = max_rows;
+	return true;
+}
+
 static void on_model(struct step *st, struct eng_model *m)
 {
 	const char *failure = NULL;
 	if (!m->loaded) {
 		kv_rebalance_leave(m);
 		failure = m->load_err.text;
-	} else if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
+	} else if (!m->info.arch.encoder && !grow_logits(st, (size_t)m->info.arch.n_vocab)) {
 		failure = "out of memory for logits";
+	} else if (!grow_rows(st, (size_t)m->step_tokens + (size_t)st->e->cfg.max_sequences)) {
+		failure = "out of memory for rows";
 	} else if (in_flight_create(m) != 0) {
 		failure = "out of memory for steps";
 	}
@@ -310,18 +347,22 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		return PROTO_ERR_NOT_READY;
 	}
 	s->n_prompt = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-	if (n >= m->n_ctx) {
+	s->n_first = s->text.n_first;
+	uint8_t refused = embed_accept(s, m, err);
+	if (refused != 0)
+		return refused;
+	/* A token is made behind a prompt, none behind an embedding's text. */
+	if (n + !s->embed > m->n_ctx) {
 		sl_errf(err, SL_ELIMIT,
-			"This model's maximum context length is %u tokens. However, your messages "
-			"resulted in %zu tokens.",
-			m->n_ctx, n);
+			"This model's maximum context length is %u tokens. However, your %s %zu tokens.", m->n_ctx,
+			s->embed ? "input has" : "messages resulted in", n);
 		return PROTO_ERR_CONTEXT_LENGTH;
 	}
-	if (s->max_tokens > m->n_ctx - s->n_prompt) {
+	if (!s->embed && s->max_tokens > m->n_ctx - s->n_prompt) {
 		s->max_tokens = m->n_ctx - s->n_prompt;
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
-	uint8_t refused = check_sampling(s, m, err);
+	refused = check_sampling(s, m, err);
 	if (refused == 0)
 		refused = take_bad_ids(s, err);
 	if (refused != 0)
@@ -352,12 +393,13 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	if (st->e->cfg.share_prefixes)
 		s->salt = eng_seq_salt(s, true);
 	struct prefix_match match = {0};
-	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
+	if (!st->e->cfg.no_prefix_cache && !s->unshared)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
 	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_cached = match.n_tokens;
 	s->miss = miss_of(match.miss);
 	s->sched.credit = s->credit > 0;
+	s->sched.whole = m->info.arch.encoder;
 	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0)
 		return step_no_memory(err);
 	if ((s->best_of > 1 || s->n_choices > 1 || s->beam_width > 0) &&
@@ -637,15 +679,6 @@ static bool sooner(const struct heap_node *a, const struct heap_node *b)
 	       heap_entry(b, const struct eng_seq, by_deadline)->deadline_ns;
 }
 
-enum { N_ROW_ARRAYS = 6 };
-
-static int32_t **row_array(struct step *st, int i)
-{
-	int32_t **const all[N_ROW_ARRAYS] = {&st->row_token, &st->row_pos, &st->row_seq,
-					     &st->row_from,  &st->want,    &st->drawn_at};
-	return all[i];
-}
-
 int step_create(struct engine *e, struct step **out)
 {
 	struct step *st = sl_zalloc(sizeof *st);
@@ -654,20 +687,16 @@ int step_create(struct engine *e, struct step **out)
 		return SL_ENOMEM;
 	}
 	const struct eng_config *cfg = &e->cfg;
-	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
 	st->e = e;
 	list_init(&st->all);
 	list_init(&st->ended);
 	buf_init(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 	heap_init(&st->deadlines, sooner);
 	*out = st;
-	for (int i = 0; i < N_ROW_ARRAYS; i++)
-		if ((*row_array(st, i) = sl_zalloc_n(max_rows, sizeof(int32_t))) == NULL)
-			return SL_ENOMEM; /* engine_destroy frees st */
-	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
-	st->draws = sl_zalloc_n(max_rows, sizeof *st->draws);
-	st->taken = sl_zalloc_n(max_rows, sizeof *st->taken);
-	return st->want_seqs != NULL && st->draws != NULL && st->taken != NULL ? 0 : SL_ENOMEM;
+	st->texts = sl_zalloc_n((size_t)cfg->max_sequences, sizeof *st->texts);
+	st->text_seqs = sl_zalloc_n((size_t)cfg->max_sequences, sizeof(void *));
+	bool rows = grow_rows(st, (size_t)cfg->step_tokens + (size_t)cfg->max_sequences);
+	return st->texts != NULL && st->text_seqs != NULL && rows ? 0 : SL_ENOMEM; /* engine_destroy frees st */
 }
 
 void step_destroy(struct step *st)
@@ -685,6 +714,8 @@ void step_destroy(struct step *st)
 	for (int i = 0; i < N_ROW_ARRAYS; i++)
 		sl_free(*row_array(st, i));
 	sl_free(st->want_seqs);
+	sl_free(st->texts);
+	sl_free(st->text_seqs);
 	sl_free(st->draws);
 	sl_free(st->taken);
 	sampler_adjusts_dispose(&st->adjusts);

@@ -23,8 +23,12 @@ struct step {
 	uint64_t load_ns, reported_ns; /* of queue_status.c */
 
 	/* The batch's arrays. */
-	int32_t *row_token, *row_pos, *row_seq, *row_from, *want;
+	int32_t *row_token, *row_pos, *row_seq, *row_from, *row_type, *row_sees, *want;
 	struct eng_seq **want_seqs;
+	/* [max_sequences]: rows that are pooled (embed.c), and whose they are. */
+	struct model_text *texts;
+	struct eng_seq **text_seqs;
+	size_t max_rows; /* of the arrays by rows */
 	/* Draws on the device (device_draw.c): of row i of want, or -1. */
 	struct kn_draw *draws;
 	int32_t *drawn_at;

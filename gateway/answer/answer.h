@@ -93,16 +93,16 @@ enum {
 
 struct answer_choice {
 	bool closed;
-	uint32_t n_characters;   /* of its text; counted for log probabilities only */
-	const char *reason;      /* once closed */
-	uint8_t stop;            /* enum proto_stop: what of the request ended it */
-	uint32_t stop_at;        /* which stop string, or the token's id */
-	struct sl_buf ids;       /* of its tokens, JSON without brackets: as logprobs; empty unless they are wanted */
-	const char *ended_by;    /* "deadline", "budget", "load", "superseded"; NULL: none of them */
-	struct sl_buf text;      /* all of it, where that is kept and the answer is not split */
+	uint32_t n_characters; /* of its text; counted for log probabilities only */
+	const char *reason;    /* once closed */
+	uint8_t stop;          /* enum proto_stop: what of the request ended it */
+	uint32_t stop_at;      /* which stop string, or the token's id */
+	struct sl_buf ids;     /* of its tokens, JSON without brackets: as logprobs; empty unless they are wanted */
+	const char *ended_by;  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
+	struct sl_buf text;    /* all of it, where that is kept and the answer is not split */
 	struct answer_parts *parts; /* of an answer that is split, once it has begun; owned */
-	struct sl_buf *logprobs; /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
-				  * be written to unless they are wanted */
+	struct sl_buf *logprobs;    /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
+				     * be written to unless they are wanted */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
@@ -152,7 +152,7 @@ struct answer_spec {
 	const char *conversation;                  /* NULL: not named */
 	const struct supersede_messages *messages; /* NULL: unknown */
 	const char *members; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
-	struct answer_split *split;   /* owned by the answer in any case; NULL: its text is not split */
+	struct answer_split *split; /* owned by the answer in any case; NULL: its text is not split */
 };
 
 /* Why it failed. */
@@ -350,6 +350,8 @@ int answer_put_prompt(const struct answer *a, const struct answer_run *run, stru
 
 /* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. */
 int answer_choose_model(struct exchange *x, const char *name);
+/* Of those that do one of `does` (enum proto_does); "default": of embeddings and scores the first. */
+int answer_choose_model_for(struct exchange *x, const char *name, unsigned does);
 
 /* ---- answer_chunks.c: what chat and completions share, as an answer_format has it ---- */
 

@@ -41,8 +41,7 @@ static bool describe(const struct exchange *x, const struct chat_request *r, str
 }
 
 /* members: as in answer_spec. */
-static void start(struct exchange *x, struct chat_request *r, int model, struct proto_str text,
-		  const char *members)
+static void start(struct exchange *x, struct chat_request *r, int model, struct proto_str text, const char *members)
 {
 	struct supersede_messages messages;
 	struct message_digest *digests = NULL;

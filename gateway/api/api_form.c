@@ -56,14 +56,15 @@ static int put_call(struct sl_buf *out, const struct parts_grammar_call *call, b
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
-/* As engine/constraint/calls.c reads it. */
+/* As engine/constraint/constraint.c reads it. */
 static int put_calls(struct sl_buf *out, const struct parts_grammar *g)
 {
 	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end};
 	static const char *const names[] = {"begin", "suffix", "separator", "end"};
 	int rc = buf_append_str(out, "{");
 	for (int i = 0; rc == 0 && i < 4; i++) {
-		rc = put_member(out, names[i], texts[i] != NULL ? texts[i] : "", texts[i] != NULL ? strlen(texts[i]) : 0);
+		rc = put_member(out, names[i], texts[i] != NULL ? texts[i] : "",
+				texts[i] != NULL ? strlen(texts[i]) : 0);
 		if (rc == 0)
 			rc = buf_append_str(out, ",");
 	}
@@ -140,8 +141,8 @@ static int force_calls(struct request_common *c, const struct answer_split *s, s
 
 static bool refuse_tools(struct exchange *x, const char *param, const char *model, const char *why)
 {
-	return exchange_refuse(x, 400, "unsupported_value", param, "'%s' can't be used with the model '%s': %s.", param, model,
-			       why);
+	return exchange_refuse(x, 400, "unsupported_value", param, "'%s' can't be used with the model '%s': %s.", param,
+			       model, why);
 }
 
 static bool use_tools(struct exchange *x, struct request_common *c, const struct link_model *m,
@@ -156,7 +157,8 @@ static bool use_tools(struct exchange *x, struct request_common *c, const struct
 		return true;
 	if (c->constraint.kind != PROTO_CONSTRAINT_NONE)
 		return exchange_refuse(x, 400, "invalid_value", "tool_choice",
-				       "'tool_choice' requires a call, which '%s' does not allow.", c->constraint.field);
+				       "'tool_choice' requires a call, which '%s' does not allow.",
+				       c->constraint.field);
 	int rc = force_calls(c, split, &err);
 	if (rc == SL_EUNSUPPORTED)
 		return refuse_tools(x, "tool_choice", m->name, err.text);
@@ -179,7 +181,8 @@ bool api_form(struct exchange *x, struct request_common *c, int model, struct an
 		json_decref(tools);
 	}
 	if (rc == SL_EINVAL || rc == SL_ELIMIT) {
-		exchange_refuse(x, 400, "invalid_value", "tools", "'tools' has a name or parameters that can't be used.");
+		exchange_refuse(x, 400, "invalid_value", "tools",
+				"'tools' has a name or parameters that can't be used.");
 		return false;
 	}
 	if (rc != 0) {

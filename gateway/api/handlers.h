@@ -33,8 +33,10 @@ void api_browser_tokens(struct exchange *x); /* api_browser_tokens.c */
 void api_usage(struct exchange *x);          /* api_usage.c */
 void api_tokenize(struct exchange *x);       /* api_tokens.c */
 void api_detokenize(struct exchange *x);
-void api_unbuilt(struct exchange *x); /* api_health.c and on: what this version does not do */
-void api_live(struct exchange *x);
+void api_embeddings(struct exchange *x); /* api_embeddings.c */
+void api_rerank(struct exchange *x);     /* api_rank.c */
+void api_score(struct exchange *x);
+void api_live(struct exchange *x); /* api_health.c */
 void api_ready(struct exchange *x);
 void api_health(struct exchange *x);
 void api_metrics(struct exchange *x);

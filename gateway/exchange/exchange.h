@@ -80,6 +80,8 @@ enum { STREAM_FIELDS = 2 };
 extern const struct http_field stream_fields[STREAM_FIELDS];
 void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields,
 			   struct http_source src);
+/* 200 with a JSON text that is rendered as it is read. */
+void exchange_reply_json_stream(struct exchange *x, struct http_source src);
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The usual error of a status: "invalid_request_error" below 500, "rate_limit_error" with 429, else "server_error";

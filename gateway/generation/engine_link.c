@@ -236,6 +236,8 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	copy_str(to->reason, sizeof to->reason, m.reason);
 	to->state = m.state;
 	to->role = m.role;
+	to->does = m.does;
+	to->n_embd = m.n_embd;
 	to->n_ctx = m.n_ctx;
 	to->n_vocab = m.n_vocab;
 	to->n_params = m.n_params;
@@ -300,6 +302,11 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		rc = proto_get_verified(p, h->length, &m, err);
 		if (rc == 0 && s.listener != NULL && s.listener->on_verified != NULL)
 			s.listener->on_verified(s.ctx, &m);
+	} else if (h->type == PROTO_EMBEDDING) {
+		struct proto_embedding m;
+		rc = proto_get_embedding(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_embedding != NULL)
+			s.listener->on_embedding(s.ctx, &m);
 	} else {
 		struct proto_done m;
 		rc = proto_get_done(p, h->length, &m, err);
@@ -353,6 +360,7 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	case PROTO_PROMPT_LOGPROBS:
 	case PROTO_CHOICE:
 	case PROTO_VERIFIED:
+	case PROTO_EMBEDDING:
 	case PROTO_DONE: return on_sequence(l, h, p, err);
 	case PROTO_COUNTED: return on_counted(l, h, p, err);
 	case PROTO_PONG: return 0;
@@ -369,7 +377,8 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
  * judged by the frames before it. */
 static bool may_move(uint8_t type)
 {
-	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_DONE;
+	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_EMBEDDING ||
+	       type == PROTO_DONE;
 }
 
 /* Whole frames at the front of l->in that may be delivered by lanes, into l->order; how many bytes they are. */

@@ -29,13 +29,14 @@ struct link_listener {
 	 * Where it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
 	void (*soon)(const void *ctx);
 	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m); /* NULL: they are not asked for */
+	void (*on_embedding)(void *ctx, const struct proto_embedding *m);    /* NULL: it asks for none */
 };
 
 struct link_model {
 	char name[PROTO_MAX_NAME + 1];
 	char reason[PROTO_MAX_MESSAGE + 1];
-	uint8_t state, role;
-	uint32_t n_ctx, n_vocab;
+	uint8_t state, role, does; /* does: of enum proto_does */
+	uint32_t n_ctx, n_vocab, n_embd;
 	uint64_t n_params;
 	uint64_t tokenizer; /* models with the same one mean the same by a token's id; 0: unknown */
 	struct link_parts {

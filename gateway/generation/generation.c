@@ -261,8 +261,15 @@ static void soon(const void *ctx)
 	prefetch_fetch(&g->prefetch_hints);
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, soon, on_prompt};
-const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, NULL, NULL};
+static const struct link_listener listener = {.on_queued = on_queued,
+					      .on_tokens = on_tokens,
+					      .on_choice = on_choice,
+					      .on_done = on_done,
+					      .on_lost = on_lost,
+					      .soon = soon,
+					      .on_prompt = on_prompt};
+const struct link_listener gen_told = {
+    .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
 
 /* ---- shared ---- */
 
