@@ -529,8 +529,9 @@ static __attribute__((constructor)) void fake_ops_init(void)
 }
 
 int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		float *logits, const struct model_draws *draws)
+		float *logits, const struct model_draws *draws, const struct model_pooling *pooling)
 {
+	(void)pooling;
 	BUG_IF(m->n_steps == (model_ahead(m) ? KN_STEPS_AHEAD : 1), "fake: %d steps on their way", m->n_steps);
 	struct fake_step *f = fake_step_of(s, kv, want, n_want, logits, draws);
 	bool ahead = m->n_steps > 0, beside = atomic_fetch_add(&fake.n_on_way, 1) > m->n_steps;
@@ -569,7 +570,7 @@ bool model_ready(const struct model *m) { return m->n_steps == 0 || m->steps[0]-
 int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
 		       int n_want, float *logits, const struct model_draws *draws)
 {
-	int rc = model_issue(m, s, kv, want, n_want, logits, draws);
+	int rc = model_issue(m, s, kv, want, n_want, logits, draws, NULL);
 	return rc != 0 ? rc : model_wait(m);
 }
 
@@ -578,6 +579,25 @@ int model_forward_part(struct model *m, const struct kn_step *s, const struct kn
 {
 	(void)n_layers;
 	return model_forward(m, s, kv, want, n_want, logits);
+}
+
+/* It generates only. */
+unsigned model_does(const struct model_arch *a)
+{
+	(void)a;
+	return PROTO_DOES_GENERATE;
+}
+
+int model_pooled_width(const struct model *m)
+{
+	(void)m;
+	return 0;
+}
+
+int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err)
+{
+	(void)a, (void)name, (void)err;
+	return 0;
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust, struct tok_ids *out)
@@ -596,6 +616,17 @@ void tok_ids_dispose(struct tok_ids *l)
 {
 	free(l->ids);
 	*l = (struct tok_ids){0};
+}
+
+int tokenizer_encode_input(const struct tokenizer *t, const struct proto_str *texts, int n_texts, struct tok_ids *out,
+			   size_t *n_first)
+{
+	int rc = 0;
+	for (int i = 0; i < n_texts && rc == 0; i++) {
+		rc = tokenizer_encode(t, texts[i].at, texts[i].n, NULL, out);
+		*n_first = i == 0 ? out->n : *n_first;
+	}
+	return rc;
 }
 
 int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out)
