@@ -36,7 +36,7 @@ struct event_mail {
 
 enum {
 	LAST_EVENT_BYTES = PROTO_HEAD_BYTES + 64 + PROTO_MAX_MESSAGE,
-	MODEL_EVENT_BYTES = PROTO_HEAD_BYTES + 64 + PROTO_MAX_NAME + PROTO_MAX_MESSAGE,
+	MODEL_EVENT_BYTES = PROTO_HEAD_BYTES + 64 + PROTO_MAX_NAME + PROTO_MAX_MESSAGE + 4 * PROTO_MAX_MARKERS,
 };
 
 /* ---- mail ---- */
@@ -96,8 +96,8 @@ static size_t frame_bytes(const struct eng_event *ev)
 	case ENG_TOKENS:
 		n = (1u + t->n_top) * (size_t)t->n;
 		return (size_t)PROTO_HEAD_BYTES + 8 + 4u * t->n + 8 * n + t->text.n + pieces_bytes(&t->pieces, n);
-	case ENG_MODEL:
 	case ENG_COUNTED: return LAST_EVENT_BYTES + ev->u.counted.ids.n + ev->u.counted.text.n;
+	case ENG_MODEL:
 	case ENG_DONE: break;
 	}
 	return MODEL_EVENT_BYTES;
