@@ -40,6 +40,8 @@ static const char usage[] =
     "              [--target MS] [--prompt-tokens P] [--max-tokens T] [--peak-seconds T] [--threads N] [--json]\n"
     "       sluice bench pacing FILE [--paced N] [--unpaced N] [--share PERCENT] [--seconds T]\n"
     "              [--max-tokens T] [--json]\n"
+    "       sluice bench grammar --cases FOLDER --tokenizer FILE [--only TEXT] [--list] [--seconds S]\n"
+    "              [--megabytes N] [--json]\n"
     "\n"
     "machine   what this machine can do: reading memory, integer and floating point products\n"
     "model     tokens per second of a model file, prompt and answer, and their share of that\n"
@@ -58,7 +60,9 @@ static const char usage[] =
     "cascade   how hard a request looks: nanoseconds of one score\n"
     "overload  a server (the echo engine's, or with a model file) asked for many times what it can do:\n"
     "          goodput of its peak, how fast it refuses, how good its predictions are, until it is normal\n"
-    "pacing    what paced streams of a low tier take from unpaced ones of a high one\n";
+    "pacing    what paced streams of a low tier take from unpaced ones of a high one\n"
+    "grammar   JSON schemas with instances (files of {\"schema\", \"tests\": [{\"valid\", \"data\"}]}): how many are\n"
+    "          judged right through the masks, why others are refused, processor time of masks\n";
 
 int bench_complain(int status, const char *fmt, ...)
 {
@@ -148,7 +152,7 @@ int bench_run(int argc, char **argv)
 			{"serve", bench_serve},     {"gateway", bench_gateway},
 			{"cleanse", bench_cleanse}, {"store", bench_store},
 			{"cascade", bench_cascade}, {"overload", bench_overload},
-			{"pacing", bench_pacing}};
+			{"pacing", bench_pacing},     {"grammar", bench_grammar}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

@@ -28,6 +28,7 @@ int bench_store(int argc, char **argv);
 int bench_cascade(int argc, char **argv);
 int bench_overload(int argc, char **argv);
 int bench_pacing(int argc, char **argv);
+int bench_grammar(int argc, char **argv);
 
 /* Prints `sluice bench: …` on standard error and returns status. */
 int bench_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice bench grammar`: schemas and instances of a folder, as JSONSchemaBench's MaskBench checks them. An instance is
+ * written compactly, tokenized and walked mask by mask: a valid one must be accepted to its end, an invalid one refused
+ * at some token. Each case runs in a process of its own, so a crash or an endless case costs itself only.
+ */
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/percentile.h"
+#include "cmd/bench/bench.h"
+#include "cmd/bench/grammar_case.h"
+#include "cmd/config/cmd.h"
+#include "engine/grammar/grammar.h"
+#include "engine/token/tokenizer.h"
+
+enum { MAX_FILE = 64 << 20, MAX_MASKS = 1 << 18, MAX_REASONS = 400, REASON_SHOWN = 100 };
+
+struct reason {
+	char text[REASON_SHOWN];
+	size_t n;
+};
+
+struct figures {
+	double *values;
+	size_t n, cap;
+};
+
+struct bench {
+	const char *folder;
+	struct tokenizer *t;
+	struct grammar_vocab *v;
+	double seconds, megabytes;
+	bool list, json;
+	size_t cases, passing, refused, crashed, late, wrong_cases, instances;
+	size_t wrong_accept, wrong_refuse;
+	struct reason reasons[MAX_REASONS];
+	size_t n_reasons;
+	struct figures masks, firsts;
+};
+
+/* ---- figures ---- */
+
+static void add_figure(struct figures *f, double v)
+{
+	if (f->n == f->cap) {
+		double *grown = sl_realloc_n(f->values, f->cap * 2 + 1024, sizeof *grown);
+		if (grown == NULL)
+			return;
+		f->values = grown;
+		f->cap = f->cap * 2 + 1024;
+	}
+	f->values[f->n++] = v;
+}
+
+static double mean(const struct figures *f)
+{
+	double sum = 0;
+	for (size_t i = 0; i < f->n; i++)
+		sum += f->values[i];
+	return f->n > 0 ? sum / (double)f->n : 0;
+}
+
+static void show_figures(const char *name, struct figures *f, bool json)
+{
+	double m = mean(f), p[4] = {50, 90, 99, 100};
+	for (int i = 0; i < 4; i++)
+		p[i] = percentile(f->values, f->n, p[i]);
+	if (json)
+		printf(",\"%s\":{\"n\":%zu,\"mean_us\":%.2f,\"p50_us\":%.2f,\"p90_us\":%.2f,\"p99_us\":%.2f,"
+		       "\"worst_us\":%.2f}",
+		       name, f->n, m, p[0], p[1], p[2], p[3]);
+	else
+		printf("%-12s %9zu %10.1f %10.1f %10.1f %10.1f %12.1f\n", name, f->n, m, p[0], p[1], p[2], p[3]);
+}
+
+/* The last words of a message: reasons are alike where they differ in their pointers. */
+static void count_reason(struct bench *b, const char *text)
+{
+	const char *colon = strstr(text, ": ");
+	char key[REASON_SHOWN] = "";
+	const char *slash = colon != NULL ? colon : text;
+	while (slash > text && slash[-1] != '/')
+		slash--;
+	snprintf(key, sizeof key, "%.*s", REASON_SHOWN - 1, colon != NULL ? slash : text);
+	size_t i = 0;
+	while (i < b->n_reasons && strcmp(b->reasons[i].text, key) != 0)
+		i++;
+	if (i == MAX_REASONS)
+		return;
+	b->n_reasons += i == b->n_reasons;
+	memcpy(b->reasons[i].text, key, sizeof key);
+	b->reasons[i].n++;
+}
+
+static int by_count(const void *a, const void *b)
+{
+	const struct reason *x = a, *y = b;
+	return x->n > y->n ? -1 : x->n < y->n ? 1 : strcmp(x->text, y->text);
+}
+
+/* ---- a case in a process of its own ---- */
+
+static void write_all(int fd, const void *data, size_t n)
+{
+	for (size_t done = 0; done < n;) {
+		ssize_t w = write(fd, (const char *)data + done, n - done);
+		if (w <= 0)
+			_exit(3);
+		done += (size_t)w;
+	}
+}
+
+static void child(struct bench *b, const struct grammar_case *c, int fd)
+{
+	struct grammar_outcome out;
+	struct rlimit cpu = {(rlim_t)b->seconds + 1, (rlim_t)b->seconds + 2};
+	struct rlimit memory = {(rlim_t)(b->megabytes * 1e6), (rlim_t)(b->megabytes * 1e6)};
+	uint32_t *times = sl_zalloc_n(MAX_MASKS, sizeof *times);
+	setrlimit(RLIMIT_CPU, &cpu);
+	setrlimit(RLIMIT_AS, &memory);
+	if (times == NULL)
+		_exit(3);
+	grammar_case_run(c, b->v, b->t, &out, times, MAX_MASKS);
+	write_all(fd, &out, sizeof out);
+	write_all(fd, times, out.n_masks * sizeof *times);
+	_exit(0);
+}
+
+/* Everything the child writes; false: it does not end in time. */
+static bool receive(struct bench *b, int fd, struct sl_buf *in)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	for (;;) {
+		uint8_t *at;
+		if (poll(&p, 1, (int)(b->seconds * 2000)) <= 0 || buf_reserve(in, 1 << 16, &at) != 0)
+			return false;
+		ssize_t n = read(fd, at, 1 << 16);
+		if (n <= 0)
+			return true;
+		buf_commit(in, (size_t)n);
+	}
+}
+
+enum end { ENDED, CRASHED, LATE };
+
+static enum end run_child(struct bench *b, const struct grammar_case *c, struct sl_buf *in)
+{
+	int fds[2], status = 0;
+	if (pipe(fds) != 0)
+		return CRASHED;
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(fds[0]);
+		child(b, c, fds[1]);
+	}
+	close(fds[1]);
+	bool in_time = pid > 0 && receive(b, fds[0], in);
+	close(fds[0]);
+	if (pid <= 0)
+		return CRASHED;
+	if (!in_time)
+		kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	if (!in_time || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL)))
+		return LATE;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && in->len >= sizeof(struct grammar_outcome) ? ENDED : CRASHED;
+}
+
+/* ---- all cases ---- */
+
+static void show_wrong(const struct grammar_case *c, const char *name, const struct grammar_outcome *o)
+{
+	const struct grammar_instance *i = &c->instances[o->first_wrong];
+	uint32_t at = o->refused_at < i->text.len ? o->refused_at : i->text.len;
+	uint32_t from = at > 60 ? at - 60 : 0, to = at + 40 < i->text.len ? at + 40 : i->text.len;
+	const char *text = (const char *)buf_data(&i->text);
+	printf("%s: wrongly %s, instance %d: …%.*s⟪%.*s %s\n", name, i->valid ? "refused" : "accepted", o->first_wrong,
+	       (int)(at - from), text + from, (int)(to - at), text + at, o->reason);
+}
+
+static void take_outcome(struct bench *b, const struct grammar_case *c, const char *name, const struct sl_buf *in)
+{
+	struct grammar_outcome o;
+	memcpy(&o, buf_data(in), sizeof o);
+	size_t n = (in->len - sizeof o) / sizeof(uint32_t);
+	b->instances += o.n_instances;
+	if (o.rc != 0) {
+		b->refused++;
+		count_reason(b, o.reason);
+		if (b->list)
+			printf("%s: refused: %s\n", name, o.reason);
+		return;
+	}
+	add_figure(&b->firsts, (double)o.first_mask_ns / 1e3);
+	for (size_t i = 0; i < n; i++) {
+		uint32_t ns;
+		memcpy(&ns, buf_data(in) + sizeof o + i * sizeof ns, sizeof ns);
+		add_figure(&b->masks, ns / 1e3);
+	}
+	b->wrong_accept += o.wrong_accept;
+	b->wrong_refuse += o.wrong_refuse;
+	b->passing += o.first_wrong < 0;
+	b->wrong_cases += o.first_wrong >= 0;
+	if (o.first_wrong >= 0 && b->list)
+		show_wrong(c, name, &o);
+	if (b->list && o.first_mask_ns > 100000000)
+		printf("%s: slow: %.0f ms to the first mask\n", name, (double)o.first_mask_ns / 1e6);
+}
+
+static void run_case(struct bench *b, const char *name)
+{
+	char path[4096];
+	struct sl_buf text, in;
+	struct sl_err err;
+	struct grammar_case c = {0};
+	snprintf(path, sizeof path, "%s/%s", b->folder, name);
+	buf_init(&in, BUF_MOST);
+	if (file_read(path, MAX_FILE, &text, &err) != 0) {
+		bench_complain(1, "%s: %s", path, err.text);
+		return;
+	}
+	b->cases++;
+	if (!grammar_case_read((const char *)buf_data(&text), text.len, &c)) {
+		bench_complain(1, "%s is not of the form {\"schema\", \"tests\": [{\"valid\", \"data\"}]}", path);
+	} else {
+		enum end end = run_child(b, &c, &in);
+		b->crashed += end == CRASHED;
+		b->late += end == LATE;
+		if (end == ENDED)
+			take_outcome(b, &c, name, &in);
+		else if (b->list)
+			printf("%s: %s\n", name, end == LATE ? "too slow" : "crashed");
+	}
+	grammar_case_dispose(&c);
+	buf_dispose(&text);
+	buf_dispose(&in);
+}
+
+static int is_case(const struct dirent *d)
+{
+	size_t n = strlen(d->d_name);
+	return n > 5 && strcmp(d->d_name + n - 5, ".json") == 0;
+}
+
+static void show(struct bench *b)
+{
+	qsort(b->reasons, b->n_reasons, sizeof *b->reasons, by_count);
+	if (b->json) {
+		printf("{\"cases\":%zu,\"passing\":%zu,\"instances\":%zu,\"wrongly_accepted\":%zu,\"wrongly_refused\":%zu,"
+		       "\"refused_at_compile_time\":%zu,\"crashes\":%zu,\"timeouts\":%zu,\"n_vocab\":%d",
+		       b->cases, b->passing, b->instances, b->wrong_accept, b->wrong_refuse, b->refused, b->crashed,
+		       b->late, tokenizer_n_vocab(b->t));
+		show_figures("mask", &b->masks, true);
+		show_figures("first_mask", &b->firsts, true);
+		printf("}\n");
+		return;
+	}
+	printf("\nschemas %zu, passing %zu (%.2f %%); instances %zu, wrongly accepted %zu, wrongly refused %zu (in %zu schemas)\n"
+	       "refused at compile time %zu, crashes %zu, too slow %zu; vocabulary %d\n",
+	       b->cases, b->passing, b->cases > 0 ? 100.0 * (double)b->passing / (double)b->cases : 0, b->instances,
+	       b->wrong_accept, b->wrong_refuse, b->wrong_cases, b->refused, b->crashed, b->late,
+	       tokenizer_n_vocab(b->t));
+	for (size_t i = 0; i < b->n_reasons; i++)
+		printf("%8zu  %s\n", b->reasons[i].n, b->reasons[i].text);
+	printf("\nus, thread     number       mean        p50        p90        p99        worst\n");
+	show_figures("mask", &b->masks, false);
+	show_figures("first mask", &b->firsts, false);
+}
+
+static int run_all(struct bench *b, const char *only)
+{
+	struct dirent **names;
+	int n = scandir(b->folder, &names, is_case, alphasort);
+	if (n < 0)
+		return bench_complain(1, "%s cannot be read", b->folder);
+	for (int i = 0; i < n; i++) {
+		if (only == NULL || strstr(names[i]->d_name, only) != NULL)
+			run_case(b, names[i]->d_name);
+		free(names[i]);
+	}
+	free(names);
+	show(b);
+	return 0;
+}
+
+static int open_tokenizer(const char *path, struct tokenizer **out, struct sl_err *err)
+{
+	size_t n = strlen(path);
+	if (n > 5 && strcmp(path + n - 5, ".json") == 0) {
+		struct sl_buf text;
+		int rc = file_read(path, MAX_FILE, &text, err);
+		if (rc == 0)
+			rc = tokenizer_create_json((const char *)buf_data(&text), text.len, NULL, 0, out, err);
+		buf_dispose(&text);
+		return rc;
+	}
+	struct gguf *g;
+	int rc = gguf_open(path, &g, err);
+	if (rc != 0)
+		return rc;
+	rc = tokenizer_create(g, out, err);
+	gguf_close(g);
+	return rc;
+}
+
+int bench_grammar(int argc, char **argv)
+{
+	struct bench *b = sl_zalloc(sizeof *b);
+	const char *tokenizer = NULL, *only = NULL;
+	struct sl_err err = {0};
+	if (b == NULL)
+		return bench_complain(1, "out of memory");
+	b->seconds = 20;
+	b->megabytes = 4000;
+	const struct bench_option options[] = {{"--cases", NULL, &b->folder, NULL, 0, 0},
+					       {"--tokenizer", NULL, &tokenizer, NULL, 0, 0},
+					       {"--only", NULL, &only, NULL, 0, 0},
+					       {"--seconds", &b->seconds, NULL, NULL, 1, 600},
+					       {"--megabytes", &b->megabytes, NULL, NULL, 100, 1e6},
+					       {"--list", NULL, NULL, &b->list, 0, 0},
+					       {"--json", NULL, NULL, &b->json, 0, 0}};
+	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL);
+	if (rc == 0 && (b->folder == NULL || tokenizer == NULL))
+		rc = bench_complain(CMD_EXIT_USAGE, "grammar: --cases FOLDER and --tokenizer FILE are needed");
+	if (rc == 0 && open_tokenizer(tokenizer, &b->t, &err) != 0)
+		rc = bench_complain(1, "%s", err.text);
+	if (rc == 0 && grammar_vocab_create(b->t, &b->v) != 0)
+		rc = bench_complain(1, "out of memory");
+	if (rc == 0 && !b->json)
+		bench_header();
+	if (rc == 0)
+		rc = run_all(b, only);
+	grammar_vocab_unref(b->v);
+	tokenizer_destroy(b->t);
+	sl_free(b->masks.values);
+	sl_free(b->firsts.values);
+	sl_free(b);
+	return rc;
+}

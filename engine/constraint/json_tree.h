@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A JSON text as a tree in the memory of a translation. Unlike jansson's it keeps numbers as they are written (bounds
+ * are decimal and may be larger than any machine word), the order of members, and where each value is.
+ */
+#ifndef ENGINE_CONSTRAINT_JSON_TREE_H
+#define ENGINE_CONSTRAINT_JSON_TREE_H
+
+#include "engine/constraint/con.h"
+
+enum jv_kind { JV_NULL, JV_FALSE, JV_TRUE, JV_NUMBER, JV_STRING, JV_ARRAY, JV_OBJECT };
+
+struct jv_member {
+	struct proto_str key; /* decoded */
+	struct jv *value;
+};
+
+struct jv {
+	enum jv_kind kind;
+	struct proto_str text; /* of strings, decoded; of numbers, as written */
+	size_t n;              /* items or members */
+	struct jv **items;
+	struct jv_member *members;
+	uint32_t *index; /* members by the hash of their keys, of objects with many; n_index is a power of two */
+	size_t n_index;
+	const struct jv *parent;
+	const struct jv *same; /* after jv_unify: the first value that is written alike; NULL before */
+	uint64_t hash;
+	size_t at; /* the position in its parent */
+	void *note[3]; /* of the reader of schemas: its sets, its group */
+};
+
+/* NULL after a fault: SL_EINVAL for malformed JSON and duplicate keys, SL_ELIMIT for deep nesting. */
+struct jv *jv_parse(struct con *c, const char *text, size_t n);
+/* The value of a key; NULL: there is none, or o is no object. */
+const struct jv *jv_get(const struct jv *o, const char *key);
+const struct jv *jv_get_str(const struct jv *o, struct proto_str key);
+bool jv_is(const struct jv *v, enum jv_kind kind); /* false for NULL */
+bool jv_text_is(const struct jv *v, const char *text);
+bool str_equal(struct proto_str a, struct proto_str b);
+/* The JSON pointer (RFC 6901) of a value, cut to room; "" is the root. */
+const char *jv_pointer(const struct jv *v, char *out, size_t room);
+/* The value that a pointer's decoded text leads to; NULL: none. */
+const struct jv *jv_follow(const struct jv *root, struct proto_str pointer);
+/* Finds values that are alike: with the same members in the same order, numbers spelled the same. */
+void jv_unify(struct con *c, struct jv *root);
+/* Equal as JSON Schema has it: numbers by value, members in any order. False, too, after a fault. */
+bool jv_equal(struct con *c, const struct jv *a, const struct jv *b);
+
+#endif

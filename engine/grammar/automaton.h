@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The automaton of a grammar over bytes. A configuration is a set of items: a position whose terminal is being read,
+ * how far (a state of the terminal), and the stacks below. Configurations are interned; their transitions are computed
+ * once.
+ *
+ * From every configuration but AUTO_DEAD some text of the grammar can be completed.
+ */
+#ifndef ENGINE_GRAMMAR_AUTOMATON_H
+#define ENGINE_GRAMMAR_AUTOMATON_H
+
+#include "engine/grammar/compile.h"
+#include "engine/grammar/stacks.h"
+
+enum {
+	AUTO_DEAD = 0,
+	AUTO_FAIL = UINT32_MAX,        /* a shortage; see auto_fault */
+	AUTO_UNKNOWN = UINT32_MAX - 1, /* in tables: not computed yet */
+};
+
+struct auto_item {
+	uint32_t pos, count, term, below;
+};
+
+struct auto_config {
+	uint32_t from, n; /* items */
+	uint32_t *next;   /* 256, once expanded */
+	struct rx_set alive;
+	uint32_t refs;         /* states that are here */
+	uint32_t mask;         /* mask.c: its mask, 0: none */
+	uint32_t relaxed;      /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
+	bool may_end, is_free; /* is_free: from links to the next free one */
+	uint8_t level;         /* mask.c: which tokens are short then */
+};
+
+struct auto_pending {
+	uint32_t rule, below;
+};
+
+struct auto_arrival {
+	uint32_t next, count, below;
+};
+
+struct automaton {
+	struct rx_dfa dfa;
+	struct gram gram;
+	struct stacks stacks;
+	struct auto_config *configs;
+	struct auto_item *items;
+	uint32_t *table;
+	uint32_t n_configs, cap_configs, table_mask, start;
+	size_t n_items, cap_items;
+	uint32_t free_configs, n_live; /* configurations that are not free */
+	struct auto_item *packed;      /* automaton_gc.c */
+	/* Of the step that is being computed. */
+	struct auto_item *found;
+	struct auto_pending *pending; /* sorted by falling rank */
+	struct auto_arrival *arrivals;
+	size_t n_found, cap_found, n_pending, cap_pending, n_arrivals, cap_arrivals;
+	uint32_t step;
+	bool may_end;
+	uint64_t work, max_work;
+	size_t bytes, max_bytes; /* of transitions; of everything */
+	int fault;
+};
+
+struct auto_limits {
+	uint32_t search; /* states of a terminal that a search for a string sees */
+	uint64_t work;   /* derivatives and items for a token */
+	size_t bytes;    /* twice as many are SL_ELIMIT */
+};
+/* Takes r's pool with it. */
+int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err);
+void auto_dispose(struct automaton *a);
+int auto_fault(const struct automaton *a);
+/* Before each token: the work for it begins. */
+void auto_begin(struct automaton *a);
+/* Makes c's alive set and its table. False on a shortage. */
+bool auto_expand(struct automaton *a, uint32_t c);
+uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte);
+size_t auto_bytes(const struct automaton *a);
+/* automaton_gc.c: drops all but what configurations with refs need, which keep their index. SL_ENOMEM: nothing is
+ * dropped. */
+int auto_collect(struct automaton *a);
+void auto_rehash(struct automaton *a);
+
+/* The configuration of c's items with the terminal states terms[0..n). AUTO_FAIL. */
+uint32_t auto_with_terms(struct automaton *a, uint32_t c, const uint32_t *terms);
+
+static inline uint32_t auto_step(struct automaton *a, uint32_t c, uint8_t byte)
+{
+	const uint32_t *next = a->configs[c].next;
+	if (next != NULL && next[byte] != AUTO_UNKNOWN)
+		return next[byte];
+	return auto_compute(a, c, byte);
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A grammar's inside, for grammar.c, mask.c and forced.c.
+ */
+#ifndef ENGINE_GRAMMAR_PRIV_H
+#define ENGINE_GRAMMAR_PRIV_H
+
+#include <pthread.h>
+
+#include "engine/grammar/automaton.h"
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/vocab.h"
+
+struct walk_frame {
+	uint32_t end, config;
+};
+
+/* A configuration's mask: one of the vocabulary's slices or none, and a list; or all words. */
+struct mask {
+	uint32_t *words; /* or NULL: */
+	int32_t *ids;
+	uint32_t n;
+	int slice; /* -1: none */
+};
+
+struct masks {
+	struct mask *at; /* from 1 */
+	uint32_t n, cap;
+	size_t bytes;
+	int32_t *ids; /* of the one that is being made; room for all tokens of the vocabulary */
+	uint32_t n_ids;
+};
+
+/* Forced tokens of a state, as they were found last. */
+enum { FORCED_MEMO = 64, FORCED_KEPT = 4, FORCED_BYTES = 256 };
+struct forced_memo {
+	uint32_t at;
+	uint8_t n_tail;
+	bool cut;
+	char tail[GRAMMAR_TAIL];
+	size_t n; /* FORCED_KEPT: or more */
+	int32_t ids[FORCED_KEPT];
+};
+
+struct grammar {
+	struct grammar_vocab *vocab;
+	_Atomic uint32_t refs;
+	pthread_mutex_t lock; /* guards what follows */
+	struct automaton a;
+	struct grammar_limits limits;
+	struct walk_frame *walk; /* one for each byte of the longest token, and one */
+	struct masks masks;
+	struct forced_memo forced[FORCED_MEMO];
+	size_t next_states, next_bytes; /* at which caches are dropped */
+};
+
+/* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
+int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
+/* forced.c: as grammar_forced; 0 as well on a shortage, which is the automaton's fault then. */
+size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
+/* Text was accepted. */
+void forced_note(struct grammar_state *s, const char *text, size_t n);
+void masks_dispose(struct masks *m);
+/* Drops all masks. */
+void masks_clear(struct masks *m);
+/* grammar.c: the configuration after n bytes; AUTO_DEAD, AUTO_FAIL. */
+uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t n);
+
+#endif

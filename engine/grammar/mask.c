@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The mask of a configuration: a slice of the vocabulary that it surely takes, where there is one, and a walk over the
+ * trie of all other tokens. Kept once made.
+ *
+ * Configurations that differ in counters which tokens cannot exhaust have the mask of one with endless counters
+ * (rx_relax.c), but for tokens so long that they might. These are few, and each that this mask has is followed byte by
+ * byte.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "engine/grammar/grammar_priv.h"
+#include "engine/token/tokenizer.h"
+
+void masks_clear(struct masks *m)
+{
+	for (uint32_t i = 1; i < m->n; i++) {
+		sl_free(m->at[i].words);
+		sl_free(m->at[i].ids);
+	}
+	m->n = m->n > 0;
+	m->bytes = 0;
+}
+
+void masks_dispose(struct masks *m)
+{
+	masks_clear(m);
+	sl_free(m->at);
+	sl_free(m->ids);
+	*m = (struct masks){0};
+}
+
+/* ---- the walk ---- */
+
+static void put(struct masks *m, const struct trie *t, const struct trie_node *n)
+{
+	for (uint32_t i = 0; i < n->n_own; i++)
+		m->ids[m->n_ids++] = t->ids[n->first + i];
+}
+
+/* Depth first, with a stack of the subtrees' ends. */
+static int walk(struct grammar *g, const struct trie *t, uint32_t config)
+{
+	struct walk_frame *top = g->walk;
+	*top = (struct walk_frame){t->n_nodes, config};
+	for (uint32_t i = 0; i < t->n_nodes;) {
+		while (i == top->end)
+			top--;
+		const struct trie_node *n = &t->nodes[i];
+		uint32_t next = auto_step(&g->a, top->config, n->byte);
+		if (next == AUTO_FAIL)
+			return auto_fault(&g->a);
+		if (next == AUTO_DEAD) {
+			i = n->end;
+			continue;
+		}
+		put(&g->masks, t, n);
+		i++;
+		if (n->end > i)
+			*++top = (struct walk_frame){n->end, next};
+	}
+	return 0;
+}
+
+/* How many plain characters c surely takes: then any of its items does. */
+static uint32_t cover_of(struct automaton *a, uint32_t c)
+{
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < a->configs[c].n; i++) {
+		uint32_t one = dfa_cover(&a->dfa, a->items[a->configs[c].from + i].term);
+		most = one > most ? one : most;
+	}
+	return most;
+}
+
+/* ---- masks that are kept ---- */
+
+static void set_ids(uint32_t *mask, const int32_t *ids, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		mask[(uint32_t)ids[i] / 32] |= (uint32_t)1 << ((uint32_t)ids[i] % 32);
+}
+
+static void write_parts(const struct grammar_vocab *v, int slice, const int32_t *ids, uint32_t n, uint32_t *mask)
+{
+	if (slice >= 0)
+		memcpy(mask, v->slices[slice].mask, v->words * sizeof(*mask));
+	else
+		memset(mask, 0, v->words * sizeof(*mask));
+	set_ids(mask, ids, n);
+}
+
+static void write_mask(const struct grammar *g, const struct mask *m, uint32_t *mask)
+{
+	if (m->words != NULL)
+		memcpy(mask, m->words, g->vocab->words * sizeof(*mask));
+	else
+		write_parts(g->vocab, m->slice, m->ids, m->n, mask);
+}
+
+static bool masks_room(struct masks *m)
+{
+	if (m->n < m->cap)
+		return true;
+	uint32_t cap = 2 * m->cap + 32;
+	struct mask *more = sl_realloc_n(m->at, cap, sizeof(*more));
+	if (more == NULL)
+		return false;
+	m->at = more;
+	m->cap = cap;
+	m->n = m->n == 0 ? 1 : m->n;
+	return true;
+}
+
+/* The list, or all words where these are less. */
+static int keep(struct grammar *g, uint32_t config, int slice)
+{
+	struct masks *m = &g->masks;
+	struct mask one = {.slice = slice, .n = m->n_ids};
+	size_t words = g->vocab->words;
+	bool dense = m->n_ids > words;
+	void *mem = sl_alloc((dense ? words : (size_t)m->n_ids) * sizeof(uint32_t) + 1);
+	if (mem == NULL || !masks_room(m)) {
+		sl_free(mem);
+		return SL_ENOMEM;
+	}
+	if (dense)
+		write_parts(g->vocab, slice, m->ids, m->n_ids, one.words = mem);
+	else if (m->n_ids > 0)
+		memcpy(one.ids = mem, m->ids, m->n_ids * sizeof(*m->ids));
+	else
+		sl_free(mem);
+	m->bytes += sizeof(one) + (dense ? words : m->n_ids) * sizeof(uint32_t);
+	m->at[m->n] = one;
+	g->a.configs[config].mask = m->n++;
+	return 0;
+}
+
+static int make(struct grammar *g, uint32_t config)
+{
+	const struct grammar_vocab *v = g->vocab;
+	if (g->masks.ids == NULL && (g->masks.ids = sl_alloc((v->all.n_ids + 1) * sizeof(int32_t))) == NULL)
+		return SL_ENOMEM;
+	uint32_t cover = cover_of(&g->a, config);
+	int slice = 0;
+	while (slice < N_SLICES && cover < v->slices[slice].max_chars)
+		slice++;
+	if (slice == N_SLICES)
+		slice = -1;
+	g->masks.n_ids = 0;
+	int rc = walk(g, slice < 0 ? &v->all : &v->slices[slice].rest, config);
+	return rc != 0 ? rc : keep(g, config, slice);
+}
+
+/* ---- relaxed configurations ---- */
+
+static uint32_t bound_of(struct automaton *a, struct auto_config conf, uint32_t n)
+{
+	uint32_t least = RX_UNBOUNDED;
+	for (uint32_t i = 0; i < conf.n; i++) {
+		uint32_t one = rx_bound(a->dfa.pool, a->dfa.states[a->items[conf.from + i].term].of, n);
+		least = one < least ? one : least;
+	}
+	return least;
+}
+
+static uint32_t relax(struct automaton *a, uint32_t config, uint32_t bytes)
+{
+	struct auto_config conf = a->configs[config];
+	uint32_t few[16], *terms = few;
+	if (conf.n > 16)
+		return config;
+	for (uint32_t i = 0; i < conf.n; i++) {
+		rx of = a->dfa.states[a->items[conf.from + i].term].of;
+		terms[i] = dfa_state(&a->dfa, rx_relax(a->dfa.pool, of, bytes));
+	}
+	return auto_with_terms(a, config, terms);
+}
+
+/* Finds the relaxed configuration, by the most bytes that every counter it relaxes allows. */
+static uint32_t relaxed(struct grammar *g, uint32_t config)
+{
+	struct automaton *a = &g->a;
+	struct auto_config conf = a->configs[config];
+	if (conf.relaxed != 0)
+		return conf.relaxed;
+	const struct long_tokens *l = g->vocab->longs;
+	uint32_t bound = bound_of(a, conf, l[N_LONG - 1].bytes), to = config;
+	uint8_t level = 0;
+	while (level < N_LONG - 1 && bound < l[level].bytes)
+		level++;
+	if (bound != RX_UNBOUNDED)
+		to = relax(a, config, l[level].bytes);
+	if (to != AUTO_FAIL) {
+		a->configs[config].relaxed = to;
+		a->configs[config].level = level;
+	}
+	return to;
+}
+
+/* Takes out long tokens that the relaxed configuration takes and c does not. */
+static int take_out(struct grammar *g, uint32_t c, uint32_t *mask)
+{
+	const struct long_tokens *l = &g->vocab->longs[g->a.configs[c].level];
+	for (uint32_t i = 0; i < l->n; i++) {
+		uint32_t id = (uint32_t)l->ids[i];
+		if ((mask[id / 32] >> (id % 32) & 1) == 0)
+			continue;
+		struct proto_str b = tokenizer_bytes(g->vocab->tok, l->ids[i]);
+		uint32_t to = grammar_follow(g, c, b.at, b.n);
+		if (to == AUTO_FAIL)
+			return auto_fault(&g->a);
+		if (to == AUTO_DEAD)
+			mask[id / 32] &= ~((uint32_t)1 << (id % 32));
+	}
+	return 0;
+}
+
+int mask_write(struct grammar *g, uint32_t config, uint32_t *mask)
+{
+	uint32_t of = relaxed(g, config);
+	if (of == AUTO_FAIL)
+		return auto_fault(&g->a);
+	int rc = g->a.configs[of].mask == 0 ? make(g, of) : 0;
+	if (rc != 0)
+		return rc;
+	write_mask(g, &g->masks.at[g->a.configs[of].mask], mask);
+	return of == config ? 0 : take_out(g, config, mask);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two steps make a state usable: `fill` derives by each class of bytes; `prune` then takes out what leads to an
+ * expression without strings. Only intersections and complements can have none without being RX_NONE (RX_SURE says
+ * which cannot), so the search behind `prune` is rare. It goes depth first to the nearest nullable state; what it finds
+ * out about the states on its way is kept.
+ */
+#include "engine/grammar/rx_dfa.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+int dfa_init(struct rx_dfa *d, struct rx_pool *pool, uint32_t max_search)
+{
+	*d = (struct rx_dfa){.pool = pool, .cap = 64, .max_search = max_search};
+	d->states = sl_zalloc_n(d->cap, sizeof(*d->states));
+	if (d->states == NULL)
+		return SL_ENOMEM;
+	d->states[DFA_DEAD] = (struct dfa_state){.life = LIFE_DEAD};
+	d->n = 1;
+	return 0;
+}
+
+void dfa_dispose(struct rx_dfa *d)
+{
+	for (uint32_t i = 0; i < d->n; i++)
+		sl_free(d->states[i].next);
+	sl_free(d->states);
+	sl_free(d->of_rx);
+	sl_free(d->path);
+	*d = (struct rx_dfa){0};
+}
+
+static bool grow_map(struct rx_dfa *d)
+{
+	uint32_t n = d->pool->cap;
+	uint32_t *more = sl_realloc_n(d->of_rx, n, sizeof(*more));
+	if (more == NULL)
+		return false;
+	memset(more + d->n_of_rx, 0, (n - d->n_of_rx) * sizeof(*more));
+	d->of_rx = more;
+	d->n_of_rx = n;
+	return true;
+}
+
+static bool grow_states(struct rx_dfa *d)
+{
+	struct dfa_state *more = sl_realloc_n(d->states, 2 * (size_t)d->cap, sizeof(*more));
+	if (more == NULL)
+		return false;
+	d->states = more;
+	d->cap *= 2;
+	return true;
+}
+
+/* Known to have a string without a search. */
+static bool is_live(const struct rx_pool *p, rx a)
+{
+	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
+		if (!is_live(p, p->nodes[a].a))
+			return false;
+	return rx_has(p, a, RX_SURE | RX_LIVE | RX_NULLABLE);
+}
+
+uint32_t dfa_state(struct rx_dfa *d, rx of)
+{
+	if (of == RX_NONE || d->pool->fault != 0)
+		return DFA_DEAD;
+	if ((of >= d->n_of_rx && !grow_map(d)) || (d->n == d->cap && !grow_states(d))) {
+		rx_fail(d->pool, SL_ENOMEM);
+		return DFA_DEAD;
+	}
+	if (d->of_rx[of] != 0)
+		return d->of_rx[of];
+	bool nullable = rx_nullable(d->pool, of), sure = is_live(d->pool, of);
+	d->states[d->n] =
+	    (struct dfa_state){.of = of, .nullable = nullable, .life = nullable || sure ? LIFE_LIVE : LIFE_UNKNOWN};
+	return d->of_rx[of] = d->n++;
+}
+
+static bool fill(struct rx_dfa *d, uint32_t s)
+{
+	if (d->states[s].filled)
+		return true;
+	uint32_t *next = sl_alloc(256 * sizeof(*next));
+	if (next == NULL) {
+		rx_fail(d->pool, SL_ENOMEM);
+		return false;
+	}
+	struct rx_set left = set_all();
+	for (unsigned i = 0; i < 4; i++) {
+		while (left.bits[i] != 0) {
+			unsigned b = 64 * i + (unsigned)__builtin_ctzll(left.bits[i]);
+			struct rx_set same;
+			uint32_t to = dfa_state(d, rx_derive_set(d->pool, d->states[s].of, (uint8_t)b, &same));
+			set_and(&same, &left);
+			set_add(&same, b);
+			for (unsigned k = i; k < 4; k++) {
+				left.bits[k] &= ~same.bits[k];
+				for (uint64_t w = same.bits[k]; w != 0; w &= w - 1)
+					next[64 * k + (unsigned)__builtin_ctzll(w)] = to;
+			}
+		}
+	}
+	if (d->pool->fault != 0) {
+		sl_free(next);
+		return false;
+	}
+	d->states[s].next = next;
+	d->states[s].filled = true;
+	d->bytes += 256 * sizeof(*next);
+	return true;
+}
+
+/* ---- has it a string? ---- */
+
+static bool push_path(struct rx_dfa *d, size_t n, uint32_t s)
+{
+	if (2 * n + 2 > d->cap_path) {
+		size_t cap = d->cap_path == 0 ? 128 : 2 * d->cap_path;
+		uint32_t *more = sl_realloc_n(d->path, cap, sizeof(*more));
+		if (more == NULL) {
+			rx_fail(d->pool, SL_ENOMEM);
+			return false;
+		}
+		d->path = more;
+		d->cap_path = cap;
+	}
+	d->path[2 * n] = s;
+	d->path[2 * n + 1] = 0;
+	d->states[s].seen = d->searches;
+	return true;
+}
+
+static void mark_path(struct rx_dfa *d, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		d->states[d->path[2 * i]].life = LIFE_LIVE;
+}
+
+/* The next successor of the path's last state that the search has not seen, DFA_DEAD if there is none left. */
+static uint32_t next_unseen(struct rx_dfa *d, size_t n)
+{
+	const uint32_t *next = d->states[d->path[2 * n - 2]].next;
+	for (uint32_t *b = &d->path[2 * n - 1]; *b < 256;) {
+		uint32_t t = next[(*b)++];
+		if (d->states[t].life != LIFE_DEAD && d->states[t].seen != d->searches)
+			return t;
+	}
+	return DFA_DEAD;
+}
+
+/* Nothing that the search has seen leads to a nullable state. They are found again by their mark. */
+static void mark_dead(struct rx_dfa *d)
+{
+	for (uint32_t i = 1; i < d->n; i++)
+		if (d->states[i].seen == d->searches)
+			d->states[i].life = LIFE_DEAD;
+}
+
+/* Whether s has a string. */
+static bool search(struct rx_dfa *d, uint32_t s)
+{
+	uint32_t visited = 1;
+	size_t n = 1;
+	d->searches++;
+	if (!push_path(d, 0, s))
+		return false;
+	while (n > 0) {
+		if (!fill(d, d->path[2 * n - 2]))
+			return false;
+		uint32_t t = next_unseen(d, n);
+		if (t == DFA_DEAD) {
+			n--;
+			continue;
+		}
+		if (d->states[t].life == LIFE_LIVE) {
+			mark_path(d, n);
+			return true;
+		}
+		if (++visited > d->max_search) {
+			rx_fail(d->pool, SL_ELIMIT);
+			return false;
+		}
+		if (!push_path(d, n++, t))
+			return false;
+	}
+	mark_dead(d);
+	return false;
+}
+
+/* What an expression is made of decides where it can: otherwise a search would follow every spelling of a character. */
+static bool decide(struct rx_dfa *d, rx a)
+{
+	struct rx_pool *p = d->pool;
+	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
+		if (!dfa_is_live(d, dfa_state(d, p->nodes[a].a)))
+			return false;
+	struct rx_node n = *rx_at(p, a);
+	if (n.op == OP_JSON)
+		return dfa_is_live(d, dfa_state(d, rx_json_text(p, a)));
+	for (uint32_t i = 0; n.op == OP_OR && i < n.b; i++)
+		if (dfa_is_live(d, dfa_state(d, p->words[n.a + i])))
+			return true;
+	if (n.op == OP_OR)
+		return false;
+	uint32_t s = dfa_state(d, a);
+	return d->states[s].life == LIFE_UNKNOWN ? search(d, s) : d->states[s].life == LIFE_LIVE;
+}
+
+bool dfa_is_live(struct rx_dfa *d, uint32_t s)
+{
+	if (d->states[s].life == LIFE_UNKNOWN) {
+		bool live = decide(d, d->states[s].of);
+		if (d->pool->fault == 0)
+			d->states[s].life = live ? LIFE_LIVE : LIFE_DEAD;
+	}
+	return d->states[s].life == LIFE_LIVE;
+}
+
+bool dfa_expand(struct rx_dfa *d, uint32_t s)
+{
+	if (d->states[s].pruned)
+		return true;
+	if (!fill(d, s))
+		return false;
+	struct rx_set alive = {{0}};
+	for (unsigned b = 0; b < 256; b++) {
+		uint32_t t = d->states[s].next[b];
+		if (t == DFA_DEAD)
+			continue;
+		if (dfa_is_live(d, t))
+			set_add(&alive, b);
+		else
+			d->states[s].next[b] = DFA_DEAD;
+	}
+	if (d->pool->fault != 0)
+		return false;
+	d->states[s].alive = alive;
+	d->states[s].pruned = true;
+	return true;
+}
+
+uint32_t dfa_cover(struct rx_dfa *d, uint32_t s)
+{
+	if (!d->states[s].covered) {
+		d->states[s].cover = rx_cover(d->pool, d->states[s].of);
+		d->states[s].covered = true;
+	}
+	return d->states[s].cover;
+}
+
+bool rx_is_none(struct rx_pool *p, rx a, size_t max_states)
+{
+	struct rx_dfa d;
+	if (a == RX_NONE || rx_has(p, a, RX_SURE | RX_NULLABLE) || p->fault != 0)
+		return a == RX_NONE && p->fault == 0;
+	if (dfa_init(&d, p, max_states > UINT32_MAX ? UINT32_MAX : (uint32_t)max_states) != 0)
+		return false;
+	uint32_t s = dfa_state(&d, a);
+	bool none = !dfa_is_live(&d, s) && d.states[s].life == LIFE_DEAD;
+	/* That the search was too long is no fault of the pool's. */
+	if (p->fault == SL_ELIMIT)
+		p->fault = 0;
+	dfa_dispose(&d);
+	return none;
+}

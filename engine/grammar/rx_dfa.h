@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A deterministic automaton of byte classes over the pool's expressions, made state by state as it is used. A state's
+ * transitions never lead to an expression without strings, so a text that can be followed can be completed.
+ */
+#ifndef ENGINE_GRAMMAR_RX_DFA_H
+#define ENGINE_GRAMMAR_RX_DFA_H
+
+#include "engine/grammar/rx_priv.h"
+
+enum { DFA_DEAD = 0, DFA_UNKNOWN = UINT32_MAX };
+
+enum dfa_life { LIFE_UNKNOWN, LIFE_LIVE, LIFE_DEAD };
+
+struct dfa_state {
+	rx of;
+	uint8_t nullable, life, filled, pruned, covered;
+	uint32_t cover;      /* rx_cover, once covered */
+	uint32_t seen;       /* the search that visited it last */
+	uint32_t *next;      /* 256, once filled */
+	struct rx_set alive; /* bytes that lead on, once filled and pruned */
+};
+
+struct rx_dfa {
+	struct rx_pool *pool;
+	struct dfa_state *states; /* 0 is the dead one */
+	uint32_t n, cap;
+	uint32_t *of_rx; /* the state of an expression, 0: none yet */
+	uint32_t n_of_rx;
+	uint32_t searches, max_search;
+	uint32_t *path; /* of a search: pairs of state and next byte */
+	size_t cap_path;
+	size_t bytes; /* of transitions */
+};
+
+int dfa_init(struct rx_dfa *d, struct rx_pool *pool, uint32_t max_search);
+void dfa_dispose(struct rx_dfa *d);
+/* The state of an expression; DFA_DEAD for RX_NONE, and on a shortage, which is the pool's fault then. */
+uint32_t dfa_state(struct rx_dfa *d, rx of);
+/* Makes s's transitions. False on a shortage. */
+bool dfa_expand(struct rx_dfa *d, uint32_t s);
+/* rx_cover of s. */
+uint32_t dfa_cover(struct rx_dfa *d, uint32_t s);
+/* Whether s has a string; unsure searches are the pool's SL_ELIMIT. */
+bool dfa_is_live(struct rx_dfa *d, uint32_t s);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Nodes of a pool of regular expressions, shared by the rx_*.c files.
+ *
+ * A node is interned: the same operation on the same operands is the same id. OR and AND keep their operands (sorted by
+ * id) and SET its 256 bits in the pool's words.
+ */
+#ifndef ENGINE_GRAMMAR_RX_PRIV_H
+#define ENGINE_GRAMMAR_RX_PRIV_H
+
+#include "base/err.h"
+#include "engine/grammar/rx.h"
+
+enum rx_op {
+	OP_NONE,
+	OP_EPS,
+	OP_ALL,
+	OP_SET,    /* a: words, b: 8 */
+	OP_CAT,    /* a, b; a is no CAT */
+	OP_OR,     /* a: words, b: how many */
+	OP_AND,    /* a: words, b: how many */
+	OP_NOT,    /* a */
+	OP_REPEAT, /* a; b to c copies */
+	OP_JSON,   /* a: what the decoded text must still be; kind: json_phase; c: its value */
+};
+
+enum {
+	RX_NULLABLE = 1,
+	/* Neither it nor a derivative of it is empty but for RX_NONE: no need to search for a string. */
+	RX_SURE = 2,
+	/* Valid UTF-8 that begins one of its strings begins one that is valid UTF-8 as a whole. */
+	RX_UTF8 = 4,
+	/* Whether it has every plain character (rx_cover.c); neither: not known yet. */
+	RX_CHAR_YES = 8,
+	RX_CHAR_NO = 16,
+	RX_FINITE = 32, /* known to have no string longer than some bound */
+	RX_LIVE = 64,   /* known to have a string */
+};
+
+/* Where in the spelling of a character the text is. */
+enum json_phase {
+	JSON_START,  /* between characters */
+	JSON_UTF8,   /* inside a character; value: utf8_phase */
+	JSON_ESC,    /* after a backslash */
+	JSON_HEX,    /* after \u; value: digits so far << 16 | their value */
+	JSON_HI,     /* after a high surrogate; value: its lower 10 bits */
+	JSON_HI_ESC, /* and the backslash after it */
+	JSON_HI_HEX, /* and the u; value: high << 20 | digits << 16 | their value */
+};
+
+struct rx_node {
+	uint8_t op, flags;
+	uint16_t kind;
+	uint32_t a, b, c;
+};
+
+/* How many characters its strings have (rx_length.c). need: the most that any derivative needs at least. dense: all
+ * numbers between occur. Not known of intersections and complements. */
+struct rx_length {
+	uint32_t least, most, need;
+	bool seen, known, dense;
+};
+
+enum rx_life { RX_LIFE_UNKNOWN, RX_ALIVE, RX_DEAD };
+
+struct rx_memo {
+	rx of, is;
+	uint32_t byte;
+	struct rx_set set;
+};
+
+struct rx_pool {
+	struct rx_node *nodes;
+	uint32_t n, cap, max;
+	uint32_t *words;
+	size_t n_words, cap_words;
+	uint32_t *table; /* ids by content; open addressed, 0: free */
+	uint32_t table_mask;
+	struct rx_memo *memo;
+	uint32_t *scratch; /* a stack of lists under construction */
+	size_t n_scratch, cap_scratch;
+	uint64_t work, max_work; /* derivations */
+	uint32_t depth;
+	rx any_char; /* every character of UTF-8, once it was made */
+	struct rx_length *lengths;
+	uint32_t n_lengths;
+	int fault;
+};
+
+static inline const struct rx_node *rx_at(const struct rx_pool *p, rx a) { return &p->nodes[a]; }
+static inline const uint32_t *rx_kids(const struct rx_pool *p, const struct rx_node *n) { return p->words + n->a; }
+static inline bool rx_has(const struct rx_pool *p, rx a, uint8_t flag) { return (p->nodes[a].flags & flag) != 0; }
+
+/* ---- sets of bytes ---- */
+
+static inline bool set_has(const struct rx_set *s, unsigned b) { return (s->bits[b >> 6] >> (b & 63) & 1) != 0; }
+static inline void set_add(struct rx_set *s, unsigned b) { s->bits[b >> 6] |= (uint64_t)1 << (b & 63); }
+static inline void set_remove(struct rx_set *s, unsigned b) { s->bits[b >> 6] &= ~((uint64_t)1 << (b & 63)); }
+static inline void set_and(struct rx_set *s, const struct rx_set *o)
+{
+	for (int i = 0; i < 4; i++)
+		s->bits[i] &= o->bits[i];
+}
+static inline void set_or(struct rx_set *s, const struct rx_set *o)
+{
+	for (int i = 0; i < 4; i++)
+		s->bits[i] |= o->bits[i];
+}
+static inline void set_not(struct rx_set *s)
+{
+	for (int i = 0; i < 4; i++)
+		s->bits[i] = ~s->bits[i];
+}
+static inline bool set_empty(const struct rx_set *s)
+{
+	return (s->bits[0] | s->bits[1] | s->bits[2] | s->bits[3]) == 0;
+}
+static inline void set_add_range(struct rx_set *s, unsigned from, unsigned to)
+{
+	for (unsigned b = from; b <= to; b++)
+		set_add(s, b);
+}
+static inline struct rx_set set_all(void) { return (struct rx_set){{~0ull, ~0ull, ~0ull, ~0ull}}; }
+
+/* ---- of the pool ---- */
+
+/* Interns a node; its operands (n words) are copied. RX_NONE and a fault on shortage. */
+rx rx_intern(struct rx_pool *p, struct rx_node node, const uint32_t *words, uint32_t n);
+rx rx_fail(struct rx_pool *p, int code);
+/* Marks what is true of a's language. */
+rx rx_mark(struct rx_pool *p, rx a, unsigned flags);
+/* A stack of ids: false on shortage. */
+bool rx_push(struct rx_pool *p, uint32_t word);
+
+/* Marks the operands of marked nodes (and what is there from the beginning); then packs those that are kept, whose new
+ * ids are ids[old], UINT32_MAX: dropped. */
+void rx_mark_kept(const struct rx_pool *p, uint32_t *marks);
+void rx_pack(struct rx_pool *p, const uint32_t *ids);
+/* The union of the list on the scratch stack from base on, which is popped. */
+rx rx_or_top(struct rx_pool *p, size_t base);
+/* The derivative by byte; *set: bytes that have the same (it is one of them). */
+rx rx_derive_set(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
+struct rx_length rx_length(struct rx_pool *p, rx a);
+/* Whether a is all texts of least to most characters. */
+bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most);
+/* Whether an intersection has a string, as far as lengths say. */
+enum rx_life rx_and_life(struct rx_pool *p, const uint32_t *kids, size_t n);
+/* How many plain characters a surely takes; RX_UNBOUNDED: any number. */
+uint32_t rx_cover(struct rx_pool *p, rx a);
+/* a with the counters at its head made endless that n bytes cannot exhaust: what may follow it within n bytes is the
+ * same. a itself where there is none. */
+rx rx_relax(struct rx_pool *p, rx a, uint32_t n);
+/* The least bound of those counters that is at least n; RX_UNBOUNDED: none. */
+uint32_t rx_bound(struct rx_pool *p, rx a, uint32_t n);
+rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
+/* The texts that a JSON node's strings decode to, what is known of an unfinished character being its rest. Empty if and
+ * only if the node is. */
+rx rx_json_text(struct rx_pool *p, rx a);
+rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/grammar/vocab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/utf8.h"
+#include "engine/token/tokenizer.h"
+
+struct word {
+	const char *at;
+	uint32_t n;
+	int32_t id;
+	uint32_t chars; /* of a plain token; NOT_PLAIN */
+};
+enum { NOT_PLAIN = UINT32_MAX };
+
+/* A plain token's characters. */
+static uint32_t count_plain(struct proto_str b)
+{
+	uint32_t chars = 0, cp;
+	for (size_t i = 0; i < b.n; chars++) {
+		int n = utf8_decode((const uint8_t *)b.at + i, b.n - i, &cp);
+		if (n <= 0 || cp < ' ' || cp == '"' || cp == '\\' || cp == 0x7F)
+			return NOT_PLAIN;
+		i += (size_t)n;
+	}
+	return chars;
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+	const struct word *a = x, *b = y;
+	int c = memcmp(a->at, b->at, a->n < b->n ? a->n : b->n);
+	if (c != 0)
+		return c;
+	return a->n != b->n ? (a->n < b->n ? -1 : 1) : a->id < b->id ? -1 : 1;
+}
+
+bool vocab_is_text(const struct tokenizer *t, int32_t id)
+{
+	enum tok_attr attr = tokenizer_attr(t, id);
+	bool text = attr == TOK_NORMAL || attr == TOK_USER || attr == TOK_BYTE;
+	return text && !tokenizer_is_end(t, id) && tokenizer_bytes(t, id).n > 0;
+}
+
+static size_t collect(const struct tokenizer *t, struct word *words)
+{
+	size_t n = 0;
+	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
+		struct proto_str b = tokenizer_bytes(t, id);
+		if (vocab_is_text(t, id))
+			words[n++] = (struct word){b.at, (uint32_t)b.n, id, count_plain(b)};
+	}
+	qsort(words, n, sizeof(*words), by_bytes);
+	return n;
+}
+
+/* ---- the trie ---- */
+
+static uint32_t common(const struct word *a, const struct word *b)
+{
+	uint32_t n = a->n < b->n ? a->n : b->n, i = 0;
+	while (i < n && a->at[i] == b->at[i])
+		i++;
+	return i;
+}
+
+static size_t count_nodes(const struct word *words, size_t n, uint32_t *depth)
+{
+	size_t nodes = 0;
+	*depth = 0;
+	for (size_t i = 0; i < n; i++) {
+		nodes += words[i].n - (i > 0 ? common(&words[i - 1], &words[i]) : 0);
+		if (words[i].n > *depth)
+			*depth = words[i].n;
+	}
+	return nodes;
+}
+
+static void write_nodes(struct trie *t, const struct word *words, size_t n, uint32_t *path)
+{
+	uint32_t at = 0, depth = 0;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t same = i > 0 ? common(&words[i - 1], &words[i]) : 0;
+		while (depth > same)
+			t->nodes[path[--depth]].end = at;
+		while (depth < words[i].n) {
+			t->nodes[at] = (struct trie_node){.first = (uint32_t)i, .byte = (uint8_t)words[i].at[depth]};
+			path[depth++] = at++;
+		}
+		t->nodes[path[depth - 1]].n_own++;
+		t->ids[i] = words[i].id;
+	}
+	while (depth > 0)
+		t->nodes[path[--depth]].end = at;
+	t->nodes[at] = (struct trie_node){.end = at, .first = (uint32_t)n};
+}
+
+static int build(struct trie *t, const struct word *words, size_t n)
+{
+	size_t nodes = count_nodes(words, n, &t->depth);
+	if (nodes > UINT32_MAX / 2)
+		return SL_ENOMEM;
+	t->nodes = sl_zalloc_n(nodes + 1, sizeof(*t->nodes));
+	t->ids = sl_zalloc_n(n + 1, sizeof(*t->ids));
+	uint32_t *path = sl_zalloc_n((size_t)t->depth + 1, sizeof(*path));
+	if (t->nodes != NULL && t->ids != NULL && path != NULL)
+		write_nodes(t, words, n, path);
+	bool ok = t->nodes != NULL && t->ids != NULL && path != NULL;
+	t->n_nodes = (uint32_t)nodes;
+	t->n_ids = (uint32_t)n;
+	sl_free(path);
+	return ok ? 0 : SL_ENOMEM;
+}
+
+static void trie_dispose(struct trie *t)
+{
+	sl_free(t->nodes);
+	sl_free(t->ids);
+}
+
+/* ---- slices ---- */
+
+/* rest: room for n words. */
+static int slice_build(struct slice *s, size_t mask_words, const struct word *words, size_t n, struct word *rest)
+{
+	size_t n_rest = 0;
+	s->mask = sl_zalloc_n(mask_words + 1, sizeof(*s->mask));
+	if (s->mask == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (words[i].chars > s->max_chars || words[i].chars == NOT_PLAIN) {
+			rest[n_rest++] = words[i];
+			continue;
+		}
+		s->mask[(uint32_t)words[i].id / 32] |= (uint32_t)1 << ((uint32_t)words[i].id % 32);
+		s->n_plain++;
+	}
+	return build(&s->rest, rest, n_rest);
+}
+
+static int slices_build(struct grammar_vocab *v, const struct word *words, size_t n, struct word *rest)
+{
+	static const uint32_t max_chars[N_SLICES] = {UINT32_MAX, 16, 8, 4};
+	int rc = 0;
+	for (int i = 0; i < N_SLICES && rc == 0; i++) {
+		v->slices[i].max_chars = max_chars[i];
+		rc = slice_build(&v->slices[i], v->words, words, n, rest);
+	}
+	return rc;
+}
+
+static int longs_build(struct grammar_vocab *v, const struct word *words, size_t n)
+{
+	static const uint32_t bytes[N_LONG] = {64, 32, 16};
+	for (int i = 0; i < N_LONG; i++) {
+		struct long_tokens *l = &v->longs[i];
+		l->bytes = bytes[i];
+		l->ids = sl_zalloc_n(n + 1, sizeof(*l->ids));
+		if (l->ids == NULL)
+			return SL_ENOMEM;
+		for (size_t k = 0; k < n; k++)
+			if (words[k].n > l->bytes && (words[k].chars == NOT_PLAIN || words[k].chars > l->bytes))
+				l->ids[l->n++] = words[k].id;
+	}
+	return 0;
+}
+
+static int pairs_build(struct grammar_vocab *v, const struct word *words, size_t n)
+{
+	v->pairs = sl_zalloc_n(65536 / 64, sizeof(*v->pairs));
+	if (v->pairs == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		for (uint32_t k = 1; k < words[i].n; k++) {
+			uint32_t pair = (uint32_t)(uint8_t)words[i].at[k - 1] << 8 | (uint8_t)words[i].at[k];
+			v->pairs[pair / 64] |= (uint64_t)1 << (pair % 64);
+		}
+	return 0;
+}
+
+/* ---- life ---- */
+
+int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
+{
+	struct grammar_vocab *v = sl_zalloc(sizeof(*v));
+	size_t most = (size_t)tokenizer_n_vocab(t);
+	struct word *words = sl_zalloc_n(2 * most + 1, sizeof(*words));
+	int rc = v != NULL && words != NULL ? 0 : SL_ENOMEM;
+	if (rc == 0) {
+		v->tok = t;
+		v->refs = 1;
+		v->words = (most + 31) / 32;
+		size_t n = collect(t, words);
+		rc = build(&v->all, words, n);
+		if (rc == 0)
+			rc = slices_build(v, words, n, words + most);
+		if (rc == 0)
+			rc = longs_build(v, words, n);
+		if (rc == 0)
+			rc = pairs_build(v, words, n);
+	}
+	sl_free(words);
+	if (rc == 0)
+		*out = v;
+	else
+		grammar_vocab_unref(v);
+	return rc;
+}
+
+struct grammar_vocab *grammar_vocab_ref(struct grammar_vocab *v)
+{
+	v->refs++;
+	return v;
+}
+
+void grammar_vocab_unref(struct grammar_vocab *v)
+{
+	if (v == NULL || --v->refs > 0)
+		return;
+	trie_dispose(&v->all);
+	sl_free(v->pairs);
+	for (int i = 0; i < N_LONG; i++)
+		sl_free(v->longs[i].ids);
+	for (int i = 0; i < N_SLICES; i++) {
+		trie_dispose(&v->slices[i].rest);
+		sl_free(v->slices[i].mask);
+	}
+	sl_free(v);
+}
+
+size_t grammar_vocab_mask_words(const struct grammar_vocab *v) { return v->words; }

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A vocabulary as a trie of its tokens' bytes, in preorder: a node's first child follows it, its subtree ends at `end`.
+ * Tokens are in the order of their bytes, so a subtree's tokens are a range.
+ */
+#ifndef ENGINE_GRAMMAR_VOCAB_H
+#define ENGINE_GRAMMAR_VOCAB_H
+
+#include "engine/grammar/grammar.h"
+
+struct trie_node {
+	uint32_t end;   /* of its subtree */
+	uint32_t first; /* of its subtree's tokens */
+	uint32_t n_own; /* tokens that end here */
+	uint8_t byte;
+};
+
+struct trie {
+	struct trie_node *nodes; /* and one behind the last */
+	int32_t *ids;            /* tokens by their bytes */
+	uint32_t n_nodes, n_ids, depth;
+};
+
+/* The plain tokens (rx_cover.c) of at most max_chars characters as a mask, and a trie of all other tokens. */
+struct slice {
+	uint32_t max_chars, n_plain;
+	uint32_t *mask;
+	struct trie rest;
+};
+enum { N_SLICES = 4 };
+
+/* Tokens of more than `bytes` bytes, but for plain ones of at most as many characters. */
+struct long_tokens {
+	uint32_t bytes, n;
+	int32_t *ids;
+};
+enum { N_LONG = 3 };
+
+struct grammar_vocab {
+	const struct tokenizer *tok;
+	_Atomic uint32_t refs;
+	size_t words;
+	uint64_t *pairs; /* bit left << 8 | right: a token has these bytes side by side */
+	struct trie all;
+	struct slice slices[N_SLICES];    /* by falling max_chars; the first has all plain tokens */
+	struct long_tokens longs[N_LONG]; /* by falling bytes */
+};
+
+/* Whether a token may be in a text; id is below n_vocab. */
+bool vocab_is_text(const struct tokenizer *t, int32_t id);
+
+#endif
