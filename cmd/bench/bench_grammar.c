@@ -175,7 +175,8 @@ static enum end run_child(struct bench *b, const struct grammar_case *c, struct 
 	waitpid(pid, &status, 0);
 	if (!in_time || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL)))
 		return LATE;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && in->len >= sizeof(struct grammar_outcome) ? ENDED : CRASHED;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && in->len >= sizeof(struct grammar_outcome) ? ENDED
+													  : CRASHED;
 }
 
 /* ---- all cases ---- */
@@ -258,16 +259,18 @@ static void show(struct bench *b)
 {
 	qsort(b->reasons, b->n_reasons, sizeof *b->reasons, by_count);
 	if (b->json) {
-		printf("{\"cases\":%zu,\"passing\":%zu,\"instances\":%zu,\"wrongly_accepted\":%zu,\"wrongly_refused\":%zu,"
-		       "\"refused_at_compile_time\":%zu,\"crashes\":%zu,\"timeouts\":%zu,\"n_vocab\":%d",
-		       b->cases, b->passing, b->instances, b->wrong_accept, b->wrong_refuse, b->refused, b->crashed,
-		       b->late, tokenizer_n_vocab(b->t));
+		printf(
+		    "{\"cases\":%zu,\"passing\":%zu,\"instances\":%zu,\"wrongly_accepted\":%zu,\"wrongly_refused\":%zu,"
+		    "\"refused_at_compile_time\":%zu,\"crashes\":%zu,\"timeouts\":%zu,\"n_vocab\":%d",
+		    b->cases, b->passing, b->instances, b->wrong_accept, b->wrong_refuse, b->refused, b->crashed,
+		    b->late, tokenizer_n_vocab(b->t));
 		show_figures("mask", &b->masks, true);
 		show_figures("first_mask", &b->firsts, true);
 		printf("}\n");
 		return;
 	}
-	printf("\nschemas %zu, passing %zu (%.2f %%); instances %zu, wrongly accepted %zu, wrongly refused %zu (in %zu schemas)\n"
+	printf("\nschemas %zu, passing %zu (%.2f %%); instances %zu, wrongly accepted %zu, wrongly refused %zu (in %zu "
+	       "schemas)\n"
 	       "refused at compile time %zu, crashes %zu, too slow %zu; vocabulary %d\n",
 	       b->cases, b->passing, b->cases > 0 ? 100.0 * (double)b->passing / (double)b->cases : 0, b->instances,
 	       b->wrong_accept, b->wrong_refuse, b->wrong_cases, b->refused, b->crashed, b->late,
@@ -332,9 +335,9 @@ int bench_grammar(int argc, char **argv)
 					       {"--list", NULL, NULL, &b->list, 0, 0},
 					       {"--json", NULL, NULL, &b->json, 0, 0}};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL);
-	if (rc == 0 && (b->folder == NULL || tokenizer == NULL))
+	if (rc == 0 && (b->folder == NULL || tokenizer == NULL || *tokenizer == '\0'))
 		rc = bench_complain(CMD_EXIT_USAGE, "grammar: --cases FOLDER and --tokenizer FILE are needed");
-	if (rc == 0 && open_tokenizer(tokenizer, &b->t, &err) != 0)
+	if (rc == 0 && tokenizer != NULL && open_tokenizer(tokenizer, &b->t, &err) != 0)
 		rc = bench_complain(1, "%s", err.text);
 	if (rc == 0 && grammar_vocab_create(b->t, &b->v) != 0)
 		rc = bench_complain(1, "out of memory");

@@ -34,12 +34,12 @@ enum { GRAMMAR_CASE_REASON = 256 };
 
 /* What became of a case. Times are of the thread's processor, in nanoseconds. */
 struct grammar_outcome {
-	int rc;                            /* of the translation */
+	int rc;                              /* of the translation */
 	uint32_t wrong_accept, wrong_refuse; /* instances */
 	uint32_t n_instances, n_masks;
-	int32_t first_wrong;               /* the first such instance, -1: none */
-	uint32_t refused_at;               /* bytes of it that were accepted */
-	uint64_t first_mask_ns;            /* translation, compilation and the first mask */
+	int32_t first_wrong;    /* the first such instance, -1: none */
+	uint32_t refused_at;    /* bytes of it that were accepted */
+	uint64_t first_mask_ns; /* translation, compilation and the first mask */
 	char reason[GRAMMAR_CASE_REASON];
 };
 

@@ -65,7 +65,8 @@ void charset_fold(struct con *c, struct charset *s)
 {
 	size_t n = s->n;
 	for (size_t i = 0; i < n; i++)
-		for (uint32_t cp = s->ranges[i].from; cp <= s->ranges[i].to && cp < MAX_FOLDED && con_step(c, 1); cp++) {
+		for (uint32_t cp = s->ranges[i].from; cp <= s->ranges[i].to && cp < MAX_FOLDED && con_step(c, 1);
+		     cp++) {
 			uint32_t low = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
 			uint32_t up = (uint32_t)utf8proc_toupper((utf8proc_int32_t)cp);
 			if (low != cp)
@@ -77,10 +78,9 @@ void charset_fold(struct con *c, struct charset *s)
 
 static void add_spaces(struct con *c, struct charset *s)
 {
-	static const struct rx_range spaces[] = {{9, 13},	 {0x20, 0x20},	   {0xa0, 0xa0},
-						 {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
-						 {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
-						 {0xfeff, 0xfeff}};
+	static const struct rx_range spaces[] = {{9, 13},          {0x20, 0x20},     {0xa0, 0xa0},     {0x1680, 0x1680},
+						 {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+						 {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 	for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
 		charset_add(c, s, spaces[i].from, spaces[i].to);
 }

@@ -21,7 +21,7 @@ void charset_fold(struct con *c, struct charset *s);
 /* What \d, \w, \s mean (ECMA-262 22.2.2.9); upper-case letters: the complement. False: no such class. */
 bool charset_add_class(struct con *c, struct charset *s, char name);
 /* What \p{name} means: a general category, long or short, or Any, ASCII, Alphabetic, Lowercase, Uppercase,
-  * White_Space. False: not known. */
+ * White_Space. False: not known. */
 bool charset_add_property(struct con *c, struct charset *s, const char *name, size_t n, bool inverted);
 rx charset_rx(struct con *c, const struct charset *s);
 

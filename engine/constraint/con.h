@@ -30,7 +30,7 @@ struct con {
 	int rc; /* the first fault */
 	size_t work, max_work, max_depth;
 	struct con_block *blocks;
-	size_t bytes; /* allocated so far */
+	size_t bytes;                                      /* allocated so far */
 	rx any_char, any_text, ws, any_string, any_number; /* made once; RX_NONE: not yet */
 	struct rules_sym any_value, any_object, any_array; /* the same; of == 0 and not is_rule: not yet */
 };
@@ -47,8 +47,8 @@ bool con_step(struct con *c, size_t n);
 
 /* ---- what all languages share ---- */
 
-rx con_any_char(struct con *c);   /* one character, in UTF-8 */
-rx con_any_text(struct con *c);   /* any number of them */
+rx con_any_char(struct con *c);                 /* one character, in UTF-8 */
+rx con_any_text(struct con *c);                 /* any number of them */
 rx con_class(struct con *c, const char *bytes); /* one of these ASCII bytes */
 rx con_text(struct con *c, const char *s);
 rx con_optional(struct con *c, rx a);
@@ -57,7 +57,7 @@ rx con_minus(struct con *c, rx a, rx b); /* strings of a that are not in b */
 /* A rule with one alternative. */
 struct rules_sym con_sequence(struct con *c, const struct rules_sym *of, size_t n);
 
-/* ---- any JSON (json_any.c) ---- */
+/* ---- any JSON ---- */
 
 /* Blanks between tokens: none, one space, or one line break with up to 64 spaces or 16 tabs. */
 rx con_ws(struct con *c);
@@ -79,6 +79,5 @@ void con_json_schema(struct con *c, const char *text, size_t n);
 void con_regex(struct con *c, const char *text, size_t n);
 void con_gbnf(struct con *c, const char *text, size_t n);
 void con_lark(struct con *c, const char *text, size_t n);
-void con_choice(struct con *c, const char *text, size_t n);
 
 #endif

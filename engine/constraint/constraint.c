@@ -2,6 +2,27 @@
 #include "engine/constraint/constraint.h"
 
 #include "engine/constraint/con.h"
+#include "engine/constraint/json_tree.h"
+
+/* The answer is one of a list. */
+static void choice(struct con *c, const char *text, size_t n)
+{
+	const struct jv *list = jv_parse(c, text, n);
+	if (list == NULL)
+		return;
+	rx *words = con_alloc(c, list->n + 1, sizeof *words);
+	bool good = list->kind == JV_ARRAY && list->n > 0;
+	for (size_t i = 0; good && words != NULL && i < list->n; i++) {
+		good = list->items[i]->kind == JV_STRING;
+		words[i] = good ? rx_literal(c->pool, list->items[i]->text.at, list->items[i]->text.n) : RX_NONE;
+	}
+	if (!good || words == NULL) {
+		con_fail(c, SL_EINVAL, "choices are an array of strings with at least one");
+		return;
+	}
+	struct rules_sym all = rules_terminal(c->rules, rx_or_n(c->pool, words, list->n));
+	rules_start(c->rules, con_sequence(c, &all, 1));
+}
 
 static void json_object(struct con *c, const char *text, size_t n)
 {
@@ -15,7 +36,7 @@ static void (*const front_ends[CONSTRAINT_KINDS])(struct con *c, const char *tex
     [CONSTRAINT_REGEX] = con_regex,
     [CONSTRAINT_GBNF] = con_gbnf,
     [CONSTRAINT_LARK] = con_lark,
-    [CONSTRAINT_CHOICE] = con_choice,
+    [CONSTRAINT_CHOICE] = choice,
 };
 
 static void translate(struct con *c, enum constraint_kind kind, const char *text, size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * This room reads what clients send to constrain an answer and writes it as rules (engine/grammar/rules.h): JSON Schema,
- * regular expressions, GBNF, Lark's EBNF, lists of choices. Pure; any thread.
+ * This room reads what clients send to constrain an answer and writes it as rules (engine/grammar/rules.h): JSON
+ * Schema, regular expressions, GBNF, Lark's EBNF, lists of choices. Pure; any thread.
  */
 #ifndef ENGINE_CONSTRAINT_H
 #define ENGINE_CONSTRAINT_H

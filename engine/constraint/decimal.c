@@ -158,10 +158,7 @@ static rx digits_any(struct con *c, size_t least, size_t most)
 	return rx_repeat(c->pool, digit_any(c), (uint32_t)least, most == SIZE_MAX ? RX_UNBOUNDED : (uint32_t)most);
 }
 
-static rx zeros(struct con *c, uint32_t least)
-{
-	return rx_repeat(c->pool, con_text(c, "0"), least, RX_UNBOUNDED);
-}
+static rx zeros(struct con *c, uint32_t least) { return rx_repeat(c->pool, con_text(c, "0"), least, RX_UNBOUNDED); }
 
 /* A point and digits, or nothing. */
 static rx any_fraction(struct con *c)
@@ -169,10 +166,7 @@ static rx any_fraction(struct con *c)
 	return con_optional(c, rx_cat(c->pool, con_text(c, "."), digits_any(c, 1, SIZE_MAX)));
 }
 
-static rx zero_fraction(struct con *c)
-{
-	return con_optional(c, rx_cat(c->pool, con_text(c, "."), zeros(c, 1)));
-}
+static rx zero_fraction(struct con *c) { return con_optional(c, rx_cat(c->pool, con_text(c, "."), zeros(c, 1))); }
 
 static rx any_whole(struct con *c)
 {
@@ -197,15 +191,17 @@ static rx other_whole(struct con *c, const struct decimal *d, bool more)
 	if (more)
 		out = rx_cat(p, digit_between(c, '1', '9'), digits_any(c, n, SIZE_MAX));
 	else
-		out = n == 1 ? con_text(c, "0")
-			     : rx_or(p, con_text(c, "0"), rx_cat(p, digit_between(c, '1', '9'), digits_any(c, 0, n - 2)));
+		out = n == 1
+			  ? con_text(c, "0")
+			  : rx_or(p, con_text(c, "0"), rx_cat(p, digit_between(c, '1', '9'), digits_any(c, 0, n - 2)));
 	for (size_t i = 0; i < n; i++) {
 		char at = d->whole[i];
-		rx digit = more ? digit_between(c, (char)(at + 1), '9')
-				: digit_between(c, i == 0 ? '1' : '0', (char)(at - 1));
+		rx digit =
+		    more ? digit_between(c, (char)(at + 1), '9') : digit_between(c, i == 0 ? '1' : '0', (char)(at - 1));
 		if (digit != RX_NONE)
-			out = rx_or(p, out, rx_cat(p, rx_literal(p, d->whole, i),
-						   rx_cat(p, digit, digits_any(c, n - i - 1, n - i - 1))));
+			out = rx_or(p, out,
+				    rx_cat(p, rx_literal(p, d->whole, i),
+					   rx_cat(p, digit, digits_any(c, n - i - 1, n - i - 1))));
 	}
 	return out;
 }
@@ -225,8 +221,9 @@ static rx other_fraction(struct con *c, const struct decimal *d, bool more)
 			out = rx_or(p, out, before);
 	}
 	if (more)
-		out = rx_or(p, out, rx_cat(p, rx_cat(p, rx_literal(p, d->frac, d->n_frac), zeros(c, 0)),
-					   rx_cat(p, digit_between(c, '1', '9'), digits_any(c, 0, SIZE_MAX))));
+		out = rx_or(p, out,
+			    rx_cat(p, rx_cat(p, rx_literal(p, d->frac, d->n_frac), zeros(c, 0)),
+				   rx_cat(p, digit_between(c, '1', '9'), digits_any(c, 0, SIZE_MAX))));
 	if (out != RX_NONE)
 		out = rx_cat(p, point, out);
 	return !more && d->n_frac > 0 ? con_optional(c, out) : out;
@@ -280,10 +277,7 @@ static rx ordered_by_zero(struct con *c, enum decimal_order order)
 
 /* ---- languages ---- */
 
-rx decimal_plain(struct con *c)
-{
-	return rx_cat(c->pool, con_optional(c, con_text(c, "-")), plain_magnitude(c));
-}
+rx decimal_plain(struct con *c) { return rx_cat(c->pool, con_optional(c, con_text(c, "-")), plain_magnitude(c)); }
 
 rx decimal_whole(struct con *c, bool with_zeros)
 {

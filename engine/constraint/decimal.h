@@ -2,8 +2,8 @@
  *
  * Exact decimal numbers as JSON writes them, and the languages of JSON numbers that a comparison or a multiple selects.
  *
- * No regular language has "at least 5" over every spelling of numbers, as exponents are unbounded. So the languages here
- * are exact over plain numbers (without exponent) and have no other; bounds at zero are exact over all numbers.
+ * No regular language has "at least 5" over every spelling of numbers, as exponents are unbounded. So the languages
+ * here are exact over plain numbers (without exponent) and have no other; bounds at zero are exact over all numbers.
  */
 #ifndef ENGINE_CONSTRAINT_DECIMAL_H
 #define ENGINE_CONSTRAINT_DECIMAL_H
@@ -29,8 +29,8 @@ bool decimal_is_whole(const struct decimal *d);
 enum decimal_order { DECIMAL_LESS, DECIMAL_AT_MOST, DECIMAL_MORE, DECIMAL_AT_LEAST };
 /* Numbers that are less than (…) d. */
 rx decimal_ordered(struct con *c, const struct decimal *d, enum decimal_order order);
-rx decimal_plain(struct con *c);  /* numbers without exponent */
-rx decimal_whole(struct con *c, bool with_zeros);  /* plain integers; with_zeros: 1.0 is one */
+rx decimal_plain(struct con *c);                          /* numbers without exponent */
+rx decimal_whole(struct con *c, bool with_zeros);         /* plain integers; with_zeros: 1.0 is one */
 rx decimal_equal(struct con *c, const struct decimal *d); /* plain spellings of d */
 /* Plain multiples of d > 0. RX_NONE and a fault where the remainder has too many values. */
 rx decimal_multiple(struct con *c, const struct decimal *d);

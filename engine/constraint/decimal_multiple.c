@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Multiples: x is a multiple of d = m / 10^k if the digits of x, k of them after the point, are a multiple of the whole
- * number m. With fewer digits j after the point they are a multiple of m / gcd(m, 10^(k-j)). With m = 2^a 5^b r that is:
- * the last max(a, b) digits are a multiple of 2^a 5^b, and the remainder modulo r, which a machine of r states follows
- * digit by digit, is zero. Both read digits and skip the point.
+ * number m. With fewer digits j after the point they are a multiple of m / gcd(m, 10^(k-j)). With m = 2^a 5^b r that
+ * is: the last max(a, b) digits are a multiple of 2^a 5^b, and the remainder modulo r, which a machine of r states
+ * follows digit by digit, is zero. Both read digits and skip the point.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rules of arrays. Without `contains` an array is its prefix, item by item, and a repetition. With it each item is in
- * the schema that is counted or, where too many are possible, in its complement; rules are states of position and counts.
+ * the schema that is counted or, where too many are possible, in its complement; rules are states of position and
+ * counts.
  */
 #include <string.h>
 
@@ -66,9 +67,9 @@ static void plain(struct items *e, struct rules_sym to)
 
 struct counted {
 	struct items *e;
-	uint32_t last;          /* position that stands for all later ones */
-	uint32_t top[MAX_HELD]; /* counts end there */
-	size_t n_states;        /* of counts */
+	uint32_t last;           /* position that stands for all later ones */
+	uint32_t top[MAX_HELD];  /* counts end there */
+	size_t n_states;         /* of counts */
 	struct rules_sym *rules; /* [last + 1][n_states] */
 };
 
@@ -121,7 +122,8 @@ static void add_step(struct counted *m, uint32_t at, const uint32_t *counts, uns
 	if (goal_is_none(m->e->s, goal))
 		return;
 	uint32_t after = at < m->last ? at + 1 : at;
-	struct rules_sym of[] = {m->e->comma, schema_symbol(m->e->s, goal), m->rules[after * m->n_states + state_of(m, next)]};
+	struct rules_sym of[] = {m->e->comma, schema_symbol(m->e->s, goal),
+				 m->rules[after * m->n_states + state_of(m, next)]};
 	rules_add(m->e->s->c->rules, m->rules[at * m->n_states + state_of(m, counts)], of + (at == 0), 3 - (at == 0));
 }
 

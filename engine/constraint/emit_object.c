@@ -5,13 +5,14 @@
  * In order: declared members as the schema lists them, then others. Rules are states: the next declared member and how
  * many there are so far, as far as that matters. In any order: states are the sets of declared members that are there.
  * Plain schemas are in order, which is what models are trained to write, and which forces most keys. Where a schema has
- * keywords that judge objects as a whole (oneOf, not, if, dependencies …), objects of few members are in any order.
+ * keywords that judge objects as a whole (oneOf, not, if, dependencies …), objects of few members are in any order, and
+ * of others those members that are required.
  */
 #include <string.h>
 
 #include "engine/constraint/schema.h"
 
-enum { MAX_RULES = 200000, MAX_TAIL_SOMES = 3, MAX_FREE = 8, MAX_FREE_ALL = 40000 };
+enum { MAX_RULES = 200000, MAX_TAIL_SOMES = 3, MAX_FREE = 8, MAX_FREE_EACH = 10000, MAX_FREE_ALL = 40000 };
 
 struct part {
 	uint32_t name;
@@ -51,29 +52,36 @@ static bool requires(const struct obj *o, uint32_t name)
 struct name_list {
 	uint32_t *names;
 	size_t n, cap;
-	uint8_t *seen; /* by name */
-	size_t n_seen;
 };
 
 static void add_name(struct schema *s, struct name_list *l, uint32_t name)
 {
-	if (name >= l->n_seen || l->seen[name])
+	if (name >= s->n_seen || s->seen[name] == s->n_lists)
 		return;
 	uint32_t *grown = con_grow(s->c, l->names, l->n, &l->cap, sizeof *grown);
 	if (grown == NULL)
 		return;
 	l->names = grown;
 	l->names[l->n++] = name;
-	l->seen[name] = 1;
+	s->seen[name] = s->n_lists;
+}
+
+static bool begin_list(struct schema *s)
+{
+	s->n_lists++;
+	if (s->n_seen >= s->n_names)
+		return true;
+	s->n_seen = (size_t)s->n_names * 2;
+	s->seen = con_alloc(s->c, s->n_seen, sizeof *s->seen);
+	return s->seen != NULL;
 }
 
 /* In the order in which schemas mention them. */
 static struct name_list names_of(struct schema *s, const struct obj *o)
 {
-	struct name_list l = {.n_seen = s->n_names, .seen = con_alloc(s->c, s->n_names + 1, 1)};
-	if (l.seen == NULL)
-		return (struct name_list){0};
-	con_step(s->c, 1 + s->n_names / 64);
+	struct name_list l = {0};
+	if (!begin_list(s))
+		return l;
 	for (size_t i = 0; i < o->n_groups; i++)
 		for (size_t j = 0; j < o->groups[i]->n_properties; j++)
 			add_name(s, &l, o->groups[i]->properties[j].name);
@@ -150,8 +158,8 @@ static rx known_names(struct schema *s, const struct group *g)
 	for (size_t i = 0; i < g->n_patterns; i++)
 		out = rx_or(s->c->pool, out, g->patterns[i].names);
 	for (size_t i = 0; i < g->n_covers; i++)
-		out = rx_or(s->c->pool, out,
-			    g->covers[i]->has_rest ? con_any_text(s->c) : known_names(s, g->covers[i]));
+		out =
+		    rx_or(s->c->pool, out, g->covers[i]->has_rest ? con_any_text(s->c) : known_names(s, g->covers[i]));
 	return out;
 }
 
@@ -196,9 +204,8 @@ static rx key_in(struct members *m, rx names)
 {
 	struct con *c = m->s->c;
 	rx quote = con_text(c, "\"");
-	rx name = names == con_any_text(c)
-		      ? con_any_string(c)
-		      : rx_cat(c->pool, quote, rx_cat(c->pool, rx_json(c->pool, names), quote));
+	rx name = names == con_any_text(c) ? con_any_string(c)
+					   : rx_cat(c->pool, quote, rx_cat(c->pool, rx_json(c->pool, names), quote));
 	return key_of(m, name);
 }
 
@@ -268,7 +275,7 @@ static struct rules_sym demanding_tail(struct states *t, uint32_t count)
 	struct members *m = t->m;
 	struct rules *r = m->s->c->rules;
 	unsigned n = 1u << m->n_somes;
-	struct rules_sym later[1 << MAX_TAIL_SOMES], first = rules_new(r);
+	struct rules_sym later[1 << MAX_TAIL_SOMES] = {{0}}, first = rules_new(r);
 	for (unsigned done = 0; done < n; done++)
 		later[done] = rules_new(r);
 	rules_add(r, later[n - 1], NULL, 0);
@@ -298,7 +305,8 @@ static void add_part(struct states *t, const struct part *part, struct rules_sym
 	struct rules *r = m->s->c->rules;
 	struct rules_sym value = schema_symbol(m->s, part->goal);
 	rx key = declared_key(m, part);
-	struct rules_sym first = rules_terminal(r, key), later = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
+	struct rules_sym first = rules_terminal(r, key),
+			 later = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
 	for (uint32_t count = 0; count <= t->top; count++) {
 		struct rules_sym this = rules_new(r), after = by[count < t->top ? count + 1 : count];
 		struct rules_sym of[] = {count == 0 ? first : later, value, after};
@@ -323,54 +331,130 @@ static bool measure(struct states *t)
 	return t->top < MAX_RULES && (t->top + 1) * (n + 1) < MAX_RULES;
 }
 
-/* ---- any order ---- */
+/* ---- any order ----
+ *
+ * Up to MAX_FREE free members come anywhere; the others, if there are more, in order between them. A state is how many
+ * of those in order are over, and the set of free ones that are there. */
 
-static bool may_be_free(const struct states *t)
+struct free_members {
+	struct states *t;
+	const struct part *free[MAX_FREE], **ordered;
+	struct rules_sym keys[MAX_FREE], next_keys[MAX_FREE], values[MAX_FREE];
+	size_t n_free, n_ordered;
+	unsigned needed;
+	struct rules_sym *any, *rest; /* [n_ordered + 1][1 << n_free]: what may follow; the same, no free one first */
+};
+
+static size_t free_cost(const struct members *m, size_t n_free)
 {
-	const struct members *m = t->m;
-	size_t cost = m->n_parts > MAX_FREE ? SIZE_MAX / 2 : ((size_t)1 << m->n_parts) * (m->n_parts + 1);
-	bool counted = t->least > 1 || m->o->most < m->n_parts || (m->o->most != NO_MOST && t->others);
-	return m->s->any_order && m->n_parts > 1 && m->n_somes == 0 && !counted &&
-	       m->s->n_free + cost <= MAX_FREE_ALL;
+	return ((size_t)1 << n_free) * (m->n_parts - n_free + 1) * (n_free + 2);
 }
 
-static struct rules_sym emit_free(struct states *t)
+/* How many members are free: all, or as many of those required as their cost permits; 0: none. */
+static size_t count_free(const struct states *t)
+{
+	const struct members *m = t->m;
+	size_t n = 0;
+	bool counted = t->least > 1 || m->o->most < m->n_parts || (m->o->most != NO_MOST && t->others);
+	if (!m->s->any_order || m->n_parts < 2 || m->n_somes > 0 || counted)
+		return 0;
+	if (m->n_parts <= MAX_FREE)
+		n = m->n_parts;
+	else
+		for (size_t i = 0; i < m->n_parts; i++)
+			n += m->parts[i].required && n < MAX_FREE;
+	while (n > 0 && n < m->n_parts && free_cost(m, n) > MAX_FREE_EACH)
+		n--;
+	return m->s->n_free + free_cost(m, n) <= MAX_FREE_ALL ? n : 0;
+}
+
+static bool choose_free(struct free_members *f, size_t n)
+{
+	struct members *m = f->t->m;
+	struct rules *r = m->s->c->rules;
+	bool all = n == m->n_parts;
+	f->ordered = con_alloc(m->s->c, m->n_parts + 1, sizeof *f->ordered);
+	for (size_t i = 0; f->ordered != NULL && i < m->n_parts; i++) {
+		const struct part *part = &m->parts[i];
+		if (f->n_free == n || (!all && !part->required)) {
+			f->ordered[f->n_ordered++] = part;
+			continue;
+		}
+		rx key = declared_key(m, part);
+		f->free[f->n_free] = part;
+		f->keys[f->n_free] = rules_terminal(r, key);
+		f->next_keys[f->n_free] = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
+		f->values[f->n_free] = schema_symbol(m->s, part->goal);
+		f->needed |= part->required ? 1u << f->n_free : 0;
+		f->n_free++;
+	}
+	size_t n_states = (f->n_ordered + 1) << f->n_free;
+	f->any = con_alloc(m->s->c, n_states, sizeof *f->any);
+	f->rest = con_alloc(m->s->c, n_states, sizeof *f->rest);
+	for (size_t i = 0; f->any != NULL && f->rest != NULL && i < n_states; i++) {
+		f->any[i] = rules_new(r);
+		f->rest[i] = rules_new(r);
+	}
+	return f->ordered != NULL && f->any != NULL && f->rest != NULL;
+}
+
+/* first: nothing comes before, so there is no comma. */
+static void add_rest(struct free_members *f, struct rules_sym to, struct rules_sym skipped, size_t at, unsigned seen,
+		     bool first)
+{
+	struct members *m = f->t->m;
+	struct rules *r = m->s->c->rules;
+	if (at == f->n_ordered) {
+		struct rules_sym more[] = {f->t->comma, f->t->other, f->any[at << f->n_free | seen]};
+		if (f->t->others)
+			rules_add(r, to, more + first, 3 - (size_t)first);
+		if ((seen & f->needed) == f->needed && (!first || f->t->least == 0))
+			rules_add(r, to, NULL, 0);
+		return;
+	}
+	rx key = declared_key(m, f->ordered[at]);
+	struct rules_sym of[] = {rules_terminal(r, first ? key : rx_cat(m->s->c->pool, m->comma, key)),
+				 schema_symbol(m->s, f->ordered[at]->goal), f->any[(at + 1) << f->n_free | seen]};
+	rules_add(r, to, of, 3);
+	if (!f->ordered[at]->required)
+		rules_add(r, to, &skipped, 1);
+}
+
+static void add_free_state(struct free_members *f, size_t at, unsigned seen)
+{
+	struct rules *r = f->t->m->s->c->rules;
+	size_t state = at << f->n_free | seen, after = (at + (at < f->n_ordered)) << f->n_free | seen;
+	add_rest(f, f->rest[state], f->rest[after], at, seen, false);
+	rules_add(r, f->any[state], &f->rest[state], 1);
+	for (size_t i = 0; i < f->n_free; i++) {
+		struct rules_sym of[] = {f->next_keys[i], f->values[i], f->any[state | 1u << i]};
+		if (!(seen >> i & 1))
+			rules_add(r, f->any[state], of, 3);
+	}
+}
+
+static struct rules_sym emit_free(struct states *t, size_t n)
 {
 	struct members *m = t->m;
 	struct rules *r = m->s->c->rules;
-	unsigned n = 1u << m->n_parts, needed = 0;
-	struct rules_sym later[1 << MAX_FREE], first = rules_new(r), values[MAX_FREE], keys[MAX_FREE], next_keys[MAX_FREE];
-	for (size_t i = 0; i < m->n_parts; i++) {
-		rx key = declared_key(m, &m->parts[i]);
-		values[i] = schema_symbol(m->s, m->parts[i].goal);
-		keys[i] = rules_terminal(r, key);
-		next_keys[i] = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
-		needed |= m->parts[i].required ? 1u << i : 0;
-	}
-	for (unsigned seen = 0; seen < n; seen++)
-		later[seen] = rules_new(r);
-	for (unsigned seen = 0; seen < n && con_step(m->s->c, m->n_parts); seen++) {
-		struct rules_sym more[] = {t->comma, t->other, later[seen]};
-		if ((seen & needed) == needed)
-			rules_add(r, later[seen], NULL, 0);
-		for (size_t i = 0; i < m->n_parts; i++) {
-			struct rules_sym of[] = {next_keys[i], values[i], later[seen | 1u << i]};
-			if (!(seen >> i & 1))
-				rules_add(r, later[seen], of, 3);
-		}
-		if (t->others)
-			rules_add(r, later[seen], more, 3);
-	}
-	for (size_t i = 0; i < m->n_parts; i++) {
-		struct rules_sym of[] = {keys[i], values[i], later[1u << i]};
+	struct free_members f = {.t = t};
+	struct rules_sym first = rules_new(r), rest = rules_new(r);
+	if (!choose_free(&f, n))
+		return first;
+	m->s->n_free += free_cost(m, n);
+	for (size_t at = 0; at <= f.n_ordered; at++)
+		for (unsigned seen = 0; seen < 1u << f.n_free && con_step(m->s->c, f.n_free); seen++)
+			add_free_state(&f, at, seen);
+	for (size_t i = 0; i < f.n_free; i++) {
+		struct rules_sym of[] = {f.keys[i], f.values[i], f.any[1u << i]};
 		rules_add(r, first, of, 3);
 	}
-	struct rules_sym more[] = {t->other, later[0]};
-	if (t->others)
-		rules_add(r, first, more, 2);
-	if (needed == 0 && t->least == 0)
-		rules_add(r, first, NULL, 0);
-	m->s->n_free += (size_t)n * m->n_parts;
+	rules_add(r, first, &rest, 1);
+	for (size_t at = 0; at <= f.n_ordered; at++) {
+		struct rules_sym skipped = at < f.n_ordered ? rules_new(r) : rest;
+		add_rest(&f, rest, skipped, at, 0, true);
+		rest = skipped;
+	}
 	return first;
 }
 
@@ -393,11 +477,16 @@ static void emit_states(struct members *m, struct rules_sym to)
 	struct con *c = m->s->c;
 	struct states t = {.m = m, .comma = con_comma(c)};
 	t.others = other_member(m, 0, &t.other);
-	if (!measure(&t) || (m->n_somes > 0 && (m->o->least > 1 || m->o->most != NO_MOST))) {
+	if (!measure(&t)) {
+		con_fail(c, SL_ELIMIT, "an object has too many members");
+		return;
+	}
+	if (m->n_somes > 0 && (m->o->least > 1 || m->o->most != NO_MOST)) {
 		con_fail(c, SL_EUNSUPPORTED, "an object's number of members is bounded in a way that is not supported");
 		return;
 	}
-	struct rules_sym inside = may_be_free(&t) ? emit_free(&t) : emit_ordered(&t);
+	size_t n_free = count_free(&t);
+	struct rules_sym inside = n_free > 0 ? emit_free(&t, n_free) : emit_ordered(&t);
 	struct rules_sym of[] = {con_open(c, '{'), inside, con_close(c, '}')};
 	rules_add(c->rules, to, of, 3);
 }
@@ -461,8 +550,9 @@ static void choose(struct choice *e, const struct obj *o, size_t at)
 	struct name_list names = names_of(e->s, o);
 	choose_declared(e, o, at, &names);
 	if (e->n_left == MAX_TAIL_SOMES) {
-		con_fail(e->s->c, SL_EUNSUPPORTED, "complements of patternProperties or additionalProperties are combined "
-						   "in a way that is not supported");
+		con_fail(e->s->c, SL_EUNSUPPORTED,
+			 "complements of patternProperties or additionalProperties are combined "
+			 "in a way that is not supported");
 		return;
 	}
 	e->left[e->n_left++] = o->somes[at];

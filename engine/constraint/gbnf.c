@@ -17,9 +17,9 @@ static void skip_blanks(struct ebnf *g, bool lines)
 		char ch = peek(g);
 		if (ch == '#') {
 			while (g->at < g->n && peek(g) != '\n')
-				g->at++;
+				g->at += g->at < g->n;
 		} else if (ch == ' ' || ch == '\t' || (lines && (ch == '\n' || ch == '\r'))) {
-			g->at++;
+			g->at += g->at < g->n;
 		} else {
 			return;
 		}
@@ -28,14 +28,15 @@ static void skip_blanks(struct ebnf *g, bool lines)
 
 static bool is_name(char ch)
 {
-	return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '-' || ch == '_';
+	return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '-' ||
+	       ch == '_';
 }
 
 static struct proto_str read_name(struct ebnf *g)
 {
 	size_t begin = g->at;
 	while (g->at < g->n && is_name(peek(g)))
-		g->at++;
+		g->at += g->at < g->n;
 	return (struct proto_str){g->text + begin, g->at - begin};
 }
 
@@ -43,7 +44,9 @@ static struct proto_str read_name(struct ebnf *g)
 
 static int hex(char ch)
 {
-	return ch >= '0' && ch <= '9' ? ch - '0' : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
+	return ch >= '0' && ch <= '9'                     ? ch - '0'
+	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
+							  : -1;
 }
 
 static uint32_t read_hex(struct ebnf *g, size_t n)
@@ -66,7 +69,7 @@ static uint32_t read_escape(struct ebnf *g)
 {
 	static const char from[] = "nrt\"\\[]-^/'", to[] = "\n\r\t\"\\[]-^/'";
 	char ch = peek(g);
-	g->at++;
+	g->at += g->at < g->n;
 	if (ch == 'x')
 		return read_hex(g, 2);
 	if (ch == 'u')
@@ -85,13 +88,13 @@ static uint32_t read_char(struct ebnf *g)
 {
 	uint32_t cp = 0;
 	if (peek(g) == '\\') {
-		g->at++;
+		g->at += g->at < g->n;
 		return read_escape(g);
 	}
 	int len = utf8_decode((const uint8_t *)g->text + g->at, g->n - g->at, &cp);
 	if (len <= 0)
 		ebnf_fail(g, SL_EINVAL, g->at, "it is not UTF-8");
-	g->at += len > 0 ? (size_t)len : 1;
+	g->at += len > 0 ? (size_t)len : g->at < g->n;
 	return cp;
 }
 
@@ -103,7 +106,7 @@ static struct ebnf_node *read_string(struct ebnf *g)
 		n += (size_t)utf8_encode(read_char(g), (uint8_t *)out + n);
 	if (peek(g) != '"')
 		ebnf_fail(g, SL_EINVAL, begin, "a string does not end");
-	g->at++;
+	g->at += g->at < g->n;
 	return g->c->rc == 0 ? ebnf_rx(g, rx_literal(g->c->pool, out, n)) : NULL;
 }
 
@@ -117,7 +120,7 @@ static struct ebnf_node *read_class(struct ebnf *g)
 		size_t at = g->at;
 		uint32_t from = read_char(g), to = from;
 		if (g->n - g->at >= 2 && peek(g) == '-' && g->text[g->at + 1] != ']') {
-			g->at++;
+			g->at += g->at < g->n;
 			to = read_char(g);
 		}
 		if (from > to)
@@ -126,7 +129,7 @@ static struct ebnf_node *read_class(struct ebnf *g)
 	}
 	if (peek(g) != ']')
 		ebnf_fail(g, SL_EINVAL, begin, "a class does not end");
-	g->at++;
+	g->at += g->at < g->n;
 	if (inverted)
 		charset_invert(g->c, &set);
 	return g->c->rc == 0 ? ebnf_rx(g, charset_rx(g->c, &set)) : NULL;
@@ -147,7 +150,7 @@ static struct ebnf_node *read_group(struct ebnf *g)
 	skip_blanks(g, true);
 	if (g->c->rc == 0 && peek(g) != ')')
 		ebnf_fail(g, SL_EINVAL, begin, "a parenthesis does not close");
-	g->at++;
+	g->at += g->at < g->n;
 	g->depth--;
 	return n;
 }
@@ -163,7 +166,7 @@ static struct ebnf_node *read_atom(struct ebnf *g)
 	if (ch == '(')
 		return read_group(g);
 	if (ch == '.') {
-		g->at++;
+		g->at += g->at < g->n;
 		return ebnf_rx(g, con_any_char(g->c));
 	}
 	if (!is_name(ch)) {
@@ -185,7 +188,7 @@ static void read_braces(struct ebnf *g, uint32_t *least, uint32_t *most)
 	*most = *least;
 	skip_blanks(g, false);
 	if (peek(g) == ',') {
-		g->at++;
+		g->at += g->at < g->n;
 		skip_blanks(g, false);
 		if (!ebnf_number(g, most))
 			*most = RX_UNBOUNDED;
@@ -193,7 +196,7 @@ static void read_braces(struct ebnf *g, uint32_t *least, uint32_t *most)
 	}
 	if (peek(g) != '}' || *least > *most)
 		ebnf_fail(g, SL_EINVAL, begin, "a malformed repetition");
-	g->at++;
+	g->at += g->at < g->n;
 }
 
 static struct ebnf_node *read_item(struct ebnf *g)
@@ -205,7 +208,7 @@ static struct ebnf_node *read_item(struct ebnf *g)
 		if (ch == '{')
 			read_braces(g, &least, &most);
 		else if (ch == '*' || ch == '+' || ch == '?')
-			g->at++;
+			g->at += g->at < g->n;
 		else
 			break;
 		n = ebnf_repeat(g, n, least, most);
@@ -230,7 +233,7 @@ static struct ebnf_node *read_choice(struct ebnf *g, bool nested)
 	struct ebnf_node *n = ebnf_node(g, EBNF_ALT);
 	ebnf_add(g, n, read_sequence(g, nested));
 	while (peek(g) == '|' && g->c->rc == 0) {
-		g->at++;
+		g->at += g->at < g->n;
 		skip_blanks(g, true);
 		ebnf_add(g, n, read_sequence(g, nested));
 	}

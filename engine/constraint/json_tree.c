@@ -150,8 +150,12 @@ static void read_scalar(struct reader *r, struct jv *v)
 	json_scan_skip(&r->scan);
 	v->text = (struct proto_str){begin, (size_t)(r->scan.at - begin)};
 	v->kind = *begin == 'n' ? JV_NULL : *begin == 't' ? JV_TRUE : *begin == 'f' ? JV_FALSE : JV_NUMBER;
-	if (v->kind == JV_NUMBER && !decimal_is_number(v->text) && r->scan.bad == NULL)
-		r->scan.bad = "not a number";
+	static const char *const words[] = {"null", "false", "true"};
+	bool known = v->kind == JV_NUMBER
+			 ? decimal_is_number(v->text)
+			 : str_equal(v->text, (struct proto_str){words[v->kind], strlen(words[v->kind])});
+	if (!known && r->scan.bad == NULL)
+		r->scan.bad = "not a value";
 }
 
 static struct jv *read_value(struct reader *r, const struct jv *parent, size_t at)
@@ -313,7 +317,8 @@ static uint64_t shallow_hash(const struct jv *v)
 	for (size_t i = 0; v->kind == JV_ARRAY && i < v->n; i++)
 		h = mix(h, v->items[i]->same->hash);
 	for (size_t i = 0; v->kind == JV_OBJECT && i < v->n; i++)
-		h = mix(mix(h, XXH3_64bits(v->members[i].key.at, v->members[i].key.n)), v->members[i].value->same->hash);
+		h = mix(mix(h, XXH3_64bits(v->members[i].key.at, v->members[i].key.n)),
+			v->members[i].value->same->hash);
 	return h;
 }
 

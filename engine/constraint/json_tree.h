@@ -26,7 +26,7 @@ struct jv {
 	const struct jv *parent;
 	const struct jv *same; /* after jv_unify: the first value that is written alike; NULL before */
 	uint64_t hash;
-	size_t at; /* the position in its parent */
+	size_t at;     /* the position in its parent */
 	void *note[3]; /* of the reader of schemas: its sets, its group */
 };
 

@@ -1,18 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lark's EBNF (https://lark-parser.readthedocs.io/en/stable/grammar.html). There is no lexer behind it: a text is in the
- * grammar if it is a sequence of its terminals in some way, with ignored terminals after any of them. So priorities of
- * rules and terminals, which only choose among parses, mean nothing and are skipped. The rule is `start`.
- * Refused by name: templates, %declare, %override, %extend, imports other than of `common`.
+ * Lark's EBNF (https://lark-parser.readthedocs.io/en/stable/grammar.html). There is no lexer behind it: a text is in
+ * the grammar if it is a sequence of its terminals in some way, with ignored terminals after any of them. So priorities
+ * of rules and terminals, which only choose among parses, mean nothing and are skipped. The rule is `start`. Refused by
+ * name: templates, %declare, %override, %extend, imports other than of `common`.
  */
-#include "engine/constraint/lark.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "base/utf8.h"
 #include "engine/constraint/charset.h"
+#include "engine/constraint/ebnf.h"
 #include "engine/constraint/regex.h"
+
+struct lark {
+	struct ebnf g;
+	struct ebnf_node *ignored; /* EBNF_ALT */
+};
+
+/* ---- the library `common`: the terminals that Lark's documentation lists ---- */
+
+#define DECIMAL "(?:[0-9]+\\.[0-9]*|\\.[0-9]+)"
+#define EXPONENT "(?:[eE][+-]?[0-9]+)"
+#define FLOAT "(?:[0-9]+" EXPONENT "|" DECIMAL EXPONENT "?)"
+
+static const struct {
+	const char *name, *expression;
+} terminals[] = {
+    {"DIGIT", "[0-9]"},
+    {"HEXDIGIT", "[0-9A-Fa-f]"},
+    {"INT", "[0-9]+"},
+    {"SIGNED_INT", "[+-]?[0-9]+"},
+    {"DECIMAL", DECIMAL},
+    {"_EXP", EXPONENT},
+    {"FLOAT", FLOAT},
+    {"SIGNED_FLOAT", "[+-]?" FLOAT},
+    {"NUMBER", "(?:" FLOAT "|[0-9]+)"},
+    {"SIGNED_NUMBER", "[+-]?(?:" FLOAT "|[0-9]+)"},
+    {"ESCAPED_STRING", "\"(?:[^\"\\\\\\n]|\\\\[^\\n])*\""},
+    {"LCASE_LETTER", "[a-z]"},
+    {"UCASE_LETTER", "[A-Z]"},
+    {"LETTER", "[A-Za-z]"},
+    {"WORD", "[A-Za-z]+"},
+    {"CNAME", "[A-Za-z_][A-Za-z_0-9]*"},
+    {"WS_INLINE", "[ \\t]+"},
+    {"WS", "[ \\t\\f\\r\\n]+"},
+    {"CR", "\\r"},
+    {"LF", "\\n"},
+    {"NEWLINE", "(?:\\r?\\n)+"},
+    {"SH_COMMENT", "#[^\\n]*"},
+    {"CPP_COMMENT", "//[^\\n]*"},
+    {"SQL_COMMENT", "--[^\\n]*"},
+    {"C_COMMENT", "/\\*(?:[^*]|\\*+[^*/])*\\*+/"},
+};
+
+/* NULL: there is none of that name. */
+static const char *common_terminal(struct proto_str name)
+{
+	for (size_t i = 0; i < sizeof terminals / sizeof *terminals; i++)
+		if (strlen(terminals[i].name) == name.n && memcmp(terminals[i].name, name.at, name.n) == 0)
+			return terminals[i].expression;
+	return NULL;
+}
+
+/* ---- characters ---- */
 
 static char peek(const struct ebnf *g) { return g->at < g->n ? g->text[g->at] : '\0'; }
 
@@ -25,7 +76,7 @@ static bool looking_at(const struct ebnf *g, const char *what)
 static void skip_line(struct ebnf *g)
 {
 	while (g->at < g->n && peek(g) != '\n')
-		g->at++;
+		g->at += g->at < g->n;
 }
 
 static void skip_blanks(struct ebnf *g, bool lines)
@@ -35,7 +86,7 @@ static void skip_blanks(struct ebnf *g, bool lines)
 		if (looking_at(g, "//") || ch == '#')
 			skip_line(g);
 		else if (ch == ' ' || ch == '\t' || (lines && (ch == '\n' || ch == '\r')))
-			g->at++;
+			g->at += g->at < g->n;
 		else
 			return;
 	}
@@ -48,7 +99,7 @@ static struct proto_str read_name(struct ebnf *g)
 {
 	size_t begin = g->at;
 	while (g->at < g->n && is_name(peek(g)))
-		g->at++;
+		g->at += g->at < g->n;
 	return (struct proto_str){g->text + begin, g->at - begin};
 }
 
@@ -64,7 +115,9 @@ static bool is_terminal(struct proto_str name)
 
 static int hex(char ch)
 {
-	return ch >= '0' && ch <= '9' ? ch - '0' : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
+	return ch >= '0' && ch <= '9'                     ? ch - '0'
+	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
+							  : -1;
 }
 
 static uint32_t read_hex(struct ebnf *g, size_t n)
@@ -102,7 +155,7 @@ static uint32_t read_char(struct ebnf *g)
 	int len = utf8_decode((const uint8_t *)g->text + g->at, g->n - g->at, &cp);
 	if (len <= 0)
 		ebnf_fail(g, SL_EINVAL, g->at, "it is not UTF-8");
-	g->at += len > 0 ? (size_t)len : 1;
+	g->at += len > 0 ? (size_t)len : g->at < g->n;
 	return cp;
 }
 
@@ -119,7 +172,7 @@ static struct word read_string(struct ebnf *g)
 		w.chars[w.n++] = read_char(g);
 	if (peek(g) != '"')
 		ebnf_fail(g, SL_EINVAL, begin, "a string does not end");
-	g->at++;
+	g->at += g->at < g->n;
 	return w;
 }
 
@@ -176,7 +229,7 @@ static struct ebnf_node *read_regex(struct ebnf *g)
 	struct regex_fault fault;
 	while (text != NULL && g->at < g->n && peek(g) != '/' && peek(g) != '\n') {
 		if (looking_at(g, "\\/"))
-			g->at++;
+			g->at += g->at < g->n;
 		else if (peek(g) == '\\' && g->n - g->at > 1)
 			text[n++] = g->text[g->at++];
 		text[n++] = g->text[g->at++];
@@ -185,7 +238,7 @@ static struct ebnf_node *read_regex(struct ebnf *g)
 		ebnf_fail(g, SL_EINVAL, begin - 1, "a regular expression does not end");
 		return NULL;
 	}
-	g->at++;
+	g->at += g->at < g->n;
 	rx lang = regex_rx(g->c, text, n, read_flags(g), &fault);
 	if (fault.code != 0)
 		ebnf_fail(g, fault.code, begin - 1, "regular expression: %s at offset %zu", fault.what, fault.at);
@@ -207,7 +260,7 @@ static struct ebnf_node *read_group(struct ebnf *g, char closing)
 	skip_blanks(g, true);
 	if (g->c->rc == 0 && peek(g) != closing)
 		ebnf_fail(g, SL_EINVAL, begin, "a parenthesis does not close");
-	g->at++;
+	g->at += g->at < g->n;
 	g->depth--;
 	return closing == ']' ? ebnf_repeat(g, n, 0, 1) : n;
 }
@@ -240,9 +293,7 @@ static struct ebnf_node *read_atom(struct ebnf *g)
 	case '(': return read_group(g, ')');
 	case '[': return read_group(g, ']');
 	case '@':
-	case '%':
-		ebnf_fail(g, SL_EUNSUPPORTED, g->at, "inline directives are not supported");
-		return NULL;
+	case '%': ebnf_fail(g, SL_EUNSUPPORTED, g->at, "inline directives are not supported"); return NULL;
 	default: return read_reference(g);
 	}
 }
@@ -276,7 +327,7 @@ static struct ebnf_node *read_item(struct ebnf *g)
 	if (ch == '~')
 		read_times(g, &least, &most);
 	else if (at == g->at && (ch == '*' || ch == '+' || ch == '?'))
-		g->at++;
+		g->at += g->at < g->n;
 	else
 		return n;
 	return ebnf_repeat(g, n, least, most);
@@ -316,7 +367,7 @@ static struct ebnf_node *read_choice(struct ebnf *g)
 	struct ebnf_node *n = ebnf_node(g, EBNF_ALT);
 	ebnf_add(g, n, read_sequence(g));
 	while (g->c->rc == 0 && continues(g) && peek(g) == '|') {
-		g->at++;
+		g->at += g->at < g->n;
 		ebnf_add(g, n, read_sequence(g));
 	}
 	return n;
@@ -339,9 +390,9 @@ static void read_rule(struct ebnf *g)
 {
 	uint32_t priority;
 	if (peek(g) == '?' || peek(g) == '!')
-		g->at++;
+		g->at += g->at < g->n;
 	if (peek(g) == '?' || peek(g) == '!')
-		g->at++;
+		g->at += g->at < g->n;
 	size_t begin = g->at;
 	struct proto_str name = read_name(g);
 	if (peek(g) == '{') {
@@ -349,7 +400,7 @@ static void read_rule(struct ebnf *g)
 		return;
 	}
 	if (peek(g) == '.') {
-		g->at++;
+		g->at += g->at < g->n;
 		g->at += peek(g) == '-';
 		ebnf_number(g, &priority);
 	}
@@ -358,7 +409,7 @@ static void read_rule(struct ebnf *g)
 		ebnf_fail(g, SL_EINVAL, begin, "a rule is expected: name: …");
 		return;
 	}
-	g->at++;
+	g->at += g->at < g->n;
 	define(g, name, begin, read_choice(g));
 	if (g->c->rc == 0 && g->at < g->n && peek(g) != '\n' && peek(g) != '\r')
 		ebnf_fail(g, SL_EINVAL, g->at, "unexpected character");
@@ -376,9 +427,10 @@ static void import_one(struct lark *l, struct proto_str name, struct proto_str a
 {
 	struct ebnf *g = &l->g;
 	struct regex_fault fault;
-	const char *expression = lark_common(name);
+	const char *expression = common_terminal(name);
 	if (expression == NULL) {
-		ebnf_fail(g, SL_EUNSUPPORTED, at, "common.%.*s is not known", (int)(name.n < 60 ? name.n : 60), name.at);
+		ebnf_fail(g, SL_EUNSUPPORTED, at, "common.%.*s is not known", (int)(name.n < 60 ? name.n : 60),
+			  name.at);
 		return;
 	}
 	rx lang = regex_rx(g->c, expression, strlen(expression), 0, &fault);
@@ -398,7 +450,7 @@ static struct proto_str read_alias(struct ebnf *g, struct proto_str name)
 static void import_list(struct lark *l)
 {
 	struct ebnf *g = &l->g;
-	g->at++;
+	g->at += g->at < g->n;
 	for (skip_blanks(g, true); g->c->rc == 0 && peek(g) != ')'; skip_blanks(g, true)) {
 		size_t at = g->at;
 		struct proto_str name = read_name(g);
@@ -409,9 +461,9 @@ static void import_list(struct lark *l)
 		import_one(l, name, name, at);
 		skip_blanks(g, true);
 		if (peek(g) == ',')
-			g->at++;
+			g->at += g->at < g->n;
 	}
-	g->at++;
+	g->at += g->at < g->n;
 }
 
 static void read_import(struct lark *l)
@@ -425,7 +477,7 @@ static void read_import(struct lark *l)
 		return;
 	}
 	if (peek(g) == '.') {
-		g->at++;
+		g->at += g->at < g->n;
 		size_t at = g->at;
 		struct proto_str name = read_name(g);
 		import_one(l, name, read_alias(g, name), at);
@@ -448,7 +500,8 @@ static void read_directive(struct lark *l)
 	else if (name.n == 6 && memcmp(name.at, "import", 6) == 0)
 		read_import(l);
 	else
-		ebnf_fail(g, SL_EUNSUPPORTED, begin, "%%%.*s is not supported", (int)(name.n < 60 ? name.n : 60), name.at);
+		ebnf_fail(g, SL_EUNSUPPORTED, begin, "%%%.*s is not supported", (int)(name.n < 60 ? name.n : 60),
+			  name.at);
 }
 
 void con_lark(struct con *c, const char *text, size_t n)

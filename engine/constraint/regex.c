@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The compiler: after(e, then) is the language of e followed by `then`, for each kind of character before it. What
- * may be anything is every byte string, which the pool simplifies best; whoever searches intersects the result with
- * UTF-8. Characters begin at their first bytes only, so a match does, too.
+ * may be anything around a match is any text; or, for complements, every byte string: the pool knows that nothing is
+ * left of its complement. Characters begin at their first bytes only, so a match does, too.
  */
 #include "engine/constraint/regex.h"
 
@@ -10,7 +10,7 @@
 
 #include "engine/constraint/regex_priv.h"
 
-enum { MAX_UNROLLED = 64, MAX_LEVELS = 4000 };
+enum { MAX_UNROLLED = 64, MAX_LEVELS = 4000, SOON_NONE = 64 };
 
 /* What may follow, where nothing, a word character or another one comes before. */
 enum { AT_START, AFTER_WORD, AFTER_OTHER, CONTEXTS };
@@ -22,6 +22,7 @@ struct compiler {
 	struct con *c;
 	struct re_parser *p;
 	rx word, other; /* one character */
+	rx tail;        /* what may follow a match that is searched */
 	unsigned level;
 };
 
@@ -35,10 +36,19 @@ static struct then either(struct compiler *m, struct then a, struct then b)
 	return a;
 }
 
-/* Strings of a that are not empty and end in one of `last`. */
-static rx ending(struct compiler *m, rx a, rx last)
+/* What of a is in test, and what is not. Intersections are what searching is slow in, so they are kept only where
+ * neither is all of a. */
+static void split(struct compiler *m, rx a, rx test, rx *in, rx *out)
 {
-	return rx_and(m->c->pool, a, rx_cat(m->c->pool, RX_ALL, last));
+	*in = rx_and(m->c->pool, a, test);
+	*out = con_minus(m->c, a, test);
+	if (rx_is_none(m->c->pool, *in, SOON_NONE)) {
+		*in = RX_NONE;
+		*out = a;
+	} else if (rx_is_none(m->c->pool, *out, SOON_NONE)) {
+		*in = a;
+		*out = RX_NONE;
+	}
 }
 
 static struct then after_lang(struct compiler *m, rx l, struct then k)
@@ -48,12 +58,13 @@ static struct then after_lang(struct compiler *m, rx l, struct then k)
 		return k;
 	if (k.of[AFTER_WORD] == k.of[AFTER_OTHER] && k.of[AT_START] == k.of[AFTER_WORD])
 		return same(rx_cat(p, l, k.of[AT_START]));
-	rx moved;
-	if (k.of[AFTER_WORD] == k.of[AFTER_OTHER])
-		moved = rx_cat(p, con_minus(m->c, l, RX_EPS), k.of[AFTER_WORD]);
-	else
-		moved = rx_or(p, rx_cat(p, ending(m, l, m->word), k.of[AFTER_WORD]),
-			      rx_cat(p, ending(m, l, m->other), k.of[AFTER_OTHER]));
+	rx moved, word, other, some = rx_nullable(p, l) ? con_minus(m->c, l, RX_EPS) : l;
+	if (k.of[AFTER_WORD] == k.of[AFTER_OTHER]) {
+		moved = rx_cat(p, some, k.of[AFTER_WORD]);
+	} else {
+		split(m, some, rx_cat(p, RX_ALL, m->word), &word, &other);
+		moved = rx_or(p, rx_cat(p, word, k.of[AFTER_WORD]), rx_cat(p, other, k.of[AFTER_OTHER]));
+	}
 	struct then out = same(moved);
 	if (rx_nullable(p, l))
 		out = either(m, out, k);
@@ -95,9 +106,9 @@ static bool is_tempered(struct compiler *m, const struct re *e)
 	return rx_is_none(m->c->pool, longer, 64);
 }
 
-static bool is_anything(struct then k)
+static bool is_anything(const struct compiler *m, struct then k)
 {
-	return k.of[AT_START] == RX_ALL && k.of[AFTER_WORD] == RX_ALL && k.of[AFTER_OTHER] == RX_ALL;
+	return k.of[AT_START] == m->tail && k.of[AFTER_WORD] == m->tail && k.of[AFTER_OTHER] == m->tail;
 }
 
 /* Before anything, more than the least number of copies is anything, too. */
@@ -138,8 +149,12 @@ static struct then after_ahead(struct compiler *m, const struct re *e, struct th
 /* What follows begins with a word character, or does not. */
 static rx beginning(struct compiler *m, rx k, bool word)
 {
-	rx begins = rx_cat(m->c->pool, m->word, RX_ALL);
-	return word ? rx_and(m->c->pool, k, begins) : con_minus(m->c, k, begins);
+	struct rx_pool *p = m->c->pool;
+	rx in, out;
+	if (k == m->tail)
+		return word ? rx_cat(p, m->word, k) : con_optional(m->c, rx_cat(p, m->other, k));
+	split(m, k, rx_cat(p, m->word, RX_ALL), &in, &out);
+	return word ? in : out;
 }
 
 static struct then after_boundary(struct compiler *m, const struct re *e, struct then k)
@@ -158,7 +173,7 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 		m->level--;
 		return out;
 	}
-	if (e->plain && !is_anything(k)) {
+	if (e->plain && !is_anything(m, k)) {
 		m->level--;
 		return after_lang(m, e->lang, k);
 	}
@@ -174,24 +189,31 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 		break;
 	case RE_BOUNDARY: out = after_boundary(m, e, k); break;
 	case RE_AHEAD: out = after_ahead(m, e, k); break;
+	case RE_BEHIND:
+		out = k;
+		out.of[AFTER_WORD] = e->inverted ? RX_NONE : k.of[AFTER_WORD];
+		out.of[AFTER_OTHER] = e->inverted ? k.of[AFTER_OTHER] : RX_NONE;
+		out.of[AT_START] = e->inverted ? k.of[AT_START] : RX_NONE;
+		break;
 	}
 	m->level--;
 	return out;
 }
 
-/* Anything may come before the match, and `then` has what comes after. */
+/* Anything may come before the match, and `then` has what comes after. What may come before it is made of characters,
+ * as the text is that it is intersected with: then both are always at the same place of a character. */
 static rx searched(struct compiler *m, struct then found)
 {
 	struct rx_pool *p = m->c->pool;
-	rx later;
-	if (found.of[AFTER_WORD] == found.of[AFTER_OTHER])
-		later = rx_cat(p, rx_cat(p, RX_ALL, con_any_char(m->c)), found.of[AFTER_WORD]);
-	else
-		later = rx_or(p, rx_cat(p, rx_cat(p, RX_ALL, m->word), found.of[AFTER_WORD]),
-			      rx_cat(p, rx_cat(p, RX_ALL, m->other), found.of[AFTER_OTHER]));
-	if (found.of[AT_START] == found.of[AFTER_WORD] && found.of[AT_START] == found.of[AFTER_OTHER])
-		return rx_cat(p, RX_ALL, found.of[AT_START]);
-	return rx_or(p, found.of[AT_START], later);
+	rx start = found.of[AT_START], word = found.of[AFTER_WORD], other = found.of[AFTER_OTHER];
+	rx any = con_any_text(m->c);
+	if (word != other)
+		return rx_or(
+		    p, start,
+		    rx_or(p, rx_cat(p, rx_cat(p, any, m->word), word), rx_cat(p, rx_cat(p, any, m->other), other)));
+	if (rx_or(p, start, word) == start)
+		return rx_or(p, start, rx_cat(p, start == word ? m->tail : any, word));
+	return rx_or(p, start, rx_cat(p, rx_repeat(p, con_any_char(m->c), 1, RX_UNBOUNDED), word));
 }
 
 static rx compile(struct re_parser *p, const struct re *e)
@@ -202,8 +224,13 @@ static rx compile(struct re_parser *p, const struct re *e)
 	charset_add_class(p->c, &other, 'W');
 	m.word = charset_rx(p->c, &word);
 	m.other = charset_rx(p->c, &other);
+	if (p->behind != RX_NONE) {
+		m.word = p->behind;
+		m.other = con_minus(p->c, con_any_char(p->c), p->behind);
+	}
+	m.tail = p->how & REGEX_BYTES ? RX_ALL : con_any_text(p->c);
 	if (p->how & REGEX_SEARCH)
-		return searched(&m, after(&m, e, same(RX_ALL)));
+		return searched(&m, after(&m, e, same(m.tail)));
 	return after(&m, e, same(RX_EPS)).of[AT_START];
 }
 

@@ -60,7 +60,7 @@ static uint32_t read_braced(struct re_parser *p)
 		v = v * 16 + (uint32_t)hex(p->text[p->at]);
 	if (p->at == begin || p->at >= p->n || p->text[p->at] != '}' || v > 0x10ffff)
 		return UINT32_MAX;
-	p->at++;
+	p->at += p->at < p->n;
 	return v;
 }
 
@@ -190,7 +190,7 @@ rx re_class(struct re_parser *p)
 		re_fail(p, SL_EINVAL, begin, "a class does not end");
 		return RX_NONE;
 	}
-	p->at++;
+	p->at += p->at < p->n;
 	if (p->how & REGEX_FOLD)
 		charset_fold(p->c, &set);
 	if (inverted)

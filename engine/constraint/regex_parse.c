@@ -28,7 +28,10 @@ static const struct re *node(struct re_parser *p, struct re of)
 	return e;
 }
 
-static const struct re *lang(struct re_parser *p, rx l) { return node(p, (struct re){.kind = RE_LANG, .plain = true, .lang = l}); }
+static const struct re *lang(struct re_parser *p, rx l)
+{
+	return node(p, (struct re){.kind = RE_LANG, .plain = true, .lang = l});
+}
 
 static const struct re *cat(struct re_parser *p, const struct re *a, const struct re *b)
 {
@@ -112,7 +115,7 @@ static bool read_quantifier(struct re_parser *p, uint32_t *least, uint32_t *most
 		re_fail(p, SL_EINVAL, p->at, "a quantifier is out of order or too large");
 	p->at = after;
 	if (peek(p) == '?') /* lazy: the same language */
-		p->at++;
+		p->at += p->at < p->n;
 	return true;
 }
 
@@ -122,7 +125,7 @@ static const struct re *group_end(struct re_parser *p, size_t begin, const struc
 {
 	if (p->fault->code == 0 && peek(p) != ')')
 		re_fail(p, SL_EINVAL, begin, "a group does not end");
-	p->at++;
+	p->at += p->at < p->n;
 	p->depth--;
 	return p->fault->code == 0 ? e : NULL;
 }
@@ -156,13 +159,29 @@ static const struct re *modified(struct re_parser *p, size_t begin)
 	}
 	p->how = how;
 	if (peek(p) == ')') {
-		p->at++;
+		p->at += p->at < p->n;
 		p->depth--;
 		return lang(p, RX_EPS);
 	}
-	p->at++;
+	p->at += p->at < p->n;
 	const struct re *e = group_of(p, begin, RE_LANG, false);
 	p->how = before;
+	return e;
+}
+
+/* Lookbehinds are told apart as word characters are for \\b, so all of an expression are of the same characters. */
+static const struct re *behind(struct re_parser *p, size_t begin, const struct re *e)
+{
+	if (e == NULL)
+		return NULL;
+	rx one = e->a->lang;
+	bool single =
+	    e->a->plain && one != RX_NONE && rx_is_none(p->c->pool, con_minus(p->c, one, con_any_char(p->c)), 64);
+	if (!single || (p->behind != RX_NONE && p->behind != one) || p->boundaries) {
+		re_fail(p, SL_EUNSUPPORTED, begin, "lookbehinds are not supported but of one character, without \\b");
+		return NULL;
+	}
+	p->behind = one;
 	return e;
 }
 
@@ -182,13 +201,14 @@ static const struct re *parse_group(struct re_parser *p)
 		p->at += 2;
 		kind = RE_AHEAD;
 	} else if (looking_at(p, "?<=") || looking_at(p, "?<!")) {
-		re_fail(p, SL_EUNSUPPORTED, begin, "lookbehinds are not supported");
-		return NULL;
+		inverted = looking_at(p, "?<!");
+		p->at += 3;
+		return behind(p, begin, group_of(p, begin, RE_BEHIND, inverted));
 	} else if (looking_at(p, "?<") || looking_at(p, "?P<")) {
 		if (!skip_name(p, begin))
 			return NULL;
 	} else if (peek(p) == '?') {
-		p->at++;
+		p->at += p->at < p->n;
 		return modified(p, begin);
 	}
 	const struct re *e = group_of(p, begin, kind, inverted);
@@ -202,7 +222,12 @@ static const struct re *parse_escape(struct re_parser *p)
 	struct charset set = {0};
 	uint32_t single;
 	if (peek(p) == 'b' || peek(p) == 'B') {
-		p->at++;
+		p->at += p->at < p->n;
+		p->boundaries = true;
+		if (p->behind != RX_NONE) {
+			re_fail(p, SL_EUNSUPPORTED, begin, "\\b beside lookbehinds is not supported");
+			return NULL;
+		}
 		return node(p, (struct re){.kind = RE_BOUNDARY, .inverted = p->text[p->at - 1] == 'B', .at = begin});
 	}
 	if (!re_escape(p, false, &set, &single))
@@ -213,7 +238,7 @@ static const struct re *parse_escape(struct re_parser *p)
 static const struct re *parse_dot(struct re_parser *p)
 {
 	static const struct rx_range ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-	p->at++;
+	p->at += p->at < p->n;
 	return lang(p, rx_chars_except(p->c->pool, ends, p->how & REGEX_ALL ? 0 : 3));
 }
 
@@ -258,9 +283,9 @@ static void skip_blanks(struct re_parser *p)
 	while (p->how & REGEX_SPACED && p->at < p->n && strchr(" \t\r\n#", peek(p)) != NULL) {
 		if (peek(p) == '#')
 			while (p->at < p->n && peek(p) != '\n')
-				p->at++;
+				p->at += p->at < p->n;
 		else
-			p->at++;
+			p->at += p->at < p->n;
 	}
 }
 
@@ -290,7 +315,7 @@ static const struct re *parse_choice(struct re_parser *p)
 {
 	const struct re *e = parse_sequence(p);
 	while (e != NULL && p->at < p->n && peek(p) == '|') {
-		p->at++;
+		p->at += p->at < p->n;
 		e = alt(p, e, parse_sequence(p));
 	}
 	return e;

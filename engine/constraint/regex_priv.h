@@ -17,6 +17,7 @@ enum re_kind {
 	RE_END,
 	RE_BOUNDARY, /* inverted: \B */
 	RE_AHEAD,    /* inverted: negative */
+	RE_BEHIND,   /* inverted: negative; a is one character, the parser's `behind` */
 };
 
 struct re {
@@ -33,7 +34,9 @@ struct re_parser {
 	struct con *c;
 	const char *text;
 	size_t n, at;
-	unsigned how, groups, depth;
+	unsigned how, depth;
+	rx behind; /* of all lookbehinds; RX_NONE: there are none */
+	bool boundaries;
 	struct regex_fault *fault;
 };
 

@@ -71,13 +71,21 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* true, {} and the complement of false. */
+static bool permits_all(const struct schema *s, lit l)
+{
+	const struct jv *of = lit_schema(l);
+	bool empty = of->kind == JV_TRUE || (of->kind == JV_OBJECT && of->n == 0);
+	return lit_inverted(l) ? of == s->never : empty;
+}
+
 static struct lits sorted(struct schema *s, const lit *of, size_t n)
 {
 	struct lits out = {con_alloc(s->c, n + 1, sizeof(lit)), 0};
 	if (out.of == NULL)
 		return out;
 	for (size_t i = 0; i < n; i++)
-		if (of[i] != lit_of(s->always, false) && of[i] != lit_of(s->never, true))
+		if (!permits_all(s, of[i]))
 			out.of[out.n++] = of[i];
 	qsort(out.of, out.n, sizeof *out.of, by_value);
 	size_t kept = 0;
@@ -215,8 +223,11 @@ static void find_draft(struct schema *s)
 	static const struct {
 		const char *text;
 		enum schema_draft draft;
-	} drafts[] = {{"draft-03", DRAFT_4}, {"draft-04", DRAFT_4},  {"draft-06", DRAFT_6},
-		      {"draft-07", DRAFT_7}, {"2019-09", DRAFT_2019}};
+	} drafts[] = {{"draft-03", DRAFT_4},
+		      {"draft-04", DRAFT_4},
+		      {"draft-06", DRAFT_6},
+		      {"draft-07", DRAFT_7},
+		      {"2019-09", DRAFT_2019}};
 	const struct jv *v = jv_get(s->root, "$schema");
 	s->draft = DRAFT_2020;
 	s->standard = jv_is(v, JV_STRING);

@@ -2,11 +2,11 @@
  *
  * JSON Schema (2020-12, and what drafts 4 to 2019-09 have beside it) to rules.
  *
- * A schema, or its complement, is a literal. A goal is a set of literals: the values that satisfy all of them. Each goal
- * becomes one rule. For that its literals are evaluated to sets: what they permit of each type, where the values inside
- * arrays and objects are goals again, evaluated when needed, so recursion ends. Null, booleans, numbers and strings are
- * languages, closed under intersection and complement. Arrays and objects are unions of shapes: conjunctions of
- * constraints. So allOf is intersection, anyOf union, oneOf and not use complements, which are exact:
+ * A schema, or its complement, is a literal. A goal is a set of literals: the values that satisfy all of them. Each
+ * goal becomes one rule. For that its literals are evaluated to sets: what they permit of each type, where the values
+ * inside arrays and objects are goals again, evaluated when needed, so recursion ends. Null, booleans, numbers and
+ * strings are languages, closed under intersection and complement. Arrays and objects are unions of shapes:
+ * conjunctions of constraints. So allOf is intersection, anyOf union, oneOf and not use complements, which are exact:
  * the complement of a shape's constraint is a union of shapes.
  *
  *   schema.c           entry, faults, names, goals            schema_ref.c      $ref, $id, $anchor
@@ -23,9 +23,9 @@
 #include "engine/constraint/json_tree.h"
 
 enum {
-	SCHEMA_MAX_SHAPES = 512, /* of one set */
-	SCHEMA_MAX_REGIONS = 64, /* of the names of one shape */
-	SCHEMA_MAX_LEVELS = 400, /* of references, allOf and such without progress */
+	SCHEMA_MAX_SHAPES = 1024,   /* of one set */
+	SCHEMA_MAX_REGIONS = 64,    /* of the names of one shape */
+	SCHEMA_MAX_LEVELS = 400,    /* of references, allOf and such without progress */
 	SCHEMA_EMPTY_STATES = 2000, /* derivatives to prove that a language has no string */
 	SCHEMA_EMPTY_LEVELS = 12,   /* levels of values that are examined for emptiness */
 };
@@ -89,8 +89,8 @@ struct some {
 
 struct obj {
 	const struct group **groups;
-	struct named *named;  /* further constraints on members that have these names */
-	uint32_t *required;   /* sorted, each once */
+	struct named *named; /* further constraints on members that have these names */
+	uint32_t *required;  /* sorted, each once */
 	struct some *somes;
 	size_t n_groups, n_named, n_required, n_somes;
 	rx names; /* of all members */
@@ -127,7 +127,7 @@ struct arr {
 /* ---- sets ---- */
 
 struct strings {
-	rx lang; /* of their text; RX_NONE: there are none */
+	rx lang;              /* of their text; RX_NONE: there are none */
 	uint32_t least, most; /* characters, besides; 0 to NO_MOST where they are listed */
 	bool listed;
 	const struct proto_str *words; /* all of them, where listed */
@@ -154,9 +154,9 @@ struct schema {
 	struct jv *root;
 	const struct jv *always, *never; /* the schemas true and false */
 	enum schema_draft draft;
-	bool standard; /* $schema is there: keywords of OpenAPI mean nothing */
+	bool standard;  /* $schema is there: keywords of OpenAPI mean nothing */
 	bool any_order; /* of members: see emit_object.c */
-	size_t n_free; /* alternatives that it has cost */
+	size_t n_free;  /* alternatives that it has cost */
 	struct proto_str *names;
 	uint32_t n_names, *name_index;
 	size_t cap_names, n_name_index;
@@ -164,6 +164,9 @@ struct schema {
 	size_t n_goals, n_goal_slots, n_queue, cap_queue;
 	struct resource *resources;
 	size_t n_resources, cap_resources;
+	uint32_t *seen; /* by name: the list that had it last */
+	size_t n_seen;
+	uint32_t n_lists;
 	unsigned level, empty_level;
 	bool blocked; /* an examination met a set that is being made: what it made is not kept */
 	const struct arr *any_arr;
@@ -176,7 +179,7 @@ struct schema {
 /* "#/pointer/keyword: …"; keyword may be NULL. */
 void schema_fail(struct schema *s, int code, const struct jv *at, const char *keyword, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-uint32_t schema_name(struct schema *s, struct proto_str text); /* equal texts have equal numbers */
+uint32_t schema_name(struct schema *s, struct proto_str text);         /* equal texts have equal numbers */
 struct goal *schema_goal(struct schema *s, const lit *lits, size_t n); /* sorts a copy */
 struct rules_sym schema_symbol(struct schema *s, struct goal *g);
 bool lits_have(struct lits l, lit of);
@@ -200,7 +203,7 @@ struct set *set_or(struct schema *s, const struct set *a, const struct set *b);
 struct set *set_objects(struct schema *s, const struct obj *o); /* no other type */
 struct set *set_arrays(struct schema *s, const struct arr *a);
 rx strings_lang(struct schema *s, const struct strings *a); /* with their lengths */
-bool set_is_none(struct schema *s, const struct set *a); /* true: proven */
+bool set_is_none(struct schema *s, const struct set *a);    /* true: proven */
 bool goal_is_none(struct schema *s, struct goal *g);
 const struct set *goal_set(struct schema *s, struct goal *g);
 
@@ -215,10 +218,13 @@ keyword_fn keyword_ref, keyword_all_of, keyword_any_of, keyword_one_of, keyword_
 keyword_fn keyword_minimum, keyword_maximum, keyword_exclusive_minimum, keyword_exclusive_maximum, keyword_multiple;
 keyword_fn keyword_min_length, keyword_max_length, keyword_pattern, keyword_format;
 keyword_fn keyword_properties, keyword_required, keyword_min_properties, keyword_max_properties, keyword_property_names;
-keyword_fn keyword_dependencies, keyword_unevaluated_properties;
-keyword_fn keyword_items, keyword_min_items, keyword_max_items, keyword_contains, keyword_unique, keyword_unevaluated_items;
+keyword_fn keyword_dependencies;
+keyword_fn keyword_items, keyword_min_items, keyword_max_items, keyword_contains, keyword_unique,
+    keyword_unevaluated_items;
 
-rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern);
+/* The strings in which a pattern is found; bytes: among byte strings, to be intersected with text or complemented. */
+const struct set *schema_unevaluated(struct schema *s, const struct jv *at, const struct set *of, bool inverted);
+rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern, bool bytes);
 /* The strings of a format; false: it is not known, so it is an annotation. */
 bool schema_knows_format(struct proto_str name);
 bool schema_format(struct schema *s, struct proto_str name, rx *out);

@@ -169,8 +169,7 @@ static struct set *not_tuple(struct schema *s, const struct tuple *t)
 	for (uint32_t i = 0; i < t->n_prefix && con_step(s->c, 1); i++)
 		out = set_or(s, out, broken_item(s, i, t->prefix[i] ^ 1));
 	if (t->has_rest && !goal_is_none(s, schema_goal(s, &rest, 1)))
-		out = set_or(s, out,
-			     set_arrays(s, holding(s, (struct held){rest, (uint32_t)t->n_prefix, 1, NO_MOST})));
+		out = set_or(s, out, set_arrays(s, holding(s, (struct held){rest, (uint32_t)t->n_prefix, 1, NO_MOST})));
 	return out;
 }
 

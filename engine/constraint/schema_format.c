@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Formats: the grammars of their RFCs as regular expressions. Known and left as annotations: none; a format that is not
- * in the table is an annotation, as the specification has it.
+ * Formats: the grammars of their RFCs as regular expressions. A format that is not in the table is an annotation, as
+ * the specification has it.
  */
 #include <string.h>
 
@@ -10,11 +10,12 @@
 
 /* RFC 3339, section 5.6, with the days that each month has. */
 #define LEAP_YEAR "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-#define DATE                                                                                              \
-	"(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|" \
+#define DATE                                                                                                         \
+	"(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|" \
+	"1\\d|"                                                                                                      \
 	"2[0-8]))|" LEAP_YEAR "-02-29)"
 /* A leap second is the last of a day of UTC; with another offset it is not generated. */
-#define TIME                                                                                          \
+#define TIME                                                                                           \
 	"(?:(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d+)?(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)|" \
 	"23:59:60(?:\\.\\d+)?(?:[Zz]|[+-]00:00))"
 /* RFC 3339, appendix A */
@@ -28,12 +29,12 @@
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
 #define H16 "[0-9A-Fa-f]{1,4}"
 #define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
-#define IPV6                                                                                           \
-	"(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|"  \
-	"(?:(?:" H16 ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 \
-	":){2}" LS32 "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" \
-	LS32 "|(?:(?:" H16 ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
-#define UCS                                                                                                      \
+#define IPV6                                                                                                         \
+	"(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|"                \
+	"(?:(?:" H16 ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 \
+	"|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16        \
+	":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
+#define UCS                                                                                                            \
 	"\\u{a0}-\\u{d7ff}\\u{f900}-\\u{fdcf}\\u{fdf0}-\\u{ffef}\\u{10000}-\\u{1fffd}\\u{20000}-\\u{2fffd}\\u{30000}-" \
 	"\\u{3fffd}\\u{40000}-\\u{efffd}"
 #define SCHEME "[A-Za-z][A-Za-z0-9+.-]*"
@@ -49,11 +50,11 @@
 #define SEGMENTS(extra) PCHAR(extra) "+" ABEMPTY(extra)
 #define ABSOLUTE(extra) "/(?:" SEGMENTS(extra) ")?"
 #define TAIL(extra) "(?:\\?(?:" PCHAR(extra) "|[/?])*)?(?:#(?:" PCHAR(extra) "|[/?])*)?"
-#define URI(extra)                                                                                                 \
+#define URI(extra) \
 	SCHEME ":(?://" AUTHORITY(extra) ABEMPTY(extra) "|" ABSOLUTE(extra) "|" SEGMENTS(extra) "|)" TAIL(extra)
-#define RELATIVE(extra)                                                                                      \
-	"(?://" AUTHORITY(extra) ABEMPTY(extra) "|" ABSOLUTE(extra) "|" NO_COLON(extra) "+" ABEMPTY(extra) "|)" \
-	TAIL(extra)
+#define RELATIVE(extra)          \
+	"(?://" AUTHORITY(extra) \
+	    ABEMPTY(extra) "|" ABSOLUTE(extra) "|" NO_COLON(extra) "+" ABEMPTY(extra) "|)" TAIL(extra)
 
 /* RFC 1123, section 2.1; RFC 1034, section 3.1 */
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -68,8 +69,19 @@
 /* RFC 6570 */
 #define VARCHAR "(?:[A-Za-z0-9_]|" PCT ")"
 #define VARSPEC VARCHAR "(?:\\.?" VARCHAR ")*(?::[1-9]\\d{0,3}|\\*)?"
-#define TEMPLATE                                                                                          \
-	"(?:[!#$&(-;=?-\\[\\]_a-z~" UCS "]|" PCT "|\\{[+#./;?&=,!@|]?" VARSPEC "(?:," VARSPEC ")*\\})*"
+#define TEMPLATE "(?:[!#$&(-;=?-\\[\\]_a-z~" UCS "]|" PCT "|\\{[+#./;?&=,!@|]?" VARSPEC "(?:," VARSPEC ")*\\})*"
+
+/* ECMA-262 22.2.1, of which this is a part: groups nested two deep, ranges of letters and digits, no backreferences and
+ * lookbehinds. All regular expressions are no regular language. */
+#define RE_ESCAPE "\\\\(?:[dDsSwWtnrfv.*+?^$()\\[\\]{}|/\\\\]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
+#define RE_RANGE "a-z|A-Z|0-9|a-f|A-F|1-9|0-1|0-3|0-5|1-5"
+#define RE_CLASS "\\[\\^?(?:" RE_RANGE "|[^\\\\\\[\\]^-]|" RE_ESCAPE "|\\\\-)+-?\\]"
+#define RE_TIMES "(?:[*+?]|\\{(?:\\d{1,3},?|\\d,[1-9]\\d{1,2}|[01],[1-9])\\})\\??"
+#define RE_TERM(group) \
+	"(?:(?:[^\\\\^$*+?()\\[\\]{}|]|" RE_ESCAPE "|" RE_CLASS group ")(?:" RE_TIMES ")?|[\\^$]|\\\\[bB])"
+#define RE_CHOICE(group) RE_TERM(group) "*(?:\\|" RE_TERM(group) "*)*"
+#define RE_GROUP(inside) "|\\((?:\\?:)?" inside "\\)"
+#define REGEX RE_CHOICE(RE_GROUP(RE_CHOICE(RE_GROUP(RE_CHOICE("")))))
 
 static const struct {
 	const char *name, *expression;
@@ -92,6 +104,7 @@ static const struct {
     {"iri-reference", "(?:" URI(UCS) "|" RELATIVE(UCS) ")", 0},
     {"uri-template", TEMPLATE, 0},
     {"uuid", "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", 0},
+    {"regex", REGEX, 0},
     {"json-pointer", POINTER, 0},
     {"relative-json-pointer", "(?:0|[1-9]\\d*)(?:[+-][1-9]\\d*)?(?:#|" POINTER ")", 0},
 };

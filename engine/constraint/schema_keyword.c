@@ -51,10 +51,21 @@ static void check_refused(struct schema *s, const struct jv *of)
 			schema_fail(s, SL_EUNSUPPORTED, of, refused[i], "this keyword is not supported");
 }
 
+/* Members come in the order in which the schema mentions them: its properties before those of an allOf that follows. */
+static const struct set *properties_first(struct schema *s, const struct jv *of, const struct set *out)
+{
+	const struct jv *all = jv_get(of, "allOf"), *properties = jv_get(of, "properties");
+	if (all == NULL || properties == NULL || properties->at > all->at)
+		return out;
+	return set_and(s, out, keyword_properties(s, of, false));
+}
+
 static const struct set *all_keywords(struct schema *s, const struct jv *of, bool inverted)
 {
 	const struct set *out = inverted ? set_none(s) : set_all(s);
 	check_refused(s, of);
+	if (!inverted)
+		out = properties_first(s, of, out);
 	for (size_t i = 0; i < sizeof keywords / sizeof *keywords && con_step(s->c, 1); i++) {
 		const struct set *one = keywords[i](s, of, inverted);
 		if (one != NULL)
@@ -63,10 +74,8 @@ static const struct set *all_keywords(struct schema *s, const struct jv *of, boo
 		if (i == 0 && one != NULL && s->draft <= DRAFT_7)
 			return out;
 	}
-	const struct set *rest = keyword_unevaluated_properties(s, of, inverted);
-	if (rest != NULL)
-		out = set_and(s, out, rest);
-	rest = keyword_unevaluated_items(s, of, inverted);
+	out = schema_unevaluated(s, of, out, inverted);
+	const struct set *rest = keyword_unevaluated_items(s, of, inverted);
 	return rest != NULL ? set_and(s, out, rest) : out;
 }
 
@@ -218,12 +227,13 @@ static struct jv *equal_to(struct schema *s, const struct jv *v)
 /* The schema that only an object with exactly these members satisfies. */
 static const struct jv *exact_object(struct schema *s, const struct jv *v)
 {
-	struct jv *o = make(s, JV_OBJECT, 4), *properties = make(s, JV_OBJECT, v->n), *required = make(s, JV_ARRAY, v->n);
+	struct jv *o = make(s, JV_OBJECT, 4), *properties = make(s, JV_OBJECT, v->n),
+		  *required = make(s, JV_ARRAY, v->n);
 	if (o == NULL || properties == NULL || required == NULL)
 		return s->never;
 	for (size_t i = 0; i < v->n; i++) {
-		properties->members[properties->n++] = (struct jv_member){v->members[i].key,
-									   equal_to(s, v->members[i].value)};
+		properties->members[properties->n++] =
+		    (struct jv_member){v->members[i].key, equal_to(s, v->members[i].value)};
 		required->items[required->n++] = of_text(s, JV_STRING, v->members[i].key);
 	}
 	put(o, "type", of_text(s, JV_STRING, (struct proto_str){"object", 6}));

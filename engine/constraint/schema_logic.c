@@ -109,8 +109,9 @@ static struct set *not_one_of(struct schema *s, const struct jv *v)
 	struct set *out = all_of(s, v, true);
 	for (size_t i = 0; i < v->n; i++)
 		for (size_t j = i + 1; j < v->n && con_step(s->c, 1); j++)
-			out = set_or(s, out, set_and(s, schema_set(s, lit_of(v->items[i], false)),
-						     schema_set(s, lit_of(v->items[j], false))));
+			out = set_or(s, out,
+				     set_and(s, schema_set(s, lit_of(v->items[i], false)),
+					     schema_set(s, lit_of(v->items[j], false))));
 	return out;
 }
 
@@ -141,8 +142,9 @@ struct set *keyword_if(struct schema *s, const struct jv *of, bool inverted)
 		return NULL;
 	then = then != NULL ? then : s->always;
 	otherwise = otherwise != NULL ? otherwise : s->always;
-	const struct set *yes = set_and(s, schema_set(s, lit_of(condition, false)), schema_set(s, lit_of(then, inverted)));
-	const struct set *no = set_and(s, schema_set(s, lit_of(condition, true)),
-				       schema_set(s, lit_of(otherwise, inverted)));
+	const struct set *yes =
+	    set_and(s, schema_set(s, lit_of(condition, false)), schema_set(s, lit_of(then, inverted)));
+	const struct set *no =
+	    set_and(s, schema_set(s, lit_of(condition, true)), schema_set(s, lit_of(otherwise, inverted)));
 	return set_or(s, yes, no);
 }

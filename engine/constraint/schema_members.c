@@ -232,14 +232,37 @@ struct set *keyword_dependencies(struct schema *s, const struct jv *of, bool inv
 
 /* ---- unevaluatedProperties ---- */
 
-/* The set that the other keywords of a schema made has in each shape the groups that they evaluated. Shapes of a union
- * are not told apart (a branch that is not chosen may be valid, too), so they all know what any of them knows. */
-struct set *keyword_unevaluated_properties(struct schema *s, const struct jv *of, bool inverted)
+/* o, and a group that has `rest` for the names that none of its groups know. */
+static const struct obj *with_unevaluated(struct schema *s, const struct obj *o, lit rest)
 {
-	const struct jv *v = jv_get(of, "unevaluatedProperties");
-	if (v == NULL || v->kind == JV_TRUE || s->draft < DRAFT_2019)
+	struct obj *out = obj_new(s);
+	struct group *g = con_alloc(s->c, 1, sizeof *g);
+	if (out == NULL || g == NULL)
 		return NULL;
-	(void)inverted;
-	schema_fail(s, SL_EUNSUPPORTED, of, "unevaluatedProperties", "this keyword is not supported");
-	return NULL;
+	out->groups = con_alloc(s->c, 1, sizeof *out->groups);
+	if (out->groups == NULL)
+		return NULL;
+	*g = (struct group){.has_rest = true, .rest = rest, .covers = o->groups, .n_covers = o->n_groups};
+	out->groups[out->n_groups++] = g;
+	return obj_and(s, o, out);
+}
+
+/* of: what the other keywords permit; each of its shapes has the groups that evaluated its members. An instance that
+ * more than one branch of an anyOf permits is judged by one of them: too strictly, never too loosely. */
+const struct set *schema_unevaluated(struct schema *s, const struct jv *at, const struct set *of, bool inverted)
+{
+	const struct jv *v = jv_get(at, "unevaluatedProperties");
+	if (v == NULL || v->kind == JV_TRUE || s->draft < DRAFT_2019)
+		return of;
+	if (inverted) {
+		schema_fail(s, SL_EUNSUPPORTED, at, "unevaluatedProperties", "its complement is not supported");
+		return of;
+	}
+	struct set *objs = set_none(s), *others = set_all(s);
+	for (size_t i = 0; objs != NULL && i < of->n_objs && con_step(s->c, 1); i++)
+		objs = set_or(s, objs, set_objects(s, with_unevaluated(s, of->objs[i], lit_of(v, false))));
+	if (others == NULL || objs == NULL)
+		return of;
+	others->n_objs = 0;
+	return set_or(s, set_and(s, of, others), objs);
 }

@@ -237,7 +237,7 @@ static void index_group(struct schema *s, struct group *g)
 		return;
 	}
 	g->n_index = n;
-	for (uint32_t i = 0; i < g->n_properties; i++) {
+	for (uint32_t i = 0; g->properties != NULL && i < g->n_properties; i++) {
 		size_t at = g->properties[i].name * 2654435761u;
 		while (g->index[at & (n - 1)] != 0)
 			at++;
@@ -264,7 +264,8 @@ static void read_properties(struct schema *s, struct group *g, const struct jv *
 		list[g->n_properties++] =
 		    (struct named){schema_name(s, v->members[i].key), lit_of(v->members[i].value, false)};
 	g->properties = list;
-	index_group(s, g);
+	if (list != NULL)
+		index_group(s, g);
 }
 
 static void read_patterns(struct schema *s, struct group *g, const struct jv *of)
@@ -274,7 +275,7 @@ static void read_patterns(struct schema *s, struct group *g, const struct jv *of
 		return;
 	struct pattern *list = con_alloc(s->c, v->n, sizeof *list);
 	for (size_t i = 0; list != NULL && i < v->n && con_step(s->c, 1); i++)
-		list[g->n_patterns++] = (struct pattern){schema_pattern(s, v, NULL, v->members[i].key),
+		list[g->n_patterns++] = (struct pattern){schema_pattern(s, v, NULL, v->members[i].key, true),
 							 lit_of(v->members[i].value, false)};
 	g->patterns = list;
 }

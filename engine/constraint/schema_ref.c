@@ -132,9 +132,17 @@ static void add_names(struct schema *s, const struct jv *v)
  * too: what produces such documents follows no one schema. */
 static bool frees_order(const struct jv *v)
 {
-	static const char *const keywords[] = {"oneOf",		    "not",		"if",	    "dependencies",
-					       "dependentRequired", "dependentSchemas", "contains", "propertyNames",
-					       "minProperties",	    "maxProperties",	"extends"};
+	static const char *const keywords[] = {"oneOf",
+					       "not",
+					       "if",
+					       "dependencies",
+					       "dependentRequired",
+					       "dependentSchemas",
+					       "contains",
+					       "propertyNames",
+					       "minProperties",
+					       "maxProperties",
+					       "extends"};
 	for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
 		if (jv_get(v, keywords[i]) != NULL)
 			return true;
@@ -165,7 +173,9 @@ static const struct jv *resource_at(const struct schema *s, struct proto_str uri
 
 static int hex(char ch)
 {
-	return ch >= '0' && ch <= '9' ? ch - '0' : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10 : -1;
+	return ch >= '0' && ch <= '9'                     ? ch - '0'
+	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
+							  : -1;
 }
 
 static struct proto_str percent_decoded(struct schema *s, struct proto_str text)
@@ -173,7 +183,8 @@ static struct proto_str percent_decoded(struct schema *s, struct proto_str text)
 	char *out = con_alloc(s->c, text.n + 1, 1);
 	size_t n = 0;
 	for (size_t i = 0; out != NULL && i < text.n; i++) {
-		bool escape = text.at[i] == '%' && text.n - i > 2 && hex(text.at[i + 1]) >= 0 && hex(text.at[i + 2]) >= 0;
+		bool escape =
+		    text.at[i] == '%' && text.n - i > 2 && hex(text.at[i + 1]) >= 0 && hex(text.at[i + 2]) >= 0;
 		out[n++] = escape ? (char)(hex(text.at[i + 1]) * 16 + hex(text.at[i + 2])) : text.at[i];
 		i += escape ? 2 : 0;
 	}

@@ -127,13 +127,13 @@ struct set *keyword_max_length(struct schema *s, const struct jv *of, bool inver
 	return inverted ? of_length(s, n + 1, NO_MOST, true) : of_length(s, 0, n, false);
 }
 
-rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern)
+rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern, bool bytes)
 {
 	struct regex_fault fault;
-	rx lang = regex_rx(s->c, pattern.at, pattern.n, REGEX_SEARCH, &fault);
+	rx lang = regex_rx(s->c, pattern.at, pattern.n, REGEX_SEARCH | (bytes ? REGEX_BYTES : 0), &fault);
 	if (fault.code != 0)
 		schema_fail(s, fault.code, at, keyword, "regular expression: %s at offset %zu", fault.what, fault.at);
-	return rx_and(s->c->pool, con_any_text(s->c), lang);
+	return lang;
 }
 
 struct set *keyword_pattern(struct schema *s, const struct jv *of, bool inverted)
@@ -145,7 +145,7 @@ struct set *keyword_pattern(struct schema *s, const struct jv *of, bool inverted
 		schema_fail(s, SL_EINVAL, of, "pattern", "it is not a string");
 		return NULL;
 	}
-	return of_lang(s, schema_pattern(s, of, "pattern", v->text), inverted);
+	return of_lang(s, schema_pattern(s, of, "pattern", v->text, inverted), inverted);
 }
 
 struct set *keyword_format(struct schema *s, const struct jv *of, bool inverted)
@@ -154,5 +154,7 @@ struct set *keyword_format(struct schema *s, const struct jv *of, bool inverted)
 	rx lang;
 	if (!jv_is(v, JV_STRING) || !schema_format(s, v->text, &lang))
 		return NULL;
+	if (inverted && jv_text_is(v, "regex"))
+		schema_fail(s, SL_EUNSUPPORTED, of, "format", "the complement of regex is not supported");
 	return of_lang(s, lang, inverted);
 }

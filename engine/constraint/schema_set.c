@@ -57,10 +57,7 @@ struct set *set_arrays(struct schema *s, const struct arr *of)
 
 static bool any_length(const struct strings *a) { return a->least == 0 && a->most == NO_MOST; }
 
-static bool is_any(struct schema *s, const struct strings *a)
-{
-	return a->lang == con_any_text(s->c) && any_length(a);
-}
+static bool is_any(struct schema *s, const struct strings *a) { return a->lang == con_any_text(s->c) && any_length(a); }
 
 rx strings_lang(struct schema *s, const struct strings *a)
 {
@@ -98,7 +95,7 @@ static struct strings strings_and(struct schema *s, const struct strings *a, con
 	struct strings out = {.least = a->least > b->least ? a->least : b->least,
 			      .most = a->most < b->most ? a->most : b->most};
 	out.lang = a->lang == any || a->lang == b->lang ? b->lang
-		   : b->lang == any			? a->lang
+		   : b->lang == any                     ? a->lang
 							: rx_and(s->c->pool, a->lang, b->lang);
 	return out.least > out.most ? (struct strings){0} : out;
 }
@@ -209,7 +206,7 @@ struct set *set_and(struct schema *s, const struct set *a, const struct set *b)
 	out->no = a->no && b->no;
 	out->whole = a->whole || b->whole;
 	rx any = con_any_number(s->c);
-	out->number = a->number == any	 ? b->number
+	out->number = a->number == any   ? b->number
 		      : b->number == any ? a->number
 					 : rx_and(s->c->pool, a->number, b->number);
 	out->string = strings_and(s, &a->string, &b->string);

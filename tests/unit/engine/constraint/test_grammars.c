@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * engine/constraint: GBNF, Lark's EBNF, choices, any JSON object.
+ */
+#include "tests/unit/engine/constraint/accept.h"
+
+static void test_gbnf(void **state)
+{
+	(void)state;
+	static const struct accept_case cases[] = {
+	    {"root ::= \"yes\" | \"no\"", {"yes", "no"}, {"", "maybe", "yesno"}},
+	    {"# arithmetic\nroot ::= expr\nexpr ::= term ([-+] term)*  # sums\nterm ::= num | \"(\" expr \")\"\nnum "
+	     "::= [0-9]+\n",
+	     {"1", "1+2-3", "(1+(22))-3"},
+	     {"", "1+", "(1", "1++2"}},
+	    {"root ::= (\n  \"a\" |\n  \"b\"\n){2,3} c?\nc ::=\n  \"\\x43\\u00e9\"",
+	     {"ab", "aba", "bbC\xC3\xA9"},
+	     {"a", "abab", "abC"}},
+	    {"root ::= [^\\n\\]a-c]{2} . \"\\\"\"",
+	     {"xy\n\"", "\xE2\x82\xAC"
+			"d!\""},
+	     {"ab!\"", "xy\""}},
+	    {"root ::= item{0,1} \"!\"\nitem ::= \"x\" item | \"y\"", {"!", "y!", "xxy!"}, {"x!", "yy!"}},
+	    {"root ::= root \"a\" | \"b\"", {"b", "baa"}, {"", "a", "ab"}},
+	    {"root ::= \"a\"{3,} | \"b\"{2}", {"aaa", "aaaaa", "bb"}, {"aa", "b", "bbb"}},
+	};
+	static const struct refuse_case wrong[] = {
+	    {"start ::= \"a\"", SL_EINVAL, "there is no rule root"},
+	    {"root ::= a", SL_EINVAL, "1:10: a is not defined"},
+	    {"root ::= \"a", SL_EINVAL, "1:10: a string does not end"},
+	    {"root ::= (\"a\"", SL_EINVAL, "1:10: a parenthesis does not close"},
+	    {"root = \"a\"", SL_EINVAL, "1:1: a rule is expected"},
+	    {"root ::= \"a\"\nroot ::= \"b\"", SL_EINVAL, "2:1: root is defined twice"},
+	    {"root ::= \"a\"{3,2}", SL_EINVAL, "a malformed repetition"},
+	    {"root ::= \"a\"{9999999}", SL_ELIMIT, "repetitions"},
+	    {"root ::= [b-a]", SL_EINVAL, "out of order"},
+	    {"root ::= \"\\q\"", SL_EINVAL, "unknown escape"},
+	    {"root ::= root \"a\"", SL_EINVAL, "no string"},
+	    {"", SL_EINVAL, "there is no rule root"},
+	};
+	ACCEPT_TABLE(CONSTRAINT_GBNF, cases);
+	REFUSE_TABLE(CONSTRAINT_GBNF, wrong);
+}
+
+static void test_lark(void **state)
+{
+	(void)state;
+	static const struct accept_case cases[] = {
+	    {"start: \"a\" B? // comment\nB: \"b\"i | \"x\"..\"z\"\n", {"a", "ab", "aB", "ay"}, {"", "b", "ax1", "aw"}},
+	    {"?start: sum\n?sum: product\n    | sum \"+\" product -> add\n?product: atom | product \"*\" atom\n?atom: "
+	     "NUMBER | \"(\" sum \")\"\n"
+	     "%import common.NUMBER\n%import common.WS_INLINE\n%ignore WS_INLINE\n",
+	     {"1", " 1 + 2*3", "(1+ 2.5 )* 4e3"},
+	     {"1+", "(1", "1 2+", ""}},
+	    {"start: [\"x\"] pair~2 tail~1..2\npair: A \"=\" A\ntail: \";\"\nA.2: /[a-c]+/i",
+	     {"xa=bB=c;", "a=ba=b;;"},
+	     {"a=b;", "a=ba=b", "a=ba=b;;;"}},
+	    {"start: (A | \"q\")+\n%import common (DIGIT, LETTER)\n%import common.INT -> A", {"12", "q3"}, {"", "x"}},
+	    {"start: WORD (\" \" WORD)*\n%import common.WORD", {"ab", "ab c d"}, {"ab  c", " a"}},
+	    {"start: /a.b/s \"\\n\" /\\/x/", {"a\nb\n/x"}, {"ab\n/x"}},
+	};
+	static const struct refuse_case wrong[] = {
+	    {"a: \"x\"", SL_EINVAL, "there is no rule start"},
+	    {"start: b", SL_EINVAL, "1:8: b is not defined"},
+	    {"start{x}: x", SL_EUNSUPPORTED, "1:1: templates are not supported"},
+	    {"start: sep{A}\nA: \"a\"", SL_EUNSUPPORTED, "1:8: templates are not supported"},
+	    {"%declare X\nstart: X", SL_EUNSUPPORTED, "1:1: %declare is not supported"},
+	    {"%import python.NAME\nstart: NAME", SL_EUNSUPPORTED, "1:9: only"},
+	    {"%import common.NOPE\nstart: NOPE", SL_EUNSUPPORTED, "common.NOPE is not known"},
+	    {"start: /(a/", SL_EINVAL, "1:8: regular expression: a group does not end at offset 0"},
+	    {"start: \"ab\"..\"c\"", SL_EINVAL, "a range is from one character"},
+	    {"start: A\nA: \"x\" A?", SL_EINVAL, "the terminal A leads back to itself"},
+	    {"start: (\"a\"", SL_EINVAL, "does not close"},
+	};
+	ACCEPT_TABLE(CONSTRAINT_LARK, cases);
+	REFUSE_TABLE(CONSTRAINT_LARK, wrong);
+}
+
+static void test_choices(void **state)
+{
+	(void)state;
+	static const struct accept_case cases[] = {
+	    {"[\"red\",\"green\",\"gr\\u00fcn\\n\"]",
+	     {"red", "green", "gr\xC3\xBCn\n"},
+	     {"", "re", "redgreen", "\"red\""}},
+	    {"[\"\"]", {""}, {"x"}},
+	};
+	static const struct refuse_case wrong[] = {{"[]", SL_EINVAL, "at least one"},
+						   {"{}", SL_EINVAL, "array of strings"},
+						   {"[1]", SL_EINVAL, "array of strings"},
+						   {"[", SL_EINVAL, "malformed JSON"}};
+	ACCEPT_TABLE(CONSTRAINT_CHOICE, cases);
+	REFUSE_TABLE(CONSTRAINT_CHOICE, wrong);
+}
+
+static void test_json_object(void **state)
+{
+	(void)state;
+	static const struct accept_case cases[] = {
+	    {"",
+	     {"{}", "{\"a\":[1,{\"b\":null}]}", " { \"a\" : \"\\ud83d\\ude00\" } "},
+	     {"[]", "1", "{\"a\"}", "{\"a\":1,}", "{\"a\":\"\\x\"}", ""}}};
+	ACCEPT_TABLE(CONSTRAINT_JSON_OBJECT, cases);
+}
+
+static void test_kinds(void **state)
+{
+	(void)state;
+	struct rules *rules;
+	struct sl_err err = {0};
+	assert_int_equal(constraint_rules(CONSTRAINT_NONE, "", 0, NULL, &rules, &err), SL_EINVAL);
+	assert_int_equal(constraint_rules(CONSTRAINT_KINDS, "", 0, NULL, &rules, NULL), SL_EINVAL);
+	struct constraint_limits limits = {.max_work = 10};
+	assert_int_equal(constraint_rules(CONSTRAINT_GBNF,
+					  "root ::= \"a\" | \"b\" | \"c\" | \"d\" | \"e\" | \"f\" | \"g\" | \"h\"", 54,
+					  &limits, &rules, &err),
+			 SL_ELIMIT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gbnf), cmocka_unit_test(test_lark),
+					   cmocka_unit_test(test_choices), cmocka_unit_test(test_json_object),
+					   cmocka_unit_test(test_kinds)};
+	return cmocka_run_group_tests(tests, accept_open, accept_close);
+}
