@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls as GLM writes them (parts_target.h has the input).
+ */
+#define PARTS_FORMAT PARTS_GLM
+#define PARTS_THINK PARTS_REASONING_THINK
+#include "tests/fuzz/parts_target.h"
