@@ -152,7 +152,7 @@ int bench_run(int argc, char **argv)
 			{"serve", bench_serve},     {"gateway", bench_gateway},
 			{"cleanse", bench_cleanse}, {"store", bench_store},
 			{"cascade", bench_cascade}, {"overload", bench_overload},
-			{"pacing", bench_pacing},     {"grammar", bench_grammar}};
+			{"pacing", bench_pacing},   {"grammar", bench_grammar}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;
