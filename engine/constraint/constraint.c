@@ -110,7 +110,7 @@ static void translate(struct con *c, enum constraint_kind kind, const char *text
 int constraint_rules(enum constraint_kind kind, const char *text, size_t n, const struct constraint_limits *limits,
 		     struct rules **out, struct sl_err *err)
 {
-	struct sl_err ignored;
+	struct sl_err ignored = {0};
 	struct con c = {.err = err != NULL ? err : &ignored, .max_work = CON_MAX_WORK, .max_depth = CON_MAX_DEPTH};
 	if (limits != NULL && limits->max_work > 0)
 		c.max_work = limits->max_work;

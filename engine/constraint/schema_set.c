@@ -97,7 +97,9 @@ static struct strings strings_and(struct schema *s, const struct strings *a, con
 	out.lang = a->lang == any || a->lang == b->lang ? b->lang
 		   : b->lang == any                     ? a->lang
 							: rx_and(s->c->pool, a->lang, b->lang);
-	return out.least > out.most ? (struct strings){0} : out;
+	if (out.least > out.most)
+		out = (struct strings){0};
+	return out;
 }
 
 static struct strings strings_or(struct schema *s, const struct strings *a, const struct strings *b)

@@ -211,7 +211,9 @@ int grammar_accept(struct grammar_state *s, int32_t id)
 {
 	lock(s->g);
 	uint32_t to = by_token(s, id);
-	struct proto_str b = to == AUTO_DEAD ? (struct proto_str){0} : tokenizer_bytes(s->g->vocab->tok, id);
+	struct proto_str b = {0};
+	if (to != AUTO_DEAD)
+		b = tokenizer_bytes(s->g->vocab->tok, id);
 	int rc = go(s, to, b.at, b.n);
 	unlock(s->g);
 	return rc;

@@ -48,7 +48,7 @@ static struct rx_length of_cat(struct rx_pool *p, rx a, unsigned depth)
 
 static struct rx_length of_or(struct rx_pool *p, struct rx_node n, unsigned depth)
 {
-	struct rx_length r = {.known = true, .dense = true, .least = ENDLESS}, of[MAX_KIDS];
+	struct rx_length r = {.known = true, .dense = true, .least = ENDLESS}, of[MAX_KIDS] = {0};
 	if (n.b > MAX_KIDS)
 		return (struct rx_length){0};
 	for (uint32_t i = 0; i < n.b; i++) {
@@ -149,16 +149,18 @@ bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most)
 	return p->fault == 0 && a == rx_or(p, RX_EPS, p->any_char);
 }
 
-enum rx_life rx_and_life(struct rx_pool *p, const uint32_t *kids, size_t n)
+enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n)
 {
 	uint32_t least = 0, most = ENDLESS, l, m;
 	rx other = RX_NONE;
 	for (size_t i = 0; i < n; i++) {
-		if (rx_any_of_length(p, kids[i], &l, &m)) {
+		/* What is made here uses the list behind it, which may move. */
+		rx kid = p->scratch[base + i];
+		if (rx_any_of_length(p, kid, &l, &m)) {
 			least = l > least ? l : least;
 			most = m < most ? m : most;
 		} else if (other == RX_NONE) {
-			other = kids[i];
+			other = kid;
 		} else {
 			return RX_LIFE_UNKNOWN;
 		}

@@ -465,7 +465,7 @@ static rx and_flat(struct rx_pool *p, size_t base)
 				return RX_NONE;
 		return RX_EPS;
 	}
-	enum rx_life life = rx_and_life(p, ids, n);
+	enum rx_life life = rx_and_life(p, base, n);
 	if (life == RX_DEAD || p->fault != 0)
 		return RX_NONE;
 	rx r = and_node(p, p->scratch + base, n);

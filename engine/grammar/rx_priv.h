@@ -144,7 +144,7 @@ struct rx_length rx_length(struct rx_pool *p, rx a);
 /* Whether a is all texts of least to most characters. */
 bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most);
 /* Whether an intersection has a string, as far as lengths say. */
-enum rx_life rx_and_life(struct rx_pool *p, const uint32_t *kids, size_t n);
+enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n);
 /* How many plain characters a surely takes; RX_UNBOUNDED: any number. */
 uint32_t rx_cover(struct rx_pool *p, rx a);
 /* a with the counters at its head made endless that n bytes cannot exhaust: what may follow it within n bytes is the

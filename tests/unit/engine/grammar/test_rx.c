@@ -301,6 +301,23 @@ static void test_many_literals(void **state)
 	rx_pool_destroy(p);
 }
 
+/* An intersection of so many parts that the lists in which they are gathered move. */
+static void test_many_parts(void **state)
+{
+	(void)state;
+	struct rx_pool *p;
+	assert_int_equal(rx_pool_create(1 << 20, &p), 0);
+	const struct rx_range any = {0, 0x10FFFF};
+	rx text = rx_repeat(p, rx_chars(p, &any, 1), 0, RX_UNBOUNDED), all = text;
+	for (uint32_t i = 0; i < 400; i++) {
+		rx middle = rx_repeat(p, rx_chars(p, &any, 1), i, i);
+		rx part = rx_cat(p, rx_literal(p, "x", 1), rx_cat(p, middle, rx_literal(p, "y", 1)));
+		all = rx_and(p, all, rx_cat(p, text, rx_cat(p, part, text)));
+	}
+	assert_true(rx_pool_fault(p) != 0 || all != RX_NONE);
+	rx_pool_destroy(p);
+}
+
 static void test_is_none(void **state)
 {
 	(void)state;
@@ -326,9 +343,9 @@ static void test_is_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_random),        cmocka_unit_test(test_chars),    cmocka_unit_test(test_json),
-	    cmocka_unit_test(test_json_feasible), cmocka_unit_test(test_counters), cmocka_unit_test(test_limit),
-	    cmocka_unit_test(test_many_literals), cmocka_unit_test(test_is_none),
+	    cmocka_unit_test(test_random),        cmocka_unit_test(test_chars),      cmocka_unit_test(test_json),
+	    cmocka_unit_test(test_json_feasible), cmocka_unit_test(test_counters),   cmocka_unit_test(test_limit),
+	    cmocka_unit_test(test_many_literals), cmocka_unit_test(test_many_parts), cmocka_unit_test(test_is_none),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
