@@ -39,7 +39,7 @@ describe('tools and reasoning', { timeout: 300_000 }, () => {
     assert.equal(how, 0, server?.log());
   });
 
-  const ask = { model: 'demo-large', messages: user('What is the weather in Paris?'), max_tokens: 300 };
+  const ask = { model: 'demo-large', messages: user('What is the weather in Paris?'), max_tokens: 300, seed: 11 };
   const call = (name, args) => `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
   const says = (text) => ({ regex: quote(text) });
 
@@ -143,7 +143,7 @@ describe('tools and reasoning', { timeout: 300_000 }, () => {
 
   test('the result of a call goes back in; runTools', async () => {
     const asked = [];
-    const runner = openai.chat.completions.runTools({ ...ask, max_tokens: 40, tool_choice: { type: 'function', function: { name: 'get_weather' } },
+    const runner = openai.chat.completions.runTools({ ...ask, tool_choice: { type: 'function', function: { name: 'get_weather' } },
       tools: [{ type: 'function', function: { ...WEATHER.function, function: (a) => { asked.push(a); return 'sunny'; }, parse: JSON.parse } }] });
     await runner.done();
     assert.equal(asked.length, 1);
