@@ -102,6 +102,29 @@ uint32_t ebnf_rule(struct ebnf *g, struct proto_str name, size_t at)
 	return *slot - 1;
 }
 
+static int hex(char ch)
+{
+	return ch >= '0' && ch <= '9'                     ? ch - '0'
+	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
+							  : -1;
+}
+
+uint32_t ebnf_hex(struct ebnf *g, size_t n)
+{
+	uint32_t v = 0;
+	for (size_t i = 0; i < n; i++, g->at++) {
+		int d = g->at < g->n ? hex(g->text[g->at]) : -1;
+		if (d < 0) {
+			ebnf_fail(g, SL_EINVAL, g->at, "a malformed escape");
+			return 0;
+		}
+		v = v * 16 + (uint32_t)d;
+	}
+	if (v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
+		ebnf_fail(g, SL_EINVAL, g->at, "an escape of no character");
+	return v;
+}
+
 bool ebnf_number(struct ebnf *g, uint32_t *out)
 {
 	size_t begin = g->at;

@@ -52,6 +52,8 @@ uint32_t ebnf_rule(struct ebnf *g, struct proto_str name, size_t at);
 void ebnf_fail(struct ebnf *g, int code, size_t at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* Digits up to 1,000,000; false: there are none, or a fault. */
 bool ebnf_number(struct ebnf *g, uint32_t *out);
+/* The character of n hexadecimal digits, for escapes; 0: a fault. */
+uint32_t ebnf_hex(struct ebnf *g, size_t n);
 /* The language of a node where nothing is ignored; a fault where it leads back to itself. */
 rx ebnf_terminal(struct ebnf *g, const struct ebnf_node *n);
 /* Writes the rules; the one of this name is the start. */

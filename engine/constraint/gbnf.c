@@ -42,40 +42,17 @@ static struct proto_str read_name(struct ebnf *g)
 
 /* ---- characters ---- */
 
-static int hex(char ch)
-{
-	return ch >= '0' && ch <= '9'                     ? ch - '0'
-	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
-							  : -1;
-}
-
-static uint32_t read_hex(struct ebnf *g, size_t n)
-{
-	uint32_t v = 0;
-	for (size_t i = 0; i < n; i++, g->at++) {
-		int d = g->at < g->n ? hex(g->text[g->at]) : -1;
-		if (d < 0) {
-			ebnf_fail(g, SL_EINVAL, g->at, "a malformed escape");
-			return 0;
-		}
-		v = v * 16 + (uint32_t)d;
-	}
-	if (v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
-		ebnf_fail(g, SL_EINVAL, g->at, "an escape of no character");
-	return v;
-}
-
 static uint32_t read_escape(struct ebnf *g)
 {
 	static const char from[] = "nrt\"\\[]-^/'", to[] = "\n\r\t\"\\[]-^/'";
 	char ch = peek(g);
 	g->at += g->at < g->n;
 	if (ch == 'x')
-		return read_hex(g, 2);
+		return ebnf_hex(g, 2);
 	if (ch == 'u')
-		return read_hex(g, 4);
+		return ebnf_hex(g, 4);
 	if (ch == 'U')
-		return read_hex(g, 8);
+		return ebnf_hex(g, 8);
 	const char *which = ch != '\0' ? strchr(from, ch) : NULL;
 	if (which == NULL) {
 		ebnf_fail(g, SL_EINVAL, g->at - 2, "an unknown escape");

@@ -113,29 +113,6 @@ static bool is_terminal(struct proto_str name)
 
 /* ---- strings and regular expressions ---- */
 
-static int hex(char ch)
-{
-	return ch >= '0' && ch <= '9'                     ? ch - '0'
-	       : (ch | 0x20) >= 'a' && (ch | 0x20) <= 'f' ? (ch | 0x20) - 'a' + 10
-							  : -1;
-}
-
-static uint32_t read_hex(struct ebnf *g, size_t n)
-{
-	uint32_t v = 0;
-	for (size_t i = 0; i < n; i++, g->at++) {
-		int d = g->at < g->n ? hex(g->text[g->at]) : -1;
-		if (d < 0) {
-			ebnf_fail(g, SL_EINVAL, g->at, "a malformed escape");
-			return 0;
-		}
-		v = v * 16 + (uint32_t)d;
-	}
-	if (v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
-		ebnf_fail(g, SL_EINVAL, g->at, "an escape of no character");
-	return v;
-}
-
 /* Python's escapes; one that is unknown stays as it is. */
 static uint32_t read_char(struct ebnf *g)
 {
@@ -146,7 +123,7 @@ static uint32_t read_char(struct ebnf *g)
 		const char *which = ch != '\0' ? strchr(from, ch) : NULL;
 		g->at += 2;
 		if (ch == 'x' || ch == 'u' || ch == 'U')
-			return read_hex(g, ch == 'x' ? 2 : ch == 'u' ? 4 : 8);
+			return ebnf_hex(g, ch == 'x' ? 2 : ch == 'u' ? 4 : 8);
 		if (which != NULL)
 			return (unsigned char)to[which - from];
 		g->at--;
