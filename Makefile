@@ -195,8 +195,8 @@ cuda-all:
 	$(Q)$(MAKE) $(B)/libsluice-cuda.so CUDA_ARCHS='$(CUDA_ALL)'
 
 # The tests that make sense on a device.
-GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
-	%/test_graphs.c %/test_sample.c %/test_library.c %/core/test_families.c %/core/test_golden.c \
+GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_encoder_ops.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
+	%/test_graphs.c %/test_sample.c %/test_library.c %/core/test_families.c %/core/test_encoders.c %/core/test_golden.c \
 	%/core/test_invariance.c %/core/test_weight_types.c,$(TEST_SRC))) tests/gpu/probe)
 
 gpu-test: $(CUDA_SO) $(GPU_TESTS)

@@ -32,6 +32,8 @@ struct eng_model_config {
 	const char *quantize;
 	/* Name of its KV type (kernels/kv_type.h); NULL or "": that of eng_config. */
 	const char *kv_type;
+	/* How it pools a text's rows: "mean", "cls", "last"; NULL, "", "auto": as its files say; "none": not at all. */
+	const char *pooling;
 };
 
 /* The source of drafts, which a step verifies besides making one token. */
@@ -84,6 +86,7 @@ enum eng_event_kind {
 	ENG_VERIFIED,
 	ENG_TOKENS,
 	ENG_CHOICE,
+	ENG_EMBEDDING,
 	ENG_DONE,
 	ENG_COUNTED,
 };
@@ -98,6 +101,7 @@ struct eng_event {
 		struct proto_tokens tokens;                   /* `tokens` and `tops` set, `records` not */
 		struct proto_verified verified;
 		struct proto_choice choice;
+		struct proto_embedding embedding; /* `values` set, `records` not */
 		struct proto_done done;
 		struct proto_counted counted;
 	} u;

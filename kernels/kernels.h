@@ -87,7 +87,21 @@ struct kn_step {
 	 * that drew any, finished or not, and row_token is ignored. A draw that made none counts as token 0. Backends
 	 * with `ahead` only. */
 	const int32_t *row_from;
+	/* NULL, or [n_rows]: the kind of each row's token, for embed_add. */
+	const int32_t *row_type;
+	/* NULL: a row sees the positions up to its own. Or [n_rows]: positions below this, its own among them; all of
+	 * them are rows of this step or were before. */
+	const int32_t *row_sees;
 };
+
+/* Neighbouring rows of a step that belong to one text. */
+struct kn_text {
+	int32_t row, n_rows;
+	int32_t slot; /* the row of sums that is theirs */
+	bool begins;  /* what the sum was is dropped */
+};
+
+enum kn_embed_by { KN_EMBED_POS, KN_EMBED_TYPE };
 
 enum { KN_STEPS_AHEAD = 2 }; /* issued and not waited for, at the most */
 
@@ -167,6 +181,8 @@ struct kn_draw {
 	/* Biases (an id may come twice), then penalties (each id once), then ids that are out. Host memory. */
 	int32_t n_bias, n_penalties, n_out;
 	const struct kn_adjust *adjust;
+	/* Bit id % 32 of word id / 32: the token may be drawn, whatever its logit; NULL: all may. Host memory. */
+	const uint32_t *mask;
 	/* 0, or 1 + a row of the step whose token, which the host may not know yet (kn_step.row_from), occurs once more
 	 * than the penalties count: the penalty of that id uses `more` for its b. Where there is none, the last one,
 	 * whose id is -1, is that token's. */
@@ -261,6 +277,8 @@ struct kn_ops {
 
 	/* y[r][n_in] = row row_token[r] of w (an embedding table), dequantized. */
 	int (*embed)(struct kn_backend *b, const struct kn_weight *w, float *y);
+	/* y[r] += row row_pos[r] or row_type[r] (NULL: 0) of w [..][width], floats of the backend. */
+	int (*embed_add)(struct kn_backend *b, const float *w, enum kn_embed_by by, int width, float *y);
 	/* y[r][i] = x[r][i] / sqrt(mean(x[r]²) + eps) · gain[i]. y may be x. */
 	int (*rmsnorm)(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
 		       float *y);
@@ -268,6 +286,10 @@ struct kn_ops {
 	 * be add, not x. */
 	int (*add_rmsnorm)(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 			   int width, float *y);
+	/* x = (s - mean(s)) / sqrt(variance(s) + eps) · gain + bias of each row, s = x + add; add NULL: s = x. The mean
+	 * of squares of what is left without the mean (Ba, Kiros, Hinton, "Layer Normalization", 2016). */
+	int (*layernorm)(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias,
+			 float eps, int n_rows, int width);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
 	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 	/* Whether this backend can compute with keys and values of a type (kn_kv.type). */
@@ -276,8 +298,8 @@ struct kn_ops {
 	 * [rows][n_kv_heads][head_dim] of every row to its page, in the pool's type. */
 	int (*rope_kv_write)(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			     const float *v, const struct kn_kv *kv, int layer);
-	/* Causal attention of every row over positions 0…row_pos of its sequence, or the last `window`
-	 * of them, grouped heads (head h reads kv head h / (n_heads / n_kv_heads)):
+	/* Attention of every row over positions 0…row_pos of its sequence, or the last `window` of them, or those below
+	 * row_sees (without a window), grouped heads (head h reads kv head h / (n_heads / n_kv_heads)):
 	 * out[r][h] = Σ_p softmax_p(softcap(scale · q[r][h]·k[p])) v[p]. */
 	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 			 const struct kn_attn *attn, float *out);
@@ -285,6 +307,12 @@ struct kn_ops {
 	 * Gimpel 2016). */
 	int (*silu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 	int (*gelu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+	/* x = x · Φ(x), GELU's exact form, by the error function. */
+	int (*gelu)(struct kn_backend *b, float *x, int n_rows, int width);
+	/* sums[slot] += x[row], then x[row + 1] and so on, one after the other: the same sum however the rows of a text
+	 * are cut into steps. texts is host memory, may be changed once this returns, and has no slot twice. */
+	int (*pool_rows)(struct kn_backend *b, const float *x, const struct kn_text *texts, int n_texts, int width,
+			 float *sums);
 	/* x += y. */
 	int (*add)(struct kn_backend *b, float *x, const float *y, int n_rows, int width);
 	/* x[r] += row, for every r: a bias. */

@@ -6,6 +6,8 @@
  */
 #include "base/proto/proto_wire.h"
 
+#include <math.h>
+
 /* ---- types ---- */
 
 enum { MAX_PIECES_BYTES = PROTO_MAX_TOKENS_PER_FRAME * (1 + PROTO_MAX_TOP_LOGPROBS) * (1 + PROTO_MAX_PIECE) };
@@ -21,6 +23,8 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_PROMPT_LOGPROBS:
 		return 16 + PROTO_MAX_TOKENS_PER_FRAME * PROTO_PROMPT_TOKEN_BYTES(PROTO_MAX_TOP_LOGPROBS) +
 		       MAX_PIECES_BYTES;
+	case PROTO_COUNTED: return 64 + PROTO_MAX_MESSAGE + PROTO_MAX_LISTED * 4 + PROTO_MAX_COUNTED_TEXT;
+	case PROTO_EMBEDDING: return 2 + PROTO_MAX_EMBEDDING * sizeof(float);
 	case PROTO_HELLO:
 	case PROTO_CREDIT:
 	case PROTO_CANCEL:
@@ -28,7 +32,6 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_MODEL:
 	case PROTO_QUEUED:
 	case PROTO_DONE:
-	case PROTO_COUNTED:
 	case PROTO_STATS:
 	case PROTO_PONG:
 	case PROTO_BYE:
@@ -42,11 +45,12 @@ uint32_t proto_type_max(uint8_t type)
 const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
-	static const char *const to_gateway[] = {"MODEL", "QUEUED", "TOKENS",          "DONE",   "COUNTED", "STATS",
-						 "PONG",  "BYE",    "PROMPT_LOGPROBS", "CHOICE", "LOAD",    "VERIFIED"};
+	static const char *const to_gateway[] = {
+	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",    "PONG",
+	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING"};
 	if (type <= PROTO_PING)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_VERIFIED)
+	if (type >= PROTO_MODEL && type <= PROTO_EMBEDDING)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -80,12 +84,13 @@ static const struct proto_field hello_fields[] = {F(version), F(epoch), F(n_mode
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_count, field)
-static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(priority), F(tenant)};
+static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(priority), F(wants), F(tenant)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
-static const struct proto_field model_fields[] = {F(index),   F(state),    F(role),     F(n_ctx),
-						  F(n_vocab), F(n_params), F(tokenizer)};
+static const struct proto_field model_fields[] = {F(index),     F(state),   F(role),      F(does),
+						  F(n_ctx),     F(n_vocab), F(n_embd),    F(n_params),
+						  F(tokenizer), F(format),  F(reasoning), F(n_markers)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)
@@ -94,13 +99,14 @@ static const struct proto_field queued_fields[] = {F(n_prompt), F(n_cached), F(m
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_choice, field)
-static const struct proto_field choice_fields[] = {F(choice), F(finish), F(length_why), F(n_completion),
-						   F(cumulative_logprob)};
+static const struct proto_field choice_fields[] = {F(choice),  F(finish),       F(length_why),        F(stop),
+						   F(stop_at), F(n_completion), F(cumulative_logprob)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_done, field)
-static const struct proto_field done_fields[] = {F(finish),       F(error),    F(length_why), F(n_prompt), F(n_cached),
-						 F(n_completion), F(queue_us), F(prefill_us), F(decode_us)};
+static const struct proto_field done_fields[] = {F(finish),   F(error),      F(length_why), F(stop),
+						 F(stop_at),  F(n_prompt),   F(n_cached),   F(n_completion),
+						 F(queue_us), F(prefill_us), F(decode_us)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_stats, field)
@@ -128,6 +134,7 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(swapped_out),
 						  F(swapped_in),
 						  F(swap_full),
+						  F(forced_tokens),
 						  F(displaced),
 						  F(swap_places),
 						  F(swap_used),
@@ -207,28 +214,39 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 	struct proto_reader r = {.p = p, .left = n};
 	proto_r_fields(&r, out, count_fields, N(count_fields));
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
-	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_TOKENS)
+	static const unsigned all = PROTO_COUNT_IDS | PROTO_COUNT_TEXT | PROTO_COUNT_PLAIN;
+	if (out->prompt_kind < PROTO_PROMPT_CHAT || out->prompt_kind > PROTO_PROMPT_LAST)
 		return proto_out_of_bounds(err, PROTO_COUNT, "prompt_kind");
+	if ((out->wants & ~all) != 0)
+		return proto_out_of_bounds(err, PROTO_COUNT, "wants");
 	return proto_r_end(&r, PROTO_COUNT, err);
 }
 
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 {
+	if (m->n_markers > PROTO_MAX_MARKERS)
+		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_MODEL, 0);
 	proto_w_fields(&w, m, model_fields, N(model_fields));
 	proto_w_str(&w, m->name, PROTO_MAX_NAME);
 	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
+	for (int i = 0; i < m->n_markers; i++)
+		proto_w_u32(&w, (uint32_t)m->markers[i]);
 	return proto_w_end(&w);
 }
 
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err)
 {
 	struct proto_reader r = {.p = p, .left = n};
+	*out = (struct proto_model){0};
 	proto_r_fields(&r, out, model_fields, N(model_fields));
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
-	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2)
-		return proto_out_of_bounds(err, PROTO_MODEL, "index, state or role");
+	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
+	    out->does > PROTO_DOES_ALL || out->n_markers > PROTO_MAX_MARKERS)
+		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role, does or n_markers");
+	for (int i = 0; i < out->n_markers; i++)
+		out->markers[i] = (int32_t)proto_r_u32(&r);
 	return proto_r_end(&r, PROTO_MODEL, err);
 }
 
@@ -237,6 +255,7 @@ int proto_put_queued(struct sl_buf *out, uint64_t id, const struct proto_queued 
 	struct proto_writer w = proto_w_begin(out, PROTO_QUEUED, id);
 	proto_w_fields(&w, m, queued_fields, N(queued_fields));
 	proto_w_u8(&w, m->guess);
+	proto_w_u8(&w, m->reasoning);
 	return proto_w_end(&w);
 }
 
@@ -244,10 +263,11 @@ int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struc
 {
 	struct proto_reader r = {.p = p, .left = n};
 	proto_r_fields(&r, out, queued_fields, N(queued_fields));
-	uint8_t guess = proto_r_u8(&r);
+	uint8_t guess = proto_r_u8(&r), reasoning = proto_r_u8(&r);
 	out->guess = guess != 0;
-	if (out->miss_reason > PROTO_MISS_SHORT || guess > 1)
-		return proto_out_of_bounds(err, PROTO_QUEUED, "miss_reason or guess");
+	out->reasoning = reasoning != 0;
+	if (out->miss_reason > PROTO_MISS_SHORT || guess > 1 || reasoning > 1)
+		return proto_out_of_bounds(err, PROTO_QUEUED, "miss_reason, guess or reasoning");
 	return proto_r_end(&r, PROTO_QUEUED, err);
 }
 
@@ -404,6 +424,8 @@ int proto_get_choice(const uint8_t *p, size_t n, struct proto_choice *out, struc
 		return proto_out_of_bounds(err, PROTO_CHOICE, "choice");
 	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
 		return proto_out_of_bounds(err, PROTO_CHOICE, "finish");
+	if (out->stop > PROTO_STOP_LAST)
+		return proto_out_of_bounds(err, PROTO_CHOICE, "stop");
 	return proto_r_end(&r, PROTO_CHOICE, err);
 }
 
@@ -424,6 +446,8 @@ int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl
 		return proto_out_of_bounds(err, PROTO_DONE, "finish");
 	if (out->error > PROTO_ERR_LAST)
 		return proto_out_of_bounds(err, PROTO_DONE, "error");
+	if (out->stop > PROTO_STOP_LAST)
+		return proto_out_of_bounds(err, PROTO_DONE, "stop");
 	return proto_r_end(&r, PROTO_DONE, err);
 }
 
@@ -433,6 +457,8 @@ int proto_put_counted(struct sl_buf *out, uint64_t id, const struct proto_counte
 	proto_w_u8(&w, m->error);
 	proto_w_u32(&w, m->n_tokens);
 	proto_w_str(&w, m->message, PROTO_MAX_MESSAGE);
+	proto_w_str(&w, m->ids, PROTO_MAX_LISTED * 4);
+	proto_w_str(&w, m->text, PROTO_MAX_COUNTED_TEXT);
 	return proto_w_end(&w);
 }
 
@@ -442,8 +468,12 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 	out->error = proto_r_u8(&r);
 	out->n_tokens = proto_r_u32(&r);
 	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
+	out->ids = proto_r_str(&r, PROTO_MAX_LISTED * 4);
+	out->text = proto_r_str(&r, PROTO_MAX_COUNTED_TEXT);
 	if (out->error > PROTO_ERR_LAST)
 		return proto_out_of_bounds(err, PROTO_COUNTED, "error");
+	if (out->ids.n > 0 && (out->ids.n % 4 != 0 || out->ids.n / 4 != out->n_tokens))
+		return proto_out_of_bounds(err, PROTO_COUNTED, "ids");
 	return proto_r_end(&r, PROTO_COUNTED, err);
 }
 
@@ -506,6 +536,43 @@ int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, s
 	if (out->n_agreed > out->n_used)
 		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_agreed");
 	return proto_r_end(&r, PROTO_VERIFIED, err);
+}
+
+int proto_put_embedding(struct sl_buf *out, uint64_t id, const struct proto_embedding *m)
+{
+	if (m->n == 0 || m->n > PROTO_MAX_EMBEDDING)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_EMBEDDING, id);
+	proto_w_u16(&w, m->n);
+	for (uint16_t i = 0; i < m->n; i++) {
+		if (!isfinite(m->values[i]))
+			w.rc = w.rc == 0 ? SL_EINVAL : w.rc;
+		proto_w_f32(&w, m->values[i]);
+	}
+	return proto_w_end(&w);
+}
+
+void proto_embedding_read(const struct proto_embedding *m, float *out)
+{
+	struct proto_reader r = {.p = m->records, .left = m->n * sizeof(float)};
+	for (uint16_t i = 0; i < m->n; i++)
+		out[i] = proto_r_f32(&r);
+}
+
+int proto_get_embedding(const uint8_t *p, size_t n, struct proto_embedding *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	*out = (struct proto_embedding){.n = proto_r_u16(&r)};
+	if (out->n == 0 || out->n > PROTO_MAX_EMBEDDING)
+		return proto_out_of_bounds(err, PROTO_EMBEDDING, "n");
+	out->records = proto_r_bytes(&r, out->n * sizeof(float));
+	int rc = proto_r_end(&r, PROTO_EMBEDDING, err);
+	for (uint16_t i = 0; rc == 0 && i < out->n; i++) {
+		struct proto_reader one = {.p = out->records + i * sizeof(float), .left = sizeof(float)};
+		if (!isfinite(proto_r_f32(&one)))
+			rc = proto_out_of_bounds(err, PROTO_EMBEDDING, "a number");
+	}
+	return rc;
 }
 
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m)

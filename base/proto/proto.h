@@ -29,9 +29,10 @@
  *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change
  *   CREDIT     n more tokens may be made     QUEUED  prompt counted, position and time predicted
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
- *   COUNT      tokens of a prompt            TOKENS  tokens with their text, whole UTF-8
+ *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
+ *                                            EMBEDDING the result of a SUBMIT that asks for one
  *                                            LOAD    how long a newcomer would wait, by priority;
  *                                                    with STATS, for each model that is READY
  *                                            DONE    exactly one for every SUBMIT, the last frame
@@ -56,7 +57,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 9,
+	PROTO_VERSION = 10,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -74,8 +75,14 @@ enum {
 	PROTO_MAX_PIECE = 255,  /* bytes of one token's text; what is longer is cut */
 	PROTO_MAX_WEIGHT = 10000,
 	PROTO_DEFAULT_WEIGHT = 100,
-	PROTO_PRIORITIES = 8,   /* those beyond are the last one */
-	PROTO_MAX_GIVEN = 1024, /* tokens of an answer that another model began */
+	PROTO_PRIORITIES = 8,           /* those beyond are the last one */
+	PROTO_MAX_GIVEN = 1024,         /* tokens of an answer that another model began */
+	PROTO_MAX_MARKERS = 48,         /* control tokens that a model's format of calls and reasoning uses */
+	PROTO_MAX_CONSTRAINT = 1 << 20, /* bytes of a schema or grammar */
+	PROTO_MAX_BAD_WORDS = 64,
+	PROTO_MAX_LISTED = 1 << 19,       /* ids that a COUNTED lists */
+	PROTO_MAX_COUNTED_TEXT = 1 << 20, /* bytes of text that it has */
+	PROTO_MAX_EMBEDDING = 16384,      /* numbers of one */
 };
 
 enum proto_type {
@@ -97,6 +104,7 @@ enum proto_type {
 	PROTO_CHOICE = 42,
 	PROTO_LOAD = 43,
 	PROTO_VERIFIED = 44,
+	PROTO_EMBEDDING = 45,
 };
 
 struct proto_head {
@@ -121,24 +129,44 @@ struct proto_hello {
 
 enum proto_role { PROTO_ROLE_NONE, PROTO_ROLE_SMALL, PROTO_ROLE_LARGE };
 
+/* What a model can do, as bits. */
+enum proto_does {
+	PROTO_DOES_GENERATE = 1,
+	PROTO_DOES_EMBED = 2, /* a vector for a text */
+	PROTO_DOES_RANK = 4,  /* a score for a pair of texts */
+	PROTO_DOES_ALL = 7,
+};
+
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
 	uint8_t role; /* enum proto_role */
+	uint8_t does; /* of enum proto_does; READY only */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
+	uint32_t n_embd; /* numbers of its embeddings */
 	uint64_t n_params;
 	struct proto_str name;
 	struct proto_str reason; /* why FAILED; else empty */
 	uint64_t tokenizer;      /* a digest: equal ones mean the same by a token's id; 0: unknown */
+	uint8_t format,
+	    reasoning; /* how it writes calls and reasoning: enum parts_format, parts_reasoning (base/parts) */
+	uint8_t n_markers;
+	int32_t markers[PROTO_MAX_MARKERS]; /* of each literal of these (parts_format_literals): its control token; -1:
+					       none */
 };
 
 enum proto_prompt_kind {
 	PROTO_PROMPT_CHAT = 1,   /* JSON: {"messages":[{"role":…,"content":…},…]} */
 	PROTO_PROMPT_TEXT = 2,   /* plain text, no template; control tokens in it are text */
 	PROTO_PROMPT_TOKENS = 3, /* u32 little endian ids */
+	/* For results that are embeddings or scores: with the tokens around it that the model's tokenizer puts there.
+	 */
+	PROTO_PROMPT_INPUT = 4, /* plain text */
+	PROTO_PROMPT_PAIR = 5,  /* two: u32 little endian bytes of the first, the first, the second */
+	PROTO_PROMPT_LAST = PROTO_PROMPT_PAIR,
 };
 
 enum {
@@ -148,6 +176,24 @@ enum {
 	/* The prompt is computed and stays in the prefix tree; no token is made: DONE with LENGTH and none. One
 	 * choice, no beams, no prompt_logprobs. Needs a credit like any other. */
 	PROTO_SUBMIT_PREFILL_ONLY = 8,
+	PROTO_SUBMIT_INCLUDE_STOP = 16, /* the stop string, or a stop id's text, is the answer's end */
+	PROTO_SUBMIT_ONLY_BIASED = 32,  /* only tokens with a bias are chosen */
+	/* The result is an EMBEDDING, by the model's own pooling, then DONE with STOP: of a PAIR its score, of all
+	 * others a vector. No token is made. As PREFILL_ONLY otherwise. */
+	PROTO_SUBMIT_EMBED = 64,
+};
+
+/* What an answer is constrained to; engine/constraint reads the text. */
+enum proto_constraint {
+	PROTO_CONSTRAINT_NONE = 0,
+	PROTO_CONSTRAINT_JSON_SCHEMA = 1, /* a JSON Schema */
+	PROTO_CONSTRAINT_JSON_OBJECT = 2, /* any JSON object; no text */
+	PROTO_CONSTRAINT_REGEX = 3,       /* an ECMA-262 regular expression that the whole answer matches */
+	PROTO_CONSTRAINT_GBNF = 4,        /* a grammar in llama.cpp's form */
+	PROTO_CONSTRAINT_LARK = 5,        /* a grammar in Lark's form */
+	PROTO_CONSTRAINT_CHOICE = 6,      /* a JSON array of strings */
+	PROTO_CONSTRAINT_CALLS = 7,       /* calls of tools, as engine/constraint/constraint.c has them */
+	PROTO_CONSTRAINT_KINDS,
 };
 
 /* A token and a number about it: its bias, or its logarithm of probability. */
@@ -185,7 +231,11 @@ struct proto_submit {
 	uint8_t beam_width;      /* 0: no beam search; else at least n */
 	uint8_t n_stop_ids;
 	uint16_t n_logit_bias;
-	uint32_t weight; /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint8_t constraint_kind;  /* enum proto_constraint; it begins after the reasoning, where there is some */
+	uint32_t thinking_tokens; /* after so many tokens of reasoning it is closed; 0: no bound */
+	uint32_t weight;          /* the tenant's share beside others, 1 … PROTO_MAX_WEIGHT */
+	uint64_t cache_salt;      /* only prefixes with the same one are shared; 0: none */
+	uint8_t n_bad_words;
 	uint16_t n_given,
 	    n_keep; /* n_keep of n_given are kept, agreed or not; one choice, no beams, no prompt_logprobs */
 	uint32_t stop_ids[PROTO_MAX_STOP_IDS];
@@ -194,9 +244,12 @@ struct proto_submit {
 	const uint32_t *given;                 /* encode; read by proto_given_at */
 	const uint8_t *given_records;          /* decode: n_given × 4 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
+	struct proto_str constraint; /* ≤ PROTO_MAX_CONSTRAINT */
+	/* Texts, ≤ PROTO_MAX_STOP_BYTES, whose token is never chosen, at the beginning of a text or after a space */
+	struct proto_str bad_words[PROTO_MAX_BAD_WORDS];
 	struct proto_str prompt;
-	/* encode: the same with other scalars and no given tokens, encoded before; its stop ids, biases, stops and
-	 * prompt are copied from there. Empty: it was not. */
+	/* encode: the same with other scalars and no given tokens, encoded before; its stop ids, biases, stops,
+	 * constraint, bad words and prompt are copied from there. Empty: it was not. */
 	struct proto_str frame;
 };
 
@@ -218,13 +271,14 @@ enum proto_miss {
 	PROTO_MISS_SHORT = 4,   /* what is alike is shorter than a page */
 };
 
-enum { PROTO_QUEUED_BYTES = 18 }; /* its payload */
+enum { PROTO_QUEUED_BYTES = 19 }; /* its payload */
 
 struct proto_queued {
 	uint32_t n_prompt, n_cached;
 	uint8_t miss_reason;        /* enum proto_miss */
 	uint32_t position;          /* sequences ahead that have not started */
 	uint32_t predicted_ttft_us; /* from now, given credit at once */
+	bool reasoning;             /* the prompt leaves the answer inside reasoning */
 	bool guess; /* nothing else runs or waits, or no step was measured of late: nothing may be refused by it */
 };
 
@@ -274,13 +328,24 @@ enum proto_error {
 	PROTO_ERR_BAD_DOCUMENTS = 9,
 	PROTO_ERR_BAD_KWARGS = 10, /* chat_template_kwargs */
 	PROTO_ERR_NO_CHAT = 11,    /* a chat for a model without a chat template */
-	PROTO_ERR_LAST = PROTO_ERR_NO_CHAT,
+	PROTO_ERR_BAD_CONSTRAINT = 12,
+	PROTO_ERR_BAD_WORDS = 13,
+	PROTO_ERR_LAST = PROTO_ERR_BAD_WORDS,
 };
 
 enum proto_length_why {
 	PROTO_LENGTH_MAX_TOKENS = 0,
 	PROTO_LENGTH_CONTEXT = 1,
 	PROTO_LENGTH_DEADLINE = 2,
+	PROTO_LENGTH_STOPPED = 3, /* a stop string or id ended a constrained answer before it was complete */
+};
+
+/* What of the request ended a choice with STOP. */
+enum proto_stop {
+	PROTO_STOP_NONE = 0,   /* nothing: the model did, or it did not stop */
+	PROTO_STOP_STRING = 1, /* stops[stop_at] */
+	PROTO_STOP_ID = 2,     /* the token stop_at of stop_ids */
+	PROTO_STOP_LAST = PROTO_STOP_ID,
 };
 
 /* A part of the prompt's logprobs; the parts of one SUBMIT follow one another without a gap. */
@@ -297,6 +362,8 @@ struct proto_choice {
 	uint8_t choice;
 	uint8_t finish; /* enum proto_finish: STOP, LENGTH */
 	uint8_t length_why;
+	uint8_t stop; /* enum proto_stop */
+	uint32_t stop_at;
 	uint32_t n_completion;
 	float cumulative_logprob;
 };
@@ -305,16 +372,25 @@ struct proto_done {
 	uint8_t finish; /* of several choices: of choice 0 */
 	uint8_t error;
 	uint8_t length_why;
+	uint8_t stop; /* enum proto_stop; of several choices: of choice 0 */
+	uint32_t stop_at;
 	uint32_t n_prompt, n_cached;
 	uint32_t n_completion; /* of several choices: of all that were made; without given ones */
 	uint32_t queue_us, prefill_us, decode_us;
 	struct proto_str message; /* for errors: one sentence for the client */
 };
 
+enum proto_count_wants {
+	PROTO_COUNT_IDS = 1,   /* the tokens' ids, PROTO_MAX_LISTED at most */
+	PROTO_COUNT_TEXT = 2,  /* of a prompt of tokens: their text, control tokens and all */
+	PROTO_COUNT_PLAIN = 4, /* of a prompt of text: without the tokens that the model's prompts begin with */
+};
+
 struct proto_count {
 	uint16_t model;
 	uint8_t prompt_kind;
 	uint8_t priority; /* as in SUBMIT, as is tenant */
+	uint8_t wants;    /* enum proto_count_wants, bits */
 	uint64_t tenant;
 	struct proto_str prompt;
 };
@@ -323,6 +399,8 @@ struct proto_counted {
 	uint8_t error; /* enum proto_error */
 	uint32_t n_tokens;
 	struct proto_str message;
+	struct proto_str ids;  /* n_tokens × u32, little endian; or empty */
+	struct proto_str text; /* whole UTF-8 */
 };
 
 /* State of the engine's device; values that it does not report are 0. */
@@ -358,6 +436,7 @@ struct proto_stats {
 	uint64_t spec_drafts, spec_drafted, spec_accepted; /* drafts, tokens in them, and those accepted */
 	uint64_t swapped_out, swapped_in; /* pages of pre-empted sequences, to the host's memory and back */
 	uint64_t swap_full;               /* pre-emptions that found no room there */
+	uint64_t forced_tokens;           /* tokens of constrained answers that were taken without a draw */
 	uint32_t swap_places, swap_used;  /* pages that find room there, and those that do */
 	struct proto_device device;
 };
@@ -376,6 +455,13 @@ struct proto_load {
 
 struct proto_verified {
 	uint32_t n_agreed, n_used; /* n_agreed ≤ n_used ≤ PROTO_MAX_GIVEN */
+};
+
+/* A vector as it was pooled, not normalized; of a PAIR one number, the logit of its relevance. All are finite. */
+struct proto_embedding {
+	uint16_t n;             /* 1 … PROTO_MAX_EMBEDDING */
+	const float *values;    /* encode */
+	const uint8_t *records; /* decode: n × 4 bytes, for proto_embedding_read */
 };
 
 struct proto_bye {
@@ -410,6 +496,7 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m);
 int proto_put_pong(struct sl_buf *out, uint64_t nonce);
 int proto_put_load(struct sl_buf *out, const struct proto_load *m);
 int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m);
+int proto_put_embedding(struct sl_buf *out, uint64_t id, const struct proto_embedding *m);
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m);
 
 /* ---- decoders: read a whole payload; strings borrow from it. 0 or SL_EPROTO: too short, too
@@ -428,6 +515,7 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err);
 int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err);
 int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err);
+int proto_get_embedding(const uint8_t *p, size_t n, struct proto_embedding *out, struct sl_err *err);
 int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err);
 
 /* The i-th record of a decoded TOKENS frame, i < m->n, and the k-th likeliest token beside it,
@@ -441,6 +529,8 @@ struct proto_str proto_piece_next(struct proto_str *all);
 struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *m, uint16_t i, uint8_t k);
 /* The i-th bias of a SUBMIT, encoded or decoded. */
 struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i);
+/* All numbers of a decoded EMBEDDING frame. */
+void proto_embedding_read(const struct proto_embedding *m, float *out);
 /* The i-th given token of a SUBMIT, encoded or decoded. */
 uint32_t proto_given_at(const struct proto_submit *m, uint16_t i);
 

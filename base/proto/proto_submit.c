@@ -34,7 +34,11 @@ static const struct proto_field fields[] = {F(model),
 					    F(beam_width),
 					    F(n_stop_ids),
 					    F(n_logit_bias),
+					    F(constraint_kind),
+					    F(thinking_tokens),
 					    F(weight),
+					    F(cache_salt),
+					    F(n_bad_words),
 					    F(n_given),
 					    F(n_keep)};
 #undef F
@@ -63,7 +67,8 @@ static void put_frame(struct proto_writer *w, const struct proto_submit *m)
 int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit *m)
 {
 	if (m->n_stops > PROTO_MAX_STOPS || m->n_stop_ids > PROTO_MAX_STOP_IDS ||
-	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS || m->n_given > PROTO_MAX_GIVEN)
+	    m->n_logit_bias > PROTO_MAX_LOGIT_BIAS || m->n_given > PROTO_MAX_GIVEN ||
+	    m->n_bad_words > PROTO_MAX_BAD_WORDS)
 		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_SUBMIT, id);
 	if (m->frame.n > 0) {
@@ -78,6 +83,9 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 	put_given(&w, m);
 	for (int i = 0; i < m->n_stops; i++)
 		proto_w_str(&w, m->stops[i], PROTO_MAX_STOP_BYTES);
+	proto_w_str(&w, m->constraint, PROTO_MAX_CONSTRAINT);
+	for (int i = 0; i < m->n_bad_words; i++)
+		proto_w_str(&w, m->bad_words[i], PROTO_MAX_STOP_BYTES);
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
 	return proto_w_end(&w);
 }
@@ -89,13 +97,21 @@ static bool within(float v, float lo, float hi) { return v >= lo && v <= hi; }
 static const char *submit_bad_field(const struct proto_submit *m)
 {
 	static const unsigned all_flags = PROTO_SUBMIT_IGNORE_EOS | PROTO_SUBMIT_SHARED_PREFIX |
-					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY;
-	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_TOKENS)
+					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY |
+					  PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED | PROTO_SUBMIT_EMBED,
+			      no_token = PROTO_SUBMIT_PREFILL_ONLY | PROTO_SUBMIT_EMBED;
+	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_LAST)
 		return "prompt_kind";
 	if ((m->flags & ~all_flags) != 0)
 		return "flags";
-	if ((m->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0 &&
+	if ((m->flags & no_token) == no_token)
+		return "flags";
+	if (m->prompt_kind >= PROTO_PROMPT_INPUT && (m->flags & PROTO_SUBMIT_EMBED) == 0)
+		return "prompt_kind";
+	if ((m->flags & no_token) != 0 &&
 	    (m->n != 1 || m->best_of != 1 || m->beam_width != 0 || m->prompt_logprobs != 0))
+		return "flags";
+	if ((m->flags & PROTO_SUBMIT_ONLY_BIASED) != 0 && m->n_logit_bias == 0)
 		return "flags";
 	if (!within(m->temperature, 0, 2))
 		return "temperature";
@@ -118,7 +134,7 @@ static const char *submit_bad_field(const struct proto_submit *m)
 	if (m->min_tokens > (uint64_t)m->max_tokens + m->n_given)
 		return "min_tokens";
 	if (m->n_given > 0 && (m->n != 1 || m->best_of != 1 || m->beam_width != 0 || m->prompt_logprobs != 0 ||
-			       (m->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0))
+			       (m->flags & no_token) != 0))
 		return "n_given";
 	if (m->n_keep > m->n_given)
 		return "n_keep";
@@ -137,6 +153,12 @@ static const char *submit_bad_field(const struct proto_submit *m)
 		return "beam_width";
 	if (m->weight == 0 || m->weight > PROTO_MAX_WEIGHT)
 		return "weight";
+	if (m->constraint_kind >= PROTO_CONSTRAINT_KINDS)
+		return "constraint_kind";
+	bool has_text =
+	    m->constraint_kind != PROTO_CONSTRAINT_NONE && m->constraint_kind != PROTO_CONSTRAINT_JSON_OBJECT;
+	if ((m->constraint.n > 0) != has_text)
+		return "constraint";
 	for (uint16_t i = 0; i < m->n_logit_bias; i++) {
 		if (!within(proto_bias_at(m, i).v, -100, 100))
 			return "logit_bias";
@@ -159,6 +181,8 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_logit_bias");
 	if (out->n_given > PROTO_MAX_GIVEN)
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_given");
+	if (out->n_bad_words > PROTO_MAX_BAD_WORDS)
+		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_bad_words");
 	for (int i = 0; i < out->n_stop_ids; i++)
 		out->stop_ids[i] = proto_r_u32(&r);
 	out->logit_bias_records = proto_r_bytes(&r, out->n_logit_bias * (size_t)PROTO_PAIR_BYTES);
@@ -166,6 +190,12 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 	for (int i = 0; i < out->n_stops; i++) {
 		out->stops[i] = proto_r_str(&r, PROTO_MAX_STOP_BYTES);
 		if (out->stops[i].n == 0)
+			r.bad = true;
+	}
+	out->constraint = proto_r_str(&r, PROTO_MAX_CONSTRAINT);
+	for (int i = 0; i < out->n_bad_words; i++) {
+		out->bad_words[i] = proto_r_str(&r, PROTO_MAX_STOP_BYTES);
+		if (out->bad_words[i].n == 0)
 			r.bad = true;
 	}
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);

@@ -29,6 +29,7 @@ struct model_settings {
 	int role;
 	char *quantize;
 	int kv_type; /* 0: the engine's */
+	int pooling; /* 0: as its files say */
 };
 
 struct engine_settings {

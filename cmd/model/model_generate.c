@@ -63,6 +63,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		break;
 	case ENG_QUEUED:
 	case ENG_VERIFIED:
+	case ENG_EMBEDDING:
 	case ENG_COUNTED: break;
 	case ENG_PROMPT_LOGPROBS:
 	case ENG_TOKENS:

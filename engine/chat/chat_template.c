@@ -16,6 +16,7 @@ struct chat_template {
 	struct jarena arena; /* the tree and its texts */
 	struct jnode *body;
 	bool takes_parts; /* it loops over the parts of a content; otherwise these are joined by newlines first */
+	struct parts_detected parts;
 };
 
 int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err)
@@ -29,6 +30,7 @@ int chat_template_compile(const char *source, size_t n, struct chat_template **o
 		chat_template_free(t);
 		return rc;
 	}
+	t->parts = parts_format_detect(source, n);
 	*out = t;
 	return 0;
 }
@@ -40,6 +42,8 @@ void chat_template_free(struct chat_template *t)
 	jarena_dispose(&t->arena);
 	sl_free(t);
 }
+
+struct parts_detected chat_template_parts(const struct chat_template *t) { return t->parts; }
 
 /* ---- variables ---- */
 

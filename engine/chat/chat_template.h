@@ -17,11 +17,15 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/parts/parts_format.h"
 
 struct chat_template;
 
 int chat_template_compile(const char *source, size_t n, struct chat_template **out, struct sl_err *err);
 void chat_template_free(struct chat_template *t);
+
+/* How its model writes calls and reasoning, by the template's source. */
+struct parts_detected chat_template_parts(const struct chat_template *t);
 
 /* All JSON is borrowed. As in the transformers library, tools and documents are none when they are
  * not given. */

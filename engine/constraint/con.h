@@ -75,6 +75,8 @@ struct rules_sym con_document(struct con *c, struct rules_sym value);
 
 /* ---- front ends: each sets the start of c->rules, or leaves a fault ---- */
 
+/* A value of the schema, without blanks around it; after a fault no string. */
+struct rules_sym con_schema(struct con *c, const char *text, size_t n);
 void con_json_schema(struct con *c, const char *text, size_t n);
 void con_regex(struct con *c, const char *text, size_t n);
 void con_gbnf(struct con *c, const char *text, size_t n);

@@ -19,6 +19,7 @@ enum constraint_kind {
 	CONSTRAINT_GBNF = 4,        /* llama.cpp's grammars */
 	CONSTRAINT_LARK = 5,        /* Lark's EBNF */
 	CONSTRAINT_CHOICE = 6,      /* a JSON array of strings */
+	CONSTRAINT_CALLS = 7,       /* calls of tools (constraint.c) */
 	CONSTRAINT_KINDS,
 };
 

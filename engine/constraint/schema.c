@@ -258,11 +258,11 @@ static bool begin(struct schema *s, const char *text, size_t n)
 	return s->c->rc == 0;
 }
 
-void con_json_schema(struct con *c, const char *text, size_t n)
+struct rules_sym con_schema(struct con *c, const char *text, size_t n)
 {
 	struct schema s = {.c = c};
 	if (!begin(&s, text, n))
-		return;
+		return rules_new(c->rules);
 	lit root = lit_of(s.root, false);
 	struct goal *g = schema_goal(&s, &root, 1);
 	struct rules_sym value = schema_symbol(&s, g);
@@ -270,5 +270,10 @@ void con_json_schema(struct con *c, const char *text, size_t n)
 		emit_goal(&s, s.queue[--s.n_queue]);
 	if (c->rc == 0 && g != NULL && goal_is_none(&s, g))
 		con_fail(c, SL_EINVAL, "the schema permits no value");
-	rules_start(c->rules, con_document(c, value));
+	return value;
+}
+
+void con_json_schema(struct con *c, const char *text, size_t n)
+{
+	rules_start(c->rules, con_document(c, con_schema(c, text, n)));
 }

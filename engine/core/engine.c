@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
+#include "engine/core/grammar_cache.h"
 #include "engine/step/internal.h"
 #include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
@@ -104,6 +105,7 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 		return rc;
 	list_init(&displaced);
 	s->text.counting = true;
+	s->text.count_wants = req->wants;
 	pthread_mutex_lock(&e->index_lock);
 	rc = wait_limits_enter(&e->counts, &s->wait_entry, &ask, &displaced);
 	list_each_safe(it, tmp, &displaced) {
@@ -210,8 +212,11 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->kv_type = kv_type_of(e, cfg->models[i].kv_type, cfg->kv_type);
 		m->name = sl_strdup(cfg->models[i].name);
 		m->path = sl_strdup(cfg->models[i].path);
+		m->step_tokens = cfg->step_tokens;
+		const char *pooling = cfg->models[i].pooling;
+		m->pooling = pooling != NULL ? sl_strdup(pooling) : NULL;
 		e->n_models++;
-		if (m->name == NULL || m->path == NULL)
+		if (m->name == NULL || m->path == NULL || (pooling != NULL && m->pooling == NULL))
 			return SL_ENOMEM;
 	}
 	return 0;
@@ -278,6 +283,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	if (rc == 0)
 		rc = set_weight_cache(e, cfg);
 	if (rc == 0)
+		rc = grammar_cache_create(&e->grammars);
+	if (rc == 0)
 		rc = step_create(e, &e->step);
 	if (rc == 0)
 		rc = start_threads(e);
@@ -308,10 +315,12 @@ void engine_destroy(struct engine *e)
 	device_watch_stop(atomic_load(&e->watch));
 	if (e->step != NULL)
 		step_destroy(e->step);
+	grammar_cache_destroy(e->grammars); /* refers to the models' tokenizers */
 	for (int i = 0; i < e->n_models; i++) {
 		model_unload(&e->models[i]);
 		sl_free(e->models[i].name);
 		sl_free(e->models[i].path);
+		sl_free(e->models[i].pooling);
 	}
 	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)

@@ -36,7 +36,7 @@ struct event_mail {
 
 enum {
 	LAST_EVENT_BYTES = PROTO_HEAD_BYTES + 64 + PROTO_MAX_MESSAGE,
-	MODEL_EVENT_BYTES = PROTO_HEAD_BYTES + 64 + PROTO_MAX_NAME + PROTO_MAX_MESSAGE,
+	MODEL_EVENT_BYTES = PROTO_HEAD_BYTES + 64 + PROTO_MAX_NAME + PROTO_MAX_MESSAGE + 4 * PROTO_MAX_MARKERS,
 };
 
 /* ---- mail ---- */
@@ -87,17 +87,18 @@ static size_t frame_bytes(const struct eng_event *ev)
 	size_t n;
 	switch (ev->kind) {
 	case ENG_QUEUED: return PROTO_HEAD_BYTES + PROTO_QUEUED_BYTES;
-	case ENG_CHOICE: return PROTO_HEAD_BYTES + 11;
+	case ENG_CHOICE: return PROTO_HEAD_BYTES + 16;
 	case ENG_VERIFIED: return PROTO_HEAD_BYTES + 8;
+	case ENG_EMBEDDING: return PROTO_HEAD_BYTES + 2 + ev->u.embedding.n * sizeof(float);
 	case ENG_PROMPT_LOGPROBS:
 		n = (1u + p->n_top) * (size_t)p->n;
 		return PROTO_HEAD_BYTES + 7 + 8 * n + pieces_bytes(&p->pieces, n);
 	case ENG_TOKENS:
 		n = (1u + t->n_top) * (size_t)t->n;
 		return (size_t)PROTO_HEAD_BYTES + 8 + 4u * t->n + 8 * n + t->text.n + pieces_bytes(&t->pieces, n);
+	case ENG_COUNTED: return LAST_EVENT_BYTES + ev->u.counted.ids.n + ev->u.counted.text.n;
 	case ENG_MODEL:
-	case ENG_DONE:
-	case ENG_COUNTED: break;
+	case ENG_DONE: break;
 	}
 	return MODEL_EVENT_BYTES;
 }
@@ -110,6 +111,7 @@ static int encode(struct sl_buf *out, const struct eng_event *ev)
 	case ENG_PROMPT_LOGPROBS: return proto_put_prompt_logprobs(out, ev->id, &ev->u.prompt_logprobs);
 	case ENG_VERIFIED: return proto_put_verified(out, ev->id, &ev->u.verified);
 	case ENG_TOKENS: return proto_put_tokens(out, ev->id, &ev->u.tokens);
+	case ENG_EMBEDDING: return proto_put_embedding(out, ev->id, &ev->u.embedding);
 	case ENG_CHOICE: return proto_put_choice(out, ev->id, &ev->u.choice);
 	case ENG_DONE: return proto_put_done(out, ev->id, &ev->u.done);
 	case ENG_COUNTED: return proto_put_counted(out, ev->id, &ev->u.counted);
@@ -119,10 +121,29 @@ static int encode(struct sl_buf *out, const struct eng_event *ev)
 
 static bool is_last(enum eng_event_kind kind) { return kind == ENG_DONE || kind == ENG_COUNTED; }
 
+/* A COUNTED with ids or text is larger than what was reserved for it. Without memory it becomes a refusal in that. */
+static struct event_mail *listed_mail(struct event_mail *reserved, const struct eng_event **ev, struct eng_event *less)
+{
+	static const char why[] = "The engine is out of memory.";
+	struct event_mail *m = mail_new(frame_bytes(*ev));
+	if (m != NULL) {
+		sl_free(reserved);
+		return m;
+	}
+	*less = (struct eng_event){.kind = ENG_COUNTED,
+				   .id = (*ev)->id,
+				   .u.counted = {.error = PROTO_ERR_OVERLOADED, .message = {why, sizeof why - 1}}};
+	*ev = less;
+	return reserved;
+}
+
 void hub_post(void *ctx, const struct eng_event *ev)
 {
 	struct link_hub *hub = ctx;
+	struct eng_event less;
 	struct event_mail *m = is_last(ev->kind) ? spare_take(hub) : mail_new(frame_bytes(ev));
+	if (ev->kind == ENG_COUNTED && ev->u.counted.ids.n + ev->u.counted.text.n > 0)
+		m = listed_mail(m, &ev, &less);
 	if (m == NULL) {
 		atomic_store(&hub->lost, true);
 		mailbox_nudge(&hub->box);

@@ -28,6 +28,8 @@
 #include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
 
+_Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has room for all");
+
 enum {
 	WARM_ROWS = 16,
 	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
@@ -36,8 +38,9 @@ enum {
 	AGE_MS = 2000, /* without service, after which a tier rises by one rank */
 	STARVE_MS = 10000,
 	PAUSED_MS = 1000,
-	SWAP_PART = 8,  /* swapped pages take at most this fraction (1/8) of host memory */
-	DRAFT_PART = 4, /* a draft pool has this fraction (1/4) of its model's pages */
+	SWAP_PART = 8,   /* swapped pages take at most this fraction (1/8) of host memory */
+	MAX_TEXT = 8192, /* tokens of a text that an encoder computes in one step, unless engine.step_tokens is more */
+	DRAFT_PART = 4,  /* a draft pool has this fraction (1/4) of its model's pages */
 };
 
 /* Gives m a load error if it has none yet. Returns rc. */
@@ -69,6 +72,8 @@ static int make_pool(struct eng_model *m)
 	const struct model_arch *a = &m->info.arch;
 	uint32_t page_tokens = (uint32_t)e->cfg.page_tokens;
 	uint32_t n_ctx = (uint32_t)a->n_ctx;
+	if (a->encoder && n_ctx > (uint32_t)m->step_tokens)
+		n_ctx = (uint32_t)m->step_tokens; /* a text is computed in one step */
 	uint64_t n_pages = pages_each(e);
 	uint64_t useful = model_useful_pages(m);
 	n_pages = n_pages < useful ? n_pages : useful;
@@ -99,7 +104,7 @@ static int make_pool(struct eng_model *m)
 	m->slots = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->slots == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
-	struct sched_config sc = {.step_tokens = (uint32_t)e->cfg.step_tokens,
+	struct sched_config sc = {.step_tokens = (uint32_t)m->step_tokens,
 				  .max_sequences = (uint32_t)e->cfg.max_sequences,
 				  .page_tokens = page_tokens,
 				  .n_pages = (uint32_t)n_pages,
@@ -136,6 +141,26 @@ static int list_end_ids(struct eng_model *m)
 	return 0;
 }
 
+/* The control tokens among the literals of its calls and reasoning. */
+static void list_markers(struct eng_model *m)
+{
+	const struct tokenizer *t = model_tokenizer(m->model);
+	const struct chat_template *template = model_template(m->model);
+	const char *literals[PROTO_MAX_MARKERS];
+	if (template == NULL)
+		return;
+	m->parts = chat_template_parts(template);
+	m->n_markers = (int)parts_format_literals(m->parts.format, m->parts.reasoning, literals, PROTO_MAX_MARKERS);
+	for (int i = 0; i < m->n_markers; i++)
+		m->markers[i] = -1;
+	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
+		struct proto_str s = tokenizer_bytes(t, id);
+		for (int i = 0; i < m->n_markers && tokenizer_attr(t, id) == TOK_CONTROL; i++)
+			if (strlen(literals[i]) == s.n && memcmp(literals[i], s.at, s.n) == 0)
+				m->markers[i] = id;
+	}
+}
+
 static int check_vocabulary(struct eng_model *m)
 {
 	const struct tokenizer *t = model_tokenizer(m->model);
@@ -148,6 +173,7 @@ static int check_vocabulary(struct eng_model *m)
 			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes", m->path,
 				       (int)id, MAX_TOKEN_BYTES);
 	}
+	list_markers(m);
 	if (list_end_ids(m) != 0 || token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
 	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
@@ -160,7 +186,7 @@ static int time_part(struct eng_model *m, const struct kn_step *step, int n_laye
 {
 	enum { LEAST = 2, MOST = 8 };
 	static const double enough_ns = 5e6;
-	const int32_t want = 0;
+	const int32_t want = 0; /* an encoder has no head: n_want is 0 */
 	double all = 0;
 	for (int i = 0; i < LEAST || (i < MOST && all < enough_ns); i++) {
 		uint64_t begin = clock_now_ns();
@@ -184,7 +210,7 @@ static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, f
 	double with_head = 0, one = 0, many = 0;
 	some = some < all ? some : all;
 	step->n_rows = 1;
-	if ((rc = time_part(m, step, some, 1, logits, &with_head)) != 0 ||
+	if ((rc = time_part(m, step, some, !m->info.arch.encoder, logits, &with_head)) != 0 ||
 	    (rc = time_part(m, step, some, 0, logits, &one)) != 0)
 		return rc;
 	step->n_rows = rows;
@@ -211,7 +237,7 @@ static int warm_up(struct eng_model *m)
 	int page_tokens = m->e->cfg.page_tokens;
 	int32_t tokens[WARM_ROWS] = {0}, pos[WARM_ROWS], seq[WARM_ROWS] = {0}, pages[WARM_ROWS];
 	int rows = 2 * page_tokens < WARM_ROWS ? 2 * page_tokens : WARM_ROWS;
-	int max_rows = m->e->cfg.step_tokens + m->e->cfg.max_sequences;
+	int max_rows = m->step_tokens + m->e->cfg.max_sequences;
 	rows = rows < max_rows ? rows : max_rows;
 	rows = rows < (int)m->n_ctx ? rows : (int)m->n_ctx;
 	int n_pages = (rows + page_tokens - 1) / page_tokens;
@@ -305,6 +331,7 @@ static int load_weights(struct eng_model *m, int max_rows)
 	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &converting};
 	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL,
 				.rearranging = &rearranging,
+				.pooling = m->pooling,
 				.cache = e->weight_cache.folder != NULL ? &e->weight_cache : NULL};
 	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model,
 			     &m->load_err);
@@ -325,7 +352,7 @@ static void watch_device(const struct eng_model *m)
 static int load(struct eng_model *m)
 {
 	const struct engine *e = m->e;
-	int max_rows = e->cfg.step_tokens + e->cfg.max_sequences;
+	int max_rows = m->step_tokens + e->cfg.max_sequences;
 	struct kn_config kc = {.n_threads = e->cfg.n_threads,
 			       .max_rows = max_rows,
 			       .max_width = max_width(&m->info.arch),
@@ -387,6 +414,13 @@ static int check_kv_type(struct eng_model *m)
 		       ops->name, kn_kv_type_name(m->kv_type), kn_kv_types_of(ops, can, sizeof can));
 }
 
+/* An encoder computes a text in one step. */
+static int step_tokens_of(const struct eng_model *m)
+{
+	int n = m->e->cfg.step_tokens, ctx = m->info.arch.n_ctx < MAX_TEXT ? m->info.arch.n_ctx : MAX_TEXT;
+	return m->info.arch.encoder && ctx > n ? ctx : n;
+}
+
 static void inspect(struct eng_model *m)
 {
 	struct stat st;
@@ -395,12 +429,17 @@ static void inspect(struct eng_model *m)
 	int rc = check_kv_type(m);
 	if (rc == 0)
 		rc = model_inspect(m->path, &m->info, &m->load_err);
+	if (rc == 0 && m->info.arch.encoder && m->role != PROTO_ROLE_NONE)
+		rc = sl_errf(&m->load_err, SL_EINVAL, "%s: an encoder has no role: it generates nothing", m->path);
+	if (rc == 0)
+		rc = model_set_pooling(&m->info.arch, m->pooling, &m->load_err);
 	m->inspected = rc == 0;
 	if (rc != 0) {
 		load_failed(m, rc);
 		return;
 	}
 	m->file_bytes = m->info.file_bytes; /* of all shards */
+	m->step_tokens = step_tokens_of(m);
 	if (m->info.arch.n_unknown_keys > 0)
 		log_warn("model %s: %d unknown metadata keys ignored (%s)", m->name, m->info.arch.n_unknown_keys,
 			 m->info.arch.unknown_keys);

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/step/internal.h"
+#include "engine/core/grammar_cache.h"
 #include "engine/core/prompt.h"
 
 /* ---- prompts ---- */
@@ -21,9 +22,11 @@ static int refuse(struct seq_text *t, uint8_t error, const char *why)
 	return sl_errf(&t->err, SL_EINVAL, "%s", why);
 }
 
-/* rc as a refusal: out of memory is not the client's fault. */
+/* rc as a refusal, unless it is 0: out of memory is not the client's fault. */
 static int refuse_code(struct seq_text *t, int rc, const char *why)
 {
+	if (rc == 0)
+		return 0;
 	if (rc == SL_ENOMEM)
 		return refuse(t, PROTO_ERR_OVERLOADED, "The engine is out of memory.");
 	t->error = PROTO_ERR_BAD_REQUEST;
@@ -45,6 +48,7 @@ static int add_ids(struct seq_text *t)
 	}
 	t->ids.ids = ids;
 	t->ids.n = t->ids.cap = n;
+	t->n_first = UINT32_MAX; /* of the first type, all */
 	return 0;
 }
 
@@ -62,6 +66,32 @@ static int add_text(struct seq_text *t, const struct tokenizer *tok, const char 
 		t->ids.n -= n_bos;
 	}
 	return 0;
+}
+
+/* The two texts of a pair. */
+static int split_pair(struct seq_text *t, struct proto_str out[2])
+{
+	const uint8_t *at = (const uint8_t *)t->prompt.at;
+	if (t->prompt.n < 4)
+		return refuse(t, PROTO_ERR_BAD_REQUEST, "The pair is malformed.");
+	size_t n = (size_t)at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
+	if (n > t->prompt.n - 4)
+		return refuse(t, PROTO_ERR_BAD_REQUEST, "The pair is malformed.");
+	out[0] = (struct proto_str){t->prompt.at + 4, n};
+	out[1] = (struct proto_str){t->prompt.at + 4 + n, t->prompt.n - 4 - n};
+	return 0;
+}
+
+static int add_input(struct seq_text *t, const struct tokenizer *tok)
+{
+	struct proto_str texts[2] = {t->prompt};
+	bool pair = t->prompt_kind == PROTO_PROMPT_PAIR;
+	size_t n_first = 0;
+	int rc = pair ? split_pair(t, texts) : 0;
+	if (rc == 0 && (rc = tokenizer_encode_input(tok, texts, pair ? 2 : 1, &t->ids, &n_first)) != 0)
+		return refuse_code(t, rc, "The input has too many tokens.");
+	t->n_first = pair ? (uint32_t)n_first : UINT32_MAX;
+	return rc;
 }
 
 static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_bytes)
@@ -97,6 +127,36 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 	buf_dispose(&trust);
 	prompt_chat_dispose(&chat);
 	return rc;
+}
+
+/* The words' tokens, as they stand at the beginning of a text and behind a space. Each must be one. */
+static int find_bad_ids(struct seq_text *t, const struct tokenizer *tok)
+{
+	char spaced[1 + PROTO_MAX_STOP_BYTES];
+	spaced[0] = ' ';
+	for (int i = 0; i < t->n_bad_words; i++) {
+		struct proto_str word = t->bad_words[i];
+		size_t before = t->bad_ids.n;
+		memcpy(spaced + 1, word.at, word.n);
+		int rc = tokenizer_encode(tok, word.at, word.n, NULL, &t->bad_ids);
+		bool one = rc == 0 && t->bad_ids.n == before + 1;
+		/* Some tokenizers put the space there themselves. */
+		struct proto_str bytes = one ? tokenizer_bytes(tok, t->bad_ids.ids[before]) : (struct proto_str){0};
+		if (one && (bytes.n == 0 || bytes.at[0] != ' ')) {
+			rc = tokenizer_encode(tok, spaced, 1 + word.n, NULL, &t->bad_ids);
+			one = rc == 0 && t->bad_ids.n == before + 2;
+		}
+		if (rc != 0 && rc != SL_ELIMIT)
+			return refuse_code(t, rc, NULL);
+		if (!one) {
+			t->error = PROTO_ERR_BAD_WORDS;
+			return sl_errf(&t->err, SL_EINVAL,
+				       "Word %d of 'bad_words' is not one token of this model, and longer ones are not "
+				       "supported by this version. Use 'logit_bias'.",
+				       i);
+		}
+	}
+	return 0;
 }
 
 static int check_ids(struct seq_text *t, const struct eng_model *m)
@@ -136,11 +196,21 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 					    .text = model_info(m->model)->text,
 					    .kind = t->prompt_kind,
 					    .prompt = t->prompt};
-	bool repeats = e->n_models > 1 && t->prompt_kind != PROTO_PROMPT_TOKENS;
+	/* Inputs go to one model only, and their pairs have more than ids. */
+	bool repeats = e->n_models > 1 && t->prompt_kind < PROTO_PROMPT_TOKENS && t->count_wants == 0;
+	rc = find_bad_ids(t, model_tokenizer(m->model));
+	if (rc != 0)
+		return rc;
 	if (repeats && prompt_memo_find(&e->memo, &key, &t->ids, clock_now_ns()))
 		return check_ids(t, m);
 	if (t->prompt_kind == PROTO_PROMPT_TOKENS)
 		rc = add_ids(t);
+	else if ((t->count_wants & PROTO_COUNT_PLAIN) != 0)
+		rc = refuse_code(t,
+				 tokenizer_encode(model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL, &t->ids),
+				 "The prompt has too many tokens.");
+	else if (t->prompt_kind >= PROTO_PROMPT_INPUT)
+		rc = add_input(t, model_tokenizer(m->model));
 	else if (t->prompt_kind == PROTO_PROMPT_TEXT)
 		rc = add_text(t, model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL);
 	else
@@ -150,18 +220,112 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 	return rc != 0 ? rc : check_ids(t, m);
 }
 
+/* Sees how the answer to a chat begins, by the end of its prompt. */
+static void see_phase(struct seq_text *t, const struct eng_model *m)
+{
+	enum { LAST_TOKENS = 64 };
+	const struct tokenizer *tok = model_tokenizer(m->model);
+	struct sl_buf end;
+	if (t->prompt_kind != PROTO_PROMPT_CHAT || m->parts.reasoning == PARTS_REASONING_NONE)
+		return;
+	buf_init(&end, LAST_TOKENS * PROTO_MAX_PIECE);
+	for (size_t i = t->ids.n > LAST_TOKENS ? t->ids.n - LAST_TOKENS : 0; i < t->ids.n; i++) {
+		struct proto_str s = tokenizer_bytes(tok, t->ids.ids[i]);
+		if (buf_append(&end, s.at, s.n) != 0)
+			buf_clear(&end, SIZE_MAX); /* what comes last counts */
+	}
+	t->phase = constrain_prompt(m->parts.reasoning, (const char *)buf_data(&end), end.len);
+	buf_dispose(&end);
+}
+
+/* Compiles the constraint of s, or finds it compiled. */
+static int make_grammar(struct engine *e, struct eng_seq *s)
+{
+	struct seq_text *t = &s->text;
+	if (t->constraint_kind == PROTO_CONSTRAINT_NONE)
+		return 0;
+	struct eng_model *m = &e->models[t->model];
+	pthread_mutex_lock(&e->info_lock);
+	uint64_t tokenizer = m->shown.tokenizer;
+	pthread_mutex_unlock(&e->info_lock);
+	const struct grammar_cache_key key = {.tokenizer = tokenizer,
+					      .tenant = s->tenant_digest,
+					      .kind = (enum constraint_kind)t->constraint_kind,
+					      .text = t->constraint};
+	int rc = grammar_cache_get(e->grammars, model_tokenizer(m->model), &key, &t->grammar, &t->err);
+	if (rc != 0)
+		t->error = rc == SL_ENOMEM ? PROTO_ERR_OVERLOADED : PROTO_ERR_BAD_CONSTRAINT;
+	return rc;
+}
+
+static void make_text(struct engine *e, struct eng_seq *s)
+{
+	if (make_ids(e, s) != 0)
+		return;
+	see_phase(&s->text, &e->models[s->text.model]);
+	(void)make_grammar(e, s);
+}
+
+/* The ids as the wire has them, and their text, as far as a COUNT wants them. */
+static int list_tokens(struct engine *e, struct seq_text *t, struct sl_buf *ids, struct sl_buf *text)
+{
+	const struct tokenizer *tok = model_tokenizer(e->models[t->model].model);
+	struct text_stream stream;
+	uint8_t *at;
+	bool stopped;
+	int rc = 0;
+	if ((t->count_wants & (PROTO_COUNT_IDS | PROTO_COUNT_TEXT)) == 0)
+		return 0;
+	if (t->ids.n > PROTO_MAX_LISTED)
+		return SL_ELIMIT;
+	if ((t->count_wants & PROTO_COUNT_IDS) != 0 && (rc = buf_reserve(ids, 4 * t->ids.n, &at)) == 0) {
+		for (size_t i = 0; i < t->ids.n; i++)
+			for (int k = 0; k < 4; k++)
+				at[4 * i + (size_t)k] = (uint8_t)((uint32_t)t->ids.ids[i] >> 8 * k);
+		buf_commit(ids, 4 * t->ids.n);
+	}
+	if (rc != 0 || (t->count_wants & PROTO_COUNT_TEXT) == 0)
+		return rc;
+	rc = text_stream_init(&stream, NULL, 0);
+	for (size_t i = 0; i < t->ids.n && rc == 0; i++) {
+		struct proto_str bytes = tokenizer_bytes(tok, t->ids.ids[i]);
+		rc = text_stream_push(&stream, bytes.at, bytes.n, text, &stopped);
+	}
+	if (rc == 0)
+		rc = text_stream_finish(&stream, text);
+	text_stream_dispose(&stream);
+	return rc;
+}
+
+static struct proto_str str_of(const struct sl_buf *b)
+{
+	return (struct proto_str){b->len > 0 ? (const char *)buf_data(b) : "", b->len};
+}
+
 static void answer_count(struct engine *e, struct eng_seq *s)
 {
 	struct seq_text *t = &s->text;
+	struct sl_buf ids, text;
+	buf_init(&ids, 4 * PROTO_MAX_LISTED);
+	buf_init(&text, PROTO_MAX_COUNTED_TEXT);
+	int rc = t->error == 0 ? list_tokens(e, t, &ids, &text) : 0;
+	if (rc != 0)
+		(void)refuse_code(t, rc, "There are too many tokens to list.");
 	struct eng_event ev = {.kind = ENG_COUNTED,
 			       .id = s->node.key,
 			       .u.counted = {.error = t->error,
 					     .n_tokens = t->error == 0 ? (uint32_t)t->ids.n : 0,
-					     .message = {.at = t->err.text, .n = strlen(t->err.text)}}};
+					     .message = {.at = t->err.text, .n = strlen(t->err.text)},
+					     .ids = str_of(&ids),
+					     .text = str_of(&text)}};
+	if (t->error != 0)
+		ev.u.counted.ids = ev.u.counted.text = (struct proto_str){"", 0};
 	pthread_mutex_lock(&e->index_lock);
 	wait_limits_leave(&e->counts, &s->wait_entry);
 	pthread_mutex_unlock(&e->index_lock);
 	e->on_event(e->on_event_ctx, &ev);
+	buf_dispose(&ids);
+	buf_dispose(&text);
 	eng_seq_free(s);
 	atomic_fetch_sub(&e->n_counting, 1);
 }
@@ -172,7 +336,7 @@ void *text_worker_main(void *engine)
 	struct eng_seq *s;
 	while ((s = text_queue_take(&e->text_queue)) != NULL) {
 		if (!atomic_load(&s->text.unwanted) && !atomic_load(&e->stopping))
-			make_ids(e, s);
+			make_text(e, s);
 		else if (s->text.counting && !atomic_load(&e->stopping))
 			refuse(&s->text, PROTO_ERR_OVERLOADED, "The engine's queue is full.");
 		else

@@ -291,6 +291,7 @@ static void echo_model_info(void *be, int index, struct proto_model *out)
 	*out = (struct proto_model){.index = (uint16_t)index,
 				    .state = PROTO_MODEL_READY,
 				    .role = (uint8_t)(index + 1),
+				    .does = PROTO_DOES_GENERATE,
 				    .n_ctx = (uint32_t)e->cfg.n_ctx,
 				    .n_vocab = ECHO_FIRST_ID,
 				    .tokenizer = 1,
@@ -492,6 +493,19 @@ static struct echo_seq *find(const struct echo *e, uint64_t id)
 	return node != NULL ? idmap_entry(node, struct echo_seq, node) : NULL;
 }
 
+/* Of words, which have no ids of their own: one after the other. */
+static int echo_list_ids(struct sl_buf *out, uint32_t n)
+{
+	uint8_t *at;
+	int rc = buf_reserve(out, 4 * (size_t)n, &at);
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		for (int k = 0; k < 4; k++)
+			at[4 * i + (uint32_t)k] = (uint8_t)((ECHO_FIRST_ID + i) >> 8 * k);
+	if (rc == 0)
+		buf_commit(out, 4 * (size_t)n);
+	return rc;
+}
+
 static int echo_count(void *be, uint64_t id, const struct proto_count *req)
 {
 	struct echo *e = be;
@@ -506,7 +520,14 @@ static int echo_count(void *be, uint64_t id, const struct proto_count *req)
 	struct eng_event ev = {.kind = ENG_COUNTED,
 			       .id = id,
 			       .u.counted = {.error = error, .n_tokens = view.n_tokens, .message = str_of(err.text)}};
+	struct sl_buf ids;
+	buf_init(&ids, 4 * PROTO_MAX_LISTED);
+	if (error == PROTO_ERR_NONE && (req->wants & PROTO_COUNT_IDS) != 0 && echo_list_ids(&ids, view.n_tokens) == 0)
+		ev.u.counted.ids = (struct proto_str){ids.len > 0 ? (const char *)buf_data(&ids) : "", ids.len};
+	if (error == PROTO_ERR_NONE && (req->wants & PROTO_COUNT_TEXT) != 0)
+		ev.u.counted.text = (struct proto_str){view.last, view.last_bytes};
 	hub_post(e->hub, &ev);
+	buf_dispose(&ids);
 	sl_free(view.last);
 	return 0;
 }

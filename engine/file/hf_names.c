@@ -12,8 +12,9 @@
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"}, {"mistral", "llama"}, {"qwen2", "qwen2"},        {"qwen3", "qwen3"},
-    {"phi3", "phi3"},   {"gemma2", "gemma2"}, {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
+    {"llama", "llama"},   {"mistral", "llama"},      {"qwen2", "qwen2"},      {"qwen3", "qwen3"},
+    {"bert", "bert"},     {"roberta", "bert"},       {"xlm-roberta", "bert"}, {"phi3", "phi3"},
+    {"gemma2", "gemma2"}, {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
 };
 
 const char *hf_family(const char *model_type)
@@ -54,6 +55,29 @@ static const struct pair in_layers[] = {
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
 };
 
+/* BERT's; each has a weight and a bias, or a table only the former. */
+static const struct pair bert_whole[] = {
+    {"embeddings.word_embeddings", "token_embd"},
+    {"embeddings.position_embeddings", "position_embd"},
+    {"embeddings.token_type_embeddings", "token_types"},
+    {"embeddings.LayerNorm", "token_embd_norm"},
+    {"pooler.dense", "cls"},
+    {"classifier.dense", "cls"},
+    {"classifier.out_proj", "cls.output"},
+    {"classifier", "cls.output"},
+};
+
+static const struct pair bert_layers[] = {
+    {"attention.self.query", "attn_q"},
+    {"attention.self.key", "attn_k"},
+    {"attention.self.value", "attn_v"},
+    {"attention.output.dense", "attn_output"},
+    {"attention.output.LayerNorm", "attn_output_norm"},
+    {"intermediate.dense", "ffn_up"},
+    {"output.dense", "ffn_down"},
+    {"output.LayerNorm", "layer_output_norm"},
+};
+
 static const char *find(const struct pair *pairs, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
@@ -64,11 +88,52 @@ static const char *find(const struct pair *pairs, size_t n, const char *name)
 
 static bool begins(const char *s, const char *with) { return strncmp(s, with, strlen(with)) == 0; }
 
+/* Old files call a norm's gain gamma, its bias beta. */
+static const char *suffix_of(const char *name, size_t *n)
+{
+	const char *dot = strrchr(name, '.'), *what = dot != NULL ? dot + 1 : "";
+	*n = dot != NULL ? (size_t)(dot - name) : strlen(name);
+	if (strcmp(what, "weight") == 0 || strcmp(what, "gamma") == 0)
+		return "weight";
+	return strcmp(what, "bias") == 0 || strcmp(what, "beta") == 0 ? "bias" : NULL;
+}
+
+static bool bert_name(const char *name, char *out, size_t out_bytes)
+{
+	const char *at = name, *to;
+	char stem[128];
+	size_t n;
+	if (begins(at, "bert."))
+		at += 5;
+	else if (begins(at, "roberta."))
+		at += 8;
+	/* A table of the numbers 0, 1, 2 …, and the head for masked words. */
+	if (begins(at, "embeddings.position_ids") || begins(at, "cls.predictions.") ||
+	    begins(at, "cls.seq_relationship.") || begins(at, "lm_head."))
+		return false;
+	int layer = -1, skip = 0;
+	if (begins(at, "encoder.layer.") && sscanf(at, "encoder.layer.%4d.%n", &layer, &skip) == 1 && skip > 0)
+		at += skip;
+	const char *suffix = suffix_of(at, &n);
+	snprintf(stem, sizeof stem, "%.*s", (int)(n < sizeof stem ? n : sizeof stem - 1), at);
+	to = layer < 0 ? find(bert_whole, sizeof bert_whole / sizeof *bert_whole, stem)
+		       : find(bert_layers, sizeof bert_layers / sizeof *bert_layers, stem);
+	if (to == NULL || suffix == NULL)
+		snprintf(out, out_bytes, "%s", name);
+	else if (layer < 0)
+		snprintf(out, out_bytes, "%s.%s", to, suffix);
+	else
+		snprintf(out, out_bytes, "blk.%d.%s.%s", layer, to, suffix);
+	return true;
+}
+
 bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_bytes)
 {
 	/* The text model of a larger one is nested: "language_model.model.layers…", and newer writers
 	 * turn that around. */
 	const char *at = name;
+	if (strcmp(family, "bert") == 0)
+		return bert_name(name, out, out_bytes);
 	for (;;) {
 		if (begins(at, "model."))
 			at += 6;

@@ -7,46 +7,14 @@
  * Activations live in buffers of the backend, allocated once for max_rows. The file's mapping stays
  * open as long as the model, because a backend may use weights in place.
  */
-#include "engine/model/model.h"
+#include "engine/model/model_priv.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "engine/source/model_file.h"
 #include "engine/model/rope.h"
-#include "engine/model/weight_store.h"
 #include "kernels/quantize.h"
-
-/* Vectors in backend memory; those that the family does not have are NULL. */
-struct layer {
-	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
-	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
-	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which
-	 * have none where it does not. */
-	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
-	struct kn_attn attn;
-	const struct kn_rope *rope;
-};
-
-struct model {
-	const struct kn_ops *ops;
-	struct kn_backend *backend;
-	struct model_file *file;
-	struct weight_store *store;
-	struct model_info info;
-	struct tokenizer *tokenizer;
-	struct chat_template *template;
-	struct layer *layers;
-	struct kn_weight embed, head; /* head is embed when tied */
-	float *output_norm;
-	struct kn_rope rope, rope_windowed;
-	double inv_freq[2][ARCH_MAX_ROT];
-	bool *used; /* [tensors of the file], until the weights are loaded */
-	int max_rows;
-	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
-	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
-};
 
 /* ---- the head's metadata ---- */
 
@@ -94,7 +62,7 @@ static int unknown_type(const struct model *m, const struct model_tensor *t, str
 }
 
 /* The tensor of that name, marked as used; NULL with *err when there is none. */
-static const struct model_tensor *take_tensor(struct model *m, const char *name, struct sl_err *err)
+const struct model_tensor *model_take_tensor(struct model *m, const char *name, struct sl_err *err)
 {
 	const struct model_tensor *t = model_file_find(m->file, name);
 	if (t == NULL)
@@ -118,7 +86,7 @@ static int check_all_used(const struct model *m, struct sl_err *err)
 static int find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
 		       struct sl_err *err)
 {
-	const struct model_tensor *t = take_tensor(m, name, err);
+	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
 	*out = t;
@@ -130,8 +98,7 @@ static int find_matrix(struct model *m, const char *name, int n_out, int n_in, c
 	return model_file_bring(m->file, t, err);
 }
 
-static int load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
-		       struct sl_err *err)
+int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
 {
 	const struct model_tensor *t = NULL;
 	int rc = find_matrix(m, name, n_out, n_in, &t, err);
@@ -169,7 +136,7 @@ static int load_joined(struct model *m, const char *const *names, const int *n_o
 }
 
 /* n floats of the backend, in *out; whatever comes of it, model_free gives them back. */
-static int alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err)
+int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err)
 {
 	void *p = NULL;
 	if (m->ops->mem_alloc(m->backend, n * sizeof(float), &p) != 0)
@@ -181,7 +148,7 @@ static int alloc_floats(struct model *m, const char *what, size_t n, float **out
 /* A vector of floats, brought to the backend, with offset added to each. */
 static int put_vector(struct model *m, const char *name, int n, float offset, float *to, struct sl_err *err)
 {
-	const struct model_tensor *t = take_tensor(m, name, err);
+	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
 	if (t->n_dims != 1 || t->dims[0] != (uint64_t)n ||
@@ -202,29 +169,29 @@ static int put_vector(struct model *m, const char *name, int n, float offset, fl
 		   : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file), name);
 }
 
-static int load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
+int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
 {
-	int rc = alloc_floats(m, name, (size_t)n, out, err);
+	int rc = model_alloc_floats(m, name, (size_t)n, out, err);
 	return rc != 0 ? rc : put_vector(m, name, n, offset, *out, err);
 }
 
-static const char *in_layer(int i, const char *what, char name[64])
+const char *model_in_layer(int i, const char *what, char name[64])
 {
 	snprintf(name, 64, "blk.%d.%s", i, what);
 	return name;
 }
 
 /* q, k and v, or all three in one matrix. */
-static int load_qkv(struct model *m, int i, struct sl_err *err)
+int model_load_qkv(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	char name[64], names[3][64];
-	if (model_file_find(m->file, in_layer(i, "attn_qkv.weight", name)) != NULL) {
+	if (model_file_find(m->file, model_in_layer(i, "attn_qkv.weight", name)) != NULL) {
 		const struct model_tensor *t = NULL;
 		if (m->ops->weight_load_joined != NULL)
-			return load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &l->qkv, err);
+			return model_load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &l->qkv, err);
 		if ((rc = find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
 		    (rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
 		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
@@ -234,30 +201,33 @@ static int load_qkv(struct model *m, int i, struct sl_err *err)
 			model_file_let_go(m->file, t);
 		return 0;
 	}
-	const char *const all[] = {in_layer(i, "attn_q.weight", names[0]), in_layer(i, "attn_k.weight", names[1]),
-				   in_layer(i, "attn_v.weight", names[2])};
+	const char *const all[] = {model_in_layer(i, "attn_q.weight", names[0]),
+				   model_in_layer(i, "attn_k.weight", names[1]),
+				   model_in_layer(i, "attn_v.weight", names[2])};
 	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) !=
 	    SL_EUNSUPPORTED)
 		return rc;
-	if ((rc = load_matrix(m, in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) != 0 ||
-	    (rc = load_matrix(m, in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
+	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) !=
+		0 ||
+	    (rc = model_load_matrix(m, model_in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
 		return rc;
-	return load_matrix(m, in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
+	return model_load_matrix(m, model_in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
 }
 
 /* gate and up, or both in ffn_up. */
-static int load_gate_up(struct model *m, int i, struct sl_err *err)
+int model_load_gate_up(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
 	char name[64], names[2][64];
 	int rc;
-	if (model_file_find(m->file, in_layer(i, "ffn_gate.weight", name)) == NULL) {
+	if (model_file_find(m->file, model_in_layer(i, "ffn_gate.weight", name)) == NULL) {
 		const struct model_tensor *t = NULL;
 		if (m->ops->weight_load_joined != NULL)
-			return load_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &l->gate_up,
-					   err);
-		if ((rc = find_matrix(m, in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) != 0 ||
+			return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd,
+						 &l->gate_up, err);
+		if ((rc = find_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) !=
+			0 ||
 		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
 		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
 			return rc;
@@ -265,33 +235,34 @@ static int load_gate_up(struct model *m, int i, struct sl_err *err)
 			model_file_let_go(m->file, t);
 		return 0;
 	}
-	const char *const both[] = {in_layer(i, "ffn_gate.weight", names[0]), in_layer(i, "ffn_up.weight", names[1])};
+	const char *const both[] = {model_in_layer(i, "ffn_gate.weight", names[0]),
+				    model_in_layer(i, "ffn_up.weight", names[1])};
 	if ((rc = load_joined(m, both, (const int[]){a->n_ff, a->n_ff}, 2, a->n_embd, &l->gate_up, err)) !=
 	    SL_EUNSUPPORTED)
 		return rc;
-	if ((rc = load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
+	if ((rc = model_load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
 		return rc;
-	return load_matrix(m, in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
+	return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
 }
 
 /* Of queries, keys and values: joined like their products. */
-static int load_biases(struct model *m, int i, struct sl_err *err)
+int model_load_biases(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	bool joined = l->qkv.data != NULL;
 	char name[64];
-	if ((rc = alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias, err)) !=
-		0 ||
-	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->k_bias, err)) != 0) ||
-	    (!joined && (rc = alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
+	if ((rc = model_alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias,
+				     err)) != 0 ||
+	    (!joined && (rc = model_alloc_floats(m, "biases", (size_t)kv_width, &l->k_bias, err)) != 0) ||
+	    (!joined && (rc = model_alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
 		return rc;
 	float *k = joined ? l->q_bias + q_width : l->k_bias, *v = joined ? k + kv_width : l->v_bias;
-	if ((rc = put_vector(m, in_layer(i, "attn_q.bias", name), q_width, 0, l->q_bias, err)) != 0 ||
-	    (rc = put_vector(m, in_layer(i, "attn_k.bias", name), kv_width, 0, k, err)) != 0)
+	if ((rc = put_vector(m, model_in_layer(i, "attn_q.bias", name), q_width, 0, l->q_bias, err)) != 0 ||
+	    (rc = put_vector(m, model_in_layer(i, "attn_k.bias", name), kv_width, 0, k, err)) != 0)
 		return rc;
-	return put_vector(m, in_layer(i, "attn_v.bias", name), kv_width, 0, v, err);
+	return put_vector(m, model_in_layer(i, "attn_v.bias", name), kv_width, 0, v, err);
 }
 
 static int load_layer(struct model *m, int i, struct sl_err *err)
@@ -315,19 +286,23 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	    {a->qk_norm, "attn_k_norm.weight", a->head_dim, gain, &l->k_norm},
 	};
 	char name[64];
-	int rc = load_qkv(m, i, err);
+	if (a->encoder)
+		return encoder_load_layer(m, i, err);
+	int rc = model_load_qkv(m, i, err);
 	if (rc == 0 && a->qkv_bias)
-		rc = load_biases(m, i, err);
+		rc = model_load_biases(m, i, err);
 	if (rc == 0)
-		rc = load_matrix(m, in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
+		rc =
+		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
 	if (rc == 0)
-		rc = load_gate_up(m, i, err);
+		rc = model_load_gate_up(m, i, err);
 	if (rc == 0)
-		rc = load_matrix(m, in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
+		rc =
+		    model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
 	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
 		if (vectors[k].has)
-			rc = load_vector(m, in_layer(i, vectors[k].name, name), vectors[k].n, vectors[k].offset,
-					 vectors[k].out, err);
+			rc = model_load_vector(m, model_in_layer(i, vectors[k].name, name), vectors[k].n,
+					       vectors[k].offset, vectors[k].out, err);
 	int window = arch_window(a, i);
 	l->attn = (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window};
 	if (l->qkv.data != NULL)
@@ -343,19 +318,23 @@ static int load_weights(struct model *m, struct sl_err *err)
 	m->used = sl_zalloc_n(model_file_n_tensors(m->file), sizeof *m->used);
 	if (m->layers == NULL || m->used == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
-	int rc = load_matrix(m, "token_embd.weight", a->n_vocab, a->n_embd, &m->embed, err);
+	int rc = model_load_matrix(m, "token_embd.weight", a->n_vocab, a->n_embd, &m->embed, err);
 	if (rc == 0 && a->tied_embeddings)
 		m->head = m->embed;
 	else if (rc == 0)
-		rc = load_matrix(m, "output.weight", a->n_vocab, a->n_embd, &m->head, err);
+		rc = model_load_matrix(m, "output.weight", a->n_vocab, a->n_embd, &m->head, err);
 	if (rc == 0)
-		rc = load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset, &m->output_norm, err);
+		rc = a->encoder ? encoder_load(m, err)
+				: model_load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset,
+						    &m->output_norm, err);
+	if (rc == 0)
+		rc = pooling_load(m, err);
 	/* The head's reader has these in arch.rope. */
 	static const char *const ropes[] = {"rope_freqs.weight", "rope_factors_long.weight",
 					    "rope_factors_short.weight"};
 	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && rc == 0; i++)
 		if (model_file_find(m->file, ropes[i]) != NULL)
-			take_tensor(m, ropes[i], err);
+			model_take_tensor(m, ropes[i], err);
 	for (int i = 0; i < a->n_layers && rc == 0; i++)
 		rc = load_layer(m, i, err);
 	return rc != 0 ? rc : check_all_used(m, err);
@@ -385,7 +364,8 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	    {&m->v, kv_width, three},
 	    {&m->gate, ff, true},
 	    {&m->up, ff, two},
-	    {&m->logits, (size_t)a->n_vocab, true},
+	    {&m->logits, (size_t)a->n_vocab, !a->encoder},
+	    {&m->sums, (size_t)a->n_embd, a->pooling == ARCH_POOL_MEAN},
 	    {&m->gate_up, 2 * ff, gate_up},
 	    {&m->qkv, q_width + 2 * kv_width, qkv},
 	};
@@ -512,6 +492,8 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 	m->backend = backend;
 	m->max_rows = max_rows;
 	int rc = open_model(m, path, max_bytes, err);
+	if (rc == 0)
+		rc = model_set_pooling(&m->info.arch, how->pooling, err);
 	if (rc == 0 && q != NULL && (rc = model_file_quantize(m->file, q->type, q->n_threads, q->progress, err)) == 0)
 		read_info(m->file, &m->info);
 	if (rc == 0)
@@ -554,16 +536,39 @@ void model_free(struct model *m)
 					       &l->up, &l->down, &l->qkv, &l->gate_up};
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
 			free_weight(m, weights[k]);
-		float *vectors[] = {l->attn_norm, l->ffn_norm, l->post_attn_norm, l->post_ffn_norm, l->q_norm,
-				    l->k_norm,    l->q_bias,   l->k_bias,         l->v_bias};
+		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
+				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
+				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
+				    l->up_bias,   l->down_bias};
 		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
 			free_memory(m, vectors[k]);
 	}
 	if (!m->info.arch.tied_embeddings)
 		free_weight(m, &m->head);
 	free_weight(m, &m->embed);
-	float *memory[] = {m->output_norm, m->x,    m->normed, m->q,      m->k,   m->v,
-			   m->attn,        m->gate, m->up,     m->logits, m->qkv, m->gate_up};
+	free_weight(m, &m->rank_dense);
+	free_weight(m, &m->rank_out);
+	sl_free(m->picks);
+	sl_free(m->runs);
+	float *memory[] = {m->positions,
+			   m->types,
+			   m->embed_norm,
+			   m->embed_norm_bias,
+			   m->rank_dense_bias,
+			   m->rank_out_bias,
+			   m->sums,
+			   m->output_norm,
+			   m->x,
+			   m->normed,
+			   m->q,
+			   m->k,
+			   m->v,
+			   m->attn,
+			   m->gate,
+			   m->up,
+			   m->logits,
+			   m->qkv,
+			   m->gate_up};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		free_memory(m, memory[i]);
 	sl_free(m->layers);
@@ -596,14 +601,15 @@ static int add_back(struct model *m, const float *post_norm, const float *next_n
 	return m->ops->add_rmsnorm(m->backend, m->x, m->normed, next_norm, a->rms_eps, n, a->n_embd, m->normed);
 }
 
-/* As project, in m->qkv, and on to the pages: one product. */
-static int project_joined(struct model *m, const struct layer *l, int n, const struct kn_kv *kv, int layer)
+/* As model_project, in m->qkv, and on to the pages: one product. */
+static int project_joined(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv,
+			  int layer)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	int rc;
-	if ((rc = o->matmul(b, &l->qkv, m->normed, n, m->qkv)) != 0)
+	if ((rc = o->matmul(b, &l->qkv, from, n, m->qkv)) != 0)
 		return rc;
 	if (l->q_bias != NULL && (rc = o->add_row(b, m->qkv, l->q_bias, n, l->qkv.n_out)) != 0)
 		return rc;
@@ -613,15 +619,17 @@ static int project_joined(struct model *m, const struct layer *l, int n, const s
 	return o->qkv_rope_write(b, l->rope, m->qkv, a->n_heads, kv, layer);
 }
 
-/* Queries, keys and values of the rows in m->normed, turned, the latter two in their pages. */
-static int project(struct model *m, const struct layer *l, int n, const struct kn_kv *kv, int layer)
+/* Queries, keys and values of the rows at `from`, turned, the latter two in their pages. */
+int model_project(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
-	if ((rc = o->matmul(b, &l->q, m->normed, n, m->q)) != 0 ||
-	    (rc = o->matmul(b, &l->k, m->normed, n, m->k)) != 0 || (rc = o->matmul(b, &l->v, m->normed, n, m->v)) != 0)
+	if (l->qkv.data != NULL)
+		return project_joined(m, l, from, n, kv, layer);
+	if ((rc = o->matmul(b, &l->q, from, n, m->q)) != 0 || (rc = o->matmul(b, &l->k, from, n, m->k)) != 0 ||
+	    (rc = o->matmul(b, &l->v, from, n, m->v)) != 0)
 		return rc;
 	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
 				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
@@ -636,7 +644,7 @@ static int project(struct model *m, const struct layer *l, int n, const struct k
 }
 
 /* What goes into the second matrix of the feed-forward half, in m->gate. */
-static int widen(struct model *m, const struct layer *l, int n)
+int model_widen(struct model *m, const struct layer *l, const float *from, int n)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
@@ -644,11 +652,10 @@ static int widen(struct model *m, const struct layer *l, int n)
 	bool gelu = a->act == ARCH_GELU_TANH;
 	int rc;
 	if (l->gate_up.data != NULL) {
-		rc = o->matmul(b, &l->gate_up, m->normed, n, m->gate_up);
+		rc = o->matmul(b, &l->gate_up, from, n, m->gate_up);
 		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, a->n_ff, gelu, m->gate);
 	}
-	if ((rc = o->matmul(b, &l->gate, m->normed, n, m->gate)) != 0 ||
-	    (rc = o->matmul(b, &l->up, m->normed, n, m->up)) != 0)
+	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0)
 		return rc;
 	return gelu ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff) : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
 }
@@ -662,10 +669,10 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 	struct layer *l = &m->layers[i];
 	bool joined = l->qkv.data != NULL;
 	int rc;
-	if ((rc = joined ? project_joined(m, l, n, kv, i) : project(m, l, n, kv, i)) != 0 ||
+	if ((rc = model_project(m, l, m->normed, n, kv, i)) != 0 ||
 	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
-	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = widen(m, l, n)) != 0 ||
+	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = model_widen(m, l, m->normed, n)) != 0 ||
 	    (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
 		return rc;
 	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);
@@ -710,26 +717,36 @@ bool model_ahead(const struct model *m) { return m->ops->ahead; }
 int model_wait(struct model *m) { return m->ops->step_wait(m->backend); }
 bool model_ready(const struct model *m) { return m->ops->step_ready(m->backend); }
 
+static int decoder_begin(struct model *m, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	int rc = a->embed_scale != 1 ? m->ops->scale(m->backend, m->x, a->embed_scale, n, a->n_embd) : 0;
+	return rc != 0 ? rc
+		       : m->ops->rmsnorm(m->backend, m->x, m->layers[0].attn_norm, a->rms_eps, n, a->n_embd, m->normed);
+}
+
 static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
-		 int n_want, float *logits, const struct model_draws *draws)
+		 int n_want, float *logits, const struct model_draws *draws, const struct model_pooling *pooling)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows, "a step of %d rows, %d wanted",
 	       s->n_rows, n_want);
+	if (a->encoder && n_want > 0)
+		return SL_EUNSUPPORTED; /* it has no head */
 	struct kn_step step = *s;
 	step.page_tokens = kv->page_tokens;
 	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;
 	rc = o->embed(b, &m->embed, m->x);
-	if (rc == 0 && a->embed_scale != 1)
-		rc = o->scale(b, m->x, a->embed_scale, s->n_rows, a->n_embd);
 	if (rc == 0)
-		rc = o->rmsnorm(b, m->x, m->layers[0].attn_norm, a->rms_eps, s->n_rows, a->n_embd, m->normed);
+		rc = a->encoder ? encoder_begin(m, s->n_rows) : decoder_begin(m, s->n_rows);
 	for (int i = 0; i < n_layers && rc == 0; i++)
-		rc = forward_layer(m, i, s->n_rows, kv);
+		rc = a->encoder ? encoder_layer(m, i, s->n_rows, kv) : forward_layer(m, i, s->n_rows, kv);
+	if (rc == 0 && pooling != NULL && pooling->n > 0)
+		rc = pooling_run(m, pooling, s->n_rows);
 	if (rc == 0 && n_want > 0)
 		rc = forward_head(m, want, n_want);
 	if (rc == 0 && draws != NULL && draws->n > 0)
@@ -743,15 +760,15 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 }
 
 int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		float *logits, const struct model_draws *draws)
+		float *logits, const struct model_draws *draws, const struct model_pooling *pooling)
 {
-	return issue(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
+	return issue(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws, pooling);
 }
 
 static int forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
 		   int n_want, float *logits, const struct model_draws *draws)
 {
-	int rc = issue(m, s, kv, n_layers, want, n_want, logits, draws);
+	int rc = issue(m, s, kv, n_layers, want, n_want, logits, draws, NULL);
 	return rc != 0 ? rc : model_wait(m);
 }
 
@@ -772,4 +789,11 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 		       int n_want, float *logits, const struct model_draws *draws)
 {
 	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
+}
+
+int model_forward_pool(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		       const struct model_pooling *pooling)
+{
+	int rc = issue(m, s, kv, m->info.arch.n_layers, NULL, 0, NULL, NULL, pooling);
+	return rc != 0 ? rc : model_wait(m);
 }

@@ -48,7 +48,8 @@ struct weight_cache_config;
 struct model_how {
 	const struct model_quantize *quantize; /* NULL: not */
 	const struct weight_cache_config
-	    *cache; /* where rearranged weights are kept, until model_free; NULL: nowhere */
+	    *cache;          /* where rearranged weights are kept, until model_free; NULL: nowhere */
+	const char *pooling; /* as model_set_pooling takes it */
 	struct convert_progress
 	    *rearranging; /* called while weights are rearranged, not when cached ones are used; may be NULL */
 };
@@ -62,6 +63,25 @@ bool model_was_kept(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
 /* NULL when the file has none; then chat prompts are refused. */
 const struct chat_template *model_template(const struct model *m);
+
+/* "mean", "cls", "last" or "none" instead of what the files say; NULL, "", "auto": as they say. SL_EINVAL: unknown, or
+ * this family can't. */
+int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err);
+/* What a model can do: bits of enum proto_does. */
+unsigned model_does(const struct model_arch *a);
+/* Numbers of a pooled result: the model's width, or 1 for a score; 0: it pools nothing. */
+int model_pooled_width(const struct model *m);
+
+/* Rows of texts in a step that are pooled. */
+struct model_text {
+	struct kn_text at;
+	bool ends; /* its last row is among them */
+};
+struct model_pooling {
+	const struct model_text *texts; /* slots below max_rows */
+	int n;
+	float *out; /* [n][model_pooled_width], host memory: of those that end. MEAN: the sum, not divided */
+};
 
 /* One step over s->n_rows ≤ max_rows rows: writes their K and V to the pages and computes the
  * logits of the rows named in want[n_want] (indices of rows), float32 [n_want][n_vocab], into host
@@ -86,13 +106,17 @@ bool model_can_draw(const struct model *m);
 int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
 		       int n_want, float *logits, const struct model_draws *draws);
 
+/* As model_forward, for texts only. */
+int model_forward_pool(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		       const struct model_pooling *pooling);
+
 /* Do steps run without the host between issue and wait, and take tokens from each other (kn_step.row_from)? */
 bool model_ahead(const struct model *m);
 /* model_forward_draw in two parts. What s, want and draws name may be changed once model_issue returns; logits and
  * draws->drawn are filled when model_wait returns, which waits for the oldest step on its way: at most KN_STEPS_AHEAD.
- * SL_EIO from either: the device has failed, and all that was on its way with it. */
+ * SL_EIO from either: the device has failed, and all that was on its way with it. pooling may be NULL. */
 int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		float *logits, const struct model_draws *draws);
+		float *logits, const struct model_draws *draws, const struct model_pooling *pooling);
 int model_wait(struct model *m);
 /* Whether model_wait would not have to wait. */
 bool model_ready(const struct model *m);

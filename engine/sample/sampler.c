@@ -89,9 +89,21 @@ static void exclude(struct sampler_scratch *sc, float *logits, const int32_t *id
 	}
 }
 
+/* All tokens but those with a bias. */
+static void exclude_others(struct sampler_scratch *sc, const struct sampler_params *p, float *logits, int n_vocab)
+{
+	uint16_t k = 0;
+	for (int32_t id = 0; id < n_vocab; id++) {
+		while (k < p->n_bias && p->bias[k].id < (uint32_t)id)
+			k++;
+		if (k == p->n_bias || p->bias[k].id != (uint32_t)id)
+			exclude(sc, logits, &id, 1);
+	}
+}
+
 /* Biases, penalties, exclusions. Whether anything was changed. */
-static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits, uint64_t index,
-		   struct sampler_scratch *sc)
+static bool adjust(const struct sampler_params *p, const struct sampler_state *state, float *logits, int n_vocab,
+		   uint64_t index, struct sampler_scratch *sc)
 {
 	BUG_IF(p->n_bias > PROTO_MAX_LOGIT_BIAS, "sampler: %u biases", p->n_bias);
 	sc->n_undo = 0;
@@ -108,20 +120,61 @@ static bool adjust(const struct sampler_params *p, const struct sampler_state *s
 		exclude(sc, logits, p->stop_ids, p->n_stop_ids);
 	if (p->ignore_eos || index < p->min_tokens)
 		exclude(sc, logits, p->end_ids, p->n_end_ids);
+	if (p->only_biased)
+		exclude_others(sc, p, logits, n_vocab);
 	return sc->n_undo > 0;
+}
+
+/* ---- candidates ---- */
+
+struct candidates {
+	const float *l;
+	const int32_t *ids; /* NULL: all of the row, and an element's index is its id */
+	int n;
+	float max, inv_t;
+	double mass; /* of the weights, which are in scratch w */
+};
+
+/* The permitted tokens of a row, in the order of ids; without those that have no probability. How many. */
+static int permitted(const uint32_t *mask, const float *logits, int n_vocab, float *l, int32_t *ids)
+{
+	int n = 0;
+	for (int base = 0; base < n_vocab; base += 32) {
+		uint32_t word = mask[base / 32];
+		for (; word != 0; word &= word - 1) {
+			int id = base + __builtin_ctz(word);
+			if (id >= n_vocab || !(logits[id] > -INFINITY))
+				continue;
+			l[n] = logits[id];
+			ids[n++] = id;
+		}
+	}
+	return n;
+}
+
+static int32_t id_of(const struct candidates *c, int32_t at) { return c->ids != NULL ? c->ids[at] : at; }
+
+/* The row as candidates: all of it, or what the mask permits. n is 0 if nothing may be drawn. */
+static struct candidates candidates_of(const struct sampler_params *p, const float *logits, int n_vocab,
+				       struct sampler_scratch *sc)
+{
+	if (p->mask == NULL)
+		return (struct candidates){.l = logits, .n = n_vocab};
+	int n = permitted(p->mask, logits, n_vocab, sc->l, sc->ids);
+	return (struct candidates){.l = sc->l, .ids = sc->ids, .n = n};
 }
 
 /* ---- log probabilities ---- */
 
-/* The n likeliest of the row with their log probabilities, given the logarithm of the row's mass. */
-static int tell_top(const float *logits, int n_vocab, double log_z, int n, struct sampler_scratch *sc,
+/* The n likeliest candidates with their log probabilities, given the logarithm of the row's mass. */
+static int tell_top(const struct candidates *c, double log_z, int n, struct sampler_scratch *sc,
 		    struct proto_id_f32 *out)
 {
-	int have = n > 0 ? logits_best(logits, n_vocab, n, sc->items) : 0;
+	int have = n > 0 ? logits_best(c->l, c->n, n, sc->items) : 0;
 	logits_sort(sc->items, have);
 	for (int i = 0; i < have; i++) {
-		int32_t id = logits_rank_index(sc->items[i].rank);
-		out[i] = (struct proto_id_f32){.id = (uint32_t)id, .v = (float)((double)logits[id] - log_z)};
+		int32_t at = logits_rank_index(sc->items[i].rank);
+		out[i] = (struct proto_id_f32){.id = (uint32_t)id_of(c, at), .v = (float)((double)c->l[at] - log_z)};
 	}
 	return have;
 }
@@ -137,18 +190,11 @@ static void tell(const float *logits, int n_vocab, float max, int32_t id, uint8_
 	BUG_IF(n_top > PROTO_MAX_TOP_LOGPROBS, "sampler: %u top log probabilities", n_top);
 	double log_z = log_mass(logits, n_vocab, max);
 	out->logprob = (float)((double)logits[id] - log_z);
-	out->n_top = (uint8_t)tell_top(logits, n_vocab, log_z, n_top, sc, out->top);
+	const struct candidates row = {.l = logits, .n = n_vocab};
+	out->n_top = (uint8_t)tell_top(&row, log_z, n_top, sc, out->top);
 }
 
 /* ---- filters ---- */
-
-struct candidates {
-	const float *l;
-	const int32_t *ids; /* NULL: all of the row, and an element's index is its id */
-	int n;
-	float max, inv_t;
-	double mass; /* of the weights, which are in scratch w */
-};
 
 static void weigh(struct candidates *c, struct sampler_scratch *sc)
 {
@@ -200,13 +246,13 @@ static void keep_min_p(struct candidates *c, float share, struct sampler_scratch
 	keep(c, sc->w, logits_rank_of(most * share, INT32_MAX), sc);
 }
 
-static int32_t draw(const struct sampler_params *p, const float *logits, int n_vocab, float max, uint64_t index,
-		    struct sampler_scratch *sc)
+/* c: what may be drawn; its scale is set here. */
+static int32_t draw(const struct sampler_params *p, struct candidates c, uint64_t index, struct sampler_scratch *sc)
 {
 	/* With a temperature so low that its inverse overflows only the largest have any weight. */
-	float inv_t = p->temperature > 1e-30f ? 1 / p->temperature : 1e30f;
-	struct candidates c = {.l = logits, .n = n_vocab, .max = max, .inv_t = inv_t};
-	if (p->top_k > 0 && p->top_k < (uint32_t)n_vocab)
+	c.inv_t = p->temperature > 1e-30f ? 1 / p->temperature : 1e30f;
+	float max = c.max, inv_t = c.inv_t;
+	if (p->top_k > 0 && p->top_k < (uint32_t)c.n)
 		keep_top_k(&c, (int)p->top_k, sc);
 	if (p->typical_p < 1)
 		keep_typical(&c, p->typical_p, sc);
@@ -221,13 +267,16 @@ static int32_t draw(const struct sampler_params *p, const float *logits, int n_v
 
 /* ---- the door ---- */
 
+static int32_t likeliest(const struct candidates *c) { return id_of(c, logits_argmax(c->l, c->n)); }
+
 /* Nothing but the largest is wanted: no pass but the one that finds it, which also passes over NaN. */
 static int32_t draw_greedy(const struct sampler_params *p, const struct sampler_state *state, float *logits,
 			   int n_vocab, uint64_t index, struct sampler_scratch *sc)
 {
-	adjust(p, state, logits, index, sc);
-	int32_t id = logits_argmax(logits, n_vocab);
-	bool usable = isfinite(logits[id]);
+	adjust(p, state, logits, n_vocab, index, sc);
+	struct candidates c = candidates_of(p, logits, n_vocab, sc);
+	int32_t id = c.n > 0 ? likeliest(&c) : -1;
+	bool usable = id >= 0 && isfinite(logits[id]);
 	for (size_t i = 0; i < sc->n_undo; i++)
 		usable = usable && sc->undo[i].v != INFINITY;
 	take_back(sc, logits);
@@ -248,11 +297,11 @@ void sampler_draw(const struct sampler_params *p, const struct sampler_state *st
 	float said_max = logits_clean_max(logits, n_vocab);
 	if (!isfinite(said_max))
 		return;
-	bool adjusted = adjust(p, state, logits, index, sc);
-	float max = adjusted ? logits_clean_max(logits, n_vocab) : said_max;
-	if (isfinite(max))
-		out->id =
-		    p->temperature == 0 ? logits_argmax(logits, n_vocab) : draw(p, logits, n_vocab, max, index, sc);
+	bool adjusted = adjust(p, state, logits, n_vocab, index, sc);
+	struct candidates c = candidates_of(p, logits, n_vocab, sc);
+	c.max = p->mask != NULL ? logits_max(c.l, c.n) : adjusted ? logits_clean_max(logits, n_vocab) : said_max;
+	if (isfinite(c.max))
+		out->id = p->temperature == 0 ? likeliest(&c) : draw(p, c, index, sc);
 	take_back(sc, logits);
 	if (out->id >= 0 && p->want_logprob)
 		tell(logits, n_vocab, said_max, out->id, p->n_top, sc, out);
@@ -277,11 +326,11 @@ int sampler_top(const struct sampler_params *p, const struct sampler_state *stat
 	BUG_IF(n_vocab <= 0 || n_vocab > sc->n_vocab || k < 1, "sampler: %d of %d", k, n_vocab);
 	int n = 0;
 	if (isfinite(logits_clean_max(logits, n_vocab))) {
-		adjust(p, state, logits, index, sc);
+		adjust(p, state, logits, n_vocab, index, sc);
 		float max = logits_clean_max(logits, n_vocab);
-		if (isfinite(max))
-			n = tell_top(logits, n_vocab, log_mass(logits, n_vocab, max), k < n_vocab ? k : n_vocab, sc,
-				     out);
+		const struct candidates c = candidates_of(p, logits, n_vocab, sc);
+		if (isfinite(max) && c.n > 0)
+			n = tell_top(&c, log_mass(logits, n_vocab, max), k < c.n ? k : c.n, sc, out);
 		take_back(sc, logits);
 	}
 	return n;

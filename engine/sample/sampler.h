@@ -2,10 +2,11 @@
  *
  * From logits to a token, in the order of the OpenAI and vLLM interfaces:
  *
- *   logit bias
+ *   logit bias              -inf: never; also of all tokens without one, where that is asked for
  *   repetition penalty      of prompt and answer: l > 0 ? l / r : l · r (Keskar et al. 2019, CTRL)
  *   presence, frequency     of the answer: l - presence - frequency · count
  *   minimum of tokens       end tokens and stop ids are out before it; end tokens always with ignore_eos
+ *   mask                    a grammar's: all other tokens are out
  *   temperature             0: the arg max of what there is now, the lowest id on ties
  *   top-k                   (Fan et al. 2018)
  *   typical                 (Meister et al. 2022)
@@ -39,14 +40,17 @@ struct sampler_params {
 	uint32_t choice;     /* which of several answers to one request */
 	uint32_t min_tokens; /* of the answer */
 	bool ignore_eos;
+	bool only_biased;  /* tokens without a bias are out */
 	bool want_logprob; /* else logprob is NaN and n_top 0 */
 	uint8_t n_top;     /* likeliest tokens reported, at most PROTO_MAX_TOP_LOGPROBS */
 	uint16_t n_bias;
 	uint8_t n_stop_ids;
 	uint32_t n_end_ids;
-	const struct proto_id_f32 *bias; /* an id that comes twice is biased twice */
+	/* An id that comes twice is biased twice. In the order of ids where only_biased. */
+	const struct proto_id_f32 *bias;
 	const int32_t *stop_ids;
 	const int32_t *end_ids; /* the model's */
+	const uint32_t *mask;   /* bit id % 32 of word id / 32: token id may be drawn; NULL: all may */
 };
 
 /* ---- tokens of the answer so far (sampler_state.c) ---- */

@@ -25,7 +25,7 @@ static size_t n_excluded(const struct sampler_params *p, uint64_t index)
 
 bool sampler_on_device(const struct sampler_params *p, const struct sampler_state *state, int n_vocab)
 {
-	return p->typical_p >= 1 && n_vocab <= KN_MAX_SAMPLED_VOCAB &&
+	return p->typical_p >= 1 && !p->only_biased && n_vocab <= KN_MAX_SAMPLED_VOCAB &&
 	       (size_t)p->n_bias + n_penalised(p, state) + n_excluded(p, 0) <= SAMPLER_MAX_ADJUSTS;
 }
 
@@ -103,7 +103,8 @@ int sampler_device_draw(const struct sampler_params *p, const struct sampler_sta
 				.n_bias = p->n_bias,
 				.n_penalties = (int32_t)(before_out - first) - p->n_bias,
 				.n_out = (int32_t)(a->n - before_out),
-				.said = said};
+				.said = said,
+				.mask = p->mask};
 	return 0;
 }
 

@@ -74,6 +74,7 @@ struct sched_seq {
 	bool prefilling;   /* more than one token of a decode step */
 	bool credit;
 	bool blocked; /* waits for what another one computes */
+	bool whole;   /* its rows are computed in one step: n_left is at most step_tokens */
 
 	/* A plan's answer. */
 	uint32_t n_tokens; /* in this step */

@@ -593,6 +593,8 @@ static uint32_t chunk_of(struct planning *p, const struct sched_seq *s, uint32_t
 		least = least < chunk ? least : chunk;
 		chunk = within > least ? within : least;
 	}
+	if (s->whole && chunk < n_left)
+		chunk = is_first ? n_left : 0;
 	return chunk;
 }
 
@@ -603,7 +605,11 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 	uint32_t n_past = s->n_past + cached;
 	uint32_t chunk = chunk_of(p, s, n_past, s->n_left - cached);
 	if (chunk == 0) {
-		p->rows_left = 0;
+		/* A shorter one may still fit. */
+		if (s->whole)
+			p->n_aside++;
+		else
+			p->rows_left = 0;
 		return;
 	}
 	uint32_t found = cached / p->cfg->page_tokens;
@@ -616,7 +622,7 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 	p->promised -= need < p->promised ? need : p->promised;
 	double ns = cost_added_ns(p->cost, p->plan->n_decode + p->plan->n_prefill, n_past, chunk);
 	p->ns_left -= ns;
-	p->rows_left -= chunk;
+	p->rows_left -= chunk < p->rows_left ? chunk : p->rows_left;
 	struct taken *taken = is_better(p->first, s) ? &p->worse : &p->better;
 	taken->rows += chunk;
 	taken->ns += ns;

@@ -19,6 +19,15 @@ enum arch_rope_scaling {
 	ARCH_ROPE_LONGROPE, /* a factor for each pair, one list for short and one for long contexts */
 };
 
+/* How a text's rows become one vector; numbered as GGUF numbers them. */
+enum arch_pooling {
+	ARCH_POOL_NONE,
+	ARCH_POOL_MEAN,
+	ARCH_POOL_CLS, /* the first row */
+	ARCH_POOL_LAST,
+	ARCH_POOL_RANK, /* the first row, through a head that makes a score of it */
+};
+
 enum { ARCH_MAX_ROT = 512 }; /* pairs of one head at most */
 
 struct arch_rope {
@@ -54,6 +63,15 @@ struct model_arch {
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
 	int window;         /* positions a windowed layer sees, its own included; 0: no window anywhere */
 	int window_pattern; /* every window_pattern-th layer sees everything; 0: every layer is windowed */
+	enum arch_pooling pooling;
+	/* BERT's line: rows see their whole text, layer norms (rms_eps is theirs) follow what they norm, every product
+	 * has a bias; positions and types have tables. No head: such a model makes vectors and scores. */
+	bool encoder;
+	int n_types;     /* of the table of types; 0: none */
+	int first_pos;   /* row of the table of positions that position 0 has */
+	bool gated;      /* encoder: gate and up, with SiLU, instead of up with GELU */
+	bool no_biases;  /* encoder: products have none */
+	bool rank_dense; /* RANK: a dense layer with tanh before the score */
 	struct arch_rope rope;
 	struct arch_rope rope_windowed; /* of windowed layers: Gemma 3 has another base there */
 	/* Keys of its file that nothing is known of (key_rules.h): how many, and the names of the first ones. */

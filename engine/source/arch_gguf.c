@@ -19,6 +19,7 @@ struct family {
 	int window_pattern; /* when there is a window: 0 every layer */
 	/* Gemma scales q·k by head_dim, except the largest model: by n_embd / n_heads. */
 	int odd_scale_layers; /* the layers of that largest model */
+	bool encoder, turns;  /* encoders; turns: a rotary embedding, no biases and a gate */
 };
 
 static const struct family families[] = {
@@ -41,6 +42,8 @@ static const struct family families[] = {
      .qk_norm = true,
      .window_pattern = 6,
      .odd_scale_layers = 62},
+    {.name = "bert", .encoder = true},
+    {.name = "nomic-bert", .halves = true, .encoder = true, .turns = true},
 };
 
 struct reader {
@@ -262,6 +265,59 @@ static void read_attention(struct reader *r, const struct family *family, struct
 	a->window_pattern = get_int(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, family->window_pattern);
 }
 
+static void read_pooling(struct reader *r, struct model_arch *a)
+{
+	int absent = a->encoder ? ARCH_POOL_MEAN : ARCH_POOL_NONE;
+	a->pooling = (enum arch_pooling)get_int(r, "pooling_type", ARCH_POOL_NONE, ARCH_POOL_RANK, absent);
+	if (!a->encoder && a->pooling != ARCH_POOL_NONE && a->pooling != ARCH_POOL_MEAN && a->pooling != ARCH_POOL_LAST)
+		fault(r, SL_EUNSUPPORTED, "%s.pooling_type %d is not supported (supported: 1 mean, 3 last)", a->family,
+		      (int)a->pooling);
+}
+
+static void read_norm(struct reader *r, struct model_arch *a)
+{
+	a->rms_eps = (float)get_float(r, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, 0);
+	if (a->rms_eps == 0)
+		fault(r, SL_EINVAL, "%s.attention.layer_norm_rms_epsilon is missing", a->family);
+}
+
+/* Rows of a table, 0 where there is none. */
+static int rows_of(struct reader *r, const char *name)
+{
+	const struct model_tensor *t = model_file_find(r->file, name);
+	if (t == NULL)
+		return 0;
+	if (t->n_dims != 2 || t->dims[1] > ARCH_MAX_CTX)
+		fault(r, SL_EINVAL, "no proper tensor %s", name);
+	return r->rc == 0 ? (int)t->dims[1] : 0;
+}
+
+static void read_encoder(struct reader *r, const struct family *family, struct model_arch *a)
+{
+	char key[96];
+	bool causal = false;
+	int rc = r->rc == 0 ? gguf_get_bool(r->g, key_of(r, "attention.causal", key), &causal, r->err) : 0;
+	if (rc != 0 && rc != SL_ENOTFOUND)
+		r->rc = rc;
+	if (causal)
+		fault(r, SL_EUNSUPPORTED, "%s.attention.causal is true, which is not supported", a->family);
+	a->rms_eps = (float)get_float(r, "attention.layer_norm_epsilon", 1e-30, 0.999, 0);
+	if (a->rms_eps == 0)
+		fault(r, SL_EINVAL, "%s.attention.layer_norm_epsilon is missing", a->family);
+	a->n_types = rows_of(r, "token_types.weight");
+	a->gated = a->no_biases = family->turns;
+	a->qkv_bias = !family->turns;
+	a->tied_embeddings = true;
+	a->rank_dense = model_file_find(r->file, "cls.weight") != NULL;
+	int n_pos = rows_of(r, "position_embd.weight");
+	if (!family->turns && n_pos < a->n_ctx)
+		a->n_ctx = n_pos;
+	if (a->n_ctx < 1)
+		fault(r, SL_EINVAL, "tensor position_embd.weight is missing");
+	if (family->turns)
+		read_rope(r, family, a);
+}
+
 int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_err *err)
 {
 	const struct gguf *g = model_file_gguf(f);
@@ -277,22 +333,27 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 				 .act = family->gelu ? ARCH_GELU_TANH : ARCH_SILU,
 				 .qkv_bias = family->qkv_bias,
 				 .qk_norm = family->qk_norm,
-				 .post_norms = family->post_norms};
+				 .post_norms = family->post_norms,
+				 .encoder = family->encoder};
 	snprintf(a->family, sizeof a->family, "%s", family->name);
 	read_shape(&r, a);
 	read_attention(&r, family, a);
+	read_pooling(&r, a);
 	if (family->scaled_embed)
 		a->embed_scale = sqrtf((float)a->n_embd);
-	a->rms_eps = (float)get_float(&r, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, 0);
-	if (a->rms_eps == 0)
-		fault(&r, SL_EINVAL, "%s.attention.layer_norm_rms_epsilon is missing", a->family);
+	if (!family->encoder)
+		read_norm(&r, a);
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
 	if (r.rc == 0 && (embed == NULL || embed->n_dims != 2 || embed->dims[1] > ARCH_MAX_VOCAB))
 		fault(&r, SL_EINVAL, "no proper tensor token_embd.weight");
 	if (r.rc != 0 || embed == NULL)
 		return r.rc;
 	a->n_vocab = (int)embed->dims[1];
-	a->tied_embeddings = model_file_find(f, "output.weight") == NULL;
-	read_rope(&r, family, a);
+	if (family->encoder) {
+		read_encoder(&r, family, a);
+	} else {
+		a->tied_embeddings = model_file_find(f, "output.weight") == NULL;
+		read_rope(&r, family, a);
+	}
 	return r.rc != 0 ? r.rc : arch_check_gguf(&r.seen, g, a, err);
 }

@@ -325,6 +325,86 @@ static void read_kind(struct reader *r, const struct hf_folder *folder, const ch
 		fault(r, SL_EUNSUPPORTED, "model_type", "of text_config is another family's");
 }
 
+static bool is_class(const char *name, const char *end)
+{
+	static const char *const lines[] = {"Bert", "Roberta", "XLMRoberta"};
+	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+		size_t n = strlen(lines[i]);
+		if (strncmp(name, lines[i], n) == 0 && strcmp(name + n, end) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* What a class of BERT's line makes: vectors, or one score. */
+static void read_encoder_kind(struct reader *r, const struct hf_folder *folder, struct model_arch *a)
+{
+	const json_t *classes = json_object_get(hf_root(folder), "architectures");
+	const char *name = json_string_value(json_array_get(classes, 0));
+	if (r->rc == 0)
+		r->rc = hf_pooling(folder, &a->pooling, r->err);
+	if (name != NULL && is_class(name, "ForSequenceClassification")) {
+		size_t n = json_object_size(get(r, r->config, "id2label"));
+		if (n != 1 && get_int(r, "num_labels", 1, INT32_MAX, n > 0 ? (int)n : 2) != 1)
+			fault(r, SL_EUNSUPPORTED, "num_labels", "is not 1: only models with one score are supported");
+		a->pooling = ARCH_POOL_RANK;
+	} else if (name == NULL || (!is_class(name, "Model") && !is_class(name, "ForMaskedLM"))) {
+		fault(r, SL_EUNSUPPORTED, "architectures",
+		      "names a class that is not supported (supported: BertModel, RobertaModel, XLMRobertaModel, their "
+		      "…ForMaskedLM and …ForSequenceClassification)");
+	} else if (a->pooling == ARCH_POOL_NONE) {
+		a->pooling = ARCH_POOL_MEAN;
+	}
+}
+
+static int table_rows(const struct model_file *f, const char *name)
+{
+	const struct model_tensor *t = model_file_find(f, name);
+	return t != NULL && t->n_dims == 2 && t->dims[1] <= ARCH_MAX_CTX ? (int)t->dims[1] : 0;
+}
+
+static int read_encoder(struct reader *r, const struct hf_folder *folder, struct model_arch *a)
+{
+	const char *act = json_string_value(get(r, r->config, "hidden_act")), *type = hf_model_type(folder),
+		   *positions = json_string_value(get(r, r->config, "position_embedding_type"));
+	struct defaults d = {12, 768, 12, 0, 0, 3072, 512, 0};
+	read_shape(r, a, &d);
+	a->encoder = a->qkv_bias = a->tied_embeddings = true;
+	a->rms_eps = (float)number_in(r, r->config, "layer_norm_eps", 1e-30, 0.1, 1e-12);
+	a->attn_scale = r->rc == 0 ? 1.0f / sqrtf((float)a->head_dim) : 1;
+	if (act != NULL && strcmp(act, "gelu") != 0)
+		fault(r, SL_EUNSUPPORTED, "hidden_act", "is not supported (supported: gelu)");
+	if (positions != NULL && strcmp(positions, "absolute") != 0)
+		fault(r, SL_EUNSUPPORTED, "position_embedding_type", "is not supported (supported: absolute)");
+	if (get_bool(r, "is_decoder", false))
+		fault(r, SL_EUNSUPPORTED, "is_decoder", "is true, which is not supported");
+	/* RoBERTa counts positions from behind the padding's. */
+	int padding = get_int(r, "pad_token_id", 0, ARCH_MAX_CTX - 1, 1);
+	a->first_pos = strcmp(type, "bert") == 0 ? 0 : padding + 1;
+	a->n_ctx -= a->first_pos;
+	int n_pos = table_rows(r->file, "position_embd.weight") - a->first_pos;
+	a->n_ctx = n_pos < a->n_ctx ? n_pos : a->n_ctx;
+	if (a->n_ctx < 1)
+		fault(r, SL_EINVAL, "max_position_embeddings", "leaves no positions");
+	a->n_types = table_rows(r->file, "token_types.weight");
+	(void)get_int(r, "type_vocab_size", 0, ARCH_MAX_CTX, 0); /* the table's shape says it */
+	a->n_vocab = table_rows(r->file, "token_embd.weight");
+	if (a->n_vocab < 1 || a->n_vocab > ARCH_MAX_VOCAB)
+		fault(r, SL_EINVAL, "vocab_size", "has no proper tensor word_embeddings.weight");
+	read_encoder_kind(r, folder, a);
+	a->rank_dense = a->pooling == ARCH_POOL_RANK && model_file_find(r->file, "cls.weight") != NULL;
+	return r->rc != 0 ? r->rc : arch_check_hf(&r->seen, folder, a, r->err);
+}
+
+static void read_pooling(struct reader *r, const struct hf_folder *folder, struct model_arch *a)
+{
+	if (r->rc == 0)
+		r->rc = hf_pooling(folder, &a->pooling, r->err);
+	if (a->pooling == ARCH_POOL_CLS && r->rc == 0)
+		r->rc = sl_errf(r->err, SL_EUNSUPPORTED,
+				"%s/1_Pooling/config.json: the first row of a decoder sees nothing", r->path);
+}
+
 int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, struct model_arch *a, struct sl_err *err)
 {
 	struct reader r = {.file = f, .config = hf_config(folder), .path = hf_path(folder), .err = err};
@@ -332,10 +412,12 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	if (family == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
-			       "qwen3, phi3, gemma2, gemma3)",
+			       "qwen3, phi3, gemma2, gemma3, bert, roberta, xlm-roberta)",
 			       r.path, type);
 	*a = (struct model_arch){.embed_scale = 1};
 	snprintf(a->family, sizeof a->family, "%s", family);
+	if (strcmp(family, "bert") == 0)
+		return read_encoder(&r, folder, a);
 	bool gemma = strncmp(family, "gemma", 5) == 0;
 	struct defaults d = defaults_of(family);
 	read_shape(&r, a, &d);
@@ -367,6 +449,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 		fault(&r, SL_EUNSUPPORTED, "mlp_bias", "is not supported");
 	read_rope(&r, a, d.rope_base, strcmp(family, "gemma3") == 0 ? 1e4 : 0);
 	read_window(&r, a, type);
+	read_pooling(&r, folder, a);
 	if (r.rc != 0)
 		return r.rc;
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");

@@ -14,7 +14,7 @@ static const struct key_rule of_family[] = {
      "rope.scaling.original_context_length nextn_predict_layers",
      NULL, NULL},
     {"attention.causal", "true", NULL},
-    {"pooling_type attention.clamp_kqv attention.max_alibi_bias attention.temperature_scale "
+    {"attention.clamp_kqv attention.max_alibi_bias attention.temperature_scale "
      "attention.temperature_length attention.shared_kv_layers attention.q_lora_rank attention.kv_lora_rank "
      "attention.relative_buckets_count rope.scaling.yarn_log_multiplier leading_dense_block_count "
      "moe_every_n_layers interleave_moe_layer_step router_logit_softcapping rescale_every_n_layers",
@@ -36,11 +36,11 @@ static const struct key_rule of_file[] = {
     {"general.type", "model", NULL},
     {"general.* split.* quantize.* quantization.* imatrix.*", NULL, NULL},
     /* The tokenizer's reader checks the rest. */
-    {"tokenizer.ggml.add_eos_token tokenizer.ggml.add_sep_token tokenizer.ggml.treat_whitespace_as_suffix", "false",
-     NULL},
+    {"tokenizer.ggml.treat_whitespace_as_suffix", "false", NULL},
     {"tokenizer.ggml.escape_whitespaces", "true", NULL},
     {"tokenizer.ggml.model tokenizer.ggml.pre tokenizer.ggml.tokens tokenizer.ggml.scores "
      "tokenizer.ggml.merges tokenizer.ggml.added_tokens tokenizer.ggml.add_bos_token "
+     "tokenizer.ggml.add_eos_token tokenizer.ggml.add_sep_token "
      "tokenizer.ggml.add_space_prefix tokenizer.ggml.remove_extra_whitespaces "
      "tokenizer.ggml.precompiled_charsmap tokenizer.ggml.bos_token_id tokenizer.ggml.eos_token_id "
      "tokenizer.ggml.eot_token_id tokenizer.ggml.eom_token_id tokenizer.ggml.unknown_token_id "

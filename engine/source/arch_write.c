@@ -55,9 +55,36 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 	}
 }
 
+/* What every family has. */
+static void put_shape(struct gguf_writer *w, const struct model_arch *a)
+{
+	gguf_put_str(w, "general.architecture", a->family, strlen(a->family));
+	put_u32(w, a, "block_count", a->n_layers);
+	put_u32(w, a, "context_length", a->n_ctx);
+	put_u32(w, a, "embedding_length", a->n_embd);
+	put_u32(w, a, "feed_forward_length", a->n_ff);
+	put_u32(w, a, "attention.head_count", a->n_heads);
+	if (a->pooling != ARCH_POOL_NONE)
+		put_u32(w, a, "pooling_type", (int)a->pooling);
+}
+
+static void put_encoder(struct gguf_writer *w, const struct model_arch *a)
+{
+	put_shape(w, a);
+	put_f32(w, a, "attention.layer_norm_epsilon", (double)a->rms_eps);
+	gguf_put_bool(w, key_of(a, "attention.causal"), false);
+	gguf_put_u32(w, "tokenizer.ggml.token_type_count", (uint32_t)a->n_types);
+	if (a->rope.n_rot > 0)
+		put_f32(w, a, "rope.freq_base", a->rope.base);
+}
+
 int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl_err *err)
 {
 	const struct arch_rope *r = &a->rope;
+	if (a->encoder) {
+		put_encoder(w, a);
+		return 0;
+	}
 	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
 	/* What readers of the format assume and no key can change. */
 	if (gemma3 && a->rope_windowed.base != 10000)
@@ -70,12 +97,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for this activation in the family %s", a->family);
 	if (r->scaling == ARCH_ROPE_YARN && r->fractional)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a rope scaling yarn with truncate false");
-	gguf_put_str(w, "general.architecture", a->family, strlen(a->family));
-	put_u32(w, a, "block_count", a->n_layers);
-	put_u32(w, a, "context_length", a->n_ctx);
-	put_u32(w, a, "embedding_length", a->n_embd);
-	put_u32(w, a, "feed_forward_length", a->n_ff);
-	put_u32(w, a, "attention.head_count", a->n_heads);
+	put_shape(w, a);
 	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
 	put_u32(w, a, "attention.key_length", a->head_dim);
 	put_u32(w, a, "attention.value_length", a->head_dim);

@@ -590,3 +590,69 @@ int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_er
 	map_file_close(&config);
 	return rc;
 }
+
+/* ---- sentence-transformers ---- */
+
+/* Any module beyond these would change every vector. */
+static int check_modules(const struct hf_folder *f, struct sl_err *err)
+{
+	static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
+	struct map_file map = {0};
+	json_error_t why;
+	if (!exists(f, "modules.json"))
+		return 0;
+	int rc = hf_map(f, "modules.json", &map, err);
+	if (rc != 0)
+		return rc;
+	json_t *list = map.bytes <= MAX_JSON && !json_deeper_than((const char *)map.at, map.bytes, MAX_JSON_DEPTH)
+			   ? json_loadb((const char *)map.at, map.bytes, 0, &why)
+			   : NULL;
+	if (!json_is_array(list))
+		rc = sl_errf(err, SL_EINVAL, "%s/modules.json: not a list", f->path);
+	for (size_t i = 0; rc == 0 && i < json_array_size(list); i++) {
+		const char *type = json_string_value(json_object_get(json_array_get(list, i), "type"));
+		const char *dot = type != NULL ? strrchr(type, '.') : NULL;
+		bool is_known = false;
+		for (size_t k = 0; dot != NULL && k < sizeof known / sizeof *known; k++)
+			is_known = is_known || strcmp(dot + 1, known[k]) == 0;
+		if (!is_known)
+			rc = sl_errf(err, SL_EUNSUPPORTED, "%s/modules.json: module \"%.60s\" is not supported",
+				     f->path, type != NULL ? type : "");
+	}
+	json_decref(list);
+	map_file_close(&map);
+	return rc;
+}
+
+int hf_pooling(const struct hf_folder *f, enum arch_pooling *out, struct sl_err *err)
+{
+	static const struct {
+		const char *key;
+		enum arch_pooling pooling;
+	} modes[] = {{"pooling_mode_cls_token", ARCH_POOL_CLS},
+		     {"pooling_mode_mean_tokens", ARCH_POOL_MEAN},
+		     {"pooling_mode_lasttoken", ARCH_POOL_LAST}};
+	json_t *config = NULL, *value;
+	const char *key;
+	int n = 0;
+	*out = ARCH_POOL_NONE;
+	int rc = check_modules(f, err);
+	if (rc == 0 && exists(f, "1_Pooling/config.json"))
+		rc = read_json(f, "1_Pooling/config.json", &config, err);
+	json_object_foreach(config, key, value)
+	{
+		bool known = false;
+		if (!json_is_true(value) || strncmp(key, "pooling_mode_", 13) != 0)
+			continue;
+		for (size_t k = 0; k < sizeof modes / sizeof *modes; k++)
+			if (strcmp(key, modes[k].key) == 0) {
+				*out = modes[k].pooling;
+				known = true;
+			}
+		if ((!known || ++n > 1) && rc == 0)
+			rc = sl_errf(err, SL_EUNSUPPORTED, "%s/1_Pooling/config.json: %s is not supported%s", f->path,
+				     key, known ? " beside another" : "");
+	}
+	json_decref(config);
+	return rc;
+}

@@ -29,6 +29,9 @@ const char *hf_model_type(const struct hf_folder *f);
 const json_t *hf_config(const struct hf_folder *f);
 const json_t *hf_root(const struct hf_folder *f); /* all of config.json */
 
+/* How its rows are pooled, as the sentence-transformers library has it in modules.json and 1_Pooling/config.json: an
+ * enum arch_pooling, ARCH_POOL_NONE where there are no such files. SL_EUNSUPPORTED: in a way that is not supported. */
+int hf_pooling(const struct hf_folder *f, enum arch_pooling *out, struct sl_err *err);
 /* Tokens of tokenizer.json, added ones included; 0: unknown (hf_tokenizer.c). */
 int hf_count_tokens(const struct hf_folder *f);
 

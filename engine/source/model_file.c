@@ -260,7 +260,9 @@ static bool quantizes(const struct model_tensor *t, int type)
 {
 	bool floats = t->type == KN_F32 || t->type == KN_F16 || t->type == KN_BF16;
 	bool ends = strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0;
-	if (type == KN_INT4 && ends)
+	/* Tables of positions and types are small, and added to every row. */
+	bool table = strcmp(t->name, "position_embd.weight") == 0 || strcmp(t->name, "token_types.weight") == 0;
+	if ((type == KN_INT4 && ends) || table)
 		return false;
 	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type && t->n_dims == 2 &&
 	       t->dims[0] % (uint64_t)kn_type_block(type) == 0;

@@ -141,6 +141,9 @@ static int folder_keys(struct job *j)
 	int rc = model_file_arch(j->file, &j->arch, j->err);
 	if (rc != 0)
 		return rc;
+	if (j->arch.encoder)
+		return sl_errf(j->err, SL_EUNSUPPORTED, "%s: folders of encoders are not converted by this version",
+			       model_file_path(j->file));
 	if (strcmp(j->arch.family, "llama") == 0 && j->arch.rope.n_rot != j->arch.head_dim)
 		return sl_errf(j->err, SL_EUNSUPPORTED,
 			       "%s: partial rotary embedding has no GGUF form for "

@@ -172,6 +172,62 @@ static void gains(struct run *r, int layer, const char *name, int n, double mean
 	vector(r, layer, name, n, mean, mean / 10);
 }
 
+/* A matrix with its bias. */
+static void biased(struct run *r, int layer, const char *name, int n_out, int n_in, double spread)
+{
+	char bias[64];
+	snprintf(bias, sizeof bias, "%s.bias", name);
+	matrix(r, layer, name, n_out, n_in, spread);
+	if (!r->m->arch.no_biases || layer < 0)
+		vector(r, layer, bias, n_out, 0, 0.1);
+}
+
+static void layer_norm(struct run *r, int layer, const char *name)
+{
+	char full[64];
+	snprintf(full, sizeof full, "%s.weight", name);
+	gains(r, layer, full, r->m->arch.n_embd, 1);
+	snprintf(full, sizeof full, "%s.bias", name);
+	vector(r, layer, full, r->m->arch.n_embd, 0, 0.1);
+}
+
+/* A norm follows every sum, so what is added may be as large as the stream. */
+static void run_encoder_layer(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	double in = 1 / sqrt(a->n_embd);
+	if (a->no_biases) {
+		matrix(r, i, "attn_qkv", 3 * a->n_embd, a->n_embd, in);
+	} else {
+		biased(r, i, "attn_q", a->n_embd, a->n_embd, in);
+		biased(r, i, "attn_k", a->n_embd, a->n_embd, in);
+		biased(r, i, "attn_v", a->n_embd, a->n_embd, in);
+	}
+	biased(r, i, "attn_output", a->n_embd, a->n_embd, in);
+	layer_norm(r, i, "attn_output_norm");
+	if (a->gated)
+		matrix(r, i, "ffn_gate", a->n_ff, a->n_embd, in);
+	biased(r, i, "ffn_up", a->n_ff, a->n_embd, in);
+	biased(r, i, "ffn_down", a->n_embd, a->n_ff, 1 / sqrt(a->n_ff));
+	layer_norm(r, i, "layer_output_norm");
+}
+
+static void run_encoder(struct run *r)
+{
+	const struct model_arch *a = &r->m->arch;
+	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, 1);
+	if (a->rope.n_rot == 0)
+		matrix(r, -1, "position_embd", a->n_ctx, a->n_embd, 0.3);
+	matrix(r, -1, "token_types", a->n_types, a->n_embd, 0.3);
+	layer_norm(r, -1, "token_embd_norm");
+	for (int i = 0; i < a->n_layers; i++)
+		run_encoder_layer(r, i);
+	if (a->pooling != ARCH_POOL_RANK)
+		return;
+	biased(r, -1, "cls", a->n_embd, a->n_embd, 1 / sqrt(a->n_embd));
+	biased(r, -1, "cls.output", 1, a->n_embd, 3 / sqrt(a->n_embd));
+}
+
 enum { POST_GAIN = 4 };
 
 static void run_layer(struct run *r, int i)
@@ -221,6 +277,10 @@ static void run_all(struct run *r)
 				     .n_out = (uint64_t)a->n_vocab,
 				     .spread = (float)spread,
 				     .as_first = true};
+	if (a->encoder) {
+		run_encoder(r);
+		return;
+	}
 	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, spread);
 	gains(r, -1, "output_norm.weight", a->n_embd, 3 / (spread * width));
 	if (!a->tied_embeddings)
@@ -271,7 +331,7 @@ static int write_file(struct random_model *m, const struct gguf *tokenizer, stru
 	if (tokenizer != NULL)
 		copy_tokenizer(tokenizer, w);
 	else
-		random_vocab_write(w, m->arch.n_vocab);
+		random_vocab_write(w, m->arch.n_vocab, m->arch.encoder);
 	struct run r = {.m = m, .w = w, .progress = p, .err = err, .rc = rc, .matrix = declare, .ctx = ctx};
 	run_all(&r);
 	r.data = true;

@@ -43,6 +43,7 @@ int random_model_head(const struct random_model *m, int fd, void (*matrix)(void 
 /* Tokenizer keys for a vocabulary of n tokens, at least RANDOM_LEAST_VOCAB: every byte, words of a
  * made-up language merged letter by letter, and control tokens for chats (engine/source/random_vocab.c). */
 enum { RANDOM_LEAST_VOCAB = 300, RANDOM_MOST_VOCAB = 400000 };
-void random_vocab_write(struct gguf_writer *w, int n);
+/* words: BERT's, of ASCII characters and made-up words. */
+void random_vocab_write(struct gguf_writer *w, int n, bool words);
 
 #endif

@@ -18,34 +18,65 @@ struct shape {
 	enum arch_rope_scaling scaling;
 	double factor;
 	int original_ctx;
+	enum arch_pooling pooling;
 };
 
 static const struct shape shapes[] = {
-    {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32,
-     8192},
+    {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32, 8192,
+     ARCH_POOL_NONE},
     {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, 5e5, true, 0, ARCH_ROPE_LLAMA3, 32,
-     8192},
+     8192, ARCH_POOL_NONE},
     {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, 5e5, false, 0, ARCH_ROPE_LLAMA3, 8,
-     8192},
-    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"qwen3-4b", "qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"mistral-7b", "llama", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"phi-3-mini", "phi3", 32, 3072, 32, 32, 96, 8192, 32064, 4096, 1e-5, 1e4, false, 2047, ARCH_ROPE_PLAIN, 0, 0},
-    {"gemma-2-2b", "gemma2", 26, 2304, 8, 4, 256, 9216, 256000, 8192, 1e-6, 1e4, true, 4096, ARCH_ROPE_PLAIN, 0, 0},
-    {"gemma-2-9b", "gemma2", 42, 3584, 16, 8, 256, 14336, 256000, 8192, 1e-6, 1e4, true, 4096, ARCH_ROPE_PLAIN, 0, 0},
-    {"gemma-3-1b", "gemma3", 26, 1152, 4, 1, 256, 6912, 262144, 32768, 1e-6, 1e6, true, 512, ARCH_ROPE_PLAIN, 0, 0},
-    {"gemma-3-4b", "gemma3", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e-6, 1e6, true, 1024, ARCH_ROPE_LINEAR, 8, 0},
-    {"test-30m", "llama", 8, 512, 8, 4, 64, 1536, 8192, 32768, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"tiny-llama", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LLAMA3, 8, 128},
-    {"tiny-mistral", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"tiny-qwen2", "qwen2", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"tiny-qwen3", "qwen3", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0},
-    {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512},
-    {"tiny-gemma2", "gemma2", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e4, true, 64, ARCH_ROPE_PLAIN, 0, 0},
-    {"tiny-gemma3", "gemma3", 7, 256, 4, 1, 64, 512, 512, 1024, 1e-6, 1e6, true, 64, ARCH_ROPE_LINEAR, 8, 0},
+     8192, ARCH_POOL_NONE},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"qwen3-4b", "qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"mistral-7b", "llama", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"phi-3-mini", "phi3", 32, 3072, 32, 32, 96, 8192, 32064, 4096, 1e-5, 1e4, false, 2047, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"gemma-2-2b", "gemma2", 26, 2304, 8, 4, 256, 9216, 256000, 8192, 1e-6, 1e4, true, 4096, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"gemma-2-9b", "gemma2", 42, 3584, 16, 8, 256, 14336, 256000, 8192, 1e-6, 1e4, true, 4096, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"gemma-3-1b", "gemma3", 26, 1152, 4, 1, 256, 6912, 262144, 32768, 1e-6, 1e6, true, 512, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"gemma-3-4b", "gemma3", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e-6, 1e6, true, 1024, ARCH_ROPE_LINEAR, 8, 0,
+     ARCH_POOL_NONE},
+    {"test-30m", "llama", 8, 512, 8, 4, 64, 1536, 8192, 32768, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-llama", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LLAMA3, 8, 128,
+     ARCH_POOL_NONE},
+    {"tiny-mistral", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen2", "qwen2", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen3", "qwen3", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
+     ARCH_POOL_NONE},
+    {"tiny-gemma2", "gemma2", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e4, true, 64, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-gemma3", "gemma3", 7, 256, 4, 1, 64, 512, 512, 1024, 1e-6, 1e6, true, 64, ARCH_ROPE_LINEAR, 8, 0,
+     ARCH_POOL_NONE},
+    {"bge-small", "bert", 12, 384, 12, 12, 32, 1536, 30522, 512, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_CLS},
+    {"bge-base", "bert", 12, 768, 12, 12, 64, 3072, 30522, 512, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_CLS},
+    {"tiny-bert", "bert", 2, 256, 4, 4, 64, 512, 512, 256, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0, ARCH_POOL_CLS},
+    {"tiny-reranker", "bert", 2, 256, 4, 4, 64, 512, 512, 256, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_RANK},
+    {"tiny-nomic-bert", "nomic-bert", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-12, 1e3, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_MEAN},
+    {"tiny-embedding", "qwen3", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_LAST},
 };
 
 static void describe(const struct shape *s, struct model_arch *a)
@@ -85,6 +116,16 @@ static void describe(const struct shape *s, struct model_arch *a)
 		     .high_freq = 4},
 	};
 	snprintf(a->family, sizeof a->family, "%s", s->family);
+	a->pooling = s->pooling;
+	if (strcmp(s->family, "bert") == 0 || strcmp(s->family, "nomic-bert") == 0) {
+		bool turns = s->base > 0;
+		a->encoder = true;
+		a->n_types = 2;
+		a->qkv_bias = !turns;
+		a->gated = a->no_biases = turns;
+		a->rope.n_rot = turns ? s->head_dim : 0;
+		a->rank_dense = s->pooling == ARCH_POOL_RANK;
+	}
 	if (s->scaling == ARCH_ROPE_LONGROPE) {
 		double ratio = (double)s->n_ctx / s->original_ctx;
 		a->rope.magnitude = sqrt(1 + log(ratio) / log(s->original_ctx));
@@ -107,7 +148,7 @@ const char *random_shape_at(size_t i, struct model_arch *out)
 
 int random_shape_find(const char *name, struct model_arch *out, struct sl_err *err)
 {
-	char all[512];
+	char all[1024];
 	size_t n = 0;
 	all[0] = '\0';
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

@@ -55,12 +55,69 @@ static size_t spell_word(int i, char *out, size_t *head)
 	return n;
 }
 
-void random_vocab_write(struct gguf_writer *w, int n)
+/* ---- WordPiece ---- */
+
+static const char *const bert_control[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+enum { N_BERT_CONTROL = sizeof bert_control / sizeof *bert_control };
+
+/* Token i behind the control tokens: characters that begin a word, letters and digits that continue one, and strings of
+ * two letters and more of both kinds in turn. U+2581 marks what begins a word. */
+static size_t spell_piece(int i, char *out)
+{
+	static const char firsts[] = "abcdefghijklmnopqrstuvwxyz0123456789!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
+	enum { N_FIRSTS = sizeof firsts - 1, N_NEXT = 36 };
+	bool begins = i < N_FIRSTS || (i >= N_FIRSTS + N_NEXT && (i - N_FIRSTS - N_NEXT) % 2 == 0);
+	size_t n = begins ? 3 : 0;
+	memcpy(out, "\xE2\x96\x81", n);
+	if (i < N_FIRSTS + N_NEXT) {
+		out[n] = firsts[i < N_FIRSTS ? i : i - N_FIRSTS];
+		return n + 1;
+	}
+	int k = (i - N_FIRSTS - N_NEXT) / 2, letters = 2, count = LETTERS * LETTERS;
+	for (; k >= count; k -= count, count *= LETTERS)
+		letters++;
+	for (int at = letters - 1; at >= 0; at--, k /= LETTERS)
+		out[n + (size_t)at] = (char)('a' + k % LETTERS);
+	return n + (size_t)letters;
+}
+
+static void write_words(struct gguf_writer *w, int n)
+{
+	char piece[3 + MAX_TOKEN];
+	gguf_put_str(w, "tokenizer.ggml.model", "bert", 4);
+	gguf_put_array(w, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)n);
+	for (int i = 0; i < N_BERT_CONTROL; i++)
+		gguf_item_str(w, bert_control[i], strlen(bert_control[i]));
+	for (int i = N_BERT_CONTROL; i < n; i++)
+		gguf_item_str(w, piece, spell_piece(i - N_BERT_CONTROL, piece));
+	gguf_put_array(w, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)n);
+	for (int i = 0; i < n; i++) {
+		int32_t type = i < N_BERT_CONTROL ? 3 : 1;
+		gguf_item_bytes(w, &type, sizeof type);
+	}
+	static const struct {
+		const char *key;
+		uint32_t id;
+	} ids[] = {{"tokenizer.ggml.padding_token_id", 0}, {"tokenizer.ggml.unknown_token_id", 1},
+		   {"tokenizer.ggml.bos_token_id", 2},     {"tokenizer.ggml.cls_token_id", 2},
+		   {"tokenizer.ggml.eos_token_id", 3},     {"tokenizer.ggml.seperator_token_id", 3},
+		   {"tokenizer.ggml.mask_token_id", 4}};
+	for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+		gguf_put_u32(w, ids[i].key, ids[i].id);
+}
+
+/* ---- byte pairs ---- */
+
+void random_vocab_write(struct gguf_writer *w, int n, bool words)
 {
 	char word[2 * MAX_TOKEN];
 	size_t head, bytes;
 	int n_words = n - N_BYTES - N_CONTROL;
 	BUG_IF(n < RANDOM_LEAST_VOCAB || n > RANDOM_MOST_VOCAB, "a vocabulary of %d", n);
+	if (words) {
+		write_words(w, n);
+		return;
+	}
 	gguf_put_str(w, "tokenizer.ggml.model", "gpt2", 4);
 	gguf_put_str(w, "tokenizer.ggml.pre", "gpt-2", 5);
 	gguf_put_array(w, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)n);

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/step/choices.h"
+#include "engine/step/embed.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/draft_prefix.h"
 #include "engine/step/seq_swap.h"
@@ -56,6 +57,7 @@ void batch_release(struct eng_seq *s)
 	in_flight_leave(s);
 	s->sched.prefilling = true;
 	s->sched.started = false;
+	s->sched.credit = s->credit > 0; /* in_flight_foresee may have taken it */
 }
 
 int batch_take_slot(const struct step *st, struct eng_seq *s)
@@ -117,7 +119,7 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 	struct eng_model *m = p->m;
 	struct eng_seq *s = seq_of(view);
 	struct prefix_match match;
-	if (m->e->cfg.no_prefix_cache || s->prompt_logprobs > 0) {
+	if (m->e->cfg.no_prefix_cache || s->unshared) {
 		out->n_cached = seq_swap_would_have(s, 0);
 		return;
 	}
@@ -178,7 +180,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
-	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
+	if (!st->e->cfg.no_prefix_cache && !s->unshared)
 		s->sched.n_past =
 		    prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s), &s->sched.n_pages);
 	seq_swap_in(s);
@@ -203,16 +205,17 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	s->n_rows = 0;
 	if (s->slot < 0)
 		start(st, s, now);
+	/* Steps of other sequences do not wait for swapped pages. */
+	bool others = b->n_rows > 0 || s->model->n_in_flight > 0;
+	if (in_flight_must_sit_out(s) || (others && seq_swap_arriving(s))) {
+		sched_update(s->model->sched, &s->sched, now);
+		return;
+	}
 	if (is_searching(s) && s->state == SEQ_DECODE) {
 		beam_rows_rows(st, b, s, now);
 		return;
 	}
 	n = n < s->sched.n_left ? n : s->sched.n_left;
-	/* Steps of other sequences do not wait for swapped pages. */
-	if ((b->n_rows > 0 || s->model->n_in_flight > 0) && seq_swap_arriving(s)) {
-		sched_update(s->model->sched, &s->sched, now);
-		return;
-	}
 	uint32_t past = s->sched.n_past;
 	struct row_range prompt_rows = prompt_rows_wanted(s), prefix_rows = draft_prefix_rows_wanted(s);
 	n = rows_fit(prompt_rows, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
@@ -226,6 +229,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 			BUG_IF(coming && (s->n_coming == 0 || s->coming_from < 0),
 			       "a row whose token no sequence draws");
 			batch_add_row(st, b, s->slot, pos, coming ? 0 : s->tokens[pos]);
+			st->row_type[b->n_rows - 1] = pos >= s->n_first;
+			st->row_sees[b->n_rows - 1] = (int32_t)(s->model->info.arch.encoder ? s->n_prompt : pos + 1);
 			if (coming)
 				st->row_from[b->n_rows - 1] = s->coming_from;
 			if (in_rows(prompt_rows, pos) || in_rows(prefix_rows, pos)) {
@@ -242,7 +247,9 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		s->sched.n_left -= n;
 		s->n_rows = n;
 		s->n_flying += n;
-		if (s->sched.n_left == 0) {
+		if (s->embed) {
+			embed_rows(st, b, s, n);
+		} else if (s->sched.n_left == 0) {
 			batch_want(st, b, s);
 			spec_rows(st, b, s);
 		}
@@ -273,7 +280,7 @@ static void measure(struct engine *e, struct eng_model *m, const struct step_in_
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
 	atomic_fetch_add(&e->decode_tokens, b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode));
 	atomic_store(&e->us_per_prefill_token,
-		     (unsigned)(cost_rows_ns(&m->cost, m->e->cfg.step_tokens) / 1e3 / m->e->cfg.step_tokens));
+		     (unsigned)(cost_rows_ns(&m->cost, m->step_tokens) / 1e3 / m->step_tokens));
 	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
 }
 
@@ -311,12 +318,19 @@ void batch_report_token(struct step *st, const struct eng_seq *s, uint8_t choice
 	st->e->on_event(st->e->on_event_ctx, &ev);
 }
 
-bool batch_is_end(const struct eng_seq *s, int32_t id)
+static bool is_stop_id(const struct eng_seq *s, int32_t id)
 {
 	for (int i = 0; i < s->sampling.n_stop_ids; i++) {
 		if (s->sampling.stop_ids[i] == id)
 			return true;
 	}
+	return false;
+}
+
+bool batch_is_end(const struct eng_seq *s, int32_t id)
+{
+	if (is_stop_id(s, id))
+		return true;
 	return !s->sampling.ignore_eos && tokenizer_is_end(model_tokenizer(s->model->model), id);
 }
 
@@ -332,12 +346,22 @@ struct proto_str batch_token_text(const struct eng_model *m, int32_t id)
 static int release_text(struct step *st, struct eng_seq *s, int32_t id, bool *stopped)
 {
 	text_stream_may_stop(&s->stream, s->n_made >= s->sampling.min_tokens);
-	if (batch_is_end(s, id)) {
-		*stopped = true;
-		return text_stream_finish(&s->stream, &st->text);
-	}
 	struct proto_str bytes = batch_token_text(s->model, id);
+	if (batch_is_end(s, id)) {
+		bool by_id = is_stop_id(s, id);
+		s->stop = by_id ? PROTO_STOP_ID : PROTO_STOP_NONE;
+		s->stop_at = by_id ? (uint32_t)id : 0;
+		*stopped = true;
+		int rc = by_id && s->stream.keeps
+			     ? text_stream_push(&s->stream, bytes.at, bytes.n, &st->text, &(bool){false})
+			     : 0;
+		return rc == 0 ? text_stream_finish(&s->stream, &st->text) : rc;
+	}
 	int rc = text_stream_push(&s->stream, bytes.at, bytes.n, &st->text, stopped);
+	if (rc == 0 && *stopped) {
+		s->stop = PROTO_STOP_STRING;
+		s->stop_at = s->stream.by;
+	}
 	if (rc == 0 && !*stopped && s->n_made >= s->max_tokens)
 		rc = text_stream_finish(&s->stream, &st->text);
 	return rc;
@@ -347,7 +371,23 @@ int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopp
 {
 	buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 	int rc = append_token(s, id);
-	return rc == 0 ? release_text(st, s, id, stopped) : rc;
+	if (rc == 0 && !batch_is_end(s, id))
+		rc = constrain_take(&s->constraint, &s->constraint.now, id);
+	if (rc == 0)
+		rc = release_text(st, s, id, stopped);
+	if (rc != 0 || *stopped || !constrain_complete(&s->constraint.now))
+		return rc;
+	*stopped = true;
+	return text_stream_finish(&s->stream, &st->text);
+}
+
+uint8_t batch_finish_of(struct eng_seq *s, int32_t last)
+{
+	bool cut = s->stream.stopped || (batch_is_end(s, last) && constrain_is_partial(&s->constraint.now));
+	if (s->constraint.how.grammar == NULL || !cut)
+		return PROTO_FINISH_STOP;
+	s->length_why = PROTO_LENGTH_STOPPED;
+	return PROTO_FINISH_LENGTH;
 }
 
 static void end_answer(struct step *st, struct eng_seq *s, uint8_t finish)
@@ -369,17 +409,19 @@ void batch_continue(struct step *st, struct eng_seq *s, uint64_t now)
 	sched_update(s->model->sched, &s->sched, now);
 }
 
-/* st->choice is the next token of s. */
-static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
+/* st->choice is the next token of s. False: it ended s, which is then invalid. */
+static bool take_one(struct step *st, struct eng_seq *s, uint64_t now)
 {
-	if (st->choice.id < 0) {
-		step_fail(st, s, PROTO_ERR_INTERNAL);
-		return;
-	}
+	int32_t id = st->choice.id;
 	bool stopped = false;
-	if (batch_take_token(st, s, st->choice.id, &stopped) != 0) {
-		step_fail(st, s, PROTO_ERR_OVERLOADED);
-		return;
+	if (id < 0) {
+		step_fail(st, s, PROTO_ERR_INTERNAL);
+		return false;
+	}
+	int rc = batch_take_token(st, s, id, &stopped);
+	if (rc != 0) {
+		step_fail_constraint(st, s, rc);
+		return false;
 	}
 	if (s->first_ns == 0)
 		first_token(s, now);
@@ -391,20 +433,57 @@ static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
 		choices_token(st, s, reported);
 	else if (reported)
 		batch_report_token(st, s, 0, &st->choice, step_text(st));
-	if (stopped)
-		end_answer(st, s, PROTO_FINISH_STOP);
-	else if (s->n_made >= s->max_tokens)
-		end_answer(st, s, PROTO_FINISH_LENGTH);
-	else
+	bool ended = stopped || s->n_made >= s->max_tokens;
+	if (ended)
+		end_answer(st, s, stopped ? batch_finish_of(s, id) : PROTO_FINISH_LENGTH);
+	return !ended;
+}
+
+static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	if (take_one(st, s, now))
 		batch_continue(st, s, now);
 }
 
-int32_t batch_peek(struct step *st, const struct eng_seq *s, uint32_t i, float *logits)
+/* Whether s may take a token without a draw now: nobody wants its log probability, and neither credit nor pace forbids
+ * it. */
+static bool may_take_more(const struct eng_seq *s, uint64_t now)
+{
+	return s->credit > 0 && !s->sampling.want_logprob && eng_seq_due(s) <= now;
+}
+
+/* s has drawn a token: those that its constraint forces after it follow at once. The next step computes them all. */
+static void take_forced(struct step *st, struct eng_seq *s, uint64_t now)
+{
+	int32_t id;
+	uint32_t n = 0;
+	while (may_take_more(s, now) && (id = constrain_forced(&s->constraint, &s->constraint.now)) >= 0) {
+		st->choice = (struct sampler_choice){.id = id, .logprob = NAN};
+		if (!take_one(st, s, now))
+			return;
+		n++;
+	}
+	if (n == 0)
+		return;
+	atomic_fetch_add(&st->e->forced_tokens, n);
+	atomic_fetch_add(&st->e->decode_tokens, n);
+	batch_continue(st, s, now);
+	s->sched.n_left = eng_seq_n_own(s) - s->sched.n_past;
+}
+
+int32_t batch_peek(struct step *st, struct eng_seq *s, uint32_t i, float *logits)
 {
 	struct sampler_params p = s->sampling;
+	struct seq_constraint *c = &s->constraint;
 	p.want_logprob = false;
+	if (i == 0 && constrain_is_on(c))
+		constrain_ahead(c);
+	if (constrain_draw(c, &c->ahead, st->mask, &p) != 0)
+		return -1;
 	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made + i, &st->scratch, &st->choice);
-	return st->choice.id;
+	int32_t id = st->choice.id;
+	bool follows = id >= 0 && !batch_is_end(s, id);
+	return follows && constrain_take(c, &c->ahead, id) != 0 ? -1 : id;
 }
 
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
@@ -413,13 +492,19 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
-	sampler_draw(&s->sampling, &s->said, logits, s->model->info.arch.n_vocab, s->n_made, &st->scratch, &st->choice);
+	struct sampler_params p = s->sampling;
+	int rc = constrain_draw(&s->constraint, &s->constraint.now, st->mask, &p);
+	if (rc != 0) {
+		step_fail_constraint(st, s, rc);
+		return;
+	}
+	sampler_draw(&p, &s->said, logits, s->model->info.arch.n_vocab, s->n_made, &st->scratch, &st->choice);
 	take_choice(st, s, now);
 }
 
 /* Serves the wanted rows of one sequence from the i-th on: prompt rows first, then the row that a token is drawn from.
  * Returns the index after them. */
-static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
+static int serve_rows(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
 {
 	struct eng_seq *s = f->wants[i].s;
 	if (s == NULL)
@@ -460,6 +545,16 @@ static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_
 	return end;
 }
 
+static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
+{
+	int end = serve_rows(st, f, i, now);
+	struct eng_seq *s = f->wants[end - 1].s; /* NULL: it has ended */
+	if (s != NULL && constrain_is_on(&s->constraint) && s->state == SEQ_DECODE && s->sched.n_left == 1 &&
+	    !is_searching(s))
+		take_forced(st, s, now);
+	return end;
+}
+
 /* ---- steps ---- */
 
 /* Fails m with its device's own description of the fault. */
@@ -478,18 +573,33 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 			       .row_pos = st->row_pos,
 			       .row_seq = st->row_seq,
 			       .row_from = m->n_in_flight > 0 ? st->row_from : NULL,
+			       .row_type = m->info.arch.n_types > 1 ? st->row_type : NULL,
+			       .row_sees = m->info.arch.encoder ? st->row_sees : NULL,
 			       .n_seqs = st->e->cfg.max_sequences,
 			       .page_table = m->page_tables,
 			       .max_pages = (int)m->max_pages};
 	struct model_draws draws;
+	const struct model_pooling pooling = {
+	    .texts = st->texts, .n = b->n_texts, .out = m->in_flight[m->n_in_flight]->pooled};
 	device_draw_plan(st, b, m, &draws);
 	uint64_t begin = clock_now_ns();
-	int rc = model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws);
+	int rc =
+	    model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws, &pooling);
 	if (rc != 0)
 		return rc;
 	in_flight_depart(st, m, b, plan);
 	m->in_flight[m->n_in_flight - 1]->issued_ns = begin;
 	return 0;
+}
+
+/* Tokens that were taken without a draw are computed with the sequence's next row, as far as the plan has room. */
+static void grant_forced(const struct eng_model *m, struct sched_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->n_run; i++) {
+		struct sched_seq *s = plan->run[i];
+		if (!s->prefilling && s->n_left > 1)
+			s->n_tokens += sched_grant_draft(m->sched, plan, s, s->n_left - 1);
+	}
 }
 
 enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *next_due_ns)
@@ -513,6 +623,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	for (uint32_t i = 0; i < plan.n_evict; i++)
 		batch_preempt(seq_of(plan.evict[i]), now);
 	batch_wake(m, now);
+	grant_forced(m, &plan);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
@@ -520,7 +631,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 		add_rows(st, &b, seq_of(plan.run[i]), now);
 	if (b.n_rows == 0) {
 		/* Retries a failed page allocation soon, but without spinning. */
-		if (plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
+		if (!ahead && plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
 			*next_due_ns = now + RETRY_MS * NS_PER_MS;
 		return plan.n_evict > 0 && plan.n_run == 0 ? BATCH_CHANGED : BATCH_IDLE;
 	}
@@ -558,6 +669,7 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 	}
 	for (int i = 0; i < f->b.n_want;)
 		i = serve(st, f, i, done);
+	embed_serve(st, m, f);
 	/* Drafts need the tokens so far, so a step planned ahead has none. */
 	if (m->n_in_flight > 1 && spec_pays(st, m, f, done))
 		m->settle = true;

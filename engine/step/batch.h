@@ -12,6 +12,7 @@
 
 struct batch {
 	int n_rows, n_want;
+	int n_texts;           /* whose rows are pooled */
 	uint32_t n_extra_rows; /* rows whose logits are wanted, except for a draw: at most STEP_EXTRA_ROWS */
 	uint32_t n_decode, n_prefill;
 	struct cost_past attended;
@@ -57,11 +58,14 @@ static inline void batch_attend(struct cost_past *c, uint32_t past, uint32_t n)
 int batch_take_slot(const struct step *st, struct eng_seq *s);
 /* Draws and reports a token for s. s may end and is then invalid. */
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
-/* The id that s would draw as the i-th token after its own ones, without log probabilities; -1: no usable logits. */
-int32_t batch_peek(struct step *st, const struct eng_seq *s, uint32_t i, float *logits);
+/* The id that s would draw as the i-th token after its own ones and, if constrained, those that this was called for
+ * with 0 … i - 1; without log probabilities; -1: no usable logits. */
+int32_t batch_peek(struct step *st, struct eng_seq *s, uint32_t i, float *logits);
 /* Appends id to s's own tokens and puts the text that may be released into st->text. *stopped: id ends the answer. 0,
  * SL_ENOMEM, SL_ELIMIT. */
 int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped);
+/* The reason for the end of s, which `last` has stopped: LENGTH where its constraint is left incomplete. */
+uint8_t batch_finish_of(struct eng_seq *s, int32_t last);
 /* Whether id ends the answer of s: an end token or a stop id. */
 bool batch_is_end(const struct eng_seq *s, int32_t id);
 /* The text of id in an answer; empty for control tokens. */
@@ -80,6 +84,8 @@ void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 
 /* ---- device_draw.c ---- */
 
+/* Whether no row of s in its next step needs its logits on the host. */
+bool device_draw_all(const struct eng_seq *s);
 /* Selects the rows of b whose token is drawn on the device; out is for model_forward_draw. */
 void device_draw_plan(struct step *st, const struct batch *b, const struct eng_model *m, struct model_draws *out);
 

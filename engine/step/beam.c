@@ -27,7 +27,14 @@ static void drop(struct beam_hyp *h)
 {
 	sl_free(h->tokens);
 	sl_free(h->logprobs);
+	constrain_at_dispose(&h->at);
 	*h = (struct beam_hyp){0};
+}
+
+void beam_constrain(struct beam *b, const struct seq_constraint *c)
+{
+	b->constraint = c;
+	constrain_copy(&b->live[0].at, &c->now);
 }
 
 void beam_reset(struct beam *b)
@@ -36,6 +43,7 @@ void beam_reset(struct beam *b)
 		drop(&b->live[i]);
 		drop(&b->done[i]);
 	}
+	b->constraint = NULL;
 	b->n_live = 1;
 	b->n_done = 0;
 }
@@ -55,8 +63,10 @@ static int likelier(const void *pa, const void *pb)
 	return a->top.id < b->top.id ? -1 : a->top.id > b->top.id;
 }
 
-static int continue_hyp(const struct beam_hyp *h, const struct candidate *c, struct beam_hyp *out)
+/* is_end: c is an end token. */
+static int continue_hyp(const struct beam *b, const struct candidate *c, bool is_end, struct beam_hyp *out)
 {
+	const struct beam_hyp *h = &b->live[c->parent];
 	*out = (struct beam_hyp){.n = h->n + 1, .sum = c->sum};
 	out->tokens = sl_zalloc_n(out->n, sizeof *out->tokens);
 	out->logprobs = sl_zalloc_n(out->n, sizeof *out->logprobs);
@@ -70,7 +80,13 @@ static int continue_hyp(const struct beam_hyp *h, const struct candidate *c, str
 	}
 	out->tokens[h->n] = c->top.id;
 	out->logprobs[h->n] = c->top.logprob;
-	return 0;
+	if (b->constraint == NULL)
+		return 0;
+	constrain_copy(&out->at, &h->at);
+	int rc = is_end ? 0 : constrain_take(b->constraint, &out->at, c->top.id);
+	if (rc != 0)
+		drop(out);
+	return rc;
 }
 
 /* Inserts h into done, the best first; drops the worst if there are too many. */
@@ -118,17 +134,21 @@ int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (
 	}
 	qsort(all, n, sizeof *all, likelier);
 	int rc = 0;
-	for (uint32_t i = 0; i < n && n_next < b->width && i < 2 * b->width && rc == 0; i++) {
+	for (uint32_t i = 0; i < n && n_next < b->width && i < 2 * b->width; i++) {
 		const struct candidate *c = &all[i];
+		struct beam_hyp h;
 		bool ends_it = is_end(ctx, c->top.id);
-		/* Only ends among the first `width` candidates count. */
-		if (ends_it && i >= b->width)
-			continue;
-		rc = continue_hyp(&b->live[c->parent], c, ends_it ? &ends[n_ends] : &next[n_next]);
-		if (rc == 0 && ends_it) {
-			n_ends++;
-		} else if (rc == 0) {
-			parents[n_next++] = c->parent;
+		rc = continue_hyp(b, c, ends_it, &h);
+		if (rc != 0)
+			break;
+		ends_it = ends_it || constrain_complete(&h.at);
+		if (!ends_it) {
+			parents[n_next] = c->parent;
+			next[n_next++] = h;
+		} else if (i < b->width) {
+			ends[n_ends++] = h;
+		} else {
+			drop(&h); /* only ends among the first `width` candidates count */
 		}
 	}
 	if (rc != 0) {

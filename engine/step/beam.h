@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/step/constrain.h"
 
 enum { BEAM_MAX = 16 };
 
@@ -18,14 +19,16 @@ struct beam_hyp {
 	int32_t *tokens; /* owned, n of them */
 	float *logprobs; /* owned */
 	uint32_t n;
-	double sum;   /* of the logprobs */
-	double score; /* once ended */
-	bool ended;   /* by an end token, its last; otherwise by the length */
+	struct constrain_at at; /* behind its tokens */
+	double sum;             /* of the logprobs */
+	double score;           /* once ended */
+	bool ended;             /* by an end token, its last, or complete by its grammar; otherwise by the length */
 };
 
 struct beam {
 	uint32_t width, max_tokens, n_live, n_done;
 	float length_penalty;
+	const struct seq_constraint *constraint;        /* NULL: it is free */
 	struct beam_hyp live[BEAM_MAX], done[BEAM_MAX]; /* done: the best first */
 };
 
@@ -37,6 +40,8 @@ struct beam_top {
 
 /* One live hypothesis, empty. */
 void beam_init(struct beam *b, uint32_t width, uint32_t max_tokens, float length_penalty);
+/* Constrains an empty search. c is borrowed until beam_reset. */
+void beam_constrain(struct beam *b, const struct seq_constraint *c);
 /* Frees all hypotheses and starts over. */
 void beam_reset(struct beam *b);
 
@@ -44,8 +49,8 @@ void beam_reset(struct beam *b);
 static inline uint32_t beam_n_tops(const struct beam *b) { return 2 * b->width; }
 
 /* Makes the next generation. tops: [n_live][k], the likeliest first; parents[i]: the hypothesis that live[i] continues.
- * *finished: no live hypothesis can beat the ended ones, or the length is reached; done[] is the result. 0 or SL_ENOMEM
- * (nothing has changed). */
+ * *finished: no live hypothesis can beat the ended ones, or the length is reached; done[] is the result. 0, SL_ENOMEM,
+ * SL_ELIMIT (nothing has changed). */
 int beam_advance(struct beam *b, const struct beam_top *tops, uint32_t k, bool (*is_end)(const void *ctx, int32_t id),
 		 const void *ctx, uint8_t *parents, bool *finished);
 

@@ -152,15 +152,24 @@ void beam_rows_serve(struct step *st, struct eng_seq *s, float *logits, uint64_t
 	k = k < n_vocab ? k : n_vocab;
 	if (s->state == SEQ_PREFILL)
 		c->n_pages[0] = s->sched.n_pages;
+	if (constrain_is_on(&s->constraint) && c->beam.constraint == NULL)
+		beam_constrain(&c->beam, &s->constraint);
 	for (uint32_t i = 0; i < n_before; i++) {
-		int got = sampler_top(&s->sampling, &s->said, logits + (size_t)i * (size_t)n_vocab, n_vocab,
-				      c->beam.live[i].n, k, &st->scratch, found);
+		struct sampler_params p = s->sampling;
+		int rc = constrain_draw(&s->constraint, &c->beam.live[i].at, st->mask, &p);
+		if (rc != 0) {
+			step_fail_constraint(st, s, rc);
+			return;
+		}
+		int got = sampler_top(&p, &s->said, logits + (size_t)i * (size_t)n_vocab, n_vocab, c->beam.live[i].n, k,
+				      &st->scratch, found);
 		for (int j = 0; j < k; j++)
 			tops[(int)i * k + j] = (struct beam_top){.id = j < got ? (int32_t)found[j].id : -1,
 								 .logprob = j < got ? found[j].v : -1e30f};
 	}
-	if (beam_advance(&c->beam, tops, (uint32_t)k, ends, s, parents, &finished) != 0) {
-		step_fail(st, s, PROTO_ERR_OVERLOADED);
+	int rc = beam_advance(&c->beam, tops, (uint32_t)k, ends, s, parents, &finished);
+	if (rc != 0) {
+		step_fail_constraint(st, s, rc);
 		return;
 	}
 	if (s->first_ns == 0)

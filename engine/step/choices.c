@@ -71,12 +71,16 @@ static void report_end(struct step *st, struct choices *c, uint8_t as, const str
 			       .u.choice = {.choice = as,
 					    .finish = log->finish,
 					    .length_why = log->length_why,
+					    .stop = log->stop,
+					    .stop_at = log->stop_at,
 					    .n_completion = log->n,
 					    .cumulative_logprob = (float)log->sum}};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 	if (as == 0) {
 		c->finish = log->finish;
 		c->length_why = log->length_why;
+		c->lead->stop = log->stop;
+		c->lead->stop_at = log->stop_at;
 	}
 }
 
@@ -221,6 +225,8 @@ void choices_end(struct step *st, struct eng_seq *s, uint8_t finish)
 	uint32_t left = s->credit;
 	log->finish = finish;
 	log->length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0;
+	log->stop = finish == PROTO_FINISH_STOP ? s->stop : 0;
+	log->stop_at = finish == PROTO_FINISH_STOP ? s->stop_at : 0;
 	c->members[s->choice] = NULL;
 	c->n_running--;
 	if (!c->silent)
@@ -259,7 +265,7 @@ static int keep_hyp(struct step *st, struct choices *c, const struct beam_hyp *h
 	bool stopped = false;
 	int rc = text_stream_init(&stream, NULL, 0);
 	for (uint32_t i = 0; i < h->n && rc == 0; i++) {
-		bool last = i + 1 == h->n, is_end = last && h->ended;
+		bool last = i + 1 == h->n, is_end = last && h->ended && batch_is_end(c->lead, h->tokens[i]);
 		struct proto_str bytes = batch_token_text(c->lead->model, h->tokens[i]);
 		buf_clear(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 		if (!is_end)

@@ -29,7 +29,8 @@ struct choice_log {
 	uint32_t n, n_reported;
 	uint32_t n_drawn; /* with the one that ended it, which is not reported where it adds no text */
 	double sum;       /* of the log probabilities of those drawn */
-	uint8_t finish, length_why;
+	uint8_t finish, length_why, stop;
+	uint32_t stop_at;
 };
 
 struct choices {

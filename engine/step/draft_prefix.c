@@ -96,14 +96,16 @@ static bool take(struct step *st, struct eng_seq *s)
 	bool stopped = false;
 	s->draft_prefix.n_left--;
 	/* The client has its text; the stream keeps what must be held back. */
-	if (batch_take_token(st, s, s->tokens[eng_seq_n_own(s)], &stopped) != 0) {
-		step_fail(st, s, PROTO_ERR_OVERLOADED);
+	int32_t id = s->tokens[eng_seq_n_own(s)];
+	int rc = batch_take_token(st, s, id, &stopped);
+	if (rc != 0) {
+		step_fail_constraint(st, s, rc);
 		return false;
 	}
 	if (!stopped)
 		return true;
 	settle(st, s);
-	step_finish(st, s, PROTO_FINISH_STOP, 0, "");
+	step_finish(st, s, batch_finish_of(s, id), 0, "");
 	return false;
 }
 

@@ -10,7 +10,7 @@
 int in_flight_create(struct eng_model *m)
 {
 	const struct eng_config *cfg = &m->e->cfg;
-	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
+	size_t max_rows = (size_t)m->step_tokens + (size_t)cfg->max_sequences;
 	/* One wanted row per sequence that draws, and the extra rows. */
 	size_t max_want = (size_t)cfg->max_sequences + STEP_EXTRA_ROWS;
 	size_t n_want = max_rows < max_want ? max_rows : max_want;
@@ -21,7 +21,12 @@ int in_flight_create(struct eng_model *m)
 		f->wants = sl_zalloc_n(n_want, sizeof *f->wants);
 		f->drawn = sl_zalloc_n(n_want, sizeof *f->drawn);
 		f->runs = sl_zalloc_n(2 * (size_t)cfg->max_sequences, sizeof *f->runs);
-		if (f->wants == NULL || f->drawn == NULL || f->runs == NULL)
+		f->texts = sl_zalloc_n((size_t)cfg->max_sequences, sizeof *f->texts);
+		if (f->wants == NULL || f->drawn == NULL || f->runs == NULL || f->texts == NULL)
+			break;
+		size_t width = (size_t)model_pooled_width(m->model);
+		if (width > 0 &&
+		    (f->pooled = sl_zalloc_n((size_t)cfg->max_sequences, width * sizeof *f->pooled)) == NULL)
 			break;
 		if (i + 1 == KN_STEPS_AHEAD)
 			return 0;
@@ -40,6 +45,8 @@ void in_flight_destroy(struct eng_model *m)
 		sl_free(f->wants);
 		sl_free(f->drawn);
 		sl_free(f->runs);
+		sl_free(f->texts);
+		sl_free(f->pooled);
 		sl_free(f);
 		m->in_flight[i] = NULL;
 	}
@@ -58,6 +65,7 @@ void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *
 	struct step_in_flight *f = m->in_flight[m->n_in_flight++];
 	f->b = *b;
 	f->n_dropped = 0;
+	f->n_host = 0;
 	f->waited = false;
 	f->rc = 0;
 	f->issued_ns = clock_now_ns();
@@ -67,10 +75,13 @@ void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *
 		struct eng_seq *s = seq_of(plan->run[i]);
 		f->runs[i] = (struct in_flight_run){.s = s, .n_rows = s->n_rows, .n_past = s->sched.n_past};
 	}
+	for (int i = 0; i < b->n_texts; i++)
+		f->texts[i].s = st->texts[i].ends ? st->text_seqs[i] : NULL;
 	for (int i = 0; i < b->n_want; i++) {
 		struct eng_seq *s = st->want_seqs[i];
 		bool last = i + 1 == b->n_want || st->want_seqs[i + 1] != s;
 		bool drawing = last && s->sched.n_left == 0;
+		f->n_host += st->drawn_at[i] < 0;
 		f->wants[i] = (struct in_flight_want){.s = s, .drawn_at = st->drawn_at[i], .drawing = drawing};
 		if (drawing) {
 			s->n_coming++;
@@ -125,7 +136,7 @@ void in_flight_drop(struct eng_model *m)
 		for (int k = 0; k < f->b.n_want; k++)
 			if (f->wants[k].s != NULL)
 				f->wants[k].s->n_coming = 0;
-		f->b.n_want = 0;
+		f->b.n_want = f->b.n_texts = 0;
 		f->n_run = 0;
 	}
 	m->n_in_flight = 0;
@@ -145,6 +156,9 @@ void in_flight_leave(struct eng_seq *s)
 		for (uint32_t k = 0; k < f->n_run; k++)
 			if (f->runs[k].s == s)
 				f->runs[k].s = NULL;
+		for (int k = 0; k < f->b.n_texts; k++)
+			if (f->texts[k].s == s)
+				f->texts[k].s = NULL;
 	}
 	s->n_coming = 0;
 	s->n_flying = 0;
@@ -165,13 +179,21 @@ static uint64_t due_after(struct eng_seq *s, uint64_t now)
 bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 {
 	const struct step_in_flight *f = m->in_flight[0];
-	for (int i = 0; i < f->b.n_want; i++) {
-		if (f->wants[i].s != NULL && f->wants[i].drawn_at < 0)
-			return false;
+	uint32_t n_host = 0, n = 0;
+	/* Texts that end with that step compute nothing more. */
+	for (int i = 0; i < f->b.n_texts; i++) {
+		if (f->texts[i].s == NULL)
+			continue;
+		f->texts[i].s->sched.credit = false;
+		sched_update(m->sched, &f->texts[i].s->sched, now_ns);
 	}
 	for (int i = 0; i < f->b.n_want; i++) {
 		struct eng_seq *s = f->wants[i].s;
 		if (s == NULL)
+			continue;
+		n++;
+		n_host += f->wants[i].drawn_at < 0;
+		if (!f->wants[i].drawing)
 			continue;
 		s->sched.prefilling = false;
 		s->sched.n_left = 1;
@@ -179,5 +201,15 @@ bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 		s->sched.due_ns = due_after(s, now_ns);
 		sched_update(m->sched, &s->sched, now_ns);
 	}
-	return true;
+	return n == 0 || n_host < n || sched_n_started(m->sched) > n || sched_n_queued(m->sched) > 0;
+}
+
+bool in_flight_must_sit_out(const struct eng_seq *s)
+{
+	const struct eng_model *m = s->model;
+	if (m->n_in_flight == 0)
+		return false;
+	/* The next mask depends on the coming token. */
+	return (s->n_coming > 0 && constrain_is_on(&s->constraint)) ||
+	       (m->in_flight[0]->n_host > 0 && !device_draw_all(s));
 }

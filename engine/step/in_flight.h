@@ -7,10 +7,12 @@
  * On a device, two steps of a model may be in flight: while one runs, the next is planned and issued, so the device
  * never waits for the host. The second step reads the tokens that the first draws on the device (kn_step.row_from).
  *
- * A step may follow another in flight if all tokens of the first are drawn on the device and no sequence must yield to
- * another (sched_owner.gentle). Where penalties count tokens, the device counts the coming one (kn_draw.said).
- * A sequence continues into the second step if its next token, whatever it is, exhausts neither credit, length nor
- * pace. A sequence that ends meanwhile (stop, cancellation) wastes one row; its output is discarded.
+ * A step may follow another in flight if no sequence must yield to another (sched_owner.gentle). Sequences whose next
+ * draw depends on what the first step brings to the host (logits, or a token that a grammar follows) sit the second
+ * out. So does any sequence that needs
+ * such logits, since there is room for those of one step. Where penalties count tokens, the device counts the coming
+ * one (kn_draw.said). A sequence continues into the second step if its next token, whatever it is, exhausts neither
+ * credit, length nor pace. A sequence that ends meanwhile (stop, cancellation) wastes one row; its output is discarded.
  *
  * A sequence that loses its slot (ended or pre-empted) leaves all steps in flight at once. Its pages and slot may be
  * reused at once, although rows in flight still write there: operations of one model take effect in the order of issue,
@@ -40,7 +42,12 @@ struct step_in_flight {
 	struct kn_drawn *drawn;
 	struct in_flight_run *runs; /* [n_run]: the sequences with rows in it */
 	uint32_t n_run;
-	uint32_t n_dropped; /* tokens drawn for sequences that have left */
+	uint32_t n_host; /* wanted rows whose logits come to the host */
+	struct in_flight_text {
+		struct eng_seq *s; /* NULL: it has left, or goes on in a later step */
+	} * texts;                 /* [max_sequences], b.n_texts of them */
+	float *pooled;             /* [max_sequences][n_embd]; NULL: the model pools nothing */
+	uint32_t n_dropped;        /* tokens drawn for sequences that have left */
 	uint64_t issued_ns;
 	double expect_ns;
 	bool waited;
@@ -66,8 +73,10 @@ void in_flight_pop(struct eng_model *m);
 void in_flight_leave(struct eng_seq *s);
 /* Discards all steps in flight unserved: m has failed, or the engine stops. */
 void in_flight_drop(struct eng_model *m);
-/* Gives the scheduler the sequences in flight as they will be after that step, whatever it draws. False: the next step
- * of one depends on what is drawn. */
+/* Gives the scheduler the sequences in flight as they will be after that step, whatever it draws. False: none of them
+ * can be in the next step. */
 bool in_flight_foresee(struct eng_model *m, uint64_t now_ns);
+/* Whether s can't be in the step that is planned, which follows one in flight. */
+bool in_flight_must_sit_out(const struct eng_seq *s);
 
 #endif

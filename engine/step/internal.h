@@ -28,10 +28,12 @@ struct eng_model {
 	int role;
 	int quantize;     /* enum kn_type that the loader converts to, or -1 */
 	bool fp8;         /* the backend converts matrices of floats to its own FP8 */
+	char *pooling;    /* as configured; NULL: as its files say */
 	int kv_type;      /* of its pages; -1: unknown name in the configuration */
 	atomic_int state; /* enum proto_model_state; written by the step thread */
 	struct {
-		uint32_t n_ctx, n_vocab;
+		uint32_t n_ctx, n_vocab, n_embd;
+		uint8_t does;
 		uint64_t n_params, tokenizer;
 		char reason[PROTO_MAX_MESSAGE + 1];
 	} shown; /* to other threads, under the engine's info_lock */
@@ -48,6 +50,9 @@ struct eng_model {
 	char *bos, *eos;  /* text, for the template; NULL: none */
 	int32_t *end_ids; /* of the tokens that end an answer */
 	uint32_t n_end_ids;
+	struct parts_detected parts; /* how it writes calls and reasoning */
+	int n_markers;
+	int32_t markers[PROTO_MAX_MARKERS]; /* of parts_format_literals: control tokens; -1: none */
 
 	/* The step thread's. */
 	int memory_index;                  /* of its pool in the engine's shared memory */
@@ -56,8 +61,9 @@ struct eng_model {
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
 	struct sched *sched;
-	uint32_t n_ctx;            /* limit for one sequence, given its pool */
-	uint32_t max_pages;        /* of one sequence */
+	uint32_t n_ctx;     /* limit for one sequence, given its pool */
+	uint32_t max_pages; /* of one sequence */
+	int step_tokens;    /* rows of prompts in one step; of an encoder at least n_ctx: it computes a text at once */
 	int32_t *page_tables;      /* [max_sequences][max_pages] */
 	struct eng_model *drafter; /* the model whose drafts it verifies; NULL: none */
 	double draft_accept;       /* recent acceptance of the drafter's tokens, over all requests */
@@ -90,7 +96,7 @@ struct text_queue {
 	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),       \
 	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in), \
 	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
-	    X(us_per_prefill_token), X(us_per_decode_step)
+	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step)
 #define ENGINE_FIGURE(name) name
 
 struct engine {
@@ -126,8 +132,9 @@ struct engine {
 	int n_text_threads;
 	bool step_running, loader_running;
 	struct text_queue text_queue;
-	struct prompt_memo memo; /* the text workers' */
-	struct step *step;       /* the step thread's own */
+	struct prompt_memo memo;        /* the text workers' */
+	struct grammar_cache *grammars; /* the text workers' */
+	struct step *step;              /* the step thread's own */
 };
 
 /* ---- text_queue.c ---- */

@@ -18,9 +18,18 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .role = (uint8_t)m->role,
 				    .n_ctx = m->shown.n_ctx,
 				    .n_vocab = m->shown.n_vocab,
+				    .n_embd = m->shown.n_embd,
+				    .does = m->shown.does,
 				    .n_params = m->shown.n_params,
 				    .tokenizer = m->shown.tokenizer,
 				    .name = {.at = m->name, .n = strlen(m->name)}};
+	/* Constant since it was loaded. */
+	if (out->state == PROTO_MODEL_READY) {
+		out->format = (uint8_t)m->parts.format;
+		out->reasoning = (uint8_t)m->parts.reasoning;
+		out->n_markers = (uint8_t)m->n_markers;
+		memcpy(out->markers, m->markers, sizeof out->markers);
+	}
 	memcpy(reason, m->shown.reason, sizeof reason);
 	pthread_mutex_unlock(&e->info_lock);
 	out->reason = (struct proto_str){.at = reason, .n = strlen(reason)};
@@ -35,6 +44,8 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 		m->shown.n_ctx = m->n_ctx;
 		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
 		m->shown.n_params = m->info.n_params;
+		m->shown.n_embd = (uint32_t)m->info.arch.n_embd;
+		m->shown.does = (uint8_t)model_does(&m->info.arch);
 	}
 	size_t n = strnlen(reason, sizeof m->shown.reason - 1);
 	memcpy(m->shown.reason, reason, n);

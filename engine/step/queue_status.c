@@ -60,6 +60,7 @@ static double report(struct step *st, const struct eng_seq *s, bool busy)
 					    .miss_reason = s->miss,
 					    .position = position,
 					    .predicted_ttft_us = to_us(ns),
+					    .reasoning = s->text.phase == CONSTRAIN_THINKING,
 					    .guess = is_alone(st, s) || !is_measured(m)};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 	return ns;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/step/seq.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -70,6 +71,12 @@ uint64_t eng_seq_due(const struct eng_seq *s)
 	return grid > 0 ? (due + grid - 1) / grid * grid : due;
 }
 
+static int by_id(const void *a, const void *b)
+{
+	const struct proto_id_f32 *x = a, *y = b;
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
 static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
 {
 	s->sampling = (struct sampler_params){.temperature = req->temperature,
@@ -83,6 +90,7 @@ static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
 					      .seed = req->seed,
 					      .min_tokens = req->min_tokens,
 					      .ignore_eos = (req->flags & PROTO_SUBMIT_IGNORE_EOS) != 0,
+					      .only_biased = (req->flags & PROTO_SUBMIT_ONLY_BIASED) != 0,
 					      .want_logprob = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0,
 					      .n_top = req->n_top_logprobs,
 					      .n_bias = req->n_logit_bias,
@@ -90,15 +98,49 @@ static int set_sampling(struct eng_seq *s, const struct proto_submit *req)
 					      .stop_ids = s->stop_ids};
 	for (int i = 0; i < req->n_stop_ids; i++)
 		s->stop_ids[i] = (int32_t)req->stop_ids[i];
-	if (req->n_logit_bias == 0)
+	size_t room = req->n_logit_bias + 2u * req->n_bad_words;
+	if (room == 0)
 		return 0;
-	s->bias = sl_zalloc_n(req->n_logit_bias, sizeof *s->bias);
+	s->bias = sl_zalloc_n(room, sizeof *s->bias);
 	if (s->bias == NULL)
 		return SL_ENOMEM;
 	for (uint16_t i = 0; i < req->n_logit_bias; i++)
 		s->bias[i] = proto_bias_at(req, i);
+	qsort(s->bias, req->n_logit_bias, sizeof *s->bias, by_id);
 	s->sampling.bias = s->bias;
 	return 0;
+}
+
+/* The words of a request, copied. */
+static int set_bad_words(struct eng_seq *s, const struct proto_submit *req)
+{
+	struct seq_text *t = &s->text;
+	size_t n = req->n_bad_words * sizeof *t->bad_words, bytes = 0;
+	for (int i = 0; i < req->n_bad_words; i++)
+		bytes += req->bad_words[i].n;
+	if (bytes == 0)
+		return 0;
+	t->bad_words = sl_alloc(n + bytes);
+	if (t->bad_words == NULL)
+		return SL_ENOMEM;
+	char *at = (char *)t->bad_words + n;
+	for (int i = 0; i < req->n_bad_words; i++) {
+		t->bad_words[i] = (struct proto_str){at, req->bad_words[i].n};
+		memcpy(at, req->bad_words[i].at, req->bad_words[i].n);
+		at += req->bad_words[i].n;
+	}
+	t->n_bad_words = req->n_bad_words;
+	return 0;
+}
+
+uint64_t eng_seq_salt(const struct eng_seq *s, bool shared)
+{
+	uint64_t tenant = shared ? 0 : s->tenant_digest;
+	/* The finalizer of splitmix64, so that no two pairs meet but by chance. */
+	uint64_t x = s->cache_salt;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return tenant ^ x ^ x >> 31;
 }
 
 static int set_draft_prefix(struct eng_seq *s, const struct proto_submit *req)
@@ -111,6 +153,22 @@ static int set_draft_prefix(struct eng_seq *s, const struct proto_submit *req)
 		return SL_ENOMEM;
 	for (uint16_t i = 0; i < req->n_given; i++)
 		s->draft_prefix.ids[i] = (int32_t)proto_given_at(req, i);
+	return 0;
+}
+
+static int copy_texts(struct eng_seq *s, const struct proto_submit *req)
+{
+	s->mem = sl_alloc(req->prompt.n + req->constraint.n + 1);
+	if (s->mem == NULL)
+		return SL_ENOMEM;
+	char *constraint = s->mem + req->prompt.n;
+	if (req->prompt.n > 0)
+		memcpy(s->mem, req->prompt.at, req->prompt.n);
+	if (req->constraint.n > 0)
+		memcpy(constraint, req->constraint.at, req->constraint.n);
+	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
+	s->text.constraint = (struct proto_str){.at = constraint, .n = req->constraint.n};
+	s->text.constraint_kind = req->constraint_kind;
 	return 0;
 }
 
@@ -134,12 +192,12 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	struct eng_seq *s = seq_new(id);
 	if (s == NULL)
 		return SL_ENOMEM;
-	s->mem = sl_strndup(req->prompt.n > 0 ? req->prompt.at : "", req->prompt.n);
-	if (s->mem == NULL || set_sampling(s, req) != 0 || set_draft_prefix(s, req) != 0 ||
-	    text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
+	if (copy_texts(s, req) != 0 || set_sampling(s, req) != 0 || set_draft_prefix(s, req) != 0 ||
+	    set_bad_words(s, req) != 0 || text_stream_init(&s->stream, req->stops, req->n_stops) != 0) {
 		eng_seq_free(s);
 		return SL_ENOMEM;
 	}
+	s->stream.keeps = (req->flags & PROTO_SUBMIT_INCLUDE_STOP) != 0;
 	s->text.model = req->model;
 	s->text.prompt_kind = req->prompt_kind;
 	bool plain = req->n_stops == 0 && req->temperature == 0 && req->presence_penalty == 0 &&
@@ -150,14 +208,17 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->beam_width = req->beam_width;
 	s->length_penalty = req->length_penalty;
 	s->n_reserved = s->best_of > 1 && s->beam_width == 0 ? s->best_of - 1u : 0;
-	s->text.prompt = (struct proto_str){.at = s->mem, .n = req->prompt.n};
 	s->tenant_digest = req->tenant;
-	s->salt = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0 ? 0 : req->tenant;
+	s->cache_salt = req->cache_salt;
+	s->salt = eng_seq_salt(s, (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0);
 	s->sched.priority = req->priority;
 	s->sched.width = s->beam_width > 0 ? s->beam_width : 1;
 	s->sched.prefilling = true;
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
+	s->embed = (req->flags & PROTO_SUBMIT_EMBED) != 0;
+	s->unshared = req->prompt_logprobs > 0;
 	s->max_tokens = req->max_tokens;
+	s->thinking_tokens = req->thinking_tokens;
 	s->weight = req->weight;
 	s->prompt_logprobs = req->prompt_logprobs;
 	s->arrived_ns = s->sched.served_ns = clock_now_ns();
@@ -175,10 +236,12 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 		return SL_ENOMEM;
 	s->tokens = sl_zalloc_n(lead->n_prompt, sizeof *s->tokens);
 	if (s->tokens == NULL || text_stream_init(&s->stream, lead->stream.stops, lead->stream.n_stops) != 0 ||
-	    sampler_state_copy(&s->said, &lead->said) != 0) {
+	    sampler_state_copy(&s->said, &lead->said) != 0 ||
+	    constrain_follow(&s->constraint, &lead->constraint) != 0) {
 		eng_seq_free(s);
 		return SL_ENOMEM;
 	}
+	s->stream.keeps = lead->stream.keeps;
 	memcpy(s->tokens, lead->tokens, lead->n_prompt * sizeof *s->tokens);
 	s->tokens_cap = s->n_prompt = lead->n_prompt;
 	s->model = lead->model;
@@ -211,6 +274,11 @@ void eng_seq_free(struct eng_seq *s)
 	BUG_IF(s->slot >= 0 || s->sched.n_pages != 0 || s->sched.queue != NULL, "sequence: freed with pages");
 	text_stream_dispose(&s->stream);
 	tok_ids_dispose(&s->text.ids);
+	if (s->text.grammar != NULL)
+		grammar_unref(s->text.grammar);
+	constrain_dispose(&s->constraint);
+	tok_ids_dispose(&s->text.bad_ids);
+	sl_free(s->text.bad_words);
 	sl_free(s->tokens);
 	sampler_state_dispose(&s->said);
 	ngram_dispose(&s->spec.said);

@@ -34,6 +34,7 @@
 #include "engine/sample/sampler.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/spec.h"
+#include "engine/step/constrain.h"
 #include "engine/step/text_stream.h"
 #include "engine/token/tokenizer.h"
 
@@ -68,13 +69,21 @@ struct step_mail {
 struct seq_text {
 	uint16_t model;
 	uint8_t prompt_kind;
-	struct proto_str prompt; /* in the sequence's own memory */
+	struct proto_str prompt; /* in the sequence's own memory, as is constraint */
+	uint8_t constraint_kind; /* enum proto_constraint */
+	struct proto_str constraint;
 	bool counting;
-	bool searching;       /* a beam search with options that it does not support */
-	atomic_bool unwanted; /* cancelled: the worker skips the work */
-	struct tok_ids ids;   /* the result */
-	uint8_t error;        /* enum proto_error */
-	struct sl_err err;    /* why, for the client */
+	bool searching;                   /* a beam search with options that it does not support */
+	atomic_bool unwanted;             /* cancelled: the worker skips the work */
+	struct tok_ids ids;               /* the result */
+	struct grammar *grammar;          /* the constraint, compiled; owned; NULL: none */
+	enum constrain_phase phase;       /* that its answer begins with */
+	uint8_t n_bad_words, count_wants; /* the latter: of a COUNT, enum proto_count_wants */
+	struct proto_str *bad_words;      /* owned, with their texts behind them */
+	struct tok_ids bad_ids;           /* the result: their tokens */
+	uint32_t n_first;                 /* of a pair: tokens of the first text, with those around it; otherwise all */
+	uint8_t error;                    /* enum proto_error */
+	struct sl_err err;                /* why, for the client */
 };
 
 /* Requests of other threads since the step thread last took them; under the index's lock. */
@@ -111,7 +120,7 @@ struct eng_seq {
 	struct seq_text text;
 	struct fair_item in_text;     /* under the text queue's lock */
 	struct wait_entry wait_entry; /* of a request, in its lead; under the index's lock */
-	char *mem;                    /* owned: the prompt */
+	char *mem;                    /* owned: the prompt and the constraint */
 
 	enum eng_seq_state state; /* by eng_seq_set_state only */
 	struct list in_all;
@@ -121,15 +130,19 @@ struct eng_seq {
 	/* The request. */
 	uint64_t tenant_digest;
 	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
-	struct proto_id_f32 *bias;      /* owned */
+	struct proto_id_f32 *bias;      /* owned; with room for bad_ids */
 	int32_t stop_ids[PROTO_MAX_STOP_IDS];
 	uint32_t weight;          /* of the tenant */
 	uint8_t prompt_logprobs;  /* as in SUBMIT */
 	uint32_t prompt_reported; /* prompt tokens whose log probability was reported */
 	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
+	bool embed;               /* PROTO_SUBMIT_EMBED: its result is an embedding or a score */
+	bool unshared;            /* neither reuses pages of the prefix tree nor adds any */
 	uint64_t salt;            /* of the prefixes that it may share */
+	uint64_t cache_salt;      /* as in SUBMIT, and part of salt */
 	uint32_t max_tokens, credit;
-	uint64_t deadline_ns; /* UINT64_MAX: none */
+	uint32_t thinking_tokens; /* as in SUBMIT */
+	uint64_t deadline_ns;     /* UINT64_MAX: none */
 	struct heap_node by_deadline;
 	uint64_t pace_each_ns, pace_early_ns, pace_next_ns;
 	struct text_stream stream;
@@ -139,6 +152,7 @@ struct eng_seq {
 	int32_t *tokens;         /* prompt, answer and unverified draft prefix; owned */
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
+	uint32_t n_first;          /* of n_prompt: tokens of the first text; those behind have the second type */
 	uint32_t n_cached;         /* of the prompt, when it first started */
 	uint8_t miss;              /* enum proto_miss: why no more of it was cached */
 	int slot;                  /* row of the model's page tables; -1: none */
@@ -152,8 +166,11 @@ struct eng_seq {
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */
 	uint8_t length_why;
+	uint8_t stop; /* enum proto_stop, as stop_at is for DONE and CHOICE */
+	uint32_t stop_at;
 	struct seq_spec spec;
 	struct seq_draft_prefix draft_prefix;
+	struct seq_constraint constraint;
 
 	/* Several choices. */
 	struct choices *choices; /* owned by the lead, borrowed by followers; NULL: one choice */
@@ -167,6 +184,8 @@ struct eng_seq {
 	bool found_busy;     /* others ran or waited when it was predicted */
 };
 
+/* The salt of its prefixes; shared: between tenants. */
+uint64_t eng_seq_salt(const struct eng_seq *s, bool shared);
 /* Looks up the bytes of its tokens, if wanted (for log probabilities). */
 struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 /* Copies the request. 0 or SL_ENOMEM. */

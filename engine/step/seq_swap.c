@@ -15,7 +15,7 @@ void seq_swap_out(struct eng_seq *s, uint32_t n_past)
 	struct eng_model *m = s->model;
 	uint32_t page = page_tokens_of(s), most = eng_seq_n_tokens(s) - 1; /* the last token's row must be computed */
 	n_past = n_past < most ? n_past : most;
-	if (m->swap == NULL || is_searching(s) || s->draft_prefix.open || n_past == 0)
+	if (m->swap == NULL || s->embed || is_searching(s) || s->draft_prefix.open || n_past == 0)
 		return;
 	uint32_t shared = s->path.n_pages - prefix_n_exclusive(&s->path), all = (n_past + page - 1) / page;
 	if (all <= shared || !pays(m, shared, all - shared, n_past - shared * page))

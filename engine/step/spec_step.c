@@ -53,6 +53,7 @@ static uint32_t choose(const struct step *st, struct eng_seq *s, const struct sp
 	init_rates(s);
 	if (cfg->spec_mode != ENG_SPEC_DRAFT)
 		n = ngram_draft(&sp->said, s->tokens, eng_seq_n_tokens(s), sp->draft, most);
+	n = constrain_cut(&s->constraint, sp->draft, n);
 	if (n > 0 && !cfg->spec_fixed)
 		n = spec_length(said, now, past, n, &(struct spec_price){0});
 	sp->source = SPEC_NGRAM;
@@ -98,7 +99,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	int n_by_model = 0;
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
-		bool plain = s->state == SEQ_DECODE && !is_searching(s);
+		bool plain = s->state == SEQ_DECODE && s->sched.n_left == 1 && !is_searching(s);
 		uint32_t most = plain ? most_of(st, s, room, now) : 0;
 		if (most == 0)
 			continue;

@@ -9,6 +9,7 @@
  * Signals are taken before the mail that arrived with them, so a sequence is known before its text arrives.
  */
 #include "engine/step/choices.h"
+#include "engine/step/embed.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/draft_prefix.h"
 #include "engine/step/queue_status.h"
@@ -18,6 +19,7 @@
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/model_sched.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -121,6 +123,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	    .u.done = {.finish = finish,
 		       .error = error,
 		       .length_why = finish == PROTO_FINISH_LENGTH ? s->length_why : 0,
+		       .stop = finish == PROTO_FINISH_STOP ? s->stop : 0,
+		       .stop_at = finish == PROTO_FINISH_STOP ? s->stop_at : 0,
 		       .n_prompt = s->n_prompt,
 		       .n_cached = s->n_cached,
 		       .n_completion = n_made,
@@ -142,6 +146,15 @@ void step_fail(struct step *st, struct eng_seq *s, uint8_t error)
 	step_finish(st, s, PROTO_FINISH_ERROR, error,
 		    error == PROTO_ERR_OVERLOADED ? "The engine is out of memory."
 						  : "The model produced no usable result.");
+}
+
+void step_fail_constraint(struct step *st, struct eng_seq *s, int rc)
+{
+	if (rc == SL_ENOMEM)
+		step_fail(st, s, PROTO_ERR_OVERLOADED);
+	else
+		step_finish(st, s, PROTO_FINISH_ERROR, PROTO_ERR_BAD_CONSTRAINT,
+			    "The constraint became too complex for this answer.");
 }
 
 /* ---- models ---- */
@@ -175,13 +188,57 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 	if (__builtin_mul_overflow(rows, n_vocab, &n))
 		return false;
 	float *logits = sl_zalloc_n(n, sizeof *logits);
-	if (logits == NULL || sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
+	size_t words = (n_vocab + 31) / 32;
+	uint32_t *mask = sl_zalloc_n(words, sizeof *mask);
+	uint32_t *masks = sl_zalloc_n((size_t)st->e->cfg.max_sequences * words, sizeof *masks);
+	if (logits == NULL || mask == NULL || masks == NULL ||
+	    sampler_scratch_reserve(&st->scratch, (int)n_vocab) != 0) {
 		sl_free(logits);
+		sl_free(mask);
+		sl_free(masks);
 		return false;
 	}
 	sl_free(st->logits);
+	sl_free(st->mask);
+	sl_free(st->masks);
 	st->logits = logits;
+	st->mask = mask;
+	st->masks = masks;
 	st->n_vocab_max = n_vocab;
+	return true;
+}
+
+enum { N_ROW_ARRAYS = 8 };
+
+static int32_t **row_array(struct step *st, int i)
+{
+	int32_t **const all[N_ROW_ARRAYS] = {&st->row_token, &st->row_pos,  &st->row_seq, &st->row_from,
+					     &st->row_type,  &st->row_sees, &st->want,    &st->drawn_at};
+	return all[i];
+}
+
+/* The arrays by rows hold what one step needs from its plan to its issue, so they may move between steps. */
+static bool grow_rows(struct step *st, size_t max_rows)
+{
+	if (max_rows <= st->max_rows)
+		return true;
+	for (int i = 0; i < N_ROW_ARRAYS; i++) {
+		int32_t *grown = sl_realloc_n(*row_array(st, i), max_rows, sizeof *grown);
+		if (grown == NULL)
+			return false;
+		*row_array(st, i) = grown;
+	}
+	struct eng_seq **seqs = sl_realloc_n(st->want_seqs, max_rows, sizeof(void *));
+	if (seqs != NULL)
+		st->want_seqs = seqs;
+	struct kn_draw *draws = seqs != NULL ? sl_realloc_n(st->draws, max_rows, sizeof *draws) : NULL;
+	if (draws != NULL)
+		st->draws = draws;
+	bool *taken = draws != NULL ? sl_realloc_n(st->taken, max_rows, sizeof *taken) : NULL;
+	if (taken == NULL)
+		return false;
+	st->taken = taken;
+	st->max_rows = max_rows;
 	return true;
 }
 
@@ -191,8 +248,10 @@ static void on_model(struct step *st, struct eng_model *m)
 	if (!m->loaded) {
 		kv_rebalance_leave(m);
 		failure = m->load_err.text;
-	} else if (!grow_logits(st, (size_t)m->info.arch.n_vocab)) {
+	} else if (!m->info.arch.encoder && !grow_logits(st, (size_t)m->info.arch.n_vocab)) {
 		failure = "out of memory for logits";
+	} else if (!grow_rows(st, (size_t)m->step_tokens + (size_t)st->e->cfg.max_sequences)) {
+		failure = "out of memory for rows";
 	} else if (in_flight_create(m) != 0) {
 		failure = "out of memory for steps";
 	}
@@ -237,6 +296,36 @@ static uint8_t check_sampling(const struct eng_seq *s, const struct eng_model *m
 	return 0;
 }
 
+static bool has_bias(const struct eng_seq *s, uint32_t id)
+{
+	for (uint16_t i = 0; i < s->sampling.n_bias; i++)
+		if (s->bias[i].id == id)
+			return true;
+	return false;
+}
+
+/* The tokens of bad words are biased to nothing. Where only biased ones may be chosen, others need no bias. */
+static uint8_t take_bad_ids(struct eng_seq *s, struct sl_err *err)
+{
+	struct sampler_params *p = &s->sampling;
+	for (size_t i = 0; i < s->text.bad_ids.n; i++) {
+		uint32_t id = (uint32_t)s->text.bad_ids.ids[i];
+		bool known = has_bias(s, id);
+		for (uint16_t k = 0; known && k < p->n_bias; k++)
+			s->bias[k].v = s->bias[k].id == id ? -INFINITY : s->bias[k].v;
+		if (known || p->only_biased)
+			continue;
+		if (p->n_bias == PROTO_MAX_LOGIT_BIAS) {
+			sl_errf(err, SL_ELIMIT, "'bad_words' and 'logit_bias' have more than %d tokens together.",
+				PROTO_MAX_LOGIT_BIAS);
+			return PROTO_ERR_BAD_WORDS;
+		}
+		s->bias[p->n_bias++] = (struct proto_id_f32){.id = id, .v = -INFINITY};
+	}
+	p->bias = s->bias;
+	return 0;
+}
+
 /* Never reveals whether another tenant has the prefix, since that would disclose its prompts. */
 static uint8_t miss_of(enum prefix_miss miss)
 {
@@ -258,18 +347,24 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		return PROTO_ERR_NOT_READY;
 	}
 	s->n_prompt = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-	if (n >= m->n_ctx) {
+	s->n_first = s->text.n_first;
+	uint8_t refused = embed_accept(s, m, err);
+	if (refused != 0)
+		return refused;
+	/* A token is made behind a prompt, none behind an embedding's text. */
+	if (n + !s->embed > m->n_ctx) {
 		sl_errf(err, SL_ELIMIT,
-			"This model's maximum context length is %u tokens. However, your messages "
-			"resulted in %zu tokens.",
-			m->n_ctx, n);
+			"This model's maximum context length is %u tokens. However, your %s %zu tokens.", m->n_ctx,
+			s->embed ? "input has" : "messages resulted in", n);
 		return PROTO_ERR_CONTEXT_LENGTH;
 	}
-	if (s->max_tokens > m->n_ctx - s->n_prompt) {
+	if (!s->embed && s->max_tokens > m->n_ctx - s->n_prompt) {
 		s->max_tokens = m->n_ctx - s->n_prompt;
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
-	uint8_t refused = check_sampling(s, m, err);
+	refused = check_sampling(s, m, err);
+	if (refused == 0)
+		refused = take_bad_ids(s, err);
 	if (refused != 0)
 		return refused;
 	s->sampling.end_ids = m->end_ids;
@@ -282,20 +377,29 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->tokens = s->text.ids.ids;
 	s->tokens_cap = s->text.ids.cap;
 	s->text.ids = (struct tok_ids){0};
-	sl_free(s->mem); /* the text is no longer needed */
+	const struct constrain_how how = {.grammar = s->text.grammar,
+					  .phase = s->text.phase,
+					  .reasoning = m->parts.reasoning,
+					  .budget = s->thinking_tokens,
+					  .tok = model_tokenizer(m->model)};
+	s->text.grammar = NULL;
+	if (constrain_init(&s->constraint, &how) != 0)
+		return step_no_memory(err);
+	sl_free(s->mem); /* the texts are no longer needed */
 	s->mem = NULL;
 	refused = draft_prefix_accept(s, m, err);
 	if (refused != 0)
 		return refused;
 	if (st->e->cfg.share_prefixes)
-		s->salt = 0;
+		s->salt = eng_seq_salt(s, true);
 	struct prefix_match match = {0};
-	if (!st->e->cfg.no_prefix_cache && s->prompt_logprobs == 0)
+	if (!st->e->cfg.no_prefix_cache && !s->unshared)
 		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
 	s->sched.n_left = eng_seq_n_tokens(s);
 	s->sched.n_cached = match.n_tokens;
 	s->miss = miss_of(match.miss);
 	s->sched.credit = s->credit > 0;
+	s->sched.whole = m->info.arch.encoder;
 	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0)
 		return step_no_memory(err);
 	if ((s->best_of > 1 || s->n_choices > 1 || s->beam_width > 0) &&
@@ -575,15 +679,6 @@ static bool sooner(const struct heap_node *a, const struct heap_node *b)
 	       heap_entry(b, const struct eng_seq, by_deadline)->deadline_ns;
 }
 
-enum { N_ROW_ARRAYS = 6 };
-
-static int32_t **row_array(struct step *st, int i)
-{
-	int32_t **const all[N_ROW_ARRAYS] = {&st->row_token, &st->row_pos, &st->row_seq,
-					     &st->row_from,  &st->want,    &st->drawn_at};
-	return all[i];
-}
-
 int step_create(struct engine *e, struct step **out)
 {
 	struct step *st = sl_zalloc(sizeof *st);
@@ -592,20 +687,16 @@ int step_create(struct engine *e, struct step **out)
 		return SL_ENOMEM;
 	}
 	const struct eng_config *cfg = &e->cfg;
-	size_t max_rows = (size_t)cfg->step_tokens + (size_t)cfg->max_sequences;
 	st->e = e;
 	list_init(&st->all);
 	list_init(&st->ended);
 	buf_init(&st->text, PROTO_MAX_TEXT_PER_FRAME);
 	heap_init(&st->deadlines, sooner);
 	*out = st;
-	for (int i = 0; i < N_ROW_ARRAYS; i++)
-		if ((*row_array(st, i) = sl_zalloc_n(max_rows, sizeof(int32_t))) == NULL)
-			return SL_ENOMEM; /* engine_destroy frees st */
-	st->want_seqs = sl_zalloc_n(max_rows, sizeof(void *));
-	st->draws = sl_zalloc_n(max_rows, sizeof *st->draws);
-	st->taken = sl_zalloc_n(max_rows, sizeof *st->taken);
-	return st->want_seqs != NULL && st->draws != NULL && st->taken != NULL ? 0 : SL_ENOMEM;
+	st->texts = sl_zalloc_n((size_t)cfg->max_sequences, sizeof *st->texts);
+	st->text_seqs = sl_zalloc_n((size_t)cfg->max_sequences, sizeof(void *));
+	bool rows = grow_rows(st, (size_t)cfg->step_tokens + (size_t)cfg->max_sequences);
+	return st->texts != NULL && st->text_seqs != NULL && rows ? 0 : SL_ENOMEM; /* engine_destroy frees st */
 }
 
 void step_destroy(struct step *st)
@@ -623,10 +714,14 @@ void step_destroy(struct step *st)
 	for (int i = 0; i < N_ROW_ARRAYS; i++)
 		sl_free(*row_array(st, i));
 	sl_free(st->want_seqs);
+	sl_free(st->texts);
+	sl_free(st->text_seqs);
 	sl_free(st->draws);
 	sl_free(st->taken);
 	sampler_adjusts_dispose(&st->adjusts);
 	sl_free(st->logits);
+	sl_free(st->mask);
+	sl_free(st->masks);
 	sampler_scratch_dispose(&st->scratch);
 	sl_free(st);
 }

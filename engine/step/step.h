@@ -23,14 +23,20 @@ struct step {
 	uint64_t load_ns, reported_ns; /* of queue_status.c */
 
 	/* The batch's arrays. */
-	int32_t *row_token, *row_pos, *row_seq, *row_from, *want;
+	int32_t *row_token, *row_pos, *row_seq, *row_from, *row_type, *row_sees, *want;
 	struct eng_seq **want_seqs;
+	/* [max_sequences]: rows that are pooled (embed.c), and whose they are. */
+	struct model_text *texts;
+	struct eng_seq **text_seqs;
+	size_t max_rows; /* of the arrays by rows */
 	/* Draws on the device (device_draw.c): of row i of want, or -1. */
 	struct kn_draw *draws;
 	int32_t *drawn_at;
 	bool *taken;
 	struct sampler_adjusts adjusts;
-	float *logits; /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
+	uint32_t *masks; /* [max_sequences] of the draws on a device, each for the widest vocabulary */
+	float *logits;   /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
+	uint32_t *mask;  /* of the draw of a constrained sequence; for the widest vocabulary */
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence being served */
 	size_t n_vocab_max;
@@ -95,6 +101,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 void step_fail(struct step *st, struct eng_seq *s, uint8_t error);
 /* Writes the error of a request that the engine has no memory for; returns PROTO_ERR_OVERLOADED. */
 uint8_t step_no_memory(struct sl_err *err);
+/* Ends it where rc (SL_ELIMIT, SL_ENOMEM) kept its constraint from going on. */
+void step_fail_constraint(struct step *st, struct eng_seq *s, int rc);
 /* s may make n more tokens. */
 void step_give_credit(struct eng_seq *s, uint32_t n);
 /* Ends s without DONE: frees its resources; s is freed at the end of the iteration. */

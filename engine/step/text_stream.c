@@ -90,8 +90,10 @@ static size_t match_byte(struct text_stream *s, char c, size_t *hold)
 		 * length. */
 		if (k == stop.n && s->passing)
 			k = border[k - 1];
-		else if (k == stop.n && k > done)
+		else if (k == stop.n && k > done) {
 			done = k;
+			s->by = (uint8_t)i;
+		}
 		if (k > longest)
 			longest = k;
 		s->matched[i] = k;
@@ -126,7 +128,7 @@ static int add_char(struct text_stream *s, const uint8_t *c, size_t n, struct sl
 		size_t done = match_byte(s, (char)c[i], &hold);
 		if (done > 0) {
 			s->stopped = true;
-			rc = release(s, done, out);
+			rc = release(s, s->keeps ? 0 : done, out);
 			buf_clear(&s->held, s->held.max);
 			return rc;
 		}

@@ -25,6 +25,8 @@ struct text_stream {
 	uint8_t n_part;
 	bool stopped;
 	bool passing; /* stops do not count */
+	bool keeps;   /* the stop that ends the text is its end, rather than what comes before it */
+	uint8_t by;   /* stopped: which stop it was */
 };
 
 /* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes of valid UTF-8, else SL_EINVAL). 0 or
@@ -32,8 +34,8 @@ struct text_stream {
 int text_stream_init(struct text_stream *s, const struct proto_str *stops, int n_stops);
 void text_stream_dispose(struct text_stream *s);
 /* Adds a token's bytes and appends what may be released to out. *stopped: a stop string is complete; the text before it
- * is released, the rest dropped. The first stop to complete counts, the longest of those that end together. 0,
- * SL_ENOMEM, SL_ELIMIT (out is full). */
+ * is released (with it, if s keeps stops), the rest dropped. The first stop to complete counts, the longest of those
+ * that end together. 0, SL_ENOMEM, SL_ELIMIT (out is full). */
 int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct sl_buf *out, bool *stopped);
 /* Whether stops that complete from now on count (default: true). Otherwise they are plain text. A stop that began
  * before may still complete. */

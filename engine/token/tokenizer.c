@@ -25,6 +25,7 @@
 #include "engine/token/pretokenize.h"
 #include "engine/token/tokenizer_source.h"
 #include "engine/token/unigram.h"
+#include "engine/token/wordpiece.h"
 
 struct token {
 	const char *at;      /* in mem */
@@ -42,12 +43,14 @@ struct tokenizer {
 	struct pretok *pretok;
 	struct bpe *bpe; /* or */
 	struct unigram *unigram;
+	struct wordpiece *wordpiece;
 	uint32_t *words; /* ids by their bytes, open addressed; NULL unless whole words count */
 	size_t words_mask;
 	int32_t *special; /* ids of control and user-defined tokens: by first byte, then longest first */
 	uint32_t special_from[257];
 	int32_t bos, eos;
-	bool add_bos, strips_space;
+	int32_t before, after; /* of an input */
+	bool add_bos, strips_space, twice;
 };
 
 enum { NO_WORD = 0xFFFFFFFFu };
@@ -272,6 +275,14 @@ static int create_model(struct tokenizer *t, const struct tok_source *src, const
 					   .unknown = src->unknown,
 					   .byte_tokens = src->byte_fallback ? byte_tokens : NULL};
 		rc = unigram_create(&u, &t->unigram, err);
+	} else if (src->kind == TOK_WORDPIECE) {
+		struct wordpiece_source w = {.tokens = texts,
+					     .n_tokens = t->n,
+					     .prefix = src->word_prefix,
+					     .prefix_begins = src->prefix_begins,
+					     .max_chars = src->max_word_chars,
+					     .unknown = src->unknown};
+		rc = wordpiece_create(&w, &t->wordpiece, err);
 	} else {
 		rc = create_bpe(t, src, chars, texts, byte_tokens, err);
 	}
@@ -366,7 +377,8 @@ static int check_source(const struct tok_source *src, struct sl_err *err)
 	const struct {
 		const char *name;
 		int32_t id;
-	} ids[] = {{"bos", src->bos}, {"eos", src->eos}, {"eot", src->eot}, {"unknown", src->unknown}};
+	} ids[] = {{"bos", src->bos},         {"eos", src->eos},        {"eot", src->eot},
+		   {"unknown", src->unknown}, {"leading", src->before}, {"trailing", src->after}};
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
 		if (ids[i].id < -1 || (ids[i].id >= 0 && (size_t)ids[i].id >= src->n_tokens))
 			return sl_errf(err, SL_EINVAL, "the %s token %d is not in the vocabulary of %zu", ids[i].name,
@@ -378,7 +390,7 @@ static int check_source(const struct tok_source *src, struct sl_err *err)
 	for (size_t i = 0; src->scores != NULL && i < src->n_tokens; i++)
 		if (src->scores[i] - src->scores[i] != 0)
 			return sl_errf(err, SL_EINVAL, "token %zu's score is not a finite number", i);
-	if (src->kind == TOK_UNIGRAM && src->unknown < 0)
+	if ((src->kind == TOK_UNIGRAM || src->kind == TOK_WORDPIECE) && src->unknown < 0)
 		return sl_errf(err, SL_EINVAL, "the vocabulary has no token for unknown text");
 	if (src->kind != TOK_BPE_BYTES && src->pretok != NULL && pretok_whole_words(src->pretok))
 		return sl_errf(err, SL_EUNSUPPORTED, "whole words before merges are supported for bytes only");
@@ -417,6 +429,9 @@ int tokenizer_create_from(const struct tok_source *src, struct tokenizer **out, 
 	t->eos = src->eos;
 	t->add_bos = src->bos >= 0 && (src->add_bos >= 0 ? src->add_bos : pretok_adds_bos(t->pretok));
 	t->strips_space = src->strips_space;
+	t->before = src->before >= 0 ? src->before : t->add_bos ? t->bos : -1;
+	t->after = src->after;
+	t->twice = src->twice;
 	*out = t;
 	return 0;
 }
@@ -429,6 +444,7 @@ void tokenizer_destroy(struct tokenizer *t)
 	pretok_destroy(t->pretok);
 	bpe_destroy(t->bpe);
 	unigram_destroy(t->unigram);
+	wordpiece_destroy(t->wordpiece);
 	sl_free(t->tokens);
 	sl_free(t->mem);
 	sl_free(t->words);
@@ -453,6 +469,8 @@ static int encode_piece(void *arg, const char *piece, size_t n)
 		if (id != NO_WORD)
 			return tok_ids_push(e->out, (int32_t)id);
 	}
+	if (e->t->wordpiece != NULL)
+		return wordpiece_encode(e->t->wordpiece, piece, n, e->out);
 	if (e->t->unigram != NULL)
 		return unigram_encode(e->t->unigram, piece, n, e->out);
 	return bpe_encode(e->t->bpe, &e->scratch, piece, n, e->out);
@@ -546,6 +564,23 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, cons
 		out->n = before;
 	bpe_scratch_dispose(&e.scratch);
 	buf_dispose(&e.normal);
+	return rc;
+}
+
+int tokenizer_encode_input(const struct tokenizer *t, const struct proto_str *texts, int n_texts, struct tok_ids *out,
+			   size_t *n_first)
+{
+	int rc = t->before >= 0 ? tok_ids_push(out, t->before) : 0;
+	for (int i = 0; i < n_texts && rc == 0; i++) {
+		if (i > 0 && t->twice && t->after >= 0)
+			rc = tok_ids_push(out, t->after);
+		if (rc == 0)
+			rc = tokenizer_encode(t, texts[i].at, texts[i].n, NULL, out);
+		if (rc == 0 && t->after >= 0)
+			rc = tok_ids_push(out, t->after);
+		if (i == 0)
+			*n_first = out->n;
+	}
 	return rc;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * This room owns tokenizers: text to token ids and back, by byte-level BPE (GPT-2's scheme), SentencePiece's BPE and
- * Unigram, as GGUF files and tokenizer.json carry them. Immutable after creation: any thread may use one.
+ * Unigram, and BERT's WordPiece, as GGUF files and tokenizer.json carry them. Immutable after creation: any thread may
+ * use one.
  *
- *   text → added tokens (here) → normalizers (normalize.h) → pre-tokens (pretokenize.h) → bpe.h or unigram.h → ids
+ *   text → added tokens (here) → normalizers (normalize.h) → pre-tokens (pretokenize.h) → bpe.h, unigram.h or wordpiece.h → ids
  *
  * Control tokens in a user's text are plain text. The caller marks trusted bytes: a control token is recognized only
  * where every byte of its text is trusted. Other added tokens (TOK_USER: white space, tags) are recognized in any text.
@@ -45,6 +46,10 @@ void tokenizer_destroy(struct tokenizer *t);
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust, struct tok_ids *out);
 /* Appends the tokens the file wants before every prompt (bos), if any. */
 int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out);
+/* Appends the ids of one or two texts to be embedded or scored, with the tokens that the model was trained to have
+ * around them. None of a text's bytes is trusted. *n_first: how many belong to the first text. As tokenizer_encode. */
+int tokenizer_encode_input(const struct tokenizer *t, const struct proto_str *texts, int n_texts, struct tok_ids *out,
+			   size_t *n_first);
 /* Encoding puts a space before a text, which decoding a whole text removes again. Streamed answers keep theirs: it
  * belongs to the first word. */
 bool tokenizer_strips_space(const struct tokenizer *t);

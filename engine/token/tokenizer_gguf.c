@@ -162,6 +162,40 @@ static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_e
 	return rc;
 }
 
+/* BERT's normalizer and words. The file does not say whether case counts: it does where a token has a capital. */
+static int make_words(struct tok_source *src, bool cased, struct sl_err *err)
+{
+	static const struct proto_str none = {"", 0}, white = {"\\p{White_Space}", 15},
+				      marks = {"[\\p{P}$+<=>^`|~]", 16};
+	const struct {
+		bool has;
+		enum norm_kind kind;
+	} steps[] = {{true, NORM_CLEAN},
+		     {true, NORM_SPACE_CJK},
+		     {!cased, NORM_NFD},
+		     {!cased, NORM_STRIP_ACCENTS},
+		     {!cased, NORM_LOWERCASE}};
+	int rc = norm_create(&src->norm) != 0 || pretok_create_empty(&src->pretok) != 0
+		     ? sl_errf(err, SL_ENOMEM, "no memory for the normalizer")
+		     : 0;
+	for (size_t i = 0; i < sizeof steps / sizeof *steps && rc == 0; i++)
+		if (steps[i].has)
+			rc = norm_add(src->norm, steps[i].kind, none, none, err);
+	if (rc == 0)
+		rc = pretok_add_split(src->pretok, white, false, false, PRETOK_REMOVED, err);
+	return rc != 0 ? rc : pretok_add_split(src->pretok, marks, false, false, PRETOK_ISOLATED, err);
+}
+
+static bool has_capitals(const struct proto_str *tokens, const int32_t *attrs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0;
+		     k < tokens[i].n && (attrs == NULL || attrs[i] == TOK_NORMAL) && tokens[i].at[0] != '['; k++)
+			if (tokens[i].at[k] >= 'A' && tokens[i].at[k] <= 'Z')
+				return true;
+	return false;
+}
+
 static int read_kind(const struct gguf *g, struct tok_source *src, struct proto_str **merges, struct proto_str **halves,
 		     struct sl_err *err)
 {
@@ -181,6 +215,13 @@ static int read_kind(const struct gguf *g, struct tok_source *src, struct proto_
 		src->halves = *halves;
 		return rc;
 	}
+	if (is_name(model, "bert")) {
+		src->kind = TOK_WORDPIECE;
+		src->word_prefix = (struct proto_str){"\xE2\x96\x81", 3};
+		src->prefix_begins = true;
+		src->max_word_chars = TOK_MAX_WORD_CHARS;
+		return 0;
+	}
 	if (is_name(model, "llama"))
 		src->kind = TOK_BPE_CHARS;
 	else if (is_name(model, "t5"))
@@ -194,22 +235,45 @@ static int read_kind(const struct gguf *g, struct tok_source *src, struct proto_
 	return make_spaces(g, src, err);
 }
 
+/* What is around a text that is embedded. BERT's files need not say it: they have [CLS] and [SEP] always. */
+static int frame_input(const struct gguf *g, struct tok_source *src, int32_t cls, int32_t sep, struct sl_err *err)
+{
+	bool words = src->kind == TOK_WORDPIECE, eos = false, seps = words;
+	int rc = get_flag(g, "tokenizer.ggml.add_eos_token", &eos, err);
+	if (rc == 0)
+		rc = get_flag(g, "tokenizer.ggml.add_sep_token", &seps, err);
+	if (words) {
+		src->before = src->add_bos == 0 ? -1 : cls >= 0 ? cls : src->bos;
+		src->add_bos = 0;
+	}
+	if (seps)
+		src->after = sep >= 0 ? sep : src->eos;
+	else if (eos)
+		src->after = src->eos;
+	src->twice = src->kind == TOK_UNIGRAM;
+	return rc;
+}
+
 int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err *err)
 {
 	/* Keys that may be absent leave a message; the caller sees one only on failure. */
 	struct sl_err why = {0}, reason = {0};
-	struct tok_source src = {.add_bos = -1};
+	struct tok_source src = {.add_bos = -1, .before = -1, .after = -1};
 	struct proto_str *tokens = NULL, *merges = NULL, *halves = NULL;
 	int32_t *attrs = NULL;
 	float *scores = NULL;
 	bool add_bos = false;
+	int32_t cls = -1, sep = -1, separator = -1;
 	const struct {
 		const char *key;
 		int32_t *id;
 	} ids[] = {{"tokenizer.ggml.bos_token_id", &src.bos},
 		   {"tokenizer.ggml.eos_token_id", &src.eos},
 		   {"tokenizer.ggml.eot_token_id", &src.eot},
-		   {"tokenizer.ggml.unknown_token_id", &src.unknown}};
+		   {"tokenizer.ggml.unknown_token_id", &src.unknown},
+		   {"tokenizer.ggml.cls_token_id", &cls},
+		   {"tokenizer.ggml.seperator_token_id", &sep}, /* as the files write it */
+		   {"tokenizer.ggml.separator_token_id", &separator}};
 	int rc = 0;
 	for (size_t i = 0; i < sizeof ids / sizeof *ids && rc == 0; i++)
 		rc = get_id(g, ids[i].key, ids[i].id, &why);
@@ -219,7 +283,9 @@ int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err
 		rc = get_strings(g, "tokenizer.ggml.tokens", &tokens, &src.n_tokens, &why);
 	if (rc == 0)
 		rc = get_attrs(g, src.n_tokens, &attrs, &why);
-	if (rc == 0 && src.kind != TOK_BPE_BYTES)
+	if (rc == 0 && src.kind == TOK_WORDPIECE)
+		rc = make_words(&src, has_capitals(tokens, attrs, src.n_tokens), &why);
+	if (rc == 0 && src.kind != TOK_BPE_BYTES && src.kind != TOK_WORDPIECE)
 		rc = get_scores(g, src.n_tokens, &scores, &why);
 	if (rc == 0) {
 		rc = gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &add_bos, &why);
@@ -228,6 +294,8 @@ int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err
 		else if (rc == SL_ENOTFOUND)
 			rc = 0;
 	}
+	if (rc == 0)
+		rc = frame_input(g, &src, cls, sep >= 0 ? sep : separator, &why);
 	if (rc == 0) {
 		src.tokens = tokens;
 		src.attrs = attrs;

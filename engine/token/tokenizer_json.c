@@ -448,6 +448,23 @@ static int read_unigram(struct reading *r, const json_t *model)
 	return 0;
 }
 
+static int read_wordpiece(struct reading *r, const json_t *model)
+{
+	const json_t *most = json_object_get(model, "max_input_chars_per_word"),
+		     *prefix = json_object_get(model, "continuing_subword_prefix");
+	int rc = read_vocab(r, json_object_get(model, "vocab"));
+	if (rc != 0)
+		return rc;
+	r->src.kind = TOK_WORDPIECE;
+	r->src.word_prefix = prefix != NULL ? str_of(prefix) : (struct proto_str){"##", 2};
+	if (r->src.word_prefix.n == 0)
+		return malformed(r, "continuing_subword_prefix");
+	r->src.max_word_chars = json_is_integer(most) && json_integer_value(most) > 0 ? (size_t)json_integer_value(most)
+										      : TOK_MAX_WORD_CHARS;
+	r->src.unknown = find_token(r, text_of(model, "unk_token"));
+	return 0;
+}
+
 static int read_model(struct reading *r, const json_t *model)
 {
 	const char *type = text_of(model, "type");
@@ -456,6 +473,8 @@ static int read_model(struct reading *r, const json_t *model)
 		return read_bpe(r, model);
 	if (strcmp(type, "Unigram") == 0 || (type[0] == '\0' && json_is_array(json_object_get(model, "vocab"))))
 		return read_unigram(r, model);
+	if (strcmp(type, "WordPiece") == 0)
+		return read_wordpiece(r, model);
 	return unsupported(r, "model", type);
 }
 
@@ -526,6 +545,53 @@ static int template_bos(const struct reading *r, const json_t *post, int depth)
 	return special != NULL ? find_token(r, text_of(special, "id")) : -1;
 }
 
+static int32_t special_of(const struct reading *r, const json_t *item)
+{
+	const json_t *special = json_object_get(item, "SpecialToken");
+	return special != NULL ? find_token(r, text_of(special, "id")) : -1;
+}
+
+/* Special tokens between the two texts of a pair. */
+static size_t n_between(const json_t *pair)
+{
+	const json_t *it;
+	size_t i, n = 0, texts = 0;
+	json_array_foreach(pair, i, it)
+	{
+		texts += json_object_get(it, "Sequence") != NULL;
+		n += texts == 1 && json_object_get(it, "SpecialToken") != NULL;
+	}
+	return n;
+}
+
+/* ["[SEP]", 102] */
+static int32_t named_id(const json_t *pair)
+{
+	json_int_t id = json_is_integer(json_array_get(pair, 1)) ? json_integer_value(json_array_get(pair, 1)) : -1;
+	return id >= 0 && id < MAX_IDS ? (int32_t)id : -1;
+}
+
+/* What is around a text that is embedded. */
+static void read_frame(struct reading *r, const json_t *post, int depth)
+{
+	const char *type = text_of(post, "type");
+	const json_t *single = json_object_get(post, "single");
+	size_t n = json_array_size(single);
+	if (strcmp(type, "Sequence") == 0 && depth < MAX_NESTED) {
+		const json_t *parts = json_object_get(post, "processors");
+		for (size_t i = 0; i < json_array_size(parts); i++)
+			read_frame(r, json_array_get(parts, i), depth + 1);
+	} else if (strcmp(type, "TemplateProcessing") == 0 && n > 1) {
+		r->src.before = special_of(r, json_array_get(single, 0));
+		r->src.after = special_of(r, json_array_get(single, n - 1));
+		r->src.twice = n_between(json_object_get(post, "pair")) > 1;
+	} else if (strcmp(type, "BertProcessing") == 0 || strcmp(type, "RobertaProcessing") == 0) {
+		r->src.before = named_id(json_object_get(post, "cls"));
+		r->src.after = named_id(json_object_get(post, "sep"));
+		r->src.twice = type[0] == 'R';
+	}
+}
+
 static bool strips_space(const json_t *decoder, int depth)
 {
 	const char *type = text_of(decoder, "type");
@@ -545,7 +611,8 @@ static bool strips_space(const json_t *decoder, int depth)
 
 static int read_all(struct reading *r, const json_t *root, const json_t *config)
 {
-	r->src = (struct tok_source){.bos = -1, .eos = -1, .eot = -1, .unknown = -1, .add_bos = 0};
+	r->src = (struct tok_source){
+	    .bos = -1, .eos = -1, .eot = -1, .unknown = -1, .add_bos = 0, .before = -1, .after = -1};
 	if (!json_is_object(root))
 		return malformed(r, "the file");
 	if (norm_create(&r->src.norm) != 0 || pretok_create_empty(&r->src.pretok) != 0)
@@ -568,6 +635,9 @@ static int read_all(struct reading *r, const json_t *root, const json_t *config)
 	} else if (bos == -2) {
 		r->src.add_bos = r->src.bos >= 0 && flag_of(config, "add_bos_token", false);
 	}
+	read_frame(r, json_object_get(root, "post_processor"), 0);
+	if (r->src.after < 0 && flag_of(config, "add_eos_token", false))
+		r->src.after = r->src.eos;
 	r->src.strips_space = strips_space(json_object_get(root, "decoder"), 0);
 	r->src.tokens = r->tokens;
 	r->src.attrs = r->attrs;

@@ -13,7 +13,10 @@ enum tok_kind {
 	TOK_BPE_BYTES, /* GPT-2: merges from bytes, which the file writes as characters */
 	TOK_BPE_CHARS, /* SentencePiece: merges from characters, U+2581 is a space */
 	TOK_UNIGRAM,
+	TOK_WORDPIECE, /* BERT */
 };
+
+enum { TOK_MAX_WORD_CHARS = 100 }; /* of WordPiece, unless a file says otherwise */
 
 /* How a control or user-defined token is found in text. */
 enum tok_flag { TOK_LSTRIP = 1, TOK_RSTRIP = 2, TOK_SINGLE_WORD = 4 };
@@ -34,6 +37,14 @@ struct tok_source {
 	bool strips_space;              /* a text's first space was put there by encoding it */
 	int32_t bos, eos, eot, unknown; /* -1: none */
 	int add_bos;                    /* 0, 1, or -1: as the pre-tokenizer's family does */
+	/* Around a text that is embedded: tokens before and behind it, -1: none; `twice`: in a pair the second text
+	 * follows two of those behind the first. */
+	int32_t before, after;
+	bool twice;
+	/* TOK_WORDPIECE. */
+	struct proto_str word_prefix;
+	bool prefix_begins;
+	size_t max_word_chars;
 };
 
 /* "left right": its two halves, borrowed from it; false: it is none. */

@@ -37,10 +37,13 @@ static struct sse_usage usage_of_run(const struct answer_run *run)
 	enum gen_state state = gen_state(g);
 	if (state == GEN_FINISHED || state == GEN_FAILED) {
 		const struct proto_done *d = gen_done(g);
-		return (struct sse_usage){d->n_prompt, run->keeps_cached ? run->usage.n_cached : d->n_cached,
-					  d->n_completion};
+		return (struct sse_usage){.n_prompt = d->n_prompt,
+					  .n_cached = run->keeps_cached ? run->usage.n_cached : d->n_cached,
+					  .n_completion = d->n_completion};
 	}
-	return (struct sse_usage){gen_queued(g)->n_prompt, gen_queued(g)->n_cached, (uint32_t)gen_n_tokens(g)};
+	return (struct sse_usage){.n_prompt = gen_queued(g)->n_prompt,
+				  .n_cached = gen_queued(g)->n_cached,
+				  .n_completion = (uint32_t)gen_n_tokens(g)};
 }
 
 struct sse_usage answer_usage(const struct answer *a)
@@ -55,6 +58,8 @@ struct sse_usage answer_usage(const struct answer *a)
 	/* The end token is not sent; without budget left for it, it is not charged either. */
 	if (a->budget.left != INT64_MAX && all.n_completion > a->budget.sent + (uint64_t)a->budget.left)
 		all.n_completion = (uint32_t)(a->budget.sent + (uint64_t)a->budget.left);
+	for (unsigned i = 0; i < answer_n_choices(a); i++)
+		all.n_reasoning += a->choices[i].parts != NULL ? a->choices[i].parts->n_reasoning : 0;
 	return all;
 }
 
@@ -224,6 +229,9 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error)
 	case PROTO_ERR_BAD_LOGIT_BIAS: return bad_field("invalid_value", "logit_bias");
 	case PROTO_ERR_BAD_DOCUMENTS: return bad_field("invalid_value", "documents");
 	case PROTO_ERR_BAD_KWARGS: return bad_field("invalid_value", "chat_template_kwargs");
+	case PROTO_ERR_BAD_CONSTRAINT:
+		return bad_field("invalid_value", a->constraint != NULL ? a->constraint : "response_format");
+	case PROTO_ERR_BAD_WORDS: return bad_field("invalid_value", "bad_words");
 	case PROTO_ERR_NO_CHAT: return bad_field("invalid_value", "model");
 	case PROTO_ERR_CONTEXT_LENGTH: return bad_field("context_length_exceeded", a->format->prompt_param);
 	case PROTO_ERR_NO_MODEL: return (struct api_error){404, "invalid_request_error", "model_not_found", "model", 0};

@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "gateway/answer/answer_cascade.h"
 #include "gateway/answer/answer_load.h"
+#include "gateway/answer/answer_parts.h"
 #include "gateway/answer/answer_slots.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/exchange/exchange.h"
@@ -52,6 +53,10 @@ struct answer_format {
 	 * ("stop", "length"), and its last events. begin and close may be NULL. */
 	int (*begin)(struct answer *a, struct sl_buf *out);
 	int (*text)(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n);
+	/* Instead of text, of an answer that is split: an item begins, gets text, ends. NULL: the format splits none.
+	 */
+	int (*item)(struct answer *a, struct sl_buf *out, unsigned index, const struct answer_item *item,
+		    enum answer_item_event e, const char *text, size_t n);
 	int (*close)(struct answer *a, struct sl_buf *out, unsigned index, const char *reason);
 	int (*end)(struct answer *a, struct sl_buf *out);
 	/* A stream that fails: its last event. */
@@ -82,17 +87,22 @@ enum {
 	ANSWER_ALL_LISTS,
 	ANSWER_MAX_RUNS = 128,
 	ANSWER_MAX_CHOICES = 128,
-	ANSWER_ID_BYTES = 64
+	ANSWER_ID_BYTES = 64,
+	ANSWER_MAX_EXTRAS = 1 << 20, /* token_ids and stop_reason of one event */
 };
 
 struct answer_choice {
 	bool closed;
-	uint32_t n_characters;   /* of its text; counted for log probabilities only */
-	const char *reason;      /* once closed */
-	const char *ended_by;    /* "deadline", "budget", "load", "superseded"; NULL: none of them */
-	struct sl_buf text;      /* all of it, where that is kept */
-	struct sl_buf *logprobs; /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
-				  * be written to unless they are wanted */
+	uint32_t n_characters; /* of its text; counted for log probabilities only */
+	const char *reason;    /* once closed */
+	uint8_t stop;          /* enum proto_stop: what of the request ended it */
+	uint32_t stop_at;      /* which stop string, or the token's id */
+	struct sl_buf ids;     /* of its tokens, JSON without brackets: as logprobs; empty unless they are wanted */
+	const char *ended_by;  /* "deadline", "budget", "load", "superseded"; NULL: none of them */
+	struct sl_buf text;    /* all of it, where that is kept and the answer is not split */
+	struct answer_parts *parts; /* of an answer that is split, once it has begun; owned */
+	struct sl_buf *logprobs;    /* [ANSWER_ALL_LISTS], not yet sent; of a whole answer all; not to
+				     * be written to unless they are wanted */
 };
 
 enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
@@ -110,6 +120,8 @@ struct answer_run {
 	uint32_t n_prompt;           /* tokens, once it is queued */
 	uint64_t count_id;           /* of a late one while it is counted; 0: it is not */
 	uint64_t held_ns;            /* since when a token waits for others; 0: none does */
+	bool prompt_lost;            /* its prompt's log probabilities did not fit into memory */
+	struct sl_buf prompt;        /* those log probabilities, JSON without brackets */
 	bool keeps_cached;           /* usage.n_cached is not the generation's: another gateway reported it first */
 	struct sse_usage usage;      /* as far as it is known */
 };
@@ -127,6 +139,8 @@ struct answer_spec {
 	bool keep_text;  /* in the choices, also when streamed */
 	bool has_max_tokens, has_seed;
 	uint32_t max_tokens;
+	bool token_ids, tokens_as_ids;     /* as in request_common */
+	const char *constraint;            /* the field that constrains it, a literal; NULL: none */
 	const struct proto_submit *submit; /* sampling */
 	const struct answer_prompt {       /* [n_prompts], each a run */
 		uint8_t kind;
@@ -138,6 +152,7 @@ struct answer_spec {
 	const char *conversation;                  /* NULL: not named */
 	const struct supersede_messages *messages; /* NULL: unknown */
 	const char *members; /* more members of the answer's "sluice", as JSON; NULL: none. Borrowed for the call */
+	struct answer_split *split; /* owned by the answer in any case; NULL: its text is not split */
 };
 
 /* Why it failed. */
@@ -149,6 +164,7 @@ struct answer_failure {
 /* How it reaches its readers: answer_out.c, answer_log.c, answer_render.c. */
 struct answer_out {
 	bool stream, include_usage, obfuscate, ids, keep_text, wants_logprobs;
+	bool token_ids, tokens_as_ids;
 	bool logged, background;
 	bool spooled;            /* its spool writes it, or was to */
 	bool replaying;          /* continued, and not yet where the other gateway was */
@@ -232,6 +248,9 @@ struct answer {
 	char *model;                    /* its name; owned */
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory for the reason */
 	char *members;                  /* owned; as in its spec */
+	struct answer_split *split;     /* owned; NULL: its text is not split */
+	const char *constraint;         /* as in its spec */
+	struct answer_stops *stops;     /* owned; NULL: none */
 	struct sl_buf cascade_text;     /* what answer_auto_about returned last */
 	char id[ANSWER_ID_BYTES];
 };
@@ -304,16 +323,35 @@ int answer_collect(struct answer *a);
 
 /* {"token":…,"logprob":…,"bytes":[…],"top_logprobs":[…]} with a comma before it unless list is empty;
  * chat's and responses' form. */
-int answer_put_logprob(struct sl_buf *list, const struct gen_token *t);
+int answer_put_logprob(const struct answer *a, struct sl_buf *list, const struct gen_token *t);
+/* How log probabilities name a token: its text (as answer_put_piece), or "token_id:N". */
+int answer_put_name(const struct answer *a, struct sl_buf *out, uint32_t id, struct proto_str piece, bool hex);
 /* A token's bytes as text: what is no character becomes U+FFFD, or \xNN as the old API has it. */
 int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex);
 /* JSON knows no infinity. */
 int answer_put_number(struct sl_buf *out, float logprob);
 
+/* ---- answer_extras.c: beyond OpenAI's API, as vLLM has it ---- */
+
+/* The request's stop strings, copied. False: no memory. */
+bool answer_keep_stops(struct answer *a, const struct proto_submit *s);
+/* What ended choice index, once it has. */
+void answer_note_stop(struct answer *a, struct answer_run *run, unsigned index, uint8_t i);
+/* A token of the choice, where ids are wanted. */
+int answer_take_id(struct answer *a, struct answer_choice *c, uint32_t id);
+/* Appends `,"token_ids":[…]` where they are wanted; with ended, `,"stop_reason":…` where something of the request ended
+ * it. */
+int answer_put_extras(const struct answer *a, const struct answer_choice *c, bool ended, struct sl_buf *out);
+void answer_on_prompt(struct subscriber *s, const struct proto_prompt_logprobs *m);
+/* Appends `,"prompt_logprobs":[…]` where they were asked for. SL_ELIMIT: they did not fit. */
+int answer_put_prompt(const struct answer *a, const struct answer_run *run, struct sl_buf *out);
+
 /* ---- answer_model.c ---- */
 
 /* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. */
 int answer_choose_model(struct exchange *x, const char *name);
+/* Of those that do one of `does` (enum proto_does); "default": of embeddings and scores the first. */
+int answer_choose_model_for(struct exchange *x, const char *name, unsigned does);
 
 /* ---- answer_chunks.c: what chat and completions share, as an answer_format has it ---- */
 

@@ -10,17 +10,35 @@
 int answer_chunk_text(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		      int (*logprobs_of)(const struct answer_choice *c, struct sl_buf *out))
 {
-	if (!a->out.wants_logprobs)
+	const struct sl_buf *list = NULL;
+	struct sl_buf more;
+	int rc = 0;
+	if (!a->out.wants_logprobs && !a->out.token_ids)
 		return sse_content(&a->out.sse, out, index, text, n, NULL);
-	buf_clear(&a->app->list, SIZE_MAX);
-	int rc = logprobs_of(&a->choices[index], &a->app->list);
-	return rc == 0 ? sse_content(&a->out.sse, out, index, text, n, &a->app->list) : rc;
+	buf_init(&more, ANSWER_MAX_EXTRAS);
+	if (a->out.wants_logprobs) {
+		buf_clear(&a->app->list, SIZE_MAX);
+		list = &a->app->list;
+		rc = logprobs_of(&a->choices[index], &a->app->list);
+	}
+	if (rc == 0)
+		rc = answer_put_extras(a, &a->choices[index], false, &more);
+	if (rc == 0)
+		rc = sse_content_more(&a->out.sse, out, index, text, n, list, &more);
+	buf_dispose(&more);
+	return rc;
 }
 
 int answer_chunk_close(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
 	const struct sse_about about = answer_about(a, index);
-	return sse_finish(&a->out.sse, out, index, reason, &about);
+	struct sl_buf more;
+	buf_init(&more, ANSWER_MAX_EXTRAS);
+	int rc = a->choices[index].stop != 0 ? answer_put_extras(a, &a->choices[index], true, &more) : 0;
+	if (rc == 0)
+		rc = sse_finish(&a->out.sse, out, index, reason, &about, &more);
+	buf_dispose(&more);
+	return rc;
 }
 
 int answer_chunk_end(struct answer *a, struct sl_buf *out)
@@ -64,6 +82,8 @@ int answer_chunk_whole(struct answer *a, struct sl_buf *out, const char *object,
 		rc = buf_append_str(out, "],\"usage\":");
 	if (rc == 0)
 		rc = usage_print(out, &u);
+	if (rc == 0 && a->format == &answer_chat)
+		rc = answer_put_prompt(a, &a->runs[0], out);
 	if (rc == 0)
 		rc = sse_about_print(out, &about);
 	return rc == 0 ? buf_append_str(out, "}") : rc;

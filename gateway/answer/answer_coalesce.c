@@ -74,7 +74,8 @@ static bool is_certain(const struct answer_spec *spec) { return spec->submit->te
 
 bool answer_may_join(const struct auth_key *key, const struct answer_spec *spec)
 {
-	return key->tier->coalesce != GW_COALESCE_OFF && spec->n_prompts == 1 && (is_named(spec) || is_certain(spec));
+	return key->tier->coalesce != GW_COALESCE_OFF && spec->n_prompts == 1 && spec->submit->prompt_logprobs == 0 &&
+	       (is_named(spec) || is_certain(spec));
 }
 
 static void ask(const struct answer *a, const struct answer_spec *spec, const struct submit_frame *frame,

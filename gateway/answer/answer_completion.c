@@ -80,7 +80,13 @@ static int put_choice(struct answer *a, struct sl_buf *out, unsigned index)
 		rc = buf_printf(out, ",\"index\":%u,\"logprobs\":", index);
 	if (rc == 0)
 		rc = a->out.wants_logprobs ? logprobs_of(c, out) : buf_append_str(out, "null");
-	return rc == 0 ? buf_printf(out, ",\"finish_reason\":\"%s\"}", c->reason) : rc;
+	if (rc == 0)
+		rc = buf_printf(out, ",\"finish_reason\":\"%s\"", c->reason);
+	if (rc == 0)
+		rc = answer_put_extras(a, c, true, out);
+	if (rc == 0)
+		rc = answer_put_prompt(a, &a->runs[index / a->n], out);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
 static int whole(struct answer *a, struct sl_buf *out)
@@ -91,7 +97,8 @@ static int whole(struct answer *a, struct sl_buf *out)
 static int add(struct sl_buf *list) { return list->len > 0 ? buf_append_str(list, ",") : 0; }
 
 /* {"token":logprob,…}: the likeliest, and the chosen one. */
-static int put_tops(struct sl_buf *list, const struct gen_token *t, struct proto_str chosen, struct proto_str rivals)
+static int put_tops(const struct answer *a, struct sl_buf *list, const struct gen_token *t, struct proto_str chosen,
+		    struct proto_str rivals)
 {
 	bool has_chosen = false, first = true;
 	int rc = add(list);
@@ -107,7 +114,7 @@ static int put_tops(struct sl_buf *list, const struct gen_token *t, struct proto
 		rc = first ? 0 : buf_append_str(list, ",");
 		first = false;
 		if (rc == 0)
-			rc = answer_put_piece(list, piece, true);
+			rc = answer_put_name(a, list, t->tops[i].id, piece, true);
 		if (rc == 0)
 			rc = buf_append_str(list, ":");
 		if (rc == 0)
@@ -116,7 +123,7 @@ static int put_tops(struct sl_buf *list, const struct gen_token *t, struct proto
 	if (rc == 0 && !has_chosen) {
 		rc = first ? 0 : buf_append_str(list, ",");
 		if (rc == 0)
-			rc = answer_put_piece(list, chosen, true);
+			rc = answer_put_name(a, list, t->id, chosen, true);
 		if (rc == 0)
 			rc = buf_append_str(list, ":");
 		if (rc == 0)
@@ -131,13 +138,13 @@ static int logprob(struct answer *a, struct answer_choice *c, const struct gen_t
 	const struct sl_buf *before = echoed(a, (unsigned)(c - a->choices));
 	int rc = add(&c->logprobs[TOKENS]);
 	if (rc == 0)
-		rc = answer_put_piece(&c->logprobs[TOKENS], chosen, true);
+		rc = answer_put_name(a, &c->logprobs[TOKENS], t->id, chosen, true);
 	if (rc == 0)
 		rc = add(&c->logprobs[TOKEN_LOGPROBS]);
 	if (rc == 0)
 		rc = answer_put_number(&c->logprobs[TOKEN_LOGPROBS], t->logprob);
 	if (rc == 0)
-		rc = put_tops(&c->logprobs[TOP_LOGPROBS], t, chosen, left);
+		rc = put_tops(a, &c->logprobs[TOP_LOGPROBS], t, chosen, left);
 	if (rc == 0)
 		rc = add(&c->logprobs[TEXT_OFFSET]);
 	/* Characters, not bytes: how the API counts offsets. */

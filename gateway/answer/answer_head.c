@@ -86,14 +86,15 @@ static json_t *describe(const struct answer *a)
 	    a->budget.left == INT64_MAX ? -1 : a->budget.left + (a->out.replaying ? 0 : (int64_t)a->budget.sent);
 	return json_pack(
 	    "{s:i, s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, "
-	    "s:o, s:o, s:o, s:o}",
+	    "s:o, s:o, s:o, s:o, s:o, s:b, s:b}",
 	    "draw", ANSWER_DRAW, "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created",
 	    (json_int_t)a->created, "model", a->model, "format", a->format->id_prefix, "stream", a->out.stream, "usage",
 	    a->out.include_usage, "obfuscate", a->out.obfuscate, "background", a->out.background, "keep_text",
 	    a->out.keep_text, "ids", a->out.ids, "max_tokens", (json_int_t)a->max_tokens, "cached",
 	    (json_int_t)cached_of(a), "tokens_left", (json_int_t)left, "tokens_short", (json_int_t)a->budget.short_by,
 	    "degraded", a->load.degraded, "shortened", a->load.shortened || a->load.short_at != UINT64_MAX, "told",
-	    a->members, "key", key_of(a), "quota", ticket_of(a), "own", own, "cascade", save_cascade(a));
+	    a->members, "key", key_of(a), "quota", ticket_of(a), "own", own, "cascade", save_cascade(a), "split",
+	    answer_split_save(a->split), "token_ids", a->out.token_ids, "tokens_as_ids", a->out.tokens_as_ids);
 }
 
 /* With the seed of its generation. */

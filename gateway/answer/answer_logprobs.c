@@ -38,6 +38,11 @@ int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex)
 	return rc == 0 ? buf_append_str(out, "\"") : rc;
 }
 
+int answer_put_name(const struct answer *a, struct sl_buf *out, uint32_t id, struct proto_str piece, bool hex)
+{
+	return a->out.tokens_as_ids ? buf_printf(out, "\"token_id:%u\"", id) : answer_put_piece(out, piece, hex);
+}
+
 static int put_bytes(struct sl_buf *out, struct proto_str piece)
 {
 	int rc = buf_append_str(out, ",\"bytes\":[");
@@ -47,11 +52,11 @@ static int put_bytes(struct sl_buf *out, struct proto_str piece)
 }
 
 /* Without the closing brace. */
-static int put_token(struct sl_buf *out, struct proto_str piece, float logprob)
+static int put_token(const struct answer *a, struct sl_buf *out, uint32_t id, struct proto_str piece, float logprob)
 {
 	int rc = buf_append_str(out, "{\"token\":");
 	if (rc == 0)
-		rc = answer_put_piece(out, piece, false);
+		rc = answer_put_name(a, out, id, piece, false);
 	if (rc == 0)
 		rc = buf_append_str(out, ",\"logprob\":");
 	if (rc == 0)
@@ -59,12 +64,12 @@ static int put_token(struct sl_buf *out, struct proto_str piece, float logprob)
 	return rc == 0 ? put_bytes(out, piece) : rc;
 }
 
-int answer_put_logprob(struct sl_buf *list, const struct gen_token *t)
+int answer_put_logprob(const struct answer *a, struct sl_buf *list, const struct gen_token *t)
 {
 	struct proto_str left = t->pieces;
 	int rc = list->len > 0 ? buf_append_str(list, ",") : 0;
 	if (rc == 0)
-		rc = put_token(list, proto_piece_next(&left), t->logprob);
+		rc = put_token(a, list, t->id, proto_piece_next(&left), t->logprob);
 	if (rc == 0)
 		rc = buf_append_str(list, ",\"top_logprobs\":[");
 	bool first = true;
@@ -75,7 +80,7 @@ int answer_put_logprob(struct sl_buf *list, const struct gen_token *t)
 		rc = first ? 0 : buf_append_str(list, ",");
 		first = false;
 		if (rc == 0)
-			rc = put_token(list, piece, t->tops[i].v);
+			rc = put_token(a, list, t->tops[i].id, piece, t->tops[i].v);
 		if (rc == 0)
 			rc = buf_append_str(list, "}");
 	}

@@ -15,16 +15,22 @@ static const char *default_name(const struct gw_app *app, const struct gw_tier_c
 	return own != NULL && own[0] != '\0' ? own : name != NULL ? name : "";
 }
 
-/* "default": the configured name, or the large one of those the tier may use, or the first of them. */
-static int default_model(const struct gw_app *app, const struct gw_tier_config *tier)
+/* Whether it does one of them, as far as is known: only a model that is READY has said so. */
+static bool may_do(const struct link_model *m, unsigned does)
 {
-	const char *name = default_name(app, tier);
+	return m->state != PROTO_MODEL_READY || (m->does & does) != 0;
+}
+
+/* "default": for tokens the configured name, or the large one of those the tier may use, or the first of them. */
+static int default_model(const struct gw_app *app, const struct gw_tier_config *tier, unsigned does)
+{
+	const char *name = does == PROTO_DOES_GENERATE ? default_name(app, tier) : "";
 	int found = -1;
 	if (name[0] != '\0')
 		return engine_link_find_model(app->link, name);
 	for (int i = 0; i < engine_link_n_models(app->link); i++) {
 		const struct link_model *m = engine_link_model(app->link, i);
-		if (m->name[0] == '\0' || !auth_tier_may(tier, m->name))
+		if (m->name[0] == '\0' || !auth_tier_may(tier, m->name) || !may_do(m, does))
 			continue;
 		if (m->role == 2)
 			return i;
@@ -62,7 +68,23 @@ static int choose_auto(struct exchange *x, const char *name)
 	return m.can_small || m.can_large ? ANSWER_AUTO : loading(x, answer_auto_name, false);
 }
 
+static int cannot(struct exchange *x, const char *name, unsigned does)
+{
+	exchange_refuse(x, 400, "invalid_value", "model",
+			does == PROTO_DOES_GENERATE
+			    ? "The model '%s' is not a generator: it makes embeddings or scores."
+			: does == PROTO_DOES_EMBED ? "The model '%s' is not an embedding model."
+						   : "The model '%s' is neither an embedding model nor a reranker.",
+			name);
+	return -1;
+}
+
 int answer_choose_model(struct exchange *x, const char *name)
+{
+	return answer_choose_model_for(x, name, PROTO_DOES_GENERATE);
+}
+
+int answer_choose_model_for(struct exchange *x, const char *name, unsigned does)
 {
 	const struct engine_link *link = x->app->link;
 	if (engine_link_n_models(link) == 0) {
@@ -70,10 +92,11 @@ int answer_choose_model(struct exchange *x, const char *name)
 			       "The engine is starting.");
 		return -1;
 	}
-	int index = choose_auto(x, name);
+	int index = does == PROTO_DOES_GENERATE ? choose_auto(x, name) : 0;
 	if (index != 0)
 		return index;
-	index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier) : engine_link_find_model(link, name);
+	index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier, does)
+					     : engine_link_find_model(link, name);
 	if (index < 0 || !auth_tier_may(x->key->tier, engine_link_model(link, index)->name)) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", name);
@@ -84,5 +107,5 @@ int answer_choose_model(struct exchange *x, const char *name)
 		return engine_down(x);
 	if (m->state != PROTO_MODEL_READY)
 		return loading(x, m->name, m->state == PROTO_MODEL_FAILED);
-	return index;
+	return may_do(m, does) ? index : cannot(x, m->name, does);
 }

@@ -121,10 +121,12 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 {
 	const char *text = chunk->text;
 	int rc = 0;
-	for (uint32_t i = 0; rc == 0 && a->out.wants_logprobs && i < chunk->n_tokens; i++) {
+	for (uint32_t i = 0; rc == 0 && (a->out.wants_logprobs || a->out.token_ids) && i < chunk->n_tokens; i++) {
 		struct gen_token t;
 		gen_token_at(run->gen, chunk->first_token + i, &t);
-		rc = a->format->logprob(a, c, &t);
+		rc = answer_take_id(a, c, t.id);
+		if (rc == 0 && a->out.wants_logprobs)
+			rc = a->format->logprob(a, c, &t);
 		c->n_characters += (uint32_t)utf8_characters(text, t.n_bytes);
 		text += t.n_bytes;
 	}
@@ -142,19 +144,48 @@ static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const
 		if (rc == 0 && c->logprobs[0].len > 0)
 			rc = buf_append(&c->logprobs[ANSWER_SENT], buf_data(&c->logprobs[0]), c->logprobs[0].len);
 	}
+	buf_clear(&c->ids, SIZE_MAX);
 	for (int i = 0; a->out.wants_logprobs && i < ANSWER_LISTS; i++)
+		buf_clear(&c->logprobs[i], SIZE_MAX);
+	return rc;
+}
+
+/* As tell_text, of an answer that is split. Log probabilities go with the content's events; of other items there are
+ * none. */
+static int tell_items(struct answer *a, struct answer_run *run, unsigned index, const struct gen_chunk *chunk,
+		      struct sl_buf *out)
+{
+	struct answer_choice *c = &a->choices[index];
+	unsigned before = c->parts != NULL ? c->parts->n_told : 0;
+	int rc = answer_parts_feed(a, run, index, chunk->first_token, chunk->n_tokens, chunk->text, out);
+	bool told = c->parts != NULL && c->parts->n_told != before;
+	for (int i = 0; told && a->out.wants_logprobs && i < ANSWER_LISTS; i++)
 		buf_clear(&c->logprobs[i], SIZE_MAX);
 	return rc;
 }
 
 static const char *reason_of(enum proto_finish finish) { return finish == PROTO_FINISH_LENGTH ? "length" : "stop"; }
 
-static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
+/* A choice's end by its model is a call where it has made one. */
+static const char *reason_with_calls(const struct answer *a, unsigned index, const char *reason)
+{
+	if (answer_parts_calls(a->choices[index].parts) == 0 || strcmp(reason, "stop") != 0)
+		return reason;
+	return a->split->functions ? "function_call" : "tool_calls";
+}
+
+static int close_choice(struct answer *a, struct answer_run *run, struct sl_buf *out, unsigned index,
+			const char *reason)
 {
 	struct answer_choice *c = &a->choices[index];
 	int rc = 0;
-	if (c->logprobs[0].len > 0) /* of tokens that had no text of their own */
+	c->reason = reason;
+	if (a->split != NULL) {
+		rc = answer_parts_finish(a, run, index, out);
+		reason = reason_with_calls(a, index, reason);
+	} else if (c->logprobs[0].len > 0 || c->ids.len > 0) { /* of tokens that had no text of their own */
 		rc = tell_text(a, out, index, "", 0);
+	}
 	c->closed = true;
 	c->reason = reason;
 	return rc == 0 && a->format->close != NULL ? a->format->close(a, out, index, reason) : rc;
@@ -228,7 +259,9 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		run->begun = run->begun || chunk.n_bytes > 0;
 		int rc = take_logprobs(a, run, &a->choices[index], &chunk);
 		/* Tokens whose text is held back (an unfinished character) make no event. */
-		if (rc == 0 && chunk.n_bytes > 0)
+		if (rc == 0 && a->split != NULL)
+			rc = tell_items(a, run, index, &chunk, out);
+		else if (rc == 0 && chunk.n_bytes > 0)
 			rc = tell_text(a, out, index, chunk.text, chunk.n_bytes);
 		count_sent(a, run, chunk.n_tokens);
 		return rc == 0 ? 1 : rc;
@@ -242,7 +275,8 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 		if (finish == 0 || finish == PROTO_FINISH_ERROR)
 			continue;
 		a->choices[first + i].ended_by = cut_by(a, run, i, finish);
-		int rc = close_choice(a, out, first + i, reason_of(finish));
+		answer_note_stop(a, run, first + i, i);
+		int rc = close_choice(a, run, out, first + i, reason_of(finish));
 		return rc == 0 ? 1 : rc;
 	}
 	return 0;
@@ -343,7 +377,10 @@ int answer_collect(struct answer *a)
 		while (may_tell_more(a, run) && gen_peek(run->gen, &run->sub, may_tell(a, UINT32_MAX), &chunk)) {
 			struct answer_choice *c = &a->choices[first + chunk.choice];
 			int rc = take_logprobs(a, run, c, &chunk);
-			if (rc == 0)
+			if (rc == 0 && a->split != NULL)
+				rc = answer_parts_feed(a, run, first + chunk.choice, chunk.first_token, chunk.n_tokens,
+						       chunk.text, NULL);
+			else if (rc == 0)
 				rc = buf_append(&c->text, chunk.text, chunk.n_bytes);
 			if (rc != 0)
 				return rc;
@@ -352,8 +389,15 @@ int answer_collect(struct answer *a)
 		for (uint8_t i = 0; i < a->n; i++) {
 			struct answer_choice *c = &a->choices[first + i];
 			enum proto_finish f = c->closed ? 0 : end_of(a, run, i);
-			c->closed = c->closed || (f != 0 && f != PROTO_FINISH_ERROR);
-			c->reason = f != 0 ? reason_of(f) : c->reason;
+			if (f == PROTO_FINISH_STOP)
+				answer_note_stop(a, run, first + i, i);
+			bool closes = !c->closed && f != 0 && f != PROTO_FINISH_ERROR;
+			c->reason = closes ? reason_of(f) : c->reason;
+			int rc = closes && a->split != NULL ? answer_parts_finish(a, run, first + i, NULL) : 0;
+			if (rc != 0)
+				return rc;
+			c->closed = c->closed || closes;
+			c->reason = f != 0 ? reason_with_calls(a, first + i, reason_of(f)) : c->reason;
 			c->ended_by = f != 0 ? cut_by(a, run, i, f) : c->ended_by;
 		}
 	}

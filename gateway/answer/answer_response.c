@@ -106,6 +106,8 @@ static int begin(struct answer *a, struct sl_buf *out)
 	int rc = put_state(a, out, "response.created");
 	if (rc == 0)
 		rc = put_state(a, out, "response.in_progress");
+	if (rc != 0 || a->split != NULL)
+		return rc;
 	if (rc == 0)
 		rc = put_item(a, out, "response.output_item.added", true);
 	return rc == 0 ? put_part(a, out, "response.content_part.added", true) : rc;
@@ -139,10 +141,98 @@ static int text(struct answer *a, struct sl_buf *out, unsigned index, const char
 	return count_event(r, out, start, rc);
 }
 
+/* ---- items ---- */
+
+/* The position of an item's content, with more members. NULL: no memory. */
+static json_t *position(const struct answer *a, const struct answer_item *item, const char *member, json_t *value)
+{
+	char id[RESPONSE_ITEM_ID_BYTES];
+	response_item_id(a, item, id);
+	json_t *o = json_pack("{s:s, s:i, s:o?}", "item_id", id, "output_index", (int)item->number, member, value);
+	if (o != NULL && item->kind != ANSWER_CALL && json_object_set_new(o, "content_index", json_integer(0)) != 0) {
+		json_decref(o);
+		return NULL;
+	}
+	return o;
+}
+
+static int put_item_event(struct answer *a, struct sl_buf *out, const char *type, const struct answer_item *item,
+			  bool open)
+{
+	return put_event(
+	    a, out, type,
+	    json_pack("{s:i, s:o}", "output_index", (int)item->number, "item", response_item(a, item, open)));
+}
+
+/* The message's one part. */
+static int put_part_event(struct answer *a, struct sl_buf *out, const char *type, const struct answer_item *item,
+			  bool open)
+{
+	json_t *message = response_item(a, item, false);
+	json_t *part = json_incref(json_array_get(json_object_get(message, "content"), 0));
+	if (open && part != NULL &&
+	    (json_object_set_new(part, "text", json_string("")) != 0 ||
+	     json_object_set_new(part, "logprobs", json_array()) != 0)) {
+		json_decref(part);
+		part = NULL;
+	}
+	json_decref(message);
+	return part != NULL ? put_event(a, out, type, position(a, item, "part", part)) : SL_ENOMEM;
+}
+
+static int open_item(struct answer *a, struct sl_buf *out, const struct answer_item *item)
+{
+	int rc = put_item_event(a, out, "response.output_item.added", item, true);
+	return rc == 0 && item->kind == ANSWER_CONTENT
+		   ? put_part_event(a, out, "response.content_part.added", item, true)
+		   : rc;
+}
+
+static int close_item(struct answer *a, struct sl_buf *out, const struct answer_item *item)
+{
+	static const char *const done[] = {[ANSWER_CONTENT] = "response.output_text.done",
+					   [ANSWER_REASONING] = "response.reasoning_text.done",
+					   [ANSWER_CALL] = "response.function_call_arguments.done"};
+	json_t *whole = json_stringn(item->text.len > 0 ? (const char *)buf_data(&item->text) : "", item->text.len);
+	json_t *members = position(a, item, item->kind == ANSWER_CALL ? "arguments" : "text", whole);
+	bool logprobs = item->kind != ANSWER_CONTENT || json_object_set_new(members, "logprobs", json_array()) == 0;
+	bool named = item->kind != ANSWER_CALL || json_object_set_new(members, "name", json_string(item->name)) == 0;
+	if (!logprobs || !named) {
+		json_decref(members);
+		return SL_ENOMEM;
+	}
+	int rc = put_event(a, out, done[item->kind], members);
+	if (rc == 0 && item->kind == ANSWER_CONTENT)
+		rc = put_part_event(a, out, "response.content_part.done", item, false);
+	return rc == 0 ? put_item_event(a, out, "response.output_item.done", item, false) : rc;
+}
+
+static int item(struct answer *a, struct sl_buf *out, unsigned index, const struct answer_item *item,
+		enum answer_item_event e, const char *at, size_t n)
+{
+	static const char *const deltas[] = {[ANSWER_CONTENT] = "response.output_text.delta",
+					     [ANSWER_REASONING] = "response.reasoning_text.delta",
+					     [ANSWER_CALL] = "response.function_call_arguments.delta"};
+	(void)index;
+	if (e == ANSWER_ITEM_OPEN)
+		return open_item(a, out, item);
+	if (e == ANSWER_ITEM_CLOSE)
+		return close_item(a, out, item);
+	json_t *members = position(a, item, "delta", json_stringn(at, n));
+	if (members != NULL && item->kind == ANSWER_CONTENT &&
+	    json_object_set_new(members, "logprobs", json_array()) != 0) {
+		json_decref(members);
+		members = NULL;
+	}
+	return put_event(a, out, deltas[item->kind], members);
+}
+
 static int close_choice(struct answer *a, struct sl_buf *out, unsigned index, const char *reason)
 {
 	(void)index;
 	(void)reason;
+	if (a->split != NULL)
+		return 0;
 	json_t *members = place(a), *part = response_part(a, false);
 	int rc = members == NULL || part == NULL ||
 			 json_object_set(members, "text", json_object_get(part, "text")) != 0 ||
@@ -167,7 +257,7 @@ static int end(struct answer *a, struct sl_buf *out)
 	const char *type = response_is_unkept(a->own) ? "response.failed"
 			   : complete                 ? "response.completed"
 						      : "response.incomplete";
-	int rc = put_item(a, out, "response.output_item.done", false);
+	int rc = a->split != NULL ? 0 : put_item(a, out, "response.output_item.done", false);
 	return rc == 0 ? put_state(a, out, type) : rc;
 }
 
@@ -189,7 +279,7 @@ static int whole(struct answer *a, struct sl_buf *out)
 static int logprob(struct answer *a, struct answer_choice *c, const struct gen_token *t)
 {
 	(void)a;
-	return answer_put_logprob(&c->logprobs[0], t);
+	return answer_put_logprob(a, &c->logprobs[0], t);
 }
 
 /* ---- the store ---- */
@@ -242,6 +332,7 @@ const struct answer_format answer_response = {
     .prompt_param = "input",
     .begin = begin,
     .text = text,
+    .item = item,
     .close = close_choice,
     .end = end,
     .error = error,

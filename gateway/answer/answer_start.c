@@ -35,6 +35,8 @@ void answer_free(struct answer *a)
 	for (unsigned i = 0; a->choices != NULL && i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_dispose(&c->text);
+		answer_parts_free(c->parts);
+		buf_dispose(&c->ids);
 		for (int k = 0; a->out.wants_logprobs && c->logprobs != NULL && k < ANSWER_ALL_LISTS; k++)
 			buf_dispose(&c->logprobs[k]);
 		if (c->logprobs != no_logprobs)
@@ -54,12 +56,15 @@ void answer_free(struct answer *a)
 		if (a->runs[i].cascade != NULL)
 			cascade_run_on_past(a->runs[i].cascade, NULL, NULL);
 		cascade_run_unref(a->runs[i].cascade);
+		buf_dispose(&a->runs[i].prompt);
 	}
+	sl_free(a->stops);
 	sl_free(a->runs);
 	auth_key_unref(a->key);
 	sl_free(a->model);
 	sl_free(a->failure);
 	sl_free(a->members);
+	answer_split_free(a->split);
 	gw_snapshot_unref(a->snapshot);
 	sl_free(a);
 }
@@ -74,6 +79,7 @@ static bool init_choices(struct answer *a)
 	for (unsigned i = 0; i < answer_n_choices(a); i++) {
 		struct answer_choice *c = &a->choices[i];
 		buf_init(&c->text, MAX_ANSWER);
+		buf_init(&c->ids, MAX_LOGPROBS);
 		c->logprobs = a->out.wants_logprobs ? sl_zalloc_n(ANSWER_ALL_LISTS, sizeof *c->logprobs) : no_logprobs;
 		if (c->logprobs == NULL)
 			return false;
@@ -113,6 +119,9 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->out.ids = spec->ids;
 	a->out.background = spec->background;
 	a->out.keep_text = spec->keep_text;
+	a->out.token_ids = spec->token_ids;
+	a->out.tokens_as_ids = spec->tokens_as_ids;
+	a->constraint = spec->constraint;
 	a->out.wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	a->n = spec->submit->n;
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
@@ -144,7 +153,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->runs = sl_zalloc_n((size_t)a->n_runs, sizeof *a->runs);
 	a->choices = sl_zalloc_n(answer_n_choices(a), sizeof *a->choices);
 	if (!named || !waits || a->model == NULL || (spec->members != NULL && a->members == NULL) || a->runs == NULL ||
-	    a->choices == NULL || !init_choices(a)) {
+	    a->choices == NULL || !init_choices(a) || !answer_keep_stops(a, spec->submit)) {
 		answer_free(a);
 		return NULL;
 	}
@@ -152,9 +161,18 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 		a->runs[i].answer = a;
 		a->runs[i].sub.on_queued = answer_on_queued;
 		a->runs[i].sub.on_progress = answer_on_progress;
+		a->runs[i].sub.on_prompt = answer_on_prompt;
 	}
 	a->own = spec->own;
+	a->split = spec->split;
 	return a;
+}
+
+/* A request may go behind those of its tier, never before them. */
+static uint8_t priority_of(const struct gw_tier_config *tier, uint8_t behind)
+{
+	int64_t last = PROTO_PRIORITIES - 1, own = tier->priority;
+	return (uint8_t)(own >= last || behind == 0 ? own : own + behind < last ? own + behind : last);
 }
 
 /* What the request asks for, within what its tier allows. */
@@ -165,7 +183,7 @@ static void fill_submit(const struct exchange *x, const struct answer_spec *spec
 	int model = spec->model != ANSWER_AUTO ? spec->model : answer_auto_model(x->app, x->snapshot, tier);
 	*s = *spec->submit;
 	s->model = (uint16_t)model;
-	s->priority = (uint8_t)tier->priority;
+	s->priority = priority_of(tier, spec->submit->priority);
 	s->tenant = x->key->tenant;
 	if (tier->weight > 0)
 		s->weight = (uint32_t)tier->weight;
@@ -295,4 +313,5 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
 	if (spec->format->dispose != NULL)
 		spec->format->dispose(spec->own);
+	answer_split_free(spec->split);
 }

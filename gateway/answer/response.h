@@ -47,8 +47,13 @@ extern const struct answer_format answer_response;
 
 json_t *response_about(const struct response_request *r);
 json_t *response_object(struct answer *a);
-/* The message that the model writes. open: without its content, as it begins. */
+/* The message of an answer that is not split. open: without its content, as it begins. */
 json_t *response_message(const struct answer *a, bool open);
+/* An item of one that is split. open: without its content, as it begins. */
+json_t *response_item(const struct answer *a, const struct answer_item *item, bool open);
+enum { RESPONSE_ITEM_ID_BYTES = ANSWER_ID_BYTES + 16 };
+/* "msg_…", "rs_…" or "fc_…", from the answer's id; the first message has the answer's number alone. */
+void response_item_id(const struct answer *a, const struct answer_item *item, char out[RESPONSE_ITEM_ID_BYTES]);
 /* It is made, and not kept as its client asked: it ends as failed, with all of its output. */
 bool response_is_unkept(const struct response *r);
 /* The one part of its content. */

@@ -127,8 +127,8 @@ static json_t *usage_of(const struct answer *a)
 		return json_null();
 	return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)u.n_prompt,
 			 "input_tokens_details", "cached_tokens", (json_int_t)u.n_cached, "output_tokens",
-			 (json_int_t)u.n_completion, "output_tokens_details", "reasoning_tokens", 0, "total_tokens",
-			 (json_int_t)u.n_prompt + u.n_completion);
+			 (json_int_t)u.n_completion, "output_tokens_details", "reasoning_tokens", (int)u.n_reasoning,
+			 "total_tokens", (json_int_t)u.n_prompt + u.n_completion);
 }
 
 /* All tokens: those a stream has sent, those of an answer that was not streamed. */
@@ -173,8 +173,78 @@ json_t *response_message(const struct answer *a, bool open)
 			 "assistant", "content", content);
 }
 
+/* ---- items of an answer that is split ---- */
+
+void response_item_id(const struct answer *a, const struct answer_item *item, char out[RESPONSE_ITEM_ID_BYTES])
+{
+	static const char *const prefixes[] = {
+	    [ANSWER_CONTENT] = "msg_", [ANSWER_REASONING] = "rs_", [ANSWER_CALL] = "fc_"};
+	const char *own = a->id + strlen(a->format->id_prefix);
+	if (item->number == 0)
+		snprintf(out, RESPONSE_ITEM_ID_BYTES, "%s%s", prefixes[item->kind], own);
+	else
+		snprintf(out, RESPONSE_ITEM_ID_BYTES, "%s%s_%u", prefixes[item->kind], own, item->number);
+}
+
+/* Of the last item it is known only with the reason for the choice's end. */
+static const char *item_status(const struct answer *a, const struct answer_item *item)
+{
+	const struct answer_choice *c = &a->choices[0];
+	bool last = c->parts != NULL && item->number + 1 == c->parts->n_items;
+	if (!item->closed)
+		return a->end == ANSWER_UNDECIDED ? "in_progress" : "incomplete";
+	return item->cut || (last && c->reason != NULL && strcmp(c->reason, "length") == 0) ? "incomplete"
+											    : "completed";
+}
+
+static json_t *text_of_item(const struct answer_item *item, bool open)
+{
+	size_t n = open ? 0 : item->text.len;
+	return json_stringn(n > 0 ? (const char *)buf_data(&item->text) : "", n);
+}
+
+json_t *response_item(const struct answer *a, const struct answer_item *item, bool open)
+{
+	char id[RESPONSE_ITEM_ID_BYTES];
+	const char *status = open ? "in_progress" : item_status(a, item);
+	json_t *content = open ? json_array() : NULL;
+	response_item_id(a, item, id);
+	switch (item->kind) {
+	case ANSWER_CONTENT:
+		if (!open)
+			content = json_pack("[{s:s, s:[], s:o, s:o}]", "type", "output_text", "annotations", "logprobs",
+					    logprobs_of(a, false), "text", text_of_item(item, false));
+		return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "message", "status", status, "role",
+				 "assistant", "content", content);
+	case ANSWER_REASONING:
+		if (!open)
+			content =
+			    json_pack("[{s:s, s:o}]", "type", "reasoning_text", "text", text_of_item(item, false));
+		return json_pack("{s:s, s:s, s:s, s:[], s:o}", "id", id, "type", "reasoning", "status", status,
+				 "summary", "content", content);
+	case ANSWER_CALL: break;
+	}
+	json_decref(content);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "id", id, "type", "function_call", "status", status,
+			 "call_id", item->id, "name", item->name, "arguments", text_of_item(item, open));
+}
+
+static json_t *items_of(const struct answer *a)
+{
+	const struct answer_parts *p = a->choices[0].parts;
+	json_t *all = json_array();
+	for (size_t i = 0; p != NULL && all != NULL && i < p->n_items; i++)
+		if (json_array_append_new(all, response_item(a, &p->items[i], false)) != 0) {
+			json_decref(all);
+			return NULL;
+		}
+	return all;
+}
+
 static json_t *output_of(const struct answer *a)
 {
+	if (a->split != NULL)
+		return a->end != ANSWER_UNDECIDED ? items_of(a) : json_array();
 	bool any = a->end != ANSWER_UNDECIDED && (a->choices[0].closed || a->choices[0].text.len > 0);
 	return any ? json_pack("[o]", response_message(a, false)) : json_array();
 }

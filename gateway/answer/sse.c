@@ -160,17 +160,18 @@ static size_t about_text(char out[MAX_ABOUT], const struct sse_about *about)
 /* One choice: the envelope, the text, logprobs and reason. Takes everything back on failure. */
 static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *before, const char *text,
 		 size_t n, const char *after, const struct sl_buf *logprobs, const char *reason,
-		 const struct sse_about *about)
+		 const struct sse_about *about, const struct sl_buf *more)
 {
 	static const char tail[] = "}]", usage[] = ",\"usage\":null";
 	size_t n_logprobs = logprobs != NULL ? logprobs->len : 4, n_about = 0, n_cascade = 0;
+	size_t n_more = more != NULL ? more->len : 0;
 	char about_at[MAX_ABOUT];
 	if (about != NULL) {
 		n_about = about_text(about_at, about);
 		n_cascade = about->cascade != NULL ? about->n_cascade : 0;
 	}
 	size_t most = head_bytes(s) + INDEX_BYTES + strlen(before) + JSON_ESCAPED_MAX(n) + strlen(after) + n_logprobs +
-		      strlen(reason) + n_about + n_cascade + 160 + PAD_TO;
+		      strlen(reason) + n_about + n_cascade + n_more + 160 + PAD_TO;
 	uint8_t *at;
 	int rc = buf_reserve(out, most, &at);
 	if (rc != 0)
@@ -181,6 +182,8 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 	p = put_str(p, ",\"logprobs\":");
 	p = logprobs != NULL ? put(p, buf_data(logprobs), logprobs->len) : put_str(p, "null");
 	p = put_str(put_str(p, ",\"finish_reason\":"), reason);
+	if (n_more > 0)
+		p = put(p, buf_data(more), n_more);
 	p = put(p, tail, sizeof tail - 1);
 	if (s->include_usage)
 		p = put(p, usage, sizeof usage - 1);
@@ -199,21 +202,42 @@ static int event(const struct sse_stream *s, struct sl_buf *out, unsigned index,
 
 int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index)
 {
-	return event(s, out, index, s->shape->role, "", 0, "", NULL, "null", NULL);
+	return event(s, out, index, s->shape->role, "", 0, "", NULL, "null", NULL, NULL);
 }
 
 int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		const struct sl_buf *logprobs)
 {
-	return event(s, out, index, s->shape->text, text, n, s->shape->after, logprobs, "null", NULL);
+	return sse_content_more(s, out, index, text, n, logprobs, NULL);
+}
+
+int sse_content_more(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
+		     const struct sl_buf *logprobs, const struct sl_buf *more)
+{
+	return event(s, out, index, s->shape->text, text, n, s->shape->after, logprobs, "null", NULL, more);
+}
+
+int sse_delta(const struct sse_stream *s, struct sl_buf *out, unsigned index, const struct sl_buf *delta)
+{
+	struct sl_buf before;
+	buf_init(&before, delta->len + 16);
+	int rc = buf_append_str(&before, ",\"delta\":");
+	if (rc == 0)
+		rc = buf_append(&before, buf_data(delta), delta->len);
+	if (rc == 0)
+		rc = buf_append(&before, "", 1);
+	if (rc == 0)
+		rc = event(s, out, index, (const char *)buf_data(&before), "", 0, "", NULL, "null", NULL, NULL);
+	buf_dispose(&before);
+	return rc;
 }
 
 int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason,
-	       const struct sse_about *about)
+	       const struct sse_about *about, const struct sl_buf *more)
 {
 	char quoted[64];
 	snprintf(quoted, sizeof quoted, "\"%s\"", reason);
-	return event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted, about);
+	return event(s, out, index, s->shape->empty, "", 0, "", NULL, quoted, about, more);
 }
 
 int sse_about_print(struct sl_buf *out, const struct sse_about *about)
@@ -238,8 +262,10 @@ int usage_print(struct sl_buf *out, const struct sse_usage *u)
 	    (rc = buf_append_uint(out, (uint64_t)u->n_prompt + u->n_completion)) == 0 &&
 	    (rc = buf_append_str(out, ",\"prompt_tokens_details\":{\"cached_tokens\":")) == 0 &&
 	    (rc = buf_append_uint(out, u->n_cached)) == 0)
-		rc = buf_append_str(out, "}}");
-	return rc;
+		rc = buf_append_str(out, "}");
+	if (rc == 0 && u->n_reasoning > 0)
+		rc = buf_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%u}", u->n_reasoning);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u)

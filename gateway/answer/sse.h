@@ -44,6 +44,7 @@ struct sse_stream {
 
 struct sse_usage {
 	uint32_t n_prompt, n_cached, n_completion;
+	uint32_t n_reasoning; /* of n_completion */
 };
 
 /* id: borrowed while s lives; model: for the call. last: the thread's, where the next stream may find its rest; a
@@ -57,6 +58,11 @@ void sse_dispose(struct sse_stream *s);
 int sse_role(const struct sse_stream *s, struct sl_buf *out, unsigned index);
 int sse_content(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
 		const struct sl_buf *logprobs);
+/* delta: the choice's, as JSON text. */
+int sse_delta(const struct sse_stream *s, struct sl_buf *out, unsigned index, const struct sl_buf *delta);
+/* The same with more members of the choice, JSON that begins with a comma; NULL: none. */
+int sse_content_more(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *text, size_t n,
+		     const struct sl_buf *logprobs, const struct sl_buf *more);
 /* Metadata of a choice beyond the API's; NULL: none. */
 struct sse_about {
 	const char *ended_by; /* why before its time: "deadline", … */
@@ -66,8 +72,9 @@ struct sse_about {
 	size_t n_cascade;
 };
 
+/* more: as in sse_content_more. */
 int sse_finish(const struct sse_stream *s, struct sl_buf *out, unsigned index, const char *reason,
-	       const struct sse_about *about);
+	       const struct sse_about *about, const struct sl_buf *more);
 /* ,"sluice":{"ended_by":"…","degraded":"…",…,"cascade":{…}} with what there is, or nothing. */
 int sse_about_print(struct sl_buf *out, const struct sse_about *about);
 int sse_usage_event(const struct sse_stream *s, struct sl_buf *out, const struct sse_usage *u);

@@ -309,7 +309,8 @@ static void on_lost(void *ctx)
 	rest(w, 0);
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, NULL};
+static const struct link_listener listener = {
+    .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
 
 static void submit(struct warm *w, int model, const struct sl_buf *messages)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "gateway/api/api_form.h"
 #include "gateway/api/api_request.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/api/body_reader.h"
@@ -40,8 +41,7 @@ static bool describe(const struct exchange *x, const struct chat_request *r, str
 }
 
 /* members: as in answer_spec. */
-static void start(struct exchange *x, const struct chat_request *r, int model, struct proto_str text,
-		  const char *members)
+static void start(struct exchange *x, struct chat_request *r, int model, struct proto_str text, const char *members)
 {
 	struct supersede_messages messages;
 	struct message_digest *digests = NULL;
@@ -51,11 +51,13 @@ static void start(struct exchange *x, const struct chat_request *r, int model, s
 	spec.logged = spec.ids = spec.stream && api_wants_ids(x);
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
+	if (!api_form(x, &r->c, model, &spec))
+		return;
 	if (x->key->tier->supersede == GW_SUPERSEDE_ANY && spec.user != NULL)
 		digests = sl_zalloc_n(json_array_size(request_get(r->body.root, "messages")), sizeof *digests);
 	if (digests != NULL && describe(x, r, digests, &messages))
 		spec.messages = &messages;
-	api_cleansed(x, &r->c.cleansed);
+	api_report(x, &r->c);
 	answer_start(x, &spec);
 	sl_free(digests);
 }
@@ -116,7 +118,7 @@ static void on_read(struct exchange *x, void *out)
 {
 	struct chat_request *r = out;
 	int model = answer_choose_model(x, r->c.model);
-	if (model >= 0 && !compress(x, r, model))
+	if (model >= 0 && api_model_fits(x, &r->c, model) && !compress(x, r, model))
 		start(x, r, model, r->c.submit.prompt, NULL);
 }
 

@@ -3,6 +3,7 @@
  * POST /v1/completions: one prompt or a list of them, as text or as tokens.
  */
 #include "base/alloc.h"
+#include "gateway/api/api_form.h"
 #include "gateway/api/api_request.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/request/completion_request.h"
@@ -28,13 +29,16 @@ static struct answer_echo *make_echo(const struct completion_request *r)
 	return NULL;
 }
 
-static void start(struct exchange *x, const struct completion_request *r)
+static void start(struct exchange *x, struct completion_request *r)
 {
 	struct answer_prompt prompts[ANSWER_MAX_RUNS];
 	int model = answer_choose_model(x, r->c.model);
-	if (model < 0)
+	if (model < 0 || !api_model_fits(x, &r->c, model))
 		return;
+	api_report(x, &r->c);
 	struct answer_spec spec = api_spec(x, &r->c, &answer_completion, model);
+	if (!api_form(x, &r->c, model, &spec))
+		return;
 	if (r->echo && (spec.own = make_echo(r)) == NULL) {
 		exchange_reply_no_memory(x);
 		return;

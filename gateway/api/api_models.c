@@ -83,10 +83,3 @@ void api_model(struct exchange *x)
 		exchange_refuse(x, 404, "model_not_found", "model",
 				"The model '%s' does not exist or you do not have access to it.", id);
 }
-
-void api_unbuilt(struct exchange *x)
-{
-	exchange_refuse(x, 404, "unsupported_endpoint", NULL,
-			"%s is not supported by this version. Use /v1/chat/completions.",
-			http_request(x->stream)->path);
-}

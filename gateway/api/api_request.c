@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/api/api_request.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/metrics.h"
 
 struct request_limits api_limits(const struct exchange *x)
 {
 	const struct gw_limits *l = &x->app->t->cfg->limits;
-	return (struct request_limits){.messages = (size_t)l->messages,
-				       .json_depth = (size_t)l->json_depth,
-				       .json_values = (size_t)l->json_values,
-				       .prompts = ANSWER_MAX_RUNS,
-				       .cleanse = x->key != NULL && x->key->tier != NULL
-						      ? (enum cleanse_level)x->key->tier->cleanse
-						      : CLEANSE_OFF};
+	return (struct request_limits){
+	    .messages = (size_t)l->messages,
+	    .json_depth = (size_t)l->json_depth,
+	    .json_values = (size_t)l->json_values,
+	    .prompts = ANSWER_MAX_RUNS,
+	    .cleanse = x->key != NULL && x->key->tier != NULL ? (enum cleanse_level)x->key->tier->cleanse : CLEANSE_OFF,
+	    .ready = request_ready()};
 }
 
 /* Estimated bytes per token: removed text is never tokenized. */
@@ -25,7 +27,7 @@ COUNTER(cleansed_bytes, "sluice_cleansed_bytes_total", "Bytes that cleansing rem
 COUNTER(cleansed_tokens, "sluice_cleansed_tokens_total",
 	"Estimated tokens that cleansing saved: a quarter of the bytes");
 
-void api_cleansed(struct exchange *x, const struct cleanse_stats *stats)
+static void report_cleansed(struct exchange *x, const struct cleanse_stats *stats)
 {
 	uint64_t saved = cleanse_saved(stats);
 	if (stats->n_changed == 0)
@@ -35,6 +37,34 @@ void api_cleansed(struct exchange *x, const struct cleanse_stats *stats)
 	metric_add(&cleansed_requests, 1);
 	metric_add(&cleansed_bytes, (int64_t)saved);
 	metric_add(&cleansed_tokens, (int64_t)(saved / TOKEN_BYTES));
+}
+
+/* Without memory the header lacks it. */
+static void report_ignored(struct exchange *x, const struct request_ignored *r)
+{
+	char text[sizeof r->text + 16];
+	unsigned more = (unsigned)r->n - r->n_shown;
+	if (r->n_shown == 0)
+		return;
+	snprintf(text, sizeof text, "%s", r->text);
+	if (more > 0)
+		snprintf(text, sizeof text, "%s, +%u", r->text, more);
+	sl_free(x->ignored);
+	x->ignored = sl_strdup(text);
+}
+
+void api_report(struct exchange *x, const struct request_common *c)
+{
+	report_cleansed(x, &c->cleansed);
+	report_ignored(x, &c->ignored);
+}
+
+bool api_model_fits(struct exchange *x, const struct request_common *c, int model)
+{
+	if (model != ANSWER_AUTO || c->submit.prompt_logprobs == 0)
+		return true;
+	return exchange_refuse(x, 400, "invalid_value", "prompt_logprobs",
+			       "'prompt_logprobs' needs one model, and '%s' is two.", c->model);
 }
 
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e)
@@ -67,6 +97,9 @@ struct answer_spec api_spec(const struct exchange *x, const struct request_commo
 	    .has_max_tokens = c->has_max_tokens,
 	    .max_tokens = c->max_tokens,
 	    .has_seed = c->has_seed,
+	    .token_ids = c->token_ids,
+	    .tokens_as_ids = c->tokens_as_ids,
+	    .constraint = c->constraint.field,
 	    .submit = &c->submit,
 	    .user = x->subject != NULL && x->subject[0] != '\0' ? x->subject : c->user,
 	    .conversation = conversation != NULL && conversation[0] != '\0' ? conversation : NULL,

@@ -16,8 +16,10 @@
 struct request_limits api_limits(const struct exchange *x);
 /* Frees the body. rc and e: a parser's result. False with x answered. */
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
-/* Counts what cleansing removed from the users' messages; the answer's header reports it. */
-void api_cleansed(struct exchange *x, const struct cleanse_stats *stats);
+/* What the answer's header reports of the request: what cleansing removed, which is counted, and unknown fields. */
+void api_report(struct exchange *x, const struct request_common *c);
+/* False with x answered: the model can't do what c asks for. */
+bool api_model_fits(struct exchange *x, const struct request_common *c, int model);
 /* The id in x's path. False with x answered: it is none of this tenant's. (api_conversations.c) */
 bool api_conversation_on_path(struct exchange *x, char id[CONVERSATION_ID_BYTES]);
 /* False with x answered (403): its key is a browser token or anonymous. */

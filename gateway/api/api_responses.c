@@ -12,6 +12,8 @@
 
 #include "base/alloc.h"
 #include "gateway/resume/replay_follow.h"
+#include "gateway/api/api_count.h"
+#include "gateway/api/api_form.h"
 #include "gateway/api/api_request.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/compress/compress_run.h"
@@ -41,6 +43,8 @@ struct call {
 	struct event *timer;
 	void (*ended)(struct call *c); /* once the log has ended */
 	int model;                     /* create */
+	bool counts;                   /* its prompt's tokens only */
+	struct api_count count;
 	bool has_request;
 	struct response_request request; /* create */
 	struct response *own;            /* create: until the answer has it */
@@ -55,6 +59,7 @@ struct call {
 static void call_free(struct call *c)
 {
 	cache_cancel(&c->op);
+	api_count_cancel(&c->count);
 	replay_find_cancel(&c->find);
 	if (c->reader != NULL)
 		replay_close(c->reader);
@@ -235,9 +240,11 @@ static void start_answer(void *ctx, struct proto_str text, const char *members)
 {
 	struct call *c = ctx;
 	struct exchange *x = c->x;
-	const struct response_request *r = &c->request;
+	struct response_request *r = &c->request;
 	const struct answer_prompt prompt = {r->c.submit.prompt_kind, text};
 	struct answer_spec spec = api_spec(x, &r->c, &answer_response, c->model);
+	if (!api_form(x, &r->c, c->model, &spec))
+		return;
 	spec.own = c->own;
 	spec.id = c->made[0] != '\0' ? c->made : NULL;
 	spec.members = members;
@@ -246,7 +253,7 @@ static void start_answer(void *ctx, struct proto_str text, const char *members)
 	spec.keep_text = true;
 	spec.prompts = &prompt;
 	spec.n_prompts = 1;
-	api_cleansed(x, &r->c.cleansed);
+	api_report(x, &r->c);
 	if (members != NULL)
 		c->own->digest = 0; /* a compressed prompt: its messages cannot warm the cache */
 	c->own = NULL;
@@ -255,8 +262,29 @@ static void start_answer(void *ctx, struct proto_str text, const char *members)
 	call_free(c);
 }
 
+static void on_count(struct api_count *count, const struct proto_counted *m)
+{
+	exchange_reply_json(count->x, json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens",
+						(json_int_t)m->n_tokens));
+}
+
+static void count_call(struct call *c, const json_t *history)
+{
+	struct request_error e;
+	int rc = response_messages(&c->request, history, &c->messages, &e);
+	if (!api_parsed(c->x, rc, &e))
+		return;
+	api_report(c->x, &c->request.c);
+	api_count_start(&c->count, c->x, c->model, PROTO_PROMPT_CHAT, 0,
+			(struct proto_str){(const char *)buf_data(&c->messages), c->messages.len}, "input", on_count);
+}
+
 static void answer_call(struct call *c, const json_t *history)
 {
+	if (c->counts) {
+		count_call(c, history);
+		return;
+	}
 	struct response_request *r = &c->request;
 	struct request_error e;
 	int rc = response_messages(r, history, &c->messages, &e);
@@ -353,14 +381,15 @@ static int parse(const void *bytes, size_t n, const struct request_limits *l, vo
 
 static void dispose(void *r) { response_request_dispose(r); }
 
-static void on_read(struct exchange *x, void *read)
+static void go_on(struct exchange *x, struct response_request *read, bool counts)
 {
 	struct request_error e;
 	struct call *c = call_create(x);
 	if (c == NULL)
 		return;
+	c->counts = counts;
 	struct response_request *r = &c->request;
-	*r = *(struct response_request *)read;
+	*r = *read;
 	memset(read, 0, sizeof *r);
 	c->has_request = true;
 	int rc = response_prompt_apply(x->app->t->cfg, r, &e);
@@ -385,6 +414,24 @@ static void on_read(struct exchange *x, void *read)
 		reply_previous(c, "previous_response_not_ready", "is still being made");
 	else
 		read_record(c, on_previous);
+}
+
+static void on_read(struct exchange *x, void *read) { go_on(x, read, false); }
+static void on_read_to_count(struct exchange *x, void *read) { go_on(x, read, true); }
+
+/* Tools only become a part of the prompt here. */
+static int parse_to_count(const void *bytes, size_t n, const struct request_limits *l, void *out,
+			  struct request_error *e)
+{
+	struct request_limits open = *l;
+	open.ready = GATE_ALL;
+	return response_request_parse(bytes, n, &open, out, e);
+}
+
+void api_response_count(struct exchange *x)
+{
+	static const struct body_parser parser = {sizeof(struct response_request), parse_to_count, dispose};
+	body_read(x, &parser, on_read_to_count);
 }
 
 void api_response_create(struct exchange *x)

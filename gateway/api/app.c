@@ -36,6 +36,7 @@
 #include "gateway/replay/replay_store.h"
 #include "gateway/resume/replay_sweep.h"
 #include "gateway/exchange/route.h"
+#include "gateway/api/unserved.h"
 #include "gateway/auth/snapshot.h"
 #include "gateway/auth/token_secrets.h"
 #include "gateway/admission/admission_queue.h"
@@ -267,6 +268,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	buf_dispose(&x->body);
 	sl_free(x->quota);
 	sl_free(x->cascade);
+	sl_free(x->ignored);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
@@ -291,6 +293,10 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	x->route = route_find(r->method, r->path, &allow);
 	if (x->route != NULL)
 		return true;
+	const char *instead = strcmp(r->method, "OPTIONS") != 0 ? unserved_instead(r->method, r->path) : NULL;
+	if (instead != NULL)
+		return exchange_refuse(x, 404, "unsupported_endpoint", NULL,
+				       "%s %.200s is not supported by this version. %s", r->method, r->path, instead);
 	if (allow == NULL) {
 		bool is_api = strncmp(r->path, "/v1/", 4) == 0;
 		return exchange_refuse(x, 404, is_api ? "unsupported_endpoint" : "unknown_url", NULL,

@@ -43,6 +43,8 @@ static struct reported engine[] = {
     ENGINE_COUNTER(swapped_in, "sluice_engine_swapped_in_pages", "KV pages swapped in again"),
     ENGINE_COUNTER(swap_full, "sluice_engine_swap_full",
 		   "Sequences pre-empted while the swap memory had no room for them"),
+    ENGINE_COUNTER(forced_tokens, "sluice_engine_forced_tokens",
+		   "Tokens of constrained answers that their grammar forced: each saved a step of its sequence"),
     ENGINE_COUNTER(prefix_queries, "sluice_engine_prefix_queries", "Prompt tokens looked up in the prefix tree"),
     ENGINE_COUNTER(prefix_hits, "sluice_engine_prefix_hits", "Prompt tokens found in the prefix tree"),
     ENGINE_COUNTER(spec_drafts, "sluice_spec_drafts", "Drafts that the engine verified"),

@@ -10,6 +10,7 @@ struct exchange;
 void api_chat(struct exchange *x);            /* api_chat.c */
 void api_completions(struct exchange *x);     /* api_completions.c */
 void api_response_create(struct exchange *x); /* api_responses.c */
+void api_response_count(struct exchange *x);
 void api_response(struct exchange *x);
 void api_response_delete(struct exchange *x);
 void api_response_cancel(struct exchange *x);
@@ -30,8 +31,12 @@ void api_models(struct exchange *x); /* api_models.c */
 void api_model(struct exchange *x);
 void api_browser_tokens(struct exchange *x); /* api_browser_tokens.c */
 void api_usage(struct exchange *x);          /* api_usage.c */
-void api_unbuilt(struct exchange *x);        /* api_health.c and on: what this version does not do */
-void api_live(struct exchange *x);
+void api_tokenize(struct exchange *x);       /* api_tokens.c */
+void api_detokenize(struct exchange *x);
+void api_embeddings(struct exchange *x); /* api_embeddings.c */
+void api_rerank(struct exchange *x);     /* api_rank.c */
+void api_score(struct exchange *x);
+void api_live(struct exchange *x); /* api_health.c */
 void api_ready(struct exchange *x);
 void api_health(struct exchange *x);
 void api_metrics(struct exchange *x);

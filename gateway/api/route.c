@@ -14,6 +14,7 @@ const struct route routes[] = {
     {"GET", "/v1/models/{model}", ACCESS_KEY, false, api_model, "model", false},
     {"POST", "/v1/completions", ACCESS_KEY, true, api_completions, "completions", true},
     {"POST", "/v1/responses", ACCESS_KEY, true, api_response_create, "responses", true},
+    {"POST", "/v1/responses/input_tokens", ACCESS_KEY, true, api_response_count, "input_tokens", false},
     {"GET", "/v1/responses/{id}", ACCESS_KEY, false, api_response, "response", false},
     {"DELETE", "/v1/responses/{id}", ACCESS_KEY, false, api_response_delete, "response", false},
     {"POST", "/v1/responses/{id}/cancel", ACCESS_KEY, false, api_response_cancel, "response", false},
@@ -32,7 +33,11 @@ const struct route routes[] = {
      "conversation_item", false},
     {"POST", "/v1/browser_tokens", ACCESS_KEY, true, api_browser_tokens, "browser_tokens", false},
     {"GET", "/v1/usage", ACCESS_KEY, false, api_usage, "usage", false},
-    {"POST", "/v1/embeddings", ACCESS_KEY, true, api_unbuilt, "embeddings", false},
+    {"POST", "/v1/embeddings", ACCESS_KEY, true, api_embeddings, "embeddings", false},
+    {"POST", "/v1/rerank", ACCESS_KEY, true, api_rerank, "rerank", false},
+    {"POST", "/v1/score", ACCESS_KEY, true, api_score, "score", false},
+    {"POST", "/tokenize", ACCESS_KEY, true, api_tokenize, "tokenize", false},
+    {"POST", "/detokenize", ACCESS_KEY, true, api_detokenize, "detokenize", false},
     {"GET", "/live", ACCESS_PUBLIC, false, api_live, "live", false},
     {"GET", "/ready", ACCESS_PUBLIC, false, api_ready, "ready", false},
     {"GET", "/health", ACCESS_PUBLIC, false, api_health, "health", false},
@@ -163,6 +168,8 @@ static const struct {
 static bool is_served(const char *path)
 {
 	bool is_name = true;
+	if (strcmp(path, "/v1/responses/input_tokens") == 0)
+		return true;
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		size_t n = strlen(names[i].under);
 		if (strncmp(path, names[i].under, n) != 0)

@@ -58,7 +58,8 @@ size_t cors_origin_fields(const struct gw_config *cfg, const char *origin, struc
 	    "x-request-id, retry-after, retry-after-ms, x-should-retry, "
 	    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
 	    "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
-	    "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id, x-sluice-cleansed-bytes"};
+	    "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id, x-sluice-cleansed-bytes, "
+	    "x-sluice-ignored-fields"};
 	return n;
 }
 

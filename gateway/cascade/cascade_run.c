@@ -370,8 +370,12 @@ static void on_lost(void *ctx)
 	cascade_run_end(s->run);
 }
 
-const struct link_listener cascade_side_listener = {on_queued, on_tokens,   on_choice, on_done,
-						    on_lost,   on_verified, NULL};
+const struct link_listener cascade_side_listener = {.on_queued = on_queued,
+						    .on_tokens = on_tokens,
+						    .on_choice = on_choice,
+						    .on_done = on_done,
+						    .on_lost = on_lost,
+						    .on_verified = on_verified};
 
 /* ---- the generation's ---- */
 

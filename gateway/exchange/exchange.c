@@ -20,7 +20,7 @@ enum {
 };
 
 struct field_list {
-	struct http_field at[EXCHANGE_MAX_FIELDS + 4 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
+	struct http_field at[EXCHANGE_MAX_FIELDS + 5 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
 	size_t n;
 	struct quota_text quota;
 	char cleansed[24];
@@ -50,6 +50,8 @@ static void gather(struct exchange *x, struct field_list *out, const char *conte
 		snprintf(out->cleansed, sizeof out->cleansed, "%llu", (unsigned long long)x->cleansed_bytes);
 		out->at[out->n++] = (struct http_field){"x-sluice-cleansed-bytes", out->cleansed};
 	}
+	if (x->ignored != NULL)
+		out->at[out->n++] = (struct http_field){"x-sluice-ignored-fields", x->ignored};
 	if (x->degraded != NULL)
 		out->at[out->n++] = (struct http_field){"x-sluice-degraded", x->degraded};
 	for (size_t i = 0; i < n_fields; i++)
@@ -85,13 +87,24 @@ void exchange_reply_json_no_store(struct exchange *x, json_t *v)
 	reply_json(x, &(struct http_field){"cache-control", "no-store"}, 1, v);
 }
 
-void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields, struct http_source src)
+static void reply_pulled(struct exchange *x, const char *content_type, const struct http_field *fields, size_t n_fields,
+			 struct http_source src)
 {
 	struct field_list all;
-	gather(x, &all, "text/event-stream", fields, n_fields);
+	gather(x, &all, content_type, fields, n_fields);
 	x->status = 200;
 	if (http_reply_stream(x->stream, 200, all.at, all.n, src) != 0)
 		http_reset(x->stream);
+}
+
+void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields, struct http_source src)
+{
+	reply_pulled(x, "text/event-stream", fields, n_fields, src);
+}
+
+void exchange_reply_json_stream(struct exchange *x, struct http_source src)
+{
+	reply_pulled(x, "application/json", NULL, 0, src);
 }
 
 static int put_string_or_null(struct sl_buf *out, const char *s)

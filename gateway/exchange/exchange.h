@@ -43,6 +43,7 @@ struct exchange {
 	bool cleansed;                    /* a user's message was changed: the reply reports the bytes removed */
 	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */
 	uint64_t cleansed_bytes;
+	char *ignored;                   /* for x-sluice-ignored-fields; owned; NULL: none */
 	const char *degraded;            /* for x-sluice-degraded; NULL: not degraded */
 	uint32_t n_prompt, n_completion; /* for the access log */
 	unsigned retry_ms;               /* for retry-after-ms beside retry-after; 0: no header */
@@ -79,6 +80,8 @@ enum { STREAM_FIELDS = 2 };
 extern const struct http_field stream_fields[STREAM_FIELDS];
 void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields,
 			   struct http_source src);
+/* 200 with a JSON text that is rendered as it is read. */
+void exchange_reply_json_stream(struct exchange *x, struct http_source src);
 void exchange_error(struct exchange *x, const struct api_error *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The usual error of a status: "invalid_request_error" below 500, "rate_limit_error" with 429, else "server_error";

@@ -236,10 +236,14 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	copy_str(to->reason, sizeof to->reason, m.reason);
 	to->state = m.state;
 	to->role = m.role;
+	to->does = m.does;
+	to->n_embd = m.n_embd;
 	to->n_ctx = m.n_ctx;
 	to->n_vocab = m.n_vocab;
 	to->n_params = m.n_params;
 	to->tokenizer = m.tokenizer;
+	to->parts = (struct link_parts){.format = m.format, .reasoning = m.reasoning, .n_markers = m.n_markers};
+	memcpy(to->parts.markers, m.markers, sizeof m.markers);
 	if (m.index >= l->n_models)
 		l->n_models = m.index + 1;
 	tell_state(l);
@@ -284,9 +288,10 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		if (rc == 0 && s.listener != NULL)
 			s.listener->on_tokens(s.ctx, &m);
 	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
-		/* Checked and dropped: the gateway asks for no prompt's logprobs. */
 		struct proto_prompt_logprobs m;
 		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_prompt != NULL)
+			s.listener->on_prompt(s.ctx, &m);
 	} else if (h->type == PROTO_CHOICE) {
 		struct proto_choice m;
 		rc = proto_get_choice(p, h->length, &m, err);
@@ -297,6 +302,11 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 		rc = proto_get_verified(p, h->length, &m, err);
 		if (rc == 0 && s.listener != NULL && s.listener->on_verified != NULL)
 			s.listener->on_verified(s.ctx, &m);
+	} else if (h->type == PROTO_EMBEDDING) {
+		struct proto_embedding m;
+		rc = proto_get_embedding(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_embedding != NULL)
+			s.listener->on_embedding(s.ctx, &m);
 	} else {
 		struct proto_done m;
 		rc = proto_get_done(p, h->length, &m, err);
@@ -350,6 +360,7 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
 	case PROTO_PROMPT_LOGPROBS:
 	case PROTO_CHOICE:
 	case PROTO_VERIFIED:
+	case PROTO_EMBEDDING:
 	case PROTO_DONE: return on_sequence(l, h, p, err);
 	case PROTO_COUNTED: return on_counted(l, h, p, err);
 	case PROTO_PONG: return 0;
@@ -366,7 +377,8 @@ static int on_frame(struct engine_link *l, const struct proto_head *h, const uin
  * judged by the frames before it. */
 static bool may_move(uint8_t type)
 {
-	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_DONE;
+	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_EMBEDDING ||
+	       type == PROTO_DONE;
 }
 
 /* Whole frames at the front of l->in that may be delivered by lanes, into l->order; how many bytes they are. */

@@ -28,15 +28,21 @@ struct link_listener {
 	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing.
 	 * Where it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
 	void (*soon)(const void *ctx);
+	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m); /* NULL: they are not asked for */
+	void (*on_embedding)(void *ctx, const struct proto_embedding *m);    /* NULL: it asks for none */
 };
 
 struct link_model {
 	char name[PROTO_MAX_NAME + 1];
 	char reason[PROTO_MAX_MESSAGE + 1];
-	uint8_t state, role;
-	uint32_t n_ctx, n_vocab;
+	uint8_t state, role, does; /* does: of enum proto_does */
+	uint32_t n_ctx, n_vocab, n_embd;
 	uint64_t n_params;
 	uint64_t tokenizer; /* models with the same one mean the same by a token's id; 0: unknown */
+	struct link_parts {
+		uint8_t format, reasoning, n_markers;
+		int32_t markers[PROTO_MAX_MARKERS];
+	} parts; /* as MODEL has them */
 };
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);

@@ -203,6 +203,13 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	tell_progress(g);
 }
 
+static void on_prompt(void *ctx, const struct proto_prompt_logprobs *m)
+{
+	struct generation *g = ctx;
+	if (!is_final(g) && g->sub != NULL && g->sub->on_prompt != NULL)
+		g->sub->on_prompt(g->sub, m);
+}
+
 static void on_choice(void *ctx, const struct proto_choice *m)
 {
 	struct generation *g = ctx;
@@ -254,8 +261,15 @@ static void soon(const void *ctx)
 	prefetch_fetch(&g->prefetch_hints);
 }
 
-static const struct link_listener listener = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, soon};
-const struct link_listener gen_told = {on_queued, on_tokens, on_choice, on_done, on_lost, NULL, NULL};
+static const struct link_listener listener = {.on_queued = on_queued,
+					      .on_tokens = on_tokens,
+					      .on_choice = on_choice,
+					      .on_done = on_done,
+					      .on_lost = on_lost,
+					      .soon = soon,
+					      .on_prompt = on_prompt};
+const struct link_listener gen_told = {
+    .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
 
 /* ---- shared ---- */
 
@@ -482,6 +496,13 @@ enum proto_finish gen_choice_end(const struct generation *g, const struct subscr
 enum proto_length_why gen_choice_why(const struct generation *g, uint8_t i)
 {
 	return (enum proto_length_why)choice_of(g, i)->why;
+}
+
+enum proto_stop gen_choice_stop(const struct generation *g, uint8_t i, uint32_t *at)
+{
+	const struct token_choice *c = choice_of(g, i);
+	*at = c->stop_at;
+	return c->finish == PROTO_FINISH_STOP ? (enum proto_stop)c->stop : PROTO_STOP_NONE;
 }
 
 void gen_advance(struct subscriber *s, uint32_t n_tokens)

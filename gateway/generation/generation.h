@@ -39,6 +39,8 @@ struct subscriber {
 	/* The prompt is counted: admit or leave. Called once. */
 	void (*on_queued)(struct subscriber *s);
 	/* There is something new behind the cursor, or the state is final. */
+	/* Log probabilities of the prompt, in order, before the first token. NULL: not wanted. */
+	void (*on_prompt)(struct subscriber *s, const struct proto_prompt_logprobs *m);
 	void (*on_progress)(struct subscriber *s);
 };
 
@@ -102,6 +104,8 @@ void gen_token_at(const struct generation *g, uint64_t index, struct gen_token *
 enum proto_finish gen_choice_end(const struct generation *g, const struct subscriber *s, uint8_t i);
 /* Of one that ended with PROTO_FINISH_LENGTH. */
 enum proto_length_why gen_choice_why(const struct generation *g, uint8_t i);
+/* Of one that ended with PROTO_FINISH_STOP: what of the request ended it, and which. */
+enum proto_stop gen_choice_stop(const struct generation *g, uint8_t i, uint32_t *at);
 /* Moves the cursor past n tokens: they have left (or are about to), credit may follow. */
 void gen_advance(struct subscriber *s, uint32_t n_tokens);
 

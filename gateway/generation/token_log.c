@@ -391,16 +391,20 @@ int token_log_append(struct token_log *log, const struct proto_tokens *m)
 	return rc;
 }
 
-static void end_choice(struct token_log *log, uint8_t i, uint8_t finish, uint8_t why)
+static void end_choice(struct token_log *log, uint8_t i, const struct token_choice *end)
 {
-	if (log->choices[i].finish == 0)
-		log->choices[i] = (struct token_choice){.finish = finish, .why = why, .after = log->end};
+	if (log->choices[i].finish != 0)
+		return;
+	log->choices[i] = *end;
+	log->choices[i].after = log->end;
 }
 
 void token_log_choice(struct token_log *log, const struct proto_choice *m)
 {
 	lock(log);
-	end_choice(log, m->choice, m->finish, m->length_why);
+	end_choice(
+	    log, m->choice,
+	    &(struct token_choice){.finish = m->finish, .why = m->length_why, .stop = m->stop, .stop_at = m->stop_at});
 	wake_readers(log);
 	unlock(log);
 }
@@ -412,7 +416,9 @@ void token_log_end(struct token_log *log, const struct proto_done *m)
 	BUG_IF(log->ended, "a log ends twice");
 	/* With one choice only DONE reports its end. */
 	for (uint8_t i = 0; i < log->n_choices; i++)
-		end_choice(log, i, m->finish, m->length_why);
+		end_choice(log, i,
+			   &(struct token_choice){
+			       .finish = m->finish, .why = m->length_why, .stop = m->stop, .stop_at = m->stop_at});
 	log->done = *m;
 	log->ended = true;
 	wake_readers(log);
@@ -501,7 +507,8 @@ enum token_news token_reader_sync(struct token_reader *rd, uint64_t at, uint32_t
 	for (uint8_t i = 0; i < log->n_choices && good; i++) {
 		const struct token_choice *c = &log->choices[i];
 		same = same && c->finish == view->choices[i].finish;
-		view->choices[i] = (struct token_choice){.finish = c->finish, .why = c->why, .after = c->after};
+		view->choices[i] = *c;
+		view->choices[i].token_ns = 0;
 	}
 	if (good) {
 		rd->at = view->first = at;

@@ -33,6 +33,8 @@ struct token_choice {
 	uint64_t after;    /* ended behind so many tokens of the log */
 	uint8_t finish;    /* enum proto_finish; 0: not yet */
 	uint8_t why;       /* enum proto_length_why */
+	uint8_t stop;      /* enum proto_stop */
+	uint32_t stop_at;
 };
 
 /* Embedded, or shared (token_log_create). The first fields are those of each token. */

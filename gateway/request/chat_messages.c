@@ -25,7 +25,8 @@ struct writer {
 	struct request_error *e;
 	const struct request_limits *l;
 	struct cleanse_stats *cleansed;
-	size_t i; /* of the message */
+	size_t i;      /* of the message */
+	size_t called; /* the last message with a function_call */
 	char param[96];
 };
 
@@ -51,18 +52,15 @@ static int put_string(struct writer *w, const json_t *v, const char *name)
 	return json_out_string(w->out, json_string_value(v), json_string_length(v));
 }
 
-enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL };
+enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL, ROLE_FUNCTION };
 
 static int get_role(struct writer *w, const json_t *m, enum role *out)
 {
 	static const struct {
 		const char *name;
 		enum role role;
-	} roles[] = {{"system", ROLE_SYSTEM},
-		     {"developer", ROLE_SYSTEM},
-		     {"user", ROLE_USER},
-		     {"assistant", ROLE_ASSISTANT},
-		     {"tool", ROLE_TOOL}};
+	} roles[] = {{"system", ROLE_SYSTEM},       {"developer", ROLE_SYSTEM}, {"user", ROLE_USER},
+		     {"assistant", ROLE_ASSISTANT}, {"tool", ROLE_TOOL},        {"function", ROLE_FUNCTION}};
 	const json_t *v = request_get(m, "role");
 	if (v == NULL)
 		return request_missing(w->e, at(w, "role"));
@@ -75,13 +73,9 @@ static int get_role(struct writer *w, const json_t *m, enum role *out)
 			return 0;
 		}
 	const char *param = at(w, "role");
-	if (strcmp(role, "function") == 0)
-		return request_bad(
-		    w->e, "unsupported_value", param,
-		    "Unsupported value: '%s' is 'function', and only 'tool' is supported by this version.", param);
 	return request_bad(w->e, "invalid_value", param,
 			   "Invalid value for '%s': '%.*s'. Supported values are 'system', 'developer', 'user', "
-			   "'assistant' and 'tool'.",
+			   "'assistant', 'tool' and 'function'.",
 			   param, request_quoted(v), role);
 }
 
@@ -243,6 +237,53 @@ static int get_calls(struct writer *w, const json_t *m, enum role role, const js
 	return 0;
 }
 
+/* ---- the deprecated form: one call, which the next message of a function answers ---- */
+
+/* Ids of calls that have none: the message's number. */
+static int put_own_id(struct writer *w) { return buf_printf(w->out, "\"call_%zu\"", w->called); }
+
+static int put_function_call(struct writer *w, const json_t *m)
+{
+	const json_t *call = request_get(m, "function_call");
+	const json_t *name = request_get(call, "name"), *arguments = request_get(call, "arguments");
+	int rc;
+	if (name == NULL || arguments == NULL)
+		return request_missing(w->e, at(w, name == NULL ? "function_call.name" : "function_call.arguments"));
+	if (!json_is_string(name))
+		return request_wrong_type(w->e, at(w, "function_call.name"), "a string", name);
+	if (!json_is_string(arguments))
+		return request_wrong_type(w->e, at(w, "function_call.arguments"), "a string", arguments);
+	w->called = w->i;
+	if ((rc = buf_append_str(w->out, ",\"tool_calls\":[{\"id\":")) != 0 || (rc = put_own_id(w)) != 0 ||
+	    (rc = buf_append_str(w->out, ",\"type\":\"function\",\"function\":{\"name\":")) != 0 ||
+	    (rc = put_string(w, name, "function_call.name")) != 0 ||
+	    (rc = buf_append_str(w->out, ",\"arguments\":")) != 0 ||
+	    (rc = put_string(w, arguments, "function_call.arguments")) != 0)
+		return rc;
+	return buf_append_str(w->out, "}}]");
+}
+
+/* 1: it has one, 0: none; SL_EINVAL. */
+static int has_function_call(struct writer *w, const json_t *m, enum role role)
+{
+	const json_t *v = request_get(m, "function_call");
+	if (v == NULL || request_is_empty(v))
+		return 0;
+	if (!json_is_object(v))
+		return request_wrong_type(w->e, at(w, "function_call"), "an object", v);
+	if (role != ROLE_ASSISTANT || json_array_size(request_get(m, "tool_calls")) > 0)
+		return request_bad(w->e, "invalid_value", at(w, "function_call"),
+				   "Invalid '%s': only a message of the assistant without 'tool_calls' has one.",
+				   at(w, "function_call"));
+	return 1;
+}
+
+static int put_call_id(struct writer *w)
+{
+	int rc = buf_append_str(w->out, ",\"tool_call_id\":");
+	return rc == 0 ? put_own_id(w) : rc;
+}
+
 /* ---- a message ---- */
 
 /* A member that is a string and goes to the template as it is. */
@@ -271,11 +312,11 @@ static int put_pinned(struct writer *w, const json_t *m)
 
 static int refuse_unbuilt(struct writer *w, const json_t *m)
 {
-	static const char *const names[] = {"function_call", "audio"};
+	static const char *const names[] = {"audio"};
 	for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
 		const json_t *v = request_get(m, names[k]);
 		if (v != NULL && !request_is_empty(v))
-			return request_refuse(w->e, at(w, names[k]));
+			return request_refuse(w->e, at(w, names[k]), NULL);
 	}
 	return 0;
 }
@@ -283,7 +324,7 @@ static int refuse_unbuilt(struct writer *w, const json_t *m)
 static int put_message(struct writer *w, const json_t *m)
 {
 	static const char *const heads[] = {"{\"role\":\"system\"", "{\"role\":\"user\"", "{\"role\":\"assistant\"",
-					    "{\"role\":\"tool\""};
+					    "{\"role\":\"tool\"", "{\"role\":\"tool\""};
 	enum role role = ROLE_USER;
 	const json_t *calls = NULL;
 	int rc;
@@ -292,15 +333,19 @@ static int put_message(struct writer *w, const json_t *m)
 		return request_wrong_type(w->e, w->param, "an object", m);
 	}
 	if ((rc = refuse_unbuilt(w, m)) != 0 || (rc = get_role(w, m, &role)) != 0 ||
-	    (rc = get_calls(w, m, role, &calls)) != 0 || (w->i > 0 && (rc = buf_append_str(w->out, ",")) != 0) ||
-	    (rc = buf_append_str(w->out, heads[role])) != 0 ||
+	    (rc = get_calls(w, m, role, &calls)) != 0 || (rc = has_function_call(w, m, role)) < 0)
+		return rc;
+	bool function = rc == 1;
+	if ((w->i > 0 && (rc = buf_append_str(w->out, ",")) != 0) || (rc = buf_append_str(w->out, heads[role])) != 0 ||
 	    (rc = put_content(w, m, role,
-			      calls != NULL ||
+			      calls != NULL || function ||
 				  (role == ROLE_ASSISTANT && request_get(m, "reasoning_content") != NULL))) != 0 ||
-	    (rc = put_member(w, m, "name", false)) != 0 ||
+	    (rc = put_member(w, m, "name", role == ROLE_FUNCTION)) != 0 ||
 	    (role == ROLE_ASSISTANT && (rc = put_member(w, m, "reasoning_content", false)) != 0) ||
 	    (role == ROLE_TOOL && (rc = put_member(w, m, "tool_call_id", true)) != 0) ||
-	    (calls != NULL && (rc = put_calls(w, calls)) != 0) || (rc = put_pinned(w, m)) != 0)
+	    (role == ROLE_FUNCTION && (rc = put_call_id(w)) != 0) ||
+	    (calls != NULL && (rc = put_calls(w, calls)) != 0) || (function && (rc = put_function_call(w, m)) != 0) ||
+	    (rc = put_pinned(w, m)) != 0)
 		return rc;
 	return buf_append_str(w->out, "}");
 }

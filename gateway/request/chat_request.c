@@ -29,7 +29,6 @@ static int put_template_fields(const struct request_values *values, struct chat_
 		enum request_value value;
 		const char *name;
 	} fields[] = {{VALUE_DOCUMENTS, "documents"},
-		      {VALUE_CHAT_TEMPLATE_KWARGS, "chat_template_kwargs"},
 		      {VALUE_ADD_GENERATION_PROMPT, "add_generation_prompt"},
 		      {VALUE_CONTINUE_FINAL_MESSAGE, "continue_final_message"}};
 	int rc = 0;
@@ -41,7 +40,7 @@ static int put_template_fields(const struct request_values *values, struct chat_
 		if (rc == 0)
 			rc = request_put_json(&r->prompt, v);
 	}
-	return rc;
+	return rc == 0 ? request_put_template(&r->prompt, &r->c) : rc;
 }
 
 static int check_turn(const struct request_values *values, struct request_error *e)
@@ -74,7 +73,8 @@ int chat_request_parse(const void *bytes, size_t n, const struct request_limits 
 	struct request_values values;
 	int rc;
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = request_common_read(out->body.root, REQUEST_CHAT, &values, &out->c, e)) != 0 ||
+	    (rc = request_common_read(out->body.root, (struct proto_str){bytes, n}, REQUEST_CHAT, l, &values, &out->c,
+				      e)) != 0 ||
 	    (rc = get_logprobs(&values, out, e)) != 0 || (rc = check_turn(&values, e)) != 0 ||
 	    (rc = put_prompt(&values, out, l, e)) != 0) {
 		chat_request_dispose(out);

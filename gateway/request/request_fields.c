@@ -83,10 +83,11 @@ int request_missing(struct request_error *e, const char *param)
 	return request_bad(e, "missing_required_parameter", param, "Missing required parameter: '%s'.", param);
 }
 
-int request_refuse(struct request_error *e, const char *param)
+int request_refuse(struct request_error *e, const char *param, const char *instead)
 {
 	return request_bad(e, "unsupported_parameter", param,
-			   "Unsupported parameter: '%s' is not supported by this version.", param);
+			   "Unsupported parameter: '%s' is not supported by this version.%s%s", param,
+			   instead != NULL ? " " : "", instead != NULL ? instead : "");
 }
 
 int request_quoted(const json_t *string)
@@ -240,58 +241,109 @@ static int check_values(const struct request_field *f, const json_t *v, struct r
 			   f->name, request_quoted(v), s, (int)strlen(f->values) - 1, f->values);
 }
 
-static int check_members(const char *name, const json_t *object, enum request_endpoint endpoint,
-			 struct request_values *values, struct request_error *e);
+/* What the check of one body fills, and what it goes by. */
+struct checker {
+	enum request_endpoint endpoint;
+	unsigned ready;
+	struct request_values *values;
+	struct request_ignored *ignored;
+	struct request_error *e;
+};
 
-static int check_field(const struct request_field *f, const json_t *v, const json_t *object,
-		       enum request_endpoint endpoint, struct request_error *e)
+static int check_members(struct checker *c, const char *prefix, const json_t *object);
+
+static int check_field(struct checker *c, const struct request_field *f, const json_t *v, const json_t *object)
 {
 	char want[96];
 	if ((type_of(v) & f->types) == 0)
-		return request_wrong_type(e, f->name, types_text(f->types, want, sizeof want), v);
-	if (f->does == FIELD_REFUSED)
-		return f->harmless != NULL && f->harmless(v, object) ? 0 : request_refuse(e, f->name);
+		return request_wrong_type(c->e, f->name, types_text(f->types, want, sizeof want), v);
+	if (request_field_does(f, c->ready) == FIELD_REFUSED)
+		return f->harmless != NULL && f->harmless(v, object) ? 0 : request_refuse(c->e, f->name, f->instead);
 	int rc = 0;
 	if (json_is_number(v))
-		rc = check_range(f, v, e);
+		rc = check_range(f, v, c->e);
 	else if (json_is_string(v) && f->values != NULL)
-		rc = check_values(f, v, e);
+		rc = check_values(f, v, c->e);
 	else if (json_is_object(v) && f->members)
-		rc = check_members(f->name, v, endpoint, NULL, e);
+		rc = check_members(c, f->name, v);
 	return rc;
 }
 
-/* prefix: the object's own name, or NULL for the body, whose values are kept. */
-static int check_members(const char *prefix, const json_t *object, enum request_endpoint endpoint,
-			 struct request_values *values, struct request_error *e)
+/* Two names of one field must not differ. */
+static int keep_value(struct checker *c, const struct request_field *f, json_t *v)
+{
+	struct request_values *values = c->values;
+	if (f->value == VALUE_NONE || request_field_does(f, c->ready) == FIELD_REFUSED)
+		return 0;
+	const char *before = values->name[f->value];
+	if (before != NULL && !json_equal(values->at[f->value], v))
+		return request_bad(c->e, "invalid_value", f->name,
+				   "Invalid value for '%s': '%s' is the same field, and has another value.", f->name,
+				   before);
+	values->at[f->value] = v;
+	values->name[f->value] = f->name;
+	return 0;
+}
+
+static bool is_plain(char ch)
+{
+	return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '_' ||
+	       ch == '-' || ch == '.';
+}
+
+enum { MAX_IGNORED = 16, MAX_IGNORED_NAME = 64 };
+
+static void ignore(struct request_ignored *out, const char *name)
+{
+	size_t at = strlen(out->text), n = strlen(name);
+	n = n < MAX_IGNORED_NAME ? n : MAX_IGNORED_NAME;
+	out->n = (uint16_t)(out->n + (out->n < UINT16_MAX));
+	if (n == 0 || out->n_shown == MAX_IGNORED || at + n + sizeof ", " > sizeof out->text)
+		return;
+	at += (size_t)snprintf(out->text + at, sizeof out->text - at, "%s%.*s", at > 0 ? ", " : "", (int)n, name);
+	for (char *p = out->text + at - n; *p != '\0'; p++)
+		*p = is_plain(*p) ? *p : '_';
+	out->n_shown++;
+}
+
+/* prefix: the object's own name, or NULL for the body. */
+static int check_members(struct checker *c, const char *prefix, const json_t *object)
 {
 	const char *key;
 	json_t *v;
 	int rc = 0;
 	json_object_foreach((json_t *)(uintptr_t)object, key, v)
 	{
-		char name[64];
+		char joined[96];
+		const char *name = key;
 		if (json_is_null(v))
 			continue;
-		int n = prefix ? snprintf(name, sizeof name, "%s.%s", prefix, key) : 0;
-		if (n >= (int)sizeof name)
-			continue; /* longer than any that is known */
-		const struct request_field *f = request_field_find(prefix ? name : key, endpoint);
-		if (f != NULL)
-			rc = check_field(f, v, object, endpoint, e);
+		if (prefix != NULL) {
+			snprintf(joined, sizeof joined, "%s.%s", prefix, key);
+			make_valid(joined);
+			name = joined;
+		}
+		const struct request_field *f = request_field_find(name, c->endpoint);
+		if (f == NULL) {
+			ignore(c->ignored, name);
+			continue;
+		}
+		rc = check_field(c, f, v, object);
+		if (rc == 0)
+			rc = keep_value(c, f, v);
 		if (rc != 0)
 			return rc;
-		if (f != NULL && values != NULL && f->value != VALUE_NONE)
-			values->at[f->value] = v;
 	}
 	return 0;
 }
 
-int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
-		  struct request_error *e)
+int request_check(const json_t *body, enum request_endpoint endpoint, unsigned ready, struct request_values *values,
+		  struct request_ignored *ignored, struct request_error *e)
 {
+	struct checker c = {endpoint, ready, values, ignored, e};
 	*values = (struct request_values){0};
-	return check_members(NULL, body, endpoint, values, e);
+	*ignored = (struct request_ignored){0};
+	return check_members(&c, NULL, body);
 }
 
 /* ---- small readers ---- */

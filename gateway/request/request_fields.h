@@ -4,7 +4,7 @@
  * against the table of fields, the sampling fields, and errors that name the field. Pure: no socket,
  * no thread, no clock.
  *
- * null always counts as absent. What is refused is refused by name; unknown fields are ignored.
+ * null always counts as absent. What is refused is refused by name; unknown fields are collected and have no effect.
  */
 #ifndef GATEWAY_REQUEST_FIELDS_H
 #define GATEWAY_REQUEST_FIELDS_H
@@ -18,8 +18,11 @@
 #include "base/err.h"
 #include "base/proto/proto.h"
 #include "gateway/cleanse/cleanse.h"
+#include "gateway/request/constraint_request.h"
 #include "gateway/request/json_mem.h"
+#include "gateway/request/reasoning_request.h"
 #include "gateway/request/request_table.h"
+#include "gateway/request/tools_request.h"
 
 struct request_limits {
 	size_t messages;            /* of a chat, or items of a response's input: at most */
@@ -27,19 +30,13 @@ struct request_limits {
 	size_t json_values;         /* how much there is in it, json_measure; 0: no limit */
 	size_t prompts;             /* of a completion */
 	enum cleanse_level cleanse; /* of users' messages: what their tier has */
+	unsigned ready;             /* enum request_gate, bits: fields of open gates are honoured (request_ready) */
 };
 
-/* What went wrong, for the client. */
-struct request_error {
-	const char *code; /* "invalid_value", "unsupported_parameter", … ; NULL: null */
-	char param[96];   /* "": null */
-	char message[256];
-};
-
-/* What a body has of the members that parsers read, borrowed from it: found in one pass over the few keys of a
- * body, since looking for each of forty names costs more than parsing them. NULL: absent, or null. */
-struct request_values {
-	json_t *at[N_REQUEST_VALUES];
+/* Unknown fields of a body, for a header: names, comma separated; bytes that are not of a plain name are '_'. */
+struct request_ignored {
+	uint16_t n, n_shown; /* all; those in text */
+	char text[384];      /* terminated */
 };
 
 /* What all three have in common. Strings point into the body. */
@@ -50,10 +47,17 @@ struct request_common {
 	bool obfuscate;      /* it was asked for by true */
 	bool has_seed, has_max_tokens;
 	uint32_t max_tokens;
+	bool token_ids;     /* return_token_ids: those of each choice */
+	bool tokens_as_ids; /* log probabilities name tokens by their ids */
 	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and the tier's limits are
 	 * the caller's. */
 	struct proto_submit submit;
-	struct proto_id_f32 *bias;     /* owned: what submit.logit_bias points to */
+	struct proto_id_f32 *bias; /* owned: what submit.logit_bias points to */
+	struct constraint_request constraint;
+	struct tools_request tools;
+	struct reasoning_request reasoning;
+	json_t *template_kwargs; /* chat_template_kwargs; NULL */
+	struct request_ignored ignored;
 	const char *user;              /* safety_identifier or user; NULL */
 	const char *cache_key;         /* prompt_cache_key; NULL */
 	struct cleanse_stats cleansed; /* users' messages, once the prompt is made */
@@ -65,18 +69,6 @@ enum {
 	REQUEST_MAX_LABEL = 512, /* bytes of user, cache_key, identifiers */
 };
 
-/* ---- errors: each fills *e and returns SL_EINVAL ---- */
-
-int request_bad(struct request_error *e, const char *code, const char *param, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-int request_wrong_type(struct request_error *e, const char *param, const char *want, const json_t *got);
-/* above: lo itself is outside. An infinite bound is none. */
-int request_out_of_range(struct request_error *e, const char *param, double lo, bool above, double hi, double got);
-int request_missing(struct request_error *e, const char *param);
-int request_refuse(struct request_error *e, const char *param);
-/* How many bytes of a string are quoted in a message: whole characters. */
-int request_quoted(const json_t *string);
-
 /* ---- reading: 0, SL_EINVAL with *e filled, SL_ENOMEM ---- */
 
 /* A JSON object of correct UTF-8 that is not too deep; *out is the caller's. */
@@ -86,11 +78,9 @@ int request_parse_json(const void *bytes, size_t n, const struct request_limits 
 int request_parse_doc(const void *bytes, size_t n, const struct request_limits *l, struct json_doc *out,
 		      struct request_error *e);
 /* Every known field, whether honoured or not: type, range, and whether it is refused. Puts those that parsers read
- * into *values, which holds nothing else. */
-int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
-		  struct request_error *e);
-/* A member that is there and not null; else NULL. */
-json_t *request_get(const json_t *object, const char *key);
+ * into *values, which holds nothing else, and unknown ones into *ignored. */
+int request_check(const json_t *body, enum request_endpoint endpoint, unsigned ready, struct request_values *values,
+		  struct request_ignored *ignored, struct request_error *e);
 /* Prompts and names may not contain U+0000. The first only checks, without making the field's name. */
 bool request_text_fits(const json_t *string);
 int request_check_text(const json_t *string, const char *param, struct request_error *e);
@@ -110,9 +100,13 @@ int request_put_json(struct sl_buf *out, const json_t *v);
 
 /* ---- the common part ---- */
 
-/* Checks the body, fills *values for what the endpoint reads besides, and *c. */
-int request_common_read(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
-			struct request_common *c, struct request_error *e);
+/* Checks the body, fills *values for what the endpoint reads besides, and *c. text: the bytes that body was read from,
+ * borrowed for the call. On failure c needs no dispose. */
+int request_common_read(const json_t *body, struct proto_str text, enum request_endpoint endpoint,
+			const struct request_limits *l, struct request_values *values, struct request_common *c,
+			struct request_error *e);
+/* Appends `,"tools":[…],"chat_template_kwargs":{…}` for the model's template, with what there is of them. */
+int request_put_template(struct sl_buf *out, const struct request_common *c);
 void request_common_dispose(struct request_common *c);
 
 #endif

@@ -1,117 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * OpenAI's fields, then what other servers' clients send (sampling beyond OpenAI's as vLLM and
- * llama.cpp name it). A field that would change the answer and that nothing here can do is a row of
- * its own, so that it is refused instead of being unknown, which would drop it silently. Each such
- * row lists the values that mean "off".
+ * OpenAI's fields, then what clients of other servers send (vLLM, SGLang, TGI, llama.cpp's server, Ollama). A field
+ * that would change the answer and that nothing here can do is a row of its own, so that it is refused instead of being
+ * unknown. Each such row has the values that mean "off" (request_harmless.h) and what to use instead.
  *
- * The rows are looked up by the keys of a body, not the other way round: a body has few keys, the
- * table many rows.
+ * The rows are looked up by the keys of a body, not the other way round: a body has few keys, the table many rows.
  */
 #include "gateway/request/request_table.h"
 
 #include <string.h>
 
 #include "base/proto/proto.h"
+#include "gateway/request/request_harmless.h"
 
-/* ---- what asks for nothing ---- */
-
-static bool is_empty(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return (json_is_array(v) && json_array_size(v) == 0) || (json_is_object(v) && json_object_size(v) == 0) ||
-	       (json_is_string(v) && json_string_length(v) == 0);
-}
-
-static bool is_false(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return json_is_false(v);
-}
-
-static bool is_true(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return json_is_true(v);
-}
-
-static bool is_one(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return json_is_number(v) && json_number_value(v) == 1.0;
-}
-
-static bool is_zero(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return json_is_number(v) && json_number_value(v) == 0.0;
-}
-
-/* It may be called with NULL: a member that is not there. */
-static bool is_text(const json_t *v, const char *want)
-{
-	return json_is_string(v) && strcmp(json_string_value(v), want) == 0;
-}
-
-static bool is_none(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return is_text(v, "none");
-}
-
-static bool is_disabled(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return is_text(v, "disabled");
-}
-
-/* Without tools there is nothing to choose, and with tools it is these that are refused. */
-static bool no_choice(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return is_text(v, "none") || is_text(v, "auto");
-}
-
-/* Tools that must not be called are none. */
-static bool no_tools(const json_t *v, const json_t *object)
-{
-	return is_empty(v, object) || is_text(json_object_get(object, "tool_choice"), "none");
-}
-
-static bool no_functions(const json_t *v, const json_t *object)
-{
-	return is_empty(v, object) || is_text(json_object_get(object, "function_call"), "none");
-}
-
-static bool is_text_format(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return is_text(json_object_get(v, "type"), "text");
-}
-
-static bool only_text(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return json_array_size(v) == 1 && is_text(json_array_get(v, 0), "text");
-}
-
-/* ---- the rows ---- */
-
-#define HONOURED(name_, endpoints_, types_, ...)                                                             \
+#define ROW(name_, endpoints_, types_, servers_, does_, ...)                                                 \
 	{                                                                                                    \
-		.name = name_, .endpoints = endpoints_, .does = FIELD_HONOURED, .types = types_, __VA_ARGS__ \
+		.name = name_, .endpoints = endpoints_, .types = types_, .servers = servers_, .does = does_, \
+		__VA_ARGS__                                                                                  \
 	}
-#define IGNORED(name_, endpoints_, types_, ...)                                                             \
-	{                                                                                                   \
-		.name = name_, .endpoints = endpoints_, .does = FIELD_IGNORED, .types = types_, __VA_ARGS__ \
-	}
-#define REFUSED(name_, endpoints_, types_, harmless_)                                                                 \
-	{                                                                                                             \
-		.name = name_, .endpoints = endpoints_, .does = FIELD_REFUSED, .types = types_, .harmless = harmless_ \
-	}
+#define HONOURED(name_, endpoints_, types_, servers_, ...) \
+	ROW(name_, endpoints_, types_, servers_, FIELD_HONOURED, __VA_ARGS__)
+/* Another name of a field. */
+#define ALIAS(name_, endpoints_, types_, servers_, of_, value_, ...) \
+	ROW(name_, endpoints_, types_, servers_, FIELD_HONOURED, .of = of_, .value = VALUE_##value_, __VA_ARGS__)
+#define IGNORED(name_, endpoints_, types_, servers_, ...) \
+	ROW(name_, endpoints_, types_, servers_, FIELD_IGNORED, __VA_ARGS__)
+#define REFUSED(name_, endpoints_, types_, servers_, harmless_, instead_) \
+	ROW(name_, endpoints_, types_, servers_, FIELD_REFUSED, .harmless = harmless_, .instead = instead_)
+/* Honoured once the gate is open, refused until then. */
+#define GATED(name_, endpoints_, types_, servers_, gate_, harmless_, ...) \
+	ROW(name_, endpoints_, types_, servers_, FIELD_HONOURED, .gate = gate_, .harmless = harmless_, __VA_ARGS__)
 #define RANGE(lo_, hi_) .lo = lo_, .hi = hi_
 #define ABOVE(lo_, hi_) .lo = lo_, .hi = hi_, .above = true
-
 #define INTO(value_) .value = VALUE_##value_
 
 #define CHAT REQUEST_CHAT
@@ -119,119 +39,369 @@ static bool only_text(const json_t *v, const json_t *object)
 #define RESP REQUEST_RESPONSE
 #define ALL REQUEST_ALL
 
+#define VLLM SERVER_VLLM
+#define SGLANG SERVER_SGLANG
+#define TGI SERVER_TGI
+#define LLAMA SERVER_LLAMA
+#define OLLAMA SERVER_OLLAMA
+#define HF SERVER_TRANSFORMERS
+
 const struct request_field request_fields[] = {
-    HONOURED("add_generation_prompt", CHAT, TYPE_BOOL, INTO(ADD_GENERATION_PROMPT)),
-    REFUSED("add_special_tokens", CHAT, TYPE_BOOL, is_false),
-    REFUSED("add_special_tokens", COMP, TYPE_BOOL, is_true),
-    REFUSED("allowed_token_ids", ALL, TYPE_ARR, is_empty),
-    REFUSED("audio", CHAT, TYPE_OBJ, is_empty),
-    HONOURED("background", RESP, TYPE_BOOL, INTO(BACKGROUND)),
-    REFUSED("bad_words", ALL, TYPE_ARR, is_empty),
-    HONOURED("best_of", CHAT | COMP, TYPE_INT, RANGE(1, PROTO_MAX_CHOICES), INTO(BEST_OF)),
-    REFUSED("chat_template", CHAT | RESP, TYPE_STR, is_empty),
-    HONOURED("chat_template_kwargs", CHAT, TYPE_OBJ, INTO(CHAT_TEMPLATE_KWARGS)),
-    REFUSED("context_management", RESP, TYPE_ARR | TYPE_OBJ, is_empty),
-    HONOURED("continue_final_message", CHAT, TYPE_BOOL, INTO(CONTINUE_FINAL_MESSAGE)),
-    HONOURED("conversation", RESP, TYPE_STR | TYPE_OBJ, INTO(CONVERSATION)),
-    HONOURED("documents", CHAT, TYPE_ARR, INTO(DOCUMENTS)),
-    REFUSED("dry_multiplier", ALL, TYPE_NUM, is_zero),
-    REFUSED("dynatemp_range", ALL, TYPE_NUM, is_zero),
-    REFUSED("echo", CHAT, TYPE_BOOL, is_false),
-    HONOURED("echo", COMP, TYPE_BOOL, INTO(ECHO)),
-    HONOURED("frequency_penalty", ALL, TYPE_NUM, RANGE(-2, 2), INTO(FREQUENCY_PENALTY)),
-    REFUSED("function_call", CHAT, TYPE_STR | TYPE_OBJ, is_none),
-    REFUSED("functions", CHAT, TYPE_ARR, no_functions),
-    REFUSED("grammar", ALL, TYPE_STR, is_empty),
-    REFUSED("guided_choice", ALL, TYPE_ARR, is_empty),
-    REFUSED("guided_grammar", ALL, TYPE_STR, is_empty),
-    REFUSED("guided_json", ALL, TYPE_STR | TYPE_OBJ, is_empty),
-    REFUSED("guided_regex", ALL, TYPE_STR, is_empty),
-    HONOURED("ignore_eos", ALL, TYPE_BOOL, INTO(IGNORE_EOS)),
-    HONOURED("include", RESP, TYPE_ARR, INTO(INCLUDE)),
-    REFUSED("include_stop_str_in_output", ALL, TYPE_BOOL, is_false),
-    HONOURED("input", RESP, TYPE_STR | TYPE_ARR, INTO(INPUT)),
-    HONOURED("instructions", RESP, TYPE_STR, INTO(INSTRUCTIONS)),
-    REFUSED("json_schema", ALL, TYPE_OBJ, is_empty),
-    REFUSED("length_penalty", ALL, TYPE_NUM, is_one),
-    HONOURED("logit_bias", ALL, TYPE_OBJ, INTO(LOGIT_BIAS)),
-    REFUSED("logits_processors", ALL, TYPE_ARR, is_empty),
-    HONOURED("logprobs", CHAT, TYPE_BOOL, INTO(LOGPROBS)),
-    HONOURED("logprobs", COMP, TYPE_INT, RANGE(0, PROTO_MAX_TOP_LOGPROBS), INTO(LOGPROBS)),
-    REFUSED("lora", ALL, TYPE_ARR, is_empty),
-    HONOURED("max_completion_tokens", CHAT, TYPE_INT, RANGE(1, INT32_MAX), INTO(MAX_COMPLETION_TOKENS)),
-    HONOURED("max_output_tokens", RESP, TYPE_INT, RANGE(1, INT32_MAX), INTO(MAX_OUTPUT_TOKENS)),
-    HONOURED("max_tokens", CHAT | COMP, TYPE_INT, RANGE(1, INT32_MAX), INTO(MAX_TOKENS)),
-    IGNORED("max_tool_calls", RESP, TYPE_INT, RANGE(0, INT32_MAX)),
-    HONOURED("messages", CHAT, TYPE_ARR, INTO(MESSAGES)),
-    IGNORED("metadata", CHAT | COMP, TYPE_OBJ, INTO(METADATA)),
-    HONOURED("metadata", RESP, TYPE_OBJ, INTO(METADATA)),
-    HONOURED("min_p", ALL, TYPE_NUM, RANGE(0, 1), INTO(MIN_P)),
-    HONOURED("min_tokens", ALL, TYPE_INT, RANGE(0, INT32_MAX), INTO(MIN_TOKENS)),
-    REFUSED("mirostat", ALL, TYPE_INT, is_zero),
-    REFUSED("modalities", CHAT, TYPE_ARR, only_text),
-    HONOURED("model", ALL, TYPE_STR),
-    HONOURED("n", CHAT | COMP, TYPE_INT, RANGE(1, PROTO_MAX_CHOICES), INTO(N)),
-    REFUSED("n_predict", ALL, TYPE_INT, NULL),
-    REFUSED("n_probs", ALL, TYPE_INT, is_zero),
-    IGNORED("parallel_tool_calls", CHAT | RESP, TYPE_BOOL),
-    REFUSED("prediction", CHAT, TYPE_OBJ, is_empty),
-    HONOURED("presence_penalty", ALL, TYPE_NUM, RANGE(-2, 2), INTO(PRESENCE_PENALTY)),
-    HONOURED("previous_response_id", RESP, TYPE_STR, INTO(PREVIOUS_RESPONSE_ID)),
-    HONOURED("prompt", COMP, TYPE_STR | TYPE_ARR, INTO(PROMPT)),
-    HONOURED("prompt", RESP, TYPE_OBJ, .members = true, INTO(PROMPT)),
-    HONOURED("prompt.id", RESP, TYPE_STR),
-    HONOURED("prompt.variables", RESP, TYPE_OBJ),
-    HONOURED("prompt.version", RESP, TYPE_STR),
-    IGNORED("prompt_cache_key", ALL, TYPE_STR, INTO(PROMPT_CACHE_KEY)),
-    IGNORED("prompt_cache_retention", CHAT | RESP, TYPE_STR, .values = "in-memory in_memory 24h "),
-    REFUSED("prompt_embeds", COMP, TYPE_STR | TYPE_ARR, is_empty),
-    REFUSED("prompt_logprobs", ALL, TYPE_INT, NULL),
-    IGNORED("reasoning", RESP, TYPE_OBJ, .members = true),
-    IGNORED("reasoning.effort", RESP, TYPE_STR, .values = "none minimal low medium high xhigh "),
-    IGNORED("reasoning.generate_summary", RESP, TYPE_STR, .values = "auto concise detailed "),
-    IGNORED("reasoning.summary", RESP, TYPE_STR, .values = "auto concise detailed "),
-    IGNORED("reasoning_effort", CHAT, TYPE_STR, .values = "none minimal low medium high xhigh "),
-    REFUSED("repeat_penalty", ALL, TYPE_NUM, is_one),
-    HONOURED("repetition_penalty", ALL, TYPE_NUM, ABOVE(0, 2), INTO(REPETITION_PENALTY)),
-    REFUSED("response_format", CHAT | COMP, TYPE_OBJ, is_text_format),
-    REFUSED("return_token_ids", ALL, TYPE_BOOL, is_false),
-    REFUSED("return_tokens_as_token_ids", ALL, TYPE_BOOL, is_false),
-    IGNORED("safety_identifier", ALL, TYPE_STR, INTO(SAFETY_IDENTIFIER)),
-    REFUSED("samplers", ALL, TYPE_STR | TYPE_ARR, is_empty),
-    HONOURED("seed", ALL, TYPE_INT, INTO(SEED)),
-    IGNORED("service_tier", ALL, TYPE_STR, .values = "auto default "),
-    REFUSED("skip_special_tokens", ALL, TYPE_BOOL, is_true),
-    REFUSED("spaces_between_special_tokens", ALL, TYPE_BOOL, is_true),
-    HONOURED("stop", ALL, TYPE_STR | TYPE_ARR, INTO(STOP)),
-    HONOURED("stop_token_ids", ALL, TYPE_ARR, INTO(STOP_TOKEN_IDS)),
-    IGNORED("store", CHAT, TYPE_BOOL),
-    HONOURED("store", RESP, TYPE_BOOL, INTO(STORE)),
-    HONOURED("stream", ALL, TYPE_BOOL, INTO(STREAM)),
-    HONOURED("stream_options", ALL, TYPE_OBJ, .members = true, INTO(STREAM_OPTIONS)),
-    REFUSED("stream_options.continuous_usage_stats", CHAT | COMP, TYPE_BOOL, is_false),
-    HONOURED("stream_options.include_obfuscation", ALL, TYPE_BOOL),
-    HONOURED("stream_options.include_usage", CHAT | COMP, TYPE_BOOL),
-    REFUSED("structured_outputs", ALL, TYPE_OBJ, is_empty),
-    REFUSED("suffix", COMP, TYPE_STR, is_empty),
-    HONOURED("temperature", ALL, TYPE_NUM, RANGE(0, 2), INTO(TEMPERATURE)),
-    HONOURED("text", RESP, TYPE_OBJ, .members = true),
-    REFUSED("text.format", RESP, TYPE_OBJ, is_text_format),
-    IGNORED("text.verbosity", RESP, TYPE_STR, .values = "low medium high "),
-    REFUSED("thinking_token_budget", ALL, TYPE_INT, NULL),
-    REFUSED("tool_choice", CHAT | RESP, TYPE_STR | TYPE_OBJ, no_choice),
-    REFUSED("tools", CHAT | RESP, TYPE_ARR, no_tools),
-    HONOURED("top_k", ALL, TYPE_INT, RANGE(-1, INT32_MAX), INTO(TOP_K)),
-    HONOURED("top_logprobs", CHAT | RESP, TYPE_INT, RANGE(0, PROTO_MAX_TOP_LOGPROBS), INTO(TOP_LOGPROBS)),
-    REFUSED("top_n_sigma", ALL, TYPE_NUM, is_zero),
-    HONOURED("top_p", ALL, TYPE_NUM, ABOVE(0, 1), INTO(TOP_P)),
-    REFUSED("truncate_prompt_tokens", CHAT | COMP, TYPE_INT, NULL),
-    REFUSED("truncation", RESP, TYPE_STR, is_disabled),
-    HONOURED("typical_p", ALL, TYPE_NUM, ABOVE(0, 1), INTO(TYPICAL_P)),
-    REFUSED("use_beam_search", ALL, TYPE_BOOL, is_false),
-    IGNORED("user", ALL, TYPE_STR, INTO(USER)),
-    IGNORED("verbosity", CHAT, TYPE_STR, .values = "low medium high "),
-    REFUSED("web_search_options", CHAT, TYPE_OBJ, NULL),
-    REFUSED("xtc_probability", ALL, TYPE_NUM, is_zero),
+    REFUSED("adapter_id", ALL, TYPE_STR, TGI, harmless_empty, "Adapters are not loaded."),
+    IGNORED("adaptive_decay", ALL, TYPE_NUM, LLAMA),
+    REFUSED("adaptive_target", ALL, TYPE_NUM, LLAMA, harmless_negative, "Use 'min_p' or 'typical_p'."),
+    HONOURED("add_generation_prompt", CHAT, TYPE_BOOL, VLLM | SGLANG | LLAMA, INTO(ADD_GENERATION_PROMPT)),
+    REFUSED("add_generation_prompt", RESP, TYPE_BOOL, VLLM | SGLANG | LLAMA, harmless_true, NULL),
+    REFUSED("add_special_tokens", CHAT, TYPE_BOOL, VLLM, harmless_false, NULL),
+    REFUSED("add_special_tokens", COMP, TYPE_BOOL, VLLM, harmless_true, NULL),
+    REFUSED("add_special_tokens", RESP, TYPE_BOOL, VLLM, harmless_false, NULL),
+    HONOURED("allowed_token_ids", ALL, TYPE_ARR, VLLM, INTO(ALLOWED_TOKEN_IDS)),
+    REFUSED("audio", CHAT, TYPE_OBJ, 0, harmless_empty, "Only text is answered."),
+    REFUSED("audio_data", ALL, TYPE_STR | TYPE_ARR | TYPE_OBJ, SGLANG, harmless_empty, "Only text is read."),
+    IGNORED("backend_sampling", ALL, TYPE_BOOL, LLAMA),
+    HONOURED("background", RESP, TYPE_BOOL, 0, INTO(BACKGROUND)),
+    HONOURED("bad_words", ALL, TYPE_ARR, VLLM, INTO(BAD_WORDS)),
+    HONOURED("beam_width", CHAT | COMP, TYPE_INT, 0, RANGE(1, PROTO_MAX_CHOICES), INTO(BEAM_WIDTH)),
+    REFUSED("beam_width", RESP, TYPE_INT, 0, harmless_one, "A response has one choice."),
+    HONOURED("best_of", CHAT | COMP, TYPE_INT, VLLM | TGI, RANGE(1, PROTO_MAX_CHOICES), INTO(BEST_OF)),
+    REFUSED("best_of", RESP, TYPE_INT, VLLM | TGI, harmless_one, "A response has one choice."),
+    REFUSED("bootstrap_host", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "One engine does prefill and decode."),
+    REFUSED("bootstrap_port", ALL, TYPE_INT | TYPE_ARR, SGLANG, harmless_empty, "One engine does prefill and decode."),
+    REFUSED("bootstrap_room", ALL, TYPE_INT | TYPE_ARR, SGLANG, harmless_empty, "One engine does prefill and decode."),
+    IGNORED("cache_prompt", ALL, TYPE_BOOL, LLAMA),
+    HONOURED("cache_salt", ALL, TYPE_STR, VLLM | SGLANG, INTO(CACHE_SALT)),
+    REFUSED("chat_template", CHAT | RESP, TYPE_STR, VLLM, harmless_empty,
+	    "The model's own template is used; 'chat_template_kwargs' sets its variables."),
+    HONOURED("chat_template_kwargs", CHAT | RESP, TYPE_OBJ, VLLM | SGLANG | LLAMA, INTO(CHAT_TEMPLATE_KWARGS)),
+    REFUSED("context", ALL, TYPE_ARR, OLLAMA, harmless_empty, "Send the whole conversation."),
+    REFUSED("context_management", RESP, TYPE_ARR | TYPE_OBJ, 0, harmless_empty,
+	    "A key's tier decides how long conversations are shortened."),
+    HONOURED("continue_final_message", CHAT, TYPE_BOOL, VLLM | SGLANG, INTO(CONTINUE_FINAL_MESSAGE)),
+    REFUSED("continue_final_message", RESP, TYPE_BOOL, VLLM | SGLANG, harmless_false, NULL),
+    HONOURED("conversation", RESP, TYPE_STR | TYPE_OBJ, 0, INTO(CONVERSATION)),
+    REFUSED("custom_logit_processor", ALL, TYPE_STR, SGLANG, harmless_empty,
+	    "Use 'logit_bias' or 'allowed_token_ids'."),
+    REFUSED("custom_params", ALL, TYPE_OBJ, SGLANG, harmless_empty, NULL),
+    IGNORED("data_parallel_rank", ALL, TYPE_INT, SGLANG),
+    REFUSED("decoder_input_details", ALL, TYPE_BOOL, TGI, harmless_false, "Use 'prompt_logprobs'."),
+    REFUSED("details", ALL, TYPE_BOOL, TGI, harmless_false, "Use 'logprobs'; 'usage' has the counts."),
+    REFUSED("detokenize", ALL, TYPE_BOOL, VLLM, harmless_true, "Use 'return_token_ids' beside the text."),
+    REFUSED("diversity_penalty", ALL, TYPE_NUM, HF, harmless_zero, NULL),
+    HONOURED("do_sample", ALL, TYPE_BOOL, TGI, INTO(DO_SAMPLE)),
+    HONOURED("documents", CHAT, TYPE_ARR, VLLM, INTO(DOCUMENTS)),
+    REFUSED("documents", RESP, TYPE_ARR, VLLM, harmless_empty, "Put them into the input."),
+    IGNORED("dry_allowed_length", ALL, TYPE_INT, LLAMA),
+    IGNORED("dry_base", ALL, TYPE_NUM, LLAMA),
+    REFUSED("dry_multiplier", ALL, TYPE_NUM, LLAMA, harmless_zero, "Use 'frequency_penalty' or 'repetition_penalty'."),
+    IGNORED("dry_penalty_last_n", ALL, TYPE_INT, LLAMA),
+    IGNORED("dry_sequence_breakers", ALL, TYPE_ARR, LLAMA),
+    IGNORED("dynatemp_exponent", ALL, TYPE_NUM, LLAMA),
+    REFUSED("dynatemp_range", ALL, TYPE_NUM, LLAMA, harmless_zero, "Use 'temperature'."),
+    REFUSED("early_stopping", ALL, TYPE_BOOL | TYPE_STR, HF, harmless_false,
+	    "Beam search ends when no hypothesis can become better."),
+    GATED("ebnf", ALL, TYPE_STR, SGLANG, GATE_CONSTRAINT, harmless_empty, .of = "guided_grammar", INTO(GRAMMAR)),
+    REFUSED("echo", CHAT, TYPE_BOOL, VLLM, harmless_false, NULL),
+    HONOURED("echo", COMP, TYPE_BOOL, VLLM, INTO(ECHO)),
+    REFUSED("echo", RESP, TYPE_BOOL, VLLM, harmless_false, NULL),
+    REFUSED("enable_response_messages", RESP, TYPE_BOOL, VLLM, harmless_false, NULL),
+    HONOURED("enable_thinking", CHAT | RESP, TYPE_BOOL, 0, INTO(ENABLE_THINKING)),
+    REFUSED("extra_args", ALL, TYPE_OBJ, VLLM, harmless_empty, "Send its members beside the others."),
+    REFUSED("extra_body", ALL, TYPE_OBJ, 0, harmless_empty, "Send its members beside the others."),
+    ALIAS("extra_key", ALL, TYPE_STR, SGLANG, "cache_salt", CACHE_SALT),
+    IGNORED("f16_kv", ALL, TYPE_BOOL, OLLAMA),
+    REFUSED("flat_logprobs", ALL, TYPE_BOOL, VLLM, harmless_false, "Use 'logprobs'."),
+    GATED("format", ALL, TYPE_STR | TYPE_OBJ, OLLAMA, GATE_CONSTRAINT, harmless_empty, INTO(FORMAT)),
+    HONOURED("frequency_penalty", ALL, TYPE_NUM, VLLM | SGLANG | TGI | LLAMA | OLLAMA, RANGE(-2, 2),
+	     INTO(FREQUENCY_PENALTY)),
+    GATED("function_call", CHAT, TYPE_STR | TYPE_OBJ, 0, GATE_TOOLS, harmless_choice, INTO(FUNCTION_CALL)),
+    GATED("functions", CHAT, TYPE_ARR, 0, GATE_TOOLS, harmless_functions, INTO(FUNCTIONS)),
+    GATED("grammar", ALL, TYPE_STR | TYPE_OBJ, TGI | LLAMA, GATE_CONSTRAINT, harmless_empty, .of = "guided_grammar",
+	  INTO(GRAMMAR)),
+    REFUSED("grammar_lazy", ALL, TYPE_BOOL, LLAMA, harmless_false, NULL),
+    REFUSED("grammar_triggers", ALL, TYPE_ARR, LLAMA, harmless_empty, NULL),
+    GATED("guided_choice", ALL, TYPE_ARR, VLLM, GATE_CONSTRAINT, harmless_empty, INTO(CHOICE)),
+    GATED("guided_decoding", ALL, TYPE_OBJ, VLLM, GATE_CONSTRAINT, harmless_empty, .members = true),
+    IGNORED("guided_decoding.backend", ALL, TYPE_STR, VLLM),
+    GATED("guided_decoding.choice", ALL, TYPE_ARR, VLLM, GATE_CONSTRAINT, harmless_empty, .of = "guided_choice",
+	  INTO(CHOICE)),
+    REFUSED("guided_decoding.disable_additional_properties", ALL, TYPE_BOOL, VLLM, harmless_false,
+	    "Write 'additionalProperties': false into the schema."),
+    REFUSED("guided_decoding.disable_any_whitespace", ALL, TYPE_BOOL, VLLM, harmless_false, NULL),
+    IGNORED("guided_decoding.disable_fallback", ALL, TYPE_BOOL, VLLM),
+    GATED("guided_decoding.grammar", ALL, TYPE_STR, VLLM, GATE_CONSTRAINT, harmless_empty, .of = "guided_grammar",
+	  INTO(GRAMMAR)),
+    GATED("guided_decoding.json", ALL, TYPE_STR | TYPE_OBJ, VLLM, GATE_CONSTRAINT, harmless_empty, .of = "guided_json",
+	  INTO(JSON_SCHEMA)),
+    GATED("guided_decoding.json_object", ALL, TYPE_BOOL, VLLM, GATE_CONSTRAINT, harmless_false, INTO(JSON_OBJECT)),
+    GATED("guided_decoding.regex", ALL, TYPE_STR, VLLM, GATE_CONSTRAINT, harmless_empty, .of = "guided_regex",
+	  INTO(REGEX)),
+    REFUSED("guided_decoding.structural_tag", ALL, TYPE_STR | TYPE_OBJ, VLLM, harmless_empty,
+	    "Use 'json', 'regex', 'choice' or 'grammar'."),
+    REFUSED("guided_decoding.whitespace_pattern", ALL, TYPE_STR, VLLM, harmless_empty, NULL),
+    IGNORED("guided_decoding_backend", ALL, TYPE_STR, VLLM),
+    GATED("guided_grammar", ALL, TYPE_STR, VLLM, GATE_CONSTRAINT, harmless_empty, INTO(GRAMMAR)),
+    GATED("guided_json", ALL, TYPE_STR | TYPE_OBJ, VLLM, GATE_CONSTRAINT, harmless_empty, INTO(JSON_SCHEMA)),
+    GATED("guided_regex", ALL, TYPE_STR, VLLM, GATE_CONSTRAINT, harmless_empty, INTO(REGEX)),
+    REFUSED("guided_whitespace_pattern", ALL, TYPE_STR, VLLM, harmless_empty, NULL),
+    REFUSED("guideline", CHAT, TYPE_STR, TGI, harmless_empty, "Use a message with the role 'system'."),
+    IGNORED("id_slot", ALL, TYPE_INT, LLAMA),
+    HONOURED("ignore_eos", ALL, TYPE_BOOL, VLLM | SGLANG | LLAMA, INTO(IGNORE_EOS)),
+    REFUSED("image_data", ALL, TYPE_STR | TYPE_ARR | TYPE_OBJ, SGLANG, harmless_empty, "Only text is read."),
+    REFUSED("images", ALL, TYPE_ARR, OLLAMA, harmless_empty, "Only text is read."),
+    HONOURED("include", RESP, TYPE_ARR, 0, INTO(INCLUDE)),
+    REFUSED("include_reasoning", CHAT | RESP, TYPE_BOOL, VLLM, harmless_true,
+	    "Reasoning is sent as the model writes it; switch it off by 'enable_thinking'."),
+    HONOURED("include_stop_str_in_output", ALL, TYPE_BOOL, VLLM, INTO(INCLUDE_STOP)),
+    HONOURED("input", RESP, TYPE_STR | TYPE_ARR, 0, INTO(INPUT)),
+    REFUSED("input_embeds", ALL, TYPE_ARR, SGLANG, harmless_empty, "Use 'prompt' or 'messages'."),
+    REFUSED("input_extra", COMP, TYPE_ARR, LLAMA, harmless_empty, NULL),
+    ALIAS("input_ids", COMP, TYPE_ARR, SGLANG, "prompt", PROMPT),
+    REFUSED("input_prefix", COMP, TYPE_STR, LLAMA, harmless_empty,
+	    "Write the model's own tokens for filling in the middle into a prompt of tokens."),
+    REFUSED("input_suffix", COMP, TYPE_STR, LLAMA, harmless_empty,
+	    "Write the model's own tokens for filling in the middle into a prompt of tokens."),
+    ALIAS("inputs", COMP, TYPE_STR | TYPE_ARR, TGI, "prompt", PROMPT),
+    HONOURED("instructions", RESP, TYPE_STR, 0, INTO(INSTRUCTIONS)),
+    GATED("json_schema", ALL, TYPE_STR | TYPE_OBJ, SGLANG | LLAMA, GATE_CONSTRAINT, harmless_empty, .of = "guided_json",
+	  INTO(JSON_SCHEMA)),
+    IGNORED("keep_alive", ALL, TYPE_NUM | TYPE_STR, OLLAMA),
+    REFUSED("kv_transfer_params", ALL, TYPE_OBJ, VLLM, harmless_empty, "One engine does prefill and decode."),
+    HONOURED("length_penalty", CHAT | COMP, TYPE_NUM, VLLM, RANGE(-8, 8), INTO(LENGTH_PENALTY)),
+    REFUSED("length_penalty", RESP, TYPE_NUM, VLLM, harmless_one, "A response has one choice."),
+    IGNORED("log_metrics", ALL, TYPE_BOOL, SGLANG),
+    HONOURED("logit_bias", ALL, TYPE_OBJ, VLLM | SGLANG | LLAMA, INTO(LOGIT_BIAS)),
+    REFUSED("logits_processors", ALL, TYPE_ARR, VLLM, harmless_empty, "Use 'logit_bias' or 'allowed_token_ids'."),
+    REFUSED("logprob_start_len", ALL, TYPE_INT, SGLANG, harmless_negative, "Use 'prompt_logprobs'."),
+    REFUSED("logprob_token_ids", ALL, TYPE_ARR, VLLM, harmless_empty, "Use 'top_logprobs'."),
+    HONOURED("logprobs", CHAT, TYPE_BOOL, 0, INTO(LOGPROBS)),
+    HONOURED("logprobs", COMP, TYPE_INT, 0, RANGE(0, PROTO_MAX_TOP_LOGPROBS), INTO(LOGPROBS)),
+    REFUSED("logprobs", RESP, TYPE_BOOL, 0, harmless_false, "Use 'include' or 'top_logprobs'."),
+    REFUSED("lora", ALL, TYPE_ARR, LLAMA, harmless_empty, "Adapters are not loaded."),
+    REFUSED("lora_id", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "Adapters are not loaded."),
+    REFUSED("lora_path", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "Adapters are not loaded."),
+    REFUSED("lora_request", ALL, TYPE_OBJ, VLLM, harmless_empty, "Adapters are not loaded."),
+    IGNORED("low_vram", ALL, TYPE_BOOL, OLLAMA),
+    IGNORED("main_gpu", ALL, TYPE_INT, OLLAMA),
+    HONOURED("max_completion_tokens", CHAT, TYPE_INT, 0, RANGE(1, INT32_MAX), INTO(MAX_COMPLETION_TOKENS)),
+    ALIAS("max_completion_tokens", COMP, TYPE_INT, 0, "max_tokens", MAX_TOKENS, RANGE(1, INT32_MAX)),
+    ALIAS("max_completion_tokens", RESP, TYPE_INT, 0, "max_output_tokens", MAX_OUTPUT_TOKENS, RANGE(1, INT32_MAX)),
+    IGNORED("max_dynamic_patch", ALL, TYPE_INT, SGLANG),
+    ALIAS("max_new_tokens", CHAT | COMP, TYPE_INT, SGLANG | TGI, "max_tokens", MAX_TOKENS, RANGE(1, INT32_MAX)),
+    ALIAS("max_new_tokens", RESP, TYPE_INT, SGLANG | TGI, "max_output_tokens", MAX_OUTPUT_TOKENS, RANGE(1, INT32_MAX)),
+    ALIAS("max_output_tokens", CHAT | COMP, TYPE_INT, 0, "max_tokens", MAX_TOKENS, RANGE(1, INT32_MAX)),
+    HONOURED("max_output_tokens", RESP, TYPE_INT, 0, RANGE(1, INT32_MAX), INTO(MAX_OUTPUT_TOKENS)),
+    GATED("max_thinking_tokens", CHAT | RESP, TYPE_INT, 0, GATE_REASONING, NULL, RANGE(0, INT32_MAX),
+	  .of = "thinking_token_budget", INTO(THINKING_BUDGET)),
+    HONOURED("max_tokens", CHAT | COMP, TYPE_INT, VLLM | SGLANG | TGI, RANGE(1, INT32_MAX), INTO(MAX_TOKENS)),
+    ALIAS("max_tokens", RESP, TYPE_INT, VLLM | SGLANG, "max_output_tokens", MAX_OUTPUT_TOKENS, RANGE(1, INT32_MAX)),
+    IGNORED("max_tool_calls", RESP, TYPE_INT, 0, RANGE(0, INT32_MAX)),
+    REFUSED("media_io_kwargs", ALL, TYPE_OBJ, VLLM, harmless_empty, "Only text is read."),
+    HONOURED("messages", CHAT, TYPE_ARR, 0, INTO(MESSAGES)),
+    IGNORED("metadata", CHAT | COMP, TYPE_OBJ, 0, INTO(METADATA)),
+    HONOURED("metadata", RESP, TYPE_OBJ, 0, INTO(METADATA)),
+    IGNORED("min_dynamic_patch", ALL, TYPE_INT, SGLANG),
+    REFUSED("min_keep", ALL, TYPE_INT, LLAMA, harmless_at_most_one, "Filters keep one token at least."),
+    ALIAS("min_new_tokens", ALL, TYPE_INT, SGLANG, "min_tokens", MIN_TOKENS, RANGE(0, INT32_MAX)),
+    HONOURED("min_p", ALL, TYPE_NUM, VLLM | SGLANG | LLAMA | OLLAMA, RANGE(0, 1), INTO(MIN_P)),
+    HONOURED("min_tokens", ALL, TYPE_INT, VLLM | SGLANG, RANGE(0, INT32_MAX), INTO(MIN_TOKENS)),
+    REFUSED("mirostat", ALL, TYPE_INT, LLAMA | OLLAMA, harmless_zero, "Use 'top_p', 'min_p' or 'typical_p'."),
+    IGNORED("mirostat_eta", ALL, TYPE_NUM, LLAMA | OLLAMA),
+    IGNORED("mirostat_tau", ALL, TYPE_NUM, LLAMA | OLLAMA),
+    REFUSED("mm_processor_kwargs", ALL, TYPE_OBJ, VLLM, harmless_empty, "Only text is read."),
+    REFUSED("modalities", CHAT, TYPE_ARR, 0, harmless_modalities, "Only text is answered."),
+    HONOURED("model", ALL, TYPE_STR, 0),
+    REFUSED("multi_modal_data", ALL, TYPE_OBJ, VLLM, harmless_empty, "Only text is read."),
+    REFUSED("multimodal_data", ALL, TYPE_ARR, LLAMA, harmless_empty, "Only text is read."),
+    HONOURED("n", CHAT | COMP, TYPE_INT, VLLM | SGLANG, RANGE(1, PROTO_MAX_CHOICES), INTO(N)),
+    REFUSED("n", RESP, TYPE_INT, VLLM | SGLANG, harmless_one, "A response has one choice."),
+    IGNORED("n_cache_reuse", ALL, TYPE_INT, LLAMA),
+    ALIAS("n_cmpl", CHAT | COMP, TYPE_INT, LLAMA, "n", N, RANGE(1, PROTO_MAX_CHOICES)),
+    IGNORED("n_discard", ALL, TYPE_INT, LLAMA),
+    REFUSED("n_indent", ALL, TYPE_INT, LLAMA, harmless_zero, NULL),
+    IGNORED("n_keep", ALL, TYPE_INT, LLAMA),
+    ALIAS("n_predict", CHAT | COMP, TYPE_INT, LLAMA, "max_tokens", MAX_TOKENS, RANGE(-1, INT32_MAX)),
+    ALIAS("n_predict", RESP, TYPE_INT, LLAMA, "max_output_tokens", MAX_OUTPUT_TOKENS, RANGE(-1, INT32_MAX)),
+    REFUSED("n_probs", ALL, TYPE_INT, LLAMA, harmless_zero, "Use 'logprobs'."),
+    REFUSED("no_repeat_ngram_size", ALL, TYPE_INT, HF, harmless_zero,
+	    "Use 'frequency_penalty' or 'repetition_penalty'."),
+    ALIAS("no_stop_trim", ALL, TYPE_BOOL, SGLANG, "include_stop_str_in_output", INCLUDE_STOP),
+    IGNORED("num_batch", ALL, TYPE_INT, OLLAMA),
+    REFUSED("num_beam_groups", ALL, TYPE_INT, HF, harmless_one, NULL),
+    ALIAS("num_beams", CHAT | COMP, TYPE_INT, HF, "beam_width", BEAM_WIDTH, RANGE(1, PROTO_MAX_CHOICES)),
+    REFUSED("num_beams", RESP, TYPE_INT, HF, harmless_one, "A response has one choice."),
+    IGNORED("num_ctx", ALL, TYPE_INT, OLLAMA),
+    IGNORED("num_gpu", ALL, TYPE_INT, OLLAMA),
+    IGNORED("num_keep", ALL, TYPE_INT, OLLAMA),
+    ALIAS("num_predict", CHAT | COMP, TYPE_INT, OLLAMA, "max_tokens", MAX_TOKENS, RANGE(-2, INT32_MAX)),
+    ALIAS("num_predict", RESP, TYPE_INT, OLLAMA, "max_output_tokens", MAX_OUTPUT_TOKENS, RANGE(-2, INT32_MAX)),
+    IGNORED("num_thread", ALL, TYPE_INT, OLLAMA),
+    IGNORED("numa", ALL, TYPE_BOOL, OLLAMA),
+    REFUSED("options", ALL, TYPE_OBJ, OLLAMA, harmless_empty, "Send its members beside the others."),
+    HONOURED("parallel_tool_calls", CHAT | RESP, TYPE_BOOL, VLLM | SGLANG | LLAMA, INTO(PARALLEL_TOOL_CALLS)),
+    REFUSED("parameters", ALL, TYPE_OBJ, TGI, harmless_empty, "Send its members beside the others."),
+    REFUSED("parse_tool_calls", CHAT, TYPE_BOOL, LLAMA, harmless_true, NULL),
+    REFUSED("penalize_newline", ALL, TYPE_BOOL, OLLAMA, harmless_true, "Newlines are penalised as other tokens are."),
+    REFUSED("penalize_nl", ALL, TYPE_BOOL, LLAMA, harmless_true, "Newlines are penalised as other tokens are."),
+    REFUSED("post_sampling_probs", ALL, TYPE_BOOL, LLAMA, harmless_false, "Use 'logprobs', which are before sampling."),
+    REFUSED("prediction", CHAT, TYPE_OBJ, 0, harmless_empty, NULL),
+    HONOURED("presence_penalty", ALL, TYPE_NUM, VLLM | SGLANG | LLAMA | OLLAMA, RANGE(-2, 2), INTO(PRESENCE_PENALTY)),
+    REFUSED("preserved_tokens", ALL, TYPE_ARR, LLAMA, harmless_empty, NULL),
+    REFUSED("previous_input_messages", RESP, TYPE_ARR, VLLM, harmless_empty, "Use 'input'."),
+    HONOURED("previous_response_id", RESP, TYPE_STR, 0, INTO(PREVIOUS_RESPONSE_ID)),
+    HONOURED("priority", ALL, TYPE_INT, VLLM | SGLANG, INTO(PRIORITY)),
+    HONOURED("prompt", COMP, TYPE_STR | TYPE_ARR, 0, INTO(PROMPT)),
+    HONOURED("prompt", RESP, TYPE_OBJ, 0, .members = true, INTO(PROMPT)),
+    HONOURED("prompt.id", RESP, TYPE_STR, 0),
+    HONOURED("prompt.variables", RESP, TYPE_OBJ, 0),
+    HONOURED("prompt.version", RESP, TYPE_STR, 0),
+    IGNORED("prompt_cache_key", ALL, TYPE_STR, 0, INTO(PROMPT_CACHE_KEY)),
+    IGNORED("prompt_cache_retention", CHAT | RESP, TYPE_STR, 0, .values = "in-memory in_memory 24h "),
+    REFUSED("prompt_embeds", COMP, TYPE_STR | TYPE_ARR, VLLM, harmless_empty, "Use 'prompt'."),
+    HONOURED("prompt_logprobs", CHAT | COMP, TYPE_INT, VLLM, RANGE(0, PROTO_MAX_TOP_LOGPROBS), INTO(PROMPT_LOGPROBS)),
+    REFUSED("prompt_logprobs", RESP, TYPE_INT, VLLM, NULL, "Use /v1/completions or /v1/chat/completions."),
+    ALIAS("prompt_token_ids", COMP, TYPE_ARR, VLLM, "prompt", PROMPT),
+    REFUSED("raw", CHAT | RESP, TYPE_BOOL, OLLAMA, harmless_false, "Use /v1/completions."),
+    REFUSED("raw", COMP, TYPE_BOOL, OLLAMA, harmless_true, "Use /v1/chat/completions for the model's template."),
+    HONOURED("reasoning", CHAT | RESP, TYPE_OBJ, 0, .members = true),
+    HONOURED("reasoning.effort", CHAT | RESP, TYPE_STR, 0, .values = "none minimal low medium high xhigh ",
+	     INTO(REASONING_EFFORT)),
+    IGNORED("reasoning.generate_summary", RESP, TYPE_STR, 0, .values = "auto concise detailed "),
+    IGNORED("reasoning.summary", RESP, TYPE_STR, 0, .values = "auto concise detailed "),
+    GATED("reasoning_budget", CHAT | RESP, TYPE_INT, LLAMA, GATE_REASONING, NULL, RANGE(0, INT32_MAX),
+	  .of = "thinking_token_budget", INTO(THINKING_BUDGET)),
+    ALIAS("reasoning_effort", CHAT | RESP, TYPE_STR, VLLM | SGLANG, "reasoning.effort", REASONING_EFFORT,
+	  .values = "none minimal low medium high xhigh "),
+    REFUSED("reasoning_format", CHAT | RESP, TYPE_STR, LLAMA, harmless_reasoning_format,
+	    "Answers are not split into reasoning and content."),
+    GATED("regex", ALL, TYPE_STR, SGLANG, GATE_CONSTRAINT, harmless_empty, .of = "guided_regex", INTO(REGEX)),
+    REFUSED("repeat_last_n", ALL, TYPE_INT, LLAMA | OLLAMA, harmless_window, "Penalties are of the whole text."),
+    ALIAS("repeat_penalty", ALL, TYPE_NUM, LLAMA | OLLAMA, "repetition_penalty", REPETITION_PENALTY, ABOVE(0, 2)),
+    REFUSED("repetition_detection", ALL, TYPE_OBJ, VLLM, harmless_empty, "Use 'max_tokens' or a stop string."),
+    HONOURED("repetition_penalty", ALL, TYPE_NUM, VLLM | SGLANG | TGI, ABOVE(0, 2), INTO(REPETITION_PENALTY)),
+    IGNORED("request_id", ALL, TYPE_STR, VLLM),
+    REFUSED("response_fields", ALL, TYPE_ARR, LLAMA, harmless_empty, NULL),
+    GATED("response_format", CHAT | COMP, TYPE_OBJ, VLLM | SGLANG | TGI | LLAMA, GATE_CONSTRAINT, harmless_text_format,
+	  INTO(RESPONSE_FORMAT)),
+    REFUSED("response_format", RESP, TYPE_OBJ, VLLM | SGLANG | TGI | LLAMA, harmless_text_format, "Use 'text.format'."),
+    REFUSED("return_cached_tokens_details", ALL, TYPE_BOOL, SGLANG, harmless_false, "'usage' has the cached tokens."),
+    REFUSED("return_full_text", CHAT | RESP, TYPE_BOOL, TGI, harmless_false, NULL),
+    ALIAS("return_full_text", COMP, TYPE_BOOL, TGI, "echo", ECHO),
+    REFUSED("return_hidden_states", ALL, TYPE_BOOL, SGLANG, harmless_false, NULL),
+    REFUSED("return_logprob", ALL, TYPE_BOOL, SGLANG, harmless_false, "Use 'logprobs'."),
+    REFUSED("return_progress", ALL, TYPE_BOOL, LLAMA, harmless_false, NULL),
+    REFUSED("return_routed_experts", ALL, TYPE_BOOL, SGLANG, harmless_false, NULL),
+    IGNORED("return_text_in_logprobs", ALL, TYPE_BOOL, SGLANG),
+    HONOURED("return_token_ids", CHAT | COMP, TYPE_BOOL, VLLM, INTO(RETURN_TOKEN_IDS)),
+    REFUSED("return_token_ids", RESP, TYPE_BOOL, VLLM, harmless_false, "Use /v1/completions or /v1/chat/completions."),
+    REFUSED("return_tokens", ALL, TYPE_BOOL, LLAMA, harmless_false, "Use 'return_token_ids'."),
+    HONOURED("return_tokens_as_token_ids", CHAT | COMP, TYPE_BOOL, VLLM, INTO(TOKENS_AS_IDS)),
+    REFUSED("return_tokens_as_token_ids", RESP, TYPE_BOOL, VLLM, harmless_false,
+	    "Use /v1/completions or /v1/chat/completions."),
+    IGNORED("rid", ALL, TYPE_STR | TYPE_ARR, SGLANG),
+    IGNORED("safety_identifier", ALL, TYPE_STR, 0, INTO(SAFETY_IDENTIFIER)),
+    REFUSED("samplers", ALL, TYPE_STR | TYPE_ARR, LLAMA, harmless_empty, "The order of the filters is fixed."),
+    REFUSED("sampling_params", ALL, TYPE_OBJ, SGLANG, harmless_empty, "Send its members beside the others."),
+    HONOURED("seed", ALL, TYPE_INT, VLLM | SGLANG | TGI | LLAMA | OLLAMA, INTO(SEED)),
+    REFUSED("separate_reasoning", CHAT | RESP, TYPE_BOOL, SGLANG, harmless_false,
+	    "Answers are not split into reasoning and content."),
+    HONOURED("service_tier", ALL, TYPE_STR, 0, .values = "auto default flex priority scale ", INTO(SERVICE_TIER)),
+    REFUSED("session_params", ALL, TYPE_OBJ, SGLANG, harmless_empty,
+	    "Send the whole conversation; its prefix is found by what it is."),
+    IGNORED("shift", ALL, TYPE_BOOL, OLLAMA),
+    IGNORED("skip_reading_prefix_cache", ALL, TYPE_BOOL, VLLM),
+    REFUSED("skip_special_tokens", ALL, TYPE_BOOL, VLLM | SGLANG, harmless_true,
+	    "Control tokens are never sent as text."),
+    REFUSED("spaces_between_special_tokens", ALL, TYPE_BOOL, VLLM | SGLANG, harmless_true, NULL),
+    IGNORED("speculative.n_max", ALL, TYPE_INT, LLAMA),
+    IGNORED("speculative.n_min", ALL, TYPE_INT, LLAMA),
+    IGNORED("speculative.p_min", ALL, TYPE_NUM, LLAMA),
+    HONOURED("stop", ALL, TYPE_STR | TYPE_ARR, VLLM | SGLANG | TGI | LLAMA | OLLAMA, INTO(STOP)),
+    REFUSED("stop_regex", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "Use 'stop'."),
+    HONOURED("stop_token_ids", ALL, TYPE_ARR, VLLM | SGLANG, INTO(STOP_TOKEN_IDS)),
+    IGNORED("store", CHAT, TYPE_BOOL, 0),
+    HONOURED("store", RESP, TYPE_BOOL, 0, INTO(STORE)),
+    HONOURED("stream", ALL, TYPE_BOOL, 0, INTO(STREAM)),
+    IGNORED("stream_interval", ALL, TYPE_INT, SGLANG),
+    HONOURED("stream_options", ALL, TYPE_OBJ, 0, .members = true, INTO(STREAM_OPTIONS)),
+    REFUSED("stream_options.continuous_usage_stats", CHAT | COMP, TYPE_BOOL, 0, harmless_false, NULL),
+    HONOURED("stream_options.include_obfuscation", ALL, TYPE_BOOL, 0),
+    HONOURED("stream_options.include_usage", CHAT | COMP, TYPE_BOOL, 0),
+    IGNORED("stream_reasoning", CHAT | RESP, TYPE_BOOL, SGLANG),
+    REFUSED("structural_tag", ALL, TYPE_STR | TYPE_OBJ, VLLM | SGLANG, harmless_empty,
+	    "Use 'response_format' or 'structured_outputs'."),
+    GATED("structured_outputs", ALL, TYPE_OBJ, VLLM, GATE_CONSTRAINT, harmless_empty, .members = true),
+    IGNORED("structured_outputs.backend", ALL, TYPE_STR, VLLM),
+    GATED("structured_outputs.choice", ALL, TYPE_ARR, VLLM, GATE_CONSTRAINT, harmless_empty, .of = "guided_choice",
+	  INTO(CHOICE)),
+    REFUSED("structured_outputs.disable_additional_properties", ALL, TYPE_BOOL, VLLM, harmless_false,
+	    "Write 'additionalProperties': false into the schema."),
+    REFUSED("structured_outputs.disable_any_whitespace", ALL, TYPE_BOOL, VLLM, harmless_false, NULL),
+    IGNORED("structured_outputs.disable_fallback", ALL, TYPE_BOOL, VLLM),
+    GATED("structured_outputs.grammar", ALL, TYPE_STR, VLLM, GATE_CONSTRAINT, harmless_empty, .of = "guided_grammar",
+	  INTO(GRAMMAR)),
+    GATED("structured_outputs.json", ALL, TYPE_STR | TYPE_OBJ, VLLM, GATE_CONSTRAINT, harmless_empty,
+	  .of = "guided_json", INTO(JSON_SCHEMA)),
+    GATED("structured_outputs.json_object", ALL, TYPE_BOOL, VLLM, GATE_CONSTRAINT, harmless_false, INTO(JSON_OBJECT)),
+    GATED("structured_outputs.regex", ALL, TYPE_STR, VLLM, GATE_CONSTRAINT, harmless_empty, .of = "guided_regex",
+	  INTO(REGEX)),
+    REFUSED("structured_outputs.structural_tag", ALL, TYPE_STR | TYPE_OBJ, VLLM, harmless_empty,
+	    "Use 'json', 'regex', 'choice' or 'grammar'."),
+    REFUSED("structured_outputs.whitespace_pattern", ALL, TYPE_STR, VLLM, harmless_empty, NULL),
+    REFUSED("suffix", CHAT | RESP, TYPE_STR, TGI | LLAMA | OLLAMA, harmless_empty, NULL),
+    REFUSED("suffix", COMP, TYPE_STR, TGI | LLAMA | OLLAMA, harmless_empty,
+	    "Write the model's own tokens for filling in the middle into a prompt of tokens."),
+    REFUSED("system", ALL, TYPE_STR, OLLAMA, harmless_empty, "Use a message with the role 'system'."),
+    REFUSED("t_max_predict_ms", ALL, TYPE_NUM, LLAMA, harmless_not_positive,
+	    "Use 'max_tokens'; the key's tier has a deadline."),
+    REFUSED("t_max_prompt_ms", ALL, TYPE_NUM, LLAMA, harmless_not_positive, "The key's tier has a deadline."),
+    HONOURED("temperature", ALL, TYPE_NUM, VLLM | SGLANG | TGI | LLAMA | OLLAMA, RANGE(0, 2), INTO(TEMPERATURE)),
+    REFUSED("template", ALL, TYPE_STR, OLLAMA, harmless_empty, "The model's own template is used."),
+    ALIAS("text", COMP, TYPE_STR | TYPE_ARR, SGLANG, "prompt", PROMPT),
+    HONOURED("text", RESP, TYPE_OBJ, 0, .members = true),
+    GATED("text.format", RESP, TYPE_OBJ, 0, GATE_CONSTRAINT, harmless_text_format, INTO(TEXT_FORMAT)),
+    IGNORED("text.verbosity", RESP, TYPE_STR, 0, .values = "low medium high "),
+    REFUSED("tfs_z", ALL, TYPE_NUM, OLLAMA, harmless_one, "Use 'top_p' or 'min_p'."),
+    HONOURED("think", CHAT | RESP, TYPE_BOOL | TYPE_STR, OLLAMA, .values = "low medium high ", INTO(THINK)),
+    HONOURED("thinking", CHAT | RESP, TYPE_BOOL | TYPE_OBJ, 0, INTO(THINKING)),
+    GATED("thinking_budget", CHAT | RESP, TYPE_INT, 0, GATE_REASONING, NULL, RANGE(0, INT32_MAX),
+	  .of = "thinking_token_budget", INTO(THINKING_BUDGET)),
+    REFUSED("thinking_forced_open", CHAT | RESP, TYPE_BOOL, LLAMA, harmless_false, "Use 'chat_template_kwargs'."),
+    GATED("thinking_token_budget", CHAT | RESP, TYPE_INT, VLLM, GATE_REASONING, NULL, RANGE(0, INT32_MAX),
+	  INTO(THINKING_BUDGET)),
+    REFUSED("timings_per_token", ALL, TYPE_BOOL, LLAMA, harmless_false, NULL),
+    REFUSED("token_ids_logprob", ALL, TYPE_ARR, SGLANG, harmless_empty, "Use 'top_logprobs'."),
+    GATED("tool_choice", CHAT | RESP, TYPE_STR | TYPE_OBJ, VLLM | SGLANG | TGI | LLAMA, GATE_TOOLS, harmless_choice,
+	  INTO(TOOL_CHOICE)),
+    REFUSED("tool_prompt", CHAT, TYPE_STR, TGI, harmless_empty, "The model's own template describes the tools."),
+    GATED("tools", CHAT | RESP, TYPE_ARR, VLLM | SGLANG | TGI | LLAMA | OLLAMA, GATE_TOOLS, harmless_tools,
+	  INTO(TOOLS)),
+    HONOURED("top_k", ALL, TYPE_INT, VLLM | SGLANG | TGI | LLAMA | OLLAMA, RANGE(-1, INT32_MAX), INTO(TOP_K)),
+    HONOURED("top_logprobs", CHAT | RESP, TYPE_INT, 0, RANGE(0, PROTO_MAX_TOP_LOGPROBS), INTO(TOP_LOGPROBS)),
+    REFUSED("top_logprobs", COMP, TYPE_INT, 0, harmless_zero, "Use 'logprobs'."),
+    REFUSED("top_logprobs_num", ALL, TYPE_INT, SGLANG, harmless_zero, "Use 'logprobs' or 'top_logprobs'."),
+    REFUSED("top_n_sigma", ALL, TYPE_NUM, LLAMA, harmless_zero, "Use 'min_p'."),
+    REFUSED("top_n_tokens", ALL, TYPE_INT, TGI, harmless_zero, "Use 'logprobs' or 'top_logprobs'."),
+    HONOURED("top_p", ALL, TYPE_NUM, VLLM | SGLANG | TGI | LLAMA | OLLAMA, ABOVE(0, 1), INTO(TOP_P)),
+    REFUSED("truncate", ALL, TYPE_BOOL | TYPE_INT, TGI | OLLAMA, harmless_false,
+	    "A prompt that is too long is refused."),
+    REFUSED("truncate_prompt_tokens", CHAT | COMP, TYPE_INT, VLLM, NULL, "A prompt that is too long is refused."),
+    REFUSED("truncation", RESP, TYPE_STR, 0, harmless_disabled, NULL),
+    REFUSED("truncation_side", CHAT | COMP, TYPE_STR, VLLM, harmless_empty, "A prompt that is too long is refused."),
+    ALIAS("typical", ALL, TYPE_NUM, 0, "typical_p", TYPICAL_P, ABOVE(0, 1)),
+    HONOURED("typical_p", ALL, TYPE_NUM, TGI | LLAMA | OLLAMA, ABOVE(0, 1), INTO(TYPICAL_P)),
+    HONOURED("use_beam_search", CHAT | COMP, TYPE_BOOL, VLLM, INTO(USE_BEAM_SEARCH)),
+    REFUSED("use_beam_search", RESP, TYPE_BOOL, VLLM, harmless_false, "A response has one choice."),
+    IGNORED("use_mlock", ALL, TYPE_BOOL, OLLAMA),
+    IGNORED("use_mmap", ALL, TYPE_BOOL, OLLAMA),
+    IGNORED("user", ALL, TYPE_STR, 0, INTO(USER)),
+    IGNORED("verbosity", CHAT, TYPE_STR, 0, .values = "low medium high "),
+    REFUSED("video_data", ALL, TYPE_STR | TYPE_ARR | TYPE_OBJ, SGLANG, harmless_empty, "Only text is read."),
+    REFUSED("vllm_xargs", ALL, TYPE_OBJ, VLLM, harmless_empty, "Send its members beside the others."),
+    IGNORED("vocab_only", ALL, TYPE_BOOL, OLLAMA),
+    REFUSED("watermark", ALL, TYPE_BOOL, TGI, harmless_false, NULL),
+    REFUSED("web_search_options", CHAT, TYPE_OBJ, 0, NULL, NULL),
+    REFUSED("xtc_probability", ALL, TYPE_NUM, LLAMA, harmless_zero, "Use 'min_p'."),
+    IGNORED("xtc_threshold", ALL, TYPE_NUM, LLAMA),
 };
 
 const size_t n_request_fields = sizeof request_fields / sizeof request_fields[0];
@@ -250,4 +420,11 @@ const struct request_field *request_field_find(const char *name, enum request_en
 		if ((request_fields[lo].endpoints & endpoint) != 0)
 			return &request_fields[lo];
 	return NULL;
+}
+
+unsigned request_ready(void) { return GATE_ALL; }
+
+enum request_does request_field_does(const struct request_field *f, unsigned ready)
+{
+	return f->gate != 0 && (f->gate & ready) == 0 ? FIELD_REFUSED : (enum request_does)f->does;
 }

@@ -198,7 +198,7 @@ static int read_reasoning(struct reader *r, const json_t *v, json_t *to)
 	} lists[] = {{"summary", summary_parts}, {"content", reasoning_parts}};
 	int rc = 0;
 	if (request_get(v, "encrypted_content") != NULL)
-		return request_refuse(r->e, at(r, "encrypted_content"));
+		return request_refuse(r->e, at(r, "encrypted_content"), NULL);
 	for (size_t i = 0; i < sizeof lists / sizeof lists[0] && rc == 0; i++) {
 		const json_t *list = request_get(v, lists[i].key);
 		if (list != NULL && !json_is_array(list))

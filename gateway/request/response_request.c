@@ -156,7 +156,8 @@ int response_request_parse(const void *bytes, size_t n, const struct request_lim
 	struct request_values values;
 	int rc;
 	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = request_common_read(out->body, REQUEST_RESPONSE, &values, &out->c, e)) != 0 ||
+	    (rc = request_common_read(out->body, (struct proto_str){bytes, n}, REQUEST_RESPONSE, l, &values, &out->c,
+				      e)) != 0 ||
 	    (rc = get_storage(&values, out, e)) != 0 || (rc = get_conversation(&values, out, e)) != 0 ||
 	    (rc = get_prompt(&values, out, e)) != 0 || (rc = get_include(&values, out, e)) != 0 ||
 	    (rc = get_instructions(&values, out, e)) != 0 || (rc = get_input(&values, out, l, e)) != 0) {
@@ -214,6 +215,10 @@ int response_messages(struct response_request *r, const json_t *history, struct 
 	if (rc == 0 && n == 0)
 		rc = request_missing(e, "input");
 	if (rc == 0)
-		rc = buf_append_str(out, "]}");
+		rc = buf_append_str(out, "]");
+	if (rc == 0)
+		rc = request_put_template(out, &r->c);
+	if (rc == 0)
+		rc = buf_append_str(out, "}");
 	return request_too_long(rc, "input", e);
 }

@@ -239,15 +239,23 @@ static struct answer *create(struct gw_app *app, const struct resume_head *h, co
 				   .ids = is_set(h->json, "ids"),
 				   .background = is_set(h->json, "background"),
 				   .keep_text = is_set(h->json, "keep_text"),
+				   .token_ids = is_set(h->json, "token_ids"),
+				   .tokens_as_ids = is_set(h->json, "tokens_as_ids"),
 				   .submit = s,
 				   .members = json_string_value(json_object_get(h->json, "told")),
 				   .n_prompts = 1};
-	if (format->restore != NULL && (spec.own = format->restore(own)) == NULL)
+	const json_t *split = json_object_get(h->json, "split");
+	if (json_is_object(split) && (spec.split = answer_split_restore(split)) == NULL)
 		return NULL;
+	if (format->restore != NULL && (spec.own = format->restore(own)) == NULL) {
+		answer_split_free(spec.split);
+		return NULL;
+	}
 	struct answer *a = answer_create(app, NULL, app->now, key, &spec);
 	if (a == NULL) {
 		if (spec.own != NULL)
 			format->dispose(spec.own);
+		answer_split_free(spec.split);
 		return NULL;
 	}
 	struct resumed *r = sl_zalloc(sizeof *r);

@@ -8,7 +8,8 @@
  * rows of one sequence and the heads that share a key head go through the blocks together, so that a
  * block is read from memory once for all of them, but each has a state of its own and sees its
  * blocks in the same order as it would alone; what another one of them sees and it does not has the
- * weight zero. A window begins inside of a block: the blocks stay where they are.
+ * weight zero. Rows that see what follows them (kn_step.row_sees) are no different: only their end is. A window begins
+ * inside of a block: the blocks stay where they are.
  *
  * A block's sums are made by themselves, with the block's own largest score, and then join those of the
  * blocks before it. So it makes no difference where they were made: with few rows and heads the blocks of a
@@ -78,7 +79,7 @@ static const float *turns_of_step(struct kn_backend *b, const struct kn_rope *ro
 	}
 	if (t == NULL)
 		t = &b->turns[0];
-	size_t half = (size_t)rope->n_rot / 2, need = 2 * half * (size_t)s->n_rows;
+	size_t half = (size_t)rope->n_rot / 2, need = 2 * half * (size_t)s->n_rows + 1;
 	if (need > t->n) {
 		float *grown = sl_realloc_n(t->at, need, sizeof *grown);
 		if (grown == NULL)
@@ -328,6 +329,11 @@ static int runs_of_piece(const struct attention *a, const struct tile *t, const 
 	return n;
 }
 
+static int32_t end_visible(const struct kn_step *s, int row)
+{
+	return s->row_sees != NULL ? s->row_sees[row] : s->row_pos[row] + 1;
+}
+
 static int first_visible(const struct attention *a, int32_t pos)
 {
 	int window = a->attn->window;
@@ -348,7 +354,7 @@ static void make_tile(const struct attention *a, int row0, int row1, int kv_head
 	t->last = 0;
 	for (int k = kv_head; k < kv_head + n_kv; k++)
 		for (int r = row0; r < row1; r++) {
-			int32_t begin = first_visible(a, s->row_pos[r]), end = s->row_pos[r] + 1;
+			int32_t begin = first_visible(a, s->row_pos[r]), end = end_visible(s, r);
 			for (int h = k * a->group + head0; h < k * a->group + head1; h++, t->n_q++) {
 				t->number[t->n_q] = (size_t)r * (size_t)a->n_heads + (size_t)h;
 				t->q[t->n_q] = a->q + t->number[t->n_q] * (size_t)a->kv->head_dim;
@@ -544,7 +550,7 @@ static int64_t count_positions(struct attention *a)
 	for (int i = 0; i < a->n_tiles; i++) {
 		int32_t first = INT32_MAX, last = 0;
 		for (int r = a->tiles[i]; r < a->tiles[i + 1]; r++) {
-			int32_t begin = first_visible(a, s->row_pos[r]), end = s->row_pos[r] + 1;
+			int32_t begin = first_visible(a, s->row_pos[r]), end = end_visible(s, r);
 			positions += end - begin;
 			first = begin < first ? begin : first;
 			last = end > last ? end : last;

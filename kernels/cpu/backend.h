@@ -89,7 +89,9 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	X(weight_made) \
 	X(rmsnorm)     \
 	X(add_rmsnorm) \
-	X(silu_mul) X(gelu_mul) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
+	X(embed_add)   \
+	X(layernorm)   \
+	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;
 KN_CPU_OPS(KN_CPU_DECLARE)

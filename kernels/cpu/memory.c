@@ -82,6 +82,21 @@ int kn_host_gather(struct kn_backend *b, const float *x, const int32_t *rows, in
 	return 0;
 }
 
+int kn_host_pool_rows(struct kn_backend *b, const float *x, const struct kn_text *texts, int n_texts, int width,
+		      float *sums)
+{
+	(void)b;
+	for (int t = 0; t < n_texts; t++) {
+		float *sum = sums + (size_t)texts[t].slot * (size_t)width;
+		if (texts[t].begins)
+			memset(sum, 0, (size_t)width * sizeof *sum);
+		for (int32_t r = texts[t].row; r < texts[t].row + texts[t].n_rows; r++)
+			for (int i = 0; i < width; i++)
+				sum[i] += x[(size_t)r * (size_t)width + (size_t)i];
+	}
+	return 0;
+}
+
 int kn_host_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)
 {
 	(void)b;

@@ -100,6 +100,36 @@ static int ref_rmsnorm(struct kn_backend *b, const float *x, const float *gain, 
 	return 0;
 }
 
+static int ref_layernorm(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias,
+			 float eps, int n_rows, int width)
+{
+	(void)b;
+	for (int r = 0; r < n_rows; r++, x += width) {
+		double sum = 0, squares = 0;
+		for (int i = 0; i < width; i++) {
+			if (add != NULL)
+				x[i] += add[(size_t)r * (size_t)width + (size_t)i];
+			sum += (double)x[i];
+		}
+		double mean = sum / width;
+		for (int i = 0; i < width; i++)
+			squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+		double scale = 1.0 / sqrt(squares / width + (double)eps);
+		for (int i = 0; i < width; i++)
+			x[i] = (float)(((double)x[i] - mean) * scale * (double)gain[i] + (double)bias[i]);
+	}
+	return 0;
+}
+
+static int ref_embed_add(struct kn_backend *b, const float *w, enum kn_embed_by by, int width, float *y)
+{
+	const int32_t *rows = by == KN_EMBED_POS ? b->step->row_pos : b->step->row_type;
+	for (int r = 0; r < b->step->n_rows; r++, y += width)
+		for (int i = 0; i < width; i++)
+			y[i] += w[(size_t)(rows != NULL ? rows[r] : 0) * (size_t)width + (size_t)i];
+	return 0;
+}
+
 static int ref_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 			   int width, float *y)
 {
@@ -167,11 +197,16 @@ static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, f
 	return 0;
 }
 
+static int32_t sees(const struct kn_step *s, int row)
+{
+	return s->row_sees != NULL ? s->row_sees[row] : s->row_pos[row] + 1;
+}
+
 static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int kv_head, int row,
 		   const struct kn_attn *attn, float *out)
 {
 	const struct kn_step *s = b->step;
-	int32_t n = s->row_pos[row] + 1, seq = s->row_seq[row];
+	int32_t n = sees(s, row), seq = s->row_seq[row];
 	int32_t from = attn->window > 0 && n > attn->window ? n - attn->window : 0;
 	float max = -INFINITY;
 	for (int32_t p = from; p < n; p++) {
@@ -207,7 +242,7 @@ static int ref_attention(struct kn_backend *b, const float *q, int n_heads, cons
 	const struct kn_step *s = b->step;
 	int group = n_heads / kv->n_kv_heads;
 	for (int r = 0; r < s->n_rows; r++) {
-		size_t n = (size_t)s->row_pos[r] + 1;
+		size_t n = (size_t)sees(s, r);
 		if (n > b->n_scores) {
 			float *grown = sl_realloc_n(b->scores, n * 2, sizeof *grown);
 			if (grown == NULL)
@@ -241,6 +276,14 @@ static int ref_gelu_mul(struct kn_backend *b, float *gate, const float *up, int 
 		double inner = sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
 		gate[i] = (float)(0.5 * g * (1 + tanh(inner)) * (double)up[i]);
 	}
+	return 0;
+}
+
+static int ref_gelu(struct kn_backend *b, float *x, int n_rows, int width)
+{
+	(void)b;
+	for (size_t i = 0; i < (size_t)n_rows * (size_t)width; i++)
+		x[i] = (float)((double)x[i] * 0.5 * erfc(-(double)x[i] / sqrt(2)));
 	return 0;
 }
 
@@ -287,6 +330,8 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .step_issue = ref_step_end,
 				  .step_end = ref_step_end,
 				  .embed = ref_embed,
+				  .embed_add = ref_embed_add,
+				  .layernorm = ref_layernorm,
 				  .rmsnorm = ref_rmsnorm,
 				  .add_rmsnorm = ref_add_rmsnorm,
 				  .matmul = ref_matmul,
@@ -295,6 +340,7 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .attention = ref_attention,
 				  .silu_mul = ref_silu_mul,
 				  .gelu_mul = ref_gelu_mul,
+				  .gelu = ref_gelu,
 				  .add = ref_add,
 				  .add_row = ref_add_row,
 				  .scale = ref_scale,

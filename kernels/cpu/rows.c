@@ -16,7 +16,8 @@ struct rows {
 	void (*elements)(const struct rows *r, size_t from, size_t to); /* of all rows, one after the other */
 	float *x;
 	const float *y;
-	const float *gain;
+	const float *gain, *bias;
+	const int32_t *picks;
 	float *out;
 	float number; /* eps, factor or cap */
 	int n_rows, width, n_parts;
@@ -124,6 +125,78 @@ int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const f
 			 .n_rows = n_rows,
 			 .width = width};
 	return for_rows(b, &r, 8);
+}
+
+static float sum_of(some v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+
+/* Of a row in place, the mean first: the squares of what is left are small where numbers lie close together. */
+static void layer_norm_row(const struct rows *r, int row)
+{
+	float *x = row_of(r, r->x, row);
+	some sums = {0}, squares = {0};
+	float sum = 0, square = 0;
+	int i = 0;
+	if (r->y != NULL)
+		add_floats(x, other_row(r, row), (size_t)r->width);
+	for (; i + SOME <= r->width; i += SOME)
+		sums += load(x + i);
+	for (; i < r->width; i++)
+		sum += x[i];
+	float mean = (sum_of(sums) + sum) / (float)r->width;
+	for (i = 0; i + SOME <= r->width; i += SOME) {
+		some apart = load(x + i) - mean;
+		squares += apart * apart;
+	}
+	for (; i < r->width; i++)
+		square += (x[i] - mean) * (x[i] - mean);
+	float scale = 1.0f / sqrtf((sum_of(squares) + square) / (float)r->width + r->number);
+	for (i = 0; i + SOME <= r->width; i += SOME)
+		store(x + i, (load(x + i) - mean) * scale * load(r->gain + i) + load(r->bias + i));
+	for (; i < r->width; i++)
+		x[i] = (x[i] - mean) * scale * r->gain[i] + r->bias[i];
+}
+
+int kn_cpu_layernorm(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias, float eps,
+		     int n_rows, int width)
+{
+	struct rows r = {.each = layer_norm_row,
+			 .x = x,
+			 .y = add,
+			 .gain = gain,
+			 .bias = bias,
+			 .number = eps,
+			 .n_rows = n_rows,
+			 .width = width};
+	return for_rows(b, &r, 8);
+}
+
+static void add_table_row(const struct rows *r, int row)
+{
+	size_t at = r->picks != NULL ? (size_t)r->picks[row] : 0;
+	add_floats(row_of(r, r->x, row), r->gain + at * (size_t)r->width, (size_t)r->width);
+}
+
+int kn_cpu_embed_add(struct kn_backend *b, const float *w, enum kn_embed_by by, int width, float *y)
+{
+	struct rows r = {.each = add_table_row,
+			 .x = y,
+			 .gain = w,
+			 .picks = by == KN_EMBED_POS ? b->step->row_pos : b->step->row_type,
+			 .n_rows = b->step->n_rows,
+			 .width = width};
+	return for_rows(b, &r, 1);
+}
+
+static void gelu_erf(const struct rows *r, size_t from, size_t to)
+{
+	for (size_t i = from; i < to; i++)
+		r->x[i] = 0.5f * r->x[i] * (1.0f + erff(r->x[i] * 0.70710678f));
+}
+
+int kn_cpu_gelu(struct kn_backend *b, float *x, int n_rows, int width)
+{
+	struct rows r = {.elements = gelu_erf, .x = x, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 40);
 }
 
 static void silu(const struct rows *r, size_t from, size_t to)

@@ -432,6 +432,7 @@ int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const s
 	c.out = out;
 	c.row_pos = b->pos;
 	c.row_seq = b->seq;
+	c.row_sees = b->step->row_sees != NULL ? b->sees : NULL;
 	c.attn = *attn;
 	if (c.attn.q_row == 0)
 		c.attn.q_row = n_heads * kv->head_dim;

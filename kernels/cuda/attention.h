@@ -30,6 +30,7 @@ struct kn_attn_call {
 	const uint8_t *k, *v;
 	float *out, *parts;
 	const int32_t *row_pos, *row_seq;
+	const int32_t *row_sees; /* NULL: up to its own position */
 	const struct kn_item *items;
 	struct kn_attn attn;
 	int n_heads, group; /* query heads, and how many of them share a key head */
@@ -42,7 +43,7 @@ struct kn_attn_call {
 /* [first, end) of the positions that a row sees. */
 __device__ static inline void kn_seen_by(const struct kn_attn_call &c, int row, int *first, int *end)
 {
-	*end = c.row_pos[row] + 1;
+	*end = c.row_sees != NULL ? c.row_sees[row] : c.row_pos[row] + 1;
 	*first = c.attn.window > 0 && *end > c.attn.window ? *end - c.attn.window : 0;
 }
 

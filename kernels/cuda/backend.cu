@@ -27,7 +27,7 @@ void kn_cuda_close(struct kn_backend *b)
 		kn_cuda_host_room_free(b, &b->sets[i].results);
 		b->host->free(b->sets[i].reads);
 	}
-	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->draws.at,        b->drawn.at,
+	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->texts.at,        b->draws.at,    b->drawn.at,
 			 b->rows.at, b->parts.at,   b->stage.at, b->flat_weights.at, b->flat_rows.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)

@@ -101,14 +101,15 @@ struct kn_backend {
 	int32_t *picks_at; /* in staged, for the rows of a gather; NULL: used or sent */
 	struct kn_room ints;
 	/* Into ints. */
-	const int32_t *token, *pos, *seq, *table;
+	const int32_t *token, *pos, *seq, *table, *type, *sees;
+	int32_t *texts_at; /* in staged, for pool_rows; NULL: used or sent */
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
 	int32_t
 	    *numbers; /* [n_numbers] of sequences in this step, or -1; behind them [n_numbers] sequences by number */
 	int n_numbers;
 	int32_t last_pos; /* of all rows */
-	struct kn_room scratch, picks;
+	struct kn_room scratch, picks, texts;
 	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights on their way */
 	struct kn_converted converted;
 	struct kn_width widths[KN_N_WIDTHS]; /* of the weights that were loaded */
@@ -147,7 +148,7 @@ struct kn_backend {
 	X(memory) X(settle) X(host_alloc) X(host_free) X(page_out) X(page_in) X(pages_there)                       \
 	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
-	X(gather)
+	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {
@@ -163,6 +164,8 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
 void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room);
 /* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows returns. */
 int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const int32_t **device);
+/* The texts of a pool_rows, as this step's kernels read them at *device. */
+int kn_cuda_stage_texts(struct kn_backend *b, const struct kn_text *from, int n, const struct kn_text **device);
 /* What an operation on n_rows rows, or a multiple of the step's, is to be done to in a step that was filled up. */
 int kn_cuda_rows(const struct kn_backend *b, int n_rows);
 int kn_cuda_send(void *backend);

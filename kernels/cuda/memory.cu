@@ -20,7 +20,7 @@ enum {
 	PART_BYTES =
 	    128 << 20,  /* parts of products and of attention: both are bounded by what a device can do at once */
 	ROW_BYTES = 4,  /* of a converted activation, with the sums beside it; half of it is growth */
-	STEP_INTS = 16, /* of a row, with growth */
+	STEP_INTS = 24, /* of a row, with growth */
 	STEP_SEQ_PAGES = 64 << 10, /* entries of page tables in one step */
 };
 

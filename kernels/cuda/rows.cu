@@ -461,3 +461,95 @@ int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, in
 	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
 	return KN_LAUNCH(b->dev, gather, dim3(n_rows, blocks_of(width)), THREADS, 0, x, picks, width, y, wide);
 }
+
+/* ---- encoders ---- */
+
+/* The sum of a number of each thread, for all threads. */
+__device__ static inline float block_sum(float x, float *sums, int t)
+{
+	x = kn_warp_sum(x);
+	kn_barrier(); /* the last sum was read */
+	if (t % KN_WARP == 0)
+		sums[t / KN_WARP] = x;
+	kn_barrier();
+	x = 0;
+	for (int i = 0; i < WARPS; i++)
+		x += sums[i];
+	return x;
+}
+
+/* A block has a row; each number is read and written by one thread. */
+__global__ void layer_norm(float *x, const float *add, const float *gain, const float *bias, float eps, int width)
+{
+	float *sums = (float *)kn_shared(), sum = 0, squares = 0;
+	int t = (int)threadIdx.x;
+	int64_t row = (int64_t)blockIdx.x * width;
+	for (int i = t; i < width; i += THREADS) {
+		float v = x[row + i] + (add != NULL ? add[row + i] : 0.0f);
+		x[row + i] = v;
+		sum += v;
+	}
+	float mean = block_sum(sum, sums, t) / (float)width;
+	for (int i = t; i < width; i += THREADS) {
+		float apart = x[row + i] - mean;
+		squares = kn_fma(apart, apart, squares);
+	}
+	float scale = 1.0f / sqrtf(block_sum(squares, sums, t) / (float)width + eps);
+	for (int i = t; i < width; i += THREADS)
+		x[row + i] = (x[row + i] - mean) * scale * gain[i] + bias[i];
+}
+
+int kn_cuda_layernorm(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias, float eps,
+		      int n_rows, int width)
+{
+	return KN_LAUNCH(b->dev, layer_norm, (unsigned)kn_cuda_rows(b, n_rows), THREADS, WARPS * sizeof(float), x, add,
+			 gain, bias, eps, width);
+}
+
+struct gelu {
+	__device__ float of(float x, float) const { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); }
+};
+
+int kn_cuda_gelu(struct kn_backend *b, float *x, int n_rows, int width)
+{
+	return launch(b, gelu{}, x, NULL, n_rows, width, 0);
+}
+
+__global__ void add_table_row(const float *w, const int32_t *rows, int width, float *y)
+{
+	int i = (int)blockIdx.y * THREADS + (int)threadIdx.x;
+	int64_t from = rows != NULL ? (int64_t)rows[blockIdx.x] * width : 0;
+	if (i < width)
+		y[(int64_t)blockIdx.x * width + i] += w[from + i];
+}
+
+int kn_cuda_embed_add(struct kn_backend *b, const float *w, enum kn_embed_by by, int width, float *y)
+{
+	const int32_t *rows = by == KN_EMBED_POS ? b->pos : b->step->row_type != NULL ? b->type : NULL;
+	dim3 grid((unsigned)b->step->n_rows, (unsigned)((width + THREADS - 1) / THREADS));
+	return KN_LAUNCH(b->dev, add_table_row, grid, THREADS, 0, w, rows, width, y);
+}
+
+/* A block has a text; a thread takes a column of it, row after row. */
+__global__ void add_up(const float *x, const struct kn_text *texts, int width, float *sums)
+{
+	struct kn_text text = texts[blockIdx.x];
+	int i = (int)blockIdx.y * THREADS + (int)threadIdx.x;
+	if (i >= width)
+		return;
+	float *at = sums + (int64_t)text.slot * width + i, sum = text.begins ? 0.0f : *at;
+#pragma unroll 8
+	for (int r = 0; r < text.n_rows; r++)
+		sum += x[(int64_t)(text.row + r) * width + i];
+	*at = sum;
+}
+
+int kn_cuda_pool_rows(struct kn_backend *b, const float *x, const struct kn_text *texts, int n_texts, int width,
+		      float *sums)
+{
+	const struct kn_text *at;
+	if (kn_cuda_stage_texts(b, texts, n_texts, &at) != 0)
+		return SL_EIO;
+	dim3 grid((unsigned)n_texts, (unsigned)((width + THREADS - 1) / THREADS));
+	return KN_LAUNCH(b->dev, add_up, grid, THREADS, 0, x, at, width, sums);
+}

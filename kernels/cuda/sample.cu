@@ -51,6 +51,7 @@ struct sample_job {
 	int32_t first, n_bias, n_penalties, n_out; /* of the adjustments, one kind behind the other */
 	int32_t want_logprob, n_top;
 	int32_t said; /* 0, or 1 + a row */
+	int32_t mask; /* -1: none; else its first word, from the adjustments on */
 };
 
 struct sample_shared {
@@ -563,6 +564,15 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 	kn_barrier();
 }
 
+/* What the mask lacks is out. */
+__device__ static void exclude_unmasked(float *l, int n, const uint32_t *mask, int t)
+{
+	for (int i = t; i < n; i += THREADS)
+		if ((mask[i / 32] >> (i % 32) & 1) == 0)
+			l[i] = -INFINITY;
+	kn_barrier();
+}
+
 /* What stood at id before. */
 __device__ static float said(const float *l, const struct kn_adjust *a, int n, int32_t id)
 {
@@ -606,8 +616,8 @@ __global__ void sample(float *logits, int n, const struct sample_job *jobs, stru
 		s->max = s->log_z = 0;
 	}
 	u64 best = 0;
-	bool usable = true;
-	if (n_adjust == 0 || job.want_logprob) {
+	bool usable = true, changes = n_adjust > 0 || job.mask >= 0;
+	if (!changes || job.want_logprob) {
 		best = largest(s, l, n, job.want_logprob != 0, t);
 		usable = best != 0 && rank_value(best) < INFINITY;
 		if (job.want_logprob && usable) {
@@ -620,10 +630,12 @@ __global__ void sample(float *logits, int n, const struct sample_job *jobs, stru
 				tops(s, l, n, s->max, job.n_top, t);
 		}
 	}
-	if (usable && n_adjust > 0) {
+	if (usable && changes) {
 		if (job.said > 0)
 			say_once_more(s, a + job.n_bias, job.n_penalties, token[job.said - 1], t);
 		adjust(s, l, a, job, t);
+		if (job.mask >= 0)
+			exclude_unmasked(l, n, (const uint32_t *)(const void *)adjusts + job.mask, t);
 		best = largest(s, l, n, false, t);
 		usable = s->bad == 0 && best != 0 && rank_value(best) < INFINITY;
 	}
@@ -668,7 +680,7 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 		   struct kn_drawn *out)
 {
 	int most = kn_cuda_rows(b, n);
-	size_t n_adjust = 0;
+	size_t n_adjust = 0, n_masks = 0, words = ((size_t)n_vocab + 31) / 32;
 	dev_range(b->dev, "sampling");
 	if (b->step == NULL || n < 1 || n_vocab < 1 || n_vocab > KN_MAX_SAMPLED_VOCAB)
 		return SL_EUNSUPPORTED;
@@ -676,9 +688,10 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 		if (draws[i].said > b->n_real || (draws[i].said > 0 && draws[i].n_penalties < 1))
 			return SL_EUNSUPPORTED;
 		n_adjust += (size_t)(draws[i].n_bias + draws[i].n_penalties + draws[i].n_out);
+		n_masks += draws[i].mask != NULL;
 	}
 	size_t head = ((size_t)most * sizeof(struct sample_job) + KN_ALIGN - 1) / KN_ALIGN * KN_ALIGN;
-	size_t bytes = head + n_adjust * sizeof(struct kn_adjust);
+	size_t bytes = head + n_adjust * sizeof(struct kn_adjust) + n_masks * words * sizeof(uint32_t);
 	if (kn_cuda_room(b, &b->drawn, (size_t)most * sizeof *out) != 0)
 		return SL_EIO;
 	b->n_drawn = n;
@@ -687,10 +700,10 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 		return SL_EIO;
 	struct sample_job *jobs = (struct sample_job *)(void *)host;
 	struct kn_adjust *adjusts = (struct kn_adjust *)(void *)(host + head);
-	int32_t first = 0;
+	int32_t first = 0, mask = (int32_t)(n_adjust * sizeof *adjusts / sizeof(uint32_t));
 	for (int i = 0; i < most; i++) {
 		memset(&jobs[i], 0, sizeof jobs[i]);
-		jobs[i].row = -1;
+		jobs[i].row = jobs[i].mask = -1;
 		if (i >= n)
 			continue;
 		int32_t each = draws[i].n_bias + draws[i].n_penalties + draws[i].n_out;
@@ -698,6 +711,11 @@ int kn_cuda_sample(struct kn_backend *b, float *logits, int n_vocab, const struc
 		if (each > 0)
 			memcpy(adjusts + first, draws[i].adjust, (size_t)each * sizeof *adjusts);
 		first += each;
+		if (draws[i].mask == NULL)
+			continue;
+		memcpy((uint32_t *)(void *)adjusts + mask, draws[i].mask, words * sizeof(uint32_t));
+		jobs[i].mask = mask;
+		mask += (int32_t)words;
 	}
 	int rc = KN_LAUNCH(b->dev, sample, (unsigned)most, THREADS, sizeof(struct sample_shared), logits, n_vocab,
 			   (const struct sample_job *)(const void *)device, (struct kn_adjust *)(void *)(device + head),

@@ -22,6 +22,7 @@
  */
 #include "kernels/cuda/backend.h"
 
+enum { TEXT_INTS = sizeof(struct kn_text) / sizeof(int32_t) };
 enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, neither filled up nor captured */
 
 /* ---- memory ---- */
@@ -86,7 +87,7 @@ int kn_cuda_send(void *backend)
 	struct kn_backend *b = (struct kn_backend *)backend;
 	size_t n = b->n_staged;
 	size_t draws = b->n_draws;
-	b->picks_at = NULL; /* too late for these */
+	b->picks_at = b->texts_at = NULL; /* too late for these */
 	b->n_staged = b->n_draws = 0;
 	const struct kn_step_set *set = &b->sets[b->set];
 	int rc = n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, set->staged.at, n * sizeof(int32_t));
@@ -136,6 +137,25 @@ int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const 
 	for (int i = n; i < to && rc == 0; i++)
 		rc = dev_copy_in(b->dev, at + i, from + n - 1, sizeof *from);
 	return rc;
+}
+
+int kn_cuda_stage_texts(struct kn_backend *b, const struct kn_text *from, int n, const struct kn_text **device)
+{
+	size_t bytes = (size_t)n * sizeof *from;
+	if (n < 1 || n > b->shaped.n_rows)
+		return SL_EIO;
+	if (b->texts_at != NULL) {
+		memcpy(b->texts_at, from, bytes);
+		*device = (const struct kn_text *)((int32_t *)b->ints.at +
+						   (b->texts_at - (int32_t *)b->sets[b->set].staged.at));
+		b->texts_at = NULL;
+		return 0;
+	}
+	/* A second time in a step, as with picks. */
+	if (kn_cuda_room(b, &b->texts, bytes) != 0 || dev_sync(b->dev) != 0)
+		return SL_EIO;
+	*device = (const struct kn_text *)b->texts.at;
+	return dev_copy_in(b->dev, b->texts.at, from, bytes);
 }
 
 static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_item *alone, struct kn_item *together)
@@ -280,11 +300,13 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	b->converted.x = NULL; /* so that a step's commands depend on the step alone */
 	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)
 		b->last_pos = s->row_pos[r] > b->last_pos ? s->row_pos[r] : b->last_pos;
+	for (int r = 0; s->row_sees != NULL && r < s->n_rows; r++)
+		b->last_pos = s->row_sees[r] - 1 > b->last_pos ? s->row_sees[r] - 1 : b->last_pos;
 	int rows = rows_of_class(b, s), n_seqs = paged ? number_seqs(b, s) : 0, stride = paged ? stride_of(b, s) : 0;
 	if (n_seqs < 0)
 		return fail_begin(b);
-	/* Four arrays, two of items, what is gathered, tables. */
-	size_t table = (size_t)n_seqs * (size_t)stride, n = 9 * (size_t)rows + table;
+	/* Six arrays, two of items, what is gathered, texts, tables. */
+	size_t table = (size_t)n_seqs * (size_t)stride, n = (11 + TEXT_INTS) * (size_t)rows + table;
 	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
 	    host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
@@ -295,6 +317,8 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	b->shaped.row_token = stage_rows(b, s->row_token, s->n_rows, rows, &b->token);
 	b->shaped.row_pos = stage_rows(b, s->row_pos, s->n_rows, rows, &b->pos);
 	b->shaped.row_seq = stage_rows(b, s->row_seq, s->n_rows, rows, &b->seq);
+	b->shaped.row_type = stage_rows(b, s->row_type, s->n_rows, rows, &b->type);
+	b->shaped.row_sees = stage_rows(b, s->row_sees, s->n_rows, rows, &b->sees);
 	bool taking = takes(s);
 	stage_rows(b, taking ? s->row_from : NULL, s->n_rows, rows, &from);
 	struct kn_item *alone = (struct kn_item *)stage(b, 2 * (size_t)rows, &at);
@@ -308,6 +332,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	else if (s->row_seq != NULL && s->row_pos != NULL)
 		find_items(b, &b->shaped, alone, together);
 	b->picks_at = stage(b, (size_t)rows, &at);
+	b->texts_at = stage(b, TEXT_INTS * (size_t)rows, &at);
 	if (paged) { /* last: where the others are depends on the number of rows alone */
 		int32_t *tables = stage(b, table, &b->table), *seq = (int32_t *)b->shaped.row_seq;
 		for (int i = 0; i < n_seqs; i++)

@@ -151,7 +151,8 @@ describe('hostile requests', () => {
     const start = rss(gateway);
     const tokens = metric(await server.metrics(), 'sluice_engine_decode_tokens_total');
     await round();
-    assert.ok(rss(gateway) - start < MIB, `grew by ${rss(gateway) - start} bytes`);
+    // A large body's memory may go back to the system a moment later.
+    assert.ok(await until(() => rss(gateway) - start < MIB, WAIT_MS), `grew by ${rss(gateway) - start} bytes`);
     assert.equal(metric(await server.metrics(), 'sluice_engine_decode_tokens_total'), tokens);
   });
 

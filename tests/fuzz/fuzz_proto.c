@@ -114,6 +114,12 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	}
 	case 14:
 		return seed_of(PROTO_VERIFIED, proto_put_verified(&frame, 1, &(struct proto_verified){1, 2}), out, max);
+	case 15: {
+		const float numbers[] = {1, -2.5f};
+		return seed_of(PROTO_EMBEDDING,
+			       proto_put_embedding(&frame, 1, &(struct proto_embedding){.n = 2, .values = numbers}),
+			       out, max);
+	}
 	default: return 0;
 	}
 }
@@ -169,12 +175,22 @@ static int prompt_again(const struct proto_prompt_logprobs *m)
 	return proto_put_prompt_logprobs(&frame, 1, &copy);
 }
 
+static int embedding_again(const struct proto_embedding *m)
+{
+	static float numbers[PROTO_MAX_EMBEDDING];
+	struct proto_embedding copy = *m;
+	proto_embedding_read(m, numbers);
+	copy.values = numbers;
+	return proto_put_embedding(&frame, 1, &copy);
+}
+
 static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 {
 	struct sl_err err = {0};
 	int rc = SL_EPROTO, again = 0;
 	struct proto_tokens tokens = {0};
 	struct proto_prompt_logprobs prompt = {0};
+	struct proto_embedding embedding = {0};
 	buf_init(&frame, 16 << 20);
 	switch (type) {
 	case PROTO_HELLO: AGAIN(hello, HELLO)
@@ -190,6 +206,10 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 	case PROTO_PROMPT_LOGPROBS:
 		rc = proto_get_prompt_logprobs(p, n, &prompt, &err);
 		again = rc == 0 ? prompt_again(&prompt) : 0;
+		break;
+	case PROTO_EMBEDDING:
+		rc = proto_get_embedding(p, n, &embedding, &err);
+		again = rc == 0 ? embedding_again(&embedding) : 0;
 		break;
 	case PROTO_CHOICE: AGAIN(choice, CHOICE, 1)
 	case PROTO_DONE: AGAIN(done, DONE, 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bodies of chat, completion and response requests; the first byte says which. An accepted one gives
- * a submit that the protocol takes, a refused one a message of valid UTF-8.
+ * Bodies of chat, completion, response, embedding, rerank and score requests; the first byte says which. An accepted
+ * one gives a submit that the protocol takes, a refused one a message of valid UTF-8.
  */
 #include <string.h>
 
@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "gateway/request/chat_request.h"
 #include "gateway/request/completion_request.h"
+#include "gateway/request/embedding_request.h"
 #include "gateway/request/response_request.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -38,6 +39,10 @@ static const char *const seeds[] = {
     "{\"type\":\"function_call_output\",\"call_id\":\"1\",\"output\":\"2\"}]}",
     "r{\"model\":\"m\",\"prompt\":{\"id\":\"p\",\"version\":\"1\",\"variables\":{\"a\":\"b\",\"c\":{\"type\":"
     "\"input_text\",\"text\":\"d\"}}},\"text\":{\"format\":{\"type\":\"text\"}},\"top_logprobs\":2}",
+    "e{\"model\":\"m\",\"input\":[\"a\",\"b\"],\"encoding_format\":\"base64\",\"dimensions\":3,\"user\":\"u\"}",
+    "e{\"model\":\"m\",\"input\":[[1,2],[3]]}",
+    "k{\"model\":\"m\",\"query\":\"q\",\"documents\":[\"a\",{\"text\":\"b\"}],\"top_n\":1,\"return_documents\":true}",
+    "s{\"model\":\"m\",\"text_1\":[\"a\",\"b\"],\"text_2\":[\"c\",\"d\"]}",
 };
 
 static const struct request_limits limits = {.messages = 16, .json_depth = 16, .prompts = 8};
@@ -134,6 +139,40 @@ static void response(const uint8_t *data, size_t n)
 	response_request_dispose(&r);
 }
 
+static void embedding(const uint8_t *data, size_t n)
+{
+	struct embedding_request r;
+	struct request_error e;
+	int rc = embedding_request_parse(data, n, &limits, &r, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+		return;
+	}
+	FUZZ_REQUIRE(r.n_inputs >= 1 && r.n_inputs <= EMBEDDING_MAX_INPUTS);
+	for (int i = 0; i < r.n_inputs; i++) {
+		const struct embedding_text *t = &r.inputs[i];
+		FUZZ_REQUIRE(t->text.n > 0);
+		FUZZ_REQUIRE(t->kind == PROTO_PROMPT_TOKENS ? t->text.n % 4 == 0 : utf8_valid(t->text.at, t->text.n));
+	}
+	embedding_request_dispose(&r);
+}
+
+static void rank(bool score, const uint8_t *data, size_t n)
+{
+	struct rank_request r;
+	struct request_error e;
+	int rc = score ? score_request_parse(data, n, &limits, &r, &e) : rerank_request_parse(data, n, &limits, &r, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+		return;
+	}
+	FUZZ_REQUIRE(r.n_right >= 1 && (r.n_left == 1 || r.n_left == r.n_right));
+	FUZZ_REQUIRE(score || (r.top_n >= 1 && r.top_n <= r.n_right));
+	for (int i = 0; i < r.n_right; i++)
+		FUZZ_REQUIRE(r.right[i].text.n > 0 && utf8_valid(r.right[i].text.at, r.right[i].text.n));
+	rank_request_dispose(&r);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	if (n == 0)
@@ -142,6 +181,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		chat(data + 1, n - 1);
 	else if (data[0] == 'p')
 		completion(data + 1, n - 1);
+	else if (data[0] == 'e')
+		embedding(data + 1, n - 1);
+	else if (data[0] == 'k' || data[0] == 's')
+		rank(data[0] == 's', data + 1, n - 1);
 	else
 		response(data + 1, n - 1);
 	return 0;

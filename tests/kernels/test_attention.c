@@ -24,6 +24,8 @@ static struct kn_backend *open_table(const struct kn_ops *o, int n_threads)
 enum { N_SEQS = 3, LAYERS = 2, LAYER = 1, MAX_HEAD = 128 };
 static const int32_t row_seq[] = {1, 0, 2, 0, 1, 0, 1, 0, 2, 1, 0};
 static const int32_t row_pos[] = {512, 0, 3, 255, 257, 1, 511, 256, 17, 510, 254};
+/* The whole of each row's text, or a part that ends behind the row. */
+static const int32_t row_sees[] = {513, 257, 18, 257, 513, 2, 512, 257, 18, 513, 256};
 
 struct cache {
 	struct kn_kv kv;
@@ -96,7 +98,8 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	double scaled = kn_kv_has_scales(c->kv.type) ? 2 * U : 0;
 	for (int i = 0; i < c->step.n_rows * n_heads; i++) {
 		int row = i / n_heads, head = i % n_heads / (n_heads / c->kv.n_kv_heads);
-		int n = row_pos[row] + 1, seq = row_seq[row], blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
+		int n = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row],
+		    blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
 		int from = how->window > 0 && n > how->window ? n - how->window : 0;
 		double max = -INFINITY, min = INFINITY, sum = 0, score_error = 0;
 		for (int p = from; p < n; p++) {
@@ -133,7 +136,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 }
 
 static void attention_case(const struct kn_ops *o, int type, int head_dim, int n_kv_heads, int group, int page_tokens,
-			   float sharpness, int window, float softcap)
+			   float sharpness, int window, float softcap, bool both_ways)
 {
 	int n_heads = n_kv_heads * group, n_rows = N(row_pos);
 	size_t row = (size_t)n_heads * (size_t)head_dim, n = (size_t)n_rows * row;
@@ -145,6 +148,7 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 		struct cache c;
 		state = start;
 		make_cache(&c, o, b, type, page_tokens, n_kv_heads, head_dim);
+		c.step.row_sees = both_ways ? row_sees : NULL;
 		/* Only held positions of the layer are numbers: whatever else is read shows as NaN. */
 		static const int longest[N_SEQS] = {257, 513, 18};
 		for (int s = 0; s < N_SEQS; s++)
@@ -173,6 +177,8 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 			alone.n_rows = 1;
 			alone.row_pos += r;
 			alone.row_seq += r;
+			if (both_ways)
+				alone.row_sees += r;
 			assert_int_equal(o->step_begin(b, &alone), 0);
 			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &c.kv, LAYER, &how, out), 0);
 			assert_int_equal(o->step_end(b), 0);
@@ -201,18 +207,19 @@ static void test_attention(void **arg)
 			if (strncmp((*o)->name, "cuda", 4) == 0 && type != KN_F32)
 				continue;
 			for (int d = 0; d < N(dims); d++)
-				attention_case(*o, type, dims[d], 2, groups[d % 4], 16, 1, 0, 0);
-			attention_case(*o, type, 42, 2, 2, 16, 1, 1, 0);
-			attention_case(*o, type, 64, 2, 12, 16, 1, 257, 0);
+				for (int both = 0; both < 2; both++)
+					attention_case(*o, type, dims[d], 2, groups[d % 4], 16, 1, 0, 0, both != 0);
+			attention_case(*o, type, 42, 2, 2, 16, 1, 1, 0, false);
+			attention_case(*o, type, 64, 2, 12, 16, 1, 257, 0, false);
 			for (int g = 0; g < N(groups) && type != KN_BF16; g++)
 				attention_case(*o, type, 32, 2, groups[g], 24, g % 2 ? 8 : 1, 100 + 90 * g,
-					       g % 2 ? 0 : 3);
+					       g % 2 ? 0 : 3, false);
 			/* More key heads than one tile of a table of this processor has: 16 and 2. */
 			if (type == KN_F16 && strncmp((*o)->name, "cuda", 4) != 0)
-				attention_case(*o, type, 32, 18, 4, 16, 1, 0, 0);
+				attention_case(*o, type, 32, 18, 4, 16, 1, 0, 0, false);
 			/* Pages longer than a stretch. */
 			if (type != KN_F32 && strncmp((*o)->name, "cuda", 4) != 0)
-				attention_case(*o, type, 40, 2, 4, 136, 1, 0, 0);
+				attention_case(*o, type, 40, 2, 4, 136, 1, 0, 0, false);
 		}
 }
 

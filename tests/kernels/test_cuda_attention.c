@@ -42,12 +42,13 @@ struct rig {
 struct shape {
 	int type, head_dim, group, page_tokens, window;
 	float sharpness, softcap;
+	bool both_ways; /* every row sees its whole sequence */
 };
 
 struct world {
 	const struct shape *shape;
 	struct rig rigs[2]; /* the reference, the kernels under test */
-	int32_t table[SEQS * MAX_PAGES], pos[ROWS], seq[ROWS];
+	int32_t table[SEQS * MAX_PAGES], pos[ROWS], seq[ROWS], sees[ROWS];
 	int n_heads;
 };
 
@@ -89,6 +90,7 @@ static void make_world(struct world *w, const struct shape *shape)
 		static const int decode_seq[] = {1, 2, 1}, decode_pos[] = {LONGEST - 1, 17, 255};
 		w->seq[i] = i < PROMPT ? 0 : decode_seq[i - PROMPT];
 		w->pos[i] = i < PROMPT ? 236 + i : decode_pos[i - PROMPT];
+		w->sees[i] = lengths[w->seq[i]];
 	}
 }
 
@@ -107,6 +109,7 @@ static struct kn_step step_of(const struct world *w, int first, int n)
 	return (struct kn_step){.n_rows = n,
 				.row_pos = w->pos + first,
 				.row_seq = w->seq + first,
+				.row_sees = w->shape->both_ways ? w->sees + first : NULL,
 				.n_seqs = SEQS,
 				.page_table = w->table,
 				.max_pages = MAX_PAGES};
@@ -174,7 +177,8 @@ static void check_row(const struct world *w, int row, int head, const float *q, 
 {
 	static double s[LONGEST], weight[LONGEST];
 	const struct shape *shape = w->shape;
-	int hd = shape->head_dim, n = w->pos[row] + 1, seq = w->seq[row], kv_head = head / shape->group;
+	int hd = shape->head_dim, n = shape->both_ways ? w->sees[row] : w->pos[row] + 1, seq = w->seq[row],
+	    kv_head = head / shape->group;
 	int from = how->window > 0 && n > how->window ? n - how->window : 0;
 	int merges = (n + 63) / 64 + (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
 	bool exact = shape->type == KN_F32, eight = kn_kv_has_scales(shape->type);
@@ -286,7 +290,8 @@ static void test_attention(void **arg)
 					      .page_tokens = pages[i % 7],
 					      .window = windows[i % 5],
 					      .sharpness = i % 2 ? 8 : 1,
-					      .softcap = i % 3 == 1 ? 3 : 0};
+					      .softcap = i % 3 == 1 ? 3 : 0,
+					      .both_ways = windows[i % 5] == 0 && i % 2 == 0};
 			attention_case(&shape);
 		}
 }
@@ -297,6 +302,7 @@ static void test_odd_shapes(void **arg)
 	(void)arg;
 	static const struct shape shapes[] = {
 	    {.type = KN_F16, .head_dim = 42, .group = 2, .page_tokens = 16, .sharpness = 1},
+	    {.type = KN_F16, .head_dim = 32, .group = 1, .page_tokens = 16, .sharpness = 1, .both_ways = true},
 	    {.type = KN_KV_Q8, .head_dim = 40, .group = 4, .page_tokens = 16, .sharpness = 4, .window = 256},
 	    {.type = KN_FP8, .head_dim = 33, .group = 1, .page_tokens = 20, .sharpness = 1},
 	    {.type = KN_BF16, .head_dim = 72, .group = 20, .page_tokens = 16, .sharpness = 2, .window = 257},

@@ -74,6 +74,7 @@ struct job {
 	struct sampler_state said;
 	struct proto_id_f32 bias[8];
 	int32_t stops[4];
+	uint32_t mask[(WIDEST + 31) / 32];
 	uint64_t index;
 };
 
@@ -136,6 +137,9 @@ static void adjusted(const struct job *j, int n, double *l)
 		l[j->p.stop_ids[i]] = -INFINITY;
 	for (uint32_t i = 0; (j->p.ignore_eos || j->index < j->p.min_tokens) && i < j->p.n_end_ids; i++)
 		l[j->p.end_ids[i]] = -INFINITY;
+	for (int i = 0; i < n && j->p.mask != NULL; i++)
+		if ((j->p.mask[i / 32] >> (i % 32) & 1) == 0)
+			l[i] = -INFINITY;
 }
 
 static bool allowed(const struct job *j, int n, int32_t id)
@@ -193,6 +197,14 @@ static void make_job(struct job *j, int n)
 	j->index = next_bits() % 50;
 	j->p.temperature = next_unit() < 0.15 ? 0 : (float)(0.1 + 1.9 * next_unit());
 	j->p.want_logprob = next_unit() < 0.4;
+	j->p.mask = NULL;
+	if (next_unit() < 0.3) {
+		double share = next_unit() < 0.5 ? 0.02 : 0.98;
+		memset(j->mask, 0, sizeof j->mask);
+		for (int i = 0; i < n; i++)
+			j->mask[i / 32] |= (uint32_t)(next_unit() < share) << (i % 32);
+		j->p.mask = j->mask;
+	}
 	j->p.n_top = next_unit() < 0.5 ? 0 : (uint8_t)(next_bits() % 21);
 	if (next_unit() < 0.5)
 		j->p.top_p = (float)(0.02 + 0.97 * next_unit());

@@ -54,6 +54,7 @@ struct fake_step {
 	float *logits, *to; /* where they are made, and wanted */
 	struct kn_draw *draws;
 	struct kn_adjust *adjusts;
+	uint32_t (*masks)[(FAKE_VOCAB + 31) / 32];
 	struct kn_drawn *drawn, *out;
 	bool *taken;
 	int n_draws;
@@ -220,6 +221,8 @@ static void fake_draw(const struct kn_draw *d, const struct kn_step *s, float *r
 	}
 	for (int i = 0; i < d->n_out; i++)
 		l[d->adjust[d->n_bias + d->n_penalties + i].id] = -INFINITY;
+	for (int i = 0; i < FAKE_VOCAB && d->mask != NULL; i++)
+		l[i] = (d->mask[i / 32] >> (i % 32) & 1) != 0 ? l[i] : -INFINITY;
 	for (int i = FAKE_VOCAB - 1; i >= 0; i--) {
 		id = l[i] >= max ? i : id;
 		max = l[i] >= max ? l[i] : max;
@@ -345,6 +348,7 @@ static void fake_step_free(struct fake_step *f)
 	free(f->logits);
 	free(f->draws);
 	free(f->adjusts);
+	free(f->masks);
 	free(f->drawn);
 	free(f->taken);
 	free(f->copies);
@@ -377,12 +381,17 @@ static struct fake_step *fake_step_of(const struct kn_step *s, const struct kn_k
 	f->taken = fake_copy(draws->taken, (size_t)n_want * sizeof *f->taken);
 	f->adjusts = malloc((n_adjusts + 1) * sizeof *f->adjusts);
 	f->drawn = malloc(n * sizeof *f->drawn);
-	BUG_IF(f->adjusts == NULL || f->drawn == NULL, "fake: no memory");
+	f->masks = malloc((n + 1) * sizeof *f->masks);
+	BUG_IF(f->adjusts == NULL || f->masks == NULL || f->drawn == NULL, "fake: no memory");
 	for (size_t i = 0; i < n; i++) {
 		size_t each = (size_t)(f->draws[i].n_bias + f->draws[i].n_penalties + f->draws[i].n_out);
 		if (each > 0)
 			memcpy(f->adjusts + k, f->draws[i].adjust, each * sizeof *f->adjusts);
 		f->draws[i].adjust = f->adjusts + k;
+		if (f->draws[i].mask != NULL) {
+			memcpy(f->masks[i], f->draws[i].mask, sizeof *f->masks);
+			f->draws[i].mask = f->masks[i];
+		}
 		k += each;
 	}
 	return f;
@@ -520,8 +529,9 @@ static __attribute__((constructor)) void fake_ops_init(void)
 }
 
 int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
-		float *logits, const struct model_draws *draws)
+		float *logits, const struct model_draws *draws, const struct model_pooling *pooling)
 {
+	(void)pooling;
 	BUG_IF(m->n_steps == (model_ahead(m) ? KN_STEPS_AHEAD : 1), "fake: %d steps on their way", m->n_steps);
 	struct fake_step *f = fake_step_of(s, kv, want, n_want, logits, draws);
 	bool ahead = m->n_steps > 0, beside = atomic_fetch_add(&fake.n_on_way, 1) > m->n_steps;
@@ -560,7 +570,7 @@ bool model_ready(const struct model *m) { return m->n_steps == 0 || m->steps[0]-
 int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
 		       int n_want, float *logits, const struct model_draws *draws)
 {
-	int rc = model_issue(m, s, kv, want, n_want, logits, draws);
+	int rc = model_issue(m, s, kv, want, n_want, logits, draws, NULL);
 	return rc != 0 ? rc : model_wait(m);
 }
 
@@ -569,6 +579,25 @@ int model_forward_part(struct model *m, const struct kn_step *s, const struct kn
 {
 	(void)n_layers;
 	return model_forward(m, s, kv, want, n_want, logits);
+}
+
+/* It generates only. */
+unsigned model_does(const struct model_arch *a)
+{
+	(void)a;
+	return PROTO_DOES_GENERATE;
+}
+
+int model_pooled_width(const struct model *m)
+{
+	(void)m;
+	return 0;
+}
+
+int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err)
+{
+	(void)a, (void)name, (void)err;
+	return 0;
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, const uint8_t *trust, struct tok_ids *out)
@@ -587,6 +616,17 @@ void tok_ids_dispose(struct tok_ids *l)
 {
 	free(l->ids);
 	*l = (struct tok_ids){0};
+}
+
+int tokenizer_encode_input(const struct tokenizer *t, const struct proto_str *texts, int n_texts, struct tok_ids *out,
+			   size_t *n_first)
+{
+	int rc = 0;
+	for (int i = 0; i < n_texts && rc == 0; i++) {
+		rc = tokenizer_encode(t, texts[i].at, texts[i].n, NULL, out);
+		*n_first = i == 0 ? out->n : *n_first;
+	}
+	return rc;
 }
 
 int tokenizer_add_bos(const struct tokenizer *t, struct tok_ids *out)

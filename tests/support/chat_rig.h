@@ -185,7 +185,11 @@ static void engine_turn(struct chat_rig *c)
 static void engine_prepare(struct chat_rig *c)
 {
 	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 1, .name = {"test", 4}};
-	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = chat_context, .name = {"m", 1}};
+	struct proto_model model = {.state = PROTO_MODEL_READY,
+				    .role = 2,
+				    .does = PROTO_DOES_GENERATE,
+				    .n_ctx = chat_context,
+				    .name = {"m", 1}};
 	struct proto_queued queued = {.n_prompt = 3};
 	struct proto_token t[FAKE_TOKENS] = {{.n_bytes = 1}, {.n_bytes = 1}, {.n_bytes = 1}};
 	struct proto_tokens tokens = {.n = FAKE_TOKENS, .tokens = t, .text = {"abc", 3}};
@@ -217,10 +221,19 @@ static void engine_prepare(struct chat_rig *c)
 static inline void engine_has_two(struct chat_rig *c, uint64_t tokenizer)
 {
 	const struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 2, .name = {"test", 4}};
-	const struct proto_model large = {
-	    .state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}, .tokenizer = tokenizer};
-	const struct proto_model small = {
-	    .index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = tokenizer};
+	const struct proto_model large = {.state = PROTO_MODEL_READY,
+					  .role = 2,
+					  .does = PROTO_DOES_GENERATE,
+					  .n_ctx = 100,
+					  .name = {"m", 1},
+					  .tokenizer = tokenizer};
+	const struct proto_model small = {.index = 1,
+					  .state = PROTO_MODEL_READY,
+					  .role = 1,
+					  .does = PROTO_DOES_GENERATE,
+					  .n_ctx = 100,
+					  .name = {"s", 1},
+					  .tokenizer = tokenizer};
 	buf_clear(&c->hello, SIZE_MAX);
 	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
 	assert_int_equal(proto_put_model(&c->hello, &large), 0);

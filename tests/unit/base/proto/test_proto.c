@@ -18,7 +18,7 @@
 
 #include "base/proto/proto.h"
 
-enum { N_FRAMES = 17 };
+enum { N_FRAMES = 18 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -57,6 +57,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_stats stats;
 		struct proto_load load;
 		struct proto_verified verified;
+		struct proto_embedding embedding;
 		struct proto_bye bye;
 	} u;
 	static struct proto_token tokens[PROTO_MAX_TOKENS_PER_FRAME];
@@ -78,6 +79,15 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_LOAD, load, proto_put_load(out, &u.load));
 		TYPE(PROTO_VERIFIED, verified, proto_put_verified(out, id, &u.verified));
 		TYPE(PROTO_BYE, bye, proto_put_bye(out, &u.bye));
+	case PROTO_EMBEDDING: {
+		static float numbers[PROTO_MAX_EMBEDDING];
+		rc = proto_get_embedding(p, n, &u.embedding, &err);
+		if (rc != 0)
+			return rc;
+		proto_embedding_read(&u.embedding, numbers);
+		u.embedding.values = numbers;
+		return proto_put_embedding(out, id, &u.embedding);
+	}
 	case PROTO_TOKENS:
 		rc = proto_get_tokens(p, n, &u.tokens, &err);
 		if (rc != 0)
@@ -126,7 +136,13 @@ static const struct proto_submit full_submit = {.typical_p = 0.9f,
 						.weight = PROTO_MAX_WEIGHT,
 						.model = 3,
 						.prompt_kind = PROTO_PROMPT_CHAT,
-						.flags = 7,
+						.flags = 7 | PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED,
+						.cache_salt = 0x0102030405060708,
+						.n_bad_words = 2,
+						.bad_words = {{"no", 2}, {"never", 5}},
+						.constraint_kind = PROTO_CONSTRAINT_REGEX,
+						.constraint = STR("a+"),
+						.thinking_tokens = 12,
 						.priority = 2,
 						.n_stops = 2,
 						.tenant = 0x1122334455667788,
@@ -169,32 +185,66 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_hello(&frame[0], &(struct proto_hello){2, 42, 2, STR("engine")}), 0);
 	assert_int_equal(proto_put_submit(&frame[1], 7, &full_submit), 0);
 	assert_int_equal(proto_put_credit(&frame[2], 7, &(struct proto_credit){64}), 0);
+	assert_int_equal(proto_put_count(&frame[3], 8,
+					 &(struct proto_count){1, PROTO_PROMPT_TEXT, 3, PROTO_COUNT_IDS,
+							       0x1122334455667788, STR("x y")}),
+			 0);
+	assert_int_equal(proto_put_model(&frame[4], &(struct proto_model){.index = 1,
+									  .state = PROTO_MODEL_FAILED,
+									  .role = 2,
+									  .n_ctx = 2048,
+									  .n_vocab = 32000,
+									  .n_params = 1234567890123,
+									  .name = STR("large"),
+									  .reason = STR("no such file"),
+									  .tokenizer = 0x1122334455667788,
+									  .format = 3,
+									  .reasoning = 1,
+									  .n_markers = 3,
+									  .markers = {7, -1, 31999}}),
+			 0);
 	assert_int_equal(
-	    proto_put_count(&frame[3], 8,
-			    &(struct proto_count){1, PROTO_PROMPT_TEXT, 3, 0x1122334455667788, STR("x y")}),
-	    0);
-	assert_int_equal(
-	    proto_put_model(&frame[4], &(struct proto_model){1, PROTO_MODEL_FAILED, 2, 2048, 32000, 1234567890123,
-							     STR("large"), STR("no such file"), 0x1122334455667788}),
-	    0);
-	assert_int_equal(
-	    proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true}), 0);
+	    proto_put_queued(&frame[5], 7, &(struct proto_queued){10, 5, PROTO_MISS_SHORT, 1, 20000, true, true}), 0);
 	assert_int_equal(
 	    proto_put_tokens(&frame[6], 7,
 			     &(struct proto_tokens){.n = 2, .choice = 15, .tokens = two_tokens, .text = STR("abcde")}),
 	    0);
 	assert_int_equal(proto_put_done(&frame[7], 7,
-					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, 1, 2, 3, 4, 5,
-							     6, STR("why")}),
+					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, PROTO_STOP_ID,
+							     9, 1, 2, 3, 4, 5, 6, STR("why")}),
 			 0);
-	assert_int_equal(proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 99, STR("")}), 0);
 	assert_int_equal(
-	    proto_put_stats(
-		&frame[9],
-		&(struct proto_stats){1,  2,  3,  4,  5,  6,  7,
-				      8,  9,  10, 11, 39, 12, 13,
-				      14, 15, 16, 17, 18, 19, 20,
-				      21, 34, 35, 36, 37, 38, {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}),
+	    proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 2, STR(""), {"abcdefgh", 8}, STR("xy")}), 0);
+	assert_int_equal(
+	    proto_put_stats(&frame[9], &(struct proto_stats){1,
+							     2,
+							     3,
+							     4,
+							     5,
+							     6,
+							     7,
+							     8,
+							     9,
+							     10,
+							     11,
+							     39,
+							     12,
+							     13,
+							     14,
+							     15,
+							     16,
+							     17,
+							     18,
+							     19,
+							     20,
+							     21,
+							     34,
+							     35,
+							     36,
+							     40,
+							     37,
+							     38,
+							     {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}),
 	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7,
@@ -211,15 +261,17 @@ static void frames(struct sl_buf frame[N_FRAMES])
 		&(struct proto_prompt_logprobs){
 		    .first = 256, .n = 2, .n_top = 2, .entries = six_pairs, .pieces = {.of = piece_of_id}}),
 	    0);
-	assert_int_equal(
-	    proto_put_choice(&frame[13], 7,
-			     &(struct proto_choice){3, PROTO_FINISH_LENGTH, PROTO_LENGTH_CONTEXT, 99, -12.5f}),
-	    0);
+	assert_int_equal(proto_put_choice(&frame[13], 7,
+					  &(struct proto_choice){3, PROTO_FINISH_LENGTH, PROTO_LENGTH_CONTEXT,
+								 PROTO_STOP_STRING, 15, 99, -12.5f}),
+			 0);
 	assert_int_equal(
 	    proto_put_load(&frame[14],
 			   &(struct proto_load){63, true, {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}),
 	    0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
+	static const float three[] = {1.5f, -0.0f, 3e-39f};
+	assert_int_equal(proto_put_embedding(&frame[17], 9, &(struct proto_embedding){.n = 3, .values = three}), 0);
 	assert_int_equal(proto_put_verified(&frame[16], 9, &(struct proto_verified){2, 3}), 0);
 }
 
@@ -302,7 +354,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known =
-		    (type >= PROTO_HELLO && type <= PROTO_PING) || (type >= PROTO_MODEL && type <= PROTO_VERIFIED);
+		    (type >= PROTO_HELLO && type <= PROTO_PING) || (type >= PROTO_MODEL && type <= PROTO_EMBEDDING);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)
@@ -341,6 +393,13 @@ static void encoders_refuse_what_decoders_would(void **unused)
 	assert_int_equal(proto_put_tokens(&b, 1, &t), SL_EINVAL);
 	t = (struct proto_tokens){.n = 1, .tokens = two_tokens, .tops = six_pairs, .n_top = PROTO_MAX_TOP_LOGPROBS + 1};
 	assert_int_equal(proto_put_tokens(&b, 1, &t), SL_EINVAL);
+	const float infinite[] = {1, INFINITY};
+	struct proto_embedding e = {.n = 0, .values = infinite};
+	assert_int_equal(proto_put_embedding(&b, 1, &e), SL_EINVAL);
+	e.n = 2;
+	assert_int_equal(proto_put_embedding(&b, 1, &e), SL_EINVAL);
+	e.n = PROTO_MAX_EMBEDDING + 1;
+	assert_int_equal(proto_put_embedding(&b, 1, &e), SL_EINVAL);
 	struct proto_prompt_logprobs pl = {.n = 0, .entries = six_pairs};
 	assert_int_equal(proto_put_prompt_logprobs(&b, 1, &pl), SL_EINVAL);
 	pl.n = PROTO_MAX_TOKENS_PER_FRAME + 1;
@@ -387,6 +446,40 @@ static void bounds_of_a_prefill(void **unused)
 		s.n = s.best_of = cases[i].n;
 		s.beam_width = cases[i].beam_width;
 		s.prompt_logprobs = cases[i].prompt_logprobs;
+		buf_init(&b, 4096);
+		assert_int_equal(proto_put_submit(&b, 1, &s), 0);
+		assert_int_equal(
+		    proto_get_submit(buf_data(&b) + PROTO_HEAD_BYTES, b.len - PROTO_HEAD_BYTES, &got, &err),
+		    cases[i].rc);
+		buf_dispose(&b);
+	}
+}
+
+/* An embedding: as a prefill, and not one as well; inputs and pairs are for embeddings only. */
+static void bounds_of_an_embedding(void **unused)
+{
+	(void)unused;
+	static const struct {
+		uint8_t kind, flags, n;
+		int rc;
+	} cases[] = {
+	    {PROTO_PROMPT_INPUT, PROTO_SUBMIT_EMBED, 1, 0},
+	    {PROTO_PROMPT_PAIR, PROTO_SUBMIT_EMBED, 1, 0},
+	    {PROTO_PROMPT_TOKENS, PROTO_SUBMIT_EMBED, 1, 0},
+	    {PROTO_PROMPT_LAST + 1, PROTO_SUBMIT_EMBED, 1, SL_EPROTO},
+	    {PROTO_PROMPT_INPUT, 0, 1, SL_EPROTO},
+	    {PROTO_PROMPT_PAIR, PROTO_SUBMIT_PREFILL_ONLY, 1, SL_EPROTO},
+	    {PROTO_PROMPT_TEXT, PROTO_SUBMIT_EMBED | PROTO_SUBMIT_PREFILL_ONLY, 1, SL_EPROTO},
+	    {PROTO_PROMPT_INPUT, PROTO_SUBMIT_EMBED, 2, SL_EPROTO},
+	    {PROTO_PROMPT_TEXT, 32, 1, SL_EPROTO},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct proto_submit s = {PROTO_SUBMIT_OFF, .top_p = 1, .max_tokens = 1, .prompt = {"abcd", 4}}, got;
+		struct sl_buf b;
+		struct sl_err err;
+		s.prompt_kind = cases[i].kind;
+		s.flags = cases[i].flags;
+		s.n = s.best_of = cases[i].n;
 		buf_init(&b, 4096);
 		assert_int_equal(proto_put_submit(&b, 1, &s), 0);
 		assert_int_equal(
@@ -608,6 +701,7 @@ int main(void)
 	    cmocka_unit_test(bounds_of_a_submit),
 	    cmocka_unit_test(a_frame_with_other_scalars),
 	    cmocka_unit_test(bounds_of_a_prefill),
+	    cmocka_unit_test(bounds_of_an_embedding),
 	    cmocka_unit_test(bounds_of_given_tokens),
 	    cmocka_unit_test(encoders_refuse_what_decoders_would),
 	};

@@ -25,7 +25,7 @@ enum { RUN_WAIT_S = 600 };
 #else
 enum { RUN_WAIT_S = 60 };
 #endif
-enum { RUN_MAX = 256, RUN_TOKENS = 2048 };
+enum { RUN_MAX = 256, RUN_TOKENS = 2048, RUN_WIDTH = 512 };
 
 struct answer {
 	bool queued, done;
@@ -45,6 +45,8 @@ struct answer {
 	char text[8 * RUN_TOKENS];
 	size_t n_text;
 	bool counted, verified;
+	uint16_t n_embedding;
+	float embedding[RUN_WIDTH];
 	struct proto_verified verified_as;
 	struct proto_counted count;
 };
@@ -122,6 +124,12 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		}
 		break;
 	}
+	case ENG_EMBEDDING:
+		BUG_IF(!a->queued || a->n_embedding > 0 || ev->u.embedding.n > RUN_WIDTH,
+		       "an EMBEDDING twice or too wide");
+		a->n_embedding = ev->u.embedding.n;
+		memcpy(a->embedding, ev->u.embedding.values, a->n_embedding * sizeof(float));
+		break;
 	case ENG_CHOICE:
 		BUG_IF(a->n_choices_ended == PROTO_MAX_CHOICES, "too many CHOICEs");
 		a->choices[a->n_choices_ended++] = ev->u.choice;

@@ -249,6 +249,13 @@ static void users_write_text(void **state)
 	assert_int_equal(engine_count(r.e, 1, &count), 0);
 	RUN_UNTIL(&r, r.answers[1].counted);
 	assert_int_equal(r.answers[1].count.n_tokens, 7);
+	count.wants = PROTO_COUNT_IDS | PROTO_COUNT_TEXT;
+	assert_int_equal(engine_count(r.e, 3, &count), 0);
+	RUN_UNTIL(&r, r.answers[3].counted);
+	assert_int_equal(r.answers[3].count.error, 0);
+	assert_int_equal(r.answers[3].count.ids.n, 4 * r.answers[3].count.n_tokens);
+	assert_int_equal(r.answers[3].count.text.n, sizeof plain - 1);
+	count.wants = 0;
 	static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"<|end|>\"}]}";
 	count.prompt_kind = PROTO_PROMPT_CHAT;
 	count.prompt = (struct proto_str){.at = chat, .n = sizeof chat - 1};

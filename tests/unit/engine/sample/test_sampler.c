@@ -259,10 +259,19 @@ static void ref_adjust(const struct sampler_params *p, const struct text *t, flo
 		if (made > 0)
 			l[id] -= p->presence_penalty + p->frequency_penalty * (float)made;
 	}
+	for (int id = 0; id < ref.n && p->only_biased; id++) {
+		bool has = false;
+		for (int i = 0; i < p->n_bias; i++)
+			has = has || p->bias[i].id == (uint32_t)id;
+		l[id] = has ? l[id] : -INFINITY;
+	}
 	for (int i = 0; i < p->n_stop_ids && index < p->min_tokens; i++)
 		l[p->stop_ids[i]] = -INFINITY;
 	for (uint32_t i = 0; i < p->n_end_ids && (p->ignore_eos || index < p->min_tokens); i++)
 		l[p->end_ids[i]] = -INFINITY;
+	for (int i = 0; i < ref.n; i++)
+		if (p->mask != NULL && (p->mask[i / 32] >> (i % 32) & 1) == 0)
+			l[i] = -INFINITY;
 }
 
 static int32_t ref_draw(const struct sampler_params *p, const struct text *t, const float *raw, int n, uint64_t index)
@@ -354,6 +363,17 @@ static float one_of(const float *values, int n) { return values[next_random() % 
 
 #define ONE_OF(...) one_of((const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
 
+/* A grammar's mask: few of the tokens, about half or nearly all. */
+static const uint32_t *any_mask(int n)
+{
+	static uint32_t mask[WIDE / 32];
+	unsigned of = (unsigned)ONE_OF(2, 64, 128, 250);
+	memset(mask, 0, sizeof mask);
+	for (int i = 0; i < n; i++)
+		mask[i / 32] |= (uint32_t)(next_random() % 256 < of) << (i % 32);
+	return mask;
+}
+
 /* A request at random: each wish is off half of the time. */
 static struct sampler_params any_params(int n, struct proto_id_f32 *bias, int32_t *stops, int32_t *ends)
 {
@@ -381,8 +401,14 @@ static struct sampler_params any_params(int n, struct proto_id_f32 *bias, int32_
 	p.bias = bias;
 	for (int i = 0; i < p.n_bias; i++) {
 		bias[i].id = next_random() % (unsigned)n;
-		bias[i].v = ONE_OF(-100, -1, 0.5f, 3, 100);
+		bias[i].v = ONE_OF(-100, -1, 0.5f, 3, 100, -INFINITY);
+		for (int k = i; k > 0 && bias[k].id < bias[k - 1].id; k--) {
+			struct proto_id_f32 other = bias[k];
+			bias[k] = bias[k - 1];
+			bias[k - 1] = other;
+		}
 	}
+	p.only_biased = p.n_bias > 0 && next_random() % 4 == 0;
 	p.n_stop_ids = (uint8_t)(next_random() % 3);
 	p.n_end_ids = next_random() % 3;
 	p.stop_ids = stops;
@@ -393,6 +419,7 @@ static struct sampler_params any_params(int n, struct proto_id_f32 *bias, int32_
 	}
 	p.min_tokens = next_random() % 3;
 	p.ignore_eos = next_random() % 3 == 0;
+	p.mask = next_random() % 3 == 0 ? any_mask(n) : NULL;
 	p.want_logprob = next_random() % 2;
 	p.n_top = (uint8_t)(next_random() % 21);
 	return p;
@@ -511,9 +538,13 @@ static void test_top(void **arg)
 		int have = sampler_top(&p, &said, l, n, index, k, &scratch, out);
 		assert_memory_equal(l, was, (size_t)n * sizeof *l);
 		ref.n = n;
+		const uint32_t *mask = p.mask;
+		p.mask = NULL;
 		ref_adjust(&p, &t, was, index);
 		ref_logprobs(was, n, lp);
 		for (int i = 0; i < n; i++) {
+			if (mask != NULL && (mask[i / 32] >> (i % 32) & 1) == 0)
+				was[i] = -INFINITY;
 			there += was[i] > -INFINITY;
 			ref.key[i] = (double)was[i];
 			ref.order[i] = i;

@@ -407,7 +407,7 @@ static void test_gguf_refused(void **state)
 	(void)state;
 	static const struct extra cases[] = {
 	    {"llama.attention.causal", 'b', 0, "llama.attention.causal is false"},
-	    {"llama.pooling_type", 'u', 1, "llama.pooling_type is 1"},
+	    {"llama.pooling_type", 'u', 2, "llama.pooling_type 2 is not supported"},
 	    {"llama.attention.clamp_kqv", 'f', 8, "llama.attention.clamp_kqv is 8"},
 	    {"llama.attention.max_alibi_bias", 'f', 8, "llama.attention.max_alibi_bias is 8"},
 	    {"llama.attention.temperature_length", 'u', 8192, "llama.attention.temperature_length is 8192"},
@@ -429,7 +429,7 @@ static void test_gguf_refused(void **state)
 	    {"llama.new_softcapping", 'f', 30, "llama.new_softcapping is 30"},
 	    {"llama.ssm.state_size", 'u', 16, "llama.ssm.state_size is 16"},
 	    {"general.type", 's', 0, "general.type is adapter"},
-	    {"tokenizer.ggml.add_eos_token", 'b', 1, "tokenizer.ggml.add_eos_token is true"},
+	    {"tokenizer.ggml.treat_whitespace_as_suffix", 'b', 1, "tokenizer.ggml.treat_whitespace_as_suffix is true"},
 	};
 	random_file("base.gguf", "tiny-mistral", "f32", 1, 1);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -459,7 +459,7 @@ static void test_gguf_taken(void **state)
 					{"general.file_type", 'u', 7, NULL},
 					{"general.type", 's', 0, "model"},
 					{"quantize.imatrix.entries_count", 'u', 7, NULL},
-					{"tokenizer.ggml.add_eos_token", 'b', 0, NULL}};
+					{"tokenizer.ggml.add_eos_token", 'b', 1, NULL}};
 	const struct extra counts[] = {{"llama.attention.scale", 'f', 0.25, NULL},
 				       {"llama.final_logit_softcapping", 'f', 30, NULL},
 				       {"llama.attn_logit_softcapping", 'f', 50, NULL},

@@ -190,6 +190,28 @@ static void holds_back_only_what_may_become_a_stop(void **state)
 
 /* Stops that are completed within the first bytes are text; one that begins there and is completed
  * after them is a stop. */
+static void a_stop_may_be_kept(void **state)
+{
+	const struct proto_str stops[] = {str("never"), str("END"), str("Q")};
+	struct text_stream s;
+	struct sl_buf out;
+	bool stopped = false;
+	(void)state;
+	buf_init(&out, 64);
+	assert_int_equal(text_stream_init(&s, stops, 3), 0);
+	s.keeps = true;
+	assert_int_equal(text_stream_push(&s, "the E", 5, &out, &stopped), 0);
+	assert_int_equal(out.len, 4); /* what may be its beginning is held back as ever */
+	assert_int_equal(text_stream_push(&s, "ND and", 6, &out, &stopped), 0);
+	assert_true(stopped && s.by == 1);
+	assert_int_equal(out.len, 7);
+	assert_memory_equal(buf_data(&out), "the END", 7);
+	assert_int_equal(text_stream_finish(&s, &out), 0);
+	assert_int_equal(out.len, 7);
+	text_stream_dispose(&s);
+	buf_dispose(&out);
+}
+
 static void stops_that_come_too_early(void **state)
 {
 	(void)state;
@@ -269,6 +291,7 @@ int main(void)
 	    cmocka_unit_test(every_cut_of_short_texts),
 	    cmocka_unit_test(random_cuts_of_long_texts),
 	    cmocka_unit_test(holds_back_only_what_may_become_a_stop),
+	    cmocka_unit_test(a_stop_may_be_kept),
 	    cmocka_unit_test(stops_that_come_too_early),
 	    cmocka_unit_test(bounds),
 	};

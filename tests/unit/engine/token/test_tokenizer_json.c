@@ -167,7 +167,9 @@ static void refusals(void **state)
 	refused("", "tokenizer.json");
 	refused("[]", "the file");
 	refused("{}", "model");
-	refused("{\"model\":{\"type\":\"WordPiece\"}}", "WordPiece");
+	refused("{\"model\":{\"type\":\"WordLevel\"}}", "WordLevel");
+	refused("{\"model\":{\"type\":\"WordPiece\"}}", "vocab");
+	refused("{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0}}}", "unknown text");
 	refused("{\"model\":{\"type\":\"BPE\",\"vocab\":[]}}", "vocab");
 	refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "merges");
 	refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}}", "merge");

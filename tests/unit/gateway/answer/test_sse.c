@@ -98,7 +98,7 @@ static void every_event_is_json(void **state)
 		same(take_event(&b), WANT("{\"role\":\"assistant\",\"content\":\"\"}", "null"));
 		assert_int_equal(sse_content(&s, &b, 0, "a", 1, NULL), 0);
 		same(take_event(&b), WANT("{\"content\":\"a\"}", "null"));
-		assert_int_equal(sse_finish(&s, &b, 0, "length", NULL), 0);
+		assert_int_equal(sse_finish(&s, &b, 0, "length", NULL, NULL), 0);
 		same(take_event(&b), WANT("{}", "\"length\""));
 #undef WANT
 		sse_dispose(&s);
@@ -222,8 +222,8 @@ static int put(int kind, const struct sse_stream *s, struct sl_buf *b)
 	switch (kind) {
 	case 0: return sse_role(s, b, 0);
 	case 1: return sse_content(s, b, 0, "text\n", 5, NULL);
-	case 2: return sse_finish(s, b, 0, "stop", NULL);
-	case 3: return sse_usage_event(s, b, &(struct sse_usage){1, 2, 3});
+	case 2: return sse_finish(s, b, 0, "stop", NULL, NULL);
+	case 3: return sse_usage_event(s, b, &(struct sse_usage){1, 2, 3, 0});
 	case 4: return sse_error(b, &e, "message");
 	case 5: return sse_done(b);
 	default: return sse_ping(b);

@@ -10,7 +10,8 @@
 static void says_hello_as(struct chat_rig *c, uint64_t epoch)
 {
 	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = epoch, .n_models = 1, .name = {"test", 4}};
-	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 2, .n_ctx = 100, .name = {"m", 1}};
+	struct proto_model model = {
+	    .state = PROTO_MODEL_READY, .role = 2, .does = PROTO_DOES_GENERATE, .n_ctx = 100, .name = {"m", 1}};
 	buf_clear(&c->hello, 0);
 	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
 	assert_int_equal(proto_put_model(&c->hello, &model), 0);

@@ -119,7 +119,6 @@ static void unknown_names_are_unknown_paths(void **state)
 						 {"POST", "/v1/embeddings/x"},
 						 {"GET", "/v1/embeddings/x"},
 						 {"POST", "/v1/responses/compact"},
-						 {"POST", "/v1/responses/input_tokens"},
 						 {"PUT", "/v1/responses/x"},
 						 {"GET", "/v1/responses/resp_1/unknown"},
 						 {"POST", "/v1/responses/resp_1/input_items/x"},

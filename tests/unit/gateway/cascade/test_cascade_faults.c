@@ -265,8 +265,13 @@ static void other_tokenizers(void **state)
 	c = *state;
 	prepare(c);
 	set_way(c, &nothing);
-	struct proto_model small = {
-	    .index = 1, .state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"s", 1}, .tokenizer = 8};
+	struct proto_model small = {.index = 1,
+				    .state = PROTO_MODEL_READY,
+				    .role = 1,
+				    .does = PROTO_DOES_GENERATE,
+				    .n_ctx = 100,
+				    .name = {"s", 1},
+				    .tokenizer = 8};
 	assert_int_equal(proto_put_model(&c->hello, &small), 0);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		float sure = cases[i].n_sure > 0 ? 0 : -5;

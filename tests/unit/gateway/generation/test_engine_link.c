@@ -14,7 +14,12 @@ static void both_sides_say_hello(void **state)
 {
 	struct rig *r = *state;
 	struct seq *s = r->seqs;
-	struct proto_model m = {.index = 1, .state = PROTO_MODEL_READY, .role = 2, .n_ctx = 77, .name = {"m", 1}};
+	struct proto_model m = {.index = 1,
+				.state = PROTO_MODEL_READY,
+				.role = 2,
+				.does = PROTO_DOES_GENERATE,
+				.n_ctx = 77,
+				.name = {"m", 1}};
 	struct proto_stats st = {.running = 3, .steps = 1ull << 40};
 	struct sl_buf b;
 	await_connection(r);

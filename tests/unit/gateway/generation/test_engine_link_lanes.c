@@ -72,8 +72,12 @@ static void voice_done(void *ctx, const struct proto_done *m) { (void)m, voice_s
 static void voice_lost(void *ctx) { voice_says(ctx, 'l'); }
 static void voice_soon(const void *ctx) { voices[(const struct voice *)ctx - voices].soon++; }
 
-static const struct link_listener voice = {voice_queued, voice_tokens, voice_choice, voice_done,
-					   voice_lost,   NULL,         voice_soon};
+static const struct link_listener voice = {.on_queued = voice_queued,
+					   .on_tokens = voice_tokens,
+					   .on_choice = voice_choice,
+					   .on_done = voice_done,
+					   .on_lost = voice_lost,
+					   .soon = voice_soon};
 
 /* n sequences: number i of lane lane_of[i % n_lanes]. */
 static void voices_up(struct rig *r, int n, const int *lane_of, int n_lanes)

@@ -109,7 +109,8 @@ static uint64_t start_with(struct rig *r, uint32_t window, uint8_t n_top)
 {
 	struct sl_buf b;
 	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = 1, .n_models = 1, .name = {"test", 4}};
-	struct proto_model model = {.state = PROTO_MODEL_READY, .role = 1, .n_ctx = 100, .name = {"m", 1}};
+	struct proto_model model = {
+	    .state = PROTO_MODEL_READY, .role = 1, .does = PROTO_DOES_GENERATE, .n_ctx = 100, .name = {"m", 1}};
 	r->fd = accept(r->listener, NULL, NULL);
 	assert_true(r->fd >= 0);
 	struct proto_head h = expect(r, PROTO_HELLO);

@@ -42,8 +42,13 @@ static void refuses_by_name(void **state)
 	    {"{\"model\":\"m\",\"messages\":[1,2,3,4,5]}", "messages", "array_above_max_length"},
 	    {"{\"model\":\"m\",\"messages\":[1]}", "messages[0]", "invalid_type"},
 	    {"{\"model\":\"m\",\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "missing_required_parameter"},
-	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"function\",\"content\":\"x\"}]}", "messages[0].role",
-	     "unsupported_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"function\",\"content\":\"x\"}]}", "messages[0].name",
+	     "missing_required_parameter"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"function_call\":{\"name\":\"f\"}}]"
+	     "}",
+	     "messages[0].function_call", "invalid_value"},
+	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}}]}",
+	     "messages[0].function_call.arguments", "missing_required_parameter"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"pinned\":1}]}",
 	     "messages[0].pinned", "invalid_type"},
 	    {"{\"model\":\"m\",\"messages\":[{\"role\":\"king\",\"content\":\"x\"}]}", "messages[0].role",
@@ -94,7 +99,7 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"modalities\":[\"audio\"]}", "modalities", "unsupported_parameter"},
 	    {"{" MSG ",\"reasoning_effort\":\"wild\"}", "reasoning_effort", "invalid_value"},
 	    {"{" MSG ",\"best_of\":2,\"n\":3}", "best_of", "invalid_value"},
-	    {"{" MSG ",\"service_tier\":\"flex\"}", "service_tier", "invalid_value"},
+	    {"{" MSG ",\"service_tier\":\"best\"}", "service_tier", "invalid_value"},
 	    {"{" MSG ",\"max_tokens\":5,\"min_tokens\":6}", "min_tokens", "invalid_value"},
 	    {"{" MSG ",\"tools\":[{}],\"tool_choice\":\"auto\"}", "tools", "unsupported_parameter"},
 	    {"{" MSG ",\"add_generation_prompt\":true,\"continue_final_message\":true}", "continue_final_message",
@@ -111,7 +116,7 @@ static void refuses_by_name(void **state)
 	    {"{" ONE("\"role\":\"assistant\",\"content\":null,\"refusal\":7") "}", "messages[0].refusal",
 	     "invalid_type"},
 	    {"{" ONE("\"role\":\"assistant\",\"content\":\"x\",\"function_call\":{\"name\":\"f\"}") "}",
-	     "messages[0].function_call", "unsupported_parameter"},
+	     "messages[0].function_call.arguments", "missing_required_parameter"},
 	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\"}]") "}",
 	     "messages[0].tool_calls[0].type", "unsupported_value"},
 	    {"{" ONE("\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":{"
@@ -244,8 +249,17 @@ static void history_goes_to_the_template(void **state)
 	assert_prompt("{" MSG ",\"documents\":[{\"a\":\"b\"}],\"chat_template_kwargs\":{\"enable_thinking\":false},"
 		      "\"add_generation_prompt\":false,\"continue_final_message\":true}",
 		      "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"documents\":[{\"a\":\"b\"}],"
-		      "\"chat_template_kwargs\":{\"enable_thinking\":false},\"add_generation_prompt\":false,\"continue_"
-		      "final_message\":true}");
+		      "\"add_generation_prompt\":false,\"continue_final_message\":true,"
+		      "\"chat_template_kwargs\":{\"enable_thinking\":false}}");
+	/* The deprecated form. */
+	assert_prompt(
+	    "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+	    "{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"}},"
+	    "{\"role\":\"function\",\"name\":\"f\",\"content\":\"7\"}]}",
+	    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+	    "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call_1\",\"type\":\"function\","
+	    "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},"
+	    "{\"role\":\"tool\",\"content\":\"7\",\"name\":\"f\",\"tool_call_id\":\"call_1\"}]}");
 }
 
 static void sampling(void **state)

@@ -83,6 +83,23 @@ static void compare_values(const struct request_field *f, const json_t *p)
 	assert_int_equal(json_array_size(member(p, "enum")), n > 0 ? n + 1 : 0);
 }
 
+static enum request_does does_now(const struct request_field *f) { return request_field_does(f, request_ready()); }
+
+static const char *const servers[] = {"vLLM", "SGLang", "TGI", "llama.cpp", "Ollama", "transformers"};
+enum { N_SERVERS = 6 };
+
+static void compare_servers(const struct request_field *f, const json_t *p)
+{
+	size_t n = 0;
+	for (unsigned i = 0; i < N_SERVERS; i++) {
+		bool has = (f->servers & 1u << i) != 0;
+		n += has;
+		if (has_string(member(p, "x-servers"), servers[i]) != has)
+			fail_msg("%s: of %s", f->name, servers[i]);
+	}
+	assert_int_equal(json_array_size(member(p, "x-servers")), n);
+}
+
 static void compare(const struct request_field *f, const json_t *p, bool required)
 {
 	size_t n = required ? 0 : 1;
@@ -98,8 +115,12 @@ static void compare(const struct request_field *f, const json_t *p, bool require
 	if (!number_is(p, "minimum", range && !f->above, f->lo) || !number_is(p, "exclusiveMinimum", f->above, f->lo) ||
 	    !number_is(p, "maximum", range, f->hi))
 		fail_msg("%s: another range", f->name);
-	if (strcmp(json_string_value(member(p, "x-sluice")), does[f->does]) != 0)
-		fail_msg("%s: it is %s", f->name, does[f->does]);
+	if (strcmp(json_string_value(member(p, "x-sluice")), does[does_now(f)]) != 0)
+		fail_msg("%s: it is %s", f->name, does[does_now(f)]);
+	if ((f->of != NULL) != (member(p, "x-means") != NULL) ||
+	    (f->of != NULL && strcmp(json_string_value(member(p, "x-means")), f->of) != 0))
+		fail_msg("%s: it means %s", f->name, f->of != NULL ? f->of : "itself");
+	compare_servers(f, p);
 	assert_true((member(p, "properties") != NULL) == f->members);
 	compare_values(f, p);
 }
@@ -153,7 +174,7 @@ static void the_table_is_sorted(void **state)
 static const char *cell(const struct request_field *f, enum request_endpoint endpoint)
 {
 	static const char *const words[] = {"yes", "ignored", "refused"};
-	return (f->endpoints & endpoint) != 0 ? words[f->does] : "–";
+	return (f->endpoints & endpoint) != 0 ? words[does_now(f)] : "–";
 }
 
 /* A table's row as far as its last column. */
@@ -216,11 +237,50 @@ static void api_md_agrees_with_the_table(void **state)
 	free(text);
 }
 
+/* What its line in the table of other servers' fields says, as far as the row alone decides. */
+static void api_md_has_the_fields_of_other_servers(void **state)
+{
+	char *text = read_text("etc/api.md"), line[256];
+	(void)state;
+	char *table = strstr(text, "\n| field | of | here |");
+	assert_non_null(table);
+	size_t n = 0;
+	for (size_t i = 0; i < n_request_fields; i++) {
+		const struct request_field *f = &request_fields[i];
+		size_t at = (size_t)snprintf(line, sizeof line, "\n| `%s` | ", f->name);
+		if (f->servers == 0)
+			continue;
+		for (unsigned k = 0, any = 0; k < N_SERVERS; k++)
+			if ((f->servers & 1u << k) != 0)
+				at += (size_t)snprintf(line + at, sizeof line - at, "%s%s", any++ > 0 ? ", " : "",
+						       servers[k]);
+		snprintf(line + at, sizeof line - at, " | ");
+		char *found = strstr(table, line);
+		if (found == NULL) {
+			fail_msg("etc/api.md has no line%s", line);
+			continue;
+		}
+		const char *what = does_now(f) == FIELD_REFUSED   ? "refused"
+				   : does_now(f) == FIELD_IGNORED ? "of no effect"
+				   : f->of != NULL                ? "honoured as `"
+								  : "honoured";
+		char *end = strchr(found + 1, '\n');
+		*end = '\0';
+		if (strstr(found, what) == NULL ||
+		    (f->of != NULL && does_now(f) == FIELD_HONOURED && strstr(found, f->of) == NULL))
+			fail_msg("etc/api.md: %s is %s", f->name, what);
+		*end = '\n';
+		n++;
+	}
+	assert_true(n > 200);
+	free(text);
+}
+
 /* ---- the parsers and openapi.json ---- */
 
 static int parse(enum request_endpoint endpoint, const char *body, struct request_error *e)
 {
-	static const struct request_limits limits = {.messages = 4, .json_depth = 8, .prompts = 4};
+	const struct request_limits limits = {.messages = 4, .json_depth = 8, .prompts = 4, .ready = request_ready()};
 	union {
 		struct chat_request chat;
 		struct completion_request completion;
@@ -391,22 +451,43 @@ static void the_parsers_do_what_openapi_says(void **state)
 		assert_true(check_all(&endpoints[i], NULL, schema_of(&endpoints[i])) > 50);
 }
 
-/* What is honoured is read by somebody, and what has the same place has the same name: otherwise one field would be
- * read as another. (The model is looked for before anything is checked; of text only members count.) */
+/* What is honoured is read by somebody, and what has the same place is one field: otherwise it would be read as
+ * another. (The model is looked for before anything is checked; of objects with rows for their members only those
+ * count.) */
 static void each_honoured_field_has_a_place_of_its_own(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < n_request_fields; i++) {
 		const struct request_field *f = &request_fields[i];
+		const char *of = f->of != NULL ? f->of : f->name;
 		bool is_read = f->does == FIELD_HONOURED && strchr(f->name, '.') == NULL &&
-			       strcmp(f->name, "model") != 0 && strcmp(f->name, "text") != 0;
+			       strcmp(f->name, "model") != 0 && !f->members;
 		if (is_read && f->value == VALUE_NONE)
 			fail_msg("%s is honoured and read by nobody", f->name);
 		assert_true(f->value < N_REQUEST_VALUES);
-		for (size_t k = 0; k < n_request_fields; k++)
-			if (f->value != VALUE_NONE && request_fields[k].value == f->value &&
-			    strcmp(request_fields[k].name, f->name) != 0)
-				fail_msg("%s and %s have one place", f->name, request_fields[k].name);
+		for (size_t k = 0; k < n_request_fields; k++) {
+			const struct request_field *g = &request_fields[k];
+			const char *its = g->of != NULL ? g->of : g->name;
+			if (f->value != VALUE_NONE && g->value == f->value && (f->endpoints & g->endpoints) != 0 &&
+			    strcmp(of, its) != 0 && strchr(f->name, '.') == NULL && strchr(g->name, '.') == NULL)
+				fail_msg("%s and %s have one place", f->name, g->name);
+		}
+	}
+}
+
+/* What a field is another name of is a field of the same requests, and read in the same way. */
+static void each_alias_has_its_field(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < n_request_fields; i++) {
+		const struct request_field *f = &request_fields[i];
+		for (int k = 0; k < N_ENDPOINTS && f->of != NULL; k++) {
+			if ((f->endpoints & endpoints[k].endpoint) == 0)
+				continue;
+			const struct request_field *of = request_field_find(f->of, endpoints[k].endpoint);
+			if (of == NULL || of->value != f->value || of->of != NULL || of->gate != f->gate)
+				fail_msg("%s is no other name of %s", f->name, f->of);
+		}
 	}
 }
 
@@ -430,8 +511,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_table_is_sorted),
 	    cmocka_unit_test(each_honoured_field_has_a_place_of_its_own),
+	    cmocka_unit_test(each_alias_has_its_field),
 	    cmocka_unit_test(openapi_agrees_with_the_table),
 	    cmocka_unit_test(api_md_agrees_with_the_table),
+	    cmocka_unit_test(api_md_has_the_fields_of_other_servers),
 	    cmocka_unit_test(the_parsers_do_what_openapi_says),
 	    cmocka_unit_test(ranges_read_as_english),
 	};

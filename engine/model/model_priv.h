@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model's weights and activations, for the files of the room: model.c loads it and runs decoders, encoder.c has
+ * BERT's layers, pooling.c what becomes of a text's rows.
+ */
+#ifndef ENGINE_MODEL_PRIV_H
+#define ENGINE_MODEL_PRIV_H
+
+#include "engine/model/model.h"
+#include "engine/source/model_file.h"
+#include "engine/model/weight_store.h"
+
+/* Vectors in backend memory; those that the family does not have are NULL. */
+struct layer {
+	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
+	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
+	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which
+	 * have none where it does not. */
+	/* Encoders. */
+	float *attn_norm_bias, *ffn_norm_bias, *o_bias, *up_bias, *down_bias;
+	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
+	struct kn_attn attn;
+	const struct kn_rope *rope;
+};
+
+struct model {
+	const struct kn_ops *ops;
+	struct kn_backend *backend;
+	struct model_file *file;
+	struct weight_store *store;
+	struct model_info info;
+	struct tokenizer *tokenizer;
+	struct chat_template *template;
+	struct layer *layers;
+	struct kn_weight embed, head; /* head is embed when tied */
+	float *output_norm;           /* NULL in encoders */
+	/* Encoders: tables as floats, the norm of embeddings. RANK: its head. */
+	float *positions, *types, *embed_norm, *embed_norm_bias, *rank_dense_bias, *rank_out_bias;
+	struct kn_weight rank_dense, rank_out;
+	struct kn_rope rope, rope_windowed;
+	double inv_freq[2][ARCH_MAX_ROT];
+	bool *used; /* [tensors of the file], until the weights are loaded */
+	int max_rows;
+	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
+	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
+	float *sums;          /* [max_rows][n_embd], by slot: of MEAN */
+	int32_t *picks;       /* [max_rows], of the host */
+	struct kn_text *runs; /* [max_rows], of the host */
+};
+
+/* ---- model.c: 0 or an error with *err; what was loaded is freed by model_free ---- */
+
+const struct model_tensor *model_take_tensor(struct model *m, const char *name, struct sl_err *err);
+int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
+		      struct sl_err *err);
+/* offset is added to each number. */
+int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err);
+int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err);
+/* Queries, keys and values, one product or three; and their biases. */
+int model_load_qkv(struct model *m, int layer, struct sl_err *err);
+int model_load_biases(struct model *m, int layer, struct sl_err *err);
+int model_load_gate_up(struct model *m, int layer, struct sl_err *err);
+const char *model_in_layer(int layer, const char *what, char name[64]);
+/* Of n normed rows: queries in m->q or m->qkv, keys and values in their pages. */
+int model_project(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer);
+/* What goes into the second matrix of a gated feed-forward half, in m->gate. */
+int model_widen(struct model *m, const struct layer *l, const float *from, int n);
+
+/* ---- encoder.c ---- */
+
+int encoder_load(struct model *m, struct sl_err *err);
+int encoder_load_layer(struct model *m, int i, struct sl_err *err);
+/* Embeddings of the step's rows, normed, in m->x. */
+int encoder_begin(struct model *m, int n);
+int encoder_layer(struct model *m, int i, int n, const struct kn_kv *kv);
+
+/* ---- pooling.c ---- */
+
+int pooling_load(struct model *m, struct sl_err *err);
+/* After the layers: results of p to the host, by the end of the step of n rows. */
+int pooling_run(struct model *m, const struct model_pooling *p, int n);
+
+#endif

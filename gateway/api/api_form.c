@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A required call is a constraint like any other: the model's own form of calls as a grammar.
+ */
+#include "gateway/api/api_form.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json/json_out.h"
+
+static const struct link_model *model_of(const struct exchange *x, int model)
+{
+	if (model == ANSWER_AUTO)
+		model = answer_auto_model(x->app, x->snapshot, x->key->tier);
+	return model >= 0 ? engine_link_model(x->app->link, model) : NULL;
+}
+
+/* [{"name", "parameters"}] of the tools that may be called. NULL: no memory. */
+static json_t *declared(const struct tools_request *t)
+{
+	json_t *all = json_array();
+	for (size_t i = 0; all != NULL && i < t->n; i++) {
+		const struct tool *tool = &t->list[i];
+		if (!tool->allowed)
+			continue;
+		json_t *one = json_pack("{s:s, s:O?}", "name", tool->name, "parameters", tool->parameters);
+		if (one == NULL || json_array_append_new(all, one) != 0) {
+			json_decref(all);
+			return NULL;
+		}
+	}
+	return all;
+}
+
+/* ---- forced calls ---- */
+
+static int put_member(struct sl_buf *out, const char *name, const char *text, size_t n)
+{
+	int rc = buf_printf(out, "\"%s\":", name);
+	return rc == 0 ? json_out_string(out, text, n) : rc;
+}
+
+static int put_call(struct sl_buf *out, const struct parts_grammar_call *call, bool first)
+{
+	static const char any[] = "{\"type\":\"object\"}";
+	const char *schema = call->schema != NULL ? call->schema : any;
+	int rc = buf_append_str(out, first ? "{" : ",{");
+	if (rc == 0)
+		rc = put_member(out, "prefix", call->prefix, strlen(call->prefix));
+	if (rc == 0)
+		rc = buf_append_str(out, ",");
+	if (rc == 0)
+		rc = put_member(out, "schema", schema, call->schema != NULL ? call->n_schema : sizeof any - 1);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
+}
+
+/* As engine/constraint/constraint.c reads it. */
+static int put_calls(struct sl_buf *out, const struct parts_grammar *g)
+{
+	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end};
+	static const char *const names[] = {"begin", "suffix", "separator", "end"};
+	int rc = buf_append_str(out, "{");
+	for (int i = 0; rc == 0 && i < 4; i++) {
+		rc = put_member(out, names[i], texts[i] != NULL ? texts[i] : "",
+				texts[i] != NULL ? strlen(texts[i]) : 0);
+		if (rc == 0)
+			rc = buf_append_str(out, ",");
+	}
+	if (rc == 0)
+		rc = buf_append_str(out, "\"calls\":[");
+	for (size_t i = 0; rc == 0 && i < g->n_calls; i++)
+		rc = put_call(out, &g->calls[i], i == 0);
+	return rc == 0 ? buf_printf(out, "],\"several\":%s}", g->several ? "true" : "false") : rc;
+}
+
+/* Whether all texts of forced calls are ordinary text for this model: a control token can't be spelled. */
+static bool is_plain_text(const struct answer_split *s, const struct parts_grammar *g)
+{
+	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end};
+	for (size_t i = 0; i < s->n_markers; i++) {
+		for (int k = 0; k < 4; k++)
+			if (texts[k] != NULL && strstr(texts[k], s->markers[i].text) != NULL)
+				return false;
+		for (size_t k = 0; k < g->n_calls; k++)
+			if (strstr(g->calls[k].prefix, s->markers[i].text) != NULL)
+				return false;
+	}
+	return true;
+}
+
+static int list_tools(const struct tools_request *t, struct parts_tool *tools, char **schemas, size_t *n)
+{
+	*n = 0;
+	for (size_t i = 0; i < t->n; i++) {
+		const struct tool *tool = &t->list[i];
+		if (!tool->allowed)
+			continue;
+		schemas[*n] = tool->parameters != NULL ? json_dumps(tool->parameters, JSON_COMPACT) : NULL;
+		if (tool->parameters != NULL && schemas[*n] == NULL)
+			return SL_ENOMEM;
+		tools[*n] = (struct parts_tool){.name = tool->name,
+						.schema = schemas[*n],
+						.n_schema = schemas[*n] != NULL ? strlen(schemas[*n]) : 0};
+		++*n;
+	}
+	return 0;
+}
+
+/* The constraint of a required call goes into c->constraint. SL_EUNSUPPORTED with err. */
+static int force_calls(struct request_common *c, const struct answer_split *s, struct sl_err *err)
+{
+	const struct tools_request *t = &c->tools;
+	struct parts_tool *tools = sl_zalloc_n(t->n + 1, sizeof *tools);
+	char **schemas = sl_zalloc_n(t->n + 1, sizeof *schemas);
+	struct parts_grammar g = {0};
+	size_t n = 0;
+	int rc = tools != NULL && schemas != NULL ? list_tools(t, tools, schemas, &n) : SL_ENOMEM;
+	if (rc == 0)
+		rc = parts_grammar((enum parts_format)s->model.format, tools, n, t->named, t->parallel && !t->functions,
+				   &g, err);
+	if (rc == 0 && !is_plain_text(s, &g))
+		rc = sl_errf(err, SL_EUNSUPPORTED, "this model begins its calls with a control token");
+	buf_clear(&c->constraint.text, SIZE_MAX);
+	if (rc == 0)
+		rc = put_calls(&c->constraint.text, &g);
+	if (rc == 0) {
+		c->constraint.kind = PROTO_CONSTRAINT_CALLS;
+		c->constraint.field = "tools";
+	}
+	parts_grammar_dispose(&g);
+	for (size_t i = 0; schemas != NULL && i < n; i++)
+		free(schemas[i]);
+	sl_free(schemas);
+	sl_free(tools);
+	return rc;
+}
+
+/* ---- the door ---- */
+
+static bool refuse_tools(struct exchange *x, const char *param, const char *model, const char *why)
+{
+	return exchange_refuse(x, 400, "unsupported_value", param, "'%s' can't be used with the model '%s': %s.", param,
+			       model, why);
+}
+
+static bool use_tools(struct exchange *x, struct request_common *c, const struct link_model *m,
+		      struct answer_split *split)
+{
+	struct sl_err err = {0};
+	if (c->tools.n == 0 || c->tools.choice == TOOL_CHOICE_NONE)
+		return true;
+	if (split == NULL || split->tools == NULL)
+		return refuse_tools(x, "tools", m->name, "its chat template has no form for calls");
+	if (c->tools.choice == TOOL_CHOICE_AUTO)
+		return true;
+	if (c->constraint.kind != PROTO_CONSTRAINT_NONE)
+		return exchange_refuse(x, 400, "invalid_value", "tool_choice",
+				       "'tool_choice' requires a call, which '%s' does not allow.",
+				       c->constraint.field);
+	int rc = force_calls(c, split, &err);
+	if (rc == SL_EUNSUPPORTED)
+		return refuse_tools(x, "tool_choice", m->name, err.text);
+	if (rc != 0)
+		exchange_reply_no_memory(x);
+	return rc == 0;
+}
+
+bool api_form(struct exchange *x, struct request_common *c, int model, struct answer_spec *spec)
+{
+	const struct link_model *m = model_of(x, model);
+	int rc = 0;
+	if (m != NULL && spec->format->item != NULL) {
+		json_t *tools = declared(&c->tools);
+		if (tools == NULL)
+			rc = SL_ENOMEM;
+		else
+			spec->split =
+			    answer_split_create(&m->parts, tools, !c->tools.parallel, c->tools.functions, &rc);
+		json_decref(tools);
+	}
+	if (rc == SL_EINVAL || rc == SL_ELIMIT) {
+		exchange_refuse(x, 400, "invalid_value", "tools",
+				"'tools' has a name or parameters that can't be used.");
+		return false;
+	}
+	if (rc != 0) {
+		exchange_reply_no_memory(x);
+		return false;
+	}
+	if (m != NULL && spec->format->item != NULL && !use_tools(x, c, m, spec->split)) {
+		answer_split_free(spec->split);
+		spec->split = NULL;
+		return false;
+	}
+	const struct sl_buf *text = &c->constraint.text;
+	c->submit.constraint_kind = c->constraint.kind;
+	c->submit.constraint = (struct proto_str){text->len > 0 ? (const char *)buf_data(text) : "", text->len};
+	c->submit.thinking_tokens = c->reasoning.has_budget ? c->reasoning.budget + (c->reasoning.budget == 0) : 0;
+	spec->constraint = c->constraint.field;
+	return true;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inputs are a string, a list of strings, a list of token ids, or a list of such lists: what the first element is
+ * decides what the others must be. Tokens are written as the wire has them into one buffer, whose place is known only
+ * when all are there.
+ */
+#include "gateway/request/embedding_request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum {
+	TOKEN_BYTES = 4,
+	MAX_DIMENSIONS = PROTO_MAX_EMBEDDING,
+	MAX_ALL_TOKENS = 64 << 20, /* bytes: the body's own bound is below */
+};
+
+/* ---- shared ---- */
+
+static int get_model(const json_t *body, const char **out, struct request_error *e)
+{
+	const json_t *v = request_get(body, "model");
+	if (v == NULL)
+		return request_missing(e, "model");
+	if (!json_is_string(v))
+		return request_wrong_type(e, "model", "a string", v);
+	size_t n = json_string_length(v);
+	if (n == 0 || n > PROTO_MAX_NAME || strlen(json_string_value(v)) != n)
+		return request_bad(e, "invalid_value", "model", "Invalid value for 'model': a name has 1 to %d bytes.",
+				   PROTO_MAX_NAME);
+	*out = json_string_value(v);
+	return 0;
+}
+
+/* An integer that may be absent. */
+static int get_count(const json_t *body, const char *key, int most, int absent, int *out, struct request_error *e)
+{
+	const json_t *v = request_get(body, key);
+	*out = absent;
+	if (v == NULL)
+		return 0;
+	if (!json_is_integer(v))
+		return request_wrong_type(e, key, "an integer", v);
+	if (json_integer_value(v) < 1 || json_integer_value(v) > most)
+		return request_out_of_range(e, key, 1, false, most, (double)json_integer_value(v));
+	*out = (int)json_integer_value(v);
+	return 0;
+}
+
+static int get_flag(const json_t *body, const char *key, bool *out, struct request_error *e)
+{
+	const json_t *v = request_get(body, key);
+	*out = json_is_true(v);
+	return v == NULL || json_is_boolean(v) ? 0 : request_wrong_type(e, key, "a boolean", v);
+}
+
+/* Identifiers that change nothing. */
+static int check_user(const json_t *body, struct request_error *e)
+{
+	const char *user;
+	return request_get_label(body, "user", "user", &user, e);
+}
+
+static void name_of(const char *field, int index, char out[80])
+{
+	if (index < 0)
+		snprintf(out, 80, "%.40s", field);
+	else
+		snprintf(out, 80, "%.40s[%d]", field, index);
+}
+
+static int put_text(const json_t *v, const char *field, int index, struct embedding_text *out, struct request_error *e)
+{
+	char param[80];
+	size_t n = json_string_length(v);
+	name_of(field, index, param);
+	if (!json_is_string(v))
+		return request_wrong_type(e, param, "a string", v);
+	if (n == 0)
+		return request_bad(e, "invalid_value", param, "Invalid value for '%s': it is empty.", param);
+	if (n > REQUEST_MAX_PROMPT)
+		return request_too_long(SL_ELIMIT, param, e);
+	*out = (struct embedding_text){
+	    .kind = PROTO_PROMPT_INPUT, .text = {.at = json_string_value(v), .n = n}, .index = index};
+	return request_check_text(v, param, e);
+}
+
+/* Room for as many texts as list has; *n: how many. */
+static int reserve(const json_t *list, const char *field, struct embedding_text **out, int *n, struct request_error *e)
+{
+	size_t size = json_array_size(list);
+	if (size == 0)
+		return request_bad(e, "empty_array", field, "Invalid '%s': at least one text is needed.", field);
+	if (size > EMBEDDING_MAX_INPUTS)
+		return request_bad(e, "array_above_max_length", field, "Invalid '%s': at most %d texts, not %zu.",
+				   field, EMBEDDING_MAX_INPUTS, size);
+	*out = sl_zalloc_n(size, sizeof **out);
+	*n = (int)size;
+	return *out != NULL ? 0 : SL_ENOMEM;
+}
+
+/* ---- embeddings ---- */
+
+static int put_tokens(struct embedding_request *r, const json_t *ids, int index, struct embedding_text *out,
+		      struct request_error *e)
+{
+	size_t n = json_array_size(ids);
+	char param[80], at[120];
+	uint8_t *to;
+	name_of("input", index, param);
+	if (!json_is_array(ids))
+		return request_wrong_type(e, param, "an array of integers", ids);
+	if (n == 0)
+		return request_bad(e, "empty_array", param, "Invalid '%s': at least one token is needed.", param);
+	if (n > REQUEST_MAX_PROMPT / TOKEN_BYTES)
+		return request_too_long(SL_ELIMIT, param, e);
+	int rc = buf_reserve(&r->tokens, n * TOKEN_BYTES, &to);
+	if (rc != 0)
+		return request_too_long(rc, param, e);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *v = json_array_get(ids, i);
+		json_int_t id = json_integer_value(v);
+		snprintf(at, sizeof at, "%s[%zu]", param, i);
+		if (!json_is_integer(v))
+			return request_wrong_type(e, at, "an integer", v);
+		if (id < 0 || id > INT32_MAX)
+			return request_out_of_range(e, at, 0, false, INT32_MAX, (double)id);
+		for (int k = 0; k < TOKEN_BYTES; k++)
+			*to++ = (uint8_t)((uint32_t)id >> (8 * k));
+	}
+	buf_commit(&r->tokens, n * TOKEN_BYTES);
+	*out = (struct embedding_text){.kind = PROTO_PROMPT_TOKENS, .text = {.n = n * TOKEN_BYTES}, .index = index};
+	return 0;
+}
+
+/* Now that no token can move any more. */
+static void place_tokens(struct embedding_request *r)
+{
+	const char *at = (const char *)buf_data(&r->tokens);
+	for (int i = 0; i < r->n_inputs; i++)
+		if (r->inputs[i].kind == PROTO_PROMPT_TOKENS) {
+			r->inputs[i].text.at = at;
+			at += r->inputs[i].text.n;
+		}
+}
+
+static int put_one(struct embedding_request *r, const json_t *v, struct request_error *e)
+{
+	r->inputs = sl_zalloc(sizeof *r->inputs);
+	r->n_inputs = 1;
+	if (r->inputs == NULL)
+		return SL_ENOMEM;
+	return json_is_string(v) ? put_text(v, "input", -1, r->inputs, e) : put_tokens(r, v, -1, r->inputs, e);
+}
+
+static int get_inputs(struct embedding_request *r, struct request_error *e)
+{
+	const json_t *v = request_get(r->body.root, "input"), *first = json_array_get(v, 0);
+	buf_init(&r->tokens, MAX_ALL_TOKENS);
+	if (v == NULL)
+		return request_missing(e, "input");
+	if (!json_is_string(v) && !json_is_array(v))
+		return request_wrong_type(e, "input", "a string or an array", v);
+	if (json_is_string(v) || json_is_integer(first)) {
+		int rc = put_one(r, v, e);
+		if (rc == 0)
+			place_tokens(r);
+		return rc;
+	}
+	int rc = reserve(v, "input", &r->inputs, &r->n_inputs, e);
+	for (int i = 0; rc == 0 && i < r->n_inputs; i++) {
+		const json_t *it = json_array_get(v, (size_t)i);
+		rc = json_is_array(first) ? put_tokens(r, it, i, &r->inputs[i], e)
+					  : put_text(it, "input", i, &r->inputs[i], e);
+	}
+	if (rc == 0)
+		place_tokens(r);
+	return rc;
+}
+
+static int get_format(struct embedding_request *r, struct request_error *e)
+{
+	const json_t *v = request_get(r->body.root, "encoding_format");
+	const char *name = json_string_value(v);
+	if (v == NULL)
+		return 0;
+	if (name == NULL)
+		return request_wrong_type(e, "encoding_format", "a string", v);
+	r->base64 = strcmp(name, "base64") == 0;
+	if (!r->base64 && strcmp(name, "float") != 0)
+		return request_bad(e, "invalid_value", "encoding_format",
+				   "Invalid value for 'encoding_format': it is \"float\" or \"base64\".");
+	return 0;
+}
+
+int embedding_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct embedding_request *out,
+			    struct request_error *e)
+{
+	int rc, dimensions = 0;
+	*out = (struct embedding_request){0};
+	*e = (struct request_error){0};
+	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
+	    (rc = get_model(out->body.root, &out->model, e)) != 0 || (rc = get_format(out, e)) != 0 ||
+	    (rc = get_count(out->body.root, "dimensions", MAX_DIMENSIONS, 0, &dimensions, e)) != 0 ||
+	    (rc = check_user(out->body.root, e)) != 0 || (rc = get_inputs(out, e)) != 0)
+		embedding_request_dispose(out);
+	out->dimensions = (uint32_t)dimensions;
+	return rc;
+}
+
+void embedding_request_dispose(struct embedding_request *r)
+{
+	sl_free(r->inputs);
+	buf_dispose(&r->tokens);
+	json_doc_dispose(&r->body);
+	*r = (struct embedding_request){0};
+}
+
+/* ---- reranking and scores ---- */
+
+/* A text, or an object that has it as "text"; else v itself, which is then refused. */
+static const json_t *text_of(const json_t *v)
+{
+	const json_t *text = json_object_get(v, "text");
+	return text != NULL ? text : v;
+}
+
+static int get_texts(const json_t *body, const char *field, struct embedding_text **out, int *n,
+		     struct request_error *e)
+{
+	const json_t *v = request_get(body, field);
+	if (v == NULL)
+		return request_missing(e, field);
+	if (json_is_string(v)) {
+		*n = 1;
+		*out = sl_zalloc(sizeof **out);
+		return *out == NULL ? SL_ENOMEM : put_text(v, field, -1, *out, e);
+	}
+	if (!json_is_array(v))
+		return request_wrong_type(e, field, "a string or an array", v);
+	int rc = reserve(v, field, out, n, e);
+	for (int i = 0; rc == 0 && i < *n; i++)
+		rc = put_text(text_of(json_array_get(v, (size_t)i)), field, i, &(*out)[i], e);
+	return rc;
+}
+
+static int begin(const void *bytes, size_t n, const struct request_limits *l, const char *left, const char *right,
+		 struct rank_request *out, struct request_error *e)
+{
+	int rc;
+	*out = (struct rank_request){.left_field = left, .right_field = right};
+	*e = (struct request_error){0};
+	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
+	    (rc = get_model(out->body.root, &out->model, e)) != 0 || (rc = check_user(out->body.root, e)) != 0 ||
+	    (rc = get_texts(out->body.root, left, &out->left, &out->n_left, e)) != 0)
+		return rc;
+	return get_texts(out->body.root, right, &out->right, &out->n_right, e);
+}
+
+int rerank_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct rank_request *out,
+			 struct request_error *e)
+{
+	int rc = begin(bytes, n, l, "query", "documents", out, e);
+	if (rc == 0 && out->left[0].index >= 0)
+		rc = request_wrong_type(e, "query", "a string", request_get(out->body.root, "query"));
+	if (rc == 0)
+		rc = get_count(out->body.root, "top_n", INT32_MAX, out->n_right, &out->top_n, e);
+	if (rc == 0)
+		rc = get_flag(out->body.root, "return_documents", &out->return_documents, e);
+	out->top_n = out->top_n < out->n_right ? out->top_n : out->n_right;
+	if (rc != 0)
+		rank_request_dispose(out);
+	return rc;
+}
+
+int score_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct rank_request *out,
+			struct request_error *e)
+{
+	int rc = begin(bytes, n, l, "text_1", "text_2", out, e);
+	if (rc == 0 && out->n_left != 1 && out->n_left != out->n_right)
+		rc = request_bad(e, "invalid_value", "text_2",
+				 "Invalid 'text_2': %d texts for %d in 'text_1', which has one or as many.",
+				 out->n_right, out->n_left);
+	if (rc != 0)
+		rank_request_dispose(out);
+	return rc;
+}
+
+void rank_request_dispose(struct rank_request *r)
+{
+	sl_free(r->left);
+	sl_free(r->right);
+	json_doc_dispose(&r->body);
+	*r = (struct rank_request){0};
+}
