@@ -88,6 +88,13 @@ static const char *find(const struct pair *pairs, size_t n, const char *name)
 
 static bool begins(const char *s, const char *with) { return strncmp(s, with, strlen(with)) == 0; }
 
+/* The digits of a layer's number that a dot ends; 0: none, or more than four. */
+static int layer_digits(const char *s)
+{
+	size_t n = strspn(s, "0123456789");
+	return n <= 4 && s[n] == '.' ? (int)n : 0;
+}
+
 /* Old files call a norm's gain gamma, its bias beta. */
 static const char *suffix_of(const char *name, size_t *n)
 {
@@ -111,19 +118,20 @@ static bool bert_name(const char *name, char *out, size_t out_bytes)
 	if (begins(at, "embeddings.position_ids") || begins(at, "cls.predictions.") ||
 	    begins(at, "cls.seq_relationship.") || begins(at, "lm_head."))
 		return false;
-	int layer = -1, skip = 0;
-	if (begins(at, "encoder.layer.") && sscanf(at, "encoder.layer.%4d.%n", &layer, &skip) == 1 && skip > 0)
-		at += skip;
+	const char *layer = begins(at, "encoder.layer.") ? at + 14 : "";
+	int digits = layer_digits(layer);
+	if (digits > 0)
+		at = layer + digits + 1;
 	const char *suffix = suffix_of(at, &n);
 	snprintf(stem, sizeof stem, "%.*s", (int)(n < sizeof stem ? n : sizeof stem - 1), at);
-	to = layer < 0 ? find(bert_whole, sizeof bert_whole / sizeof *bert_whole, stem)
-		       : find(bert_layers, sizeof bert_layers / sizeof *bert_layers, stem);
+	to = digits == 0 ? find(bert_whole, sizeof bert_whole / sizeof *bert_whole, stem)
+			 : find(bert_layers, sizeof bert_layers / sizeof *bert_layers, stem);
 	if (to == NULL || suffix == NULL)
 		snprintf(out, out_bytes, "%s", name);
-	else if (layer < 0)
+	else if (digits == 0)
 		snprintf(out, out_bytes, "%s.%s", to, suffix);
 	else
-		snprintf(out, out_bytes, "blk.%d.%s.%s", layer, to, suffix);
+		snprintf(out, out_bytes, "blk.%.*s.%s.%s", digits, layer, to, suffix);
 	return true;
 }
 
@@ -150,18 +158,17 @@ bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_by
 		snprintf(out, out_bytes, "%s", to);
 		return true;
 	}
-	if (begins(at, "layers.") && isdigit((unsigned char)at[7])) {
-		size_t digits = strspn(at + 7, "0123456789");
-		const char *rest = at + 7 + digits + 1;
-		if (digits <= 4 && at[7 + digits] == '.') {
-			to = strcmp(rest, "post_attention_layernorm.weight") != 0
-				 ? find(in_layers, sizeof in_layers / sizeof *in_layers, rest)
-			     : begins(family, "gemma") ? "post_attention_norm.weight"
-						       : "ffn_norm.weight";
-			if (to != NULL) {
-				snprintf(out, out_bytes, "blk.%.*s.%s", (int)digits, at + 7, to);
-				return true;
-			}
+	const char *layer = begins(at, "layers.") ? at + 7 : "";
+	int digits = layer_digits(layer);
+	if (digits > 0) {
+		const char *rest = layer + digits + 1;
+		to = strcmp(rest, "post_attention_layernorm.weight") != 0
+			 ? find(in_layers, sizeof in_layers / sizeof *in_layers, rest)
+		     : begins(family, "gemma") ? "post_attention_norm.weight"
+					       : "ffn_norm.weight";
+		if (to != NULL) {
+			snprintf(out, out_bytes, "blk.%.*s.%s", digits, layer, to);
+			return true;
 		}
 	}
 	snprintf(out, out_bytes, "%s", name);

@@ -19,7 +19,8 @@ static int load_table(struct model *m, const char *name, int first, int rows, fl
 	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
-	if (t->n_dims != 2 || t->dims[0] != (uint64_t)width || t->dims[1] < (uint64_t)(first + rows) || t->data == NULL)
+	if (t->n_dims != 2 || t->dims[0] != (uint64_t)width || t->dims[1] < (uint64_t)first + (uint64_t)rows ||
+	    t->data == NULL)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is no table of %d × %d", model_file_path(m->file), name,
 			       first + rows, width);
 	size_t n = (size_t)rows * (size_t)width;

@@ -154,7 +154,7 @@ static void start(struct rank *k)
 	if (model < 0)
 		return;
 	memcpy(k->model, engine_link_model(k->x->app->link, model)->name, sizeof k->model);
-	k->items = sl_zalloc_n((size_t)(k->r.n_left + k->r.n_right), sizeof *k->items);
+	k->items = sl_zalloc_n((size_t)k->r.n_left + (size_t)k->r.n_right, sizeof *k->items);
 	k->results = sl_zalloc_n((size_t)k->r.n_right, sizeof *k->results);
 	if (k->items == NULL || k->results == NULL) {
 		exchange_reply_no_memory(k->x);

@@ -70,8 +70,9 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 				    &(struct proto_model){.state = PROTO_MODEL_FAILED, .name = word, .reason = word}),
 		    out, max);
 	case 5:
-		return seed_of(PROTO_QUEUED, proto_put_queued(&frame, 1, &(struct proto_queued){1, 0, 2, 3, 4, true}),
-			       out, max);
+		return seed_of(PROTO_QUEUED,
+			       proto_put_queued(&frame, 1, &(struct proto_queued){.request = 1, .limit_ms = 2}), out,
+			       max);
 	case 6:
 		return seed_of(PROTO_TOKENS,
 			       proto_put_tokens(&frame, 1,

@@ -15,16 +15,46 @@ read -r -a flags < <(pkg-config --cflags libevent libnghttp2 libssl jansson yaml
 only=''
 [ "${1-}" = short ] && only='--checks=-clang-analyzer-*'
 common="$only ${flags[*]} $(clang-tidy --version | grep version)"
-export cache only common
+export cache only
+
+# keys: a line `KEY SOURCE` for each source.
+keys() {
+	local lists
+	lists=$(mktemp -d)
+	sources | awk -v common="$common" -v lists="$lists" '
+		function hash(f) { return f in hashes ? hashes[f] : "none" }
+		BEGIN {
+			while (("git ls-files -co --exclude-standard -- .clang-tidy \"*.c\" \"*.h\" | xargs sha256sum 2>/dev/null" | getline line) > 0)
+				hashes[substr(line, 67)] = substr(line, 1, 64)
+		}
+		{
+			deps = "build/" substr($0, 1, length($0) - 1) "d"
+			list = common "\n" hash(".clang-tidy") "\n" $0 " " hash($0) "\n"
+			while ((getline line <deps) > 0) {
+				sub(/^[^ ]*:/, "", line)
+				n = split(line, name, " ")
+				for (i = 1; i <= n; i++)
+					if (name[i] in hashes) list = list name[i] " " hashes[name[i]] "\n"
+			}
+			close(deps)
+			out = lists "/" NR
+			printf "%s", list >out
+			close(out)
+			print out, $0 >(lists "/names")
+		}'
+	(cd "$lists" && find . -name '[0-9]*' -print0 | xargs -0 sha256sum) | awk -v lists="$lists" '
+		{ key[lists substr($2, 2)] = substr($1, 1, 32) }
+		END { while ((getline <(lists "/names")) > 0) print key[$1], $2 }'
+	rm -rf "$lists"
+}
+
+sources() {
+	find base kernels engine cache cascade gateway cmd -name "*.c" | sort
+}
 
 one() {
-	local src=$1 key deps isa=()
-	shift
-	deps=$(sed -e 's/\\$//' -e 's/^[^ ]*://' "build/${src%.c}.d" 2>/dev/null | tr ' ' '\n' |
-		grep -E '^(base|kernels|engine|cache|cascade|gateway|cmd)/' | sort -u)
-	# shellcheck disable=SC2086 # names without spaces
-	key=$({ echo "$common"; cat .clang-tidy "$src" $deps 2>/dev/null; } | sha256sum | cut -c1-32)
-	[ -e "$cache/$key" ] && touch "$cache/$key" && return 0
+	local key=$1 src=$2 isa=()
+	shift 2
 	case $src in
 	*_avx512*) isa=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c) ;;
 	*_vnni*) isa=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c) ;;
@@ -41,5 +71,11 @@ one() {
 }
 export -f one
 
-find base kernels engine cache cascade gateway cmd -name "*.c" | sort |
-	xargs -P "$(nproc)" -I{} bash -c 'one "$@"' one {} "${flags[@]}"
+keys >"$cache/keys.$$"
+# A key in use stays fresh.
+awk '{ print $1 }' "$cache/keys.$$" | (cd "$cache" && xargs touch -c)
+while read -r key src; do [ -e "$cache/$key" ] || echo "$key" "$src"; done <"$cache/keys.$$" |
+	xargs -r -P "$(nproc)" -L 1 bash -c 'one "$@" '"${flags[*]@Q}" one
+rc=$?
+rm -f "$cache/keys.$$"
+exit $rc

@@ -19,14 +19,14 @@ if grep -nIE '<<<<<<< |>>>>>>> ' "${files[@]}"; then
 	echo "^ left by a merge"
 	bad=1
 fi
-for f in "${files[@]}"; do
-	case $f in
-	*.c | *.h | *.sh | *.cu)
-		head -n 3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' || {
-			echo "$f: no licence line at its top"
-			bad=1
-		}
-		;;
-	esac
-done
+unlicensed=$(printf '%s\n' "${files[@]}" | grep -E '\.(c|h|sh|cu)$' | xargs awk '
+	FNR == 1 { if (NR > 1 && !found) print file; file = FILENAME; found = 0 }
+	/SPDX-License-Identifier: Apache-2\.0/ { found = 1 }
+	FNR == 3 { if (!found) print file; found = 1; nextfile }
+	END { if (!found) print file }')
+if [ -n "$unlicensed" ]; then
+	echo "$unlicensed"
+	echo "^ no licence line at the top"
+	bad=1
+fi
 exit $bad

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/step.cu
 # What a gather takes is sent too late.
-s/b->picks_at = stage(b, (size_t)rows, &at);/b->picks_at = stage(b, (size_t)rows, \&at); b->n_staged -= (size_t)(paged ? 0 : rows);/
+s/b->texts_at = stage(b, TEXT_INTS \* (size_t)rows, &at);/b->texts_at = stage(b, TEXT_INTS * (size_t)rows, \&at); b->n_staged -= (size_t)(paged ? 0 : (1 + TEXT_INTS) * rows);/
