@@ -184,7 +184,7 @@ $(B)/cuda.flags: force | needs
 $(CUDA_OBJ): $(B)/%.o: %.cu $(B)/cuda.flags
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVCCFLAGS) $(cuda_gen) --threads 2 -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(CCACHE) $(NVCC) $(NVCCFLAGS) $(cuda_gen) --threads 2 -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(B)/libsluice-cuda.so: $(CUDA_OBJ)
 	$(call say,LINK,$@)
