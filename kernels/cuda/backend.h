@@ -216,8 +216,7 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 
 /* ---- library.cu ---- */
 enum { KN_NOT_TAKEN = 1 };
-/* From now on the library computes products that it computes faster. path: file of the choices, or NULL. Never fails.
- * */
+/* From now on the library computes the products that it is faster at. path: file of choices, or NULL. Never fails. */
 void kn_cuda_library_open(struct kn_backend *b, const char *path);
 void kn_cuda_library_close(struct kn_backend *b);
 /* 0, SL_EIO, or KN_NOT_TAKEN: use the kernels here. */
