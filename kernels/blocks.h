@@ -36,9 +36,9 @@
  * low(sc[i]) for i < 8 and high(sc[i - 8]) from there, its upper two at bit 2(i / 4) of sc[8 + i % 4];
  * IQ4_XS: low four bits in a nibble of sl, in order, low first, upper two at bit 2i of sh.
  *
- * INT4 is in no file: floats and Q8_0 become it on load. Symmetric, one scale for each 128 weights along K, as most
- * checkpoints of four bits for 16-bit activations are: a zero point would cost a kernel the sums of the activations and
- * a multiply-add each, 1/32 bit more, and buys little where weights lie around zero; Q4_1 and Q4_K have minimums.
+ * INT4 is never in files: floats and Q8_0 are converted on load. It is symmetric, with one scale per 128 weights
+ * along K, like most four-bit checkpoints for 16-bit activations. A zero point would require sums of activations, a
+ * multiply-add each and 1/32 bit more, and gains little if weights are centred on zero; Q4_1 and Q4_K have minimums.
  *
  * Every product above is exact in float32 (at most 11 + 6 + 7 bits), so a weight is rounded at most
  * once, in the sum with a minimum, and every implementation gives the same bits.

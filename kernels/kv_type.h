@@ -37,8 +37,7 @@ static inline size_t kn_kv_element_bytes(int type)
 
 static inline bool kn_kv_has_scales(int type) { return type == KN_KV_Q8 || type == KN_FP8; }
 
-/* From the beginning of a head's block to its scales; what is between the elements and them is never
- * read. SIZE_MAX when it does not fit into a size. */
+/* Offset of the scales in a head's block; any gap after the elements is never read. SIZE_MAX: overflow. */
 static inline size_t kn_kv_scales_at(int type, int page_tokens, int head_dim)
 {
 	size_t n = kn_kv_element_bytes(type);
@@ -48,7 +47,7 @@ static inline size_t kn_kv_scales_at(int type, int page_tokens, int head_dim)
 	return kn_kv_has_scales(type) ? n / 4 * 4 : n - 3;
 }
 
-/* Bytes of the part of a page that is one key head's, of keys or of values. SIZE_MAX as above. */
+/* Bytes of one key head's block in a page, of keys or of values. SIZE_MAX: overflow. */
 static inline size_t kn_kv_head_bytes(int type, int page_tokens, int head_dim)
 {
 	size_t n = kn_kv_scales_at(type, page_tokens, head_dim), scales = (size_t)page_tokens * sizeof(float);
@@ -73,16 +72,16 @@ static inline size_t kn_kv_block_at(const struct kn_kv *kv, int32_t page, int la
 
 /* "f32", "f16", "bf16", "q8", "fp8"; "unknown". */
 const char *kn_kv_type_name(int type);
-/* -1: none. */
+/* -1: unknown name. */
 int kn_kv_type_from_name(const char *name);
 /* Type i of all, from 0; -1 past the last. */
 int kn_kv_type_at(int i);
 /* "auto": KN_F16 where the backend has it, otherwise KN_F32. */
 int kn_kv_type_auto(const struct kn_ops *ops);
-/* The names of those a backend has, "f32, f16, q8", cut to n bytes. Returns out. */
+/* The names of the types that a backend supports, "f32, f16, q8", truncated to n bytes. Returns out. */
 const char *kn_kv_types_of(const struct kn_ops *ops, char *out, size_t n);
 
-/* One e4m3 float: to the nearest, ties to even, beyond ±448 those, NaN 0x7F; and back. */
+/* Converts to and from e4m3: to nearest, ties to even, saturating at ±448; NaN becomes 0x7F. */
 uint8_t kn_fp8_from_f32(float x);
 float kn_f32_from_fp8(uint8_t code);
 

@@ -3,8 +3,8 @@
  * Backends in shared objects, opened at run time: the program starts without a CUDA library and reports why it runs
  * without one.
  *
- * A plugin exports one C function, KN_PLUGIN_ENTRY. It calls the program only through the table below, links to nothing
- * of it, and is never closed (a device runtime does not survive that).
+ * A plugin exports one C function, KN_PLUGIN_ENTRY. It calls the program only through the table below, does not link
+ * to it, and is never closed (a device runtime does not survive that).
  */
 #ifndef KERNELS_PLUGIN_H
 #define KERNELS_PLUGIN_H
@@ -30,13 +30,13 @@ struct kn_plugin_host {
 typedef const struct kn_ops *kn_plugin_entry(const struct kn_plugin_host *host, struct sl_err *err);
 #define KN_PLUGIN_ENTRY "sluice_backend"
 
-/* The table of the shared object at path; NULL with the reason in *err. Any thread. */
+/* Opens the shared object at path. NULL: failed, with the reason in *err. Any thread. */
 const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err);
 /* Opens the shared object of that name, if any, without initializing it: kn_plugin_select does that later, when the
  * file may be unreachable. */
 void kn_plugin_load(const char *name);
-/* Those by name, "cuda" and "cuda-emulated": libsluice-NAME.so beside the executable or in ../lib/sluice. Searched
- * once; the result is kept. *is_plugin: whether it is such a name. */
+/* The plugin "cuda" or "cuda-emulated": libsluice-NAME.so beside the executable or in ../lib/sluice. Searched once;
+ * the result is kept. *is_plugin: whether name is one of these. */
 const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct sl_err *err);
 /* One line for the log: the CUDA backend found, or why there is none. */
 const char *kn_plugin_line(void);

@@ -15,8 +15,8 @@ struct kn_grid {
 	const int8_t *values;
 };
 
-/* Values below KN_TINY are taken as zero and those beyond KN_HUGE refused, so that squares and
- * reciprocals stay float numbers. Float16 scales end long before either. */
+/* Values below KN_TINY count as zero and values beyond KN_HUGE are refused, so that squares and reciprocals stay in
+ * float's range. Float16 scales have a smaller range anyway. */
 #define KN_TINY 1e-18f
 #define KN_HUGE 1e18f
 

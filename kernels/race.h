@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The noise of a draw, as an exponential race (the Gumbel-max trick in other words): token i of weight w[i] arrives at
- * time E[i] / w[i], where the E are independent and exponential, and the first to arrive is drawn: with probability
+ * The noise of a draw, as an exponential race (equivalent to the Gumbel-max trick): token i of weight w[i] arrives at
+ * time E[i] / w[i], where the E are independent and exponential, and the first to arrive is drawn, with probability
  * w[i] / Σw. E is a function of the draw's key and the token's id alone. So two models that draw with one key and whose
  * distributions differ by the total variation d draw the same token with probability at least (1 - d) / (1 + d)
  * (Daliri, Musco, Suresh, "Coupling without Communication and Drafter-Invariant Speculative Decoding", 2024), and
@@ -11,7 +11,7 @@
  * its ids with the same probability, and the others follow it by independent exponential times (the minimum of
  * exponential times, and their lack of memory). So one hash bounds a whole block, and few ids are ever looked at.
  *
- * The same operations in the same order on the host and on devices, so that both have the same bits; no contraction.
+ * Host and devices execute the same operations in the same order, without contraction, so both have the same bits.
  */
 #ifndef KERNELS_RACE_H
 #define KERNELS_RACE_H

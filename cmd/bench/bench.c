@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench`: measuring. Every figure stands beside a ceiling or a comparison of the same run,
- * because a machine that is shared makes absolute times worth little.
+ * `sluice bench`: selects the measurement, and has the options and headers that all share.
  */
 #include "cmd/bench/bench.h"
 
@@ -43,26 +42,27 @@ static const char usage[] =
     "       sluice bench grammar --cases FOLDER --tokenizer FILE [--only TEXT] [--list] [--seconds S]\n"
     "              [--megabytes N] [--json]\n"
     "\n"
-    "machine   what this machine can do: reading memory, integer and floating point products\n"
-    "model     tokens per second of a model file, prompt and answer, and their share of that\n"
-    "engine    the engine with scheduler and prefix tree: shared-prefix, no-sharing, long-prompt,\n"
-    "          fair-share, fair-tiers, prediction, planning; all of them without --scenario\n"
-    "speculation  drafts from the text and from a small model: steps and time they save or cost\n"
-    "ops       every operation over shapes and weight types: right, and what share of its roofline\n"
-    "gpu       a device's kernels and steps, in the lines that tests/bench/gpu.sh makes a table of; so are ops\n"
-    "          and model with that backend. A model may be random:SHAPE:TYPE (sluice model random has them,\n"
-    "          and int4): its weights are made on the device, without a file\n"
-    "serve     a server under load: time to the first token, between tokens, throughput, goodput\n"
-    "gateway   the gateway's own cost with the echo engine behind it, beside nginx if there is one:\n"
-    "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 10000-open, memory\n"
-    "cleanse   cleansing of users' messages: bytes per second, beside memcpy\n"
-    "store     what Redis costs a request before its first token, beside two PINGs\n"
-    "cascade   how hard a request looks: nanoseconds of one score\n"
-    "overload  a server (the echo engine's, or with a model file) asked for many times what it can do:\n"
-    "          goodput of its peak, how fast it refuses, how good its predictions are, until it is normal\n"
-    "pacing    what paced streams of a low tier take from unpaced ones of a high one\n"
-    "grammar   JSON schemas with instances (files of {\"schema\", \"tests\": [{\"valid\", \"data\"}]}): how many are\n"
-    "          judged right through the masks, why others are refused, processor time of masks\n";
+    "machine   peak rates of this machine: memory reads, integer and floating-point products\n"
+    "model     tokens per second of a model file for prompts and answers, relative to those peaks\n"
+    "engine    the engine with scheduler and prefix tree. Scenarios: shared-prefix, no-sharing, long-prompt,\n"
+    "          fair-share, fair-tiers, prediction, planning (default: all)\n"
+    "speculation  drafts from the text and from a small model: steps and time saved or lost\n"
+    "ops       every operation for many shapes and weight types: correctness, share of its roofline\n"
+    "gpu       a device's kernels and steps, one line each, for the table of tests/bench/gpu.sh. ops and model with\n"
+    "          a device as --backend do the same. A model may be random:SHAPE:TYPE (shapes and types of sluice\n"
+    "          model random, and int4): its weights are generated on the device, without a file\n"
+    "serve     a server under load: time to first token, time between tokens, throughput, goodput\n"
+    "gateway   the gateway's own cost in front of the echo engine, compared with nginx if installed. Loads:\n"
+    "          1000-5ms, 1000-20ms, 256-2ms, 256-20ms, 256-own, json, 1000-on-100, 10000-open, memory\n"
+    "cleanse   cleansing of users' messages: bytes per second, compared with memcpy\n"
+    "store     latency that Redis adds before a request's first token, compared with two PINGs\n"
+    "cascade   nanoseconds of one score\n"
+    "overload  a server (with the echo engine or a model file) under many times its capacity: goodput relative to\n"
+    "          its peak, latency of refusals, accuracy of predicted waits, time to recover\n"
+    "pacing    throughput that paced streams of a low tier take from unpaced streams of a high tier\n"
+    "grammar   JSON schemas with instances (files of {\"schema\", \"tests\": [{\"valid\", \"data\"}]}): instances "
+    "that\n"
+    "          the masks judge correctly, reasons for refusals, processor time of masks\n";
 
 int bench_complain(int status, const char *fmt, ...)
 {
@@ -106,7 +106,7 @@ int bench_parse(int argc, char **argv, const struct bench_option *options, size_
 			continue;
 		}
 		if (o == NULL)
-			return bench_complain(CMD_EXIT_USAGE, "%s: no option %s", argv[0], argv[i]);
+			return bench_complain(CMD_EXIT_USAGE, "%s: unknown option %s", argv[0], argv[i]);
 		if (o->flag != NULL) {
 			*o->flag = true;
 			continue;

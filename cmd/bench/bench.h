@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench …`: what its files share.
+ * The room is the program sluice-bench: measurements of the machine, models, the engine and servers. Each measurement
+ * is a bench_NAME function in a file of its own; bench.c selects one. Every figure is printed with a ceiling or a
+ * comparison from the same run, because absolute times mean little on a shared machine.
+ *
+ *   bench_box     an engine and a gateway started for a measurement
+ *   bench_child   a process started for a measurement
+ *   bench_load    endless streams, for the cost per event; cmd/load has the client
+ *
+ * Thread: main, which calls bench_run; engines report events from their own threads.
  */
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
@@ -9,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* argv[1] is the measurement. The exit status. */
+/* argv[1] names the measurement. The exit status. */
 int bench_run(int argc, char **argv);
-/* The server to measure: `sluice` beside this program, otherwise the one in PATH. */
+/* The server program to measure: `sluice` beside this program, otherwise the one in PATH. */
 const char *bench_server(void);
 
 /* argv[0] is the subcommand's name. The exit status. */
@@ -32,21 +40,21 @@ int bench_grammar(int argc, char **argv);
 
 /* Prints `sluice bench: …` on standard error and returns status. */
 int bench_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* One line about processor, cores and this build; none in JSON. */
+/* Prints one line about the processor, its cores and this build. Not for JSON output. */
 void bench_header(void);
 
-/* An option "--name VALUE" with a whole number or a real one within bounds. */
+/* An option --name. Set one of number (a value in [lo, hi]), text and flag. */
 struct bench_option {
 	const char *name;
-	double *number;    /* or */
-	const char **text; /* or */
-	bool *flag;        /* takes no value */
+	double *number;
+	const char **text;
+	bool *flag; /* takes no value */
 	double lo, hi;
 };
-/* Takes the options; the one argument that is none goes to *word (NULL: none is allowed). 0 or the
- * exit status. */
+/* Parses argv[1..]. One argument that is not an option goes to *word; word NULL: none is allowed. 0, or the exit
+ * status. */
 int bench_parse(int argc, char **argv, const struct bench_option *options, size_t n, const char **word);
-/* "1,4,8" into at most max numbers from 1 to most; how many, 0 when malformed. */
+/* Parses "1,4,8": at most max numbers from 1 to most. Returns how many; 0: malformed. */
 int bench_list(const char *text, int most, int *out, int max);
 
 #endif

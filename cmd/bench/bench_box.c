@@ -32,17 +32,14 @@ int bench_box_open(struct bench_box *b, struct sl_err *err)
 static int write_config(const struct bench_box *b, const char *engine, const char *gateway, uint16_t port,
 			struct sl_err *err)
 {
-	FILE *f = fopen(b->config, "w");
-	bool bad = f == NULL || fprintf(f,
-					"state: %s/state\nlog:\n  level: error\ncache:\n  store: memory\n"
-					"engine:\n  socket: %s\n%sgateway:\n  https: off\n  http: 127.0.0.1:%u\n%s",
-					b->dir, b->socket, engine, port, gateway) < 0;
-	if (f != NULL)
-		bad |= fclose(f) != 0;
-	return bad ? sl_errf(err, SL_EIO, "%s: can't be written", b->config) : 0;
+	char text[CONFIG_BYTES];
+	int n = snprintf(text, sizeof text,
+			 "state: %s/state\nlog:\n  level: error\ncache:\n  store: memory\n"
+			 "engine:\n  socket: %s\n%sgateway:\n  https: off\n  http: 127.0.0.1:%u\n%s",
+			 b->dir, b->socket, engine, port, gateway);
+	return n < (int)sizeof text ? bench_folder_write(b->config, text, err) : SL_ELIMIT;
 }
 
-/* GET /ready */
 static bool is_ready(const struct load_target *t)
 {
 	static const char ask[] = "GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -56,32 +53,33 @@ static bool is_ready(const struct load_target *t)
 	return ok && strncmp(reply, "HTTP/1.1 200", 12) == 0;
 }
 
-int bench_box_start(struct bench_box *b, const char *engine, const char *gateway, bool echo, struct sl_err *err)
+int bench_box_start_engine(struct bench_box *b, bool echo, int cpu, struct sl_err *err)
 {
-	static char config_flag[] = "-c", echo_flag[] = "--echo", engine_name[] = "engine", gateway_name[] = "gateway";
+	static char config_flag[] = "-c", echo_flag[] = "--echo", name[] = "engine";
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	char *engine_argv[] = {(char *)bench_server(),  engine_name, config_flag, b->config,
-			       echo ? echo_flag : NULL, NULL};
-	char *gateway_argv[] = {(char *)bench_server(), gateway_name, config_flag, b->config, NULL};
-	char url[64];
-	uint16_t port = bench_free_port();
-	uint64_t deadline = clock_now_ns() + UP_S * NS_PER_S;
+	char *argv[] = {(char *)bench_server(), name, config_flag, b->config, echo ? echo_flag : NULL, NULL};
 	if (strlen(b->socket) >= sizeof un.sun_path)
 		return sl_errf(err, SL_EINVAL, "%s: too long for a socket's path", b->socket);
 	memcpy(un.sun_path, b->socket, strlen(b->socket) + 1);
+	int rc = bench_child_start(&b->engine, argv, cpu, b->log, err);
+	return rc == 0 ? bench_child_await(&b->engine, (struct sockaddr *)&un, sizeof un, name, b->log, err) : rc;
+}
+
+int bench_box_start(struct bench_box *b, const char *engine, const char *gateway, bool echo, struct sl_err *err)
+{
+	static char config_flag[] = "-c", name[] = "gateway";
+	char *argv[] = {(char *)bench_server(), name, config_flag, b->config, NULL};
+	char url[64];
+	uint16_t port = bench_free_port();
+	uint64_t deadline = clock_now_ns() + UP_S * NS_PER_S;
 	snprintf(url, sizeof url, "http://127.0.0.1:%u", port);
 	int rc = load_target_parse(url, &b->target, err);
 	if (rc == 0)
 		rc = write_config(b, engine, gateway, port, err);
 	if (rc == 0)
-		rc = bench_child_start(&b->engine, engine_argv, -1, b->log, err);
-	while (rc == 0 && !bench_accepts((struct sockaddr *)&un, sizeof un)) {
-		if (!bench_child_alive(&b->engine) || clock_now_ns() > deadline)
-			return bench_child_no_start("engine", b->log, err);
-		usleep(LOOK_MS * 1000);
-	}
+		rc = bench_box_start_engine(b, echo, -1, err);
 	if (rc == 0)
-		rc = bench_child_start(&b->gateway, gateway_argv, -1, b->log, err);
+		rc = bench_child_start(&b->gateway, argv, -1, b->log, err);
 	while (rc == 0 && !is_ready(&b->target)) {
 		if (!bench_child_alive(&b->gateway) || !bench_child_alive(&b->engine) || clock_now_ns() > deadline)
 			return bench_child_no_start(bench_child_alive(&b->engine) ? "gateway" : "engine", b->log, err);

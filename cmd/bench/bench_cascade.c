@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench cascade`: nanoseconds of one score (features, rules, weights) over messages of several
- * kinds and lengths, with the built-in weights and with a model of the usual size, and of one decision.
+ * `sluice bench cascade`: nanoseconds of one score (features, rules, weights) for messages of several kinds and
+ * lengths, with weights of the default size, and nanoseconds of one token of a watched answer.
  */
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static const struct sample samples[] = {
     {"one-letter words", "a b c d e f g h ", 4096},
 };
 
-/* w: NULL for the features alone. */
+/* w NULL: features only. */
 static double ns_of_score(const struct casc_weights *w, const char *text, size_t n, float *sink)
 {
 	double took[TIMES];
@@ -54,7 +54,7 @@ static double ns_of_score(const struct casc_weights *w, const char *text, size_t
 	return percentile(took, TIMES, 50);
 }
 
-/* A token that changes nothing but the confidence: what every token of a watched answer costs. */
+/* Cost of a token of a watched answer: it updates the confidence and changes nothing else. */
 static double ns_of_token(void)
 {
 	double took[TIMES];

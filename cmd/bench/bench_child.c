@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A child gets SIGKILL when this process ends, however it ends, so that no measurement leaves a
- * server behind. Its processor time is read from its CPU clock, which counts to the nanosecond what
- * the scheduler gave it (ticks would be too coarse for a window of a second).
+ * A child gets SIGKILL when this process ends for any reason, so no measurement leaves a server behind. Its processor
+ * time comes from its CPU clock, which has nanosecond resolution; ticks are too coarse for a window of a second.
  */
 #include "cmd/bench/bench_child.h"
 
@@ -22,9 +21,9 @@
 
 #include "base/clock.h"
 
-enum { STOP_MS = 3000, LOOK_US = 2000, BACKLOG = 4096 };
+enum { STOP_MS = 3000, UP_S = 120, LOOK_US = 2000, BACKLOG = 4096 };
 
-/* The n-th processor of those allowed at the start, which pinning must not forget; -1. */
+/* The n-th processor allowed at the start of this process, before any pinning; -1: none. */
 static int nth_cpu(int n)
 {
 	static cpu_set_t all;
@@ -61,7 +60,7 @@ static void enter_child(pid_t parent, int cpu)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	/* A Ctrl-C is for the measurement, which then ends its children. */
+	/* Ctrl-C must reach this process only, which then ends its children. */
 	setpgid(0, 0);
 	bench_pin(cpu);
 }
@@ -72,14 +71,14 @@ static int started(struct bench_child *c, pid_t pid, struct sl_err *err)
 	if (clock_getcpuclockid(pid, &c->cpu) == 0)
 		return 0;
 	bench_child_stop(c);
-	return sl_errf(err, SL_EIO, "a child process ended at once");
+	return sl_errf(err, SL_EIO, "a child process ended immediately");
 }
 
 int bench_child_start(struct bench_child *c, char *const argv[], int cpu, const char *log, struct sl_err *err)
 {
 	pid_t parent = getpid();
 	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	bench_cpus(); /* the set is known before anything is pinned */
+	bench_cpus(); /* records the set before anything is pinned */
 	pid_t pid = fd >= 0 ? fork() : -1;
 	if (pid == 0) {
 		enter_child(parent, cpu);
@@ -92,7 +91,7 @@ int bench_child_start(struct bench_child *c, char *const argv[], int cpu, const 
 	if (fd >= 0)
 		close(fd);
 	if (pid < 0)
-		return sl_errf(err, SL_EIO, "%s can't be started: %s", argv[0], strerror(saved));
+		return sl_errf(err, SL_EIO, "can't start %s: %s", argv[0], strerror(saved));
 	return started(c, pid, err);
 }
 
@@ -107,7 +106,7 @@ int bench_child_fork(struct bench_child *c, void (*run)(void *arg), void *arg, i
 		_exit(0);
 	}
 	if (pid < 0)
-		return sl_errf(err, SL_EIO, "no process: %s", strerror(errno));
+		return sl_errf(err, SL_EIO, "can't fork: %s", strerror(errno));
 	return started(c, pid, err);
 }
 
@@ -139,6 +138,18 @@ bool bench_accepts(const struct sockaddr *at, socklen_t n)
 	return rc == 0;
 }
 
+int bench_child_await(const struct bench_child *c, const struct sockaddr *at, socklen_t n, const char *name,
+		      const char *log, struct sl_err *err)
+{
+	uint64_t deadline = clock_now_ns() + UP_S * NS_PER_S;
+	while (clock_now_ns() < deadline && bench_child_alive(c)) {
+		if (bench_accepts(at, n))
+			return 0;
+		usleep(LOOK_US);
+	}
+	return bench_child_no_start(name, log, err);
+}
+
 int bench_child_no_start(const char *name, const char *log, struct sl_err *err)
 {
 	char line[256] = "";
@@ -148,7 +159,7 @@ int bench_child_no_start(const char *name, const char *log, struct sl_err *err)
 	if (f != NULL)
 		fclose(f);
 	line[strcspn(line, "\n")] = '\0';
-	return sl_errf(err, SL_EIO, "the %s does not start: %s", name, line);
+	return sl_errf(err, SL_EIO, "the %s failed to start: %s", name, line);
 }
 
 uint64_t bench_child_cpu_ns(const struct bench_child *c)
@@ -167,7 +178,7 @@ uint64_t bench_child_rss(const struct bench_child *c)
 	FILE *f = fopen(path, "r");
 	if (f == NULL)
 		return 0;
-	/* All pages, then the resident ones. */
+	/* The second number is the count of resident pages. */
 	const char *second = fgets(line, sizeof line, f) != NULL ? strchr(line, ' ') : NULL;
 	if (second != NULL)
 		resident = strtoull(second, NULL, 10);

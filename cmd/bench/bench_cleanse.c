@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench cleanse`: bytes per second of the cleanser over texts of several kinds, beside memcpy
- * of the same bytes in the same run. Plain texts are those that it leaves as they are.
+ * `sluice bench cleanse`: bytes per second of the cleanser for texts of several kinds, compared with memcpy of the
+ * same bytes in the same run. Cleansing leaves plain texts unchanged.
  */
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static double seconds_of(const char *text, size_t n, int level, struct sl_buf *o
 	for (int t = 0; t < TIMES; t++) {
 		buf_clear(out, SIZE_MAX);
 		uint64_t begin = clock_now_ns();
-		/* Without a level it is memcpy. */
+		/* Level off stands for memcpy. */
 		int rc = level == CLEANSE_OFF ? buf_append(out, text, n)
 					      : cleanse((enum cleanse_level)level, text, n, out, NULL);
 		BUG_IF(rc != 0, "bench cleanse: out of memory");

@@ -107,7 +107,7 @@ int bench_direct(const char *socket_path, uint32_t n, double seconds, struct his
 	histogram_clear(out);
 	int rc = begin(&d, socket_path, n);
 	if (rc != 0)
-		sl_errf(err, rc, "%s: the engine can't be reached", socket_path);
+		sl_errf(err, rc, "%s: can't reach the engine", socket_path);
 	else
 		rc = listen_for(&d, seconds, err);
 	if (d.fd >= 0)

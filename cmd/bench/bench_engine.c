@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench engine`: the engine through its own door, in scenarios that each answer one question.
- * Requests are random tokens, so any model file of the right shape will do. Arrivals are given in
- * nanoseconds from the beginning; the main thread submits, the engine's threads write down when
- * something came.
+ * `sluice bench engine`: the engine through engine/engine.h, in scenarios that each answer one question. Prompts are
+ * random tokens, so any model file of the right shape will do. Arrival times are nanoseconds from the start of a run.
+ * The main thread submits; the engine's threads record the times of events.
  */
 #include <math.h>
 #include <pthread.h>
@@ -26,12 +25,12 @@
 enum { MAX_REQUESTS = 4096, MAX_ANSWER = 8192, WAIT_S = 900 };
 
 struct request {
-	uint64_t at_ns; /* from the beginning */
+	uint64_t at_ns; /* from the start of the run */
 	uint64_t tenant;
 	uint32_t weight, n_prompt, n_tokens;
 	uint8_t priority;
 	int32_t *ids; /* owned */
-	/* What came. */
+	/* Times of its events. */
 	uint64_t submitted, queued, first, done;
 	double predicted_ns;
 	uint32_t n_cached, n_made;
@@ -73,7 +72,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		break;
 	case ENG_QUEUED:
 		if (r->queued != 0)
-			break; /* a newer prediction, while it waits */
+			break; /* a later prediction for a waiting request */
 		r->queued = now;
 		r->predicted_ns = ev->u.queued.predicted_ttft_us * 1e3;
 		break;
@@ -96,7 +95,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 	pthread_mutex_unlock(&b->lock);
 }
 
-/* Waits under the lock, at most until the deadline; false when it has passed. */
+/* Waits for an event, with the lock held. False: the deadline has passed. */
 static bool wait_news(struct bench *b, uint64_t deadline_ns)
 {
 	uint64_t now = clock_now_ns();
@@ -143,7 +142,7 @@ static void forget(struct bench *b)
 	b->n = b->n_ended = 0;
 }
 
-/* A request of n_prompt random tokens, the first n_shared of them those of request `like`. */
+/* Adds a request of n_prompt random tokens; the first n_shared are those of request `like`. */
 static struct request *add(struct bench *b, uint64_t at_ns, uint32_t n_prompt, uint32_t n_tokens,
 			   const struct request *like, uint32_t n_shared)
 {
@@ -181,8 +180,8 @@ static int submit(struct bench *b, uint32_t i)
 	return rc;
 }
 
-/* Runs all requests, each at its time, until those from `awaited` on have ended, and cancels what then
- * still runs; 0 when every one awaited has ended well. */
+/* Submits each request at its time, waits until those from `awaited` on have ended, and cancels the rest. 0: all
+ * awaited requests succeeded. */
 static int run_until(struct bench *b, uint32_t from, uint32_t awaited)
 {
 	uint64_t begin = clock_now_ns(), deadline = begin + WAIT_S * NS_PER_S;
@@ -234,7 +233,7 @@ static double ttft_ms(const struct request *r) { return (double)(r->first - r->s
 
 /* ---- scenarios ---- */
 
-/* 200 requests with one beginning of 1,500 tokens, at once and one after another. */
+/* 200 requests that share a prefix of 1,500 tokens, all at once and one after another. */
 static int shared_prefix(struct bench *b)
 {
 	enum { N = 200, SHARED = 1500, OWN = 20 };
@@ -247,7 +246,7 @@ static int shared_prefix(struct bench *b)
 		for (int i = 0; i < N && rc == 0; i++) {
 			struct request *r = add(b, 0, SHARED + OWN, 4, first, SHARED);
 			first = first == NULL ? r : first;
-			if (way == 1) /* each when the one before has ended */
+			if (way == 1) /* each after the end of the previous one */
 				rc = run(b, (uint32_t)i);
 		}
 		if (way == 0)
@@ -271,7 +270,7 @@ static int shared_prefix(struct bench *b)
 	return rc;
 }
 
-/* What the tree costs those who share nothing: the same requests with and without it, in turns. */
+/* Cost of the prefix tree for requests that share nothing: the same requests with and without it, alternating. */
 static int no_sharing(struct bench *b)
 {
 	enum { ROUNDS = 7, N = 24 };
@@ -298,8 +297,8 @@ static int no_sharing(struct bench *b)
 	return rc;
 }
 
-/* A 30,000-token prompt among 16 streams, against the same streams without it: an answer's tokens become
- * slower by themselves as it grows, so the gaps before the same tokens are compared. */
+/* A 30,000-token prompt among 16 streams, compared with the same streams without it. Tokens get slower as an answer
+ * grows, so the gaps before the same tokens are compared. */
 static int long_prompt(struct bench *b)
 {
 	enum { STREAMS = 16, TOKENS = 2500, LONG = 30000 };
@@ -342,7 +341,8 @@ static int long_prompt(struct bench *b)
 	return rc;
 }
 
-/* A tenant of such a tier and weight floods, one of the first tier and weight 100 asks now and then. */
+/* One tenant of the given priority and weight floods the engine while a tenant of priority 0 and weight 100 sends an
+ * occasional request. */
 static int beside_a_flood(struct bench *b, uint8_t priority, uint32_t weight)
 {
 	enum { N = 10, PROMPT = 500, FLOOD = 120 };
@@ -366,7 +366,7 @@ static int beside_a_flood(struct bench *b, uint8_t priority, uint32_t weight)
 		add(b, (uint64_t)((2 + 2.5 * i) * each_s * 1e9), PROMPT, 2, NULL, 0);
 	if (rc == 0)
 		rc = run_until(b, 0, FLOOD);
-	/* The flood must have lasted. */
+	/* The flood must have lasted to the end. */
 	int n_while = 0, n_left = 0;
 	for (int i = 0; i < FLOOD; i++)
 		n_left += b->r[i].n_made < b->r[i].n_tokens;
@@ -388,13 +388,13 @@ static int beside_a_flood(struct bench *b, uint8_t priority, uint32_t weight)
 
 static int fair_share(struct bench *b) { return beside_a_flood(b, 0, 10); }
 
-/* As free and paid users are in the configuration that comes with it. */
+/* The tiers free and paid of etc/sluice.yaml. */
 static int fair_tiers(struct bench *b) { return beside_a_flood(b, 1, PROTO_DEFAULT_WEIGHT); }
 
-/* Predicted against true times to the first token, at random arrivals below what the engine can do. */
+/* Predicted and actual times to first token, for random arrivals below the engine's capacity. */
 static int prediction(struct bench *b)
 {
-	/* The first ones are not counted: the engine gets to know the machine and the load by them. */
+	/* The first requests are not counted: from them the engine learns its costs. */
 	enum { WARM = 12, FIRST = 100, N = 300 };
 	static double off[N];
 	int rc = open_engine(b, true);
@@ -424,7 +424,7 @@ static int prediction(struct bench *b)
 	return rc;
 }
 
-/* ---- planning: the scheduler and the tree alone, against this model's decode step ---- */
+/* ---- planning: cost of the scheduler and of the tree, relative to this model's decode step ---- */
 
 static void look_nowhere(void *ctx, struct sched_seq *s, struct sched_look *out)
 {
@@ -439,7 +439,7 @@ static uint32_t own_pages(void *ctx, const struct sched_seq *s)
 	return s->n_pages;
 }
 
-/* Microseconds of a plan with 256 that decode and so many that wait. */
+/* Microseconds of a plan for 256 decoding sequences and n_waiting waiting ones. */
 static double plan_us(int n_waiting)
 {
 	enum { RUNNING = 256, PLANS = 400 };
@@ -495,7 +495,7 @@ static double plan_us(int n_waiting)
 	return percentile(x, PLANS, 50);
 }
 
-/* Microseconds to look up 8,000 tokens among so many other pages. */
+/* Microseconds to look up 8,000 tokens in a tree with n_others other pages. */
 static double lookup_us(int n_others)
 {
 	enum { TOKENS = 8000, LOOKS = 200, PAGE = 16 };
@@ -662,5 +662,5 @@ int bench_engine(int argc, char **argv)
 	pthread_cond_destroy(&b->news);
 	pthread_mutex_destroy(&b->lock);
 	sl_free(b);
-	return found ? rc : bench_complain(CMD_EXIT_USAGE, "there is no scenario %s", only);
+	return found ? rc : bench_complain(CMD_EXIT_USAGE, "no scenario %s", only);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The folder that a measurement works in.
+ * The temporary folder of a measurement.
  */
 #ifndef CMD_BENCH_FOLDER_H
 #define CMD_BENCH_FOLDER_H
@@ -9,9 +9,11 @@
 
 #include "base/err.h"
 
-/* A new one in $TMPDIR or /tmp, with a short name (it holds sockets). 0, or SL_EIO with err and dir "". */
+/* Creates it in $TMPDIR or /tmp; its path is short, because it holds sockets. SL_EIO: dir is "". */
 int bench_folder_make(char *dir, size_t size, struct sl_err *err);
-/* With all that is in it. Nothing for "". */
+/* Writes text to a new file. SL_EIO. */
+int bench_folder_write(const char *path, const char *text, struct sl_err *err);
+/* Removes it with its contents. "": does nothing. */
 void bench_folder_remove(const char *dir);
 
 #endif

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench gateway`: what the gateway costs for each event and each small answer, how long an
- * event is on its way, what an open stream and an idle connection hold in memory.
+ * `sluice bench gateway`: the gateway's processor time per event and per small response, the latency of an event, and
+ * the memory of an open stream and of an idle connection.
  *
- * The gateway is one thread of this executable on a processor of its own; the echo engine, the
- * client and the upstream of the comparison share another. What is counted is the gateway
- * process's own user and system time, which on a loopback includes the receiver's TCP work. Each
- * figure is the median of several windows; where nginx is there, its windows lie between ours, with
- * the same client and an upstream that sends the same events, so that the ratio means something on
- * a machine whose speed varies.
+ * The gateway runs with one thread on a processor of its own; the echo engine, the client and the upstream of the
+ * comparison share another. The cost is the gateway process's user and system time, which on a loopback includes the
+ * receiver's TCP work. Each figure is the median of several windows. If nginx is installed, its windows alternate
+ * with the gateway's, with the same client and an upstream that sends the same events, so that the ratio holds on a
+ * machine whose speed varies.
  *
- * Everything lives in a folder that is removed at the end; every child dies with this process.
+ * All files are in a folder that is removed at the end; every child dies with this process.
  */
 #include "cmd/bench/bench.h"
 
@@ -20,20 +19,19 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/percentile.h"
 #include "cache/cache.h"
-#include "cmd/bench/bench_child.h"
+#include "cmd/bench/bench_box.h"
 #include "cmd/bench/bench_direct.h"
 #include "cmd/bench/bench_folder.h"
 #include "cmd/bench/bench_load.h"
 #include "cmd/bench/bench_mock.h"
 #include "cmd/config/cmd.h"
 
-enum { GATEWAY_CPU = 0, CLIENT_CPU = 1, MAX_RUNS = 15, UP_MS = 10000, LOOK_MS = 5, PATH_BYTES = 600 };
+enum { GATEWAY_CPU = 0, CLIENT_CPU = 1, MAX_RUNS = 15, PATH_BYTES = 600 };
 
 static const char bench_key[] = "sluice-bench-gateway-key";
 
@@ -43,7 +41,7 @@ struct load_case {
 	const char *name, *what;
 	enum kind kind;
 	struct bench_load_shape shape;
-	int step_ms, step_active; /* of the engine; active: how many streams get a token in a step, 0: all */
+	int step_ms, step_active; /* engine.echo.step and step_active */
 	/* Targets; 0: none. */
 	double cpu_us, nginx_ratio, p99_ms, added_p50_us;
 };
@@ -53,7 +51,7 @@ static const struct load_case cases[] = {
     {"1000-20ms", "1,000 streams on 10 connections, steps of 20 ms", STREAMS, {10, 100, false}, 20, 0, 1.5, 0, 3, 0},
     {"256-2ms", "256 streams on 4 connections, steps of 2 ms", STREAMS, {4, 64, false}, 2, 0, 1.0, 0.6, 0, 150},
     {"256-20ms", "256 streams on 4 connections, steps of 20 ms", STREAMS, {4, 64, false}, 20, 0, 2.5, 0.6, 0, 150},
-    {"256-own", "256 streams on own connections, steps of 20 ms", STREAMS, {256, 1, false}, 20, 0, 12, 1.0, 0, 0},
+    {"256-own", "256 streams on a connection each, steps of 20 ms", STREAMS, {256, 1, false}, 20, 0, 12, 1.0, 0, 0},
     {"json", "small JSON answers, 64 connections", WHOLE, {64, 1, true}, 0, 0, 16, 1.0, 0, 0},
     {"1000-on-100",
      "1,000 streams on 100 connections, all active in a step of 20 ms (to compare with the next)",
@@ -86,43 +84,21 @@ struct figures {
 	int n_runs;
 	double cpu_us[MAX_RUNS], nginx_us[MAX_RUNS], p50_us[MAX_RUNS], p99_us[MAX_RUNS], rate[MAX_RUNS];
 	double nginx_p50_us[MAX_RUNS];
-	double
-	    direct_p50_us[MAX_RUNS]; /* the engine's own socket, in the same round; not measured unless with_direct */
+	double direct_p50_us[MAX_RUNS]; /* at the engine's socket, in the same round, if with_direct */
 	bool with_nginx, with_direct;
 	double stream_kb, idle_kb;
 };
 
 struct bench {
-	char dir[PATH_BYTES];
-	char config[PATH_BYTES + 64], log[PATH_BYTES + 64], socket[PATH_BYTES + 64];
-	struct bench_child engine, gateway, mock, nginx;
-	struct load_target target, nginx_target;
+	struct bench_box box;
+	struct bench_child mock, nginx;
+	struct load_target nginx_target;
 	const char *nginx_path; /* NULL: no comparison */
 	double seconds;
 	int runs;
 };
 
-/* ---- the folder and what stands in it ---- */
-
-static int write_file(const char *path, const char *text, struct sl_err *err)
-{
-	FILE *f = fopen(path, "w");
-	bool bad = f == NULL || fputs(text, f) < 0;
-	if (f != NULL)
-		bad |= fclose(f) != 0;
-	return bad ? sl_errf(err, SL_EIO, "%s: can't be written", path) : 0;
-}
-
-static int make_folder(struct bench *b, struct sl_err *err)
-{
-	int rc = bench_folder_make(b->dir, sizeof b->dir, err);
-	if (rc != 0)
-		return rc;
-	snprintf(b->config, sizeof b->config, "%s/sluice.yaml", b->dir);
-	snprintf(b->log, sizeof b->log, "%s/log", b->dir);
-	snprintf(b->socket, sizeof b->socket, "%s/engine.sock", b->dir);
-	return 0;
-}
+/* ---- configurations ---- */
 
 static int write_config(const struct bench *b, const struct load_case *c, uint16_t port, struct sl_err *err)
 {
@@ -140,8 +116,8 @@ static int write_config(const struct bench *b, const struct load_case *c, uint16
 		 "  tiers:\n    - name: bench\n      max_output: 1000000\n      concurrency: 100000\n"
 		 "  keys:\n    - name: bench\n      sha256: %s\n      tier: bench\n"
 		 "  limits:\n    connections: 20000\n",
-		 b->dir, b->socket, c->kind == WHOLE ? "false" : "true", c->step_ms, c->step_active, port, hex);
-	return write_file(b->config, text, err);
+		 b->box.dir, b->box.socket, c->kind == WHOLE ? "false" : "true", c->step_ms, c->step_active, port, hex);
+	return bench_folder_write(b->box.config, text, err);
 }
 
 static int write_nginx(const struct bench *b, uint16_t port, uint16_t upstream, struct sl_err *err)
@@ -159,25 +135,12 @@ static int write_nginx(const struct bench *b, uint16_t port, uint16_t upstream, 
 		 "    location / {\n      proxy_pass http://mock;\n      proxy_http_version 1.1;\n"
 		 "      proxy_set_header Connection \"\";\n      proxy_buffering off;\n      proxy_read_timeout 1h;\n"
 		 "    }\n  }\n}\n",
-		 b->dir, upstream, port, b->dir, b->dir);
-	snprintf(path, sizeof path, "%s/nginx.conf", b->dir);
-	return write_file(path, text, err);
+		 b->box.dir, upstream, port, b->box.dir, b->box.dir);
+	snprintf(path, sizeof path, "%s/nginx.conf", b->box.dir);
+	return bench_folder_write(path, text, err);
 }
 
 /* ---- children ---- */
-
-/* Waits until somebody listens, or the child has ended. */
-static int wait_up(const struct bench *b, const struct bench_child *child, const struct sockaddr *at, socklen_t n,
-		   const char *name, struct sl_err *err)
-{
-	uint64_t deadline = clock_now_ns() + UP_MS * NS_PER_MS;
-	while (clock_now_ns() < deadline && bench_child_alive(child)) {
-		if (bench_accepts(at, n))
-			return 0;
-		usleep(LOOK_MS * 1000);
-	}
-	return bench_child_no_start(name, b->log, err);
-}
 
 static int target_of(uint16_t port, struct load_target *out, struct sl_err *err)
 {
@@ -188,29 +151,23 @@ static int target_of(uint16_t port, struct load_target *out, struct sl_err *err)
 
 static int start_gateway(struct bench *b, const struct load_case *c, struct sl_err *err)
 {
-	static char config_flag[] = "-c", echo_flag[] = "--echo", engine[] = "engine", gateway[] = "gateway";
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	static char config_flag[] = "-c", gateway[] = "gateway";
 	uint16_t port = bench_free_port();
-	char *engine_argv[] = {(char *)bench_server(), engine, config_flag, b->config, echo_flag, NULL};
-	char *gateway_argv[] = {(char *)bench_server(), gateway, config_flag, b->config, NULL};
-	if (strlen(b->socket) >= sizeof un.sun_path)
-		return sl_errf(err, SL_EINVAL, "%s: too long for a socket's path", b->socket);
-	memcpy(un.sun_path, b->socket, strlen(b->socket) + 1);
+	char *gateway_argv[] = {(char *)bench_server(), gateway, config_flag, b->box.config, NULL};
 	int rc = write_config(b, c, port, err);
 	if (rc == 0)
-		rc = bench_child_start(&b->engine, engine_argv, CLIENT_CPU, b->log, err);
+		rc = bench_box_start_engine(&b->box, true, CLIENT_CPU, err);
 	if (rc == 0)
-		rc = wait_up(b, &b->engine, (struct sockaddr *)&un, sizeof un, "engine", err);
+		rc = bench_child_start(&b->box.gateway, gateway_argv, GATEWAY_CPU, b->box.log, err);
 	if (rc == 0)
-		rc = bench_child_start(&b->gateway, gateway_argv, GATEWAY_CPU, b->log, err);
+		rc = target_of(port, &b->box.target, err);
 	if (rc == 0)
-		rc = target_of(port, &b->target, err);
-	if (rc == 0)
-		rc = wait_up(b, &b->gateway, (struct sockaddr *)&b->target.addr, b->target.addr_bytes, "gateway", err);
+		rc = bench_child_await(&b->box.gateway, (struct sockaddr *)&b->box.target.addr,
+				       b->box.target.addr_bytes, "gateway", b->box.log, err);
 	return rc;
 }
 
-/* After the gateway, whose certificate it uses. */
+/* Call after start_gateway: nginx uses the gateway's certificate. */
 static int start_nginx(struct bench *b, const struct load_case *c, struct sl_err *err)
 {
 	static char config_flag[] = "-c", prefix_flag[] = "-p";
@@ -218,21 +175,21 @@ static int start_nginx(struct bench *b, const struct load_case *c, struct sl_err
 	uint16_t upstream = 0, port = bench_free_port();
 	struct bench_mock mock = {.listen_fd = bench_listen(&upstream), .step_ms = (unsigned)c->step_ms};
 	if (mock.listen_fd < 0)
-		return sl_errf(err, SL_EIO, "no port for the comparison's upstream");
-	snprintf(config, sizeof config, "%s/nginx.conf", b->dir);
+		return sl_errf(err, SL_EIO, "no free port for nginx's upstream");
+	snprintf(config, sizeof config, "%s/nginx.conf", b->box.dir);
 	snprintf(program, sizeof program, "%s", b->nginx_path);
-	char *argv[] = {program, prefix_flag, b->dir, config_flag, config, NULL};
+	char *argv[] = {program, prefix_flag, b->box.dir, config_flag, config, NULL};
 	int rc = bench_child_fork(&b->mock, bench_mock_run, &mock, CLIENT_CPU, err);
 	close(mock.listen_fd);
 	if (rc == 0)
 		rc = write_nginx(b, port, upstream, err);
 	if (rc == 0)
-		rc = bench_child_start(&b->nginx, argv, GATEWAY_CPU, b->log, err);
+		rc = bench_child_start(&b->nginx, argv, GATEWAY_CPU, b->box.log, err);
 	if (rc == 0)
 		rc = target_of(port, &b->nginx_target, err);
 	if (rc == 0)
-		rc = wait_up(b, &b->nginx, (struct sockaddr *)&b->nginx_target.addr, b->nginx_target.addr_bytes,
-			     "nginx", err);
+		rc = bench_child_await(&b->nginx, (struct sockaddr *)&b->nginx_target.addr, b->nginx_target.addr_bytes,
+				       "nginx", b->box.log, err);
 	return rc;
 }
 
@@ -240,8 +197,7 @@ static void stop_all(struct bench *b)
 {
 	bench_child_stop(&b->nginx);
 	bench_child_stop(&b->mock);
-	bench_child_stop(&b->gateway);
-	bench_child_stop(&b->engine);
+	bench_box_stop(&b->box);
 }
 
 /* ---- measuring ---- */
@@ -257,7 +213,7 @@ static int measure(const struct bench *b, const struct load_target *target, cons
 	int rc = bench_load_open(target, &c->shape, bench_key, &l, err);
 	if (rc != 0)
 		return rc;
-	/* What opening has stirred up settles. */
+	/* Lets the effects of opening settle. */
 	rc = bench_load_run(l, b->seconds / 4, err);
 	bench_load_clear(l);
 	uint64_t cpu = bench_child_cpu_ns(server), begin = clock_now_ns();
@@ -272,17 +228,18 @@ static int measure(const struct bench *b, const struct load_target *target, cons
 			       .rate = n / seconds};
 	bench_load_close(l);
 	if (rc == 0 && n == 0)
-		rc = sl_errf(err, SL_ETIMEOUT, "nothing came");
+		rc = sl_errf(err, SL_ETIMEOUT, "no events arrived");
 	return rc;
 }
 
 static int measure_direct(const struct bench *b, const struct load_case *c, double *p50_us, struct sl_err *err)
 {
 	static struct histogram h;
-	/* Where the gateway is otherwise: also without one a reader is not on the engine's processor,
-	 * and what waking another one takes is not the gateway's. */
+	/* The gateway's processor: so the reader is not on the engine's, as with a gateway, and the baseline includes
+	 * waking another processor. */
 	bench_pin(GATEWAY_CPU);
-	int rc = bench_direct(b->socket, (uint32_t)(c->shape.n_conns * c->shape.n_streams), b->seconds / 2, &h, err);
+	int rc =
+	    bench_direct(b->box.socket, (uint32_t)(c->shape.n_conns * c->shape.n_streams), b->seconds / 2, &h, err);
 	bench_pin(CLIENT_CPU);
 	*p50_us = (double)histogram_percentile(&h, 50) / 1e3;
 	return rc;
@@ -300,7 +257,7 @@ static int run_load(struct bench *b, const struct load_case *c, struct figures *
 		if (f->with_direct)
 			rc = measure_direct(b, c, &f->direct_p50_us[i], err);
 		if (rc == 0)
-			rc = measure(b, &b->target, &b->gateway, c, &w, err);
+			rc = measure(b, &b->box.target, &b->box.gateway, c, &w, err);
 		if (rc == 0 && f->with_nginx)
 			rc = measure(b, &b->nginx_target, &b->nginx, c, &nginx, err);
 		f->cpu_us[i] = w.us_each;
@@ -315,19 +272,19 @@ static int run_load(struct bench *b, const struct load_case *c, struct figures *
 	return rc;
 }
 
-/* Memory grows with the first few of anything; so what is compared has some of it before. */
+/* The first few connections and streams grow shared memory, so the baseline has some of each. */
 static int run_memory(struct bench *b, const struct load_case *c, struct figures *f, struct sl_err *err)
 {
 	const struct bench_load_shape few = {MEMORY_CONNS, 1, false}, many = {MEMORY_CONNS, MEMORY_STREAMS, false},
 				      idle_few = {MEMORY_CONNS, 0, false}, idle_many = {IDLE_CONNS, 0, false};
 	struct bench_load *l;
 	int rc = start_gateway(b, c, err);
-	if (rc == 0 && (rc = bench_load_open(&b->target, &idle_few, bench_key, &l, err)) == 0) {
-		uint64_t before = bench_child_rss(&b->gateway);
+	if (rc == 0 && (rc = bench_load_open(&b->box.target, &idle_few, bench_key, &l, err)) == 0) {
+		uint64_t before = bench_child_rss(&b->box.gateway);
 		struct bench_load *more;
-		if ((rc = bench_load_open(&b->target, &idle_many, bench_key, &more, err)) == 0) {
+		if ((rc = bench_load_open(&b->box.target, &idle_many, bench_key, &more, err)) == 0) {
 			rc = bench_load_run(more, b->seconds / 4, err);
-			f->idle_kb = ((double)bench_child_rss(&b->gateway) - (double)before) / 1e3 / IDLE_CONNS;
+			f->idle_kb = ((double)bench_child_rss(&b->box.gateway) - (double)before) / 1e3 / IDLE_CONNS;
 			bench_load_close(more);
 		}
 		bench_load_close(l);
@@ -335,13 +292,13 @@ static int run_memory(struct bench *b, const struct load_case *c, struct figures
 	stop_all(b);
 	if (rc == 0)
 		rc = start_gateway(b, c, err);
-	if (rc == 0 && (rc = bench_load_open(&b->target, &few, bench_key, &l, err)) == 0) {
+	if (rc == 0 && (rc = bench_load_open(&b->box.target, &few, bench_key, &l, err)) == 0) {
 		rc = bench_load_run(l, b->seconds / 4, err);
-		uint64_t before = bench_child_rss(&b->gateway);
+		uint64_t before = bench_child_rss(&b->box.gateway);
 		bench_load_close(l);
-		if (rc == 0 && (rc = bench_load_open(&b->target, &many, bench_key, &l, err)) == 0) {
+		if (rc == 0 && (rc = bench_load_open(&b->box.target, &many, bench_key, &l, err)) == 0) {
 			rc = bench_load_run(l, b->seconds, err);
-			f->stream_kb = ((double)bench_child_rss(&b->gateway) - (double)before) / 1e3 /
+			f->stream_kb = ((double)bench_child_rss(&b->box.gateway) - (double)before) / 1e3 /
 				       (MEMORY_CONNS * (MEMORY_STREAMS - 1));
 			bench_load_close(l);
 		}
@@ -350,7 +307,7 @@ static int run_memory(struct bench *b, const struct load_case *c, struct figures
 	return rc;
 }
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 static double median(const double *x, int n)
 {
@@ -359,7 +316,7 @@ static double median(const double *x, int n)
 	return percentile(copy, (size_t)n, 50);
 }
 
-/* Both of one round, each: what the machine does beside changes from one to the next. */
+/* The median of the ratios within rounds: other load on the machine changes between rounds. */
 static double ratio_of(const struct figures *f)
 {
 	double r[MAX_RUNS];
@@ -376,7 +333,7 @@ static double added_us(const struct figures *f)
 	return percentile(d, (size_t)f->n_runs, 50);
 }
 
-/* One figure beside what it should be; counts what is missed. */
+/* Prints one figure with its target; counts missed targets. */
 static void line(const char *what, double value, const char *unit, double target, int *missed)
 {
 	printf("  %-34s %8.2f %-3s", what, value, unit);
@@ -403,14 +360,14 @@ static void print_case(const struct load_case *c, const struct figures *f, int *
 		high = fmax(high, f->cpu_us[i]);
 	}
 	line(c->kind == WHOLE ? "CPU per answer" : "CPU per event", median(f->cpu_us, n), "µs", c->cpu_us, missed);
-	printf("  %-34s %8.2f to %.2f µs; %.0f a second\n", "  lowest and highest of the windows", low, high,
+	printf("  %-34s %8.2f to %.2f µs; %.0f a second\n", "  lowest and highest window", low, high,
 	       median(f->rate, n));
 	if (f->with_nginx) {
 		printf("  %-34s %8.2f µs\n", "  nginx", median(f->nginx_us, n));
 		line("  ratio to nginx", ratio_of(f), "", c->nginx_ratio, missed);
 	}
-	line(c->kind == WHOLE ? "asked to answered, p50" : "step to client, p50", p50 / 1e3, "ms", 0, missed);
-	line(c->kind == WHOLE ? "asked to answered, p99" : "step to client, p99", median(f->p99_us, n) / 1e3, "ms",
+	line(c->kind == WHOLE ? "request to response, p50" : "step to client, p50", p50 / 1e3, "ms", 0, missed);
+	line(c->kind == WHOLE ? "request to response, p99" : "step to client, p99", median(f->p99_us, n) / 1e3, "ms",
 	     c->p99_ms, missed);
 	if (f->with_nginx)
 		printf("  %-34s %8.2f ms\n", "  nginx, p50", median(f->nginx_p50_us, n) / 1e3);
@@ -484,7 +441,7 @@ static int run_all(struct bench *b, const char *only, bool json, int *missed)
 	if (json)
 		printf("]}\n");
 	if (n == 0)
-		return bench_complain(CMD_EXIT_USAGE, "gateway: no load %s", only);
+		return bench_complain(CMD_EXIT_USAGE, "gateway: no load named %s", only);
 	return rc == 0 ? 0 : 1;
 }
 
@@ -514,20 +471,20 @@ int bench_gateway(int argc, char **argv)
 	int missed = 0;
 	b.nginx_path = no_nginx ? NULL : find_nginx();
 	allow_descriptors();
-	if (make_folder(&b, &err) != 0)
+	if (bench_box_open(&b.box, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	if (!json) {
 		bench_header();
 		printf("one gateway thread over TLS; %d window%s of %g s each, medians%s%s\n", b.runs,
 		       b.runs > 1 ? "s" : "", b.seconds,
-		       bench_cpus() < 2 ? "; one processor only: no figure is worth much" : "",
+		       bench_cpus() < 2 ? "; only one processor: the figures are unreliable" : "",
 		       b.nginx_path == NULL ? "; no nginx to compare with" : "");
 	}
 	bench_pin(CLIENT_CPU);
 	rc = run_all(&b, only, json, &missed);
 	stop_all(&b);
-	bench_folder_remove(b.dir);
+	bench_box_close(&b.box);
 	if (missed > 0)
-		printf("%d figures miss their targets\n", missed);
+		printf("%d figures missed their targets\n", missed);
 	return rc;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench gpu PART`: what a device's kernels take, for tests/bench/gpu.sh, which puts them beside the device's
- * ceilings. A line for each figure: `NAME SECONDS BYTES OPERATIONS`, where bytes and operations (a multiply-add is
- * two) are the least that must be moved and done.
+ * `sluice bench gpu PART`: times of a device's kernels, for tests/bench/gpu.sh, which compares them with the device's
+ * ceilings. Each figure is a line `NAME SECONDS BYTES OPERATIONS`; bytes and operations (a multiply-add counts as
+ * two) are the minimum that the work requires.
  *
- * A figure is that of one operation among many of one step: the difference between a step with many of them and one
- * with one, so that what launching a step costs is not in it. --loose: with the vendor's library where it is quicker.
- * Weights are made on the device. `sluice bench ops` and `sluice bench model` with a device for their --backend are
- * these parts too. Shapes are those of an 8B Llama; --tiny makes them small enough for the emulation, which tries the
- * program and says nothing about speed.
+ * A figure is the time of one operation among many in a step: the difference between a step with many and a step with
+ * one, which cancels the cost of launching. --loose uses the vendor's library where it is faster. Weights are
+ * generated on the device. `sluice bench ops` and `sluice bench model` run these parts when their --backend is a
+ * device. Shapes are those of an 8B Llama; --tiny makes them small enough for the emulation, which tests the program
+ * but not its speed.
  */
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static float *room(struct gpu_bench *x, size_t n)
 	return x->ops->mem_alloc(x->b, n * sizeof(float), &p) == 0 ? p : NULL;
 }
 
-/* n random floats on the device; NULL: no memory. */
+/* n random floats on the device; NULL: out of memory. */
 static float *random_room(struct gpu_bench *x, size_t n)
 {
 	float *p = room(x, n), *host = sl_zalloc_n(n, sizeof *host);
@@ -79,13 +79,13 @@ static void drop(struct gpu_bench *x, void *p)
 		x->ops->mem_free(x->b, p);
 }
 
-/* A matrix of random weights, made on the device. */
+/* Generates a matrix of random weights on the device. */
 static int random_weight(struct gpu_bench *x, int type, int n_out, int n_in, struct kn_weight *w)
 {
 	const struct kn_noise noise = {.seed = x->random++, .spread = 1 / sqrtf((float)n_in)};
 	struct sl_err err = {0};
 	if (x->ops->weight_random == NULL)
-		return bench_complain(1, "%s makes no weights at random", x->ops->name);
+		return bench_complain(1, "%s cannot generate random weights", x->ops->name);
 	if (x->ops->weight_random(x->b, &noise, &n_out, 1, type, n_in, w, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	return 0;
@@ -95,12 +95,12 @@ static int random_weight(struct gpu_bench *x, int type, int n_out, int n_in, str
 
 struct timed {
 	const struct kn_step *step;
-	/* Operation i of a step. 0 or a code. */
+	/* Operation i of a step. 0 or SL_E*. */
 	int (*op)(struct gpu_bench *x, void *ctx, int i);
 	void *ctx;
 };
 
-/* Seconds of the quickest of some steps of n operations; 0: one failed. */
+/* Seconds of the fastest of several steps of n operations; 0: a step failed. */
 static double step_s(struct gpu_bench *x, const struct timed *t, int n)
 {
 	double best = 0;
@@ -120,7 +120,7 @@ static double step_s(struct gpu_bench *x, const struct timed *t, int n)
 	return best;
 }
 
-/* Seconds of one of n operations; 0: one failed. */
+/* Seconds of one operation, from steps of n; 0: a step failed. */
 static double op_s(struct gpu_bench *x, const struct timed *t, int n)
 {
 	double one = step_s(x, t, 1), all = one > 0 ? step_s(x, t, 1 + n) : 0;
@@ -139,7 +139,7 @@ static int copy_op(struct gpu_bench *x, void *ctx, int i)
 	return x->ops->page_copy(x->b, &c->kv, i % 2, 1 - i % 2);
 }
 
-/* Pages as large as memory on the chip never is; each copy reads and writes one of keys and one of values. */
+/* The pages are larger than any on-chip memory. A copy reads and writes one page of keys and one of values. */
 static int bench_copy(struct gpu_bench *x)
 {
 	struct kn_step s = {.n_rows = 1};
@@ -172,7 +172,7 @@ static int product_op(struct gpu_bench *x, void *ctx, int i)
 	return x->ops->matmul(x->b, &p->w[i % p->n], p->x, p->n_rows, p->y);
 }
 
-/* All of them, as one operation. */
+/* All products of a layer, as one operation. */
 static int layer_op(struct gpu_bench *x, void *ctx, int i)
 {
 	struct products *p = ctx;
@@ -230,7 +230,7 @@ static int bench_matvec_type(struct gpu_bench *x, int type)
 		rc = bench_complain(1, "out of memory");
 	for (int i = 0; i < N_MATRICES && rc == 0; i++) {
 		int n_out = layer[i].n_out / cut, n_in = layer[i].n_in / cut;
-		n_in = x->tiny ? 256 : n_in; /* whole blocks of every type */
+		n_in = x->tiny ? 256 : n_in; /* a multiple of every type's block */
 		n_out = n_out > 64 && x->tiny ? 64 : n_out;
 		rc = random_weight(x, type, n_out, n_in, &p.w[i]);
 		p.n += rc == 0;
@@ -279,7 +279,7 @@ static int attend_op(struct gpu_bench *x, void *ctx, int i)
 	return x->ops->attention(x->b, a->q, HEADS, &a->kv, 0, &a->attn, a->out);
 }
 
-/* Random keys and values for all positions of all sequences, one sequence a step. */
+/* Writes random keys and values for all positions, one sequence per step. */
 static int write_pages(struct gpu_bench *x, struct attends *a, int n_seqs, int past)
 {
 	static const double freqs[DIM / 2] = {1};
@@ -324,7 +324,8 @@ static int open_attends(struct gpu_bench *x, struct attends *a, int n_seqs, int 
 	if (!a->kv.k || !a->kv.v || !a->q || !a->k || !a->v || !a->out || !a->pos || !a->seq || !a->pages)
 		return bench_complain(1, "out of memory");
 	for (int i = 0; i < n_pages; i++)
-		a->pages[i] = (int32_t)((int64_t)i * 7919 % n_pages); /* 7919 is prime: each once, unless it divides */
+		a->pages[i] = (int32_t)((int64_t)i * 7919 %
+					n_pages); /* 7919 is prime: a permutation, unless it divides n_pages */
 	a->step = (struct kn_step){.row_pos = a->pos,
 				   .row_seq = a->seq,
 				   .n_seqs = n_seqs,
@@ -387,13 +388,13 @@ static int bench_sample(struct gpu_bench *x)
 	if (logits == NULL || host == NULL || x->ops->sample == NULL) {
 		drop(x, logits);
 		sl_free(host);
-		return bench_complain(1, "no memory for logits, or %s draws no tokens", x->ops->name);
+		return bench_complain(1, "out of memory, or %s cannot draw tokens", x->ops->name);
 	}
 	for (size_t i = 0; i < all; i++)
 		host[i] = 8 * draw(x);
 	for (int i = 0; i < n; i++)
 		draws[i] = (struct kn_draw){.row = i, .temperature = 0.8f, .top_p = 0.95f, .key = (uint64_t)i};
-	for (int k = 0; k < (x->tiny ? 1 : 2 * TIMES) && rc == 0; k++) { /* logits are lost */
+	for (int k = 0; k < (x->tiny ? 1 : 2 * TIMES) && rc == 0; k++) { /* drawing overwrites the logits */
 		rc = x->ops->upload(x->b, logits, host, all);
 		uint64_t begin = clock_now_ns();
 		rc = rc != 0 ? rc : x->ops->step_begin(x->b, &s);
@@ -461,7 +462,7 @@ int bench_gpu(int argc, char **argv)
 		if (part != NULL && strcmp(part, parts[i].name) == 0)
 			return run_part(&x, i);
 	return bench_complain(CMD_EXIT_USAGE,
-			      "gpu needs a part: copy, matrix, matrix-fp8, products, products-fp8, attention, "
+			      "gpu needs a PART: copy, matrix, matrix-fp8, products, products-fp8, attention, "
 			      "sample, model");
 }
 

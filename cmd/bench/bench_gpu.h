@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench gpu`: what its files share.
+ * `sluice bench gpu`: declarations that its files share.
  */
 #ifndef CMD_BENCH_GPU_H
 #define CMD_BENCH_GPU_H
@@ -16,15 +16,15 @@ struct gpu_bench {
 	struct kn_backend *b; /* NULL: not open */
 };
 
-/* The line of one figure. */
+/* Prints one figure. */
 void bench_gpu_tell(const char *name, double seconds, double bytes, double operations);
-/* 0, or the exit status after an error message. */
+/* 0, or the exit status after printing an error. */
 int bench_gpu_open(struct gpu_bench *x, int max_rows, int max_width, bool fp8);
-/* Whether --backend names a device: then `bench ops` and `bench model` are these. */
+/* Whether --backend names a device: then `bench ops` and `bench model` run the parts of this one. */
 bool bench_gpu_asked(int argc, char **argv);
 int bench_gpu_ops(int argc, char **argv);
 int bench_gpu_model_of(int argc, char **argv);
-/* bench_gpu_model.c: steps of a model's file; kind is in the figures' names. The exit status. */
+/* bench_gpu_model.c: steps of the model at path. The figures' names contain kind. The exit status. */
 int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind);
 
 #endif

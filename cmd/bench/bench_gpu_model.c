@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench gpu model`: steps of a model's file on a device, tokens drawn there: decodes of some batches at a
- * context, prompts, a draft's verification, a prompt of which the tree has the most.
+ * `sluice bench gpu model`: steps of a model on a device that also draws the tokens: decodes of several batch sizes
+ * at a given context, prompts, verification of a draft, a prompt that is mostly in the prefix tree.
  *
- * Time is the caller's (from before a step is given to when its tokens are on the host), the median of some steps, the
- * first ones left out: those make graphs. Where the backend tells what of it the device worked (kn_stats), the rest is
- * the step's gap. Contexts that decodes read need not have been computed.
+ * Times are the host's, from before a step is issued until its tokens are on the host: the median of several steps
+ * after the first ones, which capture graphs. If the backend reports device time (kn_stats), the rest is the step's
+ * gap. The context that decodes read need not have been computed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct rig {
 	struct kn_draw draws[MOST_SEQS];
 	struct kn_drawn drawn[MOST_SEQS];
 	bool taken[MOST_SEQS];
-	double weight_bytes, step_ops, head_ops, kv_bytes, attn_ops; /* the last two of a position */
+	double weight_bytes, step_ops, head_ops, kv_bytes, attn_ops; /* kv_bytes, attn_ops: per position */
 };
 
 static int open_rig(struct rig *r, const char *path, int n_seqs, int context, int longest)
@@ -48,8 +48,8 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	if (model_load(path, x->ops, x->b, rows, 0, &r->m, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	if (!model_can_draw(r->m))
-		return bench_complain(1, "%s draws no tokens", x->ops->name);
-	/* A table of pages for every sequence that is as long as the longest needs; short ones share nothing. */
+		return bench_complain(1, "%s cannot draw tokens", x->ops->name);
+	/* Each sequence has a page table for the longest context; sequences share no pages. */
 	int each = (context + PAGE - 1) / PAGE, one = (longest + PAGE - 1) / PAGE;
 	int n_pages = n_seqs * each > one ? n_seqs * each : one, type = kn_kv_type_auto(x->ops);
 	r->n_seqs = n_seqs;
@@ -90,7 +90,7 @@ static void close_rig(struct rig *r)
 		sl_free(all[i]);
 }
 
-/* A step of n rows that are filled in, whose last n_want draw a token each; seconds, 0 after a fault. */
+/* Runs a step of the n prepared rows; the last n_want draw a token each. Seconds; 0: a fault. */
 static double step(struct rig *r, int n, int n_want, uint64_t *device_ns)
 {
 	struct kn_step s = {.n_rows = n,
@@ -118,7 +118,7 @@ static double step(struct rig *r, int n, int n_want, uint64_t *device_ns)
 	return rc == 0 ? took : 0;
 }
 
-/* The median of some steps of a decode of `batch` rows at a context; *gap: of what the device did not work. */
+/* Median seconds of a decode step of `batch` rows at a context; *gap: the part without device work. */
 static double decode_s(struct rig *r, int batch, int context, int n_steps, double *gap)
 {
 	double took[MOST_STEPS], rest[MOST_STEPS];
@@ -143,7 +143,7 @@ static double decode_s(struct rig *r, int batch, int context, int n_steps, doubl
 	return percentile(took, (size_t)n, 50);
 }
 
-/* Seconds for tokens from…to - 1 of a prompt; the best of some times. */
+/* Seconds for tokens [from, to) of a prompt, the best of n_times. */
 static double prompt_s(struct rig *r, int from, int to, int n_times)
 {
 	double best = 0;
@@ -166,7 +166,7 @@ static double prompt_s(struct rig *r, int from, int to, int n_times)
 	return best;
 }
 
-/* The median of some steps that verify a draft: as many rows of one sequence, each with a token. */
+/* Median seconds of a step that verifies a draft: n rows of one sequence, each drawing a token. */
 static double verify_s(struct rig *r, int n, int context, int n_steps)
 {
 	double took[MOST_STEPS];
@@ -222,7 +222,7 @@ static int prompts(struct rig *r, const char *kind, int few, int n_times)
 		tell("prompt", kind, i == 0 ? 2048 : 8192, seconds, 0,
 		     n * (r->step_ops - r->head_ops) + r->head_ops + r->attn_ops * n * n / 2);
 	}
-	int more = few / 20 > 0 ? few / 20 : 1; /* 100 behind 2048 */
+	int more = few / 20 > 0 ? few / 20 : 1; /* 100 after 2048 */
 	tell("prefix_miss", kind, 0, prompt_s(r, 0, few + more, n_times), 0, 0);
 	tell("prefix_hit", kind, 0, prompt_s(r, few, few + more, n_times), 0, 0);
 	return 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench grammar`: schemas and instances of a folder, as JSONSchemaBench's MaskBench checks them. An instance is
- * written compactly, tokenized and walked mask by mask: a valid one must be accepted to its end, an invalid one refused
- * at some token. Each case runs in a process of its own, so a crash or an endless case costs itself only.
+ * `sluice bench grammar`: checks schemas and instances in a folder, like MaskBench of JSONSchemaBench. An instance is
+ * written as compact JSON, tokenized and walked mask by mask: a valid instance must be accepted to its end, an
+ * invalid one refused at some token. Each case runs in a process of its own, so a crash or an endless case affects
+ * only itself.
  */
 #include <dirent.h>
 #include <poll.h>
@@ -84,7 +85,7 @@ static void show_figures(const char *name, struct figures *f, bool json)
 		printf("%-12s %9zu %10.1f %10.1f %10.1f %10.1f %12.1f\n", name, f->n, m, p[0], p[1], p[2], p[3]);
 }
 
-/* The last words of a message: reasons are alike where they differ in their pointers. */
+/* Counts a reason by the end of its message; messages may differ in their JSON pointers. */
 static void count_reason(struct bench *b, const char *text)
 {
 	const char *colon = strstr(text, ": ");
@@ -137,7 +138,7 @@ static void child(struct bench *b, const struct grammar_case *c, int fd)
 	_exit(0);
 }
 
-/* Everything the child writes; false: it does not end in time. */
+/* Reads all that the child writes. False: it did not end in time. */
 static bool receive(struct bench *b, int fd, struct sl_buf *in)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -234,7 +235,7 @@ static void run_case(struct bench *b, const char *name)
 	}
 	b->cases++;
 	if (!grammar_case_read((const char *)buf_data(&text), text.len, &c)) {
-		bench_complain(1, "%s is not of the form {\"schema\", \"tests\": [{\"valid\", \"data\"}]}", path);
+		bench_complain(1, "%s does not have the form {\"schema\", \"tests\": [{\"valid\", \"data\"}]}", path);
 	} else {
 		enum end end = run_child(b, &c, &in);
 		b->crashed += end == CRASHED;
@@ -287,7 +288,7 @@ static int run_all(struct bench *b, const char *only)
 	struct dirent **names;
 	int n = scandir(b->folder, &names, is_case, alphasort);
 	if (n < 0)
-		return bench_complain(1, "%s cannot be read", b->folder);
+		return bench_complain(1, "can't read %s", b->folder);
 	for (int i = 0; i < n; i++) {
 		if (only == NULL || strstr(names[i]->d_name, only) != NULL)
 			run_case(b, names[i]->d_name);
@@ -336,7 +337,7 @@ int bench_grammar(int argc, char **argv)
 					       {"--json", NULL, NULL, &b->json, 0, 0}};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL);
 	if (rc == 0 && (b->folder == NULL || tokenizer == NULL || *tokenizer == '\0'))
-		rc = bench_complain(CMD_EXIT_USAGE, "grammar: --cases FOLDER and --tokenizer FILE are needed");
+		rc = bench_complain(CMD_EXIT_USAGE, "grammar needs --cases FOLDER and --tokenizer FILE");
 	if (rc == 0 && tokenizer != NULL && open_tokenizer(tokenizer, &b->t, &err) != 0)
 		rc = bench_complain(1, "%s", err.text);
 	if (rc == 0 && grammar_vocab_create(b->t, &b->v) != 0)

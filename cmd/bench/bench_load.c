@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's share of a processor is what limits these measurements, so nothing is parsed: an
- * event is found by the stamp its token begins with, also when a frame or a record cuts it.
+ * The client's processor time limits these measurements, so it parses nothing: it finds an event by the stamp at the
+ * start of its token, even if a frame or a TLS record splits it.
  */
 #include "cmd/bench/bench_load.h"
 
@@ -34,9 +34,9 @@ struct call {
 	struct bench_load *l;
 	int conn;
 	bool begun;
-	size_t usual; /* where the stamp began in the last piece that had one: mostly it does again */
+	size_t usual; /* offset of the stamp in the last piece with one; most pieces have the same */
 	size_t n_tail;
-	char tail[TAIL_BYTES]; /* the end of what has come: a stamp may come in two pieces */
+	char tail[TAIL_BYTES]; /* the end of the last piece: a stamp may be split */
 	uint64_t asked_ns;
 };
 
@@ -66,7 +66,7 @@ static int ask(struct call *c)
 	c->asked_ns = clock_now_ns();
 	int rc = load_client_start(l->client, c->conn, &c->call, "/v1/chat/completions", l->key, body, strlen(body));
 	if (rc != 0)
-		fail(l, "a request could not be made", load_client_why(l->client));
+		fail(l, "a request could not be sent", load_client_why(l->client));
 	return rc;
 }
 
@@ -77,7 +77,7 @@ static void on_head(struct load_call *call, int status, uint64_t now_ns)
 	char code[16];
 	snprintf(code, sizeof code, "%d", status);
 	if (status != 200)
-		fail(c->l, "an answer has the status", code);
+		fail(c->l, "a response has the status", code);
 }
 
 static void take_stamp(struct call *c, const char *digits, uint64_t now_ns)
@@ -93,7 +93,7 @@ static void take_stamp(struct call *c, const char *digits, uint64_t now_ns)
 	c->begun = true;
 }
 
-/* Counts every stamp that is whole in the text and begins before `from_end` of it. */
+/* Counts every complete stamp in the text that begins before from_end. */
 static void take_stamps(struct call *c, const char *text, const char *from_end, const char *end, uint64_t now_ns)
 {
 	const char *at = text;
@@ -107,7 +107,7 @@ static void take_stamps(struct call *c, const char *text, const char *from_end, 
 	}
 }
 
-/* A piece that is one whole event, as nearly all are: its only stamp is mostly where the last one was. */
+/* Fast path for a piece that is exactly one event, as nearly all are: its stamp is usually where the last one was. */
 static bool take_usual(struct call *c, const char *text, size_t n, uint64_t now_ns)
 {
 	size_t digits = c->usual + MARK_BYTES;
@@ -134,7 +134,7 @@ static void on_data(struct load_call *call, const uint8_t *bytes, size_t n, uint
 		c->n_tail = 0;
 		return;
 	}
-	/* Too short to hold a whole one, which would be counted twice. */
+	/* The tail is too short for a complete stamp, which would count twice. */
 	size_t all = n < TAIL_BYTES ? c->n_tail + n : TAIL_BYTES, keep = all < TAIL_BYTES ? all : TAIL_BYTES;
 	memcpy(c->tail, n < TAIL_BYTES ? join + all - keep : text + n - keep, keep);
 	c->n_tail = keep;
@@ -145,7 +145,7 @@ static void on_end(struct load_call *call, enum load_end how, uint64_t now_ns)
 	struct call *c = (struct call *)(void *)call;
 	struct bench_load *l = c->l;
 	if (how != LOAD_DONE || !l->shape.whole) {
-		fail(l, how == LOAD_LOST ? "a connection broke" : "an answer ended early", load_client_why(l->client));
+		fail(l, how == LOAD_LOST ? "a connection broke" : "a response ended early", load_client_why(l->client));
 		return;
 	}
 	l->n++;
@@ -161,10 +161,10 @@ static const struct load_ops ops = {on_head, on_data, on_end};
 static int connect_all(struct bench_load *l, struct sl_err *err)
 {
 	uint64_t deadline = clock_now_ns() + OPEN_S * NS_PER_S;
-	/* A few at a time, that no server's backlog overflows. */
+	/* A few at a time, so that no server's backlog overflows. */
 	for (int i = 0; i < l->shape.n_conns; i++) {
 		if (load_client_connect(l->client, i) != 0)
-			return sl_errf(err, SL_EIO, "no connection: %s", load_client_why(l->client));
+			return sl_errf(err, SL_EIO, "can't connect: %s", load_client_why(l->client));
 		while (load_client_n_up(l->client) + 64 <= i + 1 && load_client_why(l->client)[0] == '\0' &&
 		       clock_now_ns() < deadline)
 			load_client_turn(l->client, clock_now_ns() + TURN_MS * NS_PER_MS);
@@ -172,7 +172,7 @@ static int connect_all(struct bench_load *l, struct sl_err *err)
 	while (load_client_n_up(l->client) < l->shape.n_conns) {
 		load_client_turn(l->client, clock_now_ns() + TURN_MS * NS_PER_MS);
 		if (load_client_why(l->client)[0] != '\0' || clock_now_ns() > deadline)
-			return sl_errf(err, SL_EIO, "%d of %d connections: %s", load_client_n_up(l->client),
+			return sl_errf(err, SL_EIO, "only %d of %d connections opened: %s", load_client_n_up(l->client),
 				       l->shape.n_conns, load_client_why(l->client));
 	}
 	return 0;
@@ -189,8 +189,9 @@ static int ask_all(struct bench_load *l, struct sl_err *err)
 		load_client_turn(l->client, clock_now_ns() + TURN_MS * NS_PER_MS);
 	if (l->failed)
 		return sl_errf(err, SL_EIO, "%s", l->why);
-	return l->n_begun == l->n_calls ? 0
-					: sl_errf(err, SL_ETIMEOUT, "%d of %d answers began", l->n_begun, l->n_calls);
+	return l->n_begun == l->n_calls
+		   ? 0
+		   : sl_errf(err, SL_ETIMEOUT, "only %d of %d responses began", l->n_begun, l->n_calls);
 }
 
 int bench_load_open(const struct load_target *target, const struct bench_load_shape *shape, const char *key,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread, one epoll, one write an event and connection, as an engine behind a proxy would do. A
- * request whose body says "stream":true gets events without end, another a small answer at once.
- * Proxies speak well: what they send is parsed only as far as finding the body's end needs.
+ * One thread, one epoll, one write per event and connection, as an engine behind a proxy would do. A request with
+ * "stream":true gets endless events, any other a small response at once. Proxies are trusted: requests are parsed
+ * only as far as needed to find the end of the body.
  */
 #include "cmd/bench/bench_mock.h"
 
@@ -25,7 +25,7 @@
 enum { IN_BYTES = 16 << 10, EVENTS = 256, EVENT_BYTES = 512 };
 
 struct client {
-	struct list node; /* streaming ones */
+	struct list node; /* in the list of streaming clients */
 	int fd;
 	bool streaming;
 	size_t n_in;
@@ -48,7 +48,7 @@ static void drop(struct client *c)
 	sl_free(c);
 }
 
-/* Small and seldom: a socket that is full ends the connection. */
+/* Writes are small and rare: a full socket ends the connection. */
 static bool put(struct client *c, const char *text, size_t n)
 {
 	return send(c->fd, text, n, MSG_NOSIGNAL) == (ssize_t)n;
@@ -85,7 +85,7 @@ static bool answer(struct mock *m, struct client *c, const char *body)
 	return put(c, whole, (size_t)n);
 }
 
-/* Bytes of the request's body that begins at text, 0 while it is not whole; by length or in chunks. */
+/* Bytes of the request body that begins at text, delimited by length or in chunks; 0: incomplete. */
 static size_t body_bytes(const char *head, const char *text, const char *end)
 {
 	const char *length = strcasestr(head, "\ncontent-length:");
@@ -186,7 +186,7 @@ void bench_mock_run(void *arg)
 			else
 				on_readable(&m, ready[i].data.ptr);
 		}
-		/* Last: it may drop connections that were in the list of what is ready. */
+		/* Last, because it may drop connections that the ready list names. */
 		if (due)
 			step(&m, timer_fd);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An upstream for proxies that are compared with the gateway: chat completions over HTTP/1.1 whose
- * events look like the gateway's own, byte for byte as long, and come in common steps.
+ * An upstream for a proxy that is compared with the gateway: chat completions over HTTP/1.1 whose events have the
+ * same form and size as the gateway's and come in common steps.
  */
 #ifndef CMD_BENCH_MOCK_H
 #define CMD_BENCH_MOCK_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct bench_mock {
-	int listen_fd; /* not blocking */
+	int listen_fd; /* non-blocking */
 	unsigned step_ms;
 };
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench machine` and `sluice bench model`: what the machine can do, and what a model file
- * makes of it, without the engine around it. Prompts are one sequence's rows in chunks; answers are
- * one row for each of so many sequences. Speed is told beside the ceilings measured just before; with a
- * model's file `machine` tells its shares of them in one go, kinds of steps taking turns, so that what
- * disturbs the machine disturbs all of them.
+ * `sluice bench machine` and `sluice bench model`: the machine's peak rates, and how close a model's steps come to
+ * them, without an engine. A prompt is the rows of one sequence in chunks; an answer is one row for each of several
+ * sequences. Speeds are relative to peak rates measured just before. `machine FILE` measures all kinds of steps in
+ * turns, so that a disturbance of the machine affects all of them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,14 +42,14 @@ struct bench {
 	int32_t *pages; /* [n_seqs][max_pages] */
 	int32_t *token, *pos, *seq, *want;
 	float *logits;
-	double weight_bytes; /* read for one step */
+	double weight_bytes; /* read in one step */
 	int kv_type;
-	double kv_bytes; /* of a position */
-	double step_ops; /* multiply and add, for one row, without attention */
-	double head_ops; /* of them the output's, which a prompt needs once */
+	double kv_bytes; /* per position */
+	double step_ops; /* per row, without attention; a multiply-add is two */
+	double head_ops; /* of step_ops: the output head's, which a prompt needs once */
 };
 
-/* weights: folder where they are kept rearranged; NULL: not. */
+/* weights: cache folder for rearranged weights; NULL: none. */
 static int bench_open(struct bench *x, const char *path, const char *kv, const char *weights, int n_threads, int n_seqs,
 		      int context)
 {
@@ -87,7 +86,7 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 		return bench_complain(1, "out of memory");
 	for (int i = 0; i < n_seqs * x->max_pages; i++)
 		x->pages[i] = i;
-	/* The embedding is read a row at a time, but a tied one once more as the output. */
+	/* A step reads one row of the embedding per token; if tied, all of it as the output head. */
 	double embed = (double)a->n_vocab * a->n_embd;
 	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
 	x->head_ops = 2 * embed;
@@ -154,15 +153,15 @@ static double answer_s(struct bench *x, int batch, int past, int n_steps)
 	return (double)(clock_now_ns() - begin) / 1e9 / n_steps;
 }
 
-/* What a past of so many positions adds to a step of one row, beside what reading its keys and values
- * costs; in turns, for the machine's speed wanders. The pages need not have been computed, but written: memory that
- * nobody has written to is one page of zeros to the system, and that is in the caches. */
+/* What a context adds to a step of one row, compared with the time to read its keys and values. Steps with and
+ * without it alternate, because the machine's speed varies. The pages need not be computed, but they must be written:
+ * unwritten memory is a single page of zeros, which stays in the caches. */
 static int bench_context(struct bench *x, const struct kn_ceilings *c, int context, int n_steps, int repeat, bool json)
 {
 	double empty[MAX_REPEAT], full[MAX_REPEAT];
 	for (int i = 1; i < x->max_pages; i++) {
 		if (x->ops->page_copy(x->b, kv_pool_layout(x->pool), 0, i) != 0)
-			return bench_complain(1, "a page of keys and values can't be written");
+			return bench_complain(1, "can't write a page of keys and values");
 	}
 	for (int i = 0; i < repeat; i++) {
 		empty[i] = answer_s(x, 1, 0, n_steps);
@@ -177,14 +176,13 @@ static int bench_context(struct bench *x, const struct kn_ceilings *c, int conte
 		       reading / (with - least));
 	else
 		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is "
-		       "%.1f %% of "
-		       "reading (%.2f ms)\n",
+		       "%.1f %% of the read rate (%.2f ms)\n",
 		       context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
 		       100 * reading / (with - least), 1e3 * reading);
 	return 0;
 }
 
-/* Seconds for verifying n drafts: so many rows of one sequence, all with logits. */
+/* Seconds to verify n - 1 drafted tokens: n rows of one sequence, all with logits. */
 static double verify_s(struct bench *x, int n, int past)
 {
 	uint64_t begin = clock_now_ns();
@@ -201,7 +199,7 @@ static double verify_s(struct bench *x, int n, int past)
 
 enum { SUM_PROMPT = 512, SUM_PAST = 128, SUM_DRAFTS = 5, SUM_FEW = 8, SUM_MANY = 16, SUM_TIMES = 9 };
 
-/* The shares of the ceilings that a model reaches. */
+/* The shares of the peak rates that a model reaches. */
 static int summary(const char *path, int n_threads, int n_times, bool json)
 {
 	struct bench x = {0};
@@ -301,7 +299,6 @@ int bench_machine(int argc, char **argv)
 	return rc;
 }
 
-/* What is asked for. */
 struct asked {
 	double context, prompt, tokens, threads, repeat;
 	const char *kv, *weights;
@@ -309,7 +306,7 @@ struct asked {
 	bool json;
 };
 
-/* 0, or a status: what it doesn't understand it has said. */
+/* 0, or the exit status after printing an error. */
 static int parse(int argc, char **argv, struct asked *a, const char **path)
 {
 	const char *batches = "1,2,4,8";
@@ -329,11 +326,11 @@ static int parse(int argc, char **argv, struct asked *a, const char **path)
 	if (rc != 0)
 		return rc;
 	if (strcmp(a->kv, "auto") != 0 && kn_kv_type_from_name(a->kv) < 0)
-		return bench_complain(CMD_EXIT_USAGE, "--kv: no type of keys and values is named %s", a->kv);
+		return bench_complain(CMD_EXIT_USAGE, "--kv: no KV cache type is named %s", a->kv);
 	a->n_batches = bench_list(batches, 1024, a->batches, MAX_BATCHES);
 	if (*path == NULL || a->n_batches == 0)
 		return bench_complain(CMD_EXIT_USAGE,
-				      *path == NULL ? "model needs a file" : "--batch: not a list of numbers");
+				      *path == NULL ? "model needs a file" : "--batch needs a list of numbers");
 	for (int i = 0; i < a->n_batches; i++)
 		a->widest = a->batches[i] > a->widest ? a->batches[i] : a->widest;
 	return 0;

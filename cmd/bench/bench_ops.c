@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench ops`: every operation of the table over shapes of real models and all weight types,
- * checked and timed. Checked: against the reference, rows by themselves (a row's result does not
- * depend on its neighbours), with outputs that were NaN before and guards around them. Timed: as a
- * share of its roofline, which is the longer of reading its bytes and doing its multiply-adds at the
- * rates measured just before (Williams, Waterman, Patterson, "Roofline", 2009).
+ * `sluice bench ops`: checks and times every operation for shapes of real models and all weight types. Checks:
+ * against the reference, each row on its own (a row's result does not depend on its neighbours), with outputs preset
+ * to NaN and guards around them. Times: as a share of the roofline, the longer of reading its bytes and doing its
+ * multiply-adds at the rates measured just before (Williams, Waterman, Patterson, "Roofline", 2009).
  */
 #include <math.h>
 #include <stdio.h>
@@ -75,7 +74,7 @@ static bool guards_hold(struct guarded g)
 	return true;
 }
 
-/* The largest difference over the largest value; infinite when something is no number. */
+/* The largest difference relative to the largest value; infinite if a value is NaN. */
 static double off_by(const float *got, const float *want, size_t n)
 {
 	double diff = 0, most = 1e-30;
@@ -88,7 +87,7 @@ static double off_by(const float *got, const float *want, size_t n)
 	return diff / most;
 }
 
-/* One finished line. bytes and multiply-adds are the least the operation needs. */
+/* Prints one result. bytes and multiply-adds are the minimum that the operation needs. */
 static void tell(struct ops_bench *x, const char *op, const char *shape, const char *type, int rows, double seconds,
 		 double bytes, double madds, double off, bool guards, double most_off)
 {
@@ -123,10 +122,10 @@ static int checked_rows(int n_rows, int *rows)
 	return n_rows < CHECKED_ROWS ? n_rows : CHECKED_ROWS;
 }
 
-/* Activations of eight bits are off by a root mean square of 1/(127 sqrt(12)), these here having one of
- * 1/sqrt(3); results are off by as much in proportion. OWN_ROWS rows of weights make a few dozen different ones of what
- * is looked at: the largest error of so few is less than four times that, and the largest result is no less than their
- * root mean square. */
+/* Eight-bit activations have a root mean square error of 1/(127 sqrt(12)); the activations here have a root mean
+ * square of 1/sqrt(3). Results have the same relative error. OWN_ROWS rows of weights give a few dozen distinct
+ * results: the largest error of so few is below four times that, and the largest result is at least their root mean
+ * square. */
 #define EIGHT_BITS_ERROR (0.5 / 127 * 4)
 
 static bool eight_bits(const struct kn_ops *o, int type)
@@ -141,7 +140,7 @@ static void product(struct ops_bench *x, int type, int n_out, int n_in)
 	float *row = sl_zalloc_n((size_t)n_in, sizeof *row);
 	uint8_t *host = sl_alloc(row_bytes * (size_t)n_out);
 	BUG_IF(row == NULL || host == NULL, "bench ops: out of memory");
-	/* Finding a row's scales takes long: a few rows are used again and again. */
+	/* Quantizing a row is slow, so a few rows are repeated. */
 	for (int o = 0; o < n_out; o++) {
 		uint8_t *at = host + (size_t)o * row_bytes;
 		for (int i = 0; i < n_in && o < OWN_ROWS; i++)
@@ -197,7 +196,7 @@ static void product(struct ops_bench *x, int type, int n_out, int n_in)
 
 /* ---- attention ---- */
 
-/* Random numbers as keys and values of their type. */
+/* Fills the pages with random keys and values. */
 static void fill_pages(struct ops_bench *x, const struct kn_kv *kv)
 {
 	float *one = sl_zalloc_n((size_t)kv->head_dim, sizeof *one);
@@ -274,7 +273,7 @@ static void attention(struct ops_bench *x, int type, int n_heads, int n_kv_heads
 	sl_free(seq);
 }
 
-/* ---- what is done to rows ---- */
+/* ---- row-wise operations ---- */
 
 enum row_op { RMSNORM, SILU_MUL, GELU_MUL, ADD };
 
@@ -323,7 +322,7 @@ static void row_op(struct ops_bench *x, enum row_op op, const char *name, int wi
 
 static void run_all(struct ops_bench *x, const char *only, bool quick)
 {
-	/* Of the 1B Llama shape: attention's output, the pair of the feed-forward part, its way back. */
+	/* The 1B Llama shape: attention output, feed-forward up, feed-forward down. */
 	static const int shapes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}};
 	size_t n_shapes = quick ? 1 : sizeof shapes / sizeof *shapes;
 	for (int i = 0; kn_type_at(i) >= 0 && (only == NULL || strcmp(only, "matmul") == 0); i++)

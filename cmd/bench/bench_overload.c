@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench overload`: a server that is asked for many times what it can do. First as many streams as it has
- * places (or half or a quarter of them, if that gets more in time), each asking again when answered: its peak. Then,
- * at random times, factor times as many requests a second, none of which waits for another. Then few, until it is
- * normal.
+ * `sluice bench overload`: a server under many times its capacity. First the peak: as many streams as the server has
+ * slots (or half or a quarter, if more of those are in time), each followed by the next. Then the flood: factor times
+ * as many requests per second, at random times, independent of each other. Then a light load until latency is normal.
  *
- *   goodput     answers whose first token came within their tier's ttft_target and that came to their end, a second
- *   rejection   from asking to the end of the refusal
- *   off         the first wait that a stream was told (": queue … wait_ms=") against the truth
+ *   goodput     responses per second that completed with their first token within their tier's ttft_target
+ *   refusal     time from the request to the end of the refusal
+ *   off         error of the first wait reported to a stream (": queue … wait_ms=")
  *
- * `sluice bench pacing`: what paced streams of a low tier take from unpaced ones of a high one. Windows with and
- * without them take turns. Without speculation: what drafts win depends on what a stream says.
+ * `sluice bench pacing`: throughput that paced streams of a low tier take from unpaced streams of a high tier.
+ * Windows with and without paced streams alternate. Speculation is off, because what drafts save depends on the text.
  */
 #include <math.h>
 #include <stdio.h>
@@ -44,11 +43,11 @@ static const char key_free[] = "sluice-bench-free", key_paid[] = "sluice-bench-p
 static const char *const words[] = {"the",    "small", "river", "runs",   "under", "an", "old",  "stone",
 				    "bridge", "while", "many",  "people", "walk",  "to", "work", "in"};
 
-/* What a phase has seen. */
+/* Counters of a phase. */
 struct tally {
 	uint64_t asked, good, answered, refused, refused_late, failed, events;
 	struct histogram ttft, refusal;
-	uint64_t last_bad_ns; /* when the last request was asked that was refused or slow */
+	uint64_t last_bad_ns; /* start time of the last refused or slow request */
 	char why[80];         /* of the last failure */
 };
 
@@ -65,7 +64,7 @@ struct call {
 	struct tally *of;
 	uint64_t asked_ns, first_ns, told_ns, now_ns;
 	double told_ms;
-	char line[LINE_BYTES]; /* the beginning of the answer's first line */
+	char line[LINE_BYTES]; /* the start of the response's first line */
 	size_t n_line;
 };
 
@@ -122,7 +121,7 @@ static int ask(struct call *c, struct tally *of)
 				       (const char *)buf_data(&c->body), c->body.len);
 	if (rc != 0) {
 		of->failed++;
-		snprintf(of->why, sizeof of->why, "could not be asked: %.50s", load_client_why(r->client));
+		snprintf(of->why, sizeof of->why, "could not be sent: %.50s", load_client_why(r->client));
 		return rc;
 	}
 	of->asked++;
@@ -157,7 +156,7 @@ static void on_head(struct load_call *call, int status, uint64_t now_ns)
 	list_entry(call, struct call, call)->status = status;
 }
 
-/* The first line of an answer that waits is its place. */
+/* The first line of a waiting response reports its queue position. */
 static void take_place(struct call *c, const uint8_t *bytes, size_t n)
 {
 	static const char begin[] = ": queue position=", wait[] = " wait_ms=";
@@ -224,7 +223,7 @@ static struct call *find_free(struct run *r)
 	return NULL;
 }
 
-/* n that ask again and again: the n last places. */
+/* Starts n closed-loop clients: each sends its next request when the last one ends. */
 static void keep_asking(struct run *r, int n, const char *key, struct tally *t)
 {
 	r->now = t;
@@ -259,7 +258,7 @@ static void turn_for(struct run *r, double seconds)
 		load_client_turn(r->client, end);
 }
 
-/* At random times of that mean rate. How many found no place with this client. */
+/* Sends requests at random times with that mean rate. Returns how many found no free call. */
 static uint64_t ask_at(struct run *r, double rate, double seconds, struct tally *t)
 {
 	uint64_t begin = clock_now_ns(), end = begin + (uint64_t)(seconds * 1e9), due = begin, unsent = 0, now;
@@ -362,8 +361,8 @@ static void line(bool json, bool *first, const char *name, double v, const char 
 	*first = false;
 }
 
-/* How many that ask again and again get the most answers in time: as many as there are places, or fewer where the
- * prompts of so many are before each other. */
+/* The number of closed-loop clients with the most responses in time: the number of slots, or fewer if prompts delay
+ * each other. */
 static int best_at_once(struct run *r, int n_places, double peak_s)
 {
 	int best = 1;
@@ -378,7 +377,7 @@ static int best_at_once(struct run *r, int n_places, double peak_s)
 		turn_for(r, peak_s / 4);
 		double rate = (double)(t->good - before) / ms(clock_now_ns() - begin);
 		stop_asking(r);
-		/* What came too late to be waited for counts there all the same. */
+		/* Responses that come after the end of their phase still count for it. */
 		if (r->n_busy == 0)
 			sl_free(t);
 		if (rate > best_rate) {
@@ -389,11 +388,11 @@ static int best_at_once(struct run *r, int n_places, double peak_s)
 	return best;
 }
 
-/* What was measured: one alone, the peak, the flood, and when that had ended. */
+/* Results: a single client, the peak, the flood, and the recovery. */
 struct overload {
 	struct tally *idle, *peak, *flood, *after;
 	int at_once;
-	double peak_rate, flood_rate, asked_rate; /* good answers and requests a second */
+	double peak_rate, flood_rate, asked_rate; /* per second: good responses, good responses, requests */
 	uint64_t end_ns;                          /* of the flood */
 	uint64_t unsent;
 };
@@ -431,13 +430,12 @@ static void tell_overload(struct run *r, const struct overload *o, bool json)
 		puts("}");
 }
 
-/* What one alone takes, the peak of so many at once as get the most in time, the flood over it, and what is after: into
- * o, whose tallies are there. 1 with one line told: no peak. */
+/* Measures all phases into o, whose tallies the caller provides. 1 after printing an error: there is no peak. */
 static int measure(struct run *r, const struct shape *s, double peak_s, double factor, double seconds,
 		   struct overload *o)
 {
 	static struct tally warm;
-	/* The engine gets to know the machine; then what one alone takes. */
+	/* The engine learns its costs; then a single client is measured. */
 	keep_asking(r, (int)s->slots, key_free, &warm);
 	turn_for(r, peak_s / 4);
 	stop_asking(r);
@@ -447,17 +445,17 @@ static int measure(struct run *r, const struct shape *s, double peak_s, double f
 	r->slow_ms = 2 * ms(histogram_percentile(&o->idle->ttft, 95)) + 50;
 	o->at_once = best_at_once(r, (int)s->slots, peak_s);
 	keep_asking(r, o->at_once, key_free, o->peak);
-	/* All begin with their prompts at once: it is measured once they are spread. */
+	/* All prompts start at once, so measuring waits until they have spread out. */
 	turn_for(r, peak_s / 2);
 	uint64_t begin = clock_now_ns(), good_before = o->peak->good;
 	turn_for(r, peak_s);
 	o->peak_rate = (double)(o->peak->good - good_before) / ms(clock_now_ns() - begin) * 1e3;
-	/* The flood comes over a server that is at work, and whose answers are its too. */
+	/* The flood meets a busy server, whose responses count for it too. */
 	ask_no_more(r);
 	good_before = o->peak->good;
 	if (!(o->peak_rate > 0))
 		return bench_complain(
-		    1, "no answer began within %.0f ms in the %.0f s of its peak: a longer --target or --peak-seconds",
+		    1, "no answer began within %.0f ms in the %.0f s of its peak: raise --target or --peak-seconds",
 		    s->target_ms, peak_s);
 	r->n_off = 0;
 	begin = clock_now_ns();
@@ -528,7 +526,7 @@ static double events_per_s(struct run *r, double seconds, struct tally *t)
 	return (double)(t->events - before) / ms(clock_now_ns() - begin) * 1e3;
 }
 
-/* The whole of them, unpaced. */
+/* The capacity: all streams unpaced. */
 static int measure_capacity(struct bench_box *box, struct shape *s, int n, double seconds, double tokens, double *out,
 			    struct sl_err *err)
 {
@@ -539,7 +537,7 @@ static int measure_capacity(struct bench_box *box, struct shape *s, int n, doubl
 		rc = open_run(&r, &box->target, n, err);
 	if (rc == 0) {
 		keep_asking(&r, n, key_paid, &t);
-		/* Full before it is measured: prompts are not the question. */
+		/* All streams decode before measuring starts: prompts must not count. */
 		uint64_t deadline = clock_now_ns() + BEGIN_S * NS_PER_S;
 		while (t.ttft.n < (uint64_t)n && t.failed == 0 && clock_now_ns() < deadline)
 			load_client_turn(r.client, clock_now_ns() + NS_PER_MS);
@@ -548,7 +546,7 @@ static int measure_capacity(struct bench_box *box, struct shape *s, int n, doubl
 	}
 	close_run(&r);
 	bench_box_stop(box);
-	return rc == 0 && !(*out > 0) ? sl_errf(err, SL_EIO, "nothing came: %s", t.why) : rc;
+	return rc == 0 && !(*out > 0) ? sl_errf(err, SL_EIO, "no tokens arrived: %s", t.why) : rc;
 }
 
 enum { WINDOWS = 3 };
@@ -577,7 +575,7 @@ static int measure_windows(struct bench_box *box, struct shape *s, int paced, in
 	for (int i = 0; rc == 0 && i < WINDOWS; i++) {
 		turn_for(&r, seconds / 4);
 		without[i] = events_per_s(&r, seconds, &high);
-		/* The paced ones have begun before they are measured: their prompts are not the question. */
+		/* The paced streams decode before measuring starts: their prompts must not count. */
 		struct run p = {.prompt = 8, .tokens = 10000, .echo = r.echo};
 		slow = (struct tally){0};
 		rc = open_run(&p, &box->target, paced, err);
@@ -589,8 +587,8 @@ static int measure_windows(struct bench_box *box, struct shape *s, int paced, in
 			load_client_turn(r.client, clock_now_ns() + NS_PER_MS);
 		}
 		if (rc == 0 && slow.ttft.n < (uint64_t)paced)
-			rc = sl_errf(err, SL_EIO, "the paced streams do not begin: %s", slow.why);
-		/* Nor is their burst, which is computed at once and told at their pace. */
+			rc = sl_errf(err, SL_EIO, "the paced streams did not begin: %s", slow.why);
+		/* Nor must their burst, which is computed at once and delivered at their pace. */
 		if (rc == 0)
 			turn_both(&r, &p, seconds);
 		if (rc == 0) {
@@ -604,8 +602,7 @@ static int measure_windows(struct bench_box *box, struct shape *s, int paced, in
 	}
 	*low = low_events;
 	if (rc == 0 && !(low_events > 0))
-		rc = sl_errf(err, SL_EIO,
-			     "the paced streams told nothing while they were measured: windows of more --seconds");
+		rc = sl_errf(err, SL_EIO, "the paced streams got no token while measured: raise --seconds");
 	close_run(&r);
 	bench_box_stop(box);
 	return rc;
@@ -625,7 +622,8 @@ int bench_pacing(int argc, char **argv)
 	if (rc != 0)
 		return rc;
 	if (model == NULL)
-		return bench_complain(CMD_EXIT_USAGE, "pacing needs a model file: the echo has no capacity to share");
+		return bench_complain(CMD_EXIT_USAGE,
+				      "pacing needs a model file: the echo engine has no capacity to share");
 	struct bench_box box;
 	struct sl_err err = {0};
 	struct shape s = {.model = model, .slots = paced + unpaced, .target_ms = 60000, .plain = true};

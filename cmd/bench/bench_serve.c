@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench serve URL`: a server under load. C connections with S streams each are C × S places;
- * a place has one request at a time. Closed loop: a place asks again as soon as it is answered.
- * Open loop (--rate): requests are due at random times of that mean rate, whether or not the server
- * keeps up, and their time counts from when they were due; otherwise a slow server would be asked
- * less and look better than it is.
+ * `sluice bench serve URL`: a server under load. C connections with S streams each give C × S slots; a slot carries
+ * one request at a time. Closed loop: a slot sends its next request as soon as the last one ends. Open loop (--rate):
+ * requests are due at random times with that mean rate, whether or not the server keeps up, and their latency counts
+ * from the due time. Otherwise a slow server would receive less load and look better than it is.
  *
- * Prompts are random words, one of them about a token; what they really were is told from the
- * server's usage. Between tokens means between the events that carry text.
+ * Prompts are random words of about one token each; the exact counts come from the server's usage. Time between
+ * tokens is measured between events that carry text.
  */
 #include <math.h>
 #include <signal.h>
@@ -29,7 +28,7 @@
 
 enum { MAX_KEYS = 16, MAX_PLACES = 65536, REPLY_MAX = 16 << 20, WARMUP_TOKENS = 8 };
 
-static const uint64_t pause_ns = 100 * NS_PER_MS; /* of a place whose connection broke */
+static const uint64_t pause_ns = 100 * NS_PER_MS; /* before a slot whose connection broke connects again */
 static const uint64_t progress_ns = 500 * NS_PER_MS;
 
 static const char *const words[] = {
@@ -41,28 +40,28 @@ static const char *const words[] = {
 struct key {
 	char text[256];
 	double weight;
-	struct serve_stats *stats; /* owned; of a mix */
+	struct serve_stats *stats; /* owned; NULL unless of a mix */
 };
 
-struct place {
+struct slot {
 	struct load_call call;
 	struct load *l;
 	struct sse_read sse;
-	struct sl_buf body, reply; /* reply: of an answer that is no stream */
+	struct sl_buf body, reply; /* reply: a response that is not streamed */
 	int conn, key, status;
 	struct serve_outcome o;
-	bool busy, ended, failed; /* ended: [DONE] or a finish reason came */
+	bool busy, ended, failed; /* ended: got [DONE] or a finish_reason */
 	char code[64];
 	uint64_t not_before_ns;
-	uint64_t now_ns; /* of the bytes being read */
+	uint64_t now_ns; /* arrival time of the bytes being read */
 };
 
 struct load {
 	const char *model;
 	struct load_client *client;
-	struct place *places; /* [n_places] */
-	struct place **free;  /* [n_places], the first n_free */
-	int n_places, n_free;
+	struct slot *slots; /* [n_slots] */
+	struct slot **free; /* [n_slots], the first n_free */
+	int n_slots, n_free;
 	struct key keys[MAX_KEYS];
 	int n_keys;
 	double rate, prompt_tokens, share_tokens, max_tokens, temperature;
@@ -71,7 +70,7 @@ struct load {
 	uint64_t n_started, n_ended, most;
 	uint64_t begin_ns, end_ns, next_due_ns;
 	uint64_t random;
-	bool warming, whole; /* whole: not streamed */
+	bool warming, whole; /* whole: responses are not streamed */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -137,7 +136,7 @@ static int choose_key(struct load *l)
 	return l->n_keys - 1;
 }
 
-static void tell_error(struct place *p, const char *what)
+static void report_error(struct slot *p, const char *what)
 {
 	struct load *l = p->l;
 	if (l->warming)
@@ -147,7 +146,7 @@ static void tell_error(struct place *p, const char *what)
 		serve_stats_error(l->keys[p->key].stats, what);
 }
 
-static void free_place(struct place *p)
+static void free_slot(struct slot *p)
 {
 	p->busy = false;
 	p->l->free[p->l->n_free++] = p;
@@ -155,12 +154,12 @@ static void free_place(struct place *p)
 
 static const char *code_name(int rc)
 {
-	return rc == SL_ECLOSED  ? "connection: the server takes no more on it"
+	return rc == SL_ECLOSED  ? "connection: the server accepts no more requests on it"
 	       : rc == SL_ENOMEM ? "out of memory"
-				 : "connection: could not be made";
+				 : "connection: could not be opened";
 }
 
-static void start(struct place *p, uint64_t due_ns)
+static void start(struct slot *p, uint64_t due_ns)
 {
 	struct load *l = p->l;
 	p->o = (struct serve_outcome){.started_ns = due_ns};
@@ -180,18 +179,18 @@ static void start(struct place *p, uint64_t due_ns)
 	if (rc == 0)
 		return;
 	l->n_ended++;
-	tell_error(p, code_name(rc));
+	report_error(p, code_name(rc));
 	p->not_before_ns = clock_now_ns() + pause_ns;
-	free_place(p);
+	free_slot(p);
 }
 
 static void on_head(struct load_call *call, int status, uint64_t now)
 {
 	(void)now;
-	list_entry(call, struct place, call)->status = status;
+	list_entry(call, struct slot, call)->status = status;
 }
 
-static void take_chunk(struct place *p, const struct chat_chunk *k, uint64_t now)
+static void take_chunk(struct slot *p, const struct chat_chunk *k, uint64_t now)
 {
 	struct load *l = p->l;
 	p->ended |= k->done || k->finished;
@@ -224,30 +223,30 @@ static void take_chunk(struct place *p, const struct chat_chunk *k, uint64_t now
 
 static void on_event(void *ctx, const char *data, size_t n)
 {
-	struct place *p = ctx;
+	struct slot *p = ctx;
 	struct chat_chunk k;
 	if (chat_chunk_read(data, n, &k)) {
 		take_chunk(p, &k, p->now_ns);
 	} else {
 		p->failed = true;
-		snprintf(p->code, sizeof p->code, "an event that is not JSON");
+		snprintf(p->code, sizeof p->code, "an event is not JSON");
 	}
 }
 
 static void on_data(struct load_call *call, const uint8_t *bytes, size_t n, uint64_t now)
 {
-	struct place *p = list_entry(call, struct place, call);
+	struct slot *p = list_entry(call, struct slot, call);
 	p->now_ns = now;
 	int rc = p->status == 200 && !p->l->whole ? sse_read_feed(&p->sse, bytes, n) : buf_append(&p->reply, bytes, n);
 	if (rc != 0) {
 		p->failed = true;
-		snprintf(p->code, sizeof p->code, "an answer out of all bounds");
+		snprintf(p->code, sizeof p->code, "the response is too large");
 	}
 }
 
 static void on_end(struct load_call *call, enum load_end how, uint64_t now)
 {
-	struct place *p = list_entry(call, struct place, call);
+	struct slot *p = list_entry(call, struct slot, call);
 	struct load *l = p->l;
 	struct chat_chunk k;
 	char what[STATS_NAME_BYTES];
@@ -257,35 +256,35 @@ static void on_end(struct load_call *call, enum load_end how, uint64_t now)
 	if (p->status != 0 && p->status != 200)
 		snprintf(what, sizeof what, "%d %.60s", p->status, p->code);
 	else if (p->failed)
-		snprintf(what, sizeof what, "in the answer: %.60s", p->code);
+		snprintf(what, sizeof what, "in the response: %.60s", p->code);
 	else if (how == LOAD_LOST)
 		snprintf(what, sizeof what, "connection: %.60s", load_client_why(l->client));
 	else if (how == LOAD_RESET)
 		snprintf(what, sizeof what, "the server reset the stream");
 	else if (!p->ended)
-		snprintf(what, sizeof what, "the answer has no end");
+		snprintf(what, sizeof what, "the response has no end");
 	else
 		what[0] = '\0';
 	l->n_ended++;
 	if (what[0] != '\0') {
-		tell_error(p, what);
+		report_error(p, what);
 		p->not_before_ns = now + pause_ns;
 	} else if (!l->warming) {
 		serve_stats_done(l->all, &p->o, &l->slo);
 		if (l->keys[p->key].stats != NULL)
 			serve_stats_done(l->keys[p->key].stats, &p->o, &l->slo);
 	}
-	free_place(p);
+	free_slot(p);
 }
 
 static const struct load_ops ops = {on_head, on_data, on_end};
 
 /* ---- the loop ---- */
 
-static struct place *next_free(struct load *l, uint64_t now, uint64_t *wake_ns)
+static struct slot *next_free(struct load *l, uint64_t now, uint64_t *wake_ns)
 {
 	for (int i = l->n_free - 1; i >= 0; i--) {
-		struct place *p = l->free[i];
+		struct slot *p = l->free[i];
 		if (p->not_before_ns <= now) {
 			l->free[i] = l->free[--l->n_free];
 			return p;
@@ -295,14 +294,14 @@ static struct place *next_free(struct load *l, uint64_t now, uint64_t *wake_ns)
 	return NULL;
 }
 
-/* Starts what is due; when to look again. */
+/* Starts due requests. Returns when the next one is due. */
 static uint64_t start_due(struct load *l, uint64_t now)
 {
 	uint64_t wake = now + progress_ns;
 	while (l->n_started < l->most) {
 		if (l->rate > 0 && l->next_due_ns > now)
 			return l->next_due_ns < wake ? l->next_due_ns : wake;
-		struct place *p = next_free(l, now, &wake);
+		struct slot *p = next_free(l, now, &wake);
 		if (p == NULL)
 			break;
 		uint64_t due = l->rate > 0 ? l->next_due_ns : now;
@@ -322,7 +321,7 @@ static void progress(const struct load *l, uint64_t now)
 	    (double)l->all->n_events / ((double)(now - l->begin_ns) / 1e9 + 1e-9));
 }
 
-/* Until `most` requests have ended, or the time is over. */
+/* Runs until `most` requests have ended or the time is over. */
 static void run(struct load *l, uint64_t most, double seconds)
 {
 	bool shows = isatty(STDERR_FILENO);
@@ -342,8 +341,8 @@ static void run(struct load *l, uint64_t most, double seconds)
 	}
 	if (shows)
 		fputs("\r\033[K", stderr);
-	for (int i = 0; i < l->n_places && !l->warming; i++) {
-		struct place *p = &l->places[i];
+	for (int i = 0; i < l->n_slots && !l->warming; i++) {
+		struct slot *p = &l->slots[i];
 		l->all->n_cut += p->busy;
 		if (p->busy && l->keys[p->key].stats != NULL)
 			l->keys[p->key].stats->n_cut++;
@@ -374,25 +373,25 @@ static int parse_mix(struct load *l, const char *mix)
 	return l->n_keys > 0 ? 0 : SL_EINVAL;
 }
 
-static int make_places(struct load *l, int n_conns, int n_streams)
+static int make_slots(struct load *l, int n_conns, int n_streams)
 {
-	l->n_places = n_conns * n_streams;
-	l->places = sl_zalloc_n((size_t)l->n_places, sizeof *l->places);
-	l->free = sl_zalloc_n((size_t)l->n_places, sizeof(struct place *));
+	l->n_slots = n_conns * n_streams;
+	l->slots = sl_zalloc_n((size_t)l->n_slots, sizeof *l->slots);
+	l->free = sl_zalloc_n((size_t)l->n_slots, sizeof(struct slot *));
 	l->all = sl_zalloc(sizeof *l->all);
-	if (l->places == NULL || l->free == NULL || l->all == NULL)
+	if (l->slots == NULL || l->free == NULL || l->all == NULL)
 		return SL_ENOMEM;
-	for (int i = 0; i < l->n_places; i++) {
-		struct place *p = &l->places[i];
+	for (int i = 0; i < l->n_slots; i++) {
+		struct slot *p = &l->slots[i];
 		p->l = l;
 		p->call.ops = &ops;
 		list_init(&p->call.node);
-		/* Taken from the end: neighbours in time are on different connections. */
+		/* Slots are taken from the end, so consecutive requests use different connections. */
 		p->conn = i % n_conns;
 		buf_init(&p->body, REPLY_MAX);
 		buf_init(&p->reply, REPLY_MAX);
 		sse_read_init(&p->sse, on_event, p);
-		free_place(p);
+		free_slot(p);
 	}
 	return 0;
 }
@@ -400,14 +399,14 @@ static int make_places(struct load *l, int n_conns, int n_streams)
 static void dispose(struct load *l)
 {
 	load_client_destroy(l->client);
-	for (int i = 0; i < l->n_places && l->places != NULL; i++) {
-		buf_dispose(&l->places[i].body);
-		buf_dispose(&l->places[i].reply);
-		sse_read_dispose(&l->places[i].sse);
+	for (int i = 0; i < l->n_slots && l->slots != NULL; i++) {
+		buf_dispose(&l->slots[i].body);
+		buf_dispose(&l->slots[i].reply);
+		sse_read_dispose(&l->slots[i].sse);
 	}
 	for (int i = 0; i < l->n_keys; i++)
 		sl_free(l->keys[i].stats);
-	sl_free(l->places);
+	sl_free(l->slots);
 	sl_free(l->free);
 	sl_free(l->all);
 }
@@ -437,14 +436,14 @@ static int measure(struct load *l, const struct load_target *target, int conns, 
 		   double seconds, bool warmup)
 {
 	struct sl_err err = {0};
-	/* Over HTTP/1.1 a connection has one stream. */
+	/* An HTTP/1.1 connection carries one request at a time. */
 	if (target->http1) {
 		conns *= streams;
 		streams = 1;
 	}
 	if (conns * streams > MAX_PLACES)
 		return bench_complain(CMD_EXIT_USAGE, "at most %d streams in all", MAX_PLACES);
-	if (make_places(l, conns, streams) != 0)
+	if (make_slots(l, conns, streams) != 0)
 		return bench_complain(1, "out of memory");
 	if (load_client_create(target, conns, &l->client, &err) != 0)
 		return bench_complain(1, "%s", err.text);
@@ -455,7 +454,7 @@ static int measure(struct load *l, const struct load_target *target, int conns, 
 		double rate = l->rate;
 		l->rate = 0;
 		l->warming = true;
-		run(l, (uint64_t)l->n_places, seconds);
+		run(l, (uint64_t)l->n_slots, seconds);
 		l->warming = false;
 		l->rate = rate;
 	}
@@ -507,8 +506,7 @@ int bench_serve(int argc, char **argv)
 	target.verify = ca != NULL || (target.verify && !insecure);
 	if (mix != NULL && parse_mix(&l, mix) != 0) {
 		dispose(&l);
-		return bench_complain(CMD_EXIT_USAGE, "--tier-mix: KEY=WEIGHT,KEY=WEIGHT is wanted, at most %d",
-				      MAX_KEYS);
+		return bench_complain(CMD_EXIT_USAGE, "--tier-mix needs KEY=WEIGHT,KEY=WEIGHT, at most %d", MAX_KEYS);
 	}
 	if (mix == NULL) {
 		l.n_keys = 1;
@@ -516,7 +514,7 @@ int bench_serve(int argc, char **argv)
 		snprintf(l.keys[0].text, sizeof l.keys[0].text, "%s", key != NULL ? key : "none");
 	}
 	l.random = (uint64_t)seed * 2 + 1;
-	/* Without a time there is a number; both are bounds. */
+	/* Default: a number of requests. If both are given, both limit the run. */
 	if (requests == 0 && seconds == 0)
 		requests = 3 * conns * streams;
 	rc = measure(&l, &target, (int)conns, (int)streams, requests, seconds > 0 ? seconds : 600, warmup);

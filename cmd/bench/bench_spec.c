@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench speculation`: what drafts save and what they cost. First the cost of verifying: passes of
- * 1, 2, 3 … rows of one sequence, all with logits, in turns. Then the engine, one with each source of
- * drafts beside one without, answering the same requests in turns, so that whatever else the machine
- * does meets all alike; their answers are compared too, token by token. Kinds of text:
+ * `sluice bench speculation`: what drafts save and what they cost. First the cost of verifying: passes of 1, 2, 3 …
+ * rows of one sequence, all with logits, in turns. Then engines: one for each source of drafts and one without answer
+ * the same requests in turns, so that other load on the machine affects all alike. Their answers are compared token
+ * by token. Kinds of text:
  *
- *   repeated   greedy, from a prompt that says one phrase over and over
+ *   repeated   greedy, from a prompt that repeats one phrase
  *   prose      greedy, from a sentence
- *   varied     drawn from a dozen tokens, those said before less likely: what was right is no more
- *   noise      a dozen tokens that are equally likely: the text always holds what was said last, and what
- *              followed then is wrong in eleven of twelve cases. (A drafter draws with the same random
- *              numbers from the same dozen, so it is right.)
+ *   varied     sampled from a dozen tokens with a frequency penalty, so earlier text predicts badly
+ *   noise      a dozen equally likely tokens: the last token always occurs earlier in the text, and the token that
+ *              followed it is wrong in eleven of twelve cases. (A draft model samples from the same dozen with the
+ *              same random numbers, so it is right.)
  */
 #include <math.h>
 #include <pthread.h>
@@ -108,7 +108,7 @@ static int verifying(const struct eng_config *cfg, int rounds, bool json, bool *
 	p.logits = rc == 0 ? sl_zalloc_n((size_t)MOST_ROWS * (size_t)a->n_vocab, sizeof *p.logits) : NULL;
 	if (rc == 0 && p.logits == NULL)
 		rc = bench_complain(1, "out of memory");
-	for (int k = -1; rc == 0 && k < rounds; k++) { /* the first one brings the weights into memory */
+	for (int k = -1; rc == 0 && k < rounds; k++) { /* the first round brings the weights into memory */
 		for (int i = 0; i < N; i++) {
 			int at = (i + k + 1) % N;
 			pass_ns(&p, rows[at]);
@@ -164,7 +164,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		a->done = true;
 		a->failed = a->failed || ev->u.done.finish == PROTO_FINISH_ERROR;
 	}
-	/* (Not for each token: who waits would wake up on a processor that computes.) */
+	/* Not for each token: the waiting thread would wake up on a processor that computes. */
 	if (ev->kind == ENG_MODEL || a->done)
 		pthread_cond_signal(&a->news);
 	pthread_mutex_unlock(&a->lock);
@@ -184,7 +184,7 @@ static int open_engine(struct answering *a, const struct eng_config *cfg)
 	return a->failed ? bench_complain(1, "a model can't be loaded") : 0;
 }
 
-/* Of all threads: what else the machine does is not in it. */
+/* Processor time of all threads; excludes other load on the machine. */
 static double cpu_ns(void)
 {
 	struct timespec ts;
@@ -192,7 +192,7 @@ static double cpu_ns(void)
 	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
 }
 
-/* The answer; ns from its first token to its last, and of the processors for all of it. */
+/* Runs one request. *ns: from its first token to its last. *cpu: processor time of the whole request. */
 static int ask(struct answering *a, const struct proto_submit *req, double *ns, double *cpu)
 {
 	double begin = cpu_ns();
@@ -283,7 +283,7 @@ static int compare(struct answering *a, int n_ways, int text, int rounds, int n_
 			ratio[k][round] = ns[k] / ns[0];
 			cpu_ratio[k][round] = cpu[k] / cpu[0];
 			if (a[k].n_ids != a[0].n_ids || memcmp(a[k].ids, a[0].ids, (size_t)a[0].n_ids * 4) != 0)
-				return bench_complain(1, "an answer with drafts is another one");
+				return bench_complain(1, "an answer with drafts differs");
 		}
 	}
 	for (int k = 0; k < n_ways; k++)
@@ -298,7 +298,7 @@ static int compare(struct answering *a, int n_ways, int text, int rounds, int n_
 		snprintf(name, sizeof name, "%s_%s_time_percent", texts[text], ways[k]);
 		say(json, first, name, 100 * percentile(ratio[k], (size_t)rounds, 50), "% (median of pairs)");
 		snprintf(name, sizeof name, "%s_%s_cpu_percent", texts[text], ways[k]);
-		say(json, first, name, 100 * percentile(cpu_ratio[k], (size_t)rounds, 50), "% (the same)");
+		say(json, first, name, 100 * percentile(cpu_ratio[k], (size_t)rounds, 50), "% (median of pairs)");
 		snprintf(name, sizeof name, "%s_%s_accepted_percent", texts[text], ways[k]);
 		say(json, first, name, drafted > 0 ? 100 * accepted / drafted : 0, "%");
 		snprintf(name, sizeof name, "%s_%s_drafted_per_token", texts[text], ways[k]);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench store`: what the store costs a request before its first token, beside two bare PINGs on a
- * socket of its own, by turns in the same run. The Redis is a private one, as `sluice serve` starts it.
+ * `sluice bench store`: latency that the store adds before a request's first token, compared with two bare PINGs on a
+ * separate socket, alternating in the same run. Redis is a private one, as `sluice serve` starts it.
  *
- *   take    the limits of a key are charged (gateway/exchange/quota.h): the one trip on QUEUED
- *   settle  the rest at the end, which nobody waits for
+ *   take    charges a key's limits (gateway/exchange/quota.h): the one round trip on QUEUED
+ *   settle  settles the charge at the end; no response waits for it
  */
 #include <errno.h>
 #include <event2/event.h>
@@ -40,7 +40,7 @@ struct bench_store {
 	struct gw_tier_config tier;
 	struct auth_key key;
 	int ping;                   /* a socket to the same server */
-	bool done, admitted, whole; /* whole: by Redis */
+	bool done, admitted, whole; /* whole: by Redis, not by the fallback */
 };
 
 static void nap(void) { usleep(1000); }
@@ -50,7 +50,7 @@ static int connect_to(const char *path)
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int n = snprintf(to.sun_path, sizeof to.sun_path, "%s", path);
 	if (n < 0 || (size_t)n >= sizeof to.sun_path)
-		return -1; /* too long for any socket */
+		return -1; /* too long for a socket's path */
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
 		close(fd);
@@ -59,7 +59,7 @@ static int connect_to(const char *path)
 	return fd;
 }
 
-/* False: the server is not there. */
+/* False: the server does not answer. */
 static bool ping(int fd)
 {
 	static const char ask[] = "*1\r\n$4\r\nPING\r\n", want[] = "+PONG\r\n";
@@ -85,7 +85,7 @@ static void on_taken(void *ctx, struct quota *q, const struct quota_result *r)
 	b->whole = !r->degraded;
 }
 
-/* Seconds of one charge and of its settlement; false: it failed. */
+/* Measures the seconds of one charge and of its settlement. False: it failed. */
 static bool charge(struct bench_store *b, double *take, double *settle)
 {
 	const struct quota_ask ask = {.key = &b->key, .requests = 1, .tokens = 600, .least = 101};
@@ -121,7 +121,7 @@ static int run(struct bench_store *b, const char *name, int times, bool json, bo
 		there = ping(b->ping) && there;
 		pings[at] = (double)(clock_now_ns() - begin) / 1e9;
 		if (!there || !charge(b, &takes[at], &settles[at]))
-			rc = bench_complain(1, "the redis-server does not answer as it should");
+			rc = bench_complain(1, "redis-server gave a wrong answer");
 	}
 	if (rc == 0) {
 		double two = percentile(pings, (size_t)times, 50), take = percentile(takes, (size_t)times, 50);
@@ -155,7 +155,7 @@ static int start_redis(struct bench_store *b, const char *state, struct sl_err *
 	uint64_t end = clock_now_ns() + PATIENCE_MS * NS_PER_MS;
 	while (rc == 0 && (b->ping = connect_to(b->redis.socket)) < 0) {
 		if (clock_now_ns() > end || !bench_child_alive(&b->server))
-			return sl_errf(err, SL_EIO, "the redis-server does not start (%s)", log);
+			return sl_errf(err, SL_EIO, "redis-server failed to start (%s)", log);
 		nap();
 	}
 	return rc;
@@ -167,7 +167,7 @@ static int start_client(struct bench_store *b, struct sl_err *err)
 	cache_config_init(&cfg);
 	cfg.store = CACHE_REDIS;
 	cfg.address = b->redis.address;
-	cfg.op_timeout_ms = PATIENCE_MS; /* the machine may be busy: what is rare does not change a median */
+	cfg.op_timeout_ms = PATIENCE_MS; /* generous: the machine may be busy, and outliers do not change a median */
 	b->base = event_base_new();
 	int rc = b->base == NULL ? SL_ENOMEM : cache_create(&cfg, NULL, 0, &b->cache, err);
 	if (rc == 0)
@@ -177,7 +177,7 @@ static int start_client(struct bench_store *b, struct sl_err *err)
 	uint64_t end = clock_now_ns() + PATIENCE_MS * NS_PER_MS;
 	while (rc == 0 && cache_client_state(b->client) != CACHE_IS_UP) {
 		if (clock_now_ns() > end)
-			return sl_errf(err, SL_EIO, "the redis-server does not answer");
+			return sl_errf(err, SL_EIO, "redis-server does not answer");
 		event_base_loop(b->base, EVLOOP_NONBLOCK);
 		nap();
 	}

@@ -44,7 +44,7 @@ static bool compact_array(struct json_scan *s, struct sl_buf *out, int level)
 	return good && s->bad == NULL && buf_append_str(out, "]") == 0;
 }
 
-/* Copies the next value without blanks, numbers as they are written. */
+/* Copies the next value without whitespace; numbers stay as written. */
 static bool compact(struct json_scan *s, struct sl_buf *out, int level)
 {
 	struct proto_str raw;
@@ -144,7 +144,7 @@ static void note_time(struct run *r, uint64_t ns)
 		r->mask_ns[r->out->n_masks++] = ns > UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
 }
 
-/* Walks the masks. Bytes that were accepted; *whole: all of them, and the text may end there. */
+/* Walks the masks. Returns the accepted bytes; *whole: all were accepted and the text may end there. */
 static size_t walk(struct run *r, struct grammar_state *s, const struct tok_ids *ids, bool *whole)
 {
 	size_t bytes = 0;

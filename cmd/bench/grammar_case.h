@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One case of `sluice bench grammar`: a schema and instances that it permits or refuses.
+ * One case of `sluice bench grammar`: a schema, and instances that it accepts or refuses.
  */
 #ifndef CMD_GRAMMAR_CASE_H
 #define CMD_GRAMMAR_CASE_H
@@ -21,29 +21,29 @@ struct grammar_instance {
 };
 
 struct grammar_case {
-	struct proto_str schema; /* in the file's text */
+	struct proto_str schema; /* borrows from the file's text */
 	struct grammar_instance *instances;
 	size_t n;
 };
 
-/* Reads {"schema": …, "tests": [{"valid": …, "data": …}]}. false: it is not of that form. */
+/* Reads {"schema": …, "tests": [{"valid": …, "data": …}]}. False: text has another form. */
 bool grammar_case_read(const char *text, size_t n, struct grammar_case *out);
 void grammar_case_dispose(struct grammar_case *c);
 
 enum { GRAMMAR_CASE_REASON = 256 };
 
-/* What became of a case. Times are of the thread's processor, in nanoseconds. */
+/* The result of a case. Times are processor time of the thread. */
 struct grammar_outcome {
-	int rc;                              /* of the translation */
-	uint32_t wrong_accept, wrong_refuse; /* instances */
+	int rc;                              /* of compiling the schema */
+	uint32_t wrong_accept, wrong_refuse; /* numbers of instances */
 	uint32_t n_instances, n_masks;
-	int32_t first_wrong;    /* the first such instance, -1: none */
-	uint32_t refused_at;    /* bytes of it that were accepted */
+	int32_t first_wrong;    /* the first wrongly judged instance; -1: none */
+	uint32_t refused_at;    /* its accepted bytes */
 	uint64_t first_mask_ns; /* translation, compilation and the first mask */
 	char reason[GRAMMAR_CASE_REASON];
 };
 
-/* Runs a case. mask_ns: room for a time of each mask; n_mask_ns of them are written. */
+/* Runs a case. mask_ns: [room]; receives the time of each mask, out->n_masks in all. */
 void grammar_case_run(const struct grammar_case *c, struct grammar_vocab *v, const struct tokenizer *t,
 		      struct grammar_outcome *out, uint32_t *mask_ns, size_t room);
 

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice cascade`: learning from logged outcomes (etc/cascade.md). Reads JSON Lines, needs neither a
- * configuration nor a server.
+ * The room is `sluice cascade`: it fits the cascade's weights and thresholds to logged outcomes and reports on them
+ * (etc/cascade.md). It reads JSON Lines and needs neither a configuration nor a server. outcomes.h parses the log, the
+ * folder cascade/ learns; this file has the command line and the output.
+ *
+ *   outcome      one logged request, with verdicts on its answers where they are known
+ *   verdict      whether an answer is right
+ *   trace        the small model's confidence after each of its tokens
+ *
+ * Thread: main, which calls cmd_cascade.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -24,21 +31,21 @@ static const char usage[] =
     "              [--sure-above X | --early SHARE] [--drop-below X] [--points N] [--json]\n"
     "       sluice cascade report FILE.jsonl [--small-cost X] [--json]\n"
     "\n"
-    "train      fits the weights of the score to which small answers were right, for cascade.weights\n"
-    "  --bits N          2^N weights for words (14)      --epochs N   passes over the outcomes (20)\n"
-    "  --rate R          first step of a weight (0.1)    --decay D    what a pass takes of weights (0.01)\n"
-    "  --held-out SHARE  outcomes only looked at (0.1)   --seed N     of their order (1)\n"
-    "  --force           replaces a file WEIGHTS that is there\n"
-    "calibrate  finds thresholds of confidence for cascade.tiers, and prints the curve\n"
-    "  --rate SHARE      as many requests by the small model alone (0.6)\n"
-    "  --quality SHARE   or: right as often as the large model, times SHARE\n"
-    "  --hold N          cascade.hold.tokens (16)        --hold-min N cascade.hold.min_tokens (3)\n"
-    "  --sure-above X    sure = low + X (0.2)            --drop-below X  drop = low - X (0.1)\n"
-    "  --early SHARE     or: the lowest sure that leaves SHARE of the answers right that are right with 1\n"
+    "train      fits the score's weights to the small model's verdicts and writes them for cascade.weights\n"
+    "  --bits N          2^N weights for hashed words (14)  --epochs N   passes over the outcomes (20)\n"
+    "  --rate R          initial learning rate (0.1)        --decay D    weight decay per pass (0.01)\n"
+    "  --held-out SHARE  outcomes used for testing (0.1)    --seed N     of the shuffle (1)\n"
+    "  --force           replaces an existing WEIGHTS\n"
+    "calibrate  finds confidence thresholds for cascade.tiers and prints the trade-off curve\n"
+    "  --rate SHARE      target: the share of requests that the small model answers alone (0.6)\n"
+    "  --quality SHARE   or: right answers, relative to the large model's\n"
+    "  --hold N          cascade.hold.tokens (16)           --hold-min N cascade.hold.min_tokens (3)\n"
+    "  --sure-above X    sure = low + X (0.2)               --drop-below X  drop = low - X (0.1)\n"
+    "  --early SHARE     or: the lowest sure that keeps SHARE of the answers that are right with sure: 1\n"
     "  --points N        of the curve (20)\n"
-    "report     which model served what, why, how well, and what it saved\n"
-    "  --small-cost X    a token of the small model, in tokens of the large one (0.1)\n"
-    "FILE - is standard input; lines are described in etc/cascade.md\n";
+    "report     prints which model served what, why, how well, and what the cascade saved\n"
+    "  --small-cost X    cost of a small model's token, in tokens of the large model (0.1)\n"
+    "FILE - is standard input. etc/cascade.md describes its lines\n";
 
 static int complain(const char *what, const char *text)
 {
@@ -46,7 +53,7 @@ static int complain(const char *what, const char *text)
 	return 1;
 }
 
-/* ---- options: numbers in a table, one file ---- */
+/* ---- options ---- */
 
 struct number {
 	const char *name;
@@ -74,7 +81,7 @@ static int take_number(const struct ask *a, const struct number *n, const char *
 
 enum { OPT_FORCE = 999, OPT_JSON = 1000, MOST_NUMBERS = 12 };
 
-/* 0 or the exit status. */
+/* 0, or the exit status. */
 static int parse(struct ask *a, int argc, char **argv, const struct number *numbers, int n)
 {
 	struct option longs[MOST_NUMBERS + 4] = {{"json", no_argument, NULL, OPT_JSON},
@@ -100,7 +107,7 @@ static int parse(struct ask *a, int argc, char **argv, const struct number *numb
 			return rc;
 	}
 	if (optind + 1 != argc) {
-		fprintf(stderr, "sluice cascade %s: one FILE is wanted\n", a->what);
+		fprintf(stderr, "sluice cascade %s: needs one FILE\n", a->what);
 		return CMD_EXIT_USAGE;
 	}
 	a->file = argv[optind];
@@ -152,7 +159,7 @@ static int fit(const struct ask *a, const struct outcomes *o, const struct casc_
 		       "AUC");
 		print_fit(&trained, "trained", false);
 		print_fit(&held_out, "held out", false);
-		printf("\n%s is for cascade.weights\n", a->output);
+		printf("\nset cascade.weights to %s\n", a->output);
 	}
 	casc_weights_destroy(w);
 	sl_free(examples);
@@ -175,7 +182,7 @@ static int train(int argc, char **argv)
 	if (rc != 0)
 		return rc;
 	if (a.output == NULL) {
-		complain("train", "-o WEIGHTS is wanted");
+		complain("train", "needs -o WEIGHTS");
 		return CMD_EXIT_USAGE;
 	}
 	if (out_file_is_not(a.output, a.file, &err) != 0 || out_file_check(a.output, a.force, &err) != 0)
@@ -200,7 +207,7 @@ static size_t calibration_of(const struct outcomes *o, struct casc_outcome *out)
 	for (size_t i = 0; i < o->n; i++) {
 		const struct outcome *x = &o->at[i];
 		if (x->trace != NULL && x->small_right != VERDICT_NONE)
-			/* An unjudged answer of the large model counts as right. */
+			/* A large model's answer without a verdict counts as right. */
 			out[n++] = (struct casc_outcome){x->trace, x->n_trace, x->small_right == VERDICT_RIGHT,
 							 x->large_right != VERDICT_WRONG};
 	}
@@ -251,7 +258,7 @@ static void print_curve(const struct ask *a, const struct casc_gate *g, size_t n
 		printf("}\n");
 }
 
-/* early_share: negative: sure = low + sure_above. */
+/* early_share: of --early; negative: sure = low + sure_above. */
 static int find_thresholds(const struct ask *a, const struct outcomes *o, const struct casc_gate *g,
 			   enum casc_target kind, double target, double early_share, size_t most, struct sl_err *err)
 {
@@ -307,8 +314,8 @@ static int calibrate(int argc, char **argv)
 struct report {
 	struct casc_cost cost;
 	size_t plans[CASC_PLAN_RACE + 1], whys[CASC_N_WHYS], reasons[CASC_FOR_FAILURE + 1];
-	size_t judged, right, large_right; /* where both verdicts are known */
-	double *small_ttft, *large_ttft;   /* by the model of the first token */
+	size_t judged, right, large_right; /* outcomes with both verdicts */
+	double *small_ttft, *large_ttft;   /* by the model that produced the first token */
 	size_t n_small_ttft, n_large_ttft;
 };
 
@@ -374,7 +381,7 @@ static void print_text(struct report *r, double small_cost)
 {
 	const struct casc_cost *c = &r->cost;
 	printf("%-24s%llu\n", "requests", (unsigned long long)c->requests);
-	printf("%-24s%llu (%.1f %%)\n", "by the small one alone", (unsigned long long)c->small_only,
+	printf("%-24s%llu (%.1f %%)\n", "small model alone", (unsigned long long)c->small_only,
 	       100 * share((double)c->small_only, (double)c->requests));
 	printf("%-24s%llu (%.1f %%), refused by the budget %llu\n", "escalated", (unsigned long long)c->escalations,
 	       100 * share((double)c->escalations, (double)c->requests), (unsigned long long)c->refused);
@@ -386,15 +393,15 @@ static void print_text(struct report *r, double small_cost)
 	       (unsigned long long)c->small_wasted, (unsigned long long)c->large_wasted);
 	printf("%-24s%llu of %llu (%.1f %%)\n", "drafts accepted", (unsigned long long)c->accepted,
 	       (unsigned long long)c->offered, 100 * share((double)c->accepted, (double)c->offered));
-	printf("%-24s%llu of %llu that always-large would take (%.1f %%)\n", "the large one's rows",
+	printf("%-24s%llu of %llu with always-large (%.1f %%)\n", "large model's rows",
 	       (unsigned long long)casc_cost_large(c), (unsigned long long)c->always_large,
 	       100 * share((double)casc_cost_large(c), (double)c->always_large));
-	printf("%-24s%.1f %%, a small row at %g\n", "compute saved", 100 * casc_cost_saved(c, small_cost), small_cost);
+	printf("%-24s%.1f %%, with a small model's row at %g\n", "compute saved", 100 * casc_cost_saved(c, small_cost),
+	       small_cost);
 	if (r->judged > 0)
 		printf("%-24s%zu of %zu right, always-large %zu (%.1f %%)\n", "quality on a sample", r->right,
 		       r->judged, r->large_right, 100 * share((double)r->right, (double)r->large_right));
-	printf("%-24sp50 %.0f, p99 %.0f where the small one began (%zu); p50 %.0f, p99 %.0f where the large one did "
-	       "(%zu)\n",
+	printf("%-24ssmall model first: p50 %.0f, p99 %.0f (%zu); large model first: p50 %.0f, p99 %.0f (%zu)\n",
 	       "TTFT, ms", percentile(r->small_ttft, r->n_small_ttft, 50),
 	       percentile(r->small_ttft, r->n_small_ttft, 99), r->n_small_ttft,
 	       percentile(r->large_ttft, r->n_large_ttft, 50), percentile(r->large_ttft, r->n_large_ttft, 99),
@@ -417,7 +424,7 @@ static int report(int argc, char **argv)
 	struct report r = {.small_ttft = sl_zalloc_n(o.n + 1, sizeof(double)),
 			   .large_ttft = sl_zalloc_n(o.n + 1, sizeof(double))};
 	if (r.small_ttft == NULL || r.large_ttft == NULL) {
-		rc = complain("report", "no memory");
+		rc = complain("report", "out of memory");
 	} else {
 		for (size_t i = 0; i < o.n; i++)
 			add_to_report(&r, &o.at[i]);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each line is a JSON object. Unknown keys are ignored, so that a log may hold more; known keys are checked for type
- * and range, because a wrong number would end up in weights or thresholds. Features are either given or computed
- * from `messages`.
+ * Each line is a JSON object. Unknown keys are ignored, so logs may carry more. Known keys are checked for type and
+ * range, because a wrong number would end up in weights or thresholds. Features are given, or computed from `messages`.
  */
 #include "cmd/cascade/outcomes.h"
 
@@ -40,7 +39,7 @@ static int get_count(const struct place *p, const json_t *o, const char *key, ui
 	if (v == NULL)
 		return 0;
 	if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT64_C(1) << 40)
-		return wrong(p, key, "a count is wanted");
+		return wrong(p, key, "must be a count");
 	*out = (uint64_t)json_integer_value(v);
 	return 0;
 }
@@ -52,7 +51,7 @@ static int get_verdict(const struct place *p, const json_t *o, const char *key, 
 	if (v == NULL || json_is_null(v))
 		return 0;
 	if (!json_is_boolean(v))
-		return wrong(p, key, "true, false or null is wanted");
+		return wrong(p, key, "must be true, false or null");
 	*out = json_is_true(v) ? VERDICT_RIGHT : VERDICT_WRONG;
 	return 0;
 }
@@ -67,7 +66,7 @@ static int get_name(const struct place *p, const json_t *o, const char *key, con
 	for (int i = 0; i < n && json_is_string(v); i++)
 		if (strcmp(json_string_value(v), name(i)) == 0)
 			*out = (int8_t)i;
-	return *out < 0 ? wrong(p, key, "there is no such one") : 0;
+	return *out < 0 ? wrong(p, key, "unknown name") : 0;
 }
 
 static int get_costs(const struct place *p, const json_t *o, struct outcome *to)
@@ -114,13 +113,13 @@ static int get_floats(const struct place *p, const json_t *v, const char *key, s
 {
 	size_t len = json_array_size(v);
 	if (!json_is_array(v) || len < least || len > most)
-		return wrong(p, key, "a list of that length is not one of these");
+		return wrong(p, key, "must be a list of the right length");
 	if ((*out = sl_zalloc_n(len > 0 ? len : 1, sizeof **out)) == NULL)
 		return no_memory(p);
 	for (size_t i = 0; i < len; i++) {
 		const json_t *x = json_array_get(v, i);
 		if (!json_is_number(x) || !(json_number_value(x) >= 0 && json_number_value(x) <= top))
-			return wrong(p, key, "a number is not in its range");
+			return wrong(p, key, "a number is out of range");
 		(*out)[i] = (float)json_number_value(x);
 	}
 	*n = (uint32_t)len;
@@ -143,13 +142,13 @@ static int get_features(const struct place *p, const json_t *f, struct outcome *
 	if (rc != 0)
 		return rc;
 	if (!json_is_array(grams) || json_array_size(grams) > CASC_MAX_GRAMS)
-		return wrong(p, "features.grams", "a list of hashes is wanted");
+		return wrong(p, "features.grams", "must be a list of hashes");
 	if ((rc = set_grams(p, to, json_array_size(grams))) != 0)
 		return rc;
 	for (size_t i = 0; i < json_array_size(grams); i++) {
 		const json_t *x = json_array_get(grams, i);
 		if (!json_is_integer(x) || json_integer_value(x) < 0 || json_integer_value(x) > UINT32_MAX)
-			return wrong(p, "features.grams", "a hash is from 0 to 4294967295");
+			return wrong(p, "features.grams", "a hash must be from 0 to 4294967295");
 		to->grams[i] = (uint32_t)json_integer_value(x);
 	}
 	return 0;
@@ -177,11 +176,11 @@ static int features_of(const struct place *p, const json_t *o, const json_t *mes
 	if (rc != 0 || (rc = get_count(p, o, "max_tokens", &asked)) != 0)
 		return rc;
 	if (!json_is_array(messages) || n > MOST_MESSAGES)
-		return wrong(p, "messages", "a list of at most 4096 is wanted");
+		return wrong(p, "messages", "must be a list of at most 4096");
 	for (size_t i = 0; i < n; i++) {
 		const json_t *x = json_array_get(messages, i), *text = json_object_get(x, "content");
 		if (!role_of(json_string_value(json_object_get(x, "role")), &m[i].role) || !json_is_string(text))
-			return wrong(p, "messages", "each has a role and a content that is a string");
+			return wrong(p, "messages", "each needs a role and a string content");
 		m[i].text = json_string_value(text);
 		m[i].n = json_string_length(text);
 	}
@@ -204,11 +203,11 @@ static int take(const struct place *p, const json_t *o, struct outcome *to)
 		     *messages = json_object_get(o, "messages"), *trace = json_object_get(o, "trace"),
 		     *ttft = json_object_get(o, "ttft_ms");
 	if (!json_is_object(o))
-		return wrong(p, "line", "an object is wanted");
+		return wrong(p, "line", "must be an object");
 	if (version != NULL && (!json_is_integer(version) || json_integer_value(version) != 1))
-		return wrong(p, "v", "this program reads version 1");
+		return wrong(p, "v", "must be 1");
 	if (ttft != NULL && (!json_is_number(ttft) || !(json_number_value(ttft) >= 0)))
-		return wrong(p, "ttft_ms", "a time is wanted");
+		return wrong(p, "ttft_ms", "must be a time");
 	to->ttft_ms = ttft != NULL ? json_number_value(ttft) : -1;
 	int rc = get_name(p, o, "plan", casc_plan_name, CASC_PLAN_RACE + 1, &to->plan);
 	if (rc != 0 || (rc = get_name(p, o, "why", casc_why_name, CASC_N_WHYS, &to->why)) != 0 ||
@@ -242,7 +241,7 @@ static int add_line(const struct place *p, const char *text, size_t n, struct ou
 		to->at = more;
 		to->cap = cap;
 	}
-	/* Counted first, so that an invalid one is disposed of too. */
+	/* Counted first, so that an invalid outcome is disposed of too. */
 	to->at[to->n] = (struct outcome){0};
 	rc = take(p, o, &to->at[to->n++]);
 out:

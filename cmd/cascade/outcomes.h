@@ -10,7 +10,7 @@
 enum verdict { VERDICT_NONE = -1, VERDICT_WRONG, VERDICT_RIGHT };
 
 struct outcome {
-	float *dense; /* CASC_N_FEATURES of them; NULL: no features */
+	float *dense; /* [CASC_N_FEATURES]; NULL: no features */
 	uint32_t *grams;
 	uint32_t n_grams;
 	float *trace;
@@ -26,7 +26,8 @@ struct outcomes {
 	size_t n, cap;
 };
 
-/* All lines of a file ("-": standard input). On failure *err is one line `FILE:LINE: what`. */
+/* Reads all lines of the file at path ("-": standard input). 0, SL_EIO, SL_EINVAL or SL_ENOMEM; *err is then one line
+ * `FILE:LINE: what`. The caller disposes of out after 0. */
 int outcomes_read(const char *path, struct outcomes *out, struct sl_err *err);
 void outcomes_dispose(struct outcomes *o);
 

@@ -19,7 +19,7 @@ static void read_uint(struct json_scan *s, uint64_t *out)
 		json_scan_skip(s);
 }
 
-/* The next value, if it is an object; else it is passed over. */
+/* Enters the next value if it is an object; otherwise skips it and returns false. */
 static bool enter(struct json_scan *s)
 {
 	if (json_scan_peek(s) == '{')
@@ -53,7 +53,7 @@ static void read_usage(struct json_scan *s, struct chat_chunk *c)
 	}
 }
 
-/* A string that is not empty; anything else is passed over. */
+/* Reads the next value if it is a string, otherwise skips it. True: a non-empty string. */
 static bool read_string(struct json_scan *s, struct proto_str *out)
 {
 	if (json_scan_peek(s) != '"') {

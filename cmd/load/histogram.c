@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values below 64 have a bar each; above, every power of two is cut into 64 bars. So a percentile is
- * never more than 1.6 % too high.
+ * Each value below 64 has its own bar; above, each power of two is divided into 64 bars. So a percentile is at most 1.6
+ * % too high.
  */
 #include "cmd/load/histogram.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times in a bounded place: a histogram whose bars are at most 1/64 of their value wide, from 1 ns
- * to hours. Any number of samples costs the same memory, so a run may take as long as it likes.
+ * A histogram of times in fixed memory, however many samples it counts. Each bar is at most 1/64 of its value wide,
+ * from 1 ns to hours.
  */
 #ifndef CMD_HISTOGRAM_H
 #define CMD_HISTOGRAM_H
@@ -17,8 +17,7 @@ struct histogram {
 
 void histogram_clear(struct histogram *h);
 void histogram_add(struct histogram *h, uint64_t ns);
-/* The value that p percent of the samples are not above, to the upper edge of its bar and never
- * above the largest sample; 0 without samples. p: (0, 100]. */
+/* The p-th percentile, p in (0, 100]: the upper edge of its bar, but never above the largest sample. 0: no samples. */
 uint64_t histogram_percentile(const struct histogram *h, double p);
 double histogram_mean(const struct histogram *h);
 

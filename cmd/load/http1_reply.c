@@ -18,7 +18,7 @@ void http1_reply_init(struct http1_reply *r)
 	r->n_line = 0;
 }
 
-/* Digits of a base with nothing behind them but what a chunk extension may be. */
+/* A number that is followed by nothing, or by a chunk extension. */
 static int parse_number(const char *text, int base, uint64_t *out)
 {
 	char *end;
@@ -63,7 +63,7 @@ static int take_field(struct http1_reply *r)
 
 static void head_done(struct http1_reply *r, const struct http1_events *ev, void *ctx)
 {
-	if (r->status < 200) { /* 100 Continue: the reply itself follows */
+	if (r->status < 200) { /* 1xx: the final reply follows */
 		http1_reply_init(r);
 		return;
 	}
@@ -105,7 +105,7 @@ static int take_line(struct http1_reply *r, const struct http1_events *ev, void 
 	return SL_EPROTO;
 }
 
-/* Bytes of a line; *whole when its end was among them. */
+/* Appends bytes up to the end of the line; *whole: the end was among them. */
 static int collect(struct http1_reply *r, const uint8_t *bytes, size_t n, size_t *used, bool *whole)
 {
 	const uint8_t *lf = memchr(bytes, '\n', n);

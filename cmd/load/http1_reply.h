@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's side of HTTP/1.1 for measurements: a reply's head and its body, by length, in chunks
- * or to the end of the connection (RFC 9112 6.3), from pieces of any size.
+ * Parses HTTP/1.1 replies from pieces of any size: the head, then a body delimited by its length, in chunks, or by the
+ * end of the connection (RFC 9112 6.3).
  */
 #ifndef CMD_HTTP1_REPLY_H
 #define CMD_HTTP1_REPLY_H
@@ -27,7 +27,7 @@ enum http1_state {
 struct http1_reply {
 	enum http1_state state;
 	int status;
-	bool keep; /* the connection may be used again */
+	bool keep; /* the connection can be reused */
 	bool chunked, has_length;
 	uint64_t left;
 	size_t n_line;
@@ -40,10 +40,10 @@ struct http1_events {
 };
 
 void http1_reply_init(struct http1_reply *r);
-/* Takes bytes up to the end of the reply; *used of them. 0, SL_EPROTO or SL_ELIMIT. */
+/* Consumes *used bytes, at most up to the end of the reply. 0, SL_EPROTO or SL_ELIMIT. */
 int http1_reply_feed(struct http1_reply *r, const struct http1_events *ev, void *ctx, const uint8_t *bytes, size_t n,
 		     size_t *used);
-/* The connection has ended: is the reply whole? */
+/* The connection has ended. True: the reply is complete. */
 bool http1_reply_eof(struct http1_reply *r);
 
 #endif

@@ -4,16 +4,16 @@
  *
  *   CLOSED ──connect──► CONNECTING ──► HANDSHAKE (TLS) ──► UP ──broken, or used up──► CLOSED
  *
- * Requests may be given to a connection in any state; they wait in its protocol until it is up.
- * Output is gathered: what a turn of the loop made goes out in one write at the turn's end, so that
- * a thousand requests cost as many packets as they fill. Windows are opened as wide as they get:
- * the client is never what holds a server back.
+ * A connection accepts requests in any state; they wait in its protocol until it is UP. Output is gathered: one write
+ * at the end of a turn sends all of the turn's output, so a thousand requests cost no more packets than they fill. Flow
+ * control windows have their maximum size: the client never holds a server back.
  *
- * Over TLS a turn first takes what has come on every connection from the sockets, with its time (which
- * decrypts the first record of each), and reads it then: what comes is not later for what else the client has to read.
+ * Over TLS a turn first moves the input of every connection from the sockets into OpenSSL and records its time (which
+ * decrypts the first record of each), and only then reads it. So parsing one connection's input does not make another's
+ * look late.
  *
- * A connection that ends is reset to CLOSED before its calls are told, so that they may start
- * again at once, also on it. Single-threaded; nothing here outlives load_client_destroy.
+ * A connection that ends is reset to CLOSED before on_end of its calls, so on_end may start them again at once, even on
+ * that connection. Nothing here outlives load_client_destroy.
  */
 #include "cmd/load/load_client.h"
 
@@ -53,14 +53,14 @@ struct load_conn {
 	SSL *ssl;
 	struct event *readable, *writable;
 	bool want_write;
-	bool inside; /* the session is at work: it must not be freed */
+	bool inside; /* within an nghttp2 call: the session must not be freed */
 	struct sl_buf out;
 	struct list calls;
-	struct list dirty; /* in the client's list: has output */
-	struct list came;  /* in the client's list: has taken bytes from the socket, at came_ns */
+	struct list dirty; /* in load_client.dirty: has output */
+	struct list came;  /* in load_client.came: has bytes from the socket, read at came_ns */
 	uint64_t came_ns;
 	nghttp2_session *session;
-	struct http1_reply *reply; /* HTTP/1.1 */
+	struct http1_reply *reply; /* NULL: HTTP/2 */
 };
 
 struct load_client {
@@ -72,13 +72,13 @@ struct load_client {
 	struct list dirty, came;
 	struct load_conn *conns;
 	int n_conns, n_up;
-	int n_told;      /* sockets that had something in this turn of the loop */
-	uint64_t now_ns; /* when what is being read came */
+	int n_readable;  /* sockets that became readable in this pass of the loop */
+	uint64_t now_ns; /* arrival time of the bytes being read */
 	char why[WHY_BYTES];
 	uint8_t read[READ_BYTES];
 };
 
-/* ---- where to ---- */
+/* ---- targets ---- */
 
 static int resolve(const char *port, struct load_target *t, struct sl_err *err)
 {
@@ -108,7 +108,7 @@ int load_target_parse(const char *url, struct load_target *out, struct sl_err *e
 {
 	*out = (struct load_target){.tls = strncmp(url, "https://", 8) == 0};
 	if (!out->tls && strncmp(url, "http://", 7) != 0)
-		return sl_errf(err, SL_EINVAL, "%s: an address begins with http:// or https://", url);
+		return sl_errf(err, SL_EINVAL, "%s: must begin with http:// or https://", url);
 	const char *at = url + (out->tls ? 8 : 7), *slash = at + strcspn(at, "/?#");
 	size_t n = (size_t)(slash - at), n_path = strlen(slash);
 	while (n_path > 0 && slash[n_path - 1] == '/')
@@ -142,7 +142,7 @@ static void schedule(struct load_conn *k)
 		list_push_back(&k->c->dirty, &k->dirty);
 }
 
-/* To CLOSED with nothing left; the calls go to *orphans (NULL: they are forgotten). */
+/* Closes the connection and frees its state. Its calls move to *orphans; NULL: they are dropped. */
 static void reset(struct load_conn *k, struct list *orphans)
 {
 	struct load_client *c = k->c;
@@ -297,7 +297,7 @@ static bool h2_input(struct load_conn *k, const uint8_t *bytes, size_t n)
 	ssize_t used = nghttp2_session_mem_recv(k->session, bytes, n);
 	k->inside = false;
 	if (used < 0)
-		broken(k, "a reply that is not HTTP/2");
+		broken(k, "the reply is not HTTP/2");
 	return used >= 0;
 }
 
@@ -335,7 +335,7 @@ static void h1_body(void *ctx, const uint8_t *bytes, size_t n)
 	call->ops->on_data(call, bytes, n, k->c->now_ns);
 }
 
-/* The reply is whole: its connection is free, or closed, before the call is told. */
+/* Ends the call of a complete reply. The connection is free or closed before on_end. */
 static void h1_finish(struct load_conn *k)
 {
 	struct load_call *call = only_call(k);
@@ -347,17 +347,17 @@ static void h1_finish(struct load_conn *k)
 	call->ops->on_end(call, LOAD_DONE, now);
 }
 
-/* False: the connection has ended, k may be in use again. */
+/* False: the connection has ended; k may already be in use again. */
 static bool h1_input(struct load_conn *k, const uint8_t *bytes, size_t n)
 {
 	static const struct http1_events events = {h1_head, h1_body};
 	size_t used;
 	if (only_call(k) == NULL) {
-		broken(k, "bytes that nobody asked for");
+		broken(k, "the server sent data without a request");
 		return false;
 	}
 	if (http1_reply_feed(k->reply, &events, k, bytes, n, &used) != 0) {
-		broken(k, "a reply that is not HTTP/1.1");
+		broken(k, "the reply is not HTTP/1.1");
 		return false;
 	}
 	if (k->reply->state != HTTP1_DONE)
@@ -369,7 +369,7 @@ static bool h1_input(struct load_conn *k, const uint8_t *bytes, size_t n)
 	return keep;
 }
 
-/* ---- bytes ---- */
+/* ---- input and output ---- */
 
 static void want_write(struct load_conn *k, bool on)
 {
@@ -382,7 +382,7 @@ static void want_write(struct load_conn *k, bool on)
 		event_del(k->writable);
 }
 
-/* Bytes written, 0 when the socket is full, negative when it is broken. */
+/* Bytes written; 0: the socket is full; negative: it is broken. */
 static ssize_t write_some(struct load_conn *k)
 {
 	size_t n = 0;
@@ -397,7 +397,7 @@ static ssize_t write_some(struct load_conn *k)
 	return put >= 0 ? put : errno == EAGAIN || errno == EINTR ? 0 : -1;
 }
 
-/* From the protocol into out; false when the session ended. */
+/* Moves the session's output to k->out. False: the session failed. */
 static bool fill(struct load_conn *k)
 {
 	while (k->session != NULL && k->out.len < FILL_BYTES) {
@@ -442,7 +442,7 @@ static void flush(struct load_conn *k)
 		broken(k, "the server ended the session");
 }
 
-/* Bytes read, 0 for none at the moment, negative at the end; *why for the latter. */
+/* Bytes read; 0: none available; negative: the connection ended, for the reason *why. */
 static ssize_t read_some(struct load_conn *k, const char **why)
 {
 	*why = "the connection was closed";
@@ -474,7 +474,7 @@ static void on_eof(struct load_conn *k, const char *why)
 	broken(k, why);
 }
 
-/* From the socket into OpenSSL's buffer. What it says of the connection's end it says again to read_all. */
+/* Moves input from the socket into OpenSSL. An error is ignored here: read_all gets it again. */
 static void take(struct load_conn *k)
 {
 	uint8_t first;
@@ -485,13 +485,13 @@ static void take(struct load_conn *k)
 	SSL_peek_ex(k->ssl, &first, 1, &n);
 	k->came_ns = clock_now_ns();
 	list_push_back(&k->c->came, &k->came);
-	k->c->n_told++;
+	k->c->n_readable++;
 }
 
 static void read_all(struct load_conn *k)
 {
 	struct load_client *c = k->c;
-	/* Of TLS all that was read from the socket is taken: nothing would wake us for the rest. */
+	/* TLS: reads all that OpenSSL holds, because no event would announce the rest. */
 	for (int i = 0; i < READS_PER_TURN || (k->ssl != NULL && SSL_has_pending(k->ssl)); i++) {
 		const char *why;
 		bool taken = k->ssl != NULL && SSL_has_pending(k->ssl);
@@ -511,7 +511,7 @@ static void read_all(struct load_conn *k)
 	schedule(k);
 }
 
-/* ---- coming up ---- */
+/* ---- connecting ---- */
 
 static void up(struct load_conn *k)
 {
@@ -594,7 +594,7 @@ static int open_tls(struct load_conn *k)
 	return SSL_set1_host(k->ssl, t->host) == 1 ? 0 : SL_ENOMEM;
 }
 
-/* CLOSED → CONNECTING. A refusal at once is told like a later one: by the next turn. */
+/* CLOSED → CONNECTING. The next turn reports even an immediate refusal. */
 static int open_conn(struct load_conn *k)
 {
 	struct load_client *c = k->c;
@@ -653,7 +653,7 @@ static SSL_CTX *make_tls(const struct load_target *t, struct sl_err *err)
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
-	(void)fd, (void)what, (void)ctx; /* only ends the wait */
+	(void)fd, (void)what, (void)ctx; /* the event only ends the wait */
 }
 
 static int make_loop(struct load_client *c)
@@ -764,14 +764,14 @@ static void flush_all(struct load_client *c)
 		flush(list_entry(c->dirty.next, struct load_conn, dirty));
 }
 
-/* What comes meanwhile is taken, too, before anything is read; a server that always has more can't
- * keep the client from reading. */
+/* Also collects input that arrives meanwhile, before any of it is read. The number of passes is bounded, so a server
+ * that never stops sending cannot prevent reading. */
 static void look(struct load_client *c, int how)
 {
 	for (int i = 0; i < LOOKS_PER_TURN; i++) {
-		c->n_told = 0;
+		c->n_readable = 0;
 		event_base_loop(c->base, how);
-		if (c->n_told == 0)
+		if (c->n_readable == 0)
 			return;
 		how = EVLOOP_ONCE | EVLOOP_NONBLOCK;
 	}

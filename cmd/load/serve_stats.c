@@ -9,7 +9,7 @@
 
 static double ms(uint64_t ns) { return (double)ns / 1e6; }
 
-/* After a finished request: mean time between its events. */
+/* Mean time between a finished request's events. */
 static double mean_itl_ms(const struct serve_outcome *o)
 {
 	return o->n_events > 1 ? ms(o->last_ns - o->first_ns) / (double)(o->n_events - 1) : 0;
@@ -34,7 +34,7 @@ void serve_stats_error(struct serve_stats *s, const char *what)
 	while (i < s->n_errors && strcmp(s->errors[i].what, what) != 0)
 		i++;
 	if (i == STATS_MAX_ERRORS)
-		i--; /* the last one stands for all others */
+		i--; /* the last entry counts all further errors */
 	else if (i == s->n_errors)
 		snprintf(s->errors[s->n_errors++].what, STATS_NAME_BYTES, "%s", what);
 	s->errors[i].n++;
@@ -65,7 +65,7 @@ void serve_stats_table(const struct serve_stats *s, const char *name, const stru
 	       rate(s->n_completion, s), share(s->n_events, s->n_completion));
 	printf("  %-26s prompt %.1f (%.1f of it cached), answer %.1f%s\n", "tokens of a request",
 	       share(s->n_prompt, s->n_done), share(s->n_cached, s->n_done), share(s->n_completion, s->n_done),
-	       s->n_counted == s->n_completion ? "" : " (events, where the server told no usage)");
+	       s->n_counted == s->n_completion ? "" : " (events where the server reported no usage)");
 	if (slo->ttft_ms > 0 || slo->itl_ms > 0)
 		printf("  %-26s %.1f %% of requests, %.2f requests/s (first token within %g ms, mean between tokens "
 		       "within "
@@ -98,7 +98,7 @@ void serve_stats_json(const struct serve_stats *s)
 	       (unsigned long long)s->n_prompt, (unsigned long long)s->n_cached, (unsigned long long)s->n_completion,
 	       (unsigned long long)s->n_counted, share(s->n_good, n), rate(s->n_good, s));
 	for (int i = 0; i < s->n_errors; i++) {
-		/* A server's own words: escaped. */
+		/* Text from the server: escaped. */
 		char name[6 * STATS_NAME_BYTES + 1];
 		*json_escape(name, s->errors[i].what, strlen(s->errors[i].what)) = '\0';
 		printf("%s\"%s\":%llu", i == 0 ? "" : ",", name, (unsigned long long)s->errors[i].n);

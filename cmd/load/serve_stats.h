@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `sluice bench serve` counts, and its report as a table or as JSON.
+ * The counters of `sluice bench serve` and its report, as a table or as JSON.
  */
 #ifndef CMD_SERVE_STATS_H
 #define CMD_SERVE_STATS_H
@@ -19,30 +19,30 @@ struct serve_error {
 
 struct serve_stats {
 	struct histogram ttft, itl, total;
-	uint64_t n_done, n_good, n_failed, n_cut; /* cut: still running at the end */
+	uint64_t n_done, n_good, n_failed, n_cut; /* n_cut: still running at the end */
 	uint64_t n_events, n_completion, n_prompt, n_cached;
-	uint64_t n_counted; /* of n_completion, reported by the server; the others are events */
+	uint64_t n_counted; /* of n_completion: reported by the server; the rest are counted events */
 	struct serve_error errors[STATS_MAX_ERRORS];
 	int n_errors;
-	double seconds; /* of the measurement */
+	double seconds; /* the measurement's duration */
 };
 
-/* One request as it went. */
+/* The course of one request. */
 struct serve_outcome {
 	uint64_t started_ns, first_ns, last_ns, ended_ns; /* first, last: 0 without text */
 	uint64_t n_events, n_prompt, n_cached, n_completion;
 	bool has_usage;
 };
 
-/* What makes a request a good one; 0: no demand. */
+/* The limits of a good request; 0: none. */
 struct serve_slo {
-	double ttft_ms, itl_ms; /* itl: the mean between its events */
+	double ttft_ms, itl_ms; /* itl: mean time between events */
 };
 
 void serve_stats_done(struct serve_stats *s, const struct serve_outcome *o, const struct serve_slo *slo);
 void serve_stats_error(struct serve_stats *s, const char *what);
 
-/* name: "all", or whose share this is. */
+/* name: "all", or the key of a mix. */
 void serve_stats_table(const struct serve_stats *s, const char *name, const struct serve_slo *slo);
 void serve_stats_json(const struct serve_stats *s);
 

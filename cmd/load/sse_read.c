@@ -35,7 +35,7 @@ static int take_line(struct sse_read *r, const char *line, size_t n)
 	return rc == 0 ? buf_append(&r->data, line + at, n - at) : rc;
 }
 
-/* The first CR or LF. */
+/* The first CR or LF; NULL: none. */
 static const char *line_end(const char *at, size_t n)
 {
 	const char *lf = memchr(at, '\n', n);

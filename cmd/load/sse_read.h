@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading server-sent events from pieces of a body (WHATWG HTML, 9.2.6): lines end in LF, CR LF or
- * CR, data lines of one event are joined, comments and other fields are passed over.
+ * Parses server-sent events from pieces of a body (WHATWG HTML, 9.2.6): lines end in LF, CR LF or CR; the data lines of
+ * one event are joined; comments and other fields are ignored.
  */
 #ifndef CMD_SSE_READ_H
 #define CMD_SSE_READ_H
@@ -14,17 +14,17 @@
 enum { SSE_READ_MAX = 4 << 20 }; /* bytes of one line, and of one event's data */
 
 struct sse_read {
-	struct sl_buf line; /* the beginning of a line whose end has not come */
-	struct sl_buf data; /* of the event being read */
+	struct sl_buf line; /* an incomplete line */
+	struct sl_buf data; /* the data of the current event */
 	bool has_data;
-	bool after_cr;                                           /* an LF that comes next belongs to the CR before it */
-	void (*on_event)(void *ctx, const char *data, size_t n); /* not terminated; borrowed */
+	bool after_cr;                                           /* a following LF belongs to the preceding CR */
+	void (*on_event)(void *ctx, const char *data, size_t n); /* data: not terminated, borrowed */
 	void *ctx;
 };
 
 void sse_read_init(struct sse_read *r, void (*on_event)(void *ctx, const char *data, size_t n), void *ctx);
 void sse_read_dispose(struct sse_read *r);
-/* The next bytes. An event whose blank line never comes is not reported. 0, SL_ELIMIT or SL_ENOMEM. */
+/* Feeds bytes. An event without its final blank line is not reported. 0, SL_ELIMIT or SL_ENOMEM. */
 int sse_read_feed(struct sse_read *r, const void *bytes, size_t n);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model`: its actions and what they share. Each action is a function in a file of its own; model.c
- * dispatches. All of it runs on the main thread; only `generate` starts an engine, whose threads report events.
- * Input is bounded; errors go to standard error as one line, and an exit status is returned.
+ * The room is `sluice model`: commands on model files that need no server. model.c selects the action; each action has
+ * a file of its own and returns the exit status. Input is bounded. An error is one line on standard error.
+ *
+ * Thread: main, which calls cmd_model. `generate` alone starts an engine, whose threads deliver events.
  */
 #ifndef CMD_MODEL_H
 #define CMD_MODEL_H
@@ -17,13 +18,12 @@
 enum { MODEL_MAX_INPUT = 64 << 20 };
 
 struct sampling_options {
-	struct proto_submit req; /* borrows from here and from arguments: must not be moved */
+	struct proto_submit req; /* borrows from bias and from argv; must not be moved */
 	struct proto_id_f32 bias[PROTO_MAX_LOGIT_BIAS];
 };
 
-/* One option of an action, by what it sets. REAL is a number from lo to hi, ABOVE one above lo; U64 has no bounds.
- * COUNT sets a flag and may be followed by a number. BIAS, STOP and STOP_ID belong to a struct sampling_options and may
- * be repeated. */
+/* The type of an option's value. REAL is a number in [lo, hi], ABOVE one in (lo, hi]; U64 has no bounds. COUNT sets a
+ * flag and takes an optional number. BIAS, STOP and STOP_ID go to a struct sampling_options and may be repeated. */
 enum model_option_kind {
 	OPTION_FLAG,
 	OPTION_TEXT,
@@ -42,9 +42,10 @@ struct model_option {
 	enum model_option_kind kind;
 	void *to;
 	double lo, hi;
-	uint8_t *count; /* of COUNT */
+	uint8_t *count; /* COUNT: its number */
 };
-/* Reads argv[from..argc): the n options, and at most n_files other arguments. 0, or the exit status (reported). */
+/* Parses argv[from..argc): the n options, and at most n_files other arguments. 0, or the exit status after printing an
+ * error. */
 int model_options(const struct model_option *options, size_t n, int argc, char **argv, int from, const char **files,
 		  int n_files);
 
@@ -58,16 +59,15 @@ struct generate_options {
 	struct sampling_options sampling;
 };
 
-/* The exit status. */
 int model_generate(const struct generate_options *o);
-/* Reads path, or standard input where it is NULL. SL_ENOTFOUND, SL_EIO, SL_ELIMIT (over most bytes), SL_ENOMEM. out
- * must be disposed of in any case. */
+/* Reads the file at path (NULL: standard input). SL_ENOTFOUND, SL_EIO, SL_ELIMIT (more than most bytes), SL_ENOMEM. The
+ * caller disposes of out in every case. */
 int model_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *err);
 bool model_ends_with(const char *path, const char *end);
-/* Flushes standard output: a full disk or a closed pipe is a failure. The exit status. */
+/* Flushes standard output and reports a write error, such as a full disk or a closed pipe. The exit status. */
 int model_finish_output(void);
 
-/* One function per action, with main's arguments from "model" on. The exit status. */
+/* The actions. argv[0] is "model", argv[1] the action. */
 int model_inspect_command(int argc, char **argv);
 int model_random(int argc, char **argv);
 int model_quantize(int argc, char **argv);

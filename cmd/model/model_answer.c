@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON keys have a fixed order and floats nine digits, which distinguish all of them, so that the
- * output of two runs can be compared as text.
+ * JSON keys have a fixed order, and floats have nine digits, enough to tell any two apart. So the output of two runs
+ * can be compared as text.
  */
 #include "cmd/model/model_answer.h"
 
@@ -112,7 +112,7 @@ static const char *finish_name(const struct model_answer *a, uint8_t finish)
 	return finish == PROTO_FINISH_LENGTH ? "length" : "cancelled";
 }
 
-/* JSON has no NaN: it is null. */
+/* JSON has no NaN; null stands for it. */
 static json_t *number(float v) { return isfinite(v) ? json_real((double)v) : json_null(); }
 
 static json_t *pair(const struct proto_id_f32 *p)
@@ -132,7 +132,7 @@ static json_t *pairs(const struct proto_id_f32 *at, size_t n)
 	return NULL;
 }
 
-/* These return 0, or nonzero when memory ran out. */
+/* set_*: 0, or nonzero if out of memory. */
 static int set_choice(json_t *to, const struct model_answer *a, const struct model_choice *c)
 {
 	json_t *tokens = json_array(), *logprobs = json_array(), *tops = a->n_top > 0 ? json_array() : NULL;
@@ -217,7 +217,7 @@ static int print_tokens(const struct model_answer *a, const struct model_choice 
 	struct sl_buf text;
 	size_t at = 0;
 	buf_init(&text, MAX_ANSWER);
-	puts("   token     logprob  text; the likeliest, with theirs");
+	puts("   token     logprob  text; likeliest tokens, each with its logprob");
 	for (size_t i = 0; i < c->n_tokens; i++) {
 		size_t n = c->tokens[i].n_bytes;
 		buf_clear(&text, 4096);
@@ -239,7 +239,7 @@ static int print_tokens(const struct model_answer *a, const struct model_choice 
 static void print_prompt(const struct model_answer *a)
 {
 	size_t each = 1u + a->n_prompt_top;
-	puts("prompt     logprob  the likeliest, with theirs");
+	puts("prompt     logprob  likeliest tokens, each with its logprob");
 	for (size_t i = 0; i < a->n_prompt; i++) {
 		const struct proto_id_f32 *at = a->prompt + i * each;
 		if (isfinite(at->v)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model generate`: the engine's events of one request, and how they are printed.
+ * `sluice model generate`: collects the engine's events for one request and prints the answer. Not thread-safe: the
+ * caller locks.
  */
 #ifndef CMD_MODEL_ANSWER_H
 #define CMD_MODEL_ANSWER_H
@@ -12,17 +13,16 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 
-/* One of the choices. */
 struct model_choice {
 	struct sl_buf text;
 	struct proto_token *tokens; /* n_tokens */
 	struct proto_id_f32 *tops;  /* n_tokens × n_top */
 	size_t n_tokens, tokens_cap;
-	struct proto_choice end; /* finish 0: comes with DONE, if at all */
+	struct proto_choice end; /* finish 0: no ENG_CHOICE event has come; DONE has the end */
 };
 
 struct model_answer {
-	json_t *id; /* owned: --batch, as the line had it */
+	json_t *id; /* owned; --batch: the line's id */
 	struct model_choice choices[PROTO_MAX_CHOICES];
 	int n_choices;
 	uint8_t n_top;
@@ -36,12 +36,11 @@ struct model_answer {
 
 void model_answer_init(struct model_answer *a, int n_choices);
 void model_answer_dispose(struct model_answer *a);
-/* Takes an event of the request. */
+/* Adds one event of the request. */
 void model_answer_take(struct model_answer *a, const struct eng_event *ev);
 bool model_answer_failed(const struct model_answer *a);
 
-/* To standard output: one line of JSON; or the texts, with what was asked about their tokens.
- * 0 or a code. */
+/* Print to standard output, as one line of JSON or as text with the requested log probabilities. 0 or SL_E*. */
 int model_answer_print_json(const struct model_answer *a);
 int model_answer_print(const struct model_answer *a, bool logprobs);
 

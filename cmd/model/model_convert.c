@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model random` and `sluice model quantize`: arguments, and a line of progress on a terminal. The engine does
+ * `sluice model random` and `sluice model quantize`: arguments and a progress line on a terminal. engine/source does
  * the work.
  */
 #include <stdio.h>
@@ -57,7 +57,7 @@ struct arguments {
 	bool force;
 };
 
-/* The options of both commands; each command's own check refuses those of the other. */
+/* Parses the options of both commands; each command rejects the other's options. */
 static int parse(int argc, char **argv, struct arguments *a)
 {
 	const struct model_option options[] = {

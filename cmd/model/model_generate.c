@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model generate`: requests through the engine's own door, in this process.
+ * `sluice model generate`: runs requests through engine/engine.h in this process.
  *
- * Requests live in slots; a slot's index is the request's identifier. The engine's threads fill the
- * slots under one lock, the main thread reads, prints and uses them again. Credit is given for the
- * whole answer at once. With --batch as many requests run side by side as there are slots.
+ * Each request occupies a slot; the slot's index is the request's id. The engine's threads fill slots under
+ * runner.lock; the main thread prints the results and reuses the slots. A request gets credit for its whole answer at
+ * once. --batch runs up to N_SLOTS requests in parallel.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -37,7 +37,7 @@ struct runner {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct engine *e;
-	int state; /* of the model */
+	int state; /* of the model: PROTO_MODEL_* */
 	char reason[PROTO_MAX_MESSAGE + 1];
 	struct slot slots[N_SLOTS];
 	uint64_t n_made;
@@ -96,7 +96,7 @@ static int submit(struct runner *r, int index, const struct proto_submit *req)
 	return rc;
 }
 
-/* The end of a slot, on the main thread and without the lock: it is done, nobody else writes. */
+/* Prints and frees a finished slot. Main thread; needs no lock, since no event for the slot can follow. */
 static int settle(struct runner *r, struct slot *s)
 {
 	r->n_made += s->answer.end.n_completion;
@@ -106,7 +106,7 @@ static int settle(struct runner *r, struct slot *s)
 	return rc == 0 ? 0 : model_complain(1, "output: %s", sl_code_name(rc));
 }
 
-/* Waits until some slot is done and settles it; -1 when none is in use. */
+/* Waits until a slot is done, settles it and returns its index; -1 if none is in use. */
 static int settle_one(struct runner *r, int *status)
 {
 	int found = -1;
@@ -143,7 +143,7 @@ static char *chat_of(const struct generate_options *o)
 	return text;
 }
 
-/* Prints the text as it comes. */
+/* Prints the text as it arrives. */
 static int print_stream(struct runner *r, struct slot *s)
 {
 	struct sl_buf *text = &s->answer.choices[0].text;
@@ -175,7 +175,7 @@ static int run_single(struct runner *r, const struct generate_options *o)
 	if (prompt == NULL)
 		return model_complain(1, "the prompt is not valid UTF-8");
 	struct proto_submit req = o->sampling.req;
-	/* Only one choice of which nothing more is to be told can be shown while it comes. */
+	/* Only a single choice without log probabilities can be printed while it is generated. */
 	bool stream = !o->json && !o->logprobs && req.prompt_logprobs == 0 && req.best_of == 1 && req.beam_width == 0;
 	req.prompt_kind = o->raw ? PROTO_PROMPT_TEXT : PROTO_PROMPT_CHAT;
 	req.flags = stream ? 0 : PROTO_SUBMIT_WANT_LOGPROBS;
@@ -203,8 +203,8 @@ static int run_single(struct runner *r, const struct generate_options *o)
 	if (a->end.finish == PROTO_FINISH_ERROR)
 		status = model_complain(1, "%s", a->message);
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "%u tokens of prompt, %u made in %.2f s\n", a->end.n_prompt, a->end.n_completion,
-			(double)(clock_now_ns() - begin) / 1e9);
+		fprintf(stderr, "%u prompt tokens, %u tokens generated in %.2f s\n", a->end.n_prompt,
+			a->end.n_completion, (double)(clock_now_ns() - begin) / 1e9);
 	if (o->json && status == 0)
 		return settle(r, s);
 	if (!stream && status == 0) {
@@ -218,7 +218,7 @@ static int run_single(struct runner *r, const struct generate_options *o)
 
 /* ---- many ---- */
 
-/* Reads one request; the prompt's text is *owned (free). */
+/* Parses one line of a batch into *req, whose prompt is *owned (free it). NULL, or the reason for refusing the line. */
 static const char *read_request(const json_t *line, const struct generate_options *o, struct proto_submit *req,
 				char **owned)
 {
@@ -230,12 +230,12 @@ static const char *read_request(const json_t *line, const struct generate_option
 	if (!json_is_object(line))
 		return "the line is not a JSON object";
 	if ((messages != NULL) == (prompt != NULL))
-		return "a line has either messages or prompt";
+		return "the line needs messages or prompt, not both";
 	if (n != NULL && (!json_is_integer(n) || json_integer_value(n) < 1 || json_integer_value(n) > UINT32_MAX))
-		return "max_tokens is not a number from 1";
+		return "max_tokens is not a positive integer";
 	if (temperature != NULL && (!json_is_number(temperature) || !(json_number_value(temperature) >= 0) ||
 				    !(json_number_value(temperature) <= 2)))
-		return "temperature is not from 0 to 2";
+		return "temperature is not a number from 0 to 2";
 	if (seed != NULL && !json_is_integer(seed))
 		return "seed is not an integer";
 	*req = o->sampling.req;
@@ -254,12 +254,12 @@ static const char *read_request(const json_t *line, const struct generate_option
 		*owned = json_is_string(prompt) ? strdup(json_string_value(prompt)) : NULL;
 	}
 	if (*owned == NULL)
-		return "the prompt can't be used";
+		return "the prompt is not usable text";
 	req->prompt = (struct proto_str){.at = *owned, .n = strlen(*owned)};
 	return NULL;
 }
 
-/* A line that can't be run is answered at once. */
+/* Prints an error in place of the answer to a line. */
 static int refuse_line(struct runner *r, struct slot *s, const char *why)
 {
 	s->answer.end = (struct proto_done){.finish = PROTO_FINISH_ERROR};
@@ -321,7 +321,7 @@ static int run_batch(struct runner *r, const struct generate_options *o)
 	return status != 0 ? status : r->failed ? 1 : 0;
 }
 
-/* ---- the engine around it ---- */
+/* ---- the engine ---- */
 
 static int run(struct runner *r, const struct generate_options *o)
 {

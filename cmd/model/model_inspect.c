@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model inspect`: describes a model on disk, the memory that running it needs, and whether this build can run
- * it. It reads the head only, no weights.
+ * `sluice model inspect`: describes a model on disk, the memory it needs, and whether this build can run it. It reads
+ * metadata only, no weights.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -23,11 +23,11 @@ struct facts {
 	const struct model_file *file;
 	struct model_arch arch;
 	bool has_arch, can_run;
-	struct sl_err why_not; /* why it has no arch, or can't run */
+	struct sl_err why_not; /* why has_arch or can_run is false */
 	uint64_t n_params, weight_bytes, counts[N_TYPES], n_other;
-	int kv_type;           /* that `auto` chooses here */
-	uint64_t kv_per_token; /* in that type */
-	uint64_t activations;  /* of a step of STEP_ROWS rows */
+	int kv_type;           /* the type that `auto` selects here */
+	uint64_t kv_per_token; /* bytes, in kv_type */
+	uint64_t activations;  /* bytes, for a step of STEP_ROWS rows */
 	char tokenizer[160];
 	bool has_template;
 };
@@ -127,7 +127,7 @@ static void print_arch(const struct facts *f)
 	printf("vocabulary   %d%s\n", a->n_vocab, a->tied_embeddings ? ", tied" : "");
 	printf("context      %d\n", a->n_ctx);
 	if (a->window > 0 && a->window_pattern > 0)
-		printf("window       %d, in all but every %d. layer\n", a->window, a->window_pattern);
+		printf("window       %d, except in one of every %d layers\n", a->window, a->window_pattern);
 	else if (a->window > 0)
 		printf("window       %d\n", a->window);
 	printf("rope         %d dimensions, base %g, scaling %s", a->rope.n_rot, a->rope.base,
@@ -156,7 +156,7 @@ static void print_text(const struct facts *f)
 	if (f->has_arch)
 		print_arch(f);
 	if (f->has_arch && f->arch.n_unknown_keys > 0)
-		printf("unknown keys %d, passed over: %s\n", f->arch.n_unknown_keys, f->arch.unknown_keys);
+		printf("unknown keys %d, ignored: %s\n", f->arch.n_unknown_keys, f->arch.unknown_keys);
 	printf("runs here    %s\n", f->can_run ? "yes" : "no");
 }
 
@@ -223,7 +223,7 @@ static json_t *keys_json(const struct gguf *g)
 	for (size_t i = 0; i < gguf_n_keys(g); i++) {
 		char value[160];
 		struct proto_str key = gguf_key_at(g, i, value, sizeof value);
-		/* Keys and values of a file need not be UTF-8. */
+		/* A file's keys and values need not be UTF-8. */
 		json_t *text = json_string(value);
 		json_object_setn_new(keys, key.at, key.n, text != NULL ? text : json_string("(not UTF-8)"));
 	}

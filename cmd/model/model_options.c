@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `sluice model`. Sampling options form the request that every line of a batch starts from; their bounds
- * are the protocol's (base/proto/proto.h).
+ * The options of `sluice model`. Sampling options fill the request that every line of a batch starts from. Their bounds
+ * are those of base/proto/proto.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 #include "kernels/kv_type.h"
 
-/* The whole text as a number from lo to hi. */
+/* text: all of it is a number in [lo, hi], or NULL. */
 static bool read_number(const char *text, double lo, double hi, double *out)
 {
 	char *end;
@@ -102,7 +102,7 @@ static bool take_value(const struct model_option *o, const char *value)
 	return false;
 }
 
-/* How many values it takes, of those that follow; -1: the value is wrong. */
+/* Returns how many of the following arguments the option consumes; -1: invalid value. */
 static int take(const struct model_option *o, const char *value)
 {
 	uint64_t n = 0;
@@ -147,7 +147,7 @@ static int check(struct generate_options *o)
 	if (o->quantize != NULL && kn_type_from_name(o->quantize) < 0)
 		return model_complain(CMD_EXIT_USAGE, "--quantize: no type is named %s", o->quantize);
 	if (o->kv_type != NULL && strcmp(o->kv_type, "auto") != 0 && kn_kv_type_from_name(o->kv_type) < 0)
-		return model_complain(CMD_EXIT_USAGE, "--kv-type: no type of keys and values is named %s", o->kv_type);
+		return model_complain(CMD_EXIT_USAGE, "--kv-type: no KV cache type is named %s", o->kv_type);
 	if (m->best_of < m->n)
 		m->best_of = m->n;
 	if (m->beam_width > 0 && m->beam_width < m->n)

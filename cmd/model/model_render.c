@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model render`: applies a chat template from a GGUF file, a .jinja file, a tokenizer_config.json or a
- * model's folder (weights are not needed). If there are several templates, chats with tools use the one for tools,
- * as in the transformers library.
+ * `sluice model render`: applies a chat template from a GGUF file, a .jinja file, a tokenizer_config.json or a model's
+ * folder (no weights needed). If the model has several templates, chats with tools use "tool_use", as in the
+ * transformers library.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -40,7 +40,7 @@ static int keep(char **out, const char *at, size_t n, struct sl_err *err)
 
 /* ---- tokenizer_config.json ---- */
 
-/* A token is a string, or an object with the string in content. */
+/* A token is a string, or an object with a string "content". */
 static int keep_token(char **out, const json_t *config, const char *name, struct sl_err *err)
 {
 	const json_t *j = json_object_get(config, name);
@@ -49,7 +49,7 @@ static int keep_token(char **out, const json_t *config, const char *name, struct
 	return json_is_string(j) ? keep(out, json_string_value(j), json_string_length(j), err) : 0;
 }
 
-/* The template of that name in a list of {"name", "template"}. */
+/* The template called name in a list of {"name", "template"}; NULL: none. */
 static const json_t *named_template(const json_t *list, const char *name)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model tokenize`: text to ids and back. FILE is a GGUF file, a tokenizer.json, or a folder
- * with one (and its tokenizer_config.json). With --lines each line of standard input is one JSON value,
- * which makes comparisons of thousands of texts cheap.
+ * `sluice model tokenize`: text to ids and back. FILE is a GGUF file, a tokenizer.json, or a folder with one (and its
+ * tokenizer_config.json). With --lines each line of standard input is one JSON value, so thousands of texts can be
+ * compared in one run.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -61,8 +61,6 @@ struct how {
 	enum cleanse_level cleanse;
 };
 
-/* ---- both ways ---- */
-
 static int encode_as_is(const struct tokenizer *t, const char *text, size_t n, bool trusted)
 {
 	struct tok_ids ids = {0};
@@ -104,7 +102,7 @@ static int decode(const struct tokenizer *t, const json_t *ids, struct sl_buf *o
 		    json_integer_value(id) >= tokenizer_n_vocab(t))
 			return model_complain(1, "item %zu is not an id from 0 to %d", i, tokenizer_n_vocab(t) - 1);
 		struct proto_str s = tokenizer_bytes(t, (int32_t)json_integer_value(id));
-		/* Encoding put a space before the text. */
+		/* Encoding prefixed the text with a space. */
 		size_t skip = i == 0 && s.n > 0 && s.at[0] == ' ' && tokenizer_strips_space(t);
 		if (buf_append(out, s.at + skip, s.n - skip) != 0)
 			return model_complain(1, "out of memory");
@@ -166,7 +164,7 @@ int model_tokenize(int argc, char **argv)
 	static const char *const levels[] = {"off", "light", "full"};
 	struct how how = {0};
 	const char *level = "off";
-	bool json; /* the only form */
+	bool json; /* accepted and ignored: output is always JSON */
 	const struct model_option options[] = {{"--decode", OPTION_FLAG, &how.decoding, 0, 0, NULL},
 					       {"--lines", OPTION_FLAG, &how.by_line, 0, 0, NULL},
 					       {"--trusted", OPTION_FLAG, &how.trusted, 0, 0, NULL},

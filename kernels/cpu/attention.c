@@ -3,17 +3,16 @@
  * Keys and values: rotated, written to their pages, and attended to.
  *
  * Attention is an online softmax over absolute blocks of KN_ATTN_BLOCK positions, left to right
- * (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
- * "FlashAttention", 2022). A row's result depends on its own position and past only: neighbouring
- * rows of one sequence and the heads that share a key head go through the blocks together, so that a
- * block is read from memory once for all of them, but each has a state of its own and sees its
- * blocks in the same order as it would alone; what another one of them sees and it does not has the
- * weight zero. Rows that see what follows them (kn_step.row_sees) are no different: only their end is. A window begins
- * inside of a block: the blocks stay where they are.
+ * (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). A
+ * row's result depends only on its own position and past. Adjacent rows of one sequence, and heads that share a key
+ * head, process the blocks together, so that each block is read from memory once for all. But each row and head has
+ * its own state and the same order of blocks as alone; positions that only others see get weight zero. Rows that see
+ * later positions (kn_step.row_sees) differ only in their end. A window may start inside a block; blocks stay
+ * aligned.
  *
- * A block's sums are made by themselves, with the block's own largest score, and then join those of the
- * blocks before it. So it makes no difference where they were made: with few rows and heads the blocks of a
- * sequence are shared out among the threads, and joined in order afterwards.
+ * A block's sums use the block's own largest score and are then merged with those of the preceding blocks. So it does
+ * not matter which thread computes them: with few rows and heads, threads divide the blocks of a sequence, and the
+ * sums are merged in order afterwards.
  *
  * VERSIONS: simd_attention.h.
  */
@@ -28,7 +27,7 @@ enum {
 	TILE_HEADS = 4,
 	TILE_QUERIES = 64,
 	STRETCH = 64,        /* positions */
-	SPLIT_QUERIES = 256, /* rows · heads at most for which blocks are shared out: each has sums of its own */
+	SPLIT_QUERIES = 256, /* blocks are divided up to this many rows · heads, each with its own sums */
 	PARTS_A_THREAD = 8,  /* so that a delayed thread does not delay all */
 	MAX_LANES = 16,
 	TURN_COST = 28,  /* cost of rotating and writing an element, in multiply-adds */
@@ -214,8 +213,7 @@ struct attention {
 	int n_spans;
 	const int32_t *tiles; /* [n_tiles + 1] first rows */
 	int n_tiles;
-	/* Blocks shared out: so many parts of a tile's, and for each row and head sums[n_blocks][head_dim] and
-	 * seen[n_blocks]. */
+	/* Divided blocks: n_parts per tile, and for each row and head sums[n_blocks][head_dim] and seen[n_blocks]. */
 	int n_parts, n_blocks;
 	float *sums;
 	struct kn_seen *seen;
@@ -231,10 +229,9 @@ struct tile {
 	int32_t first, last;                          /* and all */
 };
 
-/* The positions of a block that a tile sees, in runs that lie next to each other: those of its first key head. They are
- * gone through in stretches, each for all key heads before the next one, so that what is read lies together (a page of
- * a layer has its key heads one after the other), and all queries of a key head find in the first-level
- * cache what the first of them has read. */
+/* The positions of a block that a tile sees, as contiguous runs, for its first key head. They are processed in
+ * stretches, each for all key heads before the next stretch, so that reads are contiguous (a page of a layer has its
+ * key heads one after another) and all queries of a key head find the data in the first-level cache. */
 struct block {
 	int at, begin, end; /* positions */
 	int n_runs, n_stretches;
@@ -274,14 +271,14 @@ static void find_block(const struct attention *a, const struct tile *t, int at, 
 	b->stretch[b->n_stretches] = b->n_runs;
 }
 
-/* What is read in one go: a stretch of a block, keys or values of one key head of the tile. */
+/* The unit of reading: a stretch of a block, keys or values, of one key head. */
 struct piece {
 	const struct block *b;
 	bool values;
 	int stretch, head;
 };
 
-/* The one after it, in the order in which a tile is gone through; false: there is none in this block. */
+/* Advances to the next piece in processing order; false: the block has no more. */
 static bool next_piece(const struct tile *t, struct piece *p)
 {
 	if (++p->head < t->n_kv)
@@ -296,7 +293,8 @@ static bool next_piece(const struct tile *t, struct piece *p)
 
 static const void *further(const void *at, size_t bytes) { return (const uint8_t *)at + bytes; }
 
-/* The runs of a piece, and what comes after each; their number. next_block: the one after this, or NULL. */
+/* The runs of a piece, each with the memory to prefetch. Returns their number. next_block: the following block, or
+ * NULL. */
 static int runs_of_piece(const struct attention *a, const struct tile *t, const struct piece *p,
 			 const struct block *next_block, struct kn_run *runs)
 {
@@ -318,7 +316,7 @@ static int runs_of_piece(const struct attention *a, const struct tile *t, const 
 			run.k_scale = further(run.k_scale, at);
 			run.v_scale = further(run.v_scale, at);
 		}
-		const void *next = p->values ? run.v : run.k; /* again, where there is nothing else */
+		const void *next = p->values ? run.v : run.k; /* the same memory again if nothing follows */
 		if (i < n_next) {
 			const struct kn_run *r = &after.b->runs[next_from + i];
 			next = further(after.values ? r->v : r->k, (size_t)after.head * bytes);
@@ -340,7 +338,7 @@ static int first_visible(const struct attention *a, int32_t pos)
 	return window > 0 && pos + 1 > window ? pos + 1 - window : 0;
 }
 
-/* The rows row0…row1-1 of one sequence, for the heads of n_kv key heads: of each those of a chunk. */
+/* A tile of rows [row0, row1) of one sequence and n_kv key heads, with one chunk of heads of each. */
 static void make_tile(const struct attention *a, int row0, int row1, int kv_head, int n_kv, int chunk, struct tile *t)
 {
 	const struct kn_step *s = a->b->step;
@@ -366,7 +364,7 @@ static void make_tile(const struct attention *a, int row0, int row1, int kv_head
 		}
 }
 
-/* The sums of each query over a block: part[i][head_dim], seen[i]. next_block, if there is one, is fetched. */
+/* Computes each query's sums over a block: part[i][head_dim], seen[i]. Prefetches next_block, if any. */
 static void attend_block(const struct attention *a, const struct tile *t, const struct block *b,
 			 const struct block *next_block, float *const *part, struct kn_seen *seen)
 {
@@ -437,7 +435,7 @@ static int n_blocks_of(int32_t first, int32_t last)
 	return (last + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK - first / KN_ATTN_BLOCK;
 }
 
-/* A part of a tile's blocks, whose sums are kept apart. */
+/* Computes a part of a tile's blocks; their sums stay separate. */
 static void attend_part(void *ctx, int i_part)
 {
 	const struct attention *a = ctx;
@@ -482,7 +480,7 @@ static void join_parts(void *ctx, int i_tile)
 	}
 }
 
-/* Neighbouring rows of one sequence, so many at most. */
+/* Cuts the rows into runs of at most `most` adjacent rows of one sequence. */
 static int cut_tiles(const struct kn_step *s, int most, int32_t *first)
 {
 	int n = 0;
@@ -494,7 +492,7 @@ static int cut_tiles(const struct kn_step *s, int most, int32_t *first)
 	return n;
 }
 
-/* Whether blocks may be shared out, and not only tiles. */
+/* Whether threads may divide blocks, and not only tiles. */
 static bool may_split(const struct attention *a)
 {
 	return kn_pool_n_threads(a->b->pool) > 1 && (int64_t)a->b->step->n_rows * a->n_heads <= SPLIT_QUERIES;

@@ -44,7 +44,7 @@ __attribute__((target("avx512f"))) static double read_512(const char *buffer)
 	return BUFFER;
 }
 
-/* Fetching ahead by hand: what the hardware does by itself ends at every page. */
+/* Prefetches explicitly: the hardware prefetcher stops at every page. */
 __attribute__((target("avx2"))) static double read_256(const char *buffer)
 {
 	__m256i a = _mm256_setzero_si256(), b = a;
@@ -77,7 +77,7 @@ static double read_plain(const char *buffer)
 	return BUFFER;
 }
 
-/* A pass of CHAINS chains, each of which begins with `first` and becomes `next` of itself, c, in each turn. */
+/* A pass of CHAINS independent chains. A chain c starts as `first` and becomes `next` in each iteration. */
 #define PASS(name, isa, vector, factor, x_is, y_is, first, next, operations)      \
 	__attribute__((target(isa))) static double name(const char *buffer)       \
 	{                                                                         \
@@ -117,7 +117,7 @@ __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
 	int out[8];
 	(void)buffer;
-/* x is marked as changed, or its product would be made once; the sum is kept in a register of its own. */
+/* Marks x as changed, so that the compiler cannot hoist its product; keeps the sum in a register of its own. */
 #define ADD_PRODUCT(sum)                                                                      \
 	__asm__ volatile("" : "+x"(x));                                                       \
 	(sum) = _mm256_add_epi32((sum), _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones)); \

@@ -7,7 +7,8 @@
  * Work is split by outputs or by (row, head), never along a reduction, so threads change no result. Small jobs stay in
  * the caller's thread: a fork and join costs more than they do.
  *
- * VERSIONS of how a product is shared out (a step of one row of the 1B shape, Q8_0, two threads of an AVX2 machine)
+ * VERSIONS of dividing a product among threads (a step of one row of the 1B shape, Q8_0, two threads of an AVX2
+ * machine)
  *   1  four equal parts for each thread. One thread waited for the other for 4.6 of 54.7 ms, beside 0.8 ms of silu in
  *      one thread
  *   2  this: half of what is left, divided by the threads, down to some microseconds' worth. Waiting 0.3 ms. Expected:

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of quantized weights with activations of eight bits: how the files that make them share
- * memory. int8_layout.c interleaves weights, simd_int8.h (int8_avx2.c, int8_vnni.c) turns
- * activations into integers and multiplies, int8_amx_vnni.c does so for many rows. All give the same bits.
+ * Products of quantized weights with eight-bit activations: the shared memory layout. int8_layout.c interleaves
+ * weights, simd_int8.h (int8_avx2.c, int8_vnni.c) quantizes activations and multiplies, int8_amx_vnni.c does so for
+ * many rows. All give the same bits.
  *
- * Weights are interleaved when they are loaded: INT8_OUT neighbouring outputs are a group, and what a
- * block of the file holds for one output (blocks.h) lies there for all of them, word beside word: a
- * field of n words of 1, 2 or 4 bytes becomes [n][INT8_OUT]. So one vector has the same four weights
- * along K of several outputs, nothing is added across lanes, and a group is read as one stream. It
- * takes the bytes that the file's rows took; the last group is filled up with zeros.
+ * Weights are interleaved on load: INT8_OUT adjacent outputs form a group, which has the fields of the file's blocks
+ * (blocks.h) for all of them, word by word: a field of n words of 1, 2 or 4 bytes becomes [n][INT8_OUT]. So one
+ * vector has the same four weights along K of several outputs, nothing is added across lanes, and a group is read as
+ * one stream. The size is that of the file's rows; the last group is padded with zeros.
  *
  * Activations become, for each 32 of a row, integers q of eight bits and a scale d = max |x| / 127
  * (struct int8_block). The error of a product is at most half a step d for each activation:
@@ -39,8 +38,8 @@ struct int8_block {
 	float d;
 	float sum;       /* d · Σ q */
 	float halves[2]; /* the same of 16 each */
-	/* What sums of products with unsigned weights begin at: [0] of all 32, [2] and [3] of 16 each; their
-	 * content is the instruction set's. */
+	/* Initial values of sums with unsigned weights: [0] for all 32, [2] and [3] for 16 each; the instruction set
+	 * defines them. */
 	int32_t begin[4];
 };
 
@@ -49,7 +48,7 @@ struct int8_block {
 bool kn_int8_has(int type);
 /* Bytes of a matrix, interleaved. n_in is a multiple of the type's block. */
 size_t kn_interleaved_bytes(int type, int n_out, int n_in);
-/* Groups g0 to g1 - 1 of the matrix at `host`, which lies as in the file, to `out`. */
+/* Interleaves groups [g0, g1) of the matrix at `host`, in the file's layout, into `out`. */
 void kn_interleave(const uint8_t *host, int type, int n_out, int n_in, int g0, int g1, uint8_t *out);
 /* A row of an interleaved matrix in float32. */
 void kn_interleaved_row(const struct kn_weight *w, int row, float *y);

@@ -20,23 +20,23 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Floats of scratch memory that matmul needs at least for rows of n_in weights: one tile. With more it
- * decodes more at once for all rows. */
+/* The minimum of scratch memory, in floats, for matmul with rows of n_in weights: one tile. With more it decodes more
+ * weights at once for all rows. */
 static inline size_t kn_least_tile(int n_in)
 {
 	enum { MAX_LANES = 16, MAX_TILE_OUT = 8 };
 	return ((size_t)n_in / MAX_LANES + 1) * MAX_LANES * MAX_TILE_OUT;
 }
 
-/* Positions of an attention block that lie next to each other in a page. */
+/* Adjacent positions of an attention block within one page. */
 struct kn_run {
 	const void *k;                  /* of the page and key head: [dim][page_tokens] elements of the pool's type */
 	const void *v;                  /* the same: [page_tokens][dim] */
 	const float *k_scale, *v_scale; /* [page_tokens], where the type has them */
 	/* The memory read after k and after v, of the same sizes, prefetched meanwhile. Never NULL. */
 	const void *k_next, *v_next;
-	int token; /* the first one's place in its page */
-	int at, n; /* the first one's place in the block, and how many */
+	int token; /* index of the first position in its page */
+	int at, n; /* index of the first position in the block; number of positions */
 };
 
 /* The softmax state of a query over its past, or over a block of it: the largest score, and Σ exp(score - max). */
@@ -57,18 +57,18 @@ struct kn_isa {
 	 * scratch memory of the calling thread, KN_ALIGN-aligned, of tile_floats. */
 	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y, float *tile,
 		       size_t tile_floats);
-	/* Products of some types with rows that are packed once for all outputs; packs is NULL in a set
-	 * without. Parts of a packing may run side by side; packed is KN_ALIGN-aligned. */
+	/* Products with rows that are packed once for all outputs, for some types; packs is NULL if unsupported.
+	 * Parts of a packing may run in parallel; packed is KN_ALIGN-aligned. */
 	bool (*packs)(int type); /* of what weight_load made */
 	size_t (*packed_bytes)(int n_rows, int n_in);
 	kn_pack_fn *pack;
 	kn_matmul_packed_fn *matmul_packed;
-	bool packs_alike; /* whatever the type */
+	bool packs_alike; /* the packed form is the same for all types */
 	/* Weights of these types are interleaved when they are loaded (int8.h). NULL: none. */
 	bool (*interleaves)(int type);
 	/* s[i][p] = q_i·k_p for n_q queries and every position p of the runs, as raw products: the sum
-	 * over d in order, by fused multiply-add, so a score is the same bits whatever the tile. Positions
-	 * next to those asked for may be written too; s is [n_q][KN_ATTN_BLOCK]. type: KN_F32, KN_F16,
+	 * over d in order, by fused multiply-add, so a score is the same bits whatever the tile. Adjacent positions
+	 * may be overwritten; s is [n_q][KN_ATTN_BLOCK]. type: KN_F32, KN_F16,
 	 * KN_KV_Q8. */
 	void (*scores)(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
 		       int dim, float *s);

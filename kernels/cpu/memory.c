@@ -14,9 +14,9 @@
 
 enum { LARGE = 1 << 20, HEAD = KN_ALIGN };
 
-/* Stands KN_ALIGN bytes before the memory. */
+/* Precedes the memory by KN_ALIGN bytes. */
 struct head {
-	size_t mapped; /* bytes, the head's included; 0: of the heap */
+	size_t mapped; /* bytes, including the head; 0: from the heap */
 };
 
 int kn_memory_take(size_t bytes, void **out)
@@ -31,7 +31,7 @@ int kn_memory_take(size_t bytes, void **out)
 	if (p == NULL || p == MAP_FAILED)
 		return SL_ENOMEM;
 	if (large)
-		(void)madvise(p, all, MADV_HUGEPAGE); /* without them it is slower and nothing else */
+		(void)madvise(p, all, MADV_HUGEPAGE); /* failure only costs speed */
 	else
 		memset(p, 0, all);
 	((struct head *)p)->mapped = large ? all : 0;

@@ -66,7 +66,7 @@ struct kn_pool {
 	void *ctx;
 };
 
-/* The rest of it that a thread still has to prefetch. */
+/* What a thread still has to prefetch. */
 struct errand {
 	unsigned told; /* n_soon when it was looked at */
 	uintptr_t at, end;
@@ -84,7 +84,7 @@ static void take_parts(struct kn_pool *p)
 		p->run(p->ctx, i);
 }
 
-/* Some lines; false: there are none to bring. */
+/* Prefetches some lines; false: none are left. */
 static bool bring_some(struct kn_pool *p, struct errand *e)
 {
 	unsigned told = atomic_load_explicit(&p->n_soon, memory_order_acquire);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention within one block of positions, written once for all instruction sets: products of tiles of
- * queries with vectors of keys, the softmax of what came out, products of the weights with the values.
- * Included by the file of an instruction set after its vectors (vf, v_load, …), ATTN_QUERIES,
- * SCORE_VECTORS and WEIGH_VECTORS.
+ * Attention within one block of positions, for all instruction sets: products of tiles of queries with vectors of
+ * keys, softmax of the scores, products of the weights with the values. An instruction set's file includes this after
+ * defining its vectors (vf, v_load, …), ATTN_QUERIES, SCORE_VECTORS and WEIGH_VECTORS.
  *
  * Elements become float32 in registers, each time they are read: float16 by one instruction, int8 by two. The
  * scale of an int8 token multiplies its score and its weight, so that no element is multiplied by it.
@@ -119,9 +118,9 @@ INLINE float element(const int type, const void *at, size_t i)
 
 enum { LINE = 64 };
 
-/* The lines of what comes next are asked for as those of what is read now are used up: the pages of a sequence lie far
- * apart, too little of each is read in one go for the processor to see by itself where it goes on. After so many
- * steps that each read so many bytes a line is used up, or so many lines are after one step. */
+/* Each cache line read prefetches a line of the next memory: a sequence's pages are far apart, and too little of each
+ * is contiguous for the hardware prefetcher. STEPS_A_LINE: steps of `bytes` bytes that use up a line; LINES_A_STEP:
+ * lines that one step uses up. */
 #define STEPS_A_LINE(bytes) ((bytes) < LINE ? LINE / (bytes) : 1)
 #define LINES_A_STEP(bytes) ((bytes) > LINE ? (bytes) / LINE : 1)
 
@@ -286,7 +285,7 @@ INLINE vf weights_of(float *s, vf max, vf sum, const int n)
 {
 	vf p[EXPS];
 	UNROLL_FOR(int k = 0; k < n; k++)
-		p[k] = v_load(s + k * LANES) - max; /* 0 where nothing is seen, and max no number to subtract */
+		p[k] = v_load(s + k * LANES) - max; /* weights are 0 if nothing is seen: max is -INFINITY */
 	v_exps(p, n);
 	UNROLL_FOR(int k = 0; k < n; k++) {
 		v_store(s + k * LANES, p[k]);
@@ -446,7 +445,7 @@ static void weigh(int type, float *s, int n_q, const struct kn_run *runs, int n_
 
 /* ---- elements ---- */
 
-/* x[n] as float16. What is no number stays that: v_min and v_max return their second operand then. */
+/* Stores x[n] as float16. NaN stays NaN: v_min and v_max then return their second operand. */
 static void put_f16(const float *x, int n, uint16_t *out)
 {
 	enum { MOST = 65504 };
@@ -465,7 +464,7 @@ static void put_f16(const float *x, int n, uint16_t *out)
 /* x[n] as int8; the scale. */
 static float put_q8(const float *x, int n, int8_t *out)
 {
-	float most = 0, strange = 0; /* which gets to be no number where an element is not finite */
+	float most = 0, strange = 0; /* strange: becomes NaN if an element is not finite */
 	int i;
 	vf high = v_set(0), odd = v_set(0);
 	for (i = 0; i + LANES <= n; i += LANES) {

@@ -51,7 +51,7 @@ void INT8(pack)(int type, const float *x, int n_rows, int n_in, int part, int n_
 
 /* ---- products ---- */
 
-/* Where a tile's vectors of outputs are: both in one group, or in neighbouring ones. */
+/* Address of a tile's vector i of outputs, in the same group or the next one. */
 INLINE const uint8_t *vector_at(const uint8_t *panel, size_t group_bytes, int i)
 {
 	return panel + (size_t)(i * LANES / INT8_OUT) * group_bytes + i * LANES % INT8_OUT * 4;
@@ -70,8 +70,8 @@ INLINE vf scale_at(enum kind kind, const uint8_t *scales, size_t group_bytes, in
 	return v_load((const float *)(const void *)vector_at(scales, group_bytes, i));
 }
 
-/* Weights that are unpacked after this panel: they are asked for while it is multiplied, evenly, so that memory is
- * never idle. Of each group of a tile a stream, `each` bytes for every block of 32. */
+/* Weights to unpack after this panel. They are prefetched evenly while the panel is multiplied, so that memory is
+ * never idle: one stream per group of a tile, `each` bytes per block of 32. */
 struct ahead {
 	const uint8_t *at[TILE_GROUPS];
 	size_t each;
@@ -79,7 +79,7 @@ struct ahead {
 
 enum { LINE = 64 };
 
-/* The next share of a stream. Some of it may lie behind the matrix: asking for what isn't there does nothing. */
+/* Prefetches the next share of a stream. It may extend past the matrix: such prefetches have no effect. */
 INLINE const uint8_t *bring(const uint8_t *at, const uint8_t *to)
 {
 	for (; at < to; at += LINE)
@@ -255,7 +255,7 @@ static void fill(const struct job *j, int group, int n_groups, int k, int n, uin
 		j->type->unpack(weights_at(j, group + g, k), n, panel + (size_t)g * j->group_bytes);
 }
 
-/* A tile with all rows, K from k on. Outputs past the end are computed beside y and dropped. */
+/* Multiplies a tile with all rows, from k on. Outputs past the end are computed in scratch memory and dropped. */
 static void multiply_tile(const struct job *j, int o, int o1, int k, int n, const uint8_t *panel,
 			  const struct ahead *ahead, int r, int n_r)
 {
@@ -279,15 +279,14 @@ static void multiply_tile(const struct job *j, int o, int o1, int k, int n, cons
 		memcpy(y + (size_t)i * n_out, aside + i * OUTPUTS, n_o * sizeof *y);
 }
 
-/* A tile's panel with all rows, of which there are few: it takes memory longer to bring weights than the processor to
- * multiply them, so the tile's next chunk along K, or behind the last one the next tile's first, is asked for
- * meanwhile. */
+/* Multiplies a tile's panel with few rows. Memory is then the bound, so the tile's next chunk along K (after the last
+ * one, the next tile's first) is prefetched meanwhile. */
 static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_t each, const uint8_t *panel)
 {
 	bool last = k + n >= j->w->n_in;
 	const int group = (last ? o + VECTORS * LANES : o) / INT8_OUT, next_k = last ? 0 : k + n;
 	struct ahead ahead = {.each = each};
-	/* As many rows in each pass: the last one would take weights apart for few. */
+	/* Passes of equal size: otherwise the last one would unpack weights for few rows. */
 	const int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS;
 	for (int r = 0, pass = 0; pass < n_passes; pass++) {
 		const int n_r = (j->n_rows - r + n_passes - pass - 1) / (n_passes - pass);
@@ -298,14 +297,14 @@ static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_
 	}
 }
 
-/* From one group of a tile to the next, of weights as they lie. Of the last tile there may be one group only: its
- * outputs twice, and the second ones are dropped. */
+/* Distance between a tile's two groups of weights in place. The last tile may have one group only: it is then used
+ * twice, and the second result is dropped. */
 INLINE size_t group_step(const struct job *j, int o, int o1)
 {
 	return o + (TILE_GROUPS - 1) * INT8_OUT < o1 ? j->row_bytes * INT8_OUT : 0;
 }
 
-/* No more rows than a tile has, of weights that need no panel: a whole row of the matrix at once. */
+/* Multiplies at most a tile's rows with weights that need no panel, over all of K at once. */
 static void multiply_at_once(const struct job *j, int o0, int o1)
 {
 	const size_t group = j->row_bytes * INT8_OUT;
@@ -320,7 +319,7 @@ static void multiply_at_once(const struct job *j, int o0, int o1)
 	}
 }
 
-/* Panels of `used` tiles with all rows, of which there are many. */
+/* Multiplies panels of `used` tiles with many rows. */
 static void multiply_many(const struct job *j, int o, int o1, int k, int n, int used, const uint8_t *panels)
 {
 	const struct ahead none = {.each = 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interleaved weights (int8.h) to panels: taken apart to bytes, with scale and offset in float32. It is done once for
- * all rows, and what multiplies knows three kinds of weights instead of thirteen types:
+ * Unpacks interleaved weights (int8.h) to panels: bytes, with scale and offset in float32. This is done once for all
+ * rows, so the multiplying code handles three kinds of weights instead of thirteen types:
  *
  *   narrow  a scale for 32 weights from -16 to 15; an offset for some
  *   fine    a scale for 16 weights from -32 to 31; an offset for Q2_K

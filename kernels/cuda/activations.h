@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a row of activations is read and scaled before it is rounded to 16 bits (matmul.h).
+ * Reads a row of activations and scales it before it is rounded to 16 bits (matmul.h).
  */
 #ifndef KERNELS_CUDA_ACTIVATIONS_H
 #define KERNELS_CUDA_ACTIVATIONS_H
 
 #include "kernels/cuda/matmul.h"
 
-enum { KN_ROW_THREADS = 256 }; /* of a block, which has a row */
+enum { KN_ROW_THREADS = 256 }; /* per block; a block handles one row */
 
 /* 2^n, for n from -126 to 127. */
 __device__ static inline float kn_power(int n) { return kn_bits_float((uint32_t)(n + 127) << 23); }
 
-/* The numbers of row `row` from k on that are there. */
+/* Loads four numbers of the row from k on; zero past the end, or if there is no row. */
 __device__ static inline void kn_load4(const float *x, int k, int n_in, bool there, float *v)
 {
 	if (there && n_in % 4 == 0 && k < n_in && (uintptr_t)(x + k) % sizeof(struct kn_f4) == 0) {
@@ -23,8 +23,8 @@ __device__ static inline void kn_load4(const float *x, int k, int n_in, bool the
 		v[i] = there && k + i < n_in ? x[k + i] : 0.0f;
 }
 
-/* The largest of what the block's `threads` threads have, none below 0, in all of them. Shared memory: a float for each
- * of their warps. */
+/* The maximum over the block's `threads` threads, none negative, returned in all of them. Shared memory: one float
+ * per warp. */
 __device__ static inline float kn_block_largest(float mine, int threads)
 {
 	float *most = (float *)kn_shared(), all = kn_warp_max(mine);
@@ -36,7 +36,7 @@ __device__ static inline float kn_block_largest(float mine, int threads)
 	return all;
 }
 
-/* The row's largest magnitude, in all KN_ROW_THREADS threads. Shared memory: a float for each of their warps. */
+/* The row's largest magnitude, returned in all KN_ROW_THREADS threads. Shared memory: one float per warp. */
 __device__ static inline float kn_row_largest(const float *x, int n_in, bool there)
 {
 	float all = 0, v[4];
@@ -48,17 +48,17 @@ __device__ static inline float kn_row_largest(const float *x, int n_in, bool the
 	return kn_block_largest(all, KN_ROW_THREADS);
 }
 
-/* The power of two that brings the largest magnitude to [2^14, 2^15), as far as there is one. */
+/* The exponent of the power of two that brings the largest magnitude to [2^14, 2^15), within the range of floats. */
 __device__ static inline int kn_scaling_exponent(float largest)
 {
 	int exponent = (int)(kn_float_bits(largest) >> 23) - 127;
-	if (exponent < -126 || exponent == 128) /* nothing but zeros and the smallest numbers; infinite */
+	if (exponent < -126 || exponent == 128) /* zeros and subnormals only; infinite or NaN */
 		return exponent == 128 ? 0 : 126;
 	return 14 - exponent > 126 ? 126 : 14 - exponent;
 }
 
-/* Four numbers of row `row`, from k on (a multiple of 4), to where products take them from: matmul.h. In all lanes of a
- * warp, which have neighbours in order. */
+/* Stores four numbers of row `row` from k on (a multiple of 4) in the layout of products (matmul.h). All lanes of a
+ * warp call it, with consecutive k. */
 __device__ static inline void kn_put_units(const struct kn_into &to, int row, int k, const struct kn_f4 &v, float scale)
 {
 	int slab = k / KN_SLAB, half = k % KN_SLAB / 16, t = k / 4 % 4, tile = row / KN_ROWS, in = row % KN_ROWS;
@@ -79,7 +79,7 @@ __device__ static inline void kn_put_units(const struct kn_into &to, int row, in
 		to.sums[(at * 2 + half) * KN_ROWS + in] = sum;
 }
 
-/* That of a row, as kn_row_largest. */
+/* kn_scaling_exponent of a row; needs what kn_row_largest needs. */
 __device__ static inline int kn_row_exponent(const float *x, int n_in, bool there)
 {
 	return kn_scaling_exponent(kn_row_largest(x, n_in, there));

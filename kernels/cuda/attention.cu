@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over pages: which kernel goes over which rows, in parts or not, the merging of parts, and the kernel
- * for float32 pages (and for heads too wide for the tensor cores' one). attention.h has what all share.
+ * Attention over pages: selects the kernel for each row, splits into parts or not, merges parts, and has the kernel
+ * for float32 pages and for heads too wide for tensor cores. attention.h has the shared definitions.
  *
- * The kernel here computes in float32 what attention_mma.h computes with 16-bit factors. A thread block has up
- * to KN_TILE queries: scores by position, their maximum, their exponentials' sum by a fixed tree, the weighted values
- * by element, position after position.
+ * The kernel here computes in float32 what attention_mma.h computes with 16-bit factors. A thread block has up to
+ * KN_TILE queries: it computes scores per position, their maximum, the sum of exponentials by a fixed tree, and the
+ * weighted values per element, position after position.
  *
- * A position that a query must not see is left out, not weighted with zero: the page there may be
- * unwritten.
+ * A position that a query must not see is skipped, not weighted with zero: its page may be unwritten.
  *
  * VERSIONS
  *  1  one kernel, one position of keys a thread, prompts in items of 8 rows and one head.
@@ -23,25 +22,25 @@
 enum {
 	THREADS = 64,
 	WARPS = THREADS / KN_WARP,
-	EACH = KN_ATTN_BLOCK / THREADS, /* positions of a thread, one after the other */
+	EACH = KN_ATTN_BLOCK / THREADS, /* consecutive positions per thread */
 	COMBINE_THREADS = 128,
-	AHEAD = 8,      /* parts on their way to a thread */
-	MAX_HEAD = 512, /* what the shared memory of every device has room for */
-	/* Thread blocks from which on parts bring nothing: a large device runs some hundred at a time. */
+	AHEAD = 8,      /* parts in flight per thread */
+	MAX_HEAD = 512, /* fits the shared memory of every device */
+	/* From this many thread blocks on, parts gain nothing: a large device runs a few hundred at a time. */
 	ENOUGH = 1024,
 #ifdef KN_EMULATED
-	SCRATCH = 64 << 10, /* so that small tests meet both ways */
+	SCRATCH = 64 << 10, /* so that small tests cover both paths */
 #else
-	SCRATCH = 64 << 20, /* bytes at the most for parts */
+	SCRATCH = 64 << 20, /* upper bound of the bytes for parts */
 #endif
 };
 static_assert(EACH == 4, "a load of 16 bytes");
 
-/* A block's queries: number j is of row row[j] and head head[j], and sees [first[j], end[j]). */
+/* A block's queries. Query j has row row[j] and head head[j], and sees positions [first[j], end[j]). */
 struct queries {
 	int n, kv_head, seq;
 	int row[KN_TILE], head[KN_TILE], first[KN_TILE], end[KN_TILE];
-	int from, to; /* of all */
+	int from, to; /* over all queries */
 };
 
 __device__ static inline void find_queries(const struct kn_attn_call &c, struct queries *all)
@@ -92,7 +91,7 @@ static size_t shared_bytes(int head_dim)
 	       sizeof(float) * (size_t)((KN_TILE + 1) * KN_ATTN_BLOCK + 2 * KN_TILE * WARPS + 2 * KN_TILE * head_dim);
 }
 
-/* Number i from an address in a pool on, without its scale. */
+/* Element i at an address in a pool, without its scale. */
 template <bool F32> __device__ static inline float number_at(int type, const uint8_t *at, int64_t i)
 {
 	if (F32)
@@ -107,7 +106,7 @@ template <bool F32> __device__ static inline float number_at(int type, const uin
 
 __device__ static inline int number_bytes(int type) { return type == KN_F16 || type == KN_BF16 ? 2 : 1; }
 
-/* Products of the queries with the keys of `EACH` positions from p on: dot[query][position]. */
+/* dot[query][position]: products of the queries with the keys of EACH positions from p on. */
 template <bool F32>
 __device__ static void multiply(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int p,
 				int i, float (*dot)[EACH])
@@ -133,7 +132,7 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 			s.scale[i + e] = 1;
 		}
 	}
-	/* All four are in one page, and the first of them is written: then so may the others be read. */
+	/* The four positions share a page whose first one is written, so all may be read. */
 	bool wide = F32 && c.wide && p + EACH > all.from && p < all.to;
 	const uint8_t *four = NULL;
 	if (wide)
@@ -159,8 +158,8 @@ __device__ static void multiply(const struct kn_attn_call &c, const struct queri
 				dot[j][e] *= scale[e];
 }
 
-/* Scores of the positions of one block into s.weight, -INFINITY where a query sees nothing, and each
- * warp's maxima. */
+/* Writes the scores of one block's positions to s.weight, -INFINITY where a query does not see, and each warp's
+ * maxima. */
 template <bool F32>
 __device__ static void score(const struct kn_attn_call &c, const struct queries &all, const struct shared &s, int begin,
 			     int t)
@@ -191,7 +190,7 @@ __device__ static void score(const struct kn_attn_call &c, const struct queries 
 	}
 }
 
-/* Scores to weights, relative to the block's maximum of each query, and each warp's sums. */
+/* Turns scores into weights relative to each query's maximum in the block, and computes each warp's sums. */
 __device__ static void weigh(const struct queries &all, const struct shared &s, float *max, int t)
 {
 	UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
@@ -260,7 +259,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 	}
 	for (int block = first; block <= last; block++) {
 		int begin = block * KN_ATTN_BLOCK;
-		kn_barrier(); /* the queries are there; the last block's weights are done with */
+		kn_barrier(); /* the queries are loaded; the last block's weights are no longer needed */
 		score<F32>(c, all, s, begin, t);
 		kn_barrier();
 		weigh(all, s, block_max, t);
@@ -302,7 +301,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 				    s.sum[j * hd + d] / sum[j];
 }
 
-/* A block has a row and a head; its parts are those of the blocks of positions that the row sees. */
+/* One thread block per row and head merges the parts of all blocks of positions that the row sees. */
 template <bool BASE_2> __global__ void combine(struct kn_attn_call c)
 {
 	struct kn_item item = c.items[blockIdx.x];
@@ -329,12 +328,12 @@ template <bool BASE_2> __global__ void combine(struct kn_attn_call c)
 				value = value * keep + part[i][2] * take;
 			}
 		}
-		/* As each kernel does without parts: a division there would be one for each value. */
+		/* As each kernel does without parts, where a division per value would be too slow. */
 		c.out[((int64_t)row * c.n_heads + head) * hd + d] = BASE_2 ? value * (1.0f / sum) : value / sum;
 	}
 }
 
-/* The 2^n blocks of positions that hold the longest sequence: the same for many steps. */
+/* The power of two of blocks that holds the longest sequence: the same for many steps. */
 static int blocks_of(const struct kn_backend *b)
 {
 	int n = 1, need = b->last_pos / KN_ATTN_BLOCK + 1;
@@ -349,7 +348,7 @@ static int combine_parts(struct kn_backend *b, const struct kn_attn_call *c, int
 	return kn_launch(b->dev, "combine", base_2 ? combine<true> : combine<false>, grid, COMBINE_THREADS, 0, *c);
 }
 
-/* Rows that stand alone on matrix units: as many at a time as there is room for their parts. */
+/* Single rows on tensor cores: as many at a time as their parts fit. */
 static int attend_alone(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items,
 			int64_t row_bytes)
 {
@@ -380,7 +379,7 @@ static int launch_exact(struct kn_backend *b, const struct kn_attn_call *c, int 
 	return kn_launch(b->dev, "attend", kernel, grid, THREADS, shared, *c);
 }
 
-/* All items of one kind: rows that stand alone, or together. */
+/* All items of one kind: single rows, or runs of rows. */
 static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const struct kn_item *items, int n_items,
 			bool alone)
 {
@@ -398,7 +397,7 @@ static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const stru
 	int64_t row_bytes = (int64_t)c->n_heads * n_blocks * (c->pages.head_dim + 2) * (int64_t)sizeof(float);
 	if (mma && alone)
 		return attend_alone(b, c, items, n_items, row_bytes);
-	/* Rows that stand together are enough thread blocks when they are many. */
+	/* Long runs of rows give enough thread blocks without parts. */
 	int64_t n_rows = alone ? n_items : b->step->n_rows, blocks = n_rows * c->group / tile * c->pages.n_kv_heads;
 	if (n_blocks == 1 || n_rows * row_bytes > SCRATCH || (!alone && blocks >= ENOUGH))
 		c->n_parts = 0;
@@ -409,7 +408,7 @@ static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const stru
 	return rc != 0 || c->n_parts == 0 ? rc : combine_parts(b, c, n_items, mma);
 }
 
-/* Whether what a kernel loads as 16 bytes is aligned and in one page. */
+/* Whether a kernel's 16-byte loads are aligned and within one page. */
 static bool is_wide(const struct kn_kv *kv, const struct kn_pages *p)
 {
 	int chunk = 16 / (int)kn_kv_element_bytes(kv->type);

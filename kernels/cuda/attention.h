@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on a device, what its kernels share: attention.cu (which kernel, float32 pages, merging) and
- * attention_mma.h (all other pages, on tensor cores).
+ * Definitions shared by the attention kernels: attention.cu (selection, float32 pages, merging) and attention_mma.h
+ * (all other pages, on tensor cores).
  *
- * Queries are numbered within an item, the adjacent rows of one sequence: query i of a key head
- * is of row i / group and of head i % group of its group, so that all that read the same keys are
- * neighbours. A thread block takes a tile of them (c.n_tiles of an item at the most; what an item does not
- * have ends at once) and goes over absolute blocks of KN_ATTN_BLOCK positions. What a block of positions gives
- * (maximum, sum, weighted values) is merged into what the ones before gave, left to right (Milakov, Gimelshein,
- * "Online normalizer calculation for softmax", 2018).
+ * Queries are numbered within an item, a run of adjacent rows of one sequence. Query i of a key head is row i / group
+ * and head i % group of the key head's group, so queries that read the same keys are neighbours. A thread block takes
+ * a tile of them (at most c.n_tiles per item; surplus blocks end at once) and iterates over absolute blocks of
+ * KN_ATTN_BLOCK positions. The result of a block of positions (maximum, sum, weighted values) is merged into that of
+ * the preceding ones, left to right (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018).
  *
- * In parts, a thread block takes one block of positions, puts what it got into scratch memory, and
- * kn_attn_combine merges in the same order with the same function. The bits are the same either way, so which
- * one runs may depend on the step. A grid in parts is as wide as the power of two that holds the longest
- * sequence's blocks; which of them a row has, the device looks up: a step with other positions has the same launch.
+ * With parts, a thread block handles one block of positions and writes its result to scratch memory; kn_attn_combine
+ * merges in the same order with the same function. The bits are equal either way, so the choice may depend on the
+ * step. A grid with parts is as wide as the power of two that holds the longest sequence's blocks, and the device
+ * looks up which of them a row has: so a step with other positions has the same launch.
  */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 
 #include "kernels/cuda/backend.h"
 
-/* At an address that is a multiple of T's size. */
+/* at: aligned to T's size. */
 template <class T> __device__ static inline T kn_load(const uint8_t *at) { return *reinterpret_cast<const T *>(at); }
 
 struct kn_attn_call {
@@ -30,27 +29,27 @@ struct kn_attn_call {
 	const uint8_t *k, *v;
 	float *out, *parts;
 	const int32_t *row_pos, *row_seq;
-	const int32_t *row_sees; /* NULL: up to its own position */
+	const int32_t *row_sees; /* NULL: positions up to the row's own */
 	const struct kn_item *items;
 	struct kn_attn attn;
-	int n_heads, group; /* query heads, and how many of them share a key head */
-	int n_tiles;        /* of an item and a key head, at the most */
-	int n_parts;        /* blocks of positions that there is room for; 0: not in parts, 1: nothing to merge */
-	bool alone;         /* items have one row, and parts are by item; otherwise by row */
-	bool wide;          /* pages are laid out so that 16 bytes may be loaded at once */
+	int n_heads, group; /* n_heads: query heads. group: query heads per key head */
+	int n_tiles;        /* upper bound per item and key head */
+	int n_parts;        /* blocks of positions with room for a part; 0: no parts, 1: nothing to merge */
+	bool alone;         /* items have one row each and parts are indexed by item, otherwise by row */
+	bool wide;          /* the pages' layout permits 16-byte loads */
 };
 
-/* [first, end) of the positions that a row sees. */
+/* The positions [first, end) that a row sees. */
 __device__ static inline void kn_seen_by(const struct kn_attn_call &c, int row, int *first, int *end)
 {
 	*end = c.row_sees != NULL ? c.row_sees[row] : c.row_pos[row] + 1;
 	*first = c.attn.window > 0 && *end > c.attn.window ? *end - c.attn.window : 0;
 }
 
-/* Scores of float32 pages are to the base e, those of the others to the base 2, one instruction of the device. */
+/* Scores of float32 pages use base e, all others base 2, which is a single instruction. */
 template <bool BASE_2> __device__ static inline float kn_attn_exp(float x) { return BASE_2 ? exp2f(x) : expf(x); }
 
-/* Factors of what there is and what comes, and the new maximum and sum. */
+/* Merges a block's maximum and sum into the running ones. *keep, *take: factors of the old and the new values. */
 template <bool BASE_2>
 __device__ static inline void kn_attn_merge(float *max, float *sum, float block_max, float block_sum, float *keep,
 					    float *take)
@@ -62,20 +61,20 @@ __device__ static inline void kn_attn_merge(float *max, float *sum, float block_
 	*max = m;
 }
 
-/* Maximum, sum and head_dim values of a row's block of positions. */
+/* Address of a part: maximum, sum and head_dim values of a row's block of positions. */
 __device__ static inline float *kn_attn_part(const struct kn_attn_call &c, int row, int head, int block)
 {
 	int64_t at = c.alone ? (int64_t)blockIdx.x : row;
 	return c.parts + ((at * c.n_heads + head) * c.n_parts + block) * (c.pages.head_dim + 2);
 }
 
-/* The queries that a thread block of that kernel takes. */
+/* Queries per thread block of the tensor core kernel. */
 int kn_attn_mma_tile(bool alone);
-/* Whether the tensor cores' kernels take heads so wide. */
+/* Whether the tensor core kernels support that head_dim. */
 bool kn_attn_mma_can(int head_dim);
 /* Launches it for c->items. Single rows are always in parts. */
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
-/* The same for one kind of pages each: KN_F16; KN_BF16; KN_KV_Q8 and KN_FP8. */
+/* Same, for one kind of pages: KN_F16; KN_BF16; KN_KV_Q8 and KN_FP8. */
 int kn_attn_mma_f16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 int kn_attn_mma_bf16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 int kn_attn_mma_8bit(struct kn_backend *b, const struct kn_attn_call *c, int n_items);

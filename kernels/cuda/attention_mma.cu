@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which of the tensor cores' attention kernels a call gets (attention_mma.h has them). Each kind of pages is a source
- * of its own, attention_f16.cu, attention_bf16.cu and attention_8bit.cu, so that none takes a compiler minutes.
+ * Selects the tensor core attention kernel (attention_mma.h) for a call. Each kind of pages is compiled from a file
+ * of its own, attention_f16.cu, attention_bf16.cu and attention_8bit.cu, because together they take minutes.
  */
 #include "kernels/cuda/attention_mma.h"
 

@@ -3,26 +3,26 @@
  * Attention over pages of float16, bfloat16 and 8-bit numbers on tensor cores, for decodes and prompts by one
  * kernel (Dao, "FlashAttention-2", 2023; split along the sequence as in Dao et al., "Flash-Decoding", 2023).
  *
- * A warp has 16 queries, the rows of a matrix operation. It goes over tiles of 64 positions: scores, their
- * maximum and exponentials, the weighted values added to what the block's tiles before gave. Each block of
- * KN_ATTN_BLOCK positions begins anew and is merged as in attention.h. Everything a query gets depends on its
- * own row of the matrices only: an all masked tile changes nothing, so its bits depend neither on other queries nor
- * on how many warps (prompts: 4 with one set of pages between them; decodes: 1) a thread block has.
+ * A warp has 16 queries, the rows of a matrix operation. It iterates over tiles of 64 positions: scores, their
+ * maximum and exponentials, and weighted values added to those of the block's preceding tiles. Each block of
+ * KN_ATTN_BLOCK positions starts anew and is merged as in attention.h. A query's result depends only on its own row
+ * of the matrices; a fully masked tile changes nothing. So its bits depend neither on other queries nor on the number
+ * of warps in a thread block (prompts: 4 that share pages; decodes: 1).
  *
- * Pages come in units of some positions of keys or of values, 16 bytes a load, through a ring in shared memory
- * (cp.async), some units ahead of the computation and across tiles and blocks. A tile is its units of keys, then
- * those of values. Units lie there as in the pool, keys [d][position] and values [position][d], both of
- * which ldmatrix turns into what the matrix operation wants; chunks of 16 bytes are permuted within a row so
- * that eight rows of a chunk lie in different banks. Units of 8-bit numbers are made float16 on the way.
+ * Pages arrive in units of several positions of keys or of values, 16 bytes per load, through a ring in shared memory
+ * (cp.async), several units ahead of the computation and across tiles and blocks. A tile is its units of keys, then
+ * its units of values. Units have the layout of the pool, keys [d][position] and values [position][d]; ldmatrix
+ * rearranges both for the matrix operation. Chunks of 16 bytes are permuted within a row, so that eight rows of a
+ * chunk are in different banks. Units of 8-bit numbers are converted to float16 on the way.
  *
- * Numbers. Queries become 16-bit, with a power of two as factor of each so that none is too large or small. 8-bit
- * keys are exact in float16 and their scale goes to the score; values become float16 with their scale (one above
- * 65504/127, or /448, is taken for that). Weights become 16-bit relative to the largest so far, sums of them do not. So
- * beside float32's own, an error is: 2^-11 (bfloat16: 2^-8) of each |q·k| and of each weighted value, 8-bit values
- * 2^-11 once more.
+ * Precision. Queries become 16-bit, each with a power of two as factor so that it neither overflows nor underflows.
+ * 8-bit keys are exact in float16, and their scale multiplies the score; values become float16 with their scale (a
+ * scale above 65504/127, or /448, is clamped to that). Weights become 16-bit relative to the largest so far; their
+ * sums stay float32. So in addition to float32's rounding, the error is 2^-11 (bfloat16: 2^-8) of each |q·k| and of
+ * each weighted value, and another 2^-11 for 8-bit values.
  *
- * A position that a query must not see gets the weight zero, and the value zero if no query of the thread block sees
- * it: the page there may be unwritten.
+ * A position that a query must not see gets weight zero, and value zero if no query of the thread block sees it: its
+ * page may be unwritten.
  *
  * VERSIONS
  *  1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages): decode, one
@@ -50,9 +50,9 @@
 #include "kernels/cuda/attention.h"
 
 enum {
-	QUERIES = 16,       /* of a warp: rows of a matrix operation */
+	QUERIES = 16,       /* per warp: rows of a matrix operation */
 	TILE = 64,          /* positions */
-	COLUMNS = TILE / 8, /* of matrix operations in it */
+	COLUMNS = TILE / 8, /* column tiles of matrix operations in it */
 	PROMPT_WARPS = 4,
 	MOST_WIDE = 256, /* head_dim */
 };
@@ -61,7 +61,7 @@ enum kind { HALF, BRAIN, EIGHT };
 
 #define LOG2_E 1.44269504f
 
-/* So many thread blocks on a multiprocessor: what bounds a thread's registers. The call stays where it is. */
+/* Thread blocks per multiprocessor, which bounds the registers of a thread. */
 #ifdef KN_EMULATED
 #define BLOCKS_AT_LEAST(threads, blocks)
 #define IN_PLACE
@@ -70,7 +70,7 @@ enum kind { HALF, BRAIN, EIGHT };
 #define IN_PLACE const __grid_constant__
 #endif
 
-/* Two numbers to the nearest, even, the lower half first. */
+/* Two numbers rounded to nearest even; low is in the lower half. */
 template <int KIND> __device__ static inline uint32_t pair_of(float low, float high)
 {
 #ifdef KN_EMULATED
@@ -88,35 +88,37 @@ template <int KIND> __device__ static inline uint32_t pair_of(float low, float h
 /* How a kernel lays out its shared memory. */
 template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int threads = WARPS * KN_WARP;
-	static constexpr int keys = WARPS == 1 ? 16 : 32; /* positions of a unit */
-	static constexpr int per_tile = TILE / keys;      /* units of keys, and as many of values */
+	static constexpr int keys = WARPS == 1 ? 16 : 32; /* positions per unit */
+	static constexpr int per_tile = TILE / keys;      /* units of keys per tile, and as many of values */
 	static constexpr int slots = WARPS == 1 ? 4 : 3;
 	static constexpr int bytes = KIND == EIGHT ? 1 : 2; /* of a number in the pool */
 	static constexpr int numbers = keys * WIDE;
 	static constexpr int slot_bytes = numbers * bytes + (KIND == EIGHT ? keys * (int)sizeof(float) : 0);
-	static constexpr int flat_bytes = KIND == EIGHT ? numbers * 2 : 0; /* a unit made float16 */
+	static constexpr int flat_bytes = KIND == EIGHT ? numbers * 2 : 0; /* a unit converted to float16 */
 	static constexpr int all = slots * slot_bytes + flat_bytes;
 	static_assert(all <= 48 << 10, "more than every device has");
-	/* Of 65536 registers, in quarters: values so far, without parts twice, queries, scores and some 60 others. */
+	/* From the 65536 registers, in quarters: accumulated values (twice without parts), queries, scores, about 60
+	 * others. */
 	static constexpr int blocks = (WIDE > 64 || !PARTS ? 8 : 12) / WARPS;
 };
 
-/* Chunk `chunk` of 8 numbers of a row of N chunks: rows that ldmatrix reads together in different banks. */
+/* Offset of chunk `chunk` (8 numbers) in a row of N chunks, permuted so that rows read by one ldmatrix are in
+ * different banks. */
 template <int N> __device__ static inline int place_of(int row, int chunk)
 {
 	return N >= 8 ? row * N + (chunk ^ (row & 7)) : row * N + (chunk ^ (row / (8 / N) & (N - 1)));
 }
 
-/* What a thread block goes over. */
+/* The positions of a thread block. */
 struct span {
 	int seq, kv_head;
-	int from, to; /* positions some query of it sees */
+	int from, to; /* positions that some query of the block sees */
 	int first_tile, n_tiles;
 };
 
-/* ---- units on their way into shared memory ---- */
+/* ---- loading units into shared memory ---- */
 
-/* Unit u: begins at position *pos; true for keys. */
+/* Unit u starts at position *pos. True: it has keys. */
 template <class P> __device__ static inline bool unit_of(const struct span &s, int u, int *pos)
 {
 	int tile = u / (2 * P::per_tile), i = u % (2 * P::per_tile);
@@ -124,7 +126,7 @@ template <class P> __device__ static inline bool unit_of(const struct span &s, i
 	return i < P::per_tile;
 }
 
-/* Chunks of 16 bytes. */
+/* Loads a unit by chunks of 16 bytes. */
 template <int KIND, int WIDE, class P>
 __device__ static inline void load_wide(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
 					unsigned char *slot, int t)
@@ -170,7 +172,7 @@ __device__ static inline void load_wide(const struct kn_attn_call &c, const stru
 	}
 }
 
-/* The same one number at a time, for pages that are laid out otherwise. */
+/* Same, one number at a time, for other page layouts. */
 template <int KIND, int WIDE, class P>
 __device__ static inline void load_narrow(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
 					  unsigned char *slot, int t)
@@ -220,12 +222,12 @@ __device__ static inline void load_unit(const struct kn_attn_call &c, const stru
 		else
 			load_narrow<KIND, WIDE, P>(c, s, keys, begin, slot, t);
 	}
-	kn_cp_async_commit(); /* also of nothing, so that groups are units */
+	kn_cp_async_commit(); /* even if empty, so that groups correspond to units */
 }
 
 /* ---- 8 bits to 16 ---- */
 
-/* Pair `high` (0: bytes 0 and 1) of four: int8 exactly, e4m3 times 2^-8 exactly. */
+/* Two of four bytes (high 0: bytes 0 and 1) as float16: int8 exactly, e4m3 times 2^-8 exactly. */
 __device__ static inline uint32_t f16_pair(uint32_t four, int high, bool fp8)
 {
 	if (fp8) {
@@ -241,7 +243,7 @@ __device__ static inline uint32_t times(uint32_t pair, float factor)
 	return pair_of<HALF>(kn_f16_float((uint16_t)pair) * factor, kn_f16_float((uint16_t)(pair >> 16)) * factor);
 }
 
-/* A unit of 8-bit numbers to float16, with the scales of values. */
+/* Converts a unit of 8-bit numbers to float16; applies the scales of values. */
 template <int WIDE, class P>
 __device__ static inline void flatten(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
 				      const unsigned char *slot, unsigned char *flat, int t)
@@ -295,17 +297,17 @@ template <int KIND> __device__ static inline void multiply(float *d, const uint3
 		kn_mma_f16_16816(d, a, b);
 }
 
-/* Of each lane: queries lane / 4 and lane / 4 + 8 of the warp's (index 0 and 1), in matrices of 8 columns
- * those 2 (lane % 4) and the next. */
+/* Each lane has queries lane / 4 and lane / 4 + 8 of the warp (index 0 and 1), and of each matrix of 8 columns the
+ * columns 2 (lane % 4) and the next. */
 template <int WIDE> struct queries {
 	int first[2], end[2];
-	int from, to;         /* positions some query of the warp sees */
-	int all_from, all_to; /* those all of them see */
-	float factor[2];      /* of a product, to the score, or to what its cap is taken of */
+	int from, to;         /* positions that some query of the warp sees */
+	int all_from, all_to; /* positions that all of them see */
+	float factor[2];      /* from a product to the score, before any cap */
 	uint32_t q[WIDE / 16][4];
 };
 
-/* The warp's part of the tile of queries, from query `begin` of the item on. */
+/* Loads the warp's queries, from query `begin` of the item on. */
 template <int KIND, int WIDE>
 __device__ static inline void find_queries(const struct kn_attn_call &c, const struct kn_item &item, int kv_head,
 					   int begin, int lane, struct queries<WIDE> *w)
@@ -340,7 +342,7 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 			}
 		most = fmaxf(most, kn_shuffle_xor(most, 1));
 		most = fmaxf(most, kn_shuffle_xor(most, 2));
-		/* Times 2^-exp all are below 2. */
+		/* Multiplied by 2^-exp, all are below 2. */
 		int exp = (int)(kn_float_bits(most) >> 23) - 127;
 		exp = exp < -100 ? -100 : exp > 100 ? 100 : exp;
 		float down = kn_bits_float((uint32_t)(127 - exp) << 23);
@@ -354,8 +356,8 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 	}
 }
 
-/* Four matrices of 8 × 8 from rows row…row + 15 of a unit whose rows have N chunks: of chunk `chunk` the upper and
- * the lower, of the next chunk likewise. */
+/* Loads four 8 × 8 matrices from rows row…row + 15 of a unit whose rows have N chunks: the upper and the lower one of
+ * chunk `chunk`, then of the next chunk. */
 template <int N>
 __device__ static inline void take_matrices(const unsigned char *unit, int row, int chunk, int lane, uint32_t *b)
 {
@@ -363,7 +365,7 @@ __device__ static inline void take_matrices(const unsigned char *unit, int row, 
 	kn_ldmatrix_x4_trans(b, unit + 16 * place_of<N>(row, chunk + lane / 16));
 }
 
-/* Products of the queries with unit i of a tile's keys: into the unit's columns of s[COLUMNS][4]. */
+/* Multiplies the queries with unit i of a tile's keys, into the unit's columns of s[COLUMNS][4]. */
 template <int KIND, int WIDE, class P>
 __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, const unsigned char *unit,
 					const float *scales, int lane, int i, float (*s)[4])
@@ -382,7 +384,7 @@ __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, c
 			multiply<KIND>(sum[n + 1], w.q[k], b + 2);
 		}
 	}
-	/* Registers have no index: every unit's columns are looked at. */
+	/* Registers cannot be indexed, so every unit's columns are tested. */
 	UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 		UNROLL_FOR(int e = 0; e < 4; e++) {
 			int in = n % (P::keys / 8);
@@ -392,7 +394,7 @@ __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, c
 		}
 }
 
-/* Products with the queries to scores to the base 2, -INFINITY where a query sees nothing. */
+/* Turns products into base-2 scores, -INFINITY where a query does not see. */
 template <int WIDE>
 __device__ static inline void score(const struct kn_attn_call &c, const struct queries<WIDE> &w, int begin, int lane,
 				    float (*s)[4])
@@ -412,7 +414,7 @@ __device__ static inline void score(const struct kn_attn_call &c, const struct q
 		}
 }
 
-/* A block of positions so far; the sums are of this lane's columns. */
+/* The running state of a block of positions; sums cover this lane's columns. */
 template <int WIDE> struct so_far {
 	float max[2], sum[2];
 	float value[WIDE / 8][4];
@@ -429,7 +431,7 @@ template <int WIDE> __device__ static inline void begin_block(struct so_far<WIDE
 			b->value[n][e] = 0;
 }
 
-/* Scores of a tile to weights relative to the largest so far, and what there is to the same. */
+/* Turns a tile's scores into weights relative to the largest so far, and rescales the state to match. */
 template <int WIDE> __device__ static inline void weigh(float (*s)[4], struct so_far<WIDE> *b)
 {
 	float keep[2];
@@ -454,7 +456,7 @@ template <int WIDE> __device__ static inline void weigh(float (*s)[4], struct so
 			b->value[n][e] *= keep[e / 2];
 }
 
-/* Weights as factors of matrix operations. */
+/* Rounds weights to operands of matrix operations. */
 template <int KIND> __device__ static inline void round_weights(float (*s)[4], uint32_t (*a)[4])
 {
 	UNROLL_FOR(int k = 0; k < TILE / 16; k++)
@@ -462,7 +464,7 @@ template <int KIND> __device__ static inline void round_weights(float (*s)[4], u
 			a[k][e] = pair_of<KIND>(s[2 * k + e / 2][e % 2 * 2], s[2 * k + e / 2][e % 2 * 2 + 1]);
 }
 
-/* Unit i of a tile's values, with the weights of its positions. */
+/* Adds unit i of a tile's values, times the weights of its positions. */
 template <int KIND, int WIDE, class P>
 __device__ static inline void take_values(uint32_t (*weights)[4], int hd, const unsigned char *unit, int lane, int i,
 					  struct so_far<WIDE> *b)
@@ -485,7 +487,7 @@ __device__ static inline void take_values(uint32_t (*weights)[4], int hd, const 
 	}
 }
 
-/* The sums of all columns. */
+/* Adds up the sums of all columns. */
 template <int WIDE> __device__ static inline void end_block(struct so_far<WIDE> *b)
 {
 	UNROLL_FOR(int j = 0; j < 2; j++) {
@@ -494,7 +496,7 @@ template <int WIDE> __device__ static inline void end_block(struct so_far<WIDE> 
 	}
 }
 
-/* Query i of an item; false: there is none. */
+/* Finds query i of an item; false: there is none. */
 __device__ static inline bool find_query(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int i,
 					 int *row, int *head)
 {
@@ -559,25 +561,25 @@ __device__ static inline void put_out(const struct kn_attn_call &c, const struct
 
 /* ---- the kernel ---- */
 
-/* Waits for unit u and sends for the one that takes the place of the unit before. Returns it as 16-bit numbers. */
+/* Waits for unit u and starts loading the unit that replaces the preceding one. Returns unit u as 16-bit numbers. */
 template <int KIND, int WIDE, class P>
 __device__ static inline const unsigned char *next_unit(const struct kn_attn_call &c, const struct span &s, int u,
 							unsigned char *ring, unsigned char *flat, int t)
 {
 	const unsigned char *slot = ring + u % P::slots * P::slot_bytes;
 	kn_cp_async_wait<P::slots - 2>();
-	kn_barrier(); /* unit u is there, and the one before is free */
+	kn_barrier(); /* unit u is complete, and the preceding one is free */
 	load_unit<KIND, WIDE, P>(c, s, u + P::slots - 1, ring, t);
 	if (KIND != EIGHT)
 		return slot;
 	int pos;
 	bool keys = unit_of<P>(s, u, &pos);
 	flatten<WIDE, P>(c, s, keys, pos, slot, flat, t);
-	kn_barrier(); /* its float16 numbers are there */
+	kn_barrier(); /* its float16 numbers are complete */
 	return flat;
 }
 
-/* Positions that rows of the tile of queries see, and the tiles of positions of this thread block's; false: none. */
+/* The positions that the tile's queries see, and this thread block's tiles of positions; false: none. */
 template <bool PARTS>
 __device__ static inline bool find_span(const struct kn_attn_call &c, const struct kn_item &item, int begin, int end,
 					struct span *s)
@@ -625,10 +627,10 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 	begin_block(&block);
 	begin_block(&all);
 	int u = 0;
-	/* Units are turns of a loop: unrolled, this would be eight times the code. */
+	/* One unit per iteration: unrolled, the code would be eight times as long. */
 #pragma unroll 1
 	for (int tile = s.first_tile; tile < s.first_tile + s.n_tiles; tile++) {
-		/* The whole warp. What it leaves out would change nothing. */
+		/* The same for the whole warp. Skipped tiles would change nothing. */
 		bool mine = tile * TILE < w.to && (tile + 1) * TILE > w.from;
 		float scores[COLUMNS][4];
 		uint32_t weights[TILE / 16][4];
@@ -655,7 +657,7 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 			continue;
 		end_block(&block);
 		if (PARTS)
-			continue; /* it was the only one */
+			continue; /* it was the only block */
 		merge_block(block, &all);
 		begin_block(&block);
 	}
@@ -664,14 +666,14 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 		put_out(c, item, s.kv_head, begin, all, lane);
 	else if (c.n_parts > 1)
 		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
-	else /* what merging would make of it */
+	else /* the same as merging it would give */
 		put_out(c, item, s.kv_head, begin, block, lane);
 }
 
 template <int KIND, int WIDE, int WARPS>
 static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct plan<KIND, WIDE, WARPS, true> P; /* the same memory without parts */
+	typedef struct plan<KIND, WIDE, WARPS, true> P; /* without parts the memory is the same */
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
 		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
 	if (WARPS == 1 || c->n_parts > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA backend's table: memory, weights, and which operation is which function. The same source is the backend
- * "cuda" and, with KN_EMULATED, "cuda-emulated".
+ * The CUDA backend's table of operations, and its memory and weights. The same source is the backend "cuda" and, with
+ * KN_EMULATED, "cuda-emulated".
  *
  * A fault of the device stays in the device layer: every operation then returns SL_EIO, and the engine ends the model's
  * streams.

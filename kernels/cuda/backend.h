@@ -17,25 +17,25 @@
 #include "kernels/kv_type.h"
 
 enum {
-	KN_TILE = 8,       /* rows, or rows times heads, that a block works on together */
-	KN_ITEM_ROWS = 64, /* of an item, at the most */
+	KN_TILE = 8,       /* rows, or rows times heads, that a block processes together */
+	KN_ITEM_ROWS = 64, /* upper bound per item */
 };
 
-/* Frequencies of one rotation on the device. */
+/* Frequencies of a rotary embedding, on the device. */
 struct kn_freqs {
 	const double *host; /* their source; NULL: free */
 	double *at;
 };
 
-enum { KN_N_FREQS = 4 }; /* a model has two at most */
+enum { KN_N_FREQS = 4 }; /* a model has at most two */
 
-/* Memory of the device that grows when more is needed. */
+/* Device memory that grows on demand. */
 struct kn_room {
 	void *at;
 	size_t bytes;
 };
 
-/* The same on the host, pinned where possible. */
+/* Same, on the host, pinned where possible. */
 struct kn_host_room {
 	void *at;
 	size_t bytes;
@@ -47,17 +47,17 @@ struct kn_item {
 	int32_t row, n_rows;
 };
 
-/* Activations that are converted for products (matmul.cu). */
+/* Activations converted for products (matmul.cu). */
 struct kn_converted {
 	const float *x; /* NULL: none */
 	int n_rows, n_in;
-	int numbers;     /* what they are: enum dev_numbers (library.h) */
-	uint64_t serial; /* the stream's, after the last product of them */
+	int numbers;     /* their format: enum dev_numbers (library.h) */
+	uint64_t serial; /* dev_serial after the last product of them */
 };
 
-/* Rows n_in wide that weights are multiplied with, and as which numbers. */
+/* Rows of width n_in that are multiplied with weights, and the format they are converted to. */
 struct kn_width {
-	int n_in, numbers; /* enum dev_numbers; -1: as several */
+	int n_in, numbers; /* enum dev_numbers; -1: several formats */
 };
 
 enum { KN_N_WIDTHS = 16, KN_LATE = 4096 };
@@ -68,10 +68,10 @@ struct kn_read {
 	size_t bytes;
 };
 
-/* A step's host memory until it ends: two of them, so that one is filled while the device works on the other. The
- * device needs one copy only: transfers follow the order of the steps. */
+/* A step's host memory until it ends. There are two, so that one is filled while the device works on the other.
+ * Device memory needs one copy only, because transfers follow the order of the steps. */
 struct kn_step_set {
-	struct kn_host_room staged, draws_staged; /* what it reads */
+	struct kn_host_room staged, draws_staged; /* the step's inputs */
 	struct kn_host_room results;
 	size_t n_results;
 	struct kn_read *reads; /* [max_reads] */
@@ -85,48 +85,49 @@ struct kn_backend {
 	const struct kn_plugin_host *host;
 	struct dev *dev;
 	int max_rows;
-	int widest_in, longest_out; /* of the weights that were loaded */
-	size_t lacked;              /* bytes that a step needed and the device did not have; 0: none */
+	int widest_in, longest_out; /* of the loaded weights */
+	size_t lacked;              /* bytes that a step needed and the device lacked; 0: none */
 	bool fp8_weights;
 	bool pad_rows;
-	/* The step as the device sees it: rows up to a class, tables of what it reads. NULL: outside of steps. */
+	/* The step as the device sees it, padded to a class of rows, with tables of the pages it reads. NULL: outside
+	 * of steps. */
 	const struct kn_step *step;
 	struct kn_step shaped;
-	int n_real; /* rows that the caller gave */
-	/* Whose step is recorded now, or next; those issued before it: the last n_issued. */
+	int n_real; /* rows given by the caller */
+	/* The set of the current or next step; the n_issued preceding ones belong to issued steps. */
 	struct kn_step_set sets[KN_STEPS_AHEAD];
 	int set, n_issued;
-	/* Its integers, on the host until they are sent (n_staged is 0 then), and on the device. */
+	/* The step's integers, on the host until they are sent (n_staged is then 0), and on the device. */
 	size_t n_staged;
-	int32_t *picks_at; /* in staged, for the rows of a gather; NULL: used or sent */
+	int32_t *picks_at; /* in staged: room for the rows of a gather; NULL: used or sent */
 	struct kn_room ints;
-	/* Into ints. */
+	/* They point into ints. */
 	const int32_t *token, *pos, *seq, *table, *type, *sees;
-	int32_t *texts_at; /* in staged, for pool_rows; NULL: used or sent */
+	int32_t *texts_at; /* in staged: room for pool_rows; NULL: used or sent */
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
-	int32_t
-	    *numbers; /* [n_numbers] of sequences in this step, or -1; behind them [n_numbers] sequences by number */
+	int32_t *numbers; /* [n_numbers]: a sequence's number in this step, or -1; then [n_numbers]: the sequence of a
+			     number */
 	int n_numbers;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks, texts;
-	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights on their way */
+	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights being loaded */
 	struct kn_converted converted;
-	struct kn_width widths[KN_N_WIDTHS]; /* of the weights that were loaded */
+	struct kn_width widths[KN_N_WIDTHS]; /* of the loaded weights */
 	int n_widths;
-	/* Products by the vendor's library (library.h); NULL: none is to be used, or there is none. */
+	/* The vendor's library (library.h); NULL: not used or not available. */
 	struct dev_library *library;
 	struct kn_choices *choices;
-	char choices_path[1024]; /* where they are kept; "": nowhere */
-	uint64_t tuned_ns;       /* how long the device was at choosing so far */
+	char choices_path[1024]; /* file of its choices; "": none */
+	uint64_t tuned_ns;       /* device time spent on choosing so far */
 	struct kn_room flat_weights, flat_rows;
 	struct kn_converted flat;
 	/* The draws: staged on the host, on the device, and their results. */
-	size_t n_draws; /* bytes; 0: nothing, or sent */
+	size_t n_draws; /* bytes; 0: none, or sent */
 	struct kn_room draws, drawn;
-	int n_drawn; /* in drawn, by the last step that drew any */
-	/* Pages that are being copied aside, by their numbers' last bits, whatever pool they are of; and the stream's
-	 * count when the copies were last ordered after it. */
+	int n_drawn; /* tokens in drawn, from the last step with draws */
+	/* Pages with a copy in flight, by the low bits of their numbers, of all pools; and dev_serial when the copies
+	 * were last ordered after the stream. */
 	uint64_t late[KN_LATE / 64];
 	bool any_late;
 	uint64_t aside_serial;
@@ -138,8 +139,8 @@ struct kn_backend {
 	char line[256];
 };
 
-/* The operations of kn_ops that this backend has: kn_cuda_NAME each, of the very type that the table gives it. An
- * operation on a step's rows is done to kn_cuda_rows of them. */
+/* The operations of kn_ops in this backend, each kn_cuda_NAME with the type of its member. An operation on a step's
+ * rows processes kn_cuda_rows of them. */
 // clang-format off
 #define KN_CUDA_OPS(X)                                                                                             \
 	X(open) X(close) X(describe) X(mem_alloc) X(mem_free) X(upload) X(stats) X(kv_type)                        \
@@ -159,24 +160,24 @@ KN_CUDA_OPS(KN_CUDA_DECLARE)
 #undef KN_CUDA_DECLARE
 
 /* ---- step.cu ---- */
-/* Grows to at least so many bytes; the content is lost. Growing runs the recorded commands and waits for the device. */
+/* Grows to at least `bytes`; the content is lost. Growing runs the recorded commands and waits for the device. */
 int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
 void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room);
-/* The rows of a gather, n ≥ 1, as this step's kernels read them at *device: as many as kn_cuda_rows returns. */
+/* Stages the n ≥ 1 rows of a gather; this step's kernels read kn_cuda_rows(n) of them at *device. */
 int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const int32_t **device);
-/* The texts of a pool_rows, as this step's kernels read them at *device. */
+/* Stages the texts of a pool_rows; this step's kernels read them at *device. */
 int kn_cuda_stage_texts(struct kn_backend *b, const struct kn_text *from, int n, const struct kn_text **device);
-/* What an operation on n_rows rows, or a multiple of the step's, is to be done to in a step that was filled up. */
+/* The rows that an operation on n_rows rows (or a multiple of the step's rows) processes in a padded step. */
 int kn_cuda_rows(const struct kn_backend *b, int n_rows);
 int kn_cuda_send(void *backend);
-/* read_back for bytes. */
+/* As read_back, in bytes. */
 int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host);
-/* Room for the draws of this step, to be filled before the next operation; *device: where they will be. NULL after a
- * fault. */
+/* Host room for this step's draws, to be filled before the next operation; *device: their address on the device. NULL
+ * after a fault. */
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
 
 /* ---- memory.cu ---- */
-/* The stream's next work touches these pages: it waits for the copies if one of them is in flight. 0 or SL_EIO. */
+/* Call before work on these pages: the stream then waits for copies in flight, if any touches them. 0 or SL_EIO. */
 int kn_cuda_await_page(struct kn_backend *b, int page);
 int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s);
 
@@ -185,51 +186,50 @@ static inline int64_t kn_cuda_tiles(int n_out) { return ((int64_t)n_out + 15) / 
 
 static inline int64_t kn_cuda_chunks(int n_in) { return ((int64_t)n_in + 255) / 256; }
 
-/* Bytes of a record of a type (packed.h), 0 for one that isn't packed. */
+/* Bytes of a record of that type (packed.h); 0: the type is not packed. */
 int64_t kn_cuda_record_bytes(int type);
-/* Of a matrix in FP8: the scales of its outputs. */
+/* The scales per output of an FP8 matrix. */
 const float *kn_cuda_fp8_scales(const struct kn_weight *w);
 
 /* ---- noise.cu ---- */
-/* Rows first…first + n - 1 of that noise on the device, as a file of that type has them. 0 or SL_EIO. */
+/* Generates rows [first, first + n) of that noise on the device, in the file layout of that type. 0 or SL_EIO. */
 int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int type, int64_t row_bytes, int first,
 		       int n, int n_in, void *to);
 
 /* ---- matmul.cu ---- */
-/* Where an operation that makes rows of activations puts them as products take them, and its
- * layout (matmul.cu). */
+/* Destination and layout for an operation that also writes its rows in the format of products (matmul.cu). */
 struct kn_into {
-	uint8_t *units; /* NULL: nowhere */
+	uint8_t *units; /* NULL: none */
 	float *sums, *inverse;
-	int n_slabs, n_rows, n_all; /* rows there are, and with those that fill up the last tile */
+	int n_slabs, n_rows, n_all; /* real rows; rows including the padding of the last tile */
 	bool bf16;
 };
-/* Of n_rows rows at x, n_in wide, which all products of such rows take as the same numbers; out->units NULL where they
- * don't or the library may make them. SL_EIO. */
+/* Destination for n_rows rows of width n_in. out->units is NULL if products of that width use different formats, or
+ * if the library may compute them. SL_EIO. */
 int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out);
-/* It was launched: products of the rows at x need no conversion. */
+/* The operation was launched: products of the rows at x need no conversion. */
 void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to);
-/* Weights n_in wide of a type are loaded. */
+/* Records that weights of that type and width exist. */
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in);
-/* Without the library. */
+/* A product by the kernels here. */
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
 /* ---- library.cu ---- */
 enum { KN_NOT_TAKEN = 1 };
-/* Products that the library makes quicker are its from now on; path: where to keep which, or NULL. Nothing fails. */
+/* From now on the library computes the products that it is faster at. path: file of choices, or NULL. Never fails. */
 void kn_cuda_library_open(struct kn_backend *b, const char *path);
 void kn_cuda_library_close(struct kn_backend *b);
-/* KN_NOT_TAKEN: the own kernels are to do it; 0 or SL_EIO. */
+/* 0, SL_EIO, or KN_NOT_TAKEN: use the kernels here. */
 int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
-/* A layer's part of the pool (kernels.h). */
+/* One layer's pages of a pool (kernels.h). */
 struct kn_pages {
 	const int32_t *table;
 	int max_pages, page_tokens;
-	int page_shift; /* page_tokens is 2 to its power; -1: it is no power of 2 */
+	int page_shift; /* log2 of page_tokens; -1: not a power of two */
 	int n_layers, layer, n_kv_heads, head_dim;
-	int scales_at;      /* in a block, of types that have them */
-	int64_t head_bytes; /* of a block */
+	int scales_at;      /* offset of the scales in a block, for types with scales */
+	int64_t head_bytes; /* bytes of a block */
 };
 
 static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const struct kn_kv *kv, int layer)
@@ -251,10 +251,10 @@ static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const stru
 	return p;
 }
 
-/* kn_kv_has_scales on the device. */
+/* As kn_kv_has_scales, on the device. */
 __device__ static inline bool kn_has_scales(int type) { return type == KN_KV_Q8 || type == KN_FP8; }
 
-/* Bytes from the start of k or v to the block of a position of a sequence and a key head. */
+/* Offset in k or v of the block for a sequence's position and a key head. */
 __device__ static inline int64_t kn_block_at(const struct kn_pages &p, int seq, int pos, int head)
 {
 	int index = p.page_shift >= 0 ? pos >> p.page_shift : pos / p.page_tokens;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Remembers which implementation makes which product (library.h), in memory and in a file, so that not every start has
- * to measure. Host code.
+ * Remembers which implementation computes which product (library.h), in memory and in a file, so that later starts
+ * need not measure again. Host code.
  *
- * The file is text: a line that says what it is, the key, then a line for each choice: type, n_out, n_in, rows, maker
- * (0 the library, 1 the own kernels, 2 the library with FP8), eight words in hexadecimal. The file is untrusted: a line
- * with a number out of bounds is ignored.
+ * The file is text: a magic line, the key, then one line per choice: type, n_out, n_in, rows, implementation (0 the
+ * library, 1 the kernels here, 2 the library with FP8), eight words in hexadecimal. The file is untrusted: lines with
+ * numbers out of bounds are ignored.
  */
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/packed.h"
@@ -42,7 +42,7 @@ bool kn_choices_put(struct kn_choices *c, const struct kn_choice *one)
 	return true;
 }
 
-/* The next number of a line, at most `most`. */
+/* Reads the next number of a line, at most `most`. */
 static bool number(const char **at, int base, uint64_t most, uint64_t *out)
 {
 	char *end;
@@ -77,7 +77,7 @@ static bool parse(const char *line, struct kn_choice *c)
 	return *line == '\0';
 }
 
-/* A line without its end; false: there is none, or one that is too long, which ends the reading. */
+/* Reads a line without its newline. False: no more lines, or a line is too long, which ends the reading. */
 static bool get_line(FILE *f, char *line)
 {
 	if (fgets(line, LINE, f) == NULL)

@@ -4,18 +4,19 @@
  * CUDA; compiled by a C++ compiler, KN_EMULATED names the header (tests/emulation/emu.h) that runs the same sources on
  * the host with the execution model's own rules (blocks, warps, barriers, shared memory).
  *
- * Rules for kernels, so that both forms mean the same:
- *  - launched with KN_LAUNCH, a whole number of warps a block, never waiting for another block;
- *  - shared memory only from kn_shared(); barriers only kn_barrier(), reached by every thread of the
- *    block or by none; shuffles only with all 32 lanes;
- *  - own conversions of types, kn_fma where a fused multiply-add is meant: nvcc gets --fmad=false, so
- *    that the same expression has the same bits in every kernel.
+ * Rules for kernels, so that both forms behave alike: - launch with KN_LAUNCH, with whole warps per block; never wait
+ * for another block; - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of
+ * the block or by none;
+ *    shuffle only with all 32 lanes;
+ * - convert types with the functions below; write kn_fma for a fused multiply-add: nvcc gets --fmad=false, so that
+ * the
+ *    same expression has the same bits in every kernel.
  *
- * Everything goes to one stream and takes effect in call order, but for copies aside, which have a stream of their own.
- * The first error stays: from then on every call returns SL_EIO until the device is closed.
+ * All work goes to one stream and takes effect in call order, except copies aside, which have a stream of their own.
+ * The first error is permanent: every later call returns SL_EIO until the device is closed.
  *
- * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are put at its end; every other call that
- * touches the device's memory runs what is in it first, so the order of effects is that of the calls.
+ * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are appended to it. Every other call that
+ * touches device memory first runs the list, so effects keep the order of the calls.
  */
 #ifndef KERNELS_CUDA_DEVICE_H
 #define KERNELS_CUDA_DEVICE_H
@@ -24,18 +25,18 @@
 
 #include "kernels/plugin.h"
 
-struct dev; /* one stream on one device, and one for copies */
+struct dev; /* one device with a stream for work and one for copies */
 
 enum { KN_WARP = 32 };
 
-/* Whether there is a device at all; the reason in *err when not. */
+/* 0: there is a usable device; otherwise *err has the reason. */
 int dev_probe(const struct kn_plugin_host *host, struct sl_err *err);
-/* priority: of its stream among those of this program; above 0: before the others. */
+/* priority: of its stream within this program; above 0: before others. */
 int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err);
 void dev_close(struct dev *d);
-/* One line: name, architecture, memory, driver. Borrowed from d. */
+/* One line with name, architecture, memory, driver. Borrowed from d. */
 const char *dev_describe(const struct dev *d);
-/* Its address on the bus, "0000:1b:00.0"; "": it has none. Borrowed from d. */
+/* Its bus address, "0000:1b:00.0"; "": none. Borrowed from d. */
 const char *dev_pci(const struct dev *d);
 /* The first error; "" if none. */
 const char *dev_fault(const struct dev *d);
@@ -43,45 +44,44 @@ const char *dev_fault(const struct dev *d);
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
-/* Of the whole device, in bytes; false: unknown. */
+/* Memory of the whole device, in bytes. False: unknown. */
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total);
-/* The host's memory may be changed once this returns; dev_host_alloc's after the next dev_sync, or a mark behind it. */
+/* The caller may change `host` once this returns; memory of dev_host_alloc only after the next dev_sync or mark. */
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
-/* The host's memory is filled after the next dev_sync, or a mark behind it. */
+/* `host` is filled after the next dev_sync or mark. */
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
 int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
-/* Waits for everything so far, copies aside too. */
+/* Waits for all work so far, including copies aside. */
 int dev_sync(struct dev *d);
 
-/* Copies aside: between pinned memory of the host and the device's, in the order of these calls, on a stream of their
- * own, and neither stream waits for the other except by dev_aside_after and dev_aside_before. Nothing may be recorded
- * meanwhile. */
+/* Copies aside: between pinned host memory and device memory, in the order of these calls, on a separate stream. The
+ * streams wait for each other only through dev_aside_after and dev_aside_before. Not allowed while a list is
+ * recorded. */
 int dev_aside(struct dev *d, void *to, const void *from, size_t bytes);
-/* Those called from now on come after everything that the stream was given so far. */
+/* Later copies aside run after all work given to the stream so far. */
 int dev_aside_after(struct dev *d);
-/* What the stream is given from now on comes after all of them so far. */
+/* Later work of the stream runs after all copies aside so far. */
 int dev_aside_before(struct dev *d);
-/* Whether none of them is on its way; true after a fault. */
+/* Whether no copy aside is in flight; true after a fault. */
 bool dev_aside_done(struct dev *d);
 
-/* What was called so far, which is in no list, is what dev_await of this mark waits for. */
+/* dev_mark: dev_await of that mark waits for all work called so far, except recorded work. */
 enum { DEV_MARKS = KN_STEPS_AHEAD };
 int dev_mark(struct dev *d, int mark);
 int dev_await(struct dev *d, int mark);
-/* Whether dev_await would not have to wait; true after a fault. */
+/* Whether dev_await would return at once; true after a fault. */
 bool dev_reached(struct dev *d, int mark);
-/* How often dev_count was called: for every command, recorded or run, and every copy from the host. */
+/* The number of dev_count calls: one per command, recorded or run, and per copy from the host. */
 uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);
 
-/* How long work of this stream was on the device: of each stretch that a dev_sync ended, from its first work on. */
+/* Device time of this stream's work: the sum over all stretches ended by dev_sync, each from its first work on. */
 uint64_t dev_busy_ns(const struct dev *d);
 
-/* For profilers: what comes from now on is of the range of that name (static), and no more of the one before; NULL: of
- * none. */
+/* For profilers: ends the current range and starts one with that name (static); NULL: starts none. */
 void dev_range(struct dev *d, const char *name);
 
-/* Memory of the host that the device reads and writes directly (pinned). NULL: none available. */
+/* Pinned host memory, which the device accesses directly. NULL: none available. */
 void *dev_host_alloc(struct dev *d, size_t bytes);
 void dev_host_free(struct dev *d, void *p);
 
@@ -89,23 +89,23 @@ void dev_host_free(struct dev *d, void *p);
 
 struct kn_command;
 struct kn_list;
-struct dev_graph; /* commands that are launched as one */
+struct dev_graph; /* commands launched as one */
 
 const struct kn_plugin_host *dev_host(const struct dev *d);
-/* The fault that ends it all, from the host's side; SL_EIO. The first one stays. */
+/* Records a permanent fault found by the host, unless there is one already. Returns SL_EIO. */
 int dev_fail(struct dev *d, const char *what, const char *why);
-/* From now on commands go to the end of l; NULL: they are run at once. */
+/* From now on commands are appended to l; NULL: they run at once. */
 void dev_record(struct dev *d, struct kn_list *l);
 struct kn_list *dev_recording(struct dev *d);
 /* Runs a command now. 0 or SL_EIO. */
 int dev_run(struct dev *d, const struct kn_command *c);
-/* A graph of the first n bytes of a list, none of which copies to the host. SL_ENOMEM, or another code when the device
- * makes none, leaves the device as it was. */
+/* Makes a graph of the first n bytes of a list, which must not copy to the host. On SL_ENOMEM, or another error of
+ * graph creation, the device remains usable. */
 int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_graph **out);
 int dev_graph_run(struct dev *d, struct dev_graph *g);
 void dev_graph_free(struct dev *d, struct dev_graph *g);
 
-/* Sixteen bytes, loaded and stored at once where they are aligned. */
+/* Sixteen bytes with the alignment for one load or store. */
 struct alignas(16) kn_u4 {
 	uint32_t x, y, z, w;
 };
@@ -113,8 +113,8 @@ struct alignas(16) kn_f4 {
 	float x, y, z, w;
 };
 
-/* What both forms have, beside the above. All 32 lanes of a warp call those marked *; lane l has g = l / 4
- * and t = l % 4; a pair is two 16-bit numbers in one word, the lower one first.
+/* Both forms also provide these functions. All 32 lanes of a warp must call those marked *. Lane l has g = l / 4 and
+ * t = l % 4. A pair is two 16-bit numbers in one word, the first in the lower half.
  *
  *  kn_mma_bf16_16816(d, a, b) *, kn_mma_f16_16816: d[4] += A·B, A of 16 × 16, B of 16 × 8, sums in float32.
  *    a[4]: pairs A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8];
@@ -141,7 +141,7 @@ struct alignas(16) kn_f4 {
 
 __device__ static inline float kn_bf16_float(uint16_t h) { return kn_bits_float((uint32_t)h << 16); }
 
-/* To the nearest, even; no number stays none. */
+/* Rounds to nearest even; NaN stays NaN. */
 __device__ static inline uint16_t kn_float_bf16(float f)
 {
 	uint32_t bits = kn_float_bits(f);
@@ -160,17 +160,17 @@ __device__ static inline uint32_t kn_pair_f16(float low, float high)
 	return kn_float_f16(low) | (uint32_t)kn_float_f16(high) << 16;
 }
 
-/* Floats of eight bits, one sign, four exponent (bias 7) and three mantissa bits, no infinity (Micikevicius et
- * al., "FP8 formats for deep learning", 2022). Exact. */
+/* Eight-bit floats: one sign, four exponent (bias 7) and three mantissa bits, no infinity (Micikevicius et al., "FP8
+ * formats for deep learning", 2022). Exact. */
 __device__ static inline float kn_e4m3_float(uint32_t b)
 {
 	if ((b & 127) == 127)
 		return kn_bits_float(0x7FC00000u);
-	/* As a float16's high bits it is 2^-8 of itself, subnormals included. */
+	/* Its bits, placed at the top of a float16, are 2^-8 of its value, subnormals included. */
 	return kn_f16_float((uint16_t)((b & 128) << 8 | (b & 127) << 7)) * 256.0f;
 }
 
-/* To the nearest, even; what is beyond 448 becomes 448; no number stays none. */
+/* Rounds to nearest even, saturating at 448; NaN stays NaN. */
 __device__ static inline uint32_t kn_float_e4m3(float f)
 {
 	uint32_t bits = kn_float_bits(f), sign = bits >> 24 & 128, abs = bits & 0x7FFFFFFFu;
@@ -178,12 +178,12 @@ __device__ static inline uint32_t kn_float_e4m3(float f)
 		return sign | 127;
 	if (abs >= 0x43E00000u)
 		return sign | 126;
-	if (abs < 0x3C800000u) /* below 2^-6: the sum's last bit is 2^-9, and the sum rounds */
+	if (abs < 0x3C800000u) /* below 2^-6: adding makes the last bit 2^-9 and rounds */
 		return sign | (kn_float_bits(kn_bits_float(abs) + 16384.0f) - 0x46800000u);
 	return sign | (abs + 0x7FFFFu + (abs >> 20 & 1) - 0x3C000000u) >> 20;
 }
 
-/* Four floats that are aligned to 16 bytes, by one load. */
+/* Loads four floats, aligned to 16 bytes, at once. */
 __device__ static inline void kn_take4(const float *at, float *v)
 {
 	struct kn_f4 f = *(const struct kn_f4 *)(const void *)at;
@@ -193,7 +193,7 @@ __device__ static inline void kn_take4(const float *at, float *v)
 	v[3] = f.w;
 }
 
-/* The warp's sum in every lane; the order is a fixed tree. */
+/* The warp's sum, returned in every lane; the order is a fixed tree. */
 __device__ static inline float kn_warp_sum(float v)
 {
 	for (int step = KN_WARP / 2; step > 0; step /= 2)

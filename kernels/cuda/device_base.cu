@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the device layer that needs no device: the fault that stays, counts, and what is recorded.
+ * The part of the device layer that needs no device: the permanent fault, counters, recording.
  */
 #include "kernels/cuda/device_base.h"
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device layer on CUDA's runtime, which is linked statically: with no driver installed the first call fails with
- * that reason.
+ * The device layer on CUDA's runtime, which is linked statically: without a driver the first call fails with that
+ * reason.
  *
- * Memory comes from plain cudaMalloc, at load and never in a step but for a scratch buffer that grows. Copies from
- * pageable memory are staged by the runtime before the call returns, which is what dev_copy_in promises; from pinned
- * memory (dev_host_alloc) they run asynchronously.
+ * Memory comes from plain cudaMalloc, on load; a step allocates only when a scratch buffer grows. The runtime stages
+ * copies from pageable memory before the call returns, as dev_copy_in requires; copies from pinned memory
+ * (dev_host_alloc) are asynchronous.
  *
- * A graph is captured from the stream with the same calls as a plain run. The capture is thread-local, so other threads
- * may load another model meanwhile. A failed capture leaves the device usable: the list is then run plainly, which
- * reveals real faults.
+ * A graph is captured from the stream with the same calls as a plain run. The capture is thread-local, so other
+ * threads may load another model meanwhile. A failed capture leaves the device usable: the list then runs plainly,
+ * which reveals real faults.
  */
 #include <nvtx3/nvToolsExt.h>
 #include <nvtx3/nvToolsExtCudaRt.h>
@@ -20,26 +20,26 @@
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/library.h"
 
-/* Events: before the first work of those that a mark ends, and of what is open; the marks; the end of what a dev_sync
- * waits for; what copies aside wait for, and the last of them, which take no times. */
+/* Events: FIRST and up, before the first work of each mark's stretch and of the open one; MARK and up, the marks;
+ * DONE, the end of what dev_sync waits for; BEFORE_ASIDE and AFTER_ASIDE, around copies aside, without timing. */
 enum { FIRST, MARK = FIRST + DEV_MARKS + 1, DONE = MARK + DEV_MARKS, BEFORE_ASIDE, AFTER_ASIDE, N_EVENTS };
 
 struct dev {
 	struct dev_base base;
 	cudaStream_t stream, aside;
 	cudaEvent_t event[N_EVENTS];
-	int open, began[DEV_MARKS]; /* which FIRST; -1: there was no work */
-	bool working;               /* since the last dev_sync or mark */
+	int open, began[DEV_MARKS]; /* index from FIRST; -1: no work */
+	bool working;               /* work was given since the last dev_sync or mark */
 	bool in_range;
 	char line[192];
 	char name[160], pci[16];
 	int capability;
 };
 
-/* For tests. Memory that is given from now on is the host's, which the device reaches over the bus (pinned; managed
- * memory that runs out can hang a device), so that they look into it as into the emulation's. */
+/* For tests: later allocations are pinned host memory that the device accesses over the bus, so that tests can read
+ * it as in the emulation. Not managed memory: exhausting that can hang a device. */
 static bool memory_on_host;
-/* While set, no graph can be made. */
+/* For tests: creating a graph fails. */
 static bool no_graphs;
 
 extern "C" __attribute__((visibility("default"))) void sluice_device_memory_on_host(int on)
@@ -85,7 +85,7 @@ static void describe(struct dev *d)
 		 driver % 1000 / 10);
 }
 
-/* Those there are; after a fault all of them report it again: there is nothing left to do about it. */
+/* Destroys the handles that exist. After a fault each call reports it again, so results are ignored. */
 static void drop_handles(struct dev *d)
 {
 	for (int i = 0; i < N_EVENTS; i++)
@@ -109,7 +109,7 @@ static cudaError_t make_events(struct dev *d)
 int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
 {
 	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
-	int least = 0, greatest = 0; /* smaller numbers go first */
+	int least = 0, greatest = 0; /* smaller numbers have precedence */
 	if (d == NULL)
 		return host->errf(err, SL_ENOMEM, "no memory for the CUDA backend");
 	d->base.host = host;
@@ -174,7 +174,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	size_t room = bytes > 0 ? bytes : 1;
 	cudaError_t rc = memory_on_host ? cudaMallocHost(&p, room) : cudaMalloc(&p, room);
 	if (rc == cudaErrorMemoryAllocation) {
-		(void)cudaGetLastError(); /* not a fault: the caller does with less */
+		(void)cudaGetLastError(); /* not a fault: the caller manages with less */
 		return SL_ENOMEM;
 	}
 	if (rc != cudaSuccess)
@@ -183,7 +183,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	if (memory_on_host)
 		memset(p, 0, bytes);
 	if (rc == cudaSuccess)
-		rc = cudaStreamSynchronize(d->stream); /* others may use it on streams of their own */
+		rc = cudaStreamSynchronize(d->stream); /* other streams may use the memory next */
 	if (rc != cudaSuccess) {
 		(void)free_memory(p);
 		return fail(d, "cudaMemset", rc);
@@ -218,7 +218,7 @@ void *dev_host_alloc(struct dev *d, size_t bytes)
 {
 	void *p = NULL;
 	if (d->base.fault[0] != '\0' || cudaMallocHost(&p, bytes > 0 ? bytes : 1) != cudaSuccess) {
-		(void)cudaGetLastError(); /* not a fault: the caller does without */
+		(void)cudaGetLastError(); /* not a fault: the caller manages without */
 		return NULL;
 	}
 	return p;
@@ -231,7 +231,7 @@ void dev_host_free(struct dev *d, void *p)
 		fail(d, "cudaFreeHost", rc);
 }
 
-/* Before work is given. */
+/* Call before giving work to the stream. */
 static void begin_work(struct dev *d)
 {
 	if (!d->working)
@@ -248,7 +248,7 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
 }
 
-/* Both have come. */
+/* Both events have occurred. */
 static void add_busy(struct dev *d, cudaEvent_t first, cudaEvent_t last)
 {
 	float ms = 0;
@@ -296,11 +296,11 @@ int dev_aside_before(struct dev *d)
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	cudaError_t rc =
-	    cudaStreamWaitEvent(d->stream, d->event[AFTER_ASIDE], 0); /* at once where it was never recorded */
+	    cudaStreamWaitEvent(d->stream, d->event[AFTER_ASIDE], 0); /* returns at once if it was never recorded */
 	return rc == cudaSuccess ? 0 : fail(d, "a copy of a page", rc);
 }
 
-/* Whether it has, or never will. */
+/* Whether the event has occurred; true after a fault. */
 static bool has_come(struct dev *d, int event, const char *what)
 {
 	if (d->base.fault[0] != '\0')
@@ -344,7 +344,7 @@ bool dev_reached(struct dev *d, int mark) { return has_come(d, MARK + mark, "a s
 
 /* ---- commands ---- */
 
-/* As dev_run, but an error is the caller's to judge. */
+/* As dev_run, but returns the error to the caller without recording it. */
 static cudaError_t issue(struct dev *d, const struct kn_command *c)
 {
 	if (c->kind == KN_CALL) {
@@ -412,5 +412,5 @@ int dev_graph_run(struct dev *d, struct dev_graph *g)
 	return rc == cudaSuccess ? 0 : fail(d, "a graph", rc);
 }
 
-/* After a fault it reports that again. */
+/* After a fault the call fails again, harmlessly. */
 void dev_graph_free(struct dev *, struct dev_graph *g) { (void)cudaGraphExecDestroy((cudaGraphExec_t)g); }

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-/* So that arrays with constant indices stay in registers. */
+/* Keeps arrays with constant indices in registers. */
 #define UNROLL_FOR(...) _Pragma("unroll") for (__VA_ARGS__)
 
 extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
@@ -26,7 +26,7 @@ __device__ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t 
 	return __byte_perm(a, b, which);
 }
 
-/* On shared memory; what was there. */
+/* Adds in shared memory and returns the old value. */
 __device__ static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return atomicAdd(at, v); }
 
 __device__ static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
@@ -38,10 +38,10 @@ __device__ static inline void kn_max_shared(unsigned long long *at, unsigned lon
 
 __device__ static inline void kn_min_shared(uint32_t *at, uint32_t v) { atomicMin(at, v); }
 
-/* A store that several threads may do, all of the same value. */
+/* A store that several threads may execute with the same value. */
 __device__ static inline void kn_store_same(float *at, float v) { atomicExch(at, v); }
 
-/* Exact, subnormals and all (PTX ISA, cvt). */
+/* Exact, including subnormals (PTX ISA, cvt). */
 __device__ static inline float kn_f16_float(uint16_t h)
 {
 	float f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the vendor's library needs of the device layer on CUDA.
+ * The part of CUDA's device layer that the vendor's library needs.
  */
 #ifndef KERNELS_CUDA_DEVICE_STREAM_H
 #define KERNELS_CUDA_DEVICE_STREAM_H
@@ -9,10 +9,10 @@
 
 #include "kernels/cuda/device.h"
 
-/* Of the architecture: 89, 90, 100. 0: not known. */
+/* The compute capability: 89, 90, 100. 0: unknown. */
 int dev_capability(const struct dev *d);
 cudaStream_t dev_stream(const struct dev *d);
-/* Name, architecture, driver: what stays the same from start to start. Borrowed from d. */
+/* Name, architecture, driver: the same at every start. Borrowed from d. */
 const char *dev_name(const struct dev *d);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches as data. KN_LAUNCH packs a kernel and its arguments into a command, which either runs at
- * once or, while a list is being recorded (list.h), is put at its end. A command is flat memory whose
- * unused bytes are zero: two that compare equal byte by byte do the same.
+ * Launches as data. KN_LAUNCH packs a kernel and its arguments into a command, which either runs at once or, while a
+ * list is recorded (list.h), is appended to it. A command is flat memory whose unused bytes are zero: two commands
+ * with equal bytes do the same.
  *
- * Arguments are converted to the kernel's own parameter types when they are packed, so a kernel and its
- * call differ in nothing from a plain launch.
+ * Packing converts arguments to the kernel's parameter types, so a call looks and behaves like a plain launch.
  */
 #ifndef KERNELS_CUDA_LAUNCH_H
 #define KERNELS_CUDA_LAUNCH_H
@@ -14,24 +13,24 @@
 
 struct dev;
 
-/* KN_PRODUCT: of the vendor's library (library.h). KN_AFTER: in the emulation's queues alone (emu_queue.h). */
+/* KN_PRODUCT: a product of the vendor's library (library.h). KN_AFTER: only in emulation queues (emu_queue.h). */
 enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT, KN_PRODUCT, KN_AFTER };
 
 enum { KN_COMMAND_ALIGN = 64, KN_MAX_ARGS = 40 };
 
-/* Followed by the arguments. */
+/* The arguments follow it. */
 struct alignas(KN_COMMAND_ALIGN) kn_command {
-	uint32_t bytes; /* with the arguments, a multiple of KN_COMMAND_ALIGN */
+	uint32_t bytes; /* including the arguments; a multiple of KN_COMMAND_ALIGN */
 	uint32_t kind;
 	const void *kernel;
-	/* Emulated: runs the kernel's body for the thread at hand. CUDA: where each argument is. */
+	/* Emulation: runs the kernel's body for the current thread. CUDA: returns the address of each argument. */
 	void (*thunk)(const struct kn_command *c, void **where);
 	const char *name; /* static */
 	uint32_t grid[3], block[3];
 	uint32_t shared, n_args;
 };
 
-/* Of KN_COPY and KN_COPY_OUT. */
+/* The arguments of KN_COPY and KN_COPY_OUT. */
 struct kn_copy {
 	void *to;
 	const void *from;
@@ -91,13 +90,13 @@ template <class... P> struct kn_thunk {
 	}
 };
 
-/* Room for a command of so many bytes, zero but for kind and bytes: at the end of the list that is being
- * recorded, or in *here, to be given to kn_command_end. NULL after a fault. */
+/* Room for a command, zero except for kind and bytes: at the end of the recorded list, or in *here, which is then
+ * passed to kn_command_end. NULL after a fault. */
 struct kn_command *kn_command_begin(struct dev *d, uint32_t kind, uint32_t bytes, struct kn_command *here);
-/* Runs it if it is in no list. 0 or SL_EIO. */
+/* Runs the command unless it is in a list. 0 or SL_EIO. */
 int kn_command_end(struct dev *d, const struct kn_command *c, const struct kn_command *here);
 
-/* A command that carries args and launches nothing. 0 or SL_EIO. */
+/* Records or runs a command that carries args and launches no kernel. 0 or SL_EIO. */
 template <class A> static inline int kn_command_of(struct dev *d, uint32_t kind, const char *name, const A &args)
 {
 	struct {
@@ -135,7 +134,7 @@ static int kn_launch(struct dev *d, const char *name, void (*kernel)(P...), dim3
 	return kn_command_end(d, c, &here.c);
 }
 
-/* 0 or SL_EIO. The kernel in parentheses when it is a template with several arguments. */
+/* 0 or SL_EIO. A kernel with several template arguments needs parentheses. */
 #define KN_LAUNCH(d, kernel, grid, threads, shared_bytes, ...) \
 	kn_launch(d, #kernel, kernel, dim3(grid), dim3(threads), shared_bytes, __VA_ARGS__)
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decides which products the vendor's library makes (library.h), and makes them.
+ * Decides which products the vendor's library computes (library.h), and runs them.
  *
- * A type and a shape, of rows up to a power of two, is decided on first use: the step's recorded commands run, then our
- * own kernels and each of the library's algorithms make the product several times, and the fastest is remembered,
- * permanently if there is a file for it. All of them write the right result, so nothing has to be undone. That costs
- * about BUDGET_NS of the device's time at most for each and TUNE_NS in all, after which our own kernels make new
- * products.
+ * The choice for a type, a shape and a power of two of rows is made on first use: the step's recorded commands run,
+ * then our own kernels and each of the library's algorithms compute the product several times, and the fastest is
+ * remembered, permanently if there is a file. All write the right result, so nothing needs undoing. A choice takes at
+ * most about BUDGET_NS of device time, and all choices TUNE_NS; after that our own kernels compute new products.
  *
- * Only packed weights, and only more rows than a matrix unit has: below that memory is the bound, which unpacked
- * weights would need twice to eight times. FP8 is also tried as it is.
+ * The library gets packed weights only, and only more rows than a matrix unit's tile has: with fewer rows memory is
+ * the limit, and unpacked weights need two to eight times the bandwidth. FP8 is also tried without conversion.
  *
  * VERSIONS
  *  1  weights are unpacked for each product into one scratch: 2 bytes a weight written and read once more than they
@@ -37,7 +36,7 @@ static const uint64_t BUDGET_NS = 100000000, TUNE_NS = 5000000000;
 
 /* ---- matrices in the library's layout ---- */
 
-/* Row blockIdx.x of the weights: float16 or, of that type, bfloat16, a whole number of chunks wide. */
+/* Unpacks row blockIdx.x of the weights to float16 (BF16: bfloat16), padded to whole chunks. */
 template <int TYPE> __global__ void unpack(const uint8_t *w, int n_chunks, uint16_t *to)
 {
 	to += (int64_t)blockIdx.x * n_chunks * KN_CHUNK;
@@ -45,7 +44,7 @@ template <int TYPE> __global__ void unpack(const uint8_t *w, int n_chunks, uint1
 			     [&](int k, float v) { to[k] = TYPE == KN_BF16 ? kn_float_bf16(v) : kn_float_f16(v); });
 }
 
-/* The largest magnitude of a code, once what is taken off it is. */
+/* The largest magnitude of a code after subtracting its offset. */
 template <int TYPE> __device__ static inline float largest_code()
 {
 	typedef kn_form<TYPE> form;
@@ -56,8 +55,8 @@ template <int TYPE> __device__ static inline float largest_code()
 	return form::off > 0 ? (float)form::off : (float)((1 << (form::main + form::more)) - 1);
 }
 
-/* Row blockIdx.x of weights in blocks: float16, times the power of two that brings the largest that its scales allow to
- * [2^14, 2^15). scale: what to multiply a sum with. */
+/* Unpacks row blockIdx.x of block-quantized weights to float16, times the power of two that brings the largest value
+ * that its scales allow to [2^14, 2^15). scale: the factor for its sums. */
 template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks, uint16_t *to, float *scale)
 {
 	float all = 0, by[2], min[2];
@@ -79,7 +78,7 @@ template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks
 	kn_each_weight<TYPE>(w, out, n_chunks, [&](int k, float v) { to[k] = kn_float_f16(v * power); });
 }
 
-/* Row blockIdx.x of the activations, as matmul.h defines them, followed by zeros. */
+/* Writes row blockIdx.x of the activations, rounded as in matmul.h and padded with zeros. */
 template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide, uint16_t *to, float *inverse)
 {
 	int exponent = 0;
@@ -97,7 +96,7 @@ template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide,
 	}
 }
 
-/* Row blockIdx.x of weights in e4m3, as they are, a whole number of chunks wide. */
+/* Unpacks row blockIdx.x of e4m3 weights without conversion, padded to whole chunks. */
 __global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
 {
 	typedef kn_form<KN_CUDA_FP8> form;
@@ -114,8 +113,8 @@ __global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
 	}
 }
 
-/* Row blockIdx.x of the activations in e4m3, followed by zeros, and what to multiply them with. What is not finite
- * makes codes of the row no numbers. */
+/* Writes row blockIdx.x of the activations as e4m3, padded with zeros, and its scale. A non-finite activation makes
+ * the row's codes NaN. */
 __global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, float *scale)
 {
 	x += (int64_t)blockIdx.x * n_in;
@@ -134,7 +133,7 @@ __global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, fl
 	}
 }
 
-/* What the factors' scales make of the sums. */
+/* Multiplies the sums with the factors' scales. */
 __global__ void finish(float *y, int64_t all, int n_out, const float *inverse, const float *w_scale)
 {
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -159,16 +158,16 @@ static struct dev_product shape_of(const struct kn_weight *w, int n_rows, bool f
 				     : DEV_F16};
 }
 
-/* Bytes of a row. */
+/* Bytes per row of either factor. */
 static size_t wide_of(const struct dev_product *s) { return (size_t)s->n_in * (s->numbers == DEV_E4M3 ? 1 : 2); }
 
-/* Weights that are not exact in 16 bits, and so come with a scale for each output. */
+/* Whether the weights are inexact in 16 bits and so get a scale per output. */
 static bool in_blocks(const struct kn_weight *w)
 {
 	return w->type != KN_F16 && w->type != KN_BF16 && w->type != KN_CUDA_FP8;
 }
 
-/* Behind the unpacked weights. */
+/* They follow the unpacked weights. */
 static float *block_scales(const struct kn_backend *b, const struct kn_weight *w)
 {
 	return (float *)(void *)((uint8_t *)b->flat_weights.at +
@@ -196,7 +195,7 @@ static int unpacked(struct kn_backend *b, const struct kn_weight *w, bool fp8)
 	return kn_of_packed(w->type, (int)SL_EIO, [&](auto t) { return unpacked<decltype(t)::type>(b, w); });
 }
 
-/* The rows to b->flat_rows, their factors behind them; once for all products of them in a row. */
+/* Writes the rows to b->flat_rows, followed by their factors; once for consecutive products of the same rows. */
 static int flattened(struct kn_backend *b, const float *x, int n_rows, const struct kn_weight *w,
 		     const struct dev_product *s)
 {
@@ -242,19 +241,19 @@ static int by_library(struct kn_backend *b, const struct kn_weight *w, const flo
 		rc = KN_LAUNCH(b->dev, finish, (unsigned)((all + THREADS - 1) / THREADS), THREADS, 0, y, all, s->n_out,
 			       inverse, w_scale);
 	}
-	b->flat.serial = dev_serial(b->dev); /* y is not x */
+	b->flat.serial = dev_serial(b->dev); /* y is not x, so the conversion stays valid */
 	return rc;
 }
 
 /* ---- the choice ---- */
 
-/* How long the device is at a product, by the library or, algo NULL, by the kernels here. 0 or SL_EIO. */
+/* Measures the device time of a product by the library (algo NULL: by our own kernels). 0 or SL_EIO. */
 static int timed(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s,
 		 const struct dev_algo *algo, float *y, uint64_t *out)
 {
 	int rc = 0;
 	uint64_t begin = 0;
-	for (int i = 0; i <= TRIES && rc == 0; i++) { /* the first one is not counted */
+	for (int i = 0; i <= TRIES && rc == 0; i++) { /* the first run is a warm-up */
 		b->flat.x = NULL;
 		b->converted.x = NULL;
 		rc = algo != NULL ? by_library(b, w, x, s, algo, y) : kn_cuda_own_product(b, w, x, s->n_rows, y);
@@ -269,7 +268,7 @@ static int timed(struct kn_backend *b, const struct kn_weight *w, const float *x
 	return rc;
 }
 
-/* The library's ways with numbers of one kind, of which one may be quicker than *best; 0 or SL_EIO. */
+/* Tries the library's algorithms for one number format; updates *best if one is faster. 0 or SL_EIO. */
 static int try_ways(struct kn_backend *b, const struct kn_weight *w, const float *x, const struct dev_product *s,
 		    float *y, uint64_t *best, struct kn_choice *c)
 {
@@ -315,10 +314,10 @@ static int tune(struct kn_backend *b, const struct kn_weight *w, const float *x,
 	return rc;
 }
 
-/* Room for both matrices; false: there is none, so the own kernels do it. */
+/* Reserves scratch for both matrices. False: out of memory, so our own kernels compute the product. */
 static bool room(struct kn_backend *b, const struct kn_weight *w, const struct dev_product *s)
 {
-	size_t wide = (size_t)s->n_in * sizeof(uint16_t); /* for whichever numbers */
+	size_t wide = (size_t)s->n_in * sizeof(uint16_t); /* enough for any format */
 	return kn_cuda_room(b, &b->flat_weights, (size_t)w->n_out * (wide + sizeof(float))) == 0 &&
 	       kn_cuda_room(b, &b->flat_rows, (size_t)s->n_rows * (wide + sizeof(float))) == 0;
 }
@@ -337,7 +336,7 @@ void kn_cuda_library_open(struct kn_backend *b, const char *path)
 	struct sl_err why;
 	b->choices = (struct kn_choices *)b->host->zalloc(sizeof *b->choices);
 	if (b->choices == NULL || dev_library_open(b->dev, &b->library, &why) != 0) {
-		b->library = NULL; /* the own kernels do everything */
+		b->library = NULL; /* our own kernels compute everything */
 		return;
 	}
 	if (path == NULL || path[0] == '\0' || strlen(path) >= sizeof b->choices_path)
@@ -379,8 +378,9 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 		if (!kn_choices_put(b->choices, &made))
 			return KN_NOT_TAKEN;
 		if (b->choices_path[0] != '\0')
-			(void)kn_choices_save(b->choices, b->choices_path,
-					      dev_library_key(b->library)); /* else it is measured again */
+			(void)kn_choices_save(
+			    b->choices, b->choices_path,
+			    dev_library_key(b->library)); /* on failure the next start measures again */
 		known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
 		if (known == NULL || known->own)
 			return KN_NOT_TAKEN;

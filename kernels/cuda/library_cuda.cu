@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuBLASLt, opened at run time and only once there is a device (cuBLAS documentation, "Using the cuBLASLt API"): the
- * backend works without it. Headers are the toolkit's; what is used of them means the same in versions 12 and 13.
+ * cuBLASLt, opened at run time if there is a device (cuBLAS documentation, "Using the cuBLASLt API"); the backend
+ * works without it. The headers are the toolkit's; the parts used here are the same in versions 12 and 13.
  *
- * Matrices here are row-major, the library's are column-major: to it they are transposed. y's columns are rows of
+ * Matrices here are row-major, the library's column-major, so it sees them transposed: y's columns are rows of
  * activations, y = wᵀ · x with w transposed.
  *
- * e4m3 from 8.9 on. A scale for each output and row is for 9.0 only (the same documentation, "FP8 data types"); on
- * others the sums come unscaled. Sums are not the faster ones with fewer bits: that attribute stays as it is by
- * default.
+ * e4m3 needs compute capability 8.9. Scales per output and row need exactly 9.0 (same documentation, "FP8 data
+ * types"); elsewhere the sums come unscaled. The faster accumulation with fewer bits stays off, as by default.
  */
 #include "kernels/cuda/library.h"
 
@@ -22,7 +21,6 @@ enum { WORKSPACE = 32 << 20, ALIGNED = 16 };
 
 static_assert(sizeof(struct dev_algo) == sizeof(cublasLtMatmulAlgo_t), "an algorithm is so many words");
 
-/* Its functions, by name. */
 // clang-format off
 #define FUNCTIONS(X)                                                                                                  \
 	X(create, Create) X(destroy, Destroy) X(version, GetVersion) X(matmul, Matmul)                                \
@@ -58,7 +56,7 @@ static bool get_all(void *so, struct calls *c) { return true FUNCTIONS(GET); }
 
 static bool done(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
 
-/* The product's description. The caller drops it, made whole or not. */
+/* The library's description of a product. The caller drops it, even if incomplete. */
 struct product {
 	cublasLtMatmulDesc_t desc;
 	cublasLtMatrixLayout_t w, x, y;
@@ -74,7 +72,7 @@ static void drop(const struct dev_library *l, const struct product *p)
 			(void)l->call.layout_destroy(all[i]);
 }
 
-/* Those of the call, or, for what only asks, any address: it is not read. */
+/* Sets the call's scales; for queries any address will do, because it is not read. */
 static bool describe_scales(const struct dev_library *l, const struct dev_product_call *c, struct product *p)
 {
 	const cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -91,7 +89,7 @@ enum dev_fp8 dev_library_fp8(const struct dev_library *l)
 	return capability < 89 ? DEV_FP8_NONE : capability == 90 ? DEV_FP8_SCALED : DEV_FP8_PLAIN;
 }
 
-/* c NULL: nothing is made yet. */
+/* c NULL: for a query. */
 static bool describe(const struct dev_library *l, const struct dev_product *s, const struct dev_product_call *c,
 		     struct product *p)
 {
@@ -123,7 +121,7 @@ static int open_handle(struct dev_library *l, struct sl_err *err)
 		l->workspace = NULL;
 		return host->errf(err, SL_ENOMEM, "no memory for libcublasLt's workspace");
 	}
-	/* dev_name, not dev_describe: free memory is no part of a key. */
+	/* dev_name, not dev_describe: free memory must not be part of a key. */
 	snprintf(l->key, sizeof l->key, "%.180s, cuBLASLt %zu", dev_name(l->dev), l->call.version());
 	return 0;
 }
@@ -153,7 +151,7 @@ void dev_library_close(struct dev_library *l)
 		(void)l->call.destroy(l->handle);
 	if (l->workspace != NULL)
 		dev_free(l->dev, l->workspace);
-	/* The shared object stays open: like the runtime's, its threads and handlers don't survive it. */
+	/* The shared object stays open: its threads and handlers, like the runtime's, would not survive closing. */
 	dev_host(l->dev)->free(l);
 }
 

@@ -2,9 +2,9 @@
  *
  * Recording commands and running them, one by one or as graphs (list.h).
  *
- * Graphs: of KN_MAX_GRAPHS the least recently used is evicted. A list's first appearance leaves its digest in a small
- * table, where others may replace it; its second appearance is captured. So a list that occurs once (a prompt's chunk)
- * costs a comparison and no capture, and nothing grows with the number of shapes.
+ * Of KN_MAX_GRAPHS graphs the least recently used is evicted. A list's first occurrence leaves its digest in a small
+ * table, where others may replace it; its second occurrence is captured. So a list that occurs once (a prompt's
+ * chunk) costs a comparison and no capture, and memory does not grow with the number of shapes.
  */
 #include "kernels/cuda/list.h"
 
@@ -102,7 +102,7 @@ int kn_list_flush(struct dev *d)
 	struct kn_list *l = dev_recording(d);
 	if (l == NULL)
 		return 0;
-	dev_record(d, NULL); /* what is called from here on is run */
+	dev_record(d, NULL); /* later calls run at once */
 	int rc = l->before(l->ctx);
 	if (rc == 0)
 		rc = kn_list_run(d, l, 0, l->n);
@@ -114,7 +114,7 @@ int kn_list_flush(struct dev *d)
 
 /* ---- graphs ---- */
 
-/* FNV-1a (Fowler, Noll, Vo) by words: the list is a multiple of KN_COMMAND_ALIGN. Never 0. */
+/* FNV-1a (Fowler, Noll, Vo) over words; a list is a multiple of KN_COMMAND_ALIGN. Never 0. */
 static uint64_t digest_of(const uint8_t *at, size_t n)
 {
 	uint64_t h = 0xCBF29CE484222325ull, w;
@@ -140,7 +140,7 @@ static struct kn_graph *find(struct kn_graphs *g, const struct kn_list *l, size_
 	return NULL;
 }
 
-/* NULL: no memory for one, on the host or on the device. */
+/* NULL: out of memory on the host or the device. */
 static struct kn_graph *capture(struct dev *d, struct kn_graphs *g, const struct kn_list *l, size_t n, uint64_t digest)
 {
 	struct kn_graph made = {};
@@ -183,7 +183,7 @@ int kn_graphs_run(struct dev *d, struct kn_graphs *g, const struct kn_list *l, s
 		if (way < KN_SEEN_WAYS) {
 			graph = capture(d, g, l, n, digest);
 			g->refused += graph == NULL;
-		} else { /* lists that come in turns must not displace one another: any but the same one each time */
+		} else { /* lists that alternate must not always displace each other: rotate the slot */
 			seen[g->misses % KN_SEEN_WAYS] = digest;
 		}
 		g->misses++;

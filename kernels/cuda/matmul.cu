@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products and embedding rows: selects the kernel, and contains the kernels without a file of their own.
+ * Products and embedding rows: selects the kernel, and has the kernels without a file of their own.
  *
- * Activations are converted once for all products of the same rows (queries, keys and values; gate and up): a
- * conversion is good as long as nothing was put on the stream since but products of it. A norm and a gate, which have
- * the numbers at hand, make it along with them where all weights of that width take the same: bit for bit as `convert`
- * does.
+ * Activations are converted once for consecutive products of the same rows (queries, keys and values; gate and up): a
+ * conversion stays valid while only products of it are given to the stream. Norms and gates write the converted form
+ * along with their result if all weights of that width take the same format; its bits equal those of `convert`.
  *
- * Weights of F32 are multiplied without matrix units: a warp makes an output of up to KN_TILE rows, each lane four
- * weights at a time, in turns; a fixed tree adds the lanes up. The order depends on the width alone.
+ * F32 weights are multiplied without matrix units: a warp computes one output for up to KN_TILE rows. Lanes take four
+ * weights each in rotation, and a fixed tree adds the lanes. The order depends on the width alone.
  *
  * VERSIONS
  *  1  every type by the kernel that F32 has now, decoding eight weights at a time as the file has them.
@@ -24,7 +23,7 @@ enum { THREADS = 128, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
 
 /* ---- activations ---- */
 
-/* A block a row; the result is matmul.h's. */
+/* One block per row; writes the format of matmul.h. */
 template <bool BF16>
 __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8_t *units, float *sums, float *inverse)
 {
@@ -61,7 +60,7 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 	}
 }
 
-/* Room for rows as products take them, in b->rows; units, then sums, then inverses. */
+/* Reserves room in b->rows for converted rows: units, then sums, then inverses. */
 static int room_for(struct kn_backend *b, int n_rows, int n_in, bool bf16, struct kn_into *out)
 {
 	int n_slabs = (int)kn_cuda_chunks(n_in) * KN_SLABS, tiles = (n_rows + KN_ROWS - 1) / KN_ROWS;
@@ -71,7 +70,7 @@ static int room_for(struct kn_backend *b, int n_rows, int n_in, bool bf16, struc
 	if (rc != 0)
 		return rc;
 	uint8_t *at = (uint8_t *)b->rows.at;
-	*out = {}; /* a part of commands */
+	*out = {}; /* it becomes part of commands: padding must be zero */
 	out->units = at;
 	out->sums = (float *)(at + units);
 	out->inverse = (float *)(at + units + sums);
@@ -82,7 +81,7 @@ static int room_for(struct kn_backend *b, int n_rows, int n_in, bool bf16, struc
 	return 0;
 }
 
-/* The rows as a product takes them. */
+/* The rows in the format of products, converted unless they already are. */
 static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in, bool bf16, struct kn_rows *out)
 {
 	struct kn_converted *c = &b->converted;
@@ -112,7 +111,7 @@ void kn_cuda_note_width(struct kn_backend *b, int type, int n_in)
 		i++;
 	if (i < b->n_widths && b->widths[i].numbers != numbers)
 		b->widths[i].numbers = -1;
-	else if (i == b->n_widths && i < KN_N_WIDTHS) /* others are converted as ever */
+	else if (i == b->n_widths && i < KN_N_WIDTHS) /* further widths are converted by `convert` */
 		b->widths[b->n_widths++] = {n_in, numbers};
 }
 
@@ -193,7 +192,7 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 		p.n_chunks = (int)kn_cuda_chunks(w->n_in);
 		p.y = y;
 		rc = n_rows <= 2 * KN_ROWS ? kn_cuda_matvec(b, w->type, &p) : kn_cuda_mma(b, w->type, &p);
-		b->converted.serial = dev_serial(b->dev); /* y is not x: those are still as they were */
+		b->converted.serial = dev_serial(b->dev); /* y is not x, so the conversion stays valid */
 	}
 	return rc;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of up to 16 rows: bound by memory, so every byte of the weights is read once, for all rows, by loads
- * of 16 bytes a lane and 512 a warp.
+ * Products of up to 16 rows. Memory is the bound, so every byte of the weights is read once for all rows, by loads of
+ * 16 bytes per lane and 512 per warp.
  *
- * A block makes 16 outputs of all rows. Its eight warps have a part of K each (matmul.h); what they get is added
- * up in order through shared memory. Rows are the narrow side of the matrix unit's tile: of eight, seven are
- * wasted for one row, and still the unit is the last thing to be short (below).
+ * A block computes 16 outputs for all rows. Each of its eight warps has a part of K (matmul.h); shared memory adds
+ * the parts in order. Rows are the narrow side of the matrix unit's tile: a single row wastes seven of eight, and
+ * even so the unit is not the bottleneck (below).
  *
  * VERSIONS
  *  1  a lane decodes eight weights at a time to float32, as the file has them, and multiplies them with every

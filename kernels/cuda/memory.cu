@@ -16,11 +16,10 @@
 #include "kernels/cuda/matmul.h"
 
 enum {
-	GRAPH_BYTES = 1 << 20, /* of one, some thousand nodes */
-	PART_BYTES =
-	    128 << 20,  /* parts of products and of attention: both are bounded by what a device can do at once */
-	ROW_BYTES = 4,  /* of a converted activation, with the sums beside it; half of it is growth */
-	STEP_INTS = 24, /* of a row, with growth */
+	GRAPH_BYTES = 1 << 20,     /* per graph of about a thousand nodes */
+	PART_BYTES = 128 << 20,    /* parts of products and attention; a device's parallelism bounds both */
+	ROW_BYTES = 4,             /* per converted activation with its sums; half of it allows for growth */
+	STEP_INTS = 24,            /* per row, with growth */
 	STEP_SEQ_PAGES = 64 << 10, /* entries of page tables in one step */
 };
 
@@ -55,7 +54,7 @@ int kn_cuda_host_alloc(struct kn_backend *b, size_t bytes, void **out)
 
 void kn_cuda_host_free(struct kn_backend *b, void *p)
 {
-	(void)dev_sync(b->dev); /* copies may be on their way; after a fault none is */
+	(void)dev_sync(b->dev); /* copies may be in flight; after a fault none is */
 	dev_host_free(b->dev, p);
 }
 
@@ -63,13 +62,13 @@ static uint64_t bit_of(int page) { return (uint64_t)1 << (unsigned)page % 64; }
 
 static uint64_t *late_of(struct kn_backend *b, int page) { return &b->late[(unsigned)page / 64 % (KN_LATE / 64)]; }
 
-/* Halves of a page: keys, then values. */
+/* Copies the two halves of a page: keys, then values. */
 static int copy_aside(struct kn_backend *b, const struct kn_kv *kv, int page, uint8_t *host, bool in)
 {
 	size_t half = kn_kv_page_bytes(kv), at = (size_t)page * half;
 	uint8_t *k = (uint8_t *)kv->k + at, *v = (uint8_t *)kv->v + at;
 	int rc = 0;
-	if (b->aside_serial != dev_serial(b->dev) + 1) { /* one more: it begins with 0 */
+	if (b->aside_serial != dev_serial(b->dev) + 1) { /* plus one, because 0 means never */
 		rc = dev_aside_after(b->dev);
 		b->aside_serial = dev_serial(b->dev) + 1;
 	}
@@ -105,7 +104,7 @@ bool kn_cuda_pages_there(struct kn_backend *b)
 	return !b->any_late;
 }
 
-/* Once the stream waits for them they are of the past for all that it gets. */
+/* Makes the stream wait for all copies; after that none counts as in flight. */
 static int await_all(struct kn_backend *b)
 {
 	forget_late(b);
@@ -123,7 +122,7 @@ int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s)
 		return 0;
 	for (int r = 0; r < s->n_rows; r++) {
 		if (r + 1 < s->n_rows && s->row_seq[r + 1] == s->row_seq[r] && s->row_pos[r + 1] >= s->row_pos[r])
-			continue; /* the next row reads all that it does */
+			continue; /* the next row reads the same pages and more */
 		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
 		int n = s->page_tokens > 0 ? s->row_pos[r] / s->page_tokens + 1 : s->max_pages;
 		for (int i = 0; i < n && i < s->max_pages; i++)

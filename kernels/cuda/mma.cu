@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of many rows on the matrix units, weights decoded on the way to them.
+ * Products of many rows on matrix units; weights are decoded on the way.
  *
- * A block makes 128 outputs of 64 rows; each of its eight warps 32 outputs (two tiles) of 32 rows. Activations
- * come to shared memory by asynchronous copies, half a chunk at a time, one half on its way while the other is
- * multiplied. Weights go from memory to registers in the order they lie in (packed.h); two warps read each, the
- * second one from the cache.
+ * A block computes 128 outputs for 64 rows; each of its eight warps computes 32 outputs (two tiles) for 32 rows.
+ * Asynchronous copies bring activations to shared memory, half a chunk at a time: one half loads while the other is
+ * multiplied. Weights go from memory to registers in storage order (packed.h); two warps read each, the second from
+ * the cache.
  *
- * Where that makes too few blocks for the device (a few rows, a small matrix), each block makes one part of K,
- * into a scratch, and another kernel adds the parts up in the same order: the bits are the same.
+ * If that gives too few blocks for the device (few rows, a small matrix), each block computes one part of K into
+ * scratch memory, and another kernel adds the parts in the same order: the bits are the same.
  *
  * VERSIONS
  *  1  this one. Counted for a slab of a warp (32 outputs × 32 rows × 32 weights, 16 instructions of the matrix
@@ -24,16 +24,16 @@ enum {
 	WARPS_OUT = 4,
 	WARPS_ROWS = 2,
 	THREADS = WARPS_OUT * WARPS_ROWS * KN_WARP,
-	MT = 2, /* tiles of outputs, and of rows, of a warp */
+	MT = 2, /* per warp: tiles of outputs; tiles of rows */
 	NT = 4,
 	BLOCK_TILES = WARPS_OUT * MT,
 	BLOCK_N = WARPS_ROWS * NT,
 	STAGE_SLABS = KN_SLABS / 2,
 	STAGE = BLOCK_N * STAGE_SLABS * KN_PIECE, /* bytes */
-	FEW_BLOCKS = 264,                         /* two for each multiprocessor of the largest devices */
+	FEW_BLOCKS = 264,                         /* two per multiprocessor of the largest devices */
 };
 
-/* Half a chunk of the block's rows on its way to shared memory; tiles that are not there become zeros. */
+/* Starts loading half a chunk of the block's rows into shared memory; missing tiles become zeros. */
 __device__ static inline void fetch(const struct kn_product &p, uint8_t *stage, int first_tile, int slab)
 {
 	int n_tiles = (p.x.n_rows + KN_ROWS - 1) / KN_ROWS;
@@ -46,7 +46,7 @@ __device__ static inline void fetch(const struct kn_product &p, uint8_t *stage, 
 	kn_cp_async_commit();
 }
 
-/* The warp's sums over half a chunk, from shared memory. */
+/* Adds half a chunk, from shared memory, to the warp's sums. */
 template <int TYPE>
 __device__ static inline void half_chunk(const struct kn_product &p, const uint8_t *stage, const uint8_t *record,
 					 const struct kn_heads *heads, int chunk, int from, int first_n, int warp_n,
@@ -76,7 +76,7 @@ __device__ static inline void half_chunk(const struct kn_product &p, const uint8
 	}
 }
 
-/* parts: NULL, or [KN_PARTS][n_rows][n_out], of which the block fills part blockIdx.z. */
+/* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_product p, float *parts)
 {
 	typedef kn_form<TYPE> form;
@@ -114,7 +114,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_
 			if (next < 2 * end)
 				fetch(p, stages + next % 2 * STAGE, first_n, next * STAGE_SLABS);
 			else
-				kn_cp_async_commit(); /* an empty group, so that the count below is right */
+				kn_cp_async_commit(); /* possibly an empty group: the wait below counts groups */
 			kn_cp_async_wait<1>();
 			kn_barrier();
 			UNROLL_FOR(int m = 0; m < MT; m++)

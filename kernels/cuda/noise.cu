@@ -3,11 +3,11 @@
  * Rows of noise on the device, in the layout of a file's type (kernels/blocks.h), for weights without a file: pack.cu
  * packs them like any other rows.
  *
- * Floats are those of engine/source/random_model.c, bit for bit: each row has a generator of its own, a value is the
- * sum of four uniform ones of 16 bits. Of a block all bits of its codes are drawn, its small scales are the same
- * everywhere and its d makes the spread what is asked for. Codes that are not even about zero have their mean taken off
- * by the block's minimum or, where it has none, a random sign of its scale: else all outputs would share a part of the
- * sum of the activations.
+ * Floats are those of engine/source/random_model.c, bit for bit: each row has its own generator, and a value is the
+ * sum of four uniform 16-bit values. In a block the bits of all codes are random, the small scales are constant, and
+ * d gives the requested spread. If the codes are not symmetric about zero, the block's minimum removes their mean,
+ * or, without a minimum, the scale gets a random sign: otherwise all outputs would share a multiple of the
+ * activations' sum.
  *
  * VERSIONS
  *  1  a thread a block, a byte at a time. Counted for 16 GB of an 8B model in BF16: a store of 4 bytes and a hash of
@@ -21,12 +21,12 @@ enum { THREADS = 128 };
 
 static constexpr uint64_t COUNTER = 0xD1342543DE82EF95u;
 
-/* What is the same in all blocks. */
+/* Parameters that all blocks share. */
 struct noise {
 	uint64_t seed;
-	float unit;     /* of floats: what a sum of four is multiplied with; of blocks: d */
-	float min;      /* m over d, of types that have one */
-	uint32_t e, up; /* MXFP4: the exponent, and in how many of 2^16 blocks it is one more */
+	float unit;     /* floats: factor of the sum of four; blocks: d */
+	float min;      /* m / d, for types with a minimum */
+	uint32_t e, up; /* MXFP4: the exponent, and how many of 2^16 blocks have one more */
 };
 
 /* SplitMix64's finalizer after an increment (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
@@ -39,7 +39,7 @@ __device__ static inline uint64_t mix(uint64_t z)
 	return z ^ z >> 31;
 }
 
-/* Row first + blockIdx.x of floats. */
+/* Writes row first + blockIdx.x of floats. */
 template <int TYPE> __global__ void float_rows(struct noise n, int first, int n_in, uint8_t *to, int64_t row_bytes)
 {
 	uint64_t state = mix(n.seed ^ mix((uint64_t)first + blockIdx.x));
@@ -61,7 +61,7 @@ __device__ static inline void put_half(uint8_t *to, uint32_t h)
 	to[1] = (uint8_t)(h >> 8);
 }
 
-/* Where d stands, where m, and the small scales: `n_sc` bytes of sc, then n_more of more. */
+/* Offsets of d and m in a block, and its small scales: n_sc bytes of sc, then n_more bytes of more. */
 template <int TYPE> struct block_form {
 	static constexpr int d = TYPE == KN_Q2_K ? 80 : TYPE == KN_Q3_K ? 108 : TYPE == KN_Q6_K ? 208 : 0;
 	static constexpr int m = TYPE == KN_Q2_K                                                            ? 82
@@ -87,7 +87,7 @@ template <int TYPE> struct block_form {
 	static constexpr uint32_t more = TYPE == KN_Q3_K ? 0xAAu : TYPE == KN_IQ4_XS ? 0x11u : 0x44u;
 };
 
-/* Row first + blockIdx.x of blocks of `bytes` bytes. */
+/* Writes row first + blockIdx.x of blocks of `bytes` bytes. */
 template <int TYPE>
 __global__ void block_rows(struct noise n, int first, int n_blocks, int bytes, uint8_t *to, int64_t row_bytes)
 {
@@ -96,7 +96,7 @@ __global__ void block_rows(struct noise n, int first, int n_blocks, int bytes, u
 	to += (int64_t)blockIdx.x * row_bytes;
 	for (int b = (int)threadIdx.x; b < n_blocks; b += THREADS) {
 		uint8_t *at = to + (int64_t)b * bytes;
-		uint64_t count = (uint64_t)b * 32, word = 0; /* no block has more than 31 words of eight bytes */
+		uint64_t count = (uint64_t)b * 32, word = 0; /* a block has at most 31 words of eight bytes */
 		for (int i = 0; i < bytes; i++) {
 			if (i % 8 == 0)
 				word = mix(state + (count + (uint64_t)i / 8) * COUNTER);
@@ -124,7 +124,7 @@ __global__ void block_rows(struct noise n, int first, int n_blocks, int bytes, u
 
 /* ---- on the host ---- */
 
-/* What d is multiplied with in a weight, as the root of its mean square over all codes; *min: m over d. */
+/* Root mean square, over all codes, of d's factor in a weight; *min: m / d. */
 static double of_codes(int type, float *min)
 {
 	*min = 0;
@@ -167,7 +167,7 @@ int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int t
 		return launch_rows<KN_F32>(b, n, row_bytes, first, n_rows, n_in, (uint8_t *)to);
 	if (type != KN_F16 && type != KN_BF16)
 		n.unit = (float)((double)noise->spread / of_codes(type, &n.min));
-	if (type == KN_MXFP4) { /* two powers of two whose squares are as many on average */
+	if (type == KN_MXFP4) { /* a mix of two powers of two with the right mean square */
 		int e;
 		double r = 2 * frexp((double)n.unit, &e);
 		n.up = (uint32_t)((r * r - 1) / 3 * 65536);

@@ -32,9 +32,9 @@ template <int TYPE> struct file_block;
 KN_TYPES(BLOCK)
 #undef BLOCK
 template <> struct file_block<KN_CUDA_FP8> : file_block<KN_F32> {
-}; /* in no file: never asked for */
+}; /* never in files, so never used */
 
-/* Where the block of a row begins that weight k is in. */
+/* Address of the row's block that has weight k. */
 template <int TYPE> __device__ static inline const uint8_t *block_of(const uint8_t *row, int k)
 {
 	typedef file_block<TYPE> block;
@@ -43,7 +43,7 @@ template <int TYPE> __device__ static inline const uint8_t *block_of(const uint8
 
 __device__ static inline uint32_t nibble(const uint8_t *qs, int i) { return i < 16 ? qs[i] & 15u : qs[i - 16] >> 4; }
 
-/* What is stored of weight k, as kernels/blocks.h has it. */
+/* The stored code of weight k (kernels/blocks.h). */
 template <int TYPE> __device__ static inline uint32_t code_of(const uint8_t *row, int k)
 {
 	if (TYPE == KN_F16 || TYPE == KN_BF16)
@@ -70,7 +70,7 @@ template <int TYPE> __device__ static inline uint32_t code_of(const uint8_t *row
 	}
 }
 
-/* Of a matrix of floats, and its scales, where the type is FP8; else nothing. */
+/* FP8 only: the source's float type and its scales. */
 struct floats {
 	int type;
 	const float *scale; /* of the first output of the piece */
@@ -91,7 +91,7 @@ __device__ static inline uint32_t fp8_code(const uint8_t *row, int k, const stru
 	return (code & 127) == 127 ? code - 1 : code;
 }
 
-/* Eight codes to the P bytes of a lane's slab and half, of their bits from `low` on. */
+/* Stores P bits, from bit `low` on, of eight codes in the P bytes of a lane's slab and half. */
 template <int P> __device__ static inline void put_bits(uint8_t *to, const uint32_t *code, int low)
 {
 	if (P == 16)
@@ -120,13 +120,13 @@ __device__ static inline void get_codes(uint32_t *code, const uint8_t *rows, int
 	for (int e = 0; e < 8; e++) {
 		int k = k0 + e / 4 * 16 + 4 * t + e % 4;
 		const uint8_t *row = rows + out * row_bytes;
-		code[e] = kn_form<TYPE>::off; /* nothing, whatever scales it */
+		code[e] = kn_form<TYPE>::off; /* a weight of zero, whatever its scale */
 		if (out < n_rows && k < n_in)
 			code[e] = TYPE == KN_CUDA_FP8 ? fp8_code(row, k, f, out) : code_of<TYPE>(row, k);
 	}
 }
 
-/* Plane P of a record: its bits are those from `low` on. */
+/* Writes a record's plane of P bits per weight, from bit `low` on. */
 template <int TYPE, int P>
 __device__ static inline void put_plane(uint8_t *plane, int low, const uint8_t *rows, int64_t row_bytes, int n_rows,
 					int n_in, const struct floats &f, int tile, int chunk)
@@ -144,7 +144,7 @@ __device__ static inline void put_plane(uint8_t *plane, int low, const uint8_t *
 	}
 }
 
-/* The heads of one output in a record. */
+/* Writes the heads of one output in a record. */
 template <int TYPE>
 __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const uint8_t *row, int n_in, int chunk)
 {
@@ -195,7 +195,7 @@ __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const u
 			first[j] = (uint8_t)(sc[j - 4] >> 4 | (sc[j - 8] >> 6) << 4);
 }
 
-/* The record of a tile and a chunk; what is not there stays the zeros that memory is when it is allocated. */
+/* Writes the record of a tile and a chunk; missing weights stay zero, as allocated. */
 template <int TYPE>
 __global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in, struct floats f, uint8_t *to)
 {
@@ -212,7 +212,7 @@ __global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_i
 				n_in, chunk);
 }
 
-/* scale[out] = max |w| / 448 of what is finite; a warp an output. */
+/* scale[out] = max |w| / 448 over finite weights; one warp per output. */
 __global__ void fp8_scales(const uint8_t *rows, int64_t row_bytes, int type, int n_rows, int n_in, float *scale)
 {
 	int out = (int)blockIdx.x * (THREADS / KN_WARP) + (int)threadIdx.x / KN_WARP;
@@ -244,7 +244,7 @@ static int pack_rows(struct kn_backend *b, const uint8_t *rows, int64_t row_byte
 	return KN_LAUNCH(b->dev, pack<TYPE>, grid, THREADS, 0, rows, row_bytes, n_rows, n_in, f, to);
 }
 
-/* Rows first…first + n of the matrix, which lie on the device at `rows`. */
+/* Packs n rows of the matrix, which are on the device at `rows`. */
 static int pack_piece(struct kn_backend *b, const struct kn_weight *w, int from, const uint8_t *rows, int64_t row_bytes,
 		      int first, int n)
 {
@@ -270,13 +270,13 @@ const float *kn_cuda_fp8_scales(const struct kn_weight *w)
 	return (const float *)((const uint8_t *)w->data + records * kn_form<KN_CUDA_FP8>::record);
 }
 
-/* What a matrix is made of: rows on the host, or noise. */
+/* The source of a matrix: rows on the host, or noise. */
 struct source {
 	const void *const *host;
-	const struct kn_noise *noise; /* where host is NULL */
+	const struct kn_noise *noise; /* used if host is NULL */
 };
 
-/* Rows first…first + n - 1 of matrix `which` to the device, as they are in a file of that type. */
+/* Brings rows [first, first + n) of matrix `which` to the device, in the file layout of that type. */
 static int bring(struct kn_backend *b, const struct source *s, int which, int type, int64_t row_bytes, int first, int n,
 		 int n_in, void *to)
 {
@@ -286,7 +286,7 @@ static int bring(struct kn_backend *b, const struct source *s, int which, int ty
 			   (size_t)row_bytes * (size_t)n);
 }
 
-/* The n_rows rows of matrix `which` to w->data, which is zero, from its row `begin` on. */
+/* Writes the n_rows rows of matrix `which` to w->data, which is zero, from row `begin` on. */
 static int fill(struct kn_backend *b, const struct kn_weight *w, const struct source *s, int which, int from,
 		int64_t row_bytes, int begin, int n_rows)
 {
@@ -308,7 +308,7 @@ static int fill(struct kn_backend *b, const struct kn_weight *w, const struct so
 	return rc;
 }
 
-/* SL_EINVAL, or 0 and how many bytes the matrix takes on the device, and in the file a row. */
+/* The bytes of the matrix on the device, and of a row in the file. 0 or SL_EINVAL. */
 static int size_of(struct kn_backend *b, const struct kn_weight *w, int from, size_t *bytes, size_t *row_bytes)
 {
 	if (w->n_out < 1 || w->n_in < 1 || w->n_in % b->host->type_block(from) != 0)
@@ -327,7 +327,7 @@ static int size_of(struct kn_backend *b, const struct kn_weight *w, int from, si
 		   : 0;
 }
 
-/* Rows of all of them, or 0 where that is no number of rows. */
+/* The sum of the rows; 0: invalid. */
 static int rows_of_all(const int *n_outs, int n)
 {
 	int all = 0;
@@ -337,7 +337,7 @@ static int rows_of_all(const int *n_outs, int n)
 	return all;
 }
 
-/* Packed, each of them but the last one is whole tiles, so a tile's records are what they are when it is alone. */
+/* If packed, each matrix but the last has whole tiles only, so a tile's records are the same as without joining. */
 static int load(struct kn_backend *b, const struct source *s, const int *n_outs, int n, int type, int n_in,
 		struct kn_weight *out, struct sl_err *err)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How weights lie on the device, and how a warp reads them: in the order in which the lanes of a warp
- * need them for a matrix product, so that every load is of 16 aligned bytes a lane and 512 a warp, and each
- * byte is read once.
+ * The layout of weights on the device: the order in which the lanes of a warp need them for a matrix product, so that
+ * every load has 16 aligned bytes per lane and 512 per warp, and each byte is read once.
  *
  * A matrix is tiles of 16 outputs; a tile is chunks of 256 weights of each of them, the last one padded with
  * zeros; a chunk is a record of a fixed length, and a slab is 32 weights of each output in it. Lane l (g = l / 4,
@@ -32,8 +31,8 @@
  *  IQ4_XS             4       sc of each slab               d
  *  INT4               4                                     d of each half of the chunk
  *
- * That is as long as in the file but for the last chunk's padding and 2 to 3 % for Q3_K to Q5_K, whose packed scales
- * of six bits would cost 24 instructions a slab.
+ * The size is that of the file, except for the last chunk's padding and 2 to 3 % for Q3_K to Q5_K, whose packed
+ * six-bit scales would cost 24 instructions per slab.
  */
 #ifndef KERNELS_CUDA_PACKED_H
 #define KERNELS_CUDA_PACKED_H
@@ -42,7 +41,7 @@
 
 enum { KN_OUTS = 16, KN_SLAB = 32, KN_SLABS = 8, KN_CHUNK = KN_SLAB * KN_SLABS, KN_PIECE = 16 * KN_WARP };
 
-/* Of this backend alone: e4m3 with a scale for each output. */
+/* For this backend only: e4m3 with a scale per output. */
 enum { KN_CUDA_FP8 = 1 << 16 };
 
 // clang-format off
@@ -56,7 +55,7 @@ template <int TYPE> struct kn_constant {
 	static constexpr int type = TYPE;
 };
 
-/* f of the packed type, a kn_constant: what a template of it needs. Another type: otherwise. */
+/* Calls f with the packed type as a kn_constant, for use in templates. Other types: returns otherwise. */
 template <class R, class F> static inline R kn_of_packed(int type, R otherwise, const F &f)
 {
 	switch (type) {
@@ -68,7 +67,7 @@ template <class R, class F> static inline R kn_of_packed(int type, R otherwise, 
 	}
 }
 
-/* What scales the quants of a slab. */
+/* How the quants of a slab are scaled. */
 enum kn_scaled { KN_PLAIN, KN_D, KN_D_128, KN_D_M, KN_E, KN_SC, KN_SC_MN, KN_SC16, KN_SC16_MN };
 
 template <int TYPE> struct kn_form {
@@ -91,7 +90,7 @@ template <int TYPE> struct kn_form {
 									   : KN_D;
 	static constexpr bool by16 = scaled == KN_SC16 || scaled == KN_SC16_MN;
 	static constexpr bool has_min = scaled == KN_D_M || scaled == KN_SC_MN || scaled == KN_SC16_MN;
-	/* Slabs of one scale, whose products a matrix unit adds up before they are scaled. */
+	/* Slabs per scale: a matrix unit adds up their products before scaling. */
 	static constexpr int every = scaled == KN_D_128 ? 4 : 1;
 	/* Bytes of an output's heads in a record. */
 	static constexpr int first = scaled == KN_PLAIN || scaled == KN_D_128 ? 0
@@ -104,7 +103,7 @@ template <int TYPE> struct kn_form {
 	static constexpr int pieces = main + more;
 	static constexpr int heads_at = pieces * KN_PIECE, second_at = heads_at + KN_OUTS * first;
 	static constexpr int record = second_at + KN_OUTS * second;
-	/* Taken off a code, and off a scale's byte. */
+	/* Offsets subtracted from a code, and from a scale's byte. */
 	static constexpr int off = TYPE == KN_Q8_0                      ? 128
 				   : TYPE == KN_Q4_0 || TYPE == KN_INT4 ? 8
 				   : TYPE == KN_Q5_0                    ? 16
@@ -112,7 +111,7 @@ template <int TYPE> struct kn_form {
 				   : TYPE == KN_Q3_K                    ? 4
 									: 0;
 	static constexpr int scale_off = TYPE == KN_Q6_K ? 128 : TYPE == KN_Q3_K || TYPE == KN_IQ4_XS ? 32 : 0;
-	/* Slabs whose pieces a lane holds at a time. */
+	/* Slabs whose pieces a lane holds at once. */
 	static constexpr int group = main == 16 ? 2 : main == 8 ? 4 : KN_SLABS;
 	static constexpr int held = main == 16 || main == 8 ? 4 : pieces;
 };
@@ -124,14 +123,14 @@ __device__ static inline uint32_t kn_word(const struct kn_u4 &v, int i)
 
 /* ---- quants to pairs of float16 ---- */
 
-/* Four bytes of a table of 16 by the four low nibbles of n. */
+/* Looks up the four low nibbles of n in a table of 16 bytes. */
 __device__ static inline uint32_t kn_of_table(uint32_t n, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3)
 {
 	uint32_t low = kn_byte_perm(t0, t1, n & 0x7777), high = kn_byte_perm(t2, t3, n & 0x7777);
 	return kn_byte_perm(low, high, 0x3210 | (n & 0x8888) >> 1);
 }
 
-/* 128 more than the values of IQ4_NL and IQ4_XS, or than twice those of MXFP4. */
+/* The values of IQ4_NL and IQ4_XS, or twice those of MXFP4, plus 128. */
 template <int TYPE> __device__ static inline uint32_t kn_table_values(uint32_t n)
 {
 	if (TYPE == KN_MXFP4)
@@ -200,7 +199,7 @@ template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *
 /* The heads of an output in a record. */
 struct kn_heads {
 	struct kn_u4 first, second;
-	float d, m; /* where they are of the whole chunk; of its halves */
+	float d, m; /* if they apply to the whole chunk; or to its halves */
 };
 
 template <int TYPE> __device__ static inline struct kn_heads kn_load_heads(const uint8_t *record, int out)
@@ -224,7 +223,7 @@ template <int TYPE> __device__ static inline struct kn_heads kn_load_heads(const
 	return h;
 }
 
-/* Byte i of sixteen as a float, some number taken off, with no conversion: the slowest instructions there are. */
+/* Byte i of sixteen, minus off, as a float. Avoids conversion instructions, which are the slowest. */
 __device__ static inline float kn_byte_float(const struct kn_u4 &v, int i, int off)
 {
 	uint32_t bits = kn_byte_perm(kn_word(v, i / 4), 0x4B000000u, 0x7440u | (uint32_t)(i % 4));
@@ -275,7 +274,7 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 	}
 }
 
-/* The pieces a lane holds for a group of slabs, from slab `slab` of the chunk on. */
+/* Loads a lane's pieces for a group of slabs, from slab `slab` of the chunk on. */
 template <int TYPE>
 __device__ static inline void kn_load_pieces(const uint8_t *record, int slab, int lane, struct kn_u4 *piece)
 {
@@ -287,7 +286,7 @@ __device__ static inline void kn_load_pieces(const uint8_t *record, int slab, in
 
 /* ---- a slab's product ---- */
 
-/* sum[4] += what a matrix unit made of half j of a slab, or of all of it, scaled; part begins anew. */
+/* Adds the scaled part[4], the product of half j of a slab or of all of it, to sum[4]; resets part. */
 template <int TYPE>
 __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2], const float (*min)[2],
 					    const float (*xsum)[2], int j, float *sum)
@@ -337,7 +336,7 @@ __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const s
 	}
 }
 
-/* ---- one weight after the other ---- */
+/* ---- single weights ---- */
 
 /* The eight weights of a lane in a slab and half, as float32 with the bits of kernels/cpu/dequant.c: products that
  * are exact and at most one rounding. */
@@ -362,7 +361,8 @@ __device__ static inline void kn_weights8(const uint8_t *record, int slab, int h
 	}
 }
 
-/* take(k, weight) of every weight of row `out`, the chunks' padding included, by all threads of a block. */
+/* Calls take(k, weight) for every weight of row `out`, including the chunks' padding; all threads of a block share
+ * the work. */
 template <int TYPE, class F>
 __device__ static inline void kn_each_weight(const uint8_t *w, int out, int n_chunks, const F &take)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary embedding, and keys and values into their pages in the pool's type, in one kernel: a block has a row, all
- * of it or one key head with the heads that read it. The row's angles are made once in a block, in double as the
- * reference makes them (at position 100,000 float would be off by 2^-8).
+ * Rotary embedding and writing keys and values to pages in the pool's type, in one kernel: a block handles a row, all
+ * of it or one key head with its query heads. It computes the row's angles once, in double like the reference (in
+ * float the error at position 100,000 would be 2^-8).
  *
  * VERSIONS
  *  1  one block a row, one number a thread at a time.
@@ -18,7 +18,8 @@
 
 enum {
 	THREADS = 128,
-	MANY_ROWS = 256, /* from which on a block has a whole row: angles cost much where doubles are slow */
+	MANY_ROWS =
+	    256, /* from this many rows on a block handles a whole row: angles are expensive where doubles are slow */
 };
 
 struct turn {
@@ -28,7 +29,7 @@ struct turn {
 	const double *inv_freq;
 };
 
-/* One pair turned by cosine and sine. */
+/* Rotates one pair. */
 __device__ static inline void turn_pair(float *a, float *b, float c, float s)
 {
 	float u = *a, v = *b;
@@ -36,7 +37,7 @@ __device__ static inline void turn_pair(float *a, float *b, float c, float s)
 	*b = u * s + v * c;
 }
 
-/* Turns the pairs of n_heads heads that lie one after the other. */
+/* Rotates the pairs of n_heads contiguous heads. */
 __device__ static void rotate(const struct turn &turn, const float *turns, float *x, int n_heads, int head_dim, int t)
 {
 	int half = turn.n_rot / 2;
@@ -60,10 +61,10 @@ __device__ static void rotate(const struct turn &turn, const float *turns, float
 	}
 }
 
-/* The scale of a head's elements for 8 bits, the same in all lanes (kv_type.h). */
+/* The 8-bit scale of a head's elements (kv_type.h), returned in all lanes. */
 __device__ static inline float scale_of(int type, const float *x, int n, int lane)
 {
-	float most = 0, none = 0; /* none: not 0 if some element is not finite */
+	float most = 0, none = 0; /* none: nonzero if an element is not finite */
 	for (int d = lane; d < n; d += KN_WARP) {
 		most = fmaxf(most, fabsf(x[d]));
 		none = fabsf(x[d]) < INFINITY ? none : 1.0f;
@@ -76,10 +77,10 @@ __device__ static inline float scale_of(int type, const float *x, int n, int lan
 	return scale >= 0x1p-126f ? scale : 0.0f;
 }
 
-/* x, or the largest number of a type with its sign; no number stays none. */
+/* Clamps x to ±most; NaN stays NaN. */
 __device__ static inline float within(float x, float most) { return x > most ? most : x < -most ? -most : x; }
 
-/* What is no number has the same bits on every backend. */
+/* NaN has the same bits on every backend. */
 __device__ static inline uint16_t f16_of(float x)
 {
 	if (x != x)
@@ -93,7 +94,7 @@ __device__ static inline uint8_t q8_of(float x)
 	return (uint8_t)(int8_t)(q >= 127.0f ? 127 : q > -127.0f ? (int)q : -127);
 }
 
-/* A warp puts one token's elements into its block: element d at index at + d · apart. */
+/* A warp writes one token's elements to its block: element d at index at + d · apart. */
 __device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart,
 				  int lane)
 {
@@ -135,7 +136,7 @@ __global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type,
 	v += (int64_t)row * k_row + (int64_t)first * hd;
 	rotate(turn, turns, q, n * group, hd, t);
 	rotate(turn, turns, k, n, hd, t);
-	kn_barrier(); /* other threads turned what is written now */
+	kn_barrier(); /* other threads rotated the values written below */
 	int in_page = kn_pos_in_page(pages, pos), lane = t % KN_WARP;
 	for (int h = t / KN_WARP; h < 2 * n; h += THREADS / KN_WARP) {
 		int64_t at = kn_block_at(pages, row_seq[row], pos, first + h / 2);
@@ -147,8 +148,8 @@ __global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type,
 	}
 }
 
-/* The frequencies on the device: those of a model are two tables at most and do not change while the
- * backend is open, so they are known by their address. */
+/* The frequencies on the device. A model has at most two tables, which do not change while the backend is open, so
+ * their address identifies them. */
 static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const double **out)
 {
 	for (int i = 0; i < KN_N_FREQS; i++)
@@ -159,7 +160,7 @@ static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const doub
 	struct kn_freqs *f = &b->freqs[b->next_freqs];
 	b->next_freqs = (b->next_freqs + 1) % KN_N_FREQS;
 	size_t bytes = (size_t)(rope->n_rot / 2) * sizeof *rope->inv_freq;
-	int rc = dev_sync(b->dev); /* the old ones may still be read */
+	int rc = dev_sync(b->dev); /* steps may still read the old ones */
 	if (rc != 0)
 		return rc;
 	if (f->at != NULL)

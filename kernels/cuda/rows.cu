@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations on each row or each number. All are bound by memory, and none depends on which rows are batched: the order
- * of a norm's sum depends on its width alone.
+ * Operations on rows and elements. All are bound by memory, and none depends on the other rows: the order of a norm's
+ * sum depends on its width alone.
  *
  * VERSIONS
  *  1  one block of 128 threads a row for the norm, one thread a number for the others.
@@ -28,13 +28,13 @@ enum {
 	WARPS = THREADS / KN_WARP,
 	NORM_THREADS = 256,
 	NORM_WARPS = NORM_THREADS / KN_WARP,
-	NARROW = 1024, /* the widest row of a warp */
-	KEPT = 8,      /* times 4 numbers of each thread stay in registers */
+	NARROW = 1024, /* the widest row that a warp handles */
+	KEPT = 8,      /* times 4 numbers per thread stay in registers */
 };
 
 static bool aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
-/* Numbers i…i+3 of n, zero past the end; wide: 16 bytes are aligned and all there. */
+/* Numbers i…i+3 of n, zero past the end; wide: a 16-byte load is aligned and within bounds. */
 __device__ static inline struct kn_f4 load4(const float *x, int64_t i, int64_t n, bool wide)
 {
 	if (wide)
@@ -72,7 +72,7 @@ struct norm {
 	struct kn_into to;
 };
 
-/* Numbers i…i+3 of a row, with what is added to it. */
+/* Numbers i…i+3 of a row, plus the residual. */
 __device__ static inline struct kn_f4 summand(const struct norm &c, int64_t row, int i)
 {
 	struct kn_f4 v = load4(c.x + row, i, c.width, c.wide);
@@ -91,7 +91,7 @@ __device__ static inline float squares(const struct kn_f4 &v, float sum)
 	return kn_fma(v.w, v.w, kn_fma(v.z, v.z, kn_fma(v.y, v.y, kn_fma(v.x, v.x, sum))));
 }
 
-/* What is put there is returned. */
+/* Stores the normed numbers and returns them. */
 __device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v,
 						 float scale)
 {
@@ -218,7 +218,7 @@ __global__ void norm_narrow(struct norm c)
 		norm_row<true>(c, (int64_t)row * c.width, t % KN_WARP, NULL);
 }
 
-/* A warp a head: of each row queries' and keys' heads, which lie side by side and have gains of their own. */
+/* One warp per head: each row's query and key heads, which are contiguous and have their own gains. */
 __global__ void norm_heads(struct norm c, const float *k_gain, int n_heads, int n_all, int row_floats)
 {
 	int t = (int)threadIdx.x, i = (int)blockIdx.x * WARPS + t / KN_WARP, head = i % n_all;
@@ -249,7 +249,7 @@ int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_hea
 static int launch_norm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 		       int width, float *y)
 {
-	struct norm c = {}; /* a command's unused bytes are zero */
+	struct norm c = {}; /* padding must be zero in a command */
 	n_rows = kn_cuda_rows(b, n_rows);
 	c.x = x;
 	c.add = add;
@@ -259,7 +259,7 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 	c.n_rows = n_rows;
 	c.width = width;
 	c.wide = width % 4 == 0 && aligned(x) && (add == NULL || aligned(add)) && aligned(gain) && aligned(y);
-	/* In place it is the norm of a head or of what is added, which nothing multiplies. */
+	/* An in-place norm is of heads or of a residual, which is not an input of products. */
 	if (n_rows > 0 && (add != NULL || x != y) && kn_cuda_into(b, n_rows, width, &c.to) != 0)
 		return SL_EIO;
 	if (c.to.units != NULL) {
@@ -286,7 +286,7 @@ int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const 
 	return launch_norm(b, x, add, gain, eps, n_rows, width, y);
 }
 
-/* ---- numbers ---- */
+/* ---- elements ---- */
 
 /* x[i] = of(x[i], y[i]); what is made of one number. */
 struct silu_mul {
@@ -369,7 +369,7 @@ int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_r
 	return launch(b, gelu_mul{}, gate, up, n_rows, width, 0);
 }
 
-/* Numbers i…i+3 of a row of y: what op makes of the two halves of that row of x. */
+/* Numbers i…i+3 of a row of y: op applied to the two halves of that row of x. */
 template <class OP>
 __device__ static inline struct kn_f4 gate4(const OP &op, const float *x, int64_t row, int i, int width, float *y,
 					    bool wide)
@@ -387,7 +387,7 @@ template <class OP> __global__ void halves(OP op, const float *x, int width, flo
 		gate4(op, x, blockIdx.x, i, width, y, wide);
 }
 
-/* The same, and as products take it: a block a row. */
+/* Same, also writing the format of products: one block per row. */
 template <class OP>
 __global__ void halves_into(OP op, const float *x, int width, float *y, bool wide, struct kn_into to)
 {
@@ -464,11 +464,11 @@ int kn_cuda_gather(struct kn_backend *b, const float *x, const int32_t *rows, in
 
 /* ---- encoders ---- */
 
-/* The sum of a number of each thread, for all threads. */
+/* The sum over all threads, returned in each. */
 __device__ static inline float block_sum(float x, float *sums, int t)
 {
 	x = kn_warp_sum(x);
-	kn_barrier(); /* the last sum was read */
+	kn_barrier(); /* all have read the last sum */
 	if (t % KN_WARP == 0)
 		sums[t / KN_WARP] = x;
 	kn_barrier();
@@ -478,7 +478,7 @@ __device__ static inline float block_sum(float x, float *sums, int t)
 	return x;
 }
 
-/* A block has a row; each number is read and written by one thread. */
+/* One block per row; each number is read and written by one thread. */
 __global__ void layer_norm(float *x, const float *add, const float *gain, const float *bias, float eps, int width)
 {
 	float *sums = (float *)kn_shared(), sum = 0, squares = 0;
@@ -530,7 +530,7 @@ int kn_cuda_embed_add(struct kn_backend *b, const float *w, enum kn_embed_by by,
 	return KN_LAUNCH(b->dev, add_table_row, grid, THREADS, 0, w, rows, width, y);
 }
 
-/* A block has a text; a thread takes a column of it, row after row. */
+/* One block per text; a thread adds a column, row after row. */
 __global__ void add_up(const float *x, const struct kn_text *texts, int width, float *sums)
 {
 	struct kn_text text = texts[blockIdx.x];

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Drawing tokens on the device: as engine/sample/sampler.h defines it, for rows of logits that stay on the device. One
- * block handles a row. Only the remaining candidates are sorted, at most CAP.
+ * Draws tokens on the device, as engine/sample/sampler.h defines, from rows of logits that stay on the device. One
+ * block handles a row. It sorts only the remaining candidates, at most CAP.
  *
- * The filters top-k, top-p and min-p all keep a beginning of the row in the order of ranks (a value's bits made
- * monotonic, then the lower id), so together they are one rank: what is below it is out. It is found by histograms. The
- * first one is by (max - l) / temperature: counts, and masses of the weights exp of that. Where the bins that matter
- * have few elements in all, those are collected, sorted, and filtered there. Otherwise the bin in which a filter ends
- * is cut further by the bits of ranks until what is left is few, which costs a read of the row for ten bits, and
- * happens to flat rows and to ties only.
+ * The filters top-k, top-p and min-p each keep the start of the row in rank order (a value's bits made monotonic,
+ * then the lower id), so together they are one rank threshold, which histograms find. The first histogram, over (max
+ * - l) / temperature, has counts and the masses of the weights. If the relevant bins have few elements, these are
+ * collected, sorted and filtered. Otherwise the bin in which a filter ends is subdivided by the bits of ranks until
+ * few elements remain. That costs one read of the row per ten bits and occurs only with flat rows and ties.
  *
- * The draw is an exponential race, as the host's (kernels/race.h): among the collected, or block by block of the row.
+ * The draw is an exponential race, like the host's (kernels/race.h), among the collected elements or over blocks of
+ * the row.
  *
- * Masses are integers: weights in units of 2^-44 of the largest. So sums do not depend on the order in which threads
- * add them up, and a draw not on what else runs. Weights, adjusted logits and the race have the reference's very bits,
- * so a draw differs from the reference's only where a filter's end is within 10^-8 of a boundary between two elements.
+ * Masses are integers: weights in units of 2^-44 of the largest. So sums do not depend on the order of threads, and a
+ * draw does not depend on other work. Weights, adjusted logits and the race have the reference's bits, so a draw
+ * differs from the reference's only if a filter ends within 10^-8 of a boundary between two elements.
  *
  * VERSIONS
  *  2  the draw is a race: without filters the same two reads, and two logarithms in double for 256 logits in place of
@@ -36,26 +36,27 @@ enum {
 	BINS = 1024, /* a power of two, at least two for each thread */
 	CAP = BINS,
 	DIGIT = 10, /* bits of BINS */
-	SPAN = 31,  /* of (max - l) / temperature: what is beyond has no weight */
+	SPAN = 31,  /* range of (max - l) / temperature; beyond it the weight is zero */
 };
 
 #define UNIT 0x1p44f
 
 typedef unsigned long long u64;
 
-/* One row's draw, as the device gets it. */
+/* One row's draw, as sent to the device. */
 struct sample_job {
 	u64 key;
-	float inv_t, top_p, min_p;                 /* inv_t 0: greedy */
-	int32_t row, top_k;                        /* row -1: none */
-	int32_t first, n_bias, n_penalties, n_out; /* of the adjustments, one kind behind the other */
+	float inv_t, top_p, min_p; /* inv_t 0: greedy */
+	int32_t row, top_k;        /* row -1: none */
+	int32_t first, n_bias, n_penalties,
+	    n_out; /* of the adjustments: start, and the number of each kind, in order */
 	int32_t want_logprob, n_top;
 	int32_t said; /* 0, or 1 + a row */
-	int32_t mask; /* -1: none; else its first word, from the adjustments on */
+	int32_t mask; /* -1: none; otherwise the index of its first word, counted from the adjustments */
 };
 
 struct sample_shared {
-	u64 mass[BINS]; /* of bins or chunks, or of candidates; then added up from the first on */
+	u64 mass[BINS]; /* of bins, chunks or candidates; then prefix sums */
 	u64 list[CAP];  /* ranks */
 	uint32_t count[BINS];
 	u64 lane_mass[KN_WARP];
@@ -86,7 +87,7 @@ __device__ static inline float rank_value(u64 r)
 	return kn_bits_float(b >> 31 ? b & 0x7FFFFFFFu : ~b);
 }
 
-/* How elements weigh and in which bins they are. */
+/* Parameters of weights and bins. */
 struct sample_scale {
 	float max, inv_t;
 };
@@ -119,9 +120,9 @@ __device__ static inline int bin_of(const struct sample_scale &c, float l)
 
 __device__ static inline bool is_some(float l) { return l > -INFINITY; /* neither a NaN */ }
 
-/* ---- what all threads of the block do together ---- */
+/* ---- operations of the whole block ---- */
 
-/* Adds mass and count up: each place gets the sum from the first on. */
+/* Turns mass and count into prefix sums. */
 __device__ static void add_up(struct sample_shared *s, int t)
 {
 	enum { EACH = BINS / KN_WARP };
@@ -162,8 +163,7 @@ __device__ static void clear(struct sample_shared *s, int t)
 	kn_barrier();
 }
 
-/* After add_up: the first place in which the count, or the mass where count is 0, reaches what is asked for; there must
- * be one. */
+/* After add_up: the first index whose count (if count is 0: mass) reaches the given value; there must be one. */
 __device__ static uint32_t reach(struct sample_shared *s, uint32_t count, u64 mass, int t)
 {
 	for (int i = t; i < BINS; i += THREADS) {
@@ -178,8 +178,8 @@ __device__ static uint32_t reach(struct sample_shared *s, uint32_t count, u64 ma
 	return found;
 }
 
-/* The list's n elements by rank, the highest first; the rest of it is 0 (Batcher, "Sorting networks and their
- * applications", 1968). */
+/* Sorts the list by rank, highest first; unused entries are 0 (Batcher, "Sorting networks and their applications",
+ * 1968). */
 __device__ static void sort(struct sample_shared *s, int t)
 {
 	uint32_t n = s->n, room = 2;
@@ -203,7 +203,7 @@ __device__ static void sort(struct sample_shared *s, int t)
 	kn_barrier();
 }
 
-/* The largest rank: 0 where there is nothing above -inf. With sums also the mass of all, at inv_t 1. */
+/* The largest rank; 0: nothing is above -inf. With sums also the total mass at inv_t 1. */
 __device__ static u64 largest(struct sample_shared *s, const float *l, int n, bool sums, int t)
 {
 	float max = -INFINITY, sum = 0;
@@ -234,7 +234,7 @@ __device__ static u64 largest(struct sample_shared *s, const float *l, int n, bo
 	return best;
 }
 
-/* Counts and masses by bins, added up. */
+/* Computes prefix sums of counts and masses by bin. */
 __device__ static void histogram(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, int t)
 {
 	clear(s, t);
@@ -250,7 +250,7 @@ __device__ static void histogram(struct sample_shared *s, const float *l, int n,
 	add_up(s, t);
 }
 
-/* Elements in bins up to `bin` and of at least this rank into the list, sorted; there is room. */
+/* Collects elements in bins up to `bin` with at least this rank into the list and sorts it; they must fit. */
 __device__ static void collect(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, int bin,
 			       u64 least, int t)
 {
@@ -268,8 +268,8 @@ __device__ static void collect(struct sample_shared *s, const float *l, int n, c
 	sort(s, t);
 }
 
-/* After histogram: the lowest rank of the best `count` elements, or of the fewest best with that mass where count is
- * 0; *all: their mass. The histogram is lost. */
+/* After histogram: the lowest rank of the best `count` elements, or, if count is 0, of the fewest best ones with that
+ * mass; *all: their mass. Overwrites the histogram. */
 __device__ static u64 select(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
 			     uint32_t count, u64 mass, u64 *all, int t)
 {
@@ -300,7 +300,7 @@ __device__ static u64 select(struct sample_shared *s, const float *l, int n, con
 		n_above += at > 0 ? s->count[at - 1] : 0;
 		prefix = prefix << bits | (u64)(BINS - 1 - at);
 	}
-	/* What is left: candidates, in order, with their masses. */
+	/* The rest: candidates, in order, with their masses. */
 	clear(s, t);
 	for (int i = t; i < n; i += THREADS) {
 		float v = l[i];
@@ -322,7 +322,7 @@ __device__ static u64 select(struct sample_shared *s, const float *l, int n, con
 	return rank;
 }
 
-/* The list, of all that counts, to the k best; k is at most CAP and what there is. */
+/* Fills the list with the k best elements; k is at most CAP and the number of elements. */
 __device__ static void list_best(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
 				 uint32_t k, int t)
 {
@@ -368,7 +368,7 @@ __device__ static inline void race(struct sample_winner *w, const struct race_ar
 
 __device__ static inline float log_weight(const struct sample_scale &c, float l) { return (l - c.max) * c.inv_t; }
 
-/* The winner of all threads' winners is the row's token. */
+/* Selects the row's token among the threads' winners. */
 __device__ static void finish_race(struct sample_shared *s, const struct sample_winner &w, int t)
 {
 	kn_barrier();
@@ -388,7 +388,7 @@ __device__ static void finish_race(struct sample_shared *s, const struct sample_
 	kn_barrier();
 }
 
-/* The masses of the first n elements of the list, added up. */
+/* Computes prefix sums of the masses of the list's first n elements. */
 __device__ static void weigh_list(struct sample_shared *s, const struct sample_scale &c, uint32_t n, int t)
 {
 	kn_barrier();
@@ -399,7 +399,7 @@ __device__ static void weigh_list(struct sample_shared *s, const struct sample_s
 	add_up(s, t);
 }
 
-/* From the list, sorted, with its masses added up: filters, then the race. */
+/* Draws from the sorted list with its prefix sums: filters, then the race. */
 __device__ static void draw_listed(struct sample_shared *s, const struct sample_scale &c, const struct sample_job &job,
 				   int t)
 {
@@ -427,8 +427,8 @@ __device__ static void draw_listed(struct sample_shared *s, const struct sample_
 	finish_race(s, w, t);
 }
 
-/* From the row: all of at least this rank that min-p leaves. A warp has a block of ids, which it races if the block's
- * bound (race.h) is below what the warp has so far. */
+/* Draws from the row: all elements of at least this rank that min-p keeps. A warp takes a block of ids and races it
+ * only if the block's bound (race.h) is below the warp's best so far. */
 __device__ static void draw_from_row(struct sample_shared *s, const float *l, int n, const struct sample_scale &c,
 				     const struct sample_job &job, u64 least, int t)
 {
@@ -484,7 +484,7 @@ __device__ static void draw(struct sample_shared *s, const float *l, int n, cons
 			u64 target = share_of(all, job.top_p);
 			uint32_t bin = reach(s, 0, target, t);
 			if (k == 0 && s->count[bin] <= CAP) {
-				/* The share is one of all, not of those in the list. */
+				/* top_p is a share of all elements, not of those in the list. */
 				struct sample_job whole = job;
 				collect(s, l, n, c, (int)bin, 0, t);
 				whole.top_p = 1;
@@ -502,7 +502,7 @@ __device__ static void draw(struct sample_shared *s, const float *l, int n, cons
 
 /* ---- a row ---- */
 
-/* The token id has been said once more than the n penalties know, the last of which is free. */
+/* Counts one more occurrence of token id in the n penalties, the last of which is free. */
 __device__ static void say_once_more(struct sample_shared *s, struct kn_adjust *a, int n, int32_t id, int t)
 {
 	kn_barrier();
@@ -520,7 +520,7 @@ __device__ static void say_once_more(struct sample_shared *s, struct kn_adjust *
 	kn_barrier();
 }
 
-/* The logit that is to be adjusted, kept in `more`. */
+/* Saves the logit to be adjusted in `more`. */
 __device__ static inline float keep(struct sample_shared *s, const float *l, struct kn_adjust *a)
 {
 	a->more = l[a->id];
@@ -529,7 +529,7 @@ __device__ static inline float keep(struct sample_shared *s, const float *l, str
 	return a->more;
 }
 
-/* Biases, penalties, exclusions, each in its turn; what stood there before is kept beside them, in `more`. */
+/* Applies biases, penalties and exclusions, in this order, and saves the original logits in `more`. */
 __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjust *a, const struct sample_job &job,
 			      int t)
 {
@@ -558,13 +558,13 @@ __device__ static void adjust(struct sample_shared *s, float *l, struct kn_adjus
 	a += job.n_penalties;
 	for (int i = t; i < job.n_out; i += THREADS)
 		keep(s, l, &a[i]);
-	kn_barrier(); /* an id may be in it twice */
+	kn_barrier(); /* an id may occur twice */
 	for (int i = t; i < job.n_out; i += THREADS)
 		kn_store_same(&l[a[i].id], -INFINITY);
 	kn_barrier();
 }
 
-/* What the mask lacks is out. */
+/* Excludes tokens that the mask does not contain. */
 __device__ static void exclude_unmasked(float *l, int n, const uint32_t *mask, int t)
 {
 	for (int i = t; i < n; i += THREADS)
@@ -573,7 +573,7 @@ __device__ static void exclude_unmasked(float *l, int n, const uint32_t *mask, i
 	kn_barrier();
 }
 
-/* What stood at id before. */
+/* The original logit of id. */
 __device__ static float said(const float *l, const struct kn_adjust *a, int n, int32_t id)
 {
 	for (int i = 0; i < n; i++)
@@ -582,7 +582,7 @@ __device__ static float said(const float *l, const struct kn_adjust *a, int n, i
 	return l[id];
 }
 
-/* The likeliest of the model's own logits. */
+/* The likeliest tokens by the model's unadjusted logits. */
 __device__ static void tops(struct sample_shared *s, const float *l, int n, float max, int n_top, int t)
 {
 	const struct sample_scale c = {max, 1};
@@ -661,7 +661,7 @@ __global__ void sample(float *logits, int n, const struct sample_job *jobs, stru
 static void fill_job(struct sample_job *job, const struct kn_draw *d, int n_vocab, int32_t first)
 {
 	job->key = d->key;
-	/* With a temperature so low that its inverse overflows only the largest have any weight. */
+	/* At a temperature whose inverse would overflow, only the largest logits have weight. */
 	job->inv_t = d->temperature == 0 ? 0 : d->temperature > 1e-30f ? 1 / d->temperature : 1e30f;
 	job->top_p = d->top_p;
 	job->min_p = d->min_p;

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A step: what it reads goes to the device in one copy from pinned memory, its operations are recorded,
- * and its end runs them, by a graph where it can (list.h).
+ * A step: one copy from pinned memory brings its inputs to the device, its operations are recorded, and its end runs
+ * them, as a graph if possible (list.h).
  *
- * So that steps of the same shape are the same list, byte by byte:
- *  - all that varies (tokens, positions, sequences, page tables, rows to gather) lies in one buffer of the
- *    device whose layout follows from the number of rows;
- *  - page tables are cut down to the sequences and pages that the step reads, with a power of two of
- *    pages each, so they are small and their stride seldom changes;
- *  - rows that all stand alone (decodes) are filled up to a class, a power of two, with copies of the last
- *    row: the same token at the same position. Since a row's result depends on its own inputs only, a
- *    copy writes the very bits into the page that its original does, and its result is never read. That
- *    needs room in the caller's activations, so it is done only where kn_config.pad_rows promises it.
+ * Steps of the same shape have equal lists, byte by byte, because - everything that varies (tokens, positions,
+ * sequences, page tables, rows to gather) is in one device buffer whose
+ *    layout follows from the number of rows;
+ * - page tables are reduced to the sequences and pages that the step reads, with a power of two of pages each, so
+ * they
+ *    are small and their stride rarely changes;
+ * - steps of decodes only are padded to a class, a power of two of rows, with copies of the last row: the same token
+ * at
+ *    the same position. A row's result depends on its own inputs only, so a copy writes the same bits to the page as its
+ *    original, and its result is never read. This needs room in the caller's activations, so it requires
+ *    kn_config.pad_rows.
  *
- * Results are copied to pinned memory, behind the graph, and to where they are wanted once the step's event
- * has come.
+ * Results are copied to pinned memory after the graph, and to their destinations once the step's event has occurred.
  *
- * A step may be issued while the one before it runs. Both go to one stream, so on the device they share all memory,
- * and the list of the second is that of the first, byte for byte: only what the device copies from and to by itself,
- * the pinned memory, there is twice. Tokens that the step before draws are put among this one's by its first kernel.
+ * A step may be issued while the previous one runs. Both use one stream and the same device memory, and the second
+ * list equals the first, byte for byte: only the pinned memory that the device copies from and to exists twice. The
+ * step's first kernel inserts tokens that the previous step draws.
  */
 #include "kernels/cuda/backend.h"
 
 enum { TEXT_INTS = sizeof(struct kn_text) / sizeof(int32_t) };
-enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, neither filled up nor captured */
+enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, neither padded nor captured */
 
 /* ---- memory ---- */
 
@@ -34,14 +35,14 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 	int rc = dev_sync(b->dev); /* it may be in use */
 	if (rc != 0)
 		return rc;
-	kn_graphs_drop(b->dev, &b->graphs); /* they name memory that moves */
+	kn_graphs_drop(b->dev, &b->graphs); /* they contain addresses of memory that moves */
 	if (room->at != NULL)
 		dev_free(b->dev, room->at);
 	room->at = NULL;
 	room->bytes = 0;
 	size_t grown = bytes + bytes / 2;
 	rc = dev_alloc(b->dev, grown, &room->at);
-	if (rc == SL_ENOMEM) { /* without what it may grow by */
+	if (rc == SL_ENOMEM) { /* retry without room for growth */
 		grown = bytes;
 		rc = dev_alloc(b->dev, grown, &room->at);
 	}
@@ -52,7 +53,7 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 	return rc;
 }
 
-/* What was there is lost. Pageable memory does where there is no pinned one: copies are only slower. */
+/* The content is lost. Falls back to pageable memory, which only makes copies slower. */
 static int host_room(struct kn_backend *b, struct kn_host_room *room, size_t bytes)
 {
 	if (bytes <= room->bytes)
@@ -79,15 +80,15 @@ void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room)
 	room->bytes = 0;
 }
 
-/* ---- what a step reads ---- */
+/* ---- inputs of a step ---- */
 
-/* Sends what was staged, unless it is there already. */
+/* Sends the staged inputs unless already sent. */
 int kn_cuda_send(void *backend)
 {
 	struct kn_backend *b = (struct kn_backend *)backend;
 	size_t n = b->n_staged;
 	size_t draws = b->n_draws;
-	b->picks_at = b->texts_at = NULL; /* too late for these */
+	b->picks_at = b->texts_at = NULL; /* too late to fill these */
 	b->n_staged = b->n_draws = 0;
 	const struct kn_step_set *set = &b->sets[b->set];
 	int rc = n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, set->staged.at, n * sizeof(int32_t));
@@ -96,7 +97,7 @@ int kn_cuda_send(void *backend)
 
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device)
 {
-	/* Others of this step go first, and are read before they are overwritten. */
+	/* Earlier draws of this step are sent, and read, before they are overwritten. */
 	if ((b->n_draws > 0 && dev_sync(b->dev) != 0) || kn_cuda_room(b, &b->draws, bytes) != 0 ||
 	    host_room(b, &b->sets[b->set].draws_staged, bytes) != 0)
 		return NULL;
@@ -128,7 +129,7 @@ int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const 
 		b->picks_at = NULL;
 		return 0;
 	}
-	/* A second time in a step: by a copy of its own, once the previous copy's readers are done. */
+	/* A second gather in a step: a separate copy, once the readers of the previous one are done. */
 	if (kn_cuda_room(b, &b->picks, (size_t)to * sizeof *from) != 0 || dev_sync(b->dev) != 0)
 		return SL_EIO;
 	int32_t *at = (int32_t *)b->picks.at;
@@ -171,7 +172,7 @@ static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_
 	}
 }
 
-/* A step with rows that follow one another in a sequence computes a prompt, or verifies a draft. */
+/* A step with consecutive rows of a sequence computes a prompt or verifies a draft. */
 static bool is_decode(const struct kn_step *s)
 {
 	for (int r = 1; s->row_seq != NULL && r < s->n_rows; r++)
@@ -180,7 +181,7 @@ static bool is_decode(const struct kn_step *s)
 	return true;
 }
 
-/* How many rows the step is to have: more than it has only where all of them stand alone. */
+/* The step's number of rows after padding, which applies to steps of decodes only. */
 static int rows_of_class(const struct kn_backend *b, const struct kn_step *s)
 {
 	int rows = 1;
@@ -199,7 +200,7 @@ int kn_cuda_rows(const struct kn_backend *b, int n_rows)
 		   : n_rows / b->n_real * b->shaped.n_rows;
 }
 
-/* Pages that a step has of each sequence. */
+/* Pages per sequence in the step's tables. */
 static int stride_of(const struct kn_backend *b, const struct kn_step *s)
 {
 	if (s->page_tokens <= 0)
@@ -236,7 +237,7 @@ static int number_seqs(struct kn_backend *b, const struct kn_step *s)
 	return n;
 }
 
-/* A row array, filled up with its last element. */
+/* Stages a row array, padded with its last element. */
 static const int32_t *stage_rows(struct kn_backend *b, const int32_t *from, int n, int rows, const int32_t **device)
 {
 	int32_t *here = stage(b, (size_t)rows, device);
@@ -247,7 +248,7 @@ static const int32_t *stage_rows(struct kn_backend *b, const int32_t *from, int 
 	return here;
 }
 
-/* ---- tokens of the step before ---- */
+/* ---- tokens of the previous step ---- */
 
 __global__ void take_tokens(int32_t *token, const int32_t *from, int n, const struct kn_drawn *drawn)
 {
@@ -266,7 +267,7 @@ static bool takes(const struct kn_step *s)
 	return false;
 }
 
-/* Whether there are such draws. */
+/* Whether those draws exist. */
 static bool from_is_there(const struct kn_backend *b, const struct kn_step *s)
 {
 	for (int r = 0; s->row_from != NULL && r < s->n_rows; r++)
@@ -351,7 +352,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	return taking ? take(b, from) : 0;
 }
 
-/* ---- what it gives ---- */
+/* ---- results of a step ---- */
 
 static void forget(struct kn_step_set *set)
 {
@@ -390,8 +391,7 @@ static int more_reads(struct kn_backend *b, struct kn_step_set *set)
 	return 0;
 }
 
-/* What is there already, or on its way there, moves: where it is wanted it may come only when the step is waited for.
- */
+/* Existing and pending results move to the larger memory: they reach their destinations only in step_wait. */
 static int more_results(struct kn_backend *b, struct kn_step_set *set, size_t bytes)
 {
 	struct kn_host_room grown = {};
@@ -480,7 +480,7 @@ static int in_range(struct kn_backend *b, const char *name, int (*run)(struct kn
 	return rc;
 }
 
-/* What was recorded is launched here: by then the step is at its end. */
+/* The recorded commands are launched here, at the step's end. */
 int kn_cuda_step_issue(struct kn_backend *b) { return in_range(b, "step", issue); }
 
 int kn_cuda_step_wait(struct kn_backend *b) { return in_range(b, "wait", wait); }

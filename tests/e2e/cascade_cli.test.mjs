@@ -117,14 +117,14 @@ test('report adds up', () => {
   assert.ok(Math.abs(r.rows.saved - (1 - (up * 23 + 0.1 * 22000) / 22000)) < 1e-3);
   assert.deepEqual([r.ttft_ms.small.p50, r.ttft_ms.small.n], [20, 1000]);
   const text = good(['cascade', 'report', log]);
-  assert.match(text, new RegExp(`^by the small one alone +${1000 - up} `, 'm'));
+  assert.match(text, new RegExp(`^small model alone +${1000 - up} `, 'm'));
 });
 
 test('what is wrong is one line with its place', () => {
   const cases = [
-    [['cascade', 'train', log], USAGE, /-o WEIGHTS is wanted/],
+    [['cascade', 'train', log], USAGE, /needs -o WEIGHTS/],
     [['cascade', 'train', log, '-o', join(folder, 'x'), '--bits', '40'], USAGE, /--bits must be between 8 and 20, not '40'/],
-    [['cascade', 'report'], USAGE, /one FILE is wanted/],
+    [['cascade', 'report'], USAGE, /needs one FILE/],
     [['cascade', 'report', join(folder, 'nothing')], 1, /nothing: No such file/],
   ];
   for (const [args, status, line] of cases) {

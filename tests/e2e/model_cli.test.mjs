@@ -138,7 +138,7 @@ describe('keys of a model file', () => {
 
   test('one that nothing knows is named', async () => {
     const file = withKey('llama.flavour', true);
-    assert.match(good(['model', 'inspect', file]).out, /^unknown keys 1, passed over: llama\.flavour$/m);
+    assert.match(good(['model', 'inspect', file]).out, /^unknown keys 1, ignored: llama\.flavour$/m);
     assert.equal(JSON.parse(good(['model', 'inspect', file, '--json']).out).unknown_keys, 'llama.flavour');
     assert.equal(JSON.parse(good(['model', 'inspect', SMALL, '--json']).out).unknown_keys, undefined);
     const server = await startServer({ sets: ['engine.models=', `engine.models.demo-small.path=${file}`, 'cache.store=memory'] });

@@ -242,8 +242,8 @@ static void bad_lines(void **state)
 		const char *line, *said;
 	} cases[] = {
 	    {"{", ":2: "},
-	    {"[]", "an object is wanted"},
-	    {"{\"v\":2}", ":2: v: this program reads version 1"},
+	    {"[]", "line: must be an object"},
+	    {"{\"v\":2}", ":2: v: must be 1"},
 	    {"{\"plan\":\"soon\"}", ":2: plan"},
 	    {"{\"why\":3}", "why"},
 	    {"{\"escalated\":\"up\"}", "escalated"},
