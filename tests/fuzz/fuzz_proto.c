@@ -71,7 +71,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 		    out, max);
 	case 5:
 		return seed_of(PROTO_QUEUED,
-			       proto_put_queued(&frame, 1, &(struct proto_queued){.request = 1, .limit_ms = 2}), out,
+			       proto_put_queued(&frame, 1, &(struct proto_queued){.n_prompt = 1, .position = 3}), out,
 			       max);
 	case 6:
 		return seed_of(PROTO_TOKENS,

@@ -16,43 +16,56 @@ mode=${1:-replay}
 out=build/fuzz
 found=$PWD/$out/findings
 mkdir -p "$out" "$found"
+export out
 
 all_targets() {
 	local f
 	for f in tests/fuzz/fuzz_*.c; do basename "$f" .c; done
 }
 
-replay_library() {
-	make -s "SAN=address,undefined" build/san-address-undefined/{libcmd,libsluice}.a
+libraries() {
+	pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp
 }
 
-replay_target() {
-	local flags
-	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp)
-	# shellcheck disable=SC2086 # flags are words
-	gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined \
-		-fno-sanitize-recover=all -I. -o "$out/$1" "tests/fuzz/$1.c" tests/fuzz/standalone.c \
-		build/san-address-undefined/{libcmd,libsluice}.a $flags -lm -ldl -pthread
+# What the compiler made before is taken from ccache where it is installed, also from a clone in another folder.
+compile() {
+	CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 $(command -v ccache) gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror \
+		-fsanitize=address,undefined -fno-sanitize-recover=all -I. -c "$@"
+}
+
+replay_object() {
+	compile "-DLLVMFuzzerTestOneInput=$1_input" "-Dfuzz_seed=$1_seed" -o "$out/$1.o" "tests/fuzz/$1.c" || {
+		echo "FINDING in $1: it does not compile"
+		return 1
+	}
+}
+
+# One program, since linking takes longer than compiling; a link of a target's name to it is that target.
+replay_program() {
+	local list gold
+	list=$(all_targets | sed 's/.*/T(&)/' | tr '\n' ' ')
+	command -v ld.gold >/dev/null && gold=-fuse-ld=gold
+	make -s "SAN=address,undefined" build/san-address-undefined/{libcmd,libsluice}.a || return 1
+	all_targets | xargs -P "$(nproc)" -I{} bash -c 'replay_object "$@"' object {} || return 1
+	compile "-DFUZZ_TARGETS=$list" -o "$out/standalone.o" tests/fuzz/standalone.c || return 1
+	# shellcheck disable=SC2046,SC2086 # flags are words
+	gcc -fsanitize=address,undefined $gold -o "$out/replay" "$out/standalone.o" $(all_targets | sed "s,.*,$out/&.o,") \
+		build/san-address-undefined/{libcmd,libsluice}.a $(libraries) -lm -ldl -pthread || return 1
+	all_targets | while read -r t; do ln -sf replay "$out/$t"; done
 }
 
 long_target() {
-	local flags
-	flags=$(pkg-config --libs libevent libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp)
 	# The library is built by clang as well, for its coverage counters.
 	make -s -j2 CC=clang SAN=fuzzer-no-link,address,undefined build/san-fuzzer-no-link-address-undefined/{libcmd,libsluice}.a || return 1
-	# shellcheck disable=SC2086
+	# shellcheck disable=SC2046
 	clang -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -I. -o "$out/$1-long" "tests/fuzz/$1.c" \
-		build/san-fuzzer-no-link-address-undefined/{libcmd,libsluice}.a $flags -lm -ldl -pthread
+		build/san-fuzzer-no-link-address-undefined/{libcmd,libsluice}.a $(libraries) -lm -ldl -pthread
 }
 
 # One target's seeds and mutations, in a folder of its own; what it says comes at once.
 replay_one() {
 	local t=$1 work said rc
-	if ! replay_target "$t"; then
-		echo "FINDING in $t: it does not compile"
-		return 1
-	fi
 	work=$(mktemp -d)
 	said=$(cd "$work" && "$OLDPWD/$out/$t" "-runs=$2" 2>&1)
 	rc=$?
@@ -65,12 +78,14 @@ replay_one() {
 	return "$rc"
 }
 
+export -f compile replay_object
+
 bad=0
 case $mode in
 replay)
-	replay_library || exit 1
-	export out found
-	export -f replay_target replay_one
+	replay_program || exit 1
+	export found
+	export -f replay_one
 	all_targets | xargs -P "$(nproc)" -I{} bash -c 'replay_one "$@"' one {} "${2:-3000}" || bad=1
 	;;
 long)
@@ -78,8 +93,9 @@ long)
 	shift 2
 	targets=("$@")
 	[ $# -gt 0 ] || mapfile -t targets < <(all_targets)
+	replay_program || exit 1
 	for t in "${targets[@]}"; do
-		replay_library && replay_target "$t" && long_target "$t" || exit 1
+		long_target "$t" || exit 1
 		mkdir -p "$out/corpus/$t"
 		"$out/$t" -seeds "$out/corpus/$t" || exit 1
 		echo "$t: $seconds s"
@@ -92,7 +108,7 @@ long)
 file)
 	t=${2:?target}
 	shift 2
-	replay_library && replay_target "$t" && "$out/$t" "$@" || bad=1
+	replay_program && "$out/$t" "$@" || bad=1
 	;;
 *)
 	sed -n '4,12p' "$0"

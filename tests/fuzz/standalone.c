@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A main for fuzz targets without libFuzzer.
+ * A main for fuzz targets without libFuzzer: all of them in one program, which the name it is called by selects.
+ * FUZZ_TARGETS names them: T(fuzz_x) T(fuzz_y) ...; each was compiled with its two functions renamed fuzz_x_input and
+ * fuzz_x_seed (run.sh).
  *
  *   fuzz_x FILE…          replays files (findings, a corpus)
  *   fuzz_x -seeds DIR     writes the seed corpus as files, for libFuzzer to begin with
@@ -18,6 +20,24 @@
 #include "tests/fuzz/fuzz.h"
 
 enum { MAX_INPUT = 4096 };
+
+#define T(name)                                          \
+	int name##_input(const uint8_t *data, size_t n); \
+	size_t name##_seed(size_t i, uint8_t *out, size_t max);
+FUZZ_TARGETS
+#undef T
+
+static const struct target {
+	const char *name;
+	int (*input)(const uint8_t *data, size_t n);
+	size_t (*seed)(size_t i, uint8_t *out, size_t max);
+} targets[] = {
+#define T(name) {#name, name##_input, name##_seed},
+    FUZZ_TARGETS
+#undef T
+};
+
+static const struct target *target; /* of this process */
 
 static uint8_t input[MAX_INPUT];
 static size_t input_n;
@@ -49,7 +69,7 @@ static size_t count_seeds(void)
 {
 	static uint8_t seed[MAX_INPUT];
 	size_t n = 0;
-	while (fuzz_seed(n, seed, sizeof(seed)) > 0)
+	while (target->seed(n, seed, sizeof(seed)) > 0)
 		n++;
 	return n;
 }
@@ -95,7 +115,7 @@ static void mutate(size_t n_seeds)
 		}
 		break;
 	default: /* a part of another seed */
-		len = fuzz_seed(pick(n_seeds), other, sizeof(other));
+		len = target->seed(pick(n_seeds), other, sizeof(other));
 		if (len > 0) {
 			size_t from = pick(len), part = 1 + pick(len - from);
 			if (part > MAX_INPUT - at)
@@ -111,19 +131,19 @@ static int run_mutations(long runs, uint64_t seed)
 {
 	size_t n_seeds = count_seeds();
 	for (size_t i = 0; i < n_seeds; i++) {
-		input_n = fuzz_seed(i, input, sizeof(input));
-		LLVMFuzzerTestOneInput(input, input_n);
+		input_n = target->seed(i, input, sizeof(input));
+		target->input(input, input_n);
 	}
 	rng = seed;
 	for (long run = 0; run < runs; run++) {
-		input_n = n_seeds ? fuzz_seed(pick(n_seeds), input, sizeof(input)) : 0;
+		input_n = n_seeds ? target->seed(pick(n_seeds), input, sizeof(input)) : 0;
 		for (size_t k = 1 + pick(12); k > 0; k--)
 			mutate(n_seeds);
 		/* A copy of the exact size, so that a sanitizer sees a read behind it. */
 		uint8_t *copy = malloc(input_n ? input_n : 1);
 		BUG_IF(copy == NULL, "no memory");
 		memcpy(copy, input, input_n);
-		LLVMFuzzerTestOneInput(copy, input_n);
+		target->input(copy, input_n);
 		free(copy);
 	}
 	printf("%zu seeds, %ld mutations: no finding\n", n_seeds, runs);
@@ -132,7 +152,7 @@ static int run_mutations(long runs, uint64_t seed)
 
 static int write_seeds(const char *dir)
 {
-	for (size_t i = 0; (input_n = fuzz_seed(i, input, sizeof(input))) > 0; i++) {
+	for (size_t i = 0; (input_n = target->seed(i, input, sizeof(input))) > 0; i++) {
 		char path[4096];
 		snprintf(path, sizeof(path), "%s/seed-%zu", dir, i);
 		FILE *f = fopen(path, "wb");
@@ -157,13 +177,27 @@ static int replay(const char *path)
 	uint8_t *copy = malloc(n ? n : 1);
 	BUG_IF(copy == NULL, "no memory");
 	memcpy(copy, all, n);
-	LLVMFuzzerTestOneInput(copy, n);
+	target->input(copy, n);
 	free(copy);
 	return 0;
 }
 
+static const struct target *find(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+	for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+		if (strcmp(targets[i].name, name) == 0)
+			return &targets[i];
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
+	target = find(argv[0]);
+	if (target == NULL) {
+		fprintf(stderr, "%s: no such target\n", argv[0]);
+		return 2;
+	}
 	long runs = 2000;
 	uint64_t seed = 1;
 	int files = 0, failed = 0;
