@@ -156,8 +156,8 @@ describe('hostile requests', () => {
     assert.equal(metric(await server.metrics(), 'sluice_engine_decode_tokens_total'), tokens);
   });
 
-  test('ten thousand streams never mix, also when many are broken off', async () => {
-    const CONNECTIONS = 10, AT_ONCE = 100, ROUNDS = 10;
+  test('thousands of streams never mix, also when many are broken off', async () => {
+    const CONNECTIONS = 10, AT_ONCE = 100, ROUNDS = process.env.THOROUGH ? 10 : 4;
     let whole = 0, broken = 0;
     const one = (session, nonce, leave) => new Promise((done, failed) => {
       const s = session.request({ ':method': 'POST', ':path': '/v1/chat/completions', authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' });
@@ -185,7 +185,7 @@ describe('hostile requests', () => {
       session.close();
     }));
     assert.equal(whole + broken, CONNECTIONS * AT_ONCE * ROUNDS);
-    assert.ok(broken >= 400, `${broken} broken off`);
+    assert.ok(broken >= CONNECTIONS * AT_ONCE * ROUNDS / 25, `${broken} broken off`);
     assert.ok(await until(async () => metric(await server.metrics(), 'sluice_engine_running') === 0, WAIT_MS), 'work goes on');
   });
 

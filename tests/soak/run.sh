@@ -60,6 +60,17 @@ SPEC_PROMPTS=${SPEC_PROMPTS:-1000} timeout -k 5 $((300 * slow)) "$folder/tests/u
 	>"$log" 2>&1 </dev/null
 result "speculation on ${SPEC_PROMPTS:-1000} prompts" $? "$log"
 
+# What `make test` does in part.
+export THOROUGH=1
+log=$out/test_conversation_faults.log
+timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/conversation/test_conversation_faults" >"$log" 2>&1 </dev/null
+result "every allocation of a conversation" $? "$log"
+for t in nonces hostile_requests; do
+	log=$out/$t.log
+	SLUICE=$PWD/$folder/sluice timeout -k 10 $((600 * slow)) node --test "tests/e2e/$t.test.mjs" >"$log" 2>&1 </dev/null
+	result "$t, ten thousand streams" $? "$log"
+done
+
 # Half of a chaos run is faults, and one of them alone takes four seconds.
 chaos=$((seconds < 20 ? 20 : seconds))
 for seed in "${seeds[@]}"; do

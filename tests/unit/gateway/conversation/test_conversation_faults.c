@@ -112,9 +112,11 @@ static int n_items(struct chat_rig *c, const char *id)
 static void sweep(struct chat_rig *c, const struct way *w)
 {
 	char id[FRESH_BYTES], target[128], body[512];
-	long n = 0, passes;
+	/* All allocations of each way in long runs; else every second one, of one half in this way and of the other in
+	 * the next. */
+	long every = getenv("THOROUGH") != NULL ? 1 : 2, n = -((w - ways) % every), passes;
 	do {
-		n++;
+		n += every;
 		assert_true(n < MOST_PASSES);
 		CHAT_UNTIL(c, app_ready(c->app));
 		fresh(c, id);
@@ -142,7 +144,7 @@ static void sweep(struct chat_rig *c, const struct way *w)
 		ask(c, target, "", "");
 		CHAT_UNTIL(c, at_rest(c));
 	} while (passes >= n);
-	print_message("%s: %ld\n", w->name, n - 1);
+	print_message("%s: %ld\n", w->name, passes);
 	assert_true(n > 5);
 }
 
