@@ -253,7 +253,8 @@ $(B)/gateway/api/www_files.o: $(B)/gateway/api/www_files.c $(B)/flags
 $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -MMD -MP -MF $@.d -o $@ $< $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
+	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -MMD -MP -MF $@.d -MT $@ -c -o $@.one.o $<
+	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $@.one.o $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
 
 # All other tests of a folder are one program, `room`, since linking a program takes longer than compiling a test. Each
 # file's main gets the file's name. A link of that name to the program runs that file alone.
