@@ -15,8 +15,6 @@
 #include "base/json/json_out.h"
 #include "gateway/request/request_fields.h"
 
-enum { MAX_NAME = 64 };
-
 struct reader {
 	struct tools_request *out;
 	struct request_error *e;
@@ -32,10 +30,10 @@ static const char *at(struct reader *r, size_t i, const char *tail)
 	return r->param;
 }
 
-static bool is_name(const char *s, size_t n)
+bool tools_name_fits(const char *s, size_t n)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-	return n > 0 && n <= MAX_NAME && strspn(s, plain) == n;
+	return n > 0 && n <= TOOLS_MAX_NAME && strspn(s, plain) == n;
 }
 
 static struct tool *find_tool(const struct tools_request *t, const char *name)
@@ -59,10 +57,10 @@ static int read_definition(struct reader *r, const json_t *o, size_t i, const ch
 		return request_missing(r->e, at(r, i, tail));
 	if (!json_is_string(name))
 		return request_wrong_type(r->e, at(r, i, tail), "a string", name);
-	if (!is_name(json_string_value(name), json_string_length(name)))
+	if (!tools_name_fits(json_string_value(name), json_string_length(name)))
 		return request_bad(r->e, "invalid_value", at(r, i, tail),
 				   "Invalid value for '%s': a name has 1 to %d letters, digits, '_', '-' or '.'.",
-				   at(r, i, tail), MAX_NAME);
+				   at(r, i, tail), TOOLS_MAX_NAME);
 	if (find_tool(r->out, json_string_value(name)) != NULL)
 		return request_bad(r->e, "invalid_value", at(r, i, tail),
 				   "Invalid value for '%s': another tool has that name.", at(r, i, tail));

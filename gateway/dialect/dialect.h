@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The room: Anthropic's Messages API and Ollama's API over the same answers as OpenAI's. Here are their requests, read
+ * into a chat's (messages_request.h, ollama_request.h), their answers as formats of gateway/answer, and their errors.
+ * Who may ask, what it costs and how an answer is made is the same for all: nothing of that is here.
+ *
+ * Their streams are not resumed (no client of theirs could ask for that), so their answers are not logged.
+ */
+#ifndef GATEWAY_DIALECT_H
+#define GATEWAY_DIALECT_H
+
+#include "gateway/answer/answer.h"
+#include "gateway/exchange/exchange.h"
+
+extern const struct reply_form messages_form, ollama_form;
+
+/* The form of replies to r, by its path, also where that has no route; NULL: OpenAI's. GET /v1/models is Anthropic's
+ * with its header `anthropic-version`. */
+const struct reply_form *dialect_form(const struct http_request *r);
+
+/* own of each: from its create, NULL: no memory. */
+extern const struct answer_format answer_messages;
+void *answer_messages_create(void);
+/* raw: of a prompt that went to the model without its template, whose answer is text. */
+extern const struct answer_format answer_ollama_chat, answer_ollama_generate, answer_ollama_raw;
+void *answer_ollama_create(void);
+
+/* Anthropic's list of models, and one of them: appends a JSON text. created_s: since 1970. */
+int messages_put_model(struct sl_buf *out, const char *id, int64_t created_s);
+
+/* "2026-01-31T09:05:00.000000000Z"; ns: since 1970. */
+enum { DIALECT_TIME_BYTES = 40 };
+void dialect_time(int64_t s, uint32_t ns, char out[DIALECT_TIME_BYTES]);
+
+/* name, or without its tag ":latest" where only that is a model's. room: for that. */
+const char *ollama_model_name(const struct engine_link *l, const char *name, char room[PROTO_MAX_NAME + 1]);
+/* What GET /api/tags (details of one), GET /api/ps (running) and POST /api/show tell of a model: a JSON text, appended.
+ */
+int ollama_put_model(struct sl_buf *out, const struct link_model *m, int64_t created_s, bool running);
+int ollama_put_show(struct sl_buf *out, const struct link_model *m, int64_t created_s);
+
+#endif
