@@ -12,7 +12,6 @@
 #include "base/alloc.h"
 #include "base/json/json_out.h"
 #include "gateway/dialect/dialect.h"
-#include "gateway/request/json_mem.h"
 
 struct messages {
 	bool open;           /* a block is */
@@ -205,15 +204,6 @@ static int ping(struct answer *a, struct sl_buf *out)
 
 static const char *string_of(const struct sl_buf *text) { return text->len > 0 ? (const char *)buf_data(text) : ""; }
 
-/* Arguments that were cut short are no JSON: none are sent, and stop_reason says why. */
-static bool is_object(const struct sl_buf *arguments)
-{
-	json_t *v = json_mem_load(string_of(arguments), arguments->len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-	bool is = json_is_object(v);
-	json_decref(v);
-	return is;
-}
-
 static int put_call(const struct answer_item *item, struct sl_buf *out)
 {
 	int rc = buf_printf(out, "%s\"%s\",\"name\":", call_block, item->id);
@@ -222,8 +212,7 @@ static int put_call(const struct answer_item *item, struct sl_buf *out)
 	if (rc == 0)
 		rc = buf_append_str(out, ",\"input\":");
 	if (rc == 0)
-		rc = is_object(&item->text) ? buf_append(out, buf_data(&item->text), item->text.len)
-					    : buf_append_str(out, "{}");
+		rc = dialect_put_arguments(out, &item->text);
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 

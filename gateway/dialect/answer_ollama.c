@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/json/json_out.h"
 #include "gateway/dialect/dialect.h"
-#include "gateway/request/json_mem.h"
 
 enum { MAX_ARGUMENTS = 4 << 20 };
 
@@ -81,15 +80,6 @@ static int put_thinking(const char *text, size_t n, struct sl_buf *out)
 
 static int end_message(const struct answer *a, struct sl_buf *out) { return is_chat(a) ? buf_append_str(out, "}") : 0; }
 
-/* Arguments that were cut short are no JSON: none are sent, and done_reason says why. */
-static bool is_object(const struct sl_buf *arguments)
-{
-	json_t *v = json_mem_load(string_of(arguments), arguments->len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-	bool is = json_is_object(v);
-	json_decref(v);
-	return is;
-}
-
 static int put_call(const struct answer_item *item, const struct sl_buf *arguments, struct sl_buf *out)
 {
 	int rc = buf_printf(out, "{\"id\":\"%s\",\"function\":{\"index\":%d,\"name\":", item->id, item->call);
@@ -98,8 +88,7 @@ static int put_call(const struct answer_item *item, const struct sl_buf *argumen
 	if (rc == 0)
 		rc = buf_append_str(out, ",\"arguments\":");
 	if (rc == 0)
-		rc = is_object(arguments) ? buf_append(out, buf_data(arguments), arguments->len)
-					  : buf_append_str(out, "{}");
+		rc = dialect_put_arguments(out, arguments);
 	return rc == 0 ? buf_append_str(out, "}}") : rc;
 }
 

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/json/json_out.h"
+#include "base/json/json_scan.h"
 
 void dialect_time(int64_t s, uint32_t ns, char out[DIALECT_TIME_BYTES])
 {
@@ -20,6 +21,29 @@ void dialect_time(int64_t s, uint32_t ns, char out[DIALECT_TIME_BYTES])
 	if (ns > 0)
 		n += (size_t)snprintf(out + n, DIALECT_TIME_BYTES - n, ".%09u", (unsigned)(ns % 1000000000));
 	snprintf(out + n, DIALECT_TIME_BYTES - n, "Z");
+}
+
+static bool is_object(const char *text, size_t n)
+{
+	struct json_scan s;
+	json_scan_init(&s, text, n);
+	return json_scan_peek(&s) == '{' && json_scan_skip(&s) && json_scan_end(&s);
+}
+
+/* Ends of lines are blanks between values: in strings they are escaped. */
+int dialect_put_arguments(struct sl_buf *out, const struct sl_buf *arguments)
+{
+	const char *text = (const char *)buf_data(arguments);
+	uint8_t *to;
+	if (arguments->len == 0 || !is_object(text, arguments->len))
+		return buf_append_str(out, "{}");
+	int rc = buf_reserve(out, arguments->len, &to);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < arguments->len; i++)
+		to[i] = text[i] == '\n' || text[i] == '\r' ? ' ' : (uint8_t)text[i];
+	buf_commit(out, arguments->len);
+	return 0;
 }
 
 /* ---- Anthropic's ---- */

@@ -28,6 +28,10 @@ void *answer_ollama_create(void);
 /* Anthropic's list of models, and one of them: appends a JSON text. created_s: since 1970. */
 int messages_put_model(struct sl_buf *out, const char *id, int64_t created_s);
 
+/* A call's arguments as an object on one line. Those that were cut short are no JSON: then an empty one, and the reason
+ * of the answer's end says why. */
+int dialect_put_arguments(struct sl_buf *out, const struct sl_buf *arguments);
+
 /* "2026-01-31T09:05:00.000000000Z"; ns: since 1970. */
 enum { DIALECT_TIME_BYTES = 40 };
 void dialect_time(int64_t s, uint32_t ns, char out[DIALECT_TIME_BYTES]);
