@@ -183,6 +183,52 @@ describe('messages, of the echo engine', { timeout: 120_000 }, () => {
   });
 });
 
+// What a chat gets, a message gets: the tests of each part use chats.
+describe('messages and lines, on the way of a chat', { timeout: 120_000 }, () => {
+  let server, post;
+  before(async () => {
+    server = await startServer({ echo: true, sets: ['engine.echo.context=400', 'engine.echo.rate=0', 'engine.echo.ttft=300ms'],
+      edit: (yaml) => yaml.replaceAll('compress: summary', 'compress: trim').replace('requests_per_minute: 600', 'requests_per_minute: 2') });
+    post = poster(server);
+  });
+  after(async () => assert.equal(await server?.stop(), 0, server?.log()));
+  const ways = [
+    ['/v1/messages', (messages) => ({ model: 'default', max_tokens: 50, messages, metadata: { user_id: 'u' } }), (json) => json.content[0].text, (json) => json.usage.input_tokens + json.usage.cache_read_input_tokens],
+    ['/api/chat', (messages) => ({ model: 'default', messages, stream: false, options: { temperature: 0 } }), (json) => json.message.content, (json) => json.prompt_eval_count]];
+  const both = (key = 'paid') => ({ authorization: `Bearer ${server.keys[key]}` });
+
+  for (const [path, body, textOf, promptOf] of ways) {
+    test(`${path}: too long a conversation is shortened`, async () => {
+      const turn = (i) => [...user(`yes, we met Quentin${i} at dawn ${Array(24).fill('and so on').join(' ')}.`), { role: 'assistant', content: 'Fine.' }];
+      const r = await post(path, body([...Array.from({ length: 20 }, (_, i) => turn(i)).flat(), ...user('Good bye')]), both());
+      assert.equal(r.status, 200, r.body);
+      assert.equal(textOf(r.json).trim(), 'Good bye');
+      assert.equal(r.json.sluice.compressed.how, 'trim');
+      assert.ok(promptOf(r.json) <= 300, r.body);
+    });
+
+    test(`${path}: requests that are alike share a generation`, async () => {
+      const before = metric(await server.metrics(), 'sluice_twins_joined_total');
+      const same = await Promise.all([1, 2].map(() => post(path, body(user(`share this of ${path}`)), both())));
+      assert.deepEqual(same.map((r) => textOf(r.json)), Array(2).fill(`share this of ${path}`));
+      assert.equal(metric(await server.metrics(), 'sluice_twins_joined_total'), before + 1);
+    });
+  }
+
+  test('a key over its limit gets 429 of each API', async () => {
+    const statuses = [];
+    for (let i = 0; i < 4; i++) {
+      const [path, body] = ways[i % 2];
+      const r = await post(path, body(user('x')), both('free'));
+      statuses.push(r.status);
+      if (i < 2) continue;
+      assert.ok(Number(r.headers['retry-after']) > 0, r.body);
+      assert.equal(i % 2 === 0 ? r.json.error.type : typeof r.json.error, i % 2 === 0 ? 'rate_limit_error' : 'string');
+    }
+    assert.deepEqual(statuses, [200, 200, 429, 429]);
+  });
+});
+
 describe('messages, when the engine fails or is slow', { timeout: 120_000 }, () => {
   let server, post;
   before(async () => {
