@@ -50,15 +50,6 @@ static json_t *auto_json(const struct exchange *x, const struct cascade_models *
 
 /* ---- as Anthropic has them ---- */
 
-static void reply_text(struct exchange *x, struct sl_buf *out, int rc)
-{
-	if (rc == 0)
-		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(out), out->len);
-	else
-		exchange_reply_no_memory(x);
-	buf_dispose(out);
-}
-
 static int put_id(struct sl_buf *out, const char *member, const char *id)
 {
 	int rc = buf_printf(out, ",\"%s\":", member);
@@ -95,7 +86,7 @@ static void list_as_anthropic(struct exchange *x)
 		rc = put_id(&out, "first_id", first);
 	if (rc == 0)
 		rc = put_id(&out, "last_id", last);
-	reply_text(x, &out, rc == 0 ? buf_append_str(&out, "}") : rc);
+	exchange_reply_text(x, &out, rc == 0 ? buf_append_str(&out, "}") : rc);
 }
 
 /* v: the model as OpenAI has it, taken. */
@@ -109,7 +100,7 @@ static void reply_model(struct exchange *x, json_t *v)
 	buf_init(&out, MAX_LIST);
 	int rc = messages_put_model(&out, json_string_value(json_object_get(v, "id")), x->app->started_s);
 	json_decref(v);
-	reply_text(x, &out, rc);
+	exchange_reply_text(x, &out, rc);
 }
 
 /* ---- the routes ---- */

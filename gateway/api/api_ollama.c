@@ -19,16 +19,6 @@
 
 enum { MAX_REPLY = 4 << 20 };
 
-/* rc: of what has written out, which is taken. */
-static void reply(struct exchange *x, struct sl_buf *out, int rc)
-{
-	if (rc == 0)
-		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(out), out->len);
-	else
-		exchange_reply_no_memory(x);
-	buf_dispose(out);
-}
-
 /* ---- chat and generate ---- */
 
 /* Models are there as long as the server is: keep_alive loads and displaces nothing. */
@@ -48,7 +38,7 @@ static void reply_loaded(struct exchange *x, const struct ollama_request *r, boo
 				is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":\"\"}" : "\"response\":\"\"",
 				r->unloads ? "unload" : "load");
 	api_report(x, &r->chat.c);
-	reply(x, &out, rc);
+	exchange_reply_text(x, &out, rc);
 }
 
 static void answer(struct exchange *x, struct ollama_request *r, const struct answer_format *format)
@@ -137,7 +127,7 @@ static void list(struct exchange *x, bool running)
 			rc = put_model(x, &out, engine_link_model(link, i), running, &n);
 	if (rc == 0 && find_auto(x, &both))
 		rc = put_model(x, &out, &both, running, &n);
-	reply(x, &out, rc == 0 ? buf_append_str(&out, "]}") : rc);
+	exchange_reply_text(x, &out, rc == 0 ? buf_append_str(&out, "]}") : rc);
 }
 
 void api_ollama_tags(struct exchange *x) { list(x, false); }
@@ -161,7 +151,7 @@ static void on_show(struct exchange *x, void *read)
 		return;
 	}
 	buf_init(&out, MAX_REPLY);
-	reply(x, &out, ollama_put_show(&out, m, x->app->started_s));
+	exchange_reply_text(x, &out, ollama_put_show(&out, m, x->app->started_s));
 }
 
 static int parse_name(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "gateway/dialect/messages_request.h"
 
 struct reader {
@@ -21,14 +20,6 @@ static const char *at(struct reader *r, size_t i, const char *name)
 	return r->param;
 }
 
-static struct tool *find_tool(const struct tools_request *t, const char *name)
-{
-	for (size_t i = 0; i < t->n; i++)
-		if (strcmp(t->list[i].name, name) == 0)
-			return &t->list[i];
-	return NULL;
-}
-
 static int check_name(struct reader *r, const json_t *v, size_t i)
 {
 	const char *param = at(r, i, "name");
@@ -40,7 +31,7 @@ static int check_name(struct reader *r, const json_t *v, size_t i)
 		return request_bad(r->e, "invalid_value", param,
 				   "Invalid value for '%s': a name has 1 to %d letters, digits, '_', '-' or '.'.",
 				   param, TOOLS_MAX_NAME);
-	if (find_tool(r->out, json_string_value(v)) != NULL)
+	if (tools_request_find(r->out, json_string_value(v)) != NULL)
 		return request_bad(r->e, "invalid_value", param, "Invalid value for '%s': another tool has that name.",
 				   param);
 	return 0;
@@ -89,17 +80,8 @@ static int read_tool(struct reader *r, const json_t *v, size_t i, struct tool *o
 
 static int read_tools(struct reader *r, const json_t *v)
 {
-	size_t n = json_array_size(v);
-	int rc = 0;
-	if (n == 0)
-		return 0;
-	if (n > TOOLS_MAX)
-		return request_bad(r->e, "array_above_max_length", "tools",
-				   "Invalid 'tools': it has at most %d elements, not %zu.", TOOLS_MAX, n);
-	r->out->list = sl_zalloc_n(n, sizeof *r->out->list);
-	if (r->out->list == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < n && rc == 0; i++) {
+	int rc = tools_request_reserve(r->out, v, "tools", r->e);
+	for (size_t i = 0; i < json_array_size(v) && rc == 0; i++) {
 		rc = read_tool(r, json_array_get(v, i), i, &r->out->list[i]);
 		r->out->n += rc == 0;
 	}
@@ -113,7 +95,7 @@ static int read_named(struct reader *r, const json_t *choice)
 		return request_missing(r->e, "tool_choice.name");
 	if (!json_is_string(name))
 		return request_wrong_type(r->e, "tool_choice.name", "a string", name);
-	const struct tool *tool = find_tool(r->out, json_string_value(name));
+	const struct tool *tool = tools_request_find(r->out, json_string_value(name));
 	if (tool == NULL)
 		return request_bad(r->e, "invalid_value", "tool_choice.name",
 				   "Invalid value for 'tool_choice.name': there is no tool '%.*s'.",

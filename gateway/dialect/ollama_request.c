@@ -11,19 +11,6 @@
 
 /* ---- chat and generate ---- */
 
-static int get_logprobs(const struct request_values *values, struct chat_request *r, struct request_error *e)
-{
-	json_int_t top = json_integer_value(values->at[VALUE_TOP_LOGPROBS]);
-	bool want = json_is_true(values->at[VALUE_LOGPROBS]);
-	if (top > 0 && !want)
-		return request_bad(e, "invalid_value", "top_logprobs",
-				   "'top_logprobs' is only allowed when 'logprobs' is true.");
-	if (want)
-		r->c.submit.flags |= PROTO_SUBMIT_WANT_LOGPROBS;
-	r->c.submit.n_top_logprobs = (uint8_t)top;
-	return 0;
-}
-
 /* "0", 0, "0s": the model may go at once. */
 static bool is_over_at_once(const json_t *keep_alive)
 {
@@ -108,7 +95,7 @@ static int read_body(const void *bytes, size_t n, const struct request_limits *l
 	if ((rc = request_parse_doc(bytes, n, l, &c->body, e)) != 0 ||
 	    (rc = request_common_read_shape(c->body.root, (struct proto_str){bytes, n}, shape, l, &values, &c->c, e)) !=
 		0 ||
-	    (rc = get_logprobs(&values, c, e)) != 0)
+	    (rc = chat_request_logprobs(&values, c, e)) != 0)
 		return rc;
 	c->c.stream = !json_is_false(values.at[VALUE_STREAM]);
 	return shape == &ollama_chat_shape ? put_messages(&values, r, l, e) : put_prompt(&values, r, l, e);

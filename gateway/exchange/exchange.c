@@ -89,6 +89,15 @@ void exchange_reply_json_no_store(struct exchange *x, json_t *v)
 	reply_json(x, &(struct http_field){"cache-control", "no-store"}, 1, v);
 }
 
+void exchange_reply_text(struct exchange *x, struct sl_buf *out, int rc)
+{
+	if (rc == 0)
+		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(out), out->len);
+	else
+		exchange_reply_no_memory(x);
+	buf_dispose(out);
+}
+
 static void reply_pulled(struct exchange *x, const char *content_type, const struct http_field *fields, size_t n_fields,
 			 struct http_source src)
 {

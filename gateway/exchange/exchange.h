@@ -87,7 +87,9 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, co
 		    size_t n_fields, const void *body, size_t n);
 /* 200 with v, which it takes; NULL: there was no memory for it. */
 void exchange_reply_json(struct exchange *x, struct json_t *v);
-/* The same, and no cache may store it. */
+/* 200 with the JSON text in out, which is disposed of, if rc, of what has written it, is 0. */
+void exchange_reply_text(struct exchange *x, struct sl_buf *out, int rc);
+/* The same as exchange_reply_json, and no cache may store it. */
 void exchange_reply_json_no_store(struct exchange *x, struct json_t *v);
 /* The fields of every answer that is an event stream. */
 enum { STREAM_FIELDS = 2 };
