@@ -33,8 +33,8 @@ static bool is_whole(const struct chat_rig *c, const struct way *w)
 	return strncmp(c->answer, "HTTP/1.1 200", 12) == 0 && strstr(c->answer, w->whole) != NULL;
 }
 
-/* An error has its API's shape, in a body that is whole. Only where there was no memory for the request itself, before any
- * route, the transport answers. */
+/* An error has its API's shape, in a body that is whole. Only where there was no memory for the request itself, before
+ * any route, the transport answers. */
 static void check_error(const struct chat_rig *c, const struct way *w)
 {
 	const char *body = strstr(c->answer, "\r\n\r\n");
