@@ -2,7 +2,7 @@
  *
  * GET /v1/models and /v1/models/{id}: the models that the caller's tier may use, as the engine last reported them. Ids
  * are unique by construction. Models that are loading or failed are listed with their state, so that a client sees why
- * it cannot use them. With the header anthropic-version they are told as Anthropic's API has them: those that serve.
+ * it cannot use them. With the header anthropic-version the form is Anthropic's, and only models that serve are listed.
  */
 #include <jansson.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room: Anthropic's Messages API and Ollama's API over the same answers as OpenAI's. Here are their requests, read
+ * The room: Anthropic's Messages API and Ollama's API over the same answers as OpenAI's. It has their requests, read
  * into a chat's (messages_request.h, ollama_request.h), their answers as formats of gateway/answer, and their errors.
- * Who may ask, what it costs and how an answer is made is the same for all: nothing of that is here.
+ * Access, quotas, sharing and generation are the chat's own.
  *
- * Their streams are not resumed (no client of theirs could ask for that), so their answers are not logged.
+ * Neither API can resume a stream, so its answers are not logged.
  */
 #ifndef GATEWAY_DIALECT_H
 #define GATEWAY_DIALECT_H
@@ -38,8 +38,7 @@ void dialect_time(int64_t s, uint32_t ns, char out[DIALECT_TIME_BYTES]);
 
 /* name, or without its tag ":latest" where only that is a model's. room: for that. */
 const char *ollama_model_name(const struct engine_link *l, const char *name, char room[PROTO_MAX_NAME + 1]);
-/* What GET /api/tags (details of one), GET /api/ps (running) and POST /api/show tell of a model: a JSON text, appended.
- */
+/* A model as a JSON text, appended: for GET /api/tags and (running) GET /api/ps, and for POST /api/show. */
 int ollama_put_model(struct sl_buf *out, const struct link_model *m, int64_t created_s, bool running);
 int ollama_put_show(struct sl_buf *out, const struct link_model *m, int64_t created_s);
 

@@ -23,7 +23,7 @@ int ollama_generate_parse(const void *bytes, size_t n, const struct request_limi
 			  struct request_error *e);
 void ollama_request_dispose(struct ollama_request *r);
 
-/* What GET-like requests of a model name: "model", or the older "name". */
+/* A request that only names a model: "model", or the older "name". */
 struct ollama_name {
 	char model[PROTO_MAX_NAME + 1];
 };
