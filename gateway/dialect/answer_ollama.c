@@ -64,7 +64,7 @@ static int put_logprobs(const struct answer *a, struct sl_buf *out)
 	return rc == 0 ? buf_append_str(out, "]") : rc;
 }
 
-/* What was said, which a chat has in its message; the message stays open. */
+/* The text. A chat has it in its message, which stays open. */
 static int put_text(const struct answer *a, const char *text, size_t n, struct sl_buf *out)
 {
 	int rc =
@@ -218,7 +218,7 @@ static int put_calls(const struct answer_parts *p, struct sl_buf *out)
 	return rc == 0 && answer_parts_calls(p) > 0 ? buf_append_str(out, "]") : rc;
 }
 
-/* What was said, thought and called. */
+/* Text, thinking and calls. */
 static int put_message(const struct answer *a, struct sl_buf *out)
 {
 	const struct answer_choice *c = &a->choices[0];

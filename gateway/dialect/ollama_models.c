@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models as Ollama's API describes them, as far as the gateway knows them. Their files are the engine's: size is that
- * of nothing on this side and 0, and the digest is one of the name, so that it is the same as long as the model is.
+ * Models as Ollama's API describes them, as far as the gateway knows them. Files are the engine's: the size is 0 and the
+ * digest is of the name.
  */
 #include <openssl/sha.h>
 #include <stdio.h>
