@@ -171,7 +171,7 @@ $(B)/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
-$(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o: $(B)/version.h
+$(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o $(B)/gateway/api/api_ollama.o: $(B)/version.h
 
 # ---- the CUDA backend ----
 

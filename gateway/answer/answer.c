@@ -415,6 +415,7 @@ static void observe_tokens(struct answer *a, const struct answer_run *run)
 	if (gen_n_tokens(run->gen) == 0)
 		return;
 	if (a->token_ns == 0) {
+		a->first_token_ns = now;
 		chat_metrics_ttft(now - a->started_ns);
 		answer_load_begun(a, now);
 	}
@@ -463,12 +464,17 @@ static uint64_t first_token_left_ms(const struct answer *a)
 	return waited < most ? most - waited : 0;
 }
 
+static int ping(struct answer *a)
+{
+	return a->format->ping != NULL ? a->format->ping(a, &a->out.carry) : sse_ping(&a->out.carry);
+}
+
 /* A heartbeat when it is due; in how long to look again. */
 static uint64_t beat(struct answer *a)
 {
 	uint64_t interval = a->app->t->cfg->heartbeat_ms * NS_PER_MS, silent = clock_now_ns() - a->out.moved_ns;
 	/* Only between events: a comment inside one would end up in its text. */
-	if (silent >= interval && a->out.carry.len == 0 && sse_ping(&a->out.carry) == 0)
+	if (silent >= interval && a->out.carry.len == 0 && ping(a) == 0)
 		http_body_ready(a->x->stream);
 	return (silent >= interval ? interval : interval - silent) / NS_PER_MS + 1;
 }

@@ -61,6 +61,8 @@ struct answer_format {
 	int (*end)(struct answer *a, struct sl_buf *out);
 	/* A stream that fails: its last event. */
 	int (*error)(struct answer *a, struct sl_buf *out, const struct api_error *e, const char *message);
+	/* What keeps a silent stream open; NULL: a comment of an event stream. */
+	int (*ping)(struct answer *a, struct sl_buf *out);
 	/* The answer that is not streamed. */
 	int (*whole)(struct answer *a, struct sl_buf *out);
 	/* One token's log probabilities, appended to c->logprobs in the format's own form. */
@@ -226,7 +228,8 @@ struct answer {
 	struct answer_run *runs;
 	struct answer_choice *choices;      /* [n_runs · n] */
 	struct answer_continued *continued; /* owned; another gateway began it; NULL: none did */
-	uint64_t token_ns;                  /* its last token came */
+	uint64_t token_ns;                  /* its last token came; 0: none has */
+	uint64_t first_token_ns;
 	struct answer_budget budget;
 	struct answer_sharing sharing;
 	struct answer_out out;
@@ -337,6 +340,8 @@ int answer_put_number(struct sl_buf *out, float logprob);
 bool answer_keep_stops(struct answer *a, const struct proto_submit *s);
 /* What ended choice index, once it has. */
 void answer_note_stop(struct answer *a, struct answer_run *run, unsigned index, uint8_t i);
+/* Which stop string of the request ended the choice, borrowed. False: none. */
+bool answer_stop_string(const struct answer *a, const struct answer_choice *c, struct proto_str *out);
 /* A token of the choice, where ids are wanted. */
 int answer_take_id(struct answer *a, struct answer_choice *c, uint32_t id);
 /* Appends `,"token_ids":[…]` where they are wanted; with ended, `,"stop_reason":…` where something of the request ended

@@ -45,6 +45,14 @@ void answer_note_stop(struct answer *a, struct answer_run *run, unsigned index, 
 		c->stop = PROTO_STOP_NONE;
 }
 
+bool answer_stop_string(const struct answer *a, const struct answer_choice *c, struct proto_str *out)
+{
+	if (c->stop != PROTO_STOP_STRING)
+		return false;
+	*out = a->stops->at[c->stop_at];
+	return true;
+}
+
 int answer_take_id(struct answer *a, struct answer_choice *c, uint32_t id)
 {
 	return a->out.token_ids ? buf_printf(&c->ids, c->ids.len > 0 ? ",%u" : "%u", id) : 0;

@@ -2,19 +2,24 @@
  *
  * GET /v1/models and /v1/models/{id}: the models that the caller's tier may use, as the engine last reported them. Ids
  * are unique by construction. Models that are loading or failed are listed with their state, so that a client sees why
- * it cannot use them.
+ * it cannot use them. With the header anthropic-version the form is Anthropic's, and only models that serve are listed.
  */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json/json_out.h"
 #include "gateway/answer/answer_cascade.h"
 #include "gateway/exchange/app_state.h"
+#include "gateway/api/api_request.h"
+#include "gateway/dialect/dialect.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/api/handlers.h"
 #include "gateway/exchange/route.h"
 
-static bool visible(const struct exchange *x, const struct link_model *m)
+enum { MAX_LIST = 1 << 20 };
+
+bool api_model_visible(const struct exchange *x, const struct link_model *m)
 {
 	return m->name[0] != '\0' && auth_tier_may(x->key->tier, m->name);
 }
@@ -43,14 +48,75 @@ static json_t *auto_json(const struct exchange *x, const struct cascade_models *
 			  small->n_ctx > large->n_ctx ? small->n_ctx : large->n_ctx, small->n_params + large->n_params);
 }
 
+/* ---- as Anthropic has them ---- */
+
+static int put_id(struct sl_buf *out, const char *member, const char *id)
+{
+	int rc = buf_printf(out, ",\"%s\":", member);
+	if (rc == 0)
+		rc = id != NULL ? json_out_string(out, id, strlen(id)) : buf_append_str(out, "null");
+	return rc;
+}
+
+/* All of them are one page. */
+static void list_as_anthropic(struct exchange *x)
+{
+	const struct engine_link *link = x->app->link;
+	const char *first = NULL, *last = NULL;
+	struct cascade_models both;
+	struct sl_buf out;
+	buf_init(&out, MAX_LIST);
+	int n = engine_link_n_models(link), rc = buf_append_str(&out, "{\"data\":[");
+	for (int i = 0; i <= n && rc == 0; i++) {
+		const struct link_model *m = i < n ? engine_link_model(link, i) : NULL;
+		const char *id = m != NULL ? m->name : answer_auto_name;
+		bool is_there = m != NULL ? api_model_visible(x, m) && m->state == PROTO_MODEL_READY
+					  : answer_auto_find(x->app, x->snapshot, x->key->tier, &both);
+		if (!is_there)
+			continue;
+		rc = first != NULL ? buf_append_str(&out, ",") : 0;
+		if (rc == 0)
+			rc = messages_put_model(&out, id, x->app->started_s);
+		first = first != NULL ? first : id;
+		last = id;
+	}
+	if (rc == 0)
+		rc = buf_append_str(&out, "],\"has_more\":false");
+	if (rc == 0)
+		rc = put_id(&out, "first_id", first);
+	if (rc == 0)
+		rc = put_id(&out, "last_id", last);
+	exchange_reply_text(x, &out, rc == 0 ? buf_append_str(&out, "}") : rc);
+}
+
+/* v: the model as OpenAI has it, taken. */
+static void reply_model(struct exchange *x, json_t *v)
+{
+	struct sl_buf out;
+	if (v == NULL || x->form != &messages_form) {
+		exchange_reply_json(x, v);
+		return;
+	}
+	buf_init(&out, MAX_LIST);
+	int rc = messages_put_model(&out, json_string_value(json_object_get(v, "id")), x->app->started_s);
+	json_decref(v);
+	exchange_reply_text(x, &out, rc);
+}
+
+/* ---- the routes ---- */
+
 void api_models(struct exchange *x)
 {
+	if (x->form == &messages_form) {
+		list_as_anthropic(x);
+		return;
+	}
 	const struct engine_link *link = x->app->link;
 	struct cascade_models m;
 	json_t *data = json_array();
 	int rc = 0;
 	for (int i = 0; i < engine_link_n_models(link); i++)
-		if (visible(x, engine_link_model(link, i)))
+		if (api_model_visible(x, engine_link_model(link, i)))
 			rc |= json_array_append_new(data, json_of(x, engine_link_model(link, i)));
 	if (answer_auto_find(x->app, x->snapshot, x->key->tier, &m))
 		rc |= json_array_append_new(data, auto_json(x, &m));
@@ -75,10 +141,10 @@ void api_model(struct exchange *x)
 		snprintf(id, sizeof id, "(not a name)");
 	else
 		i = engine_link_find_model(link, id);
-	if (i >= 0 && visible(x, engine_link_model(link, i)))
-		exchange_reply_json(x, json_of(x, engine_link_model(link, i)));
+	if (i >= 0 && api_model_visible(x, engine_link_model(link, i)))
+		reply_model(x, json_of(x, engine_link_model(link, i)));
 	else if (i < 0 && strcmp(id, answer_auto_name) == 0 && answer_auto_find(x->app, x->snapshot, x->key->tier, &m))
-		exchange_reply_json(x, auto_json(x, &m));
+		reply_model(x, auto_json(x, &m));
 	else
 		exchange_refuse(x, 404, "model_not_found", "model",
 				"The model '%s' does not exist or you do not have access to it.", id);

@@ -20,6 +20,8 @@ bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
 void api_report(struct exchange *x, const struct request_common *c);
 /* False with x answered: the model can't do what c asks for. */
 bool api_model_fits(struct exchange *x, const struct request_common *c, int model);
+/* Its key's tier may use the model. (api_models.c) */
+bool api_model_visible(const struct exchange *x, const struct link_model *m);
 /* The id in x's path. False with x answered: it is none of this tenant's. (api_conversations.c) */
 bool api_conversation_on_path(struct exchange *x, char id[CONVERSATION_ID_BYTES]);
 /* False with x answered (403): its key is a browser token or anonymous. */

@@ -104,15 +104,6 @@ static int put_ids(struct sl_buf *out, struct proto_str ids)
 	return rc;
 }
 
-static void reply(struct exchange *x, struct sl_buf *out, int rc)
-{
-	if (rc == 0)
-		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(out), out->len);
-	else
-		exchange_reply_no_memory(x);
-	buf_dispose(out);
-}
-
 static void on_tokens(struct api_count *count, const struct proto_counted *m)
 {
 	const struct call *c = (const struct call *)(void *)count;
@@ -123,7 +114,7 @@ static void on_tokens(struct api_count *count, const struct proto_counted *m)
 		rc = put_ids(&out, m->ids);
 	if (rc == 0)
 		rc = buf_append_str(&out, "],\"token_strs\":null}");
-	reply(count->x, &out, rc);
+	exchange_reply_text(count->x, &out, rc);
 }
 
 static void on_text(struct api_count *count, const struct proto_counted *m)
@@ -135,7 +126,7 @@ static void on_text(struct api_count *count, const struct proto_counted *m)
 		rc = json_out_string(&out, m->text.at, m->text.n);
 	if (rc == 0)
 		rc = buf_append_str(&out, "}");
-	reply(count->x, &out, rc);
+	exchange_reply_text(count->x, &out, rc);
 }
 
 static void on_read(struct exchange *x, void *read)

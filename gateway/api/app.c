@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/dialect/dialect.h"
 #include "gateway/exchange/access.h"
 #include "gateway/answer/answer.h"
 #include "gateway/api/api_request.h"
@@ -56,7 +57,7 @@ static int shared_users;
 static atomic_llong shared_serving; /* applications that could serve a request */
 
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
-enum { CLASSES = 5, MAX_ROUTES = 48, LABEL_BYTES = 48 };
+enum { CLASSES = 5, MAX_ROUTES = 64, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
 static struct metric answers[MAX_ROUTES + 1][CLASSES]; /* the last row: no route */
 static char answer_labels[MAX_ROUTES + 1][CLASSES][LABEL_BYTES];
@@ -316,8 +317,8 @@ static bool find_route(struct exchange *x, const struct http_request *r)
 	buf_init(&body, 1024);
 	char message[128];
 	snprintf(message, sizeof message, "Method %.20s is not allowed here. Allowed: %s.", r->method, allow);
-	int rc = api_error_print(
-	    &body, &(struct api_error){405, "invalid_request_error", "method_not_allowed", NULL, 0}, message);
+	int rc = exchange_print_error(
+	    &body, x, &(struct api_error){405, "invalid_request_error", "method_not_allowed", NULL, 0}, message);
 	exchange_reply(x, 405, "application/json", &field, 1, buf_data(&body), rc == 0 ? body.len : 0);
 	buf_dispose(&body);
 	return false;
@@ -334,6 +335,7 @@ static bool check_single(struct exchange *x, const struct http_request *r)
 	    {"idempotency-key", "Idempotency-Key"},
 	    {"last-event-id", "Last-Event-ID"},
 	    {"origin", "Origin"},
+	    {"x-api-key", "X-API-Key"},
 	    {"x-sluice-conversation", "X-Sluice-Conversation"},
 	    {"x-sluice-events", "X-Sluice-Events"},
 	    {"x-sluice-notify", "X-Sluice-Notify"},
@@ -415,6 +417,7 @@ static void on_request(void *ctx, struct http_stream *s, const struct http_reque
 		http_reset(s);
 		return;
 	}
+	x->form = dialect_form(r);
 	if (find_route(x, r) && check_single(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
 		check_body(x, r);
 }

@@ -34,8 +34,18 @@ void api_usage(struct exchange *x);          /* api_usage.c */
 void api_tokenize(struct exchange *x);       /* api_tokens.c */
 void api_detokenize(struct exchange *x);
 void api_embeddings(struct exchange *x); /* api_embeddings.c */
-void api_rerank(struct exchange *x);     /* api_rank.c */
+void api_ollama_embed(struct exchange *x);
+void api_ollama_embeddings(struct exchange *x);
+void api_rerank(struct exchange *x); /* api_rank.c */
 void api_score(struct exchange *x);
+void api_messages(struct exchange *x); /* api_messages.c */
+void api_messages_count(struct exchange *x);
+void api_ollama_chat(struct exchange *x); /* api_ollama.c */
+void api_ollama_generate(struct exchange *x);
+void api_ollama_show(struct exchange *x);
+void api_ollama_tags(struct exchange *x);
+void api_ollama_ps(struct exchange *x);
+void api_ollama_version(struct exchange *x);
 void api_live(struct exchange *x); /* api_health.c */
 void api_ready(struct exchange *x);
 void api_health(struct exchange *x);

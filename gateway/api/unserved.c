@@ -10,7 +10,7 @@
 static const char text_only[] = "Only text is read and written.";
 static const char chat[] = "Use POST /v1/chat/completions.";
 static const char in_parts[] = "Send many requests at once; limits are by key.";
-static const char no_tuning[] = "Models are the configuration's.";
+static const char no_tuning[] = "Models are the configuration's: engine.models, and 'sluice model' for their files.";
 static const char keep[] = "Use /v1/responses and /v1/conversations, which are stored.";
 static const char no_files[] = "Put the text into the messages.";
 static const char no_scores[] = "Use 'logprobs' of POST /v1/chat/completions.";
@@ -49,8 +49,8 @@ static const struct {
     {NULL, "/v1/projects", keys},
     {NULL, "/v1/dashboard", keys},
     /* Of other servers. */
-    {NULL, "/v1/messages", chat},
-    {NULL, "/v1/complete", chat},
+    {NULL, "/v1/messages/batches", in_parts},
+    {NULL, "/v1/complete", "Use POST /v1/messages."},
     {NULL, "/v1/rerank", no_scores},
     {NULL, "/v2/rerank", no_scores},
     {NULL, "/rerank", no_scores},
@@ -69,10 +69,15 @@ static const struct {
     {NULL, "/apply-template", "POST /tokenize has the tokens of a chat."},
     {NULL, "/props", "Use GET /v1/models."},
     {NULL, "/slots", "Use GET /metrics."},
-    {NULL, "/api/chat", chat},
-    {NULL, "/api/generate", "Use POST /v1/completions."},
-    {NULL, "/api/tags", "Use GET /v1/models."},
-    {NULL, "/api", "Use the paths below /v1/."},
+    {NULL, "/api/pull", no_tuning},
+    {NULL, "/api/push", no_tuning},
+    {NULL, "/api/create", no_tuning},
+    {NULL, "/api/delete", no_tuning},
+    {NULL, "/api/copy", no_tuning},
+    {NULL, "/api/blobs", no_tuning},
+    {NULL, "/api/signin", keys},
+    {NULL, "/api/signout", keys},
+    {NULL, "/api/me", keys},
 };
 
 static bool is_below(const char *path, const char *of)

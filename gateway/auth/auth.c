@@ -138,10 +138,24 @@ void auth_destroy(struct auth *a)
 	sl_free(a);
 }
 
+/* Elsewhere the field is none of ours: a proxy may have one of its own. */
+static const char *api_key_field(const struct http_request *r)
+{
+	static const char *const paths[] = {"/v1/messages", "/v1/models"};
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+		size_t n = strlen(paths[i]);
+		if (strncmp(r->path, paths[i], n) == 0 && (r->path[n] == '\0' || r->path[n] == '/'))
+			return http_header(r, "x-api-key");
+	}
+	return NULL;
+}
+
 const char *auth_bearer(const struct http_request *r, bool *given)
 {
-	const char *value = http_header(r, "authorization");
-	*given = value != NULL;
+	const char *value = http_header(r, "authorization"), *key = value == NULL ? api_key_field(r) : NULL;
+	*given = value != NULL || key != NULL;
+	if (key != NULL)
+		return key;
 	if (value == NULL || strncasecmp(value, "Bearer ", 7) != 0)
 		return NULL;
 	value += 7;

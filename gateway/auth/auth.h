@@ -50,10 +50,11 @@ struct auth;
  * whose counts it keeps, or NULL; borrowed for the call. */
 int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out, struct sl_err *err);
 void auth_destroy(struct auth *a);
-/* The key of `authorization: Bearer …`; NULL: none (*given false) or unknown. */
+/* The key of auth_bearer; NULL: none (*given false) or unknown. */
 struct auth_key *auth_check(struct auth *a, const struct http_request *r, bool *given);
 
-/* The text after `Bearer`; NULL: there is none (*given false: no Authorization field at all). */
+/* The text after `Bearer`; NULL: there is none (*given false: no Authorization field at all). On paths that Anthropic's
+ * clients use, without an Authorization field, the value of `x-api-key`. */
 const char *auth_bearer(const struct http_request *r, bool *given);
 /* False: no key has this length. */
 bool auth_digest(struct auth *a, const char *bearer, uint8_t out[AUTH_DIGEST_BYTES]);

@@ -55,7 +55,7 @@ size_t cors_origin_fields(const struct gw_config *cfg, const char *origin, struc
 	out[n++] = (struct http_field){"access-control-allow-origin", origin};
 	out[n++] = (struct http_field){
 	    "access-control-expose-headers",
-	    "x-request-id, retry-after, retry-after-ms, x-should-retry, "
+	    "x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, "
 	    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, "
 	    "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
 	    "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, x-sluice-stream-id, x-sluice-cleansed-bytes, "
@@ -71,10 +71,23 @@ bool cors_is_preflight(const struct http_request *r)
 
 static bool header_allowed(const char *name)
 {
-	static const char *const known[] = {
-	    "authorization",       "content-type",          "accept",         "idempotency-key", "last-event-id",
-	    "openai-organization", "openai-project",        "openai-beta",    "user-agent",      "x-request-id",
-	    "x-sluice-events",     "x-sluice-conversation", "x-sluice-notify"};
+	static const char *const known[] = {"authorization",
+					    "content-type",
+					    "accept",
+					    "idempotency-key",
+					    "last-event-id",
+					    "openai-organization",
+					    "openai-project",
+					    "openai-beta",
+					    "user-agent",
+					    "x-request-id",
+					    "x-sluice-events",
+					    "x-sluice-conversation",
+					    "x-sluice-notify",
+					    "x-api-key",
+					    "anthropic-version",
+					    "anthropic-beta",
+					    "anthropic-dangerous-direct-browser-access"};
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcasecmp(name, known[i]) == 0)
 			return true;

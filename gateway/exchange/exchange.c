@@ -20,7 +20,7 @@ enum {
 };
 
 struct field_list {
-	struct http_field at[EXCHANGE_MAX_FIELDS + 5 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
+	struct http_field at[EXCHANGE_MAX_FIELDS + 6 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
 	size_t n;
 	struct quota_text quota;
 	char cleansed[24];
@@ -43,6 +43,8 @@ static void gather(struct exchange *x, struct field_list *out, const char *conte
 	if (content_type != NULL)
 		out->at[out->n++] = (struct http_field){"content-type", content_type};
 	out->at[out->n++] = (struct http_field){"x-request-id", x->id};
+	if (x->form != NULL && x->form->id_field != NULL)
+		out->at[out->n++] = (struct http_field){x->form->id_field, x->id};
 	out->n += cors_fields(http_thread(x->stream)->cfg, http_request(x->stream), out->at + out->n);
 	if (x->quota != NULL)
 		out->n += quota_fields(x->quota, &out->quota, out->at + out->n);
@@ -87,6 +89,15 @@ void exchange_reply_json_no_store(struct exchange *x, json_t *v)
 	reply_json(x, &(struct http_field){"cache-control", "no-store"}, 1, v);
 }
 
+void exchange_reply_text(struct exchange *x, struct sl_buf *out, int rc)
+{
+	if (rc == 0)
+		exchange_reply(x, 200, "application/json", NULL, 0, buf_data(out), out->len);
+	else
+		exchange_reply_no_memory(x);
+	buf_dispose(out);
+}
+
 static void reply_pulled(struct exchange *x, const char *content_type, const struct http_field *fields, size_t n_fields,
 			 struct http_source src)
 {
@@ -99,7 +110,12 @@ static void reply_pulled(struct exchange *x, const char *content_type, const str
 
 void exchange_reply_stream(struct exchange *x, const struct http_field *fields, size_t n_fields, struct http_source src)
 {
-	reply_pulled(x, "text/event-stream", fields, n_fields, src);
+	reply_pulled(x, exchange_stream_type(x), fields, n_fields, src);
+}
+
+const char *exchange_stream_type(const struct exchange *x)
+{
+	return x->form != NULL ? x->form->stream_type : "text/event-stream";
 }
 
 void exchange_reply_json_stream(struct exchange *x, struct http_source src)
@@ -122,6 +138,11 @@ int api_error_print(struct sl_buf *out, const struct api_error *e, const char *m
 	    (rc = buf_append_str(out, ",\"code\":")) != 0 || (rc = put_string_or_null(out, e->code)) != 0)
 		return rc;
 	return buf_append_str(out, "}}");
+}
+
+int exchange_print_error(struct sl_buf *out, const struct exchange *x, const struct api_error *e, const char *message)
+{
+	return x->form != NULL ? x->form->print_error(out, x, e, message) : api_error_print(out, e, message);
 }
 
 static void error_va(struct exchange *x, const struct api_error *e, const char *fmt, va_list ap)
@@ -148,10 +169,11 @@ static void error_va(struct exchange *x, const struct api_error *e, const char *
 
 	struct sl_buf body;
 	buf_init(&body, MAX_ERROR_BYTES);
-	if (api_error_print(&body, e, message) == 0)
-		exchange_reply(x, e->status, "application/json", fields, n, buf_data(&body), body.len);
+	int status = x->form != NULL && x->form->status_of != NULL ? x->form->status_of(e->status) : e->status;
+	if (exchange_print_error(&body, x, e, message) == 0)
+		exchange_reply(x, status, "application/json", fields, n, buf_data(&body), body.len);
 	else
-		exchange_reply(x, e->status, NULL, fields, n, NULL, 0);
+		exchange_reply(x, status, NULL, fields, n, NULL, 0);
 	buf_dispose(&body);
 }
 

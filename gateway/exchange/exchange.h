@@ -4,9 +4,9 @@
  * the reply, and the state of a thread's application (app_state.h).
  *
  * An exchange is one request as the application sees it: its route, its key, its growing body, and its reply. All
- * replies go through here, so that each carries the request's id and the CORS fields and all errors have OpenAI's
- * shape. An exchange lives on one thread, from the request's head to the close of its stream. Handlers (gateway/api)
- * and the rooms below them may call it.
+ * replies go through here, so that each carries the request's id and the CORS fields and all errors have the shape
+ * of the API that was asked: OpenAI's, or that of its reply_form. An exchange lives on one thread, from the request's
+ * head to the close of its stream. Handlers (gateway/api) and the rooms below them may call it.
  */
 #ifndef GATEWAY_EXCHANGE_H
 #define GATEWAY_EXCHANGE_H
@@ -26,10 +26,24 @@ struct json_t;
 struct gw_snapshot;
 struct route;
 
+struct api_error;
+struct exchange;
+
+/* How replies of another API than OpenAI's look (gateway/dialect). */
+struct reply_form {
+	const char *stream_type; /* the media type of a stream of events */
+	const char *id_field;    /* one more header with the request's id; NULL: none */
+	/* The body of an error, appended; 0, SL_ELIMIT, SL_ENOMEM. x NULL: it has no request any more. */
+	int (*print_error)(struct sl_buf *out, const struct exchange *x, const struct api_error *e,
+			   const char *message);
+	int (*status_of)(int status); /* of an error; NULL: as it is */
+};
+
 struct exchange {
 	struct gw_app *app;
 	struct http_stream *stream;
 	const struct route *route;
+	const struct reply_form *form;    /* NULL: OpenAI's */
 	struct gw_snapshot *snapshot;     /* the configuration it began with; counted */
 	struct auth_key *key;             /* of snapshot, or counted; NULL on public routes */
 	struct auth_key *counted;         /* the key that counts it among its open requests; NULL: none */
@@ -73,7 +87,9 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, co
 		    size_t n_fields, const void *body, size_t n);
 /* 200 with v, which it takes; NULL: there was no memory for it. */
 void exchange_reply_json(struct exchange *x, struct json_t *v);
-/* The same, and no cache may store it. */
+/* 200 with the JSON text in out, which is disposed of, if rc, of what has written it, is 0. */
+void exchange_reply_text(struct exchange *x, struct sl_buf *out, int rc);
+/* The same as exchange_reply_json, and no cache may store it. */
 void exchange_reply_json_no_store(struct exchange *x, struct json_t *v);
 /* The fields of every answer that is an event stream. */
 enum { STREAM_FIELDS = 2 };
@@ -89,6 +105,10 @@ void exchange_error(struct exchange *x, const struct api_error *e, const char *f
 bool exchange_refuse(struct exchange *x, int status, const char *code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* The media type of x's streams. */
+const char *exchange_stream_type(const struct exchange *x);
+/* Appends an error's body in x's form. */
+int exchange_print_error(struct sl_buf *out, const struct exchange *x, const struct api_error *e, const char *message);
 /* 503, "overloaded". */
 extern const struct api_error exchange_no_memory;
 void exchange_reply_no_memory(struct exchange *x);

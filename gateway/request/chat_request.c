@@ -7,7 +7,7 @@
 
 #include "gateway/request/chat_messages.h"
 
-static int get_logprobs(const struct request_values *values, struct chat_request *r, struct request_error *e)
+int chat_request_logprobs(const struct request_values *values, struct chat_request *r, struct request_error *e)
 {
 	const json_t *top = values->at[VALUE_TOP_LOGPROBS];
 	bool want = json_is_true(values->at[VALUE_LOGPROBS]);
@@ -75,7 +75,7 @@ int chat_request_parse(const void *bytes, size_t n, const struct request_limits 
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
 	    (rc = request_common_read(out->body.root, (struct proto_str){bytes, n}, REQUEST_CHAT, l, &values, &out->c,
 				      e)) != 0 ||
-	    (rc = get_logprobs(&values, out, e)) != 0 || (rc = check_turn(&values, e)) != 0 ||
+	    (rc = chat_request_logprobs(&values, out, e)) != 0 || (rc = check_turn(&values, e)) != 0 ||
 	    (rc = put_prompt(&values, out, l, e)) != 0) {
 		chat_request_dispose(out);
 		return rc;

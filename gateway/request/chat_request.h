@@ -22,6 +22,8 @@ struct chat_request {
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose. */
 int chat_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct chat_request *out,
 		       struct request_error *e);
+/* logprobs and top_logprobs, of any API that has a chat's: into r's submit. 0 or SL_EINVAL with *e filled. */
+int chat_request_logprobs(const struct request_values *values, struct chat_request *r, struct request_error *e);
 void chat_request_dispose(struct chat_request *r);
 
 #endif

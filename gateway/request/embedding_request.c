@@ -210,6 +210,28 @@ int embedding_request_parse(const void *bytes, size_t n, const struct request_li
 	return rc;
 }
 
+static int get_text(struct embedding_request *r, const char *field, struct request_error *e)
+{
+	const json_t *v = request_get(r->body.root, field);
+	if (v == NULL)
+		return request_missing(e, field);
+	r->inputs = sl_zalloc(sizeof *r->inputs);
+	r->n_inputs = 1;
+	return r->inputs == NULL ? SL_ENOMEM : put_text(v, field, -1, r->inputs, e);
+}
+
+int embedding_request_parse_text(const void *bytes, size_t n, const struct request_limits *l, const char *field,
+				 struct embedding_request *out, struct request_error *e)
+{
+	int rc;
+	*out = (struct embedding_request){0};
+	*e = (struct request_error){0};
+	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
+	    (rc = get_model(out->body.root, &out->model, e)) != 0 || (rc = get_text(out, field, e)) != 0)
+		embedding_request_dispose(out);
+	return rc;
+}
+
 void embedding_request_dispose(struct embedding_request *r)
 {
 	sl_free(r->inputs);

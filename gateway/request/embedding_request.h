@@ -36,6 +36,9 @@ struct embedding_request {
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose; here and below. */
 int embedding_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct embedding_request *out,
 			    struct request_error *e);
+/* The same of a body whose one text is at `field`, a literal. */
+int embedding_request_parse_text(const void *bytes, size_t n, const struct request_limits *l, const char *field,
+				 struct embedding_request *out, struct request_error *e);
 void embedding_request_dispose(struct embedding_request *r);
 
 /* Texts that are compared: one query with documents (rerank), or two lists (score), of which one may be a single

@@ -196,12 +196,13 @@ static int check_count(const json_t *v, const char *param, size_t most, struct r
 static int get_stops(const struct request_values *values, struct proto_submit *s, struct request_error *e)
 {
 	const json_t *v = values->at[VALUE_STOP];
-	char param[32];
+	const char *name = values->name[VALUE_STOP];
+	char param[64];
 	if (json_is_string(v))
-		return add_stop(s, v, "stop", e);
-	int rc = check_count(v, "stop", PROTO_MAX_STOPS, e);
+		return add_stop(s, v, name, e);
+	int rc = check_count(v, name, PROTO_MAX_STOPS, e);
 	for (size_t i = 0; i < json_array_size(v) && rc == 0; i++) {
-		snprintf(param, sizeof param, "stop[%zu]", i);
+		snprintf(param, sizeof param, "%s[%zu]", name, i);
 		rc = add_stop(s, json_array_get(v, i), param, e);
 	}
 	return rc;
@@ -368,7 +369,7 @@ static int get_labels(const struct request_values *values, struct request_common
 	const char *user;
 	int rc;
 	if ((rc = request_check_metadata(values->at[VALUE_METADATA], e)) != 0 ||
-	    (rc = request_read_label(values->at[VALUE_USER], "user", &user, e)) != 0 ||
+	    (rc = request_read_label(values->at[VALUE_USER], values->name[VALUE_USER], &user, e)) != 0 ||
 	    (rc = request_read_label(values->at[VALUE_SAFETY_IDENTIFIER], "safety_identifier", &c->user, e)) != 0 ||
 	    (rc = request_read_label(values->at[VALUE_PROMPT_CACHE_KEY], "prompt_cache_key", &c->cache_key, e)) != 0)
 		return rc;
@@ -393,23 +394,31 @@ static int get_submit(const struct request_values *values, enum request_endpoint
 	return get_biases(values, c, e);
 }
 
-int request_common_read(const json_t *body, struct proto_str text, enum request_endpoint endpoint,
-			const struct request_limits *l, struct request_values *values, struct request_common *c,
-			struct request_error *e)
+int request_common_read_shape(const json_t *body, struct proto_str text, const struct request_shape *shape,
+			      const struct request_limits *l, struct request_values *values, struct request_common *c,
+			      struct request_error *e)
 {
 	*c = (struct request_common){.submit = {PROTO_SUBMIT_OFF, .temperature = 1, .top_p = 1}};
 	int rc;
 	if ((rc = get_model(body, c, e)) != 0 ||
-	    (rc = request_check(body, endpoint, l->ready, values, &c->ignored, e)) != 0 ||
-	    (rc = get_submit(values, endpoint, c, e)) != 0 || (rc = get_labels(values, c, e)) != 0 ||
+	    (rc = request_check_shape(body, shape, l->ready, values, &c->ignored, e)) != 0 ||
+	    (rc = get_submit(values, shape->as, c, e)) != 0 || (rc = get_labels(values, c, e)) != 0 ||
 	    (rc = reasoning_request_read(values, l->ready, &c->reasoning, e)) != 0 ||
-	    (rc = tools_request_read(values, endpoint, &c->tools, e)) != 0 ||
+	    (rc = tools_request_read(values, shape->as, &c->tools, e)) != 0 ||
 	    (rc = constraint_request_read(values, text, &c->constraint, e)) != 0) {
 		request_common_dispose(c);
 		return rc;
 	}
 	c->template_kwargs = values->at[VALUE_CHAT_TEMPLATE_KWARGS];
 	return 0;
+}
+
+int request_common_read(const json_t *body, struct proto_str text, enum request_endpoint endpoint,
+			const struct request_limits *l, struct request_values *values, struct request_common *c,
+			struct request_error *e)
+{
+	const struct request_shape shape = {request_fields, n_request_fields, (uint8_t)endpoint, endpoint, false};
+	return request_common_read_shape(body, text, &shape, l, values, c, e);
 }
 
 void request_common_dispose(struct request_common *c)

@@ -243,7 +243,7 @@ static int check_values(const struct request_field *f, const json_t *v, struct r
 
 /* What the check of one body fills, and what it goes by. */
 struct checker {
-	enum request_endpoint endpoint;
+	const struct request_shape *shape;
 	unsigned ready;
 	struct request_values *values;
 	struct request_ignored *ignored;
@@ -323,11 +323,12 @@ static int check_members(struct checker *c, const char *prefix, const json_t *ob
 			make_valid(joined);
 			name = joined;
 		}
-		const struct request_field *f = request_field_find(name, c->endpoint);
-		if (f == NULL) {
+		const struct request_shape *shape = c->shape;
+		const struct request_field *f = request_rows_find(shape->rows, shape->n, shape->endpoints, name);
+		if (f == NULL || (f->does == FIELD_IGNORED && shape->lists_ignored))
 			ignore(c->ignored, name);
+		if (f == NULL)
 			continue;
-		}
 		rc = check_field(c, f, v, object);
 		if (rc == 0)
 			rc = keep_value(c, f, v);
@@ -337,13 +338,20 @@ static int check_members(struct checker *c, const char *prefix, const json_t *ob
 	return 0;
 }
 
-int request_check(const json_t *body, enum request_endpoint endpoint, unsigned ready, struct request_values *values,
-		  struct request_ignored *ignored, struct request_error *e)
+int request_check_shape(const json_t *body, const struct request_shape *shape, unsigned ready,
+			struct request_values *values, struct request_ignored *ignored, struct request_error *e)
 {
-	struct checker c = {endpoint, ready, values, ignored, e};
+	struct checker c = {shape, ready, values, ignored, e};
 	*values = (struct request_values){0};
 	*ignored = (struct request_ignored){0};
 	return check_members(&c, NULL, body);
+}
+
+int request_check(const json_t *body, enum request_endpoint endpoint, unsigned ready, struct request_values *values,
+		  struct request_ignored *ignored, struct request_error *e)
+{
+	const struct request_shape shape = {request_fields, n_request_fields, (uint8_t)endpoint, endpoint, false};
+	return request_check_shape(body, &shape, ready, values, ignored, e);
 }
 
 /* ---- small readers ---- */

@@ -24,6 +24,15 @@
 #include "gateway/request/request_table.h"
 #include "gateway/request/tools_request.h"
 
+/* The fields of a request of any API: rows as in request_table.h, whose values the shared readers take. */
+struct request_shape {
+	const struct request_field *rows; /* sorted by name */
+	size_t n;
+	uint8_t endpoints;        /* which rows are of this request: a bit of each row's */
+	enum request_endpoint as; /* whose rules apply beyond the rows */
+	bool lists_ignored;       /* struct request_ignored has FIELD_IGNORED ones, too */
+};
+
 struct request_limits {
 	size_t messages;            /* of a chat, or items of a response's input: at most */
 	size_t json_depth;          /* nesting of the body */
@@ -81,6 +90,9 @@ int request_parse_doc(const void *bytes, size_t n, const struct request_limits *
  * into *values, which holds nothing else, and unknown ones into *ignored. */
 int request_check(const json_t *body, enum request_endpoint endpoint, unsigned ready, struct request_values *values,
 		  struct request_ignored *ignored, struct request_error *e);
+/* The same of another API's request. */
+int request_check_shape(const json_t *body, const struct request_shape *shape, unsigned ready,
+			struct request_values *values, struct request_ignored *ignored, struct request_error *e);
 /* Prompts and names may not contain U+0000. The first only checks, without making the field's name. */
 bool request_text_fits(const json_t *string);
 int request_check_text(const json_t *string, const char *param, struct request_error *e);
@@ -105,6 +117,10 @@ int request_put_json(struct sl_buf *out, const json_t *v);
 int request_common_read(const json_t *body, struct proto_str text, enum request_endpoint endpoint,
 			const struct request_limits *l, struct request_values *values, struct request_common *c,
 			struct request_error *e);
+/* The same of another API's request. */
+int request_common_read_shape(const json_t *body, struct proto_str text, const struct request_shape *shape,
+			      const struct request_limits *l, struct request_values *values, struct request_common *c,
+			      struct request_error *e);
 /* Appends `,"tools":[…],"chat_template_kwargs":{…}` for the model's template, with what there is of them. */
 int request_put_template(struct sl_buf *out, const struct request_common *c);
 void request_common_dispose(struct request_common *c);

@@ -406,20 +406,26 @@ const struct request_field request_fields[] = {
 
 const size_t n_request_fields = sizeof request_fields / sizeof request_fields[0];
 
-const struct request_field *request_field_find(const char *name, enum request_endpoint endpoint)
+const struct request_field *request_rows_find(const struct request_field *rows, size_t n, unsigned endpoints,
+					      const char *name)
 {
-	size_t lo = 0, hi = n_request_fields;
+	size_t lo = 0, hi = n;
 	while (lo < hi) {
 		size_t mid = (lo + hi) / 2;
-		if (strcmp(request_fields[mid].name, name) < 0)
+		if (strcmp(rows[mid].name, name) < 0)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	for (; lo < n_request_fields && strcmp(request_fields[lo].name, name) == 0; lo++)
-		if ((request_fields[lo].endpoints & endpoint) != 0)
-			return &request_fields[lo];
+	for (; lo < n && strcmp(rows[lo].name, name) == 0; lo++)
+		if ((rows[lo].endpoints & endpoints) != 0)
+			return &rows[lo];
 	return NULL;
+}
+
+const struct request_field *request_field_find(const char *name, enum request_endpoint endpoint)
+{
+	return request_rows_find(request_fields, n_request_fields, endpoint, name);
 }
 
 unsigned request_ready(void) { return GATE_ALL; }

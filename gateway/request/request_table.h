@@ -156,5 +156,8 @@ unsigned request_ready(void);
 enum request_does request_field_does(const struct request_field *f, unsigned ready);
 /* NULL: unknown; the answer's header lists it (struct request_ignored). */
 const struct request_field *request_field_find(const char *name, enum request_endpoint endpoint);
+/* The same in any rows that are sorted by name; endpoints: a bit of the row's. */
+const struct request_field *request_rows_find(const struct request_field *rows, size_t n, unsigned endpoints,
+					      const char *name);
 
 #endif

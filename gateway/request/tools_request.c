@@ -15,8 +15,6 @@
 #include "base/json/json_out.h"
 #include "gateway/request/request_fields.h"
 
-enum { MAX_NAME = 64 };
-
 struct reader {
 	struct tools_request *out;
 	struct request_error *e;
@@ -32,13 +30,13 @@ static const char *at(struct reader *r, size_t i, const char *tail)
 	return r->param;
 }
 
-static bool is_name(const char *s, size_t n)
+bool tools_name_fits(const char *s, size_t n)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-	return n > 0 && n <= MAX_NAME && strspn(s, plain) == n;
+	return n > 0 && n <= TOOLS_MAX_NAME && strspn(s, plain) == n;
 }
 
-static struct tool *find_tool(const struct tools_request *t, const char *name)
+struct tool *tools_request_find(const struct tools_request *t, const char *name)
 {
 	for (size_t i = 0; i < t->n; i++)
 		if (strcmp(t->list[i].name, name) == 0)
@@ -59,11 +57,11 @@ static int read_definition(struct reader *r, const json_t *o, size_t i, const ch
 		return request_missing(r->e, at(r, i, tail));
 	if (!json_is_string(name))
 		return request_wrong_type(r->e, at(r, i, tail), "a string", name);
-	if (!is_name(json_string_value(name), json_string_length(name)))
+	if (!tools_name_fits(json_string_value(name), json_string_length(name)))
 		return request_bad(r->e, "invalid_value", at(r, i, tail),
 				   "Invalid value for '%s': a name has 1 to %d letters, digits, '_', '-' or '.'.",
-				   at(r, i, tail), MAX_NAME);
-	if (find_tool(r->out, json_string_value(name)) != NULL)
+				   at(r, i, tail), TOOLS_MAX_NAME);
+	if (tools_request_find(r->out, json_string_value(name)) != NULL)
 		return request_bad(r->e, "invalid_value", at(r, i, tail),
 				   "Invalid value for '%s': another tool has that name.", at(r, i, tail));
 	snprintf(tail, sizeof tail, "%sdescription", within);
@@ -116,19 +114,22 @@ static int read_tool(struct reader *r, const json_t *v, size_t i, struct tool *o
 	return read_definition(r, function, i, "function.", out);
 }
 
-static int read_tools(struct reader *r, const json_t *v)
+int tools_request_reserve(struct tools_request *t, const json_t *v, const char *field, struct request_error *e)
 {
 	size_t n = json_array_size(v);
-	int rc = 0;
 	if (n == 0)
 		return 0;
 	if (n > TOOLS_MAX)
-		return request_bad(r->e, "array_above_max_length", r->field,
-				   "Invalid '%s': it has at most %d elements, not %zu.", r->field, TOOLS_MAX, n);
-	r->out->list = sl_zalloc_n(n, sizeof *r->out->list);
-	if (r->out->list == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < n && rc == 0; i++) {
+		return request_bad(e, "array_above_max_length", field,
+				   "Invalid '%s': it has at most %d elements, not %zu.", field, TOOLS_MAX, n);
+	t->list = sl_zalloc_n(n, sizeof *t->list);
+	return t->list != NULL ? 0 : SL_ENOMEM;
+}
+
+static int read_tools(struct reader *r, const json_t *v)
+{
+	int rc = tools_request_reserve(r->out, v, r->field, r->e);
+	for (size_t i = 0; i < json_array_size(v) && rc == 0; i++) {
 		rc = read_tool(r, json_array_get(v, i), i, &r->out->list[i]);
 		r->out->n += rc == 0;
 	}
@@ -147,7 +148,7 @@ static int read_named(struct reader *r, const json_t *v, const char *param, stru
 	if (!json_is_string(name))
 		return request_bad(r->e, "invalid_value", param, "Invalid value for '%s': it names no function.",
 				   param);
-	*out = find_tool(r->out, json_string_value(name));
+	*out = tools_request_find(r->out, json_string_value(name));
 	if (*out == NULL)
 		return request_bad(r->e, "invalid_value", param, "Invalid value for '%s': there is no tool '%.*s'.",
 				   param, request_quoted(name), json_string_value(name));

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "gateway/request/request_error.h"
 
-enum { TOOLS_MAX = 128 };
+enum { TOOLS_MAX = 128, TOOLS_MAX_NAME = 64 };
 
 enum tool_choice { TOOL_CHOICE_AUTO, TOOL_CHOICE_NONE, TOOL_CHOICE_REQUIRED, TOOL_CHOICE_NAMED };
 
@@ -37,6 +37,12 @@ struct tools_request {
  * dispose. */
 int tools_request_read(const struct request_values *values, enum request_endpoint endpoint, struct tools_request *out,
 		       struct request_error *e);
+/* For readers of other forms: room for as many tools as the array v has, called field; 0, SL_EINVAL, SL_ENOMEM. And the
+ * tool of that name; NULL: none. */
+int tools_request_reserve(struct tools_request *t, const json_t *v, const char *field, struct request_error *e);
+struct tool *tools_request_find(const struct tools_request *t, const char *name);
+/* Letters, digits, '_', '-' and '.': what any format of calls can write. */
+bool tools_name_fits(const char *s, size_t n);
 void tools_request_dispose(struct tools_request *t);
 /* Appends `,"tools":[…]` as templates take them, unless there are none. 0, SL_ELIMIT, SL_ENOMEM. */
 int tools_request_put(struct sl_buf *out, const struct tools_request *t);

@@ -241,7 +241,8 @@ static void reply_running(struct idempotent *i)
 	struct sl_buf body;
 	idempotent_free(i);
 	buf_init(&body, 1024);
-	int rc = api_error_print(&body, &e, "The first request with this Idempotency-Key is still being answered.");
+	int rc =
+	    exchange_print_error(&body, x, &e, "The first request with this Idempotency-Key is still being answered.");
 	exchange_reply(x, e.status, rc == 0 ? "application/json" : NULL, fields, 2, buf_data(&body),
 		       rc == 0 ? body.len : 0);
 	buf_dispose(&body);
@@ -263,7 +264,7 @@ static void replay(struct idempotent *i, bool stream, const uint8_t *bytes, size
 	for (size_t k = 0; k < STREAM_FIELDS; k++)
 		fields[1 + k] = stream_fields[k];
 	metric_add(&replays, 1);
-	exchange_reply(x, 200, stream ? "text/event-stream" : "application/json", fields,
+	exchange_reply(x, 200, stream ? exchange_stream_type(x) : "application/json", fields,
 		       stream ? STREAM_FIELDS + 1 : 1, bytes, n);
 	idempotent_free(i);
 }

@@ -643,6 +643,7 @@ const char *http_reason(int status)
 	case 501: return "Not Implemented";
 	case 503: return "Service Unavailable";
 	case 505: return "HTTP Version Not Supported";
+	case 529: return "Site is overloaded";
 	default: return "Status";
 	}
 }

@@ -33,3 +33,13 @@ export function withTemplate(from, to, template) {
   const pad = Buffer.alloc((alignment - (head.length % alignment)) % alignment);
   writeFileSync(to, Buffer.concat([head, pad, b.subarray(data)]));
 }
+
+/** A template whose model writes calls and reasoning, each in its tags. */
+export const HERMES = `{%- if tools %}<|im_start|>system
+You may call functions. <tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>
+For each call return JSON within <tool_call></tool_call> tags: <tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call><|im_end|>
+{% endif %}{%- for m in messages %}<|im_start|>{{ m.role }}
+{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking %}<think>
+{% endif %}{% endif %}`;

@@ -9,16 +9,8 @@ import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { user } from './client.mjs';
 import { ROOT, request, startServer } from './harness.mjs';
-import { withTemplate } from './gguf.mjs';
+import { HERMES, withTemplate } from './gguf.mjs';
 
-const HERMES = `{%- if tools %}<|im_start|>system
-You may call functions. <tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>
-For each call return JSON within <tool_call></tool_call> tags: <tool_call>{"name": <function-name>, "arguments": <args-json-object>}</tool_call><|im_end|>
-{% endif %}{%- for m in messages %}<|im_start|>{{ m.role }}
-{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>{% endfor %}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% if enable_thinking is defined and enable_thinking %}<think>
-{% endif %}{% endif %}`;
 const WEATHER = { type: 'function', function: { name: 'get_weather', description: 'The weather', parameters: { type: 'object', properties: {
   city: { type: 'string', maxLength: 10 }, days: { type: 'integer', minimum: 1, maximum: 7 } }, required: ['city'], additionalProperties: false } } };
 const NOTE = { type: 'function', function: { name: 'note', parameters: { type: 'object', properties: { text: { type: 'string', maxLength: 8 } }, required: ['text'], additionalProperties: false } } };

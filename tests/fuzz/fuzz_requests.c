@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bodies of chat, completion, response, embedding, rerank and score requests; the first byte says which. An accepted
- * one gives a submit that the protocol takes, a refused one a message of valid UTF-8.
+ * Bodies of chat, completion, response, embedding, rerank and score requests, and of the dialects; the first byte says
+ * which. An accepted one gives a submit that the protocol takes, a refused one a message of valid UTF-8.
  */
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/utf8.h"
+#include "gateway/dialect/messages_request.h"
+#include "gateway/dialect/ollama_request.h"
 #include "gateway/request/chat_request.h"
 #include "gateway/request/completion_request.h"
 #include "gateway/request/embedding_request.h"
@@ -42,10 +44,27 @@ static const char *const seeds[] = {
     "e{\"model\":\"m\",\"input\":[\"a\",\"b\"],\"encoding_format\":\"base64\",\"dimensions\":3,\"user\":\"u\"}",
     "e{\"model\":\"m\",\"input\":[[1,2],[3]]}",
     "k{\"model\":\"m\",\"query\":\"q\",\"documents\":[\"a\",{\"text\":\"b\"}],\"top_n\":1,\"return_documents\":true}",
+    "m{\"model\":\"m\",\"max_tokens\":5,\"messages\":[" USER "],\"system\":[{\"type\":\"text\",\"text\":\"a\"}],"
+    "\"stop_sequences\":[\"b\"],\"top_k\":3,\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":9},\"metadata\":{"
+    "\"user_id\":\"u\"},\"output_config\":{\"effort\":\"low\",\"format\":{\"type\":\"json_schema\",\"schema\":{}}}}",
+    "m{\"model\":\"m\",\"max_tokens\":5,\"tools\":[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":"
+    "\"object\"}}],\"tool_choice\":{\"type\":\"tool\",\"name\":\"f\",\"disable_parallel_tool_use\":true},\"messages\":"
+    "[" USER
+    ",{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\",\"signature\":\"\"},{\"type\":"
+    "\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{\"a\":[1,null]}}]},{\"role\":\"user\",\"content\":[{\"type\":"
+    "\"tool_result\",\"tool_use_id\":\"1\",\"is_error\":true,\"content\":[{\"type\":\"text\",\"text\":\"r\"}]}]}]}",
+    "o{\"model\":\"m\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"}," USER
+    ",{\"role\":\"assistant\",\"thinking\":"
+    "\"t\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}}]},{\"role\":\"tool\",\"tool_name\":"
+    "\"f\",\"content\":\"r\"}],\"options\":{\"num_predict\":-1,\"num_ctx\":9,\"stop\":[\"x\"],\"seed\":1},\"format\":"
+    "\"json\",\"think\":\"low\",\"stream\":false,\"logprobs\":true,\"top_logprobs\":2,\"keep_alive\":\"5m\"}",
+    "g{\"model\":\"m\",\"prompt\":\"p\",\"system\":\"s\",\"format\":{\"type\":\"object\"},\"context\":[],\"images\":[]"
+    "}",
+    "g{\"model\":\"m\",\"prompt\":\"p\",\"raw\":true,\"suffix\":\"\"}",
     "s{\"model\":\"m\",\"text_1\":[\"a\",\"b\"],\"text_2\":[\"c\",\"d\"]}",
 };
 
-static const struct request_limits limits = {.messages = 16, .json_depth = 16, .prompts = 8};
+static const struct request_limits limits = {.messages = 16, .json_depth = 16, .prompts = 8, .ready = GATE_ALL};
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
@@ -173,6 +192,49 @@ static void rank(bool score, const uint8_t *data, size_t n)
 	rank_request_dispose(&r);
 }
 
+/* The messages that a dialect's became. */
+static void check_chat(const struct chat_request *r)
+{
+	json_t *v = json_loadb((const char *)buf_data(&r->prompt), r->prompt.len, JSON_REJECT_DUPLICATES, NULL);
+	FUZZ_REQUIRE(json_array_size(json_object_get(v, "messages")) > 0);
+	json_decref(v);
+}
+
+static void messages(const uint8_t *data, size_t n)
+{
+	struct chat_request r;
+	struct request_error e;
+	int rc = messages_request_parse(data, n, &limits, &r, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+		return;
+	}
+	check_chat(&r);
+	goes_out(&r.c);
+	chat_request_dispose(&r);
+	FUZZ_REQUIRE(messages_count_parse(data, n, &limits, &r, &e) == 0);
+	chat_request_dispose(&r);
+}
+
+static void ollama(bool generates, const uint8_t *data, size_t n)
+{
+	struct ollama_request r;
+	struct request_error e;
+	int rc =
+	    generates ? ollama_generate_parse(data, n, &limits, &r, &e) : ollama_chat_parse(data, n, &limits, &r, &e);
+	if (rc != 0) {
+		refused(rc, &e);
+		return;
+	}
+	const struct proto_str prompt = r.chat.c.submit.prompt;
+	FUZZ_REQUIRE(utf8_valid(prompt.at, prompt.n) && (r.loads || prompt.n > 0));
+	if (!r.loads && !r.raw)
+		check_chat(&r.chat);
+	if (!r.loads)
+		goes_out(&r.chat.c);
+	ollama_request_dispose(&r);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	if (n == 0)
@@ -183,6 +245,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		completion(data + 1, n - 1);
 	else if (data[0] == 'e')
 		embedding(data + 1, n - 1);
+	else if (data[0] == 'm')
+		messages(data + 1, n - 1);
+	else if (data[0] == 'o' || data[0] == 'g')
+		ollama(data[0] == 'g', data + 1, n - 1);
 	else if (data[0] == 'k' || data[0] == 's')
 		rank(data[0] == 's', data + 1, n - 1);
 	else

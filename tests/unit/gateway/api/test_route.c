@@ -32,6 +32,9 @@ static void matches_exactly(void **state)
 					      "/v1/./models",
 					      "/live/",
 					      "/metrics/",
+					      "/api",
+					      "/api/chat/",
+					      "/v1/messages/",
 					      "*",
 					      "http://localhost/live",
 					      "/www/",
@@ -127,6 +130,9 @@ static void unknown_names_are_unknown_paths(void **state)
 						 {"POST", "/v1/models/a/b"},
 						 {"DELETE", "/v1/models/a/permissions"},
 						 {"POST", "/v1/moderations"},
+						 {"POST", "/v1/messages/batches"},
+						 {"POST", "/api/pull"},
+						 {"DELETE", "/api/delete"},
 						 {"POST", "/v1/images/generations"},
 						 {"GET", "/v1/files"}};
 	const char *allow;

@@ -21,11 +21,40 @@
 static struct auth_key *check(struct auth *a, const char *value)
 {
 	struct http_field field = {"authorization", value};
-	struct http_request r = {.fields = &field, .n_fields = value != NULL};
+	struct http_request r = {.path = "/v1/messages", .fields = &field, .n_fields = value != NULL};
 	bool given;
 	struct auth_key *k = auth_check(a, &r, &given);
 	assert_true(given == (value != NULL));
 	return k;
+}
+
+/* x-api-key counts on the paths of clients that send it, and only without an Authorization field. */
+static void key_of_anthropics_clients(void **state)
+{
+	static const char *const paths[] = {"/v1/messages", "/v1/messages/count_tokens", "/v1/models", "/v1/models/m"};
+	static const char *const others[] = {"/v1/messagesx", "/v1/chat/completions", "/api/chat", "/v1", "/"};
+	struct http_field fields[] = {{"x-api-key", "sk-1"}, {"authorization", "Bearer sk-2"}};
+	struct http_request r = {.fields = fields, .n_fields = 1};
+	bool given;
+	(void)state;
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+		r.path = paths[i];
+		r.n_fields = 1;
+		assert_string_equal(auth_bearer(&r, &given), "sk-1");
+		assert_true(given);
+		r.n_fields = 2;
+		assert_string_equal(auth_bearer(&r, &given), "sk-2");
+		fields[1].value = "Basic eA==";
+		assert_null(auth_bearer(&r, &given));
+		assert_true(given);
+		fields[1].value = "Bearer sk-2";
+	}
+	r.n_fields = 1;
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+		r.path = others[i];
+		assert_null(auth_bearer(&r, &given));
+		assert_false(given);
+	}
 }
 
 static void development_keys(void **state)
@@ -138,6 +167,7 @@ static void counts_outlive_a_reload(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(key_of_anthropics_clients),
 	    cmocka_unit_test(development_keys),
 	    cmocka_unit_test(configured_keys),
 	    cmocka_unit_test(counts_outlive_a_reload),

@@ -140,6 +140,8 @@ static void a_preflight_allows_what_clients_send(void **state)
 			    "authorization, content-type, x-stainless-arch, x-stainless-retry-count");
 	assert_string_equal(headers_for("Authorization, Content-Type , User-Agent", headers),
 			    "authorization, content-type, User-Agent");
+	assert_string_equal(headers_for("x-api-key,anthropic-version,anthropic-beta", headers),
+			    "authorization, content-type, x-api-key, anthropic-version, anthropic-beta");
 	assert_string_equal(headers_for("x-evil, cookie, x-request-id", headers),
 			    "authorization, content-type, x-request-id");
 }
