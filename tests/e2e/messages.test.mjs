@@ -168,7 +168,9 @@ describe('messages, of the echo engine', { timeout: 120_000 }, () => {
     const headers = { 'x-api-key': server.keys.paid, ...VERSION, 'idempotency-key': 'm-1' };
     for (const stream of [false, true]) {
       const own = { ...headers, 'idempotency-key': `m-${stream}` };
-      const first = await post('/v1/messages', { ...ask, stream }, own), second = await post('/v1/messages', { ...ask, stream }, own);
+      const first = await post('/v1/messages', { ...ask, stream }, own);
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_idempotent_unstored_bytes') === 0, 60_000)); // else it is joined
+      const second = await post('/v1/messages', { ...ask, stream }, own);
       assert.deepEqual([second.status, second.body], [200, first.body]);
       assert.equal(second.headers['x-sluice-idempotent-replay'], 'true');
       assert.equal(second.headers['content-type'], first.headers['content-type']);
@@ -187,8 +189,8 @@ describe('messages, of the echo engine', { timeout: 120_000 }, () => {
 describe('messages and lines, on the way of a chat', { timeout: 120_000 }, () => {
   let server, post;
   before(async () => {
-    server = await startServer({ echo: true, sets: ['engine.echo.context=400', 'engine.echo.rate=0', 'engine.echo.ttft=300ms'],
-      edit: (yaml) => yaml.replaceAll('compress: summary', 'compress: trim').replace('requests_per_minute: 600', 'requests_per_minute: 2') });
+    server = await startServer({ echo: true, sets: ['engine.echo.context=400', 'engine.echo.rate=0', 'engine.echo.ttft=1500ms'],
+      edit: (yaml) => yaml.replaceAll('compress: summary', 'compress: trim').replace('requests_per_minute: 600', 'requests_per_minute: 1') });
     post = poster(server);
   });
   after(async () => assert.equal(await server?.stop(), 0, server?.log()));
@@ -217,15 +219,15 @@ describe('messages and lines, on the way of a chat', { timeout: 120_000 }, () =>
 
   test('a key over its limit gets 429 of each API', async () => {
     const statuses = [];
-    for (let i = 0; i < 4; i++) {
+    for (let i = 0; i < 3; i++) {
       const [path, body] = ways[i % 2];
       const r = await post(path, body(user('x')), both('free'));
       statuses.push(r.status);
-      if (i < 2) continue;
+      if (i < 1) continue;
       assert.ok(Number(r.headers['retry-after']) > 0, r.body);
       assert.equal(i % 2 === 0 ? r.json.error.type : typeof r.json.error, i % 2 === 0 ? 'rate_limit_error' : 'string');
     }
-    assert.deepEqual(statuses, [200, 200, 429, 429]);
+    assert.deepEqual(statuses, [200, 429, 429]);
   });
 });
 

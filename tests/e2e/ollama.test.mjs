@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { Ollama } from 'ollama';
-import { until, user } from './client.mjs';
+import { metric, until, user } from './client.mjs';
 import { HERMES, withTemplate } from './gguf.mjs';
 import { ROOT, SLUICE, request, startServer } from './harness.mjs';
 import { violations } from './schema.mjs';
@@ -134,7 +134,10 @@ describe('ollama, of the echo engine', { timeout: 120_000 }, () => {
 
   test('a repeated request with its key gets the same lines', async () => {
     const headers = { authorization: `Bearer ${server.keys.paid}`, 'idempotency-key': 'o-1' };
-    const first = await post('/api/chat', chat, headers), second = await post('/api/chat', chat, headers);
+    const first = await post('/api/chat', chat, headers);
+    // Until the answer is stored a repetition joins it, and its lines have times of their own.
+    assert.ok(await until(async () => metric(await server.metrics(), 'sluice_idempotent_unstored_bytes') === 0, 60_000));
+    const second = await post('/api/chat', chat, headers);
     assert.deepEqual([second.status, second.body, second.headers['content-type']], [200, first.body, 'application/x-ndjson']);
     assert.equal(second.headers['x-sluice-idempotent-replay'], 'true');
   });
