@@ -32,7 +32,7 @@ describe('libraries', { timeout: 300_000 }, () => {
   });
   after(() => server?.stop());
 
-  const library = (more = {}) => new OpenAI({ baseURL: `${server.http}/v1`, apiKey: server.keys.paid, maxRetries: 0, ...more });
+  const library = (more = {}) => new OpenAI({ baseURL: `${server.http}/v1`, apiKey: server.keys.paid, maxRetries: 0, fetch: scripted().fetch, ...more });
   const ask = { model: 'demo-large', messages: user(question), max_tokens: 300, seed: 11 };
   const weather = (asked) => zodFunction({ name: 'get_weather', description: 'The weather', parameters: Place,
     function: (a) => { asked.push(a); return { sky: 'clear' }; } });

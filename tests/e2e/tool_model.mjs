@@ -34,13 +34,14 @@ export const quoted = (s) => s.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 /** A call as this model writes it. */
 export const callText = (name, args) => `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
 
-/** fetch that holds the n-th answer to texts[n], and notes what was sent: {bodies}. The client is unchanged, and the choice stays auto. */
+/** fetch that holds the n-th answer to texts[n], and notes what was sent: {bodies, fetch}. The client is unchanged, and the choice stays
+ * auto. All else is drawn with one seed, for clients that send none: each run has the same answers. */
 export function scripted(...texts) {
   const bodies = [];
   const send = async (url, init) => {
     const body = JSON.parse(init.body), text = texts[bodies.length];
     bodies.push(body);
-    return fetch(url, { ...init, body: JSON.stringify(text === undefined ? body : { ...body, regex: quoted(text) }) });
+    return fetch(url, { ...init, body: JSON.stringify({ seed: 11, ...body, ...(text === undefined ? {} : { regex: quoted(text) }) }) });
   };
   return { bodies, fetch: send };
 }
