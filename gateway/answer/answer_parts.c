@@ -139,7 +139,7 @@ static int tell(struct answer_parts *p, const struct answer_item *item, enum ans
 static int flush(struct answer_parts *p)
 {
 	struct answer_item *item = last_item(p);
-	if (p->pending.len == 0)
+	if (item == NULL || p->pending.len == 0)
 		return 0;
 	int rc = tell(p, item, ANSWER_ITEM_TEXT, (const char *)buf_data(&p->pending), p->pending.len);
 	if (rc == 0 && (p->out == NULL || p->a->out.keep_text))

@@ -10,13 +10,13 @@
 struct request_limits api_limits(const struct exchange *x)
 {
 	const struct gw_limits *l = &x->app->t->cfg->limits;
-	return (struct request_limits){
-	    .messages = (size_t)l->messages,
-	    .json_depth = (size_t)l->json_depth,
-	    .json_values = (size_t)l->json_values,
-	    .prompts = ANSWER_MAX_RUNS,
-	    .cleanse = x->key != NULL && x->key->tier != NULL ? (enum cleanse_level)x->key->tier->cleanse : CLEANSE_OFF,
-	    .ready = request_ready()};
+	return (struct request_limits){.messages = (size_t)l->messages,
+				       .json_depth = (size_t)l->json_depth,
+				       .json_values = (size_t)l->json_values,
+				       .prompts = ANSWER_MAX_RUNS,
+				       .cleanse = x->key != NULL && x->key->tier != NULL
+						      ? (enum cleanse_level)x->key->tier->cleanse
+						      : CLEANSE_OFF};
 }
 
 /* Estimated bytes per token: removed text is never tokenized. */

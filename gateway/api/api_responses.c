@@ -419,18 +419,9 @@ static void go_on(struct exchange *x, struct response_request *read, bool counts
 static void on_read(struct exchange *x, void *read) { go_on(x, read, false); }
 static void on_read_to_count(struct exchange *x, void *read) { go_on(x, read, true); }
 
-/* Tools only become a part of the prompt here. */
-static int parse_to_count(const void *bytes, size_t n, const struct request_limits *l, void *out,
-			  struct request_error *e)
-{
-	struct request_limits open = *l;
-	open.ready = GATE_ALL;
-	return response_request_parse(bytes, n, &open, out, e);
-}
-
 void api_response_count(struct exchange *x)
 {
-	static const struct body_parser parser = {sizeof(struct response_request), parse_to_count, dispose};
+	static const struct body_parser parser = {sizeof(struct response_request), parse, dispose};
 	body_read(x, &parser, on_read_to_count);
 }
 

@@ -13,7 +13,8 @@ static const char in_parts[] = "Send many requests at once; limits are by key.";
 static const char no_tuning[] = "Models are the configuration's: engine.models, and 'sluice model' for their files.";
 static const char keep[] = "Use /v1/responses and /v1/conversations, which are stored.";
 static const char no_files[] = "Put the text into the messages.";
-static const char no_scores[] = "Use 'logprobs' of POST /v1/chat/completions.";
+static const char rerank[] = "Use POST /v1/rerank.";
+static const char score[] = "Use POST /v1/score.";
 static const char keys[] = "Keys are managed by 'sluice keys', limits are in GET /v1/usage.";
 
 /* A path and all below it; method NULL: any. */
@@ -51,18 +52,17 @@ static const struct {
     /* Of other servers. */
     {NULL, "/v1/messages/batches", in_parts},
     {NULL, "/v1/complete", "Use POST /v1/messages."},
-    {NULL, "/v1/rerank", no_scores},
-    {NULL, "/v2/rerank", no_scores},
-    {NULL, "/rerank", no_scores},
-    {NULL, "/v1/score", no_scores},
-    {NULL, "/score", no_scores},
-    {NULL, "/pooling", no_scores},
-    {NULL, "/classify", no_scores},
+    {NULL, "/v2/rerank", rerank},
+    {NULL, "/rerank", rerank},
+    {NULL, "/score", score},
+    {NULL, "/pooling", "Use POST /v1/embeddings."},
+    {NULL, "/classify", score},
     {NULL, "/generate", "Use POST /v1/completions."},
     {NULL, "/generate_stream", "Use POST /v1/completions with 'stream'."},
     {NULL, "/completion", "Use POST /v1/completions."},
     {NULL, "/completions", "Use POST /v1/completions."},
     {NULL, "/chat/completions", chat},
+    {NULL, "/embeddings", "Use POST /v1/embeddings."},
     {NULL, "/responses", "Use POST /v1/responses."},
     {NULL, "/models", "Use GET /v1/models."},
     {NULL, "/infill", "Use POST /v1/completions."},

@@ -86,7 +86,5 @@ int messages_request_parse(const void *bytes, size_t n, const struct request_lim
 int messages_count_parse(const void *bytes, size_t n, const struct request_limits *l, struct chat_request *out,
 			 struct request_error *e)
 {
-	struct request_limits open = *l;
-	open.ready = GATE_ALL;
-	return parse(bytes, n, &open, true, out, e);
+	return parse(bytes, n, l, true, out, e);
 }

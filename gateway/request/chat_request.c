@@ -73,7 +73,7 @@ int chat_request_parse(const void *bytes, size_t n, const struct request_limits 
 	struct request_values values;
 	int rc;
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = request_common_read(out->body.root, (struct proto_str){bytes, n}, REQUEST_CHAT, l, &values, &out->c,
+	    (rc = request_common_read(out->body.root, (struct proto_str){bytes, n}, REQUEST_CHAT, &values, &out->c,
 				      e)) != 0 ||
 	    (rc = chat_request_logprobs(&values, out, e)) != 0 || (rc = check_turn(&values, e)) != 0 ||
 	    (rc = put_prompt(&values, out, l, e)) != 0) {

@@ -157,7 +157,7 @@ int completion_request_parse(const void *bytes, size_t n, const struct request_l
 	struct request_values values;
 	int rc;
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) == 0 &&
-	    (rc = request_common_read(out->body.root, (struct proto_str){bytes, n}, REQUEST_COMPLETION, l, &values,
+	    (rc = request_common_read(out->body.root, (struct proto_str){bytes, n}, REQUEST_COMPLETION, &values,
 				      &out->c, e)) == 0 &&
 	    (rc = get_prompts(&values, out, l, e)) == 0) {
 		get_logprobs(&values, out);

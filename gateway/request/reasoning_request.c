@@ -34,14 +34,12 @@ static int set_effort(struct reasoning_request *r, const json_t *v, const char *
 }
 
 /* {"type":"enabled","budget_tokens":N}, or a boolean. */
-static int read_thinking(struct reasoning_request *r, const json_t *v, unsigned ready, struct request_error *e)
+static int read_thinking(struct reasoning_request *r, const json_t *v, struct request_error *e)
 {
 	static const char param[] = "thinking.type", budget_param[] = "thinking.budget_tokens";
 	if (v == NULL || json_is_boolean(v))
 		return v != NULL ? set_switch(r, json_is_true(v), "thinking", e) : 0;
 	const json_t *type = request_get(v, "type"), *budget = request_get(v, "budget_tokens");
-	if (budget != NULL && (ready & GATE_REASONING) == 0)
-		return request_refuse(e, budget_param, NULL);
 	if (budget != NULL && !json_is_integer(budget))
 		return request_wrong_type(e, budget_param, "an integer", budget);
 	if (budget != NULL && (json_integer_value(budget) < 0 || json_integer_value(budget) > INT32_MAX))
@@ -83,8 +81,7 @@ static int read_budget(struct reasoning_request *r, const struct request_values 
 	return 0;
 }
 
-int reasoning_request_read(const struct request_values *values, unsigned ready, struct reasoning_request *out,
-			   struct request_error *e)
+int reasoning_request_read(const struct request_values *values, struct reasoning_request *out, struct request_error *e)
 {
 	const json_t *enable = values->at[VALUE_ENABLE_THINKING], *effort = values->at[VALUE_REASONING_EFFORT];
 	int rc = 0;
@@ -92,7 +89,7 @@ int reasoning_request_read(const struct request_values *values, unsigned ready, 
 	if (enable != NULL)
 		rc = set_switch(out, json_is_true(enable), "enable_thinking", e);
 	if (rc == 0)
-		rc = read_thinking(out, values->at[VALUE_THINKING], ready, e);
+		rc = read_thinking(out, values->at[VALUE_THINKING], e);
 	if (rc == 0 && effort != NULL)
 		rc = set_effort(out, effort, values->name[VALUE_REASONING_EFFORT], e);
 	if (rc == 0)

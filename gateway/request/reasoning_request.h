@@ -21,9 +21,8 @@ struct reasoning_request {
 	uint32_t budget; /* tokens of reasoning */
 };
 
-/* values: of a body that request_check passed; ready: open gates. 0 or SL_EINVAL with *e filled. */
-int reasoning_request_read(const struct request_values *values, unsigned ready, struct reasoning_request *out,
-			   struct request_error *e);
+/* values: of a body that request_check passed. 0 or SL_EINVAL with *e filled. */
+int reasoning_request_read(const struct request_values *values, struct reasoning_request *out, struct request_error *e);
 /* Appends `,"chat_template_kwargs":{…}` unless there is none: the client's own (NULL: none) and what r adds to them. */
 int reasoning_request_put(struct sl_buf *out, const struct reasoning_request *r, json_t *kwargs);
 

@@ -395,15 +395,13 @@ static int get_submit(const struct request_values *values, enum request_endpoint
 }
 
 int request_common_read_shape(const json_t *body, struct proto_str text, const struct request_shape *shape,
-			      const struct request_limits *l, struct request_values *values, struct request_common *c,
-			      struct request_error *e)
+			      struct request_values *values, struct request_common *c, struct request_error *e)
 {
 	*c = (struct request_common){.submit = {PROTO_SUBMIT_OFF, .temperature = 1, .top_p = 1}};
 	int rc;
-	if ((rc = get_model(body, c, e)) != 0 ||
-	    (rc = request_check_shape(body, shape, l->ready, values, &c->ignored, e)) != 0 ||
+	if ((rc = get_model(body, c, e)) != 0 || (rc = request_check_shape(body, shape, values, &c->ignored, e)) != 0 ||
 	    (rc = get_submit(values, shape->as, c, e)) != 0 || (rc = get_labels(values, c, e)) != 0 ||
-	    (rc = reasoning_request_read(values, l->ready, &c->reasoning, e)) != 0 ||
+	    (rc = reasoning_request_read(values, &c->reasoning, e)) != 0 ||
 	    (rc = tools_request_read(values, shape->as, &c->tools, e)) != 0 ||
 	    (rc = constraint_request_read(values, text, &c->constraint, e)) != 0) {
 		request_common_dispose(c);

@@ -244,7 +244,6 @@ static int check_values(const struct request_field *f, const json_t *v, struct r
 /* What the check of one body fills, and what it goes by. */
 struct checker {
 	const struct request_shape *shape;
-	unsigned ready;
 	struct request_values *values;
 	struct request_ignored *ignored;
 	struct request_error *e;
@@ -257,7 +256,7 @@ static int check_field(struct checker *c, const struct request_field *f, const j
 	char want[96];
 	if ((type_of(v) & f->types) == 0)
 		return request_wrong_type(c->e, f->name, types_text(f->types, want, sizeof want), v);
-	if (request_field_does(f, c->ready) == FIELD_REFUSED)
+	if (f->does == FIELD_REFUSED)
 		return f->harmless != NULL && f->harmless(v, object) ? 0 : request_refuse(c->e, f->name, f->instead);
 	int rc = 0;
 	if (json_is_number(v))
@@ -273,7 +272,7 @@ static int check_field(struct checker *c, const struct request_field *f, const j
 static int keep_value(struct checker *c, const struct request_field *f, json_t *v)
 {
 	struct request_values *values = c->values;
-	if (f->value == VALUE_NONE || request_field_does(f, c->ready) == FIELD_REFUSED)
+	if (f->value == VALUE_NONE || f->does == FIELD_REFUSED)
 		return 0;
 	const char *before = values->name[f->value];
 	if (before != NULL && !json_equal(values->at[f->value], v))
@@ -338,20 +337,20 @@ static int check_members(struct checker *c, const char *prefix, const json_t *ob
 	return 0;
 }
 
-int request_check_shape(const json_t *body, const struct request_shape *shape, unsigned ready,
-			struct request_values *values, struct request_ignored *ignored, struct request_error *e)
+int request_check_shape(const json_t *body, const struct request_shape *shape, struct request_values *values,
+			struct request_ignored *ignored, struct request_error *e)
 {
-	struct checker c = {shape, ready, values, ignored, e};
+	struct checker c = {shape, values, ignored, e};
 	*values = (struct request_values){0};
 	*ignored = (struct request_ignored){0};
 	return check_members(&c, NULL, body);
 }
 
-int request_check(const json_t *body, enum request_endpoint endpoint, unsigned ready, struct request_values *values,
+int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
 		  struct request_ignored *ignored, struct request_error *e)
 {
 	const struct request_shape shape = {request_fields, n_request_fields, (uint8_t)endpoint, endpoint, false};
-	return request_check_shape(body, &shape, ready, values, ignored, e);
+	return request_check_shape(body, &shape, values, ignored, e);
 }
 
 /* ---- small readers ---- */

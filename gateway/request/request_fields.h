@@ -39,7 +39,6 @@ struct request_limits {
 	size_t json_values;         /* how much there is in it, json_measure; 0: no limit */
 	size_t prompts;             /* of a completion */
 	enum cleanse_level cleanse; /* of users' messages: what their tier has */
-	unsigned ready;             /* enum request_gate, bits: fields of open gates are honoured (request_ready) */
 };
 
 /* Unknown fields of a body, for a header: names, comma separated; bytes that are not of a plain name are '_'. */
@@ -88,11 +87,11 @@ int request_parse_doc(const void *bytes, size_t n, const struct request_limits *
 		      struct request_error *e);
 /* Every known field, whether honoured or not: type, range, and whether it is refused. Puts those that parsers read
  * into *values, which holds nothing else, and unknown ones into *ignored. */
-int request_check(const json_t *body, enum request_endpoint endpoint, unsigned ready, struct request_values *values,
+int request_check(const json_t *body, enum request_endpoint endpoint, struct request_values *values,
 		  struct request_ignored *ignored, struct request_error *e);
 /* The same of another API's request. */
-int request_check_shape(const json_t *body, const struct request_shape *shape, unsigned ready,
-			struct request_values *values, struct request_ignored *ignored, struct request_error *e);
+int request_check_shape(const json_t *body, const struct request_shape *shape, struct request_values *values,
+			struct request_ignored *ignored, struct request_error *e);
 /* Prompts and names may not contain U+0000. The first only checks, without making the field's name. */
 bool request_text_fits(const json_t *string);
 int request_check_text(const json_t *string, const char *param, struct request_error *e);
@@ -115,12 +114,10 @@ int request_put_json(struct sl_buf *out, const json_t *v);
 /* Checks the body, fills *values for what the endpoint reads besides, and *c. text: the bytes that body was read from,
  * borrowed for the call. On failure c needs no dispose. */
 int request_common_read(const json_t *body, struct proto_str text, enum request_endpoint endpoint,
-			const struct request_limits *l, struct request_values *values, struct request_common *c,
-			struct request_error *e);
+			struct request_values *values, struct request_common *c, struct request_error *e);
 /* The same of another API's request. */
 int request_common_read_shape(const json_t *body, struct proto_str text, const struct request_shape *shape,
-			      const struct request_limits *l, struct request_values *values, struct request_common *c,
-			      struct request_error *e);
+			      struct request_values *values, struct request_common *c, struct request_error *e);
 /* Appends `,"tools":[…],"chat_template_kwargs":{…}` for the model's template, with what there is of them. */
 int request_put_template(struct sl_buf *out, const struct request_common *c);
 void request_common_dispose(struct request_common *c);

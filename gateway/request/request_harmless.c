@@ -46,24 +46,6 @@ bool harmless_disabled(const json_t *v, const json_t *object)
 	return is_text(v, "disabled");
 }
 
-/* Without tools there is nothing to choose, and with tools it is these that are refused. */
-bool harmless_choice(const json_t *v, const json_t *object)
-{
-	(void)object;
-	return is_text(v, "none") || is_text(v, "auto");
-}
-
-/* Tools that must not be called are none. */
-bool harmless_tools(const json_t *v, const json_t *object)
-{
-	return harmless_empty(v, object) || is_text(json_object_get(object, "tool_choice"), "none");
-}
-
-bool harmless_functions(const json_t *v, const json_t *object)
-{
-	return harmless_empty(v, object) || is_text(json_object_get(object, "function_call"), "none");
-}
-
 bool harmless_text_format(const json_t *v, const json_t *object)
 {
 	(void)object;

@@ -18,10 +18,7 @@ bool harmless_one(const json_t *v, const json_t *object);
 bool harmless_text_format(const json_t *v, const json_t *object);
 bool harmless_true(const json_t *v, const json_t *object);
 bool harmless_zero(const json_t *v, const json_t *object);
-bool harmless_choice(const json_t *v, const json_t *object);
 bool harmless_reasoning_format(const json_t *v, const json_t *object);
-bool harmless_functions(const json_t *v, const json_t *object);
-bool harmless_tools(const json_t *v, const json_t *object);
 bool harmless_window(const json_t *v, const json_t *object);
 bool harmless_modalities(const json_t *v, const json_t *object);
 

@@ -34,14 +34,6 @@ enum request_type {
 	TYPE_OBJ = 32,
 };
 
-/* Parts of the request that wait for the engine or for the answer. */
-enum request_gate {
-	GATE_CONSTRAINT = 1, /* answers of a form: schemas, grammars */
-	GATE_TOOLS = 2,      /* tools that the model may call */
-	GATE_REASONING = 4,  /* a limit of the tokens of reasoning */
-	GATE_ALL = 7,
-};
-
 /* Servers that have the field, with that meaning. */
 enum request_server {
 	SERVER_VLLM = 1,
@@ -134,7 +126,6 @@ struct request_field {
 	const char *name; /* a member of an object: "object.member" */
 	uint8_t endpoints, does, types;
 	uint8_t value;       /* enum request_value: where request_check puts it */
-	uint8_t gate;        /* enum request_gate; 0: none */
 	uint8_t servers;     /* enum request_server, bits: who else has it */
 	bool members;        /* rows for its members follow */
 	bool above;          /* lo itself is outside */
@@ -150,10 +141,6 @@ struct request_field {
 extern const struct request_field request_fields[];
 extern const size_t n_request_fields;
 
-/* The gates that are open in this version: the only place that decides it. */
-unsigned request_ready(void);
-/* ready: gates that are open. */
-enum request_does request_field_does(const struct request_field *f, unsigned ready);
 /* NULL: unknown; the answer's header lists it (struct request_ignored). */
 const struct request_field *request_field_find(const char *name, enum request_endpoint endpoint);
 /* The same in any rows that are sorted by name; endpoints: a bit of the row's. */

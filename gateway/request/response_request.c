@@ -156,7 +156,7 @@ int response_request_parse(const void *bytes, size_t n, const struct request_lim
 	struct request_values values;
 	int rc;
 	if ((rc = request_parse_json(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = request_common_read(out->body, (struct proto_str){bytes, n}, REQUEST_RESPONSE, l, &values, &out->c,
+	    (rc = request_common_read(out->body, (struct proto_str){bytes, n}, REQUEST_RESPONSE, &values, &out->c,
 				      e)) != 0 ||
 	    (rc = get_storage(&values, out, e)) != 0 || (rc = get_conversation(&values, out, e)) != 0 ||
 	    (rc = get_prompt(&values, out, e)) != 0 || (rc = get_include(&values, out, e)) != 0 ||

@@ -48,19 +48,16 @@ static int get_prompt(struct tokenize_request *r, struct request_error *e)
 	return 0;
 }
 
-/* Tools only become a part of the prompt here. */
 static int get_chat(const void *bytes, size_t n, const struct request_limits *l, struct tokenize_request *r,
 		    struct request_error *e)
 {
-	struct request_limits open = *l;
 	bool strings;
-	open.ready = GATE_ALL;
 	int rc = get_flag(r->body.root, "return_token_strs", false, &strings, e);
 	if (rc == 0 && strings)
 		rc = request_refuse(e, "return_token_strs", "Use POST /detokenize.");
 	json_doc_dispose(&r->body);
 	if (rc == 0)
-		rc = chat_request_parse(bytes, n, &open, &r->chat, e);
+		rc = chat_request_parse(bytes, n, l, &r->chat, e);
 	if (rc != 0)
 		return rc;
 	r->is_chat = true;

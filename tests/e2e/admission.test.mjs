@@ -24,7 +24,7 @@ const keyOf = (name) => `sk-test-admission-${name}`;
 function edit(yaml) {
   const keys = Object.keys(TIERS).map((n) => `    - name: ${n}\n      sha256: ${createHash('sha256').update(keyOf(n)).digest('hex')}\n      tier: ${n}\n`);
   const tiers = Object.entries(TIERS).map(([n, [p, rest]]) => tier(n, p, rest)).join('');
-  const from = yaml.indexOf('  tiers:\n'), to = yaml.indexOf('  # Who may ask.');
+  const from = yaml.indexOf('  tiers:\n'), to = yaml.search(/^  keys: \[\]$/m);
   assert.ok(from > 0 && to > from);
   return yaml.slice(0, from) + `  tiers:\n${tiers}` + yaml.slice(to).replace('  keys: []\n', `  keys:\n${keys.join('')}`);
 }

@@ -182,6 +182,18 @@ test('paths that are not served say what to use', async () => {
     assert.deepEqual([r.status, r.json.error.code], [404, 'unsupported_endpoint'], `${method} ${path}: ${r.text}`);
     assert.match(r.json.error.message, /is not supported by this version\. \w.*\.$/);
   }
+  // Whole interfaces, whatever the method, and below them.
+  const roots = ['assistants', 'threads', 'audio', 'images', 'videos', 'realtime', 'batches', 'files', 'uploads', 'vector_stores', 'containers', 'skills',
+    'fine_tuning', 'fine-tunes', 'evals', 'graders', 'chatkit', 'moderations', 'edits', 'engines', 'organization', 'projects'];
+  for (const root of roots) {
+    for (const method of ['GET', 'POST', 'PUT', 'PATCH', 'DELETE']) {
+      for (const path of [`/v1/${root}`, `/v1/${root}/x_1/y`]) {
+        const r = await send(path, method === 'GET' || method === 'DELETE' ? undefined : {}, method);
+        assert.deepEqual([r.status, r.json.error?.code], [404, 'unsupported_endpoint'], `${method} ${path}: ${r.text}`);
+        assert.match(r.json.error.message, /is not supported by this version\. \w.*\.$/);
+      }
+    }
+  }
   await assert.rejects(openai.moderations.create({ input: 'x' }), OpenAI.NotFoundError);
   await assert.rejects(openai.files.list(), OpenAI.NotFoundError);
 });

@@ -253,7 +253,7 @@ for (const threads of [1, 4]) {
     test('bad requests are refused by name', async () => {
       for (const [body, status, param] of [[{}, 400, 'input'], [{ input: 7 }, 400, 'input'], [{ input: 'x', model: 'nope' }, 404, 'model'],
         [{ input: 'x', background: true, store: false }, 400, 'background'], [{ input: 'x', previous_response_id: 'resp_none' }, 400, 'previous_response_id'],
-        [{ input: 'x', tools: [{ type: 'web_search' }] }, 400, 'tools'], [{ input: 'x', conversation: 'c' }, 404, 'conversation']]) {
+        [{ input: 'x', tools: [{ type: 'web_search' }] }, 400, 'tools[0].type'], [{ input: 'x', conversation: 'c' }, 404, 'conversation']]) {
         const r = await create(body);
         assert.deepEqual([r.status, r.json.error?.param], [status, param], JSON.stringify(body));
       }

@@ -2,38 +2,27 @@
 // Tools and reasoning: the demonstration model with templates that write them, through the openai package and the Vercel AI
 // SDK. Its own words are held to a text by a regular expression, so that each case has the call it needs.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { user } from './client.mjs';
-import { ROOT, request, startServer } from './harness.mjs';
-import { HERMES, withTemplate } from './gguf.mjs';
+import { request } from './harness.mjs';
+import { callText as call, quoted, startToolServer } from './tool_model.mjs';
 
 const WEATHER = { type: 'function', function: { name: 'get_weather', description: 'The weather', parameters: { type: 'object', properties: {
   city: { type: 'string', maxLength: 10 }, days: { type: 'integer', minimum: 1, maximum: 7 } }, required: ['city'], additionalProperties: false } } };
 const NOTE = { type: 'function', function: { name: 'note', parameters: { type: 'object', properties: { text: { type: 'string', maxLength: 8 } }, required: ['text'], additionalProperties: false } } };
 const tools = [WEATHER, NOTE];
-const quote = (s) => s.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 
 describe('tools and reasoning', { timeout: 300_000 }, () => {
-  let server, openai, dir;
+  let server, openai;
   before(async () => {
-    dir = mkdtempSync(join(tmpdir(), 'sluice-tools-'));
-    withTemplate(join(ROOT, 'etc/models/demo-large.gguf'), join(dir, 'tools.gguf'), HERMES);
-    server = await startServer({ sets: ['engine.models=', `engine.models.demo-large.path=${join(dir, 'tools.gguf')}`] });
+    server = await startToolServer();
     openai = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: server.keys.paid, maxRetries: 0 });
   });
-  after(async () => {
-    const how = await server?.stop();
-    rmSync(dir, { recursive: true, force: true });
-    assert.equal(how, 0, server?.log());
-  });
+  after(() => server?.stop());
 
   const ask = { model: 'demo-large', messages: user('What is the weather in Paris?'), max_tokens: 300, seed: 11 };
-  const call = (name, args) => `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
-  const says = (text) => ({ regex: quote(text) });
+  const says = (text) => ({ regex: quoted(text) });
 
   test('a call, whole', async () => {
     const r = await openai.chat.completions.create({ ...ask, tools, ...says(call('get_weather', '{"city": "Paris", "days": 3}')) });

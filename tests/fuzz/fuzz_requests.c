@@ -64,7 +64,7 @@ static const char *const seeds[] = {
     "s{\"model\":\"m\",\"text_1\":[\"a\",\"b\"],\"text_2\":[\"c\",\"d\"]}",
 };
 
-static const struct request_limits limits = {.messages = 16, .json_depth = 16, .prompts = 8, .ready = GATE_ALL};
+static const struct request_limits limits = {.messages = 16, .json_depth = 16, .prompts = 8};
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {

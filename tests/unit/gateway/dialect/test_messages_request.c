@@ -16,7 +16,7 @@
 #define TOOL(name) "{\"name\":\"" name "\",\"input_schema\":{}}"
 #define OFF ",\"chat_template_kwargs\":{\"enable_thinking\":false,\"thinking\":false}"
 
-static const struct request_limits limits = {.messages = 4, .json_depth = 16, .ready = GATE_ALL};
+static const struct request_limits limits = {.messages = 4, .json_depth = 16};
 
 static int try(const char *body, struct request_error *e)
 {
@@ -233,8 +233,7 @@ static void last_message_goes_on(void **state)
 
 static void only_users_are_cleansed(void **state)
 {
-	const struct request_limits strict = {
-	    .messages = 4, .json_depth = 16, .ready = GATE_ALL, .cleanse = CLEANSE_FULL};
+	const struct request_limits strict = {.messages = 4, .json_depth = 16, .cleanse = CLEANSE_FULL};
 	static const char body[] =
 	    "{" BASE ",\"system\":\"a\\u200bb\",\"messages\":[{\"role\":\"user\",\"content\":\"a\\u200bb\"},{\"role\":"
 	    "\"assistant\",\"content\":\"a\\u200bb\"},{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","

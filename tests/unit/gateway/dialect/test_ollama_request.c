@@ -14,7 +14,7 @@
 #define CALLS(calls) ONE("{\"role\":\"assistant\",\"tool_calls\":" calls "}")
 #define PROMPT "\"model\":\"m\",\"prompt\":\"hi\""
 
-static const struct request_limits limits = {.messages = 8, .json_depth = 16, .ready = GATE_ALL};
+static const struct request_limits limits = {.messages = 8, .json_depth = 16};
 
 static int try_chat(const char *body, struct request_error *e)
 {

@@ -89,10 +89,10 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"stream_options\":{}}", "stream_options", "invalid_value"},
 	    {"{" MSG ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}", "stream_options.include_usage",
 	     "invalid_type"},
-	    {"{" MSG ",\"tools\":[{}]}", "tools", "unsupported_parameter"},
-	    {"{" MSG ",\"tool_choice\":\"required\"}", "tool_choice", "unsupported_parameter"},
-	    {"{" MSG ",\"functions\":[{}]}", "functions", "unsupported_parameter"},
-	    {"{" MSG ",\"response_format\":{\"type\":\"json_object\"}}", "response_format", "unsupported_parameter"},
+	    {"{" MSG ",\"tools\":[{}]}", "tools[0].type", "missing_required_parameter"},
+	    {"{" MSG ",\"tool_choice\":\"required\"}", "tool_choice", "invalid_value"},
+	    {"{" MSG ",\"functions\":[{}]}", "functions[0].name", "missing_required_parameter"},
+	    {"{" MSG ",\"response_format\":{\"type\":\"xml\"}}", "response_format.type", "unsupported_value"},
 	    {"{" MSG ",\"logprobs\":3}", "logprobs", "invalid_type"},
 	    {"{" MSG ",\"top_logprobs\":3}", "top_logprobs", "invalid_value"},
 	    {"{" MSG ",\"logit_bias\":{\"01\":2}}", "logit_bias", "invalid_value"},
@@ -101,7 +101,7 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"best_of\":2,\"n\":3}", "best_of", "invalid_value"},
 	    {"{" MSG ",\"service_tier\":\"best\"}", "service_tier", "invalid_value"},
 	    {"{" MSG ",\"max_tokens\":5,\"min_tokens\":6}", "min_tokens", "invalid_value"},
-	    {"{" MSG ",\"tools\":[{}],\"tool_choice\":\"auto\"}", "tools", "unsupported_parameter"},
+	    {"{" MSG ",\"tools\":[{}],\"tool_choice\":\"auto\"}", "tools[0].type", "missing_required_parameter"},
 	    {"{" MSG ",\"add_generation_prompt\":true,\"continue_final_message\":true}", "continue_final_message",
 	     "invalid_value"},
 	    {"{" ONE("\"role\":\"tool\",\"content\":\"x\"") "}", "messages[0].tool_call_id",
@@ -237,7 +237,8 @@ static void history_goes_to_the_template(void **state)
 	    "{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":[{\"type\":\"text\",\"text\":\"7\"}],\"other\":1},"
 	    "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"refusal\",\"refusal\":"
 	    "\"b\"}]},"
-	    "{\"role\":\"assistant\",\"refusal\":\"no\"}],\"tools\":[{}],\"tool_choice\":\"none\"}",
+	    "{\"role\":\"assistant\",\"refusal\":\"no\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+	    "\"f\"}}],\"tool_choice\":\"none\"}",
 	    "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"reasoning_content\":\"hm\",\"tool_calls\":[" CALL
 	    "," CALL "]},"
 	    "{\"role\":\"tool\",\"content\":\"7\",\"tool_call_id\":\"a\"},{\"role\":\"assistant\",\"content\":\"ab\"},"

@@ -11,20 +11,16 @@
 
 #define MSG "\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
-static const struct request_limits limits = {.messages = 4, .json_depth = 16, .ready = GATE_ALL};
-static const struct request_limits closed = {.messages = 4, .json_depth = 16};
+static const struct request_limits limits = {.messages = 4, .json_depth = 16};
 
-static int try_with(const char *body, const struct request_limits *l, struct request_error *e)
+static int try(const char *body, struct request_error *e)
 {
 	struct chat_request r;
-	int rc = chat_request_parse(body, strlen(body), l, &r, e);
+	int rc = chat_request_parse(body, strlen(body), &limits, &r, e);
 	if (rc == 0)
 		chat_request_dispose(&r);
 	return rc;
 }
-
-static int try(const char *body, struct request_error *e) { return try_with(body, &limits, e); }
-static int try_closed(const char *body, struct request_error *e) { return try_with(body, &closed, e); }
 
 static void kinds(void **state)
 {
@@ -135,17 +131,10 @@ static void refuses_by_name(void **state)
 	     "unsupported_parameter"},
 	    {"{" MSG ",\"structured_outputs\":{\"regex\":1}}", "structured_outputs.regex", "invalid_type"},
 	};
-	/* Until the gate is open. */
-	static const struct refusal shut[] = {
-	    {FORMAT("{\"type\":\"json_object\"}"), "response_format", "unsupported_parameter"},
-	    {"{" MSG ",\"structured_outputs\":{\"regex\":\"a\"}}", "structured_outputs", "unsupported_parameter"},
-	    {"{" MSG ",\"regex\":\"a\"}", "regex", "unsupported_parameter"},
-	};
 	(void)state;
 	assert_refused(try, cases, sizeof cases / sizeof cases[0]);
-	assert_refused(try_closed, shut, sizeof shut / sizeof shut[0]);
 	struct request_error e;
-	assert_int_equal(try_closed(FORMAT("{\"type\":\"text\"}"), &e), 0);
+	assert_int_equal(try(FORMAT("{\"type\":\"text\"}"), &e), 0);
 }
 
 static void survives_without_memory(void **state)

@@ -83,8 +83,6 @@ static void compare_values(const struct request_field *f, const json_t *p)
 	assert_int_equal(json_array_size(member(p, "enum")), n > 0 ? n + 1 : 0);
 }
 
-static enum request_does does_now(const struct request_field *f) { return request_field_does(f, request_ready()); }
-
 static const char *const servers[] = {"vLLM", "SGLang", "TGI", "llama.cpp", "Ollama", "transformers"};
 enum { N_SERVERS = 6 };
 
@@ -115,8 +113,8 @@ static void compare(const struct request_field *f, const json_t *p, bool require
 	if (!number_is(p, "minimum", range && !f->above, f->lo) || !number_is(p, "exclusiveMinimum", f->above, f->lo) ||
 	    !number_is(p, "maximum", range, f->hi))
 		fail_msg("%s: another range", f->name);
-	if (strcmp(json_string_value(member(p, "x-sluice")), does[does_now(f)]) != 0)
-		fail_msg("%s: it is %s", f->name, does[does_now(f)]);
+	if (strcmp(json_string_value(member(p, "x-sluice")), does[f->does]) != 0)
+		fail_msg("%s: it is %s", f->name, does[f->does]);
 	if ((f->of != NULL) != (member(p, "x-means") != NULL) ||
 	    (f->of != NULL && strcmp(json_string_value(member(p, "x-means")), f->of) != 0))
 		fail_msg("%s: it means %s", f->name, f->of != NULL ? f->of : "itself");
@@ -174,7 +172,7 @@ static void the_table_is_sorted(void **state)
 static const char *cell(const struct request_field *f, enum request_endpoint endpoint)
 {
 	static const char *const words[] = {"yes", "ignored", "refused"};
-	return (f->endpoints & endpoint) != 0 ? words[does_now(f)] : "–";
+	return (f->endpoints & endpoint) != 0 ? words[f->does] : "–";
 }
 
 /* A table's row as far as its last column. */
@@ -260,14 +258,14 @@ static void api_md_has_the_fields_of_other_servers(void **state)
 			fail_msg("etc/api.md has no line%s", line);
 			continue;
 		}
-		const char *what = does_now(f) == FIELD_REFUSED   ? "refused"
-				   : does_now(f) == FIELD_IGNORED ? "of no effect"
-				   : f->of != NULL                ? "honoured as `"
-								  : "honoured";
+		const char *what = f->does == FIELD_REFUSED   ? "refused"
+				   : f->does == FIELD_IGNORED ? "of no effect"
+				   : f->of != NULL            ? "honoured as `"
+							      : "honoured";
 		char *end = strchr(found + 1, '\n');
 		*end = '\0';
 		if (strstr(found, what) == NULL ||
-		    (f->of != NULL && does_now(f) == FIELD_HONOURED && strstr(found, f->of) == NULL))
+		    (f->of != NULL && f->does == FIELD_HONOURED && strstr(found, f->of) == NULL))
 			fail_msg("etc/api.md: %s is %s", f->name, what);
 		*end = '\n';
 		n++;
@@ -280,7 +278,7 @@ static void api_md_has_the_fields_of_other_servers(void **state)
 
 static int parse(enum request_endpoint endpoint, const char *body, struct request_error *e)
 {
-	const struct request_limits limits = {.messages = 4, .json_depth = 8, .prompts = 4, .ready = request_ready()};
+	const struct request_limits limits = {.messages = 4, .json_depth = 8, .prompts = 4};
 	union {
 		struct chat_request chat;
 		struct completion_request completion;
@@ -485,7 +483,7 @@ static void each_alias_has_its_field(void **state)
 			if ((f->endpoints & endpoints[k].endpoint) == 0)
 				continue;
 			const struct request_field *of = request_field_find(f->of, endpoints[k].endpoint);
-			if (of == NULL || of->value != f->value || of->of != NULL || of->gate != f->gate)
+			if (of == NULL || of->value != f->value || of->of != NULL)
 				fail_msg("%s is no other name of %s", f->name, f->of);
 		}
 	}

@@ -12,7 +12,7 @@
 
 #define MSG "\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
-static const struct request_limits limits = {.messages = 4, .json_depth = 8, .prompts = 4, .ready = GATE_ALL};
+static const struct request_limits limits = {.messages = 4, .json_depth = 8, .prompts = 4};
 static struct chat_request chat;
 
 static int try(const char *body, struct request_error *e)

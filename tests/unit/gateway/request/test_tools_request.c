@@ -14,20 +14,16 @@
 #define PROMPT "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
 
-static const struct request_limits limits = {.messages = 4, .json_depth = 16, .ready = GATE_ALL};
-static const struct request_limits closed = {.messages = 4, .json_depth = 16};
+static const struct request_limits limits = {.messages = 4, .json_depth = 16};
 
-static int try_with(const char *body, const struct request_limits *l, struct request_error *e)
+static int try(const char *body, struct request_error *e)
 {
 	struct chat_request r;
-	int rc = chat_request_parse(body, strlen(body), l, &r, e);
+	int rc = chat_request_parse(body, strlen(body), &limits, &r, e);
 	if (rc == 0)
 		chat_request_dispose(&r);
 	return rc;
 }
-
-static int try(const char *body, struct request_error *e) { return try_with(body, &limits, e); }
-static int try_closed(const char *body, struct request_error *e) { return try_with(body, &closed, e); }
 
 static void assert_prompt(const char *members, const char *rest)
 {
@@ -172,17 +168,8 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1},\"thinking_budget\":2}",
 	     "thinking_budget", "invalid_value"},
 	};
-	/* Until the gate is open. */
-	static const struct refusal shut[] = {
-	    {"{" MSG ",\"tools\":[" TOOL("a") "]}", "tools", "unsupported_parameter"},
-	    {"{" MSG ",\"functions\":[{\"name\":\"a\"}]}", "functions", "unsupported_parameter"},
-	    {"{" MSG ",\"thinking_budget\":2}", "thinking_budget", "unsupported_parameter"},
-	    {"{" MSG ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1}}", "thinking.budget_tokens",
-	     "unsupported_parameter"},
-	};
 	(void)state;
 	assert_refused(try, cases, sizeof cases / sizeof cases[0]);
-	assert_refused(try_closed, shut, sizeof shut / sizeof shut[0]);
 }
 
 /* ---- /tokenize and /detokenize ---- */
@@ -204,7 +191,7 @@ static void tokenizes(void **state)
 	struct request_error e;
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		if (tokenize_request_parse(cases[i].body, strlen(cases[i].body), &closed, &r, &e) != 0)
+		if (tokenize_request_parse(cases[i].body, strlen(cases[i].body), &limits, &r, &e) != 0)
 			fail_msg("%s: %s", cases[i].body, e.message);
 		assert_true(r.kind == cases[i].kind && r.wants == cases[i].wants);
 		assert_int_equal(r.prompt.n, strlen(cases[i].prompt));
@@ -213,7 +200,7 @@ static void tokenizes(void **state)
 		tokenize_request_dispose(&r);
 	}
 	static const char ids[] = "{\"model\":\"m\",\"tokens\":[258,1]}";
-	assert_int_equal(detokenize_request_parse(ids, sizeof ids - 1, &closed, &r, &e), 0);
+	assert_int_equal(detokenize_request_parse(ids, sizeof ids - 1, &limits, &r, &e), 0);
 	assert_true(r.kind == PROTO_PROMPT_TOKENS && r.wants == PROTO_COUNT_TEXT);
 	assert_int_equal(r.prompt.n, 8);
 	assert_memory_equal(r.prompt.at, "\2\1\0\0\1\0\0\0", 8);
@@ -223,7 +210,7 @@ static void tokenizes(void **state)
 static int try_tokenize(const char *body, struct request_error *e)
 {
 	struct tokenize_request r;
-	int rc = tokenize_request_parse(body, strlen(body), &closed, &r, e);
+	int rc = tokenize_request_parse(body, strlen(body), &limits, &r, e);
 	if (rc == 0)
 		tokenize_request_dispose(&r);
 	return rc;
@@ -232,7 +219,7 @@ static int try_tokenize(const char *body, struct request_error *e)
 static int try_detokenize(const char *body, struct request_error *e)
 {
 	struct tokenize_request r;
-	int rc = detokenize_request_parse(body, strlen(body), &closed, &r, e);
+	int rc = detokenize_request_parse(body, strlen(body), &limits, &r, e);
 	if (rc == 0)
 		tokenize_request_dispose(&r);
 	return rc;

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The demonstration model with a chat template that describes tools, so that it is a model that calls them. What it says is
+// held to a text by a regular expression where a test needs a certain call of its own accord.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ROOT, startServer } from './harness.mjs';
+import { HERMES, withTemplate } from './gguf.mjs';
+
+/** A server with demo-large as such a model. sets: more settings. Its stop() asserts that it ended well. */
+export async function startToolServer({ template = HERMES, sets = [] } = {}) {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-tools-'));
+  withTemplate(join(ROOT, 'etc/models/demo-large.gguf'), join(dir, 'tools.gguf'), template);
+  const server = await startServer({ sets: ['engine.models=', `engine.models.demo-large.path=${join(dir, 'tools.gguf')}`, ...sets] });
+  const stop = async () => {
+    const how = await server.stop();
+    rmSync(dir, { recursive: true, force: true });
+    assert.equal(how, 0, server.log());
+  };
+  return { ...server, stop };
+}
+
+export const quoted = (s) => s.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
+/** A call as this model writes it. */
+export const callText = (name, args) => `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
+
+/** fetch that holds the n-th answer to texts[n], and notes what was sent: {bodies, fetch}. The client is unchanged, and the choice stays
+ * auto. All else is drawn with one seed, for clients that send none: each run has the same answers. */
+export function scripted(...texts) {
+  const bodies = [];
+  const send = async (url, init) => {
+    const body = JSON.parse(init.body), text = texts[bodies.length];
+    bodies.push(body);
+    return fetch(url, { ...init, body: JSON.stringify({ seed: 11, ...body, ...(text === undefined ? {} : { regex: quoted(text) }) }) });
+  };
+  return { bodies, fetch: send };
+}
