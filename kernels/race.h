@@ -64,14 +64,6 @@ KN_RACE double race_log(double x)
 	return (double)e * 0x1.62e42fefa39efp-1 + (2 * s + 2 * s * (q * sum));
 }
 
-/* At most ln x, by at most ln 2; x normal and positive. */
-KN_RACE double race_log_floor(double x)
-{
-	uint64_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return (double)((int64_t)(bits >> 52) - 1023) * 0x1.62e42fefa39efp-1;
-}
-
 /* Exponential with rate 1, from the upper 52 bits: between 2^-54 and 37. */
 KN_RACE double race_exponential(uint64_t hash) { return -race_log(((double)(hash >> 12) + 0.5) * 0x1p-52); }
 
@@ -81,9 +73,14 @@ struct race_arrival {
 	int32_t id;
 };
 
+KN_RACE uint64_t race_first_hash(uint64_t key, int32_t block)
+{
+	return race_mix(key + (UINT64_C(1) << 63) + (uint32_t)block);
+}
+
 KN_RACE struct race_arrival race_first(uint64_t key, int32_t block)
 {
-	uint64_t hash = race_mix(key + (UINT64_C(1) << 63) + (uint32_t)block);
+	uint64_t hash = race_first_hash(key, block);
 	struct race_arrival f;
 	f.time = race_exponential(hash) / RACE_BLOCK;
 	f.id = block * RACE_BLOCK + (int32_t)(hash % RACE_BLOCK);

@@ -382,6 +382,9 @@ static int allow_plain_ioctl(scmp_filter_ctx f)
 	return SANITIZED ? 0 : allow_some(f, SCMP_SYS(ioctl), 1, requests, sizeof requests / sizeof *requests);
 }
 
+/* A thread may lower its own priority. */
+static int allow_nice(scmp_filter_ctx f) { return allow_if(f, SCMP_SYS(setpriority), arg_is(1, SCMP_CMP_EQ, 0, 0)); }
+
 static int fill(scmp_filter_ctx f, enum sandbox_kind kind)
 {
 	bool device = kind == SANDBOX_ENGINE && access("/dev/nvidiactl", F_OK) == 0;
@@ -400,6 +403,8 @@ static int fill(scmp_filter_ctx f, enum sandbox_kind kind)
 		rc = allow_limits(f);
 	if (rc == 0)
 		rc = allow_prctl(f);
+	if (rc == 0 && kind == SANDBOX_ENGINE && !device)
+		rc = allow_nice(f);
 	return rc == 0 ? ADD(f, SCMP_ACT_KILL_PROCESS, hostile) : rc;
 }
 

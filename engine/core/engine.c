@@ -81,7 +81,7 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 	pthread_mutex_unlock(&e->index_lock);
 	if (rc != 0) {
 		eng_seq_free(s);
-	} else if (text_queue_put(&e->text_queue, s) != 0) {
+	} else if (text_queue_put(&e->text_queue, TEXT_PROMPTS, s) != 0) {
 		s->text.error = PROTO_ERR_OVERLOADED;
 		sl_errf(&s->text.err, SL_ENOMEM, "The engine is out of memory.");
 		mailbox_send(&e->box, &s->mail.mail);
@@ -115,7 +115,7 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 		text_queue_expedite(&e->text_queue, victim);
 	}
 	/* With the lock held: once s is queued, its worker may free it. */
-	if (rc == 0 && (rc = text_queue_put(&e->text_queue, s)) != 0)
+	if (rc == 0 && (rc = text_queue_put(&e->text_queue, TEXT_PROMPTS, s)) != 0)
 		wait_limits_leave(&e->counts, &s->wait_entry);
 	atomic_fetch_add(&e->n_counting, rc == 0);
 	pthread_mutex_unlock(&e->index_lock);
@@ -242,6 +242,9 @@ static int start_threads(struct engine *e)
 		if (pthread_create(&e->text_threads[e->n_text_threads], NULL, text_worker_main, e) != 0)
 			return SL_EIO;
 	}
+	e->compiler_running = pthread_create(&e->compiler_thread, NULL, compiler_main, e) == 0;
+	if (!e->compiler_running)
+		return SL_EIO;
 	e->loader_running = pthread_create(&e->loader_thread, NULL, loader_main, e) == 0;
 	return e->loader_running ? 0 : SL_EIO;
 }
@@ -302,9 +305,12 @@ static void stop_threads(struct engine *e)
 	mailbox_nudge(&e->box);
 	if (e->step_running)
 		pthread_join(e->step_thread, NULL);
-	text_queue_close(&e->text_queue);
+	text_queue_close(&e->text_queue, TEXT_PROMPTS);
 	for (int i = 0; i < e->n_text_threads; i++)
 		pthread_join(e->text_threads[i], NULL);
+	text_queue_close(&e->text_queue, TEXT_CONSTRAINTS); /* which the workers filled */
+	if (e->compiler_running)
+		pthread_join(e->compiler_thread, NULL);
 	if (e->loader_running)
 		pthread_join(e->loader_thread, NULL);
 }

@@ -121,21 +121,32 @@ static int compile(struct grammar_vocab *v, const struct grammar_cache_key *key,
 	return rc == 0 ? grammar_create(v, rules, NULL, out, err) : rc;
 }
 
+static struct entry entry_of(const struct grammar_cache_key *key)
+{
+	return (struct entry){.vocab = key->tokenizer,
+			      .tenant = key->tenant,
+			      .kind = key->kind,
+			      .text = XXH3_128bits(key->text.at, key->text.n)};
+}
+
+struct grammar *grammar_cache_find(struct grammar_cache *c, const struct grammar_cache_key *key)
+{
+	const struct entry wanted = entry_of(key);
+	pthread_mutex_lock(&c->lock);
+	struct entry *e = find(c, &wanted);
+	struct grammar *g = e != NULL ? grammar_ref(e->grammar) : NULL;
+	if (e != NULL)
+		e->used = ++c->clock;
+	pthread_mutex_unlock(&c->lock);
+	return g;
+}
+
 int grammar_cache_get(struct grammar_cache *c, const struct tokenizer *t, const struct grammar_cache_key *key,
 		      struct grammar **out, struct sl_err *err)
 {
 	struct grammar_vocab *vocab;
-	struct entry made = {.vocab = key->tokenizer,
-			     .tenant = key->tenant,
-			     .kind = key->kind,
-			     .text = XXH3_128bits(key->text.at, key->text.n)};
-	pthread_mutex_lock(&c->lock);
-	struct entry *e = find(c, &made);
-	*out = e != NULL ? grammar_ref(e->grammar) : NULL;
-	if (e != NULL)
-		e->used = ++c->clock;
-	pthread_mutex_unlock(&c->lock);
-	if (*out != NULL)
+	struct entry made = entry_of(key), *e;
+	if ((*out = grammar_cache_find(c, key)) != NULL)
 		return 0;
 	int rc = get_vocab(c, t, made.vocab, &vocab);
 	if (rc != 0)

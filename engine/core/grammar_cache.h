@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiled constraints, and the vocabularies they are compiled for, kept for later requests. Any thread (text workers);
+ * Compiled constraints, and the vocabularies they are compiled for, kept for later requests. Any thread (text workers,
+ * the compiler);
  * compilation runs outside the lock, so two requests may compile the same constraint at once.
  *
  * Bounded: the least recently used constraint makes room, and a tenant that holds its share of the entries replaces one
@@ -34,6 +35,8 @@ struct grammar_cache_key {
 
 int grammar_cache_create(struct grammar_cache **out);
 void grammar_cache_destroy(struct grammar_cache *c); /* NULL is allowed */
+/* A reference of the caller's; NULL: it is not compiled. */
+struct grammar *grammar_cache_find(struct grammar_cache *c, const struct grammar_cache_key *key);
 /* *out is a reference of the caller's. t outlives the cache. As constraint_rules and grammar_create. */
 int grammar_cache_get(struct grammar_cache *c, const struct tokenizer *t, const struct grammar_cache_key *key,
 		      struct grammar **out, struct sl_err *err);

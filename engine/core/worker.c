@@ -4,9 +4,13 @@
  * I/O thread nor on the step thread. A worker takes a sequence from the queue, fills its `text` and mails it to the
  * step thread, even when cancelled, because the step thread waits for that mail. COUNTs are answered here.
  *
+ * Constraints that are not compiled yet go on to one compiler, in fair order of tenants. So compilations, however many
+ * a tenant asks for, delay no prompt, and they take the processor time that other threads leave.
+ *
  * Workers validate everything, although the gateway already has.
  */
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -238,32 +242,43 @@ static void see_phase(struct seq_text *t, const struct eng_model *m)
 	buf_dispose(&end);
 }
 
-/* Compiles the constraint of s, or finds it compiled. */
-static int make_grammar(struct engine *e, struct eng_seq *s)
+static struct grammar_cache_key key_of(struct engine *e, const struct eng_seq *s)
 {
-	struct seq_text *t = &s->text;
-	if (t->constraint_kind == PROTO_CONSTRAINT_NONE)
-		return 0;
-	struct eng_model *m = &e->models[t->model];
 	pthread_mutex_lock(&e->info_lock);
-	uint64_t tokenizer = m->shown.tokenizer;
+	uint64_t tokenizer = e->models[s->text.model].shown.tokenizer;
 	pthread_mutex_unlock(&e->info_lock);
-	const struct grammar_cache_key key = {.tokenizer = tokenizer,
-					      .tenant = s->tenant_digest,
-					      .kind = (enum constraint_kind)t->constraint_kind,
-					      .text = t->constraint};
-	int rc = grammar_cache_get(e->grammars, model_tokenizer(m->model), &key, &t->grammar, &t->err);
-	if (rc != 0)
-		t->error = rc == SL_ENOMEM ? PROTO_ERR_OVERLOADED : PROTO_ERR_BAD_CONSTRAINT;
-	return rc;
+	return (struct grammar_cache_key){.tokenizer = tokenizer,
+					  .tenant = s->tenant_digest,
+					  .kind = (enum constraint_kind)s->text.constraint_kind,
+					  .text = s->text.constraint};
 }
 
-static void make_text(struct engine *e, struct eng_seq *s)
+/* True: the compiler continues with s. */
+static bool make_text(struct engine *e, struct eng_seq *s)
 {
+	struct seq_text *t = &s->text;
 	if (make_ids(e, s) != 0)
-		return;
-	see_phase(&s->text, &e->models[s->text.model]);
-	(void)make_grammar(e, s);
+		return false;
+	see_phase(t, &e->models[t->model]);
+	if (t->constraint_kind == PROTO_CONSTRAINT_NONE)
+		return false;
+	const struct grammar_cache_key key = key_of(e, s);
+	if ((t->grammar = grammar_cache_find(e->grammars, &key)) != NULL)
+		return false;
+	if (text_queue_put(&e->text_queue, TEXT_CONSTRAINTS, s) == 0)
+		return true;
+	(void)refuse_code(t, SL_ENOMEM, NULL);
+	return false;
+}
+
+static void make_grammar(struct engine *e, struct eng_seq *s)
+{
+	struct seq_text *t = &s->text;
+	const struct tokenizer *tok = model_tokenizer(e->models[t->model].model);
+	const struct grammar_cache_key key = key_of(e, s);
+	int rc = grammar_cache_get(e->grammars, tok, &key, &t->grammar, &t->err);
+	if (rc != 0)
+		t->error = rc == SL_ENOMEM ? PROTO_ERR_OVERLOADED : PROTO_ERR_BAD_CONSTRAINT;
 }
 
 /* The ids as the wire has them, and their text, as far as a COUNT wants them. */
@@ -330,21 +345,45 @@ static void answer_count(struct engine *e, struct eng_seq *s)
 	atomic_fetch_sub(&e->n_counting, 1);
 }
 
+/* Whether s is still to be worked on; else its refusal. */
+static bool is_wanted(struct engine *e, struct eng_seq *s)
+{
+	bool stopping = atomic_load(&e->stopping);
+	if (!atomic_load(&s->text.unwanted) && !stopping)
+		return true;
+	if (s->text.counting && !stopping)
+		refuse(&s->text, PROTO_ERR_OVERLOADED, "The engine's queue is full.");
+	else
+		refuse(&s->text, PROTO_ERR_NOT_READY, "The engine is shutting down.");
+	return false;
+}
+
 void *text_worker_main(void *engine)
 {
 	struct engine *e = engine;
 	struct eng_seq *s;
-	while ((s = text_queue_take(&e->text_queue)) != NULL) {
-		if (!atomic_load(&s->text.unwanted) && !atomic_load(&e->stopping))
-			make_text(e, s);
-		else if (s->text.counting && !atomic_load(&e->stopping))
-			refuse(&s->text, PROTO_ERR_OVERLOADED, "The engine's queue is full.");
-		else
-			refuse(&s->text, PROTO_ERR_NOT_READY, "The engine is shutting down.");
+	while ((s = text_queue_take(&e->text_queue, TEXT_PROMPTS)) != NULL) {
+		if (is_wanted(e, s) && make_text(e, s))
+			continue;
 		if (s->text.counting)
 			answer_count(e, s);
 		else
 			mailbox_send(&e->box, &s->mail.mail);
+	}
+	return NULL;
+}
+
+void *compiler_main(void *engine)
+{
+	enum { NICE = 10 };
+	struct engine *e = engine;
+	struct eng_seq *s;
+	/* Of this thread. Refused by a sandbox, it only competes more. */
+	(void)setpriority(PRIO_PROCESS, 0, NICE);
+	while ((s = text_queue_take(&e->text_queue, TEXT_CONSTRAINTS)) != NULL) {
+		if (is_wanted(e, s))
+			make_grammar(e, s);
+		mailbox_send(&e->box, &s->mail.mail);
 	}
 	return NULL;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A block's largest logit and first arrival bound the scores of all its elements from below. So the block with the best
- * bound is raced first, then those whose bound is below the best score so far: a few of hundreds. Of a list, the
- * likeliest candidate is raced first, and 256 candidates that are close together share a bound.
+ * A block's largest logit and first arrival bound the scores of all its elements from below, and each block's first
+ * arrival is a score to beat. So few blocks are raced, the one with the best bound first. In a block, bounds without
+ * logarithms leave few candidates whose score is computed. Of a list, the likeliest candidate is raced first.
  *
  * VERSIONS (one thread of an EPYC with AVX-512, 131,072 normal logits of deviation 3, draws with filters; µs, best of
  * 7)
@@ -10,11 +10,16 @@
  *   0  the element at u of the cumulated mass      204   203         57         753         857         242           876
  *   1  the race; lists one by one                  131   100         66         809         996         242           954
  *   2  lists: the likeliest first, common bounds   131   100         59         797         906         244           933
+ * (2,048 logits, an EPYC with AVX2, medians)
+ *   0                                              4.2   4.7        5.7          18          29         5.3            21
+ *   2                                             10.4    17        7.9          22          50         6.3            25
+ *   3  bounds of each score, without branches      4.1   4.7        5.9          19          31         5.6            22
  */
 #include "engine/sample/draw.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "engine/sample/logits.h"
 #include "kernels/race.h"
@@ -28,25 +33,66 @@ struct winner {
 
 static float log_weight(const struct draw_scale *s, float l) { return (l - s->max) * s->inv_t; }
 
-static void race(struct winner *w, const struct race_arrival *first, uint64_t key, float x, int32_t id)
+/* ---- lower bounds ---- */
+
+/* At most race_exponential(hash), by few percent where that is below 1: -ln(1 - e) = e + e²/2 + e³/3 + … */
+static double exponential_floor(uint64_t hash)
 {
-	double score = race_score(race_time(key, first, id), x);
+	double e = 1 - ((double)(hash >> 12) + 0.5) * 0x1p-52;
+	return e + e * e * (0.5 + 0.333 * e);
+}
+
+/* At most race_log(x), by at most 0.06, also if x is a sum with few roundings: log2(1 + m) ≥ m for a mantissa's m. */
+static double log_floor(double x)
+{
+	int64_t bits;
+	memcpy(&bits, &x, sizeof bits);
+	return (double)(bits - ((int64_t)1023 << 52)) * (0x1p-52 * 0x1.62e42fefa39efp-1) - 1e-9;
+}
+
+/* No logit below can win in a block whose first arrival has this logarithm (or a larger one), once `score` has been
+ * reached. Floats round, so a little lower; race_score decides. */
+static float least_logit(const struct draw_scale *s, double log_first, double score)
+{
+	double least = (double)s->max + (log_first - score) / (double)s->inv_t;
+	return (float)(least - 1e-5 * (1 + fabs(least)));
+}
+
+/* ---- the race ---- */
+
+static void arrive(struct winner *w, double score, int32_t id)
+{
 	if (score < w->score || (score == w->score && id < w->id)) {
 		w->score = score;
 		w->id = id;
 	}
 }
 
-/* Elements whose weight alone rules them out are skipped. */
-static void race_block(struct winner *w, const float *l, int n, const struct draw_scale *s, uint64_t key, int block)
+/* The candidates l [n ≤ RACE_BLOCK] of one block, whose ids are ids or, if that is NULL, the block's first n. Almost all
+ * are ruled out by their weight and most others by a bound of their score, without branches; race_score decides. */
+static void race_run(struct winner *w, const float *l, const int32_t *ids, int n, const struct draw_scale *s,
+		     uint64_t key, int block)
 {
+	uint8_t at[RACE_BLOCK];
+	uint64_t hash = race_first_hash(key, block);
+	double soonest = exponential_floor(hash) / RACE_BLOCK;
+	int32_t from = block * RACE_BLOCK, first_id = from + (int32_t)(hash % RACE_BLOCK);
+	int heavy = logits_list_from(l, n, least_logit(s, log_floor(soonest), w->score), at), likely = 0;
+	for (int i = 0; i < heavy; i++) {
+		int k = at[i];
+		int32_t id = ids != NULL ? ids[k] : from + k;
+		double after = exponential_floor(race_mix(key + (uint32_t)id));
+		after = id == first_id ? 0 : after;
+		at[likely] = (uint8_t)k;
+		likely += log_floor(soonest + after) - (double)log_weight(s, l[k]) <= w->score;
+	}
+	if (likely == 0)
+		return;
 	const struct race_arrival first = race_first(key, block);
-	double earliest = race_log(first.time);
-	int from = block * RACE_BLOCK, to = from + RACE_BLOCK < n ? from + RACE_BLOCK : n;
-	for (int i = from; i < to; i++) {
-		float x = log_weight(s, l[i]);
-		if (earliest - (double)x <= w->score && x > -INFINITY)
-			race(w, &first, key, x, i);
+	for (int i = 0; i < likely; i++) {
+		int k = at[i];
+		int32_t id = ids != NULL ? ids[k] : from + k;
+		arrive(w, race_score(race_time(key, &first, id), log_weight(s, l[k])), id);
 	}
 }
 
@@ -58,69 +104,42 @@ int32_t draw_row(const float *l, int n, const struct draw_scale *s, uint64_t key
 		int at = b * RACE_BLOCK;
 		float most = logits_max(l + at, at + RACE_BLOCK < n ? RACE_BLOCK : n - at);
 		bounds[b] = INFINITY;
-		if (most > -INFINITY)
-			bounds[b] = race_log(race_first(key, b).time) - (double)log_weight(s, most);
+		if (!(most > -INFINITY))
+			continue;
+		const struct race_arrival first = race_first(key, b);
+		double log_first = race_log(first.time);
+		bounds[b] = log_first - (double)log_weight(s, most);
 		best = bounds[b] < bounds[best] ? b : best;
+		if (first.id < n && l[first.id] > -INFINITY)
+			arrive(&w, log_first - (double)log_weight(s, l[first.id]), first.id);
 	}
-	race_block(&w, l, n, s, key, best);
-	for (int b = 0; b < n_blocks; b++)
-		if (b != best && bounds[b] <= w.score && bounds[b] < INFINITY)
-			race_block(&w, l, n, s, key, b);
+	for (int i = 0; i < n_blocks; i++) {
+		int b = (best + i) % n_blocks, at = b * RACE_BLOCK;
+		if (bounds[b] <= w.score && bounds[b] < INFINITY)
+			race_run(&w, l + at, NULL, at + RACE_BLOCK < n ? RACE_BLOCK : n - at, s, key, b);
+	}
 	return w.id;
 }
 
-/* No logit below can win: of a block with that first arrival, when `score` has been reached. Floats round, so a little
- * lower; race_score decides. */
-static float least_logit(const struct draw_scale *s, const struct race_arrival *first, double score)
-{
-	double least = (double)s->max + (race_log_floor(first->time) - score) / (double)s->inv_t;
-	return (float)(least - 1e-5 * (1 + fabs(least)));
-}
+/* ---- lists ---- */
 
-enum { DENSE = 8 }; /* blocks, at most, of RACE_BLOCK candidates for which a common bound is worth its cost */
-
-/* Can none of these n ascending ids win? */
-static bool all_late(const float *l, const int32_t *ids, int n, const struct draw_scale *s, uint64_t key, double score)
+/* How many of n ≥ 1 ascending ids are of the first one's block. */
+static int run_of(const int32_t *ids, int n)
 {
-	int from = ids[0] / RACE_BLOCK, to = ids[n - 1] / RACE_BLOCK;
-	float least = INFINITY;
-	if (to - from >= DENSE)
-		return false;
-	for (int b = from; b <= to; b++) {
-		const struct race_arrival first = race_first(key, b);
-		least = fminf(least, least_logit(s, &first, score));
-	}
-	return logits_max(l, n) < least;
-}
-
-static void race_listed(struct winner *w, const float *l, const int32_t *ids, int n, const struct draw_scale *s,
-			uint64_t key)
-{
-	struct race_arrival first = {0};
-	float least = -INFINITY;
-	int block = -1;
-	for (int i = 0; i < n; i++) {
-		if (ids[i] / RACE_BLOCK != block) {
-			block = ids[i] / RACE_BLOCK;
-			first = race_first(key, block);
-			least = least_logit(s, &first, w->score);
-		}
-		if (l[i] < least)
-			continue;
-		race(w, &first, key, log_weight(s, l[i]), ids[i]);
-		least = least_logit(s, &first, w->score);
-	}
+	int block = ids[0] / RACE_BLOCK, end = n < RACE_BLOCK ? n : RACE_BLOCK, i = 1;
+	while (i < end && ids[i] / RACE_BLOCK == block)
+		i++;
+	return i;
 }
 
 int32_t draw_listed(const float *l, const int32_t *ids, int n, const struct draw_scale *s, uint64_t key)
 {
 	int likeliest = logits_argmax(l, n);
 	struct winner w = {INFINITY, ids[likeliest]};
-	race_listed(&w, l + likeliest, ids + likeliest, 1, s, key);
-	for (int i = 0; i < n; i += RACE_BLOCK) {
-		int m = n - i < RACE_BLOCK ? n - i : RACE_BLOCK;
-		if (!all_late(l + i, ids + i, m, s, key, w.score))
-			race_listed(&w, l + i, ids + i, m, s, key);
+	race_run(&w, l + likeliest, ids + likeliest, 1, s, key, ids[likeliest] / RACE_BLOCK);
+	for (int i = 0, m; i < n; i += m) {
+		m = run_of(ids + i, n - i);
+		race_run(&w, l + i, ids + i, m, s, key, ids[i] / RACE_BLOCK);
 	}
 	return w.id;
 }

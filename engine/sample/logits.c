@@ -106,6 +106,21 @@ float logits_max(const float *l, int n)
 	return max;
 }
 
+int logits_list_from(const float *l, int n, float least, uint8_t *at)
+{
+	const f32x4 least4 = all4(least);
+	int m = 0;
+	for (int i = 0; i < n; i += 8) {
+		if (i + 8 <= n && !any4((load4(l + i) >= least4) | (load4(l + i + 4) >= least4)))
+			continue;
+		for (int j = i; j < n && j < i + 8; j++) {
+			at[m] = (uint8_t)j; /* written whether it counts or not: no branch depends on it */
+			m += l[j] >= least;
+		}
+	}
+	return m;
+}
+
 int32_t logits_argmax(const float *l, int n)
 {
 	/* Each lane keeps its first largest and where that was. */
@@ -205,7 +220,7 @@ double logits_mass(const float *l, int n, float max, float inv_t, float *w)
 
 /* ---- ranks ---- */
 
-logits_rank logits_rank_of(float v, int32_t i)
+static inline logits_rank rank_of(float v, int32_t i)
 {
 	uint32_t b;
 	v += 0.0f; /* -0 and 0 are equal */
@@ -213,6 +228,8 @@ logits_rank logits_rank_of(float v, int32_t i)
 	b = b >> 31 ? ~b : b | 0x80000000u;
 	return (uint64_t)b << 32 | (uint32_t) ~(uint32_t)i;
 }
+
+logits_rank logits_rank_of(float v, int32_t i) { return rank_of(v, i); }
 
 int32_t logits_rank_index(logits_rank r) { return (int32_t) ~(uint32_t)r; }
 
@@ -328,7 +345,7 @@ int logits_best(const float *l, int n, int k, struct logits_item *room)
 				if (!(l[j] > least[0]))
 					continue;
 			}
-			room[have++].rank = logits_rank_of(l[j], j);
+			room[have++].rank = rank_of(l[j], j);
 		}
 	}
 	if (have > k) {
@@ -483,16 +500,16 @@ logits_rank logits_share(const float *key, const float *w, int n, double target,
 			continue;
 		for (int j = i; j < n && j < i + 8; j++) {
 			/* What weighs nothing can't help to reach the target. */
-			room[m] = (struct logits_item){logits_rank_of(key[j], j), w[j]};
+			room[m] = (struct logits_item){rank_of(key[j], j), w[j]};
 			m += (key[j] >= low.at) & (key[j] < high.at) & (w[j] > 0);
 		}
 	}
 	if (m > 0)
 		return mass_kth(room, m, target - mass);
 	/* Rounding, or a target above all there is: all that weighs anything. */
-	logits_rank least = logits_rank_of(best, first);
+	logits_rank least = rank_of(best, first);
 	for (int i = 0; i < n; i++) {
-		logits_rank r = logits_rank_of(key[i], i);
+		logits_rank r = rank_of(key[i], i);
 		least = w[i] > 0 && r < least ? r : least;
 	}
 	return least;

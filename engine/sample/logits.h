@@ -24,6 +24,8 @@ struct logits_item {
 float logits_clean_max(float *l, int n);
 /* The largest of a row without NaN; -inf for n 0. */
 float logits_max(const float *l, int n);
+/* The indices of the elements that are at least `least`, ascending; n ≤ LOGITS_BLOCK. How many. */
+int logits_list_from(const float *l, int n, float least, uint8_t *at);
 /* The index of the largest, the lowest of equal ones; n ≥ 1, no NaN. */
 int32_t logits_argmax(const float *l, int n);
 /* Σ exp((l[i] - max) · inv_t), where max ≥ every l[i]. Terms below e^-86 count as 0. w [n] gets the terms; may be NULL.

@@ -242,7 +242,7 @@ static void keep_top_p(struct candidates *c, float share, struct sampler_scratch
 static void keep_min_p(struct candidates *c, float share, struct sampler_scratch *sc)
 {
 	weigh(c, sc);
-	float most = sc->w[logits_argmax(sc->w, c->n)];
+	float most = logits_max(sc->w, c->n);
 	keep(c, sc->w, logits_rank_of(most * share, INT32_MAX), sc);
 }
 

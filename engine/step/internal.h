@@ -83,12 +83,15 @@ struct eng_model {
 	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
 };
 
-/* Requests for the text workers: better priorities first, tenants in fair shares by bytes. */
+/* Requests for the text workers, and those of them whose constraint is then compiled, by a thread of its own: better
+ * priorities first, tenants in fair shares by bytes. */
 struct text_queue {
 	pthread_mutex_t lock;
-	pthread_cond_t filled;
-	struct fair queued; /* eng_seq.in_text */
-	bool closed;
+	struct text_wait {
+		pthread_cond_t filled;
+		struct fair queued; /* eng_seq.in_text[line] */
+		bool closed;
+	} lines[TEXT_LINES];
 };
 
 /* The figures of proto_stats that the step thread writes. */
@@ -128,12 +131,12 @@ struct engine {
 
 	struct mailbox box; /* of the step thread: text results, loaded models */
 	atomic_bool stopping;
-	pthread_t step_thread, loader_thread, *text_threads;
+	pthread_t step_thread, loader_thread, compiler_thread, *text_threads;
 	int n_text_threads;
-	bool step_running, loader_running;
+	bool step_running, loader_running, compiler_running;
 	struct text_queue text_queue;
 	struct prompt_memo memo;        /* the text workers' */
-	struct grammar_cache *grammars; /* the text workers' */
+	struct grammar_cache *grammars; /* the text workers' and the compiler's */
 	struct step *step;              /* the step thread's own */
 };
 
@@ -141,16 +144,17 @@ struct engine {
 void text_queue_init(struct text_queue *q);
 void text_queue_dispose(struct text_queue *q);
 /* 0 or SL_ENOMEM. */
-int text_queue_put(struct text_queue *q, struct eng_seq *s);
+int text_queue_put(struct text_queue *q, enum text_line line, struct eng_seq *s);
 /* s is unwanted: a worker takes it next. */
 void text_queue_expedite(struct text_queue *q, struct eng_seq *s);
-/* Workers return once the queue is empty. */
-void text_queue_close(struct text_queue *q);
-/* Waits for a sequence; NULL once the queue is closed and empty. */
-struct eng_seq *text_queue_take(struct text_queue *q);
+/* Its threads return once the line is empty. */
+void text_queue_close(struct text_queue *q, enum text_line line);
+/* Waits for a sequence; NULL once the line is closed and empty. */
+struct eng_seq *text_queue_take(struct text_queue *q, enum text_line line);
 
 /* ---- worker.c ---- */
 void *text_worker_main(void *engine);
+void *compiler_main(void *engine);
 
 /* ---- load.c ---- */
 void *loader_main(void *engine);

@@ -38,6 +38,9 @@
 #include "engine/step/text_stream.h"
 #include "engine/token/tokenizer.h"
 
+/* What a request waits for before it reaches the step thread. */
+enum text_line { TEXT_PROMPTS, TEXT_CONSTRAINTS, TEXT_LINES };
+
 enum eng_seq_state {
 	SEQ_NEW,     /* not counted anywhere */
 	SEQ_TEXT,    /* with a text worker */
@@ -118,9 +121,9 @@ struct eng_seq {
 	struct idmap_node node; /* in the index; key: the identifier */
 	struct seq_signals signals;
 	struct seq_text text;
-	struct fair_item in_text;     /* under the text queue's lock */
-	struct wait_entry wait_entry; /* of a request, in its lead; under the index's lock */
-	char *mem;                    /* owned: the prompt and the constraint */
+	struct fair_item in_text[TEXT_LINES]; /* under the text queue's lock */
+	struct wait_entry wait_entry;         /* of a request, in its lead; under the index's lock */
+	char *mem;                            /* owned: the prompt and the constraint */
 
 	enum eng_seq_state state; /* by eng_seq_set_state only */
 	struct list in_all;

@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prompts that wait for the text workers, taken in fair order of tenants.
+ * Prompts that wait for the text workers, and constraints that wait for the compiler, taken in fair order of tenants.
  */
 #include "engine/step/internal.h"
 
-/* Fixed cost of a prompt, in bytes. */
-enum { REQUEST_BYTES = 1 << 10 };
+/* Fixed costs in bytes. The time that a constraint takes hardly depends on its length. */
+enum { REQUEST_BYTES = 1 << 10, CONSTRAINT_BYTES = 64 << 10 };
 
 void text_queue_init(struct text_queue *q)
 {
 	*q = (struct text_queue){0};
-	fair_init(&q->queued);
 	pthread_mutex_init(&q->lock, NULL);
-	pthread_cond_init(&q->filled, NULL);
+	for (int i = 0; i < TEXT_LINES; i++) {
+		fair_init(&q->lines[i].queued);
+		pthread_cond_init(&q->lines[i].filled, NULL);
+	}
 }
 
 void text_queue_dispose(struct text_queue *q)
 {
-	fair_dispose(&q->queued);
-	pthread_cond_destroy(&q->filled);
+	for (int i = 0; i < TEXT_LINES; i++) {
+		fair_dispose(&q->lines[i].queued);
+		pthread_cond_destroy(&q->lines[i].filled);
+	}
 	pthread_mutex_destroy(&q->lock);
 }
 
-int text_queue_put(struct text_queue *q, struct eng_seq *s)
+int text_queue_put(struct text_queue *q, enum text_line line, struct eng_seq *s)
 {
-	uint32_t cost = REQUEST_BYTES + (uint32_t)s->text.prompt.n;
+	uint32_t cost = line == TEXT_PROMPTS ? REQUEST_BYTES + (uint32_t)s->text.prompt.n
+					     : CONSTRAINT_BYTES + (uint32_t)s->text.constraint.n;
 	pthread_mutex_lock(&q->lock);
-	int rc = fair_enter(&q->queued, &s->in_text, s->tenant_digest, s->sched.priority, cost);
-	pthread_cond_signal(&q->filled);
+	int rc = fair_enter(&q->lines[line].queued, &s->in_text[line], s->tenant_digest, s->sched.priority, cost);
+	/* Displaced meanwhile: to be refused soon, as in the line before. */
+	if (rc == 0 && line != TEXT_PROMPTS && atomic_load(&s->text.unwanted))
+		fair_hurry(&q->lines[line].queued, &s->in_text[line]);
+	pthread_cond_signal(&q->lines[line].filled);
 	pthread_mutex_unlock(&q->lock);
 	return rc;
 }
@@ -35,24 +43,26 @@ int text_queue_put(struct text_queue *q, struct eng_seq *s)
 void text_queue_expedite(struct text_queue *q, struct eng_seq *s)
 {
 	pthread_mutex_lock(&q->lock);
-	fair_hurry(&q->queued, &s->in_text);
+	for (int i = 0; i < TEXT_LINES; i++)
+		fair_hurry(&q->lines[i].queued, &s->in_text[i]);
 	pthread_mutex_unlock(&q->lock);
 }
 
-struct eng_seq *text_queue_take(struct text_queue *q)
+struct eng_seq *text_queue_take(struct text_queue *q, enum text_line line)
 {
+	struct text_wait *l = &q->lines[line];
 	pthread_mutex_lock(&q->lock);
 	struct fair_item *it;
-	while ((it = fair_take(&q->queued)) == NULL && !q->closed)
-		pthread_cond_wait(&q->filled, &q->lock);
+	while ((it = fair_take(&l->queued)) == NULL && !l->closed)
+		pthread_cond_wait(&l->filled, &q->lock);
 	pthread_mutex_unlock(&q->lock);
-	return it != NULL ? list_entry(it, struct eng_seq, in_text) : NULL;
+	return it != NULL ? list_entry(it, struct eng_seq, in_text[line]) : NULL;
 }
 
-void text_queue_close(struct text_queue *q)
+void text_queue_close(struct text_queue *q, enum text_line line)
 {
 	pthread_mutex_lock(&q->lock);
-	q->closed = true;
-	pthread_cond_broadcast(&q->filled);
+	q->lines[line].closed = true;
+	pthread_cond_broadcast(&q->lines[line].filled);
 	pthread_mutex_unlock(&q->lock);
 }

@@ -201,8 +201,12 @@ static struct proto_stats together(const struct eng_config *cfg, const struct an
 			req.n_top_logprobs = 0;
 		}
 		run_submit(&r, (uint64_t)i + 1, &req);
-		run_credit(&r, (uint64_t)i + 1, credit); /* pauses on the way */
 	}
+	/* All at once, however long their constraints take. */
+	for (int i = 0; i < MANY; i++)
+		RUN_UNTIL(&r, r.answers[i + 1].queued || r.answers[i + 1].done);
+	for (int i = 0; i < MANY; i++)
+		run_credit(&r, (uint64_t)i + 1, credit); /* pauses on the way */
 	for (int i = 0; i < MANY; i++)
 		run_credit(&r, (uint64_t)i + 1, 1000);
 	for (int i = 0; i < MANY; i++)
