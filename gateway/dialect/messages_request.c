@@ -50,8 +50,8 @@ static int read_body(const void *bytes, size_t n, const struct request_limits *l
 	struct request_values values;
 	int rc;
 	if ((rc = request_parse_doc(bytes, n, l, &r->body, e)) != 0 ||
-	    (rc = request_common_read_shape(r->body.root, (struct proto_str){bytes, n}, &messages_shape, l, &values,
-					    &r->c, e)) != 0)
+	    (rc = request_common_read_shape(r->body.root, (struct proto_str){bytes, n}, &messages_shape, &values, &r->c,
+					    e)) != 0)
 		return rc;
 	if (!counts && values.at[VALUE_MAX_TOKENS] == NULL)
 		return request_missing(e, "max_tokens");

@@ -93,7 +93,7 @@ static int read_body(const void *bytes, size_t n, const struct request_limits *l
 	struct chat_request *c = &r->chat;
 	int rc;
 	if ((rc = request_parse_doc(bytes, n, l, &c->body, e)) != 0 ||
-	    (rc = request_common_read_shape(c->body.root, (struct proto_str){bytes, n}, shape, l, &values, &c->c, e)) !=
+	    (rc = request_common_read_shape(c->body.root, (struct proto_str){bytes, n}, shape, &values, &c->c, e)) !=
 		0 ||
 	    (rc = chat_request_logprobs(&values, c, e)) != 0)
 		return rc;

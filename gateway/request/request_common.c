@@ -412,11 +412,10 @@ int request_common_read_shape(const json_t *body, struct proto_str text, const s
 }
 
 int request_common_read(const json_t *body, struct proto_str text, enum request_endpoint endpoint,
-			const struct request_limits *l, struct request_values *values, struct request_common *c,
-			struct request_error *e)
+			struct request_values *values, struct request_common *c, struct request_error *e)
 {
 	const struct request_shape shape = {request_fields, n_request_fields, (uint8_t)endpoint, endpoint, false};
-	return request_common_read_shape(body, text, &shape, l, values, c, e);
+	return request_common_read_shape(body, text, &shape, values, c, e);
 }
 
 void request_common_dispose(struct request_common *c)
