@@ -232,7 +232,7 @@ describe('with the demo pair', () => {
     'What is the capital of Spain?', 'Tell me a joke.', 'How are you?', 'What comes after Monday?', 'What colour is the sky?',
     'How many days are in a week?', 'What does a dog say?'];
   test('60 turns are answered within the context, and what was said at the beginning is still known', { timeout: 600_000 }, async () => {
-    const server = await startServer();
+    const server = await startServer({ sets: ['gateway.compress.wait=10m'] });
     try {
       const paid = open(server, 'paid'), messages = [], asks = [], known = new Set();
       let gone = 0, all = 0, times = 0;
