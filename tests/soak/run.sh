@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, a million strings
-# for the cleanser (CLEANSE_STRINGS), prompts with and without speculation (SPEC_PROMPTS), and a whole server under chaos for SECONDS (at least 20) with each of the seeds in SEEDS ("1 2 3"). Ends with one line:
+# for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation (SPEC_PROMPTS), and a whole server under chaos for SECONDS (at least 20) with each of the seeds in SEEDS ("1 2 3"). Ends with one line:
 # `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are
 # those built with these sanitizers, and time limits are five times as long; fuzzers always are.
 # Logs and the figures of each chaos run are kept in build/soak.
@@ -54,6 +54,11 @@ log=$out/test_cleanse.log
 CLEANSE_STRINGS=${CLEANSE_STRINGS:-1000000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/cleanse/test_cleanse" \
 	>"$log" 2>&1 </dev/null
 result "cleansing of ${CLEANSE_STRINGS:-1000000} strings" $? "$log"
+
+log=$out/test_sampler.log
+SAMPLER_DRAWS=${SAMPLER_DRAWS:-1000000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/sample/test_sampler" \
+	>"$log" 2>&1 </dev/null
+result "the draw, ${SAMPLER_DRAWS:-1000000} times a setting" $? "$log"
 
 log=$out/test_speculation.log
 SPEC_PROMPTS=${SPEC_PROMPTS:-1000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/core/test_speculation" \

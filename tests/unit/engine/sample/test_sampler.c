@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sampler against its definition: distributions by chi-square at fixed seeds, the filters'
- * supports, ties, what is not a number, penalties, and the log probability computed directly.
+ * The sampler against its definition: distributions by chi-square at fixed seeds (SAMPLER_DRAWS draws of every filter,
+ * a million in `make soak`), the filters' supports, ties, what is not a number, penalties, and the log probability
+ * computed directly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,16 +43,24 @@ static struct sampler_choice draw(const struct sampler_params *p, const float *l
 	return draw_said(p, NULL, logits, n, index);
 }
 
-/* Frequencies over 20000 indices against p (zero: must never be drawn). Chi-square with k-1 degrees
+enum { FEW_DRAWS = 20000 };
+
+static uint64_t many_draws(void)
+{
+	const char *said = getenv("SAMPLER_DRAWS");
+	return said != NULL ? strtoull(said, NULL, 10) : FEW_DRAWS;
+}
+
+/* Frequencies over n_draws indices against p (zero: must never be drawn). Chi-square with k-1 degrees
  * has mean k-1 and variance 2(k-1): five deviations above it is passed by chance once in some ten
  * thousand seeds at these k, and the seeds are fixed. */
-static void check_distribution(const struct sampler_params *params, const float *logits, int n, const double *p)
+static void check_distribution(const struct sampler_params *params, const struct sampler_state *said,
+			       const float *logits, int n, const double *p, uint64_t n_draws)
 {
-	enum { DRAWS = 20000 };
 	int seen[MOST] = {0}, k = 0;
-	double chi = 0;
-	for (uint64_t i = 0; i < DRAWS; i++) {
-		int32_t id = draw(params, logits, n, i).id;
+	double chi = 0, draws = (double)n_draws;
+	for (uint64_t i = 0; i < n_draws; i++) {
+		int32_t id = draw_said(params, said, logits, n, i).id;
 		assert_in_range(id, 0, n - 1);
 		seen[id]++;
 	}
@@ -60,8 +69,8 @@ static void check_distribution(const struct sampler_params *params, const float 
 			assert_int_equal(seen[i], 0);
 			continue;
 		}
-		double d = seen[i] - p[i] * DRAWS;
-		chi += d * d / (p[i] * DRAWS);
+		double d = seen[i] - p[i] * draws;
+		chi += d * d / (p[i] * draws);
 		k++;
 	}
 	if (chi > k - 1 + 5 * sqrt(2.0 * (k - 1)))
@@ -104,14 +113,14 @@ static void test_distributions(void **arg)
 		for (int i = 0; i < 3; i++) {
 			s.temperature = temperatures[i];
 			softmax(logits, K, (double)s.temperature, p);
-			check_distribution(&s, logits, K, p);
+			check_distribution(&s, NULL, logits, K, p, FEW_DRAWS);
 		}
 		s.temperature = 1;
 		for (uint32_t k = 1; k <= K; k++) {
 			s.top_k = k;
 			softmax(logits, K, 1, p);
 			keep(p, order, K, (int)k);
-			check_distribution(&s, logits, K, p);
+			check_distribution(&s, NULL, logits, K, p, FEW_DRAWS);
 		}
 		/* Masses in order: .30 .30 .18 .11 .067 .041 .015 .0055 */
 		static const struct {
@@ -123,20 +132,20 @@ static void test_distributions(void **arg)
 			s.top_p = tops[i].top_p;
 			softmax(logits, K, 1, p);
 			keep(p, order, K, tops[i].kept);
-			check_distribution(&s, logits, K, p);
+			check_distribution(&s, NULL, logits, K, p, FEW_DRAWS);
 		}
 		/* Top-p of what top-k left: of .38 .38 .23, 0.7 takes two. */
 		s.top_k = 3;
 		s.top_p = 0.7f;
 		softmax(logits, K, 1, p);
 		keep(p, order, K, 2);
-		check_distribution(&s, logits, K, p);
+		check_distribution(&s, NULL, logits, K, p, FEW_DRAWS);
 		/* exp(1.5-2) = .61 stays, exp(1-2) = .37 goes. */
 		s = plain;
 		s.min_p = 0.5f;
 		softmax(logits, K, 1, p);
 		keep(p, order, K, 3);
-		check_distribution(&s, logits, K, p);
+		check_distribution(&s, NULL, logits, K, p, FEW_DRAWS);
 	}
 }
 
@@ -274,11 +283,12 @@ static void ref_adjust(const struct sampler_params *p, const struct text *t, flo
 			l[i] = -INFINITY;
 }
 
-static int32_t ref_draw(const struct sampler_params *p, const struct text *t, const float *raw, int n, uint64_t index)
+/* Leaves the weights in ref.p. The likeliest; -1: there is none. */
+static int32_t ref_filter(const struct sampler_params *p, const struct text *t, const float *raw, int n, uint64_t index)
 {
 	static float l[WIDE];
-	double max = -INFINITY, mass = 0, mean = 0, most = 0, at = INFINITY;
-	int32_t best = -1, last = -1;
+	double max = -INFINITY, mass = 0, mean = 0, most = 0;
+	int32_t best = -1;
 	memcpy(l, raw, (size_t)n * sizeof *l);
 	ref.n = n;
 	ref_adjust(p, t, l, index);
@@ -316,6 +326,15 @@ static int32_t ref_draw(const struct sampler_params *p, const struct text *t, co
 	for (int i = 0; i < n; i++)
 		if (ref.p[i] < most * (double)p->min_p)
 			ref.p[i] = 0;
+	return best;
+}
+
+static int32_t ref_draw(const struct sampler_params *p, const struct text *t, const float *raw, int n, uint64_t index)
+{
+	double at = INFINITY;
+	int32_t last = -1, best = ref_filter(p, t, raw, n, index);
+	if (best < 0 || p->temperature == 0)
+		return best;
 	uint64_t key = race_key(p->seed, p->choice, index);
 	for (int i = 0; i < n; i++) {
 		struct race_arrival first = race_first(key, i / RACE_BLOCK);
@@ -476,6 +495,61 @@ static void test_like_the_reference(void **arg)
 		fill(l, WIDE, (double)ONE_OF(0.5f, 2, 4), round % 4 == 0);
 		compare(WIDE, l, 1);
 	}
+}
+
+/* Every filter, alone and together with others: the distribution is the reference's. */
+static void test_filtered_distributions(void **arg)
+{
+	(void)arg;
+	enum { N = 40 };
+	static const struct proto_id_f32 bias[] = {{2, 1.5f}, {9, -1}, {11, -INFINITY}, {30, 2}};
+	static const int32_t ends[] = {3}, stops[] = {5};
+	static const uint32_t mask[] = {0xF0FF7F3Fu, 0x5Au};
+	static const struct sampler_params wanted[] = {
+	    {.temperature = 1},
+	    {.temperature = 0.6f},
+	    {.temperature = 2},
+	    {.temperature = 1, .top_k = 7},
+	    {.temperature = 1, .top_p = 0.8f},
+	    {.temperature = 1, .min_p = 0.1f},
+	    {.temperature = 1, .typical_p = 0.7f},
+	    {.temperature = 1, .repetition_penalty = 1.3f},
+	    {.temperature = 1, .presence_penalty = 0.7f},
+	    {.temperature = 1, .frequency_penalty = 0.4f},
+	    {.temperature = 1, .bias = bias, .n_bias = 4},
+	    {.temperature = 1, .bias = bias, .n_bias = 4, .only_biased = true},
+	    {.temperature = 1, .mask = mask},
+	    {.temperature = 1, .ignore_eos = true, .end_ids = ends, .n_end_ids = 1},
+	    {.temperature = 1, .min_tokens = UINT32_MAX, .stop_ids = stops, .n_stop_ids = 1},
+	    {.temperature = 1.5f, .top_k = 20, .top_p = 0.9f, .min_p = 0.05f},
+	    {.temperature = 0.8f, .top_k = 30, .typical_p = 0.8f, .top_p = 0.95f, .mask = mask},
+	    {.temperature = 2, .top_p = 0.9f, .mask = mask, .bias = bias, .n_bias = 4},
+	    {.temperature = 1.2f, .min_p = 0.03f, .repetition_penalty = 1.1f, .frequency_penalty = 0.2f, .mask = mask},
+	};
+	struct text t = {.prompt = {1, 4, 6, 8}, .made = {4, 4, 7, 12}, .n_prompt = 4, .n_made = 4};
+	struct sampler_state said = {0};
+	double p[N], mass;
+	float l[N];
+	assert_int_equal(sampler_state_add_prompt(&said, t.prompt, 4), 0);
+	for (int i = 0; i < t.n_made; i++)
+		assert_int_equal(sampler_state_add(&said, t.made[i]), 0);
+	random_state = 9;
+	for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
+		struct sampler_params s = wanted[k];
+		s.top_p = s.top_p > 0 ? s.top_p : 1;
+		s.typical_p = s.typical_p > 0 ? s.typical_p : 1;
+		s.repetition_penalty = s.repetition_penalty > 0 ? s.repetition_penalty : 1;
+		s.seed = 100 + k;
+		fill(l, N, 1, false);
+		assert_true(ref_filter(&s, &t, l, N, 0) >= 0);
+		mass = 0;
+		for (int i = 0; i < N; i++)
+			mass += ref.p[i];
+		for (int i = 0; i < N; i++)
+			p[i] = ref.p[i] / mass;
+		check_distribution(&s, &said, l, N, p, many_draws());
+	}
+	sampler_state_dispose(&said);
 }
 
 static void test_logprob(void **arg)
@@ -813,13 +887,21 @@ static int tear_down(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_distributions), cmocka_unit_test(test_greedy_and_ties),
-	    cmocka_unit_test(test_not_numbers),   cmocka_unit_test(test_like_the_reference),
-	    cmocka_unit_test(test_logprob),       cmocka_unit_test(test_prompt_logprob),
-	    cmocka_unit_test(test_top),           cmocka_unit_test(test_penalties),
-	    cmocka_unit_test(test_what_is_out),   cmocka_unit_test(test_pure),
-	    cmocka_unit_test(test_noise),         cmocka_unit_test(test_log),
-	    cmocka_unit_test(test_coincidence),   cmocka_unit_test(test_state),
+	    cmocka_unit_test(test_distributions),
+	    cmocka_unit_test(test_greedy_and_ties),
+	    cmocka_unit_test(test_not_numbers),
+	    cmocka_unit_test(test_like_the_reference),
+	    cmocka_unit_test(test_filtered_distributions),
+	    cmocka_unit_test(test_logprob),
+	    cmocka_unit_test(test_prompt_logprob),
+	    cmocka_unit_test(test_top),
+	    cmocka_unit_test(test_penalties),
+	    cmocka_unit_test(test_what_is_out),
+	    cmocka_unit_test(test_pure),
+	    cmocka_unit_test(test_noise),
+	    cmocka_unit_test(test_log),
+	    cmocka_unit_test(test_coincidence),
+	    cmocka_unit_test(test_state),
 	    cmocka_unit_test(test_no_memory),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
