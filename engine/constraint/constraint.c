@@ -35,10 +35,11 @@ static void json_object(struct con *c, const char *text, size_t n)
 /* Calls of tools, in the form that a model writes them: the gateway's description of it (gateway/parts, parts_grammar):
  *
  *   {"begin": TEXT, "calls": [{"prefix": TEXT, "schema": TEXT}, …], "suffix": TEXT, "separator": TEXT, "end": TEXT,
- *    "several": BOOL}
+ *    "several": BOOL, "trigger": TEXT}
  *
  * begin, then one call, or, with several, one or more with the separator between them, then end. A call is the prefix
- * of a tool, a JSON value of its schema, and the suffix. A schema is the text of one.
+ * of a tool, a JSON value of its schema, and the suffix. A schema is the text of one. With a trigger, with which all
+ * calls begin, the answer is text without it, and then the calls or nothing.
  */
 enum { MOST_CALLS = 128 };
 
@@ -64,6 +65,18 @@ static struct rules_sym one_call(struct con *c, const struct jv *form, const str
 	return con_sequence(c, of, 3);
 }
 
+/* Text without the trigger, then the calls or nothing. */
+static struct rules_sym at_will(struct con *c, const struct jv *trigger, struct rules_sym forced)
+{
+	rx literal = rx_literal(c->pool, trigger->text.at, trigger->text.n);
+	rx has = rx_cat(c->pool, RX_ALL, rx_cat(c->pool, literal, RX_ALL));
+	struct rules_sym maybe = rules_new(c->rules);
+	rules_add(c->rules, maybe, NULL, 0);
+	rules_add(c->rules, maybe, &forced, 1);
+	const struct rules_sym whole[] = {rules_terminal(c->rules, con_minus(c, con_any_text(c), has)), maybe};
+	return con_sequence(c, whole, 2);
+}
+
 static void calls(struct con *c, const char *text, size_t n)
 {
 	const struct jv *form = jv_parse(c, text, n), *tools = jv_get(form, "calls");
@@ -81,7 +94,9 @@ static void calls(struct con *c, const char *text, size_t n)
 	uint32_t most = jv_is(jv_get(form, "several"), JV_TRUE) ? MOST_CALLS : 1;
 	const struct rules_sym whole[] = {literal(c, form, "begin"),
 					  rules_repeat(c->rules, any, &separator, 1, 1, most), literal(c, form, "end")};
-	rules_start(c->rules, con_sequence(c, whole, 3));
+	const struct jv *trigger = jv_get(form, "trigger");
+	struct rules_sym all = con_sequence(c, whole, 3);
+	rules_start(c->rules, jv_is(trigger, JV_STRING) && trigger->text.n > 0 ? at_will(c, trigger, all) : all);
 }
 
 /* ---- the kinds ---- */

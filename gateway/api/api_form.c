@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A required call is a constraint like any other: the model's own form of calls as a grammar.
+ * A required call is a constraint like any other: the model's own form of calls as a grammar. Where a call is the
+ * model's choice, the grammar of strict tools begins with the call.
  */
 #include "gateway/api/api_form.h"
 
@@ -57,7 +58,7 @@ static int put_call(struct sl_buf *out, const struct parts_grammar_call *call, b
 }
 
 /* As engine/constraint/constraint.c reads it. */
-static int put_calls(struct sl_buf *out, const struct parts_grammar *g)
+static int put_calls(struct sl_buf *out, const struct parts_grammar *g, bool at_will)
 {
 	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end};
 	static const char *const names[] = {"begin", "suffix", "separator", "end"};
@@ -67,6 +68,10 @@ static int put_calls(struct sl_buf *out, const struct parts_grammar *g)
 				texts[i] != NULL ? strlen(texts[i]) : 0);
 		if (rc == 0)
 			rc = buf_append_str(out, ",");
+	}
+	if (rc == 0 && at_will) {
+		rc = put_member(out, "trigger", g->trigger, strlen(g->trigger));
+		rc = rc == 0 ? buf_append_str(out, ",") : rc;
 	}
 	if (rc == 0)
 		rc = buf_append_str(out, "\"calls\":[");
@@ -90,15 +95,18 @@ static bool is_plain_text(const struct answer_split *s, const struct parts_gramm
 	return true;
 }
 
-static int list_tools(const struct tools_request *t, struct parts_tool *tools, char **schemas, size_t *n)
+/* strict_only: other tools may have any arguments. */
+static int list_tools(const struct tools_request *t, bool strict_only, struct parts_tool *tools, char **schemas,
+		      size_t *n)
 {
 	*n = 0;
 	for (size_t i = 0; i < t->n; i++) {
 		const struct tool *tool = &t->list[i];
 		if (!tool->allowed)
 			continue;
-		schemas[*n] = tool->parameters != NULL ? json_dumps(tool->parameters, JSON_COMPACT) : NULL;
-		if (tool->parameters != NULL && schemas[*n] == NULL)
+		bool held = tool->parameters != NULL && (tool->strict || !strict_only);
+		schemas[*n] = held ? json_dumps(tool->parameters, JSON_COMPACT) : NULL;
+		if (held && schemas[*n] == NULL)
 			return SL_ENOMEM;
 		tools[*n] = (struct parts_tool){.name = tool->name,
 						.schema = schemas[*n],
@@ -108,23 +116,25 @@ static int list_tools(const struct tools_request *t, struct parts_tool *tools, c
 	return 0;
 }
 
-/* The constraint of a required call goes into c->constraint. SL_EUNSUPPORTED with err. */
-static int force_calls(struct request_common *c, const struct answer_split *s, struct sl_err *err)
+/* The constraint of calls, required or at_will, goes into c->constraint. SL_EUNSUPPORTED with err. */
+static int hold_calls(struct request_common *c, const struct answer_split *s, bool at_will, struct sl_err *err)
 {
 	const struct tools_request *t = &c->tools;
 	struct parts_tool *tools = sl_zalloc_n(t->n + 1, sizeof *tools);
 	char **schemas = sl_zalloc_n(t->n + 1, sizeof *schemas);
 	struct parts_grammar g = {0};
 	size_t n = 0;
-	int rc = tools != NULL && schemas != NULL ? list_tools(t, tools, schemas, &n) : SL_ENOMEM;
+	int rc = tools != NULL && schemas != NULL ? list_tools(t, at_will, tools, schemas, &n) : SL_ENOMEM;
 	if (rc == 0)
 		rc = parts_grammar((enum parts_format)s->model.format, tools, n, t->named, t->parallel && !t->functions,
 				   &g, err);
 	if (rc == 0 && !is_plain_text(s, &g))
 		rc = sl_errf(err, SL_EUNSUPPORTED, "this model begins its calls with a control token");
+	if (rc == 0 && at_will && g.trigger == NULL)
+		rc = sl_errf(err, SL_EUNSUPPORTED, "this model's calls begin as other text does");
 	buf_clear(&c->constraint.text, SIZE_MAX);
 	if (rc == 0)
-		rc = put_calls(&c->constraint.text, &g);
+		rc = put_calls(&c->constraint.text, &g, at_will);
 	if (rc == 0) {
 		c->constraint.kind = PROTO_CONSTRAINT_CALLS;
 		c->constraint.field = "tools";
@@ -135,6 +145,14 @@ static int force_calls(struct request_common *c, const struct answer_split *s, s
 	sl_free(schemas);
 	sl_free(tools);
 	return rc;
+}
+
+static bool any_strict(const struct tools_request *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->list[i].allowed && t->list[i].strict)
+			return true;
+	return false;
 }
 
 /* ---- the door ---- */
@@ -153,13 +171,16 @@ static bool use_tools(struct exchange *x, struct request_common *c, const struct
 		return true;
 	if (split == NULL || split->tools == NULL)
 		return refuse_tools(x, "tools", m->name, "its chat template has no form for calls");
-	if (c->tools.choice == TOOL_CHOICE_AUTO)
+	bool at_will = c->tools.choice == TOOL_CHOICE_AUTO;
+	if (at_will && (c->constraint.kind != PROTO_CONSTRAINT_NONE || !any_strict(&c->tools)))
 		return true;
 	if (c->constraint.kind != PROTO_CONSTRAINT_NONE)
 		return exchange_refuse(x, 400, "invalid_value", "tool_choice",
 				       "'tool_choice' requires a call, which '%s' does not allow.",
 				       c->constraint.field);
-	int rc = force_calls(c, split, &err);
+	int rc = hold_calls(c, split, at_will, &err);
+	if (rc == SL_EUNSUPPORTED && at_will)
+		return true; /* its calls are read, but not held */
 	if (rc == SL_EUNSUPPORTED)
 		return refuse_tools(x, "tool_choice", m->name, err.text);
 	if (rc != 0)

@@ -135,7 +135,8 @@ int parts_calls(const struct parts *p);
 
 /* The text of forced calls as pieces for a grammar:
  *   begin, then one or more of (prefix of a tool, JSON of its schema, suffix) with the separator between them, then end
- * Literals that are control tokens of the model (parts_format_literals) stand for these tokens. */
+ * Literals that are control tokens of the model (parts_format_literals) stand for these tokens. Of a model that may
+ * call but need not, the trigger begins its calls. */
 struct parts_grammar_call {
 	const char *name;   /* borrowed from the tools given */
 	char *prefix;       /* owned; with the name */
@@ -145,7 +146,8 @@ struct parts_grammar_call {
 
 struct parts_grammar {
 	const char *begin, *suffix, *separator, *end; /* constants */
-	struct parts_grammar_call *calls;             /* owned */
+	const char *trigger;              /* a constant; NULL: calls begin in several ways, or as other text does */
+	struct parts_grammar_call *calls; /* owned */
 	size_t n_calls;
 	bool several; /* more than one call may follow */
 };

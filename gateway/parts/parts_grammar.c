@@ -39,6 +39,20 @@ static int add_call(struct parts_grammar *g, const char *call, const struct part
 	return 0;
 }
 
+/* What begins every form of calls, if that is one literal, with which the calls of the grammar begin. */
+static const char *trigger_of(const struct parts_format_desc *d, const char *begin)
+{
+	const char *first = d->forms[0].open != NULL ? d->forms[0].open : d->forms[0].call;
+	const char *text = begin[0] != '\0' ? begin : d->render.call;
+	for (int i = 0; i < d->n_forms; i++) {
+		const struct parts_form *form = &d->forms[i];
+		const char *literal = form->open != NULL ? form->open : form->call;
+		if (form->bare || form->careful || literal == NULL || strcmp(literal, first) != 0)
+			return NULL;
+	}
+	return strncmp(text, first, strlen(first)) == 0 ? first : NULL;
+}
+
 int parts_grammar(enum parts_format f, const struct parts_tool *tools, size_t n, const char *named, bool several,
 		  struct parts_grammar *out, struct sl_err *err)
 {
@@ -55,6 +69,7 @@ int parts_grammar(enum parts_format f, const struct parts_tool *tools, size_t n,
 				      .separator = r->separator != NULL ? r->separator : "",
 				      .end = around ? r->end : "",
 				      .several = several};
+	out->trigger = trigger_of(d, out->begin);
 	out->calls = sl_zalloc_n(n > 0 ? n : 1, sizeof *out->calls);
 	if (out->calls == NULL)
 		rc = SL_ENOMEM;

@@ -2,16 +2,28 @@
 // The demonstration model with a chat template that describes tools, so that it is a model that calls them. What it says is
 // held to a text by a regular expression where a test needs a certain call of its own accord.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ROOT, startServer } from './harness.mjs';
 import { HERMES, withTemplate } from './gguf.mjs';
 
-/** A server with demo-large as such a model. sets: more settings. Its stop() asserts that it ended well. */
-export async function startToolServer({ template = HERMES, sets = [] } = {}) {
+/** Makes one token of `from`'s text, which has as many bytes, stand for `to`. */
+function renameToken(path, from, to) {
+  const b = readFileSync(path), at = b.indexOf(Buffer.concat([Buffer.from([from.length, 0, 0, 0, 0, 0, 0, 0]), from]));
+  assert.ok(at > 0 && from.length === to.length);
+  to.copy(b, at + 8);
+  writeFileSync(path, b);
+}
+
+/** Of a model with `marked`: the one token that is <tool_call>. A bias for it makes the model call. */
+export const MARKER = 1934;
+
+/** A server with demo-large as such a model. sets: more settings; marked: <tool_call> is one token. Its stop() asserts that it ended well. */
+export async function startToolServer({ template = HERMES, sets = [], marked = false } = {}) {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-tools-'));
   withTemplate(join(ROOT, 'etc/models/demo-large.gguf'), join(dir, 'tools.gguf'), template);
+  if (marked) renameToken(join(dir, 'tools.gguf'), Buffer.from('\u0120Wednesday'), Buffer.from('<tool_call>'));
   const server = await startServer({ sets: ['engine.models=', `engine.models.demo-large.path=${join(dir, 'tools.gguf')}`, ...sets] });
   const stop = async () => {
     const how = await server.stop();

@@ -6,12 +6,43 @@ import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { user } from './client.mjs';
 import { request } from './harness.mjs';
-import { callText as call, quoted, startToolServer } from './tool_model.mjs';
+import { MARKER, callText as call, quoted, startToolServer } from './tool_model.mjs';
 
 const WEATHER = { type: 'function', function: { name: 'get_weather', description: 'The weather', parameters: { type: 'object', properties: {
   city: { type: 'string', maxLength: 10 }, days: { type: 'integer', minimum: 1, maximum: 7 } }, required: ['city'], additionalProperties: false } } };
 const NOTE = { type: 'function', function: { name: 'note', parameters: { type: 'object', properties: { text: { type: 'string', maxLength: 8 } }, required: ['text'], additionalProperties: false } } };
 const tools = [WEATHER, NOTE];
+
+describe('strict tools, called at will', { timeout: 300_000 }, () => {
+  let server, openai;
+  before(async () => {
+    server = await startToolServer({ marked: true });
+    openai = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: server.keys.paid, maxRetries: 0 });
+  });
+  after(() => server?.stop());
+
+  const set = (strict) => [{ type: 'function', function: { name: 'set', strict, parameters: { type: 'object', properties: { city: { enum: ['Paris', 'Lima'] } },
+    required: ['city'], additionalProperties: false } } }];
+  const ask = { model: 'demo-large', messages: user('Paris?'), max_tokens: 100, seed: 5 };
+
+  test('once a call has begun, its name and arguments are held', async () => {
+    for (const temperature of [0, 1.5]) {
+      const body = { ...ask, temperature, logit_bias: { [MARKER]: 100 } };
+      const held = (await openai.chat.completions.create({ ...body, tools: set(true), parallel_tool_calls: false })).choices[0];
+      assert.equal(held.finish_reason, 'tool_calls', JSON.stringify(held));
+      assert.equal(held.message.tool_calls[0].function.name, 'set');
+      assert.match(JSON.parse(held.message.tool_calls[0].function.arguments).city, /^(Paris|Lima)$/);
+      const free = (await openai.chat.completions.create({ ...body, tools: set(false) })).choices[0];
+      assert.equal(free.message.tool_calls, undefined, 'without strict, the model writes what it writes');
+    }
+  });
+
+  test('an answer without a call is the same as without strict', async () => {
+    const [held, free] = await Promise.all([true, false].map((strict) => openai.chat.completions.create({ ...ask, temperature: 1, tools: set(strict) })));
+    assert.equal(held.choices[0].message.content, free.choices[0].message.content);
+    assert.equal(held.choices[0].finish_reason, free.choices[0].finish_reason);
+  });
+});
 
 describe('tools and reasoning', { timeout: 300_000 }, () => {
   let server, openai;

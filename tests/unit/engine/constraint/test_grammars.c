@@ -103,6 +103,26 @@ static void test_json_object(void **state)
 	ACCEPT_TABLE(CONSTRAINT_JSON_OBJECT, cases);
 }
 
+#define CALL_FORM                                                                        \
+	"{\"begin\":\"\",\"suffix\":\"}</"                                               \
+	"c>\",\"separator\":\";\",\"end\":\"\",\"several\":true,\"calls\":[{\"prefix\":" \
+	"\"<c>{\\\"f\\\":\",\"schema\":\"{\\\"enum\\\":[1,2]}\"},{\"prefix\":\"<c>{\\\"g\\\":\",\"schema\":\"{}\"}]"
+
+/* Forced, and where the model may call. */
+static void test_calls(void **state)
+{
+	(void)state;
+	static const struct accept_case cases[] = {
+	    {CALL_FORM "}",
+	     {"<c>{\"f\":1}</c>", "<c>{\"g\":\"x\"}</c>;<c>{\"f\":2}</c>"},
+	     {"", "x", "<c>{\"f\":3}</c>"}},
+	    {CALL_FORM ",\"trigger\":\"<c>\"}",
+	     {"", "a < b, <cc>", "\xE2\x82\xAC <c<c>{\"f\":1}</c>", "<c>{\"g\":null}</c>;<c>{\"f\":2}</c>"},
+	     {"<c>", "so <c>{\"f\":3}</c>", "<c>{\"h\":1}</c>", "<c>{\"f\":1}</c> x", "\xFF"}},
+	};
+	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
+}
+
 static void test_kinds(void **state)
 {
 	(void)state;
@@ -119,8 +139,8 @@ static void test_kinds(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gbnf), cmocka_unit_test(test_lark),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gbnf),    cmocka_unit_test(test_lark),
 					   cmocka_unit_test(test_choices), cmocka_unit_test(test_json_object),
-					   cmocka_unit_test(test_kinds)};
+					   cmocka_unit_test(test_calls),   cmocka_unit_test(test_kinds)};
 	return cmocka_run_group_tests(tests, accept_open, accept_close);
 }
