@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replays a request on another process. Stores what its decisions depended on besides its tokens, as facts that are
- * only ever added.
+ * Repeats a request in another process. Stores what its decisions depended on besides its tokens, as facts that are
+ * only added.
  *
  * The engine reproduces the tokens, and so every decision that depends on them alone: the end of a hold at hold_tokens,
- * below low or at sure; a drop. Facts record the plan and what clocks, budgets, failures and the order of two models'
+ * below low or at sure; a drop. Facts record the plan, and what clocks, budgets, failures and the order of two models'
  * tokens decided. casc_start_again starts a request that can only decide as the first one did: its clocks are off, its
- * budget is the recorded one, and the caller makes the lost model fail again and omits the one that lost a race (struct
+ * budget is the recorded one, and the caller makes a lost model fail again and omits the model that lost a race (struct
  * casc_past).
  */
 #include <math.h>
@@ -16,7 +16,7 @@
 #include "cascade/cascade.h"
 #include "cascade/decide.h"
 
-enum { PATIENCE_MS = 10000 /* with a large model that may have taken over in the first run */ };
+enum { PATIENCE_MS = 10000 /* the wait for a large model that may have taken over in the first run */ };
 
 /* The large model was asked, but the small one continued alone. */
 static bool large_lost(const struct casc *c)

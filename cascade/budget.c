@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests and escalations of the last minute, in six slots of ten seconds. Older slots are cleared as time advances. A
- * clock that goes back counts into the newest slot.
+ * Requests and escalations of the last minute, in six slots of ten seconds. Older slots are cleared as time advances.
+ * If the clock steps back, the newest slot counts.
  */
 #include "cascade/budget.h"
 

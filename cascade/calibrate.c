@@ -34,7 +34,7 @@ int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, u
 enum { STEPS = 10000 };
 
 struct kept {
-	uint32_t most; /* the highest threshold that keeps it, in STEPS; 0 keeps all */
+	uint32_t most; /* the highest threshold that keeps the answer, in STEPS; 0 keeps every answer */
 	uint32_t n;
 	bool small_right, large_right;
 };
@@ -63,19 +63,20 @@ static int by_most(const void *a, const void *b)
 static int check(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, struct sl_err *err)
 {
 	if (n == 0)
-		return sl_errf(err, SL_EINVAL, "there are no outcomes with a trace and a verdict");
+		return sl_errf(err, SL_EINVAL, "no outcome has a trace and a verdict");
 	if (g->hold_tokens < 1 || g->hold_min < 1 || g->hold_min > g->hold_tokens || !(g->sure_above >= 0) ||
 	    !(g->drop_below >= 0))
-		return sl_errf(err, SL_EINVAL, "the gate: min tokens must be from 1 to tokens, distances not below 0");
+		return sl_errf(err, SL_EINVAL,
+			       "gate: min tokens must be between 1 and tokens, and distances at least 0");
 	for (size_t i = 0; i < n; i++)
 		for (uint32_t k = 0; k < outcomes[i].n; k++)
 			if (!(outcomes[i].trace[k] >= 0 && outcomes[i].trace[k] <= 1))
-				return sl_errf(err, SL_EINVAL, "outcome %zu: confidence %u is not from 0 to 1", i + 1,
-					       k);
+				return sl_errf(err, SL_EINVAL, "outcome %zu: confidence %u is not between 0 and 1",
+					       i + 1, k);
 	return 0;
 }
 
-/* Sums at a threshold that escalates the i lowest. */
+/* Sums at one threshold. */
 struct totals {
 	double right, tokens_kept;
 	double large_right, tokens;
@@ -87,7 +88,7 @@ static struct casc_curve_point point_at(const struct totals *t, size_t escalated
 	return (struct casc_curve_point){
 	    .low = low,
 	    .small_rate = (double)(t->n - escalated) / (double)t->n,
-	    /* If the large model is never right, nothing is worse. */
+	    /* If the large model is never right, quality is 1. */
 	    .quality = t->large_right > 0 ? t->right / t->large_right : 1,
 	    .large_tokens_saved = t->tokens > 0 ? t->tokens_kept / t->tokens : 0,
 	};
@@ -122,12 +123,12 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 	}
 	qsort(kept, n, sizeof *kept, by_most);
 	bool found = false;
-	/* Answers kept at threshold 1 are always kept, so not all can be escalated. */
+	/* Answers kept at threshold 1 can never be escalated. */
 	size_t last = kept[n - 1].most < STEPS ? n : n - 1;
 	size_t n_cuts = 1, cut = 0;
 	for (size_t i = 1; i <= last; i++)
 		n_cuts += i == n || kept[i].most > kept[i - 1].most;
-	/* Every threshold that changes something, starting with none escalated. */
+	/* Every threshold that changes the outcome, from "none escalated" on. */
 	for (size_t i = 0; i <= last; i++) {
 		if (i > 0) {
 			t.right += (double)kept[i - 1].large_right - (double)kept[i - 1].small_right;
@@ -142,7 +143,7 @@ int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct c
 			*best = p;
 			found = true;
 		}
-		/* If there are too many cuts, choose evenly, including the first and the last. */
+		/* If there are too many points, choose evenly, with the first and the last. */
 		if (n_cuts <= n_max || n_max < 2 ? cut < n_max : cut * (n_max - 1) / (n_cuts - 1) >= *n_points)
 			points[(*n_points)++] = p;
 		cut++;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cascade's decisions: which of two models answers a request, when the small one's answer is shown, and when the
- * large one takes over. Pure: no I/O, no clock (times are arguments, in milliseconds of any monotonic clock), no
- * allocation except in casc_scorer_create. The caller performs the actions and reports their results as events.
+ * The room: the cascade's decisions. Which of two models answers a request, when is the small model's answer shown, and
+ * when does the large model take over? Pure: no I/O, no clock (times are arguments, in milliseconds of any monotonic
+ * clock), no allocation except in casc_scorer_create. The caller performs the actions and reports their results as
+ * events.
  *
- *   request → casc_score ────────────── how hard it looks, from 0 to 1; or a model that a rule names
- *           → casc_load_decide ──────── is its tier sent to the small model now
- *           → casc_step(CASC_START) ─── a plan: small, large, race, or small and watch
- *   events  → casc_step ─────────────── actions, in the order in which they are to be done
+ *   request   casc_score ────────────── how difficult it looks, 0 to 1, or the model that a rule names
+ *             casc_load_decide ──────── whether its tier is degraded to the small model now
+ *             casc_step(CASC_START) ─── the plan: small, large, check (small, watched) or race (both)
+ *   events    casc_step ─────────────── actions, to be performed in order (states and transitions: decide.c)
  *
- * All inputs of a decision are plain structs without pointers (struct casc, struct casc_budget, struct casc_event), so
- * a decision can be recorded and replayed: casc_record.
+ * A decision's inputs are structs without pointers, so it can be recorded and replayed (casc_record).
  *
  * Token counts are of each model's own output. An answer is tokens of the small model followed by tokens of the large
- * one. Either may be empty, and there is at most one switch. Shown tokens are never withdrawn. Any thread; each struct
- * belongs to one thread at a time. Callers: gateway/cascade, cmd.
+ * one. Either may be empty. There is at most one switch, and shown tokens are never withdrawn.
+ *
+ * Thread: any; each struct belongs to one thread at a time. Callers: gateway/cascade, cmd.
  */
 #ifndef CASCADE_CASCADE_H
 #define CASCADE_CASCADE_H
@@ -32,7 +33,7 @@ enum casc_role { CASC_SYSTEM, CASC_USER, CASC_ASSISTANT, CASC_TOOL };
 
 struct casc_message {
 	enum casc_role role;
-	const char *text; /* UTF-8; other bytes have no meaning */
+	const char *text; /* UTF-8; invalid bytes are harmless */
 	size_t n;
 };
 
@@ -40,7 +41,7 @@ struct casc_ask {
 	const struct casc_message *messages; /* borrowed */
 	size_t n_messages;
 	uint32_t n_tools;
-	uint32_t max_tokens; /* requested; 0: none */
+	uint32_t max_tokens; /* requested; 0: not given */
 };
 
 /* The features, each scaled to about 0..1. Weights files use this order: append only. */
@@ -107,14 +108,15 @@ enum casc_disagree { CASC_CONTINUE, CASC_TELL_IT };
 struct casc_tier_setting {
 	char *name;
 	int mode; /* enum casc_mode */
-	double easy, race,
-	    hard; /* scores: below easy the small model alone; from race on both; from hard on the large model alone */
-	double sure, low, drop;  /* confidence: from sure on the answer is shown at once; below low it is not shown;
-				    below drop, a shown answer is taken over by the large model */
-	uint64_t target_ttft_ms; /* the large one's predicted TTFT above which the tier is degraded; 0: never */
-	bool tell_degraded;      /* requests that opted in are notified */
+	/* Scores: below easy the small model alone, from race on both, from hard on the large model alone. */
+	double easy, race, hard;
+	/* Confidence: from sure on the answer is shown at once; below low it is not shown; below drop the large model
+	 * takes over a shown answer. */
+	double sure, low, drop;
+	uint64_t target_ttft_ms; /* degrades the tier if the large model's predicted TTFT is above it; 0: never */
+	bool tell_degraded;      /* notifies clients that asked for it */
 	int disagree;            /* enum casc_disagree */
-	double share;            /* share of the tier's requests of the last minute that may be escalated */
+	double share;            /* of the tier's requests of the last minute, the share that may be escalated */
 };
 
 struct casc_settings {
@@ -133,14 +135,14 @@ struct casc_settings {
 	bool fallback;
 };
 
-/* Rows of the lists, for the schema's table; each ends with key == NULL. */
+/* Rows of the lists for the configuration schema; each ends with key == NULL. */
 extern const struct conf_row casc_cue_rows[], casc_rule_rows[], casc_tier_rows[];
-/* Checks what the rows can't. key: buffer for the wrong key, relative to "cascade.". 0 or SL_EINVAL with *err. */
+/* Checks what rows cannot express. key: buffer for the wrong key, relative to "cascade.". 0, or SL_EINVAL with *err. */
 int casc_settings_check(const struct casc_settings *s, char *key, size_t key_size, struct sl_err *err);
 
 /* ---- score ---- */
 
-struct casc_scorer; /* cues, rules and weights; immutable, so threads may share it */
+struct casc_scorer; /* cues, rules and weights; immutable, any thread */
 
 /* Copies what it needs from s; reads the weights file. 0 or a code with *err. */
 int casc_scorer_create(const struct casc_settings *s, struct casc_scorer **out, struct sl_err *err);
@@ -205,12 +207,12 @@ enum casc_load_state { CASC_NORMAL, CASC_RISING, CASC_DEGRADED, CASC_FALLING, CA
 struct casc_load_in {
 	uint64_t now_ms;
 	uint32_t ttft_small_ms, ttft_large_ms; /* predicted for this request */
-	bool better_degraded;                  /* a better tier is degraded, so this one is too */
+	bool better_degraded;                  /* a tier of higher priority is degraded, so this one is, too */
 };
 
 /* Updates the state with the prediction. True: this request uses the small model only. */
 bool casc_load_decide(struct casc_load *l, const struct casc_load_policy *p, const struct casc_load_in *in);
-/* Is the tier degraded (for better_degraded of the tiers served after it, and for a gauge)? */
+/* Is the tier degraded? For better_degraded of tiers of lower priority, and for a gauge. */
 bool casc_load_degraded(const struct casc_load *l);
 
 /* ---- budget of escalations (races count) ---- */
@@ -249,13 +251,13 @@ enum casc_model { CASC_NEITHER, CASC_SMALL, CASC_LARGE };
 
 struct casc_plan_in {
 	float score;
-	uint8_t forced;                      /* enum casc_model: a rule or the request names it */
+	uint8_t forced;                      /* enum casc_model: what a rule or the request names */
 	bool can_small, can_large;           /* ready, allowed for the tier, the prompt fits */
-	bool can_watch;                      /* one plain choice: log-probabilities and hold-back are possible */
-	bool can_verify;                     /* one tokenizer: the large model can check the small one's tokens */
+	bool can_watch;                      /* one plain choice: it has log-probabilities and can be held */
+	bool can_verify;                     /* same tokenizer: the large model can verify the small model's tokens */
 	bool degraded;                       /* casc_load_decide's answer */
-	bool wants_to_know;                  /* opted in to notification of a degradation */
-	uint32_t prompt_small, prompt_large; /* tokens, for the costs */
+	bool wants_to_know;                  /* its client asked for a notice of degradation */
+	uint32_t prompt_small, prompt_large; /* tokens, for costs */
 };
 
 enum casc_plan { CASC_PLAN_NONE, CASC_PLAN_SMALL, CASC_PLAN_LARGE, CASC_PLAN_CHECK, CASC_PLAN_RACE };
@@ -282,7 +284,7 @@ enum casc_event_kind {
 	CASC_SMALL_FAILED,
 	CASC_LARGE_FAILED,
 	CASC_VERIFIED, /* n: how many of the offered tokens, from the first on, match the large model's */
-	CASC_TIMER,    /* casc_due has passed; earlier it has no effect */
+	CASC_TIMER,    /* casc_due has passed; before that, no effect */
 	CASC_CLIENT_GONE,
 	CASC_N_EVENTS,
 };
@@ -298,18 +300,18 @@ struct casc_event {
 enum casc_action_kind {
 	CASC_DO_START_SMALL, /* if the plan is CHECK or RACE, with log-probabilities and the CASC_TOP most likely */
 	CASC_DO_START_LARGE,
-	CASC_DO_HOLD,     /* from here on the small model's tokens are held back */
-	CASC_DO_RELEASE,  /* the next n tokens of `model` are shown */
-	CASC_DO_ESCALATE, /* start the large model after the prompt and the first `keep` tokens of the small one, which
-			     have been sent. The small model's n tokens are a draft, verified from the first on. It
-			     continues after the longest matching prefix, at least after keep. n is 0: tokens can't be
-			     compared, and it continues after the text of keep */
+	CASC_DO_HOLD,        /* the small model's tokens are held from here on */
+	CASC_DO_RELEASE,     /* the next n tokens of `model` are shown */
+	CASC_DO_ESCALATE,    /* start the large model after the prompt and the small model's first `keep` tokens, which
+				are shown. The small model's n tokens are a draft. The large model continues after the
+				longest prefix of it that it accepts, at least after keep. n is 0: tokens can't be
+				compared; it continues after the text of keep */
 	CASC_DO_PAUSE_SMALL, /* no more credit; it may resume */
 	CASC_DO_RESUME_SMALL,
 	CASC_DO_CANCEL_SMALL,
 	CASC_DO_CANCEL_LARGE,
 	CASC_DO_TELL, /* n: enum casc_tell; keep: at which token */
-	CASC_DO_END,  /* n: enum casc_end. The last one */
+	CASC_DO_END,  /* n: enum casc_end. The last action */
 	CASC_N_ACTIONS,
 };
 enum casc_tell { CASC_TELL_DEGRADED, CASC_TELL_DISAGREES };
@@ -330,10 +332,10 @@ struct casc_actions {
 enum casc_phase {
 	CASC_NEW,
 	CASC_ONE,    /* one model, shown as it arrives */
-	CASC_HELD,   /* the small one, not yet shown */
-	CASC_SHOWN,  /* the small one, shown and watched */
-	CASC_RACING, /* both; nothing shown */
-	CASC_SWITCH, /* the large one has been asked to take over */
+	CASC_HELD,   /* the small model, not shown yet */
+	CASC_SHOWN,  /* the small model, shown and watched */
+	CASC_RACING, /* both models, nothing shown yet */
+	CASC_SWITCH, /* the large model is to take over */
 	CASC_TAKEN,  /* the large model, shown as it arrives */
 	CASC_OVER,
 	CASC_N_PHASES,
@@ -356,21 +358,21 @@ struct casc_run {
 struct casc {
 	struct casc_policy policy;
 	uint8_t phase, plan, why; /* enum casc_phase, casc_plan, casc_why */
-	uint8_t escalated;        /* enum casc_reason, 0: not */
+	uint8_t escalated;        /* enum casc_reason */
 	uint8_t held_by;          /* enum casc_held_by: what ended the small model's hold */
-	uint32_t held;            /* its tokens at that time */
+	uint32_t held;            /* the small model's tokens at that time */
 	bool can_small, can_large, can_verify;
 	bool refused;   /* the budget did not allow an escalation */
-	bool disagreed; /* shown text is not what the large model would have written */
+	bool disagreed; /* the large model did not accept all shown tokens */
 	uint32_t offered, accepted;
 	uint32_t given;                  /* tokens of the small model that the large one computed: draft or context */
-	uint32_t lost_prompt, lost_made; /* of a large run that lost a race, if there is a second run */
+	uint32_t lost_prompt, lost_made; /* of the large model's first run, which lost a race, if there is a second */
 	uint64_t due_ms;                 /* 0: none */
 	struct casc_run small, large;
 	struct casc_conf conf;
 };
-/* Why the hold ended: confidence at least sure; below low; hold_tokens; hold_ms; the answer's end; the large model came
- * first; failure. */
+/* What ended the hold: confidence (sure, low), hold_tokens, hold_ms, the end of the answer, the large model's first
+ * token, a failure. */
 enum casc_held_by {
 	CASC_NOT_HELD,
 	CASC_HELD_SURE,
@@ -385,10 +387,10 @@ enum casc_held_by {
 enum casc_reason { CASC_NOT_ESCALATED, CASC_FOR_HELD, CASC_FOR_SHOWN, CASC_FOR_RACE, CASC_FOR_FAILURE };
 
 void casc_init(struct casc *c, const struct casc_policy *policy);
-/* Takes one event. 0, or SL_EPROTO if the event is impossible in this state: nothing has changed, out is empty, and the
+/* Handles one event. 0, or SL_EPROTO if it is impossible in this state: nothing has changed, out is empty, and the
  * caller treats the event's run as failed. budget: the tier's. A cancelled run may still report tokens and its end,
- * even after CASC_DO_END: they are counted and have no other effect. It must not report once another run of that model
- * has started (the large model lost a race, then ESCALATE). */
+ * even after CASC_DO_END: they are only counted. It must not report after another run of the same model has started
+ * (ESCALATE after the large model lost a race). */
 int casc_step(struct casc *c, struct casc_budget *budget, const struct casc_event *e, struct casc_actions *out);
 /* When CASC_TIMER is due; 0: never. */
 uint64_t casc_due(const struct casc *c);
@@ -401,17 +403,16 @@ const char *casc_action_name(int action);
 const char *casc_reason_name(int reason);
 const char *casc_held_by_name(int held_by);
 
-/* ---- the same request again (cascade/again.c) ---- */
+/* ---- repeating a request (again.c) ---- */
 
-/* What the tokens alone don't determine. Facts are only ever added. */
+/* What tokens alone do not determine. Facts are only added. */
 enum casc_fact {
-	CASC_PAST_LARGE_WON = 1,     /* a race: the small model need not start again */
-	CASC_PAST_SMALL_WON = 2,     /* a race: the first large run need not start again */
-	CASC_PAST_LARGE_LOST = 4,    /* it failed, or was too late: it is to fail at once (the one that is asked to take
-				   over,    after SMALL_WON) */
-	CASC_PAST_REFUSED = 8,       /* by the budget */
-	CASC_PAST_SMALL_FAILED = 16, /* it is to fail again, after `failed` tokens; not after LARGE_WON */
-	CASC_PAST_HOLD_TIMED = 32,   /* a hold was ended by its time, after `held` tokens */
+	CASC_PAST_LARGE_WON = 1,  /* a race: the small model need not start again */
+	CASC_PAST_SMALL_WON = 2,  /* a race: the first large run need not start again */
+	CASC_PAST_LARGE_LOST = 4, /* it failed or was late, so it must fail at once; after SMALL_WON, the second run */
+	CASC_PAST_REFUSED = 8,    /* the budget did not allow an escalation */
+	CASC_PAST_SMALL_FAILED = 16, /* it must fail again after `failed` tokens; not after LARGE_WON */
+	CASC_PAST_HOLD_TIMED = 32,   /* hold_ms ended the hold after `held` tokens */
 };
 
 enum { CASC_PAST_VERSION = 1 };
@@ -426,15 +427,15 @@ struct casc_past {
 	uint32_t held, failed;
 };
 
-/* For a request that has just been planned. */
+/* Call it right after the plan. */
 void casc_past_begin(struct casc_past *p, const struct casc *c);
-/* After a step. True: facts were added, and tokens shown from this step on must not be sent before p is stored.
- */
+/* Call it after each step. True: facts were added; tokens shown by this step must not be sent before p is stored. */
 bool casc_past_note(struct casc_past *p, const struct casc *c);
 /* Validates a stored struct. */
 bool casc_past_is_sound(const struct casc_past *p);
-/* Replaces CASC_START. Given the same tokens, and models that fail or are left out as the facts say, casc_step shows
- * the same tokens of the same models; after them it decides anew, without times and budgets. SL_EINVAL: invalid. */
+/* Replaces CASC_START. With the same tokens, and with models that fail or are omitted as the facts require, casc_step
+ * shows the same tokens of the same models. After them it decides anew, without clocks and budgets. SL_EINVAL: p is
+ * invalid. */
 int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms, struct casc_actions *out);
 
 /* ---- costs ---- */
@@ -442,15 +443,15 @@ int casc_start_again(struct casc *c, const struct casc_past *p, uint64_t now_ms,
 /* Rows that a model computed. made = shown + wasted, for each model. */
 struct casc_cost {
 	uint64_t requests, escalations, races, refused;
-	uint64_t small_only; /* requests without work for the large model */
+	uint64_t small_only; /* requests that the large model did not work on */
 	uint64_t small_prompt, small_made, small_shown, small_wasted;
 	uint64_t large_prompt, large_made, large_shown, large_wasted;
 	uint64_t large_given;       /* the small model's tokens that it computed: drafts and context */
-	uint64_t offered, accepted; /* of the same */
-	uint64_t always_large;      /* rows the large model would have computed alone */
+	uint64_t offered, accepted; /* draft tokens */
+	uint64_t always_large;      /* rows that the large model alone would have computed */
 };
 
-/* Adds a request's cost so far. Call it once, at the end. */
+/* Adds a request's cost. Call it once, at the end. */
 void casc_cost_add(struct casc_cost *sum, const struct casc *c);
 void casc_cost_merge(struct casc_cost *sum, const struct casc_cost *other);
 /* Rows of the large model plus the small model's rows, weighted by small_cost. */
@@ -486,7 +487,7 @@ int casc_step_recorded(struct casc *c, struct casc_budget *budget, const struct 
 		       struct casc_record *r);
 bool casc_load_decide_recorded(struct casc_load *l, const struct casc_load_policy *p, const struct casc_load_in *in,
 			       struct casc_record *r);
-/* Whether these actions contain a decision, not only a released token. */
+/* Do these actions contain a decision, and not only released tokens? */
 bool casc_actions_decide(const struct casc_actions *a);
 /* Replays the decision. 0: same result; SL_EINVAL: another result; SL_EUNSUPPORTED: another version's record. */
 int casc_replay(const struct casc_record *r);

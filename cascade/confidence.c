@@ -27,7 +27,7 @@ static bool is_token(const struct casc_token *t)
 	return true;
 }
 
-/* Of the list and the rest, divided by its maximum: 0 to 1. */
+/* Entropy of the list and the remaining mass, divided by its maximum: 0 to 1. */
 static float entropy_of(const struct casc_token *t)
 {
 	float sum = 0, left = 1;
@@ -61,7 +61,7 @@ int casc_conf_add(struct casc_conf *c, const struct casc_conf_policy *p, const s
 	if (!is_token(t))
 		return SL_EPROTO;
 	float logprob = t->logprob < 0 ? t->logprob : 0;
-	BUG_IF(p->window < 1 || p->window > CASC_MAX_WINDOW, "a window of %d tokens", p->window);
+	BUG_IF(p->window < 1 || p->window > CASC_MAX_WINDOW, "cascade: a window of %d tokens", p->window);
 	c->recent[c->n % p->window] = logprob;
 	c->n++;
 	c->mean = smoothed(c->mean, logprob, c->n, p->smooth);

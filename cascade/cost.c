@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cost of answers, in rows. A row is one token, of a prompt or an answer, computed once by one model. Every token
- * made is either shown or wasted, so sums over requests are consistent; the simulation checks this.
+ * The cost of answers, in rows. A row is one token, of a prompt or an answer, computed once by one model. Every
+ * generated token is either shown or wasted; the simulation checks the sums.
  */
 #include "cascade/cascade.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Cue words of English and Korean, found by the hash of a whole English word, or of the first one to three syllables of
- * a Korean word (its endings vary, its stem does not). A trained model replaces the cues' weights, not these lists.
+ * a Korean word (endings vary, stems do not). A trained model replaces the cues' weights, not these lists.
  *
- * The hash table is built on first use and never changes, so any thread may read it. Two words with one hash would be
- * one cue; test_features.c proves that there are none.
+ * The hash table is built on first use and never changes, so any thread may read it. Two words with equal hashes would
+ * be one cue; test_features.c proves that there are none.
  */
 #include "cascade/cues.h"
 
@@ -71,7 +71,7 @@ static void build(void)
 			uint32_t h = hash_of(at, n), slot = casc_hash_mix(h) % SLOTS;
 			while (table[slot].used && table[slot].hash != h)
 				slot = (slot + 1) % SLOTS;
-			BUG_IF(table[slot].used, "cue '%.*s' stands in two lists", (int)n, at);
+			BUG_IF(table[slot].used, "cascade: the cue '%.*s' is in two lists", (int)n, at);
 			table[slot].hash = h;
 			table[slot].feature = lists[i].feature;
 			table[slot].used = true;

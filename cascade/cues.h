@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-/* The hash of a word as features.c builds it: from CASC_HASH_SEED, one casc_hash_byte a byte, ASCII
- * letters in lower case. Part of the format of weights files. */
+/* A word's hash, as features.c builds it: from CASC_HASH_SEED, casc_hash_byte for each byte, ASCII letters in lower
+ * case. Belongs to the format of weights files. */
 #define CASC_HASH_SEED 2166136261u
 static inline uint32_t casc_hash_byte(uint32_t h, uint8_t c) { return (h ^ c) * 16777619u; }
 static inline uint32_t casc_hash_mix(uint32_t h)
@@ -20,7 +20,7 @@ static inline uint32_t casc_hash_mix(uint32_t h)
 	return h ^ (h >> 16);
 }
 
-/* The feature (enum casc_feature) that a word or a beginning of a Korean word is a cue of; -1: none. */
+/* The feature (enum casc_feature) that a word, or the beginning of a Korean word, is a cue for; -1: none. */
 int casc_cue_of(uint32_t hash);
 
 #endif

@@ -2,21 +2,22 @@
  *
  * The state machine of one request.
  *
- *   NEW ─plan─► ONE                        one model, shown as it comes
- *            ├► HELD ─sure─► SHOWN         the small one: held, then shown and watched
+ *   NEW ─plan─► ONE                        one model, shown as it arrives
+ *            ├► HELD ─sure─► SHOWN         the small model: held, then shown and watched
  *            │    └─low─────────┴─drop─► SWITCH ─verified─► TAKEN
- *            └► RACING ─sure─► SHOWN | ─low, or the large one's first token─► TAKEN
+ *            └► RACING ─sure─► SHOWN | ─low, or the large model's first token─► TAKEN
  *
- * Why. During a switch the small model is only paused: if the large one fails or is late, the small one resumes and the
- * answer stays complete. The large model verifies the small model's draft in one pass, so held tokens that match are
- * shown at once and nothing is computed twice. In a race the large model's first token ends the race: its answer is
- * better, and no shown token constrains it.
+ *   begin_plan  NEW → ONE, HELD, RACING        take_over    SWITCH → TAKEN
+ *   proved      HELD, RACING → SHOWN           small_alone  SWITCH, HELD, SHOWN, RACING → ONE
+ *   escalate    HELD, SHOWN, ONE → SWITCH, TAKEN; RACING → TAKEN          end  any → OVER
  *
- * An escalation after a failure needs no budget: otherwise the answer would be lost.
+ * During a switch the small model is only paused: if the large one fails or is late, the small one resumes and the
+ * answer is complete. The large model verifies the draft in one pass, so nothing is computed twice. In a race, its
+ * first token ends the race, because its answer is better. An escalation after a failure needs no budget: the answer
+ * would be lost.
  *
- * Invariants (casc_check): shown <= made for both; at most one of ESCALATE and a won race; tokens of the small model
- * are never shown after one of the large; no run is active after OVER; a deadline is set in HELD and RACING (from the
- * first token) and SWITCH, nowhere else.
+ * Invariants (casc_check): shown <= made; ESCALATE or a won race, not both; no token of the small model after one of
+ * the large; no active run in OVER; a deadline only in SWITCH and, from the first token on, in HELD and RACING.
  */
 #include <string.h>
 
@@ -53,7 +54,7 @@ const char *casc_held_by_name(int held_by)
 
 void casc_init(struct casc *c, const struct casc_policy *policy)
 {
-	struct casc_policy copy = *policy; /* which may be c's own */
+	struct casc_policy copy = *policy; /* policy may be &c->policy */
 	memset(c, 0, sizeof *c);
 	c->policy = copy;
 }
@@ -75,7 +76,7 @@ static void act(struct step *s, enum casc_action_kind kind, uint32_t n, uint32_t
 	s->out->at[s->out->n++] = (struct casc_action){.kind = (uint8_t)kind, .n = n, .keep = keep};
 }
 
-/* Never 0: that means none. */
+/* Never 0, which means none. */
 static uint64_t deadline(const struct step *s, uint32_t after_ms)
 {
 	uint64_t at = s->now_ms + after_ms;
@@ -88,7 +89,7 @@ static void set_phase(struct step *s, enum casc_phase phase)
 	s->c->due_ms = phase == CASC_SWITCH ? deadline(s, s->c->policy.takeover_ms) : 0;
 }
 
-/* The hold is over. */
+/* Notes the end of a hold. */
 static void note_held(struct casc *c, enum casc_held_by by)
 {
 	if (c->phase != CASC_HELD && c->phase != CASC_RACING)
@@ -100,7 +101,7 @@ static void note_held(struct casc *c, enum casc_held_by by)
 static void start(struct step *s, enum casc_model model)
 {
 	struct casc_run *r = model == CASC_SMALL ? &s->c->small : &s->c->large;
-	BUG_IF(r->state != CASC_RUN_NONE, "cascade: a run that was started starts");
+	BUG_IF(r->state != CASC_RUN_NONE, "cascade: a run is started twice");
 	r->state = CASC_RUN_ON;
 	act(s, model == CASC_SMALL ? CASC_DO_START_SMALL : CASC_DO_START_LARGE, 0, 0);
 }
@@ -122,7 +123,8 @@ static void release(struct step *s, enum casc_model model, uint32_t upto)
 {
 	struct casc_run *r = model == CASC_SMALL ? &s->c->small : &s->c->large;
 	BUG_IF(upto > r->made || upto < r->shown, "cascade: %u of %u tokens shown, now %u", r->shown, r->made, upto);
-	BUG_IF(model == CASC_SMALL && s->c->large.shown > 0, "cascade: the small model is shown after the large one");
+	BUG_IF(model == CASC_SMALL && s->c->large.shown > 0,
+	       "cascade: a token of the small model is shown after one of the large model");
 	if (upto == r->shown)
 		return;
 	act(s, CASC_DO_RELEASE, upto - r->shown, 0);
@@ -247,7 +249,7 @@ static void escalate(struct step *s, enum casc_reason reason)
 {
 	struct casc *c = s->c;
 	if (c->phase == CASC_RACING) {
-		/* It is running and budgeted; nothing has been shown. */
+		/* The large model is running and budgeted, and nothing is shown. */
 		c->escalated = CASC_FOR_RACE;
 		cancel_small(s);
 		set_phase(s, CASC_TAKEN);
@@ -340,7 +342,7 @@ static enum casc_held_by rule_of(const struct casc *c, enum verdict v, enum casc
 	return c->conf.n >= p->hold_tokens ? CASC_HELD_TOKENS : last;
 }
 
-/* last: why this is the last chance to judge; CASC_NOT_HELD: it is not known to be. */
+/* last: why no later token can decide; CASC_NOT_HELD: one may. */
 static void judge_held(struct step *s, enum casc_held_by last)
 {
 	enum verdict v = judge(s->c, last != CASC_NOT_HELD);
@@ -365,13 +367,13 @@ static void on_small_token(struct step *s)
 		judge_held(s, s->now_ms >= c->due_ms ? CASC_HELD_TIME : CASC_NOT_HELD);
 		break;
 	case CASC_SHOWN:
-		/* The token that caused this is not shown; it belongs to the draft. */
+		/* The token that fails is not shown, but belongs to the draft. */
 		if (judge(c, false) == PASS)
 			release(s, CASC_SMALL, c->small.made);
 		else
 			escalate(s, CASC_FOR_SHOWN);
 		break;
-	default: break; /* paused: tokens already in flight */
+	default: break; /* paused: tokens in flight */
 	}
 }
 
@@ -412,7 +414,7 @@ static void on_small_failed(struct step *s)
 /* ---- the large model ---- */
 
 /* Its first event in a race, or after an escalation without a draft. */
-static void large_is_there(struct step *s)
+static void on_large_arrival(struct step *s)
 {
 	note_held(s->c, CASC_HELD_LARGE);
 	if (s->c->phase == CASC_RACING)
@@ -423,14 +425,14 @@ static void large_is_there(struct step *s)
 
 static void on_large_token(struct step *s)
 {
-	large_is_there(s);
+	on_large_arrival(s);
 	release(s, CASC_LARGE, s->c->large.made);
 }
 
 static void on_large_done(struct step *s)
 {
 	s->c->large.state = CASC_RUN_DONE;
-	large_is_there(s);
+	on_large_arrival(s);
 	end(s, CASC_END_DONE);
 }
 
@@ -464,8 +466,8 @@ static void on_timer(struct step *s)
 
 /* ---- events ---- */
 
-/* Whether the run may report, and whether it still matters. */
-static int hear(const struct casc_run *r, bool *wanted)
+/* 0: the run may report; *wanted: the report has an effect. */
+static int check_run(const struct casc_run *r, bool *wanted)
 {
 	*wanted = r->state == CASC_RUN_ON || r->state == CASC_RUN_PAUSED;
 	return *wanted || r->state == CASC_RUN_CANCELLED ? 0 : SL_EPROTO;
@@ -475,7 +477,7 @@ static int on_small(struct step *s, const struct casc_event *e)
 {
 	struct casc *c = s->c;
 	bool wanted;
-	int rc = hear(&c->small, &wanted);
+	int rc = check_run(&c->small, &wanted);
 	if (rc != 0)
 		return rc;
 	if (e->kind == CASC_SMALL_TOKEN) {
@@ -500,7 +502,7 @@ static int on_large(struct step *s, const struct casc_event *e)
 {
 	struct casc *c = s->c;
 	bool wanted;
-	int rc = hear(&c->large, &wanted);
+	int rc = check_run(&c->large, &wanted);
 	/* Before the draft is verified, no token can follow. */
 	bool unverified = c->phase == CASC_SWITCH && c->offered > 0;
 	if (rc != 0 || (wanted && unverified && e->kind != CASC_LARGE_FAILED))
@@ -521,7 +523,7 @@ static int on_verified(struct step *s, const struct casc_event *e)
 {
 	struct casc *c = s->c;
 	bool wanted;
-	int rc = hear(&c->large, &wanted);
+	int rc = check_run(&c->large, &wanted);
 	if (rc != 0 || c->offered == 0 || e->n > c->offered)
 		return SL_EPROTO;
 	if (!wanted)
@@ -565,20 +567,20 @@ void casc_check(const struct casc *c)
 	BUG_IF(c->accepted > c->offered || c->offered > c->small.made, "cascade: %u of %u accepted, %u made",
 	       c->accepted, c->offered, c->small.made);
 	BUG_IF(c->phase == CASC_OVER && (small_on || large_on || c->small.state == CASC_RUN_PAUSED),
-	       "cascade: over, and a run is on");
+	       "cascade: a run is active after the end");
 	BUG_IF(c->phase == CASC_NEW && (c->small.state != CASC_RUN_NONE || c->large.state != CASC_RUN_NONE),
-	       "cascade: a run before the plan");
-	BUG_IF(c->phase == CASC_ONE && small_on == large_on, "cascade: one model, and %d are on", small_on + large_on);
+	       "cascade: a run is active before the plan");
+	BUG_IF(c->phase == CASC_ONE && small_on == large_on, "cascade: phase ONE with %d active runs",
+	       small_on + large_on);
 	BUG_IF((c->phase == CASC_HELD || c->phase == CASC_SHOWN) && (!small_on || large_on),
-	       "cascade: watched, and the runs are not so");
+	       "cascade: wrong runs in HELD or SHOWN");
 	BUG_IF(c->phase == CASC_HELD && c->small.shown > 0, "cascade: held tokens were shown");
 	BUG_IF(c->phase == CASC_RACING && (!small_on || !large_on || c->small.shown > 0 || c->large.shown > 0),
-	       "cascade: racing, and the runs are not so");
-	BUG_IF(c->phase == CASC_SWITCH && (!large_on || small_on || c->due_ms == 0),
-	       "cascade: switching, and the runs are not so");
+	       "cascade: wrong runs in RACING");
+	BUG_IF(c->phase == CASC_SWITCH && (!large_on || small_on || c->due_ms == 0), "cascade: wrong runs in SWITCH");
 	BUG_IF(c->phase == CASC_TAKEN && (!large_on || small_on || c->small.state == CASC_RUN_PAUSED),
-	       "cascade: taken over, and the runs are not so");
+	       "cascade: wrong runs in TAKEN");
 	bool clock =
 	    c->phase == CASC_SWITCH || ((c->phase == CASC_HELD || c->phase == CASC_RACING) && c->small.made > 0);
-	BUG_IF(clock != (c->due_ms != 0), "cascade: a deadline in phase %d", c->phase);
+	BUG_IF(clock != (c->due_ms != 0), "cascade: wrong deadline in phase %d", c->phase);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the state machine that cascade/again.c uses.
+ * The entry to the state machine for again.c.
  */
 #ifndef CASCADE_DECIDE_H
 #define CASCADE_DECIDE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Learns from logged outcomes: weights of the score, thresholds of the confidence. Pure, except that both functions
+ * Learning from logged outcomes: weights of the score, thresholds of the confidence. Pure, except that the functions
  * allocate while they run.
  */
 #ifndef CASCADE_LEARN_H
@@ -11,7 +11,7 @@
 /* ---- weights: casc_train ---- */
 
 struct casc_example {
-	const float *dense;    /* CASC_N_FEATURES of them (borrowed, as is what follows) */
+	const float *dense;    /* [CASC_N_FEATURES], borrowed like grams */
 	const uint32_t *grams; /* as in struct casc_features */
 	uint32_t n_grams;
 	bool hard; /* the small model's answer was not good enough */
@@ -28,10 +28,10 @@ struct casc_train_settings {
 /* How well a set of examples is separated. */
 struct casc_fit {
 	uint32_t n, n_hard;
-	double loss; /* mean cross entropy; of always predicting the mean: base_loss */
-	double base_loss;
-	double accuracy; /* at 0.5 */
-	double auc;      /* probability that a hard example scores above an easy one */
+	double loss;      /* mean cross entropy */
+	double base_loss; /* the same, for always predicting the mean */
+	double accuracy;  /* at 0.5 */
+	double auc;       /* probability that a hard example scores above an easy one */
 };
 
 /* The same examples, settings and seed give the same weights. 0; SL_EINVAL: not both kinds of examples; SL_ENOMEM. */
@@ -41,7 +41,7 @@ int casc_train(const struct casc_example *examples, size_t n, const struct casc_
 /* ---- thresholds: casc_calibrate ---- */
 
 struct casc_outcome {
-	const float *trace; /* the confidence after each token of the small model (borrowed) */
+	const float *trace; /* the confidence after each token of the small model; borrowed */
 	uint32_t n;
 	bool small_right, large_right;
 };
@@ -54,9 +54,9 @@ struct casc_gate {
 
 struct casc_curve_point {
 	float low;                 /* the threshold */
-	double small_rate;         /* of the requests answered by the small model alone */
-	double quality;            /* right answers, over those of always-large */
-	double large_tokens_saved; /* share of answer tokens not written by the large model */
+	double small_rate;         /* share of requests that the small model answers alone */
+	double quality;            /* right answers, relative to the large model alone */
+	double large_tokens_saved; /* share of answer tokens that the large model did not generate */
 };
 
 enum casc_target { CASC_FOR_RATE, CASC_FOR_QUALITY };
@@ -65,22 +65,22 @@ enum casc_target { CASC_FOR_RATE, CASC_FOR_QUALITY };
  * machine, without times. */
 int64_t casc_gate_at(const struct casc_gate *g, float low, const float *trace, uint32_t n);
 
-/* The curve: at most n_max points from never to always escalating (an even choice of the thresholds at
- * which something changes), *n_points of them; and the best threshold: for CASC_FOR_RATE the highest
- * that leaves at least `target` to the small model, for CASC_FOR_QUALITY the lowest whose quality is at
- * least `target`. 0; SL_EINVAL for no outcomes, or traces that are not confidences; SL_ENOTFOUND when
- * no threshold does it (the curve is there); SL_ENOMEM. */
+/* points: the curve from never to always escalating, *n_points of at most n_max (an even choice of the thresholds that
+ * change the outcome). best: for CASC_FOR_RATE the highest threshold with a small_rate of at least `target`; for
+ * CASC_FOR_QUALITY the lowest with a quality of at least `target`. 0; SL_EINVAL: no outcomes, or invalid traces;
+ * SL_ENOTFOUND: no threshold reaches the target, but the curve is valid; SL_ENOMEM. */
 int casc_calibrate(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, enum casc_target kind,
 		   double target, struct casc_curve_point *points, size_t n_max, size_t *n_points,
 		   struct casc_curve_point *best, struct sl_err *err);
 
 struct casc_early {
 	float sure;
-	double held, held_at_1; /* mean tokens for which an answer is held: with sure, and with sure = 1 */
+	double held, held_at_1; /* mean number of held tokens: with sure, and with sure = 1 */
 };
 
-/* How early an answer may be shown, given low (and so drop): the lowest sure, not below low, such that with it and
- * every higher value at least `share` of the answers that are right with sure = 1 stay right. 0; SL_EINVAL as above. */
+/* How early may an answer be shown? For given low and drop, finds the lowest sure (at least low) such that, for it and
+ * every higher value, at least `share` of the answers that are right with sure = 1 stay right. 0; SL_EINVAL as above.
+ */
 int casc_calibrate_early(const struct casc_outcome *outcomes, size_t n, const struct casc_gate *g, float low,
 			 double share, struct casc_early *out, struct sl_err *err);
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sends a tier to the small model while the large one is too slow. A tier becomes degraded when the large model's
- * predicted TTFT stays above its target for enter_ms. It recovers when the prediction stays below target × leave_ratio
- * for leave_ms; the large model's share of its requests then grows from none to all over recover_ms, so that returning
- * requests don't degrade it again. Between the two bounds the state does not change.
+ * Degrades a tier to the small model while the large model is too slow. The tier becomes DEGRADED when the large
+ * model's predicted TTFT stays above the target for enter_ms. It recovers when the prediction stays below target ×
+ * leave_ratio for leave_ms; then the large model's share of its requests grows from none to all over recover_ms, so
+ * that returning requests don't degrade it again. Between the two bounds the state does not change.
  *
  *   NORMAL ─above─► RISING ─for enter_ms─► DEGRADED ─below─► FALLING ─for leave_ms─► RECOVERING ─► NORMAL
  *      ▲──not above──┘                        ▲──not below──┘    RECOVERING ─above─► DEGRADED
  *
- * A tier is degraded at once if the next better tier is: better tiers degrade last. A request is not moved to the small
- * model unless that is faster.
+ * RISING → DEGRADED: advance; all others: next_state. A tier is degraded at once if one of higher priority is: high
+ * priorities degrade last. A request is moved to the small model only if that is faster.
  */
 #include "cascade/cascade.h"
 
@@ -22,7 +22,7 @@ static void set_state(struct casc_load *l, enum casc_load_state state, uint64_t 
 
 bool casc_load_degraded(const struct casc_load *l) { return l->state == CASC_DEGRADED || l->state == CASC_FALLING; }
 
-/* How long the state has lasted. A clock that goes back counts as stopped. */
+/* How long the state has lasted. A clock that steps back counts as stopped. */
 static uint64_t lasted(const struct casc_load *l, uint64_t now_ms)
 {
 	return now_ms > l->since_ms ? now_ms - l->since_ms : 0;

@@ -10,7 +10,7 @@
 #include "cascade/cascade.h"
 
 struct casc_outcome_log {
-	const char *id, *tier; /* borrowed, as is what follows */
+	const char *id, *tier; /* borrowed, like all pointers here */
 	int64_t at_unix_s;
 	const struct casc *request;
 	float score;
@@ -18,11 +18,11 @@ struct casc_outcome_log {
 	const float *trace;                   /* the confidence after each token of the small model */
 	uint32_t n_trace;
 	uint32_t ttft_ms;
-	double hold_ms,
-	    shown_ms; /* from the first token to the end of the hold, and to the first shown token; if held */
+	/* If held: from the first token to the end of the hold, and to the first shown token. */
+	double hold_ms, shown_ms;
 };
 
-/* Appends the line with its newline. 0, SL_ELIMIT, SL_ENOMEM; then nothing has been appended. */
+/* Appends the line with its newline. 0; SL_ELIMIT, SL_ENOMEM: nothing was appended. */
 int casc_outcome_print(struct sl_buf *out, const struct casc_outcome_log *o);
 
 #endif

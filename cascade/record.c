@@ -61,7 +61,7 @@ int casc_replay(const struct casc_record *r)
 		struct casc_load l = r->load.before;
 		return casc_load_decide(&l, &r->load.policy, &r->load.in) == r->load.small_alone ? 0 : SL_EINVAL;
 	}
-	/* From a file: check what casc_step assumes. */
+	/* The record may come from a file: check what casc_step assumes. */
 	uint8_t window = r->step.before.policy.conf.window;
 	if (r->step.actions.n > CASC_MAX_ACTIONS || r->step.before.phase >= CASC_N_PHASES || window < 1 ||
 	    window > CASC_MAX_WINDOW)

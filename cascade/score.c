@@ -22,7 +22,7 @@ struct rule {
 	char **contains; /* owned */
 	size_t n_contains;
 	size_t min_bytes, max_bytes;
-	char *model; /* owned; NULL: only weighs */
+	char *model; /* owned; NULL: adds its weight only */
 	float weight;
 };
 
@@ -80,10 +80,10 @@ static int fill(const struct casc_settings *s, struct casc_scorer *to, struct sl
 		else if (strcmp(c->name, "bias") == 0)
 			to->bias = (float)c->weight;
 		else
-			return sl_errf(err, SL_EINVAL, "cascade.cues: there is no feature '%.32s'", c->name);
+			return sl_errf(err, SL_EINVAL, "cascade.cues: no feature has the name '%.32s'", c->name);
 	}
 	if (copy_rules(s, to) != 0)
-		return sl_errf(err, SL_ENOMEM, "cascade.rules: no memory for them");
+		return sl_errf(err, SL_ENOMEM, "cascade.rules: no memory");
 	struct sl_err why = {0};
 	int rc = s->weights[0] != '\0' ? casc_weights_read(s->weights, &to->weights, &why) : 0;
 	return rc == 0 ? 0 : sl_errf(err, rc, "cascade.weights: %s", why.text);
@@ -120,7 +120,7 @@ void casc_scorer_destroy(struct casc_scorer *s)
 
 /* ---- rules ---- */
 
-/* Rules read no further, which bounds the time. */
+/* Rules read no further, to bound the time. */
 enum { RULE_WINDOW = 65536 };
 
 static uint8_t lower(uint8_t c) { return c >= 'A' && c <= 'Z' ? c | 0x20 : c; }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cascade's configuration: the rows of its lists, checks that rows can't express, and a tier's policy.
+ * The cascade's configuration: the rows of its lists, checks that rows cannot express, and a tier's policy.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +84,7 @@ int casc_settings_check(const struct casc_settings *s, char *key, size_t key_siz
 		for (size_t k = 0; k < r->contains.n && rc == 0; k++)
 			if (r->contains.items[k][0] == '\0')
 				rc = fail(key, key_size, "rules", r->name, "contains", err,
-					  "an empty string is in every text");
+					  "must not have an empty string, which every text contains");
 	}
 	for (size_t i = 0; i < s->tiers.n && rc == 0; i++)
 		rc = check_tier(AT(s->tiers, struct casc_tier_setting, i), key, key_size, err);
@@ -96,12 +96,12 @@ int casc_settings_check(const struct casc_settings *s, char *key, size_t key_siz
 		snprintf(key, key_size, "confidence.mean");
 		rc = sl_errf(
 		    err, SL_EINVAL,
-		    "and cascade.confidence.minimum must not both be 0: a list of the likeliest may be missing");
+		    "and cascade.confidence.minimum must not both be 0, because top log-probabilities may be missing");
 	}
 	return rc;
 }
 
-/* A tier that is not listed has the rows' defaults. */
+/* The rows' defaults, for tiers that are not listed. */
 static struct casc_tier_setting defaults(void)
 {
 	struct casc_tier_setting t = {0};
@@ -126,7 +126,7 @@ void casc_policy_make(const struct casc_settings *s, const char *tier, struct ca
 	for (size_t i = 0; i < s->tiers.n; i++)
 		if (strcmp(AT(s->tiers, struct casc_tier_setting, i)->name, tier) == 0)
 			t = *AT(s->tiers, struct casc_tier_setting, i);
-	/* Records are compared bytewise, so padding is zeroed too. */
+	/* Records are compared bytewise, so padding must be zero. */
 	memset(out, 0, sizeof *out);
 	out->mode = (uint8_t)t.mode;
 	out->disagree = (uint8_t)t.disagree;

@@ -85,7 +85,7 @@ static int by_score(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* By ranks (Mann and Whitney); equal scores share a rank. */
+/* Rank sum (Mann and Whitney); equal scores share a rank. */
 static double area(const struct scored *s, size_t n, double n_hard)
 {
 	double ranks = 0, n_easy = (double)n - n_hard;
@@ -131,10 +131,11 @@ static int check(const struct casc_example *examples, size_t n, const struct cas
 {
 	size_t hard = 0;
 	if (s->bits < CASC_BITS_MIN || s->bits > CASC_BITS_MAX)
-		return sl_errf(err, SL_EINVAL, "bits must be from %d to %d", CASC_BITS_MIN, CASC_BITS_MAX);
+		return sl_errf(err, SL_EINVAL, "bits must be between %d and %d", CASC_BITS_MIN, CASC_BITS_MAX);
 	if (!(s->rate > 0 && s->rate <= 100) || !(s->decay >= 0 && s->decay < 1) ||
 	    !(s->held_out >= 0 && s->held_out <= 0.9))
-		return sl_errf(err, SL_EINVAL, "rate must be above 0, decay from 0 to below 1, held_out from 0 to 0.9");
+		return sl_errf(err, SL_EINVAL,
+			       "rate must be above 0, decay at least 0 and below 1, held_out between 0 and 0.9");
 	for (size_t i = 0; i < n; i++)
 		hard += examples[i].hard;
 	if (n > UINT32_MAX || hard == 0 || hard == n)
@@ -158,7 +159,7 @@ int casc_train(const struct casc_example *examples, size_t n, const struct casc_
 	} else {
 		for (size_t i = 0; i < n; i++)
 			order[i] = (uint32_t)i;
-		/* The held-out examples are the last ones after the first shuffle. */
+		/* The last examples of the first shuffle are held out. */
 		shuffle(order, n, &random);
 		for (uint32_t epoch = 0; epoch < s->epochs; epoch++) {
 			shuffle(order, n_learn, &random);

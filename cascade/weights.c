@@ -23,7 +23,7 @@ float casc_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 struct casc_weights *casc_weights_create(uint32_t bits)
 {
-	BUG_IF(bits < CASC_BITS_MIN || bits > CASC_BITS_MAX, "%u bits of weights", bits);
+	BUG_IF(bits < CASC_BITS_MIN || bits > CASC_BITS_MAX, "cascade: weights of %u bits", bits);
 	struct casc_weights *w = sl_zalloc(sizeof *w + sizeof w->grams[0] * ((size_t)1 << bits));
 	if (w != NULL)
 		w->bits = bits;
@@ -40,7 +40,7 @@ float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_
 		sum += w->dense[i] * dense[i];
 	for (uint32_t i = 0; i < n_grams; i++)
 		of_grams += w->grams[grams[i] >> (32 - w->bits)];
-	/* So that a long text does not score more extreme than a short one. */
+	/* Otherwise a long text would score more extremely than a short one. */
 	return n_grams > 0 ? sum + of_grams / sqrtf((float)n_grams) : sum;
 }
 
@@ -55,7 +55,7 @@ static uint32_t get_u32(const uint8_t *at)
 	return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* FNV-1a, 64 bits: against damage, not against malice. */
+/* FNV-1a, 64 bits: detects damage, not tampering. */
 static uint64_t checksum(const uint8_t *s, size_t n)
 {
 	uint64_t h = 14695981039346656037u;
@@ -87,10 +87,10 @@ static int check_head(const uint8_t *data, size_t n, const char *name, struct sl
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: version %u; this program reads version %d", name, version,
 			       VERSION);
 	if (bits < CASC_BITS_MIN || bits > CASC_BITS_MAX)
-		return sl_errf(err, SL_EINVAL, "%s: bits %u, not from %d to %d", name, bits, CASC_BITS_MIN,
+		return sl_errf(err, SL_EINVAL, "%s: %u bits, not between %d and %d", name, bits, CASC_BITS_MIN,
 			       CASC_BITS_MAX);
 	if (n_dense == 0 || n_dense > DENSE_MOST)
-		return sl_errf(err, SL_EINVAL, "%s: %u dense weights, not from 1 to %d", name, n_dense, DENSE_MOST);
+		return sl_errf(err, SL_EINVAL, "%s: %u dense weights, not between 1 and %d", name, n_dense, DENSE_MOST);
 	if (n_dense > CASC_N_FEATURES)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: %u dense weights; this version supports %d", name, n_dense,
 			       CASC_N_FEATURES);
@@ -99,7 +99,7 @@ static int check_head(const uint8_t *data, size_t n, const char *name, struct sl
 		return sl_errf(err, SL_EINVAL, "%s: %zu bytes, not %zu", name, n, want);
 	uint64_t sum = get_u32(data + n - 8) | (uint64_t)get_u32(data + n - 4) << 32;
 	if (sum != checksum(data, n - SUM))
-		return sl_errf(err, SL_EINVAL, "%s: the checksum is wrong: the file is damaged", name);
+		return sl_errf(err, SL_EINVAL, "%s: wrong checksum: the file is damaged", name);
 	return 0;
 }
 
@@ -120,7 +120,7 @@ int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct 
 		good = get_weight(at += 4, &w->grams[i]);
 	if (!good) {
 		casc_weights_destroy(w);
-		return sl_errf(err, SL_EINVAL, "%s: the weight at byte %zu is not a number from %g to %g", name,
+		return sl_errf(err, SL_EINVAL, "%s: the weight at byte %zu is not a number between %g and %g", name,
 			       (size_t)(at - data), (double)-WEIGHT_MOST, (double)WEIGHT_MOST);
 	}
 	*out = w;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The linear model: a logistic regression over dense features and hashed n-grams, and its file. The
- * format is described in etc/cascade.md.
+ * The linear model, a logistic regression over dense features and hashed n-grams, and its file (etc/cascade.md).
  */
 #ifndef CASCADE_WEIGHTS_H
 #define CASCADE_WEIGHTS_H
@@ -17,14 +16,14 @@ struct casc_weights {
 	float grams[];
 };
 
-/* All zero. NULL when there is no memory. */
+/* All zero. NULL: no memory. */
 struct casc_weights *casc_weights_create(uint32_t bits);
 void casc_weights_destroy(struct casc_weights *w);
 /* The log-odds that the small model's answer is not good enough. */
 float casc_weights_logit(const struct casc_weights *w, const float dense[CASC_N_FEATURES], const uint32_t *grams,
 			 uint32_t n_grams);
 
-/* The file's content. Every length, number and the checksum are checked; name: for messages. */
+/* Parses a file's content and checks all of it. name: for messages. */
 int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct casc_weights **out, struct sl_err *err);
 int casc_weights_encode(const struct casc_weights *w, struct sl_buf *out);
 int casc_weights_read(const char *path, struct casc_weights **out, struct sl_err *err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads and writes weights files, when a scorer is created and after a model is fitted. The only file I/O in this
- * folder.
+ * Reads weights files when a scorer is created, and writes them after training. The only file I/O in this folder.
  */
 #include "base/file.h"
 #include "base/out_file.h"

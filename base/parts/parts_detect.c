@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model's format from its chat template. A template writes the calls of earlier turns as the model was trained to, so
- * it holds the literals of the format.
+ * Detects a model's format from its chat template. A template writes the calls of earlier turns as the model was
+ * trained to, so it has the literals of the format.
  */
 #include <string.h>
 
 #include "base/parts/parts_format.h"
 
-/* The first row that applies: all of `with` are in the template. */
+/* The first row whose `with` are all in the template applies. */
 struct format_rule {
 	enum parts_format format;
 	const char *with[2];

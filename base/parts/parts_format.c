@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The formats. Sources: the models' chat templates and model cards; for harmony, OpenAI's description of the format.
+ * The formats. Sources: the models' chat templates and model cards; for harmony, OpenAI's description of it.
  */
 #include "base/parts/parts_format.h"
 
@@ -247,13 +247,13 @@ static const struct parts_reasoning_desc reasonings[PARTS_N_REASONINGS] = {
 
 const struct parts_format_desc *parts_format_desc(enum parts_format f)
 {
-	BUG_IF((unsigned)f >= PARTS_N_FORMATS, "no such format: %d", (int)f);
+	BUG_IF((unsigned)f >= PARTS_N_FORMATS, "parts: unknown format %d", (int)f);
 	return &formats[f];
 }
 
 const struct parts_reasoning_desc *parts_reasoning_desc(enum parts_reasoning r)
 {
-	BUG_IF((unsigned)r >= PARTS_N_REASONINGS, "no such kind of reasoning: %d", (int)r);
+	BUG_IF((unsigned)r >= PARTS_N_REASONINGS, "parts: unknown kind of reasoning %d", (int)r);
 	return &reasonings[r];
 }
 
@@ -282,7 +282,7 @@ static bool listed(const struct literals *l, const char *text)
 	return false;
 }
 
-/* A vocabulary has no token for a lone piece of syntax that means nothing by itself. */
+/* No vocabulary has a control token for a single character of syntax. */
 static bool may_be_token(const char *text)
 {
 	return text != NULL && strlen(text) > 2 && text[0] != '`' && text[strlen(text) - 1] != '"' &&

@@ -1,37 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How models write calls of tools and reasoning, as data. The engine uses it to find a model's format and its marker
- * tokens; gateway/parts splits answers by it.
+ * How models write tool calls and reasoning, as data. The engine finds a model's format and its marker tokens with it;
+ * gateway/parts splits answers by it. An example of each format stands beside its enumerator.
  *
- *   literal    a fixed text of a format: "<tool_call>", "[ARGS]"
- *   marker     a literal that is one control token of the model. Its text never reaches users, and text that merely spells
- *              it is not it. A literal that the model has no control token for is ordinary text.
- *   section    calls between two literals; within it each call may have literals of its own
- *   form       one way to write calls. A format has one or several; the first bytes tell them apart.
- *   bare       without a literal before it: counts only where content begins
+ *   literal   a fixed text of a format: "<tool_call>", "[ARGS]"
+ *   marker    a literal that is one control token of the model. Clients never see its text, and text that spells it is
+ *             not a marker. A literal without a control token in the model is ordinary text
+ *   section   calls between two literals; each call in it may have literals of its own
+ *   form      one way to write calls. A format has one or several; the first bytes distinguish them
+ *   bare      without a literal before it: counts only where content begins
  *
- * | format        | models                     | a call                                                              |
- * |---------------|----------------------------|---------------------------------------------------------------------|
- * | hermes        | Qwen 2.5, Qwen 3, Hermes   | <tool_call>{"name": "f", "arguments": {}}</tool_call>               |
- * | qwen-coder    | Qwen3-Coder                |
- * <tool_call><function=f><parameter=k>v</parameter></function></tool_call> | | llama3        | Llama 3.1 to 3.3 |
- * {"name": "f", "parameters": {}}, <|python_tag|> before, "; " between | | llama4        | Llama 4, 3.2 pythonic      |
- * [f(k="v"), g()]                                                      | | mistral       | tokenizers v3 to v7        |
- * [TOOL_CALLS][{"name": "f", "arguments": {}}]                         | | mistral-args  | tokenizers v11 and later   |
- * [TOOL_CALLS]f[ARGS]{}                                                | | harmony       | gpt-oss                    |
- * <|channel|>commentary to=functions.f<|constrain|>json<|message|>{}<|call|> | | deepseek      | V3, R1 | calls, call
- * begin; function, sep, f, ```json {} ```, call, calls end | | deepseek31    | V3.1                       | calls, call
- * begin; f, sep, {}, call, calls end                       | | glm           | GLM 4.5 to 4.7             |
- * <tool_call>f <arg_key>k</arg_key><arg_value>v</arg_value></tool_call> | | gemma         | Gemma 3 | ```tool_code
- * f(k="v") ```, or {"name": "f", "parameters": {}}        | | gemma4        | Gemma 4, FunctionGemma     |
- * <|tool_call>call:f{k:<|"|>v<|"|>}<tool_call|>                        | | kimi          | Kimi K2                    |
- * section begin, call begin, functions.f:0, argument begin, {}, ends   |
- * | minimax       | MiniMax M2                 | <minimax:tool_call><invoke name="f"><parameter name="k">v</parameter>… |
- * | seed          | Seed-OSS                   | <seed:tool_call><function=f><parameter=k>v</parameter>…              |
- * | granite       | Granite 3, Phi-4-mini      | <|tool_call|>[{"name": "f", "arguments": {}}]                        |
- * | lfm2          | LFM2                       | <|tool_call_start|>[f(k="v")]<|tool_call_end|>                       |
- * | cohere        | Command R7B, Command A     | <|START_ACTION|>[{"tool_name": "f", "parameters": {}}]<|END_ACTION|> |
- * | json          | any model told to          | {"name": "f", "arguments": {}}, a list of these, {"tool_calls": […]} |
+ * Pure; any thread. Callers: engine, gateway/parts.
  */
 #ifndef BASE_PARTS_FORMAT_H
 #define BASE_PARTS_FORMAT_H
@@ -41,29 +20,48 @@
 
 enum parts_format {
 	PARTS_PLAIN, /* no calls */
+	/* Qwen 2.5, Qwen 3, Hermes: <tool_call>{"name": "f", "arguments": {}}</tool_call> */
 	PARTS_HERMES,
+	/* Qwen3-Coder: <tool_call><function=f><parameter=k>v</parameter></function></tool_call> */
 	PARTS_QWEN_CODER,
+	/* Llama 3.1 to 3.3: {"name": "f", "parameters": {}}, <|python_tag|> before, "; " between */
 	PARTS_LLAMA3,
+	/* Llama 4, 3.2 pythonic: [f(k="v"), g()] */
 	PARTS_LLAMA4,
+	/* Mistral, tokenizers v3 to v7: [TOOL_CALLS][{"name": "f", "arguments": {}}] */
 	PARTS_MISTRAL,
+	/* Mistral, tokenizers v11 and later: [TOOL_CALLS]f[ARGS]{} */
 	PARTS_MISTRAL_ARGS,
+	/* gpt-oss: <|channel|>commentary to=functions.f<|constrain|>json<|message|>{}<|call|> */
 	PARTS_HARMONY,
+	/* DeepSeek V3, R1: calls, call begin; function, sep, f, ```json {} ```; call, calls end */
 	PARTS_DEEPSEEK,
+	/* DeepSeek V3.1: calls, call begin; f, sep, {}; call, calls end */
 	PARTS_DEEPSEEK31,
+	/* GLM 4.5 to 4.7: <tool_call>f <arg_key>k</arg_key><arg_value>v</arg_value></tool_call> */
 	PARTS_GLM,
+	/* Gemma 3: ```tool_code f(k="v") ```, or {"name": "f", "parameters": {}} */
 	PARTS_GEMMA,
+	/* Gemma 4, FunctionGemma: <|tool_call>call:f{k:<|"|>v<|"|>}<tool_call|> */
 	PARTS_GEMMA4,
+	/* Kimi K2: section begin, call begin, functions.f:0, argument begin, {}, ends */
 	PARTS_KIMI,
+	/* MiniMax M2: <minimax:tool_call><invoke name="f"><parameter name="k">v</parameter>… */
 	PARTS_MINIMAX,
+	/* Seed-OSS: <seed:tool_call><function=f><parameter=k>v</parameter>… */
 	PARTS_SEED,
+	/* Granite 3, Phi-4-mini: <|tool_call|>[{"name": "f", "arguments": {}}] */
 	PARTS_GRANITE,
+	/* LFM2: <|tool_call_start|>[f(k="v")]<|tool_call_end|> */
 	PARTS_LFM2,
+	/* Command R7B, Command A: <|START_ACTION|>[{"tool_name": "f", "parameters": {}}]<|END_ACTION|> */
 	PARTS_COHERE,
+	/* Any model that is prompted for it: {"name": "f", "arguments": {}}, a list of these, {"tool_calls": […]} */
 	PARTS_JSON,
 	PARTS_N_FORMATS
 };
 
-/* How reasoning is set apart. Harmony's channels do it themselves. */
+/* How reasoning is marked; harmony's channels mark it themselves. */
 enum parts_reasoning {
 	PARTS_REASONING_NONE,
 	PARTS_REASONING_THINK,   /* <think>…</think> */
@@ -76,33 +74,33 @@ enum parts_reasoning {
 };
 
 enum parts_syntax {
-	PARTS_SYNTAX_JSON,   /* an object with the name and the arguments in it, or a list of such */
+	PARTS_SYNTAX_JSON,   /* an object with name and arguments, or a list of these */
 	PARTS_SYNTAX_NAMED,  /* the name, then the arguments as JSON */
 	PARTS_SYNTAX_TAGGED, /* the name, then each argument between literals */
 	PARTS_SYNTAX_PYTHON, /* f(k="v", n=1), or call:f{k:v} */
 	PARTS_SYNTAX_CHANNEL /* messages with headers; the recipient is the name */
 };
 
-/* NULL: the form has no such literal. Blanks are allowed between any two literals. */
+/* A literal that is NULL does not exist. Blanks are allowed between any two literals. */
 struct parts_form {
 	enum parts_syntax syntax;
 	bool bare;                     /* counts only where content begins, and only with known keys and arguments */
 	bool careful;                  /* like bare, but after `open` */
 	const char *open, *close;      /* around the section */
 	const char *call, *end;        /* around a call */
-	const char *id;                /* NAMED: after the name, an identifier that is not used follows */
-	bool labelled;                 /* NAMED: a word may stand before the name, with name_end after it */
+	const char *id;                /* NAMED: precedes an identifier after the name, which is ignored */
+	bool labelled;                 /* NAMED: a word and name_end may precede the name */
 	const char *name_end;          /* between the name and the arguments */
 	const char *key, *key_end;     /* TAGGED */
 	const char *value, *value_end; /* TAGGED */
 	bool lined;                    /* TAGGED: one newline at each end is not part of a value */
 	bool listed;                   /* PYTHON: [f(), g()] */
-	char around;                   /* PYTHON: what opens the arguments, ( or { */
+	char around;                   /* PYTHON: opens the arguments: ( or { */
 	const char *quote;             /* PYTHON: around strings, instead of Python's quotes */
 	const char *message;           /* CHANNEL: between header and text; open: start, call: channel */
 };
 
-/* What forced calls look like, for a grammar. In `call` the one %s stands for the name. */
+/* The text of forced calls, for a grammar. The %s in `call` is the name. */
 struct parts_render {
 	const char *begin, *call, *suffix, *separator,
 	    *end;       /* call NULL: arguments are not JSON; separator NULL: one call */
@@ -116,7 +114,7 @@ struct parts_format_desc {
 	struct parts_form forms[PARTS_MAX_FORMS];
 	int n_forms;
 	const char *const *control; /* literals that only count as control tokens; ends with NULL; NULL: none */
-	const char *prefix;         /* may stand before a tool's name: "functions." */
+	const char *prefix;         /* may precede a tool's name: "functions." */
 	bool numbered;              /* ":0" may follow the name */
 	struct parts_render render;
 };
@@ -130,7 +128,7 @@ struct parts_reasoning_desc {
 const struct parts_format_desc *parts_format_desc(enum parts_format f);
 const struct parts_reasoning_desc *parts_reasoning_desc(enum parts_reasoning r);
 
-/* By its name in the tables. Returns false if there is none. */
+/* Finds a format by its name in the table. False: none. */
 bool parts_format_named(const char *name, size_t n, enum parts_format *out);
 
 struct parts_detected {
@@ -138,15 +136,15 @@ struct parts_detected {
 	enum parts_reasoning reasoning;
 };
 
-/* The format of a model by its chat template's source, from strings that are characteristic of it. A template without
- * tools gives PARTS_PLAIN. Pure. */
+/* Detects a model's format by characteristic strings in the source of its chat template. A template without tools gives
+ * PARTS_PLAIN. */
 struct parts_detected parts_format_detect(const char *template_text, size_t n);
 
 /* Does a prompt that ends in these bytes leave the answer inside reasoning? The template may have opened it. */
 bool parts_prompt_opens(enum parts_reasoning r, const char *prompt, size_t n);
 
-/* Every literal that may be a control token: those that the engine looks up in the vocabulary. Returns how many there
- * are (or more, where max is less than that); writes at most max. The strings are constants. */
+/* The literals that may be control tokens, which the engine looks up in the vocabulary. Writes at most max and returns
+ * how many there are, or more if max is too small. The strings are constants. */
 enum { PARTS_MAX_LITERALS = 48 };
 size_t parts_format_literals(enum parts_format f, enum parts_reasoning r, const char **out, size_t max);
 

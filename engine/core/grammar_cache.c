@@ -64,7 +64,7 @@ static struct grammar_vocab *find_vocab(struct grammar_cache *c, uint64_t digest
 static void keep_vocab(struct grammar_cache *c, uint64_t digest, struct grammar_vocab *v)
 {
 	if (c->n_vocabs == GRAMMAR_CACHE_VOCABS)
-		return; /* a model of the configuration each: made again for each constraint beyond */
+		return; /* more tokenizers than entries: further ones are rebuilt for each constraint */
 	c->vocabs[c->n_vocabs].digest = digest;
 	c->vocabs[c->n_vocabs++].vocab = grammar_vocab_ref(v);
 }
@@ -82,7 +82,7 @@ static struct entry *find(struct grammar_cache *c, const struct entry *key)
 	return NULL;
 }
 
-/* A free entry, or the least recently used one; of this tenant, if it has its share of them. */
+/* A free entry, or the least recently used one: of this tenant if it is at its share, otherwise of all. */
 static struct entry *room(struct grammar_cache *c, uint64_t tenant)
 {
 	int n_own = 0;
@@ -106,7 +106,7 @@ static int get_vocab(struct grammar_cache *c, const struct tokenizer *t, uint64_
 	pthread_mutex_lock(&c->lock);
 	*out = find_vocab(c, digest);
 	int rc = 0;
-	/* Made once, while others that need it wait: it takes as long as compiling a few constraints. */
+	/* Built once; other requests wait for it. It takes as long as compiling a few constraints. */
 	if (*out == NULL && (rc = grammar_vocab_create(t, out)) == 0)
 		keep_vocab(c, digest, *out);
 	pthread_mutex_unlock(&c->lock);

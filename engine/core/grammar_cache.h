@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiled constraints, and the vocabularies they are compiled for, kept for later requests. Any thread (text workers,
- * the compiler);
- * compilation runs outside the lock, so two requests may compile the same constraint at once.
+ * Caches compiled constraints, and the vocabularies they are compiled for, for later requests. Any thread (text
+ * workers, the compiler). Compilation runs outside the lock, so two requests may compile the same constraint at once.
  *
- * Bounded: the least recently used constraint makes room, and a tenant that holds its share of the entries replaces one
- * of its own. Grammars in use outlive their entry.
+ * Bounded: the least recently used constraint is evicted, and a tenant at its share of the entries evicts one of its
+ * own. Grammars in use outlive their entry.
  */
 #ifndef ENGINE_GRAMMAR_CACHE_H
 #define ENGINE_GRAMMAR_CACHE_H
@@ -23,7 +22,7 @@ struct tokenizer;
 enum {
 	GRAMMAR_CACHE_ENTRIES = 128,
 	GRAMMAR_CACHE_OF_TENANT = 32,
-	GRAMMAR_CACHE_VOCABS = 16, /* as many tokenizers */
+	GRAMMAR_CACHE_VOCABS = 16, /* tokenizers */
 };
 
 struct grammar_cache_key {
@@ -34,10 +33,10 @@ struct grammar_cache_key {
 };
 
 int grammar_cache_create(struct grammar_cache **out);
-void grammar_cache_destroy(struct grammar_cache *c); /* NULL is allowed */
-/* A reference of the caller's; NULL: it is not compiled. */
+void grammar_cache_destroy(struct grammar_cache *c); /* NULL allowed */
+/* The caller's reference; NULL: it is not compiled. */
 struct grammar *grammar_cache_find(struct grammar_cache *c, const struct grammar_cache_key *key);
-/* *out is a reference of the caller's. t outlives the cache. As constraint_rules and grammar_create. */
+/* *out: the caller's reference. t must outlive the cache. Errors: those of constraint_rules and grammar_create. */
 int grammar_cache_get(struct grammar_cache *c, const struct tokenizer *t, const struct grammar_cache_key *key,
 		      struct grammar **out, struct sl_err *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * BERT's line (Devlin et al., "BERT", 2018): rows see their whole text, a norm follows what it norms, products have
- * biases, and where a token is comes from a table or, in NomicBERT, from a rotary embedding.
+ * BERT and its relatives (Devlin et al., "BERT", 2018): rows attend to their whole text, norms follow the sums,
+ * products have biases, and positions come from a table or, in NomicBERT, from a rotary embedding.
  *
  *   x = norm(token + type + position)
  *   x = norm(x + o · attention(x) + bias)            for each layer
@@ -12,7 +12,8 @@
 #include "base/alloc.h"
 #include "kernels/quantize.h"
 
-/* The rows of a table from `first` on, as floats of the backend: few are added to each token, and by position. */
+/* The rows of a table from `first` on, as floats of the backend. The tables are small and their rows are added to
+ * tokens. */
 static int load_table(struct model *m, const char *name, int first, int rows, float **out, struct sl_err *err)
 {
 	int width = m->info.arch.n_embd;
@@ -115,7 +116,7 @@ static int add_bias(struct model *m, float *x, const float *bias, int n, int wid
 	return bias != NULL ? m->ops->add_row(m->backend, x, bias, n, width) : 0;
 }
 
-/* What goes into the second matrix of the feed-forward half, in m->gate. */
+/* The input of the second feed-forward matrix, in m->gate. */
 static int widen(struct model *m, const struct layer *l, int n)
 {
 	const struct model_arch *a = &m->info.arch;

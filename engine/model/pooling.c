@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What becomes of a text's rows once the layers are through: their mean, the first or the last of them, or a score that
- * a head makes of the first. A mean is a sum that is carried from step to step in a row of its own for each slot.
+ * Reduces a text's rows after the last layer: to their mean, the first or the last row, or the score that a head
+ * computes from the first. A mean is a sum that is kept from step to step, one row per slot.
  */
 #include "engine/model/model_priv.h"
 
@@ -58,7 +58,7 @@ static int load_rank(struct model *m, struct sl_err *err)
 int pooling_load(struct model *m, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
-	/* BERT's pooler, which was trained to tell whether two sentences follow one another: no pooling uses it. */
+	/* BERT's pooler was trained for next-sentence prediction; no pooling uses it. */
 	static const char *const pooler[] = {"cls.weight", "cls.bias"};
 	for (int i = 0; i < 2 && a->encoder && a->pooling != ARCH_POOL_RANK; i++)
 		if (model_file_find(m->file, pooler[i]) != NULL)
@@ -75,7 +75,7 @@ int pooling_load(struct model *m, struct sl_err *err)
 	return a->pooling == ARCH_POOL_RANK ? load_rank(m, err) : 0;
 }
 
-/* Of n rows from x to y, where the family has a norm after its layers. */
+/* Normalises n rows from x to y, if the family has a norm after its layers. */
 static int norm(struct model *m, const float *x, int n, float *y)
 {
 	const struct model_arch *a = &m->info.arch;
@@ -98,7 +98,7 @@ static int run_mean(struct model *m, const struct model_pooling *p, int n)
 	return rc;
 }
 
-/* The score of n rows in m->normed, in m->gate: [n]. */
+/* Scores n rows of m->normed: m->gate [n]. */
 static int score(struct model *m, int n)
 {
 	const struct kn_ops *o = m->ops;
@@ -117,7 +117,7 @@ static int score(struct model *m, int n)
 	return o->add_row(b, m->gate, m->rank_out_bias, n, 1);
 }
 
-/* One row of each text that ends, in m->normed; how many. */
+/* Copies one row of each text that ends into m->normed. Returns how many. */
 static int pick(struct model *m, const struct model_pooling *p, int *n)
 {
 	const struct model_arch *a = &m->info.arch;

@@ -7,7 +7,7 @@
 
 /* ---- reasoning ---- */
 
-/* Harmony has channels instead: everything before the final one is reasoning. */
+/* Harmony has channels: everything before the final channel is reasoning. */
 static const char harmony_final[] = "<|channel|>final<|message|>";
 static const char harmony_closing[] = "<|end|><|start|>assistant<|channel|>final<|message|>";
 
@@ -34,7 +34,7 @@ enum constrain_phase constrain_prompt(enum parts_reasoning r, const char *end, s
 	return CONSTRAIN_MAYBE;
 }
 
-/* The control or added token that is this text; -1: there is none. */
+/* The control or added token with this text; -1: none. */
 static int32_t token_of(const struct tokenizer *t, const char *text)
 {
 	struct tok_ids ids = {.max = CONSTRAIN_CLOSING};
@@ -62,7 +62,7 @@ static int read_closing(struct seq_constraint *c)
 	return rc;
 }
 
-/* Adds a token's bytes to the tail. Whether the literal is complete. */
+/* Adds a token's bytes to the tail. True: the literal is complete. */
 static bool closes(struct constrain_at *at, const char *close, struct proto_str s)
 {
 	size_t len = strlen(close);
@@ -83,7 +83,7 @@ static int32_t closing_token(const struct seq_constraint *c, const struct constr
 											: -1;
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 int constrain_init(struct seq_constraint *c, const struct constrain_how *how)
 {
@@ -141,7 +141,7 @@ static void fill(const struct seq_constraint *c, uint32_t *mask, uint8_t byte)
 	memset(mask, byte, ((size_t)tokenizer_n_vocab(c->how.tok) + 31) / 32 * sizeof *mask);
 }
 
-/* The reasoning goes on, or is closed. An end would leave out what the grammar asks for. */
+/* Reasoning continues or is closed. End tokens are masked, because the grammar is still to come. */
 static void mask_thinking(const struct seq_constraint *c, const struct constrain_at *at, uint32_t *mask,
 			  struct sampler_params *p)
 {
@@ -163,7 +163,7 @@ static int mask_body(const struct seq_constraint *c, struct constrain_at *at, ui
 		return rc;
 	for (uint32_t i = 0; i < p->n_end_ids && grammar_may_end(&at->grammar); i++)
 		permit(mask, p->end_ids[i]);
-	/* What is complete ends, whatever its length. */
+	/* A complete answer may end below min_tokens. */
 	if (grammar_must_end(&at->grammar))
 		p->min_tokens = 0;
 	if (at->phase == CONSTRAIN_MAYBE)

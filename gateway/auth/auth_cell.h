@@ -14,7 +14,7 @@ struct count_cell;
 /* For a key of a set; NULL: no memory. */
 struct count_cell *count_cell_create(void);
 struct count_cell *count_cell_ref(struct count_cell *c);
-/* With the last reference the counts must be zero: BUG. NULL is fine. */
+/* BUG if the counts are not zero when the last reference goes. name: for its message. NULL allowed. */
 void count_cell_unref(struct count_cell *c, const char *name);
 struct count_cell *count_cell_of(const struct auth_key *k);
 /* Points k's counts into c. */

@@ -78,8 +78,8 @@ struct count_cell *count_cell_ref(struct count_cell *c)
 	return c;
 }
 
-/* True: it was the last user. */
-static bool leave(struct count_cell *c)
+/* Removes one user. True: it was the last. */
+static bool drop_user(struct count_cell *c)
 {
 	if (!c->listed)
 		return atomic_fetch_sub(&c->users, 1) == 1;
@@ -98,7 +98,7 @@ static bool leave(struct count_cell *c)
 
 void count_cell_unref(struct count_cell *c, const char *name)
 {
-	if (c == NULL || !leave(c))
+	if (c == NULL || !drop_user(c))
 		return;
 	BUG_IF(atomic_load(&c->n_running) != 0, "key %s still runs %d generations", name, atomic_load(&c->n_running));
 	BUG_IF(atomic_load(&c->n_open) != 0, "key %s still has %d requests", name, atomic_load(&c->n_open));
@@ -178,7 +178,7 @@ uint64_t auth_tenant_number(const char *kind, const void *name, size_t n)
 	uint8_t digest[SHA256_DIGEST_LENGTH], text[256];
 	size_t before = strlen(kind);
 	uint64_t number;
-	BUG_IF(before + n > sizeof text, "a tenant's name of %zu bytes", n);
+	BUG_IF(before + n > sizeof text, "auth: a tenant's name of %zu bytes", n);
 	memcpy(text, kind, before);
 	memcpy(text + before, name, n);
 	SHA256(text, before + n, digest);

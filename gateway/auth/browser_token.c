@@ -18,7 +18,7 @@ enum { MAC_BYTES = 32, MAC_CHARS = 43, PERIOD_DIGITS = 10, PAYLOAD_MAX = 4096 };
 static const char prefix[] = "sbt_";
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/* RFC 4648 5, without padding. out: room for (4 n + 2) / 3 characters; how many. */
+/* RFC 4648 5, without padding. out: room for (4 n + 2) / 3 characters. Returns how many. */
 static size_t encode(const uint8_t *in, size_t n, char *out)
 {
 	size_t at = 0;
@@ -52,7 +52,7 @@ static bool decode(const char *in, size_t n, uint8_t *out, size_t *n_out)
 		out[(*n_out)++] = (uint8_t)(v >> bits);
 		v &= (1u << bits) - 1;
 	}
-	return v == 0; /* each token has one spelling only */
+	return v == 0; /* otherwise a token would have several spellings */
 }
 
 static bool sign(const uint8_t *secret, const void *text, size_t n, uint8_t out[MAC_BYTES])
@@ -146,13 +146,13 @@ static bool read_payload(const json_t *o, struct browser_token *out)
 int browser_token_read(const char *text, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES], int64_t now_s,
 		       struct browser_token *out)
 {
-	uint8_t mac[MAC_BYTES], said[MAC_BYTES], payload[PAYLOAD_MAX];
-	size_t n = strnlen(text, BROWSER_TOKEN_MAX + 1), n_said, n_payload;
+	uint8_t mac[MAC_BYTES], claimed[MAC_BYTES], payload[PAYLOAD_MAX];
+	size_t n = strnlen(text, BROWSER_TOKEN_MAX + 1), n_claimed, n_payload;
 	const char *first = strchr(text, '.'), *second = first == NULL ? NULL : strchr(first + 1, '.');
 	memset(out, 0, sizeof *out);
 	if (n > BROWSER_TOKEN_MAX || second == NULL || strlen(second + 1) != MAC_CHARS ||
-	    !decode(second + 1, MAC_CHARS, said, &n_said) || !sign(secret, text, (size_t)(second - text), mac) ||
-	    CRYPTO_memcmp(mac, said, sizeof mac) != 0)
+	    !decode(second + 1, MAC_CHARS, claimed, &n_claimed) || !sign(secret, text, (size_t)(second - text), mac) ||
+	    CRYPTO_memcmp(mac, claimed, sizeof mac) != 0)
 		return SL_EINVAL;
 	size_t n_text = (size_t)(second - first) - 1;
 	if (n_text * 3 / 4 > sizeof payload || !decode(first + 1, n_text, payload, &n_payload))

@@ -34,7 +34,7 @@ struct browser_token {
 	int64_t expires_s;
 };
 
-/* Terminated text of at most BROWSER_TOKEN_MAX. 0, SL_ELIMIT, SL_ENOMEM. */
+/* Writes a terminated text of at most BROWSER_TOKEN_MAX characters. 0, SL_ELIMIT, SL_ENOMEM. */
 int browser_token_print(const struct browser_token *t, int64_t period, const uint8_t secret[BROWSER_TOKEN_SECRET_BYTES],
 			struct sl_buf *out);
 /* Does text look like a token? *period: the period it claims. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Development keys: three random keys in a file of the state folder, mode 0600, made once. If two processes make it at
- * the same time, both use the first one's (file_make_private).
+ * Development keys: three random keys in a file of the state folder, mode 0600, created once. If two processes
+ * create it at the same time, both use the first file (file_make_private).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static int parse(const char *path, char *text, struct gw_dev_keys *out, struct s
 	return 0;
 }
 
-/* SL_ENOTFOUND when there is no file. */
+/* SL_ENOTFOUND: no file. */
 static int read_file(const char *path, struct gw_dev_keys *out, struct sl_err *err)
 {
 	char text[FILE_BYTES];
@@ -61,7 +61,7 @@ static int write_file(const char *path, struct sl_err *err)
 	for (int i = 0; i < GW_N_DEV_KEYS; i++) {
 		uint8_t random[RANDOM_BYTES];
 		if (RAND_bytes(random, sizeof random) != 1)
-			return sl_errf(err, SL_EIO, "no random bytes for the development keys");
+			return sl_errf(err, SL_EIO, "cannot get random bytes for the development keys");
 		hex_put(random, sizeof random, digits);
 		n += (size_t)snprintf(text + n, sizeof text - n, "%s: sk-sluice-%s-%s\n", names[i], names[i], digits);
 	}
@@ -72,7 +72,7 @@ int gw_dev_keys_ensure(const char *state_dir, struct gw_dev_keys *out, struct sl
 {
 	char path[PATH_BYTES];
 	if ((size_t)snprintf(path, sizeof path, "%s/dev-keys.yaml", state_dir) >= sizeof path)
-		return sl_errf(err, SL_EINVAL, "the state folder's name is too long");
+		return sl_errf(err, SL_EINVAL, "the path of the state folder is too long");
 	if (mkdir(state_dir, 0700) != 0 && errno != EEXIST)
 		return sl_errf(err, SL_EIO, "%s: %m", state_dir);
 	int rc = read_file(path, out, err);

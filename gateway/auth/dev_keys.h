@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys for development: made once, kept in the state folder.
+ * Keys for development, created once and kept in the state folder.
  */
 #ifndef GATEWAY_DEV_KEYS_H
 #define GATEWAY_DEV_KEYS_H
 
 #include "base/err.h"
 
-/* Reads or (when absent) makes dir/dev-keys.yaml, mode 0600, with one key for each of free, paid and
- * admin. out: three terminated keys in that order. The supervisor prints them; the gateway hashes
- * them. */
+/* Reads state_dir/dev-keys.yaml, or creates it, mode 0600: one key each for free, paid and admin. out: the keys in that
+ * order. The supervisor prints them; the gateway hashes them. */
 enum { GW_DEV_FREE, GW_DEV_PAID, GW_DEV_ADMIN, GW_N_DEV_KEYS };
 struct gw_dev_keys {
 	char key[GW_N_DEV_KEYS][64];

@@ -71,7 +71,7 @@ static size_t payer_of(const struct identities *all, const struct net_addr *from
 	return XXH3_64bits_withSeed(&group, sizeof group, all->seed) % PAYERS;
 }
 
-/* For a query begun at asked_ns. Responses come in any order. */
+/* Charges an unknown key to the address. asked_ns: when its query began; responses arrive in any order. */
 static bool pay(struct identities *all, size_t payer, uint64_t asked_ns)
 {
 	struct payer *p = &all->payers[payer];
@@ -119,7 +119,7 @@ static void entry_free(struct entry *e)
 {
 	struct identities *all = e->home;
 	struct entry **at = bucket_of(all, e->digest);
-	BUG_IF(!list_empty(&e->waiters), "a key is evicted while requests wait for it");
+	BUG_IF(!list_empty(&e->waiters), "auth: a key is evicted while requests wait for it");
 	while (*at != e)
 		at = &(*at)->next;
 	*at = e->next;
@@ -179,7 +179,7 @@ static bool entry_move(struct entry *e, enum list_kind to)
 	return true;
 }
 
-/* ---- answers ---- */
+/* ---- results ---- */
 
 static void call_waiters(struct list *waiters, enum identity_verdict v, const struct identity *id)
 {
@@ -190,7 +190,7 @@ static void call_waiters(struct list *waiters, enum identity_verdict v, const st
 	}
 }
 
-/* code: of the response and its parsing; read: if code is 0. */
+/* code: of the response and its parsing; read: the record, if code is 0. */
 static enum identity_verdict settle(struct entry *e, int code, const struct identity *read)
 {
 	struct identities *all = e->home;
@@ -224,7 +224,7 @@ static void on_answer(struct cache_op *op, const struct cache_result *r)
 	struct list waiters;
 	int code = r->code == 0 ? identity_read(r->bytes, r->n, &read) : r->code;
 	if (code == SL_EINVAL && r->code == 0) {
-		log_warn("a stored key has an unreadable record");
+		log_warn("a stored key has an invalid record");
 		code = SL_ENOTFOUND;
 	}
 	if (code == 0)
@@ -251,7 +251,7 @@ enum identity_verdict identities_find(struct identities *all, const uint8_t dige
 	if (e != NULL && e->kind != NEW && now < e->until_ns) {
 		if (e->kind == UNKNOWN || !identity_valid(&e->id, clock_unix_s()))
 			return IDENTITY_UNKNOWN;
-		(void)entry_move(e, KNOWN); /* becomes the youngest */
+		(void)entry_move(e, KNOWN); /* to the end of the list */
 		*out = &e->id;
 		return IDENTITY_KNOWN;
 	}
@@ -291,7 +291,7 @@ struct identities *identities_create(struct cache_client *client, const struct i
 		all->cfg = *cfg;
 	else
 		identities_config_init(&all->cfg);
-	BUG_IF(RAND_bytes((uint8_t *)&all->seed, sizeof all->seed) != 1, "no random bytes");
+	BUG_IF(RAND_bytes((uint8_t *)&all->seed, sizeof all->seed) != 1, "auth: no random bytes");
 	for (int i = 0; i < N_LISTS; i++)
 		list_init(&all->lists[i]);
 	all->most[NEW] = all->cfg.most_asked;

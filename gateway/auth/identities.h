@@ -47,14 +47,14 @@ struct identity_wait {
 
 /* NULL: no memory. cfg is copied, NULL: the defaults. */
 struct identities *identities_create(struct cache_client *client, const struct identities_config *cfg);
-/* No request may wait: BUG. NULL is fine. */
+/* BUG if a request waits. NULL allowed. */
 void identities_destroy(struct identities *all);
 
 /* *out (KNOWN) is borrowed until control returns to the loop. */
 enum identity_verdict identities_find(struct identities *all, const uint8_t digest[IDENTITY_DIGEST_BYTES],
 				      const struct net_addr *from, struct identity_wait *w,
 				      const struct identity **out);
-/* done will not be called. Only while it waits. */
+/* Cancels a wait in progress: done is not called. */
 void identity_wait_cancel(struct identity_wait *w);
 
 /* The cached entries, for tests. */

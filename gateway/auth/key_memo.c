@@ -25,7 +25,7 @@ static void dispose(struct http_kept *k)
 	sl_free(m);
 }
 
-/* Without memory nothing is cached. */
+/* Does nothing without memory. */
 static void remember(struct http_stream *s, const char *key, size_t n, const uint8_t digest[AUTH_DIGEST_BYTES])
 {
 	struct http_kept **at = http_kept(s);

@@ -27,10 +27,10 @@ struct key_registry {
 	struct event_base *base;
 	struct cache *cache;
 	struct cache_client *client;
-	struct cache_op op; /* the one that is waited for */
+	struct cache_op op; /* in progress */
 	bool ended;
 	int code;
-	struct sl_buf bytes; /* of the answer */
+	struct sl_buf bytes; /* of the result */
 	size_t room;
 };
 
@@ -39,10 +39,9 @@ static int open_client(struct key_registry *s, const struct gw_store_settings *s
 	struct cache_config c;
 	gw_store_config(settings, &c);
 	if (c.store == CACHE_MEMORY || c.address == NULL)
-		return sl_errf(
-		    err, SL_EINVAL,
-		    "the store is memory, which ends with the gateway: stored keys need Redis (cache.address, or "
-		    "redis-server installed and `sluice serve`); without Redis use gateway.keys");
+		return sl_errf(err, SL_EINVAL,
+			       "the store is the gateway's memory: stored keys need Redis (cache.address, or "
+			       "redis-server installed and `sluice serve`); without Redis use gateway.keys");
 	c.op_timeout_ms = c.connect_timeout_ms = PATIENCE_MS;
 	s->room = c.max_keys_per_tenant;
 	int rc = cache_create(&c, NULL, 0, &s->cache, err);
@@ -141,7 +140,8 @@ int key_registry_list(struct key_registry *s, struct stored_key **out, size_t *n
 		rc = read_one(s, &all[i], err);
 		if (rc == 0)
 			all[(*n)++] = all[i];
-		else if (rc != SL_ENOTFOUND && rc != SL_EINVAL) { /* gone meanwhile, or not ours to read */
+		else if (rc != SL_ENOTFOUND &&
+			 rc != SL_EINVAL) { /* deleted meanwhile, or not a record of this version */
 			sl_free(all);
 			return rc;
 		}
@@ -192,5 +192,5 @@ int key_registry_change(struct key_registry *s, const struct stored_key *k, stru
 {
 	struct cache_key key;
 	int rc = cache_key_from_digest(&key, CACHE_IDENTITY, identity_registry, k->id, CACHE_DIGEST_LEN);
-	return rc == 0 ? put(s, &key, &k->identity, err) : sl_errf(err, rc, "%s is no key of the store", k->id);
+	return rc == 0 ? put(s, &key, &k->identity, err) : sl_errf(err, rc, "%s is not the id of a stored key", k->id);
 }

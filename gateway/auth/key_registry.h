@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store's keys for `sluice keys`: each call blocks until the store responds.
+ * The store's keys, for `sluice keys`. Each call blocks until the store responds.
  */
 #ifndef GATEWAY_KEY_REGISTRY_H
 #define GATEWAY_KEY_REGISTRY_H
@@ -22,13 +22,13 @@ int key_registry_open(const struct gw_store_settings *cfg, struct key_registry *
 void key_registry_close(struct key_registry *s);
 /* All keys, the oldest first; the caller frees *out. */
 int key_registry_list(struct key_registry *s, struct stored_key **out, size_t *n, struct sl_err *err);
-/* The most keys that the store may hold. */
+/* The maximum number of stored keys. */
 size_t key_registry_room(const struct key_registry *s);
 /* Creates a key and stores it under its SHA-256; fills in id's start and created_s. The caller wipes key. */
 enum { KEY_REGISTRY_KEY_BYTES = 80 };
 int key_registry_make(struct key_registry *s, struct identity *id, char key[KEY_REGISTRY_KEY_BYTES],
 		      struct sl_err *err);
-/* Writes a record again. */
+/* Replaces the record of a stored key. */
 int key_registry_change(struct key_registry *s, const struct stored_key *k, struct sl_err *err);
 
 #endif

@@ -18,7 +18,7 @@ static void mark(const struct auth_key *key, const char *random, char out[OWNED_
 	char text[TEXT_BYTES];
 	int n = snprintf(text, sizeof text, "subject\n%016llx\n%.*s\n%s", (unsigned long long)key->tenant,
 			 RANDOM_NAME_CHARS, random, key->subject);
-	BUG_IF(n < 0 || (size_t)n >= sizeof text, "a long subject");
+	BUG_IF(n < 0 || (size_t)n >= sizeof text, "auth: the subject is too long");
 	SHA256((const uint8_t *)text, (size_t)n, digest);
 	hex_put(digest, OWNED_MARK_CHARS / 2, out);
 }

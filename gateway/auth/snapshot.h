@@ -15,22 +15,22 @@ enum { SNAPSHOT_PATH_BYTES = 4096 };
 struct gw_snapshot {
 	struct gw_config cfg; /* owner owns what it points to */
 	void *owner;
-	void (*release)(void *owner); /* NULL: nothing to release; any thread */
-	/* The application's data for all threads (app.c): NULL until created. */
+	void (*release)(void *owner); /* any thread; NULL: none */
+	/* The application's data for all threads (app.c); NULL until created. */
 	void *shared;
 	void (*release_shared)(void *shared);
-	void *cascade; /* struct cascade_state; NULL: there is none */
+	void *cascade; /* struct cascade_state; NULL: none */
 	void (*release_cascade)(void *cascade);
 	/* The development certificate's files, if the configuration names none. */
 	char cert[SNAPSHOT_PATH_BYTES], key[SNAPSHOT_PATH_BYTES];
 	atomic_int refs;
 };
 
-/* With one reference, the caller's. Takes owner, also on failure (SL_ENOMEM). */
+/* Returns with the caller's reference. Owns owner, also on failure (SL_ENOMEM). */
 int gw_snapshot_create(const struct gw_config *cfg, void *owner, void (*release)(void *owner),
 		       struct gw_snapshot **out);
 struct gw_snapshot *gw_snapshot_ref(struct gw_snapshot *s);
-/* NULL is allowed. */
+/* NULL allowed. */
 void gw_snapshot_unref(struct gw_snapshot *s);
 
 #endif

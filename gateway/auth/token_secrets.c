@@ -29,7 +29,7 @@ struct slot {
 	int64_t period; /* -1: none yet */
 	bool there;
 	uint8_t secret[BROWSER_TOKEN_SECRET_BYTES]; /* offered, then agreed on */
-	uint64_t retry_ns; /* after a failed file, no retry before; the store has its own circuit breaker */
+	uint64_t retry_ns; /* earliest retry after a failed file; the store has its own circuit breaker */
 	struct cache_op op;
 	struct list waiters;
 };
@@ -66,8 +66,8 @@ static void on_kept(struct cache_op *op, const struct cache_result *r)
 	if (well && r->found)
 		memcpy(s->secret, r->bytes, sizeof s->secret);
 	if (!well)
-		log_warn("no secret for browser tokens from the store: %s",
-			 r->code != 0 ? sl_code_name(r->code) : "not one");
+		log_warn("cannot get the secret for browser tokens from the store: %s",
+			 r->code != 0 ? sl_code_name(r->code) : "wrong size");
 	s->there = well;
 	call_waiters(s, well ? SECRET_THERE : SECRET_UNAVAILABLE);
 }
@@ -84,7 +84,7 @@ static void ask_store(struct slot *s)
 
 /* ---- in a file ---- */
 
-/* SL_ENOTFOUND: there is none. */
+/* SL_ENOTFOUND: no file. */
 static int read_file(const char *path, uint8_t *secret)
 {
 	struct stat st;
@@ -130,7 +130,7 @@ static int ask_file(struct slot *s)
 	return read_file(path, s->secret);
 }
 
-/* ---- finding ---- */
+/* ---- look-up ---- */
 
 enum secret_verdict token_secrets_find(struct token_secrets *all, int64_t period, struct secret_wait *w,
 				       const uint8_t **out)
@@ -154,7 +154,7 @@ enum secret_verdict token_secrets_find(struct token_secrets *all, int64_t period
 		int rc = in_file ? ask_file(s) : RAND_bytes(s->secret, sizeof s->secret) == 1 ? 0 : SL_EIO;
 		if (rc != 0) {
 			s->retry_ns = clock_now_ns() + RETRY_MS * NS_PER_MS;
-			log_warn("no secret for browser tokens in %s/token-secrets: %s", all->state_dir,
+			log_warn("cannot get the secret for browser tokens in %s/token-secrets: %s", all->state_dir,
 				 sl_code_name(rc));
 			return SECRET_UNAVAILABLE;
 		}
@@ -192,7 +192,7 @@ void token_secrets_destroy(struct token_secrets *all)
 	if (all == NULL)
 		return;
 	for (int i = 0; i < SLOTS; i++) {
-		BUG_IF(!list_empty(&all->slots[i].waiters), "a secret is freed while requests wait for it");
+		BUG_IF(!list_empty(&all->slots[i].waiters), "auth: a secret is freed while requests wait for it");
 		cache_cancel(&all->slots[i].op);
 		OPENSSL_cleanse(all->slots[i].secret, sizeof all->slots[i].secret);
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The secrets that sign browser tokens: one for each UTC day, so they rotate without coordination. The first gateway
- * that needs a day's secret creates it, the others find it: in Redis, or without Redis in the state folder
- * (STATE/token-secrets/DAY, 0600). Tokens live an hour at most, so yesterday's secret is still valid, and tomorrow's
- * too, for clocks that differ.
+ * that needs a day's secret creates it, the others find it: in Redis, or without Redis in the state
+ * directory (STATE/token-secrets/DAY, 0600). Tokens live an hour at most, so yesterday's secret stays valid; tomorrow's
+ * is valid for gateways whose clocks differ.
  *
  * One object per thread, on the thread of its cache client.
  */
@@ -34,15 +34,15 @@ struct secret_wait {
 
 /* NULL: no memory. state_dir: borrowed. */
 struct token_secrets *token_secrets_create(struct cache_client *client, const char *state_dir);
-/* No request may wait: BUG. NULL is fine. */
+/* BUG if a request waits. NULL allowed. */
 void token_secrets_destroy(struct token_secrets *s);
 
-/* The period of a time. */
+/* The period (UTC day) of a time. */
 int64_t token_secrets_period(int64_t unix_s);
 /* *out (THERE) is borrowed until control returns to the loop. */
 enum secret_verdict token_secrets_find(struct token_secrets *s, int64_t period, struct secret_wait *w,
 				       const uint8_t **out);
-/* done will not be called. Only while it waits. */
+/* Cancels a wait in progress: done is not called. */
 void secret_wait_cancel(struct secret_wait *w);
 
 #endif

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the generation gets of a run of the cascade: the released tokens, unchanged, and the end.
+ * Delivers a run's released tokens, unchanged, and its end to the generation.
  *
- * While a decision is on its way to the store, for gateways that may have to continue the answer, nothing is released.
+ * While a decision is being stored, for gateways that may continue the answer, nothing is delivered.
  *
- * Telling may make the last subscriber leave in the middle of it; then the generation is gone, and the rest is
- * dropped.
+ * Delivering may make the last subscriber leave; then the generation is gone and the rest is dropped.
  *
- * Usage is what a reader can count: the prompt once, and the tokens that were released with the end tokens. What
- * was computed besides is in the metrics and in the log of outcomes.
+ * Usage counts what readers can count: the prompt once, and the tokens that were delivered. Other computed tokens
+ * appear in metrics and in the outcome log.
  */
 #include <string.h>
 
@@ -16,12 +15,12 @@
 
 static const char no_memory[] = "The server is out of memory.";
 
-/* Text behind which a large model of another tokenizer would continue. */
+/* Keeps the text after which a large model with another tokenizer would continue. */
 static void keep_text(struct cascade_run *r, const struct proto_tokens *m)
 {
 	bool may_switch = r->casc.phase != CASC_ONE && r->casc.phase != CASC_OVER;
 	if (!r->verifiable && may_switch && buf_append(&r->kept, m->text.at, m->text.n) != 0)
-		r->large.model = -1; /* then there is no switch */
+		r->large.model = -1; /* no memory: no switch */
 }
 
 static void flush_side(struct cascade_side *s)
@@ -32,9 +31,9 @@ static void flush_side(struct cascade_side *s)
 		cascade_queue_front(&s->queue, s->n_ready, &m);
 		if (s == &r->small)
 			keep_text(r, &m);
-		s->n_told += m.n;
-		if (s->told_by != NULL && m.choice < r->n_choices)
-			s->told_by[m.choice] += m.n;
+		s->n_sent += m.n;
+		if (s->sent_by != NULL && m.choice < r->n_choices)
+			s->sent_by[m.choice] += m.n;
 		s->n_ready -= m.n;
 		gen_told.on_tokens(r->gen, &m);
 		cascade_queue_pop(&s->queue, &m);
@@ -47,8 +46,8 @@ void cascade_feed_flush(struct cascade_run *r)
 	flush_side(&r->large);
 }
 
-/* The end of what it is fed with: no call of it follows. */
-static void tell_done(struct cascade_run *r, const struct proto_done *m)
+/* The generation makes no further call to the run. */
+static void deliver_end(struct cascade_run *r, const struct proto_done *m)
 {
 	struct generation *g = r->gen;
 	r->over = true;
@@ -63,12 +62,12 @@ static void tell_done(struct cascade_run *r, const struct proto_done *m)
 void cascade_feed_failed(struct cascade_run *r, const struct cascade_side *s)
 {
 	const char *message = r->message != NULL ? r->message : no_memory;
-	tell_done(r, &(struct proto_done){.finish = PROTO_FINISH_ERROR,
-					  .error = s->done.error != 0 ? s->done.error : PROTO_ERR_OVERLOADED,
-					  .n_prompt = r->queued.n_prompt,
-					  .n_cached = r->queued.n_cached,
-					  .n_completion = r->small.n_told + r->large.n_told,
-					  .message = {message, strlen(message)}});
+	deliver_end(r, &(struct proto_done){.finish = PROTO_FINISH_ERROR,
+					    .error = s->done.error != 0 ? s->done.error : PROTO_ERR_OVERLOADED,
+					    .n_prompt = r->queued.n_prompt,
+					    .n_cached = r->queued.n_cached,
+					    .n_completion = r->small.n_sent + r->large.n_sent,
+					    .message = {message, strlen(message)}});
 }
 
 void cascade_feed_end(struct cascade_run *r, uint32_t how)
@@ -77,8 +76,7 @@ void cascade_feed_end(struct cascade_run *r, uint32_t how)
 	r->end_how = how;
 	if (r->ends_later)
 		return;
-	/* Whose end it is: the large one's if it has come to one; a small one that went on without it has outlived it.
-	 */
+	/* The large model's end, if it has one; otherwise the small model continued without it. */
 	enum casc_run_state want = how == CASC_END_FAILED ? CASC_RUN_FAILED : CASC_RUN_DONE;
 	struct cascade_side *last = r->casc.large.state == want ? &r->large : &r->small;
 	if (how == CASC_END_FAILED) {
@@ -90,10 +88,10 @@ void cascade_feed_end(struct cascade_run *r, uint32_t how)
 		return;
 	}
 	struct proto_done done = last->done;
-	uint32_t before = last == &r->large ? r->small.n_told : 0;
+	uint32_t before = last == &r->large ? r->small.n_sent : 0;
 	done.n_prompt = r->queued.n_prompt;
 	done.n_cached = r->queued.n_cached;
 	done.n_completion = before + last->done.n_completion;
 	done.message = (struct proto_str){"", 0};
-	tell_done(r, &done);
+	deliver_end(r, &done);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One write(2) a line on a descriptor opened with O_APPEND, so that lines of two processes (one replaces
- * the other) do not mix. The process that finds the file too large renames it; the others see at their next line that
- * the name means another file and open that. A line is some hundred bytes to a few KiB in the page cache:
- * the event loop does not wait for a disk.
+ * Each line is one write(2) on a descriptor opened with O_APPEND, so lines of two processes (during an upgrade) do not
+ * mix. The process that finds the file too large renames it; at its next line, the other sees that the name refers to
+ * another file and opens that. A line of at most some KiB goes to the page cache, so the event loop does not wait for a
+ * disk.
  */
 #include "gateway/cascade/cascade_log.h"
 
@@ -24,21 +24,21 @@
 
 struct cascade_log {
 	pthread_mutex_t lock;
-	int fd; /* -1: it could not be opened again */
+	int fd; /* -1: reopening failed */
 	uint64_t max_bytes;
 	char *path, *before; /* FILE, FILE.1 */
-	uint64_t looked_ns;  /* when its name was last asked of the broker */
+	uint64_t looked_ns;  /* when the broker last looked up its name */
 };
 
 enum { LOOK_MS = 1000 };
 
 COUNTER(lost_total, "sluice_cascade_log_lost_total",
-	"Outcomes of the cascade that could not be written to cascade.log");
+	"Outcomes of the cascade that could not be written to the file cascade.log");
 
 static int open_file(const char *path)
 {
 	struct stat st;
-	/* Not blocking, for a FIFO without a reader; nor is one with a reader a file that can be renamed. */
+	/* O_NONBLOCK: opening a FIFO without a reader must not block. Only regular files can be rotated. */
 	int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
 	if (fd < 0 && errno == EACCES && broker_there() && (fd = broker_append(path)) < 0) {
 		errno = fd == -EPERM ? EACCES : -fd;
@@ -90,18 +90,18 @@ void cascade_log_close(struct cascade_log *log)
 	sl_free(log);
 }
 
-static void open_again(struct cascade_log *log)
+static void reopen(struct cascade_log *log)
 {
 	if (log->fd >= 0)
 		close(log->fd);
 	log->fd = open_file(log->path);
 }
 
-/* Has another process moved or removed it? */
-static bool is_another(struct cascade_log *log, const struct stat *own)
+/* Does the name now refer to another file, or to none? */
+static bool is_replaced(struct cascade_log *log, const struct stat *own)
 {
 	struct stat named;
-	/* With a broker the name may be one that only the supervisor can look up: not for every line. */
+	/* With a broker, the look-up may be a request to the supervisor: once a second at most. */
 	if (broker_there() && clock_now_ns() - log->looked_ns < LOOK_MS * NS_PER_MS)
 		return false;
 	log->looked_ns = clock_now_ns();
@@ -111,17 +111,17 @@ static bool is_another(struct cascade_log *log, const struct stat *own)
 static void make_room(struct cascade_log *log, size_t n)
 {
 	struct stat own;
-	if (log->fd < 0 || fstat(log->fd, &own) != 0 || is_another(log, &own)) {
-		open_again(log);
+	if (log->fd < 0 || fstat(log->fd, &own) != 0 || is_replaced(log, &own)) {
+		reopen(log);
 		if (log->fd < 0 || fstat(log->fd, &own) != 0)
 			return;
 	}
 	if (log->max_bytes == 0 || own.st_size == 0 || (uint64_t)own.st_size + n <= log->max_bytes)
 		return;
-	/* Or it grows: better than to lose what comes. */
+	/* If renaming fails, the file grows: no line is lost. */
 	if (rename(log->path, log->before) != 0 && errno == EACCES)
 		(void)broker_rotate(log->path);
-	open_again(log);
+	reopen(log);
 }
 
 void cascade_log_write(struct cascade_log *log, const void *line, size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The log of outcomes (etc/cascade.md): lines at the end of a file that `sluice cascade` reads. Bounded:
- * beyond its size the file becomes FILE.1, in place of the one before, and a new one begins. Any thread.
+ * The outcome log (etc/cascade.md): one line per ended request, read by `sluice cascade`. A full file is renamed to
+ * FILE.1, replacing the previous FILE.1, and a new file begins. Any thread.
  */
 #ifndef GATEWAY_CASCADE_LOG_H
 #define GATEWAY_CASCADE_LOG_H
@@ -13,11 +13,11 @@
 
 struct cascade_log;
 
-/* max_bytes 0: it is never rotated. 0, or a code with *err naming the file. */
+/* max_bytes 0: no rotation. 0, or a code with *err, which names the file. */
 int cascade_log_open(const char *path, uint64_t max_bytes, struct cascade_log **out, struct sl_err *err);
-/* A whole line with its end; one that can't be written is counted and lost. */
+/* A whole line with its newline. A failed write drops the line and counts it. */
 void cascade_log_write(struct cascade_log *log, const void *line, size_t n);
-/* NULL is allowed. */
+/* NULL allowed. */
 void cascade_log_close(struct cascade_log *log);
 
 #endif

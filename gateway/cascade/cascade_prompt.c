@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prompts come here as the engine gets them, so chats, completions and responses are one. A chat is JSON
- * (base/proto/proto.h); it is continued as an assistant's last message with continue_final_message, which templates
- * understand or the engine refuses; then the small model answers alone.
+ * Reads prompts in the form in which the engine gets them, so chats, completions and responses are alike. A chat is
+ * JSON (base/proto/proto.h). It is continued with continue_final_message as the last assistant message. If the model's
+ * template does not support that, the engine rejects it and the small model answers alone.
  */
 #include "gateway/cascade/cascade_prompt.h"
 
@@ -27,7 +27,7 @@ static enum casc_role role_of(const json_t *m)
 	return CASC_USER;
 }
 
-/* Of a content in parts the longest is looked at. */
+/* Of a content in several blocks, the longest text. */
 static const json_t *text_of(const json_t *m)
 {
 	const json_t *content = json_object_get(m, "content"), *found = NULL;
@@ -64,7 +64,7 @@ void cascade_prompt_score(const struct casc_scorer *scorer, uint8_t kind, struct
 	n = n < MOST_MESSAGES ? n : MOST_MESSAGES;
 	struct casc_message *all = n > 0 ? sl_zalloc_n(n, sizeof *all) : NULL;
 	for (size_t i = 0; all != NULL && i < n; i++) {
-		/* The last ones, if there are more. */
+		/* If there are more, the newest. */
 		const json_t *m = json_array_get(messages, json_array_size(messages) - n + i), *text = text_of(m);
 		all[i] = (struct casc_message){role_of(m), text != NULL ? json_string_value(text) : "",
 					       text != NULL ? json_string_length(text) : 0};
@@ -81,7 +81,7 @@ void cascade_prompt_score(const struct casc_scorer *scorer, uint8_t kind, struct
 
 static int append(const char *bytes, size_t n, void *out) { return buf_append(out, bytes, n) == 0 ? 0 : -1; }
 
-/* The answer's beginning, which may be one already. */
+/* The prompt may already end in the beginning of an answer. */
 static int add_text(json_t *root, const char *text, size_t n)
 {
 	json_t *messages = json_object_get(root, "messages");

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Four buffers: of each token its lengths, its record as a TOKENS frame has it (12 + 8 · n_top bytes, of
- * which those of the first n_top are the beginning), its text and its pieces. So a run of tokens is a frame
- * again without being written anew.
+ * Four buffers: each token's lengths, its record as in a TOKENS frame (12 + 8 · n_top bytes), its text and its pieces.
+ * So any run of tokens is a frame without copying.
  *
- * What a reader did not ask for (rivals that only the confidence needs) is left out here, once.
+ * Alternatives that only the confidence needs are dropped here, when a token is queued.
  */
 #include "gateway/cascade/cascade_queue.h"
 
 #include <string.h>
 
 enum {
-	MAX_TOKENS = 1 << 17, /* a window is the most that may wait */
+	MAX_TOKENS = 1 << 17, /* at most one window can be held back */
 	MAX_TEXT = 16 << 20,
 	MAX_PIECES = 64 << 20,
 	RECORD_BYTES = 12,
 	TOP_BYTES = 8,
-	KEEP = 1 << 12, /* bytes of each buffer that stay for the next tokens */
+	KEEP = 1 << 12, /* bytes of each buffer that stay allocated when it is empty */
 };
 
 struct length {
@@ -56,7 +55,8 @@ void cascade_frame_begin(struct cascade_frame *f, const struct proto_tokens *m)
 	*f = (struct cascade_frame){.m = m, .pieces = m->pieces.all};
 }
 
-/* The pieces of the frame's next token: where they begin, and of how many of its rivals there are bytes. */
+/* Skips the pieces of the frame's next token. Returns where they begin; *n: bytes of the token and its first n_top
+ * alternatives. */
 static const char *take_pieces(struct cascade_frame *f, uint8_t n_top, size_t *n)
 {
 	const char *from = f->pieces.at;
@@ -137,7 +137,7 @@ void cascade_queue_front(const struct cascade_queue *q, uint32_t n, struct proto
 	uint16_t i = 0, choice = length_at(q, 0).choice;
 	for (; i < n && i < q->n && i < PROTO_MAX_TOKENS_PER_FRAME; i++) {
 		struct length len = length_at(q, i);
-		/* A frame has pieces of all its tokens or of none. */
+		/* A frame has pieces for all its tokens or for none. */
 		if (len.choice != choice || (i > 0 && (len.pieces > 0) != (pieces > 0)))
 			break;
 		text += len.text;

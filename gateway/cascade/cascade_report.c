@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run of the cascade reports: to its client, in the access log, in metrics and in the log of
- * outcomes (etc/cascade.md).
+ * Reports of a run: to its client, and to the access log, metrics and outcome log (etc/cascade.md).
  *
- * The state machine has no lengths of prompts: they are unknown before the engine has counted. So the costs
- * are those of a copy that has them; the large model's, where it computed none, is taken to be the small one's.
+ * The state machine has no prompt lengths: they are unknown until the engine has counted. So costs are computed from a
+ * copy that has them. If the large model computed no prompt, the small model's length is used.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,9 +21,10 @@ static const double hold_bounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0
 static struct metric requests[N_PLANS][CASC_N_WHYS], escalations[N_REASONS];
 static char request_labels[N_PLANS][CASC_N_WHYS][LABEL_BYTES], escalation_labels[N_REASONS][LABEL_BYTES];
 #define TOKENS(var, model, what)                                                                                      \
-	METRIC(var, METRIC_COUNTER, "sluice_cascade_tokens_total", "model=\"" model "\",what=\"" what "\"",           \
-	       "Tokens of the cascade, by model: prompts computed, tokens shown, tokens discarded; given: drafts of " \
-	       "the small model that the large one computed")
+	METRIC(                                                                                                       \
+	    var, METRIC_COUNTER, "sluice_cascade_tokens_total", "model=\"" model "\",what=\"" what "\"",              \
+	    "Tokens of the cascade by model: prompt, shown, wasted (generated, but not shown), given (tokens of the " \
+	    "small model that the large model computed)")
 TOKENS(small_prompt, "small", "prompt");
 TOKENS(small_shown, "small", "shown");
 TOKENS(small_wasted, "small", "wasted");
@@ -33,12 +33,12 @@ TOKENS(large_shown, "large", "shown");
 TOKENS(large_wasted, "large", "wasted");
 TOKENS(large_given, "large", "given");
 COUNTER(refused, "sluice_cascade_refused_total", "Escalations that the tier's budget did not allow");
-COUNTER(disagreed, "sluice_cascade_disagreed_total", "Escalations where shown text was not the large model's");
-COUNTER(offered, "sluice_cascade_offered_tokens_total", "Tokens of the small model that the large one was to check");
-COUNTER(accepted, "sluice_cascade_accepted_tokens_total", "Of these, those it agreed with");
+COUNTER(disagreed, "sluice_cascade_disagreed_total", "Escalations where the large model disagreed with shown text");
+COUNTER(offered, "sluice_cascade_offered_tokens_total", "Tokens of the small model that the large model was to verify");
+COUNTER(accepted, "sluice_cascade_accepted_tokens_total", "Offered tokens that the large model accepted");
 static struct metric hold =
     HISTOGRAM_OF("sluice_cascade_hold_seconds", NULL,
-		 "From the first token generated to the first shown, where the small model's are held", hold_bounds);
+		 "Time from the first generated token to the first shown, for held answers", hold_bounds);
 METRICS(hold);
 
 __attribute__((constructor)) static void register_metrics(void)
@@ -47,21 +47,21 @@ __attribute__((constructor)) static void register_metrics(void)
 		for (int w = 0; w < CASC_N_WHYS; w++) {
 			snprintf(request_labels[p][w], LABEL_BYTES, "plan=\"%s\",why=\"%s\"", casc_plan_name(p),
 				 casc_why_name(w));
-			requests[p][w] =
-			    (struct metric)METRIC_OF(METRIC_COUNTER, "sluice_cascade_requests_total",
-						     request_labels[p][w], "Requests of the cascade, by plan and why");
+			requests[p][w] = (struct metric)METRIC_OF(METRIC_COUNTER, "sluice_cascade_requests_total",
+								  request_labels[p][w],
+								  "Requests of the cascade by plan and its reason");
 			metric_register(&requests[p][w]);
 		}
 	for (int i = 1; i < N_REASONS; i++) {
 		snprintf(escalation_labels[i], LABEL_BYTES, "reason=\"%s\"", casc_reason_name(i));
 		escalations[i] =
 		    (struct metric)METRIC_OF(METRIC_COUNTER, "sluice_cascade_escalations_total", escalation_labels[i],
-					     "Answers that the large model took over (race: that it won)");
+					     "Answers that the large model took over (race: or won)");
 		metric_register(&escalations[i]);
 	}
 }
 
-/* ---- what it has cost ---- */
+/* ---- costs ---- */
 
 static struct casc with_prompts(const struct cascade_run *r)
 {
@@ -132,11 +132,11 @@ void cascade_run_book(struct cascade_run *r)
 		log_outcome(r, &c);
 }
 
-/* ---- to the client ---- */
+/* ---- the reply and the access log ---- */
 
 static int put_part(struct sl_buf *out, const struct cascade_side *s, uint8_t choice, bool *first)
 {
-	uint32_t n = s->told_by == NULL ? s->n_told : choice < s->run->n_choices ? s->told_by[choice] : 0;
+	uint32_t n = s->sent_by == NULL ? s->n_sent : choice < s->run->n_choices ? s->sent_by[choice] : 0;
 	if (n == 0)
 		return 0;
 	int rc = buf_append_str(out, *first ? "{\"model\":" : ",{\"model\":");

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between three parties: the machine that decides (casc_step), the link's sequences, and the generation
- * that is fed. An event of any of them is handled whole before the next one is looked at:
+ * Handles the events of a run. Each is handled completely before the next:
  *
- *   begin → casc_step, its actions … → what is ready is released → credit, timer → end
+ *   cascade_run_begin -> cascade_run_step (casc_step and its actions) -> cascade_run_end (flush, credit, timer)
  *
- * Telling may make the last subscriber leave in the middle of it (leave); then its sequences are closed at
- * once and the machine hears of it at the end of the event.
+ * Delivering tokens may make the last subscriber leave during an event (on_leave). Then both sequences are closed at
+ * once, and the state machine learns of it at the end of the event.
  *
- * Lengths. max_tokens is the answer's: after a switch the large model may produce fewer, by the tokens behind which it
- * continues, and that number is known only with VERIFIED. So the end by length is decided here.
+ * Lengths. max_tokens limits the whole answer. After a switch, the large model's limit depends on how many tokens it
+ * accepted, which only VERIFIED reports. So this file ends the answer by length (end_by_length), not the engine.
  *
- * Ownership: a run is its generation's and its answer's; it goes with the later of both, and with it its hold on
- * the configuration.
+ * Ownership: the generation and the answer each hold a reference; the last one frees the run and its reference to the
+ * configuration.
  */
 #include "gateway/cascade/cascade_run_priv.h"
 
@@ -24,8 +23,8 @@
 #include "gateway/transport/http.h"
 #include "gateway/auth/snapshot.h"
 
-static const char strange[] = "The engine sent an impossible event.", stopping[] = "The engine is being stopped.",
-		  failed_before[] = "The model failed when it was asked before.";
+static const char strange[] = "The engine sent an impossible event.", stopping[] = "The engine is being stopped.";
+const char cascade_run_failed_before[] = "The model has failed on this request before.";
 const char cascade_run_gone[] = "The engine stopped unexpectedly. It is being restarted.";
 
 bool cascade_run_is_watched(const struct cascade_run *r)
@@ -38,11 +37,11 @@ static struct cascade_side *other(struct cascade_side *s)
 	return s == &s->run->small ? &s->run->large : &s->run->small;
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 static void free_run(struct cascade_run *r)
 {
-	BUG_IF(r->small.id != 0 || r->large.id != 0 || r->gen != NULL, "a run of the cascade is freed in the middle");
+	BUG_IF(r->small.id != 0 || r->large.id != 0 || r->gen != NULL, "cascade: a run is freed before its end");
 	gw_timer_stop(&r->t->timers, &r->timer);
 	cascade_queue_dispose(&r->small.queue);
 	cascade_queue_dispose(&r->large.queue);
@@ -52,8 +51,8 @@ static void free_run(struct cascade_run *r)
 	sl_free(r->message);
 	sl_free(r->features);
 	sl_free(r->trace);
-	sl_free(r->small.told_by);
-	sl_free(r->large.told_by);
+	sl_free(r->small.sent_by);
+	sl_free(r->large.sent_by);
 	gw_snapshot_unref(r->snapshot);
 	sl_free(r);
 }
@@ -68,9 +67,9 @@ void cascade_run_unref(struct cascade_run *r)
 
 static void cancel(struct cascade_side *s)
 {
-	cascade_feed_flush(s->run); /* what was released before is shown */
+	cascade_feed_flush(s->run);
 	cascade_side_forget(s);
-	cascade_queue_keep(&s->queue, s->n_ready); /* none, unless it is not released yet */
+	cascade_queue_keep(&s->queue, s->n_ready); /* released, but waiting for the store; usually none */
 }
 
 static void act(struct cascade_run *r, const struct casc_action *a)
@@ -78,7 +77,7 @@ static void act(struct cascade_run *r, const struct casc_action *a)
 	switch ((enum casc_action_kind)a->kind) {
 	case CASC_DO_START_SMALL: cascade_side_submit(&r->small, 0, 0); break;
 	case CASC_DO_START_LARGE: cascade_side_submit(&r->large, 0, 0); break;
-	case CASC_DO_HOLD: break; /* what is held stays in the queue */
+	case CASC_DO_HOLD: break; /* held tokens stay in the queue */
 	case CASC_DO_RELEASE:
 		if (r->shown_ns == 0)
 			r->shown_ns = clock_now_ns();
@@ -119,7 +118,6 @@ void cascade_run_carry_out(struct cascade_run *r, const struct casc_actions *out
 		act(r, &out->at[i]);
 }
 
-/* False: it can't come now. */
 bool cascade_run_step(struct cascade_run *r, struct casc_event *e)
 {
 	struct casc_actions out;
@@ -130,7 +128,7 @@ bool cascade_run_step(struct cascade_run *r, struct casc_event *e)
 	return true;
 }
 
-static void tell_kind(struct cascade_run *r, enum casc_event_kind kind)
+static void step_kind(struct cascade_run *r, enum casc_event_kind kind)
 {
 	cascade_run_step(r, &(struct casc_event){.kind = (uint8_t)kind});
 }
@@ -149,7 +147,7 @@ static void arm(struct cascade_run *r)
 		gw_timer_start(&r->t->timers, &r->timer, due * NS_PER_MS > now ? due * NS_PER_MS - now : 0);
 }
 
-/* Nothing is submitted any more. */
+/* Is nothing more to be submitted? */
 static bool is_settled(const struct cascade_run *r)
 {
 	const struct casc *c = &r->casc;
@@ -161,7 +159,7 @@ static bool is_settled(const struct cascade_run *r)
 
 void cascade_run_begin(struct cascade_run *r)
 {
-	BUG_IF(r->busy, "an event of the cascade in the middle of another");
+	BUG_IF(r->busy, "cascade: nested events");
 	r->busy = true;
 	r->refs++;
 }
@@ -171,13 +169,13 @@ void cascade_run_end(struct cascade_run *r)
 	while (r->small_failed || r->large_failed) {
 		enum casc_event_kind kind = r->small_failed ? CASC_SMALL_FAILED : CASC_LARGE_FAILED;
 		*(r->small_failed ? &r->small_failed : &r->large_failed) = false;
-		tell_kind(r, kind);
+		step_kind(r, kind);
 	}
 	cascade_feed_flush(r);
 	if (r->ends_later && !r->saving)
 		cascade_feed_end(r, r->end_how);
 	if (r->gen == NULL && r->is_queued)
-		tell_kind(r, CASC_CLIENT_GONE);
+		step_kind(r, CASC_CLIENT_GONE);
 	cascade_side_give(&r->small);
 	cascade_side_give(&r->large);
 	arm(r);
@@ -196,7 +194,7 @@ void cascade_run_on_timer(struct gw_timer *timer)
 	struct cascade_run *r = list_entry(timer, struct cascade_run, timer);
 	r->due_ms = 0;
 	cascade_run_begin(r);
-	tell_kind(r, CASC_TIMER);
+	step_kind(r, CASC_TIMER);
 	cascade_run_end(r);
 }
 
@@ -211,7 +209,7 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 	if (!r->is_queued)
 		r->queued = *m;
 	r->is_queued = true;
-	/* Its slot is the answer's until something is released. */
+	/* The client sees the first sequence's queue position until something is shown. */
 	if (r->gen != NULL && alone && r->shown_ns == 0)
 		gen_told.on_queued(r->gen, m);
 	cascade_run_end(r);
@@ -221,7 +219,7 @@ static void take_confidence(const struct proto_tokens *m, uint16_t i, struct cas
 {
 	struct proto_token t = proto_token_at(m, i);
 	*out = (struct casc_token){.logprob = t.logprob};
-	/* Certainty may come out a rounding above 0. */
+	/* Rounding may raise certainty slightly above 0. */
 	if (out->logprob > 0 && out->logprob < 1e-3F)
 		out->logprob = 0;
 	for (; out->n_top < m->n_top && out->n_top < CASC_TOP; out->n_top++) {
@@ -230,7 +228,7 @@ static void take_confidence(const struct proto_tokens *m, uint16_t i, struct cas
 	}
 }
 
-/* Without memory for one more the answer fails as a whole: no other model has more. */
+/* Out of memory: the whole answer fails, because another model would need no less. */
 static void fail_all(struct cascade_run *r)
 {
 	cascade_sides_close(r, NULL);
@@ -238,14 +236,14 @@ static void fail_all(struct cascade_run *r)
 	sl_free(r->message);
 	r->message = NULL;
 	cascade_feed_flush(r);
-	tell_kind(r, CASC_CLIENT_GONE);
+	step_kind(r, CASC_CLIENT_GONE);
 	cascade_feed_failed(r, &r->small);
 }
 
 static void note_small(struct cascade_run *r, const struct proto_tokens *m, uint16_t i)
 {
 	uint32_t id = proto_token_at(m, i).id;
-	/* Beyond that they are no draft. */
+	/* A longer draft is not verifiable. */
 	if (cascade_run_is_watched(r) && r->verifiable && r->ids.len < PROTO_MAX_GIVEN * sizeof id)
 		(void)buf_append(&r->ids, &id, sizeof id);
 }
@@ -256,15 +254,15 @@ static void note_confidence(struct cascade_run *r)
 		r->trace[r->n_trace++] = casc_conf_value(&r->casc.conf, &r->casc.policy.conf);
 }
 
-/* The answer has as many tokens as it may have. */
+/* The answer has max_tokens. */
 static void end_by_length(struct cascade_side *s)
 {
 	cascade_side_forget(s);
 	s->done = (struct proto_done){.finish = PROTO_FINISH_LENGTH, .n_completion = s->made};
-	tell_kind(s->run, CASC_LARGE_DONE);
+	step_kind(s->run, CASC_LARGE_DONE);
 }
 
-/* It failed at this token when it was run before. */
+/* Repeated run: has the small model reached the token at which it failed? */
 static bool fails_again(const struct cascade_run *r)
 {
 	bool may = cascade_run_is_watched(r) || r->casc.phase == CASC_ONE;
@@ -293,7 +291,7 @@ static void take_token(struct cascade_side *s, struct cascade_frame *f)
 	if (is_small)
 		note_confidence(r);
 	if (is_small && fails_again(r))
-		cascade_side_fail(s, PROTO_ERR_INTERNAL, failed_before);
+		cascade_side_fail(s, PROTO_ERR_INTERNAL, cascade_run_failed_before);
 	else if (s->made >= s->most && s->id != 0)
 		end_by_length(s);
 }
@@ -312,7 +310,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	cascade_run_end(r);
 }
 
-/* Several choices are not watched: one model makes them all. */
+/* Only unwatched runs have several choices: one model generates them all. */
 static void on_choice(void *ctx, const struct proto_choice *m)
 {
 	struct cascade_side *s = ctx;
@@ -377,7 +375,7 @@ const struct link_listener cascade_side_listener = {.on_queued = on_queued,
 						    .on_lost = on_lost,
 						    .on_verified = on_verified};
 
-/* ---- the generation's ---- */
+/* ---- calls of the generation ---- */
 
 static void on_credit(void *ctx, uint32_t n_tokens)
 {
@@ -385,7 +383,7 @@ static void on_credit(void *ctx, uint32_t n_tokens)
 	if (__builtin_add_overflow(r->room, n_tokens, &r->room))
 		r->room = UINT32_MAX;
 	if (r->busy)
-		return; /* given at the end of it */
+		return; /* cascade_run_end gives it */
 	cascade_side_give(&r->small);
 	cascade_side_give(&r->large);
 }
@@ -405,7 +403,7 @@ static void on_leave(void *ctx, struct http_hold *hold)
 
 const struct gen_source cascade_run_source = {on_credit, on_leave};
 
-/* ---- what others need ---- */
+/* ---- for gateways that may continue it ---- */
 
 bool cascade_run_repeats(const struct cascade_run *r)
 {
@@ -430,7 +428,7 @@ void cascade_run_saved(struct cascade_run *r)
 {
 	r->saving = false;
 	if (r->busy)
-		return; /* handled at the end of it */
+		return; /* cascade_run_end handles it */
 	cascade_run_begin(r);
 	cascade_run_end(r);
 }

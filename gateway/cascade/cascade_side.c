@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One model's part in a run of the cascade: its sequence on the link, from SUBMIT to its end.
+ * One model of a run: its sequence on the engine link, from SUBMIT to the end.
  *
- * A sequence that can't be submitted fails like one that the engine ends, but after the actions that are on their
- * way (small_failed, large_failed).
+ * If submitting fails, the side fails as if the engine had ended the sequence, but only after the actions in progress
+ * (small_failed, large_failed).
  *
- * Credit. The generation's credit is a number of tokens that it wants in all (room), of whichever model.
- * While the small model is watched it gets a few tokens ahead only: credit can't be taken back, and what it
- * makes beyond the deciding token is wasted. Before anything is shown it gets hardly more than the tokens by
- * which that is decided: its steps would delay the large one's prompt. Paused it gets none.
- * The large one, given a draft, gets what is left when all of it is agreed with, at least one, since without credit
- * nothing is computed. Once the answer is admitted a sequence gets its credit with its SUBMIT, so that its prompt
- * is computed as soon as it is tokens.
+ * Credit. The generation's credit (room) counts tokens of both models. Credit can't be withdrawn, and tokens beyond the
+ * deciding one are wasted, so a watched small model gets only a few tokens ahead. Before anything is shown, it gets
+ * little more than the tokens of the hold, because its steps delay the large model's prompt. A paused model gets none.
+ *
+ * A large model with a draft gets what is left if the whole draft is accepted, and at least one token: without credit,
+ * the engine computes nothing. Once the answer is admitted, a sequence gets credit along with its SUBMIT, so that its
+ * prompt is computed as soon as it is tokenized.
  */
 #include <string.h>
 
@@ -23,15 +23,15 @@
 #include "gateway/transport/http.h"
 
 enum {
-	WATCH_AHEAD = 8, /* tokens that the small model may be ahead while it is watched: some steps of the engine */
-	HOLD_AHEAD = 2,  /* and behind the last one that is held: while more credit is on its way */
+	WATCH_AHEAD = 8, /* credit of a watched small model: a few engine steps */
+	HOLD_AHEAD = 2,  /* credit beyond the hold: covers the delay of further credit */
 };
 
 static const char busy[] = "The server is busy.";
 
 static struct engine_link *link_of(const struct cascade_run *r) { return r->t->link; }
 
-/* ---- ends ---- */
+/* ---- closing ---- */
 
 void cascade_side_forget(struct cascade_side *s)
 {
@@ -42,7 +42,6 @@ void cascade_side_forget(struct cascade_side *s)
 
 static void on_stopped(void *hold) { http_release(hold); }
 
-/* hold: released when the first of them is done; NULL allowed. */
 void cascade_sides_close(struct cascade_run *r, struct http_hold *hold)
 {
 	struct cascade_side *s = r->large.id != 0 ? &r->large : &r->small;
@@ -56,7 +55,6 @@ void cascade_sides_close(struct cascade_run *r, struct http_hold *hold)
 	cascade_side_forget(&r->large);
 }
 
-/* message: copied. */
 void cascade_side_set_failed(struct cascade_side *s, uint8_t error, const char *message, size_t n)
 {
 	struct cascade_run *r = s->run;
@@ -74,7 +72,7 @@ void cascade_side_fail(struct cascade_side *s, uint8_t error, const char *messag
 
 /* ---- submitting ---- */
 
-/* Answers of other models have no tokens that this one could read: it gets their text. */
+/* The tokenizers differ, so the large model continues after text. */
 static int put_kept(struct cascade_run *r, struct proto_submit *s, struct sl_buf *prompt)
 {
 	if (r->kept.len == 0)
@@ -88,7 +86,7 @@ static int put_kept(struct cascade_run *r, struct proto_submit *s, struct sl_buf
 	return rc;
 }
 
-/* The large model is to check n_given tokens, and keep n_keep of them. */
+/* The large model verifies n_given tokens and keeps at least n_keep of them. */
 static int put_given(struct cascade_run *r, struct proto_submit *s, uint32_t n_given, uint32_t n_keep)
 {
 	if (n_given > PROTO_MAX_GIVEN || n_given * sizeof(uint32_t) > r->ids.len || n_keep >= r->max_tokens)
@@ -135,10 +133,9 @@ static int send_submit(struct cascade_side *side, struct proto_submit *s, uint32
 	return rc;
 }
 
-/* Of a run that is made again: what is known to come to nothing is not asked for. True: that was all. */
-static bool submit_again(struct cascade_side *side)
+/* In a repeated run: is it known that this sequence fails or loses? Then it is not submitted. */
+static bool skip_known(struct cascade_side *side)
 {
-	static const char before[] = "The model failed when it was asked before.";
 	struct cascade_run *r = side->run;
 	bool fails;
 	if (side == &r->small) {
@@ -153,7 +150,8 @@ static bool submit_again(struct cascade_side *side)
 		fails = (r->known & CASC_PAST_LARGE_LOST) != 0;
 	}
 	if (fails)
-		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, before, strlen(before));
+		cascade_side_set_failed(side, PROTO_ERR_OVERLOADED, cascade_run_failed_before,
+					strlen(cascade_run_failed_before));
 	return fails;
 }
 
@@ -161,7 +159,7 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 {
 	struct cascade_run *r = side->run;
 	struct proto_submit s = r->submit;
-	if (submit_again(side))
+	if (skip_known(side))
 		return;
 	if (r->gen == NULL && r->is_queued)
 		return; /* the generation is gone */
@@ -170,10 +168,10 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 		return;
 	}
 	side->lost_prompt += side->n_prompt;
-	side->n_prompt = side->made = side->credited = side->n_ready = side->n_told = 0;
+	side->n_prompt = side->made = side->credited = side->n_ready = side->n_sent = 0;
 	side->queued = false;
-	if (side->told_by != NULL)
-		memset(side->told_by, 0, r->n_choices * sizeof *side->told_by);
+	if (side->sent_by != NULL)
+		memset(side->sent_by, 0, r->n_choices * sizeof *side->sent_by);
 	side->verifying = n_given > 0;
 	side->most = UINT32_MAX;
 	cascade_queue_clear(&side->queue);
@@ -186,6 +184,7 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 
 /* ---- credit ---- */
 
+/* The credit that s may have now. */
 static uint32_t may_make(const struct cascade_side *s)
 {
 	const struct cascade_run *r = s->run;
@@ -211,7 +210,7 @@ void cascade_side_give(struct cascade_side *s)
 	if (s->id == 0 || r->room == 0 || r->gen == NULL)
 		return;
 	uint32_t most = may_make(s);
-	/* Not for every token, and never late. */
+	/* In batches, but before it runs out. */
 	if (most <= s->credited || (cascade_run_is_watched(r) && s->credited - s->made > WATCH_AHEAD / 2))
 		return;
 	engine_link_credit(link_of(r), s->id, most - s->credited);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a run of the cascade begins: which models it may use, what they are asked, its plan.
+ * Starts a run: its models, what they are asked, and its plan.
  */
 #include <string.h>
 
@@ -24,7 +24,7 @@ static void side_init(struct cascade_side *s, struct cascade_run *r, int model, 
 	cascade_queue_init(&s->queue, logprobs ? submit->n_top_logprobs : 0, logprobs);
 }
 
-/* A rule of the configuration names a model; one that is neither of the two is the large one of this request. */
+/* The model that a rule names. A third model replaces the large one for this request. */
 static uint8_t forced_by(const struct engine_link *link, const char *name, struct cascade_models *m)
 {
 	if (name == NULL)
@@ -57,7 +57,7 @@ static bool one_tokenizer(const struct engine_link *link, const struct cascade_m
 	return digest != 0 && digest == engine_link_model(link, m->large)->tokenizer;
 }
 
-/* What it asks of the machine. */
+/* *e: the start event. */
 static void plan(struct cascade_run *r, const struct cascade_ask *ask, struct casc_event *e)
 {
 	const struct proto_submit *s = ask->submit;
@@ -84,7 +84,7 @@ static void plan(struct cascade_run *r, const struct cascade_ask *ask, struct ca
 	side_init(&r->large, r, m.can_large ? m.large : -1, s);
 }
 
-/* The same as before. */
+/* Starts as the run that it repeats did. */
 static int plan_again(struct cascade_run *r, const struct cascade_ask *ask, struct casc_actions *out)
 {
 	const struct cascade_models *m = &ask->models;
@@ -129,9 +129,9 @@ static struct cascade_run *create(struct gw_thread *t, const struct cascade_ask 
 		rc = r->features == NULL || r->trace == NULL ? SL_ENOMEM : 0;
 	}
 	if (rc == 0 && r->n_choices > 1) {
-		r->small.told_by = sl_zalloc_n(r->n_choices, sizeof *r->small.told_by);
-		r->large.told_by = sl_zalloc_n(r->n_choices, sizeof *r->large.told_by);
-		rc = r->small.told_by == NULL || r->large.told_by == NULL ? SL_ENOMEM : 0;
+		r->small.sent_by = sl_zalloc_n(r->n_choices, sizeof *r->small.sent_by);
+		r->large.sent_by = sl_zalloc_n(r->n_choices, sizeof *r->large.sent_by);
+		rc = r->small.sent_by == NULL || r->large.sent_by == NULL ? SL_ENOMEM : 0;
 	}
 	if (rc != 0) {
 		cascade_run_unref(r);
@@ -140,7 +140,7 @@ static struct cascade_run *create(struct gw_thread *t, const struct cascade_ask 
 	return r;
 }
 
-/* What has kept it from starting. */
+/* Why it could not start. */
 static int start_code(const struct cascade_run *r)
 {
 	if (r->casc.plan == CASC_PLAN_NONE)
@@ -174,7 +174,7 @@ int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32
 	if (ask->again == NULL)
 		casc_past_begin(&r->past, &r->casc);
 	rc = r->casc.phase == CASC_OVER ? start_code(r) : 0;
-	/* No frame of the engine is read before this returns. */
+	/* Frames of the engine are read only after this returns. */
 	if (rc == 0)
 		rc = gen_start_fed(t, ask->submit, window_tokens, &cascade_run_source, r, first, &r->gen);
 	if (rc != 0) {

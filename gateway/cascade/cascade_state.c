@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tier's load and budget are of the whole process: the engine's load and a tier's escalations don't depend
- * on the thread of a connection. So they have a lock, which is
- * taken only for steps that may read the budget: a plan, and what comes while the small model is watched.
- * A token of an answer that is merely shown takes none.
+ * A tier's load and budget are the process's: they do not depend on a connection's thread. Their lock is taken only for
+ * steps that may use the budget: the plan, and events while the small model is watched. Tokens that are only passed on
+ * take no lock.
  *
- * A reload makes a new state with new thresholds that keeps the counts. Answers that began under the old one
- * count there to their end, which is at most minutes away.
+ * A reload makes a new state with new thresholds and the old counts. Requests that began under the old state count
+ * there until they end, at most minutes later.
  */
 #include "gateway/cascade/cascade_state.h"
 
@@ -17,10 +16,10 @@
 
 struct cascade_tier {
 	struct cascade_state *state;
-	const char *name; /* the configuration's */
+	const char *name; /* borrowed from the configuration */
 	int64_t priority;
 	struct casc_policy policy;
-	pthread_mutex_t lock; /* for what follows */
+	pthread_mutex_t lock; /* of the next two */
 	struct casc_load load;
 	struct casc_budget budget;
 };
@@ -66,12 +65,12 @@ int cascade_state_create(const struct gw_config *cfg, struct cascade_state *befo
 		return 0;
 	struct cascade_state *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
-		return sl_errf(err, SL_ENOMEM, "no memory for the cascade");
+		return sl_errf(err, SL_ENOMEM, "cascade: no memory");
 	int rc = casc_scorer_create(cfg->cascade, &s->scorer, err);
 	if (rc == 0 && cfg->cascade_log != NULL && cfg->cascade_log[0] != '\0')
 		rc = cascade_log_open(cfg->cascade_log, cfg->cascade_log_bytes, &s->log, err);
 	if (rc == 0 && (s->tiers = sl_zalloc_n(cfg->tiers.n > 0 ? cfg->tiers.n : 1, sizeof *s->tiers)) == NULL)
-		rc = sl_errf(err, SL_ENOMEM, "no memory for the cascade");
+		rc = sl_errf(err, SL_ENOMEM, "cascade: no memory");
 	if (rc != 0) {
 		cascade_state_destroy(s);
 		return rc;
@@ -103,11 +102,11 @@ const char *cascade_tier_name(const struct cascade_tier *t) { return t->name; }
 struct cascade_tier *cascade_state_tier(struct cascade_state *s, const char *name)
 {
 	struct cascade_tier *t = find(s, name);
-	BUG_IF(t == NULL, "a request of the tier '%s', which the configuration does not have", name);
+	BUG_IF(t == NULL, "cascade: no tier '%s' in the configuration", name);
 	return t;
 }
 
-/* Is a tier degraded that is served before this one? */
+/* Is a tier of higher priority degraded? */
 static bool better_degraded(const struct cascade_tier *t)
 {
 	bool is = false;
@@ -145,14 +144,14 @@ void cascade_state_see(struct cascade_state *s, const uint32_t small_ms[PROTO_PR
 						.ttft_large_ms = large_ms[p],
 						.better_degraded = better_degraded(t)};
 		pthread_mutex_lock(&t->lock);
-		/* While it recovers, every decision is a request's turn. */
+		/* A decision of a recovering tier counts as a request. */
 		if (t->policy.load.target_ms > 0 && t->load.state != CASC_RECOVERING)
 			casc_load_decide(&t->load, &t->policy.load, &in);
 		pthread_mutex_unlock(&t->lock);
 	}
 }
 
-/* A token that only passes never asks the budget. */
+/* A token that is only passed on never needs the budget. */
 static bool only_passes(const struct casc *c, const struct casc_event *e)
 {
 	bool token = e->kind == CASC_SMALL_TOKEN || e->kind == CASC_LARGE_TOKEN;

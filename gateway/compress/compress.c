@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The prompt is parsed once; each message gets the number of its block or KEPT. The token estimate depends on a
- * message's own bytes only: scaled by the engine's counts, blocks would move from one turn to the next.
+ * The prompt is parsed once. Each message gets the number of its block, or KEPT. The token estimate depends on the
+ * message alone; scaled by the engine's counts, it would move the borders of blocks from turn to turn.
  */
 #include "gateway/compress/compress.h"
 
@@ -16,12 +16,12 @@
 
 enum {
 	KEPT = -1,
-	MESSAGE_TOKENS = 4,    /* what a template puts around a message */
+	MESSAGE_TOKENS = 4,    /* that a template adds to a message */
 	ASCII_PER_TOKEN = 4,   /* bytes */
 	OTHER_PER_TOKEN = 3,   /* bytes, of characters that are not ASCII */
-	LEAST_OF_MESSAGE = 64, /* bytes of each in a transcript */
-	CALLERS = 16,          /* messages with calls that are looked at for a result's */
-	/* A model can't restore the user's facts; other messages' facts count when they occurred more than once. */
+	LEAST_OF_MESSAGE = 64, /* bytes of each message in a transcript, at the least */
+	CALLERS = 16,          /* messages with calls that are searched for a result's call */
+	/* Only the user knows the user's facts. Facts of other messages count if they occur more than once. */
 	USERS_WEIGHT = 4,
 	OTHERS_WEIGHT = 1,
 	LEAST_WEIGHT = 2,
@@ -31,8 +31,8 @@ struct message {
 	const json_t *json;
 	const char *role;
 	size_t turn;
-	size_t calls; /* 1 + the last message up to this one that calls tools; 0: none does */
-	int block;    /* KEPT: it stays */
+	size_t calls; /* 1 + the index of the last message up to this one that calls tools; 0: none */
+	int block;    /* KEPT: not removed */
 	uint64_t estimate;
 };
 
@@ -97,7 +97,7 @@ static bool has_call(const struct message *m, const char *id)
 	return false;
 }
 
-/* The message that made the call, i itself when there is none near. */
+/* The message that made the call; i if none is near. */
 static size_t caller_of(const struct compress_chat *c, size_t i, const char *id)
 {
 	size_t at = c->messages[i].calls;
@@ -236,7 +236,7 @@ size_t compress_n_messages(const struct compress_chat *c, size_t n_blocks)
 
 /* ---- a block ---- */
 
-/* The next message of a block from i on; n_messages: there is none. */
+/* The next message of a block from i on; n_messages: none. */
 static size_t next_of(const struct compress_chat *c, size_t block, size_t i)
 {
 	while (i < c->n_messages && c->messages[i].block != (int)block)
@@ -257,7 +257,7 @@ int compress_block_digest(const struct compress_chat *c, size_t block, uint8_t o
 	return rc;
 }
 
-/* At most `most` bytes of a text, whole characters: its beginning and its end. */
+/* Appends the text or, if it is longer than `most` bytes, its beginning and end in whole characters. */
 static int put_clipped(struct sl_buf *out, const char *s, size_t n, size_t most)
 {
 	if (n <= most)
@@ -295,7 +295,7 @@ static int put_calls(struct sl_buf *out, const json_t *m, size_t most)
 	return rc;
 }
 
-/* The turn of message i has one of the facts. */
+/* Does the turn of message i have one of the facts? */
 static bool has_one(const struct compress_chat *c, size_t i, const struct compress_facts *facts)
 {
 	size_t turn = c->messages[i].turn, n;
@@ -310,14 +310,14 @@ static bool has_one(const struct compress_chat *c, size_t i, const struct compre
 	return false;
 }
 
-int compress_block_transcript(const struct compress_chat *c, size_t block, const struct compress_telling *t,
+int compress_block_transcript(const struct compress_chat *c, size_t block, const struct compress_excerpt *t,
 			      struct sl_buf *out)
 {
 	size_t fair = t->max_bytes / (c->blocks[block].n_messages + 1), start = out->len, n;
 	int rc = 0;
 	if (fair < LEAST_OF_MESSAGE)
 		fair = LEAST_OF_MESSAGE;
-	/* When all of it fits there is nothing to clip. */
+	/* If all of it fits, nothing is clipped. */
 	if (c->blocks[block].estimate * ASCII_PER_TOKEN < t->max_bytes)
 		fair = t->max_bytes;
 	for (size_t i = next_of(c, block, 0); rc == 0 && i < c->n_messages; i = next_of(c, block, i + 1)) {
@@ -350,7 +350,7 @@ void compress_block_facts(const struct compress_chat *c, size_t block, struct co
 
 /* ---- writing ---- */
 
-/* NULL: no memory; json_copy would leave members out. */
+/* NULL: no memory. json_copy would drop members when memory is short. */
 static json_t *copy_object(const json_t *o)
 {
 	json_t *copy = json_object();

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One pass over a text, byte by byte where it is ASCII. What counts:
+ * One pass over a text, by bytes where it is ASCII. Facts are:
  *
  *   addresses     http://, https://, www. up to a blank
  *   quotations    "…", “…”, «…», 「…」, `…` on one line
- *   numbers       of two digits and more, or with a currency or %: dates, times and prices as a whole
- *   identifiers   words of letters and digits, with an underscore or with capitals inside
- *   names         words with a capital within a sentence, those that follow one another as one; after
- *                 Hangul, kana or ideographs anywhere, for those scripts begin no sentence with one
+ *   numbers       of two or more digits, or with a currency or %: dates, times and prices as a whole
+ *   identifiers   words of letters and digits, with an underscore or with inner capitals
+ *   names         capitalized words within a sentence, consecutive ones together; also directly after Hangul, kana or
+ *                 ideographs
  *
- * A text that shouts has no names by this rule. Of scripts without capitals only numbers and what is
- * written in Latin letters are found: Korean nouns carry particles, and to cut those needs a lexicon.
+ * A text in capitals has no names. In scripts without capitals, only numbers and words in Latin letters are found:
+ * Korean nouns carry particles, and removing those needs a lexicon.
  *
- * A fact is in a text when each of its words is, as a word, whatever the case, with or without commas in
- * numbers. What follows it may be a particle, so only letters and digits of ASCII end a word.
+ * A text contains a fact if it contains each of its words as a word, ignoring case and commas within numbers. A
+ * particle may follow a word, so only ASCII letters and digits continue one.
  */
 #include "gateway/compress/compress_facts.h"
 
@@ -40,7 +40,7 @@ static char lower(char c) { return is_upper(c) ? (char)(c + 32) : c; }
 
 /* ---- sentences ---- */
 
-/* Does what stands at i end a sentence? */
+/* Does a sentence end at i? */
 static bool ends_sentence(const char *s, size_t n, size_t i)
 {
 	if (s[i] == '\n')
@@ -67,7 +67,7 @@ static void find_sentence(const struct reader *r, size_t from, size_t to, struct
 	}
 }
 
-/* ---- those that were seen ---- */
+/* ---- candidates ---- */
 
 static uint32_t hash_of(const char *s, size_t n)
 {
@@ -116,7 +116,7 @@ static void add(struct reader *r, size_t from, size_t to)
 	f->at[f->n < FACTS_SEEN ? f->n++ : worst] = fact;
 }
 
-/* ---- what counts; each gives how far it went, 0: it is not one ---- */
+/* ---- kinds of facts: each function returns the bytes it took, 0: none ---- */
 
 static bool begins(const struct reader *r, size_t i, const char *with)
 {
@@ -163,7 +163,7 @@ static bool is_word_byte(const struct reader *r, size_t i)
 	return i < r->n && (is_alnum(r->text[i]) || r->text[i] == '_');
 }
 
-/* A run of letters, digits and what joins them: a number, an identifier, or nothing of interest. */
+/* A run of letters, digits and joining characters: a number, an identifier, or no fact. */
 static size_t take_token(struct reader *r, size_t i)
 {
 	size_t end = i, digits = 0, letters = 0, joints = 0;
@@ -191,7 +191,7 @@ static size_t take_token(struct reader *r, size_t i)
 	return end - i;
 }
 
-/* One character: its length, and what it is. Invalid bytes are nothing. */
+/* The length and category of the character at i; an invalid byte has no category. */
 static size_t letter_at(const struct reader *r, size_t i, utf8proc_category_t *what)
 {
 	uint32_t cp;
@@ -202,13 +202,13 @@ static size_t letter_at(const struct reader *r, size_t i, utf8proc_category_t *w
 
 static bool is_letter(utf8proc_category_t what) { return what >= UTF8PROC_CATEGORY_LU && what <= UTF8PROC_CATEGORY_MN; }
 
-/* The end of the word at i; *capital: it begins with one. An apostrophe ends it, too. */
+/* The end of the word at i; *capital: its first letter is one. An apostrophe ends a word. */
 static size_t word_end(const struct reader *r, size_t i, bool *capital)
 {
 	utf8proc_category_t what;
 	size_t len = letter_at(r, i, &what), end = i;
 	*capital = what == UTF8PROC_CATEGORY_LU;
-	/* A script without capitals ends it: particles. */
+	/* A letter of a script without capitals ends a capitalized word: it begins a particle. */
 	while (end < r->n && is_letter(what) && (what != UTF8PROC_CATEGORY_LO || !*capital)) {
 		end += len;
 		len = end < r->n ? letter_at(r, end, &what) : 0;
@@ -233,7 +233,7 @@ static size_t take_name(struct reader *r, size_t i, bool within, size_t *word)
 	return end - i;
 }
 
-/* More capitals than small letters, and not just a name. */
+/* Is most of it capitals, and more than a name? */
 static bool does_shout(const char *s, size_t n)
 {
 	size_t upper = 0, small = 0;
@@ -247,7 +247,7 @@ static bool does_shout(const char *s, size_t n)
 void compress_facts_read(struct compress_facts *f, const char *text, size_t n, uint32_t weight)
 {
 	struct reader r = {.f = f, .text = text, .n = n, .weight = weight, .shouts = does_shout(text, n)};
-	bool within = false; /* something of the sentence has come */
+	bool within = false; /* a word of the sentence has been read */
 	f->n_texts++;
 	for (size_t i = 0; i < n;) {
 		size_t took, word = 0;
@@ -275,7 +275,7 @@ void compress_facts_choose(struct compress_facts *f, uint32_t least)
 			continue;
 		struct compress_fact fact = f->at[i];
 		size_t k = n < FACTS_MOST ? n++ : FACTS_MOST;
-		/* Into its place among the best so far. */
+		/* Insertion into the best so far. */
 		for (; k > 0 && is_better(&fact, &f->at[k - 1]); k--)
 			if (k < FACTS_MOST)
 				f->at[k] = f->at[k - 1];
@@ -285,9 +285,10 @@ void compress_facts_choose(struct compress_facts *f, uint32_t least)
 	f->n = n;
 }
 
-/* ---- looking for them ---- */
+/* ---- check ---- */
 
-/* As texts are compared: small letters, no commas within numbers. Room for n bytes; how many there are. */
+/* The form in which texts are compared: lower case, no commas within numbers. out: room for n bytes. Returns the bytes
+ * used. */
 static size_t plain(const char *s, size_t n, char *out)
 {
 	size_t k = 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a summary must keep: names, numbers, quotations, addresses and identifiers of the text that it
- * replaces. Found by rules, without a model, so that a model's summary can be checked against them.
- * Pure.
+ * Facts: what a summary must keep of the text that it replaces. Rules find them, not a model, so that a model's summary
+ * can be checked against them. Pure.
  */
 #ifndef GATEWAY_COMPRESS_FACTS_H
 #define GATEWAY_COMPRESS_FACTS_H
@@ -14,21 +13,21 @@
 #include "base/buf.h"
 
 enum {
-	FACTS_MOST = 16,  /* that are asked for */
-	FACTS_SEEN = 256, /* that are kept while there may be better ones */
+	FACTS_MOST = 16,  /* chosen at the end */
+	FACTS_SEEN = 256, /* candidates */
 	FACT_MAX_BYTES = 96,
 	FACT_MAX_SENTENCE = 160,
 };
 
 /* Texts are borrowed from what was read. */
 struct compress_fact {
-	const char *at, *sentence; /* sentence: the one it is in, or itself */
+	const char *at, *sentence; /* sentence: the sentence that contains it, or the fact itself */
 	size_t n, n_sentence;
 	uint32_t hash;
-	uint32_t weight; /* how many texts have it, and their roles */
-	uint32_t last;   /* when it came last */
-	uint32_t text;   /* in which text */
-	bool found;      /* by compress_facts_check */
+	uint32_t weight; /* sum of the weights of the texts that contain it */
+	uint32_t last;   /* clock of the last occurrence */
+	uint32_t text;   /* number of the last text that contains it */
+	bool found;      /* set by compress_facts_check */
 };
 
 struct compress_facts {
@@ -37,11 +36,11 @@ struct compress_facts {
 	struct compress_fact at[FACTS_SEEN];
 };
 
-/* A text counts `weight` for each fact in it, once. */
+/* Adds the facts of a text. Each gains `weight`, once per text. */
 void compress_facts_read(struct compress_facts *f, const char *text, size_t n, uint32_t weight);
-/* Keeps the FACTS_MOST that matter: frequent ones, then late ones; those of a weight below `least` don't. */
+/* Keeps the best FACTS_MOST facts: by weight, then the latest; drops those with a weight below `least`. */
 void compress_facts_choose(struct compress_facts *f, uint32_t least);
-/* Which of them are in the text: their number. 0, SL_ENOMEM. */
+/* Sets `found` of the facts that the text contains, and counts them. 0, SL_ENOMEM. */
 int compress_facts_check(struct compress_facts *f, const char *text, size_t n, size_t *n_found);
 
 #endif

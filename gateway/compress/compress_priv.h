@@ -32,7 +32,7 @@ enum compress_state {
 struct compress_summary {
 	char *text; /* owned; NULL: none */
 	size_t n;
-	bool stored; /* it came from the store */
+	bool stored; /* read from the store */
 };
 
 struct compress_run {
@@ -46,16 +46,16 @@ struct compress_run {
 	int writer;            /* the model that writes summaries */
 	uint32_t limit, n_ctx; /* tokens of the answering model */
 	uint32_t n_before, n_trimmed, n_after;
-	uint64_t count_id; /* 0: none is awaited */
-	bool placed;
-	bool late;    /* the time for summaries is over */
-	size_t n_out; /* blocks that go */
+	uint64_t count_id; /* of the count in progress; 0: none */
+	bool counted;      /* it counts as one of its key's running requests */
+	bool late;         /* the time limit has passed: no more summaries */
+	size_t n_out;      /* blocks to remove */
 	int n_trims;
 	struct compress_summary *summaries; /* [n_out] */
-	size_t block;                       /* the one that is summarized; going down */
-	int n_blocks;                       /* that were, or not */
-	uint32_t room;                      /* tokens that summaries may still have */
-	/* Of the block. */
+	size_t block;                       /* being summarized; counts down */
+	int n_blocks;                       /* handled so far */
+	uint32_t room;                      /* tokens left for summaries */
+	/* Of this block. */
 	int tries;
 	uint32_t max_tokens;
 	struct cache_key name;
@@ -64,9 +64,9 @@ struct compress_run {
 	struct generation *gen;
 	struct quota *quota;
 	struct sl_buf text;                /* what the model wrote */
-	struct compress_facts facts, said; /* of the block, of its summary */
+	struct compress_facts facts, said; /* of the block; of its summary */
 	struct gw_timer timer;
-	struct sl_buf out; /* the prompt */
+	struct sl_buf out; /* the new prompt */
 	char told[COMPRESS_TOLD_BYTES];
 	compress_done *done;
 	void *ctx;
@@ -77,19 +77,19 @@ static inline struct gw_thread *compress_thread(const struct compress_run *r) { 
 /* ---- compress_run.c ---- */
 
 void compress_set_state(struct compress_run *r, enum compress_state to);
-/* No more summaries will come: writes the prompt and has it counted. */
+/* Ends the summaries: writes the prompt and counts it. */
 void compress_fit(struct compress_run *r);
 
 /* ---- compress_summary.c ---- */
 
-/* Summarizes the first n_out blocks, the newest first, as far as there is room; then calls compress_fit, from here or
- * from the loop. */
+/* Summarizes the first n_out blocks, the newest first, while there is room; then calls compress_fit, directly or from
+ * the loop. */
 void compress_summarize(struct compress_run *r);
-/* Cancels the summary in progress, if any, and pays for its tokens. */
+/* Cancels the summary in progress, if any, and charges its tokens. */
 void compress_summary_leave(struct compress_run *r);
 /* The same after the time limit; ends with compress_fit. */
 void compress_summary_late(struct compress_run *r);
-/* The most tokens that the summary of a block has. */
+/* max_tokens of a block's summary. */
 uint32_t compress_summary_tokens(const struct compress_run *r, size_t block);
 
 #endif

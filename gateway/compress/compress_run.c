@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The limit is 75 % of the model's context beside the requested answer, or the tier's limit on prompts. A block is
- * about a quarter of that. The number of blocks to remove is found by counting the rest. Each removed block gets a
- * summary of at most a quarter of its tokens, all together at most a quarter of the limit; when they don't fit, are too
- * many, or time is short, the oldest blocks get none.
+ * The limit is 75 % of the model's context after subtracting the requested answer, or the tier's limit on prompts if
+ * that is lower. A block is about a quarter of the limit. The number of blocks to remove is found by counting what is
+ * left. Each removed block gets a summary of at most a quarter of its tokens; together they get at most a quarter of
+ * the limit. If they don't fit, are too many, or time is short, the oldest blocks get none.
  *
- * compress_summary.c makes the summaries. A run counts against its key's concurrency, like the answer it is for.
+ * compress_summary.c makes the summaries. A run counts as one of its key's running requests, like the answer it is for.
  */
 #include "gateway/compress/compress_priv.h"
 
@@ -18,7 +18,7 @@
 #include "gateway/request/request_fields.h"
 
 enum {
-	MOST_TRIMS = 8, /* counts, then every block is removed */
+	MOST_TRIMS = 8, /* counts; then every block is removed */
 	FIT_MS = 1000,  /* for the last count, after the time limit */
 };
 
@@ -33,9 +33,9 @@ REQUESTS(requests_summary, "summary");
 REQUESTS(requests_trim, "trim");
 COUNTER(removed_tokens, "sluice_compressed_tokens_total", "Tokens of conversations that compression removed");
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
-/* After a block comes the next one, or the end. */
+/* After a block: the next one, or the end. */
 #define NEXT_BLOCK (1 << COMPRESS_READING | 1 << COMPRESS_SUBMITTED | 1 << COMPRESS_FITTING | 1 << COMPRESS_OVER)
 
 void compress_set_state(struct compress_run *r, enum compress_state to)
@@ -52,15 +52,15 @@ void compress_set_state(struct compress_run *r, enum compress_state to)
 	    [COMPRESS_FITTING] = 1 << COMPRESS_FITTING | 1 << COMPRESS_OVER,
 	    [COMPRESS_OVER] = 0,
 	};
-	BUG_IF(!(allowed[r->state] & 1 << to), "a compression from state %d to %d", (int)r->state, (int)to);
+	BUG_IF(!(allowed[r->state] & 1 << to), "compress: state %d to %d", (int)r->state, (int)to);
 	r->state = to;
 }
 
-static void leave_place(struct compress_run *r)
+static void uncount_running(struct compress_run *r)
 {
-	if (r->placed)
+	if (r->counted)
 		atomic_fetch_sub(r->key->n_running, 1);
-	r->placed = false;
+	r->counted = false;
 }
 
 /* Cancels all that is pending. */
@@ -72,7 +72,7 @@ static void stop(struct compress_run *r)
 	cache_cancel(&r->op);
 	compress_summary_leave(r);
 	gw_timer_stop(&compress_thread(r)->timers, &r->timer);
-	leave_place(r);
+	uncount_running(r);
 }
 
 void compress_free(struct compress_run *r)
@@ -108,7 +108,7 @@ static struct proto_str written(const struct compress_run *r)
 
 static void on_counted(void *ctx, const struct proto_counted *m);
 
-/* 0, or it can't be counted. */
+/* Has the engine count a prompt. 0, or a code. */
 static int count(struct compress_run *r, struct proto_str prompt)
 {
 	const struct proto_count req = {.model = (uint16_t)r->ask.model,
@@ -201,7 +201,7 @@ static bool drop_oldest(struct compress_run *r)
 
 static void on_fitted(struct compress_run *r, const struct proto_counted *m)
 {
-	/* The template takes no system message there. */
+	/* The template allows no system message there. */
 	if (m->error != PROTO_ERR_NONE && r->form == COMPRESS_MESSAGE) {
 		r->form = COMPRESS_FOLDED;
 		compress_fit(r);
@@ -215,7 +215,7 @@ static void on_fitted(struct compress_run *r, const struct proto_counted *m)
 	finish_shorter(r);
 }
 
-/* ---- how much to remove ---- */
+/* ---- how many blocks to remove ---- */
 
 /* Tokens that summaries of the first n blocks may have. */
 static uint32_t room_for(const struct compress_run *r, size_t n)
@@ -314,15 +314,15 @@ static uint32_t limit_of(const struct gw_tier_config *tier, uint32_t n_ctx, uint
 	return tier->max_prompt > 0 && tier->max_prompt < limit ? (uint32_t)tier->max_prompt : limit;
 }
 
-static bool take_place(struct compress_run *r)
+static bool count_running(struct compress_run *r)
 {
-	r->placed = atomic_fetch_add(r->key->n_running, 1) < r->key->tier->concurrency;
-	if (!r->placed)
-		atomic_fetch_sub(r->key->n_running, 1); /* reported in the answer */
-	return r->placed;
+	r->counted = atomic_fetch_add(r->key->n_running, 1) < r->key->tier->concurrency;
+	if (!r->counted)
+		atomic_fetch_sub(r->key->n_running, 1); /* over the limit: the answer reports it */
+	return r->counted;
 }
 
-/* Some block can be removed. False also without memory. */
+/* Can any block be removed? False also without memory. */
 static bool may_shorten(struct compress_run *r)
 {
 	return compress_chat_read(r->ask.prompt.at, r->ask.prompt.n, r->n_ctx / 16 * 3, &r->chat) == 0 &&
@@ -336,7 +336,7 @@ static uint32_t limit_for(const struct exchange *x, const struct compress_ask *a
 
 bool compress_may_apply(const struct exchange *x, const struct compress_ask *ask)
 {
-	/* A token has a byte at least, and JSON more bytes around a message than a template has tokens. */
+	/* A token has at least one byte, and JSON adds more bytes to a message than a template adds tokens. */
 	return x->key->tier->compress != COMPRESS_OFF && ask->prompt.n > limit_for(x, ask);
 }
 
@@ -362,7 +362,7 @@ int compress_start(struct exchange *x, const struct compress_ask *ask, compress_
 	buf_init(&r->text, COMPRESS_MOST_TEXT);
 	buf_init(&r->out, REQUEST_MAX_PROMPT);
 	gw_timer_init(&r->timer, on_timer);
-	if (!may_shorten(r) || !take_place(r) || count(r, ask->prompt) != 0) {
+	if (!may_shorten(r) || !count_running(r) || count(r, ask->prompt) != 0) {
 		compress_free(r);
 		return 1;
 	}

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A block's summary: found in the store, or written by the small model, checked and stored.
+ * Makes a block's summary: reads it from the store, or has the small model write one, then checks and stores it.
  *
- * A summary is used if it has most of the facts that matter (compress_facts.h) and invents hardly any; missing facts
- * are added in the conversation's words. Otherwise a second try summarizes only the turns with the facts; if that
- * fails, too, the block gets no summary. Both outcomes are stored under the block's digest, so that the conversation's
- * next turn costs nothing. Two concurrent requests may both make a summary; it is the same one, since generation is
- * greedy.
+ * A summary is used if it has most of the block's facts (compress_facts.h) and invents hardly any; missing facts are
+ * added as sentences of the conversation. Otherwise a second try summarizes only the turns with the facts; if that
+ * fails too, the block gets no summary. Both outcomes are stored under the block's digest, so the next turn pays
+ * nothing. Two concurrent requests may both make a summary; generation is greedy, so they get the same one.
  *
- * It is charged with its real tokens, between QUEUED and the first credit; if the key's limits refuse it, the block
- * gets no summary. Nothing is logged: the texts are the users'.
+ * Its real tokens are charged between QUEUED and the first credit. If the key's limits don't allow them, the block gets
+ * no summary. Nothing is logged, because the texts are the users'.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,20 +22,20 @@
 
 enum {
 	RECORD_VERSION = 0x53,
-	RECORD_HEAD = 1, /* whether there is a summary */
+	RECORD_HEAD = 1, /* 1: a summary follows; 0: there is no good one */
 	LEAST_SUMMARY = 32,
 	MOST_SUMMARY = 512,  /* tokens */
-	SUMMARY_PROMPT = 64, /* tokens around a transcript */
-	BYTES_PER_TOKEN = 2, /* of a transcript, at least */
-	SUMMARY_BYTES = 3,   /* of a summary's token */
-	MOST_ADDED = 1024,   /* bytes of facts that are added */
+	SUMMARY_PROMPT = 64, /* tokens of the prompt besides the transcript */
+	BYTES_PER_TOKEN = 2, /* of a transcript, at the least */
+	SUMMARY_BYTES = 3,   /* per token of a summary */
+	MOST_ADDED = 1024,   /* bytes of added facts */
 	MOST_TRIES = 2,
-	MOST_BLOCKS = 16,        /* that are summarized for one request, the newest */
-	FAILED_KEEP_MS = 600000, /* that a block has no good summary */
+	MOST_BLOCKS = 16,        /* summarized per request, the newest */
+	FAILED_KEEP_MS = 600000, /* how long "no good summary" is stored */
 	WINDOW_TOKENS = 64,
-	FOUND_OF_5 = 3,     /* of 5 facts so many must be there */
-	INVENTED_OF_5 = 1,  /* and of 5 in the summary so many may be new: other ways to write them */
-	OTHERS_BYTES = 200, /* of a message that is not the user's: models are verbose */
+	FOUND_OF_5 = 3,     /* of 5 facts of the block, at least so many must be in the summary */
+	INVENTED_OF_5 = 1,  /* of 5 facts of the summary, at most so many may be new: other spellings */
+	OTHERS_BYTES = 200, /* of each message that is not the user's: models are verbose */
 };
 
 /* ---- metrics ---- */
@@ -46,17 +45,17 @@ enum outcome { MADE, STORED, REPAIRED, CHECK_FAILED, STORED_FAILED, REFUSED, NOT
 	METRIC_OF(METRIC_COUNTER, "sluice_compress_summaries_total", "result=\"" result "\"", \
 		  "Blocks of conversations to summarize, by outcome")
 static struct metric outcomes[N_OUTCOMES] = {
-    [MADE] = SUMMARIES("made"),         /* all facts were in it */
-    [REPAIRED] = SUMMARIES("repaired"), /* some were added */
+    [MADE] = SUMMARIES("made"),         /* it has all facts */
+    [REPAIRED] = SUMMARIES("repaired"), /* missing facts were added */
     [STORED] = SUMMARIES("cached"),
-    [CHECK_FAILED] = SUMMARIES("check_failed"), /* fell back to trimming, as all below */
+    [CHECK_FAILED] = SUMMARIES("check_failed"), /* this and all below: only trimmed */
     [STORED_FAILED] = SUMMARIES("cached_failed"),
-    [REFUSED] = SUMMARIES("refused"),   /* by a limit of the key */
+    [REFUSED] = SUMMARIES("refused"),   /* a limit of the key */
     [NOT_MADE] = SUMMARIES("not_made"), /* no time, no room, no engine */
 };
 METRICS(outcomes);
 COUNTER(written_tokens, "sluice_compress_summary_tokens_total",
-	"Tokens that writing summaries took, prompts and summaries");
+	"Tokens that writing summaries used: prompts and summaries");
 
 void compress_summary_leave(struct compress_run *r)
 {
@@ -92,7 +91,7 @@ static void settle_block(struct compress_run *r, enum outcome how)
 static void on_written(struct cache_op *op, const struct cache_result *result)
 {
 	struct compress_run *r = list_entry(op, struct compress_run, op);
-	(void)result; /* unstored, the next turn makes it again */
+	(void)result; /* on failure, the next turn makes it again */
 	next_block(r);
 }
 
@@ -139,7 +138,7 @@ static int add_missing(struct compress_run *r)
 
 static bool begin_summary(struct compress_run *r);
 
-/* Counted by bytes, so that a stored summary takes as much as when it was made. */
+/* Counts bytes, so that a stored summary takes as much room as a new one. */
 static void take_room(struct compress_run *r, size_t n)
 {
 	size_t tokens = n / SUMMARY_BYTES + 1;
@@ -157,7 +156,7 @@ static void strip(struct sl_buf *text)
 /* Counts the summary's facts that the block does not have. 0, SL_ENOMEM. */
 static int count_invented(struct compress_run *r, size_t *out)
 {
-	const struct compress_telling all = {.max_bytes = SIZE_MAX};
+	const struct compress_excerpt all = {.max_bytes = SIZE_MAX};
 	struct sl_buf text;
 	size_t n_true = 0;
 	r->said.n = 0;
@@ -246,7 +245,7 @@ static void on_queued(struct subscriber *sub)
 	const struct proto_queued *queued = gen_queued(r->gen);
 	int64_t n = (int64_t)queued->n_prompt + r->max_tokens;
 	const struct quota_ask ask = {.key = r->key, .tokens = n, .least = n};
-	/* Under load it would only delay others. */
+	/* Under load, a summary would only delay other requests. */
 	if (queued->predicted_ttft_us / 1000 > compress_thread(r)->cfg->compress.wait_ms) {
 		settle_block(r, NOT_MADE);
 		return;
@@ -264,14 +263,14 @@ static int put_question(struct compress_run *r, struct sl_buf *out)
 {
 	uint32_t n_ctx = engine_link_model(r->x->app->link, r->writer)->n_ctx;
 	uint32_t around = r->max_tokens + SUMMARY_PROMPT;
-	const struct compress_telling telling = {.max_bytes =
+	const struct compress_excerpt excerpt = {.max_bytes =
 						     n_ctx > around ? (size_t)(n_ctx - around) * BYTES_PER_TOKEN : 0,
 						 .of_others = OTHERS_BYTES,
 						 .only = r->tries > 0 && r->facts.n > 0 ? &r->facts : NULL};
 	struct sl_buf text;
 	buf_init(&text, REQUEST_MAX_PROMPT);
-	int rc = compress_block_transcript(r->chat, r->block, &telling, &text);
-	/* Last, since models forget what precedes a long text; the second try is worded differently. */
+	int rc = compress_block_transcript(r->chat, r->block, &excerpt, &text);
+	/* At the end, because models forget what precedes a long text. The second try is worded differently. */
 	if (rc == 0 && r->tries == 0)
 		rc = buf_append_str(&text, "\n\nSummarize the conversation above.");
 	json_t *all = json_pack("{s:[{s:s, s:s}, {s:s, s:s%}]}", "messages", "role", "system", "content",
@@ -284,7 +283,7 @@ static int put_question(struct compress_run *r, struct sl_buf *out)
 	return rc;
 }
 
-/* False: it cannot be submitted. */
+/* False: submitting failed. */
 static bool begin_summary(struct compress_run *r)
 {
 	const struct gw_tier_config *tier = r->key->tier;

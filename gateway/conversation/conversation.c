@@ -185,50 +185,49 @@ size_t conversation_bytes(const json_t *doc)
 	return n;
 }
 
-/* ---- refusals ---- */
+/* ---- error responses ---- */
 
 void conversation_refuse(struct exchange *x, const char *id, const char *param, const struct conversation_answer *a)
 {
 	const struct gw_conversations *l = &x->app->t->cfg->conversations;
 	switch (a->what) {
 	case CONVERSATION_GONE:
-		exchange_refuse(
-		    x, 404, "conversation_not_found", param,
-		    "No conversation with the id '%.64s': it never was, is no longer kept, or is not yours.", id);
+		exchange_refuse(x, 404, "conversation_not_found", param,
+				"No conversation with the id '%.64s': it never existed, has expired, or is not yours.",
+				id);
 		return;
 	case CONVERSATION_HELD:
 	case CONVERSATION_CHANGED:
 		exchange_refuse(
 		    x, 409, "conversation_locked", param,
-		    "Another request is continuing the conversation '%.64s'. Please try again when it has ended.", id);
+		    "Another request is continuing the conversation '%.64s'. Please retry when it has ended.", id);
 		return;
 	case CONVERSATION_FULL:
 		exchange_refuse(x, 400, "conversation_too_large", param,
-				"Too many responses were made in the conversation '%.64s'. Please begin a new one.",
-				id);
+				"The conversation '%.64s' has too many responses. Please begin a new one.", id);
 		return;
 	case CONVERSATION_TOO_MANY:
-		exchange_refuse(
-		    x, 400, "too_many_conversations", param,
-		    "At most %lld conversations are kept (gateway.conversations.per_tenant). Please delete some.",
-		    (long long)l->per_tenant);
+		exchange_refuse(x, 400, "too_many_conversations", param,
+				"You have the maximum of %lld conversations (gateway.conversations.per_tenant). Please "
+				"delete some.",
+				(long long)l->per_tenant);
 		return;
 	case CONVERSATION_TOO_LARGE:
 		exchange_refuse(
 		    x, 400, "too_many_conversations", param,
-		    "All conversations together may have %llu bytes (gateway.conversations.tenant_bytes). Please "
+		    "Your conversations exceed %llu bytes in total (gateway.conversations.tenant_bytes). Please "
 		    "delete some.",
 		    (unsigned long long)l->tenant_bytes);
 		return;
 	default: break;
 	}
-	exchange_refuse(x, 503, "store_unavailable", NULL, "The store of conversations is not there at the moment.");
+	exchange_refuse(x, 503, "store_unavailable", NULL, "The store for conversations is temporarily unavailable.");
 }
 
 void conversation_refuse_size(struct exchange *x, const char *param, size_t bytes)
 {
-	exchange_refuse(
-	    x, 400, "conversation_too_large", param,
-	    "The conversation would have %zu bytes; the most is %llu (gateway.conversations.bytes), and %d items.",
-	    bytes, (unsigned long long)x->app->t->cfg->conversations.bytes, (int)CONVERSATION_MAX_ITEMS);
+	exchange_refuse(x, 400, "conversation_too_large", param,
+			"The conversation would have %zu bytes. The limits are %llu bytes "
+			"(gateway.conversations.bytes) and %d items.",
+			bytes, (unsigned long long)x->app->t->cfg->conversations.bytes, (int)CONVERSATION_MAX_ITEMS);
 }

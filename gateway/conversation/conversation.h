@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A conversation: items that turns are added to, of a tenant, in the store. The document is JSON
+ * The room: stored conversations (/v1/conversations) and what they share with responses.
  *
- *   {"id":"conv_…", "created_at", "metadata":{…}, "items":[normal items (response_items.h), each with an id]}
+ *   conversation   a document in the store, of one tenant:
+ *                  {"id":"conv_…", "created_at", "metadata":{…}, "items":[items (response_items.h), each with an id]}
+ *   turn           one request's input and output, appended together (conversation_hold.h)
+ *   hold           a turn's lease on its conversation, so that turns do not overlap
+ *   directory      the ids of a tenant's conversations, with size and expiry
  *
- * and is written as a whole: an answer needs all of it anyway. conversation_proc.c serialises changes;
- * conversation_hold.h holds a conversation while its answer is generated.
+ * The document is written as a whole, because every answer needs all of it. conversation_proc.c has the store's atomic
+ * procedures; item_page.h pages through lists of items; response_prompt.h fills in stored prompts.
+ *
+ * Thread: the thread of the application. Callers: gateway/api, gateway/answer.
  */
 #ifndef GATEWAY_CONVERSATION_H
 #define GATEWAY_CONVERSATION_H
@@ -19,9 +25,9 @@
 #include "gateway/exchange/exchange.h"
 #include "gateway/config/gw_config.h"
 
-enum { CONVERSATION_MAX_ITEMS = 4096, CONVERSATION_ADD_ITEMS = 20 /* at once, as OpenAI has it */ };
+enum { CONVERSATION_MAX_ITEMS = 4096, CONVERSATION_ADD_ITEMS = 20 /* in one request: OpenAI's limit */ };
 
-/* ---- operations: done gets what conversation_answer_read reads ---- */
+/* ---- store operations; conversation_answer_read reads the result in done ---- */
 
 struct conversation_ref {
 	struct cache_client *cache;
@@ -38,19 +44,19 @@ void conversation_forget(const struct conversation_ref *c, struct cache_op *op, 
 void conversation_all(struct cache_client *cache, struct cache_op *op, uint64_t tenant, cache_done *done);
 
 struct conversation_change {
-	const char *token; /* NULL: it is not held, and is */
-	uint64_t rev;      /* 0: a new one */
+	const char *token; /* of the turn that holds it; NULL: none */
+	uint64_t rev;      /* the revision that it replaces; 0: a new conversation */
 	const json_t *doc;
-	bool bounded; /* by what its tenant may keep; not so the end of a turn */
+	bool bounded; /* the tenant's limits apply; they don't at the end of a turn */
 };
-/* 0, or SL_ENOMEM and then done does not come. */
+/* 0, or SL_ENOMEM: done is not called. */
 int conversation_save(const struct conversation_ref *c, const struct gw_config *cfg, struct cache_op *op,
 		      const struct conversation_change *change, cache_done *done);
 
 struct conversation_answer {
 	int what; /* enum conversation_outcome, or a negative code of the store */
 	uint64_t rev, left_us;
-	/* Borrowed, as the result is. */
+	/* Borrowed from the result. */
 	const char *doc, *made;
 	size_t n_doc, n_made;
 };
@@ -58,18 +64,18 @@ void conversation_answer_read(const struct cache_result *r, struct conversation_
 
 /* ---- the document ---- */
 
-/* items: normal ones, taken in any case; metadata borrowed, NULL for none. NULL: no memory. */
+/* items: owned in any case; metadata: borrowed, NULL: none. NULL: no memory. */
 json_t *conversation_new(const char *id, json_t *items, const json_t *metadata);
-/* NULL: no memory, or nonsense. */
+/* NULL: no memory, or not a conversation. */
 json_t *conversation_load(const char *bytes, size_t n);
 /* {"id","object","created_at","metadata"}; a new reference. */
 json_t *conversation_object(const json_t *doc);
-/* Each item without an id gets one. 0, SL_ENOMEM. */
+/* Gives each item without an id one. 0, SL_ENOMEM. */
 int conversation_name_items(json_t *items);
-/* How many bytes of the document's bound it takes. */
+/* Its size as counted by gateway.conversations.bytes. */
 size_t conversation_bytes(const json_t *doc);
 
-/* Answers x for an outcome other than OK. */
+/* Sends the error response for an outcome other than OK. */
 void conversation_refuse(struct exchange *x, const char *id, const char *param, const struct conversation_answer *a);
 void conversation_refuse_size(struct exchange *x, const char *param, size_t bytes);
 

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *   TAKING ──OK──► HELD ──add──► ADDING ──► over
- *      │            │ drop                     (drop while TAKING or ADDING: the answer is awaited alone)
- *      └─ refused   └──► FREEING ──► over
- *
- * HELD is renewed. A renewal that fails changes nothing here: what counts is whether the token still
- * holds when the turn is added. One operation at a time: what comes while one is under way waits for it.
+ * The states are in conversation_hold.h. A failed renewal changes nothing here: the store checks the token when the
+ * turn is added. A turn has one store operation at a time; a request that arrives meanwhile waits for it.
  */
 #include "gateway/conversation/conversation_hold.h"
 
@@ -22,10 +18,10 @@ enum { LEASE_MS = CONVERSATION_LEASE_US / 1000, RENEW_MS = 6000 };
 enum turn_state { TAKING, HELD, ADDING, FREEING };
 
 struct conversation_turn {
-	struct list node; /* of the application's */
+	struct list node; /* in gw_app.turns */
 	struct gw_app *app;
 	enum turn_state state;
-	bool wanted;   /* a callback is due */
+	bool wanted;   /* the caller still expects a callback */
 	bool renewing; /* op is a renewal */
 	struct cache_op op;
 	struct gw_timer timer;
@@ -69,7 +65,7 @@ static void restart(struct conversation_turn *t)
 
 static void on_freed(struct cache_op *op, const struct cache_result *r)
 {
-	(void)r; /* its lease ends anyway */
+	(void)r; /* on failure, the lease expires */
 	turn_free(of_op(op));
 }
 
@@ -91,7 +87,7 @@ static void on_added(struct cache_op *op, const struct cache_result *r)
 	void *ctx = t->ctx;
 	conversation_answer_read(r, &a);
 	if (a.what < 0)
-		log_warn("a turn could not be added to its conversation: %s", sl_code_name(a.what));
+		log_warn("cannot append a turn to its conversation: %s", sl_code_name(a.what));
 	turn_free(t);
 	if (added != NULL)
 		added(ctx, a.what);
@@ -175,7 +171,8 @@ conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, cons
 	gw_timer_init(&t->timer, on_timer);
 	list_push_back(&app->turns, &t->node);
 	size_t n_id = strlen(id), n_response = strlen(response);
-	BUG_IF(n_id >= sizeof t->id || n_response >= sizeof t->response, "a long name of a conversation or response");
+	BUG_IF(n_id >= sizeof t->id || n_response >= sizeof t->response,
+	       "the id of a conversation or response is too long");
 	memcpy(t->id, id, n_id + 1);
 	memcpy(t->response, response, n_response + 1);
 	if (!random_name(t->token)) {
@@ -189,7 +186,7 @@ conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, cons
 
 int conversation_turn_add(struct conversation_turn *t, json_t *items, void (*added)(void *ctx, int what), void *ctx)
 {
-	BUG_IF(t->state != HELD, "a turn is added in state %d", t->state);
+	BUG_IF(t->state != HELD, "conversation: a turn is added in state %d", t->state);
 	if (json_object_set(t->doc, "items", items) != 0)
 		return SL_ENOMEM;
 	t->added = added;

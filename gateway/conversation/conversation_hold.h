@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A turn of a conversation: it is held from before the answer begins until input and output are added,
- * so that turns come one after the other. It outlives its request until the store has been updated.
- * Thread: its application's.
+ * A turn holds its conversation from before the answer begins until its input and output are appended, so turns run one
+ * after the other. It outlives its request until the store is updated.
+ *
+ *   TAKING ──held──► HELD ──conversation_turn_add──► ADDING ──► freed
+ *      │              └──conversation_turn_drop──► FREEING ──► freed
+ *      └─refused──► freed
+ *
+ * Transitions: on_taken (TAKING), conversation_turn_add and set_free (HELD), on_added, on_freed. HELD is renewed every
+ * 6 s; a lease lasts 20 s. A turn that is dropped while TAKING or ADDING waits for the store without calling back.
+ *
+ * Thread: the thread of the application.
  */
 #ifndef GATEWAY_CONVERSATION_HOLD_H
 #define GATEWAY_CONVERSATION_HOLD_H
@@ -14,21 +22,20 @@
 
 struct conversation_turn;
 
-/* taken is called once, from the loop: doc (lent) with what on OK, otherwise a is what came instead and
- * the turn is over. Not after conversation_turn_drop. response: the name of what will be made.
- * NULL: no memory. */
+/* Calls taken once, from the loop, unless the turn is dropped before: doc is the document (borrowed) if a->what is OK;
+ * otherwise doc is NULL and the turn is freed. response: the id of the response to be generated. NULL: no memory. */
 struct conversation_turn *
 conversation_turn_take(struct gw_app *app, uint64_t tenant, const char *id, const char *response,
 		       void (*taken)(void *ctx, const struct conversation_answer *a, json_t *doc), void *ctx);
-/* The conversation's items are now these (borrowed). added is called once with the outcome, and the turn
- * is over; not after conversation_turn_drop. SL_ENOMEM: nothing follows, it is to be dropped. */
+/* Stores items (borrowed) as the conversation's and ends the turn. Calls added once with the outcome, unless the turn
+ * is dropped before. SL_ENOMEM: added is not called; drop the turn. */
 int conversation_turn_add(struct conversation_turn *t, json_t *items, void (*added)(void *ctx, int what), void *ctx);
-/* The response is stored under its name, whatever becomes of the turn. NULL is fine. */
+/* The response is stored: its id stays in the conversation's list even if the turn fails. NULL allowed. */
 void conversation_turn_keep(struct conversation_turn *t);
-/* The answer failed, or its request has gone. NULL is allowed. */
+/* The answer failed, or its client left. NULL allowed. */
 void conversation_turn_drop(struct conversation_turn *t);
 
-/* The application goes. */
+/* Frees all turns when the application is destroyed. */
 void conversation_turns_stop(struct gw_app *app);
 
 #endif

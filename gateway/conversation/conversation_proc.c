@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A conversation is a hash: rev, doc, made (a line for each response), and while it is held token and until
+ * A conversation is a hash: rev, doc, made (one line per response) and, while it is held, token and until
  * (microseconds). The directory is a hash from id to "created_s bytes ends_us".
  */
 #include "gateway/conversation/conversation_proc.h"

@@ -9,8 +9,8 @@ enum { ITEMS_PAGE = 20, ITEMS_MOST = 100 };
 
 bool page_bad_query(struct exchange *x, const char *name, const char *want)
 {
-	return exchange_refuse(x, 400, "invalid_value", name, "Invalid value for the query's '%s': it must be %s.",
-			       name, want);
+	return exchange_refuse(x, 400, "invalid_value", name,
+			       "Invalid value for the query parameter '%s': it must be %s.", name, want);
 }
 
 bool item_page_read(struct exchange *x, struct item_page *p)
@@ -63,6 +63,6 @@ void item_page_reply(struct exchange *x, const json_t *items, const struct item_
 		exchange_reply_json(x, list);
 		return;
 	}
-	page_bad_query(x, "after", "the id of one of the items");
+	page_bad_query(x, "after", "the id of an item in the list");
 	json_decref(list);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A page of a list of things that have ids: limit, order and after of a URL's query.
+ * One page of a list of objects that have ids: limit, order and after in the URL's query.
  */
 #ifndef GATEWAY_ITEM_PAGE_H
 #define GATEWAY_ITEM_PAGE_H
@@ -17,11 +17,11 @@ struct item_page {
 	char after[64]; /* "": from the beginning */
 };
 
-/* False with x answered. */
+/* False: x has its error response. */
 bool item_page_read(struct exchange *x, struct item_page *p);
-/* Answers x with a page of items, which are in ascending order; NULL: there was no memory for them. */
+/* Sends a page of items, which are in ascending order; NULL: no memory. */
 void item_page_reply(struct exchange *x, const json_t *items, const struct item_page *p);
-/* Answers x; false. */
+/* Sends 400; returns false. */
 bool page_bad_query(struct exchange *x, const char *name, const char *want);
 
 #endif

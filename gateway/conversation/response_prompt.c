@@ -16,8 +16,7 @@ static const struct gw_prompt_config *find(const struct gw_config *cfg, const ch
 	return NULL;
 }
 
-/* The next {{name}} from p on: where it begins, its name (blanks around it do not count) and its end.
- * NULL: there is none. */
+/* Finds the next {{name}} from p on; blanks around the name are ignored. Returns where it begins; NULL: none. */
 static const char *next_variable(const char *p, char name[MAX_NAME], const char **end)
 {
 	for (; (p = strstr(p, "{{")) != NULL; p += 2) {
@@ -84,7 +83,7 @@ int response_prompt_apply(const struct gw_config *cfg, struct response_request *
 	const struct gw_prompt_config *prompt = find(cfg, r->prompt_id, r->prompt_version);
 	if (prompt == NULL) {
 		request_bad(e, "prompt_not_found", r->prompt_version != NULL ? "prompt.version" : "prompt.id",
-			    "No prompt '%.64s'%s%.32s is configured here.", r->prompt_id,
+			    "No prompt '%.64s'%s%.32s is configured.", r->prompt_id,
 			    r->prompt_version != NULL ? " of version " : "",
 			    r->prompt_version != NULL ? r->prompt_version : "");
 		return SL_ENOTFOUND;

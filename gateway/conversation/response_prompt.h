@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stored prompts: a response's `prompt: {id, version, variables}` as the text that the configuration
- * has under that name.
+ * Stored prompts: replaces a response's `prompt: {id, version, variables}` by the configured text of that name.
  */
 #ifndef GATEWAY_RESPONSE_PROMPT_H
 #define GATEWAY_RESPONSE_PROMPT_H
@@ -9,9 +8,9 @@
 #include "gateway/config/gw_config.h"
 #include "gateway/request/response_request.h"
 
-/* Puts the prompt that r names, with its variables filled in, before r's input as a developer's
- * message. Every variable of the text must be given and each given one be in it. 0 (also when r names
- * none), SL_ENOTFOUND (no such prompt or version) or SL_EINVAL with *e filled, SL_ENOMEM. */
+/* Inserts r's prompt, with its variables filled in, as a developer message before r's input. The variables given must
+ * be exactly those of the text. 0 (also if r has no prompt); SL_ENOTFOUND (no such prompt or version) or SL_EINVAL,
+ * with *e; SL_ENOMEM. */
 int response_prompt_apply(const struct gw_config *cfg, struct response_request *r, struct request_error *e);
 
 #endif

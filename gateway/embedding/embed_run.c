@@ -18,7 +18,7 @@ enum embed_state { EMBED_IDLE, EMBED_COUNTING, EMBED_CHARGING, EMBED_RUNNING, EM
 
 COUNTER(texts_total, "sluice_embedding_texts_total", "Texts and pairs of texts whose vector or score was computed");
 
-/* A text that the engine has. */
+/* One sequence in the engine. */
 struct slot {
 	struct embed_run *run;
 	uint64_t id; /* 0: free */
@@ -34,13 +34,13 @@ struct embed_run {
 	const struct embed_item *items;
 	int n;
 	uint32_t *n_tokens; /* [n] */
-	bool *there;        /* [n]: its result has come */
+	bool *there;        /* [n]: its result has arrived */
 	float *results;     /* [n][width] */
-	/* Of the state: texts from `next` on were not sent yet, those in `again` are to be sent once more. */
+	/* Reset with each state: texts from `next` on are not sent yet, those in `again` must be sent again. */
 	int next, n_again, n_ended, n_busy, n_window;
 	int again[EMBED_WINDOW];
 	struct slot slots[EMBED_WINDOW];
-	struct sl_buf pair; /* the one that is sent */
+	struct sl_buf pair; /* the text being sent */
 	struct quota *quota;
 	uint64_t n_sent; /* tokens that were submitted */
 	bool placed;
@@ -60,7 +60,7 @@ static void embed_set_state(struct embed_run *r, enum embed_state to)
 	r->n_window = EMBED_WINDOW;
 }
 
-/* The longest time without a result. */
+/* Restarts the limit on the time without a result. */
 static void restart_timer(struct embed_run *r)
 {
 	gw_timer_start(timers_of(r), &r->timer, r->x->app->t->cfg->limits.first_token_ms * NS_PER_MS);
@@ -68,7 +68,7 @@ static void restart_timer(struct embed_run *r)
 
 /* ---- ends ---- */
 
-/* Cancels what is under way. The engine may have computed it: it is paid for. */
+/* Cancels work in progress and charges it, because the engine may have computed it. */
 static void stop(struct embed_run *r)
 {
 	for (int i = 0; i < EMBED_WINDOW; i++) {
@@ -99,7 +99,7 @@ static void end(struct embed_run *r)
 	embed_set_state(r, EMBED_OVER);
 }
 
-/* The name of an item's field, as errors have it. */
+/* An item's param for errors. */
 static const char *param_of(const struct embed_item *it, char out[64])
 {
 	if (it->index < 0)
@@ -139,7 +139,7 @@ static void on_timer(struct gw_timer *timer)
 	fail_busy(list_entry(timer, struct embed_run, timer), "The server is busy: the result did not come in time.");
 }
 
-/* The engine refuses an item. */
+/* The engine refused an item. */
 static void fail_item(struct embed_run *r, const struct embed_item *it, uint8_t error, struct proto_str why)
 {
 	char param[64], message[PROTO_MAX_MESSAGE + 1];
@@ -169,7 +169,7 @@ static struct slot *free_slot(struct embed_run *r)
 	return &r->slots[i];
 }
 
-/* What the engine gets of an item; SL_ENOMEM. */
+/* The item's prompt for the engine. 0, SL_ENOMEM. */
 static int prompt_of(struct embed_run *r, const struct embed_item *it, struct proto_str *out)
 {
 	uint32_t n = (uint32_t)it->text.n;
@@ -212,7 +212,7 @@ static struct proto_submit submit_of(const struct embed_run *r)
 	return s;
 }
 
-/* Its tokens are charged already: it needs no more admission than its credit. */
+/* Its tokens are charged already, so it gets its credit at once. */
 static int send_submit(struct embed_run *r, struct slot *s, const struct embed_item *it, struct proto_str prompt)
 {
 	struct proto_submit req = submit_of(r);
@@ -242,7 +242,7 @@ static int send_item(struct embed_run *r, int i)
 	return rc;
 }
 
-/* Sends as many as the window has room for; what finds no room in the link waits for an end of another. */
+/* Sends texts while the window has room. Without room on the link, the rest waits until another text ends. */
 static void pump(struct embed_run *r)
 {
 	while (r->n_busy < r->n_window && (r->n_again > 0 || r->next < r->n)) {
@@ -264,7 +264,7 @@ static void pump(struct embed_run *r)
 	}
 }
 
-/* The engine's queue is full: i is sent again when another one has ended, with fewer beside it. */
+/* The engine's queue is full: sends i again when another text ends, in a smaller window. */
 static bool send_later(struct embed_run *r, int i)
 {
 	if (r->n_busy == 0)
@@ -323,7 +323,7 @@ static void charge(struct embed_run *r)
 				      .least = all,
 				      .wait_ms = r->x->app->t->cfg->limits.quota_wait_ms};
 	embed_set_state(r, EMBED_CHARGING);
-	gw_timer_stop(timers_of(r), &r->timer); /* the quota bounds its wait */
+	gw_timer_stop(timers_of(r), &r->timer); /* the quota limits this wait */
 	int rc = quota_take(&r->x->app->quotas, &ask, on_charged, r, &r->quota);
 	if (rc > 0)
 		begin_running(r);
@@ -381,7 +381,7 @@ static void on_embedding(void *ctx, const struct proto_embedding *m)
 	struct slot *s = ctx;
 	struct embed_run *r = s->run;
 	if (m->n != r->width)
-		return; /* its end finds that it has no result */
+		return; /* on_done finds that there is no result */
 	proto_embedding_read(m, r->results + (size_t)s->item * r->width);
 	r->there[s->item] = true;
 }
@@ -423,7 +423,7 @@ static const struct link_listener listener = {.on_queued = on_queued,
 					      .on_lost = on_lost,
 					      .on_embedding = on_embedding};
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 int embed_choose_model(struct exchange *x, const char *name, unsigned does, bool *pairs)
 {
@@ -433,7 +433,7 @@ int embed_choose_model(struct exchange *x, const char *name, unsigned does, bool
 	return model;
 }
 
-/* False: x is answered. */
+/* False: x has its error response. */
 static bool take_place(struct embed_run *r)
 {
 	int64_t most = r->key->tier->concurrency;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stream: takes tokens into the queue and lets the states work until they wait.
+ * The stream: puts tokens into the queue and runs the states until one waits.
  */
 #include "gateway/parts/parts.h"
 
@@ -48,7 +48,7 @@ static size_t find_marker(const struct parts *p, int32_t id)
 	return k;
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 static void begin(struct parts *p, const struct parts_init *init)
 {

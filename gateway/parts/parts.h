@@ -1,43 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Splits an answer into its parts: content, reasoning, calls of tools. The one stage between a generation's tokens and
- * the formats of responses. base/parts has the models' formats as data and the terms: literal, marker, section, form,
- * bare.
+ * The room splits an answer into content, reasoning and tool calls, between a generation's tokens and the formats of
+ * responses. base/parts has the models' formats as data, and the terms: literal, marker, section, form, bare.
  *
- * - Pure: the parts are a function of the sequence of tokens. The same text may come in any pieces; only how content,
- *   reasoning and arguments are cut into events depends on them. So a logged answer stays the same byte for byte.
- * - Incremental: text is held only while it may be the beginning of a literal or of a call, or blanks before one.
- * - Nothing fails on what a model writes. A call begins once its name is complete and is a declared tool's. Until then
- *   it may still be content, and an unknown name leaves it as content. After that, malformed JSON arguments are passed
- *   on as they are; in other syntaxes the call ends (cut) and the rest is content.
- * - Where the tokens end within a call, the call ends (cut). Half a literal, key, number or word of it is dropped: 12
- *   may have become 123.
- * - Bounded: at most PARTS_MAX_HELD bytes and what one token brings are held. What is longer is no call.
+ * - Pure: the result is a function of the sequence of tokens. How tokens are grouped only affects how text is cut into
+ *   events, so a logged answer stays the same byte for byte.
+ * - Incremental: text is held only while it may begin a literal or a call, or while it is blanks before one.
+ * - Nothing a model writes is an error. A call begins once its name is complete and is a declared tool's; until then it
+ *   may still be content, and an unknown name stays content. After that, malformed JSON arguments are passed on
+ *   unchanged; in other syntaxes the call ends (cut) and the rest is content.
+ * - If the tokens end within a call, the call ends (cut). An incomplete literal, key, number or word is dropped,
+ *   because 12 might have become 123.
+ * - Bounded: at most PARTS_MAX_HELD bytes and one token are held. Anything longer is not a call.
  *
- * Text of parts:
- *
- * - Blanks before a call or around reasoning are not part of the text. Where content goes on after a call, the blanks
- *   before the call separate the two. An answer without calls and reasoning is passed on byte for byte.
- * - Reasoning begins where content would begin (at the start or after a call); a marker begins it anywhere.
- * - In reasoning, calls count only if they begin with a marker.
- * - A control token that the format gives no meaning is dropped.
- *
- * Arguments are JSON text. JSON syntaxes pass bytes through. TAGGED: the declared type decides what a value is; without
- * a type, what reads as a JSON number, true, false, null, object or array is that, else a string. PYTHON: the literal
- * decides; words other than True, False and None are strings.
- *
- * States and what moves them (one function a state, in parts.c's table):
- *
- *   TEXT     content or reasoning                → HEAD at a literal that begins calls; → TEXT at one of reasoning
- *   HEAD     all since that literal is held      → a body, once the name is a tool's; → TEXT if it can't become a call
- *   MEMBERS  the rest of a JSON call's object    → ARGS at its arguments, → BETWEEN at its end
- *   ARGS     arguments that are JSON             → MEMBERS or AFTER at their end
- *   TAGS     between the arguments of TAGGED     → VALUE, → BETWEEN
- *   VALUE    one argument of TAGGED              → TAGS
- *   PYTHON   arguments of PYTHON                 → BETWEEN
- *   AFTER    arguments are complete              → BETWEEN at the call's end
- *   BETWEEN  after a call                        → HEAD's bodies at another call, → TEXT at the section's end or at text
- *   STOPPED  after the only call that is allowed
+ * The states are in parts_priv.h. Thread: any; a stream belongs to one thread at a time. Callers: gateway/answer.
  */
 #ifndef GATEWAY_PARTS_H
 #define GATEWAY_PARTS_H
@@ -50,7 +26,7 @@
 #include "base/parts/parts_format.h"
 
 enum {
-	PARTS_MAX_HELD = 16384, /* bytes of a call's beginning, or of a value whose type is not known yet */
+	PARTS_MAX_HELD = 16384, /* bytes of a call's beginning, or of a value of unknown type */
 	PARTS_MAX_MARKERS = 120,
 	PARTS_MAX_NAME = 256,
 	PARTS_MAX_TOOLS = 1024,
@@ -64,15 +40,23 @@ struct parts_tool {
 	size_t n_schema;
 };
 
-/* Names and argument types, immutable and without references to what it was made from, so any number of streams may
- * borrow it. */
+/* Names and argument types: immutable, with copies of all texts, so any number of streams may borrow it. */
 struct parts_tools;
 
-/* 0; SL_EINVAL: an empty or too long name, or a schema that is no JSON object; SL_ELIMIT: too many; SL_ENOMEM. */
+/* 0; SL_EINVAL: an empty or too long name, or a schema that is not a JSON object; SL_ELIMIT: too many; SL_ENOMEM. */
 int parts_tools_create(const struct parts_tool *tools, size_t n, struct parts_tools **out);
-void parts_tools_destroy(struct parts_tools *t); /* NULL is fine */
+void parts_tools_destroy(struct parts_tools *t); /* NULL allowed */
 
-/* ---- the stream ---- */
+/* ---- the stream ----
+ *
+ * Text. Blanks before a call and around reasoning are dropped, but blanks before a call separate the content before it
+ * from content after it. An answer without calls and reasoning is passed on byte for byte. Reasoning begins where
+ * content would begin (at the start or after a call); a marker begins it anywhere. In reasoning, only a marker begins a
+ * call. A control token without meaning in the format is dropped.
+ *
+ * Arguments are JSON text. JSON syntaxes pass bytes on. TAGGED: the declared type decides; without one, a JSON number,
+ * true, false, null, object or array is that, anything else a string. PYTHON: the literal decides; words other than
+ * True, False and None are strings. */
 
 enum parts_event_kind {
 	PARTS_CONTENT,        /* text */
@@ -93,7 +77,7 @@ struct parts_event {
 /* 0 or a negative code, which parts_feed then returns. Must not feed the same stream. */
 typedef int parts_on_event(void *ctx, const struct parts_event *e);
 
-/* One of the model's control tokens. */
+/* A control token of the model. */
 struct parts_marker {
 	int32_t id;
 	const char *text; /* terminated */
@@ -102,7 +86,7 @@ struct parts_marker {
 struct parts_init {
 	enum parts_format format;
 	enum parts_reasoning reasoning;
-	bool starts_in_reasoning;           /* the prompt has opened it */
+	bool starts_in_reasoning;           /* the prompt opens it */
 	const struct parts_tools *tools;    /* borrowed; NULL: no calls, their syntax stays content */
 	bool one_call;                      /* parallel_tool_calls is false: ends after the first call */
 	const struct parts_marker *markers; /* borrowed, with their texts, for the stream's life */
@@ -115,28 +99,28 @@ struct parts;
 
 /* 0, SL_EINVAL (an unknown format, too many markers), SL_ENOMEM. */
 int parts_create(const struct parts_init *init, struct parts **out);
-/* An equal stream whose events go elsewhere. */
+/* Copies the stream, with another callback. */
 int parts_copy(const struct parts *p, parts_on_event *on_event, void *ctx, struct parts **out);
-void parts_destroy(struct parts *p); /* NULL is fine */
+void parts_destroy(struct parts *p); /* NULL allowed */
 
-/* The next token: a marker where id is one's, then text does not matter; else the text that the engine released with
- * it, which may be empty. id -1: text alone. 0; PARTS_STOP: the only call that is allowed is complete, generation may
- * end, and all that follows is ignored; SL_ENOMEM or the callback's code, which stay. */
+/* Takes the next token: a marker if id is one (text is ignored then); otherwise text, as the engine released it, which
+ * may be empty. id -1: text without a token. 0; PARTS_STOP: the only allowed call is complete, generation may end, and
+ * later tokens are ignored; SL_ENOMEM or the callback's code, which later calls return, too. */
 enum { PARTS_STOP = 1 };
 int parts_feed(struct parts *p, int32_t id, const char *text, size_t n);
 
-/* The end of the tokens: what was held becomes what it can be, an open call ends. Once. 0 or a negative code. */
+/* The end of the tokens: decides what is held, and ends an open call. Call it once. 0 or a negative code. */
 int parts_finish(struct parts *p);
 
-/* How many calls have begun. */
+/* The number of calls that have begun. */
 int parts_calls(const struct parts *p);
 
 /* ---- forced calls ---- */
 
 /* The text of forced calls as pieces for a grammar:
- *   begin, then one or more of (prefix of a tool, JSON of its schema, suffix) with the separator between them, then end
- * Literals that are control tokens of the model (parts_format_literals) stand for these tokens. Of a model that may
- * call but need not, the trigger begins its calls. */
+ *   begin, then one or more of (prefix of a tool, JSON of its schema, suffix) with separators between them, then end
+ * A literal that is a control token of the model (parts_format_literals) means that token. If the model may but need
+ * not call, the trigger begins its calls. */
 struct parts_grammar_call {
 	const char *name;   /* borrowed from the tools given */
 	char *prefix;       /* owned; with the name */
@@ -152,9 +136,8 @@ struct parts_grammar {
 	bool several; /* more than one call may follow */
 };
 
-/* named: the one tool that must be called; NULL: any. several: parallel calls are allowed (formats that write one call
- * only say no). 0; SL_EUNSUPPORTED: the format's arguments are not JSON, err names it; SL_ENOTFOUND: no such tool;
- * SL_ENOMEM. */
+/* named: the tool to call; NULL: any. several: parallel calls are allowed; ignored if the format has no separator. 0;
+ * SL_EUNSUPPORTED: the format's arguments are not JSON, err names it; SL_ENOTFOUND: no such tool; SL_ENOMEM. */
 int parts_grammar(enum parts_format f, const struct parts_tool *tools, size_t n, const char *named, bool several,
 		  struct parts_grammar *out, struct sl_err *err);
 void parts_grammar_dispose(struct parts_grammar *g);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arguments that are JSON: passed on as they come, from the first byte that is no blank to the end of the value. A
- * literal that ends the call ends them anywhere but within a string; a marker ends them anywhere.
+ * JSON arguments: passed on as they arrive, from the first byte that is not blank to the end of the value. A literal
+ * that ends the call ends them, except within a string; a marker always does.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void complete(struct parts *p)
 		out_call_end(p, false);
 }
 
-/* What ends the call instead of the arguments. Not consumed. */
+/* Does something end the call here? Does not consume it. */
 static enum verdict terminator(const struct parts *p)
 {
 	size_t end;
@@ -38,7 +38,7 @@ static bool take(struct parts *p, int sym)
 
 static void ends_early(struct parts *p)
 {
-	/* AFTER and BETWEEN know the terminator. */
+	/* AFTER and BETWEEN consume the terminator. */
 	bool cut = whole_object(p) || p->mode == ARGS_NESTED;
 	if (cut || p->form->end == NULL)
 		out_call_end(p, cut);
@@ -145,7 +145,7 @@ static int hex(const struct parts *p, size_t at, size_t digits, uint32_t *out)
 	return 1;
 }
 
-/* \uXXXX at the queue's front, perhaps with a second one. */
+/* \uXXXX at the front of the queue, possibly a surrogate pair. */
 static bool take_unicode(struct parts *p)
 {
 	uint32_t cp, low;

@@ -9,7 +9,7 @@
 
 enum { MAX_HEADER = 1024 };
 
-/* The header's text up to the message: offsets of the channel's name and of the recipient. */
+/* Offsets of the channel's name and of the recipient in the header. */
 struct header {
 	size_t channel, channel_end, to, to_end;
 };
@@ -44,7 +44,7 @@ static void look(const struct parts *p, const struct parts_form *f, size_t at, s
 	}
 }
 
-/* A marker that no header has. */
+/* A marker that no header contains. */
 static bool foreign(const struct parts *p, const struct parts_form *f, size_t at, int sym)
 {
 	const char *text = sym >= SYM_MARKER ? p->markers[sym - SYM_MARKER].text : "";

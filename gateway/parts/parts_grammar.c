@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forced calls as pieces for a grammar, from the format's description.
+ * Pieces for a grammar of forced calls, from the format's description.
  */
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "base/json/json_out.h"
 #include "gateway/parts/parts.h"
 
-/* The text before the arguments, with the name where %s stands. */
+/* The text before the arguments, with the name in place of %s. */
 static char *prefix_of(const char *call, const char *name)
 {
 	const char *at = strstr(call, "%s");

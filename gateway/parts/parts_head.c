@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The beginning of a call, up to its name. It is held in the queue and read again with every token, since it is short;
- * nothing is consumed before the name is known to be a declared tool's.
+ * The beginning of a call, up to its name. It is short, so it is held in the queue and parsed again with every token.
+ * Nothing is consumed before the name is known to be a declared tool's.
  */
 #include <string.h>
 
@@ -57,7 +57,7 @@ static enum verdict skip_id(const struct parts *p, const struct parts_form *f, s
 	return lex_at(p, at, &n) == SYM_END ? lex_wait(p) : YES;
 }
 
-/* After the name: the literal that must follow, or what may stand instead of it. */
+/* After the name: the literal that must follow, or its alternatives. */
 static enum verdict after_name(const struct parts *p, const struct parts_form *f, struct head *h)
 {
 	size_t at = lex_skip_blanks(p, h->end), n;
@@ -122,7 +122,7 @@ static enum verdict one_head(const struct parts *p, const struct parts_form *f, 
 	return v;
 }
 
-/* Arguments that stand before the name: the queue becomes them and what follows the name. */
+/* Arguments before the name: the queue becomes these arguments and what follows the name. */
 static void splice(struct parts *p, const struct head *h)
 {
 	size_t rest = p->queue.len - h->end, n = h->args_end - h->args;
@@ -187,7 +187,7 @@ static enum verdict open_head(const struct parts *p, const struct parts_form *f,
 	return one_head(p, f, at, h);
 }
 
-/* No call: the literal is text, what follows it is looked at again. */
+/* Not a call: the literal is text, and what follows is parsed again. */
 static void reject(struct parts *p)
 {
 	size_t n = p->front;
@@ -196,7 +196,8 @@ static void reject(struct parts *p)
 	if (n == 0)
 		lex_at(p, 0, &n);
 	if (p->format->forms[0].syntax == PARTS_SYNTAX_CHANNEL) {
-		/* Without a marker, the answer began with text. A header that the end of the tokens cuts is none. */
+		/* Without a marker, the answer began with text. An incomplete header at the end of the tokens is text.
+		 */
 		if (p->front > 0)
 			lex_consume(p, p->final ? p->queue.len : n);
 		return;
@@ -223,7 +224,7 @@ bool head_step(struct parts *p)
 
 /* ---- after a call ---- */
 
-/* What stands between two calls, or ends the list or the section. */
+/* Separators between two calls, and the ends of the list and the section. */
 static enum verdict separator(const struct parts *p, size_t *at)
 {
 	size_t n;
@@ -293,7 +294,7 @@ bool between_step(struct parts *p)
 		begin(p, p->section, &h);
 		return true;
 	}
-	/* Text. Blanks after a call are none of it. */
+	/* Text. Blanks after a call are dropped. */
 	if (p->section->close == NULL && p->section->end == NULL)
 		p->section = NULL;
 	p->state = ST_TEXT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that are JSON objects: {"name": …, "arguments": …}, also within {"function": {…}}, in a list, or in {"tool_calls": […]}.
- * The head is read up to the name, or, where any JSON might stand, up to the arguments.
+ * Calls that are JSON objects: {"name": …, "arguments": …}, also within {"function": {…}}, in a list, or in
+ * {"tool_calls": […]}. The head ends with the name or, if the JSON might not be a call, with the arguments.
  */
 #include <string.h>
 
@@ -38,7 +38,7 @@ static enum verdict key_at(const struct parts *p, size_t at, size_t *from, size_
 	return lex_at(p, *value, &n) == SYM_END ? lex_wait(p) : YES;
 }
 
-/* The name may have escapes. */
+/* The name may contain escapes. */
 static bool find_name(const struct parts *p, size_t from, size_t to, size_t *tool)
 {
 	char name[PARTS_MAX_NAME];
@@ -57,7 +57,7 @@ struct reader {
 	const struct parts_form *f;
 	struct head *h;
 	size_t at;
-	bool done; /* with a verdict of YES */
+	bool done; /* the verdict is YES */
 };
 
 static enum verdict open_object(struct reader *r)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The queue of symbols. A marker is two bytes in it: one that no UTF-8 text has, then the marker's index from 0x80 on,
- * which no search for an ASCII byte finds. Where text has the first byte all the same, it is doubled.
+ * The queue of symbols. A marker is two bytes in it: one that never occurs in UTF-8, then the marker's index plus 0x80,
+ * which no search for an ASCII byte finds. If text contains the first byte nevertheless, it is doubled.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Events. Text of one kind is collected until another kind or the end of what the token brought. Blanks at the end of a
- * stretch of text wait: dropped before a call unless text of that kind follows later, which they then separate.
+ * Events. Text of one kind is collected until another kind follows or the token is handled. Blanks at the end of a run
+ * of text wait: before a call they are dropped, unless text of the same kind follows later; then they separate the two.
  */
 #include <string.h>
 
@@ -55,7 +55,7 @@ static void show(struct parts *p, const char *text, size_t n)
 	t->shown = true;
 }
 
-/* A run of more blanks than are held is text: what was held is shown, and the rest of the run is held anew. */
+/* More blanks than can be held are text: emits the held ones and holds the following ones. */
 static void hold(struct parts *p, const char *blanks, size_t n)
 {
 	struct text_out *t = &p->text[p->kind];
@@ -86,7 +86,7 @@ void out_text(struct parts *p, const char *text, size_t n)
 
 void out_queue(struct parts *p, size_t n)
 {
-	/* Pieces without markers and escapes. */
+	/* Runs without markers and escapes. */
 	const char *q = (const char *)buf_data(&p->queue);
 	size_t at = 0, len;
 	while (at < n) {
@@ -170,7 +170,7 @@ void out_call_end(struct parts *p, bool cut)
 {
 	if (!p->any_args && !cut)
 		out_args(p, "{}", 2);
-	/* Of a call that the end of the tokens cuts, half a word or a literal may be held. */
+	/* A call that the end of the tokens cuts may leave an incomplete word or literal. */
 	if (cut && p->final)
 		lex_consume(p, p->queue.len);
 	out_flush(p);

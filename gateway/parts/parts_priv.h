@@ -2,9 +2,21 @@
  *
  * The recognizer's state and what its files share.
  *
- * The queue holds the symbols that are not consumed yet: bytes of text, and markers. A state looks at the front of the
- * queue, consumes symbols and emits, or waits. It may only wait where the symbols so far allow several outcomes; so no
- * outcome depends on how the tokens arrived. At the end of the tokens (final), what would wait is decided.
+ * The queue has the symbols that are not consumed yet: bytes of text, and markers. A state looks at the front of the
+ * queue, then consumes symbols and emits events, or waits. It may wait only if the symbols so far allow several
+ * outcomes, so no outcome depends on how the tokens arrived. At the end of the tokens (final) it must decide.
+ *
+ *   state    meaning                                       next (one function per state: the table in parts.c)
+ *   TEXT     content or reasoning                          HEAD at a literal that begins calls, TEXT at one of reasoning
+ *   HEAD     everything since that literal is held         a body, once the name is a tool's; TEXT if it can't be a call
+ *   MEMBERS  the other members of a JSON call              ARGS at its arguments, BETWEEN at its end
+ *   ARGS     arguments that are JSON                       MEMBERS or AFTER at their end
+ *   TAGS     between the arguments of TAGGED               VALUE, BETWEEN
+ *   VALUE    one argument of TAGGED                        TAGS
+ *   PYTHON   arguments of PYTHON                           BETWEEN
+ *   AFTER    the arguments are complete                    BETWEEN at the call's end
+ *   BETWEEN  after a call                                  a body at another call, TEXT at the section's end or at text
+ *   STOPPED  after the only allowed call                   none
  */
 #ifndef GATEWAY_PARTS_PRIV_H
 #define GATEWAY_PARTS_PRIV_H
@@ -26,19 +38,19 @@ enum parts_state {
 	ST_N
 };
 
-/* NO and YES never change when more symbols follow. */
+/* NO and YES are final, whatever follows. */
 enum verdict { NO, MORE, YES };
 
 enum text_kind { TEXT_CONTENT, TEXT_REASONING };
 
-/* Blanks at the end of a text are held, as the text may end with a call; more than these are none of a format's. */
+/* Blanks at the end of a text are held, because a call may follow. No format writes more than these before a call. */
 enum { MAX_BLANKS = 64 };
 
 struct text_out {
 	char blanks[MAX_BLANKS];
 	uint8_t n_blanks;
-	bool fresh; /* nothing of this stretch of text has been shown: its leading blanks are dropped */
-	bool shown; /* something of this kind has been shown */
+	bool fresh; /* nothing of this run of text was emitted: leading blanks are dropped */
+	bool shown; /* some text of this kind was emitted */
 };
 
 /* A literal that text is searched for. */
@@ -61,17 +73,17 @@ enum args_mode {
 
 enum { MAX_DEPTH = 64 };
 
-/* Where a Python literal is. */
+/* Position in a Python literal. */
 enum python_state { PY_KEY, PY_VALUE, PY_AFTER, PY_STRING };
 
 struct python {
 	enum python_state state;
-	char stack[MAX_DEPTH]; /* what closes each open container; the outermost are the arguments */
+	char stack[MAX_DEPTH]; /* closing bracket of each open container; the outermost are the arguments */
 	bool keyed[MAX_DEPTH]; /* it has keys */
 	uint8_t depth;
 	bool first;    /* nothing in the innermost container yet */
 	bool as_key;   /* the string is a key */
-	char quote;    /* closes the string; 0: the form's literal does */
+	char quote;    /* closes the string; 0: the form's literal closes it */
 	uint8_t times; /* how many quotes close it: 1 or 3 */
 	uint16_t n_positional;
 };
@@ -82,7 +94,7 @@ struct parts {
 	const struct parts_tools *tools;
 	const struct parts_marker *markers;
 	size_t n_markers;
-	uint8_t known[(PARTS_MAX_MARKERS + 7) / 8]; /* literals of the format: only these come into the queue */
+	uint8_t known[(PARTS_MAX_MARKERS + 7) / 8]; /* literals of the format: only these enter the queue */
 	bool one_call;
 	parts_on_event *on_event;
 	void *ctx;
@@ -102,20 +114,20 @@ struct parts {
 	/* text */
 	enum text_kind kind;
 	struct text_out text[2];
-	bool begins;                      /* this stretch of text has had nothing but blanks */
-	const char *label;                /* may follow, not part of the reasoning */
-	const struct parts_form *section; /* the one that is open */
-	size_t front;                     /* HEAD: symbols' bytes of the literal at the queue's front; 0: none */
+	bool begins;                      /* only blanks in this run of text so far */
+	const char *label;                /* may follow; excluded from the reasoning */
+	const struct parts_form *section; /* the open one */
+	size_t front;                     /* HEAD: bytes of the literal at the front of the queue; 0: none */
 
 	/* the call */
 	const struct parts_form *form;
 	size_t tool;
 	int n_calls;
-	bool any_args; /* an argument or a byte of them has been emitted */
+	bool any_args; /* an argument, or a byte of one, was emitted */
 
 	/* JSON */
 	bool in_list, wrapped, has_args;
-	uint8_t objects; /* that are open around the arguments */
+	uint8_t objects; /* open around the arguments */
 	enum args_mode mode;
 	uint32_t depth;
 	bool in_string, escaped;
@@ -136,21 +148,21 @@ int lex_at(const struct parts *p, size_t at, size_t *n);
 int lex_push_text(struct parts *p, const char *text, size_t n);
 int lex_push_marker(struct parts *p, size_t k);
 void lex_consume(struct parts *p, size_t n);
-/* All that may be held is in the queue. Symbols beyond it are not seen until some are consumed. */
+/* Is the queue full? Later symbols are invisible until some are consumed. */
 static inline bool lex_full(const struct parts *p) { return p->queue.len >= PARTS_MAX_HELD; }
 /* Is the literal a control token of this model, or must it be one? */
 bool lex_is_marker(const struct parts *p, const char *lit);
-/* Does the literal stand at the offset? NULL: no. *end: the offset after it. */
+/* Is the literal at the offset? NULL: no. *end: the offset after it. */
 enum verdict lex_match(const struct parts *p, size_t at, const char *lit, size_t *end);
 static inline bool lex_blank(int sym) { return sym == ' ' || sym == '\n' || sym == '\t' || sym == '\r'; }
 size_t lex_skip_blanks(const struct parts *p, size_t at);
 bool lex_name_byte(int sym);
-/* Text of the queue from one offset to another, without markers; appended to out. */
+/* Appends the text of the queue between two offsets, without markers, to out. */
 int lex_text(const struct parts *p, size_t from, size_t to, struct sl_buf *out);
 /* MORE, or NO at the end of the tokens. */
 static inline enum verdict lex_wait(const struct parts *p) { return p->final ? NO : MORE; }
 
-/* A JSON string at an offset: *from and *to are its inside. */
+/* A JSON string at an offset; *from, *to: between its quotes. */
 enum verdict lex_json_string(const struct parts *p, size_t at, size_t *from, size_t *to, size_t *end);
 /* Any JSON value. */
 enum verdict lex_json_skip(const struct parts *p, size_t at, size_t *end);
@@ -158,21 +170,21 @@ enum verdict lex_json_skip(const struct parts *p, size_t at, size_t *end);
 /* ---- parts_out.c: events ---- */
 
 void out_text(struct parts *p, const char *text, size_t n); /* of the current kind */
-void out_queue(struct parts *p, size_t n);                  /* the queue's front as text; consumes it */
-void out_switch(struct parts *p, enum text_kind kind);      /* another stretch of text follows */
+void out_queue(struct parts *p, size_t n);                  /* consumes n bytes and emits them as text */
+void out_switch(struct parts *p, enum text_kind kind);      /* begins another run of text */
 void out_args(struct parts *p, const char *text, size_t n);
 void out_args_str(struct parts *p, const char *text);
 void out_args_escaped(struct parts *p, const char *text, size_t n); /* inside a JSON string */
-/* The queue from one offset to another, inside a JSON string; does not consume. */
+/* The queue between two offsets, inside a JSON string; does not consume. */
 void out_args_queue(struct parts *p, size_t from, size_t to);
 void out_call_begin(struct parts *p);
 /* The call is over; the next state is BETWEEN, or STOPPED. */
 void out_call_end(struct parts *p, bool cut);
 void out_flush(struct parts *p);
 void out_finish(struct parts *p);
-void out_failed(struct parts *p, int rc); /* keeps the first failure; 0 is none */
+void out_failed(struct parts *p, int rc); /* keeps the first failure; rc 0: none */
 
-/* ---- the states: true when something was consumed or decided, false to wait ---- */
+/* ---- the states: true: consumed or decided something; false: waits ---- */
 
 bool text_step(struct parts *p);    /* parts_text.c */
 bool head_step(struct parts *p);    /* parts_head.c */
@@ -186,22 +198,22 @@ bool python_step(struct parts *p);  /* parts_python.c */
 
 void text_init(struct parts *p); /* the triggers */
 
-/* What a call's beginning says. */
+/* A call's parsed beginning. */
 struct head {
 	size_t name, name_end; /* offsets of its text */
 	size_t end;            /* offset of what follows */
 	enum parts_state body;
-	size_t args, args_end; /* JSON: arguments that stand before the name; 0: none */
+	size_t args, args_end; /* JSON: arguments before the name; 0: none */
 	uint8_t objects;
 	bool list, wrapped;
 	size_t tool;
-	bool found; /* tool is set; else it is looked up by the name's text */
+	bool found; /* tool is set; otherwise it is looked up by name */
 	/* CHANNEL */
 	bool is_text;
 	enum text_kind kind;
 };
 
-/* The tool that the name in the queue stands for. */
+/* Looks up the tool that the name in the queue refers to. */
 bool head_tool(const struct parts *p, size_t from, size_t to, size_t *tool);
 enum verdict json_head(const struct parts *p, const struct parts_form *f, size_t at, struct head *h); /* parts_json.c */
 enum verdict channel_head(const struct parts *p, const struct parts_form *f, size_t at,
@@ -217,14 +229,14 @@ enum { TYPE_STRING = 1, TYPE_NUMBER = 2, TYPE_BOOLEAN = 4, TYPE_OBJECT = 8, TYPE
 
 const char *tools_name(const struct parts_tools *t, size_t i);
 bool tools_find(const struct parts_tools *t, const char *name, size_t n, size_t *out);
-/* The types that a value of the argument may have, 0 if nothing is declared. */
+/* The declared types of an argument; 0: none. */
 unsigned tools_types(const struct parts_tools *t, size_t tool, const char *key, size_t n);
 /* The i-th declared argument, or NULL. */
 const char *tools_argument(const struct parts_tools *t, size_t tool, size_t i);
 
 /* ---- parts_value.c ---- */
 
-/* May a value that begins with this byte be something other than a string? */
+/* May a value with this first byte be anything but a string? */
 bool value_may_be_json(unsigned types, int first);
 /* Emits a whole value, the queue's first n bytes, as JSON. */
 void value_emit(struct parts *p, unsigned types, size_t n);

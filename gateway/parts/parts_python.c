@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls like Python's, f(k="v", n=[1, None]), and Gemma's call:f{k:<|"|>v<|"|>,o:{a:1}}, converted to JSON as they
- * come. A stack of the open containers stands for the nesting.
+ * arrive. A stack of open containers tracks the nesting.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static enum verdict skip_literal(const struct parts *p, const char *lit, size_t 
 	return v;
 }
 
-/* The bracket of a list, print(, or call: where the form has them. */
+/* The bracket of a list, print(, or call:, if the form has them. */
 static enum verdict before_name(const struct parts *p, const struct parts_form *f, size_t *at, struct head *h)
 {
 	enum verdict v = YES;
@@ -111,7 +111,7 @@ static void open_string(struct parts *p, char quote, uint8_t times, bool as_key)
 	out_args_str(p, "\"");
 }
 
-/* A quote at the queue's front: one or three. */
+/* Quotes at the front of the queue: one or three. */
 static bool quoted(struct parts *p, int sym, bool as_key)
 {
 	size_t n;
@@ -189,7 +189,7 @@ static bool escape(struct parts *p)
 	return true;
 }
 
-/* Do the quotes that close the string stand at the front? */
+/* Are the closing quotes of the string at the front? */
 static enum verdict closes(const struct parts *p, size_t *end)
 {
 	size_t n;
@@ -223,8 +223,8 @@ static bool in_string(struct parts *p, int sym, size_t n)
 
 /* ---- bare words ---- */
 
-/* The end of a word: a comma, a bracket that it did not open, `also` or the section's end. Blanks at its end are not
- * part of it. */
+/* The end of a word: a comma, an unmatched closing bracket, `also` or the section's end. Trailing blanks are excluded.
+ */
 static enum verdict word_end(const struct parts *p, int also, size_t *end)
 {
 	size_t n, at = 0, depth = 0, close;
@@ -304,7 +304,7 @@ static void emit_key(struct parts *p, size_t to)
 	p->py.state = PY_VALUE;
 }
 
-/* An argument without a name gets that of the declared one in its place. */
+/* A positional argument gets the name of the declared argument at its position. */
 static void positional(struct parts *p)
 {
 	char made[16];
@@ -321,7 +321,7 @@ static void positional(struct parts *p)
 	p->py.state = PY_VALUE;
 }
 
-/* k= of f(k=…): else the value begins here. */
+/* k= of f(k=…); otherwise the value begins here. */
 static bool python_key(struct parts *p)
 {
 	size_t at = 0, n, next;
@@ -436,7 +436,7 @@ static bool after(struct parts *p, int sym, size_t n)
 	return true;
 }
 
-/* A marker: the form's quote, or another literal, which ends the call. */
+/* A marker: the form's quote; any other literal ends the call. */
 static bool marker(struct parts *p, size_t n)
 {
 	size_t end;

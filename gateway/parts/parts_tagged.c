@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls whose arguments stand between literals, one by one, as text. Their declared types say what the text is. A
- * string is passed on as it comes; a value that may be something else is held until it ends, or is too long to be held,
- * and is a string then.
+ * Calls whose arguments are texts between literals. The declared type decides what a text is. A string is passed on as
+ * it arrives. A value that may be something else is held until it ends; if it becomes too long to be held, it is a
+ * string.
  */
 #include <string.h>
 
@@ -80,7 +80,7 @@ bool tags_step(struct parts *p)
 
 /* ---- one value ---- */
 
-/* Where the text of the value ends, or how far it is certain to be text. */
+/* The end of the text of the value, or how much of it is certainly text. */
 static enum verdict value_end(const struct parts *p, size_t *at, size_t *end)
 {
 	size_t n;
@@ -106,7 +106,7 @@ static void begin_string(struct parts *p)
 	out_args_str(p, "\"");
 }
 
-/* The newline before the literal is not part of the value. */
+/* The newline before the literal does not belong to the value. */
 static size_t without_newline(const struct parts *p, size_t n)
 {
 	return p->form->lined && n > 0 && buf_data(&p->queue)[n - 1] == '\n' ? n - 1 : n;
@@ -126,7 +126,7 @@ static bool finish_value(struct parts *p, size_t at, size_t end)
 	return true;
 }
 
-/* The tokens, or a marker, end the call within a value: what there is of it is passed on. */
+/* The end of the tokens, or a marker, cuts the value: emits the rest of it. */
 static bool cut_value(struct parts *p, size_t at)
 {
 	if (p->value_string)
@@ -134,7 +134,7 @@ static bool cut_value(struct parts *p, size_t at)
 	return ended(p, at, true);
 }
 
-/* A value that is not declared as a string: its first byte may say that it is one all the same. */
+/* A value not declared as a string: its first byte may show that it is one. */
 static void decide(struct parts *p)
 {
 	size_t n, at = lex_skip_blanks(p, 0), end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Content and reasoning: text is passed on up to the next literal that means something there.
+ * Content and reasoning: passes text on up to the next literal that has a meaning there.
  */
 #include <string.h>
 
@@ -30,7 +30,7 @@ void text_init(struct parts *p)
 		if (p->tools == NULL && f->syntax != PARTS_SYNTAX_CHANNEL)
 			continue;
 		add_trigger(p, f->open, TRIGGER_CALL);
-		/* FunctionGemma's "call:" is only within its section. */
+		/* FunctionGemma's "call:" counts only within its section. */
 		if (f->syntax != PARTS_SYNTAX_PYTHON)
 			add_trigger(p, f->call, TRIGGER_CALL);
 	}
@@ -63,7 +63,7 @@ static void act(struct parts *p, const struct trigger *t, size_t n)
 		out_switch(p, TEXT_CONTENT);
 }
 
-/* Some literal at the offset: YES, the trigger and its end; MORE: perhaps. */
+/* Is a literal at the offset? YES: the trigger and its end; MORE: undecided. */
 static enum verdict find(const struct parts *p, size_t at, const struct trigger **t, size_t *end)
 {
 	for (int i = 0; i < p->n_triggers; i++) {
@@ -75,7 +75,7 @@ static enum verdict find(const struct parts *p, size_t at, const struct trigger 
 	return NO;
 }
 
-/* The end of a section or call that text has come before: no text. */
+/* The end of a section or call after text is not text. */
 static enum verdict find_stray(const struct parts *p, size_t at, size_t *end)
 {
 	if (p->section == NULL || p->kind == TEXT_REASONING)
@@ -102,7 +102,7 @@ static bool bare_forms(const struct parts *p)
 	return false;
 }
 
-/* Where text begins with something else than a literal. */
+/* Text begins with something other than a literal. */
 static bool begin_text(struct parts *p, size_t at)
 {
 	p->begins = false;
@@ -114,7 +114,7 @@ static bool begin_text(struct parts *p, size_t at)
 	return true;
 }
 
-/* A marker that means nothing here. Of harmony's, it ends a message. */
+/* A marker without meaning here; in harmony it ends a message. */
 static void drop_marker(struct parts *p, size_t at, size_t n)
 {
 	out_queue(p, at);
@@ -123,7 +123,7 @@ static void drop_marker(struct parts *p, size_t at, size_t n)
 		out_switch(p, TEXT_CONTENT);
 }
 
-/* What stands at the offset, after text up to it. *at moves past a symbol that is text. */
+/* Handles the symbol at the offset, after emitting text up to it. *at moves past a symbol that is text. */
 static bool at_symbol(struct parts *p, size_t *at, int sym, size_t n, bool *wait)
 {
 	const struct trigger *t;

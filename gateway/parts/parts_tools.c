@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Declared tools: their names, and what types their arguments may have. Only the top level of a schema matters, as only
- * whole arguments are text.
+ * Declared tools: their names and the types of their arguments. Only the top level of a schema matters, because only
+ * whole arguments are texts.
  */
 #include <string.h>
 
@@ -102,7 +102,7 @@ static unsigned enumerated(struct json_scan *s)
 
 static unsigned types_of(struct json_scan *s, int levels);
 
-/* "anyOf" and "oneOf": any of their schemas' types. */
+/* "anyOf" and "oneOf": the union of their schemas' types. */
 static unsigned alternatives(struct json_scan *s, int levels)
 {
 	unsigned types = 0;
@@ -116,7 +116,7 @@ static unsigned alternatives(struct json_scan *s, int levels)
 	return types;
 }
 
-/* Of the schema that follows; a few levels of alternatives are looked into. */
+/* The types of a schema; alternatives are followed for a few levels. */
 static unsigned types_of(struct json_scan *s, int levels)
 {
 	struct proto_str key;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the text of an argument is: JSON of its declared type, or a string.
+ * Converts an argument's text: JSON of its declared type, or a string.
  */
 #include <string.h>
 
@@ -98,7 +98,7 @@ static bool word(struct check *c)
 
 static bool key(struct check *c) { return c->closing[c->depth - 1] == ']' || (string(c) && is(c, ':')); }
 
-/* After a value: closes what ends here. *more: another value follows. */
+/* After a value: closes containers that end here. *more: another value follows. */
 static bool close_all(struct check *c, bool *more)
 {
 	*more = false;
@@ -114,7 +114,7 @@ static bool close_all(struct check *c, bool *more)
 	return true;
 }
 
-/* An opening bracket; *empty: and its closing one. */
+/* An opening bracket; *empty: its closing one follows. */
 static bool open_one(struct check *c, bool *empty)
 {
 	if (c->depth == MAX_DEPTH)
@@ -171,7 +171,7 @@ static bool word_is(const char *text, size_t n, const char *word)
 	return strlen(word) == n && memcmp(text, word, n) == 0;
 }
 
-/* How Python spells it, where the type is declared. */
+/* Python spellings, if the type is declared. */
 static const char *python_word(unsigned types, const char *text, size_t n)
 {
 	if ((types & TYPE_BOOLEAN) && (word_is(text, n, "True") || word_is(text, n, "TRUE")))

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The development certificate: EC P-256, self-signed, for localhost and the loopbacks, made once
- * and kept while it is valid for another day. Files are written beside their place and renamed into
- * it, so that a start that is interrupted leaves no half of a pair; both are 0600.
+ * Files are written under temporary names and renamed, so an interrupted start never leaves a partial file. Both are
+ * 0600.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +53,7 @@ static BIO *open_pem(const char *path, struct sl_buf *bytes)
 		   : NULL;
 }
 
-/* A pair that belongs together and lasts another day. */
+/* Do certificate and key match, and stay valid for a day? */
 static bool usable(const struct paths *p)
 {
 	bool ok = false;
@@ -105,7 +104,7 @@ static bool set_serial(X509 *cert)
 	return ok;
 }
 
-/* Not a CA: an imported exception for it can sign nothing else. */
+/* Not a CA: a client that trusts it trusts no other certificate. */
 static X509 *make_certificate(EVP_PKEY *key)
 {
 	X509 *cert = X509_new();
@@ -131,7 +130,7 @@ static X509 *make_certificate(EVP_PKEY *key)
 	return cert;
 }
 
-/* path.new, 0600, flushed; rename is the caller's. */
+/* Opens path.new, 0600; the caller renames it. */
 static FILE *open_new(const char *path, char *tmp, size_t size)
 {
 	snprintf(tmp, size, "%s.new", path);
@@ -161,7 +160,7 @@ static int write_pair(const struct paths *p, X509 *cert, EVP_PKEY *key, struct s
 		ok = close_new(fc) && ok;
 	if (fk != NULL)
 		ok = close_new(fk) && ok;
-	/* Between the two renames the pair does not match; the next start would make a new one. */
+	/* After a crash between the renames the pair does not match, and the next start makes a new one. */
 	if (ok && rename(key_tmp, p->key) == 0 && rename(cert_tmp, p->cert) == 0)
 		return 0;
 	unlink(cert_tmp);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A certificate for development: made when there is none, kept in the state folder.
+ * The development certificate. It is created if there is none and kept in the state directory.
  */
 #ifndef GATEWAY_DEV_CERT_H
 #define GATEWAY_DEV_CERT_H
 
 #include "base/err.h"
 
-/* Makes state_dir/tls/cert.pem and key.pem (0600; EC P-256, self-signed, localhost, 127.0.0.1, ::1)
- * unless they are there and valid for another day. */
+/* Creates state_dir/tls/cert.pem and key.pem (0600; EC P-256, self-signed, for localhost, 127.0.0.1 and ::1), unless
+ * they exist and stay valid for a day. */
 int gw_dev_cert_ensure(const char *state_dir, struct sl_err *err);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gateway process: the real application put into process.c, and the certificate's place, which a
- * reload looks for again.
+ * Runs process.c with the real application, and sets the certificate's path at the start and at each reload.
  */
 #include "gateway/server/gateway.h"
 
@@ -15,14 +14,14 @@
 #include "gateway/transport/tls_context.h"
 #include "gateway/transport/transport.h"
 
-/* Without certificate files in the configuration the development pair is used. */
+/* Uses the development pair if the configuration names no certificate. */
 static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
 {
 	struct gw_config *cfg = &s->cfg;
 	bool has_cert = cfg->cert_file != NULL && cfg->cert_file[0] != '\0';
 	bool has_key = cfg->key_file != NULL && cfg->key_file[0] != '\0';
 	if (has_cert != has_key)
-		return sl_errf(err, SL_EINVAL, "a certificate and its key are given together or not at all");
+		return sl_errf(err, SL_EINVAL, "a certificate needs a key, and a key needs a certificate");
 	if (!gateway_wants_dev_cert(cfg))
 		return 0;
 	int rc = gw_dev_cert_ensure(cfg->state_dir, err);
@@ -45,7 +44,7 @@ int gateway_check(const struct gw_config *cfg, struct sl_err *err)
 	return rc;
 }
 
-/* The caller's reload with the certificate's place on top. */
+/* The caller's load, then the certificate's path. */
 static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err)
 {
 	const struct gw_reload *inner = ctx;

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gateway process: its one entry.
+ * The room: the gateway process, from its configuration to its exit status.
+ *
+ *   gateway.h    the entry: process.h with the real application and a certificate
+ *   process.h    the threads, signals, phases and reloads of the process, for any application
+ *   dev_cert.h   the development certificate
+ *
+ * Thread: the main thread, which starts all others. Callers: cmd/serve.
  */
 #ifndef GATEWAY_GATEWAY_H
 #define GATEWAY_GATEWAY_H
@@ -10,21 +16,20 @@
 
 struct gw_snapshot;
 
-/* Where a new configuration comes from. */
+/* Loads a new configuration. */
 struct gw_reload {
-	/* On SIGHUP, on the main thread: 0 and a snapshot that differs from now in nothing that threads
-	 * can't take; or one line in *err, and the old one stays. */
+	/* Called on SIGHUP, on the main thread. 0 and a snapshot whose changes to now all can be reloaded; or a code
+	 * and one line in *err: the old configuration stays. */
 	int (*load)(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err);
 	void *ctx;
 };
 
-/* Runs until SIGTERM or SIGINT, then drains; SIGUSR2 drains what another gateway has replaced. The
- * process's exit status. Takes first; reload may be NULL. */
+/* Runs until SIGTERM or SIGINT, or until SIGUSR2 (another gateway replaces this one); then drains and returns the exit
+ * status. Owns first; reload may be NULL. */
 int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload);
 
-/* What would keep gateway_run from starting, found without starting anything: an address in use, a
- * certificate or key that can't be used. One
- * line in *err. */
+/* Checks what would make gateway_run fail, without starting anything: addresses in use, an unusable certificate or key.
+ * 0, or a code with one line in *err. */
 int gateway_check(const struct gw_config *cfg, struct sl_err *err);
 
 #endif

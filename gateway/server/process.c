@@ -1,31 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * N threads, one main thread that owns none of their work: it starts them, waits for signals (a
- * signalfd: no handler runs anywhere), tells the threads what they mean, and reports readiness to the
- * supervisor. Everything the main thread wants of a worker it posts to the worker's inbox;
- * everything it learns of one it reads from three atomics.
+ * The main thread starts the workers, waits for signals (a signalfd: there are no handlers), moves the workers through
+ * the phases and reports readiness. It posts messages to workers' inboxes and reads three atomics of each.
  *
- * Life of a worker: STARTING → SERVING → (drain) → ENDED, or FAILED with its one-line error, which
- * the main thread prints once. Messages to a worker may arrive until it is joined: inboxes are
- * disposed of by the main thread after the join, never by the worker.
+ *   process   RUNNING ──SIGTERM──► DRAINING ──SIGTERM, failure──► STOPPING      set_phase
+ *                └──────SIGUSR2──► REPLACED ──SIGTERM──▲
+ *   worker    STARTING ──► SERVING ──► ENDED, or FAILED with its error          run_worker
  *
- * The store is made before the threads and goes after them; each thread has a client of its own, made
- * before and destroyed after the application. A thread is not ready before its client has found Redis,
- * or has not for a short while: the first requests are then not counted by a local share.
- *
- * Life of the process, moved only by set_phase:
- *
- *   RUNNING ──SIGTERM──→ DRAINING ──SIGTERM, failure──→ STOPPING
- *      └─────SIGUSR2──→ REPLACED ──SIGTERM──↑
- *
- * - A takeover (the old gateway still serves) accepts nothing until every thread could serve a
- *   request: no client meets a gateway that has to refuse. Only then it says ready, and the
- *   supervisor tells the old one SIGUSR2.
- * - What comes after a crash is given the sockets in whose queues clients wait: it lets them wait until it could
- *   serve a request, for a second at most, instead of refusing them.
- * - A reload is refused whole or taken whole: everything that can fail is made on the main thread,
- *   into a new snapshot; then each thread gets a message and takes it between two events. Two threads
- *   may differ for a turn of their loops.
+ * - Takeover (an old gateway still serves): nothing is accepted until every thread is ready (continue_start). Then the
+ *   supervisor sends SIGUSR2 to the old gateway.
+ * - Restart after a crash: clients wait in the sockets' queues, so a worker accepts once it is ready, at most a second
+ *   later (on_restart_look).
+ * - Reload: all that can fail happens on the main thread (prepare_reload). Then each thread switches between
+ *   two events.
+ * - The store outlives the threads; each thread has a client of it. A thread is ready once its client has reached
+ *   Redis, or after STORE_WAIT_MS, so that the first requests are not limited by a local share.
+ * - A worker's inbox is disposed of after the join, because messages may arrive until then.
  */
 #include "gateway/server/process.h"
 
@@ -74,14 +64,14 @@ struct worker {
 	atomic_bool ready, accepts;
 	struct sl_err err; /* valid once state is FAILED */
 	int slot;          /* of the heartbeat; -1: none */
-	bool stop_now;     /* worker's own, as are the next three */
+	bool stop_now;     /* used by the worker only, like the next three */
 	bool expired;      /* the drain's time is over */
-	bool store_found;  /* or given up */
-	uint64_t since_ns; /* of serving */
+	bool store_found;  /* or STORE_WAIT_MS is over */
+	uint64_t since_ns; /* when it began to serve */
 	struct event *beat, *drain_timer;
-	struct event *restart_look; /* until it accepts */
+	struct event *restart_look; /* set until it accepts */
 	struct loop_lag lag;
-	/* Posted at most once each. */
+	/* Each is posted at most once. */
 	struct gw_message accept_msg;
 	struct phase_message {
 		struct gw_message m;
@@ -101,7 +91,7 @@ struct reload_batch {
 
 static struct worker *worker_of(struct gw_thread *t) { return list_entry(t, struct worker, t); }
 
-/* ---- the worker's side ---- */
+/* ---- workers ---- */
 
 static bool found_store(struct worker *w)
 {
@@ -110,7 +100,7 @@ static bool found_store(struct worker *w)
 				clock_now_ns() - w->since_ns > STORE_WAIT_MS * NS_PER_MS)) {
 		w->store_found = true;
 		if (state == CACHE_IS_DOWN || state == CACHE_IS_CONNECTING)
-			log_warn("the store is %s: limits are this process's own meanwhile",
+			log_warn("the store is %s: limits are local to this process until it is up",
 				 cache_client_state_text(w->t.cache));
 	}
 	return w->store_found;
@@ -177,7 +167,7 @@ static void accept_worker(struct gw_thread *t, struct gw_message *m)
 		atomic_store(&w->accepts, true);
 		return;
 	}
-	log_error("%s: the event loop refuses a listening socket", w->name);
+	log_error("%s: cannot add a listening socket to the event loop", w->name);
 	w->stop_now = true;
 }
 
@@ -193,7 +183,7 @@ static void on_restart_look(evutil_socket_t fd, short what, void *arg)
 	accept_worker(&w->t, NULL);
 }
 
-/* Accepts at once (the transport has begun to), or when main says so, or when it looks. */
+/* A takeover accepts on accept_msg, a restart once it is ready, any other start at once. */
 static int begin_accepting(struct worker *w)
 {
 	const struct timeval often = in_ms(RESTART_LOOK_MS);
@@ -203,7 +193,7 @@ static int begin_accepting(struct worker *w)
 		return 0;
 	w->restart_look = event_new(w->t.base, -1, EV_PERSIST, on_restart_look, w);
 	if (w->restart_look == NULL || event_add(w->restart_look, &often) != 0)
-		return sl_errf(&w->err, SL_EIO, "the event loop refuses a timer");
+		return sl_errf(&w->err, SL_EIO, "cannot create a timer");
 	return 0;
 }
 
@@ -231,7 +221,7 @@ static int start_serving(struct worker *w)
 	struct timeval every = in_ms(t->cfg->beat_ms / 2 > BEAT_LEAST_MS ? t->cfg->beat_ms / 2 : BEAT_LEAST_MS);
 	int rc = cache_client_create(w->store, t->base, &t->cache);
 	if (rc != 0)
-		return sl_errf(&w->err, rc, "no client of the store: %s", sl_code_name(rc));
+		return sl_errf(&w->err, rc, "cannot create a client of the store: %s", sl_code_name(rc));
 	w->since_ns = clock_now_ns();
 	rc = w->ops->create(t, &t->app, &w->err);
 	if (rc == 0)
@@ -241,7 +231,7 @@ static int start_serving(struct worker *w)
 	w->slot = beat_slot(w->name);
 	w->beat = event_new(t->base, -1, EV_PERSIST, on_beat, w);
 	if (w->beat == NULL || event_add(w->beat, &every) != 0)
-		return sl_errf(&w->err, SL_EIO, "the event loop refuses a timer");
+		return sl_errf(&w->err, SL_EIO, "cannot create a timer");
 	on_beat(-1, 0, w);
 	loop_lag_start(&w->lag, &t->timers);
 	return begin_accepting(w);
@@ -296,7 +286,7 @@ static void *run_worker(void *arg)
 	return NULL;
 }
 
-/* ---- the main thread's side ---- */
+/* ---- the main thread ---- */
 
 struct process {
 	struct worker *workers;
@@ -305,13 +295,13 @@ struct process {
 	int signal_fd;
 	int status;
 	enum phase phase;
-	bool ready, published, told_accept;
+	bool ready, published, accept_posted;
 	const struct gw_app_ops *ops;
 	const struct gw_reload *reload;
 	struct gw_snapshot *now; /* counted */
 };
 
-/* Tells every worker; each kind of message once. */
+/* Posts the new phase to every worker. */
 static void set_phase(struct process *p, enum phase to)
 {
 	BUG_IF(to <= p->phase, "gateway: phase %d to %d", (int)p->phase, (int)to);
@@ -345,7 +335,7 @@ static int start_workers(struct process *p)
 		if (pthread_create(&w->id, NULL, run_worker, w) != 0) {
 			gw_thread_dispose(&w->t);
 			gw_snapshot_unref(w->t.snapshot);
-			log_error("no thread: %s", strerror(errno));
+			log_error("cannot create a thread: %s", strerror(errno));
 			return SL_EIO;
 		}
 		p->n_started++;
@@ -353,23 +343,22 @@ static int start_workers(struct process *p)
 	return 0;
 }
 
-/* The next steps of a start: the supervisor gets the sockets once all threads have theirs; a takeover
- * accepts once all could serve. */
-static void go_on_starting(struct process *p, bool all_serve, bool all_ready)
+/* Publishes the sockets to the supervisor once all threads have theirs; lets a takeover accept once all are ready. */
+static void continue_start(struct process *p, bool all_serve, bool all_ready)
 {
 	if (all_serve && !p->published) {
 		p->published = true;
 		handover_publish();
 	}
-	if (!all_ready || p->told_accept)
+	if (!all_ready || p->accept_posted)
 		return;
-	p->told_accept = true;
+	p->accept_posted = true;
 	for (int64_t i = 0; i < p->n_started; i++)
 		gw_post(&p->workers[i].t, &p->workers[i].accept_msg);
 }
 
-/* Reads what the workers say. True once all have ended. */
-static bool look_at_workers(struct process *p)
+/* Reads the states of the workers. True once all have ended. */
+static bool check_workers(struct process *p)
 {
 	int64_t over = 0, ready = 0, serve = 0, accept = 0;
 	for (int64_t i = 0; i < p->n_started; i++) {
@@ -389,7 +378,7 @@ static bool look_at_workers(struct process *p)
 	if (p->status != 0 && p->phase != STOPPING)
 		set_phase(p, STOPPING);
 	bool all = p->n_started == p->n && p->phase == RUNNING;
-	go_on_starting(p, all && serve == p->n, all && ready == p->n);
+	continue_start(p, all && serve == p->n, all && ready == p->n);
 	all = all && ready == p->n && accept == p->n;
 	if (all != p->ready) {
 		p->ready = all;
@@ -401,7 +390,7 @@ static bool look_at_workers(struct process *p)
 
 /* ---- reload ---- */
 
-/* The files are read again whether or not the configuration names others. */
+/* Reads the files again even if their names are the same: their contents may differ. */
 static int reload_certificates(struct process *p, const struct gw_config *cfg, struct sl_err *err)
 {
 	if (!gateway_serves_tls(cfg))
@@ -416,7 +405,7 @@ static int reload_certificates(struct process *p, const struct gw_config *cfg, s
 	return rc;
 }
 
-/* Takes everything that can fail. Owns the new snapshot: the batch's. */
+/* Does everything that can fail. The batch owns the new snapshot. */
 static int prepare_reload(struct process *p, struct reload_batch **out, struct sl_err *err)
 {
 	struct reload_batch *b = sl_zalloc(sizeof *b + (size_t)p->n_started * sizeof *b->messages);
@@ -425,7 +414,7 @@ static int prepare_reload(struct process *p, struct reload_batch **out, struct s
 	int rc = p->reload->load(p->reload->ctx, p->now, &b->next, err);
 	if (rc == 0 && p->ops->prepare != NULL)
 		rc = p->ops->prepare(b->next, p->now, err);
-	if (rc == 0) /* last: it posts messages of its own */
+	if (rc == 0) /* last, because it posts messages */
 		rc = reload_certificates(p, &b->next->cfg, err);
 	if (rc != 0) {
 		if (b->next != NULL)
@@ -486,7 +475,7 @@ static void take_signal(struct process *p)
 
 static void supervise(struct process *p)
 {
-	while (!look_at_workers(p)) {
+	while (!check_workers(p)) {
 		struct pollfd fd = {.fd = p->signal_fd, .events = POLLIN};
 		if (poll(&fd, 1, POLL_MS) > 0)
 			take_signal(p);
@@ -498,7 +487,7 @@ static void supervise(struct process *p)
 	}
 }
 
-/* What is found before any thread starts: 0, or the exit status. */
+/* Everything before the first thread starts. 0, or the exit status. */
 static int prepare_start(struct process *p)
 {
 	const struct gw_config *cfg = &p->now->cfg;
@@ -534,7 +523,7 @@ int gateway_serve_snapshot(struct gw_snapshot *first, const struct gw_app_ops *o
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGUSR2);
-	/* Inherited by the threads: the signals reach the descriptor only. */
+	/* Threads inherit the mask, so signals arrive only at the descriptor. */
 	pthread_sigmask(SIG_BLOCK, &set, &before);
 	p.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	p.status = prepare_start(&p);

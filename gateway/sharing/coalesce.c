@@ -20,7 +20,7 @@ struct coalesce_name {
 	struct coalesce_claim claim; /* content: the log only */
 };
 
-GAUGE(names, "sluice_twins_names", "Answers that coalesced requests may join, by content or by retry");
+GAUGE(names, "sluice_twins_names", "Answers that other requests can join, by content or by retry");
 
 /* ---- names, under the lock ---- */
 
@@ -97,7 +97,7 @@ static void on_ended(void *ctx, struct token_log *log)
 
 struct token_log *coalesce_log(struct inflight *f) { return token_log_create(on_ended, f); }
 
-/* The next answer replaces one that can no longer be joined. Its name is released when it ends. */
+/* Makes room for a new answer when the old one can no longer be joined. The old name is released when its log ends. */
 static void make_way(struct inflight *f, struct coalesce_name *name)
 {
 	bool ended = !list_empty(&name->in_ended);

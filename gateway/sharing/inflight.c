@@ -17,7 +17,8 @@ int inflight_create(struct inflight **out)
 	if (f == NULL)
 		return SL_ENOMEM;
 	f->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-	BUG_IF(f->sha256 == NULL || RAND_bytes(f->secret, sizeof f->secret) != 1, "no digest or no random bytes");
+	BUG_IF(f->sha256 == NULL || RAND_bytes(f->secret, sizeof f->secret) != 1,
+	       "sharing: no SHA-256 or no random bytes");
 	pthread_mutex_init(&f->lock, NULL);
 	list_init(&f->ended);
 	for (int i = 0; i < INFLIGHT_BUCKETS; i++)
@@ -31,7 +32,7 @@ void inflight_destroy(struct inflight *f)
 	if (f == NULL)
 		return;
 	for (int i = 0; i < INFLIGHT_KINDS; i++)
-		BUG_IF(f->n[i] != 0, "%zu requests of kind %d are in flight at the end", f->n[i], i);
+		BUG_IF(f->n[i] != 0, "sharing: %zu requests of kind %d are in flight at the end", f->n[i], i);
 	pthread_mutex_destroy(&f->lock);
 	EVP_MD_free(f->sha256);
 	sl_free(f);
@@ -45,7 +46,7 @@ void inflight_digest(const struct inflight *f, const struct iovec *parts, int n,
 	for (int i = 0; well && i < n; i++)
 		well = EVP_DigestUpdate(ctx, parts[i].iov_base, parts[i].iov_len) == 1;
 	memcpy(both, f->secret, DIGEST_SECRET_BYTES);
-	BUG_IF(!well || EVP_DigestFinal_ex(ctx, both + DIGEST_SECRET_BYTES, NULL) != 1, "no digest");
+	BUG_IF(!well || EVP_DigestFinal_ex(ctx, both + DIGEST_SECRET_BYTES, NULL) != 1, "sharing: no digest");
 	EVP_MD_CTX_free(ctx);
 	SHA256(both, sizeof both, out->bytes);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room sharing: requests that share work, replace one another, or are repeated. This is its directory: what this
- * process is answering, keyed by digest.
+ * The room: requests that share work, replace one another, or are repeated. This file is its directory: what this
+ * process is answering, by digest.
  *
  *   content  the user and the whole request       identical requests join one generation (coalesce.h)
  *   retry    an Idempotency-Key                   a repeated request joins the first (idempotent.h)
  *   user     a user of a tenant                   a newer prompt ends an older one (supersede.h)
  *
  * Digests are SHA-256 keyed with a secret of the process: clients can neither construct two equal ones nor learn what
- * one represents. Each kind has a bound; without room, a request is neither joined nor
- * superseded, but still answered.
+ * one represents. Each kind has a bound. Without room, a request is answered, but neither joined nor superseded.
  *
- * Thread: any. One lock, taken when an answer begins and ends, never in between. Before a token log's lock.
+ * Thread: any. One lock, taken when an answer begins and ends, never in between, and before a token log's lock.
+ * Callers: gateway/answer, gateway/api.
  */
 #ifndef GATEWAY_INFLIGHT_H
 #define GATEWAY_INFLIGHT_H
@@ -30,7 +30,7 @@ struct request_digest {
 	uint8_t bytes[32];
 };
 
-/* Embedded in what the directory finds; node is to be initialised. */
+/* Embedded in the listed objects; the owner initialises node. */
 struct inflight_entry {
 	struct list node;
 	struct request_digest digest;
@@ -40,16 +40,16 @@ struct inflight_entry {
 struct inflight {
 	uint8_t secret[INFLIGHT_SECRET_BYTES];
 	pthread_mutex_t lock;
-	struct list ended; /* coalesce.c: answers that can be joined after their end, in the order of their ends */
+	struct list ended; /* coalesce.c: ended answers that can still be joined, the oldest first */
 	size_t n[INFLIGHT_KINDS];
 	struct evp_md_st *sha256;
 	struct list buckets[INFLIGHT_BUCKETS];
 };
 
 int inflight_create(struct inflight **out);
-/* Nothing is in flight: BUG. NULL is allowed. coalesce.c releases the ended answers first (coalesce_drop_ended). */
+/* BUG if anything is in flight; call coalesce_drop_ended before. NULL allowed. */
 void inflight_destroy(struct inflight *f);
-/* Of n parts, one after another, and the process's secret. Needs no lock. */
+/* Digest of the n parts in order, keyed with the process's secret. Needs no lock. */
 void inflight_digest(const struct inflight *f, const struct iovec *parts, int n, struct request_digest *out);
 
 /* ---- under the lock ---- */
@@ -57,7 +57,7 @@ void inflight_digest(const struct inflight *f, const struct iovec *parts, int n,
 /* False: the kind has no room. */
 bool inflight_add(struct inflight *f, struct inflight_entry *e, enum inflight_kind kind,
 		  const struct request_digest *digest);
-/* May be called again. */
+/* Harmless if e is not listed. */
 void inflight_remove(struct inflight *f, struct inflight_entry *e);
 static inline bool inflight_listed(const struct inflight_entry *e) { return !list_empty(&e->node); }
 /* The entry after `after` (NULL: the first) of that kind and digest; NULL: none. */

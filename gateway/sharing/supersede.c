@@ -3,7 +3,7 @@
  * A prompt keeps digests only, and the beginning of its last message to recognise a user who is typing.
  *
  * Each prompt owns its message: it is posted at most once, under the directory's lock and before the prompt has ended.
- * A prompt that ends while its message is on its way is freed when the message arrives.
+ * If the prompt ends while its message is in flight, it is freed when the message arrives.
  */
 #include "gateway/sharing/supersede.h"
 
@@ -23,8 +23,8 @@ struct supersede_prompt {
 	struct gw_thread *t;
 	void (*superseded)(void *ctx);
 	void *ctx;
-	bool posted;         /* the lock */
-	bool ended, arrived; /* its thread's */
+	bool posted;         /* under the lock */
+	bool ended, arrived; /* on its thread */
 	uint64_t began_ns;
 	struct request_digest name, request;
 	struct message_digest whole, before;
@@ -34,7 +34,7 @@ struct supersede_prompt {
 	char *last; /* owned; min(n_last, SUPERSEDE_LAST_BYTES) bytes, or NULL */
 };
 
-COUNTER(superseded_total, "sluice_superseded_total", "Answers ended because a newer prompt of their conversation came");
+COUNTER(superseded_total, "sluice_superseded_total", "Answers that a newer prompt of their conversation ended");
 
 void supersede_digest(const struct inflight *f, const struct message_digest *before, const void *bytes, size_t n,
 		      struct message_digest *out)
@@ -58,9 +58,10 @@ static bool same_request(const struct request_digest *a, const struct request_di
 	return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* ---- one conversation? ---- */
+/* ---- same conversation? ---- */
 
-/* A word was added or a typing error corrected: the common beginning and end are three quarters of the longer text. */
+/* Was a word added or a typing error corrected? The common beginning and end are 3/4 of the longer text, or all of the
+ * shorter. */
 static bool nearly_same(const char *a, size_t n_a, const char *b, size_t n_b)
 {
 	size_t shorter = n_a < n_b ? n_a : n_b, longer = n_a < n_b ? n_b : n_a, head = 0, tail = 0;

@@ -282,14 +282,14 @@ static void tells_who_said_what(void **state)
 	assert_int_equal(compress_chat_read(chat, sizeof chat - 1, 1000, &c), 0);
 	assert_int_equal(compress_n_blocks(c), 1);
 	assert_int_equal(
-	    compress_block_transcript(c, 0, &(struct compress_telling){.max_bytes = 10000, .of_others = 30}, &out), 0);
+	    compress_block_transcript(c, 0, &(struct compress_excerpt){.max_bytes = 10000, .of_others = 30}, &out), 0);
 	assert_string_equal(buf_cstr(&out), "user: I live in Zubo.\nassistant: Fine.\nuser: and it rains\n"
 					    "assistant:  look({\"a\":1})\ntool: 01234567890123456789 … 나다라");
 	buf_clear(&out, 0);
 	compress_block_facts(c, 0, &facts);
 	assert_int_equal(facts.n, 1);
 	assert_int_equal(
-	    compress_block_transcript(c, 0, &(struct compress_telling){.max_bytes = 10000, .only = &facts}, &out), 0);
+	    compress_block_transcript(c, 0, &(struct compress_excerpt){.max_bytes = 10000, .only = &facts}, &out), 0);
 	assert_string_equal(buf_cstr(&out), "user: I live in Zubo.\nassistant: Fine.");
 	compress_chat_free(c);
 	buf_dispose(&out);
@@ -419,7 +419,7 @@ static int everything(const struct sl_buf *b)
 		return rc;
 	buf_init(&out, MAX_TEXT);
 	if ((rc = compress_block_digest(c, 0, digest)) == 0 &&
-	    (rc = compress_block_transcript(c, 0, &(struct compress_telling){.max_bytes = 300}, &out)) == 0) {
+	    (rc = compress_block_transcript(c, 0, &(struct compress_excerpt){.max_bytes = 300}, &out)) == 0) {
 		compress_block_facts(c, 0, &facts);
 		rc = compress_facts_check(&facts, (const char *)buf_data(&out), out.len, &n);
 	}
