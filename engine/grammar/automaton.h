@@ -31,6 +31,7 @@ struct auto_config {
 	uint32_t relaxed;      /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
 	bool may_end, is_free; /* is_free: from links to the next free one */
 	uint8_t level;         /* mask.c: which tokens are short then */
+	uint8_t closed, open;  /* closed.c: classes of text it is known to take all of, or not */
 };
 
 struct auto_pending {

@@ -15,12 +15,12 @@ struct walk_frame {
 	uint32_t end, config;
 };
 
-/* A configuration's mask: one of the vocabulary's slices or none, and a list; or all words. */
+/* A configuration's mask: a mask of the vocabulary's or none, and a list; or all words. */
 struct mask {
 	uint32_t *words; /* or NULL: */
 	int32_t *ids;
 	uint32_t n;
-	int slice; /* -1: none */
+	const uint32_t *slice; /* NULL: none */
 };
 
 struct masks {
@@ -56,6 +56,8 @@ struct grammar {
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
 int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
+/* closed.c: which of the classes `of` c takes every text of, from itself on; fewer on a shortage (auto_fault). */
+unsigned closed_under(struct grammar *g, uint32_t c, unsigned of);
 /* forced.c: as grammar_forced; 0 as well on a shortage, which is the automaton's fault then. */
 size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
 /* Text was accepted. */

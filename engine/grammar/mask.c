@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mask of a configuration: a slice of the vocabulary that it surely takes, where there is one, and a walk over the
- * trie of all other tokens. Kept once made.
+ * The mask of a configuration: a slice of the vocabulary, or the tokens of a class of text, that it surely takes, where
+ * there is one, and a walk over the trie of all other tokens. Kept once made.
  *
  * Configurations that differ in counters which tokens cannot exhaust have the mask of one with endless counters
  * (rx_relax.c), but for tokens so long that they might. These are few, and each that this mask has is followed byte by
@@ -12,6 +12,8 @@
 #include "base/alloc.h"
 #include "engine/grammar/grammar_priv.h"
 #include "engine/token/tokenizer.h"
+
+enum { LARGE = 24 /* nodes of a subtree */ };
 
 void masks_clear(struct masks *m)
 {
@@ -33,14 +35,21 @@ void masks_dispose(struct masks *m)
 
 /* ---- the walk ---- */
 
-static void put(struct masks *m, const struct trie *t, const struct trie_node *n)
+static void put(struct masks *m, const struct trie *t, uint32_t from, uint32_t to)
 {
-	for (uint32_t i = 0; i < n->n_own; i++)
-		m->ids[m->n_ids++] = t->ids[n->first + i];
+	for (; from < to; from++)
+		m->ids[m->n_ids++] = t->ids[from];
 }
 
-/* Depth first, with a stack of the subtrees' ends. */
-static int walk(struct grammar *g, const struct trie *t, uint32_t config)
+/* Whether all tokens of a large enough subtree may come: these are of a class that next is closed under. */
+static bool takes_all(struct grammar *g, const struct trie_node *n, uint32_t size, uint32_t next)
+{
+	return size >= LARGE && n->below != 0 && closed_under(g, next, n->below) != 0;
+}
+
+/* Depth first, with a stack of the subtrees' ends. Tokens of the class (a bit, or none) are left out: config is closed
+ * under it. */
+static int walk(struct grammar *g, const struct trie *t, uint32_t config, unsigned class)
 {
 	struct walk_frame *top = g->walk;
 	*top = (struct walk_frame){t->n_nodes, config};
@@ -48,6 +57,11 @@ static int walk(struct grammar *g, const struct trie *t, uint32_t config)
 		while (i == top->end)
 			top--;
 		const struct trie_node *n = &t->nodes[i];
+		bool left_out = (n->above & class) != 0;
+		if (left_out && (n->below & class) != 0) {
+			i = n->end;
+			continue;
+		}
 		uint32_t next = auto_step(&g->a, top->config, n->byte);
 		if (next == AUTO_FAIL)
 			return auto_fault(&g->a);
@@ -55,12 +69,18 @@ static int walk(struct grammar *g, const struct trie *t, uint32_t config)
 			i = n->end;
 			continue;
 		}
-		put(&g->masks, t, n);
+		if (takes_all(g, n, n->end - i, next)) {
+			put(&g->masks, t, n->first, t->nodes[n->end].first);
+			i = n->end;
+			continue;
+		}
+		if (!left_out)
+			put(&g->masks, t, n->first, n[1].first);
 		i++;
 		if (n->end > i)
 			*++top = (struct walk_frame){n->end, next};
 	}
-	return 0;
+	return auto_fault(&g->a);
 }
 
 /* How many plain characters c surely takes: then any of its items does. */
@@ -82,10 +102,11 @@ static void set_ids(uint32_t *mask, const int32_t *ids, uint32_t n)
 		mask[(uint32_t)ids[i] / 32] |= (uint32_t)1 << ((uint32_t)ids[i] % 32);
 }
 
-static void write_parts(const struct grammar_vocab *v, int slice, const int32_t *ids, uint32_t n, uint32_t *mask)
+static void write_parts(const struct grammar_vocab *v, const uint32_t *slice, const int32_t *ids, uint32_t n,
+			uint32_t *mask)
 {
-	if (slice >= 0)
-		memcpy(mask, v->slices[slice].mask, v->words * sizeof(*mask));
+	if (slice != NULL)
+		memcpy(mask, slice, v->words * sizeof(*mask));
 	else
 		memset(mask, 0, v->words * sizeof(*mask));
 	set_ids(mask, ids, n);
@@ -114,7 +135,7 @@ static bool masks_room(struct masks *m)
 }
 
 /* The list, or all words where these are less. */
-static int keep(struct grammar *g, uint32_t config, int slice)
+static int keep(struct grammar *g, uint32_t config, const uint32_t *slice)
 {
 	struct masks *m = &g->masks;
 	struct mask one = {.slice = slice, .n = m->n_ids};
@@ -137,20 +158,37 @@ static int keep(struct grammar *g, uint32_t config, int slice)
 	return 0;
 }
 
+static int by_trie(struct grammar *g, uint32_t config, const struct trie *t, const uint32_t *slice, unsigned class)
+{
+	int rc = walk(g, t, config, class);
+	return rc != 0 ? rc : keep(g, config, slice);
+}
+
+/* The one with the most tokens; N_CLASSES: none. */
+static unsigned largest(const struct grammar_vocab *v, unsigned classes)
+{
+	unsigned best = N_CLASSES;
+	for (unsigned k = 0; k < N_CLASSES; k++)
+		if ((classes >> k & 1) != 0 && (best == N_CLASSES || v->classes[k].n > v->classes[best].n))
+			best = k;
+	return best;
+}
+
 static int make(struct grammar *g, uint32_t config)
 {
 	const struct grammar_vocab *v = g->vocab;
 	if (g->masks.ids == NULL && (g->masks.ids = sl_alloc((v->all.n_ids + 1) * sizeof(int32_t))) == NULL)
 		return SL_ENOMEM;
 	uint32_t cover = cover_of(&g->a, config);
-	int slice = 0;
-	while (slice < N_SLICES && cover < v->slices[slice].max_chars)
-		slice++;
-	if (slice == N_SLICES)
-		slice = -1;
 	g->masks.n_ids = 0;
-	int rc = walk(g, slice < 0 ? &v->all : &v->slices[slice].rest, config);
-	return rc != 0 ? rc : keep(g, config, slice);
+	for (int i = 0; i < N_SLICES; i++)
+		if (cover >= v->slices[i].max_chars)
+			return by_trie(g, config, &v->slices[i].rest, v->slices[i].mask, 0);
+	unsigned class = largest(v, closed_under(g, config, 0xFF));
+	if (class == CLASS_PLAIN)
+		return by_trie(g, config, &v->slices[0].rest, v->slices[0].mask, 0);
+	return class == N_CLASSES ? by_trie(g, config, &v->all, NULL, 0)
+				  : by_trie(g, config, &v->all, v->classes[class].mask, 1u << class);
 }
 
 /* ---- relaxed configurations ---- */

@@ -16,13 +16,15 @@ struct word {
 };
 enum { NOT_PLAIN = UINT32_MAX };
 
+static bool is_plain(uint32_t cp) { return cp >= ' ' && cp != '"' && cp != '\\' && cp != 0x7F; }
+
 /* A plain token's characters. */
 static uint32_t count_plain(struct proto_str b)
 {
 	uint32_t chars = 0, cp;
 	for (size_t i = 0; i < b.n; chars++) {
 		int n = utf8_decode((const uint8_t *)b.at + i, b.n - i, &cp);
-		if (n <= 0 || cp < ' ' || cp == '"' || cp == '\\' || cp == 0x7F)
+		if (n <= 0 || !is_plain(cp))
 			return NOT_PLAIN;
 		i += (size_t)n;
 	}
@@ -57,6 +59,40 @@ static size_t collect(const struct tokenizer *t, struct word *words)
 	return n;
 }
 
+/* ---- classes of text ---- */
+
+static void add_bytes(struct rx_set *s, const char *bytes)
+{
+	for (; *bytes != '\0'; bytes++)
+		set_add(s, (uint8_t)*bytes);
+}
+
+static void add_letters(struct rx_set *s)
+{
+	set_add_range(s, 'a', 'z');
+	set_add_range(s, 'A', 'Z');
+}
+
+/* What schemas' patterns and formats mostly repeat. */
+static void classes_init(struct text_class *c)
+{
+	set_add_range(&c[1].bytes, ' ', '~');
+	set_remove(&c[1].bytes, '"');
+	set_remove(&c[1].bytes, '\\');
+	c[2].bytes = c[1].bytes;
+	set_remove(&c[2].bytes, ' ');
+	add_letters(&c[3].bytes);
+	set_add_range(&c[3].bytes, '0', '9');
+	add_bytes(&c[3].bytes, "_-.");
+	add_letters(&c[4].bytes);
+	set_add_range(&c[4].bytes, '0', '9');
+	set_add(&c[4].bytes, '_');
+	add_letters(&c[5].bytes);
+	c[6].bytes = c[5].bytes;
+	set_add(&c[6].bytes, ' ');
+	set_add_range(&c[7].bytes, 'a', 'z');
+}
+
 /* ---- the trie ---- */
 
 static uint32_t common(const struct word *a, const struct word *b)
@@ -79,7 +115,43 @@ static size_t count_nodes(const struct word *words, size_t n, uint32_t *depth)
 	return nodes;
 }
 
-static void write_nodes(struct trie *t, const struct word *words, size_t n, uint32_t *path)
+/* Which classes a byte is in; CLASS_PLAIN is no matter of bytes. */
+static uint8_t classes_of(const struct text_class *classes, uint8_t byte)
+{
+	unsigned in = 0;
+	for (unsigned k = CLASS_PLAIN + 1; k < N_CLASSES; k++)
+		in |= (unsigned)set_has(&classes[k].bytes, byte) << k;
+	return (uint8_t)in;
+}
+
+/* Marks what the nodes on a word's path have after them: of each suffix, whether it is of the classes. */
+static void mark_path(const struct grammar_vocab *v, struct trie *t, const struct word *w, const uint32_t *path,
+		      uint8_t *suffix)
+{
+	const uint8_t *at = (const uint8_t *)w->at;
+	unsigned ascii = 0xFF;
+	suffix[w->n] = 0xFF;
+	for (uint32_t d = w->n; d-- > 0;) {
+		uint32_t cp;
+		int n = utf8_decode(at + d, w->n - d, &cp);
+		bool plain = n > 0 && is_plain(cp) && (suffix[d + (uint32_t)n] & 1 << CLASS_PLAIN) != 0;
+		ascii &= classes_of(v->classes, at[d]);
+		suffix[d] = (uint8_t)((ascii & ~(1u << CLASS_PLAIN)) | (unsigned)plain << CLASS_PLAIN);
+		if (d > 0)
+			t->nodes[path[d - 1]].below &= suffix[d];
+	}
+}
+
+static uint8_t above_of(const struct grammar_vocab *v, const struct word *w, uint32_t n)
+{
+	unsigned in = 0xFF & ~(1u << CLASS_PLAIN);
+	for (uint32_t i = 0; i < n; i++)
+		in &= classes_of(v->classes, (uint8_t)w->at[i]);
+	return (uint8_t)(in | (unsigned)(count_plain((struct proto_str){w->at, n}) != NOT_PLAIN) << CLASS_PLAIN);
+}
+
+static void write_nodes(const struct grammar_vocab *v, struct trie *t, const struct word *words, size_t n,
+			uint32_t *path, uint8_t *suffix)
 {
 	uint32_t at = 0, depth = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -87,10 +159,13 @@ static void write_nodes(struct trie *t, const struct word *words, size_t n, uint
 		while (depth > same)
 			t->nodes[path[--depth]].end = at;
 		while (depth < words[i].n) {
-			t->nodes[at] = (struct trie_node){.first = (uint32_t)i, .byte = (uint8_t)words[i].at[depth]};
+			t->nodes[at] = (struct trie_node){.first = (uint32_t)i,
+							  .above = above_of(v, &words[i], depth + 1),
+							  .below = 0xFF,
+							  .byte = (uint8_t)words[i].at[depth]};
 			path[depth++] = at++;
 		}
-		t->nodes[path[depth - 1]].n_own++;
+		mark_path(v, t, &words[i], path, suffix);
 		t->ids[i] = words[i].id;
 	}
 	while (depth > 0)
@@ -98,7 +173,7 @@ static void write_nodes(struct trie *t, const struct word *words, size_t n, uint
 	t->nodes[at] = (struct trie_node){.end = at, .first = (uint32_t)n};
 }
 
-static int build(struct trie *t, const struct word *words, size_t n)
+static int build(const struct grammar_vocab *v, struct trie *t, const struct word *words, size_t n)
 {
 	size_t nodes = count_nodes(words, n, &t->depth);
 	if (nodes > UINT32_MAX / 2)
@@ -106,12 +181,14 @@ static int build(struct trie *t, const struct word *words, size_t n)
 	t->nodes = sl_zalloc_n(nodes + 1, sizeof(*t->nodes));
 	t->ids = sl_zalloc_n(n + 1, sizeof(*t->ids));
 	uint32_t *path = sl_zalloc_n((size_t)t->depth + 1, sizeof(*path));
-	if (t->nodes != NULL && t->ids != NULL && path != NULL)
-		write_nodes(t, words, n, path);
-	bool ok = t->nodes != NULL && t->ids != NULL && path != NULL;
+	uint8_t *suffix = sl_zalloc((size_t)t->depth + 1);
+	bool ok = t->nodes != NULL && t->ids != NULL && path != NULL && suffix != NULL;
+	if (ok)
+		write_nodes(v, t, words, n, path, suffix);
 	t->n_nodes = (uint32_t)nodes;
 	t->n_ids = (uint32_t)n;
 	sl_free(path);
+	sl_free(suffix);
 	return ok ? 0 : SL_ENOMEM;
 }
 
@@ -124,10 +201,11 @@ static void trie_dispose(struct trie *t)
 /* ---- slices ---- */
 
 /* rest: room for n words. */
-static int slice_build(struct slice *s, size_t mask_words, const struct word *words, size_t n, struct word *rest)
+static int slice_build(const struct grammar_vocab *v, struct slice *s, const struct word *words, size_t n,
+		       struct word *rest)
 {
 	size_t n_rest = 0;
-	s->mask = sl_zalloc_n(mask_words + 1, sizeof(*s->mask));
+	s->mask = sl_zalloc_n(v->words + 1, sizeof(*s->mask));
 	if (s->mask == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
@@ -138,7 +216,7 @@ static int slice_build(struct slice *s, size_t mask_words, const struct word *wo
 		s->mask[(uint32_t)words[i].id / 32] |= (uint32_t)1 << ((uint32_t)words[i].id % 32);
 		s->n_plain++;
 	}
-	return build(&s->rest, rest, n_rest);
+	return build(v, &s->rest, rest, n_rest);
 }
 
 static int slices_build(struct grammar_vocab *v, const struct word *words, size_t n, struct word *rest)
@@ -147,9 +225,29 @@ static int slices_build(struct grammar_vocab *v, const struct word *words, size_
 	int rc = 0;
 	for (int i = 0; i < N_SLICES && rc == 0; i++) {
 		v->slices[i].max_chars = max_chars[i];
-		rc = slice_build(&v->slices[i], v->words, words, n, rest);
+		rc = slice_build(v, &v->slices[i], words, n, rest);
 	}
 	return rc;
+}
+
+static int classes_build(struct grammar_vocab *v, const struct word *words, size_t n)
+{
+	for (unsigned k = 0; k < N_CLASSES; k++) {
+		struct text_class *c = &v->classes[k];
+		c->mask = sl_zalloc_n(v->words + 1, sizeof(*c->mask));
+		if (c->mask == NULL)
+			return SL_ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++) {
+		uint8_t in = above_of(v, &words[i], words[i].n);
+		uint32_t id = (uint32_t)words[i].id;
+		for (unsigned k = 0; k < N_CLASSES; k++)
+			if ((in >> k & 1) != 0) {
+				v->classes[k].mask[id / 32] |= (uint32_t)1 << (id % 32);
+				v->classes[k].n++;
+			}
+	}
+	return 0;
 }
 
 static int longs_build(struct grammar_vocab *v, const struct word *words, size_t n)
@@ -193,10 +291,13 @@ int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
 		v->tok = t;
 		v->refs = 1;
 		v->words = (most + 31) / 32;
+		classes_init(v->classes);
 		size_t n = collect(t, words);
-		rc = build(&v->all, words, n);
+		rc = build(v, &v->all, words, n);
 		if (rc == 0)
 			rc = slices_build(v, words, n, words + most);
+		if (rc == 0)
+			rc = classes_build(v, words, n);
 		if (rc == 0)
 			rc = longs_build(v, words, n);
 		if (rc == 0)
@@ -222,6 +323,8 @@ void grammar_vocab_unref(struct grammar_vocab *v)
 		return;
 	trie_dispose(&v->all);
 	sl_free(v->pairs);
+	for (int i = 0; i < N_CLASSES; i++)
+		sl_free(v->classes[i].mask);
 	for (int i = 0; i < N_LONG; i++)
 		sl_free(v->longs[i].ids);
 	for (int i = 0; i < N_SLICES; i++) {

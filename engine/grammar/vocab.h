@@ -7,11 +7,13 @@
 #define ENGINE_GRAMMAR_VOCAB_H
 
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/rx_priv.h"
 
 struct trie_node {
 	uint32_t end;   /* of its subtree */
-	uint32_t first; /* of its subtree's tokens */
-	uint32_t n_own; /* tokens that end here */
+	uint32_t first; /* of its subtree's tokens; its own ones end where the next node's begin */
+	/* Classes (a bit each) whose texts are: all that comes before and here; all that may come after. */
+	uint8_t above, below;
 	uint8_t byte;
 };
 
@@ -36,6 +38,15 @@ struct long_tokens {
 };
 enum { N_LONG = 3 };
 
+/* Texts of one set of characters, and the tokens that are such: a state that takes every text of a class (closed.c)
+ * takes all these without a look. Class CLASS_PLAIN is all plain characters; the others are of ASCII. */
+struct text_class {
+	struct rx_set bytes;
+	uint32_t n;
+	uint32_t *mask;
+};
+enum { CLASS_PLAIN, N_CLASSES = 8 };
+
 struct grammar_vocab {
 	const struct tokenizer *tok;
 	_Atomic uint32_t refs;
@@ -44,6 +55,7 @@ struct grammar_vocab {
 	struct trie all;
 	struct slice slices[N_SLICES];    /* by falling max_chars; the first has all plain tokens */
 	struct long_tokens longs[N_LONG]; /* by falling bytes */
+	struct text_class classes[N_CLASSES];
 };
 
 /* Whether a token may be in a text; id is below n_vocab. */
