@@ -121,6 +121,7 @@ int constraint_rules(enum constraint_kind kind, const char *text, size_t n, cons
 	if (rc != 0)
 		return sl_errf(c.err, rc, "out of memory");
 	c.pool = rules_pool(c.rules);
+	rx_pool_allow(c.pool, CON_MAX_DERIVE);
 	translate(&c, kind, text, n);
 	con_dispose(&c);
 	if (c.rc != 0)

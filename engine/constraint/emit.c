@@ -56,6 +56,8 @@ static rx scalars(struct schema *s, const struct set *of)
 
 void emit_goal(struct schema *s, struct goal *g)
 {
+	if (g->lits.n > 0 && rx_pool_fault(s->c->pool) == 0 && s->c->rc == 0)
+		s->at = g->lits.of[0];
 	const struct set *of = goal_set(s, g);
 	if (of == NULL || s->c->rc != 0)
 		return;

@@ -258,6 +258,17 @@ static bool begin(struct schema *s, const char *text, size_t n)
 	return s->c->rc == 0;
 }
 
+/* Limits are the translation's as a whole. Which schema reached one is where it may be made smaller. */
+static void name_limit(struct schema *s)
+{
+	char pointer[256], what[sizeof s->c->err->text];
+	con_step(s->c, 0); /* shortages of the rules */
+	if (s->c->rc != SL_ELIMIT || s->at == 0 || s->c->err->text[0] == '#')
+		return;
+	memcpy(what, s->c->err->text, sizeof what);
+	sl_errf(s->c->err, SL_ELIMIT, "#%s: %.*s", jv_pointer(lit_schema(s->at), pointer, sizeof pointer), 120, what);
+}
+
 struct rules_sym con_schema(struct con *c, const char *text, size_t n)
 {
 	struct schema s = {.c = c};
@@ -270,6 +281,7 @@ struct rules_sym con_schema(struct con *c, const char *text, size_t n)
 		emit_goal(&s, s.queue[--s.n_queue]);
 	if (c->rc == 0 && g != NULL && goal_is_none(&s, g))
 		con_fail(c, SL_EINVAL, "the schema permits no value");
+	name_limit(&s);
 	return value;
 }
 

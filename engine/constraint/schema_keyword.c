@@ -83,6 +83,8 @@ const struct set *schema_set(struct schema *s, lit l)
 {
 	struct jv *of = (struct jv *)(l & ~(uintptr_t)1);
 	bool inverted = lit_inverted(l);
+	if (rx_pool_fault(s->c->pool) == 0 && s->c->rc == 0)
+		s->at = l;
 	if (of->kind == JV_TRUE || of->kind == JV_FALSE)
 		return (of->kind == JV_TRUE) != inverted ? set_all(s) : set_none(s);
 	if (of->kind != JV_OBJECT) {

@@ -113,12 +113,32 @@ static int get_vocab(struct grammar_cache *c, const struct tokenizer *t, uint64_
 	return rc;
 }
 
+/* The first mask is made here, beside the steps of other answers; what it needs too much work for is refused now. */
+static int first_mask(struct grammar_vocab *v, struct grammar *g, struct sl_err *err)
+{
+	struct grammar_state s;
+	uint32_t *mask = sl_alloc(grammar_vocab_mask_words(v) * sizeof *mask + 1);
+	int rc = mask != NULL ? grammar_state_init(&s, g) : SL_ENOMEM;
+	if (rc == 0) {
+		rc = grammar_mask(&s, mask);
+		grammar_state_dispose(&s);
+	}
+	sl_free(mask);
+	return rc == SL_ELIMIT ? sl_errf(err, rc, "the constraint's first token takes too many steps to find") : rc;
+}
+
 static int compile(struct grammar_vocab *v, const struct grammar_cache_key *key, struct grammar **out,
 		   struct sl_err *err)
 {
 	struct rules *rules;
 	int rc = constraint_rules(key->kind, key->text.at, key->text.n, NULL, &rules, err);
-	return rc == 0 ? grammar_create(v, rules, NULL, out, err) : rc;
+	if (rc == 0)
+		rc = grammar_create(v, rules, NULL, out, err);
+	if (rc == 0 && (rc = first_mask(v, *out, err)) != 0) {
+		grammar_unref(*out);
+		*out = NULL;
+	}
+	return rc;
 }
 
 int grammar_cache_get(struct grammar_cache *c, const struct tokenizer *t, const struct grammar_cache_key *key,

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "engine/token/tokenizer.h"
 
-enum { DEFAULT_STATES = 1 << 18, DEFAULT_BYTES = 64 << 20, DEFAULT_WORK = 4 << 20, MAX_SEARCH = 1 << 16 };
+enum { DEFAULT_STATES = 1 << 18, DEFAULT_BYTES = 64 << 20, DEFAULT_WORK = 1 << 18, MAX_SEARCH = 1 << 16 };
 
 static void apply_defaults(struct grammar_limits *l)
 {
@@ -35,6 +35,8 @@ int grammar_create(struct grammar_vocab *v, struct rules *r, const struct gramma
 	struct auto_limits of = {MAX_SEARCH, g->limits.max_work, g->limits.max_bytes};
 	rc = auto_init(&g->a, r, &of, err);
 	rules_destroy(r);
+	if (rc == SL_ELIMIT && err != NULL && err->text[0] == '\0')
+		sl_errf(err, rc, "the constraint's automaton takes too many steps to make");
 	g->walk = sl_zalloc_n((size_t)v->all.depth + 1, sizeof(*g->walk));
 	if (rc == 0 && g->walk == NULL) {
 		auto_dispose(&g->a);

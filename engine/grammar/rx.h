@@ -29,6 +29,8 @@ int rx_pool_create(size_t max_nodes, struct rx_pool **out);
 void rx_pool_destroy(struct rx_pool *p);
 /* 0, SL_ELIMIT or SL_ENOMEM: the first shortage. */
 int rx_pool_fault(const struct rx_pool *p);
+/* From now on so much work (derivatives, and operands of what is made) is SL_ELIMIT; no limit before. */
+void rx_pool_allow(struct rx_pool *p, uint64_t work);
 
 /* One byte of a set of 256. */
 struct rx_set {

@@ -260,8 +260,8 @@ bool rx_is_none(struct rx_pool *p, rx a, size_t max_states)
 		return false;
 	uint32_t s = dfa_state(&d, a);
 	bool none = !dfa_is_live(&d, s) && d.states[s].life == LIFE_DEAD;
-	/* That the search was too long is no fault of the pool's. */
-	if (p->fault == SL_ELIMIT)
+	/* That the search was too long is no fault of the pool's, but that all its work was. */
+	if (p->fault == SL_ELIMIT && p->work <= p->max_work)
 		p->fault = 0;
 	dfa_dispose(&d);
 	return none;

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 
-enum { FIRST_NODES = 256, FIRST_WORDS = 512, FIRST_TABLE = 1024, MEMO = 1024, MAX_NODES = 1 << 28 };
+enum { FIRST_NODES = 256, FIRST_WORDS = 512, FIRST_TABLE = 1024, MEMO = 1024, MAX_NODES = 1 << 28, WORDS_OF_WORK = 16 };
 
 int rx_pool_create(size_t max_nodes, struct rx_pool **out)
 {
@@ -48,6 +48,8 @@ void rx_pool_destroy(struct rx_pool *p)
 	sl_free(p->lengths);
 	sl_free(p);
 }
+
+void rx_pool_allow(struct rx_pool *p, uint64_t work) { p->max_work = p->work + work; }
 
 int rx_pool_fault(const struct rx_pool *p) { return p->fault; }
 
@@ -164,6 +166,8 @@ rx rx_intern(struct rx_pool *p, struct rx_node node, const uint32_t *words, uint
 {
 	if (p->fault != 0)
 		return RX_NONE;
+	if ((p->work += n / WORDS_OF_WORK) > p->max_work)
+		return rx_fail(p, SL_ELIMIT);
 	uint32_t at = hash_of(&node, words) & p->table_mask;
 	for (; p->table[at] != 0; at = (at + 1) & p->table_mask)
 		if (equal(p, &p->nodes[p->table[at]], &node, words))
