@@ -152,7 +152,7 @@ struct resource {
 struct schema {
 	struct con *c;
 	struct jv *root;
-	lit at; /* what is translated: a limit that is reached there names it */
+	lit at;                          /* what is translated: a limit that is reached there names it */
 	const struct jv *always, *never; /* the schemas true and false */
 	enum schema_draft draft;
 	bool standard;  /* $schema is there: keywords of OpenAPI mean nothing */

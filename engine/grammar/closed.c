@@ -14,19 +14,19 @@ struct phase {
 };
 enum { BOUNDARY };
 static const struct phase phases[] = {
-    {0, 0, 0},          /* between characters */
-    {0x80, 0xBF, 0},    /* before the last byte */
-    {0x80, 0xBF, 1},    /* before the last two */
-    {0x80, 0xBF, 2},    /* before the last three */
-    {0xA0, 0xBF, 1},    /* after E0 */
-    {0x80, 0x9F, 1},    /* after ED */
-    {0x90, 0xBF, 2},    /* after F0 */
-    {0x80, 0x8F, 2},    /* after F4 */
+    {0, 0, 0},       /* between characters */
+    {0x80, 0xBF, 0}, /* before the last byte */
+    {0x80, 0xBF, 1}, /* before the last two */
+    {0x80, 0xBF, 2}, /* before the last three */
+    {0xA0, 0xBF, 1}, /* after E0 */
+    {0x80, 0x9F, 1}, /* after ED */
+    {0x90, 0xBF, 2}, /* after F0 */
+    {0x80, 0x8F, 2}, /* after F4 */
 };
 static const struct {
 	uint8_t from, to, next;
-} leads[] = {{0xC2, 0xDF, 1}, {0xE0, 0xE0, 4}, {0xE1, 0xEC, 2}, {0xED, 0xED, 5}, {0xEE, 0xEF, 2},
-	     {0xF0, 0xF0, 6}, {0xF1, 0xF3, 3}, {0xF4, 0xF4, 7}};
+} leads[] = {{0xC2, 0xDF, 1}, {0xE0, 0xE0, 4}, {0xE1, 0xEC, 2}, {0xED, 0xED, 5},
+	     {0xEE, 0xEF, 2}, {0xF0, 0xF0, 6}, {0xF1, 0xF3, 3}, {0xF4, 0xF4, 7}};
 
 struct search {
 	struct grammar *g;

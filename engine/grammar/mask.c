@@ -102,7 +102,8 @@ static void set_ids(uint32_t *mask, const int32_t *ids, uint32_t n)
 		mask[(uint32_t)ids[i] / 32] |= (uint32_t)1 << ((uint32_t)ids[i] % 32);
 }
 
-static void write_parts(const struct grammar_vocab *v, const uint32_t *slice, const int32_t *ids, uint32_t n, uint32_t *mask)
+static void write_parts(const struct grammar_vocab *v, const uint32_t *slice, const int32_t *ids, uint32_t n,
+			uint32_t *mask)
 {
 	if (slice != NULL)
 		memcpy(mask, slice, v->words * sizeof(*mask));

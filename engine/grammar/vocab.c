@@ -150,8 +150,8 @@ static uint8_t above_of(const struct grammar_vocab *v, const struct word *w, uin
 	return (uint8_t)(in | (unsigned)(count_plain((struct proto_str){w->at, n}) != NOT_PLAIN) << CLASS_PLAIN);
 }
 
-static void write_nodes(const struct grammar_vocab *v, struct trie *t, const struct word *words, size_t n, uint32_t *path,
-			uint8_t *suffix)
+static void write_nodes(const struct grammar_vocab *v, struct trie *t, const struct word *words, size_t n,
+			uint32_t *path, uint8_t *suffix)
 {
 	uint32_t at = 0, depth = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -201,7 +201,8 @@ static void trie_dispose(struct trie *t)
 /* ---- slices ---- */
 
 /* rest: room for n words. */
-static int slice_build(const struct grammar_vocab *v, struct slice *s, const struct word *words, size_t n, struct word *rest)
+static int slice_build(const struct grammar_vocab *v, struct slice *s, const struct word *words, size_t n,
+		       struct word *rest)
 {
 	size_t n_rest = 0;
 	s->mask = sl_zalloc_n(v->words + 1, sizeof(*s->mask));

@@ -137,11 +137,29 @@ static void test_chains(void **state)
 	}
 }
 
+/* Patterns that have to be read side by side have products of states: the work is bounded, and the sentence says where
+ * it ran out. */
+static void test_patterns(void **state)
+{
+	(void)state;
+	struct sl_buf b;
+	struct sl_err err;
+	buf_init(&b, 1 << 20);
+	buf_append_str(&b, "{\"type\":\"string\",\"allOf\":[{}");
+	for (int i = 0; i < 300; i++)
+		buf_printf(&b, ",{\"pattern\":\"a%db*[cd]\"}", i);
+	buf_append_str(&b, "]}");
+	assert_null(accept_compile(CONSTRAINT_JSON_SCHEMA, (const char *)buf_data(&b), b.len, &err));
+	assert_int_equal(err.code, SL_ELIMIT);
+	assert_non_null(strstr(err.text, "#/allOf/"));
+	buf_dispose(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_sentences), cmocka_unit_test(test_hostile), cmocka_unit_test(test_wide),
-	    cmocka_unit_test(test_products),  cmocka_unit_test(test_chains),
+	    cmocka_unit_test(test_products),  cmocka_unit_test(test_chains),  cmocka_unit_test(test_patterns),
 	};
 	return cmocka_run_group_tests(tests, accept_open, accept_close);
 }
