@@ -10,10 +10,9 @@
  *   0  the element at u of the cumulated mass      204   203         57         753         857         242           876
  *   1  the race; lists one by one                  131   100         66         809         996         242           954
  *   2  lists: the likeliest first, common bounds   131   100         59         797         906         244           933
- * (2,048 logits, an EPYC with AVX2, medians)
- *   0                                              4.2   4.7        5.7          18          29         5.3            21
- *   2                                             10.4    17        7.9          22          50         6.3            25
- *   3  bounds of each score, without branches      4.1   4.7        5.9          19          31         5.6            22
+ * (2,048 such logits, an EPYC with AVX2; times the time of version 0, medians of pairs)
+ *   2                                             2.63  3.46       1.38        1.25        1.73       1.18          1.19
+ *   3  bounds of each score, without branches     1.01  1.01       0.97        0.98        1.00       1.11          0.94
  */
 #include "engine/sample/draw.h"
 
