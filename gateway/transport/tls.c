@@ -26,7 +26,7 @@ enum {
 	MESSAGE_HEAD = 4, /* type, length (three) */
 	RECORD_HANDSHAKE = 22,
 	MESSAGE_CLIENT_HELLO = 1,
-	HELLO_MOST = 16384 + RECORD_HEAD, /* buffered bytes of a ClientHello; OpenSSL rejects a longer one */
+	HELLO_MOST = 16384 + RECORD_HEAD, /* buffered bytes of a ClientHello; a longer one goes to OpenSSL incomplete */
 };
 
 struct tls_conn {
@@ -193,7 +193,8 @@ static int take_hello(struct tls_conn *tc, const uint8_t *data, size_t n, bool *
 	int rc = 0;
 	*more = false;
 	if (tc->hello.len > 0 || !hello_is_whole(data, n)) {
-		/* One byte above HELLO_MOST marks it as too long. OpenSSL reads the remaining bytes after it. */
+		/* One byte above HELLO_MOST marks it as too long to buffer. OpenSSL reads the remaining bytes after it.
+		 */
 		size_t room = HELLO_MOST + 1 - tc->hello.len, held = n < room ? n : room;
 		rc = buf_append(&tc->hello, data, held);
 		if (rc != 0)
