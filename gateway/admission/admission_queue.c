@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An entry has up to two owners: the waiting answer, and the message that displaces it. The message runs on the
- * answer's thread; an answer that has left meanwhile is not called.
+ * answer's thread; if the answer has left meanwhile, the message does nothing.
  */
 #include "gateway/admission/admission_queue.h"
 
@@ -20,7 +20,7 @@ struct waiting {
 	struct admission_queue *queue;
 	struct gw_thread *t;
 	atomic_int refs;
-	void (*displaced)(void *ctx); /* NULL: it has left; used on its thread only */
+	void (*displaced)(void *ctx); /* NULL: the answer has left; used on its thread only */
 	void *ctx;
 };
 
@@ -29,8 +29,8 @@ struct admission_queue {
 	struct fair fair;
 };
 
-GAUGE(answers_waiting, "sluice_waiting", "Answers that wait for their first token behind others");
-COUNTER(displaced_total, "sluice_load_displaced_total", "Waiting answers displaced by one of a better tier");
+GAUGE(answers_waiting, "sluice_waiting", "Answers queued for their first token");
+COUNTER(displaced_total, "sluice_load_displaced_total", "Waiting answers displaced by a newcomer");
 
 int admission_queue_create(struct admission_queue **out)
 {
@@ -67,7 +67,7 @@ static void on_displaced(struct gw_thread *t, struct gw_message *m)
 	unref(w);
 }
 
-/* Under the lock. The entry to displace for a guest; NULL: none. */
+/* Under the lock. The entry that the newcomer displaces; NULL: none. */
 static struct waiting *find_victim(struct admission_queue *r, struct admission_guest guest)
 {
 	struct fair_item *it = fair_worse(&r->fair, guest.priority);
@@ -76,7 +76,7 @@ static struct waiting *find_victim(struct admission_queue *r, struct admission_g
 	return it != NULL ? list_entry(it, struct waiting, here) : NULL;
 }
 
-/* Under the lock, also the post: so the victim's thread has not ended, because it has not left yet. */
+/* Under the lock, which also covers the post: while the victim is in the queue, its thread is running. */
 static void displace(struct admission_queue *r, struct waiting *victim)
 {
 	fair_leave(&r->fair, &victim->here);

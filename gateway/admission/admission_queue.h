@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process-wide queue of answers that wait for their first token. One lock, taken on enter and leave; an answer that
- * finds the engine idle never enters. The queue is bounded: when it is full, a newcomer displaces an answer of a worse
- * priority, or of a tenant that has more entries than the newcomer's (base/fair.h); otherwise it is refused.
+ * The process-wide queue of answers that wait for their first token. An answer never enters if the engine is idle. The
+ * queue is bounded. When it is full, a newcomer displaces an answer of a worse priority, or of a tenant with more
+ * entries than the newcomer's (base/fair.h); otherwise the newcomer is refused.
+ *
+ * Thread: any; one lock, taken on enter and leave.
  */
 #ifndef GATEWAY_ADMISSION_QUEUE_H
 #define GATEWAY_ADMISSION_QUEUE_H
@@ -20,7 +22,7 @@ int admission_queue_create(struct admission_queue **out);
 /* The queue must be empty. */
 void admission_queue_destroy(struct admission_queue *r);
 
-/* The newcomer. */
+/* An answer that asks to enter. */
 struct admission_guest {
 	uint64_t tenant;
 	int64_t priority;

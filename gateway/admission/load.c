@@ -6,8 +6,8 @@
 #include "base/clock.h"
 
 enum {
-	MEMO_PART = 4,       /* a prediction is kept for this part of the wait */
-	MEMO_LEAST_MS = 100, /* and at least for so long */
+	MEMO_PART = 4,       /* a prediction is valid for 1/MEMO_PART of the wait */
+	MEMO_LEAST_MS = 100, /* and at least for this time */
 	CERTAIN_MS = 50,     /* shorter waits are too random to learn from */
 };
 
@@ -25,7 +25,7 @@ enum load_verdict load_decide(const struct gw_tier_config *tier, const struct lo
 		return LOAD_GO;
 	if (tier->when_late == GW_LATE_DEGRADE && c->other_model)
 		return LOAD_DEGRADE;
-	/* A shorter answer does not start sooner; but it leaves more for others, so it may wait. */
+	/* A shorter answer does not start sooner, but it leaves capacity for others, so it may wait. */
 	if (tier->when_late == GW_LATE_DEGRADE && !hopeless && (c->shorter || c->is_shorter))
 		return c->shorter ? LOAD_DEGRADE : LOAD_GO;
 	if (tier->when_late != GW_LATE_QUEUE && target > 0 && target < least)
@@ -42,7 +42,7 @@ unsigned load_retry_s(uint64_t ms)
 
 /* ---- margins ---- */
 
-/* The margin decays, so that it refuses nothing once it has not been confirmed for long. */
+/* The margin decays, so that an old one that was not confirmed refuses nothing. */
 static double log_now(const struct load_margin *m, uint64_t now_ns)
 {
 	static const double half_life_ns = 30e9;
@@ -93,7 +93,7 @@ static size_t row_of(uint64_t tenant, int model, uint8_t priority)
 			(sizeof((struct load_memo *)0)->of / sizeof(struct load_word)));
 }
 
-/* The prediction is valid for a part of the wait; the next request after that renews it. */
+/* Sets until_ns. The next request after it renews the prediction. */
 static void hold(struct load_word *w, uint64_t now_ns)
 {
 	uint64_t part = (w->begin_ns - now_ns) / MEMO_PART, least = MEMO_LEAST_MS * NS_PER_MS;

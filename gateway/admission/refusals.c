@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Relaxed atomics: the three numbers of a reason may come from two simultaneous refusals.
+ * Relaxed atomics: the three numbers of a reason may stem from two simultaneous refusals.
  */
 #include "gateway/admission/refusals.h"
 
@@ -17,7 +17,7 @@ static const struct {
     [REFUSED_FULL] = {"full", "the queue was full"},
     [REFUSED_WAITED] = {"waited", "the first token did not come within the tier's max_wait"},
     [REFUSED_PROMPT] = {"prompt", "the prompt was longer than the tier allows under load"},
-    [REFUSED_DISPLACED] = {"displaced", "a request of a better tier took the place in the queue"},
+    [REFUSED_DISPLACED] = {"displaced", "another request displaced it from the queue"},
 };
 
 static struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recent refusals under load, for /health: for each reason their number, how long ago the last one was, and its
- * predicted wait. One for the process; any thread may call.
+ * Recent refusals under load, for /health: for each reason the count, and the age and predicted wait of the last
+ * refusal. Process-wide; any thread may call.
  */
 #ifndef GATEWAY_REFUSALS_H
 #define GATEWAY_REFUSALS_H
@@ -14,7 +14,7 @@ enum refusal { REFUSED_LATE, REFUSED_FULL, REFUSED_WAITED, REFUSED_PROMPT, REFUS
 
 /* predicted_ms: the predicted wait for the first token. */
 void refusals_note(enum refusal why, uint64_t predicted_ms, uint64_t now_ns);
-/* Appends a JSON list of the reasons of the last minute. 0, SL_ENOMEM or SL_ELIMIT. */
+/* Appends a JSON list of the reasons with a refusal in the last minute. 0, SL_ENOMEM or SL_ELIMIT. */
 int refusals_print(struct sl_buf *out, uint64_t now_ns);
 
 #endif

@@ -17,7 +17,7 @@
 
 enum { ROUNDS = 6 };
 
-/* The text, and the buffers of passes and rounds. */
+/* Buffers: the text, the output of a pass, and for each level the texts before the round and before the level. */
 enum { AT, SPARE, LAST_LIGHT, ORIGIN_LIGHT, LAST_FULL, ORIGIN_FULL, N_BUFFERS };
 
 static const char *text_of(const struct sl_buf *b) { return b->len > 0 ? (const char *)buf_data(b) : ""; }
@@ -57,8 +57,8 @@ static int full_round(struct sl_buf b[N_BUFFERS])
 	return repeat(CLEANSE_LIGHT, b);
 }
 
-/* Applies a level to b[AT]. The text stays unchanged if the rounds do not end, if nothing would be left (an empty
- * message has another meaning), or beyond the bound. */
+/* Applies a level to b[AT]. The text stays unchanged if the rounds do not settle, if it would become empty (an empty
+ * message has another meaning), or if it would exceed the bound. */
 static int repeat(enum cleanse_level level, struct sl_buf b[N_BUFFERS])
 {
 	struct sl_buf *last = &b[level == CLEANSE_LIGHT ? LAST_LIGHT : LAST_FULL];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room cleanses text that users paste: the same meaning in fewer tokens. It is pure: text in, text out, no I/O, no
- * clock, any thread. gateway/request calls it for users' messages.
+ * The room's front header. The room cleanses text that users paste: the same meaning in fewer tokens. It is pure: text
+ * in, text out, no I/O, no clock. Any thread may call it; gateway/request does, for users' messages.
  *
  *   light  control and zero-width characters, line ends, Unicode NFC, blanks at the ends of lines,
  *          repeated blank lines and spaces
@@ -28,7 +28,7 @@ enum cleanse_level { CLEANSE_OFF, CLEANSE_LIGHT, CLEANSE_FULL };
 
 enum { CLEANSE_GROWTH = 3 };
 
-/* Summed up over calls. */
+/* Totals over all calls with the struct. */
 struct cleanse_stats {
 	uint64_t bytes_in, bytes_out;
 	uint32_t n_texts, n_changed;

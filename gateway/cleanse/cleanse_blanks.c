@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blanks: none at the ends of lines, one blank line in a row, one space between words.
+ * Blanks: none at the ends of lines, at most one blank line in a row, one space between words.
  *
  * Spaces that are layout stay: at the beginning of a line, on a line indented like code, within double quotes, and on a
- * line in columns. A line is in columns if a run of its spaces ends in the same column as one of the line before or
- * after, or if it has a wide run next to such a line (column headings). The relation is symmetric and such lines stay
- * whole, so it still holds afterwards. Tables with | need no spaces for their columns. Tabs separate, and stay.
+ * line in columns. A line is in columns if a run of its spaces ends in the same column as a run of the line before or
+ * after, or if it has a wide run and is next to such a line (column headings). The relation is symmetric and such lines
+ * stay unchanged, so it still holds afterwards. Tables with | do not need spaces for their columns. Tabs stay, because
+ * they separate.
  */
 #include <string.h>
 
@@ -40,7 +41,9 @@ static bool in_column(const struct writer *w, struct line l, size_t column)
 	return column >= 2 && at < l.end && !cleanse_blank(w->t[at]) && w->t[at - 1] == ' ' && w->t[at - 2] == ' ';
 }
 
-/* Does a run of spaces in the line end in a column of one of the others? *wide: it has a wide run. */
+/* Does a run of spaces in the line end in the same column as one in `before` or `after`? *wide: the line has a wide
+ * run.
+ */
 static bool in_columns(const struct writer *w, struct line l, struct line before, struct line after, bool *wide)
 {
 	*wide = false;
@@ -79,7 +82,7 @@ static void put(struct writer *w, size_t at, size_t end)
 	w->used += end - at;
 }
 
-/* Writes the line from at on; the line's beginning may have been protected. */
+/* Writes the line from `at` on; a protected span may cover its beginning. */
 static size_t rest_of_line(struct writer *w, size_t at, struct line l, bool *blank)
 {
 	enum { UNKNOWN, LAYOUT, WORDS } kind = UNKNOWN;
@@ -127,7 +130,7 @@ int cleanse_blanks(const char *text, size_t n, struct sl_buf *out)
 		struct line l = {at, cleanse_line_end(text, n, at)};
 		bool blank = true;
 		at = rest_of_line(&w, at, l, &blank);
-		/* A span may have ended on a later line. */
+		/* A span may end on a later line. */
 		w.before_that = w.before;
 		w.before = at == l.end || at == n ? l : (struct line){0};
 		if (at == n)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Characters: invisible ones without a meaning are removed, line ends become newlines, the rest is normalised to NFC.
+ * Characters: removes invisible ones without a meaning, turns line ends into newlines, normalises the rest to NFC.
  *
  * Kept are ZWJ and ZWNJ next to a letter of a script that joins (Unicode 15, 9.2 and 12), ZWJ in an emoji (UTS #51),
  * the zero-width space between words of scripts that have no other, direction marks in a text with right-to-left
  * letters, a variation selector after a character that it can vary, the tags of a flag. Other invisible characters are
  * left over from editors, or hide text.
  *
- * NFC is local: only a character that NFC changes or that can combine needs it, together with the character before it.
+ * NFC is local: it applies to a character that it changes or that can combine, together with the character before it.
  * Runs of more than MAX_RUN such characters are left unchanged, because ordering a run is quadratic (UAX #15, 13).
  */
 #include <utf8proc.h>
@@ -48,11 +48,11 @@ struct writer {
 	size_t n;
 	struct sl_buf *out;
 	bool rtl;
-	/* Not yet written: the last base character, then those that may combine with it. */
+	/* Not written yet: the last base character, then those that may combine with it. */
 	uint32_t run[MAX_RUN + 1];
 	size_t n_run;
 	bool long_run;
-	uint32_t last; /* the last character that stays; 0 at the beginning */
+	uint32_t last; /* the last kept character; 0 at the beginning */
 };
 
 static int put(struct writer *w, uint32_t cp)
@@ -61,7 +61,7 @@ static int put(struct writer *w, uint32_t cp)
 	return buf_append(w->out, at, (size_t)utf8_encode(cp, at));
 }
 
-/* Writes the run, in NFC unless it is too long for that. */
+/* Writes the run, in NFC unless it is too long. */
 static int flush(struct writer *w)
 {
 	utf8proc_int32_t made[(MAX_RUN + 1) * LONGEST];
@@ -121,7 +121,7 @@ static bool varies(uint32_t before, uint32_t selector)
 			      : cleanse_digit((char)before) || before == '#' || before == '*';
 }
 
-/* Does this invisible character have a meaning here? */
+/* Does this invisible character have a meaning in its context? */
 static bool means(const struct writer *w, uint32_t cp, uint32_t next)
 {
 	switch (cp) {
@@ -139,12 +139,12 @@ static bool means(const struct writer *w, uint32_t cp, uint32_t next)
 		return varies(w->last, cp);
 	if (cp >= TAG_FIRST && cp <= TAG_LAST)
 		return w->last == BLACK_FLAG || (w->last >= TAG_FIRST && w->last < TAG_LAST);
-	/* Controls, soft hyphens, marks of order and annotation go; any other character is to be normalised. */
+	/* Controls, soft hyphens, byte order and annotation marks are removed; other characters are only normalised. */
 	return !(cp < ' ' || (cp >= 0x7f && cp < 0xa0) || cp == SOFT_HYPHEN || (cp >= 0x2060 && cp <= 0x206f) ||
 		 cp == 0xfeff || (cp >= 0xfff9 && cp <= 0xfffc) || (cp > TAG_LAST && cp < VS17));
 }
 
-/* The end of a terminal's escape sequence (ECMA-48, 5.4), which is on one line; at + 1: not a sequence. */
+/* The end of a terminal's escape sequence (ECMA-48, 5.4), which is on one line, or at + 1 if it is not one. */
 static size_t escape_end(const struct writer *w, size_t at)
 {
 	size_t i = at + 1, most = w->n - i > MAX_ESCAPE ? i + MAX_ESCAPE : w->n;
@@ -179,8 +179,8 @@ static int one(struct writer *w, size_t *at)
 	return keep(w, cp, light);
 }
 
-/* The end of the characters from at on that stay and begin no span (URLs begin at a word), without the last one: it
- * may be the base of the next. */
+/* The end of the characters from `at` on that stay and begin no span (URLs begin at a word), without the last one,
+ * which may be the base of the next character. */
 static size_t plain_end(const struct writer *w, size_t at)
 {
 	size_t last = at, i = at, bytes;

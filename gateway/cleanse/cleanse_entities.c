@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTML's character references: by number, and by the names of HTML 4 and a few more. A name must have its semicolon:
- * otherwise `&copy=1` in a URL would be one.
+ * HTML's character references: by number, and by the names of HTML 4 and a few more. A name must have its semicolon;
+ * otherwise `&copy=1` in a URL would be a reference.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -104,7 +104,7 @@ static size_t by_number(const char *t, size_t n, uint32_t *cp)
 		return 0;
 	if (v >= 0x80 && v <= 0x9f)
 		v = windows[v - 0x80];
-	/* Controls and numbers that are no character stay as written. */
+	/* Controls and numbers outside Unicode stay as written. */
 	bool control = (v < 0x20 && v != '\n' && v != '\t' && v != '\r') || (v >= 0x7f && v <= 0x9f);
 	if (control || v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
 		return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decides whether a text is pasted HTML, a text about HTML, or not HTML. Only pasted HTML loses its tags. Tags kept by
- * mistake cost tokens, tags removed by mistake cost the meaning; so there must be evidence for HTML and none against.
+ * Decides whether a text is pasted HTML, a text about HTML, or not HTML. Tags are removed from pasted HTML only.
+ * Keeping tags by mistake costs tokens; removing them by mistake costs the meaning. So there must be evidence for HTML
+ * and none against.
  *
  * For: tags of a whole document; a block (p, div, table, ul, h1 …) with content at the beginning of a line or right
  * after another tag; formatted words in a sentence; several line breaks right after words.
@@ -30,7 +31,7 @@ static bool is_open_pair(const struct html_tag *tag)
 
 /* ---- the user's own words ---- */
 
-/* Words of questions about the tags themselves; those of other scripts match inside words. */
+/* Words that occur in questions about the tags themselves. Those in other scripts (markup_parts) match inside words. */
 static const char *const markup_words[] = {
     "html",       "xhtml",      "css",       "xml",      "jsx",       "tsx",        "svg",           "dom",
     "tag",        "tags",       "element",   "elements", "attribute", "attributes", "markup",        "markdown",
@@ -96,7 +97,7 @@ static bool is_against(const struct html *h, size_t at, size_t end)
 	return end > at && (mentions_markup(h->t + at, end - at) || is_program(h->t + at, end - at));
 }
 
-/* Is the text outside all pairs of known elements evidence against HTML? */
+/* Is there evidence against HTML in the text outside all pairs of known elements? */
 static bool words_are_against(const struct html *h)
 {
 	size_t from = 0, i = 0;
@@ -106,7 +107,7 @@ static bool words_are_against(const struct html *h)
 			return true;
 		if (is_open_pair(tag) && tag->element != NULL)
 			i = tag->partner;
-		/* A script's content is skipped up to its end, which is the next tag. */
+		/* Skips the content of a raw element, whose end is the next tag. */
 		from = h->tags[i].end;
 		if (flags_of(&h->tags[i]) & HTML_RAW && !h->tags[i].close && i + 1 < h->n_tags)
 			from = h->tags[i + 1].end > from ? h->tags[i + 1].at : from;
@@ -193,7 +194,7 @@ static bool is_html(struct html *h)
 	return !words_are_against(h);
 }
 
-/* ---- which tags go ---- */
+/* ---- the tags to remove ---- */
 
 static bool goes(const struct html *h, const struct html_tag *tag)
 {

@@ -38,7 +38,7 @@ enum {
 	HTML_PARAGRAPH = 2, /* with blank lines around it */
 	HTML_VOID = 4,      /* has no end tag */
 	HTML_DROP = 8,      /* its content is not text */
-	HTML_RAW = 16,      /* its content holds no tags; a row of one name */
+	HTML_RAW = 16,      /* its content has no tags; such a row has one name */
 	HTML_OPTIONAL = 32, /* the end tag may be omitted */
 	HTML_SURE = 64,     /* a block that only HTML uses */
 	HTML_FORMAT = 128,  /* formats words */
@@ -61,11 +61,11 @@ struct html_tag {
 	const struct html_element *element; /* NULL: not an HTML element */
 	size_t name_at, name_n;
 	bool close, self, attributes;
-	bool alien;  /* in an attribute */
+	bool alien;  /* it has an attribute of templates or JSX */
 	bool custom; /* a name with - or : */
 	bool doctype;
-	bool layout;    /* a table that contains a table or is marked as layout: not rows and columns of data */
-	bool goes;      /* is removed; set by the decision */
+	bool layout;    /* a table for layout, not data: it contains a table or is marked so */
+	bool goes;      /* the tag is removed; set by cleanse_html.c */
 	size_t partner; /* the other tag of the pair; HTML_NONE */
 };
 
@@ -74,17 +74,17 @@ struct html {
 	size_t n;
 	struct html_tag *tags; /* owned */
 	size_t n_tags, room;
-	bool alien;        /* some tag had attributes of templates or JSX */
-	bool page;         /* it has blocks: its links are navigation */
-	size_t begin, end; /* of the HTML */
+	bool alien;        /* a tag has an attribute of templates or JSX */
+	bool page;         /* the text has blocks, so its links are navigation */
+	size_t begin, end; /* of the removed tags and the text between them */
 };
 
 /* Finds tags outside code, JSON and diffs, and pairs them. 0, SL_ENOMEM, SL_ELIMIT: too many. */
 int html_find_tags(struct html *h);
 void html_dispose(struct html *h);
-/* The row of the element with that name; NULL: HTML has no such element. */
+/* The row that lists the name; NULL: not an HTML element. */
 const struct html_element *html_element(const char *name, size_t n);
-/* An attribute's value, without its quotes; false: there is none. */
+/* Finds an attribute's value, without its quotes; false: none. */
 bool html_attribute(const struct html *h, const struct html_tag *tag, const char *name, size_t *at, size_t *n);
 /* Appends the text without the removed tags. */
 int html_put_text(const struct html *h, struct sl_buf *out);

@@ -3,11 +3,11 @@
  * Writes HTML as text: blocks are lines, paragraphs have blank lines around them, list items have dashes or numbers,
  * table rows are lines with | between cells, preformatted text is fenced code.
  *
- * Within paired elements white space follows HTML: one blank. Outside it is the user's, with its lines. Characters that
- * would form a tag or a character reference stay escaped (`&lt;b&gt;`), so that the result is not HTML again; except in
- * code.
+ * Within paired elements white space follows HTML: it becomes one blank. Outside them the user's white space and lines
+ * stay. Outside code, characters that would form a tag or a character reference stay escaped (`&lt;b&gt;`), so that the
+ * result is not HTML again.
  *
- * Breaks, markers and separators are pending ("owed") until a word is written, so empty elements leave nothing.
+ * Breaks, markers and separators are pending ("owed") until a word is written, so empty elements leave no trace.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,12 +32,12 @@ struct writer {
 	size_t cells;     /* open data cells */
 	unsigned breaks;  /* owed: newlines */
 	bool space;       /* owed: a blank */
-	bool marker;      /* owed: a list item's */
+	bool marker;      /* owed: a list item's marker */
 	unsigned n_cells; /* in this row */
 	unsigned bars;    /* owed: between cells */
 	struct list lists[MAX_LISTS];
 	size_t n_lists;
-	bool layout[MAX_TABLES]; /* of the open tables */
+	bool layout[MAX_TABLES]; /* for each open table */
 	size_t n_tables;
 	int rc;
 };
@@ -113,7 +113,7 @@ static void pay(struct writer *w)
 
 /* ---- characters ---- */
 
-/* Would the text at at be a tag after `<`: an element's name, or one that may be a custom element's? */
+/* Would the text at `at` form a tag after `<`: does the name of an element or of a custom element begin there? */
 static bool begins_tag(const struct html *h, size_t at)
 {
 	char c = at < h->n ? h->t[at] : ' ';
@@ -128,7 +128,7 @@ static bool begins_tag(const struct html *h, size_t at)
 	return end > at && strchr(" \t\n/>&<", next) != NULL && (custom || html_element(h->t + at, end - at) != NULL);
 }
 
-/* A character reference that must not be replaced by its character. */
+/* Must the reference to cp stay, because its character would form a tag or a reference with the text after it? */
 static bool must_stay(const struct html *h, uint32_t cp, size_t after)
 {
 	if (cp == '<')
@@ -140,7 +140,7 @@ static bool must_stay(const struct html *h, uint32_t cp, size_t after)
 	return after < h->n && h->t[after] == ';';
 }
 
-/* The character at at, decoded; its bytes. literal: in code. */
+/* *cp: the character at `at`, decoded. Returns its bytes. literal: in code. */
 static size_t character(const struct html *h, size_t at, bool literal, uint32_t *cp)
 {
 	size_t bytes = h->t[at] == '&' ? html_entity(h->t + at, h->n - at, cp) : 0;
@@ -158,7 +158,7 @@ static void put_cp(struct writer *w, uint32_t cp)
 
 static bool is_space(uint32_t cp) { return cp == ' ' || cp == '\t' || cp == '\n' || cp == '\r' || cp == '\f'; }
 
-/* The user's own text. The breaks it begins with are owed. */
+/* Writes the user's own text. Its leading breaks are owed. */
 static void put_own(struct writer *w, size_t at, size_t end)
 {
 	size_t i = at;
@@ -166,7 +166,7 @@ static void put_own(struct writer *w, size_t at, size_t end)
 	for (; i < end && is_space((unsigned char)w->h->t[i]); i++)
 		lines += w->h->t[i] == '\n';
 	if (i == end) {
-		/* Nothing but white space between two elements. */
+		/* Only white space between two elements. */
 		if (lines > 0)
 			owe_breaks(w, lines > MAX_BREAKS ? MAX_BREAKS : lines);
 		else
@@ -226,7 +226,7 @@ static void put_html(struct writer *w, size_t at, size_t end)
 
 /* ---- code ---- */
 
-/* Decoded, without the tags in it, with its white space. */
+/* Writes code: decoded, without tags, with its white space. */
 static void put_literal(struct writer *w, size_t first, size_t at, size_t end)
 {
 	size_t tag = first;
@@ -251,7 +251,7 @@ static bool has(const struct html *h, size_t at, size_t end, const char *what)
 	return end > at && memmem(h->t + at, end - at, what, strlen(what)) != NULL;
 }
 
-/* As a fence. False: the text would end the fence. */
+/* Writes the element as a fence. False: its text would end the fence. */
 static bool put_fenced(struct writer *w, size_t i)
 {
 	const struct html *h = w->h;
@@ -279,7 +279,7 @@ static bool put_fenced(struct writer *w, size_t i)
 	return true;
 }
 
-/* As `…`. False: more than one line, or it has backticks. */
+/* Writes the element as `…`. False: it has several lines or backticks. */
 static bool put_code(struct writer *w, size_t i)
 {
 	const struct html *h = w->h;
@@ -306,14 +306,14 @@ static void put_image(struct writer *w, const struct html_tag *tag)
 		put_html(w, at, at + n);
 }
 
-/* x² is not x2: a single letter, digits and signs are marked, `1st` is not. */
+/* x² must not become x2: a single letter, digits and signs get the mark; the letters of `1st` do not. */
 static void put_raised(struct writer *w, size_t i, const char *mark)
 {
 	const struct html *h = w->h;
 	size_t at = h->tags[i].end, next = i + 1, n;
 	if (h->tags[i].partner == HTML_NONE)
 		return;
-	/* The first text in it. */
+	/* The first text in the element. */
 	while (next < h->tags[i].partner && h->tags[next].at == at)
 		at = h->tags[next++].end;
 	n = h->tags[next].at - at;
@@ -326,7 +326,7 @@ static void put_raised(struct writer *w, size_t i, const char *mark)
 	put_str(w, mark);
 }
 
-/* In a text without blocks the user refers to the link: it keeps its address. */
+/* Keeps a link's address in a text without blocks, where the user refers to the link. */
 static void put_address(struct writer *w, size_t close)
 {
 	const struct html *h = w->h;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Markdown without its decoration: marks of headings and emphasis are removed, rules and table rules are shortened,
- * bullets become dashes, embedded images their description. Lists, tables, links, quotations, struck text and code
- * stay.
+ * Removes the decoration of Markdown: the marks of headings and emphasis. Shortens rules and table rules, turns bullets
+ * into dashes and embedded images into their descriptions. Lists, tables, links, quotations, struck text and code stay.
  *
  * It works line by line, because the same characters may be code: `# install` before a command is a comment, `2*3*4`
  * and `**kwargs` are not emphasis. Emphasis is a pair of marks on one line at the edges of words (stricter than
  * CommonMark 0.31, 6.2, and suited to scripts without spaces).
  *
- * Linear: the marks of a line are collected once and matched with a short stack.
+ * Linear time: the marks of a line are collected once and matched with a short stack.
  */
 #include <string.h>
 
@@ -26,7 +25,7 @@ struct mark {
 	size_t at, end;
 	enum mark_kind kind;
 	bool opens, closes, goes;
-	size_t text_at, text_end; /* REPLACE: what stays */
+	size_t text_at, text_end; /* REPLACE: the text that stays */
 };
 
 struct writer {
@@ -36,8 +35,8 @@ struct writer {
 	struct protect p;
 	struct mark marks[MAX_MARKS];
 	size_t n_marks;
-	size_t from;                     /* not yet written */
-	size_t no_image;                 /* no embedded image begins before here */
+	size_t from;                     /* the text before it is written */
+	size_t no_image;                 /* no embedded image begins before this position */
 	bool code, as_is;                /* as_is: its typography stays */
 	struct line before, before_that; /* words == end: blank, or none */
 };
@@ -66,7 +65,7 @@ static bool contains(const struct writer *w, struct line l, const char *what)
 	return l.end > l.words && memmem(w->t + l.words, l.end - l.words, what, strlen(what)) != NULL;
 }
 
-/* Only signs that hardly ever occur in a sentence. */
+/* Looks for signs that hardly ever occur in a sentence. */
 static bool is_code(const struct writer *w, struct line l)
 {
 	static const char *const first[] = {
@@ -131,7 +130,7 @@ static size_t heading(const struct writer *w, struct line l, size_t *text)
 	return below > level || level > 1 || sentence ? level : 0;
 }
 
-/* A line of one character, at least RULE times. */
+/* The character of a line that repeats it at least RULE times; else 0. */
 static char rule(const struct writer *w, struct line l)
 {
 	char c = is_blank(l) ? '\0' : w->t[l.words];
@@ -140,7 +139,7 @@ static char rule(const struct writer *w, struct line l)
 	return cleanse_run(w->t, l.words, l.end) == l.end && l.end - l.words >= RULE ? c : '\0';
 }
 
-/* It underlines a heading: a single line of words is above it. */
+/* Does the line underline a heading: is a single line of words above it? */
 static bool underlines(const struct writer *w, struct line l)
 {
 	char c = rule(w, l);
@@ -150,7 +149,7 @@ static bool underlines(const struct writer *w, struct line l)
 	       !contains(w, w->before, ": ") && w->t[w->before.end - 1] != ':' && !is_code(w, w->before);
 }
 
-/* |-----|:---:| */
+/* Is the line like |-----|:---:| ? */
 static bool table_rule(const struct writer *w, struct line l)
 {
 	bool bar = false, dash = false;
@@ -231,7 +230,7 @@ static void classify(const struct writer *w, struct mark *m)
 	m->closes = edge_after && !ascii_after && inner_before;
 }
 
-/* Single stars and underscores also occur in patterns, paths and names. */
+/* Single stars and underscores also occur in patterns, paths and names, so their text must not look like one. */
 static bool is_emphasis(const struct writer *w, const struct mark *open, const struct mark *close)
 {
 	const char *inner = w->t + open->end;
@@ -272,7 +271,7 @@ static void match(struct writer *w)
 	}
 }
 
-/* Writes everything up to at. */
+/* Writes everything up to `at`. */
 static int flush(struct writer *w, size_t at)
 {
 	int rc = 0;
@@ -319,7 +318,7 @@ static bool find_image(struct writer *w, size_t at, size_t end, struct mark *m)
 	return true;
 }
 
-/* Writes from at to stop, or, if a span extends beyond stop, to the next newline. */
+/* Writes from `at` to stop, or to the next newline if a span extends beyond stop. */
 static int put_inline(struct writer *w, size_t *at, size_t stop)
 {
 	size_t i = *at, end = cleanse_line_end(w->t, w->n, i);
@@ -349,7 +348,7 @@ static int put_inline(struct writer *w, size_t *at, size_t stop)
 	return rc != 0 ? rc : flush(w, i);
 }
 
-/* The words of a heading, without closing marks and what follows them. */
+/* Writes the words of a heading, without its closing marks. */
 static int put_heading(struct writer *w, struct line l, size_t text, size_t *at)
 {
 	size_t end = cleanse_trim(w->t, text, l.end), words = end;
@@ -371,7 +370,7 @@ static int put_line(struct writer *w, struct line l, size_t *at, bool *dropped)
 	int rc;
 	*dropped = false;
 	w->code = is_code(w, l);
-	/* In a line of code with plain quotes, typographic ones are data. */
+	/* In a line of code that has plain quotes, typographic quotes are data. */
 	w->as_is = has_cjk(w, l) || (w->code && (contains(w, l, "\"") || contains(w, l, "'")));
 	size_t span = protect_at(&w->p, l.at);
 	if (span > l.at) {

@@ -3,9 +3,9 @@
  * Spans that no pass may change: fenced code, inline code (CommonMark 0.31, 4.5 and 6.1), JSON, unified diffs, URLs,
  * and formulas between dollars or \( \).
  *
- * Linear time: a span that is found is skipped as a whole, and failed searches are remembered: a closing run of
- * backticks by its length and the end of the paragraph, JSON by a budget of bytes. Once the budget is spent, no more
- * JSON is looked for.
+ * Linear time: a span is skipped as a whole, and a failed search is not repeated. For backticks the length of the run
+ * and the end of the paragraph are remembered. Failed attempts to parse JSON draw on a budget of bytes; when it is
+ * spent, no more JSON is searched for.
  */
 #include <string.h>
 
@@ -35,7 +35,7 @@ static size_t run_end(const struct protect *p, size_t at) { return cleanse_run(p
 
 /* ---- fenced code ---- */
 
-/* A fence may be in a list or a quotation. */
+/* The start of a fence on the line; it may be in a list or a quotation. */
 static size_t fence_at(const struct protect *p, size_t line)
 {
 	while (line < p->n && (cleanse_blank(p->text[line]) || p->text[line] == '>'))
@@ -65,7 +65,7 @@ static size_t fenced(const struct protect *p, size_t line)
 	size_t len = run_end(p, at) - at, end = cleanse_line_end(p->text, p->n, at);
 	if (len < MIN_FENCE || (mark == '`' && memchr(p->text + at + len, '`', end - at - len) != NULL))
 		return line;
-	/* A fence that is not closed runs to the end of the text. */
+	/* An unclosed fence extends to the end of the text. */
 	while (end < p->n) {
 		size_t next = end + 1;
 		end = cleanse_line_end(p->text, p->n, next);
@@ -107,7 +107,7 @@ static size_t diff(const struct protect *p, size_t line)
 	size_t end = cleanse_line_end(p->text, p->n, line);
 	while (end < p->n) {
 		size_t next = end + 1;
-		/* A context line that lost its one blank. */
+		/* An empty line is a context line that lost its blank. */
 		bool empty = next < p->n && p->text[next] == '\n';
 		if (!of_diff(p, empty ? next + 1 : next))
 			break;
@@ -118,7 +118,7 @@ static size_t diff(const struct protect *p, size_t line)
 
 /* ---- inline code ---- */
 
-/* The end of the paragraph: the newline before a blank line, or n. */
+/* Does the newline end a paragraph: does a blank line or the end of the text follow? */
 static bool ends_paragraph(const struct protect *p, size_t newline)
 {
 	size_t i = newline + 1;
@@ -192,7 +192,7 @@ static size_t url(const struct protect *p, size_t at)
 			return at;
 		i += 3;
 	}
-	/* Punctuation that ends a sentence or emphasis is not part of it. */
+	/* Trailing punctuation, which ends a sentence or emphasis, does not belong to the URL. */
 	while (i < p->n) {
 		uint32_t cp = cleanse_cp_at(p->text, p->n, i, &bytes);
 		if (ends_url(cp))

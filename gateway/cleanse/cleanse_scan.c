@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds out whether a text needs cleansing. Most texts do not and are only scanned: 16 bytes at a time, for bytes and
- * pairs that could begin something. A block with one of them is read byte by byte, and its characters beyond ASCII are
+ * Decides whether a text needs cleansing. Most texts do not, and are only scanned: 16 bytes at a time, for bytes and
+ * pairs that a pass might change. A block with one of them is read byte by byte, and its non-ASCII characters are
  * looked up in a bitmap of code points.
  *
- * The result may be DIRTY where the passes change nothing, never CLEAN where they would change something (tests
- * compare). The bitmaps are built once, from the passes' own predicates.
+ * The result may be DIRTY for a text that the passes do not change, but is never CLEAN for one that they would change
+ * (tests compare). The bitmaps are built once, from the predicates of the passes.
  */
 #include <pthread.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static bool suspicious(enum cleanse_level level, uint32_t cp)
 {
 	if (cp < BMP)
 		return ((level == CLEANSE_FULL ? full_bits : light_bits)[cp / 64] >> (cp % 64) & 1) != 0;
-	/* Emoji and ideographs are common and never suspicious. */
+	/* A shortcut: emoji and ideographs are common, and no pass changes them. */
 	if ((cp >= 0x1f000 && cp <= 0x1faff) || (cp >= 0x20000 && cp < 0x2f800))
 		return false;
 	return cleanse_cp_light(cp);
@@ -54,7 +54,7 @@ struct scan {
 	size_t n;
 };
 
-/* That byte 16 times. A macro, because functions that return vectors have no common calling convention. */
+/* The byte 16 times. A macro, because the calling convention of functions that return vectors is not portable. */
 #define splat(c) ((block){0} + (uint8_t)(c))
 
 /* Does one of the 16 bytes at t, or a pair that begins there, need a closer look? Reads 17 bytes. */
@@ -87,7 +87,7 @@ static bool light_byte(const struct scan *s, size_t i)
 	if (c == ' ' || c == '\t') {
 		if (next == '\n')
 			return true;
-		/* Two spaces within a line; at its beginning they stay. */
+		/* Two spaces within a line. At its beginning they stay. */
 		return c == ' ' && next == ' ' && i > 0 && s->t[i - 1] != '\n' && !cleanse_blank(s->t[i - 1]);
 	}
 	if (c == '\n')
@@ -115,7 +115,7 @@ static bool full_byte(const struct scan *s, size_t i)
 
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
-/* As utf8_decode; the common forms, of two and three bytes, here. */
+/* utf8_decode with a fast path for the common lengths, two and three bytes. */
 static int decode(const char *t, size_t n, uint32_t *cp)
 {
 	unsigned char a = (unsigned char)t[0];

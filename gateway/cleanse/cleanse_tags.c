@@ -3,7 +3,7 @@
  * Finds the tags of a text and pairs them. A tag must have HTML's syntax (13.1.2) up to its last attribute: `a < b`,
  * `<3`, `x <y and z> w` and a tag cut off by the end of the text are not tags.
  *
- * Linear time: failed attempts are charged to a budget, and a search for an end that found none is not repeated.
+ * Linear time: failed attempts are charged to a budget, and a failed search for an end is not repeated.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ enum {
 #define PARA (HTML_BLOCK | HTML_PARAGRAPH)
 #define SURE HTML_SURE
 
-/* Elements of one kind a row, those that occur most first. */
+/* One row for each kind of element; the most frequent ones come first. */
 static const struct html_element elements[] = {
     {"p", HTML_P, PARA | HTML_OPTIONAL | SURE},
     {"div center form", HTML_OTHER, BLOCK | SURE},
@@ -113,12 +113,12 @@ struct finder {
 	struct html *h;
 	struct protect p;
 	size_t budget;
-	size_t no_comment_end;                    /* none from here on */
+	size_t no_comment_end;                    /* no comment ends after this position */
 	const struct html_element *no_end[N_RAW]; /* raw elements without an end tag in the rest of the text */
 	size_t stack[MAX_STACK], depth;
 };
 
-/* HTML's attributes without a value; any other word is one of a sentence. */
+/* Is it an HTML attribute without a value? Any other word belongs to a sentence. */
 static bool is_flag(const char *t, size_t n)
 {
 	static const char *const flags[] = {
@@ -140,7 +140,7 @@ static bool is_alien(const char *t, size_t n)
 	       equals(t, n, "htmlfor");
 }
 
-/* The end of an attribute's value; 0: it has no end. *braces: a JSX value. */
+/* The end of an attribute's value; 0: none. *braces: a JSX value. */
 static size_t value_end(const struct html *h, size_t i, bool *braces)
 {
 	char c = i < h->n ? h->t[i] : '>';
@@ -155,7 +155,7 @@ static size_t value_end(const struct html *h, size_t i, bool *braces)
 	return i > from && i < h->n && (is_space(h->t[i]) || h->t[i] == '>') ? i : 0;
 }
 
-/* One attribute at i; its end, or 0. */
+/* The end of the attribute at i, or 0. */
 static size_t attribute_end(const struct html *h, size_t i, struct html_tag *tag)
 {
 	size_t from = i;
@@ -173,7 +173,7 @@ static size_t attribute_end(const struct html *h, size_t i, struct html_tag *tag
 	return i;
 }
 
-/* The end of the tag at `<`, or 0; *read: how far the text was read. */
+/* The end of the tag that begins with `<` at tag->at, or 0. *read: the end of the examined text. */
 static size_t tag_end(const struct html *h, struct html_tag *tag, size_t *read)
 {
 	size_t i = tag->at + 1;
@@ -250,7 +250,7 @@ static size_t comment_end(struct finder *f, struct html_tag *tag)
 	return end != NULL ? (size_t)(end - h->t) + 1 : 0;
 }
 
-/* ---- all of them ---- */
+/* ---- all tags ---- */
 
 static int add(struct html *h, const struct html_tag *tag)
 {
@@ -275,7 +275,7 @@ static bool same_name(const struct html *h, const struct html_tag *a, const stru
 
 static enum html_id id_of(const struct html_tag *tag) { return tag->element != NULL ? tag->element->id : HTML_OTHER; }
 
-/* Ends the open elements that this tag implies the end of. */
+/* Closes the open elements whose end this tag implies. */
 static void end_implied(struct finder *f, const struct html_tag *tag)
 {
 	const struct html *h = f->h;
@@ -292,7 +292,7 @@ static void end_implied(struct finder *f, const struct html_tag *tag)
 	}
 }
 
-/* A table is for layout if it is marked so or contains a table. */
+/* A table is for layout if its role says so or if it contains a table. */
 static void mark_layout(struct finder *f, struct html_tag *table)
 {
 	size_t at, n;
@@ -306,7 +306,7 @@ static void mark_layout(struct finder *f, struct html_tag *table)
 	}
 }
 
-/* Pairs the tag that was added last. */
+/* Pairs the last added tag. */
 static void pair(struct finder *f)
 {
 	struct html *h = f->h;
@@ -334,7 +334,7 @@ static void pair(struct finder *f)
 	}
 }
 
-/* The start of a raw element's end tag; h->n: there is none. */
+/* The start of a raw element's end tag, or h->n. */
 static size_t raw_end(struct finder *f, const struct html_tag *tag)
 {
 	const struct html *h = f->h;

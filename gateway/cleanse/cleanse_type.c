@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Typography: quotes, dashes, dots and spaces as on a keyboard, and no mark three times in a row.
+ * Typography: replaces typographic quotes, dashes, dots and spaces by those of a keyboard, and shortens marks repeated
+ * three times or more.
  *
- * On a line with Chinese, Japanese or Korean only the spaces change: these characters are its ordinary ones. Guillemets
- * stay; low-high German pairs are quotes. Marks within identifiers, paths and numbers stay.
+ * On a line with Chinese, Japanese or Korean only the spaces change, because its typographic characters are ordinary
+ * ones. Guillemets stay; the German low and high pairs are quotes. Marks within identifiers, paths and numbers stay.
  */
 #include <string.h>
 
@@ -37,7 +38,7 @@ static bool is_space(uint32_t cp)
 
 static bool is_digit(uint32_t cp) { return cp >= '0' && cp <= '9'; }
 
-/* A long dash without blanks around it separates; a hyphen would join. */
+/* A long dash between words separates them, so it gets blanks: a bare hyphen would join them. */
 static const char *dash(uint32_t cp, uint32_t before, uint32_t after)
 {
 	if (after == cp)
@@ -67,7 +68,7 @@ static const char *plain(uint32_t cp, uint32_t before, uint32_t after, bool as_i
 
 static bool is_mark(char c) { return c == '!' || c == '?'; }
 
-/* The length of a run of marks or dots that is to be shortened, and what stays; else 0. */
+/* The length of a run of marks or dots to shorten, and *stays, its replacement; otherwise 0. */
 static size_t marks(const char *t, size_t n, size_t at, size_t end, const char **stays)
 {
 	size_t i = at, questions = 0;

@@ -43,7 +43,7 @@ uint32_t cleanse_cp_before(const char *text, size_t at)
 	return cleanse_cp_at(text, at, from, &bytes);
 }
 
-/* They combine with the character before them although their combining class is 0 (NFC_Quick_Check is Maybe). */
+/* Characters that combine with the one before them although their combining class is 0 (NFC_Quick_Check is Maybe). */
 static const struct range joins_before[] = {
     {0x9be, 0x9be},     {0x9d7, 0x9d7},     {0xb3e, 0xb3e},     {0xb56, 0xb57},     {0xbbe, 0xbbe},
     {0xbd7, 0xbd7},     {0xcc2, 0xcc2},     {0xcd5, 0xcd6},     {0xd3e, 0xd3e},     {0xd57, 0xd57},
@@ -57,7 +57,7 @@ static const struct range removable[] = {
     {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfe00, 0xfe0f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffc}, {0xe0000, 0xe01ef},
 };
 
-/* NFC changes the character even when it is alone. */
+/* Does NFC change the character on its own? */
 static bool unstable(uint32_t cp)
 {
 	utf8proc_int32_t made[8];

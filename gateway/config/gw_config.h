@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room is this struct: the gateway's configuration, read by all its rooms. cmd/config fills it in; a snapshot
+ * The room's front header: the gateway's configuration, which all its rooms read. cmd/config fills it in; a snapshot
  * (auth/snapshot.h) keeps it immutable. Any thread may read it.
+ *
+ *   tier   the priority, pace and limits of a group of keys
+ *   key    an API key; belongs to one tier
+ *   block  a range of addresses in CIDR notation
  */
 #ifndef GATEWAY_GW_CONFIG_H
 #define GATEWAY_GW_CONFIG_H
@@ -13,10 +17,10 @@
 #include "base/conf/conf.h"
 #include "base/err.h"
 
-/* Whose identical requests share one generation. */
+/* The scope in which identical requests share one generation. */
 enum gw_coalesce { GW_COALESCE_OFF, GW_COALESCE_USER, GW_COALESCE_TENANT };
-/* Which newer prompts end older ones of their conversation: none; those that name it; also those that seem to continue
- * it. */
+/* Which newer prompts end older ones of their conversation: none; those that name the conversation; also those that
+ * seem to continue it. */
 enum gw_supersede { GW_SUPERSEDE_OFF, GW_SUPERSEDE_NAMED, GW_SUPERSEDE_ANY };
 
 /* What happens to a request whose predicted first token is later than its tier's ttft_target. */
@@ -29,9 +33,9 @@ struct gw_tier_config {
 	char *default_model;        /* for a request that names "default"; "" or NULL: gateway.default_model */
 	int64_t priority;           /* 0 first */
 	double pace_tps;            /* tokens per second of one stream; 0: unpaced */
-	int64_t pace_burst;         /* tokens at once before the pace begins */
+	int64_t pace_burst;         /* tokens sent at once before the pace applies */
 	int64_t max_output;         /* tokens; the largest max_tokens, and the cap of its default */
-	int64_t concurrency;        /* generations of one key at once; more get 429 */
+	int64_t concurrency;        /* concurrent generations of one key; more get 429 */
 	uint64_t deadline_ms;       /* of one generation; 0: none */
 	int64_t max_prompt;         /* tokens; 0: as long as the model's context */
 	int64_t weight;             /* a tenant's share relative to others of the same priority */
@@ -40,7 +44,7 @@ struct gw_tier_config {
 	int supersede;              /* enum gw_supersede */
 	/* Of one key, prompt and answer together; 0: no limit. */
 	int64_t requests_per_minute, tokens_per_minute, tokens_per_day;
-	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the former; 0: no limit */
+	int64_t subject_requests_per_minute; /* of one subject of browser tokens, within the above; 0: no limit */
 	int cleanse;                         /* enum cleanse_level, of users' messages */
 	int compress;                        /* enum compress_mode, of conversations that grow too long */
 	uint64_t ttft_target_ms;             /* 0: none */
@@ -52,22 +56,22 @@ struct gw_tier_config {
 };
 
 struct gw_key_config {
-	char *name;                  /* for logs and metrics, never the key */
+	char *name;                  /* for logs and metrics; never the key itself */
 	char *sha256;                /* 64 hex digits, of the key's bytes */
 	char *tier;                  /* a tier's name, or "admin": may only read /metrics */
-	struct conf_strings origins; /* web pages that may use it; empty: any that cors_origins allows */
+	struct conf_strings origins; /* of web pages that may use the key; empty: all of cors_origins */
 };
 
 enum gw_client_certs { GW_CLIENT_CERTS_NONE, GW_CLIENT_CERTS_OPTIONAL, GW_CLIENT_CERTS_REQUIRED };
 enum gw_tls_min { GW_TLS_1_2, GW_TLS_1_3 };
 
-/* One more certificate, for the names in it. */
+/* An additional certificate, for the server names in it. */
 struct gw_cert_config {
 	char *name;
 	char *cert_file, *key_file;
 };
 
-/* One more listener, beside https and http. Either address or unix_path. */
+/* A listener in addition to https and http: either address or unix_path. */
 struct gw_listener_config {
 	char *name;
 	struct conf_address address;
@@ -83,9 +87,9 @@ struct gw_limits {
 	int64_t connections_per_address, streams_per_address; /* of all threads; 0: no limit */
 	struct conf_strings exempt_addresses;                 /* blocks without these two limits */
 	int64_t requests_per_key;    /* in progress, beyond its tier's concurrency; 0: no limit */
-	uint64_t memory;             /* of the process; above it work is shed; 0: no limit */
-	int64_t handshakes_per_turn; /* TLS messages of new connections in a turn; 0: no limit */
-	uint64_t response_ms;        /* absolute, of one answer; 0: no limit */
+	uint64_t memory;             /* resident bytes of the process; above it work is shed; 0: no limit */
+	int64_t handshakes_per_turn; /* reads of TLS handshakes per loop iteration; 0: no limit */
+	uint64_t response_ms;        /* absolute, of one response; 0: no limit */
 	int64_t streams_per_connection;
 	uint64_t header_bytes; /* name + value + 32 for each field, RFC 9113 6.5.2 */
 	int64_t header_fields;
@@ -103,7 +107,7 @@ struct gw_limits {
 	int64_t json_values;     /* an object or array counts 8, a key 4, an element 1; 0: no limit */
 	uint64_t submit_wait_ms; /* for QUEUED after SUBMIT */
 	uint64_t quota_wait_ms;  /* for tokens that other answers of the key reserve */
-	uint64_t first_token_ms; /* the longest predicted or real wait for a first token */
+	uint64_t first_token_ms; /* the longest predicted or actual wait for a first token */
 };
 
 /* Streams that can be resumed. */
@@ -111,13 +115,13 @@ struct gw_resume {
 	uint64_t grace_ms;     /* how long an answer without readers continues */
 	uint64_t keep_ms;      /* how long a stream is kept after its end */
 	uint64_t stream_bytes; /* of one stream; the oldest events are dropped first */
-	uint64_t memory_bytes; /* of all */
-	bool store;            /* also in the store, if gateways share it */
+	uint64_t memory_bytes; /* of all streams */
+	bool store;            /* keep them in the store too, if gateways share it */
 };
 
 /* How tokens become events. */
 struct gw_flush {
-	uint64_t hold_ms; /* how long fewer than `tokens` tokens wait for more; 0: not at all */
+	uint64_t hold_ms; /* how long fewer than `tokens` tokens wait for more; 0: they do not wait */
 	int64_t tokens;
 };
 
@@ -129,7 +133,7 @@ struct gw_prompt_config {
 };
 
 struct gw_responses {
-	uint64_t keep_ms; /* a stored response */
+	uint64_t keep_ms; /* of a stored response */
 };
 
 /* Conversations that have grown too long. */
@@ -140,15 +144,15 @@ struct gw_compress {
 /* Conversations (/v1/conversations). */
 struct gw_conversations {
 	uint64_t keep_ms;      /* after the last change */
-	int64_t per_tenant;    /* how many; 0: no limit */
-	uint64_t bytes;        /* of one */
-	uint64_t tenant_bytes; /* of all of a tenant; 0: no limit */
+	int64_t per_tenant;    /* conversations; 0: no limit */
+	uint64_t bytes;        /* of one conversation */
+	uint64_t tenant_bytes; /* of all conversations of a tenant; 0: no limit */
 };
 
 /* Identical and nearly identical requests. */
 struct gw_coalescing {
 	uint64_t window_ms;      /* how long after its end an answer can be joined */
-	uint64_t burst_ms;       /* nearly identical prompts of one user that come closer together are typing */
+	uint64_t burst_ms;       /* nearly identical prompts of one user at shorter intervals count as typing */
 	uint64_t idempotency_ms; /* how long the answer to a request with an Idempotency-Key is kept */
 };
 
@@ -170,9 +174,9 @@ struct gw_store_settings { /* 0: the default of cache_config_init */
 	uint64_t server_memory; /* of the redis-server that `sluice serve` starts */
 };
 
-/* Waiting requests, and when they count as load. */
+/* The queue of waiting requests, and when its waits count as load. */
 struct gw_queue_config {
-	int64_t most;     /* of all threads; 0: no limit */
+	int64_t most;     /* requests, over all threads; 0: no limit */
 	uint64_t tell_ms; /* the interval at which positions are reported; 0: never */
 	uint64_t load_high_ms,
 	    load_low_ms; /* predicted waits: a tier is under load from high until below low; high 0: never */
@@ -189,19 +193,19 @@ struct gw_config {
 	int tls_min;                         /* enum gw_tls_min */
 	uint64_t ticket_ms;                  /* the lifetime of a key for session tickets; 0: no resumption */
 	struct conf_list listeners;          /* struct gw_listener_config */
-	struct conf_strings trusted_proxies; /* blocks; their statements of client addresses are trusted */
-	int forwarded;                       /* enum forwarded_kind: their header field */
+	struct conf_strings trusted_proxies; /* blocks; client addresses that these proxies report are trusted */
+	int forwarded;                       /* enum forwarded_kind: the header field that they write */
 	char *engine_socket;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
 	char *anonymous;                  /* the tier of requests without a key; "": they are refused */
 	char *default_model;              /* for a request that names "default"; "": the large model */
-	uint64_t heartbeat_ms;            /* an SSE comment is sent after so much silence */
+	uint64_t heartbeat_ms;            /* an SSE comment is sent after this time without events */
 	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */
 	struct conf_list tiers;           /* struct gw_tier_config */
 	struct conf_list keys;            /* struct gw_key_config */
 	struct gw_limits limits;
-	uint64_t drain_ms, upgrade_drain_ms; /* for running answers: at shutdown, when replaced */
+	uint64_t drain_ms, upgrade_drain_ms; /* time for running answers: at shutdown, in an upgrade */
 	struct gw_resume resume;
 	struct gw_store_settings store;
 	struct gw_flush flush;
@@ -212,9 +216,9 @@ struct gw_config {
 	struct gw_compress compress;
 	struct gw_queue_config queue;
 	struct conf_list prompts;            /* struct gw_prompt_config */
-	const struct casc_settings *cascade; /* NULL: there is no model "auto" */
-	char *cascade_log;                   /* file of outcomes; "": none */
-	uint64_t cascade_log_bytes;          /* of it; 0: no limit */
+	const struct casc_settings *cascade; /* NULL: no model "auto" */
+	char *cascade_log;                   /* the file of outcomes; "": none */
+	uint64_t cascade_log_bytes;          /* of cascade_log; 0: no limit */
 	int beat_fd;
 	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
 	bool takeover;   /* accept only when requests can be served; another gateway serves until then */
@@ -223,7 +227,7 @@ struct gw_config {
 
 /* Does a listener use TLS? */
 bool gateway_serves_tls(const struct gw_config *cfg);
-/* It does, without a configured certificate: the development pair in state_dir is used. */
+/* Does a listener use TLS without a configured certificate? Then the development pair in state_dir is used. */
 bool gateway_wants_dev_cert(const struct gw_config *cfg);
 
 #endif

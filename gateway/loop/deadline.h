@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deadlines by coarse sweep. All waits of a list have one length, so the order of arming is the order of expiry: arming
- * and cancelling are a few pointer writes, and a tick visits expired entries only. If a reload shortens the length, new
- * waits are inserted before older ones that end later. The precision is the tick's (transport.c: 250 ms); output is not
- * paced by deadlines.
+ * Deadlines by coarse sweep. All waits in a list have the same length, so they expire in the order in which they were
+ * armed. Arming and cancelling are a few pointer writes, and a tick visits expired entries only. If a reload shortens
+ * the length, new waits are inserted before older ones that end later. The precision is the tick's (transport.c:
+ * 250 ms).
+ *
+ * Thread: the owner's.
  */
 #ifndef GATEWAY_DEADLINE_H
 #define GATEWAY_DEADLINE_H
@@ -20,7 +22,7 @@ struct deadline {
 	void (*fire)(struct deadline *d); /* may cancel, arm and free any deadline, itself included */
 };
 
-/* Waits of one length, the first to end first. */
+/* Waits of one length, sorted by their end. */
 struct deadline_list {
 	struct list head;
 	uint64_t after_ns;
@@ -46,7 +48,7 @@ static inline void deadline_cancel(struct deadline *d) { list_remove(&d->node); 
 
 static inline bool deadline_armed(const struct deadline *d) { return !list_empty(&d->node); }
 
-/* Starts the wait again, in this list, whatever list it was in. */
+/* Starts or restarts the wait in list l; removes it from any other list. */
 static inline void deadline_arm(struct deadline_list *l, struct deadline *d, uint64_t now_ns)
 {
 	list_remove(&d->node);

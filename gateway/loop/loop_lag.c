@@ -9,7 +9,7 @@ enum { EVERY_MS = 100 };
 
 static const double bounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5};
 static struct metric lag =
-    HISTOGRAM_OF("sluice_gateway_loop_lag_seconds", NULL, "How late a thread's timers fire", bounds);
+    HISTOGRAM_OF("sluice_gateway_loop_lag_seconds", NULL, "Delay of a gateway thread's timers", bounds);
 METRICS(lag);
 
 static void start_again(struct loop_lag *l)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures ten times a second how late a thread's timers fire. Everything that blocks the loop (a large body, a
- * blocking call, a busy processor) shows in sluice_gateway_loop_lag_seconds on /metrics.
+ * Measures ten times a second how late a thread's timers fire (sluice_gateway_loop_lag_seconds on /metrics). A blocked
+ * loop shows there: a large body, a blocking call, a busy processor. Thread: the loop's.
  */
 #ifndef GATEWAY_LOOP_LAG_H
 #define GATEWAY_LOOP_LAG_H
@@ -15,7 +15,7 @@ struct loop_lag {
 };
 
 void loop_lag_start(struct loop_lag *l, struct gw_timers *timers);
-/* Nothing when it was not started. */
+/* Does nothing if l is not started. */
 void loop_lag_stop(struct loop_lag *l);
 
 #endif

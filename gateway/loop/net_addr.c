@@ -63,7 +63,7 @@ struct net_addr net_addr_group(const struct net_addr *a)
 	return g;
 }
 
-/* Bits from `from` on are all zero. */
+/* Are all bits from `from` on zero? */
 static bool zero_behind(const struct net_addr *a, unsigned from)
 {
 	for (unsigned i = from; i < 128; i++)
@@ -78,7 +78,7 @@ bool net_block_parse(const char *text, struct net_block *out)
 	size_t n = slash ? (size_t)(slash - text) : strlen(text);
 	if (!net_addr_parse(text, n, &out->addr))
 		return false;
-	/* Written as IPv4 the prefix counts from its first bit. */
+	/* The prefix length of an IPv4 block counts from the first bit of the IPv4 address. */
 	bool v4 = memchr(text, ':', n) == NULL;
 	out->bits = 128;
 	if (slash == NULL)

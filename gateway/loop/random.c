@@ -7,7 +7,7 @@ enum { STOCK = 64 };
 
 static _Thread_local struct {
 	uint64_t at[STOCK];
-	int n; /* not yet given */
+	int n; /* unused numbers */
 } stock;
 
 bool random_u64(uint64_t *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Unpredictable random numbers for names and seeds. A call of OpenSSL's generator costs thousands of instructions for
- * any number of bytes, so each thread keeps a stock; each number is used once and wiped.
+ * any number of bytes, so each thread keeps a stock. Each number is used once and wiped. Any thread may call.
  */
 #ifndef GATEWAY_RANDOM_H
 #define GATEWAY_RANDOM_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop of a gateway thread. libevent 2.1 has no hook at the end of a turn, so the loop is ours:
- * event_base_loop(EVLOOP_ONCE) handles everything that is ready, then the deferred functions run. They may defer again
- * (a flush pulls a body, which gives the engine credit, which queues the link's flush): a few passes run at once, the
- * rest waits for another turn, which does not block, so that sockets never starve.
+ * The loop of a gateway thread. libevent 2.1 has no hook at the end of an iteration, so the outer loop is here:
+ * event_base_loop(EVLOOP_ONCE) handles all ready events, then the deferred functions run. They may defer again: a flush
+ * pulls a body, which gives the engine credit, which queues the link's flush. A few passes run at once. The rest waits
+ * for the next turn, which does not block, so sockets never starve.
  *
  * Thread: everything except gw_post belongs to the thread that runs the loop.
  */
@@ -33,7 +33,7 @@ void gw_defer_output(struct gw_thread *t, struct gw_deferred *d)
 
 void gw_defer_cancel(struct gw_deferred *d) { list_remove(&d->node); }
 
-/* Runs what is queued now; what is queued meanwhile stays for the next call. */
+/* Runs the functions queued now. Those queued meanwhile wait for the next call. */
 static void run_queued(struct list *queue)
 {
 	struct list batch;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pairing heap by time and one event for its top. The event is moved earlier when an earlier timer starts, never
- * later: if its timer has been stopped, it fires once without effect and is set for the top again. So most starts and
- * stops, which every answer makes, change no event.
+ * A pairing heap by time, and one libevent event for its top. An earlier timer moves the event earlier; nothing moves
+ * it later. If its timer has been stopped, the event fires once without effect and is set for the top again. So most
+ * starts and stops, of which each answer makes several, change no event.
  *
  * Thread: the loop's.
  */
@@ -58,7 +58,7 @@ int gw_timers_init(struct gw_timers *ts, struct event_base *base)
 
 void gw_timers_dispose(struct gw_timers *ts)
 {
-	BUG_IF(ts->heap.n != 0, "%zu timers run", ts->heap.n);
+	BUG_IF(ts->heap.n != 0, "%zu timers are running", ts->heap.n);
 	if (ts->event != NULL)
 		event_free(ts->event);
 	ts->event = NULL;

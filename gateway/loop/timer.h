@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timers of a gateway thread, for waits of individual lengths; there are thousands of them (one for each open answer).
- * They are embedded in their owners, cost a few pointers each and nothing while they wait; the event loop has one event
- * for all. deadline.h is for waits of common lengths that need no precision.
+ * Timers of a gateway thread, for waits of individual lengths. There are thousands of them, one for each open answer.
+ * A timer is embedded in its owner, takes a few pointers and costs no time while it waits; the loop has one event for
+ * all. deadline.h is for waits of common lengths that need no precision. Thread: the loop's.
  */
 #ifndef GATEWAY_TIMER_H
 #define GATEWAY_TIMER_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hash table in shards, a lock each: connections of one address come to any thread, and two
- * addresses seldom meet in a shard. An entry is made by the first and freed by the last of what it
- * counts, so the table is never larger than what is open and needs no sweep. Chains can't be made
- * long from outside: the hash is keyed by a number of this process.
+ * A hash table in shards with one lock each: any thread may accept connections of an address, and two addresses rarely
+ * share a shard. An entry is created by the first count and freed by the last one, so the table never exceeds what is
+ * open and needs no sweep. The hash is keyed by a random number of this process, so clients can't construct long
+ * chains.
  *
  * Thread: any.
  */
@@ -78,7 +78,7 @@ void addr_give(struct addr_count *c, enum addr_kind kind)
 		return;
 	struct shard *sh = &shards[c->shard];
 	pthread_mutex_lock(&sh->lock);
-	BUG_IF(c->n[kind] <= 0, "an address has %lld open", (long long)c->n[kind] - 1);
+	BUG_IF(c->n[kind] <= 0, "an address counts %lld", (long long)c->n[kind] - 1);
 	bool last = --c->n[kind] == 0;
 	for (int k = 0; k < ADDR_N_KINDS; k++)
 		last = last && c->n[k] == 0;

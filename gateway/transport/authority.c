@@ -9,7 +9,7 @@ enum { PORT_MOST = 65535 };
 
 static bool is_hex(char c) { return isxdigit((unsigned char)c) != 0; }
 
-/* reg-name: unreserved, sub-delims, "%" and two hexadecimal digits. An IPv4 address is one too. */
+/* reg-name: unreserved, sub-delims, "%" and two hexadecimal digits. An IPv4 address matches too. */
 static bool is_name(const char *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -32,7 +32,7 @@ static bool is_ipv6(const char *p, size_t n)
 	return memchr(p, '\0', n) == NULL && inet_pton(AF_INET6, text, &a) == 1;
 }
 
-/* May be empty: then it is the scheme's. */
+/* An empty port is the scheme's default. */
 static bool is_port(const char *p, size_t n)
 {
 	unsigned port = 0;

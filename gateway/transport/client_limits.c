@@ -26,7 +26,7 @@
 #include "gateway/transport/pressure.h"
 
 enum {
-	TOLD_AT_LEAST = 4, /* connections over the limit that get a 429 */
+	ANSWERED_LEAST = 4, /* connections over the limit that get a 429 */
 	IDLE_ENDS_A_TICK = 64,
 };
 
@@ -39,7 +39,7 @@ REJECTED(rejected_memory, "memory");
 
 #define LIMITED(var, what)                                                             \
 	METRIC(var, METRIC_COUNTER, "sluice_http_limited_total", "limit=\"" what "\"", \
-	       "Requests refused and connections ended for a limit, by which.")
+	       "Requests refused and connections ended, by the limit.")
 LIMITED(limited_conns, "connections_per_address");
 LIMITED(limited_streams, "streams_per_address");
 LIMITED(limited_memory, "memory");
@@ -75,8 +75,8 @@ int admit_conn(struct conn *c)
 	if (most == 0 || is_exempt(c->tr, &c->addr))
 		return 0;
 	int64_t n = addr_take(&c->addr, ADDR_CONNECTIONS, &c->counted);
-	int64_t told = most / 4 > TOLD_AT_LEAST ? most / 4 : TOLD_AT_LEAST;
-	if (n == 0 || n > most + told) {
+	int64_t answered = most / 4 > ANSWERED_LEAST ? most / 4 : ANSWERED_LEAST;
+	if (n == 0 || n > most + answered) {
 		admit_conn_end(c);
 		metric_add(&rejected_address, 1);
 		return SL_ELIMIT;
@@ -93,13 +93,13 @@ void admit_conn_end(struct conn *c)
 
 bool admit_proxy(const struct conn *c)
 {
-	/* A unix socket's file permissions decide which processes connect. */
+	/* The permissions of a unix socket decide which processes can connect. */
 	return !net_addr_known(&c->addr) || net_blocks_hold(&c->tr->trusted, &c->addr);
 }
 
 /* ---- requests ---- */
 
-/* *client: the request's client, read from the fields of trusted proxies. 0, or the status of the refusal. */
+/* *client: the request's client, from the fields of trusted proxies. 0, or the status of the refusal. */
 static int find_client(struct http_stream *s, struct net_addr *client)
 {
 	const struct conn *c = s->conn;

@@ -38,14 +38,14 @@
 #include "gateway/transport/tls.h"
 
 enum {
-	FLUSH_BYTES = 65536,    /* plain bytes of one connection in one turn */
-	PENDING_MAX = 8 << 20,  /* never reached: one flush with its frames and records */
-	LINGER_BYTES = 1 << 20, /* thrown away after our end, beside a whole body */
+	FLUSH_BYTES = 65536,    /* plain bytes per connection and iteration */
+	PENDING_MAX = 8 << 20,  /* never reached: a flush with its frames and records is smaller */
+	LINGER_BYTES = 1 << 20, /* discarded after our end, in addition to a whole body */
 	READS_PER_TURN = 2,
 };
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-enum { PREFACE_LINE_BYTES = 16 }; /* with its CR LF; nothing else begins so */
+enum { PREFACE_LINE_BYTES = 16 }; /* "PRI * HTTP/2.0" and CR LF, which no other protocol begins with */
 
 #define CONNECTIONS(proto)                                                        \
 	METRIC_OF(METRIC_GAUGE, "sluice_http_connections", "proto=\"" proto "\"", \
@@ -62,17 +62,16 @@ static struct metric timeouts[] = {
     [TIMEOUT_RESPONSE] = TIMEOUT("response"),   [TIMEOUT_PROXY] = TIMEOUT("proxy"),
 };
 METRICS(timeouts);
-#define HANDSHAKES(var, result)                                                             \
-	METRIC(var, METRIC_COUNTER, "sluice_tls_handshakes_total", "result=\"" result "\"", \
-	       "TLS handshakes by how they ended.")
+#define HANDSHAKES(var, result) \
+	METRIC(var, METRIC_COUNTER, "sluice_tls_handshakes_total", "result=\"" result "\"", "TLS handshakes by result.")
 HANDSHAKES(handshakes_full, "full");
 HANDSHAKES(handshakes_resumed, "resumed");
 HANDSHAKES(handshakes_failed, "failed");
 COUNTER(handshakes_delayed, "sluice_tls_handshakes_delayed_total",
-	"Times that a handshake had to wait for another turn of the loop.");
+	"TLS handshakes that waited for a later loop iteration.");
 #define PROXY_REJECTED(var, why)                                                                 \
 	METRIC(var, METRIC_COUNTER, "sluice_proxy_headers_rejected_total", "reason=\"" why "\"", \
-	       "Connections closed for what stood in place of a PROXY header.")
+	       "Connections closed for a malformed or untrusted PROXY header.")
 PROXY_REJECTED(proxy_malformed, "malformed");
 PROXY_REJECTED(proxy_untrusted, "untrusted");
 
@@ -111,9 +110,8 @@ static bool too_much_waits(const struct conn *c)
 	return c->pending.len + queued > c->tr->t->cfg->limits.output_bytes;
 }
 
-/* What a peer sends after our end is thrown away up to a bound; the rest stays unread until the deadline. To close then
- * would reset the connection, and a client that is still sending would lose the last word (a GOAWAY, a 413) that it has
- * not read. */
+/* Input after our end is discarded up to a bound; the rest stays unread until the deadline. Closing earlier would reset
+ * the connection, and a client that is still sending would lose a final GOAWAY or 413 that it has not read. */
 static bool lingered_enough(const struct conn *c)
 {
 	return c->lingered > LINGER_BYTES + c->tr->t->cfg->limits.body_bytes;
@@ -220,14 +218,14 @@ static int attach(struct conn *c, const struct conn_proto *proto)
 
 void conn_drain(struct conn *c)
 {
-	/* What shakes hands was accepted before the drain: closing it would break a promise. */
+	/* A connection in its handshake was accepted before the drain, so it may finish and send its request. */
 	if (c->state == CONN_OPEN)
 		c->proto->drain(c);
 }
 
 /* ---- output ---- */
 
-/* From the socket. TCP_USER_TIMEOUT (listener.c) may expire just before our own limit. */
+/* Handles a socket error. TCP_USER_TIMEOUT (listener.c) may expire just before our own limit. */
 static void peer_gone(struct conn *c, int error)
 {
 	if (error == ETIMEDOUT && c->pending.len > 0)
@@ -235,7 +233,7 @@ static void peer_gone(struct conn *c, int error)
 	conn_doom(c, error == ETIMEDOUT ? HTTP_CLOSE_TIMEOUT : HTTP_CLOSE_PEER);
 }
 
-/* Sends from data; what the socket does not take is left in pending. 0, or negative: gone. */
+/* Sends what the socket takes. 0, or negative: the connection is lost. */
 static int send_some(struct conn *c, const uint8_t *data, size_t n, size_t *sent)
 {
 	*sent = 0;
@@ -274,7 +272,7 @@ static int send_pending(struct conn *c)
 	return 0;
 }
 
-/* Sends the transport's wire buffer and keeps the rest. */
+/* Sends wire and appends the rest to pending. */
 static int send_wire(struct conn *c, const struct sl_buf *wire)
 {
 	size_t sent = 0;
@@ -292,8 +290,8 @@ static int send_wire(struct conn *c, const struct sl_buf *wire)
 	return buf_append(&c->pending, buf_data(wire) + sent, wire->len - sent);
 }
 
-/* Our side ends: half-close, and keep reading for a while so that the kernel does not answer late
- * input with a reset, which would destroy what the peer has not read yet. */
+/* Shuts our side and keeps reading for a while. Otherwise the kernel would answer late input with a reset, which
+ * destroys output that the peer has not read yet. */
 static int begin_linger(struct conn *c)
 {
 	struct gw_transport *tr = c->tr;
@@ -313,8 +311,8 @@ static int begin_linger(struct conn *c)
 	return 0;
 }
 
-/* What a turn still leaves a connection of its FLUSH_BYTES. */
-static size_t room_of_turn(struct conn *c)
+/* The rest of the connection's FLUSH_BYTES in this iteration. */
+static size_t room_left(struct conn *c)
 {
 	uint64_t turn = c->tr->t->turn;
 	if (c->filled_turn != turn) {
@@ -324,7 +322,7 @@ static size_t room_of_turn(struct conn *c)
 	return c->filled < FLUSH_BYTES ? FLUSH_BYTES - c->filled : 0;
 }
 
-/* One gathered write. *more: the protocol could write more. 0, or negative: close. */
+/* One gathered write. *more: the protocol has more output. 0, or negative: close. */
 static int write_out(struct conn *c, bool *more)
 {
 	struct gw_transport *tr = c->tr;
@@ -336,14 +334,14 @@ static int write_out(struct conn *c, bool *more)
 	}
 	if (c->proto == NULL)
 		return 0;
-	size_t room = room_of_turn(c);
+	size_t room = room_left(c);
 	*more = room == 0;
 	if (room == 0)
 		return 0;
 	buf_clear(&tr->plain, SIZE_MAX);
 	int rc = c->proto->fill(c, &tr->plain, room, more);
 	c->filled += tr->plain.len;
-	/* What was made before an error (a GOAWAY) goes out all the same. */
+	/* Output from before an error (a GOAWAY) is sent too. */
 	struct sl_buf *wire = &tr->plain;
 	if (c->tls != NULL && tr->plain.len > 0) {
 		wire = &tr->wire;
@@ -372,7 +370,7 @@ static void flush_conn(struct gw_deferred *d)
 	}
 	bool blocked = c->pending.len > 0;
 	if (!blocked && !more && (c->finish || c->eof)) {
-		/* A peer that has ended its side has gone, whatever it still might read. */
+		/* A peer that has shut its side counts as disconnected, even if it still reads. */
 		if (c->eof || begin_linger(c) != 0) {
 			conn_close(c, c->eof ? HTTP_CLOSE_PEER : HTTP_CLOSE_ERROR);
 			return;
@@ -394,8 +392,8 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 
 /* ---- input ---- */
 
-/* Cleartext: HTTP/2 begins with its preface, anything else is HTTP/1.1. After the preface's
- * first line the client speaks HTTP/2, and errors in the rest are reported in it (RFC 9113 3.4). */
+/* Cleartext: HTTP/2 begins with its preface, anything else is HTTP/1.1. A client that has sent the preface's first line
+ * speaks HTTP/2, so errors in the rest are reported in HTTP/2 (RFC 9113 3.4). */
 static int detect(struct conn *c, const uint8_t *data, size_t n)
 {
 	size_t used = 0;
@@ -420,9 +418,9 @@ static int plain_input(struct conn *c, const uint8_t *data, size_t n)
 	return c->proto->on_input(c, data, n);
 }
 
-/* A method, where a TLS record would begin with the byte 22 (and one of SSL 2 above 127): the client gets an error that
- * it can read, in cleartext. */
-static int plain_where_tls_is_spoken(struct conn *c, const uint8_t *data, size_t n)
+/* The input begins with a letter, as a method does; a TLS record begins with 22 and an SSL 2 record above 127. The
+ * client gets a cleartext error response, which it can read. */
+static int cleartext_on_tls_port(struct conn *c, const uint8_t *data, size_t n)
 {
 	metric_add(&handshakes_failed, 1);
 	tls_conn_destroy(c->tls);
@@ -435,7 +433,7 @@ static int plain_where_tls_is_spoken(struct conn *c, const uint8_t *data, size_t
 static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
 {
 	if (n > 0 && data[0] >= 'A' && data[0] <= 'Z' && tls_is_untouched(c->tls))
-		return plain_where_tls_is_spoken(c, data, n);
+		return cleartext_on_tls_port(c, data, n);
 	struct gw_transport *tr = c->tr;
 	size_t n_text;
 	bool eof = false;
@@ -459,7 +457,7 @@ static int tls_bytes(struct conn *c, const uint8_t *data, size_t n)
 	return rc;
 }
 
-/* Takes the header off; *used: how many of these bytes it ends with. SL_ECLOSED: it is none. */
+/* Reads the PROXY header. *used: how many of these n bytes belong to it. SL_ECLOSED: malformed, or over a limit. */
 static int proxy_input(struct conn *c, const uint8_t *data, size_t n, size_t *used)
 {
 	struct sl_buf *b = &c->proxy_head;
@@ -534,7 +532,7 @@ static void read_some(struct conn *c)
 			break;
 	}
 	if (rc == SL_EPROTO)
-		conn_finish(c); /* a last word (an alert) is on its way */
+		conn_finish(c); /* the final alert or GOAWAY must go out */
 	else if (rc != 0)
 		conn_doom(c, rc == SL_ECLOSED ? HTTP_CLOSE_PEER : HTTP_CLOSE_ERROR);
 	if (c->state == CONN_LINGER && (c->eof || c->doomed)) {
@@ -544,9 +542,9 @@ static void read_some(struct conn *c)
 	conn_schedule(c);
 }
 
-/* ---- handshakes in turns ---- */
+/* ---- handshakes, a few per iteration ---- */
 
-static void await_next_turn(struct gw_transport *tr)
+static void await_next_iteration(struct gw_transport *tr)
 {
 	static const struct timeval now = {0};
 	if (!evtimer_pending(tr->shake_turn, NULL))
@@ -566,16 +564,16 @@ void conn_shake_turn(evutil_socket_t fd, short what, void *arg)
 		read_some(c);
 	}
 	if (!list_empty(&tr->shaking))
-		await_next_turn(tr);
+		await_next_iteration(tr);
 }
 
-/* Is it this connection's turn? If not, it waits for it. */
+/* May the handshake continue now? If not, the connection waits in `shaking`. */
 static bool may_shake(struct conn *c)
 {
 	struct gw_transport *tr = c->tr;
 	if (tr->t->cfg->limits.handshakes_per_turn == 0)
 		return true;
-	await_next_turn(tr);
+	await_next_iteration(tr);
 	if (tr->shakes_left > 0 && list_empty(&tr->shaking)) {
 		tr->shakes_left--;
 		return true;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libevent keeps an entry of a few bytes for each descriptor that a loop has ever watched, for as long as the loop
- * lives. It is made when a connection comes, so it lies between what the connection needs, and once a flood has gone,
- * one such entry a page keeps nearly every page of the flood's memory resident: 1.3 KB a connection instead of 32
- * bytes. So small pieces have a place of their own: address space for the most there can be, of which only what is used
- * is ever touched.
+ * libevent keeps an entry of a few bytes for each descriptor that a loop has ever watched, until the loop is freed.
+ * Such an entry is allocated between the larger blocks of its connection. After a flood of connections, one entry a
+ * page kept nearly all of the flood's memory resident: 1.3 KB a connection instead of 32 bytes. So small blocks come
+ * from a region of their own. It reserves address space for the largest number, and only the used pages become
+ * resident.
  *
- * All pieces there have one size, and freed ones are a list. When the place is full, malloc serves.
+ * All blocks of the region have one size; freed ones form a list. When the region is full, malloc serves.
  *
  * Thread: any.
  */
@@ -20,29 +20,29 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PIECE = 32, PLACE_BYTES = 128 << 20 };
+enum { BLOCK = 32, REGION_BYTES = 128 << 20 };
 
-union piece {
-	union piece *next; /* free */
-	uint8_t bytes[PIECE];
+union block {
+	union block *next; /* free */
+	uint8_t bytes[BLOCK];
 	max_align_t align;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static union piece *place; /* NULL: none */
-static size_t used;        /* pieces from the start of place; under the lock */
-static union piece *given_back;
+static union block *region; /* NULL: not installed */
+static size_t used;         /* blocks from the start of the region; under the lock */
+static union block *freed;
 
-static bool is_small(const void *p) { return place != NULL && (uintptr_t)p - (uintptr_t)place < PLACE_BYTES; }
+static bool is_small(const void *p) { return region != NULL && (uintptr_t)p - (uintptr_t)region < REGION_BYTES; }
 
 static void *take_small(void)
 {
 	pthread_mutex_lock(&lock);
-	union piece *p = given_back;
+	union block *p = freed;
 	if (p != NULL)
-		given_back = p->next;
-	else if (used < PLACE_BYTES / sizeof *p)
-		p = &place[used++];
+		freed = p->next;
+	else if (used < REGION_BYTES / sizeof *p)
+		p = &region[used++];
 	pthread_mutex_unlock(&lock);
 	return p;
 }
@@ -51,7 +51,7 @@ static void *ev_alloc(size_t n)
 {
 	if (n == 0)
 		n = 1;
-	void *p = n <= PIECE && place != NULL ? take_small() : NULL;
+	void *p = n <= BLOCK && region != NULL ? take_small() : NULL;
 	return p != NULL ? p : malloc(n);
 }
 
@@ -61,10 +61,10 @@ static void ev_free(void *p)
 		free(p);
 		return;
 	}
-	union piece *piece = p;
+	union block *block = p;
 	pthread_mutex_lock(&lock);
-	piece->next = given_back;
-	given_back = piece;
+	block->next = freed;
+	freed = block;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -72,11 +72,11 @@ static void *ev_realloc(void *p, size_t n)
 {
 	if (!is_small(p))
 		return realloc(p, n);
-	if (n <= PIECE)
+	if (n <= BLOCK)
 		return p;
 	void *q = malloc(n);
 	if (q != NULL) {
-		memcpy(q, p, PIECE);
+		memcpy(q, p, BLOCK);
 		ev_free(p);
 	}
 	return q;
@@ -84,19 +84,19 @@ static void *ev_realloc(void *p, size_t n)
 
 void event_memory_install(void)
 {
-	if (place != NULL)
+	if (region != NULL)
 		return;
-	void *p = mmap(NULL, PLACE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return;
-	place = p;
+	region = p;
 	event_set_mem_functions(ev_alloc, ev_realloc, ev_free);
 }
 
 size_t event_memory_small(void)
 {
 	pthread_mutex_lock(&lock);
-	size_t n = used * sizeof *place;
+	size_t n = used * sizeof *region;
 	pthread_mutex_unlock(&lock);
 	return n;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fields are read from the left, the last HOPS_MAX entries are kept, then the way is walked from the
- * right: peer, last entry, the one before. Entries left of the first untrusted one may be the
- * client's invention and are ignored.
+ * The fields are read from the left and the last HOPS_MAX entries are kept. Then the hops are walked from the right:
+ * the peer, the last entry, the entry before it. Entries left of the first untrusted address are ignored, because the
+ * client may have written them.
  *
- * X-Forwarded-For has no grammar beyond commas, so an odd entry is just an entry without address.
- * In Forwarded a quoted string may hold commas: a client that sends an open quote could swallow what
- * the proxy appends. So a field that breaks the grammar of RFC 7239 section 4 is an error.
+ * X-Forwarded-For has no grammar beyond commas, so an odd entry is just an entry without an address. In Forwarded a
+ * quoted string may hold commas: a client that sends an open quote could swallow the entry that the proxy appends. So a
+ * field that breaks the grammar of RFC 7239 section 4 is an error.
  */
 #include "gateway/transport/forwarded.h"
 
@@ -20,12 +20,12 @@ struct hop {
 	struct net_addr addr;
 };
 
-struct way {
+struct hops {
 	struct hop hops[HOPS_MAX];
 	size_t n; /* entries seen; the last HOPS_MAX are kept */
 };
 
-/* ":80", or in Forwarded a port's made-up name, ":_x". */
+/* ":80", or an obfuscated port of Forwarded, ":_x". */
 static bool is_port(const char *p, size_t n)
 {
 	if (n < 2 || p[0] != ':')
@@ -36,7 +36,7 @@ static bool is_port(const char *p, size_t n)
 	return true;
 }
 
-/* An address, in brackets if IPv6 and with a port or not. */
+/* An address, optionally in brackets (IPv6) and with a port. */
 static struct hop read_node(const char *p, size_t n)
 {
 	struct hop h = {0};
@@ -50,7 +50,7 @@ static struct hop read_node(const char *p, size_t n)
 		rest = end + 1;
 		n_addr = (size_t)(end - ++p);
 	} else {
-		/* One colon ends an IPv4 address, several belong to a bare IPv6 one. */
+		/* A single colon ends an IPv4 address; a bare IPv6 address has several. */
 		const char *colon = memchr(p, ':', n);
 		if (colon != NULL && memchr(colon + 1, ':', (size_t)(rest - colon - 1)) == NULL) {
 			n_addr = (size_t)(colon - p);
@@ -63,7 +63,7 @@ static struct hop read_node(const char *p, size_t n)
 	return h;
 }
 
-static void add_hop(struct way *w, struct hop h)
+static void add_hop(struct hops *w, struct hop h)
 {
 	w->hops[w->n % HOPS_MAX] = h;
 	w->n++;
@@ -71,7 +71,7 @@ static void add_hop(struct way *w, struct hop h)
 
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
-static void read_x_forwarded_for(const char *v, struct way *w)
+static void read_x_forwarded_for(const char *v, struct hops *w)
 {
 	for (;;) {
 		size_t n = strcspn(v, ",");
@@ -91,8 +91,8 @@ static void read_x_forwarded_for(const char *v, struct way *w)
 	}
 }
 
-/* A token or a quoted string, unescaped into out (cut at its size: no address is that long).
- * Returns what follows, NULL: neither. */
+/* Reads a token or a quoted string, unescaped into out and truncated to its size (no address is that long). Returns the
+ * end; NULL: malformed. */
 static const char *read_value(const char *p, char out[NODE_MAX], size_t *n)
 {
 	*n = 0;
@@ -114,9 +114,8 @@ static const char *read_value(const char *p, char out[NODE_MAX], size_t *n)
 	return p + 1;
 }
 
-/* One element: pairs between semicolons, no blanks around them. Returns what follows, NULL: not
- * one. */
-static const char *read_element(const char *p, struct way *w)
+/* Reads one element: pairs separated by semicolons, without blanks. Returns the end; NULL: malformed. */
+static const char *read_element(const char *p, struct hops *w)
 {
 	struct hop h = {0};
 	bool has_for = false;
@@ -133,7 +132,7 @@ static const char *read_element(const char *p, struct way *w)
 		if (p == NULL)
 			return NULL;
 		if (n_name == 3 && strncasecmp(name, "for", 3) == 0) {
-			if (has_for) /* each at most once */
+			if (has_for) /* at most once per element */
 				return NULL;
 			has_for = true;
 			h = read_node(value, n_value);
@@ -146,7 +145,7 @@ static const char *read_element(const char *p, struct way *w)
 	return p;
 }
 
-static int read_forwarded(const char *p, struct way *w)
+static int read_forwarded(const char *p, struct hops *w)
 {
 	for (;;) {
 		while (is_blank(*p) || *p == ',') /* RFC 9110 5.6.1: empty elements */
@@ -166,7 +165,7 @@ static int read_forwarded(const char *p, struct way *w)
 int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, size_t n_fields,
 		     const struct net_blocks *trusted, const struct net_addr *peer, struct net_addr *client)
 {
-	struct way w;
+	struct hops w;
 	w.n = 0;
 	*client = *peer;
 	for (size_t i = 0; i < n_fields; i++) {
@@ -179,9 +178,9 @@ int forwarded_client(enum forwarded_kind kind, const struct http_field *fields, 
 	size_t kept = w.n < HOPS_MAX ? w.n : HOPS_MAX;
 	for (size_t i = 0; i < kept; i++) {
 		const struct hop *h = &w.hops[(w.n - 1 - i) % HOPS_MAX];
-		/* A peer without an address is a unix socket's, whose permissions protect it: trusted. */
-		bool by_socket = i == 0 && !net_addr_known(peer);
-		if (!h->known || !(by_socket || net_blocks_hold(trusted, client)))
+		/* A peer on a unix socket has no address and is trusted: the permissions of the socket protect it. */
+		bool by_unix = i == 0 && !net_addr_known(peer);
+		if (!h->known || !(by_unix || net_blocks_hold(trusted, client)))
 			break;
 		*client = h->addr;
 	}

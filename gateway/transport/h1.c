@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP/1.1 on a connection: one request in process at a time, the next one waits in `in`.
+ * HTTP/1.1 on a connection: one request at a time; input of the next one waits in `in`.
  *
- * The state says what the next input byte is; h1_set_state is the only place that moves it.
+ * The state determines how the next input byte is read. Only h1_set_state assigns it.
  *
- *   IDLE → HEAD → BODY → WAIT → IDLE …        (WAIT: the request is whole, the answer is not)
- *            │      └→ DISCARD → IDLE          (answered before the body was whole)
- *            └──────┴────┴──────────→ END      (an error or "Connection: close": input is ignored)
+ *   IDLE → HEAD      read_head: the first byte
+ *   HEAD → BODY      begin_request: the request has a body
+ *   HEAD → WAIT      begin_request: it has none
+ *   BODY → WAIT      body_complete: the response is not complete yet
+ *   WAIT → IDLE      end_exchange: the response is complete
+ *   BODY → DISCARD   end_exchange: the response is complete before the body
+ *   DISCARD → IDLE   body_complete
+ *   any → END        an error (reject_with), "Connection: close", a deadline or a drain; input is ignored
  *
- * The transport's own error always closes the connection: after a malformed request the next one's start is unknown.
- * A client that ends its side counts as gone (conn.c).
+ * An error response of the transport always closes the connection: after a malformed request the start of the next one
+ * is unknown. A client that shuts its side counts as disconnected (conn.c).
  *
- * Output: heads and interim answers wait in `out`, a body is pulled straight into the turn's shared
- * buffer. Thread: the connection's.
+ * Output: heads and interim responses wait in `out`; a body is pulled straight into the iteration's shared buffer.
+ * Thread: the connection's.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +32,11 @@ enum h1_state { H1_IDLE, H1_HEAD, H1_BODY, H1_DISCARD, H1_WAIT, H1_END };
 
 enum {
 	REQUEST_LINE_BYTES = 8192 + 64,
-	PIPELINED_MAX = 65536, /* input that waits behind a request in process */
+	PIPELINED_MAX = 65536, /* input that waits behind the current request */
 	IN_MAX = PIPELINED_MAX + 2 * TRANSPORT_READ_BYTES + (1 << 20),
 	OUT_MAX = 1 << 20,
 	DISCARD_MAX = 262144,
-	PIECE = 16384,  /* most bytes of a chunk */
+	PIECE = 16384,  /* the most bytes in a chunk */
 	CHUNK_HEAD = 6, /* four digits, CR LF */
 	KEEP_BYTES = 4096,
 };
@@ -42,20 +47,20 @@ struct h1 {
 	struct sl_buf in, out;
 	struct h1_scan scan;
 	struct h1_chunked ch;
-	struct http_stream *s; /* the request in process; NULL in IDLE, HEAD, DISCARD */
+	struct http_stream *s; /* of the current request; NULL in IDLE, HEAD, DISCARD */
 	uint64_t body_left;
 	uint64_t discarded;
 	bool chunked_in;
 	bool chunked_out;
-	bool answer_begun; /* a byte of the answer has been handed on */
+	bool answer_begun; /* conn.c has a byte of the response */
 	bool close_after;
-	bool known;        /* the peer has shown that it speaks HTTP/1 */
-	size_t answer_off; /* where the answer's head begins in out */
+	bool known;        /* the peer has sent a well-formed HTTP/1 head */
+	size_t answer_off; /* the offset of the response head in out */
 };
 
 #define OVERRUN(why)                                                                 \
 	METRIC_OF(METRIC_COUNTER, "sluice_http1_closed_total", "reason=\"" why "\"", \
-		  "HTTP/1.1 connections closed without an answer, for what the peer sent.")
+		  "HTTP/1.1 connections closed because of their input, without an error response.")
 enum { OVER_PIPELINED, OVER_DISCARDED, OVER_ALIEN, OVER_N };
 static struct metric overruns[OVER_N] = {OVERRUN("pipelined"), OVERRUN("discarded"), OVERRUN("not_http")};
 METRICS(overruns);
@@ -63,7 +68,7 @@ METRICS(overruns);
 static void h1_set_state(struct h1 *h, enum h1_state to)
 {
 	struct gw_transport *tr = h->c->tr;
-	BUG_IF(h->state == H1_END && to != H1_END, "HTTP/1.1 goes on after its end");
+	BUG_IF(h->state == H1_END && to != H1_END, "HTTP/1.1 leaves the state END");
 	h->state = to;
 	uint64_t now = clock_now_ns();
 	switch (to) {
@@ -79,7 +84,7 @@ static void h1_set_state(struct h1 *h, enum h1_state to)
 	}
 }
 
-/* Keeps the Origin of a refused head, for CORS fields of the error. */
+/* Keeps the Origin of a refused head, for the CORS fields of the error response. */
 static void note_origin(struct h1 *h)
 {
 	size_t n = h->scan.pos < h->in.len ? h->scan.pos : h->in.len;
@@ -88,10 +93,10 @@ static void note_origin(struct h1 *h)
 		http_head_origin(h->s, buf_data(&h->in) + v.off, v.len);
 }
 
-/* Refuses the request with the transport's own answer and ends the connection. The application gets on_close first.
- * Its answer, if none of it is sent yet (a body found malformed in the same loop iteration), is retracted; one that
- * has begun is cut off. */
-static int reject_saying(struct h1 *h, int status, const char *message, enum http_close_reason why)
+/* Refuses the request with an error response of the transport and ends the connection. The application gets on_close
+ * first. Its response is retracted if no byte is sent yet (the body turned out malformed in the same iteration), and
+ * cut off otherwise. */
+static int reject_with(struct h1 *h, int status, const char *message, enum http_close_reason why)
 {
 	h1_set_state(h, H1_END);
 	h->close_after = true;
@@ -116,25 +121,25 @@ static int reject_saying(struct h1 *h, int status, const char *message, enum htt
 	return stream_error(h->s, status, message);
 }
 
-/* Names the HTTPS address if the request names a host. */
-static int send_to_https(struct h1 *h, const struct h1_head *head)
+/* Refuses cleartext on a TLS port. The message has the HTTPS address if the request names a host. */
+static int reject_cleartext(struct h1 *h, const struct h1_head *head)
 {
 	char text[512];
 	struct h1_span host = head != NULL ? head->authority : (struct h1_span){0};
 	if (host.len > 0 && host.len < sizeof text / 2)
 		snprintf(text, sizeof text,
-			 "This port speaks HTTPS, and the request came without TLS. Use https://%.*s/\n", (int)host.len,
+			 "This port speaks HTTPS, but the request came without TLS. Use https://%.*s/\n", (int)host.len,
 			 (const char *)buf_data(&h->in) + host.off);
 	else
-		snprintf(text, sizeof text, "This port speaks HTTPS, and the request came without TLS.\n");
-	return reject_saying(h, 400, text, HTTP_CLOSE_ERROR);
+		snprintf(text, sizeof text, "This port speaks HTTPS, but the request came without TLS.\n");
+	return reject_with(h, 400, text, HTTP_CLOSE_ERROR);
 }
 
 static int reject(struct h1 *h, int status, enum http_close_reason why)
 {
 	if (h->c->wants_tls)
-		return send_to_https(h, NULL);
-	return reject_saying(h, status, http_reason(status), why);
+		return reject_cleartext(h, NULL);
+	return reject_with(h, status, http_reason(status), why);
 }
 
 /* ---- input ---- */
@@ -149,8 +154,8 @@ static int collect_head(struct h1 *h, struct http_stream *s, const struct h1_hea
 		s->head->has_authority = true;
 	}
 	if (rc == 0 && head->target_is_root) {
-		/* "http://host?q": the byte before the query belongs to the authority, which has
-		 * been copied, so it may become the missing slash. */
+		/* "http://host?q": the byte before the query belongs to the authority, which is copied already. So it
+		 * can become the missing slash. */
 		data[head->target.off - 1] = '/';
 		rc = http_head_target(s, data + head->target.off - 1, head->target.len + 1u);
 	} else if (rc == 0) {
@@ -172,16 +177,16 @@ static int begin_request(struct h1 *h)
 	struct h1_head head;
 	int status = h1_parse_head(buf_data(&h->in), h->scan.pos, (size_t)tr->t->cfg->limits.header_fields, &head);
 	if (h->c->wants_tls)
-		return send_to_https(h, status == 0 ? &head : NULL);
+		return reject_cleartext(h, status == 0 ? &head : NULL);
 	if (status != 0 && head.alien && !h->known) {
-		/* An answer would be in a protocol that the peer does not speak. */
+		/* The peer does not speak HTTP/1, so it could not read an error response. */
 		metric_add(&overruns[OVER_ALIEN], 1);
 		h1_set_state(h, H1_END);
 		conn_finish(h->c);
 		return 0;
 	}
 	if (status != 0)
-		return reject_saying(h, status, head.why != NULL ? head.why : http_reason(status), HTTP_CLOSE_ERROR);
+		return reject_with(h, status, head.why != NULL ? head.why : http_reason(status), HTTP_CLOSE_ERROR);
 	h->known = true;
 	struct http_stream *s = stream_create(h->c, head.minor == 0 ? HTTP_1_0 : HTTP_1_1);
 	if (s == NULL)
@@ -204,7 +209,7 @@ static int begin_request(struct h1 *h)
 	if (!s->req.has_body) {
 		stream_body_end(s);
 	} else if (head.expect_continue) {
-		/* Answered without a 100: the client may never send the body, so there is no next request. */
+		/* Without a 100 the client may never send the body, so no next request can follow. */
 		if (s->answered)
 			h->close_after = true;
 		else
@@ -447,9 +452,9 @@ static int h1_fill(struct conn *c, struct sl_buf *out, size_t room, bool *more)
 	return rc;
 }
 
-static void h1_body_ready(struct http_stream *s) { (void)s; /* fill asks the source anyway */ }
+static void h1_body_ready(struct http_stream *s) { (void)s; /* h1_fill pulls anyway */ }
 
-static void h1_reset(struct http_stream *s) { (void)s; /* fill sees reset_wanted and closes the connection */ }
+static void h1_reset(struct http_stream *s) { (void)s; /* h1_fill checks reset_wanted */ }
 
 /* ---- deadlines and ends ---- */
 
@@ -479,8 +484,8 @@ static void h1_drain(struct conn *c)
 {
 	struct h1 *h = c->p;
 	h->close_after = true;
-	/* Its next request may be on its way already, and a close would cross it: where time allows,
-	 * it is answered, as the last one. */
+	/* The next request may be in flight; closing would reset it. If another process has replaced this one there is
+	 * time to answer it as the last one. */
 	if (!c->tr->replaced && h->state == H1_IDLE && h->in.len == 0) {
 		h1_set_state(h, H1_END);
 		conn_finish(c);
@@ -507,8 +512,8 @@ int h1_attach(struct conn *c)
 	buf_init(&h->in, IN_MAX);
 	buf_init(&h->out, OUT_MAX);
 	c->p = h;
-	/* A new connection owes its first head within the header deadline, counted from its start;
-	 * after TLS from the end of the handshake. */
+	/* The first head must arrive within the header deadline, which starts with the connection, or with TLS at the
+	 * end of the handshake. */
 	h->state = H1_HEAD;
 	deadline_arm(&c->tr->header, &c->deadline, clock_now_ns());
 	return 0;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A strict reader of HTTP/1.1 request heads and chunked bodies.
+ * A strict parser of HTTP/1.1 request heads and chunked bodies.
  *
- * Request smuggling lives on two readers of one message disagreeing about where it ends. So nothing
- * is repaired here: lines end in CR LF, a field's name touches its colon, nothing is folded,
- * Content-Length is digits and comes once and never beside Transfer-Encoding, the only transfer
- * coding is exactly "chunked", sizes are plain hexadecimal digits. Everything else is 400 and ends
- * the connection.
+ * Request smuggling needs two parsers that disagree about where a message ends. So this one repairs nothing: lines end
+ * in CR LF, a field name touches its colon, no line is folded, Content-Length is digits, occurs once and never beside
+ * Transfer-Encoding, the only transfer coding is exactly "chunked", and chunk sizes are plain hexadecimal digits.
+ * Anything else is 400 and ends the connection.
  */
 #include "gateway/transport/h1_parse.h"
 
@@ -30,8 +29,7 @@ enum h1_scan_result h1_scan_head(struct h1_scan *sc, const uint8_t *data, size_t
 			if (b != '\n')
 				return H1_SCAN_BAD;
 			sc->cr = false;
-			/* RFC 9112 2.2 allows ignoring an empty line before the request line; a
-			 * strict reader need not. */
+			/* RFC 9112 2.2 permits skipping an empty line before the request line; this parser does not. */
 			if (sc->line_len == 0) {
 				if (sc->lines == 0)
 					return H1_SCAN_BAD;
@@ -109,7 +107,7 @@ static int parse_target(const uint8_t *data, size_t off, size_t len, struct h1_h
 	return parse_absolute(data, off, len, out);
 }
 
-/* Not even the shape of a request: "INVALID CONNECTION PREFACE". */
+/* Does the line not even resemble a request: "INVALID CONNECTION PREFACE"? */
 static bool is_alien(const uint8_t *target, size_t n, const uint8_t *version, size_t n_version)
 {
 	if (n == 0 || target[0] == '/' || target[0] == '*' || memchr(target, ':', n) != NULL)
@@ -233,7 +231,7 @@ static int parse_field(const uint8_t *data, size_t off, size_t len, struct h1_fi
 	size_t i = 0;
 	while (i < len && http_is_token((char)data[off + i]))
 		i++;
-	/* Also a folded line ends here: it begins with a blank. */
+	/* A folded line fails here too: it begins with a blank. */
 	if (i == 0 || i == len || data[off + i] != ':')
 		return 400;
 	f->name = span(off, i);
@@ -244,7 +242,7 @@ static int parse_field(const uint8_t *data, size_t off, size_t len, struct h1_fi
 	return 0;
 }
 
-/* The end of the line that begins at off: the index of its CR. n when it is not ended properly. */
+/* The index of the CR LF that ends the line at off; n: there is none. */
 static size_t line_end(const uint8_t *data, size_t off, size_t n)
 {
 	const uint8_t *cr = off < n ? memchr(data + off, '\r', n - off) : NULL;
@@ -290,7 +288,7 @@ int h1_parse_head(const uint8_t *data, size_t n, size_t max_fields, struct h1_he
 	if (seen.coding && (seen.length || out->minor == 0))
 		return wrong(out, seen.length
 				      ? "The header fields Content-Length and Transfer-Encoding exclude each other."
-				      : "The header field Transfer-Encoding needs HTTP/1.1.");
+				      : "The header field Transfer-Encoding requires HTTP/1.1.");
 	if (!seen.host && out->minor == 1)
 		return wrong(out, "The header field Host is missing.");
 	if (out->minor == 0) {
@@ -355,7 +353,7 @@ static int size_byte(struct h1_chunked *ch, uint8_t b)
 	return 0;
 }
 
-/* Trailer fields are checked for their form and dropped: a request's meaning is in its head. */
+/* Trailer fields are checked for syntax and dropped: no field in a trailer has a meaning here. */
 static int trailer_byte(struct h1_chunked *ch, uint8_t b)
 {
 	if (b == '\r') {

@@ -474,7 +474,7 @@ static void h2_on_deadline(struct conn *c)
 		last_goaway(h);
 		return;
 	}
-	/* Idle, or the peer's SETTINGS never came. */
+	/* The connection is idle, or the peer has sent no SETTINGS. */
 	conn_count_timeout(h->got_settings ? TIMEOUT_IDLE : TIMEOUT_HEADER);
 	nghttp2_session_terminate_session(h->session, NGHTTP2_NO_ERROR);
 	h->ended = true;

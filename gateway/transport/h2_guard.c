@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Accounting of an HTTP/2 peer, beside the library that speaks the protocol: what it leaves
- * unlimited, applies too late or does not report at all (frames of unknown types are dropped inside
- * it without a callback, so the input's frame heads are read here once more; nine bytes a frame).
+ * Accounting of an HTTP/2 peer's frames, for limits that the library lacks or applies too late. The library drops
+ * frames of unknown types without a callback, so this file parses the frame heads of the input once more: nine bytes a
+ * frame.
  */
 #include "gateway/transport/h2_guard.h"
 
@@ -11,7 +11,7 @@
 enum { HEADERS = 1, CONTINUATION = 9 };
 enum {
 	FIRST_UNKNOWN_TYPE = 0x0a, /* RFC 9113 defines 0 to 9 */
-	UPDATES_DUE_MAX = 20000,   /* saved up for a peer that updates late */
+	UPDATES_DUE_MAX = 20000,   /* credit for a peer that updates its windows late */
 };
 
 static struct h2_bucket bucket(int64_t per_s, int64_t burst, uint64_t now_ns)

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What goes out on an HTTP/2 connection. Control frames and heads are the library's; DATA frames are written here,
- * straight from a stream's source into the connection's output, and the library is updated afterwards, for many at
- * once: a frame through it costs two lookups of the stream, two passes through its queue and a copy, a third of what an
- * event costs in all (tests/bench/results), where nine bytes and two subtractions are what RFC 9113 6.1 and 6.9 ask
- * for.
+ * Output of an HTTP/2 connection. The library makes control frames and heads. DATA frames are written here, straight
+ * from a stream's source into the connection's output, and the library is updated afterwards, for many frames at once.
+ * A frame through the library costs two lookups of the stream, two passes through its queue and a copy: a third of an
+ * event's whole cost (tests/bench/results). RFC 9113 6.1 and 6.9 require only nine bytes and two subtractions.
  *
- *   written    counted against the stream's window and the connection's here (`unbooked`), so never over what the peer gave
- *   booked     the library reads so many bytes of a "source" (NGHTTP2_DATA_FLAG_NO_COPY), thinks that it sends them, and
- *              counts them against its own windows; h2_out_send_data sends nothing. With the last booking of a stream it
- *              learns of END_STREAM and closes the stream as it would have done by itself
+ *   written    bytes in the output, counted here (`unbooked`) against the windows of the stream and of the connection, so
+ *              they never exceed what the peer allows
+ *   booked     written bytes that the library has counted against its own windows. It reads so many bytes of a "source"
+ *              (NGHTTP2_DATA_FLAG_NO_COPY) and assumes that it sends them; h2_out_send_data sends nothing. The last
+ *              booking of a stream carries END_STREAM, after which the library closes the stream as usual
  *
- * What has been written is booked before anything else can depend on it: before the library reads a byte from the peer
- * (so its windows are exact whenever a WINDOW_UPDATE, SETTINGS or RST_STREAM is judged), before a reset of ours, at the
- * end of a stream, and at the latest after BOOK_BYTES of a stream. So it knows of everything but what was written since
- * the peer was last heard.
+ * Written bytes are booked before anything depends on them: before the library reads input (so its windows are exact
+ * when it judges a WINDOW_UPDATE, SETTINGS or RST_STREAM), before we reset the stream, at the end of a stream, and
+ * after at most BOOK_BYTES of a stream.
  *
- * Invariants: of each stream unbooked ≤ the library's window of it, and the sum of all ≤ the connection's: nothing, not even
- * an end, is written while one of them is used up, and only input moves them down. So a booking never waits. A stream
- * is asked for content only when its head is out: that is when the library first asks its "source".
+ * Invariants: for each stream unbooked ≤ the library's window of the stream, and the sum over all streams ≤ the
+ * connection's window. While a window is 0, nothing is written, not even an end, and only input shrinks a window. So a
+ * booking never waits. A stream's source is pulled only after its head is out, which is when the library first reads
+ * its "source".
  *
- * Streams take turns, a frame each, in the order in which they had something.
+ * Streams alternate, one frame each, in the order in which they became ready.
  */
 #include "gateway/transport/h2_priv.h"
 
@@ -29,9 +29,9 @@
 #include "base/err.h"
 
 enum {
-	DATA_MOST = 16384,    /* of a frame; every peer takes that much (RFC 9113 4.2) */
-	BOOK_BYTES = 8192,    /* below DATA_MOST, so one booking takes it all */
-	EARLY_MOST = 8 << 20, /* never reached: what the library held when it was last asked */
+	DATA_MOST = 16384,    /* payload of a frame; every peer must accept it (RFC 9113 4.2) */
+	BOOK_BYTES = 8192,    /* below DATA_MOST, so that one booking covers it */
+	EARLY_MOST = 8 << 20, /* never reached by the frames that the library queues */
 };
 
 void h2_out_init(struct h2 *h)
@@ -52,17 +52,17 @@ void h2_out_open(struct http_stream *s)
 
 void h2_out_closed(struct http_stream *s)
 {
-	/* What was not booked of it (only where the connection ends) stays counted. */
+	/* Unbooked bytes stay counted; a stream has some here only if the connection ends. */
 	list_remove(&s->due);
 	list_remove(&s->owed);
 }
 
 /* ---- booking ---- */
 
-/* The library will ask h2_out_source. */
-static void ask_to_book(struct h2 *h, const struct http_stream *s)
+/* Makes the library call h2_out_source. */
+static void request_booking(struct h2 *h, const struct http_stream *s)
 {
-	/* Refused where it is going to ask by itself. */
+	/* Fails, without harm, if the library is about to call it anyway. */
 	(void)nghttp2_session_resume_data(h->session, s->id);
 }
 
@@ -96,19 +96,19 @@ int h2_out_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8
 		     nghttp2_data_source *source, void *user)
 {
 	(void)session, (void)frame, (void)head, (void)n, (void)source, (void)user;
-	return 0; /* it has gone out */
+	return 0; /* the bytes are written already */
 }
 
-/* The last GOAWAY is out, or will be by the next drain: no content goes out behind it, nothing is read. (With a stream
- * open the library wants to read until then.) */
+/* Is the last GOAWAY out, or will the next drain write it? No content follows it, and nothing is read. (While a stream
+ * is open the library wants to read until then.) */
 static bool is_over(const struct h2 *h) { return h->ended || !nghttp2_session_want_read(h->session); }
 
-/* What the library has to send, and what it is to book. */
+/* Appends the frames that the library has to send, and books what it asks for. */
 static int drain(struct h2 *h, struct sl_buf *out, size_t room)
 {
 	while (out->len < room) {
 		const uint8_t *data;
-		/* After the last GOAWAY the library would continue with the open streams. */
+		/* After the last GOAWAY the library would go on with the open streams. */
 		if (h->ended && !nghttp2_session_want_write(h->session))
 			break;
 		ssize_t n = nghttp2_session_mem_send(h->session, &data);
@@ -128,15 +128,15 @@ int h2_out_book(struct h2 *h)
 	if (list_empty(&h->owed) || is_over(h))
 		return 0;
 	list_each(it, &h->owed)
-		ask_to_book(h, list_entry(it, struct http_stream, owed));
+		request_booking(h, list_entry(it, struct http_stream, owed));
 	int rc = drain(h, &h->early, SIZE_MAX);
-	/* A window of the library's would be wrong from here on. */
+	/* Otherwise the library's windows would be wrong from here on. */
 	return rc == 0 && !list_empty(&h->owed) && !is_over(h) ? SL_EPROTO : rc;
 }
 
 /* ---- windows ---- */
 
-/* How much of the stream may go out now. */
+/* How many bytes of the stream may be written now. */
 static int32_t window_of(struct h2 *h, struct http_stream *s)
 {
 	if (s->epoch != h->epoch) {
@@ -156,7 +156,7 @@ void h2_out_window(struct h2 *h, struct http_stream *s)
 		return;
 	}
 	h->epoch++;
-	/* All stuck streams may try, after those that are due. */
+	/* All stuck streams may try again, after those that are due. */
 	list_move_all(&h->stuck, &h->due);
 }
 
@@ -180,8 +180,8 @@ void h2_out_reset(struct h2 *h, struct http_stream *s)
 		submit_reset(h, s);
 		return;
 	}
-	/* The library sends a reset before it asks for anything, and would forget what the stream has sent. */
-	ask_to_book(h, s);
+	/* The library would send the reset before it books, and lose the count of the written bytes. */
+	request_booking(h, s);
 	h2_out_ready(h, s);
 }
 
@@ -199,7 +199,7 @@ static void put_frame_head(uint8_t at[H2_FRAME_HEAD], size_t n, bool end, int32_
 	memcpy(at, head, sizeof head);
 }
 
-/* One DATA frame, if the stream has something. *book: the library is to be asked. 0 or SL_ENOMEM. */
+/* Writes one DATA frame if the stream has bytes. *book: call drain for a booking or a reset. 0 or SL_ENOMEM. */
 static int write_data(struct h2 *h, struct http_stream *s, struct sl_buf *out, bool *book)
 {
 	if (s->reset_wanted || s->timed_out) {
@@ -237,7 +237,7 @@ static int write_data(struct h2 *h, struct http_stream *s, struct sl_buf *out, b
 		list_push_back(&h->owed, &s->owed);
 	s->end_due = end;
 	if (end || s->unbooked >= BOOK_BYTES) {
-		ask_to_book(h, s);
+		request_booking(h, s);
 		*book = true;
 	}
 	if (end)
@@ -265,7 +265,7 @@ int h2_out_fill(struct h2 *h, struct sl_buf *out, size_t room)
 			list_remove(&s->due);
 			rc = write_data(h, s, out, &book);
 		}
-		/* All of it: a stream that has ended here has ended there, too. */
+		/* Without a bound, so that a stream that has ended here ends in the library too. */
 		if (rc == 0 && book)
 			rc = drain(h, out, SIZE_MAX);
 	}

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A listening socket is never closed while its address is served: connections wait in its queue when
- * one process ends and the next takes them from there. Binding the address again with SO_REUSEPORT
- * instead would make a second queue, and what waits in the first would be reset with it.
+ * A listening socket stays open for as long as its address is served. When one process ends, connections wait in the
+ * socket's queue, and the next process accepts them. Binding the address again with SO_REUSEPORT would create a second
+ * queue, and closing the first socket would reset the connections in its queue.
  *
- * Sockets are known by the address they listen on, so nothing but the descriptors travels. With
- * several threads an address has several (SO_REUSEPORT), and the kernel spreads connections over all
- * of them: each must have an accepting thread, however many threads the new process has
- * (listener.c distributes them).
+ * A socket is identified by the address it listens on, so only descriptors are sent. With several threads an address
+ * has several sockets (SO_REUSEPORT), among which the kernel spreads connections. So each socket needs a thread that
+ * accepts, even if the new process has fewer threads; listener.c distributes them.
  *
- * Ownership: the table owns its descriptors, takers get duplicates; publishing empties the table, since
- * a copy forgotten here would keep a queue open that no thread serves. Thread: the lock guards the table,
- * which is used at start only.
+ * Ownership: the table owns its descriptors and callers get duplicates. Publishing empties the table: a descriptor left
+ * open here would keep a queue that no thread serves. Thread: a lock guards the table, which is used at start only.
  */
 #include "gateway/transport/handover.h"
 
@@ -31,9 +29,9 @@ static struct {
 	pthread_mutex_t lock;
 	int sock; /* to the supervisor; -1 */
 	struct fd_pass_set given, used;
-	bool taken[FD_PASS_MAX]; /* of given: is in used too */
-	bool any;                /* were given; stays as it is */
-	bool lost;               /* one could not be noted: nothing is published */
+	bool taken[FD_PASS_MAX]; /* for each in given: it is in used too */
+	bool any;                /* sockets were received; never reset */
+	bool lost;               /* a socket could not be noted, so nothing is published */
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER, .sock = -1};
 
 static bool same_address(const struct sockaddr *a, const struct sockaddr_storage *b)
@@ -74,16 +72,16 @@ int handover_open(int fd, struct sl_err *err)
 	int rc = fd_pass_receive(fd, &in, &table.given);
 	fd_pass_in_dispose(&in);
 	if (rc < 0)
-		return sl_errf(err, SL_EIO, "the supervisor's socket: no listeners came");
+		return sl_errf(err, SL_EIO, "the supervisor's socket: no listeners received");
 	table.any = table.given.n > 0;
 	for (size_t i = 0; i < table.given.n; i++) {
 		if (!listens(table.given.fds[i]))
-			return sl_errf(err, SL_EIO, "what the supervisor gave does not listen");
+			return sl_errf(err, SL_EIO, "a socket from the supervisor does not listen");
 	}
 	return 0;
 }
 
-/* With the lock held. The index in given of the k-th on that address; given.n: none. */
+/* With the lock held. The index in given of the k-th socket on that address; given.n: none. */
 static size_t find(const struct sockaddr *sa, size_t k)
 {
 	for (size_t i = 0; i < table.given.n; i++) {
@@ -98,10 +96,9 @@ static size_t find(const struct sockaddr *sa, size_t k)
 
 bool handover_given(void) { return table.any; }
 
-size_t handover_count(const struct sockaddr *sa, socklen_t len)
+size_t handover_count(const struct sockaddr *sa)
 {
 	size_t n = 0;
-	(void)len;
 	pthread_mutex_lock(&table.lock);
 	while (find(sa, n) < table.given.n)
 		n++;
@@ -119,10 +116,9 @@ static void note(int fd)
 		table.used.fds[table.used.n++] = own;
 }
 
-int handover_take(const struct sockaddr *sa, socklen_t len, size_t k)
+int handover_take(const struct sockaddr *sa, size_t k)
 {
 	int fd = SL_EIO;
-	(void)len;
 	pthread_mutex_lock(&table.lock);
 	size_t i = find(sa, k);
 	if (i < table.given.n) {
@@ -158,7 +154,7 @@ int handover_publish(void)
 	if (table.sock >= 0)
 		rc = table.lost ? SL_ELIMIT : fd_pass_send(table.sock, table.used.fds, table.used.n);
 	if (rc != 0)
-		log_warn("the listeners can't be handed over: the next upgrade will be refused");
+		log_warn("can't hand over the listeners; the next upgrade will be refused");
 	empty_table();
 	pthread_mutex_unlock(&table.lock);
 	return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Listening sockets that outlive this process: the supervisor keeps a copy of each and gives them to
- * the next gateway, after a crash and in an upgrade.
+ * Listening sockets that outlive this process. The supervisor keeps a copy of each and sends them to the next gateway,
+ * after a crash or for an upgrade.
  */
 #ifndef GATEWAY_HANDOVER_H
 #define GATEWAY_HANDOVER_H
@@ -12,20 +12,21 @@
 
 #include "base/err.h"
 
-/* Main thread, before any other starts: takes what the supervisor has sent to fd (taken over; 0 or
- * less: there is no supervisor, and the rest does nothing). */
+/* Main thread, before any other starts. Receives the sockets that the supervisor has sent to fd, and takes fd. fd ≤ 0:
+ * there is no supervisor, and the other functions do nothing. 0 or SL_EIO. */
 int handover_open(int fd, struct sl_err *err);
-/* The supervisor gave some: this process comes after another one. Any thread. */
+/* Did the supervisor send sockets: does this process succeed another one? Any thread. */
 bool handover_given(void);
-/* How many given sockets listen on an address. Any thread. */
-size_t handover_count(const struct sockaddr *sa, socklen_t len);
-/* The k-th of them, as a descriptor of the caller's own; SL_EIO. Any thread. */
-int handover_take(const struct sockaddr *sa, socklen_t len, size_t k);
-/* This one listens and is to be kept; borrowed. Any thread. */
+/* The number of inherited sockets that listen on an address. Any thread. */
+size_t handover_count(const struct sockaddr *sa);
+/* A duplicate of the k-th of them, which the caller owns; SL_EIO. Any thread. */
+int handover_take(const struct sockaddr *sa, size_t k);
+/* Adds a listening socket to those that the supervisor will keep; borrowed. Any thread. */
 void handover_note(int fd);
-/* Main thread, once all threads listen: what was taken or noted replaces what the supervisor keeps. */
+/* Main thread, when all threads listen: sends the taken and noted sockets to the supervisor, which replaces its copies.
+ */
 int handover_publish(void);
-/* Closes what is left of it. No other thread is there any more. */
+/* Main thread, when all others have ended. Closes the remaining descriptors. */
 void handover_close(void);
 
 #endif

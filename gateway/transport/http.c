@@ -29,7 +29,7 @@ METRICS(requests);
 
 #define CLOSED(why)                                                                 \
 	METRIC_OF(METRIC_COUNTER, "sluice_http_closed_total", "reason=\"" why "\"", \
-		  "Ended exchanges by how they ended.")
+		  "Ended exchanges, by how they ended.")
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"), CLOSED("shutdown"),
 				 CLOSED("error")};
 METRICS(closed);
@@ -39,7 +39,7 @@ METRICS(closed);
 	{                                                                                             \
 		status, code,                                                                         \
 		    METRIC_OF(METRIC_COUNTER, "sluice_http_rejected_total", "status=\"" #status "\"", \
-			      "Requests refused by the transport, by the status it answers.")         \
+			      "Requests refused by the transport, by status.")                        \
 	}
 static struct rejection {
 	int status;
@@ -264,7 +264,7 @@ void stream_free_closed(struct gw_deferred *d)
 static void on_recv_deadline(struct deadline *d)
 {
 	struct http_stream *s = list_entry(d, struct http_stream, recv);
-	/* A stream whose answer is out only lingers. */
+	/* After a complete response the stream only waits for the rest of the request. */
 	if (!s->end_sent)
 		conn_count_timeout(s->to_app || s->head_done ? TIMEOUT_BODY : TIMEOUT_HEADER);
 	s->conn->proto->stream_timeout(s);
@@ -415,7 +415,7 @@ ssize_t stream_pull(struct http_stream *s, uint8_t *dst, size_t room, bool *end)
 	ssize_t n = s->src.pull(s->src.ctx, dst, room, end);
 	BUG_IF(n > 0 && (size_t)n > room, "a source wrote %zd bytes into %zu", n, room);
 	s->waiting = n == 0 && !*end;
-	/* Protocols pull until they get nothing; a short read means dry, unless the source became ready meanwhile. */
+	/* Protocols pull until they get nothing. A short read means dry, unless the source became ready meanwhile. */
 	s->dry = n >= 0 && (size_t)n < room && !s->ready;
 	if (n > 0 && !*end && !s->dry)
 		deadline_arm(&s->conn->tr->stall, &s->stall, gw_now(s->conn->tr->t));

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Listening sockets: binding, and accepting without starving or spinning.
+ * Listening sockets: binding, and accepting without starving the loop or spinning.
  *
- * Each thread has sockets of its own; with several threads they share the port through SO_REUSEPORT
- * and the kernel spreads connections. Sockets that another process has left (handover.h) are taken
- * before any is bound: each by some thread, and a thread without one shares
- * another's. TCP_NODELAY and TCP_NOTSENT_LOWAT are set on the listener,
- * from which Linux copies them to accepted sockets: two system calls fewer for each connection. So
- * are keep-alive probes and TCP_USER_TIMEOUT: a peer that has vanished without a word is given up by
- * the kernel after limits.stall, also while there is nothing to send.
+ * Each thread has its own sockets. Several threads share a port through SO_REUSEPORT, and the kernel spreads
+ * connections among them. Inherited sockets (handover.h) are used before any new one is bound. Each of them is accepted
+ * on by a thread, and a thread left without one shares another's.
  *
- * Out of descriptors: a listener that stays readable would spin. One descriptor is kept in reserve;
- * it is given up to accept and at once close one waiting connection (its client learns quickly),
- * then taken back, and accepting pauses for a moment.
+ * TCP_NODELAY, TCP_NOTSENT_LOWAT, keep-alive and TCP_USER_TIMEOUT are set on the listener. Linux copies them to
+ * accepted sockets, which saves two system calls per connection. With the last two the kernel drops a peer that
+ * vanished without closing after limits.stall, also while no output is pending.
+ *
+ * Out of descriptors a listener stays readable, so the loop would spin. One descriptor is kept in reserve. It is closed
+ * to accept one waiting connection, which is closed at once so that its client fails quickly. Then the reserve is
+ * reopened and accepting pauses for a moment.
  */
 #include "gateway/transport/listener.h"
 
@@ -38,7 +38,7 @@
 enum {
 	BACKLOG = 1024,
 	ACCEPTS_PER_TURN = 64,
-	NOTSENT_LOWAT = 131072, /* unsent bytes the kernel may hold: the rest waits as tokens, not as bytes */
+	NOTSENT_LOWAT = 131072, /* unsent bytes that the kernel may hold; the rest waits as tokens, not as bytes */
 	ADDRESSES_MAX = 2,
 };
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS)
@@ -49,7 +49,7 @@ METRIC(rejected_fds, METRIC_COUNTER, "sluice_http_connections_rejected_total", "
 struct bind_address {
 	struct sockaddr_storage sa;
 	socklen_t len;
-	bool optional; /* a machine without IPv6 is no error */
+	bool optional; /* the machine may lack IPv6 */
 };
 
 static bool parse_address(const char *host, uint16_t port, struct bind_address *out)
@@ -72,7 +72,7 @@ static bool parse_address(const char *host, uint16_t port, struct bind_address *
 	return false;
 }
 
-/* Names are not looked up, only "localhost" and "" (every address) are known. */
+/* Names are not resolved; only "localhost" and "" (every address) are accepted. */
 static int resolve(const struct conf_address *addr, struct bind_address out[ADDRESSES_MAX], struct sl_err *err)
 {
 	bool both = strcmp(addr->host, "localhost") == 0, any = addr->host[0] == '\0';
@@ -86,8 +86,8 @@ static int resolve(const struct conf_address *addr, struct bind_address out[ADDR
 	return 2;
 }
 
-/* Half-open connections: the peer's machine has gone without closing them. */
-static void notice_vanished(int fd, uint64_t after_ms)
+/* Detects half-open connections, whose peer vanished without closing. */
+static void set_keepalive(int fd, uint64_t after_ms)
 {
 	int one = 1, probes = 3;
 	unsigned ms = after_ms < UINT_MAX ? (unsigned)after_ms : UINT_MAX;
@@ -99,7 +99,7 @@ static void notice_vanished(int fd, uint64_t after_ms)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
-/* 0 or errno. A port that only root may have is bound by the supervisor. */
+/* 0 or errno. The supervisor binds a port that only root may bind. */
 static int bind_address(int fd, const struct bind_address *a)
 {
 	const struct sockaddr *sa = (const struct sockaddr *)&a->sa;
@@ -107,6 +107,14 @@ static int bind_address(int fd, const struct bind_address *a)
 		return 0;
 	int e = errno, rc = e == EACCES && broker_there() ? broker_bind(fd, sa, a->len) : -EPERM;
 	return rc == -EPERM ? e : -rc;
+}
+
+/* Reports why an address can't be listened on. */
+static int listen_error(const char *text, int error, struct sl_err *err)
+{
+	if (error == EADDRINUSE)
+		return sl_errf(err, SL_EIO, "%s: the port is in use by another program", text);
+	return sl_errf(err, SL_EIO, "%s: cannot listen: %s", text, strerror(error));
 }
 
 /* A bound socket or SL_EIO; *unavailable: this machine does not have that address. */
@@ -118,7 +126,7 @@ static int bind_socket(const struct bind_address *a, const struct gw_config *cfg
 	int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {
 		*unavailable = errno == EAFNOSUPPORT;
-		return sl_errf(err, SL_EIO, "%s: no socket: %s", text, strerror(errno));
+		return sl_errf(err, SL_EIO, "%s: can't create a socket: %s", text, strerror(errno));
 	}
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (share)
@@ -127,14 +135,12 @@ static int bind_socket(const struct bind_address *a, const struct gw_config *cfg
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
-	notice_vanished(fd, cfg->limits.stall_ms);
+	set_keepalive(fd, cfg->limits.stall_ms);
 	int e = bind_address(fd, a);
 	if (e != 0) {
 		close(fd);
 		*unavailable = e == EADDRNOTAVAIL;
-		if (e == EADDRINUSE)
-			return sl_errf(err, SL_EIO, "%s: the port is in use by another program", text);
-		return sl_errf(err, SL_EIO, "%s: cannot listen: %s", text, strerror(e));
+		return listen_error(text, e, err);
 	}
 	return fd;
 }
@@ -147,8 +153,8 @@ static int check_address(const struct gw_config *cfg, const struct conf_address 
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
 		bool unavailable;
-		if (handover_count((const struct sockaddr *)&at[i].sa, at[i].len) > 0)
-			continue; /* ours */
+		if (handover_count((const struct sockaddr *)&at[i].sa) > 0)
+			continue; /* inherited */
 		int fd = bind_socket(&at[i], cfg, false, addr->text, &unavailable, err);
 		if (fd < 0 && !(unavailable && at[i].optional))
 			return fd;
@@ -161,7 +167,7 @@ static int check_address(const struct gw_config *cfg, const struct conf_address 
 static size_t count_given_path(const char *path)
 {
 	struct sockaddr_un sa;
-	return unix_address(path, &sa) ? handover_count((const struct sockaddr *)&sa, sizeof sa) : 0;
+	return unix_address(path, &sa) ? handover_count((const struct sockaddr *)&sa) : 0;
 }
 
 int transport_check_ports(const struct gw_config *cfg, struct sl_err *err)
@@ -251,7 +257,7 @@ void listeners_tick(struct gw_transport *tr, uint64_t now_ns)
 static int add_listener(struct gw_transport *tr, int fd, char *unix_path, const char *text,
 			const struct listener_options *o, struct sl_err *err)
 {
-	struct sockaddr_in6 sa = {0}; /* the port is at the same place in both families */
+	struct sockaddr_in6 sa = {0}; /* the port has the same offset in both families */
 	socklen_t len = sizeof sa;
 	struct listener *l = sl_zalloc(sizeof *l);
 	if (l == NULL) {
@@ -282,23 +288,21 @@ static int open_one(struct gw_transport *tr, const struct bind_address *a, const
 	if (listen(fd, BACKLOG) != 0) {
 		int e = errno;
 		close(fd);
-		return sl_errf(err, SL_EIO,
-			       e == EADDRINUSE ? "%s: the port is in use by another program" : "%s: cannot listen",
-			       addr->text);
+		return listen_error(addr->text, e, err);
 	}
 	handover_note(fd);
 	return add_listener(tr, fd, NULL, addr->text, o, err);
 }
 
-/* This thread's part of n sockets that are there already. */
+/* Listens on this thread's share of n inherited sockets. */
 static int take_given(struct gw_transport *tr, const struct bind_address *a, size_t n, const struct conf_address *addr,
 		      const struct listener_options *o, struct sl_err *err)
 {
 	size_t threads = (size_t)tr->t->cfg->threads, most = threads > n ? threads : n;
 	for (size_t i = (size_t)tr->t->index; i < most; i += threads) {
-		int fd = handover_take((const struct sockaddr *)&a->sa, a->len, i % n);
+		int fd = handover_take((const struct sockaddr *)&a->sa, i % n);
 		if (fd < 0)
-			return sl_errf(err, SL_EIO, "%s: the socket can't be taken over", addr->text);
+			return sl_errf(err, SL_EIO, "%s: can't take over the socket", addr->text);
 		int rc = add_listener(tr, fd, NULL, addr->text, o, err);
 		if (rc != 0)
 			return rc;
@@ -306,7 +310,7 @@ static int take_given(struct gw_transport *tr, const struct bind_address *a, siz
 	return 0;
 }
 
-static void have_reserve(struct gw_transport *tr)
+static void open_reserve(struct gw_transport *tr)
 {
 	if (tr->reserve_fd < 0)
 		tr->reserve_fd = take_reserve();
@@ -318,10 +322,10 @@ int listeners_open(struct gw_transport *tr, const struct conf_address *addr, con
 	struct bind_address at[ADDRESSES_MAX];
 	if (addr->off)
 		return 0;
-	have_reserve(tr);
+	open_reserve(tr);
 	int n = resolve(addr, at, err);
 	for (int i = 0; i < n; i++) {
-		size_t given = handover_count((const struct sockaddr *)&at[i].sa, at[i].len);
+		size_t given = handover_count((const struct sockaddr *)&at[i].sa);
 		int rc = given > 0 ? take_given(tr, &at[i], given, addr, o, err) : open_one(tr, &at[i], addr, o, err);
 		if (rc != 0)
 			return rc;
@@ -336,15 +340,15 @@ int listeners_open_config(struct gw_transport *tr, const struct gw_listener_conf
 	if (l->unix_path[0] == '\0')
 		return listeners_open(tr, &l->address, &o, err);
 	if (!unix_mode_parse(l->unix_mode, &mode))
-		return sl_errf(err, SL_EINVAL, "%s: '%s' are no permissions", l->unix_path, l->unix_mode);
-	have_reserve(tr);
+		return sl_errf(err, SL_EINVAL, "%s: '%s' is not a file mode", l->unix_path, l->unix_mode);
+	open_reserve(tr);
 	char *path = sl_strdup(l->unix_path);
 	if (path == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", l->unix_path);
 	struct sockaddr_un sa;
 	int given = SL_EIO;
 	if (count_given_path(path) > 0 && unix_address(path, &sa))
-		given = handover_take((const struct sockaddr *)&sa, sizeof sa, 0);
+		given = handover_take((const struct sockaddr *)&sa, 0);
 	int fd = unix_listen_open(path, mode, given, err);
 	if (fd < 0) {
 		sl_free(path);
@@ -370,7 +374,7 @@ int transport_accept(struct gw_transport *tr)
 
 void listeners_close(struct gw_transport *tr)
 {
-	/* A process that has taken nothing over must not remove the files: they are another's. */
+	/* A process that has not taken over must not remove the socket files: another process listens on them. */
 	bool stays = tr->replaced || (tr->t->cfg->takeover && !tr->accepting);
 	tr->accepting = false;
 	list_each_safe(it, tmp, &tr->listeners) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Listening sockets of one thread.
+ * The listening sockets of one thread. Thread: the transport's.
  */
 #ifndef GATEWAY_LISTENER_H
 #define GATEWAY_LISTENER_H
@@ -9,10 +9,10 @@
 
 #include "gateway/transport/transport.h"
 
-/* Of its connections. */
+/* Options of the listener's connections. */
 struct listener_options {
 	bool tls;
-	bool proxy;       /* each begins with a PROXY header */
+	bool proxy;       /* each connection begins with a PROXY header */
 	int client_certs; /* enum gw_client_certs */
 };
 
@@ -26,13 +26,13 @@ struct listener {
 	struct event ev;
 };
 
-/* One socket for each address that addr names (localhost: both loopbacks when there are two). */
+/* Opens a socket for each address that addr names ("localhost": both loopbacks, if there are two). */
 int listeners_open(struct gw_transport *tr, const struct conf_address *addr, const struct listener_options *o,
 		   struct sl_err *err);
-/* One more of the configuration. */
+/* Opens an additional listener of the configuration. */
 int listeners_open_config(struct gw_transport *tr, const struct gw_listener_config *l, struct sl_err *err);
 void listeners_close(struct gw_transport *tr);
-/* From the tick: accept again after a pause. */
+/* Called each tick: resumes accepting after a pause. */
 void listeners_tick(struct gw_transport *tr, uint64_t now_ns);
 
 #endif

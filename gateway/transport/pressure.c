@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What counts is what the kernel counts: resident pages of the process. Sums of our own would miss
- * what the libraries hold, and those are the larger part of a connection. Freed memory that the
- * allocator keeps would look like use for ever, so it is asked to return it while memory is short;
- * that walk takes a moment, so not more than once a second. Pressure ends a sixteenth below the limit,
- * so that it doesn't come and go with every request.
+ * The measure is what the kernel counts: the resident pages of the process. Our own sums would miss the memory of the
+ * libraries, which is most of a connection's. Freed memory that the allocator keeps would count as used for ever, so it
+ * is trimmed while memory is short, at most once a second because a trim takes time. Pressure ends a sixteenth below
+ * the limit, so that it does not alternate with every request.
  *
- * It is asked also when nothing is short: a flood of connections leaves its free pieces between those that are
- * still used, in the arena of each thread, and the allocator returns by itself only what lies at an arena's end.
- * So resident pages are compared now and then with the allocator's count of used memory. What neither
- * explains is free memory that is kept (and what the allocator does not see: stacks, libraries), and when
- * that has grown by SLACK_BYTES since it was last as small as it gets, it is returned.
+ * Memory is also trimmed without pressure. After a flood of connections freed blocks lie between used ones, in the
+ * arena of each thread, and the allocator returns by itself only the end of an arena. So resident pages are compared
+ * from time to time with the allocator's count of used memory. The difference is freed memory that is kept, plus what
+ * the allocator does not see (stacks, libraries). When the difference has grown SLACK_BYTES above its minimum, memory
+ * is trimmed.
  *
  * Thread: any; one at a time measures.
  */
@@ -36,13 +35,13 @@ enum { SLACK_BYTES = 8 << 20 };
 static atomic_int level;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t looked_ns, trimmed_ns, compared_ns; /* under the lock */
-static uint64_t least_kept = UINT64_MAX; /* the least that use did not explain since the last trim; under the lock */
+static uint64_t least_kept = UINT64_MAX;            /* the minimum of kept_bytes since the last trim; under the lock */
 
-GAUGE(resident, "sluice_gateway_resident_bytes", "Memory of the gateway's process.");
-COUNTER(trims, "sluice_gateway_memory_trims_total", "Times that freed memory was returned to the system.");
+GAUGE(resident, "sluice_gateway_resident_bytes", "Resident memory of the gateway process.");
+COUNTER(trims, "sluice_gateway_memory_trims_total", "Times that freed memory was returned to the operating system.");
 GAUGE(short_of, "sluice_gateway_memory_pressure", "0: none, 1: over gateway.limits.memory, 2: far over it.");
 
-/* 0: not known. *own: without what is of files or shared. */
+/* 0: unknown. *own: without shared and file-backed pages. */
 static uint64_t resident_bytes(uint64_t *own)
 {
 	*own = 0;
@@ -70,7 +69,7 @@ static void trim(uint64_t now_ns)
 	metric_add(&trims, 1);
 }
 
-/* What is resident and not in use, as far as the allocator knows. */
+/* Resident memory that the allocator does not count as used. */
 static uint64_t kept_bytes(uint64_t own)
 {
 	struct mallinfo2 m = mallinfo2();
@@ -87,7 +86,7 @@ static void return_kept(uint64_t own, uint64_t now_ns)
 	if (least_kept != UINT64_MAX && kept > least_kept + SLACK_BYTES) {
 		trim(now_ns);
 		(void)resident_bytes(&own);
-		/* What is left can't be returned: no reason to try again. */
+		/* The rest can't be returned, so it is the new minimum. */
 		least_kept = kept_bytes(own);
 	} else if (kept < least_kept) {
 		least_kept = kept;
@@ -125,7 +124,7 @@ enum pressure pressure_look(uint64_t limit, uint64_t now_ns)
 	metric_set(&short_of, p);
 	if ((before == PRESSURE_NONE) != (p == PRESSURE_NONE))
 		log_warn("%llu MiB resident: %s", (unsigned long long)(bytes >> 20),
-			 p == PRESSURE_NONE ? "requests are taken again" : "requests are shed");
+			 p == PRESSURE_NONE ? "requests are accepted again" : "requests are shed");
 	pthread_mutex_unlock(&lock);
 	return p;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Is the process's memory short? Looked at a few times a second, known by all threads.
+ * Whether the process is short of memory: measured at most ten times a second, shared by all threads.
  */
 #ifndef GATEWAY_PRESSURE_H
 #define GATEWAY_PRESSURE_H
@@ -9,13 +9,13 @@
 
 enum pressure {
 	PRESSURE_NONE,
-	PRESSURE_SHED, /* over limits.memory: idle connections go, requests with bodies are refused */
-	PRESSURE_FULL, /* an eighth over it: no connection is taken any more */
+	PRESSURE_SHED, /* over limits.memory: idle connections end, requests with a body are refused */
+	PRESSURE_FULL, /* an eighth over it: no connection is accepted, bodies in progress are refused */
 };
 
-/* From the tick of any thread; measures when the last time is long enough ago. limit: bytes; 0: none. */
+/* Any thread. Measures again if the last measurement is old enough. limit: bytes; 0: none. */
 enum pressure pressure_look(uint64_t limit, uint64_t now_ns);
-/* As it was found last. Any thread, cheap. */
+/* Any thread, cheap. The last result. */
 enum pressure pressure_now(void);
 
 #endif

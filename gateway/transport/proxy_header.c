@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Source: "The PROXY protocol, versions 1 & 2" (HAProxy, doc/proxy-protocol.txt). What it leaves to
- * the receiver is refused here: more than one blank, leading zeros, addresses of the other family,
- * datagrams, extensions that do not fill the header exactly, a checksum that is wrong.
+ * Source: "The PROXY protocol, versions 1 & 2" (HAProxy, doc/proxy-protocol.txt). This parser rejects what the
+ * specification leaves to the receiver: repeated blanks, leading zeros, addresses of another family, datagrams,
+ * extensions that do not fill the header exactly, a wrong checksum.
  *
- * It is called again with all bytes when more have come: a header is a few dozen bytes that arrive
- * together, and remembering nothing leaves nothing to get wrong.
+ * When more bytes arrive, the parser starts again with all of them. A header is a few dozen bytes that usually arrive
+ * together, so no state is kept.
  */
 #include "gateway/transport/proxy_header.h"
 
@@ -19,7 +19,7 @@ enum { FAM_UNSPEC = 0x00, FAM_TCP4 = 0x11, FAM_TCP6 = 0x21, FAM_UNIX = 0x31 };
 enum { TCP4_BYTES = 12, TCP6_BYTES = 36, UNIX_BYTES = 216 };
 enum { TLV_HEAD = 3, TLV_CRC32C = 0x03, CRC_BYTES = 4 };
 
-/* The common beginning of both is empty, so the first byte decides. */
+/* Is data a prefix of start, or the reverse? The two versions differ in their first byte. */
 static bool begins(const uint8_t *data, size_t n, const uint8_t *start, size_t n_start)
 {
 	return memcmp(data, start, n < n_start ? n : n_start) == 0;
@@ -33,7 +33,7 @@ struct words {
 	size_t n;
 };
 
-/* Words between single blanks. */
+/* Splits a line at single blanks. */
 static bool split(const char *line, size_t n, struct words *w)
 {
 	size_t from = 0;
@@ -81,7 +81,7 @@ static enum proxy_result read_line(const char *line, size_t n, struct proxy_head
 	struct words w;
 	struct net_addr to;
 	uint16_t to_port;
-	/* The specification ignores all that follows. */
+	/* The specification ignores the rest of the line. */
 	if (n >= sizeof unknown - 1 && memcmp(line, unknown, sizeof unknown - 1) == 0 &&
 	    (n == sizeof unknown - 1 || line[sizeof unknown - 1] == ' '))
 		return PROXY_DONE;
@@ -117,7 +117,7 @@ static enum proxy_result parse_v1(const uint8_t *data, size_t n, struct proxy_he
 
 static unsigned u16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
 
-/* CRC-32C (Castagnoli), bit by bit: a header is short and comes once a connection. */
+/* CRC-32C (Castagnoli), bit by bit: a header is short and occurs once per connection. */
 static uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -128,18 +128,17 @@ static uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t n)
 	return crc;
 }
 
-/* The sum is taken over the whole header with its own four bytes as zeros. */
+/* The checksum covers the whole header, with zeros for its own four bytes. */
 static bool crc_is_right(const uint8_t *data, size_t n, size_t at)
 {
 	static const uint8_t zeros[CRC_BYTES];
 	uint32_t crc = crc32c(0xffffffffu, data, at);
 	crc = crc32c(crc, zeros, CRC_BYTES);
 	crc = ~crc32c(crc, data + at + CRC_BYTES, n - at - CRC_BYTES);
-	uint32_t said = (uint32_t)u16(data + at) << 16 | u16(data + at + 2);
-	return crc == said;
+	return crc == ((uint32_t)u16(data + at) << 16 | u16(data + at + 2));
 }
 
-/* The extensions data[at..n) are whole; a checksum among them is right. */
+/* Do the extensions fill data[at..n) exactly, and is a checksum among them right? */
 static bool extensions_are_right(const uint8_t *data, size_t n, size_t at)
 {
 	while (at < n) {
@@ -183,10 +182,10 @@ static enum proxy_result parse_v2(const uint8_t *data, size_t n, struct proxy_he
 	if (n < PROXY_V2_HEAD + len)
 		return PROXY_MORE;
 	out->used = PROXY_V2_HEAD + len;
-	/* "LOCAL": the receiver must take the connection's own addresses and skip the rest. */
+	/* "LOCAL": the receiver must use the connection's own addresses and skip the rest. */
 	if (data[12] == CMD_LOCAL)
 		return PROXY_DONE;
-	/* Without a family the start of extensions is unknown. */
+	/* Without a family the start of the extensions is unknown. */
 	if (family != FAM_UNSPEC && !extensions_are_right(data, out->used, PROXY_V2_HEAD + n_addr))
 		return PROXY_BAD;
 	const uint8_t *a = data + PROXY_V2_HEAD;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TLS 1.2 and 1.3 by OpenSSL over a BIO of our own that reads from the bytes just received and
- * writes into a buffer of the caller's: no socket, no copy kept between turns, so an idle
- * connection costs the SSL object alone (SSL_MODE_RELEASE_BUFFERS frees its record buffers).
+ * TLS 1.2 and 1.3 by OpenSSL over a custom BIO, which reads the bytes just received and writes to the caller's buffer.
+ * There is no socket and no buffered copy between iterations, so an idle connection costs only its SSL object
+ * (SSL_MODE_RELEASE_BUFFERS frees the record buffers). This takes fewer system calls and less time than
+ * bufferevent_openssl, and leaves the order of shutdown to conn.c.
  *
- * A handshake costs some 48 KB, and any client may begin one. So the SSL object is made when the ClientHello is
- * whole: what has come of one before is held as bytes, and a client that sends half of one and no more costs those.
+ * A handshake allocates about 48 KB, and any client can start one. So the SSL object is created only when the
+ * ClientHello is complete; a partial one is buffered as bytes. A client that sends half of one costs only those bytes.
  *
- * Measured against bufferevent_openssl this is fewer system calls and less time, and its ends are
- * ours to order.
- *
- * Thread: a connection's own. The method below is made once and lives as long as the process.
+ * Thread: the connection's. The BIO method is created once and lives as long as the process.
  */
 #include "gateway/transport/tls.h"
 
@@ -28,16 +26,16 @@ enum {
 	MESSAGE_HEAD = 4, /* type, length (three) */
 	RECORD_HANDSHAKE = 22,
 	MESSAGE_CLIENT_HELLO = 1,
-	HELLO_MOST = 16384 + RECORD_HEAD, /* held of one; a longer one is the library's to judge */
+	HELLO_MOST = 16384 + RECORD_HEAD, /* buffered bytes of a ClientHello; a longer one goes to OpenSSL incomplete */
 };
 
 struct tls_conn {
-	SSL *ssl;                /* NULL until the ClientHello is whole */
-	struct tls_context *ctx; /* one count: its certificates are chosen from while shaking hands */
+	SSL *ssl;                /* NULL until the ClientHello is complete */
+	struct tls_context *ctx; /* one reference: the handshake chooses a certificate of it */
 	int client_certs;
-	struct sl_buf hello; /* what has come while ssl is NULL */
-	/* Set for the length of one call. */
-	const uint8_t *in, *then; /* in first */
+	struct sl_buf hello; /* the input while ssl is NULL */
+	/* Set during one call. */
+	const uint8_t *in, *then; /* the input: `in` first */
 	size_t n_in, n_then;
 	struct sl_buf *out;
 	bool done; /* handshake */
@@ -138,7 +136,7 @@ void tls_conn_destroy(struct tls_conn *tc)
 	sl_free(tc);
 }
 
-/* What a failed call means: 0 to wait for more input, or SL_EPROTO. */
+/* The result of a failed call: 0 to wait for more input, or SL_EPROTO. */
 static int judge(struct tls_conn *tc, int ret, bool *eof)
 {
 	int e = SSL_get_error(tc->ssl, ret);
@@ -152,8 +150,8 @@ static int judge(struct tls_conn *tc, int ret, bool *eof)
 	return SL_EPROTO;
 }
 
-/* Before a call, so that what it leaves is its own, and behind one that failed. The queue is nearly always empty, and
- * clearing it walks it all. */
+/* Called before each call of OpenSSL, so that the errors after it are its own, and after a failed one. The queue is
+ * nearly always empty, and clearing it walks all of it. */
 static void clear_errors(void)
 {
 	if (ERR_peek_error() != 0)
@@ -162,8 +160,8 @@ static void clear_errors(void)
 
 /* ---- the ClientHello ---- */
 
-/* Does the library need no more bytes to answer? Also what is no ClientHello is the library's to answer. A ClientHello
- * may be spread over records (RFC 8446 5.1); looked at again with each piece, it costs a step a record. */
+/* Can OpenSSL answer without more bytes? True also for input that is not a ClientHello, which OpenSSL rejects. A
+ * ClientHello may span records (RFC 8446 5.1). Each piece repeats the check, at one step per record. */
 static bool hello_is_whole(const uint8_t *p, size_t n)
 {
 	uint8_t head[MESSAGE_HEAD];
@@ -188,13 +186,15 @@ static bool hello_is_whole(const uint8_t *p, size_t n)
 	return false;
 }
 
-/* Holds the bytes back while the ClientHello is not whole (*more), or makes the SSL object and has all of them read. */
+/* Buffers the bytes while the ClientHello is incomplete (*more). Otherwise creates the SSL object and passes all of
+ * them to it. */
 static int take_hello(struct tls_conn *tc, const uint8_t *data, size_t n, bool *more)
 {
 	int rc = 0;
 	*more = false;
 	if (tc->hello.len > 0 || !hello_is_whole(data, n)) {
-		/* One byte beyond the most is the sign; the library gets the rest behind it. */
+		/* One byte above HELLO_MOST marks it as too long to buffer. OpenSSL reads the remaining bytes after it.
+		 */
 		size_t room = HELLO_MOST + 1 - tc->hello.len, held = n < room ? n : room;
 		rc = buf_append(&tc->hello, data, held);
 		if (rc != 0)
@@ -243,7 +243,7 @@ int tls_input(struct tls_conn *tc, const uint8_t *data, size_t n, uint8_t *text,
 			rc = judge(tc, r, eof);
 			break;
 		}
-		/* Another call would only return "wait". */
+		/* Another call would only report that it wants to read. */
 		if (tc->n_in + tc->n_then == 0 && SSL_has_pending(tc->ssl) == 0)
 			break;
 	}
@@ -275,7 +275,7 @@ char *tls_peer_subject(const struct tls_conn *tc)
 	char *text, *out = NULL;
 	if (b == NULL)
 		return NULL;
-	/* Everything that is not visible ASCII is escaped. */
+	/* All characters except visible ASCII are escaped. */
 	if (X509_NAME_print_ex(b, X509_get_subject_name(cert), 0, XN_FLAG_RFC2253) >= 0) {
 		long n = BIO_get_mem_data(b, &text);
 		out = n > 0 ? sl_strndup(text, (size_t)n < SUBJECT_MAX ? (size_t)n : SUBJECT_MAX) : sl_strdup("");

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One SSL_CTX a certificate, alike in everything else. The first is for clients that name no server
- * or one that no certificate is for; the others are chosen by the name the client gives (RFC 6066
- * section 3), which is compared with the names in the certificates themselves, so that the
- * configuration can't contradict them.
+ * One SSL_CTX per certificate, with the same settings. The first is the default, for clients that name no server or one
+ * that no certificate matches. Otherwise the server name that the client sends (RFC 6066 section 3) is compared with
+ * the names in the certificates, so the configuration has no names that could contradict them.
  *
- * Defaults: TLS 1.2 and 1.3; ephemeral keys over X25519, P-256 or P-384 and AEAD only (RFC 9113
- * 9.2.2 requires that for HTTP/2, and no client needs more); no renegotiation, no compression, no early
- * data (a request must not be replayed). ALPN offers h2, then http/1.1; a client that offers only
- * unknown protocols is refused (RFC 7301 3.2).
+ * Defaults: TLS 1.2 and 1.3; ephemeral keys over X25519, P-256 or P-384, and AEAD only (RFC 9113 9.2.2 requires that
+ * for HTTP/2, and no client needs more); no renegotiation, no compression, no early data (a request must not be
+ * replayed). ALPN offers h2, then http/1.1. A client that offers only unknown protocols is refused (RFC 7301 3.2).
  *
- * A resumed session carries the client's certificate from its first handshake. So a session belongs
- * to what was asked then: the listener's mode and the exact bytes of the authorities' file are its
- * "session id context", and when either differs there is a full handshake.
+ * A resumed session carries the client's certificate of its first handshake. So the session id context consists of the
+ * listener's mode and the digest of the authorities' file. If either differs, the handshake is a full one.
  *
- * Thread: made by any, immutable then.
+ * Thread: any creates it; immutable afterwards.
  */
 #include "gateway/transport/tls_context.h"
 
@@ -34,13 +31,12 @@ struct tls_context {
 	atomic_int refs;
 	SSL_CTX **certs; /* n, the default first */
 	size_t n;
-	/* Of sessions, without the listener's mode: the digest of the authorities' file. */
+	/* The session id context without the listener's mode: the digest of the authorities' file. */
 	uint8_t scope[TLS_FILES_DIGEST];
 };
 
-#define RELOADS(result)                                                                \
-	METRIC_OF(METRIC_COUNTER, "sluice_tls_reloads_total", "result=\"" result "\"", \
-		  "Times that certificates were read again while serving.")
+#define RELOADS(result) \
+	METRIC_OF(METRIC_COUNTER, "sluice_tls_reloads_total", "result=\"" result "\"", "Reloads of the certificates.")
 static struct metric reloads[] = {RELOADS("done"), RELOADS("failed")};
 METRICS(reloads);
 
@@ -56,7 +52,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n
 	return SSL_TLSEXT_ERR_OK;
 }
 
-/* The connection's own settings (verification, session scope) stay as they are. */
+/* The connection's own settings (verification, session id context) do not change. */
 static int choose_certificate(SSL *ssl, int *alert, void *arg)
 {
 	(void)alert;
@@ -79,8 +75,8 @@ static const char *ssl_reason(void)
 
 static const char *client_ca(const struct gw_config *cfg) { return cfg->client_ca != NULL ? cfg->client_ca : ""; }
 
-/* The file is read for the first certificate; the others share what it held. */
-static int believe(struct tls_context *ctx, SSL_CTX *c, const struct gw_config *cfg, struct sl_err *err)
+/* The file is read for the first certificate; the other contexts share its contents. */
+static int set_client_ca(struct tls_context *ctx, SSL_CTX *c, const struct gw_config *cfg, struct sl_err *err)
 {
 	const struct tls_file file = {cfg->client_ca, "gateway.client_ca", "", ""};
 	SSL_CTX *first = ctx->certs[0];
@@ -115,10 +111,10 @@ static int make_one(struct tls_context *ctx, const struct gw_config *cfg, const 
 		SSL_CTX_set_options(c, SSL_OP_NO_TICKET);
 		SSL_CTX_set_num_tickets(c, 0);
 	} else if (tls_tickets_enable(c, cfg->ticket_ms) != 0) {
-		return sl_errf(err, SL_EIO, "TLS: no session tickets: %s", ssl_reason());
+		return sl_errf(err, SL_EIO, "TLS: can't enable session tickets: %s", ssl_reason());
 	}
 	int rc = tls_files_certificate(c, cert, key, err);
-	return rc == 0 && client_ca(cfg)[0] != '\0' ? believe(ctx, c, cfg, err) : rc;
+	return rc == 0 && client_ca(cfg)[0] != '\0' ? set_client_ca(ctx, c, cfg, err) : rc;
 }
 
 static int make_all(struct tls_context *ctx, const struct gw_config *cfg, struct sl_err *err)
@@ -193,17 +189,17 @@ SSL *tls_context_ssl(struct tls_context *ctx, int client_certs)
 	return ssl;
 }
 
-/* ---- reading again ---- */
+/* ---- reload ---- */
 
 struct reload_message {
 	struct gw_message m;
-	struct tls_context *ctx; /* one count */
+	struct tls_context *ctx; /* one reference */
 };
 
 static void take_over(struct gw_thread *t, struct gw_message *m)
 {
 	struct reload_message *r = list_entry(m, struct reload_message, m);
-	/* A thread that has not begun, or has ended, has none. */
+	/* A thread that has not started, or has ended, has no transport. */
 	if (t->transport != NULL)
 		transport_set_tls(t->transport, r->ctx);
 	else
@@ -216,7 +212,7 @@ int tls_reload(const struct gw_config *cfg, struct gw_thread *const *threads, si
 	struct tls_context *ctx = NULL;
 	struct reload_message **all = sl_zalloc_n(n, sizeof *all);
 	int rc = all != NULL ? 0 : sl_errf(err, SL_ENOMEM, "no memory for TLS");
-	/* All messages first: either every thread gets the new certificates or none. */
+	/* All messages are allocated first, so that either every thread gets the new certificates or none. */
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		all[i] = sl_zalloc(sizeof *all[i]);
 		if (all[i] == NULL)

@@ -10,28 +10,28 @@
 
 #include "base/file.h"
 
-enum { PEM_MOST = 4 << 20 }; /* a system's whole bundle of authorities is a quarter of a MiB */
+enum { PEM_MOST = 4 << 20 }; /* the whole bundle of a system's authorities has a quarter of a MiB */
 
-/* what: the file should hold. */
+/* what: the expected contents. */
 static int refuse(const struct tls_file *f, const char *what, const char *reason, struct sl_err *err)
 {
 	return sl_errf(err, SL_EIO, "%s%s%s: %s: no usable %s: %s", f->key, f->of, f->end, f->path, what, reason);
 }
 
-/* The reason in the library's queue, in words. */
+/* The error in OpenSSL's queue as text. */
 static const char *library_reason(void)
 {
 	unsigned long first = ERR_peek_error();
 	int reason = ERR_GET_REASON(first);
 	if ((ERR_GET_LIB(first) == ERR_LIB_PEM && reason == PEM_R_NO_START_LINE) || reason == ERR_R_UNSUPPORTED)
-		return "the file holds none in PEM form";
+		return "the file has none in PEM format";
 	if (reason == ERR_R_INTERRUPTED_OR_CANCELLED || reason == PEM_R_BAD_PASSWORD_READ)
-		return "it is encrypted, and there is nobody to ask for a passphrase";
+		return "it is encrypted, and a passphrase is not supported";
 	const char *text = ERR_reason_error_string(first);
 	return text != NULL ? text : "unknown reason";
 }
 
-/* The file's bytes as the library's; it borrows `bytes`, which the caller disposes of. NULL: reason in *err. */
+/* A BIO over the file's bytes. It borrows `bytes`, which the caller disposes of. NULL: the reason is in *err. */
 static BIO *open_file(const struct tls_file *f, const char *what, struct sl_buf *bytes, struct sl_err *err)
 {
 	struct sl_err why = {0};
@@ -53,14 +53,14 @@ static void close_file(BIO *b, struct sl_buf *bytes)
 	buf_dispose(bytes);
 }
 
-/* Instead of a question on the terminal. */
+/* Replaces the prompt on the terminal. */
 static int no_passphrase(char *out, int room, int writing, void *ctx)
 {
 	(void)out, (void)room, (void)writing, (void)ctx;
 	return -1;
 }
 
-/* What follows the first certificate: those that signed it. The end of the file is an error of the library's. */
+/* Reads the certificates after the first one: those that signed it. OpenSSL reports the end of the file as an error. */
 static bool read_chain(SSL_CTX *c, BIO *b)
 {
 	X509 *x;
@@ -85,7 +85,7 @@ static bool use_chain(SSL_CTX *c, BIO *b)
 	return ok;
 }
 
-/* A key of another certificate is accepted here: tls_files_certificate checks the pair. */
+/* Accepts the key of another certificate; tls_files_certificate checks the pair. */
 static bool use_key(SSL_CTX *c, BIO *b)
 {
 	EVP_PKEY *key = PEM_read_bio_PrivateKey(b, NULL, no_passphrase, NULL);
@@ -111,14 +111,14 @@ int tls_files_certificate(SSL_CTX *c, const struct tls_file *cert, const struct 
 	if (rc == 0)
 		rc = load(c, key, "private key", use_key, err);
 	if (rc == 0 && SSL_CTX_check_private_key(c) != 1)
-		rc = sl_errf(err, SL_EINVAL, "%s%s%s: %s: the key does not belong to %s", key->key, key->of, key->end,
+		rc = sl_errf(err, SL_EINVAL, "%s%s%s: %s: the key does not match %s", key->key, key->of, key->end,
 			     key->path, cert->path);
 	return rc;
 }
 
 static int compare_names(const X509_NAME *const *a, const X509_NAME *const *b) { return X509_NAME_cmp(*a, *b); }
 
-/* Each name once. Takes nothing. */
+/* Adds a copy of the certificate's subject unless it is present. */
 static bool add_name(STACK_OF(X509_NAME) * names, const X509 *x)
 {
 	X509_NAME *name = X509_get_subject_name(x);
@@ -131,7 +131,7 @@ static bool add_name(STACK_OF(X509_NAME) * names, const X509 *x)
 	return false;
 }
 
-/* Certificates and lists of revoked ones. False: the library's queue has the reason. */
+/* Adds certificates and revocation lists. False: the reason is in OpenSSL's queue. */
 static bool add_all(X509_STORE *store, STACK_OF(X509_NAME) * names, STACK_OF(X509_INFO) * all, int *n_certs)
 {
 	for (int i = 0; i < sk_X509_INFO_num(all); i++) {
@@ -160,7 +160,7 @@ int tls_files_authorities(SSL_CTX *c, const struct tls_file *f, uint8_t digest[T
 		  EVP_Digest(buf_data(&bytes), bytes.len, digest, NULL, EVP_sha256(), NULL) == 1;
 	int rc = ok ? 0
 		    : refuse(f, "certificates",
-			     all != NULL && n == 0 ? "the file holds none in PEM form" : library_reason(), err);
+			     all != NULL && n == 0 ? "the file has none in PEM format" : library_reason(), err);
 	sk_X509_INFO_pop_free(all, X509_INFO_free);
 	if (ok)
 		SSL_CTX_set_client_CA_list(c, names); /* takes them */

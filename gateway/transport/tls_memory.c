@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Idle connections hold no record buffers (SSL_MODE_RELEASE_BUFFERS), so each turn of a busy one takes and
- * frees one or two of 17 KB. The allocator merges such a piece with what is beside it, puts its small free
- * pieces in order when the result is large, and splits it again: a twentieth of what a small request costs.
- * So each thread keeps a few of them.
+ * Idle connections have no record buffers (SSL_MODE_RELEASE_BUFFERS), so a busy connection allocates and frees one or
+ * two of 17 KB in each iteration. When such a block is freed, the allocator merges it with its neighbours and
+ * consolidates its small free blocks; then it splits the result again. That took a twentieth of a small request's time.
+ * So each thread caches a few record buffers.
  *
- * A block is recognised by its usable size, which the library never requests for other blocks; another block of that
- * size would serve as well.
+ * A block is recognised by its usable size, which OpenSSL requests for no other purpose. If it did, a cached block
+ * would serve as well.
  */
 #include "gateway/transport/tls_memory.h"
 
@@ -17,9 +17,9 @@
 #include <stdlib.h>
 
 enum {
-	RECORD_LEAST = 16 << 10, /* OpenSSL's buffers for records of all sizes lie between */
+	RECORD_LEAST = 16 << 10, /* OpenSSL's record buffers are between these sizes */
 	RECORD_BYTES = 18 << 10,
-	RECORD_SLACK = 64, /* of the allocator */
+	RECORD_SLACK = 64, /* the allocator's rounding */
 	SPARES = 4,
 };
 
@@ -58,8 +58,8 @@ static void *tls_realloc(void *p, size_t n, const char *file, int line)
 	return realloc(p, n);
 }
 
-/* Without a destructor for the thread they would be lost with it. */
-static bool keeps(void)
+/* Registers the destructor that frees the thread's cache. */
+static bool can_cache(void)
 {
 	if (!registered && has_key)
 		registered = pthread_setspecific(key, &spares) == 0;
@@ -72,7 +72,7 @@ static void tls_free(void *p, const char *file, int line)
 	if (p == NULL)
 		return;
 	size_t n = malloc_usable_size(p);
-	if (n >= RECORD_BYTES && n < RECORD_BYTES + RECORD_SLACK && spares.n < SPARES && keeps())
+	if (n >= RECORD_BYTES && n < RECORD_BYTES + RECORD_SLACK && spares.n < SPARES && can_cache())
 		spares.at[spares.n++] = p;
 	else
 		free(p);

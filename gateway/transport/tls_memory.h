@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * OpenSSL's memory.
+ * Allocator for OpenSSL's record buffers.
  */
 #ifndef GATEWAY_TLS_MEMORY_H
 #define GATEWAY_TLS_MEMORY_H
 
-/* For the whole process, before OpenSSL has allocated anything; afterwards without effect. */
+/* Called once, before OpenSSL allocates anything (otherwise without effect); applies to the whole process. */
 void tls_memory_install(void);
 
 #endif

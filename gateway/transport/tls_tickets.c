@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A ticket is the session itself, encrypted and authenticated by a key that never leaves this
- * process (RFC 5077 section 4, RFC 8446 4.6.1): nothing is stored for a client, and any thread can
- * resume what another one made. Two keys live at a time. The current one makes tickets; the one
- * before it only opens them, and its tickets are renewed when they are used. A key that is dropped
- * is wiped: an attacker who later controls the process can't read recorded connections.
+ * A ticket is the session itself, encrypted and authenticated with a key that never leaves the process (RFC 5077
+ * section 4, RFC 8446 4.6.1). No state is kept per client, and any thread can resume a session of another thread. Two
+ * keys are valid at a time: the current one encrypts and decrypts tickets; the previous one only decrypts them, and its
+ * tickets are renewed when they are used. A dropped key is erased, so an attacker who later controls the process can't
+ * decrypt recorded connections.
  *
- * Replacement is lazy, at the first use after the time, so that there is no timer and an idle server
- * keeps no key that is due. The lock is taken once a handshake, for a copy of 80 bytes.
+ * Rotation is lazy: it happens at the first use after the interval. No timer is needed. The lock is taken once a
+ * handshake, to copy 80 bytes.
  *
  * Thread: any.
  */
@@ -35,7 +35,7 @@ struct ticket_key {
 static struct {
 	pthread_mutex_t lock;
 	struct ticket_key current, previous;
-	uint64_t made_ns; /* current */
+	uint64_t made_ns; /* when `current` was made */
 } ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static atomic_uint_least64_t rotation_ns;
 
@@ -46,7 +46,7 @@ static bool make_key(struct ticket_key *k)
 	return k->live;
 }
 
-/* Under the lock. False: no key can be made. */
+/* Under the lock. Rotates the keys if it is time. False: no random bytes for a key. */
 static bool keep_fresh(uint64_t now)
 {
 	uint64_t every = atomic_load_explicit(&rotation_ns, memory_order_relaxed);
@@ -61,7 +61,7 @@ static bool keep_fresh(uint64_t now)
 	return make_key(&ring.current);
 }
 
-/* A copy of the key to make tickets with. */
+/* Copies the key that encrypts tickets. */
 static bool take_current(struct ticket_key *out)
 {
 	pthread_mutex_lock(&ring.lock);
@@ -71,7 +71,7 @@ static bool take_current(struct ticket_key *out)
 	return ok;
 }
 
-/* A copy of the key of that name. *old: it makes no tickets any more. */
+/* Copies the key with that name. *old: it is the previous one. */
 static bool find(const uint8_t *name, struct ticket_key *out, bool *old)
 {
 	bool found = false;
@@ -101,8 +101,8 @@ static bool use_mac(EVP_MAC_CTX *mac, struct ticket_key *k)
 	return EVP_MAC_CTX_set_params(mac, params) == 1;
 }
 
-/* As SSL_CTX_set_tlsext_ticket_key_evp_cb requires: 1 to continue, 2 to renew, 0 for no such key (a
- * full handshake), negative for an error. */
+/* As SSL_CTX_set_tlsext_ticket_key_evp_cb requires: 1 to continue, 2 to renew, 0 for an unknown key (full handshake),
+ * negative for an error. */
 static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHER_CTX *cipher, EVP_MAC_CTX *mac,
 		     int making)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Session tickets: keys shared by all contexts and threads of the process, replaced in time.
+ * Session tickets. All contexts and threads of the process share the keys, which rotate.
  */
 #ifndef GATEWAY_TLS_TICKETS_H
 #define GATEWAY_TLS_TICKETS_H
@@ -8,10 +8,9 @@
 #include <openssl/ssl.h>
 #include <stdint.h>
 
-/* Lets sessions of ctx be resumed by tickets. A key makes tickets for rotation_ms and opens them for
- * as long again. 0 or SL_EIO. */
+/* Enables tickets in ctx. A key encrypts tickets for rotation_ms and decrypts them for as long again. 0 or SL_EIO. */
 int tls_tickets_enable(SSL_CTX *ctx, uint64_t rotation_ms);
-/* Forgets the keys: every ticket becomes useless at once. */
+/* Erases the keys, which invalidates every ticket. */
 void tls_tickets_forget(void);
 
 #endif

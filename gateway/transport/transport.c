@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creates, reloads, drains and destroys what a thread's connections share. Tear-down asserts that no connection and
- * no stream is left.
+ * Creates, reloads, drains and destroys the state that a thread's connections share. Destroying asserts that no
+ * connection and no stream is left.
  */
 #include "gateway/transport/transport.h"
 
@@ -16,7 +16,7 @@
 #include "gateway/transport/tls_context.h"
 
 enum {
-	/* One connection's output per loop iteration; far above what conn.c requests. */
+	/* Never reached: conn.c asks for much less output per connection and iteration. */
 	SHARED_BUF_MAX = 4 << 20,
 	LINGER_MS = 2000,
 };

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room's front header: the transport of one gateway thread.
+ * The room's front header: the transport of one gateway thread. It owns the thread's listeners, connections and
+ * streams, and the resources that they share: buffers, deadline lists, the TLS context.
  *
- * It owns the thread's listeners, connections and streams, and what they share: buffers, deadline lists, the TLS
- * context.
  *   listener    a listening socket and its options
- *   connection  one accepted socket, with TLS or without (conn.h)
+ *   connection  one accepted socket, with or without TLS (conn.h)
  *   protocol    HTTP/1.1 or HTTP/2 on a connection (h1.c, h2*.c)
- *   stream      one exchange of request and response (http.h, the application's interface)
- * Thread: one gateway thread, without locks; client counts and memory pressure are per process.
- * The struct is open to this room only. gateway/server calls the functions at the end.
+ *   stream      one request with its response (http.h, the application's interface)
+ *   drain       the end of the transport: each connection closes when its streams have ended
+ *
+ * Thread: one gateway thread, without locks. Client counts, memory pressure, session tickets and inherited sockets
+ * are per process. Only this room accesses the struct. gateway/server calls the functions below; the other gateway
+ * rooms use http.h.
  */
 #ifndef GATEWAY_TRANSPORT_H
 #define GATEWAY_TRANSPORT_H
@@ -41,67 +43,65 @@ struct gw_transport {
 	struct list listeners; /* struct listener */
 	struct list conns;     /* struct conn, also lingering ones */
 	int64_t n_conns, n_streams;
-	/* Streams that have ended in this turn (struct http_stream, node): their closers may still use them. */
+	/* Streams that ended in this iteration (struct http_stream, node). The code that closed them may still use
+	 * them. */
 	struct list closed;
 	struct gw_deferred free_closed;
-	uint32_t last_number;    /* of a connection */
-	struct tls_context *tls; /* one count; NULL: no listener with TLS */
-	/* Handshakes that wait for a turn of the loop (struct conn, shaking), and how many may run in
-	 * this one. */
+	uint32_t last_number;    /* of the newest connection */
+	struct tls_context *tls; /* one reference; NULL: no listener with TLS */
+	/* Connections whose handshake waits for a later iteration (struct conn, shaking), and how many handshake
+	 * reads this iteration may still run. */
 	struct list shaking;
 	int64_t shakes_left;
 	struct event *shake_turn;
 	struct h2_env *h2;
 	struct event *tick;
-	int reserve_fd;           /* given up for a moment when descriptors run out */
+	int reserve_fd;           /* closed for a moment when descriptors run out */
 	uint64_t accept_after_ns; /* accepting is paused until then; 0: not paused */
 	bool draining;
-	bool replaced;  /* draining: another process listens */
+	bool replaced;  /* draining; another process listens */
 	bool accepting; /* the listeners are in the loop */
-	/* Waits, one list a length. */
+	/* One list for each length of wait. */
 	struct deadline_list handshake, header, body, idle, stall, response, linger;
-	/* Shared by all connections, used within one event only: nothing of a connection stays
-	 * here. */
+	/* Scratch buffers of all connections. Their contents are valid within one event only. */
 	uint8_t *read_buf; /* TRANSPORT_READ_BYTES from a socket */
 	uint8_t *text_buf; /* TRANSPORT_TEXT_BYTES, decrypted */
 	struct sl_buf plain, wire;
-	/* Of the configuration: addresses exempt from limits, and trusted proxies. */
+	/* From the configuration: addresses exempt from limits, and trusted proxies. */
 	struct net_blocks exempt, trusted;
-	/* "Fri, 20 Nov 2026 20:00:00 GMT", renewed each second. */
+	/* "Fri, 20 Nov 2026 20:00:00 GMT"; renewed each second. */
 	char date[32];
 	int64_t date_s;
 };
 
-/* Listens on t->cfg's addresses and serves app, whose callbacks get app_ctx; accepts at once unless
- * t->cfg->takeover or another process was there before (handover_given). On failure *err is one line that names the
+/* Listens on t->cfg's addresses and serves app, whose callbacks receive app_ctx. Accepts at once, unless
+ * t->cfg->takeover is set or sockets were inherited (handover_given). On failure *err is one line that names the
  * address. */
 int transport_create(struct gw_thread *t, const struct http_app *app, void *app_ctx, struct gw_transport **out,
 		     struct sl_err *err);
-/* Begins to accept, if it has not yet. 0 or SL_EIO. */
+/* Starts to accept; does nothing if it accepts already. 0 or SL_EIO. */
 int transport_accept(struct gw_transport *tr);
-/* t->cfg has changed: deadlines that begin from now on are its, and so are lists of addresses. */
+/* Applies a changed t->cfg: its lists of addresses, and its deadlines for waits that begin from now on. */
 void transport_reload(struct gw_transport *tr);
-/* Asks every connection to end when its streams have. replaced: another process listens on the same
- * sockets; this one stops accepting, and connections of HTTP/1.1 that are idle may ask once more.
- * Otherwise it keeps accepting, so that /live and /ready stay true to the last (http_is_late), and idle
- * connections end. May be called again with replaced false. */
+/* Closes each connection when its streams have ended. replaced: another process listens on the same sockets; this one
+ * stops accepting, and an idle HTTP/1.1 connection may send one more request. Otherwise the transport keeps accepting,
+ * so that /live and /ready are answered until the end (http_is_late), and idle connections close. May be called again
+ * with replaced false. */
 void transport_drain(struct gw_transport *tr, bool replaced);
 bool transport_empty(const struct gw_transport *tr);
-/* No connection is left that a drain waits for. */
+/* Have all connections closed that a drain waits for? */
 bool transport_drained(const struct gw_transport *tr);
-/* Streams that are still open get on_close(HTTP_CLOSE_SHUTDOWN). */
+/* Open streams get on_close(HTTP_CLOSE_SHUTDOWN). */
 void transport_destroy(struct gw_transport *tr);
 
-/* SL_EIO and one line when another process listens on one of the configured addresses. Sockets with
- * SO_REUSEPORT would silently share the port with another instance of the same user, so this is checked
- * once, before the first thread listens. */
+/* SL_EIO and one line if another process listens on one of the configured addresses. With SO_REUSEPORT two instances
+ * of one user would share the port silently. So this check runs once, before the first thread listens. */
 int transport_check_ports(const struct gw_config *cfg, struct sl_err *err);
-/* The port really bound (tests listen on port 0); 0 when there is no such listener. */
+/* The bound port (tests listen on port 0); 0: no such listener. */
 uint16_t transport_port(const struct gw_transport *tr, bool tls);
-/* New connections get ctx, of which tr takes one count. Only for a transport that has TLS listeners;
- * otherwise it is released. */
+/* Uses ctx for new connections; takes the caller's reference. A transport without TLS listeners releases it. */
 void transport_set_tls(struct gw_transport *tr, struct tls_context *ctx);
-/* The current `date` value. */
+/* The value of the response's `date` field. */
 const char *transport_date(struct gw_transport *tr);
 
 #endif

@@ -150,7 +150,7 @@ static int bind_there(struct shared *s, mode_t mode, struct sl_err *err)
 	return 0;
 }
 
-/* A socket that another process has bound; its file may have another mode by now, or be gone. */
+/* Uses a socket that another process has bound. Its file may have another mode or be missing. */
 static void adopt(struct shared *s, int given, mode_t mode)
 {
 	struct stat st;

@@ -231,11 +231,11 @@ test('a certificate or key that can not be used is one clear line that names the
       ['absent', 'key', 'absent', 'no usable certificate: No such file or directory'], ['cert', 'absent', 'absent', 'no usable private key: No such file or directory'],
       ['folder', 'key', 'folder', 'no usable certificate: it is a folder'], ['cert', 'folder', 'folder', 'no usable private key: it is a folder'],
       ['empty', 'key', 'empty', 'no usable certificate: the file is empty'], ['cert', 'empty', 'empty', 'no usable private key: the file is empty'],
-      ['junk', 'key', 'junk', 'no usable certificate: the file holds none in PEM form'], ['cert', 'junk', 'junk', 'no usable private key: the file holds none in PEM form'],
+      ['junk', 'key', 'junk', 'no usable certificate: the file has none in PEM format'], ['cert', 'junk', 'junk', 'no usable private key: the file has none in PEM format'],
       ['fifo', 'key', 'fifo', 'no usable certificate: it is a FIFO'], ['cert', 'fifo', 'fifo', 'no usable private key: it is a FIFO'],
-      ['cert', 'cert', 'cert', 'no usable private key: the file holds none in PEM form'],
-      ['cert', 'locked', 'locked', 'no usable private key: it is encrypted, and there is nobody to ask for a passphrase'],
-      ['cert', 'other', 'other', `the key does not belong to ${at('cert')}`]]) {
+      ['cert', 'cert', 'cert', 'no usable private key: the file has none in PEM format'],
+      ['cert', 'locked', 'locked', 'no usable private key: it is encrypted, and a passphrase is not supported'],
+      ['cert', 'other', 'other', `the key does not match ${at('cert')}`]]) {
       const out = spawnSync(SLUICE, ['serve', '-c', 'etc/sluice.yaml', '--state', at('state'), '--set', 'gateway.http=off', '--set', 'gateway.https=127.0.0.1:0',
         '--set', 'engine.echo.enabled=true', '--set', `gateway.cert=${at(cert)}`, '--set', `gateway.key=${at(key)}`], { timeout: 100000, encoding: 'utf8' });
       const name = says.includes('key') ? 'gateway.key' : 'gateway.cert';

@@ -139,7 +139,7 @@ for (const threads of THREADS) {
         assert.equal(r.status, 400);
         assert.equal(r.headers['content-type'], 'text/plain; charset=utf-8');
         assert.equal(r.headers.connection, 'close');
-        assert.equal(r.body, `This port speaks HTTPS, and the request came without TLS. Use https://127.0.0.1:${port}/\n`);
+        assert.equal(r.body, `This port speaks HTTPS, but the request came without TLS. Use https://127.0.0.1:${port}/\n`);
       }
       // TLS goes on there as ever.
       assert.equal((await run('curl', ['-s', '--cacert', server.caFile, '-o', '/dev/null', '-w', '%{http_code}', `${server.https}/live`])).stdout, '200');
