@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A grammar's inside, for grammar.c, mask.c and forced.c.
+ * The inside of a grammar, for grammar.c, mask.c and forced.c.
  */
 #ifndef ENGINE_GRAMMAR_PRIV_H
 #define ENGINE_GRAMMAR_PRIV_H
@@ -15,7 +15,7 @@ struct walk_frame {
 	uint32_t end, config;
 };
 
-/* A configuration's mask: one of the vocabulary's slices or none, and a list; or all words. */
+/* A configuration's mask: a slice of the vocabulary (or none) and a list of tokens; or all words. */
 struct mask {
 	uint32_t *words; /* or NULL: */
 	int32_t *ids;
@@ -27,11 +27,11 @@ struct masks {
 	struct mask *at; /* from 1 */
 	uint32_t n, cap;
 	size_t bytes;
-	int32_t *ids; /* of the one that is being made; room for all tokens of the vocabulary */
+	int32_t *ids; /* of the mask being made; room for all tokens of the vocabulary */
 	uint32_t n_ids;
 };
 
-/* Forced tokens of a state, as they were found last. */
+/* The forced tokens of a state, as computed last. */
 enum { FORCED_MEMO = 64, FORCED_KEPT = 4, FORCED_BYTES = 256 };
 struct forced_memo {
 	uint32_t at;
@@ -45,18 +45,18 @@ struct forced_memo {
 struct grammar {
 	struct grammar_vocab *vocab;
 	_Atomic uint32_t refs;
-	pthread_mutex_t lock; /* guards what follows */
+	pthread_mutex_t lock; /* for the following fields */
 	struct automaton a;
 	struct grammar_limits limits;
-	struct walk_frame *walk; /* one for each byte of the longest token, and one */
+	struct walk_frame *walk; /* [bytes of the longest token + 1] */
 	struct masks masks;
 	struct forced_memo forced[FORCED_MEMO];
-	size_t next_states, next_bytes; /* at which caches are dropped */
+	size_t next_states, next_bytes; /* caches are dropped at these sizes */
 };
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
 int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
-/* forced.c: as grammar_forced; 0 as well on a shortage, which is the automaton's fault then. */
+/* forced.c: as grammar_forced; also 0 on a shortage, which the automaton's fault reports. */
 size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
 /* Text was accepted. */
 void forced_note(struct grammar_state *s, const char *text, size_t n);
