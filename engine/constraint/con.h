@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every front end carries: the memory of one translation, which ends with it, and its first fault. After a fault
- * allocations still succeed as long as there is memory, so functions check where they loop and callers check once.
+ * Common to all front ends: the memory of one translation, which is freed at its end, and its first fault. After a
+ * fault, allocations still succeed while there is memory. So functions check for faults in loops, and callers check
+ * once.
  */
 #ifndef ENGINE_CONSTRAINT_CON_H
 #define ENGINE_CONSTRAINT_CON_H
@@ -32,24 +33,24 @@ struct con {
 	size_t work, max_work, max_depth;
 	struct con_block *blocks;
 	size_t bytes;                                      /* allocated so far */
-	rx any_char, any_text, ws, any_string, any_number; /* made once; RX_NONE: not yet */
+	rx any_char, any_text, ws, any_string, any_number; /* built once; RX_NONE: not yet */
 	struct rules_sym any_value, any_object, any_array; /* the same; of == 0 and not is_rule: not yet */
 };
 
 void con_dispose(struct con *c);
 /* Zeroed; NULL (and the fault SL_ENOMEM or SL_ELIMIT) on exhaustion. */
 void *con_alloc(struct con *c, size_t n, size_t each);
-/* A larger copy of a list whose n elements fill it; list itself if they do not. NULL: as above. */
+/* The list with room for one more of its n elements: itself, or a larger copy. NULL: as above. */
 void *con_grow(struct con *c, void *list, size_t n, size_t *cap, size_t each);
 /* Keeps the first fault; returns its code. */
 int con_fail(struct con *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Counts n steps. False after a fault, this one included. */
+/* Counts n steps. False after a fault, or if there are too many. */
 bool con_step(struct con *c, size_t n);
 
-/* ---- what all languages share ---- */
+/* ---- languages ---- */
 
 rx con_any_char(struct con *c);                 /* one character, in UTF-8 */
-rx con_any_text(struct con *c);                 /* any number of them */
+rx con_any_text(struct con *c);                 /* any number of characters */
 rx con_class(struct con *c, const char *bytes); /* one of these ASCII bytes */
 rx con_text(struct con *c, const char *s);
 rx con_optional(struct con *c, rx a);
@@ -67,16 +68,16 @@ rx con_any_number(struct con *c);
 struct rules_sym con_any_value(struct con *c);
 struct rules_sym con_any_object(struct con *c);
 struct rules_sym con_any_array(struct con *c);
-/* A bracket or a comma with the blanks that may be beside it. */
+/* A bracket or comma with its permitted blanks. */
 struct rules_sym con_open(struct con *c, char bracket);
 struct rules_sym con_close(struct con *c, char bracket);
 struct rules_sym con_comma(struct con *c);
-/* A value between start and end, with blanks permitted around it. */
+/* A value between start and end, with permitted blanks around it. */
 struct rules_sym con_document(struct con *c, struct rules_sym value);
 
 /* ---- front ends: each sets the start of c->rules, or leaves a fault ---- */
 
-/* A value of the schema, without blanks around it; after a fault no string. */
+/* A value of the schema, without blanks around it; after a fault the empty language. */
 struct rules_sym con_schema(struct con *c, const char *text, size_t n);
 void con_json_schema(struct con *c, const char *text, size_t n);
 void con_regex(struct con *c, const char *text, size_t n);

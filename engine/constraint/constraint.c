@@ -4,7 +4,7 @@
 #include "engine/constraint/con.h"
 #include "engine/constraint/json_tree.h"
 
-/* The answer is one of a list. */
+/* The answer is one of a list of strings. */
 static void choice(struct con *c, const char *text, size_t n)
 {
 	const struct jv *list = jv_parse(c, text, n);
@@ -17,7 +17,7 @@ static void choice(struct con *c, const char *text, size_t n)
 		words[i] = good ? rx_literal(c->pool, list->items[i]->text.at, list->items[i]->text.n) : RX_NONE;
 	}
 	if (!good || words == NULL) {
-		con_fail(c, SL_EINVAL, "choices are an array of strings with at least one");
+		con_fail(c, SL_EINVAL, "choices must be an array of strings, with at least one");
 		return;
 	}
 	struct rules_sym all = rules_terminal(c->rules, rx_or_n(c->pool, words, list->n));
@@ -30,16 +30,16 @@ static void json_object(struct con *c, const char *text, size_t n)
 	rules_start(c->rules, con_document(c, con_any_object(c)));
 }
 
-/* ---- calls of tools ---- */
+/* ---- tool calls ---- */
 
-/* Calls of tools, in the form that a model writes them: the gateway's description of it (gateway/parts, parts_grammar):
+/* Tool calls in the model's format, as the gateway describes it (gateway/parts, parts_grammar):
  *
  *   {"begin": TEXT, "calls": [{"prefix": TEXT, "schema": TEXT}, …], "suffix": TEXT, "separator": TEXT, "end": TEXT,
  *    "several": BOOL, "trigger": TEXT}
  *
- * begin, then one call, or, with several, one or more with the separator between them, then end. A call is the prefix
- * of a tool, a JSON value of its schema, and the suffix. A schema is the text of one. With a trigger, with which all
- * calls begin, the answer is text without it, and then the calls or nothing.
+ * begin, then one call or, with several, one or more calls with separators between them, then end. A call is a tool's
+ * prefix, a JSON value of its schema, and the suffix. schema is the schema's JSON text. With a trigger, the text that
+ * begins every call, the answer is text without the trigger, then the calls or nothing.
  */
 enum { MOST_CALLS = 128 };
 

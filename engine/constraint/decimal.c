@@ -53,7 +53,7 @@ bool decimal_is_number(struct proto_str text)
 	return split(text, &p);
 }
 
-/* Beyond 10^6 it is as large as any. */
+/* Exponents are capped at 10^6. */
 static long exponent_of(struct proto_str s, const struct parts *p)
 {
 	long v = 0;
@@ -217,7 +217,7 @@ static rx other_fraction(struct con *c, const struct decimal *d, bool more)
 		rx before = rx_literal(p, d->frac, i);
 		if (digit != RX_NONE)
 			out = rx_or(p, out, rx_cat(p, before, rx_cat(p, digit, digits_any(c, 0, SIZE_MAX))));
-		if (!more && i > 0) /* it ends early */
+		if (!more && i > 0) /* a shorter fraction */
 			out = rx_or(p, out, before);
 	}
 	if (more)
@@ -304,7 +304,7 @@ rx decimal_ordered(struct con *c, const struct decimal *d, enum decimal_order or
 	bool equal = order == DECIMAL_AT_MOST || order == DECIMAL_AT_LEAST;
 	if (decimal_is_zero(d))
 		return ordered_by_zero(c, order);
-	/* On d's side of zero it is a magnitude; the other side is in or out as a whole. */
+	/* On d's side of zero, magnitudes are compared; all numbers of the other side are in, or none. */
 	rx near = magnitude(c, d, more != d->negative, equal);
 	rx zero = rx_cat(c->pool, con_text(c, "0"), zero_fraction(c));
 	if (d->negative) {

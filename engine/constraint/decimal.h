@@ -2,8 +2,9 @@
  *
  * Exact decimal numbers as JSON writes them, and the languages of JSON numbers that a comparison or a multiple selects.
  *
- * No regular language has "at least 5" over every spelling of numbers, as exponents are unbounded. So the languages
- * here are exact over plain numbers (without exponent) and have no other; bounds at zero are exact over all numbers.
+ * "At least 5" over every spelling of a number is not a regular language, because exponents are unbounded. So these
+ * languages are exact for plain numbers (without exponent) and contain no others; bounds at zero are exact for all
+ * numbers.
  */
 #ifndef ENGINE_CONSTRAINT_DECIMAL_H
 #define ENGINE_CONSTRAINT_DECIMAL_H
@@ -32,9 +33,9 @@ rx decimal_ordered(struct con *c, const struct decimal *d, enum decimal_order or
 rx decimal_plain(struct con *c);                          /* numbers without exponent */
 rx decimal_whole(struct con *c, bool with_zeros);         /* plain integers; with_zeros: 1.0 is one */
 rx decimal_equal(struct con *c, const struct decimal *d); /* plain spellings of d */
-/* Plain multiples of d > 0. RX_NONE and a fault where the remainder has too many values. */
+/* Plain multiples of d > 0. RX_NONE and a fault if there are too many remainders. */
 rx decimal_multiple(struct con *c, const struct decimal *d);
-/* Numbers that the languages above decide where d bounds them: the complement of one is this without it. */
+/* The numbers for which a bound at d is decided: within these, the complement of a language above is exact. */
 rx decimal_decided(struct con *c, const struct decimal *d);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Multiples: x is a multiple of d = m / 10^k if the digits of x, k of them after the point, are a multiple of the whole
- * number m. With fewer digits j after the point they are a multiple of m / gcd(m, 10^(k-j)). With m = 2^a 5^b r that
- * is: the last max(a, b) digits are a multiple of 2^a 5^b, and the remainder modulo r, which a machine of r states
- * follows digit by digit, is zero. Both read digits and skip the point.
+ * Multiples. x is a multiple of d = m / 10^k if the digits of x, k of them after the point, are a multiple of the
+ * integer m. With j < k digits after the point, they must be a multiple of m / gcd(m, 10^(k-j)). With m = 2^a 5^b r,
+ * that means: the last max(a, b) digits are a multiple of 2^a 5^b, and the remainder modulo r, which an automaton of r
+ * states tracks, is zero. Both read digits and skip the point.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static rx divisible(struct con *c, uint32_t r)
 	return eliminate(c, edges, r);
 }
 
-/* The digits with a point between any two of them. */
+/* Digits, with an optional point between any two. */
 static rx pointed(struct con *c, const char *text, unsigned n)
 {
 	rx out = RX_EPS, point = con_optional(c, con_text(c, "."));
@@ -59,7 +59,7 @@ static rx pointed(struct con *c, const char *text, unsigned n)
 	return out;
 }
 
-/* The last `places` digits are a multiple of m, a divisor of 10^places; what is shorter has zeros before it. */
+/* The last `places` digits are a multiple of m, a divisor of 10^places; shorter numbers get leading zeros. */
 static rx ends_in_multiple(struct con *c, uint64_t m, unsigned places)
 {
 	struct rx_pool *p = c->pool;
@@ -93,7 +93,7 @@ static rx multiple_digits(struct con *c, uint64_t m)
 		fives++;
 	unsigned places = twos > fives ? twos : fives;
 	if (r > MAX_STATES || places > MAX_PLACES) {
-		con_fail(c, SL_EUNSUPPORTED, "its multiples have too many remainders");
+		con_fail(c, SL_EUNSUPPORTED, "multiples have too many remainders");
 		return RX_NONE;
 	}
 	rx out = ends_in_multiple(c, ends, places);
@@ -128,7 +128,7 @@ rx decimal_multiple(struct con *c, const struct decimal *d)
 {
 	char text[20];
 	if (d->n_whole + d->n_frac >= sizeof text) {
-		con_fail(c, SL_EUNSUPPORTED, "it has too many digits");
+		con_fail(c, SL_EUNSUPPORTED, "too many digits");
 		return RX_NONE;
 	}
 	memcpy(text, d->whole, d->n_whole);

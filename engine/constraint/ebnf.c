@@ -121,7 +121,7 @@ uint32_t ebnf_hex(struct ebnf *g, size_t n)
 		v = v * 16 + (uint32_t)d;
 	}
 	if (v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff))
-		ebnf_fail(g, SL_EINVAL, g->at, "an escape of no character");
+		ebnf_fail(g, SL_EINVAL, g->at, "an escape that is not a character");
 	return v;
 }
 
@@ -165,12 +165,12 @@ static bool see_rule(struct ebnf *g, struct ebnf_rule *rule)
 		return false;
 	}
 	if (++g->depth > g->c->max_depth * 8)
-		ebnf_fail(g, SL_ELIMIT, rule->at, "rules lead too deep");
+		ebnf_fail(g, SL_ELIMIT, rule->at, "rules are nested too deep");
 	rule->state = BEING_SEEN;
 	rule->state = see(g, rule->body) ? REGULAR : RECURSIVE;
 	g->depth--;
 	if (rule->state == RECURSIVE && rule->terminal)
-		ebnf_fail(g, SL_EINVAL, rule->at, "the terminal %.*s leads back to itself",
+		ebnf_fail(g, SL_EINVAL, rule->at, "the terminal %.*s refers to itself",
 			  (int)(rule->name.n < 80 ? rule->name.n : 80), rule->name.at);
 	return rule->state == REGULAR;
 }
@@ -217,7 +217,7 @@ static rx lang_of(struct ebnf *g, const struct ebnf_node *n, bool inside)
 rx ebnf_terminal(struct ebnf *g, const struct ebnf_node *n)
 {
 	if (!see(g, n)) {
-		ebnf_fail(g, SL_EINVAL, 0, "what is ignored leads back to itself");
+		ebnf_fail(g, SL_EINVAL, 0, "ignored text refers to itself");
 		return RX_NONE;
 	}
 	return lang_of(g, n, true);
@@ -282,7 +282,7 @@ void ebnf_write(struct ebnf *g, const char *start)
 		return;
 	uint32_t first = ebnf_rule(g, name, 0);
 	if (g->c->rc == 0 && g->rules[first].body == NULL) {
-		ebnf_fail(g, SL_EINVAL, 0, "there is no rule %s", start);
+		ebnf_fail(g, SL_EINVAL, 0, "the rule %s is missing", start);
 		return;
 	}
 	for (uint32_t i = 0; i < g->n_rules && g->c->rc == 0; i++)

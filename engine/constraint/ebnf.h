@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Grammars of GBNF and Lark between reading and writing: a tree for each rule. A rule that does not lead back to itself
- * has a regular language, so it becomes one terminal; the others become rules.
+ * The common form of GBNF and Lark grammars: one tree per rule. A rule that does not refer back to itself is a regular
+ * language and becomes one terminal; the others become rules.
  */
 #ifndef ENGINE_CONSTRAINT_EBNF_H
 #define ENGINE_CONSTRAINT_EBNF_H
@@ -21,7 +21,7 @@ struct ebnf_node {
 
 struct ebnf_rule {
 	struct proto_str name;
-	struct ebnf_node *body; /* NULL: only mentioned so far */
+	struct ebnf_node *body; /* NULL: not defined yet */
 	size_t at;              /* the offset of its first mention */
 	bool terminal;          /* Lark: nothing is ignored inside it */
 	uint8_t state;          /* of ebnf.c */
@@ -37,7 +37,7 @@ struct ebnf {
 	struct ebnf_rule *rules;
 	uint32_t n_rules;
 	size_t cap_rules, depth;
-	rx ignored; /* what may follow any terminal of a rule; RX_NONE: nothing */
+	rx ignored; /* may follow any terminal of a rule; RX_NONE: nothing */
 	uint32_t *index;
 	size_t n_index;
 };
@@ -46,15 +46,15 @@ struct ebnf_node *ebnf_node(struct ebnf *g, enum ebnf_kind kind);
 struct ebnf_node *ebnf_rx(struct ebnf *g, rx of);
 void ebnf_add(struct ebnf *g, struct ebnf_node *to, struct ebnf_node *kid);
 struct ebnf_node *ebnf_repeat(struct ebnf *g, struct ebnf_node *kid, uint32_t least, uint32_t most);
-/* The rule of a name, made if it is new. */
+/* The rule of a name; created if it is new. */
 uint32_t ebnf_rule(struct ebnf *g, struct proto_str name, size_t at);
 /* "LINE:COLUMN: …" */
 void ebnf_fail(struct ebnf *g, int code, size_t at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-/* Digits up to 1,000,000; false: there are none, or a fault. */
+/* A number up to 1,000,000; false: no digits, or a fault. */
 bool ebnf_number(struct ebnf *g, uint32_t *out);
 /* The character of n hexadecimal digits, for escapes; 0: a fault. */
 uint32_t ebnf_hex(struct ebnf *g, size_t n);
-/* The language of a node where nothing is ignored; a fault where it leads back to itself. */
+/* The language of a node without ignored text; a fault if it refers back to itself. */
 rx ebnf_terminal(struct ebnf *g, const struct ebnf_node *n);
 /* Writes the rules; the one of this name is the start. */
 void ebnf_write(struct ebnf *g, const char *start);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rule of a goal: scalars are one terminal, arrays and objects an alternative for each shape.
+ * The rule of a goal: one terminal for scalars, an alternative per shape for arrays and objects.
  */
 #include <string.h>
 

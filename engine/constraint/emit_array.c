@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules of arrays. Without `contains` an array is its prefix, item by item, and a repetition. With it each item is in
- * the schema that is counted or, where too many are possible, in its complement; rules are states of position and
+ * Rules of arrays. Without `contains`, an array is its prefix, item by item, and a repetition. With `contains`, each
+ * item either satisfies the counted schema or, if too many could, its complement. Then rules are states: a position and
  * counts.
  */
 #include <string.h>
@@ -67,8 +67,8 @@ static void plain(struct items *e, struct rules_sym to)
 
 struct counted {
 	struct items *e;
-	uint32_t last;           /* position that stands for all later ones */
-	uint32_t top[MAX_HELD];  /* counts end there */
+	uint32_t last;           /* represents all later positions */
+	uint32_t top[MAX_HELD];  /* the highest counts */
 	size_t n_states;         /* of counts */
 	struct rules_sym *rules; /* [last + 1][n_states] */
 };
@@ -96,7 +96,7 @@ static bool complete(const struct counted *m, uint32_t at, const uint32_t *count
 	return good;
 }
 
-/* One more item: those of `in` are in the schema that is counted. */
+/* One more item, which satisfies the counted schemas of `in`. */
 static void add_step(struct counted *m, uint32_t at, const uint32_t *counts, unsigned in)
 {
 	const struct arr *a = m->e->a;

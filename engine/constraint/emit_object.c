@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules of objects. No declared name can come twice, as other members' names exclude all of them.
+ * Rules of objects. A declared name can't occur twice, because the names of other members exclude declared names.
  *
- * In order: declared members as the schema lists them, then others. Rules are states: the next declared member and how
- * many there are so far, as far as that matters. In any order: states are the sets of declared members that are there.
- * Plain schemas are in order, which is what models are trained to write, and which forces most keys. Where a schema has
- * keywords that judge objects as a whole (oneOf, not, if, dependencies …), objects of few members are in any order, and
- * of others those members that are required.
+ * In order: declared members as the schema lists them, then others. Rules are states: the next declared member and, as
+ * far as it matters, the number of members. In any order: states are sets of declared members that have occurred.
+ *
+ * Plain schemas are in order: models are trained to write so, and it forces most keys. If a schema has keywords that
+ * judge the
+ * object as a whole (oneOf, not, if, dependencies …), objects with few members are in any order; of larger objects, only the
+ * required members are.
  */
 #include <string.h>
 
@@ -20,7 +22,7 @@ struct part {
 	bool required;
 };
 
-/* Names of other members that have one goal. */
+/* A set of names of other members with one goal. */
 struct region {
 	rx names;
 	lit *lits;
@@ -92,7 +94,7 @@ static struct name_list names_of(struct schema *s, const struct obj *o)
 	return l;
 }
 
-/* False: a required member has no value. */
+/* False: a required member can have no value. */
 static bool find_parts(struct members *m, const struct name_list *names)
 {
 	m->parts = con_alloc(m->s->c, names->n + 1, sizeof *m->parts);
@@ -238,8 +240,8 @@ static bool other_member(struct members *m, unsigned which, struct rules_sym *ou
 
 struct states {
 	struct members *m;
-	uint32_t top;   /* counts end there: what is more is the same */
-	uint32_t least; /* members that are asked for; 0 where those required are as many */
+	uint32_t top;   /* the highest count: larger ones are equivalent */
+	uint32_t least; /* minimum number of members; 0: the required members suffice */
 	bool others;
 	struct rules_sym other, comma;
 };
@@ -256,7 +258,7 @@ static struct rules_sym other_members(struct states *t, uint32_t count)
 	return rules_repeat(r, con_sequence(t->m->s->c, of, 2), NULL, 0, least, most);
 }
 
-/* After the declared members where no other member has to satisfy anything. */
+/* After the declared members, if other members need not satisfy anything. */
 static struct rules_sym plain_tail(struct states *t, uint32_t count)
 {
 	struct rules *r = t->m->s->c->rules;
@@ -398,7 +400,7 @@ static bool choose_free(struct free_members *f, size_t n)
 	return f->ordered != NULL && f->any != NULL && f->rest != NULL;
 }
 
-/* first: nothing comes before, so there is no comma. */
+/* first: no comma before it. */
 static void add_rest(struct free_members *f, struct rules_sym to, struct rules_sym skipped, size_t at, unsigned seen,
 		     bool first)
 {
@@ -482,7 +484,7 @@ static void emit_states(struct members *m, struct rules_sym to)
 		return;
 	}
 	if (m->n_somes > 0 && (m->o->least > 1 || m->o->most != NO_MOST)) {
-		con_fail(c, SL_EUNSUPPORTED, "an object's number of members is bounded in a way that is not supported");
+		con_fail(c, SL_EUNSUPPORTED, "these bounds on the number of members are not supported");
 		return;
 	}
 	size_t n_free = count_free(&t);
@@ -551,8 +553,8 @@ static void choose(struct choice *e, const struct obj *o, size_t at)
 	choose_declared(e, o, at, &names);
 	if (e->n_left == MAX_TAIL_SOMES) {
 		con_fail(e->s->c, SL_EUNSUPPORTED,
-			 "complements of patternProperties or additionalProperties are combined "
-			 "in a way that is not supported");
+			 "this combination of complements of patternProperties or "
+			 "additionalProperties is not supported");
 		return;
 	}
 	e->left[e->n_left++] = o->somes[at];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GBNF, the grammars of llama.cpp: `name ::= "text" [a-z] . ( … ) * + ? {m,n} | …`, comments after #. The rule is `root`.
- * A rule ends at a line end outside parentheses that is not after `|` or `::=`.
+ * GBNF, the grammars of llama.cpp: `name ::= "text" [a-z] . ( … ) * + ? {m,n} | …`, with comments after #. The start rule is
+ * `root`. A rule ends at the end of a line, except inside parentheses and after `|` or `::=`.
  */
 #include <string.h>
 
@@ -70,7 +70,7 @@ static uint32_t read_char(struct ebnf *g)
 	}
 	int len = utf8_decode((const uint8_t *)g->text + g->at, g->n - g->at, &cp);
 	if (len <= 0)
-		ebnf_fail(g, SL_EINVAL, g->at, "it is not UTF-8");
+		ebnf_fail(g, SL_EINVAL, g->at, "invalid UTF-8");
 	g->at += len > 0 ? (size_t)len : g->at < g->n;
 	return cp;
 }

@@ -174,7 +174,7 @@ static struct jv *read_value(struct reader *r, const struct jv *parent, size_t a
 	else if (first != '\0')
 		read_scalar(r, v);
 	else if (r->scan.bad == NULL)
-		r->scan.bad = "it ends too early";
+		r->scan.bad = "unexpected end";
 	return r->c->rc == 0 && r->scan.bad == NULL ? v : NULL;
 }
 
@@ -189,7 +189,7 @@ struct jv *jv_parse(struct con *c, const char *text, size_t n)
 	struct jv *v = read_value(&r, NULL, 0);
 	if (c->rc == 0 && (v == NULL || !json_scan_end(&r.scan)))
 		con_fail(c, SL_EINVAL, "malformed JSON: %s at byte %zu",
-			 r.scan.bad != NULL ? r.scan.bad : "text after its end", (size_t)(r.scan.at - text));
+			 r.scan.bad != NULL ? r.scan.bad : "text after the end", (size_t)(r.scan.at - text));
 	return c->rc == 0 ? v : NULL;
 }
 
@@ -228,7 +228,7 @@ const char *jv_pointer(const struct jv *v, char *out, size_t room)
 	return out;
 }
 
-/* The token until the next slash, unescaped in place of `out`. */
+/* The token up to the next slash, unescaped into `out`. */
 static struct proto_str next_token(struct proto_str *rest, char *out, size_t room)
 {
 	size_t n = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A JSON text as a tree in the memory of a translation. Unlike jansson's it keeps numbers as they are written (bounds
- * are decimal and may be larger than any machine word), the order of members, and where each value is.
+ * A JSON text as a tree in the memory of a translation. Unlike jansson's, it keeps the spelling of numbers (bounds are
+ * decimal and may exceed any machine word), the order of members, and the position of each value.
  */
 #ifndef ENGINE_CONSTRAINT_JSON_TREE_H
 #define ENGINE_CONSTRAINT_JSON_TREE_H
@@ -30,9 +30,9 @@ struct jv {
 	void *note[3]; /* of the reader of schemas: its sets, its group */
 };
 
-/* NULL after a fault: SL_EINVAL for malformed JSON and duplicate keys, SL_ELIMIT for deep nesting. */
+/* NULL after a fault: SL_EINVAL: malformed JSON or duplicate keys; SL_ELIMIT: nested too deep. */
 struct jv *jv_parse(struct con *c, const char *text, size_t n);
-/* The value of a key; NULL: there is none, or o is no object. */
+/* The value of a key; NULL: none, or o is not an object. */
 const struct jv *jv_get(const struct jv *o, const char *key);
 const struct jv *jv_get_str(const struct jv *o, struct proto_str key);
 bool jv_is(const struct jv *v, enum jv_kind kind); /* false for NULL */
@@ -40,11 +40,11 @@ bool jv_text_is(const struct jv *v, const char *text);
 bool str_equal(struct proto_str a, struct proto_str b);
 /* The JSON pointer (RFC 6901) of a value, cut to room; "" is the root. */
 const char *jv_pointer(const struct jv *v, char *out, size_t room);
-/* The value that a pointer's decoded text leads to; NULL: none. */
+/* The value at a decoded JSON pointer; NULL: none. */
 const struct jv *jv_follow(const struct jv *root, struct proto_str pointer);
-/* Finds values that are alike: with the same members in the same order, numbers spelled the same. */
+/* Sets `same` of values that are written alike: the same members in the same order, numbers spelled the same. */
 void jv_unify(struct con *c, struct jv *root);
-/* Equal as JSON Schema has it: numbers by value, members in any order. False, too, after a fault. */
+/* Are they equal for JSON Schema: numbers by value, members in any order? Also false after a fault. */
 bool jv_equal(struct con *c, const struct jv *a, const struct jv *b);
 
 #endif

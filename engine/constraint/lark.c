@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lark's EBNF (https://lark-parser.readthedocs.io/en/stable/grammar.html). There is no lexer behind it: a text is in
- * the grammar if it is a sequence of its terminals in some way, with ignored terminals after any of them. So priorities
- * of rules and terminals, which only choose among parses, mean nothing and are skipped. The rule is `start`. Refused by
- * name: templates, %declare, %override, %extend, imports other than of `common`.
+ * Lark's EBNF (https://lark-parser.readthedocs.io/en/stable/grammar.html). There is no lexer: a text is in the grammar
+ * if it is any sequence of its terminals, with ignored terminals after any of them. Priorities only choose among
+ * parses, so they are skipped. The start rule is `start`. Refused with a message: templates, %declare, %override,
+ * %extend, and imports other than of `common`.
  */
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static const struct {
     {"C_COMMENT", "/\\*(?:[^*]|\\*+[^*/])*\\*+/"},
 };
 
-/* NULL: there is none of that name. */
+/* NULL: no such name. */
 static const char *common_terminal(struct proto_str name)
 {
 	for (size_t i = 0; i < sizeof terminals / sizeof *terminals; i++)
@@ -113,7 +113,7 @@ static bool is_terminal(struct proto_str name)
 
 /* ---- strings and regular expressions ---- */
 
-/* Python's escapes; one that is unknown stays as it is. */
+/* Python's escapes; an unknown escape stays unchanged. */
 static uint32_t read_char(struct ebnf *g)
 {
 	static const char from[] = "nrtfvab0\"'\\/", to[] = "\n\r\t\f\v\a\b\0\"'\\/";
@@ -131,7 +131,7 @@ static uint32_t read_char(struct ebnf *g)
 	}
 	int len = utf8_decode((const uint8_t *)g->text + g->at, g->n - g->at, &cp);
 	if (len <= 0)
-		ebnf_fail(g, SL_EINVAL, g->at, "it is not UTF-8");
+		ebnf_fail(g, SL_EINVAL, g->at, "invalid UTF-8");
 	g->at += len > 0 ? (size_t)len : g->at < g->n;
 	return cp;
 }
@@ -174,7 +174,7 @@ static struct ebnf_node *read_text(struct ebnf *g)
 		g->at += 2;
 		struct word to = peek(g) == '"' ? read_string(g) : (struct word){0};
 		if (w.n != 1 || to.n != 1 || w.chars[0] > to.chars[0]) {
-			ebnf_fail(g, SL_EINVAL, begin, "a range is from one character to a later one");
+			ebnf_fail(g, SL_EINVAL, begin, "a range must be from one character to a later one");
 			return NULL;
 		}
 		struct rx_range range = {w.chars[0], to.chars[0]};
@@ -310,7 +310,7 @@ static struct ebnf_node *read_item(struct ebnf *g)
 	return ebnf_repeat(g, n, least, most);
 }
 
-/* Whether the next line goes on with this rule: with |, or inside parentheses. */
+/* Does the next line continue this rule: with |, or inside parentheses? */
 static bool continues(struct ebnf *g)
 {
 	size_t before = g->at;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiler: after(e, then) is the language of e followed by `then`, for each kind of character before it. What
- * may be anything around a match is any text; or, for complements, every byte string: the pool knows that nothing is
- * left of its complement. Characters begin at their first bytes only, so a match does, too.
+ * The compiler: after(e, then) is the language of e followed by `then`, for each kind of preceding character. Around a
+ * match may be any text or, for complements, any byte string, whose complement the pool simplifies to nothing.
+ * Characters begin only at their first bytes, and so do matches.
  */
 #include "engine/constraint/regex.h"
 
@@ -12,7 +12,7 @@
 
 enum { MAX_UNROLLED = 64, MAX_LEVELS = 4000, SOON_NONE = 64 };
 
-/* What may follow, where nothing, a word character or another one comes before. */
+/* What may follow, by the preceding character: none, a word character, another. */
 enum { AT_START, AFTER_WORD, AFTER_OTHER, CONTEXTS };
 struct then {
 	rx of[CONTEXTS];
@@ -36,8 +36,8 @@ static struct then either(struct compiler *m, struct then a, struct then b)
 	return a;
 }
 
-/* What of a is in test, and what is not. Intersections are what searching is slow in, so they are kept only where
- * neither is all of a. */
+/* Splits a into what is in test and what is not. Intersections make searches slow, so they are used only if neither is
+ * all of a. */
 static void split(struct compiler *m, rx a, rx test, rx *in, rx *out)
 {
 	*in = rx_and(m->c->pool, a, test);
@@ -84,7 +84,7 @@ static bool is_end(struct then k)
 	return k.of[AT_START] == RX_EPS && k.of[AFTER_WORD] == RX_EPS && k.of[AFTER_OTHER] == RX_EPS;
 }
 
-/* ((?!x)a)* up to the end of the text, a one character: all are a, and x begins at none. */
+/* ((?!x)a)* up to the end of the text, for one character a: all characters are a, and x begins at none of them. */
 static struct then after_tempered(struct compiler *m, const struct re *e, struct then k)
 {
 	struct rx_pool *p = m->c->pool;
@@ -111,7 +111,7 @@ static bool is_anything(const struct compiler *m, struct then k)
 	return k.of[AT_START] == m->tail && k.of[AFTER_WORD] == m->tail && k.of[AFTER_OTHER] == m->tail;
 }
 
-/* Before anything, more than the least number of copies is anything, too. */
+/* If anything may follow, copies beyond the least number are covered by that. */
 static struct then before_anything(struct compiler *m, const struct re *e, struct then k)
 {
 	if (e->least == 0)
@@ -146,7 +146,7 @@ static struct then after_ahead(struct compiler *m, const struct re *e, struct th
 	return k;
 }
 
-/* What follows begins with a word character, or does not. */
+/* Splits what follows: it begins with a word character, or not. */
 static rx beginning(struct compiler *m, rx k, bool word)
 {
 	struct rx_pool *p = m->c->pool;
@@ -168,7 +168,7 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 {
 	struct then out = nothing();
 	if (++m->level > MAX_LEVELS)
-		re_fail(m->p, SL_ELIMIT, e->at, "its assertions are nested too deep");
+		re_fail(m->p, SL_ELIMIT, e->at, "assertions are nested too deep");
 	if (m->p->fault->code != 0 || !con_step(m->c, 1)) {
 		m->level--;
 		return out;
@@ -200,8 +200,8 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 	return out;
 }
 
-/* Anything may come before the match, and `then` has what comes after. What may come before it is made of characters,
- * as the text is that it is intersected with: then both are always at the same place of a character. */
+/* Anything may precede the match; `found` has the match and what follows. The preceding text consists of characters,
+ * like the text it is intersected with, so both are always at the same position within a character. */
 static rx searched(struct compiler *m, struct then found)
 {
 	struct rx_pool *p = m->c->pool;
@@ -239,7 +239,7 @@ rx regex_rx(struct con *c, const char *text, size_t n, unsigned how, struct rege
 	struct re_parser p = {.c = c, .text = text, .n = n, .how = how, .fault = fault};
 	*fault = (struct regex_fault){0};
 	if (n > CON_REGEX_BYTES) {
-		re_fail(&p, SL_ELIMIT, 0, "it is longer than %d bytes", CON_REGEX_BYTES);
+		re_fail(&p, SL_ELIMIT, 0, "longer than %d bytes", CON_REGEX_BYTES);
 		return RX_NONE;
 	}
 	const struct re *e = re_parse(&p);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Regular expressions of ECMA-262 with the u flag, as JSON Schema uses them, to regular languages. As there, `.` is no
- * line end and \d, \w are ASCII. Beyond it: what only the other mode takes and is clear ([\w-.], an identity escape of
- * a punctuation mark, a brace that is no quantifier), and (?i).
+ * Translates regular expressions of ECMA-262 with the u flag, as JSON Schema uses them, to regular languages: `.` is
+ * not a line end, and \d and \w are ASCII. Also accepted: unambiguous syntax of the mode without u ([\w-.], an escaped
+ * punctuation mark, a brace that is not a quantifier), and (?i).
  *
  * Assertions (^ $ \b \B and lookaheads) are compiled from right to left against the language of what follows, once for
- * each kind of character that may come before: none, a word character, another. Lazy quantifiers equal greedy ones.
- * Refused by name: backreferences, lookbehinds of more than one character, assertions inside an unbounded repetition.
+ * each kind of preceding character: none, a word character, another. Lazy quantifiers equal greedy ones. Refused with a
+ * message: backreferences, lookbehinds of more than one character, assertions inside an unbounded repetition.
  */
 #ifndef ENGINE_CONSTRAINT_REGEX_H
 #define ENGINE_CONSTRAINT_REGEX_H
@@ -14,11 +14,11 @@
 #include "engine/constraint/con.h"
 
 enum {
-	REGEX_SEARCH = 1, /* any text with a match in it; else the whole text matches */
+	REGEX_SEARCH = 1, /* texts that contain a match; otherwise the whole text must match */
 	REGEX_FOLD = 2,   /* both cases of letters */
 	REGEX_ALL = 4,    /* `.` is any character */
-	REGEX_SPACED = 8, /* blanks and # comments mean nothing */
-	REGEX_BYTES = 16, /* of a search: what is around a match need not be UTF-8 */
+	REGEX_SPACED = 8, /* ignores blanks and # comments */
+	REGEX_BYTES = 16, /* in a search, the text around a match need not be UTF-8 */
 };
 
 struct regex_fault {
@@ -27,7 +27,7 @@ struct regex_fault {
 	char what[96];
 };
 
-/* The language, in UTF-8. RX_NONE and fault->code on a fault (RX_NONE without one: nothing matches). */
+/* The language, in UTF-8. On a fault RX_NONE and fault->code; RX_NONE without a fault: nothing matches. */
 rx regex_rx(struct con *c, const char *text, size_t n, unsigned how, struct regex_fault *fault);
 
 #endif

@@ -22,7 +22,7 @@ uint32_t re_next(struct re_parser *p)
 		return UINT32_MAX;
 	int len = utf8_decode((const uint8_t *)p->text + p->at, p->n - p->at, &cp);
 	if (len <= 0) {
-		re_fail(p, SL_EINVAL, p->at, "it is not UTF-8");
+		re_fail(p, SL_EINVAL, p->at, "invalid UTF-8");
 		return UINT32_MAX;
 	}
 	p->at += (size_t)len;
@@ -36,7 +36,7 @@ rx re_set(struct re_parser *p, struct charset *set)
 	return charset_rx(p->c, set);
 }
 
-/* Exactly n hexadecimal digits; UINT32_MAX: there are none. */
+/* Exactly n hexadecimal digits; UINT32_MAX: fewer. */
 static uint32_t read_hex(struct re_parser *p, size_t n)
 {
 	uint32_t v = 0;
@@ -123,7 +123,7 @@ bool re_escape(struct re_parser *p, bool in_class, struct charset *set, uint32_t
 	uint32_t cp = re_next(p);
 	*single = UINT32_MAX;
 	if (cp == UINT32_MAX)
-		return re_fail(p, SL_EINVAL, begin, "it ends in a backslash") == 0;
+		return re_fail(p, SL_EINVAL, begin, "a backslash at the end") == 0;
 	if (cp == 'p' || cp == 'P')
 		return read_property(p, cp == 'P', set);
 	if (cp < 0x80 && charset_add_class(p->c, set, (char)cp))
@@ -133,7 +133,7 @@ bool re_escape(struct re_parser *p, bool in_class, struct charset *set, uint32_t
 		if ((cp >= '1' && cp <= '9') || cp == 'k')
 			return re_fail(p, SL_EUNSUPPORTED, begin, "backreferences are not supported") == 0;
 		if ((cp | 0x20) >= 'a' && (cp | 0x20) <= 'z')
-			return re_fail(p, SL_EINVAL, begin, "\\%c is no escape", (char)cp) == 0;
+			return re_fail(p, SL_EINVAL, begin, "\\%c is not an escape", (char)cp) == 0;
 		named = cp;
 	}
 	if (named == UINT32_MAX)

@@ -84,7 +84,7 @@ static bool read_count(struct re_parser *p, size_t *at, uint32_t *out)
 	return *at > begin;
 }
 
-/* {2}, {2,}, {2,5} at the brace; 0: it is none, and the brace is a character. */
+/* {2}, {2,}, {2,5} at the brace; 0: not a quantifier, so the brace is a character. */
 static size_t read_braces(struct re_parser *p, uint32_t *least, uint32_t *most)
 {
 	size_t at = p->at + 1;
@@ -99,7 +99,7 @@ static size_t read_braces(struct re_parser *p, uint32_t *least, uint32_t *most)
 	return at < p->n && p->text[at] == '}' ? at + 1 : 0;
 }
 
-/* False: there is none. */
+/* False: no quantifier. */
 static bool read_quantifier(struct re_parser *p, uint32_t *least, uint32_t *most)
 {
 	size_t after = p->at + 1;
@@ -112,7 +112,7 @@ static bool read_quantifier(struct re_parser *p, uint32_t *least, uint32_t *most
 	if (after == 0 || p->at >= p->n)
 		return false;
 	if (*least > *most || *least == RX_UNBOUNDED)
-		re_fail(p, SL_EINVAL, p->at, "a quantifier is out of order or too large");
+		re_fail(p, SL_EINVAL, p->at, "a quantifier's bounds are out of order or too large");
 	p->at = after;
 	if (peek(p) == '?') /* lazy: the same language */
 		p->at += p->at < p->n;
@@ -169,7 +169,8 @@ static const struct re *modified(struct re_parser *p, size_t begin)
 	return e;
 }
 
-/* Lookbehinds are told apart as word characters are for \\b, so all of an expression are of the same characters. */
+/* Lookbehinds use the kinds of preceding characters, like \\b. So all of an expression must have the same characters.
+ */
 static const struct re *behind(struct re_parser *p, size_t begin, const struct re *e)
 {
 	if (e == NULL)
@@ -178,7 +179,7 @@ static const struct re *behind(struct re_parser *p, size_t begin, const struct r
 	bool single =
 	    e->a->plain && one != RX_NONE && rx_is_none(p->c->pool, con_minus(p->c, one, con_any_char(p->c)), 64);
 	if (!single || (p->behind != RX_NONE && p->behind != one) || p->boundaries) {
-		re_fail(p, SL_EUNSUPPORTED, begin, "lookbehinds are not supported but of one character, without \\b");
+		re_fail(p, SL_EUNSUPPORTED, begin, "only lookbehinds of one character and without \\b are supported");
 		return NULL;
 	}
 	p->behind = one;
@@ -325,6 +326,6 @@ const struct re *re_parse(struct re_parser *p)
 {
 	const struct re *e = parse_choice(p);
 	if (e != NULL && p->at < p->n)
-		re_fail(p, SL_EINVAL, p->at, "a parenthesis closes nothing");
+		re_fail(p, SL_EINVAL, p->at, "an unmatched closing parenthesis");
 	return p->fault->code == 0 ? e : NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The syntax tree of regular expressions: only what assertions need; everything else is a language at once.
+ * The syntax tree of regular expressions, as far as assertions need it; everything else is a language at once.
  */
 #ifndef ENGINE_CONSTRAINT_REGEX_PRIV_H
 #define ENGINE_CONSTRAINT_REGEX_PRIV_H

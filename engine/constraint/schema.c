@@ -184,7 +184,7 @@ bool schema_count(struct schema *s, const struct jv *of, const char *keyword, ui
 	if (v == NULL)
 		return false;
 	if (v->kind != JV_NUMBER || !decimal_read(s->c, v->text, &d) || d.negative || !decimal_is_whole(&d)) {
-		schema_fail(s, SL_EINVAL, of, keyword, "it is not a whole number from 0");
+		schema_fail(s, SL_EINVAL, of, keyword, "must be a non-negative integer");
 		return false;
 	}
 	uint64_t n = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON Schema (2020-12, and what drafts 4 to 2019-09 have beside it) to rules.
+ * JSON Schema (2020-12, and what drafts 4 to 2019-09 add) to rules.
  *
- * A schema, or its complement, is a literal. A goal is a set of literals: the values that satisfy all of them. Each
- * goal becomes one rule. For that its literals are evaluated to sets: what they permit of each type, where the values
- * inside arrays and objects are goals again, evaluated when needed, so recursion ends. Null, booleans, numbers and
- * strings are languages, closed under intersection and complement. Arrays and objects are unions of shapes:
- * conjunctions of constraints. So allOf is intersection, anyOf union, oneOf and not use complements, which are exact:
- * the complement of a shape's constraint is a union of shapes.
+ * A literal is a schema or its complement. A goal is a set of literals: the values that satisfy all of them; each goal
+ * becomes one rule. For that, its literals are evaluated to sets: the permitted values of each type. Values inside
+ * arrays and objects are goals again, evaluated on demand, so recursion ends. Null, booleans, numbers and strings are
+ * languages, closed under intersection and complement. Arrays and objects are unions of shapes; a shape is a
+ * conjunction of constraints. So allOf is an intersection and anyOf a union. oneOf and not use complements, which are
+ * exact: the complement of a shape's constraint is a union of shapes.
  *
  *   schema.c           entry, faults, names, goals            schema_ref.c      $ref, $id, $anchor
  *   schema_keyword.c   the table of keywords; type, enum      schema_logic.c    allOf, anyOf, oneOf, not, if
@@ -81,7 +81,7 @@ struct group {
 	size_t n_index;
 };
 
-/* At least one member has a name of `names` and a value of `value`. */
+/* At least one member with a name in `names` has a value in `value`. */
 struct some {
 	rx names;
 	lit value;
@@ -155,7 +155,7 @@ struct schema {
 	lit at;                          /* what is translated: a limit that is reached there names it */
 	const struct jv *always, *never; /* the schemas true and false */
 	enum schema_draft draft;
-	bool standard;  /* $schema is there: keywords of OpenAPI mean nothing */
+	bool standard;  /* it has $schema, so keywords of OpenAPI have no meaning */
 	bool any_order; /* of members: see emit_object.c */
 	size_t n_free;  /* alternatives that it has cost */
 	struct proto_str *names;
@@ -192,7 +192,7 @@ bool schema_matches(struct schema *s, rx lang, struct proto_str text);
 /* ---- schema_ref.c ---- */
 
 void schema_find_resources(struct schema *s);
-/* NULL and a fault: nothing is there, or it is not in this document. */
+/* NULL and a fault: no such value, or not in this document. */
 const struct jv *schema_resolve(struct schema *s, const struct jv *at, const char *keyword, const struct jv *ref);
 
 /* ---- schema_set.c ---- */
@@ -212,7 +212,7 @@ const struct set *goal_set(struct schema *s, struct goal *g);
 
 const struct set *schema_set(struct schema *s, lit l);
 
-/* Each: the set of what its keywords in `of` permit, or of what they refuse; NULL: it has none of them. */
+/* Each returns the set that its keywords in `of` permit or (inverted) exclude; NULL: `of` has none of its keywords. */
 typedef struct set *keyword_fn(struct schema *s, const struct jv *of, bool inverted);
 keyword_fn keyword_type, keyword_const, keyword_enum;
 keyword_fn keyword_ref, keyword_all_of, keyword_any_of, keyword_one_of, keyword_not, keyword_if;
@@ -233,10 +233,10 @@ bool schema_format(struct schema *s, struct proto_str name, rx *out);
 /* ---- shapes ---- */
 
 struct obj *obj_new(struct schema *s);
-/* NULL: no object is in both. */
+/* NULL: no object is in both shapes. */
 const struct obj *obj_and(struct schema *s, const struct obj *a, const struct obj *b);
 bool obj_is_none(struct schema *s, const struct obj *o);
-bool obj_within(struct schema *s, const struct obj *a, const struct obj *b); /* a has every constraint of b */
+bool obj_within(struct schema *s, const struct obj *a, const struct obj *b); /* does a have every constraint of b? */
 const struct group *schema_group(struct schema *s, const struct jv *of);
 /* The goal of the member with a name; NULL after a fault. */
 struct goal *obj_member(struct schema *s, const struct obj *o, uint32_t name);

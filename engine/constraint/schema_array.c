@@ -123,7 +123,7 @@ static struct tuple *read_tuple(struct schema *s, const struct jv *of)
 	if (prefix == NULL && rest == NULL)
 		return NULL;
 	if ((prefix != NULL && prefix->kind != JV_ARRAY) || jv_is(rest, JV_ARRAY)) {
-		schema_fail(s, SL_EINVAL, of, "prefixItems", "it is not a list of schemas");
+		schema_fail(s, SL_EINVAL, of, "prefixItems", "must be a list of schemas");
 		return NULL;
 	}
 	struct tuple *t = con_alloc(s->c, 1, sizeof *t);

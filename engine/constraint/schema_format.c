@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Formats: the grammars of their RFCs as regular expressions. A format that is not in the table is an annotation, as
- * the specification has it.
+ * Formats: the grammars of their RFCs as regular expressions. An unknown format is an annotation, as the
+ * specification says.
  */
 #include <string.h>
 
@@ -72,7 +72,7 @@
 #define TEMPLATE "(?:[!#$&(-;=?-\\[\\]_a-z~" UCS "]|" PCT "|\\{[+#./;?&=,!@|]?" VARSPEC "(?:," VARSPEC ")*\\})*"
 
 /* ECMA-262 22.2.1, of which this is a part: groups nested two deep, ranges of letters and digits, no backreferences and
- * lookbehinds. All regular expressions are no regular language. */
+ * lookbehinds. The language of all regular expressions is not regular. */
 #define RE_ESCAPE "\\\\(?:[dDsSwWtnrfv.*+?^$()\\[\\]{}|/\\\\]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
 #define RE_RANGE "a-z|A-Z|0-9|a-f|A-F|1-9|0-1|0-3|0-5|1-5"
 #define RE_CLASS "\\[\\^?(?:" RE_RANGE "|[^\\\\\\[\\]^-]|" RE_ESCAPE "|\\\\-)+-?\\]"

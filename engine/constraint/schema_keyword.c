@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of keywords, and those that speak of values as such: type, enum, const.
+ * The table of keywords, and the keywords on values as such: type, enum, const.
  */
 #include <string.h>
 
 #include "engine/constraint/decimal.h"
 #include "engine/constraint/schema.h"
 
-/* Keywords that change what is valid and are not supported. */
+/* Unsupported keywords that affect validity. */
 static const char *const refused[] = {"$recursiveRef"};
 
 static keyword_fn *const keywords[] = {
@@ -42,7 +42,7 @@ static keyword_fn *const keywords[] = {
     keyword_one_of,
 };
 
-static const struct set being_made; /* the mark of a set that is not complete */
+static const struct set being_made; /* marks an incomplete set */
 
 static void check_refused(struct schema *s, const struct jv *of)
 {
@@ -70,7 +70,7 @@ static const struct set *all_keywords(struct schema *s, const struct jv *of, boo
 		const struct set *one = keywords[i](s, of, inverted);
 		if (one != NULL)
 			out = inverted ? set_or(s, out, one) : set_and(s, out, one);
-		/* Up to draft 7 nothing else counts beside a reference. */
+		/* Up to draft 7, a reference disables its sibling keywords. */
 		if (i == 0 && one != NULL && s->draft <= DRAFT_7)
 			return out;
 	}
@@ -88,7 +88,7 @@ const struct set *schema_set(struct schema *s, lit l)
 	if (of->kind == JV_TRUE || of->kind == JV_FALSE)
 		return (of->kind == JV_TRUE) != inverted ? set_all(s) : set_none(s);
 	if (of->kind != JV_OBJECT) {
-		schema_fail(s, SL_EINVAL, of, NULL, "a schema is an object or a boolean");
+		schema_fail(s, SL_EINVAL, of, NULL, "a schema must be an object or a boolean");
 		return set_none(s);
 	}
 	if (of->note[inverted] == &being_made && s->empty_level > 0) {
@@ -96,7 +96,7 @@ const struct set *schema_set(struct schema *s, lit l)
 		return set_all(s);
 	}
 	if (of->note[inverted] == &being_made || s->level >= SCHEMA_MAX_LEVELS) {
-		schema_fail(s, SL_EINVAL, of, NULL, "its references lead back to it without any value between");
+		schema_fail(s, SL_EINVAL, of, NULL, "its references form a cycle");
 		return set_none(s);
 	}
 	if (of->note[inverted] != NULL)
@@ -141,7 +141,7 @@ static bool add_type(struct schema *s, struct set *out, struct proto_str name, b
 	return true;
 }
 
-/* The values of all other types. Numbers that are no integers are plain ones with a fraction. */
+/* All values of other types. Of numbers, the non-integers are plain numbers with a fraction. */
 static struct set *other_types(struct schema *s, const struct set *a)
 {
 	struct set *out = set_all(s);
@@ -171,7 +171,7 @@ struct set *keyword_type(struct schema *s, const struct jv *of, bool inverted)
 	for (size_t i = 0; v->kind == JV_ARRAY && i < v->n; i++)
 		known = v->items[i]->kind == JV_STRING && add_type(s, out, v->items[i]->text, inverted) && known;
 	if (!known)
-		schema_fail(s, SL_EINVAL, of, "type", "it is no type or list of types");
+		schema_fail(s, SL_EINVAL, of, "type", "must be a type or a list of types");
 	if (!s->standard && jv_is(jv_get(of, "nullable"), JV_TRUE))
 		out->null = true;
 	return inverted ? other_types(s, out) : out;
@@ -313,7 +313,7 @@ struct set *keyword_const(struct schema *s, const struct jv *of, bool inverted)
 	return set_or(s, set_none(s), one_value(s, v, inverted));
 }
 
-/* The strings of an enumeration at once: pair by pair they would cost a square. */
+/* All strings of an enumeration at once: pairwise unions would be quadratic. */
 static void add_words(struct schema *s, struct set *out, const struct jv *v, bool inverted)
 {
 	struct proto_str *words = con_alloc(s->c, v->n + 1, sizeof *words);
@@ -337,7 +337,7 @@ struct set *keyword_enum(struct schema *s, const struct jv *of, bool inverted)
 	if (v == NULL || out == NULL)
 		return NULL;
 	if (v->kind != JV_ARRAY) {
-		schema_fail(s, SL_EINVAL, of, "enum", "it is not an array");
+		schema_fail(s, SL_EINVAL, of, "enum", "must be an array");
 		return NULL;
 	}
 	add_words(s, out, v, inverted);

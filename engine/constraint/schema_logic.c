@@ -28,9 +28,9 @@ static const struct jv *branches(struct schema *s, const struct jv *of, const ch
 	if (v == NULL)
 		return NULL;
 	if (v->kind != JV_ARRAY || v->n == 0)
-		schema_fail(s, SL_EINVAL, of, keyword, "it is not a list of schemas");
+		schema_fail(s, SL_EINVAL, of, keyword, "must be a list of schemas");
 	else if (v->n > MAX_BRANCHES * 16)
-		schema_fail(s, SL_ELIMIT, of, keyword, "it has more than %d schemas", MAX_BRANCHES * 16);
+		schema_fail(s, SL_ELIMIT, of, keyword, "more than %d schemas", MAX_BRANCHES * 16);
 	return s->c->rc == 0 ? v : NULL;
 }
 
@@ -64,7 +64,7 @@ struct set *keyword_any_of(struct schema *s, const struct jv *of, bool inverted)
 
 /* ---- oneOf ---- */
 
-/* What the other keywords of a schema permit narrows its branches before they are told apart: most overlaps vanish. */
+/* Intersects the branches with the schema's other keywords before they are made exclusive: most overlaps vanish. */
 static const struct set *siblings(struct schema *s, const struct jv *of)
 {
 	static keyword_fn *const narrowing[] = {keyword_type, keyword_required, keyword_properties};
@@ -121,7 +121,7 @@ struct set *keyword_one_of(struct schema *s, const struct jv *of, bool inverted)
 	if (v == NULL)
 		return NULL;
 	if (v->n > MAX_BRANCHES) {
-		schema_fail(s, SL_ELIMIT, of, "oneOf", "it has more than %d schemas", MAX_BRANCHES);
+		schema_fail(s, SL_ELIMIT, of, "oneOf", "more than %d schemas", MAX_BRANCHES);
 		return NULL;
 	}
 	return inverted ? not_one_of(s, v) : one_of(s, of, v);

@@ -4,7 +4,7 @@
  */
 #include "engine/constraint/schema.h"
 
-/* All values that are no objects, and objects of the shape; inverted: those objects only. */
+/* All values except objects, and objects of the shape; inverted: only these objects. */
 static struct set *objects(struct schema *s, const struct obj *o, bool inverted)
 {
 	if (inverted)
@@ -59,7 +59,7 @@ static struct obj *with_some(struct schema *s, rx names, lit value)
 	return o;
 }
 
-/* Names that a group has neither as properties nor in patterns. */
+/* Names that are neither properties of a group nor match its patterns. */
 static rx unknown_names(struct schema *s, const struct group *g)
 {
 	struct proto_str *words = con_alloc(s->c, g->n_properties + 1, sizeof *words);
@@ -73,7 +73,7 @@ static rx unknown_names(struct schema *s, const struct group *g)
 	return names;
 }
 
-/* At least one member breaks its rule. */
+/* At least one member violates its schema. */
 static struct set *not_group(struct schema *s, const struct group *g)
 {
 	struct set *out = set_none(s);
@@ -115,11 +115,11 @@ static bool is_list(struct schema *s, const struct jv *of, const char *keyword, 
 	for (size_t i = 0; good && i < v->n; i++)
 		good = v->items[i]->kind == JV_STRING;
 	if (!good)
-		schema_fail(s, SL_EINVAL, of, keyword, "it is not a list of names");
+		schema_fail(s, SL_EINVAL, of, keyword, "must be a list of names");
 	return good;
 }
 
-/* Objects with all the names, or without one of them at least. */
+/* Objects with all the names, or (inverted) without at least one of them. */
 static struct set *with_names(struct schema *s, const struct jv *names, bool inverted)
 {
 	const struct obj *all = s->any_obj;
@@ -190,7 +190,7 @@ struct set *keyword_property_names(struct schema *s, const struct jv *of, bool i
 
 /* ---- dependencies ---- */
 
-/* A member that is there asks for others, or for a schema of the whole object. */
+/* The presence of a member requires other members, or a schema for the whole object. */
 static struct set *dependency(struct schema *s, const struct jv *of, const char *keyword, const struct jv_member *m,
 			      bool inverted)
 {
@@ -232,7 +232,7 @@ struct set *keyword_dependencies(struct schema *s, const struct jv *of, bool inv
 
 /* ---- unevaluatedProperties ---- */
 
-/* o, and a group that has `rest` for the names that none of its groups know. */
+/* o with another group, which has `rest` for the names that none of its groups know. */
 static const struct obj *with_unevaluated(struct schema *s, const struct obj *o, lit rest)
 {
 	struct obj *out = obj_new(s);

@@ -32,7 +32,7 @@ static const struct named *group_property(const struct group *g, uint32_t name)
 	}
 }
 
-/* Adds the literals that g has for a member of this name; false: it knows none. */
+/* Adds the literals that g has for a member of this name; false: none. */
 static bool group_lits(struct schema *s, const struct group *g, uint32_t name, lit *out, size_t *n)
 {
 	const struct named *property = group_property(g, name);
@@ -134,7 +134,7 @@ static bool requires(const struct obj *o, uint32_t name)
 	return false;
 }
 
-/* A required member that must not be there. */
+/* Is a required member forbidden? */
 static bool forbids_required(const struct schema *s, const struct obj *o)
 {
 	for (size_t i = 0; i < o->n_named; i++)
@@ -164,8 +164,8 @@ const struct obj *obj_and(struct schema *s, const struct obj *a, const struct ob
 		out->names = b->names;
 	out->least = a->least > b->least ? a->least : b->least;
 	out->most = a->most < b->most ? a->most : b->most;
-	/* Members that are told apart by their values, a kind for example, make most intersections empty: found here,
-	 * so that unions stay short. */
+	/* Members that distinguish objects by their value, such as "kind", make most intersections empty. Checking
+	 * that here keeps unions short. */
 	return s->c->rc != 0 || forbids_required(s, out) || obj_is_none(s, out) ? NULL : out;
 }
 
@@ -250,7 +250,7 @@ static bool is_object(struct schema *s, const struct jv *of, const char *keyword
 	if (v == NULL)
 		return false;
 	if (v->kind != JV_OBJECT)
-		schema_fail(s, SL_EINVAL, of, keyword, "it is not an object of schemas");
+		schema_fail(s, SL_EINVAL, of, keyword, "must be an object of schemas");
 	return v->kind == JV_OBJECT;
 }
 

@@ -128,8 +128,8 @@ static void add_names(struct schema *s, const struct jv *v)
 	}
 }
 
-/* Keywords that judge an object as a whole, so that its members have no order of their own; unknown formats are here,
- * too: what produces such documents follows no one schema. */
+/* Keywords that judge an object as a whole, so its members have no natural order. Unknown formats count, too: producers
+ * of such documents follow no single schema. */
 static bool frees_order(const struct jv *v)
 {
 	static const char *const keywords[] = {"oneOf",
@@ -202,7 +202,7 @@ static const struct jv *find(struct schema *s, const struct jv *at, struct proto
 	}
 	if (root != NULL)
 		found = jv_follow(root, decoded);
-	/* Documents that were put together from others keep ids that their pointers do not mean. */
+	/* Documents that were assembled from others keep ids that their pointers ignore. */
 	if (found == NULL && name.n == 0)
 		found = jv_follow(s->root, decoded);
 	return found;
@@ -211,7 +211,7 @@ static const struct jv *find(struct schema *s, const struct jv *at, struct proto
 const struct jv *schema_resolve(struct schema *s, const struct jv *at, const char *keyword, const struct jv *ref)
 {
 	if (ref->kind != JV_STRING) {
-		schema_fail(s, SL_EINVAL, at, keyword, "it is not a string");
+		schema_fail(s, SL_EINVAL, at, keyword, "must be a string");
 		return NULL;
 	}
 	const struct jv *found = find(s, at, ref->text);

@@ -25,7 +25,7 @@ static bool bound(struct schema *s, const struct jv *of, const char *keyword, st
 	if (v == NULL)
 		return false;
 	if (v->kind != JV_NUMBER) {
-		schema_fail(s, SL_EINVAL, of, keyword, "it is not a number");
+		schema_fail(s, SL_EINVAL, of, keyword, "must be a number");
 		return false;
 	}
 	return decimal_read(s->c, v->text, out);
@@ -80,7 +80,7 @@ struct set *keyword_multiple(struct schema *s, const struct jv *of, bool inverte
 	if (!bound(s, of, "multipleOf", &d))
 		return NULL;
 	if (d.negative || decimal_is_zero(&d)) {
-		schema_fail(s, SL_EINVAL, of, "multipleOf", "it is not more than 0");
+		schema_fail(s, SL_EINVAL, of, "multipleOf", "must be above 0");
 		return NULL;
 	}
 	rx lang = decimal_multiple(s->c, &d);
@@ -142,7 +142,7 @@ struct set *keyword_pattern(struct schema *s, const struct jv *of, bool inverted
 	if (v == NULL)
 		return NULL;
 	if (v->kind != JV_STRING) {
-		schema_fail(s, SL_EINVAL, of, "pattern", "it is not a string");
+		schema_fail(s, SL_EINVAL, of, "pattern", "must be a string");
 		return NULL;
 	}
 	return of_lang(s, schema_pattern(s, of, "pattern", v->text, inverted), inverted);

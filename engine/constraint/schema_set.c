@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets of JSON values, by type. They never change once made, so parts are shared.
+ * Sets of JSON values, by type. They are immutable, so they share substructures.
  */
 #include <string.h>
 
@@ -132,7 +132,7 @@ static bool too_many(struct schema *s, size_t n)
 {
 	if (n <= SCHEMA_MAX_SHAPES)
 		return false;
-	con_fail(s->c, SL_ELIMIT, "the schema's alternatives combine to more than %d cases", SCHEMA_MAX_SHAPES);
+	con_fail(s->c, SL_ELIMIT, "the schema's alternatives have more than %d combinations", SCHEMA_MAX_SHAPES);
 	return true;
 }
 

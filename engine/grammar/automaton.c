@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One step, by a byte: every item's terminal reads it. Where a terminal is complete one arrives at what follows its
- * position; at an alternative's end, at what follows its callers. Arrivals at rules are collected, and rules entered in
- * the order of their ranks, so that each is entered once, with all its callers (no rule begins with itself).
+ * One step by one byte: the terminal of every item reads it. A complete terminal leads to what follows its position;
+ * the end of an alternative leads to what follows its callers. Rules that are reached are collected and entered in the
+ * order of their ranks, so each is entered once, with all its callers (no rule begins with itself).
  */
 #include "engine/grammar/automaton.h"
 
@@ -104,7 +104,7 @@ static uint32_t new_config(struct automaton *a)
 	return a->n_configs++;
 }
 
-/* The configuration of what was found, sorted. */
+/* The configuration of the items found, sorted. */
 static uint32_t intern(struct automaton *a)
 {
 	if (a->n_found == 0 && !a->may_end)
@@ -148,7 +148,7 @@ static bool add_item(struct automaton *a, uint32_t pos, uint32_t count, uint32_t
 	return true;
 }
 
-/* Keeps the list sorted by falling rank; a rule is in it once. */
+/* Keeps the list sorted by falling rank, each rule once. */
 static bool add_pending(struct automaton *a, uint32_t rule, uint32_t below)
 {
 	if (below == STACKS_FAIL || !spend(a, 1))
@@ -174,7 +174,7 @@ static bool add_pending(struct automaton *a, uint32_t rule, uint32_t below)
 	return true;
 }
 
-/* A position is begun. A call that is an alternative's last symbol needs no frame: its callers are the rule's. */
+/* Begins a position. A call that is the last symbol of an alternative needs no frame: its callers are the rule's. */
 static bool enter(struct automaton *a, uint32_t pos, uint32_t count, uint32_t below)
 {
 	const struct gram_pos *p = &a->gram.pos[pos];
@@ -192,7 +192,7 @@ static bool add_arrival(struct automaton *a, uint32_t next, uint32_t count, uint
 	return true;
 }
 
-/* A rule is complete: one arrives at what follows its callers. */
+/* A rule is complete: continues at what follows its callers. */
 static bool leave(struct automaton *a, uint32_t below)
 {
 	struct stack_set *set = &a->stacks.sets[below];
@@ -211,7 +211,7 @@ static bool leave(struct automaton *a, uint32_t below)
 	return true;
 }
 
-/* A copy of a repetition is complete, its count-th but one. */
+/* A copy of a repetition is complete, after `count` earlier ones. */
 static bool end_copy(struct automaton *a, uint32_t rule, uint32_t count, uint32_t below)
 {
 	const struct gram_rule *r = &a->gram.rules[rule];
@@ -300,7 +300,7 @@ static void begin_step(struct automaton *a)
 	a->step++;
 }
 
-/* Bytes by which every item of c goes where it goes by `byte` lead where it leads. */
+/* Bytes that move every item of c as `byte` does have the same successor. */
 static void fill_same(struct automaton *a, uint32_t c, uint8_t byte, uint32_t to)
 {
 	struct auto_config *conf = &a->configs[c];
@@ -387,7 +387,7 @@ bool auto_expand(struct automaton *a, uint32_t c)
 	return true;
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 static int begin(struct automaton *a, struct rules *r, struct sl_err *err)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The automaton of a grammar over bytes. A configuration is a set of items: a position whose terminal is being read,
- * how far (a state of the terminal), and the stacks below. Configurations are interned; their transitions are computed
- * once.
+ * The automaton of a grammar over bytes. A configuration is a set of items. An item is a position whose terminal is
+ * being read, the terminal's state, and the stacks below. Configurations are interned, and their transitions are
+ * computed once.
  *
- * From every configuration but AUTO_DEAD some text of the grammar can be completed.
+ * From every configuration except AUTO_DEAD, some text of the grammar can be completed.
  */
 #ifndef ENGINE_GRAMMAR_AUTOMATON_H
 #define ENGINE_GRAMMAR_AUTOMATON_H
@@ -14,7 +14,7 @@
 
 enum {
 	AUTO_DEAD = 0,
-	AUTO_FAIL = UINT32_MAX,        /* a shortage; see auto_fault */
+	AUTO_FAIL = UINT32_MAX,        /* a shortage: see auto_fault */
 	AUTO_UNKNOWN = UINT32_MAX - 1, /* in tables: not computed yet */
 };
 
@@ -24,9 +24,9 @@ struct auto_item {
 
 struct auto_config {
 	uint32_t from, n; /* items */
-	uint32_t *next;   /* 256, once expanded */
+	uint32_t *next;   /* [256], once expanded */
 	struct rx_set alive;
-	uint32_t refs;         /* states that are here */
+	uint32_t refs;         /* states at this configuration */
 	uint32_t mask;         /* mask.c: its mask, 0: none */
 	uint32_t relaxed;      /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
 	bool may_end, is_free; /* is_free: from links to the next free one */
@@ -70,13 +70,13 @@ struct auto_limits {
 	uint64_t work;   /* derivatives and items for a token */
 	size_t bytes;    /* twice as many are SL_ELIMIT */
 };
-/* Takes r's pool with it. */
+/* Also destroys r's pool. */
 int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err);
 void auto_dispose(struct automaton *a);
 int auto_fault(const struct automaton *a);
-/* Before each token: the work for it begins. */
+/* Call it before each token: resets the work counter. */
 void auto_begin(struct automaton *a);
-/* Makes c's alive set and its table. False on a shortage. */
+/* Computes c's alive set and transitions. False on a shortage. */
 bool auto_expand(struct automaton *a, uint32_t c);
 uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte);
 size_t auto_bytes(const struct automaton *a);

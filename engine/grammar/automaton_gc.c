@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropping what can be made again: all transitions, and configurations, stacks, terminals' states and expressions that
- * no state of a sequence needs. What a kept object refers to was made before it and so has a lower index; packing keeps
- * the order, so one pass upwards renumbers everything. Configurations that sequences are at keep their index.
+ * Drops what can be computed again: all transitions, and the configurations, stacks, terminal states and expressions
+ * that no state of a sequence needs. An object refers only to older objects, which have lower indices, and packing
+ * keeps the order. So one upward pass renumbers everything. Configurations in use keep their index.
  */
 #include "engine/grammar/automaton.h"
 
@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 
-/* What is kept, and then its new index. */
+/* Marks of kept objects, later their new indices. */
 struct sweep {
 	uint32_t *sets, *terms, *nodes;
 };

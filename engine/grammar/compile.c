@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scan (compile_scan.c) → groups of left-recursive rules (compile_left.c) → positions and entries → ranks.
+ * Compiles rules: scan (compile_scan.c) → groups of left-recursive rules (compile_left.c) → positions and entries → ranks.
  */
 #include "engine/grammar/compile_priv.h"
 
 #include "base/alloc.h"
 
-/* A grammar of n symbols may become this many positions at most. */
+/* The most positions that a grammar of n symbols may have. */
 enum { MAX_POSITIONS = 1 << 24 };
 
 void gram_dispose(struct gram *g)
@@ -224,7 +224,7 @@ int gram_compile(struct rules *r, struct rx_dfa *dfa, struct gram *out, struct s
 		rc = sl_errf(err, SL_EINVAL, "the grammar has no string");
 	if (rc == 0) {
 		work_new_rules(&w, w.n_rules);
-		work_position(&w, DFA_DEAD, GRAM_END); /* 0 is no position */
+		work_position(&w, DFA_DEAD, GRAM_END); /* position 0 is never used */
 		for (uint32_t i = 0; w.fault == 0 && i < w.n_rules; i++)
 			out->rules[i].nullable = w.rules[i].nullable;
 		write_rules(&w);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules in the form the automaton runs. A position is a symbol and what comes after it in its alternative.
+ * Rules in the form that the automaton runs. A position is a symbol and what follows it in its alternative.
  *
- * The empty string is dealt with here, so the automaton never follows it: entries list where a rule's nonempty strings
- * may begin, and a nullable symbol may be passed over wherever one arrives before it. No rule begins with itself:
- * left-recursive ones are rewritten (compile_left.c). Symbols without strings are gone.
+ * Compilation removes the empty string, so the automaton never follows it: entries list where the nonempty strings of a
+ * rule may begin, and a nullable symbol may be skipped. No rule begins with itself: left-recursive rules are rewritten
+ * (compile_left.c). Symbols without strings are removed.
  */
 #ifndef ENGINE_GRAMMAR_COMPILE_H
 #define ENGINE_GRAMMAR_COMPILE_H
@@ -12,7 +12,7 @@
 #include "engine/grammar/rules_priv.h"
 #include "engine/grammar/rx_dfa.h"
 
-/* A symbol: a rule with this bit, else the first state of a terminal. */
+/* A symbol: with this bit a rule, otherwise the first state of a terminal. */
 #define GRAM_RULE 0x80000000u
 /* What follows a position: GRAM_END, a position, or the end of a copy in the repetition with this bit. */
 #define GRAM_LOOP 0x80000000u

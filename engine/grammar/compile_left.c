@@ -33,7 +33,7 @@ struct tarjan {
 	uint32_t n_index, n_stack, n_visits, n_groups;
 };
 
-/* The next rule that v's rule may begin with; false: there are no more. */
+/* The next rule that v's rule may begin with; false: none left. */
 static bool next_head(const struct work *w, struct visit *v, uint32_t *head)
 {
 	const struct work_rule *r = &w->rules[v->rule];
@@ -301,7 +301,7 @@ void work_write_left(struct work *w, const uint32_t *members, uint32_t n)
 	if (w->fault == 0) {
 		each_corner(&g, note_same, 0);
 		close_same(&g);
-		/* Whether one may pass over a T must be known before positions with it are made. */
+		/* Whether a T is nullable must be known before positions with it are made. */
 		for (uint32_t i = 0; i < n * n; i++)
 			w->g->rules[g.first_tail + i].nullable = g.same[i];
 	}

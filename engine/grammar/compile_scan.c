@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each rule derives: anything at all, the empty string, a nonempty one. Linear: an alternative waits for its
- * symbols, a rule that becomes known is looked up where it is used.
+ * What each rule derives: anything at all, the empty string, a nonempty string. Linear: an alternative waits for its
+ * symbols, and a rule that becomes known is propagated to its uses.
  */
 #include "engine/grammar/compile_priv.h"
 
@@ -35,7 +35,7 @@ static bool terminal_productive(struct work *w, uint32_t sym)
 {
 	if (sym == DFA_DEAD || !dfa_is_live(w->dfa, sym))
 		return false;
-	/* Whether it has a nonempty string is certain without a look only of a sure one. */
+	/* Only for a sure expression is a nonempty string certain without a search. */
 	return rx_has(w->dfa->pool, w->dfa->states[sym].of, RX_SURE) || dfa_expand(w->dfa, sym);
 }
 

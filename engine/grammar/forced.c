@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forced text as tokens (the rule is in grammar.h). A seam is a boundary between two bytes that stand side by side in
- * no token: every tokenization of a text has a boundary there, and what is on one side does not change the tokens of
- * the other. So the tokens between two seams are those of that piece of text alone, whatever follows and whatever came
- * before.
+ * Forced text as tokens (the rule is in grammar.h). A seam is a boundary between two bytes that no token has side by
+ * side. So every tokenization has a boundary there, and the text on one side does not affect the tokens on the other.
+ * Between two seams, the tokens are those of that text alone.
  *
  * The piece around the state's position begins at the last seam of the text so far, of which the state keeps the last
- * bytes, and ends at the last seam of the forced text. Where there is no such piece, or the text so far was not cut as
- * the canonical encoding cuts it, nothing is forced.
+ * bytes, and ends at the last seam of the forced text. Without such a piece, or if the text so far is not tokenized
+ * canonically, nothing is forced.
  */
 #include <string.h>
 
@@ -21,7 +20,7 @@ static bool is_seam(const struct grammar_vocab *v, char left, char right)
 	return (v->pairs[pair / 64] >> (pair % 64) & 1) == 0;
 }
 
-/* The only byte that may come, or -1. */
+/* The only permitted next byte, or -1. */
 static int only_byte(struct automaton *a, uint32_t config)
 {
 	if (a->configs[config].may_end || !auto_expand(a, config))
@@ -38,7 +37,7 @@ static int only_byte(struct automaton *a, uint32_t config)
 	return found;
 }
 
-/* Appends the forced text to `text`; returns how many bytes, or -1 for a shortage. */
+/* Appends the forced text. Returns its bytes, or -1 on a shortage. */
 static int forced_text(struct automaton *a, uint32_t config, char *text, int max)
 {
 	int n = 0;
@@ -51,7 +50,7 @@ static int forced_text(struct automaton *a, uint32_t config, char *text, int max
 	return auto_fault(a) != 0 ? -1 : n;
 }
 
-/* The piece's first byte, or -1. */
+/* Offset of the first byte of the piece, or -1. */
 static int piece_begin(const struct grammar_state *s, const char *text)
 {
 	for (int i = s->n_tail; i > 0; i--)
@@ -68,7 +67,7 @@ static int piece_end(const struct grammar_vocab *v, const char *text, int from, 
 	return from;
 }
 
-/* Copies the tokens from `skip` bytes on, if there is a boundary and all tokens are the text's bytes. */
+/* Copies the tokens from `skip` bytes on, if a token begins there and the tokens' bytes are the text. */
 static size_t take(const struct tokenizer *t, const struct tok_ids *all, const char *text, size_t n, size_t skip,
 		   int32_t *ids, size_t max)
 {

@@ -76,7 +76,7 @@ void grammar_unref(struct grammar *g)
 
 static size_t bytes_of(const struct grammar *g) { return auto_bytes(&g->a) + g->masks.bytes; }
 
-/* Beyond the limits caches are dropped; what the sequences' states need stays, and may grow as much again. */
+/* Drops the caches beyond the limits. What states of sequences need stays; then the limits are at least twice that. */
 static void drop_caches(struct grammar *g)
 {
 	if (g->a.n_live <= g->next_states && bytes_of(g) <= g->next_bytes)
@@ -99,7 +99,7 @@ static void lock(struct grammar *g)
 
 static void unlock(struct grammar *g) { pthread_mutex_unlock(&g->lock); }
 
-/* Moves s to another configuration; locked. */
+/* Moves s to another configuration. Locked. */
 static void move(struct grammar_state *s, uint32_t to)
 {
 	s->g->a.configs[to].refs++;
@@ -139,7 +139,7 @@ void grammar_state_dispose(struct grammar_state *s)
 	*s = (struct grammar_state){0};
 }
 
-/* The forced token, or -1; locked. */
+/* The forced token, or -1. Locked. */
 static int32_t forced_one(struct grammar_state *s)
 {
 	int32_t id;
@@ -168,7 +168,7 @@ uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t
 	return at;
 }
 
-/* Where a token leads: AUTO_DEAD where it may not come; locked. */
+/* The configuration after a token; AUTO_DEAD: not permitted. Locked. */
 static uint32_t by_token(struct grammar_state *s, int32_t id)
 {
 	const struct tokenizer *t = s->g->vocab->tok;
@@ -189,7 +189,7 @@ bool grammar_permits(struct grammar_state *s, int32_t id)
 	return to != AUTO_DEAD && to != AUTO_FAIL;
 }
 
-/* Goes where text leads; locked. */
+/* Advances s by text. Locked. */
 static int go(struct grammar_state *s, uint32_t to, const char *text, size_t n)
 {
 	if (to == AUTO_FAIL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A grammar's inside, for grammar.c, mask.c and forced.c.
+ * The inside of a grammar, for grammar.c, mask.c and forced.c.
  */
 #ifndef ENGINE_GRAMMAR_PRIV_H
 #define ENGINE_GRAMMAR_PRIV_H
@@ -27,11 +27,11 @@ struct masks {
 	struct mask *at; /* from 1 */
 	uint32_t n, cap;
 	size_t bytes;
-	int32_t *ids; /* of the one that is being made; room for all tokens of the vocabulary */
+	int32_t *ids; /* of the mask being made; room for all tokens of the vocabulary */
 	uint32_t n_ids;
 };
 
-/* Forced tokens of a state, as they were found last. */
+/* The forced tokens of a state, as computed last. */
 enum { FORCED_MEMO = 64, FORCED_KEPT = 4, FORCED_BYTES = 256 };
 struct forced_memo {
 	uint32_t at;
@@ -45,13 +45,13 @@ struct forced_memo {
 struct grammar {
 	struct grammar_vocab *vocab;
 	_Atomic uint32_t refs;
-	pthread_mutex_t lock; /* guards what follows */
+	pthread_mutex_t lock; /* for the following fields */
 	struct automaton a;
 	struct grammar_limits limits;
-	struct walk_frame *walk; /* one for each byte of the longest token, and one */
+	struct walk_frame *walk; /* [bytes of the longest token + 1] */
 	struct masks masks;
 	struct forced_memo forced[FORCED_MEMO];
-	size_t next_states, next_bytes; /* at which caches are dropped */
+	size_t next_states, next_bytes; /* caches are dropped at these sizes */
 };
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */

@@ -3,8 +3,8 @@
  * The mask of a configuration: a slice of the vocabulary, or the tokens of a class of text, that it surely takes, where
  * there is one, and a walk over the trie of all other tokens. Kept once made.
  *
- * Configurations that differ in counters which tokens cannot exhaust have the mask of one with endless counters
- * (rx_relax.c), but for tokens so long that they might. These are few, and each that this mask has is followed byte by
+ * Configurations that differ only in counters which short tokens cannot exhaust share the mask of one with unlimited
+ * counters (rx_relax.c). Tokens that might exhaust them are few, and those in the shared mask are followed byte by
  * byte.
  */
 #include <string.h>
@@ -83,7 +83,7 @@ static int walk(struct grammar *g, const struct trie *t, uint32_t config, unsign
 	return auto_fault(&g->a);
 }
 
-/* How many plain characters c surely takes: then any of its items does. */
+/* How many plain characters c certainly accepts: the most of any of its items. */
 static uint32_t cover_of(struct automaton *a, uint32_t c)
 {
 	uint32_t most = 0;
@@ -94,7 +94,7 @@ static uint32_t cover_of(struct automaton *a, uint32_t c)
 	return most;
 }
 
-/* ---- masks that are kept ---- */
+/* ---- cached masks ---- */
 
 static void set_ids(uint32_t *mask, const int32_t *ids, uint32_t n)
 {
@@ -216,7 +216,7 @@ static uint32_t relax(struct automaton *a, uint32_t config, uint32_t bytes)
 	return auto_with_terms(a, config, terms);
 }
 
-/* Finds the relaxed configuration, by the most bytes that every counter it relaxes allows. */
+/* Finds the relaxed configuration: for the most bytes that every relaxed counter allows. */
 static uint32_t relaxed(struct grammar *g, uint32_t config)
 {
 	struct automaton *a = &g->a;
@@ -237,7 +237,7 @@ static uint32_t relaxed(struct grammar *g, uint32_t config)
 	return to;
 }
 
-/* Takes out long tokens that the relaxed configuration takes and c does not. */
+/* Removes long tokens that the relaxed configuration permits and c does not. */
 static int take_out(struct grammar *g, uint32_t c, uint32_t *mask)
 {
 	const struct long_tokens *l = &g->vocab->longs[g->a.configs[c].level];

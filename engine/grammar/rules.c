@@ -51,7 +51,7 @@ static void fail(struct rules *r, int code)
 		r->fault = code;
 }
 
-/* Room for n more of an array; false, and a fault, beyond max or without memory. */
+/* Makes room for n more elements. False, with a fault: beyond max, or no memory. */
 static bool room(struct rules *r, void **at, uint32_t have, uint32_t *cap, uint32_t n, uint32_t max, size_t each)
 {
 	if (r->fault != 0)
@@ -108,7 +108,8 @@ void rules_add(struct rules *r, struct rules_sym rule, const struct rules_sym *o
 {
 	if (r->fault != 0)
 		return;
-	BUG_IF(!rule.is_rule || rule.of >= r->n_rules || r->rules[rule.of].is_repeat, "an alternative of no rule");
+	BUG_IF(!rule.is_rule || rule.of >= r->n_rules || r->rules[rule.of].is_repeat,
+	       "grammar: an alternative without a rule");
 	uint32_t from = add_syms(r, of, n);
 	/* An empty alternative counts as a symbol. */
 	if (from == RULES_END || !room(r, (void **)&r->alts, r->n_alts, &r->cap_alts, 1, r->max_syms, sizeof(*r->alts)))
@@ -141,6 +142,6 @@ void rules_start(struct rules *r, struct rules_sym rule)
 {
 	if (r->fault != 0)
 		return;
-	BUG_IF(!rule.is_rule || rule.of >= r->n_rules, "the start is no rule");
+	BUG_IF(!rule.is_rule || rule.of >= r->n_rules, "grammar: the start is not a rule");
 	r->start = rule.of;
 }

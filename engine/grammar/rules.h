@@ -32,13 +32,13 @@ struct rx_pool *rules_pool(struct rules *r);
 /* The first shortage of it or of its pool: 0, SL_ELIMIT, SL_ENOMEM. */
 int rules_fault(const struct rules *r);
 
-/* A new rule without an alternative (so far: no string). */
+/* A new rule, without alternatives. */
 struct rules_sym rules_new(struct rules *r);
 struct rules_sym rules_terminal(struct rules *r, rx terminal);
-/* One more alternative, a sequence of n symbols; n may be 0. */
+/* Adds an alternative, a sequence of n symbols; n may be 0. */
 void rules_add(struct rules *r, struct rules_sym rule, const struct rules_sym *of, size_t n);
-/* least to most copies of s with `between` (n_between symbols, may be none) between two of them. Kept as a counter, not
- * unrolled: 1 to 1,000,000 copies cost a few symbols. most may be RX_UNBOUNDED. */
+/* least to most copies of s, separated by `between` (n_between symbols, may be 0). A counter, not unrolled: 1 to
+ * 1,000,000 copies cost a few symbols. most may be RX_UNBOUNDED. */
 struct rules_sym rules_repeat(struct rules *r, struct rules_sym s, const struct rules_sym *between, size_t n_between,
 			      uint32_t least, uint32_t most);
 void rules_start(struct rules *r, struct rules_sym rule);

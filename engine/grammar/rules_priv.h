@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a grammar under construction is made of; read by the compiler (compile.c).
+ * A grammar under construction; the compiler (compile.c) reads it.
  */
 #ifndef ENGINE_GRAMMAR_RULES_PRIV_H
 #define ENGINE_GRAMMAR_RULES_PRIV_H

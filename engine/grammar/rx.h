@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Regular languages over bytes, built from parts, hash-consed and canonical up to the usual identities, so that equal
- * ids mean equal languages (not always the other way round). Read by derivatives (Brzozowski 1964; Owens, Reppy, Turon,
- * "Regular-expression derivatives re-examined", 2009), so intersection and complement cost nothing extra to express.
+ * Regular languages over bytes, hash-consed and canonical up to the usual identities: equal ids mean equal languages,
+ * but not always the reverse. Read by derivatives (Brzozowski 1964; Owens, Reppy, Turon, "Regular-expression
+ * derivatives re-examined", 2009), so intersection and complement are as cheap to express as union.
  *
- * An rx belongs to its pool. A pool is used by one thread at a time. Construction never fails by itself: the first
- * shortage (memory, nodes beyond the pool's limit) is kept in the pool and reported once by rx_pool_fault; until then
- * constructors return RX_NONE.
+ * An rx belongs to its pool; one thread at a time uses a pool. Constructors never fail: the pool keeps the first
+ * shortage (memory, or nodes beyond its limit), rx_pool_fault reports it, and from then on constructors return RX_NONE.
  */
 #ifndef ENGINE_GRAMMAR_RX_H
 #define ENGINE_GRAMMAR_RX_H
@@ -39,31 +38,31 @@ struct rx_set {
 rx rx_bytes(struct rx_pool *p, const struct rx_set *set);
 rx rx_literal(struct rx_pool *p, const char *text, size_t n);
 
-/* One character, in UTF-8, of a list of ranges of code points (surrogates are left out); n may be 0. */
+/* One character in UTF-8 from a list of ranges of code points, without surrogates; n may be 0. */
 struct rx_range {
 	uint32_t from, to;
 };
 rx rx_chars(struct rx_pool *p, const struct rx_range *ranges, size_t n);
-/* The same of every code point that is in none of the ranges. */
+/* One character outside these ranges. */
 rx rx_chars_except(struct rx_pool *p, const struct rx_range *ranges, size_t n);
 
 rx rx_cat(struct rx_pool *p, rx a, rx b);
 rx rx_or(struct rx_pool *p, rx a, rx b);
-/* Of a whole list at once: n log n, and literals become a trie. (n calls of rx_or are n^2.) */
+/* The union of a list: n log n, and literals become a trie. (n calls of rx_or take n^2.) */
 rx rx_or_n(struct rx_pool *p, const rx *of, size_t n);
 rx rx_and(struct rx_pool *p, rx a, rx b);
-rx rx_not(struct rx_pool *p, rx a); /* of all byte strings */
+rx rx_not(struct rx_pool *p, rx a); /* all other byte strings */
 /* least to most copies, most may be RX_UNBOUNDED. Kept as one node: a{1000000} is as small as a{2}. */
 rx rx_repeat(struct rx_pool *p, rx a, uint32_t least, uint32_t most);
 
-/* The inside of a JSON string (RFC 8259 section 7, without the quotes) whose decoded UTF-8 is in a: every permitted
- * spelling of each character (as it is where JSON permits, \" \\ \/ \b \f \n \r \t, \uXXXX in either case, surrogate
- * pairs; a lone surrogate is refused). */
+/* The inside of a JSON string (RFC 8259 section 7, without the quotes) whose decoded UTF-8 is in a, in every permitted
+ * spelling: literally where JSON permits it, \" \\ \/ \b \f \n \r \t, \uXXXX in either case, surrogate pairs. Lone
+ * surrogates are excluded. */
 rx rx_json(struct rx_pool *p, rx a);
 
 bool rx_nullable(struct rx_pool *p, rx a);
 rx rx_derive(struct rx_pool *p, rx a, uint8_t byte);
-/* Whether a has no string at all. Exact, bounded by max_states derivatives: true only when proven. */
+/* Is a proven to have no string? False also if the proof needs more than max_states derivatives. */
 bool rx_is_none(struct rx_pool *p, rx a, size_t max_states);
 
 #endif

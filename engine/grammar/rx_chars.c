@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Characters as their bytes in UTF-8 (RFC 3629). A range of code points is cut where its encodings stop being a product
- * of ranges of bytes, as in RE2's and Rust's compilers.
+ * Characters as their bytes in UTF-8 (RFC 3629). A range of code points is split into ranges whose encodings are
+ * products of byte ranges, as in the compilers of RE2 and Rust's regex.
  */
 #include "engine/grammar/rx_priv.h"
 
@@ -19,7 +19,7 @@ static rx byte_range(struct rx_pool *p, unsigned from, unsigned to)
 	return rx_bytes(p, &s);
 }
 
-/* Pushes the alternatives of from..to, whose encodings have the same length n. */
+/* Pushes the alternatives of from..to, which all have encodings of n bytes. */
 static bool push_products(struct rx_pool *p, uint32_t from, uint32_t to, int n)
 {
 	for (int k = 1; k < n; k++) {
@@ -53,7 +53,7 @@ static bool push_range(struct rx_pool *p, uint32_t from, uint32_t to)
 	return true;
 }
 
-/* The union of what lies on the scratch stack from base on. */
+/* The union of the scratch stack from base on. */
 static rx take(struct rx_pool *p, size_t base)
 {
 	size_t n = p->n_scratch - base;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many plain characters an expression surely takes, whichever they are: then tokens of no more of them need no look
- * (vocab.h). Found from the expression's form; too low a number costs time only.
+ * How many plain characters an expression certainly accepts, whichever they are. Tokens of at most so many need no
+ * check (vocab.h). Derived from the expression's form; too low a number only costs time.
  *
  * Plain: characters that JSON spells as themselves only: from U+0020, without " and \ and U+007F.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Derivatives. With each comes a set of bytes that certainly have the same one, so that a state's 256 transitions take
- * as many derivatives as it has classes of bytes.
+ * Derivatives. Each comes with a set of bytes that certainly have the same one, so a state's 256 transitions take one
+ * derivative per class of bytes.
  *
  * Recursion is as deep as operators nest (a CAT's spine is a loop). A memo keeps shared operands from being derived
  * again and again; it may forget, which costs time only.

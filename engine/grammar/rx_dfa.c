@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two steps make a state usable: `fill` derives by each class of bytes; `prune` then takes out what leads to an
- * expression without strings. Only intersections and complements can have none without being RX_NONE (RX_SURE says
- * which cannot), so the search behind `prune` is rare. It goes depth first to the nearest nullable state; what it finds
- * out about the states on its way is kept.
+ * A state becomes usable in two steps: `fill` derives by each class of bytes; `prune` removes transitions to
+ * expressions without strings. Only intersections and complements can be empty without being RX_NONE (RX_SURE marks
+ * those that can't), so the search behind `prune` is rare. It goes depth first to the nearest nullable state and keeps
+ * what it learns about the states on its path.
  */
 #include "engine/grammar/rx_dfa.h"
 
@@ -54,7 +54,7 @@ static bool grow_states(struct rx_dfa *d)
 	return true;
 }
 
-/* Known to have a string without a search. */
+/* Is it known, without a search, to have a string? */
 static bool is_live(const struct rx_pool *p, rx a)
 {
 	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
@@ -113,7 +113,7 @@ static bool fill(struct rx_dfa *d, uint32_t s)
 	return true;
 }
 
-/* ---- has it a string? ---- */
+/* ---- search for a string ---- */
 
 static bool push_path(struct rx_dfa *d, size_t n, uint32_t s)
 {
@@ -139,7 +139,7 @@ static void mark_path(struct rx_dfa *d, size_t n)
 		d->states[d->path[2 * i]].life = LIFE_LIVE;
 }
 
-/* The next successor of the path's last state that the search has not seen, DFA_DEAD if there is none left. */
+/* The next successor of the path's last state that the search has not visited; DFA_DEAD: none left. */
 static uint32_t next_unseen(struct rx_dfa *d, size_t n)
 {
 	const uint32_t *next = d->states[d->path[2 * n - 2]].next;
@@ -151,7 +151,7 @@ static uint32_t next_unseen(struct rx_dfa *d, size_t n)
 	return DFA_DEAD;
 }
 
-/* Nothing that the search has seen leads to a nullable state. They are found again by their mark. */
+/* No visited state leads to a nullable one. Their mark identifies them. */
 static void mark_dead(struct rx_dfa *d)
 {
 	for (uint32_t i = 1; i < d->n; i++)
@@ -159,7 +159,7 @@ static void mark_dead(struct rx_dfa *d)
 			d->states[i].life = LIFE_DEAD;
 }
 
-/* Whether s has a string. */
+/* Does s have a string? */
 static bool search(struct rx_dfa *d, uint32_t s)
 {
 	uint32_t visited = 1;
@@ -190,7 +190,7 @@ static bool search(struct rx_dfa *d, uint32_t s)
 	return false;
 }
 
-/* What an expression is made of decides where it can: otherwise a search would follow every spelling of a character. */
+/* The expression's structure decides where it can; a search would follow every spelling of a character. */
 static bool decide(struct rx_dfa *d, rx a)
 {
 	struct rx_pool *p = d->pool;

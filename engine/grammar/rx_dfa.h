@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A deterministic automaton of byte classes over the pool's expressions, made state by state as it is used. A state's
- * transitions never lead to an expression without strings, so a text that can be followed can be completed.
+ * A deterministic automaton of byte classes over the pool's expressions, built state by state on demand. A
+ * transition never leads to an expression without strings, so every text that can be followed can be completed.
  */
 #ifndef ENGINE_GRAMMAR_RX_DFA_H
 #define ENGINE_GRAMMAR_RX_DFA_H
@@ -35,13 +35,13 @@ struct rx_dfa {
 
 int dfa_init(struct rx_dfa *d, struct rx_pool *pool, uint32_t max_search);
 void dfa_dispose(struct rx_dfa *d);
-/* The state of an expression; DFA_DEAD for RX_NONE, and on a shortage, which is the pool's fault then. */
+/* The state of an expression; DFA_DEAD: RX_NONE, or a shortage, which is in the pool's fault. */
 uint32_t dfa_state(struct rx_dfa *d, rx of);
-/* Makes s's transitions. False on a shortage. */
+/* Computes s's transitions. False on a shortage. */
 bool dfa_expand(struct rx_dfa *d, uint32_t s);
 /* rx_cover of s. */
 uint32_t dfa_cover(struct rx_dfa *d, uint32_t s);
-/* Whether s has a string; unsure searches are the pool's SL_ELIMIT. */
+/* Does s have a string? An undecided search is SL_ELIMIT in the pool's fault. */
 bool dfa_is_live(struct rx_dfa *d, uint32_t s);
 
 #endif

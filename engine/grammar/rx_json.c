@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of a JSON string (RFC 8259, section 7) as an operation on what it decodes to. A node knows where in the
- * spelling of a character it is, so its derivative by a byte of the spelling is one by the bytes it decodes to, once
- * these are known.
+ * The inside of a JSON string (RFC 8259, section 7), as an operation on the language that it decodes to. A node knows
+ * its position in the spelling of a character. Its derivative by a byte of the spelling is, once the decoded bytes are
+ * known, the derivative by these.
  *
- * Half a spelling is followed only if some character with it is permitted: no text ends in \u00 where only letters may
- * come.
+ * A partial spelling is followed only if some character with it is permitted: where only letters are permitted, no text
+ * ends in \u00.
  */
 #include "engine/grammar/rx_priv.h"
 
@@ -13,7 +13,7 @@
 
 enum { LAST = 0x10FFFF, HIGH = 0xD800, LOW = 0xDC00, AFTER_LOW = 0xE000, BMP_END = 0x10000 };
 
-/* ---- UTF-8: which bytes may come ---- */
+/* ---- UTF-8: permitted next bytes ---- */
 
 struct utf8_phase {
 	uint8_t from, to, next;
@@ -129,7 +129,7 @@ static bool feasible_hex(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 
 /* ---- nodes ---- */
 
-/* Every text: what JSON spells is valid UTF-8 anyway. */
+/* Every text: JSON spells only valid UTF-8. */
 static bool is_any_text(const struct rx_pool *p, rx a)
 {
 	const struct rx_node *n = rx_at(p, a);
@@ -175,7 +175,7 @@ static rx derive_char(struct rx_pool *p, rx a, uint32_t cp)
 	return rx_json_node(p, a, JSON_START, 0);
 }
 
-/* text: valid UTF-8 can complete what a has (RX_UTF8), so if a string is left, one is that JSON can spell. */
+/* text: valid UTF-8 can complete every string of a (RX_UTF8), so if any string is left, JSON can spell one. */
 static rx raw_byte(struct rx_pool *p, rx a, uint8_t byte, struct utf8_phase at, bool text, struct rx_set *set)
 {
 	struct rx_set range = set_range(at.from, at.to);
@@ -236,7 +236,7 @@ static rx after_backslash(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *
 	return RX_NONE;
 }
 
-/* The digit's value, or -1; *set: it in both cases, or all that are none. */
+/* The digit's value, or -1; *set: the digit in both cases, or all bytes that are not digits. */
 static int hex_digit(uint8_t byte, struct rx_set *set)
 {
 	*set = set_range(byte, byte);
@@ -310,7 +310,7 @@ rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 	}
 }
 
-/* ---- what a node may still decode to ---- */
+/* ---- the remaining decoded texts of a node ---- */
 
 static rx any_char(struct rx_pool *p) { return p->any_char != RX_NONE ? p->any_char : rx_chars_except(p, NULL, 0); }
 static rx any_text(struct rx_pool *p) { return rx_repeat(p, any_char(p), 0, RX_UNBOUNDED); }
@@ -325,7 +325,7 @@ static rx rest_of_char(struct rx_pool *p, uint32_t phase)
 	return r;
 }
 
-/* Characters whose spelling has the digits so far. */
+/* Characters whose spelling begins with the digits so far. */
 static rx hex_chars(struct rx_pool *p, uint32_t digits, uint32_t value)
 {
 	uint32_t shift = 4 * (4 - digits), from = value << shift, to = from + (1u << shift) - 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many characters an expression's strings have. A schema's pattern beside its minLength and maxLength is an
- * intersection of a language with all texts of some lengths; whether that is empty follows from the lengths, without a
- * search through as many states as the text may have characters.
+ * How many characters an expression's strings have. A schema's pattern with minLength and maxLength is the intersection
+ * of a language with all texts of some lengths. The lengths decide whether it is empty, without a search through as
+ * many states as the text may have characters.
  *
  * A byte that continues a character counts as none.
  */
@@ -36,7 +36,7 @@ static struct rx_length measure(struct rx_pool *p, rx a, unsigned depth);
 static struct rx_length of_cat(struct rx_pool *p, rx a, unsigned depth)
 {
 	struct rx_length r = {.known = true, .dense = true};
-	/* From the end of what was seen: what is needed inside one operand, and then by the rest. */
+	/* need: the text so far ends within the first operand, or within the rest. */
 	struct rx_length rest = measure(p, p->nodes[a].b, depth), first = measure(p, p->nodes[a].a, depth);
 	r.least = plus(first.least, rest.least);
 	r.most = plus(first.most, rest.most);
@@ -127,7 +127,7 @@ struct rx_length rx_length(struct rx_pool *p, rx a) { return measure(p, a, 0); }
 
 bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most)
 {
-	/* Inside a character its other bytes come first. */
+	/* Within a character, its remaining bytes come first. */
 	while (p->nodes[a].op == OP_CAT && p->nodes[p->nodes[a].a].op == OP_SET &&
 	       chars_of_set(p, rx_at(p, p->nodes[a].a)) == 0)
 		a = p->nodes[a].b;
@@ -154,7 +154,7 @@ enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n)
 	uint32_t least = 0, most = ENDLESS, l, m;
 	rx other = RX_NONE;
 	for (size_t i = 0; i < n; i++) {
-		/* What is made here uses the list behind it, which may move. */
+		/* Construction here uses the list above this one on the stack, which may move. */
 		rx kid = p->scratch[base + i];
 		if (rx_any_of_length(p, kid, &l, &m)) {
 			least = l > least ? l : least;

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Constructors, each of which brings its result into canonical form:
+ * Constructors. Each brings its result into canonical form:
  *
- *   CAT     nests to the right; NONE and EPS vanish; neighbouring repetitions of the same are one
+ *   CAT     nests to the right; NONE and EPS are removed; adjacent repetitions of the same operand are joined
  *   OR      flat, sorted, without NONE and duplicates; alternatives with the same head share it, so literals become a
- *           trie; sets before the same tail are one set; repetitions of the same before the same tail are one
- *   AND     flat, sorted, without ALL and duplicates; sets are one set
+ *           trie; sets, and repetitions of the same operand, are joined if their tails are equal
+ *   AND     flat, sorted, without ALL and duplicates; sets are joined
  *   REPEAT  of a nullable operand: from 0
  *
- * The lists that OR and AND build lie on the pool's scratch stack, which a list returns to where it found it.
+ * OR and AND build lists on the pool's scratch stack; each list restores the stack.
  */
 #include "engine/grammar/rx_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Common heads are factored out to this depth; beyond, alternatives stay apart. */
+/* Common heads are factored out to this depth; deeper alternatives stay separate. */
 enum { MAX_FACTORING = 256 };
 
 static unsigned flags_of(const struct rx_pool *p, rx a) { return p->nodes[a].flags; }
@@ -48,7 +48,7 @@ rx rx_literal(struct rx_pool *p, const char *text, size_t n)
 	return r;
 }
 
-/* ---- one after another ---- */
+/* ---- concatenation ---- */
 
 static bool is_op(const struct rx_pool *p, rx a, enum rx_op op) { return p->nodes[a].op == op; }
 static rx head_of(const struct rx_pool *p, rx a) { return is_op(p, a, OP_CAT) ? p->nodes[a].a : a; }
@@ -78,14 +78,14 @@ static rx join_repeats(struct rx_pool *p, rx a, rx b)
 	return tail == RX_EPS ? both : cat_node(p, both, tail);
 }
 
-/* a is no CAT. */
+/* a is not a CAT. */
 static rx cat_one(struct rx_pool *p, rx a, rx b)
 {
 	if (a == RX_NONE || b == RX_NONE)
 		return RX_NONE;
 	if (a == RX_EPS || b == RX_EPS)
 		return a == RX_EPS ? b : a;
-	/* Whatever comes before or after every string may be left out. */
+	/* ALL absorbs a nullable operand beside it, and another ALL. */
 	if (b == RX_ALL && rx_has(p, a, RX_NULLABLE))
 		return RX_ALL;
 	if (a == RX_ALL && (head_of(p, b) == RX_ALL || rx_has(p, b, RX_NULLABLE)))
@@ -184,7 +184,7 @@ static bool has_id(const uint32_t *ids, size_t n, uint32_t id)
 	return bsearch(&id, ids, n, sizeof(*ids), by_id) != NULL;
 }
 
-/* Whether a sorted list has some x and NOT x. */
+/* Does a sorted list have some x and NOT x? */
 static bool has_complement(const struct rx_pool *p, const uint32_t *ids, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -193,7 +193,7 @@ static bool has_complement(const struct rx_pool *p, const uint32_t *ids, size_t 
 	return false;
 }
 
-/* Pushes the operands of a, or a, if it is no such operation. */
+/* Pushes the operands of a, or a itself if it is another operation. */
 static bool push_flat(struct rx_pool *p, rx a, enum rx_op op)
 {
 	struct rx_node n = *rx_at(p, a);
@@ -283,7 +283,7 @@ static size_t factor_heads(struct rx_pool *p, size_t base, size_t n, unsigned de
 	return to;
 }
 
-/* The union of two neighbours in the order of by_merge_key, or RX_NONE if they stay apart. */
+/* The union of two neighbours in the order of by_merge_key; RX_NONE: they stay separate. */
 static rx merge_two(struct rx_pool *p, rx a, rx b)
 {
 	struct merge_key ka = key_of(p, a), kb = key_of(p, b);
@@ -342,7 +342,7 @@ static rx or_node(struct rx_pool *p, const uint32_t *ids, size_t n)
 	return rx_intern(p, (struct rx_node){.op = OP_OR, .flags = (uint8_t)flags, .b = (uint32_t)n}, ids, (uint32_t)n);
 }
 
-/* Takes NONE and EPS out of a list; *eps: there was one, *all: there was ALL. */
+/* Removes NONE and EPS from a list. *eps: it had EPS; *all: it had ALL. */
 static size_t drop_trivial(uint32_t *ids, size_t n, bool *eps, bool *all)
 {
 	size_t to = 0;

@@ -156,7 +156,7 @@ static bool make_room(struct rx_pool *p, uint32_t n_words)
 	return 2 * p->n <= p->table_mask || grow_table(p);
 }
 
-/* Words count as nodes, eight for one, so that the limit bounds memory. */
+/* Eight words count as one node, so that the limit bounds memory. */
 static bool is_full(const struct rx_pool *p, uint32_t n_words)
 {
 	return p->n + (p->n_words + n_words) / 8 >= p->max || p->n_words + n_words > UINT32_MAX;

@@ -2,8 +2,8 @@
  *
  * Nodes of a pool of regular expressions, shared by the rx_*.c files.
  *
- * A node is interned: the same operation on the same operands is the same id. OR and AND keep their operands (sorted by
- * id) and SET its 256 bits in the pool's words.
+ * Nodes are interned: the same operation on the same operands has the same id. OR and AND keep their operands (sorted
+ * by id) and SET its 256 bits in the pool's words.
  */
 #ifndef ENGINE_GRAMMAR_RX_PRIV_H
 #define ENGINE_GRAMMAR_RX_PRIV_H
@@ -16,7 +16,7 @@ enum rx_op {
 	OP_EPS,
 	OP_ALL,
 	OP_SET,    /* a: words, b: 8 */
-	OP_CAT,    /* a, b; a is no CAT */
+	OP_CAT,    /* a, b; a is not a CAT */
 	OP_OR,     /* a: words, b: how many */
 	OP_AND,    /* a: words, b: how many */
 	OP_NOT,    /* a */
@@ -26,18 +26,18 @@ enum rx_op {
 
 enum {
 	RX_NULLABLE = 1,
-	/* Neither it nor a derivative of it is empty but for RX_NONE: no need to search for a string. */
+	/* It is not empty, and its derivatives are empty only if they are RX_NONE: no search is needed. */
 	RX_SURE = 2,
-	/* Valid UTF-8 that begins one of its strings begins one that is valid UTF-8 as a whole. */
+	/* Valid UTF-8 that is a prefix of one of its strings is a prefix of a string that is valid UTF-8. */
 	RX_UTF8 = 4,
-	/* Whether it has every plain character (rx_cover.c); neither: not known yet. */
+	/* It has every plain character, or not (rx_cover.c); neither bit: not known yet. */
 	RX_CHAR_YES = 8,
 	RX_CHAR_NO = 16,
 	RX_FINITE = 32, /* known to have no string longer than some bound */
 	RX_LIVE = 64,   /* known to have a string */
 };
 
-/* Where in the spelling of a character the text is. */
+/* The position in the spelling of a character. */
 enum json_phase {
 	JSON_START,  /* between characters */
 	JSON_UTF8,   /* inside a character; value: utf8_phase */
@@ -127,13 +127,13 @@ static inline struct rx_set set_all(void) { return (struct rx_set){{~0ull, ~0ull
 /* Interns a node; its operands (n words) are copied. RX_NONE and a fault on shortage. */
 rx rx_intern(struct rx_pool *p, struct rx_node node, const uint32_t *words, uint32_t n);
 rx rx_fail(struct rx_pool *p, int code);
-/* Marks what is true of a's language. */
+/* Marks properties of a's language. */
 rx rx_mark(struct rx_pool *p, rx a, unsigned flags);
-/* A stack of ids: false on shortage. */
+/* A stack of ids. False on a shortage. */
 bool rx_push(struct rx_pool *p, uint32_t word);
 
-/* Marks the operands of marked nodes (and what is there from the beginning); then packs those that are kept, whose new
- * ids are ids[old], UINT32_MAX: dropped. */
+/* Marks the operands of marked nodes, and the initial nodes. Then packs the marked nodes: ids[old] is the new id, or
+ * UINT32_MAX for a dropped node. */
 void rx_mark_kept(const struct rx_pool *p, uint32_t *marks);
 void rx_pack(struct rx_pool *p, const uint32_t *ids);
 /* The union of the list on the scratch stack from base on, which is popped. */
@@ -141,20 +141,20 @@ rx rx_or_top(struct rx_pool *p, size_t base);
 /* The derivative by byte; *set: bytes that have the same (it is one of them). */
 rx rx_derive_set(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 struct rx_length rx_length(struct rx_pool *p, rx a);
-/* Whether a is all texts of least to most characters. */
+/* Is a the language of all texts of least to most characters? */
 bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most);
-/* Whether an intersection has a string, as far as lengths say. */
+/* Does an intersection have a string, as far as lengths can decide? */
 enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n);
-/* How many plain characters a surely takes; RX_UNBOUNDED: any number. */
+/* How many plain characters a certainly accepts; RX_UNBOUNDED: any number. */
 uint32_t rx_cover(struct rx_pool *p, rx a);
-/* a with the counters at its head made endless that n bytes cannot exhaust: what may follow it within n bytes is the
- * same. a itself where there is none. */
+/* a, with unlimited counters at its head in place of those that n bytes cannot exhaust: for n bytes, both accept the
+ * same. a itself if there are none. */
 rx rx_relax(struct rx_pool *p, rx a, uint32_t n);
-/* The least bound of those counters that is at least n; RX_UNBOUNDED: none. */
+/* The lowest bound of these counters that is at least n; RX_UNBOUNDED: none. */
 uint32_t rx_bound(struct rx_pool *p, rx a, uint32_t n);
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
-/* The texts that a JSON node's strings decode to, what is known of an unfinished character being its rest. Empty if and
- * only if the node is. */
+/* The texts that a JSON node's strings decode to; of an unfinished character, its remaining part. Empty if and only if
+ * the node is. */
 rx rx_json_text(struct rx_pool *p, rx a);
 rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 

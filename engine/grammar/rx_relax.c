@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counters that a token cannot exhaust. A token of n bytes reads at most n copies, so {l,m} with m of at least n
- * follows the same tokens as {min(l,n),}. States that differ in such counters only share their masks.
+ * Counters that a token cannot exhaust. A token of n bytes reads at most n copies, so {l,m} with m >= n accepts the
+ * same tokens as {min(l,n),}. States that differ only in such counters share their masks.
  *
- * Only where every operand is sure to have strings (RX_SURE): what is left of an intersection may depend on the bound.
+ * Only if every operand is certain to have strings (RX_SURE): otherwise what is left of an intersection may depend on
+ * the bound.
  */
 #include "engine/grammar/rx_priv.h"
 
@@ -25,7 +26,7 @@ static struct spare spare_of(struct rx_pool *p, struct rx_node n)
 			s.least = l > s.least ? l : s.least;
 			continue;
 		}
-		/* Of two, what both need together is not known. */
+		/* What two of them need together is unknown. */
 		struct rx_length x = rx_length(p, kid);
 		s.known &= x.known && s.need == 0;
 		s.need = x.need;

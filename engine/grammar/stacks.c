@@ -69,7 +69,7 @@ static bool make_room(struct stacks *s, uint32_t n)
 	return 2 * s->n_sets <= s->table_mask || grow_table(s);
 }
 
-/* The set of the last n frames, which have just been written behind the others: taken back if there is one. */
+/* Interns the set of the last n frames, which were just appended; removes them again if the set exists. */
 static uint32_t intern_last(struct stacks *s, uint32_t n)
 {
 	size_t from = s->n_frames - n;

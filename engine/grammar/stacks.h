@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets of stacks, as interned trees read from the top: a set is a list of frames, each with the set of what lies below
- * it. No two frames of a set are alike, so equal sets are the same id.
+ * Sets of stacks, as interned trees read from the top: a set is a list of frames, each with the set of stacks below it.
+ * The frames of a set are distinct, so equal sets have equal ids.
  */
 #ifndef ENGINE_GRAMMAR_STACKS_H
 #define ENGINE_GRAMMAR_STACKS_H
@@ -46,7 +46,7 @@ void stacks_dispose(struct stacks *s);
 /* One frame on each stack of `below`. STACKS_FAIL on a shortage. */
 uint32_t stacks_push(struct stacks *s, uint32_t pos, uint32_t count, uint32_t below);
 uint32_t stacks_union(struct stacks *s, uint32_t a, uint32_t b);
-/* Keeps the sets whose new ids are ids[old], UINT32_MAX: dropped. */
+/* Renumbers: ids[old] is the new id of a set; UINT32_MAX: dropped. */
 void stacks_pack(struct stacks *s, const uint32_t *ids);
 size_t stacks_bytes(const struct stacks *s);
 

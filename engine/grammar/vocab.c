@@ -279,7 +279,7 @@ static int pairs_build(struct grammar_vocab *v, const struct word *words, size_t
 	return 0;
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
 {

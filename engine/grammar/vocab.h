@@ -18,7 +18,7 @@ struct trie_node {
 };
 
 struct trie {
-	struct trie_node *nodes; /* and one behind the last */
+	struct trie_node *nodes; /* with a sentinel at the end */
 	int32_t *ids;            /* tokens by their bytes */
 	uint32_t n_nodes, n_ids, depth;
 };
@@ -31,7 +31,7 @@ struct slice {
 };
 enum { N_SLICES = 4 };
 
-/* Tokens of more than `bytes` bytes, but for plain ones of at most as many characters. */
+/* Tokens of more than `bytes` bytes, except plain ones of at most as many characters. */
 struct long_tokens {
 	uint32_t bytes, n;
 	int32_t *ids;
@@ -58,7 +58,7 @@ struct grammar_vocab {
 	struct text_class classes[N_CLASSES];
 };
 
-/* Whether a token may be in a text; id is below n_vocab. */
+/* May a token occur in a text? id is below n_vocab. */
 bool vocab_is_text(const struct tokenizer *t, int32_t id);
 
 #endif

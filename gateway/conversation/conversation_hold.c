@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The states are in conversation_hold.h. A failed renewal changes nothing here: the store checks the token when the
- * turn is added. A turn has one store operation at a time; a request that arrives meanwhile waits for it.
+ * turn is added. A turn has one store operation at a time; a call that comes during one waits for its end.
  */
 #include "gateway/conversation/conversation_hold.h"
 

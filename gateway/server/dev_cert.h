@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The development certificate. It is created if there is none and kept in the state directory.
+ * The development certificate. It is created if there is none and kept in the state folder.
  */
 #ifndef GATEWAY_DEV_CERT_H
 #define GATEWAY_DEV_CERT_H

@@ -18,7 +18,7 @@ struct gw_snapshot;
 
 /* Loads a new configuration. */
 struct gw_reload {
-	/* Called on SIGHUP, on the main thread. 0 and a snapshot whose changes to now all can be reloaded; or a code
+	/* Called on SIGHUP, on the main thread. 0 and a snapshot that threads can switch to from now; or a code
 	 * and one line in *err: the old configuration stays. */
 	int (*load)(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **out, struct sl_err *err);
 	void *ctx;

@@ -25,7 +25,7 @@ static void test_gbnf(void **state)
 	    {"root ::= \"a\"{3,} | \"b\"{2}", {"aaa", "aaaaa", "bb"}, {"aa", "b", "bbb"}},
 	};
 	static const struct refuse_case wrong[] = {
-	    {"start ::= \"a\"", SL_EINVAL, "there is no rule root"},
+	    {"start ::= \"a\"", SL_EINVAL, "the rule root is missing"},
 	    {"root ::= a", SL_EINVAL, "1:10: a is not defined"},
 	    {"root ::= \"a", SL_EINVAL, "1:10: a string does not end"},
 	    {"root ::= (\"a\"", SL_EINVAL, "1:10: a parenthesis does not close"},
@@ -36,7 +36,7 @@ static void test_gbnf(void **state)
 	    {"root ::= [b-a]", SL_EINVAL, "out of order"},
 	    {"root ::= \"\\q\"", SL_EINVAL, "unknown escape"},
 	    {"root ::= root \"a\"", SL_EINVAL, "no string"},
-	    {"", SL_EINVAL, "there is no rule root"},
+	    {"", SL_EINVAL, "the rule root is missing"},
 	};
 	ACCEPT_TABLE(CONSTRAINT_GBNF, cases);
 	REFUSE_TABLE(CONSTRAINT_GBNF, wrong);
@@ -60,7 +60,7 @@ static void test_lark(void **state)
 	    {"start: /a.b/s \"\\n\" /\\/x/", {"a\nb\n/x"}, {"ab\n/x"}},
 	};
 	static const struct refuse_case wrong[] = {
-	    {"a: \"x\"", SL_EINVAL, "there is no rule start"},
+	    {"a: \"x\"", SL_EINVAL, "the rule start is missing"},
 	    {"start: b", SL_EINVAL, "1:8: b is not defined"},
 	    {"start{x}: x", SL_EUNSUPPORTED, "1:1: templates are not supported"},
 	    {"start: sep{A}\nA: \"a\"", SL_EUNSUPPORTED, "1:8: templates are not supported"},
@@ -68,8 +68,8 @@ static void test_lark(void **state)
 	    {"%import python.NAME\nstart: NAME", SL_EUNSUPPORTED, "1:9: only"},
 	    {"%import common.NOPE\nstart: NOPE", SL_EUNSUPPORTED, "common.NOPE is not known"},
 	    {"start: /(a/", SL_EINVAL, "1:8: regular expression: a group does not end at offset 0"},
-	    {"start: \"ab\"..\"c\"", SL_EINVAL, "a range is from one character"},
-	    {"start: A\nA: \"x\" A?", SL_EINVAL, "the terminal A leads back to itself"},
+	    {"start: \"ab\"..\"c\"", SL_EINVAL, "a range must be from one character"},
+	    {"start: A\nA: \"x\" A?", SL_EINVAL, "the terminal A refers to itself"},
 	    {"start: (\"a\"", SL_EINVAL, "does not close"},
 	};
 	ACCEPT_TABLE(CONSTRAINT_LARK, cases);

@@ -73,7 +73,7 @@ static void test_refused(void **state)
 	    {"[a", SL_EINVAL, "a class does not end"},
 	    {"a{3,2}", SL_EINVAL, "out of order"},
 	    {"\\", SL_EINVAL, "backslash"},
-	    {"\\y", SL_EINVAL, "\\y is no escape"},
+	    {"\\y", SL_EINVAL, "\\y is not an escape"},
 	    {"(a)\\1", SL_EUNSUPPORTED, "backreferences"},
 	    {"(?<n>a)\\k<n>", SL_EUNSUPPORTED, "backreferences"},
 	    {"(?<=ab)b", SL_EUNSUPPORTED, "lookbehinds"},
