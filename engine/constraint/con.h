@@ -18,7 +18,7 @@
 enum {
 	CON_MAX_DEPTH = 256,        /* levels of nesting: of JSON, of groups, of references without progress */
 	CON_MAX_WORK = 2000000,     /* steps of a translation, about 10 ns to 1 us each */
-	CON_MAX_DERIVE = 1 << 17,   /* derivatives of its expressions, of a translation; about 500 ns each */
+	CON_MAX_DERIVE = 1 << 17,   /* derivatives of its expressions, of a translation */
 	CON_MAX_BYTES = 256 << 20,  /* of memory */
 	CON_MAX_TEXT = 8 << 20,     /* of source text */
 	CON_REGEX_BYTES = 64 << 10, /* of one regular expression */

@@ -36,7 +36,7 @@ size_t grammar_vocab_mask_words(const struct grammar_vocab *v); /* (n_vocab + 31
 
 struct grammar_limits {
 	size_t max_states, max_bytes; /* of the automaton and its caches; beyond, caches are dropped and made again */
-	uint64_t max_work;            /* derivatives and items for one token, 10 ns to 1 us each; beyond, SL_ELIMIT */
+	uint64_t max_work;            /* derivatives and items for one token; beyond, SL_ELIMIT */
 };
 
 struct grammar;
