@@ -2,8 +2,7 @@
  *
  * `sluice bench grammar`: checks schemas and instances in a folder, like MaskBench of JSONSchemaBench. An instance is
  * written as compact JSON, tokenized and walked mask by mask: a valid instance must be accepted to its end, an
- * invalid one refused at some token. Each case runs in a process of its own, so a crash or an endless case affects
- * only itself.
+ * invalid one refused at some token. Cases run in a process beside, so a crash or an endless case affects only itself.
  */
 #include <dirent.h>
 #include <poll.h>
@@ -14,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -110,7 +110,20 @@ static int by_count(const void *a, const void *b)
 	return x->n > y->n ? -1 : x->n < y->n ? 1 : strcmp(x->text, y->text);
 }
 
-/* ---- a case in a process of its own ---- */
+/* ---- cases in a process beside ---- */
+
+/* One process runs case after case, as a server would, so a mask does not pay for the pages of a fresh process. It ends
+ * with the case that crashes, takes too long or too much memory, and the next case begins another. */
+struct runner {
+	pid_t pid; /* 0: none */
+	int fd;
+};
+
+struct frame {
+	uint32_t n_times; /* follow, after the outcome */
+	bool readable;    /* the file has the form of a case */
+	struct grammar_outcome out;
+};
 
 static void write_all(int fd, const void *data, size_t n)
 {
@@ -122,132 +135,178 @@ static void write_all(int fd, const void *data, size_t n)
 	}
 }
 
-static void child(struct bench *b, const struct grammar_case *c, int fd)
+/* borrows: the case from *text. */
+static bool read_case(const struct bench *b, const char *name, struct sl_buf *text, struct grammar_case *c)
 {
-	struct grammar_outcome out;
-	struct rlimit cpu = {(rlim_t)b->seconds + 1, (rlim_t)b->seconds + 2};
+	char path[4096];
+	struct sl_err err;
+	snprintf(path, sizeof path, "%s/%s", b->folder, name);
+	if (file_read(path, MAX_FILE, text, &err) != 0)
+		return bench_complain(false, "%s: %s", path, err.text);
+	if (grammar_case_read((const char *)buf_data(text), text->len, c))
+		return true;
+	return bench_complain(false, "%s does not have the form {\"schema\", \"tests\": [{\"valid\", \"data\"}]}",
+			      path);
+}
+
+/* Another b->seconds of processor time from now on. */
+static void allow_time(const struct bench *b)
+{
+	struct timespec used;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	struct rlimit cpu = {(rlim_t)used.tv_sec + (rlim_t)b->seconds + 1, RLIM_INFINITY};
+	setrlimit(RLIMIT_CPU, &cpu);
+}
+
+static void runner_main(struct bench *b, struct dirent *const *names, int n, int fd)
+{
 	struct rlimit memory = {(rlim_t)(b->megabytes * 1e6), (rlim_t)(b->megabytes * 1e6)};
 	uint32_t *times = sl_zalloc_n(MAX_MASKS, sizeof *times);
-	setrlimit(RLIMIT_CPU, &cpu);
 	setrlimit(RLIMIT_AS, &memory);
 	if (times == NULL)
 		_exit(3);
-	grammar_case_run(c, b->v, b->t, &out, times, MAX_MASKS);
-	write_all(fd, &out, sizeof out);
-	write_all(fd, times, out.n_masks * sizeof *times);
+	for (int i = 0; i < n; i++) {
+		struct sl_buf text;
+		struct grammar_case c = {0};
+		struct frame f = {0};
+		allow_time(b);
+		buf_init(&text, MAX_FILE);
+		f.readable = read_case(b, names[i]->d_name, &text, &c);
+		if (f.readable)
+			grammar_case_run(&c, b->v, b->t, &f.out, times, MAX_MASKS);
+		f.n_times = f.out.n_masks;
+		write_all(fd, &f, sizeof f);
+		write_all(fd, times, f.n_times * sizeof *times);
+		grammar_case_dispose(&c);
+		buf_dispose(&text);
+	}
 	_exit(0);
 }
 
-/* Reads all that the child writes. False: it did not end in time. */
-static bool receive(struct bench *b, int fd, struct sl_buf *in)
+static bool runner_start(struct runner *r, struct bench *b, struct dirent *const *names, int n)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	for (;;) {
-		uint8_t *at;
-		if (poll(&p, 1, (int)(b->seconds * 2000)) <= 0 || buf_reserve(in, 1 << 16, &at) != 0)
-			return false;
-		ssize_t n = read(fd, at, 1 << 16);
-		if (n <= 0)
-			return true;
-		buf_commit(in, (size_t)n);
+	int fds[2];
+	if (pipe(fds) != 0)
+		return false;
+	fflush(stdout);
+	r->pid = fork();
+	if (r->pid == 0) {
+		close(fds[0]);
+		runner_main(b, names, n, fds[1]);
 	}
+	close(fds[1]);
+	r->fd = fds[0];
+	if (r->pid > 0)
+		return true;
+	close(fds[0]);
+	r->pid = 0;
+	return false;
+}
+
+/* True: it was too slow. */
+static bool runner_end(struct runner *r, bool kills)
+{
+	int status = 0;
+	if (kills)
+		kill(r->pid, SIGKILL);
+	waitpid(r->pid, &status, 0);
+	close(r->fd);
+	r->pid = 0;
+	return kills || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL));
 }
 
 enum end { ENDED, CRASHED, LATE };
 
-static enum end run_child(struct bench *b, const struct grammar_case *c, struct sl_buf *in)
+static enum end receive_bytes(struct bench *b, int fd, void *out, size_t n)
 {
-	int fds[2], status = 0;
-	if (pipe(fds) != 0)
-		return CRASHED;
-	fflush(stdout);
-	pid_t pid = fork();
-	if (pid == 0) {
-		close(fds[0]);
-		child(b, c, fds[1]);
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	for (size_t done = 0; done < n;) {
+		if (poll(&p, 1, (int)(b->seconds * 2000)) <= 0)
+			return LATE;
+		ssize_t got = read(fd, (char *)out + done, n - done);
+		if (got <= 0)
+			return CRASHED;
+		done += (size_t)got;
 	}
-	close(fds[1]);
-	bool in_time = pid > 0 && receive(b, fds[0], in);
-	close(fds[0]);
-	if (pid <= 0)
-		return CRASHED;
-	if (!in_time)
-		kill(pid, SIGKILL);
-	waitpid(pid, &status, 0);
-	if (!in_time || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL)))
-		return LATE;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 && in->len >= sizeof(struct grammar_outcome) ? ENDED
-													  : CRASHED;
+	return ENDED;
 }
 
-/* ---- all cases ---- */
-
-static void show_wrong(const struct grammar_case *c, const char *name, const struct grammar_outcome *o)
+/* times: [MAX_MASKS]. */
+static enum end receive(struct bench *b, struct runner *r, struct frame *f, uint32_t *times)
 {
-	const struct grammar_instance *i = &c->instances[o->first_wrong];
+	enum end end = receive_bytes(b, r->fd, f, sizeof *f);
+	if (end == ENDED)
+		end = f->n_times <= MAX_MASKS ? receive_bytes(b, r->fd, times, f->n_times * sizeof *times) : CRASHED;
+	if (end != ENDED)
+		end = runner_end(r, end == LATE) ? LATE : CRASHED;
+	return end;
+}
+
+static void show_wrong(struct bench *b, const char *name, const struct grammar_outcome *o)
+{
+	struct sl_buf file;
+	struct grammar_case c = {0};
+	buf_init(&file, MAX_FILE);
+	if (!read_case(b, name, &file, &c)) {
+		buf_dispose(&file);
+		return;
+	}
+	const struct grammar_instance *i = &c.instances[o->first_wrong];
 	uint32_t at = o->refused_at < i->text.len ? o->refused_at : i->text.len;
 	uint32_t from = at > 60 ? at - 60 : 0, to = at + 40 < i->text.len ? at + 40 : i->text.len;
 	const char *text = (const char *)buf_data(&i->text);
 	printf("%s: wrongly %s, instance %d: …%.*s⟪%.*s %s\n", name, i->valid ? "refused" : "accepted", o->first_wrong,
 	       (int)(at - from), text + from, (int)(to - at), text + at, o->reason);
+	grammar_case_dispose(&c);
+	buf_dispose(&file);
 }
 
-static void take_outcome(struct bench *b, const struct grammar_case *c, const char *name, const struct sl_buf *in)
+static void take_outcome(struct bench *b, const char *name, const struct frame *f, const uint32_t *times)
 {
-	struct grammar_outcome o;
-	memcpy(&o, buf_data(in), sizeof o);
-	size_t n = (in->len - sizeof o) / sizeof(uint32_t);
-	b->instances += o.n_instances;
-	if (o.rc != 0) {
+	const struct grammar_outcome *o = &f->out;
+	b->instances += o->n_instances;
+	if (o->rc != 0) {
 		b->refused++;
-		count_reason(b, o.reason);
+		count_reason(b, o->reason);
 		if (b->list)
-			printf("%s: refused: %s\n", name, o.reason);
+			printf("%s: refused: %s\n", name, o->reason);
 		return;
 	}
-	add_figure(&b->firsts, (double)o.first_mask_ns / 1e3);
-	for (size_t i = 0; i < n; i++) {
-		uint32_t ns;
-		memcpy(&ns, buf_data(in) + sizeof o + i * sizeof ns, sizeof ns);
-		add_figure(&b->masks, ns / 1e3);
-	}
-	b->wrong_accept += o.wrong_accept;
-	b->wrong_refuse += o.wrong_refuse;
-	b->passing += o.first_wrong < 0;
-	b->wrong_cases += o.first_wrong >= 0;
-	if (o.first_wrong >= 0 && b->list)
-		show_wrong(c, name, &o);
-	if (b->list && o.first_mask_ns > 100000000)
-		printf("%s: slow: %.0f ms to the first mask\n", name, (double)o.first_mask_ns / 1e6);
+	add_figure(&b->firsts, (double)o->first_mask_ns / 1e3);
+	for (size_t i = 0; i < f->n_times; i++)
+		add_figure(&b->masks, times[i] / 1e3);
+	b->wrong_accept += o->wrong_accept;
+	b->wrong_refuse += o->wrong_refuse;
+	b->passing += o->first_wrong < 0;
+	b->wrong_cases += o->first_wrong >= 0;
+	if (o->first_wrong >= 0 && b->list)
+		show_wrong(b, name, o);
+	if (b->list && o->first_mask_ns > 100000000)
+		printf("%s: slow: %.0f ms to the first mask\n", name, (double)o->first_mask_ns / 1e6);
 }
 
-static void run_case(struct bench *b, const char *name)
+static void run_cases(struct bench *b, struct dirent *const *names, int n)
 {
-	char path[4096];
-	struct sl_buf text, in;
-	struct sl_err err;
-	struct grammar_case c = {0};
-	snprintf(path, sizeof path, "%s/%s", b->folder, name);
-	buf_init(&in, BUF_MOST);
-	if (file_read(path, MAX_FILE, &text, &err) != 0) {
-		bench_complain(1, "%s: %s", path, err.text);
-		return;
-	}
-	b->cases++;
-	if (!grammar_case_read((const char *)buf_data(&text), text.len, &c)) {
-		bench_complain(1, "%s does not have the form {\"schema\", \"tests\": [{\"valid\", \"data\"}]}", path);
-	} else {
-		enum end end = run_child(b, &c, &in);
+	struct runner r = {0};
+	uint32_t *times = sl_zalloc_n(MAX_MASKS, sizeof *times);
+	for (int i = 0; i < n && times != NULL; i++) {
+		struct frame f;
+		if (r.pid == 0 && !runner_start(&r, b, names + i, n - i)) {
+			bench_complain(1, "can't start a process");
+			break;
+		}
+		enum end end = receive(b, &r, &f, times);
+		b->cases++;
 		b->crashed += end == CRASHED;
 		b->late += end == LATE;
-		if (end == ENDED)
-			take_outcome(b, &c, name, &in);
-		else if (b->list)
-			printf("%s: %s\n", name, end == LATE ? "too slow" : "crashed");
+		if (end == ENDED && f.readable)
+			take_outcome(b, names[i]->d_name, &f, times);
+		else if (end != ENDED && b->list)
+			printf("%s: %s\n", names[i]->d_name, end == LATE ? "too slow" : "crashed");
 	}
-	grammar_case_dispose(&c);
-	buf_dispose(&text);
-	buf_dispose(&in);
+	if (r.pid != 0)
+		runner_end(&r, false);
+	sl_free(times);
 }
 
 static int is_case(const struct dirent *d)
@@ -289,11 +348,16 @@ static int run_all(struct bench *b, const char *only)
 	int n = scandir(b->folder, &names, is_case, alphasort);
 	if (n < 0)
 		return bench_complain(1, "can't read %s", b->folder);
+	int n_left = 0;
 	for (int i = 0; i < n; i++) {
 		if (only == NULL || strstr(names[i]->d_name, only) != NULL)
-			run_case(b, names[i]->d_name);
-		free(names[i]);
+			names[n_left++] = names[i];
+		else
+			free(names[i]);
 	}
+	run_cases(b, names, n_left);
+	for (int i = 0; i < n_left; i++)
+		free(names[i]);
 	free(names);
 	show(b);
 	return 0;
