@@ -281,7 +281,7 @@ static void take_outcome(struct bench *b, const char *name, const struct frame *
 	b->wrong_cases += o->first_wrong >= 0;
 	if (o->first_wrong >= 0 && b->list)
 		show_wrong(b, name, o);
-	if (b->list && o->first_mask_ns > 100000000)
+	if (b->list && o->first_mask_ns > 20000000)
 		printf("%s: slow: %.0f ms to the first mask\n", name, (double)o->first_mask_ns / 1e6);
 }
 

@@ -18,7 +18,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 
-enum { NONE = 0xFFFFFFFFu, KEEP_SCRATCH = 64 << 10 };
+enum { NONE = 0xFFFFFFFFu, LEAST_SCRATCH = 256 };
 
 struct pair {
 	uint64_t key;    /* left << 32 | right; of a single character: NONE << 32 | code point */
@@ -397,10 +397,11 @@ static int scratch_reserve(struct bpe_scratch *s, size_t n)
 {
 	if (n <= s->cap)
 		return 0;
-	size_t cap = n < KEEP_SCRATCH ? KEEP_SCRATCH : n;
+	/* Twice as large each time, and not cleared: most pieces are a few bytes long. */
+	size_t cap = n < 2 * s->cap ? 2 * s->cap : n < LEAST_SCRATCH ? LEAST_SCRATCH : n;
 	bpe_scratch_dispose(s);
-	s->nodes = sl_zalloc_n(cap, sizeof(*s->nodes));
-	s->heap = sl_zalloc_n(cap, 3 * sizeof(*s->heap));
+	s->nodes = sl_realloc_n(NULL, cap, sizeof(*s->nodes));
+	s->heap = sl_realloc_n(NULL, cap, 3 * sizeof(*s->heap));
 	if (s->nodes == NULL || s->heap == NULL) {
 		bpe_scratch_dispose(s);
 		return SL_ENOMEM;
