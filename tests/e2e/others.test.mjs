@@ -176,7 +176,7 @@ test('prefixes with another salt are not shared', async () => {
 test('paths that are not served say what to use', async () => {
   const cases = [['GET', '/v1/chat/completions'], ['DELETE', '/v1/chat/completions/x'], ['DELETE', '/v1/models/demo-small'], ['POST', '/v1/moderations'],
     ['POST', '/v1/audio/speech'], ['GET', '/v1/files'], ['POST', '/v1/batches'], ['POST', '/v1/fine_tuning/jobs'], ['GET', '/v1/assistants'],
-    ['POST', '/v1/responses/compact'], ['POST', '/v1/complete'], ['POST', '/v1/rerank/x'], ['POST', '/generate'], ['POST', '/completion']];
+    ['POST', '/v1/responses/compact'], ['POST', '/v1/complete'], ['POST', '/rerank'], ['POST', '/generate'], ['POST', '/completion']];
   for (const [method, path] of cases) {
     const r = await send(path, method === 'POST' ? {} : undefined, method);
     assert.deepEqual([r.status, r.json.error.code], [404, 'unsupported_endpoint'], `${method} ${path}: ${r.text}`);
