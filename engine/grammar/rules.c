@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 
-enum { DEFAULT_NODES = 1 << 19, DEFAULT_RULES = 1 << 18, DEFAULT_SYMBOLS = 1 << 21, MOST = 1 << 28 };
+enum { DEFAULT_NODES = 1 << 20, DEFAULT_RULES = 1 << 18, DEFAULT_SYMBOLS = 1 << 21, MOST = 1 << 28 };
 
 static uint32_t limit(size_t asked, uint32_t otherwise)
 {
