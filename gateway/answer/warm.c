@@ -261,24 +261,6 @@ static void go_on(struct warm *w)
 	await_idle(w);
 }
 
-static void on_queued(void *ctx, const struct proto_queued *m)
-{
-	(void)ctx;
-	(void)m;
-}
-
-static void on_tokens(void *ctx, const struct proto_tokens *m)
-{
-	(void)ctx;
-	(void)m;
-}
-
-static void on_choice(void *ctx, const struct proto_choice *m)
-{
-	(void)ctx;
-	(void)m;
-}
-
 static void on_renoted(struct cache_op *op, const struct cache_result *r)
 {
 	(void)r;
@@ -309,8 +291,7 @@ static void on_lost(void *ctx)
 	rest(w, 0);
 }
 
-static const struct link_listener listener = {
-    .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
+static const struct link_listener listener = {.on_done = on_done, .on_lost = on_lost};
 
 static void submit(struct warm *w, int model, const struct sl_buf *messages)
 {

@@ -358,24 +358,6 @@ static void on_counted(void *ctx, const struct proto_counted *m)
 
 /* ---- results ---- */
 
-static void on_queued(void *ctx, const struct proto_queued *m)
-{
-	(void)ctx;
-	(void)m;
-}
-
-static void on_tokens(void *ctx, const struct proto_tokens *m)
-{
-	(void)ctx;
-	(void)m;
-}
-
-static void on_choice(void *ctx, const struct proto_choice *m)
-{
-	(void)ctx;
-	(void)m;
-}
-
 static void on_embedding(void *ctx, const struct proto_embedding *m)
 {
 	struct slot *s = ctx;
@@ -416,12 +398,7 @@ static void on_lost(void *ctx)
 	fail_lost(s->run);
 }
 
-static const struct link_listener listener = {.on_queued = on_queued,
-					      .on_tokens = on_tokens,
-					      .on_choice = on_choice,
-					      .on_done = on_done,
-					      .on_lost = on_lost,
-					      .on_embedding = on_embedding};
+static const struct link_listener listener = {.on_done = on_done, .on_lost = on_lost, .on_embedding = on_embedding};
 
 /* ---- lifetime ---- */
 

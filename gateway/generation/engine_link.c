@@ -280,12 +280,12 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 	if (h->type == PROTO_QUEUED) {
 		struct proto_queued m;
 		rc = proto_get_queued(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL)
+		if (rc == 0 && s.listener != NULL && s.listener->on_queued != NULL)
 			s.listener->on_queued(s.ctx, &m);
 	} else if (h->type == PROTO_TOKENS) {
 		struct proto_tokens m;
 		rc = proto_get_tokens(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL)
+		if (rc == 0 && s.listener != NULL && s.listener->on_tokens != NULL)
 			s.listener->on_tokens(s.ctx, &m);
 	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
 		struct proto_prompt_logprobs m;
@@ -295,7 +295,7 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 	} else if (h->type == PROTO_CHOICE) {
 		struct proto_choice m;
 		rc = proto_get_choice(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL)
+		if (rc == 0 && s.listener != NULL && s.listener->on_choice != NULL)
 			s.listener->on_choice(s.ctx, &m);
 	} else if (h->type == PROTO_VERIFIED) {
 		struct proto_verified m;

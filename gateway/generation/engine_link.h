@@ -17,19 +17,20 @@
 struct engine_link;
 struct gw_thread;
 
-/* A sequence's listener; all calls on the thread's loop. After on_done or on_lost no further call. */
+/* A sequence's listener; all calls on the thread's loop. After on_done or on_lost, which each has, no further call.
+ * NULL: not wanted. */
 struct link_listener {
 	void (*on_queued)(void *ctx, const struct proto_queued *m);
 	void (*on_tokens)(void *ctx, const struct proto_tokens *m);
 	void (*on_choice)(void *ctx, const struct proto_choice *m); /* one of several has ended */
 	void (*on_done)(void *ctx, const struct proto_done *m);
-	void (*on_lost)(void *ctx);                                     /* the engine has gone */
-	void (*on_verified)(void *ctx, const struct proto_verified *m); /* NULL: it was given no tokens */
+	void (*on_lost)(void *ctx); /* the engine has gone */
+	void (*on_verified)(void *ctx, const struct proto_verified *m);
 	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing.
 	 * Where it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
 	void (*soon)(const void *ctx);
-	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m); /* NULL: they are not asked for */
-	void (*on_embedding)(void *ctx, const struct proto_embedding *m);    /* NULL: it asks for none */
+	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m);
+	void (*on_embedding)(void *ctx, const struct proto_embedding *m);
 };
 
 struct link_model {

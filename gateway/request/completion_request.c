@@ -13,8 +13,6 @@
 
 #include "base/alloc.h"
 
-enum { TOKEN_BYTES = 4 };
-
 static int put_text(struct completion_request *r, const json_t *v, const char *param, struct request_error *e)
 {
 	size_t n = json_string_length(v);
@@ -28,30 +26,12 @@ static int put_text(struct completion_request *r, const json_t *v, const char *p
 /* param: the array's own name. */
 static int put_tokens(struct completion_request *r, const json_t *ids, const char *param, struct request_error *e)
 {
-	size_t n = json_array_size(ids);
-	char at[80];
-	uint8_t *to;
-	if (n == 0)
-		return request_bad(e, "empty_array", param, "Invalid '%s': at least one token is needed.", param);
-	if (n > REQUEST_MAX_PROMPT / TOKEN_BYTES)
-		return request_too_long(SL_ELIMIT, param, e);
-	int rc = buf_reserve(&r->tokens, n * TOKEN_BYTES, &to);
+	size_t before = r->tokens.len;
+	int rc = request_put_token_ids(&r->tokens, ids, param, e);
 	if (rc != 0)
-		return request_too_long(rc, param, e);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *v = json_array_get(ids, i);
-		json_int_t id = json_integer_value(v);
-		snprintf(at, sizeof at, "%.40s[%zu]", param, i);
-		if (!json_is_integer(v))
-			return request_wrong_type(e, at, "an integer", v);
-		if (id < 0 || id > INT32_MAX)
-			return request_out_of_range(e, at, 0, false, INT32_MAX, (double)id);
-		for (int k = 0; k < TOKEN_BYTES; k++)
-			*to++ = (uint8_t)((uint32_t)id >> (8 * k));
-	}
-	buf_commit(&r->tokens, n * TOKEN_BYTES);
+		return rc;
 	r->prompts[r->n_prompts++] =
-	    (struct completion_prompt){.kind = PROTO_PROMPT_TOKENS, .text = {.n = n * TOKEN_BYTES}};
+	    (struct completion_prompt){.kind = PROTO_PROMPT_TOKENS, .text = {.n = r->tokens.len - before}};
 	return 0;
 }
 

@@ -12,27 +12,11 @@
 #include "base/alloc.h"
 
 enum {
-	TOKEN_BYTES = 4,
 	MAX_DIMENSIONS = PROTO_MAX_EMBEDDING,
 	MAX_ALL_TOKENS = 64 << 20, /* bytes: the body's own bound is below */
 };
 
 /* ---- shared ---- */
-
-static int get_model(const json_t *body, const char **out, struct request_error *e)
-{
-	const json_t *v = request_get(body, "model");
-	if (v == NULL)
-		return request_missing(e, "model");
-	if (!json_is_string(v))
-		return request_wrong_type(e, "model", "a string", v);
-	size_t n = json_string_length(v);
-	if (n == 0 || n > PROTO_MAX_NAME || strlen(json_string_value(v)) != n)
-		return request_bad(e, "invalid_value", "model", "Invalid value for 'model': a name has 1 to %d bytes.",
-				   PROTO_MAX_NAME);
-	*out = json_string_value(v);
-	return 0;
-}
 
 /* An integer that may be absent. */
 static int get_count(const json_t *body, const char *key, int most, int absent, int *out, struct request_error *e)
@@ -106,32 +90,16 @@ static int reserve(const json_t *list, const char *field, struct embedding_text 
 static int put_tokens(struct embedding_request *r, const json_t *ids, int index, struct embedding_text *out,
 		      struct request_error *e)
 {
-	size_t n = json_array_size(ids);
-	char param[80], at[120];
-	uint8_t *to;
+	char param[80];
 	name_of("input", index, param);
 	if (!json_is_array(ids))
 		return request_wrong_type(e, param, "an array of integers", ids);
-	if (n == 0)
-		return request_bad(e, "empty_array", param, "Invalid '%s': at least one token is needed.", param);
-	if (n > REQUEST_MAX_PROMPT / TOKEN_BYTES)
-		return request_too_long(SL_ELIMIT, param, e);
-	int rc = buf_reserve(&r->tokens, n * TOKEN_BYTES, &to);
+	size_t before = r->tokens.len;
+	int rc = request_put_token_ids(&r->tokens, ids, param, e);
 	if (rc != 0)
-		return request_too_long(rc, param, e);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *v = json_array_get(ids, i);
-		json_int_t id = json_integer_value(v);
-		snprintf(at, sizeof at, "%s[%zu]", param, i);
-		if (!json_is_integer(v))
-			return request_wrong_type(e, at, "an integer", v);
-		if (id < 0 || id > INT32_MAX)
-			return request_out_of_range(e, at, 0, false, INT32_MAX, (double)id);
-		for (int k = 0; k < TOKEN_BYTES; k++)
-			*to++ = (uint8_t)((uint32_t)id >> (8 * k));
-	}
-	buf_commit(&r->tokens, n * TOKEN_BYTES);
-	*out = (struct embedding_text){.kind = PROTO_PROMPT_TOKENS, .text = {.n = n * TOKEN_BYTES}, .index = index};
+		return rc;
+	*out =
+	    (struct embedding_text){.kind = PROTO_PROMPT_TOKENS, .text = {.n = r->tokens.len - before}, .index = index};
 	return 0;
 }
 
@@ -202,7 +170,7 @@ int embedding_request_parse(const void *bytes, size_t n, const struct request_li
 	*out = (struct embedding_request){0};
 	*e = (struct request_error){0};
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = get_model(out->body.root, &out->model, e)) != 0 || (rc = get_format(out, e)) != 0 ||
+	    (rc = request_get_model(out->body.root, &out->model, e)) != 0 || (rc = get_format(out, e)) != 0 ||
 	    (rc = get_count(out->body.root, "dimensions", MAX_DIMENSIONS, 0, &dimensions, e)) != 0 ||
 	    (rc = check_user(out->body.root, e)) != 0 || (rc = get_inputs(out, e)) != 0)
 		embedding_request_dispose(out);
@@ -227,7 +195,7 @@ int embedding_request_parse_text(const void *bytes, size_t n, const struct reque
 	*out = (struct embedding_request){0};
 	*e = (struct request_error){0};
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = get_model(out->body.root, &out->model, e)) != 0 || (rc = get_text(out, field, e)) != 0)
+	    (rc = request_get_model(out->body.root, &out->model, e)) != 0 || (rc = get_text(out, field, e)) != 0)
 		embedding_request_dispose(out);
 	return rc;
 }
@@ -275,7 +243,8 @@ static int begin(const void *bytes, size_t n, const struct request_limits *l, co
 	*out = (struct rank_request){.left_field = left, .right_field = right};
 	*e = (struct request_error){0};
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = get_model(out->body.root, &out->model, e)) != 0 || (rc = check_user(out->body.root, e)) != 0 ||
+	    (rc = request_get_model(out->body.root, &out->model, e)) != 0 ||
+	    (rc = check_user(out->body.root, e)) != 0 ||
 	    (rc = get_texts(out->body.root, left, &out->left, &out->n_left, e)) != 0)
 		return rc;
 	return get_texts(out->body.root, right, &out->right, &out->n_right, e);

@@ -13,21 +13,6 @@
 /* The default length of a completion: OpenAI's. */
 enum { COMPLETION_TOKENS = 16 };
 
-static int get_model(const json_t *body, struct request_common *c, struct request_error *e)
-{
-	const json_t *v = request_get(body, "model");
-	if (v == NULL)
-		return request_missing(e, "model");
-	if (!json_is_string(v))
-		return request_wrong_type(e, "model", "a string", v);
-	size_t n = json_string_length(v);
-	if (n == 0 || n > PROTO_MAX_NAME || strlen(json_string_value(v)) != n)
-		return request_bad(e, "invalid_value", "model", "Invalid value for 'model': a name has 1 to %d bytes.",
-				   PROTO_MAX_NAME);
-	c->model = json_string_value(v);
-	return 0;
-}
-
 static int get_stream(const struct request_values *values, struct request_common *c, struct request_error *e)
 {
 	const json_t *options = values->at[VALUE_STREAM_OPTIONS];
@@ -399,7 +384,8 @@ int request_common_read_shape(const json_t *body, struct proto_str text, const s
 {
 	*c = (struct request_common){.submit = {PROTO_SUBMIT_OFF, .temperature = 1, .top_p = 1}};
 	int rc;
-	if ((rc = get_model(body, c, e)) != 0 || (rc = request_check_shape(body, shape, values, &c->ignored, e)) != 0 ||
+	if ((rc = request_get_model(body, &c->model, e)) != 0 ||
+	    (rc = request_check_shape(body, shape, values, &c->ignored, e)) != 0 ||
 	    (rc = get_submit(values, shape->as, c, e)) != 0 || (rc = get_labels(values, c, e)) != 0 ||
 	    (rc = reasoning_request_read(values, &c->reasoning, e)) != 0 ||
 	    (rc = tools_request_read(values, shape->as, &c->tools, e)) != 0 ||

@@ -441,6 +441,48 @@ int request_too_long(int rc, const char *param, struct request_error *e)
 	return request_bad(e, "string_above_max_length", param, "Invalid '%s': it is too long.", param);
 }
 
+int request_get_model(const json_t *body, const char **out, struct request_error *e)
+{
+	const json_t *v = request_get(body, "model");
+	if (v == NULL)
+		return request_missing(e, "model");
+	if (!json_is_string(v))
+		return request_wrong_type(e, "model", "a string", v);
+	size_t n = json_string_length(v);
+	if (n == 0 || n > PROTO_MAX_NAME || strlen(json_string_value(v)) != n)
+		return request_bad(e, "invalid_value", "model", "Invalid value for 'model': a name has 1 to %d bytes.",
+				   PROTO_MAX_NAME);
+	*out = json_string_value(v);
+	return 0;
+}
+
+int request_put_token_ids(struct sl_buf *out, const json_t *ids, const char *param, struct request_error *e)
+{
+	size_t n = json_array_size(ids);
+	char at[120];
+	uint8_t *to;
+	if (n == 0)
+		return request_bad(e, "empty_array", param, "Invalid '%s': at least one token is needed.", param);
+	if (n > REQUEST_MAX_PROMPT / REQUEST_TOKEN_BYTES)
+		return request_too_long(SL_ELIMIT, param, e);
+	int rc = buf_reserve(out, n * REQUEST_TOKEN_BYTES, &to);
+	if (rc != 0)
+		return request_too_long(rc, param, e);
+	for (size_t i = 0; i < n; i++) {
+		const json_t *v = json_array_get(ids, i);
+		json_int_t id = json_integer_value(v);
+		snprintf(at, sizeof at, "%.80s[%zu]", param, i);
+		if (!json_is_integer(v))
+			return request_wrong_type(e, at, "an integer", v);
+		if (id < 0 || id > INT32_MAX)
+			return request_out_of_range(e, at, 0, false, INT32_MAX, (double)id);
+		for (int k = 0; k < REQUEST_TOKEN_BYTES; k++)
+			*to++ = (uint8_t)((uint32_t)id >> (8 * k));
+	}
+	buf_commit(out, n * REQUEST_TOKEN_BYTES);
+	return 0;
+}
+
 struct dump {
 	struct sl_buf *out;
 	int rc;

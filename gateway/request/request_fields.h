@@ -106,6 +106,12 @@ bool request_is_empty(const json_t *v);                                /* an arr
 /* What is wrong when a bounded buffer was too small (SL_ELIMIT); other codes stay. */
 int request_too_long(int rc, const char *param, struct request_error *e);
 
+/* "model": the name of one, which *out borrows. */
+int request_get_model(const json_t *body, const char **out, struct request_error *e);
+/* Appends an array of token ids, at least one, four bytes each in little-endian order. param: the array's name. */
+enum { REQUEST_TOKEN_BYTES = 4 };
+int request_put_token_ids(struct sl_buf *out, const json_t *ids, const char *param, struct request_error *e);
+
 /* Appends a JSON value as text. 0, SL_ELIMIT, SL_ENOMEM. */
 int request_put_json(struct sl_buf *out, const json_t *v);
 

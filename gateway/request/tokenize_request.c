@@ -6,8 +6,6 @@
 
 #include <stdio.h>
 
-enum { TOKEN_BYTES = 4 };
-
 static int get_model(const json_t *body, const char **out, struct request_error *e)
 {
 	int rc = request_get_label(body, "model", "model", out, e);
@@ -88,33 +86,17 @@ static int get_tokens(struct tokenize_request *r, struct request_error *e)
 {
 	const json_t *list = request_get(r->body.root, "tokens");
 	size_t n = json_array_size(list);
-	char at[40];
-	uint8_t *to;
 	if (list == NULL)
 		return request_missing(e, "tokens");
 	if (!json_is_array(list))
 		return request_wrong_type(e, "tokens", "an array of integers", list);
-	if (n == 0)
-		return request_bad(e, "empty_array", "tokens", "Invalid 'tokens': at least one token is needed.");
 	if (n > PROTO_MAX_LISTED)
 		return request_bad(e, "array_above_max_length", "tokens", "Invalid 'tokens': at most %d, not %zu.",
 				   PROTO_MAX_LISTED, n);
-	buf_init(&r->tokens, n * TOKEN_BYTES);
-	int rc = buf_reserve(&r->tokens, n * TOKEN_BYTES, &to);
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		const json_t *v = json_array_get(list, i);
-		json_int_t id = json_integer_value(v);
-		snprintf(at, sizeof at, "tokens[%zu]", i);
-		if (!json_is_integer(v))
-			return request_wrong_type(e, at, "an integer", v);
-		if (id < 0 || id > INT32_MAX)
-			return request_out_of_range(e, at, 0, false, INT32_MAX, (double)id);
-		for (int k = 0; k < TOKEN_BYTES; k++)
-			*to++ = (uint8_t)((uint32_t)id >> (8 * k));
-	}
+	buf_init(&r->tokens, n * REQUEST_TOKEN_BYTES);
+	int rc = request_put_token_ids(&r->tokens, list, "tokens", e);
 	if (rc != 0)
 		return rc;
-	buf_commit(&r->tokens, n * TOKEN_BYTES);
 	r->prompt = (struct proto_str){(const char *)buf_data(&r->tokens), r->tokens.len};
 	r->kind = PROTO_PROMPT_TOKENS;
 	r->wants = PROTO_COUNT_TEXT;
