@@ -149,12 +149,13 @@ describe('frameworks', { timeout: 300_000 }, () => {
       const send = async (messages) => {
         const r = await llm.chat({ messages, tools, stream });
         if (!stream) return r.message;
-        const all = { role: 'assistant', content: '', options: {} };
+        const all = { role: 'assistant', options: {} }, pieces = [];
         for await (const piece of r) {
-          all.content += piece.delta;
+          pieces.push(piece.delta);
           if (piece.options?.toolCall) all.options.toolCall = piece.options.toolCall;
         }
-        return all;
+        while (pieces.length > 1 && pieces.at(-1) === pieces.at(-2)) pieces.pop(); // it gives its last piece again with each event that has none
+        return { ...all, content: pieces.join('') };
       };
       const messages = [{ role: 'user', content: question }];
       const called = await send(messages), [call] = called.options.toolCall;
@@ -163,7 +164,7 @@ describe('frameworks', { timeout: 300_000 }, () => {
       assert.deepEqual(asked, [JSON.parse(PARIS)]);
       const last = await send([...messages, { ...called, options: { toolCall: [{ ...call, input: JSON.stringify(input) }] } },
         { role: 'user', content: result, options: { toolResult: { id: call.id, result, isError: false } } }]);
-      assert.match(last.content, /^It is clear\.+$/); // it gives its last piece again with each event that has none
+      assert.equal(last.content, 'It is clear.');
       assert.ok(script.bodies[1].input.some((i) => i.type === 'function_call_output' && i.call_id === call.id));
     });
   }
