@@ -375,7 +375,7 @@ void *text_worker_main(void *engine)
 
 void *compiler_main(void *engine)
 {
-	enum { NICE = 10 };
+	enum { NICE = 19 };
 	struct engine *e = engine;
 	struct eng_seq *s;
 	/* Of this thread. Refused by a sandbox, it only competes more. */
