@@ -245,8 +245,9 @@ struct proto_submit {
 	const uint8_t *given_records;          /* decode: n_given × 4 bytes */
 	struct proto_str stops[PROTO_MAX_STOPS];
 	struct proto_str constraint; /* ≤ PROTO_MAX_CONSTRAINT */
-	/* Texts, ≤ PROTO_MAX_STOP_BYTES, whose token is never chosen, at the beginning of a text or after a space */
-	struct proto_str bad_words[PROTO_MAX_BAD_WORDS];
+	/* Texts of 1 … PROTO_MAX_STOP_BYTES whose token is never chosen, at the beginning of a text or after a space. */
+	const struct proto_str *bad_words; /* encode; read by proto_bad_word_at */
+	struct proto_str bad_word_records; /* decode: a length and a text for each of n_bad_words */
 	struct proto_str prompt;
 	/* encode: the same with other scalars and no given tokens, encoded before; its stop ids, biases, stops,
 	 * constraint, bad words and prompt are copied from there. Empty: it was not. */
@@ -533,5 +534,7 @@ struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i);
 void proto_embedding_read(const struct proto_embedding *m, float *out);
 /* The i-th given token of a SUBMIT, encoded or decoded. */
 uint32_t proto_given_at(const struct proto_submit *m, uint16_t i);
+/* The i-th bad word of a SUBMIT, encoded or decoded. */
+struct proto_str proto_bad_word_at(const struct proto_submit *m, int i);
 
 #endif

@@ -5,45 +5,65 @@
  */
 #include "base/proto/proto_wire.h"
 
-#define F(field) PROTO_FIELD(struct proto_submit, field)
-static const struct proto_field fields[] = {F(model),
-					    F(prompt_kind),
-					    F(flags),
-					    F(priority),
-					    F(n_stops),
-					    F(tenant),
-					    F(seed),
-					    F(temperature),
-					    F(top_p),
-					    F(min_p),
-					    F(presence_penalty),
-					    F(frequency_penalty),
-					    F(top_k),
-					    F(max_tokens),
-					    F(deadline_ms),
-					    F(rate_tps),
-					    F(burst),
-					    F(typical_p),
-					    F(repetition_penalty),
-					    F(length_penalty),
-					    F(min_tokens),
-					    F(n_top_logprobs),
-					    F(prompt_logprobs),
-					    F(n),
-					    F(best_of),
-					    F(beam_width),
-					    F(n_stop_ids),
-					    F(n_logit_bias),
-					    F(constraint_kind),
-					    F(thinking_tokens),
-					    F(weight),
-					    F(cache_salt),
-					    F(n_bad_words),
-					    F(n_given),
-					    F(n_keep)};
-#undef F
+/* Its scalars, in the order of the wire. They are copied by code that is made for each, not by a table as those of
+ * other messages are: this is the longest message of a request and passes three times. */
+#define SCALARS(X)            \
+	X(model)              \
+	X(prompt_kind)        \
+	X(flags)              \
+	X(priority)           \
+	X(n_stops)            \
+	X(tenant)             \
+	X(seed)               \
+	X(temperature)        \
+	X(top_p)              \
+	X(min_p)              \
+	X(presence_penalty)   \
+	X(frequency_penalty)  \
+	X(top_k)              \
+	X(max_tokens)         \
+	X(deadline_ms)        \
+	X(rate_tps)           \
+	X(burst)              \
+	X(typical_p)          \
+	X(repetition_penalty) \
+	X(length_penalty)     \
+	X(min_tokens)         \
+	X(n_top_logprobs)     \
+	X(prompt_logprobs)    \
+	X(n)                  \
+	X(best_of)            \
+	X(beam_width)         \
+	X(n_stop_ids)         \
+	X(n_logit_bias)       \
+	X(constraint_kind)    \
+	X(thinking_tokens)    \
+	X(weight)             \
+	X(cache_salt)         \
+	X(n_bad_words)        \
+	X(n_given)            \
+	X(n_keep)
+#define BYTES_OF(field) +sizeof(((struct proto_submit *)0)->field)
+enum { SCALAR_BYTES = 0 SCALARS(BYTES_OF) };
+#undef BYTES_OF
 
-enum { N_FIELDS = sizeof fields / sizeof *fields };
+static void put_scalars(uint8_t *to, const struct proto_submit *m)
+{
+#define PUT(field)                                         \
+	proto_copy_scalar(to, &m->field, sizeof m->field); \
+	to += sizeof m->field;
+	SCALARS(PUT)
+#undef PUT
+}
+
+static void get_scalars(const uint8_t *from, struct proto_submit *out)
+{
+#define GET(field)                                               \
+	proto_copy_scalar(&out->field, from, sizeof out->field); \
+	from += sizeof out->field;
+	SCALARS(GET)
+#undef GET
+}
 
 static void put_given(struct proto_writer *w, const struct proto_submit *m)
 {
@@ -54,14 +74,14 @@ static void put_given(struct proto_writer *w, const struct proto_submit *m)
 /* The frame again, with other scalars and another draft prefix. */
 static void put_frame(struct proto_writer *w, const struct proto_submit *m)
 {
-	uint8_t scalars[8 * N_FIELDS];
-	size_t n = proto_fields_put(scalars, m, fields, N_FIELDS);
-	const char *rest = m->frame.at + PROTO_HEAD_BYTES + n;
+	uint8_t scalars[SCALAR_BYTES];
+	const char *rest = m->frame.at + PROTO_HEAD_BYTES + SCALAR_BYTES;
 	size_t ids = 4 * (size_t)m->n_stop_ids + PROTO_PAIR_BYTES * (size_t)m->n_logit_bias;
-	proto_w_bytes(w, scalars, n);
+	put_scalars(scalars, m);
+	proto_w_bytes(w, scalars, SCALAR_BYTES);
 	proto_w_bytes(w, rest, ids);
 	put_given(w, m);
-	proto_w_bytes(w, rest + ids, m->frame.n - PROTO_HEAD_BYTES - n - ids);
+	proto_w_bytes(w, rest + ids, m->frame.n - PROTO_HEAD_BYTES - SCALAR_BYTES - ids);
 }
 
 int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit *m)
@@ -71,11 +91,13 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 	    m->n_bad_words > PROTO_MAX_BAD_WORDS)
 		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_SUBMIT, id);
+	uint8_t scalars[SCALAR_BYTES];
 	if (m->frame.n > 0) {
 		put_frame(&w, m);
 		return proto_w_end(&w);
 	}
-	proto_w_fields(&w, m, fields, N_FIELDS);
+	put_scalars(scalars, m);
+	proto_w_bytes(&w, scalars, SCALAR_BYTES);
 	for (int i = 0; i < m->n_stop_ids; i++)
 		proto_w_u32(&w, m->stop_ids[i]);
 	for (uint16_t i = 0; i < m->n_logit_bias; i++)
@@ -85,7 +107,7 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 		proto_w_str(&w, m->stops[i], PROTO_MAX_STOP_BYTES);
 	proto_w_str(&w, m->constraint, PROTO_MAX_CONSTRAINT);
 	for (int i = 0; i < m->n_bad_words; i++)
-		proto_w_str(&w, m->bad_words[i], PROTO_MAX_STOP_BYTES);
+		proto_w_str(&w, proto_bad_word_at(m, i), PROTO_MAX_STOP_BYTES);
 	proto_w_str(&w, m->prompt, PROTO_MAX_PAYLOAD);
 	return proto_w_end(&w);
 }
@@ -172,7 +194,9 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 {
 	struct proto_reader r = {.p = p, .left = n};
 	*out = (struct proto_submit){0};
-	proto_r_fields(&r, out, fields, N_FIELDS);
+	const uint8_t *scalars = proto_r_bytes(&r, SCALAR_BYTES);
+	if (scalars != NULL)
+		get_scalars(scalars, out);
 	if (out->n_stops > PROTO_MAX_STOPS)
 		return proto_out_of_bounds(err, PROTO_SUBMIT, "n_stops");
 	if (out->n_stop_ids > PROTO_MAX_STOP_IDS)
@@ -193,11 +217,12 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 			r.bad = true;
 	}
 	out->constraint = proto_r_str(&r, PROTO_MAX_CONSTRAINT);
+	const uint8_t *words = r.p;
 	for (int i = 0; i < out->n_bad_words; i++) {
-		out->bad_words[i] = proto_r_str(&r, PROTO_MAX_STOP_BYTES);
-		if (out->bad_words[i].n == 0)
+		if (proto_r_str(&r, PROTO_MAX_STOP_BYTES).n == 0)
 			r.bad = true;
 	}
+	out->bad_word_records = (struct proto_str){(const char *)words, (size_t)(r.p - words)};
 	out->prompt = proto_r_str(&r, PROTO_MAX_PAYLOAD);
 	int rc = proto_r_end(&r, PROTO_SUBMIT, err);
 	if (rc != 0)
@@ -220,4 +245,14 @@ uint32_t proto_given_at(const struct proto_submit *m, uint16_t i)
 		return m->given[i];
 	proto_r_bytes(&r, (size_t)i * sizeof(uint32_t));
 	return proto_r_u32(&r);
+}
+
+struct proto_str proto_bad_word_at(const struct proto_submit *m, int i)
+{
+	struct proto_reader r = {.p = (const uint8_t *)m->bad_word_records.at, .left = m->bad_word_records.n};
+	if (m->bad_words != NULL)
+		return m->bad_words[i];
+	for (int k = 0; k < i; k++)
+		proto_r_str(&r, PROTO_MAX_STOP_BYTES);
+	return proto_r_str(&r, PROTO_MAX_STOP_BYTES);
 }

@@ -28,20 +28,11 @@ void proto_w_pair(struct proto_writer *w, struct proto_id_f32 v)
 	proto_w_f32(w, v.v);
 }
 
-/* Of n bytes, in the host's order and in little endian. */
-static void swap_bytes(void *to, const void *from, size_t n)
-{
-	uint8_t *out = to;
-	const uint8_t *in = from;
-	for (size_t i = 0; i < n; i++)
-		out[i] = in[__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? i : n - 1 - i];
-}
-
-size_t proto_fields_put(uint8_t *to, const void *message, const struct proto_field *fields, size_t n_fields)
+static size_t fields_put(uint8_t *to, const void *message, const struct proto_field *fields, size_t n_fields)
 {
 	size_t at = 0;
 	for (size_t i = 0; i < n_fields; at += fields[i++].n)
-		swap_bytes(to + at, (const char *)message + fields[i].at, fields[i].n);
+		proto_copy_scalar(to + at, (const char *)message + fields[i].at, fields[i].n);
 	return at;
 }
 
@@ -52,7 +43,7 @@ void proto_w_fields(struct proto_writer *w, const void *message, const struct pr
 	for (size_t i = 0; i < n_fields; i++)
 		n += fields[i].n;
 	if (w->rc == 0 && (w->rc = buf_reserve(w->out, n, &to)) == 0)
-		buf_commit(w->out, proto_fields_put(to, message, fields, n_fields));
+		buf_commit(w->out, fields_put(to, message, fields, n_fields));
 }
 
 struct proto_writer proto_w_begin(struct sl_buf *out, uint8_t type, uint64_t id)
@@ -99,7 +90,7 @@ void proto_r_fields(struct proto_reader *r, void *message, const struct proto_fi
 	static const uint8_t nothing[8];
 	for (size_t i = 0; i < n_fields; i++) {
 		const uint8_t *from = proto_r_bytes(r, fields[i].n);
-		swap_bytes((char *)message + fields[i].at, from != NULL ? from : nothing, fields[i].n);
+		proto_copy_scalar((char *)message + fields[i].at, from != NULL ? from : nothing, fields[i].n);
 	}
 }
 

@@ -46,17 +46,40 @@ void proto_w_pair(struct proto_writer *w, struct proto_id_f32 v);
 /* Patches the length, or takes the whole frame back on failure. */
 int proto_w_end(struct proto_writer *w);
 
-/* A scalar member of a message: where it is in the struct, and its bytes there and on the wire. */
+#define PROTO_COPY(bits)                    \
+	case (bits) / 8: {                  \
+		uint##bits##_t v;           \
+		memcpy(&v, from, sizeof v); \
+		v = htole##bits(v);         \
+		memcpy(to, &v, sizeof v);   \
+		break;                      \
+	}
+
+/* A scalar from the host's order to little endian, or back. One load and one store: a SUBMIT has 35 of them. */
+static inline void proto_copy_scalar(void *to, const void *from, size_t n)
+{
+	switch (n) {
+		PROTO_COPY(16)
+		PROTO_COPY(32)
+		PROTO_COPY(64)
+	default: *(uint8_t *)to = *(const uint8_t *)from;
+	}
+}
+
+/* A scalar member of a message: its offset in the struct, and its bytes there and on the wire (1, 2, 4 or 8). */
 struct proto_field {
 	uint16_t at, n;
 };
-#define PROTO_FIELD(type, member)                                   \
-	{                                                           \
-		offsetof(type, member), sizeof(((type *)0)->member) \
+#define PROTO_SCALAR(n)                                                                       \
+	(sizeof(struct {                                                                      \
+		_Static_assert((n) == 1 || (n) == 2 || (n) == 4 || (n) == 8, "not a scalar"); \
+		char c[n];                                                                    \
+	}))
+#define PROTO_FIELD(type, member)                                                 \
+	{                                                                         \
+		offsetof(type, member), PROTO_SCALAR(sizeof(((type *)0)->member)) \
 	}
 
-/* Writes the fields one after another; the bytes written. */
-size_t proto_fields_put(uint8_t *to, const void *message, const struct proto_field *fields, size_t n_fields);
 void proto_w_fields(struct proto_writer *w, const void *message, const struct proto_field *fields, size_t n_fields);
 
 struct proto_reader {

@@ -116,18 +116,19 @@ static int set_bad_words(struct eng_seq *s, const struct proto_submit *req)
 {
 	struct seq_text *t = &s->text;
 	size_t n = req->n_bad_words * sizeof *t->bad_words, bytes = 0;
-	for (int i = 0; i < req->n_bad_words; i++)
-		bytes += req->bad_words[i].n;
-	if (bytes == 0)
+	if (n == 0)
 		return 0;
+	for (int i = 0; i < req->n_bad_words; i++)
+		bytes += proto_bad_word_at(req, i).n;
 	t->bad_words = sl_alloc(n + bytes);
 	if (t->bad_words == NULL)
 		return SL_ENOMEM;
 	char *at = (char *)t->bad_words + n;
 	for (int i = 0; i < req->n_bad_words; i++) {
-		t->bad_words[i] = (struct proto_str){at, req->bad_words[i].n};
-		memcpy(at, req->bad_words[i].at, req->bad_words[i].n);
-		at += req->bad_words[i].n;
+		struct proto_str word = proto_bad_word_at(req, i);
+		t->bad_words[i] = (struct proto_str){at, word.n};
+		memcpy(at, word.at, word.n);
+		at += word.n;
 	}
 	t->n_bad_words = req->n_bad_words;
 	return 0;

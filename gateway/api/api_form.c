@@ -193,8 +193,8 @@ bool api_form(struct exchange *x, struct request_common *c, int model, struct an
 	const struct link_model *m = model_of(x, model);
 	int rc = 0;
 	if (m != NULL && spec->format->item != NULL) {
-		json_t *tools = declared(&c->tools);
-		if (tools == NULL)
+		json_t *tools = c->tools.n > 0 ? declared(&c->tools) : NULL;
+		if (tools == NULL && c->tools.n > 0)
 			rc = SL_ENOMEM;
 		else
 			spec->split =

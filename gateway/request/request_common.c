@@ -292,11 +292,17 @@ static int get_biases(const struct request_values *values, struct request_common
 	return 0;
 }
 
-static int get_bad_words(const struct request_values *values, struct proto_submit *s, struct request_error *e)
+static int get_bad_words(const struct request_values *values, struct request_common *c, struct request_error *e)
 {
 	const json_t *v = values->at[VALUE_BAD_WORDS];
 	char param[32];
 	int rc = check_count(v, "bad_words", PROTO_MAX_BAD_WORDS, e);
+	if (rc != 0 || json_array_size(v) == 0)
+		return rc;
+	c->bad_words = sl_zalloc_n(json_array_size(v), sizeof *c->bad_words);
+	if (c->bad_words == NULL)
+		return SL_ENOMEM;
+	c->submit.bad_words = c->bad_words;
 	for (size_t i = 0; i < json_array_size(v) && rc == 0; i++) {
 		const json_t *word = json_array_get(v, i);
 		size_t n = json_string_length(word);
@@ -308,7 +314,7 @@ static int get_bad_words(const struct request_values *values, struct proto_submi
 					   "Invalid value for '%s': a word has 1 to %d bytes, not %zu.", param,
 					   PROTO_MAX_STOP_BYTES, n);
 		rc = request_check_text(word, param, e);
-		s->bad_words[s->n_bad_words++] = (struct proto_str){.at = json_string_value(word), .n = n};
+		c->bad_words[c->submit.n_bad_words++] = (struct proto_str){.at = json_string_value(word), .n = n};
 	}
 	return rc;
 }
@@ -374,7 +380,7 @@ static int get_submit(const struct request_values *values, enum request_endpoint
 		return rc;
 	get_sampling(values, c);
 	if ((rc = get_stops(values, &c->submit, e)) != 0 || (rc = get_stop_ids(values, &c->submit, e)) != 0 ||
-	    (rc = get_bad_words(values, &c->submit, e)) != 0 || (rc = get_place(values, c, e)) != 0)
+	    (rc = get_bad_words(values, c, e)) != 0 || (rc = get_place(values, c, e)) != 0)
 		return rc;
 	return get_biases(values, c, e);
 }
@@ -410,6 +416,10 @@ void request_common_dispose(struct request_common *c)
 	c->bias = NULL;
 	c->submit.logit_bias = NULL;
 	c->submit.n_logit_bias = 0;
+	sl_free(c->bad_words);
+	c->bad_words = NULL;
+	c->submit.bad_words = NULL;
+	c->submit.n_bad_words = 0;
 	tools_request_dispose(&c->tools);
 	constraint_request_dispose(&c->constraint);
 }

@@ -44,7 +44,7 @@ struct request_limits {
 /* Unknown fields of a body, for a header: names, comma separated; bytes that are not of a plain name are '_'. */
 struct request_ignored {
 	uint16_t n, n_shown; /* all; those in text */
-	char text[384];      /* terminated */
+	char text[240];      /* terminated */
 };
 
 /* What all three have in common. Strings point into the body. */
@@ -60,7 +60,8 @@ struct request_common {
 	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and the tier's limits are
 	 * the caller's. */
 	struct proto_submit submit;
-	struct proto_id_f32 *bias; /* owned: what submit.logit_bias points to */
+	struct proto_id_f32 *bias;   /* owned: what submit.logit_bias points to */
+	struct proto_str *bad_words; /* owned: what submit.bad_words points to; the texts are the body's */
 	struct constraint_request constraint;
 	struct tools_request tools;
 	struct reasoning_request reasoning;

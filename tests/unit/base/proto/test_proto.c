@@ -120,6 +120,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 }
 
 static const struct proto_id_f32 six_pairs[] = {{1, -0.5f}, {2, -1.5f}, {3, -2}, {4, -0.25f}, {5, -3}, {6, -4}};
+static const struct proto_str two_words[] = {{"no", 2}, {"never", 5}};
 static const struct proto_submit full_submit = {.typical_p = 0.9f,
 						.repetition_penalty = 1.25f,
 						.length_penalty = -1,
@@ -139,7 +140,7 @@ static const struct proto_submit full_submit = {.typical_p = 0.9f,
 						.flags = 7 | PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED,
 						.cache_salt = 0x0102030405060708,
 						.n_bad_words = 2,
-						.bad_words = {{"no", 2}, {"never", 5}},
+						.bad_words = two_words,
 						.constraint_kind = PROTO_CONSTRAINT_REGEX,
 						.constraint = STR("a+"),
 						.thinking_tokens = 12,
@@ -652,6 +653,11 @@ static void bounds_of_a_submit(void **unused)
 		if (rc == 0) {
 			assert_int_equal(proto_bias_at(&got, 0).id, 3);
 			assert_true(proto_bias_at(&got, 1).v == -100);
+			for (int k = 0; k < 2; k++) {
+				struct proto_str word = proto_bad_word_at(&got, k);
+				assert_int_equal(word.n, two_words[k].n);
+				assert_memory_equal(word.at, two_words[k].at, word.n);
+			}
 		}
 		buf_dispose(&b);
 	}
