@@ -73,7 +73,8 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 		atomic_fetch_add(&e->n_live, 1 + s->n_reserved);
 		atomic_fetch_add(&e->counters.submitted, 1);
 		eng_seq_set_state(&e->counters, s, SEQ_TEXT);
-		s->sched.order = e->next_order++;
+		s->sched.order = e->next_order;
+		e->next_order += PROTO_MAX_CHOICES; /* its other choices follow it */
 		idmap_insert(&e->index, &s->node);
 		s->signals.fresh = true;
 		raise_signal(e, s);

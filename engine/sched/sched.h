@@ -59,7 +59,7 @@ struct sched_queue;
 /* A sequence as the scheduler sees it. The first members belong to the owner, which calls sched_update
  * after changing them. */
 struct sched_seq {
-	uint64_t order;     /* of arrival, smaller is older */
+	uint64_t order;     /* of arrival, smaller is older; no two have the same: one of them must yield */
 	uint64_t served_ns; /* when it last got tokens, or arrived */
 	uint64_t due_ns;    /* not before (its pace); for decoding only */
 	struct sched_tenant *tenant;

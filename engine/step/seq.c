@@ -258,7 +258,7 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 	s->pace_each_ns = lead->pace_each_ns;
 	s->pace_early_ns = lead->pace_early_ns;
 	s->arrived_ns = lead->arrived_ns;
-	s->sched = (struct sched_seq){.order = lead->sched.order,
+	s->sched = (struct sched_seq){.order = lead->sched.order + choice,
 				      .served_ns = lead->sched.served_ns,
 				      .priority = lead->sched.priority,
 				      .width = 1,

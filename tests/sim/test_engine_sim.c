@@ -157,6 +157,36 @@ static void several_choices(void **state)
 	}
 }
 
+/* Two choices of one request whose pages do not fit at once: one yields to the other, and both are what they would be. */
+static void choices_yield_to_each_other(void **state)
+{
+	(void)state;
+	static struct answer expect;
+	struct run r;
+	struct proto_stats stats;
+	struct proto_submit req = run_plain("choose", 60);
+	req.temperature = 0.9f;
+	req.n = req.best_of = 2;
+	atomic_store(&fake.end_never, 1);
+	for (int is_short = 0; is_short < 2; is_short++) {
+		struct eng_config cfg = config();
+		if (is_short)
+			cfg.kv_bytes = kv_page_bytes(KN_F16, 4, 1, 1, 8) * 20;
+		run_start(&r, &cfg);
+		run_submit(&r, 1, &req);
+		run_credit(&r, 1, 1000);
+		if (!is_short)
+			expect = *run_until_done(&r, 1);
+		else
+			same_choices(run_until_done(&r, 1), &expect, 2);
+		run_until_idle(&r);
+		engine_stats(r.e, &stats);
+		assert_int_equal(stats.preemptions > 0, is_short);
+		run_stop(&r);
+	}
+	atomic_store(&fake.end_never, 0);
+}
+
 /* Tokens that are drawn where the logits are: the same answers from everybody, among those whose logits must come to
  * the host (beams, log probabilities of prompts, typical sampling). */
 static void drawn_on_the_device(void **state)
@@ -603,6 +633,7 @@ int main(void)
 	    cmocka_unit_test(prompt_logprobs),        cmocka_unit_test(statistics_of_prefixes),
 	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
 	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(queue_is_bounded),
+	    cmocka_unit_test(choices_yield_to_each_other),
 	};
 	/* Again with drafts; the others count steps. */
 	const struct CMUnitTest with_drafts[] = {
