@@ -100,11 +100,12 @@ struct parts_form {
 	const char *message;           /* CHANNEL: between header and text; open: start, call: channel */
 };
 
-/* The text of forced calls, for a grammar. The %s in `call` is the name. */
+/* The text of forced calls, for a grammar. The %s in `call` is the name of the tool, and in `member` of an argument.
+ * Arguments are JSON, which every syntax reads, or, with member, texts between member and member_end. */
 struct parts_render {
-	const char *begin, *call, *suffix, *separator,
-	    *end;       /* call NULL: arguments are not JSON; separator NULL: one call */
-	bool list_only; /* begin and end only around several calls */
+	const char *begin, *call, *suffix, *separator, *end; /* call NULL: no calls; separator NULL: one call */
+	const char *member, *member_end;                     /* NULL: JSON */
+	bool list_only;                                      /* begin and end only around several calls */
 };
 
 enum { PARTS_MAX_FORMS = 5 };

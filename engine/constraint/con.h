@@ -79,6 +79,14 @@ struct rules_sym con_document(struct con *c, struct rules_sym value);
 
 /* A value of the schema, without blanks around it; after a fault the empty language. */
 struct rules_sym con_schema(struct con *c, const char *text, size_t n);
+/* An object of the schema, each member with its name and value between literals instead of JSON's: a string is its text
+ * (gateway/parts reads it as the declared type). */
+struct con_tags {
+	bool on;
+	rx before, after, end;     /* before and after the name, after the value */
+	struct proto_str end_text; /* that no value contains */
+};
+struct rules_sym con_schema_tagged(struct con *c, const char *text, size_t n, const struct con_tags *tags);
 void con_json_schema(struct con *c, const char *text, size_t n);
 void con_regex(struct con *c, const char *text, size_t n);
 void con_gbnf(struct con *c, const char *text, size_t n);

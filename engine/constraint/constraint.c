@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/constraint/constraint.h"
 
+#include <string.h>
+
 #include "engine/constraint/con.h"
 #include "engine/constraint/json_tree.h"
 
@@ -34,46 +36,174 @@ static void json_object(struct con *c, const char *text, size_t n)
 
 /* Tool calls in the model's format, as the gateway describes it (gateway/parts, parts_grammar):
  *
- *   {"begin": TEXT, "calls": [{"prefix": TEXT, "schema": TEXT}, …], "suffix": TEXT, "separator": TEXT, "end": TEXT,
- *    "several": BOOL, "trigger": TEXT}
+ *   {"tokens": [TEXT, …], "begin": TEXT, "calls": [{"prefix": TEXT, "schema": TEXT}, …], "suffix": TEXT,
+ *    "separator": TEXT, "end": TEXT, "several": BOOL, "member": TEXT, "member_end": TEXT, "triggers": [TEXT, …],
+ *    "channels": BOOL, "at_will": BOOL}
  *
  * begin, then one call or, with several, one or more calls with separators between them, then end. A call is a tool's
- * prefix, a JSON value of its schema, and the suffix. schema is the schema's JSON text. With a trigger, the text that
- * begins every call, the answer is text without the trigger, then the calls or nothing.
+ * prefix, its arguments of its schema, and the suffix. schema is the schema's JSON text. Arguments are a JSON value;
+ * or, with member, each is that text with its name for the %s, its value, and member_end. In all texts, tokens are
+ * control tokens. At will, the answer is text without the triggers, the texts that begin calls, then the calls or
+ * nothing. With channels, messages of reasoning come before a call, and the text is the final message (harmony).
  */
-enum { MOST_CALLS = 128 };
+enum { MOST_CALLS = 128, MOST_MESSAGES = 16 };
 
-static struct rules_sym literal(struct con *c, const struct jv *form, const char *member)
+struct call_form {
+	struct con *c;
+	const struct jv *form, *tokens;
+	struct con_tags tags;
+};
+
+static rx token(struct con *c, struct proto_str text)
 {
-	const struct jv *v = jv_get(form, member);
-	if (!jv_is(v, JV_STRING)) {
-		con_fail(c, SL_EINVAL, "calls: '%s' must be a string", member);
-		return rules_terminal(c->rules, RX_EPS);
+	static const char mark[] = {(char)0xFF}; /* engine/grammar/vocab.h */
+	rx end = rx_literal(c->pool, mark, 1);
+	return rx_cat(c->pool, end, rx_cat(c->pool, rx_literal(c->pool, text.at, text.n), end));
+}
+
+/* The longest token that the text begins with; NULL: none. */
+static const struct jv *token_at(const struct jv *tokens, const char *at, size_t n)
+{
+	const struct jv *found = NULL;
+	for (size_t i = 0; jv_is(tokens, JV_ARRAY) && i < tokens->n; i++) {
+		const struct jv *t = tokens->items[i];
+		bool here =
+		    jv_is(t, JV_STRING) && t->text.n > 0 && t->text.n <= n && memcmp(at, t->text.at, t->text.n) == 0;
+		if (here && (found == NULL || t->text.n > found->text.n))
+			found = t;
 	}
-	return rules_terminal(c->rules, rx_literal(c->pool, v->text.at, v->text.n));
+	return found;
 }
 
-static struct rules_sym one_call(struct con *c, const struct jv *form, const struct jv *tool)
+/* A text whose tokens are control tokens. */
+static rx spelled(struct con *c, const struct jv *tokens, const char *text, size_t n)
 {
-	const struct jv *schema = jv_get(tool, "schema");
-	struct rules_sym of[3] = {literal(c, tool, "prefix")};
-	if (!jv_is(schema, JV_STRING))
-		con_fail(c, SL_EINVAL, "calls: 'schema' must be a string");
-	else
-		of[1] = con_schema(c, schema->text.at, schema->text.n);
-	of[2] = literal(c, form, "suffix");
-	return con_sequence(c, of, 3);
+	rx all = RX_EPS;
+	size_t from = 0, at = 0;
+	while (at < n && con_step(c, 1)) {
+		const struct jv *t = token_at(tokens, text + at, n - at);
+		if (t == NULL) {
+			at++;
+			continue;
+		}
+		rx before = rx_literal(c->pool, text + from, at - from);
+		all = rx_cat(c->pool, all, rx_cat(c->pool, before, token(c, t->text)));
+		from = at += t->text.n;
+	}
+	return rx_cat(c->pool, all, rx_literal(c->pool, text + from, n - from));
 }
 
-/* Text without the trigger, then the calls or nothing. */
-static struct rules_sym at_will(struct con *c, const struct jv *trigger, struct rules_sym forced)
+static struct rules_sym constant(const struct call_form *f, const char *text)
 {
-	rx literal = rx_literal(c->pool, trigger->text.at, trigger->text.n);
-	rx has = rx_cat(c->pool, RX_ALL, rx_cat(c->pool, literal, RX_ALL));
+	return rules_terminal(f->c->rules, spelled(f->c, f->tokens, text, strlen(text)));
+}
+
+static const struct jv *text_of(const struct call_form *f, const struct jv *of, const char *member)
+{
+	const struct jv *v = jv_get(of, member);
+	if (jv_is(v, JV_STRING))
+		return v;
+	con_fail(f->c, SL_EINVAL, "calls: '%s' must be a string", member);
+	return NULL;
+}
+
+static rx literal_rx(const struct call_form *f, const struct jv *of, const char *member)
+{
+	const struct jv *v = text_of(f, of, member);
+	return v != NULL ? spelled(f->c, f->tokens, v->text.at, v->text.n) : RX_EPS;
+}
+
+static struct rules_sym literal(const struct call_form *f, const struct jv *of, const char *member)
+{
+	return rules_terminal(f->c->rules, literal_rx(f, of, member));
+}
+
+/* How each argument is written; the name replaces the %s. */
+static void read_tags(struct call_form *f)
+{
+	const struct jv *member = text_of(f, f->form, "member"), *end = text_of(f, f->form, "member_end");
+	if (member == NULL || end == NULL || member->text.n == 0)
+		return;
+	const char *name = memmem(member->text.at, member->text.n, "%s", 2);
+	if (name == NULL) {
+		con_fail(f->c, SL_EINVAL, "calls: 'member' has no name");
+		return;
+	}
+	size_t before = (size_t)(name - member->text.at);
+	f->tags = (struct con_tags){.on = true,
+				    .before = spelled(f->c, f->tokens, member->text.at, before),
+				    .after = spelled(f->c, f->tokens, name + 2, member->text.n - before - 2),
+				    .end = spelled(f->c, f->tokens, end->text.at, end->text.n),
+				    .end_text = end->text};
+	/* Blanks around the literal that ends a value belong to no value. */
+	while (f->tags.end_text.n > 0 && f->tags.end_text.at[0] == '\n') {
+		f->tags.end_text.at++;
+		f->tags.end_text.n--;
+	}
+	while (f->tags.end_text.n > 0 && f->tags.end_text.at[f->tags.end_text.n - 1] == '\n')
+		f->tags.end_text.n--;
+}
+
+static struct rules_sym one_call(const struct call_form *f, const struct jv *tool)
+{
+	const struct jv *schema = text_of(f, tool, "schema");
+	struct rules_sym of[3] = {literal(f, tool, "prefix")};
+	if (schema != NULL)
+		of[1] = f->tags.on ? con_schema_tagged(f->c, schema->text.at, schema->text.n, &f->tags)
+				   : con_schema(f->c, schema->text.at, schema->text.n);
+	of[2] = literal(f, f->form, "suffix");
+	return con_sequence(f->c, of, 3);
+}
+
+/* Text without the triggers. A control token is in no text anyway. */
+static rx free_text(const struct call_form *f)
+{
+	struct con *c = f->c;
+	const struct jv *triggers = jv_get(f->form, "triggers");
+	rx text = con_any_text(c);
+	for (size_t i = 0; jv_is(triggers, JV_ARRAY) && i < triggers->n && con_step(c, 1); i++) {
+		const struct jv *t = triggers->items[i];
+		if (!jv_is(t, JV_STRING) || t->text.n == 0) {
+			con_fail(c, SL_EINVAL, "calls: 'triggers' must be strings");
+			return text;
+		}
+		const struct jv *whole = token_at(f->tokens, t->text.at, t->text.n);
+		rx literal = rx_literal(c->pool, t->text.at, t->text.n);
+		if (whole == NULL || whole->text.n < t->text.n)
+			text = con_minus(c, text, rx_cat(c->pool, RX_ALL, rx_cat(c->pool, literal, RX_ALL)));
+	}
+	return text;
+}
+
+static struct rules_sym text_sym(const struct call_form *f) { return rules_terminal(f->c->rules, free_text(f)); }
+
+/* Text, then the calls or nothing. */
+static struct rules_sym at_will(const struct call_form *f, struct rules_sym forced)
+{
+	struct con *c = f->c;
 	struct rules_sym maybe = rules_new(c->rules);
 	rules_add(c->rules, maybe, NULL, 0);
 	rules_add(c->rules, maybe, &forced, 1);
-	const struct rules_sym whole[] = {rules_terminal(c->rules, con_minus(c, con_any_text(c), has)), maybe};
+	const struct rules_sym whole[] = {text_sym(f), maybe};
+	return con_sequence(c, whole, 2);
+}
+
+/* Messages of reasoning and for the user, then the call or, at will, the final message. */
+static struct rules_sym in_channels(const struct call_form *f, struct rules_sym call, bool will)
+{
+	struct con *c = f->c;
+	struct rules_sym message = rules_new(c->rules), last = rules_new(c->rules);
+	static const char *const heads[] = {"<|channel|>analysis<|message|>", "<|channel|>commentary<|message|>"};
+	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+		const struct rules_sym of[] = {constant(f, heads[i]), text_sym(f),
+					       constant(f, "<|end|><|start|>assistant")};
+		rules_add(c->rules, message, of, 3);
+	}
+	const struct rules_sym final[] = {constant(f, "<|channel|>final<|message|>"), text_sym(f)};
+	rules_add(c->rules, last, &call, 1);
+	if (will)
+		rules_add(c->rules, last, final, 2);
+	const struct rules_sym whole[] = {rules_repeat(c->rules, message, NULL, 0, 0, MOST_MESSAGES), last};
 	return con_sequence(c, whole, 2);
 }
 
@@ -86,17 +216,24 @@ static void calls(struct con *c, const char *text, size_t n)
 		con_fail(c, SL_EINVAL, "calls: 'calls' must be a list of tools");
 		return;
 	}
-	struct rules_sym any = rules_new(c->rules), separator = literal(c, form, "separator");
+	struct call_form f = {.c = c, .form = form, .tokens = jv_get(form, "tokens")};
+	struct rules_sym any = rules_new(c->rules), separator = literal(&f, form, "separator");
+	if (jv_get(form, "member") != NULL)
+		read_tags(&f);
 	for (size_t i = 0; i < tools->n && con_step(c, 1); i++) {
-		struct rules_sym call = one_call(c, form, tools->items[i]);
+		struct rules_sym call = one_call(&f, tools->items[i]);
 		rules_add(c->rules, any, &call, 1);
 	}
 	uint32_t most = jv_is(jv_get(form, "several"), JV_TRUE) ? MOST_CALLS : 1;
-	const struct rules_sym whole[] = {literal(c, form, "begin"),
-					  rules_repeat(c->rules, any, &separator, 1, 1, most), literal(c, form, "end")};
-	const struct jv *trigger = jv_get(form, "trigger");
+	const struct rules_sym whole[] = {
+	    literal(&f, form, "begin"), rules_repeat(c->rules, any, &separator, 1, 1, most), literal(&f, form, "end")};
 	struct rules_sym all = con_sequence(c, whole, 3);
-	rules_start(c->rules, jv_is(trigger, JV_STRING) && trigger->text.n > 0 ? at_will(c, trigger, all) : all);
+	bool will = jv_is(jv_get(form, "at_will"), JV_TRUE);
+	if (jv_is(jv_get(form, "channels"), JV_TRUE))
+		all = in_channels(&f, all, will);
+	else if (will)
+		all = at_will(&f, all);
+	rules_start(c->rules, all);
 }
 
 /* ---- the kinds ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rule of a goal: one terminal for scalars, an alternative per shape for arrays and objects.
+ * The rule of a goal: one terminal for scalars, an alternative per shape for arrays and objects. And the text of a
+ * tagged member (con_tags).
  */
 #include <string.h>
 
@@ -70,4 +71,59 @@ void emit_goal(struct schema *s, struct goal *g)
 		emit_array(s, g->sym, of->arrs[i]);
 	for (size_t i = 0; i < of->n_objs && con_step(s->c, 1); i++)
 		emit_object(s, g->sym, of->objs[i]);
+}
+
+/* ---- tagged ---- */
+
+/* Texts that gateway/parts may take for something else than a string: JSON, and Python's words. */
+static rx looks_like_json(struct con *c)
+{
+	struct rx_pool *p = c->pool;
+	rx blanks = rx_repeat(p, con_class(c, " \t\r\n"), 0, RX_UNBOUNDED), of[12];
+	static const char *const words[] = {"null", "true", "false", "None", "True", "TRUE", "False", "FALSE"};
+	size_t n = 0;
+	for (; n < sizeof words / sizeof *words; n++)
+		of[n] = con_text(c, words[n]);
+	of[n++] = con_any_number(c);
+	of[n++] = rx_cat(p, con_class(c, "{[\""), RX_ALL);
+	return rx_cat(p, blanks, rx_cat(p, rx_or_n(p, of, n), blanks));
+}
+
+/* Texts of the strings: not with the literal that ends a value, and without newlines around, which belong to literals.
+ */
+static rx tagged_text(struct schema *s, rx lang, const struct con_tags *tags)
+{
+	struct con *c = s->c;
+	struct rx_pool *p = c->pool;
+	rx end = rx_literal(p, tags->end_text.at, tags->end_text.n), line = con_text(c, "\n");
+	rx has_end = rx_cat(p, RX_ALL, rx_cat(p, end, RX_ALL));
+	return con_minus(c, lang, rx_or(p, has_end, rx_or(p, rx_cat(p, line, RX_ALL), rx_cat(p, RX_ALL, line))));
+}
+
+/* Does its schema say that it is a string and nothing else? Then gateway/parts takes every text as one. */
+static bool says_string(const struct goal *g)
+{
+	return g->lits.n == 1 && !lit_inverted(g->lits.of[0]) &&
+	       jv_text_is(jv_get(lit_schema(g->lits.of[0]), "type"), "string");
+}
+
+struct rules_sym emit_tagged_value(struct schema *s, struct goal *g, const struct con_tags *tags)
+{
+	struct con *c = s->c;
+	const struct set *of = g != NULL ? goal_set(s, g) : NULL;
+	struct rules_sym value = rules_new(c->rules), end = rules_terminal(c->rules, tags->end);
+	rx text = of != NULL ? strings_lang(s, &of->string) : con_any_text(c);
+	if (text == RX_NONE) {
+		value = schema_symbol(s, g);
+	} else {
+		text = tagged_text(s, text, tags);
+		if (of != NULL && !says_string(g))
+			text = con_minus(c, text, looks_like_json(c));
+		if (of != NULL && of->null)
+			text = rx_or(c->pool, text, con_text(c, "null"));
+		struct rules_sym one = rules_terminal(c->rules, text);
+		rules_add(c->rules, value, &one, 1);
+	}
+	const struct rules_sym whole[] = {value, end};
+	return con_sequence(c, whole, 2);
 }

@@ -37,6 +37,7 @@ struct members {
 	struct region *regions;
 	size_t n_regions, cap_regions;
 	rx colon, comma;
+	const struct con_tags *tags;       /* NULL: JSON */
 	struct some somes[MAX_TAIL_SOMES]; /* that other members satisfy */
 	size_t n_somes;
 };
@@ -297,7 +298,16 @@ static struct rules_sym demanding_tail(struct states *t, uint32_t count)
 
 static rx declared_key(struct members *m, const struct part *part)
 {
-	return key_of(m, emit_string(m->s, m->s->names[part->name]));
+	struct proto_str name = m->s->names[part->name];
+	if (m->tags != NULL)
+		return rx_cat(m->s->c->pool, m->tags->before,
+			      rx_cat(m->s->c->pool, rx_literal(m->s->c->pool, name.at, name.n), m->tags->after));
+	return key_of(m, emit_string(m->s, name));
+}
+
+static struct rules_sym declared_value(struct members *m, const struct part *part)
+{
+	return m->tags != NULL ? emit_tagged_value(m->s, part->goal, m->tags) : schema_symbol(m->s, part->goal);
 }
 
 /* The rules of one declared member: by[count] becomes what follows from it on. */
@@ -305,7 +315,7 @@ static void add_part(struct states *t, const struct part *part, struct rules_sym
 {
 	struct members *m = t->m;
 	struct rules *r = m->s->c->rules;
-	struct rules_sym value = schema_symbol(m->s, part->goal);
+	struct rules_sym value = declared_value(m, part);
 	rx key = declared_key(m, part);
 	struct rules_sym first = rules_terminal(r, key),
 			 later = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
@@ -386,7 +396,7 @@ static bool choose_free(struct free_members *f, size_t n)
 		f->free[f->n_free] = part;
 		f->keys[f->n_free] = rules_terminal(r, key);
 		f->next_keys[f->n_free] = rules_terminal(r, rx_cat(m->s->c->pool, m->comma, key));
-		f->values[f->n_free] = schema_symbol(m->s, part->goal);
+		f->values[f->n_free] = declared_value(m, part);
 		f->needed |= part->required ? 1u << f->n_free : 0;
 		f->n_free++;
 	}
@@ -416,7 +426,7 @@ static void add_rest(struct free_members *f, struct rules_sym to, struct rules_s
 	}
 	rx key = declared_key(m, f->ordered[at]);
 	struct rules_sym of[] = {rules_terminal(r, first ? key : rx_cat(m->s->c->pool, m->comma, key)),
-				 schema_symbol(m->s, f->ordered[at]->goal), f->any[(at + 1) << f->n_free | seen]};
+				 declared_value(m, f->ordered[at]), f->any[(at + 1) << f->n_free | seen]};
 	rules_add(r, to, of, 3);
 	if (!f->ordered[at]->required)
 		rules_add(r, to, &skipped, 1);
@@ -478,7 +488,7 @@ static void emit_states(struct members *m, struct rules_sym to)
 {
 	struct con *c = m->s->c;
 	struct states t = {.m = m, .comma = con_comma(c)};
-	t.others = other_member(m, 0, &t.other);
+	t.others = m->tags == NULL && other_member(m, 0, &t.other);
 	if (!measure(&t)) {
 		con_fail(c, SL_ELIMIT, "an object has too many members");
 		return;
@@ -490,15 +500,21 @@ static void emit_states(struct members *m, struct rules_sym to)
 	size_t n_free = count_free(&t);
 	struct rules_sym inside = n_free > 0 ? emit_free(&t, n_free) : emit_ordered(&t);
 	struct rules_sym of[] = {con_open(c, '{'), inside, con_close(c, '}')};
-	rules_add(c->rules, to, of, 3);
+	if (m->tags != NULL)
+		rules_add(c->rules, to, &inside, 1);
+	else
+		rules_add(c->rules, to, of, 3);
 }
 
-static void emit_members(struct schema *s, struct rules_sym to, const struct obj *o, const struct some *somes, size_t n)
+static void emit_members(struct schema *s, struct rules_sym to, const struct obj *o, const struct some *somes, size_t n,
+			 const struct con_tags *tags)
 {
-	struct members m = {.s = s, .o = o, .n_somes = n};
+	struct members m = {.s = s, .o = o, .n_somes = n, .tags = tags};
 	struct name_list names = names_of(s, o);
 	m.comma = rx_cat(s->c->pool, con_ws(s->c), rx_cat(s->c->pool, con_text(s->c, ","), con_ws(s->c)));
 	m.colon = rx_cat(s->c->pool, con_ws(s->c), rx_cat(s->c->pool, con_text(s->c, ":"), con_ws(s->c)));
+	if (tags != NULL)
+		m.comma = RX_EPS;
 	if (n > 0)
 		memcpy(m.somes, somes, n * sizeof *somes);
 	if (!find_parts(&m, &names))
@@ -513,6 +529,7 @@ static void emit_members(struct schema *s, struct rules_sym to, const struct obj
 struct choice {
 	struct schema *s;
 	struct rules_sym to;
+	const struct con_tags *tags;
 	struct some left[MAX_TAIL_SOMES]; /* to be satisfied by members that are not declared */
 	size_t n_left;
 };
@@ -546,7 +563,7 @@ static void choose(struct choice *e, const struct obj *o, size_t at)
 	if (!con_step(e->s->c, 1))
 		return;
 	if (at == o->n_somes) {
-		emit_members(e->s, e->to, o, e->left, e->n_left);
+		emit_members(e->s, e->to, o, e->left, e->n_left, e->tags);
 		return;
 	}
 	struct name_list names = names_of(e->s, o);
@@ -571,4 +588,32 @@ void emit_object(struct schema *s, struct rules_sym to, const struct obj *o)
 		return;
 	}
 	choose(&e, o, 0);
+}
+
+/* ---- members between literals ---- */
+
+/* Members with names like identifiers, of any text. */
+static void add_any_tagged(struct schema *s, struct rules_sym to, const struct con_tags *tags)
+{
+	struct con *c = s->c;
+	rx name = rx_repeat(c->pool, con_class(c, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."),
+			    1, 64);
+	rx key = rx_cat(c->pool, tags->before, rx_cat(c->pool, name, tags->after));
+	struct rules_sym of[] = {rules_terminal(c->rules, key), emit_tagged_value(s, NULL, tags)};
+	struct rules_sym all = rules_repeat(c->rules, con_sequence(c, of, 2), NULL, 0, 0, RX_UNBOUNDED);
+	rules_add(c->rules, to, &all, 1);
+}
+
+struct rules_sym emit_tagged(struct schema *s, struct goal *g, const struct con_tags *tags)
+{
+	struct rules_sym to = rules_new(s->c->rules);
+	const struct set *of = g != NULL ? goal_set(s, g) : NULL;
+	for (size_t i = 0; of != NULL && i < of->n_objs && con_step(s->c, 1); i++) {
+		struct choice e = {.s = s, .to = to, .tags = tags};
+		if (of->objs[i] == s->any_obj)
+			add_any_tagged(s, to, tags);
+		else
+			choose(&e, of->objs[i], 0);
+	}
+	return to;
 }

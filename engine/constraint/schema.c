@@ -269,20 +269,27 @@ static void name_limit(struct schema *s)
 	sl_errf(s->c->err, SL_ELIMIT, "#%s: %.*s", jv_pointer(lit_schema(s->at), pointer, sizeof pointer), 120, what);
 }
 
-struct rules_sym con_schema(struct con *c, const char *text, size_t n)
+static struct rules_sym translate(struct con *c, const char *text, size_t n, const struct con_tags *tags)
 {
 	struct schema s = {.c = c};
 	if (!begin(&s, text, n))
 		return rules_new(c->rules);
 	lit root = lit_of(s.root, false);
 	struct goal *g = schema_goal(&s, &root, 1);
-	struct rules_sym value = schema_symbol(&s, g);
+	struct rules_sym value = tags == NULL ? schema_symbol(&s, g) : emit_tagged(&s, g, tags);
 	while (s.n_queue > 0 && con_step(c, 1))
 		emit_goal(&s, s.queue[--s.n_queue]);
 	if (c->rc == 0 && g != NULL && goal_is_none(&s, g))
 		con_fail(c, SL_EINVAL, "the schema permits no value");
 	name_limit(&s);
 	return value;
+}
+
+struct rules_sym con_schema(struct con *c, const char *text, size_t n) { return translate(c, text, n, NULL); }
+
+struct rules_sym con_schema_tagged(struct con *c, const char *text, size_t n, const struct con_tags *tags)
+{
+	return translate(c, text, n, tags);
 }
 
 void con_json_schema(struct con *c, const char *text, size_t n)

@@ -252,6 +252,9 @@ uint32_t arr_prefix(const struct arr *a); /* from there on all items have one go
 
 void emit_goal(struct schema *s, struct goal *g);
 void emit_object(struct schema *s, struct rules_sym to, const struct obj *o);
+/* Members as literals and texts (con_tags): of all objects in a goal; the value of one. */
+struct rules_sym emit_tagged(struct schema *s, struct goal *g, const struct con_tags *tags);
+struct rules_sym emit_tagged_value(struct schema *s, struct goal *g, const struct con_tags *tags);
 void emit_array(struct schema *s, struct rules_sym to, const struct arr *a);
 /* The text of a JSON string, shortest spelling, with its quotes; strings with characters beyond ASCII in any. */
 rx emit_string(struct schema *s, struct proto_str text);

@@ -240,6 +240,9 @@ static void see_phase(struct seq_text *t, const struct eng_model *m)
 	}
 	t->phase = constrain_prompt(m->parts.reasoning, (const char *)buf_data(&end), end.len);
 	buf_dispose(&end);
+	/* The grammar of calls has the channels before them (constraint.c). */
+	if (t->constraint_kind == PROTO_CONSTRAINT_CALLS && m->parts.reasoning == PARTS_REASONING_HARMONY)
+		t->phase = CONSTRAIN_BODY;
 }
 
 static struct grammar_cache_key key_of(struct engine *e, const struct eng_seq *s)

@@ -6,7 +6,8 @@
  *
  * The piece around the state's position begins at the last seam of the text so far, of which the state keeps the last
  * bytes, and ends at the last seam of the forced text. Without such a piece, or if the text so far is not tokenized
- * canonically, nothing is forced.
+ * canonically, nothing is forced. Text ends at a control token: what is forced up to it has a seam there, and the text
+ * after it begins anew.
  */
 #include <string.h>
 
@@ -37,12 +38,15 @@ static int only_byte(struct automaton *a, uint32_t config)
 	return found;
 }
 
-/* Appends the forced text. Returns its bytes, or -1 on a shortage. */
+/* Appends the forced text: up to the mark of a control token, or that token's word. Returns its bytes, or -1 on a
+ * shortage. */
 static int forced_text(struct automaton *a, uint32_t config, char *text, int max)
 {
 	int n = 0;
-	for (int b; n < max && (b = only_byte(a, config)) >= 0; n++) {
+	bool over = false;
+	for (int b; n < max && !over && (b = only_byte(a, config)) >= 0; n++) {
 		text[n] = (char)b;
+		over = n > 0 && b == VOCAB_MARK;
 		config = auto_step(a, config, (uint8_t)b);
 		if (config == AUTO_FAIL)
 			return -1;
@@ -92,6 +96,8 @@ static size_t find(struct grammar_state *s, int32_t *ids, size_t max)
 	int n = forced_text(&s->g->a, s->at, text + s->n_tail, FORCED_BYTES);
 	if (n <= 1)
 		return 0;
+	if ((uint8_t)text[s->n_tail] == VOCAB_MARK)
+		return (ids[0] = vocab_mark(s->g->vocab, text + s->n_tail, (size_t)n)) >= 0;
 	int from = piece_begin(s, text), to = piece_end(s->g->vocab, text, s->n_tail, s->n_tail + n);
 	if (from < 0 || to <= s->n_tail)
 		return 0;
@@ -136,6 +142,13 @@ size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max)
 		memcpy(m->ids, ids, m->n * sizeof(*ids));
 	}
 	return n;
+}
+
+void forced_note_mark(struct grammar_state *s)
+{
+	s->n_tail = 0;
+	s->cut = false;
+	memset(s->tail, 0, sizeof(s->tail));
 }
 
 void forced_note(struct grammar_state *s, const char *text, size_t n)

@@ -168,17 +168,28 @@ uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t
 	return at;
 }
 
+uint32_t grammar_follow_token(struct grammar *g, uint32_t at, int32_t id)
+{
+	static const char mark[] = {(char)VOCAB_MARK};
+	const struct tokenizer *t = g->vocab->tok;
+	struct proto_str b = tokenizer_bytes(t, id);
+	if (!vocab_is_mark(t, id))
+		return grammar_follow(g, at, b.at, b.n);
+	at = grammar_follow(g, at, mark, 1);
+	at = grammar_follow(g, at, b.at, b.n);
+	return grammar_follow(g, at, mark, 1);
+}
+
 /* The configuration after a token; AUTO_DEAD: not permitted. Locked. */
 static uint32_t by_token(struct grammar_state *s, int32_t id)
 {
 	const struct tokenizer *t = s->g->vocab->tok;
-	if (id < 0 || id >= tokenizer_n_vocab(t) || !vocab_is_text(t, id))
+	if (id < 0 || id >= tokenizer_n_vocab(t) || (!vocab_is_text(t, id) && !vocab_is_mark(t, id)))
 		return AUTO_DEAD;
-	struct proto_str b = tokenizer_bytes(t, id);
 	int32_t forced = forced_one(s);
 	if (auto_fault(&s->g->a) != 0)
 		return AUTO_FAIL;
-	return forced >= 0 && forced != id ? AUTO_DEAD : grammar_follow(s->g, s->at, b.at, b.n);
+	return forced >= 0 && forced != id ? AUTO_DEAD : grammar_follow_token(s->g, s->at, id);
 }
 
 bool grammar_permits(struct grammar_state *s, int32_t id)
@@ -217,6 +228,8 @@ int grammar_accept(struct grammar_state *s, int32_t id)
 	if (to != AUTO_DEAD)
 		b = tokenizer_bytes(s->g->vocab->tok, id);
 	int rc = go(s, to, b.at, b.n);
+	if (rc == 0 && vocab_is_mark(s->g->vocab->tok, id))
+		forced_note_mark(s);
 	unlock(s->g);
 	return rc;
 }

@@ -25,8 +25,8 @@ struct tokenizer;
 /* ---- the vocabulary ---- */
 
 struct grammar_vocab;
-/* Masks never contain control tokens, unused tokens and tokens without bytes. t must outlive the vocabulary. SL_ENOMEM.
- */
+/* Masks never contain unused tokens and tokens without bytes, and a control token only where the grammar has its text
+ * between two bytes 0xFF. t must outlive the vocabulary. SL_ENOMEM. */
 int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out);
 struct grammar_vocab *grammar_vocab_ref(struct grammar_vocab *v);
 void grammar_vocab_unref(struct grammar_vocab *v);

@@ -60,12 +60,15 @@ int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
 unsigned closed_under(struct grammar *g, uint32_t c, unsigned of);
 /* forced.c: as grammar_forced; 0 as well on a shortage, which is the automaton's fault then. */
 size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
-/* Text was accepted. */
+/* Text was accepted; a control token was. */
 void forced_note(struct grammar_state *s, const char *text, size_t n);
+void forced_note_mark(struct grammar_state *s);
 void masks_dispose(struct masks *m);
 /* Drops all masks. */
 void masks_clear(struct masks *m);
 /* grammar.c: the configuration after n bytes; AUTO_DEAD, AUTO_FAIL. */
 uint32_t grammar_follow(struct grammar *g, uint32_t at, const char *text, size_t n);
+/* The same after a token. */
+uint32_t grammar_follow_token(struct grammar *g, uint32_t at, int32_t id);
 
 #endif

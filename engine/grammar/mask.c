@@ -11,7 +11,6 @@
 
 #include "base/alloc.h"
 #include "engine/grammar/grammar_priv.h"
-#include "engine/token/tokenizer.h"
 
 enum { LARGE = 24 /* nodes of a subtree */ };
 
@@ -245,8 +244,7 @@ static int take_out(struct grammar *g, uint32_t c, uint32_t *mask)
 		uint32_t id = (uint32_t)l->ids[i];
 		if ((mask[id / 32] >> (id % 32) & 1) == 0)
 			continue;
-		struct proto_str b = tokenizer_bytes(g->vocab->tok, l->ids[i]);
-		uint32_t to = grammar_follow(g, c, b.at, b.n);
+		uint32_t to = grammar_follow_token(g, c, l->ids[i]);
 		if (to == AUTO_FAIL)
 			return auto_fault(&g->a);
 		if (to == AUTO_DEAD)

@@ -44,15 +44,43 @@ bool vocab_is_text(const struct tokenizer *t, int32_t id)
 {
 	enum tok_attr attr = tokenizer_attr(t, id);
 	bool text = attr == TOK_NORMAL || attr == TOK_USER || attr == TOK_BYTE;
-	return text && !tokenizer_is_end(t, id) && tokenizer_bytes(t, id).n > 0;
+	struct proto_str b = tokenizer_bytes(t, id);
+	return text && !tokenizer_is_end(t, id) && b.n > 0 && memchr(b.at, VOCAB_MARK, b.n) == NULL;
 }
 
-static size_t collect(const struct tokenizer *t, struct word *words)
+bool vocab_is_mark(const struct tokenizer *t, int32_t id)
+{
+	struct proto_str b = tokenizer_bytes(t, id);
+	return tokenizer_attr(t, id) == TOK_CONTROL && b.n > 0 && memchr(b.at, VOCAB_MARK, b.n) == NULL;
+}
+
+static size_t marks_size(const struct tokenizer *t)
+{
+	size_t n = 0;
+	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++)
+		n += vocab_is_mark(t, id) ? tokenizer_bytes(t, id).n + 2 : 0;
+	return n;
+}
+
+static struct proto_str write_mark(char **to, struct proto_str text)
+{
+	char *at = *to;
+	at[0] = at[text.n + 1] = (char)VOCAB_MARK;
+	memcpy(at + 1, text.at, text.n);
+	*to += text.n + 2;
+	return (struct proto_str){at, text.n + 2};
+}
+
+/* marks: room for the words of all control tokens. */
+static size_t collect(const struct tokenizer *t, struct word *words, char *marks)
 {
 	size_t n = 0;
 	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
 		struct proto_str b = tokenizer_bytes(t, id);
-		if (vocab_is_text(t, id))
+		bool mark = vocab_is_mark(t, id);
+		if (mark)
+			b = write_mark(&marks, b);
+		if (mark || vocab_is_text(t, id))
 			words[n++] = (struct word){b.at, (uint32_t)b.n, id, count_plain(b)};
 	}
 	qsort(words, n, sizeof(*words), by_bytes);
@@ -266,13 +294,14 @@ static int longs_build(struct grammar_vocab *v, const struct word *words, size_t
 	return 0;
 }
 
+/* Between a control token and text is always a boundary. */
 static int pairs_build(struct grammar_vocab *v, const struct word *words, size_t n)
 {
 	v->pairs = sl_zalloc_n(65536 / 64, sizeof(*v->pairs));
 	if (v->pairs == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++)
-		for (uint32_t k = 1; k < words[i].n; k++) {
+		for (uint32_t k = 1; k < words[i].n && (uint8_t)words[i].at[0] != VOCAB_MARK; k++) {
 			uint32_t pair = (uint32_t)(uint8_t)words[i].at[k - 1] << 8 | (uint8_t)words[i].at[k];
 			v->pairs[pair / 64] |= (uint64_t)1 << (pair % 64);
 		}
@@ -287,12 +316,15 @@ int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
 	size_t most = (size_t)tokenizer_n_vocab(t);
 	struct word *words = sl_zalloc_n(2 * most + 1, sizeof(*words));
 	int rc = v != NULL && words != NULL ? 0 : SL_ENOMEM;
+	if (rc == 0)
+		rc = (v->marks = sl_alloc(marks_size(t) + 1)) != NULL ? 0 : SL_ENOMEM;
+	if (v != NULL)
+		v->refs = 1;
 	if (rc == 0) {
 		v->tok = t;
-		v->refs = 1;
 		v->words = (most + 31) / 32;
 		classes_init(v->classes);
-		size_t n = collect(t, words);
+		size_t n = collect(t, words, v->marks);
 		rc = build(v, &v->all, words, n);
 		if (rc == 0)
 			rc = slices_build(v, words, n, words + most);
@@ -323,6 +355,7 @@ void grammar_vocab_unref(struct grammar_vocab *v)
 		return;
 	trie_dispose(&v->all);
 	sl_free(v->pairs);
+	sl_free(v->marks);
 	for (int i = 0; i < N_CLASSES; i++)
 		sl_free(v->classes[i].mask);
 	for (int i = 0; i < N_LONG; i++)
@@ -332,6 +365,21 @@ void grammar_vocab_unref(struct grammar_vocab *v)
 		sl_free(v->slices[i].mask);
 	}
 	sl_free(v);
+}
+
+int32_t vocab_mark(const struct grammar_vocab *v, const char *word, size_t n)
+{
+	const struct trie_node *nodes = v->all.nodes;
+	uint32_t at = 0, end = v->all.n_nodes;
+	for (size_t i = 0; i < n; i++) {
+		while (at < end && nodes[at].byte != (uint8_t)word[i])
+			at = nodes[at].end;
+		if (at == end)
+			return -1;
+		end = nodes[at].end;
+		at++;
+	}
+	return n > 0 && nodes[at - 1].first < nodes[at].first ? v->all.ids[nodes[at - 1].first] : -1;
 }
 
 size_t grammar_vocab_mask_words(const struct grammar_vocab *v) { return v->words; }

@@ -56,9 +56,17 @@ struct grammar_vocab {
 	struct slice slices[N_SLICES];    /* by falling max_chars; the first has all plain tokens */
 	struct long_tokens longs[N_LONG]; /* by falling bytes */
 	struct text_class classes[N_CLASSES];
+	char *marks; /* the texts of control tokens as words */
 };
+
+/* A control token is the word VOCAB_MARK, its text, VOCAB_MARK. The byte occurs in no UTF-8, so a grammar may require
+ * the token, and no text is taken for it. */
+enum { VOCAB_MARK = 0xFF };
 
 /* May a token occur in a text? id is below n_vocab. */
 bool vocab_is_text(const struct tokenizer *t, int32_t id);
+bool vocab_is_mark(const struct tokenizer *t, int32_t id);
+/* The control token that is this word; -1: none. */
+int32_t vocab_mark(const struct grammar_vocab *v, const char *word, size_t n);
 
 #endif

@@ -353,17 +353,31 @@ static int index_special(struct tokenizer *t, struct sl_err *err)
 }
 
 /* Tokens that end a turn in some family's template, by their text: files often name only one. */
+static const char *const turn_ends[] = {"<|im_end|>", "<|eot_id|>",      "<|endoftext|>",
+					"</s>",       "<|end_of_text|>", "<|end|>"};
+/* Harmony's answers are several messages, each with an <|end|>. */
+static const char *const message_ends[] = {"<|return|>", "<|call|>", "<|endoftext|>"};
+
+static bool is_one_of(const struct token *tok, const char *const *names, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (tok->attr == TOK_CONTROL && tok->n == strlen(names[i]) && memcmp(tok->at, names[i], tok->n) == 0)
+			return true;
+	return false;
+}
+
 static void mark_ends(struct tokenizer *t, const struct tok_source *src)
 {
-	static const char *const names[] = {"<|im_end|>",    "<|eot_id|>", "<|end|>",
-					    "<|endoftext|>", "</s>",       "<|end_of_text|>"};
-	for (size_t i = 0; i < t->n; i++) {
-		struct token *tok = &t->tokens[i];
-		for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
-			if (tok->attr == TOK_CONTROL && tok->n == strlen(names[k]) &&
-			    memcmp(tok->at, names[k], tok->n) == 0)
-				tok->end = true;
-	}
+	const char *const *names = turn_ends;
+	size_t n = sizeof(turn_ends) / sizeof(*turn_ends);
+	for (size_t i = 0; i < t->n; i++)
+		if (is_one_of(&t->tokens[i], message_ends, 1)) {
+			names = message_ends;
+			n = sizeof(message_ends) / sizeof(*message_ends);
+		}
+	for (size_t i = 0; i < t->n; i++)
+		if (is_one_of(&t->tokens[i], names, n))
+			t->tokens[i].end = true;
 	if (src->eos >= 0)
 		t->tokens[src->eos].end = true;
 	if (src->eot >= 0)

@@ -57,42 +57,70 @@ static int put_call(struct sl_buf *out, const struct parts_grammar_call *call, b
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
-/* As engine/constraint/constraint.c reads it. */
-static int put_calls(struct sl_buf *out, const struct parts_grammar *g, bool at_will)
+static int put_strings(struct sl_buf *out, const char *name, const char *const *of, size_t n)
 {
-	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end};
-	static const char *const names[] = {"begin", "suffix", "separator", "end"};
-	int rc = buf_append_str(out, "{");
-	for (int i = 0; rc == 0 && i < 4; i++) {
-		rc = put_member(out, names[i], texts[i] != NULL ? texts[i] : "",
-				texts[i] != NULL ? strlen(texts[i]) : 0);
-		if (rc == 0)
-			rc = buf_append_str(out, ",");
+	int rc = buf_printf(out, "\"%s\":[", name);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		rc = i > 0 ? buf_append_str(out, ",") : 0;
+		rc = rc == 0 ? json_out_string(out, of[i], strlen(of[i])) : rc;
 	}
-	if (rc == 0 && at_will) {
-		rc = put_member(out, "trigger", g->trigger, strlen(g->trigger));
+	return rc == 0 ? buf_append_str(out, "],") : rc;
+}
+
+static int put_tokens(struct sl_buf *out, const struct answer_split *s)
+{
+	const char *tokens[PARTS_MAX_LITERALS];
+	for (size_t i = 0; i < s->n_markers; i++)
+		tokens[i] = s->markers[i].text;
+	return put_strings(out, "tokens", tokens, s->n_markers);
+}
+
+static const char *word_of(bool is) { return is ? "true" : "false"; }
+
+/* As engine/constraint/constraint.c reads it. */
+static int put_calls(struct sl_buf *out, const struct answer_split *s, const struct parts_grammar *g, bool at_will)
+{
+	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end, g->member, g->member_end};
+	static const char *const names[] = {"begin", "suffix", "separator", "end", "member", "member_end"};
+	int rc = buf_append_str(out, "{");
+	for (int i = 0; rc == 0 && i < 6; i++) {
+		if (texts[i] == NULL)
+			continue;
+		rc = put_member(out, names[i], texts[i], strlen(texts[i]));
 		rc = rc == 0 ? buf_append_str(out, ",") : rc;
 	}
+	if (rc == 0)
+		rc = put_tokens(out, s);
+	if (rc == 0)
+		rc = put_strings(out, "triggers", g->triggers, g->n_triggers);
 	if (rc == 0)
 		rc = buf_append_str(out, "\"calls\":[");
 	for (size_t i = 0; rc == 0 && i < g->n_calls; i++)
 		rc = put_call(out, &g->calls[i], i == 0);
-	return rc == 0 ? buf_printf(out, "],\"several\":%s}", g->several ? "true" : "false") : rc;
+	return rc == 0 ? buf_printf(out, "],\"several\":%s,\"channels\":%s,\"at_will\":%s}", word_of(g->several),
+				    word_of(g->channels), word_of(at_will))
+		       : rc;
 }
 
-/* Whether all texts of forced calls are ordinary text for this model: a control token can't be spelled. */
-static bool is_plain_text(const struct answer_split *s, const struct parts_grammar *g)
+static bool is_marker(const struct answer_split *s, const char *literal)
 {
-	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end};
-	for (size_t i = 0; i < s->n_markers; i++) {
-		for (int k = 0; k < 4; k++)
-			if (texts[k] != NULL && strstr(texts[k], s->markers[i].text) != NULL)
-				return false;
-		for (size_t k = 0; k < g->n_calls; k++)
-			if (strstr(g->calls[k].prefix, s->markers[i].text) != NULL)
-				return false;
+	for (size_t i = 0; i < s->n_markers; i++)
+		if (strcmp(s->markers[i].text, literal) == 0)
+			return true;
+	return false;
+}
+
+/* A literal of the calls that counts only as a control token, which this model does not have; NULL: none. */
+static const char *missing_token(const struct answer_split *s, const struct parts_grammar *g)
+{
+	const char *const *c = parts_format_desc((enum parts_format)s->model.format)->control;
+	for (; c != NULL && *c != NULL; c++) {
+		bool used = strstr(g->begin, *c) != NULL || strstr(g->calls[0].prefix, *c) != NULL ||
+			    strstr(g->suffix, *c) != NULL || strstr(g->end, *c) != NULL;
+		if ((used || g->channels) && !is_marker(s, *c))
+			return *c;
 	}
-	return true;
+	return NULL;
 }
 
 /* strict_only: other tools may have any arguments. */
@@ -128,13 +156,14 @@ static int hold_calls(struct request_common *c, const struct answer_split *s, bo
 	if (rc == 0)
 		rc = parts_grammar((enum parts_format)s->model.format, tools, n, t->named, t->parallel && !t->functions,
 				   &g, err);
-	if (rc == 0 && !is_plain_text(s, &g))
-		rc = sl_errf(err, SL_EUNSUPPORTED, "this model begins its calls with a control token");
-	if (rc == 0 && at_will && g.trigger == NULL)
+	const char *missing = rc == 0 ? missing_token(s, &g) : NULL;
+	if (missing != NULL)
+		rc = sl_errf(err, SL_EUNSUPPORTED, "its vocabulary has no token '%s'", missing);
+	if (rc == 0 && at_will && g.n_triggers == 0 && !g.channels)
 		rc = sl_errf(err, SL_EUNSUPPORTED, "this model's calls begin as other text does");
 	buf_clear(&c->constraint.text, SIZE_MAX);
 	if (rc == 0)
-		rc = put_calls(&c->constraint.text, &g, at_will);
+		rc = put_calls(&c->constraint.text, s, &g, at_will);
 	if (rc == 0) {
 		c->constraint.kind = PROTO_CONSTRAINT_CALLS;
 		c->constraint.field = "tools";
@@ -179,8 +208,11 @@ static bool use_tools(struct exchange *x, struct request_common *c, const struct
 				       "'tool_choice' requires a call, which '%s' does not allow.",
 				       c->constraint.field);
 	int rc = hold_calls(c, split, at_will, &err);
-	if (rc == SL_EUNSUPPORTED && at_will)
-		return true; /* its calls are read, but not held */
+	/* Its calls are read, but not held: the response says so (api_report). */
+	if (rc == SL_EUNSUPPORTED && at_will) {
+		request_ignore(&c->ignored, "tools.strict");
+		return true;
+	}
 	if (rc == SL_EUNSUPPORTED)
 		return refuse_tools(x, "tool_choice", m->name, err.text);
 	if (rc != 0)

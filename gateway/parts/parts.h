@@ -118,9 +118,11 @@ int parts_calls(const struct parts *p);
 /* ---- forced calls ---- */
 
 /* The text of forced calls as pieces for a grammar:
- *   begin, then one or more of (prefix of a tool, JSON of its schema, suffix) with separators between them, then end
- * A literal that is a control token of the model (parts_format_literals) means that token. If the model may but need
- * not call, the trigger begins its calls. */
+ *   begin, then one or more of (prefix of a tool, arguments, suffix) with separators between them, then end
+ * Arguments are JSON of the tool's schema; or, with member, each is member with its name for the %s, its value, and
+ * member_end. A literal that is a control token of the model (parts_format_literals) means that token. If the model may
+ * but need not call, one of the triggers begins its calls. channels: calls are messages, and others may precede them.
+ */
 struct parts_grammar_call {
 	const char *name;   /* borrowed from the tools given */
 	char *prefix;       /* owned; with the name */
@@ -130,14 +132,17 @@ struct parts_grammar_call {
 
 struct parts_grammar {
 	const char *begin, *suffix, *separator, *end; /* constants */
-	const char *trigger;              /* a constant; NULL: calls begin in several ways, or as other text does */
+	const char *member, *member_end;              /* constants, or NULL */
+	const char *triggers[2 * PARTS_MAX_FORMS];    /* constants */
+	size_t n_triggers;                            /* 0: calls may begin as other text does */
+	bool channels;
 	struct parts_grammar_call *calls; /* owned */
 	size_t n_calls;
 	bool several; /* more than one call may follow */
 };
 
 /* named: the tool to call; NULL: any. several: parallel calls are allowed; ignored if the format has no separator. 0;
- * SL_EUNSUPPORTED: the format's arguments are not JSON, err names it; SL_ENOTFOUND: no such tool; SL_ENOMEM. */
+ * SL_EUNSUPPORTED: the format has no calls, err names it; SL_ENOTFOUND: no such tool; SL_ENOMEM. */
 int parts_grammar(enum parts_format f, const struct parts_tool *tools, size_t n, const char *named, bool several,
 		  struct parts_grammar *out, struct sl_err *err);
 void parts_grammar_dispose(struct parts_grammar *g);

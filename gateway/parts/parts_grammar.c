@@ -39,18 +39,30 @@ static int add_call(struct parts_grammar *g, const char *call, const struct part
 	return 0;
 }
 
-/* What begins every form of calls, if that is one literal, with which the calls of the grammar begin. */
-static const char *trigger_of(const struct parts_format_desc *d, const char *begin)
+static void add_trigger(struct parts_grammar *g, const char *literal)
 {
-	const char *first = d->forms[0].open != NULL ? d->forms[0].open : d->forms[0].call;
-	const char *text = begin[0] != '\0' ? begin : d->render.call;
+	for (size_t i = 0; i < g->n_triggers; i++)
+		if (strcmp(g->triggers[i], literal) == 0)
+			return;
+	g->triggers[g->n_triggers++] = literal;
+}
+
+/* What begins the forms of calls, if that is a literal for each, and the calls of the grammar begin with one. */
+static void find_triggers(struct parts_grammar *g, const struct parts_format_desc *d)
+{
+	const char *text = g->begin[0] != '\0' ? g->begin : d->render.call;
+	bool begins = false;
 	for (int i = 0; i < d->n_forms; i++) {
 		const struct parts_form *form = &d->forms[i];
 		const char *literal = form->open != NULL ? form->open : form->call;
-		if (form->bare || form->careful || literal == NULL || strcmp(literal, first) != 0)
-			return NULL;
+		if (form->bare || form->careful || literal == NULL) {
+			g->n_triggers = 0;
+			return;
+		}
+		add_trigger(g, literal);
+		begins = begins || strncmp(text, literal, strlen(literal)) == 0;
 	}
-	return strncmp(text, first, strlen(first)) == 0 ? first : NULL;
+	g->n_triggers = begins ? g->n_triggers : 0;
 }
 
 int parts_grammar(enum parts_format f, const struct parts_tool *tools, size_t n, const char *named, bool several,
@@ -68,8 +80,12 @@ int parts_grammar(enum parts_format f, const struct parts_tool *tools, size_t n,
 				      .suffix = r->suffix,
 				      .separator = r->separator != NULL ? r->separator : "",
 				      .end = around ? r->end : "",
+				      .member = r->member,
+				      .member_end = r->member_end,
+				      .channels = d->forms[0].syntax == PARTS_SYNTAX_CHANNEL,
 				      .several = several};
-	out->trigger = trigger_of(d, out->begin);
+	if (!out->channels)
+		find_triggers(out, d);
 	out->calls = sl_zalloc_n(n > 0 ? n : 1, sizeof *out->calls);
 	if (out->calls == NULL)
 		rc = SL_ENOMEM;

@@ -142,34 +142,65 @@ static int hex_digit(int c)
 				      : -1;
 }
 
+/* `digits` hexadecimal digits at an offset. */
+static enum verdict hex_at(const struct parts *p, size_t at, size_t digits, uint32_t *cp)
+{
+	size_t n;
+	*cp = 0;
+	for (size_t i = 0; i < digits; i++) {
+		int c = lex_at(p, at + i, &n);
+		if (c == SYM_END)
+			return lex_wait(p);
+		if (hex_digit(c) < 0)
+			return NO;
+		*cp = *cp * 16 + (uint32_t)hex_digit(c);
+	}
+	return YES;
+}
+
+/* The second half of JSON's surrogate pair: \udc00 after \ud800. */
+static enum verdict low_half(const struct parts *p, size_t at, uint32_t *cp)
+{
+	size_t n;
+	int slash = lex_at(p, at, &n), letter = lex_at(p, at + 1, &n);
+	if (slash == SYM_END || (slash == '\\' && letter == SYM_END))
+		return lex_wait(p);
+	if (slash != '\\' || letter != 'u')
+		return NO;
+	enum verdict v = hex_at(p, at + 2, 4, cp);
+	return v == YES && (*cp < 0xdc00 || *cp > 0xdfff) ? NO : v;
+}
+
 /* \x41, \u0041, \U00000041: `digits` of them after the letter. */
 static bool coded_escape(struct parts *p, size_t digits)
 {
-	uint32_t cp = 0;
+	uint32_t cp, low;
 	uint8_t utf8[4];
-	size_t n;
-	for (size_t i = 0; i < digits; i++) {
-		int c = lex_at(p, 2 + i, &n);
-		if (c == SYM_END && !p->final)
-			return false;
-		if (hex_digit(c) < 0) {
-			lex_consume(p, 1);
-			out_args_str(p, "\\\\");
-			return true;
-		}
-		cp = cp * 16 + (uint32_t)hex_digit(c);
+	size_t used = 2 + digits;
+	enum verdict v = hex_at(p, 2, digits, &cp);
+	if (v == NO) {
+		lex_consume(p, 1);
+		out_args_str(p, "\\\\");
 	}
+	if (v == YES && cp >= 0xd800 && cp < 0xdc00 && (v = low_half(p, used, &low)) != MORE) {
+		cp = v == YES ? 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00) : 0xfffd;
+		used += v == YES ? 6 : 0;
+		v = YES;
+	}
+	if (v != YES)
+		return v == NO;
 	if (cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000))
 		cp = 0xfffd;
 	int len = utf8_encode(cp, utf8);
 	out_args_escaped(p, (const char *)utf8, (size_t)len);
-	lex_consume(p, 2 + digits);
+	lex_consume(p, used);
 	return true;
 }
 
 static bool escape(struct parts *p)
 {
-	static const char from[] = "\\'\"nrtabfv0\n", to[] = "\\'\"\n\r\t\a\b\f\v\0";
+	/* \/ is JSON's. */
+	static const char from[] = "\\'\"nrtabfv0/\n", to[] = "\\'\"\n\r\t\a\b\f\v\0/";
 	size_t n;
 	int sym = lex_at(p, 1, &n);
 	if (sym == SYM_END && !p->final)

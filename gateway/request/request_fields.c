@@ -292,7 +292,7 @@ static bool is_plain(char ch)
 
 enum { MAX_IGNORED = 16, MAX_IGNORED_NAME = 64 };
 
-static void ignore(struct request_ignored *out, const char *name)
+void request_ignore(struct request_ignored *out, const char *name)
 {
 	size_t at = strlen(out->text), n = strlen(name);
 	n = n < MAX_IGNORED_NAME ? n : MAX_IGNORED_NAME;
@@ -325,7 +325,7 @@ static int check_members(struct checker *c, const char *prefix, const json_t *ob
 		const struct request_shape *shape = c->shape;
 		const struct request_field *f = request_rows_find(shape->rows, shape->n, shape->endpoints, name);
 		if (f == NULL || (f->does == FIELD_IGNORED && shape->lists_ignored))
-			ignore(c->ignored, name);
+			request_ignore(c->ignored, name);
 		if (f == NULL)
 			continue;
 		rc = check_field(c, f, v, object);

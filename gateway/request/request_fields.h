@@ -93,6 +93,8 @@ int request_check(const json_t *body, enum request_endpoint endpoint, struct req
 /* The same of another API's request. */
 int request_check_shape(const json_t *body, const struct request_shape *shape, struct request_values *values,
 			struct request_ignored *ignored, struct request_error *e);
+/* Adds the name of what has no effect. */
+void request_ignore(struct request_ignored *out, const char *name);
 /* Prompts and names may not contain U+0000. The first only checks, without making the field's name. */
 bool request_text_fits(const json_t *string);
 int request_check_text(const json_t *string, const char *param, struct request_error *e);

@@ -2,7 +2,7 @@
  *
  * gateway/parts on any tokens, for one format: PARTS_FORMAT and PARTS_THINK are its names. The events are the same
  * however the text is split, a copy that ends early has what the stream had so far, no text is lost where nothing is
- * recognized, and converted arguments are JSON.
+ * recognized, text is never invented, repeated or reordered, and converted arguments are JSON.
  *
  * Input: a byte of flags (1: literals are control tokens, 2: starts in reasoning, 4: no tools, 8: one call), a byte
  * that says how the text is split, then text. In it, bytes below 32 that are no blank stand for the format's literals,
@@ -94,7 +94,7 @@ static void tokenize(const uint8_t *data, size_t n, bool with_markers)
 struct stream {
 	struct parts_log log;
 	struct parts *p;
-	struct sl_buf args;
+	struct sl_buf args, texts; /* of the last call; content and reasoning */
 };
 
 static int on_event(void *ctx, const struct parts_event *e)
@@ -107,6 +107,8 @@ static int on_event(void *ctx, const struct parts_event *e)
 	if (e->kind == PARTS_CALL_END && !e->cut && s->p->mode == ARGS_START &&
 	    (s->p->form->syntax == PARTS_SYNTAX_PYTHON || s->p->form->syntax == PARTS_SYNTAX_TAGGED))
 		FUZZ_REQUIRE(value_is_json((const char *)buf_data(&s->args), s->args.len));
+	if (e->kind == PARTS_CONTENT || e->kind == PARTS_REASONING)
+		FUZZ_REQUIRE(buf_append(&s->texts, e->text, e->n) == 0);
 	return parts_log_event(&s->log, e);
 }
 
@@ -124,6 +126,7 @@ static void stream_open(struct stream *s, uint8_t flags)
 	parts_log_init(&s->log);
 	s->log.newlines = true;
 	buf_init(&s->args, SIZE_MAX);
+	buf_init(&s->texts, SIZE_MAX);
 	FUZZ_REQUIRE(parts_create(&init, &s->p) == 0);
 }
 
@@ -132,6 +135,7 @@ static void stream_close(struct stream *s)
 	parts_destroy(s->p);
 	buf_dispose(&s->log.text);
 	buf_dispose(&s->args);
+	buf_dispose(&s->texts);
 }
 
 static void stream_finish(struct stream *s)
@@ -180,6 +184,7 @@ static void ends_here(const struct stream *s)
 	struct stream copy = {.log = s->log};
 	buf_init(&copy.log.text, SIZE_MAX);
 	buf_init(&copy.args, SIZE_MAX);
+	buf_init(&copy.texts, SIZE_MAX);
 	FUZZ_REQUIRE(buf_append(&copy.log.text, buf_data(&s->log.text), s->log.text.len) == 0);
 	FUZZ_REQUIRE(buf_append(&copy.args, buf_data(&s->args), s->args.len) == 0);
 	FUZZ_REQUIRE(parts_copy(s->p, on_event, &copy, &copy.p) == 0);
@@ -208,6 +213,42 @@ static void check_lossless(uint8_t flags)
 	FUZZ_REQUIRE(want.len == s.log.text.len && begins_with(&want, &s.log.text));
 	buf_dispose(&want);
 	stream_close(&s);
+}
+
+/* The input without control tokens. */
+static void input_text(struct sl_buf *out)
+{
+	buf_init(out, SIZE_MAX);
+	for (size_t i = 0; i < n_tokens; i++)
+		if (tokens[i].id < 0)
+			FUZZ_REQUIRE(buf_append(out, tokens[i].text, tokens[i].n) == 0);
+}
+
+static bool has_literal(const struct sl_buf *text, const char *lit)
+{
+	return lit != NULL && text->len > 0 && memmem(buf_data(text), text->len, lit, strlen(lit)) != NULL;
+}
+
+/* Content and reasoning are the input's bytes in its order; blanks that separate two texts may come later. Without a
+ * call and reasoning, content is the input. */
+static void check_texts(const struct stream *s, uint8_t flags)
+{
+	const struct parts_reasoning_desc *think = parts_reasoning_desc(PARTS_THINK);
+	struct sl_buf text;
+	size_t at = 0;
+	input_text(&text);
+	const uint8_t *in = buf_data(&text), *out = buf_data(&s->texts);
+	for (size_t i = 0; i < s->texts.len; i++) {
+		if (lex_blank(out[i]))
+			continue;
+		while (at < text.len && in[at] != out[i])
+			at++;
+		FUZZ_REQUIRE(at++ < text.len);
+	}
+	if (s->log.n_begun == 0 && parts_format_desc(PARTS_FORMAT)->control == NULL && (flags & 3) == 0 &&
+	    !has_literal(&text, think->open) && !has_literal(&text, think->close))
+		FUZZ_REQUIRE(text.len == s->texts.len && (text.len == 0 || memcmp(in, out, text.len) == 0));
+	buf_dispose(&text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -241,6 +282,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if ((flags & 1) == 0 && utf8_valid(data + 2, n - 2))
 		FUZZ_REQUIRE(utf8_valid(buf_data(&whole.log.text), whole.log.text.len));
 	check_lossless(flags);
+	check_texts(&whole, flags);
 	stream_close(&whole);
 	stream_close(&parts);
 	stream_close(&bytes);

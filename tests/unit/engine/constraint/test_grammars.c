@@ -116,9 +116,89 @@ static void test_calls(void **state)
 	    {CALL_FORM "}",
 	     {"<c>{\"f\":1}</c>", "<c>{\"g\":\"x\"}</c>;<c>{\"f\":2}</c>"},
 	     {"", "x", "<c>{\"f\":3}</c>"}},
-	    {CALL_FORM ",\"trigger\":\"<c>\"}",
+	    {CALL_FORM ",\"triggers\":[\"<c>\"],\"at_will\":true}",
 	     {"", "a < b, <cc>", "\xE2\x82\xAC <c<c>{\"f\":1}</c>", "<c>{\"g\":null}</c>;<c>{\"f\":2}</c>"},
 	     {"<c>", "so <c>{\"f\":3}</c>", "<c>{\"h\":1}</c>", "<c>{\"f\":1}</c> x", "\xFF"}},
+	};
+	static const struct refuse_case wrong[] = {
+	    {"{\"calls\":[]}", SL_EINVAL, "'calls' must be a list of tools"},
+	    {"{\"calls\":[{}]}", SL_EINVAL, "'separator' must be a string"},
+	    {CALL_FORM ",\"member\":\"x\",\"member_end\":\"\"}", SL_EINVAL, "'member' has no name"},
+	    {CALL_FORM ",\"triggers\":[1],\"at_will\":true}", SL_EINVAL, "'triggers' must be strings"},
+	};
+	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
+	REFUSE_TABLE(CONSTRAINT_CALLS, wrong);
+}
+
+/* Tokens among the literals are control tokens; where the model may call, text may spell them. */
+static void test_calls_of_tokens(void **state)
+{
+	(void)state;
+	static const struct accept_case cases[] = {
+	    {CALL_FORM ",\"tokens\":[\"<c>\",\"</c>\",\"<other>\"]}",
+	     {"\xFF<c>\xFF{\"f\":1}\xFF</c>\xFF",
+	      "\xFF<c>\xFF{\"g\":\"<c>\"}\xFF</c>\xFF;\xFF<c>\xFF{\"f\":2}\xFF</c>\xFF"},
+	     {"<c>{\"f\":1}</c>", "\xFF<c>\xFF{\"f\":1}</c>", "\xFF<c>{\"f\":1}\xFF</c>\xFF"}},
+	    {CALL_FORM ",\"tokens\":[\"<c>\"],\"triggers\":[\"<c>\"],\"at_will\":true}",
+	     {"", "as in <c>", "so\xFF<c>\xFF{\"f\":1}</c>"},
+	     {"so\xFF<c>\xFF{\"f\":3}</c>", "\xFF<c>\xFF", "\xFF<d>\xFF"}},
+	};
+	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
+}
+
+/* Harmony: messages before the call, or before the final one. */
+static void test_calls_in_channels(void **state)
+{
+	(void)state;
+#define CHANNELS                                                                                                       \
+	"{\"begin\":\"\",\"suffix\":\"\",\"separator\":\"\",\"end\":\"\",\"channels\":true,\"tokens\":[\"<|start|>\"," \
+	"\"<|channel|>\",\"<|message|>\",\"<|end|>\"],\"calls\":[{\"prefix\":\"<|channel|>commentary "                 \
+	"to=f<|message|>\","                                                                                           \
+	"\"schema\":\"{\\\"enum\\\":[1,2]}\"}]"
+#define CHANNEL(header) "\xFF<|channel|>\xFF" header "\xFF<|message|>\xFF"
+#define NEXT                               \
+	"\xFF<|end|>\xFF\xFF<|start|>\xFF" \
+	"assistant"
+	static const struct accept_case cases[] = {
+	    {CHANNELS "}",
+	     {CHANNEL("commentary to=f") "1", CHANNEL("analysis") "hm" NEXT CHANNEL("commentary to=f") "2",
+	      CHANNEL("analysis") "hm" NEXT CHANNEL("commentary") "I look" NEXT CHANNEL("commentary to=f") "2"},
+	     {"", CHANNEL("final") "x", CHANNEL("commentary to=f") "3", CHANNEL("analysis") "hm"}},
+	    {CHANNELS ",\"at_will\":true}",
+	     {CHANNEL("final") "x", CHANNEL("analysis") "hm" NEXT CHANNEL("final") "y", CHANNEL("commentary to=f") "1"},
+	     {"x", CHANNEL("commentary to=f") "3", CHANNEL("commentary to=g") "1"}},
+	};
+	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
+}
+
+#define TAG_FORM(schema)                                                                                               \
+	"{\"begin\":\"\",\"suffix\":\"</f>\",\"separator\":\"\",\"end\":\"\",\"member\":\"<p=%s>\\n\",\"member_end\":" \
+	"\"\\n</p>\\n\",\"calls\":[{\"prefix\":\"<f>\",\"schema\":\"" schema "\"}]}"
+#define PARAM(name, value) "<p=" name ">\n" value "\n</p>\n"
+
+/* Strings are texts, all else is JSON. */
+static void test_calls_with_tags(void **state)
+{
+	(void)state;
+	static const struct accept_case cases[] = {
+	    {TAG_FORM(
+		 "{\\\"properties\\\":{\\\"s\\\":{\\\"type\\\":\\\"string\\\",\\\"maxLength\\\":6},\\\"n\\\":{\\\"type"
+		 "\\\":\\\"integer\\\"}},\\\"required\\\":[\\\"s\\\"],\\\"additionalProperties\\\":false}"),
+	     {"<f>" PARAM("s", "a\"b") "</f>", "<f>" PARAM("s", "") PARAM("n", "-12") "</f>",
+	      "<f>" PARAM("s", "12\n3") "</f>"},
+	     {"<f></f>", "<f>" PARAM("s", "1234567") "</f>", "<f>" PARAM("n", "1") "</f>",
+	      "<f>" PARAM("s", "</p>") "</f>", "<f>" PARAM("s", "a") PARAM("n", "x") "</f>",
+	      "<f>" PARAM("s", "a") PARAM("m", "1") "</f>"}},
+	    {TAG_FORM("{\\\"properties\\\":{\\\"e\\\":{\\\"enum\\\":[\\\"a\\\",\\\"1\\\",null]},\\\"o\\\":{\\\"$"
+		      "ref\\\":\\\"#/"
+		      "$defs/"
+		      "o\\\"}},\\\"$defs\\\":{\\\"o\\\":{\\\"type\\\":\\\"array\\\",\\\"items\\\":{\\\"type\\\":"
+		      "\\\"boolean\\\"}}}}"),
+	     {"<f></f>", "<f>" PARAM("e", "a") PARAM("o", "[true]") "</f>", "<f>" PARAM("e", "null") "</f>"},
+	     {"<f>" PARAM("e", "1") "</f>", "<f>" PARAM("e", "\"a\"") "</f>", "<f>" PARAM("o", "[1]") "</f>"}},
+	    {TAG_FORM("{\\\"type\\\":\\\"object\\\"}"),
+	     {"<f></f>", "<f>" PARAM("any", "{x") PARAM("b", "1") "</f>"},
+	     {"<f>" PARAM("", "x") "</f>", "<f>x</f>"}},
 	};
 	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
 }
@@ -139,8 +219,14 @@ static void test_kinds(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gbnf),    cmocka_unit_test(test_lark),
-					   cmocka_unit_test(test_choices), cmocka_unit_test(test_json_object),
-					   cmocka_unit_test(test_calls),   cmocka_unit_test(test_kinds)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gbnf),
+					   cmocka_unit_test(test_lark),
+					   cmocka_unit_test(test_choices),
+					   cmocka_unit_test(test_json_object),
+					   cmocka_unit_test(test_calls),
+					   cmocka_unit_test(test_calls_of_tokens),
+					   cmocka_unit_test(test_calls_in_channels),
+					   cmocka_unit_test(test_calls_with_tags),
+					   cmocka_unit_test(test_kinds)};
 	return cmocka_run_group_tests(tests, accept_open, accept_close);
 }

@@ -358,6 +358,107 @@ static void test_none(void **state)
 	assert_null(g);
 }
 
+/* ---- control tokens ---- */
+
+static int32_t control(int32_t from)
+{
+	for (int32_t id = from; id < tokenizer_n_vocab(tok); id++)
+		if (tokenizer_attr(tok, id) == TOK_CONTROL && tokenizer_bytes(tok, id).n > 0)
+			return id;
+	fail_msg("the tokenizer has no control token");
+	return -1;
+}
+
+static rx word_of(struct rx_pool *p, int32_t id)
+{
+	struct proto_str b = tokenizer_bytes(tok, id);
+	rx mark = rx_literal(p, "\xFF", 1);
+	return rx_cat(p, mark, rx_cat(p, rx_literal(p, b.at, b.n), mark));
+}
+
+static void accept_text(struct grammar_state *s, const char *of)
+{
+	struct tok_ids ids = {0};
+	assert_int_equal(tokenizer_encode(tok, of, strlen(of), NULL, &ids), 0);
+	for (size_t i = 0; i < ids.n; i++)
+		assert_int_equal(grammar_accept(s, ids.ids[i]), 0);
+	tok_ids_dispose(&ids);
+}
+
+/* Exactly the tokens of the list may come. */
+static void expect_only(struct grammar_state *s, const int32_t *ids, size_t n)
+{
+	uint32_t *mask = calloc(words(), sizeof(*mask));
+	assert_int_equal(grammar_mask(s, mask), 0);
+	for (int32_t id = 0; id < tokenizer_n_vocab(tok); id++) {
+		bool want = false;
+		for (size_t i = 0; i < n; i++)
+			want |= ids[i] == id;
+		if (has(mask, id) != want || grammar_permits(s, id) != want)
+			fail_msg("token %d: %d", id, has(mask, id));
+	}
+	free(mask);
+}
+
+/* A grammar requires a control token; its text is not taken for it. Forced text ends before it. */
+static void test_control(void **state)
+{
+	(void)state;
+	const int32_t one = control(0), two = control(one + 1);
+	struct rules *r = begin();
+	struct rx_pool *p = rules_pool(r);
+	struct proto_str spelled = tokenizer_bytes(tok, one);
+	rx both = rx_or(p, rx_cat(p, word_of(p, two), text(p, "x")), text(p, "y"));
+	rx all = rx_cat(p, text(p, "calls: "), rx_cat(p, word_of(p, one), rx_cat(p, text(p, "name"), both)));
+	struct grammar *g = make(of_terminal(r, all), NULL);
+	struct grammar_state s;
+	int32_t forced[8];
+	assert_int_equal(grammar_state_init(&s, g), 0);
+	assert_false(grammar_permits(&s, one));
+	assert_true(grammar_forced(&s, forced, 8) > 0);
+	accept_text(&s, "calls: ");
+	assert_int_equal(grammar_forced(&s, forced, 8), 1);
+	assert_int_equal(forced[0], one);
+	expect_only(&s, &one, 1);
+	assert_int_equal(grammar_accept_bytes(&s, spelled.at, spelled.n), SL_EINVAL);
+	assert_int_equal(grammar_accept(&s, two), SL_EINVAL);
+	assert_int_equal(grammar_accept(&s, one), 0);
+	accept_text(&s, "name");
+	assert_true(grammar_permits(&s, two));
+	assert_false(grammar_permits(&s, one));
+	assert_int_equal(grammar_accept(&s, two), 0);
+	assert_false(grammar_must_end(&s));
+	accept_text(&s, "x");
+	assert_true(grammar_must_end(&s));
+	grammar_state_dispose(&s);
+	grammar_unref(g);
+}
+
+/* Where any text may come, no control token may. A counted text before one does not hide it. */
+static void test_no_control_in_text(void **state)
+{
+	(void)state;
+	const int32_t one = control(0);
+	struct rules *r = begin();
+	struct rx_pool *p = rules_pool(r);
+	struct grammar *g = make(of_terminal(r, rx_cat(p, any_text(p, 3, 20), word_of(p, one))), NULL);
+	struct grammar_state s;
+	uint32_t *mask = calloc(words(), sizeof(*mask));
+	assert_int_equal(grammar_state_init(&s, g), 0);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(grammar_mask(&s, mask), 0);
+		for (int32_t id = 0; id < tokenizer_n_vocab(tok); id++)
+			if (has(mask, id) && !is_text(id))
+				assert_true(id == one && i >= 3);
+		assert_int_equal(has(mask, one), i >= 3);
+		assert_int_equal(grammar_accept_bytes(&s, "a", 1), 0);
+	}
+	expect_only(&s, &one, 1);
+	free(mask);
+	grammar_state_dispose(&s);
+	grammar_unref(g);
+}
+
 /* ---- threads ---- */
 
 static void *walk_beside(void *of)
@@ -402,9 +503,11 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_masks),    cmocka_unit_test(test_dropped), cmocka_unit_test(test_forced),
-	    cmocka_unit_test(test_counters), cmocka_unit_test(test_deep),    cmocka_unit_test(test_large),
-	    cmocka_unit_test(test_none),     cmocka_unit_test(test_threads),
+	    cmocka_unit_test(test_masks),   cmocka_unit_test(test_dropped),
+	    cmocka_unit_test(test_forced),  cmocka_unit_test(test_counters),
+	    cmocka_unit_test(test_deep),    cmocka_unit_test(test_large),
+	    cmocka_unit_test(test_none),    cmocka_unit_test(test_threads),
+	    cmocka_unit_test(test_control), cmocka_unit_test(test_no_control_in_text),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
