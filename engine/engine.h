@@ -34,6 +34,8 @@ struct eng_model_config {
 	const char *kv_type;
 	/* How it pools a text's rows: "mean", "cls", "last"; NULL, "", "auto": as its files say; "none": not at all. */
 	const char *pooling;
+	/* Whether its vectors may be shortened: "on", "off"; NULL, "", "auto": as its files say. */
+	const char *matryoshka;
 };
 
 /* The source of drafts, which a step verifies besides making one token. */
@@ -56,7 +58,7 @@ struct eng_config {
 			       * steps leave. 0, or the device does not report its memory: kv_bytes applies */
 	uint64_t swap_bytes;  /* host memory for pages of sequences pre-empted on a device; 0: none */
 	bool swap_fixed;      /* swap whenever there is room, even if it does not pay: for tests */
-	const char *kv_type;  /* of models that name none; NULL, "", "auto": float16 if the backend has it */
+	const char *kv_type;  /* of models that name none; NULL, "", "auto": model_kv_type (model.h) */
 	uint64_t max_model_bytes; /* larger model files fail to load; 0: no limit but memory */
 	int max_sequences;        /* in the batch or paused with pages */
 	int max_waiting;          /* queued; beyond it, PROTO_ERR_OVERLOADED */

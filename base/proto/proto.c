@@ -88,9 +88,9 @@ static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(pr
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
-static const struct proto_field model_fields[] = {F(index),     F(state),   F(role),      F(does),
-						  F(n_ctx),     F(n_vocab), F(n_embd),    F(n_params),
-						  F(tokenizer), F(format),  F(reasoning), F(n_markers)};
+static const struct proto_field model_fields[] = {F(index),     F(state),     F(role),     F(does),      F(n_ctx),
+						  F(n_vocab),   F(n_embd),    F(n_params), F(tokenizer), F(format),
+						  F(reasoning), F(n_lengths), F(n_markers)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)
@@ -224,12 +224,14 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 {
-	if (m->n_markers > PROTO_MAX_MARKERS)
+	if (m->n_markers > PROTO_MAX_MARKERS || m->n_lengths > PROTO_MAX_LENGTHS)
 		return SL_EINVAL;
 	struct proto_writer w = proto_w_begin(out, PROTO_MODEL, 0);
 	proto_w_fields(&w, m, model_fields, N(model_fields));
 	proto_w_str(&w, m->name, PROTO_MAX_NAME);
 	proto_w_str(&w, m->reason, PROTO_MAX_MESSAGE);
+	for (int i = 0; i < m->n_lengths; i++)
+		proto_w_u32(&w, m->lengths[i]);
 	for (int i = 0; i < m->n_markers; i++)
 		proto_w_u32(&w, (uint32_t)m->markers[i]);
 	return proto_w_end(&w);
@@ -243,8 +245,10 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
-	    out->does > PROTO_DOES_ALL || out->n_markers > PROTO_MAX_MARKERS)
-		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role, does or n_markers");
+	    out->does > PROTO_DOES_ALL || out->n_lengths > PROTO_MAX_LENGTHS || out->n_markers > PROTO_MAX_MARKERS)
+		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role, does, n_lengths or n_markers");
+	for (int i = 0; i < out->n_lengths; i++)
+		out->lengths[i] = proto_r_u32(&r);
 	for (int i = 0; i < out->n_markers; i++)
 		out->markers[i] = (int32_t)proto_r_u32(&r);
 	return proto_r_end(&r, PROTO_MODEL, err);

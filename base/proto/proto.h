@@ -57,7 +57,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 10,
+	PROTO_VERSION = 11,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -77,6 +77,7 @@ enum {
 	PROTO_DEFAULT_WEIGHT = 100,
 	PROTO_PRIORITIES = 8,           /* those beyond are the last one */
 	PROTO_MAX_GIVEN = 1024,         /* tokens of an answer that another model began */
+	PROTO_MAX_LENGTHS = 16,         /* that a model declares for its vectors */
 	PROTO_MAX_MARKERS = 48,         /* control tokens that a model's format of calls and reasoning uses */
 	PROTO_MAX_CONSTRAINT = 1 << 20, /* bytes of a schema or grammar */
 	PROTO_MAX_BAD_WORDS = 64,
@@ -134,7 +135,9 @@ enum proto_does {
 	PROTO_DOES_GENERATE = 1,
 	PROTO_DOES_EMBED = 2, /* a vector for a text */
 	PROTO_DOES_RANK = 4,  /* a score for a pair of texts */
-	PROTO_DOES_ALL = 7,
+	/* The first numbers of a vector are a vector (Kusupati et al., "Matryoshka Representation Learning", 2022). */
+	PROTO_DOES_SHORTEN = 8,
+	PROTO_DOES_ALL = 15,
 };
 
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
@@ -153,6 +156,8 @@ struct proto_model {
 	uint64_t tokenizer;      /* a digest: equal ones mean the same by a token's id; 0: unknown */
 	uint8_t format,
 	    reasoning; /* how it writes calls and reasoning: enum parts_format, parts_reasoning (base/parts) */
+	uint8_t n_lengths;
+	uint32_t lengths[PROTO_MAX_LENGTHS]; /* of SHORTEN: those that vectors may have; none: any */
 	uint8_t n_markers;
 	int32_t markers[PROTO_MAX_MARKERS]; /* of each literal of these (parts_format_literals): its control token; -1:
 					       none */

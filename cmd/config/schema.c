@@ -52,6 +52,7 @@ static const char *const launch_ahead[] = {"auto", "off", NULL};
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 static const char *const poolings[] = {"auto", "none", "mean", "cls", "last", NULL};
+static const char *const matryoshkas[] = {"auto", "on", "off", NULL};
 /* The first means engine.kv_type. */
 static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
@@ -63,6 +64,7 @@ static const struct conf_row model_rows[] = {
     ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16),
     ROW_ENUM("kv_type", MODEL(kv_type), "default", kv_types),
     ROW_ENUM("pooling", MODEL(pooling), "auto", poolings),
+    ROW_ENUM("matryoshka", MODEL(matryoshka), "auto", matryoshkas),
     ROW_END,
 };
 
@@ -712,7 +714,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 						      .role = m->role,
 						      .quantize = m->quantize,
 						      .kv_type = m->kv_type > 0 ? kv_types[m->kv_type] : NULL,
-						      .pooling = m->pooling > 0 ? poolings[m->pooling] : NULL};
+						      .pooling = m->pooling > 0 ? poolings[m->pooling] : NULL,
+						      .matryoshka = matryoshkas[m->matryoshka]};
 	}
 	*out = (struct eng_config){
 	    .models = models,

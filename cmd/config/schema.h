@@ -30,6 +30,7 @@ struct model_settings {
 	char *quantize;
 	int kv_type; /* 0: the engine's */
 	int pooling; /* 0: as its files say */
+	int matryoshka;
 };
 
 struct engine_settings {

@@ -79,7 +79,7 @@ static void gather(struct facts *f)
 		return;
 	f->can_run = model_check(model_file_path(f->file), 0, &f->why_not) == 0;
 	uint64_t kv = (uint64_t)a->n_kv_heads * (uint64_t)a->head_dim, q = (uint64_t)a->n_heads * (uint64_t)a->head_dim;
-	f->kv_type = kn_kv_type_auto(kn_select("auto", &ignored));
+	f->kv_type = model_kv_type(a, kn_select("auto", &ignored));
 	f->kv_per_token = kv_page_bytes(f->kv_type, KV_PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / KV_PAGE;
 	f->activations = STEP_ROWS * sizeof(float) *
 			 (2 * (uint64_t)a->n_embd + 2 * q + 2 * kv + 2 * (uint64_t)a->n_ff + (uint64_t)a->n_vocab);

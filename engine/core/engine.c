@@ -187,13 +187,19 @@ static int check_config(const struct eng_config *cfg, struct sl_err *err)
 	return 0;
 }
 
-/* -1: no type has that name. */
-static int kv_type_of(const struct engine *e, const char *of_model, const char *of_all)
+/* -1: neither. */
+static int on_or_off(const char *name)
+{
+	if (name == NULL || (strcmp(name, "on") != 0 && strcmp(name, "off") != 0))
+		return -1;
+	return strcmp(name, "on") == 0;
+}
+
+static void set_kv_type(struct eng_model *m, const char *of_model, const char *of_all)
 {
 	const char *name = of_model != NULL && of_model[0] != '\0' ? of_model : of_all;
-	if (name == NULL || name[0] == '\0' || strcmp(name, "auto") == 0)
-		return kn_kv_type_auto(e->ops);
-	return kn_kv_type_from_name(name);
+	m->kv_auto = name == NULL || name[0] == '\0' || strcmp(name, "auto") == 0;
+	m->kv_type = m->kv_auto ? kn_kv_type_auto(m->e->ops) : kn_kv_type_from_name(name);
 }
 
 static int make_models(struct engine *e, const struct eng_config *cfg)
@@ -210,12 +216,13 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		const char *quantize = cfg->models[i].quantize;
 		m->quantize = quantize != NULL ? kn_type_from_name(quantize) : -1;
 		m->fp8 = quantize != NULL && strcasecmp(quantize, "fp8") == 0;
-		m->kv_type = kv_type_of(e, cfg->models[i].kv_type, cfg->kv_type);
+		set_kv_type(m, cfg->models[i].kv_type, cfg->kv_type);
 		m->name = sl_strdup(cfg->models[i].name);
 		m->path = sl_strdup(cfg->models[i].path);
 		m->step_tokens = cfg->step_tokens;
 		const char *pooling = cfg->models[i].pooling;
 		m->pooling = pooling != NULL ? sl_strdup(pooling) : NULL;
+		m->shortens = on_or_off(cfg->models[i].matryoshka);
 		e->n_models++;
 		if (m->name == NULL || m->path == NULL || (pooling != NULL && m->pooling == NULL))
 			return SL_ENOMEM;

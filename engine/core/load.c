@@ -440,6 +440,12 @@ static void inspect(struct eng_model *m)
 	}
 	m->file_bytes = m->info.file_bytes; /* of all shards */
 	m->step_tokens = step_tokens_of(m);
+	if (m->shortens >= 0) {
+		m->info.arch.shortens = m->shortens > 0;
+		m->info.arch.n_lengths = 0;
+	}
+	if (m->kv_auto)
+		m->kv_type = model_kv_type(&m->info.arch, m->e->ops);
 	if (m->info.arch.n_unknown_keys > 0)
 		log_warn("model %s: %d unknown metadata keys ignored (%s)", m->name, m->info.arch.n_unknown_keys,
 			 m->info.arch.unknown_keys);

@@ -69,6 +69,9 @@ const struct chat_template *model_template(const struct model *m);
 int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err);
 /* What a model can do: bits of enum proto_does. */
 unsigned model_does(const struct model_arch *a);
+/* The type of keys and values where the configuration names none: float32 for models that pool rows, whose results are
+ * compared with each other by small differences; else kn_kv_type_auto. */
+int model_kv_type(const struct model_arch *a, const struct kn_ops *ops);
 /* Numbers of a pooled result: the model's width, or 1 for a score; 0: it pools nothing. */
 int model_pooled_width(const struct model *m);
 

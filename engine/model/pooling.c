@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernels/kv_type.h"
 
 int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err)
 {
@@ -35,7 +36,14 @@ unsigned model_does(const struct model_arch *a)
 	unsigned does = a->encoder ? 0 : PROTO_DOES_GENERATE;
 	if (a->pooling == ARCH_POOL_RANK)
 		return does | PROTO_DOES_RANK;
-	return a->pooling != ARCH_POOL_NONE ? does | PROTO_DOES_EMBED : does;
+	if (a->pooling == ARCH_POOL_NONE)
+		return does;
+	return does | PROTO_DOES_EMBED | (a->shortens ? PROTO_DOES_SHORTEN : 0);
+}
+
+int model_kv_type(const struct model_arch *a, const struct kn_ops *ops)
+{
+	return a->pooling != ARCH_POOL_NONE && ops->kv_type(KN_F32) ? KN_F32 : kn_kv_type_auto(ops);
 }
 
 int model_pooled_width(const struct model *m)

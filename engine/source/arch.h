@@ -28,6 +28,7 @@ enum arch_pooling {
 	ARCH_POOL_RANK, /* the first row, through a head that makes a score of it */
 };
 
+enum { ARCH_MAX_LENGTHS = 16 };
 enum { ARCH_MAX_ROT = 512 }; /* pairs of one head at most */
 
 struct arch_rope {
@@ -64,6 +65,8 @@ struct model_arch {
 	int window;         /* positions a windowed layer sees, its own included; 0: no window anywhere */
 	int window_pattern; /* every window_pattern-th layer sees everything; 0: every layer is windowed */
 	enum arch_pooling pooling;
+	bool shortens; /* a vector's first numbers are a vector (matryoshka): so many of them as in lengths, or any */
+	int n_lengths, lengths[ARCH_MAX_LENGTHS];
 	/* BERT's line: rows see their whole text, layer norms (rms_eps is theirs) follow what they norm, every product
 	 * has a bias; positions and types have tables. No head: such a model makes vectors and scores. */
 	bool encoder;

@@ -292,6 +292,19 @@ static int rows_of(struct reader *r, const char *name)
 	return r->rc == 0 ? (int)t->dims[1] : 0;
 }
 
+/* A head of several scores would need one to be chosen. */
+static void read_labels(struct reader *r, const struct model_arch *a)
+{
+	char key[96];
+	struct gguf_array labels;
+	int rc = r->rc == 0 ? gguf_get_array(r->g, key_of(r, "classifier.output_labels", key), &labels, r->err) : 0;
+	if (rc != 0 && rc != SL_ENOTFOUND)
+		r->rc = rc;
+	if (r->rc == 0 && rc == 0 && a->pooling == ARCH_POOL_RANK && labels.n > 1)
+		fault(r, SL_EUNSUPPORTED, "%s names %llu labels: only models with one score are supported", key,
+		      (unsigned long long)labels.n);
+}
+
 static void read_encoder(struct reader *r, const struct family *family, struct model_arch *a)
 {
 	char key[96];
@@ -309,6 +322,7 @@ static void read_encoder(struct reader *r, const struct family *family, struct m
 	a->qkv_bias = !family->turns;
 	a->tied_embeddings = true;
 	a->rank_dense = model_file_find(r->file, "cls.weight") != NULL;
+	read_labels(r, a);
 	int n_pos = rows_of(r, "position_embd.weight");
 	if (!family->turns && n_pos < a->n_ctx)
 		a->n_ctx = n_pos;

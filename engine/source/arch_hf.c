@@ -357,6 +357,23 @@ static void read_encoder_kind(struct reader *r, const struct hf_folder *folder, 
 	}
 }
 
+/* As vLLM reads it: either key declares it. */
+static void read_lengths(struct reader *r, struct model_arch *a)
+{
+	const json_t *list = get(r, r->config, "matryoshka_dimensions"), *it;
+	size_t i;
+	a->shortens = get_bool(r, "is_matryoshka", false) || json_array_size(list) > 0;
+	json_array_foreach(list, i, it)
+	{
+		if (!json_is_integer(it) || json_integer_value(it) < 1 || json_integer_value(it) > a->n_embd ||
+		    i >= ARCH_MAX_LENGTHS) {
+			fault(r, SL_EINVAL, "matryoshka_dimensions", "is not a list of up to 16 vector lengths");
+			return;
+		}
+		a->lengths[a->n_lengths++] = (int)json_integer_value(it);
+	}
+}
+
 static int table_rows(const struct model_file *f, const char *name)
 {
 	const struct model_tensor *t = model_file_find(f, name);
@@ -392,6 +409,7 @@ static int read_encoder(struct reader *r, const struct hf_folder *folder, struct
 	if (a->n_vocab < 1 || a->n_vocab > ARCH_MAX_VOCAB)
 		fault(r, SL_EINVAL, "vocab_size", "has no proper tensor word_embeddings.weight");
 	read_encoder_kind(r, folder, a);
+	read_lengths(r, a);
 	a->rank_dense = a->pooling == ARCH_POOL_RANK && model_file_find(r->file, "cls.weight") != NULL;
 	return r->rc != 0 ? r->rc : arch_check_hf(&r->seen, folder, a, r->err);
 }
@@ -450,6 +468,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	read_rope(&r, a, d.rope_base, strcmp(family, "gemma3") == 0 ? 1e4 : 0);
 	read_window(&r, a, type);
 	read_pooling(&r, folder, a);
+	read_lengths(&r, a);
 	if (r.rc != 0)
 		return r.rc;
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");

@@ -29,11 +29,14 @@ struct eng_model {
 	int quantize;     /* enum kn_type that the loader converts to, or -1 */
 	bool fp8;         /* the backend converts matrices of floats to its own FP8 */
 	char *pooling;    /* as configured; NULL: as its files say */
+	int shortens;     /* as configured; -1: as its files say */
 	int kv_type;      /* of its pages; -1: unknown name in the configuration */
+	bool kv_auto;     /* its family decides, once that is known */
 	atomic_int state; /* enum proto_model_state; written by the step thread */
 	struct {
 		uint32_t n_ctx, n_vocab, n_embd;
-		uint8_t does;
+		uint8_t does, n_lengths;
+		uint32_t lengths[PROTO_MAX_LENGTHS];
 		uint64_t n_params, tokenizer;
 		char reason[PROTO_MAX_MESSAGE + 1];
 	} shown; /* to other threads, under the engine's info_lock */

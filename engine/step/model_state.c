@@ -20,9 +20,11 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .n_vocab = m->shown.n_vocab,
 				    .n_embd = m->shown.n_embd,
 				    .does = m->shown.does,
+				    .n_lengths = m->shown.n_lengths,
 				    .n_params = m->shown.n_params,
 				    .tokenizer = m->shown.tokenizer,
 				    .name = {.at = m->name, .n = strlen(m->name)}};
+	memcpy(out->lengths, m->shown.lengths, sizeof out->lengths);
 	/* Constant since it was loaded. */
 	if (out->state == PROTO_MODEL_READY) {
 		out->format = (uint8_t)m->parts.format;
@@ -46,6 +48,9 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 		m->shown.n_params = m->info.n_params;
 		m->shown.n_embd = (uint32_t)m->info.arch.n_embd;
 		m->shown.does = (uint8_t)model_does(&m->info.arch);
+		m->shown.n_lengths = (uint8_t)m->info.arch.n_lengths;
+		for (int i = 0; i < m->info.arch.n_lengths; i++)
+			m->shown.lengths[i] = (uint32_t)m->info.arch.lengths[i];
 	}
 	size_t n = strnlen(reason, sizeof m->shown.reason - 1);
 	memcpy(m->shown.reason, reason, n);

@@ -2,7 +2,9 @@
  *
  * The steps run one after another between two buffers. Canonical and compatibility forms come from utf8proc, run by run
  * of valid text; everything else is here. Definitions: the tokenizers library's documentation of its normalizers, and
- * the SentencePiece paper (Kudo, Richardson 2018) for the precompiled table.
+ * the SentencePiece paper (Kudo, Richardson 2018) for the precompiled table. The two read that table differently:
+ * SentencePiece replaces the longest entry at each place, the tokenizers library a whole grapheme by the shortest entry
+ * that it begins with, so that a mark behind an odd space is lost. Models are trained with one of them.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/token/normalize.h"
@@ -82,7 +84,7 @@ int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct 
 	m->n++;
 	if (s->text == NULL || s->with == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the normalizer");
-	if (kind == NORM_CHARSMAP)
+	if (kind == NORM_CHARSMAP || kind == NORM_CHARSMAP_GRAPHEMES)
 		return read_charsmap(s, err);
 	if (kind == NORM_REPLACE && text.n == 0)
 		return sl_errf(err, SL_EINVAL, "a normalizer replaces the empty text");
@@ -242,12 +244,12 @@ static int map_char(enum norm_kind kind, uint32_t cp, uint32_t to[4])
 		return 1;
 	case NORM_STRIP_ACCENTS: return c != UTF8PROC_CATEGORY_MN;
 	case NORM_CLEAN:
-		if (is_white(cp)) {
+		if (cp == '\t' || cp == '\n' || cp == '\r' || (c != UTF8PROC_CATEGORY_CC && is_white(cp))) {
 			to[0] = ' ';
 			return 1;
 		}
 		return !(cp == 0 || cp == 0xFFFD || c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF ||
-			 c == UTF8PROC_CATEGORY_CN || c == UTF8PROC_CATEGORY_CO);
+			 c == UTF8PROC_CATEGORY_CO);
 	case NORM_SPACE_CJK:
 		if (!is_ideograph(cp))
 			return 1;
@@ -307,17 +309,28 @@ static int strip(enum norm_kind kind, const char *at, size_t n, struct sl_buf *o
 	return buf_append(out, at, n);
 }
 
+static int strip_spaces(const char *at, size_t n, struct sl_buf *out)
+{
+	while (n > 0 && at[n - 1] == ' ')
+		n--;
+	while (n > 0 && *at == ' ') {
+		at++;
+		n--;
+	}
+	return buf_append(out, at, n);
+}
+
 /* ---- the precompiled table: a double-array trie (Aoe 1989) in Darts' layout ---- */
 
 static uint32_t unit_at(const struct step *s, size_t i) { return i < s->n_units ? read_u32(s->units + 4 * i) : 0; }
 
 static size_t unit_offset(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6); }
 
-/* The longest entry at the beginning of text: its length, and where its string begins. */
-static size_t longest_entry(const struct step *s, const char *text, size_t n, size_t *string)
+/* An entry at the beginning of text, the longest or the shortest: its length (0: none), and where its string begins. */
+static size_t find_entry(const struct step *s, const char *text, size_t n, bool shortest, size_t *string)
 {
 	size_t at = unit_offset(unit_at(s, 0)), found = 0;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && (found == 0 || !shortest); i++) {
 		uint8_t c = (uint8_t)text[i];
 		at ^= c;
 		uint32_t unit = unit_at(s, at);
@@ -329,15 +342,15 @@ static size_t longest_entry(const struct step *s, const char *text, size_t n, si
 			*string = unit_at(s, at) & ((1u << 31) - 1);
 		}
 	}
-	return found;
+	return *string < s->n_strings ? found : 0;
 }
 
 static int apply_charsmap(const struct step *s, const char *at, size_t n, struct sl_buf *out)
 {
 	int rc = 0;
 	for (size_t i = 0; i < n && rc == 0;) {
-		size_t string = 0, len = longest_entry(s, at + i, n - i < 64 ? n - i : 64, &string);
-		if (len > 0 && string < s->n_strings) {
+		size_t string = 0, len = find_entry(s, at + i, n - i < 64 ? n - i : 64, false, &string);
+		if (len > 0) {
 			const char *with = (const char *)s->strings + string;
 			rc = buf_append(out, with, strlen(with)); /* the table ends with a zero */
 			i += len;
@@ -347,6 +360,56 @@ static int apply_charsmap(const struct step *s, const char *at, size_t n, struct
 		int one = utf8_decode((const uint8_t *)at + i, n - i, &cp);
 		rc = buf_append(out, at + i, one > 0 ? (size_t)one : 1);
 		i += one > 0 ? (size_t)one : 1;
+	}
+	return rc;
+}
+
+enum { MAX_GRAPHEME = 6 }; /* bytes: longer ones are replaced character by character */
+
+/* The bytes of the grapheme that begins at a valid text. */
+static size_t grapheme_bytes(const char *at, size_t n)
+{
+	uint32_t cp, next;
+	utf8proc_int32_t state = 0;
+	size_t len = (size_t)utf8_decode((const uint8_t *)at, n, &cp);
+	while (len < n) {
+		int more = utf8_decode((const uint8_t *)at + len, n - len, &next);
+		if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)cp, (utf8proc_int32_t)next, &state))
+			break;
+		len += (size_t)more;
+		cp = next;
+	}
+	return len;
+}
+
+/* Replaces n bytes as a whole; *replaced: whether there is an entry. */
+static int replace_whole(const struct step *s, const char *at, size_t n, struct sl_buf *out, bool *replaced)
+{
+	size_t string = 0;
+	*replaced = find_entry(s, at, n, true, &string) > 0;
+	const char *with = (const char *)s->strings + string;
+	return *replaced ? buf_append(out, with, strlen(with)) : 0;
+}
+
+static int replace_graphemes(void *arg, const char *at, size_t n, struct sl_buf *out)
+{
+	const struct step *s = arg;
+	int rc = 0;
+	while (n > 0 && rc == 0) {
+		size_t len = grapheme_bytes(at, n);
+		bool done = false;
+		if (len < MAX_GRAPHEME)
+			rc = replace_whole(s, at, len, out, &done);
+		for (size_t i = 0, one; i < len && rc == 0 && !done; i += one) {
+			uint32_t cp;
+			bool replaced;
+			one = (size_t)utf8_decode((const uint8_t *)at + i, len - i, &cp);
+			rc = replace_whole(s, at + i, one, out, &replaced);
+			if (rc == 0 && !replaced)
+				rc = buf_append(out, at + i, one);
+		}
+		at += len;
+		n -= len;
 	}
 	return rc;
 }
@@ -371,7 +434,9 @@ static int run_step(const struct step *s, const char *at, size_t n, struct sl_bu
 	}
 	case NORM_STRIP_LEFT:
 	case NORM_STRIP_RIGHT: return strip(s->kind, at, n, out);
+	case NORM_STRIP_SPACES: return strip_spaces(at, n, out);
 	case NORM_CHARSMAP: return apply_charsmap(s, at, n, out);
+	case NORM_CHARSMAP_GRAPHEMES: return by_runs(replace_graphemes, (void *)(uintptr_t)s, at, n, out);
 	default: return map_chars(s->kind, at, n, out);
 	}
 }

@@ -23,12 +23,14 @@ enum norm_kind {
 	NORM_NFKD,
 	NORM_LOWERCASE,
 	NORM_STRIP_LEFT,
-	NORM_STRIP_RIGHT,   /* white space */
-	NORM_STRIP_ACCENTS, /* non-spacing marks */
-	NORM_CLEAN,         /* BERT: drops control characters, white space becomes a space */
-	NORM_SPACE_CJK,     /* BERT: spaces around ideographs */
-	NORM_NMT,           /* SentencePiece's nmt: drops control characters, odd spaces become a space */
-	NORM_CHARSMAP,      /* SentencePiece's precompiled table: text is its binary */
+	NORM_STRIP_RIGHT,        /* white space */
+	NORM_STRIP_SPACES,       /* U+0020, at both ends */
+	NORM_STRIP_ACCENTS,      /* non-spacing marks */
+	NORM_CLEAN,              /* BERT: drops control characters, white space becomes a space */
+	NORM_SPACE_CJK,          /* BERT: spaces around ideographs */
+	NORM_NMT,                /* SentencePiece's nmt: drops control characters, odd spaces become a space */
+	NORM_CHARSMAP,           /* SentencePiece's precompiled table: text is its binary */
+	NORM_CHARSMAP_GRAPHEMES, /* the same as the tokenizers library reads it */
 };
 
 struct norm;

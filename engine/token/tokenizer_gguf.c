@@ -147,12 +147,10 @@ static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_e
 			rc = norm_add(src->norm, NORM_CHARSMAP, table, none, err);
 	}
 	if (rc == 0 && collapse && src->kind == TOK_UNIGRAM) {
-		struct proto_str runs = {" {2,}", 5};
-		rc = norm_add(src->norm, NORM_REPLACE_REGEX, runs, space, err);
+		static const struct proto_str runs = {" {2,}", 5};
+		rc = norm_add(src->norm, NORM_STRIP_SPACES, none, none, err);
 		if (rc == 0)
-			rc = norm_add(src->norm, NORM_STRIP_LEFT, none, none, err);
-		if (rc == 0)
-			rc = norm_add(src->norm, NORM_STRIP_RIGHT, none, none, err);
+			rc = norm_add(src->norm, NORM_REPLACE_REGEX, runs, space, err);
 	}
 	if (rc == 0 && prefix)
 		rc = norm_add(src->norm, NORM_PREPEND, mark, none, err);
@@ -184,6 +182,14 @@ static int make_words(struct tok_source *src, bool cased, struct sl_err *err)
 	if (rc == 0)
 		rc = pretok_add_split(src->pretok, white, false, false, PRETOK_REMOVED, err);
 	return rc != 0 ? rc : pretok_add_split(src->pretok, marks, false, false, PRETOK_ISOLATED, err);
+}
+
+static bool has_bytes(const int32_t *attrs, size_t n)
+{
+	for (size_t i = 0; i < n && attrs != NULL; i++)
+		if (attrs[i] == TOK_BYTE)
+			return true;
+	return false;
 }
 
 static bool has_capitals(const struct proto_str *tokens, const int32_t *attrs, size_t n)
@@ -229,7 +235,7 @@ static int read_kind(const struct gguf *g, struct tok_source *src, struct proto_
 	else
 		return sl_errf(err, SL_EUNSUPPORTED, "tokenizer model \"%.*s\" is not supported",
 			       model.n < 64 ? (int)model.n : 64, model.at);
-	src->byte_fallback = src->kind == TOK_BPE_CHARS;
+	src->byte_fallback = src->kind == TOK_BPE_CHARS; /* Unigram: once the attributes are read */
 	src->fuse_unknown = true;
 	src->add_bos = src->kind == TOK_BPE_CHARS && src->bos >= 0;
 	return make_spaces(g, src, err);
@@ -283,6 +289,8 @@ int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err
 		rc = get_strings(g, "tokenizer.ggml.tokens", &tokens, &src.n_tokens, &why);
 	if (rc == 0)
 		rc = get_attrs(g, src.n_tokens, &attrs, &why);
+	if (rc == 0 && src.kind == TOK_UNIGRAM)
+		src.byte_fallback = has_bytes(attrs, src.n_tokens);
 	if (rc == 0 && src.kind == TOK_WORDPIECE)
 		rc = make_words(&src, has_capitals(tokens, attrs, src.n_tokens), &why);
 	if (rc == 0 && src.kind != TOK_BPE_BYTES && src.kind != TOK_WORDPIECE)

@@ -102,7 +102,7 @@ static int read_charsmap(struct reading *r, const json_t *o)
 	char *table = decode_base64(text, &n);
 	if (table == NULL)
 		return malformed(r, "precompiled_charsmap");
-	int rc = n > 0 ? add_norm(r, NORM_CHARSMAP, (struct proto_str){table, n}, none) : 0;
+	int rc = n > 0 ? add_norm(r, NORM_CHARSMAP_GRAPHEMES, (struct proto_str){table, n}, none) : 0;
 	sl_free(table);
 	return rc;
 }

@@ -146,6 +146,28 @@ static void on_done(void *ctx)
 	exchange_reply_json_stream(a->x, (struct http_source){.pull = pull, .ctx = a});
 }
 
+/* Whether vectors of m may have so many numbers. False: x is answered. */
+static bool may_have(struct embeddings *a, const struct link_model *m)
+{
+	bool listed = m->n_lengths == 0;
+	for (int i = 0; i < m->n_lengths; i++)
+		listed |= m->lengths[i] == a->dimensions;
+	if (a->dimensions > m->n_embd)
+		return exchange_refuse(a->x, 400, "invalid_value", "dimensions",
+				       "Invalid value for 'dimensions': the embeddings of '%s' have %u.", a->model,
+				       m->n_embd);
+	if (a->dimensions == m->n_embd)
+		return true;
+	if ((m->does & PROTO_DOES_SHORTEN) == 0)
+		return exchange_refuse(a->x, 400, "unsupported_parameter", "dimensions",
+				       "Unsupported parameter: 'dimensions'. The embeddings of '%s' have %u and cannot "
+				       "be shortened.",
+				       a->model, m->n_embd);
+	return listed || exchange_refuse(a->x, 400, "invalid_value", "dimensions",
+					 "Invalid value for 'dimensions': '%s' was not trained for embeddings of %u.",
+					 a->model, a->dimensions);
+}
+
 /* False: x is answered. */
 static bool choose(struct embeddings *a, int *model)
 {
@@ -158,11 +180,7 @@ static bool choose(struct embeddings *a, int *model)
 	const struct link_model *m = engine_link_model(a->x->app->link, *model);
 	memcpy(a->model, m->name, sizeof a->model);
 	a->dimensions = a->r.dimensions > 0 ? a->r.dimensions : m->n_embd;
-	if (a->dimensions > m->n_embd)
-		return exchange_refuse(a->x, 400, "invalid_value", "dimensions",
-				       "Invalid value for 'dimensions': the embeddings of '%s' have %u.", a->model,
-				       m->n_embd);
-	return true;
+	return may_have(a, m);
 }
 
 static void start(struct embeddings *a)
@@ -201,6 +219,7 @@ static void answer(struct exchange *x, struct embedding_request *read, const str
 	a->r = *read;
 	*read = (struct embedding_request){0};
 	buf_init(&a->piece, MAX_PIECE);
+	api_report_ignored(x, &a->r.ignored);
 	start(a);
 }
 

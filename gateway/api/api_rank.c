@@ -172,6 +172,7 @@ static void begin(struct exchange *x, struct rank_request *read, void (*reply)(s
 	k->r = *read;
 	*read = (struct rank_request){0};
 	k->reply = reply;
+	api_report_ignored(x, &k->r.ignored);
 	start(k);
 }
 

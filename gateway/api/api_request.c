@@ -40,7 +40,7 @@ static void report_cleansed(struct exchange *x, const struct cleanse_stats *stat
 }
 
 /* Without memory the header lacks it. */
-static void report_ignored(struct exchange *x, const struct request_ignored *r)
+void api_report_ignored(struct exchange *x, const struct request_ignored *r)
 {
 	char text[sizeof r->text + 16];
 	unsigned more = (unsigned)r->n - r->n_shown;
@@ -56,7 +56,7 @@ static void report_ignored(struct exchange *x, const struct request_ignored *r)
 void api_report(struct exchange *x, const struct request_common *c)
 {
 	report_cleansed(x, &c->cleansed);
-	report_ignored(x, &c->ignored);
+	api_report_ignored(x, &c->ignored);
 }
 
 bool api_model_fits(struct exchange *x, const struct request_common *c, int model)

@@ -18,6 +18,8 @@ struct request_limits api_limits(const struct exchange *x);
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
 /* What the answer's header reports of the request: what cleansing removed, which is counted, and unknown fields. */
 void api_report(struct exchange *x, const struct request_common *c);
+/* The latter alone. */
+void api_report_ignored(struct exchange *x, const struct request_ignored *r);
 /* False with x answered: the model can't do what c asks for. */
 bool api_model_fits(struct exchange *x, const struct request_common *c, int model);
 /* Its key's tier may use the model. (api_models.c) */

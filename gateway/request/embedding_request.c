@@ -16,28 +16,40 @@ enum {
 	MAX_ALL_TOKENS = 64 << 20, /* bytes: the body's own bound is below */
 };
 
-/* ---- shared ---- */
+/* ---- fields ---- */
 
-/* An integer that may be absent. */
-static int get_count(const json_t *body, const char *key, int most, int absent, int *out, struct request_error *e)
+enum { EMBED = 1, EMBED_TEXT = 2, RERANK = 4, SCORE = 8, ANY = 15 };
+
+static const struct request_field fields[] = {
+    {.name = "dimensions", .endpoints = EMBED, .types = TYPE_INT, .lo = 1, .hi = MAX_DIMENSIONS},
+    {.name = "documents", .endpoints = RERANK, .types = TYPE_STR | TYPE_ARR},
+    {.name = "encoding_format", .endpoints = EMBED, .types = TYPE_STR, .values = "float base64 "},
+    {.name = "input", .endpoints = EMBED, .types = TYPE_STR | TYPE_ARR},
+    {.name = "model", .endpoints = ANY, .types = TYPE_STR},
+    {.name = "prompt", .endpoints = EMBED_TEXT, .types = TYPE_STR},
+    {.name = "query", .endpoints = RERANK, .types = TYPE_STR},
+    {.name = "return_documents", .endpoints = RERANK, .types = TYPE_BOOL},
+    {.name = "text_1", .endpoints = SCORE, .types = TYPE_STR | TYPE_ARR},
+    {.name = "text_2", .endpoints = SCORE, .types = TYPE_STR | TYPE_ARR},
+    {.name = "top_n", .endpoints = RERANK, .types = TYPE_INT, .lo = 1, .hi = INT32_MAX},
+    {.name = "user", .endpoints = ANY & ~EMBED_TEXT, .types = TYPE_STR},
+};
+
+static int check_fields(const json_t *body, int endpoint, struct request_ignored *ignored, struct request_error *e)
 {
-	const json_t *v = request_get(body, key);
-	*out = absent;
-	if (v == NULL)
-		return 0;
-	if (!json_is_integer(v))
-		return request_wrong_type(e, key, "an integer", v);
-	if (json_integer_value(v) < 1 || json_integer_value(v) > most)
-		return request_out_of_range(e, key, 1, false, most, (double)json_integer_value(v));
-	*out = (int)json_integer_value(v);
-	return 0;
+	const struct request_shape shape = {
+	    .rows = fields, .n = sizeof fields / sizeof *fields, .endpoints = (uint8_t)endpoint};
+	struct request_values values;
+	return request_check_shape(body, &shape, &values, ignored, e);
 }
 
-static int get_flag(const json_t *body, const char *key, bool *out, struct request_error *e)
+/* ---- shared ---- */
+
+/* Of a checked integer. */
+static int count_or(const json_t *body, const char *key, int absent)
 {
 	const json_t *v = request_get(body, key);
-	*out = json_is_true(v);
-	return v == NULL || json_is_boolean(v) ? 0 : request_wrong_type(e, key, "a boolean", v);
+	return v != NULL ? (int)json_integer_value(v) : absent;
 }
 
 /* Identifiers that change nothing. */
@@ -148,34 +160,28 @@ static int get_inputs(struct embedding_request *r, struct request_error *e)
 	return rc;
 }
 
-static int get_format(struct embedding_request *r, struct request_error *e)
+static bool wants_base64(const json_t *body)
 {
-	const json_t *v = request_get(r->body.root, "encoding_format");
-	const char *name = json_string_value(v);
-	if (v == NULL)
-		return 0;
-	if (name == NULL)
-		return request_wrong_type(e, "encoding_format", "a string", v);
-	r->base64 = strcmp(name, "base64") == 0;
-	if (!r->base64 && strcmp(name, "float") != 0)
-		return request_bad(e, "invalid_value", "encoding_format",
-				   "Invalid value for 'encoding_format': it is \"float\" or \"base64\".");
-	return 0;
+	const char *format = json_string_value(request_get(body, "encoding_format"));
+	return format != NULL && strcmp(format, "base64") == 0;
 }
 
 int embedding_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct embedding_request *out,
 			    struct request_error *e)
 {
-	int rc, dimensions = 0;
+	int rc;
 	*out = (struct embedding_request){0};
 	*e = (struct request_error){0};
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
-	    (rc = request_get_model(out->body.root, &out->model, e)) != 0 || (rc = get_format(out, e)) != 0 ||
-	    (rc = get_count(out->body.root, "dimensions", MAX_DIMENSIONS, 0, &dimensions, e)) != 0 ||
-	    (rc = check_user(out->body.root, e)) != 0 || (rc = get_inputs(out, e)) != 0)
+	    (rc = check_fields(out->body.root, EMBED, &out->ignored, e)) != 0 ||
+	    (rc = request_get_model(out->body.root, &out->model, e)) != 0 ||
+	    (rc = check_user(out->body.root, e)) != 0 || (rc = get_inputs(out, e)) != 0) {
 		embedding_request_dispose(out);
-	out->dimensions = (uint32_t)dimensions;
-	return rc;
+		return rc;
+	}
+	out->base64 = wants_base64(out->body.root);
+	out->dimensions = (uint32_t)count_or(out->body.root, "dimensions", 0);
+	return 0;
 }
 
 static int get_text(struct embedding_request *r, const char *field, struct request_error *e)
@@ -195,6 +201,7 @@ int embedding_request_parse_text(const void *bytes, size_t n, const struct reque
 	*out = (struct embedding_request){0};
 	*e = (struct request_error){0};
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
+	    (rc = check_fields(out->body.root, EMBED_TEXT, &out->ignored, e)) != 0 ||
 	    (rc = request_get_model(out->body.root, &out->model, e)) != 0 || (rc = get_text(out, field, e)) != 0)
 		embedding_request_dispose(out);
 	return rc;
@@ -236,13 +243,16 @@ static int get_texts(const json_t *body, const char *field, struct embedding_tex
 	return rc;
 }
 
-static int begin(const void *bytes, size_t n, const struct request_limits *l, const char *left, const char *right,
-		 struct rank_request *out, struct request_error *e)
+static int begin(const void *bytes, size_t n, const struct request_limits *l, int endpoint, struct rank_request *out,
+		 struct request_error *e)
 {
+	const char *left = endpoint == RERANK ? "query" : "text_1",
+		   *right = endpoint == RERANK ? "documents" : "text_2";
 	int rc;
 	*out = (struct rank_request){.left_field = left, .right_field = right};
 	*e = (struct request_error){0};
 	if ((rc = request_parse_doc(bytes, n, l, &out->body, e)) != 0 ||
+	    (rc = check_fields(out->body.root, endpoint, &out->ignored, e)) != 0 ||
 	    (rc = request_get_model(out->body.root, &out->model, e)) != 0 ||
 	    (rc = check_user(out->body.root, e)) != 0 ||
 	    (rc = get_texts(out->body.root, left, &out->left, &out->n_left, e)) != 0)
@@ -253,23 +263,21 @@ static int begin(const void *bytes, size_t n, const struct request_limits *l, co
 int rerank_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct rank_request *out,
 			 struct request_error *e)
 {
-	int rc = begin(bytes, n, l, "query", "documents", out, e);
-	if (rc == 0 && out->left[0].index >= 0)
-		rc = request_wrong_type(e, "query", "a string", request_get(out->body.root, "query"));
-	if (rc == 0)
-		rc = get_count(out->body.root, "top_n", INT32_MAX, out->n_right, &out->top_n, e);
-	if (rc == 0)
-		rc = get_flag(out->body.root, "return_documents", &out->return_documents, e);
-	out->top_n = out->top_n < out->n_right ? out->top_n : out->n_right;
-	if (rc != 0)
+	int rc = begin(bytes, n, l, RERANK, out, e);
+	if (rc != 0) {
 		rank_request_dispose(out);
-	return rc;
+		return rc;
+	}
+	out->top_n = count_or(out->body.root, "top_n", out->n_right);
+	out->top_n = out->top_n < out->n_right ? out->top_n : out->n_right;
+	out->return_documents = json_is_true(request_get(out->body.root, "return_documents"));
+	return 0;
 }
 
 int score_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct rank_request *out,
 			struct request_error *e)
 {
-	int rc = begin(bytes, n, l, "text_1", "text_2", out, e);
+	int rc = begin(bytes, n, l, SCORE, out, e);
 	if (rc == 0 && out->n_left != 1 && out->n_left != out->n_right)
 		rc = request_bad(e, "invalid_value", "text_2",
 				 "Invalid 'text_2': %d texts for %d in 'text_1', which has one or as many.",

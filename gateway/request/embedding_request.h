@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reading and validating the bodies of POST /v1/embeddings, /v1/rerank and /v1/score. Pure: bytes in, a request or an
- * error that names the field out. null counts as absent, unknown fields are ignored.
+ * error that names the field out. null counts as absent; unknown fields have no effect and are collected.
  */
 #ifndef GATEWAY_EMBEDDING_REQUEST_H
 #define GATEWAY_EMBEDDING_REQUEST_H
@@ -31,6 +31,7 @@ struct embedding_request {
 	struct embedding_text *inputs; /* owned; 1 … EMBEDDING_MAX_INPUTS */
 	int n_inputs;
 	struct sl_buf tokens; /* owned; what inputs of tokens point into */
+	struct request_ignored ignored;
 };
 
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose; here and below. */
@@ -51,6 +52,7 @@ struct rank_request {
 	int n_left, n_right;                  /* equal, or n_left is 1 */
 	int top_n;                            /* of a rerank: results, 1 … n_right */
 	bool return_documents;
+	struct request_ignored ignored;
 };
 
 int rerank_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct rank_request *out,

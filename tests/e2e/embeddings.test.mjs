@@ -17,7 +17,7 @@ const WIDTH = 256, BERT_CONTEXT = 256;
 const shapes = ['tiny-bert', 'tiny-reranker', 'tiny-embedding'];
 const models = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => line +
   shapes.map((s) => `    - name: ${s}\n      path: ${join(folder, `${s}.gguf`)}\n`).join('') +
-  `    - name: mean\n      path: ${join(folder, 'tiny-embedding.gguf')}\n      pooling: mean\n`);
+  `    - name: mean\n      path: ${join(folder, 'tiny-embedding.gguf')}\n      pooling: mean\n      matryoshka: on\n`);
 
 const length = (v) => Math.hypot(...v);
 const cosine = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0) / length(a) / length(b);
@@ -89,10 +89,19 @@ describe('embeddings', () => {
     assert.deepEqual(await vectors('tiny-bert', [2, 20, 30, 3]), [whole]);
     const [coded] = await vectors('tiny-bert', [2, 20, 30, 3], { encoding_format: 'base64' });
     assert.deepEqual(numbers(coded).map(Math.fround), whole.map(Math.fround));
-    const [few] = await vectors('tiny-bert', [2, 20, 30, 3], { dimensions: 16 });
+    assert.deepEqual(await vectors('tiny-bert', [2, 20, 30, 3], { dimensions: WIDTH }), [whole]);
+    const [long] = await vectors('mean', [2, 20, 30, 3]), [few] = await vectors('mean', [2, 20, 30, 3], { dimensions: 16 });
     assert.equal(few.length, 16);
     near(length(few), 1, 1e-6);
-    near(cosine(few, whole.slice(0, 16)), 1, 1e-6);
+    near(cosine(few, long.slice(0, 16)), 1, 1e-6);
+  });
+
+  test('unknown fields are listed', async () => {
+    const listed = async (path, body) => (await ask(path, body)).headers.get('x-sluice-ignored-fields');
+    assert.equal(await listed('/v1/embeddings', { model: 'tiny-bert', input: 'a', truncate: 'END', normalize: null }), 'truncate');
+    assert.equal(await listed('/v1/rerank', { model: 'tiny-bert', query: 'a', documents: ['b'], max_chunks_per_doc: 1 }), 'max_chunks_per_doc');
+    assert.equal(await listed('/v1/score', { model: 'tiny-bert', text_1: 'a', text_2: 'b', user: 'u', query: 'x' }), 'query');
+    assert.equal(await listed('/v1/score', { model: 'tiny-bert', text_1: 'a', text_2: 'b' }), null);
   });
 
   test('the openai package', async () => {
@@ -112,6 +121,7 @@ describe('embeddings', () => {
     await refused(path, { model: 'tiny-bert', input: [[2, 3], [4, 512]] }, 400, 'invalid_value', 'input[1]', /does not know/);
     await refused(path, { model: 'tiny-bert', input: Array(2049).fill('a') }, 400, 'array_above_max_length', 'input');
     await refused(path, { model: 'tiny-bert', input: 'a', dimensions: WIDTH + 1 }, 400, 'invalid_value', 'dimensions', /have 256/);
+    await refused(path, { model: 'tiny-bert', input: 'a', dimensions: 16 }, 400, 'unsupported_parameter', 'dimensions', /cannot be shortened/);
     await refused('/v1/rerank', { model: 'tiny-bert', query: 'q', documents: ['a', { text: long }] }, 400, 'context_length_exceeded', 'documents[1]');
     await refused('/v1/rerank', { model: 'tiny-reranker', query: 'q', documents: ['a', long] }, 400, 'context_length_exceeded', 'documents[1]');
     await refused('/v1/score', { model: 'tiny-bert', text_1: ['a', long], text_2: ['a', 'b'] }, 400, 'context_length_exceeded', 'text_1[1]');

@@ -170,7 +170,7 @@ describe('ollama, of models, by its package', { timeout: 300_000 }, () => {
     dir = mkdtempSync(join(tmpdir(), 'sluice-ollama-'));
     withTemplate(join(ROOT, 'etc/models/demo-large.gguf'), join(dir, 'tools.gguf'), HERMES);
     execFileSync(SLUICE, ['model', 'random', '--shape', 'tiny-embedding', '--type', 'f32', join(dir, 'embed.gguf')]);
-    server = await startServer({ sets: ['engine.models=', `engine.models.demo-large.path=${join(dir, 'tools.gguf')}`, `engine.models.embed.path=${join(dir, 'embed.gguf')}`] });
+    server = await startServer({ sets: ['engine.models=', `engine.models.demo-large.path=${join(dir, 'tools.gguf')}`, `engine.models.embed.path=${join(dir, 'embed.gguf')}`, 'engine.models.embed.matryoshka=on'] });
     ollama = new Ollama({ host: server.http, headers: { Authorization: `Bearer ${server.keys.paid}` } });
     post = poster(server);
   });

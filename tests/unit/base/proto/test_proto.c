@@ -201,6 +201,9 @@ static void frames(struct sl_buf frame[N_FRAMES])
 									  .tokenizer = 0x1122334455667788,
 									  .format = 3,
 									  .reasoning = 1,
+									  .does = PROTO_DOES_EMBED | PROTO_DOES_SHORTEN,
+									  .n_lengths = 2,
+									  .lengths = {64, 128},
 									  .n_markers = 3,
 									  .markers = {7, -1, 31999}}),
 			 0);

@@ -11,7 +11,7 @@
 #include "engine/model/model.h"
 #include "engine/source/random_model.h"
 
-enum { N = 24, WIDTH = 256, MEAN = 0, LAST = 1, BERT = 2, RANK = 3, N_MODELS = 4 };
+enum { N = 16, WIDTH = 256, MEAN = 0, LAST = 1, BERT = 2, RANK = 3, N_MODELS = 4 };
 
 static char paths[3][40] = {"/tmp/sluice-embed-a-XXXXXX", "/tmp/sluice-embed-b-XXXXXX", "/tmp/sluice-embed-c-XXXXXX"};
 static const struct eng_model_config models[N_MODELS] = {
@@ -71,45 +71,98 @@ static void assert_same_vectors(const struct answer *a, const struct answer *b)
 	}
 }
 
+static struct answer alone[BERT + 1][N];
+
+static void assert_same_as_alone(struct run *r, int model, uint32_t *cached)
+{
+	static struct answer got[N];
+	all_of(r, model, got);
+	assert_same_vectors(got, alone[model]);
+	for (int i = 0; i < N; i++)
+		*cached += got[i].end.n_cached;
+}
+
 static void vectors_depend_on_their_text_only(void **state)
 {
-	static struct answer alone[N], got[N];
 	struct run r;
+	struct eng_config cfg = config();
+	uint32_t cached;
 	(void)state;
+	cfg.no_prefix_cache = true;
+	run_start(&r, &cfg);
+	for (int i = 0; i < (BERT + 1) * N; i++) {
+		struct proto_submit req = request(i / N, texts[i % N]);
+		alone[i / N][i % N] = *run_one(&r, 1, &req);
+	}
+	run_stop(&r);
+	/* Together, and again, when the tree has the prompts. */
+	cfg = config();
+	run_start(&r, &cfg);
 	for (int model = MEAN; model <= BERT; model++) {
-		struct eng_config cfg = config();
-		cfg.no_prefix_cache = true;
-		run_start(&r, &cfg);
-		for (int i = 0; i < N; i++) {
-			struct proto_submit req = request(model, texts[i]);
-			alone[i] = *run_one(&r, 1, &req);
-		}
-		run_stop(&r);
-		/* Together, and again, when the tree has the prompts. */
-		cfg = config();
-		run_start(&r, &cfg);
-		uint32_t cached = 0;
-		for (int again = 0; again < 2; again++) {
-			all_of(&r, model, got);
-			assert_same_vectors(got, alone);
-		}
-		for (int i = 0; i < N; i++)
-			cached += got[i].end.n_cached;
+		cached = 0;
+		for (int again = 0; again < 2; again++)
+			assert_same_as_alone(&r, model, &cached);
 		/* Only where rows before a hit are neither summed nor see what follows them. */
 		assert_true(model == LAST ? cached > 100 : cached == 0);
-		run_until_idle(&r);
-		run_stop(&r);
-		/* Other chunks, other numbers of threads. */
-		for (int k = 0; k < 2; k++) {
-			cfg.step_tokens = k == 0 ? 7 : 512;
-			cfg.n_threads = k == 0 ? 1 : 3;
-			cfg.page_tokens = k == 0 ? 8 : 32;
-			run_start(&r, &cfg);
-			all_of(&r, model, got);
-			assert_same_vectors(got, alone);
-			run_stop(&r);
-		}
 	}
+	run_until_idle(&r);
+	run_stop(&r);
+	/* Other chunks, other numbers of threads. */
+	for (int k = 0; k < 2; k++) {
+		cfg.step_tokens = k == 0 ? 7 : 512;
+		cfg.n_threads = k == 0 ? 1 : 3;
+		cfg.page_tokens = k == 0 ? 8 : 32;
+		run_start(&r, &cfg);
+		for (int model = MEAN; model <= BERT; model++)
+			assert_same_as_alone(&r, model, &cached);
+		run_stop(&r);
+	}
+}
+
+/* With keys and values rounded in the pages, the rows after a hit see the same as those that were computed with it. */
+static void hits_change_no_rounded_vector(void **state)
+{
+	static struct answer first[N], again[N];
+	struct run r;
+	struct eng_config cfg = config();
+	uint32_t cached = 0;
+	(void)state;
+	cfg.kv_type = "f16";
+	run_start(&r, &cfg);
+	all_of(&r, LAST, first);
+	all_of(&r, LAST, again);
+	assert_same_vectors(again, first);
+	for (int i = 0; i < N; i++)
+		cached += again[i].end.n_cached;
+	assert_true(cached > 100);
+	run_stop(&r);
+	/* Without a name the type is float32 for these models. */
+	assert_memory_not_equal(first[0].embedding, alone[LAST][0].embedding, sizeof first[0].embedding);
+}
+
+/* The rows that texts cost: each token once, whether they come together or as the prompts of answers. */
+static void texts_cost_their_prefill(void **state)
+{
+	struct run r;
+	struct eng_config cfg = config();
+	struct proto_stats before, stats;
+	struct answer got[N];
+	(void)state;
+	cfg.no_prefix_cache = true;
+	run_start(&r, &cfg);
+	for (int model = MEAN; model <= BERT; model++) {
+		uint64_t tokens = 0;
+		engine_stats(r.e, &before);
+		all_of(&r, model, got);
+		run_until_idle(&r);
+		engine_stats(r.e, &stats);
+		for (int i = 0; i < N; i++)
+			tokens += got[i].end.n_prompt;
+		assert_int_equal(stats.prefill_tokens - before.prefill_tokens, tokens);
+		assert_int_equal(stats.decode_tokens, before.decode_tokens);
+		assert_true(stats.steps - before.steps <= N + tokens / (uint64_t)cfg.step_tokens);
+	}
+	run_stop(&r);
 }
 
 /* Texts and answers in the same steps: neither changes the other. */
@@ -136,7 +189,7 @@ static void texts_join_answers(void **state)
 /* Memory for few of them, of mixed priorities: those that wait, or are pre-empted and begin their sums again. */
 static void little_memory_changes_nothing(void **state)
 {
-	static struct answer alone[N], got[N];
+	static struct answer want[N], got[N];
 	struct eng_config cfg = config();
 	struct model_info info;
 	struct sl_err err;
@@ -145,15 +198,12 @@ static void little_memory_changes_nothing(void **state)
 	(void)state;
 	cfg.n_models = 1;
 	cfg.no_prefix_cache = true;
-	run_start(&r, &cfg);
-	all_of(&r, MEAN, alone);
-	run_stop(&r);
 	assert_int_equal(model_inspect(paths[0], &info, &err), 0);
 	cfg.kv_type = "f32";
 	cfg.step_tokens = 16;
 	cfg.kv_bytes = 70 * kv_page_bytes(KN_F32, 16, info.arch.n_layers, info.arch.n_kv_heads, info.arch.head_dim);
 	run_start(&r, &cfg);
-	all_of(&r, MEAN, alone);
+	all_of(&r, MEAN, want);
 	run_until_idle(&r);
 	for (int i = 0; i < N; i++) {
 		struct proto_submit req = request(MEAN, texts[i]);
@@ -163,7 +213,8 @@ static void little_memory_changes_nothing(void **state)
 	}
 	for (int i = 0; i < N; i++)
 		got[i] = *run_until_done(&r, (uint64_t)i + 1);
-	assert_same_vectors(got, alone);
+	assert_same_vectors(got, want);
+	assert_same_vectors(want, alone[MEAN]);
 	run_until_idle(&r);
 	engine_stats(r.e, &stats);
 	assert_int_equal(stats.running + stats.waiting, 0);
@@ -272,7 +323,7 @@ static int setup(void **state)
 	}
 	/* Half of them begin alike; from one word to more than two steps. */
 	for (int i = 0; i < N; i++) {
-		size_t n = 0, length = 4 + (size_t)(i * 37) % 300;
+		size_t n = 0, length = 4 + (size_t)(i * 37) % 220;
 		if (i % 2 == 0)
 			n = (size_t)snprintf(texts[i], sizeof texts[i], "all of these texts begin alike and go on ");
 		while (n < length)
@@ -294,6 +345,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(vectors_depend_on_their_text_only),
+	    cmocka_unit_test(hits_change_no_rounded_vector),
+	    cmocka_unit_test(texts_cost_their_prefill),
 	    cmocka_unit_test(texts_join_answers),
 	    cmocka_unit_test(little_memory_changes_nothing),
 	    cmocka_unit_test(pairs_are_scored),

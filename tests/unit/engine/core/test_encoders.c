@@ -442,8 +442,10 @@ static void what_a_model_does(void **state)
 	assert_int_equal(model_set_pooling(&a, "cls", &err), SL_EINVAL);
 	assert_int_equal(model_set_pooling(&a, "mean", &err), 0);
 	assert_int_equal(model_does(&a), PROTO_DOES_GENERATE | PROTO_DOES_EMBED);
+	assert_int_equal(model_kv_type(&a, tested_backends()[0]), KN_F32);
 	assert_int_equal(model_set_pooling(&a, "none", &err), 0);
 	assert_int_equal(model_does(&a), PROTO_DOES_GENERATE);
+	assert_int_equal(model_kv_type(&a, tested_backends()[0]), KN_F16);
 }
 
 static int setup(void **state)

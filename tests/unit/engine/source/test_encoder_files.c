@@ -71,20 +71,34 @@ static struct model_arch read_arch(void)
 	return a;
 }
 
-/* As it would serve: every tensor has its use. */
-static void loads(void)
+static int load(struct sl_err *err)
 {
 	const struct kn_config kc = {.n_threads = 1, .max_rows = 8, .max_width = 64};
 	const struct kn_ops *ops;
 	struct kn_backend *b;
 	struct model *m = NULL;
-	struct sl_err err = {0};
-	ops = kn_select("cpu-ref", &err);
-	assert_int_equal(ops->open(&kc, &b, &err), 0);
-	if (model_load(dir, ops, b, 8, 0, &m, &err) != 0)
-		fail_msg("%s", err.text);
+	ops = kn_select("cpu-ref", err);
+	assert_int_equal(ops->open(&kc, &b, err), 0);
+	int rc = model_load(dir, ops, b, 8, 0, &m, err);
 	model_free(m);
 	ops->close(b);
+	return rc;
+}
+
+/* As it would serve: every tensor has its use. */
+static void loads(void)
+{
+	struct sl_err err = {0};
+	if (load(&err) != 0)
+		fail_msg("%s", err.text);
+}
+
+static void refuses_to_load(const char *why)
+{
+	struct sl_err err = {0};
+	assert_int_not_equal(load(&err), 0);
+	if (strstr(err.text, why) == NULL)
+		fail_msg("%s", err.text);
 }
 
 static void vectors(void **state)
@@ -120,6 +134,52 @@ static void scores(void **state)
 	loads();
 	write_folder(CONFIG("bert", "BertForSequenceClassification", ",\"id2label\":{\"0\":\"a\",\"1\":\"b\"}"), true);
 	refused("", SL_EUNSUPPORTED, "num_labels is not 1");
+}
+
+/* RoBERTa's head has names of its own. */
+static void scores_of_roberta(void **state)
+{
+	struct md_tensor renamed[N_BERT];
+	static const char *const names[] = {"classifier.dense.weight", "classifier.dense.bias",
+					    "classifier.out_proj.weight", "classifier.out_proj.bias"};
+	(void)state;
+	memcpy(renamed, bert, sizeof renamed);
+	for (int i = 0; i < 4; i++)
+		renamed[N_BERT - 4 + i].name = names[i];
+	md_text(dir, "config.json",
+		CONFIG("xlm-roberta", "XLMRobertaForSequenceClassification",
+		       ",\"pad_token_id\":1,\"id2label\":{\"0\":\"LABEL_0\"}"));
+	md_text(dir, "tokenizer.json", words);
+	md_safetensors(dir, "model.safetensors", renamed, N_BERT);
+	struct model_arch a = read_arch();
+	assert_true(a.pooling == ARCH_POOL_RANK && a.rank_dense && a.first_pos == 2);
+	struct model_file *f = opened("");
+	check_values(f, "cls.weight", names[0]);
+	check_values(f, "cls.output.weight", names[2]);
+	model_file_close(f);
+	loads();
+	md_safetensors(dir, "model.safetensors", renamed, N_BERT - 2);
+	refuses_to_load("cls.output.weight");
+}
+
+static void lengths(void **state)
+{
+	(void)state;
+	write_folder(CONFIG("bert", "BertModel", ""), false);
+	struct model_arch a = read_arch();
+	assert_true(!a.shortens && a.n_lengths == 0 && (model_does(&a) & PROTO_DOES_SHORTEN) == 0);
+	write_folder(CONFIG("bert", "BertModel", ",\"is_matryoshka\":true"), false);
+	a = read_arch();
+	assert_true(a.shortens && a.n_lengths == 0 && (model_does(&a) & PROTO_DOES_SHORTEN) != 0);
+	write_folder(CONFIG("bert", "BertModel", ",\"matryoshka_dimensions\":[2,4,8]"), false);
+	a = read_arch();
+	assert_true(a.shortens && a.n_lengths == 3 && a.lengths[0] == 2 && a.lengths[2] == 8);
+	assert_int_equal(a.n_unknown_keys, 0);
+	write_folder(CONFIG("bert", "BertModel", ",\"matryoshka_dimensions\":[2,9]"), false);
+	refused("", SL_EINVAL, "matryoshka_dimensions is not a list");
+	write_folder(CONFIG("bert", "BertModel", ",\"matryoshka_dimensions\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"),
+		     false);
+	refused("", SL_EINVAL, "up to 16 vector lengths");
 }
 
 static void write_pooling(const char *text)
@@ -196,6 +256,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(vectors, setup, teardown),
 					   cmocka_unit_test_setup_teardown(scores, setup, teardown),
+					   cmocka_unit_test_setup_teardown(scores_of_roberta, setup, teardown),
+					   cmocka_unit_test_setup_teardown(lengths, setup, teardown),
 					   cmocka_unit_test_setup_teardown(poolings, setup, teardown),
 					   cmocka_unit_test_setup_teardown(what_is_refused, setup, teardown)};
 	return cmocka_run_group_tests(tests, NULL, NULL);

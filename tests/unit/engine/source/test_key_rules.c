@@ -352,7 +352,7 @@ static void test_yarn(void **state)
 
 struct extra {
 	const char *key;
-	char type; /* u, f, b, s, a: a list */
+	char type; /* u, f, b, s, a: a list of as many, at least one */
 	double value;
 	const char *text;
 };
@@ -388,8 +388,9 @@ static void edit(const struct extra *extras, size_t n)
 		else if (x->type == 's')
 			gguf_put_str(w, x->key, x->text, strlen(x->text));
 		else {
-			gguf_put_array(w, x->key, GGUF_U32, 1);
-			gguf_item_bytes(w, "\1\0\0\0", 4);
+			gguf_put_array(w, x->key, GGUF_U32, x->value > 1 ? (uint64_t)x->value : 1);
+			for (int item = 0; item < 1 || item < (int)x->value; item++)
+				gguf_item_bytes(w, "\1\0\0\0", 4);
 		}
 	}
 	for (size_t i = 0; i < gguf_n_tensors(g); i++) {
@@ -487,6 +488,33 @@ static void test_gguf_taken(void **state)
 	refused("edited.gguf", SL_EINVAL, "rope_factors_long.weight is missing");
 }
 
+/* Converters name the labels of a classifier, though there is one. */
+static void test_gguf_labels(void **state)
+{
+	(void)state;
+	const struct extra one = {"bert.classifier.output_labels", 'a', 1, NULL},
+			   two = {"bert.classifier.output_labels", 'a', 2, NULL},
+			   odd = {"bert.classifier.output_labels", 'u', 1, NULL};
+	struct model_arch a;
+	random_file("base.gguf", "tiny-reranker", "f32", 1, 1);
+	edit(&one, 1);
+	struct model_file *f = opened("edited.gguf");
+	arch_of(f, &a);
+	model_file_close(f);
+	assert_true(a.pooling == ARCH_POOL_RANK && a.rank_dense && a.n_unknown_keys == 0);
+	edit(&two, 1);
+	refused("edited.gguf", SL_EUNSUPPORTED, "bert.classifier.output_labels names 2 labels");
+	edit(&odd, 1);
+	refused("edited.gguf", SL_EINVAL, "bert.classifier.output_labels");
+	/* Of no consequence where the head is not used. */
+	random_file("base.gguf", "tiny-bert", "f32", 1, 1);
+	edit(&two, 1);
+	f = opened("edited.gguf");
+	arch_of(f, &a);
+	model_file_close(f);
+	assert_int_equal(a.pooling, ARCH_POOL_CLS);
+}
+
 /* What every shape is written with is known again. */
 static void test_gguf_of_every_family(void **state)
 {
@@ -514,6 +542,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_yarn, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_taken, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_gguf_labels, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_of_every_family, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

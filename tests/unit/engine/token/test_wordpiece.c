@@ -82,6 +82,13 @@ static void words_are_cut(void **state)
 	       "u\x01n\xef\xbf\xbd"
 	       "a\xc2\x85",
 	       4, 8);
+	/* Of the control characters only tab and line ends are white space; one that is unassigned is a character. */
+	EXPECT(t,
+	       "un\x0b\xc2\x85"
+	       "a un\r\na\xe2\x80\xa8"
+	       "a",
+	       4, 8, 4, 7, 7);
+	EXPECT(t, "a \xef\xbf\xb3", 7, 1);
 	EXPECT(t, "a$a", 7, 19, 7);
 	/* As long as a word may be, and one character longer. */
 	EXPECT(t, "xxxxxxxxxxxxxxxxxxxx", 17, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18, 18,

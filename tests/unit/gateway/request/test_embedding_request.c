@@ -31,6 +31,7 @@ static void embeddings_are_read(void **state)
 	assert_int_equal(r.inputs[0].index, -1);
 	assert_memory_equal(r.inputs[0].text.at, "a b", 3);
 	assert_true(!r.base64 && r.dimensions == 0);
+	assert_string_equal(r.ignored.text, "more");
 	embedding_request_dispose(&r);
 	assert_int_equal(read_embedding("{\"model\":\"m\",\"input\":[\"a\",\"bc\"],\"encoding_format\":\"base64\","
 					"\"dimensions\":7}",
