@@ -161,15 +161,17 @@ describe('the private Redis', { skip }, () => {
 
 describe('limits', { skip }, () => {
   let server, second;
+  // The store's limits, not those that a gateway enforces alone while Redis does not answer.
+  const patient = ['engine.echo.ttft=0ms', 'engine.echo.rate=0', 'cache.timeout=30s', 'cache.connect_timeout=30s'];
   const key = 'sk-shared-key-of-two-gateways';
   const keys = [`gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.shared.tier=shared',
     'gateway.tiers.shared.concurrency=1000', 'gateway.tiers.shared.max_output=64'];
   let base2;
   const limits = tier('shared', { requests_per_minute: 0, tokens_per_minute: 0, tokens_per_day: 1000 });
   before(async () => {
-    server = await startServer({ echo: true, sets: [...fast, ...keys, ...limits, 'gateway.tiers.free.concurrency=1000',
+    server = await startServer({ echo: true, sets: [...patient, ...keys, ...limits, 'gateway.tiers.free.concurrency=1000',
       ...tier('free', { requests_per_minute: 120, tokens_per_minute: 0, tokens_per_day: 0 })] });
-    second = await startSecondGateway(server, [...keys, ...limits]);
+    second = await startSecondGateway(server, [...patient, ...keys, ...limits]);
     base2 = second.http;
   });
   after(async () => {
