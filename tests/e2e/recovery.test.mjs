@@ -46,7 +46,10 @@ async function whileStreaming(n, act) {
       if (!seen && r.text.length > 0) { seen = true; if (++showing === n) done(Date.now()); }
     } });
   });
-  const at = await acted;
+  // One that ends before it shows text would be waited for in vain.
+  const ended = Promise.race(streams).then((r) => assert.fail(`a stream ended first: ${r.status} ${r.error ?? ''} ${r.body.slice(-400)}\n${server.log()}`));
+  ended.catch(() => {}); // once all show, they may
+  const at = await Promise.race([acted, ended]);
   await act(at);
   return { killedAt: Date.now(), streams: Promise.all(streams) };
 }
