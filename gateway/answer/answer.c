@@ -319,6 +319,15 @@ void answer_restart_timer(struct answer *a, uint64_t ms)
 	gw_timer_start(&a->app->t->timers, &a->timer, ms * NS_PER_MS);
 }
 
+/* Constraints compile at the lowest priority: on a busy machine that takes many times the processor time it needs, as
+ * a wait for a first token does. */
+void answer_await_queued(struct answer *a)
+{
+	const struct gw_limits *l = &a->app->t->cfg->limits;
+	bool longer = a->constrained && l->first_token_ms > l->submit_wait_ms;
+	answer_restart_timer(a, longer ? l->first_token_ms : l->submit_wait_ms);
+}
+
 void answer_admit(struct answer *a)
 {
 	if (!answer_load_enter(a))

@@ -253,6 +253,7 @@ struct answer {
 	char *members;                  /* owned; as in its spec */
 	struct answer_split *split;     /* owned; NULL: its text is not split */
 	const char *constraint;         /* as in its spec */
+	bool constrained;               /* the engine may compile a constraint before it replies */
 	struct answer_stops *stops;     /* owned; NULL: none */
 	struct sl_buf cascade_text;     /* what answer_auto_about returned last */
 	char id[ANSWER_ID_BYTES];

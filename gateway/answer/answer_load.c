@@ -407,7 +407,7 @@ bool answer_load_queued(struct answer *a, struct answer_run *run)
 	}
 	if (c.other_model) {
 		if (submit_again(a))
-			answer_restart_timer(a, config(a)->limits.submit_wait_ms);
+			answer_await_queued(a);
 		return false;
 	}
 	/* The engine continues as requested; tokens beyond the limit are not sent. */

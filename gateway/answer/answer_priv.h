@@ -42,6 +42,8 @@ void answer_fail(struct answer *a, const struct api_error *e, const char *messag
 /* There is something to send. */
 void answer_notify(struct answer *a);
 void answer_restart_timer(struct answer *a, uint64_t ms);
+/* Submitted: bounds the wait for QUEUED. */
+void answer_await_queued(struct answer *a);
 void answer_on_exchange_close(struct exchange *x);
 void answer_on_queued(struct subscriber *s);
 void answer_on_progress(struct subscriber *s);

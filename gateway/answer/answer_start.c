@@ -122,6 +122,7 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->out.token_ids = spec->token_ids;
 	a->out.tokens_as_ids = spec->tokens_as_ids;
 	a->constraint = spec->constraint;
+	a->constrained = spec->submit->constraint_kind != PROTO_CONSTRAINT_NONE;
 	a->out.wants_logprobs = (spec->submit->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	a->n = spec->submit->n;
 	a->n_made = spec->submit->best_of > a->n ? spec->submit->best_of : a->n;
@@ -269,7 +270,7 @@ static int build(struct exchange *x, const struct answer_spec *spec, const struc
 	a->max_tokens = s->max_tokens;
 	/* What it becomes under load is what it may share. */
 	answer_load_apply(a, ruling, s);
-	answer_restart_timer(a, a->app->t->cfg->limits.submit_wait_ms);
+	answer_await_queued(a);
 	*out = a;
 	return 0;
 }

@@ -105,7 +105,7 @@ struct gw_limits {
 	int64_t messages;                                   /* of one chat request */
 	int64_t json_depth;
 	int64_t json_values;     /* an object or array counts 8, a key 4, an element 1; 0: no limit */
-	uint64_t submit_wait_ms; /* for QUEUED after SUBMIT */
+	uint64_t submit_wait_ms; /* for QUEUED after SUBMIT; with a constraint, the longer of this and first_token_ms */
 	uint64_t quota_wait_ms;  /* for tokens that other answers of the key reserve */
 	uint64_t first_token_ms; /* the longest predicted or actual wait for a first token */
 };

@@ -317,11 +317,10 @@ static int start_again(struct answer *a, struct proto_submit *s, const json_t *c
 
 static void submit(struct answer *a, struct proto_submit *s, const json_t *cascade)
 {
-	struct gw_thread *t = a->app->t;
 	/* Stored events need no pacing. */
 	if (s->burst < resumed_of(a)->n_there)
 		s->burst = (uint32_t)resumed_of(a)->n_there;
-	answer_restart_timer(a, t->cfg->limits.submit_wait_ms);
+	answer_await_queued(a);
 	answer_slots_claim(a);
 	if (start_again(a, s, cascade) != 0)
 		answer_refuse(a, &not_continued,

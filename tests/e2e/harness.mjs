@@ -14,7 +14,7 @@ export const SLUICE = process.env.SLUICE ?? join(ROOT, 'build/sluice');
 /** With how many gateway threads the long suites run, one after the other: `make test` has time for 4 only. */
 export const THREADS = (process.env.THREADS ?? '1,4').split(',').map(Number);
 process.chdir(ROOT); // tests also start build/sluice by themselves, with paths relative to it
-const READY_MS = Number(process.env.SLUICE_READY_MS ?? 30000);
+const READY_MS = Number(process.env.SLUICE_READY_MS ?? 120000);
 const STOP_MS = 30000;
 
 /** Free TCP ports of 127.0.0.1, held until all are known, so that they differ. From SLUICE_PORTS ("23000-23099") if given. */
@@ -99,8 +99,8 @@ export async function startServer({ sets = [], ports = 0, echo = false, edit = n
   // Not in stop(): a test may look at what a stopped server left behind.
   process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls, ...more] = await freePorts(2 + ports);
-  // A busy machine is no broken store.
-  const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, 'cache.timeout=2s', ...(echo ? ['engine.echo.enabled=true'] : []),
+  // A busy machine is no broken store, no hung process and no engine that is overloaded.
+  const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, 'cache.timeout=2s', 'supervisor.hang=60s', 'gateway.limits.submit_wait=60s', ...(echo ? ['engine.echo.enabled=true'] : []),
     ...(typeof sets === 'function' ? sets(more) : sets)];
   if (edit) {
     const from = config;

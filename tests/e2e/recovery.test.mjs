@@ -46,7 +46,10 @@ async function whileStreaming(n, act) {
       if (!seen && r.text.length > 0) { seen = true; if (++showing === n) done(Date.now()); }
     } });
   });
-  const at = await acted;
+  // One that ends before it shows text would be waited for in vain.
+  const ended = Promise.race(streams).then((r) => assert.fail(`a stream ended first: ${r.status} ${r.error ?? ''} ${r.body.slice(-400)}\n${server.log()}`));
+  ended.catch(() => {}); // once all show, they may
+  const at = await Promise.race([acted, ended]);
   await act(at);
   return { killedAt: Date.now(), streams: Promise.all(streams) };
 }
@@ -101,7 +104,7 @@ test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` 
   const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')), breaks = join(state, 'break'); // where the engine may remove it
   process.env.SLUICE_EMULATION_FAIL_FILE = breaks;
   try {
-    server = await startServer({ state, sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
+    server = await startServer({ state, sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'gateway.limits.first_token=10m', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
   } finally {
     delete process.env.SLUICE_EMULATION_FAIL_FILE;
   }

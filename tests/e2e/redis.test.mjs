@@ -11,11 +11,13 @@ import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { chat, metric, until, user } from './client.mjs';
 import { hasRedis, request, SLUICE, startServer } from './harness.mjs';
-import { figure } from './perf.mjs';
+import { figure, PERF } from './perf.mjs';
 import { startSecondGateway } from './second.mjs';
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
-const quick = 'cache.timeout=100ms'; // as it is configured: how long nobody waits longer
+// No request waits longer for the store. As configured where that is measured; else long enough for a busy machine, on which
+// the memory store, which answers in its stead, has no more than this either.
+const quick = `cache.timeout=${PERF ? '100ms' : '2s'}`;
 const fast = ['engine.echo.ttft=0ms', 'engine.echo.rate=0', quick];
 const tier = (name, limits) => Object.entries(limits).map(([k, v]) => `gateway.tiers.${name}.${k}=${v}`);
 const small = { model: 'default', messages: user('one two three'), max_tokens: 4 };
@@ -161,15 +163,17 @@ describe('the private Redis', { skip }, () => {
 
 describe('limits', { skip }, () => {
   let server, second;
+  // The store's limits, not those that a gateway enforces alone while Redis does not answer.
+  const patient = ['engine.echo.ttft=0ms', 'engine.echo.rate=0', 'cache.timeout=30s', 'cache.connect_timeout=30s'];
   const key = 'sk-shared-key-of-two-gateways';
   const keys = [`gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.shared.tier=shared',
     'gateway.tiers.shared.concurrency=1000', 'gateway.tiers.shared.max_output=64'];
   let base2;
   const limits = tier('shared', { requests_per_minute: 0, tokens_per_minute: 0, tokens_per_day: 1000 });
   before(async () => {
-    server = await startServer({ echo: true, sets: [...fast, ...keys, ...limits, 'gateway.tiers.free.concurrency=1000',
+    server = await startServer({ echo: true, sets: [...patient, ...keys, ...limits, 'gateway.tiers.free.concurrency=1000',
       ...tier('free', { requests_per_minute: 120, tokens_per_minute: 0, tokens_per_day: 0 })] });
-    second = await startSecondGateway(server, [...keys, ...limits]);
+    second = await startSecondGateway(server, [...patient, ...keys, ...limits]);
     base2 = second.http;
   });
   after(async () => {
@@ -185,7 +189,7 @@ describe('limits', { skip }, () => {
     assert.equal(good.length + refused.length, 200);
     assert.ok(good.length >= 120 && good.length <= 120 + 2 * seconds + 1, `${good.length} of 120 in ${seconds} s`);
     for (const r of list) assert.equal(r.headers['x-ratelimit-limit-requests'], '120');
-    const remaining = new Set(good.slice(0, 120).map((r) => r.headers['x-ratelimit-remaining-requests']));
+    const remaining = new Set(good.map((r) => r.headers['x-ratelimit-remaining-requests']));
     assert.ok(remaining.has('119') && remaining.has('0') && remaining.size > 100, [...remaining].join(' '));
     for (const r of refused) {
       assert.equal(r.json.error.code, 'rate_limit_exceeded');

@@ -18,7 +18,8 @@
 struct rig {
 	const struct kn_ops *o;
 	struct kn_backend *b;
-	int rc; /* the first operation that failed */
+	int rc;       /* the first operation that failed */
+	int attended; /* the reference: how many steps' attention it has computed, or recalled */
 };
 
 static inline void did(struct rig *r, int rc)
@@ -260,6 +261,28 @@ static inline const char *same_pool(const struct world *w)
 	return NULL;
 }
 
+/* The reference's attention. Every run of the battery has the same steps in the same order, so the first run that gets
+ * so far computes it, and the others, of which there is one for each mutant and order of threads, recall it. */
+static inline void attend_reference(struct rig *r, const struct kn_step *s, const float *q, int n_heads,
+				    const struct kn_kv *kv, const struct kn_attn *how, float *out, size_t n)
+{
+	enum { MOST = 16 };
+	static float *known[MOST];
+	if (r->attended >= MOST)
+		abort();
+	float **at = &known[r->attended++];
+	if (*at == NULL) {
+		did(r, r->o->step_begin(r->b, s));
+		did(r, r->o->attention(r->b, q, n_heads, kv, 1, how, out));
+		did(r, r->o->step_end(r->b));
+		*at = r->rc == 0 ? malloc(n * sizeof **at) : NULL;
+		if (*at != NULL)
+			memcpy(*at, out, n * sizeof **at);
+	} else {
+		memcpy(out, *at, n * sizeof **at);
+	}
+}
+
 /* Rows of one step: parts of prompts that stand together, decodes that stand alone. */
 static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_heads, const struct kn_attn *how)
 {
@@ -287,11 +310,10 @@ static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_h
 	fill(q[0], q[1], n);
 	for (size_t i = 0; i < n; i++)
 		q[0][i] = q[1][i] = rintf(q[0][i] * 64) / 64;
-	for (int i = 0; i < 2; i++) {
-		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &s));
-		did(&rigs[i], rigs[i].o->attention(rigs[i].b, q[i], n_heads, &w->kv[i], 1, how, out[i]));
-		did(&rigs[i], rigs[i].o->step_end(rigs[i].b));
-	}
+	attend_reference(&rigs[0], &s, q[0], n_heads, &w->kv[0], how, out[0], n);
+	did(&rigs[1], rigs[1].o->step_begin(rigs[1].b, &s));
+	did(&rigs[1], rigs[1].o->attention(rigs[1].b, q[1], n_heads, &w->kv[1], 1, how, out[1]));
+	did(&rigs[1], rigs[1].o->step_end(rigs[1].b));
 	const char *wrong = differ("attention", out[0], out[1], n, bound);
 	for (int r = 0; r < ROWS && wrong == NULL && rigs[1].rc == 0; r += 7) {
 		struct rig *g = &rigs[1];

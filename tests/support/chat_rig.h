@@ -54,6 +54,7 @@ struct chat_rig {
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
 	bool silent;        /* the engine sends no token */
+	bool stalled;       /* it does not reply to a SUBMIT */
 	int n_submits;
 	unsigned slow_ms; /* how long a step lasts before a submitted request counts */
 	/* Of prompts that are only to be computed. */
@@ -127,7 +128,8 @@ static void engine_on_frame(struct chat_rig *c, const struct proto_head *h)
 		engine_on_submit(c, h, other);
 		c->n_submits++;
 		(void)usleep(c->slow_ms * 1000);
-		engine_says(c, other ? &c->queued_other : &c->queued, h->id);
+		if (!c->stalled)
+			engine_says(c, other ? &c->queued_other : &c->queued, h->id);
 	} else if (h->type == PROTO_CANCEL) {
 		c->n_cancelled++;
 	} else if (h->type == PROTO_CREDIT && c->credited_id != h->id) {

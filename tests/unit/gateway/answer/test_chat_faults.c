@@ -157,6 +157,39 @@ static void an_early_timer_forgets_no_first_token(void **state)
 	clock_fake(NULL);
 }
 
+/* A constraint compiles before the engine replies: that takes as long as a first token may. */
+static void a_constraint_has_the_time_of_a_first_token(void **state)
+{
+	static const char *const bodies[] = {
+	    "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+	    "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"guided_regex\":\"a+\"}"};
+	enum { SUBMIT_MS = 50, FIRST_MS = 5000, TURNS = 20 };
+	struct chat_rig *c = *state;
+	c->r.cfg.limits.submit_wait_ms = SUBMIT_MS;
+	c->r.cfg.limits.first_token_ms = FIRST_MS;
+	c->stalled = true;
+	for (int i = 0; i < 2; i++) {
+		CHAT_UNTIL(c, app_ready(c->app));
+		clock_fake(NULL);
+		c->fake_ns = clock_now_ns();
+		clock_fake(&c->fake_ns);
+		int before = c->n_submits, fd = send_request(c, CHAT, "", bodies[i]);
+		CHAT_UNTIL(c, c->n_submits > before);
+		if (i == 1) {
+			c->fake_ns += (FIRST_MS - 1) * NS_PER_MS;
+			for (int k = 0; k < TURNS; k++)
+				turn(c);
+			assert_int_equal(n_running(c), 1);
+		}
+		c->fake_ns += (SUBMIT_MS + 1) * NS_PER_MS;
+		take_answer(c, fd);
+		assert_memory_equal(c->answer, "HTTP/1.1 503", 12);
+		assert_non_null(strstr(c->answer, "The engine did not take the request in time."));
+		CHAT_UNTIL(c, c->app->n_exchanges == 0);
+	}
+	clock_fake(NULL);
+}
+
 /* What sluice_ttft_seconds has added up. */
 static double ttft_sum(void)
 {
@@ -207,6 +240,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(whole, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(whole_with_the_parser, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(an_early_timer_forgets_no_first_token, chat_set_up, chat_tear_down),
+	    cmocka_unit_test_setup_teardown(a_constraint_has_the_time_of_a_first_token, chat_set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(refused_by_the_parser, chat_set_up, chat_tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
