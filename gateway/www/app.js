@@ -367,6 +367,7 @@ function takeOver(live) {
   const { run, message } = live;
   message.text = run.text.slice(0, LIMITS.messageChars);
   if (run.reasoning) message.reasoning = run.reasoning.slice(0, LIMITS.messageChars);
+  if (run.calls) message.calls = run.calls.slice(0, LIMITS.messageChars);
   message.model = run.model;
   message.end = run.end;
   if (run.end === null && run.stream !== null) message.stream = { ...run.stream, key: live.keyName };

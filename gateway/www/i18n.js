@@ -78,6 +78,7 @@ export const words = {
   checked: ['done', '완료'],
   unchecked: ['to do', '할 일'],
   thinking: ['Thinking', '생각 과정'],
+  calls: ['Calls of tools', '도구 호출'],
   connecting: ['Opening the gate…', '수문을 여는 중…'],
   reconnecting: ['Connection lost. Reconnecting…', '연결이 끊겨 다시 연결하는 중…'],
   waiting: ['The engine is starting. Retrying in {n} s', '엔진이 시작되는 중입니다. {n}초 후 다시 시도합니다'],

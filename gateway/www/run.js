@@ -81,6 +81,8 @@ export class Run {
   state = 'connecting';
   text = '';
   reasoning = '';
+  /** Calls of tools, one a line: the name and the arguments so far. */
+  calls = '';
   /** stop, length, content_filter, stopped, lost, gone (the server no longer has it), error; null while it runs. */
   end = null;
   error = null;
@@ -97,12 +99,12 @@ export class Run {
   #firstAt = 0;
   #lastAt = 0;
   #usage = null;
-  #made = { text: '', reasoning: '' }; // what has come; behind `text` and `reasoning` only while a kept answer is read again
+  #made = { text: '', reasoning: '', calls: '' }; // what has come; behind what is shown only while a kept answer is read again
   #thinking = new ThinkingSplitter((text) => { this.#made.text += text; }, (text) => { this.#made.reasoning += text; });
 
   /**
    * options: key, model() (a promise of its id), messages, onChange; or kept: an answer to take up again,
-   * {text, reasoning, model, stream}, instead of model and messages. fetchFn, now and clock for tests.
+   * {text, reasoning, calls, model, stream}, instead of model and messages. fetchFn, now and clock for tests.
    */
   constructor(options) {
     this.#options = { now: () => performance.timeOrigin + performance.now(), fetchFn: (...a) => fetch(...a), ...options };
@@ -110,6 +112,7 @@ export class Run {
     if (!kept) return;
     this.text = kept.text;
     this.reasoning = kept.reasoning ?? '';
+    this.calls = kept.calls ?? '';
     this.model = kept.model;
     this.#streamId = kept.stream.id;
     this.#sentAt = kept.stream.sentAt;
@@ -147,7 +150,7 @@ export class Run {
 
   #show() {
     const whole = this.#answer?.status === 'done';
-    for (const part of ['text', 'reasoning']) if (whole || this.#made[part].length >= this[part].length) this[part] = this.#made[part];
+    for (const part of ['text', 'reasoning', 'calls']) if (whole || this.#made[part].length >= this[part].length) this[part] = this.#made[part];
   }
 
   async #read() {
@@ -169,6 +172,11 @@ export class Run {
     if (this.#answer.status === 'done') this.end = this.#answer.finishReason ?? 'stop';
   }
 
+  #call({ name, arguments: piece }) {
+    if (name) this.#made.calls += `${this.#made.calls && '\n'}${name} `;
+    this.#made.calls += piece ?? '';
+  }
+
   #on(event) {
     if (event.type === 'open') {
       this.#streamId = event.state?.id ?? null;
@@ -177,12 +185,13 @@ export class Run {
     } else if (event.type === 'waiting') {
       this.retryAt = Date.now() + event.ms;
       this.#set(event.resuming ? 'reconnecting' : 'waiting');
-    } else if (event.type === 'delta' && event.index === 0 && (event.text || event.reasoning)) {
+    } else if (event.type === 'delta' && event.index === 0 && (event.text || event.reasoning || event.delta.tool_calls)) {
       const t = this.#options.now();
       this.#deltas++;
       if (!this.#firstAt) this.#firstAt = t;
       this.#lastAt = t;
       this.#made.reasoning += event.reasoning;
+      for (const call of event.delta.tool_calls ?? []) this.#call(call.function ?? {});
       this.#thinking.push(event.text);
       this.#show();
       if (this.state !== 'streaming') this.#set('streaming');

@@ -56,6 +56,7 @@ function cleanMessage(raw, id, at, now = Date.now()) {
   if (stream) m.stream = stream;
   m.end = ENDS.has(raw.end) ? raw.end : stream || (raw.end === null && Math.abs(now - m.at) < ELSEWHERE_MS) ? null : 'lost';
   if (typeof raw.reasoning === 'string' && raw.reasoning) m.reasoning = raw.reasoning.slice(0, LIMITS.messageChars);
+  if (typeof raw.calls === 'string' && raw.calls) m.calls = raw.calls.slice(0, LIMITS.messageChars);
   if (raw.stats && typeof raw.stats === 'object') {
     m.stats = {
       ttftMs: number(raw.stats.ttftMs), tps: number(raw.stats.tps), exact: raw.stats.exact === true,
@@ -84,7 +85,7 @@ function isNewer(a, b) {
   if (a.role === 'user') return Boolean(a.unsent) !== Boolean(b.unsent);
   // Of an answer that was stopped the server tells others that it has ended: the tab that stopped it knows better.
   const rank = (m) => (m.end === null ? 0 : BROKEN.has(m.end) ? 1 : m.end === 'stopped' ? 3 : 2);
-  const length = (m) => m.text.length + (m.reasoning?.length ?? 0);
+  const length = (m) => m.text.length + (m.reasoning?.length ?? 0) + (m.calls?.length ?? 0);
   if (rank(a) !== rank(b)) return rank(a) > rank(b);
   return rank(a) < 2 && (length(a) > length(b) || (length(a) === length(b) && Boolean(a.stream) && !b.stream));
 }

@@ -120,9 +120,10 @@ class AssistantView {
     this.foot = h('footer', { class: 'answer-foot' });
     this.thought = h('div', { class: 'thought' });
     this.thinking = h('details', { class: 'thinking', hidden: true }, h('summary', { text: t('thinking') }), this.thought);
+    this.called = h('pre', { class: 'calls', 'data-testid': 'calls', 'aria-label': t('calls'), hidden: true });
     this.el = h('article', { class: 'message assistant', 'data-testid': 'message-assistant', 'aria-label': 'Sluice' },
       h('div', { class: 'avatar' }, mark()),
-      h('div', { class: 'answer' }, this.thinking, this.answer, this.status, this.foot));
+      h('div', { class: 'answer' }, this.thinking, this.answer, this.called, this.status, this.foot));
   }
 
   #reasoning(text) {
@@ -130,23 +131,29 @@ class AssistantView {
     if (this.thought.textContent.length !== text.length) this.thought.textContent = text;
   }
 
+  #calls(text) {
+    this.called.hidden = !text;
+    if (this.called.textContent.length !== text.length) this.called.textContent = text;
+  }
+
   /** The data that it was drawn from, to detect changes. */
   state(last) {
-    const { text, end, reasoning } = this.message;
-    return [text.length, reasoning?.length ?? 0, end, last].join();
+    const { text, end, reasoning, calls } = this.message;
+    return [text.length, reasoning?.length ?? 0, calls?.length ?? 0, end, last].join();
   }
 
   /** A finished answer, or one that another tab reads. */
   finish(last, hasKey) {
     clearInterval(this.#timer);
     this.shown = this.state(last);
-    const { text, end, error, model, stats, reasoning } = this.message;
+    const { text, end, error, model, stats, reasoning, calls } = this.message;
     this.el.classList.remove('live');
     this.el.removeAttribute('aria-busy');
     if (this.stream) this.stream.update(text, true);
     else renderInto(this.answer, text);
     this.stream = null;
     this.#reasoning(reasoning ?? '');
+    this.#calls(calls ?? '');
     this.status.replaceChildren();
     if (end === 'error') this.#showError(error, last, hasKey);
     if (end === null) this.status.replaceChildren(h('p', { class: 'opening', 'data-testid': 'elsewhere', text: t('elsewhere') }));
@@ -216,6 +223,7 @@ class AssistantView {
   draw(run) {
     this.stream?.update(run.text);
     this.#reasoning(run.reasoning);
+    this.#calls(run.calls);
     if (run.state === 'streaming' && this.status.firstChild) this.status.replaceChildren();
     const now = performance.now();
     if (now - (this.statsAt ?? 0) < 250) return;

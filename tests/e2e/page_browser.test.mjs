@@ -497,6 +497,19 @@ test('hard streams: single bytes, CRLF, pings, reasoning', onMock, async () => {
   await v.close();
 });
 
+test('calls of tools: the name and the arguments, as text, also after a reload', onMock, async () => {
+  const v = await visit();
+  mock.next({ text: 'I look.', calls: [['weather', '{"city": "<b>Paris</b>"}'], ['time', '{}']], finish: 'tool_calls' });
+  await v.ask('go');
+  await v.done();
+  const want = 'weather {"city": "<b>Paris</b>"}\ntime {}';
+  assert.equal(await v.page.getByTestId('calls').textContent(), want);
+  await v.page.reload();
+  assert.equal(await v.page.getByTestId('calls').textContent(), want);
+  assert.equal(await v.page.locator('.calls b').count(), 0);
+  await v.close();
+});
+
 const keysKept = (page) => page.evaluate(() => JSON.parse(localStorage.getItem('sluice.v1.keys') ?? '[]').map((k) => k.key));
 const wrongText = (page) => page.waitForFunction(() => document.querySelector('#key-wrong').textContent).then((h) => h.jsonValue());
 

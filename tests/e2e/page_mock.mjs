@@ -6,8 +6,8 @@
 //   mock.requests, mock.running, mock.aborted             // what it saw
 //
 // A behaviour's fields, all optional: text or pieces, firstMs, everyMs, status (with message, code, retryAfter),
-// finish ('stop', 'length'), reasoning, errorAfter (pieces, then an error event), noDone, crlf, bytes (send the stream in
-// writes of that many bytes), pings, hold ({ at: N }: no piece from the N-th on before its test makes N larger).
+// finish ('stop', 'length'), reasoning, calls ([name, arguments]), errorAfter (pieces, then an error event), noDone, crlf,
+// bytes (send the stream in writes of that many bytes), pings, hold ({ at: N }: no piece from the N-th on before its test makes N larger).
 //
 // A client that sends x-sluice-events: 1 gets numbered events and may come back for the rest at /v1/streams/<id>. Fields
 // of that: plain (as a server that cannot), cuts (numbers of events in whose middle the connection breaks, each once),
@@ -151,6 +151,10 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
     await sleep(b.firstMs ?? 30);
     delta({ role: 'assistant', content: '' });
     for (const piece of b.reasoning ? piecesOf(b.reasoning) : []) delta({ reasoning_content: piece });
+    for (const [index, [name, args]] of (b.calls ?? []).entries()) {
+      delta({ tool_calls: [{ index, id: `call_${index}`, type: 'function', function: { name, arguments: '' } }] });
+      for (const piece of piecesOf(args)) delta({ tool_calls: [{ index, function: { arguments: piece } }] });
+    }
     for (const [i, piece] of pieces.entries()) {
       while (b.hold && i >= b.hold.at && !answer.over) await sleep(10);
       if (answer.over) return;

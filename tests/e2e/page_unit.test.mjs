@@ -315,6 +315,16 @@ test('only a starting engine is asked again; other faults are told at once, and 
   assert.equal((await kindOf(fakeFetch([chunk({ content: 'half' })])))[0], 'lost');
 });
 
+test('calls of tools are shown as they come: the name, then its arguments', async () => {
+  const call = (index, f) => chunk({ tool_calls: [{ index, function: f }] });
+  const shown = [];
+  const { run } = makeRun(fakeFetch([chunk({ content: 'I look.' }), call(0, { name: 'weather', arguments: '' }), call(0, { arguments: '{"city":' }),
+    call(0, { arguments: '"Paris"}' }), call(1, { name: 'time', arguments: '{}' }), chunk({}, 'tool_calls'), DONE]), { onChange: (r) => shown.push(r.calls) });
+  await run.start();
+  assert.deepEqual([run.text, run.calls, run.end], ['I look.', 'weather {"city":"Paris"}\ntime {}', 'tool_calls']);
+  assert.ok(shown.includes('weather {"city":'), shown);
+});
+
 test('an answer that was under way is read again from its beginning; nothing is shown twice or taken back', async () => {
   const fetchFn = fakeFetch([': ping\nretry: 5\n', 'id: 0\n', chunk({ content: '<think>why' }), 'id: 1\n', chunk({ content: '</think>ab' }), 'id: 2\n', chunk({ content: 'cd' }, 'stop'), `id: 3\n${DONE}`]);
   const shown = [];
