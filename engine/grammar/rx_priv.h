@@ -81,7 +81,8 @@ struct rx_pool {
 	size_t n_scratch, cap_scratch;
 	uint64_t work, max_work; /* derivations */
 	uint32_t depth;
-	rx any_char; /* every character of UTF-8, once it was made */
+	rx any_char;      /* every character of UTF-8, once it was made */
+	rx optional_char; /* that or nothing; the same */
 	struct rx_length *lengths;
 	uint32_t n_lengths;
 	int fault;
