@@ -81,6 +81,17 @@ static bool is_finite(struct rx_pool *p, rx a, unsigned depth)
 
 static bool bounded(struct rx_pool *p, rx a) { return is_finite(p, a, 0); }
 
+bool rx_is_cofinite(struct rx_pool *p, rx a)
+{
+	struct rx_node n = *rx_at(p, a);
+	if (n.op == OP_NOT)
+		return bounded(p, n.a);
+	for (uint32_t i = 0; n.op == OP_AND && i < n.b; i++)
+		if (rx_at(p, p->words[n.a + i])->op != OP_NOT || !bounded(p, rx_at(p, p->words[n.a + i])->a))
+			return false;
+	return a == RX_ALL || n.op == OP_AND;
+}
+
 /* Repetitions of characters together with complements of finite languages: a text within the bounds can go on until it
  * has enough characters, and if there is no upper bound, until it is longer than what is excluded. */
 static uint32_t cover_and(struct rx_pool *p, struct rx_node n)

@@ -55,12 +55,15 @@ static bool grow_states(struct rx_dfa *d)
 }
 
 /* Is it known, without a search, to have a string? */
-static bool is_live(const struct rx_pool *p, rx a)
+static bool is_live(struct rx_pool *p, rx a)
 {
 	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
 		if (!is_live(p, p->nodes[a].a))
 			return false;
-	return rx_has(p, a, RX_SURE | RX_LIVE | RX_NULLABLE);
+	if (rx_has(p, a, RX_SURE | RX_LIVE | RX_NULLABLE))
+		return true;
+	/* A spelling is followed only if it may become a character, and then any number of texts have that. */
+	return rx_is_cofinite(p, p->nodes[a].op == OP_JSON ? p->nodes[a].a : a);
 }
 
 uint32_t dfa_state(struct rx_dfa *d, rx of)

@@ -146,7 +146,9 @@ bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most)
 		return true;
 	}
 	*least = 0;
-	return p->fault == 0 && a == rx_or(p, RX_EPS, p->any_char);
+	if (p->optional_char == RX_NONE)
+		p->optional_char = rx_or(p, RX_EPS, p->any_char);
+	return p->fault == 0 && a == p->optional_char;
 }
 
 enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n)

@@ -199,8 +199,7 @@ void rx_mark_kept(const struct rx_pool *p, uint32_t *marks)
 {
 	for (rx i = RX_NONE; i <= RX_ALL; i++)
 		marks[i] = 1;
-	if (p->any_char != RX_NONE)
-		marks[p->any_char] = 1;
+	marks[p->any_char] = marks[p->optional_char] = 1;
 	for (uint32_t i = p->n; i-- > 0;) {
 		const struct rx_node *n = &p->nodes[i];
 		if (marks[i] == 0)
@@ -236,6 +235,7 @@ void rx_pack(struct rx_pool *p, const uint32_t *ids)
 	p->n = to;
 	p->n_words = words;
 	p->any_char = ids[p->any_char];
+	p->optional_char = ids[p->optional_char];
 	memset(p->memo, 0, MEMO * sizeof(*p->memo));
 	memset(p->table, 0, ((size_t)p->table_mask + 1) * sizeof(*p->table));
 	sl_free(p->lengths);

@@ -81,7 +81,8 @@ struct rx_pool {
 	size_t n_scratch, cap_scratch;
 	uint64_t work, max_work; /* derivations */
 	uint32_t depth;
-	rx any_char; /* every character of UTF-8, once it was made */
+	rx any_char;      /* every character of UTF-8, once it was made */
+	rx optional_char; /* that or nothing; the same */
 	struct rx_length *lengths;
 	uint32_t n_lengths;
 	int fault;
@@ -147,6 +148,8 @@ bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most);
 enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n);
 /* How many plain characters a certainly accepts; RX_UNBOUNDED: any number. */
 uint32_t rx_cover(struct rx_pool *p, rx a);
+/* Is a known to exclude finitely many strings only? */
+bool rx_is_cofinite(struct rx_pool *p, rx a);
 /* a, with unlimited counters at its head in place of those that n bytes cannot exhaust: for n bytes, both accept the
  * same. a itself if there are none. */
 rx rx_relax(struct rx_pool *p, rx a, uint32_t n);

@@ -280,7 +280,7 @@ static int classes_build(struct grammar_vocab *v, const struct word *words, size
 
 static int longs_build(struct grammar_vocab *v, const struct word *words, size_t n)
 {
-	static const uint32_t bytes[N_LONG] = {64, 32, 16};
+	const uint32_t bytes[N_LONG] = {v->all.depth > 64 ? v->all.depth : 64, 64, 32, 16};
 	for (int i = 0; i < N_LONG; i++) {
 		struct long_tokens *l = &v->longs[i];
 		l->bytes = bytes[i];

@@ -31,12 +31,13 @@ struct slice {
 };
 enum { N_SLICES = 4 };
 
-/* Tokens of more than `bytes` bytes, except plain ones of at most as many characters. */
+/* Tokens of more than `bytes` bytes, except plain ones of at most as many characters. The first list is empty: no token
+ * is as long. */
 struct long_tokens {
 	uint32_t bytes, n;
 	int32_t *ids;
 };
-enum { N_LONG = 3 };
+enum { N_LONG = 4 };
 
 /* Texts of one set of characters, and the tokens that are such: a state that takes every text of a class (closed.c)
  * takes all these without a look. Class CLASS_PLAIN is all plain characters; the others are of ASCII. */
