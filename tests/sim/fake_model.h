@@ -588,6 +588,12 @@ unsigned model_does(const struct model_arch *a)
 	return PROTO_DOES_GENERATE;
 }
 
+int model_kv_type(const struct model_arch *a, const struct kn_ops *ops)
+{
+	(void)a;
+	return kn_kv_type_auto(ops);
+}
+
 int model_pooled_width(const struct model *m)
 {
 	(void)m;

@@ -316,7 +316,7 @@ static void becomes(enum norm_kind kind, struct proto_str table, const char *tex
 	assert_int_equal(norm_create(&m), 0);
 	assert_int_equal(norm_add(m, kind, table, (struct proto_str){"", 0}, &err), 0);
 	assert_int_equal(norm_apply(m, text, strlen(text), &out), 0);
-	if (out.len != strlen(want) || memcmp(buf_data(&out), want, out.len) != 0)
+	if (out.len != strlen(want) || (out.len > 0 && memcmp(buf_data(&out), want, out.len) != 0))
 		fail_msg("\"%s\" became \"%.*s\"", text, (int)out.len, (const char *)buf_data(&out));
 	buf_dispose(&out);
 	norm_destroy(m);
