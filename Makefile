@@ -23,7 +23,9 @@ JOBS ?= $(shell nproc)
 ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(JOBS)
 endif
-MAKEFLAGS += --no-print-directory
+# Without make's own rules, which it would try for every header.
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.SUFFIXES:
 Q := $(if $(V),,@)
 # Sanitized programs are large, and gold links them in a third of the time.
 LINKER := $(if $(SAN),$(if $(findstring clang,$(CC)),,$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold)))
