@@ -344,7 +344,7 @@ format:
 
 SECONDS_EACH ?= 60
 soak:
-	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler %/test_speculation,$(TEST_BIN)) && \
+	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler_reference %/test_speculation,$(TEST_BIN)) && \
 	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
