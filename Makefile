@@ -23,7 +23,9 @@ JOBS ?= $(shell nproc)
 ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(JOBS)
 endif
-MAKEFLAGS += --no-print-directory
+# Without make's own rules, which it would try for every header.
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.SUFFIXES:
 Q := $(if $(V),,@)
 # Sanitized programs are large, and gold links them in a third of the time.
 LINKER := $(if $(SAN),$(if $(findstring clang,$(CC)),,$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold)))
@@ -342,7 +344,7 @@ format:
 
 SECONDS_EACH ?= 60
 soak:
-	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler %/test_speculation,$(TEST_BIN)) && \
+	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler_reference %/test_speculation,$(TEST_BIN)) && \
 	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -5,27 +5,23 @@
  *   DOWN ──connect──► CONNECTING ──HELLO both ways──► UP ──error, BYE, silence──► DOWN (backoff)
  *
  * Frames are gathered in `out` and written once at the end of the turn; input is cut into frames in
- * place. Frames of running sequences that come in one read are delivered by lanes, so that the first connection's
- * events leave before the last one's are handled, and memory fetched for rendering is still cached when
- * they are written. Sequences are found by id in an open hash table; each holds its listener. When
- * the link goes down, the table is emptied first and the listeners are notified after, so that a listener
- * may submit or forget in its callback. Single-threaded: the loop of its gw_thread.
+ * place and delivered (engine_link_in.c). Sequences are found by id in an open hash table; each holds its listener.
+ * When the link goes down, the table is emptied first and the listeners are notified after, so that a listener may
+ * submit or forget in its callback. Single-threaded: the loop of its gw_thread.
  */
-#include "gateway/generation/engine_link.h"
+#include "gateway/generation/engine_link_priv.h"
 
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/peer.h"
-#include "gateway/generation/frame_order.h"
 #include "gateway/generation/submit_frame.h"
 #include "gateway/loop/thread.h"
 
@@ -34,59 +30,12 @@ enum {
 	OUT_KEPT = 1 << 20, /* of these prompts leave so much to credit, and as much to each better priority */
 	OUT_KEEP = 64 << 10,
 	READ_BYTES = 64 << 10,
-	BACKOFF_MIN_MS = 20,
 	BACKOFF_MAX_MS = 500,
 	HELLO_MS = 2000, /* connect and HELLO together */
 	PING_MS = 1000,  /* silent for that long: ask */
 	DEAD_MS = 3000,  /* silent for that long: gone */
 	TICK_MS = 250,
 	FIRST_SLOTS = 64,
-	CONTEXT_BYTES = 320, /* of a listener's context, what a token's frame uses */
-	SOON = 3,            /* so many frames ahead what a frame needs is fetched */
-	SOONER = 6,          /* and the context that describes it */
-};
-
-enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
-
-struct sequence {
-	uint64_t id;                          /* 0: empty slot */
-	const struct link_listener *listener; /* NULL: abandoned */
-	void (*stopped)(void *ctx);           /* of an abandoned one */
-	void *ctx;
-	void (*counted)(void *ctx, const struct proto_counted *m); /* of a count, which is no more than that */
-	uint32_t lane;
-};
-
-struct engine_link {
-	struct gw_thread *t;
-	char path[sizeof((struct sockaddr_un *)0)->sun_path];
-	enum link_state state;
-	int fd;
-	struct event *readable, *writable, *tick, *retry;
-	struct gw_deferred flush;
-	struct sl_buf in, out;
-	unsigned backoff_ms;
-	uint64_t ticked_ns;          /* last tick */
-	uint64_t heard_ns, since_ns; /* last byte from the engine; start of CONNECTING */
-	bool want_write;
-	bool overrun; /* a frame found no room: the link goes down at the end of the turn */
-	bool told;    /* the reason why the link is down is logged */
-	uint64_t next_id;
-	struct sequence *slots; /* n_slots, a power of two */
-	size_t n_slots, n_seqs;
-	struct link_model models[PROTO_MAX_MODELS];
-	int n_models;
-	struct proto_stats stats;
-	uint64_t epoch; /* of the last HELLO */
-	struct link_load {
-		struct proto_load told;
-		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
-	} loads[PROTO_MAX_MODELS];
-	void (*on_load)(void *ctx, const struct proto_load *m); /* NULL: no listener */
-	void *on_load_ctx;
-	void (*on_state)(void *ctx); /* NULL: no listener */
-	void *on_state_ctx;
-	struct frame_order order; /* of the frames being delivered */
 };
 
 /* ---- sequences ---- */
@@ -96,7 +45,7 @@ static size_t slot_of(const struct engine_link *l, uint64_t id)
 	return (size_t)(id * 0x9E3779B97F4A7C15ull >> 20) & (l->n_slots - 1);
 }
 
-static struct sequence *seq_find(struct engine_link *l, uint64_t id)
+struct sequence *link_find(struct engine_link *l, uint64_t id)
 {
 	for (size_t i = slot_of(l, id); l->slots[i].id != 0; i = (i + 1) & (l->n_slots - 1))
 		if (l->slots[i].id == id)
@@ -130,8 +79,8 @@ static int seq_reserve(struct engine_link *l)
 	return 0;
 }
 
-/* Removes a slot and moves up what probing would no longer find. */
-static void seq_remove(struct engine_link *l, struct sequence *s)
+/* Moves up what probing would no longer find. */
+void link_remove(struct engine_link *l, struct sequence *s)
 {
 	size_t hole = (size_t)(s - l->slots), mask = l->n_slots - 1;
 	for (size_t i = (hole + 1) & mask; l->slots[i].id != 0; i = (i + 1) & mask) {
@@ -181,7 +130,7 @@ static void tell_lost(struct engine_link *l)
 			continue;
 		}
 		/* What this moves up to the slot is looked at next. */
-		seq_remove(l, &l->slots[i]);
+		link_remove(l, &l->slots[i]);
 		if (s.counted != NULL)
 			s.counted(s.ctx, NULL);
 		else if (s.listener == NULL)
@@ -191,7 +140,7 @@ static void tell_lost(struct engine_link *l)
 	}
 }
 
-static void tell_state(const struct engine_link *l)
+void link_notify_state(const struct engine_link *l)
 {
 	if (l->on_state != NULL)
 		l->on_state(l->on_state_ctx);
@@ -211,279 +160,12 @@ static void go_down(struct engine_link *l, const char *why)
 	for (int i = 0; i < l->n_models; i++)
 		if (l->models[i].state == PROTO_MODEL_READY)
 			l->models[i].state = PROTO_MODEL_LOADING;
-	tell_state(l);
+	link_notify_state(l);
 	retry_later(l);
 	tell_lost(l);
 }
 
-/* ---- frames in ---- */
-
-static void copy_str(char *dst, size_t room, struct proto_str s)
-{
-	size_t n = s.n < room - 1 ? s.n : room - 1;
-	memcpy(dst, s.at, n);
-	dst[n] = '\0';
-}
-
-static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
-{
-	struct proto_model m;
-	int rc = proto_get_model(p, n, &m, err);
-	if (rc != 0)
-		return rc;
-	struct link_model *to = &l->models[m.index];
-	copy_str(to->name, sizeof to->name, m.name);
-	copy_str(to->reason, sizeof to->reason, m.reason);
-	to->state = m.state;
-	to->role = m.role;
-	to->does = m.does;
-	to->n_lengths = m.n_lengths;
-	memcpy(to->lengths, m.lengths, sizeof m.lengths);
-	to->n_embd = m.n_embd;
-	to->n_ctx = m.n_ctx;
-	to->n_vocab = m.n_vocab;
-	to->n_params = m.n_params;
-	to->tokenizer = m.tokenizer;
-	to->parts = (struct link_parts){.format = m.format, .reasoning = m.reasoning, .n_markers = m.n_markers};
-	memcpy(to->parts.markers, m.markers, sizeof m.markers);
-	if (m.index >= l->n_models)
-		l->n_models = m.index + 1;
-	tell_state(l);
-	return 0;
-}
-
-static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
-{
-	struct proto_hello m;
-	if (l->state == LINK_UP)
-		return sl_errf(err, SL_EPROTO, "a second HELLO");
-	int rc = proto_get_hello(p, n, &m, err);
-	if (rc != 0)
-		return rc;
-	if (m.version != PROTO_VERSION)
-		return sl_errf(err, SL_EPROTO, "the engine speaks protocol version %u, this is %u", m.version,
-			       PROTO_VERSION);
-	memset(l->models, 0, sizeof l->models);
-	l->n_models = m.n_models;
-	l->epoch = m.epoch;
-	l->state = LINK_UP;
-	l->backoff_ms = BACKOFF_MIN_MS;
-	l->told = false;
-	log_info("connected to the engine (%u models)", m.n_models);
-	return 0;
-}
-
-/* A frame of a sequence. Its listener may forget it in the call. */
-static int on_sequence(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
-{
-	struct sequence *found = seq_find(l, h->id);
-	struct sequence s = found ? *found : (struct sequence){0};
-	int rc;
-	if (h->type == PROTO_QUEUED) {
-		struct proto_queued m;
-		rc = proto_get_queued(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL && s.listener->on_queued != NULL)
-			s.listener->on_queued(s.ctx, &m);
-	} else if (h->type == PROTO_TOKENS) {
-		struct proto_tokens m;
-		rc = proto_get_tokens(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL && s.listener->on_tokens != NULL)
-			s.listener->on_tokens(s.ctx, &m);
-	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
-		struct proto_prompt_logprobs m;
-		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL && s.listener->on_prompt != NULL)
-			s.listener->on_prompt(s.ctx, &m);
-	} else if (h->type == PROTO_CHOICE) {
-		struct proto_choice m;
-		rc = proto_get_choice(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL && s.listener->on_choice != NULL)
-			s.listener->on_choice(s.ctx, &m);
-	} else if (h->type == PROTO_VERIFIED) {
-		struct proto_verified m;
-		rc = proto_get_verified(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL && s.listener->on_verified != NULL)
-			s.listener->on_verified(s.ctx, &m);
-	} else if (h->type == PROTO_EMBEDDING) {
-		struct proto_embedding m;
-		rc = proto_get_embedding(p, h->length, &m, err);
-		if (rc == 0 && s.listener != NULL && s.listener->on_embedding != NULL)
-			s.listener->on_embedding(s.ctx, &m);
-	} else {
-		struct proto_done m;
-		rc = proto_get_done(p, h->length, &m, err);
-		if (rc == 0 && found != NULL && s.counted == NULL) {
-			seq_remove(l, found);
-			if (s.listener == NULL)
-				s.stopped(s.ctx);
-			else
-				s.listener->on_done(s.ctx, &m);
-		}
-	}
-	return rc;
-}
-
-static int on_counted(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
-{
-	struct sequence *found = seq_find(l, h->id);
-	struct proto_counted m;
-	int rc = proto_get_counted(p, h->length, &m, err);
-	if (rc != 0 || found == NULL || found->counted == NULL)
-		return rc;
-	struct sequence s = *found;
-	seq_remove(l, found);
-	s.counted(s.ctx, &m);
-	return 0;
-}
-
-static int on_load(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
-{
-	struct proto_load m;
-	int rc = proto_get_load(p, n, &m, err);
-	if (rc != 0)
-		return rc;
-	l->loads[m.model] = (struct link_load){.told = m};
-	if (l->on_load != NULL)
-		l->on_load(l->on_load_ctx, &m);
-	return 0;
-}
-
-static int on_frame(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
-{
-	if (l->state == LINK_CONNECTING && h->type != PROTO_HELLO && h->type != PROTO_BYE)
-		return sl_errf(err, SL_EPROTO, "%s before HELLO", proto_type_name(h->type));
-	switch (h->type) {
-	case PROTO_HELLO: return on_hello(l, p, h->length, err);
-	case PROTO_MODEL: return on_model(l, p, h->length, err);
-	case PROTO_STATS: return proto_get_stats(p, h->length, &l->stats, err);
-	case PROTO_LOAD: return on_load(l, p, h->length, err);
-	case PROTO_QUEUED:
-	case PROTO_TOKENS:
-	case PROTO_PROMPT_LOGPROBS:
-	case PROTO_CHOICE:
-	case PROTO_VERIFIED:
-	case PROTO_EMBEDDING:
-	case PROTO_DONE: return on_sequence(l, h, p, err);
-	case PROTO_COUNTED: return on_counted(l, h, p, err);
-	case PROTO_PONG: return 0;
-	case PROTO_BYE: {
-		struct proto_bye m;
-		int rc = proto_get_bye(p, h->length, &m, err);
-		return rc != 0 ? rc : sl_errf(err, SL_ECLOSED, "it said: %.*s", (int)m.reason.n, m.reason.at);
-	}
-	default: return sl_errf(err, SL_EPROTO, "unexpected %s frame", proto_type_name(h->type));
-	}
-}
-
-/* Concerns one running sequence, so frames of others may be delivered first. Not QUEUED: a waiting request is
- * judged by the frames before it. */
-static bool may_move(uint8_t type)
-{
-	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_EMBEDDING ||
-	       type == PROTO_DONE;
-}
-
-/* Whole frames at the front of l->in that may be delivered by lanes, into l->order; how many bytes they are. */
-static size_t gather(struct engine_link *l)
-{
-	size_t used = 0;
-	frame_order_clear(&l->order);
-	while (l->in.len - used >= PROTO_HEAD_BYTES) {
-		struct proto_head h;
-		if (proto_head_read(buf_data(&l->in) + used, &h, NULL) != 0 || !may_move(h.type) ||
-		    l->in.len - used - PROTO_HEAD_BYTES < h.length)
-			break;
-		const struct sequence *s = seq_find(l, h.id);
-		uint32_t lane = s != NULL ? s->lane : 0;
-		bool tell = s != NULL && s->listener != NULL;
-		if (!frame_order_add(&l->order, lane, (uint32_t)used, tell ? s->listener->soon : NULL,
-				     tell ? s->ctx : NULL))
-			break;
-		used += PROTO_HEAD_BYTES + h.length;
-	}
-	return used;
-}
-
-/* In a step thousands of sequences get a frame each, and their state is not in the processor's cache. Frames further on
- * in the same lane show what to prefetch. */
-static uint32_t behind(const struct frame_order *o, uint32_t frame)
-{
-	return frame != FRAME_ORDER_NONE ? o->frames[frame].next : FRAME_ORDER_NONE;
-}
-
-static void fetch_context(const struct frame_order *o, uint32_t frame)
-{
-	for (size_t at = 0; frame != FRAME_ORDER_NONE && at < CONTEXT_BYTES; at += 64)
-		__builtin_prefetch((const char *)o->frames[frame].ctx + at);
-}
-
-static void tell_soon(const struct frame_order *o, uint32_t frame)
-{
-	if (frame != FRAME_ORDER_NONE && o->frames[frame].soon != NULL)
-		o->frames[frame].soon(o->frames[frame].ctx);
-}
-
-/* The frames of one lane. A listener may forget any sequence, so each is looked for again. */
-static int tell_lane(struct engine_link *l, uint32_t first, struct sl_err *err)
-{
-	const struct frame_order *o = &l->order;
-	uint32_t soon = first, sooner = first;
-	for (int i = 0; i < SOONER; i++, sooner = behind(o, sooner))
-		fetch_context(o, sooner);
-	for (int i = 0; i < SOON; i++, soon = behind(o, soon))
-		tell_soon(o, soon);
-	for (uint32_t k = first; k != FRAME_ORDER_NONE; k = o->frames[k].next) {
-		const uint8_t *at = buf_data(&l->in) + o->frames[k].at;
-		struct proto_head h;
-		fetch_context(o, sooner);
-		tell_soon(o, soon);
-		sooner = behind(o, sooner);
-		soon = behind(o, soon);
-		int rc = proto_head_read(at, &h, err);
-		if (rc == 0)
-			rc = on_frame(l, &h, at + PROTO_HEAD_BYTES, err);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
-/* One lane after the other; what a lane's connection has to write goes out before the next lane's frames are delivered.
- */
-static int tell_by_lanes(struct engine_link *l, struct sl_err *err)
-{
-	for (uint32_t i = 0; i < l->order.n_lanes; i++) {
-		int rc = tell_lane(l, l->order.lanes[i].first, err);
-		if (rc != 0)
-			return rc;
-		gw_run_output(l->t);
-	}
-	return 0;
-}
-
-/* Every whole frame in l->in. Neither a listener's call nor a connection's output closes the link, so the loop may
- * continue. */
-static int take_frames(struct engine_link *l, struct sl_err *err)
-{
-	while (l->in.len >= PROTO_HEAD_BYTES) {
-		size_t n = gather(l);
-		int rc;
-		if (n > 0) {
-			rc = tell_by_lanes(l, err);
-		} else {
-			struct proto_head h;
-			rc = proto_head_read(buf_data(&l->in), &h, err);
-			if (rc == 0 && l->in.len - PROTO_HEAD_BYTES < h.length)
-				return 0;
-			n = rc == 0 ? PROTO_HEAD_BYTES + (size_t)h.length : 0;
-			rc = rc == 0 ? on_frame(l, &h, buf_data(&l->in) + PROTO_HEAD_BYTES, err) : rc;
-		}
-		if (rc != 0)
-			return rc;
-		buf_consume(&l->in, n);
-	}
-	return 0;
-}
+/* ---- input ---- */
 
 static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
@@ -504,7 +186,7 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 	}
 	buf_commit(&l->in, (size_t)n);
 	l->heard_ns = gw_read_clock(l->t);
-	if (take_frames(l, &err) != 0)
+	if (link_take_frames(l, &err) != 0)
 		go_down(l, err.text);
 }
 
@@ -629,7 +311,7 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 		return sl_errf(err, SL_ENOMEM, "no memory for the engine link");
 	l->t = t;
 	l->fd = -1;
-	l->backoff_ms = BACKOFF_MIN_MS;
+	l->backoff_ms = LINK_BACKOFF_MIN_MS;
 	l->next_id = 1;
 	buf_init(&l->in, PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD + READ_BYTES);
 	buf_init(&l->out, OUT_MAX);
@@ -777,15 +459,15 @@ int engine_link_count(struct engine_link *l, const struct proto_count *req,
 
 void engine_link_uncount(struct engine_link *l, uint64_t id)
 {
-	struct sequence *s = seq_find(l, id);
+	struct sequence *s = link_find(l, id);
 	if (s != NULL && s->counted != NULL)
-		seq_remove(l, s);
+		link_remove(l, s);
 }
 
 /* NULL also when it was abandoned: its id may be unknown then. */
 static struct sequence *asked_for(struct engine_link *l, uint64_t id)
 {
-	struct sequence *s = seq_find(l, id);
+	struct sequence *s = link_find(l, id);
 	return s != NULL && s->listener != NULL ? s : NULL;
 }
 
@@ -822,7 +504,7 @@ void engine_link_forget(struct engine_link *l, uint64_t id)
 	struct sequence *s = asked_for(l, id);
 	if (s == NULL)
 		return;
-	seq_remove(l, s);
+	link_remove(l, s);
 	cancel(l, id);
 }
 

@@ -108,7 +108,7 @@ static int reject_with(struct h1 *h, int status, const char *message, enum http_
 	}
 	if (h->s->req.fields == NULL)
 		note_origin(h);
-	stream_tell_close(h->s, why);
+	stream_notify_close(h->s, why);
 	if (h->s->answered && h->answer_begun) {
 		stream_count_rejected(status);
 		conn_doom(h->c, why);

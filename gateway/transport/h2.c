@@ -437,7 +437,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 		/* The response is complete, the request is not. RFC 9113 8.1 allows a reset now, but widespread clients
 		 * then drop the response: the peer gets a moment to end the stream itself. */
 		if (!s->recv_done) {
-			stream_tell_close(s, HTTP_CLOSE_DONE);
+			stream_notify_close(s, HTTP_CLOSE_DONE);
 			deadline_arm(&h->c->tr->linger, &s->recv, gw_now(h->c->tr->t));
 		}
 	}
@@ -459,7 +459,7 @@ static void h2_stream_timeout(struct http_stream *s)
 		conn_doom(s->conn, HTTP_CLOSE_TIMEOUT);
 		return;
 	}
-	stream_tell_close(s, HTTP_CLOSE_TIMEOUT);
+	stream_notify_close(s, HTTP_CLOSE_TIMEOUT);
 	if (!s->answered && stream_error(s, 408, http_reason(408)) == 0)
 		return; /* on_frame_send ends the stream */
 	s->timed_out = true;

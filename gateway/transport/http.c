@@ -199,7 +199,7 @@ void http_release(struct http_hold *h)
 	sl_free(h);
 }
 
-static void keep_place(struct http_stream *s)
+static void move_hold_to_conn(struct http_stream *s)
 {
 	struct http_hold *h = s->hold;
 	struct conn *c = s->conn;
@@ -333,11 +333,11 @@ int stream_body(struct http_stream *s, const uint8_t *data, size_t n)
 	struct gw_transport *tr = s->conn->tr;
 	s->received += n;
 	if (s->received > s->body_max) {
-		stream_tell_close(s, HTTP_CLOSE_ERROR);
+		stream_notify_close(s, HTTP_CLOSE_ERROR);
 		return SL_ELIMIT;
 	}
 	if (s->to_app && !s->answered && !admit_body()) {
-		stream_tell_close(s, HTTP_CLOSE_ERROR);
+		stream_notify_close(s, HTTP_CLOSE_ERROR);
 		return SL_ENOMEM;
 	}
 	if (s->to_app && !s->answered && n > 0)
@@ -354,7 +354,7 @@ void stream_body_end(struct http_stream *s)
 		tr->app->on_body_end(tr->app_ctx, s);
 }
 
-void stream_tell_close(struct http_stream *s, enum http_close_reason why)
+void stream_notify_close(struct http_stream *s, enum http_close_reason why)
 {
 	struct gw_transport *tr = s->conn->tr;
 	if (!s->to_app)
@@ -375,11 +375,11 @@ void stream_close(struct http_stream *s, enum http_close_reason why)
 	deadline_cancel(&s->recv);
 	deadline_cancel(&s->stall);
 	deadline_cancel(&s->response);
-	stream_tell_close(s, why);
+	stream_notify_close(s, why);
 	admit_stream_end(s);
 	list_remove(&s->node);
 	if (s->hold != NULL)
-		keep_place(s);
+		move_hold_to_conn(s);
 	s->conn->n_streams--;
 	tr->n_streams--;
 	metric_add(&streams_open, -1);

@@ -93,8 +93,8 @@ void stream_begin(struct http_stream *s);
 /* SL_ELIMIT: over limits.body_bytes; SL_ENOMEM: memory is short. In both cases on_close has been called. */
 int stream_body(struct http_stream *s, const uint8_t *data, size_t n);
 void stream_body_end(struct http_stream *s);
-/* Calls on_close unless it was called. */
-void stream_tell_close(struct http_stream *s, enum http_close_reason why);
+/* Reports the close to the application (on_close), once. */
+void stream_notify_close(struct http_stream *s, enum http_close_reason why);
 /* Calls on_close unless it was called, unlinks s and frees it at the end of the iteration. */
 void stream_close(struct http_stream *s, enum http_close_reason why);
 /* Frees the transport's closed streams. d: its free_closed. */

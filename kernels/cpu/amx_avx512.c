@@ -15,11 +15,10 @@
  * 2^-20 of the block's largest activation: single bits of a float32, not the percent that activations
  * of eight bits lose.
  *
- * Rows go in groups of 16, the last one padded to one of `sizes`. Digits are rows of the tile of
- * activations, [3][n]: they fit one tile product for n <= 5, two for n <= 10, three for 16. The weights'
- * tile is loaded once for them; a row of the sums is 16 outputs. Weights come to panels (amx.h): of one
- * tile and FEW_CHUNK weights where there is one group, else of as many tiles over the whole of K as the
- * second-level cache holds, used for all groups.
+ * Rows form groups of 16; the last one is padded to one of `sizes`. Digits are rows of the tile of activations,
+ * [3][n]: they fit one tile product for n <= 5, two for n <= 10, three for 16. The weights' tile is loaded once for
+ * them; a row of the sums has 16 outputs. Weights are unpacked to panels (amx.h): with one group, of one tile and
+ * FEW_CHUNK weights; else of as many tiles over all of K as the second-level cache holds, used for all groups.
  *
  * VERSIONS (Sapphire Rapids at 3.6 GHz, a shared virtual machine; one thread)
  *   1  weights as the row operand, activations as columns, sums [output][row]. Expected: a tile product

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights as they lie in files to panels of int8 with scales and offsets in float32 (amx.h), 16
- * outputs and up to 256 weights at a time. kernels/blocks.h has the layouts. Types whose weights are
- * no small integers times a scale are left to the products in float32.
+ * Unpacks weights from the files' layouts (kernels/blocks.h) into panels of int8 with float32 scales and offsets
+ * (amx.h), 16 outputs and up to 256 weights at a time. Types whose weights are not small integers times a scale use
+ * the float32 products instead.
  *
- * A tile wants four neighbouring weights of an output together and those of the 16 outputs beside each
- * other: a transposition of words of 32 bits. Nibbles are transposed before they are taken apart, which
- * halves it.
+ * A tile needs four adjacent weights of an output as one word, and the words of the 16 outputs side by side: a
+ * transposition of 32-bit words. Nibbles are transposed before they are unpacked, which halves the work.
  *
- * Scales are collected as bytes or halves first and widened for all outputs afterwards, so that
- * storing single ones never waits for a vector load of the same line.
+ * Scales are first collected as bytes or halves, then widened for all outputs at once, so that a vector load never
+ * waits for scalar stores to the same line.
  */
 #include <immintrin.h>
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many rows of activations of eight bits (int8.h) on AMX's tiles (Intel, "Intel Architecture Instruction Set
- * Extensions", chapter on AMX); few rows are VNNI's (int8_vnni.c), whose bits these are: sums over a block are exact in
- * both, and what follows is the same, in the same order.
+ * Products of many rows of 8-bit activations (int8.h) on AMX's tiles (Intel, "Intel Architecture Instruction Set
+ * Extensions", chapter on AMX). int8_vnni.c computes few rows, with the same bits: in both, sums over a block are exact
+ * and the operations after them have the same order.
  *
- * Interleaved weights lie as tdpbssd wants its second operand: a row of the tile has four weights along K of
- * INT8_OUT outputs. Activations come in groups of GROUP rows, block after block (struct group_block), the last group
- * filled up with zeros. A tile product is a block of GROUP rows by INT8_OUT outputs; its sums go through memory, since
- * tiles have no other way to vectors, and are scaled and added up there. The accumulators stay in registers for a
- * panel's weights along K.
+ * Interleaved weights have the layout of tdpbssd's second operand: a row of the tile has four weights along K of
+ * INT8_OUT outputs. Activations are stored in groups of GROUP rows, block after block (struct group_block); the last
+ * group is padded with zeros. A tile product is a block of GROUP rows by INT8_OUT outputs. Its sums go through memory,
+ * the only path from tiles to vectors, and are scaled and added there. The accumulators stay in registers for a panel's
+ * weights along K.
  *
  * VERSIONS (one thread of a Sapphire Rapids)
  *   1  this. Counted for 8192 multiply-adds: a tile product 16 cycles, storing its sums 16, three vector instructions a

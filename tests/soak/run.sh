@@ -55,8 +55,8 @@ CLEANSE_STRINGS=${CLEANSE_STRINGS:-1000000} timeout -k 5 $((300 * slow)) "$folde
 	>"$log" 2>&1 </dev/null
 result "cleansing of ${CLEANSE_STRINGS:-1000000} strings" $? "$log"
 
-log=$out/test_sampler.log
-SAMPLER_DRAWS=${SAMPLER_DRAWS:-1000000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/sample/test_sampler" \
+log=$out/test_sampler_reference.log
+SAMPLER_DRAWS=${SAMPLER_DRAWS:-1000000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/sample/test_sampler_reference" \
 	>"$log" 2>&1 </dev/null
 result "the draw, ${SAMPLER_DRAWS:-1000000} times a setting" $? "$log"
 

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The link to the engine, frames in: decoded and delivered to the listeners of their sequences.
+ *
+ * Frames of running sequences that come in one read are delivered by lanes, so that the first connection's events leave
+ * before the last one's are handled, and memory fetched for rendering is still cached when they are written.
+ * Single-threaded: the loop of its gw_thread.
+ */
+#include "gateway/generation/engine_link_priv.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "gateway/loop/thread.h"
+
+enum {
+	CONTEXT_BYTES = 320, /* of a listener's context, what a token's frame uses */
+	SOON = 3,            /* so many frames ahead what a frame needs is fetched */
+	SOONER = 6,          /* and the context that describes it */
+};
+
+static void copy_str(char *dst, size_t room, struct proto_str s)
+{
+	size_t n = s.n < room - 1 ? s.n : room - 1;
+	memcpy(dst, s.at, n);
+	dst[n] = '\0';
+}
+
+static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
+{
+	struct proto_model m;
+	int rc = proto_get_model(p, n, &m, err);
+	if (rc != 0)
+		return rc;
+	struct link_model *to = &l->models[m.index];
+	copy_str(to->name, sizeof to->name, m.name);
+	copy_str(to->reason, sizeof to->reason, m.reason);
+	to->state = m.state;
+	to->role = m.role;
+	to->does = m.does;
+	to->n_lengths = m.n_lengths;
+	memcpy(to->lengths, m.lengths, sizeof m.lengths);
+	to->n_embd = m.n_embd;
+	to->n_ctx = m.n_ctx;
+	to->n_vocab = m.n_vocab;
+	to->n_params = m.n_params;
+	to->tokenizer = m.tokenizer;
+	to->parts = (struct link_parts){.format = m.format, .reasoning = m.reasoning, .n_markers = m.n_markers};
+	memcpy(to->parts.markers, m.markers, sizeof m.markers);
+	if (m.index >= l->n_models)
+		l->n_models = m.index + 1;
+	link_notify_state(l);
+	return 0;
+}
+
+static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
+{
+	struct proto_hello m;
+	if (l->state == LINK_UP)
+		return sl_errf(err, SL_EPROTO, "a second HELLO");
+	int rc = proto_get_hello(p, n, &m, err);
+	if (rc != 0)
+		return rc;
+	if (m.version != PROTO_VERSION)
+		return sl_errf(err, SL_EPROTO, "the engine speaks protocol version %u, this is %u", m.version,
+			       PROTO_VERSION);
+	memset(l->models, 0, sizeof l->models);
+	l->n_models = m.n_models;
+	l->epoch = m.epoch;
+	l->state = LINK_UP;
+	l->backoff_ms = LINK_BACKOFF_MIN_MS;
+	l->told = false;
+	log_info("connected to the engine (%u models)", m.n_models);
+	return 0;
+}
+
+/* A frame of a sequence. Its listener may forget it in the call. */
+static int on_sequence(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
+{
+	struct sequence *found = link_find(l, h->id);
+	struct sequence s = found ? *found : (struct sequence){0};
+	int rc;
+	if (h->type == PROTO_QUEUED) {
+		struct proto_queued m;
+		rc = proto_get_queued(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_queued != NULL)
+			s.listener->on_queued(s.ctx, &m);
+	} else if (h->type == PROTO_TOKENS) {
+		struct proto_tokens m;
+		rc = proto_get_tokens(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_tokens != NULL)
+			s.listener->on_tokens(s.ctx, &m);
+	} else if (h->type == PROTO_PROMPT_LOGPROBS) {
+		struct proto_prompt_logprobs m;
+		rc = proto_get_prompt_logprobs(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_prompt != NULL)
+			s.listener->on_prompt(s.ctx, &m);
+	} else if (h->type == PROTO_CHOICE) {
+		struct proto_choice m;
+		rc = proto_get_choice(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_choice != NULL)
+			s.listener->on_choice(s.ctx, &m);
+	} else if (h->type == PROTO_VERIFIED) {
+		struct proto_verified m;
+		rc = proto_get_verified(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_verified != NULL)
+			s.listener->on_verified(s.ctx, &m);
+	} else if (h->type == PROTO_EMBEDDING) {
+		struct proto_embedding m;
+		rc = proto_get_embedding(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_embedding != NULL)
+			s.listener->on_embedding(s.ctx, &m);
+	} else {
+		struct proto_done m;
+		rc = proto_get_done(p, h->length, &m, err);
+		if (rc == 0 && found != NULL && s.counted == NULL) {
+			link_remove(l, found);
+			if (s.listener == NULL)
+				s.stopped(s.ctx);
+			else
+				s.listener->on_done(s.ctx, &m);
+		}
+	}
+	return rc;
+}
+
+static int on_counted(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
+{
+	struct sequence *found = link_find(l, h->id);
+	struct proto_counted m;
+	int rc = proto_get_counted(p, h->length, &m, err);
+	if (rc != 0 || found == NULL || found->counted == NULL)
+		return rc;
+	struct sequence s = *found;
+	link_remove(l, found);
+	s.counted(s.ctx, &m);
+	return 0;
+}
+
+static int on_load(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
+{
+	struct proto_load m;
+	int rc = proto_get_load(p, n, &m, err);
+	if (rc != 0)
+		return rc;
+	l->loads[m.model] = (struct link_load){.told = m};
+	if (l->on_load != NULL)
+		l->on_load(l->on_load_ctx, &m);
+	return 0;
+}
+
+static int on_frame(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
+{
+	if (l->state == LINK_CONNECTING && h->type != PROTO_HELLO && h->type != PROTO_BYE)
+		return sl_errf(err, SL_EPROTO, "%s before HELLO", proto_type_name(h->type));
+	switch (h->type) {
+	case PROTO_HELLO: return on_hello(l, p, h->length, err);
+	case PROTO_MODEL: return on_model(l, p, h->length, err);
+	case PROTO_STATS: return proto_get_stats(p, h->length, &l->stats, err);
+	case PROTO_LOAD: return on_load(l, p, h->length, err);
+	case PROTO_QUEUED:
+	case PROTO_TOKENS:
+	case PROTO_PROMPT_LOGPROBS:
+	case PROTO_CHOICE:
+	case PROTO_VERIFIED:
+	case PROTO_EMBEDDING:
+	case PROTO_DONE: return on_sequence(l, h, p, err);
+	case PROTO_COUNTED: return on_counted(l, h, p, err);
+	case PROTO_PONG: return 0;
+	case PROTO_BYE: {
+		struct proto_bye m;
+		int rc = proto_get_bye(p, h->length, &m, err);
+		return rc != 0 ? rc : sl_errf(err, SL_ECLOSED, "it said: %.*s", (int)m.reason.n, m.reason.at);
+	}
+	default: return sl_errf(err, SL_EPROTO, "unexpected %s frame", proto_type_name(h->type));
+	}
+}
+
+/* Concerns one running sequence, so frames of others may be delivered first. Not QUEUED: a waiting request is
+ * judged by the frames before it. */
+static bool may_move(uint8_t type)
+{
+	return type == PROTO_TOKENS || type == PROTO_CHOICE || type == PROTO_VERIFIED || type == PROTO_EMBEDDING ||
+	       type == PROTO_DONE;
+}
+
+/* Whole frames at the front of l->in that may be delivered by lanes, into l->order; how many bytes they are. */
+static size_t gather(struct engine_link *l)
+{
+	size_t used = 0;
+	frame_order_clear(&l->order);
+	while (l->in.len - used >= PROTO_HEAD_BYTES) {
+		struct proto_head h;
+		if (proto_head_read(buf_data(&l->in) + used, &h, NULL) != 0 || !may_move(h.type) ||
+		    l->in.len - used - PROTO_HEAD_BYTES < h.length)
+			break;
+		const struct sequence *s = link_find(l, h.id);
+		uint32_t lane = s != NULL ? s->lane : 0;
+		bool listened = s != NULL && s->listener != NULL;
+		if (!frame_order_add(&l->order, lane, (uint32_t)used, listened ? s->listener->soon : NULL,
+				     listened ? s->ctx : NULL))
+			break;
+		used += PROTO_HEAD_BYTES + h.length;
+	}
+	return used;
+}
+
+/* In a step thousands of sequences get a frame each, and their state is not in the processor's cache. Frames further on
+ * in the same lane show what to prefetch. */
+static uint32_t next_of(const struct frame_order *o, uint32_t frame)
+{
+	return frame != FRAME_ORDER_NONE ? o->frames[frame].next : FRAME_ORDER_NONE;
+}
+
+static void fetch_context(const struct frame_order *o, uint32_t frame)
+{
+	for (size_t at = 0; frame != FRAME_ORDER_NONE && at < CONTEXT_BYTES; at += 64)
+		__builtin_prefetch((const char *)o->frames[frame].ctx + at);
+}
+
+static void announce(const struct frame_order *o, uint32_t frame)
+{
+	if (frame != FRAME_ORDER_NONE && o->frames[frame].soon != NULL)
+		o->frames[frame].soon(o->frames[frame].ctx);
+}
+
+/* The frames of one lane. A listener may forget any sequence, so each is looked for again. */
+static int deliver_lane(struct engine_link *l, uint32_t first, struct sl_err *err)
+{
+	const struct frame_order *o = &l->order;
+	uint32_t soon = first, sooner = first;
+	for (int i = 0; i < SOONER; i++, sooner = next_of(o, sooner))
+		fetch_context(o, sooner);
+	for (int i = 0; i < SOON; i++, soon = next_of(o, soon))
+		announce(o, soon);
+	for (uint32_t k = first; k != FRAME_ORDER_NONE; k = o->frames[k].next) {
+		const uint8_t *at = buf_data(&l->in) + o->frames[k].at;
+		struct proto_head h;
+		fetch_context(o, sooner);
+		announce(o, soon);
+		sooner = next_of(o, sooner);
+		soon = next_of(o, soon);
+		int rc = proto_head_read(at, &h, err);
+		if (rc == 0)
+			rc = on_frame(l, &h, at + PROTO_HEAD_BYTES, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* One lane after the other; what a lane's connection has to write goes out before the next lane's frames are delivered.
+ */
+static int deliver_by_lanes(struct engine_link *l, struct sl_err *err)
+{
+	for (uint32_t i = 0; i < l->order.n_lanes; i++) {
+		int rc = deliver_lane(l, l->order.lanes[i].first, err);
+		if (rc != 0)
+			return rc;
+		gw_run_output(l->t);
+	}
+	return 0;
+}
+
+/* Neither a listener's call nor a connection's output closes the link, so the loop may continue. */
+int link_take_frames(struct engine_link *l, struct sl_err *err)
+{
+	while (l->in.len >= PROTO_HEAD_BYTES) {
+		size_t n = gather(l);
+		int rc;
+		if (n > 0) {
+			rc = deliver_by_lanes(l, err);
+		} else {
+			struct proto_head h;
+			rc = proto_head_read(buf_data(&l->in), &h, err);
+			if (rc == 0 && l->in.len - PROTO_HEAD_BYTES < h.length)
+				return 0;
+			n = rc == 0 ? PROTO_HEAD_BYTES + (size_t)h.length : 0;
+			rc = rc == 0 ? on_frame(l, &h, buf_data(&l->in) + PROTO_HEAD_BYTES, err) : rc;
+		}
+		if (rc != 0)
+			return rc;
+		buf_consume(&l->in, n);
+	}
+	return 0;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The state of the link to the engine. Owner: engine_link.c (connection, sequences, frames out); engine_link_in.c
+ * delivers frames.
+ */
+#ifndef GATEWAY_ENGINE_LINK_PRIV_H
+#define GATEWAY_ENGINE_LINK_PRIV_H
+
+#include <sys/un.h>
+
+#include "base/buf.h"
+#include "gateway/generation/engine_link.h"
+#include "gateway/generation/frame_order.h"
+#include "gateway/loop/thread.h"
+
+enum { LINK_BACKOFF_MIN_MS = 20 };
+
+enum link_state { LINK_DOWN, LINK_CONNECTING, LINK_UP };
+
+struct sequence {
+	uint64_t id;                          /* 0: empty slot */
+	const struct link_listener *listener; /* NULL: abandoned */
+	void (*stopped)(void *ctx);           /* of an abandoned one */
+	void *ctx;
+	void (*counted)(void *ctx, const struct proto_counted *m); /* of a count, which is no more than that */
+	uint32_t lane;
+};
+
+struct engine_link {
+	struct gw_thread *t;
+	char path[sizeof((struct sockaddr_un *)0)->sun_path];
+	enum link_state state;
+	int fd;
+	struct event *readable, *writable, *tick, *retry;
+	struct gw_deferred flush;
+	struct sl_buf in, out;
+	unsigned backoff_ms;
+	uint64_t ticked_ns;          /* last tick */
+	uint64_t heard_ns, since_ns; /* last byte from the engine; start of CONNECTING */
+	bool want_write;
+	bool overrun; /* a frame found no room: the link goes down at the end of the turn */
+	bool told;    /* the reason why the link is down is logged */
+	uint64_t next_id;
+	struct sequence *slots; /* n_slots, a power of two */
+	size_t n_slots, n_seqs;
+	struct link_model models[PROTO_MAX_MODELS];
+	int n_models;
+	struct proto_stats stats;
+	uint64_t epoch; /* of the last HELLO */
+	struct link_load {
+		struct proto_load told;
+		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
+	} loads[PROTO_MAX_MODELS];
+	void (*on_load)(void *ctx, const struct proto_load *m); /* NULL: no listener */
+	void *on_load_ctx;
+	void (*on_state)(void *ctx); /* NULL: no listener */
+	void *on_state_ctx;
+	struct frame_order order; /* of the frames being delivered */
+};
+
+/* NULL: unknown. Valid until the table changes. */
+struct sequence *link_find(struct engine_link *l, uint64_t id);
+/* s: a slot of the table. */
+void link_remove(struct engine_link *l, struct sequence *s);
+/* Its state, or that of a model, has changed. */
+void link_notify_state(const struct engine_link *l);
+/* Delivers every whole frame in l->in. An error: the link has to go down. */
+int link_take_frames(struct engine_link *l, struct sl_err *err);
+
+#endif
