@@ -6,9 +6,9 @@
  *
  * An idle worker spins for IDLE_NS outside a step or STEP_NS in one, then sleeps on the condition until the epoch
  * changes or a step begins. With fewer free cores than threads, a spinning thread may hold the core of the one it waits
- * for. So the caller sleeps after IDLE_NS until the last worker has left the job; a worker yields after IDLE_NS, and then
- * each time after twice as long, because a yield forfeits a whole slice of time to whatever is runnable, of the lowest
- * priority too.
+ * for. So the caller sleeps after IDLE_NS until the last worker has left the job; a worker yields after IDLE_NS, and
+ * then each time after twice as long, because a yield forfeits a whole slice of time to whatever is runnable, of the
+ * lowest priority too.
  *
  * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` has the line)
  *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of spinning,
@@ -19,7 +19,8 @@
  *      norms or rotates. Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with
  *      products shared out as they go (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread show no
  *      difference.
- *   4  this: the caller sleeps, workers yield rarely; before, both yielded at each turn. Beside constraints that compile
+ *   4  this: the caller sleeps, workers yield rarely; before, both yielded at each turn. Beside constraints that
+ * compile
  *      at the lowest priority, threads of the engine waited more than 1 ms behind the compiler 212 times in 4,500 tokens,
  *      now 19 times (traces of the scheduler, Linux 6.18, two processors). Nearly all these waits followed a yield; after
  *      a wake they are 10 µs. Yields that only became rarer brought nothing: 613.
@@ -62,7 +63,7 @@ struct kn_pool {
 	atomic_bool quit;
 	atomic_bool in_step;
 	atomic_bool caller_sleeps; /* until nobody is inside */
-	atomic_uint n_steps; /* that have begun */
+	atomic_uint n_steps;       /* that have begun */
 	/* What thread 0 reads first in the next job; each further thread's is one stride on. */
 	atomic_uint n_soon; /* times it was set */
 	atomic_uintptr_t soon;
