@@ -13,6 +13,7 @@
  * (2,048 such logits, an EPYC with AVX2; times the time of version 0, medians of pairs)
  *   2                                             2.63  3.46       1.38        1.25        1.73       1.18          1.19
  *   3  bounds of each score, without branches     1.01  1.01       0.97        0.98        1.00       1.11          0.94
+ *   4  min-p drops by logits first (sampler.c)                                                         0.45
  */
 #include "engine/sample/draw.h"
 

@@ -239,8 +239,19 @@ static void keep_top_p(struct candidates *c, float share, struct sampler_scratch
 	keep(c, c->l, logits_share(c->l, sc->w, c->n, c->mass * (double)share, sc->items), sc);
 }
 
+/* What is certainly too light goes by its logit first, so that few weights are needed: a weight is off by less than
+ * 1e-6 of itself, the exponent by less than 1e-5. Not where weights are so small that they are 0. */
+static void keep_near(struct candidates *c, float share, struct sampler_scratch *sc)
+{
+	double top = logits_max(c->l, c->n), below = (log((double)share) - 1e-3) / (double)c->inv_t;
+	double least = top + below;
+	if ((least - (double)c->max) * (double)c->inv_t > -80)
+		keep(c, c->l, logits_rank_of((float)(least - 1e-5 * (1 + fabs(least))), INT32_MAX), sc);
+}
+
 static void keep_min_p(struct candidates *c, float share, struct sampler_scratch *sc)
 {
+	keep_near(c, share, sc);
 	weigh(c, sc);
 	float most = logits_max(sc->w, c->n);
 	keep(c, sc->w, logits_rank_of(most * share, INT32_MAX), sc);

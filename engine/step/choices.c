@@ -264,6 +264,7 @@ static int keep_hyp(struct step *st, struct choices *c, const struct beam_hyp *h
 	struct text_stream stream;
 	bool stopped = false;
 	int rc = text_stream_init(&stream, NULL, 0);
+	stream.whole = c->lead->stream.whole;
 	for (uint32_t i = 0; i < h->n && rc == 0; i++) {
 		bool last = i + 1 == h->n, is_end = last && h->ended && batch_is_end(c->lead, h->tokens[i]);
 		struct proto_str bytes = batch_token_text(c->lead->model, h->tokens[i]);

@@ -243,6 +243,7 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 		return SL_ENOMEM;
 	}
 	s->stream.keeps = lead->stream.keeps;
+	s->stream.whole = lead->stream.whole;
 	memcpy(s->tokens, lead->tokens, lead->n_prompt * sizeof *s->tokens);
 	s->tokens_cap = s->n_prompt = lead->n_prompt;
 	s->model = lead->model;

@@ -385,6 +385,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->text.grammar = NULL;
 	if (constrain_init(&s->constraint, &how) != 0)
 		return step_no_memory(err);
+	s->stream.whole = how.grammar != NULL;
 	sl_free(s->mem); /* the texts are no longer needed */
 	s->mem = NULL;
 	refused = draft_prefix_accept(s, m, err);

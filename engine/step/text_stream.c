@@ -163,7 +163,7 @@ int text_stream_finish(struct text_stream *s, struct sl_buf *out)
 {
 	if (s->stopped)
 		return 0;
-	if (s->n_part > 0) {
+	if (s->n_part > 0 && !s->whole) {
 		s->n_part = 0;
 		int rc = add_char(s, replacement, sizeof(replacement), out);
 		if (rc != 0 || s->stopped)

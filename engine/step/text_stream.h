@@ -26,7 +26,9 @@ struct text_stream {
 	bool stopped;
 	bool passing; /* stops do not count */
 	bool keeps;   /* the stop that ends the text is its end, rather than what comes before it */
-	uint8_t by;   /* stopped: which stop it was */
+	bool whole; /* an unfinished character at the end is dropped, so that the text begins what it would have become
+		     */
+	uint8_t by; /* stopped: which stop it was */
 };
 
 /* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes of valid UTF-8, else SL_EINVAL). 0 or
@@ -40,7 +42,7 @@ int text_stream_push(struct text_stream *s, const char *bytes, size_t n, struct 
 /* Whether stops that complete from now on count (default: true). Otherwise they are plain text. A stop that began
  * before may still complete. */
 void text_stream_may_stop(struct text_stream *s, bool may);
-/* Ends the text: releases held text, and an unfinished character as one U+FFFD. */
+/* Ends the text: releases held text, and an unfinished character as one U+FFFD unless s is whole. */
 int text_stream_finish(struct text_stream *s, struct sl_buf *out);
 
 #endif

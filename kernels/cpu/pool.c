@@ -5,18 +5,25 @@
  * rewritten once `inside` is zero again.
  *
  * An idle worker spins for IDLE_NS outside a step or STEP_NS in one, then sleeps on the condition until the epoch
- * changes or a step begins. Long-spinning threads, including the caller, yield now and then: with fewer free cores than
- * threads, a spinning thread would otherwise block the one it waits for.
+ * changes or a step begins. With fewer free cores than threads, a spinning thread may hold the core of the one it waits
+ * for. So the caller sleeps after IDLE_NS until the last worker has left the job; a worker yields after IDLE_NS, and
+ * then each time after twice as long, because a yield forfeits a whole slice of time to whatever is runnable, of the
+ * lowest priority too.
  *
  * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` has the line)
  *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of spinning,
  *      elsewhere a sleep in the middle of a step whenever one thread did something alone for 50 µs; and a step began by
  *      waiting for all workers to be awake.
  *   2  spinning in a step, as it is now. 0.5 µs, the median of 4,001 in one step.
- *   3  this: threads that wait in a step bring what the next product reads first, for memory is idle while one thread
+ *   3  threads that wait in a step bring what the next product reads first, for memory is idle while one thread
  *      norms or rotates. Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with
  *      products shared out as they go (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread show no
  *      difference.
+ *   4  this: the caller sleeps, workers yield rarely; before, both yielded at each turn. Beside constraints that
+ * compile
+ *      at the lowest priority, threads of the engine waited more than 1 ms behind the compiler 212 times in 4,500 tokens,
+ *      now 19 times (traces of the scheduler, Linux 6.18, two processors). Nearly all these waits followed a yield; after
+ *      a wake they are 10 µs. Yields that only became rarer brought nothing: 613.
  */
 #include "kernels/cpu/pool.h"
 
@@ -38,7 +45,6 @@ enum {
 	IDLE_NS = 50000,
 	STEP_NS = 2000000,
 	LOOK_EVERY = 16, /* turns of a spinning loop between looks at the clock */
-	SPINS = 256,     /* of the caller */
 	LINE = 64,
 	LINES = 4, /* between looks whether there is a job */
 	MAX_THREADS = 256,
@@ -48,7 +54,7 @@ struct kn_pool {
 	pthread_t *threads;
 	int n_workers; /* running; the caller is not among them */
 	pthread_mutex_t lock;
-	pthread_cond_t stirred;
+	pthread_cond_t stirred, finished;
 	atomic_uint epoch; /* of the last job */
 	atomic_int next;   /* part to take */
 	atomic_int inside; /* workers that have not left the job yet */
@@ -56,7 +62,8 @@ struct kn_pool {
 	atomic_int n_started; /* workers that have taken their number */
 	atomic_bool quit;
 	atomic_bool in_step;
-	atomic_uint n_steps; /* that have begun */
+	atomic_bool caller_sleeps; /* until nobody is inside */
+	atomic_uint n_steps;       /* that have begun */
 	/* What thread 0 reads first in the next job; each further thread's is one stride on. */
 	atomic_uint n_soon; /* times it was set */
 	atomic_uintptr_t soon;
@@ -105,7 +112,7 @@ static bool bring_some(struct kn_pool *p, struct errand *e)
 static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 {
 	unsigned slept = atomic_load(&p->n_steps);
-	uint64_t begin = clock_now_ns(), spun = 0;
+	uint64_t begin = clock_now_ns(), spun = 0, yield_at = IDLE_NS;
 	for (int i = 1; spun < (atomic_load_explicit(&p->in_step, memory_order_relaxed) ? STEP_NS : IDLE_NS); i++) {
 		if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen || atomic_load(&p->quit))
 			return;
@@ -114,8 +121,10 @@ static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 		if (i % LOOK_EVERY != 0)
 			continue;
 		spun = clock_now_ns() - begin;
-		if (spun > IDLE_NS)
+		if (spun > yield_at) {
 			sched_yield();
+			yield_at = 2 * spun;
+		}
 	}
 	pthread_mutex_lock(&p->lock);
 	atomic_fetch_add(&p->sleeping, 1);
@@ -123,6 +132,16 @@ static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 	while (atomic_load(&p->epoch) == seen && !atomic_load(&p->quit) && atomic_load(&p->n_steps) == slept)
 		pthread_cond_wait(&p->stirred, &p->lock);
 	atomic_fetch_sub(&p->sleeping, 1);
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* The last one wakes the caller; either sees what the other one wrote first. */
+static void leave_job(struct kn_pool *p)
+{
+	if (atomic_fetch_sub(&p->inside, 1) != 1 || !atomic_load(&p->caller_sleeps))
+		return;
+	pthread_mutex_lock(&p->lock);
+	pthread_cond_signal(&p->finished);
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -140,7 +159,7 @@ static void *worker(void *arg)
 			return NULL;
 		seen++;
 		take_parts(p);
-		atomic_fetch_sub_explicit(&p->inside, 1, memory_order_release);
+		leave_job(p);
 	}
 }
 
@@ -157,6 +176,7 @@ int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err)
 	}
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->stirred, NULL);
+	pthread_cond_init(&p->finished, NULL);
 	for (int i = 0; i < n_threads - 1; i++) {
 		if (pthread_create(&p->threads[i], NULL, worker, p) != 0) {
 			kn_pool_destroy(p);
@@ -188,6 +208,7 @@ void kn_pool_destroy(struct kn_pool *p)
 	for (int i = 0; i < p->n_workers; i++)
 		pthread_join(p->threads[i], NULL);
 	pthread_cond_destroy(&p->stirred);
+	pthread_cond_destroy(&p->finished);
 	pthread_mutex_destroy(&p->lock);
 	sl_free(p->threads);
 	sl_free(p);
@@ -212,6 +233,27 @@ void kn_pool_soon(struct kn_pool *p, const void *at, size_t stride, size_t bytes
 	atomic_fetch_add_explicit(&p->n_soon, 1, memory_order_release);
 }
 
+static void wait_for_workers(struct kn_pool *p)
+{
+	uint64_t begin = 0, spun = 0;
+	for (int i = 1; spun < IDLE_NS && atomic_load_explicit(&p->inside, memory_order_acquire) != 0; i++) {
+		relax();
+		if (i % LOOK_EVERY != 0)
+			continue;
+		uint64_t now = clock_now_ns();
+		begin = begin == 0 ? now : begin;
+		spun = now - begin;
+	}
+	if (atomic_load_explicit(&p->inside, memory_order_acquire) == 0)
+		return;
+	pthread_mutex_lock(&p->lock);
+	atomic_store(&p->caller_sleeps, true);
+	while (atomic_load(&p->inside) != 0)
+		pthread_cond_wait(&p->finished, &p->lock);
+	atomic_store(&p->caller_sleeps, false);
+	pthread_mutex_unlock(&p->lock);
+}
+
 void kn_pool_run(struct kn_pool *p, int n, void (*run)(void *ctx, int i), void *ctx)
 {
 	if (p->n_workers == 0) {
@@ -227,10 +269,5 @@ void kn_pool_run(struct kn_pool *p, int n, void (*run)(void *ctx, int i), void *
 	atomic_fetch_add(&p->epoch, 1);
 	stir(p);
 	take_parts(p);
-	for (int spins = 0; atomic_load_explicit(&p->inside, memory_order_acquire) != 0; spins++) {
-		if (spins < SPINS)
-			relax();
-		else
-			sched_yield();
-	}
+	wait_for_workers(p);
 }

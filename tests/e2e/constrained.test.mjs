@@ -128,6 +128,36 @@ describe('answers of a form', { timeout: 300_000 }, () => {
     assert.equal((await post('/v1/chat/completions', ask)).status, 200);
   });
 
+  test('hostile grammars are refused by the field and the rule, or their answers end', async () => {
+    const refused = [
+      ['root ::= a\na ::= nope', /2:7: nope is not defined/], ['start: a\na: nope', /2:4: nope is not defined/], ['root ::= root', /no string/],
+      ['start: A\nA: B\nB: A', /refers to itself/], [`root ::= ${'('.repeat(100000)}"a"${')'.repeat(100000)}`, /nested too deep/],
+      [`start: ${'['.repeat(100000)}"a"${']'.repeat(100000)}`, /nested too deep/],
+      [`root ::= r0\n${Array.from({ length: 20000 }, (_, i) => `r${i} ::= r${i + 1}`).join('\n')}\nr20000 ::= "a"`, /nested too deep/],
+    ];
+    for (const [grammar, like] of refused) {
+      const { status, body } = await post('/v1/chat/completions', { ...ask, grammar });
+      assert.deepEqual([status, body.error.param], [400, 'grammar'], JSON.stringify(body));
+      assert.match(body.error.message, like);
+    }
+    // Left recursion, loops of nothing, ambiguity, repetition and size: they may be taken, or become too complex on the way.
+    const taken = ['root ::= root "x" | root root | "y" | ""', 'root ::= ((("a"?)*)*)* "b"', 'root ::= s s s s\ns ::= s s | "a" s | s "a" | ""',
+      'root ::= (("a"{999}){999}){999}', `root ::= "${'ab'.repeat(200000)}"`, `root ::= [ab]* "a" ${'[ab]'.repeat(24)}`,
+      'start: start start | "y" |', 'start: /([ab]*a[ab]{30})+/', 'start: "a" "b"\n%ignore /a*/\n%ignore /(a|b)*/'];
+    const plain = { ...ask, seed: 3, temperature: 1 }, alone = await post('/v1/chat/completions', plain);
+    const beside = [];
+    await Promise.all(taken.map(async (grammar) => {
+      const stream = chat(server.http, server.keys.paid, { ...ask, temperature: 1, min_tokens: 150, grammar });
+      beside.push(await post('/v1/chat/completions', { ...plain }));
+      const r = await stream;
+      assert.equal(r.status, 200, `${grammar.slice(0, 80)}: ${r.body.slice(0, 300)}`);
+      if (r.errors.length) assert.deepEqual([r.errors.length, r.errors[0].param, r.finish, r.done], [1, 'grammar', null, false], r.body.slice(-300));
+      else assert.ok(['stop', 'length'].includes(r.finish) && r.done, `${grammar.slice(0, 80)}: ${r.finish}`);
+    }));
+    for (const { body } of beside) assert.equal(body.choices[0].message.content, alone.body.choices[0].message.content);
+    assert.equal(beside.length, taken.length);
+  });
+
   test('forced tokens take no steps', async () => {
     const names = ['sluice_engine_forced_tokens_total', 'sluice_engine_steps_total', 'sluice_engine_decode_tokens_total'];
     const read = async () => { const text = await server.metrics(); return names.map((name) => metric(text, name) || 0); };

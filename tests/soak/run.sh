@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, a million strings
-# for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation (SPEC_PROMPTS), and a whole server under chaos for SECONDS (at least 20) with each of the seeds in SEEDS ("1 2 3"). Ends with one line:
+# for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation
+# (SPEC_PROMPTS), and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
+# and a whole server under chaos for SECONDS (at least 20). Ends with one line:
 # `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are
 # those built with these sanitizers, and time limits are five times as long; fuzzers always are.
 # Logs and the figures of each chaos run are kept in build/soak.
@@ -74,6 +76,14 @@ for t in nonces hostile_requests; do
 	log=$out/$t.log
 	SLUICE=$PWD/$folder/sluice timeout -k 10 $((600 * slow)) node --test "tests/e2e/$t.test.mjs" >"$log" 2>&1 </dev/null
 	result "$t, ten thousand streams" $? "$log"
+done
+
+for seed in "${seeds[@]}"; do
+	log=$out/forms-$seed.run
+	SLUICE=$PWD/$folder/sluice SLUICE_READY_MS=$((30000 * slow)) timeout -k 10 $((1800 * slow)) \
+		node tests/soak/forms.mjs --seed "$seed" --schemas "${FORMS:-1000}" >"$log" 2>&1 </dev/null
+	result "answers of ${FORMS:-1000} random schemas, seed $seed" $? "$log"
+	grep '^{' "$log"
 done
 
 # Half of a chaos run is faults, and one of them alone takes four seconds.

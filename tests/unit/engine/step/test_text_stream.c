@@ -253,6 +253,27 @@ static void stops_that_come_too_early(void **state)
 	}
 }
 
+/* The text of a constrained answer begins a text of its form also where it is cut within a character. */
+static void an_unfinished_character_may_be_dropped(void **state)
+{
+	(void)state;
+	static const char cut[] = "a\xE6\x97";
+	for (int whole = 0; whole < 2; whole++) {
+		struct text_stream s;
+		struct sl_buf out;
+		bool stopped;
+		buf_init(&out, 64);
+		assert_int_equal(text_stream_init(&s, NULL, 0), 0);
+		s.whole = whole;
+		assert_int_equal(text_stream_push(&s, cut, sizeof cut - 1, &out, &stopped), 0);
+		assert_int_equal(text_stream_finish(&s, &out), 0);
+		assert_int_equal(out.len, whole ? 1 : 4);
+		assert_memory_equal(buf_data(&out), "a\xEF\xBF\xBD", out.len);
+		text_stream_dispose(&s);
+		buf_dispose(&out);
+	}
+}
+
 static void bounds(void **state)
 {
 	(void)state;
@@ -293,6 +314,7 @@ int main(void)
 	    cmocka_unit_test(holds_back_only_what_may_become_a_stop),
 	    cmocka_unit_test(a_stop_may_be_kept),
 	    cmocka_unit_test(stops_that_come_too_early),
+	    cmocka_unit_test(an_unfinished_character_may_be_dropped),
 	    cmocka_unit_test(bounds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

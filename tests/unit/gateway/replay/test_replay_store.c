@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "gateway/request/json_mem.h"
-#include "gateway/answer/answer.h"
+#include "gateway/answer/answer_priv.h"
 #include "tests/support/chat_store.h"
 
 enum { MOST_PASSES = 2000, STRIDE = 11, DEAD_PID = 1, KEY_BYTES = 256, VALUE_BYTES = 8192 };
@@ -17,6 +17,9 @@ enum { MOST_PASSES = 2000, STRIDE = 11, DEAD_PID = 1, KEY_BYTES = 256, VALUE_BYT
 #define RESUMABLE "x-sluice-events: 1\r\n"
 #define BODY                                                                    \
 	"{\"model\":\"m\",\"stream\":true,\"seed\":1,\"logit_bias\":{\"3\":1}," \
+	"\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"
+#define GREEDY_BODY                                           \
+	"{\"model\":\"m\",\"stream\":true,\"temperature\":0," \
 	"\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"
 #define DEAD "00000000deadbeef"
 #define OTHER "00000000cafe0000"
@@ -104,12 +107,12 @@ static void stop_stream(struct chat_rig *c, const struct left *l)
 }
 
 /* Begins a stream whose engine says nothing yet, and takes what the store then has of it. */
-static void capture(struct chat_rig *c, struct left *l)
+static void capture_of(struct chat_rig *c, struct left *l, const char *body)
 {
 	CHAT_UNTIL(c, is_up(c));
 	memset(l, 0, sizeof *l);
 	c->silent = true;
-	int fd = send_request(c, CHAT, RESUMABLE, BODY);
+	int fd = send_request(c, CHAT, RESUMABLE, body);
 	CHAT_UNTIL(c, named(c, fd, l->id));
 	l->tenant = list_entry(c->app->answers.next, struct answer, in_app)->key->tenant;
 	CHAT_UNTIL(c, exists(stream_key(l, REPLAY_EVENTS)));
@@ -128,6 +131,8 @@ static void capture(struct chat_rig *c, struct left *l)
 	/* The first process is always there, but did not begin then. */
 	snprintf(l->lease + strcspn(l->lease, " "), 64, " %d 1", DEAD_PID);
 }
+
+static void capture(struct chat_rig *c, struct left *l) { capture_of(c, l, BODY); }
 
 /* As its gateway left it when it died: with a lease that a process of this machine held. */
 static void plant(const struct left *l)
@@ -304,6 +309,51 @@ static void without_its_request_it_ends(void **state)
 	CHAT_UNTIL(c, is_quiet(c));
 }
 
+/* An older version drew tokens in another way, or did not say how: its draws do not mix with ours. */
+static void draws_of_another_version_end_it(void **state)
+{
+	NEEDS_REDIS();
+	struct chat_rig *c = *state;
+	struct left l;
+	capture(c, &l);
+	char now[24];
+	snprintf(now, sizeof now, "\"draw\":%d", ANSWER_DRAW);
+	char *draw = memmem(l.head, l.n_head, now, strlen(now));
+	assert_non_null(draw);
+	static const char *const before[] = {"\"draw\":1", "\"drew\":2"};
+	for (int i = 0; i < 2; i++) {
+		int64_t ended = metric_get(&replay_m_uncontinued), continued = metric_get(&replay_m_continued);
+		memcpy(draw, before[i], strlen(before[i]));
+		plant(&l);
+		read_stream(c, &l, "");
+		assert_non_null(strstr(c->answer, "\"role\""));
+		assert_non_null(strstr(c->answer, "id: 1\ndata: {\"error\""));
+		assert_non_null(strstr(c->answer, "not_continued"));
+		assert_non_null(strstr(c->answer, "draws tokens in another way"));
+		assert_null(strstr(c->answer, "[DONE]"));
+		assert_int_equal(metric_get(&replay_m_uncontinued), ended + 1);
+		assert_int_equal(metric_get(&replay_m_continued), continued);
+		CHAT_UNTIL(c, is_quiet(c));
+		assert_int_equal(n_running(c), 0);
+		assert_true(forget_log(c, &l));
+	}
+}
+
+/* Without draws it does not matter how they are made. */
+static void greedy_answers_outlive_the_draw(void **state)
+{
+	NEEDS_REDIS();
+	struct chat_rig *c = *state;
+	struct left l;
+	capture_of(c, &l, GREEDY_BODY);
+	char *draw = memmem(l.head, l.n_head, "\"draw\":", 7);
+	assert_non_null(draw);
+	draw[7] = '1';
+	plant(&l);
+	read_stream(c, &l, "");
+	check_whole(c);
+}
+
 static void stopped_before_it_goes_on(void **state)
 {
 	NEEDS_REDIS();
@@ -408,10 +458,11 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-	    T(a_dead_one_is_gone_on_with),     T(nobody_asks_for_it),
-	    T(another_one_claimed_it),         T(another_answer_ends_it),
-	    T(without_its_request_it_ends),    T(stopped_before_it_goes_on),
-	    T(written_when_the_store_is_back), T(every_allocation),
+	    T(a_dead_one_is_gone_on_with),      T(nobody_asks_for_it),
+	    T(another_one_claimed_it),          T(another_answer_ends_it),
+	    T(without_its_request_it_ends),     T(stopped_before_it_goes_on),
+	    T(draws_of_another_version_end_it), T(greedy_answers_outlive_the_draw),
+	    T(written_when_the_store_is_back),  T(every_allocation),
 	    T(every_allocation_of_a_spool),
 	};
 	signal(SIGPIPE, SIG_IGN);
