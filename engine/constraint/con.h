@@ -79,6 +79,7 @@ struct rules_sym con_document(struct con *c, struct rules_sym value);
 
 /* A value of the schema, without blanks around it; after a fault the empty language. */
 struct rules_sym con_schema(struct con *c, const char *text, size_t n);
+struct rules_sym con_schema_object(struct con *c, const char *text, size_t n); /* only objects of the schema */
 /* An object of the schema, each member with its name and value between literals instead of JSON's: a string is its text
  * (gateway/parts reads it as the declared type). */
 struct con_tags {

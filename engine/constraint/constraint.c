@@ -41,10 +41,11 @@ static void json_object(struct con *c, const char *text, size_t n)
  *    "channels": BOOL, "at_will": BOOL}
  *
  * begin, then one call or, with several, one or more calls with separators between them, then end. A call is a tool's
- * prefix, its arguments of its schema, and the suffix. schema is the schema's JSON text. Arguments are a JSON value;
- * or, with member, each is that text with its name for the %s, its value, and member_end. In all texts, tokens are
- * control tokens. At will, the answer is text without the triggers, the texts that begin calls, then the calls or
- * nothing. With channels, messages of reasoning come before a call, and the text is the final message (harmony).
+ * prefix, its arguments (an object of its schema) and the suffix. schema is the schema's JSON text. Arguments are a
+ * JSON value; or, with member, each is that text with its name for the %s, its value, and member_end. In all texts,
+ * tokens are control tokens. At will, the answer is text without the triggers, the texts that begin calls, then the
+ * calls or nothing. With channels, messages of reasoning come before a call, and the text is the final message
+ * (harmony).
  */
 enum { MOST_CALLS = 128, MOST_MESSAGES = 16 };
 
@@ -148,9 +149,10 @@ static struct rules_sym one_call(const struct call_form *f, const struct jv *too
 {
 	const struct jv *schema = text_of(f, tool, "schema");
 	struct rules_sym of[3] = {literal(f, tool, "prefix")};
-	if (schema != NULL)
-		of[1] = f->tags.on ? con_schema_tagged(f->c, schema->text.at, schema->text.n, &f->tags)
-				   : con_schema(f->c, schema->text.at, schema->text.n);
+	if (schema != NULL && f->tags.on)
+		of[1] = con_schema_tagged(f->c, schema->text.at, schema->text.n, &f->tags);
+	else if (schema != NULL)
+		of[1] = con_schema_object(f->c, schema->text.at, schema->text.n);
 	of[2] = literal(f, f->form, "suffix");
 	return con_sequence(f->c, of, 3);
 }

@@ -269,13 +269,16 @@ static void name_limit(struct schema *s)
 	sl_errf(s->c->err, SL_ELIMIT, "#%s: %.*s", jv_pointer(lit_schema(s->at), pointer, sizeof pointer), 120, what);
 }
 
-static struct rules_sym translate(struct con *c, const char *text, size_t n, const struct con_tags *tags)
+/* object: only objects of the schema. */
+static struct rules_sym translate(struct con *c, const char *text, size_t n, bool object, const struct con_tags *tags)
 {
+	static const char only[] = "{\"type\":\"object\"}";
 	struct schema s = {.c = c};
-	if (!begin(&s, text, n))
+	const struct jv *objects = jv_parse(c, only, sizeof only - 1);
+	if (objects == NULL || !begin(&s, text, n))
 		return rules_new(c->rules);
-	lit root = lit_of(s.root, false);
-	struct goal *g = schema_goal(&s, &root, 1);
+	const lit all[] = {lit_of(s.root, false), lit_of(objects, false)};
+	struct goal *g = schema_goal(&s, all, object ? 2 : 1);
 	struct rules_sym value = tags == NULL ? schema_symbol(&s, g) : emit_tagged(&s, g, tags);
 	while (s.n_queue > 0 && con_step(c, 1))
 		emit_goal(&s, s.queue[--s.n_queue]);
@@ -285,11 +288,16 @@ static struct rules_sym translate(struct con *c, const char *text, size_t n, con
 	return value;
 }
 
-struct rules_sym con_schema(struct con *c, const char *text, size_t n) { return translate(c, text, n, NULL); }
+struct rules_sym con_schema(struct con *c, const char *text, size_t n) { return translate(c, text, n, false, NULL); }
+
+struct rules_sym con_schema_object(struct con *c, const char *text, size_t n)
+{
+	return translate(c, text, n, true, NULL);
+}
 
 struct rules_sym con_schema_tagged(struct con *c, const char *text, size_t n, const struct con_tags *tags)
 {
-	return translate(c, text, n, tags);
+	return translate(c, text, n, true, tags);
 }
 
 void con_json_schema(struct con *c, const char *text, size_t n)

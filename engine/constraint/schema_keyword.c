@@ -129,7 +129,9 @@ static bool add_type(struct schema *s, struct set *out, struct proto_str name, b
 		break;
 	case 3:
 		if (out->number == RX_NONE) {
-			out->number = decimal_whole(s->c, s->draft != DRAFT_4);
+			/* 1.0 is an integer, so no other number; but it is not written as one: typed clients reject it.
+			 */
+			out->number = decimal_whole(s->c, inverted && s->draft != DRAFT_4);
 			out->whole = !inverted;
 		}
 		break;

@@ -427,8 +427,10 @@ static bool take_one(struct step *st, struct eng_seq *s, uint64_t now)
 		first_token(s, now);
 	s->credit--;
 	eng_seq_pace(s, now);
-	/* A token that ends the answer and adds no text is not reported. */
-	bool reported = !stopped || st->text.len > 0;
+	/* A token that ends the answer and adds no text is not reported, unless it is the last of a constraint: a
+	 * control token that closes a call. */
+	bool last = stopped && !batch_is_end(s, id) && constrain_complete(&s->constraint.now);
+	bool reported = !stopped || st->text.len > 0 || last;
 	if (s->choices != NULL)
 		choices_token(st, s, reported);
 	else if (reported)

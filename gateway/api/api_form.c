@@ -26,7 +26,9 @@ static json_t *declared(const struct tools_request *t)
 		const struct tool *tool = &t->list[i];
 		if (!tool->allowed)
 			continue;
-		json_t *one = json_pack("{s:s, s:O?}", "name", tool->name, "parameters", tool->parameters);
+		/* The body is freed before the answer ends. */
+		json_t *parameters = tool->parameters != NULL ? json_deep_copy(tool->parameters) : json_null();
+		json_t *one = json_pack("{s:s, s:o}", "name", tool->name, "parameters", parameters);
 		if (one == NULL || json_array_append_new(all, one) != 0) {
 			json_decref(all);
 			return NULL;

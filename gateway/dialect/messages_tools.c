@@ -68,6 +68,10 @@ static int read_tool(struct reader *r, const json_t *v, size_t i, struct tool *o
 		return request_missing(r->e, at(r, i, "input_schema"));
 	if (!json_is_object(schema))
 		return request_wrong_type(r->e, at(r, i, "input_schema"), "an object", schema);
+	if (!tools_schema_fits(schema))
+		return request_bad(r->e, "invalid_value", at(r, i, "input_schema"),
+				   "Invalid value for '%s': arguments are an object, so its 'type' is 'object'.",
+				   at(r, i, "input_schema"));
 	if (strict != NULL && !json_is_boolean(strict))
 		return request_wrong_type(r->e, at(r, i, "strict"), "a boolean", strict);
 	*out = (struct tool){.name = json_string_value(name),

@@ -36,6 +36,20 @@ bool tools_name_fits(const char *s, size_t n)
 	return n > 0 && n <= TOOLS_MAX_NAME && strspn(s, plain) == n;
 }
 
+static bool is_object_type(const json_t *type)
+{
+	return json_is_string(type) && strcmp(json_string_value(type), "object") == 0;
+}
+
+bool tools_schema_fits(const json_t *schema)
+{
+	const json_t *type = request_get(schema, "type");
+	bool fits = type == NULL || is_object_type(type);
+	for (size_t i = 0; !fits && i < json_array_size(type); i++)
+		fits = is_object_type(json_array_get(type, i));
+	return fits;
+}
+
 struct tool *tools_request_find(const struct tools_request *t, const char *name)
 {
 	for (size_t i = 0; i < t->n; i++)
@@ -72,6 +86,10 @@ static int read_definition(struct reader *r, const json_t *o, size_t i, const ch
 	snprintf(tail, sizeof tail, "%sparameters", within);
 	if (parameters != NULL && !json_is_object(parameters))
 		return request_wrong_type(r->e, at(r, i, tail), "an object", parameters);
+	if (parameters != NULL && !tools_schema_fits(parameters))
+		return request_bad(r->e, "invalid_value", at(r, i, tail),
+				   "Invalid value for '%s': arguments are an object, so its 'type' is 'object'.",
+				   at(r, i, tail));
 	snprintf(tail, sizeof tail, "%sstrict", within);
 	if (strict != NULL && !json_is_boolean(strict))
 		return request_wrong_type(r->e, at(r, i, tail), "a boolean", strict);

@@ -43,6 +43,8 @@ int tools_request_reserve(struct tools_request *t, const json_t *v, const char *
 struct tool *tools_request_find(const struct tools_request *t, const char *name);
 /* Letters, digits, '_', '-' and '.': what any format of calls can write. */
 bool tools_name_fits(const char *s, size_t n);
+/* May values of the schema be objects, as far as its type says? */
+bool tools_schema_fits(const json_t *schema);
 void tools_request_dispose(struct tools_request *t);
 /* Appends `,"tools":[…]` as templates take them, unless there are none. 0, SL_ELIMIT, SL_ENOMEM. */
 int tools_request_put(struct sl_buf *out, const struct tools_request *t);

@@ -4,9 +4,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 
 const SIZES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8]; // of value types; 8: string, 9: array
 
-/** Copies the model `from` to `to` with this chat template. */
-export function withTemplate(from, to, template) {
-  const b = readFileSync(from);
+/** Copies the model `from` to `to` with this chat template. control: texts that become control tokens, for the vocabulary's last
+ * normal tokens. */
+export function withTemplate(from, to, template, control = []) {
+  const b = readFileSync(from), edits = [];
   let at = 8;
   const u64 = () => { const v = Number(b.readBigUInt64LE(at)); at += 8; return v; };
   const u32 = () => { const v = b.readUInt32LE(at); at += 4; return v; };
@@ -17,21 +18,41 @@ export function withTemplate(from, to, template) {
     const of = u32(), n = u64();
     for (let i = 0; i < n; i++) skip(of);
   };
-  const nTensors = u64(), nKeys = u64();
-  let alignment = 32, begin, end;
+  const string = (text) => {
+    const bytes = Buffer.from(text), length = Buffer.alloc(8);
+    length.writeBigUInt64LE(BigInt(bytes.length));
+    return Buffer.concat([length, bytes]);
+  };
+  const nTensors = u64(), nKeys = u64(), tokens = [];
+  let alignment = 32, types;
   for (let i = 0; i < nKeys; i++) {
     const key = str(), type = u32(), value = at;
     if (key === 'general.alignment') alignment = b.readUInt32LE(at);
-    skip(type);
-    if (key === 'tokenizer.chat_template') [begin, end] = [value, at];
+    if (key === 'tokenizer.ggml.tokens') {
+      at += 4;
+      for (let n = u64(); n > 0; n--) { const begin = at; str(); tokens.push([begin, at]); }
+    } else {
+      skip(type);
+    }
+    if (key === 'tokenizer.ggml.token_type') types = value + 12;
+    if (key === 'tokenizer.chat_template') edits.push([value, at, string(template)]);
   }
   for (let i = 0; i < nTensors; i++) { str(); const dims = u32(); at += 8 * dims + 12; }
   const data = Math.ceil(at / alignment) * alignment;
-  const text = Buffer.from(template), length = Buffer.alloc(8);
-  length.writeBigUInt64LE(BigInt(text.length));
-  const head = Buffer.concat([b.subarray(0, begin), length, text, b.subarray(end, at)]);
-  const pad = Buffer.alloc((alignment - (head.length % alignment)) % alignment);
-  writeFileSync(to, Buffer.concat([head, pad, b.subarray(data)]));
+  for (let id = tokens.length - 1, left = [...control]; left.length > 0; id--) {
+    if (b.readInt32LE(types + 4 * id) !== 1) continue;
+    b.writeInt32LE(3, types + 4 * id);
+    edits.push([...tokens[id], string(left.pop())]);
+  }
+  const head = [];
+  let done = 0;
+  for (const [begin, end, bytes] of edits.sort((x, y) => x[0] - y[0])) {
+    head.push(b.subarray(done, begin), bytes);
+    done = end;
+  }
+  head.push(b.subarray(done, at));
+  const size = head.reduce((n, part) => n + part.length, 0);
+  writeFileSync(to, Buffer.concat([...head, Buffer.alloc((alignment - (size % alignment)) % alignment), b.subarray(data)]));
 }
 
 /** A template whose model writes calls and reasoning, each in its tags. */

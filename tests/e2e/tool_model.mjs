@@ -19,10 +19,11 @@ function renameToken(path, from, to) {
 /** Of a model with `marked`: the one token that is <tool_call>. A bias for it makes the model call. */
 export const MARKER = 1934;
 
-/** A server with demo-large as such a model. sets: more settings; marked: <tool_call> is one token. Its stop() asserts that it ended well. */
-export async function startToolServer({ template = HERMES, sets = [], marked = false } = {}) {
+/** A server with demo-large as such a model. sets: more settings; marked: <tool_call> is one token; control: texts that are control
+ * tokens. Its stop() asserts that it ended well. */
+export async function startToolServer({ template = HERMES, sets = [], marked = false, control = [] } = {}) {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-tools-'));
-  withTemplate(join(ROOT, 'etc/models/demo-large.gguf'), join(dir, 'tools.gguf'), template);
+  withTemplate(join(ROOT, 'etc/models/demo-large.gguf'), join(dir, 'tools.gguf'), template, control);
   if (marked) renameToken(join(dir, 'tools.gguf'), Buffer.from('\u0120Wednesday'), Buffer.from('<tool_call>'));
   const server = await startServer({ sets: ['engine.models=', `engine.models.demo-large.path=${join(dir, 'tools.gguf')}`, ...sets] });
   const stop = async () => {

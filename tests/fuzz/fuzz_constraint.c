@@ -31,6 +31,16 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	    "\x05start: a+ | \"x\"i \"a\"..\"z\" /r[e]/i~2..3\n?a: start [B] -> c\nB.1: \"b\"\n%import "
 	    "common.WS\n%ignore WS",
 	    "\x06[\"a\",\"b\\u00e9\"]",
+	    "\x07{\"tokens\":[\"<c>\",\"</c>\"],\"begin\":\"<c>\",\"calls\":[{\"prefix\":\"f\",\"schema\":"
+	    "\"{\\\"properties\\\":{\\\"a\\\":{\\\"type\\\":\\\"string\\\"},\\\"b\\\":{\\\"enum\\\":[1,\\\"x\\\",null]}"
+	    "},"
+	    "\\\"required\\\":[\\\"a\\\"]}\"},{\"prefix\":\"g\",\"schema\":\"{\\\"type\\\":\\\"object\\\"}\"}],"
+	    "\"suffix\":\"</"
+	    "c>\",\"separator\":\",\",\"end\":\"\",\"several\":true,\"member\":\"<p=%s>\\n\",\"member_end\":"
+	    "\"\\n</p>\\n\",\"triggers\":[\"<c>\",\"<d>\"],\"at_will\":true}",
+	    "\x07{\"tokens\":[\"<|channel|>\"],\"begin\":\"\",\"calls\":[{\"prefix\":\"<|channel|>f\",\"schema\":\"{}"
+	    "\"}],"
+	    "\"suffix\":\"\",\"separator\":\"\",\"end\":\"\",\"channels\":true,\"at_will\":true}",
 	};
 	return fuzz_seed_text(seeds, sizeof seeds / sizeof *seeds, i, out, max);
 }

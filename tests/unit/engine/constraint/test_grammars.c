@@ -103,10 +103,11 @@ static void test_json_object(void **state)
 	ACCEPT_TABLE(CONSTRAINT_JSON_OBJECT, cases);
 }
 
-#define CALL_FORM                                                                        \
-	"{\"begin\":\"\",\"suffix\":\"}</"                                               \
-	"c>\",\"separator\":\";\",\"end\":\"\",\"several\":true,\"calls\":[{\"prefix\":" \
-	"\"<c>{\\\"f\\\":\",\"schema\":\"{\\\"enum\\\":[1,2]}\"},{\"prefix\":\"<c>{\\\"g\\\":\",\"schema\":\"{}\"}]"
+#define CALL_FORM                                                                                                      \
+	"{\"begin\":\"\",\"suffix\":\"}</"                                                                             \
+	"c>\",\"separator\":\";\",\"end\":\"\",\"several\":true,\"calls\":[{\"prefix\":"                               \
+	"\"<c>{\\\"f\\\":\",\"schema\":\"{\\\"enum\\\":[{\\\"a\\\":1},{\\\"a\\\":2}]}\"},{\"prefix\":\"<c>{\\\"g\\\":" \
+	"\",\"schema\":\"{}\"}]"
 
 /* Forced, and where the model may call. */
 static void test_calls(void **state)
@@ -114,11 +115,13 @@ static void test_calls(void **state)
 	(void)state;
 	static const struct accept_case cases[] = {
 	    {CALL_FORM "}",
-	     {"<c>{\"f\":1}</c>", "<c>{\"g\":\"x\"}</c>;<c>{\"f\":2}</c>"},
-	     {"", "x", "<c>{\"f\":3}</c>"}},
+	     {"<c>{\"f\":{\"a\":1}}</c>", "<c>{\"g\":{\"b\":\"x\"}}</c>;<c>{\"f\":{\"a\":2}}</c>"},
+	     {"", "x", "<c>{\"f\":{\"a\":3}}</c>"}},
 	    {CALL_FORM ",\"triggers\":[\"<c>\"],\"at_will\":true}",
-	     {"", "a < b, <cc>", "\xE2\x82\xAC <c<c>{\"f\":1}</c>", "<c>{\"g\":null}</c>;<c>{\"f\":2}</c>"},
-	     {"<c>", "so <c>{\"f\":3}</c>", "<c>{\"h\":1}</c>", "<c>{\"f\":1}</c> x", "\xFF"}},
+	     {"", "a < b, <cc>", "\xE2\x82\xAC <c<c>{\"f\":{\"a\":1}}</c>",
+	      "<c>{\"g\":{}}</c>;<c>{\"f\":{\"a\":2}}</c>"},
+	     {"<c>", "so <c>{\"f\":{\"a\":3}}</c>", "<c>{\"h\":{}}</c>", "<c>{\"g\":1}</c>",
+	      "<c>{\"f\":{\"a\":1}}</c> x", "\xFF"}},
 	};
 	static const struct refuse_case wrong[] = {
 	    {"{\"calls\":[]}", SL_EINVAL, "'calls' must be a list of tools"},
@@ -136,12 +139,12 @@ static void test_calls_of_tokens(void **state)
 	(void)state;
 	static const struct accept_case cases[] = {
 	    {CALL_FORM ",\"tokens\":[\"<c>\",\"</c>\",\"<other>\"]}",
-	     {"\xFF<c>\xFF{\"f\":1}\xFF</c>\xFF",
-	      "\xFF<c>\xFF{\"g\":\"<c>\"}\xFF</c>\xFF;\xFF<c>\xFF{\"f\":2}\xFF</c>\xFF"},
-	     {"<c>{\"f\":1}</c>", "\xFF<c>\xFF{\"f\":1}</c>", "\xFF<c>{\"f\":1}\xFF</c>\xFF"}},
+	     {"\xFF<c>\xFF{\"f\":{\"a\":1}}\xFF</c>\xFF",
+	      "\xFF<c>\xFF{\"g\":{\"b\":\"<c>\"}}\xFF</c>\xFF;\xFF<c>\xFF{\"f\":{\"a\":2}}\xFF</c>\xFF"},
+	     {"<c>{\"f\":{\"a\":1}}</c>", "\xFF<c>\xFF{\"f\":{\"a\":1}}</c>", "\xFF<c>{\"f\":{\"a\":1}}\xFF</c>\xFF"}},
 	    {CALL_FORM ",\"tokens\":[\"<c>\"],\"triggers\":[\"<c>\"],\"at_will\":true}",
-	     {"", "as in <c>", "so\xFF<c>\xFF{\"f\":1}</c>"},
-	     {"so\xFF<c>\xFF{\"f\":3}</c>", "\xFF<c>\xFF", "\xFF<d>\xFF"}},
+	     {"", "as in <c>", "so\xFF<c>\xFF{\"f\":{\"a\":1}}</c>"},
+	     {"so\xFF<c>\xFF{\"f\":{\"a\":3}}</c>", "\xFF<c>\xFF", "\xFF<d>\xFF"}},
 	};
 	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
 }
@@ -154,19 +157,21 @@ static void test_calls_in_channels(void **state)
 	"{\"begin\":\"\",\"suffix\":\"\",\"separator\":\"\",\"end\":\"\",\"channels\":true,\"tokens\":[\"<|start|>\"," \
 	"\"<|channel|>\",\"<|message|>\",\"<|end|>\"],\"calls\":[{\"prefix\":\"<|channel|>commentary "                 \
 	"to=f<|message|>\","                                                                                           \
-	"\"schema\":\"{\\\"enum\\\":[1,2]}\"}]"
+	"\"schema\":\"{\\\"enum\\\":[{\\\"a\\\":1},{\\\"a\\\":2}]}\"}]"
 #define CHANNEL(header) "\xFF<|channel|>\xFF" header "\xFF<|message|>\xFF"
 #define NEXT                               \
 	"\xFF<|end|>\xFF\xFF<|start|>\xFF" \
 	"assistant"
 	static const struct accept_case cases[] = {
 	    {CHANNELS "}",
-	     {CHANNEL("commentary to=f") "1", CHANNEL("analysis") "hm" NEXT CHANNEL("commentary to=f") "2",
-	      CHANNEL("analysis") "hm" NEXT CHANNEL("commentary") "I look" NEXT CHANNEL("commentary to=f") "2"},
-	     {"", CHANNEL("final") "x", CHANNEL("commentary to=f") "3", CHANNEL("analysis") "hm"}},
+	     {CHANNEL("commentary to=f") "{\"a\":1}",
+	      CHANNEL("analysis") "hm" NEXT CHANNEL("commentary to=f") "{\"a\":2}",
+	      CHANNEL("analysis") "hm" NEXT CHANNEL("commentary") "I look" NEXT CHANNEL("commentary to=f") "{\"a\":2}"},
+	     {"", CHANNEL("final") "x", CHANNEL("commentary to=f") "{\"a\":3}", CHANNEL("analysis") "hm"}},
 	    {CHANNELS ",\"at_will\":true}",
-	     {CHANNEL("final") "x", CHANNEL("analysis") "hm" NEXT CHANNEL("final") "y", CHANNEL("commentary to=f") "1"},
-	     {"x", CHANNEL("commentary to=f") "3", CHANNEL("commentary to=g") "1"}},
+	     {CHANNEL("final") "x", CHANNEL("analysis") "hm" NEXT CHANNEL("final") "y",
+	      CHANNEL("commentary to=f") "{\"a\":1}"},
+	     {"x", CHANNEL("commentary to=f") "{\"a\":3}", CHANNEL("commentary to=g") "{\"a\":1}"}},
 	};
 	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
 }

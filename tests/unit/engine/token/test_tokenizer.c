@@ -276,6 +276,27 @@ static void questions(void **state)
 	tokenizer_destroy(adds);
 }
 
+/* <|end|> ends a turn, but of harmony's answers only one of their messages. */
+static void ends_of_messages(void **state)
+{
+	(void)state;
+	for (int harmony = 0; harmony < 2; harmony++) {
+		struct fixture f;
+		struct sl_err err;
+		struct tokenizer *t = NULL;
+		fill(&f);
+		f.tokens[IM_START] = str("<|end|>");
+		f.tokens[IM_END] = str("<|call|>");
+		f.tokens[IM] = str(harmony ? "<|return|>" : "<|other|>");
+		assert_int_equal(tok_make(&f.src, f.pre, f.merges, &t, &err), 0);
+		assert_int_equal(tokenizer_is_end(t, IM_START), !harmony);
+		assert_int_equal(tokenizer_is_end(t, IM_END), harmony);
+		assert_int_equal(tokenizer_is_end(t, IM), harmony);
+		assert_true(tokenizer_is_end(t, ENDOFTEXT));
+		tokenizer_destroy(t);
+	}
+}
+
 static void refusal(struct fixture *f, int rc, const char *message)
 {
 	struct tokenizer *t = NULL;
@@ -505,6 +526,7 @@ int main(void)
 	    cmocka_unit_test(no_mask_leaks),
 	    cmocka_unit_test(users_write_no_control_tokens),
 	    cmocka_unit_test(questions),
+	    cmocka_unit_test(ends_of_messages),
 	    cmocka_unit_test(malformed_vocabularies),
 	    cmocka_unit_test(random_text_against_the_definition),
 	    cmocka_unit_test(pre_tokenizers),

@@ -148,6 +148,12 @@ static void refuses_by_name(void **state)
 	    {"{" MSG ",\"tools\":[" TOOL("a") "," TOOL("a") "]}", "tools[1].function.name", "invalid_value"},
 	    {"{" MSG ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":1}}]}",
 	     "tools[0].function.parameters", "invalid_type"},
+	    {"{" MSG
+	     ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":{\"type\":\"array\"}}}]}",
+	     "tools[0].function.parameters", "invalid_value"},
+	    {"{" MSG
+	     ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":{\"type\":[\"null\"]}}}]}",
+	     "tools[0].function.parameters", "invalid_value"},
 	    {"{" MSG ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"strict\":1}}]}",
 	     "tools[0].function.strict", "invalid_type"},
 	    {"{" MSG ",\"tools\":[" TOOL("a") "],\"tool_choice\":\"some\"}", "tool_choice", "invalid_value"},
