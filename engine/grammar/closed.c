@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which classes of text a configuration takes: a search, breadth first, through those it reaches by the class's bytes. If
- * none of them is dead within some bytes, every text of the class that is as long may come there, and a subtree of the
- * vocabulary that has only such texts needs no walk. The search is short: it gives up after some configurations.
+ * Which classes of text a configuration takes: a search, breadth first, through those it reaches by the class's bytes.
+ * If none of them is dead within some bytes, every text of the class that is as long may come there, and a subtree of
+ * the vocabulary that has only such texts needs no walk. The search is short: it gives up after some configurations.
  */
 #include "engine/grammar/grammar_priv.h"
 #include "engine/grammar/phase.h"

@@ -56,8 +56,9 @@ struct grammar {
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
 int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
-/* closed.c: does c take every text of at most n bytes of one of the classes `of`? Within a character (phase.h), the text
- * begins with its remaining bytes. n is at most 255, which is any length. False also on a shortage (auto_fault). */
+/* closed.c: does c take every text of at most n bytes of one of the classes `of`? Within a character (phase.h), the
+ * text begins with its remaining bytes. n is at most 255, which is any length. False also on a shortage (auto_fault).
+ */
 bool closed_under(struct grammar *g, uint32_t c, unsigned of, uint8_t phase, uint32_t n);
 /* Is that known without a search? */
 bool closed_known(const struct auto_config *c, unsigned of, uint8_t phase, uint32_t n);

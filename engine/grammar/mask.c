@@ -14,7 +14,8 @@
 #include "engine/grammar/phase.h"
 #include "engine/token/tokenizer.h"
 
-/* Nodes of a subtree: for which it is worth to search whether all its tokens may come, and to look whether that is known. */
+/* Nodes of a subtree: for which it is worth to search whether all its tokens may come, and to look whether that is
+ * known. */
 enum { LARGE = 24, SMALL = 4 };
 
 void masks_clear(struct masks *m)
@@ -176,7 +177,8 @@ static unsigned largest(struct grammar *g, uint32_t config)
 	const struct text_class *of = g->vocab->classes;
 	unsigned best = N_CLASSES;
 	for (unsigned k = 0; k < N_CLASSES; k++)
-		if ((best == N_CLASSES || of[k].n > of[best].n) && closed_under(g, config, 1u << k, BOUNDARY, of[k].longest))
+		if ((best == N_CLASSES || of[k].n > of[best].n) &&
+		    closed_under(g, config, 1u << k, BOUNDARY, of[k].longest))
 			best = k;
 	return best;
 }

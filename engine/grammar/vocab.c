@@ -133,8 +133,8 @@ static void mark_node(struct trie_node *n, uint8_t below, uint8_t phase, uint32_
 		n->height = (height < MAX_HEIGHT ? height : MAX_HEIGHT) & MAX_HEIGHT;
 }
 
-/* Marks what the nodes on a word's path have after them: of each suffix, whether it is of the classes. A suffix may begin
- * and end within a character. phase: room for one more than the depth. */
+/* Marks what the nodes on a word's path have after them: of each suffix, whether it is of the classes. A suffix may
+ * begin and end within a character. phase: room for one more than the depth. */
 static void mark_path(const struct grammar_vocab *v, struct trie *t, const struct word *w, const uint32_t *path,
 		      uint8_t *phase)
 {
@@ -145,7 +145,8 @@ static void mark_path(const struct grammar_vocab *v, struct trie *t, const struc
 		phase[d + 1] = phase_next(phase[d], at[d]);
 	bool plain = phase[w->n] != NO_PHASE;
 	for (uint32_t d = w->n; d > 0; d--) {
-		mark_node(&t->nodes[path[d - 1]], (uint8_t)(ascii | (unsigned)plain << CLASS_PLAIN), phase[d], w->n - d);
+		mark_node(&t->nodes[path[d - 1]], (uint8_t)(ascii | (unsigned)plain << CLASS_PLAIN), phase[d],
+			  w->n - d);
 		ascii &= classes_of(v->classes, at[d - 1]);
 		plain = plain && (at[d - 1] >= 0x80 || is_plain(at[d - 1]));
 	}
