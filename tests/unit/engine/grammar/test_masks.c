@@ -263,8 +263,20 @@ static void test_random(void **state)
 	assert_true(permitted > made * 100);
 }
 
+/* A mask that takes too much work leaves the next one of the same grammar as it should be. */
+static void test_after_shortage(void **state)
+{
+	(void)state;
+	seed = 378922;
+	struct grammar *g = random_grammar();
+	assert_non_null(g);
+	walk(g, 0);
+	walk(g, 0);
+	grammar_unref(g);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage)};
 	return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }
