@@ -17,6 +17,7 @@ enum {
 	AUTO_FAIL = UINT32_MAX,        /* a shortage: see auto_fault */
 	AUTO_UNKNOWN = UINT32_MAX - 1, /* in tables: not computed yet */
 };
+enum { AUTO_CLASSES = 8 };
 
 struct auto_item {
 	uint32_t pos, count, term, below;
@@ -31,7 +32,10 @@ struct auto_config {
 	uint32_t relaxed;      /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
 	bool may_end, is_free; /* is_free: from links to the next free one */
 	uint8_t level;         /* mask.c: which tokens are short then */
-	uint8_t closed, open;  /* closed.c: classes of text it is known to take all of, or not */
+	/* closed.c, of each class of text: it takes all texts of so many bytes; not known to of so many (0: not
+	 * searched). */
+	uint8_t safe[AUTO_CLASSES], open[AUTO_CLASSES];
+	uint8_t phase, safe_within, open_within; /* the same, of plain characters, within one (phase.h; 0: none) */
 };
 
 struct auto_pending {

@@ -1,38 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which classes of text a configuration takes: a search through those it reaches by the class's bytes. If none of them
- * is dead, every text of the class may come there, however long, and a subtree of the vocabulary that has only such
- * texts needs no walk. The search is short: it gives up after a few configurations.
+ * Which classes of text a configuration takes: a search, breadth first, through those it reaches by the class's bytes.
+ * If none of them is dead within some bytes, every text of the class that is as long may come there, and a subtree of
+ * the vocabulary that has only such texts needs no walk. The search is short: it gives up after some configurations.
  */
 #include "engine/grammar/grammar_priv.h"
+#include "engine/grammar/phase.h"
 
-enum { MOST = 48 };
-
-/* Inside a character of UTF-8: which bytes may come, and the phase after them. */
-struct phase {
-	uint8_t from, to, next;
-};
-enum { BOUNDARY };
-static const struct phase phases[] = {
-    {0, 0, 0},       /* between characters */
-    {0x80, 0xBF, 0}, /* before the last byte */
-    {0x80, 0xBF, 1}, /* before the last two */
-    {0x80, 0xBF, 2}, /* before the last three */
-    {0xA0, 0xBF, 1}, /* after E0 */
-    {0x80, 0x9F, 1}, /* after ED */
-    {0x90, 0xBF, 2}, /* after F0 */
-    {0x80, 0x8F, 2}, /* after F4 */
-};
-static const struct {
-	uint8_t from, to, next;
-} leads[] = {{0xC2, 0xDF, 1}, {0xE0, 0xE0, 4}, {0xE1, 0xEC, 2}, {0xED, 0xED, 5},
-	     {0xEE, 0xEF, 2}, {0xF0, 0xF0, 6}, {0xF1, 0xF3, 3}, {0xF4, 0xF4, 7}};
+enum { MOST = 64, ENDLESS = UINT8_MAX };
 
 struct search {
 	struct grammar *g;
 	uint32_t config[MOST];
-	uint8_t phase[MOST];
-	uint32_t n;
+	uint8_t phase[MOST], level[MOST]; /* level: bytes before it */
+	uint32_t n, at;
 };
 
 /* False: dead, a shortage, or too many. */
@@ -47,6 +28,7 @@ static bool reach(struct search *s, uint32_t from, uint8_t byte, uint8_t phase)
 	if (s->n == MOST)
 		return false;
 	s->config[s->n] = to;
+	s->level[s->n] = (uint8_t)(s->level[s->at] + 1);
 	s->phase[s->n++] = phase;
 	return true;
 }
@@ -81,8 +63,8 @@ static bool reach_set(struct search *s, uint32_t from, const struct rx_set *set)
 
 static bool reach_leads(struct search *s, uint32_t from)
 {
-	for (size_t i = 0; i < sizeof(leads) / sizeof(*leads); i++)
-		if (!reach_range(s, from, (struct phase){leads[i].from, leads[i].to, leads[i].next}))
+	for (size_t i = 0; i < N_PHASE_LEADS; i++)
+		if (!reach_range(s, from, phase_leads[i]))
 			return false;
 	return true;
 }
@@ -98,37 +80,82 @@ static bool may_be(struct automaton *a, uint32_t c, const struct rx_set *bytes)
 	return true;
 }
 
-static bool closed(struct grammar *g, uint32_t c, unsigned class)
+static bool expand(struct search *s, unsigned class)
 {
 	/* The plain characters of ASCII are those of the first class. */
-	const struct rx_set *bytes = &g->vocab->classes[class == CLASS_PLAIN ? 1 : class].bytes;
-	struct search s = {.g = g, .config = {c}, .n = 1};
-	for (uint32_t i = 0; i < s.n; i++) {
-		uint32_t at = s.config[i];
-		bool ok;
-		if (s.phase[i] != BOUNDARY)
-			ok = reach_range(&s, at, phases[s.phase[i]]);
-		else
-			ok = may_be(&g->a, at, bytes) && reach_set(&s, at, bytes) &&
-			     (class != CLASS_PLAIN || reach_leads(&s, at));
-		if (!ok)
-			return false;
-	}
-	for (uint32_t i = 0; i < s.n; i++)
-		if (s.phase[i] == BOUNDARY)
-			g->a.configs[s.config[i]].closed |= (uint8_t)(1u << class);
-	return true;
+	const struct rx_set *bytes = &s->g->vocab->classes[class == CLASS_PLAIN ? 1 : class].bytes;
+	uint32_t c = s->config[s->at];
+	if (s->phase[s->at] != BOUNDARY)
+		return reach_range(s, c, phases[s->phase[s->at]]);
+	return may_be(&s->g->a, c, bytes) && reach_set(s, c, bytes) && (class != CLASS_PLAIN || reach_leads(s, c));
 }
 
-unsigned closed_under(struct grammar *g, uint32_t c, unsigned of)
+/* What the search found holds as well for the configurations on its way. */
+static void note(struct search *s, unsigned class, uint32_t safe)
 {
-	for (unsigned k = 0; k < N_CLASSES; k++) {
-		const struct auto_config *conf = &g->a.configs[c];
-		unsigned bit = 1u << k;
-		if ((of & bit) == 0 || ((conf->closed | conf->open) & bit) != 0)
-			continue;
-		if (!closed(g, c, k) && auto_fault(&g->a) == 0)
-			g->a.configs[c].open |= (uint8_t)bit;
+	for (uint32_t i = 0; i < s->n && (s->level[i] < safe || safe == ENDLESS); i++) {
+		uint8_t *has = &s->g->a.configs[s->config[i]].safe[class];
+		uint32_t of = safe == ENDLESS ? ENDLESS : safe - s->level[i];
+		if (s->phase[i] == BOUNDARY && *has < of)
+			*has = (uint8_t)of;
 	}
-	return g->a.configs[c].closed & of;
+}
+
+/* Up to which length, at most n bytes, are all texts taken? ENDLESS: of any length, and n if there is no limit. */
+static uint32_t search(struct grammar *g, uint32_t c, unsigned class, uint8_t phase, uint32_t n)
+{
+	struct search s = {.g = g, .config = {c}, .phase = {phase}, .n = 1};
+	uint32_t safe = ENDLESS;
+	for (; s.at < s.n && safe == ENDLESS; s.at++) {
+		const struct auto_config *conf = &g->a.configs[s.config[s.at]];
+		if (s.level[s.at] >= n)
+			safe = n;
+		else if ((s.phase[s.at] != BOUNDARY || conf->safe[class] != ENDLESS) && !expand(&s, class))
+			safe = s.level[s.at];
+	}
+	note(&s, class, safe);
+	return safe;
+}
+
+/* Within a character: only of the class of plain ones, and what is known is kept for one phase. */
+static bool closed_within(struct grammar *g, uint32_t c, uint8_t phase, uint32_t n)
+{
+	const struct auto_config *conf = &g->a.configs[c];
+	if (conf->phase != phase || (conf->safe_within < n && (conf->open_within == 0 || conf->open_within > n))) {
+		uint32_t safe = search(g, c, CLASS_PLAIN, phase, n);
+		struct auto_config *to = &g->a.configs[c];
+		to->phase = phase;
+		to->safe_within = (uint8_t)safe;
+		to->open_within = (uint8_t)(safe < n ? safe + 1 : 0);
+	}
+	return g->a.configs[c].safe_within >= n;
+}
+
+bool closed_under(struct grammar *g, uint32_t c, unsigned of, uint8_t phase, uint32_t n)
+{
+	n = n < ENDLESS ? n : ENDLESS;
+	if (phase != BOUNDARY)
+		return (of & 1u << CLASS_PLAIN) != 0 && closed_within(g, c, phase, n);
+	for (; of != 0; of &= of - 1) {
+		unsigned k = (unsigned)__builtin_ctz(of);
+		const struct auto_config *conf = &g->a.configs[c];
+		if (conf->safe[k] < n && (conf->open[k] == 0 || conf->open[k] > n)) {
+			uint32_t safe = search(g, c, k, BOUNDARY, n);
+			if (safe < n && auto_fault(&g->a) == 0)
+				g->a.configs[c].open[k] = (uint8_t)(safe + 1);
+		}
+		if (g->a.configs[c].safe[k] >= n)
+			return true;
+	}
+	return false;
+}
+
+bool closed_known(const struct auto_config *c, unsigned of, uint8_t phase, uint32_t n)
+{
+	if (phase != BOUNDARY)
+		return (of & 1u << CLASS_PLAIN) != 0 && c->phase == phase && c->safe_within >= n;
+	for (; of != 0; of &= of - 1)
+		if (c->safe[__builtin_ctz(of)] >= n)
+			return true;
+	return false;
 }

@@ -56,8 +56,12 @@ struct grammar {
 
 /* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
 int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
-/* closed.c: which of the classes `of` c takes every text of, from itself on; fewer on a shortage (auto_fault). */
-unsigned closed_under(struct grammar *g, uint32_t c, unsigned of);
+/* closed.c: does c take every text of at most n bytes of one of the classes `of`? Within a character (phase.h), the
+ * text begins with its remaining bytes. n is at most 255, which is any length. False also on a shortage (auto_fault).
+ */
+bool closed_under(struct grammar *g, uint32_t c, unsigned of, uint8_t phase, uint32_t n);
+/* Is that known without a search? */
+bool closed_known(const struct auto_config *c, unsigned of, uint8_t phase, uint32_t n);
 /* forced.c: as grammar_forced; 0 as well on a shortage, which is the automaton's fault then. */
 size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
 /* Text was accepted; a control token was. */

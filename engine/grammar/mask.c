@@ -11,8 +11,11 @@
 
 #include "base/alloc.h"
 #include "engine/grammar/grammar_priv.h"
+#include "engine/grammar/phase.h"
 
-enum { LARGE = 24 /* nodes of a subtree */ };
+/* Nodes of a subtree: for which it is worth to search whether all its tokens may come, and to look whether that is
+ * known. */
+enum { LARGE = 24, SMALL = 4 };
 
 void masks_clear(struct masks *m)
 {
@@ -40,10 +43,14 @@ static void put(struct masks *m, const struct trie *t, uint32_t from, uint32_t t
 		m->ids[m->n_ids++] = t->ids[from];
 }
 
-/* Whether all tokens of a large enough subtree may come: these are of a class that next is closed under. */
+/* Whether all tokens of a subtree are known to come: they are of a class that next takes all short texts of. */
 static bool takes_all(struct grammar *g, const struct trie_node *n, uint32_t size, uint32_t next)
 {
-	return size >= LARGE && n->below != 0 && closed_under(g, next, n->below) != 0;
+	uint32_t height = n->height < MAX_HEIGHT ? n->height : UINT8_MAX;
+	if (size < SMALL || n->below == 0)
+		return false;
+	return size >= LARGE ? closed_under(g, next, n->below, n->phase, height)
+			     : closed_known(&g->a.configs[next], n->below, n->phase, height);
 }
 
 /* Depth first, with a stack of the subtrees' ends. Tokens of the class (a bit, or none) are left out: config is closed
@@ -163,14 +170,41 @@ static int by_trie(struct grammar *g, uint32_t config, const struct trie *t, con
 	return rc != 0 ? rc : keep(g, config, slice);
 }
 
-/* The one with the most tokens; N_CLASSES: none. */
-static unsigned largest(const struct grammar_vocab *v, unsigned classes)
+/* The class with the most tokens of those whose tokens config takes all of; N_CLASSES: none. */
+static unsigned largest(struct grammar *g, uint32_t config)
 {
+	const struct text_class *of = g->vocab->classes;
 	unsigned best = N_CLASSES;
 	for (unsigned k = 0; k < N_CLASSES; k++)
-		if ((classes >> k & 1) != 0 && (best == N_CLASSES || v->classes[k].n > v->classes[best].n))
+		if ((best == N_CLASSES || of[k].n > of[best].n) &&
+		    closed_under(g, config, 1u << k, BOUNDARY, of[k].longest))
 			best = k;
 	return best;
+}
+
+/* The bound of c's only text, of any characters; RX_UNBOUNDED: it has none such, or a large one. */
+static uint32_t plain_bound(struct automaton *a, uint32_t c)
+{
+	uint32_t most = RX_UNBOUNDED;
+	if (a->configs[c].n != 1 || a->configs[c].may_end)
+		return RX_UNBOUNDED;
+	rx of = a->dfa.states[a->items[a->configs[c].from].term].of;
+	return rx_is_plain_bound(a->dfa.pool, of, &most) && most <= MAX_PLAIN ? most : RX_UNBOUNDED;
+}
+
+/* All plain tokens are decided by their number of characters. */
+static int by_length(struct grammar *g, uint32_t config, uint32_t most)
+{
+	const struct grammar_vocab *v = g->vocab;
+	const uint32_t *slice = NULL;
+	uint32_t from = 0;
+	for (int i = N_SLICES - 1; i >= 0 && v->slices[i].max_chars <= most; i--) {
+		slice = v->slices[i].mask;
+		from = v->slices[i].max_chars + 1;
+	}
+	for (uint32_t i = v->plain.from[from]; i < v->plain.from[most + 1]; i++)
+		g->masks.ids[g->masks.n_ids++] = v->plain.ids[i];
+	return by_trie(g, config, &v->slices[0].rest, slice, 0);
 }
 
 static int make(struct grammar *g, uint32_t config)
@@ -180,10 +214,13 @@ static int make(struct grammar *g, uint32_t config)
 		return SL_ENOMEM;
 	uint32_t cover = cover_of(&g->a, config);
 	g->masks.n_ids = 0;
+	uint32_t bound = plain_bound(&g->a, config);
+	if (bound != RX_UNBOUNDED)
+		return by_length(g, config, bound);
 	for (int i = 0; i < N_SLICES; i++)
 		if (cover >= v->slices[i].max_chars)
 			return by_trie(g, config, &v->slices[i].rest, v->slices[i].mask, 0);
-	unsigned class = largest(v, closed_under(g, config, 0xFF));
+	unsigned class = largest(g, config);
 	if (class == CLASS_PLAIN)
 		return by_trie(g, config, &v->slices[0].rest, v->slices[0].mask, 0);
 	return class == N_CLASSES ? by_trie(g, config, &v->all, NULL, 0)

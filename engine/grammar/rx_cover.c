@@ -7,6 +7,8 @@
  */
 #include "engine/grammar/rx_priv.h"
 
+#include <string.h>
+
 enum { MAX_DEPTH = 300 };
 
 static bool takes_tail(struct rx_pool *p, rx a, unsigned from, unsigned to, int more)
@@ -132,4 +134,26 @@ uint32_t rx_cover(struct rx_pool *p, rx a)
 		return most;
 	default: return 0;
 	}
+}
+
+static bool is_plain_set(const struct rx_pool *p, const struct rx_node *n)
+{
+	uint64_t bits[4];
+	memcpy(bits, rx_kids(p, n), sizeof(bits));
+	bits[0] &= ~(((uint64_t)1 << ' ') - 1) & ~((uint64_t)1 << '"');
+	bits[1] &= ~((uint64_t)1 << ('\\' - 64)) & ~((uint64_t)1 << 63);
+	return (bits[0] | bits[1] | bits[2] | bits[3]) != 0;
+}
+
+bool rx_is_plain_bound(struct rx_pool *p, rx a, uint32_t *most)
+{
+	struct rx_node n = *rx_at(p, a);
+	uint32_t least;
+	if (n.op != OP_CAT || rx_at(p, n.a)->op != OP_JSON || rx_at(p, n.a)->kind != JSON_START)
+		return false;
+	const struct rx_node *after = rx_at(p, rx_at(p, n.b)->op == OP_CAT ? rx_at(p, n.b)->a : n.b);
+	rx text = rx_at(p, n.a)->a;
+	if (after->op != OP_SET || is_plain_set(p, after) || rx_at(p, text)->op == OP_CAT)
+		return false;
+	return rx_any_of_length(p, text, &least, most);
 }

@@ -233,13 +233,15 @@ bool dfa_expand(struct rx_dfa *d, uint32_t s)
 		uint32_t t = d->states[s].next[b];
 		if (t == DFA_DEAD)
 			continue;
-		if (dfa_is_live(d, t))
+		bool live = dfa_is_live(d, t);
+		/* Undecided: the transition stays for the next attempt. */
+		if (d->pool->fault != 0)
+			return false;
+		if (live)
 			set_add(&alive, b);
 		else
 			d->states[s].next[b] = DFA_DEAD;
 	}
-	if (d->pool->fault != 0)
-		return false;
 	d->states[s].alive = alive;
 	d->states[s].pruned = true;
 	return true;

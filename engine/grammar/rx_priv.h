@@ -148,6 +148,8 @@ bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most);
 enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n);
 /* How many plain characters a certainly accepts; RX_UNBOUNDED: any number. */
 uint32_t rx_cover(struct rx_pool *p, rx a);
+/* Does a take exactly the plain texts of at most *most characters, and more only after another byte? */
+bool rx_is_plain_bound(struct rx_pool *p, rx a, uint32_t *most);
 /* Is a known to exclude finitely many strings only? */
 bool rx_is_cofinite(struct rx_pool *p, rx a);
 /* a, with unlimited counters at its head in place of those that n bytes cannot exhaust: for n bytes, both accept the

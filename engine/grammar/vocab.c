@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
+#include "engine/grammar/phase.h"
 #include "engine/token/tokenizer.h"
 
 struct word {
@@ -152,21 +153,30 @@ static uint8_t classes_of(const struct text_class *classes, uint8_t byte)
 	return (uint8_t)in;
 }
 
-/* Marks what the nodes on a word's path have after them: of each suffix, whether it is of the classes. */
+static void mark_node(struct trie_node *n, uint8_t below, uint8_t phase, uint32_t height)
+{
+	n->below &= below;
+	n->phase = (phase == NO_PHASE ? 0u : phase) & (N_PHASES - 1u);
+	if (n->height < height)
+		n->height = (height < MAX_HEIGHT ? height : MAX_HEIGHT) & MAX_HEIGHT;
+}
+
+/* Marks what the nodes on a word's path have after them: of each suffix, whether it is of the classes. A suffix may
+ * begin and end within a character. phase: room for one more than the depth. */
 static void mark_path(const struct grammar_vocab *v, struct trie *t, const struct word *w, const uint32_t *path,
-		      uint8_t *suffix)
+		      uint8_t *phase)
 {
 	const uint8_t *at = (const uint8_t *)w->at;
-	unsigned ascii = 0xFF;
-	suffix[w->n] = 0xFF;
-	for (uint32_t d = w->n; d-- > 0;) {
-		uint32_t cp;
-		int n = utf8_decode(at + d, w->n - d, &cp);
-		bool plain = n > 0 && is_plain(cp) && (suffix[d + (uint32_t)n] & 1 << CLASS_PLAIN) != 0;
-		ascii &= classes_of(v->classes, at[d]);
-		suffix[d] = (uint8_t)((ascii & ~(1u << CLASS_PLAIN)) | (unsigned)plain << CLASS_PLAIN);
-		if (d > 0)
-			t->nodes[path[d - 1]].below &= suffix[d];
+	unsigned ascii = 0xFF & ~(1u << CLASS_PLAIN);
+	phase[0] = BOUNDARY;
+	for (uint32_t d = 0; d < w->n; d++)
+		phase[d + 1] = phase_next(phase[d], at[d]);
+	bool plain = phase[w->n] != NO_PHASE;
+	for (uint32_t d = w->n; d > 0; d--) {
+		mark_node(&t->nodes[path[d - 1]], (uint8_t)(ascii | (unsigned)plain << CLASS_PLAIN), phase[d],
+			  w->n - d);
+		ascii &= classes_of(v->classes, at[d - 1]);
+		plain = plain && (at[d - 1] >= 0x80 || is_plain(at[d - 1]));
 	}
 }
 
@@ -179,7 +189,7 @@ static uint8_t above_of(const struct grammar_vocab *v, const struct word *w, uin
 }
 
 static void write_nodes(const struct grammar_vocab *v, struct trie *t, const struct word *words, size_t n,
-			uint32_t *path, uint8_t *suffix)
+			uint32_t *path, uint8_t *phase)
 {
 	uint32_t at = 0, depth = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -193,7 +203,7 @@ static void write_nodes(const struct grammar_vocab *v, struct trie *t, const str
 							  .byte = (uint8_t)words[i].at[depth]};
 			path[depth++] = at++;
 		}
-		mark_path(v, t, &words[i], path, suffix);
+		mark_path(v, t, &words[i], path, phase);
 		t->ids[i] = words[i].id;
 	}
 	while (depth > 0)
@@ -209,14 +219,14 @@ static int build(const struct grammar_vocab *v, struct trie *t, const struct wor
 	t->nodes = sl_zalloc_n(nodes + 1, sizeof(*t->nodes));
 	t->ids = sl_zalloc_n(n + 1, sizeof(*t->ids));
 	uint32_t *path = sl_zalloc_n((size_t)t->depth + 1, sizeof(*path));
-	uint8_t *suffix = sl_zalloc((size_t)t->depth + 1);
-	bool ok = t->nodes != NULL && t->ids != NULL && path != NULL && suffix != NULL;
+	uint8_t *phase = sl_zalloc((size_t)t->depth + 1);
+	bool ok = t->nodes != NULL && t->ids != NULL && path != NULL && phase != NULL;
 	if (ok)
-		write_nodes(v, t, words, n, path, suffix);
+		write_nodes(v, t, words, n, path, phase);
 	t->n_nodes = (uint32_t)nodes;
 	t->n_ids = (uint32_t)n;
 	sl_free(path);
-	sl_free(suffix);
+	sl_free(phase);
 	return ok ? 0 : SL_ENOMEM;
 }
 
@@ -258,6 +268,26 @@ static int slices_build(struct grammar_vocab *v, const struct word *words, size_
 	return rc;
 }
 
+/* A counting sort. */
+static int plain_build(struct grammar_vocab *v, const struct word *words, size_t n)
+{
+	struct plain_tokens *p = &v->plain;
+	p->ids = sl_zalloc_n(n + 1, sizeof(*p->ids));
+	if (p->ids == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (words[i].chars <= MAX_PLAIN)
+			p->from[words[i].chars + 1]++;
+	for (uint32_t k = 1; k <= MAX_PLAIN + 1; k++)
+		p->from[k] += p->from[k - 1];
+	uint32_t next[MAX_PLAIN + 2];
+	memcpy(next, p->from, sizeof(next));
+	for (size_t i = 0; i < n; i++)
+		if (words[i].chars <= MAX_PLAIN)
+			p->ids[next[words[i].chars]++] = words[i].id;
+	return 0;
+}
+
 static int classes_build(struct grammar_vocab *v, const struct word *words, size_t n)
 {
 	for (unsigned k = 0; k < N_CLASSES; k++) {
@@ -273,6 +303,8 @@ static int classes_build(struct grammar_vocab *v, const struct word *words, size
 			if ((in >> k & 1) != 0) {
 				v->classes[k].mask[id / 32] |= (uint32_t)1 << (id % 32);
 				v->classes[k].n++;
+				if (v->classes[k].longest < words[i].n)
+					v->classes[k].longest = words[i].n;
 			}
 	}
 	return 0;
@@ -329,6 +361,8 @@ int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out)
 		if (rc == 0)
 			rc = slices_build(v, words, n, words + most);
 		if (rc == 0)
+			rc = plain_build(v, words, n);
+		if (rc == 0)
 			rc = classes_build(v, words, n);
 		if (rc == 0)
 			rc = longs_build(v, words, n);
@@ -356,6 +390,7 @@ void grammar_vocab_unref(struct grammar_vocab *v)
 	trie_dispose(&v->all);
 	sl_free(v->pairs);
 	sl_free(v->marks);
+	sl_free(v->plain.ids);
 	for (int i = 0; i < N_CLASSES; i++)
 		sl_free(v->classes[i].mask);
 	for (int i = 0; i < N_LONG; i++)

@@ -6,6 +6,7 @@
 #ifndef ENGINE_GRAMMAR_VOCAB_H
 #define ENGINE_GRAMMAR_VOCAB_H
 
+#include "engine/grammar/automaton.h"
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/rx_priv.h"
 
@@ -15,7 +16,10 @@ struct trie_node {
 	/* Classes (a bit each) whose texts are: all that comes before and here; all that may come after. */
 	uint8_t above, below;
 	uint8_t byte;
+	/* Bytes that may come after (MAX_HEIGHT: so many or more), and where in a character it ends (phase.h). */
+	uint8_t height : 5, phase : 3;
 };
+enum { MAX_HEIGHT = 31 };
 
 struct trie {
 	struct trie_node *nodes; /* with a sentinel at the end */
@@ -43,10 +47,18 @@ enum { N_LONG = 4 };
  * takes all these without a look. Class CLASS_PLAIN is all plain characters; the others are of ASCII. */
 struct text_class {
 	struct rx_set bytes;
-	uint32_t n;
+	uint32_t n, longest; /* tokens; bytes of the longest one */
 	uint32_t *mask;
 };
-enum { CLASS_PLAIN, N_CLASSES = 8 };
+enum { CLASS_PLAIN, N_CLASSES = AUTO_CLASSES };
+
+/* Plain tokens by their numbers of characters: those of n have the indices from[n] to from[n + 1], of from[0] to
+ * from[MAX_PLAIN + 1]. Longer ones are not listed. */
+enum { MAX_PLAIN = 128 };
+struct plain_tokens {
+	uint32_t from[MAX_PLAIN + 2];
+	int32_t *ids;
+};
 
 struct grammar_vocab {
 	const struct tokenizer *tok;
@@ -58,6 +70,7 @@ struct grammar_vocab {
 	struct long_tokens longs[N_LONG]; /* by falling bytes */
 	struct text_class classes[N_CLASSES];
 	char *marks; /* the texts of control tokens as words */
+	struct plain_tokens plain;
 };
 
 /* A control token is the word VOCAB_MARK, its text, VOCAB_MARK. The byte occurs in no UTF-8, so a grammar may require
