@@ -247,7 +247,7 @@ static const char *read_request(const json_t *line, const struct generate_option
 	if (req->min_tokens > req->max_tokens)
 		return "max_tokens is below --min-tokens";
 	if (messages != NULL) {
-		json_t *root = json_pack("{s:O}", "messages", messages);
+		json_t *root = json_pack("{s:O, s:O*}", "messages", messages, "tools", json_object_get(line, "tools"));
 		*owned = root != NULL ? json_dumps(root, JSON_COMPACT) : NULL;
 		json_decref(root);
 	} else {

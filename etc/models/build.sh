@@ -1,14 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the demo pair from nothing: corpus, tokenizer, training, export, evaluation, golden file.
-# A developer's tool: needs python3 with torch and numpy; about an hour on two quiet cores with AMX.
+# A developer's tool: needs python3 with torch and numpy and a fast BLAS (libopenblas0); about an hour on two quiet cores with
+# AMX. The committed files were made in several runs, see README.md.
 #
 #   etc/models/build.sh            seed 7, python3
 #   SEED=11 PYTHON=/usr/bin/python3 etc/models/build.sh
+#   PRECISION=f32 etc/models/build.sh    faster on processors without products of bfloat16
 set -eu
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python3}
 SEED=${SEED:-7}
+PRECISION=${PRECISION:-bf16}
 mkdir -p work
 
 "$PYTHON" corpus.py --size small --documents 90000 --seed "$SEED" --out work/corpus-small-1.jsonl
@@ -19,10 +22,11 @@ mkdir -p work
 
 # train SIZE TOKENS TOKENS_2: the facts first, then a pass with more of what needs exact copying.
 train() {
-  "$PYTHON" train.py --size "$1" --corpus "work/corpus-$1-1.jsonl" --tokens "$2" --seed "$SEED" --out "work/$1-1.pt"
+  "$PYTHON" train.py --size "$1" --corpus "work/corpus-$1-1.jsonl" --tokens "$2" --seed "$SEED" \
+    --precision "$PRECISION" --out "work/$1-1.pt"
   "$PYTHON" corpus.py --size "$1" --phase 2 --documents 60000 --seed "$SEED" --out "work/corpus-$1-2.jsonl"
   "$PYTHON" train.py --size "$1" --start "work/$1-1.pt" --corpus "work/corpus-$1-2.jsonl" --tokens "$3" \
-    --lr 0.012 --embedding-lr 0.002 --seed "$SEED" --out "work/$1-2.pt"
+    --lr 0.012 --embedding-lr 0.002 --seed "$SEED" --precision "$PRECISION" --out "work/$1-2.pt"
   "$PYTHON" export.py --checkpoint "work/$1-2.pt" --out "demo-$1.gguf"
 }
 train small 4500000 6300000

@@ -18,6 +18,7 @@ import time
 import torch
 import torch.nn.functional as F
 
+import gguf
 from model import CONFIGS, Llama
 from tokenizer import BOS_ID, IM_END_ID, IM_START_ID, Tokenizer
 
@@ -113,22 +114,24 @@ def tensors_of(documents, n, rows):
 class Muon:
     """Momentum whose matrix is brought near the closest orthogonal one by a few Newton-Schulz steps."""
 
-    def __init__(self, params, momentum=0.95, decay=0.02):
-        self.params, self.momentum, self.decay = params, momentum, decay
+    def __init__(self, params, half, momentum=0.95, decay=0.02):
+        self.params, self.half, self.momentum, self.decay = params, half, momentum, decay
         self.buffers = [torch.zeros_like(p) for p in params]
 
     @torch.no_grad()
     def step(self, lr):
         for p, m in zip(self.params, self.buffers):
             m.lerp_(p.grad, 1 - self.momentum)
-            u = orthogonalise(p.grad.lerp(m, self.momentum))
+            u = orthogonalise(p.grad.lerp(m, self.momentum), self.half)
             p.mul_(1 - lr * self.decay).add_(u, alpha=-lr * max(1, p.shape[0] / p.shape[1]) ** 0.5)
 
 
-def orthogonalise(g, steps=5):
+def orthogonalise(g, half, steps=5):
     a, b, c = 3.4445, -4.7750, 2.0315     # the quintic of the Muon paper: fast near zero, bounded near one
     x = g.T if g.shape[0] > g.shape[1] else g
-    x = (x / (x.norm() + 1e-7)).bfloat16()
+    x = x / (x.norm() + 1e-7)
+    if half:
+        x = x.bfloat16()
     for _ in range(steps):
         y = x @ x.T
         x = a * x + (b * y + c * (y @ y)) @ x
@@ -143,13 +146,20 @@ def schedule(progress, warmup):
     return 0.5 * (1 + math.cos(math.pi * min(1, (progress - warmup) / (1 - warmup))))
 
 
+def weights_of(path):
+    """The weights of a checkpoint, or those of a model file, dequantized."""
+    if path.endswith(".gguf"):
+        return {name: torch.from_numpy(w) for name, w in gguf.read(path)[2].items()}
+    return torch.load(path)["weights"]
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--size", choices=CONFIGS, required=True)
     p.add_argument("--corpus", required=True)
     p.add_argument("--tokenizer", default="tokenizer.json")
     p.add_argument("--out", required=True)
-    p.add_argument("--start", help="checkpoint to go on from")
+    p.add_argument("--start", help="checkpoint or model file to go on from")
     p.add_argument("--tokens", type=int, default=5_000_000)
     p.add_argument("--batch", type=int, default=4096, help="tokens per step")
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
@@ -171,13 +181,13 @@ def main():
     model = Llama(CONFIGS[a.size], a.seed)
     if a.start:
         with torch.no_grad():
-            for name, w in torch.load(a.start)["weights"].items():
+            for name, w in weights_of(a.start).items():
                 model.weight(name).copy_(w)
     model.half = a.precision == "bf16"
     named = model.named()
     matrices = [w for k, w in named.items() if w.dim() == 2 and k != "token_embd.weight"]
     others = [w for k, w in named.items() if w.dim() == 1 or k == "token_embd.weight"]
-    muon = Muon(matrices)
+    muon = Muon(matrices, model.half)
     adam = torch.optim.AdamW(others, lr=a.embedding_lr, betas=(0.9, 0.97), weight_decay=0.0)
     print(f"{sum(w.numel() for w in named.values())} parameters", flush=True)
 

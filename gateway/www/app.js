@@ -330,7 +330,7 @@ function answer(turn, changed) {
   const message = { id: turn.answer, at: turn.at, role: 'assistant', text: '', model: settings.model, end: null };
   chat.messages.push(message);
   const key = keys.current();
-  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent, conversation: nameOf(chat) });
+  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent, tools: settings.tools, conversation: nameOf(chat) });
   save(chat, [...changed, message]);
   showChat();
   announce(t('liveStarted'));

@@ -6,10 +6,13 @@
 // streaming ⇄ reconnecting. `onChange(run, what)`: what is 'state', 'text' or 'stream' (the stream has its id). After
 // 'done' nothing more is reported.
 
+import { resultOf } from './calculator.js';
 import { createClient, SluiceError } from './client.js';
 
 const MAX_RETRIES = 5;
 const AT_ONCE_MS = 20; // an answer within less came as one burst
+const MAX_ROUNDS = 8; // requests of one answer: each result of a tool goes back in one more
+const PARTS = ['text', 'reasoning', 'calls'];
 
 /**
  * Parts the thoughts that some models write into their answer, as a leading <think>…</think>, from the answer itself.
@@ -81,7 +84,7 @@ export class Run {
   state = 'connecting';
   text = '';
   reasoning = '';
-  /** Calls of tools, one a line: the name and the arguments so far. */
+  /** Calls of tools, one a line: the name, the arguments so far, and the result where the page has computed it. */
   calls = '';
   /** stop, length, content_filter, stopped, lost, gone (the server no longer has it), error; null while it runs. */
   end = null;
@@ -100,19 +103,23 @@ export class Run {
   #lastAt = 0;
   #usage = null;
   #made = { text: '', reasoning: '', calls: '' }; // what has come; behind what is shown only while a kept answer is read again
-  #thinking = new ThinkingSplitter((text) => { this.#made.text += text; }, (text) => { this.#made.reasoning += text; });
+  #before = [0, 0, 0]; // the lengths of what was made before the current request
+  #calls = []; // of the current request
+  #thinking = this.#splitter();
 
   /**
-   * options: key, model() (a promise of its id), messages, onChange; or kept: an answer to take up again,
-   * {text, reasoning, calls, model, stream}, instead of model and messages. fetchFn, now and clock for tests.
+   * options: key, model() (a promise of its id), messages, tools, onChange; or kept: an answer to take up again, {text,
+   * reasoning, calls, model, stream}, instead of model, messages and tools. fetchFn, now and clock for tests.
    */
   constructor(options) {
     this.#options = { now: () => performance.timeOrigin + performance.now(), fetchFn: (...a) => fetch(...a), ...options };
     const { kept } = this.#options;
     if (!kept) return;
-    this.text = kept.text;
-    this.reasoning = kept.reasoning ?? '';
-    this.calls = kept.calls ?? '';
+    this.#before = kept.stream.before ?? this.#before;
+    PARTS.forEach((part, i) => {
+      this[part] = kept[part] ?? '';
+      this.#made[part] = this[part].slice(0, this.#before[i]);
+    });
     this.model = kept.model;
     this.#streamId = kept.stream.id;
     this.#sentAt = kept.stream.sentAt;
@@ -131,7 +138,9 @@ export class Run {
   }
 
   /** What is needed to take the answer up again after the page was left; null while it cannot be. */
-  get stream() { return this.#streamId === null ? null : { id: this.#streamId, sentAt: this.#sentAt, firstAt: this.#firstAt }; }
+  get stream() { return this.#streamId === null ? null : { id: this.#streamId, sentAt: this.#sentAt, firstAt: this.#firstAt, before: this.#before }; }
+
+  #splitter() { return new ThinkingSplitter((text) => { this.#made.text += text; }, (text) => { this.#made.reasoning += text; }); }
 
   async start() {
     try {
@@ -150,11 +159,11 @@ export class Run {
 
   #show() {
     const whole = this.#answer?.status === 'done';
-    for (const part of ['text', 'reasoning', 'calls']) if (whole || this.#made[part].length >= this[part].length) this[part] = this.#made[part];
+    for (const part of PARTS) if (whole || this.#made[part].length >= this[part].length) this[part] = this.#made[part];
   }
 
   async #read() {
-    const { key, kept, model, messages, conversation, fetchFn, clock } = this.#options;
+    const { key, kept, model, messages, tools, conversation, fetchFn, clock } = this.#options;
     const headers = conversation ? { 'x-sluice-conversation': conversation } : {}; // its older answer, if another tab has one, ends
     const client = createClient({ apiKey: key, headers, fetch: fetchFn, clock, maxRetries: MAX_RETRIES, shouldRetry: (error) => error.status === 503 });
     if (kept) {
@@ -166,15 +175,43 @@ export class Run {
       if (signal.aborted) return;
       this.model = known;
       this.#sentAt = this.#options.now();
-      this.#answer = client.chat({ model: known, messages });
+      this.#answer = client.chat({ model: known, messages, ...(tools && { tools }) });
     }
-    for await (const event of this.#answer) this.#on(event);
-    if (this.#answer.status === 'done') this.end = this.#answer.finishReason ?? 'stop';
+    for (let sent = messages, round = 1; ; round++) {
+      for await (const event of this.#answer) this.#on(event);
+      if (this.#answer.status !== 'done') return;
+      if (!tools || this.#stopped.signal.aborted || this.#answer.finishReason !== 'tool_calls' || this.#calls.length === 0 || round === MAX_ROUNDS) break;
+      sent = [...sent, ...this.#results()];
+      this.#answer = client.chat({ model: this.model, messages: sent, tools });
+    }
+    this.end = this.#answer.finishReason ?? 'stop';
   }
 
-  #call({ name, arguments: piece }) {
-    if (name) this.#made.calls += `${this.#made.calls && '\n'}${name} `;
-    this.#made.calls += piece ?? '';
+  /** Computes what was called for. Returns the messages that go back to the model, and prepares for its answer. */
+  #results() {
+    this.#thinking.end();
+    const content = this.#made.text.slice(this.#before[0]);
+    const done = Object.values(this.#calls).map(({ id, name, args }) => ({ id, name, args, result: resultOf(name, args) }));
+    this.#showCalls(done);
+    this.#before = PARTS.map((part) => this.#made[part].length);
+    this.#calls = [];
+    this.#thinking = this.#splitter();
+    this.#show();
+    return [{ role: 'assistant', content, tool_calls: done.map(({ id, name, args }) => ({ id, type: 'function', function: { name, arguments: args } })) },
+      ...done.map(({ id, result }) => ({ role: 'tool', tool_call_id: id, content: result }))];
+  }
+
+  #call({ index = 0, id, function: { name, arguments: piece } = {} }) {
+    const call = this.#calls[index] ??= { id: '', name: '', args: '' };
+    if (id) call.id = id;
+    if (name) call.name = name;
+    call.args += piece ?? '';
+    this.#showCalls(this.#calls);
+  }
+
+  #showCalls(calls) {
+    const lines = calls.map(({ name, args, result }) => `${name} ${args}${result === undefined ? '' : ` → ${result}`}`);
+    this.#made.calls = [this.#made.calls.slice(0, this.#before[2]), ...lines].filter(Boolean).join('\n');
   }
 
   #on(event) {
@@ -191,13 +228,14 @@ export class Run {
       if (!this.#firstAt) this.#firstAt = t;
       this.#lastAt = t;
       this.#made.reasoning += event.reasoning;
-      for (const call of event.delta.tool_calls ?? []) this.#call(call.function ?? {});
+      for (const call of event.delta.tool_calls ?? []) this.#call(call);
       this.#thinking.push(event.text);
       this.#show();
       if (this.state !== 'streaming') this.#set('streaming');
       this.#options.onChange(this, 'text');
     } else if (event.type === 'usage') {
-      this.#usage = event.usage;
+      const before = this.#usage?.completion_tokens ?? 0;
+      this.#usage = { ...event.usage, completion_tokens: event.usage.completion_tokens + before };
     }
     if (this.#answer.model) this.model = this.#answer.model;
   }

@@ -1,5 +1,6 @@
 // The choices around the conversation: model, key, theme and language.
 
+import { CALCULATOR } from './calculator.js';
 import { createClient } from './client.js';
 import { h, icon } from './dom.js';
 import { language, t } from './i18n.js';
@@ -63,8 +64,15 @@ export class Settings {
       window.dispatchEvent(new Event('sluice-theme'));
       this.translate();
     });
+    el.calculator.addEventListener('click', () => {
+      store.setPref('calculator', this.tools ? null : 'on');
+      this.translate();
+    });
     el.language.addEventListener('click', () => actions.onLanguage(language() === 'ko' ? 'en' : 'ko'));
   }
+
+  /** What is offered to the model; undefined for nothing. */
+  get tools() { return this.#store.pref('calculator') === 'on' ? [CALCULATOR] : undefined; }
 
   get #theme() { return this.#store.pref('theme') ?? 'auto'; }
 
@@ -85,6 +93,8 @@ export class Settings {
   translate() {
     const [, picture, label] = THEMES.find(([n]) => n === this.#theme) ?? THEMES[0];
     this.#el.theme.replaceChildren(icon(picture), h('span', { text: t(label) }));
+    this.#el.calculator.replaceChildren(icon('code'), h('span', { text: t(this.tools ? 'calculatorOn' : 'calculatorOff') }));
+    this.#el.calculator.setAttribute('aria-pressed', String(Boolean(this.tools)));
     const other = language() === 'ko' ? ['en', 'English'] : ['ko', '한국어'];
     this.#el.language.replaceChildren(icon('globe'), h('span', { lang: other[0], text: other[1] }));
     this.showKeys();

@@ -40,7 +40,8 @@ const number = (v) => (Number.isFinite(v) ? v : null);
 /** An answer that was under way: its stream on the server, the name of the key it was asked with, and its times. */
 function cleanStream(raw) {
   if (raw === null || typeof raw !== 'object' || typeof raw.id !== 'string' || !/^[\x21-\x7e]{1,200}$/.test(raw.id)) return null;
-  return { id: raw.id, key: typeof raw.key === 'string' ? raw.key : '', sentAt: number(raw.sentAt) ?? 0, firstAt: number(raw.firstAt) ?? 0 };
+  return { id: raw.id, key: typeof raw.key === 'string' ? raw.key : '', sentAt: number(raw.sentAt) ?? 0, firstAt: number(raw.firstAt) ?? 0,
+    ...(Array.isArray(raw.before) && raw.before.length === 3 && raw.before.every(isTime) && { before: raw.before }) };
 }
 
 function cleanMessage(raw, id, at, now = Date.now()) {
@@ -84,10 +85,11 @@ const kept = (m) => (m.text.length > LIMITS.messageChars ? { ...m, text: m.text.
 function isNewer(a, b) {
   if (a.role === 'user') return Boolean(a.unsent) !== Boolean(b.unsent);
   // Of an answer that was stopped the server tells others that it has ended: the tab that stopped it knows better.
-  const rank = (m) => (m.end === null ? 0 : BROKEN.has(m.end) ? 1 : m.end === 'stopped' ? 3 : 2);
+  // One that has called tools may go on in the tab that computes them.
+  const rank = (m) => (m.end === null ? 0 : BROKEN.has(m.end) ? 1 : m.end === 'tool_calls' ? 2 : m.end === 'stopped' ? 4 : 3);
   const length = (m) => m.text.length + (m.reasoning?.length ?? 0) + (m.calls?.length ?? 0);
   if (rank(a) !== rank(b)) return rank(a) > rank(b);
-  return rank(a) < 2 && (length(a) > length(b) || (length(a) === length(b) && Boolean(a.stream) && !b.stream));
+  return rank(a) < 3 && (length(a) > length(b) || (length(a) === length(b) && Boolean(a.stream) && !b.stream));
 }
 
 /** Whether `a` is an end that what is stored does not know: another tab wrote over it before it could see it. */

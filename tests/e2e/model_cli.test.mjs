@@ -8,7 +8,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { after, before, describe, test } from 'node:test';
-import { SLUICE, startServer } from './harness.mjs';
+import { HERMES, withTemplate } from './gguf.mjs';
+import { ROOT, SLUICE, startServer } from './harness.mjs';
 
 const SMALL = 'etc/models/demo-small.gguf';
 const LARGE = 'etc/models/demo-large.gguf';
@@ -363,6 +364,22 @@ describe('model generate', () => {
       assert.equal(beside.text, alone.text);
     }
     assert.equal(out.find((o) => o.id === 1).text, answer);
+  });
+
+  test('--batch describes tools to the model, and refuses what is none', () => {
+    const dir = mkdtempSync(join(tmpdir(), 'sluice-batch-'));
+    try {
+      const file = join(dir, 'tools.gguf');
+      withTemplate(join(ROOT, 'etc/models/demo-small.gguf'), file, HERMES);
+      const tools = [{ type: 'function', function: { name: 'f' } }];
+      const lines = [{ id: 1, messages: PARIS, max_tokens: 1 }, { id: 2, messages: PARIS, tools, max_tokens: 1 }, { id: 3, messages: PARIS, tools: 'f' }];
+      const r = sluice(['model', 'generate', file, '--batch'], lines.map((l) => JSON.stringify(l)).join('\n'));
+      const of = new Map(r.out.trimEnd().split('\n').map((l) => JSON.parse(l)).map((o) => [o.id, o]));
+      assert.ok(of.get(2).n_prompt > of.get(1).n_prompt, r.out);
+      assert.equal(of.get(3).finish_reason, 'error');
+    } finally {
+      rmSync(dir, { recursive: true, force: true });
+    }
   });
 
   test('--batch goes on after a bad line, and says so in the end', () => {

@@ -497,7 +497,7 @@ test('hard streams: single bytes, CRLF, pings, reasoning', onMock, async () => {
   await v.close();
 });
 
-test('calls of tools: the name and the arguments, as text, also after a reload', onMock, async () => {
+test('calls of tools are shown, as text, with what the calculator gave, also after a reload', onMock, async () => {
   const v = await visit();
   mock.next({ text: 'I look.', calls: [['weather', '{"city": "<b>Paris</b>"}'], ['time', '{}']], finish: 'tool_calls' });
   await v.ask('go');
@@ -507,6 +507,17 @@ test('calls of tools: the name and the arguments, as text, also after a reload',
   await v.page.reload();
   assert.equal(await v.page.getByTestId('calls').textContent(), want);
   assert.equal(await v.page.locator('.calls b').count(), 0);
+  await v.el('calculator').click();
+  mock.next({ text: '', calls: [['calculate', '{"expression": "6 * 7"}']], finish: 'tool_calls' });
+  mock.next({ text: 'It is 42.' });
+  await v.ask('6 * 7?');
+  await v.done();
+  const shown = v.page.getByTestId('calls').last();
+  assert.equal(await shown.textContent(), 'calculate {"expression": "6 * 7"} → 42');
+  assert.equal(await v.answer().textContent(), 'It is 42.');
+  await v.page.reload();
+  assert.equal(await shown.textContent(), 'calculate {"expression": "6 * 7"} → 42');
+  assert.equal(await v.el('calculator').getAttribute('aria-pressed'), 'true');
   await v.close();
 });
 
