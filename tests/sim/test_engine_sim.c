@@ -157,7 +157,8 @@ static void several_choices(void **state)
 	}
 }
 
-/* Two choices of one request whose pages do not fit at once: one yields to the other, and both are what they would be. */
+/* Two choices of one request whose pages do not fit at once: one yields to the other, and both are what they would be.
+ */
 static void choices_yield_to_each_other(void **state)
 {
 	(void)state;
@@ -626,13 +627,20 @@ static void queue_is_bounded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(same_together_as_alone), cmocka_unit_test(credit_is_exact),
-	    cmocka_unit_test(several_choices),        cmocka_unit_test(reasons_for_a_miss),
-	    cmocka_unit_test(drawn_on_the_device),    cmocka_unit_test(stop_strings),
-	    cmocka_unit_test(ends_and_minimum),       cmocka_unit_test(biases_and_logprobs),
-	    cmocka_unit_test(prompt_logprobs),        cmocka_unit_test(statistics_of_prefixes),
-	    cmocka_unit_test(limits_of_context),      cmocka_unit_test(chats),
-	    cmocka_unit_test(deadlines_and_pace),     cmocka_unit_test(queue_is_bounded),
+	    cmocka_unit_test(same_together_as_alone),
+	    cmocka_unit_test(credit_is_exact),
+	    cmocka_unit_test(several_choices),
+	    cmocka_unit_test(reasons_for_a_miss),
+	    cmocka_unit_test(drawn_on_the_device),
+	    cmocka_unit_test(stop_strings),
+	    cmocka_unit_test(ends_and_minimum),
+	    cmocka_unit_test(biases_and_logprobs),
+	    cmocka_unit_test(prompt_logprobs),
+	    cmocka_unit_test(statistics_of_prefixes),
+	    cmocka_unit_test(limits_of_context),
+	    cmocka_unit_test(chats),
+	    cmocka_unit_test(deadlines_and_pace),
+	    cmocka_unit_test(queue_is_bounded),
 	    cmocka_unit_test(choices_yield_to_each_other),
 	};
 	/* Again with drafts; the others count steps. */
