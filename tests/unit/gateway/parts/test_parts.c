@@ -105,9 +105,9 @@ static void test_reasons(void **state)
 							  .starts_in_reasoning = true},
 				      &log);
 	assert_true(parts_reasons(p));
-	assert_int_equal(feed(p, "hm</thi"), 0);
+	assert_int_equal(feed(p, "hm</th"), 0);
 	assert_true(parts_reasons(p));
-	assert_int_equal(feed(p, "nk>"), 0);
+	assert_int_equal(feed(p, "ink>"), 0);
 	assert_false(parts_reasons(p));
 	assert_int_equal(feed(p, "<tool_call>{\"name\": \"no"), 0);
 	assert_false(parts_reasons(p));
