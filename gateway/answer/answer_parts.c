@@ -266,8 +266,7 @@ int answer_parts_feed(struct answer *a, struct answer_run *run, unsigned index, 
 		p->out = out;
 		rc = parts_feed(p->parser, (int32_t)t.id, text, t.n_bytes);
 		rc = rc == PARTS_STOP ? 0 : rc;
-		const struct answer_item *last = last_item(p);
-		p->n_reasoning += last != NULL && last->kind == ANSWER_REASONING && !last->closed;
+		p->n_reasoning += parts_reasons(p->parser);
 		text += t.n_bytes;
 	}
 	return rc == 0 ? flush(p) : rc;

@@ -139,4 +139,6 @@ int parts_finish(struct parts *p)
 	return p->rc;
 }
 
+bool parts_reasons(const struct parts *p) { return p->kind == TEXT_REASONING; }
+
 int parts_calls(const struct parts *p) { return p->n_calls; }

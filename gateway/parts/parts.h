@@ -112,6 +112,9 @@ int parts_feed(struct parts *p, int32_t id, const char *text, size_t n);
 /* The end of the tokens: decides what is held, and ends an open call. Call it once. 0 or a negative code. */
 int parts_finish(struct parts *p);
 
+/* Would text that follows the tokens so far be reasoning? */
+bool parts_reasons(const struct parts *p);
+
 /* The number of calls that have begun. */
 int parts_calls(const struct parts *p);
 

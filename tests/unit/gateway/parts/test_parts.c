@@ -95,6 +95,26 @@ static void test_stops_after_one_call(void **state)
 	close_stream(p, &log);
 }
 
+/* A call that is held until its name is complete is not reasoning. */
+static void test_reasons(void **state)
+{
+	(void)state;
+	struct parts_log log;
+	struct parts *p = open_stream((struct parts_init){.format = PARTS_HERMES,
+							  .reasoning = PARTS_REASONING_THINK,
+							  .starts_in_reasoning = true},
+				      &log);
+	assert_true(parts_reasons(p));
+	assert_int_equal(feed(p, "hm</th"), 0);
+	assert_true(parts_reasons(p));
+	assert_int_equal(feed(p, "ink>"), 0);
+	assert_false(parts_reasons(p));
+	assert_int_equal(feed(p, "<tool_call>{\"name\": \"no"), 0);
+	assert_false(parts_reasons(p));
+	assert_int_equal(parts_finish(p), 0);
+	close_stream(p, &log);
+}
+
 static void test_events_come_early(void **state)
 {
 	(void)state;
@@ -458,6 +478,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_bad_init),
 	    cmocka_unit_test(test_stops_after_one_call),
+	    cmocka_unit_test(test_reasons),
 	    cmocka_unit_test(test_events_come_early),
 	    cmocka_unit_test(test_a_string_argument_streams),
 	    cmocka_unit_test(test_passes_through_without_calls),
