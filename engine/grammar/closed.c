@@ -105,14 +105,18 @@ static void note(struct search *s, unsigned class, uint32_t safe)
 static uint32_t search(struct grammar *g, uint32_t c, unsigned class, uint8_t phase, uint32_t n)
 {
 	struct search s = {.g = g, .config = {c}, .phase = {phase}, .n = 1};
-	uint32_t safe = ENDLESS;
+	uint32_t safe = ENDLESS, all = ENDLESS; /* all: if none of those found is dead */
 	for (; s.at < s.n && safe == ENDLESS; s.at++) {
-		const struct auto_config *conf = &g->a.configs[s.config[s.at]];
-		if (s.level[s.at] >= n)
+		uint32_t level = s.level[s.at];
+		uint32_t known = s.phase[s.at] == BOUNDARY ? g->a.configs[s.config[s.at]].safe[class] : 0;
+		if (level >= n)
 			safe = n;
-		else if ((s.phase[s.at] != BOUNDARY || conf->safe[class] != ENDLESS) && !expand(&s, class))
-			safe = s.level[s.at];
+		else if (known != ENDLESS && level + known >= n)
+			all = n;
+		else if (known != ENDLESS && !expand(&s, class))
+			safe = level;
 	}
+	safe = safe < all ? safe : all;
 	note(&s, class, safe);
 	return safe;
 }

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MEMO_MASK = 1023, MAX_DEPTH = 1000 };
+enum { MEMO_MASK = 2047, MAX_DEPTH = 1000 };
 
 static struct rx_memo *memo_of(struct rx_pool *p, rx a, uint8_t byte)
 {

@@ -201,6 +201,9 @@ static bool decide(struct rx_dfa *d, rx a)
 		if (!dfa_is_live(d, dfa_state(d, p->nodes[a].a)))
 			return false;
 	struct rx_node n = *rx_at(p, a);
+	/* After a whole character, states are few; within one, each has a language of its own to search. */
+	if (n.op == OP_JSON && dfa_is_live(d, dfa_state(d, rx_json_sample(p, a))))
+		return true;
 	if (n.op == OP_JSON)
 		return dfa_is_live(d, dfa_state(d, rx_json_text(p, a)));
 	for (uint32_t i = 0; n.op == OP_OR && i < n.b; i++)

@@ -361,3 +361,32 @@ rx rx_json_text(struct rx_pool *p, rx a)
 	struct rx_node n = *rx_at(p, a);
 	return rx_and(p, n.a, rx_cat(p, rest_of_spelling(p, &n), any_text(p)));
 }
+
+/* ---- one way on ---- */
+
+static rx after_char(struct rx_pool *p, rx a, uint32_t phase)
+{
+	for (; phase != U_DONE && a != RX_NONE; phase = phases[phase].next)
+		a = rx_derive(p, a, phases[phase].from);
+	return rx_json_node(p, a, JSON_START, 0);
+}
+
+/* A letter if the digits so far permit it, since patterns mostly do; otherwise their lowest character. */
+static rx after_hex(struct rx_pool *p, rx a, uint32_t digits, uint32_t value)
+{
+	uint32_t shift = 4 * (4 - digits), from = value << shift;
+	if ((uint32_t)'a' >> shift == value)
+		return derive_char(p, a, 'a');
+	return from < HIGH || from >= AFTER_LOW ? derive_char(p, a, from) : RX_NONE;
+}
+
+rx rx_json_sample(struct rx_pool *p, rx a)
+{
+	struct rx_node n = *rx_at(p, a);
+	switch ((enum json_phase)n.kind) {
+	case JSON_UTF8: return after_char(p, n.a, n.c);
+	case JSON_ESC: return derive_char(p, n.a, 'a');
+	case JSON_HEX: return after_hex(p, n.a, n.c >> 16, n.c & 0xFFFF);
+	default: return RX_NONE;
+	}
+}

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 
-enum { FIRST_NODES = 256, FIRST_WORDS = 512, FIRST_TABLE = 1024, MEMO = 1024, MAX_NODES = 1 << 28, WORDS_OF_WORK = 16 };
+enum { FIRST_NODES = 256, FIRST_WORDS = 512, FIRST_TABLE = 1024, MEMO = 2048, MAX_NODES = 1 << 28, WORDS_OF_WORK = 16 };
 
 int rx_pool_create(size_t max_nodes, struct rx_pool **out)
 {

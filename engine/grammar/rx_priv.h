@@ -161,6 +161,9 @@ rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
 /* The texts that a JSON node's strings decode to; of an unfinished character, its remaining part. Empty if and only if
  * the node is. */
 rx rx_json_text(struct rx_pool *p, rx a);
+/* Within a character: the node after one of those that it may become. RX_NONE: that has no strings, or none is known.
+ */
+rx rx_json_sample(struct rx_pool *p, rx a);
 rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 
 #endif
