@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The mask of a configuration: a slice of the vocabulary, or the tokens of a class of text, that it surely takes, where
- * there is one, and a walk over the trie of all other tokens. Kept once made.
+ * there is one, and a walk over the trie of all other tokens. The walk takes a subtree as a whole if it is known that
+ * all texts as long may come (closed.c). Kept once made.
  *
  * Configurations that differ only in counters which short tokens cannot exhaust share the mask of one with unlimited
  * counters (rx_relax.c). Tokens that might exhaust them are few, and those in the shared mask are followed byte by
