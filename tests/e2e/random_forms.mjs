@@ -213,9 +213,9 @@ async function cascaded(server, judge, plain) {
     const on = i % 4 < 2 ? server : { ...server, keys: { paid: server.keys.free } };
     const { choices: [c], sluice: { cascade } } = await whole(on, judge.cases[i], { model: 'auto', return_token_ids: true });
     judge.form(mode, i, ...saidOf(c));
-    const [first, second] = cascade.parts;
+    const [first] = cascade.parts; // the large model's is missing where it only ended the answer
     judge.count(mode, `${cascade.plan}, ${cascade.reason ?? 'no switch'}`);
-    if (!second) judge.same(mode, i, saidOf(c), saidOf(plain[first.model][i]));
+    if (!cascade.escalated) judge.same(mode, i, saidOf(c), saidOf(plain[first.model][i]));
     else judge.same(mode, i, c.token_ids.slice(0, first.tokens), plain[first.model][i].token_ids.slice(0, first.tokens));
   });
 }
