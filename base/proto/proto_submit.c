@@ -49,18 +49,20 @@ enum { SCALAR_BYTES = 0 SCALARS(BYTES_OF) };
 
 static void put_scalars(uint8_t *to, const struct proto_submit *m)
 {
-#define PUT(field)                                         \
-	proto_copy_scalar(to, &m->field, sizeof m->field); \
-	to += sizeof m->field;
+	size_t at = 0;
+#define PUT(field)                                              \
+	proto_copy_scalar(to + at, &m->field, sizeof m->field); \
+	at += sizeof m->field;
 	SCALARS(PUT)
 #undef PUT
 }
 
 static void get_scalars(const uint8_t *from, struct proto_submit *out)
 {
-#define GET(field)                                               \
-	proto_copy_scalar(&out->field, from, sizeof out->field); \
-	from += sizeof out->field;
+	size_t at = 0;
+#define GET(field)                                                    \
+	proto_copy_scalar(&out->field, from + at, sizeof out->field); \
+	at += sizeof out->field;
 	SCALARS(GET)
 #undef GET
 }

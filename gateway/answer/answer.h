@@ -119,12 +119,12 @@ struct answer_run {
 	struct cascade_run *cascade; /* a reference; NULL: one model answers */
 	bool queued, begun;          /* queued: its prompt is counted; begun: some of it was sent */
 	bool placed, late;           /* it holds places of its key; late: it is yet to be submitted (answer_slots.h) */
+	bool prompt_lost;            /* its prompt's log probabilities did not fit into memory */
+	bool keeps_cached;           /* usage.n_cached is not the generation's: another gateway reported it first */
 	uint32_t n_prompt;           /* tokens, once it is queued */
 	uint64_t count_id;           /* of a late one while it is counted; 0: it is not */
 	uint64_t held_ns;            /* since when a token waits for others; 0: none does */
-	bool prompt_lost;            /* its prompt's log probabilities did not fit into memory */
-	struct sl_buf prompt;        /* those log probabilities, JSON without brackets */
-	bool keeps_cached;           /* usage.n_cached is not the generation's: another gateway reported it first */
+	struct sl_buf prompt;        /* its log probabilities, JSON without brackets */
 	struct sse_usage usage;      /* as far as it is known */
 };
 

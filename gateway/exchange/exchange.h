@@ -52,7 +52,6 @@ struct exchange {
 	struct sl_buf body;               /* of the request, bounded by limits.body_bytes */
 	char id[40];                      /* "req_…" */
 	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
-	int status;                       /* of the answer; 0: none yet */
 	bool body_ended;                  /* the body is complete */
 	bool cleansed;                    /* a user's message was changed: the reply reports the bytes removed */
 	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */
@@ -61,6 +60,7 @@ struct exchange {
 	const char *degraded;            /* for x-sluice-degraded; NULL: not degraded */
 	uint32_t n_prompt, n_completion; /* for the access log */
 	unsigned retry_ms;               /* for retry-after-ms beside retry-after; 0: no header */
+	int status;                      /* of the answer; 0: none yet */
 	char *cascade;                   /* for the access log: plan/why and tokens of each prompt; owned; NULL: none */
 	struct idempotent *idempotent;   /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */

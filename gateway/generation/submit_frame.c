@@ -9,7 +9,7 @@ COUNTER(encoded_total, "sluice_submits_encoded_total",
 
 void submit_frame_count(void) { metric_add(&encoded_total, 1); }
 
-enum { ROOM_BYTES = 512 }; /* what most frames have beside their prompt */
+enum { ROOM_BYTES = 192 }; /* what most frames have beside their prompt: head, scalars, lengths */
 
 /* With room for so many bytes. */
 static struct submit_frame *create(size_t room)
@@ -30,6 +30,7 @@ static struct submit_frame *create(size_t room)
 /* rc: of filling it. */
 static int finish(struct submit_frame *f, int rc, struct submit_frame **out)
 {
+	buf_trim(&f->bytes); /* kept as long as the answer is */
 	const uint8_t *at = buf_data(&f->bytes);
 	size_t n = f->bytes.len;
 	if (rc == 0)

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/vocab.h"
 #include "engine/token/tokenizer_source.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/tok_make.h"
@@ -70,6 +71,8 @@ static struct rules_sym symbol(struct rules *r, const struct rules_sym *rules, c
 	if (c == 'j')
 		return rules_terminal(
 		    r, rx_cat(p, quote, rx_cat(p, rx_json(p, rx_repeat(p, rx_chars_except(p, NULL, 0), 0, 3)), quote)));
+	if ((uint8_t)c == VOCAB_MARK) /* begins a control token; grammars of texts have none */
+		return rules_terminal(r, quote);
 	return rules_terminal(r, rx_literal(p, &c, 1));
 }
 

@@ -154,6 +154,9 @@ static void swapped_and_waiting(struct run *r, uint64_t deadline_ms)
 	run_submit(r, 2, &better);
 	run_credit(r, 2, 100); /* nor is that one, and there is room for one of them only */
 	RUN_UNTIL(r, (engine_stats(r->e, &s), s.swap_used > 0));
+	/* One with a deadline stays there until it has passed. */
+	if (deadline_ms != 0)
+		return;
 	run_credit(r, 2, 80);
 	run_credit(r, 1, 38);
 }
@@ -172,7 +175,7 @@ static void ends_while_swapped(void **state)
 		cfg.on_fault = count_fault;
 		cfg.on_fault_ctx = &faults;
 		run_start(&r, &cfg);
-		swapped_and_waiting(&r, how == 1 ? 150 : 0);
+		swapped_and_waiting(&r, how == 1 ? 2000 : 0);
 		if (how == 0)
 			engine_cancel(r.e, 1);
 		if (how == 2)
@@ -183,6 +186,8 @@ static void ends_while_swapped(void **state)
 							: how == 1 ? PROTO_FINISH_LENGTH
 								   : PROTO_FINISH_ERROR);
 			assert_true(how != 1 || a->end.length_why == PROTO_LENGTH_DEADLINE);
+			if (how == 1)
+				run_credit(&r, 2, 80);
 			run_until_done(&r, 2);
 			run_until_idle(&r);
 			engine_stats(r.e, &s);
