@@ -17,7 +17,7 @@ enum {
 	AUTO_FAIL = UINT32_MAX,        /* a shortage: see auto_fault */
 	AUTO_UNKNOWN = UINT32_MAX - 1, /* in tables: not computed yet */
 };
-enum { AUTO_CLASSES = 8 };
+enum { AUTO_CLASSES = 8, AUTO_AHEAD = 256 };
 
 struct auto_item {
 	uint32_t pos, count, term, below;
@@ -86,7 +86,8 @@ int auto_fault(const struct automaton *a);
 void auto_begin(struct automaton *a);
 /* Computes c's alive set and transitions. False on a shortage. */
 bool auto_expand(struct automaton *a, uint32_t c);
-/* automaton_ahead.c: expands states of terminals that are slow to expand. How many; a shortage ends it only. */
+/* automaton_ahead.c: expands states of terminals that are slow to expand, at most AUTO_AHEAD. Returns how many; a
+ * shortage only ends it. */
 uint32_t auto_ahead(struct automaton *a);
 uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte);
 size_t auto_bytes(const struct automaton *a);

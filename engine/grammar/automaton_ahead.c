@@ -8,15 +8,14 @@
 #include "engine/grammar/automaton.h"
 
 enum {
-	MOST_STATES = 256,
-	MOST_WORK = 1 << 15, /* derivatives */
+	MOST_WORK = 1 << 16, /* derivatives */
 	HEAVY = 6,           /* operands of intersections, from which on a terminal is worth it */
 	LOOK = 128,          /* nodes of a terminal that are looked at */
 };
 
 struct ahead {
 	struct automaton *a;
-	uint32_t states[MOST_STATES]; /* breadth first */
+	uint32_t states[AUTO_AHEAD]; /* breadth first */
 	uint32_t n, at;
 };
 
@@ -60,7 +59,7 @@ static bool is_escape(const struct rx_pool *p, rx a)
 static void add(struct ahead *q, uint32_t s)
 {
 	struct dfa_state *st = &q->a->dfa.states[s];
-	if (st->queued || q->n == MOST_STATES || is_escape(q->a->dfa.pool, st->of))
+	if (st->queued || q->n == AUTO_AHEAD || is_escape(q->a->dfa.pool, st->of))
 		return;
 	st->queued = true;
 	q->states[q->n++] = s;
