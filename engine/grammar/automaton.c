@@ -406,7 +406,10 @@ static int begin(struct automaton *a, struct rules *r, struct sl_err *err)
 	begin_step(a);
 	a->may_end = a->gram.rules[a->gram.start].nullable;
 	a->start = add_pending(a, a->gram.start, STACKS_BOTTOM) ? finish(a) : AUTO_FAIL;
-	return auto_fault(a);
+	rc = auto_fault(a);
+	if (rc == 0)
+		a->n_ahead = auto_ahead(a);
+	return rc;
 }
 
 int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err)

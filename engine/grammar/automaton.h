@@ -17,7 +17,7 @@ enum {
 	AUTO_FAIL = UINT32_MAX,        /* a shortage: see auto_fault */
 	AUTO_UNKNOWN = UINT32_MAX - 1, /* in tables: not computed yet */
 };
-enum { AUTO_CLASSES = 8 };
+enum { AUTO_CLASSES = 8, AUTO_AHEAD = 256 };
 
 struct auto_item {
 	uint32_t pos, count, term, below;
@@ -27,9 +27,11 @@ struct auto_config {
 	uint32_t from, n; /* items */
 	uint32_t *next;   /* [256], once expanded */
 	struct rx_set alive;
-	uint32_t refs;         /* states at this configuration */
-	uint32_t mask;         /* mask.c: its mask, 0: none */
-	uint32_t relaxed;      /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
+	uint32_t refs;    /* states at this configuration */
+	uint32_t mask;    /* mask.c: its mask, 0: none */
+	uint32_t relaxed; /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
+	uint32_t seen;    /* closed.c: the last search that found it, in these phases */
+	uint8_t seen_in;
 	bool may_end, is_free; /* is_free: from links to the next free one */
 	uint8_t level;         /* mask.c: which tokens are short then */
 	/* closed.c, of each class of text: it takes all texts of so many bytes; not known to of so many (0: not
@@ -55,6 +57,8 @@ struct automaton {
 	uint32_t *table;
 	uint32_t n_configs, cap_configs, table_mask, start;
 	size_t n_items, cap_items;
+	uint32_t n_ahead;              /* states that auto_ahead expanded */
+	uint32_t n_searches;           /* closed.c */
 	uint32_t free_configs, n_live; /* configurations that are not free */
 	struct auto_item *packed;      /* automaton_gc.c */
 	/* Of the step that is being computed. */
@@ -82,6 +86,9 @@ int auto_fault(const struct automaton *a);
 void auto_begin(struct automaton *a);
 /* Computes c's alive set and transitions. False on a shortage. */
 bool auto_expand(struct automaton *a, uint32_t c);
+/* automaton_ahead.c: expands states of terminals that are slow to expand, at most AUTO_AHEAD. Returns how many; a
+ * shortage only ends it. */
+uint32_t auto_ahead(struct automaton *a);
 uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte);
 size_t auto_bytes(const struct automaton *a);
 /* automaton_gc.c: drops all but what configurations with refs need, which keep their index. SL_ENOMEM: nothing is

@@ -13,8 +13,20 @@ struct search {
 	struct grammar *g;
 	uint32_t config[MOST];
 	uint8_t phase[MOST], level[MOST]; /* level: bytes before it */
-	uint32_t n, at;
+	uint32_t n, at, id;
 };
+
+static bool found(struct search *s, uint32_t c, uint8_t phase)
+{
+	struct auto_config *conf = &s->g->a.configs[c];
+	if (conf->seen != s->id) {
+		conf->seen = s->id;
+		conf->seen_in = 0;
+	}
+	bool before = (conf->seen_in & 1u << phase) != 0;
+	conf->seen_in |= (uint8_t)(1u << phase);
+	return before;
+}
 
 /* False: dead, a shortage, or too many. */
 static bool reach(struct search *s, uint32_t from, uint8_t byte, uint8_t phase)
@@ -22,9 +34,8 @@ static bool reach(struct search *s, uint32_t from, uint8_t byte, uint8_t phase)
 	uint32_t to = auto_step(&s->g->a, from, byte);
 	if (to == AUTO_DEAD || to == AUTO_FAIL)
 		return false;
-	for (uint32_t i = 0; i < s->n; i++)
-		if (s->config[i] == to && s->phase[i] == phase)
-			return true;
+	if (found(s, to, phase))
+		return true;
 	if (s->n == MOST)
 		return false;
 	s->config[s->n] = to;
@@ -104,8 +115,9 @@ static void note(struct search *s, unsigned class, uint32_t safe)
 /* Up to which length, at most n bytes, are all texts taken? ENDLESS: of any length, and n if there is no limit. */
 static uint32_t search(struct grammar *g, uint32_t c, unsigned class, uint8_t phase, uint32_t n)
 {
-	struct search s = {.g = g, .config = {c}, .phase = {phase}, .n = 1};
+	struct search s = {.g = g, .config = {c}, .phase = {phase}, .n = 1, .id = ++g->a.n_searches};
 	uint32_t safe = ENDLESS, all = ENDLESS; /* all: if none of those found is dead */
+	found(&s, c, phase);
 	for (; s.at < s.n && safe == ENDLESS; s.at++) {
 		uint32_t level = s.level[s.at];
 		uint32_t known = s.phase[s.at] == BOUNDARY ? g->a.configs[s.config[s.at]].safe[class] : 0;

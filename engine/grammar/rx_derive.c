@@ -76,14 +76,22 @@ static rx derive_or(struct rx_pool *p, struct rx_node n, uint8_t byte, struct rx
 
 static rx derive_and(struct rx_pool *p, struct rx_node n, uint8_t byte, struct rx_set *set)
 {
-	rx r = RX_ALL;
+	size_t base = p->n_scratch;
 	*set = set_all();
-	for (uint32_t i = 0; i < n.b && r != RX_NONE; i++) {
+	for (uint32_t i = 0; i < n.b; i++) {
 		struct rx_set one;
-		r = rx_and(p, r, rx_derive_set(p, p->words[n.a + i], byte, &one));
+		rx d = rx_derive_set(p, p->words[n.a + i], byte, &one);
 		set_and(set, &one);
+		if (d == RX_NONE) {
+			/* Whatever the other operands become. */
+			*set = one;
+			p->n_scratch = base;
+			return RX_NONE;
+		}
+		if (!rx_push(p, d))
+			return RX_NONE;
 	}
-	return r;
+	return rx_and_top(p, base);
 }
 
 static rx derive_repeat(struct rx_pool *p, struct rx_node n, uint8_t byte, struct rx_set *set)

@@ -15,6 +15,7 @@ enum dfa_life { LIFE_UNKNOWN, LIFE_LIVE, LIFE_DEAD };
 struct dfa_state {
 	rx of;
 	uint8_t nullable, life, filled, pruned, covered;
+	bool queued;         /* to be expanded in advance, or done so (automaton_ahead.c) */
 	uint32_t cover;      /* rx_cover, once covered */
 	uint32_t seen;       /* the search that visited it last */
 	uint32_t *next;      /* 256, once filled */

@@ -141,13 +141,16 @@ static rx without_any_text(struct rx_pool *p, rx a)
 	struct rx_node n = *rx_at(p, a);
 	if (is_any_text(p, a))
 		return RX_ALL;
-	rx r = RX_ALL;
 	bool has = false;
 	for (uint32_t i = 0; n.op == OP_AND && i < n.b; i++)
 		has |= is_any_text(p, p->words[n.a + i]);
-	for (uint32_t i = 0; has && i < n.b; i++)
-		r = rx_and(p, r, without_any_text(p, p->words[n.a + i]));
-	return has ? r : a;
+	if (!has)
+		return a;
+	size_t base = p->n_scratch;
+	for (uint32_t i = 0; i < n.b; i++)
+		if (!rx_push(p, without_any_text(p, p->words[n.a + i])))
+			return RX_NONE;
+	return rx_and_top(p, base);
 }
 
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value)

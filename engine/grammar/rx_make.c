@@ -472,14 +472,21 @@ static rx and_flat(struct rx_pool *p, size_t base)
 	return life == RX_ALIVE ? rx_mark(p, r, RX_LIVE) : r;
 }
 
+rx rx_and_top(struct rx_pool *p, size_t base)
+{
+	size_t flat = p->n_scratch;
+	for (size_t i = base; i < flat; i++)
+		if (!push_flat(p, p->scratch[i], OP_AND))
+			return RX_NONE;
+	rx r = and_flat(p, flat);
+	p->n_scratch = base;
+	return r;
+}
+
 rx rx_and(struct rx_pool *p, rx a, rx b)
 {
 	size_t base = p->n_scratch;
-	if (!push_flat(p, a, OP_AND) || !push_flat(p, b, OP_AND))
-		return RX_NONE;
-	rx r = and_flat(p, base);
-	p->n_scratch = base;
-	return r;
+	return rx_push(p, a) && rx_push(p, b) ? rx_and_top(p, base) : RX_NONE;
 }
 
 rx rx_json(struct rx_pool *p, rx a) { return rx_json_node(p, a, JSON_START, 0); }

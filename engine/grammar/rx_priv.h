@@ -139,6 +139,8 @@ void rx_mark_kept(const struct rx_pool *p, uint32_t *marks);
 void rx_pack(struct rx_pool *p, const uint32_t *ids);
 /* The union of the list on the scratch stack from base on, which is popped. */
 rx rx_or_top(struct rx_pool *p, size_t base);
+/* The same, of their intersection. */
+rx rx_and_top(struct rx_pool *p, size_t base);
 /* The derivative by byte; *set: bytes that have the same (it is one of them). */
 rx rx_derive_set(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 struct rx_length rx_length(struct rx_pool *p, rx a);

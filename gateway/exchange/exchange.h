@@ -50,10 +50,10 @@ struct exchange {
 	const char *subject;              /* of key: the user that a browser token was made for; "" or NULL: none */
 	struct access_wait *access;       /* while access is checked */
 	struct sl_buf body;               /* of the request, bounded by limits.body_bytes */
-	char id[40];                      /* "req_…" */
-	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
+	char id[38];                      /* "req_…" */
 	bool body_ended;                  /* the body is complete */
 	bool cleansed;                    /* a user's message was changed: the reply reports the bytes removed */
+	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
 	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */
 	uint64_t cleansed_bytes;
 	char *ignored;                   /* for x-sluice-ignored-fields; owned; NULL: none */

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/utf8.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/grammar_priv.h"
 #include "engine/token/tokenizer.h"
 #include "tests/support/tok_make.h"
 
@@ -144,11 +144,17 @@ static rx class(struct rx_pool *p)
 	}
 }
 
+/* Any text that has it. */
+static rx anywhere(struct rx_pool *p, const char *word)
+{
+	rx any = rx_repeat(p, rx_chars_except(p, NULL, 0), 0, RX_UNBOUNDED);
+	return rx_cat(p, any, rx_cat(p, text(p, word), any));
+}
+
 static rx contains(struct rx_pool *p)
 {
 	static const char *const words[] = {"ab", "name", "\xC3\xA9", "a a"};
-	rx any = rx_repeat(p, rx_chars_except(p, NULL, 0), 0, RX_UNBOUNDED);
-	return rx_cat(p, any, rx_cat(p, text(p, words[below(4)]), any));
+	return anywhere(p, words[below(4)]);
 }
 
 static rx random_text(struct rx_pool *p, int depth)
@@ -169,15 +175,15 @@ static rx random_text(struct rx_pool *p, int depth)
 	}
 }
 
-/* A list of such strings; NULL: there are none. */
-static struct grammar *random_grammar(void)
+/* A list of strings of one language; NULL: there are none. */
+static struct grammar *strings_of(rx (*language)(struct rx_pool *))
 {
 	struct rules *r = NULL;
 	struct grammar *g = NULL;
 	struct sl_err err;
 	assert_int_equal(rules_create(NULL, &r), 0);
 	struct rx_pool *p = rules_pool(r);
-	rx quote = text(p, "\""), one = rx_cat(p, quote, rx_cat(p, rx_json(p, random_text(p, 0)), quote));
+	rx quote = text(p, "\""), one = rx_cat(p, quote, rx_cat(p, rx_json(p, language(p)), quote));
 	struct rules_sym item = rules_terminal(r, one), comma = rules_terminal(r, text(p, ",")), start = rules_new(r);
 	struct rules_sym list = rules_repeat(r, item, &comma, 1, 1, RX_UNBOUNDED);
 	struct rules_sym of[] = {list, rules_terminal(r, text(p, "}"))};
@@ -187,6 +193,9 @@ static struct grammar *random_grammar(void)
 	assert_true(rc == 0 || rc == SL_EINVAL || rc == SL_ELIMIT);
 	return rc == 0 ? g : NULL;
 }
+
+static rx some_text(struct rx_pool *p) { return random_text(p, 0); }
+static struct grammar *random_grammar(void) { return strings_of(some_text); }
 
 /* ---- masks ---- */
 
@@ -275,8 +284,102 @@ static void test_after_shortage(void **state)
 	grammar_unref(g);
 }
 
+/* ---- states expanded in advance ---- */
+
+/* Exactly one of the words occurs: a oneOf of patterns. */
+static rx exactly_one(struct rx_pool *p, const char *const *words, size_t n)
+{
+	rx one[4], r = RX_NONE;
+	assert_true(n <= 4);
+	for (size_t i = 0; i < n; i++)
+		one[i] = anywhere(p, words[i]);
+	for (size_t i = 0; i < n; i++) {
+		rx only = one[i];
+		for (size_t k = 0; k < n; k++)
+			only = k == i ? only : rx_and(p, only, rx_not(p, one[k]));
+		r = rx_or(p, r, only);
+	}
+	return r;
+}
+
+static rx short_words(struct rx_pool *p)
+{
+	static const char *const words[] = {"name", "tag17", "ab", "zzA"};
+	return exactly_one(p, words, 4);
+}
+
+/* More states than are expanded in advance. */
+static rx long_words(struct rx_pool *p)
+{
+	char words[3][201] = {{0}};
+	for (int i = 0; i < 3; i++)
+		memset(words[i], "azA"[i], 200);
+	return exactly_one(p, (const char *const[]){words[0], words[1], words[2]}, 3);
+}
+
+static rx no_names(struct rx_pool *p) { return rx_not(p, rx_or(p, text(p, "name"), text(p, "tag17"))); }
+
+static uint32_t expanded(const struct grammar *g)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < g->a.dfa.n; i++)
+		n += g->a.dfa.states[i].pruned;
+	return n;
+}
+
+/* All masks along a text are those of the same grammar without states in advance. */
+static void compare_masks(struct grammar *ahead, struct grammar *lazy, const char *along)
+{
+	struct grammar_state s, t;
+	uint32_t a[(N_TOKENS + 31) / 32] = {0}, b[(N_TOKENS + 31) / 32] = {0};
+	assert_int_equal(grammar_state_init(&s, ahead), 0);
+	assert_int_equal(grammar_state_init(&t, lazy), 0);
+	for (; *along != '\0'; along++) {
+		assert_int_equal(grammar_mask(&s, a), 0);
+		assert_int_equal(grammar_mask(&t, b), 0);
+		assert_memory_equal(a, b, sizeof(a));
+		assert_int_equal(grammar_accept_bytes(&s, along, 1), 0);
+		assert_int_equal(grammar_accept_bytes(&t, along, 1), 0);
+	}
+	grammar_state_dispose(&s);
+	grammar_state_dispose(&t);
+}
+
+/* Dropping what can be computed again drops the states in advance too. */
+static void test_ahead(void **state)
+{
+	(void)state;
+	static rx (*const of[])(struct rx_pool *) = {short_words, long_words};
+	for (int i = 0; i < 2; i++) {
+		struct grammar *ahead = strings_of(of[i]), *lazy = strings_of(of[i]);
+		uint32_t n = ahead->a.n_ahead;
+		assert_true(n > 20 && n <= AUTO_AHEAD);
+		assert_int_equal(expanded(ahead), n);
+		assert_int_equal(auto_collect(&lazy->a), 0);
+		assert_int_equal(expanded(lazy), 0);
+		compare_masks(ahead, lazy, i == 0 ? "\"a \xC3\xA9 a\\u0062 zz--\",\"tag1tag17\"" : "\"aaa zA17aaaa");
+		/* The masks used them. */
+		assert_true(expanded(lazy) > 20);
+		assert_true(expanded(ahead) - n < expanded(lazy));
+		grammar_unref(ahead);
+		grammar_unref(lazy);
+	}
+}
+
+static void test_ahead_bound(void **state)
+{
+	(void)state;
+	struct grammar *many = strings_of(long_words), *light = strings_of(no_names);
+	assert_int_equal(many->a.n_ahead, AUTO_AHEAD);
+	assert_int_equal(auto_fault(&many->a), 0);
+	assert_int_equal(light->a.n_ahead, 0);
+	grammar_unref(many);
+	grammar_unref(light);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage),
+					   cmocka_unit_test(test_ahead), cmocka_unit_test(test_ahead_bound)};
 	return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }
