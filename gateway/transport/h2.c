@@ -605,9 +605,10 @@ int h2_env_create(const struct gw_config *cfg, struct h2_env **out)
 		return SL_ENOMEM;
 	}
 	nghttp2_option_set_no_auto_window_update(e->option, 1);
-	/* After h2_guard's limit, which acts at once. */
-	nghttp2_option_set_stream_reset_rate_limit(e->option, (uint64_t)cfg->limits.resets_burst,
-						   (uint64_t)cfg->limits.resets_per_s);
+	/* Twice the guard's, which so acts first and says ENHANCE_YOUR_CALM: the library counts whole seconds and says
+	 * INTERNAL_ERROR. */
+	nghttp2_option_set_stream_reset_rate_limit(e->option, 2 * (uint64_t)cfg->limits.resets_burst,
+						   2 * (uint64_t)cfg->limits.resets_per_s);
 	nghttp2_option_set_max_continuations(e->option, MAX_CONTINUATIONS);
 	nghttp2_option_set_max_settings(e->option, MAX_SETTINGS);
 	nghttp2_session_callbacks_set_on_begin_frame_callback(e->callbacks, on_begin_frame);
