@@ -278,6 +278,8 @@ static inline uint32_t run_choice(const struct answer *a, uint8_t choice, int32_
 
 static inline void run_assert_same(const struct answer *a, const struct answer *b)
 {
+	if (a->end.finish != b->end.finish)
+		print_message("finish %u, error %u: %s\n", a->end.finish, a->end.error, a->message);
 	assert_int_equal(a->end.finish, b->end.finish);
 	assert_int_equal(a->end.n_completion, b->end.n_completion);
 	assert_int_equal(a->n_tokens, b->n_tokens);
