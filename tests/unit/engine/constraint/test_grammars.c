@@ -76,6 +76,32 @@ static void test_lark(void **state)
 	REFUSE_TABLE(CONSTRAINT_LARK, wrong);
 }
 
+/* Between two bytes 0xFF a grammar spells a control token (engine/grammar/vocab.h). None that a client writes has them:
+ * escapes name characters, and text that is no UTF-8 is refused. */
+static void no_client_spells_control_tokens(void **state)
+{
+	(void)state;
+	static const struct accept_case gbnf[] = {
+	    {"root ::= \"\\xFF<c>\\xFF\" [^a]", {"\xC3\xBF<c>\xC3\xBF!"}, {"\xFF<c>\xFF!", "\xC3\xBF<c>\xC3\xBF\xFF"}}};
+	static const struct accept_case lark[] = {
+	    {"start: \"\\xFF<c>\\xFF\"", {"\xC3\xBF<c>\xC3\xBF"}, {"\xFF<c>\xFF"}}};
+	static const struct accept_case regex[] = {
+	    {"\\xFF<c>\\xFF[^a]", {"\xC3\xBF<c>\xC3\xBF!"}, {"\xFF<c>\xFF!", "\xC3\xBF<c>\xC3\xBF\xFF"}}};
+	static const struct refuse_case raw_gbnf[] = {{"root ::= \"\xFF<c>\xFF\"", SL_EINVAL, ""}};
+	static const struct refuse_case raw_lark[] = {{"start: \"\xFF<c>\xFF\"", SL_EINVAL, ""}};
+	static const struct refuse_case raw_regex[] = {{"\xFF<c>\xFF", SL_EINVAL, ""}};
+	static const struct refuse_case raw_choice[] = {{"[\"\xFF<c>\xFF\"]", SL_EINVAL, ""}};
+	static const struct refuse_case raw_schema[] = {{"{\"const\":\"\xFF<c>\xFF\"}", SL_EINVAL, ""}};
+	ACCEPT_TABLE(CONSTRAINT_GBNF, gbnf);
+	ACCEPT_TABLE(CONSTRAINT_LARK, lark);
+	ACCEPT_TABLE(CONSTRAINT_REGEX, regex);
+	REFUSE_TABLE(CONSTRAINT_GBNF, raw_gbnf);
+	REFUSE_TABLE(CONSTRAINT_LARK, raw_lark);
+	REFUSE_TABLE(CONSTRAINT_REGEX, raw_regex);
+	REFUSE_TABLE(CONSTRAINT_CHOICE, raw_choice);
+	REFUSE_TABLE(CONSTRAINT_JSON_SCHEMA, raw_schema);
+}
+
 static void test_choices(void **state)
 {
 	(void)state;
@@ -225,6 +251,7 @@ static void test_kinds(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gbnf),
+					   cmocka_unit_test(no_client_spells_control_tokens),
 					   cmocka_unit_test(test_lark),
 					   cmocka_unit_test(test_choices),
 					   cmocka_unit_test(test_json_object),
