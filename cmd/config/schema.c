@@ -608,6 +608,8 @@ static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 		       : check_least(cfg, "supervisor.drain", s->drain_ms, "gateway.drain", cfg->gateway.drain_ms, err);
 }
 
+const struct conf_row *sluice_config_rows(void) { return all_rows; }
+
 static int state_fd = -1;
 
 void sluice_config_state_fd(int fd) { state_fd = fd; }
