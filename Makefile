@@ -355,4 +355,4 @@ soak:
 	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler_reference %/test_speculation,$(TEST_BIN)) && \
 	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -type f -name '*.d' 2>/dev/null)
