@@ -75,6 +75,7 @@ install_all() {
 		install -D -m 644 "$made/sluice.yaml" "$dest$config" || fail "can't install $dest$config"
 	fi
 	echo "installed: $dest$prefix/bin/sluice, $dest$config"
+	[ -n "$dest" ] || echo "as a service: systemd-sysusers && systemctl daemon-reload && systemctl enable --now sluice"
 }
 
 # Folders that install may have made, the innermost first; only empty ones go.
