@@ -85,7 +85,6 @@ build() {
 serve() {
 	local pid answer end=$((SECONDS + 120))
 	ip link set lo up || fail "no network"
-	mount --bind "$root" "$root" && mount -o remount,bind,nosuid "$root" || fail "mounting failed"
 	# A container engine gives no more than this, and no terminal.
 	# shellcheck disable=SC2086 # words
 	(cd / && exec chroot --userspec="$user:$user" "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$place" \

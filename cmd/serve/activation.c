@@ -233,37 +233,49 @@ static int add_set(struct activation *a, struct cmd_options *o, const struct tar
 	return 0;
 }
 
+/* The first of n addresses that differs from the first; NULL: none. False: they have more than two, or one has none. */
+static bool find_second(const struct address *at, size_t n, const struct address **second)
+{
+	char first[ADDRESS_TEXT], other[ADDRESS_TEXT] = "", one[ADDRESS_TEXT];
+	*second = NULL;
+	if (!put_address(&at[0], first))
+		return false;
+	for (size_t i = 1; i < n; i++) {
+		if (!put_address(&at[i], one))
+			return false;
+		if (strcmp(one, first) == 0 || strcmp(one, other) == 0)
+			continue;
+		if (*second != NULL)
+			return false;
+		*second = &at[i];
+		memcpy(other, one, sizeof other);
+	}
+	return true;
+}
+
 /* The n sockets of one listener. */
 static int follow(struct activation *a, struct cmd_options *o, const struct target *t, const struct address *at,
 		  size_t n, struct sl_err *err)
 {
-	char text[ADDRESS_TEXT] = "", one[ADDRESS_TEXT];
-	const struct address *second = NULL;
+	char text[ADDRESS_TEXT] = "";
+	const struct address *second;
 	bool covered = true, is_unix = at[0].sa.ss_family == AF_UNIX;
-	bool good = put_address(&at[0], text) && !(is_unix && t->unix_path == NULL);
-	for (size_t i = 0; good && i < n; i++) {
+	bool good = find_second(at, n, &second) && !(is_unix && t->unix_path == NULL);
+	for (size_t i = 0; i < n; i++)
 		covered = covered && covers(t, &at[i]);
-		good = put_address(&at[i], one);
-		if (good && second == NULL && strcmp(one, text) != 0)
-			second = &at[i];
-		else if (good && second != NULL && strcmp(one, text) != 0)
-			good = memcmp(second, &at[i], sizeof *second) == 0;
-	}
-	if (covered && good)
-		return 0;
-	if (good && second != NULL)
-		good = put_pair(&at[0], second, text);
+	if (good && !covered)
+		good = second == NULL ? put_address(&at[0], text) : put_pair(&at[0], second, text);
 	if (!good)
 		return sl_errf(err, SL_EINVAL,
 			       "the inherited sockets %.60s have addresses that one listener can't have", t->name);
-	return add_set(a, o, t, is_unix, text, err);
+	return covered ? 0 : add_set(a, o, t, is_unix, text, err);
 }
 
 int activation_assign(struct activation *a, const struct sluice_config *cfg, struct cmd_options *o, struct sl_err *err)
 {
 	struct target all[2 + ACTIVATION_MAX];
 	struct address at[ACTIVATION_MAX], its[ACTIVATION_MAX];
-	size_t of[ACTIVATION_MAX], n = list_targets(cfg, all, sizeof all / sizeof *all);
+	size_t of[ACTIVATION_MAX] = {0}, n = list_targets(cfg, all, sizeof all / sizeof *all);
 	char text[ADDRESS_TEXT];
 	for (size_t i = 0; i < a->sockets.n; i++) {
 		bool known = get_address(a->sockets.fds[i], &at[i]) == 0;
