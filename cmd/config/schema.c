@@ -608,8 +608,6 @@ static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 		       : check_least(cfg, "supervisor.drain", s->drain_ms, "gateway.drain", cfg->gateway.drain_ms, err);
 }
 
-const struct conf_row *sluice_config_rows(void) { return all_rows; }
-
 static int state_fd = -1;
 
 void sluice_config_state_fd(int fd) { state_fd = fd; }
@@ -705,6 +703,8 @@ void sluice_config_free(struct sluice_config *cfg)
 	conf_free(cfg->conf);
 	cfg->conf = NULL;
 }
+
+const struct conf_row *sluice_config_rows(void) { return all_rows; }
 
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
 {
