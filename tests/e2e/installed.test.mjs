@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -64,6 +65,7 @@ describe('an installation', () => {
   });
 
   describe('with inherited sockets', () => {
+    const socket = join(top, 'local.sock');
     let port, manager, log = '';
     const lines = [];
     const waiting = [];
@@ -92,7 +94,8 @@ describe('an installation', () => {
     before(async () => {
       [port] = await freePorts(1);
       // Another directory, and no -c: the configuration is found beside the program.
-      manager = spawn(ACTIVATE, [`http=${port}`, '--', join(prefix, 'bin/sluice'), 'serve', '--set', 'gateway.https=off', '--set', 'supervisor.hang=60s'],
+      manager = spawn(ACTIVATE, [`http=${port}`, `local=${socket}`, '--', join(prefix, 'bin/sluice'), 'serve', '--set', 'gateway.https=off', '--set', 'supervisor.hang=60s',
+        '--set', 'gateway.listeners.local.unix=/run/elsewhere.sock'],
         { cwd: elsewhere, stdio: ['ignore', 'pipe', 'pipe'] });
       manager.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
       let rest = '';
@@ -114,6 +117,11 @@ describe('an installation', () => {
       assert.ok(existsSync(join(state, 'run')));
       assert.deepEqual(files(elsewhere), [], 'nothing is written where it was started');
     });
+
+    const over_socket = () => new Promise((done, failed) => {
+      http.get({ socketPath: socket, path: '/live', agent: false }, (res) => { res.resume(); done(res.statusCode); }).on('error', failed);
+    });
+    test('a unix socket serves the listener of its name', async () => assert.equal(await over_socket(), 200));
 
     test('reports status and feeds the watchdog', async () => {
       assert.ok(lines.includes('STATUS=Serving') || await line(/^STATUS=Serving$/) >= 0);
@@ -147,6 +155,7 @@ describe('an installation', () => {
       const r = await asked;
       assert.equal(r.status, 200, r.body);
       await line(/^READY=1$/, stopping);
+      assert.equal(await over_socket(), 200);
     });
 
     test('a stop is reported, and ends well', async () => {
@@ -155,6 +164,7 @@ describe('an installation', () => {
       manager.kill('SIGTERM');
       await line(/^STOPPING=1$/, from);
       assert.equal(await ended, 0, log);
+      assert.ok(existsSync(socket), 'the file is the manager\'s');
     });
   });
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * activate [NAME=PORT]… -- COMMAND…: a service manager in small. Listens on 127.0.0.1:PORT for each name and starts the
- * command with these sockets from descriptor 3 on (sd_listen_fds(3)), a notify socket and a watchdog of two seconds
- * (sd_notify(3)). Prints `started PID`, each line of each report, and `exited STATUS`. SIGUSR1 restarts the command
- * while the sockets stay open; SIGHUP, SIGUSR2 and SIGTERM go to it, and after SIGTERM this program ends with it.
+ * activate [NAME=PORT|NAME=/PATH]… -- COMMAND…: a service manager in small. Listens on 127.0.0.1:PORT, or on a unix
+ * socket, for each name and starts the command with these sockets from descriptor 3 on (sd_listen_fds(3)), a notify
+ * socket and a watchdog of two seconds (sd_notify(3)). Prints `started PID`, each line of each report, and `exited
+ * STATUS`. SIGUSR1 restarts the command while the sockets stay open; SIGHUP, SIGUSR2 and SIGTERM go to it, and after
+ * SIGTERM this program ends with it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -53,20 +54,35 @@ static int move_up(int fd)
 	return up;
 }
 
-static void open_socket(const char *text)
+static int listen_tcp(const char *port)
 {
-	const char *port = strchr(text, '=');
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
-	size_t used = strlen(names);
-	if (port == NULL || n_sockets == MOST || fd < 0)
-		fail(text);
-	sa.sin_port = htons((uint16_t)atoi(port + 1));
+	sa.sin_port = htons((uint16_t)atoi(port));
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-	if (bind(fd, (struct sockaddr *)&sa, sizeof sa) != 0 || listen(fd, 64) != 0)
+	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof sa) != 0 || listen(fd, 64) != 0)
+		fail(port);
+	return fd;
+}
+
+static int listen_unix(const char *path)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof sa) != 0 || listen(fd, 64) != 0)
+		fail(path);
+	return fd;
+}
+
+static void open_socket(const char *text)
+{
+	const char *where = strchr(text, '=');
+	size_t used = strlen(names);
+	if (where == NULL || n_sockets == MOST)
 		fail(text);
-	snprintf(names + used, sizeof names - used, "%s%.*s", used > 0 ? ":" : "", (int)(port - text), text);
-	sockets[n_sockets++] = move_up(fd);
+	snprintf(names + used, sizeof names - used, "%s%.*s", used > 0 ? ":" : "", (int)(where - text), text);
+	sockets[n_sockets++] = move_up(where[1] == '/' ? listen_unix(where + 1) : listen_tcp(where + 1));
 }
 
 static void open_manager(void)
@@ -131,7 +147,7 @@ int main(int argc, char **argv)
 	for (; i < argc && strcmp(argv[i], "--") != 0; i++)
 		open_socket(argv[i]);
 	if (i + 1 >= argc) {
-		fprintf(stderr, "usage: activate [NAME=PORT]... -- COMMAND...\n");
+		fprintf(stderr, "usage: activate [NAME=PORT|NAME=/PATH]... -- COMMAND...\n");
 		return 64;
 	}
 	open_manager();
