@@ -60,7 +60,7 @@ make_root() {
 	fi
 	bring_apt
 	bring /etc/ssl/certs /etc/resolv.conf /etc/hosts
-	cp "$deb" "$root/tmp/sluice.deb" || fail "can't copy $deb"
+	cp "$deb" "$root/tmp/sluice.deb" && cp "$deb" "$root/var/cache/sluice.deb" || fail "can't copy $deb"
 	{ mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev"; } || fail "mounting failed"
 	(in_root 'apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends systemd systemd-sysv dbus curl procps') \
 		>>"$log" 2>&1 || { tail "$log"; fail "apt-get fails: $log"; }
@@ -121,6 +121,11 @@ is_confined() {
 }
 # A watchdog that is not fed would have ended it; systemd shows when it last was.
 is_watched() { [ "$(on systemctl show -P WatchdogTimestampMonotonic sluice)" -gt 0 ] && [ "$(on systemctl show -P NRestarts sluice)" = 0 ]; }
+# The configuration was changed, and dpkg must not ask.
+reinstalls() {
+	sh_on 'echo "# mine" >>/etc/sluice/sluice.yaml && systemctl start sluice && dpkg -i /var/cache/sluice.deb' && until_ok 60 is_serving &&
+		sh_on 'tail -n 1 /etc/sluice/sluice.yaml | grep -x "# mine"' && until_ok 60 ask
+}
 exposure() { on systemd-analyze security --no-pager --threshold=20 sluice.service; }
 docs() { sh_on 'test -e /usr/share/man/man1/sluice.1.gz -o -e /usr/share/man/man5/sluice.yaml.5.gz -o -e /etc/dpkg/dpkg.cfg.d/docker' && on sluice config check -c /etc/sluice/sluice.yaml; }
 doctor() { on sluice doctor; }
@@ -135,6 +140,7 @@ use() {
 	check 'confined' is_confined
 	check 'watchdog' is_watched
 	check 'sluice.socket starts it, and a restart' by_socket
+	check 'a second installation keeps the configuration' reinstalls
 	check 'exposure at most 2.0' exposure
 	check 'configuration and manual pages' docs
 	check 'nothing was denied' no_denials
