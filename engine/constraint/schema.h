@@ -9,7 +9,9 @@
  * conjunction of constraints. So allOf is an intersection and anyOf a union. oneOf and not use complements, which are
  * exact: the complement of a shape's constraint is a union of shapes.
  *
- *   schema.c           entry, faults, names, goals            schema_ref.c      $ref, $id, $anchor
+ * An unsupported keyword is refused: the error has its JSON pointer and the reason.
+ *
+ *   schema.c           entry, errors, names, goals            schema_ref.c      $ref, $id, $anchor
  *   schema_keyword.c   the table of keywords; type, enum      schema_logic.c    allOf, anyOf, oneOf, not, if
  *   schema_scalar.c    numbers and strings                    schema_format.c   format
  *   schema_set.c       sets: union, intersection, emptiness

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of a grammar, for grammar.c, mask.c and forced.c.
+ * A grammar's fields. grammar.c owns its life and states, mask.c computes token masks, forced.c finds forced tokens.
  */
 #ifndef ENGINE_GRAMMAR_PRIV_H
 #define ENGINE_GRAMMAR_PRIV_H
