@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of Ollama's /api/chat and /api/generate. What its runner would do with memory and threads is ignored:
- * models are the configuration's. tool_choice is none of Ollama's; it means here what it means to a chat.
+ * The fields of Ollama's /api/chat and /api/generate. Options for memory and threads of Ollama's runner are ignored,
+ * because the configuration decides about models. Ollama has no tool_choice; here it means what it means in a chat.
  */
 #include "base/proto/proto.h"
 #include "gateway/dialect/dialect_table.h"
