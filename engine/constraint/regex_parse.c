@@ -169,8 +169,8 @@ static const struct re *modified(struct re_parser *p, size_t begin)
 	return e;
 }
 
-/* Lookbehinds use the kinds of preceding characters, as \\b does. So all lookbehinds of an expression must have the
- * same characters. */
+/* Lookbehinds use the kinds of preceding characters, as \b does. So all lookbehinds of an expression must have the same
+ * characters. */
 static const struct re *behind(struct re_parser *p, size_t begin, const struct re *e)
 {
 	if (e == NULL)
