@@ -287,7 +287,7 @@ static bool is_too_long(struct embed_run *r, int i, uint32_t n)
 		     n);
 	else if (most > 0 && n > most)
 		fail(r, 400, "context_length_exceeded", param,
-		     "This key's prompts may have %lld tokens at most; '%s' has %u.", (long long)most, param, n);
+		     "This key's prompts may have at most %lld tokens; '%s' has %u.", (long long)most, param, n);
 	else
 		return false;
 	return true;
