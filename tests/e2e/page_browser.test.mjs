@@ -110,12 +110,20 @@ const LONG = REAL ? 'Count from one to a hundred.' : 'Write a very long story ab
 test('a question is typed, the text grows in at least three paints, and the figures are shown', async () => {
   const v = await visit();
   assert.equal(await v.page.evaluate(() => location.hash), '', 'the keys are gone from the address bar');
+  // Each part is sent once the one before is painted, so no paint can merge them.
+  const hold = { at: 4 };
+  const painted = (n) => v.page.waitForFunction((least) => window.paints.length >= least, n);
+  mock?.next({ hold });
   await watchPaints(v.page);
   await v.page.locator(id('composer')).pressSequentially(REAL ? LONG : 'How does a sluice work?');
   await v.el('send').click();
+  await painted(1);
+  hold.at = 8;
+  await painted(2);
+  hold.at = Infinity;
+  await painted(3);
   await v.done();
   const paints = await v.page.evaluate(() => window.paints);
-  assert.ok(paints.length >= 3, `${paints.length} paints`);
   if (!REAL) assert.ok(paints.every((n, i) => i === 0 || n > paints[i - 1]), `text shrank: ${paints}`);
   assert.match(await v.el('stats').textContent(), /\d+ ms to first token.*\d tokens\/s.*\d+ in · \d+ out/);
   assert.equal(await v.el('message-user').count(), 1);
