@@ -108,8 +108,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	else
 		atomic_fetch_add(&e->counters.finished, 1);
 
-	/* What no worker has begun leaves at once: many cancelled requests must not count as held, displacing others.
-	 */
+	/* What no worker has begun leaves at once: held memory of cancelled requests must displace no others. */
 	if (s->with_worker) {
 		atomic_store(&s->text.unwanted, true);
 		s->with_worker = !text_queue_withdraw(&e->text_queue, s);
