@@ -14,7 +14,7 @@ for (const threads of THREADS) {
     let server, n = 0;
     before(async () => {
       server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.ttft=30ms', 'engine.echo.rate=200',
-        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=300ms', 'gateway.heartbeat=50ms'],
+        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=2s', 'gateway.heartbeat=50ms'],
       edit: (yaml) => yaml.replaceAll('supersede: named', 'supersede: any').replace(/\n {4}- name: free\n/, '\n    - name: free\n      coalesce: tenant\n')
         .replace(/(coalesce: tenant\n(?:.*\n)*?) {6}coalesce: user\n/, '$1') });
     });
@@ -108,7 +108,7 @@ for (const threads of THREADS) {
       });
       for (const r of out) assert.equal(r.text, text);
       assert.equal(given, 1);
-      await pause(400);
+      await pause(2200);
       assert.equal((await cost(() => ask(text))).given, 1, 'the window is over');
     });
 
@@ -228,7 +228,7 @@ for (const threads of THREADS) {
           await until(async () => await counter('sluice_generations{state="running"}') === 1, 20000, 5);
           const second = ask(text, how);
           const both = await Promise.all([first, second]);
-          await pause(400);
+          await pause(2200);
           return [...both, await ask(text, how)];
         });
         assert.equal(given, 1);
