@@ -99,6 +99,17 @@ for (const [name, format] of Object.entries(FORMATS)) {
       assert.equal(most > 1, !format.single);
     });
 
+    if (name === 'kimi') test('calls and their ids are numbered over the conversation', async () => {
+      const before = { role: 'assistant', content: null, tool_calls: [0, 1].map((i) => ({ id: `call_${i}`, type: 'function', function: { name: 'note', arguments: '{"tags":[]}' } })) };
+      const messages = [...user('Paris?'), before, ...[0, 1].map((i) => ({ role: 'tool', tool_call_id: `call_${i}`, content: 'ok' })), ...user('Again?')];
+      const ids = async (body) => (await ask({ tool_choice: 'required', temperature: 1.5, max_tokens: 400, ...body })).choice.message.tool_calls.map((c) => [c.id, c.function.name]);
+      for (const [body, first] of [[{ seed: 1 }, 0], [{ seed: 2, messages }, 2], [{ seed: 3, messages, parallel_tool_calls: false }, 2]])
+        (await ids(body)).forEach(([id, tool], i) => assert.equal(id, `functions.${tool}:${first + i}`));
+      // What the grammar writes is what the template writes back: its tokens say so, text that is no marker.
+      const forced = await ask({ tool_choice: { type: 'function', function: { name: 'note' } }, messages, seed: 4, logprobs: true, max_tokens: 100 });
+      assert.match(forced.choice.logprobs.content.map((t) => t.token).join(''), /functions\.note:2/);
+    });
+
     test('strict, at will', async () => {
       for (const seed of [1, 2]) {
         const { choice, ignored } = await ask({ temperature: 1.5, seed, max_tokens: 60 });
