@@ -110,6 +110,31 @@ for (const [name, format] of Object.entries(FORMATS)) {
       assert.match(forced.choice.logprobs.content.map((t) => t.token).join(''), /functions\.note:2/);
     });
 
+    if (name === 'harmony') test('a budget of thinking holds where calls are held', async () => {
+      const post = (path, body) => request(server.http, path, { method: 'POST', headers: { authorization: `Bearer ${server.keys.paid}`,
+        'content-type': 'application/json' }, body: JSON.stringify({ model: 'demo-large', ...body }) });
+      let end = 2048;
+      do end--; while (end > 0 && JSON.parse(String((await post('/detokenize', { tokens: [end] })).body)).prompt !== '<|end|>');
+      assert.ok(end > 0, 'the vocabulary has the token');
+      // This model begins messages, and never ends one of its own accord. Control tokens have ids one after the other.
+      const spent = async (seed, body) => {
+        const { choice } = await ask({ temperature: 1.5, seed, max_tokens: 200, logit_bias: { [end]: -100, [end - 2]: 100 }, ...body });
+        return { choice, said: (choice.message.reasoning_content ?? '') + (choice.message.content ?? '') };
+      };
+      const all = (body) => Promise.all([1, 2, 3, 4, 5, 6].map((seed) => spent(seed, body)));
+      const free = await all({ tool_choice: 'required' });
+      assert.ok(free.some(({ choice, said }) => choice.finish_reason === 'length' && said.length > 100), 'without a budget it thinks on');
+      for (const { choice, said } of await all({ tool_choice: 'required', thinking_budget: 8 })) {
+        assert.equal(choice.finish_reason, 'tool_calls', JSON.stringify(choice));
+        assert.ok(said.length < 100, said);
+        choice.message.tool_calls.forEach(check);
+      }
+      for (const { choice } of await all({ thinking_budget: 8 })) {
+        assert.ok((choice.message.reasoning_content ?? '').length < 100, JSON.stringify(choice));
+        (choice.finish_reason === 'tool_calls' ? choice.message.tool_calls : []).forEach(check);
+      }
+    });
+
     test('strict, at will', async () => {
       for (const seed of [1, 2]) {
         const { choice, ignored } = await ask({ temperature: 1.5, seed, max_tokens: 60 });
