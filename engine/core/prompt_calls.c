@@ -10,8 +10,8 @@
 #include "base/alloc.h"
 
 struct call {
-	json_t *old;       /* the client's id, counted; NULL: none */
-	json_t *id;        /* borrowed from the call */
+	json_t *old; /* the client's id, counted; NULL: none */
+	json_t *id;  /* borrowed from the call */
 	bool answered;
 };
 
