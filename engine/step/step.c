@@ -382,6 +382,8 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 					  .phase = s->text.phase,
 					  .reasoning = m->parts.reasoning,
 					  .budget = s->thinking_tokens,
+					  .channels = s->text.constraint_kind == PROTO_CONSTRAINT_CALLS &&
+						      m->parts.reasoning == PARTS_REASONING_HARMONY,
 					  .tok = model_tokenizer(m->model)};
 	s->text.grammar = NULL;
 	if (constrain_init(&s->constraint, &how) != 0)
