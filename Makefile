@@ -46,6 +46,8 @@ LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LINKER) $(LDFLAGS)
 CCACHE ?= $(if $(findstring ccache,$(CC)),,$(shell command -v ccache 2>/dev/null))
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
+# Nothing is preprocessed where nothing is found: the compiler lists the headers.
+export CCACHE_DEPEND ?= 1
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
