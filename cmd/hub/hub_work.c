@@ -41,10 +41,9 @@ static void sleep_ms(uint64_t ms)
 		;
 }
 
-/* Doubled with each failure; the server's own wish counts if it is longer. */
-static uint64_t wait_after(const struct hub_work *w, int64_t failures)
+uint64_t hub_wait_ms(uint64_t first_ms, int64_t failures, uint64_t retry_after_s)
 {
-	uint64_t ms = w->cfg->hub.retry_ms, wish = w->reply.retry_after_s * 1000;
+	uint64_t ms = first_ms, wish = retry_after_s * 1000;
 	for (int64_t i = 1; i < failures && ms < WAIT_MOST_MS; i++)
 		ms *= 2;
 	ms = ms < WAIT_MOST_MS ? ms : WAIT_MOST_MS;
@@ -63,7 +62,7 @@ int hub_try(struct hub_work *w, int (*once)(void *ctx, struct hub_reply *r, stru
 		before = failures == 1 ? *moved : before;
 		if (failures > w->cfg->hub.retries || w->reply.retry_after_s > RETRY_AFTER_MOST_S)
 			return SL_EAGAIN;
-		uint64_t ms = wait_after(w, failures);
+		uint64_t ms = hub_wait_ms(w->cfg->hub.retry_ms, failures, w->reply.retry_after_s);
 		hub_note_send(w, HUB_NOTE_WAITING, 0, ms, err->text);
 		sleep_ms(ms);
 	}

@@ -57,6 +57,9 @@ int hub_file_url(const struct hub_work *w, const struct hub_entry *e, char *out,
  * counts progress: attempts are counted anew when it has grown. */
 int hub_try(struct hub_work *w, int (*once)(void *ctx, struct hub_reply *r, struct sl_err *err), void *ctx,
 	    const uint64_t *moved, struct sl_err *err);
+/* The wait after so many failures in a row (at least 1): doubled with each, at most a minute; the server's own wish
+ * counts where it is longer. */
+uint64_t hub_wait_ms(uint64_t first_ms, int64_t failures, uint64_t retry_after_s);
 /* Sends a note; PROGRESS and CHECKING at most ten times a second. */
 void hub_note_send(struct hub_work *w, enum hub_note_kind kind, uint64_t done, uint64_t total, const char *text);
 

@@ -9,7 +9,7 @@ import { chmodSync, createReadStream, existsSync, mkdirSync, mkdtempSync, readFi
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { chat, user } from './client.mjs';
+import { chat, until, user } from './client.mjs';
 import { ROOT, SLUICE, request, startServer } from './harness.mjs';
 import { joined, literal, seeded, startHub } from './hub_mock.mjs';
 
@@ -114,9 +114,9 @@ test('three interruptions: cut, killed, silent; resumed, verified, and chatted w
   assert.deepEqual([second.code, second.err], [0, '']);
   const path = second.out.trim();
   assert.equal(path, join(folder, 'tiny-GGUF-Q8_0/tiny-Q8_0.gguf'));
-  const froms = filesAsked().map((r) => Number(/^bytes=(\d+)-$/.exec(r.headers.range ?? 'bytes=0-')[1]));
-  assert.equal(froms.length, 4);
-  for (let i = 1; i < froms.length; i++) assert.ok(froms[i] > froms[i - 1], `each attempt continued: ${froms}`);
+  const starts = filesAsked().map((r) => Number(/^bytes=(\d+)-$/.exec(r.headers.range ?? 'bytes=0-')[1]));
+  assert.equal(starts.length, 4);
+  for (let i = 1; i < starts.length; i++) assert.ok(starts[i] > starts[i - 1], `each attempt continued: ${starts}`);
   assert.equal(await sha256(path), digestOf(tiny));
   assert.deepEqual(readdirSync(folder), ['tiny-GGUF-Q8_0'], 'nothing is left of the attempts');
   assert.deepEqual(readdirSync(join(folder, 'tiny-GGUF-Q8_0')).sort(), ['.sluice.json', 'tiny-Q8_0.gguf']);
@@ -261,9 +261,9 @@ test('a disk that fills meanwhile', async (t) => {
     return;
   }
   t.after(() => assert.equal(spawnSync('umount', [folder]).status, 0));
-  const [reached, arrived] = promise(), [until, go] = promise();
+  const [reached, arrived] = promise(), [released, go] = promise();
   plain();
-  hub.on = onFile({ hold: MB, reached: arrived, until });
+  hub.on = onFile({ hold: MB, reached: arrived, until: released });
   const running = pull(folder, `hf:${PLAIN}`);
   await reached;
   spawnSync('dd', ['if=/dev/zero', `of=${join(folder, 'filler')}`, 'bs=65536']);
@@ -313,10 +313,10 @@ test('pages of a list, 429 and again, a folder of safetensors without pickles an
 });
 
 test('names: another source, another process, --name, rm, an address', async () => {
-  const folder = newFolder(), [reached, arrived] = promise(), [until, go] = promise();
+  const folder = newFolder(), [reached, arrived] = promise(), [released, go] = promise();
   plain();
   repos['other/plain-GGUF'] = repos[PLAIN];
-  hub.on = onFile({ hold: MB, reached: arrived, until });
+  hub.on = onFile({ hold: MB, reached: arrived, until: released });
   const running = pull(folder, `hf:${PLAIN}`);
   await reached;
   assert.match((await pull(folder, `hf:${PLAIN}`).ended).err, /^sluice: .*another process is pulling this model\n$/);
@@ -337,6 +337,38 @@ test('names: another source, another process, --name, rm, an address', async () 
   for (const name of ['mine', 'p', `hf:${PLAIN}`]) assert.equal((await start(['rm', name, '--folder', folder]).ended).code, 0, name);
   assert.deepEqual(readdirSync(folder), []);
   assert.ok(statSync(join(root, 'outside')).isDirectory());
+});
+
+test('a terminal sees the progress, Ctrl-C ends both processes, and the next pull continues', async () => {
+  const folder = newFolder(), part = join(folder, '.plain-GGUF.pull/p.gguf.part');
+  plain();
+  hub.on = onFile({ stall: MB });
+  const { child, ended } = pull(folder, `hf:${PLAIN}`);
+  await until(() => existsSync(part) && statSync(part).size === MB, 30000);
+  child.kill('SIGINT');
+  const { code, err } = await ended;
+  assert.deepEqual([code, err], [130, `sluice: hf:${PLAIN}: interrupted; the same command continues\n`]);
+  hub.on = () => null;
+  filesAsked();
+  const line = [SLUICE, 'pull', `hf:${PLAIN}`, ...common(folder)].join(' ');
+  const terminal = spawn('script', ['-qec', line, '/dev/null'], { cwd: ROOT, stdio: ['ignore', 'pipe', 'inherit'] });
+  let seen = '';
+  terminal.stdout.on('data', (d) => { seen += d; });
+  assert.deepEqual(await once(terminal, 'close'), [0, null]);
+  assert.match(seen, /\r\x1b\[Kp\.gguf {2}3\.5 MB of 3\.5 MB {2}100 %/);
+  assert.match(filesAsked()[0].headers.range, /^bytes=1048576-$/);
+});
+
+test('the environment names a proxy, as for curl', async () => {
+  const folder = newFolder();
+  plain();
+  hub.redirects = false;
+  hub.on = () => null;
+  hub.requests.length = 0;
+  const { code, err } = await pull(folder, `hf:${PLAIN}`, { sets: ['hub.endpoint=http://hub.example'], env: { http_proxy: hub.url } }).ended;
+  hub.redirects = true;
+  assert.deepEqual([code, err], [0, '']);
+  assert.deepEqual(new Set(hub.requests.map((r) => r.headers.host)), new Set(['hub.example']));
 });
 
 test('run: pulls, serves on a port of its own, and leaves nothing', async () => {

@@ -19,6 +19,7 @@
 #include "cmd/hub/hub_reply.h"
 #include "cmd/hub/hub_source.h"
 #include "cmd/hub/hub_tree.h"
+#include "cmd/hub/hub_work.h"
 
 /* ---- sources ---- */
 
@@ -377,6 +378,17 @@ static void test_progress(void **unused)
 	assert_string_equal(line, "no answer: again in 8 s");
 }
 
+static void test_waits(void **unused)
+{
+	(void)unused;
+	assert_true(hub_wait_ms(1000, 1, 0) == 1000);
+	assert_true(hub_wait_ms(1000, 4, 0) == 8000);
+	assert_true(hub_wait_ms(1000, 4, 3) == 8000);
+	assert_true(hub_wait_ms(1000, 1, 30) == 30000);
+	assert_true(hub_wait_ms(1000, 1000000, 0) == 60000);
+	assert_true(hub_wait_ms(600000, 1, 90) == 90000);
+}
+
 static void test_sizes(void **unused)
 {
 	static const struct {
@@ -401,6 +413,7 @@ int main(void)
 	    cmocka_unit_test(test_gguf_by_tag),     cmocka_unit_test(test_folders),
 	    cmocka_unit_test(test_local_names),     cmocka_unit_test(test_headers),
 	    cmocka_unit_test(test_progress),        cmocka_unit_test(test_sizes),
+	    cmocka_unit_test(test_waits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
