@@ -315,7 +315,7 @@ model_sets = --set "engine.models.$(call model_name,$(1)).path=$(1)" \
 
 # Sets the shell's variable $(2) to the path of a model: pulled first if it has an address.
 model_path = case '$(1)' in hf:* | https://*) \
-	  $(2)=$$($(B)/sluice pull '$(1)' -c etc/sluice.yaml $(if $(STATE),--state '$(STATE)')) || exit 1 ;; *) $(2)='$(1)' ;; esac;
+	  $(2)=$$($(B)/sluice pull '$(1)' -c etc/sluice.yaml $(if $(STATE),--state '$(STATE)') $(ARGS)) || exit 1 ;; *) $(2)='$(1)' ;; esac;
 
 run:
 	@etc/setup.sh build && $(MAKE) -s build && { $(call model_path,$(MODEL),model) $(call model_path,$(SMALL),small) } && \

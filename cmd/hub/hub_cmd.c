@@ -194,6 +194,8 @@ static int run_rm(const struct sluice_config *cfg, struct hub_folder *f, const s
 int cmd_pull(int argc, char **argv)
 {
 	struct hub_options o;
+	struct hub_source s;
+	struct sl_err err;
 	int rc = hub_options_parse(&o, argc, argv, pull_usage);
 	if (rc != 0)
 		return rc;
@@ -203,6 +205,9 @@ int cmd_pull(int argc, char **argv)
 		fputs(pull_usage, stderr);
 		return CMD_EXIT_USAGE;
 	}
+	/* Before a folder is made for it. */
+	if (!o.rm && hub_source_parse(o.word, &s, &err) != 0)
+		return hub_complain(CMD_EXIT_USAGE, "%s", err.text);
 	return with_folder(&o, o.rm ? run_rm : pull);
 }
 
