@@ -122,9 +122,11 @@ static int remove_at(int dir, const char *name, int depth)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return -errno;
-	DIR *d = depth < DEEPEST ? open_folder(dir, name) : NULL;
+	if (depth == DEEPEST)
+		return -ELOOP; /* no folder of ours is so deep */
+	DIR *d = open_folder(dir, name);
 	int rc = d == NULL ? -errno : 0;
-	for (const struct dirent *e; rc == 0 && (e = readdir(d)) != NULL;)
+	for (const struct dirent *e; d != NULL && rc == 0 && (e = readdir(d)) != NULL;)
 		if (is_entry(e))
 			rc = remove_at(dirfd(d), e->d_name, depth + 1);
 	if (d != NULL)

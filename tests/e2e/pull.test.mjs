@@ -6,6 +6,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { chmodSync, createReadStream, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import https from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -147,6 +148,15 @@ test('three interruptions: cut, killed, silent; resumed, verified, and chatted w
   assert.match(unknown.err, /^sluice: hf:a\/b: .*certificate.*\n$/i);
   tls.sets.push(`hub.ca_file=${server.caFile}`);
   assert.match((await pull(folder, 'hf:a/b', tls).ended).err, /does not exist at .* \(404\)\n$/);
+
+  // A hub with TLS that sends to one without.
+  const pem = (name) => readFileSync(join(server.state, 'tls', name));
+  const leading = https.createServer({ cert: pem('cert.pem'), key: pem('key.pem') }, (req, res) => res.writeHead(302, { location: `${hub.url}/x` }).end());
+  t.after(() => { leading.closeAllConnections(); leading.close(); });
+  await once(leading.listen(0, '127.0.0.1'), 'listening');
+  tls.sets[0] = `hub.endpoint=https://127.0.0.1:${leading.address().port}`;
+  assert.match((await pull(folder, 'hf:a/b', tls).ended).err, /^sluice: hf:a\/b: refused a redirect to http:\S+ not an https address\n$/);
+  assert.deepEqual(hub.requests, []);
 });
 
 // ---- faults ----
@@ -315,7 +325,6 @@ test('pages of a list, 429 and again, a folder of safetensors without pickles an
 test('names: another source, another process, --name, rm, an address', async () => {
   const folder = newFolder(), [reached, arrived] = promise(), [released, go] = promise();
   plain();
-  repos['other/plain-GGUF'] = repos[PLAIN];
   hub.on = onFile({ hold: MB, reached: arrived, until: released });
   const running = pull(folder, `hf:${PLAIN}`);
   await reached;
@@ -323,6 +332,11 @@ test('names: another source, another process, --name, rm, an address', async () 
   go();
   assert.equal((await running.ended).code, 0);
   hub.on = () => null;
+  plain((f) => joined(f, seeded(4, 10))); // a newer one takes its place as a whole
+  const newer = await pull(folder, `hf:${PLAIN}`).ended;
+  assert.equal(await sha256(newer.out.trim()), digestOf(repos[PLAIN]['p.gguf']));
+  assert.deepEqual(readdirSync(folder), ['plain-GGUF']);
+  repos['other/plain-GGUF'] = repos[PLAIN];
   assert.match((await pull(folder, 'hf:other/plain-GGUF').ended).err, /plain-GGUF is the model of hf:acme\/plain-GGUF already/);
   assert.equal((await pull(folder, 'hf:other/plain-GGUF', { args: ['--name', 'mine'] }).ended).code, 0);
   assert.equal((await pull(folder, `${hub.url}/${PLAIN}/resolve/main/p.gguf?sig=hidden`).ended).code, 0);
