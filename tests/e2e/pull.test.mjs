@@ -306,20 +306,48 @@ test('a token goes to the hub, not to the host that it redirects to; its file mu
   assert.match(clear.err, /^sluice: hub\.endpoint is http:\/\/: the token would be readable on its way\n$/);
 });
 
-test('pages of a list, 429 and again, a folder of safetensors without pickles and code', async () => {
-  const folder = newFolder();
-  const names = ['config.json', 'tokenizer.json', 'tokenizer_config.json', '1_Pooling/config.json', 'model.safetensors',
-    'pytorch_model.bin', 'modeling.py', 'tokenizer.model', '.gitattributes', 'onnx/model.onnx'];
-  repos['acme/folder'] = Object.fromEntries(names.map((n) => [n, literal(Buffer.from(`{"${n}":1}`))]));
+/** The files of a Llama of one layer, width 8, in float32: {PATH: source}. */
+function folderModel() {
+  const layer = 'model.layers.0.', shapes = { 'model.embed_tokens.weight': [12, 8], [`${layer}input_layernorm.weight`]: [8],
+    [`${layer}self_attn.q_proj.weight`]: [8, 8], [`${layer}self_attn.k_proj.weight`]: [4, 8], [`${layer}self_attn.v_proj.weight`]: [4, 8],
+    [`${layer}self_attn.o_proj.weight`]: [8, 8], [`${layer}post_attention_layernorm.weight`]: [8], [`${layer}mlp.gate_proj.weight`]: [16, 8],
+    [`${layer}mlp.up_proj.weight`]: [16, 8], [`${layer}mlp.down_proj.weight`]: [8, 16], 'model.norm.weight': [8], 'lm_head.weight': [12, 8] };
+  let at = 0;
+  const json = JSON.stringify(Object.fromEntries(Object.entries(shapes).map(([name, shape]) => {
+    const from = at;
+    at += 4 * shape.reduce((x, y) => x * y);
+    return [name, { dtype: 'F32', shape, data_offsets: [from, at] }];
+  })));
+  const head = json.padEnd(Math.ceil(json.length / 8) * 8), length = Buffer.alloc(8);
+  length.writeUInt32LE(head.length);
+  const text = (value) => literal(Buffer.from(JSON.stringify(value)));
+  return {
+    'config.json': text({ model_type: 'llama', hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1,
+      intermediate_size: 16, max_position_embeddings: 64, rms_norm_eps: 1e-5, hidden_act: 'silu', vocab_size: 12, tie_word_embeddings: false }),
+    'tokenizer.json': text({ added_tokens: [{ id: 0, content: '<s>', special: true }], pre_tokenizer: { type: 'ByteLevel', use_regex: true },
+      model: { type: 'BPE', vocab: { a: 2, b: 3, ab: 5 }, merges: ['a b'] } }),
+    'tokenizer_config.json': text({ chat_template: '{{ messages[0].content }}' }),
+    '1_Pooling/config.json': text({ pooling_mode_mean_tokens: true }),
+    'model.safetensors': literal(Buffer.concat([length, Buffer.from(head), Buffer.alloc(at)])),
+  };
+}
+
+test('a folder of safetensors: pages of a list, 429 and again, neither pickles nor code', async () => {
+  const folder = newFolder(), wanted = folderModel();
+  repos['acme/folder'] = { ...wanted, ...Object.fromEntries(['pytorch_model.bin', 'modeling.py', 'tokenizer.model', '.gitattributes',
+    'onnx/model.onnx'].map((n) => [n, literal(Buffer.from(n))])) };
   hub.page = 3;
   let refused = 0;
   hub.on = (asked, res) => (asked.path.startsWith('/api/') && ++refused === 1 ? answer(429)(asked, res) : null);
   hub.requests.length = 0;
-  const { err } = await pull(folder, 'hf:acme/folder').ended;
+  const { code, out, err } = await pull(folder, 'hf:acme/folder').ended;
   hub.page = 1000;
-  assert.match(err, /^sluice: hf:acme\/folder: this build can't run it: [^\n]+\n$/, 'they are no model');
+  assert.deepEqual([code, out, err], [0, `${join(folder, 'folder')}\n`, '']);
   assert.equal(hub.requests.filter((r) => r.path.startsWith('/api/')).length, 5, 'four pages, one of them twice');
-  assert.deepEqual(filesAsked('hub').map((r) => r.path.replace('/acme/folder/resolve/main/', '')).sort(), names.slice(0, 5).sort());
+  assert.deepEqual(filesAsked('hub').map((r) => r.path.replace('/acme/folder/resolve/main/', '')).sort(), Object.keys(wanted).sort());
+  for (const [path, source] of Object.entries(wanted)) assert.equal(await sha256(join(folder, 'folder', path)), digestOf(source), path);
+  const inspected = spawnSync(SLUICE, ['model', 'inspect', join(folder, 'folder')], { encoding: 'utf8' });
+  assert.match(inspected.stdout, /^runs here +yes$/m, inspected.stderr);
 });
 
 test('names: another source, another process, --name, rm, an address', async () => {
