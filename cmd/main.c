@@ -43,6 +43,10 @@ static const struct command commands[] = {
     {"config", cmd_config, "check or show the configuration"},
     {"keys", cmd_keys, "create, list, rotate and revoke API keys"},
     {"model", cmd_model, "inspect, convert and run model files"},
+    {"pull", cmd_pull, "get a model from the Hugging Face hub, a mirror or an address"},
+    {"run", cmd_run, "pull a model if it is missing, serve it, and chat with it"},
+    {"list", cmd_list, "list the models that were pulled"},
+    {"rm", cmd_rm, "remove a pulled model"},
     {"cascade", cmd_cascade, "learn from logged outcomes of the cascade, and report"},
     {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };

@@ -23,6 +23,10 @@ int cmd_config(int argc, char **argv);
 int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_cascade(int argc, char **argv);
+int cmd_pull(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 
 /* ---- options.c: -c FILE, --set KEY=VALUE, --state DIR, and those of a child ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What differs from a chat beyond the names: max_tokens is required, and a model thinks only where the request asks for
- * it: clients that do not ask take the first block for the text.
+ * Differences from a chat besides the names: max_tokens is required, and a model thinks only if the request enables it,
+ * because other clients take the first block for the text.
  */
 #include "gateway/dialect/messages_request.h"
 
@@ -55,7 +55,8 @@ static int read_body(const void *bytes, size_t n, const struct request_limits *l
 		return rc;
 	if (!counts && values.at[VALUE_MAX_TOKENS] == NULL)
 		return request_missing(e, "max_tokens");
-	if ((rc = messages_tools_read(r->body.root, &r->c.tools, e)) != 0 || (rc = check_formats(r->body.root, e)) != 0)
+	if ((rc = messages_tools_read(r->body.root, &r->c.tools, &r->c.ignored, e)) != 0 ||
+	    (rc = check_formats(r->body.root, e)) != 0)
 		return rc;
 	set_reasoning(&values, &r->c.reasoning);
 	return put_prompt(r, l, e);

@@ -277,7 +277,7 @@ static int keep_value(struct checker *c, const struct request_field *f, json_t *
 	const char *before = values->name[f->value];
 	if (before != NULL && !json_equal(values->at[f->value], v))
 		return request_bad(c->e, "invalid_value", f->name,
-				   "Invalid value for '%s': '%s' is the same field, and has another value.", f->name,
+				   "Invalid value for '%s': '%s' is the same field with another value.", f->name,
 				   before);
 	values->at[f->value] = v;
 	values->name[f->value] = f->name;
@@ -287,7 +287,7 @@ static int keep_value(struct checker *c, const struct request_field *f, json_t *
 static bool is_plain(char ch)
 {
 	return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '_' ||
-	       ch == '-' || ch == '.';
+	       ch == '-' || ch == '.' || ch == '[' || ch == ']';
 }
 
 enum { MAX_IGNORED = 16, MAX_IGNORED_NAME = 64 };
@@ -303,6 +303,24 @@ void request_ignore(struct request_ignored *out, const char *name)
 	for (char *p = out->text + at - n; *p != '\0'; p++)
 		*p = is_plain(*p) ? *p : '_';
 	out->n_shown++;
+}
+
+void request_ignore_others(struct request_ignored *out, const json_t *object, const char *within,
+			   const char *const *known)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)(uintptr_t)object, key, v)
+	{
+		char name[2 * MAX_IGNORED_NAME];
+		const char *const *k = known;
+		while (*k != NULL && strcmp(*k, key) != 0)
+			k++;
+		if (*k != NULL || json_is_null(v))
+			continue;
+		snprintf(name, sizeof name, "%s.%s", within, key);
+		request_ignore(out, name);
+	}
 }
 
 /* prefix: the object's own name, or NULL for the body. */
@@ -369,8 +387,8 @@ bool request_text_fits(const json_t *string)
 int request_check_text(const json_t *string, const char *param, struct request_error *e)
 {
 	if (!request_text_fits(string))
-		return request_bad(e, "invalid_value", param, "Invalid value for '%s': it holds the character U+0000.",
-				   param);
+		return request_bad(e, "invalid_value", param,
+				   "Invalid value for '%s': it contains the character U+0000.", param);
 	return 0;
 }
 
