@@ -102,7 +102,7 @@ ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all gpu-test gpu-kit build run check test perf soak lint format unit tests helpers e2e clean install help needs force
+.PHONY: cuda-all gpu-test gpu-kit build run check test perf soak lint format unit tests helpers e2e clean install uninstall deb help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -132,7 +132,8 @@ help:
 	  'make lint             clang-tidy, cppcheck, rooms and arrows, format, spelling, scripts' \
 	  'make format           clang-format, all files' \
 	  'make soak             long runs: fuzzers, simulations, chaos (SECONDS_EACH=60)' \
-	  'make install          DESTDIR= PREFIX=/usr/local' \
+	  'make install          DESTDIR= PREFIX=/usr/local SYSCONFDIR=/etc STATEDIR=/var/lib/sluice; make uninstall' \
+	  'make deb              build/deb/sluice_VERSION_ARCH.deb, with a service; tests/package.sh tries it in a fresh Debian' \
 	  'make clean' \
 	  '' \
 	  'SAN=address,undefined builds and tests with sanitizers; YES=1 installs without asking;' \
@@ -301,12 +302,19 @@ helpers: $(HELPER_BIN)
 clean:
 	rm -rf build
 
+# Paths: DESTDIR, PREFIX, SYSCONFDIR, STATEDIR (etc/package/install.sh).
+install uninstall: export DESTDIR := $(DESTDIR)
+install uninstall: export PREFIX := $(PREFIX)
+install deb: export CUDA_SO := $(CUDA_SO)
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/sluice
-	install -m 755 $(B)/sluice $(B)/sluice-bench $(DESTDIR)$(PREFIX)/bin/
-	$(if $(CUDA_SO),install -d $(DESTDIR)$(PREFIX)/lib/sluice)
-	$(if $(CUDA_SO),install -m 755 $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/sluice/)
-	install -m 644 etc/sluice.yaml $(DESTDIR)$(PREFIX)/share/sluice/sluice.yaml
+	$(Q)etc/package/install.sh install $(B)
+
+uninstall:
+	$(Q)etc/package/install.sh uninstall $(B)
+
+# build/deb/*.deb: of this build, for this system's Debian.
+deb: build
+	$(Q)etc/package/deb.sh $(B)
 
 # ---- running ----
 
@@ -356,4 +364,4 @@ soak:
 	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler_reference %/test_speculation,$(TEST_BIN)) && \
 	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -type f -name '*.d' 2>/dev/null)

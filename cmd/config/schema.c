@@ -759,6 +759,8 @@ void sluice_config_free(struct sluice_config *cfg)
 	cfg->conf = NULL;
 }
 
+const struct conf_row *sluice_config_rows(void) { return all_rows; }
+
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
 {
 	const struct engine_settings *e = &cfg->engine;

@@ -107,6 +107,9 @@ void sluice_config_free(struct sluice_config *cfg);
  * parents. */
 void sluice_config_state_fd(int fd);
 
+/* The table of keys; ends with key == NULL. */
+const struct conf_row *sluice_config_rows(void);
+
 /* What a change of a root key needs. */
 enum restart_need {
 	RESTART_NOT,     /* a reload */
