@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "base/clock.h"
+#include "engine/step/choices.h"
 #include "engine/step/internal.h"
 #include "engine/step/step.h"
 
@@ -74,10 +75,12 @@ void queue_status_report(struct step *st, struct eng_seq *s)
 	s->predicted_ns = report(st, s, s->found_busy);
 }
 
-/* Followers are not reported; neither are pre-empted sequences, which have begun. */
+/* Followers are not reported; neither are requests that have begun: their sequence was pre-empted, or another choice
+ * has tokens while the lead, pre-empted before its first, waits again. */
 static bool waits(const struct eng_seq *s)
 {
-	return s->state == SEQ_WAITING && s->credit > 0 && s->first_ns == 0 && s->choice == 0;
+	bool begun = s->first_ns != 0 || (s->choices != NULL && s->choices->n_completion > 0);
+	return s->state == SEQ_WAITING && s->credit > 0 && s->choice == 0 && !begun;
 }
 
 static void report_waiting(struct step *st)

@@ -62,7 +62,7 @@ static void lists_what_tools_lack(void **state)
 	struct chat_request r;
 	(void)state;
 	parse("{" BASE ",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"name\":\"f\",\"type\":"
-		       "\"custom\",\"input_schema\":"
+	      "\"custom\",\"input_schema\":"
 	      "{\"type\":\"object\"},\"cache_control\":{\"type\":\"ephemeral\"},\"strict\":false}]}",
 	      &r);
 	assert_string_equal(r.c.ignored.text, "tools[0].cache_control");
