@@ -55,6 +55,8 @@ static const char *const poolings[] = {"auto", "none", "mean", "cls", "last", NU
 static const char *const matryoshkas[] = {"auto", "on", "off", NULL};
 /* The first means engine.kv_type. */
 static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
+/* Instead of a size: 0. */
+static const char *const automatic[] = {"auto", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -150,7 +152,8 @@ static const struct conf_row all_rows[] = {
     ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024),
     ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64),
     ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256),
-    ROW("engine.kv_memory", CONF_BYTES, ROOT(engine.kv_memory), "256MiB", MIB, TIB),
+    ROW_BYTES_OR("engine.kv_memory", ROOT(engine.kv_memory), "auto", automatic, MIB, TIB),
+    ROW_BYTES_OR("engine.memory", ROOT(engine.memory), "auto", automatic, MIB, 16 * TIB),
     ROW_ENUM("engine.kv_type", ROOT(engine.kv_type), "auto", kv_types + 1),
     ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB),
     ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096),
@@ -725,6 +728,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .n_text_workers = (int)e->text_workers,
 	    .page_tokens = (int)e->page_tokens,
 	    .kv_bytes = e->kv_memory,
+	    .memory_bytes = e->memory,
 	    .kv_type = (kv_types + 1)[e->kv_type],
 	    .max_model_bytes = e->max_model_memory,
 	    .max_sequences = (int)e->max_sequences,

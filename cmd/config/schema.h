@@ -37,7 +37,8 @@ struct engine_settings {
 	char *socket; /* never empty after loading */
 	int backend;
 	int64_t threads, text_workers, page_tokens;
-	uint64_t kv_memory, max_model_memory;
+	uint64_t kv_memory, memory; /* 0: auto */
+	uint64_t max_model_memory;
 	int kv_type;
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;

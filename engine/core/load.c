@@ -3,13 +3,11 @@
  * The loader thread: reads every model's metadata, loads the models one by one, smallest file first, and mails each to
  * the step thread, loaded or failed. A failed model does not affect the others.
  *
- * KV memory is one budget for all pools. Every pool gets the same number of pages, so each model holds the same number
- * of tokens whatever its layers cost; a model with unreadable metadata gets none. With several models that is the
- * initial split: pools share the memory and rebalance at run time (engine/step/kv_rebalance.h). A draft model has a
- * second, smaller pool for drafts, which run only while few sequences do.
- *
- * On a device that reports its memory, the loader loads all weights first and budgets what remains
- * (engine/core/device_memory.h). No weight size is estimated, and the memory of a failed model goes to the others.
+ * Keys and values of all models share one budget (engine/core/kv_budget.h), planned before the weights are loaded. On a
+ * device that reports its memory, the loader loads all weights first and budgets what remains: no weight size is
+ * estimated, and the memory of a failed model goes to the others. With several models the plan is the initial split:
+ * pools share the memory and rebalance at run time (engine/step/kv_rebalance.h). A draft model has a second, smaller
+ * pool for drafts, which run only while few sequences do.
  *
  * Each model first runs a few rows through a few layers to time one token, so that the first prediction is usable.
  * Real steps refine the figure.
@@ -21,8 +19,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "engine/core/device_memory.h"
 #include "engine/core/device_watch.h"
+#include "engine/core/kv_budget.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 #include "engine/step/kv_rebalance.h"
@@ -40,7 +38,6 @@ enum {
 	PAUSED_MS = 1000,
 	SWAP_PART = 8,   /* swapped pages take at most this fraction (1/8) of host memory */
 	MAX_TEXT = 8192, /* tokens of a text that an encoder computes in one step, unless engine.step_tokens is more */
-	DRAFT_PART = 4,  /* a draft pool has this fraction (1/4) of its model's pages */
 };
 
 /* Gives m a load error if it has none yet. Returns rc. */
@@ -51,32 +48,16 @@ static int load_failed(struct eng_model *m, int rc)
 	return rc;
 }
 
-/* Pages per pool such that all pools and their draft pools fit into the budget; 0: less than one page. */
-static uint64_t pages_each(const struct engine *e)
-{
-	uint64_t one_of_each = 0;
-	for (int i = 0; i < e->n_models; i++) {
-		const struct eng_model *m = &e->models[i];
-		uint64_t bytes = m->inspected ? model_page_bytes(m) : 0;
-		uint64_t draft_bytes = spec_may_draft(e, m) ? bytes / DRAFT_PART + 1 : 0;
-		if (__builtin_add_overflow(one_of_each, bytes, &one_of_each) ||
-		    __builtin_add_overflow(one_of_each, draft_bytes, &one_of_each))
-			return 0;
-	}
-	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
-}
-
 static int make_pool(struct eng_model *m)
 {
 	const struct engine *e = m->e;
 	const struct model_arch *a = &m->info.arch;
 	uint32_t page_tokens = (uint32_t)e->cfg.page_tokens;
 	uint32_t n_ctx = (uint32_t)a->n_ctx;
+	char line[256];
 	if (a->encoder && n_ctx > (uint32_t)m->step_tokens)
 		n_ctx = (uint32_t)m->step_tokens; /* a text is computed in one step */
-	uint64_t n_pages = pages_each(e);
-	uint64_t useful = model_useful_pages(m);
-	n_pages = n_pages < useful ? n_pages : useful;
+	uint64_t n_pages = m->kv_pages;
 	if (n_pages < 2)
 		return sl_errf(&m->load_err, SL_ELIMIT,
 			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
@@ -87,19 +68,18 @@ static int make_pool(struct eng_model *m)
 					 a->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
 		     : kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers,
 				      a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
-	if (rc == 0 && spec_may_draft(e, m) && n_pages >= DRAFT_PART)
-		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)(n_pages / DRAFT_PART), e->cfg.page_tokens,
-				    a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
+	if (rc == 0 && spec_may_draft(e, m) && n_pages >= ENGINE_DRAFT_PART)
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)(n_pages / ENGINE_DRAFT_PART),
+				    e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool,
+				    &m->load_err);
 	if (rc != 0)
 		return rc;
 	/* The announced context must fit for a sequence that runs alone. */
 	n_pages = (uint64_t)kv_pool_n_pages(m->pool);
-	if (n_pages * page_tokens < n_ctx) {
-		n_ctx = (uint32_t)n_pages * page_tokens;
-		log_warn("model %s: KV memory holds only %u of its %d tokens of context", m->name, n_ctx, a->n_ctx);
-	}
-	m->max_pages = (n_ctx + page_tokens - 1) / page_tokens;
-	m->n_ctx = n_ctx;
+	m->n_ctx = n_pages * page_tokens < n_ctx ? (uint32_t)n_pages * page_tokens : n_ctx;
+	if (m->n_ctx < n_ctx)
+		log_warn("model %s: %s", m->name, kv_budget_short(m, line, sizeof line));
+	m->max_pages = (m->n_ctx + page_tokens - 1) / page_tokens;
 	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages, sizeof *m->page_tables);
 	m->slots = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->slots == NULL)
@@ -495,41 +475,6 @@ static void finish(struct eng_model *m, bool begun)
 	mailbox_send(&m->e->box, &m->mail.mail);
 }
 
-/* After all weights are loaded. */
-static void plan_memory(struct engine *e)
-{
-	struct kn_memory now = {0}, one;
-	struct device_plan plan;
-	uint64_t later = 0;
-	char line[256];
-	for (int i = 0; i < e->n_models; i++) {
-		const struct eng_model *m = &e->models[i];
-		if (m->backend == NULL || !m->ops->memory(m->backend, &one))
-			continue;
-		now = one;
-		later += one.later;
-	}
-	if (now.total == 0)
-		return; /* no model was loaded */
-	device_memory_plan(&now, later, e->cfg.device_memory, &plan);
-	e->cfg.kv_bytes = plan.kv;
-	log_info("%s", device_memory_line(&plan, line, sizeof line));
-}
-
-/* Whether the page budget follows from the memory that the device reports. */
-static bool reports_memory(const struct engine *e)
-{
-	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
-	struct kn_backend *b;
-	struct kn_memory now;
-	struct sl_err err;
-	if (e->cfg.device_memory <= 0 || e->ops->memory == NULL || e->ops->open(&kc, &b, &err) != 0)
-		return false;
-	bool reports = e->ops->memory(b, &now);
-	e->ops->close(b);
-	return reports;
-}
-
 void *loader_main(void *engine)
 {
 	struct engine *e = engine;
@@ -538,9 +483,9 @@ void *loader_main(void *engine)
 	int n = 0;
 	for (int i = 0; i < e->n_models; i++)
 		inspect(&e->models[i]);
-	e->planned = reports_memory(e);
+	e->planned = kv_budget_is_of_device(e);
 	if (!e->planned)
-		kv_rebalance_create_memory(e, pages_each(e));
+		kv_budget_plan(e, false);
 	for (; (m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping); n++) {
 		taken[m->index] = true;
 		order[n] = m;
@@ -552,8 +497,7 @@ void *loader_main(void *engine)
 	}
 	if (!e->planned)
 		return NULL;
-	plan_memory(e);
-	kv_rebalance_create_memory(e, pages_each(e));
+	kv_budget_plan(e, true);
 	for (int i = 0; i < n && !atomic_load(&e->stopping); i++)
 		finish(order[i], begun[i]);
 	return NULL;

@@ -2,7 +2,8 @@
  *
  * Memory for the pages of several pools, in slabs that move between pools. A slab belongs to one pool or to none. Every
  * pool maps all of the memory as pages of its own size, numbered from the start, and uses the pages that lie whole in
- * its slabs. So pools of different layouts can exchange slabs without moving data.
+ * its slabs. So pools of different layouts can exchange slabs without moving data. A pool that is alone has slabs too,
+ * so that memory can be given back a slab at a time.
  *
  * A pool's share of the slabs is its initial number, which it can always regain (engine/step/kv_rebalance.h). Shares
  * hold about the same number of pages each. Slabs move on the step thread; shares and sizes are constant.
@@ -20,15 +21,18 @@ enum { KV_MEMORY_POOLS = 64, KV_MEMORY_SLABS = 128 };
 
 struct kv_memory;
 
-/* page_bytes[n]: of each pool's pages, keys and values together. SL_ELIMIT: not even a slab for each.
- * SL_ENOMEM. The memory comes from b, which must outlive it. */
-int kv_memory_create(const struct kn_ops *ops, struct kn_backend *b, uint64_t bytes, const size_t *page_bytes, int n,
-		     struct kv_memory **out, struct sl_err *err);
+/* page_bytes[n]: of each pool's pages, keys and values together. wanted[n]: pages of each pool, from which its part
+ * follows; NULL: equally many. SL_ELIMIT: not even a slab for each. SL_ENOMEM. The memory comes from b, which must
+ * outlive it. */
+int kv_memory_create(const struct kn_ops *ops, struct kn_backend *b, uint64_t bytes, const size_t *page_bytes,
+		     const uint64_t *wanted, int n, struct kv_memory **out, struct sl_err *err);
 void kv_memory_destroy(struct kv_memory *m);
 
 int kv_memory_n_slabs(const struct kv_memory *m);
 /* Of keys, and as many of values. */
 size_t kv_memory_slab_bytes(const struct kv_memory *m);
+/* Of the keys of all slabs: the last slab of a pool that is alone may be smaller than others. */
+size_t kv_memory_half_bytes(const struct kv_memory *m);
 void kv_memory_halves(const struct kv_memory *m, void **k, void **v);
 /* The part of pool i: slabs first(i) … first(i + 1) - 1. */
 int kv_memory_first(const struct kv_memory *m, int i);

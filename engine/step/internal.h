@@ -58,6 +58,7 @@ struct eng_model {
 	int32_t markers[PROTO_MAX_MARKERS]; /* of parts_format_literals: control tokens; -1: none */
 
 	/* The step thread's. */
+	uint64_t kv_pages;                 /* that the loader planned for it; then its pool's initial size */
 	int memory_index;                  /* of its pool in the engine's shared memory */
 	bool rebalancing;                  /* it may lose and gain slabs */
 	struct kv_pool *pool, *draft_pool; /* the latter for its drafts; NULL: it drafts nothing */
@@ -116,7 +117,9 @@ struct engine {
 	struct eng_model *models;
 	struct kv_memory *memory; /* of the models' pages; NULL: each model has its own */
 	struct kn_backend *memory_backend;
-	bool planned; /* cfg.kv_bytes follows from the device (engine/core/device_memory.h) */
+	bool planned;            /* cfg.kv_bytes follows from the device (engine/core/device_memory.h) */
+	bool kv_auto;            /* it follows from the host's memory (engine/core/host_memory.h) */
+	uint64_t memory_reserve; /* of the latter: bytes that stay free */
 	int n_models;
 	pthread_mutex_t info_lock;
 
@@ -163,6 +166,8 @@ void *compiler_main(void *engine);
 void *loader_main(void *engine);
 /* Frees what the loader made of m. */
 void model_unload(struct eng_model *m);
+
+enum { ENGINE_DRAFT_PART = 4 }; /* a draft pool has this fraction (1/4) of its model's pages */
 
 /* ---- kv_rebalance.c ---- */
 size_t model_page_bytes(const struct eng_model *m);

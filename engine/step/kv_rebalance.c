@@ -19,26 +19,28 @@ uint64_t model_useful_pages(const struct eng_model *m)
 	return (uint64_t)m->e->cfg.max_sequences * (((uint64_t)m->info.arch.n_ctx + page_tokens - 1) / page_tokens);
 }
 
-void kv_rebalance_create_memory(struct engine *e, uint64_t pages)
+void kv_rebalance_create_memory(struct engine *e)
 {
 	size_t page_bytes[PROTO_MAX_MODELS];
-	uint64_t bytes = 0;
+	uint64_t pages[PROTO_MAX_MODELS], bytes = 0;
 	int n = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		m->memory_index = -1;
 		if (!m->inspected)
 			continue;
-		uint64_t useful = model_useful_pages(m);
 		page_bytes[n] = model_page_bytes(m);
-		bytes += page_bytes[n] * (pages < useful ? pages : useful);
+		pages[n] = m->kv_pages;
+		bytes += page_bytes[n] * pages[n];
 		m->memory_index = n++;
 	}
 	struct sl_err err;
 	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
-	int rc = n > 1 ? e->ops->open(&kc, &e->memory_backend, &err) : SL_EINVAL;
+	if (n == 0 || (n == 1 && e->ops->memory != NULL))
+		return; /* a device's memory is not given back while it runs */
+	int rc = e->ops->open(&kc, &e->memory_backend, &err);
 	if (rc == 0)
-		rc = kv_memory_create(e->ops, e->memory_backend, bytes, page_bytes, n, &e->memory, &err);
+		rc = kv_memory_create(e->ops, e->memory_backend, bytes, page_bytes, pages, n, &e->memory, &err);
 	if (rc != 0 && n > 1)
 		log_warn("models can't share KV memory: %s", err.text);
 }

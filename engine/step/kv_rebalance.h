@@ -20,8 +20,8 @@
 
 #include "engine/step/internal.h"
 
-/* Creates the shared memory of all inspected models; none for a single model. pages: the least for each. */
-void kv_rebalance_create_memory(struct engine *e, uint64_t pages);
+/* Creates the memory that all inspected models share, by their kv_pages; on a device none for a single model. */
+void kv_rebalance_create_memory(struct engine *e);
 void kv_rebalance_destroy_memory(struct engine *e);
 /* m is ready; m will never be. */
 void kv_rebalance_join(struct eng_model *m);

@@ -60,7 +60,7 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 	if (state == PROTO_MODEL_FAILED)
 		log_error("model %s failed: %s", m->name, reason);
 	else
-		log_info("model %s is ready, %u tokens of context", m->name, m->n_ctx);
+		log_info("model %s is ready, %u of %d tokens of context", m->name, m->n_ctx, m->info.arch.n_ctx);
 	struct eng_event ev = {.kind = ENG_MODEL};
 	engine_model_info(e, m->index, &ev.u.model);
 	e->on_event(e->on_event_ctx, &ev);
