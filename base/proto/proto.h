@@ -26,7 +26,7 @@
  *
  *   gateway → engine                         engine → gateway
  *   HELLO      version, name                 HELLO   version, epoch, number of models
- *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change
+ *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change; progress while it loads
  *   CREDIT     n more tokens may be made     QUEUED  prompt counted, position and time predicted
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
  *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
@@ -57,7 +57,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 11,
+	PROTO_VERSION = 12,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -145,8 +145,9 @@ enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAI
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
-	uint8_t role; /* enum proto_role */
-	uint8_t does; /* of enum proto_does; READY only */
+	uint8_t role;    /* enum proto_role */
+	uint8_t does;    /* of enum proto_does; READY only */
+	uint8_t percent; /* of its weights that are loaded; LOADING only */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
 	uint32_t n_embd; /* numbers of its embeddings */
@@ -445,6 +446,8 @@ struct proto_stats {
 	uint64_t forced_tokens;           /* tokens of constrained answers that were taken without a draw */
 	uint32_t swap_places, swap_used;  /* pages that find room there, and those that do */
 	struct proto_device device;
+	uint64_t kv_bytes, kv_withheld;    /* memory for keys and values; of that, given back to the system for now */
+	uint64_t kv_released, kv_restored; /* bytes given back so far; that may be used again */
 };
 
 /* What a request with a short prompt would meet now, of a tenant without others. */

@@ -193,6 +193,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_model(&frame[4], &(struct proto_model){.index = 1,
 									  .state = PROTO_MODEL_FAILED,
 									  .role = 2,
+									  .percent = 54,
 									  .n_ctx = 2048,
 									  .n_vocab = 32000,
 									  .n_params = 1234567890123,
@@ -248,7 +249,11 @@ static void frames(struct sl_buf frame[N_FRAMES])
 							     40,
 							     37,
 							     38,
-							     {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33}}),
+							     {1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33},
+							     41,
+							     42,
+							     43,
+							     44}),
 	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7,
