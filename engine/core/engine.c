@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "engine/core/device_watch.h"
 #include "engine/core/grammar_cache.h"
+#include "engine/core/memory_watch.h"
 #include "engine/step/internal.h"
 #include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
@@ -321,6 +322,7 @@ static void stop_threads(struct engine *e)
 		pthread_join(e->compiler_thread, NULL);
 	if (e->loader_running)
 		pthread_join(e->loader_thread, NULL);
+	memory_watch_stop(e->memory_watch);
 }
 
 void engine_destroy(struct engine *e)

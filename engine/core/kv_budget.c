@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "engine/core/device_memory.h"
 #include "engine/core/host_memory.h"
+#include "engine/kv/kv_memory.h"
 #include "engine/kv/kv_plan.h"
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/spec_step.h"
@@ -176,6 +177,8 @@ void kv_budget_plan(struct engine *e, bool of_device)
 		e->models[i].kv_pages = pages[i] < useful ? pages[i] : useful;
 	}
 	kv_rebalance_create_memory(e);
+	for (int slab = 0; e->memory != NULL && slab < kv_memory_n_slabs(e->memory); slab++)
+		atomic_fetch_add(&e->kv_bytes, kv_memory_bytes_of(e->memory, slab));
 }
 
 const char *kv_budget_short(const struct eng_model *m, char *line, size_t n)

@@ -233,6 +233,8 @@ int kv_page_alloc(struct kv_pool *p, int32_t *out)
 		p->current = fullest(p);
 	struct kv_slab *slab = &p->slabs[p->current];
 	int32_t page = slab->free;
+	if (p->memory != NULL)
+		kv_memory_write(p->memory, p->current);
 	BUG_IF(p->refs[page] != 0, "free KV page %d has %u references", page, p->refs[page]);
 	slab->free = p->next[page];
 	slab->n_free--;

@@ -6,6 +6,9 @@
  */
 #include "engine/kv/kv_memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "base/alloc.h"
 
 enum { LEAST_UNEVEN = 8 }; /* of the largest pages in a slab: at most an eighth of it is lost to borders */
@@ -18,6 +21,7 @@ struct kv_memory {
 	int n_slabs, n_pools;
 	int first[KV_MEMORY_POOLS + 1];
 	int owner[KV_MEMORY_SLABS], n_owned[KV_MEMORY_POOLS];
+	bool written[KV_MEMORY_SLABS];
 	uint64_t clock;
 };
 
@@ -140,4 +144,52 @@ void kv_memory_set_owner(struct kv_memory *m, int slab, int i)
 	m->owner[slab] = i;
 	if (i >= 0)
 		m->n_owned[i]++;
+}
+
+/* ---- memory that the system gets back ---- */
+
+void kv_memory_write(struct kv_memory *m, int slab) { m->written[slab] = true; }
+bool kv_memory_is_written(const struct kv_memory *m, int slab) { return m->written[slab]; }
+
+/* Where the slab lies in each half: [*from, *to). */
+static void place_of(const struct kv_memory *m, int slab, size_t *from, size_t *to)
+{
+	*from = m->slab_bytes * (size_t)slab;
+	*to = *from + m->slab_bytes < m->half_bytes ? *from + m->slab_bytes : m->half_bytes;
+}
+
+/* The whole pages of the system between two places. */
+static uint64_t give_back(uint8_t *from, uint8_t *to)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = ((uintptr_t)from + page - 1) / page * page, end = (uintptr_t)to / page * page;
+	if (first >= end || madvise((void *)first, end - first, MADV_DONTNEED) != 0)
+		return 0;
+	return end - first;
+}
+
+uint64_t kv_memory_discard(struct kv_memory *m, int slab)
+{
+	size_t from, to;
+	if (m->ops->memory != NULL || !m->written[slab])
+		return 0;
+	place_of(m, slab, &from, &to);
+	m->written[slab] = false;
+	return give_back((uint8_t *)m->k + from, (uint8_t *)m->k + to) +
+	       give_back((uint8_t *)m->v + from, (uint8_t *)m->v + to);
+}
+
+uint64_t kv_memory_bytes_of(const struct kv_memory *m, int slab)
+{
+	size_t from, to;
+	place_of(m, slab, &from, &to);
+	return 2 * (uint64_t)(to - from);
+}
+
+uint64_t kv_memory_withheld(const struct kv_memory *m)
+{
+	uint64_t all = 0;
+	for (int slab = 0; slab < m->n_slabs; slab++)
+		all += m->owner[slab] == KV_MEMORY_WITHHELD ? kv_memory_bytes_of(m, slab) : 0;
+	return all;
 }

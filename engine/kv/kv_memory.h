@@ -11,6 +11,7 @@
 #ifndef ENGINE_KV_MEMORY_H
 #define ENGINE_KV_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@
 #include "kernels/kernels.h"
 
 enum { KV_MEMORY_POOLS = 64, KV_MEMORY_SLABS = 128 };
+/* Instead of an owner: no pool; none, and no pool may take it, since its memory was given back to the system. */
+enum { KV_MEMORY_NONE = -1, KV_MEMORY_WITHHELD = -2 };
 
 struct kv_memory;
 
@@ -39,9 +42,22 @@ int kv_memory_first(const struct kv_memory *m, int i);
 int kv_memory_part(const struct kv_memory *m, int i);
 uint64_t *kv_memory_clock(struct kv_memory *m);
 
-/* The model that has the slab; -1: none. */
+/* The pool that has the slab, or KV_MEMORY_NONE or _WITHHELD. */
 int kv_memory_owner(const struct kv_memory *m, int slab);
 void kv_memory_set_owner(struct kv_memory *m, int slab, int i);
 int kv_memory_n_owned(const struct kv_memory *m, int i);
+
+/* ---- memory that the system gets back ---- */
+
+/* Pages of the slab are being written. */
+void kv_memory_write(struct kv_memory *m, int slab);
+/* Whether the slab takes memory: its pages were written since it was made or discarded. */
+bool kv_memory_is_written(const struct kv_memory *m, int slab);
+/* Gives the slab's memory back to the system; the contents of its pages are lost. Returns the bytes; 0 for memory of a
+ * device, which is kept. */
+uint64_t kv_memory_discard(struct kv_memory *m, int slab);
+/* Bytes of keys and values: of the slab, of all withheld ones. */
+uint64_t kv_memory_bytes_of(const struct kv_memory *m, int slab);
+uint64_t kv_memory_withheld(const struct kv_memory *m);
 
 #endif

@@ -26,13 +26,14 @@ struct eng_model {
 	int index;
 	char *name, *path;
 	int role;
-	int quantize;     /* enum kn_type that the loader converts to, or -1 */
-	bool fp8;         /* the backend converts matrices of floats to its own FP8 */
-	char *pooling;    /* as configured; NULL: as its files say */
-	int shortens;     /* as configured; -1: as its files say */
-	int kv_type;      /* of its pages; -1: unknown name in the configuration */
-	bool kv_auto;     /* its family decides, once that is known */
-	atomic_int state; /* enum proto_model_state; written by the step thread */
+	int quantize;       /* enum kn_type that the loader converts to, or -1 */
+	bool fp8;           /* the backend converts matrices of floats to its own FP8 */
+	char *pooling;      /* as configured; NULL: as its files say */
+	int shortens;       /* as configured; -1: as its files say */
+	int kv_type;        /* of its pages; -1: unknown name in the configuration */
+	bool kv_auto;       /* its family decides, once that is known */
+	atomic_int state;   /* enum proto_model_state; written by the step thread */
+	atomic_int percent; /* of its loading; written by the loader */
 	struct {
 		uint32_t n_ctx, n_vocab, n_embd;
 		uint8_t does, n_lengths;
@@ -103,7 +104,8 @@ struct text_queue {
 	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),       \
 	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in), \
 	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
-	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step)
+	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step), X(kv_bytes), X(kv_withheld),      \
+	    X(kv_released), X(kv_restored)
 #define ENGINE_FIGURE(name) name
 
 struct engine {
@@ -134,6 +136,8 @@ struct engine {
 	atomic_uint n_counting; /* unanswered COUNTs */
 	atomic_ullong ENGINE_FIGURES(ENGINE_FIGURE);
 	_Atomic(struct device_watch *) watch; /* NULL: no device, or no metrics of it */
+	struct memory_watch *memory_watch;    /* the loader's; NULL: the host's memory is not watched */
+	atomic_llong kv_ask;                  /* bytes of slabs to release, or if negative to restore */
 
 	struct mailbox box; /* of the step thread: text results, loaded models */
 	atomic_bool stopping;
@@ -177,6 +181,8 @@ uint64_t model_useful_pages(const struct eng_model *m);
 /* ---- model_state.c ---- */
 /* Step thread: sets m READY, or FAILED with a reason; logs it and sends ENG_MODEL. */
 void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_state state, const char *reason);
+/* Any thread: sends ENG_MODEL. */
+void model_state_report(struct engine *e, const struct eng_model *m);
 
 /* ---- step.c ---- */
 int step_create(struct engine *e, struct step **out);

@@ -16,6 +16,7 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 	*out = (struct proto_model){.index = (uint16_t)index,
 				    .state = (uint8_t)atomic_load(&m->state),
 				    .role = (uint8_t)m->role,
+				    .percent = (uint8_t)atomic_load(&m->percent),
 				    .n_ctx = m->shown.n_ctx,
 				    .n_vocab = m->shown.n_vocab,
 				    .n_embd = m->shown.n_embd,
@@ -61,6 +62,11 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 		log_error("model %s failed: %s", m->name, reason);
 	else
 		log_info("model %s is ready, %u of %d tokens of context", m->name, m->n_ctx, m->info.arch.n_ctx);
+	model_state_report(e, m);
+}
+
+void model_state_report(struct engine *e, const struct eng_model *m)
+{
 	struct eng_event ev = {.kind = ENG_MODEL};
 	engine_model_info(e, m->index, &ev.u.model);
 	e->on_event(e->on_event_ctx, &ev);

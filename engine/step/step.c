@@ -654,6 +654,7 @@ void *step_main(void *engine)
 		beat_touch(st->beat_slot);
 		take_signals(st);
 		take_mail(st, mail);
+		kv_rebalance_follow_pressure(e);
 		uint64_t next = check_deadlines(st);
 		bool worked = step_some_model(st, &next);
 		free_ended(st);
