@@ -19,8 +19,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "engine/core/device_watch.h"
 #include "engine/core/kv_budget.h"
+#include "engine/core/memory_watch.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 #include "engine/step/kv_rebalance.h"
@@ -31,7 +33,7 @@ _Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has roo
 enum {
 	WARM_ROWS = 16,
 	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
-	PROGRESS_MS = 1000,     /* between two log lines about converting or rearranging weights */
+	CONVERTED_PERCENT = 80, /* of loading a model whose weights are converted */
 	MAX_TOKEN_BYTES = 4096,
 	AGE_MS = 2000, /* without service, after which a tier rises by one rank */
 	STARVE_MS = 10000,
@@ -282,30 +284,40 @@ static int max_width(const struct model_arch *a)
 	return widest;
 }
 
-/* Progress of work on the weights, logged once per PROGRESS_MS: for large models it takes minutes. */
+/* Progress of work on the weights: for large models it takes minutes. A line of it is for a terminal, its percent goes
+ * to the gateways. */
 struct weights_progress {
-	const struct eng_model *m;
+	struct eng_model *m;
 	const char *work, *target;
-	uint64_t logged_ns; /* 0: the work has not begun */
+	struct progress at;
+	int first, last; /* percent of loading that the work begins and ends with */
 };
 
 static void log_progress(void *ctx, uint64_t done, uint64_t total)
 {
 	struct weights_progress *p = ctx;
 	uint64_t now = clock_now_ns();
-	if (p->logged_ns == 0)
-		p->logged_ns = now;
-	if (now - p->logged_ns < PROGRESS_MS * NS_PER_MS || total == 0)
-		return;
-	p->logged_ns = now;
-	log_info("model %s: %d %% of the weights %s %s", p->m->name, (int)(100 * done / total), p->work, p->target);
+	char line[64];
+	if (progress_tells(&p->at, done, total, now)) {
+		atomic_store(&p->m->percent, p->first + (p->last - p->first) * p->at.percent / 100);
+		model_state_report(p->m->e, p->m);
+	}
+	if (progress_says(&p->at, now))
+		log_at(isatty(STDERR_FILENO) ? LOG_INFO : LOG_DEBUG, "model %s: weights %s %s: %s", p->m->name, p->work,
+		       p->target, progress_line(&p->at, done, total, now, line, sizeof line));
 }
 
 static int load_weights(struct eng_model *m, int max_rows)
 {
 	const struct engine *e = m->e;
-	struct weights_progress converted = {.m = m, .work = "converted to", .target = kn_type_name(m->quantize)};
-	struct weights_progress rearranged = {.m = m, .work = "rearranged for", .target = m->ops->name};
+	bool converts = m->quantize >= 0;
+	struct weights_progress converted = {
+	    .m = m, .work = "converted to", .target = kn_type_name(m->quantize), .last = CONVERTED_PERCENT};
+	struct weights_progress rearranged = {.m = m,
+					      .work = "loaded for",
+					      .target = m->ops->name,
+					      .first = converts ? CONVERTED_PERCENT : 0,
+					      .last = 100};
 	struct convert_progress converting = {.report = log_progress, .ctx = &converted};
 	struct convert_progress rearranging = {.report = log_progress, .ctx = &rearranged};
 	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &converting};
@@ -486,6 +498,8 @@ void *loader_main(void *engine)
 	e->planned = kv_budget_is_of_device(e);
 	if (!e->planned)
 		kv_budget_plan(e, false);
+	if (e->kv_auto && e->memory != NULL && e->memory_reserve > 0)
+		e->memory_watch = memory_watch_start(e);
 	for (; (m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping); n++) {
 		taken[m->index] = true;
 		order[n] = m;

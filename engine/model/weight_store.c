@@ -67,7 +67,7 @@ int weight_store_open(const struct kn_ops *ops, struct kn_backend *b, const stru
 	if (cache == NULL || !make_key(s, &stamp))
 		return 0;
 	s->cfg = cache;
-	int rc = weight_cache_open(cache, &s->key, &s->cache, &why);
+	int rc = weight_cache_open(cache, &s->key, progress, &s->cache, &why);
 	if (rc != 0 && rc != SL_ENOTFOUND)
 		log_warn("%s: its kept weights can't be used: %s", model_file_path(f), why.text);
 	s->writes = rc != 0 && settled(&stamp);

@@ -61,7 +61,11 @@ void api_health(struct exchange *x)
 		if (rc == 0)
 			rc = json_out_string(&body, m->name, strlen(m->name));
 		if (rc == 0)
-			rc = buf_printf(&body, ",\"state\":\"%s\"}", states[m->state]);
+			rc = buf_printf(&body, ",\"state\":\"%s\"", states[m->state]);
+		if (rc == 0 && m->state == PROTO_MODEL_LOADING)
+			rc = buf_printf(&body, ",\"percent\":%u", m->percent);
+		if (rc == 0)
+			rc = buf_append_str(&body, "}");
 	}
 	if (rc == 0)
 		rc = buf_append_str(&body, "],\"refusals\":");

@@ -36,7 +36,10 @@ static json_t *json_of(const struct exchange *x, const struct link_model *m)
 {
 	static const char *const states[] = {"loading", "ready", "failed"};
 	static const char *const roles[] = {"none", "small", "large"};
-	return model_json(x, m->name, states[m->state], roles[m->role], m->n_ctx, m->n_params);
+	json_t *v = model_json(x, m->name, states[m->state], roles[m->role], m->n_ctx, m->n_params);
+	if (m->state == PROTO_MODEL_LOADING && v != NULL)
+		(void)json_object_set_new(v, "percent", json_integer(m->percent));
+	return v;
 }
 
 /* The cascade as a model: as large as the larger of the two, and ready when one of them is. */

@@ -30,6 +30,8 @@ export class Settings {
   #keys;
   #actions;
   #models = null; // null while unknown
+  #percents = new Map(); // of those that are being loaded
+  #again = 0; // the timer of the next look at them
   #request = null;
   #loading = Promise.resolve(); // settles with the latest list
   #loadedWith = null; // the key of that list; '' for none
@@ -150,7 +152,7 @@ export class Settings {
   /** Finds out whether the server lets one in without a key, while it is asked for. */
   async #tryWithout() {
     try {
-      this.#models = largeFirst(await createClient({ maxRetries: 0 }).models());
+      this.#take(await createClient({ maxRetries: 0 }).models());
       this.#setOpen(true);
       this.#showModels();
     } catch (error) {
@@ -211,6 +213,30 @@ export class Settings {
     this.#el.keyInput.select();
   }
 
+  /** A model's name, and how far it is loaded while it is. */
+  #label(id) {
+    const percent = this.#percents.get(id);
+    return percent === undefined ? id : `${id} – ${t('modelLoading', { percent })}`;
+  }
+
+  /** Takes the list of models; while one of them is being loaded, the list is asked for again. */
+  #take(models) {
+    this.#models = largeFirst(models);
+    this.#percents = new Map(models.filter((m) => m.state === 'loading').map((m) => [m.id, m.percent ?? 0]));
+    clearTimeout(this.#again);
+    if (this.#percents.size > 0) this.#again = setTimeout(() => this.#refresh(), 1000);
+  }
+
+  /** The same list with newer percents; a failure leaves it as it is. */
+  async #refresh() {
+    try {
+      this.#take(await createClient({ apiKey: this.#loadedWith ?? '', maxRetries: 0 }).models());
+      this.#showModels();
+    } catch {
+      // The next request shows what is wrong.
+    }
+  }
+
   #showModels() {
     const { modelSelect } = this.#el;
     const wanted = this.#store.pref('model');
@@ -218,7 +244,7 @@ export class Settings {
     if (models.length === 0) {
       modelSelect.replaceChildren(h('option', { value: '', text: t(this.#models === null ? 'modelsLoading' : 'modelsNone') }));
     } else {
-      modelSelect.replaceChildren(...models.map((id) => h('option', { value: id, text: id })));
+      modelSelect.replaceChildren(...models.map((id) => h('option', { value: id, text: this.#label(id) })));
       modelSelect.value = models.includes(wanted) ? wanted : models[0];
     }
     modelSelect.disabled = models.length === 0;
@@ -240,7 +266,7 @@ export class Settings {
     this.#showModels();
     for (let attempt = 0; ; attempt++) {
       try {
-        this.#models = largeFirst(await client.models({ signal: request.signal }));
+        this.#take(await client.models({ signal: request.signal }));
         if (!current) this.#setOpen(true);
         this.#actions.onModelsError(null);
         break;

@@ -339,6 +339,72 @@ static void an_engine_plans(void **state)
 	run_stop(&r);
 }
 
+static void until_stats(struct run *r, bool (*met)(const struct proto_stats *s))
+{
+	uint64_t until = clock_now_ns() + RUN_WAIT_S * NS_PER_S;
+	struct proto_stats s;
+	do {
+		engine_stats(r->e, &s);
+		if (met(&s))
+			return;
+		struct timespec ts = {.tv_nsec = 1000000};
+		nanosleep(&ts, NULL);
+	} while (clock_now_ns() < until);
+	fail_msg("%llu of %llu bytes are withheld, %llu were released, %llu restored",
+		 (unsigned long long)s.kv_withheld, (unsigned long long)s.kv_bytes, (unsigned long long)s.kv_released,
+		 (unsigned long long)s.kv_restored);
+}
+
+static bool is_shrunk(const struct proto_stats *s) { return s->kv_withheld > s->kv_bytes / 2 && s->kv_released > 0; }
+
+static bool is_whole_again(const struct proto_stats *s) { return s->kv_withheld == 0 && s->kv_restored > 0; }
+
+/* Others take the machine's memory: prefixes go, answers and whole contexts stay; then all comes back. */
+static void pressure_on_an_engine(void **state)
+{
+	(void)state;
+	static struct run r;
+	const struct eng_model_config models[] = {{.name = "tiny", .path = path}, {.name = "twin", .path = path}};
+	struct eng_config cfg = {.models = models,
+				 .backend = "cpu-ref",
+				 .n_threads = 1,
+				 .n_text_workers = 1,
+				 .page_tokens = 16,
+				 .max_sequences = 256,
+				 .max_waiting = 16,
+				 .step_tokens = 64,
+				 .max_prompt_bytes = 1 << 20,
+				 .memory_watch_ms = 2,
+				 .memory_root = root};
+	static char prompt[400];
+	for (size_t i = 0; i + 1 < sizeof prompt; i++)
+		prompt[i] = "hens and eggs "[i % 14];
+	for (cfg.n_models = 1; cfg.n_models <= 2; cfg.n_models++) {
+		begin(16 * GB, 12 * GB);
+		run_start(&r, &cfg);
+		struct proto_submit req = run_plain(prompt, 4);
+		struct answer before = *run_one(&r, 1, &req);
+		assert_int_not_equal(before.end.finish, PROTO_FINISH_ERROR);
+		put_meminfo(16 * GB, 100 * MB);
+		until_stats(&r, is_shrunk);
+		for (int i = 0; i < cfg.n_models; i++) {
+			req.model = (uint16_t)i;
+			run_assert_same(run_one(&r, 2 + (uint64_t)i, &req), &before);
+			/* As long as a context. */
+			struct proto_submit longest = run_plain(prompt, TINY_CTX);
+			longest.model = (uint16_t)i;
+			longest.flags |= PROTO_SUBMIT_IGNORE_EOS;
+			const struct answer *a = run_one(&r, 4 + (uint64_t)i, &longest);
+			assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
+			assert_int_equal(a->end.n_prompt + a->end.n_completion, TINY_CTX);
+		}
+		put_meminfo(16 * GB, 12 * GB);
+		until_stats(&r, is_whole_again);
+		run_assert_same(run_one(&r, 6, &req), &before);
+		run_stop(&r);
+	}
+}
+
 int main(void)
 {
 	log_init("test", LOG_ERROR);
@@ -354,6 +420,7 @@ int main(void)
 	    cmocka_unit_test(contexts_of_a_small_model),
 	    cmocka_unit_test(contexts_of_several_models),
 	    cmocka_unit_test(an_engine_plans),
+	    cmocka_unit_test(pressure_on_an_engine),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	char command[192];
