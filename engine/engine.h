@@ -34,6 +34,10 @@ struct eng_model_config {
 	const char *kv_type;
 	/* How it pools a text's rows: "mean", "cls", "last"; NULL, "", "auto": as its files say; "none": not at all. */
 	const char *pooling;
+	/* Its weights are in memory while it is used and there is room (engine/step/model_residency.h). keep_alive_ms:
+	 * without work for so long they go; 0: they stay while there is room. */
+	bool on_demand;
+	uint64_t keep_alive_ms;
 	/* Whether its vectors may be shortened: "on", "off"; NULL, "", "auto": as its files say. */
 	const char *matryoshka;
 };
@@ -55,7 +59,10 @@ struct eng_config {
 	int page_tokens;     /* 16 */
 	uint64_t kv_bytes;   /* for all pools together; 0: what the host's memory allows (engine/core/host_memory.h) */
 	uint64_t memory_bytes; /* with kv_bytes 0: the most that weights, work and pages take; 0: no bound but memory */
-	int memory_watch_ms;   /* between two looks at it; 0: 500 */
+	uint64_t weights_bytes;  /* of models on demand together; 0: what memory_bytes and the host's memory leave */
+	uint64_t turn_ms;        /* that weights stay at least once they are in memory */
+	uint64_t load_wait_ms;   /* that a request waits for them at most; 0: no bound */
+	int memory_watch_ms;     /* between two looks at it; 0: 500 */
 	const char *memory_root; /* before the paths from which the host's memory is read: for tests; NULL: none */
 	double device_memory;    /* fraction of the device memory that all processes may use; pages get what weights and
 				  * steps leave. 0, or the device does not report its memory: kv_bytes applies */

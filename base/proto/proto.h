@@ -140,14 +140,18 @@ enum proto_does {
 	PROTO_DOES_ALL = 15,
 };
 
+/* Where the weights of a model that is READY are: in memory; not, since no request needs them; on their way. */
+enum proto_residence { PROTO_RESIDENCE_HERE, PROTO_RESIDENCE_ABSENT, PROTO_RESIDENCE_COMING };
+
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
-	uint8_t role;    /* enum proto_role */
-	uint8_t does;    /* of enum proto_does; READY only */
-	uint8_t percent; /* of its weights that are loaded; LOADING only */
+	uint8_t role;      /* enum proto_role */
+	uint8_t does;      /* of enum proto_does; READY only */
+	uint8_t percent;   /* of its weights that are loaded; while it is LOADING or they are COMING */
+	uint8_t residence; /* enum proto_residence */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
 	uint32_t n_embd; /* numbers of its embeddings */
@@ -448,6 +452,10 @@ struct proto_stats {
 	struct proto_device device;
 	uint64_t kv_bytes, kv_withheld;    /* memory for keys and values; of that, given back to the system for now */
 	uint64_t kv_released, kv_restored; /* bytes given back so far; that may be used again */
+	uint32_t models_here,
+	    load_waiting; /* on demand: models whose weights are in memory; requests that wait for some */
+	uint64_t model_loads, model_drops; /* of weights, so far */
+	uint64_t model_load_ms;            /* that they took together */
 };
 
 /* What a request with a short prompt would meet now, of a tenant without others. */

@@ -93,27 +93,67 @@ static uint64_t work_of(const struct eng_model *m)
 	       (uint64_t)a->n_vocab * TOKEN_BYTES;
 }
 
+/* Of models on demand: of all, of the largest. */
+struct on_demand {
+	uint64_t all, largest;
+};
+
+static void needs_of(const struct engine *e, const struct kv_want *wants, struct host_needs *needs,
+		     struct on_demand *some)
+{
+	*needs = (struct host_needs){.bound = e->cfg.memory_bytes,
+				     .work = PROCESS_BYTES,
+				     .contexts = cost_of(wants, e->n_models, false),
+				     .useful = cost_of(wants, e->n_models, true)};
+	*some = (struct on_demand){0};
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		uint64_t bytes = m->inspected ? m->info.file_bytes : 0;
+		needs->weights += m->on_demand ? 0 : bytes;
+		needs->work += m->inspected ? work_of(m) : 0;
+		some->all += m->on_demand ? bytes : 0;
+		some->largest = m->on_demand && bytes > some->largest ? bytes : some->largest;
+	}
+}
+
+/* Weights on demand take what half of what is left allows, but at least the largest of them, and what pages leave. */
+static void plan_weights(struct engine *e, const struct machine_memory *now, struct host_needs *needs,
+			 const struct on_demand *some, struct host_plan *plan)
+{
+	uint64_t most = plan->left / 2 > some->largest ? plan->left / 2 : some->largest;
+	uint64_t set_aside = some->all < most ? some->all : most;
+	if (e->cfg.weights_bytes > 0)
+		set_aside = e->cfg.weights_bytes;
+	needs->weights += set_aside;
+	host_memory_plan(now, needs, plan);
+	uint64_t kv = e->kv_auto ? plan->kv : e->cfg.kv_bytes;
+	e->residency.cfg.bound = set_aside + (plan->left > kv ? plan->left - kv : 0);
+	if (e->cfg.weights_bytes > 0)
+		e->residency.cfg.bound = e->cfg.weights_bytes;
+	log_info("memory: weights of models on demand take %llu MiB at most",
+		 (unsigned long long)(e->residency.cfg.bound >> 20));
+}
+
 static void plan_host(struct engine *e, const struct kv_want *wants)
 {
-	struct host_needs needs = {.bound = e->cfg.memory_bytes,
-				   .work = PROCESS_BYTES,
-				   .contexts = cost_of(wants, e->n_models, false),
-				   .useful = cost_of(wants, e->n_models, true)};
+	struct host_needs needs;
+	struct on_demand some;
 	struct machine_memory now;
 	struct host_plan plan;
 	char line[320];
-	for (int i = 0; i < e->n_models; i++) {
-		const struct eng_model *m = &e->models[i];
-		needs.weights += m->inspected ? m->info.file_bytes : 0;
-		needs.work += m->inspected ? work_of(m) : 0;
-	}
+	needs_of(e, wants, &needs, &some);
 	if (machine_memory_read(e->cfg.memory_root != NULL ? e->cfg.memory_root : "", NULL, &now) != 0) {
-		e->cfg.kv_bytes = unplanned_kv;
+		e->cfg.kv_bytes = e->kv_auto ? unplanned_kv : e->cfg.kv_bytes;
+		e->residency.cfg.bound = e->cfg.weights_bytes > 0 ? e->cfg.weights_bytes : UINT64_MAX;
 		log_warn("this machine does not say how much memory it has: %llu MiB for keys and values",
 			 (unsigned long long)(e->cfg.kv_bytes >> 20));
 		return;
 	}
 	host_memory_plan(&now, &needs, &plan);
+	if (e->residency.cfg.turn_ns > 0)
+		plan_weights(e, &now, &needs, &some, &plan);
+	if (!e->kv_auto)
+		return;
 	e->cfg.kv_bytes = plan.kv;
 	e->memory_reserve = plan.reserve;
 	log_info("%s", host_memory_line(&now, &needs, &plan, line, sizeof line));
@@ -167,7 +207,7 @@ void kv_budget_plan(struct engine *e, bool of_device)
 		allow_for_borders(wants, e->n_models);
 	if (of_device)
 		plan_device(e);
-	else if (e->kv_auto && on_host)
+	else if (on_host && (e->kv_auto || e->residency.cfg.turn_ns > 0))
 		plan_host(e, wants);
 	else if (e->kv_auto)
 		e->cfg.kv_bytes = unplanned_kv;

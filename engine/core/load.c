@@ -23,9 +23,11 @@
 #include "engine/core/device_watch.h"
 #include "engine/core/kv_budget.h"
 #include "engine/core/memory_watch.h"
+#include "engine/model/residence.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 #include "engine/step/kv_rebalance.h"
+#include "engine/step/model_residency.h"
 #include "kernels/kv_type.h"
 
 _Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has room for all");
@@ -33,6 +35,7 @@ _Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has roo
 enum {
 	WARM_ROWS = 16,
 	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
+	FIXED_PART = 8,         /* of weights on demand at most this part (1/8) may be in no file */
 	CONVERTED_PERCENT = 80, /* of loading a model whose weights are converted */
 	MAX_TOKEN_BYTES = 4096,
 	AGE_MS = 2000, /* without service, after which a tier rises by one rank */
@@ -329,6 +332,29 @@ static int load_weights(struct eng_model *m, int max_rows)
 			     &m->load_err);
 }
 
+/* Weights of a model on demand have to lie in a file. Those that were rearranged just now are written to the cache and
+ * mapped from there. */
+static int settle_weights(struct eng_model *m, int max_rows)
+{
+	const struct residence *where = model_residence(m->model);
+	int rc = 0;
+	if (where->fixed > where->bytes / FIXED_PART && model_keep_weights(m->model)) {
+		model_free(m->model);
+		m->model = NULL;
+		rc = load_weights(m, max_rows);
+	}
+	if (rc != 0)
+		return rc;
+	where = model_residence(m->model);
+	m->weights_bytes = where->bytes;
+	m->on_demand = where->fixed <= where->bytes / FIXED_PART;
+	if (!m->on_demand)
+		log_warn(
+		    "model %s: %llu MiB of its weights are in no file as they are used, so all of them stay in memory",
+		    m->name, (unsigned long long)(where->fixed >> 20));
+	return 0;
+}
+
 /* Starts with the first model that has a device. Loader thread. */
 static void watch_device(const struct eng_model *m)
 {
@@ -360,6 +386,8 @@ static int load(struct eng_model *m)
 		return rc;
 	watch_device(m);
 	rc = load_weights(m, max_rows);
+	if (rc == 0 && m->on_demand)
+		rc = settle_weights(m, max_rows);
 	return rc == 0 ? check_vocabulary(m) : rc;
 }
 
@@ -475,6 +503,10 @@ static void finish(struct eng_model *m, bool begun)
 	if (rc == 0)
 		rc = make_swap(m);
 	m->loaded = rc == 0;
+	if (m->loaded && m->on_demand) {
+		atomic_store(&m->residence, RESIDENCY_ABSENT);
+		residence_drop(model_residence(m->model));
+	}
 	if (m->loaded) {
 		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
 			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS),
@@ -509,10 +541,10 @@ void *loader_main(void *engine)
 		else
 			finish(m, begun[n]);
 	}
-	if (!e->planned)
-		return NULL;
-	kv_budget_plan(e, true);
-	for (int i = 0; i < n && !atomic_load(&e->stopping); i++)
+	if (e->planned)
+		kv_budget_plan(e, true);
+	for (int i = 0; e->planned && i < n && !atomic_load(&e->stopping); i++)
 		finish(order[i], begun[i]);
+	weight_jobs_run(e);
 	return NULL;
 }

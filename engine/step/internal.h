@@ -17,6 +17,7 @@
 #include "engine/step/prompt_memo.h"
 #include "engine/step/seq.h"
 #include "engine/model/weight_cache.h"
+#include "engine/sched/residency.h"
 
 /* A model of the configuration. The loader fills it and mails it to the step thread. From then on `model` and its
  * content are constant until engine_destroy, even if the device fails. */
@@ -57,6 +58,16 @@ struct eng_model {
 	struct parts_detected parts; /* how it writes calls and reasoning */
 	int n_markers;
 	int32_t markers[PROTO_MAX_MARKERS]; /* of parts_format_literals: control tokens; -1: none */
+
+	/* Models on demand (engine/step/model_residency.h). */
+	bool on_demand;
+	uint64_t keep_ns;              /* without work for so long its weights go; UINT64_MAX: they stay */
+	uint64_t weights_bytes;        /* that leave memory and come back; the loader's, then constant */
+	atomic_int residence;          /* enum residency_state; written by the step thread once it is READY */
+	struct step_mail weights_mail; /* a job is done, with this result */
+	int weights_rc;
+	uint64_t here_ns, used_ns, asked_ns, retry_ns; /* the step thread's */
+	unsigned n_failed;
 
 	/* The step thread's. */
 	uint64_t kv_pages;                 /* that the loader planned for it; then its pool's initial size */
@@ -105,7 +116,8 @@ struct text_queue {
 	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in), \
 	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
 	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step), X(kv_bytes), X(kv_withheld),      \
-	    X(kv_released), X(kv_restored)
+	    X(kv_released), X(kv_restored), X(models_here), X(load_waiting), X(model_loads), X(model_drops),    \
+	    X(model_load_ms)
 #define ENGINE_FIGURE(name) name
 
 struct engine {
@@ -136,8 +148,18 @@ struct engine {
 	atomic_uint n_counting; /* unanswered COUNTs */
 	atomic_ullong ENGINE_FIGURES(ENGINE_FIGURE);
 	_Atomic(struct device_watch *) watch; /* NULL: no device, or no metrics of it */
-	struct memory_watch *memory_watch;    /* the loader's; NULL: the host's memory is not watched */
-	atomic_llong kv_ask;                  /* bytes of slabs to release, or if negative to restore */
+	struct residency residency; /* the step thread's, once models load; its turn_ns 0: no model is on demand */
+	uint64_t residency_look_ns;
+	double bring_rate; /* of weights, bytes per ns; 0: unknown */
+	struct weight_jobs {
+		pthread_mutex_t lock;
+		pthread_cond_t changed;
+		struct eng_model *m; /* NULL: no job */
+		bool drop;           /* else bring */
+		bool closed;
+	} weight_jobs;
+	struct memory_watch *memory_watch; /* the loader's; NULL: the host's memory is not watched */
+	atomic_llong kv_ask;               /* bytes of slabs to release, or if negative to restore */
 
 	struct mailbox box; /* of the step thread: text results, loaded models */
 	atomic_bool stopping;
@@ -161,6 +183,10 @@ void text_queue_expedite(struct text_queue *q, struct eng_seq *s);
 void text_queue_close(struct text_queue *q, enum text_line line);
 /* Waits for a sequence; NULL once the line is closed and empty. */
 struct eng_seq *text_queue_take(struct text_queue *q, enum text_line line);
+
+/* ---- weight_jobs.c ---- */
+/* Step thread: the loader brings m's weights in, or drops them, and mails m; there is no other job. */
+void weight_job_put(struct engine *e, struct eng_model *m, bool drop);
 
 /* ---- worker.c ---- */
 void *text_worker_main(void *engine);

@@ -194,6 +194,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 									  .state = PROTO_MODEL_FAILED,
 									  .role = 2,
 									  .percent = 54,
+									  .residence = PROTO_RESIDENCE_COMING,
 									  .n_ctx = 2048,
 									  .n_vocab = 32000,
 									  .n_params = 1234567890123,
@@ -253,7 +254,12 @@ static void frames(struct sl_buf frame[N_FRAMES])
 							     41,
 							     42,
 							     43,
-							     44}),
+							     44,
+							     45,
+							     46,
+							     47,
+							     48,
+							     49}),
 	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7,
