@@ -161,7 +161,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB),
     ROW_BYTES_OR("engine.on_demand.memory", ROOT(engine.on_demand_memory), "auto", automatic, MIB, 16 * TIB),
     ROW("engine.on_demand.turn", CONF_DURATION, ROOT(engine.on_demand_turn_ms), "10s", 1, HOUR),
-    ROW("engine.on_demand.max_wait", CONF_DURATION, ROOT(engine.on_demand_wait_ms), "2m", 0, HOUR),
+    ROW("engine.on_demand.max_wait", CONF_DURATION, ROOT(engine.on_demand_wait_ms), "45s", 0, HOUR),
     ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096),
     ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536),
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "128", 1, 8192),

@@ -534,7 +534,10 @@ static void too_long(struct answer *a)
 		return;
 	}
 	look(a, clock_now_ns(), &position, &ms);
-	refuse(a, REFUSED_WAITED, ms, ms, "The server is busy: the first token did not come in time.");
+	refuse(a, REFUSED_WAITED, ms, ms,
+	       is_loading(a)
+		   ? "The model is not in memory yet, and those that are there are in use: it did not come in time."
+		   : "The server is busy: the first token did not come in time.");
 }
 
 static void on_wait_timer(struct gw_timer *timer)
