@@ -272,7 +272,7 @@ static struct candidate look_at(const struct engine *e, int slab)
 uint64_t kv_rebalance_release(struct engine *e)
 {
 	struct candidate best = {.slab = -1}, one;
-	for (int slab = 0; e->memory != NULL && slab < kv_memory_n_slabs(e->memory); slab++) {
+	for (int slab = 0; slab < kv_memory_n_slabs(e->memory); slab++) {
 		one = look_at(e, slab);
 		if (one.slab >= 0 && is_better(&one, &best))
 			best = one;
@@ -293,7 +293,7 @@ uint64_t kv_rebalance_release(struct engine *e)
 
 uint64_t kv_rebalance_restore(struct engine *e)
 {
-	for (int slab = 0; e->memory != NULL && slab < kv_memory_n_slabs(e->memory); slab++) {
+	for (int slab = 0; slab < kv_memory_n_slabs(e->memory); slab++) {
 		if (kv_memory_owner(e->memory, slab) != KV_MEMORY_WITHHELD)
 			continue;
 		kv_memory_set_owner(e->memory, slab, KV_MEMORY_NONE);
@@ -306,6 +306,8 @@ uint64_t kv_rebalance_restore(struct engine *e)
 void kv_rebalance_follow_pressure(struct engine *e)
 {
 	enum { SLABS = 4 }; /* in one iteration: steps go on in between */
+	if (!e->memory_in_use)
+		return;
 	long long none = 0, ask = atomic_exchange(&e->kv_ask, 0);
 	for (int i = 0; i < SLABS && ask != 0; i++) {
 		uint64_t got = ask > 0 ? kv_rebalance_release(e) : kv_rebalance_restore(e);
@@ -314,8 +316,7 @@ void kv_rebalance_follow_pressure(struct engine *e)
 	}
 	if (ask != 0) /* unless a newer one came */
 		(void)atomic_compare_exchange_strong(&e->kv_ask, &none, ask);
-	if (e->memory != NULL)
-		atomic_store(&e->kv_withheld, kv_memory_withheld(e->memory));
+	atomic_store(&e->kv_withheld, kv_memory_withheld(e->memory));
 }
 
 /* ---- models ---- */
@@ -324,7 +325,7 @@ void kv_rebalance_join(struct eng_model *m)
 {
 	if (m->e->memory == NULL)
 		return;
-	m->rebalancing = true;
+	m->rebalancing = m->e->memory_in_use = true;
 	prefix_set_more(m->prefix, more, m);
 }
 

@@ -30,8 +30,8 @@ export class Settings {
   #keys;
   #actions;
   #models = null; // null while unknown
-  #percents = new Map(); // of those that are being loaded
-  #again = 0; // the timer of the next look at them
+  #percents = new Map(); // of models that are being loaded
+  #again = 0;
   #request = null;
   #loading = Promise.resolve(); // settles with the latest list
   #loadedWith = null; // the key of that list; '' for none
@@ -152,7 +152,7 @@ export class Settings {
   /** Finds out whether the server lets one in without a key, while it is asked for. */
   async #tryWithout() {
     try {
-      this.#take(await createClient({ maxRetries: 0 }).models());
+      this.#models = largeFirst(await createClient({ maxRetries: 0 }).models());
       this.#setOpen(true);
       this.#showModels();
     } catch (error) {
@@ -213,28 +213,19 @@ export class Settings {
     this.#el.keyInput.select();
   }
 
-  /** A model's name, and how far it is loaded while it is. */
-  #label(id) {
-    const percent = this.#percents.get(id);
-    return percent === undefined ? id : `${id} – ${t('modelLoading', { percent })}`;
-  }
-
-  /** Takes the list of models; while one of them is being loaded, the list is asked for again. */
+  /** Takes the list; asks for it again while a model is being loaded. */
   #take(models) {
     this.#models = largeFirst(models);
-    this.#percents = new Map(models.filter((m) => m.state === 'loading').map((m) => [m.id, m.percent ?? 0]));
+    this.#percents = new Map(models.filter((m) => m.state === 'loading').map((m) => [m.id, m.percent]));
     clearTimeout(this.#again);
-    if (this.#percents.size > 0) this.#again = setTimeout(() => this.#refresh(), 1000);
+    if (this.#percents.size) this.#again = setTimeout(() => this.#refresh(), 1000);
   }
 
-  /** The same list with newer percents; a failure leaves it as it is. */
   async #refresh() {
     try {
-      this.#take(await createClient({ apiKey: this.#loadedWith ?? '', maxRetries: 0 }).models());
+      this.#take(await createClient({ apiKey: this.#loadedWith, maxRetries: 0 }).models());
       this.#showModels();
-    } catch {
-      // The next request shows what is wrong.
-    }
+    } catch { /* the next request says why */ }
   }
 
   #showModels() {
@@ -244,7 +235,10 @@ export class Settings {
     if (models.length === 0) {
       modelSelect.replaceChildren(h('option', { value: '', text: t(this.#models === null ? 'modelsLoading' : 'modelsNone') }));
     } else {
-      modelSelect.replaceChildren(...models.map((id) => h('option', { value: id, text: this.#label(id) })));
+      modelSelect.replaceChildren(...models.map((id) => {
+        const percent = this.#percents.get(id);
+        return h('option', { value: id, text: percent >= 0 ? `${id} – ${t('modelLoading', { percent })}` : id });
+      }));
       modelSelect.value = models.includes(wanted) ? wanted : models[0];
     }
     modelSelect.disabled = models.length === 0;
