@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { MAX_TEXT = 16 << 10, MAX_PATH = 4096, MAX_DEPTH = 64 };
+enum { STATM_SIZE = 0, STATM_DATA = 5 }; /* places in /proc/self/statm, in pages */
 
 /* ---- files ---- */
 
@@ -194,6 +195,17 @@ static int read_machine(const char *root, struct machine_memory *m)
 	return 0;
 }
 
+/* The n-th of the numbers in a line, from 0. */
+static bool nth_number(const char *text, int n, uint64_t *out)
+{
+	for (; n > 0; n--) {
+		text += strcspn(text, " \n");
+		text += strspn(text, " ");
+	}
+	*out = strtoull(text, NULL, 10);
+	return *text >= '0' && *text <= '9';
+}
+
 static uint64_t soft_limit(int resource)
 {
 	struct rlimit r;
@@ -205,14 +217,14 @@ static void read_limits(const char *root, const struct machine_limits *limits, s
 {
 	struct machine_limits own;
 	char text[MAX_TEXT];
-	unsigned long long size, data;
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t size, data, page = (uint64_t)sysconf(_SC_PAGESIZE);
 	if (limits == NULL) {
 		own = (struct machine_limits){.address_space = soft_limit(RLIMIT_AS), .data = soft_limit(RLIMIT_DATA)};
 		limits = &own;
 	}
 	if ((limits->address_space == UINT64_MAX && limits->data == UINT64_MAX) ||
-	    !read_text(root, "/proc/self/statm", text) || sscanf(text, "%llu %*u %*u %*u %*u %llu", &size, &data) != 2)
+	    !read_text(root, "/proc/self/statm", text) || !nth_number(text, STATM_SIZE, &size) ||
+	    !nth_number(text, STATM_DATA, &data))
 		return;
 	limit(m, minus(limits->address_space, size * page), "its limit of address space");
 	limit(m, minus(limits->data, data * page), "its limit of data");

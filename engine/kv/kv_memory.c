@@ -53,8 +53,8 @@ static void count_parts(const struct kv_memory *m, const double *want, double al
 
 static void set_parts(struct kv_memory *m, const size_t *page_bytes, const uint64_t *pages)
 {
-	double want[KV_MEMORY_POOLS], all = 0;
-	int part[KV_MEMORY_POOLS], at = 0;
+	double want[KV_MEMORY_POOLS] = {0}, all = 0;
+	int part[KV_MEMORY_POOLS] = {0}, at = 0;
 	for (int i = 0; i < m->n_pools; i++) {
 		want[i] = (double)page_bytes[i] * (pages != NULL ? (double)pages[i] : 1);
 		all += want[i];

@@ -106,21 +106,20 @@ static void bring(struct engine *e, struct eng_model *m, uint64_t tenant, uint64
 	weight_job_put(e, m, false);
 }
 
-static bool carry_out(struct step *st, const struct residency_model *models, struct residency_move move, uint64_t now)
+static void carry_out(struct step *st, const struct residency_model *models, struct residency_move move, uint64_t now)
 {
 	struct engine *e = st->e;
-	struct eng_model *m = move.model >= 0 ? &e->models[move.model] : NULL;
-	switch (move.act) {
-	case RESIDENCY_NOTHING: return false;
-	case RESIDENCY_BRING: bring(e, m, models[move.model].tenant, now); break;
-	case RESIDENCY_DROP:
+	if (move.act == RESIDENCY_NOTHING)
+		return;
+	struct eng_model *m = &e->models[move.model];
+	if (move.act == RESIDENCY_BRING) {
+		bring(e, m, models[move.model].tenant, now);
+	} else if (move.act == RESIDENCY_DROP) {
 		set_residence(m, RESIDENCY_GOING);
 		weight_job_put(e, m, true);
-		break;
-	case RESIDENCY_LEAVE: set_residence(m, RESIDENCY_LEAVING); break;
-	case RESIDENCY_STAY: set_residence(m, RESIDENCY_HERE); break;
+	} else {
+		set_residence(m, move.act == RESIDENCY_LEAVE ? RESIDENCY_LEAVING : RESIDENCY_HERE);
 	}
-	return true;
 }
 
 /* A sequence that waits for weights since before `before`; m NULL: of any model. */
@@ -148,7 +147,7 @@ static void end_late(struct step *st, uint64_t now)
 void model_residency_tick(struct step *st, uint64_t now_ns)
 {
 	struct engine *e = st->e;
-	struct residency_model models[PROTO_MAX_MODELS];
+	struct residency_model models[PROTO_MAX_MODELS] = {0};
 	if (e->residency.cfg.turn_ns == 0 || now_ns < e->residency_look_ns)
 		return;
 	e->residency_look_ns = now_ns + LOOK_MS * (uint64_t)NS_PER_MS;
@@ -156,7 +155,7 @@ void model_residency_tick(struct step *st, uint64_t now_ns)
 	if (n_waiting > 0)
 		end_late(st, now_ns);
 	struct residency_move move = residency_next(&e->residency, models, e->n_models, now_ns);
-	(void)carry_out(st, models, move, now_ns);
+	carry_out(st, models, move, now_ns);
 	for (int i = 0; i < e->n_models; i++)
 		n_here += models[i].on_demand && model_is_here(&e->models[i]);
 	atomic_store(&e->models_here, n_here);
