@@ -34,6 +34,10 @@ struct eng_model_config {
 	const char *kv_type;
 	/* How it pools a text's rows: "mean", "cls", "last"; NULL, "", "auto": as its files say; "none": not at all. */
 	const char *pooling;
+	/* Its weights are in memory while it is used and there is room (engine/step/model_residency.h). keep_alive_ms:
+	 * without work for so long they go; 0: they stay while there is room. */
+	bool on_demand;
+	uint64_t keep_alive_ms;
 	/* Whether its vectors may be shortened: "on", "off"; NULL, "", "auto": as its files say. */
 	const char *matryoshka;
 };
@@ -49,16 +53,22 @@ enum eng_spec_mode {
 struct eng_config {
 	const struct eng_model_config *models;
 	int n_models;
-	const char *backend;  /* kernels: "auto", or a name of kernels/kernels.h */
-	int n_threads;        /* 0: all */
-	int n_text_workers;   /* at least 1 */
-	int page_tokens;      /* 16 */
-	uint64_t kv_bytes;    /* for all pools together */
-	double device_memory; /* fraction of the device memory that all processes may use; pages get what weights and
-			       * steps leave. 0, or the device does not report its memory: kv_bytes applies */
-	uint64_t swap_bytes;  /* host memory for pages of sequences pre-empted on a device; 0: none */
-	bool swap_fixed;      /* swap whenever there is room, even if it does not pay: for tests */
-	const char *kv_type;  /* of models that name none; NULL, "", "auto": model_kv_type (model.h) */
+	const char *backend; /* kernels: "auto", or a name of kernels/kernels.h */
+	int n_threads;       /* 0: all */
+	int n_text_workers;  /* at least 1 */
+	int page_tokens;     /* 16 */
+	uint64_t kv_bytes;   /* for all pools together; 0: what the host's memory allows (engine/core/host_memory.h) */
+	uint64_t memory_bytes; /* with kv_bytes 0: the most that weights, work and pages take; 0: no bound but memory */
+	uint64_t weights_bytes;  /* of models on demand together; 0: what memory_bytes and the host's memory leave */
+	uint64_t turn_ms;        /* that weights stay at least once they are in memory */
+	uint64_t load_wait_ms;   /* that a request waits for them at most; 0: no bound */
+	int memory_watch_ms;     /* between two looks at it; 0: 500 */
+	const char *memory_root; /* before the paths from which the host's memory is read: for tests; NULL: none */
+	double device_memory;    /* fraction of the device memory that all processes may use; pages get what weights and
+				  * steps leave. 0, or the device does not report its memory: kv_bytes applies */
+	uint64_t swap_bytes;     /* host memory for pages of sequences pre-empted on a device; 0: none */
+	bool swap_fixed;         /* swap whenever there is room, even if it does not pay: for tests */
+	const char *kv_type;     /* of models that name none; NULL, "", "auto": model_kv_type (model.h) */
 	uint64_t max_model_bytes; /* larger model files fail to load; 0: no limit but memory */
 	int max_sequences;        /* in the batch or paused with pages */
 	int max_waiting;          /* queued; beyond it, PROTO_ERR_OVERLOADED */

@@ -58,7 +58,7 @@ struct conf_row {
 	const char *fallback;             /* default as it would be written; NULL: must be given */
 	double min, max;                  /* numbers, bytes, durations; items for lists; length for strings;
 					     no range when both are 0 */
-	const char *const *choices;       /* CONF_ENUM: NULL-terminated */
+	const char *const *choices;       /* CONF_ENUM: NULL-terminated; CONF_BYTES: a word for 0, or NULL */
 	const struct conf_row *item_rows; /* CONF_LIST: its table, ends with key == NULL */
 	size_t item_size;
 	const char *item_name; /* CONF_LIST: the key that names an item ("name") */

@@ -16,6 +16,11 @@
 	{                                                                             \
 		.key = k, .type = CONF_ENUM, .offset = o, .fallback = d, .choices = c \
 	}
+/* A size, or the one word of c, which is 0. */
+#define ROW_BYTES_OR(k, o, d, c, lo, hi)                                                                     \
+	{                                                                                                    \
+		.key = k, .type = CONF_BYTES, .offset = o, .fallback = d, .choices = c, .min = lo, .max = hi \
+	}
 /* rows: of an item, which is a type_. */
 #define ROW_LIST(k, o, rows, type_, lo, hi)                                                              \
 	{                                                                                                \

@@ -45,7 +45,9 @@ const char *conf_type_wants(enum conf_type type)
 
 static int wrong(const struct conf_row *row, const char *text, struct sl_err *why)
 {
-	return sl_errf(why, SL_EINVAL, "'%.60s' is not %s", text, conf_type_wants(row->type));
+	bool word = row->type == CONF_BYTES && row->choices != NULL;
+	return sl_errf(why, SL_EINVAL, "'%.60s' is not %s%s%s", text, conf_type_wants(row->type), word ? ", or " : "",
+		       word ? row->choices[0] : "");
 }
 
 static bool has_range(const struct conf_row *row) { return row->min < row->max; }
@@ -111,6 +113,10 @@ static int parse_amount(const struct conf_row *row, const char *text, const stru
 			struct sl_err *why)
 {
 	size_t digits = strspn(text, "0123456789");
+	if (row->choices != NULL && strcmp(text, row->choices[0]) == 0) {
+		*out = 0;
+		return 0;
+	}
 	if (digits == 0)
 		return wrong(row, text, why);
 	errno = 0;
@@ -315,7 +321,9 @@ int conf_value_format(const struct conf_row *row, const union conf_value *v, str
 	case CONF_BOOL: return buf_append_str(out, v->boolean ? "true" : "false");
 	case CONF_INT: return buf_printf(out, "%" PRId64, v->integer);
 	case CONF_FLOAT: return buf_printf(out, "%.15g", v->number);
-	case CONF_BYTES: return format_amount(v->amount, byte_units, out);
+	case CONF_BYTES:
+		return v->amount == 0 && row->choices != NULL ? buf_append_str(out, row->choices[0])
+							      : format_amount(v->amount, byte_units, out);
 	case CONF_DURATION: return format_amount(v->amount, time_units, out);
 	case CONF_ENUM: return buf_append_str(out, row->choices[v->choice]);
 	case CONF_ADDRESS: return v->address.off ? buf_append_str(out, "off") : format_text(v->address.text, out);

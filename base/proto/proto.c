@@ -88,9 +88,9 @@ static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(pr
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
-static const struct proto_field model_fields[] = {F(index),     F(state),     F(role),     F(does),      F(n_ctx),
-						  F(n_vocab),   F(n_embd),    F(n_params), F(tokenizer), F(format),
-						  F(reasoning), F(n_lengths), F(n_markers)};
+static const struct proto_field model_fields[] = {F(index),     F(state),     F(role),      F(does),      F(n_ctx),
+						  F(n_vocab),   F(n_embd),    F(n_params),  F(tokenizer), F(format),
+						  F(reasoning), F(n_lengths), F(n_markers), F(percent),   F(residence)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)
@@ -150,7 +150,16 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(device.nvlinks),
 						  F(device.memory_bytes),
 						  F(device.memory_used_bytes),
-						  F(device.ecc_uncorrected)};
+						  F(device.ecc_uncorrected),
+						  F(kv_bytes),
+						  F(kv_withheld),
+						  F(kv_released),
+						  F(kv_restored),
+						  F(models_here),
+						  F(load_waiting),
+						  F(model_loads),
+						  F(model_drops),
+						  F(model_load_ms)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_line, field)
@@ -245,8 +254,10 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
-	    out->does > PROTO_DOES_ALL || out->n_lengths > PROTO_MAX_LENGTHS || out->n_markers > PROTO_MAX_MARKERS)
-		return proto_out_of_bounds(err, PROTO_MODEL, "index, state, role, does, n_lengths or n_markers");
+	    out->does > PROTO_DOES_ALL || out->percent > 100 || out->residence > PROTO_RESIDENCE_COMING ||
+	    out->n_lengths > PROTO_MAX_LENGTHS || out->n_markers > PROTO_MAX_MARKERS)
+		return proto_out_of_bounds(err, PROTO_MODEL,
+					   "index, state, role, does, percent, residence, n_lengths or n_markers");
 	for (int i = 0; i < out->n_lengths; i++)
 		out->lengths[i] = proto_r_u32(&r);
 	for (int i = 0; i < out->n_markers; i++)

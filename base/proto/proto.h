@@ -28,7 +28,7 @@
  *
  *   gateway → engine                         engine → gateway
  *   HELLO      version, name                 HELLO   version, epoch, number of models
- *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change
+ *   SUBMIT     a request, with no credit     MODEL   a model's state, on HELLO and on each change; progress while it loads
  *   CREDIT     n more tokens may be made     QUEUED  prompt counted, position and time predicted
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
  *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
@@ -59,7 +59,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 11,
+	PROTO_VERSION = 12,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -142,13 +142,18 @@ enum proto_does {
 	PROTO_DOES_ALL = 15,
 };
 
+/* Where the weights of a model that is READY are: in memory; not, since no request needs them; on their way. */
+enum proto_residence { PROTO_RESIDENCE_HERE, PROTO_RESIDENCE_ABSENT, PROTO_RESIDENCE_COMING };
+
 enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
-	uint8_t role; /* enum proto_role */
-	uint8_t does; /* of enum proto_does; READY only */
+	uint8_t role;      /* enum proto_role */
+	uint8_t does;      /* of enum proto_does; READY only */
+	uint8_t percent;   /* of its weights that are loaded; while it is LOADING or they are COMING */
+	uint8_t residence; /* enum proto_residence */
 	uint32_t n_ctx;
 	uint32_t n_vocab;
 	uint32_t n_embd; /* numbers of its embeddings */
@@ -447,6 +452,12 @@ struct proto_stats {
 	uint64_t forced_tokens;           /* tokens of constrained answers that were taken without a draw */
 	uint32_t swap_places, swap_used;  /* pages that find room there, and those that do */
 	struct proto_device device;
+	uint64_t kv_bytes, kv_withheld;    /* memory for keys and values; of that, given back to the system for now */
+	uint64_t kv_released, kv_restored; /* bytes given back so far; that may be used again */
+	uint32_t models_here,
+	    load_waiting; /* on demand: models whose weights are in memory; requests that wait for some */
+	uint64_t model_loads, model_drops; /* of weights, so far */
+	uint64_t model_load_ms;            /* that they took together */
 };
 
 /* What a request with a short prompt would meet now, of a tenant without others. */

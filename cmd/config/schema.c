@@ -57,6 +57,9 @@ static const char *const poolings[] = {"auto", "none", "mean", "cls", "last", NU
 static const char *const matryoshkas[] = {"auto", "on", "off", NULL};
 /* The first means engine.kv_type. */
 static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
+/* Instead of a size: 0. */
+static const char *const automatic[] = {"auto", NULL};
+static const char *const starts[] = {"always", "on_demand", NULL};
 static const char *const roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -67,6 +70,8 @@ static const struct conf_row model_rows[] = {
     ROW_ENUM("kv_type", MODEL(kv_type), "default", kv_types),
     ROW_ENUM("pooling", MODEL(pooling), "auto", poolings),
     ROW_ENUM("matryoshka", MODEL(matryoshka), "auto", matryoshkas),
+    ROW_ENUM("start", MODEL(start), "always", starts),
+    ROW("keep_alive", CONF_DURATION, MODEL(keep_alive_ms), "5m", 0, 30 * 24 * HOUR),
     ROW_END,
 };
 
@@ -152,9 +157,13 @@ static const struct conf_row all_rows[] = {
     ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024),
     ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64),
     ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256),
-    ROW("engine.kv_memory", CONF_BYTES, ROOT(engine.kv_memory), "256MiB", MIB, TIB),
+    ROW_BYTES_OR("engine.kv_memory", ROOT(engine.kv_memory), "auto", automatic, MIB, TIB),
+    ROW_BYTES_OR("engine.memory", ROOT(engine.memory), "auto", automatic, MIB, 16 * TIB),
     ROW_ENUM("engine.kv_type", ROOT(engine.kv_type), "auto", kv_types + 1),
     ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB),
+    ROW_BYTES_OR("engine.on_demand.memory", ROOT(engine.on_demand_memory), "auto", automatic, MIB, 16 * TIB),
+    ROW("engine.on_demand.turn", CONF_DURATION, ROOT(engine.on_demand_turn_ms), "10s", 1, HOUR),
+    ROW("engine.on_demand.max_wait", CONF_DURATION, ROOT(engine.on_demand_wait_ms), "45s", 0, HOUR),
     ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096),
     ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536),
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "128", 1, 8192),
@@ -415,6 +424,10 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "role"), err,
 					 "'%.60s' is the %s model already", with_role[m->role], roles[m->role]);
 		with_role[m->role] = m->name;
+		if (m->role != 0 && m->start != 0)
+			return conf_fail(
+			    cfg->conf, key_of(key, "engine.models", m->name, "start"), err,
+			    "a model with a role is always in memory: the cascade and drafts use both at once");
 		for (const char *p = m->name; *p != '\0'; p++) {
 			if (!isalnum((unsigned char)*p) && strchr("._:/-", *p) == NULL)
 				return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err,
@@ -772,6 +785,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 						      .quantize = m->quantize,
 						      .kv_type = m->kv_type > 0 ? kv_types[m->kv_type] : NULL,
 						      .pooling = m->pooling > 0 ? poolings[m->pooling] : NULL,
+						      .on_demand = m->start == 1,
+						      .keep_alive_ms = m->keep_alive_ms,
 						      .matryoshka = matryoshkas[m->matryoshka]};
 	}
 	*out = (struct eng_config){
@@ -782,6 +797,10 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .n_text_workers = (int)e->text_workers,
 	    .page_tokens = (int)e->page_tokens,
 	    .kv_bytes = e->kv_memory,
+	    .memory_bytes = e->memory,
+	    .weights_bytes = e->on_demand_memory,
+	    .turn_ms = e->on_demand_turn_ms,
+	    .load_wait_ms = e->on_demand_wait_ms,
 	    .kv_type = (kv_types + 1)[e->kv_type],
 	    .max_model_bytes = e->max_model_memory,
 	    .max_sequences = (int)e->max_sequences,

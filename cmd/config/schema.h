@@ -31,13 +31,17 @@ struct model_settings {
 	int kv_type; /* 0: the engine's */
 	int pooling; /* 0: as its files say */
 	int matryoshka;
+	int start; /* 1: on demand */
+	uint64_t keep_alive_ms;
 };
 
 struct engine_settings {
 	char *socket; /* never empty after loading */
 	int backend;
 	int64_t threads, text_workers, page_tokens;
-	uint64_t kv_memory, max_model_memory;
+	uint64_t kv_memory, memory;                                      /* 0: auto */
+	uint64_t on_demand_memory, on_demand_turn_ms, on_demand_wait_ms; /* the first: 0: auto */
+	uint64_t max_model_memory;
 	int kv_type;
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/out_file.h"
+#include "base/progress.h"
 #include "cmd/config/cmd.h"
 #include "cmd/model/model.h"
 #include "engine/source/quantize_model.h"
@@ -17,29 +19,32 @@
 /* ---- progress ---- */
 
 struct meter {
-	int percent;
+	struct progress at;
+	bool shown;
 };
 
 static void show(void *ctx, uint64_t done, uint64_t total)
 {
 	struct meter *m = ctx;
-	int percent = total > 0 ? (int)(100.0 * (double)done / (double)total) : 100;
-	if (percent == m->percent)
+	char line[64];
+	uint64_t now = clock_now_ns();
+	if (!progress_says(&m->at, now))
 		return;
-	m->percent = percent;
-	fprintf(stderr, "\r%3d %% of %.1f MiB", percent, (double)total / 1048576);
+	m->shown = true;
+	fprintf(stderr, "\r\033[K%s of %.1f MiB", progress_line(&m->at, done, total, now, line, sizeof line),
+		(double)total / 1048576);
 	fflush(stderr);
 }
 
 static struct convert_progress progress_for(struct meter *m)
 {
-	m->percent = -1;
+	*m = (struct meter){0};
 	return (struct convert_progress){.report = isatty(STDERR_FILENO) ? show : NULL, .ctx = m};
 }
 
 static int report(int rc, const struct meter *m, const char *out, const struct sl_err *err)
 {
-	if (m->percent >= 0)
+	if (m->shown)
 		fputs("\r\033[K", stderr);
 	if (rc != 0)
 		return model_complain(1, "%s", err->text);

@@ -17,11 +17,14 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
 #include "engine/core/grammar_cache.h"
+#include "engine/core/memory_watch.h"
 #include "engine/step/internal.h"
 #include "engine/step/kv_rebalance.h"
+#include "engine/step/model_residency.h"
 #include "kernels/kv_type.h"
 #include "kernels/plugin.h"
 
@@ -212,6 +215,12 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->e = e;
 		m->index = i;
 		m->mail.kind = STEP_MODEL;
+		m->weights_mail.kind = STEP_WEIGHTS;
+		m->on_demand = cfg->models[i].on_demand;
+		m->keep_ns =
+		    cfg->models[i].keep_alive_ms > 0 ? cfg->models[i].keep_alive_ms * (uint64_t)NS_PER_MS : UINT64_MAX;
+		if (m->on_demand)
+			e->residency.cfg.turn_ns = (cfg->turn_ms > 0 ? cfg->turn_ms : 1) * (uint64_t)NS_PER_MS;
 		m->role = cfg->models[i].role;
 		const char *quantize = cfg->models[i].quantize;
 		m->quantize = quantize != NULL ? kn_type_from_name(quantize) : -1;
@@ -284,6 +293,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->ops = ops;
 	pthread_mutex_init(&e->info_lock, NULL);
 	pthread_mutex_init(&e->index_lock, NULL);
+	pthread_mutex_init(&e->weight_jobs.lock, NULL);
+	pthread_cond_init(&e->weight_jobs.changed, NULL);
 	list_init(&e->signaled);
 	wait_limits_init(&e->wait_limits, (uint64_t)cfg->max_waiting, (uint64_t)cfg->max_sequences);
 	wait_limits_init(&e->counts, (uint64_t)cfg->max_waiting, 0);
@@ -311,6 +322,7 @@ static void stop_threads(struct engine *e)
 {
 	atomic_store(&e->stopping, true);
 	mailbox_nudge(&e->box);
+	weight_jobs_close(e);
 	if (e->step_running)
 		pthread_join(e->step_thread, NULL);
 	text_queue_close(&e->text_queue, TEXT_PROMPTS);
@@ -321,6 +333,7 @@ static void stop_threads(struct engine *e)
 		pthread_join(e->compiler_thread, NULL);
 	if (e->loader_running)
 		pthread_join(e->loader_thread, NULL);
+	memory_watch_stop(e->memory_watch);
 }
 
 void engine_destroy(struct engine *e)
@@ -349,6 +362,8 @@ void engine_destroy(struct engine *e)
 	prompt_memo_dispose(&e->memo);
 	idmap_dispose(&e->index);
 	mailbox_dispose(&e->box);
+	pthread_cond_destroy(&e->weight_jobs.changed);
+	pthread_mutex_destroy(&e->weight_jobs.lock);
 	pthread_mutex_destroy(&e->index_lock);
 	pthread_mutex_destroy(&e->info_lock);
 	sl_free(e);

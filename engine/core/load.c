@@ -3,13 +3,11 @@
  * The loader thread: reads every model's metadata, loads the models one by one, smallest file first, and mails each to
  * the step thread, loaded or failed. A failed model does not affect the others.
  *
- * KV memory is one budget for all pools. Every pool gets the same number of pages, so each model holds the same number
- * of tokens whatever its layers cost; a model with unreadable metadata gets none. With several models that is the
- * initial split: pools share the memory and rebalance at run time (engine/step/kv_rebalance.h). A draft model has a
- * second, smaller pool for drafts, which run only while few sequences do.
- *
- * On a device that reports its memory, the loader loads all weights first and budgets what remains
- * (engine/core/device_memory.h). No weight size is estimated, and the memory of a failed model goes to the others.
+ * Keys and values of all models share one budget (engine/core/kv_budget.h), planned before the weights are loaded. On a
+ * device that reports its memory, the loader loads all weights first and budgets what remains: no weight size is
+ * estimated, and the memory of a failed model goes to the others. With several models the plan is the initial split:
+ * pools share the memory and rebalance at run time (engine/step/kv_rebalance.h). A draft model has a second, smaller
+ * pool for drafts, which run only while few sequences do.
  *
  * Each model first runs a few rows through a few layers to time one token, so that the first prediction is usable.
  * Real steps refine the figure.
@@ -21,11 +19,15 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "engine/core/device_memory.h"
+#include "base/progress.h"
 #include "engine/core/device_watch.h"
+#include "engine/core/kv_budget.h"
+#include "engine/core/memory_watch.h"
+#include "engine/model/residence.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 #include "engine/step/kv_rebalance.h"
+#include "engine/step/model_residency.h"
 #include "kernels/kv_type.h"
 
 _Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has room for all");
@@ -33,14 +35,14 @@ _Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has roo
 enum {
 	WARM_ROWS = 16,
 	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
-	PROGRESS_MS = 1000,     /* between two log lines about converting or rearranging weights */
+	FIXED_PART = 8,         /* of weights on demand at most this part (1/8) may be in no file */
+	CONVERTED_PERCENT = 80, /* of loading a model whose weights are converted */
 	MAX_TOKEN_BYTES = 4096,
 	AGE_MS = 2000, /* without service, after which a tier rises by one rank */
 	STARVE_MS = 10000,
 	PAUSED_MS = 1000,
 	SWAP_PART = 8,   /* swapped pages take at most this fraction (1/8) of host memory */
 	MAX_TEXT = 8192, /* tokens of a text that an encoder computes in one step, unless engine.step_tokens is more */
-	DRAFT_PART = 4,  /* a draft pool has this fraction (1/4) of its model's pages */
 };
 
 /* Gives m a load error if it has none yet. Returns rc. */
@@ -51,32 +53,16 @@ static int load_failed(struct eng_model *m, int rc)
 	return rc;
 }
 
-/* Pages per pool such that all pools and their draft pools fit into the budget; 0: less than one page. */
-static uint64_t pages_each(const struct engine *e)
-{
-	uint64_t one_of_each = 0;
-	for (int i = 0; i < e->n_models; i++) {
-		const struct eng_model *m = &e->models[i];
-		uint64_t bytes = m->inspected ? model_page_bytes(m) : 0;
-		uint64_t draft_bytes = spec_may_draft(e, m) ? bytes / DRAFT_PART + 1 : 0;
-		if (__builtin_add_overflow(one_of_each, bytes, &one_of_each) ||
-		    __builtin_add_overflow(one_of_each, draft_bytes, &one_of_each))
-			return 0;
-	}
-	return one_of_each > 0 ? e->cfg.kv_bytes / one_of_each : 0;
-}
-
 static int make_pool(struct eng_model *m)
 {
 	const struct engine *e = m->e;
 	const struct model_arch *a = &m->info.arch;
 	uint32_t page_tokens = (uint32_t)e->cfg.page_tokens;
 	uint32_t n_ctx = (uint32_t)a->n_ctx;
+	char line[256];
 	if (a->encoder && n_ctx > (uint32_t)m->step_tokens)
 		n_ctx = (uint32_t)m->step_tokens; /* a text is computed in one step */
-	uint64_t n_pages = pages_each(e);
-	uint64_t useful = model_useful_pages(m);
-	n_pages = n_pages < useful ? n_pages : useful;
+	uint64_t n_pages = m->kv_pages;
 	if (n_pages < 2)
 		return sl_errf(&m->load_err, SL_ELIMIT,
 			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
@@ -87,19 +73,18 @@ static int make_pool(struct eng_model *m)
 					 a->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
 		     : kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers,
 				      a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
-	if (rc == 0 && spec_may_draft(e, m) && n_pages >= DRAFT_PART)
-		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)(n_pages / DRAFT_PART), e->cfg.page_tokens,
-				    a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
+	if (rc == 0 && spec_may_draft(e, m) && n_pages >= ENGINE_DRAFT_PART)
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)(n_pages / ENGINE_DRAFT_PART),
+				    e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool,
+				    &m->load_err);
 	if (rc != 0)
 		return rc;
 	/* The announced context must fit for a sequence that runs alone. */
 	n_pages = (uint64_t)kv_pool_n_pages(m->pool);
-	if (n_pages * page_tokens < n_ctx) {
-		n_ctx = (uint32_t)n_pages * page_tokens;
-		log_warn("model %s: KV memory holds only %u of its %d tokens of context", m->name, n_ctx, a->n_ctx);
-	}
-	m->max_pages = (n_ctx + page_tokens - 1) / page_tokens;
-	m->n_ctx = n_ctx;
+	m->n_ctx = n_pages * page_tokens < n_ctx ? (uint32_t)n_pages * page_tokens : n_ctx;
+	if (m->n_ctx < n_ctx)
+		log_warn("model %s: %s", m->name, kv_budget_short(m, line, sizeof line));
+	m->max_pages = (m->n_ctx + page_tokens - 1) / page_tokens;
 	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages, sizeof *m->page_tables);
 	m->slots = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->slots == NULL)
@@ -302,30 +287,40 @@ static int max_width(const struct model_arch *a)
 	return widest;
 }
 
-/* Progress of work on the weights, logged once per PROGRESS_MS: for large models it takes minutes. */
+/* Progress of work on the weights: for large models it takes minutes. A line of it is for a terminal, its percent goes
+ * to the gateways. */
 struct weights_progress {
-	const struct eng_model *m;
+	struct eng_model *m;
 	const char *work, *target;
-	uint64_t logged_ns; /* 0: the work has not begun */
+	struct progress at;
+	int first, last; /* percent of loading that the work begins and ends with */
 };
 
 static void log_progress(void *ctx, uint64_t done, uint64_t total)
 {
 	struct weights_progress *p = ctx;
 	uint64_t now = clock_now_ns();
-	if (p->logged_ns == 0)
-		p->logged_ns = now;
-	if (now - p->logged_ns < PROGRESS_MS * NS_PER_MS || total == 0)
-		return;
-	p->logged_ns = now;
-	log_info("model %s: %d %% of the weights %s %s", p->m->name, (int)(100 * done / total), p->work, p->target);
+	char line[64];
+	if (progress_tells(&p->at, done, total, now)) {
+		atomic_store(&p->m->percent, p->first + (p->last - p->first) * p->at.percent / 100);
+		model_state_report(p->m->e, p->m);
+	}
+	if (progress_says(&p->at, now))
+		log_at(isatty(STDERR_FILENO) ? LOG_INFO : LOG_DEBUG, "model %s: weights %s %s: %s", p->m->name, p->work,
+		       p->target, progress_line(&p->at, done, total, now, line, sizeof line));
 }
 
 static int load_weights(struct eng_model *m, int max_rows)
 {
 	const struct engine *e = m->e;
-	struct weights_progress converted = {.m = m, .work = "converted to", .target = kn_type_name(m->quantize)};
-	struct weights_progress rearranged = {.m = m, .work = "rearranged for", .target = m->ops->name};
+	bool converts = m->quantize >= 0;
+	struct weights_progress converted = {
+	    .m = m, .work = "converted to", .target = kn_type_name(m->quantize), .last = CONVERTED_PERCENT};
+	struct weights_progress rearranged = {.m = m,
+					      .work = "loaded for",
+					      .target = m->ops->name,
+					      .first = converts ? CONVERTED_PERCENT : 0,
+					      .last = 100};
 	struct convert_progress converting = {.report = log_progress, .ctx = &converted};
 	struct convert_progress rearranging = {.report = log_progress, .ctx = &rearranged};
 	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &converting};
@@ -335,6 +330,29 @@ static int load_weights(struct eng_model *m, int max_rows)
 				.cache = e->weight_cache.folder != NULL ? &e->weight_cache : NULL};
 	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model,
 			     &m->load_err);
+}
+
+/* Weights of a model on demand have to lie in a file. Those that were rearranged just now are written to the cache and
+ * mapped from there. */
+static int settle_weights(struct eng_model *m, int max_rows)
+{
+	const struct residence *where = model_residence(m->model);
+	int rc = 0;
+	if (where->fixed > where->bytes / FIXED_PART && model_keep_weights(m->model)) {
+		model_free(m->model);
+		m->model = NULL;
+		rc = load_weights(m, max_rows);
+	}
+	if (rc != 0)
+		return rc;
+	where = model_residence(m->model);
+	m->weights_bytes = where->bytes;
+	m->on_demand = where->fixed <= where->bytes / FIXED_PART;
+	if (!m->on_demand)
+		log_warn(
+		    "model %s: %llu MiB of its weights are in no file as they are used, so all of them stay in memory",
+		    m->name, (unsigned long long)(where->fixed >> 20));
+	return 0;
 }
 
 /* Starts with the first model that has a device. Loader thread. */
@@ -368,6 +386,8 @@ static int load(struct eng_model *m)
 		return rc;
 	watch_device(m);
 	rc = load_weights(m, max_rows);
+	if (rc == 0 && m->on_demand)
+		rc = settle_weights(m, max_rows);
 	return rc == 0 ? check_vocabulary(m) : rc;
 }
 
@@ -483,6 +503,10 @@ static void finish(struct eng_model *m, bool begun)
 	if (rc == 0)
 		rc = make_swap(m);
 	m->loaded = rc == 0;
+	if (m->loaded && m->on_demand) {
+		atomic_store(&m->residence, RESIDENCY_ABSENT);
+		residence_drop(model_residence(m->model));
+	}
 	if (m->loaded) {
 		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
 			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS),
@@ -495,41 +519,6 @@ static void finish(struct eng_model *m, bool begun)
 	mailbox_send(&m->e->box, &m->mail.mail);
 }
 
-/* After all weights are loaded. */
-static void plan_memory(struct engine *e)
-{
-	struct kn_memory now = {0}, one;
-	struct device_plan plan;
-	uint64_t later = 0;
-	char line[256];
-	for (int i = 0; i < e->n_models; i++) {
-		const struct eng_model *m = &e->models[i];
-		if (m->backend == NULL || !m->ops->memory(m->backend, &one))
-			continue;
-		now = one;
-		later += one.later;
-	}
-	if (now.total == 0)
-		return; /* no model was loaded */
-	device_memory_plan(&now, later, e->cfg.device_memory, &plan);
-	e->cfg.kv_bytes = plan.kv;
-	log_info("%s", device_memory_line(&plan, line, sizeof line));
-}
-
-/* Whether the page budget follows from the memory that the device reports. */
-static bool reports_memory(const struct engine *e)
-{
-	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
-	struct kn_backend *b;
-	struct kn_memory now;
-	struct sl_err err;
-	if (e->cfg.device_memory <= 0 || e->ops->memory == NULL || e->ops->open(&kc, &b, &err) != 0)
-		return false;
-	bool reports = e->ops->memory(b, &now);
-	e->ops->close(b);
-	return reports;
-}
-
 void *loader_main(void *engine)
 {
 	struct engine *e = engine;
@@ -538,9 +527,11 @@ void *loader_main(void *engine)
 	int n = 0;
 	for (int i = 0; i < e->n_models; i++)
 		inspect(&e->models[i]);
-	e->planned = reports_memory(e);
+	e->planned = kv_budget_is_of_device(e);
 	if (!e->planned)
-		kv_rebalance_create_memory(e, pages_each(e));
+		kv_budget_plan(e, false);
+	if (e->kv_auto && e->memory != NULL && e->memory_reserve > 0)
+		e->memory_watch = memory_watch_start(e);
 	for (; (m = smallest_of(e, taken)) != NULL && !atomic_load(&e->stopping); n++) {
 		taken[m->index] = true;
 		order[n] = m;
@@ -550,11 +541,10 @@ void *loader_main(void *engine)
 		else
 			finish(m, begun[n]);
 	}
-	if (!e->planned)
-		return NULL;
-	plan_memory(e);
-	kv_rebalance_create_memory(e, pages_each(e));
-	for (int i = 0; i < n && !atomic_load(&e->stopping); i++)
+	if (e->planned)
+		kv_budget_plan(e, true);
+	for (int i = 0; e->planned && i < n && !atomic_load(&e->stopping); i++)
 		finish(order[i], begun[i]);
+	weight_jobs_run(e);
 	return NULL;
 }

@@ -83,12 +83,25 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
 	signal(sig, SIG_DFL);
 }
 
+static bool holds(const struct slot *s, uintptr_t from, size_t bytes)
+{
+	uintptr_t first = atomic_load(&s->at), n = atomic_load(&s->bytes);
+	return first != 0 && from >= first && from - first <= n && bytes <= n - (from - first);
+}
+
+bool map_file_has(const void *at, size_t bytes)
+{
+	for (const struct slot *s = slots; s < slots + N_SLOTS; s++)
+		if (holds(s, (uintptr_t)at, bytes))
+			return true;
+	return false;
+}
+
 void map_file_let_go(const void *at, size_t bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)at;
 	for (struct slot *s = slots; s < slots + N_SLOTS; s++) {
-		uintptr_t first = atomic_load(&s->at), n = atomic_load(&s->bytes);
-		if (first == 0 || from < first || from - first > n || bytes > n - (from - first))
+		if (!holds(s, from, bytes))
 			continue;
 		uintptr_t to = (from + bytes) / page * page;
 		from = (from + page - 1) / page * page;

@@ -5,6 +5,7 @@
 #ifndef ENGINE_MAP_FILE_H
 #define ENGINE_MAP_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ void map_file_close(struct map_file *m);
 /* Drops whole pages of these bytes from this process's memory; a later read gets them from the file again. Does
  * nothing if `at` is in no mapping of map_file_open. */
 void map_file_let_go(const void *at, size_t bytes);
+
+/* Whether they lie in such a mapping. */
+bool map_file_has(const void *at, size_t bytes);
 
 /* Installs a handler for SIGBUS, which a read raises when a mapped file was truncated or the disk fails. The process
  * then names the file and exits with status MAP_FILE_EXIT: it can't continue without the weights, and the supervisor

@@ -137,9 +137,10 @@ int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops,
 		return rc;
 	size_t slab_bytes = kv_memory_slab_bytes(memory);
 	int n_slabs = kv_memory_n_slabs(memory);
-	if (slab_bytes * (size_t)n_slabs / page > INT32_MAX)
+	size_t half = kv_memory_half_bytes(memory);
+	if (half / page > INT32_MAX)
 		return sl_errf(err, SL_ELIMIT, "a KV pool of more than %d pages", INT32_MAX);
-	layout.n_pages = (int)(slab_bytes * (size_t)n_slabs / page);
+	layout.n_pages = (int)(half / page);
 	struct kv_pool *p = pool_make(ops, b, &layout, n_slabs);
 	if (p == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the KV pool");
@@ -150,6 +151,7 @@ int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops,
 		/* The pages that lie entirely between its borders. */
 		size_t first = (slab_bytes * (size_t)slab + page - 1) / page,
 		       end = slab_bytes * ((size_t)slab + 1) / page;
+		end = end < half / page ? end : half / page;
 		set_slab(p, slab, (int32_t)first, end > first ? (int32_t)(end - first) : 0);
 	}
 	for (int slab = kv_memory_first(memory, i); slab < kv_memory_first(memory, i + 1); slab++)
@@ -231,6 +233,8 @@ int kv_page_alloc(struct kv_pool *p, int32_t *out)
 		p->current = fullest(p);
 	struct kv_slab *slab = &p->slabs[p->current];
 	int32_t page = slab->free;
+	if (p->memory != NULL)
+		kv_memory_write(p->memory, p->current);
 	BUG_IF(p->refs[page] != 0, "free KV page %d has %u references", page, p->refs[page]);
 	slab->free = p->next[page];
 	slab->n_free--;

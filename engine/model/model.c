@@ -580,6 +580,8 @@ void model_free(struct model *m)
 }
 
 const struct model_info *model_info(const struct model *m) { return &m->info; }
+const struct residence *model_residence(const struct model *m) { return weight_store_residence(m->store); }
+bool model_keep_weights(struct model *m) { return weight_store_finish(m->store); }
 bool model_was_kept(const struct model *m) { return weight_store_was_kept(m->store); }
 const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
 const struct chat_template *model_template(const struct model *m) { return m->template; }

@@ -17,6 +17,7 @@
 #include "kernels/kernels.h"
 
 struct model;
+struct residence;
 
 struct model_info {
 	struct model_arch arch;
@@ -58,6 +59,11 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 void model_free(struct model *m); /* NULL is allowed */
 
 const struct model_info *model_info(const struct model *m);
+/* Where its weights lie. */
+const struct residence *model_residence(const struct model *m);
+/* Waits until its rearranged weights are in the cache, from which they come when it is loaded again. False: they are
+ * not kept. */
+bool model_keep_weights(struct model *m);
 /* Whether its weights came rearranged from an earlier start. */
 bool model_was_kept(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);

@@ -102,6 +102,8 @@ static int check_head(struct weight_cache *c, const struct weight_cache_key *key
 }
 
 struct check {
+	pthread_t reports; /* the thread that may */
+	struct convert_progress *progress;
 	const struct weight_cache *c;
 	const uint64_t *sums;
 	atomic_ullong next;
@@ -121,13 +123,18 @@ static void *check_chunks(void *arg)
 			atomic_store(&k->wrong, true);
 		else if (weight_cache_chunk_sum(at, n, i) != k->sums[i])
 			atomic_store(&k->wrong, true);
+		if (k->progress != NULL && pthread_equal(pthread_self(), k->reports) && k->progress->report != NULL)
+			k->progress->report(k->progress->ctx, i * WEIGHT_CACHE_CHUNK + n, h->data_bytes);
 	}
 	return NULL;
 }
 
-static int check_data(const struct weight_cache *c, int n_threads)
+static int check_data(const struct weight_cache *c, int n_threads, struct convert_progress *progress)
 {
-	struct check k = {.c = c, .sums = (const void *)(c->entries + c->head->n_entries)};
+	struct check k = {.reports = pthread_self(),
+			  .progress = progress,
+			  .c = c,
+			  .sums = (const void *)(c->entries + c->head->n_entries)};
 	pthread_t threads[MAX_THREADS];
 	int n = 0, most = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
 	while (n < most - 1 && (uint64_t)n + 1 < c->head->n_chunks &&
@@ -146,7 +153,7 @@ static bool is_own(const struct stat *st)
 }
 
 int weight_cache_open(const struct weight_cache_config *cfg, const struct weight_cache_key *key,
-		      struct weight_cache *out, struct sl_err *err)
+		      struct convert_progress *progress, struct weight_cache *out, struct sl_err *err)
 {
 	char name[WEIGHT_CACHE_NAME], path[MAX_PATH];
 	struct stat st;
@@ -167,7 +174,7 @@ int weight_cache_open(const struct weight_cache_config *cfg, const struct weight
 		rc = check_head(out, key);
 	}
 	if (rc == 0)
-		rc = check_data(out, cfg->n_threads);
+		rc = check_data(out, cfg->n_threads, progress);
 	if (rc != 0) {
 		weight_cache_close(out);
 		(void)unlink(path);

@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "engine/file/map_file.h"
+#include "engine/source/convert.h"
 
 /* What is kept where. */
 struct weight_cache_config {
@@ -65,10 +66,11 @@ struct weight_cache {
 	const uint8_t *data;
 };
 
-/* Opens and checks all of the file of that key. SL_ENOTFOUND: there is none (or no folder); SL_EINVAL: it was damaged
- * or is not this user's, with the reason in err, and it has been removed where possible; SL_EIO, SL_ENOMEM. */
+/* Opens and checks all of the file of that key. progress: reported as checked; NULL: not. SL_ENOTFOUND: there is none
+ * (or no folder); SL_EINVAL: it was damaged or is not this user's, with the reason in err, and it has been removed
+ * where possible; SL_EIO, SL_ENOMEM. */
 int weight_cache_open(const struct weight_cache_config *cfg, const struct weight_cache_key *key,
-		      struct weight_cache *out, struct sl_err *err);
+		      struct convert_progress *progress, struct weight_cache *out, struct sl_err *err);
 void weight_cache_close(struct weight_cache *c);
 
 /* ---- for weight_write.c ---- */

@@ -30,6 +30,7 @@ struct weight_store {
 	struct weight_piece *pieces; /* to be written */
 	size_t n, cap;
 	struct weight_writer *writer;
+	struct residence where;
 };
 
 static bool settled(const struct model_stamp *stamp)
@@ -67,7 +68,7 @@ int weight_store_open(const struct kn_ops *ops, struct kn_backend *b, const stru
 	if (cache == NULL || !make_key(s, &stamp))
 		return 0;
 	s->cfg = cache;
-	int rc = weight_cache_open(cache, &s->key, &s->cache, &why);
+	int rc = weight_cache_open(cache, &s->key, progress, &s->cache, &why);
 	if (rc != 0 && rc != SL_ENOTFOUND)
 		log_warn("%s: its kept weights can't be used: %s", model_file_path(f), why.text);
 	s->writes = rc != 0 && settled(&stamp);
@@ -140,11 +141,15 @@ int weight_store_load(struct weight_store *s, const struct model_tensor *t, int 
 		s->next++;
 		int rc =
 		    s->ops->weight_adopt(s->backend, s->cache.data + e->at, e->bytes, t->type, n_out, n_in, out, err);
+		if (rc == 0)
+			residence_add(&s->where, s->cache.data + e->at, e->bytes, true);
 		if (rc != SL_EINVAL && rc != SL_EUNSUPPORTED)
 			return rc;
 	}
-	int rc = s->ops->weight_load(s->backend, (const uint8_t *)t->data + (size_t)first_row * row, t->type, n_out,
-				     n_in, out, err);
+	const uint8_t *host = (const uint8_t *)t->data + (size_t)first_row * row;
+	int rc = s->ops->weight_load(s->backend, host, t->type, n_out, n_in, out, err);
+	if (rc == 0)
+		residence_add(&s->where, host, (size_t)n_out * row, out->data == host);
 	convert_advance(s->progress, (size_t)n_out * row);
 	if (rc == 0 && s->writes)
 		note(s, out, &want);
@@ -181,6 +186,15 @@ void weight_store_loaded(struct weight_store *s)
 		log_warn("%s: no thread to keep its weights", model_file_path(s->file));
 }
 
+const struct residence *weight_store_residence(const struct weight_store *s) { return &s->where; }
+
+bool weight_store_finish(struct weight_store *s)
+{
+	bool there = s->writer != NULL && weight_write_end(s->writer, false);
+	s->writer = NULL;
+	return there;
+}
+
 bool weight_store_was_kept(const struct weight_store *s) { return s->next > 0; }
 
 void weight_store_close(struct weight_store *s)
@@ -190,6 +204,7 @@ void weight_store_close(struct weight_store *s)
 	if (s->writer != NULL)
 		weight_write_end(s->writer, true);
 	weight_cache_close(&s->cache);
+	residence_dispose(&s->where);
 	sl_free(s->pieces);
 	sl_free(s);
 }

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "engine/source/convert.h"
 #include "engine/source/model_file.h"
+#include "engine/model/residence.h"
 #include "engine/model/weight_cache.h"
 #include "kernels/kernels.h"
 
@@ -34,6 +35,10 @@ int weight_store_load_joined(struct weight_store *s, const struct model_tensor *
 			     struct sl_err *err);
 /* All are loaded: from now on a file of them is written if there was none. */
 void weight_store_loaded(struct weight_store *s);
+/* Where they lie, until weight_store_close. */
+const struct residence *weight_store_residence(const struct weight_store *s);
+/* Waits until the file is written that weight_store_loaded began. Whether it is there. */
+bool weight_store_finish(struct weight_store *s);
 /* Whether the weights came from a file. */
 bool weight_store_was_kept(const struct weight_store *s);
 /* Before the weights are freed, which must not be used any more: a file that isn't finished is given up. NULL: nothing.

@@ -257,6 +257,8 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns)
 	sched_bring_back(sc, s, now_ns);
 }
 
+void sched_hold(struct sched *sc, bool hold) { sc->holds = hold; }
+
 void sched_remove(struct sched *sc, struct sched_seq *s)
 {
 	if (s->queue == NULL)
@@ -476,7 +478,7 @@ void sched_demand(const struct sched *sc, uint64_t now_ns, struct sched_demand *
 	}
 	/* Of sequences that have not started, one per tier counts: more would not start sooner. */
 	for (int i = 0; i < SCHED_TIERS; i++) {
-		if (sc->tiers[i].queues.n == 0)
+		if (sc->tiers[i].queues.n == 0 || sc->holds)
 			continue;
 		if (n_prompts[i] == 0)
 			add_demand(out, (uint8_t)i, 1);

@@ -166,6 +166,8 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
 /* Raises s to the priority of a sequence that waits for what s computes. Out of memory, s keeps its own. */
 void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64_t now_ns);
 void sched_remove(struct sched *sc, struct sched_seq *s);
+/* While it holds, no further sequence starts. */
+void sched_hold(struct sched *sc, bool hold);
 
 void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct cost *cost, uint32_t pages_free,
 		uint64_t now_ns, struct sched_plan *out);

@@ -453,6 +453,8 @@ static struct sched_seq *pick(const struct planning *p, const struct sched_queue
 static bool may_start(struct planning *p, struct sched_seq *s)
 {
 	struct sched_look look = {0};
+	if (p->sc->holds)
+		return false;
 	p->owner->look(p->owner->ctx, s, &look);
 	s->blocked = look.blocked;
 	if (look.blocked)

@@ -42,6 +42,7 @@ struct sched {
 	struct sched_tier tiers[SCHED_TIERS];
 	struct sched_seq **started; /* [max_sequences]; the arrays below share its memory */
 	uint32_t n_started, n_slots, n_queued;
+	bool holds;
 	/* The best that has ever been here: the least tier, and in it the greatest weight. */
 	uint8_t best_tier;
 	uint32_t best_weight;

@@ -17,6 +17,7 @@
 #include "engine/step/prompt_memo.h"
 #include "engine/step/seq.h"
 #include "engine/model/weight_cache.h"
+#include "engine/sched/residency.h"
 
 /* A model of the configuration. The loader fills it and mails it to the step thread. From then on `model` and its
  * content are constant until engine_destroy, even if the device fails. */
@@ -26,13 +27,14 @@ struct eng_model {
 	int index;
 	char *name, *path;
 	int role;
-	int quantize;     /* enum kn_type that the loader converts to, or -1 */
-	bool fp8;         /* the backend converts matrices of floats to its own FP8 */
-	char *pooling;    /* as configured; NULL: as its files say */
-	int shortens;     /* as configured; -1: as its files say */
-	int kv_type;      /* of its pages; -1: unknown name in the configuration */
-	bool kv_auto;     /* its family decides, once loaded */
-	atomic_int state; /* enum proto_model_state; written by the step thread */
+	int quantize;       /* enum kn_type that the loader converts to, or -1 */
+	bool fp8;           /* the backend converts matrices of floats to its own FP8 */
+	char *pooling;      /* as configured; NULL: as its files say */
+	int shortens;       /* as configured; -1: as its files say */
+	int kv_type;        /* of its pages; -1: unknown name in the configuration */
+	bool kv_auto;       /* its family decides, once that is known */
+	atomic_int state;   /* enum proto_model_state; written by the step thread */
+	atomic_int percent; /* of its loading; written by the loader */
 	struct {
 		uint32_t n_ctx, n_vocab, n_embd;
 		uint8_t does, n_lengths;
@@ -57,7 +59,18 @@ struct eng_model {
 	int n_markers;
 	int32_t markers[PROTO_MAX_MARKERS]; /* of parts_format_literals: control tokens; -1: none */
 
+	/* Models on demand (engine/step/model_residency.h). */
+	bool on_demand;
+	uint64_t keep_ns;              /* without work for so long its weights go; UINT64_MAX: they stay */
+	uint64_t weights_bytes;        /* that leave memory and come back; the loader's, then constant */
+	atomic_int residence;          /* enum residency_state; written by the step thread once it is READY */
+	struct step_mail weights_mail; /* a job is done, with this result */
+	int weights_rc;
+	uint64_t here_ns, used_ns, asked_ns, retry_ns; /* the step thread's */
+	unsigned n_failed;
+
 	/* The step thread's. */
+	uint64_t kv_pages;                 /* that the loader planned for it; then its pool's initial size */
 	int memory_index;                  /* of its pool in the engine's shared memory */
 	bool rebalancing;                  /* it may exchange slabs */
 	struct kv_pool *pool, *draft_pool; /* draft_pool: for its drafts; NULL: it drafts nothing */
@@ -102,7 +115,9 @@ struct text_queue {
 	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),       \
 	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in), \
 	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
-	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step)
+	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step), X(kv_bytes), X(kv_withheld),      \
+	    X(kv_released), X(kv_restored), X(models_here), X(load_waiting), X(model_loads), X(model_drops),    \
+	    X(model_load_ms)
 #define ENGINE_FIGURE(name) name
 
 struct engine {
@@ -116,7 +131,10 @@ struct engine {
 	struct eng_model *models;
 	struct kv_memory *memory; /* of the models' pages; NULL: each model has its own */
 	struct kn_backend *memory_backend;
-	bool planned; /* cfg.kv_bytes follows from the device (engine/core/device_memory.h) */
+	bool memory_in_use;      /* the step thread's: a model uses it, so the loader has made it */
+	bool planned;            /* cfg.kv_bytes follows from the device (engine/core/device_memory.h) */
+	bool kv_auto;            /* it follows from the host's memory (engine/core/host_memory.h) */
+	uint64_t memory_reserve; /* of the latter: bytes that stay free */
 	int n_models;
 	pthread_mutex_t info_lock;
 
@@ -131,6 +149,18 @@ struct engine {
 	atomic_uint n_counting; /* unanswered COUNTs */
 	atomic_ullong ENGINE_FIGURES(ENGINE_FIGURE);
 	_Atomic(struct device_watch *) watch; /* NULL: no device, or no metrics of it */
+	struct residency residency; /* the step thread's, once models load; its turn_ns 0: no model is on demand */
+	uint64_t residency_look_ns;
+	double bring_rate; /* of weights, bytes per ns; 0: unknown */
+	struct weight_jobs {
+		pthread_mutex_t lock;
+		pthread_cond_t changed;
+		struct eng_model *m; /* NULL: no job */
+		bool drop;           /* else bring */
+		bool closed;
+	} weight_jobs;
+	struct memory_watch *memory_watch; /* the loader's; NULL: the host's memory is not watched */
+	atomic_llong kv_ask;               /* bytes of slabs to release, or if negative to restore */
 
 	struct mailbox box; /* of the step thread: text results, loaded models */
 	atomic_bool stopping;
@@ -157,6 +187,10 @@ void text_queue_close(struct text_queue *q, enum text_line line);
 /* Waits for a sequence; NULL once the line is closed and empty. */
 struct eng_seq *text_queue_take(struct text_queue *q, enum text_line line);
 
+/* ---- weight_jobs.c ---- */
+/* Step thread: the loader brings m's weights in, or drops them, and mails m; there is no other job. */
+void weight_job_put(struct engine *e, struct eng_model *m, bool drop);
+
 /* ---- worker.c ---- */
 void *text_worker_main(void *engine);
 void *compiler_main(void *engine);
@@ -166,6 +200,8 @@ void *loader_main(void *engine);
 /* Frees what the loader made of m. */
 void model_unload(struct eng_model *m);
 
+enum { ENGINE_DRAFT_PART = 4 }; /* a draft pool has this fraction (1/4) of its model's pages */
+
 /* ---- kv_rebalance.c ---- */
 size_t model_page_bytes(const struct eng_model *m);
 /* As many pages as max_sequences full contexts take. */
@@ -174,6 +210,8 @@ uint64_t model_useful_pages(const struct eng_model *m);
 /* ---- model_state.c ---- */
 /* Step thread: sets m READY, or FAILED with a reason; logs it and sends ENG_MODEL. */
 void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_state state, const char *reason);
+/* Any thread: sends ENG_MODEL. */
+void model_state_report(struct engine *e, const struct eng_model *m);
 
 /* ---- step.c ---- */
 int step_create(struct engine *e, struct step **out);

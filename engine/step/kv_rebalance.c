@@ -19,26 +19,28 @@ uint64_t model_useful_pages(const struct eng_model *m)
 	return (uint64_t)m->e->cfg.max_sequences * (((uint64_t)m->info.arch.n_ctx + page_tokens - 1) / page_tokens);
 }
 
-void kv_rebalance_create_memory(struct engine *e, uint64_t pages)
+void kv_rebalance_create_memory(struct engine *e)
 {
 	size_t page_bytes[PROTO_MAX_MODELS];
-	uint64_t bytes = 0;
+	uint64_t pages[PROTO_MAX_MODELS], bytes = 0;
 	int n = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		m->memory_index = -1;
 		if (!m->inspected)
 			continue;
-		uint64_t useful = model_useful_pages(m);
 		page_bytes[n] = model_page_bytes(m);
-		bytes += page_bytes[n] * (pages < useful ? pages : useful);
+		pages[n] = m->kv_pages;
+		bytes += page_bytes[n] * pages[n];
 		m->memory_index = n++;
 	}
 	struct sl_err err;
 	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
-	int rc = n > 1 ? e->ops->open(&kc, &e->memory_backend, &err) : SL_EINVAL;
+	if (n == 0 || (n == 1 && e->ops->memory != NULL))
+		return; /* a device's memory is not given back while it runs */
+	int rc = e->ops->open(&kc, &e->memory_backend, &err);
 	if (rc == 0)
-		rc = kv_memory_create(e->ops, e->memory_backend, bytes, page_bytes, n, &e->memory, &err);
+		rc = kv_memory_create(e->ops, e->memory_backend, bytes, page_bytes, pages, n, &e->memory, &err);
 	if (rc != 0 && n > 1)
 		log_warn("models can't share KV memory: %s", err.text);
 }
@@ -94,6 +96,8 @@ static uint32_t take_idle(struct eng_model *m, uint64_t before)
 	int best = -1;
 	for (int slab = 0; slab < kv_memory_n_slabs(e->memory); slab++) {
 		if (kv_memory_owner(e->memory, slab) == m->memory_index || kv_pool_slab(m->pool, slab)->n_pages == 0)
+			continue;
+		if (kv_memory_owner(e->memory, slab) == KV_MEMORY_WITHHELD)
 			continue;
 		struct eng_model *from = owner_of(e, slab);
 		if (from == NULL)
@@ -229,13 +233,99 @@ uint32_t kv_rebalance_more_pages(struct eng_model *m, const struct sched_seq *by
 	return got;
 }
 
+/* ---- memory that is given back ---- */
+
+struct candidate {
+	int slab; /* -1: none */
+	struct eng_model *from;
+	bool written, spare;
+	uint64_t used;
+};
+
+/* Written slabs first, since they give memory; among them the one that was used longest ago. */
+static bool is_better(const struct candidate *a, const struct candidate *b)
+{
+	if (b->slab < 0 || a->written != b->written)
+		return b->slab < 0 || a->written;
+	return a->used < b->used;
+}
+
+/* A slab whose pages no sequence uses. spare: its model has a whole context without it, or none owns it. */
+static struct candidate look_at(const struct engine *e, int slab)
+{
+	struct candidate c = {.slab = -1, .written = kv_memory_is_written(e->memory, slab)};
+	int owner = kv_memory_owner(e->memory, slab);
+	c.from = owner_of(e, slab);
+	if (owner == KV_MEMORY_WITHHELD || (c.from == NULL && owner != KV_MEMORY_NONE) ||
+	    (c.from != NULL && !c.from->rebalancing))
+		return c;
+	const struct kv_slab *s = c.from != NULL ? kv_pool_slab(c.from->pool, slab) : NULL;
+	if (s != NULL && !is_idle(s))
+		return c;
+	c.spare = s == NULL || kv_pool_n_pages(c.from->pool) - s->n_pages >= (int)c.from->max_pages;
+	c.used = s != NULL && s->n_idle > 0 ? s->used + 1 : 0;
+	if (c.written || c.spare)
+		c.slab = slab;
+	return c;
+}
+
+uint64_t kv_rebalance_release(struct engine *e)
+{
+	struct candidate best = {.slab = -1}, one;
+	for (int slab = 0; slab < kv_memory_n_slabs(e->memory); slab++) {
+		one = look_at(e, slab);
+		if (one.slab >= 0 && is_better(&one, &best))
+			best = one;
+	}
+	if (best.slab < 0)
+		return 0;
+	if (best.from != NULL) {
+		in_flight_await(best.from);
+		evict_slab(best.from, kv_pool_slab(best.from->pool, best.slab));
+	}
+	if (best.from != NULL && best.spare)
+		kv_pool_take_slab(best.from->pool, best.slab);
+	if (best.spare)
+		kv_memory_set_owner(e->memory, best.slab, KV_MEMORY_WITHHELD);
+	atomic_fetch_add(&e->kv_released, kv_memory_discard(e->memory, best.slab));
+	return kv_memory_bytes_of(e->memory, best.slab);
+}
+
+uint64_t kv_rebalance_restore(struct engine *e)
+{
+	for (int slab = 0; slab < kv_memory_n_slabs(e->memory); slab++) {
+		if (kv_memory_owner(e->memory, slab) != KV_MEMORY_WITHHELD)
+			continue;
+		kv_memory_set_owner(e->memory, slab, KV_MEMORY_NONE);
+		atomic_fetch_add(&e->kv_restored, kv_memory_bytes_of(e->memory, slab));
+		return kv_memory_bytes_of(e->memory, slab);
+	}
+	return 0;
+}
+
+void kv_rebalance_follow_pressure(struct engine *e)
+{
+	enum { SLABS = 4 }; /* in one iteration: steps go on in between */
+	if (!e->memory_in_use)
+		return;
+	long long none = 0, ask = atomic_exchange(&e->kv_ask, 0);
+	for (int i = 0; i < SLABS && ask != 0; i++) {
+		uint64_t got = ask > 0 ? kv_rebalance_release(e) : kv_rebalance_restore(e);
+		long long left = ask > 0 ? ask - (long long)got : ask + (long long)got;
+		ask = got == 0 || (left > 0) != (ask > 0) ? 0 : left;
+	}
+	if (ask != 0) /* unless a newer one came */
+		(void)atomic_compare_exchange_strong(&e->kv_ask, &none, ask);
+	atomic_store(&e->kv_withheld, kv_memory_withheld(e->memory));
+}
+
 /* ---- models ---- */
 
 void kv_rebalance_join(struct eng_model *m)
 {
 	if (m->e->memory == NULL)
 		return;
-	m->rebalancing = true;
+	m->rebalancing = m->e->memory_in_use = true;
 	prefix_set_more(m->prefix, more, m);
 }
 
@@ -246,6 +336,6 @@ void kv_rebalance_leave(struct eng_model *m)
 		return;
 	for (int slab = 0; slab < kv_memory_n_slabs(memory); slab++) {
 		if (kv_memory_owner(memory, slab) == m->memory_index)
-			kv_memory_set_owner(memory, slab, -1);
+			kv_memory_set_owner(memory, slab, KV_MEMORY_NONE);
 	}
 }

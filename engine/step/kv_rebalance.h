@@ -11,6 +11,11 @@
  *    its tier and worse ones; from any model, a slab of sequences of worse tiers; a slab of sequences
  *    without credit. These sequences are pre-empted, as few as hold pages of the slab.
  *
+ * Where the memory follows from the host's, pressure on that takes slabs from the models (engine/kv/kv_pressure.h): the
+ * prefixes that were used longest ago go, whichever model's they are, and the memory of their slab with them. The slab
+ * is withheld until there is memory again, unless its model would have less than one whole context without it; then
+ * only its memory goes, and returns as its pages are written.
+ *
  * Invariants: every model can regain its share, and better tiers come first across models. Slabs cannot oscillate: no
  * sequence is pre-empted for a worse tier, and within a tier only models above their share yield, and only to models
  * below theirs.
@@ -20,9 +25,14 @@
 
 #include "engine/step/internal.h"
 
-/* Creates the shared memory of all inspected models; none for a single model. pages: the least for each. */
-void kv_rebalance_create_memory(struct engine *e, uint64_t pages);
+/* Creates the memory that all inspected models share, by their kv_pages; on a device none for a single model. */
+void kv_rebalance_create_memory(struct engine *e);
 void kv_rebalance_destroy_memory(struct engine *e);
+/* Does part of what the pressure on the host's memory asks for (engine.kv_ask). Call it in every iteration. */
+void kv_rebalance_follow_pressure(struct engine *e);
+/* Releases one slab; makes one usable again. Returns its bytes; 0: there is none. */
+uint64_t kv_rebalance_release(struct engine *e);
+uint64_t kv_rebalance_restore(struct engine *e);
 /* m is ready; m will never be. */
 void kv_rebalance_join(struct eng_model *m);
 void kv_rebalance_leave(struct eng_model *m);

@@ -7,6 +7,16 @@
 #include "base/log.h"
 #include "engine/step/internal.h"
 
+static uint8_t residence_of(const struct eng_model *m)
+{
+	switch (atomic_load(&m->residence)) {
+	case RESIDENCY_HERE:
+	case RESIDENCY_LEAVING: return PROTO_RESIDENCE_HERE;
+	case RESIDENCY_COMING: return PROTO_RESIDENCE_COMING;
+	default: return PROTO_RESIDENCE_ABSENT;
+	}
+}
+
 void engine_model_info(struct engine *e, int index, struct proto_model *out)
 {
 	static _Thread_local char reason[PROTO_MAX_MESSAGE + 1];
@@ -16,6 +26,8 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 	*out = (struct proto_model){.index = (uint16_t)index,
 				    .state = (uint8_t)atomic_load(&m->state),
 				    .role = (uint8_t)m->role,
+				    .residence = residence_of(m),
+				    .percent = (uint8_t)atomic_load(&m->percent),
 				    .n_ctx = m->shown.n_ctx,
 				    .n_vocab = m->shown.n_vocab,
 				    .n_embd = m->shown.n_embd,
@@ -60,7 +72,12 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 	if (state == PROTO_MODEL_FAILED)
 		log_error("model %s failed: %s", m->name, reason);
 	else
-		log_info("model %s is ready, %u tokens of context", m->name, m->n_ctx);
+		log_info("model %s is ready, %u of %d tokens of context", m->name, m->n_ctx, m->info.arch.n_ctx);
+	model_state_report(e, m);
+}
+
+void model_state_report(struct engine *e, const struct eng_model *m)
+{
 	struct eng_event ev = {.kind = ENG_MODEL};
 	engine_model_info(e, m->index, &ev.u.model);
 	e->on_event(e->on_event_ctx, &ev);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "engine/step/choices.h"
+#include "engine/step/model_residency.h"
 #include "engine/step/internal.h"
 #include "engine/step/step.h"
 
@@ -54,7 +55,8 @@ static double report(struct step *st, const struct eng_seq *s, bool busy)
 	uint8_t tier = s->sched.priority < SCHED_TIERS ? s->sched.priority : SCHED_TIERS - 1;
 	uint32_t position;
 	double ns = sched_predict_ns(m->sched, &s->sched, &m->cost, m->ns_per_answer[tier], &position) *
-		    cost_bias_factor(&m->ttft_bias[busy]);
+			cost_bias_factor(&m->ttft_bias[busy]) +
+		    model_residency_ns(m);
 	struct eng_event ev = {.kind = ENG_QUEUED, .id = s->node.key};
 	ev.u.queued = (struct proto_queued){.n_prompt = s->n_prompt,
 					    .n_cached = s->sched.n_cached,
@@ -62,7 +64,7 @@ static double report(struct step *st, const struct eng_seq *s, bool busy)
 					    .position = position,
 					    .predicted_ttft_us = to_us(ns),
 					    .reasoning = s->text.phase == CONSTRAIN_THINKING,
-					    .guess = is_alone(st, s) || !is_measured(m)};
+					    .guess = is_alone(st, s) || !is_measured(m) || !model_is_here(m)};
 	st->e->on_event(st->e->on_event_ctx, &ev);
 	return ns;
 }
@@ -101,7 +103,7 @@ static void publish(struct step *st, struct eng_model *m)
 	struct proto_load load;
 	bool busy = sched_n_started(m->sched) > 0 || sched_n_queued(m->sched) > 0;
 	sched_load(m->sched, &st->tenants, &m->cost, m->ns_per_answer, GUEST_ROWS, &load);
-	double factor = is_measured(m) ? cost_bias_factor(&m->ttft_bias[busy]) : 0;
+	double factor = is_measured(m) && model_is_here(m) ? cost_bias_factor(&m->ttft_bias[busy]) : 0;
 	load.idle = is_alone(st, NULL);
 	load.model = (uint16_t)m->index;
 	for (int i = 0; i < PROTO_PRIORITIES; i++)

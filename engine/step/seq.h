@@ -62,7 +62,7 @@ struct eng_model;
 struct choices;
 
 /* Mail to the step thread begins with its kind. */
-enum step_mail_kind { STEP_TEXT, STEP_MODEL };
+enum step_mail_kind { STEP_TEXT, STEP_MODEL, STEP_WEIGHTS };
 struct step_mail {
 	struct mail mail;
 	enum step_mail_kind kind;

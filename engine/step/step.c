@@ -17,9 +17,11 @@
 #include "engine/step/spec_step.h"
 #include "engine/step/step.h"
 #include "engine/step/kv_rebalance.h"
+#include "engine/step/model_residency.h"
 #include "engine/step/model_sched.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -246,7 +248,13 @@ static bool grow_rows(struct step *st, size_t max_rows)
 static void on_model(struct step *st, struct eng_model *m)
 {
 	const char *failure = NULL;
-	if (!m->loaded) {
+	char line[128];
+	if (m->loaded && m->on_demand && m->weights_bytes > st->e->residency.cfg.bound) {
+		snprintf(line, sizeof line, "its weights of %llu MiB do not fit into the %llu MiB for models on demand",
+			 (unsigned long long)(m->weights_bytes >> 20),
+			 (unsigned long long)(st->e->residency.cfg.bound >> 20));
+		failure = line;
+	} else if (!m->loaded) {
 		kv_rebalance_leave(m);
 		failure = m->load_err.text;
 	} else if (!m->info.arch.encoder && !grow_logits(st, (size_t)m->info.arch.n_vocab)) {
@@ -345,6 +353,10 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	size_t n = s->text.ids.n;
 	if (atomic_load(&m->state) != PROTO_MODEL_READY) {
 		sl_errf(err, SL_EIO, "The model has failed.");
+		return PROTO_ERR_NOT_READY;
+	}
+	if (m->retry_ns > clock_now_ns()) {
+		sl_errf(err, SL_EIO, "The model's weights can't be read.");
 		return PROTO_ERR_NOT_READY;
 	}
 	s->n_prompt = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
@@ -498,6 +510,8 @@ static void take_mail(struct step *st, struct mail *it)
 		struct step_mail *m = (struct step_mail *)(void *)it;
 		if (m->kind == STEP_MODEL)
 			on_model(st, (struct eng_model *)(void *)m);
+		else if (m->kind == STEP_WEIGHTS)
+			model_residency_done(st, list_entry(m, struct eng_model, weights_mail));
 		else
 			on_text(st, (struct eng_seq *)(void *)m);
 	}
@@ -548,7 +562,7 @@ static int update_shares(struct engine *e, struct model_share *shares, bool *ski
 	int n_busy = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
-		skip[i] = !is_ready(m);
+		skip[i] = !is_ready(m) || !model_is_here(m);
 		shares[i].vtime_ns = m->vtime_ns;
 		if (!skip[i])
 			sched_demand(m->sched, now, &shares[i].demand);
@@ -657,11 +671,13 @@ void *step_main(void *engine)
 		beat_touch(st->beat_slot);
 		take_signals(st);
 		take_mail(st, mail);
+		kv_rebalance_follow_pressure(e);
 		uint64_t next = check_deadlines(st);
 		bool worked = step_some_model(st, &next);
 		free_ended(st);
 		publish_pages(e);
 		uint64_t now = clock_now_ns(), latest = now + STEP_SLEEP_MS * NS_PER_MS;
+		model_residency_tick(st, now);
 		queue_status_tick(st, now);
 		sleep_until = worked ? 0 : next < latest ? next : latest;
 	}

@@ -151,6 +151,14 @@ static void look(const struct answer *a, uint64_t now, uint32_t *position, uint6
 	}
 }
 
+/* Its model's weights are not in memory. */
+static bool is_loading(const struct answer *a)
+{
+	const struct engine_link *link = a->app->link;
+	return a->load.model >= 0 && a->load.model < engine_link_n_models(link) &&
+	       engine_link_model(link, a->load.model)->residence != PROTO_RESIDENCE_HERE;
+}
+
 /* ---- degrading ---- */
 
 /* The model that may answer instead of `model`; -1: none, or none that would be in time. */
@@ -481,7 +489,7 @@ bool answer_load_enter(struct answer *a)
 	look(a, now, &position, &ms);
 	l->wait->since_ns = now;
 	l->wait->predicted_ns = ms * NS_PER_MS;
-	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms)) {
+	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms) || is_loading(a)) {
 		int rc = admission_queue_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a),
 					       a->app->t, on_displaced, a, &l->wait->place);
 		if (rc == SL_ELIMIT)
@@ -503,13 +511,14 @@ static void report_position(struct answer *a, uint64_t now)
 	uint32_t position;
 	uint64_t ms;
 	look(a, now, &position, &ms);
+	char text[112];
+	int n = snprintf(text, sizeof text, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms);
+	if (is_loading(a))
+		snprintf(text + n, sizeof text - (size_t)n, ": loading %u %%\n",
+			 engine_link_model(a->app->link, a->load.model)->percent);
 	if (a->out.log != NULL) {
-		char text[80];
-		snprintf(text, sizeof text, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms);
 		replay_note(a->out.log, text);
-	} else if (a->x != NULL && a->out.carry.len == 0 &&
-		   buf_printf(&a->out.carry, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms) ==
-		       0) {
+	} else if (a->x != NULL && a->out.carry.len == 0 && buf_append_str(&a->out.carry, text) == 0) {
 		http_body_ready(a->x->stream);
 	}
 }
@@ -525,7 +534,10 @@ static void too_long(struct answer *a)
 		return;
 	}
 	look(a, clock_now_ns(), &position, &ms);
-	refuse(a, REFUSED_WAITED, ms, ms, "The server is busy: the first token did not come in time.");
+	refuse(a, REFUSED_WAITED, ms, ms,
+	       is_loading(a)
+		   ? "The model is not in memory yet, and those that are there are in use: it did not come in time."
+		   : "The server is busy: the first token did not come in time.");
 }
 
 static void on_wait_timer(struct gw_timer *timer)

@@ -39,6 +39,13 @@ static int default_model(const struct gw_app *app, const struct gw_tier_config *
 	return found;
 }
 
+static int loading_at(struct exchange *x, const char *name, unsigned percent)
+{
+	exchange_error(x, &(struct api_error){503, "server_error", "model_loading", "model", RETRY_AFTER_S},
+		       "The model '%s' is being loaded (%u %%).", name, percent);
+	return -1;
+}
+
 static int loading(struct exchange *x, const char *name, bool failed)
 {
 	exchange_error(x,
@@ -106,6 +113,6 @@ int answer_choose_model_for(struct exchange *x, const char *name, unsigned does)
 	if (!engine_link_up(link))
 		return engine_down(x);
 	if (m->state != PROTO_MODEL_READY)
-		return loading(x, m->name, m->state == PROTO_MODEL_FAILED);
+		return m->state == PROTO_MODEL_FAILED ? loading(x, m->name, true) : loading_at(x, m->name, m->percent);
 	return may_do(m, does) ? index : cannot(x, m->name, does);
 }

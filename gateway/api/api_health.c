@@ -10,6 +10,7 @@
 #include "base/json/json_out.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
+#include "gateway/api/api_request.h"
 #include "gateway/api/app.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/exchange/exchange.h"
@@ -47,7 +48,6 @@ static const char *store_state(const struct cache_client *store)
 
 void api_health(struct exchange *x)
 {
-	static const char *const states[] = {"loading", "ready", "failed"};
 	const struct engine_link *link = x->app->link;
 	struct sl_buf body;
 	buf_init(&body, MAX_HEALTH);
@@ -61,7 +61,11 @@ void api_health(struct exchange *x)
 		if (rc == 0)
 			rc = json_out_string(&body, m->name, strlen(m->name));
 		if (rc == 0)
-			rc = buf_printf(&body, ",\"state\":\"%s\"}", states[m->state]);
+			rc = buf_printf(&body, ",\"state\":\"%s\"", api_model_state(m));
+		if (rc == 0 && api_model_loads(m))
+			rc = buf_printf(&body, ",\"percent\":%u", m->percent);
+		if (rc == 0)
+			rc = buf_append_str(&body, "}");
 	}
 	if (rc == 0)
 		rc = buf_append_str(&body, "],\"refusals\":");

@@ -24,6 +24,19 @@ bool api_model_visible(const struct exchange *x, const struct link_model *m)
 	return m->name[0] != '\0' && auth_tier_may(x->key->tier, m->name);
 }
 
+bool api_model_loads(const struct link_model *m)
+{
+	return m->state == PROTO_MODEL_LOADING ||
+	       (m->state == PROTO_MODEL_READY && m->residence == PROTO_RESIDENCE_COMING);
+}
+
+const char *api_model_state(const struct link_model *m)
+{
+	if (m->state == PROTO_MODEL_FAILED)
+		return "failed";
+	return api_model_loads(m) ? "loading" : m->residence == PROTO_RESIDENCE_HERE ? "ready" : "absent";
+}
+
 static json_t *model_json(const struct exchange *x, const char *id, const char *state, const char *role, uint32_t n_ctx,
 			  uint64_t n_params)
 {
@@ -34,9 +47,11 @@ static json_t *model_json(const struct exchange *x, const char *id, const char *
 
 static json_t *json_of(const struct exchange *x, const struct link_model *m)
 {
-	static const char *const states[] = {"loading", "ready", "failed"};
 	static const char *const roles[] = {"none", "small", "large"};
-	return model_json(x, m->name, states[m->state], roles[m->role], m->n_ctx, m->n_params);
+	json_t *v = model_json(x, m->name, api_model_state(m), roles[m->role], m->n_ctx, m->n_params);
+	if (api_model_loads(m) && v != NULL)
+		(void)json_object_set_new(v, "percent", json_integer(m->percent));
+	return v;
 }
 
 /* The cascade as a model: as large as the larger of the two, and ready when one of them is. */

@@ -21,7 +21,7 @@ enum { MAX_REPLY = 4 << 20 };
 
 /* ---- chat and generate ---- */
 
-/* Models are there as long as the server is: keep_alive loads and displaces nothing. */
+/* keep_alive loads, displaces and pins nothing: engine.models has the bounds. */
 static void reply_loaded(struct exchange *x, const struct ollama_request *r, bool is_chat)
 {
 	char at[DIALECT_TIME_BYTES];
@@ -108,7 +108,7 @@ static bool find_auto(const struct exchange *x, struct link_model *out)
 
 static int put_model(struct exchange *x, struct sl_buf *out, const struct link_model *m, bool running, size_t *n)
 {
-	if (running && m->state != PROTO_MODEL_READY)
+	if (running && (m->state != PROTO_MODEL_READY || m->residence != PROTO_RESIDENCE_HERE))
 		return 0;
 	int rc = (*n)++ > 0 ? buf_append_str(out, ",") : 0;
 	return rc == 0 ? ollama_put_model(out, m, x->app->started_s, running) : rc;

@@ -24,6 +24,9 @@ void api_report_ignored(struct exchange *x, const struct request_ignored *r);
 bool api_model_fits(struct exchange *x, const struct request_common *c, int model);
 /* Its key's tier may use the model. (api_models.c) */
 bool api_model_visible(const struct exchange *x, const struct link_model *m);
+/* "ready", "absent", "loading" (api_model_loads: its percent counts) or "failed". */
+const char *api_model_state(const struct link_model *m);
+bool api_model_loads(const struct link_model *m);
 /* The id in x's path. False with x answered: it is none of this tenant's. (api_conversations.c) */
 bool api_conversation_on_path(struct exchange *x, char id[CONVERSATION_ID_BYTES]);
 /* False with x answered (403): its key is a browser token or anonymous. */

@@ -158,8 +158,10 @@ static void go_down(struct engine_link *l, const char *why)
 	l->stats = (struct proto_stats){0};
 	memset(l->loads, 0, sizeof l->loads);
 	for (int i = 0; i < l->n_models; i++)
-		if (l->models[i].state == PROTO_MODEL_READY)
+		if (l->models[i].state != PROTO_MODEL_FAILED) {
 			l->models[i].state = PROTO_MODEL_LOADING;
+			l->models[i].percent = 0;
+		}
 	link_notify_state(l);
 	retry_later(l);
 	tell_lost(l);

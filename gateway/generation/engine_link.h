@@ -37,6 +37,8 @@ struct link_model {
 	char name[PROTO_MAX_NAME + 1];
 	char reason[PROTO_MAX_MESSAGE + 1];
 	uint8_t state, role, does; /* does: of enum proto_does */
+	uint8_t percent;           /* of its weights, while they are loaded */
+	uint8_t residence;         /* enum proto_residence */
 	uint8_t n_lengths;
 	uint32_t lengths[PROTO_MAX_LENGTHS]; /* of its vectors, where it declares some */
 	uint32_t n_ctx, n_vocab, n_embd;

@@ -30,6 +30,8 @@ export class Settings {
   #keys;
   #actions;
   #models = null; // null while unknown
+  #percents = new Map(); // of models that are being loaded
+  #again = 0;
   #request = null;
   #loading = Promise.resolve(); // settles with the latest list
   #loadedWith = null; // the key of that list; '' for none
@@ -211,6 +213,21 @@ export class Settings {
     this.#el.keyInput.select();
   }
 
+  /** Takes the list; asks for it again while a model is being loaded. */
+  #take(models) {
+    this.#models = largeFirst(models);
+    this.#percents = new Map(models.filter((m) => m.state === 'loading').map((m) => [m.id, m.percent]));
+    clearTimeout(this.#again);
+    if (this.#percents.size) this.#again = setTimeout(() => this.#refresh(), 1000);
+  }
+
+  async #refresh() {
+    try {
+      this.#take(await createClient({ apiKey: this.#loadedWith, maxRetries: 0 }).models());
+      this.#showModels();
+    } catch { /* the next request says why */ }
+  }
+
   #showModels() {
     const { modelSelect } = this.#el;
     const wanted = this.#store.pref('model');
@@ -218,7 +235,10 @@ export class Settings {
     if (models.length === 0) {
       modelSelect.replaceChildren(h('option', { value: '', text: t(this.#models === null ? 'modelsLoading' : 'modelsNone') }));
     } else {
-      modelSelect.replaceChildren(...models.map((id) => h('option', { value: id, text: id })));
+      modelSelect.replaceChildren(...models.map((id) => {
+        const percent = this.#percents.get(id);
+        return h('option', { value: id, text: percent >= 0 ? `${id} – ${t('modelLoading', { percent })}` : id });
+      }));
       modelSelect.value = models.includes(wanted) ? wanted : models[0];
     }
     modelSelect.disabled = models.length === 0;
@@ -240,7 +260,7 @@ export class Settings {
     this.#showModels();
     for (let attempt = 0; ; attempt++) {
       try {
-        this.#models = largeFirst(await client.models({ signal: request.signal }));
+        this.#take(await client.models({ signal: request.signal }));
         if (!current) this.#setOpen(true);
         this.#actions.onModelsError(null);
         break;

@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "engine/model/model.h"
+#include "engine/model/residence.h"
 #include "engine/sample/sampler.h"
 #include "kernels/cpu/ref.h"
 #include "kernels/kv_type.h"
@@ -170,6 +171,19 @@ void model_free(struct model *m)
 	pthread_mutex_unlock(&fake_models_lock);
 	chat_template_free(m->template);
 	free(m);
+}
+
+const struct residence *model_residence(const struct model *m)
+{
+	static const struct residence none;
+	(void)m;
+	return &none;
+}
+
+bool model_keep_weights(struct model *m)
+{
+	(void)m;
+	return false;
 }
 
 bool model_was_kept(const struct model *m)

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "engine/kv/kv.h"
+#include "engine/step/internal.h"
 
 enum { MANY = 24, PAGE = 4, PAGES = 160, LONGEST = 120 };
 
@@ -284,6 +285,48 @@ static void of_one_that_fails(void **state)
 	free(whole);
 }
 
+static uint64_t withheld(struct run *r)
+{
+	struct proto_stats s;
+	engine_stats(r->e, &s);
+	return s.kv_withheld;
+}
+
+/* Memory is given back and used again while both work: nothing changes but how much waits. */
+static void memory_goes_and_returns(void **state)
+{
+	(void)state;
+	struct answer *whole = alone();
+	uint64_t most = 0;
+	for (int k = 0; k < LAYOUTS; k++) {
+		struct eng_config cfg = config(k);
+		struct run r;
+		unsigned seed = (unsigned)k;
+		run_start(&r, &cfg);
+		for (int round = 0; round < 3; round++) {
+			send(&r, 1, round, MANY, 0, 1, 1000);
+			send(&r, 1 + MANY, round + 5, MANY, 1, round == 2, 1000);
+			for (int i = 0; i < MANY; i++) {
+				expect(&r, 1 + (uint64_t)i, round + i, 1, whole);
+				long long part = (long long)cfg.kv_bytes / 8 * (rand_r(&seed) % 5);
+				atomic_store(&r.e->kv_ask, rand_r(&seed) % 3 == 0 ? -part : part);
+				most = withheld(&r) > most ? withheld(&r) : most;
+			}
+			expect(&r, 1 + MANY, round + 5, MANY, whole);
+			run_until_idle(&r);
+		}
+		uint64_t until = clock_now_ns() + RUN_WAIT_S * NS_PER_S;
+		while (withheld(&r) > 0 && clock_now_ns() < until) {
+			atomic_store(&r.e->kv_ask, -(1ll << 40));
+			mailbox_nudge(&r.e->box);
+		}
+		assert_int_equal(withheld(&r), 0);
+		run_stop(&r);
+	}
+	assert_true(most > 0);
+	free(whole);
+}
+
 /* Pages and allocations that fail while memory changes hands. */
 static void faults(void **state)
 {
@@ -318,9 +361,13 @@ int main(void)
 {
 	log_init("test", LOG_ERROR);
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(one_that_is_alone_has_all), cmocka_unit_test(both_at_once),
-	    cmocka_unit_test(a_part_comes_back),         cmocka_unit_test(better_tiers_come_first),
-	    cmocka_unit_test(of_one_that_fails),         cmocka_unit_test(faults),
+	    cmocka_unit_test(one_that_is_alone_has_all),
+	    cmocka_unit_test(both_at_once),
+	    cmocka_unit_test(a_part_comes_back),
+	    cmocka_unit_test(better_tiers_come_first),
+	    cmocka_unit_test(of_one_that_fails),
+	    cmocka_unit_test(memory_goes_and_returns),
+	    cmocka_unit_test(faults),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

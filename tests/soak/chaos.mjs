@@ -301,7 +301,7 @@ async function atRest() {
 // ---- the run ----
 
 let begun = performance.now();
-const server = await startServer({ sets: ['gateway.threads=4', 'gateway.tiers.free.concurrency=1000', 'gateway.tiers.paid.concurrency=1000'] });
+const server = await startServer({ sets: ['gateway.threads=4', 'engine.kv_memory=256MiB', 'gateway.tiers.free.concurrency=1000', 'gateway.tiers.paid.concurrency=1000'] });
 const ca = readFileSync(server.caFile);
 const pids = await server.pids();
 let memory = null, descriptors = null, baseline;

@@ -3,7 +3,8 @@
 #
 # run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, a million strings
 # for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation
-# (SPEC_PROMPTS), and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
+# (SPEC_PROMPTS), eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
+# and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
 # and a whole server under chaos for SECONDS (at least 20). Ends with one line:
 # `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are
 # those built with these sanitizers, and time limits are five times as long; fuzzers always are.
@@ -81,6 +82,15 @@ done
 log=$out/pull.log
 SLUICE=$PWD/$folder/sluice SLUICE_PULL_MB=${PULL_MB:-1024} timeout -k 10 $((600 * slow)) node --test tests/e2e/pull.test.mjs >"$log" 2>&1 </dev/null
 result "a model of ${PULL_MB:-1024} MiB pulled with interruptions" $? "$log"
+log=$out/on_demand.log
+ON_DEMAND_SECONDS=$seconds SLUICE=$PWD/$folder/sluice timeout -k 10 $(((seconds + 120) * slow)) \
+	node --test tests/e2e/on_demand.test.mjs >"$log" 2>&1 </dev/null
+result "eight models on demand with room for three, $seconds s" $? "$log"
+log=$out/context.log
+SLUICE=$PWD/$folder/sluice SLUICE_READY_MS=$((300000 * slow)) timeout -k 10 $((900 * slow)) \
+	node tests/soak/context.mjs >"$log" 2>&1 </dev/null
+result "the context of a model of 0.6 billion parameters" $? "$log"
+grep '^{' "$log"
 
 for seed in "${seeds[@]}"; do
 	log=$out/forms-$seed.run

@@ -37,7 +37,7 @@ static void begin(struct shared *x, const int *layers, int n, uint64_t bytes)
 		page_bytes[i] = kv_page_bytes(KN_F32, TOKENS, layers[i], 1, HEAD);
 		x->page_floats[i] = page_bytes[i] / 2 / sizeof(float);
 	}
-	assert_int_equal(kv_memory_create(ops, backend, bytes, page_bytes, n, &x->m, &err), 0);
+	assert_int_equal(kv_memory_create(ops, backend, bytes, page_bytes, NULL, n, &x->m, &err), 0);
 	for (int i = 0; i < n; i++)
 		assert_int_equal(
 		    kv_pool_create_in(x->m, i, ops, backend, KN_F32, TOKENS, layers[i], 1, HEAD, &x->pool[i], &err), 0);
@@ -97,10 +97,10 @@ static void parts(void **state)
 	size_t bytes[2] = {kv_page_bytes(KN_F32, TOKENS, 1, 1, HEAD), kv_page_bytes(KN_F32, TOKENS, 1, 1, HEAD)};
 	struct kv_memory *m;
 	struct sl_err err;
-	assert_int_equal(kv_memory_create(ops, backend, 2 * bytes[0], bytes, 2, &m, &err), 0);
+	assert_int_equal(kv_memory_create(ops, backend, 2 * bytes[0], bytes, NULL, 2, &m, &err), 0);
 	assert_int_equal(kv_memory_n_slabs(m), 2);
 	kv_memory_destroy(m);
-	assert_int_equal(kv_memory_create(ops, backend, 2 * bytes[0] - 1, bytes, 2, &m, &err), SL_ELIMIT);
+	assert_int_equal(kv_memory_create(ops, backend, 2 * bytes[0] - 1, bytes, NULL, 2, &m, &err), SL_ELIMIT);
 }
 
 /* A slab of which no page is held goes from one to another. */

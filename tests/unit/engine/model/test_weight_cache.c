@@ -75,7 +75,7 @@ static int open_one(const struct weight_cache_key *k)
 {
 	struct weight_cache c;
 	struct sl_err err = {0};
-	int rc = weight_cache_open(&cfg, k, &c, &err);
+	int rc = weight_cache_open(&cfg, k, NULL, &c, &err);
 	if (rc == 0)
 		weight_cache_close(&c);
 	assert_true(rc == 0 || rc == SL_ENOTFOUND || err.text[0] != '\0');
@@ -109,7 +109,7 @@ static void test_round_trip(void **arg)
 	assert_int_equal(open_one(&key), SL_ENOTFOUND); /* not even a folder */
 	assert_true(write_one(&key));
 	for (cfg.n_threads = 1; cfg.n_threads <= 3; cfg.n_threads++) {
-		assert_int_equal(weight_cache_open(&cfg, &key, &c, &err), 0);
+		assert_int_equal(weight_cache_open(&cfg, &key, NULL, &c, &err), 0);
 		assert_int_equal(c.head->n_entries, N_PIECES);
 		for (int i = 0; i < N_PIECES; i++) {
 			assert_int_equal(c.entries[i].name, 10 + i);
@@ -331,7 +331,7 @@ static void test_cut_while_used(void **arg)
 		struct weight_cache c;
 		dup2(fds[1], STDERR_FILENO);
 		map_file_guard();
-		if (weight_cache_open(&cfg, &key, &c, NULL) != 0 || truncate(path, 4096) != 0)
+		if (weight_cache_open(&cfg, &key, NULL, &c, NULL) != 0 || truncate(path, 4096) != 0)
 			_exit(99);
 		const volatile uint8_t *last = c.data + c.head->data_bytes - 1;
 		_exit(*last);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Needs are estimated before anything is loaded, on the high side: weights as large as their file, whether mapped or
+ * rearranged; for work the activations of the widest step, logits, and what a vocabulary takes.
+ */
+#include "engine/core/kv_budget.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "engine/core/device_memory.h"
+#include "engine/core/host_memory.h"
+#include "engine/kv/kv_memory.h"
+#include "engine/kv/kv_plan.h"
+#include "engine/step/kv_rebalance.h"
+#include "engine/step/spec_step.h"
+
+enum {
+	TOKEN_BYTES = 512,        /* of a tokenizer, for each of its tokens */
+	PROCESS_BYTES = 64 << 20, /* of a process without models */
+	SLAB_PART = 64,           /* a slab is at most this part (1/64) of all memory */
+	BORDER_PART = 8,          /* of a slab at most this part (1/8) is lost to borders between pages */
+};
+
+static const uint64_t unplanned_kv = 256ull << 20; /* on a device that does not report its memory */
+
+static uint64_t context_pages(const struct eng_model *m)
+{
+	uint64_t page_tokens = (uint64_t)m->e->cfg.page_tokens, n_ctx = (uint64_t)m->info.arch.n_ctx;
+	/* An encoder computes a text in one step. */
+	if (m->info.arch.encoder && n_ctx > (uint64_t)m->step_tokens)
+		n_ctx = (uint64_t)m->step_tokens;
+	return (n_ctx + page_tokens - 1) / page_tokens;
+}
+
+/* What all models want; draft pools cost a part of a page more. */
+static void wants_of(const struct engine *e, struct kv_want *wants)
+{
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		wants[i] = (struct kv_want){0};
+		if (!m->inspected)
+			continue;
+		uint64_t bytes = model_page_bytes(m), useful = model_useful_pages(m);
+		wants[i].page_bytes = bytes + (spec_may_draft(e, m) ? bytes / ENGINE_DRAFT_PART + 1 : 0);
+		wants[i].context = context_pages(m);
+		wants[i].useful = useful > wants[i].context ? useful : wants[i].context;
+	}
+}
+
+static uint64_t cost_of(const struct kv_want *wants, int n, bool useful)
+{
+	uint64_t all = 0;
+	for (int i = 0; i < n; i++) {
+		uint64_t one;
+		if (__builtin_mul_overflow(wants[i].page_bytes, useful ? wants[i].useful : wants[i].context, &one) ||
+		    __builtin_add_overflow(all, one, &all))
+			return UINT64_MAX;
+	}
+	return all;
+}
+
+/* Pools that share memory lose some to the borders of slabs: contexts are whole if so many pages more are planned. */
+static void allow_for_borders(struct kv_want *wants, int n)
+{
+	uint64_t all = cost_of(wants, n, false);
+	int n_pools = 0;
+	for (int i = 0; i < n; i++)
+		n_pools += wants[i].page_bytes > 0;
+	if (n_pools < 2 || all == UINT64_MAX)
+		return;
+	for (int i = 0; i < n; i++) {
+		struct kv_want *w = &wants[i];
+		if (w->page_bytes == 0)
+			continue;
+		w->context += w->context / BORDER_PART + all / SLAB_PART / w->page_bytes + 2;
+		w->useful = w->useful > w->context ? w->useful : w->context;
+	}
+}
+
+/* ---- the host's memory ---- */
+
+static uint64_t work_of(const struct eng_model *m)
+{
+	const struct model_arch *a = &m->info.arch;
+	uint64_t rows = (uint64_t)m->step_tokens + (uint64_t)m->e->cfg.max_sequences;
+	uint64_t heads = (uint64_t)a->n_heads * (uint64_t)a->head_dim, embd = (uint64_t)a->n_embd;
+	uint64_t widths = 3 * embd + 2 * heads + 2 * (uint64_t)a->n_kv_heads * (uint64_t)a->head_dim +
+			  4 * (uint64_t)a->n_ff + (a->encoder ? 0 : (uint64_t)a->n_vocab);
+	uint64_t drawn = (uint64_t)m->e->cfg.max_sequences + 32; /* rows of logits that the step thread keeps */
+	return rows * widths * sizeof(float) + drawn * (uint64_t)a->n_vocab * sizeof(float) +
+	       (uint64_t)a->n_vocab * TOKEN_BYTES;
+}
+
+/* Of models on demand: of all, of the largest. */
+struct on_demand {
+	uint64_t all, largest;
+};
+
+static void needs_of(const struct engine *e, const struct kv_want *wants, struct host_needs *needs,
+		     struct on_demand *some)
+{
+	*needs = (struct host_needs){.bound = e->cfg.memory_bytes,
+				     .work = PROCESS_BYTES,
+				     .contexts = cost_of(wants, e->n_models, false),
+				     .useful = cost_of(wants, e->n_models, true)};
+	*some = (struct on_demand){0};
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		uint64_t bytes = m->inspected ? m->info.file_bytes : 0;
+		needs->weights += m->on_demand ? 0 : bytes;
+		needs->work += m->inspected ? work_of(m) : 0;
+		some->all += m->on_demand ? bytes : 0;
+		some->largest = m->on_demand && bytes > some->largest ? bytes : some->largest;
+	}
+}
+
+/* Weights on demand take what half of what is left allows, but at least the largest of them, and what pages leave. */
+static void plan_weights(struct engine *e, const struct machine_memory *now, struct host_needs *needs,
+			 const struct on_demand *some, struct host_plan *plan)
+{
+	uint64_t most = plan->left / 2 > some->largest ? plan->left / 2 : some->largest;
+	uint64_t set_aside = some->all < most ? some->all : most;
+	if (e->cfg.weights_bytes > 0)
+		set_aside = e->cfg.weights_bytes;
+	needs->weights += set_aside;
+	host_memory_plan(now, needs, plan);
+	uint64_t kv = e->kv_auto ? plan->kv : e->cfg.kv_bytes;
+	e->residency.cfg.bound = set_aside + (plan->left > kv ? plan->left - kv : 0);
+	if (e->cfg.weights_bytes > 0)
+		e->residency.cfg.bound = e->cfg.weights_bytes;
+	log_info("memory: weights of models on demand take %llu MiB at most",
+		 (unsigned long long)(e->residency.cfg.bound >> 20));
+}
+
+static void plan_host(struct engine *e, const struct kv_want *wants)
+{
+	struct host_needs needs;
+	struct on_demand some;
+	struct machine_memory now;
+	struct host_plan plan;
+	char line[320];
+	needs_of(e, wants, &needs, &some);
+	if (machine_memory_read(e->cfg.memory_root != NULL ? e->cfg.memory_root : "", NULL, &now) != 0) {
+		e->cfg.kv_bytes = e->kv_auto ? unplanned_kv : e->cfg.kv_bytes;
+		e->residency.cfg.bound = e->cfg.weights_bytes > 0 ? e->cfg.weights_bytes : UINT64_MAX;
+		log_warn("this machine does not say how much memory it has: %llu MiB for keys and values",
+			 (unsigned long long)(e->cfg.kv_bytes >> 20));
+		return;
+	}
+	host_memory_plan(&now, &needs, &plan);
+	if (e->residency.cfg.turn_ns > 0)
+		plan_weights(e, &now, &needs, &some, &plan);
+	if (!e->kv_auto)
+		return;
+	e->cfg.kv_bytes = plan.kv;
+	e->memory_reserve = plan.reserve;
+	log_info("%s", host_memory_line(&now, &needs, &plan, line, sizeof line));
+}
+
+/* ---- a device's ---- */
+
+bool kv_budget_is_of_device(const struct engine *e)
+{
+	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 64};
+	struct kn_backend *b;
+	struct kn_memory now;
+	struct sl_err err;
+	if (e->cfg.device_memory <= 0 || e->ops->memory == NULL || e->ops->open(&kc, &b, &err) != 0)
+		return false;
+	bool reports = e->ops->memory(b, &now);
+	e->ops->close(b);
+	return reports;
+}
+
+static void plan_device(struct engine *e)
+{
+	struct kn_memory now = {0}, one;
+	struct device_plan plan;
+	uint64_t later = 0;
+	char line[256];
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		if (m->backend == NULL || !m->ops->memory(m->backend, &one))
+			continue;
+		now = one;
+		later += one.later;
+	}
+	if (now.total == 0)
+		return; /* no model was loaded */
+	device_memory_plan(&now, later, e->cfg.device_memory, &plan);
+	e->cfg.kv_bytes = plan.kv;
+	log_info("%s", device_memory_line(&plan, line, sizeof line));
+}
+
+/* ---- shares ---- */
+
+void kv_budget_plan(struct engine *e, bool of_device)
+{
+	struct kv_want wants[PROTO_MAX_MODELS];
+	uint64_t pages[PROTO_MAX_MODELS];
+	bool on_host = e->ops->memory == NULL;
+	wants_of(e, wants);
+	e->kv_auto = !of_device && e->cfg.kv_bytes == 0;
+	if (e->kv_auto || of_device)
+		allow_for_borders(wants, e->n_models);
+	if (of_device)
+		plan_device(e);
+	else if (on_host && (e->kv_auto || e->residency.cfg.turn_ns > 0))
+		plan_host(e, wants);
+	else if (e->kv_auto)
+		e->cfg.kv_bytes = unplanned_kv;
+	kv_plan(wants, e->n_models, e->cfg.kv_bytes, pages);
+	for (int i = 0; i < e->n_models; i++) {
+		uint64_t useful = model_useful_pages(&e->models[i]);
+		e->models[i].kv_pages = pages[i] < useful ? pages[i] : useful;
+	}
+	kv_rebalance_create_memory(e);
+	for (int slab = 0; e->memory != NULL && slab < kv_memory_n_slabs(e->memory); slab++)
+		atomic_fetch_add(&e->kv_bytes, kv_memory_bytes_of(e->memory, slab));
+}
+
+const char *kv_budget_short(const struct eng_model *m, char *line, size_t n)
+{
+	const struct engine *e = m->e;
+	uint64_t page = model_page_bytes(m), has = (uint64_t)kv_pool_n_pages(m->pool);
+	snprintf(
+	    line, n, "context %u of %d tokens: %.0f MiB of keys and values would be needed, %.0f MiB are left; %s",
+	    m->n_ctx, m->info.arch.n_ctx, (double)(context_pages(m) * page) / 0x1p20, (double)(has * page) / 0x1p20,
+	    e->planned   ? "engine.kv_type: fp8 takes half, engine.cuda.memory may allow more"
+	    : e->kv_auto ? "engine.kv_type: q8 takes half; free memory, serve fewer models, or set engine.kv_memory"
+			 : "set engine.kv_memory to more, or to auto");
+	return line;
+}

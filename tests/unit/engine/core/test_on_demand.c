@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models on demand through the engine's own door: five models with room for two answer as if all were in memory,
+ * tenants at random; unused ones go; weights that can't be read, and a wait that is too long, end requests with their
+ * cause.
+ */
+#include "tests/unit/engine/core/engine_run.h"
+
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "engine/step/internal.h"
+#include "tests/support/tiny_gguf.h"
+
+enum { N = 5, ROUNDS = 60, ALIVE = 12, MADE = 6 };
+
+static char paths[N][64];
+static struct eng_model_config models[N];
+
+static struct eng_config config(bool on_demand, uint64_t weights_bytes)
+{
+	static char names[N][8];
+	for (int i = 0; i < N; i++) {
+		snprintf(names[i], sizeof names[i], "m%d", i);
+		models[i] = (struct eng_model_config){.name = names[i], .path = paths[i], .on_demand = on_demand};
+	}
+	return (struct eng_config){.models = models,
+				   .n_models = N,
+				   .backend = "cpu-ref",
+				   .n_threads = 1,
+				   .n_text_workers = 1,
+				   .page_tokens = 16,
+				   .kv_bytes = 8 << 20,
+				   .weights_bytes = weights_bytes,
+				   .turn_ms = 5,
+				   .max_sequences = 8,
+				   .max_waiting = 64,
+				   .step_tokens = 32,
+				   .max_prompt_bytes = 1 << 20};
+}
+
+static struct proto_submit request(int model, unsigned prompt)
+{
+	static const char *const texts[] = {"hens and eggs", "a pair of wings", "the farmer's dog barks at"};
+	struct proto_submit req = run_plain(texts[prompt % 3], MADE);
+	req.model = (uint16_t)model;
+	req.tenant = prompt % 4;
+	return req;
+}
+
+/* The weights of one model, as they lie in its file. */
+static uint64_t bytes_of_one(struct answer expected[N][3])
+{
+	static struct run r;
+	struct eng_config cfg = config(true, 1ull << 40);
+	run_start(&r, &cfg);
+	uint64_t bytes = r.e->models[0].weights_bytes;
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(r.states[i], PROTO_MODEL_READY);
+		assert_true(r.e->models[i].on_demand);
+		for (unsigned k = 0; k < 3; k++) {
+			struct proto_submit req = request(i, k);
+			expected[i][k] = *run_one(&r, 1, &req);
+			assert_int_not_equal(expected[i][k].end.finish, PROTO_FINISH_ERROR);
+		}
+	}
+	run_stop(&r);
+	assert_true(bytes > 0);
+	return bytes;
+}
+
+static uint64_t one;
+static struct answer expected[N][3];
+
+static void room_for_two(void **state)
+{
+	(void)state;
+	static struct run r;
+	struct eng_config cfg = config(true, 2 * one + one / 2);
+	struct {
+		int model;
+		unsigned prompt;
+	} alive[ALIVE + 1];
+	struct proto_stats s;
+	unsigned seed = 7;
+	int n = 0;
+	run_start(&r, &cfg);
+	for (int round = 0; round < ROUNDS; round++) {
+		uint64_t id = 1 + (uint64_t)(round % ALIVE);
+		if (n == ALIVE) {
+			const struct answer *a = run_until_done(&r, id);
+			run_assert_same(a, &expected[alive[id].model][alive[id].prompt]);
+		} else {
+			n++;
+		}
+		alive[id].model = (int)((unsigned)rand_r(&seed) % N);
+		alive[id].prompt = (unsigned)rand_r(&seed) % 3;
+		struct proto_submit req = request(alive[id].model, alive[id].prompt);
+		run_submit_again(&r, id, &req);
+		run_credit(&r, id, MADE);
+		engine_stats(r.e, &s);
+		assert_true(s.models_here <= 2);
+	}
+	for (uint64_t id = 1; id <= ALIVE; id++)
+		run_assert_same(run_until_done(&r, id), &expected[alive[id].model][alive[id].prompt]);
+	engine_stats(r.e, &s);
+	assert_true(s.model_loads > N && s.model_drops >= s.model_loads - 2);
+	assert_true(s.model_loads < 2 * ROUNDS);
+	run_until_idle(&r);
+	run_stop(&r);
+}
+
+static void until(struct run *r, bool (*met)(const struct proto_stats *s))
+{
+	uint64_t end = clock_now_ns() + RUN_WAIT_S * NS_PER_S;
+	struct proto_stats s;
+	do {
+		engine_stats(r->e, &s);
+		if (met(&s))
+			return;
+		struct timespec ts = {.tv_nsec = 1000000};
+		nanosleep(&ts, NULL);
+	} while (clock_now_ns() < end);
+	fail_msg("%u models are in memory, %u requests wait", s.models_here, s.load_waiting);
+}
+
+static bool none_here(const struct proto_stats *s) { return s->models_here == 0 && s->model_drops > 0; }
+
+static void unused_ones_go(void **state)
+{
+	(void)state;
+	static struct run r;
+	struct eng_config cfg = config(true, 1ull << 40);
+	for (int i = 0; i < N; i++)
+		models[i].keep_alive_ms = 20;
+	run_start(&r, &cfg);
+	for (int i = 0; i < 3; i++) {
+		struct proto_submit req = request(i, 0);
+		run_assert_same(run_one(&r, 1, &req), &expected[i][0]);
+	}
+	until(&r, none_here);
+	struct proto_submit req = request(1, 1);
+	run_assert_same(run_one(&r, 2, &req), &expected[1][1]);
+	run_stop(&r);
+}
+
+static void weights_that_cannot_be_read(void **state)
+{
+	(void)state;
+	static struct run r;
+	struct eng_config cfg = config(true, 1ull << 40);
+	run_start(&r, &cfg);
+	fault_arm(FAULT_READ, 1, 1);
+	struct proto_submit req = request(0, 0);
+	const struct answer *a = run_one(&r, 1, &req);
+	fault_disarm_all();
+	assert_int_equal(a->end.finish, PROTO_FINISH_ERROR);
+	assert_int_equal(a->end.error, PROTO_ERR_NOT_READY);
+	assert_non_null(strstr(a->message, "can't be read"));
+	/* Refused at once until the next attempt; others are not concerned. */
+	a = run_one(&r, 2, &req);
+	assert_int_equal(a->end.error, PROTO_ERR_NOT_READY);
+	struct proto_submit other = request(1, 0);
+	run_assert_same(run_one(&r, 3, &other), &expected[1][0]);
+	uint64_t end = clock_now_ns() + RUN_WAIT_S * NS_PER_S;
+	while ((a = run_one(&r, 4, &req))->end.finish == PROTO_FINISH_ERROR && clock_now_ns() < end) {
+		struct timespec ts = {.tv_nsec = 20000000};
+		nanosleep(&ts, NULL);
+	}
+	run_assert_same(a, &expected[0][0]);
+	run_stop(&r);
+}
+
+/* Room for one, which keeps it for its turn: a request for another ends with the cause. */
+static void a_wait_that_is_too_long(void **state)
+{
+	(void)state;
+	static struct run r;
+	struct eng_config cfg = config(true, one + one / 2);
+	cfg.turn_ms = 3600 * 1000;
+	cfg.load_wait_ms = 30;
+	run_start(&r, &cfg);
+	struct proto_submit req = request(0, 0), other = request(1, 0);
+	const struct answer *a;
+	do /* on a machine that is busy its own weights may be late, too */
+		a = run_one(&r, 1, &req);
+	while (a->end.finish == PROTO_FINISH_ERROR);
+	run_assert_same(a, &expected[0][0]);
+	a = run_one(&r, 2, &other);
+	assert_int_equal(a->end.error, PROTO_ERR_OVERLOADED);
+	assert_non_null(strstr(a->message, "not in memory"));
+	/* Cancelled ones and ones that wait when the engine stops are no trouble. */
+	run_submit(&r, 3, &other);
+	run_credit(&r, 3, MADE);
+	engine_cancel(r.e, 3);
+	assert_int_equal(run_until_done(&r, 3)->end.finish, PROTO_FINISH_CANCELLED);
+	run_submit(&r, 4, &other);
+	run_credit(&r, 4, MADE);
+	run_stop(&r);
+}
+
+/* One that is larger than the bound fails at the start, with both numbers. */
+static void larger_than_the_bound(void **state)
+{
+	(void)state;
+	static struct run r;
+	struct eng_config cfg = config(true, one / 2);
+	run_start(&r, &cfg);
+	assert_int_equal(r.states[0], PROTO_MODEL_FAILED);
+	assert_non_null(strstr(r.reasons[0], "for models on demand"));
+	run_stop(&r);
+}
+
+int main(void)
+{
+	log_init("test", LOG_ERROR);
+	for (int i = 0; i < N; i++) {
+		snprintf(paths[i], sizeof paths[i], "/tmp/sluice-demand-%d-%d.gguf", i, (int)getpid());
+		if (!tiny_gguf_write(paths[i], (unsigned)i + 1))
+			return 1;
+	}
+	one = bytes_of_one(expected);
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(room_for_two),
+	    cmocka_unit_test(unused_ones_go),
+	    cmocka_unit_test(weights_that_cannot_be_read),
+	    cmocka_unit_test(a_wait_that_is_too_long),
+	    cmocka_unit_test(larger_than_the_bound),
+	};
+	int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	for (int i = 0; i < N; i++)
+		unlink(paths[i]);
+	return rc;
+}
