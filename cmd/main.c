@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/beside.h"
+#include "cmd/client/client.h"
 #include "cmd/config/cmd.h"
 #include "gateway/transport/event_memory.h"
 #include "gateway/request/json_mem.h"
@@ -43,6 +44,8 @@ static const struct command commands[] = {
     {"keys", cmd_keys, "create, list, rotate and revoke API keys"},
     {"model", cmd_model, "inspect, convert and run model files"},
     {"cascade", cmd_cascade, "learn from logged outcomes of the cascade, and report"},
+    {"chat", cmd_chat, "chat with a server in this terminal"},
+    {"batch", cmd_batch, "send a file of requests to a server"},
     {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };
 

@@ -29,6 +29,7 @@ build p libxxhash libxxhash-dev
 build p libutf8proc libutf8proc-dev
 build p libseccomp libseccomp-dev
 build p lua5.1 liblua5.1-0-dev
+build p libcurl libcurl4-openssl-dev
 tests p cmocka libcmocka-dev
 build c curl curl
 tests c g++ g++
