@@ -127,9 +127,9 @@ static void write_result(struct sending *s)
 		sl_errf(&b->err, SL_ENOMEM, "request %zu: no memory", s->line + 1);
 	else
 		batch_file_add(&b->file, s->line, result, &b->err);
-	json_decref(result);
-	if (s->call.end != HTTP_DONE || s->call.status >= 300)
+	if (s->call.end != HTTP_DONE || s->call.status >= 300 || !json_is_null(json_object_get(result, "error")))
 		b->n_failed++;
+	json_decref(result);
 }
 
 static void forget(struct sending *s)

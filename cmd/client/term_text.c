@@ -50,7 +50,7 @@ static void close_run(struct term_text *t, char next)
 	size_t n = t->n_held;
 	bool may_open = !is_space(next), may_close = !is_space(t->last);
 	t->n_held = 0;
-	if (mark == '`' && n == 1 && (t->code || next != '\n')) {
+	if (mark == '`' && n == 1 && (t->code || (next != '\n' && next != '\0'))) {
 		t->code = !t->code;
 		dress(t);
 	} else if (mark == '*' && n == 1 && (t->italic ? may_close : may_open)) {
