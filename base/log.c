@@ -17,7 +17,7 @@
 
 #include "base/metrics.h"
 
-COUNTER(dropped, "sluice_log_lines_dropped_total", "Lines that standard error did not take.");
+COUNTER(dropped, "sluice_log_lines_dropped_total", "Log lines that standard error did not accept.");
 
 static const char *log_process = "sluice";
 static atomic_int log_least = LOG_INFO;

@@ -9,6 +9,8 @@
  *   sequence  SUBMIT → QUEUED → CREDIT … PROMPT_LOGPROBS … VERIFIED … TOKENS … CHOICE … → DONE
  *   credit    tokens that may still be made; a SUBMIT has none
  *
+ * proto_submit.c encodes and decodes SUBMIT, proto.c all other frames, proto_wire.h their fields.
+ *
  * Callers: gateway/generation and gateway/cascade on one side, engine/core on the other. The same structs are the
  * engine's own interface (engine/engine.h).
  */

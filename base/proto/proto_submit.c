@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The protocol's SUBMIT: a request and its bounds. Nothing of a request is believed before it has
- * passed here; only what the model decides (ids below its vocabulary, its context) is left to the engine.
+ * Encodes and decodes SUBMIT, a request, and checks its bounds. Requests are untrusted until they pass this check; only
+ * limits that depend on the model (token ids, context length) are left to the engine.
  */
 #include "base/proto/proto_wire.h"
 
-/* Its scalars, in the order of the wire. They are copied by code that is made for each, not by a table as those of
- * other messages are: this is the longest message of a request and passes three times. */
+/* Its scalars, in wire order. Code is generated for each, where other frames use a table: SUBMIT is a request's longest
+ * frame and is coded three times. */
 #define SCALARS(X)            \
 	X(model)              \
 	X(prompt_kind)        \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the configuration again while processes run.
+ * Reads the configuration again while processes run (SIGHUP). gateway/server/process.h applies it in the gateway.
  */
 #ifndef CMD_RELOAD_H
 #define CMD_RELOAD_H

@@ -160,7 +160,7 @@ static bool is(const char *name, size_t n, const char *what)
 	return what != NULL && strlen(what) == n && memcmp(what, name, n) == 0;
 }
 
-/* Code points of the categories; 1.1 million look-ups. */
+/* Code points of the categories; costs 1.1 million look-ups. */
 static void scan(struct con *c, struct charset *s, uint32_t mask)
 {
 	uint32_t from = 0;

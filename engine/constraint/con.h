@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Common to all front ends: the memory of one translation, which is freed at its end, and its first fault. After a
- * fault, allocations still succeed while there is memory. So functions check for faults in loops, and callers check
- * once.
+ * Shared by all front ends: the memory of one translation, freed at its end, and its first fault. Allocations still
+ * succeed after a fault, as long as there is memory. So functions check for faults in loops, and callers check once.
  */
 #ifndef ENGINE_CONSTRAINT_CON_H
 #define ENGINE_CONSTRAINT_CON_H
@@ -18,7 +17,7 @@
 enum {
 	CON_MAX_DEPTH = 256,        /* levels of nesting: of JSON, of groups, of references without progress */
 	CON_MAX_WORK = 2000000,     /* steps of a translation, about 10 ns to 1 us each */
-	CON_MAX_DERIVE = 1 << 17,   /* derivatives of its expressions, of a translation */
+	CON_MAX_DERIVE = 1 << 17,   /* derivatives of its expressions, per translation */
 	CON_MAX_BYTES = 256 << 20,  /* of memory */
 	CON_MAX_TEXT = 8 << 20,     /* of source text */
 	CON_REGEX_BYTES = 64 << 10, /* of one regular expression */
@@ -34,17 +33,17 @@ struct con {
 	struct con_block *blocks;
 	size_t bytes;                                      /* allocated so far */
 	rx any_char, any_text, ws, any_string, any_number; /* built once; RX_NONE: not yet */
-	struct rules_sym any_value, any_object, any_array; /* the same; of == 0 and not is_rule: not yet */
+	struct rules_sym any_value, any_object, any_array; /* the same; unused while of == 0 and not is_rule */
 };
 
 void con_dispose(struct con *c);
-/* Zeroed; NULL (and the fault SL_ENOMEM or SL_ELIMIT) on exhaustion. */
+/* Zeroed; NULL (with fault SL_ENOMEM or SL_ELIMIT) on exhaustion. */
 void *con_alloc(struct con *c, size_t n, size_t each);
-/* The list with room for one more of its n elements: itself, or a larger copy. NULL: as above. */
+/* The list, grown if needed so that one more than its n elements fits; it may have moved. NULL: as above. */
 void *con_grow(struct con *c, void *list, size_t n, size_t *cap, size_t each);
 /* Keeps the first fault; returns its code. */
 int con_fail(struct con *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Counts n steps. False after a fault, or if there are too many. */
+/* Counts n steps. False after a fault, or when there are too many. */
 bool con_step(struct con *c, size_t n);
 
 /* ---- languages ---- */
@@ -68,7 +67,7 @@ rx con_any_number(struct con *c);
 struct rules_sym con_any_value(struct con *c);
 struct rules_sym con_any_object(struct con *c);
 struct rules_sym con_any_array(struct con *c);
-/* A bracket or comma with its permitted blanks. */
+/* A bracket or comma with the blanks permitted around it. */
 struct rules_sym con_open(struct con *c, char bracket);
 struct rules_sym con_close(struct con *c, char bracket);
 struct rules_sym con_comma(struct con *c);
@@ -77,11 +76,11 @@ struct rules_sym con_document(struct con *c, struct rules_sym value);
 
 /* ---- front ends: each sets the start of c->rules, or leaves a fault ---- */
 
-/* A value of the schema, without blanks around it; after a fault the empty language. */
+/* A value of the schema, without blanks around it; the empty language after a fault. */
 struct rules_sym con_schema(struct con *c, const char *text, size_t n);
 struct rules_sym con_schema_object(struct con *c, const char *text, size_t n); /* only objects of the schema */
-/* An object of the schema, each member with its name and value between literals instead of JSON's: a string is its text
- * (gateway/parts reads it as the declared type). */
+/* An object of the schema in which each name and value stands between literals instead of in JSON; a string is written
+ * as its text (gateway/parts reads it as the declared type). */
 struct con_tags {
 	bool on;
 	rx before, after, end;     /* before and after the name, after the value */

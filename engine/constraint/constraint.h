@@ -29,7 +29,7 @@ struct constraint_limits {
 };
 
 /* Translates a constraint to rules for grammar_create. SL_EINVAL: malformed; SL_EUNSUPPORTED; SL_ELIMIT: too large,
- * deep or slow; SL_ENOMEM. *err: one sentence with the keyword and the position: a JSON pointer for schemas,
+ * deep or slow; SL_ENOMEM. *err: one sentence with the keyword and its position: a JSON pointer for schemas,
  * LINE:COLUMN for grammars, an offset for regular expressions. */
 int constraint_rules(enum constraint_kind kind, const char *text, size_t n, const struct constraint_limits *limits,
 		     struct rules **out, struct sl_err *err);

@@ -65,7 +65,7 @@ static long exponent_of(struct proto_str s, const struct parts *p)
 	return negative ? -v : v;
 }
 
-/* buf: all digits, the point after the first `whole` of them. */
+/* buf: all digits, with a point after the first `whole` of them. */
 static void trim(struct decimal *out, const char *buf, size_t n, size_t whole)
 {
 	size_t begin = 0;
@@ -236,7 +236,7 @@ static rx same_fraction(struct con *c, const struct decimal *d)
 	return rx_cat(c->pool, rx_cat(c->pool, con_text(c, "."), rx_literal(c->pool, d->frac, d->n_frac)), zeros(c, 0));
 }
 
-/* Plain magnitudes less or more than d's, with its own if equal is set. */
+/* Plain magnitudes less or more than d's; d's own too if equal is set. */
 static rx magnitude(struct con *c, const struct decimal *d, bool more, bool equal)
 {
 	struct rx_pool *p = c->pool;
@@ -304,7 +304,7 @@ rx decimal_ordered(struct con *c, const struct decimal *d, enum decimal_order or
 	bool equal = order == DECIMAL_AT_MOST || order == DECIMAL_AT_LEAST;
 	if (decimal_is_zero(d))
 		return ordered_by_zero(c, order);
-	/* On d's side of zero, magnitudes are compared; all numbers of the other side are in, or none. */
+	/* On d's side of zero, magnitudes are compared; on the other side, either all numbers belong or none. */
 	rx near = magnitude(c, d, more != d->negative, equal);
 	rx zero = rx_cat(c->pool, con_text(c, "0"), zero_fraction(c));
 	if (d->negative) {

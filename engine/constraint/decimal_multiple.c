@@ -11,7 +11,7 @@
 
 #include "engine/constraint/decimal.h"
 
-enum { MAX_STATES = 16, MAX_PLACES = 4 }; /* states: the machine becomes an expression; 10^places ends are listed */
+enum { MAX_STATES = 16, MAX_PLACES = 4 }; /* of the machine that becomes an expression; 10^places ends are listed */
 
 static rx digit_is(struct con *c, char digit) { return rx_literal(c->pool, &digit, 1); }
 

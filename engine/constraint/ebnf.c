@@ -177,7 +177,7 @@ static bool see_rule(struct ebnf *g, struct ebnf_rule *rule)
 
 /* ---- writing ---- */
 
-/* inside: of a terminal, where nothing is ignored. */
+/* inside: in a terminal, where nothing is ignored. */
 static rx lang_of(struct ebnf *g, const struct ebnf_node *n, bool inside);
 
 static rx lang_of_rule(struct ebnf *g, struct ebnf_rule *rule, bool inside)

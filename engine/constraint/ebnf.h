@@ -37,7 +37,7 @@ struct ebnf {
 	struct ebnf_rule *rules;
 	uint32_t n_rules;
 	size_t cap_rules, depth;
-	rx ignored; /* may follow any terminal of a rule; RX_NONE: nothing */
+	rx ignored; /* may follow any terminal of a rule; RX_NONE: nothing is ignored */
 	uint32_t *index;
 	size_t n_index;
 };
@@ -54,7 +54,7 @@ void ebnf_fail(struct ebnf *g, int code, size_t at, const char *fmt, ...) __attr
 bool ebnf_number(struct ebnf *g, uint32_t *out);
 /* The character of n hexadecimal digits, for escapes; 0: a fault. */
 uint32_t ebnf_hex(struct ebnf *g, size_t n);
-/* The language of a node without ignored text; a fault if it refers back to itself. */
+/* The language of a node, without ignored text; a fault if it refers back to itself. */
 rx ebnf_terminal(struct ebnf *g, const struct ebnf_node *n);
 /* Writes the rules; the one of this name is the start. */
 void ebnf_write(struct ebnf *g, const char *start);

@@ -75,7 +75,7 @@ void emit_goal(struct schema *s, struct goal *g)
 
 /* ---- tagged ---- */
 
-/* Texts that gateway/parts may take for something else than a string: JSON, and Python's words. */
+/* Texts that gateway/parts may read as something other than a string: JSON, and Python's words. */
 static rx looks_like_json(struct con *c)
 {
 	struct rx_pool *p = c->pool;
@@ -89,8 +89,8 @@ static rx looks_like_json(struct con *c)
 	return rx_cat(p, blanks, rx_cat(p, rx_or_n(p, of, n), blanks));
 }
 
-/* Texts of the strings: not with the literal that ends a value, and without newlines around, which belong to literals.
- */
+/* Texts of the strings, without the literal that ends a value, and without newlines at either end, which belong to the
+ * literals. */
 static rx tagged_text(struct schema *s, rx lang, const struct con_tags *tags)
 {
 	struct con *c = s->c;
@@ -100,7 +100,7 @@ static rx tagged_text(struct schema *s, rx lang, const struct con_tags *tags)
 	return con_minus(c, lang, rx_or(p, has_end, rx_or(p, rx_cat(p, line, RX_ALL), rx_cat(p, RX_ALL, line))));
 }
 
-/* Does its schema say that it is a string and nothing else? Then gateway/parts takes every text as one. */
+/* Does its schema declare a string and nothing else? Then gateway/parts reads every text as one. */
 static bool says_string(const struct goal *g)
 {
 	return g->lits.n == 1 && !lit_inverted(g->lits.of[0]) &&

@@ -96,7 +96,7 @@ static bool complete(const struct counted *m, uint32_t at, const uint32_t *count
 	return good;
 }
 
-/* One more item, which satisfies the counted schemas of `in`. */
+/* One more item, which satisfies the counted schemas in `in`. */
 static void add_step(struct counted *m, uint32_t at, const uint32_t *counts, unsigned in)
 {
 	const struct arr *a = m->e->a;
@@ -192,7 +192,7 @@ static size_t values_of(struct schema *s, struct goal *goal, rx *out)
 	return n <= MAX_UNIQUE ? n : 0;
 }
 
-/* A rule for each set of values that are used. */
+/* A rule for each set of values already used. */
 static void unique(struct items *e, struct rules_sym to)
 {
 	struct con *c = e->s->c;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rules of objects. A declared name can't occur twice, because the names of other members exclude declared names.
+ * Rules of objects. A declared name cannot occur twice, because the names of other members exclude declared names.
  *
- * In order: declared members as the schema lists them, then others. Rules are states: the next declared member and, as
- * far as it matters, the number of members. In any order: states are sets of declared members that have occurred.
+ * In order: declared members in the schema's order, then others. The state of a rule is the next declared member and,
+ * where it matters, the number of members. In any order: the state is the set of declared members that have occurred.
  *
- * Plain schemas are in order: models are trained to write so, and it forces most keys. If a schema has keywords that
- * judge the
- * object as a whole (oneOf, not, if, dependencies …), objects with few members are in any order; of larger objects, only the
- * required members are.
+ * Plain schemas are generated in order: models are trained to write so, and it forces most keys. If a schema has
+ * keywords that apply to the object as a whole (oneOf, not, if, dependencies …), objects with few members are in any
+ * order; of larger objects, only the required members are.
  */
 #include <string.h>
 
@@ -38,7 +37,7 @@ struct members {
 	size_t n_regions, cap_regions;
 	rx colon, comma;
 	const struct con_tags *tags;       /* NULL: JSON */
-	struct some somes[MAX_TAIL_SOMES]; /* that other members satisfy */
+	struct some somes[MAX_TAIL_SOMES]; /* that other members must satisfy */
 	size_t n_somes;
 };
 
@@ -95,7 +94,7 @@ static struct name_list names_of(struct schema *s, const struct obj *o)
 	return l;
 }
 
-/* False: a required member can have no value. */
+/* False: a required member has no possible value. */
 static bool find_parts(struct members *m, const struct name_list *names)
 {
 	m->parts = con_alloc(m->s->c, names->n + 1, sizeof *m->parts);
@@ -149,7 +148,7 @@ static void split(struct members *m, rx names, lit value)
 	}
 }
 
-/* Names that g knows by its properties, patterns or those of its parts. */
+/* Names that g's properties and patterns cover, or those of its subgroups. */
 static rx known_names(struct schema *s, const struct group *g)
 {
 	struct proto_str *words = con_alloc(s->c, g->n_properties + 1, sizeof *words);
@@ -212,7 +211,7 @@ static rx key_in(struct members *m, rx names)
 	return key_of(m, name);
 }
 
-/* A member of any region that satisfies the somes of `which`; false: there is none. */
+/* A member of any region that satisfies the somes in `which`; false: there is none. */
 static bool other_member(struct members *m, unsigned which, struct rules_sym *out)
 {
 	struct con *c = m->s->c;
@@ -241,7 +240,7 @@ static bool other_member(struct members *m, unsigned which, struct rules_sym *ou
 
 struct states {
 	struct members *m;
-	uint32_t top;   /* the highest count: larger ones are equivalent */
+	uint32_t top;   /* the highest relevant count: larger ones are equivalent */
 	uint32_t least; /* minimum number of members; 0: the required members suffice */
 	bool others;
 	struct rules_sym other, comma;
@@ -259,7 +258,7 @@ static struct rules_sym other_members(struct states *t, uint32_t count)
 	return rules_repeat(r, con_sequence(t->m->s->c, of, 2), NULL, 0, least, most);
 }
 
-/* After the declared members, if other members need not satisfy anything. */
+/* After the declared members, when other members have nothing to satisfy. */
 static struct rules_sym plain_tail(struct states *t, uint32_t count)
 {
 	struct rules *r = t->m->s->c->rules;
@@ -272,7 +271,7 @@ static struct rules_sym plain_tail(struct states *t, uint32_t count)
 	return end;
 }
 
-/* Rules for each set of somes that are satisfied. */
+/* Rules for each set of satisfied somes. */
 static struct rules_sym demanding_tail(struct states *t, uint32_t count)
 {
 	struct members *m = t->m;
@@ -310,7 +309,7 @@ static struct rules_sym declared_value(struct members *m, const struct part *par
 	return m->tags != NULL ? emit_tagged_value(m->s, part->goal, m->tags) : schema_symbol(m->s, part->goal);
 }
 
-/* The rules of one declared member: by[count] becomes what follows from it on. */
+/* The rules of one declared member: by[count] becomes what follows from this member on. */
 static void add_part(struct states *t, const struct part *part, struct rules_sym *by)
 {
 	struct members *m = t->m;
@@ -345,8 +344,8 @@ static bool measure(struct states *t)
 
 /* ---- any order ----
  *
- * Up to MAX_FREE free members come anywhere; the others, if there are more, in order between them. A state is how many
- * of those in order are over, and the set of free ones that are there. */
+ * Up to MAX_FREE free members come anywhere; any others come in order between them. A state is the number of ordered
+ * members already passed, and the set of free members present. */
 
 struct free_members {
 	struct states *t;

@@ -50,7 +50,7 @@ static struct jv *read_value(struct reader *r, const struct jv *parent, size_t a
 
 static uint32_t hash_key(struct proto_str s) { return (uint32_t)XXH3_64bits(s.at, s.n); }
 
-/* Where a key is, or the free slot for it. */
+/* The position of a key, or its free slot. */
 static uint32_t *slot_of(const struct jv *o, struct proto_str key)
 {
 	for (size_t i = hash_key(key);; i++) {

@@ -392,7 +392,7 @@ static void read_rule(struct ebnf *g)
 		ebnf_fail(g, SL_EINVAL, g->at, "unexpected character");
 }
 
-/* %ignore is written once all terminals are known. */
+/* %ignore is applied once all terminals are known. */
 static void read_ignore(struct lark *l)
 {
 	struct ebnf *g = &l->g;

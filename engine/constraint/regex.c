@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiler: after(e, then) is the language of e followed by `then`, for each kind of preceding character. Around a
- * match may be any text or, for complements, any byte string, whose complement the pool simplifies to nothing.
- * Characters begin only at their first bytes, and so do matches.
+ * The compiler: after(e, then) is the language of e followed by `then`, for each kind of preceding character. Any text
+ * may surround a match; for complements, any byte string, whose complement the pool simplifies to nothing. Characters
+ * begin only at their first bytes, and so do matches.
  */
 #include "engine/constraint/regex.h"
 
@@ -22,7 +22,7 @@ struct compiler {
 	struct con *c;
 	struct re_parser *p;
 	rx word, other; /* one character */
-	rx tail;        /* what may follow a match that is searched */
+	rx tail;        /* what may follow a match in a search */
 	unsigned level;
 };
 
@@ -36,8 +36,8 @@ static struct then either(struct compiler *m, struct then a, struct then b)
 	return a;
 }
 
-/* Splits a into what is in test and what is not. Intersections make searches slow, so they are used only if neither is
- * all of a. */
+/* Splits a into its intersection with test and the rest. Intersections make searches slow, so they are used only if
+ * neither is all of a. */
 static void split(struct compiler *m, rx a, rx test, rx *in, rx *out)
 {
 	*in = rx_and(m->c->pool, a, test);
@@ -111,7 +111,7 @@ static bool is_anything(const struct compiler *m, struct then k)
 	return k.of[AT_START] == m->tail && k.of[AFTER_WORD] == m->tail && k.of[AFTER_OTHER] == m->tail;
 }
 
-/* If anything may follow, copies beyond the least number are covered by that. */
+/* If anything may follow, it covers the copies beyond the minimum. */
 static struct then before_anything(struct compiler *m, const struct re *e, struct then k)
 {
 	if (e->least == 0)
@@ -146,7 +146,7 @@ static struct then after_ahead(struct compiler *m, const struct re *e, struct th
 	return k;
 }
 
-/* Splits what follows: it begins with a word character, or not. */
+/* Splits what follows by whether it begins with a word character. */
 static rx beginning(struct compiler *m, rx k, bool word)
 {
 	struct rx_pool *p = m->c->pool;
@@ -200,8 +200,8 @@ static struct then after(struct compiler *m, const struct re *e, struct then k)
 	return out;
 }
 
-/* Anything may precede the match; `found` has the match and what follows. The preceding text consists of characters,
- * like the text it is intersected with, so both are always at the same position within a character. */
+/* Anything may precede the match; `found` has the match and what follows. The preceding text consists of whole
+ * characters, as does the text it is intersected with, so both are always at the same position inside a character. */
 static rx searched(struct compiler *m, struct then found)
 {
 	struct rx_pool *p = m->c->pool;

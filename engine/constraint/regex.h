@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Translates regular expressions of ECMA-262 with the u flag, as JSON Schema uses them, to regular languages: `.` is
- * not a line end, and \d and \w are ASCII. Also accepted: unambiguous syntax of the mode without u ([\w-.], an escaped
- * punctuation mark, a brace that is not a quantifier), and (?i).
+ * not a line end, and \d and \w are ASCII. Also accepted: unambiguous syntax from the mode without u ([\w-.], an
+ * escaped punctuation mark, a brace that is not a quantifier), and (?i).
  *
  * Assertions (^ $ \b \B and lookaheads) are compiled from right to left against the language of what follows, once for
- * each kind of preceding character: none, a word character, another. Lazy quantifiers equal greedy ones. Refused with a
- * message: backreferences, lookbehinds of more than one character, assertions inside an unbounded repetition.
+ * each kind of preceding character: none, a word character, another. Lazy quantifiers equal greedy ones.
+ * Backreferences, lookbehinds of more than one character and assertions inside an unbounded repetition are refused with
+ * a message. /
  */
 #ifndef ENGINE_CONSTRAINT_REGEX_H
 #define ENGINE_CONSTRAINT_REGEX_H

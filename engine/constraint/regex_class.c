@@ -95,7 +95,7 @@ static bool read_property(struct re_parser *p, bool inverted, struct charset *se
 	return true;
 }
 
-/* Escapes of one character other than the identity; UINT32_MAX - 1: none of them. */
+/* Escapes of one character other than itself; UINT32_MAX - 1: not one of them. */
 static uint32_t named_char(struct re_parser *p, char ch, bool in_class)
 {
 	switch (ch) {
@@ -162,7 +162,7 @@ static bool class_range(struct re_parser *p, struct charset *set, uint32_t from,
 	p->at++; /* the dash */
 	if (!class_atom(p, set, &to))
 		return false;
-	if (from == UINT32_MAX || to == UINT32_MAX) /* [\w-.]: the dash is one */
+	if (from == UINT32_MAX || to == UINT32_MAX) /* [\w-.]: the dash is a character of the class */
 		charset_add(p->c, set, '-', '-');
 	else if (from > to)
 		return re_fail(p, SL_EINVAL, begin, "a range is out of order") == 0;

@@ -99,7 +99,7 @@ static size_t read_braces(struct re_parser *p, uint32_t *least, uint32_t *most)
 	return at < p->n && p->text[at] == '}' ? at + 1 : 0;
 }
 
-/* False: no quantifier. */
+/* False: there is no quantifier. */
 static bool read_quantifier(struct re_parser *p, uint32_t *least, uint32_t *most)
 {
 	size_t after = p->at + 1;
@@ -169,8 +169,8 @@ static const struct re *modified(struct re_parser *p, size_t begin)
 	return e;
 }
 
-/* Lookbehinds use the kinds of preceding characters, like \\b. So all of an expression must have the same characters.
- */
+/* Lookbehinds use the kinds of preceding characters, as \b does. So all lookbehinds of an expression must have the same
+ * characters. */
 static const struct re *behind(struct re_parser *p, size_t begin, const struct re *e)
 {
 	if (e == NULL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The syntax tree of regular expressions, as far as assertions need it; everything else is a language at once.
+ * The syntax tree of regular expressions, as far as assertions need one; everything else becomes a language at once.
  */
 #ifndef ENGINE_CONSTRAINT_REGEX_PRIV_H
 #define ENGINE_CONSTRAINT_REGEX_PRIV_H
@@ -22,7 +22,7 @@ enum re_kind {
 
 struct re {
 	enum re_kind kind;
-	bool plain; /* no assertion in it: lang is its language */
+	bool plain; /* contains no assertion: lang is its language */
 	rx lang;
 	const struct re *a, *b;
 	uint32_t least, most;

@@ -258,7 +258,7 @@ static bool begin(struct schema *s, const char *text, size_t n)
 	return s->c->rc == 0;
 }
 
-/* Limits are the translation's as a whole. Which schema reached one is where it may be made smaller. */
+/* Limits apply to the translation as a whole. The schema that reached one is where to make it smaller. */
 static void name_limit(struct schema *s)
 {
 	char pointer[256], what[sizeof s->c->err->text];

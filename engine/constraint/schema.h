@@ -9,7 +9,9 @@
  * conjunction of constraints. So allOf is an intersection and anyOf a union. oneOf and not use complements, which are
  * exact: the complement of a shape's constraint is a union of shapes.
  *
- *   schema.c           entry, faults, names, goals            schema_ref.c      $ref, $id, $anchor
+ * An unsupported keyword is refused: the error has its JSON pointer and the reason.
+ *
+ *   schema.c           entry, errors, names, goals            schema_ref.c      $ref, $id, $anchor
  *   schema_keyword.c   the table of keywords; type, enum      schema_logic.c    allOf, anyOf, oneOf, not, if
  *   schema_scalar.c    numbers and strings                    schema_format.c   format
  *   schema_set.c       sets: union, intersection, emptiness
@@ -27,7 +29,7 @@ enum {
 	SCHEMA_MAX_REGIONS = 64,    /* of the names of one shape */
 	SCHEMA_MAX_LEVELS = 400,    /* of references, allOf and such without progress */
 	SCHEMA_EMPTY_STATES = 2000, /* derivatives to prove that a language has no string */
-	SCHEMA_EMPTY_LEVELS = 12,   /* levels of values that are examined for emptiness */
+	SCHEMA_EMPTY_LEVELS = 12,   /* levels of values examined for emptiness */
 };
 #define NO_MOST UINT32_MAX
 
@@ -63,8 +65,8 @@ struct named {
 	lit value;
 };
 
-/* Keywords of one schema that speak of all members together: properties, patternProperties, additionalProperties. Or,
- * with covers, unevaluatedProperties: rest is for names that no group of them knows. */
+/* The keywords of one schema that apply to all members together: properties, patternProperties, additionalProperties.
+ * Or, with covers, unevaluatedProperties: rest is for names that none of its groups cover. */
 struct pattern {
 	rx names;
 	lit value;
@@ -105,7 +107,7 @@ struct tuple {
 	lit rest;
 };
 
-struct held { /* contains: of the items from index `from` on, least to most are in value */
+struct held { /* contains: of the items from index `from` on, between least and most are in value */
 	lit value;
 	uint32_t from, least, most;
 };
@@ -127,10 +129,10 @@ struct arr {
 /* ---- sets ---- */
 
 struct strings {
-	rx lang;              /* of their text; RX_NONE: there are none */
-	uint32_t least, most; /* characters, besides; 0 to NO_MOST where they are listed */
+	rx lang;              /* of their text; RX_NONE: no strings */
+	uint32_t least, most; /* length limits besides, in characters; 0 to NO_MOST where strings are listed */
 	bool listed;
-	const struct proto_str *words; /* all of them, where listed */
+	const struct proto_str *words; /* all strings, where listed */
 	size_t n_words;
 };
 
@@ -152,12 +154,12 @@ struct resource {
 struct schema {
 	struct con *c;
 	struct jv *root;
-	lit at;                          /* what is translated: a limit that is reached there names it */
+	lit at;                          /* the schema being translated: an error about a limit names it */
 	const struct jv *always, *never; /* the schemas true and false */
 	enum schema_draft draft;
-	bool standard;  /* it has $schema, so keywords of OpenAPI have no meaning */
+	bool standard;  /* it has $schema, so OpenAPI's keywords have no meaning */
 	bool any_order; /* of members: see emit_object.c */
-	size_t n_free;  /* alternatives that it has cost */
+	size_t n_free;  /* alternatives that it has cost so far */
 	struct proto_str *names;
 	uint32_t n_names, *name_index;
 	size_t cap_names, n_name_index;
@@ -165,11 +167,11 @@ struct schema {
 	size_t n_goals, n_goal_slots, n_queue, cap_queue;
 	struct resource *resources;
 	size_t n_resources, cap_resources;
-	uint32_t *seen; /* by name: the list that had it last */
+	uint32_t *seen; /* by name: the last list that had it */
 	size_t n_seen;
 	uint32_t n_lists;
 	unsigned level, empty_level;
-	bool blocked; /* an examination met a set that is being made: what it made is not kept */
+	bool blocked; /* an examination met a set under construction: its result is not kept */
 	const struct arr *any_arr;
 	const struct obj *any_obj;
 	rx any_name;
@@ -184,7 +186,7 @@ uint32_t schema_name(struct schema *s, struct proto_str text);         /* equal 
 struct goal *schema_goal(struct schema *s, const lit *lits, size_t n); /* sorts a copy */
 struct rules_sym schema_symbol(struct schema *s, struct goal *g);
 bool lits_have(struct lits l, lit of);
-/* A whole number as a keyword's value, up to NO_MOST - 1 (more: that). False: not there, or a fault. */
+/* A keyword's value as a whole number, at most NO_MOST - 1 (larger ones become that). False: absent, or a fault. */
 bool schema_count(struct schema *s, const struct jv *of, const char *keyword, uint32_t *out);
 rx schema_words(struct schema *s, const struct proto_str *words, size_t n); /* any of them */
 bool schema_matches(struct schema *s, rx lang, struct proto_str text);
@@ -203,7 +205,7 @@ struct set *set_and(struct schema *s, const struct set *a, const struct set *b);
 struct set *set_or(struct schema *s, const struct set *a, const struct set *b);
 struct set *set_objects(struct schema *s, const struct obj *o); /* no other type */
 struct set *set_arrays(struct schema *s, const struct arr *a);
-rx strings_lang(struct schema *s, const struct strings *a); /* with their lengths */
+rx strings_lang(struct schema *s, const struct strings *a); /* including their lengths */
 bool set_is_none(struct schema *s, const struct set *a);    /* true: proven */
 bool goal_is_none(struct schema *s, struct goal *g);
 const struct set *goal_set(struct schema *s, struct goal *g);
@@ -212,7 +214,8 @@ const struct set *goal_set(struct schema *s, struct goal *g);
 
 const struct set *schema_set(struct schema *s, lit l);
 
-/* Each returns the set that its keywords in `of` permit or (inverted) exclude; NULL: `of` has none of its keywords. */
+/* Each returns the set that its keywords in `of` permit or, if inverted, exclude; NULL: `of` has none of its
+ * keywords. */
 typedef struct set *keyword_fn(struct schema *s, const struct jv *of, bool inverted);
 keyword_fn keyword_type, keyword_const, keyword_enum;
 keyword_fn keyword_ref, keyword_all_of, keyword_any_of, keyword_one_of, keyword_not, keyword_if;
@@ -223,10 +226,11 @@ keyword_fn keyword_dependencies;
 keyword_fn keyword_items, keyword_min_items, keyword_max_items, keyword_contains, keyword_unique,
     keyword_unevaluated_items;
 
-/* The strings in which a pattern is found; bytes: among byte strings, to be intersected with text or complemented. */
+/* The strings that contain a match of a pattern; bytes: among byte strings, for intersection with text or for a
+ * complement. */
 const struct set *schema_unevaluated(struct schema *s, const struct jv *at, const struct set *of, bool inverted);
 rx schema_pattern(struct schema *s, const struct jv *at, const char *keyword, struct proto_str pattern, bool bytes);
-/* The strings of a format; false: it is not known, so it is an annotation. */
+/* The strings of a format; false: unknown, so it is an annotation. */
 bool schema_knows_format(struct proto_str name);
 bool schema_format(struct schema *s, struct proto_str name, rx *out);
 
@@ -244,9 +248,9 @@ struct arr *arr_new(struct schema *s);
 const struct arr *arr_and(struct schema *s, const struct arr *a, const struct arr *b);
 bool arr_is_none(struct schema *s, const struct arr *a);
 bool arr_equal(const struct arr *a, const struct arr *b);
-/* The goal of the item at an index, with more constraints. */
+/* The goal of the item at an index, with additional constraints. */
 struct goal *arr_item(struct schema *s, const struct arr *a, uint32_t at, const lit *more, size_t n_more);
-uint32_t arr_prefix(const struct arr *a); /* from there on all items have one goal, but for what is held */
+uint32_t arr_prefix(const struct arr *a); /* from this index on all items have one goal, except for `contains` */
 
 /* ---- emit_*.c: alternatives of a rule ---- */
 

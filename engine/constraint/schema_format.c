@@ -14,7 +14,7 @@
 	"(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|" \
 	"1\\d|"                                                                                                      \
 	"2[0-8]))|" LEAP_YEAR "-02-29)"
-/* A leap second is the last of a day of UTC; with another offset it is not generated. */
+/* A leap second is the last second of a UTC day; with another offset it is not generated. */
 #define TIME                                                                                           \
 	"(?:(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d+)?(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)|" \
 	"23:59:60(?:\\.\\d+)?(?:[Zz]|[+-]00:00))"
@@ -38,7 +38,7 @@
 	"\\u{a0}-\\u{d7ff}\\u{f900}-\\u{fdcf}\\u{fdf0}-\\u{ffef}\\u{10000}-\\u{1fffd}\\u{20000}-\\u{2fffd}\\u{30000}-" \
 	"\\u{3fffd}\\u{40000}-\\u{efffd}"
 #define SCHEME "[A-Za-z][A-Za-z0-9+.-]*"
-/* extra: what IRIs (RFC 3987) add to unreserved characters */
+/* extra: characters that IRIs (RFC 3987) add to the unreserved ones */
 #define UNRESERVED(extra) "A-Za-z0-9._~" extra
 #define PCHAR(extra) "(?:[" UNRESERVED(extra) SUB ":@-]|" PCT ")"
 #define NO_COLON(extra) "(?:[" UNRESERVED(extra) SUB "@-]|" PCT ")"
@@ -71,8 +71,8 @@
 #define VARSPEC VARCHAR "(?:\\.?" VARCHAR ")*(?::[1-9]\\d{0,3}|\\*)?"
 #define TEMPLATE "(?:[!#$&(-;=?-\\[\\]_a-z~" UCS "]|" PCT "|\\{[+#./;?&=,!@|]?" VARSPEC "(?:," VARSPEC ")*\\})*"
 
-/* ECMA-262 22.2.1, of which this is a part: groups nested two deep, ranges of letters and digits, no backreferences and
- * lookbehinds. The language of all regular expressions is not regular. */
+/* ECMA-262 22.2.1, in part: groups nested two deep, ranges of letters and digits, no backreferences or lookbehinds. The
+ * language of all regular expressions is not regular. */
 #define RE_ESCAPE "\\\\(?:[dDsSwWtnrfv.*+?^$()\\[\\]{}|/\\\\]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})"
 #define RE_RANGE "a-z|A-Z|0-9|a-f|A-F|1-9|0-1|0-3|0-5|1-5"
 #define RE_CLASS "\\[\\^?(?:" RE_RANGE "|[^\\\\\\[\\]^-]|" RE_ESCAPE "|\\\\-)+-?\\]"
@@ -85,7 +85,7 @@
 
 static const struct {
 	const char *name, *expression;
-	uint32_t most; /* characters; 0: no bound */
+	uint32_t most; /* characters; 0: no limit */
 } formats[] = {
     {"date-time", DATE "[Tt]" TIME, 0},
     {"date", DATE, 0},

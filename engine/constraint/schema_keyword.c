@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of keywords, and the keywords on values as such: type, enum, const.
+ * The table of keywords, and the keywords for values of any type: type, enum, const.
  */
 #include <string.h>
 
@@ -51,7 +51,7 @@ static void check_refused(struct schema *s, const struct jv *of)
 			schema_fail(s, SL_EUNSUPPORTED, of, refused[i], "this keyword is not supported");
 }
 
-/* Members come in the order in which the schema mentions them: its properties before those of an allOf that follows. */
+/* Members come in the order in which the schema mentions them: its properties before those of a subsequent allOf. */
 static const struct set *properties_first(struct schema *s, const struct jv *of, const struct set *out)
 {
 	const struct jv *all = jv_get(of, "allOf"), *properties = jv_get(of, "properties");
@@ -129,8 +129,8 @@ static bool add_type(struct schema *s, struct set *out, struct proto_str name, b
 		break;
 	case 3:
 		if (out->number == RX_NONE) {
-			/* 1.0 is an integer, so no other number; but it is not written as one: typed clients reject it.
-			 */
+			/* 1.0 is an integer, so it belongs to no other number type. But it is not generated as an
+			 * integer, because typed clients reject it. */
 			out->number = decimal_whole(s->c, inverted && s->draft != DRAFT_4);
 			out->whole = !inverted;
 		}
@@ -143,7 +143,7 @@ static bool add_type(struct schema *s, struct set *out, struct proto_str name, b
 	return true;
 }
 
-/* All values of other types. Of numbers, the non-integers are plain numbers with a fraction. */
+/* All values of other types. The non-integers among numbers are plain numbers with a fraction. */
 static struct set *other_types(struct schema *s, const struct set *a)
 {
 	struct set *out = set_all(s);

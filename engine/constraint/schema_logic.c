@@ -15,7 +15,7 @@ struct set *keyword_ref(struct schema *s, const struct jv *of, bool inverted)
 		ref = jv_get(of, keyword);
 	}
 	if (ref == NULL || (ref->kind == JV_OBJECT && of->parent != NULL))
-		return NULL; /* a property that is called $ref has a schema */
+		return NULL; /* a property named $ref has a schema */
 	const struct jv *target = schema_resolve(s, of, keyword, ref);
 	if (target == NULL)
 		return set_none(s);
@@ -103,7 +103,7 @@ static struct set *one_of(struct schema *s, const struct jv *of, const struct jv
 	return out;
 }
 
-/* None of them, or two at least. */
+/* None of them, or at least two. */
 static struct set *not_one_of(struct schema *s, const struct jv *v)
 {
 	struct set *out = all_of(s, v, true);

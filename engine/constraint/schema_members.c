@@ -59,7 +59,7 @@ static struct obj *with_some(struct schema *s, rx names, lit value)
 	return o;
 }
 
-/* Names that are neither properties of a group nor match its patterns. */
+/* Names that are neither in a group's properties nor match its patterns. */
 static rx unknown_names(struct schema *s, const struct group *g)
 {
 	struct proto_str *words = con_alloc(s->c, g->n_properties + 1, sizeof *words);
@@ -190,7 +190,7 @@ struct set *keyword_property_names(struct schema *s, const struct jv *of, bool i
 
 /* ---- dependencies ---- */
 
-/* The presence of a member requires other members, or a schema for the whole object. */
+/* The presence of a member requires other members, or the object as a whole to satisfy a schema. */
 static struct set *dependency(struct schema *s, const struct jv *of, const char *keyword, const struct jv_member *m,
 			      bool inverted)
 {
@@ -232,7 +232,7 @@ struct set *keyword_dependencies(struct schema *s, const struct jv *of, bool inv
 
 /* ---- unevaluatedProperties ---- */
 
-/* o with another group, which has `rest` for the names that none of its groups know. */
+/* o with another group, whose `rest` is for the names that none of its groups cover. */
 static const struct obj *with_unevaluated(struct schema *s, const struct obj *o, lit rest)
 {
 	struct obj *out = obj_new(s);
@@ -248,7 +248,7 @@ static const struct obj *with_unevaluated(struct schema *s, const struct obj *o,
 }
 
 /* of: what the other keywords permit; each of its shapes has the groups that evaluated its members. An instance that
- * more than one branch of an anyOf permits is judged by one of them: too strictly, never too loosely. */
+ * several branches of an anyOf permit is judged by only one of them: too strictly, never too loosely. */
 const struct set *schema_unevaluated(struct schema *s, const struct jv *at, const struct set *of, bool inverted)
 {
 	const struct jv *v = jv_get(at, "unevaluatedProperties");

@@ -164,8 +164,8 @@ const struct obj *obj_and(struct schema *s, const struct obj *a, const struct ob
 		out->names = b->names;
 	out->least = a->least > b->least ? a->least : b->least;
 	out->most = a->most < b->most ? a->most : b->most;
-	/* Members that distinguish objects by their value, such as "kind", make most intersections empty. Checking
-	 * that here keeps unions short. */
+	/* Members that distinguish objects by their value, such as "kind", make most intersections empty. Checking for
+	 * them here keeps unions short. */
 	return s->c->rc != 0 || forbids_required(s, out) || obj_is_none(s, out) ? NULL : out;
 }
 

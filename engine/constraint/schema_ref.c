@@ -33,7 +33,7 @@ static bool has_scheme(struct proto_str uri)
 	return false;
 }
 
-/* How much of the base stays before a relative reference. */
+/* How much of the base precedes a relative reference. */
 static size_t kept(struct proto_str base, struct proto_str uri)
 {
 	const char *scheme = base.n > 0 ? memmem(base.at, base.n, "://", 3) : NULL;
@@ -128,8 +128,8 @@ static void add_names(struct schema *s, const struct jv *v)
 	}
 }
 
-/* Keywords that judge an object as a whole, so its members have no natural order. Unknown formats count, too: producers
- * of such documents follow no single schema. */
+/* Keywords that apply to an object as a whole, so its members have no natural order. Unknown formats count too, because
+ * producers of such documents follow no single schema. */
 static bool frees_order(const struct jv *v)
 {
 	static const char *const keywords[] = {"oneOf",
@@ -202,7 +202,7 @@ static const struct jv *find(struct schema *s, const struct jv *at, struct proto
 	}
 	if (root != NULL)
 		found = jv_follow(root, decoded);
-	/* Documents that were assembled from others keep ids that their pointers ignore. */
+	/* Documents assembled from others keep ids that their pointers ignore. */
 	if (found == NULL && name.n == 0)
 		found = jv_follow(s->root, decoded);
 	return found;

@@ -10,7 +10,7 @@
 
 /* ---- numbers ---- */
 
-/* All values, but numbers only of lang; inverted: the numbers that are decided and not of lang. */
+/* All values, but only numbers in lang; inverted: the decided numbers outside of lang. */
 static struct set *numbers(struct schema *s, rx lang, rx decided, bool inverted)
 {
 	struct set *out = inverted ? set_none(s) : set_all(s);
@@ -91,7 +91,7 @@ struct set *keyword_multiple(struct schema *s, const struct jv *of, bool inverte
 
 /* ---- strings ---- */
 
-/* All values, but strings only of this; inverted: strings only, of all others. */
+/* All values, but only these strings; inverted: only strings, all others. */
 static struct set *strings(struct schema *s, struct strings of, bool inverted)
 {
 	struct set *out = inverted ? set_none(s) : set_all(s);

@@ -136,7 +136,7 @@ static bool too_many(struct schema *s, size_t n)
 	return true;
 }
 
-/* A shape that is within another adds nothing. */
+/* A shape that is inside another one adds nothing. */
 static void add_obj(struct schema *s, struct set *out, const struct obj *o)
 {
 	size_t kept = 0;
@@ -290,7 +290,7 @@ static bool contradicts(struct schema *s, struct lits l)
 	return false;
 }
 
-/* A value that contains itself has no end: what is being examined counts as not proven. */
+/* A value that contains itself never ends, so a set under examination counts as not proven. */
 bool goal_is_none(struct schema *s, struct goal *g)
 {
 	if (g == NULL || g->empty != UNKNOWN)

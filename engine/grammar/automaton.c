@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One step by one byte: the terminal of every item reads it. A complete terminal leads to what follows its position;
- * the end of an alternative leads to what follows its callers. Rules that are reached are collected and entered in the
- * order of their ranks, so each is entered once, with all its callers (no rule begins with itself).
+ * Transitions by one byte. The terminal of every item reads the byte. After a complete terminal come the positions that
+ * follow it; after the end of an alternative, those that follow its callers. Rules that are reached are collected and
+ * entered by rank, so each is entered once, with all its callers (no rule begins with itself).
  */
 #include "engine/grammar/automaton.h"
 
@@ -104,7 +104,7 @@ static uint32_t new_config(struct automaton *a)
 	return a->n_configs++;
 }
 
-/* The configuration of the items found, sorted. */
+/* Interns the configuration of the items found, sorted. */
 static uint32_t intern(struct automaton *a)
 {
 	if (a->n_found == 0 && !a->may_end)
@@ -148,7 +148,7 @@ static bool add_item(struct automaton *a, uint32_t pos, uint32_t count, uint32_t
 	return true;
 }
 
-/* Keeps the list sorted by falling rank, each rule once. */
+/* Keeps the list sorted by descending rank, each rule once. */
 static bool add_pending(struct automaton *a, uint32_t rule, uint32_t below)
 {
 	if (below == STACKS_FAIL || !spend(a, 1))
@@ -211,7 +211,7 @@ static bool leave(struct automaton *a, uint32_t below)
 	return true;
 }
 
-/* A copy of a repetition is complete, after `count` earlier ones. */
+/* A repetition's copy is complete, after `count` earlier ones. */
 static bool end_copy(struct automaton *a, uint32_t rule, uint32_t count, uint32_t below)
 {
 	const struct gram_rule *r = &a->gram.rules[rule];

@@ -15,7 +15,7 @@
 enum {
 	AUTO_DEAD = 0,
 	AUTO_FAIL = UINT32_MAX,        /* a shortage: see auto_fault */
-	AUTO_UNKNOWN = UINT32_MAX - 1, /* in tables: not computed yet */
+	AUTO_UNKNOWN = UINT32_MAX - 1, /* after a shortage: see auto_fault */
 };
 enum { AUTO_CLASSES = 8, AUTO_AHEAD = 256 };
 
@@ -28,16 +28,16 @@ struct auto_config {
 	uint32_t *next;   /* [256], once expanded */
 	struct rx_set alive;
 	uint32_t refs;    /* states at this configuration */
-	uint32_t mask;    /* mask.c: its mask, 0: none */
-	uint32_t relaxed; /* mask.c: the configuration that has the same short tokens, 0: not looked for yet */
-	uint32_t seen;    /* closed.c: the last search that found it, in these phases */
+	uint32_t mask;    /* mask.c: its mask; 0: none */
+	uint32_t relaxed; /* mask.c: the configuration with the same short tokens; 0: not searched yet */
+	uint32_t seen;    /* closed.c: the last search that found it, and the phases in which */
 	uint8_t seen_in;
-	bool may_end, is_free; /* is_free: from links to the next free one */
-	uint8_t level;         /* mask.c: which tokens are short then */
-	/* closed.c, of each class of text: it takes all texts of so many bytes; not known to of so many (0: not
-	 * searched). */
+	bool may_end, is_free; /* if is_free: from links to the next free one */
+	uint8_t level;         /* mask.c: which tokens count as short there */
+	/* closed.c, for each class of text: it accepts all texts of up to `safe` bytes; not known to accept all of
+	 * `open` bytes (0: not searched). */
 	uint8_t safe[AUTO_CLASSES], open[AUTO_CLASSES];
-	uint8_t phase, safe_within, open_within; /* the same, of plain characters, within one (phase.h; 0: none) */
+	uint8_t phase, safe_within, open_within; /* the same for CLASS_PLAIN inside a character (phase.h; 0: none) */
 };
 
 struct auto_pending {
@@ -59,11 +59,11 @@ struct automaton {
 	size_t n_items, cap_items;
 	uint32_t n_ahead;              /* states that auto_ahead expanded */
 	uint32_t n_searches;           /* closed.c */
-	uint32_t free_configs, n_live; /* configurations that are not free */
+	uint32_t free_configs, n_live; /* configurations in use */
 	struct auto_item *packed;      /* automaton_gc.c */
-	/* Of the step that is being computed. */
+	/* For the step being computed. */
 	struct auto_item *found;
-	struct auto_pending *pending; /* sorted by falling rank */
+	struct auto_pending *pending; /* sorted by descending rank */
 	struct auto_arrival *arrivals;
 	size_t n_found, cap_found, n_pending, cap_pending, n_arrivals, cap_arrivals;
 	uint32_t step;
@@ -74,25 +74,25 @@ struct automaton {
 };
 
 struct auto_limits {
-	uint32_t search; /* states of a terminal that a search for a string sees */
+	uint32_t search; /* states of a terminal that a search for a string visits */
 	uint64_t work;   /* derivatives and items for a token */
-	size_t bytes;    /* twice as many are SL_ELIMIT */
+	size_t bytes;    /* at twice this number: SL_ELIMIT */
 };
 /* Also destroys r's pool. */
 int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err);
 void auto_dispose(struct automaton *a);
 int auto_fault(const struct automaton *a);
-/* Call it before each token: resets the work counter. */
+/* Call before each token: resets the work counter. */
 void auto_begin(struct automaton *a);
 /* Computes c's alive set and transitions. False on a shortage. */
 bool auto_expand(struct automaton *a, uint32_t c);
-/* automaton_ahead.c: expands states of terminals that are slow to expand, at most AUTO_AHEAD. Returns how many; a
- * shortage only ends it. */
+/* automaton_ahead.c: expands in advance states of terminals that are slow to expand, at most AUTO_AHEAD. Returns how
+ * many; a shortage only ends it early. */
 uint32_t auto_ahead(struct automaton *a);
 uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte);
 size_t auto_bytes(const struct automaton *a);
-/* automaton_gc.c: drops all but what configurations with refs need, which keep their index. SL_ENOMEM: nothing is
- * dropped. */
+/* automaton_gc.c: drops everything except what referenced configurations need; these keep their index. SL_ENOMEM:
+ * nothing is dropped. */
 int auto_collect(struct automaton *a);
 void auto_rehash(struct automaton *a);
 

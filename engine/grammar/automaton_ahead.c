@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Terminals that intersect several languages (a oneOf of patterns) take long to expand: a derivative of the terminal is
- * one of each of them. Where the first mask reaches hundreds of their states, it would take milliseconds. So their
- * nearest states are expanded when the constraint is compiled, which no other request waits for. All others are
- * expanded when they are reached, as ever.
+ * Terminals that intersect several languages (a oneOf of patterns) are slow to expand, because each derivative takes
+ * one of every operand. Where the first mask needs hundreds of their states, that would take milliseconds. So their
+ * nearest states are expanded when the constraint is compiled, which delays no other request. All other states are
+ * expanded on demand.
  */
 #include "engine/grammar/automaton.h"
 
 enum {
 	MOST_WORK = 1 << 16, /* derivatives */
-	HEAVY = 6,           /* operands of intersections, from which on a terminal is worth it */
-	LOOK = 128,          /* nodes of a terminal that are looked at */
+	HEAVY = 6,           /* operands of intersections that make a terminal worth it */
+	LOOK = 128,          /* nodes of a terminal that are counted */
 };
 
 struct ahead {
@@ -19,7 +19,7 @@ struct ahead {
 	uint32_t n, at;
 };
 
-/* How many operands do a's intersections have? */
+/* The number of operands of a's intersections. */
 static uint32_t weight(const struct rx_pool *p, rx a, uint32_t *left)
 {
 	uint32_t sum = 0;
@@ -48,7 +48,7 @@ static bool is_heavy(const struct automaton *a, uint32_t s)
 	return weight(a->dfa.pool, a->dfa.states[s].of, &left) >= HEAVY;
 }
 
-/* Spellings by escapes are many, and few tokens have them. */
+/* Escapes allow many spellings, which few tokens use. */
 static bool is_escape(const struct rx_pool *p, rx a)
 {
 	while (p->nodes[a].op == OP_CAT)

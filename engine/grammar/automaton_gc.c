@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Drops what can be computed again: all transitions, and the configurations, stacks, terminal states and expressions
- * that no state of a sequence needs. An object refers only to older objects, which have lower indices, and packing
- * keeps the order. So one upward pass renumbers everything. Configurations in use keep their index.
+ * that no sequence's state needs. Objects refer only to older objects, which have lower indices, and packing keeps the
+ * order. So one upward pass renumbers everything. Configurations in use keep their index.
  */
 #include "engine/grammar/automaton.h"
 
@@ -91,7 +91,7 @@ static void pack_terms(struct automaton *a, const struct sweep *s)
 			a->gram.pos[i].sym = s->terms[a->gram.pos[i].sym];
 }
 
-/* Items of configurations that are kept move to the front; the others' indices become free. */
+/* Moves the items of kept configurations to the front; the other indices become free. */
 static void pack_configs(struct automaton *a, const struct sweep *s)
 {
 	size_t n = 0;
@@ -109,7 +109,7 @@ static void pack_configs(struct automaton *a, const struct sweep *s)
 		}
 		a->n_live++;
 	}
-	/* In the order of their items, which is not that of their indices once these were used again. */
+	/* By their items, because reused indices have no such order. */
 	struct auto_item *to = a->packed;
 	for (uint32_t c = 1; c < a->n_configs; c++) {
 		struct auto_config *conf = &a->configs[c];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which classes of text a configuration takes: a search, breadth first, through those it reaches by the class's bytes.
- * If none of them is dead within some bytes, every text of the class that is as long may come there, and a subtree of
- * the vocabulary that has only such texts needs no walk. The search is short: it gives up after some configurations.
+ * Finds out whether a configuration is closed under a class of text: whether it accepts every text of the class up to
+ * some length. A breadth-first search follows the class's bytes. If it reaches no dead configuration within n bytes,
+ * all texts of at most n bytes are accepted, and a subtree of the vocabulary that has only such texts needs no walk.
+ * The search gives up after MOST configurations.
  */
 #include "engine/grammar/grammar_priv.h"
 #include "engine/grammar/phase.h"
@@ -12,7 +13,7 @@ enum { MOST = 64, ENDLESS = UINT8_MAX };
 struct search {
 	struct grammar *g;
 	uint32_t config[MOST];
-	uint8_t phase[MOST], level[MOST]; /* level: bytes before it */
+	uint8_t phase[MOST], level[MOST]; /* level: the bytes that lead to it */
 	uint32_t n, at, id;
 };
 
@@ -80,7 +81,7 @@ static bool reach_leads(struct search *s, uint32_t from)
 	return true;
 }
 
-/* Whether it has every byte that a text of the class may begin with: most fail here. */
+/* Whether every byte that can begin a text of the class is accepted. Most configurations fail here. */
 static bool may_be(struct automaton *a, uint32_t c, const struct rx_set *bytes)
 {
 	if (!auto_expand(a, c))
@@ -93,7 +94,7 @@ static bool may_be(struct automaton *a, uint32_t c, const struct rx_set *bytes)
 
 static bool expand(struct search *s, unsigned class)
 {
-	/* The plain characters of ASCII are those of the first class. */
+	/* The ASCII bytes of plain characters are those of the first class. */
 	const struct rx_set *bytes = &s->g->vocab->classes[class == CLASS_PLAIN ? 1 : class].bytes;
 	uint32_t c = s->config[s->at];
 	if (s->phase[s->at] != BOUNDARY)
@@ -101,7 +102,7 @@ static bool expand(struct search *s, unsigned class)
 	return may_be(&s->g->a, c, bytes) && reach_set(s, c, bytes) && (class != CLASS_PLAIN || reach_leads(s, c));
 }
 
-/* What the search found holds as well for the configurations on its way. */
+/* The result also holds for the configurations on the way, for texts shorter by their level. */
 static void note(struct search *s, unsigned class, uint32_t safe)
 {
 	for (uint32_t i = 0; i < s->n && (s->level[i] < safe || safe == ENDLESS); i++) {
@@ -112,11 +113,12 @@ static void note(struct search *s, unsigned class, uint32_t safe)
 	}
 }
 
-/* Up to which length, at most n bytes, are all texts taken? ENDLESS: of any length, and n if there is no limit. */
+/* The length, at most n bytes, up to which all texts are accepted. ENDLESS: any length; n if the search found no
+ * limit. */
 static uint32_t search(struct grammar *g, uint32_t c, unsigned class, uint8_t phase, uint32_t n)
 {
 	struct search s = {.g = g, .config = {c}, .phase = {phase}, .n = 1, .id = ++g->a.n_searches};
-	uint32_t safe = ENDLESS, all = ENDLESS; /* all: if none of those found is dead */
+	uint32_t safe = ENDLESS, all = ENDLESS; /* all: the result if no dead configuration is found */
 	found(&s, c, phase);
 	for (; s.at < s.n && safe == ENDLESS; s.at++) {
 		uint32_t level = s.level[s.at];
@@ -133,7 +135,7 @@ static uint32_t search(struct grammar *g, uint32_t c, unsigned class, uint8_t ph
 	return safe;
 }
 
-/* Within a character: only of the class of plain ones, and what is known is kept for one phase. */
+/* Inside a character, only CLASS_PLAIN is searched, and the result is kept for one phase. */
 static bool closed_within(struct grammar *g, uint32_t c, uint8_t phase, uint32_t n)
 {
 	const struct auto_config *conf = &g->a.configs[c];

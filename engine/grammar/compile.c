@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiles rules: scan (compile_scan.c) → groups of left-recursive rules (compile_left.c) → positions and entries → ranks.
+ * Compiles rules: scan (compile_scan.c) → groups of left-recursive rules (compile_left.c) → positions and entries →
+ * ranks.
  */
 #include "engine/grammar/compile_priv.h"
 
 #include "base/alloc.h"
 
-/* The most positions that a grammar of n symbols may have. */
+/* The most positions that a grammar of n symbols may need. */
 enum { MAX_POSITIONS = 1 << 24 };
 
 void gram_dispose(struct gram *g)
@@ -96,7 +97,7 @@ static void write_plain(struct work *w, uint32_t rule)
 	w->g->rules[rule].n_entries = w->g->n_entries - from;
 }
 
-/* Whether the repetition's alternative s between s can be used. */
+/* Whether the repetition's alternative "s between s" can occur. */
 static bool has_second(const struct work *w, const struct work_rule *r)
 {
 	for (uint32_t i = 0; i < r->n; i++)
@@ -105,8 +106,7 @@ static bool has_second(const struct work *w, const struct work_rule *r)
 	return false;
 }
 
-/* If a copy with what is between may be empty, any number may be made up by empty ones; then only nonempty ones count.
- */
+/* If a copy, with its separator, may be empty, empty copies can make up any count, so only nonempty ones count. */
 static void write_repeat(struct work *w, uint32_t rule)
 {
 	const struct work_rule *r = &w->rules[rule];
@@ -154,13 +154,13 @@ static void write_rules(struct work *w)
 	}
 }
 
-/* ---- ranks: a rule before those it may begin with, by depth-first search ---- */
+/* ---- ranks: by depth-first search, a rule before those it may begin with ---- */
 
 struct rank_visit {
 	uint32_t rule, entry;
 };
 
-/* The entry's rule that has no rank yet, or UINT32_MAX. */
+/* The first rule in the entry without a rank, or UINT32_MAX. */
 static uint32_t next_unranked(const struct gram *g, struct rank_visit *v, const uint8_t *seen)
 {
 	const struct gram_rule *r = &g->rules[v->rule];

@@ -12,9 +12,9 @@
 #include "engine/grammar/rules_priv.h"
 #include "engine/grammar/rx_dfa.h"
 
-/* A symbol: with this bit a rule, otherwise the first state of a terminal. */
+/* A symbol: a rule if this bit is set, otherwise the first state of a terminal. */
 #define GRAM_RULE 0x80000000u
-/* What follows a position: GRAM_END, a position, or the end of a copy in the repetition with this bit. */
+/* What follows a position: GRAM_END, a position, or, with this bit, the end of a copy in the repetition. */
 #define GRAM_LOOP 0x80000000u
 enum { GRAM_END = 0 };
 
@@ -23,16 +23,16 @@ struct gram_pos {
 	bool nullable;
 };
 
-/* Where a rule may begin. count: copies of a repetition that are complete before it. */
+/* Where a rule may begin. count: complete copies of a repetition before it. */
 struct gram_entry {
 	uint32_t pos, count;
 };
 
 struct gram_rule {
 	uint32_t entries, n_entries;
-	uint32_t body, n_body; /* a repetition: where its second and later copies may begin */
+	uint32_t body, n_body; /* in a repetition: where its second and later copies may begin */
 	uint32_t least, most;
-	uint32_t rank; /* below those of the rules it may begin with */
+	uint32_t rank; /* lower than the ranks of rules that it may begin with */
 	bool nullable;
 };
 

@@ -41,7 +41,7 @@ static bool next_head(const struct work *w, struct visit *v, uint32_t *head)
 		const struct work_alt *a = &w->alts[r->from + v->alt];
 		while (a->productive && v->sym < a->n) {
 			uint32_t s = w->syms[a->from + v->sym];
-			/* Past the last nullable one: the alternative's heads are done. */
+			/* Past the last nullable symbol: no more heads in this alternative. */
 			v->sym = work_nullable(w, s) ? v->sym + 1 : a->n;
 			if (is_rule(s) && work_nonempty(w, s)) {
 				*head = s & ~GRAM_RULE;
@@ -137,7 +137,7 @@ static void add_copy(struct rules *r, struct rules_sym to, uint32_t from, uint32
 	rules_add(r, to, of, n + 1);
 }
 
-/* between s, in the order that copies after the first have. */
+/* the separator, in the order of the copies after the first */
 static uint32_t copy_between(struct rules *r, const struct rules_rule *rep, struct rules_sym to, struct rules_sym then)
 {
 	struct rules_sym of[64];
@@ -259,7 +259,7 @@ static void note_same(struct group *g, uint32_t z, const uint32_t *syms, uint32_
 		g->same[g->w->rules[syms[0] & ~GRAM_RULE].place * g->n + z] = true;
 }
 
-/* arg: X and A of the T(X,A) that is written. */
+/* arg: X and A of the T(X,A) being written. */
 static void write_step(struct group *g, uint32_t z, const uint32_t *syms, uint32_t n, uint32_t arg)
 {
 	uint32_t x = arg / g->n, a = arg % g->n;
@@ -301,7 +301,7 @@ void work_write_left(struct work *w, const uint32_t *members, uint32_t n)
 	if (w->fault == 0) {
 		each_corner(&g, note_same, 0);
 		close_same(&g);
-		/* Whether a T is nullable must be known before positions with it are made. */
+		/* Whether a T is nullable must be known before positions that contain it are made. */
 		for (uint32_t i = 0; i < n * n; i++)
 			w->g->rules[g.first_tail + i].nullable = g.same[i];
 	}

@@ -7,10 +7,10 @@
 
 #include "engine/grammar/compile.h"
 
-/* An alternative, of a repetition one of up to three that have its first symbols: nothing, s, s between s. */
+/* An alternative. A repetition has up to three, one for each way to begin: nothing, s, "s between s". */
 struct work_alt {
 	uint32_t rule, from, n;
-	uint32_t open; /* symbols not yet known to be what is computed */
+	uint32_t open; /* symbols not yet known to have the property */
 	bool productive;
 };
 
@@ -19,7 +19,7 @@ struct work_rule {
 	bool productive, nullable, nonempty;
 	uint32_t group;  /* of rules that begin with each other */
 	uint32_t place;  /* in its group; the last one is its root and links to the others */
-	uint32_t link;   /* the group's rule of the place before */
+	uint32_t link;   /* the rule before it in its group */
 	bool left, root; /* left-recursive */
 };
 
@@ -31,24 +31,24 @@ struct work {
 	uint32_t *syms; /* as in gram_pos */
 	struct work_rule *rules;
 	uint32_t n_alts, n_syms, n_rules;
-	uint32_t *uses_from, *uses; /* rule → alternatives that have it */
+	uint32_t *uses_from, *uses; /* rule → alternatives that contain it */
 	uint32_t *queue;
 	int fault;
 };
 
-/* compile_scan.c. Fills alts, syms and rules and finds out what they derive. */
+/* compile_scan.c. Fills alts, syms and rules and determines what they derive. */
 int work_scan(struct work *w);
 void work_dispose(struct work *w);
 bool work_nullable(const struct work *w, uint32_t sym);
 bool work_nonempty(const struct work *w, uint32_t sym);
 
-/* compile_left.c. Finds groups of left-recursive rules. *unrolled: a repetition in one was written as plain rules,
- * so the scan has to be made again. */
+/* compile_left.c. Finds groups of left-recursive rules. *unrolled: a repetition in one was rewritten as plain rules, so
+ * the scan must be repeated. */
 int work_groups(struct work *w, bool *unrolled);
-/* Writes all rules of a left-recursive group, `members` in order of place. */
+/* Writes all rules of a left-recursive group, `members` in the order of their index in it. */
 void work_write_left(struct work *w, const uint32_t *members, uint32_t n);
 
-/* compile.c. Writes positions of n symbols before next; returns the first, or next. */
+/* compile.c. Writes the positions of n symbols before next; returns the first, or next. */
 uint32_t work_chain(struct work *w, const uint32_t *syms, uint32_t n, uint32_t next);
 uint32_t work_position(struct work *w, uint32_t sym, uint32_t next);
 void work_entry(struct work *w, uint32_t pos, uint32_t count);

@@ -35,7 +35,7 @@ static bool terminal_productive(struct work *w, uint32_t sym)
 {
 	if (sym == DFA_DEAD || !dfa_is_live(w->dfa, sym))
 		return false;
-	/* Only for a sure expression is a nonempty string certain without a search. */
+	/* Only for an RX_SURE expression is a nonempty string certain without a search. */
 	return rx_has(w->dfa->pool, w->dfa->states[sym].of, RX_SURE) || dfa_expand(w->dfa, sym);
 }
 
@@ -116,7 +116,7 @@ static void find_uses(struct work *w)
 		for (uint32_t i = 0; pass == 0 && i < w->n_rules; i++)
 			w->uses_from[i + 1] += w->uses_from[i];
 	}
-	/* Each is now where its own uses begin, one too far to the right. */
+	/* Each offset now is where its own uses begin, one entry further right than needed. */
 	memmove(w->uses_from, w->uses_from + 1, w->n_rules * sizeof(*w->uses_from));
 	uint32_t total = 0;
 	for (uint32_t a = 0; a < w->n_alts; a++)

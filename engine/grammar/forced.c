@@ -6,8 +6,8 @@
  *
  * The piece around the state's position begins at the last seam of the text so far, of which the state keeps the last
  * bytes, and ends at the last seam of the forced text. Without such a piece, or if the text so far is not tokenized
- * canonically, nothing is forced. Text ends at a control token: what is forced up to it has a seam there, and the text
- * after it begins anew.
+ * canonically, nothing is forced. Text ends at a control token: there is a seam before it, and the text after it is
+ * tokenized separately. /
  */
 #include <string.h>
 
@@ -38,7 +38,7 @@ static int only_byte(struct automaton *a, uint32_t config)
 	return found;
 }
 
-/* Appends the forced text: up to the mark of a control token, or that token's word. Returns its bytes, or -1 on a
+/* Appends the forced text up to the mark of a control token, or only that token's word. Returns its bytes, or -1 on a
  * shortage. */
 static int forced_text(struct automaton *a, uint32_t config, char *text, int max)
 {
@@ -71,7 +71,7 @@ static int piece_end(const struct grammar_vocab *v, const char *text, int from, 
 	return from;
 }
 
-/* Copies the tokens from `skip` bytes on, if a token begins there and the tokens' bytes are the text. */
+/* Copies the tokens from `skip` bytes on, if a token begins there and the tokens' bytes equal the text. */
 static size_t take(const struct tokenizer *t, const struct tok_ids *all, const char *text, size_t n, size_t skip,
 		   int32_t *ids, size_t max)
 {

@@ -76,7 +76,8 @@ void grammar_unref(struct grammar *g)
 
 static size_t bytes_of(const struct grammar *g) { return auto_bytes(&g->a) + g->masks.bytes; }
 
-/* Drops the caches beyond the limits. What states of sequences need stays; then the limits are at least twice that. */
+/* Drops caches that exceed the limits. What sequences' states need stays, and the limits then become at least twice
+ * that. */
 static void drop_caches(struct grammar *g)
 {
 	if (g->a.n_live <= g->next_states && bytes_of(g) <= g->next_bytes)

@@ -25,8 +25,8 @@ struct tokenizer;
 /* ---- the vocabulary ---- */
 
 struct grammar_vocab;
-/* Masks never contain unused tokens and tokens without bytes, and a control token only where the grammar has its text
- * between two bytes 0xFF. t must outlive the vocabulary. SL_ENOMEM. */
+/* Masks never contain unused tokens or tokens without bytes. They contain a control token only where the grammar has
+ * its text between two bytes 0xFF. t must outlive the vocabulary. SL_ENOMEM. */
 int grammar_vocab_create(const struct tokenizer *t, struct grammar_vocab **out);
 struct grammar_vocab *grammar_vocab_ref(struct grammar_vocab *v);
 void grammar_vocab_unref(struct grammar_vocab *v);
@@ -35,7 +35,7 @@ size_t grammar_vocab_mask_words(const struct grammar_vocab *v); /* (n_vocab + 31
 /* ---- grammars ---- */
 
 struct grammar_limits {
-	size_t max_states, max_bytes; /* of the automaton and its caches; beyond, caches are dropped and made again */
+	size_t max_states, max_bytes; /* of the automaton and its caches; beyond it, caches are dropped and rebuilt */
 	uint64_t max_work;            /* derivatives and items for one token; beyond, SL_ELIMIT */
 };
 
@@ -59,18 +59,18 @@ struct grammar_state {
 	char tail[GRAMMAR_TAIL];
 };
 int grammar_state_init(struct grammar_state *s, struct grammar *g);
-void grammar_state_copy(struct grammar_state *to, const struct grammar_state *from); /* to: not initialised */
+void grammar_state_copy(struct grammar_state *to, const struct grammar_state *from); /* to: uninitialised */
 void grammar_state_dispose(struct grammar_state *s);
 
 /* Writes which tokens may come next: bit id % 32 of word id / 32, grammar_vocab_mask_words words. The caller adds end
  * tokens (grammar_may_end). If a token is forced (grammar_forced), the mask has only that. The mask depends only on the
  * text so far. 0; SL_ELIMIT, SL_ENOMEM: the sequence fails. */
 int grammar_mask(struct grammar_state *s, uint32_t *mask);
-/* May this token come next? Cheaper than a mask. */
+/* May this token come next? Cheaper than computing a mask. */
 bool grammar_permits(struct grammar_state *s, int32_t id);
-/* Advances s by a token. SL_EINVAL: the mask does not have it, and s is unchanged. SL_ELIMIT, SL_ENOMEM. */
+/* Advances s by a token. SL_EINVAL: the token is not permitted, and s is unchanged. SL_ELIMIT, SL_ENOMEM. */
 int grammar_accept(struct grammar_state *s, int32_t id);
-/* The same for raw bytes, by the grammar alone (no canonical tokens): for front ends and tests. */
+/* The same for raw bytes, by the grammar alone (without canonical tokens): for front ends and tests. */
 int grammar_accept_bytes(struct grammar_state *s, const char *text, size_t n);
 /* May the text end here, so that end tokens are permitted? Must it end here? */
 bool grammar_may_end(struct grammar_state *s);

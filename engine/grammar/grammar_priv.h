@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of a grammar, for grammar.c, mask.c and forced.c.
+ * A grammar's fields. grammar.c owns its life and states, mask.c computes token masks, forced.c finds forced tokens.
  */
 #ifndef ENGINE_GRAMMAR_PRIV_H
 #define ENGINE_GRAMMAR_PRIV_H
@@ -15,7 +15,7 @@ struct walk_frame {
 	uint32_t end, config;
 };
 
-/* A configuration's mask: a mask of the vocabulary's or none, and a list; or all words. */
+/* A configuration's mask: a mask of the vocabulary or none, plus a list of ids; or a complete mask. */
 struct mask {
 	uint32_t *words; /* or NULL: */
 	int32_t *ids;
@@ -27,11 +27,11 @@ struct masks {
 	struct mask *at; /* from 1 */
 	uint32_t n, cap;
 	size_t bytes;
-	int32_t *ids; /* of the mask being made; room for all tokens of the vocabulary */
+	int32_t *ids; /* the mask under construction; room for all tokens of the vocabulary */
 	uint32_t n_ids;
 };
 
-/* The forced tokens of a state, as computed last. */
+/* The most recently computed forced tokens of a state. */
 enum { FORCED_MEMO = 64, FORCED_KEPT = 4, FORCED_BYTES = 256 };
 struct forced_memo {
 	uint32_t at;
@@ -54,17 +54,17 @@ struct grammar {
 	size_t next_states, next_bytes; /* caches are dropped at these sizes */
 };
 
-/* mask.c: the mask of a configuration by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
+/* mask.c: a configuration's mask by the grammar alone. 0, SL_ELIMIT, SL_ENOMEM. */
 int mask_write(struct grammar *g, uint32_t config, uint32_t *mask);
-/* closed.c: does c take every text of at most n bytes of one of the classes `of`? Within a character (phase.h), the
- * text begins with its remaining bytes. n is at most 255, which is any length. False also on a shortage (auto_fault).
- */
+/* closed.c: does c accept every text of at most n bytes of any one class in `of`? Inside a character (phase.h), the
+ * text begins with its remaining bytes. n is at most 255, which means any length. Also false on a shortage
+ * (auto_fault). */
 bool closed_under(struct grammar *g, uint32_t c, unsigned of, uint8_t phase, uint32_t n);
-/* Is that known without a search? */
+/* Is the answer known without a search? */
 bool closed_known(const struct auto_config *c, unsigned of, uint8_t phase, uint32_t n);
-/* forced.c: as grammar_forced; 0 as well on a shortage, which is the automaton's fault then. */
+/* forced.c: as grammar_forced; also 0 on a shortage, which is the automaton's fault then. */
 size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max);
-/* Text was accepted; a control token was. */
+/* Text was accepted; a control token was accepted. */
 void forced_note(struct grammar_state *s, const char *text, size_t n);
 void forced_note_mark(struct grammar_state *s);
 void masks_dispose(struct masks *m);

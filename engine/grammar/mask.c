@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The mask of a configuration: a slice of the vocabulary, or the tokens of a class of text, that it surely takes, where
- * there is one, and a walk over the trie of all other tokens. The walk takes a subtree as a whole if it is known that
- * all texts as long may come (closed.c). Kept once made.
+ * Computes the mask of a configuration. It starts from a set of tokens that are certainly permitted: a slice of the
+ * vocabulary or the tokens of a class of text, if there is one. It then walks the trie of all other tokens. A subtree
+ * is permitted as a whole if all texts up to its height are known to be permitted (closed.c). Masks are cached.
  *
  * Configurations that differ only in counters which short tokens cannot exhaust share the mask of one with unlimited
- * counters (rx_relax.c). Tokens that might exhaust them are few, and those in the shared mask are followed byte by
- * byte.
+ * counters (rx_relax.c). The few tokens that might exhaust them are checked byte by byte.
  */
 #include <string.h>
 
@@ -14,8 +13,8 @@
 #include "engine/grammar/grammar_priv.h"
 #include "engine/grammar/phase.h"
 
-/* Nodes of a subtree: for which it is worth to search whether all its tokens may come, and to look whether that is
- * known. */
+/* Nodes of a subtree for which it pays to search whether all its tokens are permitted (LARGE), and to check whether the
+ * answer is known (SMALL). */
 enum { LARGE = 24, SMALL = 4 };
 
 void masks_clear(struct masks *m)
@@ -44,7 +43,8 @@ static void put(struct masks *m, const struct trie *t, uint32_t from, uint32_t t
 		m->ids[m->n_ids++] = t->ids[from];
 }
 
-/* Whether all tokens of a subtree are known to come: they are of a class that next takes all short texts of. */
+/* Whether all tokens of a subtree are known to be permitted: they belong to a class of which `next` accepts all short
+ * texts. */
 static bool takes_all(struct grammar *g, const struct trie_node *n, uint32_t size, uint32_t next)
 {
 	uint32_t height = n->height < MAX_HEIGHT ? n->height : UINT8_MAX;
@@ -54,8 +54,8 @@ static bool takes_all(struct grammar *g, const struct trie_node *n, uint32_t siz
 			     : closed_known(&g->a.configs[next], n->below, n->phase, height);
 }
 
-/* Depth first, with a stack of the subtrees' ends. Tokens of the class (a bit, or none) are left out: config is closed
- * under it. */
+/* Depth first, with a stack of the subtrees' ends. Skips tokens of the class (a bit, or none): config is closed under
+ * it. */
 static int walk(struct grammar *g, const struct trie *t, uint32_t config, unsigned class)
 {
 	struct walk_frame *top = g->walk;
@@ -141,7 +141,7 @@ static bool masks_room(struct masks *m)
 	return true;
 }
 
-/* The list, or all words where these are less. */
+/* Stores the list, or a complete mask if that is smaller. */
 static int keep(struct grammar *g, uint32_t config, const uint32_t *slice)
 {
 	struct masks *m = &g->masks;
@@ -171,7 +171,7 @@ static int by_trie(struct grammar *g, uint32_t config, const struct trie *t, con
 	return rc != 0 ? rc : keep(g, config, slice);
 }
 
-/* The class with the most tokens of those whose tokens config takes all of; N_CLASSES: none. */
+/* Of the classes under which config is closed, the one with the most tokens; N_CLASSES: none. */
 static unsigned largest(struct grammar *g, uint32_t config)
 {
 	const struct text_class *of = g->vocab->classes;
@@ -183,7 +183,7 @@ static unsigned largest(struct grammar *g, uint32_t config)
 	return best;
 }
 
-/* The bound of c's only text, of any characters; RX_UNBOUNDED: it has none such, or a large one. */
+/* The bound of c's only terminal, a text of any characters; RX_UNBOUNDED: there is none, or it is large. */
 static uint32_t plain_bound(struct automaton *a, uint32_t c)
 {
 	uint32_t most = RX_UNBOUNDED;
@@ -193,7 +193,7 @@ static uint32_t plain_bound(struct automaton *a, uint32_t c)
 	return rx_is_plain_bound(a->dfa.pool, of, &most) && most <= MAX_PLAIN ? most : RX_UNBOUNDED;
 }
 
-/* All plain tokens are decided by their number of characters. */
+/* The number of characters decides every plain token. */
 static int by_length(struct grammar *g, uint32_t config, uint32_t most)
 {
 	const struct grammar_vocab *v = g->vocab;
@@ -253,7 +253,7 @@ static uint32_t relax(struct automaton *a, uint32_t config, uint32_t bytes)
 	return auto_with_terms(a, config, terms);
 }
 
-/* Finds the relaxed configuration: for the most bytes that every relaxed counter allows. */
+/* Finds the relaxed configuration, for the most bytes that every relaxed counter allows. */
 static uint32_t relaxed(struct grammar *g, uint32_t config)
 {
 	struct automaton *a = &g->a;
@@ -274,7 +274,7 @@ static uint32_t relaxed(struct grammar *g, uint32_t config)
 	return to;
 }
 
-/* Removes long tokens that the relaxed configuration permits and c does not. */
+/* Removes long tokens that the relaxed configuration permits but c does not. */
 static int take_out(struct grammar *g, uint32_t c, uint32_t *mask)
 {
 	const struct long_tokens *l = &g->vocab->longs[g->a.configs[c].level];

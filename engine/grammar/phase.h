@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Positions inside a character of UTF-8 (RFC 3629): which bytes may come, and the position after them.
+ * Positions inside a UTF-8 character (RFC 3629): the permitted bytes, and the position after them.
  */
 #ifndef ENGINE_GRAMMAR_PHASE_H
 #define ENGINE_GRAMMAR_PHASE_H
@@ -27,7 +27,7 @@ static const struct phase phase_leads[] = {{0xC2, 0xDF, 1}, {0xE0, 0xE0, 4}, {0x
 					   {0xEE, 0xEF, 2}, {0xF0, 0xF0, 6}, {0xF1, 0xF3, 3}, {0xF4, 0xF4, 7}};
 enum { N_PHASE_LEADS = sizeof(phase_leads) / sizeof(*phase_leads) };
 
-/* The phase after a byte; NO_PHASE: the text is no UTF-8. */
+/* The phase after a byte; NO_PHASE: the text is not UTF-8. */
 static inline uint8_t phase_next(uint8_t phase, uint8_t byte)
 {
 	if (phase == NO_PHASE || (phase == BOUNDARY && byte < 0x80))

@@ -51,7 +51,7 @@ static void fail(struct rules *r, int code)
 		r->fault = code;
 }
 
-/* Makes room for n more elements. False, with a fault: beyond max, or no memory. */
+/* Makes room for n more elements. False, with a fault: more than max, or out of memory. */
 static bool room(struct rules *r, void **at, uint32_t have, uint32_t *cap, uint32_t n, uint32_t max, size_t each)
 {
 	if (r->fault != 0)

@@ -27,7 +27,7 @@ struct rules_limits {
 };
 int rules_create(const struct rules_limits *limits, struct rules **out);
 void rules_destroy(struct rules *r);
-/* The pool that its terminals are built in. */
+/* The pool for its terminals. */
 struct rx_pool *rules_pool(struct rules *r);
 /* The first shortage of it or of its pool: 0, SL_ELIMIT, SL_ENOMEM. */
 int rules_fault(const struct rules *r);
@@ -37,8 +37,8 @@ struct rules_sym rules_new(struct rules *r);
 struct rules_sym rules_terminal(struct rules *r, rx terminal);
 /* Adds an alternative, a sequence of n symbols; n may be 0. */
 void rules_add(struct rules *r, struct rules_sym rule, const struct rules_sym *of, size_t n);
-/* least to most copies of s, separated by `between` (n_between symbols, may be 0). A counter, not unrolled: 1 to
- * 1,000,000 copies cost a few symbols. most may be RX_UNBOUNDED. */
+/* least to most copies of s, separated by `between` (n_between symbols, may be 0). Stored as a counter, not unrolled: 1
+ * to 1,000,000 copies cost a few symbols. most may be RX_UNBOUNDED. */
 struct rules_sym rules_repeat(struct rules *r, struct rules_sym s, const struct rules_sym *between, size_t n_between,
 			      uint32_t least, uint32_t most);
 void rules_start(struct rules *r, struct rules_sym rule);

@@ -17,7 +17,7 @@ struct rules_alt {
 
 struct rules_rule {
 	uint32_t first, last; /* alternatives; RULES_END: none */
-	/* A repetition (is_repeat) has no alternatives but one symbol, then n_between symbols, from `from`. */
+	/* A repetition (is_repeat) has no alternatives. It has one symbol, then n_between symbols, from `from`. */
 	uint32_t from, n_between, least, most;
 	bool is_repeat;
 };

@@ -28,7 +28,8 @@ int rx_pool_create(size_t max_nodes, struct rx_pool **out);
 void rx_pool_destroy(struct rx_pool *p);
 /* 0, SL_ELIMIT or SL_ENOMEM: the first shortage. */
 int rx_pool_fault(const struct rx_pool *p);
-/* From now on so much work (derivatives, and operands of what is made) is SL_ELIMIT; no limit before. */
+/* Limits further work (derivatives, and operands of new nodes) to this amount; beyond it, SL_ELIMIT. No limit before
+ * the first call. */
 void rx_pool_allow(struct rx_pool *p, uint64_t work);
 
 /* One byte of a set of 256. */
@@ -55,14 +56,14 @@ rx rx_not(struct rx_pool *p, rx a); /* all other byte strings */
 /* least to most copies, most may be RX_UNBOUNDED. Kept as one node: a{1000000} is as small as a{2}. */
 rx rx_repeat(struct rx_pool *p, rx a, uint32_t least, uint32_t most);
 
-/* The inside of a JSON string (RFC 8259 section 7, without the quotes) whose decoded UTF-8 is in a, in every permitted
+/* The content of a JSON string (RFC 8259 section 7, without the quotes) whose decoded UTF-8 is in a, in every permitted
  * spelling: literally where JSON permits it, \" \\ \/ \b \f \n \r \t, \uXXXX in either case, surrogate pairs. Lone
  * surrogates are excluded. */
 rx rx_json(struct rx_pool *p, rx a);
 
 bool rx_nullable(struct rx_pool *p, rx a);
 rx rx_derive(struct rx_pool *p, rx a, uint8_t byte);
-/* Is a proven to have no string? False also if the proof needs more than max_states derivatives. */
+/* Is a proven to have no string? Also false if the proof needs more than max_states derivatives. */
 bool rx_is_none(struct rx_pool *p, rx a, size_t max_states);
 
 #endif

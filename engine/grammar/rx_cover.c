@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many plain characters an expression certainly accepts, whichever they are. Tokens of at most so many need no
- * check (vocab.h). Derived from the expression's form; too low a number only costs time.
+ * How many plain characters, whichever they are, an expression certainly accepts. Tokens of at most that many need no
+ * check (vocab.h). The number is derived from the expression's form; one that is too low only costs time.
  *
- * Plain: characters that JSON spells as themselves only: from U+0020, without " and \ and U+007F.
+ * Plain: characters that JSON spells only as themselves: from U+0020, except " and \ and U+007F.
  */
 #include "engine/grammar/rx_priv.h"
 
@@ -62,7 +62,7 @@ static bool takes_char(struct rx_pool *p, rx a)
 	return yes;
 }
 
-/* Marks what it finds to be finite, so shared operands are looked at once. */
+/* Marks expressions found to be finite, so shared operands are examined once. */
 static bool is_finite(struct rx_pool *p, rx a, unsigned depth)
 {
 	if (rx_has(p, a, RX_FINITE))
@@ -94,8 +94,8 @@ bool rx_is_cofinite(struct rx_pool *p, rx a)
 	return a == RX_ALL || n.op == OP_AND;
 }
 
-/* Repetitions of characters together with complements of finite languages: a text within the bounds can go on until it
- * has enough characters, and if there is no upper bound, until it is longer than what is excluded. */
+/* Repetitions of characters intersected with complements of finite languages. A text within the bounds can be continued
+ * until it has enough characters and, without an upper bound, until it is longer than all excluded strings. */
 static uint32_t cover_and(struct rx_pool *p, struct rx_node n)
 {
 	uint32_t least = 0, most = RX_UNBOUNDED;

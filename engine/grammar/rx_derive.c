@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Derivatives. Each comes with a set of bytes that certainly have the same one, so a state's 256 transitions take one
- * derivative per class of bytes.
+ * Derivatives. Each comes with a set of bytes that certainly have the same derivative, so a state's 256 transitions
+ * take one derivative per class of bytes.
  *
- * Recursion is as deep as operators nest (a CAT's spine is a loop). A memo keeps shared operands from being derived
- * again and again; it may forget, which costs time only.
+ * Recursion is as deep as operators nest (a CAT's spine is a loop). A memo avoids deriving shared operands repeatedly;
+ * it may lose entries, which only costs time.
  */
 #include "engine/grammar/rx_priv.h"
 
@@ -28,7 +28,7 @@ static rx derive_bytes(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set
 	return has ? RX_EPS : RX_NONE;
 }
 
-/* d(ab) = d(a) b, or that or d(b) if a is nullable: along the spine. */
+/* d(ab) = d(a) b; if a is nullable, the union of that and d(b). Loops along the spine. */
 static rx derive_cat(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set)
 {
 	size_t base = p->n_scratch;
@@ -83,7 +83,7 @@ static rx derive_and(struct rx_pool *p, struct rx_node n, uint8_t byte, struct r
 		rx d = rx_derive_set(p, p->words[n.a + i], byte, &one);
 		set_and(set, &one);
 		if (d == RX_NONE) {
-			/* Whatever the other operands become. */
+			/* The result, whatever the other operands become. */
 			*set = one;
 			p->n_scratch = base;
 			return RX_NONE;

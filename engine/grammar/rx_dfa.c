@@ -54,7 +54,7 @@ static bool grow_states(struct rx_dfa *d)
 	return true;
 }
 
-/* Is it known, without a search, to have a string? */
+/* Is it known without a search to have a string? */
 static bool is_live(struct rx_pool *p, rx a)
 {
 	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
@@ -62,7 +62,7 @@ static bool is_live(struct rx_pool *p, rx a)
 			return false;
 	if (rx_has(p, a, RX_SURE | RX_LIVE | RX_NULLABLE))
 		return true;
-	/* A spelling is followed only if it may become a character, and then any number of texts have that. */
+	/* A spelling is kept only if it can become a character, and any number of texts have that character. */
 	return rx_is_cofinite(p, p->nodes[a].op == OP_JSON ? p->nodes[a].a : a);
 }
 
@@ -154,7 +154,7 @@ static uint32_t next_unseen(struct rx_dfa *d, size_t n)
 	return DFA_DEAD;
 }
 
-/* No visited state leads to a nullable one. Their mark identifies them. */
+/* No visited state leads to a nullable one. The search's id identifies them. */
 static void mark_dead(struct rx_dfa *d)
 {
 	for (uint32_t i = 1; i < d->n; i++)
@@ -193,7 +193,7 @@ static bool search(struct rx_dfa *d, uint32_t s)
 	return false;
 }
 
-/* The expression's structure decides where it can; a search would follow every spelling of a character. */
+/* The expression's form decides where it can; a search would follow every spelling of a character. */
 static bool decide(struct rx_dfa *d, rx a)
 {
 	struct rx_pool *p = d->pool;
@@ -201,7 +201,7 @@ static bool decide(struct rx_dfa *d, rx a)
 		if (!dfa_is_live(d, dfa_state(d, p->nodes[a].a)))
 			return false;
 	struct rx_node n = *rx_at(p, a);
-	/* After a whole character, states are few; within one, each has a language of its own to search. */
+	/* After whole characters there are few states; inside a character, each has its own language to search. */
 	if (n.op == OP_JSON && dfa_is_live(d, dfa_state(d, rx_json_sample(p, a))))
 		return true;
 	if (n.op == OP_JSON)
@@ -237,7 +237,7 @@ bool dfa_expand(struct rx_dfa *d, uint32_t s)
 		if (t == DFA_DEAD)
 			continue;
 		bool live = dfa_is_live(d, t);
-		/* Undecided: the transition stays for the next attempt. */
+		/* Undecided: the transition stays unresolved until the next attempt. */
 		if (d->pool->fault != 0)
 			return false;
 		if (live)
@@ -268,7 +268,7 @@ bool rx_is_none(struct rx_pool *p, rx a, size_t max_states)
 		return false;
 	uint32_t s = dfa_state(&d, a);
 	bool none = !dfa_is_live(&d, s) && d.states[s].life == LIFE_DEAD;
-	/* That the search was too long is no fault of the pool's, but that all its work was. */
+	/* A search that was too long is not the pool's fault; exhausting its total work is. */
 	if (p->fault == SL_ELIMIT && p->work <= p->max_work)
 		p->fault = 0;
 	dfa_dispose(&d);

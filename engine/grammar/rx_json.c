@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of a JSON string (RFC 8259, section 7), as an operation on the language that it decodes to. A node knows
- * its position in the spelling of a character. Its derivative by a byte of the spelling is, once the decoded bytes are
- * known, the derivative by these.
+ * The content of a JSON string (RFC 8259, section 7), as an operation on the language that it decodes to. A node knows
+ * the position inside a character's spelling. Its derivative by a byte of the spelling is, once the decoded bytes are
+ * known, the derivative by them.
  *
- * A partial spelling is followed only if some character with it is permitted: where only letters are permitted, no text
+ * A partial spelling is kept only if it can become a permitted character: where only letters are permitted, no text
  * ends in \u00.
  */
 #include "engine/grammar/rx_priv.h"
@@ -38,7 +38,7 @@ static struct rx_set set_range(unsigned from, unsigned to)
 
 /* ---- is any character of a range permitted? ---- */
 
-/* Of the characters whose remaining n continuation bytes are worth from to `to`. */
+/* Of the characters whose remaining n continuation bytes encode from..to. */
 static bool feasible_rest(struct rx_pool *p, rx a, uint32_t from, uint32_t to, int n)
 {
 	if (n == 0 || a == RX_NONE)
@@ -110,7 +110,7 @@ static bool feasible(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 	return false;
 }
 
-/* A low surrogate of from..to after the high one whose lower bits are hi. */
+/* A low surrogate of from..to after the high surrogate whose low bits are hi. */
 static bool feasible_pair(struct rx_pool *p, rx a, uint32_t hi, uint32_t from, uint32_t to)
 {
 	uint32_t f = from > LOW ? from : LOW, t = to < AFTER_LOW - 1 ? to : AFTER_LOW - 1;
@@ -118,7 +118,7 @@ static bool feasible_pair(struct rx_pool *p, rx a, uint32_t hi, uint32_t from, u
 	return f <= t && feasible(p, a, base + f - LOW, base + t - LOW);
 }
 
-/* A spelling \uXXXX whose value is in from..to; it may be the first half of a pair. */
+/* A spelling \uXXXX with a value in from..to; it may be the first half of a surrogate pair. */
 static bool feasible_hex(struct rx_pool *p, rx a, uint32_t from, uint32_t to)
 {
 	if (feasible(p, a, from, to))
@@ -365,7 +365,7 @@ rx rx_json_text(struct rx_pool *p, rx a)
 	return rx_and(p, n.a, rx_cat(p, rest_of_spelling(p, &n), any_text(p)));
 }
 
-/* ---- one way on ---- */
+/* ---- one continuation ---- */
 
 static rx after_char(struct rx_pool *p, rx a, uint32_t phase)
 {
@@ -374,7 +374,7 @@ static rx after_char(struct rx_pool *p, rx a, uint32_t phase)
 	return rx_json_node(p, a, JSON_START, 0);
 }
 
-/* A letter if the digits so far permit it, since patterns mostly do; otherwise their lowest character. */
+/* A letter if the digits so far allow one, as most patterns permit letters; otherwise their lowest character. */
 static rx after_hex(struct rx_pool *p, rx a, uint32_t digits, uint32_t value)
 {
 	uint32_t shift = 4 * (4 - digits), from = value << shift;

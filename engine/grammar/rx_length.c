@@ -22,7 +22,7 @@ static uint32_t times(uint32_t a, uint32_t b)
 	return a == 0 || b == 0 ? 0 : a == ENDLESS || b == ENDLESS || r > ENDLESS ? ENDLESS : (uint32_t)r;
 }
 
-/* 0 or 1; -1: some of its bytes continue a character and some begin one. */
+/* 0 or 1; -1: mixed, some bytes continue a character and some begin one. */
 static int chars_of_set(const struct rx_pool *p, const struct rx_node *n)
 {
 	uint64_t bits[4];
@@ -36,7 +36,7 @@ static struct rx_length measure(struct rx_pool *p, rx a, unsigned depth);
 static struct rx_length of_cat(struct rx_pool *p, rx a, unsigned depth)
 {
 	struct rx_length r = {.known = true, .dense = true};
-	/* need: the text so far ends within the first operand, or within the rest. */
+	/* need: of a text that ends within the first operand, or within the rest. */
 	struct rx_length rest = measure(p, p->nodes[a].b, depth), first = measure(p, p->nodes[a].a, depth);
 	r.least = plus(first.least, rest.least);
 	r.most = plus(first.most, rest.most);
@@ -68,7 +68,7 @@ static struct rx_length of_or(struct rx_pool *p, struct rx_node n, unsigned dept
 	return r;
 }
 
-/* The lengths of k copies and of k + 1 touch for all k from the least on if they do for the least. */
+/* If the lengths of k copies and of k + 1 adjoin for the smallest k, they adjoin for every larger one. */
 static struct rx_length of_repeat(struct rx_pool *p, struct rx_node n, unsigned depth)
 {
 	struct rx_length one = measure(p, n.a, depth), r = one;
@@ -127,7 +127,7 @@ struct rx_length rx_length(struct rx_pool *p, rx a) { return measure(p, a, 0); }
 
 bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most)
 {
-	/* Within a character, its remaining bytes come first. */
+	/* Inside a character, its remaining bytes come first. */
 	while (p->nodes[a].op == OP_CAT && p->nodes[p->nodes[a].a].op == OP_SET &&
 	       chars_of_set(p, rx_at(p, p->nodes[a].a)) == 0)
 		a = p->nodes[a].b;
@@ -156,7 +156,7 @@ enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n)
 	uint32_t least = 0, most = ENDLESS, l, m;
 	rx other = RX_NONE;
 	for (size_t i = 0; i < n; i++) {
-		/* Construction here uses the list above this one on the stack, which may move. */
+		/* The construction uses the scratch stack above this list, which may move. */
 		rx kid = p->scratch[base + i];
 		if (rx_any_of_length(p, kid, &l, &m)) {
 			least = l > least ? l : least;

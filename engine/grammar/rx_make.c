@@ -2,11 +2,11 @@
  *
  * Constructors. Each brings its result into canonical form:
  *
- *   CAT     nests to the right; NONE and EPS are removed; adjacent repetitions of the same operand are joined
+ *   CAT     nests to the right; NONE and EPS are removed; adjacent repetitions of the same operand are merged
  *   OR      flat, sorted, without NONE and duplicates; alternatives with the same head share it, so literals become a
- *           trie; sets, and repetitions of the same operand, are joined if their tails are equal
- *   AND     flat, sorted, without ALL and duplicates; sets are joined
- *   REPEAT  of a nullable operand: from 0
+ *           trie; sets, and repetitions of the same operand, are merged if their tails are equal
+ *   AND     flat, sorted, without ALL and duplicates; sets are merged
+ *   REPEAT  starts from 0 copies if the operand is nullable
  *
  * OR and AND build lists on the pool's scratch stack; each list restores the stack.
  */
@@ -85,7 +85,7 @@ static rx cat_one(struct rx_pool *p, rx a, rx b)
 		return RX_NONE;
 	if (a == RX_EPS || b == RX_EPS)
 		return a == RX_EPS ? b : a;
-	/* ALL absorbs a nullable operand beside it, and another ALL. */
+	/* ALL absorbs an adjacent nullable operand, and another ALL. */
 	if (b == RX_ALL && rx_has(p, a, RX_NULLABLE))
 		return RX_ALL;
 	if (a == RX_ALL && (head_of(p, b) == RX_ALL || rx_has(p, b, RX_NULLABLE)))
@@ -184,7 +184,7 @@ static bool has_id(const uint32_t *ids, size_t n, uint32_t id)
 	return bsearch(&id, ids, n, sizeof(*ids), by_id) != NULL;
 }
 
-/* Does a sorted list have some x and NOT x? */
+/* Does a sorted list contain some x and NOT x? */
 static bool has_complement(const struct rx_pool *p, const uint32_t *ids, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -193,7 +193,7 @@ static bool has_complement(const struct rx_pool *p, const uint32_t *ids, size_t 
 	return false;
 }
 
-/* Pushes the operands of a, or a itself if it is another operation. */
+/* Pushes the operands of a, or a itself if its operation is another. */
 static bool push_flat(struct rx_pool *p, rx a, enum rx_op op)
 {
 	struct rx_node n = *rx_at(p, a);
@@ -315,7 +315,7 @@ static size_t merge_tails(struct rx_pool *p, size_t base, size_t n)
 	return to;
 }
 
-/* EPS beside alternatives: needless beside a nullable one; a{1,m} takes it in. */
+/* EPS in a union: redundant next to a nullable alternative; a{1,m} becomes a{0,m}. */
 static size_t place_eps(struct rx_pool *p, size_t base, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -355,7 +355,7 @@ static size_t drop_trivial(uint32_t *ids, size_t n, bool *eps, bool *all)
 	return to;
 }
 
-/* The union of the flat list on the scratch stack from base on, which it pops. */
+/* The union of the flat list on the scratch stack from base on, which is popped. */
 static rx or_flat(struct rx_pool *p, size_t base, unsigned depth)
 {
 	bool eps = false, all = false;

@@ -17,27 +17,27 @@ enum rx_op {
 	OP_ALL,
 	OP_SET,    /* a: words, b: 8 */
 	OP_CAT,    /* a, b; a is not a CAT */
-	OP_OR,     /* a: words, b: how many */
-	OP_AND,    /* a: words, b: how many */
+	OP_OR,     /* a: words, b: the number of operands */
+	OP_AND,    /* a: words, b: the number of operands */
 	OP_NOT,    /* a */
 	OP_REPEAT, /* a; b to c copies */
-	OP_JSON,   /* a: what the decoded text must still be; kind: json_phase; c: its value */
+	OP_JSON,   /* a: the language of the decoded rest; kind: json_phase; c: its value */
 };
 
 enum {
 	RX_NULLABLE = 1,
-	/* It is not empty, and its derivatives are empty only if they are RX_NONE: no search is needed. */
+	/* It is not empty, and its derivatives are empty only if they are RX_NONE, so no search is needed. */
 	RX_SURE = 2,
 	/* Valid UTF-8 that is a prefix of one of its strings is a prefix of a string that is valid UTF-8. */
 	RX_UTF8 = 4,
-	/* It has every plain character, or not (rx_cover.c); neither bit: not known yet. */
+	/* It has every plain character, or lacks one (rx_cover.c); neither bit: unknown. */
 	RX_CHAR_YES = 8,
 	RX_CHAR_NO = 16,
 	RX_FINITE = 32, /* known to have no string longer than some bound */
 	RX_LIVE = 64,   /* known to have a string */
 };
 
-/* The position in the spelling of a character. */
+/* Positions inside the spelling of a character. */
 enum json_phase {
 	JSON_START,  /* between characters */
 	JSON_UTF8,   /* inside a character; value: utf8_phase */
@@ -54,8 +54,8 @@ struct rx_node {
 	uint32_t a, b, c;
 };
 
-/* How many characters its strings have (rx_length.c). need: the most that any derivative needs at least. dense: all
- * numbers between occur. Not known of intersections and complements. */
+/* How many characters its strings have (rx_length.c). need: the largest minimum of any derivative. dense: all numbers
+ * between occur. Unknown for intersections and complements. */
 struct rx_length {
 	uint32_t least, most, need;
 	bool seen, known, dense;
@@ -81,8 +81,8 @@ struct rx_pool {
 	size_t n_scratch, cap_scratch;
 	uint64_t work, max_work; /* derivations */
 	uint32_t depth;
-	rx any_char;      /* every character of UTF-8, once it was made */
-	rx optional_char; /* that or nothing; the same */
+	rx any_char;      /* every UTF-8 character, once built */
+	rx optional_char; /* the same or nothing; likewise */
 	struct rx_length *lengths;
 	uint32_t n_lengths;
 	int fault;
@@ -123,14 +123,14 @@ static inline void set_add_range(struct rx_set *s, unsigned from, unsigned to)
 }
 static inline struct rx_set set_all(void) { return (struct rx_set){{~0ull, ~0ull, ~0ull, ~0ull}}; }
 
-/* ---- of the pool ---- */
+/* ---- nodes ---- */
 
 /* Interns a node; its operands (n words) are copied. RX_NONE and a fault on shortage. */
 rx rx_intern(struct rx_pool *p, struct rx_node node, const uint32_t *words, uint32_t n);
 rx rx_fail(struct rx_pool *p, int code);
 /* Marks properties of a's language. */
 rx rx_mark(struct rx_pool *p, rx a, unsigned flags);
-/* A stack of ids. False on a shortage. */
+/* Pushes onto a stack of ids. False on a shortage. */
 bool rx_push(struct rx_pool *p, uint32_t word);
 
 /* Marks the operands of marked nodes, and the initial nodes. Then packs the marked nodes: ids[old] is the new id, or
@@ -139,32 +139,32 @@ void rx_mark_kept(const struct rx_pool *p, uint32_t *marks);
 void rx_pack(struct rx_pool *p, const uint32_t *ids);
 /* The union of the list on the scratch stack from base on, which is popped. */
 rx rx_or_top(struct rx_pool *p, size_t base);
-/* The same, of their intersection. */
+/* The same for their intersection. */
 rx rx_and_top(struct rx_pool *p, size_t base);
-/* The derivative by byte; *set: bytes that have the same (it is one of them). */
+/* The derivative by byte; *set: bytes that have the same derivative (byte is one of them). */
 rx rx_derive_set(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 struct rx_length rx_length(struct rx_pool *p, rx a);
 /* Is a the language of all texts of least to most characters? */
 bool rx_any_of_length(struct rx_pool *p, rx a, uint32_t *least, uint32_t *most);
-/* Does an intersection have a string, as far as lengths can decide? */
+/* Does an intersection have a string? Only as far as lengths decide. */
 enum rx_life rx_and_life(struct rx_pool *p, size_t base, size_t n);
 /* How many plain characters a certainly accepts; RX_UNBOUNDED: any number. */
 uint32_t rx_cover(struct rx_pool *p, rx a);
-/* Does a take exactly the plain texts of at most *most characters, and more only after another byte? */
+/* Does a accept exactly the plain texts of at most *most characters, and longer ones only after another byte? */
 bool rx_is_plain_bound(struct rx_pool *p, rx a, uint32_t *most);
 /* Is a known to exclude finitely many strings only? */
 bool rx_is_cofinite(struct rx_pool *p, rx a);
-/* a, with unlimited counters at its head in place of those that n bytes cannot exhaust: for n bytes, both accept the
- * same. a itself if there are none. */
+/* a with unlimited counters at its head in place of those that n bytes cannot exhaust: both accept the same n bytes. a
+ * itself if there are none. */
 rx rx_relax(struct rx_pool *p, rx a, uint32_t n);
-/* The lowest bound of these counters that is at least n; RX_UNBOUNDED: none. */
+/* The lowest bound of those counters that is at least n; RX_UNBOUNDED: none. */
 uint32_t rx_bound(struct rx_pool *p, rx a, uint32_t n);
 rx rx_json_node(struct rx_pool *p, rx a, enum json_phase phase, uint32_t value);
-/* The texts that a JSON node's strings decode to; of an unfinished character, its remaining part. Empty if and only if
+/* The texts that a JSON node's strings decode to; of an unfinished character, its remaining bytes. Empty if and only if
  * the node is. */
 rx rx_json_text(struct rx_pool *p, rx a);
-/* Within a character: the node after one of those that it may become. RX_NONE: that has no strings, or none is known.
- */
+/* Inside a character: the node after one of the characters that it may become. RX_NONE: it has no strings, or none is
+ * known. */
 rx rx_json_sample(struct rx_pool *p, rx a);
 rx rx_json_derive(struct rx_pool *p, rx a, uint8_t byte, struct rx_set *set);
 

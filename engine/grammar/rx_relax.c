@@ -3,14 +3,14 @@
  * Counters that a token cannot exhaust. A token of n bytes reads at most n copies, so {l,m} with m >= n accepts the
  * same tokens as {min(l,n),}. States that differ only in such counters share their masks.
  *
- * Only if every operand is certain to have strings (RX_SURE): otherwise what is left of an intersection may depend on
- * the bound.
+ * This requires that every operand is certain to have strings (RX_SURE). Otherwise the rest of an intersection may
+ * depend on the bound. /
  */
 #include "engine/grammar/rx_priv.h"
 
-/* An intersection of texts of some lengths with expressions. What is left of these after some text needs at most `need`
- * characters more, and after any number of them that it takes, too. So an upper bound m matters within n bytes only if
- * m - n or, a lower bound being l, m - l is less than that. */
+/* An intersection of texts of bounded length with expressions. After any text, the expressions need at most `need` more
+ * characters, and can also end after any larger number of them. So an upper bound m matters within n bytes only if m -
+ * n or, with a lower bound l, m - l is less than `need`. */
 struct spare {
 	uint32_t need, least;
 	bool known;
@@ -26,7 +26,7 @@ static struct spare spare_of(struct rx_pool *p, struct rx_node n)
 			s.least = l > s.least ? l : s.least;
 			continue;
 		}
-		/* What two of them need together is unknown. */
+		/* The minimum that two of them need together is unknown. */
 		struct rx_length x = rx_length(p, kid);
 		s.known &= x.known && s.need == 0;
 		s.need = x.need;
@@ -34,7 +34,7 @@ static struct spare spare_of(struct rx_pool *p, struct rx_node n)
 	return s;
 }
 
-/* The bound of kid that n bytes cannot reach, less what is needed; RX_UNBOUNDED: it has none such. */
+/* The bound of kid that n bytes cannot reach, minus `need`; RX_UNBOUNDED: it has no such bound. */
 static uint32_t spare_bound(const struct rx_pool *p, struct spare s, rx kid, uint32_t n)
 {
 	const struct rx_node *k = rx_at(p, kid);

@@ -146,7 +146,7 @@ static bool before(struct stack_frame a, struct stack_frame b)
 	return a.pos != b.pos ? a.pos < b.pos : a.count < b.count;
 }
 
-/* First the sets below frames that both have, which are written before; then the frames. */
+/* First the sets below common frames, which must be written before; then the frames. */
 static uint32_t merge(struct stacks *s, uint32_t a, uint32_t b, unsigned depth)
 {
 	struct stack_set x = s->sets[a], y = s->sets[b];

@@ -12,11 +12,11 @@
 
 enum {
 	STACKS_NONE = 0,   /* no stack */
-	STACKS_BOTTOM = 1, /* the empty stack only: one frame, of position 0 */
+	STACKS_BOTTOM = 1, /* only the empty stack: one frame, with position 0 */
 	STACKS_FAIL = UINT32_MAX,
 };
 
-/* The position that called, and its copies, as in gram_entry. */
+/* The position of the call, and its copies as in gram_entry. */
 struct stack_frame {
 	uint32_t pos, count, below;
 };
@@ -37,13 +37,13 @@ struct stacks {
 	struct stack_memo *memo;
 	uint32_t n_sets, cap_sets, table_mask;
 	size_t n_frames, cap_frames;
-	uint64_t *work; /* frames read and written, for the owner */
+	uint64_t *work; /* frames read and written, counted for the owner */
 	int fault;
 };
 
 int stacks_init(struct stacks *s, uint64_t *work);
 void stacks_dispose(struct stacks *s);
-/* One frame on each stack of `below`. STACKS_FAIL on a shortage. */
+/* Pushes one frame on each stack of `below`. STACKS_FAIL on a shortage. */
 uint32_t stacks_push(struct stacks *s, uint32_t pos, uint32_t count, uint32_t below);
 uint32_t stacks_union(struct stacks *s, uint32_t a, uint32_t b);
 /* Renumbers: ids[old] is the new id of a set; UINT32_MAX: dropped. */

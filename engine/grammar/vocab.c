@@ -13,13 +13,13 @@ struct word {
 	const char *at;
 	uint32_t n;
 	int32_t id;
-	uint32_t chars; /* of a plain token; NOT_PLAIN */
+	uint32_t chars; /* characters of a plain token, or NOT_PLAIN */
 };
 enum { NOT_PLAIN = UINT32_MAX };
 
 static bool is_plain(uint32_t cp) { return cp >= ' ' && cp != '"' && cp != '\\' && cp != 0x7F; }
 
-/* A plain token's characters. */
+/* The number of characters of a plain token. */
 static uint32_t count_plain(struct proto_str b)
 {
 	uint32_t chars = 0, cp;
@@ -102,7 +102,7 @@ static void add_letters(struct rx_set *s)
 	set_add_range(s, 'A', 'Z');
 }
 
-/* What schemas' patterns and formats mostly repeat. */
+/* What schemas' patterns and formats repeat most. */
 static void classes_init(struct text_class *c)
 {
 	set_add_range(&c[1].bytes, ' ', '~');
@@ -144,7 +144,7 @@ static size_t count_nodes(const struct word *words, size_t n, uint32_t *depth)
 	return nodes;
 }
 
-/* Which classes a byte is in; CLASS_PLAIN is no matter of bytes. */
+/* The classes of a byte, without CLASS_PLAIN, which bytes do not decide. */
 static uint8_t classes_of(const struct text_class *classes, uint8_t byte)
 {
 	unsigned in = 0;
@@ -161,8 +161,8 @@ static void mark_node(struct trie_node *n, uint8_t below, uint8_t phase, uint32_
 		n->height = (height < MAX_HEIGHT ? height : MAX_HEIGHT) & MAX_HEIGHT;
 }
 
-/* Marks what the nodes on a word's path have after them: of each suffix, whether it is of the classes. A suffix may
- * begin and end within a character. phase: room for one more than the depth. */
+/* Marks, for the nodes on a word's path, which classes the suffix after each belongs to. A suffix may begin and end
+ * inside a character. phase: room for the depth plus one. */
 static void mark_path(const struct grammar_vocab *v, struct trie *t, const struct word *w, const uint32_t *path,
 		      uint8_t *phase)
 {
@@ -326,7 +326,7 @@ static int longs_build(struct grammar_vocab *v, const struct word *words, size_t
 	return 0;
 }
 
-/* Between a control token and text is always a boundary. */
+/* There is always a boundary between a control token and text. */
 static int pairs_build(struct grammar_vocab *v, const struct word *words, size_t n)
 {
 	v->pairs = sl_zalloc_n(65536 / 64, sizeof(*v->pairs));

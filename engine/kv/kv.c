@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The page pool: an array of reference counts, and a stack of free pages for each slab, linked through their
- * numbers. A page is on its slab's stack exactly when its count is 0 and the slab is the pool's. Pages are
- * taken from one slab as long as it has any, then from the fullest one: so a busy pool keeps using the same,
- * warm memory, and what is not needed gathers in slabs that can be given away whole.
+ * The page pool: an array of reference counts and, for each slab, a stack of free pages linked through their numbers. A
+ * page is on its slab's stack exactly when its count is 0 and the slab belongs to the pool. Pages come from one slab
+ * while it has any, then from the fullest other slab. So a busy pool reuses the same, warm memory, and free pages
+ * collect in slabs that can be given away whole.
  */
 #include "engine/kv/kv.h"
 
@@ -21,8 +21,8 @@ struct kv_pool {
 	int32_t *next;            /* [layout.n_pages]: the next free page of the slab */
 	struct kv_slab *slabs;
 	int n_slabs;
-	int16_t *page_slab; /* [layout.n_pages]: -1: in none, for it lies across a border */
-	int current;        /* slab that pages are taken from */
+	int16_t *page_slab; /* [layout.n_pages]: -1: in no slab, because it crosses a border */
+	int current;        /* slab that pages come from */
 	int n_pages, n_free;
 	uint64_t own_clock, *clock;
 };
@@ -45,7 +45,7 @@ static void pool_free(struct kv_pool *p)
 	sl_free(p);
 }
 
-/* A pool without memory and without slabs of its own yet; NULL: out of memory. */
+/* A pool that has no memory and no slabs yet; NULL: out of memory. */
 static struct kv_pool *pool_make(const struct kn_ops *ops, struct kn_backend *b, const struct kn_kv *layout,
 				 int n_slabs)
 {
@@ -78,7 +78,7 @@ static void set_slab(struct kv_pool *p, int slab, int32_t first, int32_t n_pages
 		p->page_slab[i] = (int16_t)slab;
 }
 
-/* Whether type and sizes are possible, and the resulting bytes of keys. */
+/* Whether type and sizes are valid, and the resulting bytes of keys. */
 static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half, struct sl_err *err)
 {
 	char can[64];
@@ -147,7 +147,7 @@ int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops,
 	p->clock = kv_memory_clock(memory);
 	kv_memory_halves(memory, &p->layout.k, &p->layout.v);
 	for (int slab = 0; slab < n_slabs; slab++) {
-		/* The whole pages between its borders. */
+		/* The pages that lie entirely between its borders. */
 		size_t first = (slab_bytes * (size_t)slab + page - 1) / page,
 		       end = slab_bytes * ((size_t)slab + 1) / page;
 		set_slab(p, slab, (int32_t)first, end > first ? (int32_t)(end - first) : 0);
@@ -313,7 +313,8 @@ void kv_pool_validate(const struct kv_pool *p)
 		int without = 0, listed = 0;
 		for (int32_t page = slab->first; page < slab->first + slab->n_pages; page++)
 			without += p->refs[page] == 0;
-		/* If as many pages are listed as have no reference and the list ends, these are the listed ones. */
+		/* If as many pages are listed as have no reference, and the list ends, then exactly these are
+		 * listed. */
 		for (int32_t page = slab->free; page >= 0 && listed <= slab->n_pages; page = p->next[page], listed++)
 			BUG_IF(p->page_slab[page] != i || p->refs[page] != 0,
 			       "KV pool: page %d is listed as free in slab %d", page, i);

@@ -27,44 +27,44 @@ size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, in
 /* SL_EUNSUPPORTED: a type that the backend can't compute with. */
 int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens, int n_layers,
 		   int n_kv_heads, int head_dim, struct kv_pool **out, struct sl_err *err);
-/* The i-th pool of memory that is shared; it has its part of the slabs. The memory must outlive it. */
+/* The i-th pool in shared memory, with its share of the slabs. The memory must outlive it. */
 int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b, int type,
 		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err);
 /* Every page must be free; BUG otherwise. */
 void kv_pool_destroy(struct kv_pool *p);
 
-/* A free page with one reference, or SL_ELIMIT when there is none. */
+/* A free page with one reference; SL_ELIMIT: there is none. */
 int kv_page_alloc(struct kv_pool *p, int32_t *out);
 void kv_page_ref(struct kv_pool *p, int32_t page);
 void kv_page_unref(struct kv_pool *p, int32_t page);
 /* A new page with the contents of another. SL_ELIMIT, SL_EIO. */
 int kv_page_clone(struct kv_pool *p, int32_t page, int32_t *out);
-/* Makes *page writable by its one holder: itself when it has one reference, else a copy (the
- * reference moves to it). SL_ELIMIT, SL_EIO. */
+/* Makes *page writable by its only holder: the page itself if it has one reference, otherwise a copy, to which the
+ * reference moves. SL_ELIMIT, SL_EIO. */
 int kv_page_make_own(struct kv_pool *p, int32_t *page);
 
 /* ---- slabs ---- */
 
 struct kv_slab {
-	int32_t first, n_pages; /* numbers of its pages */
+	int32_t first, n_pages; /* the numbers of its pages */
 	int32_t free;           /* the first of its free pages, -1: none */
 	int32_t n_free;
-	int32_t n_idle; /* not free, but could be at once: their contents are unused */
-	uint64_t used;  /* by the pool's clock: when an idle page was last needed */
+	int32_t n_idle; /* not free, but reclaimable at once: their contents are unused */
+	uint64_t used;  /* by the pool's clock: when an idle page was last used */
 	bool own;
 };
 
 const struct kv_slab *kv_pool_slab(const struct kv_pool *p, int slab);
 int kv_pool_slab_of(const struct kv_pool *p, int32_t page);
-/* The slab is p's from now on, and p's no more (all its pages must be free). */
+/* Assigns the slab to p, or takes it from p (all its pages must be free). */
 void kv_pool_give_slab(struct kv_pool *p, int slab);
 void kv_pool_take_slab(struct kv_pool *p, int slab);
 /* The held page has become unused (since `used` on the clock), or is used again. */
 void kv_page_set_idle(struct kv_pool *p, int32_t page, bool idle, uint64_t used);
-/* Counts uses; one for all pools that share memory. */
+/* Counts uses; one clock for all pools that share memory. */
 uint64_t *kv_pool_clock(struct kv_pool *p);
-/* Page numbers are below it. */
+/* Page numbers are below this. */
 int kv_pool_page_limit(const struct kv_pool *p);
 
 uint32_t kv_page_refs(const struct kv_pool *p, int32_t page);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sizes of slabs. A slab is a multiple of the largest page, as small as KV_MEMORY_SLABS / 2 of them allow: then
- * no page of that size lies across a border. Pages of another size do, unless it divides the slab: such a
- * page is unused, so where sizes do not divide each other a slab has several of the largest.
+ * Sizes of slabs. A slab is a multiple of the largest page, as small as possible with KV_MEMORY_SLABS / 2 slabs: then
+ * no page of that size crosses a border. Pages of another size do, unless it divides the slab, and a page that crosses
+ * a border is unused. So where sizes do not divide each other, a slab has several of the largest pages.
  */
 #include "engine/kv/kv_memory.h"
 
 #include "base/alloc.h"
 
-enum { LEAST_UNEVEN = 8 }; /* of the largest pages in a slab: at most an eighth of it is lost to borders */
+enum { LEAST_UNEVEN = 8 }; /* largest pages per slab: at most an eighth of a slab is lost at borders */
 
 struct kv_memory {
 	const struct kn_ops *ops;
@@ -25,7 +25,7 @@ static void set_parts(struct kv_memory *m, const size_t *page_bytes, uint64_t al
 {
 	int at = 0;
 	for (int i = 0; i < m->n_pools; i++) {
-		/* Rounded down so that all fit; each at least one. */
+		/* Rounded down so that all fit; each gets at least one. */
 		int part = (int)((double)m->n_slabs * (double)page_bytes[i] / (double)all);
 		int later = m->n_pools - 1 - i;
 		part = part > 0 ? part : 1;
@@ -33,7 +33,7 @@ static void set_parts(struct kv_memory *m, const size_t *page_bytes, uint64_t al
 		m->first[i] = at;
 		at += part;
 	}
-	/* The last pool gets what rounding left. */
+	/* The last pool gets the rest. */
 	m->first[m->n_pools] = m->n_slabs;
 	for (int i = 0; i < m->n_pools; i++) {
 		for (int slab = m->first[i]; slab < m->first[i + 1]; slab++)

@@ -23,7 +23,7 @@ struct kv_swap {
 
 static void *slot_at(const struct kv_swap *s, int32_t slot) { return s->memory + (size_t)slot * s->page_bytes; }
 
-/* Pages go out and come back: the best of a few times, since other copies may be in between. */
+/* Copies pages out and back: the fastest of a few attempts, since other copies may run in between. */
 static int time_copies(struct kv_swap *s)
 {
 	int32_t pages[TRIAL_PAGES];

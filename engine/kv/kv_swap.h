@@ -19,7 +19,7 @@ struct kv_swap;
 /* The swapped pages of a sequence. All zero: none. */
 struct kv_swapped {
 	int32_t *slots; /* [n_pages], owned */
-	uint32_t first; /* the page of the sequence that the first of them is */
+	uint32_t first; /* position of the first swapped page in the sequence */
 	uint32_t n_pages;
 	uint32_t n_past; /* tokens in all pages up to the last of them */
 };
@@ -31,14 +31,14 @@ int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_poo
 /* BUG if pages are swapped out. s may be NULL. */
 void kv_swap_destroy(struct kv_swap *s);
 
-/* The time to copy so many pages out or in, in ns. */
+/* The time to copy that many pages out or in, in ns. */
 double kv_swap_ns(const struct kv_swap *s, uint32_t n_pages);
 uint32_t kv_swap_n_free(const struct kv_swap *s);
 uint32_t kv_swap_n_slots(const struct kv_swap *s);
 size_t kv_swap_page_bytes(const struct kv_swap *s);
 
-/* Copies out pages[n], the first of which is page `first` of a sequence with n_past tokens in its pages; the pages stay
- * the caller's. out must be empty. SL_ELIMIT: there are not so many slots; SL_ENOMEM, SL_EIO: nothing was kept. */
+/* Copies out pages[n]; the first is page `first` of a sequence with n_past tokens in its pages. The pages remain the
+ * caller's. out must be empty. SL_ELIMIT: too few slots; SL_ENOMEM, SL_EIO: nothing was kept. */
 int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
 		struct kv_swapped *out);
 /* Copies the i-th swapped page into a page of the pool. 0 or SL_EIO. */

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The prefix tree, a page to a node. Finding the child of a node for the next page's tokens is one
- * hash lookup: the key of a node is a hash of its tokens seeded with its parent's key, and the
- * parent and the tokens are compared, so a collision costs reuse and never a wrong page.
+ * The prefix tree, one node per page. One hash lookup finds the child of a node for the next page's tokens. A node's
+ * key is a hash of its tokens, seeded with its parent's key; parent and tokens are compared, so a collision costs reuse
+ * but never yields a wrong page.
  *
- * Pins. `pins` counts the paths that end at a node and its children that are pinned themselves.
- * Pinning walks up only as far as nodes were not pinned, and a path that grows moves its pin by one
- * step, so both are cheap. A node without pins has none below it either: everything unpinned can be
- * evicted, leaves first. The leaves among them are in a heap by the time of their last use.
+ * Pins. `pins` counts the paths that end at a node, plus its pinned children. Pinning walks up only as far as nodes
+ * were unpinned, and a growing path moves its pin by one step, so both are cheap. Below an unpinned node all nodes are
+ * unpinned: they can be evicted, leaves first. The unpinned leaves are in a heap by the time of their last use.
  *
- * A leaf with fewer tokens than a page holds is the end of some sequence. It is in no hash table,
- * only among its parent's children, where a few of the youngest are compared token by token.
+ * A leaf with fewer tokens than a page holds is the end of some sequence. It is in no hash table, only among its
+ * parent's children, a few of which, the youngest, are compared token by token.
  */
 #include "engine/kv/prefix.h"
 
@@ -24,7 +23,7 @@
 
 enum {
 	N_GHOSTS = 1 << 15, /* evicted pages, remembered to report why they are missing */
-	MAX_COMPARED = 8,   /* children looked at for a common part of a page */
+	MAX_COMPARED = 8,   /* children examined for a common part of a page */
 };
 
 struct prefix_node {
@@ -34,7 +33,7 @@ struct prefix_node {
 	struct list children, sibling;
 	struct list waiters;
 	struct prefix_path *claimant;   /* while it is not filled */
-	struct prefix_node *claim_next; /* the next one of the same claim, one deeper */
+	struct prefix_node *claim_next; /* the next node of the same claim, one level deeper */
 	uint64_t used;
 	uint32_t pins, depth; /* a root's depth is 0 */
 	int32_t page;         /* -1: a root, or not filled yet */
@@ -49,14 +48,14 @@ struct prefix_tree {
 	struct heap unused;
 	struct list woken;
 	uint64_t *tick;               /* the pool's clock */
-	struct prefix_node **of_page; /* by page number: the node that names it */
-	prefix_more_fn *more;         /* pages for a pool that has none left; may be NULL */
+	struct prefix_node **of_page; /* by page number: its node */
+	prefix_more_fn *more;         /* frees pages for a pool that has none left; may be NULL */
 	void *more_ctx;
 	uint32_t n_pages, n_unpinned; /* filled nodes; the unpinned ones of them */
-	uint64_t *ghosts;             /* [N_GHOSTS] keys of nodes that are gone */
+	uint64_t *ghosts;             /* [N_GHOSTS] keys of evicted nodes */
 };
 
-/* Recently used nodes have larger numbers; of equal ones the deeper is evicted first. */
+/* Recently used nodes have larger numbers; among equals the deeper one is evicted first. */
 static bool longer_unused(const struct heap_node *a, const struct heap_node *b)
 {
 	const struct prefix_node *x = heap_entry(a, const struct prefix_node, unused);
@@ -155,7 +154,7 @@ static void set_idle(struct prefix_tree *t, const struct prefix_node *n, bool id
 	kv_page_set_idle(t->pool, n->page, idle, n->used);
 }
 
-/* After pins or children of n changed. */
+/* After n's pins or children changed. */
 static void set_unused(struct prefix_tree *t, struct prefix_node *n)
 {
 	bool should = is_evictable(n);
@@ -171,7 +170,7 @@ static void attach(struct prefix_tree *t, struct prefix_node *n)
 	set_unused(t, n->parent);
 }
 
-/* A new whole page below parent; NULL: no memory, or another text has the same key. */
+/* A new full page below parent; NULL: out of memory, or another text has the same key. */
 static struct prefix_node *add_whole(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens)
 {
 	uint64_t key = child_key(t, key_of(parent), tokens);
@@ -261,7 +260,7 @@ static void fill(struct prefix_tree *t, struct prefix_node *n, int32_t page)
 	list_append(&t->woken, &n->waiters);
 }
 
-/* ---- looking ---- */
+/* ---- lookup ---- */
 
 static uint32_t n_common(const int32_t *a, const int32_t *b, uint32_t n)
 {
@@ -271,7 +270,7 @@ static uint32_t n_common(const int32_t *a, const int32_t *b, uint32_t n)
 	return i;
 }
 
-/* The child of n that shares most of its beginning with tokens; *common of them, less than a page. */
+/* The child of n that shares the longest beginning with tokens; *common of them, less than a page. */
 static struct prefix_node *find_part(const struct prefix_tree *t, const struct prefix_node *n, const int32_t *tokens,
 				     uint32_t n_tokens, uint32_t *common)
 {
@@ -294,7 +293,7 @@ static struct prefix_node *find_part(const struct prefix_tree *t, const struct p
 	return best;
 }
 
-/* The deepest filled node for the first n tokens; NULL: there is not even a root. */
+/* The deepest filled node for the first n tokens; NULL: not even a root exists. */
 static struct prefix_node *walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
 				uint32_t *n_unpinned)
 {
@@ -339,7 +338,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 	uint32_t done = at->depth * t->page_tokens;
 	find_part(t, at, tokens + done, most - done, &common);
 	out->n_tokens = done + common;
-	/* Beyond the filled nodes: are they being computed? */
+	/* Beyond the filled nodes: is another sequence computing the next page? */
 	while ((at->depth + 1) * t->page_tokens <= most) {
 		at = find_child(t, at, tokens + at->depth * t->page_tokens);
 		if (at == NULL)
@@ -361,7 +360,7 @@ static struct prefix_node *make_root(struct prefix_tree *t, uint64_t salt)
 	return root;
 }
 
-/* Makes the common part of a child's page the sequence's own next page. */
+/* Copies the common part of a child's page into the sequence's own next page. */
 static uint32_t copy_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens, uint32_t n,
 			  int32_t *page)
 {
@@ -369,7 +368,7 @@ static uint32_t copy_part(struct prefix_tree *t, struct prefix_node *at, const i
 	struct prefix_node *part = find_part(t, at, tokens, n, &common);
 	if (part == NULL)
 		return 0;
-	/* Pinned, so that making room for the copy can't take it away. */
+	/* Pinned, so that making room for the copy cannot evict it. */
 	pin(t, part);
 	int rc = prefix_room(t) ? kv_page_clone(t->pool, part->page, page) : SL_ELIMIT;
 	unpin(t, part);
@@ -381,7 +380,7 @@ static void claim(struct prefix_tree *t, struct prefix_path *path, const int32_t
 	struct prefix_node *last = NULL;
 	while (!path->cut && (path->tail->depth + 1) * t->page_tokens <= n_claim) {
 		const int32_t *its = tokens + path->tail->depth * t->page_tokens;
-		/* Another sequence computes it, although this one did not wait for it. */
+		/* Another sequence is computing it, although this one did not wait. */
 		if (find_child(t, path->tail, its) != NULL)
 			return;
 		struct prefix_node *n = add_whole(t, path->tail, its);
@@ -429,7 +428,7 @@ uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *token
 	return done + part;
 }
 
-/* The tree has this page already: the sequence uses it instead of its own copy. */
+/* The tree already has this page: the sequence uses it instead of its own copy. */
 static void take_over(struct prefix_tree *t, const struct prefix_node *n, int32_t *page)
 {
 	if (n->page == *page)
@@ -468,7 +467,7 @@ void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int3
 	}
 }
 
-/* The computed part of a page that is not full, for a sequence that continues from there. */
+/* The computed part of a page that is not full, for a later sequence that continues there. */
 static void keep_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens, uint32_t n_past,
 		      const int32_t *pages)
 {
@@ -493,7 +492,7 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	if (at == NULL)
 		return;
 	++*t->tick;
-	/* From the deepest up: frees nodes that were claimed but not filled. */
+	/* From the deepest upwards: frees nodes that were claimed but not filled. */
 	while (at->claimant == path && at->page < 0) {
 		struct prefix_node *parent = at->parent;
 		BUG_IF(at->pins != 1, "prefix tree: a claimed node has %u pins", at->pins);

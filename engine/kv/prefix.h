@@ -4,15 +4,15 @@
  * beginning was computed before is not computed again (RadixAttention: Zheng et al., "SGLang:
  * Efficient Execution of Structured Language Model Programs", 2024).
  *
- * A node is a page: its path from the root is the text before it, its tokens are what the page
- * holds. The tree has one reference on every page it names. Sequences pin the deepest node of
- * their path; unpinned nodes are evicted when pages are short, the least recently used leaf
- * first. Each salt has a root of its own: one tenant can't learn by timing what another has sent.
+ * A node is a page: the path from the root is the text before it, and its tokens are those in the page. The tree holds
+ * one reference to every page. Sequences pin the deepest node of their path; unpinned nodes are evicted when pages are
+ * short, the least recently used leaf first. Each salt has its own root, so a tenant cannot learn by timing what
+ * another has sent.
  *
- * A starting sequence claims nodes for the pages of its prompt that it is going to compute. Another
- * sequence that would compute the same waits for them (pending) instead.
+ * A starting sequence claims nodes for the pages of its prompt that it will compute. Another sequence that needs the
+ * same pages waits for them (pending) instead of computing them.
  *
- * One thread (the step thread). Nothing here reads or writes a page but to copy it.
+ * One thread (the step thread). Pages are only copied here, never read or written otherwise. /
  */
 #ifndef ENGINE_PREFIX_H
 #define ENGINE_PREFIX_H
@@ -30,82 +30,83 @@ struct prefix_node;
 /* A sequence's position in the tree. All zero: none. */
 struct prefix_path {
 	struct prefix_node *tail;  /* pinned: the deepest node, filled or claimed */
-	struct prefix_node *claim; /* the first of its own that is not filled; NULL: none */
-	uint32_t n_pages;          /* pages of the sequence that the tree has: 0 … n_pages - 1 */
+	struct prefix_node *claim; /* its first claimed node that is not filled; NULL: none */
+	uint32_t n_pages;          /* the sequence's pages that the tree has: 0 … n_pages - 1 */
 	bool cut;                  /* the path ended early (out of memory): nothing more is added */
 };
 
 /* A waiter for a claimed node. */
 struct prefix_waiter {
-	struct list link; /* of a node's waiters, then of the tree's woken ones */
+	struct list link; /* in a node's list of waiters, then in the tree's woken list */
 };
 
 enum prefix_miss {
-	PREFIX_MISS_NONE,    /* all that can be reused is */
+	PREFIX_MISS_NONE,    /* everything reusable is reused */
 	PREFIX_MISS_NEW,     /* the next page is unknown */
 	PREFIX_MISS_EVICTED, /* it was evicted */
 	PREFIX_MISS_SHORT,   /* the prompt has no full page */
 };
 
 struct prefix_match {
-	uint32_t n_tokens;           /* to be reused: whole pages, and the common part of one more */
+	uint32_t n_tokens;           /* reusable tokens: full pages, and the common part of one more */
 	uint32_t n_pages;            /* whole ones */
-	uint32_t n_unpinned;         /* of those: no longer evictable once this sequence starts */
-	struct prefix_node *pending; /* the deepest page that is just being computed; NULL: none */
+	uint32_t n_unpinned;         /* pages among them that stop being evictable once this sequence starts */
+	struct prefix_node *pending; /* the deepest page being computed now; NULL: none */
 	enum prefix_miss miss;
 };
 
 /* 0 or SL_ENOMEM. The pool must outlive the tree. */
 int prefix_create(struct kv_pool *pool, struct prefix_tree **out);
-/* Gives all pages back. No path may be in use; BUG otherwise. */
+/* Frees all pages. No path may be in use; BUG otherwise. */
 void prefix_destroy(struct prefix_tree *t);
 
-/* What the tree holds of the first n tokens. Changes nothing. */
+/* What the tree has of the first n tokens. Changes nothing. */
 void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
 		   struct prefix_match *out);
 
-/* A sequence of n tokens starts: pins what is there of the first n - 1 (the last one's row must be
- * computed), fills pages[] with them (a reference each; the part of a page is copied to a new one)
- * and claims the whole pages of the first n_claim tokens. Returns the tokens that need not be
- * computed; *n_pages of pages[] are filled. Out of memory costs reuse, nothing else. */
+/* Starts a sequence of n tokens. Pins what exists of the first n - 1 (the last one's row must be computed), fills
+ * pages[] with it (one reference each; a partial page is copied to a new one) and claims the full pages of the first
+ * n_claim tokens. Returns the number of tokens that need not be computed; *n_pages of pages[] are filled. Running out
+ * of memory only costs reuse. */
 uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n, uint32_t n_claim,
 		      struct prefix_path *path, int32_t *pages, uint32_t *n_pages);
-/* The first n_past of tokens are in pages[] now. Whole pages become the tree's too; where it has
- * one with the same tokens already, pages[] takes that one. */
+/* The first n_past tokens are now in pages[]. The tree takes the full pages too; where it already has one with the same
+ * tokens, pages[] gets that one. */
 void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
 		     int32_t *pages);
-/* The sequence leaves (its references on pages[] stay its own to give back). A last page that is
- * not full is kept for a sequence that continues from there. Waiters for its claims are woken. */
+/* Ends the sequence (it still owns its references to pages[]). A last page that is not full is kept for a sequence that
+ * continues from there. Waiters for its claims are woken. */
 void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
 		const int32_t *pages);
 
-/* w is put among the woken when the node is filled or given up. */
+/* Moves w to the woken list when the node is filled or abandoned. */
 void prefix_await(struct prefix_node *node, struct prefix_waiter *w);
-/* The next of the woken; NULL: none. A waiter that no longer waits removes itself from its list. */
+/* The next woken waiter; NULL: none. A waiter that no longer waits removes itself from its list. */
 struct prefix_waiter *prefix_woken(struct prefix_tree *t);
 /* Pages of the path that no other sequence uses. */
 uint32_t prefix_n_exclusive(const struct prefix_path *path);
-/* Pages that the path pins although its sequence does not hold them yet: another computed them first. *at begins with
+/* Pages that the path pins but its sequence does not hold yet, because another computed them first. *at begins with
  * NULL; -1: no more. */
 int32_t prefix_pinned_page(const struct prefix_path *path, const struct prefix_node **at);
 /* The path that claimed a pending node, as given to prefix_begin. */
 struct prefix_path *prefix_claimant(const struct prefix_node *pending);
 
-/* Pages that prefix_evict can give back. */
+/* Pages that prefix_evict can free. */
 uint32_t prefix_n_reclaimable(const struct prefix_tree *t);
 uint32_t prefix_n_pages(const struct prefix_tree *t);
-/* Gives the least recently used leaf's page back to the pool; false when every page is pinned. */
+/* Returns the least recently used leaf's page to the pool; false if every page is pinned. */
 bool prefix_evict(struct prefix_tree *t);
-/* Releases the page and all below it, of which none may be pinned. No effect on a page that is not in the tree. */
+/* Releases the page and everything below it, none of which may be pinned. No effect on a page that is not in the
+ * tree. */
 void prefix_evict_page(struct prefix_tree *t, int32_t page);
 /* When the page that prefix_evict would free was last used, by the pool's clock; UINT64_MAX: none. */
 uint64_t prefix_oldest(const struct prefix_tree *t);
-/* Asked for pages before one is evicted because the pool has none left; true: it has some. */
+/* Called for pages before one is evicted because the pool has none left; true: it has some. */
 typedef bool prefix_more_fn(void *ctx);
 void prefix_set_more(struct prefix_tree *t, prefix_more_fn *more, void *ctx);
-/* Makes sure that a page is free. */
+/* Ensures that a page is free. */
 bool prefix_room(struct prefix_tree *t);
-/* kv_page_alloc, evicting when the pool is empty. SL_ELIMIT. */
+/* kv_page_alloc, evicting if the pool is empty. SL_ELIMIT. */
 int prefix_page_alloc(struct prefix_tree *t, int32_t *out);
 
 void prefix_validate(const struct prefix_tree *t); /* BUG on a broken invariant */

@@ -4,14 +4,14 @@
  * touches no page, so a simulation can drive it. Indices are kept up to date, so a plan costs what it grants. Step
  * thread.
  *
- *  - Each decoding sequence with credit that is due makes one token in each step.
+ *  - Each decoding sequence that has credit and is due makes one token in each step. One without credit (a slow reader)
+ *    or before its due time (its tier's pace) keeps its pages and takes no row.
  *  - Prefill joins in chunks, sized to keep the target time between tokens and to stop where larger steps gain no
  *    throughput (struct cost). Without decodes to protect a chunk takes the whole step, but stays short while only worse
  *    tiers or lesser weights than seen before compute: a better prompt that arrives waits for the whole step.
- *  - Order of prompts: the due tier (the better one; a tier gains one rank per age_ns without service), in it the
- * tenant
- *    with the least service for its weight (virtual token counters: Sheng et al., "Fairness in Serving Large Language
- *    Models", 2024), of its sequences the one with the least work left, or the oldest once it has starved.
+ *  - Order of prompts: first the best tier (a tier gains one rank per age_ns without service), then the tenant with the
+ *    least service for its weight (virtual token counters: Sheng et al., "Fairness in Serving Large Language Models",
+ *    2024), then its sequence with the least work left, or its oldest once that has starved.
  *  - A better prompt that waits joins the step of a worse one by its share; worse prompts join a better one's step by
  *    weight, another tier with a tenth.
  *  - Tenants ahead of the prompt's tenant lose decodes that exceed their share; worse tiers, above a tenth of its time.

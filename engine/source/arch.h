@@ -25,14 +25,14 @@ enum arch_pooling {
 	ARCH_POOL_MEAN,
 	ARCH_POOL_CLS, /* the first row */
 	ARCH_POOL_LAST,
-	ARCH_POOL_RANK, /* the first row, through a head that makes a score of it */
+	ARCH_POOL_RANK, /* the first row, through a head that turns it into a score */
 };
 
 enum { ARCH_MAX_LENGTHS = 16 };
-enum { ARCH_MAX_ROT = 512 }; /* pairs of one head at most */
+enum { ARCH_MAX_ROT = 512 }; /* the limit for pairs of one head */
 
 struct arch_rope {
-	int n_rot;   /* of head_dim: the first n_rot elements turn */
+	int n_rot;   /* of head_dim: the first n_rot elements are rotated */
 	bool halves; /* pairs (i, i + n_rot/2) as Hugging Face has them, else (2i, 2i + 1) */
 	double base;
 	enum arch_rope_scaling scaling;
@@ -55,34 +55,35 @@ struct model_arch {
 	bool tied_embeddings;
 	bool qkv_bias;          /* Qwen2 */
 	bool qk_norm;           /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
-	bool post_norms;        /* RMS norms of what attention and feed-forward add: Gemma 2, 3 */
+	bool post_norms;        /* RMS norms of the outputs of attention and feed-forward: Gemma 2, 3 */
 	float norm_gain_offset; /* added to every norm's gain when it is read: 1 for Gemma in
 				   Hugging Face folders, 0 in GGUF where it is already in the weights */
 	enum arch_act act;
 	float embed_scale;                 /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
 	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
-	int window;         /* positions a windowed layer sees, its own included; 0: no window anywhere */
-	int window_pattern; /* every window_pattern-th layer sees everything; 0: every layer is windowed */
+	int window;                        /* positions that a windowed layer sees, its own included; 0: none */
+	int window_pattern; /* every window_pattern-th layer sees all positions; 0: every layer is windowed */
 	enum arch_pooling pooling;
-	bool shortens; /* a vector's first numbers are a vector (matryoshka): so many of them as in lengths, or any */
+	bool shortens; /* matryoshka: a vector's first numbers are a vector too: those counts in lengths, or any */
 	int n_lengths, lengths[ARCH_MAX_LENGTHS];
-	/* BERT's line: rows see their whole text, layer norms (rms_eps is theirs) follow what they norm, every product
-	 * has a bias; positions and types have tables. No head: such a model makes vectors and scores. */
+	/* The BERT family: rows see their whole text, layer norms (with rms_eps) follow what they normalize, every
+	 * product has a bias; positions and types have tables. There is no head: such a model makes vectors and
+	 * scores. */
 	bool encoder;
-	int n_types;     /* of the table of types; 0: none */
-	int first_pos;   /* row of the table of positions that position 0 has */
+	int n_types;     /* entries of the table of types; 0: none */
+	int first_pos;   /* row of the position table for position 0 */
 	bool gated;      /* encoder: gate and up, with SiLU, instead of up with GELU */
-	bool no_biases;  /* encoder: products have none */
+	bool no_biases;  /* encoder: products have no biases */
 	bool rank_dense; /* RANK: a dense layer with tanh before the score */
 	struct arch_rope rope;
-	struct arch_rope rope_windowed; /* of windowed layers: Gemma 3 has another base there */
-	/* Keys of its file that nothing is known of (key_rules.h): how many, and the names of the first ones. */
+	struct arch_rope rope_windowed; /* for windowed layers: Gemma 3 has another base there */
+	/* Keys of its file that are unknown (key_rules.h): their number, and the names of the first ones. */
 	int n_unknown_keys;
 	char unknown_keys[256];
 };
 
-/* Positions that layer i sees, its own included; 0: all. */
+/* Positions that layer i sees, including its own; 0: all. */
 static inline int arch_window(const struct model_arch *a, int layer)
 {
 	if (a->window == 0 || (a->window_pattern > 0 && (layer + 1) % a->window_pattern == 0))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A family's description from the keys of a GGUF head ("llama.block_count" and its like). Every number is checked
- * against a range before it is used in a product; unsupported keys that would change the answers are refused by name.
- * Source: the GGUF specification in the ggml repository.
+ * A family's description from the keys of a GGUF head ("llama.block_count" and its like). Every number is range-checked
+ * before it is used in a product. Unsupported keys that would change answers are refused by name. Source: the GGUF
+ * specification in the ggml repository. /
  */
 #include <math.h>
 #include <stdarg.h>
@@ -12,14 +12,14 @@
 #include "engine/source/arch_read.h"
 #include "kernels/kernels.h"
 
-/* What a family is, apart from the keys of its file. */
+/* A family, apart from the keys of its file. */
 struct family {
 	const char *name;
 	bool halves, qkv_bias, qk_norm, post_norms, gelu, scaled_embed;
-	int window_pattern; /* when there is a window: 0 every layer */
+	int window_pattern; /* if there is a window: 0 means every layer */
 	/* Gemma scales q·k by head_dim, except the largest model: by n_embd / n_heads. */
 	int odd_scale_layers; /* the layers of that largest model */
-	bool encoder, turns;  /* encoders; turns: a rotary embedding, no biases and a gate */
+	bool encoder, turns;  /* encoders; turns: rotary embedding, no biases, and a gate */
 };
 
 static const struct family families[] = {
@@ -50,7 +50,7 @@ struct reader {
 	const struct model_file *file;
 	const struct gguf *g;
 	const char *family;
-	struct key_seen seen; /* fields that were read: literals */
+	struct key_seen seen; /* fields already read: literals */
 	struct sl_err *err;
 	int rc; /* the first error; then the getters do nothing */
 };
@@ -94,7 +94,7 @@ static int get_int(struct reader *r, const char *field, int lo, int hi, int fall
 	return r->rc == 0 ? (int)v : lo;
 }
 
-/* A float that may be absent. */
+/* An optional float. */
 static double get_float(struct reader *r, const char *field, double lo, double hi, double fallback)
 {
 	char key[96];
@@ -203,13 +203,13 @@ static void read_rope(struct reader *r, const struct family *family, struct mode
 	read_factors(r, "rope_freqs.weight", &a->rope);
 	read_longrope(r, a, &a->rope);
 	a->rope_windowed = a->rope;
-	if (gemma3) /* layers with a window keep the plain embedding of short contexts */
+	if (gemma3) /* windowed layers keep the plain embedding of short contexts */
 		a->rope_windowed = (struct arch_rope){.n_rot = a->rope.n_rot,
 						      .halves = true,
 						      .base = get_float(r, "rope.freq_base_swa", 1.001, 1e12, 10000)};
 }
 
-/* ---- the whole ---- */
+/* ---- the description ---- */
 
 static const struct family *find_family(struct proto_str name)
 {
@@ -281,7 +281,7 @@ static void read_norm(struct reader *r, struct model_arch *a)
 		fault(r, SL_EINVAL, "%s.attention.layer_norm_rms_epsilon is missing", a->family);
 }
 
-/* Rows of a table, 0 where there is none. */
+/* The number of rows of a table; 0: there is none. */
 static int rows_of(struct reader *r, const char *name)
 {
 	const struct model_tensor *t = model_file_find(r->file, name);
@@ -292,7 +292,7 @@ static int rows_of(struct reader *r, const char *name)
 	return r->rc == 0 ? (int)t->dims[1] : 0;
 }
 
-/* A head of several scores would need one to be chosen. */
+/* With several scores, the head would need a choice among them. */
 static void read_labels(struct reader *r, const struct model_arch *a)
 {
 	char key[96];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A family's description from a Hugging Face config.json. Optional keys default as in that family's configuration class
- * in the transformers library; unsupported keys that would change the answers are refused by name. All Hugging Face
- * layouts rotate halves.
+ * in the transformers library. Unsupported keys that would change answers are refused by name. All Hugging Face layouts
+ * rotate halves. /
  */
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static const json_t *get(struct reader *r, const json_t *object, const char *key
 /* Whether the key exists, even as null: then the class's default does not apply. */
 static bool has(const struct reader *r, const char *key) { return json_object_get(r->config, key) != NULL; }
 
-/* fallback < lo: the key must be there. */
+/* fallback < lo: the key is required. */
 static int get_int(struct reader *r, const char *key, int lo, int hi, int fallback)
 {
 	const json_t *v = get(r, r->config, key);
@@ -95,7 +95,8 @@ static void read_factors(struct reader *r, const json_t *list, const char *key, 
 	}
 }
 
-/* The model's full context selects the list, not the prompt: a sequence must not change its angles while it grows. */
+/* The model's full context selects the list, not the prompt's length: a sequence must not change its angles while it
+ * grows. */
 static void read_longrope(struct reader *r, const json_t *scaling, int n_ctx, struct arch_rope *rope)
 {
 	int original = get_int(r, "original_max_position_embeddings", 1, ARCH_MAX_CTX,
@@ -109,13 +110,13 @@ static void read_longrope(struct reader *r, const json_t *scaling, int n_ctx, st
 	if (factor > 1 && original > 1)
 		magnitude = sqrt(1 + log(factor) / log(original));
 	rope->magnitude = number_in(r, scaling, "attention_factor", 0.01, 100, magnitude);
-	(void)get(r, scaling, is_long ? "short_factor" : "long_factor"); /* mark as read: the list for other contexts */
+	(void)get(r, scaling, is_long ? "short_factor" : "long_factor"); /* read: the list for other contexts */
 }
 
 /* The magnitude of sine and cosine for a context factor: the paper's rule times mscale. */
 static double sharper(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
-/* transformers takes mscale and mscale_all_dim together or not at all. With only one of them, transformers and
+/* transformers requires mscale and mscale_all_dim together or neither. With only one of them, transformers and
  * DeepSeek's own code differ, except for the values accepted here. */
 static void read_yarn(struct reader *r, const json_t *scaling, struct arch_rope *rope)
 {
@@ -168,7 +169,7 @@ static void read_scaling(struct reader *r, const json_t *scaling, struct model_a
 			fault(r, SL_EINVAL, "high_freq_factor", "is not above low_freq_factor");
 	} else if (strcmp(type, "yarn") == 0) {
 		read_yarn(r, scaling, rope);
-		/* The file may still state the context before scaling. */
+		/* The file may state the context before scaling. */
 		if (original * rope->factor > a->n_ctx && original * rope->factor <= ARCH_MAX_CTX)
 			a->n_ctx = (int)(original * rope->factor);
 	} else {
@@ -178,8 +179,8 @@ static void read_scaling(struct reader *r, const json_t *scaling, struct model_a
 	}
 }
 
-/* Older files have rope_theta and rope_scaling, newer ones one object rope_parameters, which for
- * Gemma 3 has an object for each kind of layer. */
+/* Older files have rope_theta and rope_scaling; newer ones have one object rope_parameters, which for Gemma 3 contains
+ * an object for each kind of layer. */
 static void read_rope(struct reader *r, struct model_arch *a, double base, double windowed_base)
 {
 	const json_t *p = get(r, r->config, "rope_parameters"), *windowed = get(r, p, "sliding_attention");
@@ -239,7 +240,7 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 	} else if (strncmp(type, "qwen", 4) == 0) {
 		bool windowed = get_bool(r, "use_sliding_window", false);
 		(void)get(r, r->config, "sliding_window"); /* no effect without use_sliding_window */
-		/* Layers from max_window_layers on would be windowed, those before not. */
+		/* Layers from max_window_layers on would be windowed, those below would not. */
 		if (get_int(r, "max_window_layers", 0, ARCH_MAX_LAYERS, a->n_layers) < a->n_layers && windowed)
 			fault(r, SL_EUNSUPPORTED, "use_sliding_window", "is not supported");
 	} else if (strcmp(type, "llama") != 0 && get(r, r->config, "sliding_window") != NULL) {
@@ -248,12 +249,12 @@ static void read_window(struct reader *r, struct model_arch *a, const char *type
 		a->window = 4096; /* the class's default */
 	}
 	check_layer_types(r, a);
-	/* A window that is never full. Gemma 3's windowed layers keep it, because they rotate differently. */
+	/* A window that never fills. Gemma 3's windowed layers keep it, because they rotate differently. */
 	if (a->window >= a->n_ctx && strcmp(a->family, "gemma3") != 0)
 		a->window = a->window_pattern = 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the description ---- */
 
 static void read_act(struct reader *r, struct model_arch *a, bool gemma)
 {
@@ -336,7 +337,7 @@ static bool is_class(const char *name, const char *end)
 	return false;
 }
 
-/* What a class of BERT's line makes: vectors, or one score. */
+/* What a class of the BERT family produces: vectors, or one score. */
 static void read_encoder_kind(struct reader *r, const struct hf_folder *folder, struct model_arch *a)
 {
 	const json_t *classes = json_object_get(hf_root(folder), "architectures");
@@ -395,7 +396,7 @@ static int read_encoder(struct reader *r, const struct hf_folder *folder, struct
 		fault(r, SL_EUNSUPPORTED, "position_embedding_type", "is not supported (supported: absolute)");
 	if (get_bool(r, "is_decoder", false))
 		fault(r, SL_EUNSUPPORTED, "is_decoder", "is true, which is not supported");
-	/* RoBERTa counts positions from behind the padding's. */
+	/* RoBERTa counts positions from after the padding's. */
 	int padding = get_int(r, "pad_token_id", 0, ARCH_MAX_CTX - 1, 1);
 	a->first_pos = strcmp(type, "bert") == 0 ? 0 : padding + 1;
 	a->n_ctx -= a->first_pos;
@@ -404,7 +405,7 @@ static int read_encoder(struct reader *r, const struct hf_folder *folder, struct
 	if (a->n_ctx < 1)
 		fault(r, SL_EINVAL, "max_position_embeddings", "leaves no positions");
 	a->n_types = table_rows(r->file, "token_types.weight");
-	(void)get_int(r, "type_vocab_size", 0, ARCH_MAX_CTX, 0); /* the table's shape says it */
+	(void)get_int(r, "type_vocab_size", 0, ARCH_MAX_CTX, 0); /* according to the shape of the table */
 	a->n_vocab = table_rows(r->file, "token_embd.weight");
 	if (a->n_vocab < 1 || a->n_vocab > ARCH_MAX_VOCAB)
 		fault(r, SL_EINVAL, "vocab_size", "has no proper tensor word_embeddings.weight");
@@ -453,7 +454,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 		a->embed_scale = sqrtf((float)a->n_embd);
 		a->attn_scale = (float)(1 / sqrt(number_in(&r, r.config, "query_pre_attn_scalar", 1, 1e6, 256)));
 	}
-	if (gemma) { /* absent is the class's default; null is none */
+	if (gemma) { /* absent: the class's default; null: none */
 		bool gemma2 = strcmp(family, "gemma2") == 0;
 		double attn = gemma2 && !has(&r, "attn_logit_softcapping") ? 50 : 0;
 		double final = gemma2 && !has(&r, "final_logit_softcapping") ? 30 : 0;

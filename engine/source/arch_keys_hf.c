@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is known of keys in config.json that arch_hf.c does not ask for. null is neutral everywhere. Sources: the
- * configuration classes of the transformers library for the families here, and what their relatives, whose files may be
- * given a supported model_type, add to the arithmetic (Granite's multipliers, Cohere's logit_scale, StableLM's parallel residual …).
+ * Rules for keys of config.json that arch_hf.c does not read. null is neutral everywhere. Sources: the configuration
+ * classes of the transformers library for the families here, and the arithmetic that related families add, since their
+ * files may declare a supported model_type (Granite's multipliers, Cohere's logit_scale, StableLM's parallel residual
+ * …).
  */
 #include <stdio.h>
 
 #include "engine/source/arch_read.h"
 
-/* Of config.json itself and its text_config. */
+/* In config.json itself and its text_config. */
 static const struct key_rule of_config[] = {
-    /* Of the file, training and its library. */
+    /* The file, training and its library. */
     {"_name_or_path name_or_path _commit_hash architectures auto_map model_type torch_dtype dtype "
      "transformers_version transformers.js_config unsloth_* use_cache cache_implementation initializer_range "
      "initializer_factor gradient_checkpointing pretraining_tp is_llama_config is_decoder torchscript "
@@ -21,7 +22,7 @@ static const struct key_rule of_config[] = {
      "attention_dropout attention_probs_dropout_prob attn_pdrop attn_dropout hidden_dropout* embd_pdrop "
      "resid_pdrop classifier_dropout output_router_logits router_aux_loss_coef",
      NULL, NULL},
-    /* How to sample is each request's. */
+    /* Sampling is each request's choice. */
     {"max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature "
      "top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size "
      "encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores return_dict_in_generate "
@@ -32,7 +33,7 @@ static const struct key_rule of_config[] = {
     {"bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id vocab_size "
      "seq_length max_sequence_length model_max_length original_max_position_embeddings tie_word_embeddings",
      NULL, NULL},
-    /* The other halves of a larger model, and objects that are read on their own. */
+    /* The other halves of a larger model, and objects that are read separately. */
     {"text_config quantization_config vision_* image_* audio_* video_* mm_* boi_token* eoi_token* projector_* "
      "multimodal_* spatial_merge_size",
      NULL, NULL},
@@ -48,7 +49,7 @@ static const struct key_rule of_config[] = {
      "false", NULL},
     {"norm_type normalization_type layer_norm_type normalization_function", "rmsnorm|rms_norm|RMSNorm|rms", NULL},
     {"activation_function hidden_activation", "silu", NULL},
-    /* Attention: visible positions, and how scores are made. */
+    /* Attention: visible positions, and the computation of scores. */
     {"is_causal causal scale_attn_weights", "true", NULL},
     {"use_bidirectional_attention is_bidirectional bidirectional* is_encoder_decoder add_cross_attention "
      "use_sliding_window scale_attn_by_inverse_layer_idx alibi use_alibi use_logn_attn",
@@ -72,14 +73,14 @@ static const struct key_rule of_config[] = {
     {"mrope_section no_rope_layers", "[]", NULL},
     {"no_rope_layer_interval", "0", NULL},
     {"position_embedding_type", "rope|rotary", NULL},
-    /* Factors on the way from embeddings to logits. */
+    /* Factors between embeddings and logits. */
     {"logit_scale logits_scaling logits_scale embedding_multiplier embedding_scale embed_scale scale_emb "
      "residual_multiplier residual_scale lm_head_multiplier output_multiplier_scale",
      "1", NULL},
     {"scale_embedding use_mup", "false", NULL},
     {"scale_depth dim_model_base", "", NULL},
     {"mup_*", "false|1", NULL},
-    /* The residual stream and what is beside it. */
+    /* The residual stream and what runs parallel to it. */
     {"use_parallel_residual parallel_residual parallel_attn", "false", NULL},
     {"num_experts* num_local_experts n_routed_experts n_shared_experts", "0", NULL},
     {"moe_*", "0|false", NULL},
@@ -89,8 +90,8 @@ static const struct key_rule of_config[] = {
     {NULL, NULL, NULL},
 };
 
-/* Of rope_scaling and rope_parameters, and of one kind of layer in the latter: strict. What a kind of scaling reads
- * depends on the kind. */
+/* In rope_scaling and rope_parameters, and in the latter's objects for a kind of layer: strict. The keys in use depend
+ * on the kind of scaling. */
 static const struct key_rule of_rope[] = {
     {"rope_type type", "default", NULL},
     {"factor attention_factor partial_rotary_factor", "1", NULL},
@@ -100,8 +101,7 @@ static const struct key_rule of_rope[] = {
     {NULL, NULL, NULL},
 };
 
-/* Of quantization_config, of a group in it and of that group's weights: hf_int4.c refuses what it can't read of them.
- */
+/* In quantization_config, in one of its groups and in that group's weights: hf_int4.c refuses what it cannot read. */
 static const struct key_rule of_quantization[] = {
     {"quant_method bits w_bit group_size q_group_size desc_act sym checkpoint_format dynamic is_marlin_format "
      "zero_point version format config_groups kv_cache_scheme sparsity_config ignore quantization_status "
@@ -156,7 +156,7 @@ static int check_object(const struct key_check *c, const struct key_seen *seen, 
 	return rc;
 }
 
-/* Its own keys, or, where it has an object for each kind of layer, theirs. */
+/* Its own keys or, if it has an object for each kind of layer, theirs. */
 static int check_rope(const struct key_check *c, const struct key_seen *seen, const json_t *config, const char *name)
 {
 	const json_t *rope = json_object_get(config, name);

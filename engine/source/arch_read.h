@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Readers of struct model_arch: one for each form of a model on disk. Called by model_file_arch only.
+ * Readers of struct model_arch: one for each format of a model on disk. Called by model_file_arch only. /
  */
 #ifndef ENGINE_ARCH_READ_H
 #define ENGINE_ARCH_READ_H
@@ -9,21 +9,21 @@
 #include "engine/source/key_rules.h"
 #include "engine/source/model_file.h"
 
-/* Bounds that every reader holds a model to, so that no product of two of them overflows. */
+/* Bounds that every reader enforces, so that no product of two of them overflows. */
 enum { ARCH_MAX_LAYERS = 512, ARCH_MAX_WIDTH = 1 << 18, ARCH_MAX_VOCAB = 1 << 20, ARCH_MAX_CTX = 1 << 24 };
 
-/* From the keys of a GGUF head. SL_EUNSUPPORTED names a family that this version can't run. */
+/* From the keys of a GGUF head. SL_EUNSUPPORTED: names a family that this version cannot run. */
 int arch_read_gguf(const struct model_file *f, struct model_arch *out, struct sl_err *err);
-/* From config.json; f is the model whose folder it is. */
+/* From config.json; f is the model in that folder. */
 int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, struct model_arch *out,
 		 struct sl_err *err);
 
-/* Keys that the two have not asked for: SL_EUNSUPPORTED names one that changes answers (key_rules.h). */
+/* Checks the keys that neither reader has read: SL_EUNSUPPORTED names one that changes answers (key_rules.h). */
 int arch_check_gguf(const struct key_seen *seen, const struct gguf *g, struct model_arch *a, struct sl_err *err);
 int arch_check_hf(const struct key_seen *seen, const struct hf_folder *folder, struct model_arch *a,
 		  struct sl_err *err);
 
-/* The scale of q·k that a GGUF file of this family and shape has without a key for it. */
+/* The scale of q·k for a GGUF file of this family and shape without a key for it. */
 float arch_gguf_attn_scale(const struct model_arch *a);
 
 #endif

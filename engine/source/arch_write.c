@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keys are those that llama.cpp's converter writes, so that its engine reads the file too. Llama
- * 3's ramp of frequencies has no keys in GGUF: the divisors it makes are stored as a tensor.
+ * Writes the keys that llama.cpp's converter writes, so that its engine can read the file too. GGUF has no keys for
+ * Llama 3's frequency ramp, so the resulting divisors are stored as a tensor.
  */
 #include "engine/source/arch_write.h"
 
@@ -44,7 +44,7 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 		put_u32(w, a, "rope.scaling.original_context_length", r->original_ctx);
 		put_f32(w, a, "rope.scaling.yarn_beta_fast", r->beta_fast);
 		put_f32(w, a, "rope.scaling.yarn_beta_slow", r->beta_slow);
-		/* In GGUF a factor on top of the scaling's own rule. */
+		/* In GGUF this factor multiplies the scaling's own rule. */
 		if (r->magnitude > 0)
 			put_f32(w, a, "rope.scaling.attn_factor", r->magnitude / (0.1 * log(r->factor) + 1));
 		break;
@@ -55,7 +55,7 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 	}
 }
 
-/* What every family has. */
+/* Keys of every family. */
 static void put_shape(struct gguf_writer *w, const struct model_arch *a)
 {
 	gguf_put_str(w, "general.architecture", a->family, strlen(a->family));
@@ -86,7 +86,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		return 0;
 	}
 	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
-	/* What readers of the format assume and no key can change. */
+	/* Readers of the format assume these, and no key can change them. */
 	if (gemma3 && a->rope_windowed.base != 10000)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g",
 			       a->rope_windowed.base);
@@ -117,7 +117,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	return 0;
 }
 
-/* Llama 3.1's rule: long wavelengths are divided, short ones not, a ramp between. */
+/* Llama 3.1's rule: long wavelengths are divided, short ones are not, with a ramp between. */
 static float llama3_divisor(const struct arch_rope *r, int pair)
 {
 	const double turn = 6.283185307179586;
@@ -136,8 +136,8 @@ int arch_write_extras(const struct model_arch *a, struct arch_extra *out)
 	const struct arch_rope *r = &a->rope;
 	int n = r->n_rot / 2;
 	if (r->scaling == ARCH_ROPE_LONGROPE) {
-		/* The context length has selected the list; a reader that selects the other must find the same values.
-		 */
+		/* The context length has selected the list; a reader that selects the other list must find the same
+		 * values. */
 		static const char *const names[] = {"rope_factors_long.weight", "rope_factors_short.weight"};
 		for (int k = 0; k < 2; k++) {
 			out[k] = (struct arch_extra){.name = names[k], .n = n};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads live for one piece of a few MiB: starting them takes about 50 µs, a piece about 10 ms.
+ * Threads are started for each piece of a few MiB: starting them takes about 50 µs, a piece about 10 ms.
  */
 #include "engine/source/convert.h"
 
@@ -56,7 +56,7 @@ int convert_rows(const struct convert *c, uint64_t first, uint64_t n, void *out)
 					   .n = to - from,
 					   .out = (uint8_t *)out + from * kn_row_bytes(c->type, c->width)};
 		from = to;
-		/* This thread converts the last slice and all slices that got no thread. */
+		/* This thread converts the last slice and all slices for which no thread could be started. */
 		if (running != t || t + 1 == n_threads ||
 		    pthread_create(&slices[t].thread, NULL, convert_slice, &slices[t]) != 0)
 			convert_slice(&slices[t]);

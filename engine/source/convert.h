@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows of floats to rows of a weight type, on several threads, for quantizing and for random files. The result
- * does not depend on the number of threads.
+ * Converts rows of floats to a weight type on several threads, for quantizing and for random files. The result does not
+ * depend on the number of threads.
  */
 #ifndef ENGINE_CONVERT_H
 #define ENGINE_CONVERT_H
@@ -12,9 +12,9 @@
 #include "engine/file/gguf_write.h"
 
 struct convert {
-	/* Fills row's floats; called by several threads at once. */
+	/* Fills row's floats; several threads call it at once. */
 	void (*row)(void *ctx, uint64_t row, float *out);
-	/* Instead fills row's bytes in that type; or NULL. */
+	/* Fills row's bytes in that type instead; or NULL. */
 	void (*raw_row)(void *ctx, uint64_t row, uint8_t *out);
 	void *ctx;
 	int type;      /* to */
@@ -22,8 +22,8 @@ struct convert {
 	int n_threads; /* 0: one for each core */
 };
 
-/* Rows first…first+n-1 into n · kn_row_bytes at out. SL_EINVAL when a value can't be written in that
- * type (not finite, too large), SL_ENOMEM. */
+/* Converts rows first…first+n-1 into n · kn_row_bytes at out. SL_EINVAL: a value cannot be represented in that type
+ * (not finite, too large); SL_ENOMEM. */
 int convert_rows(const struct convert *c, uint64_t first, uint64_t n, void *out);
 
 /* Reports progress, in bytes of the file's data. NULL: no report. */
@@ -34,7 +34,7 @@ struct convert_progress {
 };
 void convert_advance(struct convert_progress *p, uint64_t bytes);
 
-/* A whole tensor of n_rows rows to the file, in pieces of a few MiB. name is for the message. */
+/* Writes a whole tensor of n_rows rows to the file, in pieces of a few MiB. name is for messages. */
 int convert_write(const struct convert *c, const char *name, uint64_t n_rows, struct gguf_writer *w,
 		  struct convert_progress *p, struct sl_err *err);
 

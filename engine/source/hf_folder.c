@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small files of any shape (config.json, generation_config.json) are read into a tree, bounded in bytes and depth
- * before they are parsed. Files that may be large are scanned in their mapping: the index of parts, and
- * tokenizer_config.json, from which only the chat template is read.
+ * Small files of any structure (config.json, generation_config.json) are bounded in bytes and depth, then parsed into a
+ * tree. Files that may be large are scanned in their mapping: the index of parts, and tokenizer_config.json, of which
+ * only the chat template is read. /
  */
 #include "engine/source/hf_folder.h"
 
@@ -52,7 +52,7 @@ struct hf_folder {
 	char *names;      /* of hf_tensors */
 	float *converted; /* likewise */
 	struct hf_int4 int4;
-	struct hf_int4_matrix *matrices; /* four-bit ones, of hf_tensors */
+	struct hf_int4_matrix *matrices; /* 4-bit tensors, from hf_tensors */
 };
 
 static char *join(const char *folder, const char *name)
@@ -83,7 +83,7 @@ int hf_map(const struct hf_folder *f, const char *name, struct map_file *out, st
 
 /* ---- small files ---- */
 
-/* The whole file; SL_ENOTFOUND when there is none. The caller frees *out. */
+/* Reads the whole file; SL_ENOTFOUND: there is none. The caller frees *out. */
 static int read_small(const struct hf_folder *f, const char *name, size_t most, char **out, size_t *n,
 		      struct sl_err *err)
 {
@@ -134,7 +134,7 @@ static int read_config(struct hf_folder *f, struct sl_err *err)
 	if (type == NULL)
 		return sl_errf(err, SL_EINVAL, "%s/config.json: model_type is missing", f->path);
 	snprintf(f->model_type, sizeof f->model_type, "%s", type);
-	text_one_line(f->model_type, ' '); /* messages name it */
+	text_one_line(f->model_type, ' '); /* named in messages */
 	const json_t *text = json_object_get(f->root, "text_config");
 	f->config = json_is_object(text) ? text : f->root;
 
@@ -208,7 +208,7 @@ static int scan_templates(struct hf_folder *f, const char *name, struct json_sca
 	return rc;
 }
 
-/* Calls read for each key of a JSON file; read consumes the value. */
+/* Called for each key of a JSON file; read consumes the value. */
 static int scan_keys(struct hf_folder *f, const char *name,
 		     int (*read)(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
 				 struct sl_err *err),
@@ -346,7 +346,7 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 	return rc;
 }
 
-/* One part's tensor as the engine sees it; *name has ST_MAX_NAME + 1 bytes for its name. */
+/* A part's tensor as the engine uses it; *name has ST_MAX_NAME + 1 bytes for its name. */
 static int convert(struct hf_folder *f, const struct st_tensor *s, char *name, struct model_tensor *t,
 		   struct sl_err *err)
 {
@@ -371,7 +371,7 @@ static bool is_narrow_vector(const struct model_tensor *t)
 	return t->n_dims == 1 && t->type != KN_F32 && t->dims[0] <= ARCH_MAX_WIDTH;
 }
 
-/* Norms and biases: few, and used as floats everywhere. */
+/* Norms and biases are few, and floats everywhere. */
 static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size_t n, struct sl_err *err)
 {
 	size_t floats = 0;
@@ -430,8 +430,8 @@ static const struct st_tensor *find_theirs(const void *folder, const char *name)
 	return NULL;
 }
 
-/* The tensor's name in GGUF; false: not a text model's tensor, or a component of another one. *packed: four-bit.
- */
+/* The tensor's name in GGUF; false: it does not belong to a text model, or it is a component of another tensor.
+ * *packed: 4-bit. */
 static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
 {
 	const char *family = hf_family(f->model_type), *theirs = s->name;
@@ -443,7 +443,7 @@ static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *
 	return !belongs && hf_gguf_name(theirs, family ? family : "", name, size);
 }
 
-/* A four-bit matrix, converted on demand. */
+/* A 4-bit matrix, converted on demand. */
 static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m,
 			  struct model_tensor *t, struct sl_err *err)
 {

@@ -14,37 +14,36 @@
 
 struct hf_folder;
 
-/* Reads config.json and the heads of all weights. Everything borrows until hf_close. */
+/* Reads config.json and the heads of all weights. Results are borrowed until hf_close. */
 int hf_open(const char *path, struct hf_folder **out, struct sl_err *err);
 void hf_close(struct hf_folder *f);
 
 const char *hf_path(const struct hf_folder *f);
-/* Maps the folder's file of that name; map_file_close. */
+/* Maps the file of that name in the folder; close with map_file_close. */
 int hf_map(const struct hf_folder *f, const char *name, struct map_file *out, struct sl_err *err);
 uint64_t hf_bytes(const struct hf_folder *f);
 size_t hf_n_parts(const struct hf_folder *f);
-/* config.json's own model_type, and the object that describes the text model: the whole of it, or
- * its text_config. */
+/* config.json's own model_type, and the object that describes the text model: the root or its text_config. */
 const char *hf_model_type(const struct hf_folder *f);
 const json_t *hf_config(const struct hf_folder *f);
 const json_t *hf_root(const struct hf_folder *f); /* all of config.json */
 
-/* How its rows are pooled, as the sentence-transformers library has it in modules.json and 1_Pooling/config.json: an
- * enum arch_pooling, ARCH_POOL_NONE where there are no such files. SL_EUNSUPPORTED: in a way that is not supported. */
+/* How its rows are pooled, from modules.json and 1_Pooling/config.json of the sentence-transformers library: an enum
+ * arch_pooling, ARCH_POOL_NONE without such files. SL_EUNSUPPORTED: an unsupported way. */
 int hf_pooling(const struct hf_folder *f, enum arch_pooling *out, struct sl_err *err);
-/* Tokens of tokenizer.json, added ones included; 0: unknown (hf_tokenizer.c). */
+/* Tokens of tokenizer.json, including added ones; 0: unknown (hf_tokenizer.c). */
 int hf_count_tokens(const struct hf_folder *f);
 
-/* The tensors that a text model has, under GGUF's names (in storage of f), in the files' order.
- * Vectors of F16 or BF16 are F32 here; embeddings and output have no more rows than the tokenizer has
- * tokens (many models are published with some more, that never were trained). Matrices of four bits have no data yet
- * but what they are made of (hf_int4.h). The array is the caller's (sl_free). */
+/* The text model's tensors, under GGUF's names (in storage of f), in the files' order. Vectors of F16 or BF16 become
+ * F32; embeddings and output have at most as many rows as the tokenizer has tokens (many models are published with
+ * additional, untrained rows). 4-bit matrices have no data yet, only their sources (hf_int4.h). The caller frees the
+ * array (sl_free). */
 int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err);
 
 /* Tokens that end an answer, from generation_config.json and config.json. */
 const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n);
 int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err);
-/* SL_ENOTFOUND when there is none. */
+/* SL_ENOTFOUND: there is none. */
 int hf_template(const struct hf_folder *f, struct proto_str *out, struct sl_err *err);
 
 #endif

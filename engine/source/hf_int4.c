@@ -11,7 +11,7 @@
 
 enum { IN_WORD = 8, SMALL = 32, LARGE = 128, MOST_SIDE = 1 << 24 };
 
-/* The nibble of output k of eight in AWQ's words. */
+/* The nibble, in AWQ's words, of output k of eight. */
 static const uint32_t awq_place[IN_WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 /* ---- the configuration ---- */
@@ -161,7 +161,7 @@ static bool has_shape(const struct st_tensor *t, const char *dtype, uint64_t row
 	       (dtype == NULL || strcmp(t->dtype, dtype) == 0);
 }
 
-/* The tensor beside q that is called so. */
+/* The tensor of that name next to q. */
 static const struct st_tensor *companion(const struct hf_int4 *how, const struct st_tensor *q, const char *suffix,
 					 const struct st_tensor *(*find)(const void *ctx, const char *name),
 					 const void *ctx)
@@ -171,7 +171,7 @@ static const struct st_tensor *companion(const struct hf_int4 *how, const struct
 	return find(ctx, name);
 }
 
-/* weight_shape, which repeats what the others imply. */
+/* weight_shape, which repeats what other tensors imply. */
 static bool shape_agrees(const struct st_tensor *t, const struct hf_int4_matrix *m)
 {
 	int64_t side[2];
@@ -266,10 +266,10 @@ static float scale_at(const struct hf_int4_matrix *m, uint32_t out, uint32_t gro
 	return f;
 }
 
-/* check() has seen that it fits. */
+/* check() has verified that it fits. */
 static void put_half(uint8_t *to, float f) { (void)kn_quantize_row(KN_F16, &f, 1, to); }
 
-/* 32 integers from k on, as every type here has them: nibble i low for i < 16. */
+/* 32 integers from k on, in the order of all types here: nibble i is low for i < 16. */
 static void put_integers(const struct hf_int4_matrix *m, uint32_t out, uint32_t k, uint8_t *to)
 {
 	for (uint32_t i = 0; i < SMALL / 2; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Four-bit matrices in Hugging Face folders: GPTQ's and AWQ's tensors, and those that compressed-tensors calls
- * pack-quantized. Integers of 4 bits, a scale for each group of weights along K and output, and for it a zero point.
+ * 4-bit matrices in Hugging Face folders: GPTQ's, AWQ's and compressed-tensors' "pack-quantized" tensors. They have
+ * 4-bit integers, and a scale and a zero point for each group of weights along K of an output.
  *
  *  form    integers, I32                             zero points                          scales
  *  gptq    qweight [K/8][out], 8 of K in a word      qzeros [groups][out/8], less one     scales [groups][out]
@@ -9,9 +9,10 @@
  *          5 7 of eight from the low bits on
  *  packed  weight_packed [out][K/8]                  weight_zero_point [out/8][groups]    weight_scale [out][groups]
  *
- * A weight is scale · (q - zero). Where all zero points are 8 they become INT4 (groups of a multiple of 128) or Q4_0
- * (of 32): exactly, if the scales are float16; a scale of another type is rounded to it, 2^-11 of it at most. With zero
- * points they become Q4_1 with a minimum of -scale · zero in float16, which is off by 2^-11 of it at most.
+ * A weight is scale · (q - zero). If all zero points are 8, weights become INT4 (group size a multiple of 128) or Q4_0
+ * (a multiple of 32). This is exact for float16 scales; other scales are rounded to float16, with an error of at most
+ * 2^-11 of the scale. Other zero points give Q4_1 with a minimum of -scale · zero in float16, with an error of at most
+ * 2^-11 of it.
  *
  * Sources: Frantar et al., "GPTQ", 2023, and AutoGPTQ's qlinear_cuda; Lin et al., "AWQ", 2024, and AutoAWQ's pack
  * functions; compressed-tensors' pack_to_int32.
@@ -29,16 +30,16 @@ enum hf_int4_form { HF_INT4_NONE, HF_INT4_GPTQ, HF_INT4_AWQ, HF_INT4_PACKED };
 /* Their description in config.json. */
 struct hf_int4 {
 	enum hf_int4_form form;
-	uint32_t group;    /* weights of one scale; 0: a whole row */
+	uint32_t group;    /* weights per scale; 0: a whole row */
 	bool symmetric;    /* all zero points are 8 */
 	uint32_t zero_off; /* added to each stored zero point */
 };
 
-/* Of a quantization_config; path is the folder's, for the line that names what is not supported. */
+/* Reads a quantization_config. path: the folder's, for an error that names what is not supported. */
 int hf_int4_config(const json_t *config, const char *path, struct hf_int4 *out, struct sl_err *err);
 
-/* Whether a tensor of that name is a matrix's integers: then *out is the name that the matrix would have in floats.
- * false with *belongs: another tensor of a matrix. */
+/* Whether a tensor of that name has a matrix's integers: then *out is the name of the matrix. If false, *belongs:
+ * it is another component of a matrix. */
 bool hf_int4_names(const struct hf_int4 *how, const char *name, char *out, size_t out_bytes, bool *belongs);
 
 struct hf_int4_matrix {
@@ -52,14 +53,13 @@ struct hf_int4_matrix {
 	uint64_t q_bytes;
 };
 
-/* The matrix whose integers are q; find gives a tensor by its name, or NULL. Shapes and types are checked, no number is
- * read. */
+/* The matrix whose integers are q; find returns a tensor by name, or NULL. Checks shapes and types; reads no data. */
 int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
 		   const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx,
 		   const char *path, struct hf_int4_matrix *out, struct sl_err *err);
-/* The weight type that it becomes. */
+/* The weight type of the converted matrix. */
 int hf_int4_type(const struct hf_int4_matrix *m);
-/* Converts all of it to that type, into out of n_out · kn_row_bytes, on several threads (0: all). SL_EINVAL: it
+/* Converts the matrix to that type, into out of n_out · kn_row_bytes, on several threads (0: all). SL_EINVAL: it
  * contradicts the configuration; SL_EUNSUPPORTED: its weights are reordered (desc_act). */
 int hf_int4_make(const struct hf_int4_matrix *m, const char *path, int n_threads, void *out, struct sl_err *err);
 

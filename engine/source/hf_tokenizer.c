@@ -299,7 +299,7 @@ static int put_tokens(struct vocab *v)
 			rc = put_unescaped(v, v->tokens[i]);
 			continue;
 		}
-		/* Rows of weights without a token. */
+		/* Rows of weights that have no token. */
 		int n = snprintf(unused, sizeof unused, "[PAD%d]", i);
 		gguf_item_str(v->w, unused, (size_t)n);
 		v->types[i] = 5;
@@ -309,8 +309,8 @@ static int put_tokens(struct vocab *v)
 	return rc;
 }
 
-/* GGUF has names of pre-tokenizers only; the pattern, as JSON writes it, distinguishes them. whole: a piece that is a
- * token stays whole, regardless of merges (ignore_merges). */
+/* GGUF has only names of pre-tokenizers; the pattern, as JSON writes it, identifies one. whole: a piece that is a token
+ * stays whole, regardless of merges (ignore_merges). */
 #define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WORD SHORT "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+"
 #define END(more) "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n" more "]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\""
@@ -409,7 +409,7 @@ static void put_ids(struct vocab *v)
 	gguf_put_bool(v->w, "tokenizer.ggml.add_bos_token", begins_with_special(v));
 }
 
-/* ---- all of it ---- */
+/* ---- the tokenizer ---- */
 
 int hf_count_tokens(const struct hf_folder *f)
 {

@@ -24,7 +24,7 @@ bool key_was_seen(const struct key_seen *s, const void *object, const char *key)
 	return false;
 }
 
-/* Words that show what a key is about. */
+/* Words that reveal a key's subject. */
 static bool is_telling(const char *key)
 {
 	static const char *const words[] = {"rope",          "rotary",     "attn",    "attention", "softcap",
@@ -36,8 +36,7 @@ static bool is_telling(const char *key)
 	return false;
 }
 
-/* Whether value is in the list, whose words have sep between them. wild: a word may end with "*", for any that begin
- * so. */
+/* Whether value is in the list, whose words are separated by sep. wild: a word may end with "*", a prefix match. */
 static bool is_one_of(const char *words, char sep, bool wild, const char *value)
 {
 	const char between[] = {sep, '\0'};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys of a model's description that no reader asked for. An ignored key may change every answer, so each is one of:
+ * Keys of a model's description that no reader has read. An ignored key may change every answer, so each is one of:
  *
  *   harmless   a rule: it changes no answer (initializer_range, torch_dtype)
  *   neutral    a rule lists the values that change no answer (attention.causal true); any other is refused by name
  *   telling    no rule, but its name implies arithmetic (…rope…, …softcap…): refused, unless it is off
  *   unknown    the model loads; the log and `sluice model inspect` name the key
  *
- * Keys that a reader reads are not checked here. So a key of one family is refused in other families' files, and no
- * list of supported keys is needed. The rules: arch_keys_hf.c, arch_keys_gguf.c.
+ * Keys that a reader has read are not checked. So a key of one family is refused in other families' files, and no list
+ * of supported keys is needed. The rules: arch_keys_hf.c, arch_keys_gguf.c. /
  */
 #ifndef ENGINE_KEY_RULES_H
 #define ENGINE_KEY_RULES_H
@@ -34,15 +34,15 @@ struct key_check {
 	struct sl_err *err;
 };
 
-/* One key and its value: "null", "true", "-1.5", a string unchanged, "[]" and "{}" if empty, otherwise a description.
- * 0, or SL_EUNSUPPORTED. Either may hold any byte but 0. */
+/* A key and its value: "null", "true", "-1.5", a string unchanged, "[]" and "{}" if empty, otherwise a description. 0,
+ * or SL_EUNSUPPORTED. Either may contain any byte except 0. */
 int key_check(const struct key_check *c, const char *key, const char *value);
 
 /* The keys that were read, until the check. */
 enum { KEY_SEEN_MOST = 192 };
 struct key_seen {
 	struct {
-		const void *object; /* that has the key; NULL if there is only one */
+		const void *object; /* the object with the key; NULL if there is only one */
 		const char *key;    /* lives as long as this struct */
 	} at[KEY_SEEN_MOST];
 	int n;

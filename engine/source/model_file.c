@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One interface for every form of a model on disk. Here is what the forms share: the list of tensors under GGUF's names
- * with its index, and the dispatch to the form's own readers. The list borrows names and data that the form's reader
- * keeps mapped.
+ * One interface for every format of a model on disk. This file has what the formats share: the list of tensors under
+ * GGUF's names, its index, and the dispatch to the format's readers. The list borrows names and data that those readers
+ * keep mapped.
  */
 #include "engine/source/model_file.h"
 
@@ -32,7 +32,7 @@ struct model_file {
 	struct model_tensor *tensors;
 	uint32_t *by_name;
 	size_t n_tensors;
-	void **owned; /* [n_tensors] data that were made; NULL: none were */
+	void **owned; /* [n_tensors] converted data; NULL: none */
 	bool quantized;
 	char name[128];
 	char form[64];
@@ -254,13 +254,13 @@ static void float_row(void *ctx, uint64_t row, float *out)
 	kn_dequantize(t->type, (const uint8_t *)t->data + row * kn_row_bytes(t->type, width), width, out);
 }
 
-/* Four bits with one scale for 128 weights are too few for what tokens begin and end with: those two stay as they are,
- * as checkpoints of that kind have them. */
+/* One 4-bit scale for 128 weights is too coarse for embeddings and output: these two keep their types, as in
+ * checkpoints of that kind. */
 static bool quantizes(const struct model_tensor *t, int type)
 {
 	bool floats = t->type == KN_F32 || t->type == KN_F16 || t->type == KN_BF16;
 	bool ends = strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0;
-	/* Tables of positions and types are small, and added to every row. */
+	/* Tables of positions and types are small and are added to every row. */
 	bool table = strcmp(t->name, "position_embd.weight") == 0 || strcmp(t->name, "token_types.weight") == 0;
 	if ((type == KN_INT4 && ends) || table)
 		return false;
@@ -311,7 +311,7 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 	return rc;
 }
 
-/* ---- dispatch to the form ---- */
+/* ---- dispatch to the format ---- */
 
 int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err)
 {
@@ -322,7 +322,7 @@ int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, str
 {
 	int rc = f->folder != NULL ? hf_tokenizer(f->folder, out, err) : tokenizer_create(keys_of(f), out, err);
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
-	/* Rows without a token: they are never sampled on purpose, but an id of theirs must be one. */
+	/* Rows without a token are never sampled on purpose, but their ids must exist. */
 	if (rc == 0 && embed != NULL && embed->dims[1] <= ARCH_MAX_VOCAB &&
 	    tokenizer_pad(*out, (size_t)embed->dims[1]) != 0) {
 		tokenizer_destroy(*out);

@@ -7,7 +7,7 @@
 
 enum { SAMPLES = 4, SAMPLE_BYTES = 256 }; /* of a tensor */
 
-/* Evenly from the first byte to the last; all of it where it is small. */
+/* Evenly from the first byte to the last; all bytes if it is small. */
 static void add_samples(XXH3_state_t *x, const struct gguf_tensor *t)
 {
 	if (t->bytes <= SAMPLES * SAMPLE_BYTES) {
@@ -31,7 +31,7 @@ static void add_part(XXH3_state_t *x, const struct gguf *g)
 	for (size_t i = 0; i < g->n_tensors; i++) {
 		add_samples(x, &g->tensors[i]);
 		map_file_let_go(g->tensors[i].data,
-				(size_t)g->tensors[i].bytes); /* a page comes with many neighbours */
+				(size_t)g->tensors[i].bytes); /* one page fault reads many neighbouring pages */
 	}
 }
 

@@ -2,10 +2,10 @@
  *
  * Identifies the state of a model's files, so that derived data can be cached and never be taken for another model's.
  *
- * It covers, of every file: its length, its mtime and ctime (only the system sets the latter, so a written file differs
- * even if its mtime was set back), a digest of its whole head (keys, names, types, shapes, offsets) and of some bytes
- * of every tensor. Path and inode are not covered, so a file may be opened by any name. Moving or copying a file
- * changes the stamp, which costs only deriving the data again.
+ * For every file it covers the length, mtime and ctime (only the kernel sets the latter, so a modified file differs
+ * even if its mtime was reset), and a digest of its whole head (keys, names, types, shapes, offsets) and of some bytes
+ * of every tensor. It does not cover path and inode, so a file may be opened by any name. Moving or copying a file
+ * changes the stamp; then the data are derived again. /
  */
 #ifndef ENGINE_MODEL_STAMP_H
 #define ENGINE_MODEL_STAMP_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams each tensor in pieces from the mapping to the disk, so that memory use stays at a few MiB for any model size.
- * A tensor that keeps its type is copied.
+ * Streams each tensor in pieces from the mapping to disk, so memory use is a few MiB for any model size. A tensor that
+ * keeps its type is copied.
  *
  * A Hugging Face folder needs two changes for GGUF: 1 is added to Gemma's norm gains, and in the Llama family the rows
  * of q and k are reordered so that rotary pairs, (i, i + half) there, become neighbours.

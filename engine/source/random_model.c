@@ -26,7 +26,7 @@ struct noise {
 	uint64_t seed; /* the tensor's */
 	size_t width;
 	float mean, spread;
-	/* For types whose scales are searched for: quantized blocks to pick from; else NULL. */
+	/* For types whose scales are searched: quantized blocks to choose from; otherwise NULL. */
 	uint8_t *pool;
 	size_t block_bytes, blocks_of_row;
 };
@@ -70,21 +70,22 @@ struct tensor_spec {
 	bool as_first; /* the same values as the first tensor's, the embeddings' */
 };
 
-/* What one run over the file's tensors does with each: the first run declares, the second writes. */
+/* What a pass over the file's tensors does with each: the first pass declares, the second writes. */
 struct run {
 	const struct random_model *m;
 	struct gguf_writer *w;
 	struct convert_progress *progress;
 	struct sl_err *err;
 	bool data;
-	/* Called for each matrix in the first run, which then is not in the file; NULL: all of them are. */
+	/* Called in the first pass for each matrix, which is then left out of the file; NULL: the file has all
+	 * matrices. */
 	void (*matrix)(void *ctx, const struct random_matrix *x);
 	void *ctx;
-	uint64_t tensor; /* number of the current one */
+	uint64_t tensor; /* number of the current tensor */
 	int rc;
 };
 
-/* Searching the best scales for a billion weights takes minutes. Searching them for POOL_FLOATS per tensor and picking
+/* Searching the best scales for a billion weights takes minutes. Searching them for POOL_FLOATS per tensor and choosing
  * among those blocks for the rest takes seconds. */
 static int make_pool(struct noise *n, struct convert c, struct sl_err *err)
 {
@@ -144,7 +145,7 @@ static void each(struct run *r, const struct tensor_spec *t)
 	sl_free(n.pool);
 }
 
-/* layer -1: the tensor is in none. */
+/* layer -1: the tensor belongs to no layer. */
 static void named(struct run *r, int layer, const char *name, const char *suffix, struct tensor_spec t)
 {
 	char prefix[32] = "";
@@ -191,7 +192,7 @@ static void layer_norm(struct run *r, int layer, const char *name)
 	vector(r, layer, full, r->m->arch.n_embd, 0, 0.1);
 }
 
-/* A norm follows every sum, so what is added may be as large as the stream. */
+/* A norm follows every sum, so outputs may be as large as the stream. */
 static void run_encoder_layer(struct run *r, int i)
 {
 	const struct model_arch *a = &r->m->arch;
@@ -269,7 +270,7 @@ static void run_all(struct run *r)
 {
 	const struct model_arch *a = &r->m->arch;
 	struct arch_extra extras[ARCH_EXTRA_TENSORS];
-	/* The layers add about one; Gemma's post norms make it this: */
+	/* The layers add about one; Gemma's post norms scale it to this: */
 	double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1, width = sqrt(a->n_embd);
 	double spread = 2.5 * added / width / (double)a->embed_scale;
 	struct tensor_spec output = {.name = "output.weight",

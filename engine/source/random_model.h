@@ -24,7 +24,7 @@ struct random_model {
 	const char *tokenizer; /* a GGUF file whose tokenizer and vocabulary size are used; or NULL */
 	uint64_t seed;
 	int n_threads;
-	bool keep; /* a file of that name is not replaced */
+	bool keep; /* an existing file of that name is not replaced */
 };
 int random_model_write(const struct random_model *m, struct convert_progress *p, struct sl_err *err);
 
@@ -33,17 +33,17 @@ struct random_matrix {
 	char name[64];
 	int type;
 	uint64_t n_in, n_out;
-	struct kn_noise noise; /* of floats: the very numbers that random_model_write writes */
+	struct kn_noise noise; /* the same numbers as random_model_write writes */
 };
-/* Writes all but the matrices to the file fd, which is empty, open for writing, and stays open; calls matrix for each
- * of those instead, in the file's order. m->path is for messages; m->tokenizer is NULL. */
+/* Writes everything except the matrices to fd, which is empty, open for writing, and stays open. Calls matrix for each
+ * of them instead, in the file's order. m->path is for messages; m->tokenizer is NULL. */
 int random_model_head(const struct random_model *m, int fd, void (*matrix)(void *ctx, const struct random_matrix *x),
 		      void *ctx, struct sl_err *err);
 
-/* Tokenizer keys for a vocabulary of n tokens, at least RANDOM_LEAST_VOCAB: every byte, words of a
- * made-up language merged letter by letter, and control tokens for chats (engine/source/random_vocab.c). */
+/* Writes tokenizer keys for a vocabulary of n tokens, at least RANDOM_LEAST_VOCAB: every byte, words of an invented
+ * language merged letter by letter, and control tokens for chats (engine/source/random_vocab.c). */
 enum { RANDOM_LEAST_VOCAB = 300, RANDOM_MOST_VOCAB = 400000 };
-/* words: BERT's, of ASCII characters and made-up words. */
+/* words: BERT's tokenizer, with ASCII characters and invented words. */
 void random_vocab_write(struct gguf_writer *w, int n, bool words);
 
 #endif

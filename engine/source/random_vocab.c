@@ -11,7 +11,7 @@
 
 enum { N_BYTES = 256, N_CONTROL = 6, FIRSTS = 27, LETTERS = 26, MAX_TOKEN = 8 };
 
-/* The first four are names that other engines look up in a file of the phi3 family. */
+/* The first four are names that other engines require in a file of the phi3 family. */
 static const char *const control[N_CONTROL] = {"<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"};
 
 static const char chat[] =
@@ -60,8 +60,8 @@ static size_t spell_word(int i, char *out, size_t *head)
 static const char *const bert_control[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 enum { N_BERT_CONTROL = sizeof bert_control / sizeof *bert_control };
 
-/* Token i behind the control tokens: characters that begin a word, letters and digits that continue one, and strings of
- * two letters and more of both kinds in turn. U+2581 marks what begins a word. */
+/* Token i after the control tokens: characters that begin a word, letters and digits that continue one, and strings of
+ * two or more letters, alternating between both kinds. U+2581 marks the beginning of a word. */
 static size_t spell_piece(int i, char *out)
 {
 	static const char firsts[] = "abcdefghijklmnopqrstuvwxyz0123456789!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which type each weight of a file gets: one type for all matrices, or llama.cpp's mixes, which
- * spend more bits where errors cost most.
+ * The type of each weight in a file: one type for all matrices, or llama.cpp's mixes, which spend more bits where
+ * errors cost most.
  */
 #ifndef ENGINE_WEIGHT_PLAN_H
 #define ENGINE_WEIGHT_PLAN_H
@@ -13,15 +13,14 @@
 
 struct weight_plan {
 	int type; /* of most matrices */
-	int more; /* of the chosen ones; equal to type when nothing is chosen */
+	int more; /* of the selected matrices; equal to type if none is selected */
 };
 
-/* "q8_0", "bf16", "q4_k_m", in any case. SL_EINVAL lists what there is. */
+/* "q8_0", "bf16", "q4_k_m", in any case. SL_EINVAL lists the choices. */
 int weight_plan_parse(const char *name, struct weight_plan *out, struct sl_err *err);
 
-/* The type of a matrix with rows of width elements. Where the width is no multiple of the type's
- * block, a type of smaller blocks and no fewer bits. Vectors are always F32. tied: token_embd is
- * the output too. */
+/* The type of a matrix with rows of `width` elements. If the width is not a multiple of the type's block, a type with
+ * smaller blocks and no fewer bits. Vectors are always F32. tied: token_embd is also the output. */
 int weight_plan_type(const struct weight_plan *p, const char *tensor, uint64_t width, int n_layers, bool tied);
 
 #endif

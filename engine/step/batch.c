@@ -29,7 +29,7 @@ enum { TOKENS_GROW = 64, RETRY_MS = 1, SOON_MS = 5 };
 
 static int32_t *page_row(const struct eng_seq *s) { return batch_row(s->model, s->slot); }
 
-/* Own tokens in the pages of s, without unverified ones: what others may share. */
+/* The tokens of s that others may share: its own tokens in its pages, without unverified ones. */
 static uint32_t own_past(const struct eng_seq *s)
 {
 	uint32_t own = eng_seq_n_own(s), past = s->sched.n_past - s->n_flying;
@@ -189,7 +189,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	if (s->started_ns != 0)
 		return;
 	s->started_ns = now;
-	/* From now on no new request displaces it. */
+	/* From now on no new request can displace it. */
 	pthread_mutex_lock(&st->e->index_lock);
 	wait_limits_start(&st->e->wait_limits, s->choices != NULL ? &s->choices->lead->wait_entry : &s->wait_entry);
 	pthread_mutex_unlock(&st->e->index_lock);
@@ -427,7 +427,7 @@ static bool take_one(struct step *st, struct eng_seq *s, uint64_t now)
 		first_token(s, now);
 	s->credit--;
 	eng_seq_pace(s, now);
-	/* A token that ends the answer and adds no text is not reported, unless it is the last of a constraint: a
+	/* A token that ends the answer and adds no text is not reported, except as the last token of a constraint: a
 	 * control token that closes a call. */
 	bool last = stopped && !batch_is_end(s, id) && constrain_complete(&s->constraint.now);
 	bool reported = !stopped || st->text.len > 0 || last;
@@ -447,14 +447,14 @@ static void take_choice(struct step *st, struct eng_seq *s, uint64_t now)
 		batch_continue(st, s, now);
 }
 
-/* Whether s may take a token without a draw now: nobody wants its log probability, and neither credit nor pace forbids
- * it. */
+/* Whether s may take a token without a draw now: no log probability is wanted, and credit and pace permit it. */
 static bool may_take_more(const struct eng_seq *s, uint64_t now)
 {
 	return s->credit > 0 && !s->sampling.want_logprob && eng_seq_due(s) <= now;
 }
 
-/* s has drawn a token: those that its constraint forces after it follow at once. The next step computes them all. */
+/* s has drawn a token: the tokens that its constraint then forces are taken at once. The next step computes them
+ * all. */
 static void take_forced(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	int32_t id;
@@ -490,7 +490,7 @@ int32_t batch_peek(struct step *st, struct eng_seq *s, uint32_t i, float *logits
 
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 {
-	if (s->prefill_only) { /* its pages are in the tree, which is all it asks for */
+	if (s->prefill_only) { /* its pages are in the tree, which was the request */
 		step_finish(st, s, PROTO_FINISH_LENGTH, 0, "");
 		return;
 	}
@@ -504,8 +504,8 @@ void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now)
 	take_choice(st, s, now);
 }
 
-/* Serves the wanted rows of one sequence from the i-th on: prompt rows first, then the row that a token is drawn from.
- * Returns the index after them. */
+/* Serves the wanted rows of one sequence from the i-th on: prompt rows first, then the row of the next draw. Returns
+ * the index after them. */
 static int serve_rows(struct step *st, const struct step_in_flight *f, int i, uint64_t now)
 {
 	struct eng_seq *s = f->wants[i].s;
@@ -559,7 +559,7 @@ static int serve(struct step *st, const struct step_in_flight *f, int i, uint64_
 
 /* ---- steps ---- */
 
-/* Fails m with its device's own description of the fault. */
+/* Fails m with the device's own description of the fault. */
 static void fail(struct step *st, struct eng_model *m)
 {
 	char why[PROTO_MAX_MESSAGE + 1];
@@ -594,7 +594,7 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 	return 0;
 }
 
-/* Tokens that were taken without a draw are computed with the sequence's next row, as far as the plan has room. */
+/* Tokens taken without a draw are computed with the sequence's next row, as far as the plan has room. */
 static void grant_forced(const struct eng_model *m, struct sched_plan *plan)
 {
 	for (uint32_t i = 0; i < plan->n_run; i++) {
@@ -656,7 +656,7 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 		fail(st, m);
 		return 0;
 	}
-	/* The device runs steps one after the other. */
+	/* The device runs steps one at a time. */
 	uint64_t done = clock_now_ns(), began = f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns;
 	m->landed_ns = done;
 	measure(st->e, m, f, done - began);

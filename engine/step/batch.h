@@ -13,7 +13,7 @@
 struct batch {
 	int n_rows, n_want;
 	int n_texts;           /* whose rows are pooled */
-	uint32_t n_extra_rows; /* rows whose logits are wanted, except for a draw: at most STEP_EXTRA_ROWS */
+	uint32_t n_extra_rows; /* rows with wanted logits, besides those of draws: at most STEP_EXTRA_ROWS */
 	uint32_t n_decode, n_prefill;
 	struct cost_past attended;
 };
@@ -54,17 +54,17 @@ static inline void batch_attend(struct cost_past *c, uint32_t past, uint32_t n)
 	c->reads += (double)past + n;
 }
 
-/* A slot for s; BUG if none is free. */
+/* Takes a free slot for s; BUG if there is none. */
 int batch_take_slot(const struct step *st, struct eng_seq *s);
 /* Draws and reports a token for s. s may end and is then invalid. */
 void batch_draw(struct step *st, struct eng_seq *s, float *logits, uint64_t now);
-/* The id that s would draw as the i-th token after its own ones and, if constrained, those that this was called for
- * with 0 … i - 1; without log probabilities; -1: no usable logits. */
+/* The id that s would draw as the i-th token after its own and, if constrained, after those of the calls with 0 … i -
+ * 1; without log probabilities. -1: no usable logits. */
 int32_t batch_peek(struct step *st, struct eng_seq *s, uint32_t i, float *logits);
 /* Appends id to s's own tokens and puts the text that may be released into st->text. *stopped: id ends the answer. 0,
  * SL_ENOMEM, SL_ELIMIT. */
 int batch_take_token(struct step *st, struct eng_seq *s, int32_t id, bool *stopped);
-/* The reason for the end of s, which `last` has stopped: LENGTH where its constraint is left incomplete. */
+/* Why s, which token `last` has stopped, ends: LENGTH if its constraint is left incomplete. */
 uint8_t batch_finish_of(struct eng_seq *s, int32_t last);
 /* Whether id ends the answer of s: an end token or a stop id. */
 bool batch_is_end(const struct eng_seq *s, int32_t id);
@@ -73,11 +73,11 @@ struct proto_str batch_token_text(const struct eng_model *m, int32_t id);
 /* Reports a token of choice `choice` of the request of s. */
 void batch_report_token(struct step *st, const struct eng_seq *s, uint8_t choice, const struct sampler_choice *token,
 			struct proto_str text);
-/* Frees whole pages behind the next token. */
+/* Frees full pages after the next token. */
 void batch_trim_pages(struct eng_seq *s);
-/* s gives up its slot and pages and waits. */
+/* s releases its slot and pages and waits. */
 void batch_preempt(struct eng_seq *s, uint64_t now);
-/* The number of pages of s in the page table of this slot, which is one of its own. */
+/* The number of pages of s in the page table of this slot, which belongs to s. */
 uint32_t batch_row_pages(const struct eng_seq *s, int slot);
 /* s computes one token next. */
 void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
@@ -91,7 +91,7 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 
 /* ---- beam_rows.c ---- */
 
-/* s has a slot: takes the slots of the other hypotheses. */
+/* s has a slot: takes slots for the other hypotheses. */
 void beam_rows_start(const struct step *st, struct eng_seq *s);
 /* Frees the other slots and discards the search, which starts over. Leaves the prompt's pages in the row of s->slot. */
 void beam_rows_release(struct eng_seq *s);

@@ -207,8 +207,8 @@ static void all_ended(struct step *st, struct choices *c)
 		step_finish(st, c->lead, c->finish, 0, "");
 		return;
 	}
-	/* The highest mean log probability first, the earlier of equals. The token that ended an answer counts: without
-	 * it, one that ended at once would always be the best. */
+	/* By descending mean log probability; ties go to the earlier choice. The token that ended an answer counts:
+	 * otherwise an answer that ended at once would always be the best. */
 	for (int i = 0; i < c->n_made; i++) {
 		int at = i;
 		for (; at > 0 && rank(c, i) > rank(c, c->order[at - 1]); at--)

@@ -24,11 +24,11 @@ struct step;
 
 /* The tokens of a choice until they are reported. */
 struct choice_log {
-	struct sl_buf records; /* per token: struct choice_record, then its tops */
+	struct sl_buf records; /* per token: struct choice_record, then its top tokens */
 	struct sl_buf text;
 	uint32_t n, n_reported;
-	uint32_t n_drawn; /* with the one that ended it, which is not reported where it adds no text */
-	double sum;       /* of the log probabilities of those drawn */
+	uint32_t n_drawn; /* including the token that ended it, which is not reported if it adds no text */
+	double sum;       /* sum over the log probabilities of drawn tokens */
 	uint8_t finish, length_why, stop;
 	uint32_t stop_at;
 };
@@ -38,7 +38,7 @@ struct choices {
 	struct eng_seq *members[PROTO_MAX_CHOICES]; /* NULL: ended */
 	uint8_t n, n_made, n_running;
 	bool silent;       /* reported at the end */
-	bool want_logprob; /* by the client; the ranking needs them anyway */
+	bool want_logprob; /* wanted by the client; the ranking needs them anyway */
 	bool lost;         /* a log ran out of memory: the request fails */
 	struct choice_log logs[PROTO_MAX_CHOICES];
 	uint8_t order[PROTO_MAX_CHOICES]; /* of reporting, the best first */

@@ -141,7 +141,7 @@ static void fill(const struct seq_constraint *c, uint32_t *mask, uint8_t byte)
 	memset(mask, byte, ((size_t)tokenizer_n_vocab(c->how.tok) + 31) / 32 * sizeof *mask);
 }
 
-/* Reasoning continues or is closed. End tokens are masked, because the grammar is still to come. */
+/* Reasoning continues or closes. End tokens are masked, because the grammar has not begun. */
 static void mask_thinking(const struct seq_constraint *c, const struct constrain_at *at, uint32_t *mask,
 			  struct sampler_params *p)
 {

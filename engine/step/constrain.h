@@ -71,7 +71,7 @@ static inline bool constrain_is_on(const struct seq_constraint *c)
 	return c->how.grammar != NULL || c->n_closing > 0;
 }
 
-void constrain_copy(struct constrain_at *to, const struct constrain_at *from); /* to: not initialised */
+void constrain_copy(struct constrain_at *to, const struct constrain_at *from); /* to: uninitialised */
 void constrain_at_dispose(struct constrain_at *at);
 /* Restricts p, the parameters of a draw at `at`, to permitted tokens. mask has one bit per token of the vocabulary; if
  * it is needed, it is written and p borrows it. 0, SL_ELIMIT or SL_ENOMEM. */

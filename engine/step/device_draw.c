@@ -27,8 +27,8 @@ static bool is_last(const struct step *st, const struct batch *b, int i)
 	return last && s->sched.n_left == 0;
 }
 
-/* Describes the draw of s from wanted row i. False: no memory for its adjustments, or its constraint can't go on; it is
- * then drawn on the host, where that shows. */
+/* Describes the draw of s from wanted row i. False: no memory for its adjustments, or its constraint failed; the host
+ * then draws, and reports it. */
 static bool describe(struct step *st, struct eng_seq *s, int32_t i, uint32_t *mask, struct kn_draw *out)
 {
 	struct sampler_params p = s->sampling;

@@ -142,7 +142,7 @@ void draft_model_price(const struct eng_seq *s, uint32_t n_together, struct spec
 	uint32_t to_come = s->max_tokens - s->n_made;
 	*out = (struct spec_price){.each_ns = cost_rows_ns(&small->verify, n_together) / n_together,
 				   .spread = to_come < SPREAD_TOKENS ? to_come : SPREAD_TOKENS};
-	/* The price of catching up with a sequence that it has not followed. */
+	/* The cost of catching up with a sequence that it has not followed. */
 	if (behind > SPEC_MAX_DRAFT + 1)
 		out->once_ns = cost_added_ns(&small->cost, 0, s->spec.small_past, behind);
 }
@@ -207,7 +207,7 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 		seqs[left++] = s;
 	}
 	int rc = d.b.n_rows > 0 ? forward(&d) : 0;
-	/* The others keep n_draft until here, so that none loses its pages to a drafting sequence. */
+	/* All others keep n_draft until here, so that none loses its pages to a drafting sequence. */
 	for (int i = left; i < n; i++)
 		seqs[i]->spec.n_draft = 0;
 	n = left;

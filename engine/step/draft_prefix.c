@@ -95,7 +95,7 @@ static bool take(struct step *st, struct eng_seq *s)
 {
 	bool stopped = false;
 	s->draft_prefix.n_left--;
-	/* The client has its text; the stream keeps what must be held back. */
+	/* The client already has its text; the stream only keeps what must be held back. */
 	int32_t id = s->tokens[eng_seq_n_own(s)];
 	int rc = batch_take_token(st, s, id, &stopped);
 	if (rc != 0) {

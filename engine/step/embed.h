@@ -5,15 +5,15 @@
  * a text ends brings its result to the host. Without tokens to draw they never hold back a step that is planned ahead.
  *
  * A vector is the same bit for bit alone, in any batch and for any cut into chunks: a row depends on its own text only,
- * and the mean's sum takes one row after the other. A sequence that was pre-empted begins its sum again. Where the rows
- * before a hit would be missing from the sum, and where rows see what follows them, the prefix tree is not used.
+ * and the mean's sum takes one row after the other. A pre-empted sequence begins its sum again. The prefix tree is not
+ * used for means, whose sum would lack the reused rows, nor where rows see later positions. /
  */
 #ifndef ENGINE_EMBED_H
 #define ENGINE_EMBED_H
 
 #include "engine/step/in_flight.h"
 
-/* Whether m makes this request's result; 0, or an error with its reason. Decides what s may share. */
+/* Whether m can serve this request: 0, or an error with its reason. Decides what s may share. */
 uint8_t embed_accept(struct eng_seq *s, const struct eng_model *m, struct sl_err *err);
 /* The last n rows of b are rows of s. */
 void embed_rows(struct step *st, struct batch *b, struct eng_seq *s, uint32_t n);

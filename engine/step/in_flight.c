@@ -180,7 +180,7 @@ bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 {
 	const struct step_in_flight *f = m->in_flight[0];
 	uint32_t n_host = 0, n = 0;
-	/* Texts that end with that step compute nothing more. */
+	/* Texts that end with that step are complete. */
 	for (int i = 0; i < f->b.n_texts; i++) {
 		if (f->texts[i].s == NULL)
 			continue;

@@ -8,11 +8,11 @@
  * never waits for the host. The second step reads the tokens that the first draws on the device (kn_step.row_from).
  *
  * A step may follow another in flight if no sequence must yield to another (sched_owner.gentle). Sequences whose next
- * draw depends on what the first step brings to the host (logits, or a token that a grammar follows) sit the second
- * out. So does any sequence that needs
- * such logits, since there is room for those of one step. Where penalties count tokens, the device counts the coming
- * one (kn_draw.said). A sequence continues into the second step if its next token, whatever it is, exhausts neither
- * credit, length nor pace. A sequence that ends meanwhile (stop, cancellation) wastes one row; its output is discarded.
+ * draw depends on the first step's results on the host (logits, or a token that advances a grammar) skip the second
+ * step. So does any sequence that needs such logits, because only one step's logits fit. Where penalties count tokens,
+ * the device counts the coming one (kn_draw.said). A sequence continues into the second step if its next token,
+ * whatever it is, exhausts neither credit, length nor pace. A sequence that ends meanwhile (stop, cancellation) wastes
+ * one row; its output is discarded.
  *
  * A sequence that loses its slot (ended or pre-empted) leaves all steps in flight at once. Its pages and slot may be
  * reused at once, although rows in flight still write there: operations of one model take effect in the order of issue,
@@ -44,9 +44,9 @@ struct step_in_flight {
 	uint32_t n_run;
 	uint32_t n_host; /* wanted rows whose logits come to the host */
 	struct in_flight_text {
-		struct eng_seq *s; /* NULL: it has left, or goes on in a later step */
+		struct eng_seq *s; /* NULL: it has left, or continues in a later step */
 	} * texts;                 /* [max_sequences], b.n_texts of them */
-	float *pooled;             /* [max_sequences][n_embd]; NULL: the model pools nothing */
+	float *pooled;             /* [max_sequences][n_embd]; NULL: the model does not pool */
 	uint32_t n_dropped;        /* tokens drawn for sequences that have left */
 	uint64_t issued_ns;
 	double expect_ns;
@@ -65,7 +65,7 @@ struct kn_drawn *in_flight_drawn(const struct eng_model *m);
 int in_flight_wait(struct eng_model *m);
 /* Waits until all steps in flight are computed; serves none. */
 void in_flight_await(struct eng_model *m);
-/* Whether m may compute a step at once, with logits in st: m has no step in flight, and st holds no unserved logits. */
+/* Whether m may compute a step at once, with logits in st: m has no step in flight, and all logits in st are served. */
 bool in_flight_may_forward(const struct eng_model *m);
 /* Frees the oldest, which has been served. */
 void in_flight_pop(struct eng_model *m);
@@ -76,7 +76,7 @@ void in_flight_drop(struct eng_model *m);
 /* Gives the scheduler the sequences in flight as they will be after that step, whatever it draws. False: none of them
  * can be in the next step. */
 bool in_flight_foresee(struct eng_model *m, uint64_t now_ns);
-/* Whether s can't be in the step that is planned, which follows one in flight. */
+/* Whether s must skip the step being planned, which follows one in flight. */
 bool in_flight_must_sit_out(const struct eng_seq *s);
 
 #endif

@@ -31,7 +31,7 @@ struct eng_model {
 	char *pooling;    /* as configured; NULL: as its files say */
 	int shortens;     /* as configured; -1: as its files say */
 	int kv_type;      /* of its pages; -1: unknown name in the configuration */
-	bool kv_auto;     /* its family decides, once that is known */
+	bool kv_auto;     /* its family decides, once loaded */
 	atomic_int state; /* enum proto_model_state; written by the step thread */
 	struct {
 		uint32_t n_ctx, n_vocab, n_embd;
@@ -59,8 +59,8 @@ struct eng_model {
 
 	/* The step thread's. */
 	int memory_index;                  /* of its pool in the engine's shared memory */
-	bool rebalancing;                  /* it may lose and gain slabs */
-	struct kv_pool *pool, *draft_pool; /* the latter for its drafts; NULL: it drafts nothing */
+	bool rebalancing;                  /* it may exchange slabs */
+	struct kv_pool *pool, *draft_pool; /* draft_pool: for its drafts; NULL: it drafts nothing */
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
 	struct sched *sched;
@@ -72,22 +72,22 @@ struct eng_model {
 	double draft_accept;       /* recent acceptance of the drafter's tokens, over all requests */
 	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
 	struct eng_seq **slots;    /* [max_sequences] */
-	struct step_in_flight *in_flight[KN_STEPS_AHEAD]; /* the oldest first (engine/step/in_flight.h) */
+	struct step_in_flight *in_flight[KN_STEPS_AHEAD]; /* oldest first (engine/step/in_flight.h) */
 	int n_in_flight;
-	bool settle;        /* the next step is planned once none is in flight */
+	bool settle;        /* the next step is planned only when none is in flight */
 	uint64_t landed_ns; /* when the last step ended */
 	uint64_t vtime_ns;  /* device time divided by its share (engine/step/model_sched.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* [0]: of requests that find the model idle, [1]: busy */
-	struct cost verify;            /* of steps without prompts, where every row has logits */
+	struct cost verify;            /* for steps without prompts, where every row has logits */
 	uint32_t n_drafting;           /* steps with drafts since the last one without */
 	struct proto_load load;        /* LOAD; under the engine's info_lock */
 	/* Moving averages; 0: unknown. ns_per_answer[t] covers tier t and better ones, since worse ones delay none. */
 	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
 };
 
-/* Requests for the text workers, and those of them whose constraint is then compiled, by a thread of its own: better
- * priorities first, tenants in fair shares by bytes. */
+/* Requests for the text workers, then those whose constraint must be compiled, on a separate thread: better priorities
+ * first, tenants in fair shares by bytes. */
 struct text_queue {
 	pthread_mutex_t lock;
 	struct text_wait {
@@ -148,7 +148,7 @@ void text_queue_init(struct text_queue *q);
 void text_queue_dispose(struct text_queue *q);
 /* 0 or SL_ENOMEM. */
 int text_queue_put(struct text_queue *q, enum text_line line, struct eng_seq *s);
-/* s is unwanted: a worker takes it next. */
+/* s is no longer wanted: a worker takes it next. */
 void text_queue_expedite(struct text_queue *q, struct eng_seq *s);
 /* Its threads return once the line is empty. */
 void text_queue_close(struct text_queue *q, enum text_line line);

@@ -27,9 +27,9 @@ struct model_share {
 	uint64_t vtime_ns; /* device time used, divided by the model's share */
 };
 
-/* Raises the clocks of idle models to the least of the busy ones; if none is busy, to the greatest. */
+/* Raises the clocks of idle models to the minimum of the busy ones; if none is busy, to the maximum. */
 void model_sched_level(struct model_share *shares, int n);
-/* The index of the model that runs the next step, without those in skip; -1: none. */
+/* The index of the model that runs the next step, except those in skip; -1: none. */
 int model_sched_next(const struct model_share *shares, int n, const bool *skip);
 /* By how much vtime_ns of model i grows for took_ns of device time. */
 uint64_t model_sched_charge(const struct model_share *shares, int n, int i, uint64_t took_ns);

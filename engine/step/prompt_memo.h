@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cache of recently tokenized prompts. The models of a cascade usually tokenize text alike, so a prompt that
- * the small model has started may come again for the large one; the memo saves rendering and encoding it a second time
- * while a client waits. A tenant finds only its own entries.
+ * A cache of recently tokenized prompts. The models of a cascade usually tokenize text alike, and a prompt that the
+ * small model has started may come again for the large one. The memo avoids rendering and encoding it again while a
+ * client waits. A tenant finds only its own entries.
  *
  * Any thread. Bounded: a few prompts of bounded length, each for a few seconds (a template may read the clock).
  */

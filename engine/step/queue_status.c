@@ -18,7 +18,7 @@ enum {
 	LOAD_MS = 10,    /* between two LOAD predictions */
 	REPORT_MS = 250, /* between two reports to waiting requests */
 	MAX_REPORTS = 256,
-	FRESH_S = 10, /* a model's last step predicts the next ones for so long */
+	FRESH_S = 10, /* how long a model's last step predicts the next ones */
 	GUEST_ROWS = 64,
 };
 
@@ -39,8 +39,8 @@ static bool is_alone(const struct step *st, const struct eng_seq *s)
 	return true;
 }
 
-/* Whether step costs were measured recently. First guesses may be far off, as may costs learnt while other processes
- * used the machine. Only a further step corrects them, and it would never run if they had every request refused. */
+/* Whether step costs were measured recently. Initial guesses may be far off, as may costs learnt while other processes
+ * used the machine. Only another step corrects them, and none would run if they caused every request to be refused. */
 static bool is_measured(const struct eng_model *m)
 {
 	return m->landed_ns != 0 && clock_now_ns() - m->landed_ns < FRESH_S * NS_PER_S;

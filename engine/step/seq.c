@@ -66,7 +66,7 @@ static uint64_t grid_of(uint64_t each_ns)
 uint64_t eng_seq_due(const struct eng_seq *s)
 {
 	uint64_t due = s->pace_next_ns > s->pace_early_ns ? s->pace_next_ns - s->pace_early_ns : 0;
-	/* Without an early allowance, each rounding would slow the sequence down. */
+	/* Without the allowance for early tokens, each rounding would slow the sequence down. */
 	uint64_t grid = due > 0 && s->pace_early_ns > 0 ? grid_of(s->pace_each_ns) : 0;
 	return grid > 0 ? (due + grid - 1) / grid * grid : due;
 }
@@ -137,7 +137,7 @@ static int set_bad_words(struct eng_seq *s, const struct proto_submit *req)
 uint64_t eng_seq_salt(const struct eng_seq *s, bool shared)
 {
 	uint64_t tenant = shared ? 0 : s->tenant_digest;
-	/* The finalizer of splitmix64, so that no two pairs meet but by chance. */
+	/* The finalizer of splitmix64, so that pairs collide only by chance. */
 	uint64_t x = s->cache_salt;
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
 	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
@@ -173,7 +173,7 @@ static int copy_texts(struct eng_seq *s, const struct proto_submit *req)
 	return 0;
 }
 
-/* What every sequence begins with. */
+/* Initial fields of every sequence. */
 static struct eng_seq *seq_new(uint64_t id)
 {
 	struct eng_seq *s = sl_zalloc(sizeof *s);

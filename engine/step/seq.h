@@ -43,7 +43,7 @@ enum text_line { TEXT_PROMPTS, TEXT_CONSTRAINTS, TEXT_LINES };
 
 enum eng_seq_state {
 	SEQ_NEW,     /* not counted anywhere */
-	SEQ_TEXT,    /* with a text worker */
+	SEQ_TEXT,    /* a text worker has it */
 	SEQ_WAITING, /* tokens known; not started, or pre-empted: no slot, no pages */
 	SEQ_PREFILL, /* has a slot */
 	SEQ_DECODE,  /* all but the last token are in its pages */
@@ -109,9 +109,9 @@ struct seq_spec {
 
 /* The beginning of an answer that another model made (engine/step/draft_prefix.c). */
 struct seq_draft_prefix {
-	int32_t *ids; /* owned; moved behind the prompt's tokens once these are known */
+	int32_t *ids; /* owned; moved behind the prompt's tokens once they are known */
 	uint32_t n, n_keep, max_new;
-	uint32_t n_left; /* behind its own tokens: unverified */
+	uint32_t n_left; /* unverified tokens, after its own */
 	uint32_t n_agreed, n_used;
 	bool open; /* VERIFIED is not sent yet */
 };
@@ -128,7 +128,7 @@ struct eng_seq {
 	enum eng_seq_state state; /* by eng_seq_set_state only */
 	struct list in_all;
 	bool with_worker;       /* its text mail is still to come */
-	struct sched_seq sched; /* order, priority, tenant, credit, tokens in pages: what the scheduler sees */
+	struct sched_seq sched; /* what the scheduler needs: order, priority, tenant, credit, tokens in pages */
 
 	/* The request. */
 	uint64_t tenant_digest;
@@ -140,7 +140,7 @@ struct eng_seq {
 	uint32_t prompt_reported; /* prompt tokens whose log probability was reported */
 	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
 	bool embed;               /* PROTO_SUBMIT_EMBED: its result is an embedding or a score */
-	bool unshared;            /* neither reuses pages of the prefix tree nor adds any */
+	bool unshared;            /* neither reuses pages of the prefix tree nor adds pages to it */
 	uint64_t salt;            /* of the prefixes that it may share */
 	uint64_t cache_salt;      /* as in SUBMIT, and part of salt */
 	uint32_t max_tokens, credit;
@@ -157,7 +157,7 @@ struct eng_seq {
 	uint32_t n_prompt, n_made;
 	uint32_t n_first;          /* of n_prompt: tokens of the first text; those behind have the second type */
 	uint32_t n_cached;         /* of the prompt, when it first started */
-	uint8_t miss;              /* enum proto_miss: why no more of it was cached */
+	uint8_t miss;              /* enum proto_miss: why the rest was not cached */
 	int slot;                  /* row of the model's page tables; -1: none */
 	uint8_t n_coming;          /* tokens that steps in flight draw for it (engine/step/in_flight.h) */
 	uint32_t n_flying;         /* of n_past: tokens whose rows are in flight */
@@ -184,10 +184,10 @@ struct eng_seq {
 	/* Clocks. */
 	uint64_t arrived_ns, queued_ns, credited_ns, started_ns, first_ns;
 	double predicted_ns; /* from queued_ns to the first token */
-	bool found_busy;     /* others ran or waited when it was predicted */
+	bool found_busy;     /* other sequences ran or waited when it was predicted */
 };
 
-/* The salt of its prefixes; shared: between tenants. */
+/* The salt of its prefixes; shared: across tenants. */
 uint64_t eng_seq_salt(const struct eng_seq *s, bool shared);
 /* Looks up the bytes of its tokens, if wanted (for log probabilities). */
 struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
@@ -217,7 +217,7 @@ static inline uint32_t eng_seq_n_tokens(const struct eng_seq *s) { return eng_se
 /* Advances the pace: a token was made at now_ns. */
 void eng_seq_pace(struct eng_seq *s, uint64_t now_ns);
 /* When the pace allows the next token, rounded up to a grid of the clock so that tokens of several paced sequences
- * share steps: the fewer rows a step has, the dearer each row is. */
+ * share steps: a row costs more in a step with few rows. */
 uint64_t eng_seq_due(const struct eng_seq *s);
 
 #endif

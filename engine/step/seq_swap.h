@@ -6,7 +6,7 @@
  * A pre-empted sequence loses its pages. Full pages stay in the prefix tree until they are needed, usually not for
  * long. If copying the pages out and back takes less time than computing their tokens again (both are measured), they
  * are copied and the sequence resumes with the same bytes. Its answer is the same either way: keys and values do not
- * depend on the rows they were computed beside.
+ * depend on the other rows of their step.
  *
  * Not swapped: pages that another sequence uses (they stay in the tree), hypotheses of a search, tokens being verified,
  * rows in flight, and drafts.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Speculative decoding. A decoding sequence computes its last token and, in the same chunk, a draft of the tokens that
- * may follow, and needs the logits of all these rows. A row does not depend on the rest of its step (kernels.h), a draw
- * only on seed and index (sampler.h). So the first row yields the token of a plain step; if that token is the draft's
- * first, the second row is what the next plain step would compute, and so on. The answer is identical to the plain one
- * bit for bit, greedy or sampled, with penalties, stop strings, log probabilities and minimum lengths.
+ * may follow, and needs the logits of all these rows. A row does not depend on the rest of its step (kernels.h), and a
+ * draw depends only on seed and index (sampler.h). So the first row yields the token of a plain step; if that token is
+ * the draft's first, the second row is what the next plain step would compute, and so on. The answer is identical to
+ * the plain one bit for bit, greedy or sampled, with penalties, stop strings, log probabilities and minimum lengths.
  *
  * Rows of rejected tokens wrote to pages behind the sequence's end. These pages are its own (the prefix tree ends at
  * n_past, which counts accepted rows only): the next step overwrites them, and whole pages are freed at once.
@@ -79,7 +79,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
 		s->spec.n_draft = 0;
-		/* The drafter forgets what was rejected or never verified. */
+		/* The drafter discards what was rejected or never verified. */
 		if (s->spec.small_past > s->sched.n_past)
 			s->spec.small_past = s->sched.n_past;
 		step.past.positions += (double)s->sched.width * (s->sched.n_past + 1);
@@ -93,7 +93,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		m->n_drafting = 0;
 		return;
 	}
-	/* Half of the extra rows with logits are left to prompts. */
+	/* Half of the extra rows with logits are reserved for prompts. */
 	uint32_t room = plan->n_prefill > 0 ? STEP_EXTRA_ROWS / 2 : STEP_EXTRA_ROWS;
 	const uint32_t all_room = room;
 	int n_by_model = 0;

@@ -32,7 +32,7 @@ bool spec_may_draft(const struct engine *e, const struct eng_model *m);
 void spec_unpair(struct eng_model *m);
 /* Whether the drafter of s's model can draft `most` tokens for it. */
 bool draft_model_ready(const struct eng_seq *s, uint32_t most);
-/* The price of drafts for s while n_together sequences draft. */
+/* The cost of drafts for s while n_together sequences draft. */
 void draft_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out);
 /* Drafts at most spec.n_draft tokens for each of seqs[n] and sets n_draft to the length made: 0 while the small model
  * has not caught up with the sequence. */

@@ -26,7 +26,7 @@
 #include "base/beat.h"
 #include "base/clock.h"
 
-enum { STEP_SLEEP_MS = 100 }; /* at most: the loop must touch its heartbeat */
+enum { STEP_SLEEP_MS = 100 }; /* upper bound: the loop must update its heartbeat */
 
 /* ---- the end of a sequence ---- */
 
@@ -304,7 +304,7 @@ static bool has_bias(const struct eng_seq *s, uint32_t id)
 	return false;
 }
 
-/* The tokens of bad words are biased to nothing. Where only biased ones may be chosen, others need no bias. */
+/* The bias removes the tokens of bad words. If only biased tokens are allowed anyway, other tokens need no bias. */
 static uint8_t take_bad_ids(struct eng_seq *s, struct sl_err *err)
 {
 	struct sampler_params *p = &s->sampling;
@@ -351,7 +351,7 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	uint8_t refused = embed_accept(s, m, err);
 	if (refused != 0)
 		return refused;
-	/* A token is made behind a prompt, none behind an embedding's text. */
+	/* A prompt must leave room for a new token; an embedding's text need not. */
 	if (n + !s->embed > m->n_ctx) {
 		sl_errf(err, SL_ELIMIT,
 			"This model's maximum context length is %u tokens. However, your %s %zu tokens.", m->n_ctx,
@@ -439,7 +439,7 @@ void step_give_credit(struct eng_seq *s, uint32_t n)
 	uint64_t now = clock_now_ns();
 	if (s->credited_ns == 0)
 		s->credited_ns = now;
-	s->sched.served_ns = now; /* it could not be served before */
+	s->sched.served_ns = now; /* it could not be served earlier */
 	s->sched.credit = true;
 	if (s->model != NULL)
 		sched_update(s->model->sched, &s->sched, now);
@@ -583,8 +583,8 @@ static int soonest(const struct engine *e)
 	return best;
 }
 
-/* For backends whose steps run beside the host: every busy model gets a step in flight, a model that is busy alone two.
- * Then waits for one of them. */
+/* For backends whose steps run parallel to the host: every busy model gets a step in flight; a model that is busy alone
+ * gets two. Then waits for one of them. */
 static bool keep_busy(struct step *st, const struct model_share *shares, int n_busy, bool *skip, uint64_t *next_due)
 {
 	struct engine *e = st->e;

@@ -25,7 +25,7 @@ struct step {
 	/* The batch's arrays. */
 	int32_t *row_token, *row_pos, *row_seq, *row_from, *row_type, *row_sees, *want;
 	struct eng_seq **want_seqs;
-	/* [max_sequences]: rows that are pooled (embed.c), and whose they are. */
+	/* [max_sequences]: rows to pool (embed.c), and their sequences. */
 	struct model_text *texts;
 	struct eng_seq **text_seqs;
 	size_t max_rows; /* of the arrays by rows */
@@ -34,9 +34,9 @@ struct step {
 	int32_t *drawn_at;
 	bool *taken;
 	struct sampler_adjusts adjusts;
-	uint32_t *masks; /* [max_sequences] of the draws on a device, each for the widest vocabulary */
+	uint32_t *masks; /* [max_sequences] for draws on a device, each as wide as the largest vocabulary */
 	float *logits;   /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
-	uint32_t *mask;  /* of the draw of a constrained sequence; for the widest vocabulary */
+	uint32_t *mask;  /* for the draw of a constrained sequence; for the largest vocabulary */
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence being served */
 	size_t n_vocab_max;
@@ -69,7 +69,7 @@ static inline uint32_t rows_fit(struct row_range r, uint32_t past, uint32_t n, u
 /* ---- batch.c ---- */
 
 enum batch_issued {
-	BATCH_IDLE,    /* nothing; *next_due_ns is at most the time of the next work */
+	BATCH_IDLE,    /* nothing to do; *next_due_ns is at most the time of the next work */
 	BATCH_CHANGED, /* no step, but sequences were evicted or m has failed */
 	BATCH_ISSUED,  /* one more step is in flight */
 };
@@ -101,7 +101,7 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 void step_fail(struct step *st, struct eng_seq *s, uint8_t error);
 /* Writes the error of a request that the engine has no memory for; returns PROTO_ERR_OVERLOADED. */
 uint8_t step_no_memory(struct sl_err *err);
-/* Ends it where rc (SL_ELIMIT, SL_ENOMEM) kept its constraint from going on. */
+/* Ends it because rc (SL_ELIMIT, SL_ENOMEM) stopped its constraint. */
 void step_fail_constraint(struct step *st, struct eng_seq *s, int rc);
 /* s may make n more tokens. */
 void step_give_credit(struct eng_seq *s, uint32_t n);

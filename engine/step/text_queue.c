@@ -4,7 +4,7 @@
  */
 #include "engine/step/internal.h"
 
-/* Fixed costs in bytes. The time that a constraint takes hardly depends on its length. */
+/* Fixed costs in bytes. The time to compile a constraint hardly depends on its length. */
 enum { REQUEST_BYTES = 1 << 10, CONSTRAINT_BYTES = 64 << 10 };
 
 void text_queue_init(struct text_queue *q)
@@ -32,7 +32,7 @@ int text_queue_put(struct text_queue *q, enum text_line line, struct eng_seq *s)
 					     : CONSTRAINT_BYTES + (uint32_t)s->text.constraint.n;
 	pthread_mutex_lock(&q->lock);
 	int rc = fair_enter(&q->lines[line].queued, &s->in_text[line], s->tenant_digest, s->sched.priority, cost);
-	/* Displaced meanwhile: to be refused soon, as in the line before. */
+	/* Displaced meanwhile: to be refused soon, as in the queue before. */
 	if (rc == 0 && line != TEXT_PROMPTS && atomic_load(&s->text.unwanted))
 		fair_hurry(&q->lines[line].queued, &s->in_text[line]);
 	pthread_cond_signal(&q->lines[line].filled);

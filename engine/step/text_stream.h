@@ -25,10 +25,9 @@ struct text_stream {
 	uint8_t n_part;
 	bool stopped;
 	bool passing; /* stops do not count */
-	bool keeps;   /* the stop that ends the text is its end, rather than what comes before it */
-	bool whole; /* an unfinished character at the end is dropped, so that the text begins what it would have become
-		     */
-	uint8_t by; /* stopped: which stop it was */
+	bool keeps;   /* the end includes the stop; otherwise the text ends before it */
+	bool whole;   /* drops an unfinished character at the end: the text stays a prefix of what it would become */
+	uint8_t by;   /* if stopped: the index of the stop */
 };
 
 /* Copies the stops (each 1 to PROTO_MAX_STOP_BYTES bytes of valid UTF-8, else SL_EINVAL). 0 or

@@ -378,7 +378,7 @@ static bool is_prompt_too_long(struct answer *a, uint32_t n_prompt)
 	if (most == 0 || n_prompt <= most)
 		return false;
 	snprintf(message, sizeof message,
-		 "This key's prompts may have %lld tokens at most; yours has %u. Please shorten it.", (long long)most,
+		 "This key's prompts may have at most %lld tokens; yours has %u. Please shorten it.", (long long)most,
 		 n_prompt);
 	answer_refuse(
 	    a, &(struct api_error){400, "invalid_request_error", "context_length_exceeded", a->format->prompt_param, 0},

@@ -15,6 +15,14 @@
  * alone, and is charged, until it ends or none shares it. A streamed or whole answer is freed with its exchange; a
  * logged one belongs to the application's list once its log is open, and is freed when it has ended. answer_set_state
  * owns the transitions. Thread: the exchange's. Callers: gateway/api.
+ *
+ *   answer_start.c   the SUBMITs; memory             answer_budget.c    quota: charged, extended, settled
+ *   answer.c         admission, time limits, ends    answer_slots.c     the key's concurrency
+ *   answer_out.c     streamed and whole              answer_load.c      refused, queued, displaced, cut under load
+ *   answer_log.c     logged                          answer_coalesce.c  joining and superseding requests
+ *   answer_render.c  tokens to events                answer_head.c      what another gateway needs to continue it
+ *   answer_parts.c   reasoning, content, tool calls  answer_cascade.c   the model "auto"
+ *   formats          answer_chat.c, answer_completion.c, answer_response.c
  */
 #ifndef GATEWAY_ANSWER_H
 #define GATEWAY_ANSWER_H

@@ -359,8 +359,8 @@ static bool is_prompt_refused(struct answer *a, uint32_t n_prompt, uint64_t wait
 	if (most == 0 || n_prompt <= most || !load_is_high(&a->app->levels, a->load.model, tier_of(a)->priority))
 		return false;
 	snprintf(message, sizeof message,
-		 "The server is busy: at the moment prompts may have %lld tokens at most; yours has %u.",
-		 (long long)most, n_prompt);
+		 "The server is busy: prompts may currently have at most %lld tokens; yours has %u.", (long long)most,
+		 n_prompt);
 	refuse(a, REFUSED_PROMPT, wait_ms, wait_ms + config(a)->queue.load_low_ms, message);
 	return true;
 }

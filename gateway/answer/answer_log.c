@@ -68,7 +68,7 @@ static void refuse_held(struct answer *a)
 	struct exchange *x = part_held(a, &json);
 	buf_dispose(&json);
 	exchange_error(x, &(struct api_error){503, "server_error", "store_unavailable", NULL, 1},
-		       "The response can't be stored at the moment, so it can't be made in the background.");
+		       "The response cannot be stored at the moment, so it cannot run in the background.");
 	answer_on_stop(a);
 }
 

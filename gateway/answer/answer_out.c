@@ -123,7 +123,7 @@ void answer_open(struct answer *a)
 		return;
 	}
 	if (a->out.background) {
-		answer_refuse(a, &answer_no_memory, "There is no room for another response in the background.");
+		answer_refuse(a, &answer_no_memory, "Too many background responses.");
 		return;
 	}
 	/* Without room for a log it can't be resumed, and its headers don't offer it. */

@@ -121,7 +121,8 @@ static bool take_origins(struct exchange *x, const json_t *v, char out[BROWSER_T
 	const json_t *one;
 	if (v == NULL || (json_is_array(v) && json_array_size(v) == 0)) {
 		if (strlen(x->key->origins) > BROWSER_TOKEN_ORIGINS_MAX)
-			return bad(x, "origins", "The key has too many origins: say which of them the token is for.");
+			return bad(x, "origins",
+				   "The key has too many origins: 'origins' must name those that the token is for.");
 		memcpy(out, x->key->origins, strlen(x->key->origins) + 1);
 		return true;
 	}
@@ -203,7 +204,7 @@ static void mint(struct minting *m)
 void api_browser_tokens(struct exchange *x)
 {
 	json_error_t where = {.text = "too long"};
-	if (!api_needs_key(x, "Only an API key makes browser tokens."))
+	if (!api_needs_key(x, "Only an API key may create browser tokens."))
 		return;
 	if (x->app->secrets == NULL) {
 		exchange_reply_no_memory(x);

@@ -237,7 +237,7 @@ bool api_form(struct exchange *x, struct request_common *c, int model, struct an
 	}
 	if (rc == SL_EINVAL || rc == SL_ELIMIT) {
 		exchange_refuse(x, 400, "invalid_value", "tools",
-				"'tools' has a name or parameters that can't be used.");
+				"'tools' has an unusable name or unusable parameters.");
 		return false;
 	}
 	if (rc != 0) {

@@ -64,7 +64,7 @@ bool api_model_fits(struct exchange *x, const struct request_common *c, int mode
 	if (model != ANSWER_AUTO || c->submit.prompt_logprobs == 0)
 		return true;
 	return exchange_refuse(x, 400, "invalid_value", "prompt_logprobs",
-			       "'prompt_logprobs' needs one model, and '%s' is two.", c->model);
+			       "'prompt_logprobs' requires one model, and '%s' uses two.", c->model);
 }
 
 bool api_parsed(struct exchange *x, int rc, const struct request_error *e)

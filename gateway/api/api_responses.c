@@ -94,7 +94,7 @@ static void reply_not_found(struct call *c)
 {
 	exchange_refuse(
 	    c->x, 404, "response_not_found", "response_id",
-	    "No response with the id '%.64s': it never was, was not stored, is no longer kept, or is not yours.",
+	    "No response with the id '%.64s': it never existed, was not stored, is no longer kept, or is not yours.",
 	    c->id);
 }
 
@@ -446,7 +446,7 @@ static void on_retrieved(struct cache_op *op, const struct cache_result *result)
 static void reply_no_events(struct call *c)
 {
 	exchange_refuse(c->x, 410, "events_gone", "stream",
-			"The events of '%.64s' are not kept, or no longer: ask for it without 'stream'.", c->id);
+			"The events of '%.64s' are not kept, or no longer kept: request it without 'stream'.", c->id);
 }
 
 static void on_retrieved_without_events(struct cache_op *op, const struct cache_result *result)

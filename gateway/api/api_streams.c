@@ -33,7 +33,7 @@ static void reply_lost(struct exchange *x, int code)
 {
 	if (code == SL_ENOTFOUND)
 		exchange_refuse(x, 404, "stream_not_found", NULL,
-				"No such stream: it never was, is no longer kept, or is not yours.");
+				"No such stream: it never existed, is no longer kept, or is not yours.");
 	else if (code == SL_ECLOSED)
 		exchange_refuse(
 		    x, 503, "store_unavailable", NULL,

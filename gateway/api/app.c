@@ -389,7 +389,7 @@ static bool check_body(struct exchange *x, const struct http_request *r)
 		return exchange_refuse(x, 415, "unsupported_media_type", NULL,
 				       "The body must be application/json without a content encoding.");
 	if (r->content_length > (int64_t)x->app->t->cfg->limits.body_bytes)
-		return exchange_refuse(x, 413, "request_too_large", NULL, "The body has %lld bytes, the most is %llu.",
+		return exchange_refuse(x, 413, "request_too_large", NULL, "The body has %lld bytes; the limit is %llu.",
 				       (long long)r->content_length,
 				       (unsigned long long)x->app->t->cfg->limits.body_bytes);
 	return true;

@@ -10,7 +10,7 @@
 static const char text_only[] = "Only text is read and written.";
 static const char chat[] = "Use POST /v1/chat/completions.";
 static const char in_parts[] = "Send many requests at once; limits are by key.";
-static const char no_tuning[] = "Models are the configuration's: engine.models, and 'sluice model' for their files.";
+static const char no_tuning[] = "Models are configured: engine.models, and 'sluice model' for their files.";
 static const char keep[] = "Use /v1/responses and /v1/conversations, which are stored.";
 static const char no_files[] = "Put the text into the messages.";
 static const char rerank[] = "Use POST /v1/rerank.";

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers of Anthropic's Messages API: one message of content blocks, whole or as events.
+ * Answers in the form of Anthropic's Messages API: one message of content blocks, whole or as events.
  *
  *   message_start, (content_block_start, content_block_delta …, content_block_stop) …, message_delta, message_stop
  *
- * A block of text begins with its first text, since no client expects an empty one; a call begins with its name.
- * input_tokens are those that no cache held, as the API has it. Thoughts have no signature: any is taken back.
+ * A text block begins with its first text, since clients expect no empty ones; a call begins with its name. As the API
+ * defines it, input_tokens excludes cached tokens. Thinking blocks have no signature; requests may contain any.
  */
 #include <string.h>
 
@@ -22,7 +22,7 @@ void *answer_messages_create(void) { return sl_zalloc(sizeof(struct messages)); 
 
 static void dispose(void *own) { sl_free(own); }
 
-/* ---- what both ways share ---- */
+/* ---- shared by both ways ---- */
 
 static int put_usage(const struct answer *a, struct sl_buf *out)
 {
@@ -112,7 +112,7 @@ static int open_block(struct answer *a, struct sl_buf *out, const char *block, c
 	return end_event(out, rc);
 }
 
-/* delta: up to the text. */
+/* delta: up to its text. */
 static int put_delta(struct answer *a, struct sl_buf *out, const char *delta, const char *text, size_t n)
 {
 	const struct messages *m = a->own;

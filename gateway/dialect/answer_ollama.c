@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers of Ollama's API: lines of JSON, or one object. The last line, and the one object, have "done": true with
- * counts and durations. A call is one line, once its arguments are complete; arguments are an object.
+ * Answers in the form of Ollama's API: lines of JSON, or one object. The last line, or the one object, has "done":
+ * true, counts and durations. A call is one line, written once its arguments are complete; arguments are an object.
  *
- * Durations: prompt_eval is from the admission to the first token, eval from there to the last one; load is 0, since
- * models are loaded before they serve.
+ * Durations: prompt_eval is the time from admission to the first token, eval from there to the last one; load is 0,
+ * since models load before they serve.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@
 enum { MAX_ARGUMENTS = 4 << 20 };
 
 struct ollama {
-	struct sl_buf arguments; /* of the call that is being written */
+	struct sl_buf arguments; /* of the call being written */
 };
 
 void *answer_ollama_create(void)
@@ -64,7 +64,7 @@ static int put_logprobs(const struct answer *a, struct sl_buf *out)
 	return rc == 0 ? buf_append_str(out, "]") : rc;
 }
 
-/* The text. A chat has it in its message, which stays open. */
+/* The text. A chat has it in its message object, which stays open. */
 static int put_text(const struct answer *a, const char *text, size_t n, struct sl_buf *out)
 {
 	int rc =
@@ -188,7 +188,7 @@ static int error(struct answer *a, struct sl_buf *out, const struct api_error *e
 	return rc == 0 ? buf_append_str(out, "\n") : rc;
 }
 
-/* A line without text: clients parse every line. */
+/* A line without text, because clients parse every line. */
 static int ping(struct answer *a, struct sl_buf *out)
 {
 	int rc = put_head(a, out);

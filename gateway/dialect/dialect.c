@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors of both APIs, and what decides which is meant. Neither has a member for the field: their messages name it.
+ * Errors of both APIs, and the choice between them by path. Neither API has a member for the field: the message names
+ * it.
  */
 #include "gateway/dialect/dialect.h"
 
@@ -30,7 +31,7 @@ static bool is_object(const char *text, size_t n)
 	return json_scan_peek(&s) == '{' && json_scan_skip(&s) && json_scan_end(&s);
 }
 
-/* Ends of lines are blanks between values: in strings they are escaped. */
+/* Line ends are blanks between values; inside strings they are escaped. */
 int dialect_put_arguments(struct sl_buf *out, const struct sl_buf *arguments)
 {
 	const char *text = (const char *)buf_data(arguments);
@@ -48,7 +49,7 @@ int dialect_put_arguments(struct sl_buf *out, const struct sl_buf *arguments)
 
 /* ---- Anthropic's ---- */
 
-enum { OVERLOADED = 529 }; /* its status of a server that is too busy */
+enum { OVERLOADED = 529 }; /* its status for an overloaded server */
 
 static const char *messages_error_type(int status)
 {

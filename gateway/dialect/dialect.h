@@ -14,31 +14,31 @@
 
 extern const struct reply_form messages_form, ollama_form;
 
-/* The form of replies to r, by its path, also where that has no route; NULL: OpenAI's. GET /v1/models is Anthropic's
- * with its header `anthropic-version`. */
+/* The form of replies to r, chosen by its path, even if that has no route; NULL: OpenAI's. GET /v1/models is
+ * Anthropic's if the request has the header `anthropic-version`. */
 const struct reply_form *dialect_form(const struct http_request *r);
 
-/* own of each: from its create, NULL: no memory. */
+/* own: from its create; NULL: out of memory. */
 extern const struct answer_format answer_messages;
 void *answer_messages_create(void);
-/* raw: of a prompt that went to the model without its template, whose answer is text. */
+/* raw: the prompt went to the model without its template, and the answer is plain text. */
 extern const struct answer_format answer_ollama_chat, answer_ollama_generate, answer_ollama_raw;
 void *answer_ollama_create(void);
 
 /* Anthropic's list of models, and one of them: appends a JSON text. created_s: since 1970. */
 int messages_put_model(struct sl_buf *out, const char *id, int64_t created_s);
 
-/* A call's arguments as an object on one line. Those that were cut short are no JSON: then an empty one, and the reason
- * of the answer's end says why. */
+/* A call's arguments as an object on one line. Arguments that were cut short are not JSON: they become an empty object,
+ * and the answer's finish reason says why. */
 int dialect_put_arguments(struct sl_buf *out, const struct sl_buf *arguments);
 
 /* "2026-01-31T09:05:00.000000000Z"; ns: since 1970. */
 enum { DIALECT_TIME_BYTES = 40 };
 void dialect_time(int64_t s, uint32_t ns, char out[DIALECT_TIME_BYTES]);
 
-/* name, or without its tag ":latest" where only that is a model's. room: for that. */
+/* name, without its tag ":latest" if only the name without it is a model's. room: for the result. */
 const char *ollama_model_name(const struct engine_link *l, const char *name, char room[PROTO_MAX_NAME + 1]);
-/* A model as a JSON text, appended: for GET /api/tags and (running) GET /api/ps, and for POST /api/show. */
+/* Appends a model as JSON: for GET /api/tags and (running) GET /api/ps, and for POST /api/show. */
 int ollama_put_model(struct sl_buf *out, const struct link_model *m, int64_t created_s, bool running);
 int ollama_put_show(struct sl_buf *out, const struct link_model *m, int64_t created_s);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shorthand for the rows of messages_table.c and ollama_table.c, which are read as those of request_table.c.
+ * Shorthand for the rows of messages_table.c and ollama_table.c; request_table.h defines their meaning.
  */
 #ifndef GATEWAY_DIALECT_TABLE_H
 #define GATEWAY_DIALECT_TABLE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What differs from a chat beyond the names: max_tokens is required, and a model thinks only where the request asks for
- * it: clients that do not ask take the first block for the text.
+ * Differences from a chat besides the names: max_tokens is required, and a model thinks only if the request enables it,
+ * because other clients take the first block for the text.
  */
 #include "gateway/dialect/messages_request.h"
 

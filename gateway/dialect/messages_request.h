@@ -12,7 +12,7 @@
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose. */
 int messages_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct chat_request *out,
 			   struct request_error *e);
-/* The same of a request that generates nothing: max_tokens may lack. */
+/* The same for a request that generates nothing: max_tokens is optional. */
 int messages_count_parse(const void *bytes, size_t n, const struct request_limits *l, struct chat_request *out,
 			 struct request_error *e);
 
@@ -22,7 +22,7 @@ extern const struct request_shape messages_shape;
 
 /* ---- messages_tools.c ---- */
 
-/* The members tools and tool_choice of a body that the shape's check passed, as OpenAI's would be. 0, SL_EINVAL,
+/* Reads the members tools and tool_choice, already checked against the table, into OpenAI's form. 0, SL_EINVAL,
  * SL_ENOMEM; on failure *out needs no dispose. */
 int messages_tools_read(const json_t *body, struct tools_request *out, struct request_error *e);
 

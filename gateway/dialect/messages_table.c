@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of Anthropic's Messages API, beta ones included where clients send them by themselves.
+ * The fields of Anthropic's Messages API, including beta fields that clients send by default.
  */
 #include "gateway/dialect/dialect_table.h"
 #include "gateway/dialect/messages_request.h"

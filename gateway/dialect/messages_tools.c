@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tool is {"name", "description", "input_schema"}; a type other than "custom" is one that runs at Anthropic.
+ * A tool is {"name", "description", "input_schema"}; types other than "custom" are tools that Anthropic runs.
  */
 #include <stdio.h>
 #include <string.h>
@@ -149,7 +149,7 @@ int messages_tools_read(const json_t *body, struct tools_request *out, struct re
 	int rc = read_tools(&r, request_get(body, "tools"));
 	if (rc == 0)
 		rc = read_choice(&r, request_get(body, "tool_choice"));
-	/* Tools that must not be called are none. */
+	/* Tools that must not be called are left out. */
 	if (rc != 0 || out->choice == TOOL_CHOICE_NONE)
 		tools_request_dispose(out);
 	return rc;

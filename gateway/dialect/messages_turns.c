@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Of each block goes to the template what it may use: text, what the assistant thought and which tools it called, and
- * the results of calls. A result is a message of its own, in front of the user's text that follows it. Consecutive
- * messages of one role are one turn, as the API has it. Hints (cache_control, citations) have no effect; blocks that
- * can't be shown to the model are refused by name.
+ * Passes to the template what it can use of each block: text, the assistant's reasoning and tool calls, and the results
+ * of calls. A result becomes a separate message before the user's text that follows it. Consecutive messages of one
+ * role form one turn, as in the API. Hints (cache_control, citations) have no effect; blocks that cannot be shown to
+ * the model are refused by name.
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static int get_string(struct writer *w, const json_t *block, size_t k, const cha
 
 /* ---- blocks ---- */
 
-/* Messages of one role are one turn: their texts are set apart. */
+/* Messages of one role form one turn; their texts are separated. */
 static int add_text(struct writer *w, const json_t *text)
 {
 	int rc = w->begins && w->t.text.len > 0 ? turns_text(&w->t, "\n", 1) : 0;
@@ -127,7 +127,7 @@ static int gather_result(struct writer *w, const json_t *content, size_t k, stru
 	return rc;
 }
 
-/* The name of the tool that a call had, looked for in the assistant's message before. NULL: there is none. */
+/* The name of the tool of a call, looked up in the preceding assistant message. NULL: there is none. */
 static const char *name_of_call(const struct writer *w, const char *id)
 {
 	const json_t *before = w->i > 0 ? json_array_get(w->messages, w->i - 1) : NULL;
@@ -248,7 +248,7 @@ static int put_message(struct writer *w, const json_t *m)
 	return rc == 0 ? add_text(w, content) : rc;
 }
 
-/* ---- the system's text ---- */
+/* ---- the system message ---- */
 
 static int put_system_block(struct writer *w, const json_t *block, size_t k)
 {
@@ -269,7 +269,7 @@ static int put_system_block(struct writer *w, const json_t *block, size_t k)
 	return rc == 0 ? turns_text(&w->t, json_string_value(text), json_string_length(text)) : rc;
 }
 
-/* Its blocks are one message, a line each. */
+/* Its blocks form one message, one line each. */
 static int put_system(struct writer *w, const json_t *v)
 {
 	int rc = 0;

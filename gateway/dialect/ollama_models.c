@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models as Ollama's API describes them, as far as the gateway knows them. Files are the engine's: the size is 0 and
- * the digest is of the name.
+ * Models as Ollama's API describes them, as far as the gateway knows them. The files belong to the engine, so the size
+ * is 0 and the digest is that of the name.
  */
 #include <openssl/sha.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What differs from a chat beyond the names: an answer is streamed unless "stream" is false, and a request without a
- * prompt asks for a model to be loaded.
+ * Differences from a chat besides the names: an answer is streamed unless "stream" is false, and a request without a
+ * prompt asks to load a model.
  */
 #include "gateway/dialect/ollama_request.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- chat and generate ---- */
 
-/* "0", 0, "0s": the model may go at once. */
+/* "0", 0, "0s": the model may be unloaded at once. */
 static bool is_over_at_once(const json_t *keep_alive)
 {
 	const char *s = json_string_value(keep_alive);

@@ -12,8 +12,8 @@
 struct ollama_request {
 	struct chat_request chat; /* raw: c.submit.prompt is the text itself */
 	bool raw;                 /* the prompt goes to the model without its template */
-	bool loads;               /* it has no prompt: it only asks for the model to be there */
-	bool unloads;             /* the same with a keep_alive of 0 */
+	bool loads;               /* it has no prompt and only asks to load the model */
+	bool unloads;             /* likewise, with a keep_alive of 0 */
 };
 
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose; here and below. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of Ollama's /api/chat and /api/generate. What its runner would do with memory and threads is ignored:
- * models are the configuration's. tool_choice is none of Ollama's; it means here what it means to a chat.
+ * The fields of Ollama's /api/chat and /api/generate. Options for memory and threads of Ollama's runner are ignored,
+ * because the configuration decides about models. Ollama has no tool_choice; here it means what it means in a chat.
  */
 #include "base/proto/proto.h"
 #include "gateway/dialect/dialect_table.h"
@@ -35,9 +35,9 @@ static const struct request_field rows[] = {
     HONOURED(BOTH, "options.num_predict", TYPE_INT, RANGE(-2, INT32_MAX), INTO(MAX_TOKENS)),
     IGNORED(BOTH, "options.num_thread", TYPE_INT),
     IGNORED(BOTH, "options.numa", TYPE_BOOL),
-    REFUSED(BOTH, "options.penalize_newline", TYPE_BOOL, harmless_true, "Newlines are penalised as other tokens are."),
+    REFUSED(BOTH, "options.penalize_newline", TYPE_BOOL, harmless_true, "Newlines are penalised like other tokens."),
     HONOURED(BOTH, "options.presence_penalty", TYPE_NUM, RANGE(-2, 2), INTO(PRESENCE_PENALTY)),
-    REFUSED(BOTH, "options.repeat_last_n", TYPE_INT, harmless_window, "Penalties are of the whole text."),
+    REFUSED(BOTH, "options.repeat_last_n", TYPE_INT, harmless_window, "Penalties always apply to the whole text."),
     HONOURED(BOTH, "options.repeat_penalty", TYPE_NUM, ABOVE(0, 2), INTO(REPETITION_PENALTY)),
     HONOURED(BOTH, "options.seed", TYPE_INT, INTO(SEED)),
     HONOURED(BOTH, "options.stop", TYPE_STR | TYPE_ARR, INTO(STOP)),
@@ -54,7 +54,7 @@ static const struct request_field rows[] = {
     IGNORED(BOTH, "shift", TYPE_BOOL),
     HONOURED(BOTH, "stream", TYPE_BOOL, INTO(STREAM)),
     REFUSED(GENERATE, "suffix", TYPE_STR, harmless_empty,
-	    "Write the model's own tokens for filling in the middle into a prompt with 'raw'."),
+	    "Use 'raw' and a prompt with the model's own fill-in-the-middle tokens."),
     HONOURED(GENERATE, "system", TYPE_STR, INTO(INSTRUCTIONS)),
     REFUSED(GENERATE, "template", TYPE_STR, harmless_empty, "The model's own template is used; 'raw' goes without it."),
     HONOURED(BOTH, "think", TYPE_BOOL | TYPE_STR, .values = "low medium high ", INTO(THINK)),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ollama's calls need no ids and its results none of them: a result answers the first call of its tool that has no
- * result yet, or without a name the first of all. Calls without an id get one of nine letters and digits, which is what
- * the strictest templates (Mistral's) take.
+ * Ollama's calls and results have no ids: a result answers the first call of its tool that has no result yet or,
+ * without a name, the first such call of any tool. Calls without an id get one of nine letters and digits, which even
+ * the strictest templates (Mistral's) accept.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct writer {
 	struct turns t;
 	struct request_error *e;
 	size_t i;                     /* of the message */
-	struct call calls[MAX_CALLS]; /* of the last message that has some */
+	struct call calls[MAX_CALLS]; /* of the last message that has any */
 	size_t n_calls;
 	char param[96];
 };
@@ -97,7 +97,7 @@ static int put_calls(struct writer *w, const json_t *v, enum turn_role role)
 	return rc;
 }
 
-/* The call that a result answers; NULL: none is open. */
+/* The call that a result answers; NULL: no call is open. */
 static struct call *find_call(struct writer *w, const char *name)
 {
 	for (size_t k = 0; k < w->n_calls; k++)

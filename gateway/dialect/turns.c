@@ -89,7 +89,7 @@ int turns_reasoning(struct turns *t, const char *text, size_t n)
 	return n > 0 ? buf_append(&t->reasoning, text, n) : 0;
 }
 
-/* As a text of JSON: the form in which templates get arguments. */
+/* As a JSON text, the form in which templates receive arguments. */
 static int put_arguments(struct sl_buf *out, const json_t *arguments)
 {
 	struct sl_buf json;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The messages of another API, written in the one form that the engine takes (chat_messages.h has the same for
- * OpenAI's). A turn is open until a message of another role, or turns_close, ends it: what is added meanwhile becomes
- * one message, with its text, reasoning and calls. Users' text is cleansed. Pure.
+ * OpenAI's). A turn is open until a message of another role, or turns_close, ends it. Everything added to it becomes
+ * one message, with its text, reasoning and calls. Users' text is cleansed. Pure. /
  */
 #ifndef GATEWAY_TURNS_H
 #define GATEWAY_TURNS_H
@@ -24,20 +24,20 @@ struct turns {
 	struct sl_buf text, reasoning, calls; /* of the open turn; calls: JSON without the brackets */
 };
 
-/* All but init and dispose: 0, SL_ELIMIT or SL_ENOMEM. */
+/* All but init and dispose return 0, SL_ELIMIT or SL_ENOMEM. */
 
 void turns_init(struct turns *t, struct sl_buf *out, const struct request_limits *l, struct cleanse_stats *cleansed);
 void turns_dispose(struct turns *t);
 /* Appends `"messages":[`. */
 int turns_begin(struct turns *t);
-/* The open turn is of that role from here on; another one is closed. */
+/* Opens a turn of that role, or continues it; closes one of another role. */
 int turns_open(struct turns *t, enum turn_role role);
-/* To the open turn. */
+/* Adds to the open turn. */
 int turns_text(struct turns *t, const char *text, size_t n);
 int turns_reasoning(struct turns *t, const char *text, size_t n);
 /* arguments: an object. */
 int turns_call(struct turns *t, const char *id, const char *name, const json_t *arguments);
-/* A message of its own: the result of the call `id`. name: of the tool; NULL: unknown. prefix: before the text. */
+/* Adds a separate message: the result of the call `id`. name: the tool's; NULL: unknown. prefix: precedes the text. */
 int turns_result(struct turns *t, const char *id, const char *name, const char *prefix, const char *text, size_t n);
 int turns_close(struct turns *t);
 /* Closes the open turn and appends `]`. */

@@ -60,7 +60,7 @@ static void embed_set_state(struct embed_run *r, enum embed_state to)
 	r->n_window = EMBED_WINDOW;
 }
 
-/* Restarts the limit on the time without a result. */
+/* Restarts the time limit for the next result. */
 static void restart_timer(struct embed_run *r)
 {
 	gw_timer_start(timers_of(r), &r->timer, r->x->app->t->cfg->limits.first_token_ms * NS_PER_MS);
@@ -242,7 +242,7 @@ static int send_item(struct embed_run *r, int i)
 	return rc;
 }
 
-/* Sends texts while the window has room. Without room on the link, the rest waits until another text ends. */
+/* Sends texts while the window has room. If the link has no room, the rest waits until another text ends. */
 static void pump(struct embed_run *r)
 {
 	while (r->n_busy < r->n_window && (r->n_again > 0 || r->next < r->n)) {
@@ -287,7 +287,7 @@ static bool is_too_long(struct embed_run *r, int i, uint32_t n)
 		     n);
 	else if (most > 0 && n > most)
 		fail(r, 400, "context_length_exceeded", param,
-		     "This key's prompts may have %lld tokens at most; '%s' has %u.", (long long)most, param, n);
+		     "This key's prompts may have at most %lld tokens; '%s' has %u.", (long long)most, param, n);
 	else
 		return false;
 	return true;

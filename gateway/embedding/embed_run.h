@@ -5,10 +5,11 @@
  *   COUNTING ──all counted──► CHARGING ──granted──► RUNNING ──all results──► OVER
  *      └───────────┴── refused, too long, engine lost, timeout ──────────────┘  (x gets an error response)
  *
- * All texts are counted before the first is computed. So a text that is too long is refused by its index, and the quota
- * is charged once, with known tokens. Each text is a sequence of its own in the engine and joins steps with all other
- * work at the tier's priority. A request has at most EMBED_WINDOW sequences in the engine, so a request of thousands of
- * texts fills no queue. A text that a full queue rejects is sent again when another one has ended.
+ * All texts are counted before the first is computed. So the error for a text that is too long names its index, and the
+ * quota is charged once, for a known number of tokens. Each text is a sequence of its own in the engine and joins steps
+ * with all other work at the tier's priority. A request has at most EMBED_WINDOW sequences in the engine, so a request
+ * with thousands of texts does not fill the queue. A text that a full queue rejects is sent again when another one has
+ * ended.
  *
  * A run counts as one of its key's concurrent requests. It belongs to its exchange. embed_set_state checks the
  * transitions. Thread: the exchange's. Callers: gateway/api.

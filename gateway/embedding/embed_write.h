@@ -11,7 +11,7 @@
 #include "base/buf.h"
 
 /* out = the first n numbers of v, scaled to unit length (Matryoshka representations, Kusupati et al. 2022: a prefix of
- * a vector is a vector). A zero vector stays zero. */
+ * a vector is a vector too). A zero vector stays zero. */
 void embed_unit(const float *v, uint32_t n, float *out);
 /* The cosine of two vectors of n numbers, in [-1, 1]; 0 if one is zero. */
 double embed_cosine(const float *a, const float *b, uint32_t n);

@@ -34,7 +34,7 @@ struct access_wait {
 
 #define LIMITED(var, limit)                                                             \
 	METRIC(var, METRIC_COUNTER, "sluice_http_limited_total", "limit=\"" limit "\"", \
-	       "Requests refused and connections ended for a limit, by which.")
+	       "Requests refused and connections ended because of a limit, by limit.")
 LIMITED(limited_key, "requests_per_key");
 LIMITED(limited_unknown, "unknown_keys");
 
@@ -171,7 +171,7 @@ static enum access_verdict grant_configured_token(struct exchange *x, const stru
 {
 	const struct auth_key *of = auth_find_name(x->snapshot->shared, t->name);
 	if (of == NULL || of->tier == NULL)
-		return refuse_unknown(x, "The key that made this token is not known any more.");
+		return refuse_unknown(x, "The key that created this token no longer exists.");
 	struct auth_person p = {.name = of->name, .tier = of->tier, .tenant = of->tenant, .of = of};
 	be_token(&p, t);
 	return grant_new(x, &p);
@@ -222,7 +222,7 @@ static enum access_verdict by_identity(struct access_wait *a, enum identity_verd
 	if (v == IDENTITY_KNOWN)
 		return grant_stored(x, id, a->digest);
 	return a->is_token && v == IDENTITY_UNKNOWN
-		   ? refuse_unknown(x, "The key that made this token is not known any more.")
+		   ? refuse_unknown(x, "The key that created this token no longer exists.")
 		   : refuse_by(x, v);
 }
 
@@ -258,7 +258,7 @@ static enum access_verdict by_secret(struct access_wait *a, enum secret_verdict 
 	if (rc == SL_ENOMEM)
 		return refuse_no_memory(x);
 	if (rc == SL_ETIMEOUT)
-		return refuse_unknown(x, "This token's time is over. Ask for a new one.");
+		return refuse_unknown(x, "This token has expired. Request a new one.");
 	if (rc != 0)
 		return refuse_unknown(x, "Incorrect browser token provided.");
 	if (!a->token.stored)

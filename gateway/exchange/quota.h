@@ -2,8 +2,8 @@
  *
  * What a key may use: requests per minute (of the key, and of each subject of its browser tokens), tokens per minute,
  * tokens per day. A request is charged an estimate before it is submitted (quota_take) and settled at its end with what
- * it used (quota_settle). Gateways that share one Redis share the limits exactly. The rules of each limit are in
- * quota.c.
+ * it used (quota_settle), complete or cut: answer/answer_budget.c decides how much that is. Gateways that share one
+ * Redis share the limits exactly. The rules of each limit are in quota.c.
  *
  *   CONTENDED (others hold what it needs: TAKING again when one of them ends, or after 100 ms)
  *     ▲│

@@ -191,7 +191,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 	if (g->state != GEN_RUNNING || (!g->fed && m->n > g->credited - g->log->end) ||
 	    m->choice >= g->log->n_choices || m->n_top > g->log->n_top) {
 		forget(g);
-		fail(g, PROTO_ERR_INTERNAL, "The engine made tokens that nobody asked for.");
+		fail(g, PROTO_ERR_INTERNAL, "The engine sent tokens for no request.");
 		return;
 	}
 	if (token_log_append(g->log, m) != 0) {

@@ -366,7 +366,7 @@ int constraint_request_read(const struct request_values *values, struct proto_st
 		rc = fields[i].read(&r, v);
 		if (rc == 0 && before != NULL && other.field != NULL)
 			rc = request_bad(e, "invalid_value", r.field,
-					 "Invalid value for '%s': '%s' gives the answer a form already. Send one.",
+					 "Invalid value for '%s': '%s' already constrains the answer. Send only one.",
 					 r.field, before);
 		buf_dispose(&other.text);
 	}

@@ -106,11 +106,12 @@ static int check_beams(const struct request_values *values, const struct proto_s
 						 : v != NULL && json_number_value(v) != plain;
 		if (asks)
 			return request_bad(e, "invalid_value", values->name[off[i]],
-					   "Invalid value for '%s': beam search is without it.", values->name[off[i]]);
+					   "Invalid value for '%s': it is not supported with beam search.",
+					   values->name[off[i]]);
 	}
 	if (s->prompt_logprobs > 0)
 		return request_bad(e, "invalid_value", "prompt_logprobs",
-				   "Invalid value for 'prompt_logprobs': beam search is without it.");
+				   "Invalid value for 'prompt_logprobs': it is not supported with beam search.");
 	return 0;
 }
 
@@ -231,7 +232,7 @@ static int add_bias(struct request_common *c, const char *key, const json_t *v, 
 	snprintf(param, sizeof param, "logit_bias.%s", key);
 	if (!token_of_key(key, &b->id))
 		return request_bad(e, "invalid_value", "logit_bias",
-				   "Invalid key in 'logit_bias': '%.40s' is no token id.", key);
+				   "Invalid key in 'logit_bias': '%.40s' is not a token id.", key);
 	if (!json_is_number(v))
 		return request_wrong_type(e, param, "a number", v);
 	if (!(json_number_value(v) >= -100 && json_number_value(v) <= 100))

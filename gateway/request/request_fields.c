@@ -277,7 +277,7 @@ static int keep_value(struct checker *c, const struct request_field *f, json_t *
 	const char *before = values->name[f->value];
 	if (before != NULL && !json_equal(values->at[f->value], v))
 		return request_bad(c->e, "invalid_value", f->name,
-				   "Invalid value for '%s': '%s' is the same field, and has another value.", f->name,
+				   "Invalid value for '%s': '%s' is the same field with another value.", f->name,
 				   before);
 	values->at[f->value] = v;
 	values->name[f->value] = f->name;
@@ -369,8 +369,8 @@ bool request_text_fits(const json_t *string)
 int request_check_text(const json_t *string, const char *param, struct request_error *e)
 {
 	if (!request_text_fits(string))
-		return request_bad(e, "invalid_value", param, "Invalid value for '%s': it holds the character U+0000.",
-				   param);
+		return request_bad(e, "invalid_value", param,
+				   "Invalid value for '%s': it contains the character U+0000.", param);
 	return 0;
 }
 

@@ -21,7 +21,7 @@ static int get_storage(const struct request_values *values, struct response_requ
 	r->metadata = values->at[VALUE_METADATA];
 	if (r->background && !r->store)
 		return request_bad(e, "invalid_value", "background",
-				   "'background' needs 'store': nobody could ask for the response.");
+				   "'background' requires 'store': otherwise the response could not be retrieved.");
 	const json_t *previous = values->at[VALUE_PREVIOUS_RESPONSE_ID];
 	int rc = request_read_label(previous, "previous_response_id", &r->previous_response_id, e);
 	if (rc == 0 && previous != NULL && r->previous_response_id == NULL)

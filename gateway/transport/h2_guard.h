@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits on the cost of one HTTP/2 peer: counts of frames that cost work and carry no data, and the order of stream
- * ids. Pure: no library, no connection; the time is an argument.
+ * Limits on the cost of one HTTP/2 peer: rates of resets (rapid reset, CVE-2023-44487), of refused requests and of
+ * frames without data, and the order of stream ids. h2.c reports the frames and ends the connection. Pure: no library,
+ * no connection; the time is an argument.
  */
 #ifndef GATEWAY_H2_GUARD_H
 #define GATEWAY_H2_GUARD_H

@@ -27,9 +27,8 @@ GAUGE(streams_open, "sluice_http_streams_open", "Exchanges in progress.");
 static struct metric requests[] = {REQUESTS("http/1.0"), REQUESTS("http/1.1"), REQUESTS("h2")};
 METRICS(requests);
 
-#define CLOSED(why)                                                                 \
-	METRIC_OF(METRIC_COUNTER, "sluice_http_closed_total", "reason=\"" why "\"", \
-		  "Ended exchanges, by how they ended.")
+#define CLOSED(why) \
+	METRIC_OF(METRIC_COUNTER, "sluice_http_closed_total", "reason=\"" why "\"", "Ended exchanges, by outcome.")
 static struct metric closed[] = {CLOSED("done"), CLOSED("peer"), CLOSED("timeout"), CLOSED("shutdown"),
 				 CLOSED("error")};
 METRICS(closed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables that this processor can run. The Makefile leaves out other architectures' files by name pattern, and this
- * file leaves out their tables by the same condition.
+ * Selects a backend by its name (kernels.h); "auto" is the fastest that this processor can run. The Makefile leaves out
+ * other architectures' files by name pattern, and this file leaves out their tables by the same condition.
  */
 #include <stdbool.h>
 #include <pthread.h>

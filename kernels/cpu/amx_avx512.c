@@ -18,7 +18,7 @@
  * Rows form groups of 16; the last one is padded to one of `sizes`. Digits are rows of the tile of activations,
  * [3][n]: they fit one tile product for n <= 5, two for n <= 10, three for 16. The weights' tile is loaded once for
  * them; a row of the sums has 16 outputs. Weights are unpacked to panels (amx.h): with one group, of one tile and
- * FEW_CHUNK weights; else of as many tiles over all of K as the second-level cache holds, used for all groups.
+ * FEW_CHUNK weights; else of as many tiles over all of K as the L2 cache holds, used for all groups.
  *
  * VERSIONS (Sapphire Rapids at 3.6 GHz, a shared virtual machine; one thread)
  *   1  weights as the row operand, activations as columns, sums [output][row]. Expected: a tile product
@@ -45,7 +45,7 @@ enum {
 	HEAD = 2 * LANES * (int)sizeof(float), /* of a packed block: s, and s · Σ x, of every row */
 	MIN_BLOCK = 16,
 	MAX_TILES = 64,
-	FEW_CHUNK = 256,   /* weights of a panel tile that stays in the first-level cache */
+	FEW_CHUNK = 256,   /* weights of a panel tile that stays in the L1 cache */
 	FETCH_CHUNK = 128, /* weights whose successors are fetched at a time: few enough not to wait for */
 	MANY_CHUNK = 512,  /* of a group of activations that does */
 };
@@ -344,7 +344,7 @@ static void matmul_few(const struct job *j, int o0, int o1, uint8_t *panel)
 	}
 }
 
-/* Every tile of the panel with one group. x stays in the first-level cache for all tiles. */
+/* Every tile of the panel with one group. x stays in the L1 cache for all tiles. */
 static void multiply_group(const struct job *j, const uint8_t *panel, int o, int used, int o1, int group)
 {
 	int block = j->type.block, r = group * GROUP, n_r = at_most(j->n_rows - r, GROUP);

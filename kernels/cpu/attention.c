@@ -2,13 +2,12 @@
  *
  * Keys and values: rotated, written to their pages, and attended to.
  *
- * Attention is an online softmax over absolute blocks of KN_ATTN_BLOCK positions, left to right
- * (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). A
- * row's result depends only on its own position and past. Adjacent rows of one sequence, and heads that share a key
- * head, process the blocks together, so that each block is read from memory once for all. But each row and head has
- * its own state and the same order of blocks as alone; positions that only others see get weight zero. Rows that see
- * later positions (kn_step.row_sees) differ only in their end. A window may start inside a block; blocks stay
- * aligned.
+ * Attention is an online softmax over absolute blocks of KN_ATTN_BLOCK positions, left to right (Milakov, Gimelshein,
+ * "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). A row's result depends only
+ * on its own position and past. Adjacent rows of one sequence, and heads that share a key head, process the blocks
+ * together, so that each block is read from memory once for all. But each row and head has its own state and the order
+ * of blocks that it would have alone; positions that only other rows see get weight zero. Rows that see later positions
+ * (kn_step.row_sees) only end later. A window may start inside a block; blocks stay aligned.
  *
  * A block's sums use the block's own largest score and are then merged with those of the preceding blocks. So it does
  * not matter which thread computes them: with few rows and heads, threads divide the blocks of a sequence, and the
@@ -55,7 +54,7 @@ static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
 
 /* ---- rotary embedding ---- */
 
-/* In double: a float angle of a late position would exceed the error bound. */
+/* In double: the angle of a late position, as a float, would exceed the error bound. */
 static void angles(const struct kn_rope *rope, int32_t pos, float *cosines, float *sines)
 {
 	for (int i = 0; i < rope->n_rot / 2; i++) {
@@ -219,8 +218,8 @@ struct attention {
 	struct kn_seen *seen;
 };
 
-/* Rows of one sequence, key heads next to each other, heads of each, and what they see. Queries of one key head lie
- * together, n_each of them. */
+/* Rows of one sequence, key heads next to each other, their query heads, and what they see. Queries of one key head are
+ * adjacent, n_each of them. */
 struct tile {
 	int seq, kv_head, n_kv, n_each, n_q;
 	const float *q[TILE_QUERIES];
@@ -231,7 +230,7 @@ struct tile {
 
 /* The positions of a block that a tile sees, as contiguous runs, for its first key head. They are processed in
  * stretches, each for all key heads before the next stretch, so that reads are contiguous (a page of a layer has its
- * key heads one after another) and all queries of a key head find the data in the first-level cache. */
+ * key heads one after another) and all queries of a key head find the data in the L1 cache. */
 struct block {
 	int at, begin, end; /* positions */
 	int n_runs, n_stretches;
@@ -271,7 +270,7 @@ static void find_block(const struct attention *a, const struct tile *t, int at, 
 	b->stretch[b->n_stretches] = b->n_runs;
 }
 
-/* The unit of reading: a stretch of a block, keys or values, of one key head. */
+/* The unit of reading: keys or values of a stretch of a block, of one key head. */
 struct piece {
 	const struct block *b;
 	bool values;
@@ -522,7 +521,7 @@ static int span_of_tiles(const struct attention *a)
 	return span;
 }
 
-/* Room for sums, and for what was seen behind them. */
+/* Memory for the sums, followed by the softmax states. */
 static int reserve_sums(struct kn_backend *b, struct attention *a)
 {
 	size_t n = a->n_parts > 1 ? (size_t)a->b->step->n_rows * (size_t)a->n_heads * (size_t)a->n_blocks
@@ -582,7 +581,7 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 	a.span = span_of_tiles(&a);
 	a.n_spans = (kv->n_kv_heads + a.span - 1) / a.span;
 	int n_items = a.n_tiles * a.n_spans * a.n_chunks;
-	/* A score costs a product and a weighing, and an exponential worth some thirty multiply-adds. */
+	/* A score costs a product and a weighting, plus an exponential worth some thirty multiply-adds. */
 	bool alone = kn_parts_of(b, positions * n_heads * (2 * kv->head_dim + 32)) == 1;
 	a.n_parts = alone ? 1 : parts_of_tiles(&a, n_items);
 	int rc = reserve_sums(b, &a);

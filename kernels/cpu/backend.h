@@ -19,32 +19,32 @@
 
 enum { KN_MIN_PART = 1 << 17 };  /* multiply-adds that justify a separate part: about 10 µs */
 enum { KN_MIN_SHARE = 1 << 16 }; /* the same for a share of a product, which needs no fork */
-/* Steps of fewer multiply-adds do not wake sleeping threads: waking takes as long as it saves (two threads, a step
- * of 1.2 million: 0.22 ms with both, 0.16 alone), and other processes keep the cores. */
+/* Steps of fewer multiply-adds do not wake sleeping threads. Waking takes as long as it saves (two threads, a step of
+ * 1.2 million: 0.22 ms with both, 0.16 alone), and other processes keep the cores. */
 enum { KN_LONE_STEP = 3 << 20 };
 
-/* cosines and sines of the step's rows for one rotation, computed at the first layer that uses it:
- * [n_rows][n_rot / 2] each, in one block. */
+/* Cosines and sines of the step's rows for one rotation, computed at the first layer that uses it: [n_rows][n_rot / 2]
+ * each, in one block. */
 struct kn_turns {
 	float *at;
-	size_t n;               /* floats there is room for */
+	size_t n;               /* capacity in floats */
 	const double *inv_freq; /* their source; NULL: unused in this step */
 	float magnitude;
 };
 
-/* Where a product begins to read its weights. */
+/* The weights that a product reads first. */
 struct kn_first {
 	const void *at;
 	size_t stride, bytes; /* as kn_pool_soon */
 };
 
-enum { KN_N_ROPES = 2 }; /* a model has no more */
+enum { KN_N_ROPES = 2 }; /* the limit per model */
 
 struct kn_backend {
 	const struct kn_isa *isa;
 	struct kn_pool *pool;
 	const struct kn_step *step;
-	/* Per thread: decoded weights, half a second-level cache or as much as the longest rows need. */
+	/* Per thread: decoded weights, half an L2 cache or as much as the longest rows need. */
 	void *tiles;
 	size_t tiles_bytes, tile_floats; /* of all threads, and of one */
 	/* Packed rows, if the instruction set packs, and their source. They stay valid while only products are called:
@@ -60,14 +60,14 @@ struct kn_backend {
 	int64_t row_work; /* per row of the last step, rounded down; 0: no step yet */
 	bool lone;        /* this step runs on the caller's thread only */
 	struct kn_turns turns[KN_N_ROPES];
-	/* Of attention: sums of a block for each thread, or of all blocks where a sequence is split. */
+	/* For attention: sums of a block for each thread, or of all blocks where a sequence is divided. */
 	float *sums;
 	size_t n_sums;
 	char line[64];
 };
 
-/* The number of parts for `work` multiply-adds: each at least KN_MIN_PART, a few per thread so that a delayed thread
- * does not delay all. */
+/* The number of parts for `work` multiply-adds: each at least KN_MIN_PART, and a few per thread so that a delayed
+ * thread does not delay all. */
 static inline int kn_parts_of(const struct kn_backend *b, int64_t work)
 {
 	int64_t most = (int64_t)kn_pool_n_threads(b->pool) * 4, parts = work / KN_MIN_PART;
@@ -82,8 +82,8 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 		kn_pool_run(b->pool, n_parts, run, ctx);
 }
 
-/* Operations of kn_ops that are a function here, kn_cpu_NAME: weights.c, rows.c, attention.c. Those that write
- * activations drop the packed rows (packed_of). */
+/* Functions behind kn_ops, named kn_cpu_NAME: weights.c, rows.c, attention.c. Those that write activations drop the
+ * packed rows (packed_of). */
 #define KN_CPU_OPS(X)  \
 	X(weight_free) \
 	X(weight_made) \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops that run one operation as fast as the processor can: loads from a buffer larger than the caches, and
- * independent chains of products in registers. Instruction sets are chosen for each function by its attribute and asked
- * for at run time, so this file builds and runs anywhere.
+ * Loops that run one operation at the processor's peak rate: loads from a buffer larger than the caches, and
+ * independent chains of products in registers. Each function has its instruction set as an attribute, and the processor
+ * is checked at run time, so this file builds and runs anywhere.
  */
 #include "kernels/ceiling.h"
 
@@ -29,7 +29,7 @@ struct work {
 	bool failed;
 };
 
-static volatile int sink; /* results are used */
+static volatile int sink; /* keeps the results used */
 
 __attribute__((target("avx512f"))) static double read_512(const char *buffer)
 {
@@ -107,17 +107,16 @@ PASS(int8_512, "avx512f,avx512vnni", __m512i, __m512i, _mm512_set1_epi8(3), _mm5
 PASS(bf16_512, "avx512f,avx512bf16", __m512, __m512bh, _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.25f)),
      x, _mm512_setzero_ps(), _mm512_dpbf16_ps(c, x, y), 64)
 
-/* vpmaddubsw and vpmaddwd for every 32 products: what exact products of eight bits by eight need. Of
- * smaller weights some vpmaddubsw may share a vpmaddwd: their products may exceed this rate. The sums have names:
- * those of an array stay in memory, between additions, behind anything that keeps the compiler from making
- * the product once for all turns. */
+/* vpmaddubsw and vpmaddwd for every 32 products, as exact 8-bit by 8-bit products need. With smaller weights several
+ * vpmaddubsw may share a vpmaddwd, so their products may exceed this rate. The sums are named variables: between the
+ * additions, the compiler would keep an array in memory, behind the barrier that stops it from hoisting the product. */
 __attribute__((target("avx2"))) static double int8_256(const char *buffer)
 {
 	__m256i x = _mm256_set1_epi8(3), y = _mm256_set1_epi8(-2), ones = _mm256_set1_epi16(1);
 	__m256i a = _mm256_setzero_si256(), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
 	int out[8];
 	(void)buffer;
-/* Marks x as changed, so that the compiler cannot hoist its product; keeps the sum in a register of its own. */
+/* Marks x as changed, so that the compiler cannot hoist its product; keeps the sum in its own register. */
 #define ADD_PRODUCT(sum)                                                                      \
 	__asm__ volatile("" : "+x"(x));                                                       \
 	(sum) = _mm256_add_epi32((sum), _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones)); \

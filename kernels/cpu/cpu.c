@@ -4,15 +4,15 @@
  * Weights stay in the file's mapping or are interleaved (weights.c). Operations run synchronously, on the caller's
  * thread and the pool's.
  *
- * Work is split by outputs or by (row, head), never along a reduction, so threads change no result. Small jobs stay in
- * the caller's thread: a fork and join costs more than they do.
+ * Work is split by outputs or by (row, head), never along a reduction, so the number of threads changes no result.
+ * Small jobs stay on the caller's thread, because a fork and join would cost more than the job.
  *
  * VERSIONS of dividing a product among threads (a step of one row of the 1B shape, Q8_0, two threads of an AVX2
  * machine)
- *   1  four equal parts for each thread. One thread waited for the other for 4.6 of 54.7 ms, beside 0.8 ms of silu in
- *      one thread
- *   2  this: half of what is left, divided by the threads, down to some microseconds' worth. Waiting 0.3 ms. Expected:
- *      4 ms less. Measured: 0 to 6 % less: a thread that does not wait reads faster.
+ *   1  four equal parts per thread. One thread waited for the other for 4.6 of 54.7 ms, besides 0.8 ms for silu on one
+ *      thread
+ *   2  this: half of the rest, divided by the number of threads, down to some microseconds' worth. Waiting 0.3 ms.
+ *      Expected: 4 ms less. Measured: 0 to 6 % less, as a thread that does not wait reads faster.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -29,10 +29,10 @@
 
 enum {
 	SOON = 1 << 18, /* bytes of the next product that each thread prefetches */
-	SHARES = 2,     /* shares per thread of the rest of a product */
+	SHARES = 2,     /* shares per thread of a product's remaining outputs */
 	MANY_ROWS = 16,
-	MANY_TILES = 16, /* minimum of a share then */
-	PACK_ROWS = 256, /* rows packed at a time: one or two second-level caches */
+	MANY_TILES = 16, /* smallest such share */
+	PACK_ROWS = 256, /* rows packed at a time: one or two L2 caches */
 	PACK_COST = 8,   /* cost of packing an activation, in multiply-adds */
 };
 
@@ -74,7 +74,7 @@ static void cpu_close(struct kn_backend *b)
 
 static const char *cpu_describe(struct kn_backend *b) { return b->line; }
 
-/* Bytes of half a second-level cache. */
+/* Bytes of half an L2 cache. */
 static size_t half_cache(void)
 {
 	long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -200,7 +200,7 @@ struct product {
 	float *y;
 	bool packed;      /* b->packed instead of x */
 	int n_parts;      /* of a packing, or threads of a product */
-	int least;        /* outputs of a share */
+	int least;        /* outputs in a share */
 	atomic_int taken; /* outputs */
 };
 
@@ -270,7 +270,7 @@ static void run_shares(struct kn_backend *b, struct product *p)
 	int64_t least = KN_MIN_SHARE / each / step * step;
 	atomic_store_explicit(&p->taken, 0, memory_order_relaxed);
 	p->n_parts = kn_parts_of(b, each * p->w->n_out) == 1 ? 1 : kn_pool_n_threads(b->pool);
-	/* Many rows: decoding pays off more the larger the share that is kept for all rows. */
+	/* With many rows, decoding pays off more the larger the share that is kept for all rows. */
 	p->least = p->n_parts == 1         ? p->w->n_out
 		   : p->n_rows > MANY_ROWS ? MANY_TILES * step
 		   : least > step          ? (int)least

@@ -15,7 +15,7 @@ static void q8_0(const uint8_t *at, float *y)
 		y[i] = d * (float)(int8_t)at[2 + i];
 }
 
-/* Nibble i of a run of 32. */
+/* Nibble i of 32. */
 static int nibble(const uint8_t *qs, int i) { return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4; }
 
 static void q4_0(const uint8_t *at, float *y)

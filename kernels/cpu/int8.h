@@ -9,9 +9,9 @@
  * vector has the same four weights along K of several outputs, nothing is added across lanes, and a group is read as
  * one stream. The size is that of the file's rows; the last group is padded with zeros.
  *
- * Activations become, for each 32 of a row, integers q of eight bits and a scale d = max |x| / 127
- * (struct int8_block). The error of a product is at most half a step d for each activation:
- * Σ_k |w_k| d_k / 2, and nothing else but the rounding of float32: sums within 32 are exact.
+ * Activations become, for each 32 of a row, integers q of eight bits and a scale d = max |x| / 127 (struct int8_block).
+ * The error of a product is at most half a step d for each activation, Σ_k |w_k| d_k / 2, plus float32 rounding: sums
+ * within 32 are exact. /
  */
 #ifndef KERNELS_CPU_INT8_H
 #define KERNELS_CPU_INT8_H
@@ -31,8 +31,8 @@ enum { INT8_OUT = 16, INT8_BLOCK = 32 };
 /* Added to the number of a type whose weights are interleaved (kn_weight.type). */
 enum { KN_INTERLEAVED = 1 << 8 };
 
-/* 32 activations of a row. An activation is d·q; d is NaN if one of them was not finite. Blocks whose largest value is
- * below 2^-119 count as zeros. */
+/* 32 activations of a row. An activation is d·q; d is NaN if any of them is not finite. Blocks whose largest magnitude
+ * is below 2^-119 count as zeros. */
 struct int8_block {
 	int8_t q[INT8_BLOCK];
 	float d;

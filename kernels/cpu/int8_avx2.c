@@ -1,49 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX2: products of eight bits by vpmaddubsw, unsigned by signed, which adds two neighbours in sixteen
- * bits and saturates, and vpmaddwd with ones.
+ * AVX2: 8-bit products by vpmaddubsw and vpmaddwd with ones. vpmaddubsw multiplies unsigned by signed bytes, adds
+ * neighbouring products in 16 bits and saturates.
  *
- *   narrow, fine  every sum over 32, or 16, stays in sixteen bits: |w| ≤ 16 over 16 products of a lane
- *                 is at most 16 · 16 · 127 = 32512, as is 32 · 8 · 127. On the way sums wrap, no single
- *                 product saturates (2 · 63 · 127), and one vpmaddwd is enough for all
- *   wide          |w| by activations with the sign of w: 2 · 128 · 127 = 32512 does not saturate, but
- *                 nothing can be added to it, so vpmaddwd follows every product
+ *   narrow, fine  every sum over 32 (or 16) weights fits in 16 bits: |w| ≤ 16 over the 16 products of a lane
+ *                 is at most 16 · 16 · 127 = 32512, as is 32 · 8 · 127. Intermediate sums may wrap, no single
+ *                 product saturates (2 · 63 · 127), and one vpmaddwd serves a whole block
+ *   wide          |w| by activations with the sign of w: 2 · 128 · 127 = 32512 does not saturate but leaves
+ *                 no room for another sum, so vpmaddwd follows every product
  *
- * VERSIONS (one thread of an AVX2 machine at 3.2 GHz; panel and activations in the first-level cache)
- *   1  this. Counted: vpmaddubsw and vpmaddwd go twice a cycle, additions four times, so narrow could reach 207 GMAC/s
- *      by the former alone, and measured by themselves with vpaddw 168; wide 104, with vpsignb and vpaddd 83. What
- *      `bench machine` calls the int8 rate is vpmaddubsw, vpmaddwd and vpaddd: 100. Measured, 2 × 8 outputs by 1 / 2 /
- *      3 / 4 rows: narrow 55 / 74 / 116 / 119, fine 60 / 65 / 75 / 101, wide 50 / 60 / 64 / 66. Before sums were kept
- *      in registers (settled): narrow 77, wide 62 for 4 rows. 8 outputs by 6 rows: 77, 88 and 63. 16 by 6: 95, 68 and
- *      56, the accumulators being in memory.
- *   2  weights from memory, few rows (8192 or 32768 × 2048, one thread, the best of many; GMAC/s of Q8_0): before, 1 /
- *      4 / 8 / 16 rows: 12 / 27 to 32 / 35 to 40 / 45 to 49, half of the inner loop, which waits while a panel is
- *      filled. Asking for the next chunk while one is multiplied: 14 / 44 / 46 to 52 / 52 to 55. And Q8_0 without a
- *      panel, chunks of 512: 17 / 50 / 59 to 61 / 60 to 62, what the first-level cache gives. Q4_K, 8 rows: 57 to 71; 1
- *      row: 19 as before, which is what taking it apart costs. Expected, tried and not kept, many rows: panels of 512
- *      or 1024 along K, so that they stay in the first-level cache for all rows, and Q8_0 without a panel: 43 to 61
- *      where there had been 55 to 64. Not the panel's place but the inner loop is the limit there. That loop's
- *      instructions by themselves are 72 to 80 with vpsignb, 98 without; products of sixteen bits (vpmaddwd, vpaddd)
- *      80, which would double what activations take; activations as two halves of four bits (vpmaddubsw, vpaddw twice)
- *      80, and three more instructions a block. Weights made unsigned saturate: 2 · 255 · 127 does not fit, and pairs
- *      of activations that could do it are in nine of ten blocks (reckoned, normally distributed).
+ * VERSIONS (one thread of an AVX2 machine at 3.2 GHz; panel and activations in the L1 cache)
+ *   1  this. Counted: vpmaddubsw and vpmaddwd issue twice a cycle, additions four times. Narrow: 207 GMAC/s if
+ *      vpmaddubsw is the limit, 168 measured for its instructions alone, with vpaddw. Wide: 104 counted, 83 measured
+ *      with vpsignb and vpaddd. The int8 rate of `bench machine` (vpmaddubsw, vpmaddwd, vpaddd) is 100. Measured, 2 × 8
+ *      outputs by 1 / 2 / 3 / 4 rows: narrow 55 / 74 / 116 / 119, fine 60 / 65 / 75 / 101, wide 50 / 60 / 64 / 66.
+ *      Before sums were kept in registers (settled), 4 rows: narrow 77, wide 62. Narrow, fine and wide with 8 outputs
+ *      by 6 rows: 77, 88, 63; with 16 by 6: 95, 68, 56, with the accumulators in memory.
+ *   2  few rows, weights from memory (8192 or 32768 × 2048, one thread, the best of many runs; GMAC/s of Q8_0 by 1 / 4
+ *      / 8 / 16 rows). Before: 12 / 27 to 32 / 35 to 40 / 45 to 49, half the rate of the inner loop, which waits while
+ *      a panel is filled. With the next chunk prefetched during the products: 14 / 44 / 46 to 52 / 52 to 55. With Q8_0
+ *      also read without a panel, chunks of 512: 17 / 50 / 59 to 61 / 60 to 62, the rate of the L1 cache. Q4_K: 8 rows
+ *      71, was 57; 1 row 19 as before, the cost of unpacking. Tried for many rows and dropped: panels of 512 or 1024
+ *      along K, which stay in the L1 cache for all rows, and Q8_0 without a panel: 43 to 61, was 55 to 64. The limit
+ *      there is the inner loop, not where the panel lies. The loop's instructions alone reach 72 to 80 with vpsignb, 98
+ *      without. Alternatives: 16-bit products (vpmaddwd, vpaddd) 80, but activations of twice the size; activations as
+ *      two 4-bit halves (vpmaddubsw, vpaddw twice) 80, and three more instructions per block. Unsigned weights
+ *      saturate: 2 · 255 · 127 does not fit, and nine of ten blocks have pairs of activations that could exceed the
+ *      range (computed for normally distributed ones).
  *   3  four bits, few rows, without a panel (simd_nibbles.h). Counted for 64 products of a row: three instructions to
- *      take a vector of nibbles apart, two of each of vpmaddubsw and vpaddw; before, as many and a vector stored and
- *      loaded again. Steps of the 1B shape, two threads, tokens/s, before and now in turns: Q4_0 by 1 / 2 / 3 / 4 rows
- *      33.9, 50.6, 69.8, 78.3 and 32.2, 58.8, 80.1, 84.5; Q4_K 23.4, 37.3 to 39.7, 53.2, 65.6 and 29.3 to 31.3, 45.9,
- *      54.4, 52.1, so three rows and more take the panel. All that is asked for of a block of 256 at once, 36 lines,
- *      was a tenth of the time; by 32 it is none. Bits of the scales of Q4_K are moved right rather than left and
- *      right: bytes have no shifts.
- *   4  Q6_K and Q5_K the same way, the bits above the nibbles being brought beside them for every 32 weights: counted
- *      for one row 2.2 cycles for 32 weights of one output's eight, where memory takes 6.7. Steps of the 1B shape, two
- *      threads, tokens/s of one row, before and now in turns, three rounds: Q6_K 16.7 and 24 to 29, Q4_K_M (Q4_K and
- *      Q6_K) 24 to 28 and 30 to 33; two rows of Q6_K 33 to 38 and 32 to 39.
- *   5  wide, in panels (more than 16 rows): the sign as a mask (masked_dot). Counted for 2,048 products: two
- *      instructions more, but none bound to the pipes that vpsignb takes; simulated 93.2 cycles for 92.4 (llvm-mca,
- *      znver3). Measured nevertheless: in the first-level cache 67.0 and 71.5 GMAC/s, prompts of 256 of the 1B shape in
- *      turns, five rounds, medians of three: 81.3, 83.9, 81.1, 87.0, 99.5 before and 79.7, 98.3, 87.4, 103.7, 109.1
- *      tokens/s now. The same bits. Few rows, with what is short found on the way: 67.0 and 55.6, not kept; 16 rows by
- *      panels for it: 71, 77, 71, 77 tokens/s without, 63, 72, 69, 64 with it, not kept.
+ *      unpack a vector of nibbles, two each of vpmaddubsw and vpaddw; before, as many and a vector's store and load.
+ *      Steps of the 1B shape, two threads, tokens/s by 1 / 2 / 3 / 4 rows, runs alternating: Q4_0 33.9, 50.6, 69.8,
+ *      78.3 before, 32.2, 58.8, 80.1, 84.5 now; Q4_K 23.4, 37.3 to 39.7, 53.2, 65.6 before, 29.3 to 31.3, 45.9, 54.4,
+ *      52.1 now, so three and more rows use the panel. Prefetching a whole block of 256, 36 lines, at once took a tenth
+ *      of the time; prefetching per 32 weights takes none. Bits of Q4_K's scales are only shifted right: there are no
+ *      byte shifts.
+ *   4  Q6_K and Q5_K likewise; for every 32 weights the high bits are moved beside the nibbles. Counted for one row and
+ *      32 weights of one of eight outputs: 2.2 cycles; reading them from memory takes 6.7. Steps of the 1B shape, two
+ *      threads, tokens/s of one row, runs alternating, three rounds: Q6_K 16.7 before, 24 to 29 now; Q4_K_M (Q4_K and
+ *      Q6_K) 24 to 28 before, 30 to 33 now; two rows of Q6_K 33 to 38 before, 32 to 39 now.
+ *   5  wide, in panels (more than 16 rows): the sign as a mask (masked_dot). Counted for 2,048 products: two more
+ *      instructions, but none on the ports of vpsignb; simulated 93.2 cycles, was 92.4 (llvm-mca, znver3). Measured: in
+ *      the L1 cache 71.5 GMAC/s, was 67.0; prompts of 256 tokens of the 1B shape, runs alternating, five rounds,
+ *      medians of three, tokens/s: 81.3, 83.9, 81.1, 87.0, 99.5 before, 79.7, 98.3, 87.4, 103.7, 109.1 now. The bits
+ *      are the same. Tried and dropped: few rows with the correction computed on the way: 55.6, was 67.0; 16 rows in
+ *      panels to use it: 63, 72, 69, 64 tokens/s, was 71, 77, 71, 77.
  */
 #include <string.h>
 
@@ -66,8 +66,8 @@ static inline void b_put(int8_t *at, vi q)
 	_mm_storel_epi64((void *)at, _mm_packs_epi16(both, both));
 }
 
-/* -16 times the sums of all 32, -32 times those of each half, in the two lanes of vpmaddubsw: products
- * of activations 0 and 1 of every four, and of 2 and 3. half: the sums of the halves. */
+/* -16 times the sums of all 32, -32 times those of each half, in vpmaddubsw's two lanes: products of activations 0 and
+ * 1 of every four, and of 2 and 3. half: the sums of the halves. */
 static inline void begin_of(const vi *total, int32_t *half, int32_t *begin)
 {
 	int32_t lane[2][2];
@@ -90,8 +90,8 @@ struct sums {
 	__m256i v;
 };
 
-/* The compiler is free to order integer additions, and makes a tree of them whose parts it then has to
- * keep in memory; with this they stay one after the other, in a register. */
+/* The compiler may reorder integer additions into a tree, whose intermediate sums it then keeps in memory. This forces
+ * one chain in a register. */
 static inline struct sums settled(__m256i v)
 {
 	__asm__("" : "+x"(v));
@@ -129,8 +129,8 @@ static inline struct sums wide_dot(struct sums s, vb w, vb x)
 
 static inline vi wide_end(struct sums s) { return (vi)s.v; }
 
-/* The same with the sign as a mask m of a weight: x ^ m is x where w ≥ 0 and -x - 1 where not, so |w| times it is short of
- * |w| where w is negative. What all of those of a panel's block come to is known before, and the sums begin with it. */
+/* The same with the sign of a weight as a mask m: x ^ m is x where w ≥ 0 and -x - 1 elsewhere, so |w| · (x ^ m) lacks
+ * |w| where w is negative. The total that a panel's block lacks is known in advance, and the sums begin with it. */
 #define WIDE_MASKED
 struct masked {
 	__m256i size, mask;
@@ -152,7 +152,7 @@ static inline struct sums masked_dot(struct sums s, struct masked w, vb x)
 	return settled(_mm256_add_epi32(s.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
 }
 
-/* Of the words of LANES outputs, step bytes apart: Σ |w| over negative w, at most 32 · 128. */
+/* Σ |w| over the negative w of the words of LANES outputs, which lie `step` bytes apart: at most 32 · 128. */
 static inline void masked_less(const uint8_t *words, size_t step, uint8_t *less)
 {
 	__m256i sum = _mm256_setzero_si256();

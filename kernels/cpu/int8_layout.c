@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interleaving (int8.h): a permutation of the file's bytes, the same for all instruction sets, given by a table of
- * fields, so that a single row can be restored.
+ * Interleaving (int8.h) permutes the file's bytes, alike for all instruction sets. A table of fields describes it, so a
+ * single row can be restored.
  *
  * VERSIONS (one thread of an AVX2 machine, 8192 × 2048; memcpy 8.5 to 10 GB/s)
- *   1  this, word by word: Q8_0 5.0 GB/s, Q4_0 3.8, Q4_K 4.0, Q6_K 4.4. Loading a file is bound by the
- *      system's clearing of new pages, not by this.
+ *   1  this, word by word: Q8_0 5.0 GB/s, Q4_0 3.8, Q4_K 4.0, Q6_K 4.4. The limit of loading a file is the kernel's
+ *      clearing of new pages, not this.
  */
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 enum { MAX_FIELDS = 4, MOST_BYTES = 210 /* of a block */ };
 
-/* n words of `size` bytes from byte `at` of a block on. */
+/* n words of `size` bytes, starting at byte `at` of a block */
 struct field {
 	uint8_t at, n, size;
 };
@@ -53,7 +53,7 @@ size_t kn_interleaved_bytes(int type, int n_out, int n_in)
 	return groups * INT8_OUT * kn_row_bytes(type, (size_t)n_in);
 }
 
-/* Words of a field, of all outputs of a group. rows[o] is at the block. */
+/* The words of one field, of all outputs of a group. rows[o] points at the block. */
 INLINE uint8_t *put_words(const uint8_t *const *rows, struct field f, size_t size, uint8_t *out)
 {
 	for (size_t i = 0; i < f.n; i++)

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX-512 with VNNI: products of eight bits by vpdpbusd, unsigned by signed, four at a time and exact,
- * straight to int32. Weights of eight bits are stored with 128 added.
+ * AVX-512 with VNNI: 8-bit products by vpdpbusd, which multiplies unsigned by signed bytes and adds four products to an
+ * int32, exactly. 8-bit weights are stored with 128 added.
  *
  * VERSIONS
- *   1  Written without such a processor. Expected from a prototype on one: 32 outputs by 6 rows were best, at 76 to 78
- *      % of the measured rate. Measured later, on a shared Sapphire Rapids (one thread 0.82 Top/s of vpdpbusd by
- *      itself), 512 rows of 2048 × 2048: 237 to 265 GMAC/s of Q8_0 and Q4_0, 58 to 64 %, 218 to 242 of Q4_K, 200 to 210
- *      of Q6_K; the bits are AVX2's for all types.
- *   2  this: Q8_0 of few rows from where it lies, 128 being added on the way, and the next weights asked for 2 KB
- *      ahead, not 8: at 4 KB and 8 KB what is asked for and what is used share the sets of the first-level cache. One
- *      answer of a model of 1.3 GB, two threads, in turns: with a panel 20.2 tokens/s (79 % of reading), without one
- *      21.5 at 8 KB, 23.0 with nothing asked for, 24.1 to 24.6 at 512 B to 2 KB (in one series 19.8 at 4 KB beside 24);
- *      Q4_K 34.2 at 8 KB, 35.5 at 512 B, 40.3 at 2 KB. Asking for the second-level cache only: the same within the
- *      noise.
+ *   1  written without such a processor. Expected from a prototype on one: 32 outputs by 6 rows were best, at 76 to 78
+ *      % of the measured rate. Measured later, on a shared Sapphire Rapids (one thread: 0.82 Top/s of vpdpbusd alone),
+ *      512 rows of 2048 × 2048: Q8_0 and Q4_0 237 to 265 GMAC/s (58 to 64 %), Q4_K 218 to 242, Q6_K 200 to 210. All
+ *          types
+ *      give AVX2's bits.
+ *   2  this: few rows of Q8_0 without a panel, adding 128 on the way; prefetching 2 KB ahead instead of 8: at 4 KB and
+ *      8 KB, prefetched and used lines share sets of the L1 cache. One answer of a model of 1.3 GB, two threads, runs
+ *      alternating: with a panel 20.2 tokens/s (79 % of the reading rate); without one 21.5 at 8 KB, 23.0 without
+ *      prefetching, 24.1 to 24.6 at 512 B to 2 KB (in one series 19.8 at 4 KB against 24); Q4_K 34.2 at 8 KB, 35.5 at
+ *      512 B, 40.3 at 2 KB. Prefetching to the L2 cache only: no difference beyond noise.
  */
 #include "kernels/cpu/int8.h"
 #include "kernels/cpu/simd_bytes_512.h"

@@ -53,13 +53,13 @@ typedef void kn_matmul_packed_fn(const struct kn_weight *w, int o0, int o1, cons
 struct kn_isa {
 	const char *name; /* of the backend: "cpu-avx2" */
 	int tile_outputs; /* whole tiles of a product are multiples of it, a cache line of y at least */
-	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]; tile is
-	 * scratch memory of the calling thread, KN_ALIGN-aligned, of tile_floats. */
+	/* y[r][o] for o in [o0, o1) and all rows; x is [n_rows][n_in], y is [n_rows][n_out]; tile is the calling
+	 * thread's scratch memory, KN_ALIGN-aligned, of tile_floats. */
 	void (*matmul)(const struct kn_weight *w, int o0, int o1, const float *x, int n_rows, float *y, float *tile,
 		       size_t tile_floats);
 	/* Products with rows that are packed once for all outputs, for some types; packs is NULL if unsupported.
 	 * Parts of a packing may run in parallel; packed is KN_ALIGN-aligned. */
-	bool (*packs)(int type); /* of what weight_load made */
+	bool (*packs)(int type); /* from weight_load */
 	size_t (*packed_bytes)(int n_rows, int n_in);
 	kn_pack_fn *pack;
 	kn_matmul_packed_fn *matmul_packed;
@@ -81,7 +81,7 @@ struct kn_isa {
 	void (*weigh)(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out);
 	/* A block's sums part[dim] join those of the blocks before it; *seen begins as zeros. */
 	void (*merge)(const float *part, const struct kn_seen *of_part, struct kn_seen *seen, float *out, int dim);
-	/* x[n], one token of a key head, as elements of a type, one after the other. Returns their scale. */
+	/* Stores x[n], one token of a key head, as consecutive elements of a type. Returns their scale. */
 	float (*put_kv)(int type, const float *x, int n, void *out);
 	/* Σ x[i]² in the order above. */
 	float (*sum_squares)(const float *x, int n);

@@ -10,15 +10,15 @@
 #include "kernels/kv_type.h"
 #include "kernels/quantize.h"
 
-/* Of the 16 registers 8 accumulate 4 queries × 2 vectors: the four heads that often share a key head, and as many sums
- * as two multiply-adds a cycle of four cycles each need. */
+/* Of the 16 registers 8 accumulate 4 queries × 2 vectors: four heads often share a key head, and two multiply-adds a
+ * cycle with a latency of four cycles need eight sums. */
 #define ATTN_QUERIES_MAX 4
 enum { TILE_OUT = 2, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 2, WEIGH_VECTORS = 2 };
 
-/* b where one of them is no number; v_max likewise. */
+/* b if either is NaN; v_max likewise. */
 static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 
-/* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
+/* v where its index (first, first + 1, …) is in from … to - 1, otherwise other. */
 static inline vf v_within(vf v, int first, int from, int to, float other)
 {
 	vi at = first + (vi){0, 1, 2, 3, 4, 5, 6, 7};
@@ -36,7 +36,7 @@ static inline vi v_u8(const uint8_t *at) { return (vi)_mm256_cvtepu8_epi32(_mm_l
 
 static inline vi v_u16(const uint8_t *at) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)at)); }
 
-/* To the nearest, ties to even. */
+/* To nearest, ties to even. */
 static inline void v_put_f16(uint16_t *at, vf v)
 {
 	_mm_storeu_si128((void *)at, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -65,7 +65,7 @@ static inline struct map map_centred(float scale, int middle, int mask)
 
 static inline vf map_at(struct map m, vi q) { return v_fma(v_float(q & m.mask), m.scale, m.offset); }
 
-/* The values below 8 and from there on: a permutation has eight places, bit 3 chooses. */
+/* Two tables, for q < 8 and q >= 8: a permutation selects among eight entries, bit 3 selects the table. */
 struct lookup {
 	vf low, high;
 };

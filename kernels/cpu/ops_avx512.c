@@ -14,10 +14,10 @@
 #define ATTN_QUERIES_MAX 6
 enum { TILE_OUT = 4, TILE_ROWS = 6, ATTN_QUERIES = ATTN_QUERIES_MAX, SCORE_VECTORS = 4, WEIGH_VECTORS = 4 };
 
-/* b where one of them is no number; v_max likewise. */
+/* b if either is NaN; v_max likewise. */
 static inline vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 
-/* v where its number in first, first + 1, … is from … to - 1, otherwise other. */
+/* v where its index (first, first + 1, …) is in from … to - 1, otherwise other. */
 static inline vf v_within(vf v, int first, int from, int to, float other)
 {
 	vi at = first + (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -26,7 +26,7 @@ static inline vf v_within(vf v, int first, int from, int to, float other)
 	return _mm512_mask_blend_ps(in, v_set(other), v);
 }
 
-/* The same order for four vectors side by side. */
+/* The same order for four vectors at once. */
 static inline void v_sums(const vf *v, float *out)
 {
 	__m256 half[4];
@@ -45,7 +45,7 @@ static inline vi v_u8(const uint8_t *at) { return (vi)_mm512_cvtepu8_epi32(_mm_l
 
 static inline vi v_u16(const uint8_t *at) { return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)at)); }
 
-/* To the nearest, ties to even. */
+/* To nearest, ties to even. */
 static inline void v_put_f16(uint16_t *at, vf v)
 {
 	_mm256_storeu_si256((void *)at, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -53,7 +53,7 @@ static inline void v_put_f16(uint16_t *at, vf v)
 
 static inline vi v_bits16(uint32_t bits) { return (vi)_mm512_maskz_set1_epi32((__mmask16)bits, 16); }
 
-/* The sixteen possible values; the permutation looks at four bits of an index only. */
+/* The sixteen possible values; the permutation uses only four bits of an index. */
 struct map {
 	vf values;
 };

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pool. A job is published by raising `epoch`; parts are taken from an atomic counter; the caller takes parts too
- * and then waits for the workers to leave the job. Every worker takes part in every job, so the job's fields may be
- * rewritten once `inside` is zero again.
+ * The pool. Raising `epoch` publishes a job. The caller and the workers take parts from an atomic counter; then the
+ * caller waits until the workers have left the job. Every worker enters every job, so the job's fields may be rewritten
+ * once `inside` is zero again.
  *
- * An idle worker spins for IDLE_NS outside a step or STEP_NS in one, then sleeps on the condition until the epoch
- * changes or a step begins. With fewer free cores than threads, a spinning thread may hold the core of the one it waits
- * for. So the caller sleeps after IDLE_NS until the last worker has left the job; a worker yields after IDLE_NS, and
- * then each time after twice as long, because a yield forfeits a whole slice of time to whatever is runnable, of the
- * lowest priority too.
+ * An idle worker spins for IDLE_NS outside a step or STEP_NS inside one, then sleeps on the condition until the epoch
+ * changes or a step begins. With fewer free cores than threads, a spinning thread may occupy the core of the thread it
+ * waits for. So the caller sleeps after IDLE_NS until the last worker has left the job. A worker yields after IDLE_NS,
+ * then after intervals that double, because a yield gives a whole time slice to any runnable thread, even one of the
+ * lowest priority.
  *
- * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` has the line)
- *   1  sleep after 4000 turns wherever. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of spinning,
- *      elsewhere a sleep in the middle of a step whenever one thread did something alone for 50 µs; and a step began by
- *      waiting for all workers to be awake.
- *   2  spinning in a step, as it is now. 0.5 µs, the median of 4,001 in one step.
- *   3  threads that wait in a step bring what the next product reads first, for memory is idle while one thread
- *      norms or rotates. Expected: of a step of 54 ms the 0.9 in which one thread worked alone. Measured together with
- *      products shared out as they go (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB for each thread show no
- *      difference.
- *   4  this: the caller sleeps, workers yield rarely; before, both yielded at each turn. Beside constraints that
- * compile
- *      at the lowest priority, threads of the engine waited more than 1 ms behind the compiler 212 times in 4,500 tokens,
- *      now 19 times (traces of the scheduler, Linux 6.18, two processors). Nearly all these waits followed a yield; after
- *      a wake they are 10 µs. Yields that only became rarer brought nothing: 613.
+ * VERSIONS (fork and join of two threads of an AVX2 machine, empty parts; `sluice bench machine` prints the line)
+ *   1  sleep after 4000 iterations everywhere. A pause takes 13 to 500 ns: on a virtual machine that was 2 ms of
+ *      spinning, elsewhere a sleep in the middle of a step whenever one thread worked alone for 50 µs. A step began by
+ *      waiting until all workers were awake.
+ *   2  spinning inside a step, as now. 0.5 µs, the median of 4,001 in one step.
+ *   3  threads that wait inside a step prefetch what the next product reads first, because memory is idle while one
+ *      thread normalizes or rotates. Expected: of a step of 54 ms, the 0.9 ms in which one thread worked alone.
+ *      Measured together with dynamic shares of products (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB per
+ *      thread make no difference.
+ *   4  this: the caller sleeps, workers yield rarely; before, both yielded at each iteration. While constraints were
+ *      compiled at the lowest priority, engine threads waited more than 1 ms behind the compiler 212 times in 4,500
+ *      tokens, now 19 times (scheduler traces, Linux 6.18, two processors). Nearly all these waits followed a yield;
+ *      after a wake they are 10 µs. Rarer yields alone did not help: 613.
  */
 #include "kernels/cpu/pool.h"
 
@@ -44,15 +43,15 @@
 enum {
 	IDLE_NS = 50000,
 	STEP_NS = 2000000,
-	LOOK_EVERY = 16, /* turns of a spinning loop between looks at the clock */
+	LOOK_EVERY = 16, /* iterations of a spinning loop between clock readings */
 	LINE = 64,
-	LINES = 4, /* between looks whether there is a job */
+	LINES = 4, /* between checks for a job */
 	MAX_THREADS = 256,
 };
 
 struct kn_pool {
 	pthread_t *threads;
-	int n_workers; /* running; the caller is not among them */
+	int n_workers; /* running workers; the caller is not counted */
 	pthread_mutex_t lock;
 	pthread_cond_t stirred, finished;
 	atomic_uint epoch; /* of the last job */
@@ -62,9 +61,9 @@ struct kn_pool {
 	atomic_int n_started; /* workers that have taken their number */
 	atomic_bool quit;
 	atomic_bool in_step;
-	atomic_bool caller_sleeps; /* until nobody is inside */
-	atomic_uint n_steps;       /* that have begun */
-	/* What thread 0 reads first in the next job; each further thread's is one stride on. */
+	atomic_bool caller_sleeps; /* the caller sleeps until `inside` is 0 */
+	atomic_uint n_steps;       /* steps begun */
+	/* What thread 0 reads first in the next job; each further thread's memory is one stride on. */
 	atomic_uint n_soon; /* times it was set */
 	atomic_uintptr_t soon;
 	atomic_size_t soon_stride, soon_bytes;
@@ -79,7 +78,7 @@ struct errand {
 	uintptr_t at, end;
 };
 
-/* 0 in every thread that is no worker. */
+/* 0 in every thread that is not a worker. */
 static _Thread_local int self;
 
 int kn_pool_self(void) { return self; }
@@ -128,14 +127,14 @@ static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 	}
 	pthread_mutex_lock(&p->lock);
 	atomic_fetch_add(&p->sleeping, 1);
-	/* Also notices a step that began while this thread was falling asleep. */
+	/* Also detects a step that began while this thread was falling asleep. */
 	while (atomic_load(&p->epoch) == seen && !atomic_load(&p->quit) && atomic_load(&p->n_steps) == slept)
 		pthread_cond_wait(&p->stirred, &p->lock);
 	atomic_fetch_sub(&p->sleeping, 1);
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* The last one wakes the caller; either sees what the other one wrote first. */
+/* The last one wakes the caller: whichever writes second sees what the other wrote first. */
 static void leave_job(struct kn_pool *p)
 {
 	if (atomic_fetch_sub(&p->inside, 1) != 1 || !atomic_load(&p->caller_sleeps))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A fork-join pool: the caller and n - 1 workers take parts of one job. Inside a step workers spin for the next job,
- * because waking a sleeping thread costs more than most jobs; between steps a worker without a job for about ten
- * microseconds sleeps, so an idle machine stays idle.
+ * A fork-join pool: the caller and n - 1 workers take parts of one job. Inside a step, workers spin for the next job,
+ * because waking a sleeping thread costs more than most jobs. Between steps, a worker sleeps after about ten
+ * microseconds without a job, so an idle machine stays idle. /
  */
 #ifndef KERNELS_CPU_POOL_H
 #define KERNELS_CPU_POOL_H
@@ -13,7 +13,7 @@
 
 struct kn_pool;
 
-/* n_threads counts the caller; 1 makes no thread. SL_ENOMEM, SL_EIO. */
+/* n_threads includes the caller; 1 creates no thread. SL_ENOMEM, SL_EIO. */
 int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err);
 void kn_pool_destroy(struct kn_pool *p);
 int kn_pool_n_threads(const struct kn_pool *p);
@@ -24,7 +24,7 @@ int kn_pool_self(void);
 void kn_pool_wake(struct kn_pool *p);
 /* The step has ended: workers without a new step go to sleep soon. */
 void kn_pool_rest(struct kn_pool *p);
-/* The memory that a coming job reads first: thread i reads `bytes` from at + i · stride on. Idle workers in a step
+/* The memory that an upcoming job reads first: thread i reads `bytes` from at + i · stride on. Idle workers in a step
  * prefetch it. It is never dereferenced, so a stale address or wrong guess is harmless. */
 void kn_pool_soon(struct kn_pool *p, const void *at, size_t stride, size_t bytes);
 /* Calls run(ctx, i) for every i < n once, spread over the threads, and returns when all are done.

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations on each row or each element. Many rows are split between threads. Where a row needs a sum, one thread
- * computes the whole row, so the number of threads changes no result.
+ * Operations on each row or each element. Threads divide the rows. A row that needs a sum is computed by one thread, so
+ * the number of threads changes no result.
  */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/backend.h"
 
-enum { STEP = 16 }; /* elements of a part are a multiple of it: a cache line */
+enum { STEP = 16 }; /* a part is a multiple of this many elements: a cache line */
 
 struct rows {
 	const struct kn_backend *b;
 	void (*each)(const struct rows *r, int row);
-	void (*elements)(const struct rows *r, size_t from, size_t to); /* of all rows, one after the other */
+	void (*elements)(const struct rows *r, size_t from, size_t to); /* all rows, contiguous */
 	float *x;
 	const float *y;
 	const float *gain, *bias;
@@ -63,8 +63,8 @@ static float *row_of(const struct rows *r, float *x, int row) { return x + (size
 
 static const float *other_row(const struct rows *r, int row) { return r->y + (size_t)row * (size_t)r->width; }
 
-/* Some floats at once: what an element becomes does not depend on how many are. The compiler can't know that outputs
- * lie apart from inputs, or are the same. */
+/* Several floats at once; the result of an element does not depend on how many. The compiler cannot know that outputs
+ * and inputs are either disjoint or identical. */
 typedef float some __attribute__((vector_size(16)));
 enum { SOME = sizeof(some) / sizeof(float) };
 
@@ -86,7 +86,7 @@ static void add_floats(float *x, const float *y, size_t n)
 		x[i] += y[i];
 }
 
-/* y = x normed, with the gain; y may be x. */
+/* y = x, normalized and scaled by the gain; y may be x. */
 static void norm_floats(const struct rows *r, const float *x, float *y)
 {
 	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
@@ -129,7 +129,8 @@ int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const f
 
 static float sum_of(some v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
-/* Of a row in place, the mean first: the squares of what is left are small where numbers lie close together. */
+/* Layer norm of a row, in place. The mean is subtracted first: if the numbers are close together, their deviations have
+ * small squares. */
 static void layer_norm_row(const struct rows *r, int row)
 {
 	float *x = row_of(r, r->x, row);

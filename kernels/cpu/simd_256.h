@@ -37,7 +37,7 @@ static inline float v_sum(vf a)
 
 static inline vf v_float(vi v) { return _mm256_cvtepi32_ps((__m256i)v); }
 
-/* To the nearest integer, ties to even. */
+/* To nearest integer, ties to even. */
 static inline vi v_round(vf v) { return (vi)_mm256_cvtps_epi32(v); }
 
 static inline vf v_f16(const uint8_t *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)at)); }

@@ -33,7 +33,7 @@ static inline float v_sum(vf v)
 
 static inline vf v_float(vi v) { return _mm512_cvtepi32_ps((__m512i)v); }
 
-/* To the nearest. */
+/* To nearest, ties to even. */
 static inline vi v_round(vf v) { return (vi)_mm512_cvtps_epi32(v); }
 
 static inline vf v_f16(const uint8_t *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at)); }

@@ -1,52 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention within one block of positions, for all instruction sets: products of tiles of queries with vectors of
- * keys, softmax of the scores, products of the weights with the values. An instruction set's file includes this after
+ * Attention within one block of positions, for all instruction sets: products of tiles of queries with vectors of keys,
+ * softmax of the scores, products of the weights with the values. An instruction set's file includes this after
  * defining its vectors (vf, v_load, …), ATTN_QUERIES, SCORE_VECTORS and WEIGH_VECTORS.
  *
- * Elements become float32 in registers, each time they are read: float16 by one instruction, int8 by two. The
- * scale of an int8 token multiplies its score and its weight, so that no element is multiplied by it.
+ * Elements become float32 in registers, each time they are read: float16 by one instruction, int8 by two. The scale of
+ * an int8 token multiplies its score and its weight, never its elements.
  *
- * Keys lie transposed in their pages, so a vector is one element of LANES neighbouring positions and a
- * score needs no sum across lanes: it adds over the head's elements in order, as the scalar remainder
- * does, and is the same bits in every tile. Weights of positions that a query does not see are zeros,
- * which add nothing to a sum of finite values.
+ * Keys are transposed in their pages: a vector is one element of LANES adjacent positions, and a score needs no sum
+ * across lanes. It adds over the head's elements in order, as the scalar remainder does, so its bits are the same in
+ * every tile. Positions that a query does not see have weight zero, which adds nothing to a sum of finite values.
  *
- * VERSIONS, multiply-adds per second of one core (scores and weighing together, head of 64, 16 rows at
- * position 16,000, group of 2), predicted from 2 products a cycle at 2.6 GHz: 83 G.
- *   1  one query at a time, keys as they come, a sum across lanes each, expf a score     20 G
- *   2  transposed keys, tiles of 6 × 4 vectors, exponentials in vectors                  60 to 70 G (AVX-512)
- * and one row in float16, head of 64, group of 4 (AVX2, Zen 3, two threads, others at work: the same program's
- * figures wander by a third, so most of these differences are noise):
- *   3  float16 and int8 in registers; a block's sums by themselves; tiles of 4 queries × 3 vectors, of which those
- *      of values spilled 3 accumulators; the next lines fetched. Expected: bound by reading. 4,000 positions, in
- *      the third-level cache: 669 µs (one run)
+ * VERSIONS, multiply-adds per second of one core (scores and weighting together, head of 64, 16 rows at position
+ * 16,000, group of 2), predicted from 2 products a cycle at 2.6 GHz: 83 G.
+ *   1  one query at a time, keys in row order, a sum across lanes and expf per score    20 G
+ *   2  transposed keys, tiles of 6 × 4 vectors, exponentials in vectors                 60 to 70 G (AVX-512)
+ * One row in float16, head of 64, group of 4 (AVX2, Zen 3, two threads, on a shared machine: figures of one program
+ * vary by a third, so most of these differences are noise):
+ *   3  float16 and int8 in registers; separate sums per block; tiles of 4 queries × 3 vectors, which spilled 3
+ *      accumulators for values; the next lines prefetched. Expected: bound by reading. 4,000 positions, in the L3
+ *      cache: 669 µs (one run)
  *   4  4 × 2 for values, nothing spilled: 527 µs (one run)
- *      16 layers of 4,096 positions from memory, medians of runs: 33 to 56 % of reading; 15 ms, and 20 ms with
- *      nothing fetched (one run each). In the second-level cache, one thread: 37 to 42 % of the fp32 rate, 59 % in
- *      one run, and int8 is no faster than float16: so instructions count as much as reading does.
- *   5  queries packed [element][query], two steps unrolled: 12 to 18 % slower in the cache, one run of 1.5 times
- *      less from memory between noise; dropped
- *   6  fewer sizes of tiles (1, 2, 4, 6 queries), for the time of compiling with sanitizers. Not timed against 4.
- * The same with pages that were written (`bench model` used to read the system's page of zeros): 16 layers of
- * 4,096 positions, 134 MB, in milliseconds, the least of many, for others were at work. A loop that only
- * reads them, page after page: 4.9 with two threads, 8.3 with one; all multiply-adds, without converting: 2.6 and 5.2.
- *                                                                             third level  memory  memory,
- *                                                                              one thread     one     two
- *   6  as it was: a block of one head, the next one fetched to the second level      9.4    13.7     8.0
- *      Pages of one head lie 256 KB apart, in the same few sets: what is fetched may be gone again.
+ *      16 layers of 4,096 positions from memory, medians of runs: 33 to 56 % of the reading rate; 15 ms, or 20 ms
+ *         without
+ *      prefetching (one run each). In the L2 cache, one thread: 37 to 42 % of the fp32 rate, 59 % in one run, and int8
+ *      is no faster than float16: instructions cost as much as reading.
+ *   5  queries packed [element][query], two steps unrolled: 12 to 18 % slower in the cache; from memory one run 1.5
+ *      times faster, otherwise noise; dropped
+ *   6  fewer tile sizes (1, 2, 4, 6 queries), to compile faster with sanitizers. Not timed against 4.
+ * The same with pages that had been written (`bench model` used to read the kernel's zero page): 16 layers of 4,096
+ * positions, 134 MB, in milliseconds, the minimum of many runs on a shared machine. A loop that only reads, page after
+ * page: 4.9 with two threads, 8.3 with one; all multiply-adds, without conversions: 2.6 and 5.2.
+ *                                                                                L3  memory  memory,
+ *                                                                        one thread     one     two
+ *   6  as above: a block of one head, the next one prefetched to the L2 cache    9.4    13.7     8.0
+ *      Pages of one head are 256 KB apart and map to the same few sets: prefetched lines may be evicted before use.
  *   7  pages read for all key heads, 64 positions at a time; tiles of 4 × 2,
- *      which alone are as fast as their multiply-adds. Expected: 5.5 from memory     9.3     –       7.4
- *   8  one fetch for each line used up, of the same piece of what comes next, loops
- *      unrolled to a line                                                            8.5    11.1     7.1
- *      Scores 37 % of the time, weighing 39, softmax 15. Without softmax 1 ms less from memory: nothing is read
- *      meanwhile. A loop with as many multiply-adds beside the same reads takes 5.9: so much may still be had.
- *   9  exponentials of four vectors side by side: softmax of 256 scores of 32 queries 6.4 → 5.5 µs
- * Expected, tried and not kept: 4 to 24 lines asked for with the softmax of each query, up to 1, 2, 4 or 8 pieces
- * further than the next one, and every n-th piece of values asks for nothing, so that the lead is used up. Expected: 1
- * ms less from memory, two threads. Medians in turns, milliseconds: 10.4 without, 10.7 to 12.3 with it; others at
- * work 17.1 and 17.9 to 18.7; the least of many 7.6 to 7.7 and 7.9 to 9.9. The more was asked for the slower. int8, one
- * line's worth: 7.5 without, 8.0 with it.
+ *      which alone run at the rate of their multiply-adds. Expected: 5.5         9.3     –       7.4
+ *   8  one prefetch for each line consumed, of the same piece of the next
+ *      memory; loops unrolled to a line                                          8.5    11.1     7.1
+ *      Scores take 37 % of the time, weighting 39, softmax 15. Without softmax 1 ms less from memory, because softmax
+ *      reads nothing. A loop with as many multiply-adds and the same reads takes 5.9: that much can still be gained.
+ *   9  exponentials of four vectors at once: softmax of 256 scores of 32 queries 6.4 → 5.5 µs
+ * Tried and dropped: prefetching 4 to 24 lines with the softmax of each query, up to 1, 2, 4 or 8 pieces beyond the
+ * next, while every n-th piece of values prefetches nothing, to use up the lead. Expected: 1 ms less from memory, two
+ * threads. Measured, milliseconds, runs alternating: medians 10.4 without, 10.7 to 12.3 with it; on the loaded machine
+ * 17.1 without, 17.9 to 18.7 with it; minimums 7.6 to 7.7 without, 7.9 to 9.9 with it. More prefetching was slower.
+ * int8, one line at a time: 7.5 without, 8.0 with it.
  */
 #include <float.h>
 #include <math.h>
@@ -54,9 +54,9 @@
 
 enum { EXPS = 4 };
 
-/* e^x for x <= 0: 2^n · e^r with |r| <= ln2 / 2, e^r by its series, whose first term left out is below
- * 2^-27. 0 where the result would not be a normal number. Of n vectors, at most EXPS, side by side: a chain of
- * so many operations that each wait for the one before keeps the processor from seeing the next chain. */
+/* e^x for x <= 0: 2^n · e^r with |r| <= ln2 / 2; e^r is its series, whose first omitted term is below 2^-27. 0 where
+ * the result would be denormal. Takes n vectors, at most EXPS, at once: one long dependency chain would keep the
+ * processor from starting the next. */
 INLINE void v_exps(vf *x, const int n)
 {
 	static const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
@@ -118,9 +118,9 @@ INLINE float element(const int type, const void *at, size_t i)
 
 enum { LINE = 64 };
 
-/* Each cache line read prefetches a line of the next memory: a sequence's pages are far apart, and too little of each
- * is contiguous for the hardware prefetcher. STEPS_A_LINE: steps of `bytes` bytes that use up a line; LINES_A_STEP:
- * lines that one step uses up. */
+/* Each cache line read prefetches a line of the next memory: a sequence's pages are far apart, and their contiguous
+ * runs are too short for the hardware prefetcher. STEPS_A_LINE: steps of `bytes` bytes that use up a line;
+ * LINES_A_STEP: lines that one step uses up. */
 #define STEPS_A_LINE(bytes) ((bytes) < LINE ? LINE / (bytes) : 1)
 #define LINES_A_STEP(bytes) ((bytes) > LINE ? (bytes) / LINE : 1)
 
@@ -154,10 +154,10 @@ static int tile_vectors(int left, int most) { return left >= most ? most : 1; }
 
 /* LANES positions of a page. */
 struct keys {
-	const void *at;     /* element 0 of the first one */
-	const void *next;   /* an equal share of what comes next */
+	const void *at;     /* element 0 of the first position */
+	const void *next;   /* an equal share of the next memory */
 	const float *scale; /* where the type has them */
-	int to;             /* the first one's place in the block */
+	int to;             /* index of the first position in the block */
 };
 
 /* One element of n_q queries and n_v vectors of keys. */
@@ -224,7 +224,7 @@ INLINE void score_tile(const int type, const float *const *queries, const struct
 INLINE void score_group(const int type, const float *const *q, const struct keys *k, int page_tokens, int dim, float *s,
 			int n_q, int n_v){SWITCH_TILE(SCORE_VECTORS, score_tile, type, q, k, page_tokens, dim, s)}
 
-/* One position by itself, as a lane of a vector would have it. */
+/* One position alone, computed as a lane of a vector would be. */
 INLINE float score_of(const int type, const float *q, const struct kn_run *run, int token, int page_tokens, int dim)
 {
 	float sum = 0;
@@ -280,7 +280,7 @@ static void scores(int type, const float *const *q, int n_q, const struct kn_run
 
 /* ---- weights ---- */
 
-/* n vectors of scores, less the largest one, become weights. Returns their sum and what was summed before. */
+/* Turns n vectors of scores, less the largest score, into weights. Returns their sum plus the previous sum. */
 INLINE vf weights_of(float *s, vf max, vf sum, const int n)
 {
 	vf p[EXPS];
@@ -334,7 +334,7 @@ static void merge(const float *part, const struct kn_seen *of_part, struct kn_se
 
 /* ---- values ---- */
 
-/* One position of n_q queries and n_v vectors of its value. */
+/* One position, n_q queries and n_v vectors of its value. */
 INLINE void weigh_step(const int type, const float *weight, const uint8_t *at, vf (*acc)[WEIGH_VECTORS], const int n_q,
 		       const int n_v)
 {
@@ -348,8 +348,8 @@ INLINE void weigh_step(const int type, const float *weight, const uint8_t *at, v
 	}
 }
 
-/* n_v vectors of out for n_q queries, over the positions of the runs; p is of the block, from is the
- * offset of these vectors in a value. */
+/* n_v vectors of out for n_q queries, over the positions of the runs. p is the block's weights; from is the offset of
+ * these vectors in a value. */
 INLINE void weigh_tile(const int type, const float *p, const struct kn_run *runs, int n_runs, size_t from, int dim,
 		       float *const *out, const int n_q, const int n_v)
 {
@@ -385,7 +385,7 @@ INLINE void weigh_group(const int type, const float *p, const struct kn_run *run
 			float *const *out, int n_q,
 			int n_v){SWITCH_TILE(WEIGH_VECTORS, weigh_tile, type, p, runs, n_runs, at, dim, out)}
 
-/* What is left of a head after its whole vectors. */
+/* The elements of a head after its last whole vector. */
 INLINE void weigh_rest(const int type, const float *p, const struct kn_run *runs, int n_runs, int dim, float *out)
 {
 	for (int d = dim / LANES * LANES; d < dim; d++)
@@ -397,7 +397,7 @@ INLINE void weigh_rest(const int type, const float *p, const struct kn_run *runs
 				    out[d]);
 }
 
-/* The weights of n_q queries times the scales of the tokens that they are of. */
+/* Multiplies the weights of n_q queries by their tokens' scales. */
 static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_runs)
 {
 	for (int r = 0; r < n_runs; r++) {
@@ -464,7 +464,7 @@ static void put_f16(const float *x, int n, uint16_t *out)
 /* x[n] as int8; the scale. */
 static float put_q8(const float *x, int n, int8_t *out)
 {
-	float most = 0, strange = 0; /* strange: becomes NaN if an element is not finite */
+	float most = 0, strange = 0; /* becomes NaN if an element is not finite */
 	int i;
 	vf high = v_set(0), odd = v_set(0);
 	for (i = 0; i + LANES <= n; i += LANES) {
@@ -508,5 +508,5 @@ static float put_kv(int type, const float *x, int n, void *out)
 	return 1;
 }
 
-/* Of every table of an instruction set: all of them or none. */
+/* Members of every instruction set's table: all or none of them. */
 #define ATTENTION .scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv

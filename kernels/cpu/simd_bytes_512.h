@@ -8,7 +8,7 @@ typedef uint8_t vb __attribute__((vector_size(64)));
 
 static inline vb b_lookup(vb table, vb q) { return (vb)_mm512_shuffle_epi8((__m512i)table, (__m512i)q); }
 
-/* LANES values of eight bits. */
+/* Stores LANES 8-bit values. */
 static inline void b_put(int8_t *at, vi q) { _mm_storeu_si128((void *)at, _mm512_cvtepi32_epi8((__m512i)q)); }
 
 /* -16 and -128 times the sum of all 32, -32 times those of each half. half: the sums of the halves. */

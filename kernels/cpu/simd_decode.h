@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights to float32 in vectors, for every type, written once over the few primitives that an
- * instruction set's file defines before it includes this (each is listed in simd_matmul.h).
- * kernels/blocks.h has the layouts; dequant.c is the plain form, and both give the same bits.
+ * Weights to float32 in vectors, for every type, written once over the few primitives that an instruction set's file
+ * defines before it includes this (simd_matmul.h lists them). kernels/blocks.h has the layouts; dequant.c is the plain
+ * form, and both give the same bits.
  *
  * Nearly all types are affine: a weight is scale · q + offset with a small unsigned q, the product
  * exact, so one fused multiply-add rounds as dequant.c does. For q < 16 an instruction set may look
  * the value up in a vector of the sixteen possible ones instead (struct map).
  *
- * A decoder takes n weights and puts vector number v of them at out + v·STEP. Only the types without
- * blocks meet an n that is no multiple of LANES; what is left over then fills a vector with zeros.
+ * A decoder takes n weights and puts vector number v of them at out + v·STEP. Only for types without blocks may n not
+ * be a multiple of LANES; the rest is then padded with zeros to a vector. /
  */
 
 #define NOT_INLINED __attribute__((noinline))
@@ -18,7 +18,7 @@ static inline float f16_at(const uint8_t *at) { return _cvtsh_ss(kn_u16_at(at));
 
 static inline __attribute__((always_inline)) void put(float *out, int v, vf values) { v_store(out + v * STEP, values); }
 
-/* Bit `from` of every lane to where bit `to` is, by one shift at the most. */
+/* Moves bit `from` of every lane to bit `to`, with at most one shift. */
 INLINE vi move_bit(vi v, int from, int to) { return to > from ? v << (to - from) : to < from ? v >> (from - to) : v; }
 
 static void decode_rest(int type, const uint8_t *at, size_t n, float *out)
@@ -40,8 +40,8 @@ DECODE_FLOATS(decode_f32, KN_F32, 4, v_load((const void *)at))
 DECODE_FLOATS(decode_f16, KN_F16, 2, v_f16(at))
 DECODE_FLOATS(decode_bf16, KN_BF16, 2, (vf)(v_u16(at) << 16))
 
-/* The float16 at the head of every block of 32 of a chunk, converted together: from memory a scale
- * then spreads over a vector without the shuffle unit, on which the decoders depend. */
+/* Converts the float16s at the heads of a chunk's blocks of 32 together. A scale in memory is then broadcast without
+ * the shuffle unit, which limits the decoders. */
 struct scales {
 	float of[CHUNK / 32];
 };
@@ -167,7 +167,7 @@ static void decode_q5_1(const uint8_t *at, size_t n, float *out)
 
 /* ---- blocks of 256 ---- */
 
-/* d times each of the 8 bytes of `packed`, `less` taken off. */
+/* d times each of the 8 bytes of `packed`, minus `less`. */
 static inline void scale_bytes(uint64_t packed, int less, float d, float *out)
 {
 	__m256i bytes =
@@ -175,9 +175,8 @@ static inline void scale_bytes(uint64_t packed, int less, float d, float *out)
 	_mm256_storeu_ps(out, _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(bytes)));
 }
 
-/* The scales of a block, as floats in memory. These functions are not inlined: a compiler that sees
- * both ends takes each scale out of a register by two shuffles where a load would do, and the
- * shuffle unit is what the decoders depend on. */
+/* The scales of a block, as floats in memory. These functions are not inlined: otherwise the compiler takes each scale
+ * out of a register by two shuffles instead of a load, and the shuffle unit limits the decoders. */
 
 /* The eight scales and negative minimums of Q4_K and Q5_K at once (kn_scale_min). */
 static NOT_INLINED void scales_and_minimums(const uint8_t *at, float *scale, float *offset)
@@ -238,7 +237,7 @@ static void decode_q2_k(const uint8_t *at, size_t n, float *out)
 	for (; n > 0; n -= 256, at += 84) {
 		float scale[16], offset[16];
 		scales_q2(at, scale, offset);
-		/* Runs of 16 in the order that loads every byte once. */
+		/* Runs of 16, in the order that loads every byte once. */
 		UNROLL_FOR(int h = 0; h < 4; h++)
 			UNROLL_FOR(int l = 0; l < 16; l += LANES) {
 				vi q = v_u8(at + 16 + 16 * h + l);
@@ -252,7 +251,7 @@ static void decode_q2_k(const uint8_t *at, size_t n, float *out)
 	}
 }
 
-/* kn_scale_q3 of four scales at once, 32 still on until the end. */
+/* kn_scale_q3 of four scales at once, without subtracting 32. */
 static NOT_INLINED void scales_q3(const uint8_t *at, float *scale)
 {
 	uint32_t a = kn_u32_at(at + 96), b = kn_u32_at(at + 100), c = kn_u32_at(at + 104);

@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The product of interleaved weights with activations of eight bits (int8.h), written once for the
- * instruction sets with vectors. A file of theirs includes this after it has defined what simd_unpack.h and
- * simd_quantize.h ask for, and
+ * The product of interleaved weights with 8-bit activations (int8.h), written once for all vector instruction sets. The
+ * file of an instruction set includes this after defining what simd_unpack.h and simd_quantize.h need, and
  *
  *   INT8                         the name of a function of the set: INT8(pack), INT8(matmul)
  *   TILE_ROWS                    rows of the inner tile, which has 2·LANES outputs
- *   AHEAD                        bytes of weights between what is multiplied and what is asked for, where few rows
- *                                take them from where they lie
+ *   AHEAD                        prefetch distance, in bytes of weights, for few rows without a panel
  *   struct sums; sums_begin sums_dot sums_end    Σ of products of small unsigned weights (below 64, at
  *                                most 32 along K) as int32, exact
- *   wide_begin wide_dot          the same of weights of eight bits, straight to int32
- *   WIDE_MASKED                  if that is done another way in panels: masked_of masked_begin masked_dot
+ *   wide_begin wide_dot          the same for 8-bit weights, directly in int32
+ *   WIDE_MASKED                  defined if panels do this another way: masked_of masked_begin masked_dot
  *
- * What was added to make weights unsigned is taken off again by where the sums begin: at -16 · Σ q of the
- * activations, which is exact whatever wraps on the way.
+ * Adding a constant makes weights unsigned. The initial values of the sums compensate for it: -16 · Σ q of the
+ * activations, for example, which is exact even if intermediate sums wrap.
  *
- * Order, for every element whatever else is in its tile: block after block from the left,
+ * The order is the same for every element, whatever else is in its tile: block after block from the left,
  *
  *   y = fma(float(Σ q_w·q_x), scale · d, y), and with an offset: y = fma(offset, d · Σ q_x, y)
  *
- * Between chunks along K the accumulators rest in y itself, which changes no bit. Few rows: a panel of
- * FEW_CHUNK weights of one tile stays in the first-level cache. More rows: a panel of MANY_CHUNK weights of
- * as many tiles as half a second-level cache holds is used for all of them.
+ * Between chunks along K the accumulators are stored in y, which changes no bit. Few rows: a panel of FEW_CHUNK weights
+ * of one tile stays in the L1 cache. More rows: all of them use a panel of MANY_CHUNK weights, of as many tiles as fit
+ * in half an L2 cache.
  */
 #include "kernels/cpu/simd_unpack.h"
 
@@ -70,8 +68,8 @@ INLINE vf scale_at(enum kind kind, const uint8_t *scales, size_t group_bytes, in
 	return v_load((const float *)(const void *)vector_at(scales, group_bytes, i));
 }
 
-/* Weights to unpack after this panel. They are prefetched evenly while the panel is multiplied, so that memory is
- * never idle: one stream per group of a tile, `each` bytes per block of 32. */
+/* Weights to unpack after this panel. They are prefetched evenly while the panel is multiplied, so that memory is never
+ * idle: one stream per group of a tile, `each` bytes per block of 32. */
 struct ahead {
 	const uint8_t *at[TILE_GROUPS];
 	size_t each;
@@ -109,7 +107,7 @@ INLINE void sum_words(const uint8_t *weights, size_t group_bytes, const struct i
 	}
 }
 
-/* The same of a wide panel's block with signs as masks. */
+/* The same for a block of a wide panel, with signs as masks. */
 INLINE void sum_masked(const uint8_t *weights, const uint8_t *less, size_t group_bytes, const struct int8_block *x,
 		       size_t x_step, int n_r, struct sums s[][VECTORS])
 {
@@ -189,7 +187,7 @@ typedef void multiply_fn(const uint8_t *panel, size_t group_bytes, const struct 
 			of(at, group_bytes, x, x_step, n_blocks, y, y_step, ahead, __VA_ARGS__, \
 			   (n) < (most) ? (n) : (most));                                        \
 		break;
-/* A multiply_fn of `of`, whose constants are given, for at most so many rows. */
+/* A multiply_fn that calls `of` with constants, for at most that many rows. */
 #define BY_ROWS(name, most, of, ...)                                                                       \
 	static void name(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, \
 			 int n_blocks, float *y, size_t y_step, const struct ahead *ahead, int n_r)        \
@@ -241,14 +239,14 @@ struct job {
 
 INLINE int at_most(int n, int most) { return n < most ? n : most; }
 
-/* Where the weights of a group begin, from k on, a multiple of the chunk. */
+/* A group's weights from k on; k is a multiple of the chunk. */
 INLINE const uint8_t *weights_at(const struct job *j, int group, int k)
 {
 	return (const uint8_t *)j->w->data + (size_t)group * j->row_bytes * INT8_OUT +
 	       (size_t)(k / j->chunk) * j->chunk_bytes;
 }
 
-/* n weights from k on of the groups of a tile to its panel. */
+/* Unpacks n weights of a tile's groups, from k on, into its panel. */
 static void fill(const struct job *j, int group, int n_groups, int k, int n, uint8_t *panel)
 {
 	for (int g = 0; g < n_groups; g++)
@@ -279,7 +277,7 @@ static void multiply_tile(const struct job *j, int o, int o1, int k, int n, cons
 		memcpy(y + (size_t)i * n_out, aside + i * OUTPUTS, n_o * sizeof *y);
 }
 
-/* Multiplies a tile's panel with few rows. Memory is then the bound, so the tile's next chunk along K (after the last
+/* Multiplies a tile's panel with few rows. Memory is the limit then, so the tile's next chunk along K (after the last
  * one, the next tile's first) is prefetched meanwhile. */
 static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_t each, const uint8_t *panel)
 {
@@ -297,8 +295,8 @@ static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_
 	}
 }
 
-/* Distance between a tile's two groups of weights in place. The last tile may have one group only: it is then used
- * twice, and the second result is dropped. */
+/* Distance between the weights of a tile's two groups, without a panel. If the last tile has only one group, it is used
+ * twice and the second result is dropped. */
 INLINE size_t group_step(const struct job *j, int o, int o1)
 {
 	return o + (TILE_GROUPS - 1) * INT8_OUT < o1 ? j->row_bytes * INT8_OUT : 0;
@@ -354,7 +352,7 @@ void INT8(matmul)(const struct kn_weight *w, int o0, int o1, const void *packed,
 		multiply_at_once(&j, o0, o1);
 		return;
 	}
-	/* Of what is asked for, with a block of 32 of a pass. */
+	/* Prefetches per pass over a block of 32. */
 	size_t n_passes = ((size_t)n_rows + TILE_ROWS - 1) / TILE_ROWS,
 	       each = j.chunk_bytes / (n_passes * (size_t)(chunk / INT8_BLOCK)) + 1;
 	j.group_bytes = panel_bytes(j.kind, chunk);

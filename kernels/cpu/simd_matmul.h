@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The product of a weight matrix with rows of float32 activations, written once for all instruction
- * sets and all types. An instruction set's file includes this after it has defined
+ * The product of a weight matrix with rows of float32 activations, written once for all instruction sets and types. An
+ * instruction set's file includes this after defining
  *
  *   LANES, TILE_OUT, TILE_ROWS   floats in a vector; outputs and rows of the inner tile
  *   vf, vi                       a vector of floats, and of int32
@@ -15,31 +15,30 @@
  *   map_centred                          q → scale · ((q & mask) - middle)
  *   struct lookup, lookup_of, lookup_at  q → d · values[q], q < 16
  *
- * Weights are first decoded to float32 into a tile, the vectors of TILE_OUT outputs interleaved: that
- * is one store and one load each, on ports that the arithmetic leaves free, and the inner loop knows
- * no types and reads one stream. Then
+ * Weights are first decoded to float32 into a tile, with the vectors of TILE_OUT outputs interleaved. This costs one
+ * store and one load per vector, on ports that the arithmetic leaves free; the inner loop then needs no types and reads
+ * one stream.
  *
- *   few rows    a tile of FEW_CHUNK weights of TILE_OUT outputs stays in the first-level cache and
- *               is used for all rows at once, while the same place of the next outputs is fetched;
+ *   few rows    a tile of FEW_CHUNK weights of TILE_OUT outputs stays in the L1 cache and serves all rows,
+ *               while the same chunk of the next outputs is prefetched;
  *   more rows   a panel of up to MAX_TILES tiles over the whole of K is decoded once for all rows and
- *               stays in the second-level cache; TILE_ROWS rows by CHUNK of x stay in the first.
+ *               stays in the L2 cache; TILE_ROWS rows by CHUNK of x stay in the L1 cache.
  *
- * Between chunks the accumulators rest in memory as whole vectors, which changes no bit: the order of
- * every output is that of isa.h on both ways and for any number of rows.
+ * Between chunks the accumulators are stored in memory as whole vectors, which changes no bit: every output has isa.h's
+ * order, either way and for any number of rows.
  *
- * VERSIONS (one thread of a Sapphire Rapids server at 16 GB/s; AVX-512 unless said)
- *   1  weights decoded in registers within a tile of 4 × 4 (AVX2 2 × 4), again for every 4 rows.
- *      512 rows: 12 to 14 % of the peak, the accumulators being an array in memory (see UNROLL_FOR).
- *   2  this. Expected: prefill near the peak of the multiply-adds for every type, since 24 of them
- *      need 10 loads (AVX2: 12 and 8), and decoding is shared by all rows.
- *      Measured, 2048 × 2048 by 512 rows: 66 to 71 % of the peak for every type (AVX2 72 to 79 %). The
- *      inner loop alone reaches 88 % on a CHUNK and 93 % on two, in the first-level cache; panels from
- *      the second level take 8, activations from the third 8, adding up lanes 3. Fetching activations
- *      ahead won nothing; panels of 64 outputs instead of 32 won 10 % of the time.
- *      One row: F32, F16 and BF16 read at 90 % of the bandwidth, Q8_0 at 60, types of four bits at 45:
- *      widening to float32 is what costs. FEW_CHUNK of 256 against 512 won 15 % on F16: decoding,
- *      which waits for memory, and multiplying, which does not, then overlap. Fetching the next
- *      outputs ahead won 40 % on types of four bits.
+ * VERSIONS (one thread of a Sapphire Rapids server at 16 GB/s; AVX-512 unless noted)
+ *   1  weights decoded in registers within a tile of 4 × 4 (AVX2 2 × 4), again for every 4 rows. 512 rows: 12 to 14 %
+ *      of the peak, with the accumulators in an array in memory (see UNROLL_FOR).
+ *   2  this. Expected: prefill near the peak of the multiply-adds for every type, since 24 of them need 10 loads (AVX2:
+ *      12 and 8), and all rows share the decoding.
+ *      Measured, 2048 × 2048 by 512 rows: 66 to 71 % of the peak for every type (AVX2 72 to 79 %). The inner loop alone
+ *      reaches 88 % on a CHUNK and 93 % on two, in the L1 cache; panels from the L2 cache cost 8, activations from the
+ *      L3 cache 8, adding lanes 3. Prefetching activations gained nothing; panels of 64 outputs instead of 32 saved 10
+ *      % of the time.
+ *      One row: F32, F16 and BF16 reach 90 % of the bandwidth, Q8_0 60, 4-bit types 45: the cost is widening to
+ *      float32. FEW_CHUNK of 256 instead of 512 gained 15 % on F16: decoding, which waits for memory, then overlaps
+ *      with multiplying, which does not. Prefetching the next outputs gained 40 % on 4-bit types.
  */
 
 enum {
@@ -48,10 +47,10 @@ enum {
 	FEW_CHUNK = 256,
 	MAX_TILES = 16,
 	FEW_ROWS = 2 * TILE_ROWS,
-	AHEAD = 512, /* floats of a tile that are fetched before they are needed */
+	AHEAD = 512, /* prefetch distance, in floats of a tile */
 };
 
-/* At -O2 the accumulators of a tile would be an array in memory and not registers without it. */
+/* Without it, gcc at -O2 keeps a tile's accumulators in an array in memory instead of registers. */
 
 #include "kernels/cpu/simd_decode.h"
 
@@ -61,8 +60,8 @@ struct job {
 	size_t block, block_bytes, row_bytes;
 };
 
-/* n weights from k on (a multiple of the block) of n_o outputs from o on into a tile. Outputs that
- * are missing from the last tile keep whatever is there; what is computed from it is never read. */
+/* Decodes n weights from k on (a multiple of the block) of n_o outputs from o on into a tile. Outputs missing from the
+ * last tile keep stale data; results computed from it are never read. */
 static void fill(const struct job *j, int o, int n_o, size_t k, size_t n, float *tile)
 {
 	const uint8_t *at = (const uint8_t *)j->w->data + (size_t)o * j->row_bytes + k / j->block * j->block_bytes;
@@ -113,8 +112,8 @@ static void multiply(const float *tile, const float *x, size_t x_stride, size_t 
 	}
 }
 
-/* Adds up the lanes and what is left of the rows past the last whole vector: n_rest weights of each
- * output at `tile`, activations at x. */
+/* Adds up the lanes and the rest of the rows past the last whole vector: n_rest weights of each output at `tile`,
+ * activations at x. */
 static void finish(accumulators acc, int n_o, int n_r, const float *tile, const float *x, size_t x_stride, int n_rest,
 		   float *y, size_t y_stride)
 {
@@ -134,7 +133,7 @@ static void finish(accumulators acc, int n_o, int n_r, const float *tile, const 
 
 static inline int at_most(int n, int most) { return n < most ? n : most; }
 
-/* Floats of a tile of n weights for each output. */
+/* The floats of a tile of n weights per output. */
 static inline size_t tile_size(size_t n) { return (n + LANES - 1) / LANES * STEP; }
 
 static void matmul_few(const struct job *j, int o0, int o1, const float *x, int n_rows, float *y, float *tile)
@@ -143,7 +142,7 @@ static void matmul_few(const struct job *j, int o0, int o1, const float *x, int 
 	for (int o = o0; o < o1; o += TILE_OUT) {
 		accumulators acc[FEW_ROWS / TILE_ROWS] = {0};
 		int n_o = at_most(o1 - o, TILE_OUT);
-		size_t last = 0; /* where the tile begins that is there at the end */
+		size_t last = 0; /* start of the tile that is complete at the end */
 		for (size_t k = 0; k < n_in; k += FEW_CHUNK) {
 			size_t n = n_in - k < FEW_CHUNK ? n_in - k : FEW_CHUNK;
 			fill(j, o, n_o, k, n, tile);

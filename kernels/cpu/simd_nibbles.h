@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of few rows with weights of four to six bits, read directly from memory: no panel is written and read again,
- * which for one row costs more than the products themselves. Included by simd_int8.h; an instruction set's file
- * defines, beside what that header lists,
+ * Products of few rows with 4- to 6-bit weights, read directly from memory: no panel is written and read again, which
+ * for one row costs more than the products. simd_int8.h includes this; an instruction set's file defines, besides what
+ * that header lists,
  *
- *   sums_eights sums_zero        sums that begin at -8 · Σ q of the activations, and at nothing
- *   DIRECT_K_ROWS                so many rows of the K types at most: more of them don't fit its registers
+ *   sums_eights sums_zero        sums that begin at -8 · Σ q of the activations, and at zero
+ *   DIRECT_K_ROWS                the most rows of the K types whose sums fit the registers
  *
- * The bits are the panels': sums of integers are exact, and what follows is the same, in the same order.
+ * The bits are those of panels: integer sums are exact, and the operations after them are the same in the same order.
  */
 
 /* ---- sums of 32, and of 16 ---- */
@@ -34,8 +34,8 @@ INLINE void dot_low_high(const uint8_t *qs, size_t group_bytes, const struct int
 	}
 }
 
-/* Bits 2j and 2j + 1 of every byte to bits 4 and 5, or bit j to bit 4; what words of two bytes bring from the neighbour
- * is masked away, and bytes have no shifts. */
+/* Moves bits 2j and 2j + 1 of every byte to bits 4 and 5, or bit j to bit 4. There are no byte shifts; bits that 16-bit
+ * shifts bring from the neighbouring byte are masked. */
 INLINE vb two_above(vb bits, int j)
 {
 	return (j < 2 ? (vb)((vs)bits << (4 - 2 * j)) : (vb)((vs)bits >> (2 * j - 4))) & 48;
@@ -43,8 +43,8 @@ INLINE vb two_above(vb bits, int j)
 
 INLINE vb one_above(vb bits, int j) { return (j < 4 ? (vb)((vs)bits << (4 - j)) : (vb)((vs)bits >> (j - 4))) & 16; }
 
-/* Words of a K type with the activations from `from` on, nibbles all low or all high, and above them, from a word of
- * `above` for each: two bits from 2j on (n_above is 2), bit j (1), or nothing (0). */
+/* Words of a K type by the activations from `from` on. Either the low or the high nibbles, plus high bits from a word
+ * of `above` each: two bits from 2j on (n_above is 2), bit j (1), or none (0). */
 INLINE void dot_words(const uint8_t *qs, bool high, const uint8_t *above, int n_above, int j, int n_words,
 		      size_t group_bytes, const struct int8_block *x, int from, size_t x_step,
 		      struct sums (*s)[VECTORS], int n_r)
@@ -78,7 +78,7 @@ INLINE void spread(const vb16 *of_groups, vf *out)
 		out[i] = v_float(v_i8(bytes[i * LANES / INT8_OUT] + i * LANES % INT8_OUT));
 }
 
-/* What a block of 32 adds to its rows. */
+/* Adds a block of 32 to its rows. */
 INLINE void add_block(vf (*acc)[VECTORS], struct sums (*s)[VECTORS], const vf *scale, const vf *offset,
 		      const struct int8_block *x, size_t x_step, int n_r)
 {
@@ -93,7 +93,7 @@ INLINE void add_block(vf (*acc)[VECTORS], struct sums (*s)[VECTORS], const vf *s
 	}
 }
 
-/* What is asked for of each group's stream while this is multiplied: `bytes` more. */
+/* Prefetches `bytes` more of each group's stream while this is multiplied. */
 struct stream {
 	const uint8_t *near[TILE_GROUPS];
 	const uint8_t *to[TILE_GROUPS];
@@ -141,7 +141,7 @@ INLINE void take_q4_1(const uint8_t *at, size_t group_bytes, const struct int8_b
 	add_block(acc, s, scale, offset, x, x_step, n_r);
 }
 
-/* Eight blocks of 32 of Q4_K, or of Q5_K, whose weights have a fifth bit and 16 taken off. */
+/* Eight blocks of 32 of Q4_K, or of Q5_K, whose weights have a fifth bit and an offset of -16. */
 INLINE void take_k(bool fifth, const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
 		   vf (*acc)[VECTORS], struct stream *more, int n_r)
 {
@@ -170,7 +170,7 @@ INLINE void take_k(bool fifth, const uint8_t *at, size_t group_bytes, const stru
 	}
 }
 
-/* Eight blocks of 32, each of two times 16 with a scale of its own. */
+/* Eight blocks of 32, each with two runs of 16 that have a scale each. */
 INLINE void take_q6_k(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step,
 		      vf (*acc)[VECTORS], struct stream *more, int n_r)
 {
@@ -200,7 +200,7 @@ INLINE void take_q6_k(const uint8_t *at, size_t group_bytes, const struct int8_b
 
 /* ---- a tile ---- */
 
-/* As multiply_n, from weights as they lie; `type` is a constant where this is inlined. */
+/* As multiply_n, directly from interleaved weights; `type` is a constant where this is inlined. */
 INLINE void direct_n(const uint8_t *at, size_t group_bytes, const struct int8_block *x, size_t x_step, int n_blocks,
 		     float *y, size_t y_step, const struct ahead *ahead, int type, int n_r)
 {
@@ -232,7 +232,7 @@ BY_ROWS(direct_q4_k, DIRECT_K_ROWS, direct_n, KN_Q4_K)
 BY_ROWS(direct_q5_k, DIRECT_K_ROWS, direct_n, KN_Q5_K)
 BY_ROWS(direct_q6_k, DIRECT_K_ROWS, direct_n, KN_Q6_K)
 
-/* NULL: there is none for this type, or none that so many rows gain by. */
+/* NULL: unsupported type, or so many rows gain nothing. */
 static multiply_fn *direct_of(int type, int n_rows)
 {
 	if (n_rows > (type == KN_Q4_0 || type == KN_Q4_1 ? TILE_ROWS : DIRECT_K_ROWS))

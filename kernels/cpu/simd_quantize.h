@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 32 activations to integers of eight bits (int8.h). An instruction set's file includes this after it has defined,
- * beside what simd_unpack.h asks for,
+ * Quantizes 32 activations to 8-bit integers (int8.h). An instruction set's file includes this after defining, besides
+ * what simd_unpack.h needs,
  *
- *   v_max v_round v_sum v_largest    of floats, as in simd_matmul.h; the last two of the lanes of a vector
- *   b_put                        LANES values of eight bits to memory
+ *   v_max v_round v_sum v_largest    of floats, as in simd_matmul.h; the last two over the lanes of a vector
+ *   b_put                        stores LANES 8-bit values
  *   begin_of                     int8_block.begin, from the sums of the lanes of both halves
  */
 INLINE void quantize_block(const float *x, struct int8_block *out)
@@ -14,7 +14,7 @@ INLINE void quantize_block(const float *x, struct int8_block *out)
 	UNROLL_FOR(int k = 0; k < INT8_BLOCK; k += LANES) {
 		vf v = v_load(x + k);
 		most = v_max((vf)((vi)v & 0x7fffffff), most);
-		spoiled = v_fma(v, v_set(0), spoiled); /* no number where v is not finite */
+		spoiled = v_fma(v, v_set(0), spoiled); /* NaN where v is not finite */
 	}
 	float largest = v_largest(most);
 	bool finite = v_sum(spoiled) == 0, zero = !(largest >= 0x1p-119f);

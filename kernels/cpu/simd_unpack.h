@@ -6,19 +6,19 @@
  *   narrow  a scale for 32 weights from -16 to 15; an offset for some
  *   fine    a scale for 16 weights from -32 to 31; an offset for Q2_K
  *   wide    a scale for 32 weights from -128 to 127
- *   plain   the same as Q8_0 lies in memory: no panel is made
+ *   plain   Q8_0, used from memory without a panel
  *
- * An instruction set's file includes this after it has defined
+ * An instruction set's file includes this after defining
  *
  *   LANES                        floats in a vector
  *   vf, vi, vb                   a vector of floats, of int32, of bytes
  *   v_load v_store v_set v_fma v_float    of floats, as in simd_matmul.h
  *   v_f16 v_i8                   LANES halves to floats, LANES bytes to int32
  *   b_lookup                     values[q] of every byte q < 16
- *   BIAS_NARROW BIAS_FINE BIAS_WIDE   what is added to a signed weight in a panel: nothing, or as much as makes it
+ *   BIAS_NARROW BIAS_FINE BIAS_WIDE   added to a signed weight in a panel: nothing, or what makes it
  *                                unsigned (16, 32, 128)
- *   WIDE_MASKED                  where signs of wide ones are taken as masks: masked_less, what sums begin with, which lies
- *                                where other kinds have an offset
+ *   WIDE_MASKED                  defined if wide weights use their signs as masks: masked_less, the initial
+ *                                value of the sums, is stored in place of an offset
  */
 #include <string.h>
 
@@ -27,14 +27,14 @@
 
 enum {
 	BYTES = 4 * LANES,   /* of a vector */
-	WORD = 4 * INT8_OUT, /* bytes of a panel: four weights of all outputs of a group */
+	WORD = 4 * INT8_OUT, /* bytes of a panel that hold four weights of all outputs of a group */
 	SCALES = 4 * INT8_OUT,
 	FINE_BLOCK = INT8_BLOCK / 2,
 };
 
 enum kind { NARROW, FINE, WIDE, PLAIN };
 
-/* Where 32 weights of Q8_0 begin in a block, behind the scales. */
+/* The offset of Q8_0's 32 weights in a block, after the scales. */
 enum { HALVES = 2 * INT8_OUT, WORDS_4 = 4 * WORD };
 
 /* A panel block: the weights of a group, [weights / 4][INT8_OUT][4], scale [INT8_OUT], offset the same. */
@@ -61,7 +61,7 @@ INLINE vb b_load(const uint8_t *at)
 	return v;
 }
 
-/* Four bytes from memory in every lane of 32 bits. */
+/* Broadcasts four bytes from memory to every 32-bit lane. */
 INLINE vb b_word(const int8_t *at)
 {
 	int32_t word;
@@ -78,8 +78,8 @@ INLINE vb16 b16_load(const uint8_t *at)
 	return v;
 }
 
-/* Scale and offset of a panel block, from float16s of the file, each times a small integer for every
- * output: d·s and m·o, and extra times the scale added to the offset. */
+/* Scale and offset of a panel block, from the file's float16s, each times a small integer per output: d·s and m·o, plus
+ * extra times the scale added to the offset. */
 struct factors {
 	const uint8_t *d, *m; /* float16 [INT8_OUT]; m NULL: no offset */
 	float m_sign, extra;
@@ -101,7 +101,7 @@ INLINE void put_scales(uint8_t *out, struct factors f, vb16 s, vb16 o)
 	}
 }
 
-/* The same without the integers. */
+/* The same without integers. */
 INLINE void put_halves(uint8_t *out, const uint8_t *d, const uint8_t *m, float extra)
 {
 	float *scale = (float *)(void *)out;
@@ -119,7 +119,7 @@ enum { HAS_MASKED = 1 };
 enum { HAS_MASKED = 0 };
 #endif
 
-/* The weights and scales of a block of a wide panel are there. */
+/* Copies the weights and scales of a block to a wide panel. */
 INLINE void end_wide(uint8_t *out)
 {
 #ifdef WIDE_MASKED
@@ -175,7 +175,7 @@ INLINE void put_fives(uint8_t *out, const uint8_t *qh, const uint8_t *qs)
 	UNROLL_FOR(int l = 0; l < WORD; l += BYTES) {
 		vw bits = (vw)b_load(qh + l);
 		UNROLL_FOR(int i = 0; i < 8; i++) {
-			/* Four bits to where four bytes begin: bit i to 8i = i + 7i. */
+			/* Spreads four bits to four bytes: bit i to 8i = i + 7i. */
 			vw spread = ((bits >> 4 * i & 15) * 0x00204081u & 0x01010101u) << 4;
 			uint8_t *word = out + i * WORD + l;
 			b_store(word, (b_load(word) | (vb)spread) + (uint8_t)(BIAS_NARROW - 16));
@@ -209,7 +209,7 @@ INLINE void put_values(uint8_t *out, const uint8_t *qs, vb table)
 	}
 }
 
-/* The table in every 16 bytes of a vector, `added` to each. */
+/* The table, repeated for every 16 bytes of a vector, plus `added`. */
 INLINE vb table_of(const int8_t *values, uint8_t added)
 {
 	uint8_t all[BYTES];
@@ -297,7 +297,7 @@ static void unpack_q4_k(const uint8_t *at, int n, uint8_t *out) { unpack_k(false
 
 static void unpack_q5_k(const uint8_t *at, int n, uint8_t *out) { unpack_k(true, at, n, out); }
 
-/* Where the four weights 32j + i … of half h are, i in bytes of a vector of words. */
+/* The byte offset, in a vector of words, of the four weights 32j + i … of half h. */
 INLINE uint8_t *fine_at(uint8_t *out, int h, int j, int i)
 {
 	return out + (size_t)(8 * h + 2 * j + i / (4 * WORD)) * panel_block(FINE) + i % (4 * WORD);

@@ -32,7 +32,7 @@ int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_er
 	struct interleaving j = {.w = w, .host = w->data, .to = to, .n_groups = (w->n_out + INT8_OUT - 1) / INT8_OUT};
 	if (to == MAP_FAILED)
 		return sl_errf(err, SL_ENOMEM, "no memory for %zu bytes of weights", bytes);
-	(void)madvise(to, bytes, MADV_HUGEPAGE); /* without them it is slower and nothing else */
+	(void)madvise(to, bytes, MADV_HUGEPAGE); /* failure only costs speed */
 	kn_run_parts(b, (j.n_groups + GROUPS_EACH - 1) / GROUPS_EACH, run_interleaving, &j);
 	w->data = to;
 	w->type |= KN_INTERLEAVED;

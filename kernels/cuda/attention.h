@@ -10,9 +10,9 @@
  * the preceding ones, left to right (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018).
  *
  * With parts, a thread block handles one block of positions and writes its result to scratch memory; kn_attn_combine
- * merges in the same order with the same function. The bits are equal either way, so the choice may depend on the
- * step. A grid with parts is as wide as the power of two that holds the longest sequence's blocks, and the device
- * looks up which of them a row has: so a step with other positions has the same launch.
+ * merges in the same order with the same function. The bits are equal either way, so the choice may depend on the step.
+ * A grid with parts is as wide as the power of two that holds the longest sequence's blocks, and the device looks up
+ * which of them a row has. So steps with other positions have the same launch. /
  */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
@@ -34,7 +34,7 @@ struct kn_attn_call {
 	struct kn_attn attn;
 	int n_heads, group; /* n_heads: query heads. group: query heads per key head */
 	int n_tiles;        /* upper bound per item and key head */
-	int n_parts;        /* blocks of positions with room for a part; 0: no parts, 1: nothing to merge */
+	int n_parts;        /* upper bound for parts, in blocks of positions; 0: no parts, 1: nothing to merge */
 	bool alone;         /* items have one row each and parts are indexed by item, otherwise by row */
 	bool wide;          /* the pages' layout permits 16-byte loads */
 };
@@ -74,7 +74,7 @@ int kn_attn_mma_tile(bool alone);
 bool kn_attn_mma_can(int head_dim);
 /* Launches it for c->items. Single rows are always in parts. */
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
-/* Same, for one kind of pages: KN_F16; KN_BF16; KN_KV_Q8 and KN_FP8. */
+/* The same, for one kind of pages: KN_F16; KN_BF16; KN_KV_Q8 and KN_FP8. */
 int kn_attn_mma_f16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 int kn_attn_mma_bf16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 int kn_attn_mma_8bit(struct kn_backend *b, const struct kn_attn_call *c, int n_items);

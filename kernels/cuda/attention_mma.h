@@ -25,24 +25,25 @@
  * page may be unwritten.
  *
  * VERSIONS
- *  1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages): decode, one
- *     warp: 256 cp.async of 512 bytes and some 15 instructions around each, 256 ldmatrix, 512 mma, 128 scores of
- *     each lane at about 12 instructions, 256 products of values so far: about 7,000 instructions. One SM of an
- *     H200 has 7,000 cycles for the bytes (4.3 TB/s, 132 SMs, 1.755 GHz) and issues 4 instructions a cycle: a
- *     quarter of its rate. 8 bits: the same work for half the bytes, and 8 instructions for 16 bytes twice: a
- *     little over half. On its way are three units of 4 KiB a warp; 8 warps fit an SM by registers (232 for sm_90,
- *     no spills): 96 KiB, where 33 KiB cover a microsecond. Parts cost 4 + 4 bytes a value and query head: 3 % of the
- *     traffic for groups of 4, and stay in the second level cache up to about 50 MB.
- *     Prompts: one ldmatrix (512 bytes, 4 cycles) feeds two mma (4096 multiply-adds): no more than 1,024 a
- *     cycle, half of what a Hopper SM does with wgmma and four fifths of what mma.sync does there. Not in parts the
- *     merged values (64 registers) lie in local memory between blocks of positions: 512 bytes a thread for 512 mma.
- *     head_dim 256 does not fit into registers at all (2 KB of spills): expect half the rate there. Tried: loops of
- *     units unrolled (4 minutes of compiling, the same registers), 12 warps an SM (80 spilled words in the loop).
+ *   1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages).
+ *     Decode, one warp: 256 cp.async of 512 bytes and some 15 instructions around each, 256 ldmatrix, 512 mma, 128
+ *     scores per lane at about 12 instructions, 256 rescalings of the sums so far: about 7,000 instructions. One SM of
+ *     an H200 takes 7,000 cycles for the bytes (4.3 TB/s, 132 SMs, 1.755 GHz) and issues 4 instructions a cycle, so
+ *     this is a quarter of its rate. 8 bits: the same work for half the bytes, plus twice 8 instructions per 16 bytes:
+ *     a little over half. Each warp has three units of 4 KiB in flight; 8 warps fit an SM by registers (232 for sm_90,
+ *     no spills): 96 KiB, where 33 KiB cover a microsecond. Parts cost 4 + 4 bytes per value and query head: 3 % of the
+ *     traffic for groups of 4, in the L2 cache up to about 50 MB.
+ *     Prompts: one ldmatrix (512 bytes, 4 cycles) feeds two mma (4096 multiply-adds): at most 1,024 a cycle, half of
+ *     the rate of wgmma on a Hopper SM and four fifths of that of mma.sync. Without parts, the merged values (64
+ *     registers) are in local memory between blocks of positions: 512 bytes a thread for 512 mma. head_dim 256 exceeds
+ *     the registers (2 KB of spills): expect half the rate.
+ *     Tried: unrolled loops of units (4 minutes of compiling, the same registers), 12 warps an SM (80 spilled words in
+ *     the loop).
  *     Expected: 75 to 85 % of copy bandwidth for 64 sequences of 4096; 0.7 to 0.85 of FlashAttention-2 for prompts. Not
  *     measured on a device yet.
- *     Keys transposed within a page cost nothing here: with pages of 16 tokens or more every load is 16 bytes of a
- *     contiguous block, and ldmatrix.trans reads keys as it reads values. Pages whose tokens are no power of two
- *     from 8 (8-bit: 16) on, or heads that are no multiple of 8 (16), are loaded one number at a time.
+ *     Keys transposed within a page cost nothing: with pages of 16 tokens or more, every load is 16 bytes of a
+ *     contiguous block, and ldmatrix.trans reads keys as it reads values. Pages whose number of tokens is not a power
+ *     of two of at least 8 (8-bit: 16), and heads that are not a multiple of 8 (16), are loaded one number at a time.
  */
 #ifndef KERNELS_CUDA_ATTENTION_MMA_H
 #define KERNELS_CUDA_ATTENTION_MMA_H
@@ -172,7 +173,7 @@ __device__ static inline void load_wide(const struct kn_attn_call &c, const stru
 	}
 }
 
-/* Same, one number at a time, for other page layouts. */
+/* The same, one number at a time, for other page layouts. */
 template <int KIND, int WIDE, class P>
 __device__ static inline void load_narrow(const struct kn_attn_call &c, const struct span &s, bool keys, int begin,
 					  unsigned char *slot, int t)
@@ -297,8 +298,8 @@ template <int KIND> __device__ static inline void multiply(float *d, const uint3
 		kn_mma_f16_16816(d, a, b);
 }
 
-/* Each lane has queries lane / 4 and lane / 4 + 8 of the warp (index 0 and 1), and of each matrix of 8 columns the
- * columns 2 (lane % 4) and the next. */
+/* Each lane has queries lane / 4 and lane / 4 + 8 of the warp (index 0 and 1), and columns 2 (lane % 4) and the next of
+ * each matrix of 8 columns. */
 template <int WIDE> struct queries {
 	int first[2], end[2];
 	int from, to;         /* positions that some query of the warp sees */
@@ -356,8 +357,8 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 	}
 }
 
-/* Loads four 8 × 8 matrices from rows row…row + 15 of a unit whose rows have N chunks: the upper and the lower one of
- * chunk `chunk`, then of the next chunk. */
+/* Loads four 8 × 8 matrices from rows row…row + 15 of a unit whose rows have N chunks: the upper and the lower matrix
+ * of chunk `chunk`, then those of the next chunk. */
 template <int N>
 __device__ static inline void take_matrices(const unsigned char *unit, int row, int chunk, int lane, uint32_t *b)
 {
@@ -394,7 +395,7 @@ __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, c
 		}
 }
 
-/* Turns products into base-2 scores, -INFINITY where a query does not see. */
+/* Turns products into base-2 scores: -INFINITY where a query does not see the position. */
 template <int WIDE>
 __device__ static inline void score(const struct kn_attn_call &c, const struct queries<WIDE> &w, int begin, int lane,
 				    float (*s)[4])
@@ -441,7 +442,7 @@ template <int WIDE> __device__ static inline void weigh(float (*s)[4], struct so
 			max = fmaxf(max, fmaxf(s[n][2 * j], s[n][2 * j + 1]));
 		max = fmaxf(max, kn_shuffle_xor(max, 1));
 		max = fmaxf(max, kn_shuffle_xor(max, 2));
-		float base = max > -INFINITY ? max : 0.0f; /* nothing seen yet: all weights are 0 */
+		float base = max > -INFINITY ? max : 0.0f; /* no position seen yet: all weights are 0 */
 		keep[j] = exp2f(b->max[j] - base);
 		UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 			UNROLL_FOR(int e = 2 * j; e < 2 * j + 2; e++) {
@@ -673,7 +674,7 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 template <int KIND, int WIDE, int WARPS>
 static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct plan<KIND, WIDE, WARPS, true> P; /* without parts the memory is the same */
+	typedef struct plan<KIND, WIDE, WARPS, true> P; /* without parts, this is the same memory */
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
 		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
 	if (WARPS == 1 || c->n_parts > 0)

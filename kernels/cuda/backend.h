@@ -35,7 +35,7 @@ struct kn_room {
 	size_t bytes;
 };
 
-/* Same, on the host, pinned where possible. */
+/* The same on the host, pinned where possible. */
 struct kn_host_room {
 	void *at;
 	size_t bytes;

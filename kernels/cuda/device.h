@@ -12,8 +12,8 @@
  * the
  *    same expression has the same bits in every kernel.
  *
- * All work goes to one stream and takes effect in call order, except copies aside, which have a stream of their own.
- * The first error is permanent: every later call returns SL_EIO until the device is closed.
+ * All work goes to one stream and takes effect in call order, except copies aside, which have their own stream. The
+ * first error is permanent: every later call returns SL_EIO until the device is closed.
  *
  * While a list is recorded (list.h), launches, dev_copy and dev_copy_out are appended to it. Every other call that
  * touches device memory first runs the list, so effects keep the order of the calls.
@@ -54,13 +54,12 @@ int dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
 /* Waits for all work so far, including copies aside. */
 int dev_sync(struct dev *d);
 
-/* Copies aside: between pinned host memory and device memory, in the order of these calls, on a separate stream. The
- * streams wait for each other only through dev_aside_after and dev_aside_before. Not allowed while a list is
- * recorded. */
+/* Copies aside: between pinned host memory and device memory, in call order, on a separate stream. The two streams wait
+ * for each other only through dev_aside_after and dev_aside_before. Not allowed while a list is recorded. */
 int dev_aside(struct dev *d, void *to, const void *from, size_t bytes);
-/* Later copies aside run after all work given to the stream so far. */
+/* Later copies aside run after all previous work of the stream. */
 int dev_aside_after(struct dev *d);
-/* Later work of the stream runs after all copies aside so far. */
+/* Later work of the stream runs after all previous copies aside. */
 int dev_aside_before(struct dev *d);
 /* Whether no copy aside is in flight; true after a fault. */
 bool dev_aside_done(struct dev *d);
@@ -75,10 +74,10 @@ bool dev_reached(struct dev *d, int mark);
 uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);
 
-/* Device time of this stream's work: the sum over all stretches ended by dev_sync, each from its first work on. */
+/* Device time of this stream's work: the sum of all intervals that end with a dev_sync, each from its first work on. */
 uint64_t dev_busy_ns(const struct dev *d);
 
-/* For profilers: ends the current range and starts one with that name (static); NULL: starts none. */
+/* For profilers: ends the current range and starts one with that name (a literal); NULL: starts none. */
 void dev_range(struct dev *d, const char *name);
 
 /* Pinned host memory, which the device accesses directly. NULL: none available. */

@@ -3,18 +3,18 @@
  * The layout of weights on the device: the order in which the lanes of a warp need them for a matrix product, so that
  * every load has 16 aligned bytes per lane and 512 per warp, and each byte is read once.
  *
- * A matrix is tiles of 16 outputs; a tile is chunks of 256 weights of each of them, the last one padded with
- * zeros; a chunk is a record of a fixed length, and a slab is 32 weights of each output in it. Lane l (g = l / 4,
- * t = l % 4) has of a slab the weights 4t…4t+3 and 16+4t…16+4t+3 of outputs g ("half" 0) and g + 8 (half 1): with
- * those numbered e = 0…7, what kn_mma takes for the first 16 weights is in e < 4, for the others in e ≥ 4.
+ * A matrix consists of tiles of 16 outputs, a tile of chunks of 256 weights per output, the last one padded with zeros.
+ * A chunk is a record of fixed length; a slab is 32 weights of each output in it. Of a slab, lane l (g = l / 4, t = l %
+ * 4) has the weights 4t…4t+3 and 16+4t…16+4t+3 of outputs g ("half" 0) and g + 8 (half 1). Numbered e = 0…7, those with
+ * e < 4 are kn_mma's operands for the first 16 weights, those with e ≥ 4 for the others.
  *
- * A record is planes of bits, then what scales them. A plane of P bits a weight is P pieces of 32 lanes × 16 bytes;
- * a lane's 16·P bytes are those of slab 0 half 0, slab 0 half 1, slab 1 half 0, … with P bytes each:
+ * A record has planes of bits, then scales ("heads"). A plane of P bits per weight is P pieces of 32 lanes × 16 bytes.
+ * A lane's 16·P bytes are those of slab 0 half 0, slab 0 half 1, slab 1 half 0, … with P bytes each:
  *  P = 16, 8  weight e in its order
  *  P = 4      a word: weights 0, 2, 4, 6 are its low nibbles 0…3, weights 1, 3, 5, 7 the next four
  *  P = 2      two bytes: weights 0, 2, 4, 6 in the first, 1, 3, 5, 7 in the second, from the low bits on
  *  P = 1      a byte: weights 0, 2, 4, 6, 1, 3, 5, 7 from the low bit on
- * so that pair i of a lane, weights 2i and 2i + 1, comes out in both halves of a word by a shift and a mask.
+ * So a shift and a mask put pair i of a lane, weights 2i and 2i + 1, into the two halves of a word.
  *
  *  type               planes  first head, of each output    second head
  *  F16, BF16          16
@@ -138,9 +138,9 @@ template <int TYPE> __device__ static inline uint32_t kn_table_values(uint32_t n
 	return kn_of_table(n, 0x3F2D1801u, 0x766A5D4Fu, 0xA6998D81u, 0xF1D9C5B5u);
 }
 
-/* The quants of a lane in a slab and half as four pairs; piece[] is what it holds, from its first slab of the
- * group on, and slab is within the group. Exact: the integers are below 2048. BF16 stays BF16; of FP8 they are 2^-8 of
- * what they mean. */
+/* Expands a lane's quants of a slab and half to four pairs. piece[] is what the lane holds, starting with its first
+ * slab of the group; slab is relative to the group. Exact: the integers are below 2048. BF16 stays BF16; FP8 values
+ * come out times 2^-8. */
 template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *piece, int slab, int half, uint32_t *q)
 {
 	typedef kn_form<TYPE> form;
@@ -235,8 +235,8 @@ __device__ static inline float kn_half_float(const struct kn_u4 &v, int i)
 	return kn_f16_float((uint16_t)(kn_word(v, i / 2) >> i % 2 * 16));
 }
 
-/* Scale and minimum of slab `slab` of the chunk, of both its halves of 16 weights where those have their own: a
- * weight is scale · quant - minimum. */
+/* Scale and minimum of slab `slab` of the chunk, for both halves of 16 weights where these have their own: a weight is
+ * scale · quant - minimum. */
 template <int TYPE>
 __device__ static inline void kn_scales(const struct kn_heads &h, int slab, float *scale, float *min)
 {
@@ -303,10 +303,10 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 	}
 }
 
-/* sum[n][4] += the slab's weights of 16 outputs times the activations of n tiles of eight rows, as the lane holds
- * both. x[n]: what kn_mma takes of the slab; xsum[n][h][2]: sums of activations over the slab's halves, of rows 2t and
- * 2t + 1, where the type has minimums. part[n][4]: what is not scaled yet, zero before the first slab of a chunk or of
- * its second half, and after the last. */
+/* sum[n][4] += the slab's weights of 16 outputs times the activations of n tiles of eight rows, as the lane holds both.
+ * x[n]: kn_mma's operands of the slab; xsum[n][h][2]: sums of activations over the slab's halves, of rows 2t and 2t +
+ * 1, for types with minimums. part[n][4]: products not scaled yet, zero before the first slab of a chunk or of its
+ * second half, and after the last. */
 template <int TYPE, int NT>
 __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const struct kn_heads *heads, int in_group,
 					      int slab, const struct kn_u4 *x, const float (*xsum)[2][2],
@@ -338,8 +338,8 @@ __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const s
 
 /* ---- single weights ---- */
 
-/* The eight weights of a lane in a slab and half, as float32 with the bits of kernels/cpu/dequant.c: products that
- * are exact and at most one rounding. */
+/* A lane's eight weights of a slab and half, as float32 with the bits of kernels/cpu/dequant.c: exact products and at
+ * most one rounding. */
 template <int TYPE>
 __device__ static inline void kn_weights8(const uint8_t *record, int slab, int half, int lane, float *w)
 {

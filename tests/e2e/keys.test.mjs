@@ -267,7 +267,7 @@ describe('keys of the store', () => {
     const r = await post('/v1/chat/completions', null, { model: 'default', messages: user('1 2 3 4 5 6 7 8') });
     assert.equal(r.status, 400);
     assert.equal(r.json.error.code, 'context_length_exceeded');
-    assert.match(r.json.error.message, /5 tokens at most; yours has 8/);
+    assert.match(r.json.error.message, /at most 5 tokens; yours has 8/);
   });
 
   test('guessing locks out no honest key of the same address', async () => {
