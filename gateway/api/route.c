@@ -170,11 +170,8 @@ const char *route_methods(const char *path)
 /* What the names of a kind begin with, so that /v1/responses/compact is no response asked for by a wrong method. */
 static const struct {
 	const char *under, *prefix;
-} names[] = {{"/v1/responses/", "resp_"},
-	     {"/v1/conversations/", "conv_"},
-	     {"/v1/streams/", "chatcmpl-"},
-	     {"/v1/streams/", "cmpl-"},
-	     {"/v1/streams/", "resp_"}};
+} names[] = {{"/v1/responses/", "resp_"}, {"/v1/conversations/", "conv_"}, {"/v1/streams/", "chatcmpl-"},
+	     {"/v1/streams/", "cmpl-"},   {"/v1/streams/", "resp_"},       {"/v1/probe/", "probe_"}};
 
 /* Whether a path that has a route by another method is one of those that are served. A model's name may have several
  * parts, so any path below one would be a model: here only those of one part count. */
