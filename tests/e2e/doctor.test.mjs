@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ROOT, SLUICE, freePorts, hasRedis, startServer } from './harness.mjs';
+import { ROOT, SLUICE, freePorts, hasRedis, request, startServer } from './harness.mjs';
 import { installed, startProxy } from './proxies.mjs';
 
 // Where nginx connects to the server from: one address that is trusted, and one that is not.
@@ -233,4 +233,21 @@ describe('this machine', { concurrency: 4 }, () => {
     assert.match(r.out, /\n\d+ ok, \d+ to look at, 1 wrong\n$/);
     assert.equal(r.err, '');
   });
+});
+
+test('a probe: its bounds, and how it ended', async () => {
+  const ask = (path, key = server.keys.paid) => request(server.http, path, { headers: { authorization: `Bearer ${key}` } });
+  for (const [name, most] of [['events', 100], ['interval_ms', 10_000], ['quiet_ms', 120_000]]) {
+    for (const bad of [most + 1, 'x', -1]) {
+      const r = await ask(`/v1/probe?${name}=${bad}`);
+      assert.deepEqual([r.status, JSON.parse(r.body).error.param], [400, name], `${name}=${bad}: ${r.body}`);
+    }
+  }
+  const events = [...(await ask('/v1/probe?events=3&interval_ms=1')).body.matchAll(/^data: (.*)$/gm)].map((m) => JSON.parse(m[1]));
+  assert.deepEqual(events.map((e) => e.event), [0, 1, 2, 3]);
+  assert.deepEqual(events.map((e) => e.last ?? false), [false, false, false, true]);
+  const { id, http, tls, client, x_forwarded_for: xff } = events[0];
+  assert.deepEqual([http, tls, client, xff], ['1.1', false, '127.0.0.1', null]);
+  assert.deepEqual(JSON.parse((await ask(`/v1/probe/${id}`)).body), { id, state: 'complete' });
+  assert.equal(JSON.parse((await ask('/v1/probe/probe_unknown')).body).error.code, 'probe_not_found');
 });
