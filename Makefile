@@ -33,6 +33,7 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' '$(1)' '$(2)')
 
 # A fresh system has no pkg-config yet: then these are empty, and `needs` says what is missing.
 PKGS := libevent libevent_openssl libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp lua5.1
+# Not libcurl: the one process that downloads opens it at run time (cmd/hub/hub_curl.h). Its headers are in the usual folder.
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 WARN := -Wall -Wextra -Wshadow -Wconversion -Werror
@@ -46,6 +47,8 @@ LIBS_ALL := $(PKG_LIBS) -lm -ldl -pthread $(SANFLAGS) $(LINKER) $(LDFLAGS)
 CCACHE ?= $(if $(findstring ccache,$(CC)),,$(shell command -v ccache 2>/dev/null))
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
+# Nothing is preprocessed where nothing is found: the compiler lists the headers.
+export CCACHE_DEPEND ?= 1
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
@@ -99,7 +102,7 @@ ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all gpu-test gpu-kit build run check test perf soak lint format unit tests helpers e2e clean install help needs force
+.PHONY: cuda-all gpu-test gpu-kit build run check test perf soak lint format unit tests helpers e2e clean install uninstall deb help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -111,7 +114,8 @@ build: $(B)/sluice $(B)/sluice-bench $(CUDA_SO)
 help:
 	@printf '%s\n' \
 	  'make run              a running server on http://localhost:8080' \
-	  '     MODEL=f.gguf     serves this model instead of the demonstration pair' \
+	  '     MODEL=f.gguf     serves this model instead of the demonstration pair; also a folder, or what' \
+  '                      `sluice pull` takes: MODEL=hf:OWNER/NAME:Q4_K_M' \
 	  '     SMALL=f.gguf     and this one as the small one of the pair' \
 	  '     STATE=dir        its state folder (state/)' \
 	  "     ARGS='...'       more arguments for sluice serve" \
@@ -128,7 +132,8 @@ help:
 	  'make lint             clang-tidy, cppcheck, rooms and arrows, format, spelling, scripts' \
 	  'make format           clang-format, all files' \
 	  'make soak             long runs: fuzzers, simulations, chaos (SECONDS_EACH=60)' \
-	  'make install          DESTDIR= PREFIX=/usr/local' \
+	  'make install          DESTDIR= PREFIX=/usr/local SYSCONFDIR=/etc STATEDIR=/var/lib/sluice; make uninstall' \
+	  'make deb              build/deb/sluice_VERSION_ARCH.deb, with a service; tests/package.sh tries it in a fresh Debian' \
 	  'make clean' \
 	  '' \
 	  'SAN=address,undefined builds and tests with sanitizers; YES=1 installs without asking;' \
@@ -173,7 +178,7 @@ $(B)/%.o: %.c $(B)/flags
 	$(call say,CC,$<)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
-$(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o $(B)/gateway/api/api_ollama.o: $(B)/version.h
+$(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o $(B)/gateway/api/api_ollama.o $(B)/cmd/hub/hub_net.o: $(B)/version.h
 
 # ---- the CUDA backend ----
 
@@ -297,25 +302,37 @@ helpers: $(HELPER_BIN)
 clean:
 	rm -rf build
 
+# Paths: DESTDIR, PREFIX, SYSCONFDIR, STATEDIR (etc/package/install.sh).
+install uninstall: export DESTDIR := $(DESTDIR)
+install uninstall: export PREFIX := $(PREFIX)
+install deb: export CUDA_SO := $(CUDA_SO)
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/sluice
-	install -m 755 $(B)/sluice $(B)/sluice-bench $(DESTDIR)$(PREFIX)/bin/
-	$(if $(CUDA_SO),install -d $(DESTDIR)$(PREFIX)/lib/sluice)
-	$(if $(CUDA_SO),install -m 755 $(CUDA_SO) $(DESTDIR)$(PREFIX)/lib/sluice/)
-	install -m 644 etc/sluice.yaml $(DESTDIR)$(PREFIX)/share/sluice/sluice.yaml
+	$(Q)etc/package/install.sh install $(B)
+
+uninstall:
+	$(Q)etc/package/install.sh uninstall $(B)
+
+# build/deb/*.deb: of this build, for this system's Debian.
+deb: build
+	$(Q)etc/package/deb.sh $(B)
 
 # ---- running ----
 
 # A model's name is its file's, without what a name can't hold.
-model_name = $$(basename '$(1)' .gguf | tr -c 'A-Za-z0-9._\n-' -)
+model_name = $$(basename "$(1)" .gguf | tr -c 'A-Za-z0-9._\n-' -)
 model_sets = --set "engine.models.$(call model_name,$(1)).path=$(1)" \
 	--set "engine.models.$(call model_name,$(1)).role=$(2)"
 
+# Sets the shell's variable $(2) to the path of a model: pulled first if it has an address.
+model_path = case '$(1)' in hf:* | https://*) \
+	  $(2)=$$($(B)/sluice pull '$(1)' -c etc/sluice.yaml $(if $(STATE),--state '$(STATE)') $(ARGS)) || exit 1 ;; *) $(2)='$(1)' ;; esac;
+
 run:
-	@etc/setup.sh build && $(MAKE) -s build && exec $(B)/sluice serve -c etc/sluice.yaml \
+	@etc/setup.sh build && $(MAKE) -s build && { $(call model_path,$(MODEL),model) $(call model_path,$(SMALL),small) } && \
+	  exec $(B)/sluice serve -c etc/sluice.yaml \
 	  $(if $(MODEL)$(SMALL),--set engine.models=) \
-	  $(if $(MODEL),$(call model_sets,$(MODEL),large)) \
-	  $(if $(SMALL),$(call model_sets,$(SMALL),small)) \
+	  $(if $(MODEL),$(call model_sets,$$model,large)) \
+	  $(if $(SMALL),$(call model_sets,$$small,small)) \
 	  $(if $(STATE),--state '$(STATE)') $(ARGS)
 
 # ---- testing ----
@@ -347,4 +364,4 @@ soak:
 	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler_reference %/test_speculation,$(TEST_BIN)) && \
 	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -type f -name '*.d' 2>/dev/null)

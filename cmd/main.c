@@ -8,6 +8,7 @@
 #include "base/beside.h"
 #include "cmd/client/client.h"
 #include "cmd/config/cmd.h"
+#include "cmd/docs/docs.h"
 #include "cmd/doctor/doctor.h"
 #include "gateway/transport/event_memory.h"
 #include "gateway/request/json_mem.h"
@@ -44,6 +45,10 @@ static const struct command commands[] = {
     {"config", cmd_config, "check or show the configuration"},
     {"keys", cmd_keys, "create, list, rotate and revoke API keys"},
     {"model", cmd_model, "inspect, convert and run model files"},
+    {"pull", cmd_pull, "get a model from the Hugging Face hub, a mirror or an address"},
+    {"run", cmd_run, "pull a model if it is missing, serve it, and chat with it"},
+    {"list", cmd_list, "list the models that were pulled"},
+    {"rm", cmd_rm, "remove a pulled model"},
     {"cascade", cmd_cascade, "learn from logged outcomes of the cascade, and report"},
     {"chat", cmd_chat, "chat with a server in this terminal"},
     {"batch", cmd_batch, "send a file of requests to a server"},
@@ -51,11 +56,22 @@ static const struct command commands[] = {
     {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };
 
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+/* What `make install` calls, so it is not listed. */
+static int docs(int argc, char **argv)
+{
+	struct docs_command all[N_COMMANDS];
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		all[i] = (struct docs_command){commands[i].name, commands[i].what};
+	return cmd_docs(argc, argv, all, N_COMMANDS);
+}
+
 static void print_usage(FILE *to)
 {
 	fprintf(to, "Sluice " SLUICE_VERSION ": a gateway for large language models and their "
 		    "engine\n\nusage: sluice COMMAND [options]\n\n");
-	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].what);
 	fprintf(to, "\n  sluice COMMAND --help: the options of a command; sluice --version\n");
 }
@@ -77,10 +93,12 @@ int main(int argc, char **argv)
 	json_mem_install();
 	tls_memory_install();
 	event_memory_install();
-	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+	for (size_t i = 0; i < N_COMMANDS; i++) {
 		if (strcmp(commands[i].name, argv[1]) == 0)
 			return commands[i].run(argc - 1, argv + 1);
 	}
+	if (strcmp(argv[1], "docs") == 0)
+		return docs(argc - 1, argv + 1);
 	fprintf(stderr, "sluice: no command '%s'; try sluice --help\n", argv[1]);
 	return CMD_EXIT_USAGE;
 }

@@ -105,7 +105,8 @@ struct parts_form {
 struct parts_render {
 	const char *begin, *call, *suffix, *separator, *end; /* call NULL: no calls; separator NULL: one call */
 	const char *member, *member_end;                     /* NULL: JSON */
-	bool list_only;                                      /* begin and end only around several calls */
+	const char *number; /* follows the call's number, which follows `call`; NULL: no numbers */
+	bool list_only;     /* begin and end only around several calls */
 };
 
 enum { PARTS_MAX_FORMS = 5 };
@@ -116,7 +117,7 @@ struct parts_format_desc {
 	int n_forms;
 	const char *const *control; /* literals that only count as control tokens; ends with NULL; NULL: none */
 	const char *prefix;         /* may precede a tool's name: "functions." */
-	bool numbered;              /* ":0" may follow the name */
+	bool numbered;              /* calls are "functions.f:0", counted over the conversation; so are their ids */
 	struct parts_render render;
 };
 

@@ -20,8 +20,9 @@
 static const char usage[] =
     "usage: sluice bench machine [FILE] [--threads N] [--seconds S] [--repeat N] [--json]\n"
     "       sluice bench model FILE [--prompt N] [--tokens N] [--batch 1,2,4,8] [--threads N]\n"
-    "              [--weights FOLDER] [--repeat N] [--json]\n"
-    "       sluice bench engine FILE [--scenario NAME] [--threads N] [--json]\n"
+    "              [--kv TYPE] [--weights FOLDER] [--repeat N] [--json]\n"
+    "       sluice bench engine FILE [--scenario NAME] [--threads N] [--sequences N] [--step-tokens N]\n"
+    "              [--itl-target MS] [--json]\n"
     "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
     "              [--max-draft N] [--json]\n"
     "       sluice bench ops [--op matmul|attention|rows] [--backend NAME] [--threads N] [--quick] [--json]\n"

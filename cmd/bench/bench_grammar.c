@@ -32,9 +32,13 @@ struct reason {
 	size_t n;
 };
 
+enum { NAME_SHOWN = 200 };
+
+/* worst: the case with the greatest of the values. */
 struct figures {
-	double *values;
+	double *values, most;
 	size_t n, cap;
+	char worst[NAME_SHOWN];
 };
 
 struct bench {
@@ -52,7 +56,7 @@ struct bench {
 
 /* ---- figures ---- */
 
-static void add_figure(struct figures *f, double v)
+static void add_figure(struct figures *f, double v, const char *name)
 {
 	if (f->n == f->cap) {
 		double *grown = sl_realloc_n(f->values, f->cap * 2 + 1024, sizeof *grown);
@@ -62,6 +66,10 @@ static void add_figure(struct figures *f, double v)
 		f->cap = f->cap * 2 + 1024;
 	}
 	f->values[f->n++] = v;
+	if (v <= f->most)
+		return;
+	f->most = v;
+	snprintf(f->worst, sizeof f->worst, "%s", name);
 }
 
 static double mean(const struct figures *f)
@@ -82,7 +90,8 @@ static void show_figures(const char *name, struct figures *f, bool json)
 		       "\"worst_us\":%.2f}",
 		       name, f->n, m, p[0], p[1], p[2], p[3]);
 	else
-		printf("%-12s %9zu %10.1f %10.1f %10.1f %10.1f %12.1f\n", name, f->n, m, p[0], p[1], p[2], p[3]);
+		printf("%-12s %9zu %10.1f %10.1f %10.1f %10.1f %12.1f  %s\n", name, f->n, m, p[0], p[1], p[2], p[3],
+		       f->worst);
 }
 
 /* Counts a reason by the end of its message; messages may differ in their JSON pointers. */
@@ -272,9 +281,9 @@ static void take_outcome(struct bench *b, const char *name, const struct frame *
 			printf("%s: refused: %s\n", name, o->reason);
 		return;
 	}
-	add_figure(&b->firsts, (double)o->first_mask_ns / 1e3);
+	add_figure(&b->firsts, (double)o->first_mask_ns / 1e3, name);
 	for (size_t i = 0; i < f->n_times; i++)
-		add_figure(&b->masks, times[i] / 1e3);
+		add_figure(&b->masks, times[i] / 1e3, name);
 	b->wrong_accept += o->wrong_accept;
 	b->wrong_refuse += o->wrong_refuse;
 	b->passing += o->first_wrong < 0;

@@ -35,6 +35,7 @@ static const char usage[] =
     "  --bits N          2^N weights for hashed words (14)  --epochs N   passes over the outcomes (20)\n"
     "  --rate R          initial learning rate (0.1)        --decay D    weight decay per pass (0.01)\n"
     "  --held-out SHARE  outcomes used for testing (0.1)    --seed N     of the shuffle (1)\n"
+    "  -o, --output WEIGHTS  the file to write\n"
     "  --force           replaces an existing WEIGHTS\n"
     "calibrate  finds confidence thresholds for cascade.tiers and prints the trade-off curve\n"
     "  --rate SHARE      target: the share of requests that the small model answers alone (0.6)\n"

@@ -23,6 +23,10 @@ int cmd_config(int argc, char **argv);
 int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_cascade(int argc, char **argv);
+int cmd_pull(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 
 /* ---- options.c: -c FILE, --set KEY=VALUE, --state DIR, and those of a child ---- */
 
@@ -32,10 +36,12 @@ struct cmd_options {
 	const char *path; /* the configuration file; NULL: none was found */
 	const char *sets[CMD_MAX_SETS];
 	size_t n_sets;
+	char found[4096];     /* path, where it was searched for */
 	char state_set[4200]; /* --state DIR as an override */
 	int beat_fd;          /* --beat-fd N; -1 */
 	int handover_fd;      /* --handover-fd N; -1 */
 	bool takeover;        /* --takeover */
+	bool sockets_stay;    /* --sockets-stay */
 	/* The supervisor passes these to a child (cmd/confine/confine.h): --broker-fd N, --state-fd N,
 	 * --run-as UID:GID; -1, -1, NULL. */
 	int broker_fd, state_fd;

@@ -32,8 +32,10 @@ int cmd_config(int argc, char **argv)
 	struct cmd_options o;
 	struct sluice_config cfg;
 	int rc = cmd_options_parse(&o, argc, argv, true,
-				   "`config check` reports errors of a configuration, "
-				   "`config show` prints all values and where they come from");
+				   "check or show the configuration\n\n"
+				   "usage: sluice config check|show [options]\n\n"
+				   "check reports errors of a configuration, show prints all values and where they "
+				   "come from");
 	if (rc != 0)
 		return rc;
 	bool check = o.word != NULL && strcmp(o.word, "check") == 0;

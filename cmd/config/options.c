@@ -7,12 +7,16 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/beside.h"
 #include "cmd/config/cmd.h"
 
-/* Without -c: a source tree's, then an installation's. */
-static const char *const usual_files[] = {"etc/sluice.yaml", "/etc/sluice/sluice.yaml"};
+/* Without -c: a source tree's; that of an installation in a folder of its own, beside the executable's; the system's.
+ */
+static const char *const usual_files[] = {"etc/sluice.yaml", "../etc/sluice/sluice.yaml", "/etc/sluice/sluice.yaml"};
+enum { N_USUAL = sizeof usual_files / sizeof *usual_files };
 
 enum {
 	OPT_SET = 256,
@@ -20,6 +24,7 @@ enum {
 	OPT_BEAT_FD,
 	OPT_HANDOVER_FD,
 	OPT_TAKEOVER,
+	OPT_SOCKETS_STAY,
 	OPT_BROKER_FD,
 	OPT_STATE_FD,
 	OPT_RUN_AS,
@@ -30,10 +35,11 @@ enum {
 static void print_help(const char *name, const char *what)
 {
 	printf("sluice %s: %s\n\n"
-	       "  -c, --config FILE   the configuration (default: %s, then %s)\n"
+	       "  -c, --config FILE   the configuration (default: %s, then PREFIX/etc/sluice/sluice.yaml of\n"
+	       "                      an installation, then %s)\n"
 	       "      --set KEY=VALUE override one key; may be repeated\n"
 	       "      --state DIR     the same as --set state=DIR\n",
-	       name, what, usual_files[0], usual_files[1]);
+	       name, what, usual_files[0], usual_files[N_USUAL - 1]);
 }
 
 static int add_set(struct cmd_options *o, const char *set)
@@ -59,6 +65,17 @@ static int parse_fd(const char *option, const char *text, int *out)
 	return 0;
 }
 
+static void find_usual(struct cmd_options *o)
+{
+	for (size_t i = 0; o->path == NULL && i < N_USUAL; i++) {
+		const char *path = usual_files[i];
+		if (strncmp(path, "../", 3) == 0)
+			path = beside_executable(path, o->found, sizeof o->found) ? o->found : NULL;
+		if (path != NULL && access(path, R_OK) == 0)
+			o->path = path;
+	}
+}
+
 int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_word, const char *what)
 {
 	static const struct option longs[] = {
@@ -68,6 +85,7 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 	    {"beat-fd", required_argument, NULL, OPT_BEAT_FD},
 	    {"handover-fd", required_argument, NULL, OPT_HANDOVER_FD},
 	    {"takeover", no_argument, NULL, OPT_TAKEOVER},
+	    {"sockets-stay", no_argument, NULL, OPT_SOCKETS_STAY},
 	    {"broker-fd", required_argument, NULL, OPT_BROKER_FD},
 	    {"state-fd", required_argument, NULL, OPT_STATE_FD},
 	    {"run-as", required_argument, NULL, OPT_RUN_AS},
@@ -96,6 +114,7 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 		case OPT_BEAT_FD: rc = parse_fd("beat-fd", optarg, &o->beat_fd); break;
 		case OPT_HANDOVER_FD: rc = parse_fd("handover-fd", optarg, &o->handover_fd); break;
 		case OPT_TAKEOVER: o->takeover = true; break;
+		case OPT_SOCKETS_STAY: o->sockets_stay = true; break;
 		case OPT_BROKER_FD: rc = parse_fd("broker-fd", optarg, &o->broker_fd); break;
 		case OPT_STATE_FD:
 			rc = parse_fd("state-fd", optarg, &o->state_fd);
@@ -116,10 +135,8 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 		fprintf(stderr, "sluice %s: unexpected argument '%s'\n", argv[0], argv[optind]);
 		return CMD_EXIT_USAGE;
 	}
-	for (size_t i = 0; o->path == NULL && i < sizeof usual_files / sizeof *usual_files; i++) {
-		if (access(usual_files[i], R_OK) == 0)
-			o->path = usual_files[i];
-	}
+	if (o->path == NULL)
+		find_usual(o);
 	return 0;
 }
 
@@ -128,7 +145,7 @@ int cmd_load(const struct cmd_options *o, const char *name, struct sluice_config
 	struct sl_err err;
 	if (o->path == NULL) {
 		fprintf(stderr, "sluice: no configuration: use -c FILE, or create %s or %s\n", usual_files[0],
-			usual_files[1]);
+			usual_files[N_USUAL - 1]);
 		return CMD_EXIT_CONFIG;
 	}
 	if (sluice_config_load(cfg, o->path, o->sets, o->n_sets, &err) != 0) {

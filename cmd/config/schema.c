@@ -12,8 +12,10 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/conf/conf_rows.h"
 #include "base/log.h"
+#include "cmd/config/model_path.h"
 #include "engine/sched/spec.h"
 #include "gateway/auth/cors.h"
 #include "gateway/loop/net_addr.h"
@@ -187,6 +189,16 @@ static const struct conf_row all_rows[] = {
     ROW("engine.echo.waiting", CONF_INT, ROOT(echo.waiting), "0", 0, 65536),
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20),
 
+    ROW("hub.endpoint", CONF_STRING, ROOT(hub.endpoint), "https://huggingface.co", 8, 300),
+    ROW("hub.folder", CONF_STRING, ROOT(hub.folder), "", 0, 4000),
+    ROW("hub.token_file", CONF_STRING, ROOT(hub.token_file), "", 0, 4095),
+    ROW("hub.ca_file", CONF_STRING, ROOT(hub.ca_file), "", 0, 4095),
+    ROW("hub.connect_timeout", CONF_DURATION, ROOT(hub.connect_ms), "15s", 10, 10 * MINUTE),
+    ROW("hub.stall", CONF_DURATION, ROOT(hub.stall_ms), "30s", SECOND, HOUR),
+    ROW("hub.least_rate", CONF_BYTES, ROOT(hub.least_rate), "4KiB", 1, GIB),
+    ROW("hub.retries", CONF_INT, ROOT(hub.retries), "5", 0, 1000),
+    ROW("hub.retry_wait", CONF_DURATION, ROOT(hub.retry_ms), "1s", 1, 10 * MINUTE),
+
     ROW_ENUM("cache.store", ROOT(gateway.store.kind), "auto", stores),
     ROW("cache.address", CONF_STRING, ROOT(gateway.store.address), "", 0, 300),
     ROW("cache.user", CONF_STRING, ROOT(gateway.store.user), "", 0, 128),
@@ -324,6 +336,7 @@ static const struct {
 } restart_rows[] = {
     {"state", RESTART_ALL},
     {"engine.", RESTART_ALL},
+    {"hub.folder", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
     {"supervisor.core_dumps", RESTART_ALL},
@@ -610,6 +623,15 @@ static int check_supervisor(const struct sluice_config *cfg, struct sl_err *err)
 		       : check_least(cfg, "supervisor.drain", s->drain_ms, "gateway.drain", cfg->gateway.drain_ms, err);
 }
 
+static int check_hub(const struct sluice_config *cfg, struct sl_err *err)
+{
+	const char *e = cfg->hub.endpoint, *host = strstr(e, "://");
+	if ((strncmp(e, "https://", 8) != 0 && strncmp(e, "http://", 7) != 0) || host[3] == '\0' ||
+	    strpbrk(e, "@?# \t") != NULL)
+		return conf_fail(cfg->conf, "hub.endpoint", err, "an address is wanted, like https://huggingface.co");
+	return 0;
+}
+
 static int state_fd = -1;
 
 void sluice_config_state_fd(int fd) { state_fd = fd; }
@@ -649,6 +671,33 @@ static void go_by_descriptor(struct sluice_config *cfg)
 	cfg->state = cfg->state_by_fd;
 }
 
+static int set_model_path(struct sluice_config *cfg, size_t i)
+{
+	struct model_settings *m = LIST_AT(cfg->engine.models, struct model_settings, i);
+	char path[PATH_MAX];
+	if (access(m->path, F_OK) == 0 || !model_path_find(cfg->models_folder, m->path, path, sizeof path))
+		return 0;
+	cfg->model_paths[i] = sl_strdup(path);
+	if (cfg->model_paths[i] == NULL)
+		return SL_ENOMEM;
+	m->path = cfg->model_paths[i];
+	return 0;
+}
+
+/* Models that are configured by a name get the path of that entry of the models folder. */
+static int find_models(struct sluice_config *cfg, struct sl_err *err)
+{
+	const char *folder = cfg->hub.folder;
+	int rc = 0;
+	if (folder[0] != '\0')
+		snprintf(cfg->models_folder, sizeof cfg->models_folder, "%s", folder);
+	else
+		snprintf(cfg->models_folder, sizeof cfg->models_folder, "%s/models", cfg->state);
+	for (size_t i = 0; rc == 0 && i < cfg->engine.models.n; i++)
+		rc = set_model_path(cfg, i);
+	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for the configuration");
+}
+
 /* Fills in derived defaults. */
 static int derive(struct sluice_config *cfg, struct sl_err *err)
 {
@@ -686,13 +735,15 @@ int sluice_config_load(struct sluice_config *cfg, const char *path, const char *
 		       struct sl_err *err)
 {
 	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
-	    check_supervisor, check_models, check_tiers, check_gateway, check_store, check_cascade,
+	    check_supervisor, check_models, check_tiers, check_gateway, check_store, check_cascade, check_hub,
 	};
 	memset(cfg, 0, sizeof *cfg);
 	int rc = conf_load(all_rows, path, sets, n_sets, cfg, &cfg->conf, err);
 	if (rc != 0)
 		return rc;
 	rc = derive(cfg, err);
+	if (rc == 0)
+		rc = find_models(cfg, err);
 	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)
 		rc = checks[i](cfg, err);
 	if (rc != 0)
@@ -702,9 +753,15 @@ int sluice_config_load(struct sluice_config *cfg, const char *path, const char *
 
 void sluice_config_free(struct sluice_config *cfg)
 {
+	for (size_t i = 0; i < PROTO_MAX_MODELS; i++) {
+		sl_free(cfg->model_paths[i]);
+		cfg->model_paths[i] = NULL;
+	}
 	conf_free(cfg->conf);
 	cfg->conf = NULL;
 }
+
+const struct conf_row *sluice_config_rows(void) { return all_rows; }
 
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
 {

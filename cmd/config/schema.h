@@ -65,6 +65,15 @@ struct echo_settings {
 	int64_t step_active, slots, waiting;
 };
 
+/* Where `sluice pull` gets models, and how. */
+struct hub_settings {
+	char *endpoint, *token_file, *ca_file;
+	char *folder; /* "": STATE/models */
+	uint64_t connect_ms, stall_ms, least_rate;
+	int64_t retries;
+	uint64_t retry_ms;
+};
+
 struct sluice_config {
 	char *state;
 	int log_level;  /* enum log_level */
@@ -72,6 +81,7 @@ struct sluice_config {
 	struct supervisor_settings supervisor;
 	struct engine_settings engine;
 	struct echo_settings echo;
+	struct hub_settings hub;
 	struct gw_config gateway;
 	struct casc_settings cascade;
 	/* Derived: state/run/engine.sock, where the configuration names no socket. */
@@ -79,6 +89,9 @@ struct sluice_config {
 	/* Derived: state/cuda-products, the products that a device's library computes faster. */
 	char cuda_products[4096 + 16];
 	char default_weights[108]; /* state/weights, where the configuration names no folder for them */
+	char models_folder[4128];  /* hub.folder, or state/models */
+	/* The paths of models that are configured by a name in that folder; owned. engine.models points to them. */
+	char *model_paths[PROTO_MAX_MODELS];
 	/* In a child of `sluice serve`: the state folder by its descriptor (sluice_config_state_fd), and the configured
 	 * paths in that folder. */
 	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128];
@@ -94,6 +107,9 @@ void sluice_config_free(struct sluice_config *cfg);
 /* Configurations use this descriptor as their state folder from now on: this process may not be able to enter its
  * parents. */
 void sluice_config_state_fd(int fd);
+
+/* The table of keys; ends with key == NULL. */
+const struct conf_row *sluice_config_rows(void);
 
 /* What a change of a root key needs. */
 enum restart_need {

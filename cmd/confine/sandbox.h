@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum sandbox_kind { SANDBOX_GATEWAY, SANDBOX_ENGINE };
+/* DOWNLOAD: the process that fetches models (cmd/hub). It connects, and does not listen. */
+enum sandbox_kind { SANDBOX_GATEWAY, SANDBOX_ENGINE, SANDBOX_DOWNLOAD };
 
 enum sandbox_access {
 	SANDBOX_READ = 1,   /* files and folders below */

@@ -209,14 +209,10 @@ static const char *const allowed[] = {
     "write",
     "writev",
     /* sockets: allow_sockets limits socket() */
-    "accept",
-    "accept4",
-    "bind",
     "connect",
     "getpeername",
     "getsockname",
     "getsockopt",
-    "listen",
     "recv",
     "recvfrom",
     "recvmmsg",
@@ -229,6 +225,8 @@ static const char *const allowed[] = {
     "shutdown",
     "socketpair",
 };
+
+static const char *const for_servers[] = {"accept", "accept4", "bind", "listen"};
 
 /* A device's driver. */
 static const char *const for_devices[] = {"ioctl",         "setpriority", "sched_setscheduler",
@@ -339,13 +337,14 @@ static int allow_signals(scmp_filter_ctx f)
 	return rc == 0 && !SANITIZED ? allow_if(f, SCMP_SYS(kill), self) : rc;
 }
 
+/* The downloading process has no use for unix sockets; its user's other programs listen on some. */
 static int allow_sockets(scmp_filter_ctx f, enum sandbox_kind kind)
 {
 	static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
-	int n = kind == SANDBOX_GATEWAY ? 3 : 1, rc = 0;
-	for (int i = 0; rc == 0 && i < n; i++)
+	int first = kind == SANDBOX_DOWNLOAD ? 1 : 0, end = kind == SANDBOX_ENGINE ? 1 : 3, rc = 0;
+	for (int i = first; rc == 0 && i < end; i++)
 		rc = allow_if(f, SCMP_SYS(socket), arg_is(0, SCMP_CMP_EQ, (uint64_t)families[i], 0));
-	struct scmp_arg_cmp others = arg_is(0, SCMP_CMP_GT, (uint64_t)families[n - 1], 0);
+	struct scmp_arg_cmp others = arg_is(0, SCMP_CMP_GT, (uint64_t)families[end - 1], 0);
 	return rc == 0 ? seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, &others) : rc;
 }
 
@@ -385,12 +384,20 @@ static int allow_plain_ioctl(scmp_filter_ctx f)
 /* A thread may lower its own priority. */
 static int allow_nice(scmp_filter_ctx f) { return allow_if(f, SCMP_SYS(setpriority), arg_is(1, SCMP_CMP_EQ, 0, 0)); }
 
+static int allow_openat2(scmp_filter_ctx f)
+{
+	static const char *const call[] = {"openat2"};
+	return ADD(f, SCMP_ACT_ALLOW, call);
+}
+
 static int fill(scmp_filter_ctx f, enum sandbox_kind kind)
 {
 	bool device = kind == SANDBOX_ENGINE && access("/dev/nvidiactl", F_OK) == 0;
 	int rc = ADD(f, SCMP_ACT_ALLOW, allowed);
 	if (rc == 0 && SANITIZED)
 		rc = ADD(f, SCMP_ACT_ALLOW, for_sanitizers);
+	if (rc == 0)
+		rc = kind == SANDBOX_DOWNLOAD ? allow_openat2(f) : ADD(f, SCMP_ACT_ALLOW, for_servers);
 	if (rc == 0)
 		rc = device ? ADD(f, SCMP_ACT_ALLOW, for_devices) : allow_plain_ioctl(f);
 	if (rc == 0)

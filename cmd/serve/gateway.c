@@ -19,6 +19,7 @@ static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **o
 	if (rc != 0)
 		return rc;
 	int level = cfg->log_level, format = cfg->log_format;
+	cfg->gateway.sockets_stay = o->sockets_stay;
 	rc = gw_snapshot_create(&cfg->gateway, cfg, reload_config_free, out);
 	if (rc != 0)
 		return sl_errf(err, rc, "no memory for the configuration");
@@ -47,6 +48,7 @@ int cmd_gateway(int argc, char **argv)
 	cfg->gateway.beat_fd = o.beat_fd;
 	cfg->gateway.handover_fd = o.handover_fd;
 	cfg->gateway.takeover = o.takeover;
+	cfg->gateway.sockets_stay = o.sockets_stay;
 	if (gw_snapshot_create(&cfg->gateway, cfg, reload_config_free, &first) != 0) {
 		log_error("no memory");
 		return 1;

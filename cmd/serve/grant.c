@@ -101,16 +101,21 @@ static bool is_host(const char *host, const void *asked, int family)
 	return inet_pton(family, host, bytes) == 1 && memcmp(bytes, asked, family == AF_INET ? 4 : 16) == 0;
 }
 
-static bool is_address(const struct conf_address *a, const struct broker_asked *q)
+bool grant_covers(const struct conf_address *a, const struct sockaddr_storage *sa, socklen_t len)
 {
-	const struct sockaddr_in *v4 = (const void *)&q->sa;
-	const struct sockaddr_in6 *v6 = (const void *)&q->sa;
+	const struct sockaddr_in *v4 = (const void *)sa;
+	const struct sockaddr_in6 *v6 = (const void *)sa;
 	if (a->off || a->port == 0)
 		return false;
-	if (q->sa.ss_family == AF_INET && q->sa_len == sizeof *v4)
+	if (sa->ss_family == AF_INET && len == sizeof *v4)
 		return ntohs(v4->sin_port) == a->port && is_host(a->host, &v4->sin_addr, AF_INET);
-	return q->sa.ss_family == AF_INET6 && q->sa_len == sizeof *v6 && ntohs(v6->sin6_port) == a->port &&
+	return sa->ss_family == AF_INET6 && len == sizeof *v6 && ntohs(v6->sin6_port) == a->port &&
 	       is_host(a->host, &v6->sin6_addr, AF_INET6);
+}
+
+static bool is_address(const struct conf_address *a, const struct broker_asked *q)
+{
+	return grant_covers(a, &q->sa, q->sa_len);
 }
 
 static bool binds(const struct sluice_config *c, const struct broker_asked *q)

@@ -19,6 +19,8 @@ struct grants {
 	const struct run_user *user;
 };
 
+/* Does a configured address include this one? */
+bool grant_covers(const struct conf_address *a, const struct sockaddr_storage *sa, socklen_t len);
 /* Answers one request that waits on fd. 1; 0: none waits; SL_ECLOSED. */
 int grant_one(const struct grants *g, enum grant_role role, int fd);
 

@@ -25,6 +25,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "cmd/config/cmd.h"
+#include "cmd/serve/activation.h"
 #include "cmd/serve/core_dump.h"
 #include "cmd/serve/grant.h"
 #include "cmd/state/private_redis.h"
@@ -37,6 +38,7 @@
 #include "gateway/server/dev_cert.h"
 #include "gateway/auth/dev_keys.h"
 #include "gateway/server/gateway.h"
+#include "gateway/transport/handover.h"
 #include "kernels/kv_type.h"
 
 enum {
@@ -48,8 +50,11 @@ enum {
 };
 
 struct serving {
-	const struct cmd_options *o;
+	struct cmd_options *o;
 	struct sluice_config *cfg;
+	struct activation inherited;
+	bool activated; /* there were sockets */
+	struct notify notify;
 	struct gw_dev_keys keys;
 	/* The supervisor reads these whenever it starts a child. */
 	const char *engine[SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
@@ -222,6 +227,8 @@ static void warn_of_exposure(const struct gw_config *g)
 {
 	if (g->dev_keys && !(is_loopback(&g->http) && is_loopback(&g->https)))
 		log_warn("gateway.dev_keys is on and the gateway listens beyond this machine");
+	if (g->anonymous[0] != '\0' && !(is_loopback(&g->http) && is_loopback(&g->https)))
+		log_warn("gateway.anonymous: requests without a key are answered beyond this machine");
 	if (!is_loopback(&g->http))
 		log_warn("gateway.http listens beyond this machine without TLS");
 }
@@ -312,7 +319,9 @@ static int prepare_state(struct serving *s, struct sl_err *err)
 static int prepare(struct serving *s, struct sl_err *err)
 {
 	const struct gw_config *g = &s->cfg->gateway;
-	int rc = gateway_check(g, err);
+	int rc = handover_hold(s->inherited.sockets.fds, s->inherited.sockets.n);
+	rc = rc == 0 ? gateway_check(g, err) : sl_errf(err, rc, "no descriptors for the inherited sockets");
+	handover_close();
 	if (rc == 0 && !s->cfg->echo.enabled)
 		rc = check_models(s->cfg, err);
 	if (rc == 0)
@@ -327,7 +336,7 @@ static void set_arguments(const char **argv, const struct serving *s, int which,
 			  const struct reload_pins *pins, const char *more)
 {
 	const struct cmd_options *o = s->o;
-	_Static_assert(2 * CMD_MAX_SETS + 11 < SUPERVISE_MAX_ARGS, "room for every override");
+	_Static_assert(2 * CMD_MAX_SETS + 12 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
 	argv[n++] = "sluice";
 	argv[n++] = name;
@@ -339,6 +348,8 @@ static void set_arguments(const char **argv, const struct serving *s, int which,
 		argv[n++] = "--run-as";
 		argv[n++] = s->run_as;
 	}
+	if (s->activated)
+		argv[n++] = "--sockets-stay";
 	for (size_t i = 0; i < o->n_sets; i++) {
 		argv[n++] = "--set";
 		argv[n++] = o->sets[i];
@@ -521,6 +532,8 @@ static int run(struct serving *s)
 	    .on_asked = on_asked,
 	    .before_foreign = before_redis,
 	    .kept_fd = s->state_fd,
+	    .notify = &s->notify,
+	    .sockets = s->activated ? &s->inherited.sockets : NULL,
 	    .ctx = s,
 	};
 	set_times(s);
@@ -569,15 +582,40 @@ static int take_state(struct serving *s, struct sl_err *err)
 	return lock < 0 ? SL_EIO : lock;
 }
 
+/* What a service manager has passed in the environment. 0 or an exit status. */
+static int take_environment(struct serving *s)
+{
+	struct sl_err err;
+	int rc = activation_take(&s->inherited, &err);
+	if (rc == 0)
+		rc = notify_open(&s->notify, &err);
+	s->activated = s->inherited.sockets.n > 0;
+	if (rc != 0)
+		fprintf(stderr, "sluice: %s\n", err.text);
+	return rc == 0 ? 0 : CMD_EXIT_CONFIG;
+}
+
+static void give_up_environment(struct serving *s)
+{
+	activation_dispose(&s->inherited);
+	notify_close(&s->notify);
+}
+
 int cmd_serve(int argc, char **argv)
 {
 	struct cmd_options o;
-	struct serving s = {.o = &o, .state_fd = -1};
+	struct serving s = {.o = &o, .state_fd = -1, .notify = {.fd = -1}};
 	int rc = cmd_options_parse(&o, argc, argv, false, "start and supervise the engine and the gateway");
-	if (rc == 0)
-		rc = reload_config_first(&o, "sluice", &s.cfg);
 	if (rc != 0)
 		return rc;
+	rc = take_environment(&s);
+	if (rc == 0)
+		rc = activation_config(&s.inherited, &o, &s.cfg);
+	if (rc != 0) {
+		give_up_environment(&s);
+		reload_config_free(s.cfg);
+		return rc;
+	}
 
 	core_dump_settle(s.cfg->supervisor.core_dumps);
 	signal(SIGPIPE, SIG_IGN); /* a closed standard output must not end the service */
@@ -598,6 +636,7 @@ int cmd_serve(int argc, char **argv)
 		close(lock);
 	if (s.state_fd >= 0)
 		close(s.state_fd);
+	give_up_environment(&s);
 	reload_config_free(s.cfg);
 	return rc;
 }

@@ -22,6 +22,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -51,6 +52,7 @@ struct supervisor {
 	bool reload_due; /* requested during an upgrade */
 	int status;
 	uint64_t looked_ns; /* when poll() last returned */
+	uint64_t report_ns; /* when the manager is due a sign of life */
 };
 
 static struct child *replaceable(struct supervisor *s)
@@ -83,6 +85,80 @@ static void start_or_wait(struct supervisor *s, struct child *c)
 		wait_after_failure(s, c);
 }
 
+/* ---- the service manager ---- */
+
+/* Does every child that beats have a process that was heard in time? */
+static bool all_answer(const struct supervisor *s, uint64_t now)
+{
+	for (int i = 0; i < SLOTS; i++) {
+		const struct child *c = &s->at[i];
+		if (c->state == CHILD_GONE || c->what->foreign_exe != NULL)
+			continue;
+		uint64_t patience = c->has_beaten ? s->cfg->hang_ms : s->cfg->first_beat_ms;
+		if (!child_alive(c) || now > c->beat_ns + patience * NS_PER_MS)
+			return false;
+	}
+	return true;
+}
+
+static void put_status(const struct supervisor *s, char *out, size_t size)
+{
+	size_t n = 0;
+	if (s->at[NEWCOMER].state != CHILD_GONE && !s->ending) {
+		snprintf(out, size, "Upgrading: the new %s is process %d", s->at[NEWCOMER].what->name,
+			 (int)s->at[NEWCOMER].pid);
+		return;
+	}
+	for (int i = 0; i < SLOTS && n < size; i++) {
+		const struct child *c = &s->at[i];
+		bool waits = s->ending ? c->state != CHILD_GONE
+				       : !is_extra(s, c) && c->state != CHILD_READY && c->state != CHILD_GONE &&
+					     c->what->foreign_exe == NULL;
+		if (waits)
+			n += (size_t)snprintf(out + n, size - n, "%s%s",
+					      n > 0       ? ", "
+					      : s->ending ? "Stopping: "
+							  : "Waiting for ",
+					      c->what->name);
+	}
+	if (n == 0)
+		snprintf(out, size, s->ending ? "Stopped" : "Serving");
+}
+
+static bool reports(const struct supervisor *s)
+{
+	const struct notify *n = s->cfg->notify;
+	return n != NULL && n->fd >= 0 && (n->watchdog_ns > 0 || !s->announced);
+}
+
+/* Once a turn. A start may take as long as its children make progress. */
+static void report(struct supervisor *s, uint64_t now)
+{
+	struct notify *n = s->cfg->notify;
+	char text[sizeof n->status];
+	if (n == NULL || n->fd < 0)
+		return;
+	put_status(s, text, sizeof text);
+	notify_status(n, text);
+	if (!reports(s) || now < s->report_ns)
+		return;
+	s->report_ns = now + n->every_ns;
+	if (!all_answer(s, now))
+		return;
+	if (n->watchdog_ns > 0)
+		notify_send(n, "WATCHDOG=1");
+	if (!s->announced && !s->ending)
+		notify_send(n, "EXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(3 * n->every_ns / 1000));
+}
+
+static void report_end(const struct supervisor *s)
+{
+	uint64_t longest_ms = s->cfg->drain_ms * (uint64_t)(s->cfg->n_children + 1);
+	if (s->cfg->notify != NULL)
+		notify_send(s->cfg->notify, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+			    (unsigned long long)longest_ms * 1000);
+}
+
 /* ---- reloads ---- */
 
 static void reload(struct supervisor *s)
@@ -96,12 +172,16 @@ static void reload(struct supervisor *s)
 		return;
 	}
 	s->reload_due = false;
-	if (s->cfg->on_reload != NULL && s->cfg->on_reload(s->cfg->ctx, &err) == 0) {
-		if (c != NULL && child_alive(c))
-			kill(c->pid, SIGHUP);
-		return;
-	}
-	log_error("reload refused, the old configuration stays: %s", err.text);
+	bool tells = s->cfg->notify != NULL && s->announced; /* earlier, READY=1 would be untrue */
+	if (tells)
+		notify_reloading(s->cfg->notify);
+	bool taken = s->cfg->on_reload != NULL && s->cfg->on_reload(s->cfg->ctx, &err) == 0;
+	if (taken && c != NULL && child_alive(c))
+		kill(c->pid, SIGHUP);
+	else if (!taken)
+		log_error("reload refused, the old configuration stays: %s", err.text);
+	if (tells)
+		notify_send(s->cfg->notify, "READY=1");
 }
 
 /* The upgrade is over, either way. */
@@ -211,6 +291,8 @@ static void announce_when_ready(struct supervisor *s)
 	s->announced = true;
 	if (s->cfg->on_ready != NULL)
 		s->cfg->on_ready(s->cfg->ctx);
+	if (s->cfg->notify != NULL)
+		notify_send(s->cfg->notify, "READY=1");
 }
 
 static void on_byte(void *ctx, struct child *c, uint8_t byte)
@@ -296,6 +378,7 @@ static void begin_end(struct supervisor *s, const char *why)
 	}
 	s->ending = true;
 	log_info("%s: ending", why);
+	report_end(s);
 	end_next(s);
 }
 
@@ -320,6 +403,7 @@ static void on_exit_of(struct supervisor *s, struct child *c, int status)
 		child_dispose(c);
 		s->ending = true;
 		s->status = SUPERVISE_STATUS_CONFIG;
+		report_end(s);
 		kill_all(s);
 	} else {
 		if (!c->hung)
@@ -396,6 +480,8 @@ static int poll_timeout(const struct supervisor *s)
 		uint64_t d = child_deadline(s->cfg, &s->at[i]);
 		first = d < first ? d : first;
 	}
+	if (reports(s) && s->report_ns < first)
+		first = s->report_ns;
 	if (first == UINT64_MAX)
 		return -1;
 	if (first <= now)
@@ -439,6 +525,17 @@ static void turn(struct supervisor *s)
 		if (child_deadline(s->cfg, c) <= now)
 			on_deadline(s, c);
 	}
+	report(s, now);
+}
+
+/* The first sockets are the child's, as if an earlier process of it had published them. */
+static void take_sockets(struct supervisor *s)
+{
+	struct child *c = replaceable(s);
+	if (s->cfg->sockets == NULL || c == NULL)
+		return;
+	c->sockets = *s->cfg->sockets;
+	s->cfg->sockets->n = 0;
 }
 
 int supervise(const struct supervise_config *cfg)
@@ -461,6 +558,7 @@ int supervise(const struct supervise_config *cfg)
 		bool used = i < cfg->n_children;
 		child_init(&s.at[i], used ? &cfg->children[i] : NULL, used ? CHILD_WAITING : CHILD_GONE);
 	}
+	take_sockets(&s);
 	for (int i = 0; i < cfg->n_children; i++)
 		start_or_wait(&s, &s.at[i]);
 	while (!all_gone(&s))

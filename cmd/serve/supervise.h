@@ -16,6 +16,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/fd_pass.h"
+#include "cmd/serve/notify.h"
 
 enum {
 	SUPERVISE_MAX_CHILDREN = 8,
@@ -64,6 +66,10 @@ struct supervise_config {
 	/* In the forked child, before it executes a foreign program. Not 0: it must not run (errno). NULL: nothing. */
 	int (*before_foreign)(void *ctx);
 	int kept_fd; /* stays open in children that are not foreign; 0: none */
+	/* The service manager; NULL: none. The watchdog is fed only while every child that beats is alive. */
+	struct notify *notify;
+	/* The first sockets of the replaceable child, taken; NULL: none. */
+	struct fd_pass_set *sockets;
 	/* The upgrade has ended; done: the new process has replaced the old one. */
 	void (*on_upgraded)(void *ctx, bool done);
 	void *ctx;

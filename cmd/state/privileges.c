@@ -110,7 +110,10 @@ int privileges_user(const char *configured, struct run_user *out, struct sl_err 
 static int set_capabilities(uint64_t these)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct data[2];
+	struct __user_cap_data_struct data[2] = {{0}};
+	/* A service manager that has dropped them already may refuse the call. */
+	if (these == 0 && syscall(SYS_capget, &head, data) == 0 && (data[0].permitted | data[1].permitted) == 0)
+		return 0;
 	for (int i = 0; i < 2; i++)
 		data[i] = (struct __user_cap_data_struct){.effective = (uint32_t)(these >> 32 * i),
 							  .permitted = (uint32_t)(these >> 32 * i)};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/constraint/constraint.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/constraint/con.h"
@@ -38,16 +40,17 @@ static void json_object(struct con *c, const char *text, size_t n)
  *
  *   {"tokens": [TEXT, …], "begin": TEXT, "calls": [{"prefix": TEXT, "schema": TEXT}, …], "suffix": TEXT,
  *    "separator": TEXT, "end": TEXT, "several": BOOL, "member": TEXT, "member_end": TEXT, "triggers": [TEXT, …],
- *    "channels": BOOL, "at_will": BOOL}
+ *    "channels": BOOL, "at_will": BOOL, "number": TEXT, "first": N}
  *
  * begin, then one call or, with several, one or more calls with separators between them, then end. A call is a tool's
  * prefix, its arguments (an object of its schema) and the suffix. schema is the schema's JSON text. Arguments are a
- * JSON value; or, with member, each is that text with its name for the %s, its value, and member_end. In all texts,
+ * JSON value; or, with member, each is that text with its name for the %s, its value, and member_end. With number, a
+ * prefix continues with the call's number, counted from first, and that text. In all texts,
  * tokens are control tokens. At will, the answer is text without the triggers, the texts that begin calls, then the
  * calls or nothing. With channels, messages of reasoning come before a call, and the text is the final message
  * (harmony).
  */
-enum { MOST_CALLS = 128, MOST_MESSAGES = 16 };
+enum { MOST_CALLS = 128, MOST_MESSAGES = 16, MOST_NUMBERED = 2048, LEAST_NUMBERED = 8 };
 
 struct call_form {
 	struct con *c;
@@ -145,16 +148,73 @@ static void read_tags(struct call_form *f)
 		f->tags.end_text.n--;
 }
 
-static struct rules_sym one_call(const struct call_form *f, const struct jv *tool)
+static struct rules_sym arguments_of(const struct call_form *f, const struct jv *tool)
 {
 	const struct jv *schema = text_of(f, tool, "schema");
-	struct rules_sym of[3] = {literal(f, tool, "prefix")};
 	if (schema != NULL && f->tags.on)
-		of[1] = con_schema_tagged(f->c, schema->text.at, schema->text.n, &f->tags);
-	else if (schema != NULL)
-		of[1] = con_schema_object(f->c, schema->text.at, schema->text.n);
-	of[2] = literal(f, f->form, "suffix");
+		return con_schema_tagged(f->c, schema->text.at, schema->text.n, &f->tags);
+	return schema != NULL ? con_schema_object(f->c, schema->text.at, schema->text.n) : (struct rules_sym){0};
+}
+
+static struct rules_sym one_call(const struct call_form *f, const struct jv *tool)
+{
+	const struct rules_sym of[] = {literal(f, tool, "prefix"), arguments_of(f, tool),
+				       literal(f, f->form, "suffix")};
 	return con_sequence(f->c, of, 3);
+}
+
+static struct rules_sym calls_of(const struct call_form *f, const struct jv *tools, uint32_t most)
+{
+	struct rules_sym any = rules_new(f->c->rules), separator = literal(f, f->form, "separator");
+	for (size_t i = 0; i < tools->n && con_step(f->c, 1); i++) {
+		struct rules_sym call = one_call(f, tools->items[i]);
+		rules_add(f->c->rules, any, &call, 1);
+	}
+	return rules_repeat(f->c->rules, any, &separator, 1, 1, most);
+}
+
+/* Any tool's call with that number. */
+static struct rules_sym call_numbered(const struct call_form *f, const struct jv *tools,
+				      const struct rules_sym *arguments, uint64_t number)
+{
+	struct rules_sym any = rules_new(f->c->rules);
+	char digits[24];
+	snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
+	const struct rules_sym after[] = {constant(f, digits), literal(f, f->form, "number")};
+	struct rules_sym head = con_sequence(f->c, after, 2);
+	for (size_t i = 0; i < tools->n && con_step(f->c, 1); i++) {
+		const struct rules_sym of[] = {literal(f, tools->items[i], "prefix"), head, arguments[i],
+					       literal(f, f->form, "suffix")};
+		struct rules_sym call = con_sequence(f->c, of, 4);
+		rules_add(f->c->rules, any, &call, 1);
+	}
+	return any;
+}
+
+/* Each number has rules of its own, made from the last call to the first; many tools may be called fewer times. */
+static struct rules_sym calls_numbered(const struct call_form *f, const struct jv *tools, uint32_t most)
+{
+	struct con *c = f->c;
+	const struct jv *first = jv_get(f->form, "first");
+	struct rules_sym *arguments = con_alloc(c, tools->n, sizeof *arguments), all = {0};
+	uint64_t from = jv_is(first, JV_NUMBER) ? strtoull(first->text.at, NULL, 10) : 0;
+	uint32_t fit = (uint32_t)(MOST_NUMBERED / tools->n);
+	if (arguments == NULL)
+		return all;
+	fit = fit < LEAST_NUMBERED ? LEAST_NUMBERED : fit;
+	most = most < fit ? most : fit;
+	for (size_t i = 0; i < tools->n && con_step(c, 1); i++)
+		arguments[i] = arguments_of(f, tools->items[i]);
+	for (uint32_t k = most; k-- > 0 && con_step(c, 1);) {
+		struct rules_sym tail = rules_new(c->rules);
+		const struct rules_sym more[] = {literal(f, f->form, "separator"), all};
+		rules_add(c->rules, tail, NULL, 0);
+		if (k + 1 < most)
+			rules_add(c->rules, tail, more, 2);
+		const struct rules_sym of[] = {call_numbered(f, tools, arguments, from + k), tail};
+		all = con_sequence(c, of, 2);
+	}
+	return all;
 }
 
 /* Text without the triggers. A control token is in no text anyway. */
@@ -219,16 +279,13 @@ static void calls(struct con *c, const char *text, size_t n)
 		return;
 	}
 	struct call_form f = {.c = c, .form = form, .tokens = jv_get(form, "tokens")};
-	struct rules_sym any = rules_new(c->rules), separator = literal(&f, form, "separator");
 	if (jv_get(form, "member") != NULL)
 		read_tags(&f);
-	for (size_t i = 0; i < tools->n && con_step(c, 1); i++) {
-		struct rules_sym call = one_call(&f, tools->items[i]);
-		rules_add(c->rules, any, &call, 1);
-	}
 	uint32_t most = jv_is(jv_get(form, "several"), JV_TRUE) ? MOST_CALLS : 1;
-	const struct rules_sym whole[] = {
-	    literal(&f, form, "begin"), rules_repeat(c->rules, any, &separator, 1, 1, most), literal(&f, form, "end")};
+	bool numbered = jv_get(form, "number") != NULL;
+	const struct rules_sym whole[] = {literal(&f, form, "begin"),
+					  numbered ? calls_numbered(&f, tools, most) : calls_of(&f, tools, most),
+					  literal(&f, form, "end")};
 	struct rules_sym all = con_sequence(c, whole, 3);
 	bool will = jv_is(jv_get(form, "at_will"), JV_TRUE);
 	if (jv_is(jv_get(form, "channels"), JV_TRUE))

@@ -17,18 +17,48 @@ static bool is_plain(struct proto_str text)
 	return true;
 }
 
-rx emit_string(struct schema *s, struct proto_str text)
+/* The one spelling of a plain text, in quotes. at NULL: no memory. */
+static struct proto_str spelling(struct schema *s, struct proto_str text)
+{
+	char *at = con_alloc(s->c, JSON_ESCAPED_MAX(text.n) + 2, 1), *end = at;
+	if (at == NULL)
+		return (struct proto_str){0};
+	*end++ = '"';
+	end = json_escape(end, text.at, text.n);
+	*end++ = '"';
+	return (struct proto_str){at, (size_t)(end - at)};
+}
+
+static rx any_spelling(struct schema *s, struct proto_str text)
 {
 	struct rx_pool *p = s->c->pool;
-	rx quote = con_text(s->c, "\""), inside;
-	char *escaped = con_alloc(s->c, JSON_ESCAPED_MAX(text.n) + 1, 1);
-	if (escaped == NULL)
+	rx quote = con_text(s->c, "\"");
+	return rx_cat(p, quote, rx_cat(p, rx_json(p, rx_literal(p, text.at, text.n)), quote));
+}
+
+rx emit_string(struct schema *s, struct proto_str text)
+{
+	if (!is_plain(text))
+		return any_spelling(s, text);
+	struct proto_str plain = spelling(s, text);
+	return plain.at == NULL ? RX_NONE : rx_literal(s->c->pool, plain.at, plain.n);
+}
+
+static rx listed(struct schema *s, const struct strings *of)
+{
+	struct proto_str *plain = con_alloc(s->c, of->n_words + 1, sizeof *plain);
+	rx *all = con_alloc(s->c, of->n_words + 1, sizeof *all);
+	size_t n = 0, n_plain = 0;
+	if (plain == NULL || all == NULL)
 		return RX_NONE;
-	if (is_plain(text))
-		inside = rx_literal(p, escaped, (size_t)(json_escape(escaped, text.at, text.n) - escaped));
-	else
-		inside = rx_json(p, rx_literal(p, text.at, text.n));
-	return rx_cat(p, quote, rx_cat(p, inside, quote));
+	for (size_t i = 0; i < of->n_words; i++) {
+		if (!is_plain(of->words[i]))
+			all[n++] = any_spelling(s, of->words[i]);
+		else if ((plain[n_plain++] = spelling(s, of->words[i])).at == NULL)
+			return RX_NONE;
+	}
+	all[n++] = rx_words(s->c->pool, plain, n_plain);
+	return rx_or_n(s->c->pool, all, n);
 }
 
 static rx strings(struct schema *s, const struct strings *of)
@@ -42,10 +72,7 @@ static rx strings(struct schema *s, const struct strings *of)
 		return RX_NONE;
 	if (!of->listed)
 		return rx_cat(p, quote, rx_cat(p, rx_json(p, lang), quote));
-	rx *words = con_alloc(s->c, of->n_words + 1, sizeof *words);
-	for (size_t i = 0; words != NULL && i < of->n_words; i++)
-		words[i] = emit_string(s, of->words[i]);
-	return words == NULL ? RX_NONE : rx_or_n(p, words, of->n_words);
+	return listed(s, of);
 }
 
 static rx scalars(struct schema *s, const struct set *of)

@@ -196,11 +196,12 @@ bool schema_count(struct schema *s, const struct jv *of, const char *keyword, ui
 
 rx schema_words(struct schema *s, const struct proto_str *words, size_t n)
 {
-	rx *of = con_alloc(s->c, n + 1, sizeof *of);
-	for (size_t i = 0; of != NULL && i < n; i++)
-		of[i] = rx_literal(s->c->pool, words[i].at, words[i].n);
-	con_step(s->c, n);
-	return of == NULL ? RX_NONE : rx_or_n(s->c->pool, of, n);
+	struct proto_str *of = con_alloc(s->c, n + 1, sizeof *of);
+	if (!con_step(s->c, n) || of == NULL)
+		return RX_NONE;
+	if (n > 0)
+		memcpy(of, words, n * sizeof *of);
+	return rx_words(s->c->pool, of, n);
 }
 
 bool schema_matches(struct schema *s, rx lang, struct proto_str text)

@@ -40,6 +40,9 @@ struct prompt_chat {
 
 /* SL_EINVAL with a message for the client, SL_ENOMEM; then *out is empty except for `refused`. */
 int prompt_parse_chat(const char *text, size_t n, struct prompt_chat *out, struct sl_err *err);
+/* Gives every call the id prefix + name + ":" + its number in the conversation, and its result the same. 0, SL_ENOMEM.
+ */
+int prompt_number_calls(struct prompt_chat *c, const char *prefix);
 void prompt_chat_dispose(struct prompt_chat *c);
 
 #endif

@@ -110,6 +110,11 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 		t->error = chat.refused != 0 ? chat.refused : t->error;
 		return rc;
 	}
+	const struct parts_format_desc *calls = parts_format_desc(m->parts.format);
+	if (calls->numbered && prompt_number_calls(&chat, calls->prefix) != 0) {
+		prompt_chat_dispose(&chat);
+		return refuse_code(t, SL_ENOMEM, NULL);
+	}
 	struct chat_vars vars = {.messages = chat.messages,
 				 .tools = chat.tools,
 				 .documents = chat.documents,

@@ -51,6 +51,9 @@ rx rx_cat(struct rx_pool *p, rx a, rx b);
 rx rx_or(struct rx_pool *p, rx a, rx b);
 /* The union of a list: n log n, and literals become a trie. (n calls of rx_or take n^2.) */
 rx rx_or_n(struct rx_pool *p, const rx *of, size_t n);
+/* The union of n words, which it sorts. */
+struct proto_str;
+rx rx_words(struct rx_pool *p, struct proto_str *words, size_t n);
 rx rx_and(struct rx_pool *p, rx a, rx b);
 rx rx_not(struct rx_pool *p, rx a); /* all other byte strings */
 /* least to most copies, most may be RX_UNBOUNDED. Kept as one node: a{1000000} is as small as a{2}. */

@@ -10,6 +10,8 @@
 /* Harmony has channels: everything before the final channel is reasoning. */
 static const char harmony_final[] = "<|channel|>final<|message|>";
 static const char harmony_closing[] = "<|end|><|start|>assistant<|channel|>final<|message|>";
+/* The grammar forces what follows; a longer text could end in the middle of a canonical token. */
+static const char harmony_calling[] = "<|end|><|start|>assistant<|channel|>commentary to";
 
 static const char *close_of(enum parts_reasoning r)
 {
@@ -47,13 +49,34 @@ static int32_t token_of(const struct tokenizer *t, const char *text)
 	return id;
 }
 
-static int read_closing(struct seq_constraint *c)
+static int encode(const struct seq_constraint *c, const char *text, struct tok_ids *ids)
 {
-	const char *text = c->how.reasoning == PARTS_REASONING_HARMONY ? harmony_closing : c->close;
-	struct tok_ids ids = {.max = CONSTRAIN_CLOSING};
 	uint8_t trust[2 * CONSTRAIN_LITERAL];
 	memset(trust, 1, sizeof trust);
-	int rc = tokenizer_encode(c->how.tok, text, strlen(text), trust, &ids);
+	return tokenizer_encode(c->how.tok, text, strlen(text), trust, ids);
+}
+
+/* May the answer be a final message, by the grammar at its beginning? Without memory for the attempt: no. */
+static bool may_be_final(const struct seq_constraint *c)
+{
+	struct tok_ids ids = {.max = CONSTRAIN_CLOSING};
+	struct grammar_state s;
+	bool may = encode(c, harmony_final, &ids) == 0;
+	grammar_state_copy(&s, &c->now.grammar);
+	for (size_t i = 0; may && i < ids.n; i++)
+		may = grammar_accept(&s, ids.ids[i]) == 0;
+	grammar_state_dispose(&s);
+	tok_ids_dispose(&ids);
+	return may;
+}
+
+static int read_closing(struct seq_constraint *c)
+{
+	const char *text = c->close;
+	if (c->how.reasoning == PARTS_REASONING_HARMONY)
+		text = c->how.channels && !may_be_final(c) ? harmony_calling : harmony_closing;
+	struct tok_ids ids = {.max = CONSTRAIN_CLOSING};
+	int rc = encode(c, text, &ids);
 	if (rc == 0) {
 		memcpy(c->closing, ids.ids, ids.n * sizeof *ids.ids);
 		c->n_closing = (uint8_t)ids.n;
@@ -76,11 +99,16 @@ static bool closes(struct constrain_at *at, const char *close, struct proto_str 
 	return false;
 }
 
-static int32_t closing_token(const struct seq_constraint *c, const struct constrain_at *at)
+/* The next closing token; -1: none is due. */
+static int32_t closing_token(const struct seq_constraint *c, struct constrain_at *at)
 {
 	bool spent = c->n_closing > 0 && at->n_thought >= c->how.budget;
-	return at->phase == CONSTRAIN_THINKING && spent && at->n_closing < c->n_closing ? c->closing[at->n_closing]
-											: -1;
+	if (!spent || at->n_closing == c->n_closing)
+		return -1;
+	int32_t id = c->closing[at->n_closing];
+	if (at->phase == CONSTRAIN_THINKING)
+		return id;
+	return c->how.channels && grammar_permits(&at->grammar, id) ? id : -1;
 }
 
 /* ---- lifetime ---- */
@@ -94,7 +122,7 @@ int constrain_init(struct seq_constraint *c, const struct constrain_how *how)
 	int rc = how->grammar != NULL ? grammar_state_init(&c->now.grammar, how->grammar) : 0;
 	if (rc == 0 && how->phase != CONSTRAIN_BODY)
 		c->open_id = token_of(how->tok, parts_reasoning_desc(how->reasoning)->open);
-	if (rc == 0 && how->phase != CONSTRAIN_BODY && how->budget > 0)
+	if (rc == 0 && (how->phase != CONSTRAIN_BODY || how->channels) && how->budget > 0)
 		rc = read_closing(c);
 	if (how->phase == CONSTRAIN_MAYBE && c->open_id < 0)
 		c->now.phase = CONSTRAIN_BODY;
@@ -142,7 +170,7 @@ static void fill(const struct seq_constraint *c, uint32_t *mask, uint8_t byte)
 }
 
 /* Reasoning continues or closes. End tokens are masked, because the grammar has not begun. */
-static void mask_thinking(const struct seq_constraint *c, const struct constrain_at *at, uint32_t *mask,
+static void mask_thinking(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask,
 			  struct sampler_params *p)
 {
 	int32_t closing = closing_token(c, at);
@@ -158,6 +186,13 @@ static void mask_thinking(const struct seq_constraint *c, const struct constrain
 
 static int mask_body(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, struct sampler_params *p)
 {
+	int32_t closing = closing_token(c, at);
+	if (closing >= 0) {
+		fill(c, mask, 0);
+		permit(mask, closing);
+		p->mask = mask;
+		return 0;
+	}
 	int rc = grammar_mask(&at->grammar, mask);
 	if (rc != 0)
 		return rc;
@@ -180,6 +215,17 @@ int constrain_draw(const struct seq_constraint *c, struct constrain_at *at, uint
 	return 0;
 }
 
+static int take_body(const struct seq_constraint *c, struct constrain_at *at, int32_t id)
+{
+	int32_t closing = closing_token(c, at);
+	if (closing >= 0 && closing != id)
+		return SL_EINVAL;
+	int rc = grammar_accept(&at->grammar, id);
+	at->n_closing = (uint8_t)(at->n_closing + (rc == 0 && closing >= 0));
+	at->n_thought += at->n_thought < UINT32_MAX;
+	return rc;
+}
+
 int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int32_t id)
 {
 	if (!constrain_is_on(c))
@@ -196,7 +242,7 @@ int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int3
 		return 0;
 	}
 	at->phase = CONSTRAIN_BODY;
-	return at->grammar.g != NULL ? grammar_accept(&at->grammar, id) : 0;
+	return at->grammar.g != NULL ? take_body(c, at, id) : 0;
 }
 
 bool constrain_complete(struct constrain_at *at)
@@ -212,8 +258,8 @@ bool constrain_is_partial(struct constrain_at *at)
 int32_t constrain_forced(const struct seq_constraint *c, struct constrain_at *at)
 {
 	int32_t id;
-	if (at->phase != CONSTRAIN_BODY)
-		return closing_token(c, at);
+	if ((id = closing_token(c, at)) >= 0 || at->phase != CONSTRAIN_BODY)
+		return id;
 	return at->grammar.g != NULL && grammar_forced(&at->grammar, &id, 1) == 1 ? id : -1;
 }
 

@@ -12,6 +12,10 @@
  *   THINKING  draws are free, but can't end before a grammar; once   → BODY at the literal that closes reasoning
  *             the budget is spent, the closing tokens are forced
  *   BODY      the grammar
+ *
+ * Harmony's grammar of calls has the reasoning's channels itself: the answer is BODY from its first token. Once the
+ * budget is spent, the closing tokens are forced wherever that grammar permits the first of them, which is within a
+ * message of reasoning or for the user; they lead to the final message or, where a call is required, to the call.
  */
 #ifndef ENGINE_CONSTRAIN_H
 #define ENGINE_CONSTRAIN_H
@@ -25,7 +29,7 @@
 
 struct tokenizer;
 
-enum { CONSTRAIN_LITERAL = 48, CONSTRAIN_CLOSING = 8 };
+enum { CONSTRAIN_LITERAL = 48, CONSTRAIN_CLOSING = 24 };
 
 enum constrain_phase { CONSTRAIN_BODY, CONSTRAIN_MAYBE, CONSTRAIN_THINKING };
 
@@ -35,6 +39,7 @@ struct constrain_how {
 	enum constrain_phase phase; /* at the beginning of the answer */
 	enum parts_reasoning reasoning;
 	uint32_t budget;             /* tokens of reasoning; 0: no limit */
+	bool channels;               /* the grammar has the reasoning's channels */
 	const struct tokenizer *tok; /* borrowed */
 };
 

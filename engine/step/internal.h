@@ -150,6 +150,8 @@ void text_queue_dispose(struct text_queue *q);
 int text_queue_put(struct text_queue *q, enum text_line line, struct eng_seq *s);
 /* s is no longer wanted: a worker takes it next. */
 void text_queue_expedite(struct text_queue *q, struct eng_seq *s);
+/* Whether s was queued; it no longer is. False: a thread has taken it, or its put is still to come. */
+bool text_queue_withdraw(struct text_queue *q, struct eng_seq *s);
 /* Its threads return once the line is empty. */
 void text_queue_close(struct text_queue *q, enum text_line line);
 /* Waits for a sequence; NULL once the line is closed and empty. */

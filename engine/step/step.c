@@ -108,6 +108,11 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 	else
 		atomic_fetch_add(&e->counters.finished, 1);
 
+	/* What no worker has begun leaves at once: held memory of cancelled requests must displace no others. */
+	if (s->with_worker) {
+		atomic_store(&s->text.unwanted, true);
+		s->with_worker = !text_queue_withdraw(&e->text_queue, s);
+	}
 	/* Out of the index first: after DONE the identifier may be reused. */
 	pthread_mutex_lock(&e->index_lock);
 	idmap_remove(&e->index, &s->node);
@@ -133,12 +138,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		       .decode_us = clock_us_between(s->first_ns, now),
 		       .message = {.at = message, .n = strlen(message)}}};
 	e->on_event(e->on_event_ctx, &ev);
-	if (s->with_worker) {
-		atomic_store(&s->text.unwanted, true);
-		text_queue_expedite(&e->text_queue, s);
-	} else {
+	if (!s->with_worker)
 		list_push_back(&st->ended, &s->in_all);
-	}
 }
 
 void step_fail(struct step *st, struct eng_seq *s, uint8_t error)
@@ -381,6 +382,8 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 					  .phase = s->text.phase,
 					  .reasoning = m->parts.reasoning,
 					  .budget = s->thinking_tokens,
+					  .channels = s->text.constraint_kind == PROTO_CONSTRAINT_CALLS &&
+						      m->parts.reasoning == PARTS_REASONING_HARMONY,
 					  .tok = model_tokenizer(m->model)};
 	s->text.grammar = NULL;
 	if (constrain_init(&s->constraint, &how) != 0)

@@ -32,8 +32,8 @@ int text_queue_put(struct text_queue *q, enum text_line line, struct eng_seq *s)
 					     : CONSTRAINT_BYTES + (uint32_t)s->text.constraint.n;
 	pthread_mutex_lock(&q->lock);
 	int rc = fair_enter(&q->lines[line].queued, &s->in_text[line], s->tenant_digest, s->sched.priority, cost);
-	/* Displaced meanwhile: to be refused soon, as in the queue before. */
-	if (rc == 0 && line != TEXT_PROMPTS && atomic_load(&s->text.unwanted))
+	/* Ended meanwhile: to be discarded soon. */
+	if (rc == 0 && atomic_load(&s->text.unwanted))
 		fair_hurry(&q->lines[line].queued, &s->in_text[line]);
 	pthread_cond_signal(&q->lines[line].filled);
 	pthread_mutex_unlock(&q->lock);
@@ -46,6 +46,18 @@ void text_queue_expedite(struct text_queue *q, struct eng_seq *s)
 	for (int i = 0; i < TEXT_LINES; i++)
 		fair_hurry(&q->lines[i].queued, &s->in_text[i]);
 	pthread_mutex_unlock(&q->lock);
+}
+
+bool text_queue_withdraw(struct text_queue *q, struct eng_seq *s)
+{
+	bool queued = false;
+	pthread_mutex_lock(&q->lock);
+	for (int i = 0; i < TEXT_LINES; i++) {
+		queued = queued || fair_queued(&s->in_text[i]);
+		fair_leave(&q->lines[i].queued, &s->in_text[i]);
+	}
+	pthread_mutex_unlock(&q->lock);
+	return queued;
 }
 
 struct eng_seq *text_queue_take(struct text_queue *q, enum text_line line)

@@ -98,8 +98,9 @@ json_t *answer_split_save(const struct answer_split *s)
 			json_decref(markers);
 			return NULL;
 		}
-	return json_pack("{s:i, s:i, s:o, s:O?, s:b, s:b}", "format", s->model.format, "reasoning", s->model.reasoning,
-			 "markers", markers, "tools", s->declared, "one_call", s->one_call, "functions", s->functions);
+	return json_pack("{s:i, s:i, s:o, s:O?, s:b, s:b, s:i}", "format", s->model.format, "reasoning",
+			 s->model.reasoning, "markers", markers, "tools", s->declared, "one_call", s->one_call,
+			 "functions", s->functions, "calls_before", (int)s->n_calls_before);
 }
 
 struct answer_split *answer_split_restore(const json_t *saved)
@@ -116,9 +117,12 @@ struct answer_split *answer_split_restore(const json_t *saved)
 	for (size_t i = 0; i < n; i++)
 		model.markers[i] = (int32_t)json_integer_value(json_array_get(markers, i));
 	json_t *tools = json_object_get(saved, "tools");
-	return answer_split_create(&model, json_is_array(tools) ? tools : NULL,
-				   json_is_true(json_object_get(saved, "one_call")),
-				   json_is_true(json_object_get(saved, "functions")), &rc);
+	struct answer_split *s = answer_split_create(&model, json_is_array(tools) ? tools : NULL,
+						     json_is_true(json_object_get(saved, "one_call")),
+						     json_is_true(json_object_get(saved, "functions")), &rc);
+	if (s != NULL)
+		s->n_calls_before = (unsigned)json_integer_value(json_object_get(saved, "calls_before"));
+	return s;
 }
 
 /* ---- items ---- */
@@ -159,9 +163,16 @@ static int close_item(struct answer_parts *p, bool cut)
 	return rc == 0 ? tell(p, item, ANSWER_ITEM_CLOSE, "", 0) : rc;
 }
 
-/* The same in every gateway. Mistral's templates take ids of nine letters and digits only. */
+/* The same in every gateway. Mistral's templates take ids of nine letters and digits only; templates with numbered
+ * calls write the id as the call. */
 static void name_call(const struct answer_parts *p, struct answer_item *item)
 {
+	const struct parts_format_desc *d = parts_format_desc((enum parts_format)p->a->split->model.format);
+	if (d->numbered) {
+		snprintf(item->id, sizeof item->id, "%s%s:%u", d->prefix, item->name,
+			 p->a->split->n_calls_before + (unsigned)item->call);
+		return;
+	}
 	uint64_t seed = (uint64_t)p->index << 32 | (uint32_t)item->call;
 	unsigned long long digest = XXH3_64bits_withSeed(p->a->id, strlen(p->a->id), seed);
 	uint8_t format = p->a->split->model.format;

@@ -29,6 +29,7 @@ struct answer_split {
 	struct json_t *declared; /* [{"name", "parameters"}]; NULL: no tools */
 	bool one_call;           /* parallel calls were not wanted */
 	bool functions;          /* chats report the one call as function_call, the deprecated form */
+	unsigned n_calls_before; /* in the conversation; only formats with numbered calls need it */
 	const char *literals[PARTS_MAX_LITERALS];
 	struct parts_marker markers[PARTS_MAX_LITERALS];
 	size_t n_markers;
@@ -43,7 +44,7 @@ struct json_t *answer_split_save(const struct answer_split *s);
 struct answer_split *answer_split_restore(const struct json_t *saved);
 
 enum answer_item_kind { ANSWER_CONTENT, ANSWER_REASONING, ANSWER_CALL };
-enum { ANSWER_CALL_ID_BYTES = 32 };
+enum { ANSWER_CALL_ID_BYTES = 32 + PARTS_MAX_NAME };
 
 struct answer_item {
 	enum answer_item_kind kind;

@@ -82,10 +82,10 @@ static const char *word_of(bool is) { return is ? "true" : "false"; }
 /* As engine/constraint/constraint.c reads it. */
 static int put_calls(struct sl_buf *out, const struct answer_split *s, const struct parts_grammar *g, bool at_will)
 {
-	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end, g->member, g->member_end};
-	static const char *const names[] = {"begin", "suffix", "separator", "end", "member", "member_end"};
-	int rc = buf_append_str(out, "{");
-	for (int i = 0; rc == 0 && i < 6; i++) {
+	const char *const texts[] = {g->begin, g->suffix, g->separator, g->end, g->member, g->member_end, g->number};
+	static const char *const names[] = {"begin", "suffix", "separator", "end", "member", "member_end", "number"};
+	int rc = buf_printf(out, "{\"first\":%u,", s->n_calls_before);
+	for (int i = 0; rc == 0 && i < 7; i++) {
 		if (texts[i] == NULL)
 			continue;
 		rc = put_member(out, names[i], texts[i], strlen(texts[i]));
@@ -188,6 +188,19 @@ static bool any_strict(const struct tools_request *t)
 
 /* ---- the door ---- */
 
+/* Without memory: 0. */
+static unsigned count_calls(const struct answer_spec *spec)
+{
+	struct proto_str text = spec->n_prompts > 0 ? spec->prompts[0].text : (struct proto_str){0};
+	json_t *chat = json_loadb(text.at, text.n, 0, NULL);
+	const json_t *messages = json_object_get(chat, "messages");
+	size_t n = 0;
+	for (size_t i = 0; i < json_array_size(messages); i++)
+		n += json_array_size(json_object_get(json_array_get(messages, i), "tool_calls"));
+	json_decref(chat);
+	return (unsigned)n;
+}
+
 static bool refuse_tools(struct exchange *x, const char *param, const char *model, const char *why)
 {
 	return exchange_refuse(x, 400, "unsupported_value", param, "'%s' can't be used with the model '%s': %s.", param,
@@ -233,6 +246,8 @@ bool api_form(struct exchange *x, struct request_common *c, int model, struct an
 		else
 			spec->split =
 			    answer_split_create(&m->parts, tools, !c->tools.parallel, c->tools.functions, &rc);
+		if (spec->split != NULL && parts_format_desc((enum parts_format)m->parts.format)->numbered)
+			spec->split->n_calls_before = count_calls(spec);
 		json_decref(tools);
 	}
 	if (rc == SL_EINVAL || rc == SL_ELIMIT) {

@@ -220,8 +220,9 @@ struct gw_config {
 	char *cascade_log;                   /* the file of outcomes; "": none */
 	uint64_t cascade_log_bytes;          /* of cascade_log; 0: no limit */
 	int beat_fd;
-	int handover_fd; /* to the supervisor, which keeps the listening sockets; 0 or less: none */
-	bool takeover;   /* accept only when requests can be served; another gateway serves until then */
+	int handover_fd;   /* to the supervisor, which keeps the listening sockets; 0 or less: none */
+	bool sockets_stay; /* inherited from a service manager: files of unix sockets are never removed */
+	bool takeover;     /* accept only when requests can be served; another gateway serves until then */
 	unsigned beat_ms, stale_ms;
 };
 

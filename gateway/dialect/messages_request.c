@@ -55,7 +55,8 @@ static int read_body(const void *bytes, size_t n, const struct request_limits *l
 		return rc;
 	if (!counts && values.at[VALUE_MAX_TOKENS] == NULL)
 		return request_missing(e, "max_tokens");
-	if ((rc = messages_tools_read(r->body.root, &r->c.tools, e)) != 0 || (rc = check_formats(r->body.root, e)) != 0)
+	if ((rc = messages_tools_read(r->body.root, &r->c.tools, &r->c.ignored, e)) != 0 ||
+	    (rc = check_formats(r->body.root, e)) != 0)
 		return rc;
 	set_reasoning(&values, &r->c.reasoning);
 	return put_prompt(r, l, e);

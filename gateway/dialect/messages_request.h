@@ -24,7 +24,8 @@ extern const struct request_shape messages_shape;
 
 /* Reads the members tools and tool_choice, already checked against the table, into OpenAI's form. 0, SL_EINVAL,
  * SL_ENOMEM; on failure *out needs no dispose. */
-int messages_tools_read(const json_t *body, struct tools_request *out, struct request_error *e);
+int messages_tools_read(const json_t *body, struct tools_request *out, struct request_ignored *ignored,
+			struct request_error *e);
 
 /* ---- messages_turns.c ---- */
 

@@ -9,6 +9,7 @@
 
 struct reader {
 	struct tools_request *out;
+	struct request_ignored *ignored;
 	struct request_error *e;
 	char param[64];
 };
@@ -84,9 +85,12 @@ static int read_tool(struct reader *r, const json_t *v, size_t i, struct tool *o
 
 static int read_tools(struct reader *r, const json_t *v)
 {
+	static const char *const known[] = {"type", "name", "description", "input_schema", "strict", NULL};
 	int rc = tools_request_reserve(r->out, v, "tools", r->e);
 	for (size_t i = 0; i < json_array_size(v) && rc == 0; i++) {
 		rc = read_tool(r, json_array_get(v, i), i, &r->out->list[i]);
+		if (rc == 0)
+			request_ignore_others(r->ignored, json_array_get(v, i), at(r, i, ""), known);
 		r->out->n += rc == 0;
 	}
 	return rc;
@@ -142,9 +146,10 @@ static int read_choice(struct reader *r, const json_t *v)
 	return types[i].choice == TOOL_CHOICE_NAMED ? read_named(r, v) : 0;
 }
 
-int messages_tools_read(const json_t *body, struct tools_request *out, struct request_error *e)
+int messages_tools_read(const json_t *body, struct tools_request *out, struct request_ignored *ignored,
+			struct request_error *e)
 {
-	struct reader r = {.out = out, .e = e};
+	struct reader r = {.out = out, .ignored = ignored, .e = e};
 	*out = (struct tools_request){.parallel = true};
 	int rc = read_tools(&r, request_get(body, "tools"));
 	if (rc == 0)

@@ -122,6 +122,7 @@ int parts_calls(const struct parts *p);
 
 /* The text of forced calls as pieces for a grammar:
  *   begin, then one or more of (prefix of a tool, arguments, suffix) with separators between them, then end
+ * With number, a prefix continues with the call's number in the conversation and that text.
  * Arguments are JSON of the tool's schema; or, with member, each is member with its name for the %s, its value, and
  * member_end. A literal that is a control token of the model (parts_format_literals) means that token. If the model may
  * but need not call, one of the triggers begins its calls. channels: calls are messages, and others may precede them.
@@ -136,6 +137,7 @@ struct parts_grammar_call {
 struct parts_grammar {
 	const char *begin, *suffix, *separator, *end; /* constants */
 	const char *member, *member_end;              /* constants, or NULL */
+	const char *number;                           /* constant; NULL: no numbers */
 	const char *triggers[2 * PARTS_MAX_FORMS];    /* constants */
 	size_t n_triggers;                            /* 0: calls may begin as other text does */
 	bool channels;

@@ -82,6 +82,7 @@ int parts_grammar(enum parts_format f, const struct parts_tool *tools, size_t n,
 				      .end = around ? r->end : "",
 				      .member = r->member,
 				      .member_end = r->member_end,
+				      .number = r->number,
 				      .channels = d->forms[0].syntax == PARTS_SYNTAX_CHANNEL,
 				      .several = several};
 	if (!out->channels)

@@ -395,7 +395,7 @@ int request_common_read_shape(const json_t *body, struct proto_str text, const s
 	    (rc = request_check_shape(body, shape, values, &c->ignored, e)) != 0 ||
 	    (rc = get_submit(values, shape->as, c, e)) != 0 || (rc = get_labels(values, c, e)) != 0 ||
 	    (rc = reasoning_request_read(values, &c->reasoning, e)) != 0 ||
-	    (rc = tools_request_read(values, shape->as, &c->tools, e)) != 0 ||
+	    (rc = tools_request_read(values, shape->as, &c->tools, &c->ignored, e)) != 0 ||
 	    (rc = constraint_request_read(values, text, &c->constraint, e)) != 0) {
 		request_common_dispose(c);
 		return rc;

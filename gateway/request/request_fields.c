@@ -287,7 +287,7 @@ static int keep_value(struct checker *c, const struct request_field *f, json_t *
 static bool is_plain(char ch)
 {
 	return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') || ch == '_' ||
-	       ch == '-' || ch == '.';
+	       ch == '-' || ch == '.' || ch == '[' || ch == ']';
 }
 
 enum { MAX_IGNORED = 16, MAX_IGNORED_NAME = 64 };
@@ -303,6 +303,24 @@ void request_ignore(struct request_ignored *out, const char *name)
 	for (char *p = out->text + at - n; *p != '\0'; p++)
 		*p = is_plain(*p) ? *p : '_';
 	out->n_shown++;
+}
+
+void request_ignore_others(struct request_ignored *out, const json_t *object, const char *within,
+			   const char *const *known)
+{
+	const char *key;
+	json_t *v;
+	json_object_foreach((json_t *)(uintptr_t)object, key, v)
+	{
+		char name[2 * MAX_IGNORED_NAME];
+		const char *const *k = known;
+		while (*k != NULL && strcmp(*k, key) != 0)
+			k++;
+		if (*k != NULL || json_is_null(v))
+			continue;
+		snprintf(name, sizeof name, "%s.%s", within, key);
+		request_ignore(out, name);
+	}
 }
 
 /* prefix: the object's own name, or NULL for the body. */

@@ -41,7 +41,8 @@ struct request_limits {
 	enum cleanse_level cleanse; /* of users' messages: what their tier has */
 };
 
-/* Unknown fields of a body, for a header: names, comma separated; bytes that are not of a plain name are '_'. */
+/* Unknown fields of a body, for a header: names, comma separated; bytes that are not of a plain name or an index are
+ * '_'. */
 struct request_ignored {
 	uint16_t n, n_shown; /* all; those in text */
 	char text[240];      /* terminated */
@@ -95,6 +96,9 @@ int request_check_shape(const json_t *body, const struct request_shape *shape, s
 			struct request_ignored *ignored, struct request_error *e);
 /* Adds the name of what has no effect. */
 void request_ignore(struct request_ignored *out, const char *name);
+/* Adds the members of an object that are not among `known`, which ends with NULL; `within` is the object's own name. */
+void request_ignore_others(struct request_ignored *out, const json_t *object, const char *within,
+			   const char *const *known);
 /* Prompts and names may not contain U+0000. The first only checks, without making the field's name. */
 bool request_text_fits(const json_t *string);
 int request_check_text(const json_t *string, const char *param, struct request_error *e);

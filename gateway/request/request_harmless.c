@@ -79,7 +79,7 @@ bool harmless_at_most_one(const json_t *v, const json_t *object)
 bool harmless_reasoning_format(const json_t *v, const json_t *object)
 {
 	(void)object;
-	return is_text(v, "none") || is_text(v, "auto");
+	return is_text(v, "auto") || is_text(v, "deepseek");
 }
 
 /* The whole text. */

@@ -17,6 +17,7 @@
 
 struct reader {
 	struct tools_request *out;
+	struct request_ignored *ignored;
 	struct request_error *e;
 	enum request_endpoint endpoint;
 	const char *field;
@@ -144,11 +145,24 @@ int tools_request_reserve(struct tools_request *t, const json_t *v, const char *
 	return t->list != NULL ? 0 : SL_ENOMEM;
 }
 
+static void list_unknown(struct reader *r, const json_t *v, size_t i)
+{
+	static const char *const definition[] = {"name", "description", "parameters", "strict", NULL};
+	static const char *const outer[] = {"type", "function", NULL};
+	static const char *const flat[] = {"type", "name", "description", "parameters", "strict", NULL};
+	bool nested = !r->out->functions && r->endpoint != REQUEST_RESPONSE;
+	request_ignore_others(r->ignored, v, at(r, i, ""), nested ? outer : r->out->functions ? definition : flat);
+	if (nested)
+		request_ignore_others(r->ignored, request_get(v, "function"), at(r, i, "function"), definition);
+}
+
 static int read_tools(struct reader *r, const json_t *v)
 {
 	int rc = tools_request_reserve(r->out, v, r->field, r->e);
 	for (size_t i = 0; i < json_array_size(v) && rc == 0; i++) {
 		rc = read_tool(r, json_array_get(v, i), i, &r->out->list[i]);
+		if (rc == 0)
+			list_unknown(r, json_array_get(v, i), i);
 		r->out->n += rc == 0;
 	}
 	return rc;
@@ -247,7 +261,7 @@ static int check_choice_alone(struct reader *r, const json_t *v, const char *fie
 }
 
 int tools_request_read(const struct request_values *values, enum request_endpoint endpoint, struct tools_request *out,
-		       struct request_error *e)
+		       struct request_ignored *ignored, struct request_error *e)
 {
 	const json_t *tools = values->at[VALUE_TOOLS], *functions = values->at[VALUE_FUNCTIONS];
 	const json_t *parallel = values->at[VALUE_PARALLEL_TOOL_CALLS];
@@ -255,7 +269,11 @@ int tools_request_read(const struct request_values *values, enum request_endpoin
 	out->functions = json_array_size(tools) == 0 && json_array_size(functions) > 0;
 	if (json_array_size(tools) > 0 && json_array_size(functions) > 0)
 		return request_bad(e, "invalid_value", "functions", "'functions' and 'tools' exclude each other.");
-	struct reader r = {.out = out, .e = e, .endpoint = endpoint, .field = out->functions ? "functions" : "tools"};
+	struct reader r = {.out = out,
+			   .ignored = ignored,
+			   .e = e,
+			   .endpoint = endpoint,
+			   .field = out->functions ? "functions" : "tools"};
 	const char *field = out->functions ? "function_call" : "tool_choice";
 	const json_t *choice = values->at[out->functions ? VALUE_FUNCTION_CALL : VALUE_TOOL_CHOICE];
 	int rc = read_tools(&r, out->functions ? functions : tools);

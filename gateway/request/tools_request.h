@@ -33,10 +33,11 @@ struct tools_request {
 	bool functions;    /* in the deprecated form, as the answer should then be */
 };
 
-/* values: of a body that request_check passed. 0, SL_EINVAL with *e filled, SL_ENOMEM; on failure *out needs no
- * dispose. */
+struct request_ignored;
+/* values: of a body that request_check passed. Members of tools without effect are added to *ignored. 0, SL_EINVAL with
+ * *e filled, SL_ENOMEM; on failure *out needs no dispose. */
 int tools_request_read(const struct request_values *values, enum request_endpoint endpoint, struct tools_request *out,
-		       struct request_error *e);
+		       struct request_ignored *ignored, struct request_error *e);
 /* For readers of other forms: room for as many tools as the array v has, called field; 0, SL_EINVAL, SL_ENOMEM. And the
  * tool of that name; NULL: none. */
 int tools_request_reserve(struct tools_request *t, const json_t *v, const char *field, struct request_error *e);

@@ -81,6 +81,21 @@ int handover_open(int fd, struct sl_err *err)
 	return 0;
 }
 
+int handover_hold(const int *fds, size_t n)
+{
+	int rc = 0;
+	pthread_mutex_lock(&table.lock);
+	for (size_t i = 0; rc == 0 && i < n && table.given.n < FD_PASS_MAX; i++) {
+		int own = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+		if (own >= 0)
+			table.given.fds[table.given.n++] = own;
+		else
+			rc = SL_EIO;
+	}
+	pthread_mutex_unlock(&table.lock);
+	return rc;
+}
+
 /* With the lock held. The index in given of the k-th socket on that address; given.n: none. */
 static size_t find(const struct sockaddr *sa, size_t k)
 {

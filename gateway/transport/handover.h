@@ -15,6 +15,9 @@
 /* Main thread, before any other starts. Receives the sockets that the supervisor has sent to fd, and takes fd. fd ≤ 0:
  * there is no supervisor, and the other functions do nothing. 0 or SL_EIO. */
 int handover_open(int fd, struct sl_err *err);
+/* The same without a supervisor: duplicates of these sockets were inherited. For a process that checks a configuration
+ * while it holds the sockets itself. 0 or SL_EIO. */
+int handover_hold(const int *fds, size_t n);
 /* Did the supervisor send sockets: does this process succeed another one? Any thread. */
 bool handover_given(void);
 /* The number of inherited sockets that listen on an address. Any thread. */

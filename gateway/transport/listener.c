@@ -99,6 +99,14 @@ static void set_keepalive(int fd, uint64_t after_ms)
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
+static void set_options(int fd, const struct gw_config *cfg)
+{
+	int one = 1, lowat = NOTSENT_LOWAT;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	set_keepalive(fd, cfg->limits.stall_ms);
+}
+
 /* 0 or errno. The supervisor binds a port that only root may bind. */
 static int bind_address(int fd, const struct bind_address *a)
 {
@@ -122,7 +130,7 @@ static int bind_socket(const struct bind_address *a, const struct gw_config *cfg
 		       bool *unavailable, struct sl_err *err)
 {
 	*unavailable = false;
-	int one = 1, lowat = NOTSENT_LOWAT;
+	int one = 1;
 	int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {
 		*unavailable = errno == EAFNOSUPPORT;
@@ -133,9 +141,7 @@ static int bind_socket(const struct bind_address *a, const struct gw_config *cfg
 		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
 	if (a->sa.ss_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
-	set_keepalive(fd, cfg->limits.stall_ms);
+	set_options(fd, cfg);
 	int e = bind_address(fd, a);
 	if (e != 0) {
 		close(fd);
@@ -303,6 +309,7 @@ static int take_given(struct gw_transport *tr, const struct bind_address *a, siz
 		int fd = handover_take((const struct sockaddr *)&a->sa, i % n);
 		if (fd < 0)
 			return sl_errf(err, SL_EIO, "%s: can't take over the socket", addr->text);
+		set_options(fd, tr->t->cfg); /* a service manager's has none of them */
 		int rc = add_listener(tr, fd, NULL, addr->text, o, err);
 		if (rc != 0)
 			return rc;
@@ -375,7 +382,7 @@ int transport_accept(struct gw_transport *tr)
 void listeners_close(struct gw_transport *tr)
 {
 	/* A process that has not taken over must not remove the socket files: another process listens on them. */
-	bool stays = tr->replaced || (tr->t->cfg->takeover && !tr->accepting);
+	bool stays = tr->replaced || tr->t->cfg->sockets_stay || (tr->t->cfg->takeover && !tr->accepting);
 	tr->accepting = false;
 	list_each_safe(it, tmp, &tr->listeners) {
 		struct listener *l = list_entry(it, struct listener, node);

@@ -31,6 +31,7 @@ function edit(yaml) {
 
 const SLOTS = 2;
 const RATE = 50;
+const LONG = 40; // seconds: longer than a test takes on a busy machine, which ends what is in the way
 let server;
 before(async () => {
   server = await startServer({ echo: true, edit, sets: [`engine.echo.slots=${SLOTS}`, `engine.echo.rate=${RATE}`, 'engine.echo.ttft=10ms',
@@ -79,8 +80,8 @@ async function fill(seconds) {
 
 afterEach(async () => {
   for (const h of held.splice(0)) h.stop();
-  assert.ok(await until(async () => await running() === 0 && await waiting() === 0 && await value('sluice_predicted_wait_ms{priority="7"}') < 50, 50000), 'all is over');
-  assert.equal(await value('sluice_waiting'), 0);
+  assert.ok(await until(async () => await running() === 0 && await waiting() === 0 && await value('sluice_predicted_wait_ms{priority="7"}') < 50
+    && await value('sluice_waiting') === 0, 50000), 'all is over');
 });
 
 test('nobody is in the way: nothing is said of it', async () => {
@@ -91,16 +92,16 @@ test('nobody is in the way: nothing is said of it', async () => {
 });
 
 test('a low tier that would be late is refused at once, and the engine is not asked', async () => {
-  await fill(4);
-  const before = await value('sluice_engine_submitted_total');
+  await fill(LONG);
+  const before = await value('sluice_submits_encoded_total');
   for (let i = 0; i < 20; i++) {
     const r = await chat(server.http, keyOf('free'), { model: 'demo-large', messages: user('a b c') });
     assert.deepEqual([r.status, JSON.parse(r.body).error.code], [503, 'overloaded']);
     const after = Number(r.headers['retry-after']);
-    assert.ok(after >= 1 && after <= 4, `retry-after ${after}: what is in the way takes 4 s`);
+    assert.ok(after >= 1 && after <= LONG, `retry-after ${after}: what is in the way takes ${LONG} s`);
     assert.equal(Math.max(1, Math.ceil(Number(r.headers['retry-after-ms']) / 1000)), after);
   }
-  assert.equal(await value('sluice_engine_submitted_total'), before);
+  assert.equal(await value('sluice_submits_encoded_total'), before);
   assert.ok(await value('sluice_load_unsubmitted_total') >= 20);
 });
 
@@ -142,7 +143,7 @@ test('a stream that can be resumed is told its place too, and its events are the
 });
 
 test('late, and the tier is degraded: the small model, a shorter answer, and both are said', async () => {
-  await fill(4);
+  await fill(LONG);
   for (const stream of [true, false]) {
     const r = await chat(server.http, keyOf('soft'), { model: 'demo-large', messages: user('a b c d e f'), stream });
     assert.equal(r.status, 200, r.body);
@@ -164,8 +165,8 @@ test('late, and only the length may be less: it waits, and is short', async () =
 });
 
 test('both models have too much to do: refused after all', async () => {
-  await fill(4);
-  for (let i = 0; i < SLOTS; i++) hold('paid', { model: 'demo-small', messages: user('repeat it all'), max_tokens: 4 * RATE });
+  await fill(LONG);
+  for (let i = 0; i < SLOTS; i++) hold('paid', { model: 'demo-small', messages: user('repeat it all'), max_tokens: LONG * RATE });
   assert.ok(await until(async () => await running() === 2 * SLOTS, 50000));
   const r = await until(async () => {
     const one = await chat(server.http, keyOf('soft'), { model: 'demo-large', messages: user('a b') });
@@ -175,7 +176,7 @@ test('both models have too much to do: refused after all', async () => {
 });
 
 test('waited too long: before anything was said a status, afterwards an event', async () => {
-  await fill(4);
+  await fill(LONG);
   const whole = await chat(server.http, keyOf('hasty'), { model: 'demo-large', messages: user('a'), stream: false });
   assert.deepEqual([whole.status, JSON.parse(whole.body).error.code], [503, 'overloaded']);
   assert.ok(Number(whole.headers['retry-after']) >= 1);
@@ -189,7 +190,7 @@ test('waited too long: before anything was said a status, afterwards an event', 
 });
 
 test('waited too long, and there is another model: it answers, and the stream says which', async () => {
-  await fill(4);
+  await fill(LONG);
   const r = await chat(server.http, keyOf('falls'), { model: 'demo-large', messages: user('a b c') });
   assert.deepEqual([r.status, r.text, r.finish], [200, 'a b c', 'stop'], r.body);
   assert.match(r.body, /^: queue position=/);
@@ -198,7 +199,7 @@ test('waited too long, and there is another model: it answers, and the stream sa
 });
 
 test('the room is full: the newest of the worst tier goes for a better one, none for an equal', async () => {
-  await fill(6);
+  await fill(LONG);
   const low = [];
   for (let i = 0; i < 6; i++) {
     low.push(hold('bounded', { messages: user(`low ${i}`), stream: i % 2 === 0 }));

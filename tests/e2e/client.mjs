@@ -72,6 +72,12 @@ export function metric(text, name) {
   return line ? Number(line.slice(line.lastIndexOf(' ') + 1)) : NaN;
 }
 
+/** How many generations a gateway has submitted, by its own metrics because the engine's come late. Those that joined another cost none. */
+export function submittedGenerations(text) {
+  const sum = (name) => text.split('\n').filter((l) => name.test(l)).reduce((n, l) => n + Number(l.slice(l.lastIndexOf(' ') + 1)), 0);
+  return sum(/^sluice_generations(_ended_total)?\{/) - sum(/^sluice_twins_joined_total /);
+}
+
 /** Runs curl to its end: {status, stdout, stderr}. */
 export function curl(args) {
   const child = spawn('curl', args, { stdio: ['ignore', 'pipe', 'pipe'] });

@@ -334,10 +334,13 @@ function tests(threads) {
           for (const [name, k] of Object.entries(kinds)) {
             const made = [];
             while (made.length < N) { // not all at once: their handshakes have a deadline too
-              made.push(...await Promise.all(Array.from({ length: 50 }, () => (k.two ? h2(server, { secure })
-                : connect(k.raw ? { http: server.https } : server, { secure: secure && !k.raw })))));
+              made.push(...await Promise.all(Array.from({ length: 50 }, async () => {
+                const c = await (k.two ? h2(server, { secure }) : connect(k.raw ? { http: server.https } : server, { secure: secure && !k.raw }));
+                Object.assign(c, { name, kind: k, started: Date.now() });
+                write(c, k.raw ? Buffer.from(k.text, 'latin1') : k.text); // at once: its deadline runs already
+                return c;
+              })));
             }
-            for (const c of made) { Object.assign(c, { name, kind: k, started: Date.now() }); write(c, k.raw ? Buffer.from(k.text, 'latin1') : k.text); }
             all.push(...made);
           }
           const disturbed = [];

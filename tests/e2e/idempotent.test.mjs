@@ -4,12 +4,13 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { metric, until, user } from './client.mjs';
+import { metric, submittedGenerations, until, user } from './client.mjs';
 import { hasRedis, request, startServer } from './harness.mjs';
 import { startSecondGateway } from './second.mjs';
 
-const key = 'sk-key-of-two-gateways';
-const sets = [`gateway.keys.both.sha256=${createHash('sha256').update(key).digest('hex')}`, 'gateway.keys.both.tier=free',
+const key = 'sk-key-of-two-gateways', admin = 'sk-admin-of-two-gateways';
+const digest = (k) => createHash('sha256').update(k).digest('hex');
+const sets = [`gateway.keys.both.sha256=${digest(key)}`, 'gateway.keys.both.tier=free', `gateway.keys.reader.sha256=${digest(admin)}`, 'gateway.keys.reader.tier=admin',
   'gateway.tiers.free.concurrency=100', ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day'].map((l) => `gateway.tiers.free.${l}=0`)];
 const words = (n) => Array.from({ length: n }, (_, i) => `w${i}`).join(' ');
 
@@ -30,11 +31,19 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
     const { id, error } = JSON.parse(r.body);
     return { status: r.status, id, code: error?.code, again: r.headers['retry-after'], replayed: r.headers['x-sluice-idempotent-replay'] === 'true' };
   };
-  const given = async () => metric(await server.metrics(), 'sluice_engine_submitted_total');
-  /** How many requests the engine got for it. Its figures come every few dozen milliseconds. */
+  /** How many requests both gateways have given to the engine. */
+  const given = async () => {
+    let n = 0;
+    for (const at of [server, other]) {
+      const r = await request(at.http, '/metrics', { headers: { authorization: `Bearer ${admin}` } });
+      assert.equal(r.status, 200, r.body);
+      n += submittedGenerations(r.body);
+    }
+    return n;
+  };
+  const isStored = async () => metric(await server.metrics(), 'sluice_idempotent_unstored_bytes') === 0;
   const cost = async (what) => {
     const from = await given(), out = await what();
-    await new Promise((r) => setTimeout(r, 300));
     return { out, n: await given() - from };
   };
 
@@ -52,7 +61,7 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
 
   test('is answered from the store after a restart; whose gateway was killed is free at once, for one of many', async () => {
     const stored = await ask(server, 'stored', 'a b');
-    await new Promise((r) => setTimeout(r, 300));
+    assert.ok(await until(isStored, 200000));
     const from = await given(), lost = ask(server, 'lost', words(90)).catch(() => null);
     assert.ok(await until(async () => await given() > from, 30000));
     assert.equal((await ask(other, 'lost', 'not that')).code, 'idempotency_key_reused', 'it is held');
@@ -61,7 +70,6 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
     assert.ok(await until(async () => { try { return (await request(server.http, '/ready')).status === 200; } catch { return false; } }, 100000));
     const again = await ask(server, 'stored', 'a b');
     assert.deepEqual([again.id, again.replayed], [stored.id, true]);
-    await new Promise((r) => setTimeout(r, 300));
     const { out, n } = await cost(() => Promise.all(Array.from({ length: 8 }, (_, i) => ask(i % 2 ? server : other, 'lost', words(90)))));
     // Who waits for the other gateway's answer does so for five seconds; this one takes three.
     assert.deepEqual(out.map((r) => r.status), out.map(() => 200), JSON.stringify(out));
@@ -83,7 +91,7 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
   test('is not run while Redis hangs and its key\'s state is not known; then it is answered as ever', async () => {
     const first = await ask(server, 'before', 'a b');
     assert.equal(first.status, 200);
-    await new Promise((r) => setTimeout(r, 300));
+    assert.ok(await until(isStored, 200000));
     const { out, n } = await cost(() => redisStopped(async () => {
       const all = [];
       for (let i = 0; i < 3; i++) all.push(...await Promise.all([server, other].flatMap((at) => [ask(at, 'before', 'a b'), ask(at, `new ${i}`, 'c d')])));
@@ -112,9 +120,8 @@ describe('a request with a key, at two gateways', { skip: hasRedis() ? false : '
         const there = await retried(() => ask(other, how, words(30)));
         assert.deepEqual([there.id, there.replayed], [made.id, true], how);
       } finally { mend(); }
-      await new Promise((r) => setTimeout(r, 300));
       assert.equal(await given() - from, 1, how);
-      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_idempotent_unstored_bytes') === 0, 200000));
+      assert.ok(await until(isStored, 200000));
     }
   });
 });

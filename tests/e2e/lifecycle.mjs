@@ -9,7 +9,7 @@ import { after, afterEach, before } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { ROOT, SLUICE, request, startServer } from './harness.mjs';
 
-export const PATIENCE = 20000;
+export const PATIENCE = 100_000;
 export let dir, server, conf, exe; // of the test that runs
 let stopKnocking;
 

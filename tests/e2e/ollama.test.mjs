@@ -102,8 +102,8 @@ describe('ollama, of the echo engine', { timeout: 120_000 }, () => {
       ['/api/show', { model: 'none' }, 404, /'none'/],
       ['/api/embed', { model: 'demo-small' }, 400, /'input'/],
       ['/api/embeddings', { model: 'demo-small', prompt: '' }, 400, /'prompt'/],
-      ['/api/pull', { model: 'x' }, 404, /configuration/],
-      ['/api/create', { model: 'x' }, 404, /configuration/],
+      ['/api/pull', { model: 'x' }, 404, /engine\.models/],
+      ['/api/create', { model: 'x' }, 404, /engine\.models/],
       ['/api/unknown', {}, 404, /\/api\/unknown/],
     ];
     for (const [path, body, status, words] of cases) {
@@ -267,7 +267,7 @@ describe('ollama, of models, by its package', { timeout: 300_000 }, () => {
     assert.deepEqual((await ollama.ps()).models.map((m) => m.name).sort(), ['demo-large', 'embed']);
     assert.deepEqual((await ollama.show({ model: 'demo-large' })).capabilities, ['completion', 'tools', 'thinking']);
     await assert.rejects(ollama.chat({ ...ask, model: 'none' }), (e) => e.status_code === 404 && /'none'/.test(e.message));
-    await assert.rejects(ollama.pull({ model: 'x' }), (e) => e.status_code === 404 && /configuration/.test(e.message));
+    await assert.rejects(ollama.pull({ model: 'x' }), (e) => e.status_code === 404 && /engine\.models/.test(e.message));
     await until(async () => (await ollama.version()).version.length > 0, 1000) || assert.fail('no version');
   });
 });

@@ -13,7 +13,7 @@ import tls from 'node:tls';
 import { chat, until, user } from './client.mjs';
 import { freePorts, hasRedis, request, SLUICE, startServer, userOf } from './harness.mjs';
 
-const PATIENCE = 30000;
+const PATIENCE = 100_000;
 const STRANGER = 54321;
 const asRoot = { skip: process.getuid() !== 0 && 'only root can give rights away' };
 const dir = mkdtempSync(join(tmpdir(), 'sluice-priv-')); // 0700, as all of them

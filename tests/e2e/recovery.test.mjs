@@ -154,7 +154,7 @@ test('nobody is refused while a gateway comes back', async () => {
 });
 
 test('a gateway comes back while the engine does not answer', async () => {
-  server = await startServer({ echo: true, sets: ['gateway.threads=2', 'supervisor.hang=30s', 'supervisor.backoff_min=10ms', 'supervisor.backoff_max=20ms'] });
+  server = await startServer({ echo: true, sets: ['gateway.threads=2', 'supervisor.hang=10m', 'supervisor.backoff_min=10ms', 'supervisor.backoff_max=20ms'] });
   const { engine, gateway } = await server.pids();
   process.kill(engine, 'SIGSTOP');
   process.kill(gateway, 'SIGKILL');

@@ -349,7 +349,7 @@ describe('the prefix registry and the demo pair', { skip }, () => {
     assert.ok(await until(() => entries() === 2, 50000));
     const { engine } = await server.pids();
     process.kill(engine, 'SIGKILL');
-    const now = await until(async () => { const m = await server.metrics(); return metric(m, 'sluice_prefixes_warmed_total') === 2 && m; }, 30000, 100);
+    const now = await until(async () => { const m = await server.metrics(); return metric(m, 'sluice_prefixes_warmed_total') === 2 && m; }, 200_000, 100);
     assert.ok(now, server.log());
     assert.notEqual((await server.pids()).engine, engine);
     assert.ok(metric(now, 'sluice_prefix_tokens_warmed_total') >= first.usage.input_tokens + chain.usage.input_tokens - 32);

@@ -38,7 +38,7 @@ async function counted(server, name) {
 
 /** Waits for a count: the engine's statistics come to the gateway now and then. */
 async function until(server, name, least) {
-  const deadline = Date.now() + 20000;
+  const deadline = Date.now() + 100_000;
   for (;;) {
     const n = await counted(server, name);
     if (n >= least || Date.now() > deadline) return n;

@@ -99,6 +99,42 @@ for (const [name, format] of Object.entries(FORMATS)) {
       assert.equal(most > 1, !format.single);
     });
 
+    if (name === 'kimi') test('calls and their ids are numbered over the conversation', async () => {
+      const before = { role: 'assistant', content: null, tool_calls: [0, 1].map((i) => ({ id: `call_${i}`, type: 'function', function: { name: 'note', arguments: '{"tags":[]}' } })) };
+      const messages = [...user('Paris?'), before, ...[0, 1].map((i) => ({ role: 'tool', tool_call_id: `call_${i}`, content: 'ok' })), ...user('Again?')];
+      const ids = async (body) => (await ask({ tool_choice: 'required', temperature: 1.5, max_tokens: 400, ...body })).choice.message.tool_calls.map((c) => [c.id, c.function.name]);
+      for (const [body, first] of [[{ seed: 1 }, 0], [{ seed: 2, messages }, 2], [{ seed: 3, messages, parallel_tool_calls: false }, 2]])
+        (await ids(body)).forEach(([id, tool], i) => assert.equal(id, `functions.${tool}:${first + i}`));
+      // What the grammar writes is what the template writes back: its tokens say so, text that is no marker.
+      const forced = await ask({ tool_choice: { type: 'function', function: { name: 'note' } }, messages, seed: 4, logprobs: true, max_tokens: 100 });
+      assert.match(forced.choice.logprobs.content.map((t) => t.token).join(''), /functions\.note:2/);
+    });
+
+    if (name === 'harmony') test('a budget of thinking holds where calls are held', async () => {
+      const post = (path, body) => request(server.http, path, { method: 'POST', headers: { authorization: `Bearer ${server.keys.paid}`,
+        'content-type': 'application/json' }, body: JSON.stringify({ model: 'demo-large', ...body }) });
+      let end = 2048;
+      do end--; while (end > 0 && JSON.parse(String((await post('/detokenize', { tokens: [end] })).body)).prompt !== '<|end|>');
+      assert.ok(end > 0, 'the vocabulary has the token');
+      // This model begins messages, and never ends one of its own accord. Control tokens have ids one after the other.
+      const spent = async (seed, body) => {
+        const { choice } = await ask({ temperature: 1.5, seed, max_tokens: 200, logit_bias: { [end]: -100, [end - 2]: 100 }, ...body });
+        return { choice, said: (choice.message.reasoning_content ?? '') + (choice.message.content ?? '') };
+      };
+      const all = (body) => Promise.all([1, 2, 3, 4, 5, 6].map((seed) => spent(seed, body)));
+      const free = await all({ tool_choice: 'required' });
+      assert.ok(free.some(({ choice, said }) => choice.finish_reason === 'length' && said.length > 100), 'without a budget it thinks on');
+      for (const { choice, said } of await all({ tool_choice: 'required', thinking_budget: 8 })) {
+        assert.equal(choice.finish_reason, 'tool_calls', JSON.stringify(choice));
+        assert.ok(said.length < 100, said);
+        choice.message.tool_calls.forEach(check);
+      }
+      for (const { choice } of await all({ thinking_budget: 8 })) {
+        assert.ok((choice.message.reasoning_content ?? '').length < 100, JSON.stringify(choice));
+        (choice.finish_reason === 'tool_calls' ? choice.message.tool_calls : []).forEach(check);
+      }
+    });
+
     test('strict, at will', async () => {
       for (const seed of [1, 2]) {
         const { choice, ignored } = await ask({ temperature: 1.5, seed, max_tokens: 60 });

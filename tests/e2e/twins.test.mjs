@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import { after, before, describe, test } from 'node:test';
-import { metric, until, user } from './client.mjs';
+import { metric, submittedGenerations, until, user } from './client.mjs';
 import { startServer, THREADS } from './harness.mjs';
 
 const WORDS = Array.from({ length: 40 }, (_, i) => `w${i}`).join(' ');
@@ -14,7 +14,7 @@ for (const threads of THREADS) {
     let server, n = 0;
     before(async () => {
       server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.ttft=30ms', 'engine.echo.rate=200',
-        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=300ms', 'gateway.heartbeat=50ms'],
+        'gateway.limits.requests_per_key=400', 'gateway.coalesce.window=2s', 'gateway.heartbeat=50ms'],
       edit: (yaml) => yaml.replaceAll('supersede: named', 'supersede: any').replace(/\n {4}- name: free\n/, '\n    - name: free\n      coalesce: tenant\n')
         .replace(/(coalesce: tenant\n(?:.*\n)*?) {6}coalesce: user\n/, '$1') });
     });
@@ -65,18 +65,18 @@ for (const threads of THREADS) {
       req.end(JSON.stringify({ model: 'default', stream: true, ...(path.endsWith('chat/completions') ? { messages: user(content) } : { prompt: content }),
         ...(who ? { user: who } : {}), ...body }));
     });
+    const generations = async () => submittedGenerations(await server.metrics());
     const counter = async (name) => metric(await server.metrics(), name);
     const settled = async () => {
       assert.ok(await until(async () => await counter('sluice_engine_running') === 0 && await counter('sluice_engine_waiting') === 0, 50000));
-      await new Promise((r) => setTimeout(r, 120)); // two ticks of the gauges
     };
     /** What the engine was given while f ran, and its result. */
     const cost = async (f) => {
       await settled();
-      const given = await counter('sluice_engine_submitted_total');
+      const given = await generations();
       const out = await f();
       await settled();
-      return { out, given: await counter('sluice_engine_submitted_total') - given };
+      return { out, given: await generations() - given };
     };
     const pause = (ms) => new Promise((r) => setTimeout(r, ms));
 
@@ -108,7 +108,7 @@ for (const threads of THREADS) {
       });
       for (const r of out) assert.equal(r.text, text);
       assert.equal(given, 1);
-      await pause(400);
+      await pause(2200);
       assert.equal((await cost(() => ask(text))).given, 1, 'the window is over');
     });
 
@@ -186,7 +186,7 @@ for (const threads of THREADS) {
       assert.ok(await until(async () => await counter('sluice_engine_cancelled_total') === before + 1, 20000));
       let third;
       const plain = ask(unique(`repeat ${WORDS}`), { headers: talk, body: { stream: false } });
-      await until(async () => await counter('sluice_engine_running') === 1, 20000, 5);
+      await until(async () => await counter('sluice_generations{state="running"}') === 1, 20000, 5);
       third = ask('so', { headers: talk });
       const p = await plain;
       assert.deepEqual([p.status, p.finish, p.superseded], [200, 'stop', true], p.raw);
@@ -205,11 +205,11 @@ for (const threads of THREADS) {
       const text = unique();
       const at = (who, headers = {}) => ({ key: server.keys.free, who, body: { seed: 1 }, headers });
       const talk = { 'x-sluice-conversation': `c${n++}` };
+      const joined = await counter('sluice_twins_joined_total') || 0;
       const { out, given } = await cost(async () => {
         let second, third;
         const first = ask(text, { ...at('ann', talk), begun: () => { second ??= ask(text, at('bob')); } });
-        await until(() => second !== undefined, 30000);
-        await pause(40);
+        await until(async () => await counter('sluice_twins_joined_total') > joined, 30000);
         third = ask('other', at('ann', talk));
         return Promise.all([first, second, third]);
       });
@@ -225,10 +225,10 @@ for (const threads of THREADS) {
         const text = unique(), key = `k${n++}`, how = keyed(key, { body: { stream, stream_options: stream ? { include_usage: true } : undefined } });
         const { out, given } = await cost(async () => {
           const first = ask(text, how);
-          await until(async () => await counter('sluice_engine_running') === 1, 20000, 5);
+          await until(async () => await counter('sluice_generations{state="running"}') === 1, 20000, 5);
           const second = ask(text, how);
           const both = await Promise.all([first, second]);
-          await pause(400);
+          await pause(2200);
           return [...both, await ask(text, how)];
         });
         assert.equal(given, 1);
@@ -242,7 +242,7 @@ for (const threads of THREADS) {
     test('a key is for one request of one tenant', async () => {
       const key = `k${n++}`, text = unique();
       const first = ask(text, keyed(key));
-      await until(async () => await counter('sluice_engine_running') === 1, 20000, 5);
+      await until(async () => await counter('sluice_generations{state="running"}') === 1, 20000, 5);
       const other = await ask('something else', keyed(key));
       assert.deepEqual([other.status, other.error.code, other.error.type], [422, 'idempotency_key_reused', 'invalid_request_error']);
       const { id } = await first;

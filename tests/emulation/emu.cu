@@ -57,19 +57,19 @@ struct given {
 struct emu_thread {
 	struct emu_block *block;
 	dim3 idx;
-	int n; /* its number in the block */
-	int state;
+	int n;         /* its number in the block */
 	unsigned turn; /* of what the lanes did together: two places in turn, so that one wait each is enough */
-	int together;
 	struct given given[2];
 	struct fibre *fibre;
-	struct {
-		void *to;
-		const void *from; /* NULL: zeros */
-		unsigned group;
-	} copies[MAX_COPIES]; /* on their way, in order */
+	struct copy *copies; /* [MAX_COPIES] on their way, in order */
 	int n_copies;
 	unsigned group; /* the one that is open */
+};
+
+struct copy {
+	void *to;
+	const void *from; /* NULL: zeros */
+	unsigned group;
 };
 
 /* What a warp got from what its lanes did together. */
@@ -89,6 +89,8 @@ struct emu_block {
 	size_t shared_bytes;
 	int n;
 	struct emu_thread *threads;
+	uint8_t *states;   /* [n] enum state */
+	uint8_t *together; /* [n] enum together: what each did last */
 	struct emu_warp *warps;
 	struct runner *runner;
 	const char *misuse; /* NULL, or what a device would not have done */
@@ -97,11 +99,14 @@ struct emu_block {
 struct emu_blocks {
 	const struct kn_plugin_host *host;
 	struct emu_thread *threads; /* [MAX_THREADS] */
+	struct copy *copies;        /* [MAX_THREADS][MAX_COPIES] */
 	struct emu_warp *warps;     /* [MAX_THREADS / KN_WARP] */
 	struct runner *runner;
+	uint8_t states[MAX_THREADS], together[MAX_THREADS];
 };
 
-static thread_local struct emu_thread *self;
+/* Read many times for each operation, and a call each time in the model that a shared object has by default. */
+static thread_local struct emu_thread *self __attribute__((tls_model("initial-exec")));
 
 static int order_mode = EMU_FORWARD;
 static uint32_t order_seed = 1;
@@ -167,12 +172,17 @@ struct runner {
 	const void *main_bottom;
 	size_t main_size;
 	uint16_t warps[MAX_THREADS / KN_WARP], lanes[KN_WARP];
+	/* The warp that runs, and up to where in `lanes` it has come. */
+	struct emu_thread *warp;
+	int at;
+	bool woke; /* the one that goes on was woken by the runner, not by another lane */
 };
 
 /* from goes to sleep, to goes on; in_fibre: to is a fibre and not the runner. */
-static void switch_to(struct runner *r, struct fibre *from, struct fibre *to, bool in_fibre)
+static inline void switch_to(struct runner *r, struct fibre *from, struct fibre *to, bool in_fibre)
 {
 #ifdef EMU_ASAN
+	r->woke = from == &r->main;
 	__sanitizer_start_switch_fiber(&from->fake, in_fibre ? to->stack : r->main_bottom,
 				       in_fibre ? (size_t)STACK_BYTES : r->main_size);
 #else
@@ -185,16 +195,36 @@ static void switch_to(struct runner *r, struct fibre *from, struct fibre *to, bo
 	swapcontext(&from->context, &to->context);
 #endif
 #ifdef EMU_ASAN
-	/* A fibre is woken by the runner, which may be another thread than the last time. */
-	__sanitizer_finish_switch_fiber(from->fake, in_fibre ? NULL : &r->main_bottom, in_fibre ? NULL : &r->main_size);
+	/* The runner may be another thread than the last time. */
+	bool learn = r->woke && from != &r->main;
+	__sanitizer_finish_switch_fiber(from->fake, learn ? &r->main_bottom : NULL, learn ? &r->main_size : NULL);
 #endif
 }
 
-static void sleep_as(struct emu_thread *t, int state)
+/* The next lane of the warp that can go on, in the order of this pass. */
+static inline struct emu_thread *next_lane(struct runner *r)
+{
+	while (r->at < KN_WARP) {
+		struct emu_thread *t = &r->warp[r->lanes[r->at++]];
+		if (t->block->states[t->n] == READY)
+			return t;
+	}
+	return NULL;
+}
+
+/* The next lane goes on right away, and the runner when there is none: half of the switches, and each returns to where
+ * the lane before it came from, as the processor expects. */
+static inline void sleep_as(struct emu_thread *t, int state)
 {
 	struct runner *r = t->block->runner;
-	t->state = state;
-	switch_to(r, t->fibre, &r->main, false);
+	t->block->states[t->n] = (uint8_t)state;
+	struct emu_thread *next = next_lane(r);
+	if (next != NULL) {
+		self = next;
+		switch_to(r, t->fibre, next->fibre, true);
+	} else {
+		switch_to(r, t->fibre, &r->main, false);
+	}
 }
 
 /* Never inlined: a fibre may be woken on another thread, where self is at another address. */
@@ -208,7 +238,7 @@ static void fibre_main(void)
 {
 #ifdef EMU_ASAN
 	struct runner *r = current()->block->runner;
-	__sanitizer_finish_switch_fiber(NULL, &r->main_bottom, &r->main_size);
+	__sanitizer_finish_switch_fiber(NULL, r->woke ? &r->main_bottom : NULL, r->woke ? &r->main_size : NULL);
 #endif
 	for (;;) {
 		struct emu_thread *t = current();
@@ -292,29 +322,32 @@ static void set_order(uint16_t *order, int n, uint32_t *seed)
 }
 
 /* Lets a warp go on until all its lanes are at a barrier or done. NULL, or what can never go on. */
-static const char *run_warp(struct emu_block *b, struct emu_thread *lanes, uint32_t *seed)
+static const char *run_warp(struct emu_block *b, int first, uint32_t *seed)
 {
 	struct runner *r = b->runner;
+	uint8_t *states = b->states + first, *together = b->together + first;
+	r->warp = b->threads + first;
 	for (;;) {
-		int shuffling = 0;
-		set_order(r->lanes, KN_WARP, seed);
-		for (int k = 0; k < KN_WARP; k++) {
-			struct emu_thread *t = &lanes[r->lanes[k]];
-			if (t->state == READY) {
-				self = t;
-				switch_to(r, &r->main, t->fibre, true);
-			}
-			shuffling += t->state == AT_SHUFFLE;
+		int shuffling = 0, alike = 0;
+		if (order_mode == EMU_SHUFFLED)
+			set_order(r->lanes, KN_WARP, seed);
+		r->at = 0;
+		struct emu_thread *t = next_lane(r);
+		if (t != NULL) {
+			self = t;
+			switch_to(r, &r->main, t->fibre, true);
 		}
+		for (int i = 0; i < KN_WARP; i++)
+			shuffling += states[i] == AT_SHUFFLE;
 		if (shuffling == 0)
 			return NULL;
 		if (shuffling < KN_WARP)
 			return "a shuffle that not every lane reached";
-		for (int i = 1; i < KN_WARP; i++)
-			if (lanes[i].together != lanes[0].together)
-				return "lanes of a warp at different operations";
 		for (int i = 0; i < KN_WARP; i++)
-			lanes[i].state = READY;
+			alike += together[i] == together[0];
+		if (alike < KN_WARP)
+			return "lanes of a warp at different operations";
+		memset(states, READY, KN_WARP);
 	}
 }
 
@@ -335,13 +368,12 @@ static const char *run_block(struct emu_block *b, uint32_t *seed)
 	const char *stuck = NULL;
 	for (;;) {
 		int at_barrier = 0, n_warps = b->n / KN_WARP;
-		for (int i = 0; i < b->n; i++)
-			b->threads[i].state = READY;
+		memset(b->states, READY, (size_t)b->n);
 		set_order(b->runner->warps, n_warps, seed);
 		for (int w = 0; w < n_warps && stuck == NULL; w++)
-			stuck = run_warp(b, b->threads + b->runner->warps[w] * KN_WARP, seed);
+			stuck = run_warp(b, b->runner->warps[w] * KN_WARP, seed);
 		for (int i = 0; i < b->n; i++)
-			at_barrier += b->threads[i].state == AT_BARRIER;
+			at_barrier += b->states[i] == AT_BARRIER;
 		if (stuck == NULL && at_barrier == 0)
 			return misused(b);
 		if (stuck == NULL && at_barrier < b->n)
@@ -360,6 +392,8 @@ static const char *run_grid(struct emu_block *b)
 	uint32_t seed = order_seed;
 	struct emu_thread *outer = self;
 	const char *stuck = NULL;
+	if (order_mode != EMU_SHUFFLED) /* else for each pass */
+		set_order(b->runner->lanes, KN_WARP, &seed);
 	for (b->idx.z = 0; b->idx.z < b->grid.z; b->idx.z++)
 		for (b->idx.y = 0; b->idx.y < b->grid.y; b->idx.y++)
 			for (b->idx.x = 0; b->idx.x < b->grid.x && stuck == NULL; b->idx.x++) {
@@ -492,7 +526,7 @@ static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp 
 static struct given *next_turn(struct emu_thread *t, int together)
 {
 	t->turn++;
-	t->together = together;
+	t->block->together[t->n] = (uint8_t)together;
 	return &t->given[t->turn % 2];
 }
 
@@ -506,18 +540,17 @@ float kn_shuffle_xor(float v, int mask)
 
 /* Products in float32 (those of two 11-bit numbers are exact), added to the sum one after the other. A device
  * adds them up in an order of its own. */
-static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
+template <float (*OF)(uint16_t)> static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
 {
-	float (*of)(uint16_t) = lanes[0].together == MMA_BF16 ? kn_bf16_float : kn_f16_float;
 	float a[16][16], b[16][8], d[16][8];
 	for (int l = 0; l < KN_WARP; l++) {
 		const struct given *v = &lanes[l].given[turn % 2];
 		int g = l / 4, t = l % 4;
 		for (int i = 0; i < 2; i++) {
 			for (int r = 0; r < 4; r++)
-				a[g + r % 2 * 8][2 * t + r / 2 * 8 + i] = of((uint16_t)(v->a[r] >> 16 * i));
+				a[g + r % 2 * 8][2 * t + r / 2 * 8 + i] = OF((uint16_t)(v->a[r] >> 16 * i));
 			for (int r = 0; r < 2; r++)
-				b[2 * t + r * 8 + i][g] = of((uint16_t)(v->b[r] >> 16 * i));
+				b[2 * t + r * 8 + i][g] = OF((uint16_t)(v->b[r] >> 16 * i));
 		}
 	}
 	for (int i = 0; i < 16; i++) {
@@ -538,7 +571,7 @@ static void mma(int kind, float *d, const uint32_t *a, const uint32_t *b)
 	struct given *v = next_turn(t, kind);
 	memcpy(v->a, a, sizeof v->a);
 	memcpy(v->b, b, sizeof v->b);
-	all_lanes(multiply);
+	all_lanes(kind == MMA_BF16 ? multiply<kn_bf16_float> : multiply<kn_f16_float>);
 	const float *sum = t->block->warps[t->n / KN_WARP].got[t->turn % 2].product[t->n % KN_WARP];
 	for (int i = 0; i < 4; i++)
 		d[i] += sum[i];
@@ -551,7 +584,7 @@ void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b) { mma(MMA_
 static void read_matrices(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
 {
 	uint16_t m[32][8];
-	bool turned = lanes[0].together == MATRICES_TURNED;
+	bool turned = lanes->block->together[lanes->n] == MATRICES_TURNED;
 	for (int l = 0; l < KN_WARP; l++)
 		memcpy(m[l], lanes[l].given[turn % 2].row, sizeof m[l]);
 	for (int l = 0; l < KN_WARP; l++)
@@ -638,6 +671,8 @@ const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)
 	b.dim = block;
 	b.n = n;
 	b.threads = r->threads;
+	b.states = r->states;
+	b.together = r->together;
 	b.warps = r->warps;
 	b.runner = r->runner;
 	b.shared_bytes = c->shared;
@@ -650,6 +685,7 @@ const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)
 		t->n = i;
 		t->idx = dim3(u % block.x, u / block.x % block.y, u / block.x / block.y);
 		t->turn = t->group = 0;
+		t->copies = r->copies + (size_t)i * MAX_COPIES;
 		t->n_copies = 0;
 	}
 	for (int i = 0; i < n / KN_WARP; i++)
@@ -663,6 +699,7 @@ void emu_blocks_free(struct emu_blocks *r)
 {
 	runner_free(r);
 	r->host->free(r->threads);
+	r->host->free(r->copies);
 	r->host->free(r->warps);
 	r->host->free(r);
 }
@@ -674,8 +711,9 @@ int emu_blocks_make(const struct kn_plugin_host *host, struct emu_blocks **out)
 		return SL_ENOMEM;
 	r->host = host;
 	r->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *r->threads);
+	r->copies = (struct copy *)host->zalloc((size_t)MAX_THREADS * MAX_COPIES * sizeof *r->copies);
 	r->warps = (struct emu_warp *)host->zalloc(MAX_THREADS / KN_WARP * sizeof *r->warps);
-	if (r->threads == NULL || r->warps == NULL || runner_make(r) != 0) {
+	if (r->threads == NULL || r->copies == NULL || r->warps == NULL || runner_make(r) != 0) {
 		emu_blocks_free(r);
 		return SL_ENOMEM;
 	}

@@ -153,6 +153,39 @@ static void choices_are_cancelled(void **state)
 	assert_int_equal(atomic_load(&faults), 1); /* reported once, as the streams are */
 }
 
+/* However many are cancelled while the text workers are busy, none that waits makes room for them. */
+static void cancelled_displace_none(void **state)
+{
+	(void)state;
+	enum { WAITING = 2, CANCELLED = 200 };
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.n_text_workers = 1;
+	for (uint8_t better = 0; better <= 1; better++) {
+		struct proto_submit waits = run_plain("waits", 5), other = run_plain("other", 5);
+		waits.tenant = 1;
+		waits.priority = 1;
+		other.tenant = 2;
+		other.priority = 1 - better;
+		run_start(&r, &cfg);
+		pthread_mutex_lock(&fake.text_gate);
+		for (uint64_t i = 1; i <= WAITING; i++) {
+			run_submit(&r, i, &waits);
+			run_credit(&r, i, 5);
+		}
+		for (int i = 0; i < CANCELLED; i++) {
+			run_submit(&r, WAITING + 1, &other);
+			engine_cancel(r.e, WAITING + 1);
+			assert_int_equal(run_until_done(&r, WAITING + 1)->end.finish, PROTO_FINISH_CANCELLED);
+		}
+		pthread_mutex_unlock(&fake.text_gate);
+		for (uint64_t i = 1; i <= WAITING; i++)
+			assert_int_not_equal(run_until_done(&r, i)->end.finish, PROTO_FINISH_ERROR);
+		run_until_idle(&r);
+		run_stop(&r);
+	}
+}
+
 static void failures_of_models(void **state)
 {
 	static const struct eng_model_config models[] = {
@@ -414,6 +447,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(cancel_in_every_phase),
 	    cmocka_unit_test(choices_are_cancelled),
+	    cmocka_unit_test(cancelled_displace_none),
 	    cmocka_unit_test(failures_of_models),
 	    cmocka_unit_test(faults),
 	};

@@ -568,31 +568,43 @@ static void deadlines_and_pace(void **state)
 	struct eng_config cfg = config();
 	atomic_store(&fake.end_never, 1);
 	run_start(&r, &cfg);
+	run_clock_hold();
 	struct proto_submit req = run_plain("late", 400);
-	req.deadline_ms = 400;
+	req.deadline_ms = 300;
 	req.rate_tps = 10;
 	req.burst = 3;
-	uint64_t begin = clock_now_ns();
-	const struct answer *a = run_one(&r, 1, &req);
-	uint64_t took = clock_now_ns() - begin;
+	run_submit(&r, 1, &req);
+	run_credit(&r, 1, 400);
+	/* Three at once, but for a rounding, then one in 100 ms, all on a grid of at most 40 ms. */
+	static const struct {
+		uint32_t n, then_ms;
+	} paced[] = {{2, 145}, {4, 145}, {5, 10}};
+	for (size_t i = 0; i < sizeof paced / sizeof *paced; i++) {
+		RUN_UNTIL(&r, r.answers[1].n_tokens == paced[i].n);
+		run_clock_move(&r, 1, paced[i].then_ms);
+	}
+	const struct answer *a = run_until_done(&r, 1);
 	assert_int_equal(a->end.finish, PROTO_FINISH_LENGTH);
 	assert_int_equal(a->end.length_why, PROTO_LENGTH_DEADLINE);
-	assert_true(took >= 400 * NS_PER_MS);
-	assert_true(a->n_tokens >= 3 && a->n_tokens <= 3 + took * 10 / NS_PER_S + 1);
+	assert_int_equal(a->n_tokens, 5);
 	/* A deadline while it waits for credit. */
 	run_submit(&r, 2, &req);
+	RUN_UNTIL(&r, r.answers[2].queued);
+	run_clock_move(&r, 2, 300);
 	a = run_until_done(&r, 2);
 	assert_int_equal(a->end.length_why, PROTO_LENGTH_DEADLINE);
 	assert_int_equal(a->n_tokens, 0);
+	run_stop(&r);
+	run_start(&r, &cfg);
 	/* Pace: 3 at once, then 7 at 200 a second; and sleeping is not spinning. */
 	req.deadline_ms = 0;
 	req.rate_tps = 200;
 	req.max_tokens = 10;
 	struct timespec cpu0, cpu1;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu0);
-	begin = clock_now_ns();
+	uint64_t begin = clock_now_ns();
 	run_one(&r, 3, &req);
-	took = clock_now_ns() - begin;
+	uint64_t took = clock_now_ns() - begin;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu1);
 	assert_true(took >= 35 * NS_PER_MS);
 	int64_t cpu_ms = (cpu1.tv_sec - cpu0.tv_sec) * 1000 + (cpu1.tv_nsec - cpu0.tv_nsec) / 1000000;

@@ -179,9 +179,13 @@ static void ends_while_swapped(void **state)
 		cfg.on_fault = count_fault;
 		cfg.on_fault_ctx = &faults;
 		run_start(&r, &cfg);
-		swapped_and_waiting(&r, how == 1 ? 2000 : 0);
+		swapped_and_waiting(&r, how == 1 ? 1800 * 1000 : 0);
 		if (how == 0)
 			engine_cancel(r.e, 1);
+		if (how == 1) {
+			run_clock_hold(); /* an hour later */
+			run_clock_move(&r, 1, 0);
+		}
 		if (how == 2)
 			atomic_store(&fake.fail_next, 2);
 		if (how < 3) {

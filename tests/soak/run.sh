@@ -78,6 +78,10 @@ for t in nonces hostile_requests; do
 	result "$t, ten thousand streams" $? "$log"
 done
 
+log=$out/pull.log
+SLUICE=$PWD/$folder/sluice SLUICE_PULL_MB=${PULL_MB:-1024} timeout -k 10 $((600 * slow)) node --test tests/e2e/pull.test.mjs >"$log" 2>&1 </dev/null
+result "a model of ${PULL_MB:-1024} MiB pulled with interruptions" $? "$log"
+
 for seed in "${seeds[@]}"; do
 	log=$out/forms-$seed.run
 	SLUICE=$PWD/$folder/sluice SLUICE_READY_MS=$((30000 * slow)) timeout -k 10 $((1800 * slow)) \

@@ -90,8 +90,22 @@ static inline void oracle_turn(const struct oracle *m, const double *freq, doubl
 	}
 }
 
-/* Applies one layer to x [n][n_embd]. */
-static inline void oracle_layer(const struct oracle *m, const struct model_file *f, int l, double *x, int n)
+static inline double oracle_dot(const double *a, const double *b, int n)
+{
+	double sum[4] = {0}; /* side by side, as in oracle_product */
+	int i = 0;
+	for (; i + 3 < n; i += 4)
+		for (int k = 0; k < 4; k++)
+			sum[k] += a[i + k] * b[i + k];
+	for (; i < n; i++)
+		sum[0] += a[i] * b[i];
+	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Applies one layer to x [n][n_embd]; only to the rows [n] that somebody reads, NULL: all. Each row's keys and values
+ * count in either case. */
+static inline void oracle_layer(const struct oracle *m, const struct model_file *f, int l, double *x, int n,
+				const bool *read)
 {
 	size_t e = (size_t)m->n_embd, qw = (size_t)(m->n_heads * m->head_dim), kw = (size_t)(m->n_kv * m->head_dim);
 	size_t ff = (size_t)m->n_ff;
@@ -152,17 +166,16 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		}
 	}
 	for (int t = 0; t < n; t++) {
+		if (read != NULL && !read[t])
+			continue;
 		double *xt = x + (size_t)t * e;
 		int from = local && t + 1 > m->window ? t + 1 - m->window : 0;
 		for (int h = 0; h < m->n_heads; h++) {
 			int g = h / (m->n_heads / m->n_kv);
 			double sum = 0, max = -INFINITY;
 			for (int j = from; j <= t; j++) {
-				p[j] = 0;
-				for (int d = 0; d < hd; d++)
-					p[j] += q[(size_t)t * qw + (size_t)(h * hd + d)] *
-						k[(size_t)j * kw + (size_t)(g * hd + d)];
-				p[j] *= m->score_scale;
+				p[j] = m->score_scale * oracle_dot(q + (size_t)t * qw + (size_t)(h * hd),
+								   k + (size_t)j * kw + (size_t)(g * hd), hd);
 				if (m->score_cap > 0)
 					p[j] = m->score_cap * tanh(p[j] / m->score_cap);
 				max = p[j] > max ? p[j] : max;
@@ -234,11 +247,14 @@ static inline void oracle_logits(const struct oracle *m, const struct model_file
 	double *head = oracle_tensor(f, -1, "output.weight", (size_t)m->n_vocab * e);
 	double *gain = oracle_tensor(f, -1, "output_norm.weight", e);
 	double *x = malloc((size_t)n * e * sizeof *x), *y = malloc(e * sizeof *y);
+	bool *read = calloc((size_t)n, sizeof *read); /* of the last layer */
+	for (int w = 0; w < n_want; w++)
+		read[want[w]] = true;
 	for (int t = 0; t < n; t++)
 		for (size_t i = 0; i < e; i++)
 			x[(size_t)t * e + i] = embed[(size_t)tokens[t] * e + i] * m->embed_scale;
 	for (int l = 0; l < m->n_layers; l++)
-		oracle_layer(m, f, l, x, n);
+		oracle_layer(m, f, l, x, n, l == m->n_layers - 1 ? read : NULL);
 	for (int w = 0; w < n_want; w++) {
 		double *out = logits + (size_t)w * (size_t)m->n_vocab;
 		oracle_norm(x + (size_t)want[w] * e, gain, m->n_embd, m->eps, y);
@@ -249,6 +265,7 @@ static inline void oracle_logits(const struct oracle *m, const struct model_file
 	free(embed);
 	free(head);
 	free(gain);
+	free(read);
 	free(x);
 	free(y);
 }

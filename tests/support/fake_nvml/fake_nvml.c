@@ -8,11 +8,13 @@
 
 enum { FINE, NO_START, SILENT, HANGS, BARE };
 
-static atomic_int mode, n_begun;
+static atomic_int mode, n_begun, n_hanging;
 
 void fake_nvml_mode(int how) { mode = how; }
 
 int fake_nvml_begun(void) { return n_begun; }
+
+int fake_nvml_hanging(void) { return n_hanging; }
 
 int nvmlInit_v2(void)
 {
@@ -35,8 +37,10 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **out)
 
 static int answer(void)
 {
+	n_hanging++;
 	for (int i = 0; i < 2000 && mode == HANGS; i++)
 		usleep(10000);
+	n_hanging--;
 	if (mode == HANGS)
 		mode = FINE; /* after twenty seconds */
 	return mode == SILENT ? 15 : 0;

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -84,6 +85,7 @@ static void ends_it(int (*try)(void))
 {
 	assert_int_equal(limited(SANDBOX_GATEWAY, try), KILLED + SIGSYS);
 	assert_int_equal(limited(SANDBOX_ENGINE, try), KILLED + SIGSYS);
+	assert_int_equal(limited(SANDBOX_DOWNLOAD, try), KILLED + SIGSYS);
 }
 
 static void gives(enum sandbox_kind kind, int (*try)(void), int want) { assert_int_equal(limited(kind, try), want); }
@@ -126,6 +128,18 @@ static int try_inet6(void)
 }
 static int try_netlink(void) { return open_socket(AF_NETLINK, SOCK_RAW); }
 static int try_packet(void) { return open_socket(AF_PACKET, SOCK_RAW); }
+static int try_listen(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	return fd >= 0 && listen(fd, 1) == 0 ? 0 : errno;
+}
+static int try_open_beneath(void)
+{
+	struct open_how how = {.flags = O_RDONLY | O_DIRECTORY, .resolve = RESOLVE_BENEATH};
+	int at = open("/", O_RDONLY | O_DIRECTORY);
+	long fd = syscall(SYS_openat2, at, ".", &how, sizeof how);
+	return fd >= 0 || errno == ENOSYS ? 0 : errno; /* before Linux 5.6 */
+}
 static int try_unknown(void) { return syscall(9999) >= 0 ? 0 : errno; }
 static int try_uring(void) { return syscall(425, 1, NULL) >= 0 ? 0 : errno; }
 
@@ -198,6 +212,19 @@ static void sockets_are_of_few_families(void **unused)
 	gives(SANDBOX_ENGINE, try_inet, EPERM);
 	gives(SANDBOX_ENGINE, try_inet6, EPERM);
 	gives(SANDBOX_ENGINE, try_netlink, EPERM);
+	gives(SANDBOX_DOWNLOAD, try_inet, 0);
+	gives(SANDBOX_DOWNLOAD, try_inet6, 0);
+	gives(SANDBOX_DOWNLOAD, try_unix, ENOSYS);
+	gives(SANDBOX_DOWNLOAD, try_netlink, EPERM);
+}
+
+/* The process that downloads makes connections and takes none. */
+static void only_servers_listen(void **unused)
+{
+	(void)unused;
+	gives(SANDBOX_GATEWAY, try_listen, 0);
+	gives(SANDBOX_DOWNLOAD, try_listen, ENOSYS);
+	gives(SANDBOX_DOWNLOAD, try_open_beneath, 0);
 }
 
 /* As on an older kernel: libraries go another way then. */
@@ -218,6 +245,7 @@ static void their_own_work_goes_on(void **unused)
 	(void)unused;
 	gives(SANDBOX_GATEWAY, work, 0);
 	gives(SANDBOX_ENGINE, work, 0);
+	gives(SANDBOX_DOWNLOAD, work, 0);
 }
 
 /* ---- files ---- */
@@ -383,6 +411,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(what_only_an_intruder_does_ends_the_process, setup, teardown),
 	    cmocka_unit_test(sockets_are_of_few_families),
+	    cmocka_unit_test(only_servers_listen),
 	    cmocka_unit_test(what_is_unknown_is_not_there),
 	    cmocka_unit_test_setup_teardown(their_own_work_goes_on, setup, teardown),
 	    cmocka_unit_test_setup_teardown(only_named_folders_are_open, setup, teardown),

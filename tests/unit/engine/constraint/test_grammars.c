@@ -151,12 +151,30 @@ static void test_calls(void **state)
 	};
 	static const struct refuse_case wrong[] = {
 	    {"{\"calls\":[]}", SL_EINVAL, "'calls' must be a list of tools"},
-	    {"{\"calls\":[{}]}", SL_EINVAL, "'separator' must be a string"},
+	    {"{\"calls\":[{}]}", SL_EINVAL, "'begin' must be a string"},
 	    {CALL_FORM ",\"member\":\"x\",\"member_end\":\"\"}", SL_EINVAL, "'member' has no name"},
 	    {CALL_FORM ",\"triggers\":[1],\"at_will\":true}", SL_EINVAL, "'triggers' must be strings"},
 	};
 	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
 	REFUSE_TABLE(CONSTRAINT_CALLS, wrong);
+}
+
+/* Calls that count on from the conversation's. */
+static void test_calls_numbered(void **state)
+{
+	(void)state;
+#define NUMBERED(first, several)                                                                                    \
+	"{\"begin\":\"[\",\"suffix\":\";\",\"separator\":\",\",\"end\":\"]\",\"number\":\"#\",\"first\":" first "," \
+	"\"several\":" several ",\"calls\":[{\"prefix\":\"f:\",\"schema\":\"{\\\"enum\\\":[{\\\"a\\\":1}]}\"},"     \
+	"{\"prefix\":\"g:\",\"schema\":\"{\\\"enum\\\":[{}]}\"}]}"
+	static const struct accept_case cases[] = {
+	    {NUMBERED("0", "true"),
+	     {"[f:0#{\"a\":1};]", "[g:0#{};,f:1#{\"a\":1};,g:2#{};]"},
+	     {"[]", "[f:1#{\"a\":1};]", "[g:0#{};,g:0#{};]", "[g:0#{};,g:2#{};]", "[g:00#{};]", "[g:#{};]"}},
+	    {NUMBERED("9", "true"), {"[g:9#{};,g:10#{};,g:11#{};]"}, {"[g:0#{};]", "[g:9#{};,g:1#{};]"}},
+	    {NUMBERED("3", "false"), {"[g:3#{};]"}, {"[g:3#{};,g:4#{};]", "[g:0#{};]"}},
+	};
+	ACCEPT_TABLE(CONSTRAINT_CALLS, cases);
 }
 
 /* Tokens among the literals are control tokens; where the model may call, text may spell them. */
@@ -256,6 +274,7 @@ int main(void)
 					   cmocka_unit_test(test_choices),
 					   cmocka_unit_test(test_json_object),
 					   cmocka_unit_test(test_calls),
+					   cmocka_unit_test(test_calls_numbered),
 					   cmocka_unit_test(test_calls_of_tokens),
 					   cmocka_unit_test(test_calls_in_channels),
 					   cmocka_unit_test(test_calls_with_tags),

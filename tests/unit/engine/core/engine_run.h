@@ -176,6 +176,22 @@ static inline void run_start(struct run *r, const struct eng_config *cfg)
 		RUN_UNTIL(r, r->states[i] > PROTO_MODEL_LOADING);
 }
 
+/* Time stands still, ahead of the real one so that no thread waits for a moment that comes by itself, until the test
+ * moves it; the request is one that is not done. Goes on with run_stop. */
+static uint64_t run_clock;
+
+static inline void run_clock_hold(void)
+{
+	run_clock = clock_now_ns() + 3600 * NS_PER_S;
+	clock_fake(&run_clock);
+}
+
+static inline void run_clock_move(struct run *r, uint64_t id, uint64_t ms)
+{
+	__atomic_fetch_add(&run_clock, ms * NS_PER_MS, __ATOMIC_RELAXED);
+	engine_credit(r->e, id, 0); /* wakes the step thread */
+}
+
 static inline void run_free(struct run *r)
 {
 	free(r->answers);
@@ -187,6 +203,7 @@ static inline void run_free(struct run *r)
 static inline void run_stop(struct run *r)
 {
 	engine_destroy(r->e);
+	clock_fake(NULL);
 	run_free(r);
 }
 

@@ -30,13 +30,18 @@ struct client {
 	uint8_t payload[1 << 17];
 };
 
+/* Waits until the server listens, which another process or thread may still start. */
 static inline int client_dial(const char *path)
 {
+	uint64_t until = clock_now_ns() + 60 * NS_PER_S;
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof addr), 0);
+	while (connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0) {
+		assert_true((errno == ENOENT || errno == ECONNREFUSED) && clock_now_ns() < until);
+		usleep(1000);
+	}
 	return fd;
 }
 

@@ -218,11 +218,52 @@ static void bounds(void **state)
 	refused(deep, "nested deeper than 32");
 }
 
+#define CALL(id, name) "{\"id\":\"" id "\",\"function\":{\"name\":\"" name "\"}}"
+#define RESULT(id) "{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"" id "\"}"
+
+static void expect_id(const json_t *object, const char *member, const char *id)
+{
+	assert_string_equal(json_string_value(json_object_get(object, member)), id);
+}
+
+/* Ids of other models, repeated ones and results out of order; what has no call keeps its id. */
+static void calls_are_numbered(void **state)
+{
+	(void)state;
+	struct prompt_chat c = taken(
+	    "{\"messages\":[" USER
+	    ",{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f") "," CALL("b", "g") "]}," RESULT("b") "," RESULT("a") ",{\"role\":\"assistant\",\"tool_calls\":[" CALL(
+		"a",
+		"g") "," CALL("a",
+			      "h") ",{\"function\":{\"name\":\"f\"}}]}," RESULT("a") "," RESULT("a") "," RESULT("b") "," RESULT("z") "]}");
+	static const char *const calls[] = {"functions.f:0", "functions.g:1", "functions.g:2", "functions.h:3",
+					    "functions.f:4"};
+	static const struct {
+		size_t message;
+		const char *id;
+	} results[] = {{2, "functions.g:1"}, {3, "functions.f:0"}, {5, "functions.g:2"},
+		       {6, "functions.h:3"}, {7, "functions.g:1"}, {8, "z"}};
+	assert_int_equal(prompt_number_calls(&c, "functions."), 0);
+	for (size_t i = 0; i < 5; i++)
+		expect_id(json_array_get(json_object_get(json_array_get(c.messages, i < 2 ? 1 : 4), "tool_calls"),
+					 i < 2 ? i : i - 2),
+			  "id", calls[i]);
+	for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+		expect_id(json_array_get(c.messages, results[i].message), "tool_call_id", results[i].id);
+	char *once = json_dumps(c.root, JSON_COMPACT), *again;
+	assert_int_equal(prompt_number_calls(&c, "functions."), 0);
+	again = json_dumps(c.root, JSON_COMPACT);
+	assert_string_equal(once, again);
+	free(once);
+	free(again);
+	prompt_chat_dispose(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(whole_chats),    cmocka_unit_test(messages), cmocka_unit_test(arguments_become_objects),
-	    cmocka_unit_test(whole_refusals), cmocka_unit_test(bounds),
+	    cmocka_unit_test(whole_refusals), cmocka_unit_test(bounds),   cmocka_unit_test(calls_are_numbered),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

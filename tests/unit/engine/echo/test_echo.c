@@ -363,10 +363,6 @@ static void dies_as_told(void **state)
 		struct eng_echo_config cfg = {.n_ctx = 2048, .die_after = 5};
 		_exit(engine_serve_echo(&cfg, &srv));
 	}
-	uint64_t until = clock_now_ns() + 10 * NS_PER_S;
-	while (access(path, F_OK) != 0 && clock_now_ns() < until)
-		usleep(1000); /* another process: nothing to wait on */
-	usleep(50000);
 	struct client *c = calloc(1, sizeof *c);
 	client_open(c, path);
 	struct proto_submit req = client_plain("repeat after me", PROTO_PROMPT_TEXT, 100);

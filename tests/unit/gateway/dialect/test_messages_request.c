@@ -57,6 +57,18 @@ static void assert_prompt(const char *members, const char *want)
 	chat_request_dispose(&r);
 }
 
+static void lists_what_tools_lack(void **state)
+{
+	struct chat_request r;
+	(void)state;
+	parse("{" BASE ",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"name\":\"f\",\"type\":"
+		       "\"custom\",\"input_schema\":"
+	      "{\"type\":\"object\"},\"cache_control\":{\"type\":\"ephemeral\"},\"strict\":false}]}",
+	      &r);
+	assert_string_equal(r.c.ignored.text, "tools[0].cache_control");
+	chat_request_dispose(&r);
+}
+
 static void refuses_by_name(void **state)
 {
 	static const struct refusal cases[] = {
@@ -353,15 +365,11 @@ static void survives_want_of_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(refuses_by_name),
-	    cmocka_unit_test(messages_become_turns),
-	    cmocka_unit_test(calls_and_results_become_messages),
-	    cmocka_unit_test(last_message_goes_on),
-	    cmocka_unit_test(only_users_are_cleansed),
-	    cmocka_unit_test(fields_are_taken),
-	    cmocka_unit_test(tools_and_their_choice),
-	    cmocka_unit_test(thinks_where_asked),
-	    cmocka_unit_test(counting_needs_no_length),
+	    cmocka_unit_test(lists_what_tools_lack),   cmocka_unit_test(refuses_by_name),
+	    cmocka_unit_test(messages_become_turns),   cmocka_unit_test(calls_and_results_become_messages),
+	    cmocka_unit_test(last_message_goes_on),    cmocka_unit_test(only_users_are_cleansed),
+	    cmocka_unit_test(fields_are_taken),        cmocka_unit_test(tools_and_their_choice),
+	    cmocka_unit_test(thinks_where_asked),      cmocka_unit_test(counting_needs_no_length),
 	    cmocka_unit_test(survives_want_of_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

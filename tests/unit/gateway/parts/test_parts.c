@@ -364,11 +364,13 @@ static void check_grammar(enum parts_format f, bool several, bool plain)
 	const struct parts_grammar_call *get = &g.calls[g.n_calls - 1];
 	assert_string_equal(get->name, "get");
 	assert_ptr_equal(get->schema, forced[1].schema);
-	int n = snprintf(text, sizeof text, "%s%s%s%s", g.begin, get->prefix,
+	const char *number = g.number != NULL ? g.number : "";
+	assert_int_equal(g.number != NULL, parts_format_desc(f)->numbered);
+	int n = snprintf(text, sizeof text, "%s%s%s%s%s%s", g.begin, get->prefix, g.number != NULL ? "9" : "", number,
 			 some_arguments(&g, arguments, sizeof arguments), g.suffix);
 	if (g.several)
-		n += snprintf(text + n, sizeof text - (size_t)n, "%s%s%s%s", g.separator, g.calls[0].prefix,
-			      g.member != NULL ? "" : "{}", g.suffix);
+		n += snprintf(text + n, sizeof text - (size_t)n, "%s%s%s%s%s%s", g.separator, g.calls[0].prefix,
+			      g.number != NULL ? "10" : "", number, g.member != NULL ? "" : "{}", g.suffix);
 	n += snprintf(text + n, sizeof text - (size_t)n, "%s", g.end);
 	struct parts *p = open_stream(
 	    (struct parts_init){.format = f,

@@ -96,6 +96,22 @@ static void unknown_fields_are_listed(void **state)
 	assert_int_equal(strcspn(c->ignored.text, ","), 64);
 	assert_true(strlen(c->ignored.text) < sizeof c->ignored.text);
 	let_go();
+	c = take("\"x\":1,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"foo\":1,\"strict\":true,"
+		 "\"no\":null}},"
+		 "{\"type\":\"function\",\"cache\":{},\"function\":{\"name\":\"g\",\"description\":\"\",\"parameters\":"
+		 "{\"y\":1}}}]");
+	assert_string_equal(c->ignored.text, "x, tools[0].function.foo, tools[1].cache");
+	let_go();
+	c = take("\"functions\":[{\"name\":\"f\",\"type\":\"function\"}]");
+	assert_string_equal(c->ignored.text, "functions[0].type");
+	let_go();
+	struct response_request response;
+	struct request_error e;
+	static const char flat[] =
+	    "{\"model\":\"m\",\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"function\":{}}]}";
+	assert_int_equal(response_request_parse(flat, sizeof flat - 1, &limits, &response, &e), 0);
+	assert_string_equal(response.c.ignored.text, "tools[0].function");
+	response_request_dispose(&response);
 	assert_int_equal(take("")->ignored.n, 0);
 	let_go();
 }

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `sluice run MODEL`: pulls the model where it is missing, serves it on a free port of this machine with a
+ * configuration and a state folder of its own, and chats with it (`sluice chat`). When the chat ends, the server ends
+ * and its folder is removed.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cmd/config/model_path.h"
+#include "cmd/hub/hub.h"
+#include "cmd/hub/hub_options.h"
+#include "cmd/hub/hub_served.h"
+
+static const char usage[] =
+    "usage: sluice run MODEL [--port N] [--token-file FILE] [OPTIONS]\n"
+    "\n"
+    "Serves a model on this machine only and chats with it in the terminal. MODEL is what `sluice pull` takes\n"
+    "(pulled first where it is missing; asks on a terminal), the name of a pulled model, or a path.\n"
+    "\n"
+    "      --port N           the server's port (default: a free one)\n"
+    "      --token-file FILE  as for `sluice pull`\n" HUB_COMMON_USAGE;
+
+/* ---- the model ---- */
+
+/* Yes, or no terminal to ask on. */
+static bool may_pull(const char *label)
+{
+	char answer[16];
+	if (isatty(STDIN_FILENO) != 1 || isatty(STDERR_FILENO) != 1)
+		return true;
+	fprintf(stderr, "%s is not here. Pull it? [Y/n] ", label);
+	if (fgets(answer, sizeof answer, stdin) == NULL)
+		return false;
+	return answer[0] == '\n' || answer[0] == 'y' || answer[0] == 'Y';
+}
+
+/* Of a source: where it lies, pulled first if need be. 0, or the exit status. */
+static int find_source(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o, char *path,
+		       size_t size)
+{
+	struct hub_order order = {.has_digest = false};
+	struct sl_err err;
+	char label[512];
+	if (hub_source_parse(o->word, &order.source, &err) != 0 ||
+	    hub_token_read(cfg, o->token_file, &order, &err) != 0)
+		return hub_complain(CMD_EXIT_USAGE, "%s", err.text);
+	if (model_path_find(f->path, order.source.name, path, size))
+		return 0;
+	hub_source_put(&order.source, label, sizeof label);
+	if (!may_pull(label))
+		return 1;
+	snprintf(order.name, sizeof order.name, "%s", order.source.name);
+	int rc = hub_pull(cfg, f, &order);
+	explicit_bzero(order.token, sizeof order.token);
+	if (rc == 0 && !model_path_find(f->path, order.name, path, size))
+		rc = hub_complain(1, "%s/%s: it is not there", f->path, order.name);
+	return rc;
+}
+
+/* A name in the folder. */
+static int find_pulled(struct hub_folder *f, const char *name, char *path, size_t size)
+{
+	if (model_path_find(f->path, name, path, size))
+		return 0;
+	return hub_complain(1, "%.100s: neither a path nor a model in %s; `sluice pull hf:OWNER/NAME` gets one", name,
+			    f->path);
+}
+
+static int find_in_folder(const struct hub_options *o, char *path, size_t size)
+{
+	struct sluice_config cfg;
+	struct hub_folder f = {.fd = -1};
+	struct sl_err err;
+	int rc = hub_options_load(o, &cfg);
+	if (rc != 0)
+		return rc;
+	if (hub_folder_open(&cfg, &f, &err) != 0)
+		rc = hub_complain(1, "%s", err.text);
+	else
+		rc = hub_source_like(o->word) ? find_source(&cfg, &f, o, path, size)
+					      : find_pulled(&f, o->word, path, size);
+	hub_folder_close(&f);
+	sluice_config_free(&cfg);
+	return rc;
+}
+
+/* A path, a name in the folder, or a source. */
+static int find_model(const struct hub_options *o, char path[PATH_MAX])
+{
+	char found[PATH_MAX];
+	int rc = 0;
+	if (!hub_source_like(o->word) && access(o->word, F_OK) == 0)
+		snprintf(found, sizeof found, "%s", o->word);
+	else
+		rc = find_in_folder(o, found, sizeof found);
+	if (rc == 0 && realpath(found, path) == NULL)
+		rc = hub_complain(1, "%s: %s", found, strerror(errno));
+	return rc;
+}
+
+/* ---- chatting ---- */
+
+static volatile sig_atomic_t stopped;
+
+static void on_stop(int sig) { stopped = sig; }
+
+/* Without SA_RESTART: whatever waits then ends, and the server with it. */
+static void catch_signals(void)
+{
+	const struct sigaction ours = {.sa_handler = on_stop};
+	sigaction(SIGINT, &ours, NULL);
+	sigaction(SIGTERM, &ours, NULL);
+	sigaction(SIGHUP, &ours, NULL);
+}
+
+static int await(pid_t pid)
+{
+	int status = 0;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The terminal is the chat's: it handles Ctrl-C itself. */
+static int chat(const struct hub_served *s)
+{
+	signal(SIGINT, SIG_IGN);
+	pid_t pid = fork();
+	if (pid == 0) {
+		signal(SIGINT, SIG_DFL);
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		setenv("SLUICE_KEY", s->key, 1);
+		execl("/proc/self/exe", "sluice", "chat", "--url", s->url, (char *)NULL);
+		_exit(CMD_EXIT_UNAVAILABLE);
+	}
+	return pid > 0 ? await(pid) : hub_complain(1, "can't start a process: %s", strerror(errno));
+}
+
+/* Without a terminal the model is served until a signal comes. */
+static void serve_on(const struct hub_served *s)
+{
+	const struct sigaction ours = {.sa_handler = on_stop};
+	sigset_t all, before;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	catch_signals();
+	sigaction(SIGCHLD, &ours, NULL); /* the server ended */
+	printf("%s\nSLUICE_KEY=%s\n", s->url, s->key);
+	fflush(stdout);
+	while (!stopped && !hub_served_ended(s))
+		sigsuspend(&before);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+static int serve_and_chat(const char *path, const struct hub_options *o)
+{
+	struct hub_served s;
+	struct sl_err err;
+	int rc = 0;
+	catch_signals();
+	if (hub_served_start(&s, path, o->port, &err) != 0)
+		return hub_complain(1, "%s", err.text);
+	bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+	if (terminal)
+		rc = chat(&s);
+	if (!terminal || rc == CMD_EXIT_USAGE) {
+		serve_on(&s);
+		rc = 0;
+	}
+	hub_served_stop(&s);
+	return rc;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct hub_options o;
+	char path[PATH_MAX];
+	int rc = hub_options_parse(&o, argc, argv, usage);
+	if (rc == 0 && o.word == NULL) {
+		fputs(usage, stderr);
+		rc = CMD_EXIT_USAGE;
+	}
+	if (rc == 0)
+		rc = find_model(&o, path);
+	return rc == 0 ? serve_and_chat(path, &o) : rc;
+}
