@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include "base/beside.h"
+#include "cmd/client/client.h"
 #include "cmd/config/cmd.h"
 #include "cmd/docs/docs.h"
+#include "cmd/doctor/doctor.h"
 #include "gateway/transport/event_memory.h"
 #include "gateway/request/json_mem.h"
 #include "gateway/transport/tls_memory.h"
@@ -48,6 +50,9 @@ static const struct command commands[] = {
     {"list", cmd_list, "list the models that were pulled"},
     {"rm", cmd_rm, "remove a pulled model"},
     {"cascade", cmd_cascade, "learn from logged outcomes of the cascade, and report"},
+    {"chat", cmd_chat, "chat with a server in this terminal"},
+    {"batch", cmd_batch, "send a file of requests to a server"},
+    {"doctor", cmd_doctor, "examine this machine, or the way to a server"},
     {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };
 

@@ -25,7 +25,7 @@
 #include "cmd/load/chat_chunk.h"
 #include "cmd/config/cmd.h"
 #include "cmd/load/histogram.h"
-#include "cmd/load/sse_read.h"
+#include "cmd/http/sse_read.h"
 
 enum {
 	MAX_CALLS = 6400,

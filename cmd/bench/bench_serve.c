@@ -24,7 +24,7 @@
 #include "cmd/config/cmd.h"
 #include "cmd/load/load_client.h"
 #include "cmd/load/serve_stats.h"
-#include "cmd/load/sse_read.h"
+#include "cmd/http/sse_read.h"
 
 enum { MAX_KEYS = 16, MAX_PLACES = 65536, REPLY_MAX = 16 << 20, WARMUP_TOKENS = 8 };
 

@@ -153,5 +153,6 @@ int cmd_load(const struct cmd_options *o, const char *name, struct sluice_config
 		return CMD_EXIT_CONFIG;
 	}
 	log_init(name, (enum log_level)cfg->log_level);
+	log_set_format((enum log_format)cfg->log_format);
 	return 0;
 }

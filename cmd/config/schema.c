@@ -40,6 +40,7 @@
 #define HOUR 3600000.0
 
 static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const backends[] = {"auto",    "cpu-ref",      "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni",
 				       "cpu-amx", "cpu-amx-int8", "cuda",     "cuda-emulated", NULL};
 static const char *const stores[] = {"auto", "memory", "redis", NULL};
@@ -141,6 +142,7 @@ static const struct conf_row listener_rows[] = {
 static const struct conf_row all_rows[] = {
     ROW("state", CONF_STRING, ROOT(state), "state", 1, 80),
     ROW_ENUM("log.level", ROOT(log_level), "info", log_levels),
+    ROW_ENUM("log.format", ROOT(log_format), "text", log_formats),
 
     ROW("supervisor.heartbeat", CONF_DURATION, ROOT(supervisor.heartbeat_ms), "500ms", 10, MINUTE),
     ROW("supervisor.hang", CONF_DURATION, ROOT(supervisor.hang_ms), "3s", 50, 10 * MINUTE),

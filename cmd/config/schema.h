@@ -80,7 +80,8 @@ struct hub_settings {
 
 struct sluice_config {
 	char *state;
-	int log_level; /* enum log_level */
+	int log_level;  /* enum log_level */
+	int log_format; /* enum log_format */
 	struct supervisor_settings supervisor;
 	struct engine_settings engine;
 	struct echo_settings echo;

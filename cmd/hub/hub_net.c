@@ -69,7 +69,7 @@ static void begin(struct transfer *t)
 {
 	curl_off_t length = -1;
 	t->begun = true;
-	t->net->curl.info(t->net->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+	t->net->curl->curl_easy_getinfo(t->net->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
 	t->reply->length = length;
 	t->rc = t->ask->begin(t->ask->ctx, t->reply, t->err);
 }
@@ -78,7 +78,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *ctx)
 {
 	struct transfer *t = ctx;
 	n *= size;
-	t->net->curl.info(t->net->easy, CURLINFO_RESPONSE_CODE, &t->reply->status);
+	t->net->curl->curl_easy_getinfo(t->net->easy, CURLINFO_RESPONSE_CODE, &t->reply->status);
 	if (t->reply->status != 200 && t->reply->status != 206) {
 		t->ignored += n;
 		return t->ignored <= REFUSED_BODY_MOST ? n : 0;
@@ -94,31 +94,31 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *ctx)
 
 static void set_transfer(struct hub_net *n, struct transfer *t)
 {
-	const struct hub_curl *c = &n->curl;
-	c->set(n->easy, CURLOPT_HEADERFUNCTION, on_header);
-	c->set(n->easy, CURLOPT_HEADERDATA, t);
-	c->set(n->easy, CURLOPT_WRITEFUNCTION, on_body);
-	c->set(n->easy, CURLOPT_WRITEDATA, t);
+	const struct curl_library *c = n->curl;
+	c->curl_easy_setopt(n->easy, CURLOPT_HEADERFUNCTION, on_header);
+	c->curl_easy_setopt(n->easy, CURLOPT_HEADERDATA, t);
+	c->curl_easy_setopt(n->easy, CURLOPT_WRITEFUNCTION, on_body);
+	c->curl_easy_setopt(n->easy, CURLOPT_WRITEDATA, t);
 }
 
 static void set_limits(struct hub_net *n)
 {
-	const struct hub_curl *c = &n->curl;
+	const struct curl_library *c = n->curl;
 	const struct hub_settings *s = n->set;
-	c->set(n->easy, CURLOPT_NOSIGNAL, 1L);
-	c->set(n->easy, CURLOPT_PROTOCOLS_STR, n->plain ? "http,https" : "https");
-	c->set(n->easy, CURLOPT_FOLLOWLOCATION, 0L);
-	c->set(n->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	c->set(n->easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-	c->set(n->easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
-	c->set(n->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)s->connect_ms);
-	c->set(n->easy, CURLOPT_LOW_SPEED_LIMIT, (long)s->least_rate);
-	c->set(n->easy, CURLOPT_LOW_SPEED_TIME, (long)((s->stall_ms + 999) / 1000));
-	c->set(n->easy, CURLOPT_BUFFERSIZE, 256L << 10);
-	c->set(n->easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
+	c->curl_easy_setopt(n->easy, CURLOPT_NOSIGNAL, 1L);
+	c->curl_easy_setopt(n->easy, CURLOPT_PROTOCOLS_STR, n->plain ? "http,https" : "https");
+	c->curl_easy_setopt(n->easy, CURLOPT_FOLLOWLOCATION, 0L);
+	c->curl_easy_setopt(n->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	c->curl_easy_setopt(n->easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	c->curl_easy_setopt(n->easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
+	c->curl_easy_setopt(n->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)s->connect_ms);
+	c->curl_easy_setopt(n->easy, CURLOPT_LOW_SPEED_LIMIT, (long)s->least_rate);
+	c->curl_easy_setopt(n->easy, CURLOPT_LOW_SPEED_TIME, (long)((s->stall_ms + 999) / 1000));
+	c->curl_easy_setopt(n->easy, CURLOPT_BUFFERSIZE, 256L << 10);
+	c->curl_easy_setopt(n->easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
 	if (n->ca != NULL) {
 		struct curl_blob blob = {.data = buf_data(n->ca), .len = n->ca->len, .flags = CURL_BLOB_NOCOPY};
-		c->set(n->easy, CURLOPT_CAINFO_BLOB, &blob);
+		c->curl_easy_setopt(n->easy, CURLOPT_CAINFO_BLOB, &blob);
 	}
 }
 
@@ -127,7 +127,7 @@ static int add_header(struct hub_net *n, struct curl_slist **list, const char *n
 {
 	char line[1024];
 	snprintf(line, sizeof line, "%s: %s", name, value);
-	struct curl_slist *more = n->curl.slist_append(*list, line);
+	struct curl_slist *more = n->curl->curl_slist_append(*list, line);
 	if (more != NULL)
 		*list = more;
 	return more != NULL ? 0 : SL_ENOMEM;
@@ -150,7 +150,7 @@ static int make_headers(struct hub_net *n, const char *url, const struct hub_ask
 static int judge(struct transfer *t, CURLcode code, const char *detail)
 {
 	const struct hub_settings *s = t->net->set;
-	const char *why = detail[0] != '\0' ? detail : t->net->curl.strerror(code);
+	const char *why = detail[0] != '\0' ? detail : t->net->curl->curl_easy_strerror(code);
 	switch (code) {
 	case CURLE_PARTIAL_FILE:
 	case CURLE_GOT_NOTHING:
@@ -174,25 +174,25 @@ static int perform(struct hub_net *n, const char *url, struct transfer *t)
 	char detail[CURL_ERROR_SIZE] = "";
 	struct curl_slist *headers = NULL;
 	*t->reply = (struct hub_reply){.length = -1, .start = -1, .total = -1, .linked_size = -1};
-	n->curl.reset(n->easy);
+	n->curl->curl_easy_reset(n->easy);
 	set_limits(n);
 	set_transfer(n, t);
 	int rc = make_headers(n, url, t->ask, &headers);
 	if (rc == 0) {
-		n->curl.set(n->easy, CURLOPT_URL, url);
-		n->curl.set(n->easy, CURLOPT_ERRORBUFFER, detail);
-		n->curl.set(n->easy, CURLOPT_HTTPHEADER, headers);
+		n->curl->curl_easy_setopt(n->easy, CURLOPT_URL, url);
+		n->curl->curl_easy_setopt(n->easy, CURLOPT_ERRORBUFFER, detail);
+		n->curl->curl_easy_setopt(n->easy, CURLOPT_HTTPHEADER, headers);
 		if (t->ask->range[0] != '\0')
-			n->curl.set(n->easy, CURLOPT_RANGE, t->ask->range);
-		CURLcode code = n->curl.perform(n->easy);
-		n->curl.info(n->easy, CURLINFO_RESPONSE_CODE, &t->reply->status);
+			n->curl->curl_easy_setopt(n->easy, CURLOPT_RANGE, t->ask->range);
+		CURLcode code = n->curl->curl_easy_perform(n->easy);
+		n->curl->curl_easy_getinfo(n->easy, CURLINFO_RESPONSE_CODE, &t->reply->status);
 		bool refused = t->ignored > REFUSED_BODY_MOST; /* its status says enough */
 		rc = t->rc != 0 ? t->rc : code == CURLE_OK || refused ? 0 : judge(t, code, detail);
 	} else {
 		sl_errf(t->err, rc, "no memory");
 	}
 	text_one_line(t->err->text, ' ');
-	n->curl.slist_free(headers);
+	n->curl->curl_slist_free_all(headers);
 	return rc;
 }
 
@@ -206,7 +206,7 @@ static int follow(struct hub_net *n, const struct hub_ask *a, char (*urls)[HUB_U
 {
 	char from[HUB_URL_BYTES], to[HUB_URL_BYTES];
 	char *target = NULL;
-	n->curl.info(n->easy, CURLINFO_REDIRECT_URL, &target);
+	n->curl->curl_easy_getinfo(n->easy, CURLINFO_REDIRECT_URL, &target);
 	if (target == NULL || strlen(target) >= HUB_URL_BYTES)
 		return sl_errf(err, SL_EPROTO, "a redirect without a valid target");
 	snprintf(urls[at], HUB_URL_BYTES, "%s", target);
@@ -312,16 +312,16 @@ int hub_net_open(struct hub_net *n, const struct sluice_config *cfg, const char 
 	snprintf(n->base, sizeof n->base, "%.*s", (int)length, cfg->hub.endpoint);
 	if (n->plain && token[0] != '\0' && !is_loopback(n->origin))
 		return sl_errf(err, SL_EINVAL, "hub.endpoint is http://: the token would be readable on its way");
-	int rc = hub_curl_open(&n->curl, err);
-	if (rc != 0)
-		return rc;
-	n->easy = n->curl.init();
+	n->curl = curl_library(err);
+	if (n->curl == NULL)
+		return SL_EUNSUPPORTED;
+	n->easy = n->curl->curl_easy_init();
 	return n->easy != NULL ? 0 : sl_errf(err, SL_ENOMEM, "no memory");
 }
 
 void hub_net_close(struct hub_net *n)
 {
 	if (n->easy != NULL)
-		n->curl.cleanup(n->easy);
+		n->curl->curl_easy_cleanup(n->easy);
 	n->easy = NULL;
 }

@@ -13,11 +13,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "cmd/config/schema.h"
-#include "cmd/hub/hub_curl.h"
+#include "cmd/http/curl_library.h"
 #include "cmd/hub/hub_plan.h"
 
 struct hub_net {
-	struct hub_curl curl;
+	const struct curl_library *curl;
 	CURL *easy;
 	const struct hub_settings *set; /* borrowed */
 	const char *token;              /* borrowed; "": none */

@@ -18,12 +18,13 @@ static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **o
 	int rc = reload_config(o, now->owner, RESTART_GATEWAY, !is_child(o), NULL, &cfg, err);
 	if (rc != 0)
 		return rc;
-	int level = cfg->log_level;
+	int level = cfg->log_level, format = cfg->log_format;
 	cfg->gateway.sockets_stay = o->sockets_stay;
 	rc = gw_snapshot_create(&cfg->gateway, cfg, reload_config_free, out);
 	if (rc != 0)
 		return sl_errf(err, rc, "no memory for the configuration");
 	log_set_level((enum log_level)level);
+	log_set_format((enum log_format)format);
 	return 0;
 }
 

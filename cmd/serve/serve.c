@@ -396,6 +396,7 @@ static void adopt(struct serving *s, struct sluice_config *fresh)
 	s->cfg = fresh;
 	set_times(s);
 	log_set_level((enum log_level)fresh->log_level);
+	log_set_format((enum log_format)fresh->log_format);
 	warn_of_exposure(&fresh->gateway);
 }
 

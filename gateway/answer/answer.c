@@ -100,6 +100,10 @@ static void report_usage(struct answer *a)
 		return;
 	a->x->n_prompt = u.n_prompt;
 	a->x->n_completion = u.n_completion;
+	a->x->n_cached = u.n_cached;
+	a->x->first_token_ns = a->first_token_ns;
+	if (a->model != NULL)
+		snprintf(a->x->model, sizeof a->x->model, "%s", a->model);
 	answer_auto_line(a);
 }
 

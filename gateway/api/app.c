@@ -20,6 +20,7 @@
 #include "base/metrics.h"
 #include "gateway/dialect/dialect.h"
 #include "gateway/exchange/access.h"
+#include "gateway/exchange/access_line.h"
 #include "gateway/answer/answer.h"
 #include "gateway/api/api_request.h"
 #include "gateway/exchange/app_state.h"
@@ -240,11 +241,9 @@ static struct exchange *exchange_create(struct gw_app *app, struct http_stream *
 	return x;
 }
 
-static const char *path_for_log(const struct exchange *x) { return x->route ? x->route->path : "unknown path"; }
-
 static void on_close(void *ctx, struct http_stream *s, enum http_close_reason why)
 {
-	static const char *const ends[] = {"", ", client left", ", timed out", ", shut down", ", broken off"};
+	static const char *const ends[] = {"", "client left", "timed out", "shut down", "broken off"};
 	struct gw_app *app = ctx;
 	struct exchange *x = http_user(s);
 	if (x == NULL)
@@ -255,16 +254,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	idempotent_end(x->idempotent, false, false);
 	access_cancel(x);
 	count_answer(x);
-	const struct http_request *r = http_request(s);
-	log_info("%.16s %s %d %.1f ms%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s", r->method,
-		 path_for_log(x), x->status, (double)(clock_now_ns() - x->started_ns) / 1e6, ends[why],
-		 x->key ? x->key->name : "-",
-		 x->key == NULL ? "-"
-		 : x->key->tier ? x->key->tier->name
-				: "admin",
-		 x->n_prompt, x->n_completion, x->cascade != NULL ? ", cascade " : "",
-		 x->cascade != NULL ? x->cascade : "", r->peer[0] != '\0' ? r->peer : "unix", r->subject ? " (" : "",
-		 r->subject ? r->subject : "", r->subject ? ")" : "", x->id);
+	access_line(x, ends[why]);
 	access_release(x);
 	buf_dispose(&x->body);
 	sl_free(x->quota);
@@ -458,7 +448,12 @@ static void on_refusal(void *ctx, struct http_refusal *r)
 	else
 		r->fields[r->n++] = (struct http_field){"x-request-id", r->id};
 	r->n += cors_origin_fields(app->t->cfg, r->origin, r->fields + r->n);
-	log_info("refused %d by the transport, from %s, %s", r->status, r->peer[0] != '\0' ? r->peer : "unix", r->id);
+	const char *peer = r->peer[0] != '\0' ? r->peer : "unix";
+	const struct log_field fields[] = {{.name = "status", .number = r->status},
+					   {.name = "client", .text = peer},
+					   {.name = "request_id", .text = r->id}};
+	log_fields(LOG_INFO, fields, sizeof fields / sizeof *fields, "refused %d by the transport, from %s, %s",
+		   r->status, peer, r->id);
 }
 
 const struct http_app app_http = {on_request, on_body, on_body_end, on_close, on_refusal};

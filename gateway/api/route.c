@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "gateway/api/handlers.h"
+#include "gateway/probe/probe.h"
 
 const struct route routes[] = {
     {"POST", "/v1/chat/completions", ACCESS_KEY, true, api_chat, "chat", true},
@@ -33,6 +34,8 @@ const struct route routes[] = {
      "conversation_item", false},
     {"POST", "/v1/browser_tokens", ACCESS_KEY, true, api_browser_tokens, "browser_tokens", false},
     {"GET", "/v1/usage", ACCESS_KEY, false, api_usage, "usage", false},
+    {"GET", "/v1/probe", ACCESS_KEY, false, probe_stream, "probe", false},
+    {"GET", "/v1/probe/{id}", ACCESS_KEY, false, probe_end, "probe", false},
     {"POST", "/v1/embeddings", ACCESS_KEY, true, api_embeddings, "embeddings", false},
     {"POST", "/v1/rerank", ACCESS_KEY, true, api_rerank, "rerank", false},
     {"POST", "/v1/score", ACCESS_KEY, true, api_score, "score", false},
@@ -167,11 +170,8 @@ const char *route_methods(const char *path)
 /* What the names of a kind begin with, so that /v1/responses/compact is no response asked for by a wrong method. */
 static const struct {
 	const char *under, *prefix;
-} names[] = {{"/v1/responses/", "resp_"},
-	     {"/v1/conversations/", "conv_"},
-	     {"/v1/streams/", "chatcmpl-"},
-	     {"/v1/streams/", "cmpl-"},
-	     {"/v1/streams/", "resp_"}};
+} names[] = {{"/v1/responses/", "resp_"}, {"/v1/conversations/", "conv_"}, {"/v1/streams/", "chatcmpl-"},
+	     {"/v1/streams/", "cmpl-"},   {"/v1/streams/", "resp_"},       {"/v1/probe/", "probe_"}};
 
 /* Whether a path that has a route by another method is one of those that are served. A model's name may have several
  * parts, so any path below one would be a model: here only those of one part count. */

@@ -56,13 +56,15 @@ struct exchange {
 	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
 	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */
 	uint64_t cleansed_bytes;
-	char *ignored;                   /* for x-sluice-ignored-fields; owned; NULL: none */
-	const char *degraded;            /* for x-sluice-degraded; NULL: not degraded */
-	uint32_t n_prompt, n_completion; /* for the access log */
-	unsigned retry_ms;               /* for retry-after-ms beside retry-after; 0: no header */
-	int status;                      /* of the answer; 0: none yet */
-	char *cascade;                   /* for the access log: plan/why and tokens of each prompt; owned; NULL: none */
-	struct idempotent *idempotent;   /* of its Idempotency-Key, until the answer takes it; NULL: none */
+	char *ignored;                             /* for x-sluice-ignored-fields; owned; NULL: none */
+	const char *degraded;                      /* for x-sluice-degraded; NULL: not degraded */
+	uint32_t n_prompt, n_completion, n_cached; /* for the access log, as are the next two */
+	uint64_t first_token_ns;                   /* 0: none came */
+	char model[64];                            /* "": none answered */
+	unsigned retry_ms;                         /* for retry-after-ms beside retry-after; 0: no header */
+	int status;                                /* of the answer; 0: none yet */
+	char *cascade;                 /* for the access log: plan/why and tokens of each prompt; owned; NULL: none */
+	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;
 	void (*on_close)(struct exchange *x);

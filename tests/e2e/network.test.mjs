@@ -55,7 +55,7 @@ for (const threads of [1, 4]) {
         `gateway.listeners.six.address=[::1]:${six}`, `gateway.client_ca=${join(dir, 'ca.pem')}`,
         'gateway.trusted_proxies=127.0.0.1', 'gateway.forwarded=x-forwarded-for', 'gateway.limits.header=1500ms',
         'gateway.limits.connections_per_address=4', 'gateway.limits.streams_per_address=6', 'gateway.limits.requests_per_key=3',
-        'gateway.tiers.free.concurrency=1'];
+        'gateway.tiers.free.concurrency=1', 'log.level=debug']; // debug: requests for /live are logged, too
       };
       server = await startServer({ echo: true, ports: 4, sets });
     });

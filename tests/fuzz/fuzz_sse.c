@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "cmd/load/sse_read.h"
+#include "cmd/http/sse_read.h"
 #include "gateway/answer/sse.h"
 #include "tests/fuzz/fuzz.h"
 

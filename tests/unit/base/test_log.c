@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A log that nobody takes: full, unread or closed, it stops nothing and what is lost is counted.
+ * A log that nobody takes: full, unread or closed, it stops nothing and what is lost is counted. Lines of JSON are
+ * whole objects, whatever is in them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,13 +110,76 @@ static void a_closed_pipe_is_counted(void **state)
 	signal(SIGPIPE, SIG_DFL);
 }
 
+/* What one call logs as JSON, parsed. */
+static json_t *logged(const struct log_field *fields, size_t n, const char *message)
+{
+	static char line[8192];
+	int p[2];
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	dup2(p[1], STDERR_FILENO);
+	close(p[1]);
+	log_set_format(LOG_JSON);
+	log_fields(LOG_WARN, fields, n, "%s", message);
+	log_set_format(LOG_TEXT);
+	ssize_t got = read(p[0], line, sizeof line);
+	close(p[0]);
+	assert_true(got > 1 && got <= 4096 && line[got - 1] == '\n');
+	json_error_t e;
+	json_t *v = json_loadb(line, (size_t)got, JSON_REJECT_DUPLICATES, &e);
+	if (v == NULL)
+		fail_msg("%s: %.*s", e.text, (int)got, line);
+	return v;
+}
+
+static const char *text_of(const json_t *v, const char *name) { return json_string_value(json_object_get(v, name)); }
+
+static void json_lines_escape_what_they_hold(void **state)
+{
+	(void)state;
+	const struct log_field fields[] = {{.name = "route", .text = "a\"b\\c\n\x1b[0m\x7f\xff\xc3\xa9"},
+					   {.name = "ms", .number = 12.5},
+					   {.name = "status", .number = 200}};
+	json_t *v = logged(fields, 3, "said \"no\"\r\n");
+	assert_string_equal(text_of(v, "level"), "warn");
+	assert_string_equal(text_of(v, "process"), "sluice");
+	assert_string_equal(text_of(v, "message"), "said \"no\"\r\n");
+	assert_string_equal(text_of(v, "route"), "a\"b\\c\n\x1b[0m\x7f\xef\xbf\xbd\xc3\xa9");
+	assert_true(json_number_value(json_object_get(v, "ms")) == 12.5);
+	assert_int_equal(json_integer_value(json_object_get(v, "status")), 200);
+	assert_int_equal(json_integer_value(json_object_get(v, "thread")), gettid());
+	assert_int_equal(strlen(text_of(v, "time")), strlen("2026-01-01T00:00:00.000Z"));
+	json_decref(v);
+}
+
+static void json_lines_are_cut_at_characters(void **state)
+{
+	(void)state;
+	static char control[3000], wide[3000];
+	memset(control, 1, sizeof control - 1);
+	for (size_t i = 0; i + 2 < sizeof wide; i += 2)
+		memcpy(wide + i, "\xc3\xa9", 2);
+	const struct log_field fields[] = {{.name = "first", .text = "kept"},
+					   {.name = "large", .text = control},
+					   {.name = "last", .text = "kept too"}};
+	for (size_t cut = 0; cut < 12; cut++) {
+		json_t *v = logged(fields, 3, control + cut);
+		assert_string_equal(text_of(v, "first"), "kept");
+		assert_null(json_object_get(v, "large"));
+		assert_string_equal(text_of(v, "last"), "kept too");
+		assert_true(strlen(text_of(v, "message")) > 100);
+		json_decref(v);
+		v = logged(NULL, 0, wide + 2 * cut);
+		assert_int_equal(strlen(text_of(v, "message")) % 2, 0);
+		json_decref(v);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(a_full_disk_is_counted),
-	    T(an_unread_pipe_does_not_block),
-	    T(a_closed_pipe_is_counted),
+	    T(a_full_disk_is_counted),           T(an_unread_pipe_does_not_block),    T(a_closed_pipe_is_counted),
+	    T(json_lines_escape_what_they_hold), T(json_lines_are_cut_at_characters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "cmd/load/histogram.h"
 #include "cmd/load/http1_reply.h"
-#include "cmd/load/sse_read.h"
+#include "cmd/http/sse_read.h"
 
 /* ---- histogram ---- */
 

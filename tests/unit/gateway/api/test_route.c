@@ -75,6 +75,7 @@ static void path_of(const struct route *r, char *out, size_t room)
 	const char *name = strncmp(r->path, "/v1/responses/", 14) == 0       ? "resp_1"
 			   : strncmp(r->path, "/v1/conversations/", 18) == 0 ? "conv_1"
 			   : strncmp(r->path, "/v1/streams/", 12) == 0       ? "chatcmpl-1"
+			   : strncmp(r->path, "/v1/probe/", 10) == 0         ? "probe_1"
 									     : "x";
 	size_t n = 0;
 	for (const char *p = r->path; *p != '\0'; p++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd/load/sse_read.h"
+#include "cmd/http/sse_read.h"
 
 #include <string.h>
 

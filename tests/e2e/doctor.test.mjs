@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// `sluice doctor`: each planted fault is named, with the line to change, and nothing else is; documented proxies and a sound
+// machine are green.
+import assert from 'node:assert/strict';
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ROOT, SLUICE, freePorts, hasRedis, request, startServer } from './harness.mjs';
+import { installed, startProxy } from './proxies.mjs';
+
+// Where nginx connects to the server from: one address that is trusted, and one that is not.
+const TRUSTED = '127.0.0.3', STRANGE = '127.0.0.4';
+const PATH = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`;
+let server, folder;
+
+before(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'sluice-doctor-'));
+  server = await startServer({ sets: [`gateway.trusted_proxies=${TRUSTED}`, 'gateway.forwarded=x-forwarded-for'] });
+});
+after(async () => {
+  assert.equal(await server?.stop(), 0, server?.log());
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** → {status, out, faults: [{result, topic, text, change}] without those that are ok} */
+function doctor(args, { key = server.keys.paid, user } = {}) {
+  return new Promise((done) => {
+    execFile(SLUICE, ['doctor', '--json', ...args], { cwd: ROOT, env: { ...process.env, SLUICE_URL: '', SLUICE_KEY: key }, ...user }, (e, out, err) => {
+      const all = out.startsWith('{') ? JSON.parse(out) : { checks: [] };
+      done({ status: e?.code ?? 0, out: out + err, ok: all.ok, checks: all.checks, faults: all.checks.filter((c) => c.result !== 'ok') });
+    });
+  });
+}
+
+/** The fault is named, and no other. */
+function names(r, result, topic, text, change) {
+  assert.equal(r.faults.length, 1, r.out);
+  const [f] = r.faults;
+  assert.deepEqual([f.result, f.topic], [result, topic], r.out);
+  assert.match(f.text, text);
+  assert.match(f.change.join('\n'), change);
+  assert.equal(r.status, result === 'FAIL' ? 1 : 0);
+  assert.equal(r.ok, result !== 'FAIL');
+}
+
+describe('the way to a server', { concurrency: 4 }, () => {
+  const good = `proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header X-Forwarded-For $remote_addr; proxy_bind ${TRUSTED};`;
+  // name: [what the location has, result, topic, text, change, {options of doctor, of listen}]
+  const FAULTS = {
+    // By HTTP/1.1 nginx passes each chunk on, whatever it is told about buffering; its default is HTTP/1.0.
+    buffers: [`${good.replace('1.1', '1.0')} proxy_ignore_headers X-Accel-Buffering;`, 'FAIL', 'streaming', /buffers the stream/, /^proxy_buffering off;.*X-Accel-Buffering/, { also: 'upstream' }],
+    compresses: [`${good} gzip on; gzip_types text/event-stream; gzip_min_length 0;`, 'FAIL', 'compression', /compresses text\/event-stream \(Content-Encoding: gzip\)/, /^gzip off;/],
+    'times out': [`${good} proxy_read_timeout 2s;`, 'FAIL', 'silence', /closes a quiet stream after 2 s/, /^proxy_read_timeout 1h;$/, { quiet: 4 }],
+    'sends no address': [`${good.replace('X-Forwarded-For $remote_addr', 'X-Unused ""')}`, 'FAIL', 'address', /^nginx does not report the client: all clients count as 127\.0\.0\.3/, /^proxy_set_header X-Forwarded-For \$remote_addr;$/],
+    'is not trusted': [good.replace(TRUSTED, STRANGE), 'FAIL', 'address', /reports the client as 127\.0\.0\.1, but Sluice does not trust it: all clients count as 127\.0\.0\.4/, /^gateway: \{ trusted_proxies: \["127\.0\.0\.4"\], forwarded: x-forwarded-for \}$/],
+    'has no HTTP/2': [good, 'warn', 'protocol', /https without HTTP\/2/, /^listen 443 ssl http2;/, { tls: true }],
+    'speaks HTTP/1.0': [good.replace('1.1', '1.0'), 'FAIL', 'upstream', /HTTP\/1\.0/, /^proxy_http_version 1\.1;/],
+    'ignores that clients leave': [`${good} proxy_ignore_client_abort on;`, 'FAIL', 'disconnects', /does not notice that a client has left/, /^proxy_ignore_client_abort off;$/],
+    'refuses bodies': [`${good} client_max_body_size 10k;`, 'FAIL', 'bodies', /refuses a body of 1 MB with status 413/, /^client_max_body_size 1m;$/],
+    'removes the key': [`${good} proxy_set_header Authorization "";`, 'FAIL', 'key', /removes the header Authorization/, /^proxy_set_header Authorization \$http_authorization;$/],
+    'does not reach Sluice': [good, 'FAIL', 'server', /something else answers here: Server: nginx.*status 502: the proxy does not reach Sluice/, /^proxy_pass http:\/\/127\.0\.0\.1:8080;/, { down: true }],
+    'changes the content type': [`${good} proxy_hide_header Content-Type; add_header Content-Type text/plain;`, 'FAIL', 'content type', /text\/event-stream to text\/plain/, /Content-Type/],
+    'is sound': [good],
+  };
+  const skip = installed('nginx') ? false : 'nginx is not installed';
+  let nginx, ports, log = '';
+
+  before(async () => {
+    if (skip) return;
+    const entries = Object.entries(FAULTS);
+    const [dead, ...free] = await freePorts(entries.length + 1);
+    ports = Object.fromEntries(entries.map(([name], i) => [name, free[i]]));
+    const temp = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((t) => `${t}_temp_path ${folder}/${t};`).join(' ');
+    const blocks = entries.map(([name, [location, , , , , { tls, down } = {}]]) => `server {
+      listen 127.0.0.1:${ports[name]}${tls ? ' ssl' : ''};
+      ${tls ? `ssl_certificate ${server.state}/tls/cert.pem; ssl_certificate_key ${server.state}/tls/key.pem;` : ''}
+      location / { proxy_pass http://${down ? `127.0.0.1:${dead}` : new URL(server.http).host}; ${location} } }`);
+    writeFileSync(join(folder, 'nginx.conf'), `daemon off; master_process off; pid ${folder}/pid; error_log stderr;\nevents {}\nhttp {\naccess_log off; ${temp}\n${blocks.join('\n')}\n}\n`);
+    nginx = spawn('nginx', ['-e', 'stderr', '-p', folder, '-c', join(folder, 'nginx.conf')], { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, PATH } });
+    nginx.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
+    for (let up = false; !up; await sleep(20)) {
+      assert.equal(nginx.exitCode, null, log);
+      up = await new Promise((done) => { const s = net.connect(ports['is sound'], '127.0.0.1', () => { s.destroy(); done(true); }).on('error', () => done(false)); });
+    }
+  });
+  after(() => nginx?.kill('SIGKILL'));
+
+  for (const [name, [, ...expected]] of Object.entries(FAULTS)) {
+    test(`a proxy that ${name}`, { skip }, async () => {
+      const { quiet = 1, tls, also } = expected[4] ?? {};
+      const url = tls ? `https://localhost:${ports[name]}` : `http://127.0.0.1:${ports[name]}`;
+      const r = await doctor([url, '--cacert', server.caFile, '--quiet-seconds', String(quiet)]);
+      if (also) assert.ok(r.faults.some((f) => f.topic === also), r.out);
+      if (expected.length) return names({ ...r, faults: r.faults.filter((f) => f.topic !== also) }, ...expected.slice(0, 4));
+      assert.equal(r.status, 0, r.out);
+      assert.deepEqual(r.faults, [], r.out);
+      assert.match(r.checks.find((c) => c.topic === 'server').text, /through nginx/);
+    });
+  }
+
+  for (const name of ['nginx', 'haproxy']) {
+    test(`${name} as documented`, { skip: installed(name) ? false : `${name} is not installed` }, async () => {
+      const proxy = await startProxy(name, server);
+      try {
+        for (const url of [proxy.http, proxy.https.replace('127.0.0.1', 'localhost')]) {
+          const r = await doctor([url, '--cacert', server.caFile, '--quiet-seconds', '1']);
+          assert.equal(r.status, 0, r.out);
+          assert.deepEqual(r.faults, [], r.out);
+        }
+      } finally { await proxy.kill(); }
+    });
+  }
+
+  test('no proxy; a wrong key, none; nothing there; no trust', async () => {
+    const r = await doctor([server.https.replace('127.0.0.1', 'localhost'), '--cacert', server.caFile, '--quiet-seconds', '0']);
+    assert.deepEqual([r.status, r.faults], [0, []], r.out);
+    names(await doctor([server.http], { key: 'wrong' }), 'FAIL', 'key', /does not accept this key: Incorrect API key/, /SLUICE_KEY/);
+    names(await doctor([server.http], { key: '' }), 'FAIL', 'key', /none was given/, /--key-file/);
+    names(await doctor([server.http], { key: server.keys.admin }), 'FAIL', 'key', /administrator/, /a key of a tier/);
+    names(await doctor(['http://127.0.0.1:9']), 'FAIL', 'connection', /connect/i, /start what listens there/);
+    names(await doctor([server.https]), 'FAIL', 'certificate', /certificate/, /--cacert FILE/);
+    names(await doctor([server.https.replace('https', 'http')]), 'FAIL', 'connection', /This port speaks HTTPS/, /https:\/\/ instead of http:\/\//);
+    names(await doctor(['gopher://x']), 'FAIL', 'connection', /is not http/, /the URL/);
+  });
+});
+
+describe('this machine', { concurrency: 4 }, () => {
+  let ports, state;
+  before(async () => {
+    ports = await freePorts(2);
+    state = join(folder, 'state');
+    mkdirSync(state, { mode: 0o700 });
+  });
+  const here = (sets = [], more = {}) => doctor([...(more.config ? ['-c', more.config] : []), '--state', more.state ?? state,
+    ...[`gateway.http=127.0.0.1:${ports[0]}`, `gateway.https=127.0.0.1:${ports[1]}`, ...sets].flatMap((s) => ['--set', s])], more);
+  // A machine that runs tests may lack what a server should have: a control group may limit its processor time, for example.
+  const of = (r, ...topics) => ({ ...r, faults: r.faults.filter((f) => topics.includes(f.topic)) });
+  const ALL = ['config', 'ports', 'certificate', 'store', 'state', 'models', 'kernels'];
+
+  test('is sound', async () => {
+    const r = await here(hasRedis() ? [] : ['cache.store=memory']);
+    assert.equal(r.status, 0, r.out);
+    assert.deepEqual(of(r, ...ALL).faults, [], r.out);
+    assert.deepEqual(ALL.filter((t) => !r.checks.some((c) => c.topic === t)), []);
+  });
+
+  test('a port that another program has, and one that a Sluice has', async () => {
+    const other = net.createServer((s) => s.end('HTTP/1.0 200 OK\r\n\r\nhello'));
+    await new Promise((done) => other.listen(0, '127.0.0.1', done));
+    names(of(await here([`gateway.http=127.0.0.1:${other.address().port}`]), ...ALL), 'FAIL', 'ports', /taken by another program/, /^gateway\.http: another port/);
+    other.close();
+    const r = await here([`gateway.http=${new URL(server.http).host}`, `gateway.https=${new URL(server.https).host}`]);
+    assert.equal(r.checks.filter((c) => c.topic === 'ports' && /a running Sluice serves/.test(c.text)).length, 2, r.out);
+  });
+
+  test('an unknown key of the configuration', async () => {
+    const file = join(folder, 'wrong.yaml');
+    writeFileSync(file, 'gateway:\n  htpp: 127.0.0.1:8080\n');
+    names(of(await doctor(['-c', file]), ...ALL), 'FAIL', 'config', /wrong\.yaml:2:3: gateway\.htpp: /, /wrong\.yaml/);
+  });
+
+  test('a certificate that expired, one that is about to, one with another key', async () => {
+    const make = (name, days) => {
+      const file = (x) => join(folder, `${name}.${x}`);
+      execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=x', '-addext', 'subjectAltName=DNS:llm.example.org',
+        '-keyout', file('key'), '-out', file('pem'), '-days', String(days)], { stdio: 'ignore' });
+      return [file('pem'), file('key')];
+    };
+    const certificate = async (pem, key) => of(await here([`gateway.cert=${pem}`, `gateway.key=${key}`]), ...ALL);
+    const [soon, soonKey] = make('soon', 5), [fine, fineKey] = make('fine', 100);
+    names(await certificate(soon, soonKey), 'warn', 'certificate', /expires on \d{4}-\d\d-\d\d, in [45] days/, /^gateway\.cert: a newer certificate/);
+    names(await certificate(fine, soonKey), 'FAIL', 'certificate', /key/, /a certificate and its key/);
+    const r = await certificate(fine, fineKey);
+    assert.deepEqual(r.faults, [], r.out);
+    assert.match(r.checks.find((c) => c.topic === 'certificate').text, /for llm\.example\.org until/);
+    names(await certificate(...expired()), 'FAIL', 'certificate', /expired on 20\d\d-/, /^gateway\.cert: a valid certificate/);
+  });
+
+  /** OpenSSL's `req` cannot date a certificate back; `ca` can. */
+  function expired() {
+    const file = (x) => join(folder, `expired.${x}`);
+    execFileSync('openssl', ['req', '-new', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=x', '-keyout', file('key'), '-out', file('csr')], { stdio: 'ignore' });
+    writeFileSync(file('index'), '');
+    writeFileSync(file('serial'), '01\n');
+    writeFileSync(file('conf'), `[ca]\ndefault_ca=c\n[c]\ndatabase=${file('index')}\nserial=${file('serial')}\nnew_certs_dir=${folder}\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n`);
+    execFileSync('openssl', ['ca', '-batch', '-config', file('conf'), '-selfsign', '-keyfile', file('key'), '-in', file('csr'), '-out', file('pem'),
+      '-startdate', '20200101000000Z', '-enddate', '20210101000000Z'], { stdio: 'ignore' });
+    return [file('pem'), file('key')];
+  }
+
+  test('a Redis that is not there, and one with another password', { skip: hasRedis() ? false : 'no redis-server is installed' }, async () => {
+    names(of(await here(['cache.address=127.0.0.1:9']), ...ALL), 'FAIL', 'store', /Redis at 127\.0\.0\.1:9: .*refused/i, /^cache\.address: where Redis listens/);
+    const socket = join(folder, 'redis.sock'), secret = join(folder, 'secret');
+    const redis = spawn('redis-server', ['--port', '0', '--unixsocket', socket, '--save', '', '--requirepass', 'right'], { cwd: folder, stdio: ['ignore', 'pipe', 'ignore'] });
+    try {
+      await new Promise((done) => { let said = ''; redis.stdout.setEncoding('utf8').on('data', (d) => { said += d; if (/[Rr]eady to accept/.test(said)) done(); }).once('end', done); });
+      writeFileSync(secret, 'wrong\n');
+      const sets = [`cache.address=unix:${socket}`, `cache.password_file=${secret}`];
+      names(of(await here(sets), ...ALL), 'FAIL', 'store', /WRONGPASS/, /^cache\.password_file: /);
+      names(of(await here(sets.slice(0, 1)), ...ALL), 'FAIL', 'store', /NOAUTH/, /^cache\.password_file: /);
+      writeFileSync(secret, 'right\n');
+      const r = await here(sets);
+      assert.match(r.checks.find((c) => c.topic === 'store').text, /^Redis \d+\.\d+\S* at unix:\S+ answers in \d/, r.out);
+    } finally { redis.kill('SIGKILL'); }
+  });
+
+  test('a model that is missing, and one that is none', async () => {
+    names(of(await here(['engine.models.demo-small.path=/nowhere/x.gguf']), ...ALL), 'FAIL', 'models', /demo-small: \/nowhere\/x\.gguf: /, /^engine\.models\.demo-small\.path: /);
+    const file = join(folder, 'none.gguf');
+    writeFileSync(file, 'GGUF');
+    names(of(await here([`engine.models.demo-small.path=${file}`]), ...ALL), 'FAIL', 'models', /demo-small: /, /^engine\.models\.demo-small\.path: /);
+  });
+
+  test('a state folder that others may write to, that is no folder, whose parent is missing', async () => {
+    const open = join(folder, 'open'), file = join(folder, 'file');
+    mkdirSync(open);
+    chmodSync(open, 0o777);
+    writeFileSync(file, '');
+    names(of(await here([], { state: open }), ...ALL), 'FAIL', 'state', /other users may write to it \(mode 0777\)/, /^chmod go-w /);
+    names(of(await here([], { state: file }), ...ALL), 'FAIL', 'state', /is not a folder/, /^state: a folder/);
+    names(of(await here([], { state: join(folder, 'a/b') }), ...ALL), 'FAIL', 'state', /nor does the folder above it/, /^state: a folder/);
+    if (process.getuid() !== 0) names(of(await here([], { state: '/proc/sluice' }), ...ALL), 'FAIL', 'state', /not writable|cannot be created/, /^state: a folder/);
+  });
+
+  test('lines, and a summary', async () => {
+    const r = await new Promise((done) => execFile(SLUICE, ['doctor', '--state', state, '--set', 'gateway.htpp=1'], { cwd: ROOT }, (e, out, err) => done({ status: e?.code, out, err })));
+    assert.equal(r.status, 1);
+    assert.match(r.out, /^FAIL  config +.*gateway\.htpp.*\n {6}change: .*\nok    machine /m);
+    assert.match(r.out, /\n\d+ ok, \d+ to look at, 1 wrong\n$/);
+    assert.equal(r.err, '');
+  });
+});
+
+test('a probe: its bounds, and how it ended', async () => {
+  const ask = (path, key = server.keys.paid) => request(server.http, path, { headers: { authorization: `Bearer ${key}` } });
+  for (const [name, most] of [['events', 100], ['interval_ms', 10_000], ['quiet_ms', 120_000]]) {
+    for (const bad of [most + 1, 'x', -1]) {
+      const r = await ask(`/v1/probe?${name}=${bad}`);
+      assert.deepEqual([r.status, JSON.parse(r.body).error.param], [400, name], `${name}=${bad}: ${r.body}`);
+    }
+  }
+  const events = [...(await ask('/v1/probe?events=3&interval_ms=1')).body.matchAll(/^data: (.*)$/gm)].map((m) => JSON.parse(m[1]));
+  assert.deepEqual(events.map((e) => e.event), [0, 1, 2, 3]);
+  assert.deepEqual(events.map((e) => e.last ?? false), [false, false, false, true]);
+  const { id, http, tls, client, x_forwarded_for: xff } = events[0];
+  assert.deepEqual([http, tls, client, xff], ['1.1', false, '127.0.0.1', null]);
+  assert.deepEqual(JSON.parse((await ask(`/v1/probe/${id}`)).body), { id, state: 'complete' });
+  assert.equal(JSON.parse((await ask('/v1/probe/probe_unknown')).body).error.code, 'probe_not_found');
+});
