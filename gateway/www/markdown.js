@@ -3,7 +3,7 @@
 // The tree holds plain data; render.js turns it into nodes from a fixed list of elements. Blocks:
 //   {t:'p', c} {t:'h', n, c} {t:'code', lang, v, closed} {t:'quote', b} {t:'list', ordered, start, items:[{b, check}]}
 //   {t:'table', align, head, rows} {t:'hr'}          every top-level block also has `at`, its offset in the source
-// Inline: {t:'text', v} {t:'code', v} {t:'em'|'strong'|'del', c} {t:'link', href, c} {t:'br'}
+// Inline: {t:'text', v} {t:'code', v} {t:'em'|'strong'|'del', c} {t:'link', href, c} {t:'br'} {t:'math', v, raw, display}
 //
 // Cost: linear in the text for any input. Containers nest to a bound; brackets, emphasis and code spans are matched
 // with stacks and tables, and no scan ever crosses the same text more than a fixed number of times.
@@ -11,6 +11,8 @@
 // Streaming: settled() returns how many leading blocks no further text can change, so that a renderer may keep them
 // and parse again from the next. For that the grammar leaves out what reaches further back or ahead than one line: link
 // references, setext headings (`---` is always a rule), indented code.
+
+import { MathFinder, opensDisplay } from './math_find.js';
 
 const MAX_DEPTH = 10; // of containers
 const MAX_HEIGHT = 12; // of inline nesting
@@ -178,7 +180,7 @@ function tableAt(lines, i) {
 
 function startsBlock(lines, i) {
   const line = lines[i];
-  if (fenceAt(line) || headingAt(line) || isRule(line) || quoteAt(line)) return true;
+  if (fenceAt(line) || headingAt(line) || isRule(line) || quoteAt(line) || opensDisplay(line, indentOf(line))) return true;
   const item = itemAt(line);
   if (item && (!item.ordered || item.start === 1) && item.content < line.length) return true;
   return tableAt(lines, i) !== null;
@@ -241,6 +243,12 @@ function blocks(lines, depth, starts) {
       emit(at, { t: 'table', align: table.align, head: table.head.map(inline), rows });
       continue;
     }
+    const closer = opensDisplay(line, indentOf(line));
+    if (closer) {
+      i = displayEnd(lines, i, closer);
+      emit(at, { t: 'p', c: inline(lines.slice(at, i).map((l) => l.slice(indentOf(l))).join('\n')) });
+      continue;
+    }
     const text = [line.slice(indentOf(line))];
     for (i++; i < lines.length && !isBlank(lines[i]) && !startsBlock(lines, i); i++) {
       text.push(lines[i].slice(indentOf(lines[i])));
@@ -248,6 +256,19 @@ function blocks(lines, depth, starts) {
     emit(at, { t: 'p', c: inline(text.join('\n')) });
   }
   return out;
+}
+
+/**
+ * The line after a displayed formula that opens at line i. Until it closes it goes on over lines that would begin other
+ * blocks, but not over an empty line, a fence or a heading, so that an open one takes little with it.
+ */
+function displayEnd(lines, i, closer) {
+  const first = lines[i].slice(indentOf(lines[i]) + 2);
+  if (first.includes(closer)) return i + 1;
+  for (i++; i < lines.length && !isBlank(lines[i]) && !fenceAt(lines[i]) && !headingAt(lines[i]); i++) {
+    if (lines[i].includes(closer)) return i + 1;
+  }
+  return i;
 }
 
 /** Reads a list from line i on: returns [block, index of the first line after it]. */
@@ -295,7 +316,7 @@ const startsItem = (line) => itemAt(line) !== null;
 
 // ---- inline ---------------------------------------------------------------------------------------------------------
 
-const SPECIAL = new Set('\\`*_~[]!<&\nhH');
+const SPECIAL = new Set('\\`*_~[]!<&\nhH$');
 const PUNCTUATION = /[\p{P}\p{S}]/u;
 const SPACE = /\s/u;
 const CJK = /[\p{Script=Hangul}\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
@@ -429,6 +450,7 @@ export function inline(src) {
   const out = [];
   const brackets = []; // places of '[' in out
   let runs = null;
+  const formulas = new MathFinder(src);
   let from = 0;
   let i = 0;
   const flush = (to) => { if (to > from) out.push({ t: 'text', v: src.slice(from, to) }); };
@@ -440,7 +462,13 @@ export function inline(src) {
   while (i < src.length) {
     const c = src[i];
     if (!SPECIAL.has(c)) { i++; continue; }
-    if (c === '\\') {
+    const formula = c === '$' || c === '\\' ? formulas.at(i) : null;
+    if (formula) {
+      const { end, ...node } = formula;
+      put({ t: 'math', ...node }, end);
+    } else if (c === '$') {
+      i += src[i + 1] === '$' ? 2 : 1;
+    } else if (c === '\\') {
       const next = src[i + 1];
       if (next === '\n') put({ t: 'br' }, i + 2);
       else if (next !== undefined && ASCII_PUNCTUATION.test(next)) put({ t: 'text', v: next }, i + 2);
