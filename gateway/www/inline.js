@@ -20,7 +20,17 @@ const PUNCTUATION = /[\p{P}\p{S}]/u;
 const SPACE = /\s/u;
 const CJK = /[\p{Script=Hangul}\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
 const ASCII_PUNCTUATION = /[!-/:-@[-`{-~]/;
-const ENTITIES = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: '\u00a0', mdash: '—', ndash: '–', hellip: '…' };
+// The names that texts use; the whole list of HTML is larger than this file.
+const NAMED = (
+  'iexcl ¡ cent ¢ pound £ yen ¥ sect § copy © laquo « raquo » reg ® deg ° plusmn ± sup1 ¹ sup2 ² sup3 ³ micro µ para ¶ middot · frac14 ¼ frac12 ½ frac34 ¾ iquest ¿ times × divide ÷'
+  + ' szlig ß agrave à aacute á acirc â atilde ã auml ä aring å aelig æ ccedil ç egrave è eacute é ecirc ê euml ë iacute í icirc î iuml ï ntilde ñ ograve ò oacute ó ocirc ô otilde õ ouml ö oslash ø uacute ú ucirc û uuml ü'
+  + ' Auml Ä Aring Å AElig Æ Ccedil Ç Eacute É Ouml Ö Oslash Ø Uuml Ü oelig œ scaron š'
+  + ' alpha α beta β gamma γ delta δ epsilon ε zeta ζ eta η theta θ iota ι kappa κ lambda λ mu μ nu ν xi ξ pi π rho ρ sigma σ tau τ upsilon υ phi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Phi Φ Psi Ψ Omega Ω'
+  + ' ndash – mdash — lsquo ‘ rsquo ’ sbquo ‚ ldquo “ rdquo ” bdquo „ dagger † bull • hellip … permil ‰ prime ′ Prime ″ lsaquo ‹ rsaquo › euro € trade ™ larr ← uarr ↑ rarr → darr ↓ harr ↔ lArr ⇐ rArr ⇒ hArr ⇔'
+  + ' forall ∀ part ∂ exist ∃ empty ∅ nabla ∇ isin ∈ notin ∉ prod ∏ sum ∑ minus − radic √ prop ∝ infin ∞ and ∧ or ∨ cap ∩ cup ∪ int ∫ there4 ∴ sim ∼ asymp ≈ ne ≠ equiv ≡ le ≤ ge ≥ sub ⊂ sup ⊃ sube ⊆ supe ⊇ check ✓ cross ✗ star ☆'
+).split(' ');
+const ENTITIES = new Map([['amp', '&'], ['lt', '<'], ['gt', '>'], ['quot', '"'], ['apos', "'"], ['nbsp', '\u00a0']]);
+for (let i = 0; i < NAMED.length; i += 2) ENTITIES.set(NAMED[i], NAMED[i + 1]);
 const PROTOCOLS = new Set(['http:', 'https:', 'mailto:']);
 
 /** The address if it is safe as a link's target: http, https or mailto, with its scheme. Otherwise null. */
@@ -47,16 +57,19 @@ function backtickRuns(src) {
   return runs;
 }
 
+/** An address without the backslashes before its punctuation. */
+const unescaped = (href) => (href.includes('\\') ? href.replace(/\\([!-/:-@[-`{-~])/g, '$1') : href);
+
 /** `(address "title")` from the parenthesis on: {href, end} or null. Stops at brackets, so scans never overlap. */
 function destinationAt(src, open) {
   let i = open + 1;
-  while (src[i] === ' ') i++;
+  while (src[i] === ' ' || src[i] === '\n') i++;
   let href;
   if (src[i] === '<') {
     const from = ++i;
     while (i < src.length && src[i] !== '>' && src[i] !== '<' && src[i] !== '\n' && i - from <= MAX_URL) i++;
     if (src[i] !== '>') return null;
-    href = src.slice(from, i);
+    href = src.slice(from, i).replaceAll(' ', '%20');
     i++;
   } else {
     const from = i;
@@ -64,22 +77,23 @@ function destinationAt(src, open) {
     for (; i < src.length && i - from <= MAX_URL; i++) {
       const c = src[i];
       if (c === ' ' || c === '\n' || c === '[' || c === ']' || c === '<') break;
-      if (c === '(') parens++;
+      if (c === '\\' && ASCII_PUNCTUATION.test(src[i + 1] ?? ' ')) i++;
+      else if (c === '(') parens++;
       else if (c === ')' && parens-- === 0) break;
     }
     href = src.slice(from, i);
   }
-  while (src[i] === ' ' || src[i] === '\n') i++;
-  if (src[i] === '"' || src[i] === "'") {
-    const quote = src[i];
-    i++;
-    const from = i;
-    while (i < src.length && src[i] !== quote && src[i] !== '[' && src[i] !== ']' && i - from <= MAX_URL) i++;
+  const spaceFrom = i;
+  while (SPACE.test(src[i] ?? 'x')) i++;
+  const quote = i > spaceFrom ? { '"': '"', "'": "'", '(': ')' }[src[i]] : undefined;
+  if (quote) {
+    const from = ++i;
+    while (i < src.length && src[i] !== quote && src[i] !== '[' && src[i] !== ']' && i - from <= MAX_URL) i += src[i] === '\\' ? 2 : 1;
     if (src[i] !== quote) return null;
     i++;
-    while (src[i] === ' ') i++;
+    while (src[i] === ' ' || src[i] === '\n') i++;
   }
-  return src[i] === ')' ? { href, end: i + 1 } : null;
+  return src[i] === ')' ? { href: unescaped(href), end: i + 1 } : null;
 }
 
 /** Where the `>` of `<https://…>` is, or -1. Stops at the next `<`, so scans never overlap. */
@@ -88,6 +102,13 @@ function angleEnd(src, i) {
   let end = i + 1;
   while (end < src.length && end - i <= MAX_URL && !' \n<>'.includes(src[end])) end++;
   return src[end] === '>' ? end : -1;
+}
+
+/** The address of `<name@example.org>` at i, or null. */
+function mailAt(src, i) {
+  const c = src[i + 1] ?? '';
+  if (!/[A-Za-z0-9]/.test(c)) return null;
+  return /^<([\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,4})>/.exec(src.slice(i, i + 200))?.[1] ?? null;
 }
 
 /** The end of a bare address that begins at i. */
@@ -117,12 +138,21 @@ function entityAt(src, i) {
   if (semicolon < 0) return null;
   const name = near.slice(0, semicolon);
   const end = i + 1 + semicolon;
-  if (Object.hasOwn(ENTITIES, name)) return { v: ENTITIES[name], end: end + 1 };
+  if (ENTITIES.has(name)) return { v: ENTITIES.get(name), end: end + 1 };
   const m = /^#(?:(\d{1,7})|[xX]([0-9a-fA-F]{1,6}))$/.exec(name);
   if (!m) return null;
   const code = m[1] ? Number(m[1]) : parseInt(m[2], 16);
-  if (code === 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return null;
-  return { v: String.fromCodePoint(code), end: end + 1 };
+  const isCharacter = code !== 0 && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+  return { v: isCharacter ? String.fromCodePoint(code) : '\ufffd', end: end + 1 };
+}
+
+/** `[^1]`, and `[^1]:` at the beginning of a line: a footnote's mark. Words are left, as in [^abc] of a pattern. */
+function noteAt(src, i) {
+  const m = /^\[\^(\d{1,3})\]/.exec(src.slice(i, i + 6));
+  if (!m) return null;
+  const end = i + m[0].length;
+  const isDefinition = src[end] === ':' && (i === 0 || src[i - 1] === '\n');
+  return { v: m[1], end: isDefinition ? end + 1 : end };
 }
 
 function delimiter(src, i, end) {
@@ -150,6 +180,7 @@ export function inline(src) {
   const brackets = []; // places of '[' in out
   let runs = null;
   const formulas = new MathFinder(src);
+  let lastLink = -1; // its place in out
   let from = 0;
   let i = 0;
   const flush = (to) => { if (to > from) out.push({ t: 'text', v: src.slice(from, to) }); };
@@ -187,6 +218,9 @@ export function inline(src) {
       const end = runEnd(src, i);
       if (c === '~' && end - i !== 2) { i = end; continue; }
       put(delimiter(src, i, end), end);
+    } else if (c === '[' && src[i + 1] === '^' && noteAt(src, i)) {
+      const note = noteAt(src, i);
+      put({ t: 'note', v: note.v }, note.end);
     } else if (c === '[' || (c === '!' && src[i + 1] === '[')) {
       const end = c === '!' ? i + 2 : i + 1;
       put({ t: 'text', v: src.slice(i, end) }, end);
@@ -195,20 +229,24 @@ export function inline(src) {
       const at = brackets.pop();
       const target = at !== undefined && src[i + 1] === '(' ? destinationAt(src, i + 1) : null;
       const href = target ? safeUrl(target.href) : null;
-      if (href === null) { i++; continue; }
+      const isNested = at <= lastLink && out[at].v === '!['; // a link within an image's words stays the link
+      if (href === null || isNested) { i++; continue; }
       flush(i);
       let children = resolve(out.splice(at + 1)).map(withoutLinks).flat();
       const image = out.pop().v === '![';
       if (children.length === 0) children = [{ t: 'text', v: image ? href : target.href }];
       out.push({ t: 'link', href, c: children, h: heightOf(children) + 1 });
-      brackets.length = 0; // no link may hold another
+      lastLink = out.length - 1;
+      if (!image) brackets.length = 0; // no link may hold another; an image's address within one is left out
       i = from = target.end;
     } else if (c === '<') {
       const br = /^<br ?\/?>/i.exec(src.slice(i, i + 6));
       const end = angleEnd(src, i);
       const inner = src.slice(i + 1, end);
+      const mail = end < 0 ? mailAt(src, i) : null;
       const href = end > 0 ? safeUrl(inner) : null;
       if (href) put({ t: 'link', href, c: [{ t: 'text', v: inner }], h: 1 }, end + 1);
+      else if (mail) put({ t: 'link', href: `mailto:${mail}`, c: [{ t: 'text', v: mail }], h: 1 }, i + mail.length + 2);
       else if (br) put({ t: 'br' }, i + br[0].length);
       else i++;
     } else if (c === '&') {
@@ -216,7 +254,11 @@ export function inline(src) {
       if (entity) put({ t: 'text', v: entity.v }, entity.end);
       else i++;
     } else if (c === '\n') {
-      put({ t: 'br' }, i + 1);
+      let end = i;
+      while (end > from && src[end - 1] === ' ') end--;
+      flush(end);
+      out.push({ t: 'br' });
+      i = from = i + 1;
     } else {
       const isUrl = /^https?:\/\/[^\s]/i.test(src.slice(i, i + 9)) && (i === 0 || !/[A-Za-z0-9]/.test(src[i - 1]));
       const end = isUrl ? bareUrlEnd(src, i) : i;

@@ -3,7 +3,7 @@
 // The tree holds plain data; render.js turns it into nodes from a fixed list of elements. Blocks:
 //   {t:'p', c} {t:'h', n, c} {t:'code', lang, v, closed} {t:'quote', b} {t:'list', ordered, start, items:[{b, check}]}
 //   {t:'table', align, head, rows} {t:'hr'}          every top-level block also has `at`, its offset in the source
-// Inline: {t:'text', v} {t:'code', v} {t:'em'|'strong'|'del', c} {t:'link', href, c} {t:'br'} {t:'math', v, raw, display}
+// Inline: {t:'text', v} {t:'code', v} {t:'em'|'strong'|'del', c} {t:'link', href, c} {t:'br'} {t:'math', v, raw, display} {t:'note', v}
 //
 // Cost: linear in the text for any input. Containers nest to a bound; brackets, emphasis and code spans are matched
 // with stacks and tables, and no scan ever crosses the same text more than a fixed number of times.
@@ -69,7 +69,7 @@ function fenceAt(line) {
 
 function closesFence(line, fence) {
   const indent = indentOf(line);
-  if (line[indent] !== fence.mark) return false;
+  if (line[indent] !== fence.mark || indent > fence.indent + 3) return false;
   const end = runEnd(line, indent);
   return end - indent >= fence.n && line.slice(end).trim() === '';
 }
@@ -180,6 +180,31 @@ function startsBlock(lines, i) {
   return tableAt(lines, i) !== null;
 }
 
+/** Follows the lines of a quote: whether the last one is text that a line without a mark may continue. */
+class OpenEnd {
+  #fence = null;
+  isText = false;
+
+  take(line) {
+    let text = line;
+    for (let k = 0; k < MAX_DEPTH; k++) { // the marks of quotes and items within
+      const item = isRule(text) ? null : itemAt(text);
+      if (quoteAt(text)) text = text.slice(indentOf(text) + 1);
+      else if (item) text = text.slice(item.content);
+      else break;
+    }
+    if (this.#fence) {
+      if (closesFence(text, this.#fence)) this.#fence = null;
+      this.isText = false;
+      return;
+    }
+    this.#fence = fenceAt(text);
+    this.isText = !this.#fence && !isBlank(text) && !headingAt(text) && !isRule(text) && !text.includes('|');
+  }
+}
+
+const continuesText = (lines, i) => !isBlank(lines[i]) && !startsItem(lines[i]) && !startsBlock(lines, i);
+
 function blocks(lines, depth, starts) {
   const out = [];
   let i = 0;
@@ -214,9 +239,11 @@ function blocks(lines, depth, starts) {
     }
     if (depth < MAX_DEPTH && quoteAt(line)) {
       const inner = [];
-      for (; i < lines.length && quoteAt(lines[i]); i++) {
+      const end = new OpenEnd();
+      for (; i < lines.length && (quoteAt(lines[i]) || (end.isText && continuesText(lines, i))); i++) {
         const from = indentOf(lines[i]) + 1;
-        inner.push(lines[i].slice(lines[i][from] === ' ' ? from + 1 : from));
+        inner.push(quoteAt(lines[i]) ? lines[i].slice(lines[i][from] === ' ' ? from + 1 : from) : lines[i]);
+        end.take(inner[inner.length - 1]);
       }
       emit(at, { t: 'quote', b: blocks(inner, depth + 1) });
       continue;
@@ -240,14 +267,14 @@ function blocks(lines, depth, starts) {
     const closer = opensDisplay(line, indentOf(line));
     if (closer) {
       i = displayEnd(lines, i, closer);
-      emit(at, { t: 'p', c: inline(lines.slice(at, i).map((l) => l.slice(indentOf(l))).join('\n')) });
+      emit(at, { t: 'p', c: inline(lines.slice(at, i).map((l) => l.slice(indentOf(l))).join('\n').trimEnd()) });
       continue;
     }
     const text = [line.slice(indentOf(line))];
     for (i++; i < lines.length && !isBlank(lines[i]) && !startsBlock(lines, i); i++) {
       text.push(lines[i].slice(indentOf(lines[i])));
     }
-    emit(at, { t: 'p', c: inline(text.join('\n')) });
+    emit(at, { t: 'p', c: inline(text.join('\n').trimEnd()) });
   }
   return out;
 }
@@ -275,6 +302,7 @@ function listAt(lines, i, first, depth) {
     const inner = [lines[i].slice(item.content)];
     let fence = fenceAt(inner[0]);
     let blank = false;
+    let holdsItem = itemAt(inner[0]) !== null;
     for (i++; i < lines.length; i++) {
       const line = lines[i];
       if (isBlank(line)) {
@@ -284,6 +312,11 @@ function listAt(lines, i, first, depth) {
       }
       const indent = indentOf(line);
       if (indent < need && (blank || fence || startsItem(line) || startsBlock(lines, i))) break;
+      const inside = fence ? null : itemAt(line);
+      // "  2." under "1." is the next item, unless it continues a list within.
+      if (inside?.ordered && !holdsItem && indent < item.content && first.ordered && inside.delim === first.delim
+          && inside.start === first.start + items.length + 1) break;
+      holdsItem ||= inside !== null;
       const kept = line.slice(Math.min(indent, item.content));
       inner.push(kept);
       blank = false;

@@ -11,8 +11,9 @@ const CACHE_SIZE = 300;
 
 const ELEMENTS = new Set(('math mrow mi mn mo mtext mspace ms mfrac msqrt mroot msup msub msubsup munder mover munderover mtable mtr mtd '
   + 'mstyle mpadded mphantom mmultiscripts mprescripts none').split(' '));
-const REFUSED = ('\\def \\gdef \\edef \\xdef \\let \\futurelet \\global \\long \\newcommand \\renewcommand \\providecommand '
-  + '\\href \\url \\includegraphics \\class \\id \\data \\style \\htmlClass \\htmlId \\htmlStyle \\htmlData').split(' ');
+const REFUSED = new Set(('\\def \\gdef \\edef \\xdef \\let \\futurelet \\global \\long \\newcommand \\renewcommand \\providecommand '
+  + '\\href \\url \\includegraphics \\class \\id \\data \\style \\htmlClass \\htmlId \\htmlStyle \\htmlData '
+  + '\\llap \\mathllap \\equilibriumRight \\equilibriumLeft').split(' ')); // the last four build their argument twice, so that nesting doubles
 
 const FLAG = /^(?:true|false)$/;
 const LENGTH = /^([+-]?\d{1,3}(?:\.\d{1,4})?)(em|ex|pt|px|mu)?$/;
@@ -89,19 +90,17 @@ function wrapTexts(node) {
   return node;
 }
 
-function refusedMacros() {
-  const macros = Object.create(null);
-  for (const name of REFUSED) macros[name] = '\\not@available';
-  return macros;
-}
+/** Whether a control word of the source is refused; read as TeX does, so that `\\\\def` is a line break and letters. */
+const isRefused = (source) => (source.match(/\\(?:[A-Za-z@]+|[^])/g) ?? []).some((word) => REFUSED.has(word));
 
 // The library takes these only as displayed formulas; models write them within lines too.
 const DISPLAYED = /\\begin\{(?:align|alignat|gather|equation|multline|CD)\*?\}/;
 
 /** The formula as a tree, or null when the library refuses it or it grows beyond its bounds. */
 export function treeWith(temml, source, display) {
+  if (isRefused(source)) return null;
   try {
-    const options = { displayMode: display || DISPLAYED.test(source), throwOnError: true, annotate: false, trust: false, strict: false, maxExpand: 200, maxSize: [20, 20], macros: refusedMacros() };
+    const options = { displayMode: display || DISPLAYED.test(source), throwOnError: true, annotate: false, trust: false, strict: false, maxExpand: 200, maxSize: [20, 20] };
     const tree = wrapTexts(convert(temml.__renderToMathMLTree(source, options), { nodes: 0 }, 0));
     return tree.tag === 'math' ? tree : null;
   } catch {

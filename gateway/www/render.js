@@ -75,6 +75,7 @@ function inlineNodes(tree) {
       case 'br': return document.createElement('br');
       case 'code': return h('code', { text: n.v });
       case 'math': return formulaNode(n);
+      case 'note': return h('sup', { text: n.v });
       case 'em': return h('em', {}, inlineNodes(n.c));
       case 'strong': return h('strong', {}, inlineNodes(n.c));
       case 'del': return h('del', {}, inlineNodes(n.c));

@@ -197,7 +197,7 @@ test('TeX as models write it becomes MathML of known elements', () => {
 
 test('hostile formulas are refused or harmless, and show their source', () => {
   const refused = ['\\href{javascript:alert(1)}{x}', '\\url{https://e.org}', '\\includegraphics{https://e.org/a.png}', '\\class{a}{b}', '\\id{a}{b}', '\\data{a=b}{x}', '\\style{color:red}{x}',
-    '\\def\\a{\\a}\\a', '\\def\\a#1{\\a{#1#1}}\\a{x}', '\\gdef\\a{b}\\a', '\\newcommand{\\a}{b}\\a', '\\let\\a\\frac', '\\edef\\a{b}', '\\global\\def\\a{b}', '\\futurelet\\a b c',
+    '\\def\\a{\\a}\\a', '\\def\\a#1{\\a{#1#1}}\\a{x}', '\\gdef\\a{b}\\a', '\\newcommand{\\a}{b}\\a', '\\let\\a\\frac', '\\edef\\a{b}', '\\global\\def\\a{b}', '\\futurelet\\a b c', '\\csname def\\endcsname\\a{b}', '\\\\\\def\\a{b}', '\\providecommand{\\a}{b}\\a', '\\@firstoftwo{\\def}{x}\\a{b}',
     '\\frac{', '}', '\\unknowncommand', '\\htmlClass{a}{b}'];
   for (const source of refused) assert.equal(treeWith(temml, source, true), null, source);
   const braces = [`${'{'.repeat(2000)}x${'}'.repeat(2000)}`, '{'.repeat(10_000), '\\sqrt{'.repeat(300) + 'x' + '}'.repeat(300), '\\frac'.repeat(800), '\\left('.repeat(500),
@@ -216,6 +216,8 @@ test('hostile formulas are refused or harmless, and show their source', () => {
       for (const [k, v] of Object.entries(n.attrs ?? {})) if (/width|height|depth|space|offset/.test(k)) assert.ok(parseFloat(v) >= -40 && parseFloat(v) <= 300, `${k}=${v} from ${source}`);
     }
   }
+  // What builds its argument twice would take a million steps here.
+  for (const name of ['\\llap', '\\mathllap', '\\equilibriumRight', '\\equilibriumLeft']) assert.equal(treeWith(temml, `${`${name}{`.repeat(20)}x${'}'.repeat(20)}`, true), null);
   // A refused definition leaves nothing behind for the next formula.
   assert.ok(treeWith(temml, '\\frac12', false) && treeWith(temml, '\\a', false) === null);
 });
