@@ -6,14 +6,14 @@
 // Bounds: MathFinder limits a formula's length, LIMITS what it may become. Definitions (\def, \newcommand) are refused,
 // because an argument that is copied by each of them grows without a bound that the library would count.
 
-const LIMITS = { nodes: 12_000, depth: 90 };
+const LIMITS = { nodes: 12_000, depth: 90, braces: 12 };
 const CACHE_SIZE = 300;
 
 const ELEMENTS = new Set(('math mrow mi mn mo mtext mspace ms mfrac msqrt mroot msup msub msubsup munder mover munderover mtable mtr mtd '
   + 'mstyle mpadded mphantom mmultiscripts mprescripts none').split(' '));
 const REFUSED = new Set(('\\def \\gdef \\edef \\xdef \\let \\futurelet \\global \\long \\newcommand \\renewcommand \\providecommand '
   + '\\href \\url \\includegraphics \\class \\id \\data \\style \\htmlClass \\htmlId \\htmlStyle \\htmlData '
-  + '\\llap \\mathllap \\equilibriumRight \\equilibriumLeft').split(' ')); // the last four build their argument twice, so that nesting doubles
+  + '\\llap \\mathllap \\cancelto \\equilibriumRight \\equilibriumLeft').split(' ')); // these five build their argument twice
 
 const FLAG = /^(?:true|false)$/;
 const LENGTH = /^([+-]?\d{1,3}(?:\.\d{1,4})?)(em|ex|pt|px|mu)?$/;
@@ -90,8 +90,19 @@ function wrapTexts(node) {
   return node;
 }
 
-/** Whether a control word of the source is refused; read as TeX does, so that `\\\\def` is a line break and letters. */
-const isRefused = (source) => (source.match(/\\(?:[A-Za-z@]+|[^])/g) ?? []).some((word) => REFUSED.has(word));
+/**
+ * Whether the source is refused unread, for a control word or for braces too deep: what builds an argument twice doubles
+ * with each level. Read as TeX does, so that `\\\\def` is a line break and letters.
+ */
+function isRefused(source) {
+  let depth = 0;
+  for (const token of source.match(/\\(?:[A-Za-z@]+|[^])|[{}]/g) ?? []) {
+    if (REFUSED.has(token)) return true;
+    if (token === '{' && ++depth > LIMITS.braces) return true;
+    if (token === '}') depth--;
+  }
+  return false;
+}
 
 // The library takes these only as displayed formulas; models write them within lines too.
 const DISPLAYED = /\\begin\{(?:align|alignat|gather|equation|multline|CD)\*?\}/;
