@@ -156,6 +156,24 @@ test('finding formulas reads each character a fixed number of times', () => {
   }
 });
 
+test('a text with formulas that grows piece by piece is parsed in proportion to its length', () => {
+  const part = '## Step $n$\n\nLet $x_1 + y$ be **bold**, so \\(z\\):\n\n$$\n\\frac{a}{b}\n- c\n$$\n\n- one $a$\n- two\n\n```js\nf(1);\n```\n\n| a | $b$ |\n|---|---|\n| 1 | $2$ |\n\n';
+  const parsed = (text) => {
+    let from = 0, characters = 0;
+    for (let cut = 0; cut < text.length; cut += 5) {
+      const source = text.slice(from, cut);
+      const tree = parse(source);
+      characters += source.length;
+      const done = settled(source, tree);
+      if (done > 0) from += tree[done].at;
+    }
+    return characters;
+  };
+  const small = parsed(part.repeat(Math.ceil(25_000 / part.length))), large = parsed(part.repeat(Math.ceil(100_000 / part.length)));
+  assert.ok(large <= 4.5 * small, `${large} characters parsed of 100,000, ${small} of 25,000`);
+  assert.ok(large <= 40 * 100_000, `${large} characters parsed of 100,000`);
+});
+
 // ---- what becomes of them -------------------------------------------------------------------------------------------
 
 const ELEMENTS = new Set(('math mrow mi mn mo mtext mspace ms mfrac msqrt mroot msup msub msubsup munder mover munderover mtable mtr mtd '
