@@ -181,7 +181,7 @@ function startsBlock(lines, i) {
 }
 
 /** Follows the lines of a quote: whether the last one is text that a line without a mark may continue. */
-class OpenEnd {
+class LastLine {
   #fence = null;
   isText = false;
 
@@ -239,7 +239,7 @@ function blocks(lines, depth, starts) {
     }
     if (depth < MAX_DEPTH && quoteAt(line)) {
       const inner = [];
-      const end = new OpenEnd();
+      const end = new LastLine();
       for (; i < lines.length && (quoteAt(lines[i]) || (end.isText && continuesText(lines, i))); i++) {
         const from = indentOf(lines[i]) + 1;
         inner.push(quoteAt(lines[i]) ? lines[i].slice(lines[i][from] === ' ' ? from + 1 : from) : lines[i]);

@@ -331,6 +331,10 @@ test('formulas and JSON in the page: drawn, within the policy, the same in any p
   assert.ok(box.height > 20, 'the fraction has two lines');
   assert.equal(requests.filter((url) => url.endsWith('/www/vendor/temml.js')).length, 1);
 
+  const table = await ask('aligned', '$$\n\\begin{aligned}long long&=b\\\\x&=c\\end{aligned}\n$$');
+  const [upper, lower] = await table.locator('mtr').evaluateAll((rows) => rows.map((r) => { const range = document.createRange(); range.selectNodeContents(r.firstChild); return range.getBoundingClientRect().right; }));
+  assert.ok(Math.abs(upper - lower) < 3, `the left sides end at ${upper} and ${lower}`);
+
   const json = '{"name":"Ada","n":12345678901234567890,"tags":["x","*y*"]}';
   const value = await ask('JSON', json);
   assert.equal(await value.locator('pre code').textContent(), '{\n  "name": "Ada",\n  "n": 12345678901234567890,\n  "tags": [\n    "x",\n    "*y*"\n  ]\n}');
