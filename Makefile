@@ -91,7 +91,7 @@ isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)
 sources = $(wildcard $(foreach d,$(1),$(d)/*.c $(d)/*/*.c))
 LIB_SRC := $(call sources,base kernels engine cascade cache gateway)
 CMD_SRC := $(call sources,cmd)
-WWW_SRC := $(wildcard gateway/www/*) gateway/openapi.json
+WWW_SRC := $(wildcard gateway/www/*.* gateway/www/vendor/*.*) gateway/openapi.json
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/api/www_files.o
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 BENCH_OBJ := $(filter $(B)/cmd/bench/% $(B)/cmd/load/%,$(CMD_OBJ))
@@ -249,7 +249,7 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
 
 # gateway/www itself: a file that was removed there.
-$(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www $(WWW_SRC)
+$(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www gateway/www/vendor $(WWW_SRC)
 	@mkdir -p $(@D)
 	$(Q)etc/embed.sh $@ $(WWW_SRC)
 

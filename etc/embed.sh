@@ -21,12 +21,14 @@ shift
 		*.js) type='text/javascript; charset=utf-8' ;;
 		*.css) type='text/css; charset=utf-8' ;;
 		*.json) type='application/json' ;;
-		*.ts) type='text/plain; charset=utf-8' ;;
+		*.ts | *.txt) type='text/plain; charset=utf-8' ;;
 		*.svg) type='image/svg+xml' ;;
 		*) echo "$f: no content type for this ending" >&2; exit 1 ;;
 		esac
+		name=${f#gateway/www/}
+		[ "$name" != "$f" ] || name=$(basename "$f")
 		tag=$(sha256sum "$f" | cut -c1-16)
-		printf '    {"%s", "%s", "\\"%s\\"", www_bytes_%d, %d},\n' "$(basename "$f")" "$type" "$tag" "$i" "$(wc -c <"$f")"
+		printf '    {"%s", "%s", "\\"%s\\"", www_bytes_%d, %d},\n' "$name" "$type" "$tag" "$i" "$(wc -c <"$f")"
 		i=$((i + 1))
 	done
 	echo '    {0},'

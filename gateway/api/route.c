@@ -58,6 +58,7 @@ const struct route routes[] = {
     {"GET", "/openapi.json", ACCESS_PUBLIC, false, api_openapi, "openapi", false},
     {"GET", "/", ACCESS_PUBLIC, false, page_serve, "page", false},
     {"GET", "/www/{file}", ACCESS_PUBLIC, false, page_serve, "page", false},
+    {"GET", "/www/vendor/{file}", ACCESS_PUBLIC, false, page_serve, "page", false},
     {"GET", "/favicon.ico", ACCESS_PUBLIC, false, page_serve, "page", false},
     {"GET", "/client.js", ACCESS_PUBLIC, false, page_serve, "page", false},
     {"GET", "/client.d.ts", ACCESS_PUBLIC, false, page_serve, "page", false},

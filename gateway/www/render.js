@@ -5,10 +5,68 @@
 import { parse, settled } from './markdown.js';
 import { canColour, tokens } from './code.js';
 import { copyText, h, icon } from './dom.js';
+import { formatJson, isJson, JsonScan } from './json.js';
+import { isReady, loadLibrary, mathTree } from './math.js';
 import { t } from './i18n.js';
 
 const COLOUR_LIVE_CHARS = 6_000;
 const COLOUR_CHARS = 60_000;
+const FORMAT_CHARS = 400_000;
+
+const sources = new WeakMap(); // of code elements: the text as it was written, which the copy button takes
+
+// ---- formulas -------------------------------------------------------------------------------------------------------
+
+const MATHML = 'http://www.w3.org/1998/Math/MathML';
+const LONG_FORMULA = 60; // elements of one within a line; a longer one scrolls by itself
+const MAX_UNDRAWN = 2000;
+
+/** The elements of a tree that math.js made of its fixed list. */
+function mathNode({ tag, attrs, cls, text, c }) {
+  if (tag === null) return document.createTextNode(text);
+  const el = document.createElementNS(MATHML, tag);
+  for (const [name, value] of Object.entries(attrs)) el.setAttribute(name, value);
+  if (cls) el.setAttribute('class', cls);
+  el.append(...c.map(mathNode));
+  return el;
+}
+
+const sizeOf = (tree) => (tree.c ?? []).reduce((n, child) => n + sizeOf(child), 1);
+
+function fillFormula(el, { v, raw, display }) {
+  const tree = mathTree(v, display);
+  if (!tree) { el.className = 'math-source'; el.textContent = raw; return; }
+  el.className = display ? 'math math-display' : sizeOf(tree) > LONG_FORMULA ? 'math math-long' : 'math';
+  if (display) { // it scrolls, so it takes the focus
+    el.tabIndex = 0;
+    el.setAttribute('role', 'group');
+  }
+  el.replaceChildren(mathNode(tree));
+}
+
+// Formulas that wait for the library, shown as their source.
+let undrawn = new Map();
+
+function drawWaiting() {
+  const waiting = undrawn;
+  undrawn = new Map();
+  for (const [el, formula] of waiting) fillFormula(el, formula);
+}
+
+function formulaNode(formula) {
+  const el = h('span', { class: 'math-source' });
+  if (isReady()) {
+    fillFormula(el, formula);
+    return el;
+  }
+  el.textContent = formula.raw;
+  if (undrawn.size >= MAX_UNDRAWN) for (const old of undrawn.keys()) if (!old.isConnected) undrawn.delete(old);
+  undrawn.set(el, formula);
+  loadLibrary().then((ok) => { if (ok) drawWaiting(); });
+  return el;
+}
+
+// ---- blocks ---------------------------------------------------------------------------------------------------------
 
 function inlineNodes(tree) {
   return tree.map((n) => {
@@ -16,6 +74,8 @@ function inlineNodes(tree) {
       case 'text': return document.createTextNode(n.v);
       case 'br': return document.createElement('br');
       case 'code': return h('code', { text: n.v });
+      case 'math': return formulaNode(n);
+      case 'note': return h('sup', { text: n.v });
       case 'em': return h('em', {}, inlineNodes(n.c));
       case 'strong': return h('strong', {}, inlineNodes(n.c));
       case 'del': return h('del', {}, inlineNodes(n.c));
@@ -31,10 +91,20 @@ function colourInto(code, source, lang) {
     k === '' ? document.createTextNode(v) : h('span', { class: `tok-${k}`, text: v }))));
 }
 
+const isJsonBlock = (block) => /^json$/i.test(block.lang);
+
+/** What a code block shows: complete JSON over lines, anything else as it stands. */
+function shownText(block) {
+  const formatted = block.closed && isJsonBlock(block) && block.v.length <= FORMAT_CHARS ? formatJson(block.v) : null;
+  return formatted ?? block.v;
+}
+
 function fillCode(code, block, live) {
+  sources.set(code, block.v);
   const limit = live ? COLOUR_LIVE_CHARS : COLOUR_CHARS;
-  if (canColour(block.lang) && block.v.length <= limit) colourInto(code, block.v, block.lang);
-  else code.textContent = block.v;
+  const shown = shownText(block);
+  if (canColour(block.lang) && shown.length <= limit) colourInto(code, shown, block.lang);
+  else code.textContent = shown;
 }
 
 function codeBlock(block, live) {
@@ -44,7 +114,7 @@ function codeBlock(block, live) {
   const button = h('button', {
     type: 'button', class: 'code-copy', 'data-testid': 'copy-code', 'aria-label': t('copyCode'),
     onClick: async () => {
-      label.textContent = (await copyText(code.textContent)) ? t('copied') : t('copyFailed');
+      label.textContent = (await copyText(sources.get(code))) ? t('copied') : t('copyFailed');
       setTimeout(() => { label.textContent = t('copy'); }, 1600);
     },
   }, icon('copy'), label);
@@ -83,37 +153,52 @@ export function blockNode(block, live = false) {
   }
 }
 
+/** An answer that is one JSON value, as the block that shows it. */
+const jsonAnswer = (text, closed) => ({ t: 'code', lang: 'json', v: text.trim(), closed, at: 0 });
+
 /**
  * Renders a text that grows at its end. Settled blocks are left alone; only the last few are parsed and built again, and
  * a long code block only has its new characters appended. update() takes the whole text so far.
+ *
+ * A text that may become one JSON value is shown as a code block until its first character that cannot belong to one.
  */
 export class StreamRenderer {
   #root;
   #from = 0; // everything before this offset is rendered for good
   #open = []; // {block, node} of what may still change
+  #json = new JsonScan();
 
   constructor(root) { this.#root = root; }
 
   update(text, final = false) {
+    if (this.#json.take(text) && this.#json.started && (!final || this.#json.complete)) {
+      this.#draw([jsonAnswer(text, final)], final ? 1 : 0);
+      return;
+    }
     const source = (text.includes('\r') ? text.replace(/\r\n?/g, '\n') : text).slice(this.#from);
     const tree = parse(source);
     const done = final ? tree.length : settled(source, tree);
-    const old = this.#open;
-    this.#open = tree.map((block, i) => ({ block, node: this.#place(block, old[i], i >= done) }));
-    for (const { node } of old.slice(tree.length)) node.remove();
+    this.#draw(tree, done);
     if (final || done === 0) return;
     this.#from += tree[done].at;
     this.#open.splice(0, done);
     for (const { block } of this.#open) block.at -= tree[done].at;
   }
 
+  #draw(tree, done) {
+    const old = this.#open;
+    this.#open = tree.map((block, i) => ({ block, node: this.#place(block, old[i], i >= done) }));
+    for (const { node } of old.slice(tree.length)) node.remove();
+  }
+
   #place(block, old, live) {
     const before = old?.block;
     if (live && block.t === 'code' && before?.t === 'code' && before.at === block.at && before.lang === block.lang
-        && block.v.startsWith(before.v)) {
+        && before.closed === block.closed && block.v.startsWith(before.v)) {
       const code = old.node.querySelector('code');
       if (block.v.length > COLOUR_LIVE_CHARS && code.firstChild && !code.firstElementChild) {
         code.firstChild.appendData(block.v.slice(before.v.length));
+        sources.set(code, block.v);
       } else if (block.v.length > before.v.length) {
         fillCode(code, block, true);
       }
@@ -128,5 +213,6 @@ export class StreamRenderer {
 
 /** A finished text at once. */
 export function renderInto(root, text) {
-  root.replaceChildren(...parse(text).map((b) => blockNode(b)));
+  const tree = isJson(text) ? [jsonAnswer(text, true)] : parse(text);
+  root.replaceChildren(...tree.map((b) => blockNode(b)));
 }

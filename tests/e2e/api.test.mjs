@@ -238,6 +238,11 @@ for (const threads of [1, 4]) {
       const head = await request(server.http, '/', { method: 'HEAD' });
       assert.equal(head.headers['content-length'], String(Buffer.byteLength(page.body)));
       assert.equal((await request(server.http, '/www/none.js')).status, 404);
+      const library = await request(server.http, '/www/vendor/temml.js');
+      assert.match(library.headers['content-type'], /^text\/javascript/);
+      assert.match(library.body, /export default temml;\n$/);
+      assert.match((await request(server.http, '/www/vendor/temml.LICENSE.txt')).body, /^The MIT License/);
+      assert.equal((await request(server.http, '/www/temml.js')).status, 404);
       const client = await request(server.http, '/client.js');
       assert.match(client.headers['content-type'], /^text\/javascript/);
       assert.match(client.body, /export function createClient/);

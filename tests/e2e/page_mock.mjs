@@ -239,7 +239,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
       sendError(res, 404, 'no such endpoint', null);
       return;
     }
-    const name = path === '/' ? 'index.html' : /^\/(?:www\/)?((?<=www\/)[a-z0-9_]+\.[a-z]+|client\.js|client\.d\.ts)$/.exec(path)?.[1];
+    const name = path === '/' ? 'index.html' : /^\/(?:www\/)?((?<=www\/)(?:vendor\/)?[a-z0-9_]+\.[a-z]+|client\.js|client\.d\.ts)$/.exec(path)?.[1];
     try {
       const body = await readFile(join(WWW, name ?? '?'));
       res.writeHead(200, {

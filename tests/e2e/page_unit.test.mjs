@@ -46,7 +46,7 @@ function walk(nodes, visit, depth = 0) {
 }
 
 const BLOCKS = new Set(['p', 'h', 'code', 'quote', 'list', 'table', 'hr']);
-const INLINE = new Set(['text', 'code', 'em', 'strong', 'del', 'link', 'br']);
+const INLINE = new Set(['text', 'code', 'em', 'strong', 'del', 'link', 'br', 'math', 'note']);
 
 function assertSafe(source) {
   let deepest = 0;
@@ -743,7 +743,7 @@ test('the files are small, ask for nothing outside, and never parse a string as 
   let total = 0;
   let packed = 0;
   for (const name of await readdir(www)) {
-    if (name.endsWith('.d.ts')) continue; // not loaded by the page
+    if (name.endsWith('.d.ts') || name === 'vendor') continue; // not loaded by the page; page_math.test.mjs checks libraries
     const text = await readFile(new URL(name, www), 'utf8');
     total += Buffer.byteLength(text);
     packed += gzipSync(text).length;
@@ -753,8 +753,8 @@ test('the files are small, ask for nothing outside, and never parse a string as 
     if (name.endsWith('.html')) assert.doesNotMatch(text, /\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)[^>]*>|<style/i, name);
     if (name.endsWith('.css')) assert.doesNotMatch(text, /@import|url\(/, name);
   }
-  assert.ok(total < 187_000, `${total} bytes`);
-  assert.ok(packed < 63_000, `${packed} bytes compressed`);
+  assert.ok(total < 222_000, `${total} bytes`);
+  assert.ok(packed < 78_000, `${packed} bytes compressed`);
 });
 
 test('what is left: the scarcer limit of each kind, nothing where nothing is limited', () => {
