@@ -5,6 +5,6 @@ import { chromium } from 'playwright-core';
 
 export const CHROMIUM = process.env.CHROMIUM ?? ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'].find(existsSync);
 const ARGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync', '--disable-threaded-compositing'];
+  '--disable-component-update', '--disable-sync'];
 
 export const launch = () => chromium.launch({ executablePath: CHROMIUM, args: ARGS });
