@@ -15,7 +15,7 @@
 
 /* Nodes of a subtree for which it pays to search whether all its tokens are permitted (LARGE), and to check whether the
  * answer is known (SMALL). */
-enum { LARGE = 24, SMALL = 4, NODES_OF_WORK = 64 };
+enum { LARGE = 24, SMALL = 4, NODES_OF_WORK = 16 };
 
 void masks_clear(struct masks *m)
 {
