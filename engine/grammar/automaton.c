@@ -434,7 +434,8 @@ static int begin(struct automaton *a, struct rules *r, struct sl_err *err)
 
 int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err)
 {
-	*a = (struct automaton){.max_work = limits->work, .allowed = limits->work, .pause = UINT64_MAX, .max_bytes = limits->bytes};
+	*a = (struct automaton){
+	    .max_work = limits->work, .allowed = limits->work, .pause = UINT64_MAX, .max_bytes = limits->bytes};
 	int rc = dfa_init(&a->dfa, r->pool, limits->search);
 	if (rc == 0)
 		rc = begin(a, r, err);

@@ -69,8 +69,8 @@ struct automaton {
 	uint32_t step;
 	bool may_end;
 	uint64_t work, max_work, allowed, pause; /* allowed: max_work, except for masks */
-	uint32_t n_done; /* computations since auto_begin */
-	size_t bytes, max_bytes; /* of transitions; of everything */
+	uint32_t n_done;                         /* computations since auto_begin */
+	size_t bytes, max_bytes;                 /* of transitions; of everything */
 	int fault;
 };
 

@@ -68,8 +68,8 @@ void grammar_state_dispose(struct grammar_state *s);
  * tokens (grammar_may_end). If a token is forced (grammar_forced), the mask has only that. The mask depends only on the
  * text so far. 0; SL_ELIMIT, SL_ENOMEM: the sequence fails. */
 int grammar_mask(struct grammar_state *s, uint32_t *mask);
-/* The same in slices of about so much work (GRAMMAR_SLICE: about a millisecond): SL_EAGAIN while the mask is unfinished; the next
- * call continues it. Once it is finished, grammar_mask is cheap. */
+/* The same in slices of about so much work (GRAMMAR_SLICE: about a millisecond): SL_EAGAIN while the mask is
+ * unfinished; the next call continues it. Once it is finished, grammar_mask is cheap. */
 int grammar_mask_within(struct grammar_state *s, uint32_t *mask, uint64_t work);
 /* May this token come next? Cheaper than computing a mask. */
 bool grammar_permits(struct grammar_state *s, int32_t id);

@@ -463,9 +463,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(slow_masks_change_nothing),
-	    cmocka_unit_test(same_in_any_company),    cmocka_unit_test(forced_tokens_take_no_steps),
-	    cmocka_unit_test(begun_by_another_model), cmocka_unit_test(several_choices),
-	    cmocka_unit_test(cut_by_a_stop),          cmocka_unit_test(bad_constraints_are_refused),
+	    cmocka_unit_test(same_in_any_company),
+	    cmocka_unit_test(forced_tokens_take_no_steps),
+	    cmocka_unit_test(begun_by_another_model),
+	    cmocka_unit_test(several_choices),
+	    cmocka_unit_test(cut_by_a_stop),
+	    cmocka_unit_test(bad_constraints_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -473,9 +473,9 @@ static void test_slices_after_collection(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_slices),
-					   cmocka_unit_test(test_slices_after_collection),
-					   cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage),
-					   cmocka_unit_test(test_ahead), cmocka_unit_test(test_ahead_bound)};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_slices), cmocka_unit_test(test_slices_after_collection),
+	    cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage),
+	    cmocka_unit_test(test_ahead),  cmocka_unit_test(test_ahead_bound)};
 	return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }

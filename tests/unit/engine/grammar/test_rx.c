@@ -419,9 +419,10 @@ static void test_is_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_random),        cmocka_unit_test(test_chars),      cmocka_unit_test(test_json),
-	    cmocka_unit_test(test_json_feasible), cmocka_unit_test(test_counters),   cmocka_unit_test(test_limit),
-	    cmocka_unit_test(test_many_literals), cmocka_unit_test(test_words), cmocka_unit_test(test_many_parts), cmocka_unit_test(test_is_none),
+	    cmocka_unit_test(test_random),        cmocka_unit_test(test_chars),    cmocka_unit_test(test_json),
+	    cmocka_unit_test(test_json_feasible), cmocka_unit_test(test_counters), cmocka_unit_test(test_limit),
+	    cmocka_unit_test(test_many_literals), cmocka_unit_test(test_words),    cmocka_unit_test(test_many_parts),
+	    cmocka_unit_test(test_is_none),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
