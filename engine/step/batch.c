@@ -198,58 +198,6 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	atomic_fetch_add(&st->e->prefix_hits, s->n_cached);
 }
 
-/* Of the sequences whose mask is unfinished, the one that has had the least work. */
-static const struct eng_seq *next_unfinished(const struct sched_plan *plan)
-{
-	const struct eng_seq *least = NULL;
-	for (uint32_t i = 0; i < plan->n_run; i++) {
-		const struct eng_seq *s = seq_of(plan->run[i]);
-		if (s->constraint.waiting && (least == NULL || s->constraint.n_work < least->constraint.n_work))
-			least = s;
-	}
-	return least;
-}
-
-/* Whether the masks are ready for all draws from the next n rows of s, which verify the beginning of an answer. Its
- * tokens are known, so the masks are too. */
-static bool prefix_masks_ready(struct step *st, struct eng_seq *s, uint32_t n)
-{
-	struct seq_constraint *c = &s->constraint;
-	uint32_t end = s->sched.n_past + n, i = eng_seq_n_own(s);
-	constrain_ahead(c);
-	for (;; i++) {
-		if (!constrain_ready(c, &c->ahead, st->mask, GRAMMAR_SLICE))
-			return false;
-		if (i >= end || i >= eng_seq_n_tokens(s) || constrain_take(c, &c->ahead, s->tokens[i]) != 0)
-			return true;
-	}
-}
-
-/* Whether the next n rows of s can be followed by their draw. Otherwise s sits the step out: its mask is made in
- * slices, of which a step has one for an unfinished mask and about one for new ones. */
-static bool mask_is_ready(struct step *st, struct eng_seq *s, uint32_t n)
-{
-	struct seq_constraint *c = &s->constraint;
-	if (!constrain_is_on(c) || s->embed || s->prefill_only)
-		return true;
-	bool ready = false, searching = is_searching(s) && s->state == SEQ_DECODE;
-	uint32_t work = c->waiting ? GRAMMAR_SLICE : st->mask_work;
-	if (s->draft_prefix.open)
-		ready = prefix_masks_ready(st, s, n);
-	else if (searching)
-		ready = beam_rows_ready(st, s, work);
-	else if (n < s->sched.n_left)
-		return true;
-	else if (!c->waiting || st->mask_turn == s)
-		ready = constrain_ready(c, &c->now, st->mask, work);
-	if (ready)
-		return true;
-	st->masks_missing = true;
-	st->mask_work = GRAMMAR_SLICE / 8;
-	s->spec.n_draft = 0;
-	return false;
-}
-
 /* Adds the planned rows of s. */
 static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
 {
@@ -260,7 +208,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	/* Steps of other sequences do not wait for swapped pages. */
 	bool others = b->n_rows > 0 || s->model->n_in_flight > 0;
 	n = n < s->sched.n_left ? n : s->sched.n_left;
-	if (in_flight_must_sit_out(s) || (others && seq_swap_arriving(s)) || !mask_is_ready(st, s, n)) {
+	if (in_flight_must_sit_out(s) || (others && seq_swap_arriving(s)) || !mask_ready(st, s, n)) {
 		sched_update(s->model->sched, &s->sched, now);
 		return;
 	}
@@ -680,9 +628,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	grant_forced(m, &plan);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
-	st->mask_turn = next_unfinished(&plan);
-	st->mask_work = GRAMMAR_SLICE;
-	st->masks_missing = false;
+	mask_turns(st, &plan);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);

@@ -82,6 +82,13 @@ uint32_t batch_row_pages(const struct eng_seq *s, int slot);
 /* s computes one token next. */
 void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 
+/* ---- mask_turn.c ---- */
+
+/* Before the rows of a step are added. */
+void mask_turns(struct step *st, const struct sched_plan *plan);
+/* Whether the next n rows of s can be followed by their draws. False: s must sit the step out. */
+bool mask_ready(struct step *st, struct eng_seq *s, uint32_t n);
+
 /* ---- device_draw.c ---- */
 
 /* Whether no row of s in its next step needs its logits on the host. */
