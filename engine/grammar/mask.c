@@ -15,7 +15,8 @@
 
 /* Nodes of a subtree for which it pays to search whether all its tokens are permitted (LARGE), and to check whether the
  * answer is known (SMALL). */
-enum { LARGE = 24, SMALL = 4, NODES_OF_WORK = 16 };
+enum { LARGE = 24, SMALL = 4 };
+enum { NODES = 64, WORK_OF_NODES = 4 }; /* so many nodes of the walk cost as much as so much other work */
 
 void masks_clear(struct masks *m)
 {
@@ -68,9 +69,13 @@ static int walk(struct grammar *g)
 	const struct trie *t = g->unfinished.t;
 	const unsigned class = g->unfinished.class;
 	struct walk_frame *top = g->walk + g->unfinished.depth;
-	for (uint32_t i = g->unfinished.at, n_seen = 1; i < t->n_nodes; n_seen++) {
-		if (n_seen % NODES_OF_WORK == 0 && !auto_spend(&g->a, 1))
-			return interrupt(g, i, top);
+	unsigned left = NODES;
+	for (uint32_t i = g->unfinished.at; i < t->n_nodes;) {
+		if (--left == 0) {
+			left = NODES;
+			if (!auto_spend(&g->a, WORK_OF_NODES))
+				return interrupt(g, i, top);
+		}
 		while (i == top->end)
 			top--;
 		const struct trie_node *n = &t->nodes[i];
@@ -91,7 +96,7 @@ static int walk(struct grammar *g)
 			i = n->end;
 			continue;
 		}
-		if (n->end - i >= LARGE && auto_fault(&g->a) != 0)
+		if (n->end - i >= LARGE && n->below != 0 && auto_fault(&g->a) != 0)
 			return interrupt(g, i, top);
 		if (!left_out)
 			put(&g->masks, t, n->first, n[1].first);
