@@ -34,7 +34,7 @@ size_t grammar_vocab_mask_words(const struct grammar_vocab *v); /* (n_vocab + 31
 
 /* ---- grammars ---- */
 
-enum { GRAMMAR_MASK_WORK = 16, GRAMMAR_SLICE = 1 << 12 };
+enum { GRAMMAR_MASK_WORK = 16, GRAMMAR_SLICE = 1 << 11 };
 struct grammar_limits {
 	size_t max_states, max_bytes; /* of the automaton and its caches; beyond it, caches are dropped and rebuilt */
 	/* Derivatives and items for one token; beyond, SL_ELIMIT. A mask may take GRAMMAR_MASK_WORK times as many. */
