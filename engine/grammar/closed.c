@@ -131,6 +131,7 @@ static uint32_t search(struct grammar *g, uint32_t c, unsigned class, uint8_t ph
 			safe = level;
 	}
 	safe = safe < all ? safe : all;
+	g->a.work += s.at; /* an interruption here would search again */
 	note(&s, class, safe);
 	return safe;
 }

@@ -16,7 +16,8 @@
 /* Nodes of a subtree for which it pays to search whether all its tokens are permitted (LARGE), and to check whether the
  * answer is known (SMALL). */
 enum { LARGE = 24, SMALL = 4 };
-enum { NODES = 64, WORK_OF_NODES = 4 }; /* so many nodes of the walk cost as much as so much other work */
+/* NODES of the walk, and TOKENS_OF_NODE times as many tokens, cost as much as WORK_OF_NODES other work. */
+enum { NODES = 64, WORK_OF_NODES = 4, TOKENS_OF_NODE = 8 };
 
 void masks_clear(struct masks *m)
 {
@@ -92,7 +93,9 @@ static int walk(struct grammar *g)
 			continue;
 		}
 		if (takes_all(g, n, n->end - i, next)) {
-			put(&g->masks, t, n->first, t->nodes[n->end].first);
+			const uint32_t end = t->nodes[n->end].first, as_nodes = (end - n->first) / TOKENS_OF_NODE;
+			put(&g->masks, t, n->first, end);
+			left = left > as_nodes ? left - as_nodes : 1;
 			i = n->end;
 			continue;
 		}
