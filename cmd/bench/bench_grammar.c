@@ -51,7 +51,7 @@ struct bench {
 	size_t wrong_accept, wrong_refuse;
 	struct reason reasons[MAX_REASONS];
 	size_t n_reasons;
-	struct figures masks, firsts;
+	struct figures masks, firsts, slices; /* slices: the longest of each case */
 };
 
 /* ---- figures ---- */
@@ -282,6 +282,7 @@ static void take_outcome(struct bench *b, const char *name, const struct frame *
 		return;
 	}
 	add_figure(&b->firsts, (double)o->first_mask_ns / 1e3, name);
+	add_figure(&b->slices, (double)o->slice_ns / 1e3, name);
 	for (size_t i = 0; i < f->n_times; i++)
 		add_figure(&b->masks, times[i] / 1e3, name);
 	b->wrong_accept += o->wrong_accept;
@@ -335,6 +336,7 @@ static void show(struct bench *b)
 		    b->late, tokenizer_n_vocab(b->t));
 		show_figures("mask", &b->masks, true);
 		show_figures("first_mask", &b->firsts, true);
+		show_figures("slice", &b->slices, true);
 		printf("}\n");
 		return;
 	}
@@ -349,6 +351,7 @@ static void show(struct bench *b)
 	printf("\nus, thread     number       mean        p50        p90        p99        worst\n");
 	show_figures("mask", &b->masks, false);
 	show_figures("first mask", &b->firsts, false);
+	show_figures("slice", &b->slices, false);
 }
 
 static int run_all(struct bench *b, const char *only)
@@ -423,6 +426,7 @@ int bench_grammar(int argc, char **argv)
 	tokenizer_destroy(b->t);
 	sl_free(b->masks.values);
 	sl_free(b->firsts.values);
+	sl_free(b->slices.values);
 	sl_free(b);
 	return rc;
 }

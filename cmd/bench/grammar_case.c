@@ -138,6 +138,20 @@ static uint64_t thread_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static void note_slice(struct run *r, uint64_t ns) { r->out->slice_ns = ns > r->out->slice_ns ? ns : r->out->slice_ns; }
+
+/* In slices, as the engine makes it. *begin: of the last one. */
+static int make_mask(struct run *r, struct grammar_state *s, uint64_t *begin)
+{
+	int rc;
+	while ((rc = grammar_mask_within(s, r->mask, GRAMMAR_SLICE)) == SL_EAGAIN) {
+		uint64_t now = thread_ns();
+		note_slice(r, now - *begin);
+		*begin = now;
+	}
+	return rc;
+}
+
 static void note_time(struct run *r, uint64_t ns)
 {
 	if (r->out->n_masks < r->room)
@@ -151,11 +165,13 @@ static size_t walk(struct run *r, struct grammar_state *s, const struct tok_ids 
 	*whole = false;
 	for (size_t i = 0; i < ids->n; i++) {
 		int32_t id = ids->ids[i];
-		uint64_t begin = thread_ns();
-		int rc = grammar_mask(s, r->mask);
+		uint64_t begin = thread_ns(), last = begin;
+		int rc = make_mask(r, s, &last);
 		bool permitted = rc == 0 && (r->mask[id / 32] >> (id % 32) & 1) != 0;
 		rc = permitted ? grammar_accept(s, id) : rc;
-		note_time(r, thread_ns() - begin);
+		uint64_t end = thread_ns();
+		note_time(r, end - begin);
+		note_slice(r, end - last);
 		if (rc != 0)
 			strcpy(r->out->reason, "a mask failed");
 		if (!permitted || rc != 0)

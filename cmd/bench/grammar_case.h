@@ -40,6 +40,7 @@ struct grammar_outcome {
 	int32_t first_wrong;    /* the first wrongly judged instance; -1: none */
 	uint32_t refused_at;    /* its accepted bytes */
 	uint64_t first_mask_ns; /* translation, compilation and the first mask */
+	uint64_t slice_ns;      /* the longest slice of a mask (grammar_mask_within) */
 	char reason[GRAMMAR_CASE_REASON];
 };
 

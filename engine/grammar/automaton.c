@@ -28,7 +28,7 @@ static bool fail(struct automaton *a, int code)
 static bool spend(struct automaton *a, uint64_t n)
 {
 	a->work += n;
-	return a->work <= a->max_work || fail(a, SL_ELIMIT);
+	return a->work <= a->allowed || fail(a, SL_ELIMIT);
 }
 
 static bool room(struct automaton *a, void **at, size_t need, size_t *cap, size_t each)
@@ -321,12 +321,27 @@ static void fill_same(struct automaton *a, uint32_t c, uint8_t byte, uint32_t to
 	conf->next[byte] = to;
 }
 
+/* Has the mask had its work for now? */
+static bool is_due(const struct automaton *a) { return a->work >= a->pause && a->n_done > 0; }
+
+bool auto_spend(struct automaton *a, uint64_t work)
+{
+	if (!spend(a, work))
+		return false;
+	a->n_done++;
+	return !is_due(a) || fail(a, SL_EAGAIN);
+}
+
 uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte)
 {
 	if (a->configs[c].next == NULL && !auto_expand(a, c))
 		return AUTO_FAIL;
 	if (a->configs[c].next[byte] != AUTO_UNKNOWN)
 		return a->configs[c].next[byte];
+	if (is_due(a)) {
+		fail(a, SL_EAGAIN);
+		return AUTO_FAIL;
+	}
 	begin_step(a);
 	struct auto_config conf = a->configs[c];
 	if (!spend(a, conf.n))
@@ -343,8 +358,10 @@ uint32_t auto_compute(struct automaton *a, uint32_t c, uint8_t byte)
 			return AUTO_FAIL;
 	}
 	uint32_t to = finish(a);
-	if (to != AUTO_FAIL)
-		fill_same(a, c, byte, to);
+	if (to == AUTO_FAIL)
+		return to;
+	fill_same(a, c, byte, to);
+	a->n_done++;
 	return to;
 }
 
@@ -366,6 +383,8 @@ bool auto_expand(struct automaton *a, uint32_t c)
 	struct auto_config *conf = &a->configs[c];
 	if (conf->next != NULL)
 		return true;
+	if (is_due(a))
+		return fail(a, SL_EAGAIN);
 	struct rx_set alive = {{0}};
 	for (uint32_t i = 0; i < conf->n; i++) {
 		uint32_t t = a->items[conf->from + i].term;
@@ -383,6 +402,7 @@ bool auto_expand(struct automaton *a, uint32_t c)
 		next[b] = set_has(&alive, b) ? AUTO_UNKNOWN : AUTO_DEAD;
 	conf->alive = alive;
 	conf->next = next;
+	a->n_done++;
 	a->bytes += 256 * sizeof(*next);
 	return true;
 }
@@ -414,7 +434,8 @@ static int begin(struct automaton *a, struct rules *r, struct sl_err *err)
 
 int auto_init(struct automaton *a, struct rules *r, const struct auto_limits *limits, struct sl_err *err)
 {
-	*a = (struct automaton){.max_work = limits->work, .max_bytes = limits->bytes};
+	*a = (struct automaton){
+	    .max_work = limits->work, .allowed = limits->work, .pause = UINT64_MAX, .max_bytes = limits->bytes};
 	int rc = dfa_init(&a->dfa, r->pool, limits->search);
 	if (rc == 0)
 		rc = begin(a, r, err);
@@ -442,6 +463,12 @@ void auto_dispose(struct automaton *a)
 	*a = (struct automaton){0};
 }
 
+void auto_allow(struct automaton *a, uint64_t work)
+{
+	a->allowed = work;
+	a->dfa.pool->max_work = a->dfa.pool->work + work;
+}
+
 void auto_begin(struct automaton *a)
 {
 	struct rx_pool *p = a->dfa.pool;
@@ -449,7 +476,15 @@ void auto_begin(struct automaton *a)
 	a->fault = a->stacks.fault = p->fault = 0;
 	p->n_scratch = 0;
 	p->depth = 0;
-	a->dfa.pool->max_work = a->dfa.pool->work + a->max_work;
+	auto_allow(a, a->max_work);
+	p->pause = a->pause = UINT64_MAX;
+	p->n_filled = a->n_done = 0;
+}
+
+void auto_pause_after(struct automaton *a, uint64_t work)
+{
+	a->pause = work;
+	a->dfa.pool->pause = work < UINT64_MAX - a->dfa.pool->work ? a->dfa.pool->work + work : UINT64_MAX;
 }
 
 size_t auto_bytes(const struct automaton *a)

@@ -68,8 +68,9 @@ struct automaton {
 	size_t n_found, cap_found, n_pending, cap_pending, n_arrivals, cap_arrivals;
 	uint32_t step;
 	bool may_end;
-	uint64_t work, max_work;
-	size_t bytes, max_bytes; /* of transitions; of everything */
+	uint64_t work, max_work, allowed, pause; /* allowed: max_work, except for masks */
+	uint32_t n_done;                         /* computations since auto_begin */
+	size_t bytes, max_bytes;                 /* of transitions; of everything */
 	int fault;
 };
 
@@ -84,6 +85,12 @@ void auto_dispose(struct automaton *a);
 int auto_fault(const struct automaton *a);
 /* Call before each token: resets the work counter. */
 void auto_begin(struct automaton *a);
+/* After auto_begin: another limit for this once. */
+void auto_allow(struct automaton *a, uint64_t work);
+/* After auto_begin: beyond this work, what is not yet computed fails with SL_EAGAIN. Some progress is always made. */
+void auto_pause_after(struct automaton *a, uint64_t work);
+/* Counts work that auto_expand and auto_compute do not. False: a shortage, or SL_EAGAIN. */
+bool auto_spend(struct automaton *a, uint64_t work);
 /* Computes c's alive set and transitions. False on a shortage. */
 bool auto_expand(struct automaton *a, uint32_t c);
 /* automaton_ahead.c: expands in advance states of terminals that are slow to expand, at most AUTO_AHEAD. Returns how

@@ -70,6 +70,9 @@ static void pack_terms(struct automaton *a, const struct sweep *s)
 {
 	struct rx_dfa *d = &a->dfa;
 	uint32_t n = 0;
+	d->partial = DFA_DEAD; /* states change their numbers */
+	sl_free(d->partial_next);
+	d->partial_next = NULL;
 	for (uint32_t i = 0; i < d->n; i++) {
 		struct dfa_state st = d->states[i];
 		sl_free(st.next);

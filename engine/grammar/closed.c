@@ -131,6 +131,7 @@ static uint32_t search(struct grammar *g, uint32_t c, unsigned class, uint8_t ph
 			safe = level;
 	}
 	safe = safe < all ? safe : all;
+	g->a.work += s.at; /* an interruption here would search again */
 	note(&s, class, safe);
 	return safe;
 }
@@ -142,6 +143,8 @@ static bool closed_within(struct grammar *g, uint32_t c, uint8_t phase, uint32_t
 	if (conf->phase != phase || (conf->safe_within < n && (conf->open_within == 0 || conf->open_within > n))) {
 		uint32_t safe = search(g, c, CLASS_PLAIN, phase, n);
 		struct auto_config *to = &g->a.configs[c];
+		if (auto_fault(&g->a) != 0)
+			return false;
 		to->phase = phase;
 		to->safe_within = (uint8_t)safe;
 		to->open_within = (uint8_t)(safe < n ? safe + 1 : 0);

@@ -80,11 +80,18 @@ static size_t bytes_of(const struct grammar *g) { return auto_bytes(&g->a) + g->
  * that. */
 static void drop_caches(struct grammar *g)
 {
-	if (g->a.n_live <= g->next_states && bytes_of(g) <= g->next_bytes)
+	size_t most_states = g->next_states, most_bytes = g->next_bytes;
+	/* An unfinished mask would have to begin again. */
+	if (g->unfinished.config != 0) {
+		most_states += most_states / 2;
+		most_bytes += most_bytes / 2;
+	}
+	if (g->a.n_live <= most_states && bytes_of(g) <= most_bytes)
 		return;
 	if (auto_collect(&g->a) != 0)
 		return;
 	masks_clear(&g->masks);
+	g->unfinished.config = 0;
 	memset(g->forced, 0, sizeof(g->forced));
 	size_t states = 2 * (size_t)g->a.n_live, bytes = 2 * bytes_of(g);
 	g->next_states = states > g->limits.max_states ? states : g->limits.max_states;
@@ -147,9 +154,9 @@ static int32_t forced_one(struct grammar_state *s)
 	return forced_find(s, &id, 1) == 1 ? id : -1;
 }
 
-int grammar_mask(struct grammar_state *s, uint32_t *mask)
+/* Locked. */
+static int make_mask(struct grammar_state *s, uint32_t *mask)
 {
-	lock(s->g);
 	int32_t id = forced_one(s);
 	int rc = auto_fault(&s->g->a);
 	if (id >= 0) {
@@ -158,6 +165,24 @@ int grammar_mask(struct grammar_state *s, uint32_t *mask)
 	} else if (rc == 0) {
 		rc = mask_write(s->g, s->at, mask);
 	}
+	return rc;
+}
+
+int grammar_mask(struct grammar_state *s, uint32_t *mask)
+{
+	int rc;
+	do /* again if only a mask that others left unfinished failed */
+		rc = grammar_mask_within(s, mask, UINT64_MAX);
+	while (rc == SL_EAGAIN);
+	return rc;
+}
+
+int grammar_mask_within(struct grammar_state *s, uint32_t *mask, uint64_t work)
+{
+	lock(s->g);
+	auto_allow(&s->g->a, GRAMMAR_MASK_WORK * s->g->limits.max_work);
+	auto_pause_after(&s->g->a, work);
+	int rc = make_mask(s, mask);
 	unlock(s->g);
 	return rc;
 }

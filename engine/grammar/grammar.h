@@ -34,9 +34,11 @@ size_t grammar_vocab_mask_words(const struct grammar_vocab *v); /* (n_vocab + 31
 
 /* ---- grammars ---- */
 
+enum { GRAMMAR_MASK_WORK = 16, GRAMMAR_SLICE = 1 << 11 };
 struct grammar_limits {
 	size_t max_states, max_bytes; /* of the automaton and its caches; beyond it, caches are dropped and rebuilt */
-	uint64_t max_work;            /* derivatives and items for one token; beyond, SL_ELIMIT */
+	/* Derivatives and items for one token; beyond, SL_ELIMIT. A mask may take GRAMMAR_MASK_WORK times as many. */
+	uint64_t max_work;
 };
 
 struct grammar;
@@ -66,6 +68,9 @@ void grammar_state_dispose(struct grammar_state *s);
  * tokens (grammar_may_end). If a token is forced (grammar_forced), the mask has only that. The mask depends only on the
  * text so far. 0; SL_ELIMIT, SL_ENOMEM: the sequence fails. */
 int grammar_mask(struct grammar_state *s, uint32_t *mask);
+/* The same in slices of about so much work (GRAMMAR_SLICE: about a millisecond): SL_EAGAIN while the mask is
+ * unfinished; the next call continues it. Once it is finished, grammar_mask is cheap. */
+int grammar_mask_within(struct grammar_state *s, uint32_t *mask, uint64_t work);
 /* May this token come next? Cheaper than computing a mask. */
 bool grammar_permits(struct grammar_state *s, int32_t id);
 /* Advances s by a token. SL_EINVAL: the token is not permitted, and s is unchanged. SL_ELIMIT, SL_ENOMEM. */

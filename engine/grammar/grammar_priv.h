@@ -15,6 +15,16 @@ struct walk_frame {
 	uint32_t end, config;
 };
 
+/* A mask under construction, which is continued where SL_EAGAIN has interrupted it: the walk's position, its frames (in
+ * grammar.walk) and the tokens so far (in masks.ids). */
+struct unfinished {
+	uint32_t config;      /* 0: none */
+	const struct trie *t; /* NULL: the walk has not begun */
+	const uint32_t *slice;
+	uint32_t at, depth;
+	unsigned class;
+};
+
 /* A configuration's mask: a mask of the vocabulary or none, plus a list of ids; or a complete mask. */
 struct mask {
 	uint32_t *words; /* or NULL: */
@@ -50,6 +60,7 @@ struct grammar {
 	struct grammar_limits limits;
 	struct walk_frame *walk; /* [bytes of the longest token + 1] */
 	struct masks masks;
+	struct unfinished unfinished;
 	struct forced_memo forced[FORCED_MEMO];
 	size_t next_states, next_bytes; /* caches are dropped at these sizes */
 };

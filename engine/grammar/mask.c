@@ -16,6 +16,8 @@
 /* Nodes of a subtree for which it pays to search whether all its tokens are permitted (LARGE), and to check whether the
  * answer is known (SMALL). */
 enum { LARGE = 24, SMALL = 4 };
+/* NODES of the walk, and TOKENS_OF_NODE times as many tokens, cost as much as WORK_OF_NODES other work. */
+enum { NODES = 64, WORK_OF_NODES = 4, TOKENS_OF_NODE = 8 };
 
 void masks_clear(struct masks *m)
 {
@@ -54,13 +56,27 @@ static bool takes_all(struct grammar *g, const struct trie_node *n, uint32_t siz
 			     : closed_known(&g->a.configs[next], n->below, n->phase, height);
 }
 
-/* Depth first, with a stack of the subtrees' ends. Skips tokens of the class (a bit, or none): config is closed under
- * it. */
-static int walk(struct grammar *g, const struct trie *t, uint32_t config, unsigned class)
+static int interrupt(struct grammar *g, uint32_t at, const struct walk_frame *top)
 {
-	struct walk_frame *top = g->walk;
-	*top = (struct walk_frame){t->n_nodes, config};
-	for (uint32_t i = 0; i < t->n_nodes;) {
+	g->unfinished.at = at;
+	g->unfinished.depth = (uint32_t)(top - g->walk);
+	return auto_fault(&g->a);
+}
+
+/* Depth first, with a stack of the subtrees' ends. Skips tokens of the class (a bit, or none): the configuration is
+ * closed under it. */
+static int walk(struct grammar *g)
+{
+	const struct trie *t = g->unfinished.t;
+	const unsigned class = g->unfinished.class;
+	struct walk_frame *top = g->walk + g->unfinished.depth;
+	unsigned left = NODES;
+	for (uint32_t i = g->unfinished.at; i < t->n_nodes;) {
+		if (--left == 0) {
+			left = NODES;
+			if (!auto_spend(&g->a, WORK_OF_NODES))
+				return interrupt(g, i, top);
+		}
 		while (i == top->end)
 			top--;
 		const struct trie_node *n = &t->nodes[i];
@@ -71,23 +87,27 @@ static int walk(struct grammar *g, const struct trie *t, uint32_t config, unsign
 		}
 		uint32_t next = auto_step(&g->a, top->config, n->byte);
 		if (next == AUTO_FAIL)
-			return auto_fault(&g->a);
+			return interrupt(g, i, top);
 		if (next == AUTO_DEAD) {
 			i = n->end;
 			continue;
 		}
 		if (takes_all(g, n, n->end - i, next)) {
-			put(&g->masks, t, n->first, t->nodes[n->end].first);
+			const uint32_t end = t->nodes[n->end].first, as_nodes = (end - n->first) / TOKENS_OF_NODE;
+			put(&g->masks, t, n->first, end);
+			left = left > as_nodes ? left - as_nodes : 1;
 			i = n->end;
 			continue;
 		}
+		if (n->end - i >= LARGE && n->below != 0 && auto_fault(&g->a) != 0)
+			return interrupt(g, i, top);
 		if (!left_out)
 			put(&g->masks, t, n->first, n[1].first);
 		i++;
 		if (n->end > i)
 			*++top = (struct walk_frame){n->end, next};
 	}
-	return auto_fault(&g->a);
+	return 0;
 }
 
 /* How many plain characters c certainly accepts: the most of any of its items. */
@@ -165,10 +185,17 @@ static int keep(struct grammar *g, uint32_t config, const uint32_t *slice)
 	return 0;
 }
 
+static int resume(struct grammar *g)
+{
+	int rc = walk(g);
+	return rc != 0 ? rc : keep(g, g->unfinished.config, g->unfinished.slice);
+}
+
 static int by_trie(struct grammar *g, uint32_t config, const struct trie *t, const uint32_t *slice, unsigned class)
 {
-	int rc = walk(g, t, config, class);
-	return rc != 0 ? rc : keep(g, config, slice);
+	g->walk[0] = (struct walk_frame){t->n_nodes, config};
+	g->unfinished = (struct unfinished){.config = config, .t = t, .slice = slice, .class = class};
+	return resume(g);
 }
 
 /* Of the classes under which config is closed, the one with the most tokens; N_CLASSES: none. */
@@ -208,7 +235,7 @@ static int by_length(struct grammar *g, uint32_t config, uint32_t most)
 	return by_trie(g, config, &v->slices[0].rest, slice, 0);
 }
 
-static int make(struct grammar *g, uint32_t config)
+static int begin(struct grammar *g, uint32_t config)
 {
 	const struct grammar_vocab *v = g->vocab;
 	if (g->masks.ids == NULL && (g->masks.ids = sl_alloc((v->all.n_ids + 1) * sizeof(int32_t))) == NULL)
@@ -222,10 +249,34 @@ static int make(struct grammar *g, uint32_t config)
 		if (cover >= v->slices[i].max_chars)
 			return by_trie(g, config, &v->slices[i].rest, v->slices[i].mask, 0);
 	unsigned class = largest(g, config);
+	if (auto_fault(&g->a) != 0)
+		return auto_fault(&g->a);
 	if (class == CLASS_PLAIN)
 		return by_trie(g, config, &v->slices[0].rest, v->slices[0].mask, 0);
 	return class == N_CLASSES ? by_trie(g, config, &v->all, NULL, 0)
 				  : by_trie(g, config, &v->all, v->classes[class].mask, 1u << class);
+}
+
+static int make(struct grammar *g, uint32_t config)
+{
+	struct unfinished *u = &g->unfinished;
+	bool begun = u->config == config && u->t != NULL;
+	if (!begun)
+		*u = (struct unfinished){.config = config};
+	int rc = begun ? resume(g) : begin(g, config);
+	if (rc != SL_EAGAIN)
+		u->config = 0;
+	return rc;
+}
+
+/* There is room for one unfinished mask. Whoever needs another one finishes it first. */
+static int make_next(struct grammar *g, uint32_t config)
+{
+	uint32_t before = g->unfinished.config;
+	int rc = before != 0 && before != config ? make(g, before) : 0;
+	if (rc != 0) /* another attempt need not fail as well */
+		return rc == SL_ELIMIT ? SL_EAGAIN : rc;
+	return g->a.configs[config].mask == 0 ? make(g, config) : 0;
 }
 
 /* ---- relaxed configurations ---- */
@@ -296,7 +347,7 @@ int mask_write(struct grammar *g, uint32_t config, uint32_t *mask)
 	uint32_t of = relaxed(g, config);
 	if (of == AUTO_FAIL)
 		return auto_fault(&g->a);
-	int rc = g->a.configs[of].mask == 0 ? make(g, of) : 0;
+	int rc = g->a.configs[of].mask == 0 ? make_next(g, of) : 0;
 	if (rc != 0)
 		return rc;
 	write_mask(g, &g->masks.at[g->a.configs[of].mask], mask);

@@ -27,6 +27,7 @@ void dfa_dispose(struct rx_dfa *d)
 	for (uint32_t i = 0; i < d->n; i++)
 		sl_free(d->states[i].next);
 	sl_free(d->states);
+	sl_free(d->partial_next);
 	sl_free(d->of_rx);
 	sl_free(d->path);
 	*d = (struct rx_dfa){0};
@@ -82,32 +83,122 @@ uint32_t dfa_state(struct rx_dfa *d, rx of)
 	return d->of_rx[of] = d->n++;
 }
 
+/* What begins an operand of a union; RX_NONE: more than one byte set, or none. */
+static rx head_of(const struct rx_pool *p, rx kid)
+{
+	rx head = rx_at(p, kid)->op == OP_CAT ? rx_at(p, kid)->a : kid;
+	return rx_at(p, head)->op == OP_SET ? head : RX_NONE;
+}
+
+static struct rx_set set_of(const struct rx_pool *p, rx set)
+{
+	struct rx_set s;
+	memcpy(s.bits, rx_kids(p, rx_at(p, set)), sizeof(s.bits));
+	return s;
+}
+
+/* Texts that begin with different bytes, like those of a list of words. */
+static bool begin_apart(const struct rx_pool *p, const rx *kids, uint32_t n)
+{
+	struct rx_set seen = {{0}};
+	for (uint32_t i = 0; i < n; i++) {
+		rx head = head_of(p, kids[i]);
+		if (head == RX_NONE && kids[i] != RX_EPS)
+			return false;
+		struct rx_set s = head != RX_NONE ? set_of(p, head) : (struct rx_set){{0}}, both = s;
+		set_and(&both, &seen);
+		if (!set_empty(&both))
+			return false;
+		set_or(&seen, &s);
+	}
+	return true;
+}
+
+/* Of such texts, the rest after each byte: no derivation is needed. */
+static void fill_rests(struct rx_dfa *d, rx of, const rx *kids, uint32_t n, uint32_t *next)
+{
+	struct rx_pool *p = d->pool;
+	const bool sure = rx_has(p, of, RX_SURE);
+	memset(next, 0, 256 * sizeof(*next));
+	for (uint32_t i = 0; i < n && p->fault == 0; i++) {
+		if (kids[i] == RX_EPS)
+			continue;
+		struct rx_set s = set_of(p, head_of(p, kids[i]));
+		rx rest = rx_at(p, kids[i])->op == OP_CAT ? rx_at(p, kids[i])->b : RX_EPS;
+		uint32_t to = dfa_state(d, sure ? rx_mark(p, rest, RX_SURE) : rest);
+		for (unsigned k = 0; k < 4; k++)
+			for (uint64_t w = s.bits[k]; w != 0; w &= w - 1)
+				next[64 * k + (unsigned)__builtin_ctzll(w)] = to;
+	}
+	p->n_filled++;
+	if ((p->work += 1 + n / 4) > p->max_work)
+		rx_fail(p, SL_ELIMIT);
+}
+
+/* Has the mask had its work for now? What is derived stays, so every attempt gets further. */
+static bool is_due(const struct rx_pool *p) { return p->n_filled > 0 && p->work >= p->pause; }
+
+/* The transitions by the bytes left. */
+static void fill_derivatives(struct rx_dfa *d, rx of, uint32_t *next, struct rx_set *left)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		while (left->bits[i] != 0) {
+			unsigned b = 64 * i + (unsigned)__builtin_ctzll(left->bits[i]);
+			struct rx_set same;
+			if (is_due(d->pool))
+				rx_fail(d->pool, SL_EAGAIN);
+			uint32_t to = dfa_state(d, rx_derive_set(d->pool, of, (uint8_t)b, &same));
+			if (d->pool->fault != 0)
+				return;
+			set_and(&same, left);
+			set_add(&same, b);
+			for (unsigned k = i; k < 4; k++) {
+				left->bits[k] &= ~same.bits[k];
+				for (uint64_t w = same.bits[k]; w != 0; w &= w - 1)
+					next[64 * k + (unsigned)__builtin_ctzll(w)] = to;
+			}
+			d->pool->n_filled++;
+		}
+	}
+}
+
+static void fill_next(struct rx_dfa *d, rx of, uint32_t *next, struct rx_set *left)
+{
+	const struct rx_node *n = rx_at(d->pool, of);
+	const bool is_or = n->op == OP_OR;
+	const rx *kids = is_or ? rx_kids(d->pool, n) : &of;
+	if (begin_apart(d->pool, kids, is_or ? n->b : 1))
+		fill_rests(d, of, kids, is_or ? n->b : 1, next);
+	else
+		fill_derivatives(d, of, next, left);
+}
+
+static void drop_partial(struct rx_dfa *d, bool frees)
+{
+	if (frees)
+		sl_free(d->partial_next);
+	d->partial_next = NULL;
+	d->partial = DFA_DEAD;
+}
+
 static bool fill(struct rx_dfa *d, uint32_t s)
 {
 	if (d->states[s].filled)
 		return true;
-	uint32_t *next = sl_alloc(256 * sizeof(*next));
+	struct rx_set left = d->partial == s ? d->left : set_all();
+	uint32_t *next = d->partial == s ? d->partial_next : sl_alloc(256 * sizeof(*next));
 	if (next == NULL) {
 		rx_fail(d->pool, SL_ENOMEM);
 		return false;
 	}
-	struct rx_set left = set_all();
-	for (unsigned i = 0; i < 4; i++) {
-		while (left.bits[i] != 0) {
-			unsigned b = 64 * i + (unsigned)__builtin_ctzll(left.bits[i]);
-			struct rx_set same;
-			uint32_t to = dfa_state(d, rx_derive_set(d->pool, d->states[s].of, (uint8_t)b, &same));
-			set_and(&same, &left);
-			set_add(&same, b);
-			for (unsigned k = i; k < 4; k++) {
-				left.bits[k] &= ~same.bits[k];
-				for (uint64_t w = same.bits[k]; w != 0; w &= w - 1)
-					next[64 * k + (unsigned)__builtin_ctzll(w)] = to;
-			}
-		}
-	}
+	if (d->partial == s)
+		drop_partial(d, false);
+	fill_next(d, d->states[s].of, next, &left);
 	if (d->pool->fault != 0) {
-		sl_free(next);
+		drop_partial(d, true);
+		d->partial = s;
+		d->partial_next = next;
+		d->left = left;
 		return false;
 	}
 	d->states[s].next = next;

@@ -28,6 +28,9 @@ struct rx_dfa {
 	uint32_t n, cap;
 	uint32_t *of_rx; /* the state of an expression; 0: none yet */
 	uint32_t n_of_rx;
+	/* A state whose expansion SL_EAGAIN has interrupted; DFA_DEAD: none. left: the bytes not yet derived. */
+	uint32_t partial, *partial_next;
+	struct rx_set left;
 	uint32_t searches, max_search;
 	uint32_t *path; /* for searches: pairs of state and next byte */
 	size_t cap_path;

@@ -16,7 +16,7 @@ int rx_pool_create(size_t max_nodes, struct rx_pool **out)
 	if (p == NULL)
 		return SL_ENOMEM;
 	p->max = max_nodes > MAX_NODES || max_nodes == 0 ? MAX_NODES : (uint32_t)max_nodes;
-	p->max_work = UINT64_MAX;
+	p->max_work = p->pause = UINT64_MAX;
 	p->cap = FIRST_NODES;
 	p->cap_words = FIRST_WORDS;
 	p->table_mask = FIRST_TABLE - 1;

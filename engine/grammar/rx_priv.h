@@ -80,6 +80,8 @@ struct rx_pool {
 	uint32_t *scratch; /* a stack of lists under construction */
 	size_t n_scratch, cap_scratch;
 	uint64_t work, max_work; /* derivations */
+	uint64_t pause;          /* work at which SL_EAGAIN interrupts a mask */
+	uint32_t n_filled;       /* classes of bytes derived for states since the mask was continued (rx_dfa.c) */
 	uint32_t depth;
 	rx any_char;      /* every UTF-8 character, once built */
 	rx optional_char; /* the same or nothing; likewise */

@@ -207,7 +207,8 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		start(st, s, now);
 	/* Steps of other sequences do not wait for swapped pages. */
 	bool others = b->n_rows > 0 || s->model->n_in_flight > 0;
-	if (in_flight_must_sit_out(s) || (others && seq_swap_arriving(s))) {
+	n = n < s->sched.n_left ? n : s->sched.n_left;
+	if (in_flight_must_sit_out(s) || (others && seq_swap_arriving(s)) || !mask_ready(st, s, n)) {
 		sched_update(s->model->sched, &s->sched, now);
 		return;
 	}
@@ -215,7 +216,6 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 		beam_rows_rows(st, b, s, now);
 		return;
 	}
-	n = n < s->sched.n_left ? n : s->sched.n_left;
 	uint32_t past = s->sched.n_past;
 	struct row_range prompt_rows = prompt_rows_wanted(s), prefix_rows = draft_prefix_rows_wanted(s);
 	n = rows_fit(prompt_rows, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
@@ -628,10 +628,13 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	grant_forced(m, &plan);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
+	mask_turns(st, &plan);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);
 	if (b.n_rows == 0) {
+		if (!ahead && st->masks_missing)
+			*next_due_ns = now;
 		/* Retries a failed page allocation soon, but without spinning. */
 		if (!ahead && plan.n_run > 0 && now + RETRY_MS * NS_PER_MS < *next_due_ns)
 			*next_due_ns = now + RETRY_MS * NS_PER_MS;

@@ -82,6 +82,13 @@ uint32_t batch_row_pages(const struct eng_seq *s, int slot);
 /* s computes one token next. */
 void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 
+/* ---- mask_turn.c ---- */
+
+/* Before the rows of a step are added. */
+void mask_turns(struct step *st, const struct sched_plan *plan);
+/* Whether the next n rows of s can be followed by their draws. False: s must sit the step out. */
+bool mask_ready(struct step *st, struct eng_seq *s, uint32_t n);
+
 /* ---- device_draw.c ---- */
 
 /* Whether no row of s in its next step needs its logits on the host. */
@@ -98,6 +105,8 @@ void beam_rows_release(struct eng_seq *s);
 uint32_t beam_rows_pages_back(const struct eng_seq *s);
 /* During the search: the number of pages of this slot's hypothesis. */
 uint32_t beam_rows_row_pages(const struct eng_seq *s, int slot);
+/* Makes the masks of all hypotheses, each for this much work. False: one is unfinished. */
+bool beam_rows_ready(struct step *st, struct eng_seq *s, uint32_t work);
 /* Adds the last token of every hypothesis. */
 void beam_rows_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now);
 /* logits: of the prompt's last row, or of every hypothesis. */

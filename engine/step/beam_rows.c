@@ -99,6 +99,15 @@ static int make_room(struct eng_seq *s, uint32_t i)
 	return kv_page_make_own(m->pool, &row[page]);
 }
 
+bool beam_rows_ready(struct step *st, struct eng_seq *s, uint32_t work)
+{
+	struct beam *b = &s->choices->beam;
+	for (uint32_t i = 0; i < b->n_live; i++)
+		if (!constrain_ready(&s->constraint, &b->live[i].at, st->mask, work))
+			return false;
+	return true;
+}
+
 void beam_rows_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_t now)
 {
 	struct choices *c = s->choices;

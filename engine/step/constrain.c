@@ -187,6 +187,8 @@ static void mask_thinking(const struct seq_constraint *c, struct constrain_at *a
 static int mask_body(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, struct sampler_params *p)
 {
 	int32_t closing = closing_token(c, at);
+	if (c->fault != 0)
+		return c->fault;
 	if (closing >= 0) {
 		fill(c, mask, 0);
 		permit(mask, closing);
@@ -205,6 +207,23 @@ static int mask_body(const struct seq_constraint *c, struct constrain_at *at, ui
 		permit(mask, c->open_id);
 	p->mask = mask;
 	return 0;
+}
+
+bool constrain_ready(struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, uint32_t work)
+{
+	bool needed = at->grammar.g != NULL && at->phase != CONSTRAIN_THINKING && closing_token(c, at) < 0;
+	if (!needed || c->fault != 0)
+		return true;
+	int rc = grammar_mask_within(&at->grammar, mask, work);
+	if (at == &c->now)
+		c->waiting = rc == SL_EAGAIN;
+	if (rc == SL_EAGAIN && (c->n_work += work) <= CONSTRAIN_MOST_WORK)
+		return false;
+	if (rc == SL_EAGAIN)
+		c->fault = SL_ELIMIT;
+	else if (at == &c->now)
+		c->fault = rc;
+	return true;
 }
 
 int constrain_draw(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, struct sampler_params *p)

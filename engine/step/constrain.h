@@ -8,6 +8,9 @@
  * answer ends with the token that completes it. Forced tokens are taken without a draw (constrain_forced) and computed
  * together with the next one; a draw would give the same, since the mask has no other token.
  *
+ * A mask may take much longer than a step. It is made before the draw, in slices of about a millisecond; until it is
+ * finished, its sequence sits steps out, and all others go on (constrain_ready).
+ *
  *   MAYBE     the answer begins with reasoning or with the grammar   → THINKING or BODY at its first token
  *   THINKING  draws are free, but can't end before a grammar; once   → BODY at the literal that closes reasoning
  *             the budget is spent, the closing tokens are forced
@@ -30,6 +33,8 @@
 struct tokenizer;
 
 enum { CONSTRAIN_LITERAL = 48, CONSTRAIN_CLOSING = 24 };
+/* The work on masks in slices that an answer may take: seconds of a processor. */
+enum { CONSTRAIN_MOST_WORK = 1 << 24 };
 
 enum constrain_phase { CONSTRAIN_BODY, CONSTRAIN_MAYBE, CONSTRAIN_THINKING };
 
@@ -60,6 +65,9 @@ struct seq_constraint {
 	int32_t closing[CONSTRAIN_CLOSING];
 	uint8_t n_closing; /* 0: no budget */
 	struct constrain_at now, ahead;
+	bool waiting;    /* the mask at `now` is unfinished */
+	int fault;       /* what its draw fails with; 0: nothing */
+	uint32_t n_work; /* of unfinished masks */
 };
 
 /* The phase in which an answer to a chat prompt begins, by the prompt's last bytes. Any thread. */
@@ -78,6 +86,9 @@ static inline bool constrain_is_on(const struct seq_constraint *c)
 
 void constrain_copy(struct constrain_at *to, const struct constrain_at *from); /* to: uninitialised */
 void constrain_at_dispose(struct constrain_at *at);
+/* Makes the mask of the draw at `at` (now or ahead), for about this much work. False: it is unfinished, and the next
+ * call continues it. True: a draw at `at` is quick; it may fail. mask is overwritten. */
+bool constrain_ready(struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, uint32_t work);
 /* Restricts p, the parameters of a draw at `at`, to permitted tokens. mask has one bit per token of the vocabulary; if
  * it is needed, it is written and p borrows it. 0, SL_ELIMIT or SL_ENOMEM. */
 int constrain_draw(const struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, struct sampler_params *p);

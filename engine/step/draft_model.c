@@ -194,6 +194,14 @@ static int forward(struct drafting *d)
 	return 0;
 }
 
+/* The k-th token of the draft of s; -1: there is none, or its mask would delay the step. */
+static int32_t drafted(struct step *st, struct eng_seq *s, uint32_t k, float *logits)
+{
+	struct seq_constraint *c = &s->constraint;
+	bool ready = constrain_ready(c, k == 0 ? &c->now : &c->ahead, st->mask, GRAMMAR_SLICE / 8);
+	return ready ? batch_peek(st, s, k, logits) : -1;
+}
+
 void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n)
 {
 	struct drafting d = {.st = st, .small = m->drafter, .tables = m->draft_tables};
@@ -222,7 +230,7 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 		left = 0;
 		for (int i = 0; i < n; i++) {
 			struct eng_seq *s = seqs[i];
-			s->spec.draft[k] = batch_peek(st, s, k, st->logits + (size_t)i * n_vocab);
+			s->spec.draft[k] = drafted(st, s, k, st->logits + (size_t)i * n_vocab);
 			if (s->spec.draft[k] < 0) {
 				s->spec.n_draft = (uint8_t)k;
 				continue;

@@ -179,6 +179,9 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		n_compared++;
 		if (s->tokens[eng_seq_n_tokens(s) - 1] != s->spec.draft[row])
 			break;
+		/* Without the next mask, the draft ends here, and a later step computes its last token again. */
+		if (!constrain_ready(&s->constraint, &s->constraint.now, st->mask, GRAMMAR_SLICE / 8))
+			break;
 		n_accepted++;
 		/* Its row is already computed, as if by this step. */
 		BUG_IF(s->credit == 0, "a draft beyond the credit");

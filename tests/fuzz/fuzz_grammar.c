@@ -16,7 +16,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/tok_make.h"
 
-enum { RULES = 5, MAX_SYMS = 8, WORDS = 6, TOKENS = 256 + WORDS };
+enum { RULES = 5, MAX_SYMS = 8, WORDS = 6, TOKENS = 256 + WORDS, SLICES = 30 };
 
 size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 {
@@ -113,14 +113,21 @@ static void check(struct grammar_state *s, const struct tokenizer *t)
 	uint32_t mask[(TOKENS + 31) / 32];
 	int32_t forced[1];
 	bool any = false;
-	if (grammar_mask(s, mask) != 0)
+	int rc = SL_EAGAIN;
+	/* In the smallest slices, at first. */
+	for (int i = 0; rc == SL_EAGAIN && i < SLICES; i++)
+		rc = grammar_mask_within(s, mask, 1 + (uint64_t)i);
+	if (rc == SL_EAGAIN)
+		rc = grammar_mask(s, mask);
+	FUZZ_REQUIRE(rc != SL_EAGAIN);
+	if (rc != 0)
 		return;
 	bool is_forced = grammar_forced(s, forced, 1) == 1;
 	for (int32_t id = 0; id < TOKENS; id++) {
 		struct grammar_state next;
 		struct proto_str b = tokenizer_bytes(t, id);
 		grammar_state_copy(&next, s);
-		int rc = grammar_accept_bytes(&next, b.at, b.n);
+		rc = grammar_accept_bytes(&next, b.at, b.n);
 		bool has = (mask[id / 32] >> (id % 32) & 1) != 0;
 		any |= has;
 		FUZZ_REQUIRE(rc == SL_ELIMIT || has == (rc == 0 && (!is_forced || id == forced[0])));

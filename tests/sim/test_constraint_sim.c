@@ -45,7 +45,7 @@ static uint32_t at_random(uint32_t below)
 
 /* ---- random constraints ---- */
 
-enum { MANY = 64, SCHEMA_BYTES = 4096 };
+enum { MANY = 64, SCHEMA_BYTES = 8192 };
 
 static struct {
 	char text[SCHEMA_BYTES];
@@ -246,6 +246,77 @@ static void same_in_any_company(void **state)
 	free(expect);
 }
 
+/* ---- masks that take many slices ---- */
+
+enum { PATTERNS = 60 };
+
+/* An intersection of so many patterns that no state is expanded within a slice. */
+static void want_slow(int i)
+{
+	char *to = wanted[i].text;
+	strcpy(to, "{\"type\":\"string\",\"maxLength\":30,\"allOf\":[");
+	for (int k = 0; k < PATTERNS; k++)
+		sprintf(to + strlen(to), "%s{\"not\":{\"pattern\":\"%c.*%c%c\"}}", k > 0 ? "," : "", 'A' + k % 26,
+			'a' + k % 13, 'a' + (k + i) % 17);
+	strcat(to, "]}");
+	wanted[i].kind = PROTO_CONSTRAINT_JSON_SCHEMA;
+}
+
+/* How many slices along the answer do not finish their mask. */
+static uint32_t unfinished_slices(const struct answer *a, int i)
+{
+	struct rules *rules;
+	struct grammar *g;
+	struct grammar_vocab *v;
+	struct grammar_state s;
+	struct sl_err err = {0};
+	uint32_t n = 0;
+	struct tokenizer *t = calloc(1, sizeof *t);
+	assert_int_equal(grammar_vocab_create(t, &v), 0);
+	assert_int_equal(constraint_rules((enum constraint_kind)wanted[i].kind, wanted[i].text, strlen(wanted[i].text),
+					  NULL, &rules, &err),
+			 0);
+	assert_int_equal(grammar_create(v, rules, NULL, &g, &err), 0);
+	assert_int_equal(grammar_state_init(&s, g), 0);
+	uint32_t *mask = calloc(grammar_vocab_mask_words(v), sizeof *mask);
+	for (uint32_t k = 0; k < a->n_text; k++) {
+		while (grammar_mask_within(&s, mask, GRAMMAR_SLICE) == SL_EAGAIN)
+			n++;
+		assert_int_equal(grammar_accept_bytes(&s, a->text + k, 1), 0);
+	}
+	grammar_state_dispose(&s);
+	grammar_unref(g);
+	grammar_vocab_unref(v);
+	free(mask);
+	free(t);
+	return n;
+}
+
+/* Their answers wait and are the same, as are all others, which do not wait. */
+static void slow_masks_change_nothing(void **state)
+{
+	(void)state;
+	struct answer *expect = calloc(MANY, sizeof *expect);
+	want_at_random(5);
+	for (int i = 0; i < MANY; i += 16)
+		want_slow(i);
+	plain_answers(expect);
+	uint32_t n_slices = 0;
+	for (int i = 0; i < MANY; i += 16)
+		n_slices += unfinished_slices(&expect[i], i);
+	assert_true(n_slices > 10);
+	for (int mode = 0; mode <= ENG_SPEC_AUTO; mode++) {
+		struct eng_config cfg = config(mode);
+		together(&cfg, expect, 5);
+		atomic_store(&fake.draws, 1);
+		atomic_store(&fake.ahead, 1 + mode % 2);
+		together(&cfg, expect, 1);
+		atomic_store(&fake.draws, 0);
+		atomic_store(&fake.ahead, 0);
+	}
+	free(expect);
+}
+
 /* What follows a choice between two texts is forced, but for what may join a token behind it. */
 static void forced_tokens_take_no_steps(void **state)
 {
@@ -391,9 +462,13 @@ static void bad_constraints_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(same_in_any_company),    cmocka_unit_test(forced_tokens_take_no_steps),
-	    cmocka_unit_test(begun_by_another_model), cmocka_unit_test(several_choices),
-	    cmocka_unit_test(cut_by_a_stop),          cmocka_unit_test(bad_constraints_are_refused),
+	    cmocka_unit_test(slow_masks_change_nothing),
+	    cmocka_unit_test(same_in_any_company),
+	    cmocka_unit_test(forced_tokens_take_no_steps),
+	    cmocka_unit_test(begun_by_another_model),
+	    cmocka_unit_test(several_choices),
+	    cmocka_unit_test(cut_by_a_stop),
+	    cmocka_unit_test(bad_constraints_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -377,9 +377,105 @@ static void test_ahead_bound(void **state)
 	grammar_unref(light);
 }
 
+/* ---- slices ---- */
+
+/* The mask in slices. After each, `other` wants one too, which finishes what is unfinished first. */
+static uint32_t mask_in_slices(struct grammar_state *s, struct grammar_state *other, uint32_t *mask)
+{
+	uint32_t n = 0, ignored[(N_TOKENS + 31) / 32];
+	int rc;
+	while ((rc = grammar_mask_within(s, mask, 1 + below(20))) == SL_EAGAIN) {
+		assert_true(++n < 1000000);
+		rc = grammar_mask_within(other, ignored, 1);
+		assert_true(rc == 0 || rc == SL_EAGAIN);
+	}
+	assert_int_equal(rc, 0);
+	return n;
+}
+
+/* All masks along an answer are the same at once and in slices. *n: slices that did not finish theirs. */
+static void compare_slices(struct grammar *whole, struct grammar *sliced, uint32_t *n)
+{
+	struct grammar_state s, t, other;
+	uint32_t a[(N_TOKENS + 31) / 32] = {0}, b[(N_TOKENS + 31) / 32] = {0};
+	assert_int_equal(grammar_state_init(&s, whole), 0);
+	assert_int_equal(grammar_state_init(&t, sliced), 0);
+	assert_int_equal(grammar_state_init(&other, sliced), 0);
+	for (int i = 0; i < STEPS; i++) {
+		uint32_t n_ids = 0;
+		if (grammar_mask(&s, a) != 0)
+			break; /* and t would fail likewise */
+		*n += mask_in_slices(&t, &other, b);
+		assert_memory_equal(a, b, sizeof(a));
+		for (int32_t id = 0; id < N_TOKENS; id++)
+			n_ids += has(a, id);
+		if (n_ids == 0)
+			break;
+		int32_t id = nth(a, below(n_ids));
+		assert_int_equal(grammar_accept(&s, id), 0);
+		assert_int_equal(grammar_accept(&t, id), 0);
+	}
+	grammar_state_dispose(&s);
+	grammar_state_dispose(&t);
+	grammar_state_dispose(&other);
+}
+
+static void test_slices(void **state)
+{
+	(void)state;
+	uint32_t n = 0, n_random = 0;
+	for (int i = 0; i < 8; i++) {
+		seed = (uint64_t)i;
+		struct grammar *whole = strings_of(i % 2 == 0 ? short_words : long_words);
+		struct grammar *sliced = strings_of(i % 2 == 0 ? short_words : long_words);
+		compare_slices(whole, sliced, &n);
+		grammar_unref(whole);
+		grammar_unref(sliced);
+	}
+	for (unsigned i = 0; i < N_GRAMMARS; i++) {
+		seed = i;
+		struct grammar *whole = random_grammar();
+		seed = i;
+		struct grammar *sliced = random_grammar();
+		if (whole != NULL)
+			compare_slices(whole, sliced, &n_random);
+		grammar_unref(whole);
+		grammar_unref(sliced);
+	}
+	assert_true(n > 1000 && n_random > 1000);
+}
+
+/* What is dropped between two slices is made again. */
+static void test_slices_after_collection(void **state)
+{
+	(void)state;
+	struct grammar *whole = strings_of(short_words), *sliced = strings_of(short_words);
+	struct grammar_state s, t;
+	uint32_t a[(N_TOKENS + 31) / 32] = {0}, b[(N_TOKENS + 31) / 32] = {0};
+	assert_int_equal(grammar_state_init(&s, whole), 0);
+	assert_int_equal(grammar_state_init(&t, sliced), 0);
+	assert_int_equal(grammar_accept_bytes(&s, "\"ab", 3), 0);
+	assert_int_equal(grammar_accept_bytes(&t, "\"ab", 3), 0);
+	assert_int_equal(grammar_mask(&s, a), 0);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(grammar_mask_within(&t, b, 1), SL_EAGAIN);
+	assert_true(sliced->unfinished.config != 0);
+	sliced->next_states = 0; /* its caches are too large from now on */
+	assert_int_equal(grammar_mask_within(&t, b, 1), SL_EAGAIN);
+	assert_true(expanded(sliced) <= 2);
+	assert_int_equal(grammar_mask(&t, b), 0);
+	assert_memory_equal(a, b, sizeof(a));
+	grammar_state_dispose(&s);
+	grammar_state_dispose(&t);
+	grammar_unref(whole);
+	grammar_unref(sliced);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage),
-					   cmocka_unit_test(test_ahead), cmocka_unit_test(test_ahead_bound)};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_slices), cmocka_unit_test(test_slices_after_collection),
+	    cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage),
+	    cmocka_unit_test(test_ahead),  cmocka_unit_test(test_ahead_bound)};
 	return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }

@@ -14,7 +14,8 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
-#include "engine/grammar/rx.h"
+#include "base/proto/proto.h"
+#include "engine/grammar/rx_dfa.h"
 
 static uint64_t seed;
 
@@ -301,6 +302,81 @@ static void test_many_literals(void **state)
 	rx_pool_destroy(p);
 }
 
+/* ---- lists of words ---- */
+
+enum { WORDS = 40, WORD_BYTES = 320, SHARED = 300 };
+
+/* Over few letters, so that words are equal, begin and end alike, and are beginnings of others. Some share more bytes
+ * than a union may nest. */
+static size_t random_word(char *to, uint32_t letters)
+{
+	size_t n = below(8) == 0 ? SHARED : 0;
+	memset(to, 'a', n);
+	for (size_t more = below(6); more > 0; more--)
+		to[n++] = (char)("ab\"\xC3\xA9z\0"[below(letters)]);
+	return n;
+}
+
+static bool is_listed(const struct proto_str *words, size_t n, struct proto_str w)
+{
+	for (size_t i = 0; i < n; i++)
+		if (words[i].n == w.n && memcmp(words[i].at, w.at, w.n) == 0)
+			return true;
+	return false;
+}
+
+/* The automaton's transitions are the derivatives. */
+static void assert_derivatives(struct rx_pool *p, rx r, struct proto_str along)
+{
+	struct rx_dfa d;
+	assert_int_equal(dfa_init(&d, p, 1000), 0);
+	uint32_t s = dfa_state(&d, r);
+	for (size_t i = 0; s != DFA_DEAD; i++) {
+		assert_true(dfa_expand(&d, s));
+		for (unsigned b = 0; b < 256; b++)
+			assert_int_equal(d.states[d.states[s].next[b]].of, rx_derive(p, d.states[s].of, (uint8_t)b));
+		if (i == along.n)
+			break;
+		s = d.states[s].next[(uint8_t)along.at[i]];
+	}
+	dfa_dispose(&d);
+}
+
+static void test_words(void **state)
+{
+	(void)state;
+	static char bytes[WORDS][WORD_BYTES];
+	struct proto_str words[WORDS], sorted[WORDS];
+	char other[WORD_BYTES];
+	for (unsigned round = 0; round < 300; round++) {
+		seed = round;
+		struct rx_pool *p = NULL;
+		assert_int_equal(rx_pool_create(1 << 20, &p), 0);
+		size_t n = below(WORDS + 1);
+		uint32_t letters = 1 + below(7);
+		rx slow = RX_NONE;
+		for (size_t i = 0; i < n; i++) {
+			words[i] = (struct proto_str){bytes[i], random_word(bytes[i], letters)};
+			slow = rx_or(p, slow, rx_literal(p, words[i].at, words[i].n));
+		}
+		memcpy(sorted, words, n * sizeof *words);
+		rx fast = rx_words(p, sorted, n);
+		assert_int_equal(rx_pool_fault(p), 0);
+		assert_int_equal(fast == RX_NONE, n == 0);
+		assert_true(rx_is_none(p, rx_and(p, fast, rx_not(p, slow)), 100000));
+		assert_true(rx_is_none(p, rx_and(p, slow, rx_not(p, fast)), 100000));
+		for (size_t i = 0; i < n; i++)
+			assert_true(matches(p, fast, words[i].at, words[i].n));
+		for (int i = 0; i < 20; i++) {
+			struct proto_str w = {other, random_word(other, 7)};
+			assert_int_equal(matches(p, fast, w.at, w.n), is_listed(words, n, w));
+		}
+		if (n > 0)
+			assert_derivatives(p, fast, words[below((uint32_t)n)]);
+		rx_pool_destroy(p);
+	}
+}
+
 /* An intersection of so many parts that the lists in which they are gathered move. */
 static void test_many_parts(void **state)
 {
@@ -343,9 +419,10 @@ static void test_is_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_random),        cmocka_unit_test(test_chars),      cmocka_unit_test(test_json),
-	    cmocka_unit_test(test_json_feasible), cmocka_unit_test(test_counters),   cmocka_unit_test(test_limit),
-	    cmocka_unit_test(test_many_literals), cmocka_unit_test(test_many_parts), cmocka_unit_test(test_is_none),
+	    cmocka_unit_test(test_random),        cmocka_unit_test(test_chars),    cmocka_unit_test(test_json),
+	    cmocka_unit_test(test_json_feasible), cmocka_unit_test(test_counters), cmocka_unit_test(test_limit),
+	    cmocka_unit_test(test_many_literals), cmocka_unit_test(test_words),    cmocka_unit_test(test_many_parts),
+	    cmocka_unit_test(test_is_none),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
