@@ -90,6 +90,8 @@ export class Run {
   end = null;
   error = null;
   model = '';
+  /** the model that was asked for; another one may have answered */
+  asked = '';
   /** when the next attempt starts, in Date.now() milliseconds, while waiting */
   retryAt = 0;
 
@@ -108,7 +110,7 @@ export class Run {
   #thinking = this.#splitter();
 
   /**
-   * options: key, model() (a promise of its id), messages, tools, onChange; or kept: an answer to take up again, {text,
+   * options: key, model() (a promise of its id), messages, tools, params (other members of the request), onChange; or kept: an answer to take up again, {text,
    * reasoning, calls, model, stream}, instead of model, messages and tools. fetchFn, now and clock for tests.
    */
   constructor(options) {
@@ -163,7 +165,7 @@ export class Run {
   }
 
   async #read() {
-    const { key, kept, model, messages, tools, conversation, fetchFn, clock } = this.#options;
+    const { key, kept, model, messages, tools, params, conversation, fetchFn, clock } = this.#options;
     const headers = conversation ? { 'x-sluice-conversation': conversation } : {}; // its older answer, if another tab has one, ends
     const client = createClient({ apiKey: key, headers, fetch: fetchFn, clock, maxRetries: MAX_RETRIES, shouldRetry: (error) => error.status === 503 });
     if (kept) {
@@ -173,16 +175,16 @@ export class Run {
       const stopped = new Promise((resolve) => { signal.addEventListener('abort', resolve, { once: true }); });
       const known = await Promise.race([model(), stopped]);
       if (signal.aborted) return;
-      this.model = known;
+      this.model = this.asked = known;
       this.#sentAt = this.#options.now();
-      this.#answer = client.chat({ model: known, messages, ...(tools && { tools }) });
+      this.#answer = client.chat({ model: known, messages, ...(tools && { tools }), ...params });
     }
     for (let sent = messages, round = 1; ; round++) {
       for await (const event of this.#answer) this.#on(event);
       if (this.#answer.status !== 'done') return;
       if (!tools || this.#stopped.signal.aborted || this.#answer.finishReason !== 'tool_calls' || this.#calls.length === 0 || round === MAX_ROUNDS) break;
       sent = [...sent, ...this.#results()];
-      this.#answer = client.chat({ model: this.model, messages: sent, tools });
+      this.#answer = client.chat({ model: this.asked, messages: sent, tools, ...params });
     }
     this.end = this.#answer.finishReason ?? 'stop';
   }

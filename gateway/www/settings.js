@@ -36,13 +36,16 @@ export class Settings {
   #open = null; // whether the server lets one in without a key; null while unknown
   #checking = null; // the request that tries a typed key
 
-  /** actions: onLanguage(language), onModelsError(error | null). */
+  /** actions: onLanguage(language), model() (the one of the conversation shown), onModel(id), onModelsError(error | null). */
   constructor(el, store, keys, actions) {
     this.#el = el;
     this.#store = store;
     this.#keys = keys;
     this.#actions = actions;
-    el.modelSelect.addEventListener('change', () => store.setPref('model', el.modelSelect.value));
+    el.modelSelect.addEventListener('change', () => {
+      store.setPref('model', el.modelSelect.value);
+      actions.onModel(el.modelSelect.value);
+    });
     el.keySelect.addEventListener('change', () => this.#pickKey());
     el.keyForm.addEventListener('submit', (event) => {
       event.preventDefault();
@@ -79,11 +82,22 @@ export class Settings {
   /** The model to ask, or '' while none is known. */
   get model() { return this.#el.modelSelect.value; }
 
-  /** The model to ask once the list is there; asks for the list again when it could not be had. */
-  async modelWhenKnown() {
+  /** The model to ask, wanted() if it is there, once the list is; asks for the list again when it could not be had. */
+  async modelWhenKnown(wanted) {
     if (this.#models?.length === 0) this.loadModels();
     await this.#loading;
-    return this.model;
+    return this.#modelFor(wanted());
+  }
+
+  /** The one that is wanted, else the one chosen last, else the first; '' while none is known. */
+  #modelFor(wanted) {
+    const models = this.#models ?? [];
+    return [wanted, this.#store.pref('model')].find((id) => models.includes(id)) ?? models[0] ?? '';
+  }
+
+  /** Shows the model of the conversation on screen. */
+  showModel() {
+    if (this.#models?.length > 0) this.#el.modelSelect.value = this.#modelFor(this.#actions.model());
   }
 
   /** Whether there is a key, or none may be needed. */
@@ -213,13 +227,12 @@ export class Settings {
 
   #showModels() {
     const { modelSelect } = this.#el;
-    const wanted = this.#store.pref('model');
     const models = this.#models ?? [];
     if (models.length === 0) {
       modelSelect.replaceChildren(h('option', { value: '', text: t(this.#models === null ? 'modelsLoading' : 'modelsNone') }));
     } else {
       modelSelect.replaceChildren(...models.map((id) => h('option', { value: id, text: id })));
-      modelSelect.value = models.includes(wanted) ? wanted : models[0];
+      modelSelect.value = this.#modelFor(this.#actions.model());
     }
     modelSelect.disabled = models.length === 0;
   }
