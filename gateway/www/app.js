@@ -8,14 +8,17 @@
 // same conversations; adopt() merges what they wrote.
 
 import { Answers } from './answers.js';
-import { joined, pathOf, turnsOf } from './branches.js';
+import { joined, pathOf, picksTo, turnsOf } from './branches.js';
 import { Composer } from './composer.js';
 import { mark, h, icon } from './dom.js';
+import { Loading } from './health.js';
 import { formatWait, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
 import { Keys, keysOfFragment } from './keys.js';
 import { cleanOptions, requestOf } from './options.js';
 import { Panel } from './panel.js';
+import { Remote } from './remote.js';
 import { Settings } from './settings.js';
+import { Shelf } from './shelf.js';
 import { Sidebar } from './sidebar.js';
 import { chatOfKey, LIMITS, memoryStorage, mergeMessages, newId, newTurn, Store } from './store.js';
 import { Thread } from './thread.js';
@@ -45,6 +48,8 @@ function browserStorage() {
 
 const store = new Store(browserStorage());
 const keys = new Keys(store);
+const loading = new Loading();
+const remote = new Remote(keys);
 const answers = new Answers(keys, { onLive: rememberLive, save, onChange, onEnd });
 let chat;
 
@@ -60,6 +65,7 @@ const thread = new Thread({
     onContinue: () => goOn(),
     onRegenerate: () => regenerate(),
     onEnterKey: () => settings.askKey(),
+    loading: () => loading.percent(),
     hasKey: () => keys.current() !== null,
   },
 });
@@ -71,12 +77,17 @@ const composer = new Composer(el, store, {
 });
 const panel = new Panel(el, {
   options: () => chat.options ?? {},
-  isKept: () => false,
-  onOptions: (options) => setOptions(options),
+  isKept: () => Boolean(chat.options?.server || chat.toKeep),
+  onOptions: (options, kept) => {
+    setOptions({ ...options, server: chat.options?.server, model: chat.options?.model });
+    shelf.setKept(chat, kept);
+  },
   onDefaults: ({ server, model, ...rest }) => store.setPref('defaults', JSON.stringify(rest)),
 });
 const sidebar = new Sidebar(el, store, {
-  onOpen: (id) => openChat(id),
+  onOpen: (id, message) => openChat(id, message),
+  onExport: (id) => shelf.save([id]),
+  isKept: (id) => Boolean(store.optionsOf(id).server),
   onRemove: (id) => removeChat(id),
   onRename: (id, title) => {
     if (chat.id === id) chat.title = title;
@@ -86,6 +97,15 @@ const sidebar = new Sidebar(el, store, {
     showList();
     showTitle();
   },
+});
+const shelf = new Shelf(el, store, remote, {
+  onChange: (...ids) => {
+    for (const id of ids) adopt(id);
+    showList();
+    panel.showChips();
+  },
+  onOpen: (id) => openChat(id),
+  onNotice: (text) => notice(text),
 });
 const usage = new UsageLine(el, keys, () => settings.mayAsk());
 const settings = new Settings(el, store, keys, {
@@ -100,7 +120,10 @@ const settings = new Settings(el, store, keys, {
     if (error === null) {
       notice('');
       usage.refresh();
-    } else if (error.status === 503) notice(t('waiting', { n: 2 }));
+    } else if (error.status === 503) {
+      notice(t('waiting', { n: 2 }));
+      loading.ask().then((percent) => { if (percent !== null && !settings.hasModels) notice(t('loading', { n: percent })); });
+    }
     else if (error.kind === 'network') notice(`${t('eNetwork')}. ${t('eNetworkText')}`);
     else if (error.status === 401) notice(''); // the dialog says it
     else if (error.status === 429) notice(`${t('e429')}. ${error.retryAt ? t('e429wait', { n: formatWait(error.retryAt - Date.now()) }) : ''}`);
@@ -225,12 +248,18 @@ function turnTo(which) {
 
 const draftOf = (which) => (which.messages.length === 0 ? 'new' : which.id);
 
-function openChat(id) {
+function openChat(id, message) {
   if (id !== chat.id) {
     const found = answers.get(id)?.chat ?? store.get(id);
     if (found === null) { showList(); return; }
     turnTo(found);
     notice('');
+    shelf.refresh(chat);
+  }
+  if (message) {
+    for (const [parent, version] of picksTo(chat.messages, message)) pick(parent, version);
+    showSync();
+    thread.reveal(message);
   }
   sidebar.leave();
   toComposer();
@@ -254,6 +283,7 @@ function removeChat(id) {
   const live = answers.get(id);
   if (live) answers.drop(live);
   composer.drop(id);
+  shelf.remove(id);
   if (chat.id === id) turnTo(emptyChat());
   store.remove(id);
   showList();
@@ -439,6 +469,7 @@ function onEnd({ run, chat: of, message, key }) {
   if (shown && run.end === 'stopped') announce(t('liveStopped'));
   else if (shown && run.end !== 'error') announce(t('liveDone', { text: thread.textOf(message).slice(0, ANNOUNCE_CHARS) }));
   showList();
+  if (run.end !== 'error') shelf.keep(of);
   if (run.error?.status === 401) settings.refused(key, run.error);
   else usage.refresh();
 }
@@ -514,5 +545,5 @@ el.brand.prepend(mark('mark brand-mark'));
 el.heroMark.append(mark('mark hero-logo'));
 translateAll();
 composer.open(draftOf(chat));
-settings.loadModels();
+settings.loadModels().then(() => { if (settings.hasModels) shelf.refresh(chat); });
 if (!el.keyDialog.open) el.composer.focus();

@@ -11,7 +11,7 @@ export class Panel {
   #actions;
   #shown = {};
 
-  /** actions: options(), onOptions(options), onDefaults(options), canKeep() (whether the server's history may be offered). */
+  /** actions: options(), isKept() (on the server), onOptions(options, isKept), onDefaults(options). */
   constructor(el, actions) {
     this.#el = el;
     this.#actions = actions;

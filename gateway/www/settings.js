@@ -4,10 +4,12 @@ import { CALCULATOR } from './calculator.js';
 import { createClient } from './client.js';
 import { h, icon } from './dom.js';
 import { language, t } from './i18n.js';
+import { Keyring } from './keyring.js';
 import { isKey } from './keys.js';
 import { describe } from './run.js';
 
 const OTHER = '\u0000other';
+const MANAGE = '\u0000manage';
 const THEMES = [['auto', 'theme', 'themeAuto'], ['light', 'sun', 'themeLight'], ['dark', 'moon', 'themeDark']];
 const KEY_LABELS = { free: 'keyFree', paid: 'keyPaid' };
 
@@ -34,6 +36,7 @@ export class Settings {
   #loading = Promise.resolve(); // settles with the latest list
   #loadedWith = null; // the key of that list; '' for none
   #open = null; // whether the server lets one in without a key; null while unknown
+  #keyring;
   #checking = null; // the request that tries a typed key
 
   /** actions: onLanguage(language), model() (the one of the conversation shown), onModel(id), onModelsError(error | null). */
@@ -46,6 +49,7 @@ export class Settings {
       store.setPref('model', el.modelSelect.value);
       actions.onModel(el.modelSelect.value);
     });
+    this.#keyring = new Keyring(el, keys, { label: keyLabel, onAdd: () => this.askKey(), onChange: () => this.#keysEdited() });
     el.keySelect.addEventListener('change', () => this.#pickKey());
     el.keyForm.addEventListener('submit', (event) => {
       event.preventDefault();
@@ -100,6 +104,9 @@ export class Settings {
     if (this.#models?.length > 0) this.#el.modelSelect.value = this.#modelFor(this.#actions.model());
   }
 
+  /** Whether the server has said which models there are. */
+  get hasModels() { return this.#models !== null && this.#models.length > 0; }
+
   /** Whether there is a key, or none may be needed. */
   mayAsk() { return this.#keys.current() !== null || this.#open !== false; }
 
@@ -119,6 +126,7 @@ export class Settings {
     const current = this.#keys.current();
     const options = this.#keys.names().map((name) => h('option', { value: name, text: keyLabel(name) }));
     if (!current || this.#open) options.unshift(h('option', { value: '', text: t('keyNone') }));
+    if (this.#keys.names().length > 0) options.push(h('option', { value: MANAGE, text: t('keyManage') }));
     options.push(h('option', { value: OTHER, text: t('keyOther') }));
     this.#el.keySelect.replaceChildren(...options);
     this.#el.keySelect.value = current?.name ?? '';
@@ -126,6 +134,11 @@ export class Settings {
 
   #pickKey() {
     const name = this.#el.keySelect.value;
+    if (name === MANAGE) {
+      this.showKeys();
+      this.#keyring.open();
+      return;
+    }
     if (name === OTHER || (name === '' && !this.#open)) {
       this.#el.keySelect.value = this.#keys.current()?.name ?? '';
       this.askKey();
@@ -185,6 +198,12 @@ export class Settings {
     if (now === this.#loadedWith) return;
     if (now !== '' && this.#el.keyDialog.open) this.#el.keyDialog.close();
     this.loadModels();
+  }
+
+  /** The keys were changed here. */
+  #keysEdited() {
+    this.showKeys();
+    if ((this.#keys.current()?.key ?? '') !== this.#loadedWith) this.loadModels();
   }
 
   #keyError(text) {

@@ -215,6 +215,8 @@ export class Store {
   /** Keeps the options of a conversation; of one that has no message yet they are kept with the first. False where there is no room. */
   setOptions(chat) { return this.#meta(chat.id) === null || this.#writeOptions(chat); }
 
+  optionsOf(id) { return this.#memory.get(id)?.options ?? cleanOptions(this.#read(`chat.${id}.opts`)); }
+
   /** Keeps which version is shown after a message ('' for the first ones). */
   pick(id, parent, mid) {
     if (this.#meta(id) !== null) this.#write(`chat.${id}.b.${parent || 'root'}`, JSON.stringify(mid));
@@ -243,15 +245,20 @@ export class Store {
     return chat === null ? null : { ...chat, titled: this.#meta(id)?.titled ?? 0 };
   }
 
+  /** How many conversations and characters fit in beside what is there. */
+  room() {
+    const list = this.list();
+    return { chats: this.#limits.chats - list.length, chars: list.reduce((left, c) => left - c.size, this.#limits.totalChars) };
+  }
+
   /**
    * Takes over a conversation that cleanChat() has checked; its messages join what is here of it. Nothing is dropped to make
-   * room: false where there is none, and then nothing of a new conversation stays.
+   * room: false where there is none, and then nothing of a new conversation stays. room: what room() said, counted down here.
    */
-  take(chat) {
-    const others = this.list().filter((c) => c.id !== chat.id);
+  take(chat, room = this.room()) {
     const size = JSON.stringify(chat).length;
     const isNew = !this.#memory.has(chat.id) && this.#meta(chat.id) === null;
-    if (others.length + 1 > this.#limits.chats || others.reduce((sum, c) => sum + c.size, size) > this.#limits.totalChars) return false;
+    if ((isNew && room.chats < 1) || room.chars < size) return false;
     this.#drop(`chat.${chat.id}.dead`);
     const named = this.#meta(chat.id)?.titled ?? -1;
     const ok = (named >= chat.titled || this.#write(`chat.${chat.id}.title`, { title: chat.title, at: chat.titled }))
@@ -259,6 +266,8 @@ export class Store {
       && Object.entries(isNew ? chat.picks ?? {} : {}).every(([at, mid]) => this.#write(`chat.${chat.id}.b.${at}`, JSON.stringify(mid)))
       && this.#writeMeta(chat);
     if (!ok && isNew) this.forget(chat.id);
+    if (ok && isNew) room.chats--;
+    if (ok) room.chars -= size;
     return ok;
   }
 

@@ -22,7 +22,10 @@ export class Thread {
   #pinned = true;
   #lastTop = 0;
 
-  /** actions: onEdit(message, text), onEditAsked(answer), onVersion(message, id, step), onContinue(), onRegenerate(), onEnterKey(), hasKey(). */
+  /**
+   * actions: onEdit(message, text), onEditAsked(answer), onVersion(message, id, step), onContinue(), onRegenerate(), onEnterKey(), hasKey(),
+   * loading() (percent or null).
+   */
   constructor({ root, scroll, latest, actions }) {
     this.#root = root;
     this.#scroll = scroll;

@@ -254,7 +254,10 @@ export class AssistantView {
       this.status.replaceChildren(h('p', { class: 'opening', 'data-testid': run.state, text: t(run.state) }));
     } else if (run.state === 'waiting') {
       const text = h('span');
-      const tick = () => { text.textContent = t('waiting', { n: Math.max(1, Math.ceil((run.retryAt - Date.now()) / 1000)) }); };
+      const tick = () => {
+        const percent = this.actions.loading();
+        text.textContent = percent === null ? t('waiting', { n: Math.max(1, Math.ceil((run.retryAt - Date.now()) / 1000)) }) : t('loading', { n: percent });
+      };
       tick();
       this.#timer = setInterval(tick, 500);
       this.status.replaceChildren(h('p', { class: 'opening', 'data-testid': 'waiting' }, text,
