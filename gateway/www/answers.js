@@ -1,7 +1,7 @@
 // The answers under way in this tab: one Run per conversation, kept as it grows, taken up again after a reload. What they
 // show is app.js' matter; `actions` say what has happened.
 
-import { pathOf } from './branches.js';
+import { pathWith } from './branches.js';
 import { LIMITS } from './records.js';
 import { Run } from './run.js';
 import { isRefused } from './views.js';
@@ -102,7 +102,7 @@ export class Answers {
 function markUnsent({ chat, message }) {
   const marked = [];
   if (!isRefused(message.error) || message.joins) return marked;
-  const path = pathOf(chat.messages, chat.picks).map((e) => e.message);
+  const path = pathWith(chat.messages, chat.picks, message.id).map((e) => e.message);
   for (let i = path.indexOf(message) - 1; i >= 0 && (path[i].role === 'user' || path[i].text === ''); i--) {
     if (path[i].role === 'user') marked.push(path[i]);
   }

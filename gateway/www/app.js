@@ -8,7 +8,7 @@
 // same conversations; adopt() merges what they wrote.
 
 import { Answers } from './answers.js';
-import { joined, pathOf, picksTo, turnsOf } from './branches.js';
+import { joined, pathOf, picksTo, titleOf, turnsOf } from './branches.js';
 import { Composer } from './composer.js';
 import { mark, h, icon } from './dom.js';
 import { Loading } from './health.js';
@@ -20,7 +20,8 @@ import { Remote } from './remote.js';
 import { Settings } from './settings.js';
 import { Shelf } from './shelf.js';
 import { Sidebar } from './sidebar.js';
-import { chatOfKey, LIMITS, memoryStorage, mergeMessages, newId, newTurn, Store } from './store.js';
+import { chatOfKey, LIMITS, mergeMessages, newId, newTurn, Store } from './store.js';
+import { browserStorage, nameOf, tab } from './tab.js';
 import { Thread } from './thread.js';
 import { UsageLine } from './usage.js';
 
@@ -31,19 +32,6 @@ const CARD_ICONS = ['globe', 'idea', 'edit', 'code'];
 const el = {};
 for (const node of document.querySelectorAll('[id]')) {
   el[node.id.replace(/-(\w)/g, (_, c) => c.toUpperCase())] = node;
-}
-
-function browserStorage() {
-  try {
-    const storage = window.localStorage;
-    storage.setItem('sluice.probe', '1');
-    storage.removeItem('sluice.probe');
-    return {
-      watched: true, getItem: (k) => storage.getItem(k), setItem: (k, v) => storage.setItem(k, v), removeItem: (k) => storage.removeItem(k), keys: () => Object.keys(storage),
-    };
-  } catch {
-    return memoryStorage();
-  }
 }
 
 const store = new Store(browserStorage());
@@ -175,23 +163,10 @@ function showComposer() {
   document.documentElement.dataset.flow = running ? 'on' : 'off';
 }
 
-// What this tab keeps over a reload; nothing where the browser refuses.
-const tab = {
-  get(name) { try { return JSON.parse(sessionStorage.getItem(`sluice.v1.${name}`)); } catch { return null; } },
-  set(name, value) { try { sessionStorage.setItem(`sluice.v1.${name}`, JSON.stringify(value)); } catch { /* lost on reload */ } },
-};
-
 /** The conversation that was open; null in a new tab. */
 function reopen() {
   const id = tab.get('open');
   return store.list().some((c) => c.id === id) ? store.get(id) : null;
-}
-
-/** The name of a conversation at the server. It includes the tab: a newer question ends an older answer of its own tab only. */
-function nameOf(which) {
-  if (!tab.get('tab')) tab.set('tab', newId());
-  const name = tab.get('tab');
-  return name ? `${which.id}-${name}` : which.id;
 }
 
 // A reload resumes all conversations that were being answered in this tab.
@@ -368,22 +343,17 @@ const lastOf = (which) => pathOf(which.messages, which.picks).at(-1)?.message.id
 /** Appends a question to the conversation and asks it. before: {parent, alt} of a new version of an older one. */
 function question(text, files = [], before = { parent: lastOf(chat) }) {
   if (!chat.title) chat.title = titleOf(text || files[0].name);
-  if (!chat.options?.model && settings.model) chat.options = cleanOptions({ ...chat.options, model: settings.model });
+  if (!chat.options?.model && settings.model) setOptions({ ...chat.options, model: settings.model });
   const turn = newTurn(chat.messages);
   const asked = { id: turn.question, at: turn.at, ...before, role: 'user', text, ...(files.length > 0 && { files }) };
   chat.messages.push(asked);
-  answer(turn, { parent: asked.id }, [asked]);
   if (before.alt) pick(before.parent, asked.id);
+  answer(turn, { parent: asked.id }, [asked]);
   composer.moveTo(chat.id);
   toComposer();
 }
 
-function titleOf(text) {
-  const line = text.replace(/\s+/g, ' ').trim();
-  return line.length <= 60 ? line : `${[...line.slice(0, 60)].slice(0, -1).join('').trimEnd()}…`;
-}
-
-/** Asks a question in other words, as another version of it. One that was refused is replaced. */
+/** Asks a question in other words, as another version of it. One that was refused, and is the last, is replaced. */
 function resend(message, text) {
   answers.stop(chat.id);
   const path = pathOf(chat.messages, chat.picks);
@@ -391,8 +361,10 @@ function resend(message, text) {
   if (at < 0) return;
   const { parent } = path[at];
   if (at === 0 && !store.isNamed(chat.id)) chat.title = '';
-  if (message.unsent) takeOut(path.slice(at).map((e) => e.message).filter((m) => m.unsent || m.text === ''));
-  const isOnly = !chat.messages.some((m) => m.id === message.id) && pathOf(chat.messages, chat.picks).length === at;
+  const rest = path.slice(at).map((e) => e.message);
+  const inVain = rest.every((m) => m.unsent || (m.role === 'assistant' && m.text === ''));
+  if (inVain) takeOut(rest);
+  const isOnly = inVain && path[at].versions.length === 1;
   question(text, message.files ?? [], { parent, ...(!isOnly && { alt: true }) });
 }
 
@@ -413,13 +385,17 @@ function regenerate() {
   const last = answers.has(chat.id) ? null : lastTurn();
   if (last === null) return;
   const { asked, answered } = last;
+  if (answered.at(-1)?.joins && answered.at(-1).text === '') { // what failed was to go on
+    takeOut([answered.at(-1)]);
+    goOn();
+    return;
+  }
   delete asked.unsent;
   const vain = answered.filter((m) => m.text === '');
   const kept = answered.length > vain.length;
   takeOut(vain);
   const turn = newTurn(chat.messages);
   answer(turn, { parent: asked.id, ...(kept && { alt: true }) }, [asked]);
-  if (kept) pick(asked.id, turn.answer);
   toComposer();
 }
 

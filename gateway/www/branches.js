@@ -53,6 +53,12 @@ export function picksTo(messages, id) {
   return picks;
 }
 
+/** The path that a message is on, whatever is picked. */
+export function pathWith(messages, picks, id) {
+  const through = picksTo(messages, id).map(([parent, version]) => [parent || 'root', version]);
+  return pathOf(messages, { ...picks, ...Object.fromEntries(through) });
+}
+
 /** The path with answers joined to what they continue: entries of pathOf() with `before`, the messages that come before the last one. */
 export function joined(path) {
   const shown = [];
@@ -89,4 +95,10 @@ export function turnsOf(path, system = '') {
     else last.content = [...partsOf(last.content), ...partsOf(content)];
   }
   return sent;
+}
+
+/** What a conversation is called that begins with this text. */
+export function titleOf(text) {
+  const line = text.replace(/\s+/g, ' ').trim();
+  return line.length <= 60 ? line : `${[...line.slice(0, 60)].slice(0, -1).join('').trimEnd()}…`;
 }

@@ -148,10 +148,11 @@ export class AssistantView {
     this.foot = h('footer', { class: 'answer-foot' });
     this.thought = h('div', { class: 'thought' });
     this.thinking = h('details', { class: 'thinking', hidden: true }, h('summary', { text: t('thinking') }), this.thought);
-    this.called = h('pre', { class: 'calls', 'data-testid': 'calls', 'aria-label': t('calls'), hidden: true });
+    this.called = h('pre', { class: 'calls', 'data-testid': 'calls', tabindex: '0', role: 'group', 'aria-label': t('calls') });
+    this.calling = h('details', { class: 'calling', hidden: true }, h('summary', { text: t('calls') }), this.called);
     this.el = h('article', { class: 'message assistant', 'data-testid': 'message-assistant', 'aria-label': 'Sluice' },
       h('div', { class: 'avatar' }, mark()),
-      h('div', { class: 'answer' }, this.thinking, this.answer, this.called, this.status, this.foot));
+      h('div', { class: 'answer' }, this.thinking, this.answer, this.calling, this.status, this.foot));
   }
 
   take(entry) {
@@ -170,7 +171,7 @@ export class AssistantView {
 
   #calls(own) {
     const text = this.#lead.calls + own;
-    this.called.hidden = !text;
+    this.calling.hidden = !text;
     if (this.called.textContent.length !== text.length) this.called.textContent = text;
   }
 
@@ -215,7 +216,7 @@ export class AssistantView {
   #showError(error, last, hasKey) {
     const wait = h('p', { class: 'error-wait' });
     const again = h('button', { type: 'button', class: 'button', 'data-testid': 'try-again', onClick: () => this.actions.onRegenerate() }, icon('again'), t('tryAgain'));
-    const refused = isRefused(error);
+    const refused = isRefused(error) && !this.message.joins;
     const edit = h('button', { type: 'button', class: 'button primary', 'data-testid': 'edit-unsent', onClick: () => this.actions.onEditAsked(this.message) }, icon('edit'), t('edit'));
     const buttons = h('div', { class: 'error-buttons' }, refused ? edit : null, last ? again : null,
       error.status === 401 ? h('button', { type: 'button', class: 'button primary', 'data-testid': 'enter-key', text: t('enterKey'), onClick: () => this.actions.onEnterKey() }) : null);

@@ -95,6 +95,15 @@ test('an edit and another answer are versions: switched with buttons and keys, k
   await v.page.reload();
   await v.done();
   assert.deepEqual([await v.bubbles(), await v.answers()], [['First', 'Follow-up'], ['two', 'to the follow-up']]);
+  mock.next({ text: 'to the third' });
+  await v.el('message-user').last().hover();
+  await v.el('edit').last().click();
+  await v.page.fill(id('edit-text'), 'Edited again');
+  await v.el('edit-send').click();
+  await v.page.locator(id('answer-text'), { hasText: 'to the third' }).waitFor();
+  await v.done();
+  assert.deepEqual(sent().messages.map((m) => m.content), ['First', 'two', 'Edited again'], 'an older pick does not hide it');
+  assert.equal(await v.el('message-user').last().locator('.version-at').textContent(), '3/3');
   await v.close();
 });
 
@@ -142,13 +151,15 @@ test('system prompt, sampling, schema and model are a chat’s own: sent only wh
 
 test('drafts, Continue, text files, and the model that answered', async () => {
   const v = await visit();
-  mock.next({ text: 'The first half', finish: 'length', reasoning: 'hm', model: 'demo-large' }, { text: ' and the second.' });
+  mock.next({ text: 'The first half', finish: 'length', reasoning: 'hm', model: 'demo-large' });
   await v.page.selectOption(id('model-select'), 'demo-small');
   await v.ask('Go');
   await v.done();
   assert.equal(await v.el('stat-model').textContent(), 'demo-small → demo-large');
   assert.equal(await v.page.locator('.thinking').evaluate((e) => e.open), false, 'thoughts are folded');
+  mock.next({ status: 400, message: 'cannot go on' }, { text: ' and the second.' });
   await v.el('continue').click();
+  await v.el('try-again').click(); // goes on, and does not begin anew
   await v.page.locator(id('answer-text'), { hasText: 'second' }).waitFor();
   await v.done();
   assert.deepEqual(await v.answers(), ['The first half and the second.']);
