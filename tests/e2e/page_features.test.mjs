@@ -120,7 +120,7 @@ test('system prompt, sampling, schema and model are a chat’s own: sent only wh
   for (const [name, value] of [['temperature', '0.5'], ['top-p', '0.9'], ['max-tokens', '64'], ['seed', '7'], ['stop', 'END\n##'], ['schema', '{"type":"object"}'], ['system', 'Be brief.']]) await v.el(`opt-${name}`).fill(value);
   await v.el('options-save').click();
   assert.deepEqual(await v.el('chips').locator('button').allTextContents(),
-    ['System prompt: Be brief.', 'Temperature 0.50', 'Top P 0.90', 'Longest answer, in tokens 64', 'Seed 7', 'Stop strings: "END" "##"', 'JSON answer']);
+    ['System prompt: Be brief.', 'Temperature 0.50', 'Top P 0.90', 'Max tokens 64', 'Seed 7', 'Stop strings: "END" "##"', 'JSON answer']);
   mock.next({ text: '{"n":12345678901234567890,"a":[]}' });
   await v.ask('With options');
   await v.done();
@@ -369,11 +369,15 @@ test('axe-core finds nothing: light and dark, phone and desktop, in each state o
     await v.el('opt-seed').fill('x');
     await v.el('options-save').click();
     await look('options');
+    assert.deepEqual(await v.page.evaluate(() => [...document.querySelectorAll('#options-dialog input, #options-dialog textarea')].filter((e) => e.getBoundingClientRect().right > innerWidth - 16).map((e) => e.id)), []);
     await v.el('opt-seed').fill('5');
     await v.el('options-save').click();
     await v.page.selectOption(id('key-select'), { label: 'Manage keys…' });
     await look('keys');
     await v.page.keyboard.press('Escape');
+    await v.el('chip-seed').waitFor();
+    const [bar, scroll] = await v.page.evaluate(() => ['.bar', '#scroll'].map((s) => document.querySelector(s).getBoundingClientRect()));
+    assert.ok(bar.bottom <= scroll.top + 1, 'the chips lie over nothing');
     await look('a chat');
     await v.close();
   }
