@@ -80,6 +80,13 @@ function heldBack(text, tag) {
   return 0;
 }
 
+/** The models that a cascade's answer comes from, in the order of the text; '' where it says none. */
+export function writersOf(chunk) {
+  const parts = chunk?.sluice?.cascade?.parts;
+  const names = (Array.isArray(parts) ? parts : []).filter((p) => typeof p?.model === 'string' && p.tokens > 0).map((p) => p.model);
+  return [...new Set(names)].slice(0, 4).join(', ');
+}
+
 export class Run {
   state = 'connecting';
   text = '';
@@ -104,6 +111,7 @@ export class Run {
   #firstAt = 0;
   #lastAt = 0;
   #usage = null;
+  #wrote = ''; // the models that wrote it, where one name stands for several
   #made = { text: '', reasoning: '', calls: '' }; // what has come; behind what is shown only while a kept answer is read again
   #before = [0, 0, 0]; // the lengths of what was made before the current request
   #calls = []; // of the current request
@@ -123,6 +131,7 @@ export class Run {
       this.#made[part] = this[part].slice(0, this.#before[i]);
     });
     this.model = kept.model;
+    this.asked = kept.asked ?? kept.model;
     this.#streamId = kept.stream.id;
     this.#sentAt = kept.stream.sentAt;
     this.#firstAt = kept.stream.firstAt;
@@ -239,7 +248,8 @@ export class Run {
       const before = this.#usage?.completion_tokens ?? 0;
       this.#usage = { ...event.usage, completion_tokens: event.usage.completion_tokens + before };
     }
-    if (this.#answer.model) this.model = this.#answer.model;
+    if (event.type === 'finish' && event.index === 0) this.#wrote = writersOf(event.chunk);
+    if (this.#answer.model) this.model = this.#wrote || this.#answer.model;
   }
 
   /**

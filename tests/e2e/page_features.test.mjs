@@ -164,7 +164,8 @@ test('system prompt, sampling, schema and model are a chat’s own: sent only wh
 
 test('drafts, Continue, text files, and the model that answered', async () => {
   const v = await visit();
-  mock.next({ text: 'The first half', finish: 'length', reasoning: 'hm', model: 'demo-large' });
+  mock.next({ text: 'The first half', finish: 'length', reasoning: 'hm',
+    sluice: { cascade: { parts: [{ model: 'small', tokens: 0 }, { model: 'demo-large', tokens: 9 }] } } });
   await v.page.selectOption(id('model-select'), 'demo-small');
   await v.ask('Go');
   await v.done();

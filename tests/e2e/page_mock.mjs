@@ -6,7 +6,7 @@
 //   mock.requests, mock.running, mock.aborted             // what it saw
 //
 // A behaviour's fields, all optional: text or pieces, firstMs, everyMs, status (with message, code, retryAfter),
-// finish ('stop', 'length'), model (that answers), reasoning, calls ([name, arguments]), errorAfter (pieces, then an error event), noDone, crlf,
+// finish ('stop', 'length'), sluice (of the last chunk), reasoning, calls ([name, arguments]), errorAfter (pieces, then an error event), noDone, crlf,
 // bytes (send the stream in writes of that many bytes), pings, hold ({ at: N }: no piece from the N-th on before its test makes N larger).
 //
 // A client that sends x-sluice-events: 1 gets numbered events and may come back for the rest at /v1/streams/<id>. Fields
@@ -149,7 +149,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
   async function make(answer, body) {
     const b = answer.behaviour;
     const pieces = b.pieces ?? piecesOf(b.text ?? DEFAULT_TEXT);
-    const chunk = (extra) => answer.add({ id: 'chatcmpl-test', object: 'chat.completion.chunk', created: 1, model: b.model ?? body.model, ...extra });
+    const chunk = (extra) => answer.add({ id: 'chatcmpl-test', object: 'chat.completion.chunk', created: 1, model: body.model, ...extra });
     const delta = (d, finish = null) => chunk({ choices: [{ index: 0, delta: d, finish_reason: finish }], usage: null });
     await sleep(b.firstMs ?? 30);
     delta({ role: 'assistant', content: '' });
@@ -169,7 +169,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
       if (b.everyMs !== 0) await sleep(b.everyMs ?? 8);
     }
     if (b.errorAfter === undefined) {
-      delta({}, b.finish ?? 'stop');
+      chunk({ choices: [{ index: 0, delta: {}, finish_reason: b.finish ?? 'stop' }], usage: null, ...(b.sluice && { sluice: b.sluice }) });
       const prompt = body.messages.reduce((n, m) => n + Math.ceil(m.content.length / 4), 6);
       chunk({ choices: [], usage: { prompt_tokens: prompt, completion_tokens: pieces.length, total_tokens: prompt + pieces.length } });
     }
