@@ -348,6 +348,14 @@ test('a model that loads is waited for with its percent; without a key a first a
   await v.page.locator(id('regenerate')).waitFor();
   mock.anonymous = false;
   delete mock.health;
+  await v.page.click(id('language')); // errors are in the page's language
+  await v.page.click(id('server-open'));
+  await v.page.locator('#server-status', { hasText: '서버 대화 보관: 대화 목록을 볼 수 있는 키가 필요합니다.' }).waitFor();
+  await v.page.keyboard.press('Escape');
+  await v.page.click(id('options-open'));
+  await v.page.fill(id('opt-top-p'), '2');
+  await v.page.click(id('options-save'));
+  await v.page.locator(id('options-wrong'), { hasText: '상위 P는 0보다 크고 1 이하인 숫자입니다.' }).waitFor();
   await v.page.context().close();
 });
 
