@@ -58,7 +58,11 @@ const thread = new Thread({
   },
 });
 const composer = new Composer(el, store, {
-  onSend: (text, files) => ask(text, files),
+  onSend: (text, files) => {
+    if (answers.has(chat.id)) return;
+    if (settings.mayAsk()) composer.clear();
+    ask(text, files);
+  },
   onUp: () => !answers.has(chat.id) && thread.editLast(),
   onInput: () => showComposer(),
   onNotice: (text) => notice(text),
@@ -334,7 +338,6 @@ function ask(text, files = []) {
     settings.askKey();
     return;
   }
-  composer.clear();
   question(text, files);
 }
 
