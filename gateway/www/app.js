@@ -1,22 +1,30 @@
 // The page's controller and front door: it wires the modules of this folder together. store.js keeps conversations in the
-// browser, run.js produces one answer with client.js, thread.js and render.js draw, settings.js has model, key, theme and
-// language. No build step, no dependencies; everything runs on the page's one thread.
+// browser, branches.js makes what is shown out of one, answers.js has the answers under way, thread.js and render.js draw,
+// composer.js is the message box, settings.js has model, key, theme and language, panel.js a conversation's options. No build
+// step, no dependencies; everything runs on the page's one thread.
 //
-// State: `chat`, the conversation on screen (stored once it has a message), and `runs`, one Run per conversation being
-// answered. An answer continues when another conversation is opened. Other tabs may write into the same conversations;
-// adopt() merges what they wrote.
+// State: `chat`, the conversation on screen (stored once it has a message), and `answers`, one per conversation being
+// answered. An answer continues when another conversation or another version of it is opened. Other tabs may write into the
+// same conversations; adopt() merges what they wrote.
 
-import { mark, h, icon, onKeys } from './dom.js';
+import { Answers } from './answers.js';
+import { joined, pathOf, picksTo, titleOf, turnsOf } from './branches.js';
+import { Composer } from './composer.js';
+import { mark, h, icon } from './dom.js';
+import { Loading } from './health.js';
 import { formatWait, pickLanguage, setLanguage, t, translatePage } from './i18n.js';
 import { Keys, keysOfFragment } from './keys.js';
-import { Run } from './run.js';
+import { cleanOptions, requestOf } from './options.js';
+import { Panel } from './panel.js';
+import { Remote } from './remote.js';
 import { Settings } from './settings.js';
+import { Shelf } from './shelf.js';
 import { Sidebar } from './sidebar.js';
-import { chatOfKey, LIMITS, memoryStorage, mergeMessages, newId, newTurn, Store } from './store.js';
-import { fit, isRefused, Thread } from './thread.js';
+import { chatOfKey, LIMITS, mergeMessages, newId, newTurn, Store } from './store.js';
+import { browserStorage, nameOf, tab } from './tab.js';
+import { Thread } from './thread.js';
 import { UsageLine } from './usage.js';
 
-const SAVE_EVERY_MS = 2000;
 const ADOPT_MS = 20; // a turn of another tab is several records
 const ANNOUNCE_CHARS = 1200;
 const CARD_ICONS = ['globe', 'idea', 'edit', 'code'];
@@ -26,48 +34,75 @@ for (const node of document.querySelectorAll('[id]')) {
   el[node.id.replace(/-(\w)/g, (_, c) => c.toUpperCase())] = node;
 }
 
-function browserStorage() {
-  try {
-    const storage = window.localStorage;
-    storage.setItem('sluice.probe', '1');
-    storage.removeItem('sluice.probe');
-    return { getItem: (k) => storage.getItem(k), setItem: (k, v) => storage.setItem(k, v), removeItem: (k) => storage.removeItem(k), keys: () => Object.keys(storage) };
-  } catch {
-    return memoryStorage();
-  }
-}
-
 const store = new Store(browserStorage());
 const keys = new Keys(store);
-const runs = new Map(); // chat id → {run, chat, message, savedAt}
-let chat = emptyChat();
+const loading = new Loading();
+const remote = new Remote(keys);
+const answers = new Answers(keys, { onLive: rememberLive, save, onChange, onEnd });
+let chat;
 
 setLanguage(pickLanguage(store.pref('language'), navigator.languages));
+chat = emptyChat();
 
 const thread = new Thread({
   root: el.thread, scroll: el.scroll, latest: el.latest,
   actions: {
     onEdit: (message, text) => resend(message, text),
     onEditAsked: (answer) => thread.editAsked(answer),
+    onVersion: (message, version, step) => showVersion(version, step),
+    onContinue: () => goOn(),
     onRegenerate: () => regenerate(),
     onEnterKey: () => settings.askKey(),
+    loading: () => loading.percent(),
     hasKey: () => keys.current() !== null,
   },
 });
+const composer = new Composer(el, store, {
+  onSend: (text, files) => {
+    if (answers.has(chat.id)) return;
+    if (settings.mayAsk()) composer.clear();
+    ask(text, files);
+  },
+  onUp: () => !answers.has(chat.id) && thread.editLast(),
+  onInput: () => showComposer(),
+  onNotice: (text) => notice(text),
+});
+const panel = new Panel(el, {
+  options: () => chat.options ?? {},
+  isKept: () => Boolean(chat.options?.server || chat.toKeep),
+  onOptions: (options, kept) => {
+    setOptions({ ...options, server: chat.options?.server, model: chat.options?.model });
+    shelf.setKept(chat, kept);
+  },
+  onDefaults: ({ server, model, ...rest }) => store.setPref('defaults', JSON.stringify(rest)),
+});
 const sidebar = new Sidebar(el, store, {
-  onOpen: (id) => openChat(id),
+  onOpen: (id, message) => openChat(id, message),
+  onExport: (id) => shelf.save([id]),
+  isKept: (id) => Boolean(store.optionsOf(id).server),
   onRemove: (id) => removeChat(id),
   onRename: (id, title) => {
     if (chat.id === id) chat.title = title;
-    const live = runs.get(id);
+    const live = answers.get(id);
     if (live) live.chat.title = title;
     store.rename(id, title);
     showList();
     showTitle();
   },
 });
+const shelf = new Shelf(el, store, remote, {
+  onChange: (...ids) => {
+    for (const id of ids) adopt(id);
+    showList();
+    panel.showChips();
+  },
+  onOpen: (id) => openChat(id),
+  onNotice: (text) => notice(text),
+});
 const usage = new UsageLine(el, keys, () => settings.mayAsk());
 const settings = new Settings(el, store, keys, {
+  model: () => chat.options?.model,
+  onModel: (model) => setOptions({ ...chat.options, model }),
   onLanguage: (name) => {
     store.setPref('language', name);
     setLanguage(name);
@@ -77,7 +112,10 @@ const settings = new Settings(el, store, keys, {
     if (error === null) {
       notice('');
       usage.refresh();
-    } else if (error.status === 503) notice(t('waiting', { n: 2 }));
+    } else if (error.status === 503) {
+      notice(t('waiting', { n: 2 }));
+      loading.ask().then((percent) => { if (percent !== null && !settings.hasModels) notice(t('loading', { n: percent })); });
+    }
     else if (error.kind === 'network') notice(`${t('eNetwork')}. ${t('eNetworkText')}`);
     else if (error.status === 401) notice(''); // the dialog says it
     else if (error.status === 429) notice(`${t('e429')}. ${error.retryAt ? t('e429wait', { n: formatWait(error.retryAt - Date.now()) }) : ''}`);
@@ -87,7 +125,18 @@ const settings = new Settings(el, store, keys, {
 
 function emptyChat() {
   const now = Date.now();
-  return { v: 1, id: newId(), title: '', created: now, updated: now, messages: [] };
+  return { v: 1, id: newId(), title: '', created: now, updated: now, messages: [], options: defaults() };
+}
+
+/** The options that a new conversation begins with. */
+function defaults() {
+  try { return cleanOptions(JSON.parse(store.pref('defaults'))); } catch { return {}; }
+}
+
+function setOptions(options) {
+  chat.options = cleanOptions(options);
+  if (!store.setOptions(chat)) notice(t('notSaved'));
+  panel.showChips();
 }
 
 // ---- what is on screen ----------------------------------------------------------------------------------------------
@@ -102,7 +151,7 @@ function notice(text) {
   el.notice.hidden = text === '';
 }
 
-function showList() { sidebar.show(store.list(), chat.id, runs); }
+function showList() { sidebar.show(store.list(), chat.id, answers); }
 
 function showTitle() {
   const title = chat.title || (chat.messages.length > 0 ? t('untitled') : '');
@@ -111,18 +160,12 @@ function showTitle() {
 }
 
 function showComposer() {
-  const running = runs.has(chat.id);
+  const running = answers.has(chat.id);
   el.stop.hidden = !running;
   el.send.hidden = running;
-  el.send.disabled = el.composer.value.trim() === '';
+  el.send.disabled = composer.isEmpty;
   document.documentElement.dataset.flow = running ? 'on' : 'off';
 }
-
-// What this tab keeps over a reload; nothing where the browser refuses.
-const tab = {
-  get(name) { try { return JSON.parse(sessionStorage.getItem(`sluice.v1.${name}`)); } catch { return null; } },
-  set(name, value) { try { sessionStorage.setItem(`sluice.v1.${name}`, JSON.stringify(value)); } catch { /* lost on reload */ } },
-};
 
 /** The conversation that was open; null in a new tab. */
 function reopen() {
@@ -130,20 +173,15 @@ function reopen() {
   return store.list().some((c) => c.id === id) ? store.get(id) : null;
 }
 
-/** The name of a conversation at the server. It includes the tab: a newer question ends an older answer of its own tab only. */
-function nameOf(which) {
-  if (!tab.get('tab')) tab.set('tab', newId());
-  const name = tab.get('tab');
-  return name ? `${which.id}-${name}` : which.id;
-}
-
 // A reload resumes all conversations that were being answered in this tab.
-function rememberLive() { tab.set('live', [...runs.keys()]); }
+function rememberLive(ids) { tab.set('live', ids); }
 
 function wereLive() {
   const ids = tab.get('live');
   return Array.isArray(ids) ? ids.filter((id) => typeof id === 'string' && id !== chat.id).map((id) => store.get(id)).filter(Boolean) : [];
 }
+
+const shownOf = (which) => joined(pathOf(which.messages, which.picks));
 
 function showChat() {
   tab.set('open', chat.id);
@@ -151,11 +189,13 @@ function showChat() {
   el.hero.hidden = !empty;
   el.thread.hidden = empty;
   document.documentElement.dataset.empty = String(empty);
-  thread.show(chat.messages, runs.get(chat.id) ?? null);
+  thread.show(shownOf(chat), answers.get(chat.id));
   if (empty) el.scroll.scrollTop = 0;
   showTitle();
   showList();
   showComposer();
+  panel.showChips();
+  settings.showModel();
 }
 
 function showCards() {
@@ -170,20 +210,35 @@ function translateAll() {
   translatePage(document);
   settings.translate();
   usage.show();
+  composer.showFiles();
   showCards();
   showChat();
 }
 
 // ---- conversations --------------------------------------------------------------------------------------------------
 
-function openChat(id) {
+/** Shows another conversation, with what was typed into it. */
+function turnTo(which) {
+  chat = which;
+  answers.takeUp(chat);
+  showChat();
+  composer.open(draftOf(chat));
+}
+
+const draftOf = (which) => (which.messages.length === 0 ? 'new' : which.id);
+
+function openChat(id, message) {
   if (id !== chat.id) {
-    const found = runs.get(id)?.chat ?? store.get(id);
+    const found = answers.get(id)?.chat ?? store.get(id);
     if (found === null) { showList(); return; }
-    chat = found;
-    takeUp(chat);
+    turnTo(found);
     notice('');
-    showChat();
+    shelf.refresh(chat);
+  }
+  if (message) {
+    for (const [parent, version] of picksTo(chat.messages, message)) pick(parent, version);
+    showSync();
+    thread.reveal(message);
   }
   sidebar.leave();
   toComposer();
@@ -196,22 +251,20 @@ function toComposer() {
 
 function newChat() {
   if (chat.messages.length > 0) {
-    chat = emptyChat();
+    turnTo(emptyChat());
     notice('');
-    showChat();
   }
   sidebar.leave();
   el.composer.focus();
 }
 
 function removeChat(id) {
-  const live = runs.get(id);
-  if (live) drop(live);
+  const live = answers.get(id);
+  if (live) answers.drop(live);
+  composer.drop(id);
+  shelf.remove(id);
+  if (chat.id === id) turnTo(emptyChat());
   store.remove(id);
-  if (chat.id === id) {
-    chat = emptyChat();
-    showChat();
-  }
   showList();
   el.newChat.focus();
 }
@@ -225,7 +278,7 @@ function save(which, changed) {
 
 /** Merges what another tab wrote into a conversation that this tab shows or reads an answer of. */
 function adopt(id) {
-  const live = runs.get(id);
+  const live = answers.get(id);
   const known = live?.chat ?? (chat.id === id ? chat : null);
   const stored = known === null ? null : store.get(id);
   if (known === null || stored === known) return;
@@ -234,225 +287,184 @@ function adopt(id) {
   const { messages, again } = mergeMessages(known.messages, stored?.messages ?? [], isOut, live?.message);
   known.messages = messages;
   if (again.length > 0) store.save(known, again);
-  if (stored !== null) known.title = stored.title;
+  if (stored !== null) {
+    known.title = stored.title;
+    known.options = stored.options;
+    if (!live) known.picks = stored.picks; // an answer of this tab stays on its screen
+  }
   if (stored?.messages.length === 0) store.forget(id); // written while it was being deleted
-  if (live && isOut(live.message)) drop(live);
+  if (live && isOut(live.message)) answers.drop(live);
   if (known !== chat) return;
   if (known.messages.length > 0) {
-    takeUp(chat);
+    answers.takeUp(chat);
     showSync();
   } else if (had > 0) {
-    chat = emptyChat();
-    showChat();
+    turnTo(emptyChat());
     notice(t('removedElsewhere'));
   }
 }
 
 /** As showChat, for the conversation on screen: keeps unchanged views. */
 function showSync() {
-  thread.sync(chat.messages, runs.get(chat.id) ?? null);
+  thread.sync(shownOf(chat), answers.get(chat.id));
   showTitle();
   showComposer();
+  panel.showChips();
+}
+
+// ---- versions -------------------------------------------------------------------------------------------------------
+
+/** Shows a version of what follows `parent`, from now on. */
+function pick(parent, id) {
+  chat.picks = { ...chat.picks, [parent || 'root']: id };
+  store.pick(chat.id, parent, id);
+}
+
+/** step: which of the two buttons was pressed, to have the focus there again. */
+function showVersion(id, step) {
+  const { parent } = pathOf(chat.messages, chat.picks).find((e) => e.versions.includes(id)) ?? {};
+  if (parent === undefined) return;
+  pick(parent, id);
+  showSync();
+  thread.focusVersion(id, step);
 }
 
 // ---- asking ---------------------------------------------------------------------------------------------------------
 
-function ask(text) {
-  if (runs.has(chat.id)) return;
+function ask(text, files = []) {
+  if (answers.has(chat.id)) return;
   if (!settings.mayAsk()) {
-    el.composer.value = text;
-    fit(el.composer);
-    showComposer();
+    composer.put(text, files);
     settings.askKey();
     return;
   }
-  question(text);
+  question(text, files);
 }
 
-/** Appends a question to the conversation and asks it. */
-function question(text) {
-  if (!chat.title) chat.title = titleOf(text);
+const lastOf = (which) => pathOf(which.messages, which.picks).at(-1)?.message.id ?? '';
+
+/** Appends a question to the conversation and asks it. before: {parent, alt} of a new version of an older one. */
+function question(text, files = [], before = { parent: lastOf(chat) }) {
+  if (!chat.title) chat.title = titleOf(text || files[0].name);
+  if (!chat.options?.model && settings.model) setOptions({ ...chat.options, model: settings.model });
   const turn = newTurn(chat.messages);
-  const asked = { id: turn.question, at: turn.at, role: 'user', text };
+  const asked = { id: turn.question, at: turn.at, ...before, role: 'user', text, ...(files.length > 0 && { files }) };
   chat.messages.push(asked);
-  answer(turn, [asked]);
+  if (before.alt) pick(before.parent, asked.id);
+  answer(turn, { parent: asked.id }, [asked]);
+  composer.moveTo(chat.id);
   toComposer();
 }
 
-function titleOf(text) {
-  const line = text.replace(/\s+/g, ' ').trim();
-  return line.length <= 60 ? line : `${[...line.slice(0, 60)].slice(0, -1).join('').trimEnd()}…`;
-}
-
+/** Asks a question in other words, as another version of it. One that was refused, and is the last, is replaced. */
 function resend(message, text) {
-  stopRun(chat.id);
-  const index = chat.messages.findIndex((m) => m.id === message.id);
-  if (index >= 0) store.takeOut(chat.id, chat.messages.splice(index));
-  if (chat.messages.length === 0 && !store.isNamed(chat.id)) chat.title = '';
-  question(text);
+  answers.stop(chat.id);
+  const path = pathOf(chat.messages, chat.picks);
+  const at = path.findIndex((e) => e.message.id === message.id);
+  if (at < 0) return;
+  const { parent } = path[at];
+  if (at === 0 && !store.isNamed(chat.id)) chat.title = '';
+  const rest = path.slice(at).map((e) => e.message);
+  const inVain = rest.every((m) => m.unsent || (m.role === 'assistant' && m.text === ''));
+  if (inVain) takeOut(rest);
+  const isOnly = inVain && path[at].versions.length === 1;
+  question(text, message.files ?? [], { parent, ...(!isOnly && { alt: true }) });
 }
 
+function takeOut(messages) {
+  chat.messages = chat.messages.filter((m) => !messages.includes(m));
+  store.takeOut(chat.id, messages);
+}
+
+/** The answers at the end of what is shown, and the question before them; null where there is none. */
+function lastTurn() {
+  const path = pathOf(chat.messages, chat.picks);
+  const at = path.findLastIndex(({ message: m }) => m.role !== 'assistant' || m.end === null);
+  return path[at]?.message.role === 'user' ? { asked: path[at].message, answered: path.slice(at + 1).map((e) => e.message) } : null;
+}
+
+/** Asks the last question again: another version of its answer. One without a text is replaced. */
 function regenerate() {
-  const isAnswer = (m) => m?.role === 'assistant' && m.end !== null;
-  if (runs.has(chat.id)) return;
-  const out = [];
-  while (isAnswer(chat.messages.at(-1))) out.push(chat.messages.pop());
-  const asked = chat.messages.at(-1);
-  if (asked?.role !== 'user') {
-    chat.messages.push(...out.reverse());
-    showChat();
+  const last = answers.has(chat.id) ? null : lastTurn();
+  if (last === null) return;
+  const { asked, answered } = last;
+  if (answered.at(-1)?.joins && answered.at(-1).text === '') { // what failed was to go on
+    takeOut([answered.at(-1)]);
+    goOn();
     return;
   }
-  store.takeOut(chat.id, out);
   delete asked.unsent;
-  answer(newTurn(chat.messages), [asked]);
+  const vain = answered.filter((m) => m.text === '');
+  const kept = answered.length > vain.length;
+  takeOut(vain);
+  const turn = newTurn(chat.messages);
+  answer(turn, { parent: asked.id, ...(kept && { alt: true }) }, [asked]);
   toComposer();
 }
 
-/**
- * The messages to send. Questions without an answer are joined, since chat templates require alternating roles. Messages
- * that the server has refused are left out: they would fail the whole request.
- */
-function turnsOf(messages) {
-  const sent = [];
-  for (const { role, text, unsent } of messages) {
-    if (text === '' || unsent) continue;
-    const last = sent.at(-1);
-    if (last?.role === role) last.content += `\n\n${text}`;
-    else sent.push({ role, content: text });
-  }
-  return sent;
+/** Has the last answer go on from where it ended. */
+function goOn() {
+  const path = pathOf(chat.messages, chat.picks);
+  const { message } = path.at(-1) ?? {};
+  if (answers.has(chat.id) || message?.role !== 'assistant' || message.text === '') return;
+  answer(newTurn(chat.messages), { parent: message.id, joins: true }, []);
+  toComposer();
 }
 
-/** Requests the next message of the conversation on screen. `changed`: its messages that must be saved. */
-function answer(turn, changed) {
-  const sent = turnsOf(chat.messages);
-  const message = { id: turn.answer, at: turn.at, role: 'assistant', text: '', model: settings.model, end: null };
+/** Requests the next message of the conversation on screen. of: its parent, and what it is. changed: messages that must be saved. */
+function answer(turn, of, changed) {
+  const which = chat;
+  const path = pathOf(chat.messages, chat.picks);
+  const before = path.slice(0, path.findIndex((e) => e.message.id === of.parent) + 1);
+  const message = { id: turn.answer, at: turn.at, ...of, role: 'assistant', text: '', model: settings.model, end: null };
   chat.messages.push(message);
   const key = keys.current();
-  const live = begin(chat, message, key?.name ?? '', { key: key?.key ?? '', model: () => settings.modelWhenKnown(), messages: sent, tools: settings.tools, conversation: nameOf(chat) });
+  const live = answers.begin(chat, message, key?.name ?? '', {
+    key: key?.key ?? '', model: () => settings.modelWhenKnown(() => which.options?.model), messages: turnsOf(before, chat.options?.system), tools: settings.tools,
+    params: { ...requestOf(chat.options), ...(of.joins && { continue_final_message: true }) }, conversation: nameOf(chat),
+  });
   save(chat, [...changed, message]);
+  if (of.alt) pick(of.parent, message.id);
   showChat();
   announce(t('liveStarted'));
   live.run.start();
 }
 
-function begin(which, message, keyName, options) {
-  const live = { chat: which, message, keyName, key: options.key, savedAt: Date.now(), run: null };
-  live.run = new Run({ ...options, onChange: (run, what) => onRun(live, run, what) });
-  runs.set(which.id, live);
-  rememberLive();
-  return live;
+function onChange(live, what) {
+  const { run } = live;
+  if (what !== 'stream') thread.update(run, what);
+  if (live.chat !== chat) return;
+  if (run.state === 'waiting') announce(t('waiting', { n: Math.ceil((run.retryAt - Date.now()) / 1000) }));
+  if (run.state === 'reconnecting' && live.state !== run.state) announce(t('reconnecting'));
 }
 
-function forget(live) {
-  runs.delete(live.chat.id);
-  rememberLive();
-}
-
-function drop(live) {
-  forget(live);
-  live.run.stop();
-}
-
-/** Resumes an answer that was in progress when the page was left, or reads along with another tab. */
-function takeUp(which) {
-  const message = which.messages.filter((m) => m.stream && m.end === null).at(-1);
-  if (!message || runs.has(which.id)) return;
-  const key = message.stream.key === '' ? null : keys.named(message.stream.key);
-  begin(which, message, message.stream.key, { key: key?.key ?? '', kept: message }).run.start();
-}
-
-function takeOver(live) {
-  const { run, message } = live;
-  message.text = run.text.slice(0, LIMITS.messageChars);
-  if (run.reasoning) message.reasoning = run.reasoning.slice(0, LIMITS.messageChars);
-  if (run.calls) message.calls = run.calls.slice(0, LIMITS.messageChars);
-  message.model = run.model;
-  message.end = run.end;
-  if (run.end === null && run.stream !== null) message.stream = { ...run.stream, key: live.keyName };
-  else delete message.stream;
-  message.stats = run.stats();
-  if (run.error) message.error = run.error;
-}
-
-function onRun(live, run, what) {
-  if (runs.get(live.chat.id) !== live) return; // removed or replaced meanwhile
-  if (run.state !== 'done') {
-    if (what !== 'stream') thread.update(run, what);
-    if (run.state === 'waiting' && live.chat === chat) {
-      announce(t('waiting', { n: Math.ceil((run.retryAt - Date.now()) / 1000) }));
-    }
-    if (run.state === 'reconnecting' && live.state !== run.state && live.chat === chat) announce(t('reconnecting'));
-    live.state = run.state;
-    if (what === 'stream' || (what === 'text' && Date.now() - live.savedAt > SAVE_EVERY_MS)) {
-      live.savedAt = Date.now();
-      takeOver(live);
-      save(live.chat, [live.message]);
-    }
-    return;
-  }
-  forget(live);
-  takeOver(live);
-  save(live.chat, [live.message, ...markUnsent(live)]);
+function onEnd({ run, chat: of, message, key }) {
   const shown = thread.finished(run);
-  adopt(live.chat.id); // another tab may have read more of it
-  if (shown) {
-    takeUp(chat);
+  adopt(of.id); // another tab may have read more of it
+  if (of === chat) {
+    answers.takeUp(chat);
     showSync();
-    if (run.end === 'stopped') announce(t('liveStopped'));
-    else if (run.end !== 'error') announce(t('liveDone', { text: thread.textOf(live.message).slice(0, ANNOUNCE_CHARS) }));
-    showComposer();
   }
+  if (shown && run.end === 'stopped') announce(t('liveStopped'));
+  else if (shown && run.end !== 'error') announce(t('liveDone', { text: thread.textOf(message).slice(0, ANNOUNCE_CHARS) }));
   showList();
-  if (run.error?.status === 401) settings.refused(live.key, run.error);
+  if (run.end !== 'error') shelf.keep(of);
+  if (run.error?.status === 401) settings.refused(key, run.error);
   else usage.refresh();
 }
 
-/** Marks the questions that the server refused, so that they are not sent again. Returns them. */
-function markUnsent({ chat: of, message }) {
-  const marked = [];
-  if (!isRefused(message.error)) return marked;
-  for (let i = of.messages.indexOf(message) - 1; i >= 0 && (of.messages[i].role === 'user' || of.messages[i].text === ''); i--) {
-    if (of.messages[i].role === 'user') marked.push(of.messages[i]);
-  }
-  for (const m of marked) m.unsent = true;
-  return marked;
-}
-
-function stopRun(id) { runs.get(id)?.run.stop(); }
-
 function stopAndFocus() {
-  stopRun(chat.id);
+  answers.stop(chat.id);
   el.composer.focus();
 }
 
 // ---- events ---------------------------------------------------------------------------------------------------------
 
-el.form.addEventListener('submit', (event) => {
-  event.preventDefault();
-  const text = el.composer.value.trim();
-  if (!text || runs.has(chat.id)) return;
-  if (settings.mayAsk()) el.composer.value = '';
-  fit(el.composer);
-  ask(text);
-});
-
-el.composer.addEventListener('input', () => {
-  fit(el.composer);
-  showComposer();
-});
-
-onKeys(el.composer, {
-  Enter: (event) => !event.shiftKey && (el.form.requestSubmit(), true),
-  ArrowUp: () => el.composer.value === '' && !runs.has(chat.id) && thread.editLast(),
-});
-
 el.stop.addEventListener('click', stopAndFocus);
 
 document.addEventListener('keydown', (event) => {
   if (event.key !== 'Escape' || event.isComposing || event.defaultPrevented || document.querySelector('dialog[open]')) return;
-  if (!runs.has(chat.id)) return;
+  if (!answers.has(chat.id)) return;
   event.preventDefault();
   stopAndFocus();
 });
@@ -473,8 +485,9 @@ function adoptAll() {
 }
 
 window.addEventListener('storage', (event) => {
+  store.hears(event.key);
   const id = chatOfKey(event.key);
-  if (event.key === null) for (const of of [chat.id, ...runs.keys()]) written.add(of);
+  if (event.key === null) for (const of of [chat.id, ...answers.ids()]) written.add(of);
   if (id !== null || event.key === null) {
     if (written.size === 0 || event.key === null) setTimeout(adoptAll, ADOPT_MS);
     if (id !== null) written.add(id);
@@ -483,11 +496,8 @@ window.addEventListener('storage', (event) => {
 });
 
 window.addEventListener('pagehide', () => {
-  for (const live of runs.values()) {
-    takeOver(live);
-    if (!live.message.stream) live.message.end = 'lost';
-    save(live.chat, [live.message]);
-  }
+  answers.leave();
+  composer.keep();
 });
 
 function takeFragment() {
@@ -509,9 +519,10 @@ window.addEventListener('hashchange', () => {
 
 takeFragment();
 chat = reopen() ?? chat;
-for (const which of [chat, ...wereLive()]) takeUp(which);
+for (const which of [chat, ...wereLive()]) answers.takeUp(which);
 el.brand.prepend(mark('mark brand-mark'));
 el.heroMark.append(mark('mark hero-logo'));
 translateAll();
-settings.loadModels();
+composer.open(draftOf(chat));
+settings.loadModels().then(() => { if (settings.hasModels) shelf.refresh(chat); });
 if (!el.keyDialog.open) el.composer.focus();

@@ -39,6 +39,12 @@ export function onKeys(el, actions) {
   });
 }
 
+/** Makes a textarea as high as its text, within what the style sheet allows. */
+export function fit(area) {
+  area.style.height = 'auto';
+  area.style.height = `${area.scrollHeight + area.offsetHeight - area.clientHeight}px`;
+}
+
 /** A picture from the sprite in index.html; decorative, so hidden from screen readers. */
 export function icon(name, cls = 'icon') {
   const svg = svgNode('svg', { class: cls, 'aria-hidden': 'true' });

@@ -3,6 +3,7 @@
 const NAME = /^[A-Za-z0-9_-]{1,32}$/;
 const KEY = /^[\x21-\x7e]{4,512}$/;
 
+export const isName = (text) => NAME.test(text);
 export const isKey = (text) => KEY.test(text);
 
 /** `#free=sk-…&paid=sk-…` → [{name, key}]; anything that is not a name with a key is left out. */
@@ -75,6 +76,27 @@ export class Keys {
     this.#list = this.#list.filter((k) => k.key !== key);
     this.#save();
   }
+
+  /** Takes out one name of a key. */
+  dropName(name) {
+    this.#refresh();
+    this.#list = this.#list.filter((k) => k.name !== name);
+    this.#save();
+  }
+
+  /** False where the new name is taken. */
+  rename(name, wanted) {
+    this.#refresh();
+    const key = this.#list.find((k) => k.name === name);
+    if (!key || this.#list.some((k) => k.name === wanted)) return false;
+    key.name = wanted;
+    if (this.#selected === name) this.#selected = wanted;
+    this.#save();
+    return true;
+  }
+
+  /** The last four characters of a key, by which its owner knows it. */
+  endOf(name) { return this.#list.find((k) => k.name === name)?.key.slice(-4) ?? ''; }
 
   names() { return this.#list.map((k) => k.name); }
 

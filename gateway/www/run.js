@@ -80,6 +80,13 @@ function heldBack(text, tag) {
   return 0;
 }
 
+/** The models that a cascade's answer comes from, in the order of the text; '' where it says none. */
+export function writersOf(chunk) {
+  const parts = chunk?.sluice?.cascade?.parts;
+  const names = (Array.isArray(parts) ? parts : []).filter((p) => typeof p?.model === 'string' && p.tokens > 0).map((p) => p.model);
+  return [...new Set(names)].slice(0, 4).join(', ');
+}
+
 export class Run {
   state = 'connecting';
   text = '';
@@ -90,6 +97,8 @@ export class Run {
   end = null;
   error = null;
   model = '';
+  /** the model that was asked for; another one may have answered */
+  asked = '';
   /** when the next attempt starts, in Date.now() milliseconds, while waiting */
   retryAt = 0;
 
@@ -102,13 +111,14 @@ export class Run {
   #firstAt = 0;
   #lastAt = 0;
   #usage = null;
+  #wrote = ''; // the models that wrote it, where one name stands for several
   #made = { text: '', reasoning: '', calls: '' }; // what has come; behind what is shown only while a kept answer is read again
   #before = [0, 0, 0]; // the lengths of what was made before the current request
   #calls = []; // of the current request
   #thinking = this.#splitter();
 
   /**
-   * options: key, model() (a promise of its id), messages, tools, onChange; or kept: an answer to take up again, {text,
+   * options: key, model() (a promise of its id), messages, tools, params (other members of the request), onChange; or kept: an answer to take up again, {text,
    * reasoning, calls, model, stream}, instead of model, messages and tools. fetchFn, now and clock for tests.
    */
   constructor(options) {
@@ -121,6 +131,7 @@ export class Run {
       this.#made[part] = this[part].slice(0, this.#before[i]);
     });
     this.model = kept.model;
+    this.asked = kept.asked ?? kept.model;
     this.#streamId = kept.stream.id;
     this.#sentAt = kept.stream.sentAt;
     this.#firstAt = kept.stream.firstAt;
@@ -163,7 +174,7 @@ export class Run {
   }
 
   async #read() {
-    const { key, kept, model, messages, tools, conversation, fetchFn, clock } = this.#options;
+    const { key, kept, model, messages, tools, params, conversation, fetchFn, clock } = this.#options;
     const headers = conversation ? { 'x-sluice-conversation': conversation } : {}; // its older answer, if another tab has one, ends
     const client = createClient({ apiKey: key, headers, fetch: fetchFn, clock, maxRetries: MAX_RETRIES, shouldRetry: (error) => error.status === 503 });
     if (kept) {
@@ -173,16 +184,16 @@ export class Run {
       const stopped = new Promise((resolve) => { signal.addEventListener('abort', resolve, { once: true }); });
       const known = await Promise.race([model(), stopped]);
       if (signal.aborted) return;
-      this.model = known;
+      this.model = this.asked = known;
       this.#sentAt = this.#options.now();
-      this.#answer = client.chat({ model: known, messages, ...(tools && { tools }) });
+      this.#answer = client.chat({ model: known, messages, ...(tools && { tools }), ...params });
     }
     for (let sent = messages, round = 1; ; round++) {
       for await (const event of this.#answer) this.#on(event);
       if (this.#answer.status !== 'done') return;
       if (!tools || this.#stopped.signal.aborted || this.#answer.finishReason !== 'tool_calls' || this.#calls.length === 0 || round === MAX_ROUNDS) break;
       sent = [...sent, ...this.#results()];
-      this.#answer = client.chat({ model: this.model, messages: sent, tools });
+      this.#answer = client.chat({ model: this.asked, messages: sent, tools, ...params });
     }
     this.end = this.#answer.finishReason ?? 'stop';
   }
@@ -237,7 +248,8 @@ export class Run {
       const before = this.#usage?.completion_tokens ?? 0;
       this.#usage = { ...event.usage, completion_tokens: event.usage.completion_tokens + before };
     }
-    if (this.#answer.model) this.model = this.#answer.model;
+    if (event.type === 'finish' && event.index === 0) this.#wrote = writersOf(event.chunk);
+    if (this.#answer.model) this.model = this.#wrote || this.#answer.model;
   }
 
   /**

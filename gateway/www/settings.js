@@ -4,10 +4,12 @@ import { CALCULATOR } from './calculator.js';
 import { createClient } from './client.js';
 import { h, icon } from './dom.js';
 import { language, t } from './i18n.js';
+import { Keyring } from './keyring.js';
 import { isKey } from './keys.js';
 import { describe } from './run.js';
 
 const OTHER = '\u0000other';
+const MANAGE = '\u0000manage';
 const THEMES = [['auto', 'theme', 'themeAuto'], ['light', 'sun', 'themeLight'], ['dark', 'moon', 'themeDark']];
 const KEY_LABELS = { free: 'keyFree', paid: 'keyPaid' };
 
@@ -36,15 +38,20 @@ export class Settings {
   #loading = Promise.resolve(); // settles with the latest list
   #loadedWith = null; // the key of that list; '' for none
   #open = null; // whether the server lets one in without a key; null while unknown
+  #keyring;
   #checking = null; // the request that tries a typed key
 
-  /** actions: onLanguage(language), onModelsError(error | null). */
+  /** actions: onLanguage(language), model() (the one of the conversation shown), onModel(id), onModelsError(error | null). */
   constructor(el, store, keys, actions) {
     this.#el = el;
     this.#store = store;
     this.#keys = keys;
     this.#actions = actions;
-    el.modelSelect.addEventListener('change', () => store.setPref('model', el.modelSelect.value));
+    el.modelSelect.addEventListener('change', () => {
+      store.setPref('model', el.modelSelect.value);
+      actions.onModel(el.modelSelect.value);
+    });
+    this.#keyring = new Keyring(el, keys, { label: keyLabel, onAdd: () => this.askKey(), onChange: () => this.#keysEdited() });
     el.keySelect.addEventListener('change', () => this.#pickKey());
     el.keyForm.addEventListener('submit', (event) => {
       event.preventDefault();
@@ -81,12 +88,26 @@ export class Settings {
   /** The model to ask, or '' while none is known. */
   get model() { return this.#el.modelSelect.value; }
 
-  /** The model to ask once the list is there; asks for the list again when it could not be had. */
-  async modelWhenKnown() {
+  /** The model to ask, wanted() if it is there, once the list is; asks for the list again when it could not be had. */
+  async modelWhenKnown(wanted) {
     if (this.#models?.length === 0) this.loadModels();
     await this.#loading;
-    return this.model;
+    return this.#modelFor(wanted());
   }
+
+  /** The one that is wanted, else the one chosen last, else the first; '' while none is known. */
+  #modelFor(wanted) {
+    const models = this.#models ?? [];
+    return [wanted, this.#store.pref('model')].find((id) => models.includes(id)) ?? models[0] ?? '';
+  }
+
+  /** Shows the model of the conversation on screen. */
+  showModel() {
+    if (this.#models?.length > 0) this.#el.modelSelect.value = this.#modelFor(this.#actions.model());
+  }
+
+  /** Whether the server has said which models there are. */
+  get hasModels() { return this.#models !== null && this.#models.length > 0; }
 
   /** Whether there is a key, or none may be needed. */
   mayAsk() { return this.#keys.current() !== null || this.#open !== false; }
@@ -107,6 +128,7 @@ export class Settings {
     const current = this.#keys.current();
     const options = this.#keys.names().map((name) => h('option', { value: name, text: keyLabel(name) }));
     if (!current || this.#open) options.unshift(h('option', { value: '', text: t('keyNone') }));
+    if (this.#keys.names().length > 0) options.push(h('option', { value: MANAGE, text: t('keyManage') }));
     options.push(h('option', { value: OTHER, text: t('keyOther') }));
     this.#el.keySelect.replaceChildren(...options);
     this.#el.keySelect.value = current?.name ?? '';
@@ -114,6 +136,11 @@ export class Settings {
 
   #pickKey() {
     const name = this.#el.keySelect.value;
+    if (name === MANAGE) {
+      this.showKeys();
+      this.#keyring.open();
+      return;
+    }
     if (name === OTHER || (name === '' && !this.#open)) {
       this.#el.keySelect.value = this.#keys.current()?.name ?? '';
       this.askKey();
@@ -175,6 +202,12 @@ export class Settings {
     this.loadModels();
   }
 
+  /** The keys were changed here. */
+  #keysEdited() {
+    this.showKeys();
+    if ((this.#keys.current()?.key ?? '') !== this.#loadedWith) this.loadModels();
+  }
+
   #keyError(text) {
     this.#el.keyWrong.textContent = text;
     this.#el.keyInput.setAttribute('aria-invalid', String(text !== ''));
@@ -230,7 +263,6 @@ export class Settings {
 
   #showModels() {
     const { modelSelect } = this.#el;
-    const wanted = this.#store.pref('model');
     const models = this.#models ?? [];
     if (models.length === 0) {
       modelSelect.replaceChildren(h('option', { value: '', text: t(this.#models === null ? 'modelsLoading' : 'modelsNone') }));
@@ -239,7 +271,7 @@ export class Settings {
         const percent = this.#percents.get(id);
         return h('option', { value: id, text: percent >= 0 ? `${id} – ${t('modelLoading', { percent })}` : id });
       }));
-      modelSelect.value = models.includes(wanted) ? wanted : models[0];
+      modelSelect.value = this.#modelFor(this.#actions.model());
     }
     modelSelect.disabled = models.length === 0;
   }

@@ -3,8 +3,10 @@
 
 import { h, icon, onKeys } from './dom.js';
 import { t } from './i18n.js';
+import { Search } from './search.js';
 
 const DAY_MS = 86_400_000;
+const ROWS = 50; // drawn at first, and more as one scrolls
 
 function groupOf(time, now) {
   const midnight = new Date(now).setHours(0, 0, 0, 0);
@@ -20,9 +22,14 @@ export class Sidebar {
   #narrow = matchMedia('(max-width: 860px)');
   #removing = null;
   #editing = false;
+  #search;
+  #query = '';
+  #shown = { chats: [], current: '', running: null };
+  #rows = ROWS;
 
-  /** el: the page's elements by id. actions: onOpen(id), onRemove(id), onRename(id, title). */
+  /** el: the page's elements by id. actions: onOpen(id, message), onRemove(id), onRename(id, title), onExport(id), isKept(id). */
   constructor(el, store, actions) {
+    this.#search = new Search(store);
     this.#el = el;
     this.#store = store;
     this.#actions = actions;
@@ -37,7 +44,30 @@ export class Sidebar {
       if (this.#removing) actions.onRemove(this.#removing);
       this.#removing = null;
     });
+    el.searchInput.addEventListener('input', () => this.#ask(el.searchInput.value.trim()));
+    onKeys(el.searchInput, {
+      Escape: () => this.#query !== '' && (el.searchInput.value = '', this.#ask(''), true),
+      Enter: () => (el.history.querySelector('.chat-open')?.click(), true),
+      ArrowDown: () => (el.history.querySelector('.chat-open')?.focus(), true),
+    });
+    el.history.addEventListener('scroll', () => {
+      const { scrollHeight, scrollTop, clientHeight } = el.history;
+      if (scrollHeight - scrollTop - clientHeight < clientHeight) this.#more();
+    }, { passive: true });
     this.#layout(false);
+  }
+
+  async #ask(query) {
+    this.#query = query;
+    this.#rows = ROWS;
+    if (query !== '') await this.#search.prepare(this.#store.list());
+    if (this.#query === query) this.#draw();
+  }
+
+  #more() {
+    if (this.#el.history.querySelector('.more') === null) return;
+    this.#rows += ROWS;
+    this.#draw();
   }
 
   get #folded() { return this.#store.pref('sidebar') === 'closed'; }
@@ -72,24 +102,37 @@ export class Sidebar {
     return true;
   }
 
-  /** chats: newest first; current: the id shown; running: ids being answered. */
+  /** chats: newest first; current: the id shown; running: has(id) of those being answered. */
   show(chats, current, running) {
+    this.#shown = { chats, current, running };
+    if (this.#query !== '') this.#ask(this.#query);
+    else this.#draw();
+  }
+
+  #draw() {
     if (this.#editing) return; // keeps a rename in progress
+    const { current, running } = this.#shown;
+    const isSearch = this.#query !== '';
+    const chats = isSearch ? this.#search.find(this.#shown.chats, this.#query) : this.#shown.chats;
     const focused = document.activeElement?.closest?.('.history [data-id]')?.dataset.id;
+    const top = this.#el.history.scrollTop;
     const nodes = [];
     let group = null;
     let list = null;
-    for (const chat of chats) {
-      const name = groupOf(chat.updated, Date.now());
+    for (const chat of chats.slice(0, this.#rows)) {
+      const name = isSearch ? 'found' : groupOf(chat.updated, Date.now());
       if (name !== group) {
         group = name;
         list = h('ul', { 'aria-labelledby': `group-${name}` });
-        nodes.push(h('h2', { class: 'group', id: `group-${name}`, text: t(name) }), list);
+        nodes.push(h('h2', { class: 'group', id: `group-${name}`, text: isSearch ? t('found', { n: chats.length }) : t(name) }), list);
       }
       list.append(this.#row(chat, chat.id === current, running.has(chat.id)));
     }
-    if (nodes.length === 0) nodes.push(h('p', { class: 'no-chats', text: t('noChats') }));
+    if (nodes.length === 0) nodes.push(h('p', { class: 'no-chats', text: t(isSearch ? 'foundNone' : 'noChats') }));
+    if (chats.length > this.#rows) nodes.push(h('button', { type: 'button', class: 'side-button more', 'data-testid': 'more-chats', text: t('moreChats', { n: chats.length - this.#rows }), onClick: () => this.#more() }));
     this.#el.history.replaceChildren(...nodes);
+    this.#el.history.scrollTop = top;
+    this.#el.searchStatus.textContent = isSearch ? (chats.length > 0 ? t('found', { n: chats.length }) : t('foundNone')) : '';
     if (focused) this.#el.history.querySelector(`[data-id="${CSS.escape(focused)}"] .chat-open`)?.focus();
   }
 
@@ -97,14 +140,15 @@ export class Sidebar {
     const title = chat.title || t('untitled');
     const row = h('li', { class: isCurrent ? 'chat current' : 'chat', 'data-id': chat.id, 'data-testid': 'chat' });
     const open = h('button', {
-      type: 'button', class: 'chat-open', title, 'aria-current': isCurrent ? 'page' : null, onClick: () => this.#actions.onOpen(chat.id),
-    }, isRunning ? h('span', { class: 'dot', role: 'img', 'aria-label': t('answering') }) : null, h('span', { class: 'chat-title', text: title }));
+      type: 'button', class: 'chat-open', title, 'aria-current': isCurrent ? 'page' : null, onClick: () => this.#actions.onOpen(chat.id, chat.message),
+    }, isRunning ? h('span', { class: 'dot', role: 'img', 'aria-label': t('answering') }) : null, h('span', { class: 'chat-words' }, h('span', { class: 'chat-title', text: title }),
+      chat.snippet ? h('span', { class: 'chat-snippet', 'data-testid': 'snippet', text: chat.snippet }) : null));
     const action = (name, picture, onClick) => h('button', {
       type: 'button', class: 'chat-action', 'aria-label': t(`${name}Of`, { title }), title: t(name), 'data-testid': name, onClick,
     }, icon(picture));
-    row.append(open, action('rename', 'edit', () => this.#rename(row, chat)), action('remove', 'trash', () => {
+    row.append(open, action('rename', 'edit', () => this.#rename(row, chat)), action('export', 'down', () => this.#actions.onExport(chat.id)), action('remove', 'trash', () => {
       this.#removing = chat.id;
-      this.#el.removeText.textContent = t('removeText', { title });
+      this.#el.removeText.textContent = t(this.#actions.isKept(chat.id) ? 'removeKept' : 'removeText', { title });
       this.#el.removeDialog.showModal();
       this.#el.removeNo.focus();
     }));

@@ -4,116 +4,37 @@
 // the same one never write over each other:
 //   chat.<id>             {v: 2, created, updated, size}: that it is there; what the list is ordered by
 //   chat.<id>.title       {title, at}: the latest name
+//   chat.<id>.opts        its options (options.js): the system prompt, how tokens are drawn, …
 //   chat.<id>.m.<mid>     one message. Its `at` orders it (then its id); made by one tab, which alone lets it grow
-//   chat.<id>.x.<mid>     that message was taken out, for good (an edit, another answer)
+//   chat.<id>.b.<mid>     which of the messages that follow that one ('root': the first ones) is shown
+//   chat.<id>.x.<mid>     that message was taken out, for good
 //   chat.<id>.dead        {at}: the conversation was deleted, with every message up to then
-// A conversation is what its records say, in whatever order they were written. Before version 2 the first one held all of it.
+//   draft.<id>            what was typed and not sent; 'new' for a conversation that is none yet
+// A conversation is what its records say, in whatever order they were written. Before version 2 the first one held all of it,
+// and messages without a parent follow the one before them.
 // Bounds: a number of chats and a total of characters; the least recently used go first. When the storage refuses (quota,
 // private mode) the oldest are dropped, and if even that does not help the chat lives in memory until the page is closed.
-// Whatever is read back is checked field by field.
+//
+// The names of the records are read once, and kept up with what this tab writes and hears() of others, where the storage
+// says that it can be listened to: what is done for one conversation then costs what that one has, not what all have.
+
+import { cleanOptions } from './options.js';
+import { byTime, cleanMessage, cleanPicks, isId, isNewer, isTime, kept, LIMITS } from './records.js';
+
+export { LIMITS, mergeMessages, newId, newTurn } from './records.js';
 
 const PREFIX = 'sluice.v1.';
-export const LIMITS = { chats: 100, totalChars: 2_000_000, messageChars: 400_000, messages: 1000, titleChars: 80 };
-const ENDS = new Set(['stop', 'length', 'content_filter', 'tool_calls', 'stopped', 'lost', 'gone', 'error']);
-const BROKEN = new Set(['lost', 'gone', 'error']);
-const ELSEWHERE_MS = 120_000; // an answer without a stream that began longer ago was lost with its tab
 const REMEMBER_DEAD_MS = 86_400_000;
 const CHAT = /^chat\.([0-9a-f]{4,40})$/;
 
-export function newId() {
-  const bytes = crypto.getRandomValues(new Uint8Array(9));
-  return Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('');
-}
-
 /** The conversation that a record of the storage (`key` of an event) belongs to, or null. */
 export const chatOfKey = (key) => /^sluice\.v1\.chat\.([0-9a-f]{4,40})(?:\.|$)/.exec(key ?? '')?.[1] ?? null;
-
-/** The ids of a question and its answer, and when they were made: behind all that the conversation has. */
-export function newTurn(messages, now = Date.now()) {
-  const id = newId();
-  return { question: `${id}q`, answer: `${id}r`, at: Math.max(now, (messages.at(-1)?.at ?? 0) + 1) };
-}
-
-const isTime = (v) => Number.isFinite(v) && v >= 0;
-const number = (v) => (Number.isFinite(v) ? v : null);
-
-/** An answer that was under way: its stream on the server, the name of the key it was asked with, and its times. */
-function cleanStream(raw) {
-  if (raw === null || typeof raw !== 'object' || typeof raw.id !== 'string' || !/^[\x21-\x7e]{1,200}$/.test(raw.id)) return null;
-  return { id: raw.id, key: typeof raw.key === 'string' ? raw.key : '', sentAt: number(raw.sentAt) ?? 0, firstAt: number(raw.firstAt) ?? 0,
-    ...(Array.isArray(raw.before) && raw.before.length === 3 && raw.before.every(isTime) && { before: raw.before }) };
-}
-
-function cleanMessage(raw, id, at, now = Date.now()) {
-  if (raw === null || typeof raw !== 'object') return null;
-  if ((raw.role !== 'user' && raw.role !== 'assistant') || typeof raw.text !== 'string') return null;
-  const m = { id, at: isTime(raw.at) ? raw.at : at, role: raw.role, text: raw.text.slice(0, LIMITS.messageChars) };
-  if (m.role === 'user') {
-    if (raw.unsent === true) m.unsent = true;
-    return m;
-  }
-  m.model = typeof raw.model === 'string' ? raw.model.slice(0, 200) : '';
-  const stream = raw.end === null ? cleanStream(raw.stream) : null;
-  if (stream) m.stream = stream;
-  m.end = ENDS.has(raw.end) ? raw.end : stream || (raw.end === null && Math.abs(now - m.at) < ELSEWHERE_MS) ? null : 'lost';
-  if (typeof raw.reasoning === 'string' && raw.reasoning) m.reasoning = raw.reasoning.slice(0, LIMITS.messageChars);
-  if (typeof raw.calls === 'string' && raw.calls) m.calls = raw.calls.slice(0, LIMITS.messageChars);
-  if (raw.stats && typeof raw.stats === 'object') {
-    m.stats = {
-      ttftMs: number(raw.stats.ttftMs), tps: number(raw.stats.tps), exact: raw.stats.exact === true,
-      promptTokens: number(raw.stats.promptTokens), completionTokens: number(raw.stats.completionTokens),
-    };
-  }
-  if (m.end === 'error') {
-    const e = raw.error && typeof raw.error === 'object' ? raw.error : {};
-    m.error = {
-      kind: ['http', 'network', 'stream'].includes(e.kind) ? e.kind : 'stream',
-      status: number(e.status) ?? 0, code: typeof e.code === 'string' ? e.code : null,
-      message: typeof e.message === 'string' ? e.message.slice(0, 2000) : '', retryAt: number(e.retryAt),
-    };
-  }
-  return m;
-}
-
-/** The order of a conversation's messages, the same in every tab. */
-const byTime = (a, b) => a.at - b.at || (a.id < b.id ? -1 : 1);
-
-/** As it is kept: what is longer is cut when it is read, too. */
-const kept = (m) => (m.text.length > LIMITS.messageChars ? { ...m, text: m.text.slice(0, LIMITS.messageChars) } : m);
-
-/** Whether `a` says more than `b`, another state of the same message. */
-function isNewer(a, b) {
-  if (a.role === 'user') return Boolean(a.unsent) !== Boolean(b.unsent);
-  // Of an answer that was stopped the server tells others that it has ended: the tab that stopped it knows better.
-  // One that has called tools may go on in the tab that computes them.
-  const rank = (m) => (m.end === null ? 0 : BROKEN.has(m.end) ? 1 : m.end === 'tool_calls' ? 2 : m.end === 'stopped' ? 4 : 3);
-  const length = (m) => m.text.length + (m.reasoning?.length ?? 0) + (m.calls?.length ?? 0);
-  if (rank(a) !== rank(b)) return rank(a) > rank(b);
-  return rank(a) < 3 && (length(a) > length(b) || (length(a) === length(b) && Boolean(a.stream) && !b.stream));
-}
-
-/** Whether `a` is an end that what is stored does not know: another tab wrote over it before it could see it. */
-const isLost = (a, stored) => a.role === 'assistant' && a.end !== null && !BROKEN.has(a.end) && isNewer(a, stored);
-
-/**
- * What a tab shows once it knows what is stored: that, with its own state of `mine`, the answer it is reading, and with what is not
- * stored (there may have been no room) unless some tab took it out. again: of these what has to be stored once more.
- */
-export function mergeMessages(known, stored, isOut, mine) {
-  const merged = new Map(stored.map((m) => [m.id, m]));
-  const again = [];
-  for (const m of known) {
-    const other = merged.get(m.id);
-    if (other && m !== mine && isLost(m, other)) again.push(m);
-    if (!other || m === mine || again.at(-1) === m) merged.set(m.id, m);
-  }
-  return { messages: [...merged.values()].filter((m) => !isOut(m)).sort(byTime), again };
-}
 
 export class Store {
   #storage;
   #limits;
   #memory = new Map(); // chats the storage refused
+  #known = null; // Map: of each conversation the names of its records; null until they are read
 
   constructor(storage, limits = LIMITS) {
     this.#storage = storage;
@@ -130,25 +51,55 @@ export class Store {
   }
 
   #write(name, value) {
-    try { this.#storage.setItem(PREFIX + name, typeof value === 'string' ? value : JSON.stringify(value)); return true; } catch { return false; }
+    try { this.#storage.setItem(PREFIX + name, typeof value === 'string' ? value : JSON.stringify(value)); } catch { return false; }
+    this.#note(name, true);
+    return true;
   }
 
   #drop(name) {
     try { this.#storage.removeItem(PREFIX + name); } catch { /* nothing to free then */ }
+    this.#note(name, false);
   }
 
-  /** The names of all records that begin so. */
-  #names(prefix) {
-    try { return this.#storage.keys().filter((k) => k.startsWith(PREFIX + prefix)).map((k) => k.slice(PREFIX.length)); } catch { return []; }
+  /** Another tab has written the record with this key of the storage; null for all of them. */
+  hears(key) {
+    if (key === null) this.#known = null;
+    else if (key.startsWith(PREFIX)) this.#note(key.slice(PREFIX.length), this.#text(key.slice(PREFIX.length)) !== null);
+  }
+
+  #note(name, there) {
+    if (this.#known === null || !name.startsWith('chat.')) return;
+    const id = name.split('.', 2)[1];
+    const of = this.#known.get(id);
+    if (!there) of?.delete(name);
+    else if (of) of.add(name);
+    else this.#known.set(id, new Set([name]));
+  }
+
+  /** Map: id of a conversation → the names of its records. */
+  #records() {
+    if (this.#known !== null && this.#storage.watched) return this.#known;
+    this.#known = new Map();
+    let keys = [];
+    try { keys = this.#storage.keys(); } catch { /* none can be read then */ }
+    for (const k of keys) if (k.startsWith(PREFIX)) this.#note(k.slice(PREFIX.length), true);
+    return this.#known;
+  }
+
+  /** The names of the records of a conversation that begin so, and of the one that says that it is there. */
+  #names(id, kind = '') {
+    const prefix = `chat.${id}.${kind}`;
+    return [...this.#records().get(id) ?? []].filter((name) => name.startsWith(prefix));
   }
 
   #tidy() {
     this.#drop('index'); // of version 1
-    for (const name of this.#names('chat.')) {
-      const id = CHAT.exec(name)?.[1];
-      if (id && this.#read(name)?.v === 1) this.#split(id);
-      if (id && (this.#meta(id)?.updated ?? 0) <= this.#diedAt(id)) this.forget(id);
-      if (name.endsWith('.dead') && Date.now() - (this.#read(name)?.at ?? 0) > REMEMBER_DEAD_MS) this.#drop(name);
+    for (const [id, names] of [...this.#records()]) {
+      if (!CHAT.test(`chat.${id}`)) continue;
+      if (this.#read(`chat.${id}`)?.v === 1) this.#split(id);
+      const died = this.#diedAt(id);
+      if (names.has(`chat.${id}`) && (this.#meta(id)?.updated ?? 0) <= died) this.forget(id);
+      if (died >= 0 && Date.now() - died > REMEMBER_DEAD_MS) this.#drop(`chat.${id}.dead`);
     }
   }
 
@@ -179,11 +130,20 @@ export class Store {
   /** Whether the user gave it its title. */
   isNamed(id) { return (this.#meta(id)?.titled ?? 0) > 0; }
 
+  /** The ids of the messages that a conversation has records of that kind of. */
+  #idsOf(id, kind) {
+    const skip = `chat.${id}.${kind}.`.length;
+    return this.#names(id, `${kind}.`).map((name) => name.slice(skip)).filter((mid) => isId(mid));
+  }
+
+  #picks(id) {
+    return cleanPicks(Object.fromEntries(this.#idsOf(id, 'b').map((at) => [at, this.#read(`chat.${id}.b.${at}`)])));
+  }
+
   /** Tells of a message of the conversation whether any tab took it out, or deleted it with the whole. */
   outOf(id) {
     const died = this.#diedAt(id);
-    const prefix = `chat.${id}.x.`;
-    const out = new Set(this.#names(prefix).map((name) => name.slice(prefix.length)));
+    const out = new Set(this.#idsOf(id, 'x'));
     return (message) => message.at <= died || out.has(message.id);
   }
 
@@ -193,22 +153,23 @@ export class Store {
     const { old, title, created, updated } = meta;
     const found = new Map();
     old.slice(-LIMITS.messages).forEach((raw, i) => found.set(`m${i}`, cleanMessage(raw, `m${i}`, i)));
-    const prefix = `chat.${id}.m.`;
-    for (const name of this.#names(prefix)) {
-      const mid = name.slice(prefix.length);
-      if (/^[0-9a-z]{1,40}$/.test(mid)) found.set(mid, cleanMessage(this.#read(name), mid, 0));
-    }
+    for (const mid of this.#idsOf(id, 'm')) found.set(mid, cleanMessage(this.#read(`chat.${id}.m.${mid}`), mid, 0));
     const isOut = this.outOf(id);
     const messages = [...found.values()].filter((m) => m !== null && !isOut(m)).sort(byTime);
-    return { v: 1, id, title, created, updated, messages: messages.slice(-LIMITS.messages) };
+    const picks = this.#picks(id);
+    const options = cleanOptions(this.#read(`chat.${id}.opts`));
+    return {
+      v: 1, id, title, created, updated, messages: messages.slice(-LIMITS.messages),
+      ...(Object.keys(picks).length > 0 && { picks }), ...(Object.keys(options).length > 0 && { options }),
+    };
   }
 
   /** [{id, title, updated}], newest first. */
   list() {
     const stored = [];
-    for (const name of this.#names('chat.')) {
-      const id = CHAT.exec(name)?.[1];
-      const meta = id && !this.#memory.has(id) ? this.#meta(id) : null;
+    for (const [id, names] of this.#records()) {
+      const there = CHAT.test(`chat.${id}`) && names.has(`chat.${id}`) && !this.#memory.has(id);
+      const meta = there ? this.#meta(id) : null;
       if (meta && meta.updated > this.#diedAt(id)) stored.push({ id, title: meta.title, updated: meta.updated, size: meta.size });
     }
     const memory = [...this.#memory.values()].map(({ id, title, updated }) => ({ id, title, updated, size: 0 }));
@@ -236,17 +197,78 @@ export class Store {
     const { id, created, updated } = chat;
     const meta = this.#meta(id);
     let size = 0;
-    for (const name of this.#names(`chat.${id}.`)) size += name.length + (this.#text(name)?.length ?? 0);
+    for (const name of this.#names(id)) size += name.length + (this.#text(name)?.length ?? 0);
     if (this.#text(`chat.${id}.title`) === null || (meta?.titled === 0 && meta.title !== chat.title)) {
       if (!this.#write(`chat.${id}.title`, { title: chat.title.slice(0, LIMITS.titleChars), at: 0 })) return false;
     }
+    if (meta === null && chat.options && !this.#writeOptions(chat)) return false;
     return this.#write(`chat.${id}`, { v: 2, created, updated: Math.max(updated, meta?.updated ?? 0), size });
+  }
+
+  #writeOptions({ id, options }) {
+    const clean = cleanOptions(options);
+    if (Object.keys(clean).length > 0) return this.#write(`chat.${id}.opts`, clean);
+    this.#drop(`chat.${id}.opts`);
+    return true;
+  }
+
+  /** Keeps the options of a conversation; of one that has no message yet they are kept with the first. False where there is no room. */
+  setOptions(chat) { return this.#meta(chat.id) === null || this.#writeOptions(chat); }
+
+  optionsOf(id) { return this.#memory.get(id)?.options ?? cleanOptions(this.#read(`chat.${id}.opts`)); }
+
+  /** Keeps which version is shown after a message ('' for the first ones). */
+  pick(id, parent, mid) {
+    if (this.#meta(id) !== null) this.#write(`chat.${id}.b.${parent || 'root'}`, JSON.stringify(mid));
   }
 
   /** Drops what is stored of a conversation, without a word to other tabs. */
   forget(id) {
-    for (const name of this.#names(`chat.${id}.`)) if (!name.endsWith('.dead')) this.#drop(name);
+    for (const name of this.#names(id)) if (!name.endsWith('.dead')) this.#drop(name);
     this.#drop(`chat.${id}`);
+    this.#drop(`draft.${id}`);
+  }
+
+  /** What was typed into a conversation and not sent ('new': into none yet). */
+  draft(id) { return this.#text(`draft.${id}`)?.slice(0, LIMITS.draftChars) ?? ''; }
+
+  setDraft(id, text) {
+    if (text === '') this.#drop(`draft.${id}`);
+    else if (text.length <= LIMITS.draftChars) this.#write(`draft.${id}`, text);
+  }
+
+  // ---- whole conversations, for a file or a server ----
+
+  /** A conversation with all that is kept of it, as records.js' cleanChat() takes it. */
+  whole(id) {
+    const chat = this.get(id);
+    return chat === null ? null : { ...chat, titled: this.#meta(id)?.titled ?? 0 };
+  }
+
+  /** How many conversations and characters fit in beside what is there. */
+  room() {
+    const list = this.list();
+    return { chats: this.#limits.chats - list.length, chars: list.reduce((left, c) => left - c.size, this.#limits.totalChars) };
+  }
+
+  /**
+   * Takes over a conversation that cleanChat() has checked; its messages join what is here of it. Nothing is dropped to make
+   * room: false where there is none, and then nothing of a new conversation stays. room: what room() said, counted down here.
+   */
+  take(chat, room = this.room()) {
+    const size = JSON.stringify(chat).length;
+    const isNew = !this.#memory.has(chat.id) && this.#meta(chat.id) === null;
+    if ((isNew && room.chats < 1) || room.chars < size) return false;
+    this.#drop(`chat.${chat.id}.dead`);
+    const named = this.#meta(chat.id)?.titled ?? -1;
+    const ok = (named >= chat.titled || this.#write(`chat.${chat.id}.title`, { title: chat.title, at: chat.titled }))
+      && this.#put(chat, chat.messages)
+      && Object.entries(isNew ? chat.picks ?? {} : {}).every(([at, mid]) => this.#write(`chat.${chat.id}.b.${at}`, JSON.stringify(mid)))
+      && this.#writeMeta(chat);
+    if (!ok && isNew) this.forget(chat.id);
+    if (ok && isNew) room.chats--;
+    if (ok) room.chars -= size;
+    return ok;
   }
 
   /**

@@ -6,13 +6,16 @@
 //   mock.requests, mock.running, mock.aborted             // what it saw
 //
 // A behaviour's fields, all optional: text or pieces, firstMs, everyMs, status (with message, code, retryAfter),
-// finish ('stop', 'length'), reasoning, calls ([name, arguments]), errorAfter (pieces, then an error event), noDone, crlf,
+// finish ('stop', 'length'), sluice (of the last chunk), reasoning, calls ([name, arguments]), errorAfter (pieces, then an error event), noDone, crlf,
 // bytes (send the stream in writes of that many bytes), pings, hold ({ at: N }: no piece from the N-th on before its test makes N larger).
 //
 // A client that sends x-sluice-events: 1 gets numbered events and may come back for the rest at /v1/streams/<id>. Fields
 // of that: plain (as a server that cannot), cuts (numbers of events in whose middle the connection breaks, each once),
 // graceMs (how long an answer without a reader goes on), resumeStatus (what the next returns are told, one each: a
 // status, or 0 for a connection that is closed), forgets (no stream is known when the client returns).
+//
+// mock.health: what /health reports. mock.conversations: Map of what /v1/conversations holds; mock.conversationStatus
+// ({status, code}) refuses all of it.
 //
 // Run by itself it serves a page to look at:  node page_mock.mjs [PORT]
 
@@ -46,7 +49,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
   const answers = new Map();
   let made = 0;
   const mock = {
-    requests: [], running: 0, aborted: 0, finished: 0, cuts: 0, fallback: {}, models, keys, anonymous,
+    requests: [], conversations: new Map(), running: 0, aborted: 0, finished: 0, cuts: 0, fallback: {}, models, keys, anonymous,
     next: (...behaviours) => { queue.push(...behaviours); },
     clear: () => { queue.length = 0; mock.requests.length = 0; },
     chats: () => mock.requests.filter((r) => r.path === '/v1/chat/completions'),
@@ -166,7 +169,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
       if (b.everyMs !== 0) await sleep(b.everyMs ?? 8);
     }
     if (b.errorAfter === undefined) {
-      delta({}, b.finish ?? 'stop');
+      chunk({ choices: [{ index: 0, delta: {}, finish_reason: b.finish ?? 'stop' }], usage: null, ...(b.sluice && { sluice: b.sluice }) });
       const prompt = body.messages.reduce((n, m) => n + Math.ceil(m.content.length / 4), 6);
       chunk({ choices: [], usage: { prompt_tokens: prompt, completion_tokens: pieces.length, total_tokens: prompt + pieces.length } });
     }
@@ -208,6 +211,31 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
     await answer.read(res, from);
   }
 
+  function conversation(req, res, [id, what, item], body) {
+    const json = (value) => {
+      res.writeHead(200, { 'content-type': 'application/json' });
+      res.end(JSON.stringify(value));
+    };
+    const refusal = mock.conversationStatus;
+    if (refusal) { sendError(res, refusal.status, 'a fault made for a test', refusal.code ?? null); return; }
+    const key = req.headers.authorization;
+    const mine = [...mock.conversations.values()].filter((c) => c.key === key).map((c) => c.object);
+    if (id === undefined && req.method === 'GET') { json({ object: 'list', data: mine.reverse().map((o) => ({ id: o.id, created_at: o.created_at, bytes: 1 })) }); return; }
+    if (id === undefined) {
+      const object = { id: `conv_${++made}`, object: 'conversation', created_at: 1_700_000_000 + made, metadata: body.metadata ?? {} };
+      mock.conversations.set(object.id, { key, object, items: [] });
+      json(object);
+      return;
+    }
+    const c = mock.conversations.get(id);
+    if (c?.key !== key) { sendError(res, 404, 'There is no such conversation.', 'conversation_not_found'); return; }
+    if (item !== undefined) c.items = c.items.filter((i) => i.id !== item);
+    else if (req.method === 'DELETE') mock.conversations.delete(id);
+    else if (req.method === 'POST' && what === 'items') c.items.push(...body.items.map((i) => ({ ...i, id: `msg_${++made}`, status: 'completed' })));
+    else if (req.method === 'POST') c.object.metadata = body.metadata;
+    json(what === 'export' ? { object: 'conversation.export', conversation: c.object, items: c.items } : c.object);
+  }
+
   async function handle(req, res) {
     const { pathname: path, search } = new URL(req.url, 'http://local');
     let raw = '';
@@ -216,6 +244,11 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
     if (path === '/metrics') {
       res.writeHead(200, { 'content-type': 'text/plain' });
       res.end(`sluice_sequences_running ${mock.running}\n`);
+      return;
+    }
+    if (path === '/health') {
+      res.writeHead(200, { 'content-type': 'application/json' });
+      res.end(JSON.stringify(mock.health ?? { status: 'ok', models: [] }));
       return;
     }
     if (path.startsWith('/v1/')) {
@@ -235,6 +268,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
         return;
       }
       if (path === '/v1/chat/completions' && req.method === 'POST') { await chat(req, res, JSON.parse(raw)); return; }
+      if (/^\/v1\/conversations(\/|$)/.test(path)) { conversation(req, res, path.split('/').slice(3), raw === '' ? {} : JSON.parse(raw)); return; }
       if (path.startsWith('/v1/streams/')) { await stream(req, res, path.slice('/v1/streams/'.length)); return; }
       sendError(res, 404, 'no such endpoint', null);
       return;

@@ -123,3 +123,40 @@ resumes('an answer over a line that breaks fifty times is the whole answer', asy
   assert.equal(lengths.length, 0, 'all of them broke');
   await line.close();
 });
+
+test('the server takes what the page sends: options, files, Continue, and keeps a chat for another browser', async () => {
+  const v = await visit();
+  const none = async () => assert.deepEqual(await v.page.locator(id('error')).allTextContents(), []);
+  const set = async (values, kept) => {
+    await v.page.click(id('options-open'));
+    for (const [name, value] of Object.entries(values)) await v.page.fill(id(`opt-${name}`), value);
+    if (kept) await v.page.check(id('opt-server'));
+    await v.page.click(id('options-save'));
+  };
+  await set({ system: 'Be brief.', temperature: '0', 'top-p': '0.5', 'max-tokens': '3', seed: '7', stop: 'END' });
+  await v.page.setInputFiles(id('file-input'), { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('in a file') });
+  await v.page.locator(id('file-chip')).waitFor();
+  await v.ask('one two three four five six seven eight');
+  await v.page.locator(id('continue')).waitFor();
+  await none();
+  const first = await v.answer.textContent();
+  await v.page.click(id('continue'));
+  await v.page.waitForFunction(([sel, text]) => document.querySelector(sel).textContent.length > text.length, [id('answer-text'), first]);
+  await v.page.locator(id('regenerate')).waitFor();
+  await none();
+  assert.ok((await v.answer.textContent()).startsWith(first));
+  await set({}, true);
+  await v.page.locator(id('chip-server')).waitFor();
+  assert.equal(await v.page.locator('#notice').isVisible(), false);
+  const w = await visit();
+  await w.page.click(id('server-open'));
+  await w.page.locator(id('server-chat')).click();
+  await w.answer.waitFor();
+  assert.equal(await w.answer.textContent(), await v.answer.textContent());
+  assert.deepEqual(await w.page.locator(id('message-file')).locator('summary').allTextContents(), ['a.txt']);
+  await w.ask('nine ten');
+  await w.page.locator(id('regenerate')).waitFor();
+  await v.page.reload();
+  await v.page.locator('.bubble', { hasText: 'nine ten' }).waitFor();
+  assert.equal(await v.page.locator('#notice').isVisible(), false);
+});

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people keep in the page, used in Chromium against the stand-in server: versions, options, search, files, keys, the
+// server's history, and axe-core over all of it.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { launch } from './chromium.mjs';
+import { until } from './client.mjs';
+import { FIREFOX, launchFirefox } from './firefox.mjs';
+import { KEYS, startMock } from './page_mock.mjs';
+
+const AXE = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const id = (name) => `[data-testid="${name}"]`;
+const ready = `${id('model-select')}:enabled`;
+let browser;
+let mock;
+const errors = [];
+
+before(async () => {
+  [browser, mock] = await Promise.all([launch(), startMock({ trustedTypes: true })]);
+  mock.fallback = { firstMs: 0, everyMs: 0 };
+});
+after(async () => {
+  await browser?.close();
+  await mock?.close();
+});
+
+async function visit({ at = mock.page, ...options } = {}) {
+  const context = await browser.newContext({ locale: 'en-US', viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
+  const watch = (page) => {
+    page.setDefaultTimeout(30_000);
+    page.on('pageerror', (e) => errors.push(`error: ${e.message}`));
+    page.on('console', (m) => { if (m.type() === 'error' && !m.text().startsWith('Failed to load resource')) errors.push(`console: ${m.text()}`); });
+  };
+  context.on('page', watch);
+  const page = await context.newPage();
+  await page.goto(at);
+  await page.locator(ready).waitFor();
+  return {
+    context, page,
+    el: (name) => page.locator(id(name)),
+    ask: async (text) => {
+      await page.fill(id('composer'), text);
+      await page.press(id('composer'), 'Enter');
+    },
+    done: () => page.locator(id('message-assistant')).last().locator(`${id('regenerate')}, ${id('try-again')}`).waitFor(),
+    /** From where the focus is, with Shift + Tab alone. */
+    tabTo: async (name) => {
+      for (let i = 0; i < 60; i++) {
+        if (await page.evaluate(() => document.activeElement.dataset.testid) === name) return;
+        await page.keyboard.press('Shift+Tab');
+      }
+      assert.fail(`${name} cannot be reached`);
+    },
+    bubbles: () => page.locator('.bubble').allTextContents(),
+    answers: () => page.locator(id('answer-text')).allTextContents(),
+    close: async () => {
+      assert.deepEqual(errors, []);
+      for (const r of mock.requests) for (const key of Object.values(KEYS)) assert.ok(!r.url.includes(key), 'a key in an address');
+      await context.close();
+    },
+  };
+}
+
+const sent = () => JSON.parse(mock.chats().at(-1).body);
+
+test('an edit and another answer are versions: switched with buttons and keys, kept over a reload, seen by other tabs', async () => {
+  const v = await visit();
+  mock.next({ text: 'one' }, { text: 'two' }, { text: 'to the follow-up' }, { text: 'to the edit' });
+  await v.ask('First');
+  await v.done();
+  await v.el('regenerate').click();
+  await v.done();
+  assert.deepEqual([await v.answers(), await v.el('versions').textContent()], [['two'], '2/2']);
+  await v.ask('Follow-up');
+  await v.done();
+  await v.tabTo('versionBefore');
+  await v.page.keyboard.press('Enter');
+  assert.deepEqual([await v.bubbles(), await v.answers(), await v.el('versions').textContent()], [['First'], ['one'], '1/2']);
+  assert.equal(await v.page.evaluate(() => document.activeElement.dataset.testid), 'versionNext', 'the button that is left has the focus');
+  await v.page.keyboard.press('Enter');
+  assert.deepEqual(await v.answers(), ['two', 'to the follow-up']);
+  await v.page.keyboard.press('ArrowLeft');
+  assert.deepEqual(await v.answers(), ['one']);
+  await v.page.keyboard.press('ArrowRight');
+
+  const other = await v.context.newPage();
+  await other.goto(mock.origin);
+  await other.locator(id('chat')).first().locator('.chat-open').click();
+  await other.locator('.bubble', { hasText: 'Follow-up' }).waitFor();
+
+  await v.el('message-user').last().hover();
+  await v.el('edit').last().click();
+  await v.page.fill(id('edit-text'), 'Edited');
+  await v.el('edit-send').click();
+  await v.page.locator(id('answer-text'), { hasText: 'to the edit' }).waitFor();
+  await v.done();
+  assert.deepEqual(await v.bubbles(), ['First', 'Edited']);
+  assert.deepEqual(sent().messages.map((m) => m.content), ['First', 'two', 'Edited']);
+  await other.locator('.bubble', { hasText: 'Edited' }).waitFor();
+  await other.locator(id('message-user')).last().locator(id('versionBefore')).click();
+  await v.page.locator('.bubble', { hasText: 'Follow-up' }).waitFor();
+  await v.page.reload();
+  await v.done();
+  assert.deepEqual([await v.bubbles(), await v.answers()], [['First', 'Follow-up'], ['two', 'to the follow-up']]);
+  mock.next({ text: 'to the third' });
+  await v.el('message-user').last().hover();
+  await v.el('edit').last().click();
+  await v.page.fill(id('edit-text'), 'Edited again');
+  await v.el('edit-send').click();
+  await v.page.locator(id('answer-text'), { hasText: 'to the third' }).waitFor();
+  await v.done();
+  assert.deepEqual(sent().messages.map((m) => m.content), ['First', 'two', 'Edited again'], 'an older pick does not hide it');
+  assert.equal(await v.el('message-user').last().locator('.version-at').textContent(), '3/3');
+  await v.close();
+});
+
+test('system prompt, sampling, schema and model are a chat’s own: sent only when set, shown as chips, also as defaults', async () => {
+  const v = await visit();
+  await v.ask('Plain');
+  await v.done();
+  assert.deepEqual(Object.keys(sent()).sort(), ['messages', 'model', 'stream', 'stream_options']);
+  await v.el('options-open').click();
+  await v.el('opt-temperature').fill('3');
+  await v.el('options-save').click();
+  assert.match(await v.el('options-wrong').textContent(), /from 0 to 2/);
+  assert.equal(await v.page.evaluate(() => document.activeElement.id), 'opt-temperature');
+  for (const [name, value] of [['temperature', '0.5'], ['top-p', '0.9'], ['max-tokens', '64'], ['seed', '7'], ['stop', 'END\n##'], ['schema', '{"type":"object"}'], ['system', 'Be brief.']]) await v.el(`opt-${name}`).fill(value);
+  await v.el('options-save').click();
+  assert.deepEqual(await v.el('chips').locator('button').allTextContents(),
+    ['System prompt: Be brief.', 'Temperature 0.50', 'Top P 0.90', 'Max tokens 64', 'Seed 7', 'Stop strings: "END" "##"', 'JSON answer']);
+  mock.next({ text: '{"n":12345678901234567890,"a":[]}' });
+  await v.ask('With options');
+  await v.done();
+  const { temperature, top_p: topP, max_tokens: most, seed, stop, response_format: format, messages } = sent();
+  assert.deepEqual([temperature, topP, most, seed, stop, format.json_schema.schema, messages[0]], [0.5, 0.9, 64, 7, ['END', '##'], { type: 'object' }, { role: 'system', content: 'Be brief.' }]);
+  assert.equal(await v.page.locator(id('answer-text')).last().locator('pre').textContent(), '{\n  "n": 12345678901234567890,\n  "a": []\n}');
+  assert.equal(await v.page.locator(id('answer-text')).last().locator(id('copy-code')).count(), 1);
+  await v.page.selectOption(id('model-select'), 'demo-large');
+  await v.page.reload();
+  await v.done();
+  assert.equal(await v.el('chips').locator('button').count(), 7);
+  await v.el('new-chat').click();
+  assert.equal(await v.el('chips').isVisible(), false);
+  await v.page.selectOption(id('model-select'), 'demo-small');
+  await v.tabTo('options-open');
+  await v.page.keyboard.press('Enter');
+  await v.page.locator('#opt-system:focus').waitFor();
+  for (let i = 0; i < 4; i++) await v.page.keyboard.press('Tab');
+  await v.page.keyboard.type('9');
+  for (let i = 0; i < 4; i++) await v.page.keyboard.press('Tab');
+  await v.page.keyboard.press('Space');
+  await v.page.keyboard.press('Enter');
+  await v.ask('Other chat');
+  await v.done();
+  assert.deepEqual([sent().seed, sent().model, sent().temperature], [9, 'demo-small', undefined]);
+  await v.el('new-chat').click();
+  assert.deepEqual(await v.el('chips').locator('button').allTextContents(), ['Seed 9'], 'a default');
+  await v.el('chat').nth(1).locator('.chat-open').click();
+  assert.equal(await v.page.locator(id('model-select')).inputValue(), 'demo-large');
+  await v.close();
+});
+
+test('drafts, Continue, text files, and the model that answered', async () => {
+  const v = await visit();
+  mock.next({ text: 'The first half', finish: 'length', reasoning: 'hm',
+    sluice: { cascade: { parts: [{ model: 'small', tokens: 0 }, { model: 'demo-large', tokens: 9 }] } } });
+  await v.page.selectOption(id('model-select'), 'demo-small');
+  await v.ask('Go');
+  await v.done();
+  assert.equal(await v.el('stat-model').textContent(), 'demo-small → demo-large');
+  assert.equal(await v.page.locator('.thinking').evaluate((e) => e.open), false, 'thoughts are folded');
+  mock.next({ status: 400, message: 'cannot go on' }, { text: ' and the second.' });
+  await v.el('continue').click();
+  await v.el('try-again').click(); // goes on, and does not begin anew
+  await v.page.locator(id('answer-text'), { hasText: 'second' }).waitFor();
+  await v.done();
+  assert.deepEqual(await v.answers(), ['The first half and the second.']);
+  assert.deepEqual([sent().continue_final_message, sent().messages.at(-1)], [true, { role: 'assistant', content: 'The first half' }]);
+
+  await v.page.fill(id('composer'), 'half a thought');
+  await v.el('new-chat').click();
+  assert.equal(await v.page.inputValue(id('composer')), '');
+  await v.page.fill(id('composer'), 'into none yet');
+  await v.page.reload();
+  await v.page.locator(ready).waitFor();
+  assert.equal(await v.page.inputValue(id('composer')), 'into none yet');
+  await v.el('chat').first().locator('.chat-open').click();
+  assert.equal(await v.page.inputValue(id('composer')), 'half a thought');
+  assert.deepEqual(await v.answers(), ['The first half and the second.'], 'joined after a reload, too');
+
+  const put = (files) => v.page.setInputFiles(id('file-input'), files);
+  await put([{ name: 'a.bin', mimeType: 'application/octet-stream', buffer: Buffer.from([0xff, 0xfe, 0]) }]);
+  await v.page.locator('#notice', { hasText: 'a.bin is not a text file' }).waitFor();
+  await put([{ name: 'big.txt', mimeType: 'text/plain', buffer: Buffer.alloc(300_000, 97) }]);
+  await v.page.locator('#notice', { hasText: 'big.txt is too large' }).waitFor();
+  await put([{ name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('river notes') }]);
+  await v.el('file-chip').waitFor();
+  const hand = (type, selector, name) => v.page.evaluate(([kind, at, called]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([`text of ${called}`], called, { type: 'text/plain' }));
+    const init = { bubbles: true, cancelable: true };
+    document.querySelector(at).dispatchEvent(kind === 'paste' ? new ClipboardEvent('paste', { ...init, clipboardData: data }) : new DragEvent('drop', { ...init, dataTransfer: data }));
+  }, [type, selector, name]);
+  await hand('paste', '#composer', 'pasted.md');
+  await hand('drop', '#main', 'dropped.c');
+  await v.el('file-chip').nth(2).waitFor();
+  await v.el('file-remove').nth(1).click();
+  await v.ask('Read them');
+  await v.done();
+  assert.deepEqual(sent().messages.at(-1).content.map((p) => p.text), ['File: notes.txt\n\nriver notes', 'File: dropped.c\n\ntext of dropped.c', 'Read them']);
+  assert.equal(await v.el('file-chip').count(), 0);
+  assert.deepEqual(await v.el('message-file').locator('summary').allTextContents(), ['notes.txt', 'dropped.c']);
+  await v.close();
+});
+
+test('500 chats: found by title and text, drawn a few at a time, exported and imported to the byte', async () => {
+  const chats = Array.from({ length: 500 }, (_, i) => ({ id: `abc${i.toString(16).padStart(5, '0')}`, title: `Chat number ${i}`, titled: i % 2, created: 1000 + i, updated: 1_600_000_000_000 + i,
+    messages: [{ id: 'aq', at: 1, parent: '', role: 'user', text: `question ${i}` },
+      { id: 'ar', at: 1, parent: 'aq', role: 'assistant', text: i === 77 ? 'the Needle in it' : 'water '.repeat(300), model: 'm', end: 'stop' },
+      { id: 'as', at: 2, parent: 'aq', alt: true, role: 'assistant', text: 'another', model: 'm', end: 'stop' }] }));
+  const file = (text) => ({ name: 'chats.json', mimeType: 'application/json', buffer: Buffer.from(text) });
+  const given = JSON.stringify({ format: 'sluice-chats', version: 1, chats: [...chats, { id: '../x', messages: [] }, 7] });
+  const exported = async (v, act) => {
+    const [download] = await Promise.all([v.page.waitForEvent('download'), act()]);
+    return readFile(await download.path(), 'utf8');
+  };
+  const v = await visit({ acceptDownloads: true });
+  await v.page.setInputFiles(id('import-input'), file('{"format":"other"}'));
+  await v.page.locator('#notice', { hasText: 'no exported chats' }).waitFor();
+  await v.page.setInputFiles(id('import-input'), file(given));
+  await v.page.locator('#notice', { hasText: 'Imported: 500. Left out: 2' }).waitFor();
+  assert.equal(await v.el('chat').count(), 50, 'few are drawn');
+  await v.el('more-chats').click();
+  const more = await v.el('chat').count(); // bringing the button into view may draw some, too
+  assert.ok(more > 50 && more <= 250, `${more}`);
+
+  await v.page.fill(id('search'), 'number 499');
+  await v.page.locator('#group-found', { hasText: 'Found: 1' }).waitFor();
+  assert.deepEqual(await v.page.locator('.chat-title').allTextContents(), ['Chat number 499']);
+  await v.page.fill(id('search'), 'needle');
+  await v.page.locator(id('snippet'), { hasText: 'the needle in it' }).or(v.page.locator(id('snippet'), { hasText: 'the Needle in it' })).waitFor();
+  await v.page.press(id('search'), 'Enter');
+  await v.page.locator(id('answer-text'), { hasText: 'Needle' }).waitFor();
+  assert.equal(await v.el('versions').textContent(), '1/2', 'the version that has it is shown');
+  await v.page.locator(id('search')).press('Escape');
+  assert.equal(await v.el('chat').count() >= 50, true);
+
+  const all = await exported(v, () => v.el('export-all').click());
+  const w = await visit({ acceptDownloads: true });
+  await w.page.setInputFiles(id('import-input'), file(all));
+  await w.page.locator('#notice', { hasText: 'Imported: 500.' }).waitFor();
+  assert.equal(await exported(w, () => w.el('export-all').click()), all);
+  await w.el('chat').first().hover();
+  const one = JSON.parse(await exported(w, () => w.el('export').first().click()));
+  assert.deepEqual(one.chats.map((c) => c.title), ['Chat number 499']);
+  await w.close();
+  await v.close();
+});
+
+test('keys are named, chosen, removed and added; the address holds none', async () => {
+  const v = await visit();
+  const manage = () => v.page.selectOption(id('key-select'), { label: 'Manage keys…' });
+  await manage();
+  assert.equal(await v.el('key-name').count(), 2);
+  await v.el('key-name').nth(1).fill('work');
+  await v.el('key-name').nth(1).press('Tab');
+  await v.page.locator('[data-name="work"]').waitFor();
+  await v.el('key-used').nth(1).check();
+  await v.page.locator(ready).waitFor();
+  await v.el('key-name').nth(0).fill('not a name!');
+  await v.el('key-name').nth(0).press('Tab');
+  await v.page.locator('#keys-wrong', { hasText: '1 to 32' }).waitFor();
+  await v.el('key-remove').nth(0).click();
+  assert.equal(await v.el('key-name').count(), 1);
+  await v.el('keys-close').click();
+  await v.ask('Hello');
+  await v.done();
+  assert.equal(mock.chats().at(-1).headers.authorization, `Bearer ${KEYS.paid}`);
+  await manage();
+  await v.el('keys-add').click();
+  await v.el('key-input').fill(KEYS.free);
+  await v.page.keyboard.press('Enter');
+  await v.page.waitForFunction(() => !document.querySelector('#key-dialog').open);
+  assert.equal(await v.page.locator(`${id('key-select')} option`).count(), 4);
+  assert.equal(await v.page.evaluate(() => location.href), `${mock.origin}/`);
+  await v.close();
+});
+
+test('a chat kept on the server is there in another browser, and what either adds comes to both', async () => {
+  const v = await visit();
+  mock.next({ text: 'answer one' }, { text: 'answer two' }, { text: 'answer three' }, { text: 'answer four' });
+  await v.ask('Keep this');
+  await v.done();
+  assert.equal(mock.conversations.size, 0, 'only for who wants it');
+  await v.el('options-open').click();
+  await v.el('opt-server').check();
+  await v.el('options-save').click();
+  await v.el('chip-server').waitFor();
+  const held = () => [...mock.conversations.values()][0]?.items.map((i) => i.content.at(-1).text);
+  assert.ok(await until(() => held()?.length === 2));
+  const w = await visit();
+  await w.el('server-open').click();
+  await w.el('server-chat').click();
+  await w.page.locator(id('answer-text'), { hasText: 'answer one' }).waitFor();
+  await w.ask('And this');
+  await w.done();
+  assert.ok(await until(() => held().length === 4));
+  await v.page.reload();
+  await v.page.locator(id('answer-text'), { hasText: 'answer two' }).waitFor();
+  await v.ask('From the first');
+  await v.done();
+  assert.ok(await until(() => held().length === 6));
+  await w.ask('From the second, which has not seen that');
+  await w.done();
+  assert.ok(await until(() => held().at(-1) === 'answer four'));
+  assert.deepEqual(held(), ['Keep this', 'answer one', 'And this', 'answer two', 'From the second, which has not seen that', 'answer four']);
+  await w.el('versions').waitFor();
+  assert.equal(await w.el('versions').textContent(), '1/2', 'nothing is lost: it is a version here');
+  mock.conversationStatus = { status: 400, code: 'too_many_conversations' };
+  await w.el('server-open').click();
+  await w.page.locator('#server-status', { hasText: 'no room for more' }).waitFor();
+  await w.page.keyboard.press('Escape');
+  mock.conversationStatus = null;
+  await w.el('chat').first().hover();
+  await w.el('remove').first().click();
+  assert.match(await w.page.locator('#remove-text').textContent(), /and from the server/);
+  await w.el('remove-yes').click();
+  assert.ok(await until(() => mock.conversations.size === 0));
+  await w.close();
+  await v.close();
+});
+
+test('a model that loads is waited for with its percent; without a key a first answer needs no click but Send', async () => {
+  mock.anonymous = true;
+  mock.modelsStatus = 503;
+  mock.health = { models: [{ name: 'a', percent: 54.6 }, { name: 'b', percent: 100 }, { name: 'c' }] };
+  const v = { page: await (await browser.newContext({ locale: 'en-US' })).newPage() };
+  await v.page.goto(mock.origin);
+  await v.page.locator('#notice', { hasText: 'Loading 54 %' }).waitFor();
+  delete mock.modelsStatus;
+  await v.page.locator(ready).waitFor();
+  mock.next({ status: 503, retryAfter: 1 });
+  await v.page.locator(id('composer')).pressSequentially('Hello');
+  await v.page.click(id('send'));
+  await v.page.locator(id('waiting'), { hasText: 'Loading 54 %' }).waitFor();
+  await v.page.locator(id('regenerate')).waitFor();
+  mock.anonymous = false;
+  delete mock.health;
+  await v.page.click(id('language')); // errors are in the page's language
+  await v.page.click(id('server-open'));
+  await v.page.locator('#server-status', { hasText: '서버 대화 보관: 대화 목록을 볼 수 있는 키가 필요합니다.' }).waitFor();
+  await v.page.keyboard.press('Escape');
+  await v.page.click(id('options-open'));
+  await v.page.fill(id('opt-top-p'), '2');
+  await v.page.click(id('options-save'));
+  await v.page.locator(id('options-wrong'), { hasText: '상위 P는 0보다 크고 1 이하인 숫자입니다.' }).waitFor();
+  await v.page.context().close();
+});
+
+// ---- axe-core -------------------------------------------------------------------------------------------------------
+
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+const LOOK = `axe.run(document, { runOnly: ${JSON.stringify(RULES)}, resultTypes: ['violations'] })
+  .then((r) => r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ')).join(', ')))`;
+
+test('axe-core finds nothing: light and dark, phone and desktop, in each state of the page', async () => {
+  const chats = [{ id: 'abcd', title: 'A chat', created: 1, updated: 2, messages: [
+    { id: 'a1', at: 1, parent: '', role: 'user', text: 'question', files: [{ name: 'a.txt', text: 'x' }] },
+    { id: 'a2', at: 1, parent: 'a1', role: 'assistant', text: '# One\n\n`code` and\n\n```c\nint x;\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n- [x] done', reasoning: 'hm', calls: 'f {} → 1', model: 'm', end: 'length' },
+    { id: 'a3', at: 2, parent: 'a1', alt: true, role: 'assistant', text: '{"a":[1]}', model: 'm', end: 'stop' },
+    { id: 'a4', at: 3, parent: 'a3', role: 'user', text: 'more' }, { id: 'a5', at: 3, parent: 'a4', role: 'assistant', text: '', model: 'm', end: 'error', error: { kind: 'network' } }] }];
+  const buffer = Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats }));
+  for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 700 }]) {
+    const v = await visit({ viewport });
+    await v.page.evaluate(AXE);
+    const look = async (state) => {
+      for (const colorScheme of ['light', 'dark']) {
+        await v.page.emulateMedia({ colorScheme });
+        await v.page.locator(`html[data-theme="${colorScheme}"]`).waitFor();
+        assert.deepEqual(await v.page.evaluate(LOOK), [], `${colorScheme}, ${viewport.width}, ${state}`);
+      }
+    };
+    await look('empty');
+    await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer });
+    await v.page.locator('#notice', { hasText: 'Imported: 1.' }).waitFor();
+    if (viewport.width < 800) await v.el('sidebar-open').click();
+    await v.page.fill(id('search'), 'question');
+    await v.el('snippet').waitFor();
+    await look('search');
+    await v.page.locator(id('chat')).first().locator('.chat-open').click();
+    await v.page.setInputFiles(id('file-input'), { name: 'n.txt', mimeType: 'text/plain', buffer: Buffer.from('n') });
+    await v.el('file-chip').waitFor();
+    await v.el('options-open').click();
+    await v.el('opt-seed').fill('x');
+    await v.el('options-save').click();
+    await look('options');
+    assert.deepEqual(await v.page.evaluate(() => [...document.querySelectorAll('#options-dialog input, #options-dialog textarea')].filter((e) => e.getBoundingClientRect().right > innerWidth - 16).map((e) => e.id)), []);
+    await v.el('opt-seed').fill('5');
+    await v.el('options-save').click();
+    await v.page.selectOption(id('key-select'), { label: 'Manage keys…' });
+    await look('keys');
+    await v.page.keyboard.press('Escape');
+    await v.el('chip-seed').waitFor();
+    const [bar, scroll] = await v.page.evaluate(() => ['.bar', '#scroll'].map((s) => document.querySelector(s).getBoundingClientRect()));
+    assert.ok(bar.bottom <= scroll.top + 1, 'the chips lie over nothing');
+    await look('a chat');
+    await v.close();
+  }
+});
+
+test('axe-core finds nothing in Firefox', { skip: FIREFOX === undefined && 'Firefox is not installed' }, async () => {
+  const page = await launchFirefox();
+  try {
+    await page.goto(mock.page);
+    assert.ok(await until(() => page.evaluate(`Boolean(document.querySelector('${ready}'))`)));
+    await page.evaluate(`(${AXE}, 0)`.replace(/^\(/, '(() => {').replace(/, 0\)$/, '})()'));
+    await page.evaluate(`(${LOOK}.then((found) => { window.found = found; }), 0)`);
+    assert.ok(await until(() => page.evaluate('Boolean(window.found)')));
+    assert.deepEqual(await page.evaluate('window.found'), []);
+  } finally {
+    await page.close();
+  }
+});
