@@ -172,8 +172,9 @@ static void escapes_are_undone(void **state)
 /* What may be seen without a key is written down here once more, so that no row becomes public by a slip. */
 static void only_these_are_public(void **state)
 {
-	static const char *const public[] = {"/live",       "/ready",       "/health",    "/openapi.json", "/",
-					     "/www/{file}", "/favicon.ico", "/client.js", "/client.d.ts",  "/www/vendor/{file}"};
+	static const char *const public[] = {
+	    "/live",       "/ready",       "/health",    "/openapi.json", "/",
+	    "/www/{file}", "/favicon.ico", "/client.js", "/client.d.ts",  "/www/vendor/{file}"};
 	(void)state;
 	for (size_t i = 0; i < n_routes; i++) {
 		bool known = false;
