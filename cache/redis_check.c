@@ -32,7 +32,7 @@ static redisContext *connect_to(const struct cache_config *cfg)
 		return NULL;
 	bool brackets = a[0] == '[' && colon[-1] == ']';
 	snprintf(host, sizeof host, "%.*s", (int)(colon - a) - (brackets ? 2 : 0), a + brackets);
-	return redisConnectWithTimeout(host, atoi(colon + 1), limit);
+	return redisConnectWithTimeout(host, (int)strtol(colon + 1, NULL, 10), limit);
 }
 
 /* A command's reply, which the caller frees; NULL: none came, with *err. */

@@ -169,8 +169,8 @@ static bool take_results(struct chat *c, const struct chat_turn *turn)
 	json_t *call;
 	bool all = json_array_size(calls) > 0 && isatty(STDIN_FILENO);
 	buf_init(&line, CHAT_INPUT_MAX);
-	json_array_foreach((json_t *)calls, i, call)
-	{
+	for (i = 0; i < json_array_size(calls); i++) {
+		call = json_array_get(calls, i);
 		if (!all)
 			break;
 		all = chat_input_read("result> ", &line) && line.len > 0 && buf_cstr(&line) != NULL;
@@ -233,13 +233,13 @@ static json_t *models_of(struct chat *c)
 {
 	struct http_call call = {.method = "GET", .path = "/v1/models"};
 	char why[512];
-	size_t i;
-	json_t *model, *ids = NULL;
+	json_t *ids = NULL;
 	if (http_call_run(c->client, &call, NULL) == 0 && call.end == HTTP_DONE && call.status == 200) {
 		json_t *all = json_loadb((const char *)buf_data(&call.text), call.text.len, 0, NULL);
 		ids = json_array();
-		json_array_foreach(json_object_get(all, "data"), i, model)
-		    json_array_append(ids, json_object_get(model, "id"));
+		const json_t *data = json_object_get(all, "data");
+		for (size_t i = 0; i < json_array_size(data); i++)
+			json_array_append(ids, json_object_get(json_array_get(data, i), "id"));
 		json_decref(all);
 	} else {
 		http_call_explain(&call, why, sizeof why);
@@ -258,8 +258,8 @@ static int choose_model(struct chat *c)
 	size_t i;
 	if (name == NULL && ids == NULL)
 		return 1;
-	json_array_foreach(ids, i, id)
-	{
+	for (i = 0; i < json_array_size(ids); i++) {
+		id = json_array_get(ids, i);
 		const char *s = json_string_value(id);
 		if (s != NULL && (name == NULL || strcmp(s, "auto") == 0))
 			name = s;
@@ -272,10 +272,12 @@ static int choose_model(struct chat *c)
 
 static void list_models(struct chat *c)
 {
-	json_t *ids = models_of(c), *id;
-	size_t i;
-	json_array_foreach(ids, i, id)
-	    printf("%s%s\n", json_string_value(id), strcmp(json_string_value(id), c->model) == 0 ? " *" : "");
+	json_t *ids = models_of(c);
+	for (size_t i = 0; i < json_array_size(ids); i++) {
+		const char *id = json_string_value(json_array_get(ids, i));
+		if (id != NULL && !text_has_control(id, strlen(id)))
+			printf("%s%s\n", id, strcmp(id, c->model) == 0 ? " *" : "");
+	}
 	json_decref(ids);
 }
 
@@ -313,8 +315,8 @@ static bool are_messages(const json_t *messages)
 	json_t *m;
 	if (!json_is_array(messages))
 		return false;
-	json_array_foreach((json_t *)messages, i, m)
-	{
+	for (i = 0; i < json_array_size(messages); i++) {
+		m = json_array_get(messages, i);
 		if (!json_is_string(json_object_get(m, "role")))
 			return false;
 	}

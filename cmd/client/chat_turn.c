@@ -63,8 +63,8 @@ static void take_calls(struct reading *r, const json_t *deltas)
 {
 	size_t i;
 	json_t *delta;
-	json_array_foreach((json_t *)deltas, i, delta)
-	{
+	for (i = 0; i < json_array_size(deltas); i++) {
+		delta = json_array_get(deltas, i);
 		json_int_t index = json_integer_value(json_object_get(delta, "index"));
 		json_t *call = call_at(r, index);
 		const json_t *function = json_object_get(delta, "function");

@@ -67,11 +67,13 @@ static void see_memory(void *ctx, const char *folder)
 
 static void see_cpu(void *ctx, const char *folder)
 {
-	double *least = ctx, quota = 0, period = 0;
-	char path[3 * PATH_ROOM], text[64];
+	double *least = ctx, quota, period;
+	char path[3 * PATH_ROOM], text[64], *end;
 	snprintf(path, sizeof path, "%s/cpu.max", folder);
 	read_text(path, text, sizeof text);
-	if (sscanf(text, "%lf %lf", &quota, &period) == 2 && period > 0 && quota / period < *least)
+	quota = strtod(text, &end); /* "max" is no number */
+	period = end != text ? strtod(end, NULL) : 0;
+	if (period > 0 && quota / period < *least)
 		*least = quota / period;
 }
 

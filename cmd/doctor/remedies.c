@@ -15,8 +15,7 @@ static const struct {
 	 NULL,
 	 {
 	     [WAY_UPSTREAM] = "the proxy's upstream: the address of gateway.http; and start Sluice there",
-	     [WAY_STRIPS_KEY] = "pass the header Authorization on unchanged (HAProxy: remove `http-request "
-				"del-header Authorization`)",
+	     [WAY_STRIPS_KEY] = "pass Authorization on unchanged (HAProxy: no `http-request del-header Authorization`)",
 	     [WAY_BUFFERS] = "switch buffering of responses off (HAProxy: option http-no-delay)",
 	     [WAY_COMPRESSES] = "do not compress text/event-stream (HAProxy: `compression type` without it)",
 	     [WAY_RETYPES] = "pass Content-Type on unchanged",
@@ -77,8 +76,7 @@ static const struct {
 		   "h2o",
 		   {
 		       [WAY_UPSTREAM] =
-			   "proxy.reverse.url: http://127.0.0.1:8080/  # the address of gateway.http; and start "
-			   "Sluice there",
+			   "proxy.reverse.url: http://127.0.0.1:8080/  # gateway.http; and start Sluice there",
 		       [WAY_STRIPS_KEY] = "without `proxy.header.unset: Authorization`",
 		       [WAY_COMPRESSES] = "compress: OFF",
 		       [WAY_RETYPES] = "without `header.set: Content-Type`",

@@ -220,9 +220,9 @@ static bool put_pair(const struct address *a, const struct address *b, char out[
 static int add_set(struct activation *a, struct cmd_options *o, const struct target *t, bool is_unix, const char *text,
 		   struct sl_err *err)
 {
-	char *set = a->sets[a->n_sets];
 	if (o->n_sets == CMD_MAX_SETS || a->n_sets == ACTIVATION_MAX)
 		return sl_errf(err, SL_ELIMIT, "too many --set for the addresses of the inherited sockets");
+	char *set = a->sets[a->n_sets];
 	if (t->unix_path == NULL)
 		snprintf(set, sizeof a->sets[0], "gateway.%s=%s", t->name, text);
 	else

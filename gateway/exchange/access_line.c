@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/exchange/access_line.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ static void add_number(struct fields *f, const char *name, double number)
 /* To a tenth of a millisecond. */
 static double ms_between(uint64_t from_ns, uint64_t to_ns)
 {
-	return to_ns > from_ns ? (double)((to_ns - from_ns) / (NS_PER_MS / 10)) / 10 : 0;
+	return to_ns > from_ns ? round((double)(to_ns - from_ns) / 1e5) / 10 : 0;
 }
 
 static enum log_level level_of(const struct exchange *x)
