@@ -12,13 +12,14 @@ import { SLUICE, startServer } from './harness.mjs';
 
 const USAGE = 64;
 let server, folder, env;
+const open = new Set(); // what a test that fails leaves
 
 before(async () => {
   server = await startServer({ sets: ['gateway.tiers.paid.requests_per_minute=0', 'gateway.tiers.paid.tokens_per_minute=0', 'gateway.tiers.paid.tokens_per_day=0'] });
   folder = mkdtempSync(join(tmpdir(), 'sluice-terminal-'));
   env = { ...process.env, SLUICE_URL: server.http, SLUICE_KEY: server.keys.paid };
 });
-after(async () => { await server?.stop(); rmSync(folder, { recursive: true, force: true }); });
+after(async () => { for (const close of open) close(); await server?.stop(); rmSync(folder, { recursive: true, force: true }); });
 
 /** Runs a command to its end. */
 function run(args, { input = '', url = server.http, key = server.keys.paid } = {}) {
@@ -40,15 +41,20 @@ async function standIn(answers) {
     req.setEncoding('utf8').on('data', (d) => { body += d; }).once('end', () => answers(req, body, res));
   });
   await new Promise((done) => s.listen(0, '127.0.0.1', done));
-  return { url: `http://127.0.0.1:${s.address().port}`, close: () => { s.closeAllConnections(); s.close(); } };
+  const close = () => { open.delete(close); s.closeAllConnections(); s.close(); };
+  open.add(close);
+  return { url: `http://127.0.0.1:${s.address().port}`, close };
 }
 
 /** A command on a terminal of its own (script(1)): type(text), until(pattern) → what was shown, end(). */
 function terminal(args, more = {}) {
-  const child = spawn('script', ['-qfec', [SLUICE, ...args].join(' '), '/dev/null'], { cwd: folder, env: { ...env, TERM: 'xterm', ...more } });
+  // exec: a shell between them would end by the terminal's SIGINT.
+  const child = spawn('script', ['-qfec', ['exec', SLUICE, ...args].join(' '), '/dev/null'], { cwd: folder, env: { ...env, TERM: 'xterm', ...more } });
+  const kill = () => child.kill('SIGKILL');
+  open.add(kill);
   let shown = '', from = 0;
   const wakes = new Set();
-  const ended = new Promise((done) => child.once('close', (status) => { for (const w of wakes) w(); done(status); }));
+  const ended = new Promise((done) => child.once('close', (status) => { open.delete(kill); for (const w of wakes) w(); done(status); }));
   child.stdout.setEncoding('utf8').on('data', (d) => { shown += d; for (const w of wakes) w(); });
   return {
     type: (text) => child.stdin.write(text),
