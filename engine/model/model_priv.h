@@ -14,10 +14,10 @@
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
-	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which
-	 * have none where it does not. */
 	/* Encoders. */
 	float *attn_norm_bias, *ffn_norm_bias, *o_bias, *up_bias, *down_bias;
+	/* Of joined products q, k, v, gate and up are empty, and qkv and gate_up hold them; where none are joined, qkv
+	 * and gate_up are empty. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	struct kn_attn attn;
 	const struct kn_rope *rope;
