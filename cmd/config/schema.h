@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The configuration of all of Sluice: one struct, one table of keys with types, ranges and defaults
- * (schema.c), and the checks between keys.
+ * (schema.c), and the checks between keys (schema_check.c).
  */
 #ifndef CMD_SCHEMA_H
 #define CMD_SCHEMA_H

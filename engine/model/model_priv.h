@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model's weights and activations, for the files of the room: model.c loads it and runs decoders, encoder.c has
- * BERT's layers, pooling.c what becomes of a text's rows.
+ * A model's weights and activations, for the files of the room: model.c loads it, forward.c runs steps and has
+ * the decoders' layers, encoder.c BERT's layers, pooling.c what becomes of a text's rows.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -14,10 +14,10 @@
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
-	/* Products made as one, where the backend does so, have no data of their own but are in qkv and gate_up, which
-	 * have none where it does not. */
 	/* Encoders. */
 	float *attn_norm_bias, *ffn_norm_bias, *o_bias, *up_bias, *down_bias;
+	/* Of joined products q, k, v, gate and up are empty, and qkv and gate_up hold them; where none are joined, qkv
+	 * and gate_up are empty. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	struct kn_attn attn;
 	const struct kn_rope *rope;
@@ -61,6 +61,9 @@ int model_load_qkv(struct model *m, int layer, struct sl_err *err);
 int model_load_biases(struct model *m, int layer, struct sl_err *err);
 int model_load_gate_up(struct model *m, int layer, struct sl_err *err);
 const char *model_in_layer(int layer, const char *what, char name[64]);
+
+/* ---- forward.c ---- */
+
 /* Of n normed rows: queries in m->q or m->qkv, keys and values in their pages. */
 int model_project(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer);
 /* What goes into the second matrix of a gated feed-forward half, in m->gate. */

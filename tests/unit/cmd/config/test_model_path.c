@@ -114,12 +114,12 @@ static void test_configured(void **unused)
 
 static void test_default_folder(void **unused)
 {
-	const char *sets[] = {"state=/tmp/x"}, *wrong[] = {"hub.endpoint=ftp://hub.example"};
+	const char *sets[] = {"state=/tmp/s"}, *wrong[] = {"hub.endpoint=ftp://hub.example"};
 	struct sluice_config cfg;
 	struct sl_err err;
 	(void)unused;
 	assert_int_equal(sluice_config_load(&cfg, NULL, sets, 1, &err), 0);
-	assert_string_equal(cfg.models_folder, "/tmp/x/models");
+	assert_string_equal(cfg.models_folder, "/tmp/s/models");
 	sluice_config_free(&cfg);
 	assert_int_not_equal(sluice_config_load(&cfg, NULL, wrong, 1, &err), 0);
 	assert_non_null(strstr(err.text, "hub.endpoint"));

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The forward pass: a decoder's layers and head, and steps of either kind of model, issued and waited for. Everything
+ * that it needs has been loaded and checked by model.c, so nothing can be missing here.
+ */
+#include "engine/model/model_priv.h"
+
+/* x += what a half of a layer has made in m->normed, normed itself where the family does so; then m->normed is x
+ * normed for what comes next, with that one's gain (NULL: nothing comes). */
+static int add_back(struct model *m, const float *post_norm, const float *next_norm, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	int rc = 0;
+	if (post_norm != NULL)
+		rc = m->ops->rmsnorm(m->backend, m->normed, post_norm, a->rms_eps, n, a->n_embd, m->normed);
+	if (rc != 0)
+		return rc;
+	if (next_norm == NULL)
+		return m->ops->add(m->backend, m->x, m->normed, n, a->n_embd);
+	return m->ops->add_rmsnorm(m->backend, m->x, m->normed, next_norm, a->rms_eps, n, a->n_embd, m->normed);
+}
+
+/* As model_project, in m->qkv, and on to the pages: one product. */
+static int project_joined(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv,
+			  int layer)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int rc;
+	if ((rc = o->matmul(b, &l->qkv, from, n, m->qkv)) != 0)
+		return rc;
+	if (l->q_bias != NULL && (rc = o->add_row(b, m->qkv, l->q_bias, n, l->qkv.n_out)) != 0)
+		return rc;
+	if (l->q_norm != NULL && (rc = o->qkv_norm(b, m->qkv, a->n_heads, a->n_kv_heads, a->head_dim, l->q_norm,
+						   l->k_norm, a->rms_eps, n)) != 0)
+		return rc;
+	return o->qkv_rope_write(b, l->rope, m->qkv, a->n_heads, kv, layer);
+}
+
+/* Queries, keys and values of the rows at `from`, turned, the latter two in their pages. */
+int model_project(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	if (l->qkv.data != NULL)
+		return project_joined(m, l, from, n, kv, layer);
+	if ((rc = o->matmul(b, &l->q, from, n, m->q)) != 0 || (rc = o->matmul(b, &l->k, from, n, m->k)) != 0 ||
+	    (rc = o->matmul(b, &l->v, from, n, m->v)) != 0)
+		return rc;
+	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
+				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
+				  (rc = o->add_row(b, m->v, l->v_bias, n, kv_width)) != 0))
+		return rc;
+	/* Each head is a row of its own. */
+	if (l->q_norm != NULL &&
+	    ((rc = o->rmsnorm(b, m->q, l->q_norm, a->rms_eps, n * a->n_heads, a->head_dim, m->q)) != 0 ||
+	     (rc = o->rmsnorm(b, m->k, l->k_norm, a->rms_eps, n * a->n_kv_heads, a->head_dim, m->k)) != 0))
+		return rc;
+	return o->rope_kv_write(b, l->rope, m->q, a->n_heads, m->k, m->v, kv, layer);
+}
+
+/* What goes into the second matrix of the feed-forward half, in m->gate. */
+int model_widen(struct model *m, const struct layer *l, const float *from, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	bool gelu = a->act == ARCH_GELU_TANH;
+	int rc;
+	if (l->gate_up.data != NULL) {
+		rc = o->matmul(b, &l->gate_up, from, n, m->gate_up);
+		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, a->n_ff, gelu, m->gate);
+	}
+	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0)
+		return rc;
+	return gelu ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff) : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
+}
+
+/* Takes x normed in m->normed, and leaves it there for the next layer. */
+static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	struct layer *l = &m->layers[i];
+	bool joined = l->qkv.data != NULL;
+	int rc;
+	if ((rc = model_project(m, l, m->normed, n, kv, i)) != 0 ||
+	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
+	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
+	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = model_widen(m, l, m->normed, n)) != 0 ||
+	    (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
+		return rc;
+	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);
+}
+
+/* Logits of the rows that are wanted. */
+static int forward_head(struct model *m, const int32_t *want, int n_want)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	int rc;
+	if ((rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) != 0 ||
+	    (rc = o->rmsnorm(b, m->normed, m->output_norm, a->rms_eps, n_want, a->n_embd, m->normed)) != 0 ||
+	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) != 0)
+		return rc;
+	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n_want, a->n_vocab) : 0;
+}
+
+bool model_can_draw(const struct model *m)
+{
+	return m->ops->sample != NULL && m->info.arch.n_vocab <= KN_MAX_SAMPLED_VOCAB;
+}
+
+/* To the host: the logits of those rows that are not drawn from on the device. */
+static int read_logits(struct model *m, int n_want, float *logits, const bool *taken)
+{
+	size_t n_vocab = (size_t)m->info.arch.n_vocab;
+	int rc = 0;
+	for (int i = 0, n; i < n_want && rc == 0; i += n) {
+		bool skip = taken != NULL && taken[i];
+		for (n = 1; i + n < n_want && (taken != NULL && taken[i + n]) == skip; n++)
+			;
+		if (!skip)
+			rc = m->ops->read_back(m->backend, m->logits + (size_t)i * n_vocab, (size_t)n * n_vocab,
+					       logits + (size_t)i * n_vocab);
+	}
+	return rc;
+}
+
+bool model_ahead(const struct model *m) { return m->ops->ahead; }
+int model_wait(struct model *m) { return m->ops->step_wait(m->backend); }
+bool model_ready(const struct model *m) { return m->ops->step_ready(m->backend); }
+
+static int decoder_begin(struct model *m, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	int rc = a->embed_scale != 1 ? m->ops->scale(m->backend, m->x, a->embed_scale, n, a->n_embd) : 0;
+	return rc != 0 ? rc
+		       : m->ops->rmsnorm(m->backend, m->x, m->layers[0].attn_norm, a->rms_eps, n, a->n_embd, m->normed);
+}
+
+static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		 int n_want, float *logits, const struct model_draws *draws, const struct model_pooling *pooling)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	struct kn_backend *b = m->backend;
+	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows, "a step of %d rows, %d wanted",
+	       s->n_rows, n_want);
+	if (a->encoder && n_want > 0)
+		return SL_EUNSUPPORTED; /* it has no head */
+	struct kn_step step = *s;
+	step.page_tokens = kv->page_tokens;
+	int rc = o->step_begin(b, &step);
+	if (rc != 0)
+		return rc;
+	rc = o->embed(b, &m->embed, m->x);
+	if (rc == 0)
+		rc = a->encoder ? encoder_begin(m, s->n_rows) : decoder_begin(m, s->n_rows);
+	for (int i = 0; i < n_layers && rc == 0; i++)
+		rc = a->encoder ? encoder_layer(m, i, s->n_rows, kv) : forward_layer(m, i, s->n_rows, kv);
+	if (rc == 0 && pooling != NULL && pooling->n > 0)
+		rc = pooling_run(m, pooling, s->n_rows);
+	if (rc == 0 && n_want > 0)
+		rc = forward_head(m, want, n_want);
+	if (rc == 0 && draws != NULL && draws->n > 0)
+		rc = o->sample(b, m->logits, a->n_vocab, draws->draws, draws->n, draws->drawn);
+	if (rc == 0)
+		rc = read_logits(m, n_want, logits, draws != NULL ? draws->taken : NULL);
+	int end = o->step_issue(b);
+	if (rc != 0 && end == 0)
+		(void)o->step_wait(b); /* it will not be read */
+	return rc != 0 ? rc : end;
+}
+
+int model_issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		float *logits, const struct model_draws *draws, const struct model_pooling *pooling)
+{
+	return issue(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws, pooling);
+}
+
+static int forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,
+		   int n_want, float *logits, const struct model_draws *draws)
+{
+	int rc = issue(m, s, kv, n_layers, want, n_want, logits, draws, NULL);
+	return rc != 0 ? rc : model_wait(m);
+}
+
+int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want, int n_want,
+		  float *logits)
+{
+	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, NULL);
+}
+
+int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers,
+		       const int32_t *want, int n_want, float *logits)
+{
+	BUG_IF(n_layers < 1 || n_layers > m->info.arch.n_layers, "a step of %d layers", n_layers);
+	return forward(m, s, kv, n_layers, want, n_want, logits, NULL);
+}
+
+int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *want,
+		       int n_want, float *logits, const struct model_draws *draws)
+{
+	return forward(m, s, kv, m->info.arch.n_layers, want, n_want, logits, draws);
+}
+
+int model_forward_pool(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		       const struct model_pooling *pooling)
+{
+	int rc = issue(m, s, kv, m->info.arch.n_layers, NULL, 0, NULL, NULL, pooling);
+	return rc != 0 ? rc : model_wait(m);
+}
