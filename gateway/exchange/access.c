@@ -7,13 +7,16 @@
  */
 #include "gateway/exchange/access.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/auth/browser_token.h"
+#include "gateway/auth/cors.h"
 #include "gateway/auth/identities.h"
 #include "gateway/auth/key_memo.h"
 #include "gateway/loop/net_addr.h"
@@ -186,9 +189,62 @@ static struct net_addr address_of(const struct exchange *x)
 	return addr;
 }
 
+/* ---- requests without a key ---- */
+
+/* A host that no page from elsewhere can have: an address, a name without dots, or one below localhost. */
+static bool is_local_host(const char *authority)
+{
+	const char *end = authority[0] == '[' ? strchr(authority, ']') : NULL;
+	size_t n = end != NULL ? (size_t)(end + 1 - authority) : strcspn(authority, ":");
+	struct net_addr addr;
+	return end != NULL || memchr(authority, '.', n) == NULL || net_addr_parse(authority, n, &addr) ||
+	       (n > 10 && strncasecmp(authority + n - 10, ".localhost", 10) == 0);
+}
+
+static bool is_own_origin(const char *origin, const char *authority)
+{
+	const char *host = strstr(origin, "://");
+	return host != NULL && authority[0] != '\0' && strcasecmp(host + 3, authority) == 0;
+}
+
+static bool is_listed_host(const struct gw_config *cfg, const char *authority)
+{
+	char origin[300];
+	int n = snprintf(origin, sizeof origin, "https://%s", authority);
+	if (n < 0 || (size_t)n >= sizeof origin)
+		return false;
+	if (cors_allows(cfg, origin))
+		return true;
+	snprintf(origin, sizeof origin, "http://%s", authority);
+	return cors_allows(cfg, origin);
+}
+
+/* Did a page of another site send the request? A browser sends simple requests to any address for any page, a loopback
+ * address included (Fetch standard, "CORS protocol"), and a page whose name resolves to a loopback address (DNS
+ * rebinding) is of the same origin. Only a key would tell such pages from the user's own programs. */
+static bool is_foreign_page(const struct exchange *x)
+{
+	const struct gw_config *cfg = &x->snapshot->cfg;
+	const struct http_request *r = http_request(x->stream);
+	const char *origin = http_header(r, "origin"), *site = http_header(r, "sec-fetch-site");
+	struct net_addr peer = address_of(x);
+	if (origin != NULL && cors_allows(cfg, origin))
+		return false;
+	if (origin != NULL ? !is_own_origin(origin, r->authority) : site != NULL && strcmp(site, "cross-site") == 0)
+		return true;
+	return net_addr_is_loopback(&peer) && !is_local_host(r->authority) && !is_listed_host(cfg, r->authority);
+}
+
 static enum access_verdict grant_anonymous(struct exchange *x)
 {
 	const struct gw_config *cfg = &x->snapshot->cfg;
+	if (is_foreign_page(x)) {
+		exchange_refuse(
+		    x, 403, "origin_not_allowed", NULL,
+		    "Without a key this server answers its own page and local programs. Send a key, or add the "
+		    "page's origin to gateway.cors_origins.");
+		return ACCESS_REFUSED;
+	}
 	struct net_addr addr = address_of(x), group = net_addr_group(&addr);
 	const struct auth_person p = {.kind = AUTH_ANONYMOUS,
 				      .name = "anonymous",

@@ -53,6 +53,12 @@ bool net_addr_known(const struct net_addr *a)
 	return !net_addr_equal(a, &none);
 }
 
+bool net_addr_is_loopback(const struct net_addr *a)
+{
+	static const struct net_addr six = {{[15] = 1}};
+	return is_v4(a) ? a->b[V4_AT] == 127 : net_addr_equal(a, &six);
+}
+
 bool net_addr_equal(const struct net_addr *a, const struct net_addr *b) { return memcmp(a->b, b->b, sizeof a->b) == 0; }
 
 struct net_addr net_addr_group(const struct net_addr *a)

@@ -31,6 +31,8 @@ void net_addr_from_sockaddr(const struct sockaddr_storage *sa, struct net_addr *
 /* "" for an unknown address. */
 void net_addr_print(const struct net_addr *a, char out[NET_ADDR_TEXT]);
 bool net_addr_known(const struct net_addr *a);
+/* 127.0.0.0/8 or ::1. */
+bool net_addr_is_loopback(const struct net_addr *a);
 bool net_addr_equal(const struct net_addr *a, const struct net_addr *b);
 /* The group that limits apply to: an IPv4 address itself; for IPv6 the /64, which belongs to one host. */
 struct net_addr net_addr_group(const struct net_addr *a);

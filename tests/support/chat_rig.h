@@ -53,6 +53,7 @@ struct chat_rig {
 	char answer[ANSWER_BYTES];
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
+	const char *host;   /* NULL: "x" */
 	bool silent;        /* the engine sends no token */
 	bool stalled;       /* it does not reply to a SUBMIT */
 	int n_submits;
@@ -375,10 +376,11 @@ static int send_request(struct chat_rig *c, const char *target, const char *fiel
 {
 	static char request[64 << 10];
 	int n = snprintf(request, sizeof request,
-			 "%s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n%s"
+			 "%s HTTP/1.1\r\nhost: %s\r\nconnection: close\r\n%s"
 			 "%s%s%scontent-type: application/json\r\n"
 			 "content-length: %zu\r\n\r\n%s",
-			 target, fields, c->bearer[0] != '\0' ? "authorization: Bearer " : "", c->bearer,
+			 target, c->host != NULL ? c->host : "x", fields,
+			 c->bearer[0] != '\0' ? "authorization: Bearer " : "", c->bearer,
 			 c->bearer[0] != '\0' ? "\r\n" : "", strlen(body), body);
 	assert_true(n > 0 && (size_t)n < sizeof request);
 	int fd = rig_connect(&c->r);

@@ -202,6 +202,40 @@ static void nobody_is_somebody_by_address(void **state)
 	CHAT_UNTIL(c, at_rest(c));
 }
 
+/* A browser sends to loopback addresses what any page wants, and a name of any page may be one. */
+static void pages_of_others_need_a_key(void **state)
+{
+	struct chat_rig *c = rig_of(state);
+	static const struct {
+		const char *host, *fields;
+		int status;
+	} cases[] = {
+	    {"localhost:8080", "", 200},
+	    {"127.0.0.1:8080", "", 200},
+	    {"[::1]:8080", "", 200},
+	    {"chat.localhost", "", 200},
+	    {"localhost:8080", "origin: http://localhost:8080\r\n", 200},
+	    {"localhost:8080", "sec-fetch-site: same-origin\r\n", 200},
+	    {"localhost:8080", "origin: http://localhost:8081\r\n", 403},
+	    {"localhost:8080", "origin: https://evil.example\r\n", 403},
+	    {"localhost:8080", "origin: null\r\n", 403},
+	    {"localhost:8080", "sec-fetch-site: cross-site\r\n", 403},
+	    {"evil.example:8080", "origin: http://evil.example:8080\r\n", 403},
+	    {"evil.example:8080", "", 403},
+	    {"localhost.evil.example", "", 403},
+	    {"127.0.0.1.evil.example", "", 403},
+	};
+	c->bearer = "";
+	c->app->now->cfg.anonymous = (char *)"t";
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		c->host = cases[i].host;
+		ask(c, CHAT, cases[i].fields, body);
+		assert_int_equal(status_of(c), cases[i].status);
+	}
+	c->app->now->cfg.anonymous = (char *)"";
+	CHAT_UNTIL(c, at_rest(c));
+}
+
 /* A prompt of 3 tokens is all that this engine knows. */
 static void prompts_are_limited(void **state)
 {
@@ -274,6 +308,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(tokens_of_both_kinds_of_keys, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(a_token_goes_with_its_key, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(nobody_is_somebody_by_address, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(pages_of_others_need_a_key, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(prompts_are_limited, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(every_allocation, set_up, tear_down),
 	};
