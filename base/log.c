@@ -39,6 +39,8 @@ void log_set_level(enum log_level least) { atomic_store_explicit(&log_least, (in
 
 void log_set_format(enum log_format format) { atomic_store_explicit(&log_form, (int)format, memory_order_relaxed); }
 
+bool log_takes(enum log_level level) { return (int)level >= atomic_load_explicit(&log_least, memory_order_relaxed); }
+
 static size_t print_time(char *out, size_t room)
 {
 	struct timespec ts;
@@ -155,7 +157,7 @@ static void emit_json(enum log_level level, const struct log_field *fields, size
 
 static void emit_line(enum log_level level, const struct log_field *fields, size_t n, const char *fmt, va_list ap)
 {
-	if ((int)level < atomic_load_explicit(&log_least, memory_order_relaxed))
+	if (!log_takes(level))
 		return;
 	if (atomic_load_explicit(&log_form, memory_order_relaxed) == LOG_JSON)
 		emit_json(level, fields, n, fmt, ap);
