@@ -28,7 +28,7 @@ const { calculate, CALCULATOR, resultOf } = await load('calculator.js');
 const { Run, ThinkingSplitter } = await load('run.js');
 const { adoptItems, itemsOf } = await load('remote.js');
 const { joined, pathOf, picksTo, turnsOf } = await load('branches.js');
-const { percentOf } = await load('health.js');
+const { Loading } = await load('health.js');
 const { formatJson } = await load('json.js');
 const { cleanOptions, requestOf } = await load('options.js');
 const { Search } = await load('search.js');
@@ -856,11 +856,19 @@ test('the server’s history: what it has more joins here, what differs is a ver
   for (const bad of [null, [null], [{ type: 'message', role: 'system', content: 'x' }], [{ type: 'message', role: 'user', content: 7 }]]) assert.deepEqual(adoptItems(chat, bad).added, []);
 });
 
-test('JSON is laid out without a change to its values; percents of loading models', () => {
+test('JSON is laid out without a change to its values', () => {
   assert.equal(formatJson(' {"a": [1, {}, []], "a": 1e400, "s": "x:[,]{\\""}'), '{\n  "a": [\n    1,\n    {},\n    []\n  ],\n  "a": 1e400,\n  "s": "x:[,]{\\""\n}');
   for (const no of ['', '7', '"x"', '{', '[1,]', 'text {}', '['.repeat(300) + ']'.repeat(300)]) assert.equal(formatJson(no), null, no.slice(0, 9));
-  assert.equal(percentOf({ models: [{ percent: 80 }, { percent: 54.9 }, { percent: 100 }, {}] }), 54);
-  for (const none of [null, {}, { models: 7 }, { models: [{ percent: 'x' }, null] }, { models: [{ percent: 100 }] }]) assert.equal(percentOf(none), null);
+});
+
+test('percents of loading models, from either report', async () => {
+  let report = { models: [{ id: 'a', percent: 80 }, { id: 'b', percent: 54.9 }, { id: 'c', percent: 100 }, {}] };
+  const loading = new Loading(async () => ({ json: async () => report }));
+  assert.equal(await loading.ask(), 54);
+  assert.deepEqual(['a', 'b', 'c', 'd', undefined].map((id) => loading.of(id)), [80, 54, null, null, null]);
+  loading.take({ models: [{ id: 'd', state: 'loading', percent: 7 }] });
+  assert.deepEqual([loading.of('d'), loading.of('a')], [7, null]);
+  for (report of [null, {}, { models: 7 }, { models: [{ percent: 'x' }, null, { percent: -1 }, { percent: NaN }] }, { models: [{ percent: 100 }] }]) assert.equal(await loading.ask(), null);
 });
 
 test('a history of the layout before is taken over', () => {
