@@ -871,6 +871,26 @@ test('percents of loading models, from either report', async () => {
   for (report of [null, {}, { models: 7 }, { models: [{ percent: 'x' }, null, { percent: -1 }, { percent: NaN }] }, { models: [{ percent: 100 }] }]) assert.equal(await loading.ask(), null);
 });
 
+test("a hostile file changes nothing but the page's own records", () => {
+  const html = '<img src=x onerror=alert(1)>';
+  const text = `{"format":"sluice-chats","version":1,"__proto__":{"polluted":1},"chats":[{"id":"abcdef","title":${JSON.stringify(html)},"created":1e308,"updated":1e308,
+    "titled":1e308,"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"picks":{"__proto__":"a","constructor":"b","x y":"c","a":"__proto__"},
+    "options":{"__proto__":{"polluted":1},"temperature":1e308,"max_tokens":1e300,"server":"conv_../x","schema":"{"},
+    "messages":[{"id":"__proto__","role":"user","text":"x"},{"id":"a","at":1e308,"role":"user","text":${JSON.stringify(html)},"parent":"../x","files":[{"name":"../../etc/passwd","text":"x"}]},
+    {"id":"b","at":-1,"role":"assistant","text":"y","end":"constructor","parent":"__proto__","stats":{"tps":1e999},"stream":{"id":"x y"}},{"id":"c","role":"system","text":"z"}]}]}`;
+  const { chats: [chat], wrong } = readExport(text);
+  assert.equal(wrong, 0);
+  assert.equal({}.polluted, undefined);
+  assert.deepEqual([chat.title, chat.created, chat.updated, chat.titled], [html, 0, 0, 0]);
+  assert.deepEqual([chat.options, chat.picks], [undefined, { constructor: 'b' }]);
+  assert.deepEqual(chat.messages.map((m) => [m.id, m.at, m.text, m.parent, m.end]), [['a', 0, html, undefined, undefined], ['b', 0, 'y', undefined, 'lost']]);
+  assert.equal(chat.messages[1].stats.tps, null);
+  const store = new Store(memoryStorage());
+  assert.deepEqual(importInto(store, [chat]), ['abcdef']);
+  assert.deepEqual(pathOf(store.get('abcdef').messages, store.get('abcdef').picks).map((e) => e.message.id), ['a', 'b']);
+  assert.ok(newTurn(store.get('abcdef').messages).at <= Date.now());
+});
+
 test('a history of the layout before is taken over', () => {
   const storage = memoryStorage();
   const old = { v: 1, id: 'abcd12', title: 'old one', created: 5, updated: 7, messages: [{ role: 'user', text: 'q' }, { role: 'assistant', text: 'a', model: 'm', end: 'stop' }] };
