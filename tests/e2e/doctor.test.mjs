@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -33,10 +33,11 @@ after(async () => {
 /** → {status, out, faults: [{result, topic, text, change}] without those that are ok} */
 function doctor(args, { key = server.keys.paid, user } = {}) {
   return new Promise((done) => {
-    execFile(SLUICE, ['doctor', '--json', ...args], { cwd: ROOT, env: { ...process.env, SLUICE_URL: '', SLUICE_KEY: key }, ...user }, (e, out, err) => {
+    const child = execFile(SLUICE, ['doctor', '--json', ...args], { cwd: ROOT, env: { ...process.env, SLUICE_URL: '', SLUICE_KEY: key }, ...user }, (e, out, err) => {
       const all = out.startsWith('{') ? JSON.parse(out) : { checks: [] };
       done({ status: e?.code ?? 0, out: out + err, ok: all.ok, checks: all.checks, faults: all.checks.filter((c) => c.result !== 'ok') });
     });
+    child.stdin.end();
   });
 }
 
@@ -181,6 +182,11 @@ describe('this machine', { concurrency: 4 }, () => {
     const r = await certificate(fine, fineKey);
     assert.deepEqual(r.faults, [], r.out);
     assert.match(r.checks.find((c) => c.topic === 'certificate').text, /for llm\.example\.org until/);
+    const encrypted = join(folder, 'encrypted.pem');
+    writeFileSync(encrypted, readFileSync(fine, 'utf8').replace('\n', `\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,${'0'.repeat(32)}\n\n`));
+    const asked = await certificate(encrypted, fineKey);
+    assert.match(asked.faults[0].text, /it is encrypted, and a passphrase is not supported/);
+    assert.doesNotMatch(asked.out, /pass phrase:/, 'nothing prompts on the terminal');
     names(await certificate(...expired()), 'FAIL', 'certificate', /expired on 20\d\d-/, /^gateway\.cert: a valid certificate/);
   });
 
