@@ -188,9 +188,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(a_full_disk_is_counted),           T(an_unread_pipe_does_not_block),    T(a_closed_pipe_is_counted),
-	    T(json_lines_escape_what_they_hold), T(json_lines_are_cut_at_characters),
-	    T(levels_below_the_least_are_not_taken),
+	    T(a_full_disk_is_counted),           T(an_unread_pipe_does_not_block),
+	    T(a_closed_pipe_is_counted),         T(json_lines_escape_what_they_hold),
+	    T(json_lines_are_cut_at_characters), T(levels_below_the_least_are_not_taken),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
