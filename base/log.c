@@ -39,6 +39,8 @@ void log_set_level(enum log_level least) { atomic_store_explicit(&log_least, (in
 
 void log_set_format(enum log_format format) { atomic_store_explicit(&log_form, (int)format, memory_order_relaxed); }
 
+bool log_takes(enum log_level level) { return (int)level >= atomic_load_explicit(&log_least, memory_order_relaxed); }
+
 static size_t print_time(char *out, size_t room)
 {
 	struct timespec ts;
@@ -106,6 +108,15 @@ static bool put_character(struct json_line *l, const uint8_t *s, size_t n, size_
 	return put_text(l, escaped);
 }
 
+/* The bytes at the beginning of s that stand in a string as they are. */
+static size_t plain_prefix(const char *s, size_t n)
+{
+	size_t k = 0;
+	while (k < n && s[k] >= 0x20 && s[k] < 0x7f && s[k] != '"' && s[k] != '\\')
+		k++;
+	return k;
+}
+
 /* Cut at a whole character where the room ends, with space for the closing quote. */
 static bool put_string(struct json_line *l, const char *text)
 {
@@ -114,8 +125,12 @@ static bool put_string(struct json_line *l, const char *text)
 	if (!whole)
 		return false;
 	l->end--;
-	while (at < n && whole)
-		whole = put_character(l, (const uint8_t *)text, n, &at);
+	while (at < n && whole) {
+		size_t plain = plain_prefix(text + at, n - at), room = l->end - l->n;
+		put(l, text + at, plain < room ? plain : room);
+		at += plain;
+		whole = plain <= room && (at == n || put_character(l, (const uint8_t *)text, n, &at));
+	}
 	l->end++;
 	put(l, "\"", 1);
 	return whole;
@@ -123,9 +138,10 @@ static bool put_string(struct json_line *l, const char *text)
 
 static void put_field(struct json_line *l, const struct log_field *f)
 {
-	char number[40];
+	char number[40] = "";
 	const size_t before = l->n;
-	snprintf(number, sizeof number, "%.15g", f->number);
+	if (f->text == NULL)
+		snprintf(number, sizeof number, "%.15g", f->number);
 	bool whole = put_text(l, ",\"") && put_text(l, f->name) && put_text(l, "\":") &&
 		     (f->text != NULL ? put_string(l, f->text) : put_text(l, number));
 	if (!whole)
@@ -155,7 +171,7 @@ static void emit_json(enum log_level level, const struct log_field *fields, size
 
 static void emit_line(enum log_level level, const struct log_field *fields, size_t n, const char *fmt, va_list ap)
 {
-	if ((int)level < atomic_load_explicit(&log_least, memory_order_relaxed))
+	if (!log_takes(level))
 		return;
 	if (atomic_load_explicit(&log_form, memory_order_relaxed) == LOG_JSON)
 		emit_json(level, fields, n, fmt, ap);

@@ -6,6 +6,7 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
@@ -16,6 +17,9 @@ void log_init(const char *process, enum log_level least);
 /* Any thread. */
 void log_set_level(enum log_level least);
 void log_set_format(enum log_format format);
+
+/* Whether lines of that level are written: for callers with work to do before one. Any thread. */
+bool log_takes(enum log_level level);
 
 void log_at(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -93,6 +93,14 @@ void answer_drop_runs(struct answer *a)
 
 /* ---- ends ---- */
 
+/* As much of the name as fits. */
+static void name_model(struct exchange *x, const char *name)
+{
+	size_t n = strnlen(name, sizeof x->model - 1);
+	memcpy(x->model, name, n);
+	x->model[n] = '\0';
+}
+
 static void report_usage(struct answer *a)
 {
 	struct sse_usage u = answer_usage(a);
@@ -102,8 +110,7 @@ static void report_usage(struct answer *a)
 	a->x->n_completion = u.n_completion;
 	a->x->n_cached = u.n_cached;
 	a->x->first_token_ns = a->first_token_ns;
-	if (a->model != NULL)
-		snprintf(a->x->model, sizeof a->x->model, "%s", a->model);
+	name_model(a->x, a->model != NULL ? a->model : "");
 	answer_auto_line(a);
 }
 

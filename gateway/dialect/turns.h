@@ -2,7 +2,7 @@
  *
  * The messages of another API, written in the one form that the engine takes (chat_messages.h has the same for
  * OpenAI's). A turn is open until a message of another role, or turns_close, ends it. Everything added to it becomes
- * one message, with its text, reasoning and calls. Users' text is cleansed. Pure. /
+ * one message, with its text, reasoning and calls. Users' text is cleansed. Pure.
  */
 #ifndef GATEWAY_TURNS_H
 #define GATEWAY_TURNS_H

@@ -55,6 +55,9 @@ static const char *or_dash(const char *text) { return text != NULL ? text : "-";
 
 void access_line(const struct exchange *x, const char *ended)
 {
+	const enum log_level level = level_of(x);
+	if (!log_takes(level))
+		return;
 	const struct http_request *r = http_request(x->stream);
 	const uint64_t now = clock_now_ns();
 	const char *route = x->route != NULL ? x->route->path : "unknown path", *tier = tier_of(x);
@@ -79,10 +82,9 @@ void access_line(const struct exchange *x, const char *ended)
 		add_number(&f, "first_token_ms", ms_between(x->started_ns, x->first_token_ns));
 	add_text(&f, "cascade", x->cascade);
 	add_text(&f, "ended", ended);
-	log_fields(level_of(x), f.at, f.n,
-		   "%.16s %s %d %.1f ms%s%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s", r->method, route,
-		   x->status, (double)(now - x->started_ns) / 1e6, ended[0] != '\0' ? ", " : "", ended, or_dash(key),
-		   or_dash(tier), x->n_prompt, x->n_completion, x->cascade != NULL ? ", cascade " : "",
-		   x->cascade != NULL ? x->cascade : "", peer, r->subject ? " (" : "", r->subject ? r->subject : "",
-		   r->subject ? ")" : "", x->id);
+	log_fields(level, f.at, f.n, "%.16s %s %d %.1f ms%s%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s",
+		   r->method, route, x->status, (double)(now - x->started_ns) / 1e6, ended[0] != '\0' ? ", " : "",
+		   ended, or_dash(key), or_dash(tier), x->n_prompt, x->n_completion,
+		   x->cascade != NULL ? ", cascade " : "", x->cascade != NULL ? x->cascade : "", peer,
+		   r->subject ? " (" : "", r->subject ? r->subject : "", r->subject ? ")" : "", x->id);
 }

@@ -21,6 +21,7 @@ enum {
 	N_ENDS = 256, /* that are remembered */
 	OUT_MAX = 32 << 10,
 	VALUE_MAX = 400, /* of a field that is reported */
+	LOOK_MS = 500,   /* how soon a stop of the process is noticed */
 };
 
 /* ---- how probes ended ---- */
@@ -29,6 +30,7 @@ enum state { RUNNING, COMPLETE, LEFT };
 
 struct end {
 	char id[ID_MAX];
+	uint64_t tenant;
 	enum state state;
 };
 
@@ -38,17 +40,33 @@ static struct {
 	unsigned next, n_running;
 } directory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The place of a new probe; -1: too many are running. */
-static int enter(const char *id)
+static bool is_running(const struct end *e) { return e->id[0] != '\0' && e->state == RUNNING; }
+
+/* With the lock held. */
+static unsigned count_running(uint64_t tenant)
 {
-	int at = -1;
+	unsigned n = 0;
+	for (size_t i = 0; i < N_ENDS; i++)
+		n += is_running(&directory.ends[i]) && directory.ends[i].tenant == tenant;
+	return n;
+}
+
+enum { FULL = -1, TENANT_FULL = -2 };
+
+/* The place of a new probe; or too many are running, in the process or of the tenant. */
+static int enter(const char *id, uint64_t tenant)
+{
+	int at = FULL;
 	pthread_mutex_lock(&directory.lock);
-	if (directory.n_running < PROBE_MAX) {
+	if (count_running(tenant) >= PROBE_TENANT_MAX) {
+		at = TENANT_FULL;
+	} else if (directory.n_running < PROBE_MAX) {
 		do
 			at = (int)(directory.next++ % N_ENDS);
-		while (directory.ends[at].id[0] != '\0' && directory.ends[at].state == RUNNING);
+		while (is_running(&directory.ends[at]));
 		directory.n_running++;
 		snprintf(directory.ends[at].id, ID_MAX, "%s", id);
+		directory.ends[at].tenant = tenant;
 		directory.ends[at].state = RUNNING;
 	}
 	pthread_mutex_unlock(&directory.lock);
@@ -63,12 +81,12 @@ static void leave(int at, bool complete)
 	pthread_mutex_unlock(&directory.lock);
 }
 
-static bool find(const char *id, enum state *out)
+static bool find(const char *id, uint64_t tenant, enum state *out)
 {
 	bool found = false;
 	pthread_mutex_lock(&directory.lock);
 	for (size_t i = 0; i < N_ENDS && !found; i++) {
-		found = strcmp(directory.ends[i].id, id) == 0;
+		found = directory.ends[i].tenant == tenant && strcmp(directory.ends[i].id, id) == 0;
 		*out = directory.ends[i].state;
 	}
 	pthread_mutex_unlock(&directory.lock);
@@ -81,9 +99,10 @@ struct probe {
 	struct exchange *x;
 	struct gw_timer timer;
 	struct sl_buf out;
-	uint64_t n_events, interval_ms, quiet_ms, sent, begun_ns;
+	uint64_t n_events, interval_ms, quiet_ms, sent, begun_ns, due_ns;
 	int place; /* in the directory */
-	bool done;
+	bool done; /* the last event is written */
+	bool stopped;
 };
 
 static void append_field(struct sl_buf *out, const char *name, const char *value)
@@ -135,19 +154,37 @@ static void append_event(struct probe *p, bool first)
 	buf_append_str(&p->out, p->done ? ",\"last\":true}\n\n" : "}\n\n");
 }
 
+/* Until the next event, or the next look at whether the process stops. */
+static void sleep_on(struct probe *p, uint64_t now)
+{
+	uint64_t left = p->due_ns > now ? p->due_ns - now : 0, look = LOOK_MS * (uint64_t)NS_PER_MS;
+	gw_timer_start(&p->x->app->t->timers, &p->timer, left < look ? left : look);
+}
+
 static void schedule(struct probe *p)
 {
-	uint64_t ms = p->sent < p->n_events ? p->interval_ms : p->quiet_ms;
-	gw_timer_start(&p->x->app->t->timers, &p->timer, ms * NS_PER_MS);
+	uint64_t ms = p->sent < p->n_events ? p->interval_ms : p->quiet_ms, now = gw_read_clock(p->x->app->t);
+	p->due_ns = now + ms * NS_PER_MS;
+	sleep_on(p, now);
 }
 
 static void fire(struct gw_timer *timer)
 {
 	struct probe *p = list_entry(timer, struct probe, timer);
-	p->done = p->sent >= p->n_events;
-	append_event(p, false);
-	if (!p->done)
-		schedule(p);
+	struct gw_thread *t = p->x->app->t;
+	uint64_t now = gw_read_clock(t);
+	/* A replaced process has the time for its streams; one that stops has not. */
+	p->stopped = t->draining && !t->replaced;
+	if (!p->stopped && now < p->due_ns) {
+		sleep_on(p, now);
+		return;
+	}
+	if (!p->stopped) {
+		p->done = p->sent >= p->n_events;
+		append_event(p, false);
+		if (!p->done)
+			schedule(p);
+	}
 	http_body_ready(p->x->stream);
 }
 
@@ -158,7 +195,7 @@ static ssize_t pull(void *ctx, uint8_t *dst, size_t room, bool *end)
 	if (n > 0)
 		memcpy(dst, buf_data(&p->out), n);
 	buf_consume(&p->out, n);
-	*end = p->done && p->out.len == 0;
+	*end = (p->done || p->stopped) && p->out.len == 0;
 	return (ssize_t)n;
 }
 
@@ -180,6 +217,14 @@ static bool read_number(struct exchange *x, const char *name, uint64_t max, uint
 	return exchange_refuse(x, 400, "invalid_value", name, "%s must be a number from 0 to %" PRIu64 ".", name, max);
 }
 
+static void refuse_entry(struct exchange *x, int place)
+{
+	if (place == TENANT_FULL)
+		exchange_refuse(x, 429, "too_many_probes", NULL, "Too many probes of this key are running.");
+	else
+		exchange_refuse(x, 503, "too_many_probes", NULL, "Too many probes are running.");
+}
+
 void probe_stream(struct exchange *x)
 {
 	uint64_t events = DEFAULT_EVENTS, interval_ms = DEFAULT_INTERVAL_MS, quiet_ms = 0;
@@ -188,13 +233,18 @@ void probe_stream(struct exchange *x)
 	    !read_number(x, "interval_ms", PROBE_INTERVAL_MS_MAX, &interval_ms) ||
 	    !read_number(x, "quiet_ms", PROBE_QUIET_MS_MAX, &quiet_ms))
 		return;
+	if (events * interval_ms + quiet_ms > PROBE_MS_MAX) {
+		exchange_refuse(x, 400, "invalid_value", "interval_ms",
+				"events * interval_ms + quiet_ms must be at most %d.", PROBE_MS_MAX);
+		return;
+	}
 	if (!random_name(id + strlen(id))) {
 		exchange_refuse(x, 500, NULL, NULL, "No random number could be made.");
 		return;
 	}
-	int place = enter(id);
+	int place = enter(id, x->key->tenant);
 	if (place < 0) {
-		exchange_refuse(x, 503, "too_many_probes", NULL, "Too many probes are running.");
+		refuse_entry(x, place);
 		return;
 	}
 	struct probe *p = exchange_own(x, sizeof *p, on_close);
@@ -221,7 +271,7 @@ void probe_end(struct exchange *x)
 	const char *id = strrchr(http_request(x->stream)->path, '/') + 1; /* the route has one */
 	enum state state;
 	struct sl_buf out;
-	if (!find(id, &state)) {
+	if (!find(id, x->key->tenant, &state)) {
 		exchange_refuse(x, 404, "probe_not_found", NULL, "No such probe.");
 		return;
 	}

@@ -15,7 +15,8 @@ enum { CERTIFICATE_MOST = 1 << 20 };
 static X509 *parse(const struct sl_buf *text)
 {
 	BIO *b = text->len > 0 ? BIO_new_mem_buf(buf_data(text), (int)text->len) : NULL;
-	X509 *x = b != NULL ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;
+	static char no_passphrase[] = ""; /* replaces the prompt on the terminal */
+	X509 *x = b != NULL ? PEM_read_bio_X509(b, NULL, NULL, no_passphrase) : NULL;
 	BIO_free(b);
 	ERR_clear_error();
 	return x;

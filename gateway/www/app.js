@@ -100,7 +100,7 @@ const shelf = new Shelf(el, store, remote, {
   onNotice: (text) => notice(text),
 });
 const usage = new UsageLine(el, keys, () => settings.mayAsk());
-const settings = new Settings(el, store, keys, {
+const settings = new Settings(el, store, keys, loading, {
   model: () => chat.options?.model,
   onModel: (model) => setOptions({ ...chat.options, model }),
   onLanguage: (name) => {

@@ -28,7 +28,6 @@ export const words = {
   themeDark: ['Theme: dark', '테마: 어둡게'],
   model: ['Model', '모델'],
   modelsLoading: ['Loading models…', '모델 불러오는 중…'],
-  modelLoading: ['Loading {percent} %', '불러오는 중 {percent} %'],
   modelsNone: ['No models', '모델 없음'],
   key: ['Access key', '액세스 키'],
   keyNone: ['No key', '키 없음'],

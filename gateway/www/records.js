@@ -28,7 +28,7 @@ export function newTurn(messages, now = Date.now()) {
   return { question: `${id}q`, answer: `${id}r`, at: Math.max(now, (messages.at(-1)?.at ?? 0) + 1) };
 }
 
-export const isTime = (v) => Number.isFinite(v) && v >= 0;
+export const isTime = (v) => Number.isFinite(v) && v >= 0 && v <= 8.64e15; // what a Date can be
 const number = (v) => (Number.isFinite(v) ? v : null);
 
 /** Text files that go with a question. */

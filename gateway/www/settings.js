@@ -30,9 +30,9 @@ export class Settings {
   #el;
   #store;
   #keys;
+  #progress; // health.js' Loading
   #actions;
   #models = null; // null while unknown
-  #percents = new Map(); // of models that are being loaded
   #again = 0;
   #request = null;
   #loading = Promise.resolve(); // settles with the latest list
@@ -42,10 +42,11 @@ export class Settings {
   #checking = null; // the request that tries a typed key
 
   /** actions: onLanguage(language), model() (the one of the conversation shown), onModel(id), onModelsError(error | null). */
-  constructor(el, store, keys, actions) {
+  constructor(el, store, keys, progress, actions) {
     this.#el = el;
     this.#store = store;
     this.#keys = keys;
+    this.#progress = progress;
     this.#actions = actions;
     el.modelSelect.addEventListener('change', () => {
       store.setPref('model', el.modelSelect.value);
@@ -249,9 +250,9 @@ export class Settings {
   /** Takes the list; asks for it again while a model is being loaded. */
   #take(models) {
     this.#models = largeFirst(models);
-    this.#percents = new Map(models.filter((m) => m.state === 'loading').map((m) => [m.id, m.percent]));
+    this.#progress.take({ models });
     clearTimeout(this.#again);
-    if (this.#percents.size) this.#again = setTimeout(() => this.#refresh(), 1000);
+    if (models.some((m) => m.state === 'loading')) this.#again = setTimeout(() => this.#refresh(), 1000);
   }
 
   async #refresh() {
@@ -268,8 +269,8 @@ export class Settings {
       modelSelect.replaceChildren(h('option', { value: '', text: t(this.#models === null ? 'modelsLoading' : 'modelsNone') }));
     } else {
       modelSelect.replaceChildren(...models.map((id) => {
-        const percent = this.#percents.get(id);
-        return h('option', { value: id, text: percent >= 0 ? `${id} – ${t('modelLoading', { percent })}` : id });
+        const n = this.#progress.of(id);
+        return h('option', { value: id, text: n !== null ? `${id} – ${t('loading', { n })}` : id });
       }));
       modelSelect.value = this.#modelFor(this.#actions.model());
     }

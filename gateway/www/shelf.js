@@ -2,7 +2,7 @@
 
 import { h } from './dom.js';
 import { language, t } from './i18n.js';
-import { isChatId, newId } from './records.js';
+import { isChatId, isTime, newId } from './records.js';
 import { adoptItems } from './remote.js';
 import { exportText, importInto, MAX_FILE_BYTES, readExport } from './transfer.js';
 
@@ -134,7 +134,7 @@ export class Shelf {
       const found = await this.#remote.list();
       const date = new Intl.DateTimeFormat(language(), { dateStyle: 'medium' });
       serverList.replaceChildren(...found.map((c) => h('li', {}, h('button', { type: 'button', class: 'server-item', 'data-testid': 'server-chat', onClick: () => this.#fetch(c.id) },
-        h('span', { class: 'chat-title', text: c.title || t('untitled') }), h('time', { text: Number.isFinite(c.created) ? date.format(c.created) : '' })))));
+        h('span', { class: 'chat-title', text: c.title || t('untitled') }), h('time', { text: isTime(c.created) ? date.format(c.created) : '' })))));
       serverStatus.textContent = found.length > 0 ? '' : t('serverNone');
     } catch (error) {
       serverStatus.textContent = t('serverFailed', { why: whyOf(error) });

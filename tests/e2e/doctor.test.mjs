@@ -3,23 +3,27 @@
 // machine are green.
 import assert from 'node:assert/strict';
 import { execFile, execFileSync, spawn } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { until } from './client.mjs';
 import { ROOT, SLUICE, freePorts, hasRedis, request, startServer } from './harness.mjs';
 import { installed, startProxy } from './proxies.mjs';
 
 // Where nginx connects to the server from: one address that is trusted, and one that is not.
 const TRUSTED = '127.0.0.3', STRANGE = '127.0.0.4';
 const PATH = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`;
+const THIRD = 'a-third-key-of-a-third-tenant';
 let server, folder;
 
 before(async () => {
   folder = mkdtempSync(join(tmpdir(), 'sluice-doctor-'));
-  server = await startServer({ sets: [`gateway.trusted_proxies=${TRUSTED}`, 'gateway.forwarded=x-forwarded-for'] });
+  server = await startServer({ sets: [`gateway.trusted_proxies=${TRUSTED}`, 'gateway.forwarded=x-forwarded-for',
+    `gateway.keys.third.sha256=${createHash('sha256').update(THIRD).digest('hex')}`, 'gateway.keys.third.tier=free'] });
 });
 after(async () => {
   assert.equal(await server?.stop(), 0, server?.log());
@@ -29,10 +33,11 @@ after(async () => {
 /** → {status, out, faults: [{result, topic, text, change}] without those that are ok} */
 function doctor(args, { key = server.keys.paid, user } = {}) {
   return new Promise((done) => {
-    execFile(SLUICE, ['doctor', '--json', ...args], { cwd: ROOT, env: { ...process.env, SLUICE_URL: '', SLUICE_KEY: key }, ...user }, (e, out, err) => {
+    const child = execFile(SLUICE, ['doctor', '--json', ...args], { cwd: ROOT, env: { ...process.env, SLUICE_URL: '', SLUICE_KEY: key }, ...user }, (e, out, err) => {
       const all = out.startsWith('{') ? JSON.parse(out) : { checks: [] };
       done({ status: e?.code ?? 0, out: out + err, ok: all.ok, checks: all.checks, faults: all.checks.filter((c) => c.result !== 'ok') });
     });
+    child.stdin.end();
   });
 }
 
@@ -177,6 +182,11 @@ describe('this machine', { concurrency: 4 }, () => {
     const r = await certificate(fine, fineKey);
     assert.deepEqual(r.faults, [], r.out);
     assert.match(r.checks.find((c) => c.topic === 'certificate').text, /for llm\.example\.org until/);
+    const encrypted = join(folder, 'encrypted.pem');
+    writeFileSync(encrypted, readFileSync(fine, 'utf8').replace('\n', `\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,${'0'.repeat(32)}\n\n`));
+    const asked = await certificate(encrypted, fineKey);
+    assert.match(asked.faults[0].text, /it is encrypted, and a passphrase is not supported/);
+    assert.doesNotMatch(asked.out, /pass phrase:/, 'nothing prompts on the terminal');
     names(await certificate(...expired()), 'FAIL', 'certificate', /expired on 20\d\d-/, /^gateway\.cert: a valid certificate/);
   });
 
@@ -250,4 +260,49 @@ test('a probe: its bounds, and how it ended', async () => {
   assert.deepEqual([http, tls, client, xff], ['1.1', false, '127.0.0.1', null]);
   assert.deepEqual(JSON.parse((await ask(`/v1/probe/${id}`)).body), { id, state: 'complete' });
   assert.equal(JSON.parse((await ask('/v1/probe/probe_unknown')).body).error.code, 'probe_not_found');
+  assert.equal((await ask(`/v1/probe/${id}`, server.keys.free)).status, 404, "another tenant's");
+  for (const [query, status] of [['events=100&interval_ms=1301', 400], ['events=13&interval_ms=10000&quiet_ms=1', 400]]) {
+    const r = await ask(`/v1/probe?${query}`);
+    assert.deepEqual([r.status, JSON.parse(r.body).error.param], [status, 'interval_ms'], query);
+  }
+  const head = await request(server.http, '/v1/probe?events=0', { method: 'HEAD', headers: { authorization: `Bearer ${server.keys.paid}` } });
+  assert.deepEqual([head.status, head.body], [200, '']);
+});
+
+/** A probe that is silent: {id, body: the rest of it, leave()}, or {status, retry, error} where it was refused. */
+async function silent({ http, keys }, key = keys.paid) {
+  const stop = new AbortController();
+  const r = await fetch(`${http}/v1/probe?events=1&quiet_ms=120000`, { headers: { authorization: `Bearer ${key}` }, signal: stop.signal });
+  if (!r.ok) return { status: r.status, retry: r.headers.get('retry-after'), error: (await r.json()).error };
+  const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
+  const { id } = JSON.parse((await reader.read()).value.replace(/^data: /, ''));
+  const rest = async () => { for (let text = ''; ;) { const { done, value } = await reader.read(); if (done) return text; text += value; } };
+  return { status: 200, id, rest, leave: () => stop.abort() };
+}
+
+test('one key holds at most half of the probes, and gives back those that it leaves', async () => {
+  const held = [];
+  for (let i = 0; i < 16; i++) held.push(await silent(server));
+  assert.deepEqual(held.map((p) => p.status), Array(16).fill(200));
+  const more = await silent(server);
+  assert.deepEqual([more.status, more.error.code, more.retry], [429, 'too_many_probes', '1']);
+  const other = [];
+  for (let i = 0; i < 16; i++) other.push(await silent(server, server.keys.free));
+  assert.deepEqual(other.map((p) => p.status), Array(16).fill(200));
+  const full = await silent(server, THIRD);
+  assert.deepEqual([full.status, full.error.code, full.retry], [503, 'too_many_probes', '1']);
+  held[0].leave();
+  const state = async (id) => JSON.parse((await request(server.http, `/v1/probe/${id}`, { headers: { authorization: `Bearer ${server.keys.paid}` } })).body).state;
+  assert.ok(await until(async () => await state(held[0].id) === 'left', 20_000));
+  const again = await silent(server);
+  assert.equal(again.status, 200);
+  for (const p of [...held.slice(1), ...other, again]) p.leave();
+});
+
+test('a server that stops ends a silent probe', async () => {
+  const own = await startServer({ echo: true, sets: ['gateway.drain=14s'] });
+  const probe = await silent(own);
+  const rest = probe.rest();
+  assert.equal(await own.stop(), 0, own.log());
+  assert.equal(await rest, '', 'ended as a whole response, without the last event');
 });

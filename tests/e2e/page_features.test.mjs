@@ -336,7 +336,7 @@ test('a chat kept on the server is there in another browser, and what either add
 test('a model that loads is waited for with its percent; without a key a first answer needs no click but Send', async () => {
   mock.anonymous = true;
   mock.modelsStatus = 503;
-  mock.health = { models: [{ name: 'a', percent: 54.6 }, { name: 'b', percent: 100 }, { name: 'c' }] };
+  mock.health = { models: [{ id: 'a', percent: 54.6 }, { id: 'b', percent: 100 }, { id: 'c' }] };
   const v = { page: await (await browser.newContext({ locale: 'en-US' })).newPage() };
   await v.page.goto(mock.origin);
   await v.page.locator('#notice', { hasText: 'Loading 54 %' }).waitFor();

@@ -28,7 +28,7 @@ const { calculate, CALCULATOR, resultOf } = await load('calculator.js');
 const { Run, ThinkingSplitter } = await load('run.js');
 const { adoptItems, itemsOf } = await load('remote.js');
 const { joined, pathOf, picksTo, turnsOf } = await load('branches.js');
-const { percentOf } = await load('health.js');
+const { Loading } = await load('health.js');
 const { formatJson } = await load('json.js');
 const { cleanOptions, requestOf } = await load('options.js');
 const { Search } = await load('search.js');
@@ -856,11 +856,39 @@ test('the server’s history: what it has more joins here, what differs is a ver
   for (const bad of [null, [null], [{ type: 'message', role: 'system', content: 'x' }], [{ type: 'message', role: 'user', content: 7 }]]) assert.deepEqual(adoptItems(chat, bad).added, []);
 });
 
-test('JSON is laid out without a change to its values; percents of loading models', () => {
+test('JSON is laid out without a change to its values', () => {
   assert.equal(formatJson(' {"a": [1, {}, []], "a": 1e400, "s": "x:[,]{\\""}'), '{\n  "a": [\n    1,\n    {},\n    []\n  ],\n  "a": 1e400,\n  "s": "x:[,]{\\""\n}');
   for (const no of ['', '7', '"x"', '{', '[1,]', 'text {}', '['.repeat(300) + ']'.repeat(300)]) assert.equal(formatJson(no), null, no.slice(0, 9));
-  assert.equal(percentOf({ models: [{ percent: 80 }, { percent: 54.9 }, { percent: 100 }, {}] }), 54);
-  for (const none of [null, {}, { models: 7 }, { models: [{ percent: 'x' }, null] }, { models: [{ percent: 100 }] }]) assert.equal(percentOf(none), null);
+});
+
+test('percents of loading models, from either report', async () => {
+  let report = { models: [{ id: 'a', percent: 80 }, { id: 'b', percent: 54.9 }, { id: 'c', percent: 100 }, {}] };
+  const loading = new Loading(async () => ({ json: async () => report }));
+  assert.equal(await loading.ask(), 54);
+  assert.deepEqual(['a', 'b', 'c', 'd', undefined].map((id) => loading.of(id)), [80, 54, null, null, null]);
+  loading.take({ models: [{ id: 'd', state: 'loading', percent: 7 }] });
+  assert.deepEqual([loading.of('d'), loading.of('a')], [7, null]);
+  for (report of [null, {}, { models: 7 }, { models: [{ percent: 'x' }, null, { percent: -1 }, { percent: NaN }] }, { models: [{ percent: 100 }] }]) assert.equal(await loading.ask(), null);
+});
+
+test("a hostile file changes nothing but the page's own records", () => {
+  const html = '<img src=x onerror=alert(1)>';
+  const text = `{"format":"sluice-chats","version":1,"__proto__":{"polluted":1},"chats":[{"id":"abcdef","title":${JSON.stringify(html)},"created":1e308,"updated":1e308,
+    "titled":1e308,"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"picks":{"__proto__":"a","constructor":"b","x y":"c","a":"__proto__"},
+    "options":{"__proto__":{"polluted":1},"temperature":1e308,"max_tokens":1e300,"server":"conv_../x","schema":"{"},
+    "messages":[{"id":"__proto__","role":"user","text":"x"},{"id":"a","at":1e308,"role":"user","text":${JSON.stringify(html)},"parent":"../x","files":[{"name":"../../etc/passwd","text":"x"}]},
+    {"id":"b","at":-1,"role":"assistant","text":"y","end":"constructor","parent":"__proto__","stats":{"tps":1e999},"stream":{"id":"x y"}},{"id":"c","role":"system","text":"z"}]}]}`;
+  const { chats: [chat], wrong } = readExport(text);
+  assert.equal(wrong, 0);
+  assert.equal({}.polluted, undefined);
+  assert.deepEqual([chat.title, chat.created, chat.updated, chat.titled], [html, 0, 0, 0]);
+  assert.deepEqual([chat.options, chat.picks], [undefined, { constructor: 'b' }]);
+  assert.deepEqual(chat.messages.map((m) => [m.id, m.at, m.text, m.parent, m.end]), [['a', 0, html, undefined, undefined], ['b', 0, 'y', undefined, 'lost']]);
+  assert.equal(chat.messages[1].stats.tps, null);
+  const store = new Store(memoryStorage());
+  assert.deepEqual(importInto(store, [chat]), ['abcdef']);
+  assert.deepEqual(pathOf(store.get('abcdef').messages, store.get('abcdef').picks).map((e) => e.message.id), ['a', 'b']);
+  assert.ok(newTurn(store.get('abcdef').messages).at <= Date.now());
 });
 
 test('a history of the layout before is taken over', () => {

@@ -151,6 +151,16 @@ static void json_lines_escape_what_they_hold(void **state)
 	json_decref(v);
 }
 
+static void levels_below_the_least_are_not_taken(void **state)
+{
+	(void)state;
+	log_set_level(LOG_WARN);
+	assert_false(log_takes(LOG_DEBUG) || log_takes(LOG_INFO));
+	assert_true(log_takes(LOG_WARN) && log_takes(LOG_ERROR));
+	log_set_level(LOG_INFO);
+	assert_true(log_takes(LOG_INFO));
+}
+
 static void json_lines_are_cut_at_characters(void **state)
 {
 	(void)state;
@@ -178,8 +188,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(a_full_disk_is_counted),           T(an_unread_pipe_does_not_block),    T(a_closed_pipe_is_counted),
-	    T(json_lines_escape_what_they_hold), T(json_lines_are_cut_at_characters),
+	    T(a_full_disk_is_counted),           T(an_unread_pipe_does_not_block),
+	    T(a_closed_pipe_is_counted),         T(json_lines_escape_what_they_hold),
+	    T(json_lines_are_cut_at_characters), T(levels_below_the_least_are_not_taken),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
