@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "kernels/cpu/dequant.h"
 #include "kernels/cpu/host.h"
+#include "kernels/cpu/route.h"
 #include "kernels/kv_type.h"
 
 struct kn_backend {
@@ -320,6 +321,49 @@ static int ref_add(struct kn_backend *b, float *x, const float *y, int n_rows, i
 	return 0;
 }
 
+/* One expert's output for a row. */
+static void one_expert(struct kn_backend *b, const struct kn_experts *e, int which, const float *x, float *work,
+		       float *y)
+{
+	int n_ff = e->up[0].n_out;
+	ref_matmul(b, &e->gate[which], x, 1, work);
+	ref_matmul(b, &e->up[which], x, 1, work + n_ff);
+	(e->gelu ? ref_gelu_mul : ref_silu_mul)(b, work, work + n_ff, 1, n_ff);
+	ref_matmul(b, &e->down[which], work, 1, y);
+}
+
+static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x,
+		       int n_rows, float *work, float *y)
+{
+	int width = e->up[0].n_in;
+	for (int r = 0; r < n_rows; r++, x += width, y += width, logits += e->route.n) {
+		int32_t chosen[KN_MAX_EXPERTS_USED];
+		float weights[KN_MAX_EXPERTS_USED], *sum = work, *out = work + width;
+		kn_route_row(&e->route, logits, chosen, weights);
+		for (int i = 0; i < width; i++)
+			sum[i] = 0;
+		for (int k = 0; k < e->route.n_used; k++) {
+			one_expert(b, e, chosen[k], x, out + width, out);
+			for (int i = 0; i < width; i++)
+				sum[i] += weights[k] * out[i];
+			if (e->n_rows != NULL)
+				e->n_rows[chosen[k]]++;
+		}
+		for (int i = 0; i < width; i++)
+			y[i] = sum[i];
+	}
+	return 0;
+}
+
+static int ref_add_gated(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width)
+{
+	(void)b;
+	for (int r = 0; r < n_rows; r++, x += width, add += width)
+		for (int i = 0; i < width; i++)
+			x[i] += (float)(1 / (1 + exp(-(double)gate[r])) * (double)add[i]);
+	return 0;
+}
+
 const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .open = ref_open,
 				  .close = ref_close,
@@ -338,6 +382,8 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .kv_type = ref_kv_type,
 				  .rope_kv_write = ref_rope_kv_write,
 				  .attention = ref_attention,
+				  .experts = ref_experts,
+				  .add_gated = ref_add_gated,
 				  .silu_mul = ref_silu_mul,
 				  .gelu_mul = ref_gelu_mul,
 				  .gelu = ref_gelu,
