@@ -92,7 +92,8 @@ static int find_matrix(struct model *m, const char *name, int n_out, int n_in, c
 	*out = t;
 	if (kn_type_block(t->type) == 0)
 		return unknown_type(m, t, err);
-	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
+	bool flat = t->n_dims == 2 || (t->n_dims == 1 && n_out == 1);
+	if (!flat || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
 			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
 	return model_file_bring(m->file, t, err);
@@ -114,6 +115,27 @@ static int load_rows(struct model *m, const struct model_tensor *t, int first_ro
 		     struct kn_weight *out, struct sl_err *err)
 {
 	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
+}
+
+int model_load_matrices(struct model *m, const char *name, int n, int n_out, int n_in, struct kn_weight *out,
+			struct sl_err *err)
+{
+	const struct model_tensor *t = model_take_tensor(m, name, err);
+	if (t == NULL)
+		return SL_EINVAL;
+	if (kn_type_block(t->type) == 0)
+		return unknown_type(m, t, err);
+	if (t->n_dims != 3 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out ||
+	    t->dims[2] != (uint64_t)n)
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu × %llu, not %d × %d × %d",
+			       model_file_path(m->file), name, (unsigned long long)t->dims[0],
+			       (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], n_in, n_out, n);
+	int rc = model_file_bring(m->file, t, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = load_rows(m, t, i * n_out, n_out, n_in, &out[i], err);
+	if (rc == 0 && out[0].data != t->data)
+		model_file_let_go(m->file, t);
+	return rc;
 }
 
 /* Matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend or
@@ -204,8 +226,11 @@ int model_load_qkv(struct model *m, int i, struct sl_err *err)
 	const char *const all[] = {model_in_layer(i, "attn_q.weight", names[0]),
 				   model_in_layer(i, "attn_k.weight", names[1]),
 				   model_in_layer(i, "attn_v.weight", names[2])};
-	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) !=
-	    SL_EUNSUPPORTED)
+	/* A joined product's norm is of each head. */
+	rc = a->qk_norm_row
+		 ? SL_EUNSUPPORTED
+		 : load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err);
+	if (rc != SL_EUNSUPPORTED)
 		return rc;
 	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) !=
 		0 ||
@@ -265,11 +290,23 @@ int model_load_biases(struct model *m, int i, struct sl_err *err)
 	return put_vector(m, model_in_layer(i, "attn_v.bias", name), kv_width, 0, v, err);
 }
 
+static int load_dense(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	char name[64];
+	l->n_ff = a->n_ff;
+	int rc = model_load_gate_up(m, i, err);
+	return rc != 0 ? rc
+		       : model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down,
+					   err);
+}
+
 static int load_layer(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim;
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
 	float gain = a->norm_gain_offset;
 	const struct {
 		bool has;
@@ -282,8 +319,8 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	    {true, "ffn_norm.weight", a->n_embd, gain, &l->ffn_norm},
 	    {a->post_norms, "post_attention_norm.weight", a->n_embd, gain, &l->post_attn_norm},
 	    {a->post_norms, "post_ffw_norm.weight", a->n_embd, gain, &l->post_ffn_norm},
-	    {a->qk_norm, "attn_q_norm.weight", a->head_dim, gain, &l->q_norm},
-	    {a->qk_norm, "attn_k_norm.weight", a->head_dim, gain, &l->k_norm},
+	    {a->qk_norm, "attn_q_norm.weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
+	    {a->qk_norm, "attn_k_norm.weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
 	};
 	char name[64];
 	if (a->encoder)
@@ -295,10 +332,7 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 		rc =
 		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
 	if (rc == 0)
-		rc = model_load_gate_up(m, i, err);
-	if (rc == 0)
-		rc =
-		    model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
+		rc = arch_mixes(a, i) ? experts_load(m, i, err) : load_dense(m, i, err);
 	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
 		if (vectors[k].has)
 			rc = model_load_vector(m, model_in_layer(i, vectors[k].name, name), vectors[k].n,
@@ -344,12 +378,15 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	size_t q_width = (size_t)a->n_heads * (size_t)a->head_dim;
-	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = (size_t)a->n_ff;
+	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = 0, work = 0;
 	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
 	for (int i = 0; i < a->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
 		*(l->qkv.data != NULL ? &qkv : &three) = true;
 		*(l->gate_up.data != NULL ? &gate_up : &two) = true;
+		ff = (size_t)l->n_ff > ff ? (size_t)l->n_ff : ff;
+		if (l->experts != NULL)
+			work = kn_experts_work(&l->experts->op);
 	}
 	const struct {
 		float **out;
@@ -362,11 +399,15 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	    {&m->q, q_width, three},
 	    {&m->k, kv_width, three},
 	    {&m->v, kv_width, three},
-	    {&m->gate, ff, true},
-	    {&m->up, ff, two},
+	    {&m->gate, ff, ff > 0},
+	    {&m->up, ff, two && ff > 0},
 	    {&m->logits, (size_t)a->n_vocab, !a->encoder},
 	    {&m->sums, (size_t)a->n_embd, a->pooling == ARCH_POOL_MEAN},
 	    {&m->gate_up, 2 * ff, gate_up},
+	    {&m->routed, (size_t)a->experts.n, work > 0},
+	    {&m->work, work, work > 0},
+	    {&m->shared, (size_t)a->n_embd, a->experts.n_ff_shared > 0},
+	    {&m->shared_gate, 1, a->experts.shared_gate},
 	    {&m->qkv, q_width + 2 * kv_width, qkv},
 	};
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -513,7 +554,7 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 	return 0;
 }
 
-static void free_weight(struct model *m, struct kn_weight *w)
+void model_free_weight(struct model *m, struct kn_weight *w)
 {
 	if (w->data != NULL)
 		m->ops->weight_free(m->backend, w);
@@ -535,7 +576,8 @@ void model_free(struct model *m)
 		struct kn_weight *weights[] = {&l->q,  &l->k,    &l->v,   &l->o,      &l->gate,
 					       &l->up, &l->down, &l->qkv, &l->gate_up};
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
-			free_weight(m, weights[k]);
+			model_free_weight(m, weights[k]);
+		experts_free(m, l->experts);
 		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
 				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
 				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
@@ -544,10 +586,10 @@ void model_free(struct model *m)
 			free_memory(m, vectors[k]);
 	}
 	if (!m->info.arch.tied_embeddings)
-		free_weight(m, &m->head);
-	free_weight(m, &m->embed);
-	free_weight(m, &m->rank_dense);
-	free_weight(m, &m->rank_out);
+		model_free_weight(m, &m->head);
+	model_free_weight(m, &m->embed);
+	model_free_weight(m, &m->rank_dense);
+	model_free_weight(m, &m->rank_out);
 	sl_free(m->picks);
 	sl_free(m->runs);
 	float *memory[] = {m->positions,
@@ -566,6 +608,10 @@ void model_free(struct model *m)
 			   m->attn,
 			   m->gate,
 			   m->up,
+			   m->routed,
+			   m->work,
+			   m->shared,
+			   m->shared_gate,
 			   m->logits,
 			   m->qkv,
 			   m->gate_up};

@@ -48,6 +48,16 @@ struct arch_rope {
 	float factors[ARCH_MAX_ROT];
 };
 
+/* Mixtures of experts (kernels.h: kn_experts); layers from n_dense on have one instead of a dense feed-forward half. */
+struct arch_experts {
+	int n, n_used;    /* n 0: none */
+	int n_ff;         /* of each expert */
+	int n_ff_shared;  /* of the expert that computes every row; 0: none */
+	int n_dense;      /* dense layers before the first mixture */
+	bool norm;        /* the weights of a row's experts are divided by their sum */
+	bool shared_gate; /* the shared expert's output is multiplied by the sigmoid of a product */
+};
+
 struct model_arch {
 	char family[32]; /* as GGUF's general.architecture: "llama", "qwen2", "gemma3" */
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
@@ -55,10 +65,12 @@ struct model_arch {
 	bool tied_embeddings;
 	bool qkv_bias;          /* Qwen2 */
 	bool qk_norm;           /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
+	bool qk_norm_row;       /* with qk_norm: over all heads at once, OLMoE */
 	bool post_norms;        /* RMS norms of the outputs of attention and feed-forward: Gemma 2, 3 */
 	float norm_gain_offset; /* added to every norm's gain when it is read: 1 for Gemma in
 				   Hugging Face folders, 0 in GGUF where it is already in the weights */
 	enum arch_act act;
+	struct arch_experts experts;
 	float embed_scale;                 /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
 	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
@@ -82,6 +94,12 @@ struct model_arch {
 	int n_unknown_keys;
 	char unknown_keys[256];
 };
+
+/* Whether layer i has experts. */
+static inline bool arch_mixes(const struct model_arch *a, int layer)
+{
+	return a->experts.n > 0 && layer >= a->experts.n_dense;
+}
 
 /* Positions that layer i sees, including its own; 0: all. */
 static inline int arch_window(const struct model_arch *a, int layer)

@@ -78,6 +78,15 @@ static void put_encoder(struct gguf_writer *w, const struct model_arch *a)
 		put_f32(w, a, "rope.freq_base", a->rope.base);
 }
 
+static void put_experts(struct gguf_writer *w, const struct model_arch *a)
+{
+	put_u32(w, a, "expert_count", a->experts.n);
+	put_u32(w, a, "expert_used_count", a->experts.n_used);
+	put_u32(w, a, "expert_feed_forward_length", a->experts.n_ff);
+	if (a->experts.n_ff_shared > 0)
+		put_u32(w, a, "expert_shared_feed_forward_length", a->experts.n_ff_shared);
+}
+
 int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl_err *err)
 {
 	const struct arch_rope *r = &a->rope;
@@ -106,6 +115,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	put_u32(w, a, "rope.dimension_count", r->n_rot);
 	put_f32(w, a, "rope.freq_base", r->base);
 	put_scaling(w, a);
+	if (a->experts.n > 0)
+		put_experts(w, a);
 	if (a->window > 0)
 		put_u32(w, a, "attention.sliding_window", a->window);
 	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)

@@ -50,6 +50,14 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"gemma-3-4b", "gemma3", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e-6, 1e6, true, 1024, ARCH_ROPE_LINEAR, 8, 0,
      ARCH_POOL_NONE},
+    {"mixtral-8x7b", "llama", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"olmoe-1b-7b", "olmoe", 16, 2048, 16, 16, 128, 1024, 50304, 4096, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"qwen1.5-moe-a2.7b", "qwen2moe", 24, 2048, 16, 16, 128, 5632, 151936, 8192, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN,
+     0, 0, ARCH_POOL_NONE},
+    {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 32, 4, 128, 6144, 151936, 40960, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
     {"test-30m", "llama", 8, 512, 8, 4, 64, 1536, 8192, 32768, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
     {"tiny-llama", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LLAMA3, 8, 128,
@@ -59,6 +67,14 @@ static const struct shape shapes[] = {
     {"tiny-qwen2", "qwen2", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
     {"tiny-qwen3", "qwen3", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-mixtral", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-olmoe", "olmoe", 2, 256, 4, 4, 64, 256, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen2moe", "qwen2moe", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen3moe", "qwen3moe", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
     {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
      ARCH_POOL_NONE},
@@ -79,6 +95,29 @@ static const struct shape shapes[] = {
      ARCH_POOL_LAST},
 };
 
+/* Of those shapes that are mixtures of experts. */
+static const struct mixture {
+	const char *shape;
+	struct arch_experts experts;
+} mixtures[] = {
+    {"mixtral-8x7b", {.n = 8, .n_used = 2, .n_ff = 14336, .norm = true}},
+    {"olmoe-1b-7b", {.n = 64, .n_used = 8, .n_ff = 1024}},
+    {"qwen1.5-moe-a2.7b", {.n = 60, .n_used = 4, .n_ff = 1408, .n_ff_shared = 5632, .shared_gate = true}},
+    {"qwen3-30b-a3b", {.n = 128, .n_used = 8, .n_ff = 768, .norm = true}},
+    {"tiny-mixtral", {.n = 4, .n_used = 2, .n_ff = 512, .norm = true}},
+    {"tiny-olmoe", {.n = 8, .n_used = 3, .n_ff = 256}},
+    {"tiny-qwen2moe", {.n = 6, .n_used = 4, .n_ff = 256, .n_ff_shared = 512, .shared_gate = true}},
+    {"tiny-qwen3moe", {.n = 16, .n_used = 2, .n_ff = 256, .norm = true}},
+};
+
+static struct arch_experts experts_of(const char *shape)
+{
+	for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
+		if (strcmp(mixtures[i].shape, shape) == 0)
+			return mixtures[i].experts;
+	return (struct arch_experts){0};
+}
+
 static void describe(const struct shape *s, struct model_arch *a)
 {
 	bool gemma2 = strcmp(s->family, "gemma2") == 0, gemma3 = strcmp(s->family, "gemma3") == 0;
@@ -94,8 +133,10 @@ static void describe(const struct shape *s, struct model_arch *a)
 	    .n_ctx = s->n_ctx,
 	    .rms_eps = (float)s->eps,
 	    .tied_embeddings = s->tied,
-	    .qkv_bias = strcmp(s->family, "qwen2") == 0,
-	    .qk_norm = gemma3 || strcmp(s->family, "qwen3") == 0,
+	    .qkv_bias = strncmp(s->family, "qwen2", 5) == 0,
+	    .qk_norm = gemma3 || strncmp(s->family, "qwen3", 5) == 0 || strcmp(s->family, "olmoe") == 0,
+	    .qk_norm_row = strcmp(s->family, "olmoe") == 0,
+	    .experts = experts_of(s->name),
 	    .post_norms = gemma,
 	    .act = gemma ? ARCH_GELU_TANH : ARCH_SILU,
 	    .embed_scale = gemma ? sqrtf((float)s->n_embd) : 1,
