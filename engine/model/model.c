@@ -10,6 +10,7 @@
 #include "engine/model/model_priv.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -18,26 +19,39 @@
 
 /* ---- the head's metadata ---- */
 
+/* "blk.3.ffn_up_exps.weight", "blk.3.ffn_up.7.weight" */
+static bool is_expert(const char *name)
+{
+	int layer, at = 0;
+	char kind[8];
+	return strstr(name, "_exps.") != NULL || (sscanf(name, "blk.%d.ffn_%7[a-z].%n", &layer, kind, &at) == 2 &&
+						  at > 0 && name[at] >= '0' && name[at] <= '9');
+}
+
 static void read_info(const struct model_file *f, struct model_info *info)
 {
 	snprintf(info->name, sizeof info->name, "%.63s", model_file_name(f));
 	info->file_bytes = model_file_bytes(f);
-	info->n_params = 0;
+	info->n_params = info->expert_bytes = info->n_expert_params = 0;
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
 	info->embed_bytes = embed != NULL ? embed->bytes : 0;
 
 	int counts[64] = {0};
 	for (size_t i = 0; i < model_file_n_tensors(f); i++) {
 		const struct model_tensor *t = model_file_tensor_at(f, i);
-		info->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+		uint64_t n = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+		bool expert = is_expert(t->name);
+		info->n_params += n;
+		info->n_expert_params += expert ? n : 0;
+		info->expert_bytes += expert ? t->bytes : 0;
 		if (t->type >= 0 && t->type < 64)
 			counts[t->type]++;
 	}
-	size_t n = 0;
+	size_t at = 0;
 	for (int type = 0; type < 64; type++)
-		if (counts[type] > 0 && n < sizeof info->weight_types)
-			n += (size_t)snprintf(info->weight_types + n, sizeof info->weight_types - n, "%s%s ×%d",
-					      n ? ", " : "", kn_type_name(type), counts[type]);
+		if (counts[type] > 0 && at < sizeof info->weight_types)
+			at += (size_t)snprintf(info->weight_types + at, sizeof info->weight_types - at, "%s%s ×%d",
+					       at ? ", " : "", kn_type_name(type), counts[type]);
 }
 
 int model_inspect(const char *path, struct model_info *out, struct sl_err *err)

@@ -8,6 +8,7 @@
 #define ENGINE_ARCH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum arch_act { ARCH_SILU, ARCH_GELU_TANH };
 
@@ -99,6 +100,26 @@ struct model_arch {
 static inline bool arch_mixes(const struct model_arch *a, int layer)
 {
 	return a->experts.n > 0 && layer >= a->experts.n_dense;
+}
+
+/* The widest input or output of a product. */
+static inline int arch_widest(const struct model_arch *a)
+{
+	const int widths[] = {a->n_ff,         a->n_heads * a->head_dim, a->n_vocab,
+			      a->experts.n_ff, a->experts.n_ff_shared,   a->experts.n};
+	int widest = a->n_embd;
+	for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
+		widest = widths[i] > widest ? widths[i] : widest;
+	return widest;
+}
+
+/* Floats of activations that the feed-forward halves need for each row of a step. */
+static inline uint64_t arch_ff_floats(const struct model_arch *a)
+{
+	const struct arch_experts *x = &a->experts;
+	uint64_t embd = (uint64_t)a->n_embd, dense = (uint64_t)(a->n_ff > x->n_ff_shared ? a->n_ff : x->n_ff_shared);
+	uint64_t mixture = 2 * (uint64_t)x->n_used * (embd + (uint64_t)x->n_ff) + embd + (uint64_t)x->n + 1;
+	return 4 * dense + (x->n > 0 ? mixture : 0);
 }
 
 /* Positions that layer i sees, including its own; 0: all. */
