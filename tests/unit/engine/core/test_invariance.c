@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a request says does not depend on anything but itself: greedy and seeded answers of the small
- * demonstration model, their log probabilities bit for bit, alone, among 31 others, in other chunks,
- * on other numbers of threads, after a prefix hit, after a pre-emption and after a credit stall.
- * Run from the repository's root.
+ * demonstration model, and of a mixture of experts, their log probabilities bit for bit, alone, among 31 others, in
+ * other chunks, on other numbers of threads, after a prefix hit, after a pre-emption and after a credit stall. Run from
+ * the repository's root.
  */
 #include "engine_run.h"
 
+#include <unistd.h>
+
 #include "engine/kv/kv.h"
+#include "engine/source/random_model.h"
 #include "kernels/kv_type.h"
 #include "engine/model/model.h"
 #include "kernels/kernels.h"
@@ -15,7 +18,7 @@
 
 enum { N = 32, TOKENS = 24 };
 
-static const struct eng_model_config model[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+static struct eng_model_config model[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
 static char prompts[N][1400];
 static const char *backend, *kv_type;
 
@@ -174,8 +177,32 @@ static void nothing_else_counts(void **state)
 	free(expect);
 }
 
+/* Rows of a step that other experts compute than their neighbours. */
+static void experts(void **state)
+{
+	(void)state;
+	char path[] = "/tmp/sluice-invariance-XXXXXX";
+	struct sl_err err = {0};
+	struct random_model m = {.path = path, .name = "experts", .seed = 5, .n_threads = 2};
+	struct answer *expect = calloc(N, sizeof *expect);
+	int fd = mkstemp(path);
+	assert_true(fd >= 0 && expect != NULL);
+	close(fd);
+	assert_int_equal(random_shape_find("tiny-qwen3moe", &m.arch, &err), 0);
+	m.arch.n_ctx = 4096;
+	assert_int_equal(weight_plan_parse("q8_0", &m.plan, &err), 0);
+	assert_int_equal(random_model_write(&m, NULL, &err), 0);
+	model[0].path = path;
+	backend = kn_select("auto", &err)->name;
+	kv_type = "f16";
+	each_alone(expect);
+	check(expect);
+	free(expect);
+	unlink(path);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_else_counts)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_else_counts), cmocka_unit_test(experts)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
