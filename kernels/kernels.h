@@ -131,7 +131,11 @@ struct kn_attn {
 	float scale;   /* of q·k */
 	float softcap; /* cap·tanh(score/cap); 0: none */
 	int window;    /* positions seen, the row's own included; 0: all */
-	int q_row;     /* floats from one row of queries to the next; 0: contiguous. Not 0 only for joined ones. */
+	/* NULL, or [n_heads], of the backend: the score of a position without a value, which takes its share of each
+	 * softmax (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023, 3.3). Only for
+	 * backends with `sinks`. */
+	const float *sinks;
+	int q_row; /* floats from one row of queries to the next; 0: contiguous. Not 0 only for joined ones. */
 };
 
 /* Which experts of a mixture compute a row: the n_used of the highest scores, highest first, of equal ones the lower
@@ -148,13 +152,21 @@ struct kn_route {
 	int n_groups, n_groups_used;
 };
 
+/* What is multiplied with up: gate · sigmoid(gate), GELU's tanh form, or, with both limited to ±KN_CLAMP and up + 1 in
+ * place of up, gate · sigmoid(KN_CLAMP_SLOPE · gate), where the gate has no lower limit (OpenAI, gpt-oss, 2025). */
+enum kn_gate { KN_GATE_SILU, KN_GATE_GELU, KN_GATE_CLAMPED };
+#define KN_CLAMP 7.0f
+#define KN_CLAMP_SLOPE 1.702f
+
 enum { KN_MAX_EXPERTS = 1024, KN_MAX_EXPERTS_USED = 64 };
 
 /* The experts of a layer (Shazeer et al., "Outrageously Large Neural Networks", 2017), all of one shape. */
 struct kn_experts {
 	struct kn_route route;
 	const struct kn_weight *gate, *up, *down; /* [route.n] each: [n_ff][width], twice, and [width][n_ff] */
-	bool gelu;                                /* the gate's activation, as in gate_mul */
+	/* NULL, or added to the products, of the backend: [route.n][n_ff] twice, [route.n][width]. */
+	const float *gate_bias, *up_bias, *down_bias;
+	enum kn_gate act;
 	uint64_t *n_rows; /* [route.n], of the host: how many rows each has computed; NULL: not counted */
 };
 
@@ -321,6 +333,7 @@ struct kn_ops {
 			 float eps, int n_rows, int width);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
 	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+	bool sinks; /* attention supports kn_attn.sinks */
 	/* Whether this backend supports that type of keys and values (kn_kv.type). */
 	bool (*kv_type)(int type);
 	/* Rotates q [rows][n_heads][head_dim] in place and k likewise, then writes k and v
@@ -332,7 +345,7 @@ struct kn_ops {
 	 * out[r][h] = Σ_p softmax_p(softcap(scale · q[r][h]·k[p])) v[p]. */
 	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 			 const struct kn_attn *attn, float *out);
-	/* NULL: unsupported. y[r] = Σ_e weight_e · down_e(act(gate_e · x[r]) · (up_e · x[r])) over the experts e of row
+	/* NULL: unsupported. y[r] = Σ_e weight_e · down_e(act(gate_e · x[r], up_e · x[r])) over the experts e of row
 	 * r, in their order, by logits [n_rows][route.n]. Each expert's weights are read once for all its rows. y may
 	 * be x. work: kn_experts_work floats per row, scratch. */
 	int (*experts)(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x,

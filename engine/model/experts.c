@@ -51,6 +51,25 @@ static int load_shared(struct model *m, int i, struct sl_err *err)
 				 &l->experts->shared_gate, err);
 }
 
+static int load_biases(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer_experts *x = m->layers[i].experts;
+	char what[32], name[64];
+	int rc =
+	    model_load_vector(m, model_in_layer(i, "ffn_gate_inp.bias", name), a->experts.n, 0, &x->router_bias, err);
+	for (int kind = 0; kind < KINDS && rc == 0; kind++) {
+		snprintf(what, sizeof what, "%s_exps.bias", kinds[kind]);
+		rc = model_load_vector(m, model_in_layer(i, what, name),
+				       a->experts.n * (kind == 2 ? a->n_embd : a->experts.n_ff), 0, &x->biases[kind],
+				       err);
+	}
+	x->op.gate_bias = x->biases[0];
+	x->op.up_bias = x->biases[1];
+	x->op.down_bias = x->biases[2];
+	return rc;
+}
+
 int experts_load(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
@@ -69,11 +88,15 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 	    .gate = x->weights,
 	    .up = x->weights + n,
 	    .down = x->weights + 2 * n,
-	    .gelu = a->act == ARCH_GELU_TANH};
+	    .act = a->experts.clamped         ? KN_GATE_CLAMPED
+		   : a->act == ARCH_GELU_TANH ? KN_GATE_GELU
+					      : KN_GATE_SILU};
 	int rc = model_load_matrix(m, model_in_layer(i, "ffn_gate_inp.weight", name), a->experts.n, a->n_embd,
 				   &x->router, err);
 	for (int kind = 0; kind < KINDS && rc == 0; kind++)
 		rc = load_kind(m, i, kind, x->weights + (size_t)kind * n, err);
+	if (rc == 0 && a->experts.biases)
+		rc = load_biases(m, i, err);
 	return rc != 0 ? rc : load_shared(m, i, err);
 }
 
@@ -85,6 +108,9 @@ void experts_free(struct model *m, struct layer_experts *x)
 	model_free_weight(m, &x->shared_gate);
 	for (int i = 0; x->weights != NULL && i < KINDS * x->op.route.n; i++)
 		model_free_weight(m, &x->weights[i]);
+	model_free_floats(m, x->router_bias);
+	for (int kind = 0; kind < KINDS; kind++)
+		model_free_floats(m, x->biases[kind]);
 	sl_free(x->weights);
 	sl_free(x);
 }
@@ -106,6 +132,8 @@ int experts_run(struct model *m, const struct layer *l, int n)
 	const struct kn_ops *o = m->ops;
 	struct layer_experts *x = l->experts;
 	int rc = o->matmul(m->backend, &x->router, m->normed, n, m->routed), width = m->info.arch.n_embd;
+	if (rc == 0 && x->router_bias != NULL)
+		rc = o->add_row(m->backend, m->routed, x->router_bias, n, x->op.route.n);
 	if (rc == 0 && l->n_ff > 0)
 		rc = run_shared(m, l, n);
 	if (rc == 0)

@@ -101,6 +101,7 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 	if ((rc = model_project(m, l, m->normed, n, kv, i)) != 0 ||
 	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
+	    (l->o_bias != NULL && (rc = o->add_row(b, m->normed, l->o_bias, n, a->n_embd)) != 0) ||
 	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = feed_forward(m, l, n)) != 0)
 		return rc;
 	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);

@@ -187,7 +187,7 @@ static int put_vector(struct model *m, const char *name, int n, float offset, fl
 	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
-	if (t->n_dims != 1 || t->dims[0] != (uint64_t)n ||
+	if (t->n_dims > 2 || t->dims[0] * t->dims[1] != (uint64_t)n ||
 	    (t->type != KN_F32 && t->type != KN_F16 && t->type != KN_BF16))
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
 			       name, n);
@@ -330,9 +330,12 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 		float **out;
 	} vectors[] = {
 	    {true, "attn_norm.weight", a->n_embd, gain, &l->attn_norm},
-	    {true, "ffn_norm.weight", a->n_embd, gain, &l->ffn_norm},
+	    {true, a->ffn_norm_is_post ? "post_attention_norm.weight" : "ffn_norm.weight", a->n_embd, gain,
+	     &l->ffn_norm},
 	    {a->post_norms, "post_attention_norm.weight", a->n_embd, gain, &l->post_attn_norm},
 	    {a->post_norms, "post_ffw_norm.weight", a->n_embd, gain, &l->post_ffn_norm},
+	    {a->o_bias, "attn_output.bias", a->n_embd, 0, &l->o_bias},
+	    {a->sinks, "attn_sinks.weight", a->n_heads, 0, &l->sinks},
 	    {a->qk_norm, "attn_q_norm.weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
 	    {a->qk_norm, "attn_k_norm.weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
 	};
@@ -352,7 +355,8 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 			rc = model_load_vector(m, model_in_layer(i, vectors[k].name, name), vectors[k].n,
 					       vectors[k].offset, vectors[k].out, err);
 	int window = arch_window(a, i);
-	l->attn = (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window};
+	l->attn =
+	    (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window, .sinks = l->sinks};
 	if (l->qkv.data != NULL)
 		l->attn.q_row = l->qkv.n_out;
 	l->rope = window > 0 ? &m->rope_windowed : &m->rope;
@@ -362,6 +366,9 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 static int load_weights(struct model *m, struct sl_err *err)
 {
 	struct model_arch *a = &m->info.arch;
+	if (a->sinks && !m->ops->sinks)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no attention sinks",
+			       model_file_path(m->file), m->ops->name);
 	m->layers = sl_zalloc_n((size_t)a->n_layers, sizeof *m->layers);
 	m->used = sl_zalloc_n(model_file_n_tensors(m->file), sizeof *m->used);
 	if (m->layers == NULL || m->used == NULL)
@@ -574,7 +581,7 @@ void model_free_weight(struct model *m, struct kn_weight *w)
 		m->ops->weight_free(m->backend, w);
 }
 
-static void free_memory(struct model *m, float *p)
+void model_free_floats(struct model *m, float *p)
 {
 	if (p != NULL)
 		m->ops->mem_free(m->backend, p);
@@ -595,9 +602,9 @@ void model_free(struct model *m)
 		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
 				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
 				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
-				    l->up_bias,   l->down_bias};
+				    l->up_bias,   l->down_bias,      l->sinks};
 		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
-			free_memory(m, vectors[k]);
+			model_free_floats(m, vectors[k]);
 	}
 	if (!m->info.arch.tied_embeddings)
 		model_free_weight(m, &m->head);
@@ -630,7 +637,7 @@ void model_free(struct model *m)
 			   m->qkv,
 			   m->gate_up};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
-		free_memory(m, memory[i]);
+		model_free_floats(m, memory[i]);
 	sl_free(m->layers);
 	sl_free(m->used);
 	chat_template_free(m->template);

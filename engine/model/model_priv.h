@@ -16,7 +16,8 @@ struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
 	/* Encoders. */
-	float *attn_norm_bias, *ffn_norm_bias, *o_bias, *up_bias, *down_bias;
+	float *attn_norm_bias, *ffn_norm_bias, *up_bias, *down_bias;
+	float *o_bias, *sinks; /* o_bias: encoders' too */
 	/* Of joined products q, k, v, gate and up are empty, and qkv and gate_up hold them; where none are joined, qkv
 	 * and gate_up are empty. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
@@ -29,7 +30,8 @@ struct layer {
 /* A mixture (experts.c). */
 struct layer_experts {
 	struct kn_weight router, shared_gate;
-	struct kn_weight *weights; /* [3·n]: gates, ups, downs */
+	struct kn_weight *weights;      /* [3·n]: gates, ups, downs */
+	float *router_bias, *biases[3]; /* NULL: none; of gates, ups, downs of all experts */
 	struct kn_experts op;
 };
 
@@ -77,6 +79,7 @@ int model_load_biases(struct model *m, int layer, struct sl_err *err);
 int model_load_gate_up(struct model *m, int layer, struct sl_err *err);
 /* What was not loaded is ignored. */
 void model_free_weight(struct model *m, struct kn_weight *w);
+void model_free_floats(struct model *m, float *p);
 const char *model_in_layer(int layer, const char *what, char name[64]);
 
 /* ---- forward.c ---- */

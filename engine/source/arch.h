@@ -51,12 +51,13 @@ struct arch_rope {
 
 /* Mixtures of experts (kernels.h: kn_experts); layers from n_dense on have one instead of a dense feed-forward half. */
 struct arch_experts {
-	int n, n_used;    /* n 0: none */
-	int n_ff;         /* of each expert */
-	int n_ff_shared;  /* of the expert that computes every row; 0: none */
-	int n_dense;      /* dense layers before the first mixture */
-	bool norm;        /* the weights of a row's experts are divided by their sum */
-	bool shared_gate; /* the shared expert's output is multiplied by the sigmoid of a product */
+	int n, n_used;        /* n 0: none */
+	int n_ff;             /* of each expert */
+	int n_ff_shared;      /* of the expert that computes every row; 0: none */
+	int n_dense;          /* dense layers before the first mixture */
+	bool norm;            /* the weights of a row's experts are divided by their sum */
+	bool clamped, biases; /* KN_GATE_CLAMPED; the router and all products have biases: gpt-oss */
+	bool shared_gate;     /* the shared expert's output is multiplied by the sigmoid of a product */
 };
 
 struct model_arch {
@@ -64,9 +65,12 @@ struct model_arch {
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
 	float rms_eps;
 	bool tied_embeddings;
-	bool qkv_bias;          /* Qwen2 */
-	bool qk_norm;           /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
-	bool qk_norm_row;       /* with qk_norm: over all heads at once, OLMoE */
+	bool qkv_bias;      /* Qwen2 */
+	bool qk_norm;       /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
+	bool qk_norm_row;   /* with qk_norm: over all heads at once, OLMoE */
+	bool o_bias, sinks; /* attention's output has a bias, its softmax sinks: gpt-oss */
+	/* The feed-forward half's norm is named as the one of what attention adds is elsewhere: gpt-oss. */
+	bool ffn_norm_is_post;
 	bool post_norms;        /* RMS norms of the outputs of attention and feed-forward: Gemma 2, 3 */
 	float norm_gain_offset; /* added to every norm's gain when it is read: 1 for Gemma in
 				   Hugging Face folders, 0 in GGUF where it is already in the weights */

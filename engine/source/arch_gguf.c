@@ -21,6 +21,7 @@ struct family {
 	int odd_scale_layers; /* the layers of that largest model */
 	bool encoder, turns;  /* encoders; turns: rotary embedding, no biases, and a gate */
 	bool qk_norm_row;
+	bool oss; /* OpenAI's: sinks, biases everywhere, clamped experts */
 	/* Of mixtures of experts. shares_ff: without a key, a row's experts together are as wide as the dense half. */
 	bool experts, shares_ff, norm_weights, shared_expert;
 };
@@ -32,6 +33,13 @@ static const struct family families[] = {
     {.name = "qwen2moe", .halves = true, .qkv_bias = true, .experts = true, .shares_ff = true, .shared_expert = true},
     {.name = "qwen3moe", .halves = true, .qk_norm = true, .experts = true, .shares_ff = true, .norm_weights = true},
     {.name = "olmoe", .halves = true, .qk_norm = true, .qk_norm_row = true, .experts = true},
+    {.name = "gpt-oss",
+     .halves = true,
+     .qkv_bias = true,
+     .window_pattern = 2,
+     .experts = true,
+     .norm_weights = true,
+     .oss = true},
     {.name = "phi3", .halves = true},
     {.name = "gemma2",
      .halves = true,
@@ -148,6 +156,7 @@ static void read_yarn(struct reader *r, struct arch_rope *rope)
 	rope->original_ctx = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, REQUIRED);
 	rope->beta_fast = get_float(r, "rope.scaling.yarn_beta_fast", 0.01, 1e6, 32);
 	rope->beta_slow = get_float(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, 1);
+	rope->fractional = strcmp(r->family, "gpt-oss") == 0; /* its configuration's truncate; GGUF has no key for it */
 	double sharper = get_float(r, "rope.scaling.attn_factor", 0.01, 100, 1);
 	rope->magnitude = sharper != 1 ? sharper * (0.1 * log(rope->factor) + 1) : 0;
 }
@@ -272,6 +281,7 @@ static void read_experts(struct reader *r, const struct family *family, struct m
 	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
 	x->n_used = get_int(r, "expert_used_count", 1, most, REQUIRED);
 	x->norm = family->norm_weights;
+	x->clamped = x->biases = family->oss;
 	int absent = family->shares_ff && r->rc == 0 ? a->n_ff / x->n_used : a->n_ff;
 	x->n_ff = get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH, absent);
 	if (family->shared_expert) {
@@ -378,6 +388,9 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 				 .qk_norm = family->qk_norm,
 				 .qk_norm_row = family->qk_norm_row,
 				 .post_norms = family->post_norms,
+				 .o_bias = family->oss,
+				 .sinks = family->oss,
+				 .ffn_norm_is_post = family->oss,
 				 .encoder = family->encoder};
 	snprintf(a->family, sizeof a->family, "%s", family->name);
 	read_shape(&r, a);

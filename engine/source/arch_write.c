@@ -95,17 +95,20 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		return 0;
 	}
 	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
+	bool oss = strcmp(a->family, "gpt-oss") == 0;
 	/* Readers of the format assume these, and no key can change them. */
 	if (gemma3 && a->rope_windowed.base != 10000)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g",
 			       a->rope_windowed.base);
-	if (a->window > 0 && a->window_pattern != (gemma2 ? 2 : gemma3 ? 6 : 0))
+	if (a->window > 0 && a->window_pattern != (gemma2 || oss ? 2 : gemma3 ? 6 : 0))
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a window in all but every %dth layer",
 			       a->window_pattern);
 	if ((a->act == ARCH_GELU_TANH) != (gemma2 || gemma3))
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for this activation in the family %s", a->family);
-	if (r->scaling == ARCH_ROPE_YARN && r->fractional)
-		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a rope scaling yarn with truncate false");
+	if (r->scaling == ARCH_ROPE_YARN && r->fractional != oss)
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "GGUF has no key for truncate %s of a rope scaling yarn in the family %s",
+			       r->fractional ? "false" : "true", a->family);
 	put_shape(w, a);
 	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
 	put_u32(w, a, "attention.key_length", a->head_dim);

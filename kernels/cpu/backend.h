@@ -105,6 +105,10 @@ KN_CPU_OPS(KN_CPU_DECLARE)
  * Earlier content is lost. SL_ENOMEM. */
 int kn_reserve_packed(struct kn_backend *b, int n_rows, int n_in, size_t least);
 
+/* ---- rows.c ---- */
+/* As silu_mul, with KN_GATE_CLAMPED. */
+int kn_cpu_clamped_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+
 /* ---- experts.c ---- */
 void kn_by_expert_free(struct kn_by_expert *s); /* NULL: nothing */
 

@@ -334,6 +334,44 @@ static void move(struct kn_backend *b, struct moves *m, int64_t cost, void (*run
 	kn_run_parts(b, m->n_parts, run, m);
 }
 
+/* Each expert's bias, added to its rows; bias NULL: nothing. */
+struct biases {
+	const struct kn_by_expert *by;
+	const float *bias;
+	float *y;
+	int width;
+};
+
+static void run_biases(void *ctx, int i_piece)
+{
+	const struct biases *s = ctx;
+	const struct piece *piece = &s->by->pieces[i_piece];
+	const float *bias = s->bias + (size_t)piece->expert * (size_t)s->width;
+	for (int r = piece->at; r < piece->at + piece->n; r++)
+		add_weighted(s->y + (size_t)r * (size_t)s->width, bias, 1, s->width, false);
+}
+
+static void add_biases(struct kn_backend *b, const struct kn_by_expert *by, const float *bias, int width, float *y)
+{
+	struct biases s = {.by = by, .bias = bias, .y = y, .width = width};
+	if (bias == NULL)
+		return;
+	if (kn_parts_of(b, (int64_t)by->n * width) > 1)
+		kn_run_parts(b, by->n_pieces, run_biases, &s);
+	else
+		for (int i = 0; i < by->n_pieces; i++)
+			run_biases(&s, i);
+}
+
+static void activate(struct kn_backend *b, enum kn_gate act, float *gate, const float *up, int n_rows, int width)
+{
+	switch (act) {
+	case KN_GATE_SILU: (void)kn_cpu_silu_mul(b, gate, up, n_rows, width); break;
+	case KN_GATE_GELU: (void)kn_cpu_gelu_mul(b, gate, up, n_rows, width); break;
+	case KN_GATE_CLAMPED: (void)kn_cpu_clamped_mul(b, gate, up, n_rows, width); break;
+	}
+}
+
 /* The rows' experts, and the rows in their order. */
 static void route_rows(struct kn_backend *b, const struct kn_experts *e, const float *logits, int n_rows,
 		       struct kn_by_expert *by)
@@ -362,8 +400,11 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 	struct moves copies = {.by = by, .from = x, .to = in, .width = width, .n = n};
 	move(b, &copies, (int64_t)wide, run_copies);
 	run_sets(b, &(struct sets){.w = {e->gate, e->up}, .y = {gate, up}, .n = 2, .x = in}, by);
-	(e->gelu ? kn_cpu_gelu_mul : kn_cpu_silu_mul)(b, gate, up, n, n_ff);
+	add_biases(b, by, e->gate_bias, n_ff, gate);
+	add_biases(b, by, e->up_bias, n_ff, up);
+	activate(b, e->act, gate, up, n, n_ff);
 	run_sets(b, &(struct sets){.w = {e->down}, .y = {out}, .n = 1, .x = gate}, by);
+	add_biases(b, by, e->down_bias, width, out);
 	struct moves sums = {.by = by, .from = out, .to = y, .width = width, .n = n_rows};
 	move(b, &sums, (int64_t)wide, run_sums);
 	return 0;

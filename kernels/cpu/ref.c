@@ -203,8 +203,8 @@ static int32_t sees(const struct kn_step *s, int row)
 	return s->row_sees != NULL ? s->row_sees[row] : s->row_pos[row] + 1;
 }
 
-static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int kv_head, int row,
-		   const struct kn_attn *attn, float *out)
+static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int head, int kv_head,
+		   int row, const struct kn_attn *attn, float *out)
 {
 	const struct kn_step *s = b->step;
 	int32_t n = sees(s, row), seq = s->row_seq[row];
@@ -225,6 +225,8 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	double sum = 0;
 	for (int32_t p = from; p < n; p++)
 		sum += exp((double)(b->scores[p] - max));
+	if (attn->sinks != NULL)
+		sum += exp((double)(attn->sinks[head] - max));
 	for (int d = 0; d < kv->head_dim; d++) {
 		double acc = 0;
 		for (int32_t p = from; p < n; p++) {
@@ -253,7 +255,7 @@ static int ref_attention(struct kn_backend *b, const float *q, int n_heads, cons
 		}
 		for (int h = 0; h < n_heads; h++) {
 			size_t at = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)kv->head_dim;
-			attend(b, q + at, kv, layer, h / group, r, attn, out + at);
+			attend(b, q + at, kv, layer, h, h / group, r, attn, out + at);
 		}
 	}
 	return 0;
@@ -321,6 +323,21 @@ static int ref_add(struct kn_backend *b, float *x, const float *y, int n_rows, i
 	return 0;
 }
 
+static void add_bias(float *x, const float *bias, int expert, int n)
+{
+	for (int i = 0; i < n && bias != NULL; i++)
+		x[i] += bias[(size_t)expert * (size_t)n + (size_t)i];
+}
+
+static void clamped_mul(float *gate, const float *up, int n)
+{
+	for (int i = 0; i < n; i++) {
+		double g = fmin((double)gate[i], (double)KN_CLAMP);
+		double u = fmax(fmin((double)up[i], (double)KN_CLAMP), -(double)KN_CLAMP);
+		gate[i] = (float)(g / (1 + exp(-(double)KN_CLAMP_SLOPE * g)) * (u + 1));
+	}
+}
+
 /* One expert's output for a row. */
 static void one_expert(struct kn_backend *b, const struct kn_experts *e, int which, const float *x, float *work,
 		       float *y)
@@ -328,8 +345,14 @@ static void one_expert(struct kn_backend *b, const struct kn_experts *e, int whi
 	int n_ff = e->up[0].n_out;
 	ref_matmul(b, &e->gate[which], x, 1, work);
 	ref_matmul(b, &e->up[which], x, 1, work + n_ff);
-	(e->gelu ? ref_gelu_mul : ref_silu_mul)(b, work, work + n_ff, 1, n_ff);
+	add_bias(work, e->gate_bias, which, n_ff);
+	add_bias(work + n_ff, e->up_bias, which, n_ff);
+	if (e->act == KN_GATE_CLAMPED)
+		clamped_mul(work, work + n_ff, n_ff);
+	else
+		(e->act == KN_GATE_GELU ? ref_gelu_mul : ref_silu_mul)(b, work, work + n_ff, 1, n_ff);
 	ref_matmul(b, &e->down[which], work, 1, y);
+	add_bias(y, e->down_bias, which, e->down[which].n_out);
 }
 
 static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x,
@@ -382,6 +405,7 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .kv_type = ref_kv_type,
 				  .rope_kv_write = ref_rope_kv_write,
 				  .attention = ref_attention,
+				  .sinks = true,
 				  .experts = ref_experts,
 				  .add_gated = ref_add_gated,
 				  .silu_mul = ref_silu_mul,

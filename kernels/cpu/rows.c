@@ -214,6 +214,23 @@ static void gelu(const struct rows *r, size_t from, size_t to)
 	}
 }
 
+static void clamped(const struct rows *r, size_t from, size_t to)
+{
+	float *gate = r->x;
+	const float *up = r->y;
+	for (size_t i = from; i < to; i++) {
+		float g = gate[i] > KN_CLAMP ? KN_CLAMP : gate[i], u = up[i];
+		u = u > KN_CLAMP ? KN_CLAMP : u < -KN_CLAMP ? -KN_CLAMP : u;
+		gate[i] = g / (1.0f + expf(-KN_CLAMP_SLOPE * g)) * (u + 1.0f);
+	}
+}
+
+int kn_cpu_clamped_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	struct rows r = {.elements = clamped, .x = gate, .y = up, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 36);
+}
+
 int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
 	struct rows r = {.elements = gelu, .x = gate, .y = up, .n_rows = n_rows, .width = width};
