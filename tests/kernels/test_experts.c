@@ -110,7 +110,8 @@ static void test_not_finite(void **arg)
 
 struct shape {
 	int n, n_used, width, n_ff, type, down_type;
-	bool gelu;
+	enum kn_gate act;
+	bool biases;
 };
 
 struct mixture {
@@ -119,6 +120,7 @@ struct mixture {
 	struct kn_weight w[3][MOST];
 	struct kn_experts e;
 	uint64_t used[MOST];
+	float *bias[3];
 };
 
 static void open_mixture(struct mixture *m, const struct kn_ops *o, struct kn_backend *b, const struct shape *s)
@@ -138,17 +140,37 @@ static void open_mixture(struct mixture *m, const struct kn_ops *o, struct kn_ba
 				   .gate = m->w[0],
 				   .up = m->w[1],
 				   .down = m->w[2],
-				   .gelu = s->gelu,
+				   .act = s->act,
 				   .n_rows = m->used};
+}
+
+/* After the weights, so that the others' numbers stay. */
+static void add_biases(struct mixture *m, const struct kn_ops *o, struct kn_backend *b)
+{
+	for (int i = 0; i < 3; i++)
+		m->bias[i] = random_floats(o, b, (size_t)(m->s.n * (i == 2 ? m->s.width : m->s.n_ff)));
+	if (!m->s.biases)
+		return;
+	m->e.gate_bias = m->bias[0];
+	m->e.up_bias = m->bias[1];
+	m->e.down_bias = m->bias[2];
 }
 
 static void close_mixture(struct mixture *m, const struct kn_ops *o, struct kn_backend *b)
 {
 	for (int i = 0; i < 3; i++)
+		drop(o, b, m->bias[i]);
+	for (int i = 0; i < 3; i++)
 		for (int e = 0; e < m->s.n; e++) {
 			o->weight_free(b, &m->w[i][e]);
 			drop_matrix(&m->file[i][e]);
 		}
+}
+
+static void by_hand_bias(float *x, const float *bias, int expert, int n)
+{
+	for (int i = 0; i < n && bias != NULL; i++)
+		x[i] += bias[expert * n + i];
 }
 
 /* y[width] of one row, one product after the other; room: two rows of n_ff and one of width. */
@@ -161,8 +183,11 @@ static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_b
 	for (int k = 0; k < m->s.n_used; k++) {
 		assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], x, 1, gate), 0);
 		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], x, 1, up), 0);
-		assert_int_equal((m->s.gelu ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff), 0);
+		by_hand_bias(gate, m->e.gate_bias, chosen[k], m->s.n_ff);
+		by_hand_bias(up, m->e.up_bias, chosen[k], m->s.n_ff);
+		assert_int_equal((m->s.act == KN_GATE_GELU ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff), 0);
 		assert_int_equal(o->matmul(b, &m->w[2][chosen[k]], gate, 1, out), 0);
+		by_hand_bias(out, m->e.down_bias, chosen[k], m->s.width);
 		for (int i = 0; i < m->s.width; i++) {
 			float part = weights[k] * out[i];
 			y[i] = k == 0 ? part : y[i] + part;
@@ -192,6 +217,7 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 		    open_with(o, &(struct kn_config){.n_threads = threads, .max_rows = MOST_ROWS, .max_width = 4096});
 		state = before;
 		open_mixture(&m, o, b, s);
+		add_biases(&m, o, b);
 		size_t n_work = kn_experts_work(&m.e) * (size_t)n_rows;
 		float *x = random_floats(o, b, n), *logits = random_floats(o, b, (size_t)n_rows * (size_t)s->n);
 		float *y = guarded(o, b, n), *work = guarded(o, b, n_work);
@@ -234,9 +260,15 @@ static void test_mixtures(void **arg)
 	static const struct shape shapes[] = {
 	    {.n = 8, .n_used = 2, .width = 64, .n_ff = 96, .type = KN_F32, .down_type = KN_F32},
 	    {.n = 60, .n_used = 4, .width = 256, .n_ff = 64, .type = KN_Q8_0, .down_type = KN_F16},
-	    {.n = 5, .n_used = 5, .width = 256, .n_ff = 256, .type = KN_Q4_K, .down_type = KN_Q6_K, .gelu = true},
+	    {.n = 5,
+	     .n_used = 5,
+	     .width = 256,
+	     .n_ff = 256,
+	     .type = KN_Q4_K,
+	     .down_type = KN_Q6_K,
+	     .act = KN_GATE_GELU},
 	    {.n = 1, .n_used = 1, .width = 512, .n_ff = 32, .type = KN_Q4_0, .down_type = KN_MXFP4},
-	    {.n = 16, .n_used = 8, .width = 37, .n_ff = 51, .type = KN_F16, .down_type = KN_F32},
+	    {.n = 16, .n_used = 8, .width = 37, .n_ff = 51, .type = KN_F16, .down_type = KN_F32, .biases = true},
 	};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int i = 0; i < N(shapes) && (*o)->experts != NULL; i++)
@@ -257,6 +289,46 @@ static void test_many_rows(void **arg)
 			mixture_case(*o, &one, MOST_ROWS);
 			mixture_case(*o, &wide, MOST_ROWS);
 		}
+}
+
+/* The limited gate, whose inputs' limits are reached: one expert of width 1 with weights of one. */
+static void test_clamped(void **arg)
+{
+	(void)arg;
+	static const float ones[32] = {1};
+	static const float xs[] = {-20, -7, -1.5f, 0, 0.5f, 6, 7, 9, 30};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		if ((*o)->experts == NULL)
+			continue;
+		struct kn_backend *b =
+		    open_with(*o, &(struct kn_config){.n_threads = 1, .max_rows = 64, .max_width = 256});
+		struct kn_weight w;
+		struct sl_err err;
+		assert_int_equal((*o)->weight_load(b, ones, KN_F32, 1, 1, &w, &err), 0);
+		struct kn_experts e = {.route = {.n = 1, .n_used = 1, .norm = true, .scale = 1},
+				       .gate = &w,
+				       .up = &w,
+				       .down = &w,
+				       .act = KN_GATE_CLAMPED};
+		float *x = guarded(*o, b, N(xs)), *y = guarded(*o, b, N(xs)), *logits = random_floats(*o, b, N(xs));
+		float *work = guarded(*o, b, kn_experts_work(&e) * N(xs));
+		struct kn_step s = {.n_rows = N(xs)};
+		memcpy(x, xs, sizeof xs);
+		assert_int_equal((*o)->step_begin(b, &s), 0);
+		assert_int_equal((*o)->experts(b, &e, logits, x, N(xs), work, y), 0);
+		assert_int_equal((*o)->step_end(b), 0);
+		for (int i = 0; i < N(xs); i++) {
+			double g = fmin((double)xs[i], 7), u = fmax(-7, fmin((double)xs[i], 7));
+			double want = g / (1 + exp(-(double)KN_CLAMP_SLOPE * g)) * (u + 1);
+			expect_near("the limited gate", *o, (double)y[i], want, 64 * U * fabs(want));
+		}
+		check_guards(y, N(xs));
+		float *all[] = {x, y, logits, work};
+		for (int i = 0; i < N(all); i++)
+			drop(*o, b, all[i]);
+		(*o)->weight_free(b, &w);
+		(*o)->close(b);
+	}
 }
 
 /* Numbers are in [-1, 1); the logistic function is right to some units of the last place. */
@@ -292,6 +364,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),     cmocka_unit_test(test_groups),
 					   cmocka_unit_test(test_not_finite), cmocka_unit_test(test_mixtures),
-					   cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_add_gated)};
+					   cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_clamped),
+					   cmocka_unit_test(test_add_gated)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,9 @@ struct oracle {
 	/* Mixtures of experts in every layer; n_ff_shared: of the gated one that computes every row, 0: none. */
 	int n_experts, n_used, n_ff_expert, n_ff_shared;
 	bool normed_weights;
+	/* gpt-oss: sinks, a bias of every product, a limited gate, and another name for the feed-forward half's norm.
+	 */
+	bool oss;
 };
 
 static inline double *oracle_tensor(const struct model_file *f, int layer, const char *what, size_t n)
@@ -111,16 +114,25 @@ static inline double oracle_act(const struct oracle *m, double g)
 	return m->gelu ? 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) : g / (1 + exp(-g));
 }
 
-/* out = down(act(gate(x)) · up(x)), of one matrix each. */
+/* out = down(act(gate(x)) · up(x)), of one matrix each; bias: NULL, or of the three. */
 static inline void oracle_wide(const struct oracle *m, const double *gate, const double *up, const double *down,
-			       int n_ff, const double *x, double *out)
+			       const double *const *bias, int n_ff, const double *x, double *out)
 {
 	double *g = malloc((size_t)n_ff * sizeof *g), *u = malloc((size_t)n_ff * sizeof *u);
 	oracle_product(gate, x, n_ff, m->n_embd, g);
 	oracle_product(up, x, n_ff, m->n_embd, u);
-	for (int i = 0; i < n_ff; i++)
-		g[i] = oracle_act(m, g[i]) * u[i];
+	for (int i = 0; i < n_ff && bias != NULL; i++) {
+		g[i] += bias[0][i];
+		u[i] += bias[1][i];
+	}
+	for (int i = 0; i < n_ff; i++) {
+		double limited = fmin(g[i], 7);
+		g[i] = m->oss ? limited / (1 + exp(-1.702 * limited)) * (fmax(-7, fmin(u[i], 7)) + 1)
+			      : oracle_act(m, g[i]) * u[i];
+	}
 	oracle_product(down, g, m->n_embd, n_ff, out);
+	for (int i = 0; i < m->n_embd && bias != NULL; i++)
+		out[i] += bias[2][i];
 	free(g);
 	free(u);
 }
@@ -129,6 +141,7 @@ static inline void oracle_wide(const struct oracle *m, const double *gate, const
 struct oracle_half {
 	double *gate, *up, *down;                   /* of all experts */
 	double *router, *shared_router, *shared[3]; /* shared: gate, up, down */
+	double *router_bias, *bias[3];
 };
 
 static inline struct oracle_half oracle_half_read(const struct oracle *m, const struct model_file *f, int l)
@@ -146,6 +159,12 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 	h.up = oracle_tensor(f, l, "ffn_up_exps.weight", n * one);
 	h.down = oracle_tensor(f, l, "ffn_down_exps.weight", n * one);
 	h.router = oracle_tensor(f, l, "ffn_gate_inp.weight", n * e);
+	if (m->oss) {
+		h.router_bias = oracle_tensor(f, l, "ffn_gate_inp.bias", n);
+		h.bias[0] = oracle_tensor(f, l, "ffn_gate_exps.bias", n * (size_t)m->n_ff_expert);
+		h.bias[1] = oracle_tensor(f, l, "ffn_up_exps.bias", n * (size_t)m->n_ff_expert);
+		h.bias[2] = oracle_tensor(f, l, "ffn_down_exps.bias", n * e);
+	}
 	if (shared == 0)
 		return h;
 	h.shared_router = oracle_tensor(f, l, "ffn_gate_inp_shexp.weight", e);
@@ -157,8 +176,8 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 
 static inline void oracle_half_free(struct oracle_half *h)
 {
-	double *all[] = {h->gate,          h->up,        h->down,      h->router,
-			 h->shared_router, h->shared[0], h->shared[1], h->shared[2]};
+	double *all[] = {h->gate,      h->up,        h->down,        h->router,  h->shared_router, h->shared[0],
+			 h->shared[1], h->shared[2], h->router_bias, h->bias[0], h->bias[1],       h->bias[2]};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free(all[i]);
 }
@@ -170,7 +189,7 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 	double *p = malloc((size_t)m->n_experts * sizeof *p), *y = malloc(e * sizeof *y), all = 0, used = 0;
 	oracle_product(h->router, x, m->n_experts, m->n_embd, p);
 	for (int i = 0; i < m->n_experts; i++)
-		all += p[i] = exp(p[i]);
+		all += p[i] = exp(p[i] + (m->oss ? h->router_bias[i] : 0));
 	for (size_t i = 0; i < e; i++)
 		out[i] = 0;
 	for (int pass = 0; pass < 2; pass++)
@@ -183,14 +202,16 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 			used += pass == 0 ? p[i] : 0;
 			if (pass == 0)
 				continue;
+			size_t ff = (size_t)(i * m->n_ff_expert);
+			const double *const bias[] = {h->bias[0] + ff, h->bias[1] + ff, h->bias[2] + (size_t)i * e};
 			oracle_wide(m, h->gate + (size_t)i * one, h->up + (size_t)i * one, h->down + (size_t)i * one,
-				    m->n_ff_expert, x, y);
+				    m->oss ? bias : NULL, m->n_ff_expert, x, y);
 			for (size_t k = 0; k < e; k++)
 				out[k] += p[i] / (m->normed_weights ? used : all) * y[k];
 		}
 	if (m->n_ff_shared > 0) {
 		double gate = 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
-		oracle_wide(m, h->shared[0], h->shared[1], h->shared[2], m->n_ff_shared, x, y);
+		oracle_wide(m, h->shared[0], h->shared[1], h->shared[2], NULL, m->n_ff_shared, x, y);
 		for (size_t k = 0; k < e; k++)
 			out[k] += gate * y[k];
 	}
@@ -219,7 +240,10 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		wv = oracle_tensor(f, l, "attn_v.weight", kw * e);
 	}
 	double *wo = oracle_tensor(f, l, "attn_output.weight", e * qw);
-	double *n1 = oracle_tensor(f, l, "attn_norm.weight", e), *n2 = oracle_tensor(f, l, "ffn_norm.weight", e);
+	double *n1 = oracle_tensor(f, l, "attn_norm.weight", e),
+	       *n2 = oracle_tensor(f, l, m->oss ? "post_attention_norm.weight" : "ffn_norm.weight", e);
+	double *sinks = m->oss ? oracle_tensor(f, l, "attn_sinks.weight", (size_t)m->n_heads) : NULL;
+	double *bo = m->oss ? oracle_tensor(f, l, "attn_output.bias", e) : NULL;
 	double *p1 = m->post_norms ? oracle_tensor(f, l, "post_attention_norm.weight", e) : NULL;
 	double *p2 = m->post_norms ? oracle_tensor(f, l, "post_ffw_norm.weight", e) : NULL;
 	double *bq = m->bias ? oracle_tensor(f, l, "attn_q.bias", qw) : NULL;
@@ -273,6 +297,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			}
 			for (int j = from; j <= t; j++)
 				sum += p[j] = exp(p[j] - max);
+			sum += sinks != NULL ? exp(sinks[h] - max) : 0;
 			for (int d = 0; d < hd; d++)
 				a[h * hd + d] = 0;
 			for (int j = from; j <= t; j++) {
@@ -282,6 +307,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			}
 		}
 		oracle_product(wo, a, m->n_embd, (int)qw, c);
+		for (size_t i = 0; i < e && bo != NULL; i++)
+			c[i] += bo[i];
 		if (m->post_norms)
 			oracle_norm(c, p1, m->n_embd, m->eps, c);
 		for (size_t i = 0; i < e; i++)
@@ -290,9 +317,9 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		if (m->n_experts > 0)
 			oracle_mixture(m, &half, a, c);
 		else if (m->fused)
-			oracle_wide(m, half.up, half.up + (size_t)m->n_ff * e, half.down, m->n_ff, a, c);
+			oracle_wide(m, half.up, half.up + (size_t)m->n_ff * e, half.down, NULL, m->n_ff, a, c);
 		else
-			oracle_wide(m, half.gate, half.up, half.down, m->n_ff, a, c);
+			oracle_wide(m, half.gate, half.up, half.down, NULL, m->n_ff, a, c);
 		if (m->post_norms)
 			oracle_norm(c, p2, m->n_embd, m->eps, c);
 		for (size_t i = 0; i < e; i++)
@@ -303,6 +330,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			 m->fused ? NULL : wk,
 			 m->fused ? NULL : wv,
 			 wo,
+			 sinks,
+			 bo,
 			 n1,
 			 n2,
 			 p1,

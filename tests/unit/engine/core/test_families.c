@@ -239,6 +239,27 @@ static struct oracle qwen3moe(struct model_arch *a)
 	return m;
 }
 
+/* The ramp's ends are not rounded to whole pairs. */
+static struct oracle gpt_oss(struct model_arch *a)
+{
+	struct oracle m = mixture(1.5e5, 8, 3, 192);
+	(void)a;
+	m.n_layers = 4;
+	m.n_heads = 8;
+	m.normed_weights = m.bias = m.oss = true;
+	m.window = 64;
+	m.every = 2;
+	m.eps = 1e-5;
+	double lo = 64 * log(256 / (32 * 2 * M_PI)) / (2 * log(1.5e5)),
+	       hi = 64 * log(256 / (2 * M_PI)) / (2 * log(1.5e5));
+	for (int i = 0; i < 32; i++) {
+		double keep = 1 - fmin(1, fmax(0, (i - lo) / (hi - lo)));
+		plain_freq[i] = plain_freq[i] / 4 * (1 - keep) + plain_freq[i] * keep;
+	}
+	m.magnitude = 1 + 0.1 * log(4);
+	return m;
+}
+
 /* One expert, which is the dense half; and all of them. */
 static struct oracle one_expert(struct model_arch *a)
 {
@@ -273,6 +294,7 @@ static const struct {
     {"olmoe", "tiny-olmoe", olmoe},
     {"qwen 2, experts", "tiny-qwen2moe", qwen2moe},
     {"qwen 3, experts", "tiny-qwen3moe", qwen3moe},
+    {"gpt-oss", "tiny-gpt-oss", gpt_oss},
     {"one expert", "tiny-mixtral", one_expert},
     {"all experts", "tiny-olmoe", all_experts},
 };
