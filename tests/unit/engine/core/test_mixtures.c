@@ -94,7 +94,7 @@ static void test_keys(void **state)
 	refused("tensor blk.0.ffn_gate_exps.weight is 256 × 256 × 6, not 256 × ");
 	write_model("tiny-qwen2moe", NULL);
 	read_file();
-	memcpy(after("qwen2moe.expert_count") - 5, "fount", 5);
+	memcpy(after("qwen2moe.expert_count") - 5, "xxxxx", 5);
 	write_file();
 	refused("qwen2moe.expert_count");
 }
