@@ -131,8 +131,50 @@ struct kn_attn {
 	float scale;   /* of q·k */
 	float softcap; /* cap·tanh(score/cap); 0: none */
 	int window;    /* positions seen, the row's own included; 0: all */
-	int q_row;     /* floats from one row of queries to the next; 0: contiguous. Not 0 only for joined ones. */
+	/* NULL, or [n_heads], of the backend: the score of a position without a value, which takes its share of each
+	 * softmax (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023, 3.3). Only for
+	 * backends with `sinks`. */
+	const float *sinks;
+	int q_row; /* floats from one row of queries to the next; 0: contiguous. Not 0 only for joined ones. */
 };
+
+/* Which experts of a mixture compute a row: the n_used of the highest scores, highest first, of equal ones the lower
+ * number. Scores are the softmax of all n logits, or their sigmoids; they are also the experts' weights. A row with a
+ * logit that is not finite has weights that are not. */
+struct kn_route {
+	int n, n_used; /* at most KN_MAX_EXPERTS, KN_MAX_EXPERTS_USED */
+	bool sigmoid;
+	bool norm;         /* weights are divided by their sum */
+	float scale;       /* then multiplied by it */
+	const float *bias; /* [n], of the backend, added to the scores for the choice only; NULL: none */
+	/* Not 0: experts are n_groups groups of adjacent ones, and a row uses only those of the n_groups_used groups
+	 * whose two best scores have the largest sum (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, 2.1.2). */
+	int n_groups, n_groups_used;
+};
+
+/* What is multiplied with up: gate · sigmoid(gate), GELU's tanh form, or, with both limited to ±KN_CLAMP and up + 1 in
+ * place of up, gate · sigmoid(KN_CLAMP_SLOPE · gate), where the gate has no lower limit (OpenAI, gpt-oss, 2025). */
+enum kn_gate { KN_GATE_SILU, KN_GATE_GELU, KN_GATE_CLAMPED };
+#define KN_CLAMP 7.0f
+#define KN_CLAMP_SLOPE 1.702f
+
+enum { KN_MAX_EXPERTS = 1024, KN_MAX_EXPERTS_USED = 64 };
+
+/* The experts of a layer (Shazeer et al., "Outrageously Large Neural Networks", 2017), all of one shape. */
+struct kn_experts {
+	struct kn_route route;
+	const struct kn_weight *gate, *up, *down; /* [route.n] each: [n_ff][width], twice, and [width][n_ff] */
+	/* NULL, or added to the products, of the backend: [route.n][n_ff] twice, [route.n][width]. */
+	const float *gate_bias, *up_bias, *down_bias;
+	enum kn_gate act;
+	uint64_t *n_rows; /* [route.n], of the host: how many rows each has computed; NULL: not counted */
+};
+
+/* Floats of kn_ops.experts' scratch memory for each row. */
+static inline size_t kn_experts_work(const struct kn_experts *e)
+{
+	return (size_t)e->route.n_used * 2 * ((size_t)e->up[0].n_in + (size_t)e->up[0].n_out);
+}
 
 /* A random matrix without a file: numbers around 0, generated from a counter. */
 struct kn_noise {
@@ -291,6 +333,7 @@ struct kn_ops {
 			 float eps, int n_rows, int width);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
 	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+	bool sinks; /* attention supports kn_attn.sinks */
 	/* Whether this backend supports that type of keys and values (kn_kv.type). */
 	bool (*kv_type)(int type);
 	/* Rotates q [rows][n_heads][head_dim] in place and k likewise, then writes k and v
@@ -302,6 +345,13 @@ struct kn_ops {
 	 * out[r][h] = Σ_p softmax_p(softcap(scale · q[r][h]·k[p])) v[p]. */
 	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 			 const struct kn_attn *attn, float *out);
+	/* NULL: unsupported. y[r] = Σ_e weight_e · down_e(act(gate_e · x[r], up_e · x[r])) over the experts e of row
+	 * r, in their order, by logits [n_rows][route.n]. Each expert's weights are read once for all its rows. y may
+	 * be x. work: kn_experts_work floats per row, scratch. */
+	int (*experts)(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x,
+		       int n_rows, float *work, float *y);
+	/* x[r] += sigmoid(gate[r]) · add[r]; gate is [n_rows]. NULL if experts is. */
+	int (*add_gated)(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width);
 	/* gate[r][i] = act(gate[r][i]) · up[r][i], with x·sigmoid(x) or GELU's tanh form (Hendrycks,
 	 * Gimpel 2016). */
 	int (*silu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);

@@ -5,6 +5,7 @@
  * sequences. Speeds are relative to peak rates measured just before. `machine FILE` measures all kinds of steps in
  * turns, so that a disturbance of the machine affects all of them.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,8 @@ struct bench {
 	int32_t *pages; /* [n_seqs][max_pages] */
 	int32_t *token, *pos, *seq, *want;
 	float *logits;
-	double weight_bytes; /* read in one step */
+	double weight_bytes; /* read in every step; expert_bytes: all experts', of which a row touches a share */
+	double expert_bytes, expert_share;
 	int kv_type;
 	double kv_bytes; /* per position */
 	double step_ops; /* per row, without attention; a multiply-add is two */
@@ -61,10 +63,7 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 		return bench_complain(1, "%s", err.text);
 	const struct model_arch *a = &info.arch;
 	int rows = n_seqs > CHUNK ? n_seqs : CHUNK;
-	struct kn_config kc = {.n_threads = n_threads,
-			       .max_rows = rows,
-			       .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
-			       .pad_rows = true};
+	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = arch_widest(a), .pad_rows = true};
 	x->ops = kn_select("auto", &err);
 	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
 	    model_load_as(path, &how, x->ops, x->b, rows, 0, &x->m, &err) != 0)
@@ -88,10 +87,19 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 		x->pages[i] = i;
 	/* A step reads one row of the embedding per token; if tied, all of it as the output head. */
 	double embed = (double)a->n_vocab * a->n_embd;
-	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
+	x->expert_share = a->experts.n > 0 ? (double)a->experts.n_used / a->experts.n : 0;
+	x->expert_bytes = (double)info.expert_bytes;
+	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed) -
+			   (1 - x->expert_share) * (double)info.n_expert_params);
 	x->head_ops = 2 * embed;
-	x->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
+	x->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes) - info.expert_bytes);
 	return 0;
+}
+
+/* Bytes of weights that a step of n rows reads; of experts, as many as n rows touch that choose independently. */
+static double bytes_read(const struct bench *x, int n)
+{
+	return x->weight_bytes + x->expert_bytes * (1 - pow(1 - x->expert_share, n));
 }
 
 static void bench_close(struct bench *x)
@@ -225,7 +233,7 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 		prompt[i] = prompt_s(&x, SUM_PROMPT);
 	}
 	double reads = percentile(read, n, 50), int8 = percentile(rate, n, 50), step_1 = percentile(one, n, 50);
-	double decode = (x.weight_bytes + SUM_PAST * x.kv_bytes) / step_1 / reads;
+	double decode = (bytes_read(&x, 1) + SUM_PAST * x.kv_bytes) / step_1 / reads;
 	double few_over = SUM_FEW * step_1 / percentile(few, n, 50),
 	       many_over = SUM_MANY * step_1 / percentile(many, n, 50);
 	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
@@ -347,13 +355,13 @@ static void tell_prompt(struct bench *x, const struct asked *a, const struct kn_
 	if (a->json) {
 		printf("{\"threads\":%d,\"read_bytes_per_s\":%.6g,\"fp32_ops_per_s\":%.6g,\"weight_bytes\":%.6g,"
 		       "\"prompt\":{\"tokens\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_fp32\":%.4g}",
-		       n_threads, c->read_bytes, c->fp32_ops, x->weight_bytes, prompt, seen[0], median, seen[n - 1],
+		       n_threads, c->read_bytes, c->fp32_ops, bytes_read(x, 1), prompt, seen[0], median, seen[n - 1],
 		       share);
 		return;
 	}
 	bench_header();
 	printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights%s\n\n", n_threads,
-	       c->read_bytes / 1e9, c->fp32_ops / 1e12, x->weight_bytes / 1e6,
+	       c->read_bytes / 1e9, c->fp32_ops / 1e12, bytes_read(x, 1) / 1e6,
 	       model_was_kept(x->m) ? ", mapped from a file" : "");
 	printf("                        tokens/s  least / median / most    share of the ceiling\n");
 	printf("prompt of %-6d       %10.1f %10.1f %10.1f    %5.1f %% of fp32\n", prompt, seen[0], median, seen[n - 1],
@@ -369,7 +377,7 @@ static void tell_answers(struct bench *x, const struct asked *a, const struct kn
 		for (int i = 0; i < n; i++)
 			seen[i] = batch / answer_s(x, batch, (int)a->prompt, (int)a->tokens);
 		double median = percentile(seen, (size_t)n, 50),
-		       share = median / batch * x->weight_bytes / c->read_bytes;
+		       share = median / batch * bytes_read(x, batch) / c->read_bytes;
 		if (a->json)
 			printf("%s{\"batch\":%d,\"tokens_per_s\":[%.6g,%.6g,%.6g],\"share_of_read\":%.4g}",
 			       k > 0 ? "," : ",\"answer\":[", batch, seen[0], median, seen[n - 1], share);

@@ -97,7 +97,7 @@ static int verifying(const struct eng_config *cfg, int rounds, bool json, bool *
 	long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
 	struct kn_config kc = {.n_threads = cfg->n_threads > 0 ? cfg->n_threads : (int)n_cores,
 			       .max_rows = MOST_ROWS,
-			       .max_width = a->n_vocab > a->n_ff ? a->n_vocab : a->n_ff,
+			       .max_width = arch_widest(a),
 			       .pad_rows = true};
 	p.ops = rc == 0 ? kn_select("auto", &err) : NULL;
 	if (p.ops == NULL || p.ops->open(&kc, &p.b, &err) != 0 ||

@@ -82,7 +82,7 @@ static void gather(struct facts *f)
 	f->kv_type = model_kv_type(a, kn_select("auto", &ignored));
 	f->kv_per_token = kv_page_bytes(f->kv_type, KV_PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / KV_PAGE;
 	f->activations = STEP_ROWS * sizeof(float) *
-			 (2 * (uint64_t)a->n_embd + 2 * q + 2 * kv + 2 * (uint64_t)a->n_ff + (uint64_t)a->n_vocab);
+			 (2 * (uint64_t)a->n_embd + 2 * q + 2 * kv + arch_ff_floats(a) + (uint64_t)a->n_vocab);
 }
 
 /* ---- as text ---- */
@@ -123,6 +123,11 @@ static void print_arch(const struct facts *f)
 	char text[32];
 	printf("family       %s\n", a->family);
 	printf("layers       %d of width %d, feed-forward %d\n", a->n_layers, a->n_embd, a->n_ff);
+	if (a->experts.n > 0)
+		printf("experts      %d of width %d, %d for each row\n", a->experts.n, a->experts.n_ff,
+		       a->experts.n_used);
+	if (a->experts.n_ff_shared > 0)
+		printf("             and one of width %d for every row\n", a->experts.n_ff_shared);
 	printf("heads        %d, %d for keys and values, of width %d\n", a->n_heads, a->n_kv_heads, a->head_dim);
 	printf("vocabulary   %d%s\n", a->n_vocab, a->tied_embeddings ? ", tied" : "");
 	printf("context      %d\n", a->n_ctx);
@@ -193,13 +198,15 @@ static json_t *arch_json(const struct model_arch *a)
 {
 	json_t *rope = json_pack("{s:i, s:f, s:s}", "dimensions", a->rope.n_rot, "base", a->rope.base, "scaling",
 				 scaling_name(a->rope.scaling));
+	json_t *experts = json_pack("{s:i, s:i, s:i, s:i}", "count", a->experts.n, "used", a->experts.n_used, "width",
+				    a->experts.n_ff, "shared_width", a->experts.n_ff_shared);
 	if (a->rope.factor > 0)
 		json_object_set_new(rope, "factor", json_real(a->rope.factor));
-	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o}", "family", a->family,
+	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o, s:o}", "family", a->family,
 			 "layers", a->n_layers, "width", a->n_embd, "heads", a->n_heads, "kv_heads", a->n_kv_heads,
 			 "head_width", a->head_dim, "feed_forward", a->n_ff, "vocabulary", a->n_vocab, "context",
 			 a->n_ctx, "tied", a->tied_embeddings, "window", a->window, "window_pattern", a->window_pattern,
-			 "rope", rope);
+			 "rope", rope, "experts", experts);
 }
 
 static json_t *tensors_json(const struct model_file *file)

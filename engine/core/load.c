@@ -278,15 +278,6 @@ static int make_swap(struct eng_model *m)
 	return 0;
 }
 
-static int max_width(const struct model_arch *a)
-{
-	int widths[] = {a->n_embd, a->n_ff, a->n_heads * a->head_dim, a->n_vocab};
-	int widest = 0;
-	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-		widest = widths[i] > widest ? widths[i] : widest;
-	return widest;
-}
-
 /* Progress of work on the weights: for large models it takes minutes. A line of it is for a terminal, its percent goes
  * to the gateways. */
 struct weights_progress {
@@ -373,7 +364,7 @@ static int load(struct eng_model *m)
 	int max_rows = m->step_tokens + e->cfg.max_sequences;
 	struct kn_config kc = {.n_threads = e->cfg.n_threads,
 			       .max_rows = max_rows,
-			       .max_width = max_width(&m->info.arch),
+			       .max_width = arch_widest(&m->info.arch),
 			       .priority = m->role == PROTO_ROLE_SMALL,
 			       .pad_rows = true, /* as model.c's activations are */
 			       .fp8_weights = m->fp8,

@@ -12,9 +12,10 @@
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"},   {"mistral", "llama"},      {"qwen2", "qwen2"},      {"qwen3", "qwen3"},
-    {"bert", "bert"},     {"roberta", "bert"},       {"xlm-roberta", "bert"}, {"phi3", "phi3"},
-    {"gemma2", "gemma2"}, {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
+    {"llama", "llama"},        {"mistral", "llama"},      {"qwen2", "qwen2"},      {"qwen3", "qwen3"},
+    {"bert", "bert"},          {"roberta", "bert"},       {"xlm-roberta", "bert"}, {"phi3", "phi3"},
+    {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"}, {"mixtral", "llama"},    {"olmoe", "olmoe"},
+    {"gemma2", "gemma2"},      {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
 };
 
 const char *hf_family(const char *model_type)
@@ -51,8 +52,21 @@ static const struct pair in_layers[] = {
     {"mlp.up_proj.weight", "ffn_up.weight"},
     {"mlp.gate_up_proj.weight", "ffn_up.weight"}, /* both, the gate first, as GGUF's phi3 has it */
     {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
+    {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+};
+
+/* Of each expert, with its number between the two halves: GGUF's names before all were one tensor. */
+static const char *const expert_prefixes[] = {"mlp.experts.", "block_sparse_moe.experts."};
+static const struct pair of_experts[] = {
+    {"gate_proj.weight", "ffn_gate"}, {"up_proj.weight", "ffn_up"}, {"down_proj.weight", "ffn_down"},
+    {"w1.weight", "ffn_gate"},        {"w3.weight", "ffn_up"},      {"w2.weight", "ffn_down"},
 };
 
 /* BERT's; each has a weight and a bias, or a table only the former. */
@@ -135,6 +149,22 @@ static bool bert_name(const char *name, char *out, size_t out_bytes)
 	return true;
 }
 
+/* "ffn_gate.3.weight" of "mlp.experts.3.gate_proj.weight"; false: no expert's. */
+static bool expert_name(const char *rest, char *out, size_t out_bytes)
+{
+	for (size_t i = 0; i < sizeof expert_prefixes / sizeof *expert_prefixes; i++) {
+		size_t n = strlen(expert_prefixes[i]);
+		int digits = strncmp(rest, expert_prefixes[i], n) == 0 ? layer_digits(rest + n) : 0;
+		const char *to =
+		    digits > 0 ? find(of_experts, sizeof of_experts / sizeof *of_experts, rest + n + digits + 1) : NULL;
+		if (to != NULL) {
+			snprintf(out, out_bytes, "%s.%.*s.weight", to, digits, rest + n);
+			return true;
+		}
+	}
+	return false;
+}
+
 bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_bytes)
 {
 	/* The text model of a larger one is nested: "language_model.model.layers…", and newer writers
@@ -162,7 +192,9 @@ bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_by
 	int digits = layer_digits(layer);
 	if (digits > 0) {
 		const char *rest = layer + digits + 1;
-		to = strcmp(rest, "post_attention_layernorm.weight") != 0
+		char expert[48];
+		to = expert_name(rest, expert, sizeof expert) ? expert
+		     : strcmp(rest, "post_attention_layernorm.weight") != 0
 			 ? find(in_layers, sizeof in_layers / sizeof *in_layers, rest)
 		     : begins(family, "gemma") ? "post_attention_norm.weight"
 					       : "ffn_norm.weight";

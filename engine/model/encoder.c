@@ -82,6 +82,7 @@ int encoder_load_layer(struct model *m, int i, struct sl_err *err)
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, rc;
 	char name[64];
+	l->n_ff = a->n_ff;
 	if ((rc = model_load_qkv(m, i, err)) != 0 || (a->qkv_bias && (rc = model_load_biases(m, i, err)) != 0) ||
 	    (rc = model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o,
 				    err)) != 0 ||

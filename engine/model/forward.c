@@ -54,10 +54,11 @@ int model_project(struct model *m, const struct layer *l, const float *from, int
 				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
 				  (rc = o->add_row(b, m->v, l->v_bias, n, kv_width)) != 0))
 		return rc;
-	/* Each head is a row of its own. */
+	/* Each head is a row of its own, or all are one. */
+	int q_rows = a->qk_norm_row ? n : n * a->n_heads, k_rows = a->qk_norm_row ? n : n * a->n_kv_heads;
 	if (l->q_norm != NULL &&
-	    ((rc = o->rmsnorm(b, m->q, l->q_norm, a->rms_eps, n * a->n_heads, a->head_dim, m->q)) != 0 ||
-	     (rc = o->rmsnorm(b, m->k, l->k_norm, a->rms_eps, n * a->n_kv_heads, a->head_dim, m->k)) != 0))
+	    ((rc = o->rmsnorm(b, m->q, l->q_norm, a->rms_eps, q_rows, n * q_width / q_rows, m->q)) != 0 ||
+	     (rc = o->rmsnorm(b, m->k, l->k_norm, a->rms_eps, k_rows, n * kv_width / k_rows, m->k)) != 0))
 		return rc;
 	return o->rope_kv_write(b, l->rope, m->q, a->n_heads, m->k, m->v, kv, layer);
 }
@@ -72,11 +73,20 @@ int model_widen(struct model *m, const struct layer *l, const float *from, int n
 	int rc;
 	if (l->gate_up.data != NULL) {
 		rc = o->matmul(b, &l->gate_up, from, n, m->gate_up);
-		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, a->n_ff, gelu, m->gate);
+		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, l->n_ff, gelu, m->gate);
 	}
 	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0)
 		return rc;
-	return gelu ? o->gelu_mul(b, m->gate, m->up, n, a->n_ff) : o->silu_mul(b, m->gate, m->up, n, a->n_ff);
+	return gelu ? o->gelu_mul(b, m->gate, m->up, n, l->n_ff) : o->silu_mul(b, m->gate, m->up, n, l->n_ff);
+}
+
+/* The feed-forward half, from m->normed to m->normed. */
+static int feed_forward(struct model *m, const struct layer *l, int n)
+{
+	if (l->experts != NULL)
+		return experts_run(m, l, n);
+	int rc = model_widen(m, l, m->normed, n);
+	return rc != 0 ? rc : m->ops->matmul(m->backend, &l->down, m->gate, n, m->normed);
 }
 
 /* Takes x normed in m->normed, and leaves it there for the next layer. */
@@ -91,8 +101,8 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 	if ((rc = model_project(m, l, m->normed, n, kv, i)) != 0 ||
 	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
-	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = model_widen(m, l, m->normed, n)) != 0 ||
-	    (rc = o->matmul(b, &l->down, m->gate, n, m->normed)) != 0)
+	    (l->o_bias != NULL && (rc = o->add_row(b, m->normed, l->o_bias, n, a->n_embd)) != 0) ||
+	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = feed_forward(m, l, n)) != 0)
 		return rc;
 	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);
 }

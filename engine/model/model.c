@@ -10,6 +10,7 @@
 #include "engine/model/model_priv.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -18,26 +19,39 @@
 
 /* ---- the head's metadata ---- */
 
+/* "blk.3.ffn_up_exps.weight", "blk.3.ffn_up.7.weight" */
+static bool is_expert(const char *name)
+{
+	int layer, at = 0;
+	char kind[8];
+	return strstr(name, "_exps.") != NULL || (sscanf(name, "blk.%d.ffn_%7[a-z].%n", &layer, kind, &at) == 2 &&
+						  at > 0 && name[at] >= '0' && name[at] <= '9');
+}
+
 static void read_info(const struct model_file *f, struct model_info *info)
 {
 	snprintf(info->name, sizeof info->name, "%.63s", model_file_name(f));
 	info->file_bytes = model_file_bytes(f);
-	info->n_params = 0;
+	info->n_params = info->expert_bytes = info->n_expert_params = 0;
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");
 	info->embed_bytes = embed != NULL ? embed->bytes : 0;
 
 	int counts[64] = {0};
 	for (size_t i = 0; i < model_file_n_tensors(f); i++) {
 		const struct model_tensor *t = model_file_tensor_at(f, i);
-		info->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+		uint64_t n = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+		bool expert = is_expert(t->name);
+		info->n_params += n;
+		info->n_expert_params += expert ? n : 0;
+		info->expert_bytes += expert ? t->bytes : 0;
 		if (t->type >= 0 && t->type < 64)
 			counts[t->type]++;
 	}
-	size_t n = 0;
+	size_t at = 0;
 	for (int type = 0; type < 64; type++)
-		if (counts[type] > 0 && n < sizeof info->weight_types)
-			n += (size_t)snprintf(info->weight_types + n, sizeof info->weight_types - n, "%s%s ×%d",
-					      n ? ", " : "", kn_type_name(type), counts[type]);
+		if (counts[type] > 0 && at < sizeof info->weight_types)
+			at += (size_t)snprintf(info->weight_types + at, sizeof info->weight_types - at, "%s%s ×%d",
+					       at ? ", " : "", kn_type_name(type), counts[type]);
 }
 
 int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
@@ -92,7 +106,8 @@ static int find_matrix(struct model *m, const char *name, int n_out, int n_in, c
 	*out = t;
 	if (kn_type_block(t->type) == 0)
 		return unknown_type(m, t, err);
-	if (t->n_dims != 2 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
+	bool flat = t->n_dims == 2 || (t->n_dims == 1 && n_out == 1);
+	if (!flat || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
 			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
 	return model_file_bring(m->file, t, err);
@@ -114,6 +129,27 @@ static int load_rows(struct model *m, const struct model_tensor *t, int first_ro
 		     struct kn_weight *out, struct sl_err *err)
 {
 	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
+}
+
+int model_load_matrices(struct model *m, const char *name, int n, int n_out, int n_in, struct kn_weight *out,
+			struct sl_err *err)
+{
+	const struct model_tensor *t = model_take_tensor(m, name, err);
+	if (t == NULL)
+		return SL_EINVAL;
+	if (kn_type_block(t->type) == 0)
+		return unknown_type(m, t, err);
+	if (t->n_dims != 3 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out ||
+	    t->dims[2] != (uint64_t)n)
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu × %llu, not %d × %d × %d",
+			       model_file_path(m->file), name, (unsigned long long)t->dims[0],
+			       (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], n_in, n_out, n);
+	int rc = model_file_bring(m->file, t, err);
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = load_rows(m, t, i * n_out, n_out, n_in, &out[i], err);
+	if (rc == 0 && out[0].data != t->data)
+		model_file_let_go(m->file, t);
+	return rc;
 }
 
 /* Matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend or
@@ -151,7 +187,7 @@ static int put_vector(struct model *m, const char *name, int n, float offset, fl
 	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
-	if (t->n_dims != 1 || t->dims[0] != (uint64_t)n ||
+	if (t->n_dims > 2 || t->dims[0] * t->dims[1] != (uint64_t)n ||
 	    (t->type != KN_F32 && t->type != KN_F16 && t->type != KN_BF16))
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
 			       name, n);
@@ -204,8 +240,11 @@ int model_load_qkv(struct model *m, int i, struct sl_err *err)
 	const char *const all[] = {model_in_layer(i, "attn_q.weight", names[0]),
 				   model_in_layer(i, "attn_k.weight", names[1]),
 				   model_in_layer(i, "attn_v.weight", names[2])};
-	if ((rc = load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err)) !=
-	    SL_EUNSUPPORTED)
+	/* A joined product's norm is of each head. */
+	rc = a->qk_norm_row
+		 ? SL_EUNSUPPORTED
+		 : load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err);
+	if (rc != SL_EUNSUPPORTED)
 		return rc;
 	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) !=
 		0 ||
@@ -265,11 +304,23 @@ int model_load_biases(struct model *m, int i, struct sl_err *err)
 	return put_vector(m, model_in_layer(i, "attn_v.bias", name), kv_width, 0, v, err);
 }
 
+static int load_dense(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	char name[64];
+	l->n_ff = a->n_ff;
+	int rc = model_load_gate_up(m, i, err);
+	return rc != 0 ? rc
+		       : model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down,
+					   err);
+}
+
 static int load_layer(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim;
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
 	float gain = a->norm_gain_offset;
 	const struct {
 		bool has;
@@ -279,11 +330,14 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 		float **out;
 	} vectors[] = {
 	    {true, "attn_norm.weight", a->n_embd, gain, &l->attn_norm},
-	    {true, "ffn_norm.weight", a->n_embd, gain, &l->ffn_norm},
+	    {true, a->ffn_norm_is_post ? "post_attention_norm.weight" : "ffn_norm.weight", a->n_embd, gain,
+	     &l->ffn_norm},
 	    {a->post_norms, "post_attention_norm.weight", a->n_embd, gain, &l->post_attn_norm},
 	    {a->post_norms, "post_ffw_norm.weight", a->n_embd, gain, &l->post_ffn_norm},
-	    {a->qk_norm, "attn_q_norm.weight", a->head_dim, gain, &l->q_norm},
-	    {a->qk_norm, "attn_k_norm.weight", a->head_dim, gain, &l->k_norm},
+	    {a->o_bias, "attn_output.bias", a->n_embd, 0, &l->o_bias},
+	    {a->sinks, "attn_sinks.weight", a->n_heads, 0, &l->sinks},
+	    {a->qk_norm, "attn_q_norm.weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
+	    {a->qk_norm, "attn_k_norm.weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
 	};
 	char name[64];
 	if (a->encoder)
@@ -295,16 +349,14 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 		rc =
 		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
 	if (rc == 0)
-		rc = model_load_gate_up(m, i, err);
-	if (rc == 0)
-		rc =
-		    model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down, err);
+		rc = arch_mixes(a, i) ? experts_load(m, i, err) : load_dense(m, i, err);
 	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
 		if (vectors[k].has)
 			rc = model_load_vector(m, model_in_layer(i, vectors[k].name, name), vectors[k].n,
 					       vectors[k].offset, vectors[k].out, err);
 	int window = arch_window(a, i);
-	l->attn = (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window};
+	l->attn =
+	    (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window, .sinks = l->sinks};
 	if (l->qkv.data != NULL)
 		l->attn.q_row = l->qkv.n_out;
 	l->rope = window > 0 ? &m->rope_windowed : &m->rope;
@@ -314,6 +366,9 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 static int load_weights(struct model *m, struct sl_err *err)
 {
 	struct model_arch *a = &m->info.arch;
+	if (a->sinks && !m->ops->sinks)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no attention sinks",
+			       model_file_path(m->file), m->ops->name);
 	m->layers = sl_zalloc_n((size_t)a->n_layers, sizeof *m->layers);
 	m->used = sl_zalloc_n(model_file_n_tensors(m->file), sizeof *m->used);
 	if (m->layers == NULL || m->used == NULL)
@@ -344,12 +399,15 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	size_t q_width = (size_t)a->n_heads * (size_t)a->head_dim;
-	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = (size_t)a->n_ff;
+	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = 0, work = 0;
 	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
 	for (int i = 0; i < a->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
 		*(l->qkv.data != NULL ? &qkv : &three) = true;
 		*(l->gate_up.data != NULL ? &gate_up : &two) = true;
+		ff = (size_t)l->n_ff > ff ? (size_t)l->n_ff : ff;
+		if (l->experts != NULL)
+			work = kn_experts_work(&l->experts->op);
 	}
 	const struct {
 		float **out;
@@ -362,11 +420,15 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	    {&m->q, q_width, three},
 	    {&m->k, kv_width, three},
 	    {&m->v, kv_width, three},
-	    {&m->gate, ff, true},
-	    {&m->up, ff, two},
+	    {&m->gate, ff, ff > 0},
+	    {&m->up, ff, two && ff > 0},
 	    {&m->logits, (size_t)a->n_vocab, !a->encoder},
 	    {&m->sums, (size_t)a->n_embd, a->pooling == ARCH_POOL_MEAN},
 	    {&m->gate_up, 2 * ff, gate_up},
+	    {&m->routed, (size_t)a->experts.n, work > 0},
+	    {&m->work, work, work > 0},
+	    {&m->shared, (size_t)a->n_embd, a->experts.n_ff_shared > 0},
+	    {&m->shared_gate, 1, a->experts.shared_gate},
 	    {&m->qkv, q_width + 2 * kv_width, qkv},
 	};
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -513,13 +575,13 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 	return 0;
 }
 
-static void free_weight(struct model *m, struct kn_weight *w)
+void model_free_weight(struct model *m, struct kn_weight *w)
 {
 	if (w->data != NULL)
 		m->ops->weight_free(m->backend, w);
 }
 
-static void free_memory(struct model *m, float *p)
+void model_free_floats(struct model *m, float *p)
 {
 	if (p != NULL)
 		m->ops->mem_free(m->backend, p);
@@ -535,19 +597,20 @@ void model_free(struct model *m)
 		struct kn_weight *weights[] = {&l->q,  &l->k,    &l->v,   &l->o,      &l->gate,
 					       &l->up, &l->down, &l->qkv, &l->gate_up};
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
-			free_weight(m, weights[k]);
+			model_free_weight(m, weights[k]);
+		experts_free(m, l->experts);
 		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
 				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
 				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
-				    l->up_bias,   l->down_bias};
+				    l->up_bias,   l->down_bias,      l->sinks};
 		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
-			free_memory(m, vectors[k]);
+			model_free_floats(m, vectors[k]);
 	}
 	if (!m->info.arch.tied_embeddings)
-		free_weight(m, &m->head);
-	free_weight(m, &m->embed);
-	free_weight(m, &m->rank_dense);
-	free_weight(m, &m->rank_out);
+		model_free_weight(m, &m->head);
+	model_free_weight(m, &m->embed);
+	model_free_weight(m, &m->rank_dense);
+	model_free_weight(m, &m->rank_out);
 	sl_free(m->picks);
 	sl_free(m->runs);
 	float *memory[] = {m->positions,
@@ -566,11 +629,15 @@ void model_free(struct model *m)
 			   m->attn,
 			   m->gate,
 			   m->up,
+			   m->routed,
+			   m->work,
+			   m->shared,
+			   m->shared_gate,
 			   m->logits,
 			   m->qkv,
 			   m->gate_up};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
-		free_memory(m, memory[i]);
+		model_free_floats(m, memory[i]);
 	sl_free(m->layers);
 	sl_free(m->used);
 	chat_template_free(m->template);

@@ -22,7 +22,8 @@ struct residence;
 struct model_info {
 	struct model_arch arch;
 	uint64_t file_bytes, n_params;
-	uint64_t embed_bytes;  /* of the table of embeddings */
+	uint64_t embed_bytes;                   /* of the table of embeddings */
+	uint64_t expert_bytes, n_expert_params; /* of all experts */
 	uint64_t text;         /* models of the same number make the same tokens of a text; once loaded; 0: unknown */
 	char name[64];         /* general.name */
 	char weight_types[96]; /* "Q8_0 ×29, F32 ×9" */

@@ -11,16 +11,28 @@
 #include "engine/model/weight_store.h"
 
 /* Vectors in backend memory; those that the family does not have are NULL. */
+struct layer_experts;
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
 	/* Encoders. */
-	float *attn_norm_bias, *ffn_norm_bias, *o_bias, *up_bias, *down_bias;
+	float *attn_norm_bias, *ffn_norm_bias, *up_bias, *down_bias;
+	float *o_bias, *sinks; /* o_bias: encoders' too */
 	/* Of joined products q, k, v, gate and up are empty, and qkv and gate_up hold them; where none are joined, qkv
 	 * and gate_up are empty. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
+	int n_ff; /* of gate, up and down: the dense half, or a mixture's shared expert; 0: it has none */
+	struct layer_experts *experts; /* NULL: a dense layer */
 	struct kn_attn attn;
 	const struct kn_rope *rope;
+};
+
+/* A mixture (experts.c). */
+struct layer_experts {
+	struct kn_weight router, shared_gate;
+	struct kn_weight *weights;      /* [3·n]: gates, ups, downs */
+	float *router_bias, *biases[3]; /* NULL: none; of gates, ups, downs of all experts */
+	struct kn_experts op;
 };
 
 struct model {
@@ -43,6 +55,8 @@ struct model {
 	int max_rows;
 	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
 	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
+	/* Mixtures: logits of the router, the shared expert's output and its gate, scratch memory. */
+	float *routed, *shared, *shared_gate, *work;
 	float *sums;          /* [max_rows][n_embd], by slot: of MEAN */
 	int32_t *picks;       /* [max_rows], of the host */
 	struct kn_text *runs; /* [max_rows], of the host */
@@ -53,6 +67,9 @@ struct model {
 const struct model_tensor *model_take_tensor(struct model *m, const char *name, struct sl_err *err);
 int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
 		      struct sl_err *err);
+/* The n matrices [n_out][n_in] of a tensor [n][n_out][n_in]. */
+int model_load_matrices(struct model *m, const char *name, int n, int n_out, int n_in, struct kn_weight *out,
+			struct sl_err *err);
 /* offset is added to each number. */
 int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err);
 int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err);
@@ -60,6 +77,9 @@ int model_alloc_floats(struct model *m, const char *what, size_t n, float **out,
 int model_load_qkv(struct model *m, int layer, struct sl_err *err);
 int model_load_biases(struct model *m, int layer, struct sl_err *err);
 int model_load_gate_up(struct model *m, int layer, struct sl_err *err);
+/* What was not loaded is ignored. */
+void model_free_weight(struct model *m, struct kn_weight *w);
+void model_free_floats(struct model *m, float *p);
 const char *model_in_layer(int layer, const char *what, char name[64]);
 
 /* ---- forward.c ---- */
@@ -68,6 +88,13 @@ const char *model_in_layer(int layer, const char *what, char name[64]);
 int model_project(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer);
 /* What goes into the second matrix of a gated feed-forward half, in m->gate. */
 int model_widen(struct model *m, const struct layer *l, const float *from, int n);
+
+/* ---- experts.c ---- */
+
+int experts_load(struct model *m, int layer, struct sl_err *err);
+void experts_free(struct model *m, struct layer_experts *x); /* NULL: nothing */
+/* m->normed of n rows becomes what the layer's mixture makes of it. */
+int experts_run(struct model *m, const struct layer *l, int n);
 
 /* ---- encoder.c ---- */
 

@@ -8,6 +8,7 @@
 #define ENGINE_ARCH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum arch_act { ARCH_SILU, ARCH_GELU_TANH };
 
@@ -48,17 +49,33 @@ struct arch_rope {
 	float factors[ARCH_MAX_ROT];
 };
 
+/* Mixtures of experts (kernels.h: kn_experts); layers from n_dense on have one instead of a dense feed-forward half. */
+struct arch_experts {
+	int n, n_used;        /* n 0: none */
+	int n_ff;             /* of each expert */
+	int n_ff_shared;      /* of the expert that computes every row; 0: none */
+	int n_dense;          /* dense layers before the first mixture */
+	bool norm;            /* the weights of a row's experts are divided by their sum */
+	bool clamped, biases; /* KN_GATE_CLAMPED; the router and all products have biases: gpt-oss */
+	bool shared_gate;     /* the shared expert's output is multiplied by the sigmoid of a product */
+};
+
 struct model_arch {
 	char family[32]; /* as GGUF's general.architecture: "llama", "qwen2", "gemma3" */
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
 	float rms_eps;
 	bool tied_embeddings;
-	bool qkv_bias;          /* Qwen2 */
-	bool qk_norm;           /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
+	bool qkv_bias;      /* Qwen2 */
+	bool qk_norm;       /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
+	bool qk_norm_row;   /* with qk_norm: over all heads at once, OLMoE */
+	bool o_bias, sinks; /* attention's output has a bias, its softmax sinks: gpt-oss */
+	/* The feed-forward half's norm is named as the one of what attention adds is elsewhere: gpt-oss. */
+	bool ffn_norm_is_post;
 	bool post_norms;        /* RMS norms of the outputs of attention and feed-forward: Gemma 2, 3 */
 	float norm_gain_offset; /* added to every norm's gain when it is read: 1 for Gemma in
 				   Hugging Face folders, 0 in GGUF where it is already in the weights */
 	enum arch_act act;
+	struct arch_experts experts;
 	float embed_scale;                 /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
 	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
@@ -82,6 +99,32 @@ struct model_arch {
 	int n_unknown_keys;
 	char unknown_keys[256];
 };
+
+/* Whether layer i has experts. */
+static inline bool arch_mixes(const struct model_arch *a, int layer)
+{
+	return a->experts.n > 0 && layer >= a->experts.n_dense;
+}
+
+/* The widest input or output of a product. */
+static inline int arch_widest(const struct model_arch *a)
+{
+	const int widths[] = {a->n_ff,         a->n_heads * a->head_dim, a->n_vocab,
+			      a->experts.n_ff, a->experts.n_ff_shared,   a->experts.n};
+	int widest = a->n_embd;
+	for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
+		widest = widths[i] > widest ? widths[i] : widest;
+	return widest;
+}
+
+/* Floats of activations that the feed-forward halves need for each row of a step. */
+static inline uint64_t arch_ff_floats(const struct model_arch *a)
+{
+	const struct arch_experts *x = &a->experts;
+	uint64_t embd = (uint64_t)a->n_embd, dense = (uint64_t)(a->n_ff > x->n_ff_shared ? a->n_ff : x->n_ff_shared);
+	uint64_t mixture = 2 * (uint64_t)x->n_used * (embd + (uint64_t)x->n_ff) + embd + (uint64_t)x->n + 1;
+	return 4 * dense + (x->n > 0 ? mixture : 0);
+}
 
 /* Positions that layer i sees, including its own; 0: all. */
 static inline int arch_window(const struct model_arch *a, int layer)

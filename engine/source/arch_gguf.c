@@ -20,12 +20,26 @@ struct family {
 	/* Gemma scales q·k by head_dim, except the largest model: by n_embd / n_heads. */
 	int odd_scale_layers; /* the layers of that largest model */
 	bool encoder, turns;  /* encoders; turns: rotary embedding, no biases, and a gate */
+	bool qk_norm_row;
+	bool oss; /* OpenAI's: sinks, biases everywhere, clamped experts */
+	/* Of mixtures of experts. shares_ff: without a key, a row's experts together are as wide as the dense half. */
+	bool experts, shares_ff, norm_weights, shared_expert;
 };
 
 static const struct family families[] = {
-    {.name = "llama"},
+    {.name = "llama", .norm_weights = true},
     {.name = "qwen2", .halves = true, .qkv_bias = true},
     {.name = "qwen3", .halves = true, .qk_norm = true},
+    {.name = "qwen2moe", .halves = true, .qkv_bias = true, .experts = true, .shares_ff = true, .shared_expert = true},
+    {.name = "qwen3moe", .halves = true, .qk_norm = true, .experts = true, .shares_ff = true, .norm_weights = true},
+    {.name = "olmoe", .halves = true, .qk_norm = true, .qk_norm_row = true, .experts = true},
+    {.name = "gpt-oss",
+     .halves = true,
+     .qkv_bias = true,
+     .window_pattern = 2,
+     .experts = true,
+     .norm_weights = true,
+     .oss = true},
     {.name = "phi3", .halves = true},
     {.name = "gemma2",
      .halves = true,
@@ -142,6 +156,7 @@ static void read_yarn(struct reader *r, struct arch_rope *rope)
 	rope->original_ctx = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, REQUIRED);
 	rope->beta_fast = get_float(r, "rope.scaling.yarn_beta_fast", 0.01, 1e6, 32);
 	rope->beta_slow = get_float(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, 1);
+	rope->fractional = strcmp(r->family, "gpt-oss") == 0; /* its configuration's truncate; GGUF has no key for it */
 	double sharper = get_float(r, "rope.scaling.attn_factor", 0.01, 100, 1);
 	rope->magnitude = sharper != 1 ? sharper * (0.1 * log(rope->factor) + 1) : 0;
 }
@@ -221,7 +236,7 @@ static const struct family *find_family(struct proto_str name)
 
 static int unknown_family(const struct gguf *g, struct proto_str name, struct sl_err *err)
 {
-	char known[160];
+	char known[200];
 	size_t n = 0;
 	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
 		n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", families[i].name);
@@ -236,9 +251,6 @@ static void read_shape(struct reader *r, struct model_arch *a)
 	a->n_heads = get_int(r, "attention.head_count", 1, a->n_embd, REQUIRED);
 	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);
 	a->n_ctx = get_int(r, "context_length", 1, ARCH_MAX_CTX, REQUIRED);
-	int n_experts = get_int(r, "expert_count", 0, 1 << 16, 0);
-	if (n_experts > 0)
-		fault(r, SL_EUNSUPPORTED, "models of experts (%d) are not supported", n_experts);
 	a->n_kv_heads = get_int(r, "attention.head_count_kv", 1, a->n_heads, a->n_heads);
 	a->head_dim = get_int(r, "attention.key_length", 1, 1024, a->n_embd / a->n_heads);
 	int value_dim = get_int(r, "attention.value_length", 1, 1024, a->head_dim);
@@ -252,6 +264,33 @@ float arch_gguf_attn_scale(const struct model_arch *a)
 	const struct family *f = find_family((struct proto_str){a->family, strlen(a->family)});
 	bool odd = f != NULL && f->odd_scale_layers > 0 && a->n_layers == f->odd_scale_layers;
 	return 1.0f / sqrtf((float)(odd ? a->n_embd / a->n_heads : a->head_dim));
+}
+
+/* The feed-forward halves of a mixture. Files of Mixtral are of the family llama. */
+static void read_experts(struct reader *r, const struct family *family, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	bool may = family->experts || strcmp(family->name, "llama") == 0;
+	x->n = get_int(r, "expert_count", family->experts ? 1 : 0, KN_MAX_EXPERTS, family->experts ? REQUIRED : 0);
+	if (x->n == 0 || r->rc != 0)
+		return;
+	if (!may) {
+		fault(r, SL_EUNSUPPORTED, "experts (%d) are not supported in the family %s", x->n, family->name);
+		return;
+	}
+	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
+	x->n_used = get_int(r, "expert_used_count", 1, most, REQUIRED);
+	x->norm = family->norm_weights;
+	x->clamped = x->biases = family->oss;
+	int absent = family->shares_ff && r->rc == 0 ? a->n_ff / x->n_used : a->n_ff;
+	x->n_ff = get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH, absent);
+	if (family->shared_expert) {
+		x->n_ff_shared = get_int(r, "expert_shared_feed_forward_length", 1, ARCH_MAX_WIDTH, a->n_ff);
+		x->shared_gate = true;
+	}
+	if (x->n_ff < 1)
+		fault(r, SL_EINVAL, "%s.feed_forward_length %d is less than expert_used_count %d", a->family, a->n_ff,
+		      x->n_used);
 }
 
 static void read_attention(struct reader *r, const struct family *family, struct model_arch *a)
@@ -347,10 +386,15 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 				 .act = family->gelu ? ARCH_GELU_TANH : ARCH_SILU,
 				 .qkv_bias = family->qkv_bias,
 				 .qk_norm = family->qk_norm,
+				 .qk_norm_row = family->qk_norm_row,
 				 .post_norms = family->post_norms,
+				 .o_bias = family->oss,
+				 .sinks = family->oss,
+				 .ffn_norm_is_post = family->oss,
 				 .encoder = family->encoder};
 	snprintf(a->family, sizeof a->family, "%s", family->name);
 	read_shape(&r, a);
+	read_experts(&r, family, a);
 	read_attention(&r, family, a);
 	read_pooling(&r, a);
 	if (family->scaled_embed)

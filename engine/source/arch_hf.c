@@ -309,6 +309,31 @@ static void read_shape(struct reader *r, struct model_arch *a, const struct defa
 		fault(r, SL_EUNSUPPORTED, "num_attention_heads, num_key_value_heads, head_dim", "do not fit together");
 }
 
+/* The feed-forward halves of a mixture. */
+static void read_experts(struct reader *r, const char *type, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	bool mixtral = strcmp(type, "mixtral") == 0, olmoe = strcmp(type, "olmoe") == 0;
+	bool qwen2 = strcmp(type, "qwen2_moe") == 0, qwen3 = strcmp(type, "qwen3_moe") == 0;
+	if (!mixtral && !olmoe && !qwen2 && !qwen3)
+		return;
+	int n = mixtral ? 8 : olmoe ? 64 : qwen2 ? 60 : 128, used = mixtral ? 2 : qwen2 ? 4 : 8;
+	x->n = get_int(r, mixtral ? "num_local_experts" : "num_experts", 1, KN_MAX_EXPERTS, n);
+	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
+	x->n_used = get_int(r, "num_experts_per_tok", 1, most, used <= most ? used : most);
+	x->norm = mixtral || get_bool(r, "norm_topk_prob", false);
+	x->n_ff = a->n_ff;
+	if (qwen2 || qwen3) {
+		x->n_ff = get_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, qwen2 ? 1408 : 768);
+		if (get_int(r, "decoder_sparse_step", 1, ARCH_MAX_LAYERS, 1) != 1)
+			fault(r, SL_EUNSUPPORTED, "decoder_sparse_step", "is not supported (supported: 1)");
+	}
+	if (qwen2) {
+		x->n_ff_shared = get_int(r, "shared_expert_intermediate_size", 1, ARCH_MAX_WIDTH, 5632);
+		x->shared_gate = true;
+	}
+}
+
 /* Requires a model that generates text, not a classifier or another architecture with the same layers. */
 static void read_kind(struct reader *r, const struct hf_folder *folder, const char *family)
 {
@@ -431,7 +456,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	if (family == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
-			       "qwen3, phi3, gemma2, gemma3, bert, roberta, xlm-roberta)",
+			       "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, phi3, gemma2, gemma3, bert, roberta, "
+			       "xlm-roberta)",
 			       r.path, type);
 	*a = (struct model_arch){.embed_scale = 1};
 	snprintf(a->family, sizeof a->family, "%s", family);
@@ -442,11 +468,15 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	read_shape(&r, a, &d);
 	if (r.rc != 0)
 		return r.rc;
-	a->rms_eps =
-	    (float)number_in(&r, r.config, "rms_norm_eps", 1e-12, 0.1, strcmp(family, "phi3") == 0 ? 1e-5 : 1e-6);
+	a->rms_eps = (float)number_in(
+	    &r, r.config, "rms_norm_eps", 1e-12, 0.1,
+	    strcmp(family, "phi3") == 0 || strcmp(family, "olmoe") == 0 || strcmp(type, "mixtral") == 0 ? 1e-5 : 1e-6);
 	read_act(&r, a, gemma);
-	a->qkv_bias = strcmp(family, "qwen2") == 0;
-	a->qk_norm = strcmp(family, "qwen3") == 0 || strcmp(family, "gemma3") == 0;
+	read_experts(&r, type, a);
+	a->qkv_bias =
+	    strcmp(family, "qwen2") == 0 || (strcmp(family, "qwen2moe") == 0 && get_bool(&r, "qkv_bias", true));
+	a->qk_norm_row = strcmp(family, "olmoe") == 0;
+	a->qk_norm = a->qk_norm_row || strncmp(family, "qwen3", 5) == 0 || strcmp(family, "gemma3") == 0;
 	a->post_norms = gemma;
 	a->attn_scale = 1.0f / sqrtf((float)a->head_dim);
 	if (gemma) {

@@ -26,6 +26,8 @@ static const struct key_rule of_family[] = {
     {"rope.scaling.yarn_ext_factor", "-1|1", NULL},
     {"rope.scaling.yarn_beta_fast", "32", NULL},
     {"expert_weights_norm use_parallel_residual swin_norm", "false", NULL},
+    {"expert_weights_norm", "true", "qwen3moe"},
+    {"expert_gating_func", "3", "gpt-oss"},
     {"activation_sparsity_scale", "", NULL},
     {"expert_*", "0", NULL},
     {"ssm.* wkv.* altup.* classifier.*", "", NULL},

@@ -20,7 +20,8 @@ static const struct key_rule of_config[] = {
      "output_attentions return_dict use_return_dict num_logits_to_keep _attn_implementation* "
      "attn_implementation use_flash_attn use_flash_attention* _flash_attn_2_enabled flash_attn* "
      "attention_dropout attention_probs_dropout_prob attn_pdrop attn_dropout hidden_dropout* embd_pdrop "
-     "resid_pdrop classifier_dropout output_router_logits router_aux_loss_coef",
+     "resid_pdrop classifier_dropout output_router_logits router_aux_loss_coef "
+     "router_jitter_noise",
      NULL, NULL},
     /* Sampling is each request's choice. */
     {"max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature "
@@ -44,6 +45,7 @@ static const struct key_rule of_config[] = {
      "false", NULL},
     /* Norms. */
     {"qk_norm use_qk_norm", "true", "qwen3"},
+    {"qk_norm use_qk_norm", "true", "qwen3moe"},
     {"qk_norm use_qk_norm", "true", "gemma3"},
     {"qk_norm use_qk_norm qk_layernorm use_qk_layernorm apply_residual_connection_post_layernorm use_post_norm",
      "false", NULL},

@@ -78,6 +78,15 @@ static void put_encoder(struct gguf_writer *w, const struct model_arch *a)
 		put_f32(w, a, "rope.freq_base", a->rope.base);
 }
 
+static void put_experts(struct gguf_writer *w, const struct model_arch *a)
+{
+	put_u32(w, a, "expert_count", a->experts.n);
+	put_u32(w, a, "expert_used_count", a->experts.n_used);
+	put_u32(w, a, "expert_feed_forward_length", a->experts.n_ff);
+	if (a->experts.n_ff_shared > 0)
+		put_u32(w, a, "expert_shared_feed_forward_length", a->experts.n_ff_shared);
+}
+
 int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl_err *err)
 {
 	const struct arch_rope *r = &a->rope;
@@ -86,17 +95,20 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		return 0;
 	}
 	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
+	bool oss = strcmp(a->family, "gpt-oss") == 0;
 	/* Readers of the format assume these, and no key can change them. */
 	if (gemma3 && a->rope_windowed.base != 10000)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g",
 			       a->rope_windowed.base);
-	if (a->window > 0 && a->window_pattern != (gemma2 ? 2 : gemma3 ? 6 : 0))
+	if (a->window > 0 && a->window_pattern != (gemma2 || oss ? 2 : gemma3 ? 6 : 0))
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a window in all but every %dth layer",
 			       a->window_pattern);
 	if ((a->act == ARCH_GELU_TANH) != (gemma2 || gemma3))
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for this activation in the family %s", a->family);
-	if (r->scaling == ARCH_ROPE_YARN && r->fractional)
-		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a rope scaling yarn with truncate false");
+	if (r->scaling == ARCH_ROPE_YARN && r->fractional != oss)
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "GGUF has no key for truncate %s of a rope scaling yarn in the family %s",
+			       r->fractional ? "false" : "true", a->family);
 	put_shape(w, a);
 	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
 	put_u32(w, a, "attention.key_length", a->head_dim);
@@ -106,6 +118,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	put_u32(w, a, "rope.dimension_count", r->n_rot);
 	put_f32(w, a, "rope.freq_base", r->base);
 	put_scaling(w, a);
+	if (a->experts.n > 0)
+		put_experts(w, a);
 	if (a->window > 0)
 		put_u32(w, a, "attention.sliding_window", a->window);
 	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)

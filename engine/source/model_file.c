@@ -165,12 +165,13 @@ static int open_random(struct model_file *f, struct sl_err *err)
 	put_gguf_tensors(f->random->head, f->tensors);
 	for (size_t i = 0; i < f->random->n; i++) {
 		const struct random_matrix *x = &f->random->matrices[i];
-		f->tensors[n + i] = (struct model_tensor){.name = x->name,
-							  .type = x->type,
-							  .n_dims = 2,
-							  .dims = {x->n_in, x->n_out, 1, 1},
-							  .noise = x->noise,
-							  .bytes = x->n_out * kn_row_bytes(x->type, (size_t)x->n_in)};
+		f->tensors[n + i] =
+		    (struct model_tensor){.name = x->name,
+					  .type = x->type,
+					  .n_dims = x->n > 1 ? 3 : 2,
+					  .dims = {x->n_in, x->n_out, x->n, 1},
+					  .noise = x->noise,
+					  .bytes = x->n * x->n_out * kn_row_bytes(x->type, (size_t)x->n_in)};
 	}
 	snprintf(f->name, sizeof f->name, "%s", f->path);
 	snprintf(f->form, sizeof f->form, "made at random");
@@ -262,10 +263,12 @@ static bool quantizes(const struct model_tensor *t, int type)
 	bool ends = strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0;
 	/* Tables of positions and types are small and are added to every row. */
 	bool table = strcmp(t->name, "position_embd.weight") == 0 || strcmp(t->name, "token_types.weight") == 0;
-	if ((type == KN_INT4 && ends) || table)
+	/* A router is small, and its errors choose other experts. */
+	bool router = strstr(t->name, ".ffn_gate_inp") != NULL;
+	if ((type == KN_INT4 && ends) || table || router)
 		return false;
-	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type && t->n_dims == 2 &&
-	       t->dims[0] % (uint64_t)kn_type_block(type) == 0;
+	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type &&
+	       (t->n_dims == 2 || t->n_dims == 3) && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
 }
 
 static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threads, struct convert_progress *p,
@@ -275,7 +278,7 @@ static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threa
 	struct convert c = {
 	    .row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
 	size_t row_bytes = kn_row_bytes(type, c.width);
-	uint64_t rows = t->dims[1], piece = (4u << 20) / c.width + 1;
+	uint64_t rows = t->dims[1] * t->dims[2], piece = (4u << 20) / c.width + 1;
 	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
 	if (f->owned[i] == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);

@@ -53,7 +53,7 @@ static void source_row(void *ctx, uint64_t row, float *out)
 
 static int type_of(const struct job *j, const struct model_tensor *t)
 {
-	if (t->n_dims == 2 && text_ends(t->name, ".weight"))
+	if ((t->n_dims == 2 || t->n_dims == 3) && text_ends(t->name, ".weight"))
 		return weight_plan_type(j->plan, t->name, t->dims[0], j->n_layers, j->tied);
 	return t->n_dims == 1 && (t->type == KN_F16 || t->type == KN_BF16) ? KN_F32 : t->type;
 }

@@ -66,6 +66,8 @@ static void pooled_row(void *ctx, uint64_t row, uint8_t *out)
 struct tensor_spec {
 	char name[64];
 	uint64_t n_in, n_out; /* n_out 0: a vector */
+	uint64_t n_vectors;   /* of n_in floats each, or 0: one, of one dimension */
+	uint64_t n;           /* matrices in the tensor, or 0: one, of two dimensions */
 	float mean, spread;
 	bool as_first; /* the same values as the first tensor's, the embeddings' */
 };
@@ -115,12 +117,13 @@ static void each(struct run *r, const struct tensor_spec *t)
 	int type = t->n_out == 0
 		       ? KN_F32
 		       : weight_plan_type(&m->plan, t->name, t->n_in, m->arch.n_layers, m->arch.tied_embeddings);
-	uint64_t rows = t->n_out > 0 ? t->n_out : 1;
+	uint64_t rows = (t->n_out > 0 ? t->n_out : t->n_vectors > 0 ? t->n_vectors : 1) * (t->n > 0 ? t->n : 1);
 	uint64_t number = r->tensor++;
 	if (r->matrix != NULL && t->n_out > 0) {
 		struct random_matrix x = {.type = type,
 					  .n_in = t->n_in,
 					  .n_out = t->n_out,
+					  .n = t->n > 0 ? t->n : 1,
 					  .noise = {.seed = seed_of(m, t, number), .spread = t->spread}};
 		snprintf(x.name, sizeof x.name, "%s", t->name);
 		if (!r->data)
@@ -128,7 +131,11 @@ static void each(struct run *r, const struct tensor_spec *t)
 		return;
 	}
 	if (!r->data) {
-		gguf_add_tensor(r->w, t->name, type, t->n_out > 0 ? 2 : 1, (uint64_t[]){t->n_in, t->n_out});
+		gguf_add_tensor(r->w, t->name, type,
+				t->n > 0                      ? 3
+				: t->n_out + t->n_vectors > 0 ? 2
+							      : 1,
+				(uint64_t[]){t->n_in, t->n_out + t->n_vectors, t->n});
 		r->progress->total += rows * kn_row_bytes(type, (size_t)t->n_in);
 		return;
 	}
@@ -161,10 +168,24 @@ static void matrix(struct run *r, int layer, const char *name, int n_out, int n_
 	      (struct tensor_spec){.n_in = (uint64_t)n_in, .n_out = (uint64_t)n_out, .spread = (float)spread});
 }
 
+static void matrices(struct run *r, int layer, const char *name, int n, int n_out, int n_in, double spread)
+{
+	named(r, layer, name, ".weight",
+	      (struct tensor_spec){
+		  .n_in = (uint64_t)n_in, .n_out = (uint64_t)n_out, .n = (uint64_t)n, .spread = (float)spread});
+}
+
 static void vector(struct run *r, int layer, const char *name, int n, double mean, double spread)
 {
 	named(r, layer, name, "",
 	      (struct tensor_spec){.n_in = (uint64_t)n, .mean = (float)mean, .spread = (float)spread});
+}
+
+/* n vectors of floats in one tensor. */
+static void vectors(struct run *r, int layer, const char *name, int n, int width, double spread)
+{
+	named(r, layer, name, "",
+	      (struct tensor_spec){.n_in = (uint64_t)width, .n_vectors = (uint64_t)n, .spread = (float)spread});
 }
 
 /* A norm's gains, a tenth around their mean. */
@@ -231,6 +252,30 @@ static void run_encoder(struct run *r)
 
 enum { POST_GAIN = 4 };
 
+/* A layer's experts. Their outputs are averaged, so each is larger. */
+static void run_experts(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	const struct arch_experts *x = &a->experts;
+	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
+	matrix(r, i, "ffn_gate_inp", x->n, a->n_embd, 2 * in);
+	matrices(r, i, "ffn_gate_exps", x->n, x->n_ff, a->n_embd, in);
+	matrices(r, i, "ffn_up_exps", x->n, x->n_ff, a->n_embd, in);
+	matrices(r, i, "ffn_down_exps", x->n, a->n_embd, x->n_ff, sqrt(x->n_used) / sqrt(x->n_ff) / depth);
+	if (x->biases) {
+		vector(r, i, "ffn_gate_inp.bias", x->n, 0, 0.5);
+		vectors(r, i, "ffn_gate_exps.bias", x->n, x->n_ff, 0.5);
+		vectors(r, i, "ffn_up_exps.bias", x->n, x->n_ff, 0.5);
+		vectors(r, i, "ffn_down_exps.bias", x->n, a->n_embd, 0.1 / depth);
+	}
+	if (x->n_ff_shared == 0)
+		return;
+	vector(r, i, "ffn_gate_inp_shexp.weight", a->n_embd, 0, in);
+	matrix(r, i, "ffn_gate_shexp", x->n_ff_shared, a->n_embd, in);
+	matrix(r, i, "ffn_up_shexp", x->n_ff_shared, a->n_embd, in);
+	matrix(r, i, "ffn_down_shexp", a->n_embd, x->n_ff_shared, 1 / sqrt(x->n_ff_shared) / depth);
+}
+
 static void run_layer(struct run *r, int i)
 {
 	const struct model_arch *a = &r->m->arch;
@@ -251,13 +296,21 @@ static void run_layer(struct run *r, int i)
 		vector(r, i, "attn_v.bias", kv, 0, 0.1);
 	}
 	if (a->qk_norm) {
-		gains(r, i, "attn_q_norm.weight", a->head_dim, 1);
-		gains(r, i, "attn_k_norm.weight", a->head_dim, 1);
+		gains(r, i, "attn_q_norm.weight", a->qk_norm_row ? q : a->head_dim, 1);
+		gains(r, i, "attn_k_norm.weight", a->qk_norm_row ? kv : a->head_dim, 1);
 	}
 	matrix(r, i, "attn_output", a->n_embd, q, 1 / sqrt(q) / depth);
+	if (a->o_bias)
+		vector(r, i, "attn_output.bias", a->n_embd, 0, 0.1 / depth);
+	if (a->sinks)
+		vector(r, i, "attn_sinks.weight", a->n_heads, 1, 1);
 	if (a->post_norms)
 		gains(r, i, "post_attention_norm.weight", a->n_embd, POST_GAIN);
-	gains(r, i, "ffn_norm.weight", a->n_embd, 1);
+	gains(r, i, a->ffn_norm_is_post ? "post_attention_norm.weight" : "ffn_norm.weight", a->n_embd, 1);
+	if (arch_mixes(a, i)) {
+		run_experts(r, i);
+		return;
+	}
 	if (!fused)
 		matrix(r, i, "ffn_gate", a->n_ff, a->n_embd, in);
 	matrix(r, i, "ffn_up", fused ? 2 * a->n_ff : a->n_ff, a->n_embd, in);

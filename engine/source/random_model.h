@@ -32,8 +32,8 @@ int random_model_write(const struct random_model *m, struct convert_progress *p,
 struct random_matrix {
 	char name[64];
 	int type;
-	uint64_t n_in, n_out;
-	struct kn_noise noise; /* the same numbers as random_model_write writes */
+	uint64_t n_in, n_out, n; /* n of them, in one tensor */
+	struct kn_noise noise;   /* the same numbers as random_model_write writes */
 };
 /* Writes everything except the matrices to fd, which is empty, open for writing, and stays open. Calls matrix for each
  * of them instead, in the file's order. m->path is for messages; m->tokenizer is NULL. */

@@ -50,6 +50,16 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"gemma-3-4b", "gemma3", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e-6, 1e6, true, 1024, ARCH_ROPE_LINEAR, 8, 0,
      ARCH_POOL_NONE},
+    {"mixtral-8x7b", "llama", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"olmoe-1b-7b", "olmoe", 16, 2048, 16, 16, 128, 1024, 50304, 4096, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"qwen1.5-moe-a2.7b", "qwen2moe", 24, 2048, 16, 16, 128, 5632, 151936, 8192, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN,
+     0, 0, ARCH_POOL_NONE},
+    {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 32, 4, 128, 6144, 151936, 40960, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"gpt-oss-20b", "gpt-oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5, 1.5e5, false, 128, ARCH_ROPE_YARN, 32,
+     4096, ARCH_POOL_NONE},
     {"test-30m", "llama", 8, 512, 8, 4, 64, 1536, 8192, 32768, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
     {"tiny-llama", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LLAMA3, 8, 128,
@@ -59,6 +69,16 @@ static const struct shape shapes[] = {
     {"tiny-qwen2", "qwen2", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
     {"tiny-qwen3", "qwen3", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-mixtral", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-olmoe", "olmoe", 2, 256, 4, 4, 64, 256, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen2moe", "qwen2moe", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen3moe", "qwen3moe", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-gpt-oss", "gpt-oss", 4, 256, 8, 2, 64, 256, 512, 1024, 1e-5, 1.5e5, false, 64, ARCH_ROPE_YARN, 4, 256,
      ARCH_POOL_NONE},
     {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
      ARCH_POOL_NONE},
@@ -79,10 +99,35 @@ static const struct shape shapes[] = {
      ARCH_POOL_LAST},
 };
 
+/* Of those shapes that are mixtures of experts. */
+static const struct mixture {
+	const char *shape;
+	struct arch_experts experts;
+} mixtures[] = {
+    {"mixtral-8x7b", {.n = 8, .n_used = 2, .n_ff = 14336, .norm = true}},
+    {"olmoe-1b-7b", {.n = 64, .n_used = 8, .n_ff = 1024}},
+    {"qwen1.5-moe-a2.7b", {.n = 60, .n_used = 4, .n_ff = 1408, .n_ff_shared = 5632, .shared_gate = true}},
+    {"qwen3-30b-a3b", {.n = 128, .n_used = 8, .n_ff = 768, .norm = true}},
+    {"gpt-oss-20b", {.n = 32, .n_used = 4, .n_ff = 2880, .norm = true, .clamped = true, .biases = true}},
+    {"tiny-gpt-oss", {.n = 8, .n_used = 3, .n_ff = 192, .norm = true, .clamped = true, .biases = true}},
+    {"tiny-mixtral", {.n = 4, .n_used = 2, .n_ff = 512, .norm = true}},
+    {"tiny-olmoe", {.n = 8, .n_used = 3, .n_ff = 256}},
+    {"tiny-qwen2moe", {.n = 6, .n_used = 4, .n_ff = 256, .n_ff_shared = 512, .shared_gate = true}},
+    {"tiny-qwen3moe", {.n = 16, .n_used = 2, .n_ff = 256, .norm = true}},
+};
+
+static struct arch_experts experts_of(const char *shape)
+{
+	for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
+		if (strcmp(mixtures[i].shape, shape) == 0)
+			return mixtures[i].experts;
+	return (struct arch_experts){0};
+}
+
 static void describe(const struct shape *s, struct model_arch *a)
 {
 	bool gemma2 = strcmp(s->family, "gemma2") == 0, gemma3 = strcmp(s->family, "gemma3") == 0;
-	bool gemma = gemma2 || gemma3;
+	bool gemma = gemma2 || gemma3, oss = strcmp(s->family, "gpt-oss") == 0;
 	*a = (struct model_arch){
 	    .n_layers = s->n_layers,
 	    .n_embd = s->n_embd,
@@ -94,8 +139,13 @@ static void describe(const struct shape *s, struct model_arch *a)
 	    .n_ctx = s->n_ctx,
 	    .rms_eps = (float)s->eps,
 	    .tied_embeddings = s->tied,
-	    .qkv_bias = strcmp(s->family, "qwen2") == 0,
-	    .qk_norm = gemma3 || strcmp(s->family, "qwen3") == 0,
+	    .qkv_bias = oss || strncmp(s->family, "qwen2", 5) == 0,
+	    .o_bias = oss,
+	    .sinks = oss,
+	    .ffn_norm_is_post = oss,
+	    .qk_norm = gemma3 || strncmp(s->family, "qwen3", 5) == 0 || strcmp(s->family, "olmoe") == 0,
+	    .qk_norm_row = strcmp(s->family, "olmoe") == 0,
+	    .experts = experts_of(s->name),
 	    .post_norms = gemma,
 	    .act = gemma ? ARCH_GELU_TANH : ARCH_SILU,
 	    .embed_scale = gemma ? sqrtf((float)s->n_embd) : 1,
@@ -103,15 +153,18 @@ static void describe(const struct shape *s, struct model_arch *a)
 	    .attn_softcap = gemma2 ? 50 : 0,
 	    .final_softcap = gemma2 ? 30 : 0,
 	    .window = s->window,
-	    .window_pattern = gemma2   ? 2
-			      : gemma3 ? 6
-				       : 0,
+	    .window_pattern = gemma2 || oss ? 2
+			      : gemma3      ? 6
+					    : 0,
 	    .rope = {.n_rot = s->head_dim,
 		     .halves = strcmp(s->family, "llama") != 0,
 		     .base = s->base,
 		     .scaling = s->scaling,
 		     .factor = s->factor,
 		     .original_ctx = s->original_ctx,
+		     .beta_fast = 32,
+		     .beta_slow = 1,
+		     .fractional = oss,
 		     .low_freq = 1,
 		     .high_freq = 4},
 	};

@@ -61,6 +61,8 @@ static int fitting(int type, uint64_t width)
 int weight_plan_type(const struct weight_plan *p, const char *tensor, uint64_t width, int n_layers, bool tied)
 {
 	int type = p->type;
+	if (strstr(tensor, ".ffn_gate_inp") != NULL) /* small, and its errors choose other experts */
+		return KN_F32;
 	if (p->more != p->type) {
 		const char *part = strncmp(tensor, "blk.", 4) == 0 ? strchr(tensor + 4, '.') : NULL;
 		int layer = part != NULL ? (int)strtol(tensor + 4, NULL, 10) : 0;
@@ -68,8 +70,7 @@ int weight_plan_type(const struct weight_plan *p, const char *tensor, uint64_t w
 			type = p->more;
 		else if (part != NULL && strcmp(part, ".attn_qkv.weight") == 0)
 			type = p->type == KN_Q4_K ? KN_Q5_K : p->more;
-		else if (part != NULL &&
-			 (strcmp(part, ".attn_v.weight") == 0 || strcmp(part, ".ffn_down.weight") == 0) &&
+		else if (part != NULL && (strcmp(part, ".attn_v.weight") == 0 || strncmp(part, ".ffn_down", 9) == 0) &&
 			 gets_more(layer, n_layers))
 			type = p->more;
 	}

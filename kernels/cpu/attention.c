@@ -396,9 +396,13 @@ static void tile_at(const struct attention *a, int i, struct tile *t)
 	make_tile(a, a->tiles[tile], a->tiles[tile + 1], kv_head, left < a->span ? left : a->span, chunk, t);
 }
 
-static void divide(float *out, int dim, float sum)
+/* Divides the sums of query `number` by the sum of all weights. */
+static void divide(const struct attention *a, size_t number, const struct kn_seen *all, float *out)
 {
-	for (int d = 0; d < dim; d++)
+	float sum = all->sum;
+	if (a->attn->sinks != NULL)
+		sum += expf(a->attn->sinks[number % (size_t)a->n_heads] - all->max);
+	for (int d = 0; d < a->kv->head_dim; d++)
 		out[d] /= sum;
 }
 
@@ -426,7 +430,7 @@ static void attend_tile(void *ctx, int i_tile)
 			a->b->isa->merge(part[i], &seen[i], &all[i], a->out + t.number[i] * (size_t)dim, dim);
 	}
 	for (int i = 0; i < t.n_q; i++)
-		divide(a->out + t.number[i] * (size_t)dim, dim, all[i].sum);
+		divide(a, t.number[i], &all[i], a->out + t.number[i] * (size_t)dim);
 }
 
 static int n_blocks_of(int32_t first, int32_t last)
@@ -475,7 +479,7 @@ static void join_parts(void *ctx, int i_tile)
 			size_t at = t.number[i] * (size_t)a->n_blocks + (size_t)b;
 			a->b->isa->merge(a->sums + at * (size_t)dim, &a->seen[at], &all, out, dim);
 		}
-		divide(out, dim, all.sum);
+		divide(a, t.number[i], &all, out);
 	}
 }
 

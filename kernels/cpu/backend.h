@@ -5,6 +5,7 @@
  * cpu.c        products, the tables           rows.c       row-wise operations
  * attention.c  rotary embedding, pages, attention
  * weights.c    interleaved weights            memory.c     host memory (host.h)
+ * experts.c    mixtures of experts            route.c      the choice of a row's experts
  * isa.h        the inner loops of an instruction set: simd_*.h, included by *_avx2.c, *_avx512.c and *_vnni.c
  * ref.c        the reference: a backend of its own, and the oracle of the tests
  */
@@ -19,6 +20,7 @@
 
 enum { KN_MIN_PART = 1 << 17 };  /* multiply-adds that justify a separate part: about 10 µs */
 enum { KN_MIN_SHARE = 1 << 16 }; /* the same for a share of a product, which needs no fork */
+enum { KN_PACK_COST = 8 };       /* cost of packing an activation, in multiply-adds */
 /* Steps of fewer multiply-adds do not wake sleeping threads. Waking takes as long as it saves (two threads, a step of
  * 1.2 million: 0.22 ms with both, 0.16 alone), and other processes keep the cores. */
 enum { KN_LONE_STEP = 3 << 20 };
@@ -63,6 +65,7 @@ struct kn_backend {
 	/* For attention: sums of a block for each thread, or of all blocks where a sequence is divided. */
 	float *sums;
 	size_t n_sums;
+	struct kn_by_expert *by_expert; /* experts.c; NULL: no step had experts */
 	char line[64];
 };
 
@@ -91,10 +94,23 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	X(add_rmsnorm) \
 	X(embed_add)   \
 	X(layernorm)   \
+	X(experts)     \
+	X(add_gated)   \
 	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;
 KN_CPU_OPS(KN_CPU_DECLARE)
+
+/* Room for packed rows of n_in floats, at least n_rows of them and `least` bytes, where the instruction set packs.
+ * Earlier content is lost. SL_ENOMEM. */
+int kn_reserve_packed(struct kn_backend *b, int n_rows, int n_in, size_t least);
+
+/* ---- rows.c ---- */
+/* As silu_mul, with KN_GATE_CLAMPED. */
+int kn_cpu_clamped_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
+
+/* ---- experts.c ---- */
+void kn_by_expert_free(struct kn_by_expert *s); /* NULL: nothing */
 
 /* ---- weights.c ---- */
 /* Interleaves the weight w, which has the file's layout; w then owns memory. SL_ENOMEM. */

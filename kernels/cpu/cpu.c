@@ -33,7 +33,6 @@ enum {
 	MANY_ROWS = 16,
 	MANY_TILES = 16, /* smallest such share */
 	PACK_ROWS = 256, /* rows packed at a time: one or two L2 caches */
-	PACK_COST = 8,   /* cost of packing an activation, in multiply-adds */
 };
 
 static int n_cpus(void)
@@ -67,6 +66,7 @@ static void cpu_close(struct kn_backend *b)
 		sl_free(b->turns[i].at);
 	sl_free(b->sums);
 	sl_free(b->order);
+	kn_by_expert_free(b->by_expert);
 	kn_memory_give(b->tiles);
 	kn_memory_give(b->packed);
 	sl_free(b);
@@ -107,12 +107,10 @@ static int reserve_tiles(struct kn_backend *b, int n_in)
 	return 0;
 }
 
-/* Room for the packed rows of a step, n_in wide. */
-static int reserve_packed(struct kn_backend *b, int n_in)
+int kn_reserve_packed(struct kn_backend *b, int n_rows, int n_in, size_t least)
 {
-	return b->isa->packs == NULL
-		   ? 0
-		   : reserve_bytes(&b->packed, &b->packed_bytes, b->isa->packed_bytes(PACK_ROWS, n_in));
+	size_t bytes = b->isa->packs == NULL ? 0 : b->isa->packed_bytes(n_rows, n_in) + KN_ALIGN;
+	return bytes == 0 ? 0 : reserve_bytes(&b->packed, &b->packed_bytes, bytes > least ? bytes : least);
 }
 
 /* Room for one more weight in the order of products. */
@@ -128,7 +126,9 @@ static int reserve_order(struct kn_backend *b)
 
 static int reserve(struct kn_backend *b, int n_in)
 {
-	return reserve_tiles(b, n_in) != 0 || reserve_packed(b, n_in) != 0 || reserve_order(b) != 0 ? SL_ENOMEM : 0;
+	return reserve_tiles(b, n_in) != 0 || kn_reserve_packed(b, PACK_ROWS, n_in, 0) != 0 || reserve_order(b) != 0
+		   ? SL_ENOMEM
+		   : 0;
 }
 
 static int cpu_weight_load(struct kn_backend *b, const void *host, int type, int n_out, int n_in, struct kn_weight *out,
@@ -289,7 +289,7 @@ static int matmul_packed(struct kn_backend *b, const struct kn_weight *w, const 
 		p.n_rows = n_rows - r < PACK_ROWS ? n_rows - r : PACK_ROWS;
 		if (b->packed_of != p.x || b->packed_rows != p.n_rows || b->packed_width != w->n_in ||
 		    !b->isa->packs_alike) {
-			p.n_parts = kn_parts_of(b, (int64_t)p.n_rows * w->n_in * PACK_COST);
+			p.n_parts = kn_parts_of(b, (int64_t)p.n_rows * w->n_in * KN_PACK_COST);
 			kn_run_parts(b, p.n_parts, run_packing, &p);
 			b->packed_of = p.x;
 			b->packed_rows = p.n_rows;
@@ -351,7 +351,7 @@ static int cpu_gather(struct kn_backend *b, const float *x, const int32_t *rows,
 	.close = cpu_close, .describe = cpu_describe, .weight_load = cpu_weight_load,                   \
 	.weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT, .step_begin = cpu_step_begin,  \
 	.step_end = cpu_step_end, .step_issue = cpu_step_end, .embed = cpu_embed, .matmul = cpu_matmul, \
-	.gather = cpu_gather, KN_HOST_OPS(KN_HOST_ENTRY) KN_CPU_OPS(KN_CPU_ENTRY)
+	.gather = cpu_gather, .sinks = true, KN_HOST_OPS(KN_HOST_ENTRY) KN_CPU_OPS(KN_CPU_ENTRY)
 
 #define BACKEND(set, its_name, eight)                                                                   \
 	static int open_##set(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err) \

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "kernels/cpu/dequant.h"
 #include "kernels/cpu/host.h"
+#include "kernels/cpu/route.h"
 #include "kernels/kv_type.h"
 
 struct kn_backend {
@@ -202,8 +203,8 @@ static int32_t sees(const struct kn_step *s, int row)
 	return s->row_sees != NULL ? s->row_sees[row] : s->row_pos[row] + 1;
 }
 
-static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int kv_head, int row,
-		   const struct kn_attn *attn, float *out)
+static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int head, int kv_head,
+		   int row, const struct kn_attn *attn, float *out)
 {
 	const struct kn_step *s = b->step;
 	int32_t n = sees(s, row), seq = s->row_seq[row];
@@ -224,6 +225,8 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	double sum = 0;
 	for (int32_t p = from; p < n; p++)
 		sum += exp((double)(b->scores[p] - max));
+	if (attn->sinks != NULL)
+		sum += exp((double)(attn->sinks[head] - max));
 	for (int d = 0; d < kv->head_dim; d++) {
 		double acc = 0;
 		for (int32_t p = from; p < n; p++) {
@@ -252,7 +255,7 @@ static int ref_attention(struct kn_backend *b, const float *q, int n_heads, cons
 		}
 		for (int h = 0; h < n_heads; h++) {
 			size_t at = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)kv->head_dim;
-			attend(b, q + at, kv, layer, h / group, r, attn, out + at);
+			attend(b, q + at, kv, layer, h, h / group, r, attn, out + at);
 		}
 	}
 	return 0;
@@ -320,6 +323,70 @@ static int ref_add(struct kn_backend *b, float *x, const float *y, int n_rows, i
 	return 0;
 }
 
+static void add_bias(float *x, const float *bias, int expert, int n)
+{
+	for (int i = 0; i < n && bias != NULL; i++)
+		x[i] += bias[(size_t)expert * (size_t)n + (size_t)i];
+}
+
+static void clamped_mul(float *gate, const float *up, int n)
+{
+	for (int i = 0; i < n; i++) {
+		double g = fmin((double)gate[i], (double)KN_CLAMP);
+		double u = fmax(fmin((double)up[i], (double)KN_CLAMP), -(double)KN_CLAMP);
+		gate[i] = (float)(g / (1 + exp(-(double)KN_CLAMP_SLOPE * g)) * (u + 1));
+	}
+}
+
+/* One expert's output for a row. */
+static void one_expert(struct kn_backend *b, const struct kn_experts *e, int which, const float *x, float *work,
+		       float *y)
+{
+	int n_ff = e->up[0].n_out;
+	ref_matmul(b, &e->gate[which], x, 1, work);
+	ref_matmul(b, &e->up[which], x, 1, work + n_ff);
+	add_bias(work, e->gate_bias, which, n_ff);
+	add_bias(work + n_ff, e->up_bias, which, n_ff);
+	if (e->act == KN_GATE_CLAMPED)
+		clamped_mul(work, work + n_ff, n_ff);
+	else
+		(e->act == KN_GATE_GELU ? ref_gelu_mul : ref_silu_mul)(b, work, work + n_ff, 1, n_ff);
+	ref_matmul(b, &e->down[which], work, 1, y);
+	add_bias(y, e->down_bias, which, e->down[which].n_out);
+}
+
+static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x,
+		       int n_rows, float *work, float *y)
+{
+	int width = e->up[0].n_in;
+	for (int r = 0; r < n_rows; r++, x += width, y += width, logits += e->route.n) {
+		int32_t chosen[KN_MAX_EXPERTS_USED];
+		float weights[KN_MAX_EXPERTS_USED], *sum = work, *out = work + width;
+		kn_route_row(&e->route, logits, chosen, weights);
+		for (int i = 0; i < width; i++)
+			sum[i] = 0;
+		for (int k = 0; k < e->route.n_used; k++) {
+			one_expert(b, e, chosen[k], x, out + width, out);
+			for (int i = 0; i < width; i++)
+				sum[i] += weights[k] * out[i];
+			if (e->n_rows != NULL)
+				e->n_rows[chosen[k]]++;
+		}
+		for (int i = 0; i < width; i++)
+			y[i] = sum[i];
+	}
+	return 0;
+}
+
+static int ref_add_gated(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width)
+{
+	(void)b;
+	for (int r = 0; r < n_rows; r++, x += width, add += width)
+		for (int i = 0; i < width; i++)
+			x[i] += (float)(1 / (1 + exp(-(double)gate[r])) * (double)add[i]);
+	return 0;
+}
+
 const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .open = ref_open,
 				  .close = ref_close,
@@ -338,6 +405,9 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .kv_type = ref_kv_type,
 				  .rope_kv_write = ref_rope_kv_write,
 				  .attention = ref_attention,
+				  .sinks = true,
+				  .experts = ref_experts,
+				  .add_gated = ref_add_gated,
 				  .silu_mul = ref_silu_mul,
 				  .gelu_mul = ref_gelu_mul,
 				  .gelu = ref_gelu,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/some.h"
 
 enum { STEP = 16 }; /* a part is a multiple of this many elements: a cache line */
 
@@ -63,25 +64,11 @@ static float *row_of(const struct rows *r, float *x, int row) { return x + (size
 
 static const float *other_row(const struct rows *r, int row) { return r->y + (size_t)row * (size_t)r->width; }
 
-/* Several floats at once; the result of an element does not depend on how many. The compiler cannot know that outputs
- * and inputs are either disjoint or identical. */
-typedef float some __attribute__((vector_size(16)));
-enum { SOME = sizeof(some) / sizeof(float) };
-
-static some load(const float *at)
-{
-	some v;
-	memcpy(&v, at, sizeof v);
-	return v;
-}
-
-static void store(float *at, some v) { memcpy(at, &v, sizeof v); }
-
 static void add_floats(float *x, const float *y, size_t n)
 {
 	size_t i = 0;
 	for (; i + SOME <= n; i += SOME)
-		store(x + i, load(x + i) + load(y + i));
+		some_store(x + i, some_load(x + i) + some_load(y + i));
 	for (; i < n; i++)
 		x[i] += y[i];
 }
@@ -92,7 +79,7 @@ static void norm_floats(const struct rows *r, const float *x, float *y)
 	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
 	int i = 0;
 	for (; i + SOME <= r->width; i += SOME)
-		store(y + i, load(x + i) * scale * load(r->gain + i));
+		some_store(y + i, some_load(x + i) * scale * some_load(r->gain + i));
 	for (; i < r->width; i++)
 		y[i] = x[i] * scale * r->gain[i];
 }
@@ -140,19 +127,19 @@ static void layer_norm_row(const struct rows *r, int row)
 	if (r->y != NULL)
 		add_floats(x, other_row(r, row), (size_t)r->width);
 	for (; i + SOME <= r->width; i += SOME)
-		sums += load(x + i);
+		sums += some_load(x + i);
 	for (; i < r->width; i++)
 		sum += x[i];
 	float mean = (sum_of(sums) + sum) / (float)r->width;
 	for (i = 0; i + SOME <= r->width; i += SOME) {
-		some apart = load(x + i) - mean;
+		some apart = some_load(x + i) - mean;
 		squares += apart * apart;
 	}
 	for (; i < r->width; i++)
 		square += (x[i] - mean) * (x[i] - mean);
 	float scale = 1.0f / sqrtf((sum_of(squares) + square) / (float)r->width + r->number);
 	for (i = 0; i + SOME <= r->width; i += SOME)
-		store(x + i, (load(x + i) - mean) * scale * load(r->gain + i) + load(r->bias + i));
+		some_store(x + i, (some_load(x + i) - mean) * scale * some_load(r->gain + i) + some_load(r->bias + i));
 	for (; i < r->width; i++)
 		x[i] = (x[i] - mean) * scale * r->gain[i] + r->bias[i];
 }
@@ -227,6 +214,23 @@ static void gelu(const struct rows *r, size_t from, size_t to)
 	}
 }
 
+static void clamped(const struct rows *r, size_t from, size_t to)
+{
+	float *gate = r->x;
+	const float *up = r->y;
+	for (size_t i = from; i < to; i++) {
+		float g = gate[i] > KN_CLAMP ? KN_CLAMP : gate[i], u = up[i];
+		u = u > KN_CLAMP ? KN_CLAMP : u < -KN_CLAMP ? -KN_CLAMP : u;
+		gate[i] = g / (1.0f + expf(-KN_CLAMP_SLOPE * g)) * (u + 1.0f);
+	}
+}
+
+int kn_cpu_clamped_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
+{
+	struct rows r = {.elements = clamped, .x = gate, .y = up, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 36);
+}
+
 int kn_cpu_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width)
 {
 	struct rows r = {.elements = gelu, .x = gate, .y = up, .n_rows = n_rows, .width = width};
@@ -273,4 +277,21 @@ int kn_cpu_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int wi
 {
 	struct rows r = {.elements = soft_cap, .x = x, .number = cap, .n_rows = n_rows, .width = width};
 	return for_elements(b, &r, 48);
+}
+
+static void add_gated_row(const struct rows *r, int row)
+{
+	float *x = row_of(r, r->x, row), gate = 1.0f / (1.0f + expf(-r->gain[row]));
+	const float *add = other_row(r, row);
+	int i = 0;
+	for (; i + SOME <= r->width; i += SOME)
+		some_store(x + i, some_load(x + i) + some_load(add + i) * gate);
+	for (; i < r->width; i++)
+		x[i] += add[i] * gate;
+}
+
+int kn_cpu_add_gated(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width)
+{
+	struct rows r = {.each = add_gated_row, .x = x, .y = add, .gain = gate, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 2);
 }

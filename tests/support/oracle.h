@@ -26,6 +26,13 @@ struct oracle {
 	int window, every;         /* every `every`th layer sees all; 0: none does */
 	double *freq, *freq_local; /* [head_dim / 2] radians a position */
 	double magnitude;
+	bool qk_norm_row; /* with qk_norm: one norm of all heads */
+	/* Mixtures of experts in every layer; n_ff_shared: of the gated one that computes every row, 0: none. */
+	int n_experts, n_used, n_ff_expert, n_ff_shared;
+	bool normed_weights;
+	/* gpt-oss: sinks, a bias of every product, a limited gate, and another name for the feed-forward half's norm.
+	 */
+	bool oss;
 };
 
 static inline double *oracle_tensor(const struct model_file *f, int layer, const char *what, size_t n)
@@ -102,46 +109,154 @@ static inline double oracle_dot(const double *a, const double *b, int n)
 	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+static inline double oracle_act(const struct oracle *m, double g)
+{
+	return m->gelu ? 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) : g / (1 + exp(-g));
+}
+
+/* out = down(act(gate(x)) · up(x)), of one matrix each; bias: NULL, or of the three. */
+static inline void oracle_wide(const struct oracle *m, const double *gate, const double *up, const double *down,
+			       const double *const *bias, int n_ff, const double *x, double *out)
+{
+	double *g = malloc((size_t)n_ff * sizeof *g), *u = malloc((size_t)n_ff * sizeof *u);
+	oracle_product(gate, x, n_ff, m->n_embd, g);
+	oracle_product(up, x, n_ff, m->n_embd, u);
+	for (int i = 0; i < n_ff && bias != NULL; i++) {
+		g[i] += bias[0][i];
+		u[i] += bias[1][i];
+	}
+	for (int i = 0; i < n_ff; i++) {
+		double limited = fmin(g[i], 7);
+		g[i] = m->oss ? limited / (1 + exp(-1.702 * limited)) * (fmax(-7, fmin(u[i], 7)) + 1)
+			      : oracle_act(m, g[i]) * u[i];
+	}
+	oracle_product(down, g, m->n_embd, n_ff, out);
+	for (int i = 0; i < m->n_embd && bias != NULL; i++)
+		out[i] += bias[2][i];
+	free(g);
+	free(u);
+}
+
+/* A layer's feed-forward half: dense, or of experts. */
+struct oracle_half {
+	double *gate, *up, *down;                   /* of all experts */
+	double *router, *shared_router, *shared[3]; /* shared: gate, up, down */
+	double *router_bias, *bias[3];
+};
+
+static inline struct oracle_half oracle_half_read(const struct oracle *m, const struct model_file *f, int l)
+{
+	size_t e = (size_t)m->n_embd, ff = (size_t)m->n_ff, n = (size_t)m->n_experts, one = (size_t)m->n_ff_expert * e;
+	size_t shared = (size_t)m->n_ff_shared * e;
+	struct oracle_half h = {0};
+	if (n == 0) {
+		h.gate = m->fused ? NULL : oracle_tensor(f, l, "ffn_gate.weight", ff * e);
+		h.up = oracle_tensor(f, l, "ffn_up.weight", (m->fused ? 2 : 1) * ff * e);
+		h.down = oracle_tensor(f, l, "ffn_down.weight", e * ff);
+		return h;
+	}
+	h.gate = oracle_tensor(f, l, "ffn_gate_exps.weight", n * one);
+	h.up = oracle_tensor(f, l, "ffn_up_exps.weight", n * one);
+	h.down = oracle_tensor(f, l, "ffn_down_exps.weight", n * one);
+	h.router = oracle_tensor(f, l, "ffn_gate_inp.weight", n * e);
+	if (m->oss) {
+		h.router_bias = oracle_tensor(f, l, "ffn_gate_inp.bias", n);
+		h.bias[0] = oracle_tensor(f, l, "ffn_gate_exps.bias", n * (size_t)m->n_ff_expert);
+		h.bias[1] = oracle_tensor(f, l, "ffn_up_exps.bias", n * (size_t)m->n_ff_expert);
+		h.bias[2] = oracle_tensor(f, l, "ffn_down_exps.bias", n * e);
+	}
+	if (shared == 0)
+		return h;
+	h.shared_router = oracle_tensor(f, l, "ffn_gate_inp_shexp.weight", e);
+	h.shared[0] = oracle_tensor(f, l, "ffn_gate_shexp.weight", shared);
+	h.shared[1] = oracle_tensor(f, l, "ffn_up_shexp.weight", shared);
+	h.shared[2] = oracle_tensor(f, l, "ffn_down_shexp.weight", shared);
+	return h;
+}
+
+static inline void oracle_half_free(struct oracle_half *h)
+{
+	double *all[] = {h->gate,      h->up,        h->down,        h->router,  h->shared_router, h->shared[0],
+			 h->shared[1], h->shared[2], h->router_bias, h->bias[0], h->bias[1],       h->bias[2]};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		free(all[i]);
+}
+
+/* Each expert counts that fewer than n_used others are likelier than. */
+static inline void oracle_mixture(const struct oracle *m, const struct oracle_half *h, const double *x, double *out)
+{
+	size_t one = (size_t)m->n_ff_expert * (size_t)m->n_embd, e = (size_t)m->n_embd;
+	double *p = malloc((size_t)m->n_experts * sizeof *p), *y = malloc(e * sizeof *y), all = 0, used = 0;
+	oracle_product(h->router, x, m->n_experts, m->n_embd, p);
+	for (int i = 0; i < m->n_experts; i++)
+		all += p[i] = exp(p[i] + (m->oss ? h->router_bias[i] : 0));
+	for (size_t i = 0; i < e; i++)
+		out[i] = 0;
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < m->n_experts; i++) {
+			int likelier = 0;
+			for (int k = 0; k < m->n_experts; k++)
+				likelier += p[k] > p[i];
+			if (likelier >= m->n_used)
+				continue;
+			used += pass == 0 ? p[i] : 0;
+			if (pass == 0)
+				continue;
+			size_t ff = (size_t)(i * m->n_ff_expert);
+			const double *const bias[] = {h->bias[0] + ff, h->bias[1] + ff, h->bias[2] + (size_t)i * e};
+			oracle_wide(m, h->gate + (size_t)i * one, h->up + (size_t)i * one, h->down + (size_t)i * one,
+				    m->oss ? bias : NULL, m->n_ff_expert, x, y);
+			for (size_t k = 0; k < e; k++)
+				out[k] += p[i] / (m->normed_weights ? used : all) * y[k];
+		}
+	if (m->n_ff_shared > 0) {
+		double gate = 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
+		oracle_wide(m, h->shared[0], h->shared[1], h->shared[2], NULL, m->n_ff_shared, x, y);
+		for (size_t k = 0; k < e; k++)
+			out[k] += gate * y[k];
+	}
+	free(p);
+	free(y);
+}
+
 /* Applies one layer to x [n][n_embd]; only to the rows [n] that somebody reads, NULL: all. Each row's keys and values
  * count in either case. */
 static inline void oracle_layer(const struct oracle *m, const struct model_file *f, int l, double *x, int n,
 				const bool *read)
 {
 	size_t e = (size_t)m->n_embd, qw = (size_t)(m->n_heads * m->head_dim), kw = (size_t)(m->n_kv * m->head_dim);
-	size_t ff = (size_t)m->n_ff;
 	int hd = m->head_dim;
-	double *wqkv = NULL, *wq, *wk, *wv, *gate, *up;
+	double *wqkv = NULL, *wq, *wk, *wv;
+	struct oracle_half half = oracle_half_read(m, f, l);
+	int q_heads = m->qk_norm_row ? m->n_heads : 1, k_heads = m->qk_norm_row ? m->n_kv : 1; /* in a norm */
 	if (m->fused) {
 		wqkv = oracle_tensor(f, l, "attn_qkv.weight", (qw + 2 * kw) * e);
 		wq = wqkv;
 		wk = wqkv + qw * e;
 		wv = wk + kw * e;
-		gate = oracle_tensor(f, l, "ffn_up.weight", 2 * ff * e);
-		up = gate + ff * e;
 	} else {
 		wq = oracle_tensor(f, l, "attn_q.weight", qw * e);
 		wk = oracle_tensor(f, l, "attn_k.weight", kw * e);
 		wv = oracle_tensor(f, l, "attn_v.weight", kw * e);
-		gate = oracle_tensor(f, l, "ffn_gate.weight", ff * e);
-		up = oracle_tensor(f, l, "ffn_up.weight", ff * e);
 	}
 	double *wo = oracle_tensor(f, l, "attn_output.weight", e * qw);
-	double *down = oracle_tensor(f, l, "ffn_down.weight", e * ff);
-	double *n1 = oracle_tensor(f, l, "attn_norm.weight", e), *n2 = oracle_tensor(f, l, "ffn_norm.weight", e);
+	double *n1 = oracle_tensor(f, l, "attn_norm.weight", e),
+	       *n2 = oracle_tensor(f, l, m->oss ? "post_attention_norm.weight" : "ffn_norm.weight", e);
+	double *sinks = m->oss ? oracle_tensor(f, l, "attn_sinks.weight", (size_t)m->n_heads) : NULL;
+	double *bo = m->oss ? oracle_tensor(f, l, "attn_output.bias", e) : NULL;
 	double *p1 = m->post_norms ? oracle_tensor(f, l, "post_attention_norm.weight", e) : NULL;
 	double *p2 = m->post_norms ? oracle_tensor(f, l, "post_ffw_norm.weight", e) : NULL;
 	double *bq = m->bias ? oracle_tensor(f, l, "attn_q.bias", qw) : NULL;
 	double *bk = m->bias ? oracle_tensor(f, l, "attn_k.bias", kw) : NULL;
 	double *bv = m->bias ? oracle_tensor(f, l, "attn_v.bias", kw) : NULL;
-	double *nq = m->qk_norm ? oracle_tensor(f, l, "attn_q_norm.weight", (size_t)hd) : NULL;
-	double *nk = m->qk_norm ? oracle_tensor(f, l, "attn_k_norm.weight", (size_t)hd) : NULL;
+	double *nq = m->qk_norm ? oracle_tensor(f, l, "attn_q_norm.weight", (size_t)(hd * q_heads)) : NULL;
+	double *nk = m->qk_norm ? oracle_tensor(f, l, "attn_k_norm.weight", (size_t)(hd * k_heads)) : NULL;
 	bool local = m->window > 0 && !(m->every > 0 && l % m->every == m->every - 1);
 	const double *freq = local && m->freq_local != NULL ? m->freq_local : m->freq;
 
 	double *q = malloc((size_t)n * qw * sizeof *q), *k = malloc((size_t)n * kw * sizeof *k);
 	double *v = malloc((size_t)n * kw * sizeof *v), *p = malloc((size_t)n * sizeof *p);
-	double *a = malloc((qw > e ? qw : e) * sizeof *a), *b = malloc((ff > e ? ff : e) * sizeof *b);
-	double *c = malloc((ff > e ? ff : e) * sizeof *c);
+	double *a = malloc((qw > e ? qw : e) * sizeof *a), *c = malloc(e * sizeof *c);
 	for (int t = 0; t < n; t++) {
 		double *qt = q + (size_t)t * qw, *kt = k + (size_t)t * kw, *vt = v + (size_t)t * kw;
 		oracle_norm(x + (size_t)t * e, n1, m->n_embd, m->eps, a);
@@ -155,13 +270,13 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			vt[i] += bv[i];
 		}
 		for (int h = 0; h < m->n_heads; h++) {
-			if (m->qk_norm)
-				oracle_norm(qt + h * hd, nq, hd, m->eps, qt + h * hd);
+			if (m->qk_norm && h % q_heads == 0)
+				oracle_norm(qt + h * hd, nq, hd * q_heads, m->eps, qt + h * hd);
 			oracle_turn(m, freq, qt + h * hd, t);
 		}
 		for (int h = 0; h < m->n_kv; h++) {
-			if (m->qk_norm)
-				oracle_norm(kt + h * hd, nk, hd, m->eps, kt + h * hd);
+			if (m->qk_norm && h % k_heads == 0)
+				oracle_norm(kt + h * hd, nk, hd * k_heads, m->eps, kt + h * hd);
 			oracle_turn(m, freq, kt + h * hd, t);
 		}
 	}
@@ -182,6 +297,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			}
 			for (int j = from; j <= t; j++)
 				sum += p[j] = exp(p[j] - max);
+			sum += sinks != NULL ? exp(sinks[h] - max) : 0;
 			for (int d = 0; d < hd; d++)
 				a[h * hd + d] = 0;
 			for (int j = from; j <= t; j++) {
@@ -191,20 +307,19 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			}
 		}
 		oracle_product(wo, a, m->n_embd, (int)qw, c);
+		for (size_t i = 0; i < e && bo != NULL; i++)
+			c[i] += bo[i];
 		if (m->post_norms)
 			oracle_norm(c, p1, m->n_embd, m->eps, c);
 		for (size_t i = 0; i < e; i++)
 			xt[i] += c[i];
 		oracle_norm(xt, n2, m->n_embd, m->eps, a);
-		oracle_product(gate, a, m->n_ff, m->n_embd, b);
-		oracle_product(up, a, m->n_ff, m->n_embd, c);
-		for (size_t i = 0; i < ff; i++) {
-			double act =
-			    m->gelu ? 0.5 * b[i] * (1 + tanh(sqrt(2 / M_PI) * (b[i] + 0.044715 * b[i] * b[i] * b[i])))
-				    : b[i] / (1 + exp(-b[i]));
-			b[i] = act * c[i];
-		}
-		oracle_product(down, b, m->n_embd, m->n_ff, c);
+		if (m->n_experts > 0)
+			oracle_mixture(m, &half, a, c);
+		else if (m->fused)
+			oracle_wide(m, half.up, half.up + (size_t)m->n_ff * e, half.down, NULL, m->n_ff, a, c);
+		else
+			oracle_wide(m, half.gate, half.up, half.down, NULL, m->n_ff, a, c);
 		if (m->post_norms)
 			oracle_norm(c, p2, m->n_embd, m->eps, c);
 		for (size_t i = 0; i < e; i++)
@@ -214,10 +329,9 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			 m->fused ? NULL : wq,
 			 m->fused ? NULL : wk,
 			 m->fused ? NULL : wv,
-			 gate,
-			 m->fused ? NULL : up,
 			 wo,
-			 down,
+			 sinks,
+			 bo,
 			 n1,
 			 n2,
 			 p1,
@@ -232,10 +346,10 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			 v,
 			 p,
 			 a,
-			 b,
 			 c};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free(all[i]);
+	oracle_half_free(&half);
 }
 
 /* Logits [n_want][n_vocab] of the requested rows of a text of n tokens. */

@@ -189,15 +189,114 @@ static struct oracle gemma3_capped(struct model_arch *a)
 	return m;
 }
 
+static struct oracle mixture(double base, int n, int n_used, int n_ff)
+{
+	struct oracle m = llama_like(2, base, 1e-6);
+	m.n_experts = n;
+	m.n_used = n_used;
+	m.n_ff_expert = n_ff;
+	m.halves = true;
+	return m;
+}
+
+static struct oracle mixtral(struct model_arch *a)
+{
+	struct oracle m = mixture(1e6, 4, 2, 512);
+	(void)a;
+	m.normed_weights = true;
+	m.halves = false;
+	m.eps = 1e-5;
+	return m;
+}
+
+static struct oracle olmoe(struct model_arch *a)
+{
+	struct oracle m = mixture(1e4, 8, 3, 256);
+	(void)a;
+	m.n_kv = 4;
+	m.qk_norm = m.qk_norm_row = true;
+	m.eps = 1e-5;
+	return m;
+}
+
+static struct oracle qwen2moe(struct model_arch *a)
+{
+	struct oracle m = mixture(1e6, 6, 4, 256);
+	(void)a;
+	m.bias = true;
+	m.n_ff_shared = 512;
+	return m;
+}
+
+static struct oracle qwen3moe(struct model_arch *a)
+{
+	struct oracle m = mixture(1e6, 16, 2, 256);
+	(void)a;
+	m.normed_weights = m.qk_norm = true;
+	m.head_dim = 96;
+	m.score_scale = 1 / sqrt(96);
+	plain(plain_freq, 96, 1e6);
+	return m;
+}
+
+/* The ramp's ends are not rounded to whole pairs. */
+static struct oracle gpt_oss(struct model_arch *a)
+{
+	struct oracle m = mixture(1.5e5, 8, 3, 192);
+	(void)a;
+	m.n_layers = 4;
+	m.n_heads = 8;
+	m.normed_weights = m.bias = m.oss = true;
+	m.window = 64;
+	m.every = 2;
+	m.eps = 1e-5;
+	double lo = 64 * log(256 / (32 * 2 * M_PI)) / (2 * log(1.5e5)),
+	       hi = 64 * log(256 / (2 * M_PI)) / (2 * log(1.5e5));
+	for (int i = 0; i < 32; i++) {
+		double keep = 1 - fmin(1, fmax(0, (i - lo) / (hi - lo)));
+		plain_freq[i] = plain_freq[i] / 4 * (1 - keep) + plain_freq[i] * keep;
+	}
+	m.magnitude = 1 + 0.1 * log(4);
+	return m;
+}
+
+/* One expert, which is the dense half; and all of them. */
+static struct oracle one_expert(struct model_arch *a)
+{
+	struct oracle m = mixtral(a);
+	a->experts.n = a->experts.n_used = m.n_experts = m.n_used = 1;
+	return m;
+}
+
+static struct oracle all_experts(struct model_arch *a)
+{
+	struct oracle m = olmoe(a);
+	a->experts.n = a->experts.n_used = m.n_experts = m.n_used = 5;
+	a->experts.n_ff = m.n_ff_expert = 96;
+	return m;
+}
+
 static const struct {
 	const char *name, *shape;
 	struct oracle (*describe)(struct model_arch *a);
 } cases[] = {
-    {"llama 3", "tiny-llama", llama3},  {"mistral", "tiny-mistral", mistral},
-    {"linear", "tiny-mistral", linear}, {"yarn", "tiny-mistral", yarn},
-    {"qwen 2", "tiny-qwen2", qwen2},    {"qwen 3", "tiny-qwen3", qwen3},
-    {"phi 3", "tiny-phi3", phi3},       {"gemma 2", "tiny-gemma2", gemma2},
-    {"gemma 3", "tiny-gemma3", gemma3}, {"gemma 3, capped", "tiny-gemma3", gemma3_capped},
+    {"llama 3", "tiny-llama", llama3},
+    {"mistral", "tiny-mistral", mistral},
+    {"linear", "tiny-mistral", linear},
+    {"yarn", "tiny-mistral", yarn},
+    {"qwen 2", "tiny-qwen2", qwen2},
+    {"qwen 3", "tiny-qwen3", qwen3},
+    {"phi 3", "tiny-phi3", phi3},
+    {"gemma 2", "tiny-gemma2", gemma2},
+    {"gemma 3", "tiny-gemma3", gemma3},
+    {"gemma 3, capped", "tiny-gemma3", gemma3_capped},
+    {"mixtral", "tiny-mixtral", mixtral},
+    {"olmoe", "tiny-olmoe", olmoe},
+    {"qwen 2, experts", "tiny-qwen2moe", qwen2moe},
+    {"qwen 3, experts", "tiny-qwen3moe", qwen3moe},
+    {"gpt-oss", "tiny-gpt-oss", gpt_oss},
+    {"one expert", "tiny-mixtral", one_expert},
+    {"all experts", "tiny-olmoe", all_experts},
 };
 
 /* ---- running the engine's own ---- */
@@ -345,7 +444,7 @@ static void every_number_counts(void **state)
 		write_model(cases[c].shape, cases[c].describe, &m);
 		assert_int_equal(model_file_open(path, &f, &err), 0);
 		oracle_logits(&m, f, tokens, FEWER, &last, 1, expected);
-		for (int what = 0; what < 6; what++) {
+		for (int what = 0; what < 9; what++) {
 			off = m;
 			double faster[64];
 			for (int i = 0; i < 64; i++)
@@ -362,6 +461,12 @@ static void every_number_counts(void **state)
 				off.magnitude = 1;
 			else if (what == 5)
 				off.halves = !m.halves;
+			else if (what == 6 && m.n_used < m.n_experts)
+				off.n_used = m.n_used + 1;
+			else if (what == 7 && m.n_used < m.n_experts)
+				off.normed_weights = !m.normed_weights;
+			else if (what == 8 && m.n_ff_shared > 0)
+				off.n_ff_shared = 0;
 			else
 				continue;
 			oracle_logits(&off, f, tokens, FEWER, &last, 1, other);

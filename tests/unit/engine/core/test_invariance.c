@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a request says does not depend on anything but itself: greedy and seeded answers of the small
- * demonstration model, their log probabilities bit for bit, alone, among 31 others, in other chunks,
- * on other numbers of threads, after a prefix hit, after a pre-emption and after a credit stall.
- * Run from the repository's root.
+ * demonstration model, and of a mixture of experts, their log probabilities bit for bit, alone, among 31 others, in
+ * other chunks, on other numbers of threads, after a prefix hit, after a pre-emption and after a credit stall. Run from
+ * the repository's root.
  */
 #include "engine_run.h"
 
+#include <unistd.h>
+
 #include "engine/kv/kv.h"
+#include "engine/source/random_model.h"
 #include "kernels/kv_type.h"
 #include "engine/model/model.h"
 #include "kernels/kernels.h"
@@ -15,8 +18,9 @@
 
 enum { N = 32, TOKENS = 24 };
 
-static const struct eng_model_config model[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+static struct eng_model_config model[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
 static char prompts[N][1400];
+static size_t longest = 1200; /* characters, more or less */
 static const char *backend, *kv_type;
 
 static struct eng_config config(void)
@@ -41,7 +45,7 @@ static struct proto_submit request(int i)
 	static const char *const said[] = {"the river runs to the sea, ",
 					   "tell me of foxes and of hens: ", "one two three four five, "};
 	char *at = prompts[i];
-	size_t n = 0, length = 10 + (size_t)(i * 97) % 1200;
+	size_t n = 0, length = 10 + (size_t)(i * 97) % longest;
 	if (i % 2 == 0)
 		n = (size_t)snprintf(at, sizeof prompts[i], "You are a careful helper who answers in one sentence. ");
 	while (n < length)
@@ -174,8 +178,33 @@ static void nothing_else_counts(void **state)
 	free(expect);
 }
 
+/* Rows of a step that other experts compute than their neighbours. */
+static void experts(void **state)
+{
+	(void)state;
+	char path[] = "/tmp/sluice-invariance-XXXXXX";
+	struct sl_err err = {0};
+	struct random_model m = {.path = path, .name = "experts", .seed = 5, .n_threads = 2};
+	struct answer *expect = calloc(N, sizeof *expect);
+	int fd = mkstemp(path);
+	assert_true(fd >= 0 && expect != NULL);
+	close(fd);
+	assert_int_equal(random_shape_find("tiny-qwen3moe", &m.arch, &err), 0);
+	m.arch.n_ctx = 4096;
+	assert_int_equal(weight_plan_parse("q8_0", &m.plan, &err), 0);
+	assert_int_equal(random_model_write(&m, NULL, &err), 0);
+	model[0].path = path;
+	longest = 450; /* its tokens are shorter */
+	backend = kn_select("auto", &err)->name;
+	kv_type = "f16";
+	each_alone(expect);
+	check(expect);
+	free(expect);
+	unlink(path);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_else_counts)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_else_counts), cmocka_unit_test(experts)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,6 +197,56 @@ static void test_families(void **arg)
 	model_file_close(f);
 }
 
+static void experts_of(const char *config, struct model_arch *a)
+{
+	md_text(dir, "config.json", config);
+	struct model_file *f = opened("");
+	arch_of(f, a);
+	model_file_close(f);
+}
+
+/* Mixtures of experts: what their keys become, and what is refused. */
+static void test_experts(void **arg)
+{
+	(void)arg;
+	struct model_arch a;
+	md_llama_folder(dir);
+	experts_of("{\"model_type\":\"qwen3_moe\"," SHAPE
+		   ",\"num_experts\":12,\"num_experts_per_tok\":3,\"moe_intermediate_size\":24,\"norm_topk_prob\":true,"
+		   "\"decoder_sparse_step\":1,\"mlp_only_layers\":[]}",
+		   &a);
+	assert_string_equal(a.family, "qwen3moe");
+	assert_true(a.experts.n == 12 && a.experts.n_used == 3 && a.experts.n_ff == 24 && a.experts.norm);
+	assert_true(a.qk_norm && !a.qk_norm_row && !a.qkv_bias && a.experts.n_ff_shared == 0);
+	assert_int_equal(a.n_unknown_keys, 0);
+	experts_of("{\"model_type\":\"mixtral\"," SHAPE ",\"num_local_experts\":4,\"router_jitter_noise\":0.0}", &a);
+	assert_string_equal(a.family, "llama");
+	assert_true(a.experts.n == 4 && a.experts.n_used == 2 && a.experts.n_ff == 16 && a.experts.norm);
+	experts_of("{\"model_type\":\"olmoe\"," SHAPE ",\"clip_qkv\":null}", &a);
+	assert_true(a.experts.n == 64 && a.experts.n_used == 8 && a.qk_norm && a.qk_norm_row && !a.experts.norm);
+	experts_of("{\"model_type\":\"qwen2_moe\"," SHAPE ",\"shared_expert_intermediate_size\":40,\"num_experts\":6}",
+		   &a);
+	assert_true(a.experts.n == 6 && a.experts.n_used == 4 && a.experts.n_ff_shared == 40);
+	assert_true(a.experts.shared_gate && a.qkv_bias && !a.experts.norm);
+	static const struct {
+		const char *more, *said;
+		int code;
+	} bad[] = {
+	    {"\"mlp_only_layers\":[0]", "mlp_only_layers", SL_EUNSUPPORTED},
+	    {"\"decoder_sparse_step\":2", "decoder_sparse_step", SL_EUNSUPPORTED},
+	    {"\"num_experts\":4,\"num_experts_per_tok\":5", "num_experts_per_tok", SL_EINVAL},
+	    {"\"num_experts\":0", "num_experts", SL_EINVAL},
+	    {"\"num_experts\":100000", "num_experts", SL_EINVAL},
+	    {"\"moe_intermediate_size\":-1", "moe_intermediate_size", SL_EINVAL},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		char text[512];
+		snprintf(text, sizeof text, "{\"model_type\":\"qwen3_moe\"," SHAPE ",%s}", bad[i].more);
+		md_text(dir, "config.json", text);
+		refused("", bad[i].code, bad[i].said);
+	}
+}
+
 static void test_names(void **arg)
 {
 	(void)arg;
@@ -214,6 +264,17 @@ static void test_names(void **arg)
 	    {"model.language_model.norm.weight", "gemma3", "output_norm.weight"},
 	    {"vision_tower.vision_model.head.weight", "gemma3", NULL},
 	    {"model.layers.0.self_attn.rotary_emb.inv_freq", "llama", NULL},
+	    {"model.layers.3.mlp.gate.weight", "qwen3moe", "blk.3.ffn_gate_inp.weight"},
+	    {"model.layers.3.mlp.experts.127.up_proj.weight", "qwen3moe", "blk.3.ffn_up.127.weight"},
+	    {"model.layers.3.mlp.experts.0.down_proj.weight", "olmoe", "blk.3.ffn_down.0.weight"},
+	    {"model.layers.3.mlp.shared_expert.gate_proj.weight", "qwen2moe", "blk.3.ffn_gate_shexp.weight"},
+	    {"model.layers.3.mlp.shared_expert_gate.weight", "qwen2moe", "blk.3.ffn_gate_inp_shexp.weight"},
+	    {"model.layers.0.block_sparse_moe.gate.weight", "llama", "blk.0.ffn_gate_inp.weight"},
+	    {"model.layers.0.block_sparse_moe.experts.7.w1.weight", "llama", "blk.0.ffn_gate.7.weight"},
+	    {"model.layers.0.block_sparse_moe.experts.7.w2.weight", "llama", "blk.0.ffn_down.7.weight"},
+	    {"model.layers.0.block_sparse_moe.experts.7.w3.weight", "llama", "blk.0.ffn_up.7.weight"},
+	    {"model.layers.0.mlp.experts.gate_up_proj", "qwen3moe", "model.layers.0.mlp.experts.gate_up_proj"},
+	    {"model.layers.0.mlp.experts..up_proj.weight", "olmoe", "model.layers.0.mlp.experts..up_proj.weight"},
 	    {"model.layers.99999.mlp.up_proj.weight", "llama", "model.layers.99999.mlp.up_proj.weight"},
 	    {"model.layers.", "llama", "model.layers."},
 	    {"model.layers.1", "llama", "model.layers.1"},
@@ -235,6 +296,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_folder, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_config, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_families, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
 	    cmocka_unit_test(test_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mixtures of experts: the choice of a row's experts against the same rules written once more here, and the operation
+ * bit for bit against the table's own products of one expert and one row at a time, in any company, with any number of
+ * threads. That the products are right is shown in test_ops.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/route.h"
+#include "tests/kernels/tables.h"
+#include "tests/kernels/weights.h"
+
+enum { MOST_ROWS = 300, MOST = 64 };
+
+/* ---- the choice ---- */
+
+/* Place of expert e by rank, the highest first, of equal ones the lower number. */
+static int place_of(const double *rank, int n, int e)
+{
+	int place = 0;
+	for (int i = 0; i < n; i++)
+		place += rank[i] > rank[e] || (rank[i] == rank[e] && i < e);
+	return place;
+}
+
+static void check_route(const struct kn_route *r, const float *logits)
+{
+	double score[MOST], rank[MOST], sum = 0, of_chosen = 0;
+	int32_t chosen[MOST];
+	float weights[MOST];
+	for (int e = 0; e < r->n; e++)
+		sum += exp((double)logits[e]);
+	for (int e = 0; e < r->n; e++) {
+		score[e] = r->sigmoid ? 1 / (1 + exp(-(double)logits[e])) : exp((double)logits[e]) / sum;
+		rank[e] = score[e] + (r->bias != NULL ? (double)r->bias[e] : 0);
+	}
+	kn_route_row(r, logits, chosen, weights);
+	for (int k = 0; k < r->n_used; k++) {
+		assert_int_equal(place_of(rank, r->n, chosen[k]), k);
+		of_chosen += score[chosen[k]];
+	}
+	for (int k = 0; k < r->n_used; k++) {
+		double want = score[chosen[k]] * (double)r->scale / (r->norm ? of_chosen : 1);
+		assert_true(fabs((double)weights[k] - want) <= 1e-6 * fabs(want));
+	}
+}
+
+static void test_choice(void **arg)
+{
+	(void)arg;
+	float logits[MOST], bias[MOST];
+	for (int round = 0; round < 500; round++) {
+		int n = 1 + (int)(next_bits() % MOST);
+		struct kn_route r = {.n = n, .n_used = 1 + (int)(next_bits() % (unsigned)n), .scale = 1};
+		r.sigmoid = round % 2 == 0;
+		r.norm = round % 3 == 0;
+		r.scale = round % 5 == 0 ? 2.5f : 1;
+		r.bias = round % 7 == 0 ? bias : NULL;
+		for (int e = 0; e < n; e++) {
+			logits[e] = 4 * next_float();
+			bias[e] = next_float();
+		}
+		if (round % 4 == 0 && n > 2) /* equal scores: the lower number */
+			logits[n - 1] = logits[0], bias[n - 1] = bias[0];
+		check_route(&r, logits);
+	}
+}
+
+/* Eight experts in four groups, the two best groups by the sum of their two best. */
+static void test_groups(void **arg)
+{
+	(void)arg;
+	static const float logits[] = {3, -3, 1, 1.5f, 2, -9, 1.2f, 1.4f};
+	struct kn_route r = {.n = 8, .n_used = 3, .sigmoid = true, .scale = 1, .n_groups = 4, .n_groups_used = 2};
+	int32_t chosen[3];
+	float weights[3];
+	/* Sums of sigmoids: 1.00, 1.55, 0.88, 1.57. */
+	kn_route_row(&r, logits, chosen, weights);
+	assert_int_equal(chosen[0], 3);
+	assert_int_equal(chosen[1], 7);
+	assert_int_equal(chosen[2], 6);
+	r.n_groups_used = 4;
+	kn_route_row(&r, logits, chosen, weights);
+	assert_int_equal(chosen[0], 0);
+	assert_int_equal(chosen[1], 4);
+}
+
+/* Whatever the logits, experts that exist are chosen, each once; a row that is not finite has weights that are not. */
+static void test_not_finite(void **arg)
+{
+	(void)arg;
+	static const float bad[] = {NAN, INFINITY, -INFINITY};
+	for (int i = 0; i < N(bad); i++) {
+		float logits[] = {1, bad[i], 0, 2}, weights[3];
+		int32_t chosen[3];
+		kn_route_row(&(struct kn_route){.n = 4, .n_used = 3, .scale = 1}, logits, chosen, weights);
+		for (int k = 0; k < 3; k++) {
+			assert_true(isnan(weights[k]));
+			assert_in_range(chosen[k], 0, 3);
+			for (int j = 0; j < k; j++)
+				assert_int_not_equal(chosen[j], chosen[k]);
+		}
+	}
+}
+
+/* ---- the operation ---- */
+
+struct shape {
+	int n, n_used, width, n_ff, type, down_type;
+	enum kn_gate act;
+	bool biases;
+};
+
+struct mixture {
+	struct shape s;
+	struct matrix file[3][MOST];
+	struct kn_weight w[3][MOST];
+	struct kn_experts e;
+	uint64_t used[MOST];
+	float *bias[3];
+};
+
+static void open_mixture(struct mixture *m, const struct kn_ops *o, struct kn_backend *b, const struct shape *s)
+{
+	struct sl_err err;
+	m->s = *s;
+	memset(m->used, 0, sizeof m->used);
+	for (int i = 0; i < 3; i++)
+		for (int e = 0; e < s->n; e++) {
+			int n_out = i == 2 ? s->width : s->n_ff, n_in = i == 2 ? s->n_ff : s->width;
+			m->file[i][e] = make_matrix(i == 2 ? s->down_type : s->type, n_out, n_in);
+			assert_int_equal(
+			    o->weight_load(b, m->file[i][e].bytes, m->file[i][e].type, n_out, n_in, &m->w[i][e], &err),
+			    0);
+		}
+	m->e = (struct kn_experts){.route = {.n = s->n, .n_used = s->n_used, .norm = true, .scale = 1},
+				   .gate = m->w[0],
+				   .up = m->w[1],
+				   .down = m->w[2],
+				   .act = s->act,
+				   .n_rows = m->used};
+}
+
+/* After the weights, so that the others' numbers stay. */
+static void add_biases(struct mixture *m, const struct kn_ops *o, struct kn_backend *b)
+{
+	for (int i = 0; i < 3; i++)
+		m->bias[i] = random_floats(o, b, (size_t)(m->s.n * (i == 2 ? m->s.width : m->s.n_ff)));
+	if (!m->s.biases)
+		return;
+	m->e.gate_bias = m->bias[0];
+	m->e.up_bias = m->bias[1];
+	m->e.down_bias = m->bias[2];
+}
+
+static void close_mixture(struct mixture *m, const struct kn_ops *o, struct kn_backend *b)
+{
+	for (int i = 0; i < 3; i++)
+		drop(o, b, m->bias[i]);
+	for (int i = 0; i < 3; i++)
+		for (int e = 0; e < m->s.n; e++) {
+			o->weight_free(b, &m->w[i][e]);
+			drop_matrix(&m->file[i][e]);
+		}
+}
+
+static void by_hand_bias(float *x, const float *bias, int expert, int n)
+{
+	for (int i = 0; i < n && bias != NULL; i++)
+		x[i] += bias[expert * n + i];
+}
+
+/* y[width] of one row, one product after the other; room: two rows of n_ff and one of width. */
+static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_backend *b, const float *logits,
+		    const float *x, float *room, float *y)
+{
+	int32_t chosen[MOST];
+	float weights[MOST], *gate = room, *up = room + m->s.n_ff, *out = up + m->s.n_ff;
+	kn_route_row(&m->e.route, logits, chosen, weights);
+	for (int k = 0; k < m->s.n_used; k++) {
+		assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], x, 1, gate), 0);
+		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], x, 1, up), 0);
+		by_hand_bias(gate, m->e.gate_bias, chosen[k], m->s.n_ff);
+		by_hand_bias(up, m->e.up_bias, chosen[k], m->s.n_ff);
+		assert_int_equal((m->s.act == KN_GATE_GELU ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff), 0);
+		assert_int_equal(o->matmul(b, &m->w[2][chosen[k]], gate, 1, out), 0);
+		by_hand_bias(out, m->e.down_bias, chosen[k], m->s.width);
+		for (int i = 0; i < m->s.width; i++) {
+			float part = weights[k] * out[i];
+			y[i] = k == 0 ? part : y[i] + part;
+		}
+	}
+}
+
+/* Rows from first on. */
+static void run_experts(const struct kn_ops *o, struct kn_backend *b, struct mixture *m, const float *logits,
+			const float *x, int first, int n, float *work, float *y)
+{
+	struct kn_step s = {.n_rows = n};
+	size_t at = (size_t)first * (size_t)m->s.width;
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->experts(b, &m->e, logits + first * m->s.n, x + at, n, work, y + at), 0);
+	assert_int_equal(o->step_end(b), 0);
+}
+
+static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_rows)
+{
+	static struct mixture m;
+	size_t n = (size_t)n_rows * (size_t)s->width, bytes = n * sizeof(float);
+	float *want = malloc(bytes);
+	uint64_t before = state;
+	for (int threads = 1; threads <= 3; threads++) {
+		struct kn_backend *b =
+		    open_with(o, &(struct kn_config){.n_threads = threads, .max_rows = MOST_ROWS, .max_width = 4096});
+		state = before;
+		open_mixture(&m, o, b, s);
+		add_biases(&m, o, b);
+		size_t n_work = kn_experts_work(&m.e) * (size_t)n_rows;
+		float *x = random_floats(o, b, n), *logits = random_floats(o, b, (size_t)n_rows * (size_t)s->n);
+		float *y = guarded(o, b, n), *work = guarded(o, b, n_work);
+		float *room = guarded(o, b, (size_t)(2 * s->n_ff + s->width));
+		struct kn_step one = {.n_rows = 1};
+		if (threads == 1) {
+			assert_int_equal(o->step_begin(b, &one), 0);
+			for (int r = 0; r < n_rows; r++)
+				by_hand(&m, o, b, logits + r * s->n, x + r * s->width, room, want + r * s->width);
+			assert_int_equal(o->step_end(b), 0);
+		}
+		run_experts(o, b, &m, logits, x, 0, n_rows, work, y);
+		assert_memory_equal(y, want, bytes);
+		uint64_t used = 0;
+		for (int e = 0; e < s->n; e++)
+			used += m.used[e];
+		assert_int_equal(used, n_rows * s->n_used);
+		int half = n_rows / 2;
+		if (half > 0)
+			run_experts(o, b, &m, logits, x, 0, half, work, y);
+		run_experts(o, b, &m, logits, x, half, n_rows - half, work, y);
+		assert_memory_equal(y, want, bytes);
+		run_experts(o, b, &m, logits, x, 0, n_rows, work, x); /* in place */
+		assert_memory_equal(x, want, bytes);
+		float *all[] = {x, logits, y, work, room};
+		check_guards(x, n);
+		check_guards(y, n);
+		check_guards(work, n_work);
+		for (int i = 0; i < N(all); i++)
+			drop(o, b, all[i]);
+		close_mixture(&m, o, b);
+		o->close(b);
+	}
+	free(want);
+}
+
+static void test_mixtures(void **arg)
+{
+	(void)arg;
+	static const struct shape shapes[] = {
+	    {.n = 8, .n_used = 2, .width = 64, .n_ff = 96, .type = KN_F32, .down_type = KN_F32},
+	    {.n = 60, .n_used = 4, .width = 256, .n_ff = 64, .type = KN_Q8_0, .down_type = KN_F16},
+	    {.n = 5,
+	     .n_used = 5,
+	     .width = 256,
+	     .n_ff = 256,
+	     .type = KN_Q4_K,
+	     .down_type = KN_Q6_K,
+	     .act = KN_GATE_GELU},
+	    {.n = 1, .n_used = 1, .width = 512, .n_ff = 32, .type = KN_Q4_0, .down_type = KN_MXFP4},
+	    {.n = 16, .n_used = 8, .width = 37, .n_ff = 51, .type = KN_F16, .down_type = KN_F32, .biases = true},
+	};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0; i < N(shapes) && (*o)->experts != NULL; i++)
+			for (int rows = 1; rows <= 33; rows = rows * 2 + 1)
+				mixture_case(*o, &shapes[i], rows);
+}
+
+/* More rows than one product takes, and more packed rows than are kept at a time. */
+static void test_many_rows(void **arg)
+{
+	(void)arg;
+	static const struct shape one = {
+	    .n = 2, .n_used = 2, .width = 64, .n_ff = 32, .type = KN_Q8_0, .down_type = KN_Q8_0};
+	static const struct shape wide = {
+	    .n = 64, .n_used = 32, .width = 1024, .n_ff = 32, .type = KN_Q8_0, .down_type = KN_Q8_0};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		if ((*o)->experts != NULL && strcmp((*o)->name, "cpu-ref") != 0) {
+			mixture_case(*o, &one, MOST_ROWS);
+			mixture_case(*o, &wide, MOST_ROWS);
+		}
+}
+
+/* The limited gate, whose inputs' limits are reached: one expert of width 1 with weights of one. */
+static void test_clamped(void **arg)
+{
+	(void)arg;
+	static const float ones[32] = {1};
+	static const float xs[] = {-20, -7, -1.5f, 0, 0.5f, 6, 7, 9, 30};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		if ((*o)->experts == NULL)
+			continue;
+		struct kn_backend *b =
+		    open_with(*o, &(struct kn_config){.n_threads = 1, .max_rows = 64, .max_width = 256});
+		struct kn_weight w;
+		struct sl_err err;
+		assert_int_equal((*o)->weight_load(b, ones, KN_F32, 1, 1, &w, &err), 0);
+		struct kn_experts e = {.route = {.n = 1, .n_used = 1, .norm = true, .scale = 1},
+				       .gate = &w,
+				       .up = &w,
+				       .down = &w,
+				       .act = KN_GATE_CLAMPED};
+		float *x = guarded(*o, b, N(xs)), *y = guarded(*o, b, N(xs)), *logits = random_floats(*o, b, N(xs));
+		float *work = guarded(*o, b, kn_experts_work(&e) * N(xs));
+		struct kn_step s = {.n_rows = N(xs)};
+		memcpy(x, xs, sizeof xs);
+		assert_int_equal((*o)->step_begin(b, &s), 0);
+		assert_int_equal((*o)->experts(b, &e, logits, x, N(xs), work, y), 0);
+		assert_int_equal((*o)->step_end(b), 0);
+		for (int i = 0; i < N(xs); i++) {
+			double g = fmin((double)xs[i], 7), u = fmax(-7, fmin((double)xs[i], 7));
+			double want = g / (1 + exp(-(double)KN_CLAMP_SLOPE * g)) * (u + 1);
+			expect_near("the limited gate", *o, (double)y[i], want, 64 * U * fabs(want));
+		}
+		check_guards(y, N(xs));
+		float *all[] = {x, y, logits, work};
+		for (int i = 0; i < N(all); i++)
+			drop(*o, b, all[i]);
+		(*o)->weight_free(b, &w);
+		(*o)->close(b);
+	}
+}
+
+/* Numbers are in [-1, 1); the logistic function is right to some units of the last place. */
+static void test_add_gated(void **arg)
+{
+	(void)arg;
+	enum { ROWS = 9, WIDTH = 131, ALL = ROWS * WIDTH };
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		if ((*o)->experts == NULL)
+			continue;
+		struct kn_backend *b =
+		    open_with(*o, &(struct kn_config){.n_threads = 2, .max_rows = 64, .max_width = 256});
+		struct kn_step s = {.n_rows = ROWS};
+		float *x = random_floats(*o, b, ALL), *add = random_floats(*o, b, ALL), was[ALL];
+		float *gate = random_floats(*o, b, ROWS);
+		memcpy(was, x, sizeof was);
+		assert_int_equal((*o)->step_begin(b, &s), 0);
+		assert_int_equal((*o)->add_gated(b, x, add, gate, ROWS, WIDTH), 0);
+		assert_int_equal((*o)->step_end(b), 0);
+		for (int i = 0; i < ALL; i++) {
+			double want = (double)was[i] + (double)add[i] / (1 + exp(-(double)gate[i / WIDTH]));
+			expect_near("add_gated", *o, (double)x[i], want, 16 * U);
+		}
+		check_guards(x, ALL);
+		drop(*o, b, x);
+		drop(*o, b, add);
+		drop(*o, b, gate);
+		(*o)->close(b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),     cmocka_unit_test(test_groups),
+					   cmocka_unit_test(test_not_finite), cmocka_unit_test(test_mixtures),
+					   cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_clamped),
+					   cmocka_unit_test(test_add_gated)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
