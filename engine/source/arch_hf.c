@@ -323,6 +323,7 @@ static void read_experts(struct reader *r, const char *type, struct model_arch *
 	x->n_used = get_int(r, "num_experts_per_tok", 1, most, used <= most ? used : most);
 	x->norm = mixtral || get_bool(r, "norm_topk_prob", false);
 	x->n_ff = a->n_ff;
+	x->scale = 1;
 	if (qwen2 || qwen3) {
 		x->n_ff = get_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, qwen2 ? 1408 : 768);
 		if (get_int(r, "decoder_sparse_step", 1, ARCH_MAX_LAYERS, 1) != 1)
@@ -459,7 +460,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 			       "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, phi3, gemma2, gemma3, bert, roberta, "
 			       "xlm-roberta)",
 			       r.path, type);
-	*a = (struct model_arch){.embed_scale = 1};
+	*a = (struct model_arch){.embed_scale = 1, .residual_scale = 1, .logit_scale = 1};
 	snprintf(a->family, sizeof a->family, "%s", family);
 	if (strcmp(family, "bert") == 0)
 		return read_encoder(&r, folder, a);
