@@ -284,7 +284,7 @@ export function inline(src, reach = null) {
     } else if (c === '<') {
       const br = /^<br ?\/?>/i.exec(src.slice(i, i + 6));
       const end = angleEnd(src, i);
-      const inner = src.slice(i + 1, end);
+      const inner = end > 0 ? src.slice(i + 1, end) : '';
       const mail = end < 0 ? mailAt(src, i) : null;
       const href = end > 0 ? safeUrl(inner) : null;
       if (href) put({ t: 'link', href, c: [{ t: 'text', v: inner }], h: 1 }, end + 1);

@@ -245,6 +245,7 @@ export class StreamRenderer {
   constructor(root) { this.#root = root; }
 
   update(text, final = false) {
+    if (text.length < this.#taken) this.#restart(); // cut to what is kept of a message
     const piece = this.#take(text);
     if (this.#json.take(text) && this.#json.started && (!final || this.#json.complete)) {
       this.#drawJson(piece, text, final);
@@ -253,6 +254,16 @@ export class StreamRenderer {
     } else {
       this.#addTail(piece);
     }
+  }
+
+  #restart() {
+    this.#root.replaceChildren();
+    this.#taken = 0;
+    this.#isCr = false;
+    this.#source = '';
+    this.#nodes = [];
+    this.#resume = this.#tail = this.#value = null;
+    this.#json = new JsonScan();
   }
 
   /** What the text has more than before, its line ends as '\n'. */

@@ -73,7 +73,8 @@ const END_NOTES = { stopped: 'endStopped', length: 'endLength', content_filter: 
 /** Whether the server refuses the message itself, and so every request that contains it. */
 export const isRefused = (error) => error?.kind === 'http' && [400, 413, 422].includes(error.status);
 
-function errorTitle(error, hasKey) {
+/** What went wrong, in the page's language. */
+export function errorTitle(error, hasKey) {
   if (error.kind === 'network') return t('eNetwork');
   if (error.kind === 'stream') return t('eStream');
   const { status } = error;

@@ -7,6 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { firefox } from 'playwright-core';
 import { until } from './client.mjs';
 import { freePorts } from './harness.mjs';
 
@@ -19,6 +20,10 @@ const QUIET = { 'app.update.disabledForTesting': true, 'app.normandy.enabled': f
 /** The command of an installed Firefox; undefined when there is none. */
 export const FIREFOX = [process.env.FIREFOX, 'firefox-esr', 'firefox'].find((name) => name
   && spawnSync('sh', ['-c', `command -v ${name}`]).status === 0);
+
+/** An unchanged Firefox as playwright-core drives one, over WebDriver BiDi (https://www.w3.org/TR/webdriver-bidi/). */
+export const openFirefox = (options = {}) => firefox.launch({ executablePath: spawnSync('sh', ['-c', `command -v ${FIREFOX}`], { encoding: 'utf8' }).stdout.trim(),
+  channel: 'moz-firefox', firefoxUserPrefs: QUIET, ...options });
 
 async function marionette(port, ended) {
   const socket = await until(() => new Promise((done) => {

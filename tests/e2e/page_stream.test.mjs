@@ -78,6 +78,16 @@ test('long documents, whose rest is drawn only now and then, end as the whole dr
   }
 });
 
+test('a text that turns out shorter is drawn anew', () => {
+  for (const [long, short] of [['a **b** c\n\n- d\n- e\n- f\n', 'a **b** c'], ['[1, 2]', '[1'], [`> ${'x y '.repeat(2000)}`, '> x y']]) {
+    const root = createElement('div');
+    const renderer = new StreamRenderer(root);
+    for (let at = 1; at <= long.length; at++) renderer.update(long.slice(0, at));
+    renderer.update(short, true);
+    assert.equal(htmlOf(root), whole(short));
+  }
+});
+
 // ---- linear work ----------------------------------------------------------------------------------------------------
 
 const PIECE = 8; // characters

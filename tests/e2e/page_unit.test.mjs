@@ -413,7 +413,7 @@ test('the history is bounded in number and size, the oldest go first', () => {
   assert.deepEqual(store.list().map((c) => c.updated), [5, 4, 3]);
   const big = makeChat(6, 'x'.repeat(4700));
   assert.ok(store.save(big));
-  assert.deepEqual(store.list().map((c) => c.updated), [6]);
+  assert.deepEqual([store.list().map((c) => c.updated), store.evicted], [[6], 5], 'how many went is known, to be said');
   const huge = makeChat(7, 'x'.repeat(9000));
   assert.equal(store.save(huge), false, 'too large to keep');
   assert.deepEqual(store.get(huge.id), huge, 'but there until the page is closed');
