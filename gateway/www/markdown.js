@@ -19,6 +19,8 @@ export { inline, safeUrl } from './inline.js';
 
 const MAX_DEPTH = 10; // of containers
 const MAX_COLUMNS = 40;
+const LONG_LINE = 400;
+const LETTER = /\p{L}/u;
 
 /** The lines of a text without carriage returns, tabs as spaces, and where each begins. */
 function linesOf(text) {
@@ -57,9 +59,13 @@ export function settled(source, tree) {
  * blocks never change. Nor does what the next one has before the offset `at`, its `kept`: the number of items or rows, the
  * text of code, {c, rest} of a paragraph, both as nodes; null for nothing. The rest of the text, from `at` on, is parsed with
  * `resume`: the first block then has only what follows `kept`, but the `v` of code is whole and `more` is what it has there.
+ *
+ * A long line of a paragraph is cut between words (not without `midLine`). It may still become the head of a table: null then,
+ * and the block has to be parsed from its beginning.
  */
-export function parseOpen(source, resume = null) {
+export function parseOpen(source, resume = null, midLine = true) {
   const { lines, starts } = linesOf(source);
+  if (resume?.midLine && lines[0].includes('|')) return null;
   const notes = new Map();
   const tree = blocks(lines, 0, { starts, resume, notes });
   let done = settled(source, tree);
@@ -68,9 +74,29 @@ export function parseOpen(source, resume = null) {
   const open = tree[done];
   const at = open?.at ?? (done === 0 ? 0 : starts[notes.get(tree[done - 1]).end]);
   const note = notes.get(open);
-  const cut = note === undefined ? null : cutOf(open, note, isComplete);
+  const cut = note === undefined ? null : (midLine && open.t === 'p' && midLineCut(note, { lines, starts, source, resume })) || cutOf(open, note, isComplete);
   if (cut === null) return { tree, done, at, resume: done === 0 ? resume : null, kept: null, more: note?.more };
-  return { tree, done, at: starts[cut.line], resume: cut.resume, kept: cut.kept, more: note.more };
+  return { tree, done, at: cut.at ?? starts[cut.line], resume: cut.resume, kept: cut.kept, more: note.more };
+}
+
+/** A paragraph before and after a place in it. */
+const halves = (src, at) => ({ c: inline(src.slice(0, at)), rest: inline(src.slice(at)) });
+
+/**
+ * Where the line that grows may be cut, when it is of this paragraph: a line that begins with a letter is, but for the head
+ * of a table. null where it may not.
+ */
+function midLineCut({ src, places, end, reach }, { lines, starts, source, resume }) {
+  const line = end - 1;
+  const from = places[places.length - 1] ?? 0;
+  const goesOn = line === 0 && resume?.midLine;
+  if (line !== lines.length - 1 || src.length - from < LONG_LINE || source.length - starts[line] !== lines[line].length) return null; // tabs
+  if (src.includes('|', from) || !(goesOn || LETTER.test(src[from]))) return null;
+  const words = [];
+  for (let i = src.indexOf(' ', from) + 1; i > 0 && i < src.length; i = src.indexOf(' ', i) + 1) if (LETTER.test(src[i])) words.push(i);
+  const k = reach.lastOf(words);
+  if (k < 0) return null;
+  return { at: starts[line] + indentOf(lines[line]) + words[k] - from, resume: { t: 'p', midLine: true }, kept: halves(src, words[k]) };
 }
 
 /** Where a block may be cut: {line, resume, kept}, or null. */
@@ -91,7 +117,7 @@ function cutOf(block, note, isComplete) {
   }
   // A line belongs to a paragraph for certain once the next one is complete.
   const k = note.reach.lastOf(note.places.slice(0, Math.max(0, line - 2 - note.from)));
-  return k < 0 ? null : { line: note.from + k + 1, resume, kept: { c: inline(note.src.slice(0, note.places[k])), rest: inline(note.src.slice(note.places[k])) } };
+  return k < 0 ? null : { line: note.from + k + 1, resume, kept: halves(note.src, note.places[k]) };
 }
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------

@@ -235,6 +235,8 @@ export class StreamRenderer {
   #resume = null; // as parseOpen() has it
   #nodes = []; // of the blocks in #source
   #open = null; // the first of these, where it goes on
+  #held = ''; // what #source had before of a paragraph that goes on
+  #midLine = true; // as parseOpen() has it
   #credit = 0;
   #tail = null; // the node of what came since #source was parsed
   #isBlank = false; // the line so far is empty
@@ -317,6 +319,15 @@ export class StreamRenderer {
     this.#tail.appendData(piece);
   }
 
+  #parse() {
+    const found = parseOpen(this.#source, this.#resume, this.#midLine);
+    if (found !== null) return found;
+    this.#source = this.#held + this.#source;
+    this.#resume = null;
+    this.#midLine = false; // for good, so that this happens once
+    return parseOpen(this.#source, null, false);
+  }
+
   #draw(final) {
     this.#value?.open.node.remove();
     this.#value = null;
@@ -324,7 +335,7 @@ export class StreamRenderer {
     this.#tail = null;
     this.#gap = -1;
     this.#credit = Math.max(0, this.#credit - this.#source.length);
-    const { tree, at, resume, kept, more, done: settled } = parseOpen(this.#source, this.#resume);
+    const { tree, at, resume, kept, more, done: settled } = this.#parse();
     const done = final ? tree.length : settled;
     const old = this.#nodes;
     const nodes = tree.map((block, i) => {
@@ -343,6 +354,7 @@ export class StreamRenderer {
       this.#open = new OpenBlock(tree[done], nodes[done]);
       this.#open.draw(tree[done], kept, more);
     }
+    if (resume?.t === 'p') this.#held = (done === 0 && this.#resume ? this.#held : '') + this.#source.slice(tree[done].at, at);
     this.#resume = resume;
     this.#source = this.#source.slice(at);
     this.#nodes = nodes.slice(done);

@@ -12,7 +12,8 @@ import { until } from './client.mjs';
 import { freePorts } from './harness.mjs';
 
 const START_MS = 60_000;
-const QUIET = { 'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
+const QUIET = { 'browser.download.alwaysOpenPanel': false, // it takes the focus
+  'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
   'browser.aboutwelcome.enabled': false, 'browser.safebrowsing.update.enabled': false, 'browser.search.update': false,
   'datareporting.policy.dataSubmissionEnabled': false, 'extensions.update.enabled': false, 'network.captive-portal-service.enabled': false,
   'network.connectivity-service.enabled': false, 'network.prefetch-next': false, 'services.settings.server': 'data:,', 'toolkit.telemetry.enabled': false };

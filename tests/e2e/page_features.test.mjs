@@ -515,7 +515,7 @@ feature('every feature is reached and used with the keyboard alone', async () =>
   await v.page.locator('#keys-dialog:not([open])').waitFor({ state: 'attached' });
 
   await drawer();
-  await use('rename', 'Tab');
+  await use('rename', place.isPhone ? 'Tab' : 'Shift+Tab'); // not by way of Firefox's own controls
   await key('ControlOrMeta+a');
   await type('By keys');
   await key('Enter');
@@ -547,6 +547,22 @@ feature('every feature is reached and used with the keyboard alone', async () =>
   assert.equal(await focused(), 'new-chat');
   await v.close();
 });
+
+feature('a reader who scrolls up a little is not taken back by what comes', async () => {
+  const v = await visit();
+  const hold = { at: 1600 };
+  mock.next({ text: 'A line of text.\n\n'.repeat(600), everyMs: 2, hold });
+  await v.ask('go');
+  await v.page.waitForFunction(() => document.querySelector('#scroll').scrollTop > 200);
+  await v.page.hover('#scroll');
+  await v.page.mouse.wheel(0, -40);
+  await v.page.locator('#latest').waitFor();
+  hold.at = Infinity;
+  await v.page.locator('#latest').click();
+  await v.done();
+  assert.ok(await until(() => v.page.evaluate(() => { const s = document.querySelector('#scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 80; }), 30_000));
+  await v.close();
+}, PLACES.filter((p) => !p.isPhone));
 
 feature('words without an end fit a phone', async () => {
   const long = 'Donaudampfschifffahrt'.repeat(9);

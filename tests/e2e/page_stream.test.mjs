@@ -46,10 +46,21 @@ function cutsOf(text, next) {
 const LINES = ['- a **b**', '- [x] done', '  - c `d`', '    more', '1. one', '2. two', '  3. three', '> q', '> - r', '>', '', '', 'text *one*', 'two **three', 'four** five', '`code', 'span` six', '[link', 'text](https://e.org)',
   '[x](https://e.org "a', 'title") y', 'a $5 and', '$x$ or $y', '+ z$ w', '\\(a', 'b\\)', '\\[', '\\]', '$$', 'x^2', '```', '```js', '~~~', 'let x = 1; // y', '    indented', '\tTab', '# Head', '---', '| a | b |', '|---|:-:|', '| 1 | **2** |', '| `3`',
   'a | b', '-|-', '***', '* * *', '* star', '+ plus', '_under', 'score_', 'https://e.org/x', '<https://e.org>', 'end  ', 'back\\', '[^1]: note', '7) seven', '8) eight', '   three spaces', '&amp; &copy;', '가 **나**다', '{"a": 1}', '```json'];
+const WORDS = ['word', 'wide', 'a', 'longer', '**bold', 'face**', '*em*', '`code`', '`open', '$x$', '$5', '[l](https://e.org)', '[l](https://e.org "a', 'b")', '[open', 'x]', '(y)', '|', 'https://e.org', '<br />', '&amp;', 'a\\', '\\(z\\)', '\\(', '~~del', 'x~~', '_u_',
+  '가나', '**가**나', '***', '', '\t', '![i](https://e.org/i.png)', '<https://e.org>', '[^1]', '$$', '2 *', '3**', '\\['];
 const KINDS = [LINES, LINES.slice(0, 12), LINES.slice(12, 26), LINES.slice(36, 45), LINES.slice(28, 36)];
+
+/** A paragraph with a line that is cut while it grows, now and then the head of a table. */
+function lineOf(rnd) {
+  const marks = [...WORDS.slice(0, 4), ...Array.from({ length: 5 }, () => WORDS[rnd(WORDS.length)])];
+  const line = Array.from({ length: 60 + rnd(150) }, () => marks[rnd(marks.length)]).join(' ');
+  const head = rnd(3) === 0 ? `${LINES[rnd(LINES.length)]}\n` : '';
+  return `${head}${line}${rnd(3) === 0 ? ' | b\n|---|---|\n| 1 | 2 |' : `\n${LINES[rnd(LINES.length)]}\n${LINES[rnd(LINES.length)]}`}`;
+}
 
 function documentOf(rnd) {
   if (rnd(4) === 0) return jumble(rnd, 10 + rnd(120));
+  if (rnd(4) === 0) return lineOf(rnd);
   const lines = rnd(2) === 0 ? LINES : KINDS[rnd(KINDS.length)];
   const end = rnd(6) === 0 ? '\r\n' : '\n';
   const some = Array.from({ length: 2 + rnd(30) }, () => lines[rnd(lines.length)]);
