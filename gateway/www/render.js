@@ -208,7 +208,7 @@ class OpenBlock {
 }
 
 const SMALL_CHARS = 4000;
-const CREDIT = 48;
+const CREDIT = 32;
 const HOLDERS = new Set('ul ol li blockquote p div table tbody tr td figure pre'.split(' '));
 
 /** The element at the end of a block that text is added to. */
