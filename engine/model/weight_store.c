@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file is not written of a model that was changed a moment ago: a file system's times are as coarse as a tick
- * of its clock, so a change right after the stamp was taken could leave the stamp as it is.
+ * A model that was changed a moment ago is stamped SETTLED_MS after the change: a file system's times are as coarse as
+ * a tick of its clock, so a change right after the stamp was taken could leave the stamp as it is. Without a file of
+ * its weights, a model on demand could never leave memory.
  */
 #include "engine/model/weight_store.h"
 
@@ -33,12 +34,19 @@ struct weight_store {
 	struct residence where;
 };
 
-static bool settled(const struct model_stamp *stamp)
+/* Waits until the change is SETTLED_MS old. False: it lies in the future, by this machine's clock. */
+static bool settle(const struct model_stamp *stamp)
 {
+	const uint64_t settled = SETTLED_MS * (uint64_t)NS_PER_MS;
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
 	uint64_t ns = (uint64_t)now.tv_sec * (uint64_t)NS_PER_S + (uint64_t)now.tv_nsec;
-	return ns > stamp->changed_ns && ns - stamp->changed_ns > SETTLED_MS * (uint64_t)NS_PER_MS;
+	if (ns < stamp->changed_ns)
+		return false;
+	uint64_t age = ns - stamp->changed_ns;
+	if (age <= settled)
+		nanosleep(&(struct timespec){.tv_nsec = (long)(settled - age + NS_PER_MS)}, NULL);
+	return true;
 }
 
 static bool make_key(struct weight_store *s, struct model_stamp *stamp)
@@ -71,7 +79,7 @@ int weight_store_open(const struct kn_ops *ops, struct kn_backend *b, const stru
 	int rc = weight_cache_open(cache, &s->key, progress, &s->cache, &why);
 	if (rc != 0 && rc != SL_ENOTFOUND)
 		log_warn("%s: its kept weights can't be used: %s", model_file_path(f), why.text);
-	s->writes = rc != 0 && settled(&stamp);
+	s->writes = rc != 0 && settle(&stamp) && make_key(s, &stamp);
 	return 0;
 }
 
