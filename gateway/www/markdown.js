@@ -74,7 +74,8 @@ export function parseOpen(source, resume = null, midLine = true) {
   const open = tree[done];
   const at = open?.at ?? (done === 0 ? 0 : starts[notes.get(tree[done - 1]).end]);
   const note = notes.get(open);
-  const cut = note === undefined ? null : (midLine && open.t === 'p' && midLineCut(note, { lines, starts, source, resume })) || cutOf(open, note, isComplete);
+  const inLine = note?.src !== undefined && midLine ? midLineCut(note, { lines, starts, source, resume }) : null;
+  const cut = inLine ?? (note ? cutOf(open, note, isComplete) : null);
   if (cut === null) return { tree, done, at, resume: done === 0 ? resume : null, kept: null, more: note?.more };
   return { tree, done, at: cut.at ?? starts[cut.line], resume: cut.resume, kept: cut.kept, more: note.more };
 }
