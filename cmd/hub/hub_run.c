@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "cmd/config/model_path.h"
@@ -115,6 +116,7 @@ static int find_model(const struct hub_options *o, char path[PATH_MAX])
 static volatile sig_atomic_t stopped;
 
 static void on_stop(int sig) { stopped = sig; }
+static void on_child(int sig) { (void)sig; } /* the chat or the server ended: only wakes */
 
 /* Without SA_RESTART: whatever waits then ends, and the server with it. */
 static void catch_signals(void)
@@ -125,38 +127,70 @@ static void catch_signals(void)
 	sigaction(SIGHUP, &ours, NULL);
 }
 
-static int await(pid_t pid)
+/* Blocks all signals, so that one that arrives between a look and sigsuspend(before) is not missed. */
+static void begin_waiting(sigset_t *before)
+{
+	const struct sigaction ours = {.sa_handler = on_stop}, wake = {.sa_handler = on_child};
+	sigset_t all;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, before);
+	sigaction(SIGTERM, &ours, NULL);
+	sigaction(SIGHUP, &ours, NULL);
+	sigaction(SIGCHLD, &wake, NULL);
+}
+
+/* A signal that stops this process stops the chat. */
+static int await(pid_t pid, const sigset_t *before)
 {
 	int status = 0;
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	pid_t ended;
+	while ((ended = waitpid(pid, &status, WNOHANG)) == 0) {
+		if (stopped)
+			kill(pid, SIGTERM);
+		sigsuspend(before);
+	}
+	if (ended < 0)
+		return hub_complain(1, "can't wait for the chat: %s", strerror(errno));
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The terminal is the chat's: it handles Ctrl-C itself. */
+static void become_chat(const struct hub_served *s, pid_t parent, const sigset_t *mask)
+{
+	signal(SIGINT, SIG_DFL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(CMD_EXIT_UNAVAILABLE); /* it died before the line above */
+	setenv("SLUICE_KEY", s->key, 1);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	execl("/proc/self/exe", "sluice", "chat", "--url", s->url, (char *)NULL);
+	_exit(CMD_EXIT_UNAVAILABLE);
+}
+
+/* The terminal is the chat's: it handles Ctrl-C itself. A chat that was killed leaves the terminal as it was before. */
 static int chat(const struct hub_served *s)
 {
+	struct termios modes;
+	sigset_t before;
+	bool has_modes = tcgetattr(STDIN_FILENO, &modes) == 0;
+	pid_t self = getpid();
 	signal(SIGINT, SIG_IGN);
+	begin_waiting(&before);
 	pid_t pid = fork();
-	if (pid == 0) {
-		signal(SIGINT, SIG_DFL);
-		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		setenv("SLUICE_KEY", s->key, 1);
-		execl("/proc/self/exe", "sluice", "chat", "--url", s->url, (char *)NULL);
-		_exit(CMD_EXIT_UNAVAILABLE);
-	}
-	return pid > 0 ? await(pid) : hub_complain(1, "can't start a process: %s", strerror(errno));
+	if (pid == 0)
+		become_chat(s, self, &before);
+	int rc = pid > 0 ? await(pid, &before) : hub_complain(1, "can't start a process: %s", strerror(errno));
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	if (has_modes)
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &modes);
+	return rc;
 }
 
 /* Without a terminal the model is served until a signal comes. */
 static void serve_on(const struct hub_served *s)
 {
-	const struct sigaction ours = {.sa_handler = on_stop};
-	sigset_t all, before;
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &before);
+	sigset_t before;
+	begin_waiting(&before);
 	catch_signals();
-	sigaction(SIGCHLD, &ours, NULL); /* the server ended */
 	printf("%s\nSLUICE_KEY=%s\n", s->url, s->key);
 	fflush(stdout);
 	while (!stopped && !hub_served_ended(s))
