@@ -79,22 +79,12 @@ static int find_pulled(struct hub_folder *f, const char *name, char *path, size_
 			    f->path);
 }
 
-static int find_in_folder(const struct hub_options *o, char *path, size_t size)
+/* path: a char[PATH_MAX]. */
+static int find_in_folder(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o,
+			  void *path)
 {
-	struct sluice_config cfg;
-	struct hub_folder f = {.fd = -1};
-	struct sl_err err;
-	int rc = hub_options_load(o, &cfg);
-	if (rc != 0)
-		return rc;
-	if (hub_folder_open(&cfg, &f, &err) != 0)
-		rc = hub_complain(1, "%s", err.text);
-	else
-		rc = hub_source_like(o->word) ? find_source(&cfg, &f, o, path, size)
-					      : find_pulled(&f, o->word, path, size);
-	hub_folder_close(&f);
-	sluice_config_free(&cfg);
-	return rc;
+	return hub_source_like(o->word) ? find_source(cfg, f, o, path, PATH_MAX)
+					: find_pulled(f, o->word, path, PATH_MAX);
 }
 
 /* A path, a name in the folder, or a source. */
@@ -105,7 +95,7 @@ static int find_model(const struct hub_options *o, char path[PATH_MAX])
 	if (!hub_source_like(o->word) && access(o->word, F_OK) == 0)
 		snprintf(found, sizeof found, "%s", o->word);
 	else
-		rc = find_in_folder(o, found, sizeof found);
+		rc = hub_with_folder(o, find_in_folder, found);
 	if (rc == 0 && realpath(found, path) == NULL)
 		rc = hub_complain(1, "%s: %s", found, strerror(errno));
 	return rc;
@@ -117,15 +107,6 @@ static volatile sig_atomic_t stopped;
 
 static void on_stop(int sig) { stopped = sig; }
 static void on_child(int sig) { (void)sig; } /* the chat or the server ended: only wakes */
-
-/* Without SA_RESTART: whatever waits then ends, and the server with it. */
-static void catch_signals(void)
-{
-	const struct sigaction ours = {.sa_handler = on_stop};
-	sigaction(SIGINT, &ours, NULL);
-	sigaction(SIGTERM, &ours, NULL);
-	sigaction(SIGHUP, &ours, NULL);
-}
 
 /* Blocks all signals, so that one that arrives between a look and sigsuspend(before) is not missed. */
 static void begin_waiting(sigset_t *before)
@@ -190,7 +171,7 @@ static void serve_on(const struct hub_served *s)
 {
 	sigset_t before;
 	begin_waiting(&before);
-	catch_signals();
+	hub_catch_signals(on_stop);
 	printf("%s\nSLUICE_KEY=%s\n", s->url, s->key);
 	fflush(stdout);
 	while (!stopped && !hub_served_ended(s))
@@ -203,7 +184,7 @@ static int serve_and_chat(const char *path, const struct hub_options *o)
 	struct hub_served s;
 	struct sl_err err;
 	int rc = 0;
-	catch_signals();
+	hub_catch_signals(on_stop);
 	if (hub_served_start(&s, path, o->port, &err) != 0)
 		return hub_complain(1, "%s", err.text);
 	bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
