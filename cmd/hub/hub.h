@@ -37,7 +37,8 @@ int hub_pull(const struct sluice_config *cfg, struct hub_folder *folder, const s
 /* Fills o->token: of the file at path, or of the one that hub.token_file or HF_TOKEN_FILE names; "" without any. */
 int hub_token_read(const struct sluice_config *cfg, const char *path, struct hub_order *o, struct sl_err *err);
 
-/* The handler of the signals that stop a process. Without SA_RESTART: what waits then ends. */
+/* The handler of the signals that stop a process, except those that are ignored (nohup). Without SA_RESTART: what waits
+ * then ends. */
 void hub_catch_signals(void (*handler)(int));
 
 /* hub_complain(status, format, …): cmd_complain as "sluice". */

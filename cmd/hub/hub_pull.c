@@ -68,10 +68,12 @@ static void on_signal(int sig) { interrupted = sig; }
 
 void hub_catch_signals(void (*handler)(int))
 {
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 	const struct sigaction ours = {.sa_handler = handler};
-	sigaction(SIGINT, &ours, NULL);
-	sigaction(SIGTERM, &ours, NULL);
-	sigaction(SIGHUP, &ours, NULL);
+	struct sigaction before;
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+			sigaction(signals[i], &ours, NULL);
 }
 
 /* One whole note; false: there are no more. */

@@ -111,12 +111,10 @@ static void on_child(int sig) { (void)sig; } /* the chat or the server ended: on
 /* Blocks all signals, so that one that arrives between a look and sigsuspend(before) is not missed. */
 static void begin_waiting(sigset_t *before)
 {
-	const struct sigaction ours = {.sa_handler = on_stop}, wake = {.sa_handler = on_child};
+	const struct sigaction wake = {.sa_handler = on_child};
 	sigset_t all;
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, before);
-	sigaction(SIGTERM, &ours, NULL);
-	sigaction(SIGHUP, &ours, NULL);
 	sigaction(SIGCHLD, &wake, NULL);
 }
 
@@ -154,12 +152,13 @@ static int chat(const struct hub_served *s)
 	sigset_t before;
 	bool has_modes = tcgetattr(STDIN_FILENO, &modes) == 0;
 	pid_t self = getpid();
-	signal(SIGINT, SIG_IGN);
+	void (*on_interrupt)(int) = signal(SIGINT, SIG_IGN);
 	begin_waiting(&before);
 	pid_t pid = fork();
 	if (pid == 0)
 		become_chat(s, self, &before);
 	int rc = pid > 0 ? await(pid, &before) : hub_complain(1, "can't start a process: %s", strerror(errno));
+	signal(SIGINT, on_interrupt);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (has_modes)
 		tcsetattr(STDIN_FILENO, TCSADRAIN, &modes);
@@ -171,7 +170,6 @@ static void serve_on(const struct hub_served *s)
 {
 	sigset_t before;
 	begin_waiting(&before);
-	hub_catch_signals(on_stop);
 	printf("%s\nSLUICE_KEY=%s\n", s->url, s->key);
 	fflush(stdout);
 	while (!stopped && !hub_served_ended(s))

@@ -21,8 +21,8 @@
 
 #include "engine/step/internal.h"
 
-/* Whether m, just loaded, fits into the memory for models on demand: alone, and with the other model of its pair if that
- * is READY. False: why not is in `line`. */
+/* Whether m, just loaded, fits into the memory for models on demand: alone, and with the other model of its pair if
+ * that is READY. False: why not is in `line`. */
 bool model_residency_fits(const struct eng_model *m, char *line, size_t size);
 /* Whether sequences of m may run. */
 bool model_is_here(const struct eng_model *m);

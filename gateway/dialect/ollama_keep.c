@@ -66,8 +66,9 @@ int ollama_keep_read(const json_t *v, int64_t *out, struct request_error *e)
 	if (text == NULL)
 		ms = json_number_value(v) * 1e3;
 	else if (json_string_length(v) != strlen(text) || strlen(text) > MAX_TEXT || !parse(text, &ms))
-		return request_bad(e, "invalid_value", "keep_alive",
-				   "Invalid value for 'keep_alive': a number of seconds, or a duration such as \"5m\".");
+		return request_bad(
+		    e, "invalid_value", "keep_alive",
+		    "Invalid value for 'keep_alive': a number of seconds, or a duration such as \"5m\".");
 	*out = ms < 0 || ms >= OLLAMA_KEEP_EVER ? OLLAMA_KEEP_EVER : (int64_t)ceil(ms);
 	return 0;
 }
