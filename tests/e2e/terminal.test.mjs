@@ -82,6 +82,14 @@ test('what goes wrong is one line', async () => {
   await bad(['chat', '--url'], {}, USAGE, /^sluice chat: --url: needs a value\n$/);
 });
 
+test('what a server says of an error commands no terminal', async () => {
+  const s = await standIn((req, body, res) => { res.writeHead(401); res.end(JSON.stringify({ error: { message: 'no\u001b]0;x\u0007\nentry' } })); });
+  const r = await run(['chat', 'hi'], { url: s.url });
+  s.close();
+  assert.equal(r.status, 1);
+  assert.match(r.err, /^sluice chat: http:\S+: no \]0;x {2}entry \(401\)\nsluice chat: put the API key/);
+});
+
 test('a conversation on a terminal: remembers, answers anew, is saved and continued', async () => {
   const t = terminal(['chat']);
   await t.until(/auto at .*\/help lists commands\s+>>> /);
