@@ -201,6 +201,16 @@ static void end_late(struct step *st, uint64_t now)
 		    "The model is not in memory, and those that are there are in use: it did not come in time.");
 }
 
+void model_residency_used(const struct eng_seq *s, uint64_t now_ns)
+{
+	if (s->model == NULL || !s->model->on_demand)
+		return;
+	pthread_mutex_lock(&s->model->e->info_lock);
+	keep_alive_use(&s->model->keep, s->tenant_digest, now_ns);
+	pthread_mutex_unlock(&s->model->e->info_lock);
+	s->model->used_ns = now_ns;
+}
+
 void model_residency_tick(struct step *st, uint64_t now_ns)
 {
 	struct engine *e = st->e;

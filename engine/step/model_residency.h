@@ -26,6 +26,8 @@
 bool model_residency_fits(const struct eng_model *m, char *line, size_t size);
 /* Whether sequences of m may run. */
 bool model_is_here(const struct eng_model *m);
+/* s has an answer: its model was in use, even if no tick saw it. */
+void model_residency_used(const struct eng_seq *s, uint64_t now_ns);
 /* Call it in every iteration of the step thread's loop. */
 void model_residency_tick(struct step *st, uint64_t now_ns);
 /* m's weights have come or gone, or could not. */

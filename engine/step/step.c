@@ -96,6 +96,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		s = s->choices->lead; /* the whole request ends */
 		n_made = s->choices->n_completion;
 	}
+	if (finish == PROTO_FINISH_STOP || finish == PROTO_FINISH_LENGTH)
+		model_residency_used(s, now);
 	free_resources(st, s, now);
 	if (s->choices != NULL)
 		choices_drop(st, s);

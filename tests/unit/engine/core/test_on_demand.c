@@ -288,6 +288,50 @@ static void tenants_ask_for_a_time(void **state)
 	run_stop(&r);
 }
 
+/* Advances the held clock, woken by sequence id, until so many models have left. */
+static void move_until_gone(struct run *r, uint64_t id, uint64_t n)
+{
+	struct proto_stats s = {0};
+	for (int i = 0; i < RUN_WAIT_S * 1000 && s.model_drops < n; i++) {
+		run_clock_move(r, id, 20);
+		struct timespec ts = {.tv_nsec = 1000000};
+		nanosleep(&ts, NULL);
+		engine_stats(r->e, &s);
+	}
+	assert_int_equal(s.model_drops, n);
+}
+
+/* A use that is too short for any look at what runs counts, too: the clock, and with it the looks, stand still. */
+static void a_short_use_counts(void **state)
+{
+	(void)state;
+	static struct run r;
+	struct eng_config cfg = config(true, 1ull << 40);
+	struct proto_model m;
+	for (int i = 0; i < N; i++)
+		models[i].keep_alive_ms = 0;
+	run_start(&r, &cfg);
+	struct proto_submit mine[2] = {request(0, 0), request(1, 0)}, theirs = request(0, 0), third = request(2, 0);
+	mine[0].tenant = mine[1].tenant = 1;
+	theirs.tenant = 2;
+	run_assert_same(run_one(&r, 1, &mine[0]), &expected[0][0]);
+	run_assert_same(run_one(&r, 2, &mine[1]), &expected[1][0]);
+	run_submit(&r, 5, &third); /* wakes the engine whenever the clock is moved */
+	run_credit(&r, 5, 1);
+	RUN_UNTIL(&r, r.answers[5].n_tokens == 1);
+	run_clock_hold();
+	run_clock_move(&r, 5, 20);
+	run_assert_same(run_one(&r, 3, &theirs), &expected[0][0]);
+	keep(&r, 0, 1, 0); /* it would go first */
+	keep(&r, 1, 1, 0);
+	move_until_gone(&r, 5, 1);
+	engine_model_info(r.e, 0, &m);
+	assert_int_equal(m.residence, PROTO_RESIDENCE_HERE);
+	engine_model_info(r.e, 1, &m);
+	assert_int_not_equal(m.residence, PROTO_RESIDENCE_HERE);
+	run_stop(&r);
+}
+
 static void give_roles(void)
 {
 	models[0].role = PROTO_ROLE_SMALL;
@@ -379,6 +423,7 @@ int main(void)
 	    cmocka_unit_test(a_wait_that_is_too_long),
 	    cmocka_unit_test(the_wait_is_bounded),
 	    cmocka_unit_test(tenants_ask_for_a_time),
+	    cmocka_unit_test(a_short_use_counts),
 	    cmocka_unit_test(a_pair_drafts),
 	    cmocka_unit_test(a_pair_fits_together_or_not),
 	    cmocka_unit_test(larger_than_the_bound),
