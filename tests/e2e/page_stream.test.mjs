@@ -67,7 +67,7 @@ function documentOf(rnd) {
   return (rnd(3) === 0 ? [lines[rnd(lines.length)], ...some.flatMap((l) => [l, 'plain words'])] : some).join(end);
 }
 
-const SEEDS = Number(process.env.STREAM_SEEDS ?? 60); // more of them in `make soak`
+const SEEDS = process.env.THOROUGH === undefined ? 60 : 250; // `make soak`
 
 test('random documents in random pieces end as the whole drawn at once', () => {
   for (let seed = 1; seed <= SEEDS; seed++) {
